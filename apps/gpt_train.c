@@ -1,0 +1,115 @@
+/* apps/gpt_train.c - trains a GPT on text files, on any mesh of ranks: see gpt_train --help. */
+#include "apps/train_loop.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Exit status by what went wrong, as documented in --help. */
+static int exit_status(wf_status status)
+{
+    switch (status) {
+    case WF_OK:
+        return 0;
+    case WF_EINVAL:
+    case WF_EUNSUPPORTED:
+        return 2;
+    case WF_EIO:
+        return 3;
+    case WF_ELOST:
+        return 4;
+    case WF_EMISMATCH:
+        return 5;
+    case WF_ETIMEOUT:
+        return 6;
+    case WF_ENONFINITE:
+        return 7;
+    default:
+        return 1;
+    }
+}
+
+/* Cores are shared out evenly; a rank has at least one thread. */
+static int64_t threads_per_rank(const wf_options *o)
+{
+    int64_t cores = sysconf(_SC_NPROCESSORS_ONLN), ranks = o->tp * o->dp;
+
+    if (o->threads_per_rank)
+        return o->threads_per_rank;
+    return cores > ranks ? cores / ranks : 1;
+}
+
+static wf_status open_data(const wf_options *o, wf_text_data **data, wf_error *error)
+{
+    *data = NULL;
+    if (o->steps == 0)
+        return WF_OK;
+    return wf_text_data_open(&(wf_text_options){.files = o->data.item,
+                                                .file_count = o->data.count,
+                                                .val_fraction = o->val_fraction,
+                                                .validates = o->eval_interval > 0,
+                                                .seq_len = o->seq_len,
+                                                .seed = (uint64_t)o->seed},
+                             data, error);
+}
+
+static wf_status open_log(const wf_options *o, wf_run_log **log, wf_error *error)
+{
+    const wf_run_axis axes[] = {{"pp", 1}, {"replicate", o->dp}, {"shard", 1}, {"tp", o->tp}};
+    wf_run_log_options options = {.steps = o->steps,
+                                  .path = o->log_jsonl,
+                                  .axes = axes,
+                                  .axis_count = 4,
+                                  .transport = strcmp(o->transport, "auto") == 0 ? "threads"
+                                                                                 : o->transport};
+    json_t *json = wf_options_json(o);
+    wf_status status;
+
+    options.options = json;
+    wf_run_log_console(&options, stdout);
+    status = json ? wf_run_log_open(&options, log, error)
+                  : wf_error_set(error, WF_ENOMEM, "no memory for the options as JSON");
+    json_decref(json);
+    return status;
+}
+
+static wf_status run(wf_options *o, wf_error *error)
+{
+    wf_train_job job = {.options = o};
+    wf_error closing = {WF_OK, ""};
+    wf_status status;
+
+    o->threads_per_rank = threads_per_rank(o);
+    status = open_data(o, &job.data, error);
+    if (status == WF_OK)
+        status = open_log(o, &job.log, error);
+    if (status == WF_OK)
+        status = wf_launch(
+            &(wf_launch_options){.ranks = (int)(o->tp * o->dp),
+                                 .transport =
+                                     strcmp(o->transport, "auto") == 0 ? NULL : o->transport},
+            wf_train_rank, &job, error);
+    if (job.log && wf_run_log_close(job.log, &closing) != WF_OK && status == WF_OK)
+        status = wf_error_set(error, closing.code, "%s", closing.text);
+    wf_text_data_close(job.data);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    wf_error error = {WF_OK, ""};
+    wf_options options;
+    wf_status status = wf_options_parse(argc, argv, &options, &error);
+
+    if (status == WF_OK && options.help)
+        wf_options_help(stdout);
+    else if (status == WF_OK && *options.completion)
+        wf_options_completion(stdout, options.completion);
+    else if (status == WF_OK)
+        status = run(&options, &error);
+    wf_options_free(&options);
+    if (status != WF_OK) {
+        fflush(stdout);
+        fprintf(stderr, "gpt_train: %s\n", error.text);
+    }
+    return exit_status(status);
+}

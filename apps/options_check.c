@@ -1,0 +1,187 @@
+/* apps/options_check.c - rules that join several flags, and values that follow from others. */
+#include "apps/options_table.h"
+#include <string.h>
+
+/* "96 or 102": the multiples of `of` next to value, as advice. */
+typedef struct advice {
+    char text[64];
+} advice;
+
+static advice multiples_near(int64_t value, int64_t of)
+{
+    int64_t low = value / of * of;
+    advice a;
+
+    if (low)
+        snprintf(a.text, sizeof a.text, "%lld or %lld", (long long)low, (long long)(low + of));
+    else
+        snprintf(a.text, sizeof a.text, "%lld", (long long)of);
+    return a;
+}
+
+static bool is_llama(const wf_options *o)
+{
+    return !strcmp(o->arch, "llama");
+}
+
+static wf_status check_heads(wf_options *o, wf_error *error)
+{
+    long long embd = o->n_embd, heads = o->n_head;
+
+    if (embd % heads)
+        return wf_error_set(error, WF_EINVAL,
+                            "--n-embd %lld is not a multiple of --n-head %lld; use --n-embd %s",
+                            embd, heads, multiples_near(embd, heads).text);
+    if (is_llama(o) && embd / heads % 2)
+        return wf_error_set(error, WF_EINVAL,
+                            "--n-embd %lld / --n-head %lld gives an odd head size %lld, and "
+                            "--arch llama rotates "
+                            "pairs (RoPE); use --n-embd %s",
+                            embd, heads, embd / heads, multiples_near(embd, 2 * heads).text);
+    return WF_OK;
+}
+
+static wf_status check_kv_heads(wf_options *o, wf_error *error)
+{
+    long long heads = o->n_head, kv = o->n_kv_head ? o->n_kv_head : heads, fit = kv;
+
+    if (!is_llama(o) && kv != heads)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--n-kv-head %lld differs from --n-head %lld, and --arch %s has no grouped-query "
+            "attention; drop the flag or use --arch llama",
+            kv, heads, o->arch);
+    if (kv > heads || heads % kv) {
+        if (fit > heads)
+            fit = heads;
+        while (heads % fit)
+            fit--;
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--n-kv-head %lld does not divide --n-head %lld; use --n-kv-head %lld", kv, heads,
+            fit);
+    }
+    o->n_kv_head = kv;
+    return WF_OK;
+}
+
+static wf_status derive_ffn(wf_options *o, wf_error *error)
+{
+    (void)error;
+    if (!o->ffn)
+        o->ffn = is_llama(o) ? ((8 * o->n_embd + 2) / 3 + 31) / 32 * 32 : 4 * o->n_embd;
+    return WF_OK;
+}
+
+static wf_status check_world(wf_options *o, wf_error *error)
+{
+    enum { MOST_RANKS = 4096 };
+
+    if (o->tp * o->dp > MOST_RANKS)
+        return wf_error_set(error, WF_EINVAL,
+                            "--tp %lld x --dp %lld = %lld ranks, and one machine runs at most "
+                            "%d; lower --tp or "
+                            "--dp",
+                            (long long)o->tp, (long long)o->dp, (long long)(o->tp * o->dp),
+                            MOST_RANKS);
+    return WF_OK;
+}
+
+static wf_status check_batch(wf_options *o, wf_error *error)
+{
+    long long global = o->global_batch_size, micro = o->micro_batch_size, dp = o->dp;
+
+    if (global % dp)
+        return wf_error_set(error, WF_EINVAL,
+                            "--global-batch-size %lld is not a multiple of --dp %lld; use "
+                            "--global-batch-size %s",
+                            global, dp, multiples_near(global, dp * (micro ? micro : 1)).text);
+    if (!micro)
+        o->micro_batch_size = global / dp;
+    else if (global % (dp * micro))
+        return wf_error_set(error, WF_EINVAL,
+                            "--global-batch-size %lld is not a multiple of --dp %lld x "
+                            "--micro-batch-size %lld = "
+                            "%lld; use --global-batch-size %s",
+                            global, dp, micro, dp * micro,
+                            multiples_near(global, dp * micro).text);
+    return WF_OK;
+}
+
+static wf_status check_schedule(wf_options *o, wf_error *error)
+{
+    if (!o->given[WF_OPTION_min_lr])
+        o->min_lr = o->lr / 10;
+    if (!o->given[WF_OPTION_warmup_steps])
+        o->warmup_steps = o->steps / 10 < 100 ? o->steps / 10 : 100;
+    if (o->min_lr > o->lr)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--min-lr %g is above --lr %g, where the rate starts to fall; use a --min-lr of at "
+            "most %g",
+            o->min_lr, o->lr, o->lr);
+    if (o->warmup_steps > o->steps)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--warmup-steps %lld is more than --steps %lld; use --warmup-steps %lld or more "
+            "--steps",
+            (long long)o->warmup_steps, (long long)o->steps, (long long)(o->steps / 10));
+    return WF_OK;
+}
+
+static wf_status check_evaluation(wf_options *o, wf_error *error)
+{
+    if (o->val_fraction > 0 || !o->eval_interval)
+        return WF_OK;
+    if (o->given[WF_OPTION_eval_interval])
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--eval-interval %lld needs validation data, but --val-fraction is 0; use "
+            "--val-fraction 0.1 or --eval-interval 0",
+            (long long)o->eval_interval);
+    o->eval_interval = 0;
+    return WF_OK;
+}
+
+static wf_status check_sample(wf_options *o, wf_error *error)
+{
+    if (o->sample && !*o->sample_prompt)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--sample-prompt is empty, and a sample continues at least one byte; use "
+            "--sample-prompt \"The \"");
+    return WF_OK;
+}
+
+static wf_status check_transport(wf_options *o, wf_error *error)
+{
+    if (o->steps && !strcmp(o->transport, "fake"))
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--transport fake moves no data, so it cannot train --steps %lld; use --transport "
+            "threads, or --steps 0 for reports",
+            (long long)o->steps);
+    return WF_OK;
+}
+
+static wf_status check_data(wf_options *o, wf_error *error)
+{
+    if (o->steps && !o->data.count)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--data is missing: training needs at least one text file; use --data FILE...");
+    return WF_OK;
+}
+
+wf_status wf_options_check(wf_options *options, wf_error *error)
+{
+    static wf_status (*const rules[])(wf_options *, wf_error *) = {
+        check_heads,    check_kv_heads,   derive_ffn,   check_world,     check_batch,
+        check_schedule, check_evaluation, check_sample, check_transport, check_data,
+    };
+    wf_status status = WF_OK;
+
+    for (size_t i = 0; i < sizeof rules / sizeof *rules && status == WF_OK; i++)
+        status = rules[i](options, error);
+    return status;
+}

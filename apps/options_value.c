@@ -1,0 +1,189 @@
+/* apps/options_value.c - one value: text to a field of wf_options, checked against its domain.
+ */
+#include "apps/options_table.h"
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *field_of(wf_options *options, const wf_option_row *row)
+{
+    return (char *)options + row->offset;
+}
+
+static wf_status outside(const wf_option_row *row, const char *where, const char *text,
+                         wf_error *error)
+{
+    return wf_error_set(error, WF_EINVAL, "%s %s is not in %s (%s)", where, text, row->domain,
+                        row->help);
+}
+
+static wf_status set_int(void *field, const wf_option_row *row, const char *where,
+                         const char *text, wf_error *error)
+{
+    const char *high = strchr(row->domain, ',') + 1;
+    char *end, *bound_end;
+    long long value, low_bound, high_bound;
+
+    errno = 0;
+    value = strtoll(text, &end, 10);
+    if (end == text || *end || isspace((unsigned char)*text))
+        return wf_error_set(error, WF_EINVAL,
+                            "%s '%s' is not a whole number; it takes one in %s", where, text,
+                            row->domain);
+    if (errno == ERANGE)
+        return wf_error_set(error, WF_EINVAL, "%s %s does not fit in 64 bits; it must be in %s",
+                            where, text, row->domain);
+    low_bound = strtoll(row->domain + 1, NULL, 10);
+    high_bound = strtoll(high, &bound_end, 10);
+    if (bound_end == high) /* inf */
+        high_bound = INT64_MAX;
+    if (value < low_bound || value > high_bound)
+        return outside(row, where, text, error);
+    *(int64_t *)field = value;
+    return WF_OK;
+}
+
+static wf_status set_real(void *field, const wf_option_row *row, const char *where,
+                          const char *text, wf_error *error)
+{
+    const char *domain = row->domain;
+    double low = strtod(domain + 1, NULL), high = strtod(strchr(domain, ',') + 1, NULL), value;
+    bool open_low = *domain == '(', open_high = domain[strlen(domain) - 1] == ')';
+    char *end;
+
+    value = strtod(text, &end);
+    if (end == text || *end || strspn(text, "+-.0123456789eE") != strlen(text))
+        return wf_error_set(error, WF_EINVAL, "%s '%s' is not a number; it takes one in %s",
+                            where, text, domain);
+    if (!isfinite(value) || (open_low ? value <= low : value < low) ||
+        (open_high ? value >= high : value > high))
+        return outside(row, where, text, error);
+    *(double *)field = value;
+    return WF_OK;
+}
+
+static wf_status set_bool(void *field, const wf_option_row *row, const char *where,
+                          const char *text, wf_error *error)
+{
+    bool on = !strcmp(text, "on") || !strcmp(text, "true");
+
+    (void)row;
+    if (!on && strcmp(text, "off") && strcmp(text, "false"))
+        return wf_error_set(error, WF_EINVAL, "%s '%s' is neither on nor off", where, text);
+    *(bool *)field = on;
+    return WF_OK;
+}
+
+/* The words of a domain that are built, or that are not: "gpt2, llama". */
+static void list_choices(char *out, size_t size, const wf_option_row *row, bool built)
+{
+    const char *cursor = row->domain;
+    size_t used = 0;
+    wf_choice choice;
+
+    *out = 0;
+    while (wf_choice_next(&cursor, &choice))
+        if (choice.built == built && used < size)
+            used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "",
+                                     choice.name);
+}
+
+static wf_status set_choice(void *field, const wf_option_row *row, const char *where,
+                            const char *text, wf_error *error)
+{
+    const char *cursor = row->domain;
+    char built[256], later[256];
+    wf_choice choice;
+
+    list_choices(built, sizeof built, row, true);
+    list_choices(later, sizeof later, row, false);
+    while (wf_choice_next(&cursor, &choice)) {
+        if (strcmp(choice.name, text))
+            continue;
+        if (!choice.built)
+            return wf_error_set(error, WF_EUNSUPPORTED,
+                                "%s %s is not built in this version; use one of: %s", where,
+                                text, built);
+        memcpy(field, choice.means, sizeof choice.means);
+        return WF_OK;
+    }
+    return wf_error_set(error, WF_EINVAL, "%s '%s' is unknown; use one of: %s%s%s", where, text,
+                        built, *later ? "; not built in this version: " : "", later);
+}
+
+static wf_status set_text(void *field, const wf_option_row *row, const char *where,
+                          const char *text, wf_error *error)
+{
+    char *copy;
+
+    if (row->kind == WF_KIND_FILE && !*text)
+        return wf_error_set(error, WF_EINVAL, "%s is given an empty file name", where);
+    copy = strdup(text);
+    if (!copy)
+        return wf_error_set(error, WF_ENOMEM, "no memory for the value of %s", where);
+    free(*(char **)field);
+    *(char **)field = copy;
+    return WF_OK;
+}
+
+/* A list grows by one; the first value of a new source is cleared for by the caller. */
+static wf_status set_files(void *field, const wf_option_row *row, const char *where,
+                           const char *text, wf_error *error)
+{
+    wf_text_list *list = field;
+    char **item;
+
+    (void)row;
+    if (!*text)
+        return wf_error_set(error, WF_EINVAL, "%s is given an empty file name", where);
+    item = realloc(list->item, ((size_t)list->count + 1) * sizeof *item);
+    if (!item)
+        return wf_error_set(error, WF_ENOMEM, "no memory for the value of %s", where);
+    list->item = item;
+    item[list->count] = strdup(text);
+    if (!item[list->count])
+        return wf_error_set(error, WF_ENOMEM, "no memory for the value of %s", where);
+    list->count++;
+    return WF_OK;
+}
+
+static void clear_text(void *field)
+{
+    free(*(char **)field);
+    *(char **)field = NULL;
+}
+
+static void clear_files(void *field)
+{
+    wf_text_list *list = field;
+
+    for (int64_t i = 0; i < list->count; i++)
+        free(list->item[i]);
+    free(list->item);
+    *list = (wf_text_list){0};
+}
+
+static const struct {
+    wf_status (*set)(void *field, const wf_option_row *, const char *where, const char *text,
+                     wf_error *);
+    void (*clear)(void *field);
+} kinds[WF_KIND_COUNT] = {
+    [WF_KIND_INT] = {set_int, NULL},         [WF_KIND_REAL] = {set_real, NULL},
+    [WF_KIND_BOOL] = {set_bool, NULL},       [WF_KIND_SWITCH] = {set_bool, NULL},
+    [WF_KIND_CHOICE] = {set_choice, NULL},   [WF_KIND_TEXT] = {set_text, clear_text},
+    [WF_KIND_FILE] = {set_text, clear_text}, [WF_KIND_FILES] = {set_files, clear_files},
+};
+
+wf_status wf_option_set(wf_options *options, const wf_option_row *row, const char *where,
+                        const char *text, wf_error *error)
+{
+    return kinds[row->kind].set(field_of(options, row), row, where, text, error);
+}
+
+void wf_option_clear(wf_options *options, const wf_option_row *row)
+{
+    if (kinds[row->kind].clear)
+        kinds[row->kind].clear(field_of(options, row));
+}

@@ -1,0 +1,163 @@
+/* apps/reports.c - --show-layout and --comm-report. */
+#include "apps/train_loop.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BAR = 32, TEXT = 256 };
+
+typedef struct layout_report {
+    FILE *out;
+    wf_mesh *mesh;
+    const wf_tensor *shown[64]; /* one of each shape and layout */
+    const wf_layout *layout[64];
+    int n_shown;
+} layout_report;
+
+static char *shape_text(const wf_tensor *t, const int64_t *sizes, char *text)
+{
+    int n = snprintf(text, TEXT, "[");
+
+    for (int i = 0; i < t->ndim; i++)
+        n += snprintf(text + n, TEXT - (size_t)n, "%s%" PRId64, i ? "," : "",
+                      sizes ? sizes[i] : t->dim[i].size);
+    snprintf(text + n, TEXT - (size_t)n, "]");
+    return text;
+}
+
+static bool alike(const wf_tensor *a, const wf_tensor *b)
+{
+    return a->ndim == b->ndim && memcmp(a->dim, b->dim, (size_t)a->ndim * sizeof *a->dim) == 0;
+}
+
+static void remember(layout_report *r, const wf_tensor *t, const wf_layout *layout)
+{
+    for (int i = 0; i < r->n_shown; i++)
+        if (r->layout[i] == layout && alike(r->shown[i], t))
+            return;
+    if (r->n_shown < 64) {
+        r->shown[r->n_shown] = t;
+        r->layout[r->n_shown++] = layout;
+    }
+}
+
+static void print_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
+{
+    layout_report *r = arg;
+    const wf_layout *layout = wf_par_layout(p);
+    int64_t local[WF_MAX_DIMS], start;
+    char global_text[TEXT], local_text[TEXT], layout_text[TEXT], place[TEXT];
+
+    for (int i = 0; i < p->tensor->ndim; i++)
+        wf_layout_part(r->mesh, layout, i, &p->tensor->dim[i], 0, &start, &local[i]);
+    snprintf(place, sizeof place, "%s%s%s", m->path, *m->path ? "." : "", name);
+    fprintf(r->out, "  %-34s %-16s %-16s %-16s%s%s\n", place,
+            shape_text(p->tensor, NULL, global_text), wf_layout_print(layout, layout_text, TEXT),
+            shape_text(p->tensor, local, local_text), strcmp(place, p->path) ? " tied to " : "",
+            strcmp(place, p->path) ? p->path : "");
+    remember(r, p->tensor, layout);
+}
+
+/* "##........" for the part [start, start + local) of a dim. */
+static void print_bar(FILE *out, const wf_dim *dim, int64_t start, int64_t local)
+{
+    int64_t size = dim->size ? dim->size : 1;
+
+    fputc('|', out);
+    for (int i = 0; i < BAR; i++)
+        fputc(i * size / BAR >= start && i * size / BAR < start + local ? '#' : '.', out);
+    fputc('|', out);
+}
+
+static bool same_part(wf_mesh *mesh, const wf_tensor *t, const wf_layout *layout, int a, int b)
+{
+    for (int i = 0; i < t->ndim; i++) {
+        int64_t start_a, local_a, start_b, local_b;
+
+        wf_layout_part(mesh, layout, i, &t->dim[i], a, &start_a, &local_a);
+        wf_layout_part(mesh, layout, i, &t->dim[i], b, &start_b, &local_b);
+        if (start_a != start_b || local_a != local_b)
+            return false;
+    }
+    return true;
+}
+
+/* A line per distinct part: its ranges, a bar for the dim that is split, and its ranks. */
+static void print_picture(layout_report *r, const wf_tensor *t, const wf_layout *layout)
+{
+    int ranks = wf_mesh_ranks(r->mesh), n = 0;
+    char text[TEXT], layout_text[TEXT];
+
+    fprintf(r->out, "\n  %s %s\n", shape_text(t, NULL, text),
+            wf_layout_print(layout, layout_text, TEXT));
+    for (int rank = 0; rank < ranks; rank++) {
+        int first = 0;
+
+        while (!same_part(r->mesh, t, layout, first, rank))
+            first++;
+        if (first < rank)
+            continue; /* shown with that rank */
+        fprintf(r->out, "    ");
+        for (int i = 0; i < t->ndim; i++) {
+            int64_t start, local;
+
+            wf_layout_part(r->mesh, layout, i, &t->dim[i], rank, &start, &local);
+            n = snprintf(text, TEXT, "%" PRId64 ":%" PRId64, start, start + local);
+            fprintf(r->out, "%-14s", text);
+            if (local != t->dim[i].size)
+                print_bar(r->out, &t->dim[i], start, local);
+        }
+        fprintf(r->out, "  rank");
+        n = 0;
+        for (int other = rank; other < ranks; other++)
+            if (same_part(r->mesh, t, layout, rank, other))
+                fprintf(r->out, "%s%d", n++ ? "," : " ", other);
+        fputc('\n', r->out);
+    }
+}
+
+void wf_report_layout(FILE *out, wf_par *par, wf_nn_module *model)
+{
+    layout_report r = {.out = out, .mesh = wf_par_mesh(par)};
+
+    fprintf(out, "  %-34s %-16s %-16s %-16s\n", "parameter", "shape", "layout", "on rank 0");
+    wf_nn_visit(model, NULL, print_parameter, &r);
+    fprintf(out, "\n  who holds what:\n");
+    for (int i = 0; i < r.n_shown; i++)
+        print_picture(&r, r.shown[i], r.layout[i]);
+    fputc('\n', out);
+}
+
+static void print_ledger(FILE *out, const char *axis, const wf_comm *comm)
+{
+    const wf_ledger *ledger = wf_comm_ledger(comm);
+
+    for (int k = 0; k < WF_COLLECTIVE_KINDS; k++)
+        if (ledger->of[k].calls)
+            fprintf(out, "  %-10s %6d %-16s %10" PRId64 " %16" PRId64 "\n", axis,
+                    wf_comm_size(comm), wf_collective_name((wf_collective_kind)k),
+                    ledger->of[k].calls, ledger->of[k].bytes);
+}
+
+void wf_report_comm(FILE *out, wf_par *par)
+{
+    wf_mesh *mesh = wf_par_mesh(par);
+
+    fprintf(out, "  %-10s %6s %-16s %10s %16s\n", "axis", "ranks", "collective", "per step",
+            "bytes received");
+    for (int axis = wf_mesh_axes(mesh) - 1; axis >= 0; axis--)
+        if (wf_mesh_size(mesh, axis) > 1)
+            print_ledger(out, wf_mesh_axis_name(mesh, axis), wf_mesh_comm(mesh, axis));
+    print_ledger(out, "world", wf_mesh_world(mesh));
+    fprintf(out, "  (of rank 0, in step 1; the world's is the gradient norm)\n");
+    fflush(out);
+}
+
+void wf_report_comm_reset(wf_par *par)
+{
+    wf_mesh *mesh = wf_par_mesh(par);
+
+    for (int axis = 0; axis < wf_mesh_axes(mesh); axis++)
+        wf_comm_ledger_reset(wf_mesh_comm(mesh, axis));
+    wf_comm_ledger_reset(wf_mesh_world(mesh));
+}

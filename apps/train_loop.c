@@ -1,0 +1,204 @@
+/* apps/train_loop.c - one rank: build, plan, materialise, train, evaluate, sample. */
+#include "apps/train_loop.h"
+#include <string.h>
+#include <time.h>
+
+typedef struct loop {
+    wf_rank *rank;
+    const wf_train_job *job;
+    const wf_options *o;
+    wf_par *par;
+    wf_nn_gpt *model;
+    wf_par_trainer *trainer;
+} loop;
+
+static double now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+static wf_status read_part(void *self, wf_text_part part, int64_t step, int64_t first,
+                           int64_t count, int32_t *tokens, int32_t *targets, wf_error *error)
+{
+    const wf_train_job *job = self;
+
+    return wf_text_data_read(job->data, part, step, first, count, tokens, targets, error);
+}
+
+static wf_status read_train(void *self, int64_t step, int64_t first, int64_t count,
+                            int64_t length, int32_t *tokens, int32_t *targets, wf_error *error)
+{
+    (void)length;
+    return read_part(self, WF_TEXT_TRAIN, step, first, count, tokens, targets, error);
+}
+
+static wf_status read_validation(void *self, int64_t step, int64_t first, int64_t count,
+                                 int64_t length, int32_t *tokens, int32_t *targets,
+                                 wf_error *error)
+{
+    (void)length;
+    return read_part(self, WF_TEXT_VALIDATION, step, first, count, tokens, targets, error);
+}
+
+static wf_nn_gpt_config model_config(const wf_options *o)
+{
+    return (wf_nn_gpt_config){.arch = strcmp(o->arch, "llama") == 0 ? WF_NN_LLAMA : WF_NN_GPT2,
+                              .vocabulary = o->vocab_size,
+                              .positions = o->seq_len,
+                              .layers = o->n_layer,
+                              .heads = o->n_head,
+                              .kv_heads = o->n_kv_head,
+                              .width = o->n_embd,
+                              .ffn = o->ffn,
+                              .dropout = (float)o->dropout};
+}
+
+static wf_par_train_options train_options(const wf_options *o)
+{
+    return (wf_par_train_options){
+        .global_batch = o->global_batch_size,
+        .micro_batch = o->micro_batch_size,
+        .seq_len = o->seq_len,
+        .clip = (float)o->clip_grad,
+        .optimizer = {.method = strcmp(o->optimizer, "sgd") == 0 ? WF_NN_SGD : WF_NN_ADAMW,
+                      .beta1 = (float)o->beta1,
+                      .beta2 = (float)o->beta2,
+                      .eps = (float)o->eps,
+                      .weight_decay = (float)o->weight_decay},
+        .schedule = {.lr = o->lr,
+                     .min_lr = o->min_lr,
+                     .warmup = o->warmup_steps,
+                     .steps = o->steps},
+        .loss = wf_par_gpt_loss};
+}
+
+/* The largest of all ranks' memory peaks. */
+static wf_status largest_peak(loop *l, size_t *peak)
+{
+    wf_memory_report report;
+    wf_error error = {WF_OK, ""};
+    float mine, most = 0;
+
+    wf_pool_report(wf_context_pool(wf_par_context(l->par)), &report);
+    mine = (float)report.peak;
+    if (wf_all_reduce(wf_mesh_world(wf_par_mesh(l->par)), WF_REDUCE_MAX, &mine, &most, 1,
+                      &error) != WF_OK)
+        return wf_fail(wf_par_context(l->par), error.code, "%s", error.text);
+    *peak = (size_t)most;
+    return WF_OK;
+}
+
+static wf_status evaluate(loop *l, int64_t step, wf_step_record *record)
+{
+    const wf_par_data validation = {read_validation, (void *)l->job};
+
+    if (!l->o->eval_interval || (step % l->o->eval_interval && step != l->o->steps))
+        return WF_OK;
+    record->has_val_loss = true;
+    return wf_par_evaluate(l->trainer, l->o->eval_iters, &validation, &record->val_loss);
+}
+
+static wf_status train_step(loop *l, int64_t step)
+{
+    const wf_par_data train = {read_train, (void *)l->job};
+    wf_context *ctx = wf_par_context(l->par);
+    double start = now_ms(), flops = wf_context_flops(ctx), seconds;
+    wf_step_record record = {.step = step};
+    wf_error error = {WF_OK, ""};
+    wf_par_step result;
+    bool report = l->o->comm_report && step == 1;
+
+    if (report)
+        wf_report_comm_reset(l->par);
+    if (wf_par_train_step(l->trainer, step, &train, &result) != WF_OK)
+        return wf_context_status(ctx);
+    if (report && l->rank->index == 0)
+        wf_report_comm(stdout, l->par);
+    record.ms = now_ms() - start;
+    seconds = record.ms / 1e3;
+    record.loss = result.loss;
+    record.grad_norm = (float)result.grad_norm;
+    record.lr = (double)result.lr;
+    record.tokens_per_s = (double)(l->o->global_batch_size * l->o->seq_len) / seconds;
+    record.gflops = (wf_context_flops(ctx) - flops) * l->rank->size / seconds / 1e9;
+    if (largest_peak(l, &record.memory_peak) != WF_OK || evaluate(l, step, &record) != WF_OK)
+        return wf_context_status(ctx);
+    if (l->o->digest) {
+        record.has_digest = true;
+        if (wf_par_trainer_digest(l->trainer, &record.digest) != WF_OK)
+            return wf_context_status(ctx);
+    }
+    if (l->rank->index == 0 && wf_run_log_step(l->job->log, &record, &error) != WF_OK)
+        return wf_fail(ctx, error.code, "%s", error.text);
+    return WF_OK;
+}
+
+static void introduce(loop *l)
+{
+    const char *inexact = wf_par_inexact(l->par);
+
+    if (l->rank->index != 0)
+        return;
+    if (inexact)
+        fprintf(stderr, "%s\n", inexact);
+    if (l->o->show_layout)
+        wf_report_layout(stdout, l->par, &l->model->base);
+}
+
+static wf_status run(loop *l)
+{
+    const wf_nn_gpt_config config = model_config(l->o);
+    const wf_par_train_options options = train_options(l->o);
+    wf_context *ctx = wf_par_context(l->par);
+
+    l->model = wf_nn_gpt_new(ctx, &config);
+    if (!l->model || wf_par_plan(l->par, &l->model->base, wf_par_gpt_plan) != WF_OK)
+        return wf_context_status(ctx);
+    introduce(l);
+    if (l->o->steps == 0 && l->o->sample == 0)
+        return WF_OK;
+    if (wf_par_materialize(l->par, &l->model->base) != WF_OK)
+        return wf_context_status(ctx);
+    if (l->o->steps) {
+        l->trainer = wf_par_trainer_open(l->par, &l->model->base, &options);
+        for (int64_t step = 1; step <= l->o->steps && wf_context_status(ctx) == WF_OK; step++)
+            train_step(l, step);
+    }
+    if (l->o->sample && wf_context_status(ctx) == WF_OK) {
+        if (l->rank->index == 0)
+            wf_run_log_clear(l->job->log);
+        wf_sample_text(l->o, l->par, l->model, l->rank->index == 0 ? stdout : NULL);
+    }
+    return wf_context_status(ctx);
+}
+
+wf_status wf_train_rank(wf_rank *rank, void *arg)
+{
+    const wf_train_job *job = arg;
+    const wf_options *o = job->options;
+    loop l = {.rank = rank, .job = job, .o = o};
+    wf_status status;
+
+    l.par = wf_par_open(rank,
+                        &(wf_par_options){.tp = (int)o->tp,
+                                          .dp = (int)o->dp,
+                                          .strategy = o->strategy,
+                                          .sequence_parallel = o->sequence_parallel,
+                                          .threads = (int)o->threads_per_rank,
+                                          .seed = (uint64_t)o->seed,
+                                          .exact_off = !o->exact},
+                        &rank->error);
+    if (!l.par)
+        return rank->error.code;
+    status = run(&l);
+    if (status != WF_OK)
+        wf_error_set(&rank->error, status, "%s", wf_context_error(wf_par_context(l.par))->text);
+    wf_par_trainer_close(l.trainer);
+    if (l.model)
+        wf_nn_free(&l.model->base);
+    wf_par_close(l.par);
+    return status;
+}

@@ -1,0 +1,30 @@
+# cmake/flags.cmake - how every file of Weft is compiled. The numbers depend on two of these flags:
+# -ffp-contract=off (an fma is one only where the source says so), and no -ffast-math anywhere.
+set(CMAKE_C_STANDARD 11)
+set(CMAKE_C_STANDARD_REQUIRED ON)
+set(CMAKE_C_EXTENSIONS ON)
+set(CMAKE_C_VISIBILITY_PRESET hidden)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+add_library(weft_sanitize INTERFACE)
+if(WEFT_SANITIZE)
+    target_compile_options(weft_sanitize INTERFACE -fsanitize=${WEFT_SANITIZE}
+        -fno-omit-frame-pointer -fno-sanitize-recover=all)
+    target_link_options(weft_sanitize INTERFACE -fsanitize=${WEFT_SANITIZE})
+endif()
+
+add_library(weft_flags INTERFACE)
+target_compile_definitions(weft_flags INTERFACE _GNU_SOURCE)
+target_compile_options(weft_flags INTERFACE -ffp-contract=off -fno-math-errno
+    -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes
+    $<$<BOOL:${WEFT_WERROR}>:-Werror>)
+target_include_directories(weft_flags INTERFACE ${PROJECT_SOURCE_DIR})
+target_link_libraries(weft_flags INTERFACE weft_sanitize)
+
+# weft_folder(NAME GLOB...): the object library weft_NAME from the files that match.
+function(weft_folder name)
+    file(GLOB sources CONFIGURE_DEPENDS ${ARGN})
+    add_library(weft_${name} OBJECT ${sources})
+    target_link_libraries(weft_${name} PRIVATE weft_flags)
+endfunction()

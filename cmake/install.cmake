@@ -1,0 +1,75 @@
+# cmake/install.cmake - what an installed Weft is: the shared library, its public headers under
+# <weft/...>, the umbrella <weft/weft.h>, a CMake package (weft::weft), a pkg-config file, gpt_train.
+#
+# A header is public where it declares something WF_API, or where a public one includes it. The
+# umbrella is generated from that list, so it can't fall behind.
+include(CMakePackageConfigHelpers)
+
+# weft_public_files(OUT): public headers and .def files, as paths from the top of the tree.
+function(weft_public_files out)
+    set(public "")
+    foreach(folder core kernels mesh nn parallel)
+        file(GLOB headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
+            ${PROJECT_SOURCE_DIR}/${folder}/*.h)
+        foreach(header ${headers})
+            file(STRINGS ${PROJECT_SOURCE_DIR}/${header} declared REGEX "WF_API" LIMIT_COUNT 1)
+            if(declared)
+                list(APPEND public ${header})
+            endif()
+        endforeach()
+    endforeach()
+    set(open ${public})
+    while(open)
+        list(POP_FRONT open file)
+        # An edit may change what is public: configure again then.
+        set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${file})
+        file(STRINGS ${PROJECT_SOURCE_DIR}/${file} includes REGEX "^ *# *include *\"")
+        foreach(include ${includes})
+            string(REGEX REPLACE ".*\"(.*)\".*" "\\1" include "${include}")
+            if(NOT include IN_LIST public)
+                list(APPEND public ${include})
+                list(APPEND open ${include})
+            endif()
+        endforeach()
+    endwhile()
+    list(SORT public)
+    set(${out} ${public} PARENT_SCOPE)
+endfunction()
+
+weft_public_files(weft_public)
+set(WEFT_INCLUDES "")
+foreach(file ${weft_public})
+    if(file MATCHES "\\.h$")
+        string(APPEND WEFT_INCLUDES "#include \"${file}\"\n")
+    endif()
+    cmake_path(GET file PARENT_PATH folder)
+    install(FILES ${file} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft/${folder})
+endforeach()
+configure_file(cmake/weft.h.in include/weft/weft.h @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/include/weft/weft.h
+        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft)
+# <weft/weft.h> for the tree's own apps; INCLUDES DESTINATION below says it for the installed one.
+target_include_directories(weft INTERFACE $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>)
+
+install(TARGETS weft EXPORT weft-targets
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+        INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+set(weft_package ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
+install(EXPORT weft-targets NAMESPACE weft:: DESTINATION ${weft_package})
+configure_package_config_file(cmake/weft-config.cmake.in weft-config.cmake
+    INSTALL_DESTINATION ${weft_package})
+write_basic_package_version_file(weft-config-version.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/weft-config.cmake
+        ${PROJECT_BINARY_DIR}/weft-config-version.cmake DESTINATION ${weft_package})
+
+# Relative to the file itself, so that an installed tree can be moved.
+file(RELATIVE_PATH WEFT_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+configure_file(cmake/weft.pc.in weft.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/weft.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+if(TARGET gpt_train)
+    file(RELATIVE_PATH weft_from_bin /prefix/${CMAKE_INSTALL_BINDIR}
+        /prefix/${CMAKE_INSTALL_LIBDIR})
+    set_target_properties(gpt_train PROPERTIES INSTALL_RPATH "$ORIGIN/${weft_from_bin}")
+    install(TARGETS gpt_train RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()

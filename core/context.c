@@ -1,0 +1,158 @@
+/* core/context.c - the context of a rank: its settings, its device, its first error. */
+#include "core/private.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+wf_context *wf_context_open(wf_device *device, const wf_context_options *options,
+                            wf_error *error)
+{
+    wf_context *ctx = calloc(1, sizeof *ctx);
+
+    if (!ctx) {
+        wf_error_set(error, WF_ENOMEM, "no memory for a context");
+        device->close(device);
+        return NULL;
+    }
+    if (options)
+        ctx->options = *options;
+    ctx->device = device;
+    ctx->kind = WF_MEMORY_ACTIVATION;
+    ctx->pool = wf_pool_open(&device->allocator, ctx->options.memory_limit, error);
+    if (!ctx->pool) {
+        device->close(device);
+        free(ctx);
+        return NULL;
+    }
+    wf_scope_open(ctx); /* the outermost scope, closed with the context */
+    return ctx;
+}
+
+void wf_context_close(wf_context *ctx)
+{
+    if (!ctx)
+        return;
+    if (ctx->tape)
+        wf_tape_close(ctx->tape);
+    while (ctx->n_marks)
+        wf_scope_close(ctx);
+    while (ctx->free_tensors) {
+        wf_tensor *t = ctx->free_tensors;
+
+        ctx->free_tensors = t->grad;
+        free(t);
+    }
+    wf_pool_close(ctx->pool);
+    ctx->device->close(ctx->device);
+    free(ctx->owned);
+    free(ctx->marks);
+    free(ctx);
+}
+
+wf_status wf_fail(wf_context *ctx, wf_status code, const char *format, ...)
+{
+    char text[WF_ERROR_TEXT];
+    va_list args;
+
+    if (ctx->error.code != WF_OK)
+        return code;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (ctx->path)
+        return wf_error_set(&ctx->error, code, "rank %d, in %s: %s", ctx->options.rank,
+                            ctx->path, text);
+    return wf_error_set(&ctx->error, code, "rank %d: %s", ctx->options.rank, text);
+}
+
+wf_status wf_context_status(const wf_context *ctx)
+{
+    return ctx->error.code;
+}
+
+const wf_error *wf_context_error(const wf_context *ctx)
+{
+    return &ctx->error;
+}
+
+void wf_context_clear(wf_context *ctx)
+{
+    memset(&ctx->error, 0, sizeof ctx->error);
+}
+
+wf_device *wf_context_device(wf_context *ctx)
+{
+    return ctx->device;
+}
+
+wf_pool *wf_context_pool(wf_context *ctx)
+{
+    return ctx->pool;
+}
+
+int wf_context_rank(const wf_context *ctx)
+{
+    return ctx->options.rank;
+}
+
+uint64_t wf_context_seed(const wf_context *ctx)
+{
+    return ctx->options.seed;
+}
+
+bool wf_context_exact(const wf_context *ctx)
+{
+    return !ctx->options.exact_off;
+}
+
+void wf_context_position(wf_context *ctx, int64_t step, int64_t first_sequence)
+{
+    ctx->step = step;
+    ctx->first_sequence = first_sequence;
+}
+
+int64_t wf_context_step(const wf_context *ctx)
+{
+    return ctx->step;
+}
+
+int64_t wf_context_first_sequence(const wf_context *ctx)
+{
+    return ctx->first_sequence;
+}
+
+void wf_context_training(wf_context *ctx, bool training)
+{
+    ctx->evaluating = !training;
+}
+
+bool wf_context_is_training(const wf_context *ctx)
+{
+    return !ctx->evaluating;
+}
+
+void wf_context_count_flops(wf_context *ctx, double flops)
+{
+    ctx->flops += flops;
+}
+
+double wf_context_flops(const wf_context *ctx)
+{
+    return ctx->flops;
+}
+
+wf_memory_kind wf_context_memory_kind(wf_context *ctx, wf_memory_kind kind)
+{
+    wf_memory_kind last = ctx->kind;
+
+    ctx->kind = kind;
+    return last;
+}
+
+const char *wf_context_enter(wf_context *ctx, const char *path)
+{
+    const char *last = ctx->path;
+
+    ctx->path = path;
+    return last;
+}

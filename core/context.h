@@ -1,0 +1,91 @@
+/*
+ * core/context.h - the context: one per rank, used by one thread at a time.
+ *
+ * It owns the device, the memory pool, the scopes, the tape and the first error. Ops return
+ * handles; after a failure they return NULL, NULL operands give NULL, and the first error stays
+ * here until it is looked at: model code checks nothing, a training step checks once.
+ */
+#ifndef WF_CORE_CONTEXT_H
+#define WF_CORE_CONTEXT_H
+
+#include "core/device.h"
+
+WF_BEGIN_DECLS
+
+typedef struct wf_context_options {
+    int rank;            /* shown in errors */
+    size_t memory_limit; /* bytes of tensors, 0 for no limit */
+    uint64_t seed;       /* of dropout and initialisation */
+    bool exact_off;      /* plain chains and rank-order sums: faster, tied to the layout */
+} wf_context_options;
+
+/**
+ * wf_context_open - a context over a device, which it owns from now on (also on failure).
+ *
+ * @param options  NULL for all zero
+ * Owner:   caller
+ * Errors:  WF_ENOMEM; result is then NULL
+ */
+WF_API wf_context *wf_context_open(wf_device *device, const wf_context_options *options,
+                                   wf_error *error);
+
+/** wf_context_close - free everything; tensors still held become invalid. NULL is allowed. */
+WF_API void wf_context_close(wf_context *ctx);
+
+/** wf_context_status - WF_OK, or the code of the first failure. wf_context_error - its text. */
+WF_API wf_status wf_context_status(const wf_context *ctx);
+WF_API const wf_error *wf_context_error(const wf_context *ctx);
+
+/** wf_context_clear - forget the error, after the caller has dealt with it. */
+WF_API void wf_context_clear(wf_context *ctx);
+
+/** wf_fail - record a failure with the module path and rank in front; returns code. */
+WF_API wf_status wf_fail(wf_context *ctx, wf_status code, const char *format, ...)
+    WF_PRINTF(3, 4);
+
+/** wf_context_device, wf_context_pool, wf_context_rank, wf_context_seed, wf_context_exact - what
+ * the context was opened with; exact is false under exact off. Owner: the context. */
+WF_API wf_device *wf_context_device(wf_context *ctx);
+WF_API wf_pool *wf_context_pool(wf_context *ctx);
+WF_API int wf_context_rank(const wf_context *ctx);
+WF_API uint64_t wf_context_seed(const wf_context *ctx);
+WF_API bool wf_context_exact(const wf_context *ctx);
+
+/**
+ * wf_context_position - where training stands, for dropout: its masks depend on (site, step,
+ * global sequence, position, feature) only.
+ *
+ * @param step            training step
+ * @param first_sequence  global index of the first sequence that this rank holds now
+ */
+WF_API void wf_context_position(wf_context *ctx, int64_t step, int64_t first_sequence);
+WF_API int64_t wf_context_step(const wf_context *ctx);
+WF_API int64_t wf_context_first_sequence(const wf_context *ctx);
+
+/** wf_context_training - false (evaluation) makes dropout the identity; true at the start. */
+WF_API void wf_context_training(wf_context *ctx, bool training);
+WF_API bool wf_context_is_training(const wf_context *ctx);
+
+/** wf_context_count_flops - kernels of matrix products add here; wf_context_flops reads it. */
+WF_API void wf_context_count_flops(wf_context *ctx, double flops);
+WF_API double wf_context_flops(const wf_context *ctx);
+
+/** wf_context_memory_kind - what results of ops are counted as from now on; returns the last. */
+WF_API wf_memory_kind wf_context_memory_kind(wf_context *ctx, wf_memory_kind kind);
+
+/** wf_context_enter - name the module whose ops follow, for errors; returns the last one. */
+WF_API const char *wf_context_enter(wf_context *ctx, const char *path);
+
+/*
+ * Scopes own the results of ops. wf_scope_close releases what was made since its wf_scope_open;
+ * wf_scope_return does the same but hands one tensor to the scope outside, and returns it.
+ */
+WF_API void wf_scope_open(wf_context *ctx);
+WF_API void wf_scope_close(wf_context *ctx);
+WF_API wf_tensor *wf_scope_return(wf_context *ctx, wf_tensor *result);
+/** wf_scope_keep - like return, for several results; entries may be NULL. */
+WF_API void wf_scope_keep(wf_context *ctx, int count, wf_tensor **results);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,136 @@
+/* core/dispatch.c - the one path of every op. */
+#include "core/private.h"
+#include <string.h>
+
+/* The context of a call: given, or that of its first operand. */
+static bool ready(wf_call *call)
+{
+    for (int i = 0; i < call->n_in; i++) {
+        if (!call->in[i])
+            return false; /* NULL in, NULL out: the reason is in the context already */
+        if (!call->ctx)
+            call->ctx = call->in[i]->ctx;
+    }
+    return call->ctx && call->ctx->error.code == WF_OK;
+}
+
+static wf_dtype default_dtype(const wf_call *call)
+{
+    for (int i = 0; i < call->n_in; i++)
+        if (call->in[i]->dtype != WF_I32)
+            return call->in[i]->dtype;
+    return WF_F32;
+}
+
+static wf_status output_shape(const wf_call *call, const wf_signature *sig, int o, int *ndim,
+                              wf_dim *dims)
+{
+    int row = call->n_in + o;
+
+    if (call->op->shape)
+        return call->op->shape(call, o, ndim, dims);
+    *ndim = sig->ndim[row];
+    for (int d = 0; d < *ndim; d++)
+        dims[d] = sig->dim[sig->letter[row][d]];
+    return WF_OK;
+}
+
+static bool any_fake(const wf_call *call)
+{
+    for (int i = 0; i < call->n_in; i++)
+        if (wf_tensor_is_fake(call->in[i]))
+            return true;
+    return false;
+}
+
+static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake)
+{
+    const wf_layout *layout[WF_MAX_OUTPUTS] = {NULL};
+    wf_context *ctx = call->ctx;
+    wf_status status;
+
+    if (ctx->distribution) {
+        status = ctx->distribution->rule(call, sig, layout);
+        if (status != WF_OK)
+            return status;
+    }
+    for (int o = 0; o < call->n_out; o++) {
+        wf_dtype dtype = call->op->dtype ? call->op->dtype(call, o) : default_dtype(call);
+        wf_dim dims[WF_MAX_DIMS];
+        int ndim = 0;
+
+        status = output_shape(call, sig, o, &ndim, dims);
+        if (status != WF_OK)
+            return status;
+        if (call->op->flags & WF_OP_VIEW)
+            call->out[o] = wf_tensor_view(call->in[0], ndim, dims, layout[o]);
+        else if (fake)
+            call->out[o] = wf_tensor_fake(ctx, dtype, ndim, dims, layout[o]);
+        else
+            call->out[o] = wf_tensor_new(ctx, dtype, ndim, dims, layout[o], ctx->kind);
+        if (!call->out[o])
+            return ctx->error.code;
+    }
+    return WF_OK;
+}
+
+static wf_status run_kernel(const wf_call *call)
+{
+    wf_context *ctx = call->ctx;
+    const wf_kernel *kernel = ctx->device->kernel(ctx->device, call->op);
+    wf_error error = {WF_OK, ""};
+    void *workspace = NULL;
+    size_t bytes;
+    wf_status status;
+
+    if (!kernel || !kernel->run)
+        return wf_fail(ctx, WF_EUNSUPPORTED, "%s: device %s has no kernel for it",
+                       call->op->name, ctx->device->name);
+    bytes = kernel->workspace ? kernel->workspace(call) : 0;
+    if (bytes) {
+        workspace = wf_pool_take(ctx->pool, bytes, WF_MEMORY_WORKSPACE, &error);
+        if (!workspace)
+            return wf_fail(ctx, error.code, "%s: %s", call->op->name, error.text);
+    }
+    status = kernel->run(call, workspace);
+    wf_pool_give(ctx->pool, workspace, bytes, WF_MEMORY_WORKSPACE);
+    return status;
+}
+
+wf_status wf_dispatch(wf_call *call)
+{
+    wf_signature sig;
+    wf_status status;
+    bool fake;
+
+    memset(call->out, 0, sizeof call->out);
+    if (!ready(call))
+        return call->ctx ? call->ctx->error.code : WF_EINVAL;
+    status = wf_signature_match(call, &sig);
+    if (status == WF_OK) {
+        fake = any_fake(call);
+        status = make_outputs(call, &sig, fake);
+        if (status == WF_OK && !fake && !(call->op->flags & WF_OP_VIEW))
+            status = run_kernel(call);
+    }
+    if (status == WF_OK && call->ctx->tape && call->op->backward)
+        status = wf_tape_record(call);
+    if (status != WF_OK) {
+        wf_fail(call->ctx, status, "%s failed", call->op->name); /* kept only without a text */
+        memset(call->out, 0, sizeof call->out);
+    }
+    return status;
+}
+
+wf_tensor *wf_apply(const wf_op *op, const void *attr, size_t attr_size, int n_in, ...)
+{
+    wf_call call = {.op = op, .n_in = n_in, .n_out = 1, .attr = attr, .attr_size = attr_size};
+    va_list operands;
+
+    va_start(operands, n_in);
+    for (int i = 0; i < n_in; i++)
+        call.in[i] = va_arg(operands, wf_tensor *);
+    va_end(operands);
+    wf_dispatch(&call);
+    return call.out[0];
+}

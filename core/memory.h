@@ -1,0 +1,74 @@
+/*
+ * core/memory.h - the caching, accounting pool through which all tensor memory goes.
+ *
+ * A request is rounded to 64 bytes and counted under a kind from the moment it is taken until it
+ * is given back (program points, never completion), so that a plan and a run agree to the byte.
+ * Freed blocks are kept for the next request of their size class; the cache is reported apart.
+ */
+#ifndef WF_CORE_MEMORY_H
+#define WF_CORE_MEMORY_H
+
+#include "core/status.h"
+#include <stddef.h>
+#include <stdint.h>
+
+WF_BEGIN_DECLS
+
+typedef enum wf_memory_kind {
+#define KIND(name, text) WF_MEMORY_##name,
+#include "core/memory.def"
+#undef KIND
+    WF_MEMORY_KINDS
+} wf_memory_kind;
+
+/** wf_allocator - where a pool gets its blocks from; alloc returns NULL when there is no more. */
+typedef struct wf_allocator {
+    void *(*alloc)(void *self, size_t bytes); /* required; aligned to 64 bytes */
+    void (*release)(void *self, void *block, size_t bytes); /* required */
+    void *self;
+} wf_allocator;
+
+typedef struct wf_memory_report {
+    size_t now[WF_MEMORY_KINDS];     /* bytes in use by kind */
+    size_t at_peak[WF_MEMORY_KINDS]; /* bytes by kind at the moment of the peak */
+    size_t in_use, peak, cached;
+    int64_t system_allocations; /* calls of the allocator so far */
+} wf_memory_report;
+
+typedef struct wf_pool wf_pool;
+
+/** wf_memory_kind_name - "parameters", "gradients", ... Owner: static string. */
+WF_API const char *wf_memory_kind_name(wf_memory_kind kind);
+
+/** wf_host_allocator - host memory, aligned to 64 bytes; large blocks ask for huge pages. */
+WF_API wf_allocator wf_host_allocator(void);
+
+/**
+ * wf_pool_open - a pool over an allocator.
+ *
+ * @param limit  bytes that may be in use at once, 0 for no limit
+ * Owner:   caller; wf_pool_close returns every cached block
+ * Errors:  WF_ENOMEM; result is then NULL
+ */
+WF_API wf_pool *wf_pool_open(const wf_allocator *allocator, size_t limit, wf_error *error);
+WF_API void wf_pool_close(wf_pool *pool);
+
+/**
+ * wf_pool_take - a block of at least `bytes` (0 gives a valid, empty block), counted as `kind`.
+ *
+ * Errors:  WF_ENOMEM with the bytes asked for, in use by kind, and the limit; result is NULL
+ */
+WF_API void *wf_pool_take(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *error);
+
+/** wf_pool_give - return a block; bytes and kind as it was taken. */
+WF_API void wf_pool_give(wf_pool *pool, void *block, size_t bytes, wf_memory_kind kind);
+
+/** wf_pool_report - what is in use, was at the peak, and is cached. */
+WF_API void wf_pool_report(const wf_pool *pool, wf_memory_report *report);
+
+/** wf_pool_reset_peak - the peak is what is in use now. */
+WF_API void wf_pool_reset_peak(wf_pool *pool);
+
+WF_END_DECLS
+
+#endif

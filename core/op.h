@@ -1,0 +1,105 @@
+/*
+ * core/op.h - what an op is, for those who add one (inside the tree or in an application).
+ *
+ * The signature says shapes and layouts at once: "...k,nk->...n".
+ *   - one letter per dim; the same letter has the same size and is split together everywhere
+ *   - "..." stands for any number of leading dims
+ *   - a letter that no output has is summed: splitting it leaves a partial sum (a partial max
+ *     with WF_OP_MAX)
+ *   - "!" after a letter: that dim must be whole on each rank
+ * A dim of an output takes size, grain and leaves from the first operand that has its letter.
+ */
+#ifndef WF_CORE_OP_H
+#define WF_CORE_OP_H
+
+#include "core/tensor.h"
+
+WF_BEGIN_DECLS
+
+enum { WF_MAX_INPUTS = 8, WF_MAX_OUTPUTS = 4, WF_MAX_ATTRIBUTES = 64 };
+
+enum { /* wf_op.flags */
+    WF_OP_MAX = 1,       /* contracted letters leave a partial max, not a partial sum */
+    WF_OP_LINEAR = 2,    /* legal on partial sums: every output is a copy or a power of two of in */
+    WF_OP_JOINT = 4,     /* under exact off: legal where all operands are partial together */
+    WF_OP_IN_PLACE = 8,  /* writes to its first operand; has no outputs and no gradient */
+    WF_OP_VIEW = 16,     /* outputs share the data of input 0; has no kernel */
+    WF_OP_TERMS = 64,    /* a sum of terms: contracted letters are split all together or not */
+    WF_OP_GROUPS = 32    /* letter g groups letter h (key-value heads of query heads) */
+};
+
+#define WF_SAVE_IN(i)  (1u << (i))
+#define WF_SAVE_OUT(i) (1u << (16 + (i)))
+
+typedef struct wf_op wf_op;
+
+/** wf_call - one application of an op, as kernels and hooks see it. */
+typedef struct wf_call {
+    const wf_op *op;
+    wf_context *ctx;
+    int n_in, n_out;
+    wf_tensor *in[WF_MAX_INPUTS];
+    wf_tensor *out[WF_MAX_OUTPUTS];
+    const void *attr; /* the op's own struct of parameters, at most WF_MAX_ATTRIBUTES bytes */
+    size_t attr_size;
+} wf_call;
+
+/** wf_kernel - computes the local outputs of a call; workspace may be NULL (none needed). */
+typedef struct wf_kernel {
+    wf_status (*run)(const wf_call *call, void *workspace);
+    size_t (*workspace)(const wf_call *call);
+} wf_kernel;
+
+/** wf_gradient - one node of the tape on its way back. */
+typedef struct wf_gradient {
+    wf_context *ctx;
+    const void *attr;
+    int n_in, n_out;
+    wf_tensor *in[WF_MAX_INPUTS];    /* those that the op saves (WF_SAVE_IN), else NULL */
+    wf_tensor *out[WF_MAX_OUTPUTS];  /* those that the op saves (WF_SAVE_OUT), else NULL */
+    wf_tensor *dout[WF_MAX_OUTPUTS]; /* NULL where an output was not used */
+    bool want[WF_MAX_INPUTS];        /* which of din are asked for in this call */
+    wf_tensor *din[WF_MAX_INPUTS];   /* to be filled, by public ops alone */
+} wf_gradient;
+
+struct wf_op {
+    const char *name;
+    const char *signature;
+    unsigned flags;
+    unsigned save;      /* what its gradient reads: WF_SAVE_IN, WF_SAVE_OUT */
+    unsigned save_leaf; /* inputs that only the gradients of leaves read: WF_SAVE_IN */
+    wf_kernel reference;                 /* plain loop in double; f64 operands */
+    void (*backward)(wf_gradient *grad); /* NULL: no gradient */
+    /* NULL, or the dims of output `out` where the signature cannot say them. */
+    wf_status (*shape)(const wf_call *call, int out, int *ndim, wf_dim *dims);
+    wf_dtype (*dtype)(const wf_call *call, int out); /* NULL: that of the first float operand */
+    /* NULL, or which kernel the fp32 CPU device runs; ops.def rows are found by their id. */
+    const wf_kernel *cpu;
+    int id; /* row of kernels/ops.def, counted from 1; 0 for an application's op */
+};
+
+/**
+ * wf_dispatch - the one path of every op: operands and the sticky error -> shapes from the
+ * signature -> legal layouts -> allocate -> kernel of the device -> record on the tape.
+ *
+ * @param call  op, ctx, n_in, in, n_out and attr filled in; out is filled by this call
+ * Errors:  recorded in the context; every out is then NULL. Any NULL input gives NULL outputs
+ */
+WF_API wf_status wf_dispatch(wf_call *call);
+
+/** wf_apply - wf_dispatch for one output: operands follow n_in as wf_tensor pointers. */
+WF_API wf_tensor *wf_apply(const wf_op *op, const void *attr, size_t attr_size, int n_in, ...);
+
+/**
+ * wf_leaf_cuts - how a sum over this rank's part of a dim is cut in leaves.
+ *
+ * @param at  filled with local offsets at[0] = 0 .. at[n] = local; for WF_LEAF_EIGHT these are the
+ *            global leaves cut down to the part, most of them empty where it is a small one (an
+ *            empty leaf is +0, so the whole tree of 8 gives the node of any subtree)
+ * Returns: n: 1 or 8; under exact off always 1. For WF_LEAF_EACH use the indices themselves
+ */
+WF_API int wf_leaf_cuts(const wf_tensor *t, int dim, int64_t at[WF_LEAVES + 1]);
+
+WF_END_DECLS
+
+#endif

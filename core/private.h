@@ -1,0 +1,62 @@
+/* core/private.h - the inside of a context, for core and for the two hooks. Not installed. */
+#ifndef WF_CORE_PRIVATE_H
+#define WF_CORE_PRIVATE_H
+
+#include "core/context.h"
+#include "core/signature.h"
+#include "core/tape.h"
+
+/* What a mesh does for dispatch; NULL in a context of one rank. Filled in mesh/. */
+typedef struct wf_distribution {
+    /* Layouts of the outputs of a call, or WF_ELAYOUT with both layouts and the way out. */
+    wf_status (*rule)(const wf_call *call, const wf_signature *sig, const wf_layout **out);
+    /* The part [start, start + local) of dim i of a shape that this rank holds. */
+    void (*part)(const wf_layout *layout, int i, const wf_dim *dim, int64_t *start,
+                 int64_t *local);
+    /* For instance "[batch/shard, *, width/tp] partial(tp)". */
+    void (*print)(const wf_layout *layout, char *text, size_t size);
+    /* The same tensor in another layout, nothing recorded. */
+    wf_tensor *(*move)(wf_tensor *x, const wf_layout *to);
+    /* True where a tensor of this layout still has a sum or max to be taken. */
+    bool (*partial)(const wf_layout *layout);
+} wf_distribution;
+
+struct wf_storage {
+    int refs;
+    wf_pool *pool;
+    void *data;
+    size_t bytes;
+    wf_memory_kind kind;
+};
+
+struct wf_context {
+    wf_device *device;
+    wf_pool *pool;
+    wf_context_options options;
+    wf_error error;
+    const wf_distribution *distribution;
+    void *mesh;
+    const char *path;
+    wf_tensor **owned; /* stack of all scopes */
+    int64_t n_owned, owned_capacity;
+    int64_t *marks;
+    int n_marks, marks_capacity, lost_marks;
+    wf_tensor *free_tensors;
+    wf_tape *tape;
+    uint64_t tapes; /* serial number of the last tape */
+    wf_memory_kind kind; /* what results of ops are counted as */
+    int64_t step, first_sequence;
+    bool evaluating;
+    double flops;
+};
+
+/* core/scope.c */
+wf_tensor *wf_scope_adopt(wf_context *ctx, wf_tensor *t);
+
+/* core/tensor.c */
+wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_layout *layout);
+
+/* core/tape.c: called by dispatch after a kernel ran */
+wf_status wf_tape_record(const wf_call *call);
+
+#endif

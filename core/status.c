@@ -1,0 +1,33 @@
+/* core/status.c - status names and the error record. */
+#include "core/status.h"
+#include <stdio.h>
+
+const char *wf_status_name(wf_status status)
+{
+    static const char *const text[] = {
+#define STATUS(name, words) [WF_##name] = words,
+#include "core/status.def"
+#undef STATUS
+    };
+
+    return (unsigned)status < WF_STATUS_COUNT ? text[status] : "unknown status";
+}
+
+wf_status wf_error_vset(wf_error *error, wf_status code, const char *format, va_list args)
+{
+    if (error && error->code == WF_OK) {
+        error->code = code;
+        vsnprintf(error->text, sizeof error->text, format, args);
+    }
+    return code;
+}
+
+wf_status wf_error_set(wf_error *error, wf_status code, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    wf_error_vset(error, code, format, args);
+    va_end(args);
+    return code;
+}

@@ -1,0 +1,48 @@
+/* core/status.h - status codes and the error record: the first error stays, with its text. */
+#ifndef WF_CORE_STATUS_H
+#define WF_CORE_STATUS_H
+
+#include "core/export.h"
+#include <stdarg.h>
+
+WF_BEGIN_DECLS
+
+typedef enum wf_status {
+#define STATUS(name, text) WF_##name,
+#include "core/status.def"
+#undef STATUS
+    WF_STATUS_COUNT
+} wf_status;
+
+enum { WF_ERROR_TEXT = 1536 };
+
+/** wf_error - the first failure of whoever owns this record; zero-initialise it. */
+typedef struct wf_error {
+    wf_status code;
+    char text[WF_ERROR_TEXT];
+} wf_error;
+
+/**
+ * wf_status_name - short text of a status, for instance "out of memory".
+ *
+ * Owner:   static string; never NULL
+ */
+WF_API const char *wf_status_name(wf_status status);
+
+/**
+ * wf_error_set - record a failure, unless one is recorded already.
+ *
+ * @param error  record to fill; NULL drops the text
+ * @param code   anything but WF_OK
+ * Returns:      code, so that callers can `return wf_error_set(...)`
+ */
+WF_API wf_status wf_error_set(wf_error *error, wf_status code, const char *format, ...)
+    WF_PRINTF(3, 4);
+
+/** wf_error_vset - wf_error_set with a va_list. */
+WF_API wf_status wf_error_vset(wf_error *error, wf_status code, const char *format, va_list args)
+    WF_PRINTF(3, 0);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,334 @@
+/* core/tape.c - the list of ops that ran, and the walk back over it. */
+#include "core/private.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct edge {
+    int64_t node; /* the producing node, or -1 */
+    int output;
+    wf_tensor *leaf; /* or the leaf; both absent where no gradient is wanted */
+} edge;
+
+typedef struct node {
+    const wf_op *op;
+    int n_in, n_out;
+    bool deferred; /* its leaves are still owed their gradients */
+    edge from[WF_MAX_INPUTS];
+    wf_tensor *in[WF_MAX_INPUTS], *out[WF_MAX_OUTPUTS], *dout[WF_MAX_OUTPUTS];
+    const wf_layout *again[WF_MAX_INPUTS]; /* in[i] is an origin: redistribute it to this */
+    bool is_origin[WF_MAX_INPUTS];
+    _Alignas(8) unsigned char attr[WF_MAX_ATTRIBUTES];
+} node;
+
+struct wf_tape {
+    wf_context *ctx;
+    uint64_t serial;
+    node **nodes;
+    int64_t count, capacity;
+};
+
+wf_tape *wf_tape_open(wf_context *ctx)
+{
+    wf_tape *tape = calloc(1, sizeof *tape);
+
+    if (!tape) {
+        wf_fail(ctx, WF_ENOMEM, "no memory for a tape");
+        return NULL;
+    }
+    tape->ctx = ctx;
+    tape->serial = ++ctx->tapes;
+    ctx->tape = tape;
+    return tape;
+}
+
+/* Let go of what a node holds, once nobody needs it any more. */
+static void forget(node *n)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        wf_tensor_release(n->in[i]);
+        wf_tensor_release(n->from[i].leaf);
+        n->in[i] = n->from[i].leaf = NULL;
+    }
+    for (int o = 0; o < n->n_out; o++) {
+        wf_tensor_release(n->out[o]);
+        wf_tensor_release(n->dout[o]);
+        n->out[o] = n->dout[o] = NULL;
+    }
+}
+
+void wf_tape_close(wf_tape *tape)
+{
+    if (!tape)
+        return;
+    if (tape->ctx->tape == tape)
+        tape->ctx->tape = NULL;
+    for (int64_t i = 0; i < tape->count; i++) {
+        forget(tape->nodes[i]);
+        free(tape->nodes[i]);
+    }
+    free(tape->nodes);
+    free(tape);
+}
+
+wf_tape *wf_tape_switch(wf_context *ctx, wf_tape *tape)
+{
+    wf_tape *last = ctx->tape;
+
+    ctx->tape = tape;
+    return last;
+}
+
+bool wf_context_recording(const wf_context *ctx)
+{
+    return ctx->tape != NULL;
+}
+
+wf_tensor *wf_leaf(wf_tensor *parameter)
+{
+    wf_tensor *t = wf_tensor_alias(parameter);
+
+    if (t)
+        t->requires_grad = true;
+    return t;
+}
+
+wf_tensor *wf_detach(wf_tensor *t)
+{
+    return wf_tensor_alias(t);
+}
+
+static node *append(wf_tape *tape)
+{
+    node *n;
+
+    if (tape->count == tape->capacity) {
+        int64_t wider = tape->capacity ? 2 * tape->capacity : 256;
+        node **larger = realloc(tape->nodes, (size_t)wider * sizeof(node *));
+
+        if (!larger)
+            return NULL;
+        tape->nodes = larger;
+        tape->capacity = wider;
+    }
+    n = calloc(1, sizeof *n);
+    if (n)
+        tape->nodes[tape->count++] = n;
+    return n;
+}
+
+static bool has_leaves(const node *n)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (n->from[i].leaf)
+            return true;
+    return false;
+}
+
+static void save_input(node *n, int i, wf_tensor *t)
+{
+    if (n->op->save & WF_SAVE_IN(i)) {
+        n->in[i] = wf_tensor_retain(t);
+    } else if ((n->op->save_leaf & WF_SAVE_IN(i)) && has_leaves(n)) {
+        n->is_origin[i] = t->origin != NULL;
+        n->again[i] = t->layout;
+        n->in[i] = wf_tensor_retain(t->origin ? t->origin : t);
+    }
+}
+
+wf_status wf_tape_record(const wf_call *call)
+{
+    wf_tape *tape = call->ctx->tape;
+    bool wanted = false;
+    node *n;
+
+    for (int i = 0; i < call->n_in; i++)
+        wanted |= call->in[i]->requires_grad;
+    if (!wanted)
+        return WF_OK;
+    if (call->attr_size > WF_MAX_ATTRIBUTES)
+        return wf_fail(call->ctx, WF_EINVAL, "%s: attributes of %zu bytes, at most %d",
+                       call->op->name, call->attr_size, WF_MAX_ATTRIBUTES);
+    n = append(tape);
+    if (!n)
+        return wf_fail(call->ctx, WF_ENOMEM, "no memory for the tape's node %lld",
+                       (long long)tape->count);
+    n->op = call->op;
+    n->n_in = call->n_in;
+    n->n_out = call->n_out;
+    if (call->attr_size)
+        memcpy(n->attr, call->attr, call->attr_size);
+    for (int i = 0; i < call->n_in; i++) {
+        wf_tensor *t = call->in[i];
+
+        n->from[i] = (edge){.node = -1};
+        if (t->requires_grad && t->tape == tape->serial)
+            n->from[i] = (edge){.node = t->node, .output = t->output};
+        else if (t->requires_grad && t->tape == 0)
+            n->from[i].leaf = wf_tensor_retain(t);
+    }
+    for (int i = 0; i < call->n_in; i++)
+        save_input(n, i, call->in[i]);
+    for (int o = 0; o < call->n_out; o++) {
+        wf_tensor *t = call->out[o];
+
+        t->requires_grad = true;
+        t->tape = tape->serial;
+        t->node = tape->count - 1;
+        t->output = o;
+        if (call->op->save & WF_SAVE_OUT(o))
+            n->out[o] = wf_tensor_retain(t);
+    }
+    return WF_OK;
+}
+
+wf_tensor *wf_node_add(wf_tensor *a, wf_tensor *b)
+{
+    wf_context *ctx;
+    wf_tensor *sum;
+
+    if (!a || !b)
+        return NULL;
+    ctx = a->ctx;
+    if (a->layout != b->layout || a->dtype != b->dtype || a->ndim != b->ndim ||
+        memcmp(a->local, b->local, (size_t)a->ndim * sizeof *a->local) != 0) {
+        char text_a[256], text_b[256];
+
+        wf_fail(ctx, WF_ELAYOUT, "two sums that meet are not alike: %s and %s",
+                wf_tensor_describe(a, text_a, sizeof text_a),
+                wf_tensor_describe(b, text_b, sizeof text_b));
+        return NULL;
+    }
+    if (wf_tensor_is_fake(a))
+        return wf_tensor_alias(a);
+    sum = wf_tensor_new(ctx, a->dtype, a->ndim, a->dim, a->layout, ctx->kind);
+    if (sum)
+        ctx->device->add(a, b, sum);
+    return sum;
+}
+
+/* Put a gradient where it belongs, adding it to what is there. */
+static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_tensor *grad)
+{
+    wf_tensor *sum;
+
+    if (!grad)
+        return ctx->error.code;
+    if (!*place) {
+        *place = wf_tensor_retain(grad);
+        return WF_OK;
+    }
+    if (grad->layout && ctx->distribution->partial(grad->layout)) {
+        char text[256];
+
+        return wf_fail(ctx, WF_ELAYOUT,
+                       "two gradients of one tensor meet as partial sums, %s: sum each first, "
+                       "with a border at each use",
+                       wf_tensor_describe(grad, text, sizeof text));
+    }
+    sum = wf_tensor_retain(wf_node_add(*place, grad));
+    wf_tensor_release(*place);
+    *place = sum;
+    return ctx->error.code;
+}
+
+/* Ask an op for the gradients of those operands which are leaves, or of those which are not. */
+static wf_status step_back(wf_tape *tape, node *n, bool leaves)
+{
+    wf_context *ctx = tape->ctx;
+    wf_gradient g = {.ctx = ctx, .attr = n->attr, .n_in = n->n_in, .n_out = n->n_out};
+    bool any = false;
+
+    memcpy(g.in, n->in, sizeof g.in);
+    memcpy(g.out, n->out, sizeof g.out);
+    memcpy(g.dout, n->dout, sizeof g.dout);
+    for (int i = 0; i < n->n_in; i++) {
+        g.want[i] = leaves ? n->from[i].leaf != NULL : n->from[i].node >= 0;
+        any |= g.want[i];
+    }
+    if (!any)
+        return WF_OK;
+    wf_scope_open(ctx);
+    for (int i = 0; leaves && i < n->n_in; i++)
+        if (n->is_origin[i])
+            g.in[i] = ctx->distribution->move(n->in[i], n->again[i]);
+    if (ctx->error.code == WF_OK)
+        n->op->backward(&g);
+    for (int i = 0; i < n->n_in && ctx->error.code == WF_OK; i++) {
+        edge *e = &n->from[i];
+
+        if (g.want[i])
+            deliver(ctx, leaves ? &e->leaf->grad : &tape->nodes[e->node]->dout[e->output],
+                    g.din[i]);
+    }
+    wf_scope_close(ctx);
+    return ctx->error.code;
+}
+
+static bool has_gradient(const node *n)
+{
+    for (int o = 0; o < n->n_out; o++)
+        if (n->dout[o])
+            return true;
+    return false;
+}
+
+static wf_status walk(wf_tape *tape, int64_t from, bool defer)
+{
+    wf_status status = WF_OK;
+
+    for (int64_t i = from; i >= 0 && status == WF_OK; i--) {
+        node *n = tape->nodes[i];
+
+        if (has_gradient(n)) {
+            status = step_back(tape, n, false);
+            n->deferred = defer && has_leaves(n);
+            if (status == WF_OK && !n->deferred)
+                status = step_back(tape, n, true);
+        }
+        if (!n->deferred)
+            forget(n);
+    }
+    return status;
+}
+
+wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
+{
+    wf_context *ctx;
+    wf_tape *tape, *recording;
+    wf_status status;
+
+    if (!root || !seed)
+        return root ? root->ctx->error.code : WF_EINVAL;
+    ctx = root->ctx;
+    tape = ctx->tape;
+    if (ctx->error.code != WF_OK)
+        return ctx->error.code;
+    if (!tape || root->tape != tape->serial)
+        return wf_fail(ctx, WF_EINVAL,
+                       "wf_backward: the tensor was not made on the current tape: open a tape "
+                       "before the forward pass, and use parameters through wf_leaf");
+    recording = wf_tape_switch(ctx, NULL);
+    status = deliver(ctx, &tape->nodes[root->node]->dout[root->output], seed);
+    if (status == WF_OK)
+        status = walk(tape, root->node, defer_weights);
+    wf_tape_switch(ctx, recording);
+    return status;
+}
+
+wf_status wf_backward_weights(wf_tape *tape)
+{
+    wf_tape *recording = wf_tape_switch(tape->ctx, NULL);
+    wf_status status = tape->ctx->error.code;
+
+    for (int64_t i = tape->count - 1; i >= 0 && status == WF_OK; i--) {
+        node *n = tape->nodes[i];
+
+        if (!n->deferred)
+            continue;
+        status = step_back(tape, n, true);
+        n->deferred = false;
+        forget(n);
+    }
+    wf_tape_switch(tape->ctx, recording);
+    return status;
+}

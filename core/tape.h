@@ -1,0 +1,58 @@
+/*
+ * core/tape.h - reverse-mode differentiation: a list of the ops that ran, walked backwards.
+ *
+ * A leaf is a tensor with requires_grad that no op made: a parameter at one place of use.
+ * Gradients with respect to leaves are steps of their own and can be deferred, which is what
+ * zero-bubble pipeline schedules need.
+ */
+#ifndef WF_CORE_TAPE_H
+#define WF_CORE_TAPE_H
+
+#include "core/context.h"
+
+WF_BEGIN_DECLS
+
+typedef struct wf_tape wf_tape;
+
+/** wf_tape_open - a new tape, which records from now on. Owner: caller. */
+WF_API wf_tape *wf_tape_open(wf_context *ctx);
+
+/** wf_tape_close - forget a tape and all it holds; recording stops if it was the current one. */
+WF_API void wf_tape_close(wf_tape *tape);
+
+/** wf_tape_switch - make another tape (or none: NULL) the current one; returns the last. */
+WF_API wf_tape *wf_tape_switch(wf_context *ctx, wf_tape *tape);
+
+/** wf_context_recording - whether a tape is recording. */
+WF_API bool wf_context_recording(const wf_context *ctx);
+
+/** wf_leaf - an alias of a parameter whose gradient is wanted. Owner: the innermost scope. */
+WF_API wf_tensor *wf_leaf(wf_tensor *parameter);
+
+/**
+ * wf_backward - gradients of `root` (weighted by `seed`) to every tensor on its tape.
+ *
+ * Leaves have their gradient in leaf->grad afterwards (added to what was there).
+ *
+ * @param seed           gradient of root: same shape and layout
+ * @param defer_weights  true: leaves get theirs in wf_backward_weights only
+ * Collective:  where borders are on the tape
+ * Errors:      recorded in the context and returned
+ */
+WF_API wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights);
+
+/** wf_backward_weights - the deferred second half of wf_backward. */
+WF_API wf_status wf_backward_weights(wf_tape *tape);
+
+/**
+ * wf_node_add - a + b as nodes of one tree of sums (older first): the only sum of partial tensors
+ * that exactness allows, for tensors of one layout. Owner: the innermost scope.
+ */
+WF_API wf_tensor *wf_node_add(wf_tensor *a, wf_tensor *b);
+
+/** wf_detach - an alias that gradients do not pass. Owner: the innermost scope. */
+WF_API wf_tensor *wf_detach(wf_tensor *t);
+
+WF_END_DECLS
+
+#endif

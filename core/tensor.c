@@ -1,0 +1,231 @@
+/* core/tensor.c - tensors, their storage and their parts. */
+#include "core/private.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+size_t wf_dtype_size(wf_dtype dtype)
+{
+    static const size_t size[] = {
+#define DTYPE(name, type, text) [WF_##name] = sizeof(type),
+#include "core/dtype.def"
+#undef DTYPE
+    };
+
+    return size[dtype];
+}
+
+const char *wf_dtype_name(wf_dtype dtype)
+{
+    static const char *const name[] = {
+#define DTYPE(name, type, text) [WF_##name] = text,
+#include "core/dtype.def"
+#undef DTYPE
+    };
+
+    return (unsigned)dtype < WF_DTYPES ? name[dtype] : "unknown type";
+}
+
+/* A blank tensor, owned by the caller. */
+static wf_tensor *blank(wf_context *ctx, wf_dtype dtype)
+{
+    wf_tensor *t = ctx->free_tensors;
+
+    if (t)
+        ctx->free_tensors = t->grad;
+    else
+        t = malloc(sizeof *t);
+    if (!t) {
+        wf_fail(ctx, WF_ENOMEM, "no memory for a tensor's description");
+        return NULL;
+    }
+    memset(t, 0, sizeof *t);
+    t->ctx = ctx;
+    t->refs = 1;
+    t->dtype = dtype;
+    return t;
+}
+
+wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_layout *layout)
+{
+    const wf_distribution *distribution = t->ctx->distribution;
+
+    if (ndim < 0 || ndim > WF_MAX_DIMS)
+        return wf_fail(t->ctx, WF_ESHAPE, "a tensor has 0 to %d dims, not %d", WF_MAX_DIMS, ndim);
+    t->ndim = ndim;
+    t->layout = layout;
+    for (int i = 0; i < ndim; i++) {
+        if (dims[i].size < 0 || dims[i].grain < 1 || dims[i].size % dims[i].grain != 0)
+            return wf_fail(t->ctx, WF_ESHAPE,
+                           "dim %d has size %" PRId64 " and grain %" PRId64
+                           ": the size must be a multiple of the grain, and neither negative",
+                           i, dims[i].size, dims[i].grain);
+        t->dim[i] = dims[i];
+        t->start[i] = 0;
+        t->local[i] = dims[i].size;
+        if (layout)
+            distribution->part(layout, i, &dims[i], &t->start[i], &t->local[i]);
+    }
+    return WF_OK;
+}
+
+static wf_storage *storage_new(wf_context *ctx, size_t bytes, wf_memory_kind kind)
+{
+    wf_storage *s = malloc(sizeof *s);
+    wf_error error = {WF_OK, ""};
+
+    if (!s) {
+        wf_fail(ctx, WF_ENOMEM, "no memory for a tensor's description");
+        return NULL;
+    }
+    *s = (wf_storage){.refs = 1, .pool = ctx->pool, .bytes = bytes, .kind = kind};
+    s->data = wf_pool_take(ctx->pool, bytes, kind, &error);
+    if (!s->data) {
+        wf_fail(ctx, error.code, "%s", error.text);
+        free(s);
+        return NULL;
+    }
+    return s;
+}
+
+wf_tensor *wf_tensor_fake(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim *dims,
+                          const wf_layout *layout)
+{
+    wf_tensor *t = blank(ctx, dtype);
+
+    if (t && wf_tensor_shape(t, ndim, dims, layout) != WF_OK) {
+        wf_tensor_release(t);
+        return NULL;
+    }
+    return wf_scope_adopt(ctx, t);
+}
+
+wf_tensor *wf_tensor_new(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim *dims,
+                         const wf_layout *layout, wf_memory_kind kind)
+{
+    wf_tensor *t = blank(ctx, dtype);
+
+    if (!t)
+        return NULL;
+    if (wf_tensor_shape(t, ndim, dims, layout) == WF_OK)
+        t->storage =
+            storage_new(ctx, (size_t)wf_tensor_local_count(t) * wf_dtype_size(dtype), kind);
+    if (!t->storage) {
+        wf_tensor_release(t);
+        return NULL;
+    }
+    t->data = t->storage->data;
+    return wf_scope_adopt(ctx, t);
+}
+
+wf_tensor *wf_tensor_view(wf_tensor *source, int ndim, const wf_dim *dims,
+                          const wf_layout *layout)
+{
+    wf_tensor *t;
+
+    if (!source)
+        return NULL;
+    t = blank(source->ctx, source->dtype);
+    if (!t)
+        return NULL;
+    if (wf_tensor_shape(t, ndim, dims, layout) != WF_OK) {
+        wf_tensor_release(t);
+        return NULL;
+    }
+    t->storage = source->storage;
+    if (t->storage)
+        t->storage->refs++;
+    t->data = source->data;
+    return wf_scope_adopt(source->ctx, t);
+}
+
+wf_tensor *wf_tensor_alias(wf_tensor *source)
+{
+    return source ? wf_tensor_view(source, source->ndim, source->dim, source->layout) : NULL;
+}
+
+wf_tensor *wf_tensor_retain(wf_tensor *t)
+{
+    if (t)
+        t->refs++;
+    return t;
+}
+
+void wf_tensor_release(wf_tensor *t)
+{
+    wf_storage *s;
+
+    if (!t || --t->refs > 0)
+        return;
+    s = t->storage;
+    if (s && --s->refs == 0) {
+        wf_pool_give(s->pool, s->data, s->bytes, s->kind);
+        free(s);
+    }
+    wf_tensor_release(t->grad);
+    wf_tensor_release(t->origin);
+    t->grad = t->ctx->free_tensors;
+    t->ctx->free_tensors = t;
+}
+
+bool wf_tensor_is_fake(const wf_tensor *t)
+{
+    return !t->storage;
+}
+
+int64_t wf_tensor_count(const wf_tensor *t)
+{
+    int64_t count = 1;
+
+    for (int i = 0; i < t->ndim; i++)
+        count *= t->dim[i].size;
+    return count;
+}
+
+int64_t wf_tensor_local_count(const wf_tensor *t)
+{
+    int64_t count = 1;
+
+    for (int i = 0; i < t->ndim; i++)
+        count *= t->local[i];
+    return count;
+}
+
+char *wf_tensor_describe(const wf_tensor *t, char *text, size_t size)
+{
+    size_t n;
+
+    if (!t) {
+        snprintf(text, size, "(none)");
+        return text;
+    }
+    n = (size_t)snprintf(text, size, "%s [", wf_dtype_name(t->dtype));
+    for (int i = 0; i < t->ndim && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%" PRId64, i ? "," : "", t->dim[i].size);
+    if (n < size)
+        n += (size_t)snprintf(text + n, size - n, "]");
+    if (t->layout && n + 1 < size) {
+        text[n++] = ' ';
+        t->ctx->distribution->print(t->layout, text + n, size - n);
+    }
+    return text;
+}
+
+int wf_leaf_cuts(const wf_tensor *t, int dim, int64_t at[WF_LEAVES + 1])
+{
+    const wf_dim *d = &t->dim[dim];
+    int64_t start = t->start[dim], local = t->local[dim];
+
+    at[0] = 0;
+    if (d->leaves != WF_LEAF_EIGHT || t->ctx->options.exact_off) {
+        at[1] = local;
+        return 1;
+    }
+    for (int i = 1; i <= WF_LEAVES; i++) {
+        int64_t offset = wf_cut(d->size, d->grain, WF_LEAVES, i) - start;
+
+        at[i] = offset < 0 ? 0 : offset > local ? local : offset;
+    }
+    return WF_LEAVES;
+}

@@ -1,0 +1,140 @@
+/*
+ * core/tensor.h - tensors: a global shape, and the part of it that this rank holds.
+ *
+ * On one rank the part is the whole. On a mesh the tensor carries a layout, which core passes
+ * around without looking inside; start[] and local[] say which part is here. The local data is
+ * contiguous, last dim fastest. A tensor on the fake device has shape and layout, but no data.
+ */
+#ifndef WF_CORE_TENSOR_H
+#define WF_CORE_TENSOR_H
+
+#include "core/memory.h"
+#include "core/tree.h"
+#include <stdbool.h>
+
+WF_BEGIN_DECLS
+
+enum { WF_MAX_DIMS = 6 };
+
+typedef struct wf_context wf_context;
+typedef struct wf_layout wf_layout;
+typedef struct wf_storage wf_storage;
+
+typedef enum wf_dtype {
+#define DTYPE(name, type, text) WF_##name,
+#include "core/dtype.def"
+#undef DTYPE
+    WF_DTYPES
+} wf_dtype;
+
+/* How a sum over a dim is cut in leaves (DESIGN: exactness). */
+enum {
+    WF_LEAF_ONE = 1,   /* one chain: the model's width, which nothing splits */
+    WF_LEAF_EIGHT = 8, /* 8 leaves: heads, ffn, vocabulary, tokens */
+    WF_LEAF_EACH = -1  /* one leaf per index: the batch */
+};
+
+/** wf_dim - one dim of a shape; grain and leaves belong to the shape, not to the layout. */
+typedef struct wf_dim {
+    int64_t size;
+    int64_t grain; /* never cut inside a grain: head_dim where a dim is made of heads, else 1 */
+    int leaves;    /* WF_LEAF_ONE, WF_LEAF_EIGHT or WF_LEAF_EACH */
+} wf_dim;
+
+static inline wf_dim wf_dim_width(int64_t size)
+{
+    wf_dim dim = {size, 1, WF_LEAF_ONE};
+
+    return dim;
+}
+
+static inline wf_dim wf_dim_split(int64_t size)
+{
+    wf_dim dim = {size, 1, WF_LEAF_EIGHT};
+
+    return dim;
+}
+
+static inline wf_dim wf_dim_heads(int64_t heads, int64_t head_dim)
+{
+    wf_dim dim = {heads * head_dim, head_dim, WF_LEAF_EIGHT};
+
+    return dim;
+}
+
+static inline wf_dim wf_dim_batch(int64_t size)
+{
+    wf_dim dim = {size, 1, WF_LEAF_EACH};
+
+    return dim;
+}
+
+/** wf_tensor - read its fields freely, change them never. */
+typedef struct wf_tensor {
+    wf_context *ctx;
+    int refs;
+    wf_dtype dtype;
+    int ndim;
+    wf_dim dim[WF_MAX_DIMS];    /* global */
+    int64_t start[WF_MAX_DIMS]; /* this rank holds [start, start + local) of each dim */
+    int64_t local[WF_MAX_DIMS];
+    const wf_layout *layout; /* NULL: whole on every rank */
+    wf_storage *storage;     /* NULL on the fake device */
+    void *data;
+    bool requires_grad;
+    uint64_t tape; /* the tape and node that made it; 0 where none did */
+    int64_t node;
+    int output;
+    struct wf_tensor *grad; /* of a leaf, after wf_backward */
+    struct wf_tensor *origin; /* a tape keeps this one and redistributes it again; mostly NULL */
+} wf_tensor;
+
+/** wf_dtype_size - bytes of one element. */
+WF_API size_t wf_dtype_size(wf_dtype dtype);
+WF_API const char *wf_dtype_name(wf_dtype dtype);
+
+/**
+ * wf_tensor_new - a tensor of this rank's part, contents undefined.
+ *
+ * @param dims    global shape
+ * @param layout  NULL for whole
+ * @param kind    what the memory is counted as
+ * Collective:  no
+ * Owner:       the innermost open scope
+ * Errors:      WF_ESHAPE (a negative size, over WF_MAX_DIMS), WF_ENOMEM; result is then NULL
+ */
+WF_API wf_tensor *wf_tensor_new(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim *dims,
+                                const wf_layout *layout, wf_memory_kind kind);
+
+/** wf_tensor_fake - the same without data, for modules before they are materialised. */
+WF_API wf_tensor *wf_tensor_fake(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim *dims,
+                                 const wf_layout *layout);
+
+/**
+ * wf_tensor_alias - another tensor over the same data, with nothing of its gradient history.
+ *
+ * Owner:   the innermost open scope
+ */
+WF_API wf_tensor *wf_tensor_alias(wf_tensor *t);
+
+/** wf_tensor_view - an alias with other dims and layout, of as many local elements. */
+WF_API wf_tensor *wf_tensor_view(wf_tensor *t, int ndim, const wf_dim *dims,
+                                 const wf_layout *layout);
+
+/** wf_tensor_retain - keep t beyond its scope; returns t. Pair with wf_tensor_release. */
+WF_API wf_tensor *wf_tensor_retain(wf_tensor *t);
+WF_API void wf_tensor_release(wf_tensor *t);
+
+/** wf_tensor_is_fake - true where there is no data to read. */
+WF_API bool wf_tensor_is_fake(const wf_tensor *t);
+
+/** wf_tensor_count - elements of the global shape; wf_tensor_local_count - of this rank's part. */
+WF_API int64_t wf_tensor_count(const wf_tensor *t);
+WF_API int64_t wf_tensor_local_count(const wf_tensor *t);
+
+/** wf_tensor_describe - for instance "f32 [4,256,384] [batch/dp]", into text; returns text. */
+WF_API char *wf_tensor_describe(const wf_tensor *t, char *text, size_t size);
+
+WF_END_DECLS
+
+#endif

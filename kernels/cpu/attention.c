@@ -1,0 +1,249 @@
+/*
+ * kernels/cpu/attention.c - attention on the CPU: forward over (sequence, head) pairs, backward
+ * over (sequence, group) pairs.
+ *
+ * dk and dv of a group are the midpoint tree over the 8 leaves of the (global) query heads; a
+ * leaf is the chain over its heads that belong to the group. A leaf or node without any is +0
+ * and is left out: adding it could only turn -0 into +0, and all zeros become +0 at the end. So
+ * a group of one head needs no sum, and no group has more than 5 open buffers.
+ */
+#include "kernels/attention.h"
+#include "kernels/cpu/cpu.h"
+#include <math.h>
+
+enum { SMALL = 65536, MOST_BUFFERS = 5, LINE = 64 }; /* below SMALL scores nobody is woken */
+
+typedef struct job {
+    const wf_call *call;
+    const wf_simd *simd;
+    int64_t tokens, dim, heads, groups; /* of this rank */
+    int64_t per_group;                  /* query heads of a group, globally */
+    size_t block, bytes;                /* of one head's scratch; of a worker's whole space */
+    int buffers;                        /* of dk and dv, [2][tokens][dim] each */
+    int leaves;
+    int64_t leaf[WF_LEAVES + 1]; /* local heads */
+    char *workspace;
+} job;
+
+static size_t lines(size_t bytes)
+{
+    return (bytes + LINE - 1) / LINE * LINE;
+}
+
+/* What a worker has: the head's scratch, its lse, and (backward) buffers of dk and dv. */
+static job plan(const wf_call *call, bool backward, void *workspace)
+{
+    const wf_tensor *q = call->in[0], *k = call->in[1];
+    const wf_simd *simd = wf_cpu_of(call)->simd;
+    job j = {.call = call,
+             .simd = simd,
+             .tokens = q->local[1],
+             .dim = q->local[3],
+             .heads = q->local[2],
+             .groups = k->local[2],
+             .per_group = q->dim[2].size / k->dim[2].size,
+             .workspace = workspace};
+
+    j.block = lines(simd->attention_workspace(j.tokens, j.dim));
+    j.bytes = j.block + lines((size_t)j.tokens * sizeof(float));
+    if (backward) {
+        j.buffers = j.per_group < MOST_BUFFERS ? (int)j.per_group : MOST_BUFFERS;
+        j.bytes += (size_t)j.buffers * lines((size_t)(2 * j.tokens * j.dim) * sizeof(float));
+        j.leaves = wf_leaf_cuts(q, 2, j.leaf);
+    }
+    return j;
+}
+
+static float *lse_of(const job *j, int worker)
+{
+    return (float *)(j->workspace + (size_t)worker * j->bytes + j->block);
+}
+
+static float *buffer_of(const job *j, int worker, int i)
+{
+    size_t skip = lines((size_t)j->tokens * sizeof(float));
+    size_t buffer = lines((size_t)(2 * j->tokens * j->dim) * sizeof(float));
+
+    return (float *)((char *)lse_of(j, worker) + skip + (size_t)i * buffer);
+}
+
+/* Offsets of token 0 of a head in [b, s, h, d], and of its element in [b, s, h]. */
+static int64_t head_at(const job *j, int64_t b, int64_t head)
+{
+    return (b * j->tokens * j->heads + head) * j->dim;
+}
+
+static int64_t lse_at(const job *j, int64_t b, int64_t head)
+{
+    return b * j->tokens * j->heads + head;
+}
+
+static wf_attention_head describe(const job *j, int64_t b, int64_t head)
+{
+    const wf_attention_attr *a = j->call->attr;
+    const wf_tensor *q = j->call->in[0], *k = j->call->in[1], *v = j->call->in[2];
+    int64_t global = q->start[2] + head, group = global / j->per_group - k->start[2];
+    int64_t k_at = (b * j->tokens * j->groups + group) * j->dim;
+    wf_attention_head h = {
+        .seq = j->tokens,
+        .dim = j->dim,
+        .q = (const float *)q->data + head_at(j, b, head),
+        .k = (const float *)k->data + k_at,
+        .v = (const float *)v->data + k_at,
+        .q_stride = j->heads * j->dim,
+        .k_stride = j->groups * j->dim,
+        .v_stride = j->groups * j->dim,
+        .scale = 1.0f / sqrtf((float)j->dim),
+        .dropout_key = a->key,
+        .dropout = a->dropout,
+    };
+
+    wf_attention_counter(a, global, b, h.dropout_counter);
+    return h;
+}
+
+static void heads_of(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const job *j = arg;
+    float *scratch = lse_of(j, worker);
+
+    for (int64_t i = begin; i < end; i++) {
+        int64_t b = i / j->heads, head = i % j->heads;
+        wf_attention_head h = describe(j, b, head);
+        float *lse = (float *)j->call->out[1]->data + lse_at(j, b, head);
+
+        j->simd->attention(&h, (float *)j->call->out[0]->data + head_at(j, b, head), h.q_stride,
+                           scratch, j->workspace + (size_t)worker * j->bytes);
+        for (int64_t t = 0; t < j->tokens; t++)
+            lse[t * j->heads] = scratch[t];
+    }
+}
+
+static wf_status run(job *j, int64_t pieces, double cost,
+                     void (*fn)(void *, int64_t, int64_t, int))
+{
+    wf_team *team = wf_cpu_of(j->call)->team;
+    double scores = (double)j->call->in[0]->local[0] * (double)j->heads * (double)j->tokens *
+                    (double)j->tokens / 2;
+
+    wf_context_count_flops(j->call->ctx, cost * 4 * scores * (double)j->dim);
+    wf_team_run(scores < SMALL ? NULL : team, pieces, 1, fn, j);
+    return WF_OK;
+}
+
+static size_t workspace_bytes(const wf_call *call)
+{
+    return plan(call, false, NULL).bytes * (size_t)wf_team_size(wf_cpu_of(call)->team);
+}
+
+static wf_status attention(const wf_call *call, void *workspace)
+{
+    job j = plan(call, false, workspace);
+
+    return run(&j, call->in[0]->local[0] * j.heads, 1, heads_of);
+}
+
+/* One group on its way through the tree: buffers that are free, and where heads go. */
+typedef struct group_sum {
+    const job *j;
+    int worker;
+    int64_t b, first, end; /* local heads of the group that this rank holds */
+    float *spare[MOST_BUFFERS];
+    int n_spare;
+} group_sum;
+
+/* dk and dv of one head, into a buffer; dq goes where it belongs. */
+static void head_grad(const group_sum *s, int64_t head, float *dkv)
+{
+    const job *j = s->j;
+    const wf_call *call = j->call;
+    wf_attention_head h = describe(j, s->b, head);
+    const float *lse = (const float *)call->in[4]->data + lse_at(j, s->b, head);
+    int64_t at = head_at(j, s->b, head);
+    float *scratch = lse_of(j, s->worker);
+
+    for (int64_t t = 0; t < j->tokens; t++)
+        scratch[t] = lse[t * j->heads];
+    j->simd->attention_grad(&h, (const float *)call->in[3]->data + at, h.q_stride, scratch,
+                            (const float *)call->in[5]->data + at, h.q_stride,
+                            (float *)call->out[0]->data + at, h.q_stride, dkv, j->dim,
+                            dkv + j->tokens * j->dim, j->dim,
+                            j->workspace + (size_t)s->worker * j->bytes);
+}
+
+/* a + b, in a; either may be NULL, an empty sum. */
+static float *join(group_sum *s, float *a, float *b)
+{
+    if (!a || !b)
+        return a ? a : b;
+    s->j->simd->add(a, b, a, 2 * s->j->tokens * s->j->dim);
+    s->spare[s->n_spare++] = b;
+    return a;
+}
+
+/* The chain over the group's heads in one leaf; NULL where there is none. */
+static float *leaf_sum(group_sum *s, int leaf)
+{
+    int64_t first = s->j->leaf[leaf], end = s->j->leaf[leaf + 1];
+    float *sum = NULL;
+
+    first = first > s->first ? first : s->first;
+    end = end < s->end ? end : s->end;
+    for (int64_t head = first; head < end; head++) {
+        float *one = s->spare[--s->n_spare];
+
+        head_grad(s, head, one);
+        sum = join(s, sum, one);
+    }
+    return sum;
+}
+
+/* Rows of a group's dk or dv, with every zero +0. */
+static void put(const job *j, const float *from, float *to)
+{
+    for (int64_t t = 0; t < j->tokens; t++, to += j->groups * j->dim)
+        for (int64_t d = 0; d < j->dim; d++)
+            to[d] = from ? from[t * j->dim + d] + 0.0f : 0.0f;
+}
+
+static void groups_of(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const job *j = arg;
+    const wf_tensor *q = j->call->in[0], *k = j->call->in[1];
+
+    for (int64_t i = begin; i < end; i++) {
+        int64_t b = i / j->groups, group = i % j->groups;
+        int64_t first = (k->start[2] + group) * j->per_group - q->start[2];
+        int64_t at = (b * j->tokens * j->groups + group) * j->dim;
+        group_sum s = {.j = j, .worker = worker, .b = b, .first = first};
+        float *open[WF_LEAVES];
+        int n = 0;
+
+        s.end = first + j->per_group;
+        for (; s.n_spare < j->buffers; s.n_spare++)
+            s.spare[s.n_spare] = buffer_of(j, worker, s.n_spare);
+        for (int l = 0; l < j->leaves; l++) {
+            open[n++] = leaf_sum(&s, l);
+            for (int m = wf_tree_merges(j->leaves, l); m > 0; m--, n--)
+                open[n - 2] = join(&s, open[n - 2], open[n - 1]);
+        }
+        put(j, open[0], (float *)j->call->out[1]->data + at);
+        put(j, open[0] ? open[0] + j->tokens * j->dim : NULL,
+            (float *)j->call->out[2]->data + at);
+    }
+}
+
+static size_t grad_workspace_bytes(const wf_call *call)
+{
+    return plan(call, true, NULL).bytes * (size_t)wf_team_size(wf_cpu_of(call)->team);
+}
+
+static wf_status attention_grad(const wf_call *call, void *workspace)
+{
+    job j = plan(call, true, workspace);
+
+    return run(&j, call->in[0]->local[0] * j.groups, 2.5, groups_of);
+}
+
+const wf_kernel wf_cpu_attention = {attention, workspace_bytes};
+const wf_kernel wf_cpu_attention_grad = {attention_grad, grad_workspace_bytes};

@@ -1,0 +1,122 @@
+/* kernels/cpu/elementwise.c - runs an inner loop of one or two operands over pieces. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/pieces.h"
+#include "kernels/shared.h"
+
+typedef void loop1(const float *x, float *y, int64_t n);
+typedef void loop2(const float *a, const float *b, float *y, int64_t n);
+
+typedef struct job {
+    const wf_simd *simd;
+    loop1 *one;
+    loop2 *two;
+    const float *a, *b;
+    float *y, factor;
+} job;
+
+static job job_of(const wf_call *call)
+{
+    return (job){.simd = wf_cpu_of(call)->simd,
+                 .a = call->in[0]->data,
+                 .b = call->n_in > 1 ? call->in[1]->data : NULL,
+                 .y = call->out[0]->data};
+}
+
+static void piece_of_one(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const job *j = arg;
+
+    (void)worker;
+    j->one(j->a + begin, j->y + begin, end - begin);
+}
+
+static void piece_of_two(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const job *j = arg;
+
+    (void)worker;
+    j->two(j->a + begin, j->b + begin, j->y + begin, end - begin);
+}
+
+static void piece_of_scale(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const job *j = arg;
+
+    (void)worker;
+    j->simd->scale(j->a + begin, j->factor, j->y + begin, end - begin);
+}
+
+static wf_status run_one(const wf_call *call, loop1 *loop)
+{
+    job j = job_of(call);
+
+    j.one = loop;
+    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_PIECE_ELEMENTS,
+                piece_of_one, &j);
+    return WF_OK;
+}
+
+static wf_status run_two(const wf_call *call, loop2 *loop)
+{
+    job j = job_of(call);
+
+    j.two = loop;
+    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_PIECE_ELEMENTS,
+                piece_of_two, &j);
+    return WF_OK;
+}
+
+static wf_status add(const wf_call *call, void *workspace)
+{
+    (void)workspace;
+    return run_two(call, wf_cpu_of(call)->simd->add);
+}
+
+static wf_status mul(const wf_call *call, void *workspace)
+{
+    (void)workspace;
+    return run_two(call, wf_cpu_of(call)->simd->mul);
+}
+
+static wf_status scale(const wf_call *call, void *workspace)
+{
+    job j = job_of(call);
+
+    (void)workspace;
+    j.factor = ((const wf_scale_attr *)call->attr)->factor;
+    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_PIECE_ELEMENTS,
+                piece_of_scale, &j);
+    return WF_OK;
+}
+
+static wf_status silu(const wf_call *call, void *workspace)
+{
+    (void)workspace;
+    return run_one(call, wf_cpu_of(call)->simd->silu);
+}
+
+static wf_status silu_grad(const wf_call *call, void *workspace)
+{
+    (void)workspace;
+    return run_two(call, wf_cpu_of(call)->simd->silu_grad);
+}
+
+static wf_status gelu(const wf_call *call, void *workspace)
+{
+    (void)workspace;
+    return run_one(call, wf_cpu_of(call)->simd->gelu);
+}
+
+static wf_status gelu_grad(const wf_call *call, void *workspace)
+{
+    (void)workspace;
+    return run_two(call, wf_cpu_of(call)->simd->gelu_grad);
+}
+
+const wf_kernel wf_cpu_add = {.run = add};
+const wf_kernel wf_cpu_mul = {.run = mul};
+const wf_kernel wf_cpu_scale = {.run = scale};
+const wf_kernel wf_cpu_silu = {.run = silu};
+const wf_kernel wf_cpu_silu_grad = {.run = silu_grad};
+const wf_kernel wf_cpu_gelu = {.run = gelu};
+const wf_kernel wf_cpu_gelu_grad = {.run = gelu_grad};

@@ -1,0 +1,187 @@
+/*
+ * kernels/cpu/gemm_plan.c - the cuts of a product: windows over the long dimension, blocks over
+ * C.
+ */
+#include "kernels/cpu/gemm_plan.h"
+#include "core/tree.h"
+
+/* Up to this many columns are worth turning into rows: a tile is wider than it is high. */
+enum { FEW_COLUMNS = 8 };
+
+/* Below this many multiplications waking a second thread costs more than it brings. */
+static const double alone = 1 << 18;
+
+/* Multiplications that a core does in the time in which it packs one number. */
+static const int64_t pack_cost = 14;
+
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t div_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+wf_gemm_cursor wf_gemm_begin(const wf_gemm *g)
+{
+    wf_gemm_cursor c = {.parts = g->parts, .n_parts = g->n_parts};
+
+    for (int64_t i = 0; i < g->n_parts; i++)
+        c.n_leaves += g->parts[i].leaf || i == 0;
+    return c;
+}
+
+/* Takes up to `room` elements of the current part, in pieces of one length where it is longer.
+ */
+static void take(wf_gemm_cursor *c, int64_t room, int64_t kc, wf_gemm_step *step)
+{
+    const wf_gemm_part *part = &c->parts[c->part];
+    int64_t left = part->k - c->first;
+
+    *step = (wf_gemm_step){.part = part, .first = c->first, .merges = -1, .level = c->level};
+    step->k = left <= room ? left : min64(room, div_up(left, div_up(left, kc)));
+    c->first += step->k;
+    c->open = true;
+    if (step->k < left)
+        return;
+    c->part++;
+    c->first = 0;
+    if (c->part < c->n_parts && !c->parts[c->part].leaf)
+        return;
+    step->merges = wf_tree_merges(c->n_leaves, c->leaf);
+    c->level += 1 - step->merges;
+    c->leaf++;
+    c->open = false;
+}
+
+/* Marks what outlives the window, then for every step where the open nodes are. */
+static void settle(wf_gemm_window *w, int level)
+{
+    int opened_by[WF_TREE_DEPTH + 1];
+    uint64_t home = ~(uint64_t)0;
+
+    for (int i = 0; i < level; i++)
+        opened_by[i] = -1;
+    for (int i = 0; i < w->n_steps; i++) {
+        if (w->step[i].merges >= 0) {
+            level = w->step[i].level - w->step[i].merges;
+            opened_by[level++] = i;
+        }
+    }
+    for (int i = 0; i < level; i++) {
+        if (opened_by[i] >= 0)
+            w->step[opened_by[i]].keep = true;
+    }
+    for (int i = 0; i < w->n_steps; i++) {
+        wf_gemm_step *step = &w->step[i];
+
+        step->home = home;
+        if (step->merges >= 0) {
+            uint64_t bit = (uint64_t)1 << (step->level - step->merges);
+
+            home = step->keep ? home | bit : home & ~bit;
+        }
+    }
+}
+
+void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_window *w)
+{
+    wf_gemm_cursor c = *cursor, best = c;
+    int64_t k = 0, best_k = 0;
+    int n = 0, best_n = 0;
+
+    w->resume = c.open;
+    while (c.part < c.n_parts && n < WF_GEMM_STEPS && (k < kc || c.parts[c.part].k == 0)) {
+        take(&c, kc - k, kc, &w->step[n]);
+        k += w->step[n++].k;
+        /* In the second half of a window, stop where a leaf ends and fewest nodes are open. */
+        if (!c.open && (2 * k > kc || 2 * n > WF_GEMM_STEPS) &&
+            (best_n == 0 || c.level <= best.level)) {
+            best = c;
+            best_k = k;
+            best_n = n;
+        }
+    }
+    if (best_n == 0 || c.part == c.n_parts) {
+        best = c;
+        best_k = k;
+        best_n = n;
+    }
+    w->n_steps = best_n;
+    w->k = best_k;
+    w->last = best.part == best.n_parts;
+    settle(w, cursor->level);
+    *cursor = best;
+}
+
+/* Levels at home and the longest window. */
+static void measure(const wf_gemm *g, int64_t kc, wf_gemm_plan *plan)
+{
+    wf_gemm_cursor c = wf_gemm_begin(g);
+    wf_gemm_window w = {.last = g->n_parts == 0};
+
+    while (!w.last) {
+        wf_gemm_next(&c, kc, &w);
+        if (w.k > plan->kc)
+            plan->kc = w.k;
+        if (!w.last && c.level + c.open > plan->levels)
+            plan->levels = c.level + c.open;
+    }
+}
+
+/* Cuts `size` in `pieces` of equal numbers of tiles; 0 where they are fewer pieces than asked.
+ */
+static int64_t piece(int64_t size, int64_t tile, int64_t pieces)
+{
+    int64_t length = div_up(div_up(size, tile), pieces) * tile;
+
+    return div_up(size, length) == pieces ? length : 0;
+}
+
+/*
+ * Blocks no larger than the limits, in the numbers that finish first: the rounds of `threads`
+ * blocks, times the work of one block per element of the long dimension, packing included.
+ */
+static void cut_blocks(const wf_gemm_limits *limits, int64_t threads, wf_gemm_plan *plan)
+{
+    int64_t least_rows = div_up(plan->m, limits->block_rows);
+    int64_t least_cols = div_up(plan->n, limits->block_cols);
+    int64_t least = INT64_MAX;
+
+    for (int64_t r = least_rows; r < least_rows + threads; r++) {
+        int64_t rows = piece(plan->m, limits->mr, r);
+
+        for (int64_t c = least_cols; rows && c < least_cols + threads; c++) {
+            int64_t cols = piece(plan->n, limits->nr, c);
+            int64_t cost = rows * cols + pack_cost * (rows + cols);
+
+            cost *= div_up(r * c, threads);
+            if (!cols || cost >= least)
+                continue;
+            least = cost;
+            plan->rows = rows;
+            plan->cols = cols;
+            plan->row_blocks = r;
+            plan->col_blocks = c;
+        }
+    }
+}
+
+wf_gemm_plan wf_gemm_plan_of(const wf_gemm *g, const wf_gemm_limits *limits, int threads)
+{
+    wf_gemm_plan plan = {.m = g->m, .n = g->n};
+    double work = (double)g->m * (double)g->n;
+    int64_t k = 0;
+
+    if (g->n <= FEW_COLUMNS && g->m > g->n)
+        plan = (wf_gemm_plan){.transpose = true, .m = g->n, .n = g->m};
+    if (g->m <= 0 || g->n <= 0)
+        return plan;
+    for (int64_t i = 0; i < g->n_parts; i++)
+        k += g->parts[i].k;
+    measure(g, limits->kc, &plan);
+    cut_blocks(limits, work * (double)k < alone ? 1 : threads, &plan);
+    return plan;
+}

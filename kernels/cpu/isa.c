@@ -1,0 +1,104 @@
+/*
+ * kernels/cpu/isa.c - which of the builds of kernels/cpu/simd/ this machine runs. The processor
+ * is asked at run time, so one library serves every machine; the environment can ask for less.
+ */
+#include "kernels/cpu/isa.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+typedef struct isa {
+    const wf_simd *simd;
+    bool (*runs)(void);
+    const char *lacking;
+} isa;
+
+extern const wf_simd wf_simd_portable;
+
+static bool runs_portable(void)
+{
+    return true;
+}
+
+#if defined(__x86_64__)
+extern const wf_simd wf_simd_avx2, wf_simd_avx512;
+
+/* The compiler's check also asks whether the operating system keeps the wide registers. */
+static bool runs_avx2(void)
+{
+    unsigned a, b, c, d;
+
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+static bool runs_avx512(void)
+{
+    return runs_avx2() && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl");
+}
+#endif
+
+/* Best first. */
+static const isa isas[] = {
+#if defined(__x86_64__)
+    {&wf_simd_avx512, runs_avx512,
+     "WEFT_CPU_ISA=avx512, but this machine lacks AVX-512 F, DQ, BW or VL: use avx2 or "
+     "portable, "
+     "or leave it unset"},
+    {&wf_simd_avx2, runs_avx2,
+     "WEFT_CPU_ISA=avx2, but this machine lacks AVX2, FMA or F16C: use portable, or leave it "
+     "unset"},
+#endif
+    {&wf_simd_portable, runs_portable, ""},
+};
+
+enum { ISAS = sizeof isas / sizeof isas[0] };
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static const wf_simd *chosen;
+static const char *reason = "";
+
+const wf_simd *wf_cpu_simd_named(const char *name, const char **why)
+{
+    const char *text = "WEFT_CPU_ISA is none of portable, avx2 and avx512, or is not built for "
+                       "this processor: leave it unset to get the best";
+
+    for (int i = 0; i < ISAS; i++) {
+        if (strcmp(name, isas[i].simd->name) != 0)
+            continue;
+        if (isas[i].runs())
+            return isas[i].simd;
+        text = isas[i].lacking;
+    }
+    if (why)
+        *why = text;
+    return NULL;
+}
+
+static void choose(void)
+{
+    const char *asked = getenv("WEFT_CPU_ISA");
+
+    if (asked && *asked) {
+        chosen = wf_cpu_simd_named(asked, &reason);
+        return;
+    }
+    for (int i = 0; !chosen; i++) {
+        if (isas[i].runs())
+            chosen = isas[i].simd;
+    }
+}
+
+const wf_simd *wf_cpu_simd(const char **why)
+{
+    pthread_once(&once, choose);
+    if (!chosen && why)
+        *why = reason;
+    return chosen;
+}

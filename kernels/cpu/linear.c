@@ -1,0 +1,200 @@
+/* kernels/cpu/linear.c - products on the CPU: a row of parts for one GEMM each. */
+#include "kernels/cpu/cpu.h"
+
+enum { MEMBERS = 3, MAX_PARTS = MEMBERS * WF_LEAVES };
+
+/* y_m[rows, n] = x[rows, k] W_m[n, k]^T; k is cut in its leaves. */
+static wf_gemm forward_product(const wf_call *call, int m, wf_gemm_part *parts)
+{
+    const wf_tensor *x = call->in[0], *w = call->in[m + 1];
+    int last = x->ndim - 1;
+    int64_t k = x->local[last], n = w->local[0], at[WF_LEAVES + 1];
+    int leaves = wf_leaf_cuts(x, last, at);
+
+    for (int l = 0; l < leaves; l++)
+        parts[l] = (wf_gemm_part){.a = (const float *)x->data + at[l],
+                                  .a_row = k,
+                                  .a_k = 1,
+                                  .b = (const float *)w->data + at[l],
+                                  .b_k = 1,
+                                  .b_col = k,
+                                  .k = at[l + 1] - at[l],
+                                  .leaf = true};
+    return (wf_gemm){.m = wf_extent(x, 0, last),
+                     .n = n,
+                     .c = call->out[m]->data,
+                     .c_row = n,
+                     .parts = parts,
+                     .n_parts = leaves};
+}
+
+/* dx[rows, k]: leaf l is one chain through leaf l of every member's n. */
+static wf_gemm dx_product(const wf_call *call, wf_gemm_part *parts)
+{
+    int members = call->n_in / 2, leaves = 0, n_parts = 0;
+    int64_t at[MEMBERS][WF_LEAVES + 1];
+    const wf_tensor *dx = call->out[0];
+    int last = dx->ndim - 1;
+    int64_t k = dx->local[last];
+
+    for (int m = 0; m < members; m++)
+        leaves = wf_leaf_cuts(call->in[2 * m], last, at[m]);
+    for (int l = 0; l < leaves; l++)
+        for (int m = 0; m < members; m++) {
+            const wf_tensor *dy = call->in[2 * m], *w = call->in[2 * m + 1];
+            int64_t n = dy->local[last];
+
+            parts[n_parts++] = (wf_gemm_part){.a = (const float *)dy->data + at[m][l],
+                                              .a_row = n,
+                                              .a_k = 1,
+                                              .b = (const float *)w->data + at[m][l] * k,
+                                              .b_k = k,
+                                              .b_col = 1,
+                                              .k = at[m][l + 1] - at[m][l],
+                                              .leaf = m == 0};
+        }
+    return (wf_gemm){.m = wf_extent(dx, 0, last),
+                     .n = k,
+                     .c = dx->data,
+                     .c_row = k,
+                     .parts = parts,
+                     .n_parts = n_parts};
+}
+
+static wf_status run(const wf_call *call, const wf_gemm *g, void *workspace)
+{
+    wf_cpu *cpu = wf_cpu_of(call);
+    double k = 0;
+
+    for (int64_t p = 0; p < g->n_parts; p++)
+        k += (double)g->parts[p].k;
+    wf_context_count_flops(call->ctx, 2 * (double)g->m * (double)g->n * k);
+    cpu->simd->gemm(cpu->team, g, workspace);
+    return WF_OK;
+}
+
+static size_t bytes_for(const wf_call *call, const wf_gemm *g)
+{
+    wf_cpu *cpu = wf_cpu_of(call);
+
+    return cpu->simd->gemm_workspace(g, wf_team_size(cpu->team));
+}
+
+static size_t forward_workspace(const wf_call *call)
+{
+    wf_gemm_part parts[MAX_PARTS];
+    size_t most = 0;
+
+    for (int m = 0; m < call->n_out; m++) {
+        wf_gemm g = forward_product(call, m, parts);
+        size_t bytes = bytes_for(call, &g);
+
+        if (bytes > most)
+            most = bytes;
+    }
+    return most;
+}
+
+static wf_status forward(const wf_call *call, void *workspace)
+{
+    wf_gemm_part parts[MAX_PARTS];
+
+    for (int m = 0; m < call->n_out; m++) {
+        wf_gemm g = forward_product(call, m, parts);
+
+        run(call, &g, workspace);
+    }
+    return WF_OK;
+}
+
+static size_t dx_workspace(const wf_call *call)
+{
+    wf_gemm_part parts[MAX_PARTS];
+    wf_gemm g = dx_product(call, parts);
+
+    return bytes_for(call, &g);
+}
+
+static wf_status dx(const wf_call *call, void *workspace)
+{
+    wf_gemm_part parts[MAX_PARTS];
+    wf_gemm g = dx_product(call, parts);
+
+    return run(call, &g, workspace);
+}
+
+/* dW[n, k]: a leaf per index of a batch dim (the rows of one sequence are its chain), one leaf
+   of all rows for any other leading dim. The parts live at the start of the workspace. */
+static bool leaf_each(const wf_call *call)
+{
+    return call->in[0]->dim[0].leaves == WF_LEAF_EACH && wf_context_exact(call->ctx);
+}
+
+static size_t dw_parts_bytes(const wf_call *call)
+{
+    size_t n = leaf_each(call) ? (size_t)call->in[0]->local[0] : 1;
+
+    return (n * sizeof(wf_gemm_part) + 63) / 64 * 64;
+}
+
+static wf_gemm dw_product(const wf_call *call, wf_gemm_part *parts)
+{
+    const wf_tensor *dy = call->in[0], *x = call->in[1];
+    int last = dy->ndim - 1;
+    bool each = leaf_each(call);
+    int64_t leaves = each ? dy->local[0] : 1;
+    int64_t rows = wf_extent(dy, each ? 1 : 0, last);
+    int64_t n = dy->local[last], k = x->local[last];
+
+    for (int64_t l = 0; l < leaves; l++)
+        parts[l] = (wf_gemm_part){.a = (const float *)dy->data + l * rows * n,
+                                  .a_row = 1,
+                                  .a_k = n,
+                                  .b = (const float *)x->data + l * rows * k,
+                                  .b_k = k,
+                                  .b_col = 1,
+                                  .k = rows,
+                                  .leaf = true};
+    return (wf_gemm){.m = n,
+                     .n = k,
+                     .c = call->out[0]->data,
+                     .c_row = k,
+                     .parts = parts,
+                     .n_parts = leaves};
+}
+
+static size_t dw_workspace(const wf_call *call)
+{
+    size_t bytes = dw_parts_bytes(call), more;
+    wf_pool *pool = wf_context_pool(call->ctx);
+    wf_error error = {WF_OK, ""};
+    wf_gemm_part *parts = wf_pool_take(pool, bytes, WF_MEMORY_WORKSPACE, &error);
+    wf_gemm g;
+
+    if (!parts) {
+        wf_fail(call->ctx, error.code, "%s: %s", call->op->name, error.text);
+        return 0;
+    }
+    g = dw_product(call, parts);
+    more = bytes_for(call, &g);
+    wf_pool_give(pool, parts, bytes, WF_MEMORY_WORKSPACE);
+    return bytes + more;
+}
+
+static wf_status dw(const wf_call *call, void *workspace)
+{
+    wf_gemm g;
+
+    if (!workspace)
+        return wf_context_status(call->ctx);
+    g = dw_product(call, workspace);
+    return run(call, &g, (char *)workspace + dw_parts_bytes(call));
+}
+
+const wf_kernel wf_cpu_linear1 = {forward, forward_workspace};
+const wf_kernel wf_cpu_linear2 = {forward, forward_workspace};
+const wf_kernel wf_cpu_linear3 = {forward, forward_workspace};
+const wf_kernel wf_cpu_linear1_dx = {dx, dx_workspace};
+const wf_kernel wf_cpu_linear2_dx = {dx, dx_workspace};
+const wf_kernel wf_cpu_linear3_dx = {dx, dx_workspace};
+const wf_kernel wf_cpu_linear_dw = {dw, dw_workspace};

@@ -1,0 +1,89 @@
+/*
+ * kernels/cpu/rope.c - rotary embedding on the CPU: cosines and sines of this rank's tokens are
+ * made once per call, in double (a float angle of token 10000 is off by 1e-3) and rounded to
+ * float, and serve every sequence and head.
+ */
+#include "core/math.h"
+#include "kernels/attention.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/pieces.h"
+
+enum { SINE_COST = 16 }; /* a sine and a cosine are worth so many turned elements */
+
+typedef struct job {
+    const wf_call *call;
+    int64_t tokens, heads, half;
+    double *turn;         /* [half]: radians per token */
+    float *cosine, *sine; /* [tokens][half] */
+} job;
+
+static job plan(const wf_call *call, void *workspace)
+{
+    const wf_tensor *x = call->in[0];
+    job j = {
+        .call = call, .tokens = x->local[1], .heads = x->local[2], .half = x->local[3] / 2};
+
+    if (workspace) {
+        j.turn = workspace;
+        j.cosine = (float *)(j.turn + j.half);
+        j.sine = j.cosine + j.tokens * j.half;
+    }
+    return j;
+}
+
+static size_t workspace_bytes(const wf_call *call)
+{
+    job j = plan(call, NULL);
+
+    return (size_t)j.half * (sizeof(double) + 2 * (size_t)j.tokens * sizeof(float));
+}
+
+static void make_tables(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const job *j = arg;
+    int64_t first = j->call->in[0]->start[1];
+
+    (void)worker;
+    for (int64_t t = begin; t < end; t++)
+        for (int64_t i = 0; i < j->half; i++) {
+            double s, c;
+
+            wf_sincos((double)(first + t) * j->turn[i], &s, &c);
+            j->cosine[t * j->half + i] = (float)c;
+            j->sine[t * j->half + i] = (float)s;
+        }
+}
+
+static void turn_rows(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const job *j = arg;
+    const wf_rope_attr *a = j->call->attr;
+    const wf_simd *simd = wf_cpu_of(j->call)->simd;
+    const float *x = j->call->in[0]->data;
+    float *y = j->call->out[0]->data;
+    int64_t row = 2 * j->half * j->heads;
+
+    (void)worker;
+    for (int64_t r = begin; r < end; r++) {
+        int64_t table = r % j->tokens * j->half;
+
+        simd->rope(x + r * row, j->cosine + table, j->sine + table, a->inverse, y + r * row,
+                   j->heads, 2 * j->half);
+    }
+}
+
+static wf_status rope(const wf_call *call, void *workspace)
+{
+    const wf_rope_attr *a = call->attr;
+    wf_team *team = wf_cpu_of(call)->team;
+    job j = plan(call, workspace);
+    int64_t rows = call->in[0]->local[0] * j.tokens;
+
+    for (int64_t i = 0; i < j.half; i++)
+        j.turn[i] = wf_pow(a->base, -2.0 * (double)i / (double)(2 * j.half));
+    wf_team_run(team, j.tokens, wf_piece_rows(SINE_COST * j.half), make_tables, &j);
+    wf_team_run(team, rows, wf_piece_rows(2 * j.half * j.heads), turn_rows, &j);
+    return WF_OK;
+}
+
+const wf_kernel wf_cpu_rope = {rope, workspace_bytes};

@@ -1,0 +1,145 @@
+/*
+ * kernels/cpu/simd.h - the CPU's inner loops: plain functions over pointers, written once in
+ * kernels/cpu/simd/ over kernels/cpu/vec.h and compiled for portable C, AVX2 and AVX-512.
+ *
+ * Every function computes each output element by one fixed expression, so the three builds give
+ * the same bits. A function does not divide its work; callers give row ranges to a team
+ * (kernels/cpu/team.h). "Chain" means ascending order from +0; "16 lanes" means lane l takes the
+ * elements i = l, l+16, ... in ascending order from +0, and the lanes are then added as
+ * ((l + (l+8)) + ((l+4) + (l+12))) and so on down: l with l+8, then l+4, l+2, l+1.
+ */
+#ifndef WF_KERNELS_CPU_SIMD_H
+#define WF_KERNELS_CPU_SIMD_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct wf_team;
+
+/* One piece of a leaf's chain: A is [m, k] and B is [k, n], both with any strides. */
+typedef struct wf_gemm_part {
+    const float *a;
+    int64_t a_row, a_k; /* A(i, p) = a[i * a_row + p * a_k] */
+    const float *b;
+    int64_t b_k, b_col; /* B(p, j) = b[p * b_k + j * b_col] */
+    int64_t k;          /* length of the piece, >= 0 */
+    bool leaf;          /* true: begins a new leaf; the first part always does */
+} wf_gemm_part;
+
+/*
+ * C = midpoint tree (core/tree.h) over leaves; a leaf is one ascending fma chain from +0 through
+ * its parts in order; an empty leaf is +0. C is overwritten. n_parts may be large (a leaf per
+ * sequence); m, n and k may be 0 or any size.
+ */
+typedef struct wf_gemm {
+    int64_t m, n;
+    float *c;
+    int64_t c_row; /* C(i, j) = c[i * c_row + j] */
+    const wf_gemm_part *parts;
+    int64_t n_parts;
+} wf_gemm;
+
+/* One head of one sequence; rows are tokens. Strides count floats between tokens. */
+typedef struct wf_attention_head {
+    int64_t seq, dim;                    /* tokens; head size (any, fast for multiples of 16) */
+    const float *q, *k, *v;              /* [seq, dim] */
+    int64_t q_stride, k_stride, v_stride;
+    float scale;                         /* 1/sqrt(dim) */
+    uint64_t dropout_key;                /* Philox key of attention dropout */
+    uint32_t dropout_counter[3];         /* counter words 1..3; word 0 is (i * seq + j) / 4 */
+    float dropout;                       /* probability, 0 for none; see the dropout kernel */
+} wf_attention_head;
+
+typedef struct wf_adamw_constants {
+    float lr, beta1, beta2, eps, weight_decay;
+    float bias1, bias2; /* 1 / (1 - beta^t) */
+    float grad_scale;   /* clipping: the gradient is multiplied by it first */
+} wf_adamw_constants;
+
+typedef struct wf_simd {
+    const char *name;
+
+    /* Scratch bytes for wf_gemm over `threads` threads; gemm itself runs over the team. */
+    size_t (*gemm_workspace)(const wf_gemm *g, int threads);
+    void (*gemm)(struct wf_team *team, const wf_gemm *g, void *workspace);
+
+    /* y = a + b, y = a * b, y = s * a; y may alias a or b. */
+    void (*add)(const float *a, const float *b, float *y, int64_t n);
+    void (*mul)(const float *a, const float *b, float *y, int64_t n);
+    void (*scale)(const float *a, float s, float *y, int64_t n);
+    void (*maximum)(const float *a, const float *b, float *y, int64_t n);
+    /* y[i] = midpoint tree over s of src[s][i], or their chain src[0] + src[1] + ... (tree false);
+       y may be one of the sources. */
+    void (*sum)(const float *const *src, int64_t n_src, bool tree, float *y, int64_t n);
+
+    /* y[r, d] = x[r, d] + bias[d] */
+    void (*bias_add)(const float *x, const float *bias, float *y, int64_t rows, int64_t d);
+    /* silu(x) = x / (1 + exp(-x)); gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+    void (*silu)(const float *x, float *y, int64_t n);
+    void (*silu_grad)(const float *x, const float *dy, float *dx, int64_t n);
+    void (*gelu)(const float *x, float *y, int64_t n);
+    void (*gelu_grad)(const float *x, const float *dy, float *dx, int64_t n);
+
+    /* y = (x - mean) * rstd * gain + bias; mean, rstd [rows]; sums over d in 16 lanes. */
+    void (*layernorm)(const float *x, const float *gain, const float *bias, float eps, float *y,
+                      float *mean, float *rstd, int64_t rows, int64_t d);
+    void (*layernorm_grad)(const float *x, const float *gain, const float *mean,
+                           const float *rstd, const float *dy, float *dx, int64_t rows, int64_t d);
+    /* dgain[d] = chain over rows of dy * xhat; dbias[d] = chain over rows of dy */
+    void (*layernorm_leaf)(const float *x, const float *mean, const float *rstd, const float *dy,
+                           float *dgain, float *dbias, int64_t rows, int64_t d);
+    /* y = x * rstd * gain; rstd[r] = 1 / sqrt(mean_d x^2 + eps) */
+    void (*rmsnorm)(const float *x, const float *gain, float eps, float *y, float *rstd,
+                    int64_t rows, int64_t d);
+    void (*rmsnorm_grad)(const float *x, const float *gain, const float *rstd, const float *dy,
+                         float *dx, int64_t rows, int64_t d);
+    void (*rmsnorm_leaf)(const float *x, const float *rstd, const float *dy, float *dgain,
+                         int64_t rows, int64_t d);
+    /* dbias[d] = chain over rows of dy[r, d]; row r begins at dy + r * stride */
+    void (*bias_leaf)(const float *dy, int64_t stride, float *dbias, int64_t rows, int64_t d);
+
+    /* Rotate pairs (i, i + dim/2) of every head of one token: y = rot(x); cosine and sine are
+       [dim/2] of this token's position; inverse rotates back. x, y are [heads, dim]. */
+    void (*rope)(const float *x, const float *cosine, const float *sine, bool inverse, float *y,
+                 int64_t heads, int64_t dim);
+
+    /* Element i of the run belongs to Philox word (first + i): y = keep ? x / (1 - p) : 0, where
+       keep is word(first + i) >= floor(p * 2^32); word w is philox({w / 4 mod 2^32, c1, c2, c3},
+       key)[w % 4]. */
+    void (*dropout)(const float *x, float *y, int64_t n, uint64_t key, const uint32_t counter[3],
+                    int64_t first, float p);
+
+    float (*row_max)(const float *x, int64_t n);             /* -inf where n is 0 */
+    float (*sum_exp)(const float *x, float max, int64_t n);  /* 16 lanes: one leaf */
+    void (*exp_scale)(const float *x, float max, float s, float *y, int64_t n); /* exp(x-max)*s */
+
+    /* Causal attention of one head in blocks, the score matrix never whole. out [seq, dim],
+       lse[i] = log sum_j exp(score). `workspace` of attention_workspace(head) bytes. */
+    size_t (*attention_workspace)(int64_t seq, int64_t dim);
+    void (*attention)(const wf_attention_head *head, float *out, int64_t out_stride, float *lse,
+                      void *workspace);
+    /* dq, dk, dv of this head alone (callers sum dk, dv of grouped heads), all overwritten. */
+    void (*attention_grad)(const wf_attention_head *head, const float *out, int64_t out_stride,
+                           const float *lse, const float *dout, int64_t dout_stride, float *dq,
+                           int64_t dq_stride, float *dk, int64_t dk_stride, float *dv,
+                           int64_t dv_stride, void *workspace);
+
+    /* Decoupled weight decay (Loshchilov & Hutter 2019):
+       m = beta1 m + (1-beta1) g; v = beta2 v + (1-beta2) g^2;
+       p = p - lr (m bias1 / (sqrt(v bias2) + eps) + weight_decay p) */
+    void (*adamw)(float *p, const float *g, float *m, float *v, int64_t n, const wf_adamw_constants *c);
+    /* p = p - lr (g + weight_decay p), with momentum beta1 in m where beta1 > 0 (m = beta1 m + g) */
+    void (*sgd)(float *p, const float *g, float *m, int64_t n, const wf_adamw_constants *c);
+    /* sum of squares in double: 8 lanes (element i in lane i % 8), lanes added 4, 2, 1 apart */
+    double (*sum_squares)(const float *x, int64_t n);
+} wf_simd;
+
+/*
+ * wf_cpu_simd - the best table that this machine runs. WEFT_CPU_ISA=portable|avx2|avx512 in the
+ * environment asks for another one (valgrind has no AVX-512); one that is unknown or that the
+ * machine lacks gives NULL and the reason in *why.
+ */
+const wf_simd *wf_cpu_simd(const char **why);
+
+#endif

@@ -1,0 +1,80 @@
+/*
+ * kernels/cpu/simd/attention_dropout.c - which probabilities attention dropout keeps.
+ *
+ * The probability of key j for query i belongs to word w = i * seq + j, which is
+ * philox({w / 4 mod 2^32, c1, c2, c3}, key)[w % 4] (core/random.h); it is kept where
+ * word >= floor(p * 2^32). Sixteen queries go side by side, and a call of Philox gives each of
+ * them four keys. Where seq is no multiple of 4 the queries differ in which of a call's words
+ * is for their first key, their phase.
+ */
+#include "kernels/cpu/simd/attention_block.h"
+
+#include "kernels/cpu/vec.h"
+
+/* Philox4x32-10 of 16 counters: word k of lane l is that of counter {block[l], counter}. */
+static void philox(v16u block, const uint32_t counter[3], uint64_t key, v16u word[4])
+{
+    v16u m0 = v16u_set1(0xD2511F53U), m1 = v16u_set1(0xCD9E8D57U);
+    v16u a = block, b = v16u_set1(counter[0]), c = v16u_set1(counter[1]);
+    v16u d = v16u_set1(counter[2]);
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+
+    for (int round = 0; round < 10; round++) {
+        v16u high0, high1, low0 = v16u_mul(a, m0, &high0), low1 = v16u_mul(c, m1, &high1);
+
+        a = v16u_xor(v16u_xor(high1, b), v16u_set1(k0));
+        b = low1;
+        c = v16u_xor(v16u_xor(high0, d), v16u_set1(k1));
+        d = low0;
+        k0 += 0x9E3779B9U;
+        k1 += 0xBB67AE85U;
+    }
+    word[0] = a;
+    word[1] = b;
+    word[2] = c;
+    word[3] = d;
+}
+
+/* keep[j][0 .. 15], row stride BLOCK, for the 16 queries from `query` on. */
+static void keep_queries(const wf_attention_head *head, int64_t query, token_block keys,
+                         float *keep)
+{
+    v16u threshold = v16u_set1((uint32_t)((double)head->dropout * 0x1p32));
+    v16 kept = v16_set1(1.0F / (1.0F - head->dropout)), zero = v16_zero();
+    uint32_t block[GRAIN], odd[GRAIN], late[GRAIN]; /* phase = odd + 2 late */
+    float row[(BLOCK + 4) * GRAIN];                 /* key j is in row j + phase */
+    v16m is_odd, is_late;
+
+    for (int l = 0; l < GRAIN; l++) {
+        uint64_t w = (uint64_t)(query + l) * (uint64_t)head->seq + (uint64_t)keys.begin;
+
+        block[l] = (uint32_t)(w / 4);
+        odd[l] = (uint32_t)(w & 1);
+        late[l] = (uint32_t)(w & 2) / 2;
+    }
+    for (int64_t g = 0; g <= keys.padded / 4; g++) {
+        v16u word[4];
+
+        philox(v16u_add(v16u_load(block), v16u_set1((uint32_t)g)), head->dropout_counter,
+               head->dropout_key, word);
+        for (int k = 0; k < 4; k++)
+            v16_store(row + (4 * g + k) * GRAIN,
+                      v16_select(v16u_ge(word[k], threshold), kept, zero));
+    }
+    is_odd = v16u_ge(v16u_load(odd), v16u_set1(1));
+    is_late = v16u_ge(v16u_load(late), v16u_set1(1));
+    for (int64_t j = 0; j < keys.padded; j++) {
+        const float *at = row + j * GRAIN;
+        v16 early = v16_select(is_odd, v16_load(at + GRAIN), v16_load(at));
+        v16 later = v16_select(is_odd, v16_load(at + 3 * GRAIN), v16_load(at + 2 * GRAIN));
+
+        v16_store(keep + j * BLOCK, v16_select(is_late, later, early));
+    }
+}
+
+void block_keep(const wf_attention_head *head, token_block queries, token_block keys,
+                float *keep)
+{
+    for (int64_t i = 0; i < queries.padded; i += GRAIN)
+        keep_queries(head, queries.begin + i, keys, keep + i);
+}

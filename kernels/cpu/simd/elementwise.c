@@ -1,0 +1,166 @@
+/*
+ * kernels/cpu/simd/elementwise.c - sums, products, bias and rotary embedding: one operation, or
+ * the stated few, per element.
+ */
+#include "kernels/cpu/simd/kernels.h"
+#include "kernels/cpu/vec.h"
+
+/* y = a + b */
+void WF_ISA_NAME(wf_add)(const float *a, const float *b, float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += V16)
+        v16_store_n(y + i, v16_add(v16_load_n(a + i, n - i), v16_load_n(b + i, n - i)), n - i);
+}
+
+/* y = a * b */
+void WF_ISA_NAME(wf_mul)(const float *a, const float *b, float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += V16)
+        v16_store_n(y + i, v16_mul(v16_load_n(a + i, n - i), v16_load_n(b + i, n - i)), n - i);
+}
+
+/* y = s * a */
+void WF_ISA_NAME(wf_scale)(const float *a, float s, float *y, int64_t n)
+{
+    v16 factor = v16_set1(s);
+
+    for (int64_t i = 0; i < n; i += V16)
+        v16_store_n(y + i, v16_mul(factor, v16_load_n(a + i, n - i)), n - i);
+}
+
+/* Ranks take maxima in any order: a NaN wins, and +0 is added so that zeros have one sign. */
+static inline v16 maximum(v16 a, v16 b)
+{
+    return v16_add(v16_max_nan(a, b), v16_zero());
+}
+
+/* y = the greater of a and b, a NaN where one is, +0 for zeros of either sign */
+void WF_ISA_NAME(wf_maximum)(const float *a, const float *b, float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += V16)
+        v16_store_n(y + i, maximum(v16_load_n(a + i, n - i), v16_load_n(b + i, n - i)), n - i);
+}
+
+enum { SUM_VECTORS = 4, SUM_BLOCK = SUM_VECTORS * V16 };
+
+static inline void load_block(const float *x, int64_t n, v16 out[SUM_VECTORS])
+{
+    for (int k = 0; k < SUM_VECTORS; k++)
+        out[k] = n > k * V16 ? v16_load_n(x + k * V16, n - k * V16) : v16_zero();
+}
+
+static inline void add_block(const float *x, int64_t n, v16 out[SUM_VECTORS])
+{
+    v16 other[SUM_VECTORS];
+
+    load_block(x, n, other);
+    for (int k = 0; k < SUM_VECTORS; k++)
+        out[k] = v16_add(out[k], other[k]);
+}
+
+/* Node of the midpoint tree over `count` sources (core/tree.h), at elements i .. i + n - 1. */
+static void tree_block(const float *const *src, int64_t count, int64_t i, int64_t n,
+                       v16 out[SUM_VECTORS])
+{
+    v16 right[SUM_VECTORS];
+
+    if (count <= 2) {
+        load_block(src[0] + i, n, out);
+        if (count == 2)
+            add_block(src[1] + i, n, out);
+        return;
+    }
+    tree_block(src, count / 2, i, n, out);
+    tree_block(src + count / 2, count - count / 2, i, n, right);
+    for (int k = 0; k < SUM_VECTORS; k++)
+        out[k] = v16_add(out[k], right[k]);
+}
+
+static void chain_block(const float *const *src, int64_t count, int64_t i, int64_t n,
+                        v16 out[SUM_VECTORS])
+{
+    load_block(src[0] + i, n, out);
+    for (int64_t s = 1; s < count; s++)
+        add_block(src[s] + i, n, out);
+}
+
+/* y = midpoint tree or chain over the sources; +0 where there is none */
+void WF_ISA_NAME(wf_sum)(const float *const *src, int64_t n_src, bool tree, float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += SUM_BLOCK) {
+        v16 out[SUM_VECTORS];
+
+        if (n_src == 0)
+            load_block(y, 0, out);
+        else if (tree)
+            tree_block(src, n_src, i, n - i, out);
+        else
+            chain_block(src, n_src, i, n - i, out);
+        for (int k = 0; k < SUM_VECTORS && n - i > k * V16; k++)
+            v16_store_n(y + i + k * V16, out[k], n - i - k * V16);
+    }
+}
+
+/* y[r, d] = x[r, d] + bias[d] */
+void WF_ISA_NAME(wf_bias_add)(const float *x, const float *bias, float *y, int64_t rows,
+                              int64_t d)
+{
+    for (int64_t r = 0; r < rows; r++)
+        WF_ISA_NAME(wf_add)(x + r * d, bias, y + r * d, d);
+}
+
+enum { COLUMNS = 8 };
+
+/* dbias[d] = chain over rows of dy[r, d], from +0 */
+void WF_ISA_NAME(wf_bias_leaf)(const float *dy, int64_t stride, float *dbias, int64_t rows,
+                               int64_t d)
+{
+    int64_t i = 0;
+
+    for (; i + COLUMNS * V16 <= d; i += COLUMNS * V16) {
+        v16 sum[COLUMNS];
+
+        for (int k = 0; k < COLUMNS; k++)
+            sum[k] = v16_zero();
+        for (int64_t r = 0; r < rows; r++) {
+            for (int k = 0; k < COLUMNS; k++)
+                sum[k] = v16_add(sum[k], v16_load(dy + r * stride + i + k * V16));
+        }
+        for (int k = 0; k < COLUMNS; k++)
+            v16_store(dbias + i + k * V16, sum[k]);
+    }
+    for (; i < d; i += V16) {
+        int64_t n = d - i;
+        v16 sum = v16_zero();
+
+        for (int64_t r = 0; r < rows; r++)
+            sum = v16_add(sum, v16_load_n(dy + r * stride + i, n));
+        v16_store_n(dbias + i, sum, n);
+    }
+}
+
+/*
+ * With a = x[i], b = x[i + dim/2], c and s of this i (s negated where inverse):
+ * y[i] = fma(-b, s, a * c), y[i + dim/2] = fma(a, s, b * c). y may be x.
+ */
+void WF_ISA_NAME(wf_rope)(const float *x, const float *cosine, const float *sine, bool inverse,
+                          float *y, int64_t heads, int64_t dim)
+{
+    int64_t half = dim / 2;
+
+    for (int64_t i = 0; i < half; i += V16) {
+        int64_t n = half - i;
+        v16 c = v16_load_n(cosine + i, n), s = v16_load_n(sine + i, n);
+
+        if (inverse)
+            s = v16_neg(s);
+        for (int64_t h = 0; h < heads; h++) {
+            const float *from = x + h * dim + i;
+            float *to = y + h * dim + i;
+            v16 a = v16_load_n(from, n), b = v16_load_n(from + half, n);
+
+            v16_store_n(to, v16_fnma(b, s, v16_mul(a, c)), n);
+            v16_store_n(to + half, v16_fma(a, s, v16_mul(b, c)), n);
+        }
+    }
+}

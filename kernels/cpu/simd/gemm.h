@@ -1,0 +1,58 @@
+/*
+ * kernels/cpu/simd/gemm.h - the parts of a product: packing of panels, and the tile in
+ * registers.
+ *
+ * A panel is a strip of A (h rows) or of B (GEMM_NR columns) with its elements in the order in
+ * which a tile reads them: all of one index of the long dimension, then all of the next.
+ */
+#ifndef WF_KERNELS_CPU_SIMD_GEMM_H
+#define WF_KERNELS_CPU_SIMD_GEMM_H
+
+#include "kernels/cpu/gemm_plan.h"
+#include "kernels/cpu/simd/isa.h"
+#include "kernels/cpu/vec.h"
+
+/* A tile's accumulators fill the registers but for a row of B and one element of A. */
+enum {
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
+    GEMM_MR = 14,
+    GEMM_VECTORS = 2,
+#else
+    GEMM_MR = 6,
+    GEMM_VECTORS = 1,
+#endif
+    GEMM_NR = GEMM_VECTORS * V16,
+    GEMM_TILE = GEMM_MR * GEMM_NR,
+    GEMM_CUTS = 5
+};
+
+/* A tile on its way through a window. */
+typedef struct gemm_tile {
+    const wf_gemm_window *window;
+    const float *a, *b; /* panels */
+    float *home;        /* GEMM_TILE floats for level 0 */
+    int64_t home_level; /* floats from one level to the next */
+    float *c;           /* where the root goes, once the window is the last */
+    int64_t c_row;
+} gemm_tile;
+
+/* Tiles come in five heights, so that few rows cost little: 14 or 6, then 8 at most, 4, 2, 1.
+ */
+static inline int gemm_height(int cut)
+{
+    return 16 >> cut < GEMM_MR ? 16 >> cut : GEMM_MR;
+}
+
+/* Brings a tile of gemm_height(cut) rows through a window. */
+void WF_ISA_NAME(wf_gemm_tile)(int cut, const gemm_tile *tile);
+
+/*
+ * One step's share of a panel `width` wide: x(i, p) = x[i * across + p * along] for
+ * i < count <= width, p < k; +0 for other i.
+ */
+void WF_ISA_NAME(wf_gemm_pack_a)(float *panel, int height, const float *x, int64_t across,
+                                 int64_t along, int64_t count, int64_t k);
+void WF_ISA_NAME(wf_gemm_pack_b)(float *panel, const float *x, int64_t across, int64_t along,
+                                 int64_t count, int64_t k);
+
+#endif

@@ -1,0 +1,75 @@
+/*
+ * kernels/cpu/simd/gemm_pack.c - panels of a product (gemm.h). Three ways to fill one: rows
+ * copied where the panel lies along the matrix's rows, 4 x 4 pieces turned where it lies across
+ * them, single elements at the edges and for other strides.
+ */
+#include "kernels/cpu/simd/gemm.h"
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* to[p * width + i] = from[i * across + p] for 4 by 4 elements */
+INLINE void turn(float *to, int width, const float *from, int64_t across)
+{
+#if WF_ISA_LEVEL >= WF_ISA_LEVEL_avx2
+    __m128 r0 = _mm_loadu_ps(from), r1 = _mm_loadu_ps(from + across);
+    __m128 r2 = _mm_loadu_ps(from + 2 * across), r3 = _mm_loadu_ps(from + 3 * across);
+    __m128 low01 = _mm_unpacklo_ps(r0, r1), low23 = _mm_unpacklo_ps(r2, r3);
+    __m128 high01 = _mm_unpackhi_ps(r0, r1), high23 = _mm_unpackhi_ps(r2, r3);
+
+    _mm_storeu_ps(to, _mm_movelh_ps(low01, low23));
+    _mm_storeu_ps(to + width, _mm_movehl_ps(low23, low01));
+    _mm_storeu_ps(to + 2 * width, _mm_movelh_ps(high01, high23));
+    _mm_storeu_ps(to + 3 * width, _mm_movehl_ps(high23, high01));
+#else
+    for (int p = 0; p < 4; p++) {
+        for (int i = 0; i < 4; i++)
+            to[p * width + i] = from[i * across + p];
+    }
+#endif
+}
+
+INLINE void elements(float *panel, int width, const float *x, int64_t across, int64_t along,
+                     int64_t count, int64_t k)
+{
+    for (int64_t p = 0; p < k; p++) {
+        for (int64_t i = 0; i < width; i++)
+            panel[p * width + i] = i < count ? x[i * across + p * along] : 0.0f;
+    }
+}
+
+INLINE void pack(float *panel, const int width, const float *x, int64_t across, int64_t along,
+                 int64_t count, int64_t k)
+{
+    int64_t p = 0;
+
+    if (count == width && across == 1) {
+        for (; p < k; p++)
+            memcpy(panel + p * width, x + p * along, (size_t)width * sizeof *x);
+    } else if (count == width && along == 1 && width >= 4) {
+        for (; p + 4 <= k; p += 4) {
+            float *to = panel + p * width;
+
+            for (int i = 0; i + 4 <= width; i += 4)
+                turn(to + i, width, x + i * across + p, across);
+            if (width % 4) /* the last four rows, some of them once more */
+                turn(to + width - 4, width, x + (width - 4) * across + p, across);
+        }
+    }
+    elements(panel + p * width, width, x + p * along, across, along, count, k - p);
+}
+
+void WF_ISA_NAME(wf_gemm_pack_a)(float *panel, int height, const float *x, int64_t across,
+                                 int64_t along, int64_t count, int64_t k)
+{
+    if (height == GEMM_MR)
+        pack(panel, GEMM_MR, x, across, along, count, k); /* a constant width is faster */
+    else
+        pack(panel, height, x, across, along, count, k);
+}
+
+void WF_ISA_NAME(wf_gemm_pack_b)(float *panel, const float *x, int64_t across, int64_t along,
+                                 int64_t count, int64_t k)
+{
+    pack(panel, GEMM_NR, x, across, along, count, k);
+}

@@ -1,0 +1,155 @@
+/*
+ * kernels/cpu/simd/gemm_tile.c - a tile of a product in registers. An element is the midpoint
+ * tree over its leaves, each of them one ascending chain of fused multiply-adds from +0; cuts
+ * between windows and steps only say where the chain and the tree's open nodes wait.
+ */
+#include "kernels/cpu/simd/gemm.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* Loops over a tile's rows and vectors must vanish early, or its accumulators are no registers.
+ */
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+typedef struct accumulators {
+    v16 at[GEMM_MR][GEMM_VECTORS];
+} accumulators;
+
+INLINE void clear(const int rows, accumulators *acc)
+{
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        UNROLL
+        for (int v = 0; v < GEMM_VECTORS; v++)
+            acc->at[i][v] = v16_zero();
+    }
+}
+
+INLINE void load(const int rows, accumulators *acc, const float *from)
+{
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        UNROLL
+        for (int v = 0; v < GEMM_VECTORS; v++)
+            acc->at[i][v] = v16_load(from + i * GEMM_NR + v * V16);
+    }
+}
+
+INLINE void store(const int rows, const accumulators *acc, float *to, int64_t row)
+{
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        UNROLL
+        for (int v = 0; v < GEMM_VECTORS; v++)
+            v16_store(to + i * row + v * V16, acc->at[i][v]);
+    }
+}
+
+/* acc = older + acc */
+INLINE void merge(const int rows, accumulators *acc, const float *older)
+{
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        UNROLL
+        for (int v = 0; v < GEMM_VECTORS; v++)
+            acc->at[i][v] = v16_add(v16_load(older + i * GEMM_NR + v * V16), acc->at[i][v]);
+    }
+}
+
+INLINE void multiply(const int rows, accumulators *acc, const float *a, const float *b,
+                     int64_t k)
+{
+    for (int64_t p = 0; p < k; p++) {
+        v16 row[GEMM_VECTORS];
+
+        UNROLL
+        for (int v = 0; v < GEMM_VECTORS; v++) {
+            row[v] = v16_load(b + v * V16);
+            __builtin_prefetch(b + 8 * GEMM_NR + v * V16);
+        }
+        UNROLL
+        for (int i = 0; i < rows; i++) {
+            v16 x = v16_set1(a[i]);
+
+            UNROLL
+            for (int v = 0; v < GEMM_VECTORS; v++)
+                acc->at[i][v] = v16_fma(x, row[v], acc->at[i][v]);
+        }
+        a += rows;
+        b += GEMM_NR;
+    }
+}
+
+INLINE void run(const int rows, const gemm_tile *t)
+{
+    _Alignas(64) float own[WF_GEMM_LOCAL][GEMM_TILE];
+    const wf_gemm_step *step = t->window->step, *end = step + t->window->n_steps;
+    const float *a = t->a, *b = t->b;
+    accumulators acc;
+
+    clear(rows, &acc);
+    if (t->window->resume)
+        load(rows, &acc, t->home + step->level * t->home_level);
+    for (; step < end; step++) {
+        int level = step->level;
+
+        multiply(rows, &acc, a, b, step->k);
+        a += step->k * rows;
+        b += step->k * GEMM_NR;
+        if (step->merges < 0)
+            continue;
+        for (int merges = step->merges; merges > 0; merges--) {
+            level--;
+            merge(rows, &acc,
+                  step->home >> level & 1 ? t->home + level * t->home_level
+                                          : own[level % WF_GEMM_LOCAL]);
+        }
+        if (step + 1 == end && t->window->last)
+            store(rows, &acc, t->c, t->c_row);
+        else
+            store(rows, &acc,
+                  step->keep ? t->home + level * t->home_level : own[level % WF_GEMM_LOCAL],
+                  GEMM_NR);
+        clear(rows, &acc);
+    }
+    if (end[-1].merges < 0)
+        store(rows, &acc, t->home + end[-1].level * t->home_level, GEMM_NR);
+}
+
+/* One function for each height, in which loops over rows are straight lines over registers. */
+static void run_0(const gemm_tile *t)
+{
+    run(gemm_height(0), t);
+}
+
+static void run_1(const gemm_tile *t)
+{
+    run(gemm_height(1), t);
+}
+
+static void run_2(const gemm_tile *t)
+{
+    run(gemm_height(2), t);
+}
+
+static void run_3(const gemm_tile *t)
+{
+    run(gemm_height(3), t);
+}
+
+static void run_4(const gemm_tile *t)
+{
+    run(gemm_height(4), t);
+}
+
+void WF_ISA_NAME(wf_gemm_tile)(int cut, const gemm_tile *tile)
+{
+    static void (*const runs[GEMM_CUTS])(const gemm_tile *) = {run_0, run_1, run_2, run_3,
+                                                               run_4};
+
+    runs[cut](tile);
+}

@@ -1,0 +1,173 @@
+/*
+ * kernels/cpu/sums.c - sums on the CPU: blocks of columns, each one a midpoint tree over
+ * leaves.
+ *
+ * A leaf is one chain over its rows from +0, so no leaf and no node is ever -0, and an empty
+ * leaf changes nothing: the sum over a part of the leaves is a node of the whole sum.
+ */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/pieces.h"
+#include <string.h>
+
+enum { COLUMNS = 128 };
+
+/* y[o, n] = sum over r of x[o, r, n]; leaf l has the rows [at[l], at[l + 1]) * inner. */
+typedef struct sum_job {
+    const wf_simd *simd;
+    const float *x;
+    float *y;
+    int64_t rows, n;
+    int64_t leaves, inner;
+    bool each; /* one row per leaf, and `at` is not used */
+    int64_t at[WF_LEAVES + 1];
+} sum_job;
+
+static void sum_block(const sum_job *j, const float *x, float *y, int64_t columns)
+{
+    float node[WF_TREE_DEPTH + 1][COLUMNS];
+    int depth = 0;
+
+    memset(node[0], 0, (size_t)columns * sizeof(float));
+    for (int64_t l = 0; l < j->leaves; l++) {
+        int64_t first = j->each ? l : j->at[l] * j->inner;
+        int64_t end = j->each ? l + 1 : j->at[l + 1] * j->inner;
+
+        j->simd->bias_leaf(x + first * j->n, j->n, node[depth++], end - first, columns);
+        for (int m = wf_tree_merges(j->leaves, l); m > 0; m--, depth--)
+            j->simd->add(node[depth - 2], node[depth - 1], node[depth - 2], columns);
+    }
+    memcpy(y, node[0], (size_t)columns * sizeof(float));
+}
+
+static void sum_piece(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const sum_job *j = arg;
+    int64_t blocks = (j->n + COLUMNS - 1) / COLUMNS;
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t o = i / blocks, column = i % blocks * COLUMNS;
+
+        sum_block(j, j->x + o * j->rows * j->n + column, j->y + o * j->n + column,
+                  wf_least(COLUMNS, j->n - column));
+    }
+}
+
+static wf_status run_sum(const wf_call *call, sum_job *j, int64_t outer)
+{
+    j->simd = wf_cpu_of(call)->simd;
+    j->x = call->in[0]->data;
+    j->y = call->out[0]->data;
+    wf_team_run(wf_cpu_of(call)->team, outer * ((j->n + COLUMNS - 1) / COLUMNS),
+                wf_piece_rows(j->rows * wf_least(j->n, COLUMNS)), sum_piece, j);
+    return WF_OK;
+}
+
+/* A sum inside each sequence over the dims [1, end), cut where dim 1 has its leaves. */
+static wf_status sum_sequences(const wf_call *call, int end, int64_t n)
+{
+    const wf_tensor *x = call->in[0];
+    sum_job j = {.rows = wf_extent(x, 1, end), .n = n, .leaves = 1, .inner = 1, .at = {0, 1}};
+
+    if (end > 1) {
+        j.leaves = wf_leaf_cuts(x, 1, j.at);
+        j.inner = wf_extent(x, 2, end);
+    }
+    return run_sum(call, &j, x->local[0]);
+}
+
+static wf_status bias_grad(const wf_call *call, void *workspace)
+{
+    int last = call->in[0]->ndim - 1;
+
+    (void)workspace;
+    return sum_sequences(call, last, call->in[0]->local[last]);
+}
+
+static wf_status token_sum(const wf_call *call, void *workspace)
+{
+    (void)workspace;
+    return sum_sequences(call, call->in[0]->ndim, 1);
+}
+
+static wf_status batch_sum(const wf_call *call, void *workspace)
+{
+    const wf_tensor *x = call->in[0];
+    sum_job j = {.rows = x->local[0], .n = wf_extent(x, 1, x->ndim), .inner = 1};
+
+    (void)workspace;
+    j.each = x->dim[0].leaves == WF_LEAF_EACH && wf_context_exact(call->ctx);
+    j.leaves = j.each ? j.rows : wf_leaf_cuts(x, 0, j.at);
+    return run_sum(call, &j, 1);
+}
+
+static void bias_add_piece(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const wf_call *call = arg;
+    int64_t n = call->in[1]->local[0];
+
+    (void)worker;
+    wf_cpu_of(call)->simd->bias_add((const float *)call->in[0]->data + begin * n,
+                                    call->in[1]->data, (float *)call->out[0]->data + begin * n,
+                                    end - begin, n);
+}
+
+static wf_status bias_add(const wf_call *call, void *workspace)
+{
+    const wf_tensor *x = call->in[0];
+
+    (void)workspace;
+    wf_team_run(wf_cpu_of(call)->team, wf_extent(x, 0, x->ndim - 1),
+                wf_piece_rows(x->local[x->ndim - 1]), bias_add_piece, (void *)call);
+    return WF_OK;
+}
+
+static void batch_expand_piece(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const wf_call *call = arg;
+    int64_t n = wf_tensor_local_count(call->in[0]);
+    float *y = call->out[0]->data;
+
+    (void)worker;
+    for (int64_t r = begin; r < end; r++)
+        memcpy(y + r * n, call->in[0]->data, (size_t)n * sizeof(float));
+}
+
+static wf_status batch_expand(const wf_call *call, void *workspace)
+{
+    (void)workspace;
+    wf_team_run(wf_cpu_of(call)->team, call->out[0]->local[0],
+                wf_piece_rows(wf_tensor_local_count(call->in[0])), batch_expand_piece,
+                (void *)call);
+    return WF_OK;
+}
+
+static void token_expand_piece(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const wf_call *call = arg;
+    const wf_tensor *out = call->out[0];
+    const float *x = call->in[0]->data;
+    int64_t n = wf_extent(out, 1, out->ndim);
+    float *y = out->data;
+
+    (void)worker;
+    for (int64_t i = begin * n; i < end * n; i++)
+        y[i] = x[i / n];
+}
+
+static wf_status token_expand(const wf_call *call, void *workspace)
+{
+    const wf_tensor *out = call->out[0];
+
+    (void)workspace;
+    wf_team_run(wf_cpu_of(call)->team, out->local[0],
+                wf_piece_rows(wf_extent(out, 1, out->ndim)), token_expand_piece, (void *)call);
+    return WF_OK;
+}
+
+const wf_kernel wf_cpu_bias_add = {.run = bias_add};
+const wf_kernel wf_cpu_bias_grad = {.run = bias_grad};
+const wf_kernel wf_cpu_batch_sum = {.run = batch_sum};
+const wf_kernel wf_cpu_batch_expand = {.run = batch_expand};
+const wf_kernel wf_cpu_token_sum = {.run = token_sum};
+const wf_kernel wf_cpu_token_expand = {.run = token_expand};

@@ -1,0 +1,213 @@
+/*
+ * kernels/cpu/tables.c - rows of tables on the CPU.
+ *
+ * The gradient of an embedding is made row by row: tokens are sorted by what they are
+ * (counting, so equal ones stay in order), and the sum of a row is the midpoint tree over
+ * sequences of chains over its tokens. Sequences without the token would add +0, which changes
+ * nothing: they, and whole subtrees of them, are skipped.
+ */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/pieces.h"
+#include "kernels/shared.h"
+#include <string.h>
+
+static float *at(const wf_tensor *t, int64_t i)
+{
+    return (float *)t->data + i;
+}
+
+static void embedding_piece(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const wf_call *call = arg;
+    const wf_tensor *table = call->in[0];
+    const int32_t *token = call->in[1]->data;
+    int64_t d = table->local[1];
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t row = token[i] - table->start[0];
+        float *y = at(call->out[0], i * d);
+
+        if (row >= 0 && row < table->local[0])
+            memcpy(y, at(table, row * d), (size_t)d * sizeof(float));
+        else
+            memset(y, 0, (size_t)d * sizeof(float));
+    }
+}
+
+static wf_status embedding(const wf_call *call, void *workspace)
+{
+    wf_status status = wf_check_tokens(call, call->in[1], call->in[0]->dim[0].size);
+
+    (void)workspace;
+    if (status == WF_OK)
+        wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->in[1]),
+                    wf_piece_rows(call->in[0]->local[1]), embedding_piece, (void *)call);
+    return status;
+}
+
+typedef struct dw_job {
+    const wf_simd *simd;
+    const float *dy;
+    float *dtable;
+    int64_t d, rows;           /* of this part of the table */
+    int64_t tokens;            /* here */
+    int64_t leaves, leaf_size; /* leaves of leaf_size tokens each */
+    int64_t depth;             /* open nodes a tree over them may need besides its result */
+    int64_t *first; /* [rows + 1]: row r's tokens are order[first[r] .. first[r + 1]) */
+    int64_t *order; /* [tokens] */
+    float *scratch; /* [workers, depth, d] */
+} dw_job;
+
+static dw_job dw_job_of(const wf_call *call, void *workspace)
+{
+    const wf_tensor *table = call->out[0], *tokens = call->in[1];
+    bool each = tokens->dim[0].leaves == WF_LEAF_EACH && wf_context_exact(call->ctx);
+    dw_job j = {.simd = wf_cpu_of(call)->simd,
+                .dy = call->in[2]->data,
+                .dtable = table->data,
+                .d = table->local[1],
+                .rows = table->local[0],
+                .tokens = wf_tensor_local_count(tokens),
+                .leaves = each ? tokens->local[0] : 1,
+                .leaf_size = wf_extent(tokens, each ? 1 : 0, tokens->ndim)};
+
+    for (int64_t n = j.leaves; n > 1; n -= n / 2)
+        j.depth++;
+    if (workspace) {
+        j.first = workspace;
+        j.order = j.first + j.rows + 1;
+        j.scratch = (float *)(j.order + j.tokens);
+    }
+    return j;
+}
+
+static size_t dw_workspace(const wf_call *call)
+{
+    dw_job j = dw_job_of(call, NULL);
+    int64_t scratch = wf_team_size(wf_cpu_of(call)->team) * j.depth * j.d;
+
+    return (size_t)(j.rows + 1 + j.tokens) * sizeof(int64_t) + (size_t)scratch * sizeof(float);
+}
+
+/* Sort the tokens of this part by row: count, add up, place. */
+static void sort_tokens(const dw_job *j, const int32_t *token, int64_t start)
+{
+    memset(j->first, 0, (size_t)(j->rows + 1) * sizeof(int64_t));
+    for (int64_t i = 0; i < j->tokens; i++) {
+        int64_t row = token[i] - start;
+
+        if (row >= 0 && row < j->rows)
+            j->first[row + 1]++;
+    }
+    for (int64_t r = 0; r < j->rows; r++)
+        j->first[r + 1] += j->first[r];
+    for (int64_t i = 0; i < j->tokens; i++) {
+        int64_t row = token[i] - start;
+
+        if (row >= 0 && row < j->rows)
+            j->order[j->first[row]++] = i;
+    }
+    for (int64_t r = j->rows; r > 0; r--) /* placing moved every first to the next row's */
+        j->first[r] = j->first[r - 1];
+    j->first[0] = 0;
+}
+
+/* The node over `count` leaves from `leaf` on, whose tokens are [begin, end): at least one. */
+static void sum_node(const dw_job *j, const int64_t *begin, const int64_t *end, int64_t leaf,
+                     int64_t count, float *sum, float *scratch)
+{
+    const int64_t *middle = begin;
+    int64_t left = count / 2;
+
+    if (count == 1) {
+        memset(sum, 0, (size_t)j->d * sizeof(float));
+        for (; begin < end; begin++)
+            j->simd->add(sum, j->dy + *begin * j->d, sum, j->d);
+        return;
+    }
+    while (middle < end && *middle < (leaf + left) * j->leaf_size)
+        middle++;
+    if (middle > begin)
+        sum_node(j, begin, middle, leaf, left, sum, scratch);
+    if (middle < end) {
+        float *right = middle > begin ? scratch : sum;
+
+        sum_node(j, middle, end, leaf + left, count - left, right, scratch + j->d);
+        if (right == scratch)
+            j->simd->add(sum, scratch, sum, j->d);
+    }
+}
+
+static void dw_piece(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const dw_job *j = arg;
+
+    for (int64_t r = begin; r < end; r++) {
+        float *sum = j->dtable + r * j->d;
+
+        if (j->first[r] < j->first[r + 1])
+            sum_node(j, j->order + j->first[r], j->order + j->first[r + 1], 0, j->leaves, sum,
+                     j->scratch + worker * j->depth * j->d);
+        else
+            memset(sum, 0, (size_t)j->d * sizeof(float));
+    }
+}
+
+static wf_status embedding_dw(const wf_call *call, void *workspace)
+{
+    dw_job j = dw_job_of(call, workspace);
+    wf_status status = wf_check_tokens(call, call->in[1], call->out[0]->dim[0].size);
+    int64_t per_row = j.d * (j.tokens / (j.rows + 1) + 1);
+
+    if (status != WF_OK)
+        return status;
+    sort_tokens(&j, call->in[1]->data, call->out[0]->start[0]);
+    wf_team_run(wf_cpu_of(call)->team, j.rows, wf_piece_rows(per_row), dw_piece, &j);
+    return WF_OK;
+}
+
+static wf_status rows(const wf_call *call, void *workspace)
+{
+    (void)workspace;
+    memcpy(call->out[0]->data, call->in[0]->data,
+           (size_t)wf_tensor_local_count(call->out[0]) * sizeof(float));
+    return WF_OK;
+}
+
+static wf_status rows_grad(const wf_call *call, void *workspace)
+{
+    int64_t n = wf_tensor_local_count(call->in[1]), all = wf_tensor_local_count(call->out[0]);
+
+    (void)workspace;
+    memcpy(call->out[0]->data, call->in[1]->data, (size_t)n * sizeof(float));
+    memset(at(call->out[0], n), 0, (size_t)(all - n) * sizeof(float));
+    return WF_OK;
+}
+
+static void position_add_piece(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const wf_call *call = arg;
+    int64_t period = wf_tensor_local_count(call->in[1]), n;
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i += n) {
+        n = wf_least(period - i % period, end - i);
+        wf_cpu_of(call)->simd->add(at(call->in[0], i), at(call->in[1], i % period),
+                                   at(call->out[0], i), n);
+    }
+}
+
+static wf_status position_add(const wf_call *call, void *workspace)
+{
+    (void)workspace;
+    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_PIECE_ELEMENTS,
+                position_add_piece, (void *)call);
+    return WF_OK;
+}
+
+const wf_kernel wf_cpu_embedding = {.run = embedding};
+const wf_kernel wf_cpu_embedding_dw = {.run = embedding_dw, .workspace = dw_workspace};
+const wf_kernel wf_cpu_rows = {.run = rows};
+const wf_kernel wf_cpu_rows_grad = {.run = rows_grad};
+const wf_kernel wf_cpu_position_add = {.run = position_add};

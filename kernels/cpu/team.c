@@ -1,0 +1,225 @@
+/*
+ * kernels/cpu/team.c - a team of sleeping threads. Many ranks may share few cores, so nobody
+ * spins: after a few yields a member sleeps on a futex, and the caller never waits for a member
+ * that has not begun; it does the work itself.
+ *
+ * All of the team's state is one word, on which everybody sleeps:
+ *
+ *     bits 0 ..   members inside the current job
+ *     OPEN        the job has pieces left, so members may enter it
+ *     STOP        the team is being closed
+ *
+ * A member enters by adding one to a word that is OPEN. Whoever finds no piece left takes OPEN
+ * away, and the job is over when nobody is inside: then the next one may be written. What the
+ * caller wrote before OPEN is seen by who enters; what members wrote is seen by the caller
+ * because their leaving is one chain of release operations.
+ */
+#include "kernels/cpu/team.h"
+#include <errno.h>
+#include <fenv.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    OPEN = 1 << 16,
+    STOP = 1 << 17,
+    INSIDE = OPEN - 1, /* mask of the count */
+    POLLS = 4,
+    PIECES = 8, /* pieces per member: a late member costs little, and so does handing out */
+    MEMBERS_SLEEP = 1,
+    CALLER_SLEEPS = 2,
+    LINE = 64
+};
+
+typedef struct member {
+    wf_team *team;
+    pthread_t thread;
+    int worker;
+} member;
+
+struct wf_team {
+    _Alignas(LINE) _Atomic uint32_t state;
+    _Alignas(LINE) _Atomic int64_t next; /* first index that nobody has */
+    /* the job: written by the caller while nobody is inside */
+    _Alignas(LINE) int64_t count;
+    int64_t piece;
+    void (*fn)(void *arg, int64_t begin, int64_t end, int worker);
+    void *arg;
+    fenv_t modes;
+    int size;
+    member members[]; /* size - 1 */
+};
+
+static void sleep_on(_Atomic uint32_t *word, uint32_t seen, uint32_t who)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_BITSET_PRIVATE, seen, NULL, NULL, who);
+}
+
+static void wake(_Atomic uint32_t *word, int64_t how_many, uint32_t who)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, (int)how_many, NULL, NULL, who);
+}
+
+/* Takes pieces until none is left, then shuts the door behind it. */
+static void work(wf_team *team, int worker)
+{
+    int64_t begin;
+
+    while ((begin = atomic_fetch_add_explicit(&team->next, team->piece, memory_order_relaxed)) <
+           team->count) {
+        int64_t left = team->count - begin;
+
+        team->fn(team->arg, begin, begin + (left < team->piece ? left : team->piece), worker);
+    }
+    atomic_fetch_and_explicit(&team->state, ~(uint32_t)OPEN, memory_order_relaxed);
+}
+
+/* The state once it is OPEN or STOP. */
+static uint32_t wait_for_job(wf_team *team)
+{
+    for (int polls = 0;; polls++) {
+        uint32_t state = atomic_load_explicit(&team->state, memory_order_relaxed);
+
+        if (state & (OPEN | STOP))
+            return state;
+        if (polls < POLLS)
+            sched_yield();
+        else
+            sleep_on(&team->state, state, MEMBERS_SLEEP);
+    }
+}
+
+static void *member_main(void *arg)
+{
+    const member *self = arg;
+    wf_team *team = self->team;
+
+    for (;;) {
+        uint32_t state = wait_for_job(team);
+
+        if (state & STOP)
+            return NULL;
+        if (!atomic_compare_exchange_weak_explicit(&team->state, &state, state + 1,
+                                                   memory_order_acquire, memory_order_relaxed))
+            continue;
+        fesetenv(&team->modes);
+        work(team, self->worker);
+        state = atomic_fetch_sub_explicit(&team->state, 1, memory_order_release);
+        if ((state & INSIDE) == 1)
+            wake(&team->state, 1, CALLER_SLEEPS);
+    }
+}
+
+static void wait_until_empty(wf_team *team)
+{
+    for (int polls = 0;; polls++) {
+        uint32_t state = atomic_load_explicit(&team->state, memory_order_acquire);
+
+        if ((state & INSIDE) == 0)
+            return;
+        if (polls < POLLS)
+            sched_yield();
+        else
+            sleep_on(&team->state, state, CALLER_SLEEPS);
+    }
+}
+
+void wf_team_run(wf_team *team, int64_t count, int64_t grain,
+                 void (*fn)(void *arg, int64_t begin, int64_t end, int worker), void *arg)
+{
+    int64_t members = wf_team_size(team), pieces;
+
+    if (count <= 0)
+        return;
+    if (members == 1 || count <= grain) {
+        fn(arg, 0, count, 0);
+        return;
+    }
+    team->count = count;
+    team->piece = (count / (members * PIECES) + grain - 1) / grain * grain;
+    if (team->piece < grain)
+        team->piece = grain;
+    team->fn = fn;
+    team->arg = arg;
+    fegetenv(&team->modes);
+    atomic_store_explicit(&team->next, 0, memory_order_relaxed);
+    atomic_store_explicit(&team->state, OPEN, memory_order_release);
+    pieces = (count - 1) / team->piece + 1;
+    wake(&team->state, (members < pieces ? members : pieces) - 1, MEMBERS_SLEEP);
+    work(team, 0);
+    wait_until_empty(team);
+}
+
+int wf_team_size(const wf_team *team)
+{
+    return team ? team->size : 1;
+}
+
+/* Starts members until the team has `threads`, with no signal coming to any of them. */
+static int start(wf_team *team, int threads)
+{
+    sigset_t all, before;
+    int code = 0;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (team->size = 1; team->size < threads; team->size++) {
+        member *one = &team->members[team->size - 1];
+
+        *one = (member){.team = team, .worker = team->size};
+        code = pthread_create(&one->thread, NULL, member_main, one);
+        if (code != 0)
+            break;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return code;
+}
+
+wf_team *wf_team_open(int threads, wf_error *error)
+{
+    wf_team *team;
+    size_t bytes;
+    int code;
+
+    if (threads < 1 || threads > WF_TEAM_MAX) {
+        wf_error_set(error, WF_EINVAL, "a team has 1 to %d threads, not %d", WF_TEAM_MAX,
+                     threads);
+        return NULL;
+    }
+    bytes = sizeof *team + (size_t)(threads - 1) * sizeof(member);
+    team = aligned_alloc(LINE, (bytes + LINE - 1) / LINE * LINE);
+    if (!team) {
+        wf_error_set(error, WF_ENOMEM, "no memory for a team of %d threads", threads);
+        return NULL;
+    }
+    memset(team, 0, bytes);
+    code = start(team, threads);
+    if (code != 0) {
+        wf_error_set(error, code == EAGAIN ? WF_ENOMEM : WF_EINTERNAL,
+                     "thread %d of a team of %d did not start (%s): ask for fewer threads, or "
+                     "raise the limit on processes (ulimit -u)",
+                     team->size, threads, strerror(code));
+        wf_team_close(team);
+        return NULL;
+    }
+    return team;
+}
+
+void wf_team_close(wf_team *team)
+{
+    if (!team)
+        return;
+    atomic_fetch_or_explicit(&team->state, STOP, memory_order_release);
+    wake(&team->state, INT_MAX, MEMBERS_SLEEP);
+    for (int i = 0; i < team->size - 1; i++)
+        pthread_join(team->members[i].thread, NULL);
+    free(team);
+}

@@ -1,0 +1,81 @@
+/*
+ * kernels/cpu/vec.h - sixteen floats, the vector in which the files of kernels/cpu/simd/ are
+ * written: one 512-bit register, two of 256 bits, or an array in portable C, by WF_ISA.
+ *
+ *     v16   sixteen floats     v16m  sixteen booleans
+ *     v16u  sixteen uint32_t   v8d   eight doubles
+ *
+ * Every function gives the same bits on the three (the payload and sign of a NaN aside),
+ * because each lane is IEEE arithmetic in a stated order: v16_fma rounds once, everything else
+ * is one operation, and sums over lanes have the fixed shape of v16_sum. The functions of one
+ * lane are in the file of the instruction set; what is built from them is here, and exp is in
+ * vec_math.h, Philox in vec_philox.h.
+ */
+#ifndef WF_KERNELS_CPU_VEC_H
+#define WF_KERNELS_CPU_VEC_H
+
+#include "kernels/cpu/simd/isa.h"
+#include <stdint.h>
+
+/*
+ * What every instruction set defines, lane by lane:
+ *
+ *   v16_load, v16_store       any alignment
+ *   v16_load_n, v16_store_n   the first n lanes, all from n = 16 on; n >= 0. The others load
+ *                             as +0, and are neither read nor written in memory
+ *   v16_set1, v16_zero
+ *   v16_add, v16_sub, v16_mul, v16_div, v16_sqrt, v16_neg
+ *   v16_fma(a, b, c)          a * b + c, rounded once
+ *   v16_fnma(a, b, c)         c - a * b, rounded once
+ *   v16_max(a, b)             a > b ? a : b, so b where one is a NaN
+ *   v16_min(a, b)             a < b ? a : b
+ *   v16_round(a)              to the nearest integer, ties to even; |a| < 2^22 or a NaN
+ *   v16_scale2(a, n)          a * 2^n for integral n of -160 .. 160 and a of 0.5 .. 2, or
+ *                             NaNs; denormal results are rounded, not flushed
+ *   v16_unordered(a, b)       where one of them is a NaN
+ *   v16_select(m, a, b)       m ? a : b
+ *   v16m_first(n)             the first n lanes, all from n = 16 on
+ *   v16_sum(a)                the lanes added 8, 4, 2, then 1 apart
+ *   v16u_set1, v16u_load, v16u_store, v16u_add, v16u_xor, v16u_ge
+ *   v16u_mul(a, b, &high)     the low words of the 64-bit products, and the high ones
+ *   v16u_transpose4(a)        see vec_philox.h
+ *   v8d_zero, v8d_add, v8d_mul
+ *   v8d_sum(a)                the lanes added 4, 2, then 1 apart
+ *   v8d_low(a), v8d_high(a)   the first and the last eight floats of a v16
+ *
+ * A loop over n elements is for (i = 0; i < n; i += V16), with n - i for the _n functions.
+ */
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
+#include "kernels/cpu/vec_avx512.h"
+#elif WF_ISA_LEVEL == WF_ISA_LEVEL_avx2
+#include "kernels/cpu/vec_avx2.h"
+#else
+#include "kernels/cpu/vec_portable.h"
+#endif
+
+enum { V16 = 16 };
+
+/* The greater of two, a NaN where one is: unlike v16_max, blind to the order of its operands
+   (but for zeros of two signs; adding +0 makes them one). */
+static inline v16 v16_max_nan(v16 a, v16 b)
+{
+    return v16_select(v16_unordered(a, a), a, v16_max(a, b));
+}
+
+/* The greatest lane, a NaN where one is, and +0 for either zero. */
+static inline float v16_max_lanes(v16 a)
+{
+    float lane[V16];
+
+    v16_store(lane, a);
+    for (int apart = V16 / 2; apart > 0; apart /= 2) {
+        for (int i = 0; i < apart; i++) {
+            float x = lane[i], y = lane[i + apart];
+
+            lane[i] = x > y || x != x ? x : y;
+        }
+    }
+    return lane[0] + 0.0f;
+}
+
+#endif

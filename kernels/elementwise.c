@@ -1,0 +1,199 @@
+/*
+ * kernels/elementwise.c - one element in, one element out.
+ *
+ *     add, mul, scale    y = a + b, y = a b, y = factor x
+ *     silu               y = x sigma(x)
+ *     gelu               y = x/2 (1 + tanh(u)) = x sigma(2u),  u = sqrt(2/pi) (x + 0.044715
+ * x^3)
+ *
+ * with sigma(z) = 1 / (1 + exp(-z)). The CPU's kernels are in kernels/cpu/elementwise.c.
+ */
+#include "core/math.h"
+#include "kernels/shared.h"
+
+static const double gelu_root = 0.79788456080286535588; /* sqrt(2/pi) */
+static const double gelu_cube = 0.044715;
+
+wf_tensor *wf_add(wf_tensor *a, wf_tensor *b)
+{
+    return wf_apply(&wf_op_add, NULL, 0, 2, a, b);
+}
+
+wf_tensor *wf_mul(wf_tensor *a, wf_tensor *b)
+{
+    return wf_apply(&wf_op_mul, NULL, 0, 2, a, b);
+}
+
+wf_tensor *wf_scale(wf_tensor *x, float factor)
+{
+    wf_scale_attr attr = {factor};
+
+    return wf_apply(&wf_op_scale, &attr, sizeof attr, 1, x);
+}
+
+wf_tensor *wf_silu(wf_tensor *x)
+{
+    return wf_apply(&wf_op_silu, NULL, 0, 1, x);
+}
+
+wf_tensor *wf_gelu(wf_tensor *x)
+{
+    return wf_apply(&wf_op_gelu, NULL, 0, 1, x);
+}
+
+wf_tensor *wf_silu_grad(wf_tensor *x, wf_tensor *dy)
+{
+    return wf_apply(&wf_op_silu_grad, NULL, 0, 2, x, dy);
+}
+
+wf_tensor *wf_gelu_grad(wf_tensor *x, wf_tensor *dy)
+{
+    return wf_apply(&wf_op_gelu_grad, NULL, 0, 2, x, dy);
+}
+
+static void add_backward(wf_gradient *g)
+{
+    for (int i = 0; i < 2; i++)
+        if (g->want[i])
+            g->din[i] = g->dout[0];
+}
+
+static void mul_backward(wf_gradient *g)
+{
+    for (int i = 0; i < 2; i++)
+        if (g->want[i])
+            g->din[i] = wf_mul(g->dout[0], g->in[1 - i]);
+}
+
+static void scale_backward(wf_gradient *g)
+{
+    const wf_scale_attr *attr = g->attr;
+
+    g->din[0] = wf_scale(g->dout[0], attr->factor);
+}
+
+static void silu_backward(wf_gradient *g)
+{
+    g->din[0] = wf_silu_grad(g->in[0], g->dout[0]);
+}
+
+static void gelu_backward(wf_gradient *g)
+{
+    g->din[0] = wf_gelu_grad(g->in[0], g->dout[0]);
+}
+
+static double sigma(double z)
+{
+    return 1 / (1 + wf_exp(-z));
+}
+
+static wf_status add_reference(const wf_call *call, void *workspace)
+{
+    const double *a = call->in[0]->data, *b = call->in[1]->data;
+    double *y = call->out[0]->data;
+    int64_t n = wf_tensor_local_count(call->out[0]);
+
+    (void)workspace;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = a[i] + b[i];
+    return WF_OK;
+}
+
+static wf_status mul_reference(const wf_call *call, void *workspace)
+{
+    const double *a = call->in[0]->data, *b = call->in[1]->data;
+    double *y = call->out[0]->data;
+    int64_t n = wf_tensor_local_count(call->out[0]);
+
+    (void)workspace;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = a[i] * b[i];
+    return WF_OK;
+}
+
+static wf_status scale_reference(const wf_call *call, void *workspace)
+{
+    const wf_scale_attr *attr = call->attr;
+    const double *x = call->in[0]->data;
+    double *y = call->out[0]->data;
+    int64_t n = wf_tensor_local_count(call->out[0]);
+
+    (void)workspace;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (double)attr->factor * x[i];
+    return WF_OK;
+}
+
+static wf_status silu_reference(const wf_call *call, void *workspace)
+{
+    const double *x = call->in[0]->data;
+    double *y = call->out[0]->data;
+    int64_t n = wf_tensor_local_count(call->out[0]);
+
+    (void)workspace;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = x[i] * sigma(x[i]);
+    return WF_OK;
+}
+
+static wf_status silu_grad_reference(const wf_call *call, void *workspace)
+{
+    const double *x = call->in[0]->data, *dy = call->in[1]->data;
+    double *dx = call->out[0]->data;
+    int64_t n = wf_tensor_local_count(call->out[0]);
+
+    (void)workspace;
+    for (int64_t i = 0; i < n; i++) {
+        double s = sigma(x[i]);
+
+        dx[i] = dy[i] * s * (1 + x[i] * (1 - s));
+    }
+    return WF_OK;
+}
+
+static wf_status gelu_reference(const wf_call *call, void *workspace)
+{
+    const double *x = call->in[0]->data;
+    double *y = call->out[0]->data;
+    int64_t n = wf_tensor_local_count(call->out[0]);
+
+    (void)workspace;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = x[i] * sigma(2 * gelu_root * (x[i] + gelu_cube * x[i] * x[i] * x[i]));
+    return WF_OK;
+}
+
+static wf_status gelu_grad_reference(const wf_call *call, void *workspace)
+{
+    const double *x = call->in[0]->data, *dy = call->in[1]->data;
+    double *dx = call->out[0]->data;
+    int64_t n = wf_tensor_local_count(call->out[0]);
+
+    (void)workspace;
+    for (int64_t i = 0; i < n; i++) {
+        double square = x[i] * x[i];
+        double s = sigma(2 * gelu_root * x[i] * (1 + gelu_cube * square));
+        double slope = 2 * gelu_root * (1 + 3 * gelu_cube * square);
+
+        dx[i] = dy[i] * s * (1 + x[i] * (1 - s) * slope);
+    }
+    return WF_OK;
+}
+
+const wf_op wf_op_add = {WF_OP_ROW(add), .reference = {.run = add_reference},
+                         .backward = add_backward, .cpu = &wf_cpu_add};
+const wf_op wf_op_mul = {WF_OP_ROW(mul), .save = WF_SAVE_IN(0) | WF_SAVE_IN(1),
+                         .reference = {.run = mul_reference}, .backward = mul_backward,
+                         .cpu = &wf_cpu_mul};
+const wf_op wf_op_scale = {WF_OP_ROW(scale), .reference = {.run = scale_reference},
+                           .backward = scale_backward, .cpu = &wf_cpu_scale};
+const wf_op wf_op_silu = {WF_OP_ROW(silu), .save = WF_SAVE_IN(0),
+                          .reference = {.run = silu_reference}, .backward = silu_backward,
+                          .cpu = &wf_cpu_silu};
+const wf_op wf_op_silu_grad = {WF_OP_ROW(silu_grad), .reference = {.run = silu_grad_reference},
+                               .cpu = &wf_cpu_silu_grad};
+const wf_op wf_op_gelu = {WF_OP_ROW(gelu), .save = WF_SAVE_IN(0),
+                          .reference = {.run = gelu_reference}, .backward = gelu_backward,
+                          .cpu = &wf_cpu_gelu};
+const wf_op wf_op_gelu_grad = {WF_OP_ROW(gelu_grad), .reference = {.run = gelu_grad_reference},
+                               .cpu = &wf_cpu_gelu_grad};

@@ -1,0 +1,157 @@
+/*
+ * kernels/linear.c - products with weights [n, k]; members that share an input are one op.
+ *
+ *     linear     y_m[r, n] = sum_k x[r, k] W_m[n, k]
+ *     linear_dx  dx[r, k]  = sum over n, through the members in order, of dy_m[r, n] W_m[n, k]
+ *     linear_dw  dW[n, k]  = sum over rows r of dy[r, n] x[r, k], a leaf per sequence
+ *
+ * The leaves of a sum over n are those of n's dim: leaf l of dx is one chain through leaf l of
+ * every member. The CPU's kernels are in kernels/cpu/linear.c.
+ */
+#include "kernels/op_table.h"
+
+enum { MEMBERS = 3 };
+
+static const wf_op *const forward_op[] = {NULL, &wf_op_linear1, &wf_op_linear2, &wf_op_linear3};
+static const wf_op *const dx_op[] = {NULL, &wf_op_linear1_dx, &wf_op_linear2_dx,
+                                     &wf_op_linear3_dx};
+
+wf_tensor *wf_linear(wf_tensor *x, wf_tensor *weight)
+{
+    return wf_apply(&wf_op_linear1, NULL, 0, 2, x, weight);
+}
+
+void wf_linear_group(wf_tensor *x, int count, wf_tensor *const *weight, wf_tensor **y)
+{
+    wf_call call = {.n_in = count + 1, .n_out = count};
+
+    for (int m = 0; m < count; m++)
+        y[m] = NULL;
+    if (count < 1 || count > MEMBERS) {
+        if (x)
+            wf_fail(x->ctx, WF_EINVAL, "linear_group takes 1 to %d weights, not %d", MEMBERS,
+                    count);
+        return;
+    }
+    call.op = forward_op[count];
+    call.in[0] = x;
+    for (int m = 0; m < count; m++)
+        call.in[m + 1] = weight[m];
+    wf_dispatch(&call);
+    for (int m = 0; m < count; m++)
+        y[m] = call.out[m];
+}
+
+wf_tensor *wf_linear_dx(int count, wf_tensor *const *dy, wf_tensor *const *weight)
+{
+    wf_call call = {.op = dx_op[count], .n_in = 2 * count, .n_out = 1};
+
+    for (int m = 0; m < count; m++) {
+        call.in[2 * m] = dy[m];
+        call.in[2 * m + 1] = weight[m];
+    }
+    wf_dispatch(&call);
+    return call.out[0];
+}
+
+wf_tensor *wf_linear_dw(wf_tensor *dy, wf_tensor *x)
+{
+    return wf_apply(&wf_op_linear_dw, NULL, 0, 2, dy, x);
+}
+
+static void backward(wf_gradient *g)
+{
+    int count = g->n_out;
+
+    for (int m = 0; m < count; m++)
+        if (!g->dout[m]) {
+            wf_fail(g->ctx, WF_EINVAL,
+                    "output %d of a linear group was not used: leave that member out", m);
+            return;
+        }
+    if (g->want[0])
+        g->din[0] = wf_linear_dx(count, g->dout, &g->in[1]);
+    for (int m = 0; m < count; m++)
+        if (g->want[m + 1])
+            g->din[m + 1] = wf_linear_dw(g->dout[m], g->in[0]);
+}
+
+static wf_status reference(const wf_call *call, void *workspace)
+{
+    const double *x = call->in[0]->data;
+    int last = call->in[0]->ndim - 1;
+    int64_t rows = wf_extent(call->in[0], 0, last), k = call->in[0]->local[last];
+
+    (void)workspace;
+    for (int m = 0; m < call->n_out; m++) {
+        const double *w = call->in[m + 1]->data;
+        double *y = call->out[m]->data;
+        int64_t n = call->in[m + 1]->local[0];
+
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t j = 0; j < n; j++) {
+                double sum = 0;
+
+                for (int64_t i = 0; i < k; i++)
+                    sum += x[r * k + i] * w[j * k + i];
+                y[r * n + j] = sum;
+            }
+    }
+    return WF_OK;
+}
+
+static wf_status reference_dx(const wf_call *call, void *workspace)
+{
+    double *dx = call->out[0]->data;
+    int last = call->out[0]->ndim - 1;
+    int64_t rows = wf_extent(call->out[0], 0, last), k = call->out[0]->local[last];
+
+    (void)workspace;
+    for (int64_t i = 0; i < rows * k; i++)
+        dx[i] = 0;
+    for (int m = 0; m < call->n_in / 2; m++) {
+        const double *dy = call->in[2 * m]->data, *w = call->in[2 * m + 1]->data;
+        int64_t n = call->in[2 * m + 1]->local[0];
+
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t j = 0; j < n; j++)
+                for (int64_t i = 0; i < k; i++)
+                    dx[r * k + i] += dy[r * n + j] * w[j * k + i];
+    }
+    return WF_OK;
+}
+
+static wf_status reference_dw(const wf_call *call, void *workspace)
+{
+    const double *dy = call->in[0]->data, *x = call->in[1]->data;
+    double *dw = call->out[0]->data;
+    int last = call->in[0]->ndim - 1;
+    int64_t rows = wf_extent(call->in[0], 0, last);
+    int64_t n = call->out[0]->local[0], k = call->out[0]->local[1];
+
+    (void)workspace;
+    for (int64_t i = 0; i < n * k; i++)
+        dw[i] = 0;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < n; j++)
+            for (int64_t i = 0; i < k; i++)
+                dw[j * k + i] += dy[r * n + j] * x[r * k + i];
+    return WF_OK;
+}
+
+enum { SAVE_WEIGHTS = WF_SAVE_IN(1) | WF_SAVE_IN(2) | WF_SAVE_IN(3) };
+
+const wf_op wf_op_linear1 = {WF_OP_ROW(linear1), .save = SAVE_WEIGHTS, .save_leaf = WF_SAVE_IN(0), .reference = {.run = reference},
+                             .backward = backward, .cpu = &wf_cpu_linear1};
+const wf_op wf_op_linear2 = {WF_OP_ROW(linear2), .save = SAVE_WEIGHTS, .save_leaf = WF_SAVE_IN(0), .reference = {.run = reference},
+                             .backward = backward, .cpu = &wf_cpu_linear2};
+const wf_op wf_op_linear3 = {WF_OP_ROW(linear3), .save = SAVE_WEIGHTS, .save_leaf = WF_SAVE_IN(0), .reference = {.run = reference},
+                             .backward = backward, .cpu = &wf_cpu_linear3};
+const wf_op wf_op_linear1_dx = {WF_OP_ROW(linear1_dx), .reference = {.run = reference_dx},
+                                .cpu = &wf_cpu_linear1_dx};
+const wf_op wf_op_linear2_dx = {WF_OP_ROW(linear2_dx), .reference = {.run = reference_dx},
+                                .cpu = &wf_cpu_linear2_dx};
+const wf_op wf_op_linear3_dx = {WF_OP_ROW(linear3_dx), .reference = {.run = reference_dx},
+                                .cpu = &wf_cpu_linear3_dx};
+const wf_op wf_op_linear_dw = {WF_OP_ROW(linear_dw), .reference = {.run = reference_dw},
+                               .cpu = &wf_cpu_linear_dw};

@@ -1,0 +1,175 @@
+/*
+ * kernels/loss.c - cross-entropy in the pieces that a split vocabulary needs: max and sums are
+ * partial where the vocabulary is split, and are made whole in between.
+ *
+ *     max = max_v x[v];  sum = sum_v exp(x[v] - max), picked = x[target]
+ *     loss = log(sum) + max - picked
+ *
+ * Backward, dsum = dloss / sum and dpicked = -dloss; dx[v] = exp(x[v] - max) dsum + [v =
+ * target] dpicked. max has no gradient: it cancels out. The CPU's kernels are in
+ * kernels/cpu/loss.c.
+ */
+#include "core/math.h"
+#include "kernels/shared.h"
+#include <math.h>
+
+wf_tensor *wf_logit_max(wf_tensor *logits)
+{
+    return wf_apply(&wf_op_logit_max, NULL, 0, 1, logits);
+}
+
+void wf_logit_sum(wf_tensor *logits, wf_tensor *max, wf_tensor *targets, wf_tensor **sum,
+                  wf_tensor **picked)
+{
+    wf_call call = {
+        .op = &wf_op_logit_sum, .n_in = 3, .in = {logits, max, targets}, .n_out = 2};
+
+    wf_dispatch(&call);
+    *sum = call.out[0];
+    *picked = call.out[1];
+}
+
+wf_tensor *wf_logit_sum_grad(wf_tensor *logits, wf_tensor *max, wf_tensor *targets,
+                             wf_tensor *dsum, wf_tensor *dpicked)
+{
+    return wf_apply(&wf_op_logit_sum_grad, NULL, 0, 5, logits, max, targets, dsum, dpicked);
+}
+
+wf_tensor *wf_cross_entropy(wf_tensor *sum, wf_tensor *picked, wf_tensor *max)
+{
+    return wf_apply(&wf_op_cross_entropy, NULL, 0, 3, sum, picked, max);
+}
+
+void wf_cross_entropy_grad(wf_tensor *sum, wf_tensor *dloss, wf_tensor **dsum,
+                           wf_tensor **dpicked)
+{
+    wf_call call = {.op = &wf_op_cross_entropy_grad, .n_in = 2, .in = {sum, dloss}, .n_out = 2};
+
+    wf_dispatch(&call);
+    *dsum = call.out[0];
+    *dpicked = call.out[1];
+}
+
+static void sum_backward(wf_gradient *g)
+{
+    wf_tensor *dsum = g->dout[0], *dpicked = g->dout[1];
+
+    if (!g->want[0])
+        return;
+    if (!dsum)
+        dsum = wf_scale(dpicked, 0);
+    if (!dpicked)
+        dpicked = wf_scale(dsum, 0);
+    g->din[0] = wf_logit_sum_grad(g->in[0], g->in[1], g->in[2], dsum, dpicked);
+}
+
+static void cross_entropy_backward(wf_gradient *g)
+{
+    wf_cross_entropy_grad(g->in[0], g->dout[0], &g->din[0], &g->din[1]);
+}
+
+static wf_status reference_max(const wf_call *call, void *workspace)
+{
+    const wf_tensor *t = call->in[0];
+    double *max = call->out[0]->data;
+    int64_t n = t->local[t->ndim - 1], rows = wf_extent(t, 0, t->ndim - 1);
+
+    (void)workspace;
+    for (int64_t r = 0; r < rows; r++) {
+        const double *x = (const double *)t->data + r * n;
+
+        max[r] = -INFINITY;
+        for (int64_t v = 0; v < n; v++)
+            max[r] = x[v] > max[r] ? x[v] : max[r];
+    }
+    return WF_OK;
+}
+
+static wf_status reference_sum(const wf_call *call, void *workspace)
+{
+    const wf_tensor *t = call->in[0];
+    const double *max = call->in[1]->data;
+    const int32_t *target = call->in[2]->data;
+    double *sum = call->out[0]->data, *picked = call->out[1]->data;
+    int64_t n = t->local[t->ndim - 1], rows = wf_extent(t, 0, t->ndim - 1);
+    int64_t start = t->start[t->ndim - 1];
+    wf_status status = wf_check_tokens(call, call->in[2], t->dim[t->ndim - 1].size);
+
+    (void)workspace;
+    if (status != WF_OK)
+        return status;
+    for (int64_t r = 0; r < rows; r++) {
+        const double *x = (const double *)t->data + r * n;
+
+        sum[r] = picked[r] = 0;
+        for (int64_t v = 0; v < n; v++) {
+            sum[r] += wf_exp(x[v] - max[r]);
+            if (start + v == target[r])
+                picked[r] = x[v];
+        }
+    }
+    return WF_OK;
+}
+
+static wf_status reference_sum_grad(const wf_call *call, void *workspace)
+{
+    const wf_tensor *t = call->in[0];
+    const double *max = call->in[1]->data, *dsum = call->in[3]->data;
+    const double *dpicked = call->in[4]->data;
+    const int32_t *target = call->in[2]->data;
+    int64_t n = t->local[t->ndim - 1], rows = wf_extent(t, 0, t->ndim - 1);
+    int64_t start = t->start[t->ndim - 1];
+
+    (void)workspace;
+    for (int64_t r = 0; r < rows; r++) {
+        const double *x = (const double *)t->data + r * n;
+        double *dx = (double *)call->out[0]->data + r * n;
+
+        for (int64_t v = 0; v < n; v++)
+            dx[v] = wf_exp(x[v] - max[r]) * dsum[r] + (start + v == target[r] ? dpicked[r] : 0);
+    }
+    return WF_OK;
+}
+
+static wf_status reference_cross_entropy(const wf_call *call, void *workspace)
+{
+    const double *sum = call->in[0]->data, *picked = call->in[1]->data;
+    const double *max = call->in[2]->data;
+    double *loss = call->out[0]->data;
+    int64_t n = wf_tensor_local_count(call->out[0]);
+
+    (void)workspace;
+    for (int64_t i = 0; i < n; i++)
+        loss[i] = wf_log(sum[i]) + max[i] - picked[i];
+    return WF_OK;
+}
+
+static wf_status reference_cross_entropy_grad(const wf_call *call, void *workspace)
+{
+    const double *sum = call->in[0]->data, *dloss = call->in[1]->data;
+    double *dsum = call->out[0]->data, *dpicked = call->out[1]->data;
+    int64_t n = wf_tensor_local_count(call->out[0]);
+
+    (void)workspace;
+    for (int64_t i = 0; i < n; i++) {
+        dsum[i] = dloss[i] / sum[i];
+        dpicked[i] = -dloss[i];
+    }
+    return WF_OK;
+}
+
+const wf_op wf_op_logit_max = {WF_OP_ROW(logit_max), .reference = {.run = reference_max},
+                               .cpu = &wf_cpu_logit_max};
+const wf_op wf_op_logit_sum = {
+    WF_OP_ROW(logit_sum), .save = WF_SAVE_IN(0) | WF_SAVE_IN(1) | WF_SAVE_IN(2),
+    .reference = {.run = reference_sum}, .backward = sum_backward, .cpu = &wf_cpu_logit_sum};
+const wf_op wf_op_logit_sum_grad = {WF_OP_ROW(logit_sum_grad),
+                                    .reference = {.run = reference_sum_grad},
+                                    .cpu = &wf_cpu_logit_sum_grad};
+const wf_op wf_op_cross_entropy = {WF_OP_ROW(cross_entropy), .save = WF_SAVE_IN(0),
+                                   .reference = {.run = reference_cross_entropy},
+                                   .backward = cross_entropy_backward,
+                                   .cpu = &wf_cpu_cross_entropy};
+const wf_op wf_op_cross_entropy_grad = {WF_OP_ROW(cross_entropy_grad),
+                                        .reference = {.run = reference_cross_entropy_grad},
+                                        .cpu = &wf_cpu_cross_entropy_grad};

@@ -1,0 +1,235 @@
+/*
+ * kernels/ops.h - the operations. All return a new tensor that belongs to the innermost scope,
+ * never communicate, and give NULL (the reason is in the context) where an operand is NULL, the
+ * shapes or the layouts do not fit, or memory is short. "Layout" is the op's signature
+ * (core/op.h); WF_ESHAPE, WF_ELAYOUT, WF_ENOMEM are possible everywhere.
+ */
+#ifndef WF_KERNELS_OPS_H
+#define WF_KERNELS_OPS_H
+
+#include "core/op.h"
+
+WF_BEGIN_DECLS
+
+#define OP(name, signature, flags) extern const wf_op wf_op_##name;
+#include "kernels/ops.def"
+#undef OP
+
+/** wf_op_count, wf_op_at, wf_op_find - walk the rows of ops.def (ids from 1); NULL if none. */
+WF_API int wf_op_count(void);
+WF_API const wf_op *wf_op_at(int id);
+WF_API const wf_op *wf_op_find(const char *name);
+
+/**
+ * wf_add - y = a + b; wf_mul - y = a * b; wf_scale - y = factor * x
+ *
+ * Layout:      "...,...->..."
+ * Gradient:    to every operand
+ */
+WF_API wf_tensor *wf_add(wf_tensor *a, wf_tensor *b);
+WF_API wf_tensor *wf_mul(wf_tensor *a, wf_tensor *b);
+WF_API wf_tensor *wf_scale(wf_tensor *x, float factor);
+
+/**
+ * wf_silu - y = x / (1 + exp(-x))
+ * wf_gelu - y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))   (Hendrycks & Gimpel 2016)
+ *
+ * Layout:      "...->..."
+ * Gradient:    to x, by wf_silu_grad and wf_gelu_grad (x, dy)
+ */
+WF_API wf_tensor *wf_silu(wf_tensor *x);
+WF_API wf_tensor *wf_gelu(wf_tensor *x);
+WF_API wf_tensor *wf_silu_grad(wf_tensor *x, wf_tensor *dy);
+WF_API wf_tensor *wf_gelu_grad(wf_tensor *x, wf_tensor *dy);
+
+/**
+ * wf_dropout - zero with probability p, else x / (1 - p); the identity in evaluation
+ *
+ * @param x     [batch, tokens, ...]
+ * @param p     in [0, 1); 0 returns x itself
+ * @param site  number of this place in the model; with the step and the global indices of the
+ *              element (wf_context_position) it decides the mask, whatever the layout
+ * Layout:      "bs...->bs..."
+ * Gradient:    to x, by the same mask
+ */
+WF_API wf_tensor *wf_dropout(wf_tensor *x, float p, int site);
+
+/**
+ * wf_bias_add - y[b, .., n] = x[b, .., n] + bias[n]
+ *
+ * Layout:      "b...n,n->b...n"
+ * Gradient:    to x, and to bias per sequence: [b, n], by wf_bias_grad
+ */
+WF_API wf_tensor *wf_bias_add(wf_tensor *x, wf_tensor *bias);
+WF_API wf_tensor *wf_bias_grad(wf_tensor *dy);
+
+/**
+ * wf_batch_sum - sum over dim 0, a leaf per index; wf_token_sum - sum over all dims but dim 0
+ *
+ * Layout:      "b...->..." and "b...->b"
+ * Gradient:    to x, by wf_batch_expand and wf_token_expand (dy, x for its shape)
+ */
+WF_API wf_tensor *wf_batch_sum(wf_tensor *x);
+WF_API wf_tensor *wf_batch_expand(wf_tensor *dy, wf_tensor *like);
+WF_API wf_tensor *wf_token_sum(wf_tensor *x);
+WF_API wf_tensor *wf_token_expand(wf_tensor *dy, wf_tensor *like);
+
+/**
+ * wf_linear - y = x W^T; wf_linear_group - the same for up to three weights that share x
+ *
+ * @param x       [b, .., k]
+ * @param weight  [n, k] each
+ * @param count   1 to 3
+ * @param y       filled with count tensors [b, .., n]
+ * Layout:      "b...k,nk,mk,lk->b...n,b...m,b...l"
+ * Gradient:    to x as one sum through the members in order (one op, one partial sum), to the
+ *              weights with one leaf per sequence
+ */
+WF_API wf_tensor *wf_linear(wf_tensor *x, wf_tensor *weight);
+WF_API void wf_linear_group(wf_tensor *x, int count, wf_tensor *const *weight, wf_tensor **y);
+WF_API wf_tensor *wf_linear_dx(int count, wf_tensor *const *dy, wf_tensor *const *weight);
+WF_API wf_tensor *wf_linear_dw(wf_tensor *dy, wf_tensor *x);
+
+/**
+ * wf_layernorm - y = (x - mean) / sqrt(var + eps) * gain + bias over the last dim
+ *
+ * @param gain  [d]
+ * @param bias  [d]
+ * @param eps   > 0
+ * Layout:      "b...d!,d!,d!->b...d!"
+ * Gradient:    to x; to gain and bias per sequence, [b, d]
+ */
+WF_API wf_tensor *wf_layernorm(wf_tensor *x, wf_tensor *gain, wf_tensor *bias, float eps);
+WF_API wf_tensor *wf_layernorm_dx(wf_tensor *x, wf_tensor *gain, wf_tensor *mean,
+                                  wf_tensor *rstd, wf_tensor *dy);
+WF_API void wf_layernorm_dw(wf_tensor *x, wf_tensor *mean, wf_tensor *rstd, wf_tensor *dy,
+                            wf_tensor **dgain, wf_tensor **dbias);
+
+/**
+ * wf_rmsnorm - y[.., d] = gain[d] * x[.., d] / sqrt(mean_d x^2 + eps)
+ *
+ * @param gain  [d]
+ * @param eps   > 0, added to the mean square
+ * Layout:      "b...d!,d!->b...d!"
+ * Gradient:    to x; to gain per sequence, [b, d]
+ */
+WF_API wf_tensor *wf_rmsnorm(wf_tensor *x, wf_tensor *gain, float eps);
+WF_API wf_tensor *wf_rmsnorm_dx(wf_tensor *x, wf_tensor *gain, wf_tensor *rstd, wf_tensor *dy);
+WF_API wf_tensor *wf_rmsnorm_dw(wf_tensor *x, wf_tensor *rstd, wf_tensor *dy);
+
+/**
+ * wf_embedding - y[b, .., d] = table[tokens[b, ..], d]
+ *
+ * @param table   [v, d]; a rank that holds a part of v gives zero rows for other tokens, so that
+ *                its result is a partial sum
+ * @param tokens  i32 [b, ..]; each in [0, v), else WF_EINVAL naming the token
+ * Layout:      "vd,b...->b...d"
+ * Gradient:    to table, a leaf per sequence, by wf_embedding_dw (table for its shape)
+ */
+WF_API wf_tensor *wf_embedding(wf_tensor *table, wf_tensor *tokens);
+WF_API wf_tensor *wf_embedding_dw(wf_tensor *table, wf_tensor *tokens, wf_tensor *dy);
+
+/**
+ * wf_rows - the first n rows of a table [p, d], as tokens: [n, d] with n cut in 8 leaves
+ * wf_position_add - y[b, s, d] = x[b, s, d] + rows[s, d]
+ *
+ * Layout:      "p!d->sd" and "bsd,sd->bsd"
+ * Gradient:    to the table (rows past n get zero), to x and rows
+ */
+WF_API wf_tensor *wf_rows(wf_tensor *table, int64_t n);
+WF_API wf_tensor *wf_rows_grad(wf_tensor *table, wf_tensor *dy);
+WF_API wf_tensor *wf_position_add(wf_tensor *x, wf_tensor *rows);
+
+/**
+ * wf_split_heads - view [.., heads * dim] as [.., heads, dim]; wf_merge_heads - the way back
+ *
+ * @param head_dim  the grain of the last dim (wf_dim_heads)
+ * Layout:      "...h->...hd!" and "...hd!->...h"
+ * Gradient:    to x
+ */
+WF_API wf_tensor *wf_split_heads(wf_tensor *x, int64_t head_dim);
+WF_API wf_tensor *wf_merge_heads(wf_tensor *x);
+
+/**
+ * wf_rope - rotate pairs (i, i + dim/2) of every head by position * base^(-2i/dim)
+ *                                                                      (Su et al. 2021)
+ * @param x     [batch, tokens, heads, dim], dim even; position is the global token index
+ * Layout:      "bshd!->bshd!"
+ * Gradient:    to x, by the inverse rotation
+ */
+WF_API wf_tensor *wf_rope(wf_tensor *x, double base, bool inverse);
+
+/**
+ * wf_attention - causal attention: y = softmax(q k^T / sqrt(dim)) v, token i sees tokens <= i
+ *
+ * @param q        [batch, tokens, heads, dim]
+ * @param k, v     [batch, tokens, groups, dim]; query head j uses group j / (heads / groups)
+ * @param dropout  probability of dropping an attention weight; 0 in evaluation
+ * @param site     as in wf_dropout
+ * Layout:      "bs!hd!,bs!gd!,bs!gd!->bs!hd!"; g whole, or split like h where each rank's heads
+ *              use exactly its own groups
+ * Gradient:    to q, k, v; dk and dv are summed over query heads in their 8 leaves, and are
+ *              partial where h is split and g is whole
+ */
+WF_API wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v, float dropout, int site);
+
+/**
+ * wf_logit_max - maximum over the (part of the) vocabulary; no gradient
+ *
+ * Layout:      "...v->...": partial max where v is split
+ */
+WF_API wf_tensor *wf_logit_max(wf_tensor *logits);
+
+/**
+ * wf_logit_sum - sum[..] = sum_v exp(logits[.., v] - max[..]), picked[..] = logits[.., target]
+ *
+ * @param targets  i32; one outside this rank's part of the vocabulary adds +0 to picked
+ * Layout:      "...v,...,...->...,...": partial sums where v is split
+ * Gradient:    to logits: exp(logits - max) * dsum + [v = target] * dpicked
+ */
+WF_API void wf_logit_sum(wf_tensor *logits, wf_tensor *max, wf_tensor *targets, wf_tensor **sum,
+                         wf_tensor **picked);
+WF_API wf_tensor *wf_logit_sum_grad(wf_tensor *logits, wf_tensor *max, wf_tensor *targets,
+                                    wf_tensor *dsum, wf_tensor *dpicked);
+
+/**
+ * wf_cross_entropy - loss = log(sum) + max - picked, per token
+ *
+ * Layout:      "...,...,...->..."
+ * Gradient:    to sum (dloss / sum) and picked (-dloss); max cancels out
+ */
+WF_API wf_tensor *wf_cross_entropy(wf_tensor *sum, wf_tensor *picked, wf_tensor *max);
+WF_API void wf_cross_entropy_grad(wf_tensor *sum, wf_tensor *dloss, wf_tensor **dsum,
+                                  wf_tensor **dpicked);
+
+/**
+ * wf_init_fill, wf_init_normal, wf_init_uniform - set a parameter in place
+ *
+ * @param stream  number of the parameter: element i of the whole is a function of (seed, stream,
+ *                i) alone, so a shard is the slice of the whole by construction
+ * Layout:      any; each rank sets its own part
+ */
+WF_API wf_status wf_init_fill(wf_tensor *t, float value);
+WF_API wf_status wf_init_normal(wf_tensor *t, float mean, float deviation, uint64_t stream);
+WF_API wf_status wf_init_uniform(wf_tensor *t, float low, float high, uint64_t stream);
+
+typedef struct wf_update {
+    float lr, beta1, beta2, eps, weight_decay;
+    float bias1, bias2; /* 1 / (1 - beta^t) */
+    float grad_scale;   /* the gradient is multiplied by it first: clipping */
+} wf_update;
+
+/**
+ * wf_adamw - one step of AdamW (Loshchilov & Hutter 2019) on param, m and v, in place
+ * wf_sgd   - one step of SGD with momentum beta1 in m, in place; both as in kernels/cpu/simd.h
+ *
+ * Layout:      all four alike, any but partial
+ */
+WF_API wf_status wf_adamw(wf_tensor *param, wf_tensor *grad, wf_tensor *m, wf_tensor *v,
+                          const wf_update *update);
+WF_API wf_status wf_sgd(wf_tensor *param, wf_tensor *grad, wf_tensor *m,
+                        const wf_update *update);
+
+WF_END_DECLS
+
+#endif

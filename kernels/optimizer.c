@@ -1,0 +1,78 @@
+/*
+ * kernels/optimizer.c - one step of an optimizer, in place, on whatever part a rank holds.
+ *
+ *     adamw   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
+ *             p = p - lr (m bias1 / (sqrt(v bias2) + eps) + weight_decay p)
+ *     sgd     m = beta1 m + g + weight_decay p,  p = p - lr m; m is neither read nor written
+ * where beta1 is 0
+ *
+ * with g = grad_scale * gradient. The CPU's kernels are in kernels/cpu/optimizer.c.
+ */
+#include "kernels/op_table.h"
+#include <math.h>
+
+wf_status wf_adamw(wf_tensor *param, wf_tensor *grad, wf_tensor *m, wf_tensor *v,
+                   const wf_update *update)
+{
+    wf_call call = {.op = &wf_op_adamw,
+                    .n_in = 4,
+                    .in = {param, grad, m, v},
+                    .attr = update,
+                    .attr_size = sizeof *update};
+
+    return wf_dispatch(&call);
+}
+
+wf_status wf_sgd(wf_tensor *param, wf_tensor *grad, wf_tensor *m, const wf_update *update)
+{
+    wf_call call = {.op = &wf_op_sgd,
+                    .n_in = 3,
+                    .in = {param, grad, m},
+                    .attr = update,
+                    .attr_size = sizeof *update};
+
+    return wf_dispatch(&call);
+}
+
+static wf_status adamw_reference(const wf_call *call, void *workspace)
+{
+    const wf_update *u = call->attr;
+    const double *grad = call->in[1]->data;
+    double *p = call->in[0]->data, *m = call->in[2]->data, *v = call->in[3]->data;
+    double beta1 = u->beta1, beta2 = u->beta2;
+    int64_t n = wf_tensor_local_count(call->in[0]);
+
+    (void)workspace;
+    for (int64_t i = 0; i < n; i++) {
+        double g = grad[i] * u->grad_scale;
+
+        m[i] = beta1 * m[i] + (1 - beta1) * g;
+        v[i] = beta2 * v[i] + (1 - beta2) * g * g;
+        p[i] -= u->lr *
+                (m[i] * u->bias1 / (sqrt(v[i] * u->bias2) + u->eps) + u->weight_decay * p[i]);
+    }
+    return WF_OK;
+}
+
+static wf_status sgd_reference(const wf_call *call, void *workspace)
+{
+    const wf_update *u = call->attr;
+    const double *grad = call->in[1]->data;
+    double *p = call->in[0]->data, *m = call->in[2]->data;
+    int64_t n = wf_tensor_local_count(call->in[0]);
+
+    (void)workspace;
+    for (int64_t i = 0; i < n; i++) {
+        double g = grad[i] * u->grad_scale + u->weight_decay * p[i];
+
+        if (u->beta1 > 0)
+            g = m[i] = u->beta1 * m[i] + g;
+        p[i] -= u->lr * g;
+    }
+    return WF_OK;
+}
+
+const wf_op wf_op_adamw = {WF_OP_ROW(adamw), .reference = {.run = adamw_reference},
+                           .cpu = &wf_cpu_adamw};
+const wf_op wf_op_sgd = {WF_OP_ROW(sgd), .reference = {.run = sgd_reference},
+                         .cpu = &wf_cpu_sgd};

@@ -1,0 +1,61 @@
+/* kernels/reference.c - the device that runs every op's own loop, in double. */
+#include "core/context.h"
+#include "kernels/devices.h"
+#include <stdlib.h>
+
+static const wf_kernel *kernel(const wf_device *device, const wf_op *op)
+{
+    (void)device;
+    return &op->reference;
+}
+
+static void sum(const float *const *src, int64_t n_src, bool tree, float *dst, int64_t n)
+{
+    (void)tree; /* the exact order is the fp32 devices' business */
+    for (int64_t i = 0; i < n; i++) {
+        float total = 0;
+
+        for (int64_t s = 0; s < n_src; s++)
+            total += src[s][i];
+        dst[i] = total;
+    }
+}
+
+static void maximum(const float *a, const float *b, float *dst, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        dst[i] = a[i] > b[i] ? a[i] : b[i];
+}
+
+static void add(const wf_tensor *a, const wf_tensor *b, wf_tensor *out)
+{
+    const double *x = a->data, *y = b->data;
+    double *z = out->data;
+    int64_t n = wf_tensor_local_count(a);
+
+    for (int64_t i = 0; i < n; i++)
+        z[i] = x[i] + y[i];
+}
+
+static void close_device(wf_device *device)
+{
+    free(device);
+}
+
+wf_device *wf_reference_device(wf_error *error)
+{
+    wf_device *device = malloc(sizeof *device);
+
+    if (!device) {
+        wf_error_set(error, WF_ENOMEM, "no memory for a device");
+        return NULL;
+    }
+    *device = (wf_device){.name = "reference",
+                          .allocator = wf_host_allocator(),
+                          .kernel = kernel,
+                          .sum = sum,
+                          .maximum = maximum,
+                          .add = add,
+                          .close = close_device};
+    return device;
+}

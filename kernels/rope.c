@@ -1,0 +1,62 @@
+/*
+ * kernels/rope.c - rotary position embedding (Su et al. 2021): the pair (x[i], x[i + dim/2]) of
+ * every head turns by the angle position * base^(-2i/dim), position being the global index of
+ * the token. The gradient turns back. The CPU's kernel is in kernels/cpu/rope.c.
+ */
+#include "core/math.h"
+#include "kernels/attention.h"
+#include <inttypes.h>
+
+wf_tensor *wf_rope(wf_tensor *x, double base, bool inverse)
+{
+    wf_rope_attr a = {base, inverse};
+
+    if (x && x->ndim == 4 && x->dim[3].size % 2 != 0) {
+        wf_fail(x->ctx, WF_ESHAPE,
+                "rope: turns pairs of features, but heads have %" PRId64 "; make it even",
+                x->dim[3].size);
+        return NULL;
+    }
+    if (x && !(base > 0)) {
+        wf_fail(x->ctx, WF_EINVAL, "rope: base is %g, but must be greater than 0", base);
+        return NULL;
+    }
+    return wf_apply(&wf_op_rope, &a, sizeof a, 1, x);
+}
+
+static void backward(wf_gradient *g)
+{
+    const wf_rope_attr *a = g->attr;
+
+    g->din[0] = wf_rope(g->dout[0], a->base, !a->inverse);
+}
+
+static wf_status reference(const wf_call *call, void *workspace)
+{
+    const wf_rope_attr *a = call->attr;
+    const wf_tensor *t = call->in[0];
+    const double *x = t->data;
+    double *y = call->out[0]->data;
+    int64_t heads = t->local[2], dim = t->local[3], half = dim / 2;
+
+    (void)workspace;
+    for (int64_t row = 0; row < t->local[0] * t->local[1]; row++)
+        for (int64_t i = 0; i < half; i++) {
+            int64_t position = t->start[1] + row % t->local[1];
+            double turn = wf_pow(a->base, -2.0 * (double)i / (double)dim), s, c;
+
+            wf_sincos((double)position * turn, &s, &c);
+            if (a->inverse)
+                s = -s;
+            for (int64_t h = 0; h < heads; h++) {
+                int64_t p = (row * heads + h) * dim + i, q = p + half;
+
+                y[p] = x[p] * c - x[q] * s;
+                y[q] = x[q] * c + x[p] * s;
+            }
+        }
+    return WF_OK;
+}
+
+const wf_op wf_op_rope = {WF_OP_ROW(rope), .reference = {.run = reference},
+                          .backward = backward, .cpu = &wf_cpu_rope};

@@ -1,0 +1,194 @@
+/*
+ * kernels/tables.c - rows of tables, by token and by position.
+ *
+ *     embedding     y[b, .., d] = table[tokens[b, ..], d]
+ *     embedding_dw  dtable[v, d] = sum of dy[b, .., d] where tokens[b, ..] = v, a leaf per
+ * sequence rows          y[s, d] = table[s, d] for s < n rows_grad     dtable[p, d] = dy[p, d]
+ * for p < n, else 0 position_add  y[b, s, d] = x[b, s, d] + rows[s, d]
+ *
+ * The CPU's kernels are in kernels/cpu/tables.c.
+ */
+#include "kernels/shared.h"
+#include <inttypes.h>
+
+typedef struct rows_attr {
+    int64_t n;
+} rows_attr;
+
+wf_tensor *wf_embedding(wf_tensor *table, wf_tensor *tokens)
+{
+    return wf_apply(&wf_op_embedding, NULL, 0, 2, table, tokens);
+}
+
+wf_tensor *wf_embedding_dw(wf_tensor *table, wf_tensor *tokens, wf_tensor *dy)
+{
+    return wf_apply(&wf_op_embedding_dw, NULL, 0, 3, table, tokens, dy);
+}
+
+wf_tensor *wf_rows(wf_tensor *table, int64_t n)
+{
+    rows_attr attr = {n};
+
+    return wf_apply(&wf_op_rows, &attr, sizeof attr, 1, table);
+}
+
+wf_tensor *wf_rows_grad(wf_tensor *table, wf_tensor *dy)
+{
+    return wf_apply(&wf_op_rows_grad, NULL, 0, 2, table, dy);
+}
+
+wf_tensor *wf_position_add(wf_tensor *x, wf_tensor *rows)
+{
+    return wf_apply(&wf_op_position_add, NULL, 0, 2, x, rows);
+}
+
+static void embedding_backward(wf_gradient *g)
+{
+    if (g->want[0])
+        g->din[0] = wf_embedding_dw(g->in[0], g->in[1], g->dout[0]);
+}
+
+static void rows_backward(wf_gradient *g)
+{
+    g->din[0] = wf_rows_grad(g->in[0], g->dout[0]);
+}
+
+static void position_add_backward(wf_gradient *g)
+{
+    if (g->want[0])
+        g->din[0] = g->dout[0];
+    if (g->want[1])
+        g->din[1] = wf_batch_sum(g->dout[0]);
+}
+
+static wf_status rows_shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
+{
+    const wf_tensor *table = call->in[0];
+    int64_t n = ((const rows_attr *)call->attr)->n;
+
+    (void)out;
+    if (n < 0 || n > table->dim[0].size)
+        return wf_fail(call->ctx, WF_ESHAPE,
+                       "rows: %" PRId64 " rows of a table that has %" PRId64
+                       "; use shorter sequences or a longer table",
+                       n, table->dim[0].size);
+    dims[0] = wf_dim_split(n);
+    dims[1] = table->dim[1];
+    *ndim = 2;
+    return WF_OK;
+}
+
+wf_status wf_check_tokens(const wf_call *call, const wf_tensor *tokens, int64_t vocabulary)
+{
+    const int32_t *token = tokens->data;
+    int64_t n = wf_tensor_local_count(tokens),
+            per_sequence = wf_extent(tokens, 1, tokens->ndim);
+
+    if (tokens->dtype != WF_I32)
+        return wf_fail(call->ctx, WF_EDTYPE, "%s: tokens are i32, not %s", call->op->name,
+                       wf_dtype_name(tokens->dtype));
+    for (int64_t i = 0; i < n; i++)
+        if (token[i] < 0 || token[i] >= vocabulary) {
+            int64_t run, position = wf_global_index(tokens, 1, i % per_sequence, &run);
+
+            return wf_fail(call->ctx, WF_EINVAL,
+                           "%s: token %" PRId32 " of sequence %" PRId64 ", position %" PRId64
+                           ", is outside the vocabulary of %" PRId64,
+                           call->op->name, token[i], tokens->start[0] + i / per_sequence,
+                           position, vocabulary);
+        }
+    return WF_OK;
+}
+
+static wf_status embedding_reference(const wf_call *call, void *workspace)
+{
+    const wf_tensor *table = call->in[0], *tokens = call->in[1];
+    const int32_t *token = tokens->data;
+    const double *rows = table->data;
+    double *y = call->out[0]->data;
+    int64_t n = wf_tensor_local_count(tokens), d = table->local[1];
+
+    (void)workspace;
+    if (wf_check_tokens(call, tokens, table->dim[0].size) != WF_OK)
+        return wf_context_status(call->ctx);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = token[i] - table->start[0];
+
+        for (int64_t j = 0; j < d; j++)
+            y[i * d + j] = row >= 0 && row < table->local[0] ? rows[row * d + j] : 0;
+    }
+    return WF_OK;
+}
+
+static wf_status embedding_dw_reference(const wf_call *call, void *workspace)
+{
+    const wf_tensor *table = call->out[0], *tokens = call->in[1];
+    const int32_t *token = tokens->data;
+    const double *dy = call->in[2]->data;
+    double *dtable = table->data;
+    int64_t n = wf_tensor_local_count(tokens), d = table->local[1];
+
+    (void)workspace;
+    if (wf_check_tokens(call, tokens, table->dim[0].size) != WF_OK)
+        return wf_context_status(call->ctx);
+    for (int64_t i = 0; i < table->local[0] * d; i++)
+        dtable[i] = 0;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t row = token[i] - table->start[0];
+
+        for (int64_t j = 0; row >= 0 && row < table->local[0] && j < d; j++)
+            dtable[row * d + j] += dy[i * d + j];
+    }
+    return WF_OK;
+}
+
+static wf_status rows_reference(const wf_call *call, void *workspace)
+{
+    const double *table = call->in[0]->data;
+    double *y = call->out[0]->data;
+    int64_t n = wf_tensor_local_count(call->out[0]);
+
+    (void)workspace;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = table[i];
+    return WF_OK;
+}
+
+static wf_status rows_grad_reference(const wf_call *call, void *workspace)
+{
+    const double *dy = call->in[1]->data;
+    double *dtable = call->out[0]->data;
+    int64_t n = wf_tensor_local_count(call->in[1]);
+
+    (void)workspace;
+    for (int64_t i = 0; i < wf_tensor_local_count(call->out[0]); i++)
+        dtable[i] = i < n ? dy[i] : 0;
+    return WF_OK;
+}
+
+static wf_status position_add_reference(const wf_call *call, void *workspace)
+{
+    const double *x = call->in[0]->data, *rows = call->in[1]->data;
+    double *y = call->out[0]->data;
+    int64_t n = wf_tensor_local_count(call->in[1]), count = wf_tensor_local_count(call->out[0]);
+
+    (void)workspace;
+    for (int64_t i = 0; i < count; i++)
+        y[i] = x[i] + rows[i % n];
+    return WF_OK;
+}
+
+const wf_op wf_op_embedding = {WF_OP_ROW(embedding), .save = WF_SAVE_IN(0) | WF_SAVE_IN(1),
+                               .reference = {.run = embedding_reference},
+                               .backward = embedding_backward, .cpu = &wf_cpu_embedding};
+const wf_op wf_op_embedding_dw = {WF_OP_ROW(embedding_dw),
+                                  .reference = {.run = embedding_dw_reference},
+                                  .cpu = &wf_cpu_embedding_dw};
+const wf_op wf_op_rows = {
+    WF_OP_ROW(rows),           .save = WF_SAVE_IN(0), .reference = {.run = rows_reference},
+    .backward = rows_backward, .shape = rows_shape,   .cpu = &wf_cpu_rows};
+const wf_op wf_op_rows_grad = {WF_OP_ROW(rows_grad), .reference = {.run = rows_grad_reference},
+                               .cpu = &wf_cpu_rows_grad};
+const wf_op wf_op_position_add = {
+    WF_OP_ROW(position_add), .reference = {.run = position_add_reference},
+    .backward = position_add_backward, .cpu = &wf_cpu_position_add};

@@ -1,0 +1,339 @@
+/*
+ * mesh/collective.c - collectives over any transport: what is asked is checked, copied, counted
+ * and fingerprinted here, and carried out by one of two paths.
+ *
+ * An all_reduce of many buffers is cut as if they were one, in lines of 16 floats: member i
+ * reduces lines [i L / size, (i+1) L / size) and the others copy them. Every element is reduced
+ * by one member in rank order, so the cut cannot show in the bits.
+ */
+#include "mesh/collective_parts.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINE = 16, SLICE = 4096 };
+
+static const char *const names[] = {
+    [WF_ALL_REDUCE] = "all_reduce",
+    [WF_REDUCE_SCATTER] = "reduce_scatter",
+    [WF_ALL_GATHER] = "all_gather",
+    [WF_ALL_TO_ALL] = "all_to_all",
+    [WF_BROADCAST] = "broadcast",
+    [WF_SEND] = "send",
+    [WF_RECV] = "recv",
+    [WF_BARRIER] = "barrier",
+};
+
+const char *wf_collective_name(wf_collective_kind kind)
+{
+    return (unsigned)kind < WF_COLLECTIVE_KINDS ? names[kind] : "unknown collective";
+}
+
+static bool reduces(const wf_collective *w)
+{
+    return w->kind == WF_ALL_REDUCE || w->kind == WF_REDUCE_SCATTER;
+}
+
+static bool has_cuts(const wf_collective *w)
+{
+    return w->kind == WF_REDUCE_SCATTER || w->kind == WF_ALL_GATHER || w->kind == WF_ALL_TO_ALL;
+}
+
+static bool has_peer(const wf_collective *w)
+{
+    return w->kind == WF_BROADCAST || w->kind == WF_SEND || w->kind == WF_RECV;
+}
+
+size_t wf_part_bytes(const wf_pending *p, const int64_t *cuts, int rank)
+{
+    int64_t sum = 0;
+
+    for (int64_t b = 0; b < p->what.n_buffers; b++)
+        sum += wf_part(p, cuts, b, rank + 1) - wf_part(p, cuts, b, rank);
+    return (size_t)sum * p->what.element;
+}
+
+void wf_copy_part(void *to, const void *from, size_t bytes)
+{
+    if (bytes && to != from)
+        memmove(to, from, bytes);
+}
+
+void wf_reduce_members(const wf_pending *p, const float **source, float *y, int64_t n)
+{
+    const wf_reduce_ops *ops = &p->comm->reduce;
+    int size = p->comm->size;
+
+    for (int64_t at = 0; at < n; at += SLICE) {
+        int64_t count = n - at < SLICE ? n - at : SLICE;
+
+        if (p->what.reduction == WF_REDUCE_SUM) {
+            ops->sum(source, size, !ops->chain, y + at, count);
+        } else {
+            float top[SLICE]; /* y may be one of the sources */
+
+            memcpy(top, source[0], (size_t)count * sizeof *top);
+            for (int i = 1; i < size; i++)
+                ops->maximum(top, source[i], top, count);
+            memcpy(y + at, top, (size_t)count * sizeof *top);
+        }
+        for (int i = 0; i < size; i++)
+            source[i] += count;
+    }
+}
+
+static wf_status check_cuts(const wf_comm *c, const char *op, const int64_t *cuts,
+                            wf_error *error)
+{
+    if (!cuts)
+        return wf_error_set(error, WF_EINVAL, "%s over %s has a buffer without cuts", op,
+                            c->name);
+    for (int i = 0; i <= c->size; i++)
+        if (i ? cuts[i] < cuts[i - 1] : cuts[0] != 0)
+            return wf_error_set(
+                error, WF_EINVAL,
+                "%s over %s: cuts begin with 0 and never fall, but cut %d is %lld", op, c->name,
+                i, (long long)cuts[i]);
+    return WF_OK;
+}
+
+static wf_status check(const wf_comm *c, const wf_collective *w, wf_error *error)
+{
+    const char *op = wf_collective_name(w->kind);
+    wf_status status = WF_OK;
+
+    if ((unsigned)w->kind >= WF_COLLECTIVE_KINDS || w->n_buffers < 0)
+        return wf_error_set(error, WF_EINVAL, "%s of %lld buffers over %s", op,
+                            (long long)w->n_buffers, c->name);
+    if (reduces(w) && ((w->element && w->element != sizeof(float)) || !c->reduce.sum))
+        return wf_error_set(error, WF_EINVAL, "%s over %s: %s", op, c->name,
+                            c->reduce.sum ? "reductions take floats (element 4)"
+                                          : "the group has no arithmetic (wf_comm_set_reduce)");
+    if (has_peer(w) &&
+        (w->peer < 0 || w->peer >= c->size || (w->peer == c->rank && w->kind != WF_BROADCAST)))
+        return wf_error_set(error, WF_EINVAL,
+                            "%s over %s: member %d is not another one of its %d (this is %d)",
+                            op, c->name, w->peer, c->size, c->rank);
+    for (int64_t b = 0; status == WF_OK && b < w->n_buffers; b++) {
+        if (has_cuts(w))
+            status = check_cuts(c, op, w->buffers[b].cuts, error);
+        else if (w->buffers[b].count < 0)
+            status = wf_error_set(error, WF_EINVAL, "%s over %s of %lld elements", op, c->name,
+                                  (long long)w->buffers[b].count);
+        if (status == WF_OK && w->kind == WF_ALL_TO_ALL)
+            status = check_cuts(c, op, w->buffers[b].out_cuts, error);
+    }
+    return status;
+}
+
+/* Cuts of one all_reduce over all its buffers, as if they lay end to end. */
+static void cut_evenly(wf_pending *p)
+{
+    int size = p->comm->size;
+    int64_t total = 0, lines, first = 0;
+
+    for (int64_t b = 0; b < p->what.n_buffers; b++)
+        total += p->buffer[b].count;
+    lines = (total + LINE - 1) / LINE;
+    for (int64_t b = 0; b < p->what.n_buffers; b++) {
+        int64_t count = p->buffer[b].count;
+
+        for (int i = 0; i <= size; i++) {
+            int64_t at = LINE * (lines * i / size) - first;
+
+            p->cuts[b * (size + 1) + i] = at < 0 ? 0 : at > count ? count : at;
+        }
+        first += count;
+    }
+}
+
+/* A piece of the block at *used; with block NULL it is only counted. */
+static void *carve(char *block, size_t *used, int64_t n, size_t size)
+{
+    void *piece = block ? block + *used : NULL;
+
+    *used += ((size_t)n * size + 15) / 16 * 16;
+    return piece;
+}
+
+/* One block holds the pending collective and its arrays. With block NULL: how large it is. */
+static size_t lay_out(wf_pending *p, char *block, const wf_comm *c, const wf_collective *w)
+{
+    bool messages = w->kind == WF_SEND || w->kind == WF_RECV;
+    int64_t n = w->n_buffers, cuts = n * (c->size + 1);
+    size_t used = 0;
+
+    carve(block, &used, 1, sizeof *p);
+    p->buffer = carve(block, &used, n, sizeof *p->buffer);
+    p->x = carve(block, &used, messages ? n : 1, sizeof *p->x);
+    p->cuts = carve(block, &used, cuts, sizeof *p->cuts);
+    p->out_cuts = p->cuts;
+    if (w->kind == WF_ALL_TO_ALL)
+        p->out_cuts = carve(block, &used, cuts, sizeof *p->cuts);
+    p->address = carve(block, &used, 2 * n, sizeof *p->address);
+    p->source = carve(block, &used, c->size, sizeof *p->source);
+    p->send_bytes = carve(block, &used, c->size, sizeof *p->send_bytes);
+    p->recv_bytes = carve(block, &used, c->size, sizeof *p->recv_bytes);
+    return used;
+}
+
+static wf_pending *pending_new(wf_comm *c, const wf_collective *w)
+{
+    size_t row = (size_t)(c->size + 1) * sizeof(int64_t);
+    wf_pending size, *p = calloc(1, lay_out(&size, NULL, c, w));
+
+    if (!p)
+        return NULL;
+    lay_out(p, (char *)p, c, w);
+    p->comm = c;
+    p->what = *w;
+    if (p->what.element == 0)
+        p->what.element = sizeof(float);
+    wf_copy_part(p->buffer, w->buffers, (size_t)w->n_buffers * sizeof *p->buffer);
+    p->what.buffers = p->buffer;
+    for (int64_t b = 0; has_cuts(w) && b < w->n_buffers; b++) {
+        memcpy(p->cuts + b * (c->size + 1), w->buffers[b].cuts, row);
+        if (w->kind == WF_ALL_TO_ALL)
+            memcpy(p->out_cuts + b * (c->size + 1), w->buffers[b].out_cuts, row);
+    }
+    if (w->kind == WF_ALL_REDUCE)
+        cut_evenly(p);
+    return p;
+}
+
+static void pending_free(wf_pending *p)
+{
+    free(p->scratch);
+    free(p);
+}
+
+static int64_t total_bytes(const wf_pending *p)
+{
+    int64_t sum = 0;
+
+    for (int64_t b = 0; b < p->what.n_buffers; b++)
+        sum += has_cuts(&p->what) ? wf_part(p, p->cuts, b, p->comm->size) : p->buffer[b].count;
+    return sum * (int64_t)p->what.element;
+}
+
+/* What this rank receives: for an all_reduce, the bytes of a ring. */
+static int64_t received_bytes(const wf_pending *p)
+{
+    int me = p->comm->rank, others = p->comm->size - 1;
+    bool cut = p->what.kind == WF_ALL_REDUCE || has_cuts(&p->what);
+    int64_t mine = cut ? (int64_t)wf_part_bytes(p, p->cuts, me) : 0, total = total_bytes(p);
+
+    switch (p->what.kind) {
+    case WF_ALL_REDUCE:
+        return others * mine + total - mine;
+    case WF_REDUCE_SCATTER:
+        return others * mine;
+    case WF_ALL_GATHER:
+        return total - mine;
+    case WF_ALL_TO_ALL:
+        total = 0;
+        for (int i = 0; i <= others; i++)
+            total += i == me ? 0 : (int64_t)wf_part_bytes(p, p->out_cuts, i);
+        return total;
+    case WF_BROADCAST:
+        return me == p->what.peer ? 0 : total;
+    case WF_RECV:
+        return total;
+    default:
+        return 0;
+    }
+}
+
+static void sign(wf_pending *p)
+{
+    const wf_collective *w = &p->what;
+    uint64_t shape = 14695981039346656037u;
+    int64_t words = has_cuts(w) ? w->n_buffers * (p->comm->size + 1) : w->n_buffers;
+
+    for (int64_t i = 0; i < words; i++) {
+        int64_t word = has_cuts(w) ? p->cuts[i] : p->buffer[i].count;
+
+        shape = (shape ^ (uint64_t)word) * 1099511628211u;
+        shape ^= shape >> 29;
+    }
+    p->x->print = (wf_fingerprint){
+        .op = names[w->kind],
+        .detail = !reduces(w)                     ? ""
+                  : w->reduction == WF_REDUCE_SUM ? "sum"
+                                                  : "max",
+        .element = w->element,
+        .buffers = w->n_buffers,
+        /* An all_to_all's sizes differ by member; they are compared pair by pair. */
+        .bytes = w->kind == WF_ALL_TO_ALL ? -1 : total_bytes(p),
+        .root = w->kind == WF_BROADCAST ? w->peer : -1,
+        .shape = w->kind == WF_ALL_TO_ALL ? 0 : shape,
+    };
+    p->x->peer = w->peer;
+    p->x->send_bytes = p->send_bytes;
+    p->x->recv_bytes = p->recv_bytes;
+}
+
+wf_status wf_collective_begin(wf_comm *comm, const wf_collective *what, wf_pending **pending,
+                              wf_error *error)
+{
+    const wf_transport *t = comm->transport;
+    wf_status status = check(comm, what, error);
+    wf_pending *p;
+
+    *pending = NULL;
+    if (status != WF_OK)
+        return status;
+    p = pending_new(comm, what);
+    if (!p)
+        return wf_error_set(error, WF_ENOMEM, "no memory to begin %s over %s",
+                            names[what->kind], comm->name);
+    comm->ledger.of[what->kind].calls++;
+    comm->ledger.of[what->kind].bytes += received_bytes(p);
+    if (t->moves) {
+        p->path = (t->exposure ? wf_exposed_paths : wf_packed_paths) + what->kind;
+        if (what->kind != WF_SEND && what->kind != WF_RECV)
+            sign(p);
+        status = p->path->begin(p, error);
+    }
+    if (status != WF_OK) {
+        pending_free(p);
+        return status;
+    }
+    p->next = comm->in_flight;
+    comm->in_flight = p;
+    *pending = p;
+    return WF_OK;
+}
+
+wf_status wf_collective_end(wf_pending *p, wf_error *error)
+{
+    wf_pending **link;
+    wf_status status;
+
+    if (!p)
+        return wf_error_set(error, WF_EINVAL,
+                            "wf_collective_end without a collective in flight");
+    status = p->path ? p->path->end(p, error) : WF_OK;
+    for (link = &p->comm->in_flight; *link != p; link = &(*link)->next)
+        ;
+    *link = p->next;
+    pending_free(p);
+    return status;
+}
+
+void wf_pending_drop(wf_comm *comm)
+{
+    while (comm->in_flight) {
+        wf_pending *next = comm->in_flight->next;
+
+        pending_free(comm->in_flight);
+        comm->in_flight = next;
+    }
+}
+
+wf_status wf_collective_run(wf_comm *comm, const wf_collective *what, wf_error *error)
+{
+    wf_pending *p;
+    wf_status status = wf_collective_begin(comm, what, &p, error);
+
+    return status == WF_OK ? wf_collective_end(p, error) : status;
+}

@@ -1,0 +1,259 @@
+/*
+ * mesh/collective_packed.c - collectives over transports that only move bytes. The parts for
+ * each member are packed side by side, so that any number of buffers travels as one block.
+ *
+ *     reduce_scatter = all_to_all of the parts, then my sum over what came
+ *     all_reduce     = that, then all_gather of the reduced parts
+ */
+#include "mesh/collective_parts.h"
+#include <stdlib.h>
+
+static wf_status no_memory(const wf_pending *p, size_t bytes, wf_error *error)
+{
+    return wf_error_set(error, WF_ENOMEM, "no memory for %zu bytes to pack %s over %s", bytes,
+                        p->x->print.op, p->comm->name);
+}
+
+static wf_status wait(wf_pending *p, wf_error *error)
+{
+    return p->comm->transport->wait(p->comm, p->x, error);
+}
+
+static void unpack(const wf_pending *p, const int64_t *cuts, const char *from)
+{
+    for (int i = 0; i < p->comm->size; i++)
+        for (int64_t b = 0; b < p->what.n_buffers; b++) {
+            void *part;
+            size_t bytes = wf_locate(p, cuts, b, i, p->buffer[b].out, &part);
+
+            wf_copy_part(part, from, bytes);
+            from += bytes;
+        }
+}
+
+/* The parts of all inputs, member by member: reductions and all_to_all. */
+static wf_status begin_all_to_all(wf_pending *p, wf_error *error)
+{
+    const wf_comm *c = p->comm;
+    bool reduces = p->what.kind != WF_ALL_TO_ALL;
+    size_t send = 0, recv = 0;
+    char *to;
+
+    for (int i = 0; i < c->size; i++) {
+        p->send_bytes[i] = wf_part_bytes(p, p->cuts, i);
+        p->recv_bytes[i] = wf_part_bytes(p, p->out_cuts, reduces ? c->rank : i);
+        send += p->send_bytes[i];
+        recv += p->recv_bytes[i];
+    }
+    to = p->scratch = malloc(send + recv + 1);
+    if (!to)
+        return no_memory(p, send + recv, error);
+    p->x->send = to;
+    for (int i = 0; i < c->size; i++)
+        for (int64_t b = 0; b < p->what.n_buffers; b++) {
+            void *part;
+            size_t bytes = wf_locate(p, p->cuts, b, i, p->buffer[b].in, &part);
+
+            wf_copy_part(to, part, bytes);
+            to += bytes;
+        }
+    p->x->recv = to;
+    return c->transport->all_to_all(p->comm, p->x, error);
+}
+
+static wf_status end_all_to_all(wf_pending *p, wf_error *error)
+{
+    wf_status status = wait(p, error);
+
+    if (status == WF_OK)
+        unpack(p, p->out_cuts, p->x->recv);
+    return status;
+}
+
+/* My part of all buffers, reduced: into what came from member 0. */
+static wf_status end_reduce(wf_pending *p, wf_error *error)
+{
+    wf_status status = wait(p, error);
+    int64_t n = (int64_t)(p->recv_bytes[0] / sizeof(float));
+
+    if (status != WF_OK || n == 0)
+        return status;
+    for (int i = 0; i < p->comm->size; i++)
+        p->source[i] = (const float *)p->x->recv + i * n;
+    wf_reduce_members(p, p->source, p->x->recv, n);
+    return WF_OK;
+}
+
+static wf_status end_reduce_scatter(wf_pending *p, wf_error *error)
+{
+    wf_status status = end_reduce(p, error);
+    const char *from = p->x->recv;
+
+    for (int64_t b = 0; status == WF_OK && b < p->what.n_buffers; b++) {
+        void *part;
+        size_t bytes = wf_locate(p, p->cuts, b, p->comm->rank, p->buffer[b].out, &part);
+
+        wf_copy_part(p->buffer[b].out, from, bytes);
+        from += bytes;
+    }
+    return status;
+}
+
+static wf_status end_all_reduce(wf_pending *p, wf_error *error)
+{
+    wf_status status = end_reduce(p, error);
+
+    if (status != WF_OK)
+        return status;
+    for (int i = 0; i < p->comm->size; i++)
+        p->recv_bytes[i] = wf_part_bytes(p, p->cuts, i);
+    p->x->print.op = "all_reduce (gathering)";
+    p->x->send = p->x->recv;
+    p->x->recv = p->scratch; /* as many bytes as were sent from here */
+    status = p->comm->transport->all_gather(p->comm, p->x, error);
+    if (status == WF_OK)
+        status = wait(p, error);
+    if (status == WF_OK)
+        unpack(p, p->cuts, p->x->recv);
+    return status;
+}
+
+static wf_status begin_all_gather(wf_pending *p, wf_error *error)
+{
+    const wf_comm *c = p->comm;
+    size_t recv = 0, send = wf_part_bytes(p, p->cuts, c->rank);
+    char *to;
+
+    for (int i = 0; i < c->size; i++) {
+        p->recv_bytes[i] = wf_part_bytes(p, p->cuts, i);
+        recv += p->recv_bytes[i];
+    }
+    to = p->scratch = malloc(send + recv + 1);
+    if (!to)
+        return no_memory(p, send + recv, error);
+    p->x->send = to;
+    for (int64_t b = 0; b < p->what.n_buffers; b++) {
+        void *part;
+        size_t bytes = wf_locate(p, p->cuts, b, c->rank, p->buffer[b].out, &part);
+
+        wf_copy_part(to, p->buffer[b].in, bytes);
+        to += bytes;
+    }
+    p->x->recv = to;
+    return c->transport->all_gather(p->comm, p->x, error);
+}
+
+static wf_status end_all_gather(wf_pending *p, wf_error *error)
+{
+    wf_status status = wait(p, error);
+
+    if (status == WF_OK)
+        unpack(p, p->cuts, p->x->recv);
+    return status;
+}
+
+static wf_status begin_broadcast(wf_pending *p, wf_error *error)
+{
+    const wf_comm *c = p->comm;
+    size_t bytes = 0;
+    char *to;
+
+    for (int64_t b = 0; b < p->what.n_buffers; b++)
+        bytes += (size_t)p->buffer[b].count * p->what.element;
+    to = p->scratch = malloc(bytes + 1);
+    if (!to)
+        return no_memory(p, bytes, error);
+    p->x->send = p->x->recv = to;
+    p->x->bytes = bytes;
+    for (int64_t b = 0; c->rank == p->what.peer && b < p->what.n_buffers; b++) {
+        size_t n = (size_t)p->buffer[b].count * p->what.element;
+
+        wf_copy_part(to, p->buffer[b].in, n);
+        to += n;
+    }
+    return c->transport->broadcast(p->comm, p->x, error);
+}
+
+static wf_status end_broadcast(wf_pending *p, wf_error *error)
+{
+    wf_status status = wait(p, error);
+    const char *from = p->scratch;
+
+    for (int64_t b = 0;
+         status == WF_OK && p->comm->rank != p->what.peer && b < p->what.n_buffers; b++) {
+        size_t n = (size_t)p->buffer[b].count * p->what.element;
+
+        wf_copy_part(p->buffer[b].out, from, n);
+        from += n;
+    }
+    return status;
+}
+
+wf_status wf_barrier_begin(wf_pending *p, wf_error *error)
+{
+    return p->comm->transport->barrier(p->comm, p->x, error);
+}
+
+wf_status wf_barrier_end(wf_pending *p, wf_error *error)
+{
+    return wait(p, error);
+}
+
+/* End the first n messages; the first failure is the one that is told. */
+static wf_status end_messages(wf_pending *p, int64_t n, wf_error *error)
+{
+    wf_status status = WF_OK;
+
+    for (int64_t b = 0; b < n; b++) {
+        bool first = status == WF_OK;
+        wf_status one = p->comm->transport->wait(p->comm, &p->x[b], first ? error : NULL);
+
+        status = first ? one : status;
+    }
+    return status;
+}
+
+wf_status wf_messages_begin(wf_pending *p, wf_error *error)
+{
+    const wf_transport *t = p->comm->transport;
+    bool sends = p->what.kind == WF_SEND;
+
+    for (int64_t b = 0; b < p->what.n_buffers; b++) {
+        const wf_comm_buffer *buffer = &p->buffer[b];
+        wf_exchange *x = &p->x[b];
+        wf_status status;
+
+        x->bytes = (size_t)buffer->count * p->what.element;
+        x->send = buffer->in;
+        x->recv = buffer->out;
+        x->peer = p->what.peer;
+        x->print = (wf_fingerprint){.op = wf_collective_name(p->what.kind),
+                                    .detail = "",
+                                    .element = p->what.element,
+                                    .buffers = 1,
+                                    .bytes = (int64_t)x->bytes,
+                                    .root = -1};
+        status = (sends ? t->send : t->recv)(p->comm, x, error);
+        if (status != WF_OK) {
+            end_messages(p, b, NULL); /* fails at once: what failed here has failed the group */
+            return status;
+        }
+    }
+    return WF_OK;
+}
+
+wf_status wf_messages_end(wf_pending *p, wf_error *error)
+{
+    return end_messages(p, p->what.n_buffers, error);
+}
+
+const wf_collective_path wf_packed_paths[WF_COLLECTIVE_KINDS] = {
+    [WF_ALL_REDUCE] = {begin_all_to_all, end_all_reduce},
+    [WF_REDUCE_SCATTER] = {begin_all_to_all, end_reduce_scatter},
+    [WF_ALL_GATHER] = {begin_all_gather, end_all_gather},
+    [WF_ALL_TO_ALL] = {begin_all_to_all, end_all_to_all},
+    [WF_BROADCAST] = {begin_broadcast, end_broadcast},
+    [WF_SEND] = {wf_messages_begin, wf_messages_end},
+    [WF_RECV] = {wf_messages_begin, wf_messages_end},
+    [WF_BARRIER] = {wf_barrier_begin, wf_barrier_end},
+};

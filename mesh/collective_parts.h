@@ -1,0 +1,65 @@
+/*
+ * mesh/collective_parts.h - a collective in flight, shared by the three files that carry it
+ * out: collective.c (checks, counts, begin and end), collective_exposed.c (peers' buffers are
+ * read in place) and collective_packed.c (transports that only move bytes).
+ */
+#ifndef WF_MESH_COLLECTIVE_PARTS_H
+#define WF_MESH_COLLECTIVE_PARTS_H
+
+#include "mesh/comm.h"
+
+typedef wf_status wf_collective_step(wf_pending *p, wf_error *error);
+
+/* How one kind is carried out: post my part; wait, and bring the result. */
+typedef struct wf_collective_path {
+    wf_collective_step *begin, *end;
+} wf_collective_path;
+
+struct wf_pending {
+    wf_comm *comm;
+    wf_pending *next; /* in comm->in_flight */
+    const wf_collective_path *path;
+    wf_collective what;
+    wf_comm_buffer *buffer; /* [n_buffers] */
+    int64_t *cuts;          /* [n_buffers][size + 1]: whose part is what, all_reduce too */
+    int64_t *out_cuts;      /* all_to_all: of out; else the same as cuts */
+    const void **address;   /* [2 n_buffers] */
+    const float **source;   /* [size] */
+    size_t *send_bytes, *recv_bytes; /* [size] */
+    void *scratch;
+    wf_exchange *x; /* [1], or one per buffer for send and recv */
+};
+
+/* Where member `rank`'s part of buffer b begins; that of `rank` + 1 is its end. */
+static inline int64_t wf_part(const wf_pending *p, const int64_t *cuts, int64_t b, int rank)
+{
+    return cuts[b * (p->comm->size + 1) + rank];
+}
+
+/* A member's part of buffer b: its bytes, and where in `base` it is (NULL where it is empty).
+ */
+static inline size_t wf_locate(const wf_pending *p, const int64_t *cuts, int64_t b, int rank,
+                               const void *base, void **part)
+{
+    int64_t at = wf_part(p, cuts, b, rank), n = wf_part(p, cuts, b, rank + 1) - at;
+
+    *part = n ? (char *)base + (size_t)at * p->what.element : NULL;
+    return (size_t)n * p->what.element;
+}
+
+/* Bytes of the parts of one member, over all buffers. */
+size_t wf_part_bytes(const wf_pending *p, const int64_t *cuts, int rank);
+
+/* memmove that minds neither NULL where there is nothing to move, nor a move to itself. */
+void wf_copy_part(void *to, const void *from, size_t bytes);
+
+/* y = sum or max over members of source[], in the order of ranks; moves source[] on. */
+void wf_reduce_members(const wf_pending *p, const float **source, float *y, int64_t n);
+
+/* Send, receive and barrier are the same on both paths. */
+wf_collective_step wf_messages_begin, wf_messages_end, wf_barrier_begin, wf_barrier_end;
+
+extern const wf_collective_path wf_exposed_paths[WF_COLLECTIVE_KINDS];
+extern const wf_collective_path wf_packed_paths[WF_COLLECTIVE_KINDS];
+
+#endif

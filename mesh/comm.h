@@ -1,0 +1,101 @@
+/*
+ * mesh/comm.h - what a transport is: a file mesh/comm_<name>.c that fills a wf_transport, and a
+ * row in mesh/comms.def. Transports move bytes and never add; mesh/collective.c is their user.
+ *
+ * A transport's calls come in two steps: a start function posts an exchange and returns, wait()
+ * ends it. Starts come in the same order on all members; several may be open. An exchange
+ * belongs to the transport from its start until wait() has returned, and after a failure too:
+ * no peer reads the rank's memory once the failing call has returned.
+ */
+#ifndef WF_MESH_COMM_H
+#define WF_MESH_COMM_H
+
+#include "mesh/collective.h"
+
+/* What all members must say alike about an exchange; compared when it is posted. */
+typedef struct wf_fingerprint {
+    const char *op;     /* static string, "all_reduce" */
+    const char *detail; /* "sum", "max" or "" */
+    size_t element;
+    int64_t buffers, bytes;
+    int root;
+    uint64_t shape; /* hash of counts and cuts */
+} wf_fingerprint;
+
+typedef struct wf_exchange {
+    wf_fingerprint print;
+    const void *send;           /* all_to_all: blocks for members 0, 1, ..; all_gather: mine */
+    const size_t *send_bytes;   /* all_to_all: [size] */
+    void *recv;                 /* blocks of members 0, 1, .. */
+    const size_t *recv_bytes;   /* all_to_all, all_gather: [size] */
+    size_t bytes;               /* broadcast, send, recv */
+    int peer;                   /* broadcast: root; send, recv: the other end */
+    const void *const *address; /* expose: what peers may look at */
+
+    /* the transport's own notes */
+    wf_status (*finish)(wf_comm *comm, struct wf_exchange *x, wf_error *error);
+    uint64_t sequence;
+    void *place;
+    bool reading;
+} wf_exchange;
+
+typedef wf_status wf_exchange_call(wf_comm *comm, wf_exchange *x, wf_error *error);
+
+/* For transports whose members can read each other's memory in place. */
+typedef struct wf_exposure {
+    wf_exchange_call *expose; /* post x->address */
+    wf_exchange_call *look;   /* wait until all have posted; reading may begin */
+    const void *const *(*address)(const wf_comm *comm, const wf_exchange *x, int member);
+    wf_exchange_call *meet;    /* wait until all members have come here */
+    wf_exchange_call *release; /* done reading, and peers may go on reading mine */
+    wf_exchange_call *settle;  /* after release: wait until all have released */
+    /* A member found its peers' sizes wrong: the exchange fails on all with this text. */
+    wf_status (*disagree)(wf_comm *comm, wf_exchange *x, const char *text, wf_error *error);
+} wf_exposure;
+
+typedef struct wf_transport {
+    const char *name;
+    bool moves; /* false: pointers are never followed, and one rank runs alone */
+
+    wf_status (*open)(int ranks, void **world, wf_error *error);
+    void (*close)(void *world); /* when all handles are closed */
+    /* Why the world was aborted, or WF_OK. */
+    wf_status (*cause)(void *world, wf_error *error);
+    wf_status (*attach)(void *world, int rank, wf_comm **out, wf_error *error);
+    wf_status (*split)(wf_comm *parent, const char *name, const int *members, int n,
+                       wf_comm **out, wf_error *error);
+    void (*detach)(wf_comm *comm);
+    void (*finish)(wf_comm *comm); /* this rank will call no more */
+    void (*abort)(wf_comm *comm, const wf_error *cause);
+
+    wf_exchange_call *all_to_all, *all_gather, *broadcast, *send, *recv, *barrier;
+    wf_exchange_call *wait;
+    const wf_exposure *exposure; /* NULL where memory is not shared */
+} wf_transport;
+
+/* The handle; a transport puts it first in a struct of its own. */
+struct wf_comm {
+    const wf_transport *transport;
+    wf_reduce_ops reduce;
+    int rank, size;
+    const int *members; /* [size], ranks of the world; the transport's; NULL: 0, 1, 2, .. */
+    char name[32];
+    wf_ledger ledger;
+    wf_pending *in_flight;
+};
+
+#define TRANSPORT(name) extern const wf_transport wf_transport_##name;
+#include "mesh/comms.def"
+#undef TRANSPORT
+
+/* The transport of a name, NULL meaning the default; NULL and an error where there is none. */
+const wf_transport *wf_transport_find(const char *name, wf_error *error);
+
+/* Fill a new handle's common part. */
+void wf_comm_init(wf_comm *comm, const wf_transport *transport, const char *name, int rank,
+                  int size, const int *members);
+
+/* Free what wf_comm_close finds in flight. */
+void wf_pending_drop(wf_comm *comm);
+
+#endif

@@ -1,0 +1,230 @@
+/*
+ * mesh/comm_threads.c - the transport between ranks that are threads of one process: the calls
+ * that move bytes, and worlds and groups. Below it: threads_exchange (post, read in place,
+ * leave), threads_message (send and receive) and threads_world (shared state, waiting, abort).
+ */
+#include "mesh/threads_exchange.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void copy(void *to, const void *from, size_t bytes)
+{
+    if (bytes && to != from)
+        memcpy(to, from, bytes);
+}
+
+static wf_status finish_all_to_all(wf_comm *comm, wf_exchange *x, wf_error *error)
+{
+    char *to = x->recv;
+    wf_status status = wf_threads_look(comm, x, error);
+
+    for (int i = 0; status == WF_OK && i < comm->size; i++) {
+        const wf_exchange *other = wf_threads_peer(x, i);
+        size_t skip = 0;
+
+        if (other->send_bytes[comm->rank] != x->recv_bytes[i]) {
+            char text[256];
+
+            snprintf(text, sizeof text,
+                     "over %s, rank %d sends %zu bytes to rank %d in %s, which expects %zu",
+                     comm->name, wf_comm_world_rank(comm, i), other->send_bytes[comm->rank],
+                     wf_threads_of(comm)->world_rank, x->print.op, x->recv_bytes[i]);
+            return wf_threads_disagree(comm, x, text, error);
+        }
+        for (int k = 0; k < comm->rank; k++)
+            skip += other->send_bytes[k];
+        copy(to, (const char *)other->send + skip, x->recv_bytes[i]);
+        to += x->recv_bytes[i];
+    }
+    if (status == WF_OK)
+        status = wf_threads_release(comm, x, error);
+    return status == WF_OK ? wf_threads_settle(comm, x, error) : status;
+}
+
+static wf_status finish_all_gather(wf_comm *comm, wf_exchange *x, wf_error *error)
+{
+    char *to = x->recv;
+    wf_status status = wf_threads_look(comm, x, error);
+
+    for (int i = 0; status == WF_OK && i < comm->size; i++) {
+        copy(to, wf_threads_peer(x, i)->send, x->recv_bytes[i]);
+        to += x->recv_bytes[i];
+    }
+    if (status == WF_OK)
+        status = wf_threads_release(comm, x, error);
+    return status == WF_OK ? wf_threads_settle(comm, x, error) : status;
+}
+
+static wf_status finish_broadcast(wf_comm *comm, wf_exchange *x, wf_error *error)
+{
+    wf_status status = wf_threads_look(comm, x, error);
+
+    if (status != WF_OK)
+        return status;
+    if (comm->rank != x->peer)
+        copy(x->recv, wf_threads_peer(x, x->peer)->send, x->bytes);
+    wf_threads_release(comm, x, error);
+    return comm->rank == x->peer ? wf_threads_settle(comm, x, error) : WF_OK;
+}
+
+static wf_status finish_barrier(wf_comm *comm, wf_exchange *x, wf_error *error)
+{
+    wf_status status = wf_threads_wait_stage(wf_threads_of(comm), x, POSTED, error);
+
+    return status == WF_OK ? wf_threads_release(comm, x, error) : status;
+}
+
+static wf_status all_to_all(wf_comm *comm, wf_exchange *x, wf_error *error)
+{
+    x->finish = finish_all_to_all;
+    return wf_threads_post(wf_threads_of(comm), x, error);
+}
+
+static wf_status all_gather(wf_comm *comm, wf_exchange *x, wf_error *error)
+{
+    x->finish = finish_all_gather;
+    return wf_threads_post(wf_threads_of(comm), x, error);
+}
+
+static wf_status broadcast(wf_comm *comm, wf_exchange *x, wf_error *error)
+{
+    x->finish = finish_broadcast;
+    return wf_threads_post(wf_threads_of(comm), x, error);
+}
+
+static wf_status barrier(wf_comm *comm, wf_exchange *x, wf_error *error)
+{
+    x->finish = finish_barrier;
+    return wf_threads_post(wf_threads_of(comm), x, error);
+}
+
+static wf_status finish_exchange(wf_comm *comm, wf_exchange *x, wf_error *error)
+{
+    return x->finish(comm, x, error);
+}
+
+static wf_status open_world(int ranks, void **out, wf_error *error)
+{
+    *out = wf_threads_world_new(ranks);
+    if (!*out)
+        return wf_error_set(error, WF_ENOMEM, "no memory for a world of %d ranks", ranks);
+    return WF_OK;
+}
+
+static void close_world(void *w)
+{
+    wf_threads_world_free(w);
+}
+
+static wf_status cause(void *opaque, wf_error *error)
+{
+    const world *w = opaque;
+
+    if (!atomic_load(&w->aborted))
+        return WF_OK;
+    return wf_error_set(error, w->cause.code, "rank %d: %.1400s", w->culprit, w->cause.text);
+}
+
+static wf_status join(world *w, const group *parent, uint64_t ordinal, const char *name,
+                      const int *members, int n, int world_rank, wf_comm **out, wf_error *error)
+{
+    threads_comm *c = calloc(1, sizeof *c);
+    wf_status status;
+    int rank = 0;
+
+    if (!c)
+        return wf_error_set(error, WF_ENOMEM, "no memory for a handle of group %s", name);
+    status =
+        wf_threads_group(w, parent, ordinal, name, members, n, world_rank, &c->group, error);
+    if (status != WF_OK) {
+        free(c);
+        return status;
+    }
+    while (members[rank] != world_rank)
+        rank++;
+    c->world_rank = world_rank;
+    wf_comm_init(&c->base, &wf_transport_threads, name, rank, n, c->group->members);
+    *out = &c->base;
+    return WF_OK;
+}
+
+static wf_status attach(void *opaque, int rank, wf_comm **out, wf_error *error)
+{
+    world *w = opaque;
+    int *members = malloc((size_t)w->ranks * sizeof *members);
+    wf_status status;
+
+    if (!members)
+        return wf_error_set(error, WF_ENOMEM, "no memory for a world of %d ranks", w->ranks);
+    for (int i = 0; i < w->ranks; i++)
+        members[i] = i;
+    status = join(w, NULL, 0, "world", members, w->ranks, rank, out, error);
+    free(members);
+    return status;
+}
+
+static wf_status split(wf_comm *parent, const char *name, const int *members, int n,
+                       wf_comm **out, wf_error *error)
+{
+    threads_comm *c = wf_threads_of(parent);
+    wf_status status = wf_threads_check(c, "split", c->sequence, error);
+    int *ranks;
+
+    if (status != WF_OK)
+        return status;
+    ranks = malloc((size_t)n * sizeof *ranks);
+    if (!ranks)
+        return wf_error_set(error, WF_ENOMEM, "no memory for group %s of %d ranks", name, n);
+    for (int i = 0; i < n; i++)
+        ranks[i] = c->group->members[members[i]];
+    status =
+        join(c->group->world, c->group, c->splits, name, ranks, n, c->world_rank, out, error);
+    c->splits++;
+    free(ranks);
+    return status;
+}
+
+static void detach(wf_comm *comm)
+{
+    free(comm);
+}
+
+static void finish(wf_comm *comm)
+{
+    wf_threads_finish(wf_threads_of(comm)->group->world, wf_threads_of(comm)->world_rank);
+}
+
+static void abort_world(wf_comm *comm, const wf_error *why)
+{
+    world *w = wf_threads_of(comm)->group->world;
+    group *newest;
+
+    wf_threads_abort(w, wf_threads_of(comm)->world_rank, why);
+    pthread_mutex_lock(&w->lock);
+    newest = w->groups;
+    pthread_mutex_unlock(&w->lock);
+    for (group *g = newest; g; g = g->next)
+        wf_threads_quiesce(g);
+}
+
+const wf_transport wf_transport_threads = {
+    .name = "threads",
+    .moves = true,
+    .open = open_world,
+    .close = close_world,
+    .cause = cause,
+    .attach = attach,
+    .split = split,
+    .detach = detach,
+    .finish = finish,
+    .abort = abort_world,
+    .all_to_all = all_to_all,
+    .all_gather = all_gather,
+    .broadcast = broadcast,
+    .send = wf_threads_send,
+    .recv = wf_threads_recv,
+    .barrier = barrier,
+    .wait = finish_exchange,
+    .exposure = &wf_threads_exposure,
+};

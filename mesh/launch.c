@@ -1,0 +1,146 @@
+/* mesh/launch.c - a world of ranks as threads of this process: all start, or none. */
+#include "mesh/launch.h"
+#include "mesh/comm.h"
+#include "mesh/futex.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Modest, so that thousands of ranks fit; data lives on the heap. */
+enum { STACK_BYTES = 4 << 20 };
+
+enum { GATE_SHUT, GATE_OPEN, GATE_CANCELLED };
+
+typedef struct launch {
+    const wf_transport *transport;
+    wf_status (*rank_main)(wf_rank *rank, void *arg);
+    void *arg;
+    _Atomic uint32_t gate;
+} launch;
+
+typedef struct started {
+    launch *launch;
+    wf_rank rank;
+    wf_status status;
+    pthread_t thread;
+} started;
+
+static void *run_rank(void *opaque)
+{
+    started *s = opaque;
+    launch *l = s->launch;
+    wf_rank *rank = &s->rank;
+
+    while (atomic_load(&l->gate) == GATE_SHUT)
+        wf_futex_wait(&l->gate, GATE_SHUT, 1000);
+    if (atomic_load(&l->gate) == GATE_CANCELLED)
+        return NULL;
+    s->status = l->rank_main(rank, l->arg);
+    if (s->status == WF_OK)
+        s->status = rank->error.code;
+    if (s->status == WF_OK && rank->world->in_flight)
+        s->status =
+            wf_error_set(&rank->error, WF_EINVAL,
+                         "rank %d has finished with a collective in flight", rank->index);
+    if (s->status == WF_OK) {
+        l->transport->finish(rank->world);
+    } else {
+        wf_error_set(&rank->error, s->status, "%s", wf_status_name(s->status));
+        wf_comm_abort(rank->world, &rank->error);
+    }
+    return NULL;
+}
+
+/* Start all; where one cannot be, send the others home and say so. */
+static wf_status start_threads(launch *l, started *ranks, int n, wf_error *error)
+{
+    pthread_attr_t attributes;
+    wf_status status = WF_OK;
+    int running, failure = 0;
+
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    for (running = 0; running < n; running++) {
+        failure =
+            pthread_create(&ranks[running].thread, &attributes, run_rank, &ranks[running]);
+        if (failure)
+            break;
+    }
+    pthread_attr_destroy(&attributes);
+    if (failure)
+        status =
+            wf_error_set(error, WF_ENOMEM,
+                         "only %d of %d ranks can be started here: %s; ask for fewer ranks, "
+                         "or raise the limits on threads and memory",
+                         running, n, strerror(failure));
+    atomic_store(&l->gate, failure ? GATE_CANCELLED : GATE_OPEN);
+    wf_futex_wake_all(&l->gate);
+    for (int i = 0; i < running; i++)
+        pthread_join(ranks[i].thread, NULL);
+    return status;
+}
+
+static wf_status run_world(launch *l, void *world, const wf_launch_options *o, started *ranks,
+                           int n, wf_error *error)
+{
+    wf_status status = WF_OK;
+
+    for (int i = 0; status == WF_OK && i < n; i++) {
+        ranks[i].launch = l;
+        ranks[i].rank.index = l->transport->moves ? i : o->rank;
+        ranks[i].rank.size = o->ranks;
+        status = l->transport->attach(world, ranks[i].rank.index, &ranks[i].rank.world, error);
+    }
+    if (status == WF_OK)
+        status = start_threads(l, ranks, n, error);
+    if (status == WF_OK)
+        status = l->transport->cause(world, error);
+    for (int i = 0; status == WF_OK && i < n; i++)
+        if (ranks[i].status != WF_OK)
+            status = wf_error_set(error, ranks[i].status, "rank %d: %.1400s",
+                                  ranks[i].rank.index, ranks[i].rank.error.text);
+    for (int i = 0; i < n; i++)
+        wf_comm_close(ranks[i].rank.world);
+    return status;
+}
+
+static wf_status check(const wf_launch_options *o, const wf_transport *t, wf_error *error)
+{
+    if (o->ranks < 1 || (t->moves && o->ranks > WF_MAX_RANKS))
+        return wf_error_set(error, WF_EINVAL, "%d ranks: a world has 1 to %d ranks", o->ranks,
+                            WF_MAX_RANKS);
+    if (!t->moves && (o->rank < 0 || o->rank >= o->ranks))
+        return wf_error_set(error, WF_EINVAL, "rank %d of a world of %d: ranks are 0 to %d",
+                            o->rank, o->ranks, o->ranks - 1);
+    return WF_OK;
+}
+
+wf_status wf_launch(const wf_launch_options *options,
+                    wf_status (*rank_main)(wf_rank *rank, void *arg), void *arg,
+                    wf_error *error)
+{
+    launch l = {.transport = wf_transport_find(options->transport, error),
+                .rank_main = rank_main,
+                .arg = arg};
+    wf_status status;
+    started *ranks;
+    void *world;
+    int n;
+
+    if (!l.transport)
+        return WF_EUNSUPPORTED;
+    status = check(options, l.transport, error);
+    if (status != WF_OK)
+        return status;
+    n = l.transport->moves ? options->ranks : 1;
+    ranks = calloc((size_t)n, sizeof *ranks);
+    if (!ranks)
+        return wf_error_set(error, WF_ENOMEM, "no memory to start %d ranks", n);
+    status = l.transport->open(options->ranks, &world, error);
+    if (status == WF_OK) {
+        status = run_world(&l, world, options, ranks, n, error);
+        l.transport->close(world);
+    }
+    free(ranks);
+    return status;
+}

@@ -1,0 +1,42 @@
+/* mesh/launch.h - start the ranks of a world and join them. */
+#ifndef WF_MESH_LAUNCH_H
+#define WF_MESH_LAUNCH_H
+
+#include "mesh/collective.h"
+
+WF_BEGIN_DECLS
+
+enum { WF_MAX_RANKS = 4096 };
+
+/* One rank, as its function sees it. */
+typedef struct wf_rank {
+    int index, size;
+    wf_comm *world; /* the launcher's; splits of it are closed by who made them */
+    wf_error error; /* what a failing rank_main leaves here is told to all */
+} wf_rank;
+
+typedef struct wf_launch_options {
+    int ranks;             /* 1 .. WF_MAX_RANKS; any number on a transport that moves nothing */
+    const char *transport; /* NULL: the default, "threads" */
+    int rank;              /* which one to be where only one runs: on "fake" */
+} wf_launch_options;
+
+/**
+ * wf_launch - run rank_main once per rank, each on a thread of its own, and wait for all
+ *
+ * All ranks start or none does. A rank that fails wakes the others with WF_ELOST; one that
+ * returns while others wait for it is an error too.
+ *
+ * @param rank_main  returns WF_OK, or a status with rank->error set
+ * @param arg        handed to every rank
+ * Returns:          WF_OK, or the failure that came first, its rank named in `error`
+ * Errors:           WF_EINVAL, WF_EUNSUPPORTED (transport), WF_ENOMEM (ranks that cannot be
+ *                   started), else what a rank returned
+ */
+WF_API wf_status wf_launch(const wf_launch_options *options,
+                           wf_status (*rank_main)(wf_rank *rank, void *arg), void *arg,
+                           wf_error *error);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,237 @@
+/* mesh/layout.c - layouts: ordered axes per dim, and what is partial. */
+#include "mesh/private.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+wf_layout wf_layout_copy(const wf_mesh *mesh, const wf_layout *from)
+{
+    wf_layout copy;
+
+    if (from) {
+        copy = *from;
+    } else {
+        memset(&copy, 0, sizeof copy);
+        copy.mesh = mesh;
+    }
+    copy.next = NULL;
+    return copy;
+}
+
+static bool same(const wf_layout *a, const wf_layout *b)
+{
+    if (a->sum != b->sum || a->max != b->max)
+        return false;
+    for (int d = 0; d < WF_MAX_DIMS; d++)
+        if (a->n_axes[d] != b->n_axes[d] ||
+            memcmp(a->axis[d], b->axis[d], (size_t)a->n_axes[d]) != 0)
+            return false;
+    return true;
+}
+
+uint8_t wf_layout_split_axes(const wf_layout *layout)
+{
+    uint8_t axes = 0;
+
+    for (int d = 0; layout && d < WF_MAX_DIMS; d++)
+        for (int i = 0; i < layout->n_axes[d]; i++)
+            axes |= (uint8_t)(1u << layout->axis[d][i]);
+    return axes;
+}
+
+const wf_layout *wf_layout_intern(wf_mesh *mesh, const wf_layout *layout)
+{
+    wf_layout *copy;
+
+    if (!layout->sum && !layout->max && !wf_layout_split_axes(layout))
+        return NULL;
+    for (const wf_layout *known = mesh->layouts; known; known = known->next)
+        if (same(known, layout))
+            return known;
+    copy = malloc(sizeof *copy);
+    if (!copy) {
+        wf_fail(mesh->ctx, WF_ENOMEM, "no memory for a layout");
+        return NULL;
+    }
+    *copy = *layout;
+    copy->next = mesh->layouts;
+    mesh->layouts = copy;
+    return copy;
+}
+
+/* Nothing to do for an axis that is not there or has one rank. */
+static bool idle(const wf_mesh *mesh, int axis)
+{
+    return axis < 0 || mesh->size[axis] == 1;
+}
+
+const wf_layout *wf_layout_split(wf_mesh *mesh, const wf_layout *from, int dim, int axis)
+{
+    wf_layout layout = wf_layout_copy(mesh, from);
+
+    if (idle(mesh, axis))
+        return from;
+    if (dim < 0 || dim >= WF_MAX_DIMS || (wf_layout_split_axes(from) >> axis & 1) ||
+        wf_layout_is_partial(from, axis)) {
+        wf_fail(mesh->ctx, WF_ELAYOUT,
+                "axis %s cannot split dim %d: the dim must exist, and the axis must not split "
+                "another one or be partial already",
+                mesh->name[axis], dim);
+        return from;
+    }
+    layout.axis[dim][layout.n_axes[dim]++] = (int8_t)axis;
+    return wf_layout_intern(mesh, &layout);
+}
+
+const wf_layout *wf_layout_whole(wf_mesh *mesh, const wf_layout *from, int axis)
+{
+    wf_layout layout = wf_layout_copy(mesh, from);
+
+    if (idle(mesh, axis) || !from)
+        return from;
+    layout.sum &= (uint8_t) ~(1u << axis);
+    layout.max &= (uint8_t) ~(1u << axis);
+    for (int d = 0; d < WF_MAX_DIMS; d++) {
+        int kept = 0;
+
+        for (int i = 0; i < layout.n_axes[d]; i++)
+            if (layout.axis[d][i] != axis)
+                layout.axis[d][kept++] = layout.axis[d][i];
+        layout.n_axes[d] = (int8_t)kept;
+    }
+    return wf_layout_intern(mesh, &layout);
+}
+
+const wf_layout *wf_layout_partial(wf_mesh *mesh, const wf_layout *from, int axis,
+                                   wf_reduction reduction)
+{
+    wf_layout layout;
+
+    if (idle(mesh, axis))
+        return from;
+    layout = wf_layout_copy(mesh, wf_layout_whole(mesh, from, axis));
+    if (reduction == WF_REDUCE_MAX)
+        layout.max |= (uint8_t)(1u << axis);
+    else
+        layout.sum |= (uint8_t)(1u << axis);
+    if (layout.sum && layout.max) {
+        wf_fail(
+            mesh->ctx, WF_ELAYOUT,
+            "a layout cannot be partial as a sum over one axis and as a maximum over another "
+            "(%s): which comes first would change the value",
+            mesh->name[axis]);
+        return from;
+    }
+    return wf_layout_intern(mesh, &layout);
+}
+
+const wf_layout *wf_layout_dual(wf_mesh *mesh, const wf_layout *from)
+{
+    wf_layout layout;
+
+    if (!from || (!from->sum && !from->max))
+        return from;
+    layout = wf_layout_copy(mesh, from);
+    layout.sum = layout.max = 0;
+    return wf_layout_intern(mesh, &layout);
+}
+
+int wf_layout_split_dim(const wf_layout *layout, int axis)
+{
+    for (int d = 0; layout && d < WF_MAX_DIMS; d++)
+        for (int i = 0; i < layout->n_axes[d]; i++)
+            if (layout->axis[d][i] == axis)
+                return d;
+    return -1;
+}
+
+bool wf_layout_is_partial(const wf_layout *layout, int axis)
+{
+    unsigned any = layout ? (unsigned)(layout->sum | layout->max) : 0;
+
+    return axis < 0 ? any != 0 : (any >> axis & 1) != 0;
+}
+
+void wf_layout_part(const wf_mesh *mesh, const wf_layout *layout, int i, const wf_dim *dim,
+                    int rank, int64_t *start, int64_t *local)
+{
+    *start = 0;
+    *local = dim->size;
+    for (int a = 0; layout && a < layout->n_axes[i]; a++) {
+        int axis = layout->axis[i][a], parts = mesh->size[axis];
+        int place = wf_mesh_coordinate_of(mesh, rank, axis);
+        int64_t from = wf_cut(*local, dim->grain, parts, place);
+
+        *local = wf_cut(*local, dim->grain, parts, place + 1) - from;
+        *start += from;
+    }
+}
+
+wf_status wf_layout_fits(wf_context *ctx, const wf_layout *layout, int ndim)
+{
+    char text[192];
+
+    if (!layout)
+        return WF_OK;
+    if (layout->mesh != ctx->mesh)
+        return wf_fail(ctx, WF_ELAYOUT, "layout %s belongs to another mesh than the tensor",
+                       wf_layout_print(layout, text, sizeof text));
+    for (int d = ndim; d < WF_MAX_DIMS; d++)
+        if (layout->n_axes[d])
+            return wf_fail(ctx, WF_ELAYOUT,
+                           "layout %s splits dim %d, but the tensor has %d dims",
+                           wf_layout_print(layout, text, sizeof text), d, ndim);
+    return WF_OK;
+}
+
+/* Append to text, which is cut where it is full. */
+static size_t append(char *text, size_t size, size_t n, const char *words)
+{
+    return n < size ? n + (size_t)snprintf(text + n, size - n, "%s", words) : n;
+}
+
+static size_t append_partial(const wf_layout *layout, uint8_t axes, const char *word,
+                             char *text, size_t size, size_t n)
+{
+    for (int a = 0; a < layout->mesh->n_axes; a++)
+        if (axes >> a & 1) {
+            n = append(text, size, n, n ? " " : "");
+            n = append(text, size, n, word);
+            n = append(text, size, n, layout->mesh->name[a]);
+            n = append(text, size, n, ")");
+        }
+    return n;
+}
+
+static size_t append_dims(const wf_layout *layout, char *text, size_t size)
+{
+    size_t n = 0;
+    int last = -1;
+
+    for (int d = 0; d < WF_MAX_DIMS; d++)
+        if (layout->n_axes[d])
+            last = d;
+    for (int d = 0; d <= last; d++) {
+        n = append(text, size, n, d ? ", " : "[");
+        for (int i = 0; i < layout->n_axes[d]; i++) {
+            n = append(text, size, n, i ? "/" : "");
+            n = append(text, size, n, layout->mesh->name[layout->axis[d][i]]);
+        }
+        n = append(text, size, n, layout->n_axes[d] ? "" : "*");
+    }
+    return append(text, size, n, last < 0 ? "" : "]");
+}
+
+char *wf_layout_print(const wf_layout *layout, char *text, size_t size)
+{
+    size_t n;
+
+    if (layout) {
+        n = append_dims(layout, text, size);
+        n = append_partial(layout, layout->sum, "partial(", text, size, n);
+        append_partial(layout, layout->max, "max(", text, size, n);
+    } else {
+        snprintf(text, size, "whole");
+    }
+    return text;
+}

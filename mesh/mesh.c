@@ -1,0 +1,190 @@
+/* mesh/mesh.c - named axes over the ranks of a world. */
+#include "mesh/private.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void part_here(const wf_layout *layout, int i, const wf_dim *dim, int64_t *start,
+                      int64_t *local)
+{
+    wf_layout_part(layout->mesh, layout, i, dim, layout->mesh->rank, start, local);
+}
+
+static void print(const wf_layout *layout, char *text, size_t size)
+{
+    wf_layout_print(layout, text, size);
+}
+
+static bool partial(const wf_layout *layout)
+{
+    return layout->sum || layout->max;
+}
+
+static const wf_distribution distribution = {.rule = wf_layout_rule,
+                                             .part = part_here,
+                                             .print = print,
+                                             .partial = partial,
+                                             .move = wf_move_one};
+
+static wf_status check_axes(const wf_comm *world, int n, const wf_axis *axes, wf_error *error)
+{
+    int64_t product = 1, most = wf_comm_size(world);
+
+    if (n < 1 || n > WF_MAX_AXES)
+        return wf_error_set(error, WF_EINVAL, "a mesh has 1 to %d axes, not %d", WF_MAX_AXES,
+                            n);
+    for (int i = 0; i < n; i++) {
+        if (axes[i].size < 1)
+            return wf_error_set(error, WF_EINVAL, "mesh axis %s has size %d; at least 1",
+                                axes[i].name, axes[i].size);
+        if (!axes[i].name[0] || strlen(axes[i].name) >= WF_AXIS_NAME)
+            return wf_error_set(error, WF_EINVAL,
+                                "a mesh axis is called '%s'; names have 1 to %d letters",
+                                axes[i].name, WF_AXIS_NAME - 1);
+        for (int j = 0; j < i; j++)
+            if (strcmp(axes[i].name, axes[j].name) == 0)
+                return wf_error_set(error, WF_EINVAL, "two mesh axes are called %s",
+                                    axes[i].name);
+        if (product <= most) /* else it is wrong already, and might overflow */
+            product *= axes[i].size;
+    }
+    if (product != most)
+        return wf_error_set(error, WF_EINVAL,
+                            "the mesh axes multiply to %lld ranks, but %lld were started",
+                            (long long)product, (long long)most);
+    return WF_OK;
+}
+
+/* Ranks between neighbours along an axis. */
+static int stride(const wf_mesh *mesh, int axis)
+{
+    int ranks = 1;
+
+    for (int i = axis + 1; i < mesh->n_axes; i++)
+        ranks *= mesh->size[i];
+    return ranks;
+}
+
+static wf_status open_group(wf_mesh *mesh, int axis, wf_error *error)
+{
+    int step = stride(mesh, axis), size = mesh->size[axis];
+    int first = mesh->rank - wf_mesh_coordinate(mesh, axis) * step;
+    int *members = malloc((size_t)size * sizeof *members);
+    wf_status status;
+
+    if (!members)
+        return wf_error_set(error, WF_ENOMEM, "no memory for the group of axis %s",
+                            mesh->name[axis]);
+    for (int i = 0; i < size; i++)
+        members[i] = first + i * step;
+    status =
+        wf_comm_split(mesh->world, mesh->name[axis], members, size, &mesh->comm[axis], error);
+    free(members);
+    return status;
+}
+
+wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis *axes,
+                      wf_error *error)
+{
+    wf_mesh *mesh;
+
+    if (check_axes(world, n_axes, axes, error) != WF_OK)
+        return NULL;
+    mesh = calloc(1, sizeof *mesh);
+    if (!mesh) {
+        wf_error_set(error, WF_ENOMEM, "no memory for a mesh");
+        return NULL;
+    }
+    mesh->ctx = ctx;
+    mesh->world = world;
+    mesh->n_axes = n_axes;
+    mesh->ranks = wf_comm_size(world);
+    mesh->rank = wf_comm_rank(world);
+    for (int i = 0; i < n_axes; i++) {
+        snprintf(mesh->name[i], WF_AXIS_NAME, "%s", axes[i].name);
+        mesh->size[i] = axes[i].size;
+    }
+    wf_comm_set_reduce(world, &(wf_reduce_ops){.sum = ctx->device->sum,
+                                               .maximum = ctx->device->maximum,
+                                               .chain = ctx->options.exact_off});
+    for (int i = 0; i < n_axes; i++)
+        if (open_group(mesh, i, error) != WF_OK) {
+            wf_mesh_close(mesh);
+            return NULL;
+        }
+    ctx->mesh = mesh;
+    ctx->distribution = &distribution;
+    return mesh;
+}
+
+void wf_mesh_close(wf_mesh *mesh)
+{
+    if (!mesh)
+        return;
+    for (int i = mesh->n_axes - 1; i >= 0; i--)
+        wf_comm_close(mesh->comm[i]);
+    while (mesh->layouts) {
+        wf_layout *layout = mesh->layouts;
+
+        mesh->layouts = layout->next;
+        free(layout);
+    }
+    if (mesh->ctx->mesh == mesh) {
+        mesh->ctx->mesh = NULL;
+        mesh->ctx->distribution = NULL;
+    }
+    free(mesh);
+}
+
+wf_mesh *wf_mesh_of(const wf_context *ctx)
+{
+    return ctx->mesh;
+}
+
+int wf_mesh_ranks(const wf_mesh *mesh)
+{
+    return mesh ? mesh->ranks : 1;
+}
+
+int wf_mesh_axes(const wf_mesh *mesh)
+{
+    return mesh ? mesh->n_axes : 0;
+}
+
+int wf_mesh_axis(const wf_mesh *mesh, const char *name)
+{
+    for (int i = 0; mesh && i < mesh->n_axes; i++)
+        if (strcmp(mesh->name[i], name) == 0)
+            return i;
+    return -1;
+}
+
+const char *wf_mesh_axis_name(const wf_mesh *mesh, int axis)
+{
+    return mesh->name[axis];
+}
+
+int wf_mesh_size(const wf_mesh *mesh, int axis)
+{
+    return axis < 0 ? 1 : mesh->size[axis];
+}
+
+int wf_mesh_coordinate_of(const wf_mesh *mesh, int rank, int axis)
+{
+    return axis < 0 ? 0 : rank / stride(mesh, axis) % mesh->size[axis];
+}
+
+int wf_mesh_coordinate(const wf_mesh *mesh, int axis)
+{
+    return axis < 0 ? 0 : wf_mesh_coordinate_of(mesh, mesh->rank, axis);
+}
+
+wf_comm *wf_mesh_comm(const wf_mesh *mesh, int axis)
+{
+    return mesh->comm[axis];
+}
+
+wf_comm *wf_mesh_world(const wf_mesh *mesh)
+{
+    return mesh->world;
+}

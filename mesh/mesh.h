@@ -1,0 +1,165 @@
+/*
+ * mesh/mesh.h - a mesh of ranks with named axes, layouts over it, and moving between layouts.
+ *
+ * Axes are listed outermost first (pp, replicate, shard, tp): the ranks along the last one are
+ * neighbours. A layout says for every dim of a tensor the ordered list of axes that split it, and
+ * over which axes the tensor is partial (a sum or maximum still to be taken); an axis in neither
+ * leaves the tensor whole on it. In PyTorch's words: split is Shard(dim), whole is Replicate,
+ * partial is Partial. NULL is the layout that is whole everywhere.
+ */
+#ifndef WF_MESH_MESH_H
+#define WF_MESH_MESH_H
+
+#include "core/context.h"
+#include "mesh/collective.h"
+
+WF_BEGIN_DECLS
+
+enum { WF_MAX_AXES = 8, WF_AXIS_NAME = 16 };
+
+typedef struct wf_mesh wf_mesh;
+
+typedef struct wf_axis {
+    const char *name;
+    int size;
+} wf_axis;
+
+/**
+ * wf_mesh_open - lay the ranks of `world` out along axes and give ctx its place among them.
+ *
+ * @param ctx    from now on ops of this context check layouts; closed after the mesh
+ * @param world  of prod(sizes) ranks
+ * @param axes   1 to WF_MAX_AXES of them, outermost first; sizes >= 1, names different
+ * Collective:  over world
+ * Owner:       caller; wf_mesh_close
+ * Errors:      WF_EINVAL (sizes do not multiply to the ranks), WF_ENOMEM, WF_ELOST; NULL then
+ */
+WF_API wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis *axes,
+                             wf_error *error);
+WF_API void wf_mesh_close(wf_mesh *mesh);
+
+/** wf_mesh_of - the mesh of a context, NULL for one rank alone. */
+WF_API wf_mesh *wf_mesh_of(const wf_context *ctx);
+
+WF_API int wf_mesh_ranks(const wf_mesh *mesh);
+WF_API int wf_mesh_axes(const wf_mesh *mesh);
+/** wf_mesh_axis - number of a named axis, or -1. NULL mesh gives -1. */
+WF_API int wf_mesh_axis(const wf_mesh *mesh, const char *name);
+WF_API const char *wf_mesh_axis_name(const wf_mesh *mesh, int axis);
+/** wf_mesh_size - ranks along an axis; 1 for axis -1, which no mesh has. */
+WF_API int wf_mesh_size(const wf_mesh *mesh, int axis);
+/** wf_mesh_coordinate - this rank's place along an axis; wf_mesh_coordinate_of - any rank's. */
+WF_API int wf_mesh_coordinate(const wf_mesh *mesh, int axis);
+WF_API int wf_mesh_coordinate_of(const wf_mesh *mesh, int rank, int axis);
+/** wf_mesh_comm - the group of ranks along an axis through this one. Owner: the mesh. */
+WF_API wf_comm *wf_mesh_comm(const wf_mesh *mesh, int axis);
+WF_API wf_comm *wf_mesh_world(const wf_mesh *mesh);
+
+/*
+ * Layouts are made step by step, belong to the mesh, and are equal when their pointers are.
+ * Splitting by an axis of size 1, or by an unknown one (-1), changes nothing.
+ */
+
+/** wf_layout_split - `from`, with `axis` added as the innermost one that splits `dim`. */
+WF_API const wf_layout *wf_layout_split(wf_mesh *mesh, const wf_layout *from, int dim, int axis);
+/** wf_layout_partial - `from`, but a sum or maximum still to be taken over `axis`. */
+WF_API const wf_layout *wf_layout_partial(wf_mesh *mesh, const wf_layout *from, int axis,
+                                          wf_reduction reduction);
+/** wf_layout_whole - `from`, but whole on `axis`. */
+WF_API const wf_layout *wf_layout_whole(wf_mesh *mesh, const wf_layout *from, int axis);
+/** wf_layout_dual - what the gradient of a tensor of this layout has: whole where it is partial. */
+WF_API const wf_layout *wf_layout_dual(wf_mesh *mesh, const wf_layout *layout);
+
+/** wf_layout_split_dim - the dim that `axis` splits, or -1. */
+WF_API int wf_layout_split_dim(const wf_layout *layout, int axis);
+/** wf_layout_is_partial - over this axis, or over any (-1). */
+WF_API bool wf_layout_is_partial(const wf_layout *layout, int axis);
+/** wf_layout_print - "[replicate, *, tp] partial(shard)", whole dims as *; returns text. */
+WF_API char *wf_layout_print(const wf_layout *layout, char *text, size_t size);
+
+/**
+ * wf_layout_groups_agree - whether every rank's query heads (dim 2 of q) use exactly the key-value
+ * heads (dim 2 of k) that it holds, so that attention needs no others
+ */
+WF_API bool wf_layout_groups_agree(const wf_tensor *q, const wf_tensor *k);
+
+/** wf_layout_part - the part of dim i of a shape that any rank of the mesh holds. */
+WF_API void wf_layout_part(const wf_mesh *mesh, const wf_layout *layout, int i,
+                           const wf_dim *dim, int rank, int64_t *start, int64_t *local);
+
+/**
+ * wf_redistribute - the same tensor in another layout
+ *
+ * The only function of Weft's model code that communicates. A border is recorded even where it
+ * does nothing forward, since its gradient is the transposed move: a gradient arrives in any
+ * layout and is brought to the dual of x's.
+ *
+ * @param to    of the same mesh; NULL for whole
+ * Layout:      any to any; sums over ranks in tree order
+ * Collective:  over the axes on which the layouts differ
+ * Owner:       scope
+ * Errors:      WF_ELAYOUT, WF_EDTYPE (partial and not f32), WF_ENOMEM, WF_ELOST, WF_EMISMATCH
+ * Gradient:    to x
+ */
+WF_API wf_tensor *wf_redistribute(wf_tensor *x, const wf_layout *to);
+
+/**
+ * wf_redistribute_again - wf_redistribute, but where the gradient of a parameter needs the result,
+ * x is kept instead and redistributed again: less memory for one more collective
+ */
+WF_API wf_tensor *wf_redistribute_again(wf_tensor *x, const wf_layout *to);
+
+/** wf_redistribute_many - up to WF_MAX_OUTPUTS tensors in shared collectives; y may be x. */
+WF_API wf_status wf_redistribute_many(int count, wf_tensor *const *x,
+                                      const wf_layout *const *to, wf_tensor **y);
+
+/*
+ * wf_move - tensors on their way, without the tape: for gradients, parameters and prefetch.
+ * Any number of tensors; collectives of one kind and axis are shared. x must not be written and
+ * stays alive until the end.
+ */
+typedef struct wf_move wf_move;
+
+/** wf_move_begin - post the first collectives. Collective: see wf_redistribute. NULL on error. */
+WF_API wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                              const wf_layout *const *to);
+/** wf_move_end - wait, do what remains, fill y (owned by the scope); frees move, always. */
+WF_API wf_status wf_move_end(wf_move *move, wf_tensor **y);
+
+/*
+ * From plain memory to tensors of a mesh and back, in PyTorch's words distribute_tensor,
+ * from_local, to_local and full_tensor.
+ */
+
+/** wf_distribute - take this rank's part of a whole array that every rank has. No gradient. */
+WF_API wf_tensor *wf_distribute(wf_context *ctx, const void *whole, wf_dtype dtype, int ndim,
+                                const wf_dim *dims, const wf_layout *layout);
+
+/**
+ * wf_from_local - see this rank's tensor as its part of a global one
+ *
+ * @param local  no layout; its sizes are those of this rank's part
+ * @param dims   the global shape
+ * Collective:  no
+ * Errors:      WF_ESHAPE with the sizes expected
+ * Gradient:    to local: the part of the gradient, in the dual of layout
+ */
+WF_API wf_tensor *wf_from_local(wf_tensor *local, int ndim, const wf_dim *dims,
+                                const wf_layout *layout);
+
+/**
+ * wf_to_local - this rank's part as a tensor of its own
+ *
+ * @param grad_layout  the layout in which the gradients of all ranks' parts make up that of x:
+ *                     where the parts are used alike on an axis, whole; where each rank adds its
+ *                     own share, partial. There is no default: a wrong guess is a wrong gradient
+ * Collective:  no; its gradient brings grad_layout to the dual of x's layout
+ */
+WF_API wf_tensor *wf_to_local(wf_tensor *x, const wf_layout *grad_layout);
+
+/** wf_whole - wf_redistribute to the layout that is whole everywhere. */
+WF_API wf_tensor *wf_whole(wf_tensor *x);
+
+WF_END_DECLS
+
+#endif

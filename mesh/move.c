@@ -1,0 +1,361 @@
+/*
+ * mesh/move.c - carrying out the steps of a redistribution for many tensors at once.
+ *
+ * A round takes the first tensor that has a collective to do and all others whose next step is
+ * the same kind over the same axis: they travel as buffers of one collective. Where a step's
+ * pieces are not contiguous in the tensor they are packed, block after block per member.
+ */
+#include "mesh/move.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct item {
+    wf_tensor *now, *next; /* retained */
+    const wf_layout *to;
+    wf_move_step step;
+    bool in_round;
+    void *packed_in, *packed_out;
+    size_t bytes_in, bytes_out;
+    int64_t *cuts, *out_cuts; /* in elements, one more than members */
+} item;
+
+struct wf_move {
+    wf_context *ctx;
+    int64_t count;
+    item *items;
+    wf_pending *pending;
+    wf_status status;
+};
+
+static int64_t outer(const wf_tensor *t, int dim)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < dim; i++)
+        n *= t->local[i];
+    return n;
+}
+
+static int64_t inner(const wf_tensor *t, int dim)
+{
+    int64_t n = 1;
+
+    for (int i = dim + 1; i < t->ndim; i++)
+        n *= t->local[i];
+    return n;
+}
+
+/* Copy [at, at + length) of a dim of src to [to, to + length) of the same dim of dst; all other
+   dims are alike, `rows` counts those before and `bytes` those behind. */
+static void slab(char *dst, int64_t dst_n, int64_t to, const char *src, int64_t src_n,
+                 int64_t at, int64_t length, int64_t rows, size_t bytes)
+{
+    for (int64_t r = 0; r < rows && length > 0; r++)
+        memcpy(dst + (size_t)(r * dst_n + to) * bytes, src + (size_t)(r * src_n + at) * bytes,
+               (size_t)length * bytes);
+}
+
+static wf_status take(wf_move *move, size_t bytes, void **block)
+{
+    wf_error error = {WF_OK, ""};
+
+    *block = wf_pool_take(move->ctx->pool, bytes, WF_MEMORY_BUFFER, &error);
+    return *block ? WF_OK : wf_fail(move->ctx, error.code, "redistribute: %s", error.text);
+}
+
+static void drop_buffers(wf_move *move, item *it)
+{
+    wf_pool_give(move->ctx->pool, it->packed_in, it->bytes_in, WF_MEMORY_BUFFER);
+    wf_pool_give(move->ctx->pool, it->packed_out, it->bytes_out, WF_MEMORY_BUFFER);
+    it->packed_in = it->packed_out = NULL;
+    free(it->cuts);
+    it->cuts = it->out_cuts = NULL;
+    it->in_round = false;
+}
+
+static const wf_layout *layout_after(wf_mesh *mesh, const wf_layout *from,
+                                     const wf_move_step *step)
+{
+    if (step->kind == WF_MOVE_PARTIAL)
+        return wf_layout_partial(mesh, from, step->axis, step->reduction);
+    from = wf_layout_whole(mesh, from, step->axis);
+    return step->dim >= 0 && step->kind != WF_ALL_GATHER
+               ? wf_layout_split(mesh, from, step->dim, step->axis)
+               : from;
+}
+
+/* The tensor after the step; the move holds it and no scope, so that what is passed through on
+   the way is freed at once. */
+static wf_status make_next(wf_move *move, item *it)
+{
+    wf_context *ctx = move->ctx;
+    wf_tensor *t = it->now;
+    const wf_layout *layout = layout_after(ctx->mesh, t->layout, &it->step);
+
+    if (t->dtype != WF_F32 &&
+        (it->step.kind == WF_ALL_REDUCE || it->step.kind == WF_REDUCE_SCATTER ||
+         it->step.kind == WF_MOVE_PARTIAL))
+        return wf_fail(ctx, WF_EDTYPE, "redistribute: a partial tensor is f32, this one is %s",
+                       wf_dtype_name(t->dtype));
+    wf_scope_open(ctx);
+    if (wf_tensor_is_fake(t))
+        it->next = wf_tensor_fake(ctx, t->dtype, t->ndim, t->dim, layout);
+    else
+        it->next = wf_tensor_new(ctx, t->dtype, t->ndim, t->dim, layout, ctx->kind);
+    wf_tensor_retain(it->next);
+    wf_scope_close(ctx);
+    return ctx->error.code;
+}
+
+static void advance(item *it)
+{
+    wf_tensor_release(it->now);
+    it->now = it->next;
+    it->next = NULL;
+}
+
+static wf_status run_local(wf_move *move, item *it)
+{
+    wf_tensor *x = it->now, *y;
+    int d = it->step.dim;
+
+    if (make_next(move, it) != WF_OK)
+        return move->ctx->error.code;
+    y = it->next;
+    if (!wf_tensor_is_fake(x)) {
+        size_t element = wf_dtype_size(x->dtype),
+               bytes = (size_t)wf_tensor_local_count(x) * element;
+
+        if (it->step.kind == WF_MOVE_SLICE) {
+            slab(y->data, y->local[d], 0, x->data, x->local[d], y->start[d] - x->start[d],
+                 y->local[d], outer(x, d), (size_t)inner(x, d) * element);
+        } else if (it->step.reduction == WF_REDUCE_MAX ||
+                   wf_mesh_coordinate(move->ctx->mesh, it->step.axis) == 0) {
+            memcpy(y->data, x->data, bytes);
+        } else {
+            float *zero = y->data; /* -0 is the one number that leaves every other as it is */
+
+            for (size_t i = 0; i < bytes / sizeof(float); i++)
+                zero[i] = -0.0f;
+        }
+    }
+    advance(it);
+    return WF_OK;
+}
+
+/* cuts[i] = elements before piece i when dim d of t (n long) is cut among the members. */
+static void cut_dim(const wf_tensor *t, int d, int64_t n, int members, int64_t *cuts)
+{
+    int64_t unit = outer(t, d) * inner(t, d);
+
+    for (int i = 0; i <= members; i++)
+        cuts[i] = wf_cut(n, t->dim[d].grain, members, i) * unit;
+}
+
+/* Blocks of a dim cut among the members, one after the other, from or to a tensor's data. */
+static void pack_blocks(const wf_tensor *t, int d, int members, char *blocks, bool unpack)
+{
+    size_t bytes = (size_t)inner(t, d) * wf_dtype_size(t->dtype);
+    int64_t rows = outer(t, d), n = t->local[d];
+
+    for (int i = 0; i < members; i++) {
+        int64_t at = wf_cut(n, t->dim[d].grain, members, i);
+        int64_t length = wf_cut(n, t->dim[d].grain, members, i + 1) - at;
+
+        if (unpack)
+            slab(t->data, n, at, blocks, length, 0, length, rows, bytes);
+        else
+            slab(blocks, length, 0, t->data, n, at, length, rows, bytes);
+        blocks += (size_t)(rows * length) * bytes;
+    }
+}
+
+/* Fill one buffer of the round's collective. */
+static wf_status prepare(wf_move *move, item *it, wf_comm_buffer *buffer)
+{
+    int members = wf_mesh_size(move->ctx->mesh, it->step.axis);
+    wf_tensor *x = it->now, *y;
+    int from = it->step.from_dim, d = it->step.dim;
+    size_t element = wf_dtype_size(x->dtype);
+
+    it->in_round = true;
+    if (make_next(move, it) != WF_OK)
+        return move->ctx->error.code;
+    y = it->next;
+    it->cuts = malloc(2 * (size_t)(members + 1) * sizeof(int64_t));
+    if (!it->cuts)
+        return wf_fail(move->ctx, WF_ENOMEM, "redistribute: no memory for cuts");
+    it->out_cuts = it->cuts + members + 1;
+    it->bytes_in = (size_t)wf_tensor_local_count(x) * element;
+    it->bytes_out = (size_t)wf_tensor_local_count(y) * element;
+    *buffer = (wf_comm_buffer){.in = x->data,
+                               .out = y->data,
+                               .count = wf_tensor_local_count(x),
+                               .cuts = it->cuts,
+                               .out_cuts = it->out_cuts};
+    if (it->step.kind == WF_REDUCE_SCATTER || it->step.kind == WF_ALL_TO_ALL) {
+        cut_dim(x, d, x->local[d], members, it->cuts);
+        if (outer(x, d) != 1) {
+            if (take(move, it->bytes_in, &it->packed_in) != WF_OK)
+                return move->ctx->error.code;
+            pack_blocks(x, d, members, it->packed_in, false);
+            buffer->in = it->packed_in;
+        }
+    }
+    if (it->step.kind == WF_ALL_GATHER || it->step.kind == WF_ALL_TO_ALL) {
+        int64_t *cuts = it->step.kind == WF_ALL_GATHER ? it->cuts : it->out_cuts;
+
+        cut_dim(y, from, y->local[from], members, cuts);
+        if (outer(y, from) != 1) {
+            if (take(move, it->bytes_out, &it->packed_out) != WF_OK)
+                return move->ctx->error.code;
+            buffer->out = it->packed_out;
+        }
+    }
+    return WF_OK;
+}
+
+static bool same_step(const item *a, const item *b)
+{
+    return a->step.kind == b->step.kind && a->step.axis == b->step.axis &&
+           a->step.reduction == b->step.reduction && a->now->dtype == b->now->dtype &&
+           !wf_tensor_is_fake(b->now);
+}
+
+/* Do all local steps; returns the first tensor that has a collective to do, or NULL. */
+static item *next_item(wf_move *move)
+{
+    item *first = NULL;
+
+    for (int64_t i = 0; i < move->count; i++) {
+        item *it = &move->items[i];
+        bool more;
+
+        while ((more = wf_move_next(move->ctx->mesh, it->now->layout, it->to, &it->step)) &&
+               (it->step.kind >= WF_COLLECTIVE_KINDS || wf_tensor_is_fake(it->now)))
+            if (run_local(move, it) != WF_OK)
+                return NULL;
+        if (more && !first)
+            first = it;
+        if (!more)
+            it->step.kind = -1;
+    }
+    return first;
+}
+
+static wf_status post(wf_move *move, item *first)
+{
+    wf_mesh *mesh = move->ctx->mesh;
+    wf_comm_buffer *buffers = malloc((size_t)move->count * sizeof *buffers);
+    wf_collective what = {.kind = (wf_collective_kind)first->step.kind,
+                          .reduction = first->step.reduction,
+                          .element = wf_dtype_size(first->now->dtype),
+                          .buffers = buffers};
+    wf_error error = {WF_OK, ""};
+    wf_status status = WF_OK;
+
+    if (!buffers)
+        return wf_fail(move->ctx, WF_ENOMEM, "redistribute: no memory for %lld buffers",
+                       (long long)move->count);
+    for (int64_t i = 0; i < move->count && status == WF_OK; i++)
+        if (move->items[i].step.kind >= 0 && same_step(first, &move->items[i]))
+            status = prepare(move, &move->items[i], &buffers[what.n_buffers++]);
+    if (status == WF_OK && wf_collective_begin(mesh->comm[first->step.axis], &what,
+                                               &move->pending, &error) != WF_OK)
+        status = wf_fail(move->ctx, error.code, "%s", error.text);
+    free(buffers);
+    return status;
+}
+
+static wf_status finish(wf_move *move)
+{
+    wf_error error = {WF_OK, ""};
+    wf_status status = wf_collective_end(move->pending, &error);
+
+    move->pending = NULL;
+    if (status != WF_OK)
+        return wf_fail(move->ctx, status, "%s", error.text);
+    for (int64_t i = 0; i < move->count; i++) {
+        item *it = &move->items[i];
+
+        if (!it->in_round)
+            continue;
+        if (it->packed_out)
+            pack_blocks(it->next, it->step.from_dim,
+                        wf_mesh_size(move->ctx->mesh, it->step.axis), it->packed_out, true);
+        drop_buffers(move, it);
+        advance(it);
+    }
+    return WF_OK;
+}
+
+static bool all_fit(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                    const wf_layout *const *to)
+{
+    for (int64_t i = 0; i < count && ctx->mesh; i++)
+        if (wf_layout_fits(ctx, to[i], x[i]->ndim) != WF_OK)
+            return false;
+    return ctx->error.code == WF_OK;
+}
+
+wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                       const wf_layout *const *to)
+{
+    wf_move *move;
+    item *first;
+
+    if (!all_fit(ctx, count, x, to))
+        return NULL;
+    move = calloc(1, sizeof *move);
+    if (move)
+        move->items = calloc((size_t)count + 1, sizeof *move->items);
+    if (!move || !move->items) {
+        free(move);
+        wf_fail(ctx, WF_ENOMEM, "redistribute: no memory for %lld tensors", (long long)count);
+        return NULL;
+    }
+    move->ctx = ctx;
+    move->count = count;
+    for (int64_t i = 0; i < count; i++) {
+        move->items[i].now = wf_tensor_retain(x[i]);
+        move->items[i].to = to[i];
+    }
+    first = ctx->mesh ? next_item(move) : NULL;
+    if (first && ctx->error.code == WF_OK)
+        post(move, first);
+    return move;
+}
+
+wf_status wf_move_end(wf_move *move, wf_tensor **y)
+{
+    wf_status status;
+    wf_context *ctx;
+
+    if (!move)
+        return WF_EINVAL; /* the reason is in the context */
+    ctx = move->ctx;
+    while (move->pending) {
+        item *first;
+
+        if (finish(move) != WF_OK)
+            break;
+        first = next_item(move);
+        if (!first || ctx->error.code != WF_OK || post(move, first) != WF_OK)
+            break;
+    }
+    status = ctx->error.code;
+    for (int64_t i = 0; i < move->count; i++) {
+        item *it = &move->items[i];
+
+        drop_buffers(move, it);
+        wf_tensor_release(it->next);
+        y[i] = NULL;
+        if (status == WF_OK)
+            y[i] = wf_scope_adopt(ctx, it->now); /* maybe not the scope it was begun in */
+        else
+            wf_tensor_release(it->now);
+    }
+    free(move->items);
+    free(move);
+    return status;
+}

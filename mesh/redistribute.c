@@ -1,0 +1,210 @@
+/*
+ * mesh/redistribute.c - moving tensors from layout to layout, in steps of one axis each.
+ *
+ *     partial -> split    reduce-scatter        split -> whole     all-gather
+ *     partial -> whole    all-reduce            split -> split     all-to-all
+ *     whole -> split      a local copy          whole -> partial   the first rank keeps it
+ *
+ * What is to be split in the end and needs no other rank is cut first, so that less travels.
+ * Then come sums, the innermost axis before the outer ones: the tree over ranks is nested like
+ * the mesh. Steps of several tensors with the same kind and axis share a collective.
+ */
+#include "mesh/move.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* The place of axis in an ordered list, or -1. */
+static int place_of(const int8_t *list, int n, int axis)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == axis)
+            return i;
+    return -1;
+}
+
+/* The dim that `to` splits by axis, if `from` splits it by just what comes before; or -1. */
+static int ready_dim(const wf_layout *from, const wf_layout *to, int axis)
+{
+    for (int d = 0; d < WF_MAX_DIMS; d++) {
+        int place = place_of(to->axis[d], to->n_axes[d], axis);
+
+        if (place >= 0)
+            return from->n_axes[d] == place &&
+                           memcmp(from->axis[d], to->axis[d], (size_t)place) == 0
+                       ? d
+                       : -1;
+    }
+    return -1;
+}
+
+static bool slice_step(const wf_layout *from, const wf_layout *to, wf_move_step *step)
+{
+    unsigned busy = wf_layout_split_axes(from) | from->sum | from->max;
+
+    for (int axis = 0; axis < to->mesh->n_axes; axis++) {
+        int dim = busy >> axis & 1 ? -1 : ready_dim(from, to, axis);
+
+        if (dim >= 0) {
+            *step = (wf_move_step){.kind = WF_MOVE_SLICE, .axis = axis, .dim = dim};
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool reduce_step(const wf_layout *from, const wf_layout *to, wf_move_step *step)
+{
+    unsigned sum = from->sum & (unsigned)~to->sum, max = from->max & (unsigned)~to->max;
+
+    for (int axis = from->mesh->n_axes - 1; axis >= 0; axis--)
+        if ((sum | max) >> axis & 1) {
+            *step = (wf_move_step){.axis = axis, .dim = ready_dim(from, to, axis)};
+            step->kind = step->dim >= 0 ? WF_REDUCE_SCATTER : WF_ALL_REDUCE;
+            step->reduction = max ? WF_REDUCE_MAX : WF_REDUCE_SUM;
+            return true;
+        }
+    return false;
+}
+
+static bool remove_step(const wf_layout *from, const wf_layout *to, wf_move_step *step)
+{
+    for (int d = 0; d < WF_MAX_DIMS; d++) {
+        int n = from->n_axes[d], common = 0, axis;
+
+        while (common < n && common < to->n_axes[d] &&
+               from->axis[d][common] == to->axis[d][common])
+            common++;
+        if (n == common)
+            continue;
+        axis = from->axis[d][n - 1];
+        *step = (wf_move_step){.axis = axis, .from_dim = d, .dim = ready_dim(from, to, axis)};
+        step->kind = step->dim >= 0 ? WF_ALL_TO_ALL : WF_ALL_GATHER;
+        return true;
+    }
+    return false;
+}
+
+static bool partial_step(const wf_layout *from, const wf_layout *to, wf_move_step *step)
+{
+    unsigned sum = to->sum & (unsigned)~from->sum, max = to->max & (unsigned)~from->max;
+
+    for (int axis = 0; axis < to->mesh->n_axes; axis++)
+        if ((sum | max) >> axis & 1) {
+            *step = (wf_move_step){.kind = WF_MOVE_PARTIAL,
+                                   .axis = axis,
+                                   .reduction = max ? WF_REDUCE_MAX : WF_REDUCE_SUM};
+            return true;
+        }
+    return false;
+}
+
+bool wf_move_next(wf_mesh *mesh, const wf_layout *from, const wf_layout *to, wf_move_step *step)
+{
+    wf_layout a = wf_layout_copy(mesh, from), b = wf_layout_copy(mesh, to);
+
+    return from != to && (slice_step(&a, &b, step) || reduce_step(&a, &b, step) ||
+                          remove_step(&a, &b, step) || partial_step(&a, &b, step));
+}
+
+/* What the gradient of a border needs to know. */
+typedef struct border {
+    const wf_layout *from[WF_MAX_OUTPUTS];
+} border;
+
+static void border_backward(wf_gradient *g)
+{
+    const border *b = g->attr;
+    wf_tensor *x[WF_MAX_OUTPUTS], *y[WF_MAX_OUTPUTS];
+    const wf_layout *to[WF_MAX_OUTPUTS];
+    int n = 0, at[WF_MAX_OUTPUTS];
+
+    for (int i = 0; i < g->n_in; i++) {
+        if (!g->want[i] || !g->dout[i])
+            continue;
+        at[n] = i;
+        x[n] = g->dout[i];
+        to[n++] = wf_layout_dual(wf_mesh_of(g->ctx), b->from[i]);
+    }
+    if (n && wf_redistribute_many(n, x, to, y) == WF_OK)
+        for (int i = 0; i < n; i++)
+            g->din[at[i]] = y[i];
+}
+
+static const wf_op border_op = {
+    .name = "redistribute", .signature = "", .backward = border_backward};
+
+wf_status wf_redistribute_many(int count, wf_tensor *const *x, const wf_layout *const *to,
+                               wf_tensor **y)
+{
+    wf_call call = {.op = &border_op, .n_in = count, .n_out = count};
+    border b = {{NULL}};
+    wf_context *ctx = NULL;
+    wf_move *move;
+
+    for (int i = 0; i < count && i < WF_MAX_OUTPUTS; i++) {
+        call.in[i] = x[i];
+        if (x[i])
+            ctx = x[i]->ctx;
+        else
+            break;
+    }
+    for (int i = 0; i < count; i++)
+        if (!x[i] || count > WF_MAX_OUTPUTS || ctx->error.code != WF_OK) {
+            for (int j = 0; j < count; j++)
+                y[j] = NULL;
+            return ctx ? wf_fail(ctx, WF_EINVAL, "redistribute: at most %d tensors, all there",
+                                 WF_MAX_OUTPUTS)
+                       : WF_EINVAL;
+        }
+    if (wf_mesh_ranks(ctx->mesh) == 1) {
+        memmove(y, call.in, (size_t)count * sizeof *y);
+        return WF_OK;
+    }
+    for (int i = 0; i < count; i++)
+        b.from[i] = x[i]->layout;
+    move = wf_move_begin(ctx, count, call.in, to);
+    if (wf_move_end(move, call.out) != WF_OK) {
+        memset(y, 0, (size_t)count * sizeof *y);
+        return ctx->error.code;
+    }
+    for (int i = 0; i < count; i++)
+        if (call.out[i] == call.in[i])
+            call.out[i] = wf_tensor_alias(call.in[i]);
+    call.ctx = ctx;
+    call.attr = &b;
+    call.attr_size = sizeof b;
+    if (ctx->tape && ctx->error.code == WF_OK)
+        wf_tape_record(&call);
+    memcpy(y, call.out, (size_t)count * sizeof *y);
+    return ctx->error.code;
+}
+
+wf_tensor *wf_redistribute(wf_tensor *x, const wf_layout *to)
+{
+    wf_tensor *y = NULL;
+
+    wf_redistribute_many(1, &x, &to, &y);
+    return y;
+}
+
+wf_tensor *wf_redistribute_again(wf_tensor *x, const wf_layout *to)
+{
+    wf_tensor *y = wf_redistribute(x, to);
+
+    if (y && y != x && x->layout != to)
+        y->origin = wf_tensor_retain(x);
+    return y;
+}
+
+wf_tensor *wf_move_one(wf_tensor *x, const wf_layout *to)
+{
+    wf_tensor *y = NULL;
+
+    wf_move_end(wf_move_begin(x->ctx, 1, &x, &to), &y);
+    return y;
+}
+
+wf_tensor *wf_whole(wf_tensor *x)
+{
+    return wf_redistribute(x, NULL);
+}

@@ -1,0 +1,265 @@
+/*
+ * mesh/rule.c - which layouts of operands are legal, and which layouts the outputs then have.
+ *
+ * All follows from the signature, letter by letter:
+ *   - the same letter is split by the same ordered axes in every operand;
+ *   - a letter marked "!" is whole;
+ *   - an axis that splits a contracted letter leaves the outputs partial over it, and may then
+ *     split nothing else of the op (of an op that is a sum of terms: all contracted letters);
+ *   - no output has one axis twice.
+ * Partial operands are legal where the op's flags say so. Letter g of an op with WF_OP_GROUPS
+ * groups letter h: it may be whole where h is split, or be split by the same axis if every
+ * rank's query heads use exactly its own groups.
+ */
+#include "mesh/private.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { G = 'g' - 'a', H = 'h' - 'a' };
+
+typedef struct letters {
+    int8_t n[WF_LETTERS];
+    int8_t axis[WF_LETTERS][WF_MAX_AXES];
+    int owner[WF_LETTERS]; /* the operand that was seen first with it */
+    uint8_t mask[WF_LETTERS];
+} letters;
+
+static char letter_name(int letter)
+{
+    return letter < 26 ? (char)('a' + letter) : '.';
+}
+
+static wf_status differ(const wf_call *call, int letter, int i, int j)
+{
+    char a[192], b[192];
+
+    return wf_fail(
+        call->ctx, WF_ELAYOUT,
+        "%s (%s): dim '%c' is not split alike in operand %d, %s, and operand %d, %s; "
+        "redistribute one of them so that both are split by the same axes",
+        call->op->name, call->op->signature, letter_name(letter), i,
+        wf_tensor_describe(call->in[i], a, sizeof a), j,
+        wf_tensor_describe(call->in[j], b, sizeof b));
+}
+
+static wf_status must_be_whole(const wf_call *call, int letter, int i)
+{
+    char a[192];
+
+    return wf_fail(call->ctx, WF_ELAYOUT,
+                   "%s (%s): dim '%c' of operand %d must be whole on each rank, but it is %s; "
+                   "redistribute it first",
+                   call->op->name, call->op->signature, letter_name(letter), i,
+                   wf_tensor_describe(call->in[i], a, sizeof a));
+}
+
+/* What splits each letter; operands must agree. */
+static wf_status read_inputs(const wf_call *call, const wf_signature *sig, letters *l)
+{
+    bool seen[WF_LETTERS] = {false};
+
+    memset(l, 0, sizeof *l);
+    for (int i = 0; i < call->n_in; i++) {
+        const wf_layout *layout = call->in[i]->layout;
+
+        for (int d = 0; d < sig->ndim[i]; d++) {
+            int letter = sig->letter[i][d];
+            int n = layout ? layout->n_axes[d] : 0;
+
+            if (n && (sig->whole >> letter & 1))
+                return must_be_whole(call, letter, i);
+            if (!seen[letter]) {
+                seen[letter] = true;
+                l->owner[letter] = i;
+                l->n[letter] = (int8_t)n;
+                for (int a = 0; a < n; a++) {
+                    l->axis[letter][a] = layout->axis[d][a];
+                    l->mask[letter] |= (uint8_t)(1u << layout->axis[d][a]);
+                }
+            } else if (n != l->n[letter] ||
+                       (n && memcmp(l->axis[letter], layout->axis[d], (size_t)n) != 0)) {
+                return differ(call, letter, l->owner[letter], i);
+            }
+        }
+    }
+    return WF_OK;
+}
+
+/* Each rank's part of h must be the heads of its own part of g. */
+bool wf_layout_groups_agree(const wf_tensor *q, const wf_tensor *k)
+{
+    const wf_mesh *mesh = q->ctx->mesh;
+    int64_t heads = q->dim[2].size, groups = k->dim[2].size;
+
+    if (groups == 0 || heads % groups != 0)
+        return false;
+    for (int rank = 0; mesh && rank < mesh->ranks; rank++) {
+        int64_t h, h_n, g, g_n;
+
+        wf_layout_part(mesh, q->layout, 2, &q->dim[2], rank, &h, &h_n);
+        wf_layout_part(mesh, k->layout, 2, &k->dim[2], rank, &g, &g_n);
+        if (h_n != g_n * (heads / groups) || (h_n && h != g * (heads / groups)))
+            return false;
+    }
+    return true;
+}
+
+static wf_status check_groups(const wf_call *call, const letters *l)
+{
+    char a[192], b[192];
+
+    if (l->n[G] == 0)
+        return WF_OK;
+    if (l->n[G] == l->n[H] && memcmp(l->axis[G], l->axis[H], (size_t)l->n[G]) == 0 &&
+        wf_layout_groups_agree(call->in[0], call->in[1]))
+        return WF_OK;
+    return wf_fail(
+        call->ctx, WF_ELAYOUT,
+        "%s: query heads %s and key-value heads %s are cut apart: a rank's query heads "
+        "need key-value heads of another; redistribute keys and values to be whole "
+        "over that axis",
+        call->op->name, wf_tensor_describe(call->in[0], a, sizeof a),
+        wf_tensor_describe(call->in[1], b, sizeof b));
+}
+
+/* Axes over which every output is partial; an error where that would be wrong. */
+static wf_status contracted_axes(const wf_call *call, const wf_signature *sig, const letters *l,
+                                 uint8_t *axes)
+{
+    bool terms = call->op->flags & WF_OP_TERMS;
+    uint8_t all = 0, every = 0xff, others = 0;
+    uint32_t contracted = sig->contracted;
+
+    *axes = 0;
+    if (call->op->flags & WF_OP_IN_PLACE)
+        return WF_OK; /* no outputs */
+    if (call->op->flags & WF_OP_GROUPS)
+        contracted &= ~(1u << G);
+    for (int letter = 0; letter < WF_LETTERS; letter++) {
+        uint8_t mask = l->mask[letter];
+
+        if (!(contracted >> letter & 1)) {
+            if (!((call->op->flags & WF_OP_GROUPS) && letter == G))
+                others |= mask;
+            continue;
+        }
+        if ((all & mask) && !terms)
+            return wf_fail(call->ctx, WF_ELAYOUT,
+                           "%s (%s): one axis splits two summed dims, so that each rank would "
+                           "have products of its own pieces alone; make one of them whole",
+                           call->op->name, call->op->signature);
+        all |= mask;
+        every &= mask;
+    }
+    if (terms && all != every)
+        return wf_fail(call->ctx, WF_ELAYOUT,
+                       "%s (%s): the summed dims of all terms must be split by the same axes, "
+                       "or whole terms would be added once per rank",
+                       call->op->name, call->op->signature);
+    if (all & others)
+        return wf_fail(call->ctx, WF_ELAYOUT,
+                       "%s (%s): one axis splits a summed dim and a kept one; redistribute so "
+                       "that it splits one of them",
+                       call->op->name, call->op->signature);
+    *axes = all;
+    return WF_OK;
+}
+
+static wf_status refuse_partial(const wf_call *call, int i)
+{
+    char a[192];
+
+    return wf_fail(
+        call->ctx, WF_ELAYOUT,
+        "%s: operand %d is a partial sum, %s: nothing acts on it before it is summed; "
+        "redistribute it to whole or split first (in a model: a border at that point)",
+        call->op->name, i, wf_tensor_describe(call->in[i], a, sizeof a));
+}
+
+/* Partial operands: allowed alone for linear ops, and together for joint ones when inexact. */
+static wf_status pass_partial(const wf_call *call, uint8_t *sum, uint8_t *max)
+{
+    const wf_layout *first = call->in[0] ? call->in[0]->layout : NULL;
+    unsigned flags = call->op->flags;
+    bool joint = (flags & WF_OP_JOINT) && !wf_context_exact(call->ctx);
+
+    *sum = first ? first->sum : 0;
+    *max = first ? first->max : 0;
+    for (int i = 0; i < call->n_in; i++) {
+        const wf_layout *layout = call->in[i]->layout;
+        uint8_t s = layout ? layout->sum : 0, m = layout ? layout->max : 0;
+
+        if (!s && !m && !*sum && !*max)
+            continue;
+        if ((flags & WF_OP_LINEAR) || (joint && s == *sum && !m && !*max))
+            continue;
+        return refuse_partial(call, s || m ? i : 0);
+    }
+    return WF_OK;
+}
+
+static wf_status output_layout(const wf_call *call, const wf_signature *sig, const letters *l,
+                               int o, uint8_t sum, uint8_t max, const wf_layout **out)
+{
+    wf_mesh *mesh = call->ctx->mesh;
+    wf_layout layout = wf_layout_copy(mesh, NULL);
+    int row = call->n_in + o;
+    uint8_t used = 0;
+    bool has_g = false, has_h = false;
+
+    for (int d = 0; d < sig->ndim[row]; d++) {
+        int letter = sig->letter[row][d];
+
+        has_g |= letter == G;
+        has_h |= letter == H;
+        if (used & l->mask[letter])
+            return wf_fail(call->ctx, WF_ELAYOUT,
+                           "%s (%s): one axis would split two dims of output %d; make it whole "
+                           "in one of the operands",
+                           call->op->name, call->op->signature, o);
+        used |= l->mask[letter];
+        layout.n_axes[d] = l->n[letter];
+        memcpy(layout.axis[d], l->axis[letter], (size_t)l->n[letter]);
+    }
+    if ((call->op->flags & WF_OP_GROUPS) && has_g && !has_h)
+        sum |= l->mask[H] & (uint8_t)~l->mask[G];
+    if (used & (sum | max))
+        return wf_fail(call->ctx, WF_ELAYOUT,
+                       "%s (%s): output %d would be split and partial over one axis",
+                       call->op->name, call->op->signature, o);
+    layout.sum = sum;
+    layout.max = max;
+    *out = wf_layout_intern(mesh, &layout);
+    return wf_context_status(call->ctx);
+}
+
+wf_status wf_layout_rule(const wf_call *call, const wf_signature *sig, const wf_layout **out)
+{
+    uint8_t contracted, sum, max;
+    wf_status status;
+    bool any = false;
+    letters l;
+
+    for (int i = 0; i < call->n_in; i++)
+        any |= call->in[i]->layout != NULL;
+    if (!any)
+        return WF_OK; /* whole in, whole out */
+    status = read_inputs(call, sig, &l);
+    if (status == WF_OK && (call->op->flags & WF_OP_GROUPS))
+        status = check_groups(call, &l);
+    if (status == WF_OK)
+        status = contracted_axes(call, sig, &l, &contracted);
+    if (status == WF_OK)
+        status = pass_partial(call, &sum, &max);
+    if (status != WF_OK)
+        return status;
+    if (contracted & (sum | max))
+        return refuse_partial(call, 0);
+    if (call->op->flags & WF_OP_MAX)
+        max |= contracted;
+    else
+        sum |= contracted;
+    for (int o = 0; o < call->n_out && status == WF_OK; o++)
+        status = output_layout(call, sig, &l, o, sum, max, &out[o]);
+    return status;
+}

@@ -1,0 +1,392 @@
+/* mesh/threads_world.c - worlds and groups of threads, and waiting in them: see the header. */
+#include "mesh/threads_world.h"
+#include "mesh/futex.h"
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { POLLS = 8, POLLS_ALONE = 128, NAP_MS = 500, LISTED = 8 };
+
+/* A yield is worth a try where another rank of this core runs meanwhile. Ranks with a core each
+   save the far slower sleep and wake by some more of them, tens of microseconds in all. */
+static int choose_polls(int ranks)
+{
+    cpu_set_t cores;
+
+    if (sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) >= ranks)
+        return POLLS_ALONE;
+    return POLLS;
+}
+
+world *wf_threads_world_new(int ranks)
+{
+    world *w = calloc(1, sizeof *w + (size_t)ranks * sizeof w->rank[0]);
+
+    if (!w)
+        return NULL;
+    w->ranks = ranks;
+    w->polls = choose_polls(ranks);
+    pthread_mutex_init(&w->lock, NULL);
+    for (int i = 0; i < ranks; i++)
+        pthread_mutex_init(&w->rank[i].lock, NULL);
+    return w;
+}
+
+static void group_free(group *g)
+{
+    while (g->channels) {
+        channel *next = g->channels->next;
+
+        free(g->channels);
+        g->channels = next;
+    }
+    pthread_mutex_destroy(&g->lock);
+    free(g->members);
+    free(g->ring[0].posted);
+    free((void *)g->ring[0].mark);
+    free(g);
+}
+
+void wf_threads_world_free(world *w)
+{
+    while (w->groups) {
+        group *next = w->groups->next;
+
+        group_free(w->groups);
+        w->groups = next;
+    }
+    for (int i = 0; i < w->ranks; i++)
+        pthread_mutex_destroy(&w->rank[i].lock);
+    pthread_mutex_destroy(&w->lock);
+    free(w);
+}
+
+static group *group_new(const char *name, const int *members, int n)
+{
+    group *g = calloc(1, sizeof *g);
+    size_t size = (size_t)n;
+    _Atomic uint64_t *marks = calloc(RING * size, sizeof *marks);
+    wf_exchange **posted = calloc(RING * size, sizeof *posted);
+    int *copy = malloc(size * sizeof *copy);
+
+    if (!g || !marks || !posted || !copy) {
+        free(g);
+        free((void *)marks);
+        free(posted);
+        free(copy);
+        return NULL;
+    }
+    memcpy(copy, members, size * sizeof *copy);
+    for (size_t i = 0; i < RING; i++) {
+        g->ring[i].mark = marks + i * size;
+        g->ring[i].posted = posted + i * size;
+    }
+    g->size = n;
+    g->members = copy;
+    snprintf(g->name, sizeof g->name, "%s", name);
+    pthread_mutex_init(&g->lock, NULL);
+    return g;
+}
+
+/* Both lists ascend. */
+static bool shares_member(const group *g, const int *members, int n)
+{
+    for (int i = 0, k = 0; i < g->size && k < n;) {
+        if (g->members[i] == members[k])
+            return true;
+        if (g->members[i] < members[k])
+            i++;
+        else
+            k++;
+    }
+    return false;
+}
+
+wf_status wf_threads_group(world *w, const group *parent, uint64_t ordinal, const char *name,
+                           const int *members, int n, int world_rank, group **out,
+                           wf_error *error)
+{
+    wf_status status = WF_OK;
+    group *g;
+
+    pthread_mutex_lock(&w->lock);
+    for (g = w->groups; g; g = g->next)
+        if (g->parent == parent && g->ordinal == ordinal && shares_member(g, members, n))
+            break;
+    if (g && (g->size != n || memcmp(g->members, members, (size_t)n * sizeof *members) != 0)) {
+        status =
+            wf_error_set(error, WF_EMISMATCH,
+                         "rank %d lists %d members for group %s, another member lists %d for "
+                         "group %s, or other ones; all members of a group list the same",
+                         world_rank, n, name, g->size, g->name);
+    } else if (!g && !(g = group_new(name, members, n))) {
+        status = wf_error_set(error, WF_ENOMEM, "no memory for group %s of %d ranks", name, n);
+    } else if (!g->world) {
+        g->world = w;
+        g->parent = parent;
+        g->ordinal = ordinal;
+        g->next = w->groups;
+        w->groups = g;
+    }
+    pthread_mutex_unlock(&w->lock);
+    *out = g;
+    return status;
+}
+
+channel *wf_threads_channel(group *g, int from, int to)
+{
+    channel *c;
+
+    pthread_mutex_lock(&g->lock);
+    for (c = g->channels; c && !(c->from == from && c->to == to); c = c->next)
+        ;
+    if (!c && (c = calloc(1, sizeof *c))) {
+        c->from = from;
+        c->to = to;
+        c->next = g->channels;
+        g->channels = c;
+    }
+    pthread_mutex_unlock(&g->lock);
+    return c;
+}
+
+/* A sleeper reads the event, then what it waits for, then adds itself to sleepers, then sleeps
+   if the event is unchanged: between the two sides nothing is lost. */
+void wf_threads_wake(group *g)
+{
+    atomic_fetch_add(&g->event, 1);
+    if (atomic_load(&g->sleepers))
+        wf_futex_wake_all(&g->event);
+}
+
+static void wake_world(world *w)
+{
+    pthread_mutex_lock(&w->lock);
+    for (group *g = w->groups; g; g = g->next)
+        wf_threads_wake(g);
+    pthread_mutex_unlock(&w->lock);
+}
+
+void wf_threads_abort(world *w, int rank, const wf_error *cause)
+{
+    pthread_mutex_lock(&w->lock);
+    if (!atomic_load(&w->aborted)) {
+        w->culprit = rank;
+        w->cause = *cause;
+        atomic_store(&w->aborted, true);
+    }
+    pthread_mutex_unlock(&w->lock);
+    wake_world(w);
+}
+
+void wf_threads_finish(world *w, int rank)
+{
+    atomic_store(&w->rank[rank].finished, true);
+    atomic_fetch_add(&w->finished, 1);
+    wake_world(w);
+}
+
+wf_status wf_threads_break(group *g, const char *text, wf_error *error)
+{
+    pthread_mutex_lock(&g->lock);
+    if (!atomic_load(&g->broken)) {
+        wf_error_set(&g->mismatch, WF_EMISMATCH, "%s", text);
+        atomic_store(&g->broken, true);
+    }
+    pthread_mutex_unlock(&g->lock);
+    wf_threads_wake(g);
+    return wf_error_set(error, WF_EMISMATCH, "%s", g->mismatch.text);
+}
+
+void wf_threads_quiesce(group *g)
+{
+    /* Readers are copying, or asleep and just woken: this is short, and the end of the world.
+     */
+    while (atomic_load(&g->readers))
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
+wf_status wf_threads_check(const threads_comm *c, const char *op, uint64_t call,
+                           wf_error *error)
+{
+    const world *w = c->group->world;
+
+    if (atomic_load(&c->group->broken))
+        return wf_error_set(error, WF_EMISMATCH, "%s", c->group->mismatch.text);
+    if (atomic_load(&w->aborted))
+        return wf_error_set(error, WF_ELOST,
+                            "rank %d failed: %.1200s; rank %d was in %s over %s "
+                            "(call %llu)",
+                            w->culprit, w->cause.text, c->world_rank, op, c->group->name,
+                            (unsigned long long)call + 1);
+    return WF_OK;
+}
+
+static bool absent(const need *n, int member)
+{
+    if (n->marks)
+        return atomic_load(&n->marks[member]) < n->mark;
+    return member == n->peer && atomic_load(n->word) < n->target;
+}
+
+/* A member that has returned from its work will never come. */
+static wf_status check_finished(const threads_comm *c, const need *n, wf_error *error)
+{
+    const group *g = c->group;
+    world *w = g->world;
+    wf_error cause = {WF_OK, ""};
+
+    if (atomic_load(&w->finished) == 0)
+        return WF_OK;
+    for (int i = 0; i < g->size; i++)
+        if (atomic_load(&w->rank[g->members[i]].finished) && absent(n, i)) {
+            wf_error_set(&cause, WF_ELOST,
+                         "rank %d has finished, rank %d waits for it in %s over %s (call %llu)",
+                         g->members[i], c->world_rank, n->op, g->name,
+                         (unsigned long long)n->call + 1);
+            wf_threads_abort(w, c->world_rank, &cause);
+            return wf_error_set(error, cause.code, "%s", cause.text);
+        }
+    return WF_OK;
+}
+
+/*
+ * True where every unfinished rank waits for something that has not come. On the second pass
+ * also: in the same wait as on the first. Words only grow, so both passes true means that at
+ * one instant between them all were waiting in vain: a deadlock, whatever the timing.
+ */
+static bool all_stuck(world *w, bool second)
+{
+    for (int i = 0; i < w->ranks; i++) {
+        rank_state *r = &w->rank[i];
+        uint64_t now = 0;
+
+        if (!atomic_load(&r->finished)) {
+            bool stuck;
+
+            pthread_mutex_lock(&r->lock);
+            stuck = r->waiting && atomic_load(r->need.word) < r->need.target;
+            now = r->serial;
+            pthread_mutex_unlock(&r->lock);
+            if (!stuck)
+                return false;
+        }
+        if (second && r->seen != now)
+            return false;
+        r->seen = now;
+    }
+    return true;
+}
+
+static void describe_deadlock(world *w, wf_error *cause)
+{
+    char text[WF_ERROR_TEXT];
+    size_t used = 0;
+    int listed = 0, waiting = 0;
+
+    for (int i = 0; i < w->ranks; i++) {
+        rank_state *r = &w->rank[i];
+        need n;
+
+        if (atomic_load(&r->finished))
+            continue;
+        if (++waiting > LISTED)
+            continue;
+        pthread_mutex_lock(&r->lock);
+        n = r->need;
+        pthread_mutex_unlock(&r->lock);
+        for (int m = 0; m < n.group->size; m++)
+            if (absent(&n, m)) {
+                used +=
+                    (size_t)snprintf(text + used, sizeof text - used,
+                                     "%srank %d waits for rank %d in %s over %s (call %llu)",
+                                     listed++ ? "; " : "", i, n.group->members[m], n.op,
+                                     n.group->name, (unsigned long long)n.call + 1);
+                break;
+            }
+    }
+    if (waiting > LISTED)
+        snprintf(text + used, sizeof text - used, "; and %d more", waiting - LISTED);
+    wf_error_set(cause, WF_ETIMEOUT, "deadlock, every rank waits for another: %s", text);
+}
+
+static wf_status check_deadlock(const threads_comm *c, wf_error *error)
+{
+    world *w = c->group->world;
+    wf_error cause = {WF_OK, ""};
+    bool stuck;
+
+    if (atomic_load(&w->waiting) + atomic_load(&w->finished) < w->ranks)
+        return WF_OK;
+    pthread_mutex_lock(&w->lock);
+    stuck = !atomic_load(&w->aborted) && all_stuck(w, false) && all_stuck(w, true);
+    if (stuck)
+        describe_deadlock(w, &cause);
+    pthread_mutex_unlock(&w->lock);
+    if (!stuck)
+        return WF_OK;
+    wf_threads_abort(w, c->world_rank, &cause);
+    return wf_error_set(error, cause.code, "%s", cause.text);
+}
+
+static void show_need(const threads_comm *c, const need *n)
+{
+    world *w = c->group->world;
+    rank_state *r = &w->rank[c->world_rank];
+
+    pthread_mutex_lock(&r->lock);
+    r->waiting = true;
+    r->serial++;
+    r->need = *n;
+    pthread_mutex_unlock(&r->lock);
+    atomic_fetch_add(&w->waiting, 1);
+}
+
+static void hide_need(const threads_comm *c)
+{
+    world *w = c->group->world;
+    rank_state *r = &w->rank[c->world_rank];
+
+    pthread_mutex_lock(&r->lock);
+    r->waiting = false;
+    pthread_mutex_unlock(&r->lock);
+    atomic_fetch_sub(&w->waiting, 1);
+}
+
+wf_status wf_threads_wait(const threads_comm *c, const need *n, wf_error *error)
+{
+    group *g = c->group;
+    wf_status status = WF_OK;
+    bool shown = false;
+
+    for (int polls = 0;; polls++) {
+        uint32_t event = atomic_load(&g->event);
+        bool late;
+
+        if (atomic_load(n->word) >= n->target)
+            break;
+        status = wf_threads_check(c, n->op, n->call, error);
+        if (status == WF_OK)
+            status = check_finished(c, n, error);
+        if (status != WF_OK)
+            break;
+        if (polls < g->world->polls) {
+            sched_yield();
+            continue;
+        }
+        if (!shown)
+            show_need(c, n);
+        shown = true;
+        atomic_fetch_add(&g->sleepers, 1);
+        late = wf_futex_wait(&g->event, event, NAP_MS);
+        atomic_fetch_sub(&g->sleepers, 1);
+        if (late)
+            status = check_deadlock(c, error);
+        if (status != WF_OK)
+            break;
+    }
+    if (shown)
+        hide_need(c);
+    return status;
+}

@@ -1,0 +1,96 @@
+/*
+ * nn/gpt.h - decoder-only transformers: GPT-2 and Llama from the same modules.
+ *
+ * Paths: embed, position (gpt2), block.N.{norm1, attn.{qkv.{q,k,v}, out}, norm2, mlp}, norm, head,
+ * loss; mlp is {up, down} for gpt2 and {gate_up.{gate,up}, down} for llama.
+ */
+#ifndef WF_NN_GPT_H
+#define WF_NN_GPT_H
+
+#include "nn/embedding.h"
+#include "nn/linear.h"
+#include "nn/norm.h"
+
+WF_BEGIN_DECLS
+
+typedef enum wf_nn_arch { WF_NN_GPT2, WF_NN_LLAMA } wf_nn_arch;
+
+typedef struct wf_nn_gpt_config {
+    wf_nn_arch arch; /* gpt2: learned positions, LayerNorm, GELU, biases, tied head;
+                        llama: RoPE, RMSNorm, SwiGLU, no biases, a head of its own */
+    int64_t vocabulary, positions, layers, heads, kv_heads, width, ffn;
+    float dropout;    /* of embeddings, residuals and attention weights */
+    float eps;        /* of the norms; 0 means 1e-5 */
+    double rope_base; /* llama; 0 means 10000 */
+} wf_nn_gpt_config;
+
+typedef struct wf_nn_attention {
+    wf_nn_module base;
+    wf_nn_linear_group *qkv;
+    wf_nn_linear *out;
+    int64_t head_dim;
+    double rope_base; /* 0: no rotation */
+    float dropout;
+    int site; /* of dropout, see wf_dropout */
+} wf_nn_attention;
+
+typedef struct wf_nn_mlp {
+    wf_nn_module base;
+    wf_nn_linear *up;            /* gpt2: gelu(up(x)) */
+    wf_nn_linear_group *gate_up; /* llama: silu(gate(x)) * up(x) */
+    wf_nn_linear *down;
+} wf_nn_mlp;
+
+typedef struct wf_nn_block {
+    wf_nn_module base;
+    wf_nn_norm *norm1, *norm2;
+    wf_nn_attention *attn;
+    wf_nn_mlp *mlp;
+    float dropout;
+    int site;
+} wf_nn_block;
+
+typedef struct wf_nn_gpt {
+    wf_nn_module base;
+    wf_nn_gpt_config config;
+    wf_nn_embedding *embed, *position;
+    int64_t layers;
+    wf_nn_module **block;
+    wf_nn_norm *norm;
+    wf_nn_linear *head; /* gpt2: its weight is embed's table */
+    wf_nn_module *loss;
+} wf_nn_gpt;
+
+/**
+ * wf_nn_gpt_new - a model on the fake device, named.
+ *
+ * Weights start from N(0, 0.02), those that add to the residual stream from N(0, 0.02 / sqrt(2
+ * layers)), as GPT-2's do (Radford et al. 2019).
+ *
+ * Owner:   caller; wf_nn_free(&model->base)
+ * Errors:  WF_EINVAL (heads that do not divide the width, groups that do not divide the heads,
+ *          an odd head size with RoPE), WF_ENOMEM; result is then NULL
+ */
+WF_API wf_nn_gpt *wf_nn_gpt_new(wf_context *ctx, const wf_nn_gpt_config *config);
+
+/**
+ * wf_nn_gpt_logits - [batch, tokens, vocabulary] from i32 tokens [batch, tokens <= positions]
+ *
+ * Collective: where a plan has borders
+ */
+WF_API wf_tensor *wf_nn_gpt_logits(wf_nn_gpt *model, wf_tensor *tokens);
+
+/** wf_nn_gpt_loss - the cross-entropy of every token, [batch, tokens]; targets like tokens. */
+WF_API wf_tensor *wf_nn_gpt_loss(wf_nn_gpt *model, wf_tensor *tokens, wf_tensor *targets);
+
+/**
+ * wf_nn_loss_new, wf_nn_cross_entropy - cross-entropy over a vocabulary that may be split
+ *
+ * Points: "max" (the largest logits), "sum" (sum of exponentials and picked logits, together)
+ */
+WF_API wf_nn_module *wf_nn_loss_new(wf_context *ctx);
+WF_API wf_tensor *wf_nn_cross_entropy(wf_nn_module *loss, wf_tensor *logits, wf_tensor *targets);
+
+WF_END_DECLS
+
+#endif

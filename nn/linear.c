@@ -1,0 +1,93 @@
+/* nn/linear.c - y = x W^T + b. Copy this file to add a module. */
+#include "nn/linear.h"
+#include "kernels/ops.h"
+#include <stdlib.h>
+
+enum { MEMBERS = 3 };
+
+static wf_tensor *add_bias(wf_nn_linear *m, wf_tensor *y)
+{
+    y = wf_nn_at(m, "sum", y);
+    return m->bias ? wf_bias_add(y, wf_nn_use(m, m->bias)) : y;
+}
+
+static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
+{
+    wf_nn_linear *m = (wf_nn_linear *)self;
+
+    x = wf_nn_at(m, "in", x);
+    return add_bias(m, wf_linear(x, wf_nn_use(m, m->weight)));
+}
+
+static const wf_nn_field fields[] = {
+    {"weight", WF_NN_PARAMETER, offsetof(wf_nn_linear, weight), 0},
+    {"bias", WF_NN_PARAMETER, offsetof(wf_nn_linear, bias), 0},
+    {NULL, 0, 0, 0}};
+
+static const wf_nn_type linear_type = {"linear", sizeof(wf_nn_linear), fields, forward};
+
+wf_nn_linear *wf_nn_linear_new(wf_context *ctx, const wf_nn_linear_options *o)
+{
+    wf_nn_linear *m = wf_nn_new(ctx, &linear_type);
+    wf_dim shape[] = {o->out, o->in};
+
+    if (!m)
+        return NULL;
+    m->weight =
+        wf_nn_parameter_new(ctx, 2, shape, (wf_nn_init){WF_NN_NORMAL, 0, o->deviation}, true);
+    if (o->bias)
+        m->bias = wf_nn_parameter_new(ctx, 1, &o->out, (wf_nn_init){WF_NN_FILL, 0, 0}, false);
+    return m;
+}
+
+static const wf_nn_field group_fields[] = {
+    {"member", WF_NN_CHILDREN, offsetof(wf_nn_linear_group, member),
+     offsetof(wf_nn_linear_group, count)},
+    {NULL, 0, 0, 0}};
+
+static const wf_nn_type group_type = {"linear_group", sizeof(wf_nn_linear_group), group_fields,
+                                      NULL};
+
+wf_nn_linear_group *wf_nn_linear_group_new(wf_context *ctx, int count, const char *const *name,
+                                           const wf_nn_linear_options *options)
+{
+    wf_nn_linear_group *m = wf_nn_new(ctx, &group_type);
+
+    if (!m)
+        return NULL;
+    m->member = calloc((size_t)count, sizeof *m->member);
+    if (!m->member) {
+        wf_fail(ctx, WF_ENOMEM, "no memory for a group of %d linears", count);
+        wf_nn_free(&m->base);
+        return NULL;
+    }
+    for (int i = 0; i < count; i++) {
+        wf_nn_linear *member = wf_nn_linear_new(ctx, &options[i]);
+
+        if (!member)
+            break;
+        member->base.name = name[i];
+        m->member[m->count++] = &member->base;
+    }
+    return m;
+}
+
+void wf_nn_call_group(wf_nn_linear_group *m, wf_tensor *x, wf_tensor **y)
+{
+    wf_tensor *weight[MEMBERS];
+    const char *outside;
+    int count = (int)m->count;
+
+    for (int i = 0; i < count; i++)
+        y[i] = NULL;
+    if (!x)
+        return;
+    outside = wf_nn_enter(m);
+    x = wf_nn_at(m, "in", x);
+    for (int i = 0; i < count; i++)
+        weight[i] = wf_nn_use(m->member[i], ((wf_nn_linear *)m->member[i])->weight);
+    wf_linear_group(x, count, weight, y);
+    for (int i = 0; i < count; i++)
+        y[i] = add_bias((wf_nn_linear *)m->member[i], y[i]);
+    wf_nn_leave(m, outside, count, y);
+}

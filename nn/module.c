@@ -1,0 +1,256 @@
+/* nn/module.c - the tree of modules. */
+#include "nn/module.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *field_at(wf_nn_module *m, size_t offset)
+{
+    return (char *)m + offset;
+}
+
+void *wf_nn_new(wf_context *ctx, const wf_nn_type *type)
+{
+    wf_nn_module *m = calloc(1, type->size);
+
+    if (!m) {
+        wf_fail(ctx, WF_ENOMEM, "no memory for a module %s", type->name);
+        return NULL;
+    }
+    m->type = type;
+    m->ctx = ctx;
+    return m;
+}
+
+void wf_nn_parameter_free(wf_nn_parameter *p)
+{
+    if (!p || --p->refs > 0)
+        return;
+    wf_tensor_release(p->tensor);
+    free(p);
+}
+
+void wf_nn_free(wf_nn_module *m)
+{
+    if (!m)
+        return;
+    for (const wf_nn_field *f = m->type->fields; f && f->name; f++) {
+        if (f->kind == WF_NN_PARAMETER) {
+            wf_nn_parameter_free(*(wf_nn_parameter **)field_at(m, f->offset));
+        } else if (f->kind == WF_NN_CHILD) {
+            wf_nn_free(*(wf_nn_module **)field_at(m, f->offset));
+        } else {
+            wf_nn_module **child = *(wf_nn_module ***)field_at(m, f->offset);
+            int64_t n = *(int64_t *)field_at(m, f->count_offset);
+
+            for (int64_t i = 0; child && i < n; i++)
+                wf_nn_free(child[i]);
+            free(child);
+        }
+    }
+    free(m);
+}
+
+wf_nn_parameter *wf_nn_parameter_new(wf_context *ctx, int ndim, const wf_dim *dims,
+                                     wf_nn_init init, bool decay)
+{
+    wf_nn_parameter *p = calloc(1, sizeof *p);
+
+    if (!p) {
+        wf_fail(ctx, WF_ENOMEM, "no memory for a parameter");
+        return NULL;
+    }
+    p->refs = 1;
+    p->init = init;
+    p->decay = decay;
+    wf_scope_open(ctx);
+    p->tensor = wf_tensor_retain(wf_tensor_fake(ctx, WF_F32, ndim, dims, NULL));
+    wf_scope_close(ctx);
+    return p;
+}
+
+wf_nn_parameter *wf_nn_tie(wf_nn_parameter *parameter)
+{
+    if (parameter)
+        parameter->refs++;
+    return parameter;
+}
+
+void wf_nn_visit(wf_nn_module *m, void (*module)(void *arg, wf_nn_module *m),
+                 void (*parameter)(void *arg, wf_nn_module *m, const char *name,
+                                   wf_nn_parameter *p),
+                 void *arg)
+{
+    if (!m)
+        return;
+    if (module)
+        module(arg, m);
+    for (const wf_nn_field *f = m->type->fields; f && f->name; f++) {
+        void *at = field_at(m, f->offset);
+
+        if (f->kind == WF_NN_PARAMETER) {
+            if (*(wf_nn_parameter **)at && parameter)
+                parameter(arg, m, f->name, *(wf_nn_parameter **)at);
+        } else if (f->kind == WF_NN_CHILD) {
+            wf_nn_visit(*(wf_nn_module **)at, module, parameter, arg);
+        } else {
+            wf_nn_module **child = *(wf_nn_module ***)at;
+            int64_t n = *(int64_t *)field_at(m, f->count_offset);
+
+            for (int64_t i = 0; child && i < n; i++)
+                wf_nn_visit(child[i], module, parameter, arg);
+        }
+    }
+}
+
+/* "block" and "3" below "model" make "model.block.3"; the root's own path is empty. */
+static void join(wf_nn_module *parent, const char *name, char path[WF_NN_PATH])
+{
+    size_t n = strlen(parent->path), more = strlen(name);
+
+    if (n + more + 2 > WF_NN_PATH) {
+        wf_fail(parent->ctx, WF_EINVAL, "the path of %s below %s has over %d characters", name,
+                parent->path, WF_NN_PATH);
+        return;
+    }
+    memcpy(path, parent->path, n);
+    if (n)
+        path[n++] = '.';
+    memcpy(path + n, name, more + 1);
+}
+
+static void name_children(void *arg, wf_nn_module *m)
+{
+    (void)arg;
+    for (const wf_nn_field *f = m->type->fields; f && f->name; f++) {
+        void *at = field_at(m, f->offset);
+
+        if (f->kind == WF_NN_PARAMETER && *(wf_nn_parameter **)at) {
+            wf_nn_parameter *p = *(wf_nn_parameter **)at;
+
+            if (!p->path[0])
+                join(m, f->name, p->path);
+        } else if (f->kind == WF_NN_CHILD && *(wf_nn_module **)at) {
+            join(m, f->name, (*(wf_nn_module **)at)->path);
+        } else if (f->kind == WF_NN_CHILDREN) {
+            wf_nn_module **child = *(wf_nn_module ***)at;
+            int64_t n = *(int64_t *)field_at(m, f->count_offset);
+
+            for (int64_t i = 0; child && i < n; i++) {
+                char number[WF_NN_PATH];
+
+                if (child[i]->name)
+                    snprintf(number, sizeof number, "%s", child[i]->name);
+                else
+                    snprintf(number, sizeof number, "%s.%lld", f->name, (long long)i);
+                join(m, number, child[i]->path);
+            }
+        }
+    }
+}
+
+void wf_nn_name_tree(wf_nn_module *root)
+{
+    wf_nn_visit(root, name_children, NULL, NULL);
+}
+
+const char *wf_nn_enter(void *module)
+{
+    wf_nn_module *m = module;
+
+    wf_scope_open(m->ctx);
+    return wf_context_enter(m->ctx, m->path[0] ? m->path : m->type->name);
+}
+
+void wf_nn_leave(void *module, const char *outside, int n, wf_tensor **results)
+{
+    wf_nn_module *m = module;
+
+    wf_scope_keep(m->ctx, n, results);
+    wf_context_enter(m->ctx, outside);
+}
+
+wf_tensor *wf_nn_call(void *module, wf_tensor *x)
+{
+    wf_nn_module *m = module;
+    const char *outside;
+    wf_tensor *y;
+
+    if (!m || !x)
+        return NULL;
+    outside = wf_nn_enter(m);
+    y = m->type->forward(m, x);
+    wf_nn_leave(m, outside, 1, &y);
+    return y;
+}
+
+void wf_nn_at_many(void *module, const char *point, int n, wf_tensor **x)
+{
+    wf_nn_module *m = module;
+
+    for (int i = 0; i < n; i++)
+        if (!x[i])
+            return;
+    if (m->hooks && m->hooks->at)
+        m->hooks->at(m->hooks->self, m, point, n, x);
+}
+
+wf_tensor *wf_nn_at(void *module, const char *point, wf_tensor *x)
+{
+    wf_nn_at_many(module, point, 1, &x);
+    return x;
+}
+
+wf_tensor *wf_nn_use(void *module, wf_nn_parameter *p)
+{
+    wf_nn_module *m = module;
+    wf_tensor *t;
+
+    if (!p)
+        return NULL;
+    t = p->tensor;
+    if (!p->frozen && wf_context_recording(m->ctx)) {
+        if (p->uses == WF_NN_USES) {
+            wf_fail(m->ctx, WF_EINVAL, "parameter %s is used more than %d times in one pass",
+                    p->path, WF_NN_USES);
+            return NULL;
+        }
+        t = wf_leaf(t);
+        p->use[p->uses++] = wf_tensor_retain(t);
+    }
+    if (m->hooks && m->hooks->use)
+        t = m->hooks->use(m->hooks->self, m, p, t);
+    return t;
+}
+
+typedef struct list {
+    wf_nn_parameter **entry;
+    int64_t count;
+} list;
+
+static void add_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
+{
+    list *l = arg;
+
+    (void)m;
+    (void)name;
+    for (int64_t i = 0; l->entry && i < l->count; i++)
+        if (l->entry[i] == p)
+            return;
+    if (l->entry)
+        l->entry[l->count] = p;
+    l->count++;
+}
+
+wf_nn_parameter **wf_nn_parameters(wf_nn_module *root, int64_t *count)
+{
+    list l = {NULL, 0};
+
+    wf_nn_visit(root, NULL, add_parameter, &l); /* counts places; at least as many */
+    l.entry = calloc((size_t)l.count + 1, sizeof *l.entry);
+    l.count = 0;
+    if (l.entry)
+        wf_nn_visit(root, NULL, add_parameter, &l);
+    *count = l.count;
+    return l.entry;
+}

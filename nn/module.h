@@ -1,0 +1,134 @@
+/*
+ * nn/module.h - modules: structs with a table of their fields, built on the fake device.
+ *
+ * A module's struct begins with a wf_nn_module. Its type names the struct's size, its forward
+ * function and its fields (parameters and children), from which follow paths, iteration,
+ * initialisation and release. Model code knows no mesh: it names points ("in", "sum") and uses of
+ * parameters, and a plan may hook them; without one they are the identity.
+ */
+#ifndef WF_NN_MODULE_H
+#define WF_NN_MODULE_H
+
+#include "core/tape.h"
+
+WF_BEGIN_DECLS
+
+enum { WF_NN_PATH = 128, WF_NN_USES = 4 };
+
+typedef struct wf_nn_module wf_nn_module;
+
+/** wf_nn_init - the recipe of a parameter: an op of initialisation and its numbers. */
+typedef struct wf_nn_init {
+    enum { WF_NN_FILL, WF_NN_NORMAL, WF_NN_UNIFORM } kind;
+    float a, b; /* value | mean, deviation | low, high */
+} wf_nn_init;
+
+/** wf_nn_parameter - one parameter; a tied one is in the tree twice, as the same pointer. */
+typedef struct wf_nn_parameter {
+    char path[WF_NN_PATH]; /* of its first place in the tree; the key of its initialisation */
+    wf_tensor *tensor;     /* fake until it is materialised */
+    wf_nn_init init;
+    bool decay;  /* weight decay applies: matrices yes, biases and norms no */
+    bool frozen; /* no gradient is taken */
+    int refs, uses;
+    wf_tensor *use[WF_NN_USES]; /* leaves of the forward pass that runs, in order of use */
+    void *plan;                 /* what a plan has to say about it */
+} wf_nn_parameter;
+
+typedef enum wf_nn_kind { WF_NN_PARAMETER = 1, WF_NN_CHILD, WF_NN_CHILDREN } wf_nn_kind;
+
+/** wf_nn_field - a row of a module's field table, ended by a row without name. */
+typedef struct wf_nn_field {
+    const char *name;
+    wf_nn_kind kind;
+    size_t offset;       /* of a wf_nn_parameter *, a module *, or a module ** */
+    size_t count_offset; /* WF_NN_CHILDREN: of the int64_t that counts them */
+} wf_nn_field;
+
+typedef struct wf_nn_type {
+    const char *name;
+    size_t size;
+    const wf_nn_field *fields; /* NULL: none */
+    wf_tensor *(*forward)(wf_nn_module *self, wf_tensor *x); /* NULL: it has a call of its own */
+} wf_nn_type;
+
+/** wf_nn_hooks - what a plan puts into a model; every slot may be NULL. */
+typedef struct wf_nn_hooks {
+    /* tensors x[0..n) at a named point of a module; the hook replaces those it moves */
+    void (*at)(void *self, wf_nn_module *module, const char *point, int n, wf_tensor **x);
+    /* the tensor to compute with in place of a parameter */
+    wf_tensor *(*use)(void *self, wf_nn_module *module, wf_nn_parameter *parameter, wf_tensor *t);
+    void *self;
+} wf_nn_hooks;
+
+struct wf_nn_module {
+    const wf_nn_type *type;
+    wf_context *ctx;
+    char path[WF_NN_PATH];
+    const char *name; /* in a list of children; NULL: its number */
+    const wf_nn_hooks *hooks;
+    void *plan;
+};
+
+/**
+ * wf_nn_new - a zeroed module struct of a type; its maker fills in the fields.
+ *
+ * Owner:   its parent, or the caller (wf_nn_free)
+ * Errors:  WF_ENOMEM in the context; result is then NULL
+ */
+WF_API void *wf_nn_new(wf_context *ctx, const wf_nn_type *type);
+
+/** wf_nn_free - a module with its children and parameters; NULL is allowed. */
+WF_API void wf_nn_free(wf_nn_module *module);
+
+/**
+ * wf_nn_parameter_new - a parameter on the fake device.
+ *
+ * @param decay  whether weight decay applies to it
+ * Owner:   the field it is put into; wf_nn_tie for a second one
+ */
+WF_API wf_nn_parameter *wf_nn_parameter_new(wf_context *ctx, int ndim, const wf_dim *dims,
+                                            wf_nn_init init, bool decay);
+
+/** wf_nn_parameter_free - give one of its fields' holds back. NULL is allowed. */
+WF_API void wf_nn_parameter_free(wf_nn_parameter *parameter);
+
+/** wf_nn_tie - the same parameter for another field. */
+WF_API wf_nn_parameter *wf_nn_tie(wf_nn_parameter *parameter);
+
+/** wf_nn_name_tree - give every module and parameter below root its path, root being "". */
+WF_API void wf_nn_name_tree(wf_nn_module *root);
+
+/** wf_nn_call - run a module on one tensor, in a scope of its own. NULL in gives NULL out. */
+WF_API wf_tensor *wf_nn_call(void *module, wf_tensor *x);
+
+/**
+ * wf_nn_enter, wf_nn_leave - the same around a call of the module's own: results (entries may be
+ * NULL) are kept for the scope outside.
+ */
+WF_API const char *wf_nn_enter(void *module);
+WF_API void wf_nn_leave(void *module, const char *outside, int n, wf_tensor **results);
+
+/** wf_nn_at - a named point that x passes; wf_nn_at_many - up to 4 tensors pass together. */
+WF_API wf_tensor *wf_nn_at(void *module, const char *point, wf_tensor *x);
+WF_API void wf_nn_at_many(void *module, const char *point, int n, wf_tensor **x);
+
+/**
+ * wf_nn_use - a parameter at this place of the forward pass; every use counts as a slot of its
+ * own, whose gradients are added in the order of use.
+ */
+WF_API wf_tensor *wf_nn_use(void *module, wf_nn_parameter *parameter);
+
+/** wf_nn_visit - call `module` and `parameter` (either may be NULL) for all of a tree, in field
+ * order, parents first; a tied parameter comes once per place. */
+WF_API void wf_nn_visit(wf_nn_module *root, void (*module)(void *arg, wf_nn_module *m),
+                        void (*parameter)(void *arg, wf_nn_module *m, const char *name,
+                                          wf_nn_parameter *p),
+                        void *arg);
+
+/** wf_nn_parameters - all parameters of a tree, ties once, in field order. Owner: caller, free(). */
+WF_API wf_nn_parameter **wf_nn_parameters(wf_nn_module *root, int64_t *count);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,51 @@
+/* nn/norm.c - norms as modules. */
+#include "nn/norm.h"
+#include "kernels/ops.h"
+
+static wf_tensor *layernorm_forward(wf_nn_module *self, wf_tensor *x)
+{
+    wf_nn_norm *m = (wf_nn_norm *)self;
+
+    return wf_layernorm(x, wf_nn_use(m, m->gain), wf_nn_use(m, m->bias), m->eps);
+}
+
+static wf_tensor *rmsnorm_forward(wf_nn_module *self, wf_tensor *x)
+{
+    wf_nn_norm *m = (wf_nn_norm *)self;
+
+    return wf_rmsnorm(x, wf_nn_use(m, m->gain), m->eps);
+}
+
+static const wf_nn_field fields[] = {
+    {"gain", WF_NN_PARAMETER, offsetof(wf_nn_norm, gain), 0},
+    {"bias", WF_NN_PARAMETER, offsetof(wf_nn_norm, bias), 0},
+    {NULL, 0, 0, 0}};
+
+static const wf_nn_type layernorm_type = {"layernorm", sizeof(wf_nn_norm), fields,
+                                          layernorm_forward};
+static const wf_nn_type rmsnorm_type = {"rmsnorm", sizeof(wf_nn_norm), fields, rmsnorm_forward};
+
+static wf_nn_norm *norm(wf_context *ctx, const wf_nn_type *type, wf_dim width, float eps)
+{
+    wf_nn_norm *m = wf_nn_new(ctx, type);
+
+    if (!m)
+        return NULL;
+    m->eps = eps;
+    m->gain = wf_nn_parameter_new(ctx, 1, &width, (wf_nn_init){WF_NN_FILL, 1, 0}, false);
+    return m;
+}
+
+wf_nn_norm *wf_nn_layernorm_new(wf_context *ctx, wf_dim width, float eps)
+{
+    wf_nn_norm *m = norm(ctx, &layernorm_type, width, eps);
+
+    if (m)
+        m->bias = wf_nn_parameter_new(ctx, 1, &width, (wf_nn_init){WF_NN_FILL, 0, 0}, false);
+    return m;
+}
+
+wf_nn_norm *wf_nn_rmsnorm_new(wf_context *ctx, wf_dim width, float eps)
+{
+    return norm(ctx, &rmsnorm_type, width, eps);
+}

@@ -1,0 +1,114 @@
+/* nn/optimizer.c - optimizer state and steps. */
+#include "nn/optimizer.h"
+#include "core/math.h"
+#include "kernels/ops.h"
+#include <stdlib.h>
+
+struct wf_nn_optimizer {
+    wf_context *ctx;
+    wf_nn_optimizer_options options;
+    int64_t count, steps;
+    wf_nn_parameter *const *parameter;
+    wf_tensor *(*moment)[2];
+};
+
+void wf_nn_optimizer_free(wf_nn_optimizer *o)
+{
+    if (!o)
+        return;
+    for (int64_t i = 0; o->moment && i < o->count; i++) {
+        wf_tensor_release(o->moment[i][0]);
+        wf_tensor_release(o->moment[i][1]);
+    }
+    free(o->moment);
+    free(o);
+}
+
+static wf_tensor *zeros_like(wf_tensor *t)
+{
+    wf_tensor *zero;
+
+    wf_scope_open(t->ctx);
+    zero = wf_tensor_new(t->ctx, t->dtype, t->ndim, t->dim, t->layout, WF_MEMORY_OPTIMIZER);
+    if (zero && wf_init_fill(zero, 0) == WF_OK)
+        wf_tensor_retain(zero);
+    else
+        zero = NULL;
+    wf_scope_close(t->ctx);
+    return zero;
+}
+
+wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_options *options,
+                                     int64_t count, wf_nn_parameter *const *parameter)
+{
+    wf_nn_optimizer *o = calloc(1, sizeof *o);
+    int moments = options->method == WF_NN_ADAMW ? 2 : options->beta1 > 0 ? 1 : 0;
+
+    if (o)
+        o->moment = calloc((size_t)count + 1, sizeof *o->moment);
+    if (!o || !o->moment) {
+        free(o);
+        wf_fail(ctx, WF_ENOMEM, "no memory for an optimizer of %lld parameters",
+                (long long)count);
+        return NULL;
+    }
+    o->ctx = ctx;
+    o->options = *options;
+    o->count = count;
+    o->parameter = parameter;
+    for (int64_t i = 0; i < count; i++)
+        for (int k = 0; k < moments && !parameter[i]->frozen; k++) {
+            o->moment[i][k] = zeros_like(parameter[i]->tensor);
+            if (!o->moment[i][k]) {
+                wf_nn_optimizer_free(o);
+                return NULL;
+            }
+        }
+    return o;
+}
+
+wf_status wf_nn_optimizer_step(wf_nn_optimizer *o, wf_tensor *const *grad, float lr, float scale)
+{
+    const wf_nn_optimizer_options *c = &o->options;
+    double step = (double)++o->steps;
+    wf_update update = {.lr = lr,
+                        .beta1 = c->beta1,
+                        .beta2 = c->beta2,
+                        .eps = c->eps,
+                        .grad_scale = scale};
+
+    if (c->method == WF_NN_ADAMW) {
+        update.bias1 = (float)(1 / (1 - wf_pow((double)c->beta1, step)));
+        update.bias2 = (float)(1 / (1 - wf_pow((double)c->beta2, step)));
+    }
+    for (int64_t i = 0; i < o->count; i++) {
+        wf_tensor *p = o->parameter[i]->tensor;
+
+        if (!grad[i])
+            continue;
+        update.weight_decay = o->parameter[i]->decay ? c->weight_decay : 0;
+        if (c->method == WF_NN_ADAMW)
+            wf_adamw(p, grad[i], o->moment[i][0], o->moment[i][1], &update);
+        else
+            wf_sgd(p, grad[i], o->moment[i][0] ? o->moment[i][0] : grad[i], &update);
+    }
+    return wf_context_status(o->ctx);
+}
+
+wf_tensor *wf_nn_optimizer_moment(const wf_nn_optimizer *o, int64_t i, int which)
+{
+    return o->moment[i][which];
+}
+
+float wf_nn_schedule_at(const wf_nn_schedule *s, int64_t step)
+{
+    const double pi = 3.14159265358979323846;
+    double at;
+
+    if (step <= s->warmup)
+        return (float)(s->lr * (double)step / (double)s->warmup);
+    if (step >= s->steps)
+        return (float)s->min_lr;
+    at = (double)(step - s->warmup) / (double)(s->steps - s->warmup);
+    return (float)(s->min_lr + (s->lr - s->min_lr) * 0.5 * (1 + wf_cos(pi * at)));
+}

@@ -1,0 +1,57 @@
+/* nn/optimizer.h - AdamW and SGD over a model's parameters, and learning-rate schedules. */
+#ifndef WF_NN_OPTIMIZER_H
+#define WF_NN_OPTIMIZER_H
+
+#include "nn/module.h"
+
+WF_BEGIN_DECLS
+
+typedef enum wf_nn_method { WF_NN_ADAMW, WF_NN_SGD } wf_nn_method;
+
+typedef struct wf_nn_optimizer_options {
+    wf_nn_method method;
+    float beta1, beta2, eps; /* sgd: beta1 is the momentum, the others are not used */
+    float weight_decay;      /* of parameters that decay: not of biases and norms */
+} wf_nn_optimizer_options;
+
+typedef struct wf_nn_optimizer wf_nn_optimizer;
+
+/**
+ * wf_nn_optimizer_new - state for `count` materialised parameters, in their layouts
+ *
+ * @param parameter  kept, not copied: alive as long as the optimizer
+ * Owner:   caller
+ * Errors:  WF_ENOMEM in the context; result is then NULL
+ */
+WF_API wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_options *o,
+                                            int64_t count, wf_nn_parameter *const *parameter);
+WF_API void wf_nn_optimizer_free(wf_nn_optimizer *optimizer);
+
+/**
+ * wf_nn_optimizer_step - one update of every parameter that has a gradient
+ *
+ * @param grad   per parameter, in its layout; NULL leaves it as it is
+ * @param lr     learning rate
+ * @param scale  gradients are multiplied by it first: clipping
+ * Collective:  no: element by element, in whatever layout a parameter has
+ */
+WF_API wf_status wf_nn_optimizer_step(wf_nn_optimizer *optimizer, wf_tensor *const *grad, float lr,
+                                      float scale);
+
+/** wf_nn_optimizer_moment - state tensor `which` (0: m, 1: v) of parameter i; NULL if none. */
+WF_API wf_tensor *wf_nn_optimizer_moment(const wf_nn_optimizer *optimizer, int64_t i, int which);
+
+typedef struct wf_nn_schedule {
+    double lr, min_lr;
+    int64_t warmup, steps;
+} wf_nn_schedule;
+
+/**
+ * wf_nn_schedule_at - learning rate of a step (the first is 1): a line from 0 over `warmup` steps,
+ * then half a cosine from lr down to min_lr at `steps`   (Loshchilov & Hutter 2017)
+ */
+WF_API float wf_nn_schedule_at(const wf_nn_schedule *schedule, int64_t step);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,212 @@
+/* parallel/gradient.c - collecting gradients; see the header. */
+#include "parallel/gradient.h"
+#include "kernels/ops.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { BUCKET_BYTES = 25 << 20 };
+
+struct wf_par_gradients {
+    wf_par *par;
+    int64_t count;
+    wf_nn_parameter *const *parameter;
+    wf_par_counter (*slot)[WF_NN_USES];
+    wf_tensor **list; /* room for every slot, for moves */
+    const wf_layout **to;
+    wf_tensor ***place;
+};
+
+wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *leaf, int64_t i, int64_t n)
+{
+    wf_tensor *node = wf_tensor_retain(leaf);
+
+    for (int merges = wf_tree_merges(n, i); merges > 0 && node; merges--) {
+        wf_tensor *older = c->node[--c->depth];
+        wf_tensor *sum = wf_tensor_retain(wf_node_add(older, node));
+
+        wf_tensor_release(older);
+        wf_tensor_release(node);
+        node = sum;
+    }
+    if (!node)
+        return WF_ENOMEM; /* the reason is in the context */
+    c->node[c->depth++] = node;
+    return WF_OK;
+}
+
+void wf_par_counter_clear(wf_par_counter *c)
+{
+    while (c->depth)
+        wf_tensor_release(c->node[--c->depth]);
+}
+
+wf_par_gradients *wf_par_gradients_open(wf_par *par, int64_t count,
+                                        wf_nn_parameter *const *parameter)
+{
+    wf_par_gradients *g = calloc(1, sizeof *g);
+    size_t slots = (size_t)count * WF_NN_USES + 1;
+
+    if (g) {
+        *g = (wf_par_gradients){.par = par, .count = count, .parameter = parameter};
+        g->slot = calloc((size_t)count + 1, sizeof *g->slot);
+        g->list = calloc(slots, sizeof *g->list);
+        g->to = calloc(slots, sizeof *g->to);
+        g->place = calloc(slots, sizeof *g->place);
+    }
+    if (!g || !g->slot || !g->list || !g->to || !g->place) {
+        wf_par_gradients_close(g);
+        wf_fail(par->ctx, WF_ENOMEM, "no memory for the gradients of %lld parameters",
+                (long long)count);
+        return NULL;
+    }
+    return g;
+}
+
+static void forget_uses(wf_nn_parameter *p)
+{
+    for (int u = 0; u < p->uses; u++)
+        wf_tensor_release(p->use[u]);
+    p->uses = 0;
+}
+
+void wf_par_gradients_reset(wf_par_gradients *g)
+{
+    for (int64_t i = 0; i < g->count; i++) {
+        forget_uses(g->parameter[i]);
+        for (int u = 0; u < WF_NN_USES; u++)
+            wf_par_counter_clear(&g->slot[i][u]);
+    }
+}
+
+void wf_par_gradients_close(wf_par_gradients *g)
+{
+    if (!g)
+        return;
+    if (g->slot)
+        wf_par_gradients_reset(g);
+    free(g->slot);
+    free(g->list);
+    free(g->to);
+    free(g->place);
+    free(g);
+}
+
+/* Sum over tp what is partial there: the vectors of sequence-parallel regions. */
+static wf_status sum_over_tp(wf_par_gradients *g)
+{
+    wf_mesh *mesh = g->par->mesh;
+    int tp = wf_mesh_axis(mesh, "tp");
+    int64_t n = 0;
+    wf_status status;
+
+    for (int64_t i = 0; i < g->count; i++)
+        for (int u = 0; u < g->parameter[i]->uses; u++) {
+            wf_tensor **grad = &g->parameter[i]->use[u]->grad;
+
+            if (!*grad || !wf_layout_is_partial((*grad)->layout, tp))
+                continue;
+            g->place[n] = grad;
+            g->to[n] = wf_layout_whole(mesh, (*grad)->layout, tp);
+            g->list[n++] = *grad;
+        }
+    if (!n)
+        return wf_context_status(g->par->ctx);
+    status = wf_move_end(wf_move_begin(g->par->ctx, n, g->list, g->to), g->list);
+    for (int64_t i = 0; i < n && status == WF_OK; i++) {
+        wf_tensor_retain(g->list[i]);
+        wf_tensor_release(*g->place[i]);
+        *g->place[i] = g->list[i];
+    }
+    return status;
+}
+
+wf_status wf_par_gradients_push(wf_par_gradients *g, int64_t micro, int64_t micros)
+{
+    wf_context *ctx = g->par->ctx;
+    wf_memory_kind kind = wf_context_memory_kind(ctx, WF_MEMORY_GRADIENT);
+
+    wf_scope_open(ctx);
+    sum_over_tp(g);
+    for (int64_t i = 0; i < g->count; i++) {
+        wf_nn_parameter *p = g->parameter[i];
+
+        for (int u = 0; u < p->uses && wf_context_status(ctx) == WF_OK; u++) {
+            wf_tensor *grad = p->use[u]->grad;
+
+            if (grad && grad->ndim == p->tensor->ndim + 1) /* of a vector, per sequence */
+                grad = wf_batch_sum(grad);
+            if (grad)
+                wf_par_counter_push(&g->slot[i][u], grad, micro, micros);
+        }
+        forget_uses(p);
+    }
+    wf_scope_close(ctx);
+    wf_context_memory_kind(ctx, kind);
+    return wf_context_status(ctx);
+}
+
+/* Sum the nodes list[from .. to) over data-parallel ranks, in place. */
+static wf_status sum_bucket(wf_par_gradients *g, int64_t from, int64_t to)
+{
+    wf_context *ctx = g->par->ctx;
+    wf_status status;
+
+    wf_scope_open(ctx);
+    status = wf_move_end(wf_move_begin(ctx, to - from, g->list + from, g->to + from),
+                         g->list + from);
+    for (int64_t i = from; i < to && status == WF_OK; i++) {
+        wf_tensor_retain(g->list[i]);
+        wf_tensor_release(*g->place[i]);
+        *g->place[i] = g->list[i];
+    }
+    wf_scope_close(ctx);
+    return status;
+}
+
+static wf_status sum_over_dp(wf_par_gradients *g)
+{
+    const wf_par *par = g->par;
+    int64_t n = 0, first = 0;
+    size_t bytes = 0;
+
+    for (int64_t i = 0; i < g->count; i++)
+        for (int u = 0; u < WF_NN_USES; u++)
+            if (g->slot[i][u].depth) {
+                g->place[n] = &g->slot[i][u].node[0];
+                g->list[n] = g->slot[i][u].node[0];
+                g->to[n++] = par->strategy->gradient(par->mesh, wf_par_layout(g->parameter[i]));
+            }
+    for (int64_t i = 0; i < n; i++) {
+        bytes += (size_t)wf_tensor_local_count(g->list[i]) * wf_dtype_size(g->list[i]->dtype);
+        if (bytes < BUCKET_BYTES && i + 1 < n)
+            continue;
+        if (sum_bucket(g, first, i + 1) != WF_OK)
+            break;
+        first = i + 1;
+        bytes = 0;
+    }
+    return wf_context_status(par->ctx);
+}
+
+wf_status wf_par_gradients_finish(wf_par_gradients *g, wf_tensor **grad)
+{
+    wf_context *ctx = g->par->ctx;
+    wf_memory_kind kind = wf_context_memory_kind(ctx, WF_MEMORY_GRADIENT);
+
+    sum_over_dp(g);
+    wf_scope_open(ctx);
+    for (int64_t i = 0; i < g->count; i++) {
+        wf_tensor *sum = NULL;
+
+        for (int u = 0; u < WF_NN_USES && wf_context_status(ctx) == WF_OK; u++) {
+            wf_tensor *slot = g->slot[i][u].depth ? g->slot[i][u].node[0] : NULL;
+
+            sum = sum && slot ? wf_add(sum, slot) : slot ? slot : sum;
+        }
+        grad[i] = wf_context_status(ctx) == WF_OK ? wf_tensor_retain(sum) : NULL;
+    }
+    wf_scope_close(ctx);
+    wf_par_gradients_reset(g);
+    wf_context_memory_kind(ctx, kind);
+    return wf_context_status(ctx);
+}

@@ -1,0 +1,146 @@
+/* parallel/measure.c - global norm and digest. */
+#include "parallel/measure.h"
+#include "core/digest.h"
+#include "core/exact_sum.h"
+#include "parallel/strategy.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Of the ranks that hold the same part, the one that is first on every other axis counts it. */
+static bool counts_here(const wf_mesh *mesh, const wf_tensor *t)
+{
+    for (int axis = 0; axis < wf_mesh_axes(mesh); axis++)
+        if (wf_layout_split_dim(t->layout, axis) < 0 && wf_mesh_coordinate(mesh, axis) != 0)
+            return false;
+    return true;
+}
+
+/* Bytes from every rank of the world, side by side; NULL on failure. */
+static void *gather(wf_par *par, const void *mine, size_t bytes)
+{
+    int ranks = wf_mesh_ranks(par->mesh);
+    char *all = malloc((size_t)ranks * bytes);
+    int64_t *cuts = malloc((size_t)(ranks + 1) * sizeof *cuts);
+    wf_error error = {WF_OK, ""};
+
+    if (!all || !cuts) {
+        wf_fail(par->ctx, WF_ENOMEM, "no memory to gather %zu bytes of %d ranks", bytes, ranks);
+    } else {
+        for (int i = 0; i <= ranks; i++)
+            cuts[i] = i * (int64_t)bytes;
+        if (wf_all_gather(wf_mesh_world(par->mesh), 1, mine, all, cuts, &error) != WF_OK)
+            wf_fail(par->ctx, error.code, "%s", error.text);
+    }
+    free(cuts);
+    if (wf_context_status(par->ctx) == WF_OK)
+        return all;
+    free(all);
+    return NULL;
+}
+
+/* In 8 lanes, element i in lane i % 8, which are added 4, 2 and 1 apart. */
+static double sum_squares(const float *x, int64_t n)
+{
+    double lane[8] = {0};
+
+    for (int64_t i = 0; i < n; i++)
+        lane[i % 8] = fma((double)x[i], (double)x[i], lane[i % 8]);
+    for (int apart = 4; apart; apart /= 2)
+        for (int l = 0; l < apart; l++)
+            lane[l] += lane[l + apart];
+    return lane[0];
+}
+
+static void add_squares(const wf_tensor *t, wf_exact_sum *sum)
+{
+    const float *x = t->data;
+    int64_t rows = t->ndim ? t->local[0] : 1, columns = 1;
+
+    for (int i = 1; i < t->ndim; i++)
+        columns *= t->local[i];
+    for (int64_t r = 0; r < rows; r++, x += columns) {
+        int64_t at = 0;
+
+        for (int leaf = 1; leaf <= WF_LEAVES && t->ndim > 1; leaf++) {
+            int64_t inner = columns / (t->local[1] ? t->local[1] : 1);
+            int64_t cut = wf_cut(t->dim[1].size, t->dim[1].grain, WF_LEAVES, leaf) - t->start[1];
+            int64_t end = (cut < 0 ? 0 : cut > t->local[1] ? t->local[1] : cut) * inner;
+
+            if (end > at)
+                wf_exact_add(sum, sum_squares(x + at, end - at));
+            at = end;
+        }
+        if (t->ndim <= 1)
+            wf_exact_add(sum, sum_squares(x, columns));
+    }
+}
+
+wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor, double *norm)
+{
+    wf_exact_sum sum, *all;
+
+    memset(&sum, 0, sizeof sum);
+    for (int64_t i = 0; i < count; i++)
+        if (tensor[i] && counts_here(par->mesh, tensor[i]))
+            add_squares(tensor[i], &sum);
+    all = gather(par, &sum, sizeof sum);
+    if (!all)
+        return wf_context_status(par->ctx);
+    for (int i = 1; i < wf_mesh_ranks(par->mesh); i++)
+        wf_exact_merge(&all[0], &all[i]);
+    *norm = sqrt(wf_exact_value(&all[0]));
+    free(all);
+    return WF_OK;
+}
+
+/* Runs of the last dim, with the global index of their first element. */
+static uint64_t digest_tensor(const wf_tensor *t, uint64_t path, uint32_t kind)
+{
+    int last = t->ndim - 1;
+    int64_t run = t->ndim ? t->local[last] : 1, runs = 1;
+    const float *x = t->data;
+    uint64_t digest = 0;
+
+    for (int i = 0; i < last; i++)
+        runs *= t->local[i];
+    for (int64_t r = 0; r < runs; r++, x += run) {
+        int64_t rest = r, index = t->ndim ? t->start[last] : 0, stride = 1;
+
+        for (int i = last - 1; i >= 0; i--) {
+            stride *= t->dim[i + 1].size;
+            index += (t->start[i] + rest % t->local[i]) * stride;
+            rest /= t->local[i];
+        }
+        digest += wf_digest_run(path, kind, (uint64_t)index, x, run);
+    }
+    return digest;
+}
+
+wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
+                        const wf_nn_optimizer *optimizer, uint64_t *digest)
+{
+    uint64_t sum = 0, *all;
+
+    for (int64_t i = 0; i < count; i++) {
+        uint64_t path = wf_digest_path(parameter[i]->path);
+
+        if (!counts_here(par->mesh, parameter[i]->tensor))
+            continue;
+        sum += digest_tensor(parameter[i]->tensor, path, 0);
+        for (uint32_t k = 0; optimizer && k < 2; k++) {
+            const wf_tensor *m = wf_nn_optimizer_moment(optimizer, i, (int)k);
+
+            if (m)
+                sum += digest_tensor(m, path, k + 1);
+        }
+    }
+    all = gather(par, &sum, sizeof sum);
+    if (!all)
+        return wf_context_status(par->ctx);
+    *digest = 0;
+    for (int i = 0; i < wf_mesh_ranks(par->mesh); i++)
+        *digest += all[i];
+    free(all);
+    return WF_OK;
+}

@@ -1,0 +1,94 @@
+/*
+ * parallel/plan.h - plans: a table of (module path pattern, style) that makes a model tensor
+ * parallel without a word in the model.
+ *
+ *     static const wf_par_rule gpt_tp[] = {
+ *         {"embed", WF_VOCAB}, {"block.*.attn.qkv", WF_COLUMN}, ..., {NULL, NULL}};
+ *
+ * A style says which parameters of the module (and of its children) are split over tp, and how
+ * the tensors at its points are laid out. Applications may write styles of their own.
+ */
+#ifndef WF_PARALLEL_PLAN_H
+#define WF_PARALLEL_PLAN_H
+
+#include "nn/module.h"
+#include "parallel/run.h"
+
+WF_BEGIN_DECLS
+
+/** wf_par_state - the layout over tp that a border brings tensors to. */
+typedef enum wf_par_state {
+    WF_PAR_WHOLE,    /* whole */
+    WF_PAR_RESIDUAL, /* `dim` split with sequence parallelism, else whole */
+    WF_PAR_SPLIT,    /* `dim` split */
+    WF_PAR_GROUPS    /* keys and values (x[1], x[2]): whole where their cuts miss those of x[0] */
+} wf_par_state;
+
+typedef struct wf_par_split {
+    const char *parameter; /* field name; NULL ends the list */
+    int dim;
+} wf_par_split;
+
+typedef struct wf_par_border {
+    const char *point; /* NULL ends the list */
+    wf_par_state state;
+    int dim;
+    bool again; /* under sequence parallelism keep the split input for the gradients of weights,
+                   and gather it again (wf_redistribute_again) */
+} wf_par_border;
+
+typedef struct wf_par_style {
+    const char *name;
+    const wf_par_split *splits;
+    const wf_par_border *borders;
+} wf_par_style;
+
+/* The styles of transformers (Shoeybi et al. 2019; Korthikanti et al. 2022). */
+extern WF_API const wf_par_style wf_par_column;   /* linear: outputs split, input whole */
+extern WF_API const wf_par_style wf_par_row;      /* linear: inputs split, output summed */
+extern WF_API const wf_par_style wf_par_vocab;    /* embedding: vocabulary split, rows summed */
+extern WF_API const wf_par_style wf_par_position; /* position table: its rows like the tokens */
+extern WF_API const wf_par_style wf_par_groups;   /* attention: key-value heads for its queries */
+extern WF_API const wf_par_style wf_par_loss;     /* cross-entropy over a split vocabulary */
+#define WF_COLUMN   (&wf_par_column)
+#define WF_ROW      (&wf_par_row)
+#define WF_VOCAB    (&wf_par_vocab)
+#define WF_POSITION (&wf_par_position)
+#define WF_GROUPS   (&wf_par_groups)
+#define WF_LOSS     (&wf_par_loss)
+
+typedef struct wf_par_rule {
+    const char *pattern; /* module path; "*" stands for one name */
+    const wf_par_style *style;
+} wf_par_rule;
+
+/** wf_par_gpt_plan - tensor (and sequence) parallelism of wf_nn_gpt, both architectures. */
+extern WF_API const wf_par_rule wf_par_gpt_plan[];
+
+/**
+ * wf_par_plan - lay a model's parameters out and put the plan's borders at its points
+ *
+ * @param model  named (wf_nn_name_tree), not materialised; the plan stays alive with it
+ * @param rules  ended by a NULL pattern; a later rule that matches wins. NULL: nothing split
+ * Collective:  no
+ * Errors:      WF_EINVAL: a style names a parameter that its module lacks, or a tied parameter
+ *              gets two layouts
+ */
+WF_API wf_status wf_par_plan(wf_par *par, wf_nn_module *model, const wf_par_rule *rules);
+
+/** wf_par_layout - the layout at rest that a plan gave to a parameter. */
+WF_API const wf_layout *wf_par_layout(const wf_nn_parameter *parameter);
+
+/**
+ * wf_par_materialize - make a planned model real: each rank its own shards, from the recipes
+ *
+ * Element i of a parameter is a function of (seed, path, i), so a shard is the slice of the whole.
+ *
+ * Collective:  no
+ * Errors:      WF_ENOMEM
+ */
+WF_API wf_status wf_par_materialize(wf_par *par, wf_nn_module *model);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,53 @@
+/*
+ * parallel/run.h - one rank's part of a run: its device, context and mesh, in one call.
+ *
+ * The mesh has the axes pp, replicate, shard, tp (outermost first): a strategy of data
+ * parallelism says how the dp ranks are laid out over replicate and shard.
+ */
+#ifndef WF_PARALLEL_RUN_H
+#define WF_PARALLEL_RUN_H
+
+#include "mesh/launch.h"
+#include "mesh/mesh.h"
+
+WF_BEGIN_DECLS
+
+typedef struct wf_par_options {
+    int tp, dp;              /* 0 means 1; their product is the number of ranks */
+    const char *strategy;    /* a row of parallel/strategies.def; NULL: no_shard */
+    bool sequence_parallel;  /* between tensor-parallel regions, tokens are split over tp */
+    int threads;             /* per rank; 0 means 1 */
+    uint64_t seed;
+    bool exact_off;
+    size_t memory_limit;     /* bytes of tensors per rank, 0 for no limit */
+} wf_par_options;
+
+typedef struct wf_par wf_par;
+
+/**
+ * wf_par_open - device, context and mesh of this rank
+ *
+ * Collective:  over the world
+ * Owner:       caller; wf_par_close
+ * Errors:      WF_EINVAL, WF_EUNSUPPORTED (a strategy that is not built yet), WF_ENOMEM; NULL then
+ */
+WF_API wf_par *wf_par_open(wf_rank *rank, const wf_par_options *options, wf_error *error);
+WF_API void wf_par_close(wf_par *par);
+
+/** wf_par_context, wf_par_mesh - what was opened. Owner: par. */
+WF_API wf_context *wf_par_context(const wf_par *par);
+WF_API wf_mesh *wf_par_mesh(const wf_par *par);
+
+/** wf_par_dp - data-parallel ranks; wf_par_dp_rank - this one's place among them. */
+WF_API int wf_par_dp(const wf_par *par);
+WF_API int wf_par_dp_rank(const wf_par *par);
+
+/** wf_par_batch_layout - dim 0 split over the data-parallel axes. */
+WF_API const wf_layout *wf_par_batch_layout(const wf_par *par);
+
+/** wf_par_inexact - why this layout is not exact, or NULL where it is. Owner: par. */
+WF_API const char *wf_par_inexact(const wf_par *par);
+
+WF_END_DECLS
+
+#endif

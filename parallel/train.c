@@ -1,0 +1,265 @@
+/*
+ * parallel/train.c - the training step.
+ *
+ * Sequence i of micro-step k on data-parallel rank r is number r * per_rank + k * micro + i of
+ * the global batch: rank, micro-step, sequence from outer to inner, the order in which gradients
+ * and losses are summed. Both are sums, scaled once by 1 / (tokens of the global batch).
+ */
+#include "parallel/train.h"
+#include "kernels/ops.h"
+#include "nn/gpt.h"
+#include "parallel/gradient.h"
+#include "parallel/measure.h"
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct wf_par_trainer {
+    wf_par *par;
+    wf_nn_module *model;
+    wf_par_train_options options;
+    int64_t count, per_rank, micros;
+    wf_nn_parameter **parameter;
+    wf_nn_optimizer *optimizer;
+    wf_par_gradients *gradients;
+    wf_tensor **grad;
+};
+
+wf_tensor *wf_par_gpt_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets)
+{
+    return wf_nn_gpt_loss((wf_nn_gpt *)model, tokens, targets);
+}
+
+static wf_status check(wf_par_trainer *t)
+{
+    const wf_par_train_options *o = &t->options;
+    int64_t dp = wf_par_dp(t->par);
+
+    if (o->global_batch < 1 || o->micro_batch < 0 || o->seq_len < 1)
+        return wf_fail(t->par->ctx, WF_EINVAL, "batch sizes and sequence length must be positive");
+    if (o->global_batch % (dp * (o->micro_batch ? o->micro_batch : 1)))
+        return wf_fail(t->par->ctx, WF_EINVAL,
+                       "global batch %" PRId64 " is not a multiple of dp %" PRId64
+                       " x micro-batch %" PRId64 ": change one of the three",
+                       o->global_batch, dp, o->micro_batch ? o->micro_batch : 1);
+    t->per_rank = o->global_batch / dp;
+    if (!o->micro_batch)
+        t->options.micro_batch = t->per_rank;
+    t->micros = t->per_rank / t->options.micro_batch;
+    return WF_OK;
+}
+
+void wf_par_trainer_close(wf_par_trainer *t)
+{
+    if (!t)
+        return;
+    wf_par_gradients_close(t->gradients);
+    wf_nn_optimizer_free(t->optimizer);
+    free(t->grad);
+    free(t->parameter);
+    free(t);
+}
+
+wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
+                                    const wf_par_train_options *options)
+{
+    wf_context *ctx = par->ctx;
+    wf_par_trainer *t;
+
+    if (wf_context_status(ctx) != WF_OK)
+        return NULL;
+    t = calloc(1, sizeof *t);
+    if (!t) {
+        wf_fail(ctx, WF_ENOMEM, "no memory for a trainer");
+        return NULL;
+    }
+    t->par = par;
+    t->model = model;
+    t->options = *options;
+    t->parameter = wf_nn_parameters(model, &t->count);
+    t->grad = calloc((size_t)t->count + 1, sizeof *t->grad);
+    if (!t->parameter || !t->grad)
+        wf_fail(ctx, WF_ENOMEM, "no memory for %lld parameters", (long long)t->count);
+    else if (check(t) == WF_OK) {
+        t->optimizer = wf_nn_optimizer_new(ctx, &options->optimizer, t->count, t->parameter);
+        t->gradients = wf_par_gradients_open(par, t->count, t->parameter);
+    }
+    if (wf_context_status(ctx) != WF_OK) {
+        wf_par_trainer_close(t);
+        return NULL;
+    }
+    return t;
+}
+
+/* The global number of the first sequence that this rank has in micro-step k. */
+static int64_t first_sequence(const wf_par_trainer *t, int64_t k)
+{
+    return wf_par_dp_rank(t->par) * t->per_rank + k * t->options.micro_batch;
+}
+
+typedef struct batch {
+    wf_tensor *tokens, *targets; /* of the scope */
+} batch;
+
+/* The sequences of one micro-step, this rank's part read from the data. */
+static batch read_batch(wf_par_trainer *t, const wf_par_data *data, int64_t step, int64_t first)
+{
+    wf_context *ctx = t->par->ctx;
+    const wf_layout *layout = wf_par_batch_layout(t->par);
+    int64_t micro = t->options.micro_batch;
+    wf_dim dims[] = {wf_dim_batch(micro * wf_par_dp(t->par)), wf_dim_split(t->options.seq_len)};
+    wf_error error = {WF_OK, ""};
+    batch b;
+
+    b.tokens = wf_tensor_new(ctx, WF_I32, 2, dims, layout, WF_MEMORY_ACTIVATION);
+    b.targets = wf_tensor_new(ctx, WF_I32, 2, dims, layout, WF_MEMORY_ACTIVATION);
+    if (b.tokens && b.targets &&
+        data->read(data->self, step, first, micro, t->options.seq_len, b.tokens->data,
+                   b.targets->data, &error) != WF_OK) {
+        wf_fail(ctx, error.code, "%s", error.text);
+        b.tokens = b.targets = NULL;
+    }
+    return b;
+}
+
+/* The sum of a micro-step's losses, partial over the data-parallel axes. */
+static wf_tensor *sum_losses(wf_tensor *loss)
+{
+    return wf_batch_sum(wf_token_sum(loss));
+}
+
+static wf_tensor *constant_like(wf_tensor *t, float value)
+{
+    wf_tensor *c =
+        t ? wf_tensor_new(t->ctx, t->dtype, t->ndim, t->dim, t->layout, WF_MEMORY_ACTIVATION)
+          : NULL;
+
+    return c && wf_init_fill(c, value) == WF_OK ? c : NULL;
+}
+
+static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf_par_data *data,
+                            wf_par_counter *losses)
+{
+    wf_context *ctx = t->par->ctx;
+    int64_t first = first_sequence(t, k);
+    int64_t tokens = t->options.global_batch * t->options.seq_len;
+    wf_tensor *loss, *total;
+    wf_tape *tape;
+    batch b;
+
+    wf_scope_open(ctx);
+    wf_context_position(ctx, step, first);
+    b = read_batch(t, data, step, first);
+    tape = wf_tape_open(ctx);
+    loss = t->options.loss(t->model, b.tokens, b.targets);
+    wf_tape_switch(ctx, NULL);
+    total = sum_losses(loss);
+    if (total)
+        wf_par_counter_push(losses, total, k, t->micros);
+    wf_tape_switch(ctx, tape);
+    if (wf_context_status(ctx) == WF_OK)
+        wf_backward(loss, constant_like(loss, 1.0f / (float)tokens), false);
+    wf_tape_close(tape);
+    if (wf_context_status(ctx) == WF_OK)
+        wf_par_gradients_push(t->gradients, k, t->micros);
+    wf_scope_close(ctx);
+    return wf_context_status(ctx);
+}
+
+/* The mean over all tokens, on every rank; takes the counter's last node. */
+static wf_status mean_loss(wf_par_trainer *t, wf_par_counter *losses, int64_t tokens, float *mean)
+{
+    wf_context *ctx = t->par->ctx;
+    wf_tensor *sum = losses->depth ? losses->node[0] : NULL;
+    const wf_layout *whole = NULL;
+
+    wf_scope_open(ctx);
+    if (sum && wf_context_status(ctx) == WF_OK &&
+        wf_move_end(wf_move_begin(ctx, 1, &sum, &whole), &sum) == WF_OK)
+        *mean = *(const float *)sum->data * (1.0f / (float)tokens);
+    wf_scope_close(ctx);
+    wf_par_counter_clear(losses);
+    return wf_context_status(ctx);
+}
+
+/* torch.nn.utils.clip_grad_norm_: clip / (norm + 1e-6) where that is below 1. */
+static float clip_scale(float clip, double norm)
+{
+    double scale = clip > 0 ? (double)clip / (norm + 1e-6) : 1;
+
+    return scale < 1 ? (float)scale : 1;
+}
+
+static wf_status update(wf_par_trainer *t, wf_par_step *result)
+{
+    wf_context *ctx = t->par->ctx;
+
+    if (wf_par_gradients_finish(t->gradients, t->grad) == WF_OK &&
+        wf_par_norm(t->par, t->count, t->grad, &result->grad_norm) == WF_OK) {
+        if (!isfinite(result->loss) || !isfinite(result->grad_norm))
+            wf_fail(ctx, WF_ENONFINITE,
+                    "loss %g or gradient norm %g is not finite: lower --lr, or check the data",
+                    (double)result->loss, result->grad_norm);
+        else
+            wf_nn_optimizer_step(t->optimizer, t->grad, result->lr,
+                                 clip_scale(t->options.clip, result->grad_norm));
+    }
+    for (int64_t i = 0; i < t->count; i++) {
+        wf_tensor_release(t->grad[i]);
+        t->grad[i] = NULL;
+    }
+    return wf_context_status(ctx);
+}
+
+wf_status wf_par_train_step(wf_par_trainer *t, int64_t step, const wf_par_data *data,
+                            wf_par_step *result)
+{
+    wf_context *ctx = t->par->ctx;
+    wf_par_counter losses = {.depth = 0};
+
+    *result = (wf_par_step){.lr = wf_nn_schedule_at(&t->options.schedule, step)};
+    wf_par_gradients_reset(t->gradients);
+    for (int64_t k = 0; k < t->micros && wf_context_status(ctx) == WF_OK; k++)
+        micro_step(t, step, k, data, &losses);
+    mean_loss(t, &losses, t->options.global_batch * t->options.seq_len, &result->loss);
+    if (wf_context_status(ctx) == WF_OK)
+        update(t, result);
+    wf_par_gradients_reset(t->gradients);
+    return wf_context_status(ctx);
+}
+
+/* Batch by batch, so that the tree over sequences is that of a training step. */
+wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data *data, float *loss)
+{
+    wf_context *ctx = t->par->ctx;
+    double sum = 0;
+
+    wf_context_training(ctx, false);
+    for (int64_t i = 0; i < batches && wf_context_status(ctx) == WF_OK; i++) {
+        wf_par_counter losses = {.depth = 0};
+        float mean = 0;
+
+        for (int64_t k = 0; k < t->micros && wf_context_status(ctx) == WF_OK; k++) {
+            wf_tensor *total;
+            batch b;
+
+            wf_scope_open(ctx);
+            b = read_batch(t, data, i, first_sequence(t, k));
+            total = sum_losses(t->options.loss(t->model, b.tokens, b.targets));
+            if (total)
+                wf_par_counter_push(&losses, total, k, t->micros);
+            wf_scope_close(ctx);
+        }
+        mean_loss(t, &losses, t->options.global_batch * t->options.seq_len, &mean);
+        sum += (double)mean;
+    }
+    wf_context_training(ctx, true);
+    *loss = (float)(sum / (double)batches);
+    return wf_context_status(ctx);
+}
+
+wf_status wf_par_trainer_digest(wf_par_trainer *t, uint64_t *digest)
+{
+    return wf_par_digest(t->par, t->count, t->parameter, t->optimizer, digest);
+}

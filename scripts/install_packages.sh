@@ -1,0 +1,87 @@
+#!/bin/bash
+# install_packages.sh [--no-tests] - the Debian and Ubuntu packages that Weft needs.
+# Asks for nothing that is there already, so it works offline and without root on a ready machine.
+# With --no-tests: only what building the library and the apps takes.
+set -euo pipefail
+
+tests=yes
+case "${1:-}" in
+--no-tests) tests=no ;;
+"") ;;
+*)
+    echo "usage: $0 [--no-tests]" >&2
+    exit 2
+    ;;
+esac
+
+missing=()
+
+# need PACKAGE COMMAND...: the package is missing where the command fails.
+need()
+{
+    local package=$1
+    shift
+    "$@" >/dev/null 2>&1 || missing+=("$package")
+}
+
+# A module that pkg-config knows; while pkg-config itself is missing, every module is.
+has_module()
+{
+    command -v pkg-config && pkg-config --exists "$1"
+}
+
+need build-essential sh -c 'command -v gcc && command -v g++ && command -v make'
+need cmake command -v cmake
+need pkg-config command -v pkg-config
+need python3 command -v python3
+need libhwloc-dev has_module hwloc
+need libjansson-dev has_module jansson
+if [ $tests = yes ]; then
+    need libcunit1-dev has_module cunit
+    need clang command -v clang
+fi
+
+if [ "$(id -u)" = 0 ]; then
+    as_root=()
+else
+    as_root=(sudo)
+fi
+
+apt_install()
+{
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+if [ ${#missing[@]} -gt 0 ]; then
+    if ! command -v apt-get >/dev/null; then
+        echo "install_packages: missing: ${missing[*]}" >&2
+        echo "install_packages: no apt-get here; install these (Debian's names) and try again" >&2
+        exit 1
+    fi
+    if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
+        echo "install_packages: missing: ${missing[*]}" >&2
+        echo "install_packages: neither root nor sudo; run as root:" \
+            "apt-get install ${missing[*]}" >&2
+        exit 1
+    fi
+    echo "install_packages: installing ${missing[*]}"
+    "${as_root[@]}" apt-get update -qq ||
+        echo "install_packages: apt-get update failed; trying with the lists at hand" >&2
+    if ! apt_install "${missing[@]}"; then
+        echo "install_packages: apt-get could not install: ${missing[*]}" >&2
+        exit 1
+    fi
+fi
+
+# The formatter is pinned, and not every release has it: without it the check is skipped, in sight.
+if [ $tests = yes ] && [ ${#missing[@]} -gt 0 ] && ! command -v clang-format-14 >/dev/null &&
+    apt-cache show clang-format-14 >/dev/null 2>&1; then
+    apt_install clang-format-14 || echo "install_packages: clang-format-14 not installed" >&2
+fi
+
+version=$(cmake --version | sed -n 's/^cmake version //p')
+if [ "$(printf '%s\n' 3.22 "$version" | sort -V | head -1)" != 3.22 ]; then
+    echo "install_packages: cmake $version is too old, 3.22 is needed" >&2
+    exit 1
+fi

@@ -1,0 +1,112 @@
+#!/bin/bash
+# test.sh [--sanitize] - everything a change has to pass: build and tests with gcc, the same sources
+# with clang, the format. With --sanitize also the tests under ThreadSanitizer, and under
+# AddressSanitizer with UndefinedBehaviorSanitizer; tests labelled "heavy" or "lint" stay out there.
+#
+# A failing part does not stop the others. The end repeats what each part came to, and the exit
+# status is that of the whole.
+set -uo pipefail
+
+sanitize=no
+case "${1:-}" in
+--sanitize) sanitize=yes ;;
+"") ;;
+*)
+    echo "usage: $0 [--sanitize]" >&2
+    exit 2
+    ;;
+esac
+cd "$(dirname "$0")/.." || exit 1
+scripts/install_packages.sh || exit 1
+
+jobs=$(nproc)
+summary=()
+passed=0
+failed=0
+skipped=0
+
+# part NAME COMMAND...: one line of the summary; 77 is skipped, as in CTest.
+part()
+{
+    local name=$1 status
+    shift
+    echo "== $name"
+    "$@"
+    status=$?
+    case $status in
+    0) passed=$((passed + 1)) ;;
+    77) skipped=$((skipped + 1)) ;;
+    *) failed=$((failed + 1)) ;;
+    esac
+    case $status in
+    0) summary+=("$name: passed") ;;
+    77) summary+=("$name: SKIPPED") ;;
+    *) summary+=("$name: FAILED") ;;
+    esac
+    return $status
+}
+
+# attribute FILE NAME: a count in the first lines of CTest's JUnit file.
+attribute()
+{
+    sed -n "s/^[[:space:]]*$2=\"\([0-9]*\)\".*/\1/p" "$1" | head -1
+}
+
+# tests NAME DIR [CTEST OPTION...]: runs a built tree's tests and adds up their counts.
+tests()
+{
+    local name=$1 xml=$2/ctest.xml total bad skip status
+    shift
+    echo "== $name"
+    rm -f "$xml"
+    "${runner[@]}" ctest --test-dir "$@" --output-on-failure --output-junit "$PWD/$xml" -j "$jobs"
+    status=$?
+    total=$(attribute "$xml" tests)
+    bad=$(attribute "$xml" failures)
+    skip=$(($(attribute "$xml" skipped) + $(attribute "$xml" disabled)))
+    if [ "${total:-0}" = 0 ] || { [ $status != 0 ] && [ "$bad" = 0 ]; }; then
+        summary+=("$name: FAILED, ctest ran no test to its end (status $status)")
+        failed=$((failed + 1))
+        return 1
+    fi
+    passed=$((passed + total - bad - skip))
+    failed=$((failed + bad))
+    skipped=$((skipped + skip))
+    summary+=("$name: $((total - bad - skip)) of $total passed, $bad failed, $skip skipped")
+}
+
+# build_and_test NAME DIR CTEST-OPTIONS CMAKE-OPTION...
+build_and_test()
+{
+    local name=$1 dir=$2 options=$3
+    shift 3
+    # shellcheck disable=SC2086 # the options are words
+    part "$name build" scripts/build.sh "$dir" -DBUILD_TESTING=ON "$@" &&
+        tests "$name tests" "$dir" $options
+}
+
+# Debian 12's ThreadSanitizer can't map its shadow where the kernel randomises more than 28 bits.
+runner=()
+bits=$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)
+
+build_and_test gcc build "" -DCMAKE_BUILD_TYPE=Release -DWEFT_WERROR=ON
+part "clang build" env CC=clang scripts/build.sh build-clang \
+    -DCMAKE_BUILD_TYPE=Release -DWEFT_WERROR=ON -DBUILD_TESTING=ON
+part "format" scripts/format.sh --check
+
+if [ $sanitize = yes ]; then
+    export UBSAN_OPTIONS=print_stacktrace=1
+    light="-LE heavy|lint"
+    build_and_test "address,undefined" build-asan "$light" \
+        -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE=address,undefined
+    if [ "$bits" -gt 28 ]; then
+        runner=(setarch -R)
+    fi
+    build_and_test "thread" build-tsan "$light" \
+        -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE=thread
+fi
+
+echo
+printf '%s\n' "${summary[@]}"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]

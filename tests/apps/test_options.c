@@ -1,0 +1,370 @@
+/* tests/apps/test_options.c - the command line: values, precedence, every kind of bad flag. */
+#include "apps/options_table.h"
+#include "tests/harness.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_ARGUMENTS = 32 };
+
+/* Parses words of a line that are divided by single spaces; "_" stands for an empty word. */
+static wf_status parse(const char *line, wf_options *options, wf_error *error)
+{
+    char copy[1024], *argv[MOST_ARGUMENTS], *rest = copy, *word;
+    int argc = 1;
+
+    *error = (wf_error){0};
+    snprintf(copy, sizeof copy, "%s", line);
+    argv[0] = "gpt_train";
+    while (argc < MOST_ARGUMENTS && (word = strsep(&rest, " ")))
+        argv[argc++] = strcmp(word, "_") ? word : "";
+    return wf_options_parse(*line ? argc : 1, argv, options, error);
+}
+
+static void check_fails(const char *line, wf_status expected, const char *words)
+{
+    wf_options options;
+    wf_error error;
+    wf_status status = parse(line, &options, &error);
+    bool good = status == expected && error.code == expected && strstr(error.text, words);
+
+    if (!good)
+        printf("\n    %s\n    gave %d: %s\n", line, status, error.text);
+    CU_ASSERT_TRUE(good);
+    CU_ASSERT_PTR_NULL(options.data.item);
+    if (status == WF_OK)
+        wf_options_free(&options);
+}
+
+/* Each line is wrong in one way; the words are what the user has to read. */
+static void bad_flags(void)
+{
+    static const struct {
+        const char *line, *words;
+    } cases[] = {
+        {"--data a --micro-batch 2",
+         "unknown flag --micro-batch; did you mean --micro-batch-size?"},
+        {"--data a --nlayer 2", "did you mean --n-layer?"},
+        {"--data a --setps=2", "unknown flag --setps; did you mean --steps?"},
+        {"--data a --warmup 2", "did you mean --warmup-steps?"},
+        {"--data a --frobnicate", "unknown flag --frobnicate; --help lists all flags"},
+        {"--data a -tp 2", "unknown flag -tp; did you mean --tp?"},
+        {"", "--data is missing"},
+        {"--data", "--data needs a value: --data FILE..."},
+        {"--data --tp 2", "--data needs a value"},
+        {"--data=", "--data is given an empty file name"},
+        {"--data _", "--data is given an empty file name"},
+        {"book.txt", "unexpected argument 'book.txt': every value follows a flag"},
+        {"--data a --digest off", "--digest takes no value (--digest=off switches it off)"},
+        {"--data a --digest=maybe", "--digest 'maybe' is neither on nor off"},
+        {"--data a --data -b", "--data needs a value"},
+        {"--data a --tp", "--tp needs a value: --tp N"},
+        {"--data a --tp --dp 2", "--tp needs a value"},
+        {"--data a --tp two", "--tp 'two' is not a whole number"},
+        {"--data a --tp 2.5", "--tp '2.5' is not a whole number"},
+        {"--data a --tp=", "--tp '' is not a whole number"},
+        {"--data a --tp 0", "--tp 0 is not in [1, 4096]"},
+        {"--data a --tp -4", "--tp -4 is not in [1, 4096]"},
+        {"--data a --steps 99999999999999999999", "--steps 99999999999999999999 does not fit"},
+        {"--data a --seed -1", "--seed -1 is not in [0, inf)"},
+        {"--data a --lr fast", "--lr 'fast' is not a number"},
+        {"--data a --lr nan", "--lr 'nan' is not a number"},
+        {"--data a --lr 0x1p3", "--lr '0x1p3' is not a number"},
+        {"--data a --lr 0", "--lr 0 is not in (0, 1000]"},
+        {"--data a --lr 1e999", "--lr 1e999 is not in (0, 1000]"},
+        {"--data a --lr 1e-3x", "--lr '1e-3x' is not a number"},
+        {"--data a --dropout 1", "--dropout 1 is not in [0, 1)"},
+        {"--data a --beta1 1", "--beta1 1 is not in [0, 1)"},
+        {"--data a --beta2 -0.1", "--beta2 -0.1 is not in [0, 1)"},
+        {"--data a --eps 0", "--eps 0 is not in (0, 1]"},
+        {"--data a --clip-grad -1", "--clip-grad -1 is not in [0, inf)"},
+        {"--data a --clip-grad 1e999", "--clip-grad 1e999 is not in [0, inf)"},
+        {"--data a --val-fraction 1", "--val-fraction 1 is not in [0, 1)"},
+        {"--data a --vocab-size 100", "--vocab-size 100 is not in [256, 16777216]"},
+        {"--data a --arch bert", "--arch 'bert' is unknown; use one of: gpt2, llama"},
+        {"--data a --optimizer adam", "--optimizer 'adam' is unknown; use one of: adamw, sgd"},
+        {"--data a --exact maybe", "--exact 'maybe' is neither on nor off"},
+        {"--data a --strategy zero9", "use one of: no_shard, ddp; not built in this version: "},
+        {"--data a --log-jsonl=", "--log-jsonl is given an empty file name"},
+        {"--data a --n-embd 100 --n-head 6", "use --n-embd 96 or 102"},
+        {"--data a --n-embd 4 --n-head 6",
+         "--n-embd 4 is not a multiple of --n-head 6; use --n-embd 6"},
+        {"--data a --arch llama --n-embd 90 --n-head 6", "odd head size 15"},
+        {"--data a --arch llama --n-kv-head 4 --n-head 6",
+         "does not divide --n-head 6; use --n-kv-head 3"},
+        {"--data a --arch llama --n-kv-head 12 --n-head 6", "use --n-kv-head 6"},
+        {"--data a --n-kv-head 2", "use --arch llama"},
+        {"--data a --global-batch-size 10 --dp 4",
+         "not a multiple of --dp 4; use --global-batch-size 8 or 12"},
+        {"--data a --global-batch-size 12 --dp 4 --micro-batch-size 2",
+         "--dp 4 x --micro-batch-size 2 = 8; use --global-batch-size 8 or 16"},
+        {"--data a --tp 4096 --dp 2 --global-batch-size 2", "8192 ranks"},
+        {"--data a --steps 10 --warmup-steps 11", "--warmup-steps 11 is more than --steps 10"},
+        {"--data a --lr 1e-4 --min-lr 1e-3", "--min-lr 0.001 is above --lr 0.0001"},
+        {"--data a --val-fraction 0 --eval-interval 5", "needs validation data"},
+        {"--data a --sample 10 --sample-prompt=", "--sample-prompt is empty"},
+        {"--data a --transport fake", "--transport fake moves no data"},
+        {"--data a --completion fish", "--completion 'fish' is unknown; use one of: bash, zsh"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_fails(cases[i].line, WF_EINVAL, cases[i].words);
+}
+
+static void not_built(void)
+{
+    static const char *const words[] = {
+        "--strategy full_shard",   "--strategy fsdp",
+        "--strategy zero1",        "--strategy zero2",
+        "--strategy zero3",        "--strategy shard_grad_op",
+        "--strategy hybrid_shard", "--strategy hybrid_shard_zero2",
+        "--strategy mics",         "--device cuda",
+        "--transport mpi",         "--transport nccl"};
+    char line[128], message[128];
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        snprintf(line, sizeof line, "--data a %s", words[i]);
+        snprintf(message, sizeof message,
+                 "%s is not built in this version; use one of: ", words[i]);
+        check_fails(line, WF_EUNSUPPORTED, message);
+    }
+}
+
+static void values_and_defaults(void)
+{
+    wf_options o;
+    wf_error error;
+
+    CU_ASSERT_EQUAL_FATAL(
+        parse("--data a b --tp 8 --dp=4 --data c --sequence-parallel --lr 2e-3 "
+              "--exact off --strategy ddp --tp 2 --digest=off",
+              &o, &error),
+        WF_OK);
+    CU_ASSERT_EQUAL(o.data.count, 3);
+    CU_ASSERT_STRING_EQUAL(o.data.item[2], "c");
+    CU_ASSERT_EQUAL(o.tp, 2); /* the last one counts */
+    CU_ASSERT_EQUAL(o.dp, 4);
+    CU_ASSERT_TRUE(o.sequence_parallel);
+    CU_ASSERT_FALSE(o.exact);
+    CU_ASSERT_FALSE(o.digest);
+    CU_ASSERT_STRING_EQUAL(o.strategy, "no_shard");
+    CU_ASSERT_STRING_EQUAL(o.arch, "gpt2");
+    CU_ASSERT_EQUAL(o.lr, 2e-3);
+    CU_ASSERT_EQUAL(o.min_lr, 2e-3 / 10);
+    CU_ASSERT_EQUAL(o.warmup_steps, 20);
+    CU_ASSERT_EQUAL(o.micro_batch_size, 4);
+    CU_ASSERT_EQUAL(o.n_kv_head, 6);
+    CU_ASSERT_EQUAL(o.ffn, 4 * 384);
+    CU_ASSERT_PTR_NULL(o.log_jsonl);
+    wf_options_free(&o);
+
+    CU_ASSERT_EQUAL_FATAL(parse("--data a --arch llama --n-embd 384 --n-kv-head 2 --min-lr 0 "
+                                "--warmup-steps 0 --val-fraction 0",
+                                &o, &error),
+                          WF_OK);
+    CU_ASSERT_EQUAL(o.ffn, 1024);
+    CU_ASSERT_EQUAL(o.n_kv_head, 2);
+    CU_ASSERT_EQUAL(o.min_lr, 0);
+    CU_ASSERT_EQUAL(o.warmup_steps, 0);
+    CU_ASSERT_EQUAL(o.eval_interval, 0); /* nothing to evaluate on */
+    wf_options_free(&o);
+
+    /* Reports need no data; help and completion stop reading. */
+    CU_ASSERT_EQUAL(parse("--steps 0 --show-layout --transport fake", &o, &error), WF_OK);
+    wf_options_free(&o);
+    CU_ASSERT_EQUAL(parse("--tp 2 --help --nonsense", &o, &error), WF_OK);
+    CU_ASSERT_TRUE(o.help);
+    wf_options_free(&o);
+    CU_ASSERT_EQUAL(parse("-h", &o, &error), WF_OK);
+    CU_ASSERT_TRUE(o.help);
+    wf_options_free(&o);
+    CU_ASSERT_EQUAL(parse("--completion zsh", &o, &error), WF_OK);
+    CU_ASSERT_STRING_EQUAL(o.completion, "zsh");
+    wf_options_free(&o);
+}
+
+/* The table itself: whatever has a default accepts it, names fit, no flag stands twice. */
+static void table_is_sound(void)
+{
+    for (int i = 0; i < WF_OPTION_COUNT; i++) {
+        const wf_option_row *row = &wf_option_rows[i];
+        const char *cursor = row->domain;
+        wf_choice choice;
+
+        if (row->kind == WF_KIND_GROUP)
+            continue;
+        CU_ASSERT_PTR_EQUAL(wf_option_find(row->name, strlen(row->name)), row);
+        CU_ASSERT_PTR_EQUAL(wf_option_nearest(row->name, strlen(row->name)), row);
+        CU_ASSERT_TRUE(strlen(wf_option_flag(row).text) == strlen(row->name) + 2);
+        CU_ASSERT_TRUE(row->metavar || row->kind == WF_KIND_BOOL);
+        CU_ASSERT_TRUE(row->domain || (row->kind != WF_KIND_INT && row->kind != WF_KIND_REAL));
+        while (row->kind == WF_KIND_CHOICE && wf_choice_next(&cursor, &choice)) {
+            CU_ASSERT_TRUE(strlen(choice.name) < WF_CHOICE_LENGTH - 1);
+            CU_ASSERT_TRUE(choice.alias == (strcmp(choice.name, choice.means) != 0));
+        }
+    }
+}
+
+static char *write_config(const char *text)
+{
+    static char path[64];
+    int file;
+
+    strcpy(path, "/tmp/weft-options-XXXXXX");
+    file = mkstemp(path);
+    CU_ASSERT_FATAL(file >= 0);
+    CU_ASSERT_EQUAL_FATAL(write(file, text, strlen(text)), (ssize_t)strlen(text));
+    close(file);
+    return path;
+}
+
+/* Parses "--config FILE" with this text in it, and more flags before and after. */
+static wf_status parse_config(const char *text, const char *before, const char *after,
+                              wf_options *options, wf_error *error)
+{
+    const char *path = write_config(text);
+    char line[1024];
+    wf_status status;
+
+    snprintf(line, sizeof line, "%s%s--config %s%s%s", before, *before ? " " : "", path,
+             *after ? " " : "", after);
+    status = parse(line, options, error);
+    unlink(path);
+    return status;
+}
+
+static void config_and_precedence(void)
+{
+    wf_options o;
+    wf_error error;
+    const char *text =
+        "{\"tp\": 4, \"n-layer\": 3, \"n_embd\": 48, \"lr\": 1, \"digest\": true,"
+        " \"exact\": \"off\", \"arch\": \"llama\", \"data\": [\"x\", \"y\"],"
+        " \"sample_prompt\": \"two words\", \"min-lr\": null}";
+
+    CU_ASSERT_EQUAL_FATAL(parse_config(text, "--tp 2", "--digest=off", &o, &error), WF_OK);
+    CU_ASSERT_EQUAL(o.tp, 2); /* flags win, before the file or after it */
+    CU_ASSERT_FALSE(o.digest);
+    CU_ASSERT_EQUAL(o.n_layer, 3);
+    CU_ASSERT_EQUAL(o.n_embd, 48);
+    CU_ASSERT_EQUAL(o.lr, 1.0);
+    CU_ASSERT_EQUAL(o.min_lr, 0.1); /* null leaves the default */
+    CU_ASSERT_FALSE(o.exact);
+    CU_ASSERT_STRING_EQUAL(o.arch, "llama");
+    CU_ASSERT_STRING_EQUAL(o.sample_prompt, "two words");
+    CU_ASSERT_EQUAL(o.data.count, 2);
+    CU_ASSERT_TRUE(o.given[WF_OPTION_n_layer] && !o.given[WF_OPTION_min_lr]);
+    wf_options_free(&o);
+
+    CU_ASSERT_EQUAL_FATAL(parse_config(text, "--data mine", "", &o, &error), WF_OK);
+    CU_ASSERT_EQUAL(o.data.count, 1); /* a list is replaced, not added to */
+    CU_ASSERT_STRING_EQUAL(o.data.item[0], "mine");
+    wf_options_free(&o);
+    CU_ASSERT_EQUAL_FATAL(parse_config("{\"data\": \"one\"}", "", "", &o, &error), WF_OK);
+    CU_ASSERT_EQUAL(o.data.count, 1);
+    wf_options_free(&o);
+}
+
+static void bad_configs(void)
+{
+    static const struct {
+        const char *text, *words;
+    } cases[] = {
+        {"{\"tq\": 1}", "\"tq\" is an unknown key; did you mean \"tp\"?"},
+        {"{\"nothing_like_it\": 1}", "\"nothing_like_it\" is an unknown key; --help"},
+        {"{\"tp\": \"2\"}", "\"tp\" must be a whole number in the config file"},
+        {"{\"tp\": 2.0}", "\"tp\" must be a whole number"},
+        {"{\"tp\": 0}", "\"tp\" 0 is not in [1, 4096]"},
+        {"{\"lr\": true}", "\"lr\" must be a number"},
+        {"{\"digest\": 1}", "\"digest\" must be true or false"},
+        {"{\"arch\": 2}", "\"arch\" must be a word in quotes"},
+        {"{\"arch\": \"bert\"}", "\"arch\" 'bert' is unknown; use one of: gpt2, llama"},
+        {"{\"arch\": \"gpt2\\u0000\"}", "\\u0000 is not allowed"},
+        {"{\"data\": [\"a\", 2]}", "\"data\" must be a list of file names"},
+        {"{\"tp\": [2]}", "\"tp\" must be a whole number"},
+        {"{\"config\": \"b.json\"}", "\"config\" cannot stand in a config file"},
+        {"{\"help\": true}", "\"help\" cannot stand in a config file"},
+        {"{\"tp\": 1, \"tp\": 2}", "duplicate object key"},
+        {"[1, 2]", "must hold one JSON object"},
+        {"{\"tp\": 1,\n \"dp\": }", "line 2"},
+        {"", "'[' or '{' expected"},
+    };
+    wf_options o;
+    wf_error error;
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        wf_status status = parse_config(cases[i].text, "--steps 0", "", &o, &error);
+        bool good = status == WF_EINVAL && strstr(error.text, cases[i].words);
+
+        if (!good)
+            printf("\n    %s\n    gave %d: %s\n", cases[i].text, status, error.text);
+        CU_ASSERT_TRUE(good);
+    }
+    check_fails("--config /nowhere/x.json", WF_EIO, "No such file or directory");
+    check_fails("--config /tmp", WF_EIO, "cannot read --config /tmp: Is a directory");
+}
+
+/* What the options print as JSON, read back as a config file, prints the same. */
+static void json_round_trip(void)
+{
+    wf_options first, second;
+    wf_error error;
+    json_t *one, *two;
+    char *text;
+
+    CU_ASSERT_EQUAL_FATAL(
+        parse("--data a b --tp 2 --arch llama --n-kv-head 3 --lr 0.0123456789 "
+              "--digest --exact off --steps 1234 --seed 9223372036854775807 "
+              "--log-jsonl out.jsonl",
+              &first, &error),
+        WF_OK);
+    one = wf_options_json(&first);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(one);
+    for (int i = 0; i < WF_OPTION_COUNT; i++)
+        CU_ASSERT_EQUAL(json_object_get(one, wf_option_rows[i].name) != NULL,
+                        wf_option_in_config(&wf_option_rows[i]));
+    text = json_dumps(one, 0);
+    CU_ASSERT_EQUAL_FATAL(parse_config(text, "", "", &second, &error), WF_OK);
+    two = wf_options_json(&second);
+    CU_ASSERT_TRUE(json_equal(one, two));
+    CU_ASSERT_EQUAL(second.seed, INT64_MAX);
+    CU_ASSERT_EQUAL(second.lr, 0.0123456789);
+    free(text);
+    json_decref(one);
+    json_decref(two);
+    wf_options_free(&first);
+    wf_options_free(&second);
+}
+
+/* A name that is not UTF-8 still gives JSON. */
+static void json_of_foreign_names(void)
+{
+    wf_options o;
+    wf_error error;
+    json_t *made;
+
+    CU_ASSERT_EQUAL_FATAL(parse("--data caf\xe9.txt", &o, &error), WF_OK);
+    made = wf_options_json(&o);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(made);
+    CU_ASSERT_STRING_EQUAL(json_string_value(json_array_get(json_object_get(made, "data"), 0)),
+                           "caf?.txt");
+    json_decref(made);
+    wf_options_free(&o);
+}
+
+static const wf_test tests[] = {
+    {"bad flags", bad_flags},
+    {"what is not built says so", not_built},
+    {"values and defaults", values_and_defaults},
+    {"the table is sound", table_is_sound},
+    {"config file and precedence", config_and_precedence},
+    {"bad config files", bad_configs},
+    {"JSON round trip", json_round_trip},
+    {"JSON of foreign names", json_of_foreign_names},
+    {NULL, NULL},
+};
+
+int main(void)
+{
+    return wf_test_main("options", tests);
+}

@@ -1,0 +1,280 @@
+/* tests/apps/test_run_log.c - console lines and JSONL rows of a run, read back. */
+#include "apps/run_log.h"
+#include "tests/harness.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const wf_run_axis axes[] = {{"dp", 2}, {"tp", 4}};
+
+static wf_step_record record_of(int64_t step)
+{
+    return (wf_step_record){
+        .step = step,
+        .loss = 5.5f - 0.001f * (float)step,
+        .grad_norm = 0.75f,
+        .lr = 9.1e-4,
+        .ms = 312.4,
+        .tokens_per_s = 13110.5,
+        .gflops = 41.25,
+        .memory_peak = 212 << 20,
+    };
+}
+
+static char *temporary_path(void)
+{
+    static char path[64];
+    int file;
+
+    strcpy(path, "/tmp/weft-run-log-XXXXXX");
+    file = mkstemp(path);
+    CU_ASSERT_FATAL(file >= 0);
+    close(file);
+    return path;
+}
+
+/* The rows of a file, each parsed on its own. */
+static json_t *rows_of(const char *path)
+{
+    json_t *rows = json_array();
+    FILE *file = fopen(path, "r");
+    char line[4096];
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+    while (fgets(line, sizeof line, file)) {
+        json_t *row = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+
+        CU_ASSERT_PTR_NOT_NULL_FATAL(row);
+        json_array_append_new(rows, row);
+    }
+    fclose(file);
+    return rows;
+}
+
+static void rows_parse(void)
+{
+    const char *path = temporary_path();
+    json_t *options = json_pack("{s:f, s:f, s:s}", "lr", 0.1, "third", 1.0 / 3, "arch", "gpt2");
+    wf_run_log_options o = {.path = path,
+                            .steps = 3,
+                            .axes = axes,
+                            .axis_count = 2,
+                            .transport = "threads",
+                            .options = options};
+    wf_step_record r = record_of(1);
+    wf_error error = {0};
+    json_t *rows, *row, *mesh;
+    wf_run_log *log;
+    float loss = 5.545290f;
+    uint32_t bits;
+    char hex[16];
+
+    CU_ASSERT_EQUAL_FATAL(wf_run_log_open(&o, &log, &error), WF_OK);
+    r.loss = loss;
+    CU_ASSERT_EQUAL(wf_run_log_step(log, &r, &error), WF_OK);
+    rows = rows_of(path); /* before the log is closed: each row is in the file at once */
+    CU_ASSERT_EQUAL(json_array_size(rows), 2);
+    json_decref(rows);
+    r = record_of(2);
+    r.loss = NAN;
+    r.grad_norm = INFINITY;
+    r.has_val_loss = r.has_digest = true;
+    r.val_loss = 4.25f;
+    r.digest = 0xabcdef;
+    CU_ASSERT_EQUAL(wf_run_log_step(log, &r, &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_run_log_close(log, &error), WF_OK);
+    rows = rows_of(path);
+    CU_ASSERT_EQUAL_FATAL(json_array_size(rows), 3);
+
+    row = json_array_get(rows, 0);
+    mesh = json_object_get(row, "mesh");
+    CU_ASSERT_EQUAL(json_integer_value(json_object_get(mesh, "dp")), 2);
+    CU_ASSERT_EQUAL(json_integer_value(json_object_get(mesh, "tp")), 4);
+    CU_ASSERT_EQUAL(json_integer_value(json_object_get(row, "world")), 8);
+    CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(row, "transport")), "threads");
+    CU_ASSERT_TRUE(json_equal(json_object_get(row, "options"), options));
+
+    row = json_array_get(rows, 1);
+    memcpy(&bits, &loss, sizeof bits);
+    snprintf(hex, sizeof hex, "%08x", bits);
+    CU_ASSERT_EQUAL(json_integer_value(json_object_get(row, "step")), 1);
+    CU_ASSERT_EQUAL((float)json_real_value(json_object_get(row, "loss")), loss);
+    CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(row, "loss_bits")), hex);
+    CU_ASSERT_EQUAL(json_real_value(json_object_get(row, "lr")), 9.1e-4);
+    CU_ASSERT_EQUAL(json_real_value(json_object_get(row, "ms")), 312.4);
+    CU_ASSERT_EQUAL(json_real_value(json_object_get(row, "tokens_per_s")), 13110.5);
+    CU_ASSERT_EQUAL(json_real_value(json_object_get(row, "grad_norm")), 0.75);
+    CU_ASSERT_TRUE(json_is_null(json_object_get(row, "val_loss")));
+    CU_ASSERT_PTR_NULL(json_object_get(row, "digest"));
+
+    row = json_array_get(rows, 2);
+    CU_ASSERT_TRUE(json_is_null(json_object_get(row, "loss")));
+    CU_ASSERT_TRUE(json_is_null(json_object_get(row, "grad_norm")));
+    CU_ASSERT_EQUAL(strlen(json_string_value(json_object_get(row, "loss_bits"))), 8);
+    CU_ASSERT_EQUAL(json_real_value(json_object_get(row, "val_loss")), 4.25);
+    CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(row, "digest")),
+                           "0000000000abcdef");
+    json_decref(rows);
+    json_decref(options);
+    unlink(path);
+}
+
+static void failing_files(void)
+{
+    json_t *options = json_object();
+    wf_run_log_options o = {
+        .steps = 3, .axes = axes, .axis_count = 2, .transport = "threads", .options = options};
+    wf_error error = {0};
+    wf_run_log *log = (wf_run_log *)&o;
+
+    o.path = "/nowhere/at/all.jsonl";
+    CU_ASSERT_EQUAL(wf_run_log_open(&o, &log, &error), WF_EIO);
+    CU_ASSERT_PTR_NULL(log);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "/nowhere/at/all.jsonl: No such file"));
+    error = (wf_error){0};
+    o.path = "/dev/full";
+    CU_ASSERT_EQUAL(wf_run_log_open(&o, &log, &error), WF_EIO);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "/dev/full: No space left on device"));
+    json_decref(options);
+}
+
+static void failing_console(void)
+{
+    FILE *full = fopen("/dev/full", "w");
+    wf_run_log_options o = {.steps = 3, .console = full};
+    wf_step_record r = record_of(1);
+    wf_error error = {0};
+    wf_run_log *log;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(full);
+    CU_ASSERT_EQUAL_FATAL(wf_run_log_open(&o, &log, &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_run_log_step(log, &r, &error), WF_EIO);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "cannot write to the console: No space left"));
+    CU_ASSERT_EQUAL(wf_run_log_close(log, NULL), WF_OK);
+    fclose(full);
+}
+
+/* Runs all steps; returns what the console got. */
+static char *console_of(int64_t steps, bool terminal, int columns, int64_t val_step)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *console = open_memstream(&text, &size);
+    wf_run_log_options o = {
+        .steps = steps, .console = console, .terminal = terminal, .columns = columns};
+    wf_error error = {0};
+    wf_run_log *log;
+
+    CU_ASSERT_EQUAL_FATAL(wf_run_log_open(&o, &log, &error), WF_OK);
+    for (int64_t step = 1; step <= steps; step++) {
+        wf_step_record r = record_of(step);
+
+        r.has_val_loss = step == val_step;
+        r.val_loss = 4.5f;
+        CU_ASSERT_EQUAL(wf_run_log_step(log, &r, &error), WF_OK);
+    }
+    CU_ASSERT_EQUAL(wf_run_log_close(log, &error), WF_OK);
+    fclose(console);
+    return text;
+}
+
+static int count(const char *text, const char *word)
+{
+    int n = 0;
+
+    for (; (text = strstr(text, word)); text += strlen(word))
+        n++;
+    return n;
+}
+
+static void plain_console(void)
+{
+    char *text = console_of(50, false, 0, 0);
+
+    CU_ASSERT_EQUAL(count(text, "\n"), 50);
+    CU_ASSERT_PTR_NOT_NULL(strstr(
+        text,
+        "step 20/50  loss 5.4800  norm 0.750  lr 9.10e-04  312 ms  13.1k tok/s  41.2 GFLOP/s  "
+        "mem 212 MiB  eta 0:10\n"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "step 50/50"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "eta 0:00"));
+    CU_ASSERT_PTR_NULL(strchr(text, '\r'));
+    free(text);
+
+    /* 1, every 200th, the evaluated one, the last one. */
+    text = console_of(20001, false, 0, 777);
+    CU_ASSERT_EQUAL(count(text, "\n"), 1 + 100 + 1 + 1);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "step     1/20001"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "step   777/20001"));
+    CU_ASSERT_EQUAL(count(text, "val 4.5000"), 1);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "step 20001/20001"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "eta 1:44:08\n")); /* 20000 steps of 312.4 ms */
+    free(text);
+}
+
+static void terminal_console(void)
+{
+    char *text = console_of(1000, true, 40, 0), *line;
+
+    CU_ASSERT_EQUAL(count(text, "\n"), 1 + 20); /* the first, then every 50th */
+    CU_ASSERT_EQUAL(count(text, "\r\033[K"), 1000);
+    line = strstr(text, "step   51/1000");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(line);
+    CU_ASSERT_EQUAL(strcspn(line, "\r\n"), 39); /* cut, so that it can be rewritten */
+    free(text);
+}
+
+/* Other text on the console starts on a clean line, and a closed log leaves none open. */
+static void clear_ends_the_line(void)
+{
+    char *text = NULL;
+    size_t size;
+    FILE *console = open_memstream(&text, &size);
+    wf_run_log_options o = {.steps = 1000, .console = console, .terminal = true};
+    wf_error error = {0};
+    wf_run_log *log;
+
+    CU_ASSERT_EQUAL_FATAL(wf_run_log_open(&o, &log, &error), WF_OK);
+    for (int64_t step = 1; step <= 2; step++) {
+        wf_step_record r = record_of(step);
+
+        CU_ASSERT_EQUAL(wf_run_log_step(log, &r, &error), WF_OK);
+    }
+    CU_ASSERT_NOT_EQUAL(memcmp(text + size - 4, "\r\033[K", 4), 0);
+    wf_run_log_clear(log);
+    CU_ASSERT_EQUAL(memcmp(text + size - 4, "\r\033[K", 4), 0);
+    wf_run_log_clear(log);
+    CU_ASSERT_EQUAL(wf_run_log_close(log, &error), WF_OK);
+    fclose(console);
+    CU_ASSERT_EQUAL(count(text, "\r\033[K"), 3);
+    free(text);
+}
+
+static void console_of_a_pipe(void)
+{
+    wf_run_log_options o = {0};
+    FILE *plain = fopen("/dev/null", "w");
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(plain);
+    wf_run_log_console(&o, plain);
+    CU_ASSERT_PTR_EQUAL(o.console, plain);
+    CU_ASSERT_FALSE(o.terminal);
+    fclose(plain);
+}
+
+static const wf_test tests[] = {
+    {"rows parse", rows_parse},
+    {"failing files", failing_files},
+    {"failing console", failing_console},
+    {"plain console", plain_console},
+    {"terminal console", terminal_console},
+    {"clear ends the line", clear_ends_the_line},
+    {"a pipe is no terminal", console_of_a_pipe},
+    {NULL, NULL},
+};
+
+int main(void)
+{
+    return wf_test_main("run_log", tests);
+}

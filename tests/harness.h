@@ -1,0 +1,24 @@
+/*
+ * tests/harness.h - a test program is a table of named functions over CUnit assertions:
+ *
+ *     static const wf_test tests[] = {{"cuts nest", cuts_nest}, {NULL, NULL}};
+ *     int main(void) { return wf_test_main("tree", tests); }
+ *
+ * Exit status: 0 passed, 1 failed, 77 skipped (wf_test_skip_all was called: CTest shows it).
+ */
+#ifndef WF_TESTS_HARNESS_H
+#define WF_TESTS_HARNESS_H
+
+#include <CUnit/CUnit.h>
+
+typedef struct wf_test {
+    const char *name;
+    void (*run)(void);
+} wf_test;
+
+int wf_test_main(const char *suite, const wf_test *tests);
+
+/* Say why this program cannot test anything on this machine; CTest then reports it as skipped. */
+void wf_test_skip_all(const char *why);
+
+#endif

@@ -1,0 +1,303 @@
+/*
+ * tests/kernels/test_gemm.c - products of matrices against their definition, written as plainly
+ * as it can be: a recursion over leaves, each of them a chain of fmaf. Every bit must agree,
+ * for every instruction set, any size of team, any strides, and any cut in parts and leaves.
+ */
+#include "core/tree.h"
+#include "kernels/cpu/gemm_plan.h"
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/team.h"
+#include "tests/harness.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_PARTS = 600, TEAMS = 3, GUARD = 64 };
+
+static uint64_t state = 20240607;
+static wf_team *teams[TEAMS + 1];
+
+static uint64_t next(void)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state;
+}
+
+static int64_t below(int64_t n)
+{
+    return (int64_t)(next() % (uint64_t)n);
+}
+
+/* Mostly around one; some zeros of both signs, some so small that products underflow. */
+static float value(void)
+{
+    float x = (float)((int64_t)(next() >> 40) - (1 << 23)) / (float)(1 << 22);
+
+    switch (below(16)) {
+    case 0:
+        return copysignf(0.0f, x);
+    case 1:
+        return x * 0x1p-100f;
+    default:
+        return x;
+    }
+}
+
+static float *values(int64_t n)
+{
+    float *x = malloc((size_t)n * sizeof *x + 1);
+
+    for (int64_t i = 0; x && i < n; i++)
+        x[i] = value();
+    return x;
+}
+
+/* The first of the leaves from `part` on that begins after `skip` more leaves. */
+static int64_t leaf_part(const wf_gemm *g, int64_t part, int64_t skip)
+{
+    while (skip > 0) {
+        part++;
+        skip -= part >= g->n_parts || g->parts[part].leaf;
+    }
+    return part;
+}
+
+static float tree(const wf_gemm *g, int64_t i, int64_t j, int64_t part, int64_t leaves)
+{
+    float sum = 0.0f;
+
+    if (leaves > 1) {
+        float left = tree(g, i, j, part, leaves / 2);
+
+        part = leaf_part(g, part, leaves / 2);
+        return left + tree(g, i, j, part, leaves - leaves / 2);
+    }
+    for (int64_t first = part; part < g->n_parts; part++) {
+        const wf_gemm_part *p = &g->parts[part];
+
+        if (part > first && p->leaf)
+            break;
+        for (int64_t k = 0; k < p->k; k++)
+            sum = fmaf(p->a[i * p->a_row + k * p->a_k], p->b[k * p->b_k + j * p->b_col], sum);
+    }
+    return sum;
+}
+
+/* Whether `c`, with c_row floats a row, has the defined bits and nothing else was touched. */
+static int same(const wf_gemm *g, const float *c, const float *want, const float *poison,
+                int64_t floats)
+{
+    for (int64_t i = 0; i < g->m; i++) {
+        if (memcmp(c + GUARD + i * g->c_row, want + i * g->n, (size_t)g->n * sizeof *c) != 0)
+            return 0;
+    }
+    for (int64_t i = 0; i < floats; i++) {
+        int64_t at = i - GUARD;
+        int inside = at >= 0 && g->c_row > 0 && at / g->c_row < g->m && at % g->c_row < g->n;
+
+        if (!inside && memcmp(&c[i], &poison[i], sizeof *c) != 0)
+            return 0;
+    }
+    return 1;
+}
+
+/* One product on every instruction set that the machine has, by teams of 1 to 3. */
+static void check(wf_gemm *g)
+{
+    static const char *const names[] = {"portable", "avx2", "avx512"};
+    int64_t floats = 2 * GUARD + g->m * g->c_row, leaves = 0;
+    float *want = malloc((size_t)(g->m * g->n) * sizeof *want + 1);
+    float *poison = values(floats), *c = malloc((size_t)floats * sizeof *c);
+
+    for (int64_t p = 0; p < g->n_parts; p++)
+        leaves += g->parts[p].leaf || p == 0;
+    for (int64_t i = 0; i < g->m * g->n; i++)
+        want[i] = leaves ? tree(g, i / g->n, i % g->n, 0, leaves) : 0.0f;
+    for (int isa = 0; isa < 3; isa++) {
+        const wf_simd *simd = wf_cpu_simd_named(names[isa], NULL);
+
+        for (int team = 1; simd && team <= TEAMS; team++) {
+            size_t bytes = simd->gemm_workspace(g, team);
+            unsigned char *workspace = malloc(bytes + GUARD);
+
+            memset(workspace, 0xff, bytes + GUARD); /* reads as NaN */
+            memcpy(c, poison, (size_t)floats * sizeof *c);
+            g->c = c + GUARD;
+            simd->gemm(teams[team], g, workspace);
+            CU_ASSERT_TRUE(same(g, c, want, poison, floats));
+            for (int i = 0; i < GUARD; i++)
+                CU_ASSERT_EQUAL(workspace[bytes + (size_t)i], 0xff);
+            free(workspace);
+        }
+    }
+    free(want);
+    free(poison);
+    free(c);
+}
+
+/* Operands for `n_parts` parts whose lengths and beginnings are set; strides of a random form.
+ */
+static void operands(wf_gemm *g, wf_gemm_part *parts, float **owned)
+{
+    for (int64_t i = 0; i < g->n_parts; i++) {
+        wf_gemm_part *p = &parts[i];
+        int64_t gap = below(3), k = p->k;
+        int64_t a_wide = below(2), b_wide = below(2), spread = below(8) == 0 ? 2 : 1;
+
+        p->a_row = (a_wide ? k + gap : 1) * spread;
+        p->a_k = (a_wide ? 1 : g->m + gap) * spread;
+        p->b_k = (b_wide ? g->n + gap : 1) * spread;
+        p->b_col = (b_wide ? 1 : k + gap) * spread;
+        owned[2 * i] = values((g->m + gap) * (k + gap) * spread);
+        owned[2 * i + 1] = values((g->n + gap) * (k + gap) * spread);
+        p->a = owned[2 * i];
+        p->b = owned[2 * i + 1];
+    }
+    g->parts = parts;
+}
+
+static void check_parts(int64_t m, int64_t n, wf_gemm_part *parts, int64_t n_parts)
+{
+    wf_gemm g = {.m = m, .n = n, .c_row = n + below(2) * below(20), .n_parts = n_parts};
+    float *owned[2 * MAX_PARTS];
+
+    operands(&g, parts, owned);
+    check(&g);
+    for (int64_t i = 0; i < 2 * n_parts; i++)
+        free(owned[i]);
+}
+
+static void random_products(void)
+{
+    static const int64_t longest[] = {1, 8, 70, 500};
+    wf_gemm_part parts[12];
+
+    for (int round = 0; round < 150; round++) {
+        int64_t m = 1 + below(round % 3 ? 40 : 9), n = 1 + below(round % 2 ? 70 : 9);
+        int64_t n_parts = 1 + below(12), most = longest[below(4)];
+
+        for (int64_t i = 0; i < n_parts; i++)
+            parts[i] = (wf_gemm_part){.k = below(5) ? below(most) + 1 : 0, .leaf = below(2)};
+        parts[0].leaf = true;
+        check_parts(m, n, parts, n_parts);
+    }
+}
+
+/* The forms of a training step: leaves of one length, also many and short, and one long one. */
+static void even_leaves(void)
+{
+    static const int64_t cases[][4] = {
+        /* m, n, leaves, k of each */
+        {30, 70, 1, 2000}, {30, 70, 8, 96},  {17, 40, 8, 384}, {15, 33, 16, 500},
+        {29, 35, 64, 8},   {5, 17, 600, 1},  {16, 48, 96, 13}, {14, 32, 7, 60},
+        {3, 64, 3, 700},   {1, 200, 8, 100}, {200, 1, 8, 100}, {1, 1, 5, 900},
+    };
+    wf_gemm_part parts[MAX_PARTS];
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (int64_t l = 0; l < cases[i][2]; l++)
+            parts[l] = (wf_gemm_part){.k = cases[i][3], .leaf = true};
+        check_parts(cases[i][0], cases[i][1], parts, cases[i][2]);
+    }
+}
+
+/* Large enough for several blocks, so that members of a team really share the work. */
+static void many_blocks(void)
+{
+    wf_gemm_part parts[3] = {{.k = 5, .leaf = true}, {.k = 40}, {.k = 9, .leaf = true}};
+
+    check_parts(1100, 90, parts, 3);
+    check_parts(70, 2100, parts, 3);
+    check_parts(530, 1040, parts, 1);
+}
+
+static void nothing(void)
+{
+    wf_gemm_part empty[3] = {{.leaf = true}, {.leaf = true}, {.k = 0}};
+    wf_gemm_part one[1] = {{.k = 3, .leaf = true}};
+
+    check_parts(20, 30, empty, 3);
+    check_parts(20, 30, empty, 0);
+    check_parts(0, 30, one, 1);
+    check_parts(20, 0, one, 1);
+}
+
+/* Parts that begin no leaf are one chain: the same bits as one part of all of them. */
+static void parts_are_one_chain(void)
+{
+    enum { M = 9, N = 37, K = 450 };
+    const wf_simd *simd = wf_cpu_simd(NULL);
+    float *a = values(M * K), *b = values(K * N), whole[M * N], split[M * N];
+    wf_gemm_part one[] = {{a, K, 1, b, N, 1, K, true}};
+    wf_gemm_part three[] = {{a, K, 1, b, N, 1, 100, true},
+                            {a + 100, K, 1, b + 100 * N, N, 1, 1, false},
+                            {a + 101, K, 1, b + 101 * N, N, 1, K - 101, false}};
+    wf_gemm g = {M, N, whole, N, one, 1}, h = {M, N, split, N, three, 3};
+    void *workspace = malloc(simd->gemm_workspace(&g, 1) + simd->gemm_workspace(&h, 1));
+
+    simd->gemm(NULL, &g, workspace);
+    simd->gemm(NULL, &h, workspace);
+    CU_ASSERT_EQUAL(memcmp(whole, split, sizeof whole), 0);
+    free(workspace);
+    free(a);
+    free(b);
+}
+
+/* Windows cover every element once and in order, whatever the leaves. */
+static void windows_cover(void)
+{
+    wf_gemm_part parts[200];
+    wf_gemm g = {.m = 1, .n = 1, .parts = parts};
+
+    for (int round = 0; round < 500; round++) {
+        int64_t kc = 1 + below(400), longest = 1 + below(round % 2 ? 30 : 900), part = 0, k = 0;
+        wf_gemm_window w = {.last = false};
+        wf_gemm_cursor c;
+
+        g.n_parts = 1 + below(200);
+        for (int64_t i = 0; i < g.n_parts; i++)
+            parts[i] = (wf_gemm_part){.k = below(longest), .leaf = below(3) != 0};
+        for (c = wf_gemm_begin(&g); !w.last;) {
+            int64_t in_window = 0;
+
+            wf_gemm_next(&c, kc, &w);
+            CU_ASSERT_TRUE_FATAL(w.n_steps > 0 && w.n_steps <= WF_GEMM_STEPS);
+            for (int s = 0; s < w.n_steps; s++) {
+                CU_ASSERT_PTR_EQUAL(w.step[s].part, &parts[part]);
+                CU_ASSERT_EQUAL(w.step[s].first, k);
+                k += w.step[s].k;
+                in_window += w.step[s].k;
+                if (k == parts[part].k) {
+                    part++;
+                    k = 0;
+                }
+            }
+            CU_ASSERT_EQUAL(in_window, w.k);
+            CU_ASSERT_TRUE(w.k <= kc);
+        }
+        CU_ASSERT_EQUAL(part, g.n_parts);
+    }
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"windows cover the long dimension", windows_cover},
+        {"random products", random_products},
+        {"even leaves", even_leaves},
+        {"many blocks", many_blocks},
+        {"nothing to sum", nothing},
+        {"parts are one chain", parts_are_one_chain},
+        {NULL, NULL},
+    };
+    int failed;
+
+    for (int i = 1; i <= TEAMS; i++)
+        teams[i] = wf_team_open(i, NULL);
+    failed = wf_test_main("gemm", tests);
+    for (int i = 1; i <= TEAMS; i++)
+        wf_team_close(teams[i]);
+    return failed;
+}

@@ -1,0 +1,449 @@
+/*
+ * tests/kernels/test_ops_a.c - the ops that work element by element, sum, look up, view, initialise
+ * and update, and the products: cases for op_harness.h, then what a case cannot say.
+ */
+#include "kernels/devices.h"
+#include "tests/kernels/op_harness.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const wf_update update = {.lr = 0.03F,
+                                 .beta1 = 0.9F,
+                                 .beta2 = 0.95F,
+                                 .eps = 1e-6F,
+                                 .weight_decay = 0.1F,
+                                 .bias1 = 3.7F,
+                                 .bias2 = 7.1F,
+                                 .grad_scale = 0.5F};
+
+static op_operand unwanted(op_operand o)
+{
+    o.wanted = false;
+    return o;
+}
+
+static op_operand matrix(wf_dim rows, wf_dim columns)
+{
+    return (op_operand){.ndim = 2, .dim = {rows, columns}, .wanted = true};
+}
+
+static op_case case_of(int n_in, int n_out, void (*apply)(wf_tensor *const *, wf_tensor **))
+{
+    return (op_case){.n_in = n_in, .n_out = n_out, .apply = apply};
+}
+
+static wf_dim width(const op_shape *s)
+{
+    return wf_dim_width(s->width);
+}
+
+/* element by element */
+
+static void apply_add(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_add(in[0], in[1]);
+}
+
+static void add(op_case *c, const op_shape *s)
+{
+    *c = case_of(2, 1, apply_add);
+    c->in[0] = c->in[1] = op_activations(s, width(s));
+}
+
+static void apply_mul(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_mul(in[0], in[1]);
+    out[1] = wf_mul(in[0], in[0]); /* both gradients go to one operand */
+}
+
+static void mul(op_case *c, const op_shape *s)
+{
+    *c = case_of(2, 2, apply_mul);
+    c->in[0] = c->in[1] = op_activations(s, width(s));
+}
+
+static void apply_scale(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_scale(in[0], -1.7F);
+}
+
+static void scale(op_case *c, const op_shape *s)
+{
+    *c = case_of(1, 1, apply_scale);
+    c->in[0] = op_activations(s, width(s));
+}
+
+static void apply_silu(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_silu(in[0]);
+}
+
+static void silu(op_case *c, const op_shape *s)
+{
+    *c = case_of(1, 1, apply_silu);
+    c->in[0] = op_activations(s, width(s));
+    c->in[0].low = -9;
+    c->in[0].high = 9;
+}
+
+static void apply_gelu(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_gelu(in[0]);
+}
+
+static void gelu(op_case *c, const op_shape *s)
+{
+    silu(c, s);
+    c->apply = apply_gelu;
+}
+
+static void apply_dropout(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_dropout(in[0], 0.25F, 9);
+}
+
+static void dropout(op_case *c, const op_shape *s)
+{
+    *c = case_of(1, 1, apply_dropout);
+    c->in[0] = op_activations(s, width(s));
+}
+
+static void dropout_of_heads(op_case *c, const op_shape *s)
+{
+    *c = case_of(1, 1, apply_dropout);
+    c->in[0] = op_heads(s, s->heads);
+}
+
+static void dropout_per_token(op_case *c, const op_shape *s)
+{
+    *c = case_of(1, 1, apply_dropout);
+    c->in[0] = op_per_token(s);
+}
+
+/* sums */
+
+static void apply_bias_add(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_bias_add(in[0], in[1]);
+}
+
+static void bias_add(op_case *c, const op_shape *s)
+{
+    *c = case_of(2, 1, apply_bias_add);
+    c->in[0] = op_activations(s, width(s));
+    c->in[1] = op_vector(width(s));
+}
+
+static void bias_add_of_heads(op_case *c, const op_shape *s)
+{
+    *c = case_of(2, 1, apply_bias_add);
+    c->in[0] = op_heads(s, s->heads);
+    c->in[1] = op_vector(wf_dim_width(s->head_dim));
+}
+
+static void bias_add_without_tokens(op_case *c, const op_shape *s)
+{
+    *c = case_of(2, 1, apply_bias_add);
+    c->in[0] = matrix(wf_dim_batch(s->batch), wf_dim_split(s->width));
+    c->in[1] = op_vector(wf_dim_split(s->width));
+}
+
+static void apply_batch_sum(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_batch_sum(in[0]);
+}
+
+static void batch_sum(op_case *c, const op_shape *s)
+{
+    *c = case_of(1, 1, apply_batch_sum);
+    c->in[0] = op_activations(s, width(s));
+}
+
+static void batch_sum_of_tokens(op_case *c, const op_shape *s)
+{
+    *c = case_of(1, 1, apply_batch_sum);
+    c->in[0] = matrix(wf_dim_split(s->tokens), width(s));
+}
+
+static void apply_batch_expand(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_batch_expand(in[0], in[1]);
+}
+
+static void batch_expand(op_case *c, const op_shape *s)
+{
+    *c = case_of(2, 1, apply_batch_expand);
+    c->in[0] = matrix(wf_dim_split(s->tokens), width(s));
+    c->in[1] = unwanted(op_activations(s, width(s)));
+}
+
+static void apply_token_sum(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_token_sum(in[0]);
+}
+
+static void token_sum(op_case *c, const op_shape *s)
+{
+    *c = case_of(1, 1, apply_token_sum);
+    c->in[0] = op_per_token(s);
+}
+
+static void token_sum_of_activations(op_case *c, const op_shape *s)
+{
+    *c = case_of(1, 1, apply_token_sum);
+    c->in[0] = op_activations(s, width(s));
+}
+
+static void apply_token_expand(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_token_expand(in[0], in[1]);
+}
+
+static void token_expand(op_case *c, const op_shape *s)
+{
+    *c = case_of(2, 1, apply_token_expand);
+    c->in[0] = op_vector(wf_dim_batch(s->batch));
+    c->in[1] = unwanted(op_activations(s, width(s)));
+}
+
+/* products */
+
+static void apply_linear(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_linear(in[0], in[1]);
+}
+
+static void linear(op_case *c, const op_shape *s)
+{
+    *c = case_of(2, 1, apply_linear);
+    c->in[0] = op_activations(s, width(s));
+    c->in[1] = matrix(wf_dim_split(s->vocabulary), width(s));
+}
+
+/* As after attention: the summed dim is made of heads. */
+static void linear_over_heads(op_case *c, const op_shape *s)
+{
+    wf_dim heads = wf_dim_heads(s->heads, s->head_dim);
+
+    *c = case_of(2, 1, apply_linear);
+    c->in[0] = op_activations(s, heads);
+    c->in[1] = matrix(width(s), heads);
+}
+
+static void apply_linear2(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_linear_group(in[0], 2, &in[1], out);
+}
+
+static void linear2(op_case *c, const op_shape *s)
+{
+    *c = case_of(3, 2, apply_linear2);
+    c->in[0] = op_activations(s, width(s));
+    c->in[1] = c->in[2] = matrix(wf_dim_split(s->vocabulary), width(s));
+}
+
+static void apply_linear3(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_linear_group(in[0], 3, &in[1], out);
+}
+
+static void linear3(op_case *c, const op_shape *s)
+{
+    *c = case_of(4, 3, apply_linear3);
+    c->in[0] = op_activations(s, width(s));
+    c->in[1] = matrix(wf_dim_heads(s->heads, s->head_dim), width(s));
+    c->in[2] = c->in[3] = matrix(wf_dim_heads(s->groups, s->head_dim), width(s));
+}
+
+/* views and tables */
+
+static void apply_split_heads(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_split_heads(in[0], in[0]->dim[2].grain);
+}
+
+static void split_heads(op_case *c, const op_shape *s)
+{
+    *c = case_of(1, 1, apply_split_heads);
+    c->in[0] = op_activations(s, wf_dim_heads(s->heads, s->head_dim));
+}
+
+static void apply_merge_heads(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_merge_heads(in[0]);
+}
+
+static void merge_heads(op_case *c, const op_shape *s)
+{
+    *c = case_of(1, 1, apply_merge_heads);
+    c->in[0] = op_heads(s, s->heads);
+}
+
+static void apply_embedding(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_embedding(in[0], in[1]);
+}
+
+static void embedding(op_case *c, const op_shape *s)
+{
+    *c = case_of(2, 1, apply_embedding);
+    c->in[0] = matrix(wf_dim_split(s->vocabulary), width(s));
+    c->in[1] = op_token_ids(s);
+}
+
+static void embedding_without_tokens(op_case *c, const op_shape *s)
+{
+    embedding(c, s);
+    c->in[1].ndim = 1;
+}
+
+static void apply_rows(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_rows(in[0], in[0]->dim[0].size - 2);
+}
+
+static void rows(op_case *c, const op_shape *s)
+{
+    *c = case_of(1, 1, apply_rows);
+    c->in[0] = matrix(wf_dim_width(s->tokens + 2), width(s));
+}
+
+static void apply_position_add(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_position_add(in[0], in[1]);
+}
+
+static void position_add(op_case *c, const op_shape *s)
+{
+    *c = case_of(2, 1, apply_position_add);
+    c->in[0] = op_activations(s, width(s));
+    c->in[1] = matrix(wf_dim_split(s->tokens), width(s));
+}
+
+/* in place */
+
+static void apply_init_fill(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_init_fill(in[0], 0.3F);
+    out[0] = in[0];
+}
+
+static void init_fill(op_case *c, const op_shape *s)
+{
+    *c = case_of(1, 1, apply_init_fill);
+    c->in[0] = unwanted(op_activations(s, width(s)));
+}
+
+static void apply_init_normal(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_init_normal(in[0], 0.5F, 0.02F, 11);
+    out[0] = in[0];
+}
+
+static void init_normal(op_case *c, const op_shape *s)
+{
+    init_fill(c, s);
+    c->apply = apply_init_normal;
+}
+
+static void apply_init_uniform(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_init_uniform(in[0], -0.25F, 0.75F, 12);
+    out[0] = in[0];
+}
+
+static void init_uniform(op_case *c, const op_shape *s)
+{
+    init_fill(c, s);
+    c->apply = apply_init_uniform;
+}
+
+static void apply_adamw(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_adamw(in[0], in[1], in[2], in[3], &update);
+    out[0] = in[0];
+    out[1] = in[2];
+    out[2] = in[3];
+}
+
+static void adamw(op_case *c, const op_shape *s)
+{
+    *c = case_of(4, 3, apply_adamw);
+    for (int i = 0; i < 4; i++)
+        c->in[i] = unwanted(op_activations(s, width(s)));
+    c->in[3].low = 0.01; /* of squares */
+    c->in[3].high = 1;
+}
+
+static void apply_sgd(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_sgd(in[0], in[1], in[2], &update);
+    out[0] = in[0];
+    out[1] = in[2];
+}
+
+static void sgd(op_case *c, const op_shape *s)
+{
+    *c = case_of(3, 2, apply_sgd);
+    for (int i = 0; i < 3; i++)
+        c->in[i] = unwanted(op_activations(s, width(s)));
+}
+
+static void apply_sgd_plain(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_update plain = update;
+
+    plain.beta1 = 0;
+    wf_sgd(in[0], in[1], in[2], &plain);
+    out[0] = in[0];
+    out[1] = in[2]; /* not touched */
+}
+
+static void sgd_plain(op_case *c, const op_shape *s)
+{
+    sgd(c, s);
+    c->apply = apply_sgd_plain;
+}
+
+static const op_entry cases[] = {
+    {"add", add},
+    {"mul", mul},
+    {"scale", scale},
+    {"silu", silu},
+    {"gelu", gelu},
+    {"dropout", dropout},
+    {"dropout of heads", dropout_of_heads},
+    {"dropout per token", dropout_per_token},
+    {"bias_add", bias_add},
+    {"bias_add of heads", bias_add_of_heads},
+    {"bias_add without tokens", bias_add_without_tokens},
+    {"batch_sum", batch_sum},
+    {"batch_sum of tokens", batch_sum_of_tokens},
+    {"batch_expand", batch_expand},
+    {"token_sum", token_sum},
+    {"token_sum of activations", token_sum_of_activations},
+    {"token_expand", token_expand},
+    {"linear1", linear},
+    {"linear1 over heads", linear_over_heads},
+    {"linear2", linear2},
+    {"linear3", linear3},
+    {"split_heads", split_heads},
+    {"merge_heads", merge_heads},
+    {"embedding", embedding},
+    {"embedding without tokens", embedding_without_tokens},
+    {"rows", rows},
+    {"position_add", position_add},
+    {"init_fill", init_fill},
+    {"init_normal", init_normal},
+    {"init_uniform", init_uniform},
+    {"adamw", adamw},
+    {"sgd", sgd},
+    {"sgd without momentum", sgd_plain},
+    {NULL, NULL},
+};
+
+int main(void)
+{
+    return op_main(OP_SUITE_A, cases, NULL);
+}

@@ -1,0 +1,70 @@
+#!/bin/bash
+# install.sh BUILD WORK CC CXX - installs a built tree below WORK and uses it as a stranger would:
+# every header compiles alone, as C11 and as C++17; a program builds and runs through CMake's
+# find_package and through pkg-config; after the installed tree was moved, too; and the library
+# shows wf_ symbols only. First of all, a header that does not compile has to be found out.
+set -euo pipefail
+
+build=$1 work=$2 cc=$3 cxx=$4
+here=$(cd "$(dirname "$0")" && pwd)
+rm -rf "$work"
+mkdir -p "$work"
+cmake --install "$build" --prefix "$work/first" >/dev/null
+mv "$work/first" "$work/prefix"
+include=$work/prefix/include
+
+# alone HEADER: the header is a whole in both languages.
+alone()
+{
+    printf '#include "%s"\nint not_empty;\n' "$1" >"$work/alone.c"
+    cp "$work/alone.c" "$work/alone.cc"
+    "$cc" -std=c11 -Wall -Wextra -Wpedantic -Werror -I"$include/weft" -fsyntax-only "$work/alone.c" &&
+        "$cxx" -std=c++17 -Wall -Wextra -Wpedantic -Werror -I"$include/weft" -fsyntax-only \
+            "$work/alone.cc"
+}
+
+echo 'int half(void' >"$work/broken.h"
+echo 'static inline int *new(void *class) { return class; }' >"$work/only_c.h"
+for bad in broken only_c; do
+    if alone "$work/$bad.h" 2>/dev/null; then
+        echo "install: $bad.h compiled, so this check is blind" >&2
+        exit 1
+    fi
+done
+headers=0
+failed=0
+while IFS= read -r header; do
+    headers=$((headers + 1))
+    alone "$header" || failed=$((failed + 1))
+done < <(find "$include" -name '*.h')
+echo "install: $headers headers, $failed of them do not compile alone"
+[ $headers -gt 1 ] && [ $failed = 0 ]
+
+cat >"$work/CMakeLists.txt" <<END
+cmake_minimum_required(VERSION 3.22)
+project(consumer LANGUAGES C)
+find_package(weft 0.1 REQUIRED)
+add_executable(consumer $here/consumer.c)
+target_link_libraries(consumer weft::weft)
+END
+cmake -S "$work" -B "$work/build" -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$work/prefix" \
+    >/dev/null
+cmake --build "$work/build" >/dev/null
+"$work/build/consumer"
+
+pc=$(find "$work/prefix" -name weft.pc)
+library=$(cd "$(dirname "$pc")/.." && pwd)
+export PKG_CONFIG_PATH=${pc%/*}
+# shellcheck disable=SC2046 # the flags are words
+"$cc" -std=c11 "$here/consumer.c" -o "$work/by_pkg_config" $(pkg-config --cflags --libs weft)
+LD_LIBRARY_PATH=$library "$work/by_pkg_config"
+
+strangers=$(nm -D --defined-only "$library/libweft.so" | awk '{ print $3 }' |
+    grep -v '^\(wf_\|_init$\|_fini$\)' || true)
+if [ -n "$strangers" ]; then
+    echo "install: the library shows symbols that are not wf_: $strangers" >&2
+    exit 1
+fi
+if [ -x "$work/prefix/bin/gpt_train" ]; then
+    "$work/prefix/bin/gpt_train" --help >/dev/null
+fi

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""
+lint.py RULE [ROOT] - the rules of the house that a compiler can't check. RULE is one of:
+
+    includes   a folder includes only what lies below it (the table FOLDERS)
+    words      the library never exits, aborts or prints, and nothing is left to be done
+    length     a C file stays near 400 lines: past 450 it is warned of, past 500 it fails
+    docs       every WF_API declaration has a doc block above it that names it, or the op it is
+               the gradient of (wf_x_dx, wf_x_dw, wf_x_grad)
+    selftest   proves that each rule finds what it is for, and nothing else
+
+Prints one line per finding and exits with 1 if there is any.
+"""
+import pathlib
+import re
+import sys
+import tempfile
+
+# What each folder may include by path.
+FOLDERS = {
+    "core": {"core"},
+    "kernels": {"core", "kernels"},
+    "mesh": {"core", "kernels", "mesh"},
+    "nn": {"core", "kernels", "nn"},
+    "parallel": {"core", "kernels", "mesh", "nn", "parallel"},
+}
+USERS = ("apps", "tests")
+LIBRARY = tuple(FOLDERS)
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
+FORBIDDEN_CALL = re.compile(
+    r"(?<![.>])\b(abort|exit|_exit|_Exit|quick_exit|printf|vprintf|puts|putchar|perror|errx|warnx)"
+    r"\s*\(")
+FORBIDDEN_STREAM = re.compile(r"\b(stdout|stderr)\b")
+UNDONE = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b")
+GRADIENT = re.compile(r"_(dx|dw|grad)$")
+WARN_LINES, MOST_LINES = 450, 500
+
+
+def c_files(root, folders, suffixes=(".c", ".h", ".def")):
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in suffixes:
+                yield path
+
+
+def lines_of(path):
+    return path.read_text(encoding="utf-8").split("\n")
+
+
+def blank(match):
+    return re.sub(r"[^\n]", " ", match.group())
+
+
+def code_lines(path):
+    """The lines of a C file with comments and the insides of strings blanked."""
+    text = path.read_text(encoding="utf-8")
+    text = re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', blank, text,
+                  flags=re.S)
+    return text.split("\n")
+
+
+def includes(root):
+    for path in c_files(root, LIBRARY):
+        folder = path.relative_to(root).parts[0]
+        for number, line in enumerate(lines_of(path), 1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            head, _, rest = match.group(1).partition("/")
+            if not rest or head not in FOLDERS.keys() | set(USERS):
+                yield path, number, f'include "{match.group(1)}" by its path from the top'
+            elif head not in FOLDERS[folder]:
+                yield path, number, f"{folder} may not include {head} ({match.group(1)})"
+
+
+def words(root):
+    for path in c_files(root, LIBRARY):
+        for number, line in enumerate(code_lines(path), 1):
+            match = FORBIDDEN_CALL.search(line) or FORBIDDEN_STREAM.search(line)
+            if match:
+                yield path, number, f"the library may not use {match.group(1)}"
+    texts = list(c_files(root, LIBRARY + USERS + ("scripts", "cmake", "docs"),
+                         (".c", ".h", ".def", ".py", ".sh", ".txt", ".cmake", ".in", ".md")))
+    for path in texts + sorted(root.glob("*.md")):
+        for number, line in enumerate(lines_of(path), 1):
+            match = UNDONE.search(line)
+            if match:
+                yield path, number, f"{match.group(1)}: do it, or file it as an issue"
+
+
+def length(root):
+    for path in c_files(root, LIBRARY + USERS):
+        count = len(lines_of(path)) - 1
+        if count > MOST_LINES:
+            yield path, count, f"{count} lines, {MOST_LINES} at most: look for the seam"
+        elif count > WARN_LINES:
+            print(f"{path}:{count}: warning: {count} lines, 400 is the aim")
+
+
+def declared_name(lines, start):
+    """The function or object that the declaration beginning at lines[start] declares."""
+    text = " ".join(lines[start:start + 8]).split(";")[0]
+    match = re.search(r"\b(\w+)\s*\(", text) or re.search(r"\b(\w+)\s*(?:\[[^]]*\]\s*)*$", text)
+    return match.group(1) if match else None
+
+
+def docs(root):
+    for path in c_files(root, LIBRARY, (".h",)):
+        lines = lines_of(path)
+        block, number = "", 0
+        while number < len(lines):
+            line = lines[number]
+            if line.lstrip().startswith("/**"):
+                first = number
+                while "*/" not in lines[number] and number + 1 < len(lines):
+                    number += 1
+                block = "\n".join(lines[first:number + 1])
+            elif line.startswith("WF_API"):
+                name = declared_name(lines, number)
+                if not block:
+                    yield path, number + 1, f"no doc block above {name}"
+                elif not re.search(rf"\b({name}|{GRADIENT.sub('', name)})\b", block):
+                    yield path, number + 1, f"the doc block above {name} doesn't name it"
+                while ";" not in lines[number] and number + 1 < len(lines):
+                    number += 1
+            else:
+                # One block may serve several declarations that follow each other.
+                block = ""
+            number += 1
+
+
+RULES = {"includes": includes, "words": words, "length": length, "docs": docs}
+
+# For each rule: files, and which of their lines it must find (none: the file is right).
+DOC = "/**\n * wf_one - one.\n */\n"
+SAMPLES = {
+    "includes": [
+        ("core/a.c", '#include "core/b.h"\n#include <stdio.h>\n', []),
+        ("core/up.c", '#include "core/b.h"\n#include "kernels/ops.h"\n', [2]),
+        ("kernels/up.c", '#include "mesh/mesh.h"\n', [1]),
+        ("mesh/side.c", '#include "nn/module.h"\n', [1]),
+        ("nn/side.c", '# include "mesh/mesh.h"\n', [1]),
+        ("nn/a.def", '#include "kernels/ops.def"\n', []),
+        ("parallel/a.c", '#include "nn/module.h"\n#include "mesh/mesh.h"\n', []),
+        ("parallel/up.c", '#include "tests/harness.h"\n', [1]),
+        ("mesh/cpu/bare.c", '#include "local.h"\n', [1]),
+        ("tests/a.c", '#include "core/b.h"\n#include "mesh/mesh.h"\n', []),
+    ],
+    "words": [
+        ("core/a.c", "/* we never exit() */\nint x = snprintf(s, n, \"abort()\");\n", []),
+        ("core/abort.c", "int x;\nvoid f(void) { abort(); }\n", [2]),
+        ("mesh/a.c", "void f(row *r) { r->abort(1); (*r).exit(2); }\n", []),
+        ("mesh/exit.c", "void f(void) { exit (1); }\n", [1]),
+        ("nn/print.c", "void f(void)\n{\n    printf(\"x\");\n}\n", [3]),
+        ("kernels/stream.c", "void f(void) { fprintf(stderr, \"x\"); }\n", [1]),
+        ("apps/a.c", "int main(void) { printf(\"x\"); exit(0); }\n", []),
+        ("apps/later.c", "/* TO" "DO */\n", [1]),
+        ("docs/later.md", "fine\nFIX" "ME\n", [2]),
+    ],
+    "length": [
+        ("core/a.c", "\n" * 500, []),
+        ("core/long.c", "\n" * 501, [501]),
+    ],
+    "docs": [
+        ("core/a.h", DOC + "WF_API int wf_one(int x);\n\nint bare(void);\n", []),
+        ("core/two.h", DOC.replace("one -", "one, wf_two -") +
+         "WF_API int wf_one(int x,\n    int y);\nWF_API int wf_two(int x);\n", []),
+        ("core/grad.h", DOC + "WF_API int wf_one(int x);\nWF_API int wf_one_dx(int x);\n", []),
+        ("core/stray.h", DOC + "WF_API int wf_one(int x);\nWF_API int wf_two_dx(void);\n", [5]),
+        ("core/object.h", DOC + "WF_API extern const char *const wf_one[2];\n", []),
+        ("core/none.h", "int a;\n\nWF_API int wf_one(int x);\n", [3]),
+        ("core/plain.h", "/* wf_one */\nWF_API int wf_one(int x);\n", [2]),
+        ("core/other.h", DOC + "WF_API wf_x *wf_other(int x);\n", [4]),
+        ("core/far.h", DOC + "\nint a;\nWF_API int wf_one(int x);\n", [6]),
+    ],
+}
+
+
+def selftest():
+    """Runs every rule over its samples; gives the number of those that it got wrong."""
+    wrong = 0
+    for rule, samples in SAMPLES.items():
+        for name, text, expected in samples:
+            with tempfile.TemporaryDirectory() as folder:
+                path = pathlib.Path(folder) / name
+                path.parent.mkdir(parents=True)
+                path.write_text(text, encoding="utf-8")
+                found = [number for _, number, _ in RULES[rule](pathlib.Path(folder))]
+            if found != expected:
+                print(f"{rule}: {name}: found lines {found}, expected {expected}")
+                wrong += 1
+    return wrong
+
+
+def main():
+    if len(sys.argv) not in (2, 3) or sys.argv[1] not in RULES.keys() | {"selftest"}:
+        sys.exit(__doc__.strip())
+    if sys.argv[1] == "selftest":
+        sys.exit(1 if selftest() else 0)
+    here = pathlib.Path(__file__).resolve().parents[2]
+    root = pathlib.Path(sys.argv[2]) if len(sys.argv) == 3 else here
+    if not any(c_files(root, LIBRARY)):
+        sys.exit(f"lint: no sources below {root}")
+    findings = 0
+    for path, number, text in RULES[sys.argv[1]](root):
+        print(f"{path.relative_to(root)}:{number}: {text}")
+        findings += 1
+    sys.exit(1 if findings else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,391 @@
+/*
+ * tests/mesh/test_comm.c - every collective, on both paths and 1 to 32 ranks: uneven and empty
+ * parts, many buffers at once, several in flight, in place, to the bit.
+ */
+#include "tests/mesh/ranks.h"
+
+enum { N_BUFFERS = 6, MOST = 9001 };
+
+static const int64_t counts[N_BUFFERS] = {0, 1, 5, 17, 1000, MOST};
+static const int sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 32};
+
+typedef struct world_case {
+    const wf_transport *transport; /* NULL: as launched */
+    bool chain;
+} world_case;
+
+/* One rank's buffers of a collective, each of `most` floats, poisoned. */
+typedef struct buffers {
+    wf_comm_buffer buffer[N_BUFFERS];
+    float *in[N_BUFFERS], *out[N_BUFFERS];
+    int64_t *cuts, *out_cuts;
+} buffers;
+
+static void open_buffers(buffers *s, int64_t most, int size)
+{
+    size_t floats = (size_t)most * N_BUFFERS + 1;
+    float *memory = malloc(2 * floats * sizeof *memory);
+
+    memset(memory, 0xa5, 2 * floats * sizeof *memory);
+    for (int64_t b = 0; b < N_BUFFERS; b++) {
+        s->in[b] = memory + b * most;
+        s->out[b] = memory + (int64_t)floats + b * most;
+    }
+    s->cuts = malloc(2 * N_BUFFERS * (size_t)(size + 1) * sizeof *s->cuts);
+    s->out_cuts = s->cuts + N_BUFFERS * (size + 1);
+    for (int b = 0; b < N_BUFFERS; b++)
+        s->buffer[b] = (wf_comm_buffer){.in = s->in[b],
+                                        .out = s->out[b],
+                                        .count = counts[b],
+                                        .cuts = s->cuts + b * (size + 1),
+                                        .out_cuts = s->out_cuts + b * (size + 1)};
+}
+
+static void close_buffers(buffers *s)
+{
+    free(s->in[0]);
+    free(s->cuts);
+}
+
+static wf_collective all_of(const buffers *s, wf_collective_kind kind)
+{
+    return (wf_collective){.kind = kind, .n_buffers = N_BUFFERS, .buffers = s->buffer};
+}
+
+/* Uneven cuts with empty parts: member i has (i + b) % 3 shares, the last one what is left. */
+static void cut(int64_t *cuts, int size, int64_t count, int b)
+{
+    int64_t share = count / (2 * size);
+
+    cuts[0] = 0;
+    for (int i = 0; i < size; i++)
+        cuts[i + 1] = i + 1 == size ? count : cuts[i] + share * ((i + b) % 3);
+}
+
+static wf_status reduce_all(wf_rank *rank, wf_comm *c, bool max, bool chain, bool in_place)
+{
+    wf_collective what;
+    buffers s;
+
+    open_buffers(&s, MOST, c->size);
+    for (int64_t b = 0; b < N_BUFFERS; b++) {
+        for (int64_t i = 0; i < counts[b]; i++)
+            s.in[b][i] = number(c->rank, b, i);
+        if (in_place)
+            s.buffer[b].out = s.in[b];
+    }
+    what = all_of(&s, WF_ALL_REDUCE);
+    what.reduction = max ? WF_REDUCE_MAX : WF_REDUCE_SUM;
+    GOOD(wf_collective_run(c, &what, &rank->error));
+    for (int64_t b = 0; b < N_BUFFERS; b++)
+        for (int64_t i = 0; i < counts[b]; i++) {
+            float want = max     ? top_of(c->size, b, i)
+                         : chain ? chain_of(c->size, b, i)
+                                 : tree_of(0, c->size, b, i);
+
+            NEED(same_bits(((float *)s.buffer[b].out)[i], want));
+        }
+    close_buffers(&s);
+    return WF_OK;
+}
+
+enum { APART, AT_START, AT_PLACE };
+
+static wf_status scatter(wf_rank *rank, wf_comm *c, int where)
+{
+    wf_collective what;
+    buffers s;
+
+    open_buffers(&s, MOST, c->size);
+    for (int64_t b = 0; b < N_BUFFERS; b++) {
+        int64_t *cuts = s.cuts + b * (c->size + 1);
+
+        cut(cuts, c->size, counts[b], (int)b);
+        for (int64_t i = 0; i < counts[b]; i++)
+            s.in[b][i] = number(c->rank, b, i);
+        if (where != APART)
+            s.buffer[b].out = s.in[b] + (where == AT_PLACE ? cuts[c->rank] : 0);
+    }
+    what = all_of(&s, WF_REDUCE_SCATTER);
+    GOOD(wf_collective_run(c, &what, &rank->error));
+    for (int64_t b = 0; b < N_BUFFERS; b++) {
+        const int64_t *cuts = s.cuts + b * (c->size + 1);
+        const float *out = s.buffer[b].out;
+
+        for (int64_t i = cuts[c->rank]; i < cuts[c->rank + 1]; i++)
+            NEED(same_bits(out[i - cuts[c->rank]], tree_of(0, c->size, b, i)));
+    }
+    close_buffers(&s);
+    return WF_OK;
+}
+
+static wf_status gather(wf_rank *rank, wf_comm *c, int where)
+{
+    wf_collective what;
+    buffers s;
+
+    open_buffers(&s, MOST, c->size);
+    for (int64_t b = 0; b < N_BUFFERS; b++) {
+        int64_t *cuts = s.cuts + b * (c->size + 1);
+        float *in = s.in[b];
+
+        cut(cuts, c->size, counts[b], (int)b);
+        if (where != APART)
+            in = s.out[b] + (where == AT_PLACE ? cuts[c->rank] : 0);
+        s.buffer[b].in = in;
+        for (int64_t i = cuts[c->rank]; i < cuts[c->rank + 1]; i++)
+            in[i - cuts[c->rank]] = number(c->rank, b, i);
+    }
+    what = all_of(&s, WF_ALL_GATHER);
+    GOOD(wf_collective_run(c, &what, &rank->error));
+    for (int64_t b = 0; b < N_BUFFERS; b++)
+        for (int m = 0; m < c->size; m++)
+            for (int64_t i = s.buffer[b].cuts[m]; i < s.buffer[b].cuts[m + 1]; i++)
+                NEED(same_bits(s.out[b][i], number(m, b, i)));
+    close_buffers(&s);
+    return WF_OK;
+}
+
+/* How much member `from` sends to member `to` of buffer b: uneven, and often nothing. */
+static int64_t block(int from, int to, int64_t b)
+{
+    return (from * 3 + to * 5 + b) % 4 * b * 3;
+}
+
+static wf_status exchange(wf_rank *rank, wf_comm *c, bool in_place)
+{
+    int64_t most = 64 * c->size;
+    wf_collective what;
+    buffers s;
+
+    open_buffers(&s, most, c->size);
+    for (int64_t b = 0; b < N_BUFFERS; b++) {
+        int64_t *cuts = s.cuts + b * (c->size + 1), *out_cuts = s.out_cuts + b * (c->size + 1);
+
+        cuts[0] = out_cuts[0] = 0;
+        for (int i = 0; i < c->size; i++) {
+            cuts[i + 1] = cuts[i] + block(c->rank, i, b);
+            out_cuts[i + 1] = out_cuts[i] + block(i, c->rank, b);
+            for (int64_t k = cuts[i]; k < cuts[i + 1]; k++)
+                s.in[b][k] = number(c->rank * 64 + i, b, k - cuts[i]);
+        }
+        if (in_place)
+            s.buffer[b].out = s.in[b];
+    }
+    what = all_of(&s, WF_ALL_TO_ALL);
+    GOOD(wf_collective_run(c, &what, &rank->error));
+    for (int64_t b = 0; b < N_BUFFERS; b++)
+        for (int m = 0; m < c->size; m++)
+            for (int64_t k = 0; k < block(m, c->rank, b); k++)
+                NEED(same_bits(((float *)s.buffer[b].out)[s.buffer[b].out_cuts[m] + k],
+                               number(m * 64 + c->rank, b, k)));
+    close_buffers(&s);
+    return WF_OK;
+}
+
+static wf_status spread(wf_rank *rank, wf_comm *c, int root)
+{
+    wf_collective what;
+    buffers s;
+
+    open_buffers(&s, MOST, c->size);
+    for (int64_t b = 0; b < N_BUFFERS; b++)
+        for (int64_t i = 0; i < counts[b]; i++)
+            s.in[b][i] = number(c->rank, b, i);
+    what = all_of(&s, WF_BROADCAST);
+    what.peer = root;
+    GOOD(wf_collective_run(c, &what, &rank->error));
+    for (int64_t b = 0; c->rank != root && b < N_BUFFERS; b++)
+        for (int64_t i = 0; i < counts[b]; i++)
+            NEED(same_bits(s.out[b][i], number(root, b, i)));
+    close_buffers(&s);
+    return WF_OK;
+}
+
+/* Twelve-byte elements around the ring, more messages than a channel holds, two buffers each.
+ */
+static wf_status pass_round(wf_rank *rank, wf_comm *c)
+{
+    enum { MESSAGES = 50 };
+    int to = (c->rank + 1) % c->size, from = (c->rank + c->size - 1) % c->size;
+    char out[2][12 * 7], in[2][12 * 7];
+    wf_comm_buffer sent[2] = {{.in = out[0], .count = 7}, {.in = out[1], .count = 1}};
+    wf_comm_buffer got[2] = {{.out = in[0], .count = 7}, {.out = in[1], .count = 1}};
+    wf_collective send = {WF_SEND, .element = 12, .peer = to, .n_buffers = 2, .buffers = sent};
+    wf_collective recv = {WF_RECV, .element = 12, .peer = from, .n_buffers = 2, .buffers = got};
+
+    for (int i = 0; c->size > 1 && i < MESSAGES; i++) {
+        wf_pending *p;
+
+        memset(out, c->rank * 2 + i, sizeof out);
+        GOOD(wf_collective_begin(c, &send, &p, &rank->error));
+        GOOD(wf_collective_run(c, &recv, &rank->error));
+        GOOD(wf_collective_end(p, &rank->error));
+        NEED(in[0][83] == (char)(from * 2 + i) && in[1][11] == (char)(from * 2 + i));
+    }
+    return WF_OK;
+}
+
+static wf_status everything(wf_rank *rank, void *arg)
+{
+    const world_case *w = arg;
+    wf_reduce_ops ops = test_ops;
+    wf_comm *c = rank->world;
+
+    ops.chain = w->chain;
+    wf_comm_set_reduce(c, &ops);
+    if (w->transport)
+        c->transport = w->transport;
+    for (int place = APART; place <= AT_PLACE; place++) {
+        GOOD(reduce_all(rank, c, false, w->chain, place != APART));
+        GOOD(reduce_all(rank, c, true, w->chain, place != APART));
+        if (!w->chain)
+            GOOD(scatter(rank, c, place));
+        GOOD(gather(rank, c, place));
+        GOOD(exchange(rank, c, place != APART));
+    }
+    GOOD(spread(rank, c, 0));
+    GOOD(spread(rank, c, c->size - 1));
+    GOOD(pass_round(rank, c));
+    return wf_barrier(c, &rank->error);
+}
+
+static void run_all_sizes(const wf_transport *transport)
+{
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        run_ranks(sizes[i], everything, &(world_case){.transport = transport});
+    run_ranks(7, everything, &(world_case){.transport = transport, .chain = true});
+}
+
+static void exposed_path(void)
+{
+    run_all_sizes(NULL);
+}
+
+static void packed_path(void)
+{
+    run_all_sizes(packed_threads());
+}
+
+/* Collectives of all kinds are begun, work is done, and then they are ended; round and round
+   the group's ring. */
+static wf_status in_flight(wf_rank *rank, void *arg)
+{
+    enum { FLIGHTS = 8, ROUNDS = 30 };
+    wf_comm *c = rank->world;
+    float in[FLIGHTS][40], out[FLIGHTS][40];
+    const world_case *w = arg;
+
+    wf_comm_set_reduce(c, &test_ops);
+    if (w->transport)
+        c->transport = w->transport;
+    for (int round = 0; round < ROUNDS; round++) {
+        wf_pending *p[FLIGHTS];
+
+        for (int f = 0; f < FLIGHTS; f++) {
+            wf_comm_buffer buffer = {.in = in[f], .out = out[f], .count = 40};
+            wf_collective what = {.kind = f % 3 == 2 ? WF_BROADCAST : WF_ALL_REDUCE,
+                                  .reduction = f % 2 ? WF_REDUCE_MAX : WF_REDUCE_SUM,
+                                  .peer = f % c->size,
+                                  .n_buffers = 1,
+                                  .buffers = &buffer};
+
+            for (int i = 0; i < 40; i++)
+                in[f][i] = number(c->rank, round, f * 40 + i);
+            GOOD(wf_collective_begin(c, &what, &p[f], &rank->error));
+        }
+        for (int f = 0; f < FLIGHTS; f++) {
+            GOOD(wf_collective_end(p[f], &rank->error));
+            for (int i = 0; i < 40; i++) {
+                int64_t at = f * 40 + i;
+                float want = f % 3 == 2   ? number(f % c->size, round, at)
+                             : f % 2 == 1 ? top_of(c->size, round, at)
+                                          : tree_of(0, c->size, round, at);
+
+                NEED((f % 3 == 2 && c->rank == f % c->size) || same_bits(out[f][i], want));
+            }
+        }
+    }
+    return WF_OK;
+}
+
+static void several_in_flight(void)
+{
+    run_ranks(5, in_flight, &(world_case){0});
+    run_ranks(32, in_flight, &(world_case){0});
+    run_ranks(5, in_flight, &(world_case){.transport = packed_threads()});
+}
+
+/* The ring holds 32; a rank that begins one more without ending any could wait for ever. */
+static wf_status overfill(wf_rank *rank, void *arg)
+{
+    wf_collective barrier = {.kind = WF_BARRIER};
+    wf_pending *p[33];
+    wf_error full = {WF_OK, ""};
+
+    (void)arg;
+    for (int i = 0; i < 32; i++)
+        GOOD(wf_collective_begin(rank->world, &barrier, &p[i], &rank->error));
+    NEED(wf_collective_begin(rank->world, &barrier, &p[32], &full) == WF_EINVAL);
+    NEED(p[32] == NULL && strstr(full.text, "32 exchanges in flight over world"));
+    for (int i = 0; i < 32; i++)
+        GOOD(wf_collective_end(p[i], &rank->error));
+    return wf_barrier(rank->world, &rank->error);
+}
+
+static void ring_full(void)
+{
+    run_ranks(3, overfill, NULL);
+}
+
+/* A grid of 2 x 3: rows and columns work at once, a row's sum being of its own members. */
+static wf_status grid(wf_rank *rank, void *arg)
+{
+    int r = rank->index, row[3] = {r / 3 * 3, r / 3 * 3 + 1, r / 3 * 3 + 2};
+    int column[2] = {r % 3, r % 3 + 3}, pair[2] = {0, 2};
+    wf_comm *x, *y, *z;
+
+    (void)arg;
+    wf_comm_set_reduce(rank->world, &test_ops);
+    GOOD(wf_comm_split(rank->world, "row", row, 3, &x, &rank->error));
+    GOOD(wf_comm_split(rank->world, "column", column, 2, &y, &rank->error));
+    NEED(wf_comm_size(x) == 3 && wf_comm_rank(x) == r % 3 &&
+         strcmp(wf_comm_name(x), "row") == 0);
+    NEED(wf_comm_size(y) == 2 && wf_comm_rank(y) == r / 3 &&
+         wf_comm_world_rank(y, 1) == r % 3 + 3);
+    for (int i = 0; i < 50; i++) {
+        float ones = (float)r, tens = 10 * (float)r;
+
+        GOOD(wf_all_reduce(x, WF_REDUCE_SUM, &ones, &ones, 1, &rank->error));
+        GOOD(wf_all_reduce(y, WF_REDUCE_SUM, &tens, &tens, 1, &rank->error));
+        NEED(ones == (float)(r / 3 * 9 + 3) && tens == (float)(10 * (2 * (r % 3) + 3)));
+    }
+    if (r % 3 != 1) { /* members of a group of a group: ranks 0 and 2 of each row */
+        GOOD(wf_comm_split(x, "pair", pair, 2, &z, &rank->error));
+        NEED(wf_comm_world_rank(z, 1) == r / 3 * 3 + 2);
+        GOOD(wf_barrier(z, &rank->error));
+        wf_comm_close(z);
+    }
+    wf_comm_close(x);
+    wf_comm_close(y);
+    return WF_OK;
+}
+
+static void groups(void)
+{
+    run_ranks(6, grid, NULL);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"peers' buffers read in place", exposed_path},
+        {"packed and moved", packed_path},
+        {"several in flight", several_in_flight},
+        {"a full ring is an error", ring_full},
+        {"groups", groups},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("comm", tests);
+}

@@ -1,0 +1,294 @@
+/*
+ * tests/mesh/test_layout.c - layouts: where they cut, how they are told apart and printed, and
+ * what cannot be one; and the axes of a mesh.
+ */
+#include "core/bits.h"
+#include "tests/mesh/mesh_harness.h"
+
+/* A layout and its text, or a text of what is wrong with it. */
+static wf_status reads(wf_rank *rank, const wf_layout *layout, const char *text)
+{
+    char is[128];
+
+    if (strcmp(wf_layout_print(layout, is, sizeof is), text) != 0)
+        return wf_error_set(&rank->error, WF_EINTERNAL, "'%s' instead of '%s'", is, text);
+    return WF_OK;
+}
+
+static wf_status fails(wf_rank *rank, wf_mesh *mesh, const char *words)
+{
+    NEED(wf_context_status(mesh->ctx) == WF_ELAYOUT);
+    if (!strstr(wf_context_error(mesh->ctx)->text, words))
+        return wf_error_set(&rank->error, WF_EINTERNAL, "\"%s\" does not say \"%s\"",
+                            wf_context_error(mesh->ctx)->text, words);
+    wf_context_clear(mesh->ctx);
+    return WF_OK;
+}
+
+static wf_status print(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *a = wf_layout_split(mesh, NULL, 0, 0);
+    const wf_layout *ab = wf_layout_split(mesh, a, 0, 1);
+    const wf_layout *sum_a = wf_layout_partial(mesh, NULL, 0, WF_REDUCE_SUM);
+    char small[8];
+
+    (void)arg;
+    GOOD(reads(rank, NULL, "whole"));
+    GOOD(reads(rank, a, "[a]"));
+    GOOD(reads(rank, ab, "[a/b]"));
+    GOOD(reads(rank, wf_layout_split(mesh, wf_layout_split(mesh, NULL, 0, 1), 0, 0), "[b/a]"));
+    GOOD(reads(rank, wf_layout_split(mesh, a, 2, 1), "[a, *, b]"));
+    GOOD(reads(rank, wf_layout_split(mesh, NULL, 5, 0), "[*, *, *, *, *, a]"));
+    GOOD(reads(rank, sum_a, "partial(a)"));
+    GOOD(
+        reads(rank, wf_layout_partial(mesh, sum_a, 1, WF_REDUCE_SUM), "partial(a) partial(b)"));
+    GOOD(reads(rank, wf_layout_partial(mesh, a, 1, WF_REDUCE_SUM), "[a] partial(b)"));
+    GOOD(reads(rank, wf_layout_partial(mesh, a, 1, WF_REDUCE_MAX), "[a] max(b)"));
+    GOOD(reads(rank, wf_layout_partial(mesh, NULL, 1, WF_REDUCE_MAX), "max(b)"));
+    for (size_t size = 1; size <= sizeof small; size++) {
+        memset(small, 'x', sizeof small);
+        wf_layout_print(ab, small, size);
+        NEED(strncmp(small, "[a/b]", size - 1) == 0 && memchr(small, 0, size));
+        NEED(size == sizeof small || small[size] == 'x');
+    }
+    return WF_OK;
+}
+
+/* Layouts that mean the same are one pointer, whichever way they were made. */
+static wf_status interned(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *a = wf_layout_split(mesh, NULL, 0, 0);
+    const wf_layout *b = wf_layout_split(mesh, NULL, 1, 1);
+    const wf_layout *both = wf_layout_split(mesh, a, 1, 1);
+    const wf_layout *all[MAX_LAYOUTS];
+    char text[2][128];
+    int n = all_layouts(mesh, 3, true, all);
+
+    (void)arg;
+    NEED(a && b && both && a != b);
+    NEED(wf_layout_split(mesh, b, 0, 0) == both);
+    NEED(wf_layout_whole(mesh, both, 1) == a && wf_layout_whole(mesh, both, 0) == b);
+    NEED(wf_layout_whole(mesh, a, 0) == NULL && wf_layout_whole(mesh, a, 1) == a);
+    NEED(wf_layout_split(mesh, a, 0, -1) == a); /* no such axis */
+    NEED(wf_layout_split(mesh, a, 1, 2) == a);  /* an axis of one rank */
+    NEED(wf_layout_partial(mesh, a, 2, WF_REDUCE_SUM) == a);
+    NEED(wf_layout_partial(mesh, a, -1, WF_REDUCE_MAX) == a);
+    NEED(wf_layout_whole(mesh, a, -1) == a);
+    NEED(wf_layout_whole(mesh, wf_layout_partial(mesh, both, 1, WF_REDUCE_SUM), 1) == a);
+    NEED(wf_layout_partial(mesh, both, 1, WF_REDUCE_SUM) ==
+         wf_layout_partial(mesh, a, 1, WF_REDUCE_SUM));
+    NEED(n == 37); /* two axes, three dims; 1 + 2 * 5 + 12 splits + 12 mixed + 2 partials */
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < i; j++)
+            NEED(strcmp(wf_layout_print(all[i], text[0], sizeof text[0]),
+                        wf_layout_print(all[j], text[1], sizeof text[1])) != 0);
+    return WF_OK;
+}
+
+static wf_status dual(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *all[MAX_LAYOUTS];
+    int n = all_layouts(mesh, 2, true, all);
+
+    (void)arg;
+    for (int i = 0; i < n; i++) {
+        const wf_layout *d = wf_layout_dual(mesh, all[i]);
+
+        NEED(!wf_layout_is_partial(d, -1) && wf_layout_dual(mesh, d) == d);
+        NEED(wf_layout_is_partial(all[i], -1) || d == all[i]);
+        for (int axis = 0; axis < mesh->n_axes; axis++)
+            NEED(wf_layout_split_dim(d, axis) == wf_layout_split_dim(all[i], axis));
+    }
+    return WF_OK;
+}
+
+static wf_status wrong(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *a = wf_layout_split(mesh, NULL, 0, 0);
+    const wf_layout *sum = wf_layout_partial(mesh, NULL, 1, WF_REDUCE_SUM);
+
+    (void)arg;
+    NEED(wf_layout_split(mesh, a, 1, 0) == a);
+    GOOD(fails(rank, mesh, "axis a cannot split dim 1"));
+    NEED(wf_layout_split(mesh, a, 0, 0) == a);
+    GOOD(fails(rank, mesh, "axis a cannot split dim 0"));
+    NEED(wf_layout_split(mesh, sum, 0, 1) == sum);
+    GOOD(fails(rank, mesh, "be partial already"));
+    NEED(wf_layout_split(mesh, a, -1, 1) == a);
+    GOOD(fails(rank, mesh, "the dim must exist"));
+    NEED(wf_layout_split(mesh, a, WF_MAX_DIMS, 1) == a);
+    GOOD(fails(rank, mesh, "the dim must exist"));
+    NEED(wf_layout_partial(mesh, sum, 0, WF_REDUCE_MAX) == sum);
+    GOOD(fails(rank, mesh, "a sum over one axis and as a maximum over another"));
+    return WF_OK;
+}
+
+static void making_layouts(void)
+{
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = print});
+    on_mesh((mesh_test){.n_axes = 3, .size = {2, 2, 1}, .body = interned});
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = dual});
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = wrong});
+}
+
+/* The parts of the ranks, in the order of the axes that split the dim, lie end to end. */
+static wf_status covers(wf_rank *rank, wf_mesh *mesh, const wf_layout *layout,
+                        const wf_dim *dim)
+{
+    int parts = 1, n_axes = layout ? layout->n_axes[0] : 0;
+    int64_t at = 0;
+
+    for (int i = 0; i < n_axes; i++)
+        parts *= mesh->size[layout->axis[0][i]];
+    for (int part = 0; part < parts; part++) {
+        int64_t end = at;
+
+        for (int r = 0; r < mesh->ranks; r++) {
+            int place = 0;
+            int64_t start, local;
+
+            for (int i = 0; i < n_axes; i++)
+                place = place * mesh->size[layout->axis[0][i]] +
+                        wf_mesh_coordinate_of(mesh, r, layout->axis[0][i]);
+            wf_layout_part(mesh, layout, 0, dim, r, &start, &local);
+            if (place != part)
+                continue;
+            NEED(start == at && local >= 0);
+            NEED(local % dim->grain == 0);
+            end = start + local;
+        }
+        at = end;
+    }
+    NEED(at == dim->size);
+    return WF_OK;
+}
+
+static wf_status cuts(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *all[MAX_LAYOUTS];
+    int n = all_layouts(mesh, 1, true, all);
+
+    (void)arg;
+    for (int i = 0; i < n; i++)
+        for (int64_t k = 0; k < 40; k++) {
+            int64_t grain = 1 + (int64_t)(wf_mix64((uint64_t)k) % 5);
+            wf_dim dim = {k * grain, grain, WF_LEAF_EIGHT};
+
+            GOOD(covers(rank, mesh, all[i], &dim));
+        }
+    return WF_OK;
+}
+
+/* By hand: [a/b] cuts 8 as 4 + 4, then 1 + 1 + 2 of each; [b/a] as 2 + 3 + 3, then in two. */
+static wf_status order_matters(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    static const int64_t a_then_b[] = {0, 1, 2, 4, 5, 6, 8}, b_then_a[] = {0, 1, 2, 3, 5, 6, 8};
+    const wf_layout *ab = wf_layout_split(mesh, wf_layout_split(mesh, NULL, 0, 0), 0, 1);
+    const wf_layout *ba = wf_layout_split(mesh, wf_layout_split(mesh, NULL, 0, 1), 0, 0);
+    const wf_dim dim = wf_dim_split(8);
+
+    (void)arg;
+    NEED(ab != ba);
+    for (int r = 0; r < 6; r++) {
+        int a = wf_mesh_coordinate_of(mesh, r, 0), b = wf_mesh_coordinate_of(mesh, r, 1);
+        int64_t start, local;
+
+        NEED(a == r / 3 && b == r % 3);
+        wf_layout_part(mesh, ab, 0, &dim, r, &start, &local);
+        NEED(start == a_then_b[a * 3 + b] && start + local == a_then_b[a * 3 + b + 1]);
+        wf_layout_part(mesh, ba, 0, &dim, r, &start, &local);
+        NEED(start == b_then_a[b * 2 + a] && start + local == b_then_a[b * 2 + a + 1]);
+    }
+    return WF_OK;
+}
+
+static void cutting(void)
+{
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 3}, .body = order_matters});
+    on_mesh((mesh_test){.n_axes = 1, .size = {5}, .body = cuts});
+    on_mesh((mesh_test){.n_axes = 2, .size = {3, 2}, .body = cuts});
+    on_mesh((mesh_test){.n_axes = 3, .size = {2, 2, 3}, .body = cuts});
+}
+
+static wf_status axes(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    (void)arg;
+    NEED(wf_mesh_of(mesh->ctx) == mesh && wf_mesh_ranks(mesh) == 12 && wf_mesh_axes(mesh) == 3);
+    NEED(wf_mesh_ranks(NULL) == 1 && wf_mesh_axes(NULL) == 0 && wf_mesh_axis(NULL, "a") == -1);
+    NEED(wf_mesh_axis(mesh, "b") == 1 && wf_mesh_axis(mesh, "none") == -1);
+    NEED(strcmp(wf_mesh_axis_name(mesh, 2), "c") == 0);
+    NEED(wf_mesh_size(mesh, 1) == 2 && wf_mesh_size(mesh, -1) == 1);
+    NEED(wf_mesh_coordinate(mesh, -1) == 0 && wf_mesh_world(mesh) == rank->world);
+    NEED(rank->index == (wf_mesh_coordinate(mesh, 0) * 2 + wf_mesh_coordinate(mesh, 1)) * 3 +
+                            wf_mesh_coordinate(mesh, 2));
+    for (int axis = 0; axis < 3; axis++) {
+        wf_comm *comm = wf_mesh_comm(mesh, axis);
+
+        NEED(wf_comm_size(comm) == wf_mesh_size(mesh, axis));
+        NEED(wf_comm_rank(comm) == wf_mesh_coordinate(mesh, axis));
+        for (int m = 0; m < wf_comm_size(comm); m++) /* only this axis changes in its group */
+            for (int other = 0; other < 3; other++)
+                NEED(wf_mesh_coordinate_of(mesh, wf_comm_world_rank(comm, m), other) ==
+                     (other == axis ? m : wf_mesh_coordinate(mesh, other)));
+    }
+    return WF_OK;
+}
+
+static void axes_of_a_mesh(void)
+{
+    on_mesh((mesh_test){.n_axes = 3, .size = {2, 2, 3}, .body = axes});
+}
+
+static wf_status wrong_axes(wf_rank *rank, void *arg)
+{
+    static const struct {
+        int n;
+        wf_axis axis[2];
+        const char *words;
+    } table[] = {
+        {0, {{NULL, 0}}, "a mesh has 1 to 8 axes, not 0"},
+        {9, {{NULL, 0}}, "a mesh has 1 to 8 axes, not 9"},
+        {2, {{"tp", 2}, {"dp", 3}}, "multiply to 6 ranks, but 2 were started"},
+        {2, {{"tp", INT32_MAX}, {"dp", INT32_MAX}}, "but 2 were started"},
+        {2, {{"tp", 2}, {"dp", 0}}, "dp has size 0"},
+        {2, {{"tp", 2}, {"tp", 1}}, "two mesh axes are called tp"},
+        {1, {{"", 2}}, "1 to 15 letters"},
+        {1, {{"an axis with a long name", 2}}, "1 to 15 letters"},
+    };
+    wf_device *device = wf_cpu_device(1, &rank->error);
+    wf_context *ctx = wf_context_open(device, NULL, &rank->error);
+
+    (void)arg;
+    NEED(ctx);
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        wf_error error = {WF_OK, ""};
+
+        NEED(!wf_mesh_open(ctx, rank->world, table[i].n, table[i].axis, &error));
+        NEED(error.code == WF_EINVAL && !wf_mesh_of(ctx));
+        if (!strstr(error.text, table[i].words))
+            return wf_error_set(&rank->error, WF_EINTERNAL, "\"%s\" does not say \"%s\"",
+                                error.text, table[i].words);
+    }
+    wf_context_close(ctx);
+    return WF_OK;
+}
+
+static void meshes_that_cannot_be(void)
+{
+    wf_launch_options options = {.ranks = 2};
+    wf_error error = {WF_OK, ""};
+
+    CU_ASSERT_EQUAL(wf_launch(&options, wrong_axes, NULL, &error), WF_OK);
+    CU_ASSERT_STRING_EQUAL(error.text, "");
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {{"layouts are made, printed and one", making_layouts},
+                                    {"parts lie end to end", cutting},
+                                    {"axes of a mesh", axes_of_a_mesh},
+                                    {"meshes that cannot be", meshes_that_cannot_be},
+                                    {NULL, NULL}};
+
+    return wf_test_main("layout", tests);
+}

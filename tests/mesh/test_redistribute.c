@@ -1,0 +1,543 @@
+/*
+ * tests/mesh/test_redistribute.c - every layout to every other, bit for bit.
+ *
+ * A tensor here is a function of the global index and of the coordinates along the axes over
+ * which it is partial (each of those ranks holds another share), so what any rank must hold
+ * after any move is computed from the two layouts alone: shares are folded over the axes that
+ * stop being partial, the innermost first, each by the midpoint tree.
+ */
+#include "core/bits.h"
+#include "core/tape.h"
+#include "tests/mesh/mesh_harness.h"
+
+typedef struct shares {
+    const wf_mesh *mesh;
+    const wf_layout *from, *to;
+    int64_t id, index;
+    int place[WF_MAX_AXES]; /* 0 where not partial */
+} shares;
+
+static bool in(const wf_layout *layout, int axis, wf_reduction r)
+{
+    return layout && ((r == WF_REDUCE_MAX ? layout->max : layout->sum) >> axis & 1);
+}
+
+static bool folds(const shares *s, int axis, wf_reduction r)
+{
+    return in(s->from, axis, r) && !in(s->to, axis, r);
+}
+
+static float fold(shares *s, int axis);
+
+static float fold_places(shares *s, int axis, int first, int n)
+{
+    float a, b;
+
+    if (n == 1) {
+        s->place[axis] = first;
+        return fold(s, axis + 1);
+    }
+    a = fold_places(s, axis, first, n / 2);
+    b = fold_places(s, axis, first + n / 2, n - n / 2);
+    if (folds(s, axis, WF_REDUCE_MAX))
+        return a > b ? a : b;
+    return a + b;
+}
+
+/* The share at the places chosen so far, folded over the axes from this one on. */
+static float fold(shares *s, int axis)
+{
+    int member = 0;
+
+    if (axis < s->mesh->n_axes) {
+        if (folds(s, axis, WF_REDUCE_SUM) || folds(s, axis, WF_REDUCE_MAX))
+            return fold_places(s, axis, 0, s->mesh->size[axis]);
+        s->place[axis] =
+            wf_layout_is_partial(s->from, axis) ? wf_mesh_coordinate(s->mesh, axis) : 0;
+        return fold(s, axis + 1);
+    }
+    for (int i = 0; i < s->mesh->n_axes; i++)
+        member = member * 8 + s->place[i];
+    return number(member, s->id, s->index);
+}
+
+/* What this rank must hold at a global index, in layout `to`, of tensor `id` made in `from`. */
+static float expected(const wf_mesh *mesh, int64_t id, int64_t index, const wf_layout *from,
+                      const wf_layout *to)
+{
+    shares s = {.mesh = mesh, .from = from, .to = to, .id = id, .index = index};
+
+    for (int axis = 0; axis < mesh->n_axes; axis++)
+        if (in(to, axis, WF_REDUCE_SUM) && !in(from, axis, WF_REDUCE_SUM) &&
+            wf_mesh_coordinate(mesh, axis) > 0)
+            return -0.0f; /* the first rank has it all */
+    return fold(&s, 0);
+}
+
+/* An element of any type that says which one it is; -1 is stored where no test should see it.
+ */
+static void put(wf_dtype dtype, void *data, int64_t e, float value)
+{
+    if (dtype == WF_F32)
+        ((float *)data)[e] = value;
+    else if (dtype == WF_F64)
+        ((double *)data)[e] = (double)value;
+    else if (dtype == WF_BF16)
+        ((uint16_t *)data)[e] = (uint16_t)(int64_t)value;
+    else
+        ((int32_t *)data)[e] = (int32_t)value;
+}
+
+static wf_tensor *make(wf_context *ctx, wf_dtype dtype, int64_t id, int ndim,
+                       const wf_dim *dims, const wf_layout *layout)
+{
+    wf_tensor *t = wf_tensor_new(ctx, dtype, ndim, dims, layout, WF_MEMORY_ACTIVATION);
+
+    for (int64_t e = 0; t && e < wf_tensor_local_count(t); e++)
+        put(dtype, t->data, e,
+            expected(wf_mesh_of(ctx), id, whole_index(t, e), layout, layout));
+    return t;
+}
+
+static wf_status check(wf_rank *rank, const wf_tensor *y, int64_t id, const wf_layout *from,
+                       const wf_layout *to)
+{
+    const wf_mesh *mesh;
+    size_t size;
+
+    NEED(y && y->layout == to);
+    mesh = wf_mesh_of(y->ctx);
+    size = wf_dtype_size(y->dtype);
+    for (int64_t e = 0; e < wf_tensor_local_count(y); e++) {
+        double should = 0;
+        char a[128], b[192];
+
+        put(y->dtype, &should, 0, expected(mesh, id, whole_index(y, e), from, to));
+        if (memcmp((const char *)y->data + (size_t)e * size, &should, size) != 0)
+            return wf_error_set(&rank->error, WF_EINTERNAL,
+                                "from %s to %s: element %" PRId64 " of the whole is wrong",
+                                wf_layout_print(from, a, sizeof a),
+                                wf_tensor_describe(y, b, sizeof b), whole_index(y, e));
+    }
+    return WF_OK;
+}
+
+typedef struct shape {
+    int ndim;
+    wf_dim dim[3];
+} shape;
+
+static const shape shapes[] = {
+    {2, {{5, 1, WF_LEAF_ONE}, {7, 1, WF_LEAF_EIGHT}}},
+    {2, {{1, 1, WF_LEAF_EACH}, {12, 4, WF_LEAF_EIGHT}}}, /* empty shards, and heads of 4 */
+    {3, {{3, 1, WF_LEAF_EACH}, {8, 4, WF_LEAF_EIGHT}, {5, 1, WF_LEAF_ONE}}},
+    {3, {{7, 1, WF_LEAF_EACH}, {1, 1, WF_LEAF_ONE}, {10, 1, WF_LEAF_EIGHT}}},
+};
+
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+static size_t in_use(wf_context *ctx)
+{
+    wf_memory_report report;
+
+    wf_pool_report(wf_context_pool(ctx), &report);
+    return report.in_use;
+}
+
+static wf_status every_pair_of(wf_rank *rank, wf_mesh *mesh, const shape *s, wf_dtype dtype)
+{
+    const wf_layout *all[MAX_LAYOUTS];
+    int n = all_layouts(mesh, s->ndim, dtype == WF_F32, all);
+    wf_context *ctx = mesh->ctx;
+
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
+            wf_tensor *x, *y;
+
+            wf_scope_open(ctx);
+            x = make(ctx, dtype, i, s->ndim, s->dim, all[i]);
+            y = wf_redistribute(x, all[j]);
+            if (!y)
+                return give_up(rank, ctx);
+            NEED(y != x);
+            GOOD(check(rank, y, i, all[i], all[j]));
+            GOOD(check(rank, x, i, all[i], all[i])); /* nothing wrote to the source */
+            wf_scope_close(ctx);
+            NEED(in_use(ctx) == 0);
+        }
+    return WF_OK;
+}
+
+static wf_status every_pair(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    (void)arg;
+    for (int s = 0; s < SHAPES; s++)
+        GOOD(every_pair_of(rank, mesh, &shapes[s], WF_F32));
+    GOOD(every_pair_of(rank, mesh, &shapes[0], WF_I32));
+    GOOD(every_pair_of(rank, mesh, &shapes[2], WF_BF16));
+    return every_pair_of(rank, mesh, &shapes[3], WF_F64);
+}
+
+static void pairs_on_one_axis(void)
+{
+    on_mesh((mesh_test){.n_axes = 1, .size = {2}, .body = every_pair});
+    on_mesh((mesh_test){.n_axes = 1, .size = {3}, .body = every_pair});
+    on_mesh((mesh_test){.n_axes = 1, .size = {5}, .body = every_pair});
+}
+
+static void pairs_on_two_axes(void)
+{
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = every_pair});
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 3}, .body = every_pair});
+}
+
+/* The k-th of a series of tensors, moves and orders that look random and are alike everywhere.
+ */
+static int pick(int round, int k, int n)
+{
+    return (int)(wf_mix64((uint64_t)round * 64 + (uint64_t)k) % (uint64_t)n);
+}
+
+typedef struct cargo {
+    int count;
+    wf_tensor *x[8], *y[8];
+    const wf_layout *from[8], *to[8];
+} cargo;
+
+static void load(cargo *c, wf_mesh *mesh, int round, int count)
+{
+    *c = (cargo){.count = count};
+    for (int k = 0; k < count; k++) {
+        const shape *s = &shapes[pick(round, 3 * k, SHAPES)];
+        wf_dtype dtype = pick(round, 3 * k + 1, 4) ? WF_F32 : WF_I32;
+        const wf_layout *all[MAX_LAYOUTS];
+        int n = all_layouts(mesh, s->ndim, dtype == WF_F32, all);
+
+        c->from[k] = all[pick(round, 3 * k + 2, n)];
+        c->to[k] = all[pick(round, 3 * k + 40, n)];
+        c->x[k] = make(mesh->ctx, dtype, k, s->ndim, s->dim, c->from[k]);
+    }
+}
+
+static wf_status arrived(wf_rank *rank, const cargo *c)
+{
+    for (int k = 0; k < c->count; k++)
+        GOOD(check(rank, c->y[k], k, c->from[k], c->to[k]));
+    return WF_OK;
+}
+
+static wf_status many_at_once(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    wf_context *ctx = mesh->ctx;
+
+    (void)arg;
+    for (int round = 0; round < 60; round++) {
+        cargo c;
+
+        wf_scope_open(ctx);
+        load(&c, mesh, round, 1 + round % WF_MAX_OUTPUTS);
+        GOOD(wf_redistribute_many(c.count, c.x, c.to, c.y));
+        GOOD(arrived(rank, &c));
+        GOOD(wf_redistribute_many(c.count, c.x, c.to, c.x)); /* in place of the handles */
+        memcpy(c.y, c.x, sizeof c.y);
+        GOOD(arrived(rank, &c));
+        wf_scope_close(ctx);
+    }
+    return WF_OK;
+}
+
+/* Two moves on their way at once, ended in either order and in a scope further in. */
+static wf_status two_in_flight(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    wf_context *ctx = mesh->ctx;
+
+    (void)arg;
+    for (int round = 0; round < 60; round++) {
+        cargo a, b;
+        wf_move *first, *second;
+
+        wf_scope_open(ctx);
+        load(&a, mesh, round, pick(round, 60, 9));
+        load(&b, mesh, round + 1000, 8);
+        first = wf_move_begin(ctx, a.count, a.x, a.to);
+        second = wf_move_begin(ctx, b.count, b.x, b.to);
+        wf_scope_open(ctx);
+        if (round % 2)
+            GOOD(wf_move_end(first, a.y));
+        GOOD(wf_move_end(second, b.y));
+        if (round % 2 == 0)
+            GOOD(wf_move_end(first, a.y));
+        GOOD(arrived(rank, &a));
+        GOOD(arrived(rank, &b));
+        wf_scope_close(ctx);
+        wf_scope_close(ctx);
+        NEED(in_use(ctx) == 0);
+    }
+    return WF_OK;
+}
+
+static void many(void)
+{
+    on_mesh((mesh_test){.n_axes = 1, .size = {3}, .body = many_at_once});
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 3}, .body = many_at_once});
+    on_mesh((mesh_test){.n_axes = 1, .size = {2}, .body = two_in_flight});
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = two_in_flight});
+}
+
+/*
+ * A gradient in any layout C that arrives at a border from A to B leaves it in the dual of A
+ * with the value that it had in C: the move of C to the dual, whatever B is.
+ */
+static wf_status gradient(wf_rank *rank, wf_mesh *mesh, const wf_layout *a, const wf_layout *b,
+                          const wf_layout *c)
+{
+    const shape *s = &shapes[0];
+    wf_context *ctx = mesh->ctx;
+    wf_tape *tape = wf_tape_open(ctx);
+    wf_tensor *leaf, *y, *seed;
+
+    wf_scope_open(ctx);
+    leaf = wf_leaf(make(ctx, WF_F32, 0, s->ndim, s->dim, a));
+    y = wf_redistribute(leaf, b);
+    seed = make(ctx, WF_F32, 1, s->ndim, s->dim, c);
+    if (wf_backward(y, seed, false) != WF_OK)
+        return give_up(rank, ctx);
+    NEED(leaf->grad && leaf->grad->dim[1].leaves == WF_LEAF_EIGHT);
+    GOOD(check(rank, leaf->grad, 1, c, wf_layout_dual(mesh, a)));
+    wf_scope_close(ctx);
+    wf_tape_close(tape);
+    NEED(in_use(ctx) == 0);
+    return WF_OK;
+}
+
+static bool has_max(const wf_layout *layout)
+{
+    return layout && layout->max; /* a maximum has no gradient */
+}
+
+static wf_status gradients(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *all[MAX_LAYOUTS];
+    int n = all_layouts(mesh, 2, true, all);
+
+    (void)arg;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++)
+            for (int k = 0; k < (mesh->n_axes > 1 ? 1 : n); k++) {
+                const wf_layout *c = all[mesh->n_axes > 1 ? pick(i, j, n) : k];
+
+                if (!has_max(all[i]) && !has_max(all[j]) && !has_max(c))
+                    GOOD(gradient(rank, mesh, all[i], all[j], c));
+            }
+    return WF_OK;
+}
+
+/* Of several tensors that went through one border, only those that were used get a gradient. */
+static wf_status one_of_two(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *split = wf_layout_split(mesh, NULL, 0, 0);
+    const wf_layout *sum = wf_layout_partial(mesh, NULL, 0, WF_REDUCE_SUM);
+    const wf_layout *to[2] = {NULL, split};
+    const shape *s = &shapes[0];
+    wf_context *ctx = mesh->ctx;
+    wf_tape *tape = wf_tape_open(ctx);
+    wf_tensor *x[2], *y[2];
+
+    (void)arg;
+    x[0] = wf_leaf(make(ctx, WF_F32, 0, s->ndim, s->dim, split));
+    x[1] = wf_leaf(make(ctx, WF_F32, 1, s->ndim, s->dim, sum));
+    GOOD(wf_redistribute_many(2, x, to, y));
+    GOOD(wf_backward(y[1], make(ctx, WF_F32, 2, s->ndim, s->dim, split), false));
+    NEED(!x[0]->grad);
+    GOOD(check(rank, x[1]->grad, 2, split, NULL));
+    wf_tape_close(tape);
+    return WF_OK;
+}
+
+static void gradients_cross_borders(void)
+{
+    on_mesh((mesh_test){.n_axes = 1, .size = {3}, .body = gradients});
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = gradients});
+    on_mesh((mesh_test){.n_axes = 1, .size = {2}, .body = one_of_two});
+}
+
+/* What a move of a 8 x 8 tensor costs on a mesh of 2 x 2: calls and bytes received, by axis. */
+typedef struct cost {
+    const char *what;
+    const wf_layout *from, *to;
+    struct {
+        int axis;
+        wf_collective_kind kind;
+        int64_t bytes;
+    } paid[3];
+    int n_paid;
+} cost;
+
+static wf_status pay(wf_rank *rank, wf_mesh *mesh, const cost *c)
+{
+    const wf_dim dims[] = {wf_dim_width(8), wf_dim_width(8)};
+    wf_tensor *y;
+
+    wf_scope_open(mesh->ctx);
+    for (int axis = 0; axis < 2; axis++)
+        wf_comm_ledger_reset(wf_mesh_comm(mesh, axis));
+    y = wf_redistribute(make(mesh->ctx, WF_F32, 0, 2, dims, c->from), c->to);
+    GOOD(check(rank, y, 0, c->from, c->to));
+    for (int axis = 0; axis < 2; axis++)
+        for (int kind = 0; kind < WF_COLLECTIVE_KINDS; kind++) {
+            const wf_ledger *ledger = wf_comm_ledger(wf_mesh_comm(mesh, axis));
+            int64_t calls = 0, bytes = 0;
+
+            for (int i = 0; i < c->n_paid; i++)
+                if (c->paid[i].axis == axis && (int)c->paid[i].kind == kind) {
+                    calls++;
+                    bytes += c->paid[i].bytes;
+                }
+            if (ledger->of[kind].calls != calls || ledger->of[kind].bytes != bytes)
+                return wf_error_set(&rank->error, WF_EINTERNAL,
+                                    "%s: %" PRId64 " %s over %s of %" PRId64
+                                    " bytes, not %" PRId64 " of %" PRId64,
+                                    c->what, ledger->of[kind].calls,
+                                    wf_collective_name((wf_collective_kind)kind),
+                                    wf_mesh_axis_name(mesh, axis), ledger->of[kind].bytes,
+                                    calls, bytes);
+        }
+    wf_scope_close(mesh->ctx);
+    return WF_OK;
+}
+
+static wf_status costs(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *a0 = wf_layout_split(mesh, NULL, 0, 0);
+    const wf_layout *b0 = wf_layout_split(mesh, NULL, 0, 1);
+    const wf_layout *b1 = wf_layout_split(mesh, NULL, 1, 1);
+    const wf_layout *a0b1 = wf_layout_split(mesh, a0, 1, 1);
+    const wf_layout *a0b0 = wf_layout_split(mesh, a0, 0, 1);
+    const wf_layout *sum_b = wf_layout_partial(mesh, NULL, 1, WF_REDUCE_SUM);
+    const wf_layout *sum_ab = wf_layout_partial(mesh, sum_b, 0, WF_REDUCE_SUM);
+    const wf_layout *a0_sum_b = wf_layout_partial(mesh, a0, 1, WF_REDUCE_SUM);
+    const cost table[] = {
+        {"whole to split", NULL, a0b1, {{0}}, 0},
+        {"whole to partial", NULL, sum_ab, {{0}}, 0},
+        {"split to whole", b1, NULL, {{1, WF_ALL_GATHER, 128}}, 1},
+        {"partial to whole", sum_b, NULL, {{1, WF_ALL_REDUCE, 256}}, 1},
+        {"partial to split", sum_b, b0, {{1, WF_REDUCE_SCATTER, 128}}, 1},
+        {"split to split", b0, b1, {{1, WF_ALL_TO_ALL, 64}}, 1},
+        {"the other axis is cut first", sum_b, a0b0, {{1, WF_REDUCE_SCATTER, 64}}, 1},
+        {"cut, then gathered", b1, a0, {{1, WF_ALL_GATHER, 64}}, 1},
+        {"what stays is not moved", a0_sum_b, a0b1, {{1, WF_REDUCE_SCATTER, 64}}, 1},
+        {"both axes",
+         sum_ab,
+         a0b1,
+         {{1, WF_REDUCE_SCATTER, 128}, {0, WF_REDUCE_SCATTER, 64}},
+         2},
+        {"nothing", a0_sum_b, a0_sum_b, {{0}}, 0},
+    };
+
+    (void)arg;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        GOOD(pay(rank, mesh, &table[i]));
+    return WF_OK;
+}
+
+/* A tensor that is only passed through on the way is freed at once: x and y alone are left. */
+static wf_status passing_through(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *from = wf_layout_split(mesh, wf_layout_split(mesh, NULL, 0, 0), 0, 1);
+    const wf_dim dims[] = {wf_dim_width(64), wf_dim_width(16)};
+
+    (void)arg;
+    NEED(wf_redistribute(make(mesh->ctx, WF_F32, 0, 2, dims, from), NULL));
+    NEED(in_use(mesh->ctx) == 64 * 16 * sizeof(float) * (1 + 4) / 4);
+    return WF_OK;
+}
+
+static void prices(void)
+{
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = costs});
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = passing_through});
+}
+
+/* The call failed here with this code and words; the next one may start afresh. */
+static wf_status refused(wf_rank *rank, wf_context *ctx, const wf_tensor *y, wf_status code,
+                         const char *words)
+{
+    NEED(!y);
+    NEED(wf_context_status(ctx) == code);
+    if (!strstr(wf_context_error(ctx)->text, words))
+        return wf_error_set(&rank->error, WF_EINTERNAL, "\"%s\" does not say \"%s\"",
+                            wf_context_error(ctx)->text, words);
+    wf_context_clear(ctx);
+    return WF_OK;
+}
+
+static wf_status errors(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *sum = wf_layout_partial(mesh, NULL, 0, WF_REDUCE_SUM);
+    const wf_layout *third = wf_layout_split(mesh, NULL, 2, 0);
+    const wf_layout *first = wf_layout_split(mesh, NULL, 0, 0);
+    const wf_layout *to[WF_MAX_OUTPUTS + 1] = {NULL};
+    wf_tensor *x[WF_MAX_OUTPUTS + 1], *y[WF_MAX_OUTPUTS + 1];
+    const shape *s = &shapes[0];
+    wf_context *ctx = mesh->ctx;
+    wf_tensor *partial = make(ctx, WF_I32, 0, s->ndim, s->dim, sum);
+    wf_tensor *whole = make(ctx, WF_I32, 0, s->ndim, s->dim, NULL);
+
+    (void)arg;
+    GOOD(
+        refused(rank, ctx, wf_redistribute(partial, NULL), WF_EDTYPE, "partial tensor is f32"));
+    GOOD(refused(rank, ctx, wf_redistribute(partial, first), WF_EDTYPE, "this one is i32"));
+    GOOD(refused(rank, ctx, wf_redistribute(whole, sum), WF_EDTYPE, "this one is i32"));
+    GOOD(refused(rank, ctx, wf_redistribute(whole, third), WF_ELAYOUT,
+                 "[*, *, a] splits dim 2, but the tensor has 2 dims"));
+    for (int i = 0; i <= WF_MAX_OUTPUTS; i++)
+        x[i] = y[i] = whole;
+    NEED(wf_redistribute_many(WF_MAX_OUTPUTS + 1, x, to, y) == WF_EINVAL);
+    GOOD(refused(rank, ctx, y[0], WF_EINVAL, "at most 4 tensors"));
+    x[1] = NULL;
+    y[0] = whole;
+    NEED(wf_redistribute_many(2, x, to, y) == WF_EINVAL);
+    GOOD(refused(rank, ctx, y[0], WF_EINVAL, "all there"));
+    NEED(wf_redistribute(NULL, first) == NULL && wf_context_status(ctx) == WF_OK);
+    wf_fail(ctx, WF_EINVAL, "an earlier one");
+    GOOD(refused(rank, ctx, wf_redistribute(whole, first), WF_EINVAL, "an earlier one"));
+    return WF_OK;
+}
+
+/* Rank 1 has no memory for the result: it says so, and nobody waits for it for ever. */
+static wf_status no_memory(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *first = wf_layout_split(mesh, NULL, 0, 0);
+    const wf_dim dim = wf_dim_width(3000);
+    wf_tensor *x = make(mesh->ctx, WF_F32, 0, 1, &dim, first);
+
+    (void)arg;
+    NEED(x);
+    if (!wf_redistribute(x, NULL))
+        return give_up(rank, mesh->ctx);
+    return WF_OK;
+}
+
+static void failures(void)
+{
+    mesh_test test = {.n_axes = 1, .size = {3}, .body = no_memory, .limit_on_rank_1 = 8000};
+    wf_launch_options options = {.ranks = 3};
+    wf_error error = {WF_OK, ""};
+
+    on_mesh((mesh_test){.n_axes = 1, .size = {2}, .body = errors});
+    CU_ASSERT_EQUAL(wf_launch(&options, mesh_rank, &test, &error), WF_ENOMEM);
+    CU_ASSERT(strstr(error.text, "rank 1") != NULL);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {{"every pair of layouts on one axis", pairs_on_one_axis},
+                                    {"every pair of layouts on two axes", pairs_on_two_axes},
+                                    {"many tensors, moves in flight", many},
+                                    {"gradients cross borders", gradients_cross_borders},
+                                    {"what moves, and what stays in memory", prices},
+                                    {"failures", failures},
+                                    {NULL, NULL}};
+
+    return wf_test_main("redistribute", tests);
+}
