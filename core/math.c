@@ -67,7 +67,7 @@ float wf_expf(float x)
         return x;
     x = x > -110.0f ? x : -110.0f;
     x = x < 100.0f ? x : 100.0f;
-    n = (x * 0x1.715476p0f + 0x1.8p23f) - 0x1.8p23f;
+    n = __builtin_fmaf(x, 0x1.715476p0f, 0x1.8p23f) - 0x1.8p23f;
     r = __builtin_fmaf(-n, 0x1.62e43p-1f, x);
     r = __builtin_fmaf(n, 0x1.05c61p-29f, r);
     q = __builtin_fmaf(q, r, 0x1.120c1ep-7f);

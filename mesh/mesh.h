@@ -103,15 +103,25 @@ WF_API void wf_layout_part(const wf_mesh *mesh, const wf_layout *layout, int i,
  */
 WF_API wf_tensor *wf_redistribute(wf_tensor *x, const wf_layout *to);
 
-/**
- * wf_redistribute_again - wf_redistribute, but where the gradient of a parameter needs the result,
- * x is kept instead and redistributed again: less memory for one more collective
- */
-WF_API wf_tensor *wf_redistribute_again(wf_tensor *x, const wf_layout *to);
-
 /** wf_redistribute_many - up to WF_MAX_OUTPUTS tensors in shared collectives; y may be x. */
 WF_API wf_status wf_redistribute_many(int count, wf_tensor *const *x,
                                       const wf_layout *const *to, wf_tensor **y);
+
+/**
+ * wf_border - wf_redistribute_many on one axis, as plans use it
+ *
+ * @param axis  the only one on which `to` differs from the tensors' layouts; their gradients are
+ *              moved on it alone, and stay as they come on the others (a parameter's gradient is
+ *              partial over the data-parallel axes until the step ends). -1: all axes
+ */
+WF_API wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *const *to,
+                           wf_tensor **y);
+
+/**
+ * wf_keep_origin - y was redistributed from x: where the gradient of a parameter needs y, keep x
+ * in its place and redistribute it again then: less memory for one more collective
+ */
+WF_API void wf_keep_origin(wf_tensor *y, wf_tensor *x);
 
 /*
  * wf_move - tensors on their way, without the tape: for gradients, parameters and prefetch.

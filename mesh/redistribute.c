@@ -109,7 +109,22 @@ bool wf_move_next(wf_mesh *mesh, const wf_layout *from, const wf_layout *to, wf_
 /* What the gradient of a border needs to know. */
 typedef struct border {
     const wf_layout *from[WF_MAX_OUTPUTS];
+    int axis; /* the one that it moves, or -1 for all */
 } border;
+
+/* Where a gradient goes: to the dual of where x came from, on the border's axes. */
+static const wf_layout *gradient_layout(const wf_tensor *grad, const border *b, int i)
+{
+    wf_mesh *mesh = grad->ctx->mesh;
+    const wf_layout *to;
+    int dim;
+
+    if (b->axis < 0)
+        return wf_layout_dual(mesh, b->from[i]);
+    to = wf_layout_whole(mesh, grad->layout, b->axis);
+    dim = wf_layout_split_dim(b->from[i], b->axis);
+    return dim < 0 ? to : wf_layout_split(mesh, to, dim, b->axis);
+}
 
 static void border_backward(wf_gradient *g)
 {
@@ -123,7 +138,7 @@ static void border_backward(wf_gradient *g)
             continue;
         at[n] = i;
         x[n] = g->dout[i];
-        to[n++] = wf_layout_dual(wf_mesh_of(g->ctx), b->from[i]);
+        to[n++] = gradient_layout(g->dout[i], b, i);
     }
     if (n && wf_redistribute_many(n, x, to, y) == WF_OK)
         for (int i = 0; i < n; i++)
@@ -133,37 +148,43 @@ static void border_backward(wf_gradient *g)
 static const wf_op border_op = {
     .name = "redistribute", .signature = "", .backward = border_backward};
 
-wf_status wf_redistribute_many(int count, wf_tensor *const *x, const wf_layout *const *to,
-                               wf_tensor **y)
+/* The context of the operands; NULL where one is missing or an error stands. */
+static wf_context *operands_ready(int count, wf_tensor *const *x)
+{
+    for (int i = 0; i < count; i++)
+        if (!x[i])
+            return NULL;
+    if (count < 1 || x[0]->ctx->error.code != WF_OK)
+        return NULL;
+    if (count > WF_MAX_OUTPUTS) {
+        wf_fail(x[0]->ctx, WF_EINVAL, "redistribute: at most %d tensors at once, not %d",
+                WF_MAX_OUTPUTS, count);
+        return NULL;
+    }
+    return x[0]->ctx;
+}
+
+wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *const *to,
+                    wf_tensor **y)
 {
     wf_call call = {.op = &border_op, .n_in = count, .n_out = count};
-    border b = {{NULL}};
-    wf_context *ctx = NULL;
-    wf_move *move;
+    wf_context *ctx = operands_ready(count, x);
+    border b = {.axis = axis};
 
-    for (int i = 0; i < count && i < WF_MAX_OUTPUTS; i++) {
-        call.in[i] = x[i];
-        if (x[i])
-            ctx = x[i]->ctx;
-        else
-            break;
+    if (!ctx) {
+        wf_status status = count > 0 && x[0] ? x[0]->ctx->error.code : WF_EINVAL;
+
+        memset(y, 0, (size_t)count * sizeof *y);
+        return status;
     }
-    for (int i = 0; i < count; i++)
-        if (!x[i] || count > WF_MAX_OUTPUTS || ctx->error.code != WF_OK) {
-            for (int j = 0; j < count; j++)
-                y[j] = NULL;
-            return ctx ? wf_fail(ctx, WF_EINVAL, "redistribute: at most %d tensors, all there",
-                                 WF_MAX_OUTPUTS)
-                       : WF_EINVAL;
-        }
+    memcpy(call.in, x, (size_t)count * sizeof *x);
     if (wf_mesh_ranks(ctx->mesh) == 1) {
-        memmove(y, call.in, (size_t)count * sizeof *y);
+        memcpy(y, call.in, (size_t)count * sizeof *y);
         return WF_OK;
     }
     for (int i = 0; i < count; i++)
         b.from[i] = x[i]->layout;
-    move = wf_move_begin(ctx, count, call.in, to);
-    if (wf_move_end(move, call.out) != WF_OK) {
+    if (wf_move_end(wf_move_begin(ctx, count, call.in, to), call.out) != WF_OK) {
         memset(y, 0, (size_t)count * sizeof *y);
         return ctx->error.code;
     }
@@ -179,20 +200,23 @@ wf_status wf_redistribute_many(int count, wf_tensor *const *x, const wf_layout *
     return ctx->error.code;
 }
 
+void wf_keep_origin(wf_tensor *y, wf_tensor *x)
+{
+    if (y && x && y != x && y->layout != x->layout && !y->origin)
+        y->origin = wf_tensor_retain(x);
+}
+
+wf_status wf_redistribute_many(int count, wf_tensor *const *x, const wf_layout *const *to,
+                               wf_tensor **y)
+{
+    return wf_border(-1, count, x, to, y);
+}
+
 wf_tensor *wf_redistribute(wf_tensor *x, const wf_layout *to)
 {
     wf_tensor *y = NULL;
 
     wf_redistribute_many(1, &x, &to, &y);
-    return y;
-}
-
-wf_tensor *wf_redistribute_again(wf_tensor *x, const wf_layout *to)
-{
-    wf_tensor *y = wf_redistribute(x, to);
-
-    if (y && y != x && x->layout != to)
-        y->origin = wf_tensor_retain(x);
     return y;
 }
 

@@ -176,26 +176,28 @@ static wf_status refuse_partial(const wf_call *call, int i)
         call->op->name, i, wf_tensor_describe(call->in[i], a, sizeof a));
 }
 
-/* Partial operands: allowed alone for linear ops, and together for joint ones when inexact. */
+/* Partial operands: allowed for linear ops, and for joint ones all together when inexact. */
 static wf_status pass_partial(const wf_call *call, uint8_t *sum, uint8_t *max)
 {
-    const wf_layout *first = call->in[0] ? call->in[0]->layout : NULL;
     unsigned flags = call->op->flags;
     bool joint = (flags & WF_OP_JOINT) && !wf_context_exact(call->ctx);
+    bool alike = true;
+    int partial = -1;
 
-    *sum = first ? first->sum : 0;
-    *max = first ? first->max : 0;
+    *sum = *max = 0;
     for (int i = 0; i < call->n_in; i++) {
         const wf_layout *layout = call->in[i]->layout;
         uint8_t s = layout ? layout->sum : 0, m = layout ? layout->max : 0;
 
-        if (!s && !m && !*sum && !*max)
-            continue;
-        if ((flags & WF_OP_LINEAR) || (joint && s == *sum && !m && !*max))
-            continue;
-        return refuse_partial(call, s || m ? i : 0);
+        alike &= i == 0 || s == *sum;
+        if (s || m)
+            partial = i;
+        *sum |= s;
+        *max |= m;
     }
-    return WF_OK;
+    if (partial < 0 || (flags & WF_OP_LINEAR) || (joint && alike && !*max))
+        return WF_OK;
+    return refuse_partial(call, partial);
 }
 
 static wf_status output_layout(const wf_call *call, const wf_signature *sig, const letters *l,

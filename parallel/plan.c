@@ -32,13 +32,16 @@ static const wf_layout *border_layout(const wf_par *par, const wf_par_border *b,
 static void pass(const place *p, const wf_par_border *b, int n, wf_tensor **x)
 {
     const wf_layout *to[WF_MAX_OUTPUTS];
+    wf_tensor *y[WF_MAX_OUTPUTS];
 
     for (int i = 0; i < n; i++)
         to[i] = border_layout(p->par, b, x[i]->layout);
-    if (n == 1 && b->again && p->par->options.sequence_parallel)
-        x[0] = wf_redistribute_again(x[0], to[0]);
-    else
-        wf_redistribute_many(n, x, to, x);
+    wf_border(wf_mesh_axis(p->par->mesh, "tp"), n, x, to, y);
+    for (int i = 0; i < n; i++) {
+        if (b->again)
+            wf_keep_origin(y[i], x[i]);
+        x[i] = y[i];
+    }
 }
 
 static void at_point(void *self, wf_nn_module *module, const char *point, int n, wf_tensor **x)

@@ -33,8 +33,8 @@ typedef struct wf_par_border {
     const char *point; /* NULL ends the list */
     wf_par_state state;
     int dim;
-    bool again; /* under sequence parallelism keep the split input for the gradients of weights,
-                   and gather it again (wf_redistribute_again) */
+    bool again; /* keep the tensor from before the border for the gradients of weights, and move
+                   it again then (wf_keep_origin) */
 } wf_par_border;
 
 typedef struct wf_par_style {

@@ -65,6 +65,8 @@ static wf_status open_context(wf_par *par, int rank, wf_error *error)
 
     if (!device)
         return error->code;
+    if (o->allocator)
+        device->allocator = *o->allocator;
     par->ctx = wf_context_open(device,
                                &(wf_context_options){.rank = rank,
                                                      .memory_limit = o->memory_limit,

@@ -20,6 +20,7 @@ typedef struct wf_par_options {
     uint64_t seed;
     bool exact_off;
     size_t memory_limit;     /* bytes of tensors per rank, 0 for no limit */
+    const wf_allocator *allocator; /* of every rank's device memory; NULL: the device's own */
 } wf_par_options;
 
 typedef struct wf_par wf_par;

@@ -29,7 +29,6 @@
  *   v16_fnma(a, b, c)         c - a * b, rounded once
  *   v16_max(a, b)             a > b ? a : b, so b where one is a NaN
  *   v16_min(a, b)             a < b ? a : b
- *   v16_round(a)              to the nearest integer, ties to even; |a| < 2^22 or a NaN
  *   v16_scale2(a, n)          a * 2^n for integral n of -160 .. 160 and a of 0.5 .. 2, or
  *                             NaNs; denormal results are rounded, not flushed
  *   v16_unordered(a, b)       where one of them is a NaN

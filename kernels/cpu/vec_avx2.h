@@ -129,12 +129,6 @@ static inline v16 v16_min(v16 a, v16 b)
     return (v16){_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
 }
 
-static inline v16 v16_round(v16 a)
-{
-    return (v16){_mm256_round_ps(a.lo, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC),
-                 _mm256_round_ps(a.hi, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
-}
-
 /* In two steps, since 2^n itself may be out of range: only the second one can round. */
 static inline __m256 scale2_half(__m256 a, __m256 n)
 {

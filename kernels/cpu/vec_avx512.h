@@ -100,11 +100,6 @@ static inline v16 v16_min(v16 a, v16 b)
     return _mm512_min_ps(a, b);
 }
 
-static inline v16 v16_round(v16 a)
-{
-    return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
-
 static inline v16 v16_scale2(v16 a, v16 n)
 {
     return _mm512_scalef_ps(a, n);

@@ -15,10 +15,11 @@
 static inline v16 v16_exp(v16 x)
 {
     v16 one = v16_set1(1.0f), q = v16_set1(0x1.6d4e6cp-10f), n, r;
+    v16 shift = v16_set1(0x1.8p23f); /* 1.5 * 2^23 leaves no bits below 1 */
 
     /* v16_max and v16_min give their second operand where one is a NaN. */
     x = v16_min(v16_set1(100.0f), v16_max(v16_set1(-110.0f), x));
-    n = v16_round(v16_mul(x, v16_set1(0x1.715476p0f)));
+    n = v16_sub(v16_fma(x, v16_set1(0x1.715476p0f), shift), shift);
     r = v16_fnma(n, v16_set1(0x1.62e43p-1f), x);
     r = v16_fma(n, v16_set1(0x1.05c61p-29f), r);
     q = v16_fma(q, r, v16_set1(0x1.120c1ep-7f));

@@ -166,16 +166,6 @@ static inline v16 v16_min(v16 a, v16 b)
     return y;
 }
 
-/* Adding 1.5 * 2^23 leaves no bits for a fraction; the sign of a zero is lost and set again. */
-static inline v16 v16_round(v16 a)
-{
-    v16 y;
-
-    for (int i = 0; i < 16; i++)
-        y.f[i] = __builtin_copysignf((a.f[i] + 0x1.8p23f) - 0x1.8p23f, a.f[i]);
-    return y;
-}
-
 /* In two steps, since 2^n itself may be out of range: only the second one can round. The low
    bits of 1.5 * 2^23 + n are the integer n (whatever they are for a NaN, a NaN comes out). */
 static inline float scale2_lane(float a, float n)

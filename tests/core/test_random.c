@@ -173,6 +173,23 @@ static void below_is_below(void)
         CU_ASSERT_TRUE(llabs(bin[i] - 10000) < 500);
 }
 
+/* The same numbers on every machine and compiler, forever: models depend on them. */
+static void bits_are_fixed(void)
+{
+    uint64_t key = wf_random_key(2024, WF_RANDOM_INIT), hash = key;
+
+    wf_random_fill_normal(value, 100000, key, 3, 5);
+    wf_random_fill_uniform(value + 100000, 100000, key, 4, 7);
+    for (int i = 0; i < 200000; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, value + i, sizeof(bits));
+        hash = (hash ^ bits) * 0x100000001B3u;
+    }
+    hash ^= wf_random_below(key, 5, 9, UINT64_MAX);
+    CU_ASSERT_EQUAL(hash, 0x8f7255eba679e8fau);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"known answers", known_answers},
@@ -183,6 +200,7 @@ int main(void)
                                     {"bulk equals single", bulk_equals_single},
                                     {"streams are apart", streams_are_apart},
                                     {"below", below_is_below},
+                                    {"bits are the same everywhere", bits_are_fixed},
                                     {NULL, NULL}};
 
     return wf_test_main("random", tests);

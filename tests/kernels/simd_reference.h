@@ -308,13 +308,13 @@ static void want_softmax(const data *in, double *const want[OUTPUTS])
 }
 
 static const wf_adamw_constants update = {.lr = 0.02f,
-                                .beta1 = 0.9f,
-                                .beta2 = 0.95f,
-                                .eps = 1e-8f,
-                                .weight_decay = 0.1f,
-                                .bias1 = 1.25f,
-                                .bias2 = 2.5f,
-                                .grad_scale = 0.7f};
+                                          .beta1 = 0.9f,
+                                          .beta2 = 0.95f,
+                                          .eps = 1e-8f,
+                                          .weight_decay = 0.1f,
+                                          .bias1 = 1.25f,
+                                          .bias2 = 2.5f,
+                                          .grad_scale = 0.7f};
 
 /* The state before: p is x, m and v come from dy. */
 static void begin_update(const data *in, float *const out[OUTPUTS])

@@ -241,8 +241,8 @@ static void target_outside(int32_t target, const char *words)
 
 static void wrong_targets(void)
 {
-    target_outside(9, "9");
-    target_outside(-1, "-1");
+    target_outside(9, "token 9 of sequence 1, position 1,");
+    target_outside(-1, "token -1 of sequence 1, position 1,");
 }
 
 static bool alike(const wf_tensor *a, const wf_tensor *b)

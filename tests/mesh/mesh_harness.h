@@ -1,6 +1,11 @@
 /*
  * tests/mesh/mesh_harness.h - what the tests of meshes share: ranks with a context and a mesh,
- * the list of all layouts, and where a local element lies in the whole.
+ * the list of all layouts, and tensors of which every element is known.
+ *
+ * Such a tensor is a function of the global index and of the coordinates along the axes over
+ * which it is partial (each of those ranks holds another share), so what any rank must hold
+ * after any move is computed from the two layouts alone: shares are folded over the axes that
+ * stop being partial, the innermost first, each by the midpoint tree.
  */
 #ifndef WF_TESTS_MESH_MESH_HARNESS_H
 #define WF_TESTS_MESH_MESH_HARNESS_H
@@ -10,7 +15,7 @@
 #include "tests/mesh/ranks.h"
 #include <inttypes.h>
 
-enum { MAX_LAYOUTS = 64 };
+enum { MAX_LAYOUTS = 512 };
 
 typedef struct mesh_test {
     int n_axes, size[WF_MAX_AXES];
@@ -113,6 +118,139 @@ static inline int64_t whole_index(const wf_tensor *t, int64_t e)
         e /= t->local[d];
     }
     return index;
+}
+
+typedef struct shares {
+    const wf_mesh *mesh;
+    const wf_layout *from, *to;
+    int64_t id, index;
+    int place[WF_MAX_AXES]; /* 0 where not partial */
+} shares;
+
+static inline bool partial_in(const wf_layout *layout, int axis, wf_reduction r)
+{
+    return layout && ((r == WF_REDUCE_MAX ? layout->max : layout->sum) >> axis & 1);
+}
+
+static inline bool folds(const shares *s, int axis, wf_reduction r)
+{
+    return partial_in(s->from, axis, r) && !partial_in(s->to, axis, r);
+}
+
+static inline float fold(shares *s, int axis);
+
+static inline float fold_places(shares *s, int axis, int first, int n)
+{
+    float a, b;
+
+    if (n == 1) {
+        s->place[axis] = first;
+        return fold(s, axis + 1);
+    }
+    a = fold_places(s, axis, first, n / 2);
+    b = fold_places(s, axis, first + n / 2, n - n / 2);
+    if (folds(s, axis, WF_REDUCE_MAX))
+        return a > b ? a : b;
+    return a + b;
+}
+
+/* The share at the places chosen so far, folded over the axes from this one on. */
+static inline float fold(shares *s, int axis)
+{
+    int member = 0;
+
+    if (axis < s->mesh->n_axes) {
+        if (folds(s, axis, WF_REDUCE_SUM) || folds(s, axis, WF_REDUCE_MAX))
+            return fold_places(s, axis, 0, s->mesh->size[axis]);
+        s->place[axis] =
+            wf_layout_is_partial(s->from, axis) ? wf_mesh_coordinate(s->mesh, axis) : 0;
+        return fold(s, axis + 1);
+    }
+    for (int i = 0; i < s->mesh->n_axes; i++)
+        member = member * 8 + s->place[i];
+    return number(member, s->id, s->index);
+}
+
+/* What this rank must hold at a global index, in layout `to`, of tensor `id` made in `from`. */
+static inline float expected(const wf_mesh *mesh, int64_t id, int64_t index,
+                             const wf_layout *from, const wf_layout *to)
+{
+    shares s = {.mesh = mesh, .from = from, .to = to, .id = id, .index = index};
+
+    for (int axis = 0; axis < mesh->n_axes; axis++)
+        if (partial_in(to, axis, WF_REDUCE_SUM) && !partial_in(from, axis, WF_REDUCE_SUM) &&
+            wf_mesh_coordinate(mesh, axis) > 0)
+            return -0.0f; /* the first rank has it all */
+    return fold(&s, 0);
+}
+
+/* An element of any type that says which one it is; -1 is stored where no test should see it.
+ */
+static inline void put(wf_dtype dtype, void *data, int64_t e, float value)
+{
+    if (dtype == WF_F32)
+        ((float *)data)[e] = value;
+    else if (dtype == WF_F64)
+        ((double *)data)[e] = (double)value;
+    else if (dtype == WF_BF16)
+        ((uint16_t *)data)[e] = (uint16_t)(int64_t)value;
+    else
+        ((int32_t *)data)[e] = (int32_t)value;
+}
+
+static inline wf_tensor *make_tensor(wf_context *ctx, wf_dtype dtype, int64_t id, int ndim,
+                                     const wf_dim *dims, const wf_layout *layout)
+{
+    wf_tensor *t = wf_tensor_new(ctx, dtype, ndim, dims, layout, WF_MEMORY_ACTIVATION);
+
+    for (int64_t e = 0; t && e < wf_tensor_local_count(t); e++)
+        put(dtype, t->data, e,
+            expected(wf_mesh_of(ctx), id, whole_index(t, e), layout, layout));
+    return t;
+}
+
+static inline wf_status check_tensor(wf_rank *rank, const wf_tensor *y, int64_t id,
+                                     const wf_layout *from, const wf_layout *to)
+{
+    const wf_mesh *mesh;
+    size_t size;
+
+    NEED(y && y->layout == to);
+    mesh = wf_mesh_of(y->ctx);
+    size = wf_dtype_size(y->dtype);
+    for (int64_t e = 0; e < wf_tensor_local_count(y); e++) {
+        double should = 0;
+        char a[128], b[192];
+
+        put(y->dtype, &should, 0, expected(mesh, id, whole_index(y, e), from, to));
+        if (memcmp((const char *)y->data + (size_t)e * size, &should, size) != 0)
+            return wf_error_set(&rank->error, WF_EINTERNAL,
+                                "from %s to %s: element %" PRId64 " of the whole is wrong",
+                                wf_layout_print(from, a, sizeof a),
+                                wf_tensor_describe(y, b, sizeof b), whole_index(y, e));
+    }
+    return WF_OK;
+}
+
+static inline size_t in_use(wf_context *ctx)
+{
+    wf_memory_report report;
+
+    wf_pool_report(wf_context_pool(ctx), &report);
+    return report.in_use;
+}
+
+/* The call failed here with this code and words; the next one may start afresh. */
+static inline wf_status refused(wf_rank *rank, wf_context *ctx, const wf_tensor *y,
+                                wf_status code, const char *words)
+{
+    NEED(!y);
+    NEED(wf_context_status(ctx) == code);
+    if (!strstr(wf_context_error(ctx)->text, words))
+        return wf_error_set(&rank->error, WF_EINTERNAL, "\"%s\" does not say \"%s\"",
+                            wf_context_error(ctx)->text, words);
+    wf_context_clear(ctx);
+    return WF_OK;
 }
 
 #endif

@@ -10,118 +10,6 @@
 #include "core/tape.h"
 #include "tests/mesh/mesh_harness.h"
 
-typedef struct shares {
-    const wf_mesh *mesh;
-    const wf_layout *from, *to;
-    int64_t id, index;
-    int place[WF_MAX_AXES]; /* 0 where not partial */
-} shares;
-
-static bool in(const wf_layout *layout, int axis, wf_reduction r)
-{
-    return layout && ((r == WF_REDUCE_MAX ? layout->max : layout->sum) >> axis & 1);
-}
-
-static bool folds(const shares *s, int axis, wf_reduction r)
-{
-    return in(s->from, axis, r) && !in(s->to, axis, r);
-}
-
-static float fold(shares *s, int axis);
-
-static float fold_places(shares *s, int axis, int first, int n)
-{
-    float a, b;
-
-    if (n == 1) {
-        s->place[axis] = first;
-        return fold(s, axis + 1);
-    }
-    a = fold_places(s, axis, first, n / 2);
-    b = fold_places(s, axis, first + n / 2, n - n / 2);
-    if (folds(s, axis, WF_REDUCE_MAX))
-        return a > b ? a : b;
-    return a + b;
-}
-
-/* The share at the places chosen so far, folded over the axes from this one on. */
-static float fold(shares *s, int axis)
-{
-    int member = 0;
-
-    if (axis < s->mesh->n_axes) {
-        if (folds(s, axis, WF_REDUCE_SUM) || folds(s, axis, WF_REDUCE_MAX))
-            return fold_places(s, axis, 0, s->mesh->size[axis]);
-        s->place[axis] =
-            wf_layout_is_partial(s->from, axis) ? wf_mesh_coordinate(s->mesh, axis) : 0;
-        return fold(s, axis + 1);
-    }
-    for (int i = 0; i < s->mesh->n_axes; i++)
-        member = member * 8 + s->place[i];
-    return number(member, s->id, s->index);
-}
-
-/* What this rank must hold at a global index, in layout `to`, of tensor `id` made in `from`. */
-static float expected(const wf_mesh *mesh, int64_t id, int64_t index, const wf_layout *from,
-                      const wf_layout *to)
-{
-    shares s = {.mesh = mesh, .from = from, .to = to, .id = id, .index = index};
-
-    for (int axis = 0; axis < mesh->n_axes; axis++)
-        if (in(to, axis, WF_REDUCE_SUM) && !in(from, axis, WF_REDUCE_SUM) &&
-            wf_mesh_coordinate(mesh, axis) > 0)
-            return -0.0f; /* the first rank has it all */
-    return fold(&s, 0);
-}
-
-/* An element of any type that says which one it is; -1 is stored where no test should see it.
- */
-static void put(wf_dtype dtype, void *data, int64_t e, float value)
-{
-    if (dtype == WF_F32)
-        ((float *)data)[e] = value;
-    else if (dtype == WF_F64)
-        ((double *)data)[e] = (double)value;
-    else if (dtype == WF_BF16)
-        ((uint16_t *)data)[e] = (uint16_t)(int64_t)value;
-    else
-        ((int32_t *)data)[e] = (int32_t)value;
-}
-
-static wf_tensor *make(wf_context *ctx, wf_dtype dtype, int64_t id, int ndim,
-                       const wf_dim *dims, const wf_layout *layout)
-{
-    wf_tensor *t = wf_tensor_new(ctx, dtype, ndim, dims, layout, WF_MEMORY_ACTIVATION);
-
-    for (int64_t e = 0; t && e < wf_tensor_local_count(t); e++)
-        put(dtype, t->data, e,
-            expected(wf_mesh_of(ctx), id, whole_index(t, e), layout, layout));
-    return t;
-}
-
-static wf_status check(wf_rank *rank, const wf_tensor *y, int64_t id, const wf_layout *from,
-                       const wf_layout *to)
-{
-    const wf_mesh *mesh;
-    size_t size;
-
-    NEED(y && y->layout == to);
-    mesh = wf_mesh_of(y->ctx);
-    size = wf_dtype_size(y->dtype);
-    for (int64_t e = 0; e < wf_tensor_local_count(y); e++) {
-        double should = 0;
-        char a[128], b[192];
-
-        put(y->dtype, &should, 0, expected(mesh, id, whole_index(y, e), from, to));
-        if (memcmp((const char *)y->data + (size_t)e * size, &should, size) != 0)
-            return wf_error_set(&rank->error, WF_EINTERNAL,
-                                "from %s to %s: element %" PRId64 " of the whole is wrong",
-                                wf_layout_print(from, a, sizeof a),
-                                wf_tensor_describe(y, b, sizeof b), whole_index(y, e));
-    }
-    return WF_OK;
-}
-
 typedef struct shape {
     int ndim;
     wf_dim dim[3];
@@ -136,14 +24,6 @@ static const shape shapes[] = {
 
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-static size_t in_use(wf_context *ctx)
-{
-    wf_memory_report report;
-
-    wf_pool_report(wf_context_pool(ctx), &report);
-    return report.in_use;
-}
-
 static wf_status every_pair_of(wf_rank *rank, wf_mesh *mesh, const shape *s, wf_dtype dtype)
 {
     const wf_layout *all[MAX_LAYOUTS];
@@ -155,13 +35,13 @@ static wf_status every_pair_of(wf_rank *rank, wf_mesh *mesh, const shape *s, wf_
             wf_tensor *x, *y;
 
             wf_scope_open(ctx);
-            x = make(ctx, dtype, i, s->ndim, s->dim, all[i]);
+            x = make_tensor(ctx, dtype, i, s->ndim, s->dim, all[i]);
             y = wf_redistribute(x, all[j]);
             if (!y)
                 return give_up(rank, ctx);
             NEED(y != x);
-            GOOD(check(rank, y, i, all[i], all[j]));
-            GOOD(check(rank, x, i, all[i], all[i])); /* nothing wrote to the source */
+            GOOD(check_tensor(rank, y, i, all[i], all[j]));
+            GOOD(check_tensor(rank, x, i, all[i], all[i])); /* nothing wrote to the source */
             wf_scope_close(ctx);
             NEED(in_use(ctx) == 0);
         }
@@ -215,14 +95,14 @@ static void load(cargo *c, wf_mesh *mesh, int round, int count)
 
         c->from[k] = all[pick(round, 3 * k + 2, n)];
         c->to[k] = all[pick(round, 3 * k + 40, n)];
-        c->x[k] = make(mesh->ctx, dtype, k, s->ndim, s->dim, c->from[k]);
+        c->x[k] = make_tensor(mesh->ctx, dtype, k, s->ndim, s->dim, c->from[k]);
     }
 }
 
 static wf_status arrived(wf_rank *rank, const cargo *c)
 {
     for (int k = 0; k < c->count; k++)
-        GOOD(check(rank, c->y[k], k, c->from[k], c->to[k]));
+        GOOD(check_tensor(rank, c->y[k], k, c->from[k], c->to[k]));
     return WF_OK;
 }
 
@@ -280,6 +160,7 @@ static void many(void)
 {
     on_mesh((mesh_test){.n_axes = 1, .size = {3}, .body = many_at_once});
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 3}, .body = many_at_once});
+    on_mesh((mesh_test){.n_axes = 3, .size = {2, 2, 2}, .body = many_at_once});
     on_mesh((mesh_test){.n_axes = 1, .size = {2}, .body = two_in_flight});
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = two_in_flight});
 }
@@ -297,13 +178,13 @@ static wf_status gradient(wf_rank *rank, wf_mesh *mesh, const wf_layout *a, cons
     wf_tensor *leaf, *y, *seed;
 
     wf_scope_open(ctx);
-    leaf = wf_leaf(make(ctx, WF_F32, 0, s->ndim, s->dim, a));
+    leaf = wf_leaf(make_tensor(ctx, WF_F32, 0, s->ndim, s->dim, a));
     y = wf_redistribute(leaf, b);
-    seed = make(ctx, WF_F32, 1, s->ndim, s->dim, c);
+    seed = make_tensor(ctx, WF_F32, 1, s->ndim, s->dim, c);
     if (wf_backward(y, seed, false) != WF_OK)
         return give_up(rank, ctx);
     NEED(leaf->grad && leaf->grad->dim[1].leaves == WF_LEAF_EIGHT);
-    GOOD(check(rank, leaf->grad, 1, c, wf_layout_dual(mesh, a)));
+    GOOD(check_tensor(rank, leaf->grad, 1, c, wf_layout_dual(mesh, a)));
     wf_scope_close(ctx);
     wf_tape_close(tape);
     NEED(in_use(ctx) == 0);
@@ -344,12 +225,12 @@ static wf_status one_of_two(wf_rank *rank, wf_mesh *mesh, void *arg)
     wf_tensor *x[2], *y[2];
 
     (void)arg;
-    x[0] = wf_leaf(make(ctx, WF_F32, 0, s->ndim, s->dim, split));
-    x[1] = wf_leaf(make(ctx, WF_F32, 1, s->ndim, s->dim, sum));
+    x[0] = wf_leaf(make_tensor(ctx, WF_F32, 0, s->ndim, s->dim, split));
+    x[1] = wf_leaf(make_tensor(ctx, WF_F32, 1, s->ndim, s->dim, sum));
     GOOD(wf_redistribute_many(2, x, to, y));
-    GOOD(wf_backward(y[1], make(ctx, WF_F32, 2, s->ndim, s->dim, split), false));
+    GOOD(wf_backward(y[1], make_tensor(ctx, WF_F32, 2, s->ndim, s->dim, split), false));
     NEED(!x[0]->grad);
-    GOOD(check(rank, x[1]->grad, 2, split, NULL));
+    GOOD(check_tensor(rank, x[1]->grad, 2, split, NULL));
     wf_tape_close(tape);
     return WF_OK;
 }
@@ -381,8 +262,8 @@ static wf_status pay(wf_rank *rank, wf_mesh *mesh, const cost *c)
     wf_scope_open(mesh->ctx);
     for (int axis = 0; axis < 2; axis++)
         wf_comm_ledger_reset(wf_mesh_comm(mesh, axis));
-    y = wf_redistribute(make(mesh->ctx, WF_F32, 0, 2, dims, c->from), c->to);
-    GOOD(check(rank, y, 0, c->from, c->to));
+    y = wf_redistribute(make_tensor(mesh->ctx, WF_F32, 0, 2, dims, c->from), c->to);
+    GOOD(check_tensor(rank, y, 0, c->from, c->to));
     for (int axis = 0; axis < 2; axis++)
         for (int kind = 0; kind < WF_COLLECTIVE_KINDS; kind++) {
             const wf_ledger *ledger = wf_comm_ledger(wf_mesh_comm(mesh, axis));
@@ -447,7 +328,7 @@ static wf_status passing_through(wf_rank *rank, wf_mesh *mesh, void *arg)
     const wf_dim dims[] = {wf_dim_width(64), wf_dim_width(16)};
 
     (void)arg;
-    NEED(wf_redistribute(make(mesh->ctx, WF_F32, 0, 2, dims, from), NULL));
+    NEED(wf_redistribute(make_tensor(mesh->ctx, WF_F32, 0, 2, dims, from), NULL));
     NEED(in_use(mesh->ctx) == 64 * 16 * sizeof(float) * (1 + 4) / 4);
     return WF_OK;
 }
@@ -456,19 +337,6 @@ static void prices(void)
 {
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = costs});
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = passing_through});
-}
-
-/* The call failed here with this code and words; the next one may start afresh. */
-static wf_status refused(wf_rank *rank, wf_context *ctx, const wf_tensor *y, wf_status code,
-                         const char *words)
-{
-    NEED(!y);
-    NEED(wf_context_status(ctx) == code);
-    if (!strstr(wf_context_error(ctx)->text, words))
-        return wf_error_set(&rank->error, WF_EINTERNAL, "\"%s\" does not say \"%s\"",
-                            wf_context_error(ctx)->text, words);
-    wf_context_clear(ctx);
-    return WF_OK;
 }
 
 static wf_status errors(wf_rank *rank, wf_mesh *mesh, void *arg)
@@ -480,8 +348,8 @@ static wf_status errors(wf_rank *rank, wf_mesh *mesh, void *arg)
     wf_tensor *x[WF_MAX_OUTPUTS + 1], *y[WF_MAX_OUTPUTS + 1];
     const shape *s = &shapes[0];
     wf_context *ctx = mesh->ctx;
-    wf_tensor *partial = make(ctx, WF_I32, 0, s->ndim, s->dim, sum);
-    wf_tensor *whole = make(ctx, WF_I32, 0, s->ndim, s->dim, NULL);
+    wf_tensor *partial = make_tensor(ctx, WF_I32, 0, s->ndim, s->dim, sum);
+    wf_tensor *whole = make_tensor(ctx, WF_I32, 0, s->ndim, s->dim, NULL);
 
     (void)arg;
     GOOD(
@@ -509,7 +377,7 @@ static wf_status no_memory(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     const wf_layout *first = wf_layout_split(mesh, NULL, 0, 0);
     const wf_dim dim = wf_dim_width(3000);
-    wf_tensor *x = make(mesh->ctx, WF_F32, 0, 1, &dim, first);
+    wf_tensor *x = make_tensor(mesh->ctx, WF_F32, 0, 1, &dim, first);
 
     (void)arg;
     NEED(x);

@@ -48,7 +48,8 @@ void WF_ISA_NAME(wf_adamw)(float *p, const float *g, float *m, float *v, int64_t
  * g = fma(weight_decay, p, grad * grad_scale); with momentum m = fma(beta1, m, g) and g = m;
  * p = fma(-lr, g, p). Without momentum m is not touched and may be NULL.
  */
-void WF_ISA_NAME(wf_sgd)(float *p, const float *g, float *m, int64_t n, const wf_adamw_constants *c)
+void WF_ISA_NAME(wf_sgd)(float *p, const float *g, float *m, int64_t n,
+                         const wf_adamw_constants *c)
 {
     v16 lr = v16_set1(c->lr), decay = v16_set1(c->weight_decay), beta = v16_set1(c->beta1);
     v16 scale = v16_set1(c->grad_scale);

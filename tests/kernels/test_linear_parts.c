@@ -1,0 +1,92 @@
+/* tests/kernels/test_linear_parts.c - ranks that hold parts (op_parts.h): products. */
+#include "tests/kernels/op_parts.h"
+
+/* 12 heads of 4 features: over 8 ranks they are cut unevenly, and never inside a head. */
+static const wf_dim heads = {48, 4, WF_LEAF_EIGHT}, ffn = {37, 1, WF_LEAF_EIGHT};
+static const wf_dim sparse = {5, 1, WF_LEAF_EIGHT}; /* less than one index for each rank */
+
+static wf_tensor *activations(wf_dim last)
+{
+    const wf_dim dims[] = {wf_dim_batch(8), wf_dim_split(11), last};
+
+    return random_tensor(3, dims);
+}
+
+static wf_tensor *matrix(wf_dim rows, wf_dim columns)
+{
+    const wf_dim dims[] = {rows, columns};
+
+    return random_tensor(2, dims);
+}
+
+/* y = x W^T and its gradients, over k, over n and over tokens. */
+static void product_parts(wf_dim k, wf_dim n)
+{
+    const split over_k = {"linear1 over k", {2, 1}, {SUM}, TREE};
+    const split over_n = {"linear1 over n", {WHOLE, 0}, {2}, ANY};
+    const split over_tokens = {"linear1 over tokens", {1, WHOLE}, {1}, ANY};
+    const split dx_over_n = {"linear1_dx over n", {2, 0}, {SUM}, TREE};
+    const split dx_over_k = {"linear1_dx over k", {WHOLE, 1}, {2}, ANY};
+    const split dw_over_batch = {"linear_dw over batch", {0, 0}, {SUM}, TREE};
+    const split dw_over_n = {"linear_dw over n", {2, WHOLE}, {0}, ANY};
+    const split dw_over_k = {"linear_dw over k", {WHOLE, 2}, {1}, ANY};
+    wf_call forward = {.op = &wf_op_linear1, .n_in = 2, .n_out = 1};
+    wf_call dx = {.op = &wf_op_linear1_dx, .n_in = 2, .n_out = 1};
+    wf_call dw = {.op = &wf_op_linear_dw, .n_in = 2, .n_out = 1};
+    wf_tensor *operand[3];
+
+    open_context(1);
+    operand[0] = activations(k);
+    operand[1] = matrix(n, k);
+    operand[2] = activations(n);
+    forward.in[0] = dw.in[1] = operand[0];
+    forward.in[1] = dx.in[1] = operand[1];
+    dx.in[0] = dw.in[0] = operand[2];
+    check(forward, &over_k);
+    check(forward, &over_n);
+    check(forward, &over_tokens);
+    check(dx, &dx_over_n);
+    check(dx, &dx_over_k);
+    check(dw, &dw_over_batch);
+    check(dw, &dw_over_n);
+    check(dw, &dw_over_k);
+    close_context();
+}
+
+static void products(void)
+{
+    product_parts(heads, ffn);
+    product_parts(ffn, heads);
+    product_parts(sparse, sparse);
+}
+
+/* Members of a group have leaves of different sizes; a leaf runs through all of them. */
+static void product_groups(void)
+{
+    const split over_n = {"linear3_dx over n, m, l", {2, 0, 2, 0, 2, 0}, {SUM}, TREE};
+    const split over_k = {"linear3 over k", {2, 1, 1, 1}, {SUM, SUM, SUM}, TREE};
+    const wf_dim n[] = {heads, ffn, sparse};
+    wf_call forward = {.op = &wf_op_linear3, .n_in = 4, .n_out = 3};
+    wf_call dx = {.op = &wf_op_linear3_dx, .n_in = 6, .n_out = 1};
+
+    open_context(1);
+    forward.in[0] = activations(ffn);
+    for (int m = 0; m < 3; m++) {
+        forward.in[m + 1] = dx.in[2 * m + 1] = matrix(n[m], ffn);
+        dx.in[2 * m] = activations(n[m]);
+    }
+    check(forward, &over_k);
+    check(dx, &over_n);
+    close_context();
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"products over every dim", products},
+        {"groups of products", product_groups},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("parts of products", tests);
+}
