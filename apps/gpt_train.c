@@ -2,7 +2,6 @@
 #include "apps/train_loop.h"
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Exit status by what went wrong, as documented in --help. */
 static int exit_status(wf_status status)
@@ -29,13 +28,17 @@ static int exit_status(wf_status status)
 }
 
 /* Cores are shared out evenly; a rank has at least one thread. */
-static int64_t threads_per_rank(const wf_options *o)
+static wf_status choose_threads(wf_options *o, wf_error *error)
 {
-    int64_t cores = sysconf(_SC_NPROCESSORS_ONLN), ranks = o->tp * o->dp;
+    int64_t ranks = o->tp * o->dp;
+    wf_topology machine;
 
     if (o->threads_per_rank)
-        return o->threads_per_rank;
-    return cores > ranks ? cores / ranks : 1;
+        return WF_OK;
+    if (wf_topology_read(NULL, &machine, error) != WF_OK)
+        return error->code;
+    o->threads_per_rank = machine.cores > ranks ? machine.cores / ranks : 1;
+    return WF_OK;
 }
 
 static wf_status open_data(const wf_options *o, wf_text_data **data, wf_error *error)
@@ -78,8 +81,9 @@ static wf_status run(wf_options *o, wf_error *error)
     wf_error closing = {WF_OK, ""};
     wf_status status;
 
-    o->threads_per_rank = threads_per_rank(o);
-    status = open_data(o, &job.data, error);
+    status = choose_threads(o, error);
+    if (status == WF_OK)
+        status = open_data(o, &job.data, error);
     if (status == WF_OK)
         status = open_log(o, &job.log, error);
     if (status == WF_OK)

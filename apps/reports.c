@@ -27,7 +27,11 @@ static char *shape_text(const wf_tensor *t, const int64_t *sizes, char *text)
 
 static bool alike(const wf_tensor *a, const wf_tensor *b)
 {
-    return a->ndim == b->ndim && memcmp(a->dim, b->dim, (size_t)a->ndim * sizeof *a->dim) == 0;
+    bool same = a->ndim == b->ndim;
+
+    for (int i = 0; same && i < a->ndim; i++)
+        same = a->dim[i].size == b->dim[i].size && a->dim[i].grain == b->dim[i].grain;
+    return same;
 }
 
 static void remember(layout_report *r, const wf_tensor *t, const wf_layout *layout)
@@ -66,7 +70,7 @@ static void print_bar(FILE *out, const wf_dim *dim, int64_t start, int64_t local
     fputc('|', out);
     for (int i = 0; i < BAR; i++)
         fputc(i * size / BAR >= start && i * size / BAR < start + local ? '#' : '.', out);
-    fputc('|', out);
+    fputs("|  ", out);
 }
 
 static bool same_part(wf_mesh *mesh, const wf_tensor *t, const wf_layout *layout, int a, int b)
@@ -103,11 +107,11 @@ static void print_picture(layout_report *r, const wf_tensor *t, const wf_layout 
 
             wf_layout_part(r->mesh, layout, i, &t->dim[i], rank, &start, &local);
             n = snprintf(text, TEXT, "%" PRId64 ":%" PRId64, start, start + local);
-            fprintf(r->out, "%-14s", text);
+            fprintf(r->out, "%-14s  ", text);
             if (local != t->dim[i].size)
                 print_bar(r->out, &t->dim[i], start, local);
         }
-        fprintf(r->out, "  rank");
+        fprintf(r->out, "rank");
         n = 0;
         for (int other = rank; other < ranks; other++)
             if (same_part(r->mesh, t, layout, rank, other))

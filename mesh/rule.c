@@ -12,6 +12,7 @@
  * rank's query heads use exactly its own groups.
  */
 #include "mesh/private.h"
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,28 +30,28 @@ static char letter_name(int letter)
     return letter < 26 ? (char)('a' + letter) : '.';
 }
 
-static wf_status differ(const wf_call *call, int letter, int i, int j)
+/* WF_ELAYOUT: the op, its operands with their layouts, then what is wrong and the way out. */
+static wf_status refuse(const wf_call *call, const char *format, ...) WF_PRINTF(2, 3);
+
+static wf_status refuse(const wf_call *call, const char *format, ...)
 {
-    char a[192], b[192];
+    char why[384], operands[768] = "";
+    size_t n = 0;
+    va_list args;
 
-    return wf_fail(
-        call->ctx, WF_ELAYOUT,
-        "%s (%s): dim '%c' is not split alike in operand %d, %s, and operand %d, %s; "
-        "redistribute one of them so that both are split by the same axes",
-        call->op->name, call->op->signature, letter_name(letter), i,
-        wf_tensor_describe(call->in[i], a, sizeof a), j,
-        wf_tensor_describe(call->in[j], b, sizeof b));
-}
+    va_start(args, format);
+    vsnprintf(why, sizeof why, format, args);
+    va_end(args);
+    for (int i = 0; i < call->n_in && n < sizeof operands; i++) {
+        const wf_tensor *t = call->in[i];
+        char text[192];
 
-static wf_status must_be_whole(const wf_call *call, int letter, int i)
-{
-    char a[192];
-
-    return wf_fail(call->ctx, WF_ELAYOUT,
-                   "%s (%s): dim '%c' of operand %d must be whole on each rank, but it is %s; "
-                   "redistribute it first",
-                   call->op->name, call->op->signature, letter_name(letter), i,
-                   wf_tensor_describe(call->in[i], a, sizeof a));
+        n += (size_t)snprintf(operands + n, sizeof operands - n, "%s%d: %s%s", i ? ", " : "", i,
+                              wf_tensor_describe(t, text, sizeof text),
+                              t->layout ? "" : " whole");
+    }
+    return wf_fail(call->ctx, WF_ELAYOUT, "%s (%s) of %s: %s", call->op->name,
+                   call->op->signature, operands, why);
 }
 
 /* What splits each letter; operands must agree. */
@@ -67,7 +68,11 @@ static wf_status read_inputs(const wf_call *call, const wf_signature *sig, lette
             int n = layout ? layout->n_axes[d] : 0;
 
             if (n && (sig->whole >> letter & 1))
-                return must_be_whole(call, letter, i);
+                return refuse(
+                    call,
+                    "dim '%c' of operand %d must be whole on each rank; redistribute it "
+                    "first",
+                    letter_name(letter), i);
             if (!seen[letter]) {
                 seen[letter] = true;
                 l->owner[letter] = i;
@@ -78,7 +83,10 @@ static wf_status read_inputs(const wf_call *call, const wf_signature *sig, lette
                 }
             } else if (n != l->n[letter] ||
                        (n && memcmp(l->axis[letter], layout->axis[d], (size_t)n) != 0)) {
-                return differ(call, letter, l->owner[letter], i);
+                return refuse(call,
+                              "dim '%c' is not split alike in operands %d and %d; redistribute "
+                              "one of them so that both are split by the same axes",
+                              letter_name(letter), l->owner[letter], i);
             }
         }
     }
@@ -106,20 +114,15 @@ bool wf_layout_groups_agree(const wf_tensor *q, const wf_tensor *k)
 
 static wf_status check_groups(const wf_call *call, const letters *l)
 {
-    char a[192], b[192];
-
     if (l->n[G] == 0)
         return WF_OK;
     if (l->n[G] == l->n[H] && memcmp(l->axis[G], l->axis[H], (size_t)l->n[G]) == 0 &&
         wf_layout_groups_agree(call->in[0], call->in[1]))
         return WF_OK;
-    return wf_fail(
-        call->ctx, WF_ELAYOUT,
-        "%s: query heads %s and key-value heads %s are cut apart: a rank's query heads "
-        "need key-value heads of another; redistribute keys and values to be whole "
-        "over that axis",
-        call->op->name, wf_tensor_describe(call->in[0], a, sizeof a),
-        wf_tensor_describe(call->in[1], b, sizeof b));
+    return refuse(call,
+                  "query heads and key-value heads are cut apart, so that a rank's query heads "
+                  "need key-value heads of another; redistribute keys and values to be "
+                  "whole over that axis");
 }
 
 /* Axes over which every output is partial; an error where that would be wrong. */
@@ -144,36 +147,29 @@ static wf_status contracted_axes(const wf_call *call, const wf_signature *sig, c
             continue;
         }
         if ((all & mask) && !terms)
-            return wf_fail(call->ctx, WF_ELAYOUT,
-                           "%s (%s): one axis splits two summed dims, so that each rank would "
-                           "have products of its own pieces alone; make one of them whole",
-                           call->op->name, call->op->signature);
+            return refuse(call,
+                          "one axis splits two summed dims, so that each rank would "
+                          "have products of its own pieces alone; make one of them whole");
         all |= mask;
         every &= mask;
     }
     if (terms && all != every)
-        return wf_fail(call->ctx, WF_ELAYOUT,
-                       "%s (%s): the summed dims of all terms must be split by the same axes, "
-                       "or whole terms would be added once per rank",
-                       call->op->name, call->op->signature);
+        return refuse(call, "the summed dims of all terms must be split by the same axes, "
+                            "or whole terms would be added once per rank");
     if (all & others)
-        return wf_fail(call->ctx, WF_ELAYOUT,
-                       "%s (%s): one axis splits a summed dim and a kept one; redistribute so "
-                       "that it splits one of them",
-                       call->op->name, call->op->signature);
+        return refuse(call, "one axis splits a summed dim and a kept one; redistribute so "
+                            "that it splits one of them");
     *axes = all;
     return WF_OK;
 }
 
 static wf_status refuse_partial(const wf_call *call, int i)
 {
-    char a[192];
-
-    return wf_fail(
-        call->ctx, WF_ELAYOUT,
-        "%s: operand %d is a partial sum, %s: nothing acts on it before it is summed; "
-        "redistribute it to whole or split first (in a model: a border at that point)",
-        call->op->name, i, wf_tensor_describe(call->in[i], a, sizeof a));
+    return refuse(
+        call,
+        "nothing acts on a partial tensor like operand %d; redistribute it to whole or "
+        "split first (in a model: a border at that point)",
+        i);
 }
 
 /* Partial operands: allowed for linear ops, and for joint ones all together when inexact. */
@@ -215,10 +211,10 @@ static wf_status output_layout(const wf_call *call, const wf_signature *sig, con
         has_g |= letter == G;
         has_h |= letter == H;
         if (used & l->mask[letter])
-            return wf_fail(call->ctx, WF_ELAYOUT,
-                           "%s (%s): one axis would split two dims of output %d; make it whole "
-                           "in one of the operands",
-                           call->op->name, call->op->signature, o);
+            return refuse(call,
+                          "one axis would split two dims of output %d; make it whole "
+                          "in one of the operands",
+                          o);
         used |= l->mask[letter];
         layout.n_axes[d] = l->n[letter];
         memcpy(layout.axis[d], l->axis[letter], (size_t)l->n[letter]);
@@ -226,9 +222,7 @@ static wf_status output_layout(const wf_call *call, const wf_signature *sig, con
     if ((call->op->flags & WF_OP_GROUPS) && has_g && !has_h)
         sum |= l->mask[H] & (uint8_t)~l->mask[G];
     if (used & (sum | max))
-        return wf_fail(call->ctx, WF_ELAYOUT,
-                       "%s (%s): output %d would be split and partial over one axis",
-                       call->op->name, call->op->signature, o);
+        return refuse(call, "output %d would be split and partial over one axis", o);
     layout.sum = sum;
     layout.max = max;
     *out = wf_layout_intern(mesh, &layout);

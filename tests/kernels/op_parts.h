@@ -61,7 +61,7 @@ static wf_tensor *random_tensor(int ndim, const wf_dim *dims)
     return t;
 }
 
-static wf_tensor *random_tokens(int ndim, const wf_dim *dims, int64_t below)
+static inline wf_tensor *random_tokens(int ndim, const wf_dim *dims, int64_t below)
 {
     wf_tensor *t = wf_tensor_new(ctx, WF_I32, ndim, dims, NULL, WF_MEMORY_ACTIVATION);
 

@@ -1,12 +1,8 @@
 /*
- * tests/kernels/test_ops_a.c - the ops that work element by element, sum, look up, view, initialise
- * and update, and the products: cases for op_harness.h, then what a case cannot say.
+ * tests/kernels/test_ops_a.c - the ops that work element by element, sum, look up, view,
+ * initialise and update, and the products: cases for op_harness.h, then what a case cannot say.
  */
-#include "kernels/devices.h"
 #include "tests/kernels/op_harness.h"
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 static const wf_update update = {.lr = 0.03F,
                                  .beta1 = 0.9F,
