@@ -1,5 +1,6 @@
 /* apps/train_loop.c - one rank: build, plan, materialise, train, evaluate, sample. */
 #include "apps/train_loop.h"
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -75,20 +76,36 @@ static wf_par_train_options train_options(const wf_options *o)
         .loss = wf_par_gpt_loss};
 }
 
-/* The largest of all ranks' memory peaks. */
-static wf_status largest_peak(loop *l, size_t *peak)
+/* The largest of all ranks' memory peaks, and the work of all since it was counted last. */
+static wf_status sum_up(loop *l, double flops, wf_step_record *record)
 {
+    typedef struct share {
+        double peak, flops;
+    } share;
+    wf_context *ctx = wf_par_context(l->par);
+    int ranks = l->rank->size;
+    share mine, *all = malloc((size_t)ranks * sizeof *all);
+    int64_t *cuts = malloc((size_t)(ranks + 1) * sizeof *cuts);
     wf_memory_report report;
     wf_error error = {WF_OK, ""};
-    float mine, most = 0;
 
-    wf_pool_report(wf_context_pool(wf_par_context(l->par)), &report);
-    mine = (float)report.peak;
-    if (wf_all_reduce(wf_mesh_world(wf_par_mesh(l->par)), WF_REDUCE_MAX, &mine, &most, 1,
-                      &error) != WF_OK)
-        return wf_fail(wf_par_context(l->par), error.code, "%s", error.text);
-    *peak = (size_t)most;
-    return WF_OK;
+    wf_pool_report(wf_context_pool(ctx), &report);
+    mine = (share){.peak = (double)report.peak, .flops = wf_context_flops(ctx) - flops};
+    for (int i = 0; cuts && i <= ranks; i++)
+        cuts[i] = i;
+    if (!all || !cuts)
+        wf_fail(ctx, WF_ENOMEM, "no memory for a line about %d ranks", ranks);
+    else if (wf_all_gather(wf_mesh_world(wf_par_mesh(l->par)), sizeof mine, &mine, all, cuts,
+                           &error) != WF_OK)
+        wf_fail(ctx, error.code, "%s", error.text);
+    for (int i = 0; i < ranks && wf_context_status(ctx) == WF_OK; i++) {
+        if ((size_t)all[i].peak > record->memory_peak)
+            record->memory_peak = (size_t)all[i].peak;
+        record->gflops += all[i].flops / record->ms / 1e6;
+    }
+    free(all);
+    free(cuts);
+    return wf_context_status(ctx);
 }
 
 static wf_status evaluate(loop *l, int64_t step, wf_step_record *record)
@@ -105,7 +122,7 @@ static wf_status train_step(loop *l, int64_t step)
 {
     const wf_par_data train = {read_train, (void *)l->job};
     wf_context *ctx = wf_par_context(l->par);
-    double start = now_ms(), flops = wf_context_flops(ctx), seconds;
+    double start = now_ms(), flops = wf_context_flops(ctx);
     wf_step_record record = {.step = step};
     wf_error error = {WF_OK, ""};
     wf_par_step result;
@@ -118,13 +135,11 @@ static wf_status train_step(loop *l, int64_t step)
     if (report && l->rank->index == 0)
         wf_report_comm(stdout, l->par);
     record.ms = now_ms() - start;
-    seconds = record.ms / 1e3;
     record.loss = result.loss;
     record.grad_norm = (float)result.grad_norm;
     record.lr = (double)result.lr;
-    record.tokens_per_s = (double)(l->o->global_batch_size * l->o->seq_len) / seconds;
-    record.gflops = (wf_context_flops(ctx) - flops) * l->rank->size / seconds / 1e9;
-    if (largest_peak(l, &record.memory_peak) != WF_OK || evaluate(l, step, &record) != WF_OK)
+    record.tokens_per_s = (double)(l->o->global_batch_size * l->o->seq_len) / record.ms * 1e3;
+    if (sum_up(l, flops, &record) != WF_OK || evaluate(l, step, &record) != WF_OK)
         return wf_context_status(ctx);
     if (l->o->digest) {
         record.has_digest = true;

@@ -285,6 +285,7 @@ static wf_status origin(wf_rank *rank, wf_mesh *mesh, void *arg)
 
     (void)arg;
     for (int keep = 0; keep < 2; keep++) {
+        size_t before = in_use(ctx);
         wf_tape *tape = wf_tape_open(ctx);
         wf_tensor *x, *whole, *w, *y, *dy;
 
@@ -297,7 +298,7 @@ static wf_status origin(wf_rank *rank, wf_mesh *mesh, void *arg)
         if (keep)
             wf_keep_origin(whole, x);
         y = wf_scope_return(ctx, wf_linear(whole, w));
-        held[keep] = in_use(ctx);
+        held[keep] = in_use(ctx) - before;
         GOOD(wf_backward(y, dy, false));
         grad[keep] = w->grad;
         NEED(grad[keep]);
