@@ -29,8 +29,8 @@ typedef struct wf_gemm_part {
 
 /*
  * C = midpoint tree (core/tree.h) over leaves; a leaf is one ascending fma chain from +0 through
- * its parts in order; an empty leaf is +0. C is overwritten. n_parts may be large (a leaf per
- * sequence); m, n and k may be 0 or any size.
+ * its parts in order; an empty leaf is +0, and so is every zero of C. C is overwritten. n_parts
+ * may be large (a leaf per sequence); m, n and k may be 0 or any size.
  */
 typedef struct wf_gemm {
     int64_t m, n;

@@ -29,7 +29,8 @@ static void embedding_piece(void *arg, int64_t begin, int64_t end, int worker)
         float *y = at(call->out[0], i * d);
 
         if (row >= 0 && row < table->local[0])
-            memcpy(y, at(table, row * d), (size_t)d * sizeof(float));
+            for (int64_t j = 0; j < d; j++)
+                y[j] = at(table, row * d)[j] + 0.0f; /* -0 would become +0 over ranks */
         else
             memset(y, 0, (size_t)d * sizeof(float));
     }

@@ -114,7 +114,7 @@ static void check(wf_gemm *g)
     for (int64_t p = 0; p < g->n_parts; p++)
         leaves += g->parts[p].leaf || p == 0;
     for (int64_t i = 0; i < g->m * g->n; i++)
-        want[i] = leaves ? tree(g, i / g->n, i % g->n, 0, leaves) : 0.0f;
+        want[i] = (leaves ? tree(g, i / g->n, i % g->n, 0, leaves) : 0.0f) + 0.0f;
     for (int isa = 0; isa < 3; isa++) {
         const wf_simd *simd = wf_cpu_simd_named(names[isa], NULL);
 

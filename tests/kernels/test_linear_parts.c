@@ -19,8 +19,9 @@ static wf_tensor *matrix(wf_dim rows, wf_dim columns)
     return random_tensor(2, dims);
 }
 
-/* y = x W^T and its gradients, over k, over n and over tokens. */
-static void product_parts(wf_dim k, wf_dim n)
+/* y = x W^T and its gradients, over k, over n and over tokens; `shrink` makes products
+ * underflow. */
+static void product_parts(wf_dim k, wf_dim n, float shrink)
 {
     const split over_k = {"linear1 over k", {2, 1}, {SUM}, TREE};
     const split over_n = {"linear1 over n", {WHOLE, 0}, {2}, ANY};
@@ -39,6 +40,9 @@ static void product_parts(wf_dim k, wf_dim n)
     operand[0] = activations(k);
     operand[1] = matrix(n, k);
     operand[2] = activations(n);
+    for (int i = 0; shrink > 0 && i < 3; i++)
+        for (int64_t e = 0; e < wf_tensor_count(operand[i]); e++)
+            ((float *)operand[i]->data)[e] = i == 1 ? -shrink : shrink;
     forward.in[0] = dw.in[1] = operand[0];
     forward.in[1] = dx.in[1] = operand[1];
     dx.in[0] = dw.in[0] = operand[2];
@@ -55,9 +59,15 @@ static void product_parts(wf_dim k, wf_dim n)
 
 static void products(void)
 {
-    product_parts(heads, ffn);
-    product_parts(ffn, heads);
-    product_parts(sparse, sparse);
+    product_parts(heads, ffn, 0);
+    product_parts(ffn, heads, 0);
+    product_parts(sparse, sparse, 0);
+}
+
+static void products_that_underflow(void)
+{
+    product_parts(ffn, heads, 1e-25F);
+    product_parts(sparse, sparse, 1e-25F);
 }
 
 /* Members of a group have leaves of different sizes; a leaf runs through all of them. */
@@ -84,6 +94,7 @@ int main(void)
 {
     static const wf_test tests[] = {
         {"products over every dim", products},
+        {"products that underflow", products_that_underflow},
         {"groups of products", product_groups},
         {NULL, NULL},
     };

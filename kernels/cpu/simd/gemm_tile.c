@@ -84,6 +84,18 @@ INLINE void multiply(const int rows, accumulators *acc, const float *a, const fl
     }
 }
 
+/* The sign of a zero may not tell how leaves lie on ranks: -0 + -0 is -0, but -0 + an empty
+   leaf is +0. */
+INLINE void clear_signs(const int rows, accumulators *acc)
+{
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        UNROLL
+        for (int v = 0; v < GEMM_VECTORS; v++)
+            acc->at[i][v] = v16_add(acc->at[i][v], v16_zero());
+    }
+}
+
 INLINE void run(const int rows, const gemm_tile *t)
 {
     _Alignas(64) float own[WF_GEMM_LOCAL][GEMM_TILE];
@@ -108,12 +120,14 @@ INLINE void run(const int rows, const gemm_tile *t)
                   step->home >> level & 1 ? t->home + level * t->home_level
                                           : own[level % WF_GEMM_LOCAL]);
         }
-        if (step + 1 == end && t->window->last)
+        if (step + 1 == end && t->window->last) {
+            clear_signs(rows, &acc);
             store(rows, &acc, t->c, t->c_row);
-        else
+        } else {
             store(rows, &acc,
                   step->keep ? t->home + level * t->home_level : own[level % WF_GEMM_LOCAL],
                   GEMM_NR);
+        }
         clear(rows, &acc);
     }
     if (end[-1].merges < 0)
