@@ -59,10 +59,12 @@ WF_API bool wf_context_exact(const wf_context *ctx);
  * @param first_sequence  global index of the first sequence that this rank holds now
  */
 WF_API void wf_context_position(wf_context *ctx, int64_t step, int64_t first_sequence);
+/** wf_context_step, wf_context_first_sequence - what wf_context_position said last; 0 before. */
 WF_API int64_t wf_context_step(const wf_context *ctx);
 WF_API int64_t wf_context_first_sequence(const wf_context *ctx);
 
-/** wf_context_training - false (evaluation) makes dropout the identity; true at the start. */
+/** wf_context_training - false (evaluation) makes dropout the identity; true at the start.
+ * wf_context_is_training - which it is. */
 WF_API void wf_context_training(wf_context *ctx, bool training);
 WF_API bool wf_context_is_training(const wf_context *ctx);
 
@@ -76,12 +78,15 @@ WF_API wf_memory_kind wf_context_memory_kind(wf_context *ctx, wf_memory_kind kin
 /** wf_context_enter - name the module whose ops follow, for errors; returns the last one. */
 WF_API const char *wf_context_enter(wf_context *ctx, const char *path);
 
-/*
- * Scopes own the results of ops. wf_scope_close releases what was made since its wf_scope_open;
- * wf_scope_return does the same but hands one tensor to the scope outside, and returns it.
+/**
+ * wf_scope_open - a new innermost scope; results of ops belong to it from now on.
+ *
+ * Errors:  WF_ENOMEM in the context; the matching close then does nothing
  */
 WF_API void wf_scope_open(wf_context *ctx);
+/** wf_scope_close - release what was made since its wf_scope_open. */
 WF_API void wf_scope_close(wf_context *ctx);
+/** wf_scope_return - close, but hand one tensor (NULL is allowed) to the scope outside. */
 WF_API wf_tensor *wf_scope_return(wf_context *ctx, wf_tensor *result);
 /** wf_scope_keep - like return, for several results; entries may be NULL. */
 WF_API void wf_scope_keep(wf_context *ctx, int count, wf_tensor **results);

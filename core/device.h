@@ -9,6 +9,7 @@ WF_BEGIN_DECLS
 /** wf_device - where tensors live and ops run; one per context, owned by it. */
 typedef struct wf_device {
     const char *name;
+    wf_dtype dtype; /* of the floats that its kernels take */
     wf_allocator allocator;
     /* required: the kernel of an op on this device, or NULL (the call is then an error) */
     const wf_kernel *(*kernel)(const struct wf_device *device, const wf_op *op);

@@ -74,6 +74,22 @@ static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake)
     return WF_OK;
 }
 
+/* A kernel must not read bytes of one type as another. */
+static wf_status check_dtypes(const wf_call *call)
+{
+    const wf_device *device = call->ctx->device;
+
+    for (int i = 0; i < call->n_in; i++) {
+        wf_dtype dtype = call->in[i]->dtype;
+
+        if (dtype != device->dtype && dtype != WF_I32)
+            return wf_fail(call->ctx, WF_EDTYPE,
+                           "%s: operand %d is %s, but device %s computes in %s", call->op->name,
+                           i, wf_dtype_name(dtype), device->name, wf_dtype_name(device->dtype));
+    }
+    return WF_OK;
+}
+
 static wf_status run_kernel(const wf_call *call)
 {
     wf_context *ctx = call->ctx;
@@ -107,6 +123,8 @@ wf_status wf_dispatch(wf_call *call)
     if (!ready(call))
         return call->ctx ? call->ctx->error.code : WF_EINVAL;
     status = wf_signature_match(call, &sig);
+    if (status == WF_OK && !(call->op->flags & WF_OP_VIEW))
+        status = check_dtypes(call);
     if (status == WF_OK) {
         fake = any_fake(call);
         status = make_outputs(call, &sig, fake);

@@ -109,6 +109,9 @@ wf_status wf_signature_match(const wf_call *call, wf_signature *sig)
         const char *end = operand_end(s);
         int row = call->n_in + o;
 
+        if (written_letters(s, end) + (has_rest(s, end) && rest > 0 ? rest : 0) > WF_MAX_DIMS)
+            return wf_fail(call->ctx, WF_ESHAPE, "%s: output %d would have over %d dims",
+                           call->op->name, o, WF_MAX_DIMS);
         sig->ndim[row] = expand(s, end, rest > 0 ? rest : 0, sig->letter[row], &sig->whole);
         for (int d = 0; d < sig->ndim[row]; d++)
             in_outputs |= 1u << sig->letter[row][d];

@@ -89,7 +89,7 @@ typedef struct wf_tensor {
     struct wf_tensor *origin; /* a tape keeps this one and redistributes it again; mostly NULL */
 } wf_tensor;
 
-/** wf_dtype_size - bytes of one element. */
+/** wf_dtype_size - bytes of one element; wf_dtype_name - "f32" and so on. */
 WF_API size_t wf_dtype_size(wf_dtype dtype);
 WF_API const char *wf_dtype_name(wf_dtype dtype);
 

@@ -51,6 +51,7 @@ wf_device *wf_reference_device(wf_error *error)
         return NULL;
     }
     *device = (wf_device){.name = "reference",
+                          .dtype = WF_F64,
                           .allocator = wf_host_allocator(),
                           .kernel = kernel,
                           .sum = sum,

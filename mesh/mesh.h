@@ -41,9 +41,11 @@ WF_API void wf_mesh_close(wf_mesh *mesh);
 /** wf_mesh_of - the mesh of a context, NULL for one rank alone. */
 WF_API wf_mesh *wf_mesh_of(const wf_context *ctx);
 
+/** wf_mesh_ranks - of the whole mesh; wf_mesh_axes - how many axes. 1 and 0 for NULL. */
 WF_API int wf_mesh_ranks(const wf_mesh *mesh);
 WF_API int wf_mesh_axes(const wf_mesh *mesh);
-/** wf_mesh_axis - number of a named axis, or -1. NULL mesh gives -1. */
+/** wf_mesh_axis - number of a named axis, or -1. NULL mesh gives -1.
+ * wf_mesh_axis_name - the way back. Owner: the mesh. */
 WF_API int wf_mesh_axis(const wf_mesh *mesh, const char *name);
 WF_API const char *wf_mesh_axis_name(const wf_mesh *mesh, int axis);
 /** wf_mesh_size - ranks along an axis; 1 for axis -1, which no mesh has. */
@@ -51,7 +53,8 @@ WF_API int wf_mesh_size(const wf_mesh *mesh, int axis);
 /** wf_mesh_coordinate - this rank's place along an axis; wf_mesh_coordinate_of - any rank's. */
 WF_API int wf_mesh_coordinate(const wf_mesh *mesh, int axis);
 WF_API int wf_mesh_coordinate_of(const wf_mesh *mesh, int rank, int axis);
-/** wf_mesh_comm - the group of ranks along an axis through this one. Owner: the mesh. */
+/** wf_mesh_comm - the group of ranks along an axis through this one; wf_mesh_world - of all.
+ * Owner: the mesh, and whoever opened the world. */
 WF_API wf_comm *wf_mesh_comm(const wf_mesh *mesh, int axis);
 WF_API wf_comm *wf_mesh_world(const wf_mesh *mesh);
 

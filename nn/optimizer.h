@@ -20,7 +20,7 @@ typedef struct wf_nn_optimizer wf_nn_optimizer;
  * wf_nn_optimizer_new - state for `count` materialised parameters, in their layouts
  *
  * @param parameter  kept, not copied: alive as long as the optimizer
- * Owner:   caller
+ * Owner:   caller; wf_nn_optimizer_free (NULL is allowed)
  * Errors:  WF_ENOMEM in the context; result is then NULL
  */
 WF_API wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_options *o,

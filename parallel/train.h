@@ -41,7 +41,7 @@ WF_API wf_tensor *wf_par_gpt_loss(wf_nn_module *model, wf_tensor *tokens, wf_ten
 /**
  * wf_par_trainer_open - what trains a materialised model
  *
- * Owner:   caller
+ * Owner:   caller; wf_par_trainer_close (NULL is allowed)
  * Errors:  WF_EINVAL (a global batch that the layout cannot form), WF_ENOMEM; NULL then
  */
 WF_API wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,

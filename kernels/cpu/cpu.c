@@ -42,6 +42,7 @@ wf_device *wf_cpu_device(int threads, wf_error *error)
     }
     cpu->simd = simd;
     cpu->device = (wf_device){.name = "cpu",
+                              .dtype = WF_F32,
                               .allocator = wf_host_allocator(),
                               .kernel = kernel,
                               .sum = simd->sum,

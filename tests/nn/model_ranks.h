@@ -1,8 +1,9 @@
 /*
- * tests/nn/model_ranks.h - a model on a mesh of ranks, for the tests of modules: launched, planned
- * and materialised, so that a test is what one rank does with it.
+ * tests/nn/model_ranks.h - a model on a mesh of ranks, for the tests of modules: launched,
+ * planned and materialised, so that a test is what one rank does with it.
  *
- * CUnit's assertions are for the main thread; a rank says NEED(condition) of tests/mesh/ranks.h.
+ * CUnit's assertions are for the main thread; a rank says NEED(condition) of
+ * tests/mesh/ranks.h.
  */
 #ifndef WF_TESTS_NN_MODEL_RANKS_H
 #define WF_TESTS_NN_MODEL_RANKS_H

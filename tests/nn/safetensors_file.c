@@ -95,7 +95,8 @@ bool safetensors_find(const safetensors *file, const char *name, const char *dty
     }
     begin = json_integer_value(json_array_get(offsets, 0));
     end = json_integer_value(json_array_get(offsets, 1));
-    if (begin < 0 || end < begin || (uint64_t)end > file->data_size || end - begin != 4 * e->count)
+    if (begin < 0 || end < begin || (uint64_t)end > file->data_size ||
+        end - begin != 4 * e->count)
         return false;
     e->data = file->data + begin;
     return true;

@@ -24,8 +24,8 @@ typedef struct safetensors_entry {
 safetensors *safetensors_open(const char *path);
 void safetensors_close(safetensors *file);
 
-/* The tensor of a name and a dtype ("F32", "I32"), of four bytes per element; false where there is
-   none, or where its sizes and its bytes do not agree. */
+/* The tensor of a name and a dtype ("F32", "I32"), of four bytes per element; false where there
+   is none, or where its sizes and its bytes do not agree. */
 bool safetensors_find(const safetensors *file, const char *name, const char *dtype,
                       safetensors_entry *entry);
 

@@ -1,0 +1,262 @@
+#!/usr/bin/env python3
+"""
+exactness.py [--quick] [--gpt-train FILE] [--jobs N] - proves that the layout stays out of the
+numbers: trains the same small model on every layout and compares each step's loss bits and digest
+with those of one rank.
+
+    gpt2, llama x tp 1, 2, 4, 8 x dp 1, 2, 4 x micro-batch 1, 2, 4 x sequence parallel off, on
+    x threads per rank 1, 2 x dropout 0, 0.1: 576 runs of 30 steps, global batch 16
+
+Nothing divides: 12 heads, 3 key-value heads (llama) and a vocabulary of 257. --quick takes every
+tenth run or so. The first difference ends it with status 1, and so does a comparison that proves
+nothing: with --exact off, layouts have to differ.
+
+exactness.py --builds [--jobs N] - the same over builds: gcc and clang, -O1 and -O3, each with its
+portable, AVX2 and AVX-512 kernels. What the machine can't run is skipped, and counted as such.
+"""
+import argparse
+import concurrent.futures
+import itertools
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+STEPS = 30
+MODEL = ["--n-layer", "2", "--n-embd", "48", "--n-head", "12", "--vocab-size", "257",
+         "--seq-len", "32", "--global-batch-size", "16", "--steps", str(STEPS),
+         "--lr", "3e-3", "--eval-interval", "0", "--digest"]
+ARCHS = {"gpt2": ["--arch", "gpt2"], "llama": ["--arch", "llama", "--n-kv-head", "3"]}
+TPS, DPS, MICROS = (1, 2, 4, 8), (1, 2, 4), (1, 2, 4)
+ISAS = ("portable", "avx2", "avx512")
+TIMEOUT = 600  # seconds for a run of a second or so: it hangs
+
+
+class Failure(Exception):
+    """What ends the comparison, with its text."""
+
+
+def write_text(path):
+    """Words of a made-up language: text enough to learn from, the same on every machine."""
+    source = random.Random(1)
+    words = ["".join(source.choice(("ba", "no", "ri", "se", "tu", "len", "dor", "mi"))
+                     for _ in range(source.randint(1, 4))) for _ in range(500)]
+    path.write_text(" ".join(words[min(int(source.expovariate(0.02)), 499)]
+                             + source.choice(("", "", "", ",", ".\n")) for _ in range(30000)))
+
+
+class Trainer:
+    """Runs of gpt_train on one text."""
+
+    def __init__(self, program, folder):
+        self.program = program
+        self.folder = pathlib.Path(folder)
+        self.data = self.folder / "text"
+        self.number = itertools.count()
+        write_text(self.data)
+
+    def run(self, options, isa=None):
+        """(loss bits, digest) of every step; raises Failure with the command that failed."""
+        log = self.folder / f"{next(self.number)}.jsonl"
+        command = [str(self.program), "--data", str(self.data), *MODEL, *options,
+                   "--log-jsonl", str(log)]
+        environment = dict(os.environ, **({"WEFT_CPU_ISA": isa} if isa else {}))
+        try:
+            done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                  text=True, timeout=TIMEOUT, env=environment, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise Failure(f"no end after {TIMEOUT} s: {' '.join(command)}") from error
+        if done.returncode:
+            raise Failure(f"status {done.returncode}: {' '.join(command)}\n{done.stderr}")
+        rows = [json.loads(line) for line in log.read_text().splitlines()]
+        log.unlink()
+        steps = [(row["loss_bits"], row["digest"]) for row in rows if "step" in row]
+        if len(steps) != STEPS:
+            raise Failure(f"{len(steps)} rows of {STEPS} steps: {' '.join(command)}")
+        return steps
+
+
+def first_difference(steps, reference):
+    """Text about the first step that differs, or None."""
+    for i, (mine, other) in enumerate(zip(steps, reference)):
+        if mine != other:
+            return (f"step {i + 1}: loss {mine[0]}, digest {mine[1]} in place of "
+                    f"loss {other[0]}, digest {other[1]}")
+    return None
+
+
+class Progress:
+    """A line that says how far it is and how long it will take."""
+
+    def __init__(self, total):
+        self.total, self.done = total, 0
+        self.start = self.shown = time.monotonic()
+
+    def step(self, what):
+        """Count one; on a terminal the line is rewritten, in a file one is added at times."""
+        self.done += 1
+        now = time.monotonic()
+        left = (now - self.start) / self.done * (self.total - self.done)
+        line = f"{self.done}/{self.total}  {left:.0f} s left  {what}"
+        if sys.stdout.isatty():
+            print(f"\r\033[K{line[:79]}", end="" if self.done < self.total else "\n", flush=True)
+        elif now - self.shown > 10 or self.done == self.total:
+            self.shown = now
+            print(line, flush=True)
+
+    def seconds(self):
+        """Since the start."""
+        return time.monotonic() - self.start
+
+
+def all_of(jobs, tasks, done):
+    """Call the tasks on `jobs` threads, and done(task's key, result) as each ends."""
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        futures = {pool.submit(task): key for key, task in tasks}
+        try:
+            for future in concurrent.futures.as_completed(futures):
+                done(futures[future], future.result())
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def layout_options(tp, dp, micro, sequence, threads):
+    """Flags of a layout."""
+    return ["--tp", str(tp), "--dp", str(dp), "--micro-batch-size", str(micro),
+            "--threads-per-rank", str(threads), *(["--sequence-parallel"] if sequence else [])]
+
+
+def check_control(trainer):
+    """Without exactness the layout does show, or equal bits would prove nothing."""
+    for arch, flags in ARCHS.items():
+        off = [trainer.run([*flags, "--exact", "off", "--tp", str(tp)]) for tp in (1, 4)]
+        difference = first_difference(off[1], off[0])
+        if not difference:
+            raise Failure(f"{arch} with --exact off: tp 4 has the bits of tp 1 too, so that "
+                          f"equal bits prove nothing")
+        print(f"{arch} with --exact off, tp 4 against tp 1: differs from {difference[:7].rstrip(':')}")
+
+
+def compare_layouts(trainer, jobs, quick):
+    """Every layout against one rank."""
+    runs = list(itertools.product(ARCHS, (0, 0.1), TPS, DPS, MICROS, (False, True), (1, 2)))
+    if quick:
+        runs = runs[::11]  # no divisor of any of the counts: all values of all options come
+    base = {(arch, dropout): [*flags, "--dropout", str(dropout)]
+            for arch, flags in ARCHS.items() for dropout in (0, 0.1)}
+    progress = Progress(len(runs))
+    reference = {key: trainer.run([*flags, "--threads-per-rank", "1"])
+                 for key, flags in base.items()}
+    if len({steps[-1] for steps in reference.values()}) != len(reference):
+        raise Failure("two models have the same digest: dropout or architecture has no effect")
+    passed = {}
+
+    def done(key, steps):
+        arch, dropout, tp, dp, *rest = key
+        text = (f"{arch} dropout {dropout} tp {tp} dp {dp} micro-batch {rest[0]}"
+                f"{' sequence-parallel' if rest[1] else ''} threads {rest[2]}")
+        difference = first_difference(steps, reference[arch, dropout])
+        if difference:
+            raise Failure(f"{text} differs from one rank at {difference}\n"
+                          f"flags: {' '.join(MODEL + base[arch, dropout])} "
+                          f"{' '.join(layout_options(tp, dp, *rest))}")
+        passed[arch, tp, dp] = passed.get((arch, tp, dp), 0) + 1
+        progress.step(text)
+
+    all_of(jobs, [(key, lambda k=key: trainer.run(base[k[:2]] + layout_options(*k[2:])))
+                  for key in runs], done)
+    print(f"\n{'equal runs':12}" + "".join(f"{f'dp {dp}':>8}" for dp in DPS))
+    for arch, tp in itertools.product(ARCHS, TPS):
+        print(f"{f'{arch} tp {tp}':12}"
+              + "".join(f"{passed.get((arch, tp, dp), 0):>8}" for dp in DPS))
+    for (arch, dropout), steps in reference.items():
+        print(f"{arch} dropout {dropout}: digest {steps[-1][1]}")
+    print(f"{len(runs)} runs of {STEPS} steps: the loss bits and digest of every step are those "
+          f"of one rank ({progress.seconds():.0f} s)")
+
+
+def build(folder, compiler, level):
+    """gpt_train, built in a folder of its own."""
+    flags = ["-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_C_FLAGS_RELEASE=-{level} -DNDEBUG",
+             f"-DCMAKE_C_COMPILER={compiler}", "-DBUILD_TESTING=OFF"]
+    for command in (["cmake", "-S", str(ROOT), "-B", str(folder), *flags],
+                    ["cmake", "--build", str(folder), "-j", str(os.cpu_count()), "--target",
+                     "gpt_train"]):
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True, check=False)
+        if done.returncode:
+            raise Failure(f"{' '.join(command)}\n{done.stdout}")
+    return folder / "apps" / "gpt_train"
+
+
+def compare_builds(folder, jobs):
+    """Every build and instruction set against the first."""
+    options = {f"{arch} {name}": [*flags, *more] for arch, flags in ARCHS.items()
+               for name, more in (("one rank", []), ("tp 4 dp 2, dropout 0.1",
+                                                     ["--tp", "4", "--dp", "2", "--dropout", "0.1",
+                                                      "--sequence-parallel"]))}
+    builds = list(itertools.product(("gcc", "clang"), ("O1", "O3")))
+    progress = Progress(len(builds) * len(ISAS))
+    reference, equal, skipped = {}, 0, []
+    for compiler, level in builds:
+        trainer = Trainer(build(folder / f"{compiler}-{level}", compiler, level), folder)
+        for isa in ISAS:
+            name = f"{compiler} -{level} {isa}"
+            try:
+                trainer.run([], isa)
+            except Failure as failure:
+                if "this machine lacks" not in str(failure):
+                    raise
+                skipped.append(name)
+                progress.step(f"{name}: SKIPPED, not of this machine")
+                continue
+            results = {}
+            all_of(jobs, [(key, lambda k=key, t=trainer, i=isa: t.run(options[k], i))
+                          for key in options], results.__setitem__)
+            for key, steps in results.items():
+                difference = first_difference(steps, reference.setdefault(key, steps))
+                if difference:
+                    raise Failure(f"{name}, {key}: differs from {' '.join(builds[0])} at "
+                                  f"{difference}")
+            equal += 1
+            progress.step(name)
+    for key, steps in sorted(reference.items()):
+        print(f"{key}: digest {steps[-1][1]}")
+    print(f"{equal} of {progress.total} builds and instruction sets: the same loss bits and "
+          f"digest at every step ({progress.seconds():.0f} s)"
+          + (f"; SKIPPED on this machine: {', '.join(skipped)}" if skipped else ""))
+
+
+def main():
+    """See the head of this file."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a representative part of the layouts")
+    parser.add_argument("--builds", action="store_true", help="compare builds, not layouts")
+    parser.add_argument("--gpt-train", type=pathlib.Path, default=ROOT / "build/apps/gpt_train",
+                        help="default: build/apps/gpt_train")
+    parser.add_argument("--jobs", type=int, choices=(1, 2), default=2, help="runs at a time")
+    arguments = parser.parse_args()
+    if not arguments.builds and not os.access(arguments.gpt_train, os.X_OK):
+        sys.exit(f"there is no {arguments.gpt_train}: scripts/build.sh build makes it, or name "
+                 f"another with --gpt-train")
+    with tempfile.TemporaryDirectory(prefix="weft-exactness-") as folder:
+        try:
+            if arguments.builds:
+                compare_builds(pathlib.Path(folder), arguments.jobs)
+            else:
+                trainer = Trainer(arguments.gpt_train.resolve(), folder)
+                check_control(trainer)
+                compare_layouts(trainer, arguments.jobs, arguments.quick)
+        except Failure as failure:
+            sys.exit(f"\nFAILED: {failure}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+/*
+ * tests/mesh/op_operands.h - operands and attributes for any row of ops.def, made from its
+ * signature: small sizes that 2 and 3 ranks cut unevenly, and values k/64, of which a few can
+ * be added without rounding. A new row needs a line here only where its letters are not enough.
+ */
+#ifndef WF_TESTS_MESH_OP_OPERANDS_H
+#define WF_TESTS_MESH_OP_OPERANDS_H
+
+#include "core/bits.h"
+#include "kernels/attention.h"
+#include "kernels/ops.h"
+#include "kernels/shared.h"
+#include "tests/mesh/mesh_harness.h"
+
+enum { ROWS = 7, HEAD_DIM = 4 };
+
+typedef struct op_operand {
+    wf_dtype dtype;
+    int ndim;
+    wf_dim dim[WF_MAX_DIMS];
+} op_operand;
+
+typedef union op_attr {
+    wf_scale_attr scale;
+    wf_dropout_attr dropout;
+    wf_rope_attr rope;
+    wf_attention_attr attention;
+    int64_t count; /* rows, split_heads, merge_heads */
+    float eps;
+} op_attr;
+
+static inline bool op_is(const wf_op *op, const char *name)
+{
+    return strcmp(op->name, name) == 0;
+}
+
+static inline wf_dim letter_dim(char letter)
+{
+    static const wf_dim dims[26] = {
+        ['b' - 'a'] = {5, 1, WF_LEAF_EACH},   ['d' - 'a'] = {6, 1, WF_LEAF_ONE},
+        ['g' - 'a'] = {3, 1, WF_LEAF_EIGHT},  ['h' - 'a'] = {6, 1, WF_LEAF_EIGHT},
+        ['k' - 'a'] = {11, 1, WF_LEAF_EIGHT}, ['l' - 'a'] = {5, 1, WF_LEAF_EIGHT},
+        ['m' - 'a'] = {7, 1, WF_LEAF_EIGHT},  ['n' - 'a'] = {9, 1, WF_LEAF_EIGHT},
+        ['p' - 'a'] = {9, 1, WF_LEAF_ONE},    ['s' - 'a'] = {ROWS, 1, WF_LEAF_EIGHT},
+        ['v' - 'a'] = {11, 1, WF_LEAF_EIGHT}};
+
+    return dims[letter - 'a'];
+}
+
+/* "..." is [batch, tokens], or what of it the letters before have not named. */
+static inline void add_rest(op_operand *o, const char *signature)
+{
+    if (signature[0] != 'b' && !(signature[4] == 'b'))
+        o->dim[o->ndim++] = letter_dim('b');
+    if (signature[0] == 'b' && signature[1] == 's')
+        o->dim[o->ndim++] = letter_dim('d');
+    else
+        o->dim[o->ndim++] = letter_dim('s');
+}
+
+static inline wf_dtype operand_type(const wf_op *op, int i)
+{
+    bool tokens = (i == 1 && (op_is(op, "embedding") || op_is(op, "embedding_dw"))) ||
+                  (i == 2 && (op_is(op, "logit_sum") || op_is(op, "logit_sum_grad")));
+
+    return tokens ? WF_I32 : WF_F32;
+}
+
+/* Returns the number of operands. */
+static inline int op_operands(const wf_op *op, op_operand *o)
+{
+    const char *signature = op->signature;
+    int n = 0;
+
+    o[0] = (op_operand){.dtype = operand_type(op, 0)};
+    for (const char *s = signature; *s != '-'; s++) {
+        if (*s == ',') {
+            n++;
+            o[n] = (op_operand){.dtype = operand_type(op, n)};
+        } else if (*s == '.') {
+            add_rest(&o[n], signature);
+            s += 2;
+        } else if (*s != '!') {
+            o[n].dim[o[n].ndim++] = letter_dim(*s);
+        }
+    }
+    if (op_is(op, "split_heads"))
+        o[0].dim[o[0].ndim - 1] = wf_dim_heads(letter_dim('h').size, HEAD_DIM);
+    return n + 1;
+}
+
+/* Returns the size; `x` is the first operand. */
+static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr *a)
+{
+    memset(a, 0, sizeof *a);
+    if (op_is(op, "scale"))
+        a->scale.factor = 1.5f;
+    else if (op_is(op, "dropout"))
+        a->dropout = (wf_dropout_attr){
+            .step = 3, .first_sequence = x->start[0], .key = 7, .p = 0.4f, .site = 5};
+    else if (op_is(op, "rope"))
+        a->rope = (wf_rope_attr){.base = 100};
+    else if (op->flags & WF_OP_GROUPS)
+        a->attention = (wf_attention_attr){
+            .step = 3, .first_sequence = x->start[0], .key = 7, .dropout = 0.3f, .site = 5};
+    else if (op_is(op, "layernorm") || op_is(op, "rmsnorm"))
+        a->eps = 0.01f;
+    else if (op_is(op, "rows"))
+        a->count = ROWS;
+    else if (op_is(op, "split_heads"))
+        a->count = HEAD_DIM;
+    else if (op_is(op, "merge_heads"))
+        a->count = x->dim[x->ndim - 1].size;
+    return sizeof *a <= WF_MAX_ATTRIBUTES ? sizeof *a : WF_MAX_ATTRIBUTES;
+}
+
+static inline uint64_t noise(int operand, int64_t index, int member)
+{
+    return wf_mix64((uint64_t)operand << 40 | (uint64_t)member << 32 | (uint64_t)index);
+}
+
+/* Element `index` of operand i: a token, something positive (a sum of exps), or in [-1, 1]. */
+static inline float operand_value(const wf_op *op, int i, int64_t index)
+{
+    uint64_t bits = noise(i, index, 0);
+
+    if (operand_type(op, i) == WF_I32)
+        return (float)(bits % (uint64_t)letter_dim('v').size);
+    if (i == 0 && (op_is(op, "cross_entropy") || op_is(op, "cross_entropy_grad")))
+        return 1 + (float)(bits % 64) / 64;
+    return (float)(int64_t)(bits % 129) / 64 - 1;
+}
+
+/* The operand in a layout: partial shares add up to its values, or have them as their maximum.
+ */
+static inline wf_tensor *operand_in(wf_mesh *mesh, const wf_op *op, int i, const op_operand *o,
+                                    const wf_layout *layout)
+{
+    wf_tensor *t =
+        wf_tensor_new(mesh->ctx, o->dtype, o->ndim, o->dim, layout, WF_MEMORY_ACTIVATION);
+    int members = 1, member = 0;
+
+    for (int axis = 0; axis < mesh->n_axes; axis++)
+        if (wf_layout_is_partial(layout, axis)) {
+            member = member * mesh->size[axis] + wf_mesh_coordinate(mesh, axis);
+            members *= mesh->size[axis];
+        }
+    for (int64_t e = 0; t && e < wf_tensor_local_count(t); e++) {
+        int64_t index = whole_index(t, e);
+        float value = operand_value(op, i, index);
+        int64_t top = index % members;
+
+        if (layout && layout->max) {
+            value -= member == top ? 0 : (float)(1 + noise(i, index, member) % 64) / 64;
+        } else if (member > 0) {
+            value = (float)(int64_t)(noise(i, index, member) % 129) / 64 - 1;
+        } else {
+            for (int m = 1; m < members; m++)
+                value -= (float)(int64_t)(noise(i, index, m) % 129) / 64 - 1;
+        }
+        put(o->dtype, t->data, e, value);
+    }
+    return t;
+}
+
+#endif

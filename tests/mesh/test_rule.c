@@ -1,0 +1,364 @@
+/*
+ * tests/mesh/test_rule.c - the layout rules of every row of ops.def, by brute force.
+ *
+ * Every combination of operand layouts is given to dispatch. Where it is accepted, the outputs,
+ * gathered, must be those of whole operands: on 2 ranks bit for bit. Where it is refused, all
+ * ranks must be told the same, with every operand's layout in the text; and then the op's
+ * kernel is run on the parts all the same, to see whether any layout of the outputs would have
+ * been right: such a rule that nobody claims must be in a short list here, with the reason.
+ */
+#include "tests/mesh/op_operands.h"
+#include <math.h>
+
+typedef struct trial {
+    wf_rank *rank;
+    wf_mesh *mesh;
+    const wf_op *op;
+    int n_in, n_out;
+    wf_signature sig; /* of the whole operands */
+    op_operand operand[WF_MAX_INPUTS];
+    const wf_layout *layout[WF_MAX_INPUTS][MAX_LAYOUTS];
+    wf_tensor *option[WF_MAX_INPUTS][MAX_LAYOUTS];
+    int n_options[WF_MAX_INPUTS];
+    wf_tensor *want[WF_MAX_OUTPUTS];
+    op_attr attr;
+    int64_t accepted, refused, unclaimed;
+    uint64_t told; /* what this rank was told, in one number */
+} trial;
+
+/* Splits of a letter that would be right and that no row claims. */
+static const struct {
+    const char *op;
+    char letter;
+    const char *why;
+} unclaimed[] = {
+    {NULL, 0, NULL},
+};
+
+/* Splits after which a kernel would look for what another rank has: it is not run. */
+static bool reads_beyond(const trial *t, uint32_t split)
+{
+    bool of_groups = t->op->flags & WF_OP_GROUPS;
+
+    return (op_is(t->op, "rows") || op_is(t->op, "rows_grad"))
+               ? split >> ('p' - 'a') & 1
+               : of_groups && split >> ('g' - 'a') & 1;
+}
+
+static int count_outputs(const wf_op *op)
+{
+    int n = 1;
+
+    for (const char *s = strchr(op->signature, '>'); *s; s++)
+        n += *s == ',';
+    return n;
+}
+
+static wf_call call_of(trial *t, const int *choice)
+{
+    wf_call call = {.op = t->op, .ctx = t->mesh->ctx, .n_in = t->n_in, .n_out = t->n_out};
+
+    for (int i = 0; i < t->n_in; i++)
+        call.in[i] = t->option[i][choice[i]];
+    call.attr_size = op_attributes(t->op, call.in[0], &t->attr);
+    call.attr = &t->attr;
+    return call;
+}
+
+/* What is wrong with one combination, shown with its layouts. */
+static wf_status blame(const trial *t, const wf_call *call, const char *what)
+{
+    char text[512] = "";
+    size_t n = 0;
+
+    for (int i = 0; i < call->n_in && n < sizeof text; i++) {
+        char layout[128];
+
+        n += (size_t)snprintf(text + n, sizeof text - n, " %s",
+                              wf_layout_print(call->in[i]->layout, layout, sizeof layout));
+    }
+    return wf_error_set(&t->rank->error, WF_EINTERNAL, "%s (%s) of%s: %s", t->op->name,
+                        t->op->signature, text, what);
+}
+
+/* Whether this rank's part of an output is that of the wanted one. */
+static bool equal(const wf_tensor *y, const wf_tensor *want, bool exact)
+{
+    const float *a = y->data, *b = want->data;
+
+    for (int64_t e = 0; e < wf_tensor_local_count(y); e++) {
+        float should = b[whole_index(y, e)];
+
+        if (exact ? !same_bits(a[e], should)
+                  : !(fabsf(a[e] - should) <= 2e-5f * (1 + fabsf(should))))
+            return false;
+    }
+    return true;
+}
+
+/* True on all ranks, or on none. */
+static bool everywhere(const trial *t, bool here)
+{
+    wf_error error = {WF_OK, ""};
+    float failed = here ? 0 : 1;
+
+    return wf_all_reduce(t->mesh->world, WF_REDUCE_MAX, &failed, &failed, 1, &error) == WF_OK &&
+           failed == 0;
+}
+
+static wf_status check_accepted(trial *t, const wf_call *call)
+{
+    bool exact = t->mesh->ranks == 2 && wf_context_exact(t->mesh->ctx);
+
+    t->accepted++;
+    for (int o = 0; o < t->n_out; o++) {
+        wf_tensor *whole = wf_whole(call->out[o]);
+        char layout[128], text[256];
+
+        if (!whole)
+            return give_up(t->rank, t->mesh->ctx);
+        if (!everywhere(t, equal(whole, t->want[o], exact))) {
+            snprintf(text, sizeof text, "output %d is said to be %s, which is wrong", o,
+                     wf_layout_print(call->out[o]->layout, layout, sizeof layout));
+            return blame(t, call, text);
+        }
+    }
+    return WF_OK;
+}
+
+/* The text names the op and every operand's layout; what it says goes into `told`. */
+static wf_status check_refused(trial *t, const wf_call *call)
+{
+    const char *text = wf_context_error(t->mesh->ctx)->text;
+
+    t->refused++;
+    if (wf_context_status(t->mesh->ctx) != WF_ELAYOUT)
+        return give_up(t->rank, t->mesh->ctx);
+    for (const char *s = strstr(text, ": "); s && *s; s++) /* behind "rank 1" */
+        t->told = wf_mix64(t->told ^ (uint64_t)*s);
+    for (int i = 0; i < call->n_in; i++) {
+        char layout[128];
+
+        if (!strstr(text, wf_layout_print(call->in[i]->layout, layout, sizeof layout)))
+            return blame(t, call, text);
+    }
+    if (!strstr(text, t->op->name) || !strstr(text, "redistribute"))
+        return blame(t, call, text);
+    wf_context_clear(t->mesh->ctx);
+    return WF_OK;
+}
+
+/* The letters that a combination splits; false where one letter is split here and whole there,
+   or an operand is partial. */
+static bool splits(const trial *t, const wf_call *call, uint32_t *split)
+{
+    *split = 0;
+    for (int i = 0; i < call->n_in; i++) {
+        int d = wf_layout_split_dim(call->in[i]->layout, 0);
+
+        if (wf_layout_is_partial(call->in[i]->layout, -1))
+            return false;
+        if (d >= 0)
+            *split |= 1u << t->sig.letter[i][d];
+    }
+    for (int i = 0; i < call->n_in; i++)
+        for (int d = 0; d < t->sig.ndim[i]; d++)
+            if ((*split >> t->sig.letter[i][d] & 1) !=
+                (wf_layout_split_dim(call->in[i]->layout, 0) == d))
+                return false;
+    return true;
+}
+
+/* Outputs for the kernel to write to, split where the operands are; false where that cannot be.
+ */
+static bool open_outputs(const trial *t, wf_call *call, uint32_t split)
+{
+    for (int o = 0; o < t->n_out; o++) {
+        const wf_tensor *want = t->want[o];
+        const wf_layout *layout = NULL;
+        int row = t->n_in + o;
+
+        for (int d = 0; d < t->sig.ndim[row]; d++)
+            if (split >> t->sig.letter[row][d] & 1) {
+                if (layout)
+                    return false;
+                layout = wf_layout_split(t->mesh, NULL, d, 0);
+            }
+        call->out[o] = wf_tensor_new(t->mesh->ctx, want->dtype, want->ndim, want->dim, layout,
+                                     WF_MEMORY_ACTIVATION);
+        memset(call->out[o]->data, 0,
+               (size_t)wf_tensor_local_count(call->out[o]) * sizeof(float));
+    }
+    return true;
+}
+
+/* Run the op's kernel, or what a view is, on this rank's parts. */
+static bool run_kernel(const trial *t, const wf_call *call)
+{
+    wf_device *device = wf_context_device(t->mesh->ctx);
+    const wf_kernel *kernel = device->kernel(device, t->op);
+    int64_t n = wf_tensor_local_count(call->in[0]);
+    void *workspace;
+    wf_status status;
+
+    if (t->op->flags & WF_OP_VIEW) {
+        if (wf_tensor_local_count(call->out[0]) != n)
+            return false;
+        memcpy(call->out[0]->data, call->in[0]->data, (size_t)n * sizeof(float));
+        return true;
+    }
+    workspace = malloc(kernel->workspace ? kernel->workspace(call) + 64 : 64);
+    status = workspace ? kernel->run(call, workspace) : WF_ENOMEM;
+    free(workspace);
+    wf_context_clear(t->mesh->ctx);
+    return status == WF_OK;
+}
+
+/* Whether an output is right as it is, or as a sum or maximum over the ranks. */
+static bool right_in_any_way(const trial *t, wf_tensor *y, const wf_tensor *want)
+{
+    if (everywhere(t, equal(y, want, false)))
+        return true;
+    for (int r = WF_REDUCE_SUM; !y->layout && r <= WF_REDUCE_MAX; r++) {
+        const wf_layout *partial = wf_layout_partial(t->mesh, NULL, 0, (wf_reduction)r);
+        wf_tensor *whole = wf_whole(wf_tensor_view(y, y->ndim, y->dim, partial));
+
+        if (whole && everywhere(t, equal(whole, want, false)))
+            return true;
+    }
+    return false;
+}
+
+/* Would a refused combination have been right after all? */
+static wf_status check_unclaimed(trial *t, wf_call *call)
+{
+    uint32_t split;
+
+    if (!splits(t, call, &split) || reads_beyond(t, split) || !open_outputs(t, call, split) ||
+        !everywhere(t, run_kernel(t, call)))
+        return WF_OK;
+    for (int o = 0; o < t->n_out; o++)
+        if (!right_in_any_way(t, call->out[o], t->want[o]))
+            return WF_OK;
+    for (int i = 0; unclaimed[i].op; i++)
+        if (op_is(t->op, unclaimed[i].op) && split == 1u << (unclaimed[i].letter - 'a')) {
+            t->unclaimed++;
+            return WF_OK;
+        }
+    return blame(t, call, "would be right, but no rule claims it");
+}
+
+static wf_status one(trial *t, const int *choice)
+{
+    wf_call call = call_of(t, choice);
+    wf_status status;
+
+    wf_scope_open(t->mesh->ctx);
+    if (wf_dispatch(&call) == WF_OK) {
+        status = check_accepted(t, &call);
+    } else {
+        status = check_refused(t, &call);
+        if (status == WF_OK && t->mesh->n_axes == 1)
+            status = check_unclaimed(t, &call);
+    }
+    wf_scope_close(t->mesh->ctx);
+    return status;
+}
+
+/* Operands in all their layouts, and what comes of them whole. */
+static wf_status begin(trial *t, wf_rank *rank, wf_mesh *mesh, const wf_op *op)
+{
+    int whole[WF_MAX_INPUTS] = {0};
+    wf_call call;
+
+    *t = (trial){.rank = rank, .mesh = mesh, .op = op, .n_out = count_outputs(op)};
+    t->n_in = op_operands(op, t->operand);
+    for (int i = 0; i < t->n_in; i++) {
+        const op_operand *o = &t->operand[i];
+
+        t->n_options[i] = all_layouts(mesh, o->ndim, o->dtype == WF_F32, t->layout[i]);
+        for (int k = 0; k < t->n_options[i]; k++)
+            t->option[i][k] = operand_in(mesh, op, i, o, t->layout[i][k]);
+    }
+    call = call_of(t, whole);
+    if (wf_dispatch(&call) != WF_OK || wf_signature_match(&call, &t->sig) != WF_OK)
+        return give_up(rank, mesh->ctx);
+    memcpy(t->want, call.out, sizeof t->want);
+    return WF_OK;
+}
+
+/* All ranks were told the same: the halves of a number and of its complement agree. */
+static bool told_alike(const trial *t)
+{
+    for (int i = 0; i < 4; i++) {
+        float piece[2] = {(float)(t->told >> 16 * i & 0xffff), 0}, most[2];
+
+        piece[1] = -piece[0];
+        memcpy(most, piece, sizeof most);
+        if (wf_all_reduce(t->mesh->world, WF_REDUCE_MAX, most, most, 2, &t->rank->error) !=
+                WF_OK ||
+            most[0] != piece[0] || most[1] != piece[1])
+            return false;
+    }
+    return true;
+}
+
+static wf_status every_combination(wf_rank *rank, wf_mesh *mesh, const wf_op *op, trial *t)
+{
+    int choice[WF_MAX_INPUTS] = {0}, i;
+
+    GOOD(begin(t, rank, mesh, op));
+    do {
+        GOOD(one(t, choice));
+        for (i = 0; i < t->n_in && ++choice[i] == t->n_options[i]; i++)
+            choice[i] = 0;
+    } while (i < t->n_in);
+    NEED(told_alike(t));
+    for (int k = 0; unclaimed[k].op; k++)
+        if (mesh->n_axes == 1 && op_is(op, unclaimed[k].op) && !t->unclaimed)
+            return wf_error_set(&rank->error, WF_EINTERNAL, "%s is in the list in vain",
+                                op->name);
+    return WF_OK;
+}
+
+/* Ops of up to `most` operands, all of whose combinations are tried. */
+static wf_status every_op(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    int most = *(const int *)arg;
+    trial *t = malloc(sizeof *t);
+    wf_status status = t ? WF_OK : WF_ENOMEM;
+
+    for (int id = 1; id <= wf_op_count() && status == WF_OK; id++) {
+        const wf_op *op = wf_op_at(id);
+        op_operand o[WF_MAX_INPUTS];
+
+        if ((op->flags & WF_OP_IN_PLACE) || op_operands(op, o) > most)
+            continue;
+        wf_scope_open(mesh->ctx);
+        status = every_combination(rank, mesh, op, t);
+        wf_scope_close(mesh->ctx);
+        if (getenv("WHY") && rank->index == 0)
+            printf("%-20s %-40s %ld accepted %ld refused %ld unclaimed\n", op->name,
+                   op->signature, (long)t->accepted, (long)t->refused, (long)t->unclaimed);
+    }
+    free(t);
+    return status;
+}
+
+static void on_2_ranks(void)
+{
+    on_mesh((mesh_test){.n_axes = 1, .size = {2}, .body = every_op, .arg = &(int){6}});
+}
+
+static void on_3_ranks(void)
+{
+    on_mesh((mesh_test){.n_axes = 1, .size = {3}, .body = every_op, .arg = &(int){6}});
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"every op on 2 ranks", on_2_ranks}, {"every op on 3 ranks", on_3_ranks}, {NULL, NULL}};
+
+    return wf_test_main("rule", tests);
+}

@@ -1,0 +1,143 @@
+/*
+ * tests/parallel/parallel_harness.h - a training run as a value: a model, a layout and options go
+ * in, the loss bits of every step and the final digest come out. A test may watch it on every
+ * rank, before the first step and after each.
+ */
+#ifndef WF_TESTS_PARALLEL_PARALLEL_HARNESS_H
+#define WF_TESTS_PARALLEL_PARALLEL_HARNESS_H
+
+#include "kernels/ops.h"
+#include "nn/gpt.h"
+#include "parallel/train.h"
+#include "tests/mesh/ranks.h"
+#include <inttypes.h>
+#include <math.h>
+
+enum { MAX_STEPS = 30, TOKENS = 16, VOCABULARY = 257, WIDTH = 24, HEADS = 12 };
+
+typedef struct training {
+    wf_nn_gpt_config model;
+    wf_par_options layout;
+    wf_par_train_options options;
+    int steps;
+
+    /* on every rank; step 0 is before the first one. NULL: nobody watches */
+    wf_status (*watch)(struct training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
+                       int step);
+    void *arg;
+
+    /* results, written by rank 0 */
+    float loss[MAX_STEPS];
+    double grad_norm[MAX_STEPS];
+    uint64_t digest;
+    char inexact[160]; /* what wf_par_inexact says, or "" */
+} training;
+
+/* Sequences that count up by 1 to 7, with a wrong token here and there. */
+static inline wf_status count_up(void *self, int64_t step, int64_t first, int64_t count,
+                                 int64_t length, int32_t *tokens, int32_t *targets,
+                                 wf_error *error)
+{
+    (void)self, (void)error;
+    for (int64_t s = 0; s < count; s++) {
+        int64_t seq = first + s, by = 1 + (seq + step) % 7;
+
+        for (int64_t i = 0; i <= length; i++) {
+            int64_t wrong = (step * 31 + seq * 17 + i * 5) % 13 == 0 ? 100 : 0;
+            int32_t token = (int32_t)((37 * step + 101 * seq + by * i + wrong) % VOCABULARY);
+
+            if (i < length)
+                tokens[s * length + i] = token;
+            if (i > 0)
+                targets[s * length + i - 1] = token;
+        }
+    }
+    return WF_OK;
+}
+
+static inline training new_training(wf_nn_arch arch, int64_t kv_heads, int64_t global_batch)
+{
+    return (training){
+        .model = {.arch = arch,
+                  .vocabulary = VOCABULARY,
+                  .positions = TOKENS,
+                  .layers = 2,
+                  .heads = HEADS,
+                  .kv_heads = kv_heads,
+                  .width = WIDTH,
+                  .ffn = 4 * WIDTH},
+        .layout = {.tp = 1, .dp = 1, .seed = 7},
+        .options = {.global_batch = global_batch,
+                    .seq_len = TOKENS,
+                    .clip = 1,
+                    .optimizer = {WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0.1f},
+                    .schedule = {.lr = 1e-2, .min_lr = 1e-3, .warmup = 3, .steps = MAX_STEPS},
+                    .loss = wf_par_gpt_loss},
+        .steps = 1};
+}
+
+static inline wf_status train_here(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
+                                   wf_par_trainer *trainer)
+{
+    const wf_par_data data = {.read = count_up};
+    wf_context *ctx = wf_par_context(par);
+    uint64_t digest = 0;
+
+    if (t->watch && wf_context_status(ctx) == WF_OK)
+        GOOD(t->watch(t, rank, par, model, 0));
+    for (int step = 1; step <= t->steps && wf_context_status(ctx) == WF_OK; step++) {
+        wf_par_step result;
+
+        if (wf_par_train_step(trainer, step, &data, &result) != WF_OK)
+            break;
+        if (rank->index == 0) {
+            t->loss[step - 1] = result.loss;
+            t->grad_norm[step - 1] = result.grad_norm;
+        }
+        if (t->watch)
+            GOOD(t->watch(t, rank, par, model, step));
+    }
+    if (wf_context_status(ctx) == WF_OK &&
+        wf_par_trainer_digest(trainer, &digest) == WF_OK && rank->index == 0)
+        t->digest = digest;
+    return wf_error_set(&rank->error, wf_context_status(ctx), "%s",
+                        wf_context_error(ctx)->text);
+}
+
+static inline wf_status training_rank(wf_rank *rank, void *arg)
+{
+    training *t = arg;
+    wf_par *par = wf_par_open(rank, &t->layout, &rank->error);
+    wf_par_trainer *trainer;
+    wf_nn_gpt *model;
+    wf_status status;
+
+    if (!par)
+        return rank->error.code;
+    model = wf_nn_gpt_new(wf_par_context(par), &t->model);
+    wf_par_plan(par, (wf_nn_module *)model, wf_par_gpt_plan);
+    wf_par_materialize(par, (wf_nn_module *)model);
+    trainer = wf_par_trainer_open(par, (wf_nn_module *)model, &t->options);
+    if (rank->index == 0 && wf_par_inexact(par))
+        snprintf(t->inexact, sizeof t->inexact, "%s", wf_par_inexact(par));
+    status = train_here(t, rank, par, model, trainer);
+    wf_par_trainer_close(trainer);
+    wf_nn_free((wf_nn_module *)model);
+    wf_par_close(par);
+    return status;
+}
+
+/* Run it; whether it succeeded, which the test demands. */
+static inline bool train(training *t)
+{
+    wf_launch_options launch = {.ranks = t->layout.tp * t->layout.dp};
+    wf_error error = {WF_OK, ""};
+
+    wf_launch(&launch, training_rank, t, &error);
+    CU_ASSERT_EQUAL(error.code, WF_OK);
+    if (error.code != WF_OK)
+        printf("\n    tp %d dp %d: %s\n", t->layout.tp, t->layout.dp, error.text);
+    return error.code == WF_OK;
+}
+
+#endif
