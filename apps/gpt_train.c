@@ -58,12 +58,12 @@ static wf_status open_data(const wf_options *o, wf_text_data **data, wf_error *e
 static wf_status open_log(const wf_options *o, wf_run_log **log, wf_error *error)
 {
     const wf_run_axis axes[] = {{"pp", 1}, {"replicate", o->dp}, {"shard", 1}, {"tp", o->tp}};
-    wf_run_log_options options = {.steps = o->steps,
-                                  .path = o->log_jsonl,
-                                  .axes = axes,
-                                  .axis_count = 4,
-                                  .transport = strcmp(o->transport, "auto") == 0 ? "threads"
-                                                                                 : o->transport};
+    wf_run_log_options options = {
+        .steps = o->steps,
+        .path = o->log_jsonl,
+        .axes = axes,
+        .axis_count = 4,
+        .transport = strcmp(o->transport, "auto") == 0 ? "threads" : o->transport};
     json_t *json = wf_options_json(o);
     wf_status status;
 
@@ -87,11 +87,11 @@ static wf_status run(wf_options *o, wf_error *error)
     if (status == WF_OK)
         status = open_log(o, &job.log, error);
     if (status == WF_OK)
-        status = wf_launch(
-            &(wf_launch_options){.ranks = (int)(o->tp * o->dp),
-                                 .transport =
-                                     strcmp(o->transport, "auto") == 0 ? NULL : o->transport},
-            wf_train_rank, &job, error);
+        status = wf_launch(&(wf_launch_options){.ranks = (int)(o->tp * o->dp),
+                                                .transport = strcmp(o->transport, "auto") == 0
+                                                                 ? NULL
+                                                                 : o->transport},
+                           wf_train_rank, &job, error);
     if (job.log && wf_run_log_close(job.log, &closing) != WF_OK && status == WF_OK)
         status = wf_error_set(error, closing.code, "%s", closing.text);
     wf_text_data_close(job.data);

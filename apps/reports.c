@@ -56,7 +56,8 @@ static void print_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_
         wf_layout_part(r->mesh, layout, i, &p->tensor->dim[i], 0, &start, &local[i]);
     snprintf(place, sizeof place, "%s%s%s", m->path, *m->path ? "." : "", name);
     fprintf(r->out, "  %-34s %-16s %-16s %-16s%s%s\n", place,
-            shape_text(p->tensor, NULL, global_text), wf_layout_print(layout, layout_text, TEXT),
+            shape_text(p->tensor, NULL, global_text),
+            wf_layout_print(layout, layout_text, TEXT),
             shape_text(p->tensor, local, local_text), strcmp(place, p->path) ? " tied to " : "",
             strcmp(place, p->path) ? p->path : "");
     remember(r, p->tensor, layout);

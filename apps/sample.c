@@ -41,8 +41,9 @@ static int next_byte(const wf_options *o, wf_par *par, wf_nn_gpt *model, const c
         ((int32_t *)tokens->data)[i] = (unsigned char)text[length - seen + i];
     logits = wf_whole(wf_nn_gpt_logits(model, tokens));
     if (logits)
-        byte = draw((const float *)logits->data + (seen - 1) * o->vocab_size,
-                    o->vocab_size < 256 ? o->vocab_size : 256, o->sample_temperature, key, length);
+        byte =
+            draw((const float *)logits->data + (seen - 1) * o->vocab_size,
+                 o->vocab_size < 256 ? o->vocab_size : 256, o->sample_temperature, key, length);
     wf_scope_close(ctx);
     return byte;
 }

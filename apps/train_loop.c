@@ -11,6 +11,7 @@ typedef struct loop {
     wf_par *par;
     wf_nn_gpt *model;
     wf_par_trainer *trainer;
+    bool told; /* that the layout is not exact */
 } loop;
 
 static double now_ms(void)
@@ -151,15 +152,20 @@ static wf_status train_step(loop *l, int64_t step)
     return WF_OK;
 }
 
-static void introduce(loop *l)
+/* Said once: by the mesh, or by what its trainer makes of the batch. */
+static void tell_inexact(loop *l)
 {
     const char *inexact = wf_par_inexact(l->par);
 
-    if (l->rank->index != 0)
-        return;
-    if (inexact)
+    if (inexact && !l->told && l->rank->index == 0)
         fprintf(stderr, "%s\n", inexact);
-    if (l->o->show_layout)
+    l->told = inexact != NULL;
+}
+
+static void introduce(loop *l)
+{
+    tell_inexact(l);
+    if (l->o->show_layout && l->rank->index == 0)
         wf_report_layout(stdout, l->par, &l->model->base);
 }
 
@@ -179,6 +185,7 @@ static wf_status run(loop *l)
         return wf_context_status(ctx);
     if (l->o->steps) {
         l->trainer = wf_par_trainer_open(l->par, &l->model->base, &options);
+        tell_inexact(l);
         for (int64_t step = 1; step <= l->o->steps && wf_context_status(ctx) == WF_OK; step++)
             train_step(l, step);
     }

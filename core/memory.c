@@ -1,5 +1,6 @@
 /* core/memory.c - a pool of blocks in size classes, eight classes to a power of two. */
 #include "core/memory.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -88,6 +89,13 @@ static int size_class(size_t bytes, size_t *size)
     return (int)(8 * (top - 3) + units);
 }
 
+static size_t bytes_of_class(int c)
+{
+    size_t units = c < 8 ? (size_t)c : (size_t)(8 + c % 8) << (c / 8 - 1);
+
+    return units * ALIGN;
+}
+
 static void drop_cache(wf_pool *pool)
 {
     for (int c = 0; c < CLASSES; c++)
@@ -95,7 +103,7 @@ static void drop_cache(wf_pool *pool)
             block *b = pool->cache[c];
 
             pool->cache[c] = b->next;
-            pool->allocator.release(pool->allocator.self, b, 0);
+            pool->allocator.release(pool->allocator.self, b, bytes_of_class(c));
         }
     pool->report.cached = 0;
 }
@@ -111,16 +119,19 @@ void wf_pool_close(wf_pool *pool)
 static void *no_memory(const wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *error)
 {
     const wf_memory_report *r = &pool->report;
+    char why[64] = "and the device had no more";
     int largest = 0;
 
     for (int k = 1; k < WF_MEMORY_KINDS; k++)
         if (r->now[k] > r->now[largest])
             largest = k;
+    if (pool->limit)
+        snprintf(why, sizeof why, "of a limit of %zu", pool->limit);
     wf_error_set(error, WF_ENOMEM,
-                 "out of memory: %zu bytes for %s, %zu in use of a limit of %zu (0: none); "
-                 "most is used by %s, %zu bytes; use a smaller micro-batch or more ranks",
-                 bytes, wf_memory_kind_name(kind), r->in_use, pool->limit,
-                 wf_memory_kind_name((wf_memory_kind)largest), r->now[largest]);
+                 "out of memory: %zu bytes for %s, when %zu were in use (%zu for %s) %s; use a "
+                 "smaller micro-batch or more ranks",
+                 bytes, wf_memory_kind_name(kind), r->in_use, r->now[largest],
+                 wf_memory_kind_name((wf_memory_kind)largest), why);
     return NULL;
 }
 

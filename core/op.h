@@ -20,7 +20,7 @@ enum { WF_MAX_INPUTS = 8, WF_MAX_OUTPUTS = 4, WF_MAX_ATTRIBUTES = 64 };
 
 enum { /* wf_op.flags */
     WF_OP_MAX = 1,       /* contracted letters leave a partial max, not a partial sum */
-    WF_OP_LINEAR = 2,    /* legal on partial sums: every output is a copy or a power of two of in */
+    WF_OP_LINEAR = 2,    /* the last operand may be partial: outputs are its copies, times 2^n */
     WF_OP_JOINT = 4,     /* under exact off: legal where all operands are partial together */
     WF_OP_IN_PLACE = 8,  /* writes to its first operand; has no outputs and no gradient */
     WF_OP_VIEW = 16,     /* outputs share the data of input 0; has no kernel */

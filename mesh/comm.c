@@ -130,6 +130,17 @@ void wf_comm_close(wf_comm *comm)
     comm->transport->detach(comm);
 }
 
+const char *wf_error_behind_rank(const wf_error *error, int rank, const char **colon)
+{
+    char name[32];
+    size_t length = (size_t)snprintf(name, sizeof name, "rank %d", rank);
+    bool named = strncmp(error->text, name, length) == 0 &&
+                 (error->text[length] == ',' || error->text[length] == ':');
+
+    *colon = named ? "" : ": ";
+    return named ? error->text + length : error->text;
+}
+
 void wf_comm_abort(wf_comm *comm, const wf_error *cause)
 {
     comm->transport->abort(comm, cause);

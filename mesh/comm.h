@@ -95,6 +95,10 @@ const wf_transport *wf_transport_find(const char *name, wf_error *error);
 void wf_comm_init(wf_comm *comm, const wf_transport *transport, const char *name, int rank,
                   int size, const int *members);
 
+/* What to print behind "rank 3" or "rank 3 failed" of an error of that rank: its text begins with
+   the rank where a context wrote it, and should not say it twice. *colon is ": " or "". */
+const char *wf_error_behind_rank(const wf_error *error, int rank, const char **colon);
+
 /* Free what wf_comm_close finds in flight. */
 void wf_pending_drop(wf_comm *comm);
 

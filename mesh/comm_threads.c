@@ -120,10 +120,12 @@ static void close_world(void *w)
 static wf_status cause(void *opaque, wf_error *error)
 {
     const world *w = opaque;
+    const char *colon, *text;
 
     if (!atomic_load(&w->aborted))
         return WF_OK;
-    return wf_error_set(error, w->cause.code, "rank %d: %.1400s", w->culprit, w->cause.text);
+    text = wf_error_behind_rank(&w->cause, w->culprit, &colon);
+    return wf_error_set(error, w->cause.code, "rank %d%s%.1400s", w->culprit, colon, text);
 }
 
 static wf_status join(world *w, const group *parent, uint64_t ordinal, const char *name,

@@ -96,9 +96,13 @@ static wf_status run_world(launch *l, void *world, const wf_launch_options *o, s
     if (status == WF_OK)
         status = l->transport->cause(world, error);
     for (int i = 0; status == WF_OK && i < n; i++)
-        if (ranks[i].status != WF_OK)
-            status = wf_error_set(error, ranks[i].status, "rank %d: %.1400s",
-                                  ranks[i].rank.index, ranks[i].rank.error.text);
+        if (ranks[i].status != WF_OK) {
+            const wf_rank *rank = &ranks[i].rank;
+            const char *colon, *text = wf_error_behind_rank(&rank->error, rank->index, &colon);
+
+            status = wf_error_set(error, ranks[i].status, "rank %d%s%.1400s", rank->index, colon,
+                                  text);
+        }
     for (int i = 0; i < n; i++)
         wf_comm_close(ranks[i].rank.world);
     return status;

@@ -147,15 +147,17 @@ static wf_status contracted_axes(const wf_call *call, const wf_signature *sig, c
             continue;
         }
         if ((all & mask) && !terms)
-            return refuse(call,
-                          "one axis splits two summed dims, so that each rank would "
-                          "have products of its own pieces alone; make one of them whole");
+            return refuse(
+                call,
+                "one axis splits two summed dims, so that each rank would "
+                "have products of its own pieces alone; redistribute so that it splits one");
         all |= mask;
         every &= mask;
     }
     if (terms && all != every)
-        return refuse(call, "the summed dims of all terms must be split by the same axes, "
-                            "or whole terms would be added once per rank");
+        return refuse(call,
+                      "the summed dims of all terms must be split by the same axes, or whole "
+                      "terms would be added once per rank; redistribute the others alike");
     if (all & others)
         return refuse(call, "one axis splits a summed dim and a kept one; redistribute so "
                             "that it splits one of them");
@@ -172,26 +174,26 @@ static wf_status refuse_partial(const wf_call *call, int i)
         i);
 }
 
-/* Partial operands: allowed for linear ops, and for joint ones all together when inexact. */
+/* Partial operands: the last one of a linear op; when inexact, all of a joint one together. */
 static wf_status pass_partial(const wf_call *call, uint8_t *sum, uint8_t *max)
 {
-    unsigned flags = call->op->flags;
-    bool joint = (flags & WF_OP_JOINT) && !wf_context_exact(call->ctx);
+    bool linear = call->op->flags & WF_OP_LINEAR;
+    bool joint = (call->op->flags & WF_OP_JOINT) && !wf_context_exact(call->ctx);
     bool alike = true;
-    int partial = -1;
+    int last = call->n_in - 1, partial = -1; /* the first one that is */
 
     *sum = *max = 0;
-    for (int i = 0; i < call->n_in; i++) {
+    for (int i = 0; i <= last; i++) {
         const wf_layout *layout = call->in[i]->layout;
         uint8_t s = layout ? layout->sum : 0, m = layout ? layout->max : 0;
 
         alike &= i == 0 || s == *sum;
-        if (s || m)
+        if ((s || m) && partial < 0)
             partial = i;
         *sum |= s;
         *max |= m;
     }
-    if (partial < 0 || (flags & WF_OP_LINEAR) || (joint && alike && !*max))
+    if (partial < 0 || (linear && partial == last) || (joint && alike && !*max))
         return WF_OK;
     return refuse_partial(call, partial);
 }
@@ -211,10 +213,11 @@ static wf_status output_layout(const wf_call *call, const wf_signature *sig, con
         has_g |= letter == G;
         has_h |= letter == H;
         if (used & l->mask[letter])
-            return refuse(call,
-                          "one axis would split two dims of output %d; make it whole "
-                          "in one of the operands",
-                          o);
+            return refuse(
+                call,
+                "one axis would split two dims of output %d; redistribute one of the operands "
+                "so that it is whole there",
+                o);
         used |= l->mask[letter];
         layout.n_axes[d] = l->n[letter];
         memcpy(layout.axis[d], l->axis[letter], (size_t)l->n[letter]);
@@ -222,7 +225,11 @@ static wf_status output_layout(const wf_call *call, const wf_signature *sig, con
     if ((call->op->flags & WF_OP_GROUPS) && has_g && !has_h)
         sum |= l->mask[H] & (uint8_t)~l->mask[G];
     if (used & (sum | max))
-        return refuse(call, "output %d would be split and partial over one axis", o);
+        return refuse(
+            call,
+            "output %d would be split and partial over one axis; redistribute the partial "
+            "operand, or what splits the summed dim",
+            o);
     layout.sum = sum;
     layout.max = max;
     *out = wf_layout_intern(mesh, &layout);

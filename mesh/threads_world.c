@@ -211,16 +211,17 @@ wf_status wf_threads_check(const threads_comm *c, const char *op, uint64_t call,
                            wf_error *error)
 {
     const world *w = c->group->world;
+    const char *colon, *text;
 
     if (atomic_load(&c->group->broken))
         return wf_error_set(error, WF_EMISMATCH, "%s", c->group->mismatch.text);
-    if (atomic_load(&w->aborted))
-        return wf_error_set(error, WF_ELOST,
-                            "rank %d failed: %.1200s; rank %d was in %s over %s "
-                            "(call %llu)",
-                            w->culprit, w->cause.text, c->world_rank, op, c->group->name,
-                            (unsigned long long)call + 1);
-    return WF_OK;
+    if (!atomic_load(&w->aborted))
+        return WF_OK;
+    text = wf_error_behind_rank(&w->cause, w->culprit, &colon);
+    return wf_error_set(error, WF_ELOST,
+                        "rank %d failed%s%.1200s; rank %d was in %s over %s (call %llu)",
+                        w->culprit, colon, text, c->world_rank, op, c->group->name,
+                        (unsigned long long)call + 1);
 }
 
 static bool absent(const need *n, int member)

@@ -25,8 +25,8 @@ static const wf_nn_type token_type = {"embedding", sizeof(wf_nn_embedding), fiel
 static const wf_nn_type position_type = {"position", sizeof(wf_nn_embedding), fields,
                                          position_forward};
 
-static wf_nn_embedding *table(wf_context *ctx, const wf_nn_type *type, wf_dim rows, wf_dim width,
-                              float deviation)
+static wf_nn_embedding *table(wf_context *ctx, const wf_nn_type *type, wf_dim rows,
+                              wf_dim width, float deviation)
 {
     wf_nn_embedding *m = wf_nn_new(ctx, type);
     wf_dim shape[] = {rows, width};

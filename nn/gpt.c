@@ -82,20 +82,21 @@ static const wf_nn_field gpt_fields[] = {
     {"loss", WF_NN_CHILD, offsetof(wf_nn_gpt, loss), 0},
     {NULL, 0, 0, 0}};
 
-const wf_nn_type wf_nn_attention_type = {"attention", sizeof(wf_nn_attention),
-                                         attention_fields, attention_forward};
+const wf_nn_type wf_nn_attention_type = {"attention", sizeof(wf_nn_attention), attention_fields,
+                                         attention_forward};
 const wf_nn_type wf_nn_mlp_type = {"mlp", sizeof(wf_nn_mlp), mlp_fields, mlp_forward};
-const wf_nn_type wf_nn_block_type = {"block", sizeof(wf_nn_block), block_fields,
-                                     block_forward};
+const wf_nn_type wf_nn_block_type = {"block", sizeof(wf_nn_block), block_fields, block_forward};
 const wf_nn_type wf_nn_gpt_type = {"gpt", sizeof(wf_nn_gpt), gpt_fields, gpt_forward};
 
 wf_tensor *wf_nn_gpt_logits(wf_nn_gpt *model, wf_tensor *tokens)
 {
-    if (model && tokens && (tokens->ndim != 2 || tokens->dim[1].size > model->config.positions)) {
-        wf_fail(model->base.ctx, WF_ESHAPE,
-                "the model takes tokens [batch, up to %lld tokens]: use shorter sequences or build "
-                "it with more positions",
-                (long long)model->config.positions);
+    if (model && tokens &&
+        (tokens->ndim != 2 || tokens->dim[1].size > model->config.positions)) {
+        wf_fail(
+            model->base.ctx, WF_ESHAPE,
+            "the model takes tokens [batch, up to %lld tokens]: use shorter sequences or build "
+            "it with more positions",
+            (long long)model->config.positions);
         return NULL;
     }
     return wf_nn_call(model, tokens);

@@ -1,8 +1,8 @@
 /*
  * nn/gpt.h - decoder-only transformers: GPT-2 and Llama from the same modules.
  *
- * Paths: embed, position (gpt2), block.N.{norm1, attn.{qkv.{q,k,v}, out}, norm2, mlp}, norm, head,
- * loss; mlp is {up, down} for gpt2 and {gate_up.{gate,up}, down} for llama.
+ * Paths: embed, position (gpt2), block.N.{norm1, attn.{qkv.{q,k,v}, out}, norm2, mlp}, norm,
+ * head, loss; mlp is {up, down} for gpt2 and {gate_up.{gate,up}, down} for llama.
  */
 #ifndef WF_NN_GPT_H
 #define WF_NN_GPT_H
@@ -89,7 +89,8 @@ WF_API wf_tensor *wf_nn_gpt_loss(wf_nn_gpt *model, wf_tensor *tokens, wf_tensor 
  * Points: "max" (the largest logits), "sum" (sum of exponentials and picked logits, together)
  */
 WF_API wf_nn_module *wf_nn_loss_new(wf_context *ctx);
-WF_API wf_tensor *wf_nn_cross_entropy(wf_nn_module *loss, wf_tensor *logits, wf_tensor *targets);
+WF_API wf_tensor *wf_nn_cross_entropy(wf_nn_module *loss, wf_tensor *logits,
+                                      wf_tensor *targets);
 
 WF_END_DECLS
 

@@ -7,18 +7,19 @@ static const float deviation = 0.02f;
 
 static wf_status check(wf_context *ctx, const wf_nn_gpt_config *c)
 {
-    if (c->vocabulary < 1 || c->positions < 1 || c->layers < 0 || c->heads < 1 || c->kv_heads < 1 ||
-        c->width < 1 || c->ffn < 1)
+    if (c->vocabulary < 1 || c->positions < 1 || c->layers < 0 || c->heads < 1 ||
+        c->kv_heads < 1 || c->width < 1 || c->ffn < 1)
         return wf_fail(ctx, WF_EINVAL, "every size of a model must be at least 1 (layers: 0)");
     if (c->width % c->heads)
         return wf_fail(ctx, WF_EINVAL,
                        "width %lld is not a multiple of %lld heads: change one of them",
                        (long long)c->width, (long long)c->heads);
     if (c->heads % c->kv_heads)
-        return wf_fail(ctx, WF_EINVAL,
-                       "%lld heads cannot share %lld key-value heads: the second must divide the "
-                       "first",
-                       (long long)c->heads, (long long)c->kv_heads);
+        return wf_fail(
+            ctx, WF_EINVAL,
+            "%lld heads cannot share %lld key-value heads: the second must divide the "
+            "first",
+            (long long)c->heads, (long long)c->kv_heads);
     if (c->arch == WF_NN_LLAMA && c->width / c->heads % 2)
         return wf_fail(ctx, WF_EINVAL, "RoPE rotates pairs: head size %lld must be even",
                        (long long)(c->width / c->heads));

@@ -1,8 +1,8 @@
 /*
  * nn/loss.c - cross-entropy: loss = log sum_v exp(logit_v - max) + max - logit_target.
  *
- * The maximum is taken over the whole vocabulary before any exponential, so that the terms are the
- * same however the vocabulary is split.
+ * The maximum is taken over the whole vocabulary before any exponential, so that the terms are
+ * the same however the vocabulary is split.
  */
 #include "kernels/ops.h"
 #include "nn/gpt.h"

@@ -3,8 +3,8 @@
  *
  * A module's struct begins with a wf_nn_module. Its type names the struct's size, its forward
  * function and its fields (parameters and children), from which follow paths, iteration,
- * initialisation and release. Model code knows no mesh: it names points ("in", "sum") and uses of
- * parameters, and a plan may hook them; without one they are the identity.
+ * initialisation and release. Model code knows no mesh: it names points ("in", "sum") and uses
+ * of parameters, and a plan may hook them; without one they are the identity.
  */
 #ifndef WF_NN_MODULE_H
 #define WF_NN_MODULE_H
@@ -49,7 +49,8 @@ typedef struct wf_nn_type {
     const char *name;
     size_t size;
     const wf_nn_field *fields; /* NULL: none */
-    wf_tensor *(*forward)(wf_nn_module *self, wf_tensor *x); /* NULL: it has a call of its own */
+    wf_tensor *(*forward)(wf_nn_module *self,
+                          wf_tensor *x); /* NULL: it has a call of its own */
 } wf_nn_type;
 
 /** wf_nn_hooks - what a plan puts into a model; every slot may be NULL. */
@@ -57,7 +58,8 @@ typedef struct wf_nn_hooks {
     /* tensors x[0..n) at a named point of a module; the hook replaces those it moves */
     void (*at)(void *self, wf_nn_module *module, const char *point, int n, wf_tensor **x);
     /* the tensor to compute with in place of a parameter */
-    wf_tensor *(*use)(void *self, wf_nn_module *module, wf_nn_parameter *parameter, wf_tensor *t);
+    wf_tensor *(*use)(void *self, wf_nn_module *module, wf_nn_parameter *parameter,
+                      wf_tensor *t);
     void *self;
 } wf_nn_hooks;
 
@@ -103,8 +105,8 @@ WF_API void wf_nn_name_tree(wf_nn_module *root);
 WF_API wf_tensor *wf_nn_call(void *module, wf_tensor *x);
 
 /**
- * wf_nn_enter, wf_nn_leave - the same around a call of the module's own: results (entries may be
- * NULL) are kept for the scope outside.
+ * wf_nn_enter, wf_nn_leave - the same around a call of the module's own: results (entries may
+ * be NULL) are kept for the scope outside.
  */
 WF_API const char *wf_nn_enter(void *module);
 WF_API void wf_nn_leave(void *module, const char *outside, int n, wf_tensor **results);
@@ -126,7 +128,8 @@ WF_API void wf_nn_visit(wf_nn_module *root, void (*module)(void *arg, wf_nn_modu
                                           wf_nn_parameter *p),
                         void *arg);
 
-/** wf_nn_parameters - all parameters of a tree, ties once, in field order. Owner: caller, free(). */
+/** wf_nn_parameters - all parameters of a tree, ties once, in field order. Owner: caller,
+ * free(). */
 WF_API wf_nn_parameter **wf_nn_parameters(wf_nn_module *root, int64_t *count);
 
 WF_END_DECLS

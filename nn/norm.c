@@ -16,10 +16,9 @@ static wf_tensor *rmsnorm_forward(wf_nn_module *self, wf_tensor *x)
     return wf_rmsnorm(x, wf_nn_use(m, m->gain), m->eps);
 }
 
-static const wf_nn_field fields[] = {
-    {"gain", WF_NN_PARAMETER, offsetof(wf_nn_norm, gain), 0},
-    {"bias", WF_NN_PARAMETER, offsetof(wf_nn_norm, bias), 0},
-    {NULL, 0, 0, 0}};
+static const wf_nn_field fields[] = {{"gain", WF_NN_PARAMETER, offsetof(wf_nn_norm, gain), 0},
+                                     {"bias", WF_NN_PARAMETER, offsetof(wf_nn_norm, bias), 0},
+                                     {NULL, 0, 0, 0}};
 
 static const wf_nn_type layernorm_type = {"layernorm", sizeof(wf_nn_norm), fields,
                                           layernorm_forward};

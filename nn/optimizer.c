@@ -67,15 +67,13 @@ wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_opti
     return o;
 }
 
-wf_status wf_nn_optimizer_step(wf_nn_optimizer *o, wf_tensor *const *grad, float lr, float scale)
+wf_status wf_nn_optimizer_step(wf_nn_optimizer *o, wf_tensor *const *grad, float lr,
+                               float scale)
 {
     const wf_nn_optimizer_options *c = &o->options;
     double step = (double)++o->steps;
-    wf_update update = {.lr = lr,
-                        .beta1 = c->beta1,
-                        .beta2 = c->beta2,
-                        .eps = c->eps,
-                        .grad_scale = scale};
+    wf_update update = {
+        .lr = lr, .beta1 = c->beta1, .beta2 = c->beta2, .eps = c->eps, .grad_scale = scale};
 
     if (c->method == WF_NN_ADAMW) {
         update.bias1 = (float)(1 / (1 - wf_pow((double)c->beta1, step)));

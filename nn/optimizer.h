@@ -35,11 +35,12 @@ WF_API void wf_nn_optimizer_free(wf_nn_optimizer *optimizer);
  * @param scale  gradients are multiplied by it first: clipping
  * Collective:  no: element by element, in whatever layout a parameter has
  */
-WF_API wf_status wf_nn_optimizer_step(wf_nn_optimizer *optimizer, wf_tensor *const *grad, float lr,
-                                      float scale);
+WF_API wf_status wf_nn_optimizer_step(wf_nn_optimizer *optimizer, wf_tensor *const *grad,
+                                      float lr, float scale);
 
 /** wf_nn_optimizer_moment - state tensor `which` (0: m, 1: v) of parameter i; NULL if none. */
-WF_API wf_tensor *wf_nn_optimizer_moment(const wf_nn_optimizer *optimizer, int64_t i, int which);
+WF_API wf_tensor *wf_nn_optimizer_moment(const wf_nn_optimizer *optimizer, int64_t i,
+                                         int which);
 
 typedef struct wf_nn_schedule {
     double lr, min_lr;
@@ -47,8 +48,8 @@ typedef struct wf_nn_schedule {
 } wf_nn_schedule;
 
 /**
- * wf_nn_schedule_at - learning rate of a step (the first is 1): a line from 0 over `warmup` steps,
- * then half a cosine from lr down to min_lr at `steps`   (Loshchilov & Hutter 2017)
+ * wf_nn_schedule_at - learning rate of a step (the first is 1): a line from 0 over `warmup`
+ * steps, then half a cosine from lr down to min_lr at `steps`   (Loshchilov & Hutter 2017)
  */
 WF_API float wf_nn_schedule_at(const wf_nn_schedule *schedule, int64_t step);
 

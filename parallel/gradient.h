@@ -5,8 +5,9 @@
  * A parameter used k times has k slots. Per micro-step every slot's gradient is made whole over
  * tp where it is partial there (one fused collective), vectors are summed over their sequences,
  * and the result is pushed on the slot's binary counter: open nodes of the midpoint tree over
- * micro-steps. After the last one each slot holds one node, still partial over the data-parallel
- * axes; those are summed in buckets, and the slots of a parameter added in the order of use.
+ * micro-steps. After the last one each slot holds one node, still partial over the
+ * data-parallel axes; those are summed in buckets, and the slots of a parameter added in the
+ * order of use.
  */
 #ifndef WF_PARALLEL_GRADIENT_H
 #define WF_PARALLEL_GRADIENT_H
@@ -30,7 +31,8 @@ wf_status wf_par_gradients_push(wf_par_gradients *g, int64_t micro, int64_t micr
    Collective over the data-parallel axes. */
 wf_status wf_par_gradients_finish(wf_par_gradients *g, wf_tensor **grad);
 
-/* A counter of open nodes: push leaf number i of n, in order; one node is left after the last. */
+/* A counter of open nodes: push leaf number i of n, in order; one node is left after the last.
+ */
 typedef struct wf_par_counter {
     wf_tensor *node[WF_TREE_DEPTH]; /* retained */
     int depth;

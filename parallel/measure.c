@@ -64,7 +64,8 @@ static void add_squares(const wf_tensor *t, wf_exact_sum *sum)
 
         for (int leaf = 1; leaf <= WF_LEAVES && t->ndim > 1; leaf++) {
             int64_t inner = columns / (t->local[1] ? t->local[1] : 1);
-            int64_t cut = wf_cut(t->dim[1].size, t->dim[1].grain, WF_LEAVES, leaf) - t->start[1];
+            int64_t cut =
+                wf_cut(t->dim[1].size, t->dim[1].grain, WF_LEAVES, leaf) - t->start[1];
             int64_t end = (cut < 0 ? 0 : cut > t->local[1] ? t->local[1] : cut) * inner;
 
             if (end > at)

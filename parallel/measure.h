@@ -16,7 +16,8 @@ WF_BEGIN_DECLS
  * @param tensor  not partial; NULL entries are skipped
  * Collective:  over the world
  */
-WF_API wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor, double *norm);
+WF_API wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor,
+                             double *norm);
 
 /**
  * wf_par_digest - sum mod 2^64 of a mix of (path, kind, global index, bits) of all parameters

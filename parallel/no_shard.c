@@ -1,6 +1,6 @@
 /*
- * parallel/no_shard.c - no_shard (DDP): every data-parallel rank has whole parameters; gradients
- * are summed over all of them once per step. Copy this file to add a strategy.
+ * parallel/no_shard.c - no_shard (DDP): every data-parallel rank has whole parameters;
+ * gradients are summed over all of them once per step. Copy this file to add a strategy.
  */
 #include "parallel/strategy.h"
 

@@ -19,8 +19,8 @@ static const wf_layout *border_layout(const wf_par *par, const wf_par_border *b,
 {
     wf_mesh *mesh = par->mesh;
     int tp = wf_mesh_axis(mesh, "tp");
-    bool split =
-        b->state == WF_PAR_SPLIT || (b->state == WF_PAR_RESIDUAL && par->options.sequence_parallel);
+    bool split = b->state == WF_PAR_SPLIT ||
+                 (b->state == WF_PAR_RESIDUAL && par->options.sequence_parallel);
     const wf_layout *to;
 
     if (split && wf_layout_split_dim(from, tp) == b->dim)
@@ -129,9 +129,10 @@ static void plan_module(void *arg, wf_nn_module *m)
         pl->found = false;
         wf_nn_visit(m, NULL, split_parameter, pl);
         if (!pl->found && strcmp(pl->split->parameter, "bias") != 0)
-            wf_fail(pl->par->ctx, WF_EINVAL, "style %s splits parameter %s, but module %s (%s) "
-                    "has none of that name", style->name, pl->split->parameter, m->path,
-                    m->type->name);
+            wf_fail(pl->par->ctx, WF_EINVAL,
+                    "style %s splits parameter %s, but module %s (%s) "
+                    "has none of that name",
+                    style->name, pl->split->parameter, m->path, m->type->name);
     }
     p = calloc(1, sizeof *p);
     if (!p) {

@@ -21,7 +21,7 @@ typedef enum wf_par_state {
     WF_PAR_WHOLE,    /* whole */
     WF_PAR_RESIDUAL, /* `dim` split with sequence parallelism, else whole */
     WF_PAR_SPLIT,    /* `dim` split */
-    WF_PAR_GROUPS    /* keys and values (x[1], x[2]): whole where their cuts miss those of x[0] */
+    WF_PAR_GROUPS /* keys and values (x[1], x[2]): whole where their cuts miss those of x[0] */
 } wf_par_state;
 
 typedef struct wf_par_split {
@@ -48,8 +48,8 @@ extern WF_API const wf_par_style wf_par_column;   /* linear: outputs split, inpu
 extern WF_API const wf_par_style wf_par_row;      /* linear: inputs split, output summed */
 extern WF_API const wf_par_style wf_par_vocab;    /* embedding: vocabulary split, rows summed */
 extern WF_API const wf_par_style wf_par_position; /* position table: its rows like the tokens */
-extern WF_API const wf_par_style wf_par_groups;   /* attention: key-value heads for its queries */
-extern WF_API const wf_par_style wf_par_loss;     /* cross-entropy over a split vocabulary */
+extern WF_API const wf_par_style wf_par_groups; /* attention: key-value heads for its queries */
+extern WF_API const wf_par_style wf_par_loss;   /* cross-entropy over a split vocabulary */
 #define WF_COLUMN   (&wf_par_column)
 #define WF_ROW      (&wf_par_row)
 #define WF_VOCAB    (&wf_par_vocab)
@@ -82,7 +82,8 @@ WF_API const wf_layout *wf_par_layout(const wf_nn_parameter *parameter);
 /**
  * wf_par_materialize - make a planned model real: each rank its own shards, from the recipes
  *
- * Element i of a parameter is a function of (seed, path, i), so a shard is the slice of the whole.
+ * Element i of a parameter is a function of (seed, path, i), so a shard is the slice of the
+ * whole.
  *
  * Collective:  no
  * Errors:      WF_ENOMEM

@@ -100,12 +100,11 @@ wf_par *wf_par_open(wf_rank *rank, const wf_par_options *options, wf_error *erro
         return NULL;
     }
     par->strategy->axes(par->options.dp, &replicate, &shard);
-    par->mesh = wf_mesh_open(par->ctx, rank->world, 4,
-                             (wf_axis[]){{"pp", 1},
-                                         {"replicate", replicate},
-                                         {"shard", shard},
-                                         {"tp", par->options.tp}},
-                             error);
+    par->mesh = wf_mesh_open(
+        par->ctx, rank->world, 4,
+        (wf_axis[]){
+            {"pp", 1}, {"replicate", replicate}, {"shard", shard}, {"tp", par->options.tp}},
+        error);
     if (!par->mesh) {
         wf_par_close(par);
         return NULL;
@@ -144,7 +143,8 @@ int wf_par_dp_rank(const wf_par *par)
     wf_mesh *mesh = par->mesh;
     int shard = wf_mesh_axis(mesh, "shard");
 
-    return wf_mesh_coordinate(mesh, wf_mesh_axis(mesh, "replicate")) * wf_mesh_size(mesh, shard) +
+    return wf_mesh_coordinate(mesh, wf_mesh_axis(mesh, "replicate")) *
+               wf_mesh_size(mesh, shard) +
            wf_mesh_coordinate(mesh, shard);
 }
 

@@ -13,13 +13,13 @@
 WF_BEGIN_DECLS
 
 typedef struct wf_par_options {
-    int tp, dp;              /* 0 means 1; their product is the number of ranks */
-    const char *strategy;    /* a row of parallel/strategies.def; NULL: no_shard */
-    bool sequence_parallel;  /* between tensor-parallel regions, tokens are split over tp */
-    int threads;             /* per rank; 0 means 1 */
+    int tp, dp;             /* 0 means 1; their product is the number of ranks */
+    const char *strategy;   /* a row of parallel/strategies.def; NULL: no_shard */
+    bool sequence_parallel; /* between tensor-parallel regions, tokens are split over tp */
+    int threads;            /* per rank; 0 means 1 */
     uint64_t seed;
     bool exact_off;
-    size_t memory_limit;     /* bytes of tensors per rank, 0 for no limit */
+    size_t memory_limit;           /* bytes of tensors per rank, 0 for no limit */
     const wf_allocator *allocator; /* of every rank's device memory; NULL: the device's own */
 } wf_par_options;
 
@@ -30,7 +30,8 @@ typedef struct wf_par wf_par;
  *
  * Collective:  over the world
  * Owner:       caller; wf_par_close
- * Errors:      WF_EINVAL, WF_EUNSUPPORTED (a strategy that is not built yet), WF_ENOMEM; NULL then
+ * Errors:      WF_EINVAL, WF_EUNSUPPORTED (a strategy that is not built yet), WF_ENOMEM; NULL
+ * then
  */
 WF_API wf_par *wf_par_open(wf_rank *rank, const wf_par_options *options, wf_error *error);
 WF_API void wf_par_close(wf_par *par);
@@ -46,7 +47,10 @@ WF_API int wf_par_dp_rank(const wf_par *par);
 /** wf_par_batch_layout - dim 0 split over the data-parallel axes. */
 WF_API const wf_layout *wf_par_batch_layout(const wf_par *par);
 
-/** wf_par_inexact - why this layout is not exact, or NULL where it is. Owner: par. */
+/**
+ * wf_par_inexact - why this layout is not exact, or NULL where it is; once a trainer is open its
+ * micro-steps count too. Owner: par.
+ */
 WF_API const char *wf_par_inexact(const wf_par *par);
 
 WF_END_DECLS

@@ -2,16 +2,19 @@
  * parallel/train.c - the training step.
  *
  * Sequence i of micro-step k on data-parallel rank r is number r * per_rank + k * micro + i of
- * the global batch: rank, micro-step, sequence from outer to inner, the order in which gradients
- * and losses are summed. Both are sums, scaled once by 1 / (tokens of the global batch).
+ * the global batch: rank, micro-step, sequence from outer to inner, the order in which
+ * gradients and losses are summed. Both are sums, scaled once by 1 / (tokens of the global
+ * batch).
  */
 #include "parallel/train.h"
 #include "kernels/ops.h"
 #include "nn/gpt.h"
 #include "parallel/gradient.h"
 #include "parallel/measure.h"
+#include "parallel/strategy.h"
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,7 +40,8 @@ static wf_status check(wf_par_trainer *t)
     int64_t dp = wf_par_dp(t->par);
 
     if (o->global_batch < 1 || o->micro_batch < 0 || o->seq_len < 1)
-        return wf_fail(t->par->ctx, WF_EINVAL, "batch sizes and sequence length must be positive");
+        return wf_fail(t->par->ctx, WF_EINVAL,
+                       "batch sizes and sequence length must be positive");
     if (o->global_batch % (dp * (o->micro_batch ? o->micro_batch : 1)))
         return wf_fail(t->par->ctx, WF_EINVAL,
                        "global batch %" PRId64 " is not a multiple of dp %" PRId64
@@ -47,6 +51,9 @@ static wf_status check(wf_par_trainer *t)
     if (!o->micro_batch)
         t->options.micro_batch = t->per_rank;
     t->micros = t->per_rank / t->options.micro_batch;
+    if (t->micros & (t->micros - 1) && !t->par->inexact[0])
+        snprintf(t->par->inexact, sizeof t->par->inexact,
+                 "not layout-exact: %" PRId64 " micro-steps are not a power of two", t->micros);
     return WF_OK;
 }
 
@@ -168,7 +175,8 @@ static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf
 }
 
 /* The mean over all tokens, on every rank; takes the counter's last node. */
-static wf_status mean_loss(wf_par_trainer *t, wf_par_counter *losses, int64_t tokens, float *mean)
+static wf_status mean_loss(wf_par_trainer *t, wf_par_counter *losses, int64_t tokens,
+                           float *mean)
 {
     wf_context *ctx = t->par->ctx;
     wf_tensor *sum = losses->depth ? losses->node[0] : NULL;
@@ -230,7 +238,8 @@ wf_status wf_par_train_step(wf_par_trainer *t, int64_t step, const wf_par_data *
 }
 
 /* Batch by batch, so that the tree over sequences is that of a training step. */
-wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data *data, float *loss)
+wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data *data,
+                          float *loss)
 {
     wf_context *ctx = t->par->ctx;
     double sum = 0;

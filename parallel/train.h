@@ -18,7 +18,8 @@ typedef struct wf_par_data {
 
 typedef struct wf_par_train_options {
     int64_t global_batch; /* sequences per step; a multiple of dp x micro_batch */
-    int64_t micro_batch;  /* sequences per data-parallel rank and micro-step; 0: one micro-step */
+    int64_t
+        micro_batch; /* sequences per data-parallel rank and micro-step; 0: one micro-step */
     int64_t seq_len;
     float clip; /* of the gradients' global norm; 0: never */
     wf_nn_optimizer_options optimizer;
@@ -56,8 +57,8 @@ WF_API void wf_par_trainer_close(wf_par_trainer *trainer);
  * Errors:      recorded in the context; WF_ENONFINITE where the loss or norm is not finite (the
  *              model is then as it was)
  */
-WF_API wf_status wf_par_train_step(wf_par_trainer *trainer, int64_t step, const wf_par_data *data,
-                                   wf_par_step *result);
+WF_API wf_status wf_par_train_step(wf_par_trainer *trainer, int64_t step,
+                                   const wf_par_data *data, wf_par_step *result);
 
 /** wf_par_evaluate - mean loss over `batches` global batches of other data, without dropout. */
 WF_API wf_status wf_par_evaluate(wf_par_trainer *trainer, int64_t batches,

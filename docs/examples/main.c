@@ -1,7 +1,7 @@
 /*
- * main.c - trains the model of my_module.c on several meshes, and compares every bit: the layout
- * decides where numbers are computed, never what they are. Nothing here divides: 27 hidden units
- * and 67 tokens on 2 or 4 ranks.
+ * main.c - trains the model of my_module.c on several meshes, and compares every bit: the
+ * layout decides where numbers are computed, never what they are. Nothing here divides: 27
+ * hidden units and 67 tokens on 2 or 4 ranks.
  */
 #include "mine.h"
 #include <stdio.h>
@@ -15,7 +15,8 @@ typedef struct run {
     uint64_t digest; /* of all parameters and optimizer state, after the last step */
 } run;
 
-/* Sequences of random tokens, each followed by 5 t + 3: a function of (step, sequence) alone. */
+/* Sequences of random tokens, each followed by 5 t + 3: a function of (step, sequence) alone.
+ */
 static wf_status read_data(void *self, int64_t step, int64_t first, int64_t count,
                            int64_t length, int32_t *tokens, int32_t *targets, wf_error *error)
 {
@@ -96,7 +97,8 @@ int main(void)
             fprintf(stderr, "%s\n", error.text);
             return 1;
         }
-        equal = r->digest == runs[0].digest && memcmp(r->loss, runs[0].loss, sizeof r->loss) == 0;
+        equal =
+            r->digest == runs[0].digest && memcmp(r->loss, runs[0].loss, sizeof r->loss) == 0;
         same = same && equal;
         printf("tp %d x dp %d: loss %.6f -> %.6f, digest %016llx %s\n", r->options.tp,
                r->options.dp, (double)r->loss[0], (double)r->loss[STEPS - 1],

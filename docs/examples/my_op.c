@@ -1,10 +1,10 @@
 /*
  * my_op.c - an op of one's own: y = max(x, 0)^2, and dx = 2 max(x, 0) dy for its gradient.
  *
- * From the signature follow the shapes and the legal layouts; the op never asks on how many ranks
- * it runs. The reference loop says in double what the op means; the CPU kernel is what training
- * runs. Every output element is one fixed expression of its own inputs, so no layout can change
- * a bit of it.
+ * From the signature follow the shapes and the legal layouts; the op never asks on how many
+ * ranks it runs. The reference loop says in double what the op means; the CPU kernel is what
+ * training runs. Every output element is one fixed expression of its own inputs, so no layout
+ * can change a bit of it.
  */
 #include "mine.h"
 

@@ -10,8 +10,9 @@
 const wf_par_style my_feed_forward_style = {
     .name = "my_feed_forward",
     .splits = (const wf_par_split[]){{"up", 0}, {"down", 1}, {NULL, 0}},
-    .borders = (const wf_par_border[]){
-        {"in", WF_PAR_WHOLE, 0, true}, {"sum", WF_PAR_RESIDUAL, 1, false}, {NULL, 0, 0, false}}};
+    .borders = (const wf_par_border[]){{"in", WF_PAR_WHOLE, 0, true},
+                                       {"sum", WF_PAR_RESIDUAL, 1, false},
+                                       {NULL, 0, 0, false}}};
 
 const wf_par_rule my_plan[] = {{"embed", WF_VOCAB},
                                {"layer.*.feed", &my_feed_forward_style},

@@ -1,8 +1,9 @@
 #!/bin/bash
 # install.sh BUILD WORK CC CXX - installs a built tree below WORK and uses it as a stranger would:
 # every header compiles alone, as C11 and as C++17; a program builds and runs through CMake's
-# find_package and through pkg-config; after the installed tree was moved, too; and the library
-# shows wf_ symbols only. First of all, a header that does not compile has to be found out.
+# find_package and through pkg-config; after the installed tree was moved, too; the examples of
+# docs/examples, which bring an op, a module and a plan of their own, build and pass; and the
+# library shows wf_ symbols only. First of all, a header that does not compile has to be found.
 set -euo pipefail
 
 build=$1 work=$2 cc=$3 cxx=$4
@@ -51,6 +52,11 @@ cmake -S "$work" -B "$work/build" -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="
     >/dev/null
 cmake --build "$work/build" >/dev/null
 "$work/build/consumer"
+
+cmake -S "$here/../../docs/examples" -B "$work/examples" -DCMAKE_C_COMPILER="$cc" \
+    -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_C_FLAGS=-Werror >/dev/null
+cmake --build "$work/examples" -j 2 >/dev/null
+ctest --test-dir "$work/examples" --output-on-failure --no-tests=error -j 2
 
 pc=$(find "$work/prefix" -name weft.pc)
 library=$(cd "$(dirname "$pc")/.." && pwd)

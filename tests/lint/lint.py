@@ -7,6 +7,7 @@ lint.py RULE [ROOT] - the rules of the house that a compiler can't check. RULE i
     length     a C file stays near 400 lines: past 450 it is warned of, past 500 it fails
     docs       every WF_API declaration has a doc block above it that names it, or the op it is
                the gradient of (wf_x_dx, wf_x_dw, wf_x_grad)
+    readme     the README shows apps/quickstart.c word for word
     selftest   proves that each rule finds what it is for, and nothing else
 
 Prints one line per finding and exits with 1 if there is any.
@@ -130,7 +131,15 @@ def docs(root):
             number += 1
 
 
-RULES = {"includes": includes, "words": words, "length": length, "docs": docs}
+def readme(root):
+    program, page = root / "apps/quickstart.c", root / "README.md"
+    if program.exists():
+        shown = page.read_text(encoding="utf-8") if page.exists() else ""
+        if f"```c\n{program.read_text(encoding='utf-8')}```\n" not in shown:
+            yield page, 1, f"does not show {program} as it is"
+
+
+RULES = {"includes": includes, "words": words, "length": length, "docs": docs, "readme": readme}
 
 # For each rule: files, and which of their lines it must find (none: the file is right).
 DOC = "/**\n * wf_one - one.\n */\n"
@@ -161,6 +170,10 @@ SAMPLES = {
     "length": [
         ("core/a.c", "\n" * 500, []),
         ("core/long.c", "\n" * 501, [501]),
+    ],
+    "readme": [
+        ("README.md", "no program\n", []),
+        ("apps/quickstart.c", "int main(void);\n", [1]),
     ],
     "docs": [
         ("core/a.h", DOC + "WF_API int wf_one(int x);\n\nint bare(void);\n", []),

@@ -10,6 +10,7 @@
 #ifndef WF_TESTS_MESH_MESH_HARNESS_H
 #define WF_TESTS_MESH_MESH_HARNESS_H
 
+#include "core/bits.h"
 #include "kernels/devices.h"
 #include "mesh/private.h"
 #include "tests/mesh/ranks.h"
@@ -230,6 +231,27 @@ static inline wf_status check_tensor(wf_rank *rank, const wf_tensor *y, int64_t 
                                 wf_tensor_describe(y, b, sizeof b), whole_index(y, e));
     }
     return WF_OK;
+}
+
+typedef struct shape {
+    int ndim;
+    wf_dim dim[3];
+} shape;
+
+static const shape shapes[] = {
+    {2, {{5, 1, WF_LEAF_ONE}, {7, 1, WF_LEAF_EIGHT}}},
+    {2, {{1, 1, WF_LEAF_EACH}, {12, 4, WF_LEAF_EIGHT}}}, /* empty shards, and heads of 4 */
+    {3, {{3, 1, WF_LEAF_EACH}, {8, 4, WF_LEAF_EIGHT}, {5, 1, WF_LEAF_ONE}}},
+    {3, {{7, 1, WF_LEAF_EACH}, {1, 1, WF_LEAF_ONE}, {10, 1, WF_LEAF_EIGHT}}},
+};
+
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+/* The k-th of a series of tensors, moves and orders that look random and are alike everywhere.
+ */
+static inline int pick(int round, int k, int n)
+{
+    return (int)(wf_mix64((uint64_t)round * 64 + (uint64_t)k) % (uint64_t)n);
 }
 
 static inline size_t in_use(wf_context *ctx)

@@ -1,7 +1,7 @@
 /*
  * tests/mesh/op_operands.h - operands and attributes for any row of ops.def, made from its
- * signature: small sizes that 2 and 3 ranks cut unevenly, and values k/64, of which a few can
- * be added without rounding. A new row needs a line here only where its letters are not enough.
+ * signature, with small sizes that 2 and 3 ranks cut unevenly. A new row needs a line here only
+ * where its letters are not enough.
  */
 #ifndef WF_TESTS_MESH_OP_OPERANDS_H
 #define WF_TESTS_MESH_OP_OPERANDS_H
@@ -47,15 +47,12 @@ static inline wf_dim letter_dim(char letter)
     return dims[letter - 'a'];
 }
 
-/* "..." is [batch, tokens], or what of it the letters before have not named. */
+/* "..." is tokens, and the batch before them where the signature has no letter for it. */
 static inline void add_rest(op_operand *o, const char *signature)
 {
-    if (signature[0] != 'b' && !(signature[4] == 'b'))
+    if (!strchr(signature, 'b'))
         o->dim[o->ndim++] = letter_dim('b');
-    if (signature[0] == 'b' && signature[1] == 's')
-        o->dim[o->ndim++] = letter_dim('d');
-    else
-        o->dim[o->ndim++] = letter_dim('s');
+    o->dim[o->ndim++] = letter_dim(strchr(signature, 's') ? 'd' : 's');
 }
 
 static inline wf_dtype operand_type(const wf_op *op, int i)
@@ -127,8 +124,8 @@ static inline float operand_value(const wf_op *op, int i, int64_t index)
     if (operand_type(op, i) == WF_I32)
         return (float)(bits % (uint64_t)letter_dim('v').size);
     if (i == 0 && (op_is(op, "cross_entropy") || op_is(op, "cross_entropy_grad")))
-        return 1 + (float)(bits % 64) / 64;
-    return (float)(int64_t)(bits % 129) / 64 - 1;
+        return 1 + (float)(bits % (1 << 20)) / (1 << 20);
+    return (float)(int64_t)(bits % (1 << 24)) / (1 << 23) - 1;
 }
 
 /* The operand in a layout: partial shares add up to its values, or have them as their maximum.
@@ -153,10 +150,10 @@ static inline wf_tensor *operand_in(wf_mesh *mesh, const wf_op *op, int i, const
         if (layout && layout->max) {
             value -= member == top ? 0 : (float)(1 + noise(i, index, member) % 64) / 64;
         } else if (member > 0) {
-            value = (float)(int64_t)(noise(i, index, member) % 129) / 64 - 1;
+            value = (float)(noise(i, index, member) % 64) / 64;
         } else {
             for (int m = 1; m < members; m++)
-                value -= (float)(int64_t)(noise(i, index, m) % 129) / 64 - 1;
+                value -= (float)(noise(i, index, m) % 64) / 64;
         }
         put(o->dtype, t->data, e, value);
     }

@@ -6,24 +6,7 @@
  * after any move is computed from the two layouts alone: shares are folded over the axes that
  * stop being partial, the innermost first, each by the midpoint tree.
  */
-#include "core/bits.h"
-#include "core/tape.h"
-#include "kernels/ops.h"
 #include "tests/mesh/mesh_harness.h"
-
-typedef struct shape {
-    int ndim;
-    wf_dim dim[3];
-} shape;
-
-static const shape shapes[] = {
-    {2, {{5, 1, WF_LEAF_ONE}, {7, 1, WF_LEAF_EIGHT}}},
-    {2, {{1, 1, WF_LEAF_EACH}, {12, 4, WF_LEAF_EIGHT}}}, /* empty shards, and heads of 4 */
-    {3, {{3, 1, WF_LEAF_EACH}, {8, 4, WF_LEAF_EIGHT}, {5, 1, WF_LEAF_ONE}}},
-    {3, {{7, 1, WF_LEAF_EACH}, {1, 1, WF_LEAF_ONE}, {10, 1, WF_LEAF_EIGHT}}},
-};
-
-enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 static wf_status every_pair_of(wf_rank *rank, wf_mesh *mesh, const shape *s, wf_dtype dtype)
 {
@@ -70,13 +53,6 @@ static void pairs_on_two_axes(void)
 {
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = every_pair});
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 3}, .body = every_pair});
-}
-
-/* The k-th of a series of tensors, moves and orders that look random and are alike everywhere.
- */
-static int pick(int round, int k, int n)
-{
-    return (int)(wf_mix64((uint64_t)round * 64 + (uint64_t)k) % (uint64_t)n);
 }
 
 typedef struct cargo {
@@ -166,164 +142,8 @@ static void many(void)
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = two_in_flight});
 }
 
-/*
- * A gradient in any layout C that arrives at a border from A to B leaves it in the dual of A
- * with the value that it had in C: the move of C to the dual, whatever B is.
+/* What a move of an 8 x 8 tensor costs on a mesh of 2 x 2: calls and bytes received, by axis.
  */
-static wf_status gradient(wf_rank *rank, wf_mesh *mesh, const wf_layout *a, const wf_layout *b,
-                          const wf_layout *c)
-{
-    const shape *s = &shapes[0];
-    wf_context *ctx = mesh->ctx;
-    wf_tape *tape = wf_tape_open(ctx);
-    wf_tensor *leaf, *y, *seed;
-
-    wf_scope_open(ctx);
-    leaf = wf_leaf(make_tensor(ctx, WF_F32, 0, s->ndim, s->dim, a));
-    y = wf_redistribute(leaf, b);
-    seed = make_tensor(ctx, WF_F32, 1, s->ndim, s->dim, c);
-    if (wf_backward(y, seed, false) != WF_OK)
-        return give_up(rank, ctx);
-    NEED(leaf->grad && leaf->grad->dim[1].leaves == WF_LEAF_EIGHT);
-    GOOD(check_tensor(rank, leaf->grad, 1, c, wf_layout_dual(mesh, a)));
-    wf_scope_close(ctx);
-    wf_tape_close(tape);
-    NEED(in_use(ctx) == 0);
-    return WF_OK;
-}
-
-static bool has_max(const wf_layout *layout)
-{
-    return layout && layout->max; /* a maximum has no gradient */
-}
-
-static wf_status gradients(wf_rank *rank, wf_mesh *mesh, void *arg)
-{
-    const wf_layout *all[MAX_LAYOUTS];
-    int n = all_layouts(mesh, 2, true, all);
-
-    (void)arg;
-    for (int i = 0; i < n; i++)
-        for (int j = 0; j < n; j++)
-            for (int k = 0; k < (mesh->n_axes > 1 ? 1 : n); k++) {
-                const wf_layout *c = all[mesh->n_axes > 1 ? pick(i, j, n) : k];
-
-                if (!has_max(all[i]) && !has_max(all[j]) && !has_max(c))
-                    GOOD(gradient(rank, mesh, all[i], all[j], c));
-            }
-    return WF_OK;
-}
-
-/* Of several tensors that went through one border, only those that were used get a gradient. */
-static wf_status one_of_two(wf_rank *rank, wf_mesh *mesh, void *arg)
-{
-    const wf_layout *split = wf_layout_split(mesh, NULL, 0, 0);
-    const wf_layout *sum = wf_layout_partial(mesh, NULL, 0, WF_REDUCE_SUM);
-    const wf_layout *to[2] = {NULL, split};
-    const shape *s = &shapes[0];
-    wf_context *ctx = mesh->ctx;
-    wf_tape *tape = wf_tape_open(ctx);
-    wf_tensor *x[2], *y[2];
-
-    (void)arg;
-    x[0] = wf_leaf(make_tensor(ctx, WF_F32, 0, s->ndim, s->dim, split));
-    x[1] = wf_leaf(make_tensor(ctx, WF_F32, 1, s->ndim, s->dim, sum));
-    GOOD(wf_redistribute_many(2, x, to, y));
-    GOOD(wf_backward(y[1], make_tensor(ctx, WF_F32, 2, s->ndim, s->dim, split), false));
-    NEED(!x[0]->grad);
-    GOOD(check_tensor(rank, x[1]->grad, 2, split, NULL));
-    wf_tape_close(tape);
-    return WF_OK;
-}
-
-/* A border on one axis leaves a gradient as it comes on the others. */
-static wf_status on_one_axis(wf_rank *rank, wf_mesh *mesh, void *arg)
-{
-    const wf_layout *a0 = wf_layout_split(mesh, NULL, 0, 0);
-    const wf_layout *sum_a = wf_layout_partial(mesh, NULL, 0, WF_REDUCE_SUM);
-    const wf_layout *sum_ab = wf_layout_partial(mesh, sum_a, 1, WF_REDUCE_SUM);
-    const wf_layout *a0_sum_b = wf_layout_partial(mesh, a0, 1, WF_REDUCE_SUM);
-    const wf_layout *b1 = wf_layout_split(mesh, NULL, 1, 1);
-    const struct {
-        const wf_layout *from, *to, *grad, *arrives;
-    } table[] = {
-        {NULL, NULL, sum_ab, sum_a},                                       /* before a column */
-        {wf_layout_partial(mesh, a0, 1, WF_REDUCE_SUM), a0, sum_a, sum_a}, /* after a row */
-        {b1, NULL, sum_ab, wf_layout_split(mesh, sum_a, 1, 1)}, /* a gathered parameter */
-        {NULL, b1, wf_layout_split(mesh, a0, 1, 1), a0},
-        {a0, a0, a0_sum_b, a0},
-    };
-    const shape *s = &shapes[0];
-    wf_context *ctx = mesh->ctx;
-
-    (void)arg;
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        wf_tape *tape = wf_tape_open(ctx);
-        wf_tensor *x, *y;
-
-        x = wf_leaf(make_tensor(ctx, WF_F32, 0, s->ndim, s->dim, table[i].from));
-        GOOD(wf_border(1, 1, &x, &table[i].to, &y));
-        GOOD(check_tensor(rank, y, 0, table[i].from, table[i].to));
-        GOOD(
-            wf_backward(y, make_tensor(ctx, WF_F32, 1, s->ndim, s->dim, table[i].grad), false));
-        GOOD(check_tensor(rank, x->grad, 1, table[i].grad, table[i].arrives));
-        wf_tape_close(tape);
-    }
-    return WF_OK;
-}
-
-/* The gradient of a weight reads its input again from where it came, which alone was kept. */
-static wf_status origin(wf_rank *rank, wf_mesh *mesh, void *arg)
-{
-    const wf_layout *split = wf_layout_split(mesh, NULL, 0, 0);
-    const wf_dim x_dims[] = {wf_dim_batch(6), wf_dim_width(64)};
-    const wf_dim w_dims[] = {wf_dim_width(2), wf_dim_width(64)};
-    const wf_dim y_dims[] = {wf_dim_batch(6), wf_dim_width(2)};
-    wf_context *ctx = mesh->ctx;
-    wf_tensor *grad[2];
-    size_t held[2];
-
-    (void)arg;
-    for (int keep = 0; keep < 2; keep++) {
-        size_t before = in_use(ctx);
-        wf_tape *tape = wf_tape_open(ctx);
-        wf_tensor *x, *whole, *w, *y, *dy;
-
-        wf_scope_open(ctx);
-        x = make_tensor(ctx, WF_F32, 0, 2, x_dims, split);
-        w = wf_leaf(make_tensor(ctx, WF_F32, 1, 2, w_dims, NULL));
-        dy = make_tensor(ctx, WF_F32, 2, 2, y_dims, NULL);
-        wf_scope_open(ctx);
-        whole = wf_redistribute(x, NULL);
-        if (keep)
-            wf_keep_origin(whole, x);
-        y = wf_scope_return(ctx, wf_linear(whole, w));
-        held[keep] = in_use(ctx) - before;
-        GOOD(wf_backward(y, dy, false));
-        grad[keep] = w->grad;
-        NEED(grad[keep]);
-        wf_tensor_retain(grad[keep]);
-        wf_scope_close(ctx);
-        wf_tape_close(tape);
-    }
-    NEED(held[0] - held[1] == 6 * 64 * sizeof(float));
-    NEED(memcmp(grad[0]->data, grad[1]->data, 2 * 64 * sizeof(float)) == 0);
-    wf_tensor_release(grad[0]);
-    wf_tensor_release(grad[1]);
-    NEED(in_use(ctx) == 0);
-    return WF_OK;
-}
-
-static void gradients_cross_borders(void)
-{
-    on_mesh((mesh_test){.n_axes = 1, .size = {3}, .body = gradients});
-    on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = gradients});
-    on_mesh((mesh_test){.n_axes = 1, .size = {2}, .body = one_of_two});
-    on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = on_one_axis});
-    on_mesh((mesh_test){.n_axes = 1, .size = {2}, .body = origin});
-}
-
-/* What a move of a 8 x 8 tensor costs on a mesh of 2 x 2: calls and bytes received, by axis. */
 typedef struct cost {
     const char *what;
     const wf_layout *from, *to;
@@ -483,7 +303,6 @@ int main(void)
     static const wf_test tests[] = {{"every pair of layouts on one axis", pairs_on_one_axis},
                                     {"every pair of layouts on two axes", pairs_on_two_axes},
                                     {"many tensors, moves in flight", many},
-                                    {"gradients cross borders", gradients_cross_borders},
                                     {"what moves, and what stays in memory", prices},
                                     {"failures", failures},
                                     {NULL, NULL}};

@@ -43,14 +43,21 @@ void on_model_ranks(const model_test *test)
     run_ranks((o->tp ? o->tp : 1) * (o->dp ? o->dp : 1), rank_main, (void *)test);
 }
 
-int64_t whole_index(const wf_tensor *t, int64_t i)
+wf_context *lone_context(uint64_t seed)
 {
-    int64_t index = 0, stride = 1;
+    const wf_context_options options = {.seed = seed};
+    wf_error error = {WF_OK, ""};
+    wf_device *device = wf_cpu_device(1, &error);
+    wf_context *ctx = device ? wf_context_open(device, &options, &error) : NULL;
 
-    for (int d = t->ndim - 1; d >= 0; d--) {
-        index += (t->start[d] + i % t->local[d]) * stride;
-        stride *= t->dim[d].size;
-        i /= t->local[d];
-    }
-    return index;
+    CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
+    return ctx;
+}
+
+void close_lone(wf_context *ctx, wf_status status)
+{
+    CU_ASSERT_EQUAL(wf_context_status(ctx), status);
+    if (wf_context_status(ctx) != status)
+        printf("\n    %s\n", wf_context_error(ctx)->text);
+    wf_context_close(ctx);
 }

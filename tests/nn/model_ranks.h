@@ -10,7 +10,7 @@
 
 #include "nn/gpt.h"
 #include "parallel/plan.h"
-#include "tests/mesh/ranks.h"
+#include "tests/mesh/mesh_harness.h"
 
 typedef struct model_rank {
     wf_rank *rank;
@@ -31,7 +31,11 @@ typedef struct model_test {
 /* Run the body on all tp x dp ranks; every one shall succeed. */
 void on_model_ranks(const model_test *test);
 
-/* Where element i of this rank's part is in the whole tensor, row by row. */
-int64_t whole_index(const wf_tensor *t, int64_t i);
+/* A context on the CPU, for what needs no mesh; NULL (and a failed assertion) without memory.
+ */
+wf_context *lone_context(uint64_t seed);
+
+/* Close it; `status` is what shall have become of it. */
+void close_lone(wf_context *ctx, wf_status status);
 
 #endif

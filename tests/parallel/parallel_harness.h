@@ -1,7 +1,7 @@
 /*
- * tests/parallel/parallel_harness.h - a training run as a value: a model, a layout and options go
- * in, the loss bits of every step and the final digest come out. A test may watch it on every
- * rank, before the first step and after each.
+ * tests/parallel/parallel_harness.h - a training run as a value: a model, a layout and options
+ * go in, the loss bits of every step and the final digest come out. A test may watch it on
+ * every rank, before the first step and after each.
  */
 #ifndef WF_TESTS_PARALLEL_PARALLEL_HARNESS_H
 #define WF_TESTS_PARALLEL_PARALLEL_HARNESS_H
@@ -97,9 +97,11 @@ static inline wf_status train_here(training *t, wf_rank *rank, wf_par *par, wf_n
         if (t->watch)
             GOOD(t->watch(t, rank, par, model, step));
     }
-    if (wf_context_status(ctx) == WF_OK &&
-        wf_par_trainer_digest(trainer, &digest) == WF_OK && rank->index == 0)
+    if (wf_context_status(ctx) == WF_OK && wf_par_trainer_digest(trainer, &digest) == WF_OK &&
+        rank->index == 0)
         t->digest = digest;
+    if (wf_context_status(ctx) == WF_OK)
+        return WF_OK;
     return wf_error_set(&rank->error, wf_context_status(ctx), "%s",
                         wf_context_error(ctx)->text);
 }

@@ -1,0 +1,207 @@
+/*
+ * tests/nn/test_dropout.c - dropout by what it promises: a share p of zeros, the rest divided
+ * by 1 - p, masks that depend on (seed, site, step, sequence, position, feature) alone.
+ *
+ * Counts may be five of their standard deviations off; the numbers are the same in every run.
+ */
+#include "kernels/ops.h"
+#include "tests/nn/model_ranks.h"
+#include <math.h>
+
+enum { BATCH = 6, TOKENS = 37, WIDTH = 50, COUNT = BATCH * TOKENS * WIDTH };
+
+static const wf_dim cube[] = {
+    {BATCH, 1, WF_LEAF_EACH}, {TOKENS, 1, WF_LEAF_EIGHT}, {WIDTH, 1, WF_LEAF_ONE}};
+
+/* All ones and more, so that a zero is a dropped element. */
+static float input(int64_t i)
+{
+    return 1.0f + (float)(i % 97) / 64;
+}
+
+static wf_tensor *ramp(wf_context *ctx, const wf_layout *layout)
+{
+    wf_tensor *x = wf_tensor_new(ctx, WF_F32, 3, cube, layout, WF_MEMORY_ACTIVATION);
+
+    for (int64_t i = 0; x && i < wf_tensor_local_count(x); i++)
+        ((float *)x->data)[i] = input(whole_index(x, i));
+    return x;
+}
+
+/* A share of n trials, each with probability p, in units of what chance allows. */
+static double off(int64_t hits, int64_t n, double p)
+{
+    return fabs((double)hits - (double)n * p) / (5 * sqrt((double)n * p * (1 - p)));
+}
+
+static void keeps_its_share(void)
+{
+    static const float rates[] = {0.01f, 0.1f, 0.25f, 0.5f, 0.9f};
+    wf_context *ctx = lone_context(1);
+
+    wf_context_position(ctx, 1, 0);
+    wf_scope_open(ctx);
+    for (int r = 0; r < 5; r++) {
+        const float *y = wf_dropout(ramp(ctx, NULL), rates[r], 2)->data;
+        int64_t dropped = 0, column[WIDTH] = {0}, row[TOKENS] = {0};
+
+        for (int64_t i = 0; i < COUNT; i++) {
+            double kept = (double)input(i) / (1 - (double)rates[r]);
+
+            CU_ASSERT(y[i] == 0 || fabs((double)y[i] - kept) < 3e-7 * kept);
+            dropped += y[i] == 0;
+            column[i % WIDTH] += y[i] == 0;
+            row[i / WIDTH % TOKENS] += y[i] == 0;
+        }
+        CU_ASSERT(off(dropped, COUNT, (double)rates[r]) < 1);
+        for (int i = 0; i < WIDTH; i++)
+            CU_ASSERT(off(column[i], BATCH * TOKENS, (double)rates[r]) < 1);
+        for (int i = 0; i < TOKENS; i++)
+            CU_ASSERT(off(row[i], BATCH * WIDTH, (double)rates[r]) < 1);
+    }
+    wf_scope_close(ctx);
+    close_lone(ctx, WF_OK);
+}
+
+typedef struct setting {
+    uint64_t seed;
+    int site;
+    int64_t step, first;
+} setting;
+
+static void mask(setting s, bool kept[COUNT])
+{
+    wf_context *ctx = lone_context(s.seed);
+    wf_tensor *y;
+
+    wf_context_position(ctx, s.step, s.first);
+    wf_scope_open(ctx);
+    y = wf_dropout(ramp(ctx, NULL), 0.3f, s.site);
+    for (int64_t i = 0; y && i < COUNT; i++)
+        kept[i] = ((const float *)y->data)[i] != 0;
+    wf_scope_close(ctx);
+    close_lone(ctx, WF_OK);
+}
+
+/* Two masks that should have nothing in common agree where chance has it. */
+static void are_strangers(const bool *a, const bool *b, int64_t n)
+{
+    int64_t agree = 0;
+
+    for (int64_t i = 0; i < n; i++)
+        agree += a[i] == b[i];
+    CU_ASSERT(off(agree, n, 0.7 * 0.7 + 0.3 * 0.3) < 1);
+}
+
+static void every_place_has_its_own(void)
+{
+    static const setting here = {1, 4, 10, 32};
+    static const setting other[] = {{2, 4, 10, 32}, {1, 5, 10, 32}, {1, 4, 11, 32},
+                                    {1, 4, 10, 64}, {1, 10, 4, 32}, {1, 4, 32, 10}};
+    static bool a[COUNT], b[COUNT];
+    const int64_t sequence = TOKENS * WIDTH;
+
+    mask(here, a);
+    mask(here, b);
+    CU_ASSERT(memcmp(a, b, sizeof a) == 0);
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        mask(other[i], b);
+        are_strangers(a, b, COUNT);
+    }
+    for (int i = 1; i < BATCH; i++)
+        are_strangers(a, a + i * sequence, sequence);
+    for (int lag = 1; lag <= 4; lag++)
+        are_strangers(a, a + lag, COUNT - lag);
+    are_strangers(a, a + WIDTH, COUNT - WIDTH);
+    /* Sequence 34 has its mask wherever in a batch it stands. */
+    mask((setting){1, 4, 10, 34}, b);
+    CU_ASSERT(memcmp(a + 2 * sequence, b, (size_t)(4 * sequence) * sizeof *a) == 0);
+}
+
+static void gradient_has_the_mask(void)
+{
+    wf_context *ctx = lone_context(1);
+    wf_tensor *x, *y;
+    wf_tape *tape;
+
+    wf_context_position(ctx, 3, 8);
+    wf_scope_open(ctx);
+    tape = wf_tape_open(ctx);
+    x = wf_leaf(ramp(ctx, NULL));
+    y = wf_dropout(x, 0.3f, 1);
+    CU_ASSERT_EQUAL(wf_backward(y, ramp(ctx, NULL), false), WF_OK);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(x->grad);
+    CU_ASSERT(memcmp(x->grad->data, y->data, COUNT * sizeof(float)) == 0);
+    wf_tape_close(tape);
+    wf_scope_close(ctx);
+    close_lone(ctx, WF_OK);
+}
+
+static void evaluation_drops_nothing(void)
+{
+    wf_context *ctx = lone_context(1);
+    wf_tensor *x;
+
+    wf_scope_open(ctx);
+    x = ramp(ctx, NULL);
+    CU_ASSERT(wf_context_is_training(ctx));
+    CU_ASSERT_PTR_EQUAL(wf_dropout(x, 0, 1), x);
+    CU_ASSERT_PTR_NOT_EQUAL(wf_dropout(x, 0.5f, 1), x);
+    wf_context_training(ctx, false);
+    CU_ASSERT_PTR_EQUAL(wf_dropout(x, 0.5f, 1), x);
+    CU_ASSERT_PTR_NULL(wf_dropout(x, 1, 1));
+    CU_ASSERT_PTR_NOT_NULL(strstr(wf_context_error(ctx)->text, "must be in [0, 1), not 1"));
+    wf_scope_close(ctx);
+    close_lone(ctx, WF_EINVAL);
+}
+
+/* A rank has the slice of the whole tensor's mask. */
+static wf_status any_layout(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *layout[MAX_LAYOUTS];
+    int n = all_layouts(mesh, 3, false, layout);
+    wf_context *ctx = mesh->ctx;
+    const float *want = arg;
+
+    for (int i = 0; i < n; i++) {
+        wf_tensor *x, *y;
+
+        wf_scope_open(ctx);
+        x = ramp(ctx, layout[i]);
+        NEED(x);
+        wf_context_position(ctx, 7, 100 + x->start[0]);
+        y = wf_dropout(x, 0.3f, 5);
+        NEED(y && y->layout == layout[i]);
+        for (int64_t k = 0; k < wf_tensor_local_count(y); k++)
+            NEED(same_bits(((const float *)y->data)[k], want[whole_index(y, k)]));
+        wf_scope_close(ctx);
+    }
+    return WF_OK;
+}
+
+static void layouts_keep_it(void)
+{
+    wf_context *ctx = lone_context(0);
+    wf_tensor *y;
+
+    wf_context_position(ctx, 7, 100);
+    wf_scope_open(ctx);
+    y = wf_dropout(ramp(ctx, NULL), 0.3f, 5);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(y);
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 3}, .body = any_layout, .arg = y->data});
+    on_mesh((mesh_test){.n_axes = 2, .size = {3, 4}, .body = any_layout, .arg = y->data});
+    wf_scope_close(ctx);
+    close_lone(ctx, WF_OK);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {{"keeps its share", keeps_its_share},
+                                    {"every place has its own mask", every_place_has_its_own},
+                                    {"the gradient has the mask", gradient_has_the_mask},
+                                    {"evaluation drops nothing", evaluation_drops_nothing},
+                                    {"layouts keep the mask", layouts_keep_it},
+                                    {NULL, NULL}};
+
+    return wf_test_main("dropout", tests);
+}

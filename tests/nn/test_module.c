@@ -1,0 +1,221 @@
+/* tests/nn/test_module.c - what every module has: points, uses, scopes, children, paths. */
+#include "kernels/ops.h"
+#include "tests/nn/model_ranks.h"
+
+/* A module of the tests' own: y = gain * x as often as `times` says, with children that may not
+   be there. */
+typedef struct repeat {
+    wf_nn_module base;
+    wf_nn_parameter *gain;
+    wf_nn_module *child;
+    int64_t children;
+    wf_nn_module **list;
+    int times;
+} repeat;
+
+static wf_tensor *repeat_forward(wf_nn_module *self, wf_tensor *x)
+{
+    repeat *m = (repeat *)self;
+
+    for (int i = 0; i < m->times; i++) {
+        x = wf_nn_at(m, "in", x);
+        x = wf_mul(x, wf_nn_use(m, m->gain));
+    }
+    return x;
+}
+
+static const wf_nn_field repeat_fields[] = {
+    {"gain", WF_NN_PARAMETER, offsetof(repeat, gain), 0},
+    {"a_child_whose_name_takes_up_forty_letters", WF_NN_CHILD, offsetof(repeat, child), 0},
+    {"list", WF_NN_CHILDREN, offsetof(repeat, list), offsetof(repeat, children)},
+    {NULL, 0, 0, 0}};
+
+static const wf_nn_type repeat_type = {"repeat", sizeof(repeat), repeat_fields, repeat_forward};
+
+static wf_tensor *vector(wf_context *ctx, float value)
+{
+    const wf_dim dim = wf_dim_width(3);
+    wf_tensor *t = wf_tensor_new(ctx, WF_F32, 1, &dim, NULL, WF_MEMORY_PARAMETER);
+
+    for (int i = 0; t && i < 3; i++)
+        ((float *)t->data)[i] = value;
+    return t;
+}
+
+static float first_of(const wf_tensor *t)
+{
+    return t ? *(const float *)t->data : -1;
+}
+
+/* Its gain is real, of 3, and it is used `times` times. */
+static repeat *new_repeat(wf_context *ctx, int times)
+{
+    const wf_dim dim = wf_dim_width(3);
+    repeat *m = wf_nn_new(ctx, &repeat_type);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(m);
+    m->times = times;
+    m->gain = wf_nn_parameter_new(ctx, 1, &dim, (wf_nn_init){WF_NN_FILL, 3, 0}, false);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(m->gain);
+    wf_tensor_release(m->gain->tensor);
+    wf_scope_open(ctx);
+    m->gain->tensor = wf_tensor_retain(vector(ctx, 3));
+    wf_scope_close(ctx);
+    return m;
+}
+
+/* The hooks of a plan see what passes, and may put something else in its place. */
+typedef struct witness {
+    int points, uses;
+    wf_nn_module *module;
+    wf_nn_parameter *parameter;
+} witness;
+
+static void double_it(void *self, wf_nn_module *m, const char *point, int n, wf_tensor **x)
+{
+    witness *w = self;
+
+    w->points += n == 1 && strcmp(point, "in") == 0;
+    w->module = m;
+    x[0] = wf_scale(x[0], 2);
+}
+
+static wf_tensor *halve_it(void *self, wf_nn_module *m, wf_nn_parameter *p, wf_tensor *t)
+{
+    witness *w = self;
+
+    w->uses += w->module == m;
+    w->parameter = p;
+    return wf_scale(t, 0.5f);
+}
+
+static void hooks_are_heard(void)
+{
+    wf_context *ctx = lone_context(1);
+    repeat *m = new_repeat(ctx, 2);
+    witness w = {.points = 0};
+    const wf_nn_hooks hooks = {double_it, halve_it, &w}, none = {NULL, NULL, NULL};
+    wf_tensor *x;
+
+    wf_nn_name_tree(&m->base);
+    wf_scope_open(ctx);
+    x = vector(ctx, 1);
+    CU_ASSERT_EQUAL(first_of(wf_nn_call(m, x)), 9);
+    CU_ASSERT_PTR_EQUAL(wf_nn_at(m, "in", x), x);
+    CU_ASSERT_PTR_EQUAL(wf_nn_use(m, m->gain), m->gain->tensor); /* no tape: no leaf */
+    m->base.hooks = &none;
+    CU_ASSERT_EQUAL(first_of(wf_nn_call(m, x)), 9);
+    m->base.hooks = &hooks;
+    CU_ASSERT_EQUAL(first_of(wf_nn_call(m, x)), 2 * 1.5f * 2 * 1.5f);
+    CU_ASSERT(w.points == 2 && w.uses == 2);
+    CU_ASSERT(w.module == &m->base && w.parameter == m->gain);
+    CU_ASSERT_PTR_NULL(wf_nn_call(m, NULL));
+    CU_ASSERT_PTR_NULL(wf_nn_call(NULL, x));
+    CU_ASSERT_PTR_NULL(wf_nn_use(m, NULL));
+    wf_scope_close(ctx);
+    wf_nn_free(&m->base);
+    close_lone(ctx, WF_OK);
+}
+
+/* What a call leaves behind is its result alone. */
+static void calls_clean_up(void)
+{
+    wf_context *ctx = lone_context(1);
+    repeat *m = new_repeat(ctx, 3);
+    size_t one, before;
+
+    wf_scope_open(ctx);
+    before = in_use(ctx);
+    vector(ctx, 1);
+    one = in_use(ctx) - before;
+    CU_ASSERT(one > 0);
+    wf_nn_call(m, vector(ctx, 1));
+    CU_ASSERT_EQUAL(in_use(ctx) - before, 3 * one);
+    wf_scope_close(ctx);
+    CU_ASSERT_EQUAL(in_use(ctx), before);
+    wf_nn_free(&m->base);
+    CU_ASSERT_EQUAL(in_use(ctx), 0);
+    close_lone(ctx, WF_OK);
+}
+
+/* d(g^n x)/dg = n g^(n-1) x, as n slots that hold g^(n-1) x each; beyond WF_NN_USES it says so.
+ */
+static void uses_are_slots(void)
+{
+    wf_context *ctx = lone_context(1);
+    repeat *m = new_repeat(ctx, WF_NN_USES);
+    wf_tensor *y;
+    wf_tape *tape;
+
+    wf_nn_name_tree(&m->base);
+    wf_scope_open(ctx);
+    tape = wf_tape_open(ctx);
+    y = wf_nn_call(m, vector(ctx, 1));
+    CU_ASSERT_EQUAL(wf_backward(y, vector(ctx, 1), false), WF_OK);
+    CU_ASSERT_EQUAL(m->gain->uses, WF_NN_USES);
+    for (int i = 0; i < m->gain->uses; i++) {
+        CU_ASSERT_EQUAL(first_of(m->gain->use[i]->grad), 27);
+        wf_tensor_release(m->gain->use[i]);
+    }
+    m->gain->uses = 0;
+    m->gain->frozen = true;
+    m->times = WF_NN_USES + 1;
+    CU_ASSERT_EQUAL(first_of(wf_nn_call(m, vector(ctx, 1))), 243);
+    CU_ASSERT_EQUAL(m->gain->uses, 0);
+    m->gain->frozen = false;
+    CU_ASSERT_PTR_NULL(wf_nn_call(m, vector(ctx, 1)));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(wf_context_error(ctx)->text, "gain is used more than 4 times"));
+    wf_tape_close(tape);
+    for (int i = 0; i < m->gain->uses; i++)
+        wf_tensor_release(m->gain->use[i]);
+    wf_scope_close(ctx);
+    wf_nn_free(&m->base);
+    close_lone(ctx, WF_EINVAL);
+}
+
+/* The paths of a tree's parameters, in the order of a walk. */
+static void list_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
+{
+    char *text = arg;
+
+    (void)m;
+    (void)name;
+    strcat(strcat(text, p->path), " ");
+}
+
+static void children_and_long_paths(void)
+{
+    wf_context *ctx = lone_context(1);
+    repeat *root = new_repeat(ctx, 1), *m = root;
+    char text[4 * WF_NN_PATH] = "";
+
+    root->list = calloc(2, sizeof *root->list);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(root->list);
+    root->list[root->children++] = &new_repeat(ctx, 1)->base;
+    root->list[root->children++] = &new_repeat(ctx, 1)->base;
+    root->list[1]->name = "second";
+    wf_nn_name_tree(&root->base);
+    wf_nn_visit(&root->base, NULL, list_parameter, text);
+    CU_ASSERT_STRING_EQUAL(text, "gain list.0.gain second.gain ");
+    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
+    for (int i = 0; i < 4; i++) {
+        m->child = &new_repeat(ctx, 1)->base;
+        m = (repeat *)m->child;
+    }
+    wf_nn_name_tree(&root->base);
+    CU_ASSERT_PTR_NOT_NULL(strstr(wf_context_error(ctx)->text, "has over 128 characters"));
+    wf_nn_free(&root->base);
+    close_lone(ctx, WF_EINVAL);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {{"hooks are heard", hooks_are_heard},
+                                    {"calls clean up", calls_clean_up},
+                                    {"uses are slots", uses_are_slots},
+                                    {"children, and paths too long", children_and_long_paths},
+                                    {NULL, NULL}};
+
+    return wf_test_main("module", tests);
+}

@@ -1,0 +1,167 @@
+/*
+ * tests/parallel/failing_run.h - a tiny model trained on a mesh of ranks in which something
+ * goes wrong, and what became of each rank: a trial says who does what, run_trial fills in the
+ * rest.
+ *
+ * CUnit's assertions are for the main thread, so ranks leave their errors in the trial. A
+ * launch that hangs is ended by alarm().
+ */
+#ifndef WF_TESTS_PARALLEL_FAILING_RUN_H
+#define WF_TESTS_PARALLEL_FAILING_RUN_H
+
+#include "nn/gpt.h"
+#include "parallel/train.h"
+#include "tests/harness.h"
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_RANKS = 8, NOBODY = -2, LIMIT_SECONDS = 60 };
+
+typedef struct trial {
+    int tp, dp;
+    bool llama, sequence_parallel;
+    int64_t steps;
+    int victim;              /* the rank that something happens to; NOBODY */
+    const wf_par_rule *plan; /* NULL: that of GPTs */
+    const wf_allocator *allocator;
+    int64_t victim_seq_len; /* 0: like all others */
+    bool victim_leaves;     /* after the model is built, content */
+    int64_t skipped_step;   /* 0: none */
+    /* NULL: nothing unusual */
+    wf_tensor *(*loss)(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets);
+    wf_status (*read)(void *self, int64_t step, int64_t first, int64_t count, int64_t length,
+                      int32_t *tokens, int32_t *targets, wf_error *error);
+    /* called after each step; false ends the rank */
+    bool (*after)(struct trial *trial, wf_par *par, wf_par_trainer *trainer, int64_t step);
+
+    /* what came of it */
+    wf_error launch, of[MOST_RANKS];
+    wf_error before[MOST_RANKS]; /* for `after` to put an error that it clears */
+    float last_loss[MOST_RANKS];
+    uint64_t digest[MOST_RANKS];
+    double seconds;
+} trial;
+
+/* The rank that runs on this thread; -1 is the thread that launched them. */
+static _Thread_local int this_rank = -1;
+
+static inline wf_status count_up(void *self, int64_t step, int64_t first, int64_t count,
+                                 int64_t length, int32_t *tokens, int32_t *targets,
+                                 wf_error *error)
+{
+    (void)self, (void)error;
+    for (int64_t i = 0; i < count * length; i++) {
+        tokens[i] = (int32_t)((7 * step + 11 * (first + i / length) + i % length) % 61);
+        targets[i] = (tokens[i] + 1) % 61;
+    }
+    return WF_OK;
+}
+
+static inline void train(trial *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
+{
+    bool victim = rank->index == t->victim;
+    const wf_par_data data = {.read = t->read ? t->read : count_up, .self = t};
+    wf_par_train_options options = {
+        .global_batch = 4,
+        .micro_batch = 1,
+        .seq_len = victim && t->victim_seq_len ? t->victim_seq_len : 8,
+        .clip = 1,
+        .optimizer = {WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0.1f},
+        .schedule = {.lr = 1e-2, .min_lr = 1e-3, .warmup = 1, .steps = 10},
+        .loss = t->loss ? t->loss : wf_par_gpt_loss};
+    wf_par_trainer *trainer = wf_par_trainer_open(par, &model->base, &options);
+
+    for (int64_t step = 1; trainer && step <= t->steps; step++) {
+        wf_par_step result = {.loss = 0};
+
+        if (step == t->skipped_step)
+            continue;
+        if (wf_par_train_step(trainer, step, &data, &result) == WF_OK)
+            t->last_loss[rank->index] = result.loss;
+        if (t->after ? !t->after(t, par, trainer, step)
+                     : wf_context_status(wf_par_context(par)) != WF_OK)
+            break;
+    }
+    wf_par_trainer_close(trainer);
+}
+
+static inline wf_status trial_rank(wf_rank *rank, void *arg)
+{
+    trial *t = arg;
+    const wf_par_options options = {.tp = t->tp,
+                                    .dp = t->dp,
+                                    .sequence_parallel = t->sequence_parallel,
+                                    .seed = 1,
+                                    .allocator = t->allocator};
+    const wf_nn_gpt_config config = {.arch = t->llama ? WF_NN_LLAMA : WF_NN_GPT2,
+                                     .vocabulary = 61,
+                                     .positions = 16,
+                                     .layers = 1,
+                                     .heads = 3,
+                                     .kv_heads = t->llama ? 1 : 3,
+                                     .width = 12,
+                                     .ffn = 20,
+                                     .dropout = 0.1f};
+    wf_nn_gpt *model = NULL;
+    wf_context *ctx;
+    wf_par *par;
+
+    this_rank = rank->index;
+    par = wf_par_open(rank, &options, &rank->error);
+    if (par) {
+        ctx = wf_par_context(par);
+        model = wf_nn_gpt_new(ctx, &config);
+        if (model) {
+            wf_par_plan(par, &model->base, t->plan ? t->plan : wf_par_gpt_plan);
+            wf_par_materialize(par, &model->base);
+        }
+        if (wf_context_status(ctx) == WF_OK && !(t->victim_leaves && rank->index == t->victim))
+            train(t, rank, par, model);
+        if (wf_context_status(ctx) != WF_OK)
+            wf_error_set(&rank->error, wf_context_status(ctx), "%s",
+                         wf_context_error(ctx)->text);
+        if (model)
+            wf_nn_free(&model->base);
+        wf_par_close(par);
+    }
+    t->of[rank->index] = rank->error;
+    return rank->error.code;
+}
+
+static inline double seconds_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static inline wf_status run_trial(trial *t)
+{
+    wf_launch_options options = {.ranks = t->tp * t->dp};
+    double start = seconds_now();
+    wf_status status;
+
+    alarm(LIMIT_SECONDS);
+    status = wf_launch(&options, trial_rank, t, &t->launch);
+    alarm(0);
+    t->seconds = seconds_now() - start;
+    return status;
+}
+
+/* The error has this code and all these words. */
+static inline bool says(const wf_error *error, wf_status code, const char *a, const char *b)
+{
+    bool good = error->code == code && strstr(error->text, a) && strstr(error->text, b);
+
+    if (!good)
+        printf("\n    status %d: %s\n    not: %d, %s, %s\n", (int)error->code, error->text,
+               (int)code, a, b);
+    return good;
+}
+
+#endif

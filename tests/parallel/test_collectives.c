@@ -1,0 +1,245 @@
+/*
+ * tests/parallel/test_collectives.c - the collectives of a training step, counted: calls on
+ * every rank and bytes over all ranks are those of a closed formula, for gpt2 and llama on all
+ * of tp 1, 2, 4, 8 x dp 1, 2, 4 x micro-batch 1, 2, 4, with and without sequence parallelism.
+ *
+ * Calls over tp (none at tp 1), per micro-step of a model of L blocks:
+ *
+ *     forward   2 L + 1   all-reduces: attn.out and mlp.down of each block, embed
+ *               2         all-reduces: the loss's maximum; its two sums together
+ *     backward  2 L + 1   all-reduces: qkv and mlp.up (or gate_up) of each block, head
+ *
+ * which is Megatron's count, 2 all-reduces forward and 2 backward per block (Shoeybi et al.
+ * 2019). With sequence parallelism each of the 2 (2 L + 1) is an all-gather and a
+ * reduce-scatter, one of them forward and one backward, and what a linear took in is gathered
+ * again for the gradient of its weight (Korthikanti et al. 2022): 2 gathers in backward per
+ * block more, and the head's. New are the gather of gpt2's position rows, and one all-reduce of
+ * all vectors' gradients together. Where the cuts of heads and key-value heads miss each other,
+ * a block gathers k and v together and scatters the sum of their gradients.
+ *
+ * Over replicate, per step: an all-reduce of the loss, one of each bucket of gradients (25 MiB:
+ * here one). Over the world: one all-gather, for the gradient's norm.
+ *
+ * Bytes are those received by all ranks together: of a tensor of n bytes over t ranks an
+ * all-gather and a reduce-scatter take (t - 1) n, an all-reduce twice that. Whoever holds which
+ * part of an uneven split, the sum is the same, and so it is for all micro-steps and dp: each
+ * sequence travels once. The formulas are in tp_traffic and dp_traffic below.
+ */
+#include "core/exact_sum.h"
+#include "tests/parallel/parallel_harness.h"
+
+enum { BATCH = 16, MAX_RANKS = 32 };
+
+/* What one rank called, and what all of them received. */
+typedef struct traffic {
+    int64_t calls[WF_COLLECTIVE_KINDS], bytes[WF_COLLECTIVE_KINDS];
+} traffic;
+
+enum { TP, REPLICATE, WORLD, OTHERS, GROUPS };
+
+static const char *const group_names[] = {"tp", "replicate", "world", "pp and shard"};
+
+typedef struct counted {
+    wf_ledger of[MAX_RANKS][GROUPS];
+} counted;
+
+static wf_status count_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
+{
+    counted *n = t->arg;
+    wf_mesh *mesh = wf_par_mesh(par);
+    wf_comm *group[] = {wf_mesh_comm(mesh, wf_mesh_axis(mesh, "tp")),
+                        wf_mesh_comm(mesh, wf_mesh_axis(mesh, "replicate")),
+                        wf_mesh_world(mesh), wf_mesh_comm(mesh, wf_mesh_axis(mesh, "pp")),
+                        wf_mesh_comm(mesh, wf_mesh_axis(mesh, "shard"))};
+
+    (void)model;
+    for (int g = 0; g < 5; g++) {
+        const wf_ledger *ledger = wf_comm_ledger(group[g]);
+        wf_ledger *sum = &n->of[rank->index][g < OTHERS ? g : OTHERS];
+
+        if (step == 0)
+            wf_comm_ledger_reset(group[g]);
+        for (int k = 0; step == 1 && k < WF_COLLECTIVE_KINDS; k++) {
+            sum->of[k].calls += ledger->of[k].calls;
+            sum->of[k].bytes += ledger->of[k].bytes;
+        }
+    }
+    return WF_OK;
+}
+
+static int64_t bytes_of(int64_t floats)
+{
+    return floats * (int64_t)sizeof(float);
+}
+
+/* Whether some rank's query heads use key-value heads that it does not hold. */
+static bool groups_miss(const training *t)
+{
+    int64_t heads = t->model.heads, kv = t->model.kv_heads, tp = t->layout.tp;
+
+    for (int64_t i = 1; i < tp; i++)
+        if (heads * i / tp * kv != kv * i / tp * heads)
+            return true;
+    return false;
+}
+
+static traffic tp_traffic(const training *t)
+{
+    const wf_nn_gpt_config *m = &t->model;
+    bool gpt2 = m->arch == WF_NN_GPT2;
+    int64_t tp = t->layout.tp, dp = t->layout.dp, others = tp - 1, regions = 2 * m->layers + 1;
+    int64_t micros = BATCH / (dp * t->options.micro_batch);
+    int64_t tokens = BATCH * TOKENS, x = bytes_of(tokens * m->width); /* one activation */
+    int64_t kv = bytes_of(tokens * 2 * m->kv_heads * (m->width / m->heads));
+    /* of norms (layernorm: 2 vectors) and of the biases of attn.out and mlp.down */
+    int64_t vectors = gpt2 ? 2 * regions + 2 * m->layers : regions;
+    traffic n = {.calls = {0}};
+
+    if (tp == 1)
+        return n;
+    n.calls[WF_ALL_REDUCE] = 2;
+    n.bytes[WF_ALL_REDUCE] = 2 * others * bytes_of(3 * tokens);
+    if (t->layout.sequence_parallel) {
+        n.calls[WF_ALL_REDUCE] += 1;
+        n.bytes[WF_ALL_REDUCE] += 2 * others * bytes_of(BATCH * vectors * m->width);
+        n.calls[WF_ALL_GATHER] = 3 * regions + gpt2;
+        n.bytes[WF_ALL_GATHER] = others * 3 * regions * x;
+        n.bytes[WF_ALL_GATHER] += gpt2 * others * micros * dp * bytes_of(TOKENS * m->width);
+        n.calls[WF_REDUCE_SCATTER] = 2 * regions;
+        n.bytes[WF_REDUCE_SCATTER] = others * 2 * regions * x;
+    } else {
+        n.calls[WF_ALL_REDUCE] += 2 * regions;
+        n.bytes[WF_ALL_REDUCE] += 2 * others * 2 * regions * x;
+    }
+    if (groups_miss(t)) {
+        n.calls[WF_ALL_GATHER] += m->layers;
+        n.bytes[WF_ALL_GATHER] += others * m->layers * kv;
+        n.calls[WF_REDUCE_SCATTER] += m->layers;
+        n.bytes[WF_REDUCE_SCATTER] += others * m->layers * kv;
+    }
+    for (int k = 0; k < WF_COLLECTIVE_KINDS; k++)
+        n.calls[k] *= micros;
+    return n;
+}
+
+/* A tied table has two slots of gradients; what is whole over tp is reduced by each of its
+ * ranks. */
+static traffic dp_traffic(const training *t)
+{
+    const wf_nn_gpt_config *m = &t->model;
+    bool gpt2 = m->arch == WF_NN_GPT2;
+    int64_t d = m->width, kv = m->kv_heads * (d / m->heads), norms = 2 * m->layers + 1;
+    int64_t attention = d * d + 2 * kv * d + d * d + gpt2 * (d + 2 * kv);
+    int64_t mlp = gpt2 ? 2 * d * m->ffn + m->ffn : 3 * d * m->ffn;
+    int64_t split = 2 * m->vocabulary * d + m->layers * (attention + mlp);
+    int64_t whole = gpt2 ? m->positions * d + 2 * norms * d + m->layers * 2 * d : norms * d;
+    traffic n = {.calls = {0}};
+
+    if (t->layout.dp == 1)
+        return n;
+    n.calls[WF_ALL_REDUCE] = 2;
+    n.bytes[WF_ALL_REDUCE] =
+        2 * (t->layout.dp - 1) * bytes_of(split + t->layout.tp * (whole + 1));
+    return n;
+}
+
+static traffic world_traffic(const training *t)
+{
+    int64_t ranks = t->layout.tp * t->layout.dp;
+    traffic n = {.calls = {0}};
+
+    n.calls[WF_ALL_GATHER] = 1;
+    n.bytes[WF_ALL_GATHER] = ranks * (ranks - 1) * (int64_t)sizeof(wf_exact_sum);
+    return n;
+}
+
+/* Every rank made the expected calls; together they received the expected bytes. */
+static bool same_traffic(const training *t, int group, const traffic *expected)
+{
+    const counted *n = t->arg;
+    bool same = true;
+
+    for (int k = 0; k < WF_COLLECTIVE_KINDS; k++) {
+        const char *kind = wf_collective_name((wf_collective_kind)k);
+        int64_t bytes = 0;
+
+        for (int r = 0; r < t->layout.tp * t->layout.dp; r++) {
+            int64_t calls = n->of[r][group].of[k].calls;
+
+            bytes += n->of[r][group].of[k].bytes;
+            if (calls == expected->calls[k])
+                continue;
+            same = false;
+            printf("\n    rank %d, %s: %" PRId64 " %s in place of %" PRId64, r,
+                   group_names[group], calls, kind, expected->calls[k]);
+        }
+        if (bytes != expected->bytes[k]) {
+            same = false;
+            printf("\n    %s: %" PRId64 " bytes of %s in place of %" PRId64, group_names[group],
+                   bytes, kind, expected->bytes[k]);
+        }
+    }
+    return same;
+}
+
+static void count_layout(wf_nn_arch arch, int64_t layers, int tp, int dp, int micro,
+                         bool sequence_parallel)
+{
+    training t = new_training(arch, arch == WF_NN_GPT2 ? HEADS : 3, BATCH);
+    static counted n;
+    traffic expected[GROUPS] = {{.calls = {0}}};
+    bool same = true;
+
+    n = (counted){0};
+    t.model.layers = layers;
+    t.layout.tp = tp;
+    t.layout.dp = dp;
+    t.layout.sequence_parallel = sequence_parallel;
+    t.options.micro_batch = micro;
+    t.watch = count_step;
+    t.arg = &n;
+    if (!train(&t))
+        return;
+    expected[TP] = tp_traffic(&t);
+    expected[REPLICATE] = dp_traffic(&t);
+    expected[WORLD] = world_traffic(&t);
+    for (int g = 0; g < GROUPS; g++)
+        same = same_traffic(&t, g, &expected[g]) && same;
+    CU_ASSERT(same);
+    if (!same)
+        printf("\n    %s, %d blocks, tp %d dp %d micro-batch %d%s\n",
+               arch == WF_NN_GPT2 ? "gpt2" : "llama", (int)layers, tp, dp, micro,
+               sequence_parallel ? " sequence-parallel" : "");
+}
+
+/* Under a sanitizer, where a step is slow, only one micro-batch per layout. */
+static void count_layouts(wf_nn_arch arch, int64_t layers)
+{
+    for (int tp = 1; tp <= 8; tp *= 2)
+        for (int dp = 1; dp <= 4; dp *= 2)
+            for (int micro = UNDER_SANITIZER ? 4 : 1; micro <= 4; micro *= 2)
+                for (int sequence_parallel = 0; sequence_parallel < 2; sequence_parallel++)
+                    count_layout(arch, layers, tp, dp, micro, sequence_parallel);
+}
+
+static void gpt2(void)
+{
+    count_layouts(WF_NN_GPT2, 2);
+}
+
+/* 3 blocks, so that a count which does not grow with them is found. */
+static void llama(void)
+{
+    count_layouts(WF_NN_LLAMA, 3);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"gpt2, 2 blocks: calls and bytes of every layout", gpt2},
+        {"llama, 3 blocks: calls and bytes of every layout", llama},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("collectives", tests);
+}

@@ -1,0 +1,250 @@
+/*
+ * tests/parallel/test_failures.c - one rank of a training run does something else than the
+ * others, or all of them do something wrong: the run ends soon, on every rank, with a text that
+ * says who, where and what.
+ */
+#include "kernels/ops.h"
+#include "tests/parallel/failing_run.h"
+#include <math.h>
+
+/* Every rank but the victim has been told that it is lost, and of what. */
+static bool others_lost(const trial *t, const char *victim, const char *words)
+{
+    bool all = true;
+
+    for (int r = 0; r < t->tp * t->dp; r++)
+        if (r != t->victim)
+            all &= says(&t->of[r], WF_ELOST, victim, words);
+    return all;
+}
+
+/* A longer sequence on one rank: the first border of its tensor-parallel group disagrees. */
+static void longer_sequences_on_one_rank(void)
+{
+    for (int sp = 0; sp < 2; sp++) {
+        trial t = {.tp = 2,
+                   .dp = 2,
+                   .steps = 1,
+                   .victim = 2,
+                   .victim_seq_len = 10,
+                   .sequence_parallel = sp};
+        int disagree = 0;
+
+        CU_ASSERT_EQUAL(run_trial(&t), WF_EMISMATCH);
+        /* [1, 8 or 10, 12] floats */
+        CU_ASSERT(says(&t.launch, WF_EMISMATCH, "of 384 bytes", "of 480 bytes"));
+        CU_ASSERT(says(&t.launch, WF_EMISMATCH, "over tp", "rank 2"));
+        for (int r = 0; r < 4; r++) {
+            CU_ASSERT(t.of[r].code == WF_EMISMATCH || t.of[r].code == WF_ELOST);
+            disagree += t.of[r].code == WF_EMISMATCH;
+        }
+        CU_ASSERT_EQUAL(disagree, 2); /* the group's two; the others lost them */
+        CU_ASSERT(t.seconds < 5);
+    }
+}
+
+/* The same loss, but rank 1 has summed another tensor over its group on the way. */
+static wf_tensor *sum_on_the_way(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets)
+{
+    wf_context *ctx = model->ctx;
+    wf_mesh *mesh = wf_mesh_of(ctx);
+    const wf_layout *partial =
+        wf_layout_partial(mesh, NULL, wf_mesh_axis(mesh, "tp"), WF_REDUCE_SUM);
+    wf_dim dims[] = {wf_dim_width(wf_context_rank(ctx) == 1 ? 20 : 10)};
+    wf_tensor *x = wf_tensor_new(ctx, WF_F32, 1, dims, partial, WF_MEMORY_ACTIVATION);
+
+    if (x)
+        memset(x->data, 0, (size_t)wf_tensor_local_count(x) * sizeof(float));
+    if (!wf_redistribute(x, NULL))
+        return NULL;
+    return wf_par_gpt_loss(model, tokens, targets);
+}
+
+static void another_tensor_on_one_rank(void)
+{
+    trial t = {.tp = 4, .dp = 1, .steps = 1, .victim = 1, .loss = sum_on_the_way};
+
+    CU_ASSERT_EQUAL(run_trial(&t), WF_EMISMATCH);
+    CU_ASSERT(says(&t.launch, WF_EMISMATCH, "all_reduce(sum) of 40 bytes",
+                   "all_reduce(sum) of 80 bytes"));
+    for (int r = 0; r < 4; r++)
+        CU_ASSERT(says(&t.of[r], WF_EMISMATCH, "over tp", "rank 1"));
+    CU_ASSERT(t.seconds < 5);
+}
+
+static void rank_leaves_early(void)
+{
+    trial t = {.tp = 2, .dp = 2, .steps = 1, .victim = 3, .victim_leaves = true};
+
+    CU_ASSERT_EQUAL(run_trial(&t), WF_ELOST);
+    CU_ASSERT(says(&t.launch, WF_ELOST, "rank 3 has finished", "over"));
+    CU_ASSERT_EQUAL(t.of[3].code, WF_OK);
+    CU_ASSERT(others_lost(&t, "rank 3 has finished", "over"));
+    CU_ASSERT(t.seconds < 5);
+}
+
+/* Sequence 3 is the second micro-step of data-parallel rank 1. */
+static wf_tensor *fail_in_micro_step(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets)
+{
+    wf_context *ctx = model->ctx;
+
+    if (wf_context_rank(ctx) == 2 && wf_context_first_sequence(ctx) == 3)
+        wf_fail(ctx, WF_EINVAL, "the cat sat on sequence 3");
+    return wf_par_gpt_loss(model, tokens, targets);
+}
+
+static void rank_fails_in_a_micro_step(void)
+{
+    trial t = {.tp = 2, .dp = 2, .steps = 1, .victim = 2, .loss = fail_in_micro_step};
+
+    CU_ASSERT_EQUAL(run_trial(&t), WF_EINVAL);
+    CU_ASSERT(says(&t.launch, WF_EINVAL, "rank 2: the cat sat on sequence 3", ""));
+    CU_ASSERT(others_lost(&t, "rank 2 failed: the cat sat", " was in "));
+    CU_ASSERT(t.seconds < 5);
+}
+
+static wf_status broken_disk(void *self, int64_t step, int64_t first, int64_t count,
+                             int64_t length, int32_t *tokens, int32_t *targets, wf_error *error)
+{
+    if (this_rank == 1 && step == 2)
+        return wf_error_set(error, WF_EIO, "cannot read data file cat.txt: Input/output error");
+    return count_up(self, step, first, count, length, tokens, targets, error);
+}
+
+static void data_fail_on_one_rank(void)
+{
+    trial t = {.tp = 2, .dp = 2, .steps = 3, .victim = 1, .read = broken_disk};
+
+    CU_ASSERT_EQUAL(run_trial(&t), WF_EIO);
+    CU_ASSERT(says(&t.launch, WF_EIO, "rank 1: cannot read data file cat.txt", ""));
+    CU_ASSERT(others_lost(&t, "rank 1 failed: cannot read", " was in "));
+    for (int r = 0; r < 4; r++)
+        CU_ASSERT(t.last_loss[r] > 0); /* of step 1 */
+    CU_ASSERT(t.seconds < 5);
+}
+
+/* Step 2 has an infinite loss, in one sequence. */
+static wf_tensor *explode(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets)
+{
+    wf_context *ctx = model->ctx;
+    bool bad = wf_context_step(ctx) == 2 && wf_context_first_sequence(ctx) == 1;
+    wf_tensor *loss = wf_par_gpt_loss(model, tokens, targets);
+
+    return bad ? wf_scale(loss, INFINITY) : loss;
+}
+
+/* The loss of step 2 is finite, and its gradient is not: 1e30 x 1e30 x 0 backwards. */
+static wf_tensor *explode_backward(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets)
+{
+    wf_context *ctx = model->ctx;
+    bool bad = wf_context_step(ctx) == 2 && wf_context_first_sequence(ctx) == 1;
+    wf_tensor *loss = wf_par_gpt_loss(model, tokens, targets);
+
+    return bad ? wf_scale(wf_scale(wf_scale(loss, 0), 1e30f), 1e30f) : loss;
+}
+
+/* After step 2 the model must be that of step 1, and training can go on. */
+static bool digest_after(trial *t, wf_par *par, wf_par_trainer *trainer, int64_t step)
+{
+    wf_context *ctx = wf_par_context(par);
+    uint64_t digest = 0;
+
+    if (step == 2) {
+        t->before[this_rank] = *wf_context_error(ctx);
+        wf_context_clear(ctx);
+    }
+    wf_par_trainer_digest(trainer, &digest);
+    if (step == 2 && digest != t->digest[this_rank])
+        wf_fail(ctx, WF_EINTERNAL, "the failed step has changed the model");
+    t->digest[this_rank] = digest;
+    return wf_context_status(ctx) == WF_OK;
+}
+
+static void not_finite(void)
+{
+    static wf_tensor *(*const losses[])(wf_nn_module *, wf_tensor *,
+                                        wf_tensor *) = {explode, explode_backward};
+    trial without = {.tp = 2,
+                     .dp = 2,
+                     .steps = 3,
+                     .victim = NOBODY,
+                     .skipped_step = 2,
+                     .after = digest_after};
+
+    CU_ASSERT_EQUAL(run_trial(&without), WF_OK);
+    for (int v = 0; v < 2; v++) {
+        trial ends = {.tp = 2, .dp = 2, .steps = 3, .victim = NOBODY, .loss = losses[v]};
+        trial goes_on = ends;
+
+        CU_ASSERT_EQUAL(run_trial(&ends), WF_ENONFINITE);
+        CU_ASSERT(says(&ends.launch, WF_ENONFINITE, v ? "gradient norm" : "loss inf",
+                       "is not finite: lower --lr"));
+        goes_on.after = digest_after;
+        CU_ASSERT_EQUAL(run_trial(&goes_on), WF_OK);
+        for (int r = 0; r < 4; r++) {
+            CU_ASSERT_EQUAL(ends.of[r].code, WF_ENONFINITE);
+            CU_ASSERT_EQUAL(goes_on.before[r].code, WF_ENONFINITE);
+            CU_ASSERT_EQUAL(goes_on.digest[r], without.digest[0]);
+        }
+        CU_ASSERT_EQUAL(goes_on.last_loss[0], without.last_loss[0]);
+    }
+}
+
+/* The plan of GPTs with the rule of attn.out replaced. */
+static void with_attention_output(wf_par_rule plan[32], const wf_par_style *style)
+{
+    const wf_par_rule *from = wf_par_gpt_plan;
+
+    for (; from->pattern; from++, plan++) {
+        *plan = *from;
+        if (strcmp(from->pattern, "block.*.attn.out") == 0)
+            plan->style = style;
+    }
+    *plan = (wf_par_rule){NULL, NULL};
+}
+
+/* A wrong plan is the same error on every rank that comes so far. */
+static void check_wrong_plan(const wf_par_style *style, const char *a, const char *b)
+{
+    wf_par_rule plan[32];
+    trial t = {.tp = 2, .dp = 2, .steps = 1, .victim = NOBODY, .plan = plan};
+
+    with_attention_output(plan, style);
+    CU_ASSERT_EQUAL(run_trial(&t), WF_ELAYOUT);
+    CU_ASSERT(says(&t.launch, WF_ELAYOUT, a, b));
+    CU_ASSERT(says(&t.launch, WF_ELAYOUT, "in block.0.attn.out: ", "redistribute"));
+    for (int r = 0; r < 4; r++) {
+        char rank[32];
+
+        snprintf(rank, sizeof rank, "rank %d, in ", r);
+        CU_ASSERT(strncmp(t.of[r].text, rank, strlen(rank)) == 0);
+        CU_ASSERT(says(&t.of[r], t.of[r].code == WF_ELOST ? WF_ELOST : WF_ELAYOUT, a, b));
+    }
+    CU_ASSERT(t.seconds < 5);
+}
+
+static void forgotten_borders(void)
+{
+    static const wf_par_split inputs[] = {{"weight", 1}, {NULL, 0}};
+    static const wf_par_style no_sum = {.name = "no_sum", .splits = inputs};
+    static const wf_par_style nothing = {.name = "nothing"}; /* whole weights, split inputs */
+
+    check_wrong_plan(&no_sum, "partial(tp)", "border");
+    check_wrong_plan(&nothing, "f32 [2,8,12] [replicate, *, tp]", "f32 [12,12] whole");
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"longer sequences on one rank", longer_sequences_on_one_rank},
+        {"another tensor on one rank", another_tensor_on_one_rank},
+        {"a rank leaves early", rank_leaves_early},
+        {"a rank fails in a micro-step", rank_fails_in_a_micro_step},
+        {"data fail on one rank", data_fail_on_one_rank},
+        {"a loss or gradient that is not finite", not_finite},
+        {"forgotten borders", forgotten_borders},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("failures", tests);
+}

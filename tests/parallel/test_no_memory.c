@@ -1,0 +1,250 @@
+/*
+ * tests/parallel/test_no_memory.c - memory runs out at every possible place of building a model
+ * and training one step, on one rank of 2 x 2: the launch says who lacked how much, every rank
+ * ends, and all memory is given back. First device memory (the allocator of the trial), then
+ * the bookkeeping (malloc and its kin, replaced by the linker: see tests/CMakeLists.txt).
+ */
+#include "tests/parallel/failing_run.h"
+#include <ctype.h>
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *block, size_t bytes);
+void __real_free(void *block);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_realloc(void *block, size_t bytes);
+void __wrap_free(void *block);
+
+/* A shortage: of the victim's requests, numbers [first, first + length) are refused. */
+typedef struct shortage {
+    int victim;
+    int64_t first, length;
+    int64_t asked;  /* by the victim */
+    size_t refused; /* bytes of the first refusal, 0 for none */
+    _Atomic int64_t live;
+} shortage;
+
+static shortage device, books;
+
+static bool refuse(shortage *s, size_t bytes)
+{
+    bool no;
+
+    if (this_rank != s->victim)
+        return false;
+    no = s->asked >= s->first && s->asked - s->first < s->length;
+    s->asked++;
+    if (no && !s->refused)
+        s->refused = bytes;
+    return no;
+}
+
+static void shortage_start(shortage *s, int victim, int64_t first, int64_t length)
+{
+    s->victim = victim;
+    s->first = first;
+    s->length = length;
+    s->asked = 0;
+    s->refused = 0;
+    atomic_store(&s->live, 0);
+}
+
+static void *take(void *self, size_t bytes)
+{
+    void *block;
+
+    if (refuse(self, bytes) || posix_memalign(&block, 64, bytes) != 0)
+        return NULL;
+    atomic_fetch_add(&((shortage *)self)->live, (int64_t)bytes);
+    return block;
+}
+
+static void give(void *self, void *block, size_t bytes)
+{
+    atomic_fetch_sub(&((shortage *)self)->live, (int64_t)bytes);
+    __real_free(block);
+}
+
+static const wf_allocator counted = {.alloc = take, .release = give, .self = &device};
+
+void *__wrap_malloc(size_t bytes)
+{
+    void *block = refuse(&books, bytes) ? NULL : __real_malloc(bytes);
+
+    atomic_fetch_add(&books.live, block != NULL);
+    return block;
+}
+
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    void *block = refuse(&books, count * bytes) ? NULL : __real_calloc(count, bytes);
+
+    atomic_fetch_add(&books.live, block != NULL);
+    return block;
+}
+
+void *__wrap_realloc(void *block, size_t bytes)
+{
+    void *moved = refuse(&books, bytes) ? NULL : __real_realloc(block, bytes);
+
+    atomic_fetch_add(&books.live, !block && moved);
+    return moved;
+}
+
+void __wrap_free(void *block)
+{
+    atomic_fetch_sub(&books.live, block != NULL);
+    __real_free(block);
+}
+
+static const trial models[] = {
+    {.tp = 2, .dp = 2, .steps = 1, .allocator = &counted, .victim = NOBODY},
+    {.tp = 2,
+     .dp = 2,
+     .steps = 1,
+     .allocator = &counted,
+     .victim = NOBODY,
+     .llama = true,
+     .sequence_parallel = true},
+};
+
+/* Run a model with a shortage on one rank; returns what the launch did. */
+static wf_status run_short(shortage *of, int model, int victim, int64_t first, int64_t length,
+                           trial *t)
+{
+    *t = models[model];
+    shortage_start(&device, NOBODY, 0, 0);
+    shortage_start(&books, NOBODY, 0, 0);
+    shortage_start(of, victim, first, length);
+    return run_trial(t);
+}
+
+static bool all_given_back(void)
+{
+    if (atomic_load(&device.live) || atomic_load(&books.live))
+        printf("\n    not given back: %lld bytes, %lld blocks\n",
+               (long long)atomic_load(&device.live), (long long)atomic_load(&books.live));
+    return !atomic_load(&device.live) && !atomic_load(&books.live);
+}
+
+/* The number before " bytes for": what the pool was asked for, before it rounded. */
+static size_t bytes_said(const char *text)
+{
+    const char *at = strstr(text, " bytes for");
+
+    while (at && at > text && isdigit((unsigned char)at[-1]))
+        at--;
+    return at ? strtoull(at, NULL, 10) : 0;
+}
+
+/* Every other rank either had nothing more to do with the victim, or knows what happened to it.
+ */
+static bool others_know(const trial *t, int victim)
+{
+    char name[32];
+    bool know = true;
+
+    snprintf(name, sizeof name, "rank %d", victim);
+    for (int r = 0; r < t->tp * t->dp; r++)
+        if (r != victim && t->of[r].code != WF_OK)
+            know &= says(&t->of[r], WF_ELOST, name, "bytes");
+    return know;
+}
+
+/* Refuse a rank's k-th request and all after it, for every k. */
+static void device_sweep(int model, int victim)
+{
+    float loss;
+    trial t;
+    char name[32];
+    int64_t k = 0, requests;
+
+    CU_ASSERT_EQUAL(run_short(&device, model, victim, 0, 0, &t), WF_OK);
+    loss = t.last_loss[victim];
+    requests = device.asked;
+    CU_ASSERT(requests > 50);
+    CU_ASSERT(all_given_back());
+    snprintf(name, sizeof name, "rank %d", victim);
+    for (; k < requests; k++) {
+        size_t said;
+
+        CU_ASSERT_EQUAL(run_short(&device, model, victim, k, INT64_MAX, &t), WF_ENOMEM);
+        CU_ASSERT(says(&t.launch, WF_ENOMEM, name, "out of memory"));
+        said = bytes_said(t.launch.text);
+        CU_ASSERT(said <= device.refused && device.refused <= said + said / 8 + 64);
+        CU_ASSERT(others_know(&t, victim));
+        CU_ASSERT(all_given_back());
+        CU_ASSERT(t.seconds < 5);
+    }
+    CU_ASSERT_EQUAL(run_short(&device, model, victim, k, INT64_MAX, &t), WF_OK);
+    CU_ASSERT_EQUAL(t.last_loss[victim], loss);
+    printf("(%lld) ", (long long)requests);
+}
+
+static void device_memory(void)
+{
+    for (int victim = 0; victim < 4; victim++)
+        device_sweep(0, victim);
+    device_sweep(1, 3);
+}
+
+/* A single refusal: the pool drops its cache and asks again, and nothing else happens. */
+static void short_of_memory_for_a_moment(void)
+{
+    trial t;
+    float loss;
+
+    CU_ASSERT_EQUAL(run_short(&device, 1, 2, 0, 0, &t), WF_OK);
+    loss = t.last_loss[0];
+    for (int64_t k = 0; k < 100; k += 9) {
+        CU_ASSERT_EQUAL(run_short(&device, 1, 2, k, 1, &t), WF_OK);
+        CU_ASSERT(device.refused > 0);
+        CU_ASSERT_EQUAL(t.last_loss[0], loss);
+        CU_ASSERT(all_given_back());
+    }
+}
+
+/* The bookkeeping of one rank, or of the thread that launches them (-1). */
+static void books_sweep(int model, int victim, int64_t stride)
+{
+    int64_t requests;
+    trial t;
+
+    CU_ASSERT_EQUAL(run_short(&books, model, victim, 0, 0, &t), WF_OK);
+    requests = books.asked;
+    CU_ASSERT(all_given_back());
+    CU_ASSERT(requests > 3);
+    for (int64_t k = 0; k < requests; k += stride)
+        for (int forever = 0; forever < 2; forever++) {
+            run_short(&books, model, victim, k, forever ? INT64_MAX : 1, &t);
+            CU_ASSERT(says(&t.launch, WF_ENOMEM, "no memory", ""));
+            CU_ASSERT(all_given_back());
+            CU_ASSERT(t.seconds < 5);
+        }
+    printf("(%lld) ", (long long)requests);
+}
+
+static void bookkeeping_of_a_rank(void)
+{
+    books_sweep(0, 1, 1);
+    books_sweep(1, 2, 1);
+}
+
+static void bookkeeping_of_a_launch(void)
+{
+    books_sweep(0, -1, 1);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"device memory ends on one rank", device_memory},
+        {"short of memory for a moment", short_of_memory_for_a_moment},
+        {"bookkeeping of a launch", bookkeeping_of_a_launch},
+        {"bookkeeping of a rank", bookkeeping_of_a_rank},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("no_memory", tests);
+}
