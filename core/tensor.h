@@ -27,7 +27,7 @@ typedef enum wf_dtype {
     WF_DTYPES
 } wf_dtype;
 
-/* How a sum over a dim is cut in leaves (DESIGN: exactness). */
+/* How a sum over a dim is cut in leaves (core/tree.h). */
 enum {
     WF_LEAF_ONE = 1,   /* one chain: the model's width, which nothing splits */
     WF_LEAF_EIGHT = 8, /* 8 leaves: heads, ffn, vocabulary, tokens */

@@ -74,6 +74,22 @@ typedef struct wf_nn_gpt {
 WF_API wf_nn_gpt *wf_nn_gpt_new(wf_context *ctx, const wf_nn_gpt_config *config);
 
 /**
+ * wf_nn_attention_new, wf_nn_mlp_new, wf_nn_block_new - the parts, for models of one's own
+ *
+ * @param config  of the model they are for: of it they read sizes, arch and dropout
+ * @param site    number of the dropout of attention weights, see wf_dropout
+ * @param number  of the block, from 0: its dropout sites follow from it
+ * Points:  attention: "qkv" (queries, keys and values, before they meet)
+ * Owner:   its parent
+ * Errors:  WF_ENOMEM in the context; result is then NULL
+ */
+WF_API wf_nn_attention *wf_nn_attention_new(wf_context *ctx, const wf_nn_gpt_config *config,
+                                            int site);
+WF_API wf_nn_mlp *wf_nn_mlp_new(wf_context *ctx, const wf_nn_gpt_config *config);
+WF_API wf_nn_block *wf_nn_block_new(wf_context *ctx, const wf_nn_gpt_config *config,
+                                    int64_t number);
+
+/**
  * wf_nn_gpt_logits - [batch, tokens, vocabulary] from i32 tokens [batch, tokens <= positions]
  *
  * Collective: where a plan has borders

@@ -51,7 +51,7 @@ static float residual_deviation(const wf_nn_gpt_config *c)
     return deviation / sqrtf(2.0f * (float)(c->layers > 0 ? c->layers : 1));
 }
 
-static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *c, int site)
+wf_nn_attention *wf_nn_attention_new(wf_context *ctx, const wf_nn_gpt_config *c, int site)
 {
     static const char *const name[] = {"q", "k", "v"};
     wf_nn_attention *m = wf_nn_new(ctx, &wf_nn_attention_type);
@@ -75,7 +75,7 @@ static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *
     return m;
 }
 
-static wf_nn_mlp *make_mlp(wf_context *ctx, const wf_nn_gpt_config *c)
+wf_nn_mlp *wf_nn_mlp_new(wf_context *ctx, const wf_nn_gpt_config *c)
 {
     static const char *const name[] = {"gate", "up"};
     wf_nn_mlp *m = wf_nn_new(ctx, &wf_nn_mlp_type);
@@ -94,7 +94,7 @@ static wf_nn_mlp *make_mlp(wf_context *ctx, const wf_nn_gpt_config *c)
     return m;
 }
 
-static wf_nn_module *make_block(wf_context *ctx, const wf_nn_gpt_config *c, int64_t number)
+wf_nn_block *wf_nn_block_new(wf_context *ctx, const wf_nn_gpt_config *c, int64_t number)
 {
     wf_nn_block *m = wf_nn_new(ctx, &wf_nn_block_type);
     int site = WF_NN_EMBEDDING_SITE + 1 + WF_NN_BLOCK_SITES * (int)number;
@@ -102,12 +102,12 @@ static wf_nn_module *make_block(wf_context *ctx, const wf_nn_gpt_config *c, int6
     if (!m)
         return NULL;
     m->norm1 = make_norm(ctx, c);
-    m->attn = make_attention(ctx, c, site + 2);
+    m->attn = wf_nn_attention_new(ctx, c, site + 2);
     m->norm2 = make_norm(ctx, c);
-    m->mlp = make_mlp(ctx, c);
+    m->mlp = wf_nn_mlp_new(ctx, c);
     m->dropout = c->dropout;
     m->site = site;
-    return &m->base;
+    return m;
 }
 
 static wf_nn_linear *make_head(wf_context *ctx, const wf_nn_gpt *m)
@@ -142,9 +142,11 @@ wf_nn_gpt *wf_nn_gpt_new(wf_context *ctx, const wf_nn_gpt_config *c)
     if (!m->block)
         wf_fail(ctx, WF_ENOMEM, "no memory for %lld blocks", (long long)c->layers);
     for (; m->block && m->layers < c->layers; m->layers++) {
-        m->block[m->layers] = make_block(ctx, c, m->layers);
-        if (!m->block[m->layers])
+        wf_nn_block *block = wf_nn_block_new(ctx, c, m->layers);
+
+        if (!block)
             break;
+        m->block[m->layers] = &block->base;
     }
     m->norm = make_norm(ctx, c);
     m->head = make_head(ctx, m);

@@ -197,7 +197,7 @@ def selftest():
         for name, text, expected in samples:
             with tempfile.TemporaryDirectory() as folder:
                 path = pathlib.Path(folder) / name
-                path.parent.mkdir(parents=True)
+                path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(text, encoding="utf-8")
                 found = [number for _, number, _ in RULES[rule](pathlib.Path(folder))]
             if found != expected:

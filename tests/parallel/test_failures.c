@@ -18,6 +18,12 @@ static bool others_lost(const trial *t, const char *victim, const char *words)
     return all;
 }
 
+/* A rank that comes too late to see an error itself hears of it from the one that did. */
+static bool knows(const wf_error *error, wf_status code, const char *a, const char *b)
+{
+    return says(error, error->code == WF_ELOST ? WF_ELOST : code, a, b);
+}
+
 /* A longer sequence on one rank: the first border of its tensor-parallel group disagrees. */
 static void longer_sequences_on_one_rank(void)
 {
@@ -68,7 +74,7 @@ static void another_tensor_on_one_rank(void)
     CU_ASSERT(says(&t.launch, WF_EMISMATCH, "all_reduce(sum) of 40 bytes",
                    "all_reduce(sum) of 80 bytes"));
     for (int r = 0; r < 4; r++)
-        CU_ASSERT(says(&t.of[r], WF_EMISMATCH, "over tp", "rank 1"));
+        CU_ASSERT(knows(&t.of[r], WF_EMISMATCH, "over tp", "rank 1 is all_reduce"));
     CU_ASSERT(t.seconds < 5);
 }
 
@@ -213,13 +219,8 @@ static void check_wrong_plan(const wf_par_style *style, const char *a, const cha
     CU_ASSERT_EQUAL(run_trial(&t), WF_ELAYOUT);
     CU_ASSERT(says(&t.launch, WF_ELAYOUT, a, b));
     CU_ASSERT(says(&t.launch, WF_ELAYOUT, "in block.0.attn.out: ", "redistribute"));
-    for (int r = 0; r < 4; r++) {
-        char rank[32];
-
-        snprintf(rank, sizeof rank, "rank %d, in ", r);
-        CU_ASSERT(strncmp(t.of[r].text, rank, strlen(rank)) == 0);
-        CU_ASSERT(says(&t.of[r], t.of[r].code == WF_ELOST ? WF_ELOST : WF_ELAYOUT, a, b));
-    }
+    for (int r = 0; r < 4; r++)
+        CU_ASSERT(knows(&t.of[r], WF_ELAYOUT, a, b));
     CU_ASSERT(t.seconds < 5);
 }
 

@@ -1,7 +1,7 @@
 /*
- * tests/parallel/test_inexact.c - layouts that are not exact are right: on tp 3, 5 and 7 and on
- * dp 3 and 6 the first loss and all gradients are within 1e-5 of one rank's, the loss after 30
- * steps within 1e-4, and the layout says why it isn't exact.
+ * tests/parallel/test_inexact.c - layouts that are not exact are right: on tp 3, 5 and 7, on dp
+ * 3 and 6 and in 3 micro-steps the first loss and all gradients are within 1e-5 of one rank's,
+ * the loss after 30 steps within 1e-4, and the layout says why it isn't exact.
  *
  * Gradients are read off one step of plain SGD. Its learning rate is so large (2^16) that
  * rounding the parameters hides nothing of the gradient. "Within 1e-5" is the norm of the
@@ -23,11 +23,13 @@ static const char tp_5[] = "not layout-exact: tp 5 does not nest in the 8 leaves
 static const char tp_7[] = "not layout-exact: tp 7 does not nest in the 8 leaves";
 static const char dp_3[] = "not layout-exact: dp 3 is not a power of two";
 static const char dp_6[] = "not layout-exact: dp 6 is not a power of two";
+static const char micro_3[] = "not layout-exact: 3 micro-steps are not a power of two";
 
-static const row rows[] = {{3, 1, 18, false, tp_3}, {3, 1, 6, true, tp_3},
-                           {1, 3, 6, false, dp_3},  {3, 3, 2, true, tp_3},
-                           {5, 2, 9, true, tp_5},   {2, 6, 1, true, dp_6},
-                           {7, 1, 18, true, tp_7},  {7, 3, 3, false, tp_7}};
+static const row rows[] = {
+    {3, 1, 18, false, tp_3}, {3, 1, 6, true, tp_3},  {1, 3, 6, false, dp_3},
+    {3, 3, 2, true, tp_3},   {5, 2, 9, true, tp_5},  {2, 6, 1, true, dp_6},
+    {7, 1, 18, true, tp_7},  {7, 3, 3, false, tp_7}, {1, 2, 3, false, micro_3},
+};
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
