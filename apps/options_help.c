@@ -91,20 +91,25 @@ void wf_options_help(FILE *out)
         else
             help_row(out, row);
     }
-    fputs("\nExamples\n"
-          "  Train a small model on one rank, and read what it learned:\n"
-          "      gpt_train --data book.txt --steps 300 --sample 400\n"
-          "  The same numbers on 2 x 2 ranks, with a log to compare:\n"
-          "      gpt_train --data book.txt --steps 300 --tp 2 --dp 2 --log-jsonl run.jsonl\n"
-          "  32 ranks, four sequences per step and group, activations split by tokens:\n"
-          "      gpt_train --data book.txt --tp 8 --dp 4 --sequence-parallel\n"
-          "  A Llama with grouped-query attention:\n"
-          "      gpt_train --data *.txt --arch llama --n-head 12 --n-kv-head 4\n"
-          "  See who would hold what, without training:\n"
-          "      gpt_train --tp 4 --dp 2 --steps 0 --show-layout\n"
-          "  Repeat a run from a file, with another learning rate:\n"
-          "      gpt_train --config run.json --lr 3e-4\n",
-          out);
+    fputs(
+        "\nExamples\n"
+        "  Train a small model on one rank, and read what it learned:\n"
+        "      gpt_train --data book.txt --steps 300 --sample 400\n"
+        "  The same numbers on 2 x 2 ranks, with a log to compare:\n"
+        "      gpt_train --data book.txt --steps 300 --tp 2 --dp 2 --log-jsonl run.jsonl\n"
+        "  32 ranks, four sequences per step and group, activations split by tokens:\n"
+        "      gpt_train --data book.txt --tp 8 --dp 4 --sequence-parallel\n"
+        "  A Llama with grouped-query attention:\n"
+        "      gpt_train --data *.txt --arch llama --n-head 12 --n-kv-head 4\n"
+        "  See who would hold what, without training:\n"
+        "      gpt_train --tp 4 --dp 2 --steps 0 --show-layout\n"
+        "  Repeat a run from a file, with another learning rate:\n"
+        "      gpt_train --config run.json --lr 3e-4\n"
+        "\nExit status\n"
+        "  0 done; 1 out of memory, or an error of ours; 2 flags or data that don't fit; 3 a\n"
+        "  file that cannot be read or written; 4 a rank was lost; 5 ranks disagree on a\n"
+        "  collective; 6 deadlock; 7 a loss or gradient that is not finite\n",
+        out);
 }
 
 /* The values that may follow a flag: built choices, or on and off. Empty for free values. */

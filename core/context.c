@@ -7,8 +7,11 @@
 wf_context *wf_context_open(wf_device *device, const wf_context_options *options,
                             wf_error *error)
 {
-    wf_context *ctx = calloc(1, sizeof *ctx);
+    wf_context *ctx;
 
+    if (!device)
+        return NULL; /* who could not make it has said why */
+    ctx = calloc(1, sizeof *ctx);
     if (!ctx) {
         wf_error_set(error, WF_ENOMEM, "no memory for a context");
         device->close(device);
@@ -25,6 +28,11 @@ wf_context *wf_context_open(wf_device *device, const wf_context_options *options
         return NULL;
     }
     wf_scope_open(ctx); /* the outermost scope, closed with the context */
+    if (ctx->error.code != WF_OK) {
+        wf_error_set(error, ctx->error.code, "%s", ctx->error.text);
+        wf_context_close(ctx);
+        return NULL;
+    }
     return ctx;
 }
 
@@ -32,16 +40,8 @@ void wf_context_close(wf_context *ctx)
 {
     if (!ctx)
         return;
-    if (ctx->tape)
-        wf_tape_close(ctx->tape);
-    while (ctx->n_marks)
-        wf_scope_close(ctx);
-    while (ctx->free_tensors) {
-        wf_tensor *t = ctx->free_tensors;
-
-        ctx->free_tensors = t->grad;
-        free(t);
-    }
+    wf_tape_close_all(ctx);
+    wf_tensor_close_all(ctx);
     wf_pool_close(ctx->pool);
     ctx->device->close(ctx->device);
     free(ctx->owned);

@@ -22,6 +22,7 @@ typedef struct wf_context_options {
 /**
  * wf_context_open - a context over a device, which it owns from now on (also on failure).
  *
+ * @param device   NULL gives NULL
  * @param options  NULL for all zero
  * Owner:   caller
  * Errors:  WF_ENOMEM; result is then NULL
@@ -29,7 +30,8 @@ typedef struct wf_context_options {
 WF_API wf_context *wf_context_open(wf_device *device, const wf_context_options *options,
                                    wf_error *error);
 
-/** wf_context_close - free everything; tensors still held become invalid. NULL is allowed. */
+/** wf_context_close - free everything; tensors and tapes still held become invalid. NULL is
+ * allowed. */
 WF_API void wf_context_close(wf_context *ctx);
 
 /** wf_context_status - WF_OK, or the code of the first failure. wf_context_error - its text. */
@@ -43,8 +45,8 @@ WF_API void wf_context_clear(wf_context *ctx);
 WF_API wf_status wf_fail(wf_context *ctx, wf_status code, const char *format, ...)
     WF_PRINTF(3, 4);
 
-/** wf_context_device, wf_context_pool, wf_context_rank, wf_context_seed, wf_context_exact - what
- * the context was opened with; exact is false under exact off. Owner: the context. */
+/** wf_context_device, wf_context_pool, wf_context_rank, wf_context_seed, wf_context_exact -
+ * what the context was opened with; exact is false under exact off. Owner: the context. */
 WF_API wf_device *wf_context_device(wf_context *ctx);
 WF_API wf_pool *wf_context_pool(wf_context *ctx);
 WF_API int wf_context_rank(const wf_context *ctx);
@@ -59,7 +61,8 @@ WF_API bool wf_context_exact(const wf_context *ctx);
  * @param first_sequence  global index of the first sequence that this rank holds now
  */
 WF_API void wf_context_position(wf_context *ctx, int64_t step, int64_t first_sequence);
-/** wf_context_step, wf_context_first_sequence - what wf_context_position said last; 0 before. */
+/** wf_context_step, wf_context_first_sequence - what wf_context_position said last; 0 before.
+ */
 WF_API int64_t wf_context_step(const wf_context *ctx);
 WF_API int64_t wf_context_first_sequence(const wf_context *ctx);
 
@@ -72,7 +75,8 @@ WF_API bool wf_context_is_training(const wf_context *ctx);
 WF_API void wf_context_count_flops(wf_context *ctx, double flops);
 WF_API double wf_context_flops(const wf_context *ctx);
 
-/** wf_context_memory_kind - what results of ops are counted as from now on; returns the last. */
+/** wf_context_memory_kind - what results of ops are counted as from now on; returns the last.
+ */
 WF_API wf_memory_kind wf_context_memory_kind(wf_context *ctx, wf_memory_kind kind);
 
 /** wf_context_enter - name the module whose ops follow, for errors; returns the last one. */
@@ -84,7 +88,11 @@ WF_API const char *wf_context_enter(wf_context *ctx, const char *path);
  * Errors:  WF_ENOMEM in the context; the matching close then does nothing
  */
 WF_API void wf_scope_open(wf_context *ctx);
-/** wf_scope_close - release what was made since its wf_scope_open. */
+/**
+ * wf_scope_close - release what was made since its wf_scope_open.
+ *
+ * Errors:  WF_EINVAL in the context where no scope is open
+ */
 WF_API void wf_scope_close(wf_context *ctx);
 /** wf_scope_return - close, but hand one tensor (NULL is allowed) to the scope outside. */
 WF_API wf_tensor *wf_scope_return(wf_context *ctx, wf_tensor *result);

@@ -2,16 +2,50 @@
 #include "core/private.h"
 #include <string.h>
 
-/* The context of a call: given, or that of its first operand. */
-static bool ready(wf_call *call)
+/* What an application's op may get wrong before anything is read. */
+static wf_status check_counts(const wf_call *call)
 {
-    for (int i = 0; i < call->n_in; i++) {
-        if (!call->in[i])
-            return false; /* NULL in, NULL out: the reason is in the context already */
-        if (!call->ctx)
+    if (call->n_in > WF_MAX_INPUTS || call->n_out > WF_MAX_OUTPUTS)
+        return wf_fail(call->ctx, WF_EINVAL,
+                       "%s: %d operands and %d outputs, at most %d and %d are possible",
+                       call->op->name, call->n_in, call->n_out, WF_MAX_INPUTS, WF_MAX_OUTPUTS);
+    if (call->attr_size > WF_MAX_ATTRIBUTES)
+        return wf_fail(call->ctx, WF_EINVAL,
+                       "%s: attributes of %zu bytes, at most %d are possible: leave a pointer "
+                       "to what is larger",
+                       call->op->name, call->attr_size, WF_MAX_ATTRIBUTES);
+    return WF_OK;
+}
+
+/* Find the context, given or that of an operand. WF_OK where the call can go on; NULL in is
+ * NULL out, and mostly the reason is in the context already. */
+static wf_status ready(wf_call *call)
+{
+    int n = call->n_in < WF_MAX_INPUTS ? call->n_in : WF_MAX_INPUTS;
+    wf_status status;
+
+    for (int i = 0; i < n && !call->ctx; i++)
+        if (call->in[i])
             call->ctx = call->in[i]->ctx;
+    if (!call->ctx)
+        return WF_EINVAL;
+    if (call->ctx->error.code != WF_OK)
+        return call->ctx->error.code;
+    status = check_counts(call);
+    for (int i = 0; i < n && status == WF_OK; i++) {
+        if (!call->in[i])
+            status =
+                wf_fail(call->ctx, WF_EINVAL,
+                        "%s: operand %d is NULL, though nothing failed before: was it ever "
+                        "made?",
+                        call->op->name, i);
+        else if (call->in[i]->ctx != call->ctx)
+            status = wf_fail(call->ctx, WF_EINVAL,
+                             "%s: operand %d belongs to another context (rank %d): tensors are "
+                             "used where they were made",
+                             call->op->name, i, call->in[i]->ctx->options.rank);
     }
-    return call->ctx && call->ctx->error.code == WF_OK;
+    return status;
 }
 
 static wf_dtype default_dtype(const wf_call *call)
@@ -19,7 +53,7 @@ static wf_dtype default_dtype(const wf_call *call)
     for (int i = 0; i < call->n_in; i++)
         if (call->in[i]->dtype != WF_I32)
             return call->in[i]->dtype;
-    return WF_F32;
+    return call->ctx->device->dtype;
 }
 
 static wf_status output_shape(const wf_call *call, const wf_signature *sig, int o, int *ndim,
@@ -30,8 +64,16 @@ static wf_status output_shape(const wf_call *call, const wf_signature *sig, int 
     if (call->op->shape)
         return call->op->shape(call, o, ndim, dims);
     *ndim = sig->ndim[row];
-    for (int d = 0; d < *ndim; d++)
-        dims[d] = sig->dim[sig->letter[row][d]];
+    for (int d = 0; d < *ndim; d++) {
+        int letter = sig->letter[row][d];
+
+        if (!sig->known[letter])
+            return wf_fail(call->ctx, WF_EINVAL,
+                           "%s: dim %d of output %d has a letter that no operand has: the op "
+                           "needs a shape function (signature %s)",
+                           call->op->name, d, o, call->op->signature);
+        dims[d] = sig->dim[letter];
+    }
     return WF_OK;
 }
 
@@ -81,8 +123,12 @@ static wf_status check_dtypes(const wf_call *call)
 
     for (int i = 0; i < call->n_in; i++) {
         wf_dtype dtype = call->in[i]->dtype;
+        bool integer = call->op->integers >> i & 1;
 
-        if (dtype != device->dtype && dtype != WF_I32)
+        if (integer && dtype != WF_I32)
+            return wf_fail(call->ctx, WF_EDTYPE, "%s: operand %d is %s, but must be %s",
+                           call->op->name, i, wf_dtype_name(dtype), wf_dtype_name(WF_I32));
+        if (!integer && dtype != device->dtype)
             return wf_fail(call->ctx, WF_EDTYPE,
                            "%s: operand %d is %s, but device %s computes in %s", call->op->name,
                            i, wf_dtype_name(dtype), device->name, wf_dtype_name(device->dtype));
@@ -120,8 +166,9 @@ wf_status wf_dispatch(wf_call *call)
     bool fake;
 
     memset(call->out, 0, sizeof call->out);
-    if (!ready(call))
-        return call->ctx ? call->ctx->error.code : WF_EINVAL;
+    status = ready(call);
+    if (status != WF_OK)
+        return status;
     status = wf_signature_match(call, &sig);
     if (status == WF_OK && !(call->op->flags & WF_OP_VIEW))
         status = check_dtypes(call);
@@ -146,7 +193,7 @@ wf_tensor *wf_apply(const wf_op *op, const void *attr, size_t attr_size, int n_i
     va_list operands;
 
     va_start(operands, n_in);
-    for (int i = 0; i < n_in; i++)
+    for (int i = 0; i < n_in && i < WF_MAX_INPUTS; i++)
         call.in[i] = va_arg(operands, wf_tensor *);
     va_end(operands);
     wf_dispatch(&call);

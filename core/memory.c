@@ -72,28 +72,25 @@ static size_t rounded(size_t bytes)
     return bytes ? (bytes + ALIGN - 1) / ALIGN * ALIGN : ALIGN;
 }
 
-/* The class of a rounded request, and in *size the bytes that blocks of this class have. */
-static int size_class(size_t bytes, size_t *size)
-{
-    size_t units = bytes / ALIGN, top = 0, step;
-
-    if (units < 8) {
-        *size = bytes;
-        return (int)units;
-    }
-    while (units >> (top + 1))
-        top++;
-    step = (size_t)1 << (top - 3);
-    units = (units + step - 1) / step; /* 8 .. 16 */
-    *size = units * step * ALIGN;
-    return (int)(8 * (top - 3) + units);
-}
-
-static size_t bytes_of_class(int c)
+/* Bytes of the blocks of a class: 1 .. 15 units, then 8 steps to every doubling. */
+static size_t class_bytes(int c)
 {
     size_t units = c < 8 ? (size_t)c : (size_t)(8 + c % 8) << (c / 8 - 1);
 
     return units * ALIGN;
+}
+
+/* The smallest class that holds a rounded request. */
+static int size_class(size_t bytes)
+{
+    size_t units = bytes / ALIGN, top = 3;
+
+    if (units < 8)
+        return (int)units;
+    while (units >> (top + 1))
+        top++;
+    units = ((units - 1) >> (top - 3)) + 1; /* 8 .. 16 steps */
+    return (int)(8 * (top - 3) + units);
 }
 
 static void drop_cache(wf_pool *pool)
@@ -103,7 +100,7 @@ static void drop_cache(wf_pool *pool)
             block *b = pool->cache[c];
 
             pool->cache[c] = b->next;
-            pool->allocator.release(pool->allocator.self, b, bytes_of_class(c));
+            pool->allocator.release(pool->allocator.self, b, class_bytes(c));
         }
     pool->report.cached = 0;
 }
@@ -135,6 +132,12 @@ static void *no_memory(const wf_pool *pool, size_t bytes, wf_memory_kind kind, w
     return NULL;
 }
 
+static block *from_allocator(wf_pool *pool, size_t size)
+{
+    pool->report.system_allocations++;
+    return pool->allocator.alloc(pool->allocator.self, size);
+}
+
 void *wf_pool_take(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *error)
 {
     wf_memory_report *r = &pool->report;
@@ -144,17 +147,17 @@ void *wf_pool_take(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *e
 
     if (bytes > SIZE_MAX / 4 || (pool->limit && r->in_use + counted > pool->limit))
         return no_memory(pool, bytes, kind, error);
-    c = size_class(counted, &size);
+    c = size_class(counted);
+    size = class_bytes(c);
     b = pool->cache[c];
     if (b) {
         pool->cache[c] = b->next;
         r->cached -= size;
     } else {
-        r->system_allocations++;
-        b = pool->allocator.alloc(pool->allocator.self, size);
+        b = from_allocator(pool, size);
         if (!b) { /* what the cache holds may be enough in another size */
             drop_cache(pool);
-            b = pool->allocator.alloc(pool->allocator.self, size);
+            b = from_allocator(pool, size);
         }
         if (!b)
             return no_memory(pool, bytes, kind, error);
@@ -171,8 +174,8 @@ void *wf_pool_take(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *e
 void wf_pool_give(wf_pool *pool, void *ptr, size_t bytes, wf_memory_kind kind)
 {
     wf_memory_report *r = &pool->report;
-    size_t size, counted = rounded(bytes);
-    int c = size_class(counted, &size);
+    size_t counted = rounded(bytes);
+    int c = size_class(counted);
     block *b = ptr;
 
     if (!ptr)
@@ -181,7 +184,7 @@ void wf_pool_give(wf_pool *pool, void *ptr, size_t bytes, wf_memory_kind kind)
     pool->cache[c] = b;
     r->in_use -= counted;
     r->now[kind] -= counted;
-    r->cached += size;
+    r->cached += class_bytes(c);
 }
 
 void wf_pool_report(const wf_pool *pool, wf_memory_report *report)

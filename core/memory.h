@@ -23,7 +23,7 @@ typedef enum wf_memory_kind {
 
 /** wf_allocator - where a pool gets its blocks from; alloc returns NULL when there is no more. */
 typedef struct wf_allocator {
-    void *(*alloc)(void *self, size_t bytes); /* required; aligned to 64 bytes */
+    void *(*alloc)(void *self, size_t bytes);               /* required; aligned to 64 bytes */
     void (*release)(void *self, void *block, size_t bytes); /* required */
     void *self;
 } wf_allocator;

@@ -18,14 +18,22 @@ WF_BEGIN_DECLS
 
 enum { WF_MAX_INPUTS = 8, WF_MAX_OUTPUTS = 4, WF_MAX_ATTRIBUTES = 64 };
 
-enum { /* wf_op.flags */
-    WF_OP_MAX = 1,       /* contracted letters leave a partial max, not a partial sum */
-    WF_OP_LINEAR = 2,    /* the last operand may be partial: outputs are its copies, times 2^n */
-    WF_OP_JOINT = 4,     /* under exact off: legal where all operands are partial together */
-    WF_OP_IN_PLACE = 8,  /* writes to its first operand; has no outputs and no gradient */
-    WF_OP_VIEW = 16,     /* outputs share the data of input 0; has no kernel */
-    WF_OP_TERMS = 64,    /* a sum of terms: contracted letters are split all together or not */
-    WF_OP_GROUPS = 32    /* letter g groups letter h (key-value heads of query heads) */
+/* wf_op.flags */
+enum {
+    /* contracted letters leave a partial max, not a partial sum */
+    WF_OP_MAX = 1,
+    /* the last operand may be partial: outputs are its copies, times powers of two */
+    WF_OP_LINEAR = 2,
+    /* under exact off: legal where all operands are partial together */
+    WF_OP_JOINT = 4,
+    /* writes to its first operand; has no outputs and no gradient */
+    WF_OP_IN_PLACE = 8,
+    /* outputs share the data of input 0; has no kernel */
+    WF_OP_VIEW = 16,
+    /* letter g groups letter h (key-value heads of query heads) */
+    WF_OP_GROUPS = 32,
+    /* a sum of terms: contracted letters are split all together or not */
+    WF_OP_TERMS = 64
 };
 
 #define WF_SAVE_IN(i)  (1u << (i))
@@ -66,10 +74,11 @@ struct wf_op {
     const char *name;
     const char *signature;
     unsigned flags;
-    unsigned save;      /* what its gradient reads: WF_SAVE_IN, WF_SAVE_OUT */
-    unsigned save_leaf; /* inputs that only the gradients of leaves read: WF_SAVE_IN */
-    wf_kernel reference;                 /* plain loop in double; f64 operands */
+    unsigned save;       /* what its gradient reads: WF_SAVE_IN, WF_SAVE_OUT */
+    unsigned save_leaf;  /* inputs that only the gradients of leaves read: WF_SAVE_IN */
+    wf_kernel reference; /* plain loop in double; f64 operands */
     void (*backward)(wf_gradient *grad); /* NULL: no gradient */
+    unsigned integers; /* bit i: operand i is i32; the others are of the device's float type */
     /* NULL, or the dims of output `out` where the signature cannot say them. */
     wf_status (*shape)(const wf_call *call, int out, int *ndim, wf_dim *dims);
     wf_dtype (*dtype)(const wf_call *call, int out); /* NULL: that of the first float operand */
@@ -83,7 +92,8 @@ struct wf_op {
  * signature -> legal layouts -> allocate -> kernel of the device -> record on the tape.
  *
  * @param call  op, ctx, n_in, in, n_out and attr filled in; out is filled by this call
- * Errors:  recorded in the context; every out is then NULL. Any NULL input gives NULL outputs
+ * Errors:  recorded in the context; every out is then NULL. A NULL operand gives NULL outputs,
+ *          and is WF_EINVAL where nothing failed before
  */
 WF_API wf_status wf_dispatch(wf_call *call);
 
@@ -93,9 +103,9 @@ WF_API wf_tensor *wf_apply(const wf_op *op, const void *attr, size_t attr_size, 
 /**
  * wf_leaf_cuts - how a sum over this rank's part of a dim is cut in leaves.
  *
- * @param at  filled with local offsets at[0] = 0 .. at[n] = local; for WF_LEAF_EIGHT these are the
- *            global leaves cut down to the part, most of them empty where it is a small one (an
- *            empty leaf is +0, so the whole tree of 8 gives the node of any subtree)
+ * @param at  filled with local offsets at[0] = 0 .. at[n] = local; for WF_LEAF_EIGHT these are
+ *            the global leaves cut down to the part, most of them empty where it is a small one
+ *            (an empty leaf is +0, so the whole tree of 8 gives the node of any subtree)
  * Returns: n: 1 or 8; under exact off always 1. For WF_LEAF_EACH use the indices themselves
  */
 WF_API int wf_leaf_cuts(const wf_tensor *t, int dim, int64_t at[WF_LEAVES + 1]);

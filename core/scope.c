@@ -1,4 +1,5 @@
-/* core/scope.c - scopes: a stack of tensors with marks; closing one releases what lies above. */
+/* core/scope.c - scopes: a stack of tensors with marks; closing one releases what lies above.
+ */
 #include "core/private.h"
 #include <stdlib.h>
 
@@ -50,6 +51,12 @@ void wf_scope_close(wf_context *ctx)
 
     if (ctx->lost_marks) {
         ctx->lost_marks--;
+        return;
+    }
+    if (ctx->n_marks == 1) { /* the outermost is the context's own */
+        wf_fail(ctx, WF_EINVAL,
+                "a scope is closed, but none is open: each wf_scope_close, "
+                "wf_scope_return or wf_scope_keep needs a wf_scope_open before it");
         return;
     }
     mark = ctx->marks[--ctx->n_marks];

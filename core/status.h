@@ -40,8 +40,8 @@ WF_API wf_status wf_error_set(wf_error *error, wf_status code, const char *forma
     WF_PRINTF(3, 4);
 
 /** wf_error_vset - wf_error_set with a va_list. */
-WF_API wf_status wf_error_vset(wf_error *error, wf_status code, const char *format, va_list args)
-    WF_PRINTF(3, 0);
+WF_API wf_status wf_error_vset(wf_error *error, wf_status code, const char *format,
+                               va_list args) WF_PRINTF(3, 0);
 
 WF_END_DECLS
 

@@ -12,6 +12,7 @@ typedef struct edge {
 typedef struct node {
     const wf_op *op;
     int n_in, n_out;
+    bool walked;   /* gradients went through it: once only */
     bool deferred; /* its leaves are still owed their gradients */
     edge from[WF_MAX_INPUTS];
     wf_tensor *in[WF_MAX_INPUTS], *out[WF_MAX_OUTPUTS], *dout[WF_MAX_OUTPUTS];
@@ -22,6 +23,7 @@ typedef struct node {
 
 struct wf_tape {
     wf_context *ctx;
+    wf_tape *next; /* of the context's open tapes */
     uint64_t serial;
     node **nodes;
     int64_t count, capacity;
@@ -37,7 +39,8 @@ wf_tape *wf_tape_open(wf_context *ctx)
     }
     tape->ctx = ctx;
     tape->serial = ++ctx->tapes;
-    ctx->tape = tape;
+    tape->next = ctx->open_tapes;
+    ctx->open_tapes = ctx->tape = tape;
     return tape;
 }
 
@@ -58,16 +61,27 @@ static void forget(node *n)
 
 void wf_tape_close(wf_tape *tape)
 {
+    wf_tape **at;
+
     if (!tape)
         return;
     if (tape->ctx->tape == tape)
         tape->ctx->tape = NULL;
+    for (at = &tape->ctx->open_tapes; *at != tape;)
+        at = &(*at)->next;
+    *at = tape->next;
     for (int64_t i = 0; i < tape->count; i++) {
         forget(tape->nodes[i]);
         free(tape->nodes[i]);
     }
     free(tape->nodes);
     free(tape);
+}
+
+void wf_tape_close_all(wf_context *ctx)
+{
+    while (ctx->open_tapes)
+        wf_tape_close(ctx->open_tapes);
 }
 
 wf_tape *wf_tape_switch(wf_context *ctx, wf_tape *tape)
@@ -141,13 +155,19 @@ wf_status wf_tape_record(const wf_call *call)
     bool wanted = false;
     node *n;
 
-    for (int i = 0; i < call->n_in; i++)
-        wanted |= call->in[i]->requires_grad;
+    for (int i = 0; i < call->n_in; i++) {
+        const wf_tensor *t = call->in[i];
+
+        if (t->requires_grad && t->tape && t->tape != tape->serial)
+            return wf_fail(call->ctx, WF_EINVAL,
+                           "%s: operand %d was made on another tape, which its gradient would "
+                           "not reach: pass it through wf_leaf to get the gradient, or through "
+                           "wf_detach to go without",
+                           call->op->name, i);
+        wanted |= t->requires_grad;
+    }
     if (!wanted)
         return WF_OK;
-    if (call->attr_size > WF_MAX_ATTRIBUTES)
-        return wf_fail(call->ctx, WF_EINVAL, "%s: attributes of %zu bytes, at most %d",
-                       call->op->name, call->attr_size, WF_MAX_ATTRIBUTES);
     n = append(tape);
     if (!n)
         return wf_fail(call->ctx, WF_ENOMEM, "no memory for the tape's node %lld",
@@ -161,9 +181,9 @@ wf_status wf_tape_record(const wf_call *call)
         wf_tensor *t = call->in[i];
 
         n->from[i] = (edge){.node = -1};
-        if (t->requires_grad && t->tape == tape->serial)
+        if (t->requires_grad && t->tape)
             n->from[i] = (edge){.node = t->node, .output = t->output};
-        else if (t->requires_grad && t->tape == 0)
+        else if (t->requires_grad)
             n->from[i].leaf = wf_tensor_retain(t);
     }
     for (int i = 0; i < call->n_in; i++)
@@ -198,8 +218,8 @@ wf_tensor *wf_node_add(wf_tensor *a, wf_tensor *b)
                 wf_tensor_describe(b, text_b, sizeof text_b));
         return NULL;
     }
-    if (wf_tensor_is_fake(a))
-        return wf_tensor_alias(a);
+    if (wf_tensor_is_fake(a) || wf_tensor_is_fake(b))
+        return wf_tensor_fake(ctx, a->dtype, a->ndim, a->dim, a->layout);
     sum = wf_tensor_new(ctx, a->dtype, a->ndim, a->dim, a->layout, ctx->kind);
     if (sum)
         ctx->device->add(a, b, sum);
@@ -231,6 +251,20 @@ static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_tensor *grad)
     return ctx->error.code;
 }
 
+/* Give a gradient to an output of node `at`. */
+static wf_status deliver_to_node(wf_tape *tape, int64_t at, int output, wf_tensor *grad)
+{
+    node *n = tape->nodes[at];
+
+    if (n->walked)
+        return wf_fail(
+            tape->ctx, WF_EINVAL,
+            "%s: gradients went through it before, and what it saved is gone: run the "
+            "forward pass again, or add what you differentiate and go back once",
+            n->op->name);
+    return deliver(tape->ctx, &n->dout[output], grad);
+}
+
 /* Ask an op for the gradients of those operands which are leaves, or of those which are not. */
 static wf_status step_back(wf_tape *tape, node *n, bool leaves)
 {
@@ -256,9 +290,10 @@ static wf_status step_back(wf_tape *tape, node *n, bool leaves)
     for (int i = 0; i < n->n_in && ctx->error.code == WF_OK; i++) {
         edge *e = &n->from[i];
 
-        if (g.want[i])
-            deliver(ctx, leaves ? &e->leaf->grad : &tape->nodes[e->node]->dout[e->output],
-                    g.din[i]);
+        if (g.want[i] && leaves)
+            deliver(ctx, &e->leaf->grad, g.din[i]);
+        else if (g.want[i] && g.din[i])
+            deliver_to_node(tape, e->node, e->output, g.din[i]);
     }
     wf_scope_close(ctx);
     return ctx->error.code;
@@ -279,6 +314,9 @@ static wf_status walk(wf_tape *tape, int64_t from, bool defer)
     for (int64_t i = from; i >= 0 && status == WF_OK; i--) {
         node *n = tape->nodes[i];
 
+        if (n->walked)
+            continue;
+        n->walked = true;
         if (has_gradient(n)) {
             status = step_back(tape, n, false);
             n->deferred = defer && has_leaves(n);
@@ -291,24 +329,47 @@ static wf_status walk(wf_tape *tape, int64_t from, bool defer)
     return status;
 }
 
+static wf_status check_backward(wf_context *ctx, const wf_tensor *root, const wf_tensor *seed)
+{
+    char text_root[256], text_seed[256];
+    bool alike;
+
+    if (!root || !seed)
+        return wf_fail(ctx, WF_EINVAL,
+                       "wf_backward: the %s is NULL, though nothing failed "
+                       "before",
+                       root ? "seed" : "tensor to start from");
+    if (!ctx->tape || root->tape != ctx->tape->serial)
+        return wf_fail(ctx, WF_EINVAL,
+                       "wf_backward: the tensor was not made on the current tape: open a tape "
+                       "before the forward pass, and use parameters through wf_leaf");
+    alike = root->dtype == seed->dtype && root->ndim == seed->ndim;
+    for (int i = 0; alike && i < root->ndim; i++)
+        alike = root->dim[i].size == seed->dim[i].size;
+    if (!alike)
+        return wf_fail(ctx, WF_ESHAPE, "wf_backward: the seed, %s, is not like the tensor, %s",
+                       wf_tensor_describe(seed, text_seed, sizeof text_seed),
+                       wf_tensor_describe(root, text_root, sizeof text_root));
+    return WF_OK;
+}
+
 wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
 {
     wf_context *ctx;
     wf_tape *tape, *recording;
     wf_status status;
 
-    if (!root || !seed)
-        return root ? root->ctx->error.code : WF_EINVAL;
-    ctx = root->ctx;
+    if (!root && !seed)
+        return WF_EINVAL;
+    ctx = root ? root->ctx : seed->ctx;
+    status = ctx->error.code;
+    if (status == WF_OK)
+        status = check_backward(ctx, root, seed);
+    if (status != WF_OK)
+        return status;
     tape = ctx->tape;
-    if (ctx->error.code != WF_OK)
-        return ctx->error.code;
-    if (!tape || root->tape != tape->serial)
-        return wf_fail(ctx, WF_EINVAL,
-                       "wf_backward: the tensor was not made on the current tape: open a tape "
-                       "before the forward pass, and use parameters through wf_leaf");
     recording = wf_tape_switch(ctx, NULL);
-    status = deliver(ctx, &tape->nodes[root->node]->dout[root->output], seed);
+    status = deliver_to_node(tape, root->node, root->output, seed);
     if (status == WF_OK)
         status = walk(tape, root->node, defer_weights);
     wf_tape_switch(ctx, recording);
@@ -317,9 +378,13 @@ wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
 
 wf_status wf_backward_weights(wf_tape *tape)
 {
-    wf_tape *recording = wf_tape_switch(tape->ctx, NULL);
-    wf_status status = tape->ctx->error.code;
+    wf_tape *recording;
+    wf_status status;
 
+    if (!tape)
+        return WF_EINVAL; /* the reason is in the context that could not open it */
+    recording = wf_tape_switch(tape->ctx, NULL);
+    status = tape->ctx->error.code;
     for (int64_t i = tape->count - 1; i >= 0 && status == WF_OK; i--) {
         node *n = tape->nodes[i];
 

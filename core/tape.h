@@ -17,7 +17,8 @@ typedef struct wf_tape wf_tape;
 /** wf_tape_open - a new tape, which records from now on. Owner: caller. */
 WF_API wf_tape *wf_tape_open(wf_context *ctx);
 
-/** wf_tape_close - forget a tape and all it holds; recording stops if it was the current one. */
+/** wf_tape_close - forget a tape and all it holds; recording stops if it was the current one.
+ */
 WF_API void wf_tape_close(wf_tape *tape);
 
 /** wf_tape_switch - make another tape (or none: NULL) the current one; returns the last. */
@@ -32,9 +33,10 @@ WF_API wf_tensor *wf_leaf(wf_tensor *parameter);
 /**
  * wf_backward - gradients of `root` (weighted by `seed`) to every tensor on its tape.
  *
- * Leaves have their gradient in leaf->grad afterwards (added to what was there).
+ * Leaves have their gradient in leaf->grad afterwards (added to what was there). What root was
+ * made of, and all that was recorded before root, is let go of: one walk per forward pass.
  *
- * @param seed           gradient of root: same shape and layout
+ * @param seed           gradient of root: same type and shape, in any layout that its op takes
  * @param defer_weights  true: leaves get theirs in wf_backward_weights only
  * Collective:  where borders are on the tape
  * Errors:      recorded in the context and returned
@@ -45,8 +47,8 @@ WF_API wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weight
 WF_API wf_status wf_backward_weights(wf_tape *tape);
 
 /**
- * wf_node_add - a + b as nodes of one tree of sums (older first): the only sum of partial tensors
- * that exactness allows, for tensors of one layout. Owner: the innermost scope.
+ * wf_node_add - a + b as nodes of one tree of sums (older first): the only sum of partial
+ * tensors that exactness allows, for tensors of one layout. Owner: the innermost scope.
  */
 WF_API wf_tensor *wf_node_add(wf_tensor *a, wf_tensor *b);
 

@@ -27,19 +27,44 @@ const char *wf_dtype_name(wf_dtype dtype)
     return (unsigned)dtype < WF_DTYPES ? name[dtype] : "unknown type";
 }
 
+enum { BLOCK_TENSORS = 64 };
+
+typedef struct wf_tensor_block {
+    struct wf_tensor_block *next;
+    wf_tensor tensor[BLOCK_TENSORS]; /* refs is 0 where one is free */
+} tensor_block;
+
+static bool add_block(wf_context *ctx)
+{
+    tensor_block *block = calloc(1, sizeof *block);
+
+    if (!block) {
+        wf_fail(ctx, WF_ENOMEM, "no memory for the descriptions of %d tensors", BLOCK_TENSORS);
+        return false;
+    }
+    block->next = ctx->tensor_blocks;
+    ctx->tensor_blocks = block;
+    for (int i = 0; i < BLOCK_TENSORS; i++) {
+        block->tensor[i].grad = ctx->free_tensors;
+        ctx->free_tensors = &block->tensor[i];
+    }
+    return true;
+}
+
 /* A blank tensor, owned by the caller. */
 static wf_tensor *blank(wf_context *ctx, wf_dtype dtype)
 {
-    wf_tensor *t = ctx->free_tensors;
+    wf_tensor *t;
 
-    if (t)
-        ctx->free_tensors = t->grad;
-    else
-        t = malloc(sizeof *t);
-    if (!t) {
-        wf_fail(ctx, WF_ENOMEM, "no memory for a tensor's description");
+    if ((unsigned)dtype >= WF_DTYPES) {
+        wf_fail(ctx, WF_EINVAL, "there is no storage type %d: types are 0 to %d", (int)dtype,
+                WF_DTYPES - 1);
         return NULL;
     }
+    if (!ctx->free_tensors && !add_block(ctx))
+        return NULL;
+    t = ctx->free_tensors;
+    ctx->free_tensors = t->grad;
     memset(t, 0, sizeof *t);
     t->ctx = ctx;
     t->refs = 1;
@@ -47,20 +72,39 @@ static wf_tensor *blank(wf_context *ctx, wf_dtype dtype)
     return t;
 }
 
+static wf_status check_dim(wf_context *ctx, int i, const wf_dim *dim)
+{
+    if (dim->size < 0 || dim->grain < 1 || dim->size % dim->grain != 0)
+        return wf_fail(ctx, WF_ESHAPE,
+                       "dim %d has size %" PRId64 " and grain %" PRId64
+                       ": the size must be a multiple of the grain, and neither negative",
+                       i, dim->size, dim->grain);
+    if (dim->leaves != WF_LEAF_ONE && dim->leaves != WF_LEAF_EIGHT &&
+        dim->leaves != WF_LEAF_EACH)
+        return wf_fail(ctx, WF_ESHAPE,
+                       "dim %d has %d leaves, not %d, %d or %d: make it with wf_dim_width, "
+                       "wf_dim_split, wf_dim_heads or wf_dim_batch",
+                       i, dim->leaves, WF_LEAF_ONE, WF_LEAF_EIGHT, WF_LEAF_EACH);
+    return WF_OK;
+}
+
 wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_layout *layout)
 {
     const wf_distribution *distribution = t->ctx->distribution;
+    int64_t bytes = (int64_t)wf_dtype_size(t->dtype);
 
     if (ndim < 0 || ndim > WF_MAX_DIMS)
-        return wf_fail(t->ctx, WF_ESHAPE, "a tensor has 0 to %d dims, not %d", WF_MAX_DIMS, ndim);
+        return wf_fail(t->ctx, WF_ESHAPE, "a tensor has 0 to %d dims, not %d", WF_MAX_DIMS,
+                       ndim);
     t->ndim = ndim;
     t->layout = layout;
     for (int i = 0; i < ndim; i++) {
-        if (dims[i].size < 0 || dims[i].grain < 1 || dims[i].size % dims[i].grain != 0)
+        if (check_dim(t->ctx, i, &dims[i]) != WF_OK)
+            return WF_ESHAPE;
+        if (dims[i].size && __builtin_mul_overflow(bytes, dims[i].size, &bytes))
             return wf_fail(t->ctx, WF_ESHAPE,
-                           "dim %d has size %" PRId64 " and grain %" PRId64
-                           ": the size must be a multiple of the grain, and neither negative",
-                           i, dims[i].size, dims[i].grain);
+                           "dim %d of size %" PRId64 " makes the tensor larger than 2^63 bytes",
+                           i, dims[i].size);
         t->dim[i] = dims[i];
         t->start[i] = 0;
         t->local[i] = dims[i].size;
@@ -133,6 +177,14 @@ wf_tensor *wf_tensor_view(wf_tensor *source, int ndim, const wf_dim *dims,
         wf_tensor_release(t);
         return NULL;
     }
+    if (wf_tensor_local_count(t) != wf_tensor_local_count(source)) {
+        wf_fail(source->ctx, WF_ESHAPE,
+                "a view of %" PRId64 " elements over %" PRId64
+                ": it must have as many as the tensor that it shows",
+                wf_tensor_local_count(t), wf_tensor_local_count(source));
+        wf_tensor_release(t);
+        return NULL;
+    }
     t->storage = source->storage;
     if (t->storage)
         t->storage->refs++;
@@ -152,17 +204,32 @@ wf_tensor *wf_tensor_retain(wf_tensor *t)
     return t;
 }
 
-void wf_tensor_release(wf_tensor *t)
+static void storage_release(wf_storage *s)
 {
-    wf_storage *s;
-
-    if (!t || --t->refs > 0)
-        return;
-    s = t->storage;
     if (s && --s->refs == 0) {
         wf_pool_give(s->pool, s->data, s->bytes, s->kind);
         free(s);
     }
+}
+
+void wf_tensor_close_all(wf_context *ctx)
+{
+    while (ctx->tensor_blocks) {
+        tensor_block *block = ctx->tensor_blocks;
+
+        ctx->tensor_blocks = block->next;
+        for (int i = 0; i < BLOCK_TENSORS; i++)
+            if (block->tensor[i].refs > 0)
+                storage_release(block->tensor[i].storage);
+        free(block);
+    }
+}
+
+void wf_tensor_release(wf_tensor *t)
+{
+    if (!t || --t->refs > 0)
+        return;
+    storage_release(t->storage);
     wf_tensor_release(t->grad);
     wf_tensor_release(t->origin);
     t->grad = t->ctx->free_tensors;

@@ -86,7 +86,8 @@ typedef struct wf_tensor {
     int64_t node;
     int output;
     struct wf_tensor *grad; /* of a leaf, after wf_backward */
-    struct wf_tensor *origin; /* a tape keeps this one and redistributes it again; mostly NULL */
+    struct wf_tensor
+        *origin; /* a tape keeps this one and redistributes it again; mostly NULL */
 } wf_tensor;
 
 /** wf_dtype_size - bytes of one element; wf_dtype_name - "f32" and so on. */
@@ -101,7 +102,8 @@ WF_API const char *wf_dtype_name(wf_dtype dtype);
  * @param kind    what the memory is counted as
  * Collective:  no
  * Owner:       the innermost open scope
- * Errors:      WF_ESHAPE (a negative size, over WF_MAX_DIMS), WF_ENOMEM; result is then NULL
+ * Errors:      WF_ESHAPE (sizes, grains or leaves that no dim has, over WF_MAX_DIMS, over 2^63
+ *              bytes), WF_ENOMEM; result is then NULL
  */
 WF_API wf_tensor *wf_tensor_new(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim *dims,
                                 const wf_layout *layout, wf_memory_kind kind);
@@ -117,7 +119,8 @@ WF_API wf_tensor *wf_tensor_fake(wf_context *ctx, wf_dtype dtype, int ndim, cons
  */
 WF_API wf_tensor *wf_tensor_alias(wf_tensor *t);
 
-/** wf_tensor_view - an alias with other dims and layout, of as many local elements. */
+/** wf_tensor_view - an alias with other dims and layout, of as many local elements, else
+ * WF_ESHAPE. */
 WF_API wf_tensor *wf_tensor_view(wf_tensor *t, int ndim, const wf_dim *dims,
                                  const wf_layout *layout);
 
@@ -128,7 +131,8 @@ WF_API void wf_tensor_release(wf_tensor *t);
 /** wf_tensor_is_fake - true where there is no data to read. */
 WF_API bool wf_tensor_is_fake(const wf_tensor *t);
 
-/** wf_tensor_count - elements of the global shape; wf_tensor_local_count - of this rank's part. */
+/** wf_tensor_count - elements of the global shape; wf_tensor_local_count - of this rank's part.
+ */
 WF_API int64_t wf_tensor_count(const wf_tensor *t);
 WF_API int64_t wf_tensor_local_count(const wf_tensor *t);
 

@@ -141,12 +141,15 @@ static wf_status reference_dw(const wf_call *call, void *workspace)
 
 enum { SAVE_WEIGHTS = WF_SAVE_IN(1) | WF_SAVE_IN(2) | WF_SAVE_IN(3) };
 
-const wf_op wf_op_linear1 = {WF_OP_ROW(linear1), .save = SAVE_WEIGHTS, .save_leaf = WF_SAVE_IN(0), .reference = {.run = reference},
-                             .backward = backward, .cpu = &wf_cpu_linear1};
-const wf_op wf_op_linear2 = {WF_OP_ROW(linear2), .save = SAVE_WEIGHTS, .save_leaf = WF_SAVE_IN(0), .reference = {.run = reference},
-                             .backward = backward, .cpu = &wf_cpu_linear2};
-const wf_op wf_op_linear3 = {WF_OP_ROW(linear3), .save = SAVE_WEIGHTS, .save_leaf = WF_SAVE_IN(0), .reference = {.run = reference},
-                             .backward = backward, .cpu = &wf_cpu_linear3};
+const wf_op wf_op_linear1 = {WF_OP_ROW(linear1),         .save = SAVE_WEIGHTS,
+                             .save_leaf = WF_SAVE_IN(0), .reference = {.run = reference},
+                             .backward = backward,       .cpu = &wf_cpu_linear1};
+const wf_op wf_op_linear2 = {WF_OP_ROW(linear2),         .save = SAVE_WEIGHTS,
+                             .save_leaf = WF_SAVE_IN(0), .reference = {.run = reference},
+                             .backward = backward,       .cpu = &wf_cpu_linear2};
+const wf_op wf_op_linear3 = {WF_OP_ROW(linear3),         .save = SAVE_WEIGHTS,
+                             .save_leaf = WF_SAVE_IN(0), .reference = {.run = reference},
+                             .backward = backward,       .cpu = &wf_cpu_linear3};
 const wf_op wf_op_linear1_dx = {WF_OP_ROW(linear1_dx), .reference = {.run = reference_dx},
                                 .cpu = &wf_cpu_linear1_dx};
 const wf_op wf_op_linear2_dx = {WF_OP_ROW(linear2_dx), .reference = {.run = reference_dx},

@@ -171,7 +171,8 @@ WF_API wf_tensor *wf_rope(wf_tensor *x, double base, bool inverse);
  * Gradient:    to q, k, v; dk and dv are summed over query heads in their 8 leaves, and are
  *              partial where h is split and g is whole
  */
-WF_API wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v, float dropout, int site);
+WF_API wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v, float dropout,
+                               int site);
 
 /**
  * wf_logit_max - maximum over the (part of the) vocabulary; no gradient

@@ -47,8 +47,8 @@ static inline int64_t wf_global_index(const wf_tensor *t, int from, int64_t e, i
 }
 
 /*
- * wf_check_tokens - WF_EDTYPE where an operand is not i32; WF_EINVAL, naming the token and its
- * place, where one is outside [0, vocabulary).
+ * wf_check_tokens - WF_EINVAL, naming the token and its place, where one of an i32 operand is
+ * outside [0, vocabulary).
  */
 wf_status wf_check_tokens(const wf_call *call, const wf_tensor *tokens, int64_t vocabulary);
 

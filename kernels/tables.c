@@ -84,9 +84,6 @@ wf_status wf_check_tokens(const wf_call *call, const wf_tensor *tokens, int64_t 
     int64_t n = wf_tensor_local_count(tokens),
             per_sequence = wf_extent(tokens, 1, tokens->ndim);
 
-    if (tokens->dtype != WF_I32)
-        return wf_fail(call->ctx, WF_EDTYPE, "%s: tokens are i32, not %s", call->op->name,
-                       wf_dtype_name(tokens->dtype));
     for (int64_t i = 0; i < n; i++)
         if (token[i] < 0 || token[i] >= vocabulary) {
             int64_t run, position = wf_global_index(tokens, 1, i % per_sequence, &run);
@@ -178,10 +175,13 @@ static wf_status position_add_reference(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-const wf_op wf_op_embedding = {WF_OP_ROW(embedding), .save = WF_SAVE_IN(0) | WF_SAVE_IN(1),
+const wf_op wf_op_embedding = {WF_OP_ROW(embedding),
+                               .save = WF_SAVE_IN(0) | WF_SAVE_IN(1),
+                               .integers = 1 << 1,
                                .reference = {.run = embedding_reference},
-                               .backward = embedding_backward, .cpu = &wf_cpu_embedding};
-const wf_op wf_op_embedding_dw = {WF_OP_ROW(embedding_dw),
+                               .backward = embedding_backward,
+                               .cpu = &wf_cpu_embedding};
+const wf_op wf_op_embedding_dw = {WF_OP_ROW(embedding_dw), .integers = 1 << 1,
                                   .reference = {.run = embedding_dw_reference},
                                   .cpu = &wf_cpu_embedding_dw};
 const wf_op wf_op_rows = {

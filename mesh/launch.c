@@ -100,8 +100,8 @@ static wf_status run_world(launch *l, void *world, const wf_launch_options *o, s
             const wf_rank *rank = &ranks[i].rank;
             const char *colon, *text = wf_error_behind_rank(&rank->error, rank->index, &colon);
 
-            status = wf_error_set(error, ranks[i].status, "rank %d%s%.1400s", rank->index, colon,
-                                  text);
+            status = wf_error_set(error, ranks[i].status, "rank %d%s%.1400s", rank->index,
+                                  colon, text);
         }
     for (int i = 0; i < n; i++)
         wf_comm_close(ranks[i].rank.world);

@@ -64,7 +64,8 @@ WF_API wf_comm *wf_mesh_world(const wf_mesh *mesh);
  */
 
 /** wf_layout_split - `from`, with `axis` added as the innermost one that splits `dim`. */
-WF_API const wf_layout *wf_layout_split(wf_mesh *mesh, const wf_layout *from, int dim, int axis);
+WF_API const wf_layout *wf_layout_split(wf_mesh *mesh, const wf_layout *from, int dim,
+                                        int axis);
 /** wf_layout_partial - `from`, but a sum or maximum still to be taken over `axis`. */
 WF_API const wf_layout *wf_layout_partial(wf_mesh *mesh, const wf_layout *from, int axis,
                                           wf_reduction reduction);

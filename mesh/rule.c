@@ -130,7 +130,7 @@ static wf_status contracted_axes(const wf_call *call, const wf_signature *sig, c
                                  uint8_t *axes)
 {
     bool terms = call->op->flags & WF_OP_TERMS;
-    uint8_t all = 0, every = 0xff, others = 0;
+    uint8_t all = 0, every = 0xff;
     uint32_t contracted = sig->contracted;
 
     *axes = 0;
@@ -141,11 +141,8 @@ static wf_status contracted_axes(const wf_call *call, const wf_signature *sig, c
     for (int letter = 0; letter < WF_LETTERS; letter++) {
         uint8_t mask = l->mask[letter];
 
-        if (!(contracted >> letter & 1)) {
-            if (!((call->op->flags & WF_OP_GROUPS) && letter == G))
-                others |= mask;
+        if (!(contracted >> letter & 1))
             continue;
-        }
         if ((all & mask) && !terms)
             return refuse(
                 call,
@@ -158,9 +155,6 @@ static wf_status contracted_axes(const wf_call *call, const wf_signature *sig, c
         return refuse(call,
                       "the summed dims of all terms must be split by the same axes, or whole "
                       "terms would be added once per rank; redistribute the others alike");
-    if (all & others)
-        return refuse(call, "one axis splits a summed dim and a kept one; redistribute so "
-                            "that it splits one of them");
     *axes = all;
     return WF_OK;
 }
@@ -256,8 +250,6 @@ wf_status wf_layout_rule(const wf_call *call, const wf_signature *sig, const wf_
         status = pass_partial(call, &sum, &max);
     if (status != WF_OK)
         return status;
-    if (contracted & (sum | max))
-        return refuse_partial(call, 0);
     if (call->op->flags & WF_OP_MAX)
         max |= contracted;
     else

@@ -26,8 +26,8 @@ static wf_status load(hwloc_topology_t machine, const char *xml, wf_error *error
         return wf_error_set(error, WF_EIO, "cannot read topology %s: %s", xml, strerror(errno));
     if (xml && hwloc_topology_set_xml(machine, xml) != 0)
         return wf_error_set(error, WF_EIO,
-                            "%s is not a topology in hwloc's XML (make one with: lstopo %s)", xml,
-                            xml);
+                            "%s is not a topology in hwloc's XML (make one with: lstopo %s)",
+                            xml, xml);
     if (hwloc_topology_load(machine) != 0)
         return wf_error_set(error, WF_EIO, "hwloc cannot describe %s",
                             xml ? xml : "this machine");

@@ -92,11 +92,14 @@ wf_tensor *wf_nn_gpt_logits(wf_nn_gpt *model, wf_tensor *tokens)
 {
     if (model && tokens &&
         (tokens->ndim != 2 || tokens->dim[1].size > model->config.positions)) {
-        wf_fail(
-            model->base.ctx, WF_ESHAPE,
-            "the model takes tokens [batch, up to %lld tokens]: use shorter sequences or build "
-            "it with more positions",
-            (long long)model->config.positions);
+        char text[128];
+
+        wf_fail(model->base.ctx, WF_ESHAPE,
+                "the model takes tokens [batch, up to %lld tokens], not %s: use shorter "
+                "sequences or "
+                "build it with more positions",
+                (long long)model->config.positions,
+                wf_tensor_describe(tokens, text, sizeof text));
         return NULL;
     }
     return wf_nn_call(model, tokens);
@@ -104,5 +107,6 @@ wf_tensor *wf_nn_gpt_logits(wf_nn_gpt *model, wf_tensor *tokens)
 
 wf_tensor *wf_nn_gpt_loss(wf_nn_gpt *model, wf_tensor *tokens, wf_tensor *targets)
 {
-    return wf_nn_cross_entropy(model->loss, wf_nn_gpt_logits(model, tokens), targets);
+    return model ? wf_nn_cross_entropy(model->loss, wf_nn_gpt_logits(model, tokens), targets)
+                 : NULL;
 }

@@ -9,7 +9,13 @@ static wf_status check(wf_context *ctx, const wf_nn_gpt_config *c)
 {
     if (c->vocabulary < 1 || c->positions < 1 || c->layers < 0 || c->heads < 1 ||
         c->kv_heads < 1 || c->width < 1 || c->ffn < 1)
-        return wf_fail(ctx, WF_EINVAL, "every size of a model must be at least 1 (layers: 0)");
+        return wf_fail(ctx, WF_EINVAL,
+                       "a model with vocabulary %lld, positions %lld, layers %lld, heads %lld, "
+                       "kv_heads %lld, width %lld and ffn %lld: each must be at least 1 "
+                       "(layers: 0)",
+                       (long long)c->vocabulary, (long long)c->positions, (long long)c->layers,
+                       (long long)c->heads, (long long)c->kv_heads, (long long)c->width,
+                       (long long)c->ffn);
     if (c->width % c->heads)
         return wf_fail(ctx, WF_EINVAL,
                        "width %lld is not a multiple of %lld heads: change one of them",

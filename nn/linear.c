@@ -51,8 +51,13 @@ static const wf_nn_type group_type = {"linear_group", sizeof(wf_nn_linear_group)
 wf_nn_linear_group *wf_nn_linear_group_new(wf_context *ctx, int count, const char *const *name,
                                            const wf_nn_linear_options *options)
 {
-    wf_nn_linear_group *m = wf_nn_new(ctx, &group_type);
+    wf_nn_linear_group *m;
 
+    if (count < 1 || count > MEMBERS) {
+        wf_fail(ctx, WF_EINVAL, "a group of %d linears: it has 1 to %d", count, MEMBERS);
+        return NULL;
+    }
+    m = wf_nn_new(ctx, &group_type);
     if (!m)
         return NULL;
     m->member = calloc((size_t)count, sizeof *m->member);

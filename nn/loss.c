@@ -20,7 +20,7 @@ wf_tensor *wf_nn_cross_entropy(wf_nn_module *m, wf_tensor *logits, wf_tensor *ta
     wf_tensor *max, *part[2], *loss;
     const char *outside;
 
-    if (!logits)
+    if (!m || !logits)
         return NULL;
     outside = wf_nn_enter(m);
     max = wf_nn_at(m, "max", wf_logit_max(logits));

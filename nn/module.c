@@ -26,6 +26,8 @@ void wf_nn_parameter_free(wf_nn_parameter *p)
 {
     if (!p || --p->refs > 0)
         return;
+    for (int u = 0; u < p->uses; u++)
+        wf_tensor_release(p->use[u]);
     wf_tensor_release(p->tensor);
     free(p);
 }
@@ -178,6 +180,13 @@ wf_tensor *wf_nn_call(void *module, wf_tensor *x)
 
     if (!m || !x)
         return NULL;
+    if (!m->type->forward) {
+        wf_fail(
+            m->ctx, WF_EINVAL,
+            "module %s is of type %s, which has a call of its own: wf_nn_call cannot run it",
+            m->path, m->type->name);
+        return NULL;
+    }
     outside = wf_nn_enter(m);
     y = m->type->forward(m, x);
     wf_nn_leave(m, outside, 1, &y);
@@ -216,6 +225,8 @@ wf_tensor *wf_nn_use(void *module, wf_nn_parameter *p)
             return NULL;
         }
         t = wf_leaf(t);
+        if (!t)
+            return NULL;
         p->use[p->uses++] = wf_tensor_retain(t);
     }
     if (m->hooks && m->hooks->use)

@@ -88,10 +88,16 @@ static const char not_planned; /* its address marks parameters that no plan has 
 
 static void plain_layout(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
 {
-    (void)arg;
+    planner *pl = arg;
+
     (void)m;
     (void)name;
-    p->plan = (void *)&not_planned;
+    if (!p->tensor || wf_tensor_is_fake(p->tensor))
+        p->plan = (void *)&not_planned;
+    else
+        wf_fail(pl->par->ctx, WF_EINVAL,
+                "parameter %s is real already: a model is planned before it is materialised",
+                p->path);
 }
 
 static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
@@ -103,6 +109,12 @@ static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_
     if (strcmp(name, pl->split->parameter) != 0)
         return;
     pl->found = true;
+    if (pl->split->dim >= p->tensor->ndim) {
+        wf_fail(pl->par->ctx, WF_EINVAL,
+                "style %s splits dim %d of parameter %s, which has only %d dims",
+                pl->style->name, pl->split->dim, p->path, p->tensor->ndim);
+        return;
+    }
     layout = wf_layout_split(mesh, NULL, pl->split->dim, wf_mesh_axis(mesh, "tp"));
     layout = pl->par->strategy->parameter(mesh, layout);
     if (p->plan != &not_planned && p->plan != layout)
@@ -122,7 +134,10 @@ static void plan_module(void *arg, wf_nn_module *m)
     for (const wf_par_rule *r = pl->rules; r && r->pattern; r++)
         if (matches(r->pattern, m->path))
             style = r->style;
-    if (!style || wf_context_status(pl->par->ctx) != WF_OK)
+    if (wf_context_status(pl->par->ctx) != WF_OK)
+        return;
+    m->hooks = NULL; /* an earlier plan's */
+    if (!style)
         return;
     pl->style = style;
     for (pl->split = style->splits; pl->split && pl->split->parameter; pl->split++) {
@@ -159,10 +174,10 @@ wf_status wf_par_plan(wf_par *par, wf_nn_module *model, const wf_par_rule *rules
 {
     planner pl = {.par = par, .rules = rules};
 
-    if (!model)
+    if (!model || wf_context_status(par->ctx) != WF_OK)
         return wf_context_status(par->ctx);
     wf_nn_name_tree(model);
-    wf_nn_visit(model, NULL, plain_layout, NULL);
+    wf_nn_visit(model, NULL, plain_layout, &pl);
     wf_nn_visit(model, plan_module, NULL, &pl);
     wf_nn_visit(model, NULL, finish_layout, &pl);
     return wf_context_status(par->ctx);
@@ -199,6 +214,7 @@ wf_status wf_par_materialize(wf_par *par, wf_nn_module *model)
 
     if (!model || wf_context_status(ctx) != WF_OK)
         return wf_context_status(ctx);
+    wf_nn_name_tree(model); /* paths are the keys of the recipes */
     p = wf_nn_parameters(model, &count);
     if (!p)
         return wf_fail(ctx, WF_ENOMEM, "no memory for a list of parameters");

@@ -71,8 +71,8 @@ extern WF_API const wf_par_rule wf_par_gpt_plan[];
  * @param model  named (wf_nn_name_tree), not materialised; the plan stays alive with it
  * @param rules  ended by a NULL pattern; a later rule that matches wins. NULL: nothing split
  * Collective:  no
- * Errors:      WF_EINVAL: a style names a parameter that its module lacks, or a tied parameter
- *              gets two layouts
+ * Errors:      WF_EINVAL: a style names a parameter or dim that its module lacks, a tied
+ *              parameter gets two layouts, or the model is materialised
  */
 WF_API wf_status wf_par_plan(wf_par *par, wf_nn_module *model, const wf_par_rule *rules);
 

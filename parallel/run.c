@@ -58,14 +58,12 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
     return WF_OK;
 }
 
-static wf_status open_context(wf_par *par, int rank, wf_error *error)
+static bool open_context(wf_par *par, int rank, wf_error *error)
 {
     const wf_par_options *o = &par->options;
     wf_device *device = wf_cpu_device(o->threads, error);
 
-    if (!device)
-        return error->code;
-    if (o->allocator)
+    if (device && o->allocator)
         device->allocator = *o->allocator;
     par->ctx = wf_context_open(device,
                                &(wf_context_options){.rank = rank,
@@ -73,7 +71,7 @@ static wf_status open_context(wf_par *par, int rank, wf_error *error)
                                                      .seed = o->seed,
                                                      .exact_off = o->exact_off},
                                error);
-    return par->ctx ? WF_OK : error->code;
+    return par->ctx != NULL;
 }
 
 wf_par *wf_par_open(wf_rank *rank, const wf_par_options *options, wf_error *error)
@@ -95,7 +93,7 @@ wf_par *wf_par_open(wf_rank *rank, const wf_par_options *options, wf_error *erro
     par->strategy =
         wf_par_strategy_find(options->strategy ? options->strategy : "no_shard", error);
     if (!par->strategy || check(&par->options, rank->size, error) != WF_OK ||
-        open_context(par, rank->index, error) != WF_OK) {
+        !open_context(par, rank->index, error)) {
         wf_par_close(par);
         return NULL;
     }

@@ -39,6 +39,14 @@ static wf_status check(wf_par_trainer *t)
     const wf_par_train_options *o = &t->options;
     int64_t dp = wf_par_dp(t->par);
 
+    if (!o->loss)
+        return wf_fail(t->par->ctx, WF_EINVAL,
+                       "a trainer needs a loss function: wf_par_gpt_loss, or one of your own");
+    for (int64_t i = 0; i < t->count; i++)
+        if (wf_tensor_is_fake(t->parameter[i]->tensor))
+            return wf_fail(t->par->ctx, WF_EINVAL,
+                           "parameter %s is fake: wf_par_materialize comes before a trainer",
+                           t->parameter[i]->path);
     if (o->global_batch < 1 || o->micro_batch < 0 || o->seq_len < 1)
         return wf_fail(t->par->ctx, WF_EINVAL,
                        "batch sizes and sequence length must be positive");
@@ -116,15 +124,17 @@ static batch read_batch(wf_par_trainer *t, const wf_par_data *data, int64_t step
     const wf_layout *layout = wf_par_batch_layout(t->par);
     int64_t micro = t->options.micro_batch;
     wf_dim dims[] = {wf_dim_batch(micro * wf_par_dp(t->par)), wf_dim_split(t->options.seq_len)};
-    wf_error error = {WF_OK, ""};
+    wf_error error = {WF_OK, "the data gave no reason"};
+    wf_status status = WF_OK;
     batch b;
 
     b.tokens = wf_tensor_new(ctx, WF_I32, 2, dims, layout, WF_MEMORY_ACTIVATION);
     b.targets = wf_tensor_new(ctx, WF_I32, 2, dims, layout, WF_MEMORY_ACTIVATION);
-    if (b.tokens && b.targets &&
-        data->read(data->self, step, first, micro, t->options.seq_len, b.tokens->data,
-                   b.targets->data, &error) != WF_OK) {
-        wf_fail(ctx, error.code, "%s", error.text);
+    if (b.tokens && b.targets)
+        status = data->read(data->self, step, first, micro, t->options.seq_len, b.tokens->data,
+                            b.targets->data, &error);
+    if (status != WF_OK) {
+        wf_fail(ctx, status, "%s", error.text);
         b.tokens = b.targets = NULL;
     }
     return b;
@@ -134,6 +144,15 @@ static batch read_batch(wf_par_trainer *t, const wf_par_data *data, int64_t step
 static wf_tensor *sum_losses(wf_tensor *loss)
 {
     return wf_batch_sum(wf_token_sum(loss));
+}
+
+static wf_tensor *loss_of(wf_par_trainer *t, batch b)
+{
+    wf_tensor *loss = t->options.loss(t->model, b.tokens, b.targets);
+
+    if (!loss) /* kept only where nothing failed before */
+        wf_fail(t->par->ctx, WF_EINVAL, "the loss function returned NULL");
+    return loss;
 }
 
 static wf_tensor *constant_like(wf_tensor *t, float value)
@@ -159,7 +178,7 @@ static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf
     wf_context_position(ctx, step, first);
     b = read_batch(t, data, step, first);
     tape = wf_tape_open(ctx);
-    loss = t->options.loss(t->model, b.tokens, b.targets);
+    loss = loss_of(t, b);
     wf_tape_switch(ctx, NULL);
     total = sum_losses(loss);
     if (total)
@@ -242,6 +261,7 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
                           float *loss)
 {
     wf_context *ctx = t->par->ctx;
+    bool training = wf_context_is_training(ctx);
     double sum = 0;
 
     wf_context_training(ctx, false);
@@ -255,7 +275,7 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
 
             wf_scope_open(ctx);
             b = read_batch(t, data, i, first_sequence(t, k));
-            total = sum_losses(t->options.loss(t->model, b.tokens, b.targets));
+            total = sum_losses(loss_of(t, b));
             if (total)
                 wf_par_counter_push(&losses, total, k, t->micros);
             wf_scope_close(ctx);
@@ -263,7 +283,7 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
         mean_loss(t, &losses, t->options.global_batch * t->options.seq_len, &mean);
         sum += (double)mean;
     }
-    wf_context_training(ctx, true);
+    wf_context_training(ctx, training);
     *loss = (float)(sum / (double)batches);
     return wf_context_status(ctx);
 }

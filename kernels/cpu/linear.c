@@ -132,7 +132,8 @@ static bool leaf_each(const wf_call *call)
 
 static size_t dw_parts_bytes(const wf_call *call)
 {
-    size_t n = leaf_each(call) ? (size_t)call->in[0]->local[0] : 1;
+    int64_t leaves = leaf_each(call) ? call->in[0]->local[0] : 1;
+    size_t n = leaves > 0 ? (size_t)leaves : 1; /* a rank without sequences has dW = 0 */
 
     return (n * sizeof(wf_gemm_part) + 63) / 64 * 64;
 }
@@ -155,12 +156,8 @@ static wf_gemm dw_product(const wf_call *call, wf_gemm_part *parts)
                                   .b_col = 1,
                                   .k = rows,
                                   .leaf = true};
-    return (wf_gemm){.m = n,
-                     .n = k,
-                     .c = call->out[0]->data,
-                     .c_row = k,
-                     .parts = parts,
-                     .n_parts = leaves};
+    return (wf_gemm){
+        .m = n, .n = k, .c = call->out[0]->data, .c_row = k, .parts = parts, .n_parts = leaves};
 }
 
 static size_t dw_workspace(const wf_call *call)

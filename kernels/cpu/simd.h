@@ -42,13 +42,13 @@ typedef struct wf_gemm {
 
 /* One head of one sequence; rows are tokens. Strides count floats between tokens. */
 typedef struct wf_attention_head {
-    int64_t seq, dim;                    /* tokens; head size (any, fast for multiples of 16) */
-    const float *q, *k, *v;              /* [seq, dim] */
+    int64_t seq, dim;       /* tokens; head size (any, fast for multiples of 16) */
+    const float *q, *k, *v; /* [seq, dim] */
     int64_t q_stride, k_stride, v_stride;
-    float scale;                         /* 1/sqrt(dim) */
-    uint64_t dropout_key;                /* Philox key of attention dropout */
-    uint32_t dropout_counter[3];         /* counter words 1..3; word 0 is (i * seq + j) / 4 */
-    float dropout;                       /* probability, 0 for none; see the dropout kernel */
+    float scale;                 /* 1/sqrt(dim) */
+    uint64_t dropout_key;        /* Philox key of attention dropout */
+    uint32_t dropout_counter[3]; /* counter words 1..3; word 0 is (i * seq + j) / 4 */
+    float dropout;               /* probability, 0 for none; see the dropout kernel */
 } wf_attention_head;
 
 typedef struct wf_adamw_constants {
@@ -85,10 +85,12 @@ typedef struct wf_simd {
     void (*layernorm)(const float *x, const float *gain, const float *bias, float eps, float *y,
                       float *mean, float *rstd, int64_t rows, int64_t d);
     void (*layernorm_grad)(const float *x, const float *gain, const float *mean,
-                           const float *rstd, const float *dy, float *dx, int64_t rows, int64_t d);
+                           const float *rstd, const float *dy, float *dx, int64_t rows,
+                           int64_t d);
     /* dgain[d] = chain over rows of dy * xhat; dbias[d] = chain over rows of dy */
-    void (*layernorm_leaf)(const float *x, const float *mean, const float *rstd, const float *dy,
-                           float *dgain, float *dbias, int64_t rows, int64_t d);
+    void (*layernorm_leaf)(const float *x, const float *mean, const float *rstd,
+                           const float *dy, float *dgain, float *dbias, int64_t rows,
+                           int64_t d);
     /* y = x * rstd * gain; rstd[r] = 1 / sqrt(mean_d x^2 + eps) */
     void (*rmsnorm)(const float *x, const float *gain, float eps, float *y, float *rstd,
                     int64_t rows, int64_t d);
@@ -107,12 +109,13 @@ typedef struct wf_simd {
     /* Element i of the run belongs to Philox word (first + i): y = keep ? x / (1 - p) : 0, where
        keep is word(first + i) >= floor(p * 2^32); word w is philox({w / 4 mod 2^32, c1, c2, c3},
        key)[w % 4]. */
-    void (*dropout)(const float *x, float *y, int64_t n, uint64_t key, const uint32_t counter[3],
-                    int64_t first, float p);
+    void (*dropout)(const float *x, float *y, int64_t n, uint64_t key,
+                    const uint32_t counter[3], int64_t first, float p);
 
-    float (*row_max)(const float *x, int64_t n);             /* -inf where n is 0 */
-    float (*sum_exp)(const float *x, float max, int64_t n);  /* 16 lanes: one leaf */
-    void (*exp_scale)(const float *x, float max, float s, float *y, int64_t n); /* exp(x-max)*s */
+    float (*row_max)(const float *x, int64_t n);            /* -inf where n is 0 */
+    float (*sum_exp)(const float *x, float max, int64_t n); /* 16 lanes: one leaf */
+    void (*exp_scale)(const float *x, float max, float s, float *y,
+                      int64_t n); /* exp(x-max)*s */
 
     /* Causal attention of one head in blocks, the score matrix never whole. out [seq, dim],
        lse[i] = log sum_j exp(score). `workspace` of attention_workspace(head) bytes. */
@@ -128,7 +131,8 @@ typedef struct wf_simd {
     /* Decoupled weight decay (Loshchilov & Hutter 2019):
        m = beta1 m + (1-beta1) g; v = beta2 v + (1-beta2) g^2;
        p = p - lr (m bias1 / (sqrt(v bias2) + eps) + weight_decay p) */
-    void (*adamw)(float *p, const float *g, float *m, float *v, int64_t n, const wf_adamw_constants *c);
+    void (*adamw)(float *p, const float *g, float *m, float *v, int64_t n,
+                  const wf_adamw_constants *c);
     /* p = p - lr (g + weight_decay p), with momentum beta1 in m where beta1 > 0 (m = beta1 m + g) */
     void (*sgd)(float *p, const float *g, float *m, int64_t n, const wf_adamw_constants *c);
     /* sum of squares in double: 8 lanes (element i in lane i % 8), lanes added 4, 2, 1 apart */

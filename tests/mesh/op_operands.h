@@ -57,10 +57,7 @@ static inline void add_rest(op_operand *o, const char *signature)
 
 static inline wf_dtype operand_type(const wf_op *op, int i)
 {
-    bool tokens = (i == 1 && (op_is(op, "embedding") || op_is(op, "embedding_dw"))) ||
-                  (i == 2 && (op_is(op, "logit_sum") || op_is(op, "logit_sum_grad")));
-
-    return tokens ? WF_I32 : WF_F32;
+    return op->integers >> i & 1 ? WF_I32 : WF_F32;
 }
 
 /* Returns the number of operands. */
@@ -108,7 +105,7 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
         a->count = HEAD_DIM;
     else if (op_is(op, "merge_heads"))
         a->count = x->dim[x->ndim - 1].size;
-    return sizeof *a <= WF_MAX_ATTRIBUTES ? sizeof *a : WF_MAX_ATTRIBUTES;
+    return sizeof *a;
 }
 
 static inline uint64_t noise(int operand, int64_t index, int member)

@@ -234,13 +234,13 @@ static wf_status wrong_axes(wf_rank *rank, void *arg)
 {
     static const struct {
         int n;
-        wf_axis axis[2];
+        wf_axis axis[3];
         const char *words;
     } table[] = {
         {0, {{NULL, 0}}, "a mesh has 1 to 8 axes, not 0"},
         {9, {{NULL, 0}}, "a mesh has 1 to 8 axes, not 9"},
         {2, {{"tp", 2}, {"dp", 3}}, "multiply to 6 ranks, but 2 were started"},
-        {2, {{"tp", INT32_MAX}, {"dp", INT32_MAX}}, "but 2 were started"},
+        {3, {{"tp", INT32_MAX}, {"dp", INT32_MAX}, {"pp", INT32_MAX}}, "but 2 were started"},
         {2, {{"tp", 2}, {"dp", 0}}, "dp has size 0"},
         {2, {{"tp", 2}, {"tp", 1}}, "two mesh axes are called tp"},
         {1, {{"", 2}}, "1 to 15 letters"},

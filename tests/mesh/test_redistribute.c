@@ -63,10 +63,12 @@ typedef struct cargo {
 
 static void load(cargo *c, wf_mesh *mesh, int round, int count)
 {
+    static const wf_dtype dtypes[] = {WF_F32, WF_F32, WF_F32, WF_I32, WF_BF16};
+
     *c = (cargo){.count = count};
     for (int k = 0; k < count; k++) {
         const shape *s = &shapes[pick(round, 3 * k, SHAPES)];
-        wf_dtype dtype = pick(round, 3 * k + 1, 4) ? WF_F32 : WF_I32;
+        wf_dtype dtype = dtypes[pick(round, 3 * k + 1, 5)];
         const wf_layout *all[MAX_LAYOUTS];
         int n = all_layouts(mesh, s->ndim, dtype == WF_F32, all);
 

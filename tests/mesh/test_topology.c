@@ -35,19 +35,22 @@ static void another_machine(void)
                  "complete_cpuset=\"0xffff\" nodeset=\"0x1\" complete_nodeset=\"0x1\" "
                  "local_memory=\"1073741824\"/>\n");
     for (int p = 0; p < 2; p++) {
-        fprintf(out, "<object type=\"Package\" os_index=\"%d\" cpuset=\"0x%x\" "
-                     "complete_cpuset=\"0x%x\" nodeset=\"0x1\" complete_nodeset=\"0x1\">\n",
+        fprintf(out,
+                "<object type=\"Package\" os_index=\"%d\" cpuset=\"0x%x\" "
+                "complete_cpuset=\"0x%x\" nodeset=\"0x1\" complete_nodeset=\"0x1\">\n",
                 p, 0xff << (8 * p), 0xff << (8 * p));
         for (int c = 0; c < 4; c++) {
             int set = 3 << number;
 
-            fprintf(out, "<object type=\"Core\" os_index=\"%d\" cpuset=\"0x%x\" "
-                         "complete_cpuset=\"0x%x\" nodeset=\"0x1\" complete_nodeset=\"0x1\">\n",
+            fprintf(out,
+                    "<object type=\"Core\" os_index=\"%d\" cpuset=\"0x%x\" "
+                    "complete_cpuset=\"0x%x\" nodeset=\"0x1\" complete_nodeset=\"0x1\">\n",
                     c, set, set);
             for (int k = 0; k < 2; k++, number++)
-                fprintf(out, "<object type=\"PU\" os_index=\"%d\" cpuset=\"0x%x\" "
-                             "complete_cpuset=\"0x%x\" nodeset=\"0x1\" "
-                             "complete_nodeset=\"0x1\"/>\n",
+                fprintf(out,
+                        "<object type=\"PU\" os_index=\"%d\" cpuset=\"0x%x\" "
+                        "complete_cpuset=\"0x%x\" nodeset=\"0x1\" "
+                        "complete_nodeset=\"0x1\"/>\n",
                         number, 1 << number, 1 << number);
             fprintf(out, "</object>\n");
         }

@@ -205,35 +205,43 @@ static void short_of_memory_for_a_moment(void)
     }
 }
 
-/* The bookkeeping of one rank, or of the thread that launches them (-1). */
-static void books_sweep(int model, int victim, int64_t stride)
+/*
+ * The bookkeeping of one rank, or of the thread that launches them (-1). How much of it falls
+ * to one rank depends a little on timing (the first one to come makes what a group shares), so
+ * that the last few requests may not be reached.
+ */
+static void books_sweep(int model, int victim)
 {
-    int64_t requests;
+    int64_t requests, reached = 0;
     trial t;
 
     CU_ASSERT_EQUAL(run_short(&books, model, victim, 0, 0, &t), WF_OK);
     requests = books.asked;
     CU_ASSERT(all_given_back());
-    CU_ASSERT(requests > 3);
-    for (int64_t k = 0; k < requests; k += stride)
+    for (int64_t k = 0; k < requests; k++)
         for (int forever = 0; forever < 2; forever++) {
-            run_short(&books, model, victim, k, forever ? INT64_MAX : 1, &t);
-            CU_ASSERT(says(&t.launch, WF_ENOMEM, "no memory", ""));
+            wf_status status = run_short(&books, model, victim, k, forever ? INT64_MAX : 1, &t);
+
+            reached += books.refused > 0;
+            if (books.refused)
+                CU_ASSERT(says(&t.launch, WF_ENOMEM, "no memory", ""));
+            CU_ASSERT_EQUAL(status == WF_OK, books.refused == 0);
             CU_ASSERT(all_given_back());
             CU_ASSERT(t.seconds < 5);
         }
+    CU_ASSERT(reached > 3 && reached > 2 * (requests - 10));
     printf("(%lld) ", (long long)requests);
 }
 
 static void bookkeeping_of_a_rank(void)
 {
-    books_sweep(0, 1, 1);
-    books_sweep(1, 2, 1);
+    books_sweep(0, 1);
+    books_sweep(1, 2);
 }
 
 static void bookkeeping_of_a_launch(void)
 {
-    books_sweep(0, -1, 1);
+    books_sweep(0, -1);
 }
 
 int main(void)

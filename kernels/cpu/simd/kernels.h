@@ -56,7 +56,8 @@ void WF_ISA_NAME(wf_attention_grad)(const wf_attention_head *head, const float *
                                     void *workspace);
 void WF_ISA_NAME(wf_adamw)(float *p, const float *g, float *m, float *v, int64_t n,
                            const wf_adamw_constants *c);
-void WF_ISA_NAME(wf_sgd)(float *p, const float *g, float *m, int64_t n, const wf_adamw_constants *c);
+void WF_ISA_NAME(wf_sgd)(float *p, const float *g, float *m, int64_t n,
+                         const wf_adamw_constants *c);
 double WF_ISA_NAME(wf_sum_squares)(const float *x, int64_t n);
 
 extern const wf_simd WF_ISA_NAME(wf_simd);

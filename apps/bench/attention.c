@@ -1,0 +1,190 @@
+/*
+ * apps/bench/attention.c - bench attention: causal attention forward and backward beside the peak
+ * of multiply-add.
+ *
+ * Only the half of the scores that a causal mask leaves is counted: 2 products of S^2 D / 2
+ * multiply-adds a head forward, 5 backward (the scores again, then dV, dP, dQ, dK).
+ */
+#include "apps/bench/bench.h"
+#include "kernels/attention.h"
+#include <math.h>
+#include <stdio.h>
+
+enum { BATCH = 2, HEADS = 12, SHAPES = 16 };
+
+typedef struct shape {
+    int64_t seq, dim;
+} shape;
+
+typedef struct bench {
+    wf_context *ctx;
+    int threads;
+    wf_tensor *q, *k, *v, *out, *lse, *dout;
+} bench;
+
+static bool forward(bench *b, wf_tensor **out, wf_tensor **lse)
+{
+    static const wf_attention_attr attr = {.site = 0};
+    wf_call call = {.op = &wf_op_attention,
+                    .ctx = b->ctx,
+                    .n_in = 3,
+                    .in = {b->q, b->k, b->v},
+                    .n_out = 2,
+                    .attr = &attr,
+                    .attr_size = sizeof attr};
+
+    wf_dispatch(&call);
+    *out = call.out[0];
+    *lse = call.out[1];
+    return wf_context_status(b->ctx) == WF_OK;
+}
+
+static bool backward(bench *b)
+{
+    static const wf_attention_attr attr = {.site = 0};
+    wf_call call = {.op = &wf_op_attention_grad,
+                    .ctx = b->ctx,
+                    .n_in = 6,
+                    .in = {b->q, b->k, b->v, b->out, b->lse, b->dout},
+                    .n_out = 3,
+                    .attr = &attr,
+                    .attr_size = sizeof attr};
+
+    return wf_dispatch(&call) == WF_OK;
+}
+
+static double run(bench *b, int64_t repeat, bool back)
+{
+    double start = bench_now(b->threads);
+    bool good = true;
+
+    for (int64_t i = 0; i < repeat && good; i++) {
+        wf_tensor *out, *lse;
+
+        wf_scope_open(b->ctx);
+        good = back ? backward(b) : forward(b, &out, &lse);
+        wf_scope_close(b->ctx);
+    }
+    return good ? bench_now(b->threads) - start : NAN;
+}
+
+static double run_forward(void *arg, int64_t repeat)
+{
+    return run(arg, repeat, false);
+}
+
+static double run_backward(void *arg, int64_t repeat)
+{
+    return run(arg, repeat, true);
+}
+
+/* Queries, keys, values and a gradient for them, and what the forward pass leaves. */
+static wf_status prepare(bench *b, const shape *s)
+{
+    const wf_dim dims[] = {wf_dim_batch(BATCH), wf_dim_split(s->seq), wf_dim_split(HEADS),
+                           wf_dim_width(s->dim)};
+    wf_tensor **inputs[] = {&b->q, &b->k, &b->v, &b->dout};
+
+    for (uint64_t i = 0; i < 4; i++) {
+        *inputs[i] = wf_tensor_new(b->ctx, WF_F32, 4, dims, NULL, WF_MEMORY_ACTIVATION);
+        if (*inputs[i])
+            wf_init_normal(*inputs[i], 0, 1, i);
+    }
+    if (wf_context_status(b->ctx) == WF_OK)
+        forward(b, &b->out, &b->lse);
+    return wf_context_status(b->ctx);
+}
+
+static void report_pass(bench_report *report, const bench *b, const shape *s, const char *pass,
+                        double products, double seconds, double peak)
+{
+    double flops = products * (double)(s->seq * s->seq * s->dim) * BATCH * HEADS;
+
+    bench_row(report,
+              (const bench_cell[]){bench_text("pass", pass),
+                                   bench_number("seq", (double)s->seq, 0),
+                                   bench_number("dim", (double)s->dim, 0),
+                                   bench_number("threads", b->threads, 0),
+                                   bench_number("ms", seconds * 1e3, 3),
+                                   bench_number("gflops", flops * 1e-9 / seconds, 1),
+                                   bench_number("fma_peak", peak, 1),
+                                   bench_number("of_peak", flops * 1e-9 / seconds / peak, 3),
+                                   {.name = NULL}});
+}
+
+static wf_status run_shape(const bench_options *o, bench_report *report, bench *b,
+                           bench_crew *crew, const shape *s)
+{
+    bench_entrant entrants[] = {
+        bench_fma(crew), {.run = run_forward, .arg = b}, {.run = run_backward, .arg = b}};
+
+    wf_scope_open(b->ctx);
+    if (prepare(b, s) == WF_OK && bench_race(o, 3, entrants)) {
+        double peak = bench_fma_flops(crew) * 1e-9 / entrants[0].seconds;
+
+        report_pass(report, b, s, "forward", 2, entrants[1].seconds, peak);
+        report_pass(report, b, s, "backward", 5, entrants[2].seconds, peak);
+    }
+    wf_scope_close(b->ctx);
+    return wf_context_status(b->ctx);
+}
+
+static int list_shapes(const bench_options *o, shape *shapes, wf_error *error)
+{
+    const char *list = o->shapes  ? o->shapes
+                       : o->quick ? "48x16"
+                                  : "256x64,256x128,1024x64,1024x128";
+    char word[32], more;
+    int count = 0;
+
+    while (bench_next_word(&list, word, sizeof word) && count < SHAPES) {
+        long long seq, dim;
+
+        if (sscanf(word, "%lldx%lld%c", &seq, &dim, &more) != 2 || seq < 1 || seq > 1 << 16 ||
+            dim < 1 || dim > 1 << 10) {
+            wf_error_set(error, WF_EINVAL, "shape %s is not SEQxDIM, like 1024x64", word);
+            return 0;
+        }
+        shapes[count++] = (shape){seq, dim};
+    }
+    return count;
+}
+
+static wf_status run_threads(const bench_options *o, bench_report *report, int threads,
+                             const shape *shapes, int n_shapes, wf_error *error)
+{
+    bench b = {.ctx = bench_context(threads, error), .threads = threads};
+    bench_crew *crew = b.ctx ? bench_crew_open(threads, error) : NULL;
+
+    for (int i = 0; crew && i < n_shapes && error->code == WF_OK; i++) {
+        if (run_shape(o, report, &b, crew, &shapes[i]) != WF_OK)
+            wf_error_set(error, wf_context_status(b.ctx), "%s", wf_context_error(b.ctx)->text);
+    }
+    bench_crew_close(crew);
+    wf_context_close(b.ctx);
+    return error->code;
+}
+
+static wf_status run_attention(const bench_options *o, bench_report *report, wf_error *error)
+{
+    shape shapes[SHAPES];
+    int n_shapes = list_shapes(o, shapes, error);
+
+    if (error->code != WF_OK)
+        return error->code;
+    bench_note(report, "causal, batch %d, %d heads; half of the scores counted", BATCH, HEADS);
+    if (o->threads)
+        return run_threads(o, report, (int)o->threads, shapes, n_shapes, error);
+    if (run_threads(o, report, 1, shapes, n_shapes, error) == WF_OK && o->cores > 1)
+        run_threads(o, report, o->cores, shapes, n_shapes, error);
+    return error->code;
+}
+
+const bench_command bench_attention = {
+    .name = "attention",
+    .summary = "causal attention, beside the FMA peak",
+    .more = "Causal attention in fp32, forward and backward, at 2 sequences of 12 heads. The\n"
+            "limit is the peak of multiply-adds; the work counted is the causal half. Without\n"
+            "--threads: one thread, then all cores.\n\n"
+            "  bench attention --shapes 1024x64,2048x128 --threads 1",
+    .run = run_attention};

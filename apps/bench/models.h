@@ -1,0 +1,37 @@
+/* apps/bench/models.h - the models that are trained here, and the work of a step. */
+#ifndef WF_APPS_BENCH_MODELS_H
+#define WF_APPS_BENCH_MODELS_H
+
+#include "apps/bench/bench.h"
+
+typedef struct bench_model {
+    const char *name;
+    wf_nn_gpt_config config;
+    int64_t batch, seq; /* sequences of a step, and their tokens */
+} bench_model;
+
+/* NULL and a text that lists those that there are. */
+const bench_model *bench_model_find(const char *name, wf_error *error);
+
+/*
+ * Operations that training on one token takes: 6 for each weight of a matrix that multiplies it
+ * (a lookup does not), and attention's 12 S width a layer, of which the causal half is counted.
+ */
+double bench_model_flops(const bench_model *model);
+
+/* A rank's part of training a model on tokens that are a function of step and sequence. */
+typedef struct bench_trainee {
+    wf_par *par;
+    wf_nn_gpt *model;
+    wf_par_trainer *trainer;
+    int64_t step;
+} bench_trainee;
+
+/* Opens a rank's part; the rank's error is set on failure. */
+bench_trainee *bench_trainee_open(wf_rank *rank, const wf_par_options *options,
+                                  const bench_model *model);
+wf_status bench_trainee_step(wf_rank *rank, bench_trainee *trainee, const bench_model *model,
+                             float *loss);
+void bench_trainee_close(bench_trainee *trainee);
+
+#endif

@@ -1,0 +1,72 @@
+#!/bin/bash
+# test_bench.sh BENCH - every subcommand of bench, with small sizes: each line of --json is an object
+# of that command, figures are positive, and a limit stands beside them; tables have titles and rows;
+# what is wrong on the command line is said, with status 2.
+set -uo pipefail
+
+bench=$1
+failed=0
+
+fail()
+{
+    echo "FAILED: $*" >&2
+    failed=1
+}
+
+command -v python3 >/dev/null || {
+    echo "skipped: no python3"
+    exit 77
+}
+
+# rows COMMAND COLUMN...: some row has all of these columns, as positive numbers.
+rows()
+{
+    local command=$1 lines
+    shift
+    lines=$("$bench" "$command" --quick --json </dev/null) || fail "$command: status $?"
+    printf '%s\n' "$lines" | python3 -c '
+import json
+import sys
+
+command, columns = sys.argv[1], sys.argv[2:]
+rows = [json.loads(line) for line in sys.stdin]
+assert all(row["bench"] == command for row in rows), "a line of another command"
+results = [row for row in rows if "note" not in row]
+good = [row for row in results if all((row.get(c) or 0) > 0 for c in columns)]
+assert good, f"no row has {columns} above 0"
+for row in results:
+    for key, value in row.items():
+        assert not isinstance(value, float) or value >= 0, f"{key} is {value}"
+' "$command" "$@" || fail "$command: rows"
+}
+
+rows gemm m k n fma_peak one_leaf eight_leaves of_peak
+rows attention seq dim gflops fma_peak of_peak
+rows step ms tokens_per_s gflops fma_peak of_peak times_first memory_mb
+rows comm ranks bytes us copy_us of_copy
+rows dispatch ns floor_ns times_floor
+rows memory mb ms gb_per_s copy_gb_per_s of_copy
+rows init mb gb_per_s memset_gb_per_s of_memset
+
+# The losses of exact layouts are compared, and those of layouts that are not exact are not.
+losses=$("$bench" step --quick --json --layouts 1x1,2x2sp,1x1off |
+    sed -n 's/.*"same_losses":"\([^"]*\)".*/\1/p' | tr '\n' ' ')
+[ "$losses" = "yes yes - " ] || fail "step: same losses: $losses"
+
+table=$("$bench" memory --quick --threads 1) || fail "memory: status $?"
+grep -q '^kernel .*of copy$' <<<"$table" || fail "no titles"
+grep -q '^adamw  *1 ' <<<"$table" || fail "no row of adamw"
+
+for words in "" "nothing" "gemm --tp 2" "gemm --shapes 4x5" "gemm --forms NX" "step --layouts 2y2" \
+    "step --model none" "step --exact maybe" "comm --ranks 1" "comm --sizes 3K3" "init --threads 0" \
+    "step --layouts 1x1 --seconds"; do
+    # shellcheck disable=SC2086 # the words are arguments
+    "$bench" $words >/dev/null 2>&1
+    status=$?
+    [ $status = 2 ] || fail "bench $words: status $status, not 2"
+done
+for command in gemm attention step comm dispatch memory init; do
+    "$bench" --help | grep -q "^  $command " || fail "help lacks $command"
+    "$bench" $command --help | grep -q "^  bench $command" || fail "$command: no example in its help"
+done
+exit $failed

@@ -1,0 +1,240 @@
+#!/bin/bash
+# test_cli.sh GPT_TRAIN [--sanitized] - gpt_train as a user meets it. What cannot work is refused
+# within 5 s with one line on stderr, nothing on stdout and the exit status of --help; what can
+# work prints and logs what it promises. A sanitizer's shadow memory needs more address space than
+# the limits of some cases leave: --sanitized leaves those out.
+set -uo pipefail
+
+gpt_train=$1 sanitized=${2:-}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+cases=0 failures=0
+limit='' # of address space in KiB
+
+# result NAME PROBLEM: a line per case; no problem is a pass.
+result()
+{
+    cases=$((cases + 1))
+    if [ -z "$2" ]; then
+        echo "ok    $1"
+    else
+        failures=$((failures + 1))
+        echo "FAIL  $1: $2"
+        sed 's/^/      stderr: /' err | head -5
+        tail -3 out | sed 's/^/      stdout: /'
+    fi
+}
+
+# refuse NAME STATUS PATTERN FLAG...: PATTERN is in the one line of stderr.
+refuse()
+{
+    local name=$1 status=$2 pattern=$3 got problem=''
+    shift 3
+    (
+        [ -z "$limit" ] || ulimit -S -v "$limit"
+        exec timeout -s KILL 5 "$gpt_train" "$@" >out 2>err
+    )
+    got=$?
+    [ $got = "$status" ] || problem+=" exit status $got, not $status;"
+    [ "$(wc -l <err)" = 1 ] || problem+=" $(wc -l <err) lines on stderr;"
+    grep -q '^gpt_train: ' err || problem+=" not said by gpt_train;"
+    grep -qE -- "$pattern" err || problem+=" '$pattern' is not said;"
+    [ ! -s out ] || problem+=" something on stdout;"
+    result "$name" "$problem"
+}
+
+# run NAME FLAG...: ends well; its stdout is in out, its stderr in err.
+run()
+{
+    local name=$1
+    shift
+    if timeout -s KILL 120 "$gpt_train" "$@" >out 2>err; then
+        result "$name" ""
+    else
+        result "$name" "exit status $?"
+    fi
+}
+
+# shows NAME PATTERN...: each is in stdout of the last run.
+shows()
+{
+    local name=$1 problem='' pattern
+    shift
+    for pattern; do
+        grep -qE -- "$pattern" out || problem+=" '$pattern' is missing;"
+    done
+    result "$name" "$problem"
+}
+
+# python NAME PROGRAM ARGUMENT...: what it prints is wrong.
+python()
+{
+    result "$1" "$(python3 -c "${@:2}" 2>&1)"
+}
+
+for i in $(seq 1 600); do
+    echo "On day $i the cat sat on mat number $((i * i % 89)) and thought."
+done >text.txt
+head -c 100 text.txt >short.txt
+: >empty.txt
+mkdir folder
+echo '{"tp": 2,' >broken.json
+echo '[1]' >list.json
+echo '{"tpp": 2}' >unknown.json
+echo '{"tp": "two"}' >word.json
+echo '{"help": true}' >command.json
+tiny=(--data text.txt --n-layer 1 --n-head 4 --n-embd 16 --seq-len 16 --global-batch-size 4
+    --steps 3)
+
+# Ranks, memory, layouts
+refuse "more ranks than a machine runs" 2 "8192 ranks.*4096" "${tiny[@]}" --tp 4096 --dp 2
+if [ "$sanitized" != --sanitized ]; then
+    limit=2000000
+    refuse "more ranks than can be started" 1 "only [0-9]+ of 4096 ranks can be started" \
+        "${tiny[@]}" --tp 1024 --dp 4
+    refuse "more worker threads than can be started" 1 "rank .* thread .* did not start" \
+        "${tiny[@]}" --tp 4 --threads-per-rank 1024
+    refuse "a model that does not fit" 1 "rank [0-3].*out of memory: [0-9]+ bytes for parameters" \
+        "${tiny[@]}" --tp 2 --dp 2 --n-embd 131072
+    limit=''
+fi
+refuse "a batch that dp can't form" 2 "--global-batch-size 4 .*--dp 3; use .* 3 or 6" \
+    "${tiny[@]}" --dp 3
+refuse "a batch that micro-batches can't form" 2 "--micro-batch-size 3.*use --global-batch-size" \
+    "${tiny[@]}" --micro-batch-size 3
+refuse "a strategy of later" 2 "full_shard is not built.*use one of: no_shard" "${tiny[@]}" \
+    --strategy full_shard
+refuse "a device of later" 2 "cuda is not built.*cpu" "${tiny[@]}" --device cuda
+refuse "a transport of later" 2 "mpi is not built.*threads" "${tiny[@]}" --transport mpi
+refuse "training that moves nothing" 2 "--transport fake.*--steps 0" "${tiny[@]}" --transport fake
+
+# Data and files
+refuse "no data" 2 "--data is missing.*--data FILE" --steps 3
+refuse "a missing file" 3 "cannot open data file missing.txt: No such file" --data missing.txt
+refuse "an empty file" 2 "data file empty.txt is empty" --data empty.txt
+refuse "an empty file among others" 2 "empty.txt is empty" --data text.txt empty.txt
+refuse "a directory" 3 "folder is a directory" --data folder
+refuse "a sequence longer than the data" 2 "--seq-len 4096 needs 4097 bytes.*has 90 " \
+    --data short.txt --seq-len 4096
+refuse "a sequence longer than the validation part" 2 "validation part has 10 of" \
+    --data short.txt --seq-len 16
+refuse "a log where nobody can write" 3 "cannot open log file folder/no/log.jsonl" "${tiny[@]}" \
+    --log-jsonl folder/no/log.jsonl
+refuse "a log that is a directory" 3 "log file folder: " "${tiny[@]}" --log-jsonl folder
+refuse "a log on a full disk" 3 "log file /dev/full: No space left" "${tiny[@]}" \
+    --log-jsonl /dev/full
+refuse "a missing config file" 3 "--config missing.json: No such file" --config missing.json
+refuse "a config file that is no JSON" 2 "--config broken.json, line 2, column" \
+    --config broken.json
+refuse "a config file that is no object" 2 "list.json must hold one JSON object" \
+    --config list.json
+refuse "a config file with an unknown key" 2 "unknown.json.*unknown key.*tp" --config unknown.json
+refuse "a config file with a wrong type" 2 "word.json.*must be" --config word.json
+refuse "a config file with a command" 2 "command.json.*cannot stand in a config file" \
+    --config command.json
+
+# Flags
+refuse "an unknown flag" 2 "unknown flag --tq; did you mean --tp" --tq 2
+refuse "a flag with a typing mistake" 2 "did you mean --global-batch-size" --global-batchsize 2
+refuse "a flag that is like no other" 2 "--xyzzyxyzzy; --help lists all" --xyzzyxyzzy
+refuse "a single dash" 2 "unknown flag -tp; did you mean --tp" -tp 2
+refuse "a flag without its value" 2 "--tp needs a value" "${tiny[@]}" --tp
+refuse "a flag followed by a flag" 2 "--tp needs a value" "${tiny[@]}" --tp --dp 2
+refuse "a value without a flag" 2 "unexpected argument 'book.txt'" book.txt
+refuse "a value for a bare flag" 2 "--digest takes no value" "${tiny[@]}" --digest yes
+refuse "a word for a number" 2 "--tp 'two' is not a whole number" "${tiny[@]}" --tp two
+refuse "a fraction for a count" 2 "--steps '1.5' is not a whole number" --steps 1.5
+refuse "a number with a tail" 2 "--lr '1e-3x' is not a number" --lr 1e-3x
+refuse "an empty value" 2 "--tp '' is not a whole number" --tp ""
+refuse "no ranks" 2 "--tp 0 is not in \[1, 4096\]" --tp 0
+refuse "negative ranks" 2 "--dp -1 is not in" --dp -1
+refuse "a number beyond 64 bits" 2 "does not fit in 64 bits" --steps 99999999999999999999
+refuse "no number" 2 "--lr 'nan' is not a number" --lr nan
+refuse "an infinite rate" 2 "--lr 1e999 is not in" --lr 1e999
+refuse "a dropout of all" 2 "--dropout 1 is not in \[0, 1\)" --dropout 1
+refuse "a vocabulary without all bytes" 2 "--vocab-size 255 is not in \[256" --vocab-size 255
+refuse "an unknown architecture" 2 "--arch 'gpt3' is unknown; use one of: gpt2, llama" \
+    --arch gpt3
+refuse "an unknown strategy" 2 "--strategy 'zero9' is unknown" --strategy zero9
+refuse "a switch with a wrong word" 2 "--exact 'maybe' is neither on nor off" --exact maybe
+refuse "heads that don't divide the width" 2 "--n-embd 16 .*--n-head 3; use --n-embd 15 or 18" \
+    "${tiny[@]}" --n-head 3
+refuse "grouped queries in gpt2" 2 "use --arch llama" "${tiny[@]}" --n-kv-head 2
+refuse "groups that don't divide the heads" 2 "--n-kv-head 3 does not divide" "${tiny[@]}" \
+    --arch llama --n-kv-head 3
+refuse "an odd head with RoPE" 2 "odd head size 1.*RoPE" "${tiny[@]}" --arch llama --n-head 16
+refuse "a rate that rises" 2 "--min-lr 1 is above --lr 0.1" "${tiny[@]}" --lr 0.1 --min-lr 1
+refuse "a warmup beyond the end" 2 "--warmup-steps 4 is more than --steps 3" "${tiny[@]}" \
+    --warmup-steps 4
+refuse "an evaluation without data" 2 "--eval-interval 1 needs validation data" "${tiny[@]}" \
+    --val-fraction 0 --eval-interval 1
+refuse "a sample of nothing" 2 "--sample-prompt is empty" "${tiny[@]}" --sample 5 \
+    --sample-prompt ""
+refuse "an unknown shell" 2 "--completion 'fish' is unknown" --completion fish
+
+# What works
+run "help" --help
+shows "help says all" "^Usage: gpt_train --data FILE" "--sequence-parallel" "^Exit status"
+run "help wins over a missing file" --data text.txt --help
+run "completion" --completion bash
+shows "completion for bash" "complete -F"
+
+run "training on 2 x 2" "${tiny[@]}" --tp 2 --dp 2 --log-jsonl run.jsonl --digest \
+    --eval-interval 2 --eval-iters 1 --sample 20 --show-layout --comm-report
+shows "progress" "^step 1/3  loss 5\.[0-9]+  norm .* lr .* ms .* tok/s .* GFLOP/s  mem .* eta " \
+    "^step 3/3 .* val 5\.[0-9]+  digest [0-9a-f]{16}$"
+shows "the layout" "embed.table +\[256,16\] +\[tp\] +\[128,16\]" "head.weight .* tied to embed" \
+    "block.0.mlp.down.weight +\[16,64\] +\[\*, tp\] +\[16,32\]" "who holds what" \
+    "0:128 +\|#{16}\.{16}\|  0:16 +rank 0,2$" "128:256 +\|\.{16}#{16}\|  0:16 +rank 1,3$"
+shows "the collectives" "tp +2 all_reduce +[0-9]+ +[0-9]+$" "replicate +2 all_reduce +2 " \
+    "world +4 all_gather +1 "
+python "the sample" '
+text = open("out", "rb").read()
+sample = text.split(b"\n--- sample ---\n")[1].split(b"\n--------------\n")[0]
+if not sample.startswith(b"The ") or len(sample) != 24: print("not 4 + 20 bytes:", sample)'
+python "the log" '
+import json, struct
+first, *rows = [json.loads(line) for line in open("run.jsonl")]
+if first["mesh"] != {"pp": 1, "replicate": 2, "shard": 1, "tp": 2}: print(first["mesh"])
+if (first["world"], first["transport"]) != (4, "threads"): print(first["world"])
+if (first["options"]["n_embd"], first["options"]["ffn"]) != (16, 64): print(first["options"])
+keys = "step loss loss_bits grad_norm lr ms tokens_per_s val_loss digest".split()
+if len(rows) != 3: print(len(rows), "rows")
+for i, row in enumerate(rows):
+    if list(row) != keys: print("keys:", *row)
+    if row["step"] != i + 1: print("step", row["step"])
+    if struct.pack(">f", row["loss"]).hex() != row["loss_bits"]: print(row["loss_bits"])
+    if (row["val_loss"] is None) != (i == 0): print("val_loss", row["val_loss"])
+    if len(row["digest"]) != 16 or not row["grad_norm"] > 0 or not row["ms"] > 0: print(row)'
+
+python "options to a config file" '
+import json
+options = json.loads(next(open("run.jsonl")))["options"]
+options["log_jsonl"] = "again.jsonl"
+json.dump(options, open("run.json", "w"))'
+run "training from a config file, another layout" --config run.json --tp 4 --dp 1
+python "the same losses and digests" '
+import json
+a, b = ([[json.loads(line).get(key) for key in ("loss_bits", "grad_norm", "val_loss", "digest")]
+         for line in open(name)][1:] for name in ("run.jsonl", "again.jsonl"))
+if a != b or len(a) != 3: print(a, b)'
+
+run "a log without digest or evaluation" "${tiny[@]}" --log-jsonl plain.jsonl --eval-interval 0
+python "the log without them" '
+import json
+for row in [json.loads(line) for line in open("plain.jsonl")][1:]:
+    if "digest" in row or row["val_loss"] is not None: print(row)'
+run "several files" "${tiny[@]}" --data short.txt
+run "a layout that is not exact" "${tiny[@]}" --tp 3 --seq-len 8
+python "which says so once" '
+text = open("err").read()
+if text != "not layout-exact: tp 3 does not nest in the 8 leaves\n": print(text)'
+run "a layout of 512 ranks, without data" --steps 0 --show-layout --transport fake --tp 8 --dp 64 \
+    --global-batch-size 64 --n-head 8 --n-layer 1
+shows "512 ranks" "block.0.attn.qkv.q.weight +\[384,384\] +\[tp\] +\[48,384\]" "7,15,23,.*,511$"
+run "nothing to do" --steps 0
+run "ranks that share the cores" "${tiny[@]}" --tp 8 --dp 4 --sequence-parallel --steps 2
+
+echo "$cases cases, $failures failed"
+[ $failures = 0 ]

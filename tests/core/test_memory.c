@@ -1,0 +1,300 @@
+/* tests/core/test_memory.c - the pool: classes, accounting, limit, cache and a failing device.
+ */
+#include "core/memory.h"
+#include "tests/harness.h"
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCKS = 256 };
+
+/* An allocator that knows its blocks; `room` bytes at once, and only real where `real`. */
+typedef struct ledger {
+    void *block[BLOCKS];
+    size_t bytes[BLOCKS];
+    size_t in_use, room, last;
+    int64_t calls;
+    bool real;
+} ledger;
+
+static void *ledger_alloc(void *self, size_t bytes)
+{
+    ledger *l = self;
+    int i = 0;
+
+    l->calls++;
+    l->last = bytes;
+    if (bytes > l->room - l->in_use)
+        return NULL;
+    while (i < BLOCKS - 1 && l->block[i])
+        i++;
+    l->block[i] = aligned_alloc(64, l->real ? bytes : 64);
+    l->bytes[i] = bytes;
+    l->in_use += bytes;
+    return l->block[i];
+}
+
+static void ledger_release(void *self, void *block, size_t bytes)
+{
+    ledger *l = self;
+
+    for (int i = 0; i < BLOCKS; i++)
+        if (l->block[i] == block) {
+            CU_ASSERT_EQUAL(bytes, l->bytes[i]);
+            l->in_use -= bytes;
+            l->block[i] = NULL;
+            free(block);
+            return;
+        }
+    CU_FAIL("a block is released that was never allocated");
+}
+
+static wf_pool *open_pool(ledger *l, size_t limit)
+{
+    wf_allocator allocator = {ledger_alloc, ledger_release, l};
+    wf_pool *pool = wf_pool_open(&allocator, limit, NULL);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(pool);
+    return pool;
+}
+
+static wf_memory_report report_of(const wf_pool *pool)
+{
+    wf_memory_report report;
+
+    wf_pool_report(pool, &report);
+    return report;
+}
+
+/* Closing gives everything back, each block with the size it was asked for. */
+static void close_pool(wf_pool *pool, const ledger *l)
+{
+    wf_pool_close(pool);
+    CU_ASSERT_EQUAL(l->in_use, 0);
+}
+
+static void counts_in_64(void)
+{
+    static const size_t ask[] = {0, 1, 63, 64, 65, 128, 1000},
+                        counted[] = {64, 64, 64, 64, 128, 128, 1024};
+    ledger l = {.room = SIZE_MAX, .real = true};
+    wf_pool *pool = open_pool(&l, 0);
+    void *block[7];
+    size_t sum = 0;
+
+    for (int i = 0; i < 7; i++) {
+        block[i] = wf_pool_take(pool, ask[i], WF_MEMORY_BUFFER, NULL);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(block[i]);
+        CU_ASSERT_EQUAL((uintptr_t)block[i] % 64, 0);
+        memset(block[i], i, ask[i]);
+        sum += counted[i];
+        CU_ASSERT_EQUAL(report_of(pool).in_use, sum);
+    }
+    for (int i = 0; i < 7; i++) {
+        for (size_t b = 0; b < ask[i]; b++)
+            CU_ASSERT_EQUAL_FATAL(((unsigned char *)block[i])[b], i);
+        wf_pool_give(pool, block[i], ask[i], WF_MEMORY_BUFFER);
+    }
+    CU_ASSERT_EQUAL(report_of(pool).in_use, 0);
+    wf_pool_give(pool, NULL, 100, WF_MEMORY_BUFFER); /* nothing to give back */
+    CU_ASSERT_EQUAL(report_of(pool).in_use, 0);
+    close_pool(pool, &l);
+}
+
+/* The block of a request: as large as asked, at most an eighth larger, never smaller for more.
+ */
+static void class_of(size_t bytes, size_t *last)
+{
+    ledger l = {.room = SIZE_MAX};
+    wf_pool *pool = open_pool(&l, 0);
+    size_t rounded = (bytes + 63) / 64 * 64;
+    void *block = wf_pool_take(pool, bytes, WF_MEMORY_PARAMETER, NULL);
+
+    CU_ASSERT_PTR_NOT_NULL(block);
+    CU_ASSERT_TRUE(l.last >= rounded && l.last - rounded <= rounded / 8 && l.last % 64 == 0);
+    CU_ASSERT_TRUE(l.last >= *last);
+    if (rounded < 16 * 64)
+        CU_ASSERT_EQUAL(l.last, rounded);
+    *last = l.last;
+    wf_pool_give(pool, block, bytes, WF_MEMORY_PARAMETER);
+    CU_ASSERT_EQUAL(report_of(pool).cached, l.last);
+    close_pool(pool, &l);
+}
+
+static void size_classes(void)
+{
+    size_t last = 0;
+
+    for (size_t bytes = 1; bytes < 9000; bytes += 31)
+        class_of(bytes, &last);
+    for (int shift = 14; shift < 62; shift++) {
+        class_of(((size_t)1 << shift) - 64, &last);
+        class_of((size_t)1 << shift, &last);
+        class_of(((size_t)1 << shift) + 1, &last);
+        class_of((size_t)3 << (shift - 1), &last);
+    }
+}
+
+static void kinds_and_peak(void)
+{
+    ledger l = {.room = SIZE_MAX, .real = true};
+    wf_pool *pool = open_pool(&l, 0);
+    void *parameter = wf_pool_take(pool, 640, WF_MEMORY_PARAMETER, NULL);
+    void *gradient = wf_pool_take(pool, 320, WF_MEMORY_GRADIENT, NULL);
+    void *activation;
+    wf_memory_report r;
+
+    wf_pool_give(pool, gradient, 320, WF_MEMORY_GRADIENT);
+    activation = wf_pool_take(pool, 192, WF_MEMORY_ACTIVATION, NULL);
+    r = report_of(pool);
+    CU_ASSERT_EQUAL(r.now[WF_MEMORY_PARAMETER], 640);
+    CU_ASSERT_EQUAL(r.now[WF_MEMORY_GRADIENT], 0);
+    CU_ASSERT_EQUAL(r.now[WF_MEMORY_ACTIVATION], 192);
+    CU_ASSERT_EQUAL(r.in_use, 832);
+    CU_ASSERT_EQUAL(r.peak, 960);
+    CU_ASSERT_EQUAL(r.at_peak[WF_MEMORY_PARAMETER], 640);
+    CU_ASSERT_EQUAL(r.at_peak[WF_MEMORY_GRADIENT], 320);
+    CU_ASSERT_EQUAL(r.at_peak[WF_MEMORY_ACTIVATION], 0);
+    wf_pool_reset_peak(pool);
+    r = report_of(pool);
+    CU_ASSERT_EQUAL(r.peak, 832);
+    CU_ASSERT_EQUAL(r.at_peak[WF_MEMORY_ACTIVATION], 192);
+    wf_pool_give(pool, activation, 192, WF_MEMORY_ACTIVATION);
+    wf_pool_give(pool, parameter, 640, WF_MEMORY_PARAMETER);
+    CU_ASSERT_EQUAL(report_of(pool).peak, 832);
+    close_pool(pool, &l);
+}
+
+static void limit(void)
+{
+    ledger l = {.room = SIZE_MAX, .real = true};
+    wf_pool *pool = open_pool(&l, 1024);
+    void *a = wf_pool_take(pool, 256, WF_MEMORY_ACTIVATION, NULL);
+    void *p = wf_pool_take(pool, 512, WF_MEMORY_PARAMETER, NULL);
+    wf_error error = {WF_OK, ""};
+
+    CU_ASSERT_PTR_NULL(wf_pool_take(pool, 257, WF_MEMORY_GRADIENT, &error));
+    CU_ASSERT_EQUAL(error.code, WF_ENOMEM);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "257 bytes for gradients"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "768 were in use (512 for parameters)"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "limit of 1024"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "use a smaller micro-batch or more ranks"));
+    CU_ASSERT_EQUAL(report_of(pool).in_use, 768);
+    CU_ASSERT_EQUAL(report_of(pool).now[WF_MEMORY_GRADIENT], 0);
+    wf_pool_give(pool, p, 512, WF_MEMORY_PARAMETER);
+    p = wf_pool_take(pool, 768, WF_MEMORY_PARAMETER, NULL); /* what is cached counts not */
+    CU_ASSERT_PTR_NOT_NULL(p);
+    CU_ASSERT_EQUAL(report_of(pool).in_use, 1024);
+    CU_ASSERT_PTR_NULL(wf_pool_take(pool, 0, WF_MEMORY_BUFFER, NULL));
+    wf_pool_give(pool, p, 768, WF_MEMORY_PARAMETER);
+    wf_pool_give(pool, a, 256, WF_MEMORY_ACTIVATION);
+    close_pool(pool, &l);
+}
+
+static void round_of_blocks(wf_pool *pool)
+{
+    enum { N = 50 };
+    void *block[N];
+
+    for (size_t i = 0; i < N; i++)
+        block[i] = wf_pool_take(pool, 97 * i * i, WF_MEMORY_ACTIVATION, NULL);
+    for (size_t i = 0; i < N; i++)
+        wf_pool_give(pool, block[i], 97 * i * i, WF_MEMORY_ACTIVATION);
+}
+
+static void cache_serves_again(void)
+{
+    ledger l = {.room = SIZE_MAX, .real = true};
+    wf_pool *pool = open_pool(&l, 0);
+    wf_memory_report first;
+    void *a, *b;
+
+    round_of_blocks(pool);
+    first = report_of(pool);
+    CU_ASSERT_EQUAL(first.system_allocations, l.calls);
+    CU_ASSERT_EQUAL(first.cached, l.in_use);
+    round_of_blocks(pool);
+    CU_ASSERT_EQUAL(report_of(pool).system_allocations, first.system_allocations);
+    CU_ASSERT_EQUAL(report_of(pool).cached, first.cached);
+    CU_ASSERT_EQUAL(l.calls, first.system_allocations);
+
+    a = wf_pool_take(pool, (size_t)17 << 20, WF_MEMORY_ACTIVATION,
+                     NULL); /* 17 and 18: one class */
+    wf_pool_give(pool, a, (size_t)17 << 20, WF_MEMORY_ACTIVATION);
+    b = wf_pool_take(pool, (size_t)18 << 20, WF_MEMORY_ACTIVATION, NULL);
+    CU_ASSERT_PTR_EQUAL(a, b);
+    memset(b, 1, (size_t)18 << 20);
+    wf_pool_give(pool, b, (size_t)18 << 20, WF_MEMORY_ACTIVATION);
+    close_pool(pool, &l);
+}
+
+static void failing_allocator(void)
+{
+    ledger l = {.room = 4096, .real = true};
+    wf_pool *pool = open_pool(&l, 0);
+    void *a = wf_pool_take(pool, 2048, WF_MEMORY_ACTIVATION, NULL), *b;
+    wf_error error = {WF_OK, ""};
+
+    CU_ASSERT_PTR_NULL(wf_pool_take(pool, 2049, WF_MEMORY_BUFFER, &error));
+    CU_ASSERT_EQUAL(error.code, WF_ENOMEM);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "2049 bytes for communication buffers"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "the device had no more"));
+    CU_ASSERT_EQUAL(report_of(pool).in_use, 2048);
+    wf_pool_give(pool, a, 2048, WF_MEMORY_ACTIVATION);
+
+    /* The cached block is in the way, and goes. */
+    b = wf_pool_take(pool, 4096, WF_MEMORY_BUFFER, NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(b);
+    CU_ASSERT_EQUAL(report_of(pool).cached, 0);
+    CU_ASSERT_EQUAL(report_of(pool).system_allocations, l.calls);
+    wf_pool_give(pool, b, 4096, WF_MEMORY_BUFFER);
+    close_pool(pool, &l);
+}
+
+static void absurd_sizes(void)
+{
+    static const size_t ask[] = {SIZE_MAX, SIZE_MAX - 63, SIZE_MAX / 2, SIZE_MAX / 4 + 1};
+    ledger l = {.room = SIZE_MAX};
+    wf_pool *pool = open_pool(&l, 0);
+
+    for (int i = 0; i < 4; i++) {
+        wf_error error = {WF_OK, ""};
+
+        CU_ASSERT_PTR_NULL(wf_pool_take(pool, ask[i], WF_MEMORY_BUFFER, &error));
+        CU_ASSERT_EQUAL(error.code, WF_ENOMEM);
+    }
+    CU_ASSERT_EQUAL(l.calls, 0);
+    close_pool(pool, &l);
+    wf_pool_close(NULL);
+}
+
+static void host_memory(void)
+{
+    wf_allocator host = wf_host_allocator();
+
+    for (size_t bytes = 64; bytes <= (size_t)8 << 20; bytes *= 2) {
+        unsigned char *block = host.alloc(host.self, bytes);
+
+        CU_ASSERT_PTR_NOT_NULL_FATAL(block);
+        CU_ASSERT_EQUAL((uintptr_t)block % 64, 0);
+        block[0] = block[bytes - 1] = 1;
+        host.release(host.self, block, bytes);
+    }
+    CU_ASSERT_STRING_EQUAL(wf_memory_kind_name(WF_MEMORY_OPTIMIZER), "optimizer state");
+    CU_ASSERT_STRING_EQUAL(wf_memory_kind_name(WF_MEMORY_KINDS), "unknown kind");
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {{"counts in 64 bytes", counts_in_64},
+                                    {"size classes", size_classes},
+                                    {"kinds and peak", kinds_and_peak},
+                                    {"limit", limit},
+                                    {"the cache serves again", cache_serves_again},
+                                    {"failing allocator", failing_allocator},
+                                    {"absurd sizes", absurd_sizes},
+                                    {"host memory", host_memory},
+                                    {NULL, NULL}};
+
+    return wf_test_main("memory", tests);
+}

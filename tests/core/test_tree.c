@@ -1,0 +1,167 @@
+/* tests/core/test_tree.c - cuts cover and nest; the walk over leaves builds the midpoint tree.
+ */
+#include "core/bits.h"
+#include "tests/core/core_harness.h"
+
+static const struct {
+    int64_t size, grain;
+} sizes[] = {{0, 1},    {1, 1},     {7, 1},    {8, 1},   {64, 8},
+             {768, 64}, {50257, 1}, {320, 64}, {128, 64}};
+
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+static void cuts_cover(void)
+{
+    for (int s = 0; s < SIZES; s++)
+        for (int64_t parts = 1; parts <= 16; parts++) {
+            int64_t size = sizes[s].size, grain = sizes[s].grain, least = size, most = 0;
+
+            CU_ASSERT_EQUAL(wf_cut(size, grain, parts, 0), 0);
+            CU_ASSERT_EQUAL(wf_cut(size, grain, parts, parts), size);
+            for (int64_t i = 0; i < parts; i++) {
+                int64_t at = wf_cut(size, grain, parts, i);
+                int64_t n = wf_cut(size, grain, parts, i + 1) - at;
+
+                CU_ASSERT_EQUAL(at % grain, 0);
+                least = n < least ? n : least;
+                most = n > most ? n : most;
+            }
+            CU_ASSERT_TRUE(least >= 0 && most - least <= grain);
+        }
+}
+
+/* The cuts of 2 are among those of 4, these among those of 8, whatever the size. */
+static void cuts_nest(void)
+{
+    for (int64_t size = 0; size < 200; size++)
+        for (int64_t parts = 1; parts < WF_LEAVES; parts *= 2)
+            for (int64_t i = 0; i <= parts; i++)
+                for (int64_t grain = 1; grain <= 64; grain *= 4)
+                    CU_ASSERT_EQUAL(
+                        wf_cut(size * grain, grain, parts, i),
+                        wf_cut(size * grain, grain, WF_LEAVES, i * WF_LEAVES / parts));
+    for (int64_t i = 0; i <= WF_LEAVES; i++) /* 3 does not */
+        CU_ASSERT_NOT_EQUAL(wf_cut(24, 1, 3, 1), wf_cut(24, 1, WF_LEAVES, i));
+}
+
+/* A sum that sees order and shape. */
+static uint64_t pair(uint64_t left, uint64_t right)
+{
+    return wf_mix64(wf_mix64(left) + 3 * right);
+}
+
+static uint64_t by_definition(int64_t first, int64_t n)
+{
+    return n == 1 ? (uint64_t)first
+                  : pair(by_definition(first, n / 2), by_definition(first + n / 2, n - n / 2));
+}
+
+static uint64_t by_walk(int64_t first, int64_t n)
+{
+    uint64_t open[WF_TREE_DEPTH];
+    int depth = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        open[depth++] = (uint64_t)(first + i);
+        for (int merges = wf_tree_merges(n, i); merges > 0; merges--) {
+            CU_ASSERT_FATAL(depth > 1 && depth < WF_TREE_DEPTH);
+            depth--;
+            open[depth - 1] = pair(open[depth - 1], open[depth]);
+        }
+    }
+    CU_ASSERT_EQUAL(depth, 1);
+    return open[0];
+}
+
+static void walk_is_the_tree(void)
+{
+    for (int64_t n = 1; n <= 300; n++)
+        CU_ASSERT_EQUAL(by_walk(0, n), by_definition(0, n));
+    for (int64_t i = 0; i < 64; i++) /* a power of two: merges are the trailing ones of i */
+        CU_ASSERT_EQUAL(wf_tree_merges(64, i), __builtin_ctzll(~(unsigned long long)i));
+    CU_ASSERT_EQUAL(wf_tree_merges(INT64_C(1) << 40, (INT64_C(1) << 40) - 1), 40);
+}
+
+/* Ranks that hold equal parts of the leaves add up to the same tree: theirs are its nodes. */
+static void ranks_are_nodes(void)
+{
+    for (int64_t ranks = 1; ranks <= 8; ranks *= 2)
+        for (int64_t each = 1; each <= 9; each++) {
+            uint64_t node[8];
+
+            for (int64_t r = 0; r < ranks; r++)
+                node[r] = by_walk(r * each, each);
+            for (int64_t n = ranks; n > 1; n /= 2)
+                for (int64_t r = 0; r < n / 2; r++)
+                    node[r] = pair(node[2 * r], node[2 * r + 1]);
+            CU_ASSERT_EQUAL(node[0], by_definition(0, ranks * each));
+        }
+}
+
+/* The leaves of the parts, laid side by side, are the leaves of the whole. */
+static void leaves_of_parts(void)
+{
+    wf_context *ctx = open_reference(0);
+
+    for (int s = 0; s < SIZES; s++)
+        for (int64_t parts = 1; parts <= 9; parts++) {
+            wf_dim dim = {sizes[s].size, sizes[s].grain, WF_LEAF_EIGHT};
+            wf_tensor part = *wf_tensor_fake(ctx, WF_F64, 1, &dim, NULL);
+            int64_t length[WF_LEAVES] = {0};
+
+            for (int64_t p = 0; p < parts; p++) {
+                int64_t at[WF_LEAVES + 1], end = wf_cut(dim.size, dim.grain, parts, p + 1);
+
+                part.start[0] = wf_cut(dim.size, dim.grain, parts, p);
+                part.local[0] = end - part.start[0];
+                CU_ASSERT_EQUAL(wf_leaf_cuts(&part, 0, at), WF_LEAVES);
+                CU_ASSERT_EQUAL(at[0], 0);
+                CU_ASSERT_EQUAL(at[WF_LEAVES], part.local[0]);
+                for (int i = 0; i < WF_LEAVES; i++) {
+                    CU_ASSERT_TRUE(at[i] <= at[i + 1]);
+                    if (at[i] < at[i + 1])
+                        CU_ASSERT_TRUE(part.start[0] + at[i] >=
+                                       wf_cut(dim.size, dim.grain, WF_LEAVES, i));
+                    length[i] += at[i + 1] - at[i];
+                }
+            }
+            for (int i = 0; i < WF_LEAVES; i++)
+                CU_ASSERT_EQUAL(length[i], wf_cut(dim.size, dim.grain, WF_LEAVES, i + 1) -
+                                               wf_cut(dim.size, dim.grain, WF_LEAVES, i));
+        }
+    wf_context_close(ctx);
+}
+
+static void one_leaf(void)
+{
+    wf_context_options off = {.exact_off = true};
+    wf_context *ctx[] = {open_reference(0),
+                         wf_context_open(wf_reference_device(NULL), &off, NULL)};
+    wf_dim dims[] = {wf_dim_width(10), wf_dim_split(10)};
+    int64_t at[WF_LEAVES + 1];
+
+    for (int i = 0; i < 2; i++) {
+        wf_tensor *t = wf_tensor_fake(ctx[i], WF_F64, 2, dims, NULL);
+
+        CU_ASSERT_EQUAL(wf_leaf_cuts(t, 0, at), 1);
+        CU_ASSERT_TRUE(at[0] == 0 && at[1] == 10);
+        CU_ASSERT_EQUAL(wf_leaf_cuts(t, 1, at), i == 0 ? WF_LEAVES : 1);
+        CU_ASSERT_EQUAL(at[i == 0 ? WF_LEAVES : 1], 10);
+        CU_ASSERT_EQUAL(wf_context_exact(ctx[i]), i == 0);
+        wf_context_close(ctx[i]);
+    }
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"cuts cover", cuts_cover},
+        {"cuts nest", cuts_nest},
+        {"the walk over leaves is the midpoint tree", walk_is_the_tree},
+        {"what ranks hold are its nodes", ranks_are_nodes},
+        {"leaves of parts", leaves_of_parts},
+        {"one leaf", one_leaf},
+        {NULL, NULL}};
+
+    return wf_test_main("tree", tests);
+}

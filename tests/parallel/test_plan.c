@@ -1,0 +1,227 @@
+/*
+ * tests/parallel/test_plan.c - planning, materialising and opening a trainer: what is refused,
+ * with which words, and that a refusal leaves what was there as it was.
+ */
+#include "nn/gpt.h"
+#include "parallel/train.h"
+#include "tests/mesh/mesh_harness.h"
+
+static const wf_nn_gpt_config tiny = {.arch = WF_NN_GPT2,
+                                      .vocabulary = 17,
+                                      .positions = 8,
+                                      .layers = 1,
+                                      .heads = 2,
+                                      .kv_heads = 2,
+                                      .width = 4,
+                                      .ffn = 8};
+
+/* One rank's part of a test on two, tensor parallel. */
+typedef struct part {
+    wf_rank *rank;
+    wf_par *par;
+    wf_context *ctx;
+    wf_nn_gpt *gpt;
+    wf_nn_module *model;
+} part;
+
+static wf_status on_rank(wf_rank *rank, void *arg)
+{
+    wf_status (*const *body)(part *) = arg;
+    part p = {.rank = rank,
+              .par = wf_par_open(rank, &(wf_par_options){.tp = 2, .seed = 3}, &rank->error)};
+    wf_status status;
+
+    if (!p.par)
+        return rank->error.code;
+    p.ctx = wf_par_context(p.par);
+    p.gpt = wf_nn_gpt_new(p.ctx, &tiny);
+    p.model = (wf_nn_module *)p.gpt;
+    status = p.gpt ? (*body)(&p) : WF_EINTERNAL;
+    wf_nn_free(p.model);
+    wf_par_close(p.par);
+    return status;
+}
+
+static void on_two(wf_status (*body)(part *))
+{
+    run_ranks(2, on_rank, &body);
+}
+
+static wf_status says(part *p, wf_status code, const char *words)
+{
+    return refused(p->rank, p->ctx, NULL, code, words);
+}
+
+static bool split(const part *p)
+{
+    return wf_par_layout(p->gpt->embed->table) != NULL && p->gpt->embed->base.hooks &&
+           p->gpt->head->base.hooks;
+}
+
+static wf_status planned_again(part *p)
+{
+    wf_rank *rank = p->rank;
+    const wf_layout *first;
+
+    GOOD(wf_par_plan(p->par, p->model, wf_par_gpt_plan));
+    NEED(split(p));
+    first = wf_par_layout(p->gpt->embed->table);
+    GOOD(wf_par_plan(p->par, p->model, NULL)); /* nothing of the first plan stays */
+    NEED(!wf_par_layout(p->gpt->embed->table));
+    NEED(!p->gpt->embed->base.hooks && !p->gpt->head->base.hooks);
+    GOOD(wf_par_plan(p->par, p->model, wf_par_gpt_plan));
+    NEED(split(p) && wf_par_layout(p->gpt->embed->table) == first);
+
+    GOOD(wf_par_materialize(p->par, p->model)); /* now it is too late for another */
+    NEED(p->gpt->embed->table->tensor->layout == first);
+    NEED(wf_par_plan(p->par, p->model, NULL) == WF_EINVAL);
+    GOOD(says(p, WF_EINVAL, "parameter embed.table is real already"));
+    NEED(split(p) && wf_par_layout(p->gpt->embed->table) == first);
+    return WF_OK;
+}
+
+static wf_status wrong_plans(part *p)
+{
+    static const wf_par_split third[] = {{"table", 2}, {NULL, 0}},
+                              none[] = {{"tables", 0}, {NULL, 0}};
+    static const wf_par_style far = {.name = "far", .splits = third};
+    static const wf_par_style other = {.name = "other", .splits = none};
+    static const struct {
+        wf_par_rule rules[3];
+        const char *words;
+    } bad[] = {{{{"embed", &far}, {NULL, NULL}},
+                "style far splits dim 2 of parameter embed.table, which has only 2 dims"},
+               {{{"embed", &other}, {NULL, NULL}},
+                "style other splits parameter tables, but module embed (embedding)"},
+               {{{"embed", WF_VOCAB}, {"head", WF_ROW}, {NULL, NULL}},
+                "parameter embed.table is tied, but style row of module head"}};
+    wf_rank *rank = p->rank;
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        NEED(wf_par_plan(p->par, p->model, bad[i].rules) == WF_EINVAL);
+        NEED(wf_par_materialize(p->par, p->model) == WF_EINVAL); /* the first error stays */
+        GOOD(says(p, WF_EINVAL, bad[i].words));
+    }
+    GOOD(wf_par_plan(p->par, p->model, wf_par_gpt_plan));
+    return wf_par_materialize(p->par, p->model);
+}
+
+/* A module of one's own that was never named: its parameters still differ from each other. */
+static wf_status never_named(part *p)
+{
+    static const char *const names[] = {"a", "b"};
+    wf_nn_linear_options o = {.in = wf_dim_width(3), .out = wf_dim_split(5), .deviation = 1};
+    wf_nn_linear_group *group =
+        wf_nn_linear_group_new(p->ctx, 2, names, (wf_nn_linear_options[]){o, o});
+    wf_rank *rank = p->rank;
+    wf_tensor *a, *b;
+
+    NEED(group);
+    GOOD(wf_par_materialize(p->par, &group->base));
+    a = ((wf_nn_linear *)group->member[0])->weight->tensor;
+    b = ((wf_nn_linear *)group->member[1])->weight->tensor;
+    NEED(wf_tensor_count(a) == 15 && memcmp(a->data, b->data, 15 * sizeof(float)) != 0);
+    wf_nn_free(&group->base);
+    NEED(!wf_nn_linear_group_new(p->ctx, 4, names, &o));
+    return says(p, WF_EINVAL, "a group of 4 linears: it has 1 to 3");
+}
+
+static wf_tensor *no_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets)
+{
+    (void)model, (void)tokens, (void)targets;
+    return NULL;
+}
+
+static wf_status zeros(void *self, int64_t step, int64_t first, int64_t count, int64_t length,
+                       int32_t *tokens, int32_t *targets, wf_error *error)
+{
+    (void)step, (void)first, (void)error;
+    memset(tokens, 0, (size_t)(count * length) * sizeof *tokens);
+    memset(targets, 0, (size_t)(count * length) * sizeof *targets);
+    return self ? WF_EIO : WF_OK; /* fails, and does not say why */
+}
+
+static wf_status trainers(part *p)
+{
+    wf_par_train_options o = {.global_batch = 2,
+                              .seq_len = 8,
+                              .optimizer = {WF_NN_SGD, 0, 0, 0, 0},
+                              .schedule = {.lr = 1, .steps = 9},
+                              .loss = wf_par_gpt_loss};
+    wf_par_data data = {.read = zeros}, silent = {.read = zeros, .self = p};
+    wf_rank *rank = p->rank;
+    wf_par_trainer *t;
+    wf_par_step step;
+
+    GOOD(wf_par_plan(p->par, p->model, wf_par_gpt_plan));
+    NEED(!wf_par_trainer_open(p->par, p->model, &o));
+    GOOD(says(p, WF_EINVAL, "parameter embed.table is fake: wf_par_materialize comes before"));
+    GOOD(wf_par_materialize(p->par, p->model));
+    o.loss = NULL;
+    NEED(!wf_par_trainer_open(p->par, p->model, &o));
+    GOOD(says(p, WF_EINVAL, "a trainer needs a loss function"));
+    o.loss = no_loss;
+    t = wf_par_trainer_open(p->par, p->model, &o);
+    NEED(t && wf_par_train_step(t, 1, &data, &step) == WF_EINVAL);
+    GOOD(says(p, WF_EINVAL, "the loss function returned NULL"));
+    wf_par_trainer_close(t);
+    o.loss = wf_par_gpt_loss;
+    t = wf_par_trainer_open(p->par, p->model, &o);
+    NEED(t && wf_par_train_step(t, 1, &silent, &step) == WF_EIO);
+    GOOD(says(p, WF_EIO, "the data gave no reason"));
+    NEED(wf_par_train_step(t, 1, &data, &step) == WF_OK && step.loss > 0);
+    wf_context_training(p->ctx, false); /* evaluating leaves it so */
+    NEED(wf_par_evaluate(t, 1, &data, &step.loss) == WF_OK);
+    NEED(!wf_context_is_training(p->ctx));
+    wf_par_trainer_close(t);
+    return WF_OK;
+}
+
+static wf_status wrong_runs(wf_rank *rank, void *arg)
+{
+    wf_error error = {WF_OK, ""};
+
+    (void)arg;
+    NEED(!wf_par_open(rank, &(wf_par_options){.tp = 3}, &error));
+    NEED(error.code == WF_EINVAL && strstr(error.text, "tp 3 x dp 1 is 3 ranks, but 2 were"));
+    NEED(!wf_par_open(rank, &(wf_par_options){.tp = 3}, NULL));
+    NEED(!wf_par_open(rank, &(wf_par_options){.tp = 2, .threads = 1 << 30}, NULL));
+    return WF_OK;
+}
+
+static void plans_twice(void)
+{
+    on_two(planned_again);
+}
+
+static void plans_that_cannot_be(void)
+{
+    on_two(wrong_plans);
+}
+
+static void unnamed(void)
+{
+    on_two(never_named);
+}
+
+static void trainers_that_cannot_be(void)
+{
+    on_two(trainers);
+}
+
+static void runs_that_cannot_be(void)
+{
+    run_ranks(2, wrong_runs, NULL);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {{"a model is planned twice", plans_twice},
+                                    {"plans that cannot be", plans_that_cannot_be},
+                                    {"a module without a name", unnamed},
+                                    {"trainers that cannot be", trainers_that_cannot_be},
+                                    {"runs that cannot be", runs_that_cannot_be},
+                                    {NULL, NULL}};
+
+    return wf_test_main("plan", tests);
+}
