@@ -27,6 +27,18 @@ static void maximum(const float *a, const float *b, float *dst, int64_t n)
         dst[i] = a[i] > b[i] ? a[i] : b[i];
 }
 
+static double sum_squares(const float *x, int64_t n)
+{
+    double lane[8] = {0};
+
+    for (int64_t i = 0; i < n; i++)
+        lane[i % 8] += (double)x[i] * (double)x[i];
+    for (int apart = 4; apart; apart /= 2)
+        for (int l = 0; l < apart; l++)
+            lane[l] += lane[l + apart];
+    return lane[0];
+}
+
 static void add(const wf_tensor *a, const wf_tensor *b, wf_tensor *out)
 {
     const double *x = a->data, *y = b->data;
@@ -56,6 +68,7 @@ wf_device *wf_reference_device(wf_error *error)
                           .kernel = kernel,
                           .sum = sum,
                           .maximum = maximum,
+                          .sum_squares = sum_squares,
                           .add = add,
                           .close = close_device};
     return device;

@@ -39,21 +39,9 @@ static void *gather(wf_par *par, const void *mine, size_t bytes)
     return NULL;
 }
 
-/* In 8 lanes, element i in lane i % 8, which are added 4, 2 and 1 apart. */
-static double sum_squares(const float *x, int64_t n)
-{
-    double lane[8] = {0};
-
-    for (int64_t i = 0; i < n; i++)
-        lane[i % 8] = fma((double)x[i], (double)x[i], lane[i % 8]);
-    for (int apart = 4; apart; apart /= 2)
-        for (int l = 0; l < apart; l++)
-            lane[l] += lane[l + apart];
-    return lane[0];
-}
-
 static void add_squares(const wf_tensor *t, wf_exact_sum *sum)
 {
+    double (*sum_squares)(const float *, int64_t) = wf_context_device(t->ctx)->sum_squares;
     const float *x = t->data;
     int64_t rows = t->ndim ? t->local[0] : 1, columns = 1;
 

@@ -57,7 +57,7 @@ typedef struct runner {
     int blas;
     int active;
     int64_t repeat;
-    bool failed;
+    _Atomic bool failed;
 } runner;
 
 static void run_caller(void *arg, int index)
@@ -70,7 +70,7 @@ static void run_caller(void *arg, int index)
         return;
     for (int64_t i = 0; i < r->repeat; i++) {
         if (r->leaves == 0)
-            r->failed |= !b->blas[r->blas].multiply(&c->peer[r->blas]);
+            r->failed = r->failed || !b->blas[r->blas].multiply(&c->peer[r->blas]);
         else
             b->simd->gemm(b->team, &c->gemm, c->workspace);
     }
@@ -200,7 +200,7 @@ static void report_form(bench *b, const setting *s, const char *form, const benc
 static wf_status race_form(bench *b, const setting *s, const char *form)
 {
     runner runners[LIBRARIES + BENCH_BLAS + 1];
-    bench_entrant entrants[LIBRARIES + BENCH_BLAS + 1] = {{NULL}};
+    bench_entrant entrants[LIBRARIES + BENCH_BLAS + 1] = {{.run = NULL}};
     int count = LIBRARIES + b->n_blas + (b->callers > 1);
     bool good;
 
