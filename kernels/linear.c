@@ -16,6 +16,15 @@ static const wf_op *const forward_op[] = {NULL, &wf_op_linear1, &wf_op_linear2, 
 static const wf_op *const dx_op[] = {NULL, &wf_op_linear1_dx, &wf_op_linear2_dx,
                                      &wf_op_linear3_dx};
 
+static bool members_fit(wf_tensor *x, int count)
+{
+    bool fit = count >= 1 && count <= MEMBERS;
+
+    if (!fit && x)
+        wf_fail(x->ctx, WF_EINVAL, "a linear group has 1 to %d weights, not %d", MEMBERS, count);
+    return fit;
+}
+
 wf_tensor *wf_linear(wf_tensor *x, wf_tensor *weight)
 {
     return wf_apply(&wf_op_linear1, NULL, 0, 2, x, weight);
@@ -27,12 +36,8 @@ void wf_linear_group(wf_tensor *x, int count, wf_tensor *const *weight, wf_tenso
 
     for (int m = 0; m < count; m++)
         y[m] = NULL;
-    if (count < 1 || count > MEMBERS) {
-        if (x)
-            wf_fail(x->ctx, WF_EINVAL, "linear_group takes 1 to %d weights, not %d", MEMBERS,
-                    count);
+    if (!members_fit(x, count))
         return;
-    }
     call.op = forward_op[count];
     call.in[0] = x;
     for (int m = 0; m < count; m++)
@@ -44,8 +49,11 @@ void wf_linear_group(wf_tensor *x, int count, wf_tensor *const *weight, wf_tenso
 
 wf_tensor *wf_linear_dx(int count, wf_tensor *const *dy, wf_tensor *const *weight)
 {
-    wf_call call = {.op = dx_op[count], .n_in = 2 * count, .n_out = 1};
+    wf_call call = {.n_in = 2 * count, .n_out = 1};
 
+    if (!members_fit(count > 0 ? dy[0] : NULL, count))
+        return NULL;
+    call.op = dx_op[count];
     for (int m = 0; m < count; m++) {
         call.in[2 * m] = dy[m];
         call.in[2 * m + 1] = weight[m];

@@ -38,12 +38,29 @@ static wf_tensor *zeros_like(wf_tensor *t)
     return zero;
 }
 
+static wf_status check(wf_context *ctx, const wf_nn_optimizer_options *o)
+{
+    bool adamw = o->method == WF_NN_ADAMW;
+
+    if (!(o->beta1 >= 0 && o->beta1 < 1) || (adamw && !(o->beta2 >= 0 && o->beta2 < 1)) ||
+        (adamw && !(o->eps > 0)) || !(o->weight_decay >= 0))
+        return wf_fail(ctx, WF_EINVAL,
+                       "an optimizer with beta1 %g, beta2 %g, eps %g, weight decay %g: betas are "
+                       "at least 0 and below 1, eps is positive, decay is not negative",
+                       (double)o->beta1, (double)o->beta2, (double)o->eps,
+                       (double)o->weight_decay);
+    return WF_OK;
+}
+
 wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_options *options,
                                      int64_t count, wf_nn_parameter *const *parameter)
 {
-    wf_nn_optimizer *o = calloc(1, sizeof *o);
     int moments = options->method == WF_NN_ADAMW ? 2 : options->beta1 > 0 ? 1 : 0;
+    wf_nn_optimizer *o;
 
+    if (check(ctx, options) != WF_OK)
+        return NULL;
+    o = calloc(1, sizeof *o);
     if (o)
         o->moment = calloc((size_t)count + 1, sizeof *o->moment);
     if (!o || !o->moment) {

@@ -21,7 +21,7 @@ typedef struct wf_nn_optimizer wf_nn_optimizer;
  *
  * @param parameter  kept, not copied: alive as long as the optimizer
  * Owner:   caller; wf_nn_optimizer_free (NULL is allowed)
- * Errors:  WF_ENOMEM in the context; result is then NULL
+ * Errors:  WF_EINVAL (betas, eps, decay), WF_ENOMEM in the context; result is then NULL
  */
 WF_API wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_options *o,
                                             int64_t count, wf_nn_parameter *const *parameter);

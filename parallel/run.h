@@ -29,7 +29,7 @@ typedef struct wf_par wf_par;
  * wf_par_open - device, context and mesh of this rank
  *
  * Collective:  over the world
- * Owner:       caller; wf_par_close
+ * Owner:       caller; wf_par_close, after trainers and planned models have been freed
  * Errors:      WF_EINVAL, WF_EUNSUPPORTED (a strategy that is not built yet), WF_ENOMEM; NULL
  * then
  */

@@ -2,14 +2,12 @@
  * apps/bench/comm.c - bench comm: collectives between threads, beside what the copies that they
  * cannot do without would take, and beside OpenMPI's all-reduce.
  *
- * With N ranks and S bytes of the whole tensor, in units of S read or written:
+ * With N ranks and S bytes of the whole tensor, what has to be read and written, and the copy by
+ * all cores that takes as long (the faster of two kinds, in the same memory and the same race):
  *
- *     all_reduce       N inputs are read, N results written          2 N
- *     all_gather       N results are copied together                 2 N
- *     reduce_scatter   N inputs are read, N parts of S / N written   N + 1
- *
- * The limit is a copy of the N inputs to the N outputs (2 N units) by all cores, the faster of
- * two kinds, in the same memory and the same race; the last row's time is scaled by its units.
+ *     all_reduce       N inputs, N results            each input to an output
+ *     all_gather       the parts of one, N results    one input to each output
+ *     reduce_scatter   N inputs, the parts of one     that of all_reduce, times (N + 1) / 2 N
  */
 #include "apps/bench/mpi.h"
 #include "kernels/cpu/simd.h"
@@ -42,6 +40,7 @@ typedef struct runner {
     bench *b;
     wf_collective_kind kind;
     bench_store store;
+    bool spread; /* copy one input to all outputs */
     int64_t repeat;
     double seconds;
 } runner;
@@ -102,7 +101,7 @@ static void copy_part(void *arg, int index)
     for (int64_t i = 0; i < r->repeat; i++) {
         for (int rank = 0; rank < b->ranks; rank++)
             bench_copy_bytes(r->store, (char *)b->out[rank] + begin,
-                             (const char *)b->in[rank] + begin, end - begin);
+                             (const char *)b->in[r->spread ? 0 : rank] + begin, end - begin);
     }
 }
 
@@ -126,46 +125,64 @@ static wf_status open_rank(wf_rank *rank, void **own, void *arg)
     return rank->error.code;
 }
 
+/* The least time of a collective, from those of the copies: see above. */
+static double least_time(const bench *b, wf_collective_kind kind, const bench_entrant *copies)
+{
+    const bench_entrant *spread = copies + BENCH_STORES;
+    double each = fmin(copies[BENCH_STORE_PLAIN].seconds, copies[BENCH_STORE_STREAM].seconds);
+
+    switch (kind) {
+    case WF_ALL_GATHER:
+        return fmin(spread[BENCH_STORE_PLAIN].seconds, spread[BENCH_STORE_STREAM].seconds);
+    case WF_REDUCE_SCATTER:
+        return each * (b->ranks + 1) / (2 * b->ranks);
+    default:
+        return each;
+    }
+}
+
+static void report_collective(const bench *b, wf_collective_kind kind, double seconds,
+                              double least, double peer)
+{
+    bench_row(b->report,
+              (const bench_cell[]){bench_text("collective", wf_collective_name(kind)),
+                                   bench_number("ranks", b->ranks, 0),
+                                   bench_number("bytes", (double)b->bytes, 0),
+                                   bench_number("us", seconds * 1e6, 2),
+                                   bench_number("copy_us", least * 1e6, 2),
+                                   bench_number("of_copy", least / seconds, 3),
+                                   bench_number("openmpi_us", peer * 1e6, 2),
+                                   bench_number("times_faster", peer / seconds, 2),
+                                   {.name = NULL}});
+}
+
 static wf_status race_size(bench *b, size_t bytes, double mpi)
 {
     static const wf_collective_kind kinds[KINDS] = {WF_ALL_REDUCE, WF_ALL_GATHER,
                                                     WF_REDUCE_SCATTER};
-    runner runners[KINDS + BENCH_STORES];
-    bench_entrant entrants[KINDS + BENCH_STORES];
+    enum { COUNT = KINDS + 2 * BENCH_STORES };
+    runner runners[COUNT];
+    bench_entrant entrants[COUNT];
     int64_t floats = (int64_t)(bytes / sizeof(float));
-    double copy;
 
     b->bytes = bytes;
     for (int i = 0; i <= b->ranks; i++)
         b->cuts[i] = floats * i / b->ranks;
-    for (int i = 0; i < KINDS + BENCH_STORES; i++) {
-        runners[i] = (runner){.b = b};
-        entrants[i] = (bench_entrant){.run = i < KINDS ? run : run_copy, .arg = &runners[i]};
-        if (i < KINDS)
-            runners[i].kind = kinds[i];
-        else
-            runners[i].store = (bench_store)(i - KINDS);
-    }
-    if (!bench_race(b->o, KINDS + BENCH_STORES, entrants))
-        return wf_error_set(b->error, WF_EINTERNAL, "a collective failed");
-    copy = fmin(entrants[KINDS].seconds, entrants[KINDS + 1].seconds) * 1e6;
-    for (int i = 0; i < KINDS; i++) {
-        double us = entrants[i].seconds * 1e6;
-        double least =
-            kinds[i] == WF_REDUCE_SCATTER ? copy * (b->ranks + 1) / (2 * b->ranks) : copy;
-        double peer = kinds[i] == WF_ALL_REDUCE ? mpi * 1e6 : NAN;
+    for (int i = 0; i < COUNT; i++) {
+        int copy = i - KINDS;
 
-        bench_row(b->report,
-                  (const bench_cell[]){bench_text("collective", wf_collective_name(kinds[i])),
-                                       bench_number("ranks", b->ranks, 0),
-                                       bench_number("bytes", (double)bytes, 0),
-                                       bench_number("us", us, 2),
-                                       bench_number("copy_us", least, 2),
-                                       bench_number("of_copy", least / us, 3),
-                                       bench_number("openmpi_us", peer, 2),
-                                       bench_number("times_faster", peer / us, 2),
-                                       {.name = NULL}});
+        runners[i] = copy < 0 ? (runner){.b = b, .kind = kinds[i]}
+                              : (runner){.b = b,
+                                         .store = (bench_store)(copy % BENCH_STORES),
+                                         .spread = copy >= BENCH_STORES};
+        entrants[i] = (bench_entrant){.run = copy < 0 ? run : run_copy, .arg = &runners[i]};
     }
+    if (!bench_race(b->o, COUNT, entrants))
+        return wf_error_set(b->error, WF_EINTERNAL, "a collective failed");
+    for (int i = 0; i < KINDS; i++)
+        report_collective(b, kinds[i], entrants[i].seconds,
+                          least_time(b, kinds[i], entrants + KINDS),
+                          kinds[i] == WF_ALL_REDUCE ? mpi : NAN);
     return WF_OK;
 }
 
