@@ -10,9 +10,9 @@ and two, and as two DDP processes over gloo; Weft on one thread and two, with --
 
 PyTorch runs with the settings that make it fastest on this machine. Those known to matter are
 tried in turn (torch_settings.py), and kept where they win 2 % of an eager step on two threads:
-MKL's kernels for Intel also on AMD, huge pages and memory that is never given back (or jemalloc
-or tcmalloc, where installed), how threads wait, and the loss in chunks. Always: fused attention,
-fused AdamW, one matrix for q, k and v, gradient buckets as views.
+MKL's kernels for Intel also on AMD, huge pages and memory that is never given back (or
+jemalloc or tcmalloc, where installed), how threads wait, and, eager, the loss in chunks. Always:
+fused attention, fused AdamW, one matrix for q, k and v, gradient buckets as views.
 
 Peak memory is resident memory of all processes, PyTorch's after its first steps; "of training"
 leaves out what PyTorch takes before there is a model.
@@ -205,6 +205,8 @@ class Arena:
         job = {**self.job, **self.setting.job, "steps": steps, "threads": contestant.threads,
                "ranks": contestant.ranks, "compiled": contestant.compiled,
                "meeting": f"{log}.meeting"}
+        if contestant.compiled:  # which would leave the loss in chunks to eager mode
+            job["chunked_loss"] = False
         environment = {**os.environ, "OMP_NUM_THREADS": str(contestant.threads),
                        "CUDA_VISIBLE_DEVICES": "", "GLOO_SOCKET_IFNAME": "lo",
                        "TORCHINDUCTOR_CACHE_DIR": str(WORK / "inductor"), **self.setting.env}
