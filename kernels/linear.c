@@ -21,7 +21,8 @@ static bool members_fit(wf_tensor *x, int count)
     bool fit = count >= 1 && count <= MEMBERS;
 
     if (!fit && x)
-        wf_fail(x->ctx, WF_EINVAL, "a linear group has 1 to %d weights, not %d", MEMBERS, count);
+        wf_fail(x->ctx, WF_EINVAL, "a linear group has 1 to %d weights, not %d", MEMBERS,
+                count);
     return fit;
 }
 

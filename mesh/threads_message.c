@@ -48,6 +48,7 @@ static wf_status open_channel(threads_comm *c, wf_exchange *x, bool sends, wf_er
 {
     int me = c->base.rank;
     wf_status status = wf_threads_check(c, x->print.op, c->sequence, error);
+    uint64_t *mine;
     channel *line;
 
     if (status != WF_OK)
@@ -57,7 +58,8 @@ static wf_status open_channel(threads_comm *c, wf_exchange *x, bool sends, wf_er
         return wf_error_set(error, WF_ENOMEM, "no memory for a channel between ranks %d and %d",
                             c->world_rank, c->group->members[x->peer]);
     x->reading = false;
-    x->sequence = sends ? line->sent++ : line->received++;
+    mine = sends ? &line->sent : &line->received; /* the other count is the other end's alone */
+    x->sequence = (*mine)++;
     x->place = &line->ring[x->sequence % RING];
     return WF_OK;
 }

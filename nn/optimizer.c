@@ -44,11 +44,11 @@ static wf_status check(wf_context *ctx, const wf_nn_optimizer_options *o)
 
     if (!(o->beta1 >= 0 && o->beta1 < 1) || (adamw && !(o->beta2 >= 0 && o->beta2 < 1)) ||
         (adamw && !(o->eps > 0)) || !(o->weight_decay >= 0))
-        return wf_fail(ctx, WF_EINVAL,
-                       "an optimizer with beta1 %g, beta2 %g, eps %g, weight decay %g: betas are "
-                       "at least 0 and below 1, eps is positive, decay is not negative",
-                       (double)o->beta1, (double)o->beta2, (double)o->eps,
-                       (double)o->weight_decay);
+        return wf_fail(
+            ctx, WF_EINVAL,
+            "an optimizer with beta1 %g, beta2 %g, eps %g, weight decay %g: betas are "
+            "at least 0 and below 1, eps is positive, decay is not negative",
+            (double)o->beta1, (double)o->beta2, (double)o->eps, (double)o->weight_decay);
     return WF_OK;
 }
 

@@ -11,8 +11,8 @@ and two, and as two DDP processes over gloo; Weft on one thread and two, with --
 PyTorch runs with the settings that make it fastest on this machine. Those known to matter are
 tried in turn (torch_settings.py), and kept where they win 2 % of an eager step on two threads:
 MKL's kernels for Intel also on AMD, huge pages and memory that is never given back (or
-jemalloc or tcmalloc, where installed), how threads wait, and, eager, the loss in chunks. Always:
-fused attention, fused AdamW, one matrix for q, k and v, gradient buckets as views.
+jemalloc or tcmalloc, where installed), how threads wait, and, eager, the loss in chunks.
+Always: fused attention, fused AdamW, one matrix for q, k and v, gradient buckets as views.
 
 Peak memory is resident memory of all processes, PyTorch's after its first steps; "of training"
 leaves out what PyTorch takes before there is a model.
