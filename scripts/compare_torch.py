@@ -341,7 +341,7 @@ def compare(arguments, report, folder):
     show_runs(runs, arena.model["global_batch_size"] * arena.model["seq_len"], report)
     show_ratios(runs, arena.model["seq_len"] == 1024, report)
     report.say(f"\nlosses and gradients agree: Weft's to the bit, PyTorch's losses within "
-               f"{largest:.1e} over {CHECKED} steps")
+               f"{largest:.1e} over {min(CHECKED, arguments.steps)} steps")
     if others > BUSY:
         report.say(f"TENTATIVE: taken under load; other programs used up to {others:.0%} of "
                    "the machine during a run")

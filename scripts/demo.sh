@@ -10,6 +10,6 @@ scripts/build.sh build -DCMAKE_BUILD_TYPE=Release -DBUILD_TESTING=OFF
 scripts/corpus.sh build/corpus.txt
 
 exec build/apps/gpt_train --tp 2 --dp 2 --arch gpt2 --data build/corpus.txt \
-    --n-layer 4 --n-head 4 --n-embd 128 --seq-len 128 --global-batch-size 16 \
-    --steps 600 --lr 2e-3 --min-lr 2e-4 --warmup-steps 50 --clip-grad 1 \
+    --n-layer 4 --n-head 8 --n-embd 256 --seq-len 128 --global-batch-size 16 \
+    --steps 800 --lr 3e-3 --min-lr 3e-4 --warmup-steps 80 --clip-grad 1 \
     --eval-interval 100 --eval-iters 4 --sample 400 "$@"

@@ -13,7 +13,7 @@ static const bench_model models[] = {
      8,
      256},
     {"demo",
-     {.vocabulary = 256, .positions = 128, .layers = 4, .heads = 4, .width = 128, .ffn = 512},
+     {.vocabulary = 256, .positions = 128, .layers = 4, .heads = 8, .width = 256, .ffn = 1024},
      16,
      128},
     {"wide",

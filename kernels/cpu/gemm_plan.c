@@ -8,6 +8,13 @@
 /* Up to this many columns are worth turning into rows: a tile is wider than it is high. */
 enum { FEW_COLUMNS = 8 };
 
+/*
+ * A number that a block packs is used once for each of its columns, or of its rows: with so few
+ * uses packing costs more than the caches lose by rows that lie apart. Columns lose more, a
+ * cache line and its prefetch at every step.
+ */
+enum { ROW_USES = 256, COL_USES = 128 };
+
 /* Below this many multiplications waking a second thread costs more than it brings. */
 static const double alone = 1 << 18;
 
@@ -24,13 +31,24 @@ static int64_t div_up(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-wf_gemm_cursor wf_gemm_begin(const wf_gemm *g)
+wf_gemm_cursor wf_gemm_begin(const wf_gemm *g, bool transpose)
 {
-    wf_gemm_cursor c = {.parts = g->parts, .n_parts = g->n_parts};
+    wf_gemm_cursor c = {.parts = g->parts, .n_parts = g->n_parts, .transpose = transpose};
 
     for (int64_t i = 0; i < g->n_parts; i++)
         c.n_leaves += g->parts[i].leaf || i == 0;
     return c;
+}
+
+/* A's rows, or B's columns, from element `first` of the long dimension on. */
+static wf_gemm_operand operand(const wf_gemm_part *part, bool of_b, int64_t first)
+{
+    wf_gemm_operand x = of_b ? (wf_gemm_operand){part->b, part->b_col, part->b_k}
+                             : (wf_gemm_operand){part->a, part->a_row, part->a_k};
+
+    if (first > 0)
+        x.at += first * x.along;
+    return x;
 }
 
 /* Takes up to `room` elements of the current part, in pieces of one length where it is longer.
@@ -41,6 +59,8 @@ static void take(wf_gemm_cursor *c, int64_t room, int64_t kc, wf_gemm_step *step
     int64_t left = part->k - c->first;
 
     *step = (wf_gemm_step){.part = part, .first = c->first, .merges = -1, .level = c->level};
+    step->rows = operand(part, c->transpose, c->first);
+    step->cols = operand(part, !c->transpose, c->first);
     step->k = left <= room ? left : min64(room, div_up(left, div_up(left, kc)));
     c->first += step->k;
     c->open = true;
@@ -119,7 +139,7 @@ void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_window *w)
 /* Levels at home and the longest window. */
 static void measure(const wf_gemm *g, int64_t kc, wf_gemm_plan *plan)
 {
-    wf_gemm_cursor c = wf_gemm_begin(g);
+    wf_gemm_cursor c = wf_gemm_begin(g, plan->transpose);
     wf_gemm_window w = {.last = g->n_parts == 0};
 
     while (!w.last) {
@@ -128,6 +148,30 @@ static void measure(const wf_gemm *g, int64_t kc, wf_gemm_plan *plan)
             plan->kc = w.k;
         if (!w.last && c.level + c.open > plan->levels)
             plan->levels = c.level + c.open;
+    }
+}
+
+/*
+ * Which operands a tile can read well where they lie: rows one after the other, in pieces long
+ * enough to pay for finding each row, or side by side; columns side by side, as they are loaded
+ * in vectors. What lies side by side must not have steps of whole pages, which all fall on the
+ * same few lines of a level 1 cache.
+ */
+static void find_readable(const wf_gemm *g, wf_gemm_plan *plan)
+{
+    enum { PAGE = 4096 / sizeof(float), SHORT_PIECE = 16 };
+
+    plan->rows_in_place = plan->cols_in_place = true;
+    for (int64_t i = 0; i < g->n_parts; i++) {
+        const wf_gemm_part *part = &g->parts[i];
+        wf_gemm_operand rows = operand(part, plan->transpose, 0);
+        wf_gemm_operand cols = operand(part, !plan->transpose, 0);
+
+        if (part->k <= 0)
+            continue;
+        plan->rows_in_place &= (rows.along == 1 && part->k >= SHORT_PIECE) ||
+                               (rows.across == 1 && rows.along % PAGE != 0);
+        plan->cols_in_place &= cols.across == 1 && cols.along % PAGE != 0;
     }
 }
 
@@ -148,6 +192,7 @@ static void cut_blocks(const wf_gemm_limits *limits, int64_t threads, wf_gemm_pl
 {
     int64_t least_rows = div_up(plan->m, limits->block_rows);
     int64_t least_cols = div_up(plan->n, limits->block_cols);
+    bool rows_readable = plan->rows_in_place, cols_readable = plan->cols_in_place;
     int64_t least = INT64_MAX;
 
     for (int64_t r = least_rows; r < least_rows + threads; r++) {
@@ -155,7 +200,10 @@ static void cut_blocks(const wf_gemm_limits *limits, int64_t threads, wf_gemm_pl
 
         for (int64_t c = least_cols; rows && c < least_cols + threads; c++) {
             int64_t cols = piece(plan->n, limits->nr, c);
-            int64_t cost = rows * cols + pack_cost * (rows + cols);
+            bool use_rows = rows_readable && cols <= ROW_USES;
+            bool use_cols = cols_readable && rows <= COL_USES;
+            int64_t packed = (use_rows ? 0 : rows) + (use_cols ? 0 : cols);
+            int64_t cost = rows * cols + pack_cost * packed;
 
             cost *= div_up(r * c, threads);
             if (!cols || cost >= least)
@@ -165,6 +213,8 @@ static void cut_blocks(const wf_gemm_limits *limits, int64_t threads, wf_gemm_pl
             plan->cols = cols;
             plan->row_blocks = r;
             plan->col_blocks = c;
+            plan->rows_in_place = use_rows;
+            plan->cols_in_place = use_cols;
         }
     }
 }
@@ -182,6 +232,7 @@ wf_gemm_plan wf_gemm_plan_of(const wf_gemm *g, const wf_gemm_limits *limits, int
     for (int64_t i = 0; i < g->n_parts; i++)
         k += g->parts[i].k;
     measure(g, limits->kc, &plan);
+    find_readable(g, &plan);
     cut_blocks(limits, work * (double)k < alone ? 1 : threads, &plan);
     return plan;
 }

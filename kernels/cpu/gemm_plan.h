@@ -7,6 +7,9 @@
  * which may hold many short leaves or a piece of a long one. A tile goes through all steps of a
  * window with its running chain in registers; what it leaves for the next window, an open chain
  * and the open nodes of its tree, waits at home in the block's scratch, one level per node.
+ *
+ * The rows (A) and the columns (B) of a tile come from panels packed in the order in which it
+ * reads them, or, where too few tiles would share a panel to pay for it, from where they lie.
  */
 #ifndef WF_KERNELS_CPU_GEMM_PLAN_H
 #define WF_KERNELS_CPU_GEMM_PLAN_H
@@ -26,14 +29,22 @@ typedef struct wf_gemm_limits {
     int64_t block_rows, block_cols;
 } wf_gemm_limits;
 
+/* x(i, p) = at[i * across + p * along]; p along the long dimension, i a row or column of what is
+   computed. */
+typedef struct wf_gemm_operand {
+    const float *at;
+    int64_t across, along;
+} wf_gemm_operand;
+
 /* A piece of one part. `level` and `home` are of the moment when the step's leaf began. */
 typedef struct wf_gemm_step {
     const wf_gemm_part *part;
-    int64_t first, k; /* columns first .. first + k - 1 of the part's A */
-    int merges;       /* open nodes to add when its leaf ends here; -1: the leaf goes on */
-    int level;        /* open nodes */
-    uint64_t home;    /* bit l: node l is at home, else in the tile's own stack */
-    bool keep;        /* the node that it opens goes home */
+    int64_t first, k;           /* columns first .. first + k - 1 of the part's A */
+    wf_gemm_operand rows, cols; /* of all that is computed, for these k */
+    int merges;    /* open nodes to add when its leaf ends here; -1: the leaf goes on */
+    int level;     /* open nodes */
+    uint64_t home; /* bit l: node l is at home, else in the tile's own stack */
+    bool keep;     /* the node that it opens goes home */
 } wf_gemm_step;
 
 typedef struct wf_gemm_window {
@@ -48,6 +59,7 @@ typedef struct wf_gemm_window {
 typedef struct wf_gemm_cursor {
     const wf_gemm_part *parts;
     int64_t n_parts, n_leaves;
+    bool transpose;      /* as in the plan */
     int64_t part, first; /* next element to take */
     int64_t leaf;        /* its leaf */
     int level;           /* open nodes */
@@ -59,13 +71,15 @@ typedef struct wf_gemm_plan {
     int64_t m, n;   /* rows and columns of what is computed */
     int64_t rows, cols; /* of a block, multiples of a tile */
     int64_t row_blocks, col_blocks;
-    int64_t kc;     /* of the longest window */
-    int64_t levels; /* nodes that a tile has at home, at most */
+    bool rows_in_place, cols_in_place; /* whole tiles read them where they lie */
+    int64_t kc;                        /* of the longest window */
+    int64_t levels;                    /* nodes that a tile has at home, at most */
 } wf_gemm_plan;
 
 wf_gemm_plan wf_gemm_plan_of(const wf_gemm *g, const wf_gemm_limits *limits, int threads);
 
-wf_gemm_cursor wf_gemm_begin(const wf_gemm *g);
+/* The first window's; `transpose` as in the plan. */
+wf_gemm_cursor wf_gemm_begin(const wf_gemm *g, bool transpose);
 
 /* The next window of at most kc; call it until a window is the last. Needs a part. */
 void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_window *window);

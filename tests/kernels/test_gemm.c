@@ -137,6 +137,12 @@ static void check(wf_gemm *g)
     free(c);
 }
 
+/* Floats from the first element of a matrix to its last: a sanitizer sees what is read beyond. */
+static int64_t extent(int64_t rows, int64_t row, int64_t k, int64_t along)
+{
+    return rows > 0 && k > 0 ? (rows - 1) * row + (k - 1) * along + 1 : 0;
+}
+
 /* Operands for `n_parts` parts whose lengths and beginnings are set; strides of a random form.
  */
 static void operands(wf_gemm *g, wf_gemm_part *parts, float **owned)
@@ -150,8 +156,8 @@ static void operands(wf_gemm *g, wf_gemm_part *parts, float **owned)
         p->a_k = (a_wide ? 1 : g->m + gap) * spread;
         p->b_k = (b_wide ? g->n + gap : 1) * spread;
         p->b_col = (b_wide ? 1 : k + gap) * spread;
-        owned[2 * i] = values((g->m + gap) * (k + gap) * spread);
-        owned[2 * i + 1] = values((g->n + gap) * (k + gap) * spread);
+        owned[2 * i] = values(extent(g->m, p->a_row, k, p->a_k));
+        owned[2 * i + 1] = values(extent(g->n, p->b_col, k, p->b_k));
         p->a = owned[2 * i];
         p->b = owned[2 * i + 1];
     }
@@ -176,10 +182,11 @@ static void random_products(void)
 
     for (int round = 0; round < 150; round++) {
         int64_t m = 1 + below(round % 3 ? 40 : 9), n = 1 + below(round % 2 ? 70 : 9);
-        int64_t n_parts = 1 + below(12), most = longest[below(4)];
+        int64_t n_parts = 1 + below(12), most = longest[below(4)], least = below(2) ? 1 : 16;
 
         for (int64_t i = 0; i < n_parts; i++)
-            parts[i] = (wf_gemm_part){.k = below(5) ? below(most) + 1 : 0, .leaf = below(2)};
+            parts[i] =
+                (wf_gemm_part){.k = below(5) ? below(most) + least : 0, .leaf = below(2)};
         parts[0].leaf = true;
         check_parts(m, n, parts, n_parts);
     }
@@ -193,6 +200,7 @@ static void even_leaves(void)
         {30, 70, 1, 2000}, {30, 70, 8, 96},  {17, 40, 8, 384}, {15, 33, 16, 500},
         {29, 35, 64, 8},   {5, 17, 600, 1},  {16, 48, 96, 13}, {14, 32, 7, 60},
         {3, 64, 3, 700},   {1, 200, 8, 100}, {200, 1, 8, 100}, {1, 1, 5, 900},
+        {20, 290, 8, 37},  {150, 40, 8, 37}, {150, 290, 3, 5}, {40, 64, 9, 20},
     };
     wf_gemm_part parts[MAX_PARTS];
 
@@ -224,6 +232,36 @@ static void nothing(void)
     check_parts(20, 0, one, 1);
 }
 
+static wf_gemm_plan plan_of(wf_gemm_part part, int64_t m, int64_t n)
+{
+    static const wf_gemm_limits limits = {14, 32, 384, 504, 1024};
+    wf_gemm g = {.m = m, .n = n, .parts = &part, .n_parts = 1};
+
+    return wf_gemm_plan_of(&g, &limits, 1);
+}
+
+/* A narrow product packs little of its large operand, where a tile can read it as it lies. */
+static void narrow_in_place(void)
+{
+    wf_gemm_part forward = {.a_row = 256, .a_k = 1, .b_k = 1, .b_col = 256, .k = 256};
+    wf_gemm_part gradient = {.a_row = 1, .a_k = 32, .b_k = 768, .b_col = 1, .k = 384};
+    wf_gemm_part pieces = {.a_row = 256, .a_k = 1, .b_k = 1, .b_col = 256, .k = 4};
+    wf_gemm_part spread = {.a_row = 512, .a_k = 2, .b_k = 512, .b_col = 2, .k = 256};
+    wf_gemm_part pages = {.a_row = 1, .a_k = 2048, .b_k = 1024, .b_col = 1, .k = 384};
+
+    CU_ASSERT_TRUE(plan_of(forward, 2048, 32).rows_in_place);
+    CU_ASSERT_FALSE(plan_of(forward, 2048, 32).cols_in_place);
+    CU_ASSERT_FALSE(plan_of(forward, 2048, 768).rows_in_place);
+    CU_ASSERT_FALSE(plan_of(pieces, 2048, 32).rows_in_place);
+    CU_ASSERT_TRUE(plan_of(gradient, 32, 768).cols_in_place);
+    CU_ASSERT_FALSE(plan_of(gradient, 32, 768).rows_in_place);
+    CU_ASSERT_FALSE(plan_of(gradient, 768, 768).cols_in_place);
+    CU_ASSERT_FALSE(plan_of(spread, 32, 32).rows_in_place);
+    CU_ASSERT_FALSE(plan_of(spread, 32, 32).cols_in_place);
+    CU_ASSERT_FALSE(plan_of(pages, 32, 32).rows_in_place);
+    CU_ASSERT_FALSE(plan_of(pages, 32, 32).cols_in_place);
+}
+
 /* Parts that begin no leaf are one chain: the same bits as one part of all of them. */
 static void parts_are_one_chain(void)
 {
@@ -248,6 +286,7 @@ static void parts_are_one_chain(void)
 /* Windows cover every element once and in order, whatever the leaves. */
 static void windows_cover(void)
 {
+    static const float one[] = {1.0f}; /* every element, as no stride is set */
     wf_gemm_part parts[200];
     wf_gemm g = {.m = 1, .n = 1, .parts = parts};
 
@@ -258,8 +297,9 @@ static void windows_cover(void)
 
         g.n_parts = 1 + below(200);
         for (int64_t i = 0; i < g.n_parts; i++)
-            parts[i] = (wf_gemm_part){.k = below(longest), .leaf = below(3) != 0};
-        for (c = wf_gemm_begin(&g); !w.last;) {
+            parts[i] =
+                (wf_gemm_part){.a = one, .b = one, .k = below(longest), .leaf = below(3) != 0};
+        for (c = wf_gemm_begin(&g, false); !w.last;) {
             int64_t in_window = 0;
 
             wf_gemm_next(&c, kc, &w);
@@ -289,6 +329,7 @@ int main(void)
         {"even leaves", even_leaves},
         {"many blocks", many_blocks},
         {"nothing to sum", nothing},
+        {"narrow products are read in place", narrow_in_place},
         {"parts are one chain", parts_are_one_chain},
         {NULL, NULL},
     };

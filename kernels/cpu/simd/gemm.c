@@ -6,6 +6,9 @@
  *     for each window:  pack the block's rows of A                  (level 2 cache)
  *         for each strip of GEMM_NR columns:  pack B's panel        (level 1 cache)
  *             for each tile of the strip:  run it through the window
+ *
+ * What the plan says is better read in place gets no panel, but for tiles at the edges, which a
+ * panel fills up with zeros.
  */
 #include "kernels/cpu/simd/gemm.h"
 #include "kernels/cpu/simd/kernels.h"
@@ -38,6 +41,7 @@ typedef struct product {
 /* Rows row0 .. and columns col0 .. of what is computed. */
 typedef struct block {
     int64_t row0, rows, col0, cols;
+    int64_t first_packed; /* the rows of the block before this one are read in place */
     float *a, *b, *edge, *home;
 } block;
 
@@ -56,7 +60,7 @@ static scratch measure(const wf_gemm_plan *plan)
     int64_t level = tiles(plan->rows, GEMM_MR) * tiles(plan->cols, GEMM_NR) * GEMM_TILE;
 
     return (scratch){
-        .a = lines(plan->rows * plan->kc),
+        .a = lines((plan->rows_in_place ? GEMM_MR : plan->rows) * plan->kc),
         .b = lines((int64_t)GEMM_NR * plan->kc),
         .edge = lines(GEMM_TILE),
         .home = lines(plan->levels * level),
@@ -84,53 +88,55 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* The rows in front of a last tile that is higher than what is left for it. */
+static int64_t whole_rows(int64_t rows)
+{
+    int64_t left = rows % GEMM_MR;
+
+    return left == gemm_height(cut_for(left)) ? rows : rows - left;
+}
+
 /*
- * The block's rows for all steps of a window. Where A lies across (a gradient of weights),
- * tiles share cache lines that are a power of two apart, and would not find them again after a
- * whole panel: then all tiles take a short run of the long dimension before the next one.
+ * The block's rows that need a panel, for all steps of a window. Where A lies across (a gradient
+ * of weights), tiles share cache lines that are a power of two apart, and would not find them
+ * again after a whole panel: then all tiles take a short run of the long dimension before the
+ * next one.
  */
-static void pack_rows(const product *p, const block *at, const wf_gemm_window *w)
+static void pack_rows(const block *at, const wf_gemm_window *w)
 {
     int64_t done = 0;
 
     for (int s = 0; s < w->n_steps; s++) {
         const wf_gemm_step *step = &w->step[s];
-        const wf_gemm_part *part = step->part;
-        const float *x = p->plan.transpose ? part->b : part->a;
-        int64_t across = p->plan.transpose ? part->b_col : part->a_row;
-        int64_t along = p->plan.transpose ? part->b_k : part->a_k;
-        int64_t length = across < along ? SHORT_RUN : step->k;
+        wf_gemm_operand x = step->rows;
+        int64_t length = x.across < x.along ? SHORT_RUN : step->k;
 
         for (int64_t run = 0; run < step->k; run += length) {
             int64_t k = least(length, step->k - run);
 
-            for (int64_t i = 0; i < at->rows; i += GEMM_MR) {
+            for (int64_t i = at->first_packed; i < at->rows; i += GEMM_MR) {
                 int64_t count = least(GEMM_MR, at->rows - i);
                 int height = gemm_height(cut_for(count));
-                const float *from = x + (at->row0 + i) * across + (step->first + run) * along;
+                float *panel = at->a + (i - at->first_packed) * w->k + done * height;
 
-                WF_ISA_NAME(wf_gemm_pack_a)
-                (at->a + i * w->k + done * height, height, from, across, along, count, k);
+                x.at = step->rows.at + (at->row0 + i) * x.across + run * x.along;
+                WF_ISA_NAME(wf_gemm_pack_rows)(panel, height, &x, count, k);
             }
             done += k;
         }
     }
 }
 
-static void pack_cols(const product *p, const wf_gemm_window *w, int64_t col, int64_t count,
-                      float *panel)
+static void pack_cols(const wf_gemm_window *w, int64_t col, int64_t count, float *panel)
 {
     for (int s = 0; s < w->n_steps; s++) {
         const wf_gemm_step *step = &w->step[s];
-        const wf_gemm_part *part = step->part;
-        const float *x = p->plan.transpose ? part->a : part->b;
-        int64_t across = p->plan.transpose ? part->a_row : part->b_col;
-        int64_t along = p->plan.transpose ? part->a_k : part->b_k;
+        wf_gemm_operand x = step->cols;
 
         if (step->k == 0)
             continue;
-        x += col * across + step->first * along;
-        WF_ISA_NAME(wf_gemm_pack_b)(panel, x, across, along, count, step->k);
+        x.at += col * x.across;
+        WF_ISA_NAME(wf_gemm_pack_cols)(panel, &x, count, step->k);
         panel += step->k * GEMM_NR;
     }
 }
@@ -160,13 +166,22 @@ static void run_tile(const product *p, const block *at, gemm_tile *tile, int64_t
 
 static void run_window(const product *p, const block *at, const wf_gemm_window *w)
 {
-    gemm_tile tile = {.window = w, .b = at->b, .home = at->home, .home_level = p->size.level};
+    gemm_tile tile = {.window = w, .home = at->home, .home_level = p->size.level};
 
-    pack_rows(p, at, w);
+    if (at->first_packed < at->rows)
+        pack_rows(at, w);
     for (int64_t j = 0; j < at->cols; j += GEMM_NR) {
-        pack_cols(p, w, at->col0 + j, least(GEMM_NR, at->cols - j), at->b);
+        int64_t count = least(GEMM_NR, at->cols - j);
+
+        tile.cols = (gemm_source){.first = at->col0 + j};
+        if (count < GEMM_NR || !p->plan.cols_in_place) {
+            tile.cols.panel = at->b;
+            pack_cols(w, at->col0 + j, count, at->b);
+        }
         for (int64_t i = 0; i < at->rows; i += GEMM_MR) {
-            tile.a = at->a + i * w->k;
+            tile.rows = (gemm_source){.first = at->row0 + i};
+            if (i >= at->first_packed)
+                tile.rows.panel = at->a + (i - at->first_packed) * w->k;
             run_tile(p, at, &tile, at->row0 + i, at->col0 + j);
             tile.home += GEMM_TILE;
         }
@@ -186,10 +201,13 @@ static void run_blocks(void *arg, int64_t begin, int64_t end, int worker)
                     .rows = least(plan->rows, plan->m - row0),
                     .col0 = col0,
                     .cols = least(plan->cols, plan->n - col0),
+                    .first_packed = 0,
                     .a = own};
-        wf_gemm_cursor cursor = wf_gemm_begin(p->g);
+        wf_gemm_cursor cursor = wf_gemm_begin(p->g, plan->transpose);
         wf_gemm_window window;
 
+        if (plan->rows_in_place)
+            at.first_packed = whole_rows(at.rows);
         at.b = at.a + p->size.a;
         at.edge = at.b + p->size.b;
         at.home = at.edge + p->size.edge;

@@ -26,13 +26,19 @@ enum {
     GEMM_CUTS = 5
 };
 
+/* Where a tile finds its rows or its columns: in a panel, or, without one, where they lie. */
+typedef struct gemm_source {
+    const float *panel;
+    int64_t first; /* row or column of what is computed */
+} gemm_source;
+
 /* A tile on its way through a window. */
 typedef struct gemm_tile {
     const wf_gemm_window *window;
-    const float *a, *b; /* panels */
-    float *home;        /* GEMM_TILE floats for level 0 */
-    int64_t home_level; /* floats from one level to the next */
-    float *c;           /* where the root goes, once the window is the last */
+    gemm_source rows, cols; /* of a whole tile: what is in place can all be read */
+    float *home;            /* GEMM_TILE floats for level 0 */
+    int64_t home_level;     /* floats from one level to the next */
+    float *c;               /* where the root goes, once the window is the last */
     int64_t c_row;
 } gemm_tile;
 
@@ -47,12 +53,12 @@ static inline int gemm_height(int cut)
 void WF_ISA_NAME(wf_gemm_tile)(int cut, const gemm_tile *tile);
 
 /*
- * One step's share of a panel `width` wide: x(i, p) = x[i * across + p * along] for
- * i < count <= width, p < k; +0 for other i.
+ * One step's share of a panel, `height` or GEMM_NR wide: x(i, p) for i < count, +0 for other i;
+ * p < k.
  */
-void WF_ISA_NAME(wf_gemm_pack_a)(float *panel, int height, const float *x, int64_t across,
-                                 int64_t along, int64_t count, int64_t k);
-void WF_ISA_NAME(wf_gemm_pack_b)(float *panel, const float *x, int64_t across, int64_t along,
-                                 int64_t count, int64_t k);
+void WF_ISA_NAME(wf_gemm_pack_rows)(float *panel, int height, const wf_gemm_operand *x,
+                                    int64_t count, int64_t k);
+void WF_ISA_NAME(wf_gemm_pack_cols)(float *panel, const wf_gemm_operand *x, int64_t count,
+                                    int64_t k);
 
 #endif

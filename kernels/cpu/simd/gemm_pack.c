@@ -59,17 +59,17 @@ INLINE void pack(float *panel, const int width, const float *x, int64_t across, 
     elements(panel + p * width, width, x + p * along, across, along, count, k - p);
 }
 
-void WF_ISA_NAME(wf_gemm_pack_a)(float *panel, int height, const float *x, int64_t across,
-                                 int64_t along, int64_t count, int64_t k)
+void WF_ISA_NAME(wf_gemm_pack_rows)(float *panel, int height, const wf_gemm_operand *x,
+                                    int64_t count, int64_t k)
 {
     if (height == GEMM_MR)
-        pack(panel, GEMM_MR, x, across, along, count, k); /* a constant width is faster */
+        pack(panel, GEMM_MR, x->at, x->across, x->along, count, k); /* a constant is faster */
     else
-        pack(panel, height, x, across, along, count, k);
+        pack(panel, height, x->at, x->across, x->along, count, k);
 }
 
-void WF_ISA_NAME(wf_gemm_pack_b)(float *panel, const float *x, int64_t across, int64_t along,
-                                 int64_t count, int64_t k)
+void WF_ISA_NAME(wf_gemm_pack_cols)(float *panel, const wf_gemm_operand *x, int64_t count,
+                                    int64_t k)
 {
-    pack(panel, GEMM_NR, x, across, along, count, k);
+    pack(panel, GEMM_NR, x->at, x->across, x->along, count, k);
 }

@@ -60,8 +60,18 @@ INLINE void merge(const int rows, accumulators *acc, const float *older)
     }
 }
 
-INLINE void multiply(const int rows, accumulators *acc, const float *a, const float *b,
-                     int64_t k)
+/* Where the tile reads its share of a step: in its panel, `done` elements on, or in place. */
+INLINE wf_gemm_operand share(const gemm_source *s, const wf_gemm_operand *all, int width,
+                             int64_t done)
+{
+    if (s->panel)
+        return (wf_gemm_operand){s->panel + done * width, 1, width};
+    return (wf_gemm_operand){all->at + s->first * all->across, all->across, all->along};
+}
+
+/* acc += a b, one element of the long dimension after the other; b's columns are contiguous. */
+INLINE void multiply(const int rows, accumulators *acc, const float *a, int64_t a_across,
+                     int64_t a_along, const float *b, int64_t b_along, int64_t k)
 {
     for (int64_t p = 0; p < k; p++) {
         v16 row[GEMM_VECTORS];
@@ -69,19 +79,29 @@ INLINE void multiply(const int rows, accumulators *acc, const float *a, const fl
         UNROLL
         for (int v = 0; v < GEMM_VECTORS; v++) {
             row[v] = v16_load(b + v * V16);
-            __builtin_prefetch(b + 8 * GEMM_NR + v * V16);
+            __builtin_prefetch(b + 8 * b_along + v * V16);
         }
         UNROLL
         for (int i = 0; i < rows; i++) {
-            v16 x = v16_set1(a[i]);
+            v16 x = v16_set1(a[i * a_across]);
 
             UNROLL
             for (int v = 0; v < GEMM_VECTORS; v++)
                 acc->at[i][v] = v16_fma(x, row[v], acc->at[i][v]);
         }
-        a += rows;
-        b += GEMM_NR;
+        a += a_along;
+        b += b_along;
     }
+}
+
+/* The two ways in which a tile's rows lie, each with one stride that is a constant. */
+INLINE void multiply_step(const int rows, accumulators *acc, const wf_gemm_operand *a,
+                          const wf_gemm_operand *b, int64_t k)
+{
+    if (a->across == 1)
+        multiply(rows, acc, a->at, 1, a->along, b->at, b->along, k);
+    else
+        multiply(rows, acc, a->at, a->across, 1, b->at, b->along, k);
 }
 
 /* The sign of a zero may not tell how leaves lie on ranks: -0 + -0 is -0, but -0 + an empty
@@ -100,7 +120,7 @@ INLINE void run(const int rows, const gemm_tile *t)
 {
     _Alignas(64) float own[WF_GEMM_LOCAL][GEMM_TILE];
     const wf_gemm_step *step = t->window->step, *end = step + t->window->n_steps;
-    const float *a = t->a, *b = t->b;
+    int64_t done = 0;
     accumulators acc;
 
     clear(rows, &acc);
@@ -109,9 +129,13 @@ INLINE void run(const int rows, const gemm_tile *t)
     for (; step < end; step++) {
         int level = step->level;
 
-        multiply(rows, &acc, a, b, step->k);
-        a += step->k * rows;
-        b += step->k * GEMM_NR;
+        if (step->k > 0) {
+            wf_gemm_operand a = share(&t->rows, &step->rows, rows, done);
+            wf_gemm_operand b = share(&t->cols, &step->cols, GEMM_NR, done);
+
+            multiply_step(rows, &acc, &a, &b, step->k);
+            done += step->k;
+        }
         if (step->merges < 0)
             continue;
         for (int merges = step->merges; merges > 0; merges--) {
