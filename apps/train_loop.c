@@ -84,28 +84,18 @@ static wf_status sum_up(loop *l, double flops, wf_step_record *record)
         double peak, flops;
     } share;
     wf_context *ctx = wf_par_context(l->par);
-    int ranks = l->rank->size;
-    share mine, *all = malloc((size_t)ranks * sizeof *all);
-    int64_t *cuts = malloc((size_t)(ranks + 1) * sizeof *cuts);
+    share mine, *all;
     wf_memory_report report;
-    wf_error error = {WF_OK, ""};
 
     wf_pool_report(wf_context_pool(ctx), &report);
     mine = (share){.peak = (double)report.peak, .flops = wf_context_flops(ctx) - flops};
-    for (int i = 0; cuts && i <= ranks; i++)
-        cuts[i] = i;
-    if (!all || !cuts)
-        wf_fail(ctx, WF_ENOMEM, "no memory for a line about %d ranks", ranks);
-    else if (wf_all_gather(wf_mesh_world(wf_par_mesh(l->par)), sizeof mine, &mine, all, cuts,
-                           &error) != WF_OK)
-        wf_fail(ctx, error.code, "%s", error.text);
-    for (int i = 0; i < ranks && wf_context_status(ctx) == WF_OK; i++) {
+    all = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine);
+    for (int i = 0; all && i < l->rank->size; i++) {
         if ((size_t)all[i].peak > record->memory_peak)
             record->memory_peak = (size_t)all[i].peak;
         record->gflops += all[i].flops / record->ms / 1e6;
     }
     free(all);
-    free(cuts);
     return wf_context_status(ctx);
 }
 

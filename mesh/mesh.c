@@ -188,3 +188,25 @@ wf_comm *wf_mesh_world(const wf_mesh *mesh)
 {
     return mesh->world;
 }
+
+void *wf_mesh_gather(const wf_mesh *mesh, const void *mine, size_t bytes)
+{
+    char *all = malloc((size_t)mesh->ranks * bytes);
+    int64_t *cuts = malloc((size_t)(mesh->ranks + 1) * sizeof *cuts);
+    wf_error error = {WF_OK, ""};
+
+    if (!all || !cuts) {
+        wf_fail(mesh->ctx, WF_ENOMEM, "no memory to gather %zu bytes of %d ranks", bytes,
+                mesh->ranks);
+    } else {
+        for (int i = 0; i <= mesh->ranks; i++)
+            cuts[i] = i * (int64_t)bytes;
+        if (wf_all_gather(mesh->world, 1, mine, all, cuts, &error) != WF_OK)
+            wf_fail(mesh->ctx, error.code, "%s", error.text);
+    }
+    free(cuts);
+    if (wf_context_status(mesh->ctx) == WF_OK)
+        return all;
+    free(all);
+    return NULL;
+}

@@ -58,6 +58,15 @@ WF_API int wf_mesh_coordinate_of(const wf_mesh *mesh, int rank, int axis);
 WF_API wf_comm *wf_mesh_comm(const wf_mesh *mesh, int axis);
 WF_API wf_comm *wf_mesh_world(const wf_mesh *mesh);
 
+/**
+ * wf_mesh_gather - `bytes` bytes of every rank, side by side in the order of ranks
+ *
+ * Collective:  over the world
+ * Owner:       caller, free()
+ * Errors:      recorded in the mesh's context; result is then NULL
+ */
+WF_API void *wf_mesh_gather(const wf_mesh *mesh, const void *mine, size_t bytes);
+
 /*
  * Layouts are made step by step, belong to the mesh, and are equal when their pointers are.
  * Splitting by an axis of size 1, or by an unknown one (-1), changes nothing.

@@ -69,7 +69,6 @@ struct wf_nn_module {
     char path[WF_NN_PATH];
     const char *name; /* in a list of children; NULL: its number */
     const wf_nn_hooks *hooks;
-    void *plan;
 };
 
 /**

@@ -16,29 +16,6 @@ static bool counts_here(const wf_mesh *mesh, const wf_tensor *t)
     return true;
 }
 
-/* Bytes from every rank of the world, side by side; NULL on failure. */
-static void *gather(wf_par *par, const void *mine, size_t bytes)
-{
-    int ranks = wf_mesh_ranks(par->mesh);
-    char *all = malloc((size_t)ranks * bytes);
-    int64_t *cuts = malloc((size_t)(ranks + 1) * sizeof *cuts);
-    wf_error error = {WF_OK, ""};
-
-    if (!all || !cuts) {
-        wf_fail(par->ctx, WF_ENOMEM, "no memory to gather %zu bytes of %d ranks", bytes, ranks);
-    } else {
-        for (int i = 0; i <= ranks; i++)
-            cuts[i] = i * (int64_t)bytes;
-        if (wf_all_gather(wf_mesh_world(par->mesh), 1, mine, all, cuts, &error) != WF_OK)
-            wf_fail(par->ctx, error.code, "%s", error.text);
-    }
-    free(cuts);
-    if (wf_context_status(par->ctx) == WF_OK)
-        return all;
-    free(all);
-    return NULL;
-}
-
 static void add_squares(const wf_tensor *t, wf_exact_sum *sum)
 {
     double (*sum_squares)(const float *, int64_t) = wf_context_device(t->ctx)->sum_squares;
@@ -73,7 +50,7 @@ wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor, doub
     for (int64_t i = 0; i < count; i++)
         if (tensor[i] && counts_here(par->mesh, tensor[i]))
             add_squares(tensor[i], &sum);
-    all = gather(par, &sum, sizeof sum);
+    all = wf_mesh_gather(par->mesh, &sum, sizeof sum);
     if (!all)
         return wf_context_status(par->ctx);
     for (int i = 1; i < wf_mesh_ranks(par->mesh); i++)
@@ -124,7 +101,7 @@ wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *para
                 sum += digest_tensor(m, path, k + 1);
         }
     }
-    all = gather(par, &sum, sizeof sum);
+    all = wf_mesh_gather(par->mesh, &sum, sizeof sum);
     if (!all)
         return wf_context_status(par->ctx);
     *digest = 0;
