@@ -40,9 +40,8 @@ void wf_context_close(wf_context *ctx)
 {
     if (!ctx)
         return;
-    wf_tape_close_all(ctx);
-    wf_tensor_close_all(ctx);
-    wf_pool_close(ctx->pool);
+    wf_pool_close(ctx->pool); /* with the data of tensors that somebody still holds */
+    wf_blocks_close(&ctx->blocks);
     ctx->device->close(ctx->device);
     free(ctx->owned);
     free(ctx->marks);

@@ -3,7 +3,8 @@
  *
  * A request is rounded to 64 bytes and counted under a kind from the moment it is taken until it
  * is given back (program points, never completion), so that a plan and a run agree to the byte.
- * Freed blocks are kept for the next request of their size class; the cache is reported apart.
+ * What is given back is kept for the next request, split and joined as sizes ask for; how much
+ * more than what is in use the pool holds is reported apart.
  */
 #ifndef WF_CORE_MEMORY_H
 #define WF_CORE_MEMORY_H
@@ -31,7 +32,8 @@ typedef struct wf_allocator {
 typedef struct wf_memory_report {
     size_t now[WF_MEMORY_KINDS];     /* bytes in use by kind */
     size_t at_peak[WF_MEMORY_KINDS]; /* bytes by kind at the moment of the peak */
-    size_t in_use, peak, cached;
+    size_t in_use, peak;
+    size_t cached;              /* held beyond what is in use */
     int64_t system_allocations; /* calls of the allocator so far */
 } wf_memory_report;
 
@@ -47,7 +49,7 @@ WF_API wf_allocator wf_host_allocator(void);
  * wf_pool_open - a pool over an allocator.
  *
  * @param limit  bytes that may be in use at once, 0 for no limit
- * Owner:   caller; wf_pool_close returns every cached block
+ * Owner:   caller; wf_pool_close returns all that it holds, blocks in use too
  * Errors:  WF_ENOMEM; result is then NULL
  */
 WF_API wf_pool *wf_pool_open(const wf_allocator *allocator, size_t limit, wf_error *error);

@@ -2,6 +2,7 @@
 #ifndef WF_CORE_PRIVATE_H
 #define WF_CORE_PRIVATE_H
 
+#include "core/blocks.h"
 #include "core/context.h"
 #include "core/signature.h"
 #include "core/tape.h"
@@ -23,7 +24,6 @@ typedef struct wf_distribution {
 
 struct wf_storage {
     int refs;
-    wf_pool *pool;
     void *data;
     size_t bytes;
     wf_memory_kind kind;
@@ -41,10 +41,8 @@ struct wf_context {
     int64_t n_owned, owned_capacity;
     int64_t *marks;
     int n_marks, marks_capacity, lost_marks;
-    struct wf_tensor_block *tensor_blocks; /* where all tensors of the context lie */
-    wf_tensor *free_tensors;               /* a list, linked by grad */
-    wf_tape *tape;                         /* the recording one */
-    wf_tape *open_tapes;
+    wf_blocks blocks; /* tensors, storages, tapes and their nodes, moves: all bookkeeping */
+    wf_tape *tape;    /* the recording one */
     uint64_t tapes;      /* serial number of the last tape */
     wf_memory_kind kind; /* what results of ops are counted as */
     int64_t step, first_sequence;
@@ -57,11 +55,8 @@ wf_tensor *wf_scope_adopt(wf_context *ctx, wf_tensor *t);
 
 /* core/tensor.c */
 wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_layout *layout);
-/* Free all tensors of a context, also those that somebody holds. */
-void wf_tensor_close_all(wf_context *ctx);
 
 /* core/tape.c: called by dispatch after a kernel ran */
 wf_status wf_tape_record(const wf_call *call);
-void wf_tape_close_all(wf_context *ctx);
 
 #endif

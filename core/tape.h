@@ -47,10 +47,15 @@ WF_API wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weight
 WF_API wf_status wf_backward_weights(wf_tape *tape);
 
 /**
- * wf_node_add - a + b as nodes of one tree of sums (older first): the only sum of partial
- * tensors that exactness allows, for tensors of one layout. Owner: the innermost scope.
+ * wf_node_add - *older + newer as nodes of one tree of sums: the only sum of partial tensors
+ * that exactness allows, for tensors of one layout.
+ *
+ * @param older  a tensor that the caller retains; the sum takes its place, in the same memory
+ *               where nobody else holds it or its data
+ * Owner:   caller, as of *older
+ * Errors:  WF_ELAYOUT where the two are not alike, WF_ENOMEM; *older is then as it was
  */
-WF_API wf_tensor *wf_node_add(wf_tensor *a, wf_tensor *b);
+WF_API wf_status wf_node_add(wf_tensor **older, wf_tensor *newer);
 
 /** wf_detach - an alias that gradients do not pass. Owner: the innermost scope. */
 WF_API wf_tensor *wf_detach(wf_tensor *t);

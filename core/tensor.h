@@ -83,7 +83,7 @@ typedef struct wf_tensor {
     void *data;
     bool requires_grad;
     uint64_t tape; /* the tape and node that made it; 0 where none did */
-    int64_t node;
+    struct wf_node *node;
     int output;
     struct wf_tensor *grad; /* of a leaf, after wf_backward */
     struct wf_tensor

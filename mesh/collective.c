@@ -7,7 +7,6 @@
  * by one member in rank order, so the cut cannot show in the bits.
  */
 #include "mesh/collective_parts.h"
-#include <stdlib.h>
 #include <string.h>
 
 enum { LINE = 16, SLICE = 4096 };
@@ -179,11 +178,15 @@ static size_t lay_out(wf_pending *p, char *block, const wf_comm *c, const wf_col
 static wf_pending *pending_new(wf_comm *c, const wf_collective *w)
 {
     size_t row = (size_t)(c->size + 1) * sizeof(int64_t);
-    wf_pending size, *p = calloc(1, lay_out(&size, NULL, c, w));
+    wf_pending size, *p;
 
+    size.bytes = lay_out(&size, NULL, c, w);
+    p = wf_blocks_take(&c->blocks, size.bytes);
     if (!p)
         return NULL;
+    memset(p, 0, size.bytes);
     lay_out(p, (char *)p, c, w);
+    p->bytes = size.bytes;
     p->comm = c;
     p->what = *w;
     if (p->what.element == 0)
@@ -202,8 +205,14 @@ static wf_pending *pending_new(wf_comm *c, const wf_collective *w)
 
 static void pending_free(wf_pending *p)
 {
-    free(p->scratch);
-    free(p);
+    wf_blocks_give(&p->comm->blocks, p->scratch, p->scratch_bytes);
+    wf_blocks_give(&p->comm->blocks, p, p->bytes);
+}
+
+void *wf_scratch_take(wf_pending *p, size_t bytes)
+{
+    p->scratch_bytes = bytes;
+    return p->scratch = wf_blocks_take(&p->comm->blocks, bytes);
 }
 
 static int64_t total_bytes(const wf_pending *p)

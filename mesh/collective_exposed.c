@@ -5,7 +5,6 @@
  */
 #include "mesh/collective_parts.h"
 #include <stdio.h>
-#include <stdlib.h>
 
 /* Buffer b shows its input and one thing more: all_reduce its output, all_to_all its cuts. */
 static const void *shown(const wf_pending *p, int member, int64_t b, int which)
@@ -175,7 +174,7 @@ static wf_status begin_all_to_all(wf_pending *p, wf_error *error)
         }
         if (need == 0)
             break;
-        if (pass == 0 && !(p->scratch = malloc(need)))
+        if (pass == 0 && !wf_scratch_take(p, need))
             return wf_error_set(error, WF_ENOMEM,
                                 "no memory for %zu bytes of an all_to_all in place", need);
     }

@@ -27,6 +27,7 @@ struct wf_pending {
     const float **source;   /* [size] */
     size_t *send_bytes, *recv_bytes; /* [size] */
     void *scratch;
+    size_t bytes, scratch_bytes; /* of this, and of scratch */
     wf_exchange *x; /* [1], or one per buffer for send and recv */
 };
 
@@ -46,6 +47,9 @@ static inline size_t wf_locate(const wf_pending *p, const int64_t *cuts, int64_t
     *part = n ? (char *)base + (size_t)at * p->what.element : NULL;
     return (size_t)n * p->what.element;
 }
+
+/* Room for p's own copies, freed with p; NULL where there is none. */
+void *wf_scratch_take(wf_pending *p, size_t bytes);
 
 /* Bytes of the parts of one member, over all buffers. */
 size_t wf_part_bytes(const wf_pending *p, const int64_t *cuts, int rank);

@@ -10,6 +10,7 @@
 #ifndef WF_MESH_COMM_H
 #define WF_MESH_COMM_H
 
+#include "core/blocks.h"
 #include "mesh/collective.h"
 
 /* What all members must say alike about an exchange; compared when it is posted. */
@@ -82,6 +83,7 @@ struct wf_comm {
     char name[32];
     wf_ledger ledger;
     wf_pending *in_flight;
+    wf_blocks blocks; /* of collectives in flight */
 };
 
 #define TRANSPORT(name) extern const wf_transport wf_transport_##name;

@@ -129,6 +129,7 @@ void wf_mesh_close(wf_mesh *mesh)
         mesh->layouts = layout->next;
         free(layout);
     }
+    wf_blocks_give(&mesh->ctx->blocks, mesh->gathered, mesh->gathered_bytes);
     if (mesh->ctx->mesh == mesh) {
         mesh->ctx->mesh = NULL;
         mesh->ctx->distribution = NULL;
@@ -189,10 +190,22 @@ wf_comm *wf_mesh_world(const wf_mesh *mesh)
     return mesh->world;
 }
 
-void *wf_mesh_gather(const wf_mesh *mesh, const void *mine, size_t bytes)
+/* Room for so many gathered bytes, in place of those gathered last. */
+static void *gather_room(wf_mesh *mesh, size_t bytes)
 {
-    char *all = malloc((size_t)mesh->ranks * bytes);
-    int64_t *cuts = malloc((size_t)(mesh->ranks + 1) * sizeof *cuts);
+    wf_blocks *blocks = &mesh->ctx->blocks;
+
+    wf_blocks_give(blocks, mesh->gathered, mesh->gathered_bytes);
+    mesh->gathered_bytes = bytes;
+    return mesh->gathered = wf_blocks_take(blocks, bytes);
+}
+
+const void *wf_mesh_gather(wf_mesh *mesh, const void *mine, size_t bytes)
+{
+    wf_blocks *blocks = &mesh->ctx->blocks;
+    size_t cut_bytes = (size_t)(mesh->ranks + 1) * sizeof(int64_t);
+    int64_t *cuts = wf_blocks_take(blocks, cut_bytes);
+    void *all = gather_room(mesh, (size_t)mesh->ranks * bytes);
     wf_error error = {WF_OK, ""};
 
     if (!all || !cuts) {
@@ -204,9 +217,6 @@ void *wf_mesh_gather(const wf_mesh *mesh, const void *mine, size_t bytes)
         if (wf_all_gather(mesh->world, 1, mine, all, cuts, &error) != WF_OK)
             wf_fail(mesh->ctx, error.code, "%s", error.text);
     }
-    free(cuts);
-    if (wf_context_status(mesh->ctx) == WF_OK)
-        return all;
-    free(all);
-    return NULL;
+    wf_blocks_give(blocks, cuts, cut_bytes);
+    return wf_context_status(mesh->ctx) == WF_OK ? all : NULL;
 }

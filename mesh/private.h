@@ -21,6 +21,8 @@ struct wf_mesh {
     int size[WF_MAX_AXES];
     wf_comm *comm[WF_MAX_AXES];
     wf_layout *layouts;
+    void *gathered; /* what wf_mesh_gather brought last */
+    size_t gathered_bytes;
 };
 
 /* The mesh's own copy of a layout; NULL where it is whole everywhere. */
