@@ -13,6 +13,8 @@ typedef struct wf_distribution {
     /* The part [start, start + local) of dim i of a shape that this rank holds. */
     void (*part)(const wf_layout *layout, int i, const wf_dim *dim, int64_t *start,
                  int64_t *local);
+    /* In how many parts dim i is cut. */
+    int64_t (*parts)(const wf_layout *layout, int i);
     /* For instance "[batch/shard, *, width/tp] partial(tp)". */
     void (*print)(const wf_layout *layout, char *text, size_t size);
     /* The same tensor in another layout, nothing recorded. */
@@ -60,8 +62,7 @@ wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_l
 /* Free all tensors of a context, also those that somebody holds. */
 void wf_tensor_close_all(wf_context *ctx);
 
-/* core/tape.c: called by dispatch after a kernel ran */
-wf_status wf_tape_record(const wf_call *call);
+/* core/tape.c */
 void wf_tape_close_all(wf_context *ctx);
 
 #endif

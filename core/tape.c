@@ -155,6 +155,8 @@ wf_status wf_tape_record(const wf_call *call)
     bool wanted = false;
     node *n;
 
+    if (!tape || !call->op->backward)
+        return WF_OK;
     for (int i = 0; i < call->n_in; i++) {
         const wf_tensor *t = call->in[i];
 
@@ -201,29 +203,43 @@ wf_status wf_tape_record(const wf_call *call)
     return WF_OK;
 }
 
-wf_tensor *wf_node_add(wf_tensor *a, wf_tensor *b)
+/* Whether two nodes of one tree may be added; what stands against it is in the context. */
+static bool nodes_meet(const wf_tensor *a, const wf_tensor *b)
 {
-    wf_context *ctx;
-    wf_tensor *sum;
+    char text_a[256], text_b[256];
 
     if (!a || !b)
-        return NULL;
-    ctx = a->ctx;
-    if (a->layout != b->layout || a->dtype != b->dtype || a->ndim != b->ndim ||
-        memcmp(a->local, b->local, (size_t)a->ndim * sizeof *a->local) != 0) {
-        char text_a[256], text_b[256];
+        return false;
+    if (a->layout == b->layout && a->dtype == b->dtype && a->ndim == b->ndim &&
+        memcmp(a->local, b->local, (size_t)a->ndim * sizeof *a->local) == 0)
+        return true;
+    wf_fail(a->ctx, WF_ELAYOUT, "two sums that meet are not alike: %s and %s",
+            wf_tensor_describe(a, text_a, sizeof text_a),
+            wf_tensor_describe(b, text_b, sizeof text_b));
+    return false;
+}
 
-        wf_fail(ctx, WF_ELAYOUT, "two sums that meet are not alike: %s and %s",
-                wf_tensor_describe(a, text_a, sizeof text_a),
-                wf_tensor_describe(b, text_b, sizeof text_b));
+wf_tensor *wf_node_add(wf_tensor *a, wf_tensor *b)
+{
+    wf_tensor *sum;
+
+    if (!nodes_meet(a, b))
         return NULL;
-    }
     if (wf_tensor_is_fake(a) || wf_tensor_is_fake(b))
-        return wf_tensor_fake(ctx, a->dtype, a->ndim, a->dim, a->layout);
-    sum = wf_tensor_new(ctx, a->dtype, a->ndim, a->dim, a->layout, ctx->kind);
+        return wf_tensor_fake(a->ctx, a->dtype, a->ndim, a->dim, a->layout);
+    sum = wf_tensor_new(a->ctx, a->dtype, a->ndim, a->dim, a->layout, a->ctx->kind);
     if (sum)
-        ctx->device->add(a, b, sum);
+        a->ctx->device->add(a, b, sum);
     return sum;
+}
+
+wf_tensor *wf_node_add_to(wf_tensor *a, wf_tensor *b)
+{
+    if (!nodes_meet(a, b))
+        return NULL;
+    if (!wf_tensor_is_fake(a) && !wf_tensor_is_fake(b))
+        a->ctx->device->add(a, b, a);
+    return a;
 }
 
 /* Put a gradient where it belongs, adding it to what is there. */
