@@ -19,7 +19,7 @@ typedef struct wf_device {
     /* required: sum of squares of floats in double: element i in lane i % 8, the lanes added 4,
        2, 1 apart */
     double (*sum_squares)(const float *x, int64_t n);
-    /* required: out = a + b, same dtype and local shape, where two gradients meet */
+    /* required: out = a + b, same dtype and local shape, where two gradients meet; out may be a */
     void (*add)(const wf_tensor *a, const wf_tensor *b, wf_tensor *out);
     void (*close)(struct wf_device *device); /* required */
     void *self;

@@ -14,6 +14,8 @@ typedef struct wf_distribution {
     /* The part [start, start + local) of dim i of a shape that this rank holds. */
     void (*part)(const wf_layout *layout, int i, const wf_dim *dim, int64_t *start,
                  int64_t *local);
+    /* In how many parts dim i is cut. */
+    int64_t (*parts)(const wf_layout *layout, int i);
     /* For instance "[batch/shard, *, width/tp] partial(tp)". */
     void (*print)(const wf_layout *layout, char *text, size_t size);
     /* The same tensor in another layout, nothing recorded. */
@@ -55,8 +57,5 @@ wf_tensor *wf_scope_adopt(wf_context *ctx, wf_tensor *t);
 
 /* core/tensor.c */
 wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_layout *layout);
-
-/* core/tape.c: called by dispatch after a kernel ran */
-wf_status wf_tape_record(const wf_call *call);
 
 #endif

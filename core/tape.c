@@ -139,6 +139,8 @@ wf_status wf_tape_record(const wf_call *call)
     bool wanted = false;
     node *n;
 
+    if (!tape || !call->op->backward)
+        return WF_OK;
     for (int i = 0; i < call->n_in; i++) {
         const wf_tensor *t = call->in[i];
 
@@ -183,10 +185,20 @@ wf_status wf_tape_record(const wf_call *call)
     return WF_OK;
 }
 
-static bool alike(const wf_tensor *a, const wf_tensor *b)
+/* Whether two nodes of one tree may be added; what stands against it is in the context. */
+static bool nodes_meet(const wf_tensor *a, const wf_tensor *b)
 {
-    return a->layout == b->layout && a->dtype == b->dtype && a->ndim == b->ndim &&
-           memcmp(a->local, b->local, (size_t)a->ndim * sizeof *a->local) == 0;
+    char text_a[256], text_b[256];
+
+    if (!a || !b)
+        return false;
+    if (a->layout == b->layout && a->dtype == b->dtype && a->ndim == b->ndim &&
+        memcmp(a->local, b->local, (size_t)a->ndim * sizeof *a->local) == 0)
+        return true;
+    wf_fail(a->ctx, WF_ELAYOUT, "two sums that meet are not alike: %s and %s",
+            wf_tensor_describe(a, text_a, sizeof text_a),
+            wf_tensor_describe(b, text_b, sizeof text_b));
+    return false;
 }
 
 /* Where a + b goes: a itself if nobody else can see it. */
@@ -204,28 +216,28 @@ static wf_tensor *place_of_sum(wf_tensor *a, const wf_tensor *b)
 wf_status wf_node_add(wf_tensor **older, wf_tensor *newer)
 {
     wf_tensor *a = *older, *sum;
-    wf_context *ctx;
 
-    if (!a || !newer)
-        return WF_EINVAL;
-    ctx = a->ctx;
-    if (!alike(a, newer)) {
-        char text_a[256], text_b[256];
-
-        return wf_fail(ctx, WF_ELAYOUT, "two sums that meet are not alike: %s and %s",
-                       wf_tensor_describe(a, text_a, sizeof text_a),
-                       wf_tensor_describe(newer, text_b, sizeof text_b));
-    }
+    if (!nodes_meet(a, newer))
+        return a && newer ? WF_ELAYOUT : WF_EINVAL;
     sum = place_of_sum(a, newer);
     if (!sum)
-        return ctx->error.code;
+        return a->ctx->error.code;
     if (!wf_tensor_is_fake(sum))
-        ctx->device->add(a, newer, sum);
+        a->ctx->device->add(a, newer, sum);
     if (sum != a) {
-        wf_tensor_release(a);
         *older = wf_tensor_retain(sum);
+        wf_tensor_release(a);
     }
     return WF_OK;
+}
+
+wf_tensor *wf_node_add_to(wf_tensor *a, wf_tensor *b)
+{
+    if (!nodes_meet(a, b))
+        return NULL;
+    if (!wf_tensor_is_fake(a) && !wf_tensor_is_fake(b))
+        a->ctx->device->add(a, b, a);
+    return a;
 }
 
 /* Put a gradient where it belongs, adding it to what is there. */

@@ -140,20 +140,32 @@ wf_tensor *wf_tensor_new(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim
     return wf_scope_adopt(ctx, t);
 }
 
-wf_tensor *wf_tensor_view(wf_tensor *source, int ndim, const wf_dim *dims,
-                          const wf_layout *layout)
+/* A tensor of other dims and layout that sees the data of `source`; the caller checks sizes. */
+static wf_tensor *window(wf_tensor *source, int ndim, const wf_dim *dims,
+                         const wf_layout *layout)
 {
-    wf_tensor *t;
+    wf_tensor *t = blank(source->ctx, source->dtype);
 
-    if (!source)
-        return NULL;
-    t = blank(source->ctx, source->dtype);
     if (!t)
         return NULL;
     if (wf_tensor_shape(t, ndim, dims, layout) != WF_OK) {
         wf_tensor_release(t);
         return NULL;
     }
+    t->storage = source->storage;
+    if (t->storage)
+        t->storage->refs++;
+    t->data = source->data;
+    return t;
+}
+
+wf_tensor *wf_tensor_view(wf_tensor *source, int ndim, const wf_dim *dims,
+                          const wf_layout *layout)
+{
+    wf_tensor *t = source ? window(source, ndim, dims, layout) : NULL;
+
+    if (!t)
+        return NULL;
     if (wf_tensor_local_count(t) != wf_tensor_local_count(source)) {
         wf_fail(source->ctx, WF_ESHAPE,
                 "a view of %" PRId64 " elements over %" PRId64
@@ -162,10 +174,37 @@ wf_tensor *wf_tensor_view(wf_tensor *source, int ndim, const wf_dim *dims,
         wf_tensor_release(t);
         return NULL;
     }
-    t->storage = source->storage;
-    if (t->storage)
-        t->storage->refs++;
-    t->data = source->data;
+    return wf_scope_adopt(source->ctx, t);
+}
+
+wf_tensor *wf_tensor_rows(wf_tensor *source, int64_t first, int64_t count)
+{
+    wf_dim dims[WF_MAX_DIMS];
+    int64_t parts, row = (int64_t)wf_dtype_size(source ? source->dtype : WF_F32);
+    wf_tensor *t;
+
+    if (!source)
+        return NULL;
+    if (source->ndim < 1 || first < 0 || count < 0 || count > source->local[0] - first) {
+        char text[256];
+
+        wf_fail(source->ctx, WF_ESHAPE,
+                "%" PRId64 " rows from %" PRId64 " on of %s: this rank has %" PRId64, count,
+                first, wf_tensor_describe(source, text, sizeof text),
+                source->ndim < 1 ? 0 : source->local[0]);
+        return NULL;
+    }
+    parts = source->layout ? source->ctx->distribution->parts(source->layout, 0) : 1;
+    memcpy(dims, source->dim, sizeof dims);
+    dims[0].size = count * parts;
+    t = window(source, source->ndim, dims, source->layout);
+    if (!t)
+        return NULL;
+    for (int i = 1; i < t->ndim; i++)
+        row *= t->local[i];
+    t->start[0] = source->start[0] + first;
+    if (t->data)
+        t->data = (char *)t->data + first * row;
     return wf_scope_adopt(source->ctx, t);
 }
 

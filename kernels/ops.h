@@ -91,6 +91,21 @@ WF_API wf_tensor *wf_linear_dx(int count, wf_tensor *const *dy, wf_tensor *const
 WF_API wf_tensor *wf_linear_dw(wf_tensor *dy, wf_tensor *x);
 
 /**
+ * wf_linear_dx_into, wf_linear_dw_add - the gradients of wf_linear for a part of the sequences
+ *
+ * @param dx     where to write it (rows of a larger tensor); NULL: a new tensor
+ * @param older  NULL, or the sum over earlier sequences, which becomes older + dW: a node of the
+ *               batch's tree, where both halves are (core/tree.h)
+ * Layout:      as wf_linear's gradients; dx and older as the results
+ * Owner:       the caller of dx and older, which are also returned
+ * Errors:      also WF_EINVAL while a tape records
+ * Gradient:    none
+ */
+WF_API wf_tensor *wf_linear_dx_into(int count, wf_tensor *const *dy, wf_tensor *const *weight,
+                                    wf_tensor *dx);
+WF_API wf_tensor *wf_linear_dw_add(wf_tensor *dy, wf_tensor *x, wf_tensor *older);
+
+/**
  * wf_layernorm - y = (x - mean) / sqrt(var + eps) * gain + bias over the last dim
  *
  * @param gain  [d]
@@ -192,6 +207,22 @@ WF_API void wf_logit_sum(wf_tensor *logits, wf_tensor *max, wf_tensor *targets, 
                          wf_tensor **picked);
 WF_API wf_tensor *wf_logit_sum_grad(wf_tensor *logits, wf_tensor *max, wf_tensor *targets,
                                     wf_tensor *dsum, wf_tensor *dpicked);
+
+/**
+ * wf_logit_sum_grad_into, wf_cross_entropy_into - the same, written to a given tensor
+ *
+ * @param dlogits  may be logits, whose place its gradient then takes; NULL: a new tensor
+ * @param loss     for instance rows of a larger tensor; NULL: a new tensor
+ * Layout:      as without; the given tensor as the result
+ * Owner:       the caller of the given tensor, which is also returned
+ * Errors:      also WF_EINVAL while a tape records
+ * Gradient:    none
+ */
+WF_API wf_tensor *wf_logit_sum_grad_into(wf_tensor *logits, wf_tensor *max, wf_tensor *targets,
+                                         wf_tensor *dsum, wf_tensor *dpicked,
+                                         wf_tensor *dlogits);
+WF_API wf_tensor *wf_cross_entropy_into(wf_tensor *sum, wf_tensor *picked, wf_tensor *max,
+                                        wf_tensor *loss);
 
 /**
  * wf_cross_entropy - loss = log(sum) + max - picked, per token

@@ -11,6 +11,17 @@ typedef struct wf_scale_attr {
     float factor;
 } wf_scale_attr;
 
+typedef struct wf_linear_attr {
+    bool add; /* the product is added to what the output holds */
+} wf_linear_attr;
+
+static inline bool wf_linear_adds(const wf_call *call)
+{
+    const wf_linear_attr *attr = call->attr;
+
+    return attr && attr->add;
+}
+
 /* The position is kept, so that the gradient has its forward's mask whenever it runs. */
 typedef struct wf_dropout_attr {
     int64_t step, first_sequence;

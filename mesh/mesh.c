@@ -20,8 +20,18 @@ static bool partial(const wf_layout *layout)
     return layout->sum || layout->max;
 }
 
+static int64_t parts(const wf_layout *layout, int i)
+{
+    int64_t n = 1;
+
+    for (int a = 0; a < layout->n_axes[i]; a++)
+        n *= layout->mesh->size[layout->axis[i][a]];
+    return n;
+}
+
 static const wf_distribution distribution = {.rule = wf_layout_rule,
                                              .part = part_here,
+                                             .parts = parts,
                                              .print = print,
                                              .partial = partial,
                                              .move = wf_move_one};

@@ -29,9 +29,10 @@ struct wf_par_trainer {
     wf_tensor **grad;
 };
 
-wf_tensor *wf_par_gpt_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets)
+wf_tensor *wf_par_gpt_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
+                           float weight)
 {
-    return wf_nn_gpt_loss((wf_nn_gpt *)model, tokens, targets);
+    return wf_nn_gpt_loss((wf_nn_gpt *)model, tokens, targets, weight);
 }
 
 static wf_status check(wf_par_trainer *t)
@@ -146,9 +147,15 @@ static wf_tensor *sum_losses(wf_tensor *loss)
     return wf_batch_sum(wf_token_sum(loss));
 }
 
+/* What a loss counts in the mean over the global batch. */
+static float token_weight(const wf_par_trainer *t)
+{
+    return 1.0f / (float)(t->options.global_batch * t->options.seq_len);
+}
+
 static wf_tensor *loss_of(wf_par_trainer *t, batch b)
 {
-    wf_tensor *loss = t->options.loss(t->model, b.tokens, b.targets);
+    wf_tensor *loss = t->options.loss(t->model, b.tokens, b.targets, token_weight(t));
 
     if (!loss) /* kept only where nothing failed before */
         wf_fail(t->par->ctx, WF_EINVAL, "the loss function returned NULL");
@@ -169,7 +176,6 @@ static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf
 {
     wf_context *ctx = t->par->ctx;
     int64_t first = first_sequence(t, k);
-    int64_t tokens = t->options.global_batch * t->options.seq_len;
     wf_tensor *loss, *total;
     wf_tape *tape;
     batch b;
@@ -185,7 +191,7 @@ static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf
         wf_par_counter_push(losses, total, k, t->micros);
     wf_tape_switch(ctx, tape);
     if (wf_context_status(ctx) == WF_OK)
-        wf_backward(loss, constant_like(loss, 1.0f / (float)tokens), false);
+        wf_backward(loss, constant_like(loss, token_weight(t)), false);
     wf_tape_close(tape);
     if (wf_context_status(ctx) == WF_OK)
         wf_par_gradients_push(t->gradients, k, t->micros);
@@ -194,8 +200,7 @@ static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf
 }
 
 /* The mean over all tokens, on every rank; takes the counter's last node. */
-static wf_status mean_loss(wf_par_trainer *t, wf_par_counter *losses, int64_t tokens,
-                           float *mean)
+static wf_status mean_loss(wf_par_trainer *t, wf_par_counter *losses, float *mean)
 {
     wf_context *ctx = t->par->ctx;
     wf_tensor *sum = losses->depth ? losses->node[0] : NULL;
@@ -204,7 +209,7 @@ static wf_status mean_loss(wf_par_trainer *t, wf_par_counter *losses, int64_t to
     wf_scope_open(ctx);
     if (sum && wf_context_status(ctx) == WF_OK &&
         wf_move_end(wf_move_begin(ctx, 1, &sum, &whole), &sum) == WF_OK)
-        *mean = *(const float *)sum->data * (1.0f / (float)tokens);
+        *mean = *(const float *)sum->data * token_weight(t);
     wf_scope_close(ctx);
     wf_par_counter_clear(losses);
     return wf_context_status(ctx);
@@ -249,7 +254,7 @@ wf_status wf_par_train_step(wf_par_trainer *t, int64_t step, const wf_par_data *
     wf_par_gradients_reset(t->gradients);
     for (int64_t k = 0; k < t->micros && wf_context_status(ctx) == WF_OK; k++)
         micro_step(t, step, k, data, &losses);
-    mean_loss(t, &losses, t->options.global_batch * t->options.seq_len, &result->loss);
+    mean_loss(t, &losses, &result->loss);
     if (wf_context_status(ctx) == WF_OK)
         update(t, result);
     wf_par_gradients_reset(t->gradients);
@@ -280,7 +285,7 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
                 wf_par_counter_push(&losses, total, k, t->micros);
             wf_scope_close(ctx);
         }
-        mean_loss(t, &losses, t->options.global_batch * t->options.seq_len, &mean);
+        mean_loss(t, &losses, &mean);
         sum += (double)mean;
     }
     wf_context_training(ctx, training);

@@ -1,5 +1,6 @@
 /* kernels/cpu/linear.c - products on the CPU: a row of parts for one GEMM each. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/shared.h"
 
 enum { MEMBERS = 3, MAX_PARTS = MEMBERS * WF_LEAVES };
 
@@ -156,8 +157,13 @@ static wf_gemm dw_product(const wf_call *call, wf_gemm_part *parts)
                                   .b_col = 1,
                                   .k = rows,
                                   .leaf = true};
-    return (wf_gemm){
-        .m = n, .n = k, .c = call->out[0]->data, .c_row = k, .parts = parts, .n_parts = leaves};
+    return (wf_gemm){.m = n,
+                     .n = k,
+                     .c = call->out[0]->data,
+                     .c_row = k,
+                     .add = wf_linear_adds(call),
+                     .parts = parts,
+                     .n_parts = leaves};
 }
 
 static size_t dw_workspace(const wf_call *call)

@@ -29,13 +29,14 @@ typedef struct wf_gemm_part {
 
 /*
  * C = midpoint tree (core/tree.h) over leaves; a leaf is one ascending fma chain from +0 through
- * its parts in order; an empty leaf is +0, and so is every zero of C. C is overwritten. n_parts
- * may be large (a leaf per sequence); m, n and k may be 0 or any size.
+ * its parts in order; an empty leaf is +0, and so is every zero of C. C is overwritten, or added
+ * to (`add`). n_parts may be large (a leaf per sequence); m, n and k may be 0 or any size.
  */
 typedef struct wf_gemm {
     int64_t m, n;
     float *c;
     int64_t c_row; /* C(i, j) = c[i * c_row + j] */
+    bool add;      /* C = C + tree: what C holds is the older of two nodes; no zero of it is -0 */
     const wf_gemm_part *parts;
     int64_t n_parts;
 } wf_gemm;
