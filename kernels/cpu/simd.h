@@ -52,6 +52,13 @@ typedef struct wf_attention_head {
     float dropout;               /* probability, 0 for none; see the dropout kernel */
 } wf_attention_head;
 
+enum { WF_ATTENTION_GRAIN = 16 }; /* packed tokens and features come in whole vectors */
+
+static inline int64_t wf_attention_padded(int64_t n)
+{
+    return (n + WF_ATTENTION_GRAIN - 1) / WF_ATTENTION_GRAIN * WF_ATTENTION_GRAIN;
+}
+
 typedef struct wf_adamw_constants {
     float lr, beta1, beta2, eps, weight_decay;
     float bias1, bias2; /* 1 / (1 - beta^t) */
@@ -119,15 +126,19 @@ typedef struct wf_simd {
                       int64_t n); /* exp(x-max)*s */
 
     /* Causal attention of one head in blocks, the score matrix never whole. out [seq, dim],
-       lse[i] = log sum_j exp(score). `workspace` of attention_workspace(head) bytes. */
+       lse[i] = log sum_j exp(score). `workspace` of attention_workspace(seq, dim) bytes. */
     size_t (*attention_workspace)(int64_t seq, int64_t dim);
     void (*attention)(const wf_attention_head *head, float *out, int64_t out_stride, float *lse,
                       void *workspace);
-    /* dq, dk, dv of this head alone (callers sum dk, dv of grouped heads), all overwritten. */
+    /* dq, dk, dv of this head alone, all overwritten. dk and dv are packed, for callers to sum
+       over grouped heads: [padded seq][padded dim] (wf_attention_padded). */
+    size_t (*attention_grad_workspace)(int64_t seq, int64_t dim);
     void (*attention_grad)(const wf_attention_head *head, const float *out, int64_t out_stride,
                            const float *lse, const float *dout, int64_t dout_stride, float *dq,
-                           int64_t dq_stride, float *dk, int64_t dk_stride, float *dv,
-                           int64_t dv_stride, void *workspace);
+                           int64_t dq_stride, float *dk, float *dv, void *workspace);
+    /* to[t * stride + d] = packed dk or dv, every zero +0; all zeros where packed is NULL */
+    void (*attention_unpack)(const float *packed, int64_t seq, int64_t dim, float *to,
+                             int64_t stride);
 
     /* Decoupled weight decay (Loshchilov & Hutter 2019):
        m = beta1 m + (1-beta1) g; v = beta2 v + (1-beta2) g^2;

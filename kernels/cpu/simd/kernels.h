@@ -49,11 +49,13 @@ void WF_ISA_NAME(wf_exp_scale)(const float *x, float max, float s, float *y, int
 size_t WF_ISA_NAME(wf_attention_workspace)(int64_t seq, int64_t dim);
 void WF_ISA_NAME(wf_attention)(const wf_attention_head *head, float *out, int64_t out_stride,
                                float *lse, void *workspace);
+size_t WF_ISA_NAME(wf_attention_grad_workspace)(int64_t seq, int64_t dim);
 void WF_ISA_NAME(wf_attention_grad)(const wf_attention_head *head, const float *out,
                                     int64_t out_stride, const float *lse, const float *dout,
                                     int64_t dout_stride, float *dq, int64_t dq_stride,
-                                    float *dk, int64_t dk_stride, float *dv, int64_t dv_stride,
-                                    void *workspace);
+                                    float *dk, float *dv, void *workspace);
+void WF_ISA_NAME(wf_attention_unpack)(const float *packed, int64_t seq, int64_t dim, float *to,
+                                      int64_t stride);
 void WF_ISA_NAME(wf_adamw)(float *p, const float *g, float *m, float *v, int64_t n,
                            const wf_adamw_constants *c);
 void WF_ISA_NAME(wf_sgd)(float *p, const float *g, float *m, int64_t n,
