@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 struct wf_team;
+struct wf_truncated;
 
 /* One piece of a leaf's chain: A is [m, k] and B is [k, n], both with any strides. */
 typedef struct wf_gemm_part {
@@ -58,6 +59,11 @@ static inline int64_t wf_attention_padded(int64_t n)
 {
     return (n + WF_ATTENTION_GRAIN - 1) / WF_ATTENTION_GRAIN * WF_ATTENTION_GRAIN;
 }
+
+/* Which random numbers (core/random.h): those of a key and a stream, from an index on. */
+typedef struct wf_random_run {
+    uint64_t key, stream, first;
+} wf_random_run;
 
 typedef struct wf_adamw_constants {
     float lr, beta1, beta2, eps, weight_decay;
@@ -119,6 +125,15 @@ typedef struct wf_simd {
        key)[w % 4]. */
     void (*dropout)(const float *x, float *y, int64_t n, uint64_t key,
                     const uint32_t counter[3], int64_t first, float p);
+
+    /* dst[i] = the random number at run->first + i, as core/random.h makes it: shift + factor *
+       uniform, mean + deviation * normal (a product and a sum), or a truncated normal. */
+    void (*fill_uniform)(float *dst, int64_t n, const wf_random_run *run, float shift,
+                         float factor);
+    void (*fill_normal)(float *dst, int64_t n, const wf_random_run *run, float mean,
+                        float deviation);
+    void (*fill_truncated)(float *dst, int64_t n, const wf_random_run *run,
+                           const struct wf_truncated *truncated);
 
     float (*row_max)(const float *x, int64_t n);            /* -inf where n is 0 */
     float (*sum_exp)(const float *x, float max, int64_t n); /* 16 lanes: one leaf */

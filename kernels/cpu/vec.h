@@ -37,7 +37,10 @@
  *   v16_select(m, a, b)       m ? a : b
  *   v16m_first(n)             the first n lanes, all from n = 16 on
  *   v16_sum(a)                the lanes added 8, 4, 2, then 1 apart
- *   v16u_set1, v16u_load, v16u_store, v16u_add, v16u_xor, v16u_ge
+ *   v16u_set1, v16u_load, v16u_store, v16u_add, v16u_xor, v16u_and, v16u_ge
+ *   v16u_left(a, n), v16u_right(a, n)   shifted by n of 0 .. 31 bits, zeros come in
+ *   v16_of_int(a)             of the signed words, rounded
+ *   v16_of_bits(a), v16u_of_bits(a)     the same bits, as the other type
  *   v16u_mul(a, b, &high)     the low words of the 64-bit products, and the high ones
  *   v16u_transpose4(a)        see vec_philox.h
  *   v16u_of, v16_of           the same bits as words, as floats

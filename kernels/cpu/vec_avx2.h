@@ -216,6 +216,36 @@ static inline v16u v16u_xor(v16u a, v16u b)
     return (v16u){_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)};
 }
 
+static inline v16u v16u_and(v16u a, v16u b)
+{
+    return (v16u){_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
+}
+
+static inline v16u v16u_left(v16u a, unsigned n)
+{
+    return (v16u){_mm256_slli_epi32(a.lo, (int)n), _mm256_slli_epi32(a.hi, (int)n)};
+}
+
+static inline v16u v16u_right(v16u a, unsigned n)
+{
+    return (v16u){_mm256_srli_epi32(a.lo, (int)n), _mm256_srli_epi32(a.hi, (int)n)};
+}
+
+static inline v16 v16_of_int(v16u a)
+{
+    return (v16){_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
+}
+
+static inline v16 v16_of_bits(v16u a)
+{
+    return (v16){_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)};
+}
+
+static inline v16u v16u_of_bits(v16 a)
+{
+    return (v16u){_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)};
+}
+
 /* a >= b is max(a, b) == a: AVX2 compares signed words only. */
 static inline v16m v16u_ge(v16u a, v16u b)
 {

@@ -160,6 +160,36 @@ static inline v16u v16u_xor(v16u a, v16u b)
     return _mm512_xor_si512(a, b);
 }
 
+static inline v16u v16u_and(v16u a, v16u b)
+{
+    return _mm512_and_si512(a, b);
+}
+
+static inline v16u v16u_left(v16u a, unsigned n)
+{
+    return _mm512_slli_epi32(a, n);
+}
+
+static inline v16u v16u_right(v16u a, unsigned n)
+{
+    return _mm512_srli_epi32(a, n);
+}
+
+static inline v16 v16_of_int(v16u a)
+{
+    return _mm512_cvtepi32_ps(a);
+}
+
+static inline v16 v16_of_bits(v16u a)
+{
+    return _mm512_castsi512_ps(a);
+}
+
+static inline v16u v16u_of_bits(v16 a)
+{
+    return _mm512_castps_si512(a);
+}
+
 static inline v16m v16u_ge(v16u a, v16u b)
 {
     return _mm512_cmpge_epu32_mask(a, b);

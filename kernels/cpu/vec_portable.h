@@ -280,6 +280,58 @@ static inline v16u v16u_xor(v16u a, v16u b)
     return y;
 }
 
+static inline v16u v16u_and(v16u a, v16u b)
+{
+    v16u y;
+
+    for (int i = 0; i < 16; i++)
+        y.u[i] = a.u[i] & b.u[i];
+    return y;
+}
+
+static inline v16u v16u_left(v16u a, unsigned n)
+{
+    v16u y;
+
+    for (int i = 0; i < 16; i++)
+        y.u[i] = a.u[i] << n;
+    return y;
+}
+
+static inline v16u v16u_right(v16u a, unsigned n)
+{
+    v16u y;
+
+    for (int i = 0; i < 16; i++)
+        y.u[i] = a.u[i] >> n;
+    return y;
+}
+
+static inline v16 v16_of_int(v16u a)
+{
+    v16 y;
+
+    for (int i = 0; i < 16; i++)
+        y.f[i] = (float)(int32_t)a.u[i];
+    return y;
+}
+
+static inline v16 v16_of_bits(v16u a)
+{
+    v16 y;
+
+    memcpy(y.f, a.u, sizeof(y.f));
+    return y;
+}
+
+static inline v16u v16u_of_bits(v16 a)
+{
+    v16u y;
+
+    memcpy(y.u, a.f, sizeof(y.u));
+    return y;
+}
+
 static inline v16m v16u_ge(v16u a, v16u b)
 {
     v16m y;

@@ -43,6 +43,12 @@ void WF_ISA_NAME(wf_rope)(const float *x, const float *cosine, const float *sine
                           float *y, int64_t heads, int64_t dim);
 void WF_ISA_NAME(wf_dropout)(const float *x, float *y, int64_t n, uint64_t key,
                              const uint32_t counter[3], int64_t first, float p);
+void WF_ISA_NAME(wf_fill_uniform)(float *dst, int64_t n, const wf_random_run *run, float shift,
+                                  float factor);
+void WF_ISA_NAME(wf_fill_normal)(float *dst, int64_t n, const wf_random_run *run, float mean,
+                                 float deviation);
+void WF_ISA_NAME(wf_fill_truncated)(float *dst, int64_t n, const wf_random_run *run,
+                                    const struct wf_truncated *truncated);
 float WF_ISA_NAME(wf_row_max)(const float *x, int64_t n);
 float WF_ISA_NAME(wf_sum_exp)(const float *x, float max, int64_t n);
 void WF_ISA_NAME(wf_exp_scale)(const float *x, float max, float s, float *y, int64_t n);
