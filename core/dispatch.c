@@ -154,7 +154,11 @@ static wf_status run_kernel(const wf_call *call)
         if (!workspace)
             return wf_fail(ctx, error.code, "%s: %s", call->op->name, error.text);
     }
-    status = kernel->run(call, workspace);
+    status = ctx->error.code; /* a failure in workspace() */
+    if (status == WF_OK && !ctx->options.plan)
+        status = kernel->run(call, workspace);
+    if (call->op->flops)
+        ctx->flops += call->op->flops(call);
     wf_pool_give(ctx->pool, workspace, bytes, WF_MEMORY_WORKSPACE);
     return status;
 }

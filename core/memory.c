@@ -7,14 +7,17 @@
 
 enum { CLASSES = 8 * 58, ALIGN = 64, HUGE_PAGE = 2 << 20 };
 
+/* A note about a cached block, or a spare note: there is one for every block there is. */
 typedef struct block {
     struct block *next;
+    void *data;
 } block;
 
 struct wf_pool {
     wf_allocator allocator;
     size_t limit;
-    block *cache[CLASSES];
+    block *cache[CLASSES], *spare;
+    const char *phase, *place;
     wf_memory_report report;
 };
 
@@ -100,7 +103,8 @@ static void drop_cache(wf_pool *pool)
             block *b = pool->cache[c];
 
             pool->cache[c] = b->next;
-            pool->allocator.release(pool->allocator.self, b, class_bytes(c));
+            pool->allocator.release(pool->allocator.self, b->data, class_bytes(c));
+            free(b);
         }
     pool->report.cached = 0;
 }
@@ -110,6 +114,12 @@ void wf_pool_close(wf_pool *pool)
     if (!pool)
         return;
     drop_cache(pool);
+    while (pool->spare) { /* notes of blocks that were not given back */
+        block *b = pool->spare;
+
+        pool->spare = b->next;
+        free(b);
+    }
     free(pool);
 }
 
@@ -132,43 +142,90 @@ static void *no_memory(const wf_pool *pool, size_t bytes, wf_memory_kind kind, w
     return NULL;
 }
 
-static block *from_allocator(wf_pool *pool, size_t size)
+static void *from_allocator(wf_pool *pool, size_t size)
 {
+    void *data;
+
+    pool->report.system_allocations++;
+    data = pool->allocator.alloc(pool->allocator.self, size);
+    if (data)
+        return data;
+    drop_cache(pool); /* what it holds may be enough in another size */
     pool->report.system_allocations++;
     return pool->allocator.alloc(pool->allocator.self, size);
 }
 
-void *wf_pool_take(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *error)
+/* A new block, and the note that it will need when it comes back. */
+static void *new_block(wf_pool *pool, size_t bytes, int c, wf_memory_kind kind, wf_error *error)
+{
+    block *note = malloc(sizeof *note);
+    void *data;
+
+    if (!note) {
+        wf_error_set(error, WF_ENOMEM, "no memory for the pool's note about a block");
+        return NULL;
+    }
+    data = from_allocator(pool, class_bytes(c));
+    if (!data) {
+        free(note);
+        return no_memory(pool, bytes, kind, error);
+    }
+    *note = (block){.next = pool->spare};
+    pool->spare = note;
+    return data;
+}
+
+static void *from_cache(wf_pool *pool, int c)
+{
+    block *b = pool->cache[c];
+
+    if (!b)
+        return NULL;
+    pool->cache[c] = b->next;
+    pool->report.cached -= class_bytes(c);
+    b->next = pool->spare;
+    pool->spare = b;
+    return b->data;
+}
+
+static void copy_text(char *to, size_t size, const char *from)
+{
+    to[size - 1] = 0;
+    memccpy(to, from ? from : "", 0, size - 1);
+}
+
+static void count(wf_pool *pool, size_t bytes, wf_memory_kind kind)
 {
     wf_memory_report *r = &pool->report;
-    size_t size, counted = rounded(bytes);
-    block *b;
+
+    r->in_use += bytes;
+    r->now[kind] += bytes;
+    if (r->now[kind] > r->most[kind])
+        r->most[kind] = r->now[kind];
+    if (r->in_use <= r->peak)
+        return;
+    r->peak = r->in_use;
+    memcpy(r->at_peak, r->now, sizeof r->now);
+    copy_text(r->phase, sizeof r->phase, pool->phase);
+    copy_text(r->place, sizeof r->place, pool->place);
+}
+
+void *wf_pool_take(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *error)
+{
+    size_t counted = rounded(bytes);
+    void *data;
     int c;
 
-    if (bytes > SIZE_MAX / 4 || (pool->limit && r->in_use + counted > pool->limit))
+    if (bytes > SIZE_MAX / 4 || (pool->limit && pool->report.in_use + counted > pool->limit))
         return no_memory(pool, bytes, kind, error);
     c = size_class(counted);
-    size = class_bytes(c);
-    b = pool->cache[c];
-    if (b) {
-        pool->cache[c] = b->next;
-        r->cached -= size;
-    } else {
-        b = from_allocator(pool, size);
-        if (!b) { /* what the cache holds may be enough in another size */
-            drop_cache(pool);
-            b = from_allocator(pool, size);
-        }
-        if (!b)
-            return no_memory(pool, bytes, kind, error);
-    }
-    r->in_use += counted;
-    r->now[kind] += counted;
-    if (r->in_use > r->peak) {
-        r->peak = r->in_use;
-        memcpy(r->at_peak, r->now, sizeof r->now);
-    }
-    return b;
+    data = from_cache(pool, c);
+    if (!data)
+        data = new_block(pool, bytes, c, kind, error);
+    if (!data)
+        return NULL;
+    count(pool, counted, kind);
+    return data;
 }
 
 void wf_pool_give(wf_pool *pool, void *ptr, size_t bytes, wf_memory_kind kind)
@@ -176,15 +233,22 @@ void wf_pool_give(wf_pool *pool, void *ptr, size_t bytes, wf_memory_kind kind)
     wf_memory_report *r = &pool->report;
     size_t counted = rounded(bytes);
     int c = size_class(counted);
-    block *b = ptr;
+    block *b = pool->spare;
 
     if (!ptr)
         return;
-    b->next = pool->cache[c];
+    pool->spare = b->next;
+    *b = (block){.next = pool->cache[c], .data = ptr};
     pool->cache[c] = b;
     r->in_use -= counted;
     r->now[kind] -= counted;
     r->cached += class_bytes(c);
+}
+
+void wf_pool_moment(wf_pool *pool, const char *phase, const char *place)
+{
+    pool->phase = phase;
+    pool->place = place;
 }
 
 void wf_pool_report(const wf_pool *pool, wf_memory_report *report)
@@ -194,6 +258,11 @@ void wf_pool_report(const wf_pool *pool, wf_memory_report *report)
 
 void wf_pool_reset_peak(wf_pool *pool)
 {
-    pool->report.peak = pool->report.in_use;
-    memcpy(pool->report.at_peak, pool->report.now, sizeof pool->report.now);
+    wf_memory_report *r = &pool->report;
+
+    r->peak = r->in_use;
+    memcpy(r->at_peak, r->now, sizeof r->now);
+    memcpy(r->most, r->now, sizeof r->now);
+    copy_text(r->phase, sizeof r->phase, pool->phase);
+    copy_text(r->place, sizeof r->place, pool->place);
 }

@@ -36,7 +36,7 @@ struct wf_context {
     wf_error error;
     const wf_distribution *distribution;
     void *mesh;
-    const char *path;
+    const char *path, *phase;
     wf_tensor **owned; /* stack of all scopes */
     int64_t n_owned, owned_capacity;
     int64_t *marks;

@@ -11,6 +11,7 @@ typedef struct edge {
 
 typedef struct node {
     const wf_op *op;
+    const char *path; /* of the module that recorded it */
     int n_in, n_out;
     bool walked;   /* gradients went through it: once only */
     bool deferred; /* its leaves are still owed their gradients */
@@ -173,6 +174,7 @@ wf_status wf_tape_record(const wf_call *call)
         return wf_fail(call->ctx, WF_ENOMEM, "no memory for the tape's node %lld",
                        (long long)tape->count);
     n->op = call->op;
+    n->path = call->ctx->path;
     n->n_in = call->n_in;
     n->n_out = call->n_out;
     if (call->attr_size)
@@ -221,7 +223,7 @@ wf_tensor *wf_node_add(wf_tensor *a, wf_tensor *b)
     if (wf_tensor_is_fake(a) || wf_tensor_is_fake(b))
         return wf_tensor_fake(ctx, a->dtype, a->ndim, a->dim, a->layout);
     sum = wf_tensor_new(ctx, a->dtype, a->ndim, a->dim, a->layout, ctx->kind);
-    if (sum)
+    if (sum && !ctx->options.plan)
         ctx->device->add(a, b, sum);
     return sum;
 }
@@ -270,6 +272,7 @@ static wf_status step_back(wf_tape *tape, node *n, bool leaves)
 {
     wf_context *ctx = tape->ctx;
     wf_gradient g = {.ctx = ctx, .attr = n->attr, .n_in = n->n_in, .n_out = n->n_out};
+    const char *path;
     bool any = false;
 
     memcpy(g.in, n->in, sizeof g.in);
@@ -281,6 +284,7 @@ static wf_status step_back(wf_tape *tape, node *n, bool leaves)
     }
     if (!any)
         return WF_OK;
+    path = wf_context_enter(ctx, n->path);
     wf_scope_open(ctx);
     for (int i = 0; leaves && i < n->n_in; i++)
         if (n->is_origin[i])
@@ -296,6 +300,7 @@ static wf_status step_back(wf_tape *tape, node *n, bool leaves)
             deliver_to_node(tape, e->node, e->output, g.din[i]);
     }
     wf_scope_close(ctx);
+    wf_context_enter(ctx, path);
     return ctx->error.code;
 }
 

@@ -1,4 +1,5 @@
 /* mesh/mesh.c - named axes over the ranks of a world. */
+#include "mesh/comm.h"
 #include "mesh/private.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +56,18 @@ static wf_status check_axes(const wf_comm *world, int n, const wf_axis *axes, wf
     return WF_OK;
 }
 
+/* What has no values can't be sent. */
+static wf_status check_plan(const wf_context *ctx, const wf_comm *world, wf_error *error)
+{
+    if (!ctx->options.plan || !world->transport->moves)
+        return WF_OK;
+    return wf_error_set(
+        error, WF_EINVAL,
+        "a context that plans has no values to move over transport %s; launch its "
+        "rank on transport fake",
+        wf_comm_transport(world));
+}
+
 /* Ranks between neighbours along an axis. */
 static int stride(const wf_mesh *mesh, int axis)
 {
@@ -88,7 +101,8 @@ wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis
 {
     wf_mesh *mesh;
 
-    if (check_axes(world, n_axes, axes, error) != WF_OK)
+    if (check_axes(world, n_axes, axes, error) != WF_OK ||
+        check_plan(ctx, world, error) != WF_OK)
         return NULL;
     mesh = calloc(1, sizeof *mesh);
     if (!mesh) {
@@ -179,6 +193,20 @@ int wf_mesh_coordinate(const wf_mesh *mesh, int axis)
     return axis < 0 ? 0 : wf_mesh_coordinate_of(mesh, mesh->rank, axis);
 }
 
+int wf_mesh_next(const wf_mesh *mesh, int rank, unsigned axes)
+{
+    for (int axis = mesh->n_axes - 1; axis >= 0; axis--) {
+        int place = wf_mesh_coordinate_of(mesh, rank, axis), step = stride(mesh, axis);
+
+        if (!(axes >> axis & 1))
+            continue;
+        if (place + 1 < mesh->size[axis])
+            return rank + step;
+        rank -= place * step;
+    }
+    return -1;
+}
+
 wf_comm *wf_mesh_comm(const wf_mesh *mesh, int axis)
 {
     return mesh->comm[axis];
@@ -191,7 +219,7 @@ wf_comm *wf_mesh_world(const wf_mesh *mesh)
 
 void *wf_mesh_gather(const wf_mesh *mesh, const void *mine, size_t bytes)
 {
-    char *all = malloc((size_t)mesh->ranks * bytes);
+    char *all = calloc((size_t)mesh->ranks, bytes); /* zeros in a plan, where nothing comes */
     int64_t *cuts = malloc((size_t)(mesh->ranks + 1) * sizeof *cuts);
     wf_error error = {WF_OK, ""};
 
