@@ -102,8 +102,8 @@ static wf_status check_into(const wf_call *call, int o, wf_dtype dtype, int ndim
                        "type, shape and layout, fake only where operands are",
                        call->op->name, o, wf_tensor_describe(t, text, sizeof text));
     if (call->ctx->tape || (call->op->flags & WF_OP_VIEW))
-        return wf_fail(call->ctx, WF_EINVAL,
-                       "%s: output %d cannot go into a given tensor %s", call->op->name, o,
+        return wf_fail(call->ctx, WF_EINVAL, "%s: output %d cannot go into a given tensor %s",
+                       call->op->name, o,
                        call->ctx->tape ? "while a tape records: what it may have saved would "
                                          "change; switch the tape off first"
                                        : "since it is a view of its operand");
@@ -185,7 +185,11 @@ static wf_status run_kernel(const wf_call *call)
         if (!workspace)
             return wf_fail(ctx, error.code, "%s: %s", call->op->name, error.text);
     }
-    status = kernel->run(call, workspace);
+    status = ctx->error.code; /* a failure in workspace() */
+    if (status == WF_OK && !ctx->options.plan)
+        status = kernel->run(call, workspace);
+    if (call->op->flops)
+        ctx->flops += call->op->flops(call);
     wf_pool_give(ctx->pool, workspace, bytes, WF_MEMORY_WORKSPACE);
     return status;
 }

@@ -13,8 +13,10 @@ enum { ALIGN = 64, HUGE_PAGE = 2 << 20 };
 
 struct wf_pool {
     size_t limit;
-    wf_ranges ranges;
-    wf_blocks small; /* chunks are ranges */
+    wf_allocator allocator;
+    wf_ranges ranges; /* not of an opaque allocator */
+    wf_blocks small;  /* chunks are ranges */
+    const char *phase, *place;
     wf_memory_report report;
 };
 
@@ -74,6 +76,7 @@ wf_pool *wf_pool_open(const wf_allocator *allocator, size_t limit, wf_error *err
         return NULL;
     }
     pool->limit = limit;
+    pool->allocator = *allocator;
     pool->ranges.source = *allocator;
     pool->small.source =
         (wf_allocator){.alloc = take_chunk, .release = give_chunk, .self = &pool->ranges};
@@ -107,24 +110,63 @@ static void *no_memory(const wf_pool *pool, size_t bytes, wf_memory_kind kind, w
     return NULL;
 }
 
-void *wf_pool_take(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *error)
+static void copy_text(char *to, size_t size, const char *from)
+{
+    to[size - 1] = 0;
+    memccpy(to, from ? from : "", 0, size - 1);
+}
+
+static void count(wf_pool *pool, size_t bytes, wf_memory_kind kind)
 {
     wf_memory_report *r = &pool->report;
+
+    r->in_use += bytes;
+    r->now[kind] += bytes;
+    if (r->now[kind] > r->most[kind])
+        r->most[kind] = r->now[kind];
+    if (r->in_use <= r->peak)
+        return;
+    r->peak = r->in_use;
+    memcpy(r->at_peak, r->now, sizeof r->now);
+    copy_text(r->phase, sizeof r->phase, pool->phase);
+    copy_text(r->place, sizeof r->place, pool->place);
+}
+
+static void *take_block(wf_pool *pool, size_t bytes)
+{
+    size_t counted = wf_block_bytes(bytes);
+
+    if (pool->allocator.opaque) {
+        pool->report.system_allocations++;
+        return pool->allocator.alloc(pool->allocator.self, counted);
+    }
+    return counted <= WF_BLOCK_SMALL ? wf_blocks_take(&pool->small, bytes)
+                                     : wf_ranges_take(&pool->ranges, bytes);
+}
+
+static void give_block(wf_pool *pool, void *block, size_t bytes)
+{
+    size_t counted = wf_block_bytes(bytes);
+
+    if (pool->allocator.opaque)
+        pool->allocator.release(pool->allocator.self, block, counted);
+    else if (counted <= WF_BLOCK_SMALL)
+        wf_blocks_give(&pool->small, block, bytes);
+    else
+        wf_ranges_give(&pool->ranges, block);
+}
+
+void *wf_pool_take(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *error)
+{
     size_t counted = wf_block_bytes(bytes);
     void *block;
 
-    if (bytes > SIZE_MAX / 4 || (pool->limit && r->in_use + counted > pool->limit))
+    if (bytes > SIZE_MAX / 4 || (pool->limit && pool->report.in_use + counted > pool->limit))
         return no_memory(pool, bytes, kind, error);
-    block = counted <= WF_BLOCK_SMALL ? wf_blocks_take(&pool->small, bytes)
-                                      : wf_ranges_take(&pool->ranges, bytes);
+    block = take_block(pool, bytes);
     if (!block)
         return no_memory(pool, bytes, kind, error);
-    r->in_use += counted;
-    r->now[kind] += counted;
-    if (r->in_use > r->peak) {
-        r->peak = r->in_use;
-        memcpy(r->at_peak, r->now, sizeof r->now);
-    }
+    count(pool, counted, kind);
     return block;
 }
 
@@ -134,23 +176,33 @@ void wf_pool_give(wf_pool *pool, void *block, size_t bytes, wf_memory_kind kind)
 
     if (!block)
         return;
-    if (counted <= WF_BLOCK_SMALL)
-        wf_blocks_give(&pool->small, block, bytes);
-    else
-        wf_ranges_give(&pool->ranges, block);
+    give_block(pool, block, bytes);
     pool->report.in_use -= counted;
     pool->report.now[kind] -= counted;
+}
+
+void wf_pool_moment(wf_pool *pool, const char *phase, const char *place)
+{
+    pool->phase = phase;
+    pool->place = place;
 }
 
 void wf_pool_report(const wf_pool *pool, wf_memory_report *report)
 {
     *report = pool->report;
+    if (pool->allocator.opaque)
+        return;
     report->cached = pool->ranges.held - pool->report.in_use;
     report->system_allocations = pool->ranges.allocations;
 }
 
 void wf_pool_reset_peak(wf_pool *pool)
 {
-    pool->report.peak = pool->report.in_use;
-    memcpy(pool->report.at_peak, pool->report.now, sizeof pool->report.now);
+    wf_memory_report *r = &pool->report;
+
+    r->peak = r->in_use;
+    memcpy(r->at_peak, r->now, sizeof r->now);
+    memcpy(r->most, r->now, sizeof r->now);
+    copy_text(r->phase, sizeof r->phase, pool->phase);
+    copy_text(r->place, sizeof r->place, pool->place);
 }

@@ -80,7 +80,8 @@ struct wf_op {
     unsigned save;       /* what its gradient reads: WF_SAVE_IN, WF_SAVE_OUT */
     unsigned save_leaf;  /* inputs that only the gradients of leaves read: WF_SAVE_IN */
     wf_kernel reference; /* plain loop in double; f64 operands */
-    void (*backward)(wf_gradient *grad); /* NULL: no gradient */
+    void (*backward)(wf_gradient *grad);  /* NULL: no gradient */
+    double (*flops)(const wf_call *call); /* NULL, or this rank's work of a matrix product */
     unsigned integers; /* bit i: operand i is i32; the others are of the device's float type */
     /* NULL, or the dims of output `out` where the signature cannot say them. */
     wf_status (*shape)(const wf_call *call, int out, int *ndim, wf_dim *dims);

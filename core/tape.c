@@ -13,6 +13,7 @@ typedef struct edge {
 struct wf_node {
     node *before; /* recorded before this one */
     const wf_op *op;
+    const char *path; /* of the module that recorded it */
     int n_in, n_out;
     bool walked;   /* gradients went through it: once only */
     bool deferred; /* its leaves are still owed their gradients */
@@ -158,6 +159,7 @@ wf_status wf_tape_record(const wf_call *call)
     if (!n)
         return wf_fail(call->ctx, WF_ENOMEM, "no memory for a node of the tape");
     n->op = call->op;
+    n->path = call->ctx->path;
     n->n_in = call->n_in;
     n->n_out = call->n_out;
     if (call->attr_size)
@@ -201,6 +203,12 @@ static bool nodes_meet(const wf_tensor *a, const wf_tensor *b)
     return false;
 }
 
+/* Whether there are elements to add. */
+static bool computes(const wf_tensor *t)
+{
+    return !wf_tensor_is_fake(t) && !t->ctx->options.plan;
+}
+
 /* Where a + b goes: a itself if nobody else can see it. */
 static wf_tensor *place_of_sum(wf_tensor *a, const wf_tensor *b)
 {
@@ -222,7 +230,7 @@ wf_status wf_node_add(wf_tensor **older, wf_tensor *newer)
     sum = place_of_sum(a, newer);
     if (!sum)
         return a->ctx->error.code;
-    if (!wf_tensor_is_fake(sum))
+    if (computes(sum))
         a->ctx->device->add(a, newer, sum);
     if (sum != a) {
         *older = wf_tensor_retain(sum);
@@ -235,7 +243,7 @@ wf_tensor *wf_node_add_to(wf_tensor *a, wf_tensor *b)
 {
     if (!nodes_meet(a, b))
         return NULL;
-    if (!wf_tensor_is_fake(a) && !wf_tensor_is_fake(b))
+    if (computes(a) && computes(b))
         a->ctx->device->add(a, b, a);
     return a;
 }
@@ -276,6 +284,7 @@ static wf_status deliver_to_node(wf_context *ctx, node *n, int output, wf_tensor
 static wf_status step_back(wf_context *ctx, node *n, bool leaves)
 {
     wf_gradient g = {.ctx = ctx, .attr = n->attr, .n_in = n->n_in, .n_out = n->n_out};
+    const char *path;
     bool any = false;
 
     memcpy(g.in, n->in, sizeof g.in);
@@ -287,6 +296,7 @@ static wf_status step_back(wf_context *ctx, node *n, bool leaves)
     }
     if (!any)
         return WF_OK;
+    path = wf_context_enter(ctx, n->path);
     wf_scope_open(ctx);
     for (int i = 0; leaves && i < n->n_in; i++)
         if (n->is_origin[i])
@@ -302,6 +312,7 @@ static wf_status step_back(wf_context *ctx, node *n, bool leaves)
             deliver_to_node(ctx, e->made_by, e->output, g.din[i]);
     }
     wf_scope_close(ctx);
+    wf_context_enter(ctx, path);
     return ctx->error.code;
 }
 

@@ -169,22 +169,54 @@ static wf_status reference_dw(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
+/* A product and a sum for every element of x (of dx, of the rows) and column of a weight. */
+static double work(const wf_tensor *rows, int64_t columns)
+{
+    return 2 * (double)wf_tensor_local_count(rows) * (double)columns;
+}
+
+static double forward_flops(const wf_call *call)
+{
+    int64_t columns = 0;
+
+    for (int m = 0; m < call->n_out; m++)
+        columns += call->in[m + 1]->local[0];
+    return work(call->in[0], columns);
+}
+
+static double dx_flops(const wf_call *call)
+{
+    int64_t columns = 0;
+
+    for (int m = 0; m < call->n_in / 2; m++)
+        columns += call->in[2 * m + 1]->local[0];
+    return work(call->out[0], columns);
+}
+
+static double dw_flops(const wf_call *call)
+{
+    return work(call->in[1], call->out[0]->local[0]);
+}
+
 enum { SAVE_WEIGHTS = WF_SAVE_IN(1) | WF_SAVE_IN(2) | WF_SAVE_IN(3) };
 
 const wf_op wf_op_linear1 = {WF_OP_ROW(linear1),         .save = SAVE_WEIGHTS,
                              .save_leaf = WF_SAVE_IN(0), .reference = {.run = reference},
-                             .backward = backward,       .cpu = &wf_cpu_linear1};
+                             .backward = backward,       .flops = forward_flops,
+                             .cpu = &wf_cpu_linear1};
 const wf_op wf_op_linear2 = {WF_OP_ROW(linear2),         .save = SAVE_WEIGHTS,
                              .save_leaf = WF_SAVE_IN(0), .reference = {.run = reference},
-                             .backward = backward,       .cpu = &wf_cpu_linear2};
+                             .backward = backward,       .flops = forward_flops,
+                             .cpu = &wf_cpu_linear2};
 const wf_op wf_op_linear3 = {WF_OP_ROW(linear3),         .save = SAVE_WEIGHTS,
                              .save_leaf = WF_SAVE_IN(0), .reference = {.run = reference},
-                             .backward = backward,       .cpu = &wf_cpu_linear3};
+                             .backward = backward,       .flops = forward_flops,
+                             .cpu = &wf_cpu_linear3};
 const wf_op wf_op_linear1_dx = {WF_OP_ROW(linear1_dx), .reference = {.run = reference_dx},
-                                .cpu = &wf_cpu_linear1_dx};
+                                .flops = dx_flops, .cpu = &wf_cpu_linear1_dx};
 const wf_op wf_op_linear2_dx = {WF_OP_ROW(linear2_dx), .reference = {.run = reference_dx},
-                                .cpu = &wf_cpu_linear2_dx};
+                                .flops = dx_flops, .cpu = &wf_cpu_linear2_dx};
 const wf_op wf_op_linear3_dx = {WF_OP_ROW(linear3_dx), .reference = {.run = reference_dx},
-                                .cpu = &wf_cpu_linear3_dx};
+                                .flops = dx_flops, .cpu = &wf_cpu_linear3_dx};
 const wf_op wf_op_linear_dw = {WF_OP_ROW(linear_dw), .reference = {.run = reference_dw},
-                               .cpu = &wf_cpu_linear_dw};
+                               .flops = dw_flops, .cpu = &wf_cpu_linear_dw};

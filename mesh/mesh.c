@@ -1,4 +1,5 @@
 /* mesh/mesh.c - named axes over the ranks of a world. */
+#include "mesh/comm.h"
 #include "mesh/private.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,6 +66,18 @@ static wf_status check_axes(const wf_comm *world, int n, const wf_axis *axes, wf
     return WF_OK;
 }
 
+/* What has no values can't be sent. */
+static wf_status check_plan(const wf_context *ctx, const wf_comm *world, wf_error *error)
+{
+    if (!ctx->options.plan || !world->transport->moves)
+        return WF_OK;
+    return wf_error_set(
+        error, WF_EINVAL,
+        "a context that plans has no values to move over transport %s; launch its "
+        "rank on transport fake",
+        wf_comm_transport(world));
+}
+
 /* Ranks between neighbours along an axis. */
 static int stride(const wf_mesh *mesh, int axis)
 {
@@ -98,7 +111,8 @@ wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis
 {
     wf_mesh *mesh;
 
-    if (check_axes(world, n_axes, axes, error) != WF_OK)
+    if (check_axes(world, n_axes, axes, error) != WF_OK ||
+        check_plan(ctx, world, error) != WF_OK)
         return NULL;
     mesh = calloc(1, sizeof *mesh);
     if (!mesh) {
@@ -190,6 +204,20 @@ int wf_mesh_coordinate(const wf_mesh *mesh, int axis)
     return axis < 0 ? 0 : wf_mesh_coordinate_of(mesh, mesh->rank, axis);
 }
 
+int wf_mesh_next(const wf_mesh *mesh, int rank, unsigned axes)
+{
+    for (int axis = mesh->n_axes - 1; axis >= 0; axis--) {
+        int place = wf_mesh_coordinate_of(mesh, rank, axis), step = stride(mesh, axis);
+
+        if (!(axes >> axis & 1))
+            continue;
+        if (place + 1 < mesh->size[axis])
+            return rank + step;
+        rank -= place * step;
+    }
+    return -1;
+}
+
 wf_comm *wf_mesh_comm(const wf_mesh *mesh, int axis)
 {
     return mesh->comm[axis];
@@ -207,7 +235,10 @@ static void *gather_room(wf_mesh *mesh, size_t bytes)
 
     wf_blocks_give(blocks, mesh->gathered, mesh->gathered_bytes);
     mesh->gathered_bytes = bytes;
-    return mesh->gathered = wf_blocks_take(blocks, bytes);
+    mesh->gathered = wf_blocks_take(blocks, bytes);
+    if (mesh->gathered && !mesh->world->transport->moves)
+        memset(mesh->gathered, 0, bytes); /* a plan, where nothing comes */
+    return mesh->gathered;
 }
 
 const void *wf_mesh_gather(wf_mesh *mesh, const void *mine, size_t bytes)

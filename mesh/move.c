@@ -49,6 +49,12 @@ static int64_t inner(const wf_tensor *t, int dim)
     return n;
 }
 
+/* Nothing is copied where there is nothing: a parameter before it is materialised, a plan. */
+static bool has_values(const wf_tensor *t)
+{
+    return !wf_tensor_is_fake(t) && !t->ctx->options.plan;
+}
+
 /* Copy [at, at + length) of a dim of src to [to, to + length) of the same dim of dst; all other
    dims are alike, `rows` counts those before and `bytes` those behind. */
 static void slab(char *dst, int64_t dst_n, int64_t to, const char *src, int64_t src_n,
@@ -126,7 +132,7 @@ static wf_status run_local(wf_move *move, item *it)
     if (make_next(move, it) != WF_OK)
         return move->ctx->error.code;
     y = it->next;
-    if (!wf_tensor_is_fake(x)) {
+    if (has_values(x)) {
         size_t element = wf_dtype_size(x->dtype),
                bytes = (size_t)wf_tensor_local_count(x) * element;
 
@@ -162,6 +168,8 @@ static void pack_blocks(const wf_tensor *t, int d, int members, char *blocks, bo
     size_t bytes = (size_t)inner(t, d) * wf_dtype_size(t->dtype);
     int64_t rows = outer(t, d), n = t->local[d];
 
+    if (!has_values(t))
+        return;
     for (int i = 0; i < members; i++) {
         int64_t at = wf_cut(n, t->dim[d].grain, members, i);
         int64_t length = wf_cut(n, t->dim[d].grain, members, i + 1) - at;

@@ -47,7 +47,7 @@ wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor, doub
     const wf_exact_sum *all;
 
     memset(&sum, 0, sizeof sum);
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < count && !wf_context_planning(par->ctx); i++)
         if (tensor[i] && counts_here(par->mesh, tensor[i]))
             add_squares(tensor[i], &sum);
     all = wf_mesh_gather(par->mesh, &sum, sizeof sum);
@@ -89,6 +89,10 @@ wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *para
     uint64_t sum = 0;
     const uint64_t *all;
 
+    if (wf_context_planning(par->ctx))
+        return wf_fail(
+            par->ctx, WF_EINVAL,
+            "a plan has no values, and so no digest: open a context that does not plan");
     for (int64_t i = 0; i < count; i++) {
         uint64_t path = wf_digest_path(parameter[i]->path);
 

@@ -31,6 +31,7 @@ typedef struct wf_par_train_options {
                        float weight);
 } wf_par_train_options;
 
+/* In a plan, which has no values, loss and norm are 0, and no data is read. */
 typedef struct wf_par_step {
     float loss; /* mean over the whole global batch, before the update */
     float lr;

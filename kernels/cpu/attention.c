@@ -122,14 +122,12 @@ static void heads_of(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-static wf_status run(job *j, int64_t pieces, double cost,
-                     void (*fn)(void *, int64_t, int64_t, int))
+static wf_status run(job *j, int64_t pieces, void (*fn)(void *, int64_t, int64_t, int))
 {
     wf_team *team = wf_cpu_of(j->call)->team;
     double scores = (double)j->call->in[0]->local[0] * (double)j->heads * (double)j->tokens *
                     (double)j->tokens / 2;
 
-    wf_context_count_flops(j->call->ctx, cost * 4 * scores * (double)j->dim);
     wf_team_run(scores < SMALL ? NULL : team, pieces, 1, fn, j);
     return WF_OK;
 }
@@ -143,7 +141,7 @@ static wf_status attention(const wf_call *call, void *workspace)
 {
     job j = plan(call, false, workspace);
 
-    return run(&j, call->in[0]->local[0] * j.heads, 1, heads_of);
+    return run(&j, call->in[0]->local[0] * j.heads, heads_of);
 }
 
 /* One group on its way through the tree: buffers that are free, and where heads go. */
@@ -237,7 +235,7 @@ static wf_status attention_grad(const wf_call *call, void *workspace)
 {
     job j = plan(call, true, workspace);
 
-    return run(&j, call->in[0]->local[0] * j.groups, 2.5, groups_of);
+    return run(&j, call->in[0]->local[0] * j.groups, groups_of);
 }
 
 const wf_kernel wf_cpu_attention = {attention, workspace_bytes};

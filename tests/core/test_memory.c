@@ -51,7 +51,7 @@ static void ledger_release(void *self, void *block, size_t bytes)
 
 static wf_pool *open_pool(ledger *l, size_t limit)
 {
-    wf_allocator allocator = {ledger_alloc, ledger_release, l};
+    wf_allocator allocator = {.alloc = ledger_alloc, .release = ledger_release, .self = l};
     wf_pool *pool = wf_pool_open(&allocator, limit, NULL);
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(pool);

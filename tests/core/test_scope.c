@@ -162,7 +162,8 @@ static void close_frees_all(void)
     wf_tensor *held;
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(device);
-    device->allocator = (wf_allocator){counted_alloc, counted_release, &blocks};
+    device->allocator =
+        (wf_allocator){.alloc = counted_alloc, .release = counted_release, .self = &blocks};
     ctx = wf_context_open(device, NULL, NULL);
     CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
     wf_scope_open(ctx);
