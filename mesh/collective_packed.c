@@ -107,6 +107,7 @@ static wf_status end_all_reduce(wf_pending *p, wf_error *error)
     for (int i = 0; i < p->comm->size; i++)
         p->recv_bytes[i] = wf_part_bytes(p, p->cuts, i);
     p->x->print.op = "all_reduce (gathering)";
+    p->x->background = false;
     p->x->send = p->x->recv;
     p->x->recv = p->scratch; /* as many bytes as were sent from here */
     status = p->comm->transport->all_gather(p->comm, p->x, error);

@@ -21,9 +21,11 @@ struct wf_pending {
     const wf_collective_path *path;
     wf_collective what;
     wf_comm_buffer *buffer; /* [n_buffers] */
-    int64_t *cuts;          /* [n_buffers][size + 1]: whose part is what, all_reduce too */
+    int64_t *cuts;          /* [n_buffers][size + 1]: whose part is what, of any kind */
     int64_t *out_cuts;      /* all_to_all: of out; else the same as cuts */
-    const void **address;   /* [2 n_buffers] */
+    void **result;          /* [n_buffers] reduce_scatter: where my part is reduced */
+    int64_t *pieces, piece; /* [size] of each member's share; elements of one */
+    bool stream;            /* what is written will not be in the caches: store past them */
     const float **source;   /* [size] */
     size_t *send_bytes, *recv_bytes; /* [size] */
     void *scratch;
@@ -57,8 +59,8 @@ size_t wf_part_bytes(const wf_pending *p, const int64_t *cuts, int rank);
 /* memmove that minds neither NULL where there is nothing to move, nor a move to itself. */
 void wf_copy_part(void *to, const void *from, size_t bytes);
 
-/* y = sum or max over members of source[], in the order of ranks; moves source[] on. */
-void wf_reduce_members(const wf_pending *p, const float **source, float *y, int64_t n);
+/* y = sum or max over members of source[], in the order of ranks; y may be source[0]. */
+void wf_reduce_members(const wf_pending *p, const float *const *source, float *y, int64_t n);
 
 /* Send, receive and barrier are the same on both paths. */
 wf_collective_step wf_messages_begin, wf_messages_end, wf_barrier_begin, wf_barrier_end;

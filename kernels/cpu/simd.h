@@ -87,6 +87,9 @@ typedef struct wf_simd {
        y may be one of the sources. */
     void (*sum)(const float *const *src, int64_t n_src, bool tree, float *y, int64_t n);
 
+    /* to = from, past the caches: for what will not be read soon */
+    void (*stream)(const void *from, void *to, size_t bytes);
+
     /* y[r, d] = x[r, d] + bias[d] */
     void (*bias_add)(const float *x, const float *bias, float *y, int64_t rows, int64_t d);
     /* silu(x) = x / (1 + exp(-x)); gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */

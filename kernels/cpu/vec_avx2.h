@@ -52,6 +52,17 @@ static inline void v16_store(float *p, v16 a)
     _mm256_storeu_ps(p + 8, a.hi);
 }
 
+static inline void v16_stream(float *p, v16 a)
+{
+    _mm256_stream_ps(p, a.lo);
+    _mm256_stream_ps(p + 8, a.hi);
+}
+
+static inline void v16_stream_end(void)
+{
+    _mm_sfence();
+}
+
 static inline v16 v16_load_n(const float *p, int64_t n)
 {
     v16m m;

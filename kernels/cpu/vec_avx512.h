@@ -37,6 +37,16 @@ static inline void v16_store(float *p, v16 a)
     _mm512_storeu_ps(p, a);
 }
 
+static inline void v16_stream(float *p, v16 a)
+{
+    _mm512_stream_ps(p, a);
+}
+
+static inline void v16_stream_end(void)
+{
+    _mm_sfence();
+}
+
 static inline v16 v16_load_n(const float *p, int64_t n)
 {
     return n < 16 ? _mm512_maskz_loadu_ps(v16m_first(n), p) : _mm512_loadu_ps(p);

@@ -61,6 +61,15 @@ static inline void v16_store(float *p, v16 a)
     memcpy(p, a.f, sizeof(a.f));
 }
 
+static inline void v16_stream(float *p, v16 a)
+{
+    v16_store(p, a);
+}
+
+static inline void v16_stream_end(void)
+{
+}
+
 static inline v16 v16_load_n(const float *p, int64_t n)
 {
     v16 y;
