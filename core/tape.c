@@ -285,6 +285,7 @@ static wf_status step_back(wf_context *ctx, node *n, bool leaves)
 {
     wf_gradient g = {.ctx = ctx, .attr = n->attr, .n_in = n->n_in, .n_out = n->n_out};
     const char *path;
+    wf_memory_kind kind = ctx->kind;
     bool any = false;
 
     memcpy(g.in, n->in, sizeof g.in);
@@ -301,8 +302,11 @@ static wf_status step_back(wf_context *ctx, node *n, bool leaves)
     for (int i = 0; leaves && i < n->n_in; i++)
         if (n->is_origin[i])
             g.in[i] = ctx->distribution->move(n->in[i], n->again[i]);
+    if (leaves)
+        ctx->kind = WF_MEMORY_GRADIENT;
     if (ctx->error.code == WF_OK)
         n->op->backward(&g);
+    ctx->kind = kind;
     for (int i = 0; i < n->n_in && ctx->error.code == WF_OK; i++) {
         edge *e = &n->from[i];
 

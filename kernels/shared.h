@@ -70,4 +70,8 @@ static inline int64_t wf_global_index(const wf_tensor *t, int from, int64_t e, i
  */
 wf_status wf_check_tokens(const wf_call *call, const wf_tensor *tokens, int64_t vocabulary);
 
+/* wf_add_squares - the squares of rows [begin, end) of dim 0, leaf by leaf, to an exact sum. */
+void wf_add_squares(const wf_tensor *t, int64_t begin, int64_t end,
+                    double (*leaf)(const float *x, int64_t n), struct wf_exact_sum *sum);
+
 #endif

@@ -30,7 +30,7 @@ struct wf_pending {
     size_t *send_bytes, *recv_bytes; /* [size] */
     void *scratch;
     size_t bytes, scratch_bytes; /* of this, and of scratch */
-    wf_exchange *x; /* [1], or one per buffer for send and recv */
+    wf_exchange *x;              /* [1], or one per buffer for send and recv */
 };
 
 /* Where member `rank`'s part of buffer b begins; that of `rank` + 1 is its end. */
