@@ -102,8 +102,8 @@ static wf_status check_into(const wf_call *call, int o, wf_dtype dtype, int ndim
                        "type, shape and layout, fake only where operands are",
                        call->op->name, o, wf_tensor_describe(t, text, sizeof text));
     if (call->ctx->tape || (call->op->flags & WF_OP_VIEW))
-        return wf_fail(call->ctx, WF_EINVAL,
-                       "%s: output %d cannot go into a given tensor %s", call->op->name, o,
+        return wf_fail(call->ctx, WF_EINVAL, "%s: output %d cannot go into a given tensor %s",
+                       call->op->name, o,
                        call->ctx->tape ? "while a tape records: what it may have saved would "
                                          "change; switch the tape off first"
                                        : "since it is a view of its operand");

@@ -95,8 +95,7 @@ static wf_tensor *room_like(const pass *p, const wf_tensor *t)
     if (wf_tensor_is_fake(p->x) || wf_tensor_is_fake(p->weight) ||
         wf_tensor_is_fake(p->targets))
         return wf_tensor_fake(p->ctx, p->x->dtype, t->ndim, t->dim, t->layout);
-    return wf_tensor_new(p->ctx, p->x->dtype, t->ndim, t->dim, t->layout,
-                         WF_MEMORY_ACTIVATION);
+    return wf_tensor_new(p->ctx, p->x->dtype, t->ndim, t->dim, t->layout, WF_MEMORY_ACTIVATION);
 }
 
 /* The ops that make it say its layout, run on nothing. */
@@ -116,10 +115,11 @@ static wf_tensor *logits_of(const pass *p, wf_tensor *x)
     wf_tensor *y = wf_linear(x, p->weight), *after = wf_nn_at(p->head, "sum", y);
 
     if (y && after && (after->layout != y->layout || after->data != y->data)) {
-        wf_fail(p->ctx, WF_EUNSUPPORTED,
-                "linear_cross_entropy: the plan moves logits at the head's point \"sum\", which "
-                "a head fused with its loss cannot: split its weight by columns, or use "
-                "wf_nn_cross_entropy on the logits");
+        wf_fail(
+            p->ctx, WF_EUNSUPPORTED,
+            "linear_cross_entropy: the plan moves logits at the head's point \"sum\", which "
+            "a head fused with its loss cannot: split its weight by columns, or use "
+            "wf_nn_cross_entropy on the logits");
         y = NULL;
     }
     wf_nn_leave(p->head, outside, 1, &y);
@@ -133,11 +133,9 @@ static wf_tensor *gradients(const pass *p, const chunk *c, wf_tensor *older)
     wf_tensor *dsum, *dpicked, *dlogits;
 
     wf_cross_entropy_grad(c->part[SUM], seed, &dsum, &dpicked);
-    dlogits =
-        wf_logit_sum_grad_into(c->logits, c->max, c->targets, dsum, dpicked, c->logits);
+    dlogits = wf_logit_sum_grad_into(c->logits, c->max, c->targets, dsum, dpicked, c->logits);
     if (p->want_x)
-        wf_linear_dx_into(1, &dlogits, &p->weight,
-                          wf_tensor_rows(p->dx, c->first, c->count));
+        wf_linear_dx_into(1, &dlogits, &p->weight, wf_tensor_rows(p->dx, c->first, c->count));
     return p->want_w ? wf_linear_dw_add(dlogits, c->x, older) : NULL;
 }
 
@@ -193,12 +191,13 @@ static void fused_backward(wf_gradient *g)
 
     for (int64_t i = 0; dloss->data && i < wf_tensor_local_count(dloss); i++)
         if (!is_weight(dloss, i, weight)) {
-            wf_fail(g->ctx, WF_EINVAL,
-                    "linear_cross_entropy: its gradients were made for losses that are all "
-                    "weighted with %.9g, but the weight that comes back is another one: give it "
-                    "the weight that losses have in what is differentiated, or use "
-                    "wf_nn_cross_entropy on the logits, which takes any",
-                    (double)weight);
+            wf_fail(
+                g->ctx, WF_EINVAL,
+                "linear_cross_entropy: its gradients were made for losses that are all "
+                "weighted with %.9g, but the weight that comes back is another one: give it "
+                "the weight that losses have in what is differentiated, or use "
+                "wf_nn_cross_entropy on the logits, which takes any",
+                (double)weight);
             return;
         }
     for (int i = 0; i < g->n_in; i += 2)

@@ -395,6 +395,15 @@ static void nodes_of_sums(void)
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
     CU_ASSERT_PTR_NULL(wf_node_add(a, make(ctx, 0, 4, ones)));
     CU_ASSERT_TRUE(refused(ctx, WF_ELAYOUT, "not alike: f64 [2] and f64 [4]"));
+    CU_ASSERT_PTR_EQUAL(wf_node_add_to(a, b), a);
+    CU_ASSERT_TRUE(equals(a, 2, (const double[]){11, 22}) && equals(b, 2, bv));
+    CU_ASSERT_PTR_EQUAL(wf_node_add_to(fake, b), fake);
+    CU_ASSERT_PTR_EQUAL(wf_node_add_to(a, fake), a);
+    CU_ASSERT_PTR_NULL(wf_node_add_to(a, NULL));
+    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
+    CU_ASSERT_PTR_NULL(wf_node_add_to(a, make(ctx, 0, 4, ones)));
+    CU_ASSERT_TRUE(refused(ctx, WF_ELAYOUT, "not alike: f64 [2] and f64 [4]"));
+    CU_ASSERT_TRUE(equals(a, 2, (const double[]){11, 22}));
     wf_context_close(ctx);
 }
 
