@@ -103,10 +103,11 @@ static bool takes(wf_nn_gpt *model, wf_tensor *tokens)
         return false;
     if (tokens->ndim == 2 && tokens->dim[1].size <= model->config.positions)
         return true;
-    wf_fail(model->base.ctx, WF_ESHAPE,
-            "the model takes tokens [batch, up to %lld tokens], not %s: use shorter sequences or "
-            "build it with more positions",
-            (long long)model->config.positions, wf_tensor_describe(tokens, text, sizeof text));
+    wf_fail(
+        model->base.ctx, WF_ESHAPE,
+        "the model takes tokens [batch, up to %lld tokens], not %s: use shorter sequences or "
+        "build it with more positions",
+        (long long)model->config.positions, wf_tensor_describe(tokens, text, sizeof text));
     return false;
 }
 

@@ -37,7 +37,7 @@ typedef struct wf_gemm {
     int64_t m, n;
     float *c;
     int64_t c_row; /* C(i, j) = c[i * c_row + j] */
-    bool add;      /* C = C + tree: what C holds is the older of two nodes; no zero of it is -0 */
+    bool add;      /* C = C + tree: what C holds is the older of two nodes */
     const wf_gemm_part *parts;
     int64_t n_parts;
 } wf_gemm;

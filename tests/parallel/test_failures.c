@@ -51,7 +51,7 @@ static void longer_sequences_on_one_rank(void)
 
 /* The same loss, but rank 1 has summed another tensor over its group on the way. */
 static wf_tensor *sum_on_the_way(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                               float weight)
+                                 float weight)
 {
     wf_context *ctx = model->ctx;
     wf_mesh *mesh = wf_mesh_of(ctx);
@@ -92,7 +92,7 @@ static void rank_leaves_early(void)
 
 /* Sequence 3 is the second micro-step of data-parallel rank 1. */
 static wf_tensor *fail_in_micro_step(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                               float weight)
+                                     float weight)
 {
     wf_context *ctx = model->ctx;
 

@@ -140,6 +140,20 @@ static void pack_rows(const block *at, const wf_gemm_window *w)
     }
 }
 
+/* What does not go to C directly: the tile in `edge`, in place of C or on top of it. */
+static void put_edge(const float *edge, int64_t rows, int64_t cols, bool add, float *c,
+                     int64_t c_row, int64_t c_col)
+{
+    for (int64_t i = 0; i < rows; i++, edge += GEMM_NR, c += c_row) {
+        if (add && c_col == 1) {
+            WF_ISA_NAME(wf_add)(c, edge, c, cols);
+            continue;
+        }
+        for (int64_t j = 0; j < cols; j++)
+            c[j * c_col] = add ? c[j * c_col] + edge[j] : edge[j];
+    }
+}
+
 /* A tile's roots go to C directly where it is a whole tile with its rows along C's, and they are
    all that C is to be. */
 static void run_tile(const product *p, const block *at, gemm_tile *tile, int64_t row,
@@ -156,17 +170,8 @@ static void run_tile(const product *p, const block *at, gemm_tile *tile, int64_t
     tile->c = direct ? c : at->edge;
     tile->c_row = direct ? c_row : GEMM_NR;
     WF_ISA_NAME(wf_gemm_tile)(cut, tile);
-    if (direct || !tile->window->last)
-        return;
-    for (int64_t i = 0; i < rows; i++) {
-        const float *root = at->edge + i * GEMM_NR;
-
-        for (int64_t j = 0; j < cols; j++) {
-            float *to = c + i * c_row + j * c_col;
-
-            *to = p->g->add ? *to + root[j] : root[j];
-        }
-    }
+    if (!direct && tile->window->last)
+        put_edge(at->edge, rows, cols, p->g->add, c, c_row, c_col);
 }
 
 /* Cache lines of so many floats from x on. */
