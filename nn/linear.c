@@ -33,10 +33,10 @@ wf_nn_linear *wf_nn_linear_new(wf_context *ctx, const wf_nn_linear_options *o)
 
     if (!m)
         return NULL;
-    m->weight =
-        wf_nn_parameter_new(ctx, 2, shape, (wf_nn_init){WF_NN_NORMAL, 0, o->deviation}, true);
+    m->weight = wf_nn_parameter_new(ctx, 2, shape, true);
+    wf_nn_init_normal(m->weight, 0, o->deviation);
     if (o->bias)
-        m->bias = wf_nn_parameter_new(ctx, 1, &o->out, (wf_nn_init){WF_NN_FILL, 0, 0}, false);
+        m->bias = wf_nn_parameter_new(ctx, 1, &o->out, false);
     return m;
 }
 

@@ -29,6 +29,7 @@ void wf_nn_parameter_free(wf_nn_parameter *p)
     for (int u = 0; u < p->uses; u++)
         wf_tensor_release(p->use[u]);
     wf_tensor_release(p->tensor);
+    wf_nn_recipe_clear(p);
     free(p);
 }
 
@@ -53,8 +54,7 @@ void wf_nn_free(wf_nn_module *m)
     free(m);
 }
 
-wf_nn_parameter *wf_nn_parameter_new(wf_context *ctx, int ndim, const wf_dim *dims,
-                                     wf_nn_init init, bool decay)
+wf_nn_parameter *wf_nn_parameter_new(wf_context *ctx, int ndim, const wf_dim *dims, bool decay)
 {
     wf_nn_parameter *p = calloc(1, sizeof *p);
 
@@ -63,11 +63,11 @@ wf_nn_parameter *wf_nn_parameter_new(wf_context *ctx, int ndim, const wf_dim *di
         return NULL;
     }
     p->refs = 1;
-    p->init = init;
     p->decay = decay;
     wf_scope_open(ctx);
     p->tensor = wf_tensor_retain(wf_tensor_fake(ctx, WF_F32, ndim, dims, NULL));
     wf_scope_close(ctx);
+    wf_nn_init_fill(p, 0);
     return p;
 }
 
@@ -245,7 +245,7 @@ static void add_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_pa
 
     (void)m;
     (void)name;
-    for (int64_t i = 0; l->entry && i < l->count; i++)
+    for (int64_t i = 0; l->entry && p->refs > 1 && i < l->count; i++)
         if (l->entry[i] == p)
             return;
     if (l->entry)

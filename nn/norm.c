@@ -31,7 +31,8 @@ static wf_nn_norm *norm(wf_context *ctx, const wf_nn_type *type, wf_dim width, f
     if (!m)
         return NULL;
     m->eps = eps;
-    m->gain = wf_nn_parameter_new(ctx, 1, &width, (wf_nn_init){WF_NN_FILL, 1, 0}, false);
+    m->gain = wf_nn_parameter_new(ctx, 1, &width, false);
+    wf_nn_init_fill(m->gain, 1);
     return m;
 }
 
@@ -40,7 +41,7 @@ wf_nn_norm *wf_nn_layernorm_new(wf_context *ctx, wf_dim width, float eps)
     wf_nn_norm *m = norm(ctx, &layernorm_type, width, eps);
 
     if (m)
-        m->bias = wf_nn_parameter_new(ctx, 1, &width, (wf_nn_init){WF_NN_FILL, 0, 0}, false);
+        m->bias = wf_nn_parameter_new(ctx, 1, &width, false);
     return m;
 }
 

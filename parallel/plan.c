@@ -1,7 +1,5 @@
 /* parallel/plan.c - applying a plan: layouts of parameters, and hooks at points. */
 #include "parallel/plan.h"
-#include "core/digest.h"
-#include "kernels/ops.h"
 #include "parallel/strategy.h"
 #include <stdlib.h>
 #include <string.h>
@@ -195,45 +193,4 @@ void wf_par_drop_places(wf_par *par)
 const wf_layout *wf_par_layout(const wf_nn_parameter *parameter)
 {
     return parameter->plan;
-}
-
-static wf_status run_recipe(wf_tensor *t, const wf_nn_init *init, uint64_t stream)
-{
-    if (init->kind == WF_NN_NORMAL)
-        return wf_init_normal(t, init->a, init->b, stream);
-    if (init->kind == WF_NN_UNIFORM)
-        return wf_init_uniform(t, init->a, init->b, stream);
-    return wf_init_fill(t, init->a);
-}
-
-wf_status wf_par_materialize(wf_par *par, wf_nn_module *model)
-{
-    wf_context *ctx = par->ctx;
-    const char *phase = wf_context_phase(ctx, "initialisation");
-    int64_t count = 0;
-    wf_nn_parameter **p;
-
-    if (!model || wf_context_status(ctx) != WF_OK)
-        return wf_context_status(ctx);
-    wf_nn_name_tree(model); /* paths are the keys of the recipes */
-    p = wf_nn_parameters(model, &count);
-    if (!p)
-        return wf_fail(ctx, WF_ENOMEM, "no memory for a list of parameters");
-    for (int64_t i = 0; i < count && wf_context_status(ctx) == WF_OK; i++) {
-        wf_tensor *fake = p[i]->tensor, *real;
-
-        if (!wf_tensor_is_fake(fake))
-            continue;
-        wf_scope_open(ctx);
-        real = wf_tensor_new(ctx, fake->dtype, fake->ndim, fake->dim, wf_par_layout(p[i]),
-                             WF_MEMORY_PARAMETER);
-        if (real && run_recipe(real, &p[i]->init, wf_digest_path(p[i]->path)) == WF_OK) {
-            p[i]->tensor = wf_tensor_retain(real);
-            wf_tensor_release(fake);
-        }
-        wf_scope_close(ctx);
-    }
-    free(p);
-    wf_context_phase(ctx, phase);
-    return wf_context_status(ctx);
 }

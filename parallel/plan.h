@@ -79,17 +79,6 @@ WF_API wf_status wf_par_plan(wf_par *par, wf_nn_module *model, const wf_par_rule
 /** wf_par_layout - the layout at rest that a plan gave to a parameter. */
 WF_API const wf_layout *wf_par_layout(const wf_nn_parameter *parameter);
 
-/**
- * wf_par_materialize - make a planned model real: each rank its own shards, from the recipes
- *
- * Element i of a parameter is a function of (seed, path, i), so a shard is the slice of the
- * whole.
- *
- * Collective:  no
- * Errors:      WF_ENOMEM
- */
-WF_API wf_status wf_par_materialize(wf_par *par, wf_nn_module *model);
-
 WF_END_DECLS
 
 #endif

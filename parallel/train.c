@@ -24,6 +24,7 @@ struct wf_par_trainer {
     wf_par_train_options options;
     int64_t count, per_rank, micros;
     wf_nn_parameter **parameter;
+    int64_t held; /* parameters whose tensors are retained, so that they stay real */
     wf_nn_optimizer *optimizer;
     wf_par_gradients *gradients;
     wf_tensor **grad;
@@ -70,6 +71,8 @@ void wf_par_trainer_close(wf_par_trainer *t)
 {
     if (!t)
         return;
+    for (int64_t i = 0; i < t->held; i++)
+        wf_tensor_release(t->parameter[i]->tensor);
     wf_par_gradients_close(t->gradients);
     wf_nn_optimizer_free(t->optimizer);
     free(t->grad);
@@ -102,6 +105,8 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
         phase = wf_context_phase(ctx, "initialisation");
         t->optimizer = wf_nn_optimizer_new(ctx, &options->optimizer, t->count, t->parameter);
         t->gradients = wf_par_gradients_open(par, t->count, t->parameter);
+        for (; t->held < t->count; t->held++)
+            wf_tensor_retain(t->parameter[t->held]->tensor);
         wf_context_phase(ctx, phase);
     }
     if (wf_context_status(ctx) != WF_OK) {

@@ -55,7 +55,7 @@ static repeat *new_repeat(wf_context *ctx, int times)
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(m);
     m->times = times;
-    m->gain = wf_nn_parameter_new(ctx, 1, &dim, (wf_nn_init){WF_NN_FILL, 3, 0}, false);
+    m->gain = wf_nn_parameter_new(ctx, 1, &dim, false);
     CU_ASSERT_PTR_NOT_NULL_FATAL(m->gain);
     wf_tensor_release(m->gain->tensor);
     wf_scope_open(ctx);

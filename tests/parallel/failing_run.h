@@ -10,6 +10,7 @@
 #define WF_TESTS_PARALLEL_FAILING_RUN_H
 
 #include "nn/gpt.h"
+#include "parallel/materialize.h"
 #include "parallel/train.h"
 #include "tests/harness.h"
 #include <stdatomic.h>

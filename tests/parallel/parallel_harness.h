@@ -8,6 +8,7 @@
 
 #include "kernels/ops.h"
 #include "nn/gpt.h"
+#include "parallel/materialize.h"
 #include "parallel/train.h"
 #include "tests/mesh/ranks.h"
 #include <inttypes.h>
