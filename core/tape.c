@@ -272,6 +272,7 @@ static wf_status step_back(wf_tape *tape, node *n, bool leaves)
 {
     wf_context *ctx = tape->ctx;
     wf_gradient g = {.ctx = ctx, .attr = n->attr, .n_in = n->n_in, .n_out = n->n_out};
+    wf_memory_kind kind;
     const char *path;
     bool any = false;
 
@@ -289,8 +290,10 @@ static wf_status step_back(wf_tape *tape, node *n, bool leaves)
     for (int i = 0; leaves && i < n->n_in; i++)
         if (n->is_origin[i])
             g.in[i] = ctx->distribution->move(n->in[i], n->again[i]);
+    kind = wf_context_memory_kind(ctx, leaves ? WF_MEMORY_GRADIENT : ctx->kind);
     if (ctx->error.code == WF_OK)
         n->op->backward(&g);
+    wf_context_memory_kind(ctx, kind);
     for (int i = 0; i < n->n_in && ctx->error.code == WF_OK; i++) {
         edge *e = &n->from[i];
 
