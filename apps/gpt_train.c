@@ -1,4 +1,5 @@
 /* apps/gpt_train.c - trains a GPT on text files, on any mesh of ranks: see gpt_train --help. */
+#include "apps/plan.h"
 #include "apps/train_loop.h"
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +83,8 @@ static wf_status run(wf_options *o, wf_error *error)
     wf_status status;
 
     status = choose_threads(o, error);
+    if (status == WF_OK && o->plan)
+        return wf_plan(o, stdout, error);
     if (status == WF_OK)
         status = open_data(o, &job.data, error);
     if (status == WF_OK)
@@ -92,6 +95,8 @@ static wf_status run(wf_options *o, wf_error *error)
                                                                  ? NULL
                                                                  : o->transport},
                            wf_train_rank, &job, error);
+    if (status == WF_ENOMEM)
+        wf_plan_advise(o, error);
     if (job.log && wf_run_log_close(job.log, &closing) != WF_OK && status == WF_OK)
         status = wf_error_set(error, closing.code, "%s", closing.text);
     wf_text_data_close(job.data);

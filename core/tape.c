@@ -284,8 +284,8 @@ static wf_status deliver_to_node(wf_context *ctx, node *n, int output, wf_tensor
 static wf_status step_back(wf_context *ctx, node *n, bool leaves)
 {
     wf_gradient g = {.ctx = ctx, .attr = n->attr, .n_in = n->n_in, .n_out = n->n_out};
-    const char *path;
     wf_memory_kind kind = ctx->kind;
+    const char *path;
     bool any = false;
 
     memcpy(g.in, n->in, sizeof g.in);

@@ -93,12 +93,21 @@ static wf_status read_inputs(const wf_call *call, const wf_signature *sig, lette
     return WF_OK;
 }
 
+static unsigned axes_of_dim(const wf_layout *layout, int dim)
+{
+    unsigned axes = 0;
+
+    for (int i = 0; layout && i < layout->n_axes[dim]; i++)
+        axes |= 1u << layout->axis[dim][i];
+    return axes;
+}
+
 /* Each rank's part of h must be the heads of its own part of g. Ranks that differ on other axes
-   than those of the layouts have the same parts. */
+   than those which cut the heads have the same parts. */
 bool wf_layout_groups_agree(const wf_tensor *q, const wf_tensor *k)
 {
     const wf_mesh *mesh = q->ctx->mesh;
-    unsigned axes = wf_layout_split_axes(q->layout) | wf_layout_split_axes(k->layout);
+    unsigned axes = axes_of_dim(q->layout, 2) | axes_of_dim(k->layout, 2);
     int64_t heads = q->dim[2].size, groups = k->dim[2].size;
 
     if (groups == 0 || heads % groups != 0)
