@@ -164,6 +164,8 @@ void *wf_pool_take(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *e
     }
     r->in_use += counted;
     r->now[kind] += counted;
+    if (r->now[kind] > r->most[kind])
+        r->most[kind] = r->now[kind];
     if (r->in_use > r->peak) {
         r->peak = r->in_use;
         memcpy(r->at_peak, r->now, sizeof r->now);
@@ -196,4 +198,5 @@ void wf_pool_reset_peak(wf_pool *pool)
 {
     pool->report.peak = pool->report.in_use;
     memcpy(pool->report.at_peak, pool->report.now, sizeof pool->report.now);
+    memcpy(pool->report.most, pool->report.now, sizeof pool->report.now);
 }

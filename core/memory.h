@@ -30,6 +30,7 @@ typedef struct wf_allocator {
 
 typedef struct wf_memory_report {
     size_t now[WF_MEMORY_KINDS];     /* bytes in use by kind */
+    size_t most[WF_MEMORY_KINDS];    /* the most of each kind, each at a moment of its own */
     size_t at_peak[WF_MEMORY_KINDS]; /* bytes by kind at the moment of the peak */
     size_t in_use, peak, cached;
     int64_t system_allocations; /* calls of the allocator so far */

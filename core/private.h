@@ -24,7 +24,7 @@ typedef struct wf_distribution {
 struct wf_storage {
     int refs;
     wf_pool *pool;
-    void *data;
+    void *data; /* NULL where it is absent */
     size_t bytes;
     wf_memory_kind kind;
 };

@@ -19,6 +19,8 @@ typedef struct node {
     const wf_layout *again[WF_MAX_INPUTS]; /* in[i] is an origin: redistribute it to this */
     bool is_origin[WF_MAX_INPUTS];
     _Alignas(8) unsigned char attr[WF_MAX_ATTRIBUTES];
+    wf_status (*passed)(void *arg); /* of a mark, which has no op */
+    void *arg;
 } node;
 
 struct wf_tape {
@@ -26,7 +28,7 @@ struct wf_tape {
     wf_tape *next; /* of the context's open tapes */
     uint64_t serial;
     node **nodes;
-    int64_t count, capacity;
+    int64_t count, capacity, marks;
 };
 
 wf_tape *wf_tape_open(wf_context *ctx)
@@ -201,6 +203,21 @@ wf_status wf_tape_record(const wf_call *call)
     return WF_OK;
 }
 
+wf_status wf_tape_mark(wf_context *ctx, wf_status (*passed)(void *arg), void *arg)
+{
+    node *n;
+
+    if (!ctx->tape)
+        return ctx->error.code;
+    n = append(ctx->tape);
+    if (!n)
+        return wf_fail(ctx, WF_ENOMEM, "no memory for the tape's mark");
+    n->passed = passed;
+    n->arg = arg;
+    ctx->tape->marks++;
+    return WF_OK;
+}
+
 wf_tensor *wf_node_add(wf_tensor *a, wf_tensor *b)
 {
     wf_context *ctx;
@@ -307,16 +324,19 @@ static bool has_gradient(const node *n)
     return false;
 }
 
+/* Of what was recorded after node `from` only the marks. */
 static wf_status walk(wf_tape *tape, int64_t from, bool defer)
 {
     wf_status status = WF_OK;
 
-    for (int64_t i = from; i >= 0 && status == WF_OK; i--) {
+    for (int64_t i = tape->count - 1; i >= 0 && status == WF_OK; i--) {
         node *n = tape->nodes[i];
 
-        if (n->walked)
+        if (n->walked || (i > from && !n->passed))
             continue;
         n->walked = true;
+        if (n->passed)
+            status = n->passed(n->arg);
         if (has_gradient(n)) {
             status = step_back(tape, n, false);
             n->deferred = defer && has_leaves(n);
@@ -368,6 +388,12 @@ wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
     if (status != WF_OK)
         return status;
     tape = ctx->tape;
+    if (defer_weights && tape->marks)
+        return wf_fail(
+            ctx, WF_EUNSUPPORTED,
+            "wf_backward: gradients of weights cannot be deferred where something "
+            "waits for them on the way (wf_tape_mark), as sharded strategies do: use "
+            "no_shard and local accumulation, or do not defer");
     recording = wf_tape_switch(ctx, NULL);
     status = deliver_to_node(tape, root->node, root->output, seed);
     if (status == WF_OK)

@@ -143,7 +143,8 @@ WF_API void wf_keep_origin(wf_tensor *y, wf_tensor *x);
  */
 typedef struct wf_move wf_move;
 
-/** wf_move_begin - post the first collectives. Collective: see wf_redistribute. NULL on error. */
+/** wf_move_begin - post the first collectives. Collective: see wf_redistribute. Where it fails the
+ * result is NULL and nothing is on its way. */
 WF_API wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
                               const wf_layout *const *to);
 /** wf_move_end - wait, do what remains, fill y (owned by the scope); frees move, always. */

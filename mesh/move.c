@@ -292,10 +292,29 @@ static wf_status finish(wf_move *move)
 static bool all_fit(wf_context *ctx, int64_t count, wf_tensor *const *x,
                     const wf_layout *const *to)
 {
+    for (int64_t i = 0; i < count; i++)
+        if (wf_tensor_is_absent(x[i])) {
+            wf_fail(ctx, WF_EINVAL,
+                    "redistribute: the memory of tensor %lld was given back (wf_tensor_drop)",
+                    (long long)i);
+            return false;
+        }
     for (int64_t i = 0; i < count && ctx->mesh; i++)
         if (wf_layout_fits(ctx, to[i], x[i]->ndim) != WF_OK)
             return false;
     return ctx->error.code == WF_OK;
+}
+
+/* Let go of the tensors on their way, and of the move. */
+static void drop_move(wf_move *move)
+{
+    for (int64_t i = 0; i < move->count; i++) {
+        drop_buffers(move, &move->items[i]);
+        wf_tensor_release(move->items[i].next);
+        wf_tensor_release(move->items[i].now);
+    }
+    free(move->items);
+    free(move);
 }
 
 wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
@@ -323,7 +342,10 @@ wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
     first = ctx->mesh ? next_item(move) : NULL;
     if (first && ctx->error.code == WF_OK)
         post(move, first);
-    return move;
+    if (ctx->error.code == WF_OK)
+        return move;
+    drop_move(move); /* it has posted nothing */
+    return NULL;
 }
 
 wf_status wf_move_end(wf_move *move, wf_tensor **y)
@@ -347,15 +369,12 @@ wf_status wf_move_end(wf_move *move, wf_tensor **y)
     for (int64_t i = 0; i < move->count; i++) {
         item *it = &move->items[i];
 
-        drop_buffers(move, it);
-        wf_tensor_release(it->next);
         y[i] = NULL;
-        if (status == WF_OK)
+        if (status == WF_OK) {
             y[i] = wf_scope_adopt(ctx, it->now); /* maybe not the scope it was begun in */
-        else
-            wf_tensor_release(it->now);
+            it->now = NULL;
+        }
     }
-    free(move->items);
-    free(move);
-    return status;
+    drop_move(move);
+    return ctx->error.code;
 }

@@ -231,7 +231,7 @@ static void forgotten_borders(void)
     static const wf_par_style nothing = {.name = "nothing"}; /* whole weights, split inputs */
 
     check_wrong_plan(&no_sum, "partial(tp)", "border");
-    check_wrong_plan(&nothing, "f32 [2,8,12] [replicate, *, tp]", "f32 [12,12] whole");
+    check_wrong_plan(&nothing, "f32 [2,8,12] [shard, *, tp]", "f32 [12,12] whole");
 }
 
 int main(void)
