@@ -17,7 +17,10 @@ typedef struct wf_train_job {
 /* rank_main of wf_launch; arg is the wf_train_job. */
 wf_status wf_train_rank(wf_rank *rank, void *arg);
 
-/* Print every parameter's shape, layout and local shape, then who holds which part. */
+/* The part of the options that lays out ranks, parameters and units. */
+wf_par_options wf_train_layout(const wf_options *o);
+
+/* Print every parameter's shape, layout and local shape, then who holds which part, then the units. */
 void wf_report_layout(FILE *out, wf_par *par, wf_nn_module *model);
 
 /* Print what went over each axis since the ledgers were reset. */

@@ -72,8 +72,6 @@ wf_par *wf_par_open(wf_rank *rank, const wf_par_options *options, wf_error *erro
         par->options.threads = 1;
     if (!par->options.strategy)
         par->options.strategy = WF_PAR_STRATEGY;
-    if (!par->options.wrap_type)
-        par->options.wrap_type = "block";
     par->strategy = wf_par_strategy_find(par->options.strategy, error);
     if (!par->strategy || check(&par->options, rank->size, error) != WF_OK ||
         wf_par_axes(&par->options, &replicate, &shard, error) != WF_OK ||

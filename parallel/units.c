@@ -76,12 +76,13 @@ static bool can_be_unit(const tree *t, int64_t i)
 static int64_t wrap(tree *t)
 {
     const wf_par_options *o = &t->par->options;
+    const char *type = o->wrap_type ? o->wrap_type : "block";
     int64_t units = 0;
 
     for (int64_t i = t->count - 1; i > 0; i--) {
         entry *e = &t->entries[i];
         bool wanted = o->wrap_min_params > 0 ? e->elements >= o->wrap_min_params
-                                             : strcmp(e->module->type->name, o->wrap_type) == 0;
+                                             : strcmp(e->module->type->name, type) == 0;
 
         if (wanted && can_be_unit(t, i))
             e->unit = 0;
