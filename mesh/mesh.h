@@ -67,6 +67,15 @@ WF_API wf_comm *wf_mesh_world(const wf_mesh *mesh);
  */
 WF_API void *wf_mesh_gather(const wf_mesh *mesh, const void *mine, size_t bytes);
 
+/**
+ * wf_mesh_cut_finely - cut dims along this axis anywhere, not between grains only
+ *
+ * For an axis that splits tensors at rest: they come in parts of the same size, and are whole on
+ * it again before an op sees heads. Said before the first layout with the axis is used, on all
+ * ranks.
+ */
+WF_API void wf_mesh_cut_finely(wf_mesh *mesh, int axis);
+
 /*
  * Layouts are made step by step, belong to the mesh, and are equal when their pointers are.
  * Splitting by an axis of size 1, or by an unknown one (-1), changes nothing.

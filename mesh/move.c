@@ -143,24 +143,26 @@ static wf_status run_local(wf_move *move, item *it)
     return WF_OK;
 }
 
-/* cuts[i] = elements before piece i when dim d of t (n long) is cut among the members. */
-static void cut_dim(const wf_tensor *t, int d, int64_t n, int members, int64_t *cuts)
+/* cuts[i] = elements before piece i when an axis cuts dim d of t (n long). */
+static void cut_dim(const wf_tensor *t, int d, int64_t n, int axis, int64_t *cuts)
 {
+    const wf_mesh *mesh = t->ctx->mesh;
     int64_t unit = outer(t, d) * inner(t, d);
 
-    for (int i = 0; i <= members; i++)
-        cuts[i] = wf_cut(n, t->dim[d].grain, members, i) * unit;
+    for (int i = 0; i <= mesh->size[axis]; i++)
+        cuts[i] = wf_mesh_cut(mesh, axis, &t->dim[d], n, i) * unit;
 }
 
-/* Blocks of a dim cut among the members, one after the other, from or to a tensor's data. */
-static void pack_blocks(const wf_tensor *t, int d, int members, char *blocks, bool unpack)
+/* Blocks of a dim cut along an axis, one after the other, from or to a tensor's data. */
+static void pack_blocks(const wf_tensor *t, int d, int axis, char *blocks, bool unpack)
 {
+    const wf_mesh *mesh = t->ctx->mesh;
     size_t bytes = (size_t)inner(t, d) * wf_dtype_size(t->dtype);
     int64_t rows = outer(t, d), n = t->local[d];
 
-    for (int i = 0; i < members; i++) {
-        int64_t at = wf_cut(n, t->dim[d].grain, members, i);
-        int64_t length = wf_cut(n, t->dim[d].grain, members, i + 1) - at;
+    for (int i = 0; i < mesh->size[axis]; i++) {
+        int64_t at = wf_mesh_cut(mesh, axis, &t->dim[d], n, i);
+        int64_t length = wf_mesh_cut(mesh, axis, &t->dim[d], n, i + 1) - at;
 
         if (unpack)
             slab(t->data, n, at, blocks, length, 0, length, rows, bytes);
@@ -194,18 +196,18 @@ static wf_status prepare(wf_move *move, item *it, wf_comm_buffer *buffer)
                                .cuts = it->cuts,
                                .out_cuts = it->out_cuts};
     if (it->step.kind == WF_REDUCE_SCATTER || it->step.kind == WF_ALL_TO_ALL) {
-        cut_dim(x, d, x->local[d], members, it->cuts);
+        cut_dim(x, d, x->local[d], it->step.axis, it->cuts);
         if (outer(x, d) != 1) {
             if (take(move, it->bytes_in, &it->packed_in) != WF_OK)
                 return move->ctx->error.code;
-            pack_blocks(x, d, members, it->packed_in, false);
+            pack_blocks(x, d, it->step.axis, it->packed_in, false);
             buffer->in = it->packed_in;
         }
     }
     if (it->step.kind == WF_ALL_GATHER || it->step.kind == WF_ALL_TO_ALL) {
         int64_t *cuts = it->step.kind == WF_ALL_GATHER ? it->cuts : it->out_cuts;
 
-        cut_dim(y, from, y->local[from], members, cuts);
+        cut_dim(y, from, y->local[from], it->step.axis, cuts);
         if (outer(y, from) != 1) {
             if (take(move, it->bytes_out, &it->packed_out) != WF_OK)
                 return move->ctx->error.code;
@@ -281,8 +283,7 @@ static wf_status finish(wf_move *move)
         if (!it->in_round)
             continue;
         if (it->packed_out)
-            pack_blocks(it->next, it->step.from_dim,
-                        wf_mesh_size(move->ctx->mesh, it->step.axis), it->packed_out, true);
+            pack_blocks(it->next, it->step.from_dim, it->step.axis, it->packed_out, true);
         drop_buffers(move, it);
         advance(it);
     }

@@ -91,6 +91,7 @@ wf_par *wf_par_open(wf_rank *rank, const wf_par_options *options, wf_error *erro
         wf_par_close(par);
         return NULL;
     }
+    wf_mesh_cut_finely(par->mesh, wf_mesh_axis(par->mesh, "shard"));
     find_inexact(par);
     return par;
 }

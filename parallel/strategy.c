@@ -115,8 +115,8 @@ static bool keeps_norm_leaves(const wf_mesh *mesh, const wf_dim *dim, const wf_l
 }
 
 /*
- * Cut by shard: dim 0, whose parts need no packing on their way, unless heads or a small size
- * leave its largest part over 1/16 larger than dim 1's.
+ * Cut by shard: dim 0, whose parts need no packing on their way, unless it is so small that its
+ * largest part is over 1/16 larger than dim 1's.
  */
 static const wf_layout *split_layout(wf_par *par, const wf_tensor *t, const wf_layout *use)
 {
