@@ -78,6 +78,7 @@ static int64_t wrap(tree *t)
     const wf_par_options *o = &t->par->options;
     const char *type = o->wrap_type ? o->wrap_type : "block";
     int64_t units = 0;
+    bool wrapped = o->wrap_min_params > 0;
 
     for (int64_t i = t->count - 1; i > 0; i--) {
         entry *e = &t->entries[i];
@@ -85,10 +86,15 @@ static int64_t wrap(tree *t)
                                              : strcmp(e->module->type->name, type) == 0;
 
         if (wanted && can_be_unit(t, i))
-            e->unit = 0;
+            e->unit = 0, wrapped = true;
         else
             t->entries[e->parent].elements += e->elements;
     }
+    if (o->wrap_type && t->count > 1 && !wrapped)
+        wf_fail(t->par->ctx, WF_EINVAL,
+                "no module of the model is of type %s, which wrap_type names: wrap_min_params "
+                "forms units by number of parameters",
+                type);
     t->entries[0].unit = 0;
     for (int64_t i = 0; i < t->count; i++)
         if (t->entries[i].unit == 0)
