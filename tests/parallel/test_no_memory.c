@@ -1,6 +1,6 @@
 /*
  * tests/parallel/test_no_memory.c - memory runs out at every possible place of building a model
- * and training one step, on one rank of 2 x 2: the launch says who lacked how much, every rank
+ * and training one step, on one rank of 2 x 2, with zero1 and with full_shard: the launch says who lacked how much, every rank
  * ends, and all memory is given back. First device memory (the allocator of the trial), then
  * the bookkeeping (malloc and its kin, replaced by the linker: see tests/CMakeLists.txt).
  */
@@ -99,9 +99,16 @@ void __wrap_free(void *block)
 }
 
 static const trial models[] = {
-    {.tp = 2, .dp = 2, .steps = 1, .allocator = &counted, .victim = NOBODY},
     {.tp = 2,
      .dp = 2,
+     .strategy = "zero1",
+     .steps = 1,
+     .allocator = &counted,
+     .victim = NOBODY},
+    {.tp = 2,
+     .dp = 2,
+     .strategy = "full_shard",
+     .prefetch = 1,
      .steps = 1,
      .allocator = &counted,
      .victim = NOBODY,
