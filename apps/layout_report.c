@@ -121,6 +121,21 @@ static void print_picture(layout_report *r, const wf_tensor *t, const wf_layout 
     }
 }
 
+static void print_units(FILE *out, const wf_par *par, const wf_nn_module *model)
+{
+    fprintf(out, "\n  %-34s %12s %14s %14s  on rank 0\n", "unit", "parameters", "bytes at rest",
+            "bytes at use");
+    for (int64_t i = 0; i < wf_par_unit_count(par, model); i++) {
+        wf_par_unit_info u = wf_par_unit_at(par, model, i);
+        const char *when = !u.gathered ? "never gathered"
+                           : u.reshard ? "freed after forward"
+                                       : "kept until after backward";
+
+        fprintf(out, "  %-34s %12" PRId64 " %14zu %14zu  %s\n", *u.path ? u.path : "(root)",
+                u.elements, u.rest_bytes, u.use_bytes, when);
+    }
+}
+
 void wf_report_layout(FILE *out, wf_par *par, wf_nn_module *model)
 {
     layout_report r = {.out = out, .mesh = wf_par_mesh(par)};
@@ -130,5 +145,6 @@ void wf_report_layout(FILE *out, wf_par *par, wf_nn_module *model)
     fprintf(out, "\n  who holds what:\n");
     for (int i = 0; i < r.n_shown; i++)
         print_picture(&r, r.shown[i], r.layout[i]);
+    print_units(out, par, model);
     fputc('\n', out);
 }

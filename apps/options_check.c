@@ -126,6 +126,16 @@ static wf_status check_plan(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
+static wf_status check_wrap(wf_options *o, wf_error *error)
+{
+    if (o->wrap_min_params && o->given[WF_OPTION_wrap_type])
+        return wf_error_set(error, WF_EINVAL,
+                            "--wrap-type %s and --wrap-min-params %lld are two ways to choose "
+                            "units; use one of them",
+                            o->wrap_type, (long long)o->wrap_min_params);
+    return WF_OK;
+}
+
 static wf_status check_batch(wf_options *o, wf_error *error)
 {
     long long global = o->global_batch_size, micro = o->micro_batch_size, dp = o->dp;
@@ -215,9 +225,9 @@ static wf_status check_data(wf_options *o, wf_error *error)
 wf_status wf_options_check(wf_options *options, wf_error *error)
 {
     static wf_status (*const rules[])(wf_options *, wf_error *) = {
-        check_heads,  check_kv_heads,  derive_ffn,     check_world,
-        check_plan,   check_batch,     check_schedule, check_evaluation,
-        check_sample, check_transport, check_data,
+        check_heads,      check_kv_heads, derive_ffn,      check_world,
+        check_wrap,       check_plan,     check_batch,     check_schedule,
+        check_evaluation, check_sample,   check_transport, check_data,
     };
     wf_status status = WF_OK;
 

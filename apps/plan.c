@@ -121,6 +121,21 @@ typedef struct choices {
     wf_par_report report[MOST_STRATEGIES];
 } choices;
 
+/* Whether a strategy can lay out these ranks: hybrid ones need a group size. */
+static bool possible(wf_options *o, const char *name)
+{
+    wf_par_options layout;
+    int replicate, shard;
+
+    snprintf(o->strategy, sizeof o->strategy, "%s", name);
+    layout = wf_setup_rank(o, true);
+    if (wf_par_axes(&layout, &replicate, &shard, NULL) == WF_OK)
+        return true;
+    o->dp_replicate = o->shard_group_size = 0; /* the other way round */
+    layout = wf_setup_rank(o, true);
+    return wf_par_axes(&layout, &replicate, &shard, NULL) == WF_OK;
+}
+
 static wf_status plan_choices(const wf_options *o, choices *c, wf_error *error)
 {
     const char *name;
@@ -131,9 +146,8 @@ static wf_status plan_choices(const wf_options *o, choices *c, wf_error *error)
         wf_options other = *o;
         job j;
 
-        if (strcmp(name, o->strategy) == 0)
+        if (strcmp(name, o->strategy) == 0 || !possible(&other, name))
             continue;
-        snprintf(other.strategy, sizeof other.strategy, "%s", name);
         if (make(&j, &other, error) != WF_OK)
             return error->code;
         c->name[c->n] = name;

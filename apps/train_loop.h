@@ -17,7 +17,7 @@ typedef struct wf_train_job {
 /* rank_main of wf_launch; arg is the wf_train_job. */
 wf_status wf_train_rank(wf_rank *rank, void *arg);
 
-/* Print every parameter's shape, layout and local shape, then who holds which part. */
+/* Print every parameter's shape, layout and local shape, then who holds which part, then the units. */
 void wf_report_layout(FILE *out, wf_par *par, wf_nn_module *model);
 
 /* Generate options->sample bytes after the prompt; rank 0 prints. Collective. */

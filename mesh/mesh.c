@@ -219,6 +219,17 @@ int wf_mesh_next(const wf_mesh *mesh, int rank, unsigned axes)
     return -1;
 }
 
+void wf_mesh_cut_finely(wf_mesh *mesh, int axis)
+{
+    if (axis >= 0)
+        mesh->fine |= (uint8_t)(1u << axis);
+}
+
+int64_t wf_mesh_cut(const wf_mesh *mesh, int axis, const wf_dim *dim, int64_t n, int i)
+{
+    return wf_cut(n, mesh->fine >> axis & 1 ? 1 : dim->grain, mesh->size[axis], i);
+}
+
 wf_comm *wf_mesh_comm(const wf_mesh *mesh, int axis)
 {
     return mesh->comm[axis];

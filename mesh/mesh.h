@@ -67,6 +67,15 @@ WF_API wf_comm *wf_mesh_world(const wf_mesh *mesh);
  */
 WF_API const void *wf_mesh_gather(wf_mesh *mesh, const void *mine, size_t bytes);
 
+/**
+ * wf_mesh_cut_finely - cut dims along this axis anywhere, not between grains only
+ *
+ * For an axis that splits tensors at rest: they come in parts of the same size, and are whole on
+ * it again before an op sees heads. Said before the first layout with the axis is used, on all
+ * ranks.
+ */
+WF_API void wf_mesh_cut_finely(wf_mesh *mesh, int axis);
+
 /*
  * Layouts are made step by step, belong to the mesh, and are equal when their pointers are.
  * Splitting by an axis of size 1, or by an unknown one (-1), changes nothing.
@@ -143,7 +152,8 @@ WF_API void wf_keep_origin(wf_tensor *y, wf_tensor *x);
  */
 typedef struct wf_move wf_move;
 
-/** wf_move_begin - post the first collectives. Collective: see wf_redistribute. NULL on error. */
+/** wf_move_begin - post the first collectives. Collective: see wf_redistribute. Where it fails the
+ * result is NULL and nothing is on its way. */
 WF_API wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
                               const wf_layout *const *to);
 /** wf_move_end - wait, do what remains, fill y (owned by the scope); frees move, always. */

@@ -40,7 +40,7 @@ wf_nn_linear *wf_nn_linear_new(wf_context *ctx, const wf_nn_linear_options *o)
     return m;
 }
 
-static const wf_nn_field group_fields[] = {{"member", WF_NN_CHILDREN,
+static const wf_nn_field group_fields[] = {{"member", WF_NN_MEMBERS,
                                             offsetof(wf_nn_linear_group, member),
                                             offsetof(wf_nn_linear_group, count)},
                                            {NULL, 0, 0, 0}};

@@ -19,7 +19,8 @@ enum { WF_NN_PATH = 128, WF_NN_USES = 4 };
 /** wf_nn_parameter - one parameter; a tied one is in the tree twice, as the same pointer. */
 struct wf_nn_parameter {
     char path[WF_NN_PATH]; /* of its first place in the tree; the key of its initialisation */
-    wf_tensor *tensor;     /* fake until it is materialised */
+    wf_tensor *tensor;     /* at rest; fake until it is materialised */
+    wf_tensor *at_use;     /* what modules compute with, a plan's; NULL: tensor */
     wf_nn_recipe recipe;   /* what it starts from */
     bool decay;            /* weight decay applies: matrices yes, biases and norms no */
     bool frozen;           /* no gradient is taken */
@@ -28,14 +29,19 @@ struct wf_nn_parameter {
     void *plan;                 /* what a plan has to say about it */
 };
 
-typedef enum wf_nn_kind { WF_NN_PARAMETER = 1, WF_NN_CHILD, WF_NN_CHILDREN } wf_nn_kind;
+typedef enum wf_nn_kind {
+    WF_NN_PARAMETER = 1,
+    WF_NN_CHILD,
+    WF_NN_CHILDREN,
+    WF_NN_MEMBERS /* children that are not called: the module uses their parameters itself */
+} wf_nn_kind;
 
 /** wf_nn_field - a row of a module's field table, ended by a row without name. */
 typedef struct wf_nn_field {
     const char *name;
     wf_nn_kind kind;
     size_t offset;       /* of a wf_nn_parameter *, a module *, or a module ** */
-    size_t count_offset; /* WF_NN_CHILDREN: of the int64_t that counts them */
+    size_t count_offset; /* WF_NN_CHILDREN, WF_NN_MEMBERS: of the int64_t that counts them */
 } wf_nn_field;
 
 typedef struct wf_nn_type {
@@ -53,6 +59,9 @@ typedef struct wf_nn_hooks {
     /* the tensor to compute with in place of a parameter */
     wf_tensor *(*use)(void *self, wf_nn_module *module, wf_nn_parameter *parameter,
                       wf_tensor *t);
+    /* around a run of the module: before its first op, and after its last one */
+    void (*enter)(void *self, wf_nn_module *module);
+    void (*leave)(void *self, wf_nn_module *module);
     void *self;
 } wf_nn_hooks;
 
@@ -61,6 +70,7 @@ struct wf_nn_module {
     wf_context *ctx;
     char path[WF_NN_PATH];
     const char *name; /* in a list of children; NULL: its number */
+    bool member;      /* of a module that never calls it */
     const wf_nn_hooks *hooks;
 };
 

@@ -10,6 +10,7 @@ typedef wf_status action(wf_context *ctx, wf_nn_parameter *p);
 static wf_status each(wf_par *par, wf_nn_module *module, action *act)
 {
     wf_context *ctx = par->ctx;
+    wf_status status = WF_OK;
     int64_t count = 0;
     wf_nn_parameter **p;
 
@@ -18,10 +19,10 @@ static wf_status each(wf_par *par, wf_nn_module *module, action *act)
     p = wf_nn_parameters(module, &count);
     if (!p)
         return wf_fail(ctx, WF_ENOMEM, "no memory for a list of parameters");
-    for (int64_t i = 0; i < count && wf_context_status(ctx) == WF_OK; i++)
-        act(ctx, p[i]);
+    for (int64_t i = 0; i < count && status == WF_OK; i++)
+        status = act(ctx, p[i]);
     free(p);
-    return wf_context_status(ctx);
+    return status;
 }
 
 static void put(wf_nn_parameter *p, wf_tensor *t)
@@ -30,6 +31,20 @@ static void put(wf_nn_parameter *p, wf_tensor *t)
 
     p->tensor = wf_tensor_retain(t);
     wf_tensor_release(last);
+}
+
+/* Where what is split at rest is gathered to; no memory yet. */
+static void prepare_gathered(wf_context *ctx, wf_nn_parameter *p)
+{
+    wf_par_holding *h = wf_par_holding_of(p);
+    const wf_tensor *fake = p->tensor;
+
+    if (h->rest == h->use)
+        return;
+    wf_tensor_release(h->gathered);
+    h->gathered =
+        wf_tensor_retain(wf_tensor_absent(ctx, fake->dtype, fake->ndim, fake->dim, h->use));
+    p->at_use = h->gathered;
 }
 
 static wf_status make_real(wf_context *ctx, wf_nn_parameter *p)
@@ -42,18 +57,25 @@ static wf_status make_real(wf_context *ctx, wf_nn_parameter *p)
     wf_scope_open(ctx);
     real = wf_tensor_new(ctx, fake->dtype, fake->ndim, fake->dim, wf_par_layout(p),
                          WF_MEMORY_PARAMETER);
+    prepare_gathered(ctx, p);
     if (real && wf_nn_replay(p, real) == WF_OK)
         put(p, real);
     wf_scope_close(ctx);
     return wf_context_status(ctx);
 }
 
+static wf_status is_planned(wf_context *ctx, wf_nn_parameter *p)
+{
+    (void)ctx;
+    return p->plan ? WF_OK : WF_EINVAL;
+}
+
 wf_status wf_par_materialize(wf_par *par, wf_nn_module *module)
 {
     const char *phase = wf_context_phase(par->ctx, "initialisation");
 
-    if (module && wf_context_status(par->ctx) == WF_OK)
-        wf_nn_name_tree(module); /* paths are the keys of the recipes */
+    if (each(par, module, is_planned) == WF_EINVAL)
+        wf_par_plan(par, module, NULL);
     each(par, module, make_real);
     wf_context_phase(par->ctx, phase);
     return wf_context_status(par->ctx);
@@ -80,8 +102,11 @@ static wf_status make_fake(wf_context *ctx, wf_nn_parameter *p)
         wf_tensor_release(p->use[--p->uses]);
     wf_scope_open(ctx);
     fake = wf_tensor_fake(ctx, real->dtype, real->ndim, real->dim, NULL);
-    if (fake)
+    if (fake) {
         put(p, fake);
+        wf_tensor_release(wf_par_holding_of(p)->gathered);
+        wf_par_holding_of(p)->gathered = p->at_use = NULL;
+    }
     wf_scope_close(ctx);
     return wf_context_status(ctx);
 }

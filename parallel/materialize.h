@@ -21,7 +21,7 @@ WF_BEGIN_DECLS
  * Element i of a parameter is a function of (seed, path, i), so a shard is the slice of the
  * whole, and a model made module by module has the bits of one made at once.
  *
- * @param module  a model, or a module of one that is named (wf_par_plan, wf_nn_name_tree)
+ * @param module  a model, or a module of a planned one; without a plan it gets one without rules
  * Collective:  no
  * Errors:      WF_ENOMEM; what a recipe refuses (wf_nn_replay)
  */

@@ -70,13 +70,12 @@ wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *para
     for (int64_t i = 0; i < count; i++) {
         uint64_t path = wf_digest_path(parameter[i]->path);
 
-        if (!counts_here(par->mesh, parameter[i]->tensor))
-            continue;
-        sum += digest_tensor(parameter[i]->tensor, path, 0);
+        if (counts_here(par->mesh, parameter[i]->tensor))
+            sum += digest_tensor(parameter[i]->tensor, path, 0);
         for (uint32_t k = 0; optimizer && k < 2; k++) {
             const wf_tensor *m = wf_nn_optimizer_moment(optimizer, i, (int)k);
 
-            if (m)
+            if (m && counts_here(par->mesh, m))
                 sum += digest_tensor(m, path, k + 1);
         }
     }

@@ -1,14 +1,15 @@
 /* parallel/plan.c - applying a plan: layouts of parameters, and hooks at points. */
 #include "parallel/plan.h"
-#include "parallel/strategy.h"
+#include "parallel/gather.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* What a rule puts into a module. */
+/* What a plan puts into a module. */
 typedef struct place {
     wf_nn_hooks hooks;
     const wf_par *par;
-    const wf_par_style *style;
+    const wf_par_style *style; /* NULL where no rule matches .. */
+    wf_par_unit *unit;         /* .. or where it is not one of those that act */
     struct place *next;
 } place;
 
@@ -47,7 +48,7 @@ static void at_point(void *self, wf_nn_module *module, const char *point, int n,
     const place *p = self;
 
     (void)module;
-    for (const wf_par_border *b = p->style->borders; b && b->point; b++) {
+    for (const wf_par_border *b = p->style ? p->style->borders : NULL; b && b->point; b++) {
         if (strcmp(b->point, point) != 0)
             continue;
         if (b->state != WF_PAR_GROUPS)
@@ -55,6 +56,43 @@ static void at_point(void *self, wf_nn_module *module, const char *point, int n,
         else if (n > 1 && !wf_layout_groups_agree(x[0], x[1]))
             pass(p, b, n - 1, x + 1);
     }
+}
+
+static void at_enter(void *self, wf_nn_module *module)
+{
+    const place *p = self;
+
+    (void)module;
+    if (p->unit)
+        wf_par_unit_enter(p->unit);
+}
+
+static void at_leave(void *self, wf_nn_module *module)
+{
+    const place *p = self;
+
+    (void)module;
+    if (p->unit)
+        wf_par_unit_leave(p->unit);
+}
+
+/* The module's place, made where it has none; NULL on error. */
+static place *place_in(wf_par *par, wf_nn_module *m)
+{
+    place *p;
+
+    if (m->hooks)
+        return m->hooks->self;
+    p = calloc(1, sizeof *p);
+    if (!p) {
+        wf_fail(par->ctx, WF_ENOMEM, "no memory for a plan");
+        return NULL;
+    }
+    *p = (place){.par = par, .next = par->places};
+    p->hooks = (wf_nn_hooks){.at = at_point, .enter = at_enter, .leave = at_leave, .self = p};
+    par->places = p;
+    m->hooks = &p->hooks;
+    return p;
 }
 
 /* "block.*.attn" against "block.3.attn". */
@@ -79,29 +117,40 @@ typedef struct planner {
     const wf_par_style *style; /* of the module whose parameters are visited */
     const wf_par_split *split;
     bool found;
-    place *places;
 } planner;
 
-static const char not_planned; /* its address marks parameters that no plan has seen */
-
+/* Every parameter has a holding, and nothing of an earlier plan in it. */
 static void plain_layout(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
 {
     planner *pl = arg;
+    wf_par_holding *h = p->plan;
 
     (void)m;
     (void)name;
-    if (!p->tensor || wf_tensor_is_fake(p->tensor))
-        p->plan = (void *)&not_planned;
-    else
+    if (!p->tensor || !wf_tensor_is_fake(p->tensor)) {
         wf_fail(pl->par->ctx, WF_EINVAL,
                 "parameter %s is real already: a model is planned before it is materialised",
                 p->path);
+        return;
+    }
+    if (!h) {
+        h = calloc(1, sizeof *h);
+        if (!h) {
+            wf_fail(pl->par->ctx, WF_ENOMEM, "no memory for the plan of %s", p->path);
+            return;
+        }
+        h->next = pl->par->holdings;
+        pl->par->holdings = h;
+        p->plan = h;
+    }
+    *h = (wf_par_holding){.next = h->next, .home = -1};
 }
 
 static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
 {
     planner *pl = arg;
     wf_mesh *mesh = pl->par->mesh;
+    wf_par_holding *h = p->plan;
     const wf_layout *layout;
 
     if (strcmp(name, pl->split->parameter) != 0)
@@ -114,13 +163,13 @@ static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_
         return;
     }
     layout = wf_layout_split(mesh, NULL, pl->split->dim, wf_mesh_axis(mesh, "tp"));
-    layout = pl->par->strategy->parameter(mesh, layout);
-    if (p->plan != &not_planned && p->plan != layout)
+    if (h->styled && h->use != layout)
         wf_fail(pl->par->ctx, WF_EINVAL,
                 "parameter %s is tied, but style %s of module %s splits it in another way than "
                 "its first place does",
                 p->path, pl->style->name, m->path);
-    p->plan = (void *)layout;
+    h->use = layout;
+    h->styled = true;
 }
 
 static void plan_module(void *arg, wf_nn_module *m)
@@ -147,15 +196,9 @@ static void plan_module(void *arg, wf_nn_module *m)
                     "has none of that name",
                     style->name, pl->split->parameter, m->path, m->type->name);
     }
-    p = calloc(1, sizeof *p);
-    if (!p) {
-        wf_fail(pl->par->ctx, WF_ENOMEM, "no memory for a plan");
-        return;
-    }
-    *p = (place){.par = pl->par, .style = style, .next = pl->par->places};
-    p->hooks = (wf_nn_hooks){.at = at_point, .self = p};
-    pl->par->places = p;
-    m->hooks = &p->hooks;
+    p = place_in(pl->par, m);
+    if (p)
+        p->style = style;
 }
 
 static void finish_layout(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
@@ -164,8 +207,29 @@ static void finish_layout(void *arg, wf_nn_module *m, const char *name, wf_nn_pa
 
     (void)m;
     (void)name;
-    if (p->plan == &not_planned)
-        p->plan = (void *)pl->par->strategy->parameter(pl->par->mesh, NULL);
+    wf_par_lay_out(pl->par, p->tensor, p->plan);
+}
+
+/* Form the model's units, and put those that act into their modules; the root as well, whose
+   begin is that of a pass. */
+static void plan_units(wf_par *par, wf_nn_module *model)
+{
+    wf_par_units *all;
+    bool act = false;
+
+    wf_par_units_drop(par, model);
+    all = wf_par_units_new(par, model);
+    for (int64_t u = all ? all->count - 1 : -1; u >= 0; u--) {
+        place *p;
+
+        act = act || wf_par_unit_acts(&all->unit[u]);
+        if (!wf_par_unit_acts(&all->unit[u]) && !(act && u == 0))
+            continue;
+        p = place_in(par, all->unit[u].module);
+        if (!p)
+            return;
+        p->unit = &all->unit[u];
+    }
 }
 
 wf_status wf_par_plan(wf_par *par, wf_nn_module *model, const wf_par_rule *rules)
@@ -176,21 +240,55 @@ wf_status wf_par_plan(wf_par *par, wf_nn_module *model, const wf_par_rule *rules
         return wf_context_status(par->ctx);
     wf_nn_name_tree(model);
     wf_nn_visit(model, NULL, plain_layout, &pl);
+    if (wf_context_status(par->ctx) != WF_OK)
+        return wf_context_status(par->ctx);
     wf_nn_visit(model, plan_module, NULL, &pl);
     wf_nn_visit(model, NULL, finish_layout, &pl);
+    if (wf_context_status(par->ctx) == WF_OK)
+        plan_units(par, model);
     return wf_context_status(par->ctx);
 }
 
-void wf_par_drop_places(wf_par *par)
+wf_status wf_par_reshard_unit(wf_par *par, wf_nn_module *model, const char *pattern,
+                              bool reshard)
 {
+    wf_par_units *all = wf_par_units_of(par, model);
+    bool found = false;
+
+    for (int64_t u = 0; all && u < all->count; u++)
+        if (matches(pattern, all->unit[u].module->path)) {
+            all->unit[u].reshard = reshard;
+            found = true;
+        }
+    return found ? WF_OK
+                 : wf_fail(par->ctx, WF_EINVAL,
+                           "no unit of the model is at %s: --show-layout lists its units",
+                           *pattern ? pattern : "the root");
+}
+
+wf_status wf_par_rest(wf_par *par, wf_nn_module *model)
+{
+    wf_par_units_rest(wf_par_units_of(par, model));
+    return wf_context_status(par->ctx);
+}
+
+void wf_par_drop_plans(wf_par *par)
+{
+    wf_par_units_drop(par, NULL);
     for (place *p = par->places, *next; p; p = next) {
         next = p->next;
         free(p);
     }
+    for (wf_par_holding *h = par->holdings, *next; h; h = next) {
+        next = h->next;
+        wf_tensor_release(h->gathered);
+        free(h);
+    }
     par->places = NULL;
+    par->holdings = NULL;
 }
 
 const wf_layout *wf_par_layout(const wf_nn_parameter *parameter)
 {
-    return parameter->plan;
+    return parameter->plan ? wf_par_holding_of(parameter)->rest : NULL;
 }

@@ -110,10 +110,18 @@ refuse "a search without a size" 2 "--find-batch needs .* --device-memory SIZE" 
     --plan --find-batch
 refuse "a size that is none" 2 "'80gigs' is not a size.*80GiB" "${tiny[@]}" --device-memory 80gigs
 refuse "memory that is capped" 1 \
-    "out of memory: [0-9]+ bytes for .*, when .* \([0-9]+ for parameters\) of a limit of 20480" \
+    "out of memory: [0-9]+ bytes for .*, when .* \([0-9]+ for [a-z ]+\) of a limit of 20480" \
     "${tiny[@]}" --tp 2 --dp 2 --device-memory 20KiB
-refuse "a strategy of later" 2 "full_shard is not built.*use one of: no_shard" "${tiny[@]}" \
-    --strategy full_shard
+refuse "groups without their size" 2 "say how many .*shard-group-size.*or use full_shard" \
+    "${tiny[@]}" --dp 4 --strategy hybrid_shard
+refuse "groups that do not make up dp" 2 "dp 4 is not 2 groups of 3 ranks" "${tiny[@]}" --dp 4 \
+    --strategy mics --dp-replicate 2 --shard-group-size 3
+refuse "a group size that does not divide dp" 2 "dp 4 is not 1 group of 3 ranks" "${tiny[@]}" \
+    --dp 4 --strategy mics --shard-group-size 3
+refuse "groups of a strategy that has none" 2 "full_shard has no groups" "${tiny[@]}" --dp 4 \
+    --dp-replicate 2
+refuse "units by type and by size" 2 "two ways to choose units" "${tiny[@]}" --wrap-type mlp \
+    --wrap-min-params 20000
 refuse "a device of later" 2 "cuda is not built.*cpu" "${tiny[@]}" --device cuda
 refuse "a transport of later" 2 "mpi is not built.*threads" "${tiny[@]}" --transport mpi
 refuse "training that moves nothing" 2 "--transport fake.*--steps 0" "${tiny[@]}" --transport fake
@@ -190,13 +198,18 @@ run "completion" --completion bash
 shows "completion for bash" "complete -F"
 
 run "training on 2 x 2" "${tiny[@]}" --tp 2 --dp 2 --log-jsonl run.jsonl --digest \
-    --eval-interval 2 --eval-iters 1 --sample 20 --show-layout --comm-report
+    --eval-interval 2 --eval-iters 1 --sample 20 --show-layout --comm-report --strategy fsdp
 shows "progress" "^step 1/3  loss 5\.[0-9]+  norm .* lr .* ms .* tok/s .* GFLOP/s  mem .* eta " \
     "^step 3/3 .* val 5\.[0-9]+  digest [0-9a-f]{16}$"
-shows "the layout" "embed.table +\[256,16\] +\[tp\] +\[128,16\]" "head.weight .* tied to embed" \
-    "block.0.mlp.down.weight +\[16,64\] +\[\*, tp\] +\[16,32\]" "who holds what" \
-    "0:128 +\|#{16}\.{16}\|  0:16 +rank 0,2$" "128:256 +\|\.{16}#{16}\|  0:16 +rank 1,3$"
-shows "the collectives" "tp +2 all_reduce +[0-9]+ +[0-9]+$" "replicate +2 all_reduce +2 " \
+shows "the layout" "embed.table +\[256,16\] +\[tp/shard\] +\[64,16\]" \
+    "head.weight .* tied to embed" "who holds what" \
+    "block.0.mlp.down.weight +\[16,64\] +\[shard, tp\] +\[8,32\]" \
+    "64:128 +\|\.{8}#{8}\.{16}\|  0:16 +rank 2$" \
+    "128:192 +\|\.{16}#{8}\.{8}\|  0:16 +rank 1$"
+shows "the units" "^  \(root\) +4384 +4672 +9344  kept until after backward$" \
+    "^  block.0 +3280 +3376 +6752  freed after forward$"
+shows "the collectives" "tp +2 all_reduce +[0-9]+ +[0-9]+$" "shard +2 all_gather +3 " \
+    "shard +2 reduce_scatter +2 " "shard +2 all_reduce +1 " \
     "world +4 all_gather +1 "
 python "the sample" '
 text = open("out", "rb").read()
@@ -205,7 +218,7 @@ if not sample.startswith(b"The ") or len(sample) != 24: print("not 4 + 20 bytes:
 python "the log" '
 import json, struct
 first, *rows = [json.loads(line) for line in open("run.jsonl")]
-if first["mesh"] != {"pp": 1, "replicate": 2, "shard": 1, "tp": 2}: print(first["mesh"])
+if first["mesh"] != {"pp": 1, "replicate": 1, "shard": 2, "tp": 2}: print(first["mesh"])
 if (first["world"], first["transport"]) != (4, "threads"): print(first["world"])
 if (first["options"]["n_embd"], first["options"]["ffn"]) != (16, 64): print(first["options"])
 keys = "step loss loss_bits grad_norm lr ms tokens_per_s val_loss digest".split()
@@ -240,7 +253,7 @@ python "which says so once" '
 text = open("err").read()
 if text != "not layout-exact: tp 3 does not nest in the 8 leaves\n": print(text)'
 run "a layout of 512 ranks, without data" --steps 0 --show-layout --transport fake --tp 8 --dp 64 \
-    --global-batch-size 64 --n-head 8 --n-layer 1
+    --global-batch-size 64 --n-head 8 --n-layer 1 --strategy no_shard
 shows "512 ranks" "block.0.attn.qkv.q.weight +\[384,384\] +\[tp\] +\[48,384\]" "7,15,23,.*,511$"
 run "nothing to do" --steps 0
 

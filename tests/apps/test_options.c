@@ -84,7 +84,11 @@ static void bad_flags(void)
         {"--data a --arch bert", "--arch 'bert' is unknown; use one of: gpt2, llama"},
         {"--data a --optimizer adam", "--optimizer 'adam' is unknown; use one of: adamw, sgd"},
         {"--data a --exact maybe", "--exact 'maybe' is neither on nor off"},
-        {"--data a --strategy zero9", "use one of: no_shard, ddp; not built in this version: "},
+        {"--data a --strategy zero9", "use one of: full_shard, fsdp, zero3, "},
+        {"--data a --wrap-type mlp --wrap-min-params 9", "are two ways to choose units"},
+        {"--data a --reshard-after-forward maybe", "use one of: default, always, never"},
+        {"--data a --accumulate all", "use one of: auto, local, reduced"},
+        {"--data a --prefetch -1", "--prefetch -1 is not in"},
         {"--data a --log-jsonl=", "--log-jsonl is given an empty file name"},
         {"--data a --n-embd 100 --n-head 6", "use --n-embd 96 or 102"},
         {"--data a --n-embd 4 --n-head 6",
@@ -130,12 +134,7 @@ static void bad_flags(void)
 static void not_built(void)
 {
     static const char *const words[] = {
-        "--strategy full_shard",   "--strategy fsdp",
-        "--strategy zero1",        "--strategy zero2",
-        "--strategy zero3",        "--strategy shard_grad_op",
-        "--strategy hybrid_shard", "--strategy hybrid_shard_zero2",
-        "--strategy mics",         "--device cuda",
-        "--transport mpi",         "--transport nccl"};
+        "--device cuda", "--transport mpi", "--transport nccl"};
     char line[128], message[128];
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {

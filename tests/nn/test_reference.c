@@ -137,7 +137,8 @@ static wf_status take_gradients(model_rank *r, const reference *ref, wf_tensor *
         wf_backward(loss, seed, false);
     }
     wf_tape_close(tape);
-    if (wf_context_status(r->ctx) == WF_OK && wf_par_gradients_push(g, 0, 1) == WF_OK)
+    wf_par_gradients_micro(g, 0, 1);
+    if (wf_context_status(r->ctx) == WF_OK && wf_par_gradients_micro_end(g) == WF_OK)
         wf_par_gradients_finish(g, grad);
     wf_scope_close(r->ctx);
     wf_par_gradients_close(g);

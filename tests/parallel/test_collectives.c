@@ -198,6 +198,7 @@ static void count_layout(wf_nn_arch arch, int64_t layers, int tp, int dp, int mi
     t.layout.tp = tp;
     t.layout.dp = dp;
     t.layout.sequence_parallel = sequence_parallel;
+    t.layout.strategy = "no_shard";
     t.options.micro_batch = micro;
     t.watch = count_step;
     t.arg = &n;

@@ -167,10 +167,13 @@ static training training_of(const row *r, const char *strategy)
 {
     training t = new_training(r->llama ? WF_NN_LLAMA : WF_NN_GPT2,
                               r->kv_heads ? r->kv_heads : HEADS, 16);
+    int replicate, shard;
 
     t.layout.tp = r->tp;
     t.layout.dp = r->dp;
     t.layout.strategy = strategy;
+    if (wf_par_axes(&t.layout, &replicate, &shard, NULL) != WF_OK)
+        t.layout.shard_group_size = 2;
     t.layout.threads = r->threads;
     t.layout.sequence_parallel = r->sequence_parallel;
     t.layout.exact_off = r->exact_off;
@@ -209,6 +212,7 @@ static void nothing_is_taken(void)
     t.model.layers = 20;
     t.steps = 2;
     t.layout.dp = 2;
+    t.layout.strategy = "no_shard";
     t.watch = report_step;
     t.arg = &planned;
     CU_ASSERT(plan(&t));
