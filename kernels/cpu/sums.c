@@ -20,10 +20,16 @@ typedef struct sum_job {
     int64_t leaves, inner;
     bool each; /* one row per leaf, and `at` is not used */
     int64_t at[WF_LEAVES + 1];
+    /* NULL, or what makes x: rows [first, end) of all, columns from `column` on */
+    void (*make)(const wf_call *call, int64_t first, int64_t end, int64_t column,
+                 int64_t columns);
+    const wf_call *call;
 } sum_job;
 
-static void sum_block(const sum_job *j, const float *x, float *y, int64_t columns)
+static void sum_block(const sum_job *j, int64_t outer, int64_t column, int64_t columns)
 {
+    const float *x = j->x + outer * j->rows * j->n + column;
+    float *y = j->y + outer * j->n + column;
     float node[WF_TREE_DEPTH + 1][COLUMNS];
     int depth = 0;
 
@@ -32,6 +38,8 @@ static void sum_block(const sum_job *j, const float *x, float *y, int64_t column
         int64_t first = j->each ? l : j->at[l] * j->inner;
         int64_t end = j->each ? l + 1 : j->at[l + 1] * j->inner;
 
+        if (j->make)
+            j->make(j->call, outer * j->rows + first, outer * j->rows + end, column, columns);
         j->simd->bias_leaf(x + first * j->n, j->n, node[depth++], end - first, columns);
         for (int m = wf_tree_merges(j->leaves, l); m > 0; m--, depth--)
             j->simd->add(node[depth - 2], node[depth - 1], node[depth - 2], columns);
@@ -48,23 +56,25 @@ static void sum_piece(void *arg, int64_t begin, int64_t end, int worker)
     for (int64_t i = begin; i < end; i++) {
         int64_t o = i / blocks, column = i % blocks * COLUMNS;
 
-        sum_block(j, j->x + o * j->rows * j->n + column, j->y + o * j->n + column,
-                  wf_least(COLUMNS, j->n - column));
+        sum_block(j, o, column, wf_least(COLUMNS, j->n - column));
     }
 }
 
 static wf_status run_sum(const wf_call *call, sum_job *j, int64_t outer)
 {
     j->simd = wf_cpu_of(call)->simd;
+    j->call = call;
     j->x = call->in[0]->data;
-    j->y = call->out[0]->data;
+    j->y = call->out[call->n_out - 1]->data;
+    if (j->make)
+        j->x = call->out[0]->data;
     wf_team_run(wf_cpu_of(call)->team, outer * ((j->n + COLUMNS - 1) / COLUMNS),
                 wf_piece_rows(j->rows * wf_least(j->n, COLUMNS)), sum_piece, j);
     return WF_OK;
 }
 
 /* A sum inside each sequence over the dims [1, end), cut where dim 1 has its leaves. */
-static wf_status sum_sequences(const wf_call *call, int end, int64_t n)
+static sum_job sequences(const wf_call *call, int end, int64_t n)
 {
     const wf_tensor *x = call->in[0];
     sum_job j = {.rows = wf_extent(x, 1, end), .n = n, .leaves = 1, .inner = 1, .at = {0, 1}};
@@ -73,21 +83,24 @@ static wf_status sum_sequences(const wf_call *call, int end, int64_t n)
         j.leaves = wf_leaf_cuts(x, 1, j.at);
         j.inner = wf_extent(x, 2, end);
     }
-    return run_sum(call, &j, x->local[0]);
+    return j;
 }
 
 static wf_status bias_grad(const wf_call *call, void *workspace)
 {
     int last = call->in[0]->ndim - 1;
+    sum_job j = sequences(call, last, call->in[0]->local[last]);
 
     (void)workspace;
-    return sum_sequences(call, last, call->in[0]->local[last]);
+    return run_sum(call, &j, call->in[0]->local[0]);
 }
 
 static wf_status token_sum(const wf_call *call, void *workspace)
 {
+    sum_job j = sequences(call, call->in[0]->ndim, 1);
+
     (void)workspace;
-    return sum_sequences(call, call->in[0]->ndim, 1);
+    return run_sum(call, &j, call->in[0]->local[0]);
 }
 
 static wf_status batch_sum(const wf_call *call, void *workspace)
@@ -120,6 +133,49 @@ static wf_status bias_add(const wf_call *call, void *workspace)
     wf_team_run(wf_cpu_of(call)->team, wf_extent(x, 0, x->ndim - 1),
                 wf_piece_rows(x->local[x->ndim - 1]), bias_add_piece, (void *)call);
     return WF_OK;
+}
+
+static void bias_gelu_piece(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const wf_call *call = arg;
+    int64_t n = call->in[1]->local[0];
+
+    (void)worker;
+    wf_cpu_of(call)->simd->bias_gelu((const float *)call->in[0]->data + begin * n,
+                                     call->in[1]->data, (float *)call->out[0]->data + begin * n,
+                                     n, end - begin, n);
+}
+
+static wf_status bias_gelu(const wf_call *call, void *workspace)
+{
+    const wf_tensor *x = call->in[0];
+
+    (void)workspace;
+    wf_team_run(wf_cpu_of(call)->team, wf_extent(x, 0, x->ndim - 1),
+                wf_piece_rows(x->local[x->ndim - 1]), bias_gelu_piece, (void *)call);
+    return WF_OK;
+}
+
+static void make_bias_gelu_grad(const wf_call *call, int64_t first, int64_t end, int64_t column,
+                                int64_t columns)
+{
+    int64_t n = call->in[1]->local[0], at = first * n + column;
+
+    wf_cpu_of(call)->simd->bias_gelu_grad(
+        (const float *)call->in[0]->data + at, (const float *)call->in[1]->data + column,
+        (const float *)call->in[2]->data + at, (float *)call->out[0]->data + at, n, end - first,
+        columns);
+}
+
+/* A leaf's block of dx is summed while it is in the first-level cache. */
+static wf_status bias_gelu_grad(const wf_call *call, void *workspace)
+{
+    int last = call->in[0]->ndim - 1;
+    sum_job j = sequences(call, last, call->in[0]->local[last]);
+
+    (void)workspace;
+    j.make = make_bias_gelu_grad;
+    return run_sum(call, &j, call->in[0]->local[0]);
 }
 
 static void batch_expand_piece(void *arg, int64_t begin, int64_t end, int worker)
@@ -167,6 +223,8 @@ static wf_status token_expand(const wf_call *call, void *workspace)
 
 const wf_kernel wf_cpu_bias_add = {.run = bias_add};
 const wf_kernel wf_cpu_bias_grad = {.run = bias_grad};
+const wf_kernel wf_cpu_bias_gelu = {.run = bias_gelu};
+const wf_kernel wf_cpu_bias_gelu_grad = {.run = bias_gelu_grad};
 const wf_kernel wf_cpu_batch_sum = {.run = batch_sum};
 const wf_kernel wf_cpu_batch_expand = {.run = batch_expand};
 const wf_kernel wf_cpu_token_sum = {.run = token_sum};
