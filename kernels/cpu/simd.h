@@ -92,12 +92,10 @@ typedef struct wf_simd {
     void (*swiglu)(const float *gate, const float *up, float *y, int64_t n);
     void (*swiglu_grad)(const float *gate, const float *up, const float *dy, float *dgate,
                         float *dup, int64_t n);
-    /* of rows: y = gelu(x + bias); dx = gelu_grad(x + bias, dy); row r begins at r * stride in
-       x, dy, y and dx */
-    void (*bias_gelu)(const float *x, const float *bias, float *y, int64_t stride, int64_t rows,
-                      int64_t d);
+    /* of rows: y = gelu(x + bias); dx = gelu_grad(x + bias, dy) */
+    void (*bias_gelu)(const float *x, const float *bias, float *y, int64_t rows, int64_t d);
     void (*bias_gelu_grad)(const float *x, const float *bias, const float *dy, float *dx,
-                           int64_t stride, int64_t rows, int64_t d);
+                           int64_t rows, int64_t d);
 
     /* y = (x - mean) * rstd * gain + bias; mean, rstd [rows]; sums over d in 16 lanes. */
     void (*layernorm)(const float *x, const float *gain, const float *bias, float eps, float *y,

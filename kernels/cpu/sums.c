@@ -20,16 +20,10 @@ typedef struct sum_job {
     int64_t leaves, inner;
     bool each; /* one row per leaf, and `at` is not used */
     int64_t at[WF_LEAVES + 1];
-    /* NULL, or what makes x: rows [first, end) of all, columns from `column` on */
-    void (*make)(const wf_call *call, int64_t first, int64_t end, int64_t column,
-                 int64_t columns);
-    const wf_call *call;
 } sum_job;
 
-static void sum_block(const sum_job *j, int64_t outer, int64_t column, int64_t columns)
+static void sum_block(const sum_job *j, const float *x, float *y, int64_t columns)
 {
-    const float *x = j->x + outer * j->rows * j->n + column;
-    float *y = j->y + outer * j->n + column;
     float node[WF_TREE_DEPTH + 1][COLUMNS];
     int depth = 0;
 
@@ -38,8 +32,6 @@ static void sum_block(const sum_job *j, int64_t outer, int64_t column, int64_t c
         int64_t first = j->each ? l : j->at[l] * j->inner;
         int64_t end = j->each ? l + 1 : j->at[l + 1] * j->inner;
 
-        if (j->make)
-            j->make(j->call, outer * j->rows + first, outer * j->rows + end, column, columns);
         j->simd->bias_leaf(x + first * j->n, j->n, node[depth++], end - first, columns);
         for (int m = wf_tree_merges(j->leaves, l); m > 0; m--, depth--)
             j->simd->add(node[depth - 2], node[depth - 1], node[depth - 2], columns);
@@ -56,18 +48,16 @@ static void sum_piece(void *arg, int64_t begin, int64_t end, int worker)
     for (int64_t i = begin; i < end; i++) {
         int64_t o = i / blocks, column = i % blocks * COLUMNS;
 
-        sum_block(j, o, column, wf_least(COLUMNS, j->n - column));
+        sum_block(j, j->x + o * j->rows * j->n + column, j->y + o * j->n + column,
+                  wf_least(COLUMNS, j->n - column));
     }
 }
 
 static wf_status run_sum(const wf_call *call, sum_job *j, int64_t outer)
 {
     j->simd = wf_cpu_of(call)->simd;
-    j->call = call;
     j->x = call->in[0]->data;
-    j->y = call->out[call->n_out - 1]->data;
-    if (j->make)
-        j->x = call->out[0]->data;
+    j->y = call->out[0]->data;
     wf_team_run(wf_cpu_of(call)->team, outer * ((j->n + COLUMNS - 1) / COLUMNS),
                 wf_piece_rows(j->rows * wf_least(j->n, COLUMNS)), sum_piece, j);
     return WF_OK;
@@ -143,7 +133,7 @@ static void bias_gelu_piece(void *arg, int64_t begin, int64_t end, int worker)
     (void)worker;
     wf_cpu_of(call)->simd->bias_gelu((const float *)call->in[0]->data + begin * n,
                                      call->in[1]->data, (float *)call->out[0]->data + begin * n,
-                                     n, end - begin, n);
+                                     end - begin, n);
 }
 
 static wf_status bias_gelu(const wf_call *call, void *workspace)
@@ -156,26 +146,72 @@ static wf_status bias_gelu(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-static void make_bias_gelu_grad(const wf_call *call, int64_t first, int64_t end, int64_t column,
-                                int64_t columns)
-{
-    int64_t n = call->in[1]->local[0], at = first * n + column;
+/* The gradient of bias_gelu: leaves of the bias's are [sequence][leaf][n] in the workspace. */
+typedef struct gelu_job {
+    const wf_call *call;
+    sum_job cuts;
+    float *leaf;
+} gelu_job;
 
-    wf_cpu_of(call)->simd->bias_gelu_grad(
-        (const float *)call->in[0]->data + at, (const float *)call->in[1]->data + column,
-        (const float *)call->in[2]->data + at, (float *)call->out[0]->data + at, n, end - first,
-        columns);
+static gelu_job plan_gelu(const wf_call *call, void *workspace)
+{
+    const wf_tensor *x = call->in[0];
+    int last = x->ndim - 1;
+
+    return (gelu_job){
+        .call = call, .cuts = sequences(call, last, x->local[last]), .leaf = workspace};
 }
 
-/* A leaf's block of dx is summed while it is in the first-level cache. */
+/* A row of dx is added to its leaf's chain while it is in the first-level cache. */
+static void gelu_leaves(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const gelu_job *j = arg;
+    const sum_job *c = &j->cuts;
+    const wf_simd *simd = wf_cpu_of(j->call)->simd;
+    const float *x = j->call->in[0]->data, *dy = j->call->in[2]->data;
+    float *dx = j->call->out[0]->data;
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t row = i / c->leaves * c->rows, l = i % c->leaves;
+        float *sum = j->leaf + i * c->n;
+
+        memset(sum, 0, (size_t)c->n * sizeof(float));
+        for (int64_t r = c->at[l] * c->inner; r < c->at[l + 1] * c->inner; r++) {
+            int64_t at = (row + r) * c->n;
+
+            simd->bias_gelu_grad(x + at, j->call->in[1]->data, dy + at, dx + at, 1, c->n);
+            simd->add(sum, dx + at, sum, c->n);
+        }
+    }
+}
+
 static wf_status bias_gelu_grad(const wf_call *call, void *workspace)
 {
-    int last = call->in[0]->ndim - 1;
-    sum_job j = sequences(call, last, call->in[0]->local[last]);
+    gelu_job j = plan_gelu(call, workspace);
+    const sum_job *c = &j.cuts;
+    int64_t outer = call->in[0]->local[0];
 
-    (void)workspace;
-    j.make = make_bias_gelu_grad;
-    return run_sum(call, &j, call->in[0]->local[0]);
+    if (!workspace)
+        return WF_OK; /* no output either */
+    wf_team_run(wf_cpu_of(call)->team, outer * c->leaves,
+                wf_piece_rows(c->rows / c->leaves * c->n), gelu_leaves, &j);
+    for (int64_t o = 0; o < outer; o++) {
+        const float *leaf[WF_LEAVES];
+
+        for (int64_t l = 0; l < c->leaves; l++)
+            leaf[l] = j.leaf + (o * c->leaves + l) * c->n;
+        wf_cpu_of(call)->simd->sum(leaf, c->leaves, true,
+                                   (float *)call->out[1]->data + o * c->n, c->n);
+    }
+    return WF_OK;
+}
+
+static size_t bias_gelu_grad_workspace(const wf_call *call)
+{
+    gelu_job j = plan_gelu(call, NULL);
+
+    return (size_t)(call->in[0]->local[0] * j.cuts.leaves * j.cuts.n) * sizeof(float);
 }
 
 static void batch_expand_piece(void *arg, int64_t begin, int64_t end, int worker)
@@ -224,7 +260,7 @@ static wf_status token_expand(const wf_call *call, void *workspace)
 const wf_kernel wf_cpu_bias_add = {.run = bias_add};
 const wf_kernel wf_cpu_bias_grad = {.run = bias_grad};
 const wf_kernel wf_cpu_bias_gelu = {.run = bias_gelu};
-const wf_kernel wf_cpu_bias_gelu_grad = {.run = bias_gelu_grad};
+const wf_kernel wf_cpu_bias_gelu_grad = {bias_gelu_grad, bias_gelu_grad_workspace};
 const wf_kernel wf_cpu_batch_sum = {.run = batch_sum};
 const wf_kernel wf_cpu_batch_expand = {.run = batch_expand};
 const wf_kernel wf_cpu_token_sum = {.run = token_sum};

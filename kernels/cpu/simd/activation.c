@@ -103,10 +103,10 @@ void WF_ISA_NAME(wf_swiglu_grad)(const float *gate, const float *up, const float
     }
 }
 
-void WF_ISA_NAME(wf_bias_gelu)(const float *x, const float *bias, float *y, int64_t stride,
-                               int64_t rows, int64_t d)
+void WF_ISA_NAME(wf_bias_gelu)(const float *x, const float *bias, float *y, int64_t rows,
+                               int64_t d)
 {
-    for (int64_t r = 0; r < rows; r++, x += stride, y += stride) {
+    for (int64_t r = 0; r < rows; r++, x += d, y += d) {
         for (int64_t i = 0; i < d; i += V16) {
             int64_t n = d - i;
 
@@ -116,9 +116,9 @@ void WF_ISA_NAME(wf_bias_gelu)(const float *x, const float *bias, float *y, int6
 }
 
 void WF_ISA_NAME(wf_bias_gelu_grad)(const float *x, const float *bias, const float *dy,
-                                    float *dx, int64_t stride, int64_t rows, int64_t d)
+                                    float *dx, int64_t rows, int64_t d)
 {
-    for (int64_t r = 0; r < rows; r++, x += stride, dy += stride, dx += stride) {
+    for (int64_t r = 0; r < rows; r++, x += d, dy += d, dx += d) {
         for (int64_t i = 0; i < d; i += V16) {
             int64_t n = d - i;
             v16 sum = v16_add(v16_load_n(x + i, n), v16_load_n(bias + i, n));
