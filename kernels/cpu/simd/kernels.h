@@ -24,6 +24,13 @@ void WF_ISA_NAME(wf_silu)(const float *x, float *y, int64_t n);
 void WF_ISA_NAME(wf_silu_grad)(const float *x, const float *dy, float *dx, int64_t n);
 void WF_ISA_NAME(wf_gelu)(const float *x, float *y, int64_t n);
 void WF_ISA_NAME(wf_gelu_grad)(const float *x, const float *dy, float *dx, int64_t n);
+void WF_ISA_NAME(wf_swiglu)(const float *gate, const float *up, float *y, int64_t n);
+void WF_ISA_NAME(wf_swiglu_grad)(const float *gate, const float *up, const float *dy,
+                                 float *dgate, float *dup, int64_t n);
+void WF_ISA_NAME(wf_bias_gelu)(const float *x, const float *bias, float *y, int64_t rows,
+                               int64_t d);
+void WF_ISA_NAME(wf_bias_gelu_grad)(const float *x, const float *bias, const float *dy,
+                                    float *dx, int64_t rows, int64_t d);
 void WF_ISA_NAME(wf_layernorm)(const float *x, const float *gain, const float *bias, float eps,
                                float *y, float *mean, float *rstd, int64_t rows, int64_t d);
 void WF_ISA_NAME(wf_layernorm_grad)(const float *x, const float *gain, const float *mean,
