@@ -6,6 +6,7 @@
  * pieces are not contiguous in the tensor they are packed, block after block per member.
  */
 #include "mesh/move.h"
+#include "mesh/collective_parts.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,6 +25,7 @@ struct wf_move {
     int64_t count;
     item *items;
     wf_pending *pending;
+    bool background; /* the next collective may progress while the caller computes */
     wf_status status;
 };
 
@@ -260,8 +262,9 @@ static wf_status post(wf_move *move, item *first)
     for (int64_t i = 0; i < move->count && status == WF_OK; i++)
         if (move->items[i].step.kind >= 0 && same_step(first, &move->items[i]))
             status = prepare(move, &move->items[i], &buffers[what.n_buffers++]);
-    if (status == WF_OK && wf_collective_begin(mesh->comm[first->step.axis], &what,
-                                               &move->pending, &error) != WF_OK)
+    if (status == WF_OK &&
+        wf_collective_post(mesh->comm[first->step.axis], &what, move->background,
+                           &move->pending, &error) != WF_OK)
         status = wf_fail(move->ctx, error.code, "%s", error.text);
     free(buffers);
     return status;
@@ -298,8 +301,8 @@ static bool all_fit(wf_context *ctx, int64_t count, wf_tensor *const *x,
     return ctx->error.code == WF_OK;
 }
 
-wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
-                       const wf_layout *const *to)
+static wf_move *begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                      const wf_layout *const *to, bool background)
 {
     wf_move *move;
     item *first;
@@ -316,6 +319,7 @@ wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
     }
     move->ctx = ctx;
     move->count = count;
+    move->background = background;
     for (int64_t i = 0; i < count; i++) {
         move->items[i].now = wf_tensor_retain(x[i]);
         move->items[i].to = to[i];
@@ -326,6 +330,18 @@ wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
     return move;
 }
 
+wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                       const wf_layout *const *to)
+{
+    return begin(ctx, count, x, to, true);
+}
+
+wf_status wf_move_run(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                      const wf_layout *const *to, wf_tensor **y)
+{
+    return wf_move_end(begin(ctx, count, x, to, false), y);
+}
+
 wf_status wf_move_end(wf_move *move, wf_tensor **y)
 {
     wf_status status;
@@ -334,6 +350,7 @@ wf_status wf_move_end(wf_move *move, wf_tensor **y)
     if (!move)
         return WF_EINVAL; /* the reason is in the context */
     ctx = move->ctx;
+    move->background = false;
     while (move->pending) {
         item *first;
 

@@ -203,7 +203,7 @@ static wf_status mean_loss(wf_par_trainer *t, wf_par_counter *losses, int64_t to
 
     wf_scope_open(ctx);
     if (sum && wf_context_status(ctx) == WF_OK &&
-        wf_move_end(wf_move_begin(ctx, 1, &sum, &whole), &sum) == WF_OK)
+        wf_move_run(ctx, 1, &sum, &whole, &sum) == WF_OK)
         *mean = *(const float *)sum->data * (1.0f / (float)tokens);
     wf_scope_close(ctx);
     wf_par_counter_clear(losses);

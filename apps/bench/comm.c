@@ -213,7 +213,7 @@ static wf_status run_world(bench *b, int ranks)
     b->in = calloc((size_t)ranks, sizeof *b->in);
     b->out = calloc((size_t)ranks, sizeof *b->out);
     b->cuts = calloc((size_t)ranks + 1, sizeof *b->cuts);
-    b->world = b->in && b->out && b->cuts ? bench_world_open(ranks, b->error) : NULL;
+    b->world = b->in && b->out && b->cuts ? bench_world_open(ranks, 1, b->error) : NULL;
     b->crew = b->world ? bench_crew_open(b->o->cores, b->error) : NULL;
     if (!b->crew)
         wf_error_set(b->error, WF_ENOMEM, "no memory for %d ranks", ranks);
@@ -291,7 +291,10 @@ static wf_status run_comm(const bench_options *o, bench_report *report, wf_error
 
     if (!simd)
         return wf_error_set(error, WF_EINVAL, "%s", why);
-    b.reduce = (wf_reduce_ops){simd->sum, simd->maximum, simd->stream, false};
+    b.reduce = (wf_reduce_ops){.sum = simd->sum,
+                               .maximum = simd->maximum,
+                               .sum_to_all = simd->sum_to_all,
+                               .stream = simd->stream};
     if (list_sizes(&b) != WF_OK || list_worlds(&b) != WF_OK)
         return error->code;
     if (o->mpi_child)
