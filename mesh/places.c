@@ -38,7 +38,7 @@ wf_places *wf_places_open(const char *xml, int ranks, int threads)
     if (!xml)
         restrict_to_mask(places->machine);
     cores = hwloc_get_nbobjs_by_type(places->machine, HWLOC_OBJ_CORE);
-    if (threads < 1 || ranks > cores / threads || cores == 1) {
+    if (threads < 1 || ranks < 2 || ranks > cores / threads) {
         wf_places_close(places);
         return NULL;
     }

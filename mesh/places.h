@@ -3,7 +3,7 @@
  *
  * Rank i of n, with t threads each, takes cores i t .. i t + t - 1 in hwloc's logical order, in
  * which neighbours share caches: so neighbours on the mesh's innermost axis do. Where there are
- * fewer cores than n t the system places all threads.
+ * fewer cores than n t, or one rank, the system places all threads.
  */
 #ifndef WF_MESH_PLACES_H
 #define WF_MESH_PLACES_H
@@ -13,7 +13,8 @@
 typedef struct wf_places wf_places;
 
 /* wf_places_open - xml: a machine as lstopo wrote it; NULL: this one, as far as this process may
-   use it. NULL where there are no cores for each rank, or nothing to choose. */
+   use it. NULL where there are no cores for each rank; and for one rank, which has no neighbour
+   to keep off, while another process of one rank would take the same core. */
 wf_places *wf_places_open(const char *xml, int ranks, int threads);
 
 /* wf_places_close - NULL is nothing. */
