@@ -87,6 +87,10 @@ typedef struct wf_simd {
        y may be one of the sources. */
     void (*sum)(const float *const *src, int64_t n_src, bool tree, float *y, int64_t n);
 
+    /* dst[d][i] = that, for all d; dst[d] may be one of the sources. `stream`: store past the
+       caches what will not be read soon. */
+    void (*sum_to_all)(const float *const *src, int64_t n_src, bool tree, float *const *dst,
+                       int64_t n_dst, bool stream, int64_t n);
     /* to = from, past the caches: for what will not be read soon */
     void (*stream)(const void *from, void *to, size_t bytes);
 

@@ -13,6 +13,7 @@ const wf_simd WF_ISA_NAME(wf_simd) = {
     .scale = WF_ISA_NAME(wf_scale),
     .maximum = WF_ISA_NAME(wf_maximum),
     .sum = WF_ISA_NAME(wf_sum),
+    .sum_to_all = WF_ISA_NAME(wf_sum_to_all),
     .stream = WF_ISA_NAME(wf_stream),
     .bias_add = WF_ISA_NAME(wf_bias_add),
     .silu = WF_ISA_NAME(wf_silu),
