@@ -114,7 +114,7 @@ static wf_status find_batch(wf_options *o, bool *found, wf_error *error)
     return error->code;
 }
 
-/* The plans of all strategies that are built; one alone where there is no data parallelism. */
+/* The plans of all other strategies; where there is no data parallelism they are all alike. */
 typedef struct choices {
     int n;
     const char *name[MOST_STRATEGIES];
@@ -134,11 +134,14 @@ static wf_status plan_choices(const wf_options *o, choices *c, wf_error *error)
         if (strcmp(name, o->strategy) == 0)
             continue;
         snprintf(other.strategy, sizeof other.strategy, "%s", name);
-        if (make(&j, &other, error) != WF_OK)
+        if (make(&j, &other, error) == WF_EINVAL)
+            continue; /* it wants other flags than these */
+        if (error->code != WF_OK)
             return error->code;
         c->name[c->n] = name;
         c->report[c->n++] = j.report;
     }
+    *error = (wf_error){WF_OK, ""};
     return WF_OK;
 }
 
