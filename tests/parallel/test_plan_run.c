@@ -210,6 +210,7 @@ static void nothing_is_taken(void)
     t.model.layers = 20;
     t.steps = 2;
     t.layout.dp = 2;
+    t.layout.strategy = "no_shard";
     t.watch = report_step;
     t.arg = &planned;
     CU_ASSERT(plan(&t));
