@@ -300,7 +300,7 @@ void wf_plan_advise(const wf_options *o, wf_error *error)
                      told.text, c.name[best], peak, there);
     else
         wf_error_set(error, told.code,
-                     "%.1200s; no strategy fits with this micro-batch, --strategy %s being the "
-                     "closest with %s of %s a rank: see --plan --find-batch",
+                     "%.1200s; no other strategy fits with this micro-batch, the closest is "
+                     "--strategy %s with %s where %s are allowed: try --plan --find-batch",
                      told.text, c.name[best], peak, there);
 }

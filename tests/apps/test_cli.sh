@@ -110,7 +110,7 @@ refuse "a search without a size" 2 "--find-batch needs .* --device-memory SIZE" 
     --plan --find-batch
 refuse "a size that is none" 2 "'80gigs' is not a size.*80GiB" "${tiny[@]}" --device-memory 80gigs
 refuse "memory that is capped" 1 \
-    "out of memory: [0-9]+ bytes for .*, when .* \([0-9]+ for parameters\) of a limit of 20480" \
+    "out of memory: [0-9]+ bytes for .*, when .* \([0-9]+ for [a-z ]+\) of a limit of 20480" \
     "${tiny[@]}" --tp 2 --dp 2 --device-memory 20KiB
 refuse "a strategy of later" 2 "full_shard is not built.*use one of: no_shard" "${tiny[@]}" \
     --strategy full_shard
