@@ -186,8 +186,9 @@ static wf_status check_data(wf_options *o, wf_error *error)
 wf_status wf_options_check(wf_options *options, wf_error *error)
 {
     static wf_status (*const rules[])(wf_options *, wf_error *) = {
-        check_heads,    check_kv_heads,   derive_ffn,   check_world,     check_wrap,  check_batch,
-        check_schedule, check_evaluation, check_sample, check_transport, check_data,
+        check_heads,  check_kv_heads,  derive_ffn,     check_world,
+        check_wrap,   check_batch,     check_schedule, check_evaluation,
+        check_sample, check_transport, check_data,
     };
     wf_status status = WF_OK;
 

@@ -62,25 +62,24 @@ wf_par_options wf_train_layout(const wf_options *o)
 {
     const char *reshard = o->reshard_after_forward, *accumulate = o->accumulate;
 
-    return (wf_par_options){
-        .tp = (int)o->tp,
-        .dp = (int)o->dp,
-        .strategy = o->strategy,
-        .dp_replicate = (int)o->dp_replicate,
-        .shard_group_size = (int)o->shard_group_size,
-        .wrap_type = o->wrap_type,
-        .wrap_min_params = o->wrap_min_params,
-        .prefetch = (int)o->prefetch,
-        .reshard = strcmp(reshard, "always") == 0  ? WF_PAR_RESHARD_ALWAYS
-                   : strcmp(reshard, "never") == 0 ? WF_PAR_RESHARD_NEVER
-                                                   : WF_PAR_RESHARD_DEFAULT,
-        .accumulate = strcmp(accumulate, "local") == 0     ? WF_PAR_LOCAL
-                      : strcmp(accumulate, "reduced") == 0 ? WF_PAR_REDUCED
-                                                           : WF_PAR_AUTO,
-        .sequence_parallel = o->sequence_parallel,
-        .threads = (int)o->threads_per_rank,
-        .seed = (uint64_t)o->seed,
-        .exact_off = !o->exact};
+    return (wf_par_options){.tp = (int)o->tp,
+                            .dp = (int)o->dp,
+                            .strategy = o->strategy,
+                            .dp_replicate = (int)o->dp_replicate,
+                            .shard_group_size = (int)o->shard_group_size,
+                            .wrap_type = o->wrap_type,
+                            .wrap_min_params = o->wrap_min_params,
+                            .prefetch = (int)o->prefetch,
+                            .reshard = strcmp(reshard, "always") == 0  ? WF_PAR_RESHARD_ALWAYS
+                                       : strcmp(reshard, "never") == 0 ? WF_PAR_RESHARD_NEVER
+                                                                       : WF_PAR_RESHARD_DEFAULT,
+                            .accumulate = strcmp(accumulate, "local") == 0     ? WF_PAR_LOCAL
+                                          : strcmp(accumulate, "reduced") == 0 ? WF_PAR_REDUCED
+                                                                               : WF_PAR_AUTO,
+                            .sequence_parallel = o->sequence_parallel,
+                            .threads = (int)o->threads_per_rank,
+                            .seed = (uint64_t)o->seed,
+                            .exact_off = !o->exact};
 }
 
 static wf_par_train_options train_options(const wf_options *o)
@@ -220,9 +219,7 @@ wf_status wf_train_rank(wf_rank *rank, void *arg)
     loop l = {.rank = rank, .job = job, .o = o};
     wf_status status;
 
-    l.par = wf_par_open(rank,
-                        &layout,
-                        &rank->error);
+    l.par = wf_par_open(rank, &layout, &rank->error);
     if (!l.par)
         return rank->error.code;
     status = run(&l);

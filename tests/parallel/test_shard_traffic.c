@@ -95,7 +95,8 @@ static int64_t floats_of(const training *t, bool root, bool uses)
                 : attention + mlp + t->layout.tp * (2 * norm + gpt2 * 2 * d);
 }
 
-static void add(traffic *n, wf_collective_kind kind, int64_t calls, int64_t times, int64_t floats)
+static void add(traffic *n, wf_collective_kind kind, int64_t calls, int64_t times,
+                int64_t floats)
 {
     n->calls[kind] += calls;
     n->bytes[kind] += times * floats * (int64_t)sizeof(float);
@@ -150,8 +151,8 @@ static bool same_traffic(const training *t, int axis, const traffic *expected)
             if (calls == expected->calls[k])
                 continue;
             same = false;
-            printf("\n    rank %d, axis %d: %" PRId64 " %s in place of %" PRId64, r, axis, calls,
-                   kind, expected->calls[k]);
+            printf("\n    rank %d, axis %d: %" PRId64 " %s in place of %" PRId64, r, axis,
+                   calls, kind, expected->calls[k]);
         }
         if (bytes != expected->bytes[k]) {
             same = false;

@@ -90,7 +90,8 @@ static void compare_rows(wf_nn_arch arch)
         CU_ASSERT(same && t.digest == one.digest);
         CU_ASSERT_STRING_EQUAL(t.inexact, "");
         if (!same || t.digest != one.digest)
-            printf("\n    row %d: %s tp %d dp %d: %s, digest %016" PRIx64 ", not %016" PRIx64 "\n",
+            printf("\n    row %d: %s tp %d dp %d: %s, digest %016" PRIx64 ", not %016" PRIx64
+                   "\n",
                    i, rows[i].strategy, rows[i].tp, rows[i].dp,
                    same ? "the same losses" : "other losses", t.digest, one.digest);
     }
@@ -116,7 +117,8 @@ static wf_status evaluate(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *mo
 
     (void)step;
     wf_scope_open(ctx);
-    tokens = wf_tensor_new(ctx, WF_I32, 2, dims, wf_par_batch_layout(par), WF_MEMORY_ACTIVATION);
+    tokens =
+        wf_tensor_new(ctx, WF_I32, 2, dims, wf_par_batch_layout(par), WF_MEMORY_ACTIVATION);
     NEED(tokens);
     memset(tokens->data, 0, (size_t)wf_tensor_local_count(tokens) * sizeof(int32_t));
     wf_context_training(ctx, false);

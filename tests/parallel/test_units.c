@@ -321,7 +321,8 @@ static wf_status outside_of_a_unit(part *p)
 
     GOOD(wf_par_materialize(p->par, p->model));
     wf_scope_open(p->ctx);
-    x = wf_tensor_new(p->ctx, WF_F32, 3, dims, wf_par_batch_layout(p->par), WF_MEMORY_ACTIVATION);
+    x = wf_tensor_new(p->ctx, WF_F32, 3, dims, wf_par_batch_layout(p->par),
+                      WF_MEMORY_ACTIVATION);
     NEED(x);
     memset(x->data, 0, (size_t)wf_tensor_local_count(x) * sizeof(float));
     NEED(wf_nn_call(block, x));
@@ -379,9 +380,11 @@ static wf_status wrong_strategies(wf_rank *rank, void *arg)
         wf_par_options options;
         const char *words;
     } bad[] = {
-        {{.dp = 2, .strategy = "zero9"}, "there is no strategy zero9; use one of: full_shard, "},
+        {{.dp = 2, .strategy = "zero9"},
+         "there is no strategy zero9; use one of: full_shard, "},
         {{.dp = 2, .strategy = "mics"}, "strategy mics has groups of ranks: say how many"},
-        {{.dp = 2, .strategy = "mics", .shard_group_size = 3}, "dp 2 is not 1 group of 3 ranks"},
+        {{.dp = 2, .strategy = "mics", .shard_group_size = 3},
+         "dp 2 is not 1 group of 3 ranks"},
         {{.dp = 2, .strategy = "hybrid_shard", .dp_replicate = 2, .shard_group_size = 2},
          "dp 2 is not 2 groups of 2 ranks"},
         {{.dp = 2, .strategy = "zero1", .dp_replicate = 2}, "strategy zero1 has no groups"},
