@@ -108,18 +108,18 @@ static void put(const wf_pending *p, void *buffer, int64_t at, const void *from,
         wf_copy_part(to, from, (size_t)n * element);
 }
 
-static void sum_slice(const wf_exchange *x, int64_t b, int64_t at, int64_t n, float *sum)
+static void sum_slice(const wf_exchange *x, int64_t b, int64_t at, int64_t n, void *sum)
 {
     const wf_pending *p = x->owner;
 
     for (int i = 0; i < p->comm->size; i++)
-        p->source[i] = (const float *)member(x, i)->buffer[b].in + at;
+        p->source[i] = (const char *)member(x, i)->buffer[b].in + (size_t)at * p->what.element;
     wf_reduce_members(p, p->source, sum, n);
 }
 
 static void reduce_to_all(const wf_exchange *x, int share, int64_t b, int64_t at, int64_t n)
 {
-    _Alignas(64) float sum[SLICE_BYTES / sizeof(float)];
+    _Alignas(64) char sum[SLICE_BYTES];
     const wf_pending *p = x->owner;
 
     sum_slice(x, b, at, n, sum);
@@ -140,7 +140,7 @@ static wf_status all_reduce_piece(const wf_exchange *x, int share, int64_t piece
 
 static void reduce_to_one(const wf_exchange *x, int share, int64_t b, int64_t at, int64_t n)
 {
-    _Alignas(64) float sum[SLICE_BYTES / sizeof(float)];
+    _Alignas(64) char sum[SLICE_BYTES];
     const wf_pending *p = x->owner;
     void *result = member(x, share)->result[b];
 

@@ -87,6 +87,10 @@ typedef struct wf_simd {
        y may be one of the sources. */
     void (*sum)(const float *const *src, int64_t n_src, bool tree, float *y, int64_t n);
 
+    /* floats as bf16 and back, as core/bf16.h says */
+    void (*narrow)(const float *from, uint16_t *to, int64_t n);
+    void (*widen)(const uint16_t *from, float *to, int64_t n);
+
     /* to = from, past the caches: for what will not be read soon */
     void (*stream)(const void *from, void *to, size_t bytes);
 

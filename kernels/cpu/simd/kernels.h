@@ -17,6 +17,8 @@ void WF_ISA_NAME(wf_scale)(const float *a, float s, float *y, int64_t n);
 void WF_ISA_NAME(wf_maximum)(const float *a, const float *b, float *y, int64_t n);
 void WF_ISA_NAME(wf_sum)(const float *const *src, int64_t n_src, bool tree, float *y,
                          int64_t n);
+void WF_ISA_NAME(wf_narrow)(const float *from, uint16_t *to, int64_t n);
+void WF_ISA_NAME(wf_widen)(const uint16_t *from, float *to, int64_t n);
 void WF_ISA_NAME(wf_stream)(const void *from, void *to, size_t bytes);
 void WF_ISA_NAME(wf_bias_add)(const float *x, const float *bias, float *y, int64_t rows,
                               int64_t d);
