@@ -2,6 +2,11 @@
 #include "apps/setup.h"
 #include <string.h>
 
+static wf_dtype dtype_of(const char *name)
+{
+    return strcmp(name, "bf16") == 0 ? WF_BF16 : WF_F32;
+}
+
 wf_par_options wf_setup_rank(const wf_options *o, bool plan)
 {
     const char *reshard = o->reshard_after_forward, *accumulate = o->accumulate;
@@ -20,6 +25,8 @@ wf_par_options wf_setup_rank(const wf_options *o, bool plan)
                             .accumulate = strcmp(accumulate, "local") == 0     ? WF_PAR_LOCAL
                                           : strcmp(accumulate, "reduced") == 0 ? WF_PAR_REDUCED
                                                                                : WF_PAR_AUTO,
+                            .param_dtype = dtype_of(o->param_dtype),
+                            .reduce_dtype = dtype_of(o->reduce_dtype),
                             .sequence_parallel = o->sequence_parallel,
                             .threads = (int)o->threads_per_rank,
                             .seed = (uint64_t)o->seed,

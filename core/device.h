@@ -27,8 +27,12 @@ typedef struct wf_device {
        of dim 0 times one of dim 1's 8 cuts: element i in lane i % 8, the lanes added 4, 2, 1
        apart */
     void (*sum_squares)(const wf_tensor *t, struct wf_exact_sum *sum);
-    /* required: out = a + b (out may be a), same dtype and local shape, where two gradients meet */
+    /* required: out = a + b (out may be a), floats or bf16, same dtype and local shape, where two
+       gradients meet */
     void (*add)(const wf_tensor *a, const wf_tensor *b, wf_tensor *out);
+    /* required: n floats of the device's type as bf16, and back (core/bf16.h) */
+    void (*narrow)(const struct wf_device *device, const void *from, uint16_t *to, int64_t n);
+    void (*widen)(const struct wf_device *device, const uint16_t *from, void *to, int64_t n);
     void (*close)(struct wf_device *device); /* required */
     void *self;
 } wf_device;

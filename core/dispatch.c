@@ -53,14 +53,6 @@ static wf_status ready(wf_call *call)
     return status;
 }
 
-static wf_dtype default_dtype(const wf_call *call)
-{
-    for (int i = 0; i < call->n_in; i++)
-        if (call->in[i]->dtype != WF_I32)
-            return call->in[i]->dtype;
-    return call->ctx->device->dtype;
-}
-
 static wf_status output_shape(const wf_call *call, const wf_signature *sig, int o, int *ndim,
                               wf_dim *dims)
 {
@@ -127,7 +119,7 @@ static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake)
             return status;
     }
     for (int o = 0; o < call->n_out; o++) {
-        wf_dtype dtype = call->op->dtype ? call->op->dtype(call, o) : default_dtype(call);
+        wf_dtype dtype = call->op->dtype ? call->op->dtype(call, o) : call->ctx->device->dtype;
         wf_dim dims[WF_MAX_DIMS];
         int ndim = 0;
 
@@ -152,7 +144,13 @@ static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake)
     return WF_OK;
 }
 
-/* A kernel must not read bytes of one type as another. */
+/* Whether operand i is stored in less than the device computes in, and read at all. */
+static bool is_stored(const wf_call *call, int i)
+{
+    return call->in[i]->dtype == WF_BF16 && !(call->op->shapes >> i & 1);
+}
+
+/* A kernel must not read bytes of one type as another; what is stored as bf16 it gets widened. */
 static wf_status check_dtypes(const wf_call *call)
 {
     const wf_device *device = call->ctx->device;
@@ -164,6 +162,8 @@ static wf_status check_dtypes(const wf_call *call)
         if (integer && dtype != WF_I32)
             return wf_fail(call->ctx, WF_EDTYPE, "%s: operand %d is %s, but must be %s",
                            call->op->name, i, wf_dtype_name(dtype), wf_dtype_name(WF_I32));
+        if (!integer && dtype == WF_BF16 && !(call->op->flags & WF_OP_IN_PLACE))
+            continue;
         if (!integer && dtype != device->dtype)
             return wf_fail(call->ctx, WF_EDTYPE,
                            "%s: operand %d is %s, but device %s computes in %s", call->op->name,
@@ -172,27 +172,75 @@ static wf_status check_dtypes(const wf_call *call)
     return WF_OK;
 }
 
-static wf_status run_kernel(const wf_call *call)
+/* The call as its kernel sees it. */
+typedef struct widened {
+    wf_call call;
+    wf_tensor operand[WF_MAX_INPUTS];
+    size_t bytes; /* of the operands that are widened */
+} widened;
+
+static size_t widened_bytes(const wf_tensor *t, const wf_device *device)
 {
-    wf_context *ctx = call->ctx;
+    return ((size_t)wf_tensor_local_count(t) * wf_dtype_size(device->dtype) + 63) / 64 * 64;
+}
+
+/* Operands that are stored as bf16 become ones of the device's type, without data as yet. */
+static const wf_call *widen_shapes(const wf_call *call, widened *w)
+{
+    const wf_device *device = call->ctx->device;
+
+    w->bytes = 0;
+    w->call = *call;
+    for (int i = 0; i < call->n_in; i++) {
+        if (!is_stored(call, i))
+            continue;
+        w->operand[i] = *call->in[i];
+        w->operand[i].dtype = device->dtype;
+        w->operand[i].data = NULL;
+        w->call.in[i] = &w->operand[i];
+        w->bytes += widened_bytes(call->in[i], device);
+    }
+    return w->bytes ? &w->call : call;
+}
+
+static void widen_data(const wf_call *call, widened *w, char *room)
+{
+    const wf_device *device = call->ctx->device;
+
+    for (int i = 0; i < call->n_in; i++) {
+        if (!is_stored(call, i))
+            continue;
+        w->operand[i].data = room;
+        device->widen(device, call->in[i]->data, room, wf_tensor_local_count(call->in[i]));
+        room += widened_bytes(call->in[i], device);
+    }
+}
+
+static wf_status run_kernel(const wf_call *asked)
+{
+    wf_context *ctx = asked->ctx;
+    widened w;
+    const wf_call *call = widen_shapes(asked, &w);
     const wf_kernel *kernel = ctx->device->kernel(ctx->device, call->op);
     wf_error error = {WF_OK, ""};
-    void *workspace = NULL;
+    char *workspace = NULL;
     size_t bytes;
     wf_status status;
 
     if (!kernel || !kernel->run)
         return wf_fail(ctx, WF_EUNSUPPORTED, "%s: device %s has no kernel for it",
                        call->op->name, ctx->device->name);
-    bytes = kernel->workspace ? kernel->workspace(call) : 0;
+    bytes = w.bytes + (kernel->workspace ? kernel->workspace(call) : 0);
     if (bytes) {
         workspace = wf_pool_take(ctx->pool, bytes, WF_MEMORY_WORKSPACE, &error);
         if (!workspace)
             return wf_fail(ctx, error.code, "%s: %s", call->op->name, error.text);
     }
     status = ctx->error.code; /* a failure in workspace() */
-    if (status == WF_OK && !ctx->options.plan)
-        status = kernel->run(call, workspace);
+    if (status == WF_OK && !ctx->options.plan) {
+        widen_data(asked, &w, workspace);
+        status = kernel->run(call, workspace ? workspace + w.bytes : NULL);
+    }
     if (call->op->flops)
         ctx->flops += call->op->flops(call);
     wf_pool_give(ctx->pool, workspace, bytes, WF_MEMORY_WORKSPACE);

@@ -86,10 +86,12 @@ struct wf_op {
     wf_kernel reference; /* plain loop in double; f64 operands */
     void (*backward)(wf_gradient *grad);  /* NULL: no gradient */
     double (*flops)(const wf_call *call); /* NULL, or this rank's work of a matrix product */
-    unsigned integers; /* bit i: operand i is i32; the others are of the device's float type */
+    unsigned integers; /* bit i: operand i is i32; the others are of the device's float type, or
+                          stored as bf16 unless the op writes to an operand */
+    unsigned shapes;   /* bit i: of operand i only the shape is read */
     /* NULL, or the dims of output `out` where the signature cannot say them. */
     wf_status (*shape)(const wf_call *call, int out, int *ndim, wf_dim *dims);
-    wf_dtype (*dtype)(const wf_call *call, int out); /* NULL: that of the first float operand */
+    wf_dtype (*dtype)(const wf_call *call, int out); /* NULL: what the device computes in */
     /* NULL, or which kernel the fp32 CPU device runs; ops.def rows are found by their id. */
     const wf_kernel *cpu;
     int id; /* row of kernels/ops.def, counted from 1; 0 for an application's op */

@@ -179,6 +179,17 @@ WF_API int64_t wf_tensor_local_count(const wf_tensor *t);
 /** wf_tensor_describe - for instance "f32 [4,256,384] [batch/dp]", into text; returns text. */
 WF_API char *wf_tensor_describe(const wf_tensor *t, char *text, size_t size);
 
+/**
+ * wf_cast - the same tensor in another storage type: from what the device computes in to bf16
+ * (core/bf16.h says how it is rounded), or back
+ *
+ * Collective:  no
+ * Owner:       the innermost open scope; counted as results of ops are
+ * Errors:      WF_EDTYPE, WF_ENOMEM; result is then NULL
+ * Gradient:    none: nothing is recorded
+ */
+WF_API wf_tensor *wf_cast(wf_tensor *t, wf_dtype dtype);
+
 WF_END_DECLS
 
 #endif

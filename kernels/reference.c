@@ -1,4 +1,5 @@
 /* kernels/reference.c - the device that runs every op's own loop, in double. */
+#include "core/bf16.h"
 #include "core/context.h"
 #include "kernels/devices.h"
 #include "kernels/shared.h"
@@ -51,8 +52,33 @@ static void add(const wf_tensor *a, const wf_tensor *b, wf_tensor *out)
     double *z = out->data;
     int64_t n = wf_tensor_local_count(a);
 
+    if (a->dtype == WF_BF16) {
+        const uint16_t *p = a->data, *q = b->data;
+
+        for (int64_t i = 0; i < n; i++)
+            ((uint16_t *)out->data)[i] = wf_bf16_of(wf_bf16_value(p[i]) + wf_bf16_value(q[i]));
+        return;
+    }
     for (int64_t i = 0; i < n; i++)
         z[i] = x[i] + y[i];
+}
+
+static void narrow(const wf_device *device, const void *from, uint16_t *to, int64_t n)
+{
+    const double *x = from;
+
+    (void)device;
+    for (int64_t i = 0; i < n; i++)
+        to[i] = wf_bf16_of((float)x[i]);
+}
+
+static void widen(const wf_device *device, const uint16_t *from, void *to, int64_t n)
+{
+    double *y = to;
+
+    (void)device;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (double)wf_bf16_value(from[i]);
 }
 
 static void close_device(wf_device *device)
@@ -76,6 +102,8 @@ wf_device *wf_reference_device(wf_error *error)
                           .maximum = maximum,
                           .sum_squares = sum_squares,
                           .add = add,
+                          .narrow = narrow,
+                          .widen = widen,
                           .close = close_device};
     return device;
 }

@@ -181,13 +181,14 @@ const wf_op wf_op_embedding = {WF_OP_ROW(embedding),
                                .reference = {.run = embedding_reference},
                                .backward = embedding_backward,
                                .cpu = &wf_cpu_embedding};
-const wf_op wf_op_embedding_dw = {WF_OP_ROW(embedding_dw), .integers = 1 << 1,
+const wf_op wf_op_embedding_dw = {WF_OP_ROW(embedding_dw), .integers = 1 << 1, .shapes = 1 << 0,
                                   .reference = {.run = embedding_dw_reference},
                                   .cpu = &wf_cpu_embedding_dw};
 const wf_op wf_op_rows = {
     WF_OP_ROW(rows),           .save = WF_SAVE_IN(0), .reference = {.run = rows_reference},
     .backward = rows_backward, .shape = rows_shape,   .cpu = &wf_cpu_rows};
-const wf_op wf_op_rows_grad = {WF_OP_ROW(rows_grad), .reference = {.run = rows_grad_reference},
+const wf_op wf_op_rows_grad = {WF_OP_ROW(rows_grad), .shapes = 1 << 0,
+                               .reference = {.run = rows_grad_reference},
                                .cpu = &wf_cpu_rows_grad};
 const wf_op wf_op_position_add = {
     WF_OP_ROW(position_add), .reference = {.run = position_add_reference},

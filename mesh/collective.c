@@ -6,6 +6,7 @@
  * member i is lines [i L / size, (i+1) L / size). Every element is reduced once, in rank order,
  * so neither the cut nor who does it can show in the bits. A broadcast is cut alike.
  */
+#include "core/bf16.h"
 #include "mesh/collective_parts.h"
 #include <string.h>
 
@@ -30,6 +31,12 @@ const char *wf_collective_name(wf_collective_kind kind)
 static bool reduces(const wf_collective *w)
 {
     return w->kind == WF_ALL_REDUCE || w->kind == WF_REDUCE_SCATTER;
+}
+
+static bool reducible(const wf_collective *w)
+{
+    return w->element == 0 || w->element == sizeof(float) ||
+           (w->element == sizeof(uint16_t) && w->reduction == WF_REDUCE_SUM);
 }
 
 static bool has_cuts(const wf_collective *w)
@@ -57,15 +64,56 @@ void wf_copy_part(void *to, const void *from, size_t bytes)
         memmove(to, from, bytes);
 }
 
-void wf_reduce_members(const wf_pending *p, const float *const *source, float *y, int64_t n)
+enum { BF16_BLOCK = 256 };
+
+static void widen(const uint16_t *from, float *to, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = wf_bf16_value(from[i]);
+}
+
+/* The same sum of elements that are stored as bf16, as floats. */
+static void sum_widened(const wf_reduce_ops *ops, const void *const *source, int count,
+                        int64_t at, int64_t n, float *sum)
+{
+    int left = ops->chain ? count - 1 : count / 2;
+    float more[BF16_BLOCK];
+
+    if (count == 1) {
+        widen((const uint16_t *)source[0] + at, sum, n);
+        return;
+    }
+    sum_widened(ops, source, left, at, n, sum);
+    sum_widened(ops, source + left, count - left, at, n, more);
+    ops->sum((const float *const[]){sum, more}, 2, !ops->chain, sum, n);
+}
+
+static void reduce_bf16(const wf_pending *p, const void *const *source, uint16_t *y, int64_t n)
+{
+    float sum[BF16_BLOCK];
+
+    for (int64_t at = 0; at < n; at += BF16_BLOCK) {
+        int64_t length = n - at < BF16_BLOCK ? n - at : BF16_BLOCK;
+
+        sum_widened(&p->comm->reduce, source, p->comm->size, at, length, sum);
+        for (int64_t i = 0; i < length; i++)
+            y[at + i] = wf_bf16_of(sum[i]);
+    }
+}
+
+void wf_reduce_members(const wf_pending *p, const void *const *source, void *y, int64_t n)
 {
     const wf_reduce_ops *ops = &p->comm->reduce;
 
-    if (p->what.reduction == WF_REDUCE_SUM) {
-        ops->sum(source, p->comm->size, !ops->chain, y, n);
+    if (p->what.element == sizeof(uint16_t)) {
+        reduce_bf16(p, source, y, n);
         return;
     }
-    wf_copy_part(y, source[0], (size_t)n * sizeof *y);
+    if (p->what.reduction == WF_REDUCE_SUM) {
+        ops->sum((const float *const *)source, p->comm->size, !ops->chain, y, n);
+        return;
+    }
+    wf_copy_part(y, source[0], (size_t)n * sizeof(float));
     for (int i = 1; i < p->comm->size; i++)
         ops->maximum(y, source[i], y, n);
 }
@@ -93,10 +141,11 @@ static wf_status check(const wf_comm *c, const wf_collective *w, wf_error *error
     if ((unsigned)w->kind >= WF_COLLECTIVE_KINDS || w->n_buffers < 0)
         return wf_error_set(error, WF_EINVAL, "%s of %lld buffers over %s", op,
                             (long long)w->n_buffers, c->name);
-    if (reduces(w) && ((w->element && w->element != sizeof(float)) || !c->reduce.sum))
-        return wf_error_set(error, WF_EINVAL, "%s over %s: %s", op, c->name,
-                            c->reduce.sum ? "reductions take floats (element 4)"
-                                          : "the group has no arithmetic (wf_comm_set_reduce)");
+    if (reduces(w) && (!reducible(w) || !c->reduce.sum))
+        return wf_error_set(
+            error, WF_EINVAL, "%s over %s: %s", op, c->name,
+            c->reduce.sum ? "reductions take floats (element 4), sums bf16 too (element 2)"
+                          : "the group has no arithmetic (wf_comm_set_reduce)");
     if (has_peer(w) &&
         (w->peer < 0 || w->peer >= c->size || (w->peer == c->rank && w->kind != WF_BROADCAST)))
         return wf_error_set(error, WF_EINVAL,

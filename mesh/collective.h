@@ -73,8 +73,8 @@ typedef struct wf_comm_buffer {
 /* One collective over any number of buffers, which travel together: one check, one wait. */
 typedef struct wf_collective {
     wf_collective_kind kind;
-    wf_reduction reduction; /* all_reduce, reduce_scatter: of floats */
-    size_t element;         /* bytes of an element; 0 means those of a float */
+    wf_reduction reduction; /* all_reduce, reduce_scatter: of floats, or sums of bf16 */
+    size_t element;         /* bytes of an element, of a bf16 2; 0 means those of a float */
     int peer;               /* broadcast: the root; send, recv: the other end */
     int64_t n_buffers;
     const wf_comm_buffer

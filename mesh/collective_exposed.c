@@ -115,15 +115,16 @@ static void *place_of(const wf_pending *p, void *buffer, int64_t at)
    there is a kernel for it, else by way of a slice in the cache. */
 static void reduce_slice(const wf_exchange *x, int64_t b, int64_t at, int64_t n, int n_targets)
 {
-    _Alignas(64) float slice[SLICE_BYTES / sizeof(float)];
+    _Alignas(64) char slice[SLICE_BYTES];
     const wf_pending *p = x->owner;
     const wf_reduce_ops *ops = &p->comm->reduce;
 
     for (int i = 0; i < p->comm->size; i++)
-        p->source[i] = (const float *)member(x, i)->buffer[b].in + at;
-    if (p->what.reduction == WF_REDUCE_SUM && ops->sum_to_all) {
-        ops->sum_to_all(p->source, p->comm->size, !ops->chain, p->target, n_targets, p->stream,
-                        n);
+        p->source[i] = place_of(p, (void *)member(x, i)->buffer[b].in, at);
+    if (p->what.reduction == WF_REDUCE_SUM && ops->sum_to_all &&
+        p->what.element == sizeof(float)) {
+        ops->sum_to_all((const float *const *)p->source, p->comm->size, !ops->chain,
+                        (float *const *)p->target, n_targets, p->stream, n);
         return;
     }
     wf_reduce_members(p, p->source, slice, n);
@@ -137,7 +138,7 @@ static void reduce_to_all(const wf_exchange *x, int share, int64_t b, int64_t at
 
     (void)share;
     for (int i = 0; i < p->comm->size; i++)
-        p->target[i] = (float *)member(x, i)->buffer[b].out + at;
+        p->target[i] = place_of(p, member(x, i)->buffer[b].out, at);
     reduce_slice(x, b, at, n, p->comm->size);
 }
 
@@ -153,7 +154,7 @@ static void reduce_to_one(const wf_exchange *x, int share, int64_t b, int64_t at
 {
     const wf_pending *p = x->owner;
 
-    p->target[0] = (float *)member(x, share)->result[b] + (at - wf_part(p, p->cuts, b, share));
+    p->target[0] = place_of(p, member(x, share)->result[b], at - wf_part(p, p->cuts, b, share));
     reduce_slice(x, b, at, n, 1);
 }
 

@@ -73,12 +73,12 @@ static wf_status end_all_to_all(wf_pending *p, wf_error *error)
 static wf_status end_reduce(wf_pending *p, wf_error *error)
 {
     wf_status status = wait(p, error);
-    int64_t n = (int64_t)(p->recv_bytes[0] / sizeof(float));
+    int64_t n = (int64_t)(p->recv_bytes[0] / p->what.element);
 
     if (status != WF_OK || n == 0)
         return status;
     for (int i = 0; i < p->comm->size; i++)
-        p->source[i] = (const float *)p->x->recv + i * n;
+        p->source[i] = (const char *)p->x->recv + (size_t)i * p->recv_bytes[0];
     wf_reduce_members(p, p->source, p->x->recv, n);
     return WF_OK;
 }

@@ -30,8 +30,8 @@ struct wf_pending {
     void **result;          /* [n_buffers] reduce_scatter: where my part is reduced */
     int64_t *pieces, piece; /* [size] of each member's share; elements of one */
     bool stream;            /* what is written will not be in the caches: store past them */
-    const float **source;   /* [size] */
-    float **target;         /* [size] */
+    const void **source;    /* [size] */
+    void **target;          /* [size] */
     size_t *send_bytes, *recv_bytes; /* [size] */
     void *scratch;
     size_t bytes, scratch_bytes; /* of this, and of scratch */
@@ -65,7 +65,7 @@ size_t wf_part_bytes(const wf_pending *p, const int64_t *cuts, int rank);
 void wf_copy_part(void *to, const void *from, size_t bytes);
 
 /* y = sum or max over members of source[], in the order of ranks; y may be source[0]. */
-void wf_reduce_members(const wf_pending *p, const float *const *source, float *y, int64_t n);
+void wf_reduce_members(const wf_pending *p, const void *const *source, void *y, int64_t n);
 
 /* Send, receive and barrier are the same on both paths. */
 wf_collective_step wf_messages_begin, wf_messages_end, wf_barrier_begin, wf_barrier_end;

@@ -96,6 +96,17 @@ static const wf_layout *layout_after(wf_mesh *mesh, const wf_layout *from,
                : from;
 }
 
+/* Sums of bf16 are taken as floats and rounded once for each axis. */
+static bool may_be_partial(const wf_tensor *t, const wf_move_step *step)
+{
+    bool reduces = step->kind == WF_ALL_REDUCE || step->kind == WF_REDUCE_SCATTER;
+
+    if (!reduces && step->kind != WF_MOVE_PARTIAL)
+        return true;
+    return t->dtype == WF_F32 ||
+           (t->dtype == WF_BF16 && reduces && step->reduction == WF_REDUCE_SUM);
+}
+
 /* The tensor after the step; the move holds it and no scope, so that what is passed through on
    the way is freed at once. */
 static wf_status make_next(wf_move *move, item *it)
@@ -104,11 +115,11 @@ static wf_status make_next(wf_move *move, item *it)
     wf_tensor *t = it->now;
     const wf_layout *layout = layout_after(ctx->mesh, t->layout, &it->step);
 
-    if (t->dtype != WF_F32 &&
-        (it->step.kind == WF_ALL_REDUCE || it->step.kind == WF_REDUCE_SCATTER ||
-         it->step.kind == WF_MOVE_PARTIAL))
-        return wf_fail(ctx, WF_EDTYPE, "redistribute: a partial tensor is f32, this one is %s",
-                       wf_dtype_name(t->dtype));
+    if (!may_be_partial(t, &it->step))
+        return wf_fail(
+            ctx, WF_EDTYPE,
+            "redistribute: a partial tensor is f32, or a sum of bf16, this one is %s",
+            wf_dtype_name(t->dtype));
     wf_scope_open(ctx);
     if (wf_tensor_is_fake(t))
         it->next = wf_tensor_fake(ctx, t->dtype, t->ndim, t->dim, layout);

@@ -101,16 +101,31 @@ void wf_nn_optimizer_begin(wf_nn_optimizer *o, float lr, float scale)
     }
 }
 
-wf_status wf_nn_optimizer_update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *grad)
+static wf_status update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *grad)
 {
     const wf_nn_optimizer_options *c = &o->options;
     wf_tensor *const *moment = o->moment[i];
 
-    if (!grad)
-        return wf_context_status(o->ctx);
     o->update.weight_decay = o->parameter[i]->decay ? c->weight_decay : 0;
     return c->method == WF_NN_ADAMW ? wf_adamw(t, grad, moment[0], moment[1], &o->update)
                                     : wf_sgd(t, grad, moment[0] ? moment[0] : grad, &o->update);
+}
+
+wf_status wf_nn_optimizer_update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *grad)
+{
+    wf_memory_kind kind;
+
+    if (!grad || !t)
+        return wf_context_status(o->ctx);
+    kind = wf_context_memory_kind(o->ctx, WF_MEMORY_WORKSPACE);
+    wf_scope_open(o->ctx);
+    if (grad->dtype != t->dtype)
+        grad = wf_cast(grad, t->dtype);
+    if (grad)
+        update(o, i, t, grad);
+    wf_scope_close(o->ctx);
+    wf_context_memory_kind(o->ctx, kind);
+    return wf_context_status(o->ctx);
 }
 
 wf_status wf_nn_optimizer_step(wf_nn_optimizer *o, wf_tensor *const *grad, float lr,

@@ -45,7 +45,7 @@ WF_API wf_status wf_nn_optimizer_step(wf_nn_optimizer *optimizer, wf_tensor *con
  * then update what the state of parameter i belongs to
  *
  * @param t     parameter i, or a part of it: in the layout of its state, as grad is
- * @param grad  NULL leaves it as it is
+ * @param grad  NULL leaves it as it is; stored as bf16 or like t
  */
 WF_API void wf_nn_optimizer_begin(wf_nn_optimizer *optimizer, float lr, float scale);
 WF_API wf_status wf_nn_optimizer_update(wf_nn_optimizer *optimizer, int64_t i, wf_tensor *t,

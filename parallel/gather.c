@@ -33,6 +33,37 @@ wf_status wf_par_sequence_see(wf_par_units *all, wf_par_sequence *s, wf_par_unit
     return WF_OK;
 }
 
+/* What is gathered: the parameter at rest, or a copy of the master as it is stored. */
+static wf_tensor *source(wf_par *par, wf_nn_parameter *p)
+{
+    wf_par_holding *h = wf_par_holding_of(p);
+    wf_memory_kind kind;
+
+    if (p->tensor->dtype == par->options.param_dtype)
+        return p->tensor;
+    if (h->stored)
+        return h->stored;
+    kind = wf_context_memory_kind(par->ctx, WF_MEMORY_PARAMETER);
+    wf_scope_open(par->ctx);
+    h->stored = wf_tensor_retain(wf_cast(p->tensor, par->options.param_dtype));
+    wf_scope_close(par->ctx);
+    wf_context_memory_kind(par->ctx, kind);
+    return h->stored;
+}
+
+static void forget_stored(wf_nn_parameter *p)
+{
+    wf_par_holding *h = wf_par_holding_of(p);
+
+    wf_tensor_release(h->stored);
+    h->stored = NULL;
+}
+
+static wf_memory_kind kind_of(const wf_par_unit *u)
+{
+    return u->stays ? WF_MEMORY_PARAMETER : WF_MEMORY_GATHERED;
+}
+
 static wf_status begin(wf_par_unit *u)
 {
     wf_par_units *all = u->of;
@@ -40,10 +71,12 @@ static wf_status begin(wf_par_unit *u)
     if (u->here || u->coming || !u->split)
         return WF_OK;
     for (int64_t i = 0; i < u->split; i++) {
-        all->list[i] = u->parameter[i]->tensor;
+        all->list[i] = source(all->par, u->parameter[i]);
+        if (!all->list[i])
+            return wf_context_status(all->par->ctx);
         all->to[i] = wf_par_holding_of(u->parameter[i])->use;
     }
-    u->coming = wf_par_move_begin(all->par, WF_MEMORY_GATHERED, u->split, all->list, all->to);
+    u->coming = wf_par_move_begin(all->par, kind_of(u), u->split, all->list, all->to);
     return wf_context_status(all->par->ctx);
 }
 
@@ -57,10 +90,16 @@ static wf_status finish(wf_par_unit *u)
     if (!u->coming)
         return wf_context_status(ctx);
     wf_scope_open(ctx);
-    status = wf_par_move_end(all->par, WF_MEMORY_GATHERED, u->coming, all->list);
+    status = wf_par_move_end(all->par, kind_of(u), u->coming, all->list);
     u->coming = NULL;
-    for (int64_t i = 0; i < u->split && status == WF_OK; i++)
-        status = wf_tensor_take(wf_par_holding_of(u->parameter[i])->gathered, all->list[i]);
+    for (int64_t i = 0; i < u->split && status == WF_OK; i++) {
+        wf_par_holding *h = wf_par_holding_of(u->parameter[i]);
+
+        status = wf_tensor_take(h->gathered, all->list[i]);
+        if (all->list[i] == h->stored || !u->reshard ||
+            u->stays) /* it is in what was gathered */
+            forget_stored(u->parameter[i]);
+    }
     wf_scope_close(ctx);
     u->here = status == WF_OK;
     return status;
@@ -68,6 +107,8 @@ static wf_status finish(wf_par_unit *u)
 
 static void release(wf_par_unit *u)
 {
+    if (u->stays)
+        return;
     for (int64_t i = 0; u->here && i < u->split; i++)
         wf_tensor_drop(wf_par_holding_of(u->parameter[i])->gathered);
     u->here = false;
@@ -151,5 +192,20 @@ void wf_par_units_rest(wf_par_units *all)
         if (wf_context_status(all->par->ctx) == WF_OK)
             finish(&all->unit[u]);
         release(&all->unit[u]);
+    }
+}
+
+void wf_par_units_change(wf_par_units *all)
+{
+    wf_par_units_rest(all);
+    for (int64_t u = 0; all && u < all->count; u++) {
+        wf_par_unit *unit = &all->unit[u];
+
+        for (int64_t i = 0; i < unit->split; i++) {
+            forget_stored(unit->parameter[i]);
+            if (unit->here)
+                wf_tensor_drop(wf_par_holding_of(unit->parameter[i])->gathered);
+        }
+        unit->here = false;
     }
 }

@@ -16,6 +16,9 @@ void wf_par_unit_leave(wf_par_unit *unit);
    flight stays so, since its peers may never come: it ends at the next use, or with the plan. */
 void wf_par_units_rest(wf_par_units *all);
 
+/* The same before parameters change, or after: also what stays, and copies of masters. */
+void wf_par_units_change(wf_par_units *all);
+
 /* A unit comes next; what was expected to come from here on is forgotten if it was another. */
 wf_status wf_par_sequence_see(wf_par_units *all, wf_par_sequence *s, wf_par_unit *unit);
 

@@ -159,6 +159,8 @@ static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
 
     if (grad && grad->ndim == p->tensor->ndim + 1) /* of a vector, per sequence */
         grad = wf_batch_sum(grad);
+    if (grad && g->par->options.reduce_dtype != grad->dtype)
+        grad = wf_cast(grad, g->par->options.reduce_dtype);
     if (grad && g->par->reduced) {
         g->counter[g->n_summing] = &g->slot[h->slot][u];
         g->to[g->n_summing] = h->micro;

@@ -7,10 +7,15 @@
  * their sequences, and the result is pushed on the slot's binary counter: open nodes of the
  * midpoint tree over micro-steps.
  *
+ * With a reduce_dtype of bf16 that result is rounded first, and all that follows is stored so; the
+ * sums themselves are taken in f32.
+ *
  *     local accumulation   all are taken after backward; nodes stay partial over the
  *                          data-parallel axes until the step ends
  *     reduced              each unit's are taken when backward is through with it: one collective
  *                          begins to sum them over ranks, and ends when the next unit's are taken
+ *
+ * (Rounded gradients of local accumulation are taken unit by unit too, for their memory.)
  *
  * After the last micro-step each slot holds one node; what is still partial is summed in
  * buckets, and the slots of a parameter are added in the order of use.

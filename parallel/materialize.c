@@ -4,7 +4,7 @@
 #include "parallel/strategy.h"
 #include <stdlib.h>
 
-typedef wf_status action(wf_context *ctx, wf_nn_parameter *p);
+typedef wf_status action(wf_par *par, wf_nn_parameter *p);
 
 /* Every parameter below a module, ties once. */
 static wf_status each(wf_par *par, wf_nn_module *module, action *act)
@@ -20,7 +20,7 @@ static wf_status each(wf_par *par, wf_nn_module *module, action *act)
     if (!p)
         return wf_fail(ctx, WF_ENOMEM, "no memory for a list of parameters");
     for (int64_t i = 0; i < count && status == WF_OK; i++)
-        status = act(ctx, p[i]);
+        status = act(par, p[i]);
     free(p);
     return status;
 }
@@ -33,40 +33,47 @@ static void put(wf_nn_parameter *p, wf_tensor *t)
     wf_tensor_release(last);
 }
 
-/* Where what is split at rest is gathered to; no memory yet. */
-static void prepare_gathered(wf_context *ctx, wf_nn_parameter *p)
+/* Where a parameter that is split at rest, or a master, is gathered to; no memory yet. */
+static void prepare_gathered(wf_par *par, wf_nn_parameter *p)
 {
     wf_par_holding *h = wf_par_holding_of(p);
     const wf_tensor *fake = p->tensor;
 
-    if (h->rest == h->use)
+    if (!wf_par_is_gathered(par, p))
         return;
     wf_tensor_release(h->gathered);
-    h->gathered =
-        wf_tensor_retain(wf_tensor_absent(ctx, fake->dtype, fake->ndim, fake->dim, h->use));
+    h->gathered = wf_tensor_retain(
+        wf_tensor_absent(par->ctx, par->options.param_dtype, fake->ndim, fake->dim, h->use));
     p->at_use = h->gathered;
 }
 
-static wf_status make_real(wf_context *ctx, wf_nn_parameter *p)
+/* Beside bf16, the f32 master is the optimizer's. */
+static wf_memory_kind kind_at_rest(const wf_par *par)
+{
+    return par->options.param_dtype == WF_F32 ? WF_MEMORY_PARAMETER : WF_MEMORY_OPTIMIZER;
+}
+
+static wf_status make_real(wf_par *par, wf_nn_parameter *p)
 {
     const wf_tensor *fake = p->tensor;
+    wf_context *ctx = par->ctx;
     wf_tensor *real;
 
     if (!wf_tensor_is_fake(fake))
         return WF_OK;
     wf_scope_open(ctx);
     real = wf_tensor_new(ctx, fake->dtype, fake->ndim, fake->dim, wf_par_layout(p),
-                         WF_MEMORY_PARAMETER);
-    prepare_gathered(ctx, p);
+                         kind_at_rest(par));
+    prepare_gathered(par, p);
     if (real && wf_nn_replay(p, real) == WF_OK)
         put(p, real);
     wf_scope_close(ctx);
     return wf_context_status(ctx);
 }
 
-static wf_status is_planned(wf_context *ctx, wf_nn_parameter *p)
+static wf_status is_planned(wf_par *par, wf_nn_parameter *p)
 {
-    (void)ctx;
+    (void)par;
     return p->plan ? WF_OK : WF_EINVAL;
 }
 
@@ -81,19 +88,21 @@ wf_status wf_par_materialize(wf_par *par, wf_nn_module *module)
     return wf_context_status(par->ctx);
 }
 
-static wf_status nobody_holds(wf_context *ctx, wf_nn_parameter *p)
+static wf_status nobody_holds(wf_par *par, wf_nn_parameter *p)
 {
     if (p->tensor->refs > 1 && !wf_tensor_is_fake(p->tensor))
-        return wf_fail(ctx, WF_EINVAL,
+        return wf_fail(par->ctx, WF_EINVAL,
                        "parameter %s is in use and cannot be made fake: close the trainer, or "
                        "release what else holds it, before",
                        p->path);
     return WF_OK;
 }
 
-static wf_status make_fake(wf_context *ctx, wf_nn_parameter *p)
+static wf_status make_fake(wf_par *par, wf_nn_parameter *p)
 {
     const wf_tensor *real = p->tensor;
+    wf_par_holding *h = wf_par_holding_of(p);
+    wf_context *ctx = par->ctx;
     wf_tensor *fake;
 
     if (wf_tensor_is_fake(real))
@@ -104,8 +113,9 @@ static wf_status make_fake(wf_context *ctx, wf_nn_parameter *p)
     fake = wf_tensor_fake(ctx, real->dtype, real->ndim, real->dim, NULL);
     if (fake) {
         put(p, fake);
-        wf_tensor_release(wf_par_holding_of(p)->gathered);
-        wf_par_holding_of(p)->gathered = p->at_use = NULL;
+        wf_tensor_release(h->gathered);
+        wf_tensor_release(h->stored);
+        h->gathered = h->stored = p->at_use = NULL;
     }
     wf_scope_close(ctx);
     return wf_context_status(ctx);

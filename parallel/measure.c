@@ -15,15 +15,32 @@ static bool counts_here(const wf_mesh *mesh, const wf_tensor *t)
     return true;
 }
 
+static void add_squares(wf_tensor *t, wf_exact_sum *sum)
+{
+    wf_context *ctx = t->ctx;
+    wf_device *device = wf_context_device(ctx);
+    wf_memory_kind kind = wf_context_memory_kind(ctx, WF_MEMORY_WORKSPACE);
+
+    wf_scope_open(ctx);
+    if (t->dtype != device->dtype)
+        t = wf_cast(t, device->dtype);
+    if (t && !wf_context_planning(ctx))
+        device->sum_squares(t, sum);
+    wf_scope_close(ctx);
+    wf_context_memory_kind(ctx, kind);
+}
+
 wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor, double *norm)
 {
     wf_exact_sum sum, total;
     const wf_exact_sum *all;
 
     memset(&sum, 0, sizeof sum);
-    for (int64_t i = 0; i < count && !wf_context_planning(par->ctx); i++)
+    for (int64_t i = 0; i < count; i++)
         if (tensor[i] && counts_here(par->mesh, tensor[i]))
-            wf_context_device(par->ctx)->sum_squares(tensor[i], &sum);
+            add_squares(tensor[i], &sum);
+    if (wf_context_status(par->ctx) != WF_OK)
+        return wf_context_status(par->ctx);
     all = wf_mesh_gather(par->mesh, &sum, sizeof sum);
     if (!all)
         return wf_context_status(par->ctx);

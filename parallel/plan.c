@@ -268,7 +268,7 @@ wf_status wf_par_reshard_unit(wf_par *par, wf_nn_module *model, const char *patt
 
 wf_status wf_par_rest(wf_par *par, wf_nn_module *model)
 {
-    wf_par_units_rest(wf_par_units_of(par, model));
+    wf_par_units_change(wf_par_units_of(par, model));
     return wf_context_status(par->ctx);
 }
 
@@ -282,6 +282,7 @@ void wf_par_drop_plans(wf_par *par)
     for (wf_par_holding *h = par->holdings, *next; h; h = next) {
         next = h->next;
         wf_tensor_release(h->gathered);
+        wf_tensor_release(h->stored);
         free(h);
     }
     par->places = NULL;

@@ -107,7 +107,8 @@ WF_API wf_status wf_par_reshard_unit(wf_par *par, wf_nn_module *model, const cha
  * wf_par_rest - give back all that a model has gathered
  *
  * A trainer does it. A loop of one's own needs it after a forward pass on a tape that no backward
- * followed, before parameters change. Collective: over shard.
+ * followed, before parameters change; where they are stored as bf16, before every change, since
+ * only then they are made anew from the masters. Collective: over shard.
  */
 WF_API wf_status wf_par_rest(wf_par *par, wf_nn_module *model);
 

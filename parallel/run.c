@@ -12,7 +12,10 @@ static void find_inexact(wf_par *par)
     bool tp = o->tp != 1 && o->tp != 2 && o->tp != 4 && o->tp != 8;
     bool dp = (o->dp & (o->dp - 1)) != 0;
 
-    if (o->exact_off)
+    if (o->reduce_dtype == WF_BF16 && !o->exact_off)
+        snprintf(par->inexact, sizeof par->inexact,
+                 "not layout-exact: gradients are rounded to bf16 before ranks sum them");
+    else if (o->exact_off)
         snprintf(par->inexact, sizeof par->inexact, "not layout-exact: exact is off");
     else if (tp)
         snprintf(par->inexact, sizeof par->inexact,
@@ -31,6 +34,11 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "tp %d x dp %d is %lld ranks, but %d were started", o->tp, o->dp,
                             (long long)o->tp * o->dp, ranks);
+    if ((o->param_dtype != WF_F32 && o->param_dtype != WF_BF16) ||
+        (o->reduce_dtype != WF_F32 && o->reduce_dtype != WF_BF16))
+        return wf_error_set(error, WF_EINVAL,
+                            "param_dtype %d and reduce_dtype %d must be WF_F32 or WF_BF16",
+                            (int)o->param_dtype, (int)o->reduce_dtype);
     if (o->prefetch < 0 || o->wrap_min_params < 0)
         return wf_error_set(error, WF_EINVAL,
                             "prefetch %d and wrap_min_params %lld cannot be negative",

@@ -38,6 +38,10 @@ typedef struct wf_par_options {
     int prefetch;            /* units gathered ahead of the one that runs */
     wf_par_reshard reshard;
     wf_par_accumulate accumulate;
+    wf_dtype param_dtype; /* WF_F32, or WF_BF16: what modules compute with, and gathers move, is
+                              bf16; the master weights that the optimizer updates are f32 */
+    wf_dtype reduce_dtype;  /* WF_F32, or WF_BF16: gradients are rounded before ranks sum them,
+                              which is not layout-exact */
     bool sequence_parallel; /* between tensor-parallel regions, tokens are split over tp */
     int threads;            /* per rank; 0 means 1 */
     uint64_t seed;

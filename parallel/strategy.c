@@ -140,12 +140,21 @@ static const wf_layout *split_layout(wf_par *par, const wf_tensor *t, const wf_l
     return rows;
 }
 
+bool wf_par_is_gathered(const wf_par *par, const wf_nn_parameter *p)
+{
+    const wf_par_holding *h = wf_par_holding_of(p);
+
+    return h->rest != h->use || par->options.param_dtype != p->tensor->dtype;
+}
+
 void wf_par_lay_out(wf_par *par, const wf_tensor *t, wf_par_holding *h)
 {
     const wf_par_strategy *s = par->strategy;
     const wf_layout *split = split_layout(par, t, h->use);
 
-    h->rest = s->split_parameters ? split : h->use;
+    bool master = par->options.param_dtype != t->dtype;
+
+    h->rest = s->split_parameters || (master && s->split_optimizer) ? split : h->use;
     h->gradient = s->split_gradients ? split : h->use;
     h->optimizer = s->split_optimizer ? split : h->use;
     h->micro = h->gradient;

@@ -5,6 +5,9 @@
  * The dp ranks are laid out over the axes replicate (outer) and shard. At use a parameter has the
  * layout that tensor parallelism gives it; at rest it, its gradient and its optimizer state have
  * that one too, or are split: one dim is cut further by the axis shard.
+ *
+ * Where parameters are bf16, the one at rest is the f32 master, which lies where the optimizer's
+ * state does; what modules compute with is bf16 and always gathered, be it from this rank alone.
  */
 #ifndef WF_PARALLEL_STRATEGY_H
 #define WF_PARALLEL_STRATEGY_H
@@ -48,6 +51,8 @@ typedef struct wf_par_holding {
     const wf_layout *use, *rest, *gradient, *optimizer;
     const wf_layout *micro; /* of its gradient after a micro-step that sums it */
     wf_tensor *gathered; /* in `use`, absent between uses; NULL where that is the one at rest */
+    wf_tensor *stored;   /* bf16, at rest: made of the master when it is first gathered after an
+                            update; NULL in between, and where parameters are f32 */
     int64_t home;        /* the lowest module that has all its uses, see units.c */
     int64_t slot;        /* of its gradients, see gradient.c */
     bool styled;         /* a style has said how it is used */
@@ -58,8 +63,17 @@ static inline wf_par_holding *wf_par_holding_of(const wf_nn_parameter *p)
     return p->plan;
 }
 
+/* Whether gradients are taken unit by unit: to be summed over ranks, or to be stored in less. */
+static inline bool wf_par_takes_units(const wf_par *par)
+{
+    return par->reduced || par->options.reduce_dtype != WF_F32;
+}
+
 /* The strategy of a name; WF_EINVAL with the names that there are. */
 const wf_par_strategy *wf_par_strategy_find(const char *name, wf_error *error);
+
+/* Whether what modules compute with is another tensor than the parameter at rest. */
+bool wf_par_is_gathered(const wf_par *par, const wf_nn_parameter *p);
 
 /* Fill in the layouts that follow from `use` and the strategy. */
 void wf_par_lay_out(wf_par *par, const wf_tensor *t, wf_par_holding *h);

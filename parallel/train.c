@@ -226,7 +226,7 @@ static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf
     t->loss[k] = wf_tensor_retain(sum_losses(loss));
     wf_tape_switch(ctx, tape);
     wf_par_gradients_micro(t->gradients, k, t->micros);
-    t->units->gradients = t->par->reduced ? t->gradients : NULL;
+    t->units->gradients = wf_par_takes_units(t->par) ? t->gradients : NULL;
     wf_context_phase(ctx, "backward");
     if (wf_context_status(ctx) == WF_OK)
         wf_backward(loss, constant_like(loss, token_weight(t)), false);
@@ -303,6 +303,7 @@ static wf_status update(wf_par_trainer *t, wf_par_step *result)
                     "loss %g or gradient norm %g is not finite: lower --lr, or check the data",
                     (double)result->loss, result->grad_norm);
         wf_context_phase(ctx, "optimizer");
+        wf_par_units_change(t->units);
         if (wf_context_status(ctx) == WF_OK)
             wf_par_update(t->par, t->optimizer, t->count, t->parameter, t->grad, result->lr,
                           clip_scale(t->options.clip, result->grad_norm));

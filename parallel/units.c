@@ -113,11 +113,6 @@ static int64_t unit_of(const tree *t, const wf_nn_parameter *p)
     return t->entries[at].unit;
 }
 
-static bool is_split(const wf_nn_parameter *p)
-{
-    return wf_par_holding_of(p)->rest != wf_par_holding_of(p)->use;
-}
-
 /* Give each unit its parameters, those that are split first. */
 static void fill(wf_par_units *all, const tree *t, int64_t count, wf_nn_parameter **parameter)
 {
@@ -133,7 +128,8 @@ static void fill(wf_par_units *all, const tree *t, int64_t count, wf_nn_paramete
         unit->parameter = next;
         for (int split = 1; split >= 0; split--)
             for (int64_t i = 0; i < count; i++)
-                if (unit_of(t, parameter[i]) == u && is_split(parameter[i]) == split) {
+                if (unit_of(t, parameter[i]) == u &&
+                    wf_par_is_gathered(all->par, parameter[i]) == split) {
                     unit->parameter[unit->count++] = parameter[i];
                     unit->split += split;
                 }
@@ -145,10 +141,12 @@ static void choose_reshard(wf_par_units *all)
 {
     const wf_par *par = all->par;
 
-    for (int64_t u = 0; u < all->count; u++)
+    for (int64_t u = 0; u < all->count; u++) {
         all->unit[u].reshard = par->options.reshard == WF_PAR_RESHARD_DEFAULT
                                    ? u > 0 && !par->strategy->keep_gathered
                                    : par->options.reshard == WF_PAR_RESHARD_ALWAYS;
+        all->unit[u].stays = !par->strategy->split_parameters;
+    }
 }
 
 /* The modules will be entered in the order of the tree, as far as one can know. */
@@ -251,7 +249,7 @@ wf_par_units *wf_par_units_of(const wf_par *par, const wf_nn_module *model)
 
 bool wf_par_unit_acts(const wf_par_unit *u)
 {
-    return u->split > 0 || (u->of->par->reduced && u->count > 0);
+    return u->split > 0 || (wf_par_takes_units(u->of->par) && u->count > 0);
 }
 
 int64_t wf_par_unit_count(const wf_par *par, const wf_nn_module *model)
@@ -261,9 +259,10 @@ int64_t wf_par_unit_count(const wf_par *par, const wf_nn_module *model)
     return all ? all->count : 0;
 }
 
-static size_t local_bytes(const wf_mesh *mesh, const wf_tensor *t, const wf_layout *layout)
+static size_t local_bytes(const wf_mesh *mesh, const wf_tensor *t, wf_dtype dtype,
+                          const wf_layout *layout)
 {
-    size_t bytes = wf_dtype_size(t->dtype);
+    size_t bytes = wf_dtype_size(dtype);
     int64_t start, local;
 
     for (int i = 0; i < t->ndim; i++) {
@@ -288,8 +287,8 @@ wf_par_unit_info wf_par_unit_at(const wf_par *par, const wf_nn_module *model, in
         const wf_par_holding *h = wf_par_holding_of(u->parameter[k]);
 
         info.elements += wf_tensor_count(t);
-        info.rest_bytes += local_bytes(par->mesh, t, h->rest);
-        info.use_bytes += local_bytes(par->mesh, t, h->use);
+        info.rest_bytes += local_bytes(par->mesh, t, t->dtype, h->rest);
+        info.use_bytes += local_bytes(par->mesh, t, par->options.param_dtype, h->use);
     }
     return info;
 }

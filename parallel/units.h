@@ -17,6 +17,7 @@ typedef struct wf_par_unit {
     wf_nn_parameter **parameter; /* [count]; the first `split` are gathered, the others whole */
     int64_t count, split;
     bool reshard;    /* after forward */
+    bool stays;      /* gathered until parameters change */
     bool here;       /* gathered */
     wf_move *coming; /* being gathered */
     int entered;     /* runs of its module that have begun and not ended */

@@ -82,6 +82,8 @@ static wf_status gather_parts(bucket *b)
     for (int64_t k = 0; k < b->n && status == WF_OK; k++) {
         wf_tensor *t = b->parameter[b->index[k]]->tensor;
 
+        if (b->list[k] == t) /* a master, which is updated where it rests */
+            continue;
         wf_tensor_drop(t);
         status = wf_tensor_take(t, b->list[k]);
     }
@@ -112,7 +114,7 @@ wf_status wf_par_update(wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
             const wf_par_holding *h = wf_par_holding_of(parameter[i]);
             wf_tensor *t = parameter[i]->tensor;
 
-            if (h->optimizer == h->rest) {
+            if (h->optimizer == h->rest && h->optimizer == h->gradient) {
                 wf_nn_optimizer_update(optimizer, i, t, grad[i]);
             } else if (grad[i]) {
                 b.index[b.n++] = i;

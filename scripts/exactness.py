@@ -53,6 +53,7 @@ CHOICES = {
     "sequence": (False, True),
     "arch": ("gpt2", "llama"),
     "dropout": (0, 0.1),
+    "dtype": ("fp32", "bf16"),  # of parameters: what changes bits, and so has a digest of its own
 }
 TIMEOUT = 600  # seconds for a run of a second or so: it hangs
 
@@ -247,6 +248,11 @@ def covering(strength):
     return runs
 
 
+def kind_of(run):
+    """What of a run changes its numbers."""
+    return run["arch"], run["dropout"], run["dtype"]
+
+
 def strategy_options(run):
     """Flags of a run of compare_strategies, but for the model's."""
     return ["--strategy", run["strategy"], *run["wrap"].split(), "--prefetch", str(run["prefetch"]),
@@ -258,16 +264,19 @@ def strategy_options(run):
 def compare_strategies(trainer, jobs, quick):
     """A covering part of all that sharded data parallelism can choose, against one rank."""
     runs = covering(2 if quick else 3)
-    base = {(arch, dropout): [*flags, "--dropout", str(dropout)]
-            for arch, flags in ARCHS.items() for dropout in (0, 0.1)}
+    base = {(arch, dropout, dtype): [*flags, "--dropout", str(dropout), "--param-dtype", dtype]
+            for arch, flags in ARCHS.items() for dropout in CHOICES["dropout"]
+            for dtype in CHOICES["dtype"]}
     reference = {key: trainer.run([*flags, "--threads-per-rank", "1"])
                  for key, flags in base.items()}
+    if len({steps[-1] for steps in reference.values()}) != len(reference):
+        raise Failure("two models have the same digest: one of what they differ in has no effect")
     progress = Progress(len(runs))
     passed = {}
 
     def done(number, steps):
         run = runs[number]
-        key = run["arch"], run["dropout"]
+        key = kind_of(run)
         flags = " ".join(base[key] + strategy_options(run))
         difference = first_difference(steps, reference[key])
         if difference:
@@ -276,8 +285,7 @@ def compare_strategies(trainer, jobs, quick):
         passed[run["strategy"]] = passed.get(run["strategy"], 0) + 1
         progress.step(flags)
 
-    all_of(jobs, [(number, lambda r=run: trainer.run(base[r["arch"], r["dropout"]]
-                                                     + strategy_options(r)))
+    all_of(jobs, [(number, lambda r=run: trainer.run(base[kind_of(r)] + strategy_options(r)))
                   for number, run in enumerate(runs)], done)
     print("\n" + "\n".join(f"{name:20}{count:5} equal runs" for name, count in passed.items()))
     print(f"{len(runs)} runs of {trainer.steps} steps: the loss bits and digest of every step are "

@@ -16,24 +16,84 @@ static const wf_kernel *kernel(const wf_device *device, const wf_op *op)
 
 typedef struct sum_of_two {
     const wf_simd *simd;
-    const float *a, *b;
-    float *out;
+    const wf_tensor *a, *b, *out;
 } sum_of_two;
+
+/* Of bf16, blocks are widened, added and narrowed. */
+static void add_stored(const wf_simd *simd, const uint16_t *a, const uint16_t *b, uint16_t *out,
+                       int64_t n)
+{
+    enum { BLOCK = 512 };
+    float x[BLOCK], y[BLOCK];
+
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        int64_t count = n - i < BLOCK ? n - i : BLOCK;
+
+        simd->widen(a + i, x, count);
+        simd->widen(b + i, y, count);
+        simd->add(x, y, x, count);
+        simd->narrow(x, out + i, count);
+    }
+}
 
 static void add_piece(void *arg, int64_t begin, int64_t end, int worker)
 {
     const sum_of_two *j = arg;
 
     (void)worker;
-    j->simd->add(j->a + begin, j->b + begin, j->out + begin, end - begin);
+    if (j->a->dtype == WF_BF16)
+        add_stored(j->simd, (const uint16_t *)j->a->data + begin,
+                   (const uint16_t *)j->b->data + begin, (uint16_t *)j->out->data + begin,
+                   end - begin);
+    else
+        j->simd->add((const float *)j->a->data + begin, (const float *)j->b->data + begin,
+                     (float *)j->out->data + begin, end - begin);
 }
 
 static void add(const wf_tensor *a, const wf_tensor *b, wf_tensor *out)
 {
     wf_cpu *cpu = wf_context_device(a->ctx)->self;
-    sum_of_two j = {cpu->simd, a->data, b->data, out->data};
+    sum_of_two j = {cpu->simd, a, b, out};
 
     wf_team_run(cpu->team, wf_tensor_local_count(a), WF_PIECE_ELEMENTS, add_piece, &j);
+}
+
+typedef struct change {
+    const wf_simd *simd;
+    const void *from;
+    void *to;
+} change;
+
+static void narrow_piece(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const change *j = arg;
+
+    (void)worker;
+    j->simd->narrow((const float *)j->from + begin, (uint16_t *)j->to + begin, end - begin);
+}
+
+static void widen_piece(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const change *j = arg;
+
+    (void)worker;
+    j->simd->widen((const uint16_t *)j->from + begin, (float *)j->to + begin, end - begin);
+}
+
+static void narrow(const wf_device *device, const void *from, uint16_t *to, int64_t n)
+{
+    wf_cpu *cpu = device->self;
+    change j = {cpu->simd, from, to};
+
+    wf_team_run(cpu->team, n, WF_PIECE_ELEMENTS, narrow_piece, &j);
+}
+
+static void widen(const wf_device *device, const uint16_t *from, void *to, int64_t n)
+{
+    wf_cpu *cpu = device->self;
+    change j = {cpu->simd, from, to};
+
+    wf_team_run(cpu->team, n, WF_PIECE_ELEMENTS, widen_piece, &j);
 }
 
 typedef struct squares {
@@ -101,6 +161,8 @@ wf_device *wf_cpu_device(int threads, wf_error *error)
                               .stream = simd->stream,
                               .sum_squares = sum_squares,
                               .add = add,
+                              .narrow = narrow,
+                              .widen = widen,
                               .close = close_device,
                               .self = cpu};
     if (threads > 1) {

@@ -91,6 +91,11 @@ typedef struct wf_simd {
        caches what will not be read soon. */
     void (*sum_to_all)(const float *const *src, int64_t n_src, bool tree, float *const *dst,
                        int64_t n_dst, bool stream, int64_t n);
+
+    /* floats as bf16 and back, as core/bf16.h says */
+    void (*narrow)(const float *from, uint16_t *to, int64_t n);
+    void (*widen)(const uint16_t *from, float *to, int64_t n);
+
     /* to = from, past the caches: for what will not be read soon */
     void (*stream)(const void *from, void *to, size_t bytes);
 

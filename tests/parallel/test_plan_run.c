@@ -126,7 +126,7 @@ static void compare(const char *name, training t)
 typedef struct row {
     const char *name;
     int tp, dp, micro, layers, kv_heads, threads;
-    bool llama, sequence_parallel, sgd, exact_off;
+    bool llama, sequence_parallel, sgd, exact_off, bf16, rounded;
     float dropout;
 } row;
 
@@ -160,6 +160,12 @@ static const row rows[] = {
      .sgd = true},
     {"2 x 2, exact off, sequence parallel", .tp = 2, .dp = 2, .exact_off = true,
      .sequence_parallel = true},
+    {"bf16", .tp = 1, .dp = 1, .bf16 = true},
+    {"bf16, 2 x 4, micro-batches", .tp = 2, .dp = 4, .micro = 1, .bf16 = true,
+     .sequence_parallel = true},
+    {"bf16, 2 x 2, gradients too", .tp = 2, .dp = 2, .bf16 = true, .rounded = true,
+     .llama = true},
+    {"gradients in bf16, dp 4, micro-batches", .tp = 1, .dp = 4, .micro = 2, .rounded = true},
     {"3 x 2, 5 blocks, llama", .tp = 3, .dp = 2, .llama = true, .layers = 5},
 };
 
@@ -177,6 +183,8 @@ static training training_of(const row *r, const char *strategy)
     t.layout.threads = r->threads;
     t.layout.sequence_parallel = r->sequence_parallel;
     t.layout.exact_off = r->exact_off;
+    t.layout.param_dtype = r->bf16 ? WF_BF16 : WF_F32;
+    t.layout.reduce_dtype = r->rounded ? WF_BF16 : WF_F32;
     t.model.dropout = r->dropout;
     t.options.micro_batch = r->micro;
     if (r->layers)

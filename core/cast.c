@@ -1,0 +1,35 @@
+/* core/cast.c - from the type that a device computes in to a storage type, and back. */
+#include "core/private.h"
+
+static bool castable(const wf_tensor *t, wf_dtype dtype)
+{
+    wf_dtype computed = t->ctx->device->dtype;
+
+    return (t->dtype == computed && dtype == WF_BF16) ||
+           (t->dtype == WF_BF16 && dtype == computed);
+}
+
+wf_tensor *wf_cast(wf_tensor *t, wf_dtype dtype)
+{
+    wf_context *ctx = t ? t->ctx : NULL;
+    int64_t n;
+    wf_tensor *y;
+
+    if (!t || ctx->error.code != WF_OK)
+        return NULL;
+    if (!castable(t, dtype) || wf_tensor_is_absent(t)) {
+        wf_fail(ctx, WF_EDTYPE, "%s cannot be cast to %s: device %s casts %s to bf16 and back",
+                wf_tensor_is_absent(t) ? "a tensor without memory" : wf_dtype_name(t->dtype),
+                wf_dtype_name(dtype), ctx->device->name, wf_dtype_name(ctx->device->dtype));
+        return NULL;
+    }
+    if (wf_tensor_is_fake(t))
+        return wf_tensor_fake(ctx, dtype, t->ndim, t->dim, t->layout);
+    y = wf_tensor_new(ctx, dtype, t->ndim, t->dim, t->layout, ctx->kind);
+    n = wf_tensor_local_count(t);
+    if (y && !ctx->options.plan && dtype == WF_BF16)
+        ctx->device->narrow(ctx->device, t->data, y->data, n);
+    else if (y && !ctx->options.plan)
+        ctx->device->widen(ctx->device, t->data, y->data, n);
+    return y;
+}

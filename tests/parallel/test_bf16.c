@@ -1,0 +1,247 @@
+/*
+ * tests/parallel/test_bf16.c - parameters stored as bf16 with f32 masters: one digest over
+ * layouts and strategies (another than that of f32), what rounded gradients do to it, and the
+ * bytes of a parameter, which are those of ZeRO (Rajbhandari et al. 2020):
+ *
+ *                                   zero1        zero2      zero3
+ *     gradients reduced in bf16     2+2+12/N     2+14/N     16/N
+ *     in f32, exact                 2+4+12/N     2+16/N     18/N
+ *
+ * (bf16 parameters + gradients + master, mean and mean square. zero2 gathers its parameters for
+ * forward and backward; zero3 has one unit at a time beside.)
+ */
+#include "tests/parallel/parallel_harness.h"
+
+enum { BATCH = 16, STEPS = UNDER_SANITIZER ? 2 : 5 };
+
+typedef struct row {
+    const char *strategy;
+    int tp, dp, group, micro;
+    wf_par_accumulate accumulate;
+    wf_par_reshard reshard;
+    int prefetch;
+    const char *wrap_type;
+    bool sequence_parallel;
+} row;
+
+static const row rows[] = {
+    {"full_shard", 1, 8, 0, 1, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 1, NULL, false},
+    {"full_shard", 2, 2, 0, 4, WF_PAR_LOCAL, WF_PAR_RESHARD_NEVER, 0, "mlp", true},
+    {"full_shard", 8, 1, 0, 8, WF_PAR_AUTO, WF_PAR_RESHARD_ALWAYS, 2, NULL, true},
+    {"shard_grad_op", 2, 4, 0, 2, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 1, NULL, false},
+    {"shard_grad_op", 1, 2, 0, 2, WF_PAR_LOCAL, WF_PAR_RESHARD_DEFAULT, 3, "attention", false},
+    {"no_shard", 1, 4, 0, 2, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 0, NULL, false},
+    {"no_shard", 4, 2, 0, 2, WF_PAR_REDUCED, WF_PAR_RESHARD_DEFAULT, 0, NULL, true},
+    {"zero1", 1, 8, 0, 1, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 1, NULL, false},
+    {"zero1", 2, 2, 0, 2, WF_PAR_REDUCED, WF_PAR_RESHARD_ALWAYS, 0, "mlp", true},
+    {"hybrid_shard", 2, 4, 2, 1, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 1, NULL, false},
+    {"hybrid_shard_zero2", 1, 4, 2, 2, WF_PAR_LOCAL, WF_PAR_RESHARD_DEFAULT, 1, NULL, false},
+    {"mics", 1, 8, 1, 1, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 1, NULL, false},
+};
+
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static training make_training(wf_nn_arch arch, wf_dtype param, wf_dtype reduce)
+{
+    training t = new_training(arch, arch == WF_NN_GPT2 ? HEADS : 3, BATCH);
+
+    t.steps = STEPS;
+    t.model.dropout = arch == WF_NN_GPT2 ? 0.1f : 0;
+    t.options.clip = 0.1f;
+    t.layout.param_dtype = param;
+    t.layout.reduce_dtype = reduce;
+    return t;
+}
+
+static training of_row(training t, const row *r)
+{
+    t.layout.strategy = r->strategy;
+    t.layout.tp = r->tp;
+    t.layout.dp = r->dp;
+    t.layout.shard_group_size = r->group;
+    t.layout.accumulate = r->accumulate;
+    t.layout.reshard = r->reshard;
+    t.layout.prefetch = r->prefetch;
+    t.layout.wrap_type = r->wrap_type;
+    t.layout.sequence_parallel = r->sequence_parallel;
+    t.options.micro_batch = r->micro;
+    return t;
+}
+
+static void one_digest(wf_nn_arch arch)
+{
+    training one = make_training(arch, WF_BF16, WF_F32);
+    training f32 = make_training(arch, WF_F32, WF_F32);
+
+    if (!train(&one) || !train(&f32))
+        return;
+    CU_ASSERT_NOT_EQUAL(one.digest, f32.digest);
+    CU_ASSERT(fabsf(one.loss[STEPS - 1] - f32.loss[STEPS - 1]) < 0.02f);
+    for (int i = 0; i < ROWS; i++) {
+        training t = of_row(make_training(arch, WF_BF16, WF_F32), &rows[i]);
+        bool same = true;
+
+        if (!train(&t))
+            continue;
+        for (int k = 0; k < STEPS; k++)
+            same = same && same_bits(t.loss[k], one.loss[k]);
+        CU_ASSERT(same && t.digest == one.digest);
+        CU_ASSERT_STRING_EQUAL(t.inexact, "");
+        if (!same || t.digest != one.digest)
+            printf("\n    row %d: %s tp %d dp %d\n", i, rows[i].strategy, rows[i].tp,
+                   rows[i].dp);
+    }
+}
+
+static void gpt2(void)
+{
+    one_digest(WF_NN_GPT2);
+}
+
+static void llama(void)
+{
+    one_digest(WF_NN_LLAMA);
+}
+
+/* Rounded gradients train as well, and say that they depend on the layout. */
+static void rounded_gradients(void)
+{
+    training exact = make_training(WF_NN_LLAMA, WF_BF16, WF_F32);
+
+    if (!train(&exact))
+        return;
+    for (int i = 0; i < ROWS; i++) {
+        training t = of_row(make_training(WF_NN_LLAMA, WF_BF16, WF_BF16), &rows[i]);
+
+        if (!train(&t))
+            continue;
+        CU_ASSERT_PTR_NOT_NULL(strstr(t.inexact, "gradients are rounded to bf16"));
+        CU_ASSERT_NOT_EQUAL(t.digest, exact.digest);
+        CU_ASSERT(fabsf(t.loss[STEPS - 1] - exact.loss[STEPS - 1]) < 0.02f);
+        CU_ASSERT(fabs(t.grad_norm[0] / exact.grad_norm[0] - 1) < 0.01);
+    }
+}
+
+/* Evaluation between steps finds the parameters as the last update left them. */
+static wf_status same_as_masters(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
+                                 int step)
+{
+    wf_context *ctx = wf_par_context(par);
+    int64_t count = 0;
+    wf_nn_parameter **p = wf_nn_parameters(&model->base, &count);
+    const char *outside = wf_nn_enter(model);
+    bool same = true;
+
+    (void)t, (void)step;
+    for (int64_t i = 0; i < count; i++) {
+        wf_tensor *master = wf_whole(wf_cast(p[i]->tensor, WF_BF16)), *at_use = p[i]->at_use;
+        const wf_tensor *used;
+
+        if (!at_use || wf_tensor_is_absent(at_use)) /* of another unit */
+            continue;
+        used = wf_whole(at_use);
+        same = same && used && master &&
+               memcmp(used->data, master->data,
+                      (size_t)wf_tensor_count(master) * sizeof(uint16_t)) == 0;
+    }
+    wf_nn_leave(model, outside, 0, NULL);
+    free(p);
+    NEED(same && wf_context_status(ctx) == WF_OK);
+    return WF_OK;
+}
+
+static void copies_follow_masters(void)
+{
+    for (int i = 0; i < ROWS; i += 2) {
+        training t = of_row(make_training(WF_NN_LLAMA, WF_BF16, WF_F32), &rows[i]);
+
+        t.steps = 2;
+        t.watch = same_as_masters;
+        CU_ASSERT(train(&t));
+    }
+}
+
+typedef struct bytes {
+    double parameters, gradients, optimizer;
+} bytes;
+
+static wf_status measure(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
+{
+    bytes *b = t->arg;
+    wf_memory_report m;
+    double elements = 0;
+    int64_t count = 0;
+    wf_nn_parameter **p = wf_nn_parameters(&model->base, &count);
+
+    (void)rank;
+    for (int64_t i = 0; i < count; i++)
+        elements += (double)wf_tensor_count(p[i]->tensor);
+    free(p);
+    wf_pool_report(wf_context_pool(wf_par_context(par)), &m);
+    if (step == 2)
+        *b = (bytes){(double)(m.most[WF_MEMORY_PARAMETER] +
+                              (strcmp(t->layout.strategy, "full_shard") == 0
+                                   ? 0
+                                   : m.most[WF_MEMORY_GATHERED])) /
+                         elements,
+                     (double)m.most[WF_MEMORY_GRADIENT] / elements,
+                     (double)m.most[WF_MEMORY_OPTIMIZER] / elements};
+    return WF_OK;
+}
+
+/* A model of many units, which a bucket of 25 MiB is little of too: what one of them has in passing
+   is under 1 %. */
+static void formula(const char *strategy, wf_dtype reduce, int n, double parameters,
+                    double gradients)
+{
+    training t = make_training(WF_NN_LLAMA, WF_BF16, reduce);
+    wf_launch_options launch = {.ranks = n, .transport = "fake"};
+    wf_error error = {WF_OK, ""};
+    bytes b = {0, 0, 0};
+    double sum, right = parameters + gradients + 12.0 / n;
+
+    t.model = (wf_nn_gpt_config){WF_NN_LLAMA, 16, TOKENS, 600, 4, 4, 512, 2048, 0, 0, 0};
+    t.options.global_batch = n;
+    t.layout.dp = n;
+    t.layout.strategy = strategy;
+    t.layout.plan = true;
+    t.steps = 2;
+    t.watch = measure;
+    t.arg = &b;
+    CU_ASSERT_EQUAL(wf_launch(&launch, training_rank, &t, &error), WF_OK);
+    if (error.code != WF_OK)
+        printf("\n    %s\n", error.text);
+    sum = b.parameters + b.gradients + b.optimizer;
+    CU_ASSERT(fabs(sum / right - 1) < 0.01);
+    if (!(fabs(sum / right - 1) < 0.01))
+        printf("\n    %s, %d ranks, gradients in %s: %.3f + %.3f + %.3f in place of "
+               "%.3f + %.3f + %.3f\n",
+               strategy, n, wf_dtype_name(reduce), b.parameters, b.gradients, b.optimizer,
+               parameters, gradients, 12.0 / n);
+}
+
+static void formulas(void)
+{
+    for (int n = 2; n <= 8; n *= 4) {
+        formula("zero1", WF_BF16, n, 2, 2);
+        formula("shard_grad_op", WF_BF16, n, 2, 2.0 / n);
+        formula("full_shard", WF_BF16, n, 2.0 / n, 2.0 / n);
+        formula("zero1", WF_F32, n, 2, 4);
+        formula("shard_grad_op", WF_F32, n, 2, 4.0 / n);
+        formula("full_shard", WF_F32, n, 2.0 / n, 4.0 / n);
+    }
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"gpt2, tied, with dropout: every strategy has the bits of one rank", gpt2},
+        {"llama, 3 key-value heads", llama},
+        {"gradients reduced in bf16", rounded_gradients},
+        {"copies follow their masters", copies_follow_masters},
+        {"bytes of a parameter", formulas},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("bf16", tests);
+}
