@@ -44,13 +44,12 @@ static wf_status plan_rank(wf_rank *rank, void *arg)
 {
     job *j = arg;
     const wf_par_options options = wf_setup_rank(j->o, true);
-    const wf_nn_gpt_config config = wf_setup_model(j->o);
     wf_par *par = wf_par_open(rank, &options, &rank->error);
     wf_nn_gpt *model;
 
     if (!par)
         return rank->error.code;
-    model = wf_nn_gpt_new(wf_par_context(par), &config);
+    model = wf_setup_model(j->o, wf_par_context(par));
     if (model) {
         plan_steps(j, par, &model->base);
         wf_nn_free(&model->base);

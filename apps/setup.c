@@ -36,17 +36,25 @@ wf_par_options wf_setup_rank(const wf_options *o, bool plan)
                             .memory_limit = plan ? 0 : (size_t)o->device_memory};
 }
 
-wf_nn_gpt_config wf_setup_model(const wf_options *o)
+wf_nn_gpt *wf_setup_model(const wf_options *o, wf_context *ctx)
 {
-    return (wf_nn_gpt_config){.arch = strcmp(o->arch, "llama") == 0 ? WF_NN_LLAMA : WF_NN_GPT2,
-                              .vocabulary = o->vocab_size,
-                              .positions = o->seq_len,
-                              .layers = o->n_layer,
-                              .heads = o->n_head,
-                              .kv_heads = o->n_kv_head,
-                              .width = o->n_embd,
-                              .ffn = o->ffn,
-                              .dropout = (float)o->dropout};
+    const wf_nn_gpt_config config = {.arch = strcmp(o->arch, "llama") == 0 ? WF_NN_LLAMA
+                                                                           : WF_NN_GPT2,
+                                     .vocabulary = o->vocab_size,
+                                     .positions = o->seq_len,
+                                     .layers = o->n_layer,
+                                     .heads = o->n_head,
+                                     .kv_heads = o->n_kv_head,
+                                     .width = o->n_embd,
+                                     .ffn = o->ffn,
+                                     .dropout = (float)o->dropout};
+    const char *again = strcmp(o->recompute, "none") == 0 ? NULL : o->recompute;
+    wf_nn_gpt *model = wf_nn_gpt_new(ctx, &config);
+
+    if (!model || wf_nn_recompute(&model->base, again) == WF_OK)
+        return model;
+    wf_nn_free(&model->base);
+    return NULL;
 }
 
 wf_par_train_options wf_setup_training(const wf_options *o)

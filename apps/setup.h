@@ -6,7 +6,8 @@
 #include <weft/weft.h>
 
 wf_par_options wf_setup_rank(const wf_options *options, bool plan);
-wf_nn_gpt_config wf_setup_model(const wf_options *options);
+/* The model on the fake device; NULL with the reason in the context. Owner: caller. */
+wf_nn_gpt *wf_setup_model(const wf_options *options, wf_context *ctx);
 wf_par_train_options wf_setup_training(const wf_options *options);
 
 #endif

@@ -149,11 +149,10 @@ static void introduce(loop *l)
 
 static wf_status run(loop *l)
 {
-    const wf_nn_gpt_config config = wf_setup_model(l->o);
     const wf_par_train_options options = wf_setup_training(l->o);
     wf_context *ctx = wf_par_context(l->par);
 
-    l->model = wf_nn_gpt_new(ctx, &config);
+    l->model = wf_setup_model(l->o, ctx);
     if (!l->model || wf_par_plan(l->par, &l->model->base, wf_par_gpt_plan) != WF_OK)
         return wf_context_status(ctx);
     introduce(l);

@@ -1,5 +1,6 @@
 /* nn/module.c - the tree of modules. */
 #include "nn/module.h"
+#include "nn/recompute.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -195,7 +196,8 @@ wf_tensor *wf_nn_call(void *module, wf_tensor *x)
         return NULL;
     }
     outside = wf_nn_enter(m);
-    y = m->type->forward(m, x);
+    y = m->again && wf_context_recording(m->ctx) ? wf_nn_run_again(m, x)
+                                                 : m->type->forward(m, x);
     wf_nn_leave(m, outside, 1, &y);
     return y;
 }

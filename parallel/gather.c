@@ -142,6 +142,8 @@ static wf_status complete(void *arg)
         status = wf_par_gradients_take(all->gradients, u->count, u->parameter);
     if (u->entered == 0)
         release(u);
+    if (u == all->unit)
+        all->walking = false;
     return status;
 }
 
@@ -151,9 +153,25 @@ static wf_status needed_again(void *arg)
     wf_par_unit *u = arg;
     wf_par_sequence *s = &u->of->left;
 
+    if (u == u->of->unit)
+        u->of->walking = true;
     while (s->at > 0 && s->unit[--s->at] != u)
         ;
     return gather(u, s, s->at, -1);
+}
+
+/* What runs again in backward is no part of the order in which units come in a pass. */
+static wf_status enter(wf_par_unit *u)
+{
+    wf_par_units *all = u->of;
+    wf_status status;
+
+    if (all->walking) {
+        status = begin(u);
+        return status == WF_OK ? finish(u) : status;
+    }
+    status = wf_par_sequence_see(all, &all->entered, u);
+    return status == WF_OK ? gather(u, &all->entered, all->entered.at - 1, 1) : status;
 }
 
 void wf_par_unit_enter(wf_par_unit *u)
@@ -161,28 +179,27 @@ void wf_par_unit_enter(wf_par_unit *u)
     wf_par_units *all = u->of;
     wf_context *ctx = all->par->ctx;
 
-    if (all->depth++ == 0)
+    if (all->depth++ == 0 && !all->walking) {
         all->entered.at = all->left.at = 0;
+        all->recording = wf_context_recording(ctx);
+    }
     u->entered++;
-    if (wf_context_status(ctx) != WF_OK ||
-        wf_par_sequence_see(all, &all->entered, u) != WF_OK ||
-        gather(u, &all->entered, all->entered.at - 1, 1) != WF_OK)
-        return;
-    wf_tape_mark(ctx, complete, u);
+    if (wf_context_status(ctx) == WF_OK && enter(u) == WF_OK)
+        wf_tape_mark(ctx, complete, u);
 }
 
 void wf_par_unit_leave(wf_par_unit *u)
 {
     wf_par_units *all = u->of;
     wf_context *ctx = all->par->ctx;
-    bool recording = wf_context_recording(ctx);
 
-    if (wf_context_status(ctx) == WF_OK && wf_par_sequence_see(all, &all->left, u) == WF_OK)
+    if (wf_context_status(ctx) == WF_OK &&
+        (all->walking || wf_par_sequence_see(all, &all->left, u) == WF_OK))
         wf_tape_mark(ctx, needed_again, u);
     all->depth--;
-    if (--u->entered == 0 && (u->reshard || !recording))
-        release(u);
-    if (all->depth == 0 && !recording)
+    if (--u->entered == 0 && !all->walking && (u->reshard || !all->recording))
+        release(u); /* backward goes on with what has just run again */
+    if (all->depth == 0 && !all->recording)
         wf_par_units_rest(all);
 }
 
@@ -193,6 +210,8 @@ void wf_par_units_rest(wf_par_units *all)
             finish(&all->unit[u]);
         release(&all->unit[u]);
     }
+    if (all)
+        all->walking = false;
 }
 
 void wf_par_units_change(wf_par_units *all)

@@ -40,6 +40,8 @@ typedef struct wf_par_units {
     const wf_layout **to;
     wf_par_sequence entered, left; /* in forward; backward takes the second one backwards */
     int depth;                     /* of runs that have begun */
+    bool recording;                /* the pass that runs is on a tape */
+    bool walking;                  /* backward goes over it: modules that run do so again */
     wf_par_gradients *gradients;   /* takes those of a unit when they are complete, or NULL */
 } wf_par_units;
 

@@ -52,6 +52,7 @@ CHOICES = {
     "micro": (1, 2),
     "sequence": (False, True),
     "arch": ("gpt2", "llama"),
+    "recompute": ("none", "block", "attention"),
     "dropout": (0, 0.1),
     "dtype": ("fp32", "bf16"),  # of parameters: what changes bits, and so has a digest of its own
 }
@@ -257,6 +258,7 @@ def strategy_options(run):
     """Flags of a run of compare_strategies, but for the model's."""
     return ["--strategy", run["strategy"], *run["wrap"].split(), "--prefetch", str(run["prefetch"]),
             "--reshard-after-forward", run["reshard"], "--accumulate", run["accumulate"],
+            "--recompute", run["recompute"],
             *(["--shard-group-size", str(run["group"])] if run["group"] else []),
             *layout_options(run["tp"], run["dp"], run["micro"], run["sequence"], 1)]
 

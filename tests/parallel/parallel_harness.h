@@ -8,6 +8,7 @@
 
 #include "kernels/ops.h"
 #include "nn/gpt.h"
+#include "nn/recompute.h"
 #include "parallel/materialize.h"
 #include "parallel/train.h"
 #include "tests/mesh/ranks.h"
@@ -21,7 +22,8 @@ typedef struct training {
     wf_par_options layout;
     wf_par_train_options options;
     int steps;
-    const char *frozen; /* path of a parameter that is not trained; NULL: none */
+    const char *frozen;    /* path of a parameter that is not trained; NULL: none */
+    const char *recompute; /* type of modules that run again in backward; NULL: none */
 
     /* on every rank; step 0 is before the first one. NULL: nobody watches */
     wf_status (*watch)(struct training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
@@ -129,6 +131,7 @@ static inline wf_status training_rank(wf_rank *rank, void *arg)
     if (!par)
         return rank->error.code;
     model = wf_nn_gpt_new(wf_par_context(par), &t->model);
+    wf_nn_recompute((wf_nn_module *)model, t->recompute);
     wf_par_plan(par, (wf_nn_module *)model, wf_par_gpt_plan);
     wf_par_materialize(par, (wf_nn_module *)model);
     freeze(model, t->frozen);

@@ -128,6 +128,7 @@ typedef struct row {
     int tp, dp, micro, layers, kv_heads, threads;
     bool llama, sequence_parallel, sgd, exact_off, bf16, rounded;
     float dropout;
+    const char *recompute;
 } row;
 
 static const row rows[] = {
@@ -165,6 +166,9 @@ static const row rows[] = {
      .sequence_parallel = true},
     {"bf16, 2 x 2, gradients too", .tp = 2, .dp = 2, .bf16 = true, .rounded = true,
      .llama = true},
+    {"blocks again", .tp = 2, .dp = 2, .micro = 1, .dropout = 0.1f, .recompute = "block"},
+    {"attention again, bf16", .tp = 4, .dp = 2, .llama = true, .bf16 = true,
+     .sequence_parallel = true, .recompute = "attention"},
     {"gradients in bf16, dp 4, micro-batches", .tp = 1, .dp = 4, .micro = 2, .rounded = true},
     {"3 x 2, 5 blocks, llama", .tp = 3, .dp = 2, .llama = true, .layers = 5},
 };
@@ -186,6 +190,7 @@ static training training_of(const row *r, const char *strategy)
     t.layout.param_dtype = r->bf16 ? WF_BF16 : WF_F32;
     t.layout.reduce_dtype = r->rounded ? WF_BF16 : WF_F32;
     t.model.dropout = r->dropout;
+    t.recompute = r->recompute;
     t.options.micro_batch = r->micro;
     if (r->layers)
         t.model.layers = r->layers;

@@ -1,0 +1,215 @@
+/*
+ * tests/parallel/test_recompute.c - modules that run again in backward: the bits of a run that
+ * keeps all, under every strategy and with units inside of what runs again; less memory; and the
+ * collectives that happen again, counted.
+ */
+#include "tests/parallel/parallel_harness.h"
+
+enum { BATCH = 16, STEPS = UNDER_SANITIZER ? 2 : 5, MAX_RANKS = 8 };
+
+typedef struct row {
+    const char *recompute, *strategy;
+    int tp, dp, group, micro;
+    wf_par_accumulate accumulate;
+    wf_par_reshard reshard;
+    int prefetch;
+    const char *wrap_type;
+    int64_t wrap_min_params;
+    bool sequence_parallel;
+} row;
+
+static const row rows[] = {
+    {"block", "full_shard", 1, 1, 0, 16, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 1, NULL, 0,
+     false},
+    {"attention", "no_shard", 1, 1, 0, 4, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 1, NULL, 0,
+     false},
+    {"block", "full_shard", 2, 4, 0, 2, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 1, NULL, 0, true},
+    {"block", "full_shard", 1, 4, 0, 1, WF_PAR_AUTO, WF_PAR_RESHARD_ALWAYS, 2, "mlp", 0, false},
+    {"block", "full_shard", 1, 2, 0, 2, WF_PAR_LOCAL, WF_PAR_RESHARD_NEVER, 0, NULL, 1, false},
+    {"attention", "full_shard", 4, 2, 0, 4, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 3, "attention",
+     0, true},
+    {"block", "shard_grad_op", 1, 8, 0, 1, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 1, "mlp", 0,
+     false},
+    {"attention", "shard_grad_op", 2, 2, 0, 2, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 1, NULL, 0,
+     true},
+    {"block", "zero1", 2, 2, 0, 1, WF_PAR_REDUCED, WF_PAR_RESHARD_DEFAULT, 1, NULL, 0, false},
+    {"block", "no_shard", 8, 1, 0, 8, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 1, NULL, 0, true},
+    {"block", "hybrid_shard", 1, 4, 2, 2, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 1, NULL, 500,
+     false},
+    {"attention", "mics", 2, 4, 2, 1, WF_PAR_AUTO, WF_PAR_RESHARD_ALWAYS, 0, NULL, 0, false},
+};
+
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static training make_training(wf_nn_arch arch)
+{
+    training t = new_training(arch, arch == WF_NN_GPT2 ? HEADS : 3, BATCH);
+
+    t.steps = STEPS;
+    t.model.dropout = 0.1f;
+    t.options.clip = 0.1f;
+    t.frozen = "embed.table"; /* so that gradients flow to no input of block 0 */
+    return t;
+}
+
+static training of_row(wf_nn_arch arch, const row *r)
+{
+    training t = make_training(arch);
+
+    t.recompute = r->recompute;
+    t.layout.strategy = r->strategy;
+    t.layout.tp = r->tp;
+    t.layout.dp = r->dp;
+    t.layout.shard_group_size = r->group;
+    t.layout.accumulate = r->accumulate;
+    t.layout.reshard = r->reshard;
+    t.layout.prefetch = r->prefetch;
+    t.layout.wrap_type = r->wrap_type;
+    t.layout.wrap_min_params = r->wrap_min_params;
+    t.layout.sequence_parallel = r->sequence_parallel;
+    t.options.micro_batch = r->micro;
+    return t;
+}
+
+static void same_bits_as_kept(wf_nn_arch arch)
+{
+    training kept = make_training(arch);
+
+    if (!train(&kept))
+        return;
+    for (int i = 0; i < ROWS; i++) {
+        training t = of_row(arch, &rows[i]);
+        bool same = true;
+
+        if (!train(&t))
+            continue;
+        for (int k = 0; k < STEPS; k++)
+            same = same && same_bits(t.loss[k], kept.loss[k]);
+        CU_ASSERT(same && t.digest == kept.digest);
+        if (!same || t.digest != kept.digest)
+            printf("\n    row %d: %s, %s tp %d dp %d\n", i, rows[i].recompute, rows[i].strategy,
+                   rows[i].tp, rows[i].dp);
+    }
+}
+
+static void gpt2(void)
+{
+    same_bits_as_kept(WF_NN_GPT2);
+}
+
+static void llama(void)
+{
+    same_bits_as_kept(WF_NN_LLAMA);
+}
+
+/* What a rank had of activations at most, and what it called over shard and tp. */
+typedef struct cost {
+    size_t activations;
+    int64_t gathers, scatters, reductions;
+} cost;
+
+static wf_status count_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
+{
+    wf_mesh *mesh = wf_par_mesh(par);
+    wf_comm *shard = wf_mesh_comm(mesh, wf_mesh_axis(mesh, "shard"));
+    wf_comm *tp = wf_mesh_comm(mesh, wf_mesh_axis(mesh, "tp"));
+    const wf_ledger *s = wf_comm_ledger(shard), *p = wf_comm_ledger(tp);
+    cost *c = t->arg;
+    wf_memory_report m;
+
+    (void)model;
+    wf_pool_report(wf_context_pool(wf_par_context(par)), &m);
+    if (step == 1) {
+        wf_comm_ledger_reset(shard);
+        wf_comm_ledger_reset(tp);
+    }
+    if (step == 2)
+        c[rank->index] = (cost){m.most[WF_MEMORY_ACTIVATION], s->of[WF_ALL_GATHER].calls,
+                                s->of[WF_REDUCE_SCATTER].calls, p->of[WF_ALL_REDUCE].calls};
+    return WF_OK;
+}
+
+static cost cost_of(const char *recompute, const char *wrap_type, wf_par_reshard reshard)
+{
+    training t = new_training(WF_NN_GPT2, HEADS, BATCH);
+    static cost c[MAX_RANKS];
+
+    t.recompute = recompute;
+    t.layout.tp = t.layout.dp = 2;
+    t.layout.wrap_type = wrap_type;
+    t.layout.reshard = reshard;
+    t.model.layers = 6;
+    t.options.micro_batch = 4;
+    t.steps = 2;
+    t.watch = count_step;
+    t.arg = c;
+    CU_ASSERT(train(&t));
+    for (int r = 1; r < 4; r++)
+        CU_ASSERT_EQUAL(c[r].gathers, c[0].gathers);
+    return c[0];
+}
+
+/* A block gathers twice anyway, so running it again gathers no more; its two sums over tp come
+   again, or attention's one: in each of 6 blocks and 2 micro-steps. */
+static void costs(void)
+{
+    cost kept = cost_of(NULL, NULL, WF_PAR_RESHARD_DEFAULT);
+    cost block = cost_of("block", NULL, WF_PAR_RESHARD_DEFAULT);
+    cost attention = cost_of("attention", NULL, WF_PAR_RESHARD_DEFAULT);
+
+    CU_ASSERT(3 * block.activations < 2 * kept.activations);
+    CU_ASSERT(attention.activations < kept.activations);
+    CU_ASSERT(block.activations < attention.activations);
+    CU_ASSERT_EQUAL(kept.gathers, 2 * (2 * 7 - 1));
+    CU_ASSERT_EQUAL(block.gathers, kept.gathers);
+    CU_ASSERT_EQUAL(attention.gathers, kept.gathers);
+    CU_ASSERT_EQUAL(block.scatters, kept.scatters);
+    CU_ASSERT_EQUAL(block.reductions, kept.reductions + 2 * 2 * 6);
+    CU_ASSERT_EQUAL(attention.reductions, kept.reductions + 2 * 6);
+}
+
+/* Units inside of a block that runs again are gathered twice too, or once where they are kept. */
+static void inner_units(void)
+{
+    cost twice = cost_of("block", "mlp", WF_PAR_RESHARD_ALWAYS);
+    cost once = cost_of("block", "mlp", WF_PAR_RESHARD_NEVER);
+
+    CU_ASSERT_EQUAL(twice.gathers, 2 * 2 * 7);
+    CU_ASSERT_EQUAL(once.gathers, 2 * 7);
+}
+
+static wf_status refuse(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
+{
+    wf_context *ctx = wf_par_context(par);
+
+    (void)t;
+    if (step)
+        return WF_OK;
+    NEED(wf_nn_recompute(&model->base, "linear_group") == WF_EINVAL);
+    NEED(strstr(wf_context_error(ctx)->text, "no module of the model is of type linear_group"));
+    wf_context_clear(ctx);
+    NEED(wf_nn_recompute(&model->base, NULL) == WF_OK);
+    return WF_OK;
+}
+
+static void unknown_types(void)
+{
+    training t = new_training(WF_NN_GPT2, HEADS, BATCH);
+
+    t.watch = refuse;
+    CU_ASSERT(train(&t));
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"gpt2, a frozen table, dropout: the bits of a run that keeps all", gpt2},
+        {"llama, 3 key-value heads", llama},
+        {"memory and collectives", costs},
+        {"units inside of what runs again", inner_units},
+        {"types that no module has", unknown_types},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("recompute", tests);
+}
