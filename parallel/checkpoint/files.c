@@ -1,5 +1,4 @@
 /* parallel/checkpoint/files.c - the file calls of checkpoints; see the header. */
-#define _GNU_SOURCE
 #include "parallel/checkpoint/files.h"
 #include <dirent.h>
 #include <errno.h>

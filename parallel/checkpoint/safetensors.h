@@ -15,13 +15,25 @@
 
 enum {
     WF_SAFETENSORS_DIMS = 8,
-    WF_SAFETENSORS_HEADER = 100 << 20, /* bytes of a header at most, as in the reference reader */
-    WF_SAFETENSORS_NAME = 512          /* bytes of a name, with its end */
+    WF_SAFETENSORS_HEADER = 16 << 20, /* bytes of a header at most: some 100,000 tensors */
+    WF_SAFETENSORS_NAME = 512         /* bytes of a name, with its end */
 };
 
 typedef enum wf_safetensors_dtype {
-    WF_ST_F64, WF_ST_F32, WF_ST_F16, WF_ST_BF16, WF_ST_I64, WF_ST_I32, WF_ST_I16, WF_ST_I8,
-    WF_ST_U64, WF_ST_U32, WF_ST_U16, WF_ST_U8, WF_ST_BOOL, WF_ST_DTYPES
+    WF_ST_F64,
+    WF_ST_F32,
+    WF_ST_F16,
+    WF_ST_BF16,
+    WF_ST_I64,
+    WF_ST_I32,
+    WF_ST_I16,
+    WF_ST_I8,
+    WF_ST_U64,
+    WF_ST_U32,
+    WF_ST_U16,
+    WF_ST_U8,
+    WF_ST_BOOL,
+    WF_ST_DTYPES
 } wf_safetensors_dtype;
 
 typedef struct wf_safetensors_entry {
