@@ -84,7 +84,8 @@ static wf_status sum_up(loop *l, double flops, wf_step_record *record)
         double peak, flops;
     } share;
     wf_context *ctx = wf_par_context(l->par);
-    share mine, *all;
+    const share *all;
+    share mine;
     wf_memory_report report;
 
     wf_pool_report(wf_context_pool(ctx), &report);
@@ -95,7 +96,6 @@ static wf_status sum_up(loop *l, double flops, wf_step_record *record)
             record->memory_peak = (size_t)all[i].peak;
         record->gflops += all[i].flops / record->ms / 1e6;
     }
-    free(all);
     return wf_context_status(ctx);
 }
 

@@ -7,6 +7,7 @@
 wf_context *wf_context_open(wf_device *device, const wf_context_options *options,
                             wf_error *error)
 {
+    wf_allocator fake = wf_fake_allocator();
     wf_context *ctx;
 
     if (!device)
@@ -21,7 +22,8 @@ wf_context *wf_context_open(wf_device *device, const wf_context_options *options
         ctx->options = *options;
     ctx->device = device;
     ctx->kind = WF_MEMORY_ACTIVATION;
-    ctx->pool = wf_pool_open(&device->allocator, ctx->options.memory_limit, error);
+    ctx->pool = wf_pool_open(ctx->options.plan ? &fake : &device->allocator,
+                             ctx->options.memory_limit, error);
     if (!ctx->pool) {
         device->close(device);
         free(ctx);
@@ -40,9 +42,8 @@ void wf_context_close(wf_context *ctx)
 {
     if (!ctx)
         return;
-    wf_tape_close_all(ctx);
-    wf_tensor_close_all(ctx);
-    wf_pool_close(ctx->pool);
+    wf_pool_close(ctx->pool); /* with the data of tensors that somebody still holds */
+    wf_blocks_close(&ctx->blocks);
     ctx->device->close(ctx->device);
     free(ctx->owned);
     free(ctx->marks);
@@ -105,6 +106,11 @@ bool wf_context_exact(const wf_context *ctx)
     return !ctx->options.exact_off;
 }
 
+bool wf_context_planning(const wf_context *ctx)
+{
+    return ctx->options.plan;
+}
+
 void wf_context_position(wf_context *ctx, int64_t step, int64_t first_sequence)
 {
     ctx->step = step;
@@ -131,11 +137,6 @@ bool wf_context_is_training(const wf_context *ctx)
     return !ctx->evaluating;
 }
 
-void wf_context_count_flops(wf_context *ctx, double flops)
-{
-    ctx->flops += flops;
-}
-
 double wf_context_flops(const wf_context *ctx)
 {
     return ctx->flops;
@@ -154,5 +155,15 @@ const char *wf_context_enter(wf_context *ctx, const char *path)
     const char *last = ctx->path;
 
     ctx->path = path;
+    wf_pool_moment(ctx->pool, ctx->phase, path);
+    return last;
+}
+
+const char *wf_context_phase(wf_context *ctx, const char *phase)
+{
+    const char *last = ctx->phase;
+
+    ctx->phase = phase;
+    wf_pool_moment(ctx->pool, phase, ctx->path);
     return last;
 }

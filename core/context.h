@@ -17,6 +17,8 @@ typedef struct wf_context_options {
     size_t memory_limit; /* bytes of tensors, 0 for no limit */
     uint64_t seed;       /* of dropout and initialisation */
     bool exact_off;      /* plain chains and rank-order sums: faster, tied to the layout */
+    bool plan; /* memory is counted and never taken, kernels are not run: what would a run need?
+                  Tensors have no values, and their data must not be touched */
 } wf_context_options;
 
 /**
@@ -45,13 +47,15 @@ WF_API void wf_context_clear(wf_context *ctx);
 WF_API wf_status wf_fail(wf_context *ctx, wf_status code, const char *format, ...)
     WF_PRINTF(3, 4);
 
-/** wf_context_device, wf_context_pool, wf_context_rank, wf_context_seed, wf_context_exact -
- * what the context was opened with; exact is false under exact off. Owner: the context. */
+/** wf_context_device, wf_context_pool, wf_context_rank, wf_context_seed, wf_context_exact,
+ * wf_context_planning - what the context was opened with; exact is false under exact off. Owner:
+ * the context. */
 WF_API wf_device *wf_context_device(wf_context *ctx);
 WF_API wf_pool *wf_context_pool(wf_context *ctx);
 WF_API int wf_context_rank(const wf_context *ctx);
 WF_API uint64_t wf_context_seed(const wf_context *ctx);
 WF_API bool wf_context_exact(const wf_context *ctx);
+WF_API bool wf_context_planning(const wf_context *ctx);
 
 /**
  * wf_context_position - where training stands, for dropout: its masks depend on (site, step,
@@ -71,16 +75,21 @@ WF_API int64_t wf_context_first_sequence(const wf_context *ctx);
 WF_API void wf_context_training(wf_context *ctx, bool training);
 WF_API bool wf_context_is_training(const wf_context *ctx);
 
-/** wf_context_count_flops - kernels of matrix products add here; wf_context_flops reads it. */
-WF_API void wf_context_count_flops(wf_context *ctx, double flops);
+/** wf_context_flops - the work of all ops so far that say how much theirs is (wf_op.flops). */
 WF_API double wf_context_flops(const wf_context *ctx);
 
 /** wf_context_memory_kind - what results of ops are counted as from now on; returns the last.
  */
 WF_API wf_memory_kind wf_context_memory_kind(wf_context *ctx, wf_memory_kind kind);
 
-/** wf_context_enter - name the module whose ops follow, for errors; returns the last one. */
+/**
+ * wf_context_enter - name the module whose ops follow, for errors and for the moment of the
+ * peak; returns the last one. The tape names it again in backward: path stays alive as long.
+ */
 WF_API const char *wf_context_enter(wf_context *ctx, const char *path);
+
+/** wf_context_phase - name what is going on, for the moment of the peak; returns the last one. */
+WF_API const char *wf_context_phase(wf_context *ctx, const char *phase);
 
 /**
  * wf_scope_open - a new innermost scope; results of ops belong to it from now on.

@@ -85,6 +85,31 @@ static bool any_fake(const wf_call *call)
     return false;
 }
 
+/* An output that goes into a tensor which is there already. */
+static wf_status check_into(const wf_call *call, int o, wf_dtype dtype, int ndim,
+                            const wf_dim *dims, const wf_layout *layout, bool fake)
+{
+    const wf_tensor *t = call->into[o];
+    bool alike = t->dtype == dtype && t->ndim == ndim && t->layout == layout;
+    char text[256];
+
+    for (int d = 0; alike && d < ndim; d++)
+        alike = t->dim[d].size == dims[d].size && t->dim[d].grain == dims[d].grain &&
+                t->dim[d].leaves == dims[d].leaves;
+    if (!alike || t->ctx != call->ctx || wf_tensor_is_fake(t) != fake)
+        return wf_fail(call->ctx, WF_ESHAPE,
+                       "%s: output %d cannot go into %s: it needs a tensor of the output's "
+                       "type, shape and layout, fake only where operands are",
+                       call->op->name, o, wf_tensor_describe(t, text, sizeof text));
+    if (call->ctx->tape || (call->op->flags & WF_OP_VIEW))
+        return wf_fail(call->ctx, WF_EINVAL, "%s: output %d cannot go into a given tensor %s",
+                       call->op->name, o,
+                       call->ctx->tape ? "while a tape records: what it may have saved would "
+                                         "change; switch the tape off first"
+                                       : "since it is a view of its operand");
+    return WF_OK;
+}
+
 static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake)
 {
     const wf_layout *layout[WF_MAX_OUTPUTS] = {NULL};
@@ -104,12 +129,18 @@ static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake)
         status = output_shape(call, sig, o, &ndim, dims);
         if (status != WF_OK)
             return status;
-        if (call->op->flags & WF_OP_VIEW)
+        if (call->into[o]) {
+            status = check_into(call, o, dtype, ndim, dims, layout[o], fake);
+            if (status != WF_OK)
+                return status;
+            call->out[o] = call->into[o];
+        } else if (call->op->flags & WF_OP_VIEW) {
             call->out[o] = wf_tensor_view(call->in[0], ndim, dims, layout[o]);
-        else if (fake)
+        } else if (fake) {
             call->out[o] = wf_tensor_fake(ctx, dtype, ndim, dims, layout[o]);
-        else
+        } else {
             call->out[o] = wf_tensor_new(ctx, dtype, ndim, dims, layout[o], ctx->kind);
+        }
         if (!call->out[o])
             return ctx->error.code;
     }
@@ -154,7 +185,11 @@ static wf_status run_kernel(const wf_call *call)
         if (!workspace)
             return wf_fail(ctx, error.code, "%s: %s", call->op->name, error.text);
     }
-    status = kernel->run(call, workspace);
+    status = ctx->error.code; /* a failure in workspace() */
+    if (status == WF_OK && !ctx->options.plan)
+        status = kernel->run(call, workspace);
+    if (call->op->flops)
+        ctx->flops += call->op->flops(call);
     wf_pool_give(ctx->pool, workspace, bytes, WF_MEMORY_WORKSPACE);
     return status;
 }
@@ -178,7 +213,7 @@ wf_status wf_dispatch(wf_call *call)
         if (status == WF_OK && !fake && !(call->op->flags & WF_OP_VIEW))
             status = run_kernel(call);
     }
-    if (status == WF_OK && call->ctx->tape && call->op->backward)
+    if (status == WF_OK)
         status = wf_tape_record(call);
     if (status != WF_OK) {
         wf_fail(call->ctx, status, "%s failed", call->op->name); /* kept only without a text */

@@ -1,20 +1,22 @@
-/* core/memory.c - a pool of blocks in size classes, eight classes to a power of two. */
+/*
+ * core/memory.c - the pool: who takes how much for what, and where it comes from. Small blocks are
+ * kept by size class, large ones are ranges that split and join.
+ */
 #include "core/memory.h"
+#include "core/ranges.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum { CLASSES = 8 * 58, ALIGN = 64, HUGE_PAGE = 2 << 20 };
-
-typedef struct block {
-    struct block *next;
-} block;
+enum { ALIGN = 64, HUGE_PAGE = 2 << 20 };
 
 struct wf_pool {
-    wf_allocator allocator;
     size_t limit;
-    block *cache[CLASSES];
+    wf_allocator allocator;
+    wf_ranges ranges; /* not of an opaque allocator */
+    wf_blocks small;  /* chunks are ranges */
+    const char *phase, *place;
     wf_memory_report report;
 };
 
@@ -54,6 +56,17 @@ wf_allocator wf_host_allocator(void)
     return (wf_allocator){.alloc = host_alloc, .release = host_release};
 }
 
+static void *take_chunk(void *self, size_t bytes)
+{
+    return wf_ranges_take(self, bytes);
+}
+
+static void give_chunk(void *self, void *chunk, size_t bytes)
+{
+    (void)bytes;
+    wf_ranges_give(self, chunk);
+}
+
 wf_pool *wf_pool_open(const wf_allocator *allocator, size_t limit, wf_error *error)
 {
     wf_pool *pool = calloc(1, sizeof *pool);
@@ -62,54 +75,19 @@ wf_pool *wf_pool_open(const wf_allocator *allocator, size_t limit, wf_error *err
         wf_error_set(error, WF_ENOMEM, "no memory for a pool's bookkeeping");
         return NULL;
     }
-    pool->allocator = *allocator;
     pool->limit = limit;
+    pool->allocator = *allocator;
+    pool->ranges.source = *allocator;
+    pool->small.source =
+        (wf_allocator){.alloc = take_chunk, .release = give_chunk, .self = &pool->ranges};
     return pool;
-}
-
-static size_t rounded(size_t bytes)
-{
-    return bytes ? (bytes + ALIGN - 1) / ALIGN * ALIGN : ALIGN;
-}
-
-/* Bytes of the blocks of a class: 1 .. 15 units, then 8 steps to every doubling. */
-static size_t class_bytes(int c)
-{
-    size_t units = c < 8 ? (size_t)c : (size_t)(8 + c % 8) << (c / 8 - 1);
-
-    return units * ALIGN;
-}
-
-/* The smallest class that holds a rounded request. */
-static int size_class(size_t bytes)
-{
-    size_t units = bytes / ALIGN, top = 3;
-
-    if (units < 8)
-        return (int)units;
-    while (units >> (top + 1))
-        top++;
-    units = ((units - 1) >> (top - 3)) + 1; /* 8 .. 16 steps */
-    return (int)(8 * (top - 3) + units);
-}
-
-static void drop_cache(wf_pool *pool)
-{
-    for (int c = 0; c < CLASSES; c++)
-        while (pool->cache[c]) {
-            block *b = pool->cache[c];
-
-            pool->cache[c] = b->next;
-            pool->allocator.release(pool->allocator.self, b, class_bytes(c));
-        }
-    pool->report.cached = 0;
 }
 
 void wf_pool_close(wf_pool *pool)
 {
     if (!pool)
         return;
-    drop_cache(pool);
+    wf_ranges_close(&pool->ranges);
     free(pool);
 }
 
@@ -132,68 +110,99 @@ static void *no_memory(const wf_pool *pool, size_t bytes, wf_memory_kind kind, w
     return NULL;
 }
 
-static block *from_allocator(wf_pool *pool, size_t size)
+static void copy_text(char *to, size_t size, const char *from)
 {
-    pool->report.system_allocations++;
-    return pool->allocator.alloc(pool->allocator.self, size);
+    to[size - 1] = 0;
+    memccpy(to, from ? from : "", 0, size - 1);
+}
+
+static void count(wf_pool *pool, size_t bytes, wf_memory_kind kind)
+{
+    wf_memory_report *r = &pool->report;
+
+    r->in_use += bytes;
+    r->now[kind] += bytes;
+    if (r->now[kind] > r->most[kind])
+        r->most[kind] = r->now[kind];
+    if (r->in_use <= r->peak)
+        return;
+    r->peak = r->in_use;
+    memcpy(r->at_peak, r->now, sizeof r->now);
+    copy_text(r->phase, sizeof r->phase, pool->phase);
+    copy_text(r->place, sizeof r->place, pool->place);
+}
+
+static void *take_block(wf_pool *pool, size_t bytes)
+{
+    size_t counted = wf_block_bytes(bytes);
+
+    if (pool->allocator.opaque) {
+        pool->report.system_allocations++;
+        return pool->allocator.alloc(pool->allocator.self, counted);
+    }
+    return counted <= WF_BLOCK_SMALL ? wf_blocks_take(&pool->small, bytes)
+                                     : wf_ranges_take(&pool->ranges, bytes);
+}
+
+static void give_block(wf_pool *pool, void *block, size_t bytes)
+{
+    size_t counted = wf_block_bytes(bytes);
+
+    if (pool->allocator.opaque)
+        pool->allocator.release(pool->allocator.self, block, counted);
+    else if (counted <= WF_BLOCK_SMALL)
+        wf_blocks_give(&pool->small, block, bytes);
+    else
+        wf_ranges_give(&pool->ranges, block);
 }
 
 void *wf_pool_take(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *error)
 {
-    wf_memory_report *r = &pool->report;
-    size_t size, counted = rounded(bytes);
-    block *b;
-    int c;
+    size_t counted = wf_block_bytes(bytes);
+    void *block;
 
-    if (bytes > SIZE_MAX / 4 || (pool->limit && r->in_use + counted > pool->limit))
+    if (bytes > SIZE_MAX / 4 || (pool->limit && pool->report.in_use + counted > pool->limit))
         return no_memory(pool, bytes, kind, error);
-    c = size_class(counted);
-    size = class_bytes(c);
-    b = pool->cache[c];
-    if (b) {
-        pool->cache[c] = b->next;
-        r->cached -= size;
-    } else {
-        b = from_allocator(pool, size);
-        if (!b) { /* what the cache holds may be enough in another size */
-            drop_cache(pool);
-            b = from_allocator(pool, size);
-        }
-        if (!b)
-            return no_memory(pool, bytes, kind, error);
-    }
-    r->in_use += counted;
-    r->now[kind] += counted;
-    if (r->in_use > r->peak) {
-        r->peak = r->in_use;
-        memcpy(r->at_peak, r->now, sizeof r->now);
-    }
-    return b;
+    block = take_block(pool, bytes);
+    if (!block)
+        return no_memory(pool, bytes, kind, error);
+    count(pool, counted, kind);
+    return block;
 }
 
-void wf_pool_give(wf_pool *pool, void *ptr, size_t bytes, wf_memory_kind kind)
+void wf_pool_give(wf_pool *pool, void *block, size_t bytes, wf_memory_kind kind)
 {
-    wf_memory_report *r = &pool->report;
-    size_t counted = rounded(bytes);
-    int c = size_class(counted);
-    block *b = ptr;
+    size_t counted = wf_block_bytes(bytes);
 
-    if (!ptr)
+    if (!block)
         return;
-    b->next = pool->cache[c];
-    pool->cache[c] = b;
-    r->in_use -= counted;
-    r->now[kind] -= counted;
-    r->cached += class_bytes(c);
+    give_block(pool, block, bytes);
+    pool->report.in_use -= counted;
+    pool->report.now[kind] -= counted;
+}
+
+void wf_pool_moment(wf_pool *pool, const char *phase, const char *place)
+{
+    pool->phase = phase;
+    pool->place = place;
 }
 
 void wf_pool_report(const wf_pool *pool, wf_memory_report *report)
 {
     *report = pool->report;
+    if (pool->allocator.opaque)
+        return;
+    report->cached = pool->ranges.held - pool->report.in_use;
+    report->system_allocations = pool->ranges.allocations;
 }
 
 void wf_pool_reset_peak(wf_pool *pool)
 {
-    pool->report.peak = pool->report.in_use;
-    memcpy(pool->report.at_peak, pool->report.now, sizeof pool->report.now);
+    wf_memory_report *r = &pool->report;
+
+    r->peak = r->in_use;
+    memcpy(r->at_peak, r->now, sizeof r->now);
+    memcpy(r->most, r->now, sizeof r->now);
+    copy_text(r->phase, sizeof r->phase, pool->phase);
+    copy_text(r->place, sizeof r->place, pool->place);
 }

@@ -3,12 +3,15 @@
  *
  * A request is rounded to 64 bytes and counted under a kind from the moment it is taken until it
  * is given back (program points, never completion), so that a plan and a run agree to the byte.
- * Freed blocks are kept for the next request of their size class; the cache is reported apart.
+ * What is given back is kept for the next request, split and joined as sizes ask for; how much
+ * more than what is in use the pool holds is reported apart. Blocks of an opaque allocator are
+ * never looked into: they may be memory of a device, or no memory at all.
  */
 #ifndef WF_CORE_MEMORY_H
 #define WF_CORE_MEMORY_H
 
 #include "core/status.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,14 +28,22 @@ typedef enum wf_memory_kind {
 typedef struct wf_allocator {
     void *(*alloc)(void *self, size_t bytes);               /* required; aligned to 64 bytes */
     void (*release)(void *self, void *block, size_t bytes); /* required */
+    bool
+        opaque; /* the pool keeps no bookkeeping in blocks, and hands them through one by one */
     void *self;
 } wf_allocator;
 
+enum { WF_MEMORY_PHASE = 32, WF_MEMORY_PLACE = 128 };
+
 typedef struct wf_memory_report {
     size_t now[WF_MEMORY_KINDS];     /* bytes in use by kind */
+    size_t most[WF_MEMORY_KINDS];    /* the most that each kind had at any moment */
     size_t at_peak[WF_MEMORY_KINDS]; /* bytes by kind at the moment of the peak */
-    size_t in_use, peak, cached;
-    int64_t system_allocations; /* calls of the allocator so far */
+    size_t in_use, peak;
+    size_t cached;               /* held beyond what is in use */
+    char phase[WF_MEMORY_PHASE]; /* what was going on at the peak, "" where nobody said */
+    char place[WF_MEMORY_PLACE]; /* and in which module */
+    int64_t system_allocations;  /* calls of the allocator so far */
 } wf_memory_report;
 
 typedef struct wf_pool wf_pool;
@@ -44,10 +55,16 @@ WF_API const char *wf_memory_kind_name(wf_memory_kind kind);
 WF_API wf_allocator wf_host_allocator(void);
 
 /**
+ * wf_fake_allocator - addresses without memory, for plans: whoever reads or writes there is
+ * stopped at once.
+ */
+WF_API wf_allocator wf_fake_allocator(void);
+
+/**
  * wf_pool_open - a pool over an allocator.
  *
  * @param limit  bytes that may be in use at once, 0 for no limit
- * Owner:   caller; wf_pool_close returns every cached block
+ * Owner:   caller; wf_pool_close returns all that it holds, blocks in use too
  * Errors:  WF_ENOMEM; result is then NULL
  */
 WF_API wf_pool *wf_pool_open(const wf_allocator *allocator, size_t limit, wf_error *error);
@@ -63,10 +80,18 @@ WF_API void *wf_pool_take(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_e
 /** wf_pool_give - return a block; bytes and kind as it was taken. */
 WF_API void wf_pool_give(wf_pool *pool, void *block, size_t bytes, wf_memory_kind kind);
 
+/**
+ * wf_pool_moment - what is going on from now on, as the report will name the peak's moment.
+ *
+ * @param phase  for instance "backward"; both may be NULL, and stay alive until the next call
+ * @param place  for instance the path of a module
+ */
+WF_API void wf_pool_moment(wf_pool *pool, const char *phase, const char *place);
+
 /** wf_pool_report - what is in use, was at the peak, and is cached. */
 WF_API void wf_pool_report(const wf_pool *pool, wf_memory_report *report);
 
-/** wf_pool_reset_peak - the peak is what is in use now. */
+/** wf_pool_reset_peak - the peak, and the most of each kind, is what is in use now. */
 WF_API void wf_pool_reset_peak(wf_pool *pool);
 
 WF_END_DECLS

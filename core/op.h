@@ -48,6 +48,9 @@ typedef struct wf_call {
     int n_in, n_out;
     wf_tensor *in[WF_MAX_INPUTS];
     wf_tensor *out[WF_MAX_OUTPUTS];
+    /* NULL, or where an output goes in place of a new tensor: of its type, shape and layout, and
+       not while a tape records */
+    wf_tensor *into[WF_MAX_OUTPUTS];
     const void *attr; /* the op's own struct of parameters, at most WF_MAX_ATTRIBUTES bytes */
     size_t attr_size;
 } wf_call;
@@ -77,7 +80,8 @@ struct wf_op {
     unsigned save;       /* what its gradient reads: WF_SAVE_IN, WF_SAVE_OUT */
     unsigned save_leaf;  /* inputs that only the gradients of leaves read: WF_SAVE_IN */
     wf_kernel reference; /* plain loop in double; f64 operands */
-    void (*backward)(wf_gradient *grad); /* NULL: no gradient */
+    void (*backward)(wf_gradient *grad);  /* NULL: no gradient */
+    double (*flops)(const wf_call *call); /* NULL, or this rank's work of a matrix product */
     unsigned integers; /* bit i: operand i is i32; the others are of the device's float type */
     /* NULL, or the dims of output `out` where the signature cannot say them. */
     wf_status (*shape)(const wf_call *call, int out, int *ndim, wf_dim *dims);
@@ -91,7 +95,7 @@ struct wf_op {
  * wf_dispatch - the one path of every op: operands and the sticky error -> shapes from the
  * signature -> legal layouts -> allocate -> kernel of the device -> record on the tape.
  *
- * @param call  op, ctx, n_in, in, n_out and attr filled in; out is filled by this call
+ * @param call  op, ctx, n_in, in, n_out, attr and into filled in; out is filled by this call
  * Errors:  recorded in the context; every out is then NULL. A NULL operand gives NULL outputs,
  *          and is WF_EINVAL where nothing failed before
  */

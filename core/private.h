@@ -2,6 +2,7 @@
 #ifndef WF_CORE_PRIVATE_H
 #define WF_CORE_PRIVATE_H
 
+#include "core/blocks.h"
 #include "core/context.h"
 #include "core/signature.h"
 #include "core/tape.h"
@@ -13,6 +14,8 @@ typedef struct wf_distribution {
     /* The part [start, start + local) of dim i of a shape that this rank holds. */
     void (*part)(const wf_layout *layout, int i, const wf_dim *dim, int64_t *start,
                  int64_t *local);
+    /* In how many parts dim i is cut. */
+    int64_t (*parts)(const wf_layout *layout, int i);
     /* For instance "[batch/shard, *, width/tp] partial(tp)". */
     void (*print)(const wf_layout *layout, char *text, size_t size);
     /* The same tensor in another layout, nothing recorded. */
@@ -23,7 +26,6 @@ typedef struct wf_distribution {
 
 struct wf_storage {
     int refs;
-    wf_pool *pool;
     void *data;
     size_t bytes;
     wf_memory_kind kind;
@@ -36,15 +38,13 @@ struct wf_context {
     wf_error error;
     const wf_distribution *distribution;
     void *mesh;
-    const char *path;
+    const char *path, *phase;
     wf_tensor **owned; /* stack of all scopes */
     int64_t n_owned, owned_capacity;
     int64_t *marks;
     int n_marks, marks_capacity, lost_marks;
-    struct wf_tensor_block *tensor_blocks; /* where all tensors of the context lie */
-    wf_tensor *free_tensors;               /* a list, linked by grad */
-    wf_tape *tape;                         /* the recording one */
-    wf_tape *open_tapes;
+    wf_blocks blocks;    /* tensors, storages, tapes and their nodes, moves: all bookkeeping */
+    wf_tape *tape;       /* the recording one */
     uint64_t tapes;      /* serial number of the last tape */
     wf_memory_kind kind; /* what results of ops are counted as */
     int64_t step, first_sequence;
@@ -57,11 +57,5 @@ wf_tensor *wf_scope_adopt(wf_context *ctx, wf_tensor *t);
 
 /* core/tensor.c */
 wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_layout *layout);
-/* Free all tensors of a context, also those that somebody holds. */
-void wf_tensor_close_all(wf_context *ctx);
-
-/* core/tape.c: called by dispatch after a kernel ran */
-wf_status wf_tape_record(const wf_call *call);
-void wf_tape_close_all(wf_context *ctx);
 
 #endif

@@ -1,16 +1,19 @@
 /* core/tape.c - the list of ops that ran, and the walk back over it. */
 #include "core/private.h"
-#include <stdlib.h>
 #include <string.h>
 
+typedef struct wf_node node;
+
 typedef struct edge {
-    int64_t node; /* the producing node, or -1 */
+    node *made_by; /* the producing node */
     int output;
     wf_tensor *leaf; /* or the leaf; both absent where no gradient is wanted */
 } edge;
 
-typedef struct node {
+struct wf_node {
+    node *before; /* recorded before this one */
     const wf_op *op;
+    const char *path; /* of the module that recorded it */
     int n_in, n_out;
     bool walked;   /* gradients went through it: once only */
     bool deferred; /* its leaves are still owed their gradients */
@@ -19,29 +22,24 @@ typedef struct node {
     const wf_layout *again[WF_MAX_INPUTS]; /* in[i] is an origin: redistribute it to this */
     bool is_origin[WF_MAX_INPUTS];
     _Alignas(8) unsigned char attr[WF_MAX_ATTRIBUTES];
-} node;
+};
 
 struct wf_tape {
     wf_context *ctx;
-    wf_tape *next; /* of the context's open tapes */
     uint64_t serial;
-    node **nodes;
-    int64_t count, capacity;
+    node *newest;
 };
 
 wf_tape *wf_tape_open(wf_context *ctx)
 {
-    wf_tape *tape = calloc(1, sizeof *tape);
+    wf_tape *tape = wf_blocks_take(&ctx->blocks, sizeof *tape);
 
     if (!tape) {
         wf_fail(ctx, WF_ENOMEM, "no memory for a tape");
         return NULL;
     }
-    tape->ctx = ctx;
-    tape->serial = ++ctx->tapes;
-    tape->next = ctx->open_tapes;
-    ctx->open_tapes = ctx->tape = tape;
-    return tape;
+    *tape = (wf_tape){.ctx = ctx, .serial = ++ctx->tapes};
+    return ctx->tape = tape;
 }
 
 /* Let go of what a node holds, once nobody needs it any more. */
@@ -61,27 +59,21 @@ static void forget(node *n)
 
 void wf_tape_close(wf_tape *tape)
 {
-    wf_tape **at;
+    wf_context *ctx;
 
     if (!tape)
         return;
-    if (tape->ctx->tape == tape)
-        tape->ctx->tape = NULL;
-    for (at = &tape->ctx->open_tapes; *at != tape;)
-        at = &(*at)->next;
-    *at = tape->next;
-    for (int64_t i = 0; i < tape->count; i++) {
-        forget(tape->nodes[i]);
-        free(tape->nodes[i]);
-    }
-    free(tape->nodes);
-    free(tape);
-}
+    ctx = tape->ctx;
+    if (ctx->tape == tape)
+        ctx->tape = NULL;
+    while (tape->newest) {
+        node *n = tape->newest;
 
-void wf_tape_close_all(wf_context *ctx)
-{
-    while (ctx->open_tapes)
-        wf_tape_close(ctx->open_tapes);
+        tape->newest = n->before;
+        forget(n);
+        wf_blocks_give(&ctx->blocks, n, sizeof *n);
+    }
+    wf_blocks_give(&ctx->blocks, tape, sizeof *tape);
 }
 
 wf_tape *wf_tape_switch(wf_context *ctx, wf_tape *tape)
@@ -113,20 +105,13 @@ wf_tensor *wf_detach(wf_tensor *t)
 
 static node *append(wf_tape *tape)
 {
-    node *n;
+    node *n = wf_blocks_take(&tape->ctx->blocks, sizeof *n);
 
-    if (tape->count == tape->capacity) {
-        int64_t wider = tape->capacity ? 2 * tape->capacity : 256;
-        node **larger = realloc(tape->nodes, (size_t)wider * sizeof(node *));
-
-        if (!larger)
-            return NULL;
-        tape->nodes = larger;
-        tape->capacity = wider;
+    if (n) {
+        memset(n, 0, sizeof *n);
+        n->before = tape->newest;
+        tape->newest = n;
     }
-    n = calloc(1, sizeof *n);
-    if (n)
-        tape->nodes[tape->count++] = n;
     return n;
 }
 
@@ -155,6 +140,8 @@ wf_status wf_tape_record(const wf_call *call)
     bool wanted = false;
     node *n;
 
+    if (!tape || !call->op->backward)
+        return WF_OK;
     for (int i = 0; i < call->n_in; i++) {
         const wf_tensor *t = call->in[i];
 
@@ -170,9 +157,9 @@ wf_status wf_tape_record(const wf_call *call)
         return WF_OK;
     n = append(tape);
     if (!n)
-        return wf_fail(call->ctx, WF_ENOMEM, "no memory for the tape's node %lld",
-                       (long long)tape->count);
+        return wf_fail(call->ctx, WF_ENOMEM, "no memory for a node of the tape");
     n->op = call->op;
+    n->path = call->ctx->path;
     n->n_in = call->n_in;
     n->n_out = call->n_out;
     if (call->attr_size)
@@ -180,9 +167,8 @@ wf_status wf_tape_record(const wf_call *call)
     for (int i = 0; i < call->n_in; i++) {
         wf_tensor *t = call->in[i];
 
-        n->from[i] = (edge){.node = -1};
         if (t->requires_grad && t->tape)
-            n->from[i] = (edge){.node = t->node, .output = t->output};
+            n->from[i] = (edge){.made_by = t->node, .output = t->output};
         else if (t->requires_grad)
             n->from[i].leaf = wf_tensor_retain(t);
     }
@@ -193,7 +179,7 @@ wf_status wf_tape_record(const wf_call *call)
 
         t->requires_grad = true;
         t->tape = tape->serial;
-        t->node = tape->count - 1;
+        t->node = n;
         t->output = o;
         if (call->op->save & WF_SAVE_OUT(o))
             n->out[o] = wf_tensor_retain(t);
@@ -201,36 +187,70 @@ wf_status wf_tape_record(const wf_call *call)
     return WF_OK;
 }
 
-wf_tensor *wf_node_add(wf_tensor *a, wf_tensor *b)
+/* Whether two nodes of one tree may be added; what stands against it is in the context. */
+static bool nodes_meet(const wf_tensor *a, const wf_tensor *b)
 {
-    wf_context *ctx;
-    wf_tensor *sum;
+    char text_a[256], text_b[256];
 
     if (!a || !b)
-        return NULL;
-    ctx = a->ctx;
-    if (a->layout != b->layout || a->dtype != b->dtype || a->ndim != b->ndim ||
-        memcmp(a->local, b->local, (size_t)a->ndim * sizeof *a->local) != 0) {
-        char text_a[256], text_b[256];
+        return false;
+    if (a->layout == b->layout && a->dtype == b->dtype && a->ndim == b->ndim &&
+        memcmp(a->local, b->local, (size_t)a->ndim * sizeof *a->local) == 0)
+        return true;
+    wf_fail(a->ctx, WF_ELAYOUT, "two sums that meet are not alike: %s and %s",
+            wf_tensor_describe(a, text_a, sizeof text_a),
+            wf_tensor_describe(b, text_b, sizeof text_b));
+    return false;
+}
 
-        wf_fail(ctx, WF_ELAYOUT, "two sums that meet are not alike: %s and %s",
-                wf_tensor_describe(a, text_a, sizeof text_a),
-                wf_tensor_describe(b, text_b, sizeof text_b));
-        return NULL;
-    }
+/* Whether there are elements to add. */
+static bool computes(const wf_tensor *t)
+{
+    return !wf_tensor_is_fake(t) && !t->ctx->options.plan;
+}
+
+/* Where a + b goes: a itself if nobody else can see it. */
+static wf_tensor *place_of_sum(wf_tensor *a, const wf_tensor *b)
+{
+    wf_context *ctx = a->ctx;
+
     if (wf_tensor_is_fake(a) || wf_tensor_is_fake(b))
         return wf_tensor_fake(ctx, a->dtype, a->ndim, a->dim, a->layout);
-    sum = wf_tensor_new(ctx, a->dtype, a->ndim, a->dim, a->layout, ctx->kind);
-    if (sum)
-        ctx->device->add(a, b, sum);
-    return sum;
+    if (a->refs == 1 && a->storage->refs == 1)
+        return a;
+    return wf_tensor_new(ctx, a->dtype, a->ndim, a->dim, a->layout, ctx->kind);
+}
+
+wf_status wf_node_add(wf_tensor **older, wf_tensor *newer)
+{
+    wf_tensor *a = *older, *sum;
+
+    if (!nodes_meet(a, newer))
+        return a && newer ? WF_ELAYOUT : WF_EINVAL;
+    sum = place_of_sum(a, newer);
+    if (!sum)
+        return a->ctx->error.code;
+    if (computes(sum))
+        a->ctx->device->add(a, newer, sum);
+    if (sum != a) {
+        *older = wf_tensor_retain(sum);
+        wf_tensor_release(a);
+    }
+    return WF_OK;
+}
+
+wf_tensor *wf_node_add_to(wf_tensor *a, wf_tensor *b)
+{
+    if (!nodes_meet(a, b))
+        return NULL;
+    if (computes(a) && computes(b))
+        a->ctx->device->add(a, b, a);
+    return a;
 }
 
 /* Put a gradient where it belongs, adding it to what is there. */
 static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_tensor *grad)
 {
-    wf_tensor *sum;
-
     if (!grad)
         return ctx->error.code;
     if (!*place) {
@@ -245,42 +265,38 @@ static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_tensor *grad)
                        "with a border at each use",
                        wf_tensor_describe(grad, text, sizeof text));
     }
-    sum = wf_tensor_retain(wf_node_add(*place, grad));
-    wf_tensor_release(*place);
-    *place = sum;
-    return ctx->error.code;
+    return wf_node_add(place, grad);
 }
 
-/* Give a gradient to an output of node `at`. */
-static wf_status deliver_to_node(wf_tape *tape, int64_t at, int output, wf_tensor *grad)
+/* Give a gradient to an output of a node. */
+static wf_status deliver_to_node(wf_context *ctx, node *n, int output, wf_tensor *grad)
 {
-    node *n = tape->nodes[at];
-
     if (n->walked)
         return wf_fail(
-            tape->ctx, WF_EINVAL,
+            ctx, WF_EINVAL,
             "%s: gradients went through it before, and what it saved is gone: run the "
             "forward pass again, or add what you differentiate and go back once",
             n->op->name);
-    return deliver(tape->ctx, &n->dout[output], grad);
+    return deliver(ctx, &n->dout[output], grad);
 }
 
 /* Ask an op for the gradients of those operands which are leaves, or of those which are not. */
-static wf_status step_back(wf_tape *tape, node *n, bool leaves)
+static wf_status step_back(wf_context *ctx, node *n, bool leaves)
 {
-    wf_context *ctx = tape->ctx;
     wf_gradient g = {.ctx = ctx, .attr = n->attr, .n_in = n->n_in, .n_out = n->n_out};
+    const char *path;
     bool any = false;
 
     memcpy(g.in, n->in, sizeof g.in);
     memcpy(g.out, n->out, sizeof g.out);
     memcpy(g.dout, n->dout, sizeof g.dout);
     for (int i = 0; i < n->n_in; i++) {
-        g.want[i] = leaves ? n->from[i].leaf != NULL : n->from[i].node >= 0;
+        g.want[i] = leaves ? n->from[i].leaf != NULL : n->from[i].made_by != NULL;
         any |= g.want[i];
     }
     if (!any)
         return WF_OK;
+    path = wf_context_enter(ctx, n->path);
     wf_scope_open(ctx);
     for (int i = 0; leaves && i < n->n_in; i++)
         if (n->is_origin[i])
@@ -293,9 +309,10 @@ static wf_status step_back(wf_tape *tape, node *n, bool leaves)
         if (g.want[i] && leaves)
             deliver(ctx, &e->leaf->grad, g.din[i]);
         else if (g.want[i] && g.din[i])
-            deliver_to_node(tape, e->node, e->output, g.din[i]);
+            deliver_to_node(ctx, e->made_by, e->output, g.din[i]);
     }
     wf_scope_close(ctx);
+    wf_context_enter(ctx, path);
     return ctx->error.code;
 }
 
@@ -307,21 +324,19 @@ static bool has_gradient(const node *n)
     return false;
 }
 
-static wf_status walk(wf_tape *tape, int64_t from, bool defer)
+static wf_status walk(wf_context *ctx, node *from, bool defer)
 {
     wf_status status = WF_OK;
 
-    for (int64_t i = from; i >= 0 && status == WF_OK; i--) {
-        node *n = tape->nodes[i];
-
+    for (node *n = from; n && status == WF_OK; n = n->before) {
         if (n->walked)
             continue;
         n->walked = true;
         if (has_gradient(n)) {
-            status = step_back(tape, n, false);
+            status = step_back(ctx, n, false);
             n->deferred = defer && has_leaves(n);
             if (status == WF_OK && !n->deferred)
-                status = step_back(tape, n, true);
+                status = step_back(ctx, n, true);
         }
         if (!n->deferred)
             forget(n);
@@ -356,7 +371,7 @@ static wf_status check_backward(wf_context *ctx, const wf_tensor *root, const wf
 wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
 {
     wf_context *ctx;
-    wf_tape *tape, *recording;
+    wf_tape *recording;
     wf_status status;
 
     if (!root && !seed)
@@ -367,33 +382,32 @@ wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
         status = check_backward(ctx, root, seed);
     if (status != WF_OK)
         return status;
-    tape = ctx->tape;
     recording = wf_tape_switch(ctx, NULL);
-    status = deliver_to_node(tape, root->node, root->output, seed);
+    status = deliver_to_node(ctx, root->node, root->output, seed);
     if (status == WF_OK)
-        status = walk(tape, root->node, defer_weights);
+        status = walk(ctx, root->node, defer_weights);
     wf_tape_switch(ctx, recording);
     return status;
 }
 
 wf_status wf_backward_weights(wf_tape *tape)
 {
+    wf_context *ctx;
     wf_tape *recording;
     wf_status status;
 
     if (!tape)
         return WF_EINVAL; /* the reason is in the context that could not open it */
-    recording = wf_tape_switch(tape->ctx, NULL);
-    status = tape->ctx->error.code;
-    for (int64_t i = tape->count - 1; i >= 0 && status == WF_OK; i--) {
-        node *n = tape->nodes[i];
-
+    ctx = tape->ctx;
+    recording = wf_tape_switch(ctx, NULL);
+    status = ctx->error.code;
+    for (node *n = tape->newest; n && status == WF_OK; n = n->before) {
         if (!n->deferred)
             continue;
-        status = step_back(tape, n, true);
+        status = step_back(ctx, n, true);
         n->deferred = false;
         forget(n);
     }
-    wf_tape_switch(tape->ctx, recording);
+    wf_tape_switch(ctx, recording);
     return status;
 }

@@ -27,6 +27,18 @@ WF_API wf_tape *wf_tape_switch(wf_context *ctx, wf_tape *tape);
 /** wf_context_recording - whether a tape is recording. */
 WF_API bool wf_context_recording(const wf_context *ctx);
 
+/**
+ * wf_tape_record - put a call that has run on the recording tape, if there is one
+ *
+ * wf_dispatch does it for every op. Here are calls that run in another way than by one kernel: a
+ * border between layouts, or a module that makes its gradients ahead of time and records an op
+ * of its own whose backward hands them out (they are operands that the op saves).
+ *
+ * @param call  op, ctx, n_in, in, n_out, out and attr; an op without backward leaves no trace
+ * Errors:  recorded in the context and returned
+ */
+WF_API wf_status wf_tape_record(const wf_call *call);
+
 /** wf_leaf - an alias of a parameter whose gradient is wanted. Owner: the innermost scope. */
 WF_API wf_tensor *wf_leaf(wf_tensor *parameter);
 
@@ -47,10 +59,19 @@ WF_API wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weight
 WF_API wf_status wf_backward_weights(wf_tape *tape);
 
 /**
- * wf_node_add - a + b as nodes of one tree of sums (older first): the only sum of partial
- * tensors that exactness allows, for tensors of one layout. Owner: the innermost scope.
+ * wf_node_add - *older + newer as nodes of one tree of sums: the only sum of partial tensors
+ * that exactness allows, for tensors of one layout.
+ *
+ * @param older  a tensor that the caller retains; the sum takes its place, in the same memory
+ *               where nobody else holds it or its data
+ * Owner:   caller, as of *older
+ * Errors:  WF_ELAYOUT where the two are not alike, WF_ENOMEM; *older is then as it was
  */
-WF_API wf_tensor *wf_node_add(wf_tensor *a, wf_tensor *b);
+WF_API wf_status wf_node_add(wf_tensor **older, wf_tensor *newer);
+
+/** wf_node_add_to - a + b in a's memory, whoever else sees it: returns a, or NULL where an operand
+ * is NULL or on errors. */
+WF_API wf_tensor *wf_node_add_to(wf_tensor *a, wf_tensor *b);
 
 /** wf_detach - an alias that gradients do not pass. Owner: the innermost scope. */
 WF_API wf_tensor *wf_detach(wf_tensor *t);

@@ -27,30 +27,6 @@ const char *wf_dtype_name(wf_dtype dtype)
     return (unsigned)dtype < WF_DTYPES ? name[dtype] : "unknown type";
 }
 
-enum { BLOCK_TENSORS = 64 };
-
-typedef struct wf_tensor_block {
-    struct wf_tensor_block *next;
-    wf_tensor tensor[BLOCK_TENSORS]; /* refs is 0 where one is free */
-} tensor_block;
-
-static bool add_block(wf_context *ctx)
-{
-    tensor_block *block = calloc(1, sizeof *block);
-
-    if (!block) {
-        wf_fail(ctx, WF_ENOMEM, "no memory for the descriptions of %d tensors", BLOCK_TENSORS);
-        return false;
-    }
-    block->next = ctx->tensor_blocks;
-    ctx->tensor_blocks = block;
-    for (int i = 0; i < BLOCK_TENSORS; i++) {
-        block->tensor[i].grad = ctx->free_tensors;
-        ctx->free_tensors = &block->tensor[i];
-    }
-    return true;
-}
-
 /* A blank tensor, owned by the caller. */
 static wf_tensor *blank(wf_context *ctx, wf_dtype dtype)
 {
@@ -61,10 +37,11 @@ static wf_tensor *blank(wf_context *ctx, wf_dtype dtype)
                 WF_DTYPES - 1);
         return NULL;
     }
-    if (!ctx->free_tensors && !add_block(ctx))
+    t = wf_blocks_take(&ctx->blocks, sizeof *t);
+    if (!t) {
+        wf_fail(ctx, WF_ENOMEM, "no memory for a tensor's description");
         return NULL;
-    t = ctx->free_tensors;
-    ctx->free_tensors = t->grad;
+    }
     memset(t, 0, sizeof *t);
     t->ctx = ctx;
     t->refs = 1;
@@ -116,18 +93,18 @@ wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_l
 
 static wf_storage *storage_new(wf_context *ctx, size_t bytes, wf_memory_kind kind)
 {
-    wf_storage *s = malloc(sizeof *s);
+    wf_storage *s = wf_blocks_take(&ctx->blocks, sizeof *s);
     wf_error error = {WF_OK, ""};
 
     if (!s) {
         wf_fail(ctx, WF_ENOMEM, "no memory for a tensor's description");
         return NULL;
     }
-    *s = (wf_storage){.refs = 1, .pool = ctx->pool, .bytes = bytes, .kind = kind};
+    *s = (wf_storage){.refs = 1, .bytes = bytes, .kind = kind};
     s->data = wf_pool_take(ctx->pool, bytes, kind, &error);
     if (!s->data) {
         wf_fail(ctx, error.code, "%s", error.text);
-        free(s);
+        wf_blocks_give(&ctx->blocks, s, sizeof *s);
         return NULL;
     }
     return s;
@@ -163,20 +140,32 @@ wf_tensor *wf_tensor_new(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim
     return wf_scope_adopt(ctx, t);
 }
 
-wf_tensor *wf_tensor_view(wf_tensor *source, int ndim, const wf_dim *dims,
-                          const wf_layout *layout)
+/* A tensor of other dims and layout that sees the data of `source`; the caller checks sizes. */
+static wf_tensor *window(wf_tensor *source, int ndim, const wf_dim *dims,
+                         const wf_layout *layout)
 {
-    wf_tensor *t;
+    wf_tensor *t = blank(source->ctx, source->dtype);
 
-    if (!source)
-        return NULL;
-    t = blank(source->ctx, source->dtype);
     if (!t)
         return NULL;
     if (wf_tensor_shape(t, ndim, dims, layout) != WF_OK) {
         wf_tensor_release(t);
         return NULL;
     }
+    t->storage = source->storage;
+    if (t->storage)
+        t->storage->refs++;
+    t->data = source->data;
+    return t;
+}
+
+wf_tensor *wf_tensor_view(wf_tensor *source, int ndim, const wf_dim *dims,
+                          const wf_layout *layout)
+{
+    wf_tensor *t = source ? window(source, ndim, dims, layout) : NULL;
+
+    if (!t)
+        return NULL;
     if (wf_tensor_local_count(t) != wf_tensor_local_count(source)) {
         wf_fail(source->ctx, WF_ESHAPE,
                 "a view of %" PRId64 " elements over %" PRId64
@@ -185,10 +174,37 @@ wf_tensor *wf_tensor_view(wf_tensor *source, int ndim, const wf_dim *dims,
         wf_tensor_release(t);
         return NULL;
     }
-    t->storage = source->storage;
-    if (t->storage)
-        t->storage->refs++;
-    t->data = source->data;
+    return wf_scope_adopt(source->ctx, t);
+}
+
+wf_tensor *wf_tensor_rows(wf_tensor *source, int64_t first, int64_t count)
+{
+    wf_dim dims[WF_MAX_DIMS];
+    int64_t parts, row = (int64_t)wf_dtype_size(source ? source->dtype : WF_F32);
+    wf_tensor *t;
+
+    if (!source)
+        return NULL;
+    if (source->ndim < 1 || first < 0 || count < 0 || count > source->local[0] - first) {
+        char text[256];
+
+        wf_fail(source->ctx, WF_ESHAPE,
+                "%" PRId64 " rows from %" PRId64 " on of %s: this rank has %" PRId64, count,
+                first, wf_tensor_describe(source, text, sizeof text),
+                source->ndim < 1 ? 0 : source->local[0]);
+        return NULL;
+    }
+    parts = source->layout ? source->ctx->distribution->parts(source->layout, 0) : 1;
+    memcpy(dims, source->dim, sizeof dims);
+    dims[0].size = count * parts;
+    t = window(source, source->ndim, dims, source->layout);
+    if (!t)
+        return NULL;
+    for (int i = 1; i < t->ndim; i++)
+        row *= t->local[i];
+    t->start[0] = source->start[0] + first;
+    if (t->data)
+        t->data = (char *)t->data + first * row;
     return wf_scope_adopt(source->ctx, t);
 }
 
@@ -204,24 +220,11 @@ wf_tensor *wf_tensor_retain(wf_tensor *t)
     return t;
 }
 
-static void storage_release(wf_storage *s)
+static void storage_release(wf_context *ctx, wf_storage *s)
 {
     if (s && --s->refs == 0) {
-        wf_pool_give(s->pool, s->data, s->bytes, s->kind);
-        free(s);
-    }
-}
-
-void wf_tensor_close_all(wf_context *ctx)
-{
-    while (ctx->tensor_blocks) {
-        tensor_block *block = ctx->tensor_blocks;
-
-        ctx->tensor_blocks = block->next;
-        for (int i = 0; i < BLOCK_TENSORS; i++)
-            if (block->tensor[i].refs > 0)
-                storage_release(block->tensor[i].storage);
-        free(block);
+        wf_pool_give(ctx->pool, s->data, s->bytes, s->kind);
+        wf_blocks_give(&ctx->blocks, s, sizeof *s);
     }
 }
 
@@ -229,11 +232,10 @@ void wf_tensor_release(wf_tensor *t)
 {
     if (!t || --t->refs > 0)
         return;
-    storage_release(t->storage);
+    storage_release(t->ctx, t->storage);
     wf_tensor_release(t->grad);
     wf_tensor_release(t->origin);
-    t->grad = t->ctx->free_tensors;
-    t->ctx->free_tensors = t;
+    wf_blocks_give(&t->ctx->blocks, t, sizeof *t);
 }
 
 bool wf_tensor_is_fake(const wf_tensor *t)

@@ -83,7 +83,7 @@ typedef struct wf_tensor {
     void *data;
     bool requires_grad;
     uint64_t tape; /* the tape and node that made it; 0 where none did */
-    int64_t node;
+    struct wf_node *node;
     int output;
     struct wf_tensor *grad; /* of a leaf, after wf_backward */
     struct wf_tensor
@@ -123,6 +123,17 @@ WF_API wf_tensor *wf_tensor_alias(wf_tensor *t);
  * WF_ESHAPE. */
 WF_API wf_tensor *wf_tensor_view(wf_tensor *t, int ndim, const wf_dim *dims,
                                  const wf_layout *layout);
+
+/**
+ * wf_tensor_rows - a view of this rank's rows [first, first + count) of dim 0, as its part of a
+ * tensor in which every rank has as many
+ *
+ * Other ranks may take another count, as long as nothing moves over the axes that split dim 0.
+ *
+ * Owner:   the innermost open scope
+ * Errors:  WF_ESHAPE (rows that this rank does not hold, or that cut a grain); result is then NULL
+ */
+WF_API wf_tensor *wf_tensor_rows(wf_tensor *t, int64_t first, int64_t count);
 
 /** wf_tensor_retain - keep t beyond its scope; returns t. Pair with wf_tensor_release. */
 WF_API wf_tensor *wf_tensor_retain(wf_tensor *t);

@@ -222,13 +222,32 @@ static wf_status reference_grad(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
+/* Two products over the causal half of the scores; backward makes five. */
+static double product_flops(const wf_call *call, int products)
+{
+    const wf_tensor *q = call->in[0];
+
+    return products * (double)wf_tensor_local_count(q) * (double)q->local[1];
+}
+
+static double forward_flops(const wf_call *call)
+{
+    return product_flops(call, 2);
+}
+
+static double grad_flops(const wf_call *call)
+{
+    return product_flops(call, 5);
+}
+
 const wf_op wf_op_attention = {WF_OP_ROW(attention),
                                .save = WF_SAVE_IN(0) | WF_SAVE_IN(1) | WF_SAVE_IN(2) |
                                        WF_SAVE_OUT(0) | WF_SAVE_OUT(1),
                                .reference = {reference, reference_workspace},
                                .backward = backward,
                                .shape = shape,
+                               .flops = forward_flops,
                                .cpu = &wf_cpu_attention};
 const wf_op wf_op_attention_grad = {WF_OP_ROW(attention_grad),
                                     .reference = {.run = reference_grad}, .shape = shape,
-                                    .cpu = &wf_cpu_attention_grad};
+                                    .flops = grad_flops, .cpu = &wf_cpu_attention_grad};

@@ -8,7 +8,7 @@
  * The leaves of a sum over n are those of n's dim: leaf l of dx is one chain through leaf l of
  * every member. The CPU's kernels are in kernels/cpu/linear.c.
  */
-#include "kernels/op_table.h"
+#include "kernels/shared.h"
 
 enum { MEMBERS = 3 };
 
@@ -50,7 +50,13 @@ void wf_linear_group(wf_tensor *x, int count, wf_tensor *const *weight, wf_tenso
 
 wf_tensor *wf_linear_dx(int count, wf_tensor *const *dy, wf_tensor *const *weight)
 {
-    wf_call call = {.n_in = 2 * count, .n_out = 1};
+    return wf_linear_dx_into(count, dy, weight, NULL);
+}
+
+wf_tensor *wf_linear_dx_into(int count, wf_tensor *const *dy, wf_tensor *const *weight,
+                             wf_tensor *dx)
+{
+    wf_call call = {.n_in = 2 * count, .n_out = 1, .into = {dx}};
 
     if (!members_fit(count > 0 ? dy[0] : NULL, count))
         return NULL;
@@ -65,7 +71,22 @@ wf_tensor *wf_linear_dx(int count, wf_tensor *const *dy, wf_tensor *const *weigh
 
 wf_tensor *wf_linear_dw(wf_tensor *dy, wf_tensor *x)
 {
-    return wf_apply(&wf_op_linear_dw, NULL, 0, 2, dy, x);
+    return wf_linear_dw_add(dy, x, NULL);
+}
+
+wf_tensor *wf_linear_dw_add(wf_tensor *dy, wf_tensor *x, wf_tensor *older)
+{
+    wf_linear_attr attr = {.add = older != NULL};
+    wf_call call = {.op = &wf_op_linear_dw,
+                    .n_in = 2,
+                    .in = {dy, x},
+                    .n_out = 1,
+                    .into = {older},
+                    .attr = &attr,
+                    .attr_size = sizeof attr};
+
+    wf_dispatch(&call);
+    return call.out[0];
 }
 
 static void backward(wf_gradient *g)
@@ -139,7 +160,7 @@ static wf_status reference_dw(const wf_call *call, void *workspace)
     int64_t n = call->out[0]->local[0], k = call->out[0]->local[1];
 
     (void)workspace;
-    for (int64_t i = 0; i < n * k; i++)
+    for (int64_t i = 0; i < n * k && !wf_linear_adds(call); i++)
         dw[i] = 0;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t j = 0; j < n; j++)
@@ -148,22 +169,54 @@ static wf_status reference_dw(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
+/* A product and a sum for every element of x (of dx, of the rows) and column of a weight. */
+static double work(const wf_tensor *rows, int64_t columns)
+{
+    return 2 * (double)wf_tensor_local_count(rows) * (double)columns;
+}
+
+static double forward_flops(const wf_call *call)
+{
+    int64_t columns = 0;
+
+    for (int m = 0; m < call->n_out; m++)
+        columns += call->in[m + 1]->local[0];
+    return work(call->in[0], columns);
+}
+
+static double dx_flops(const wf_call *call)
+{
+    int64_t columns = 0;
+
+    for (int m = 0; m < call->n_in / 2; m++)
+        columns += call->in[2 * m + 1]->local[0];
+    return work(call->out[0], columns);
+}
+
+static double dw_flops(const wf_call *call)
+{
+    return work(call->in[1], call->out[0]->local[0]);
+}
+
 enum { SAVE_WEIGHTS = WF_SAVE_IN(1) | WF_SAVE_IN(2) | WF_SAVE_IN(3) };
 
 const wf_op wf_op_linear1 = {WF_OP_ROW(linear1),         .save = SAVE_WEIGHTS,
                              .save_leaf = WF_SAVE_IN(0), .reference = {.run = reference},
-                             .backward = backward,       .cpu = &wf_cpu_linear1};
+                             .backward = backward,       .flops = forward_flops,
+                             .cpu = &wf_cpu_linear1};
 const wf_op wf_op_linear2 = {WF_OP_ROW(linear2),         .save = SAVE_WEIGHTS,
                              .save_leaf = WF_SAVE_IN(0), .reference = {.run = reference},
-                             .backward = backward,       .cpu = &wf_cpu_linear2};
+                             .backward = backward,       .flops = forward_flops,
+                             .cpu = &wf_cpu_linear2};
 const wf_op wf_op_linear3 = {WF_OP_ROW(linear3),         .save = SAVE_WEIGHTS,
                              .save_leaf = WF_SAVE_IN(0), .reference = {.run = reference},
-                             .backward = backward,       .cpu = &wf_cpu_linear3};
+                             .backward = backward,       .flops = forward_flops,
+                             .cpu = &wf_cpu_linear3};
 const wf_op wf_op_linear1_dx = {WF_OP_ROW(linear1_dx), .reference = {.run = reference_dx},
-                                .cpu = &wf_cpu_linear1_dx};
+                                .flops = dx_flops, .cpu = &wf_cpu_linear1_dx};
 const wf_op wf_op_linear2_dx = {WF_OP_ROW(linear2_dx), .reference = {.run = reference_dx},
-                                .cpu = &wf_cpu_linear2_dx};
+                                .flops = dx_flops, .cpu = &wf_cpu_linear2_dx};
 const wf_op wf_op_linear3_dx = {WF_OP_ROW(linear3_dx), .reference = {.run = reference_dx},
-                                .cpu = &wf_cpu_linear3_dx};
+                                .flops = dx_flops, .cpu = &wf_cpu_linear3_dx};
 const wf_op wf_op_linear_dw = {WF_OP_ROW(linear_dw), .reference = {.run = reference_dw},
-                               .cpu = &wf_cpu_linear_dw};
+                               .flops = dw_flops, .cpu = &wf_cpu_linear_dw};

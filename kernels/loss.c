@@ -32,12 +32,38 @@ void wf_logit_sum(wf_tensor *logits, wf_tensor *max, wf_tensor *targets, wf_tens
 wf_tensor *wf_logit_sum_grad(wf_tensor *logits, wf_tensor *max, wf_tensor *targets,
                              wf_tensor *dsum, wf_tensor *dpicked)
 {
-    return wf_apply(&wf_op_logit_sum_grad, NULL, 0, 5, logits, max, targets, dsum, dpicked);
+    return wf_logit_sum_grad_into(logits, max, targets, dsum, dpicked, NULL);
+}
+
+wf_tensor *wf_logit_sum_grad_into(wf_tensor *logits, wf_tensor *max, wf_tensor *targets,
+                                  wf_tensor *dsum, wf_tensor *dpicked, wf_tensor *dlogits)
+{
+    wf_call call = {.op = &wf_op_logit_sum_grad,
+                    .n_in = 5,
+                    .in = {logits, max, targets, dsum, dpicked},
+                    .n_out = 1,
+                    .into = {dlogits}};
+
+    wf_dispatch(&call);
+    return call.out[0];
 }
 
 wf_tensor *wf_cross_entropy(wf_tensor *sum, wf_tensor *picked, wf_tensor *max)
 {
-    return wf_apply(&wf_op_cross_entropy, NULL, 0, 3, sum, picked, max);
+    return wf_cross_entropy_into(sum, picked, max, NULL);
+}
+
+wf_tensor *wf_cross_entropy_into(wf_tensor *sum, wf_tensor *picked, wf_tensor *max,
+                                 wf_tensor *loss)
+{
+    wf_call call = {.op = &wf_op_cross_entropy,
+                    .n_in = 3,
+                    .in = {sum, picked, max},
+                    .n_out = 1,
+                    .into = {loss}};
+
+    wf_dispatch(&call);
+    return call.out[0];
 }
 
 void wf_cross_entropy_grad(wf_tensor *sum, wf_tensor *dloss, wf_tensor **dsum,

@@ -91,6 +91,21 @@ WF_API wf_tensor *wf_linear_dx(int count, wf_tensor *const *dy, wf_tensor *const
 WF_API wf_tensor *wf_linear_dw(wf_tensor *dy, wf_tensor *x);
 
 /**
+ * wf_linear_dx_into, wf_linear_dw_add - the gradients of wf_linear for a part of the sequences
+ *
+ * @param dx     where to write it (rows of a larger tensor); NULL: a new tensor
+ * @param older  NULL, or the sum over earlier sequences, which becomes older + dW: a node of the
+ *               batch's tree, where both halves are (core/tree.h)
+ * Layout:      as wf_linear's gradients; dx and older as the results
+ * Owner:       the caller of dx and older, which are also returned
+ * Errors:      also WF_EINVAL while a tape records
+ * Gradient:    none
+ */
+WF_API wf_tensor *wf_linear_dx_into(int count, wf_tensor *const *dy, wf_tensor *const *weight,
+                                    wf_tensor *dx);
+WF_API wf_tensor *wf_linear_dw_add(wf_tensor *dy, wf_tensor *x, wf_tensor *older);
+
+/**
  * wf_layernorm - y = (x - mean) / sqrt(var + eps) * gain + bias over the last dim
  *
  * @param gain  [d]
@@ -194,6 +209,22 @@ WF_API wf_tensor *wf_logit_sum_grad(wf_tensor *logits, wf_tensor *max, wf_tensor
                                     wf_tensor *dsum, wf_tensor *dpicked);
 
 /**
+ * wf_logit_sum_grad_into, wf_cross_entropy_into - the same, written to a given tensor
+ *
+ * @param dlogits  may be logits, whose place its gradient then takes; NULL: a new tensor
+ * @param loss     for instance rows of a larger tensor; NULL: a new tensor
+ * Layout:      as without; the given tensor as the result
+ * Owner:       the caller of the given tensor, which is also returned
+ * Errors:      also WF_EINVAL while a tape records
+ * Gradient:    none
+ */
+WF_API wf_tensor *wf_logit_sum_grad_into(wf_tensor *logits, wf_tensor *max, wf_tensor *targets,
+                                         wf_tensor *dsum, wf_tensor *dpicked,
+                                         wf_tensor *dlogits);
+WF_API wf_tensor *wf_cross_entropy_into(wf_tensor *sum, wf_tensor *picked, wf_tensor *max,
+                                        wf_tensor *loss);
+
+/**
  * wf_cross_entropy - loss = log(sum) + max - picked, per token
  *
  * Layout:      "...,...,...->..."
@@ -205,14 +236,49 @@ WF_API void wf_cross_entropy_grad(wf_tensor *sum, wf_tensor *dloss, wf_tensor **
 
 /**
  * wf_init_fill, wf_init_normal, wf_init_uniform - set a parameter in place
+ * wf_init_truncated - a normal distribution cut to [low, high], see wf_truncate (core/random.h)
+ * wf_init_scale - multiply it by a factor
  *
  * @param stream  number of the parameter: element i of the whole is a function of (seed, stream,
  *                i) alone, so a shard is the slice of the whole by construction
  * Layout:      any; each rank sets its own part
+ * Errors:      WF_EINVAL: the interval holds too little of the distribution
  */
 WF_API wf_status wf_init_fill(wf_tensor *t, float value);
 WF_API wf_status wf_init_normal(wf_tensor *t, float mean, float deviation, uint64_t stream);
 WF_API wf_status wf_init_uniform(wf_tensor *t, float low, float high, uint64_t stream);
+WF_API wf_status wf_init_truncated(wf_tensor *t, float mean, float deviation, float low,
+                                   float high, uint64_t stream);
+WF_API wf_status wf_init_scale(wf_tensor *t, float factor);
+
+enum { WF_INIT_ARGS = 4 };
+
+/** wf_init_site - what an initialisation of one's own may depend on, beside the index. */
+typedef struct wf_init_site {
+    uint64_t key,
+        stream;       /* for wf_random_uniform and so on: made of the seed, and the tensor's */
+    const float *arg; /* [WF_INIT_ARGS] */
+} wf_init_site;
+
+/* Set, or change, x[0 .. n), the elements first, first + 1, .. of the whole: each alone, as
+   where runs begin and end depends on the layout and on threads. */
+typedef void wf_init_run(float *x, int64_t n, int64_t first, const wf_init_site *site);
+
+/* Set all of x, a contiguous tensor of the dims of `like` (whose data is not to be touched), with
+   the same bits on every rank. A failure is told by wf_fail(like->ctx, ..). */
+typedef wf_status wf_init_all(float *x, const wf_tensor *like, const wf_init_site *site);
+
+/**
+ * wf_init_elements, wf_init_whole - set a parameter in place by a function of one's own, of its
+ * elements or of the whole tensor, of which each rank then keeps its part
+ *
+ * @param arg  numbers for the function; NULL: zeros
+ * Layout:      any. For a tensor that is split, init_whole takes the whole one as workspace
+ */
+WF_API wf_status wf_init_elements(wf_tensor *t, wf_init_run *run, const float arg[WF_INIT_ARGS],
+                                  uint64_t stream);
+WF_API wf_status wf_init_whole(wf_tensor *t, wf_init_all *all, const float arg[WF_INIT_ARGS],
+                               uint64_t stream);
 
 typedef struct wf_update {
     float lr, beta1, beta2, eps, weight_decay;

@@ -11,6 +11,17 @@ typedef struct wf_scale_attr {
     float factor;
 } wf_scale_attr;
 
+typedef struct wf_linear_attr {
+    bool add; /* the product is added to what the output holds */
+} wf_linear_attr;
+
+static inline bool wf_linear_adds(const wf_call *call)
+{
+    const wf_linear_attr *attr = call->attr;
+
+    return attr && attr->add;
+}
+
 /* The position is kept, so that the gradient has its forward's mask whenever it runs. */
 typedef struct wf_dropout_attr {
     int64_t step, first_sequence;
@@ -19,11 +30,18 @@ typedef struct wf_dropout_attr {
     int site;
 } wf_dropout_attr;
 
-/* fill: a; normal: mean a, deviation b; uniform: low a, high b. */
+/* The numbers of an initialisation are in the order of its wrapper's parameters. */
 typedef struct wf_init_attr {
     uint64_t key, stream;
-    float a, b;
+    float arg[WF_INIT_ARGS];
+    wf_init_run *elements;
+    wf_init_all *whole;
 } wf_init_attr;
+
+static inline wf_init_site wf_init_site_of(const wf_init_attr *attr)
+{
+    return (wf_init_site){attr->key, attr->stream, attr->arg};
+}
 
 /*
  * wf_global_index - index of local element e in the whole, both counted over the dims [from,

@@ -2,15 +2,14 @@
  * mesh/collective.c - collectives over any transport: what is asked is checked, copied, counted
  * and fingerprinted here, and carried out by one of two paths.
  *
- * An all_reduce of many buffers is cut as if they were one, in lines of 16 floats: member i
- * reduces lines [i L / size, (i+1) L / size) and the others copy them. Every element is reduced
- * by one member in rank order, so the cut cannot show in the bits.
+ * An all_reduce of many buffers is cut as if they were one, in lines of 16 floats: the share of
+ * member i is lines [i L / size, (i+1) L / size). Every element is reduced once, in rank order,
+ * so neither the cut nor who does it can show in the bits. A broadcast is cut alike.
  */
 #include "mesh/collective_parts.h"
-#include <stdlib.h>
 #include <string.h>
 
-enum { LINE = 16, SLICE = 4096 };
+enum { LINE = 16 };
 
 static const char *const names[] = {
     [WF_ALL_REDUCE] = "all_reduce",
@@ -58,27 +57,17 @@ void wf_copy_part(void *to, const void *from, size_t bytes)
         memmove(to, from, bytes);
 }
 
-void wf_reduce_members(const wf_pending *p, const float **source, float *y, int64_t n)
+void wf_reduce_members(const wf_pending *p, const float *const *source, float *y, int64_t n)
 {
     const wf_reduce_ops *ops = &p->comm->reduce;
-    int size = p->comm->size;
 
-    for (int64_t at = 0; at < n; at += SLICE) {
-        int64_t count = n - at < SLICE ? n - at : SLICE;
-
-        if (p->what.reduction == WF_REDUCE_SUM) {
-            ops->sum(source, size, !ops->chain, y + at, count);
-        } else {
-            float top[SLICE]; /* y may be one of the sources */
-
-            memcpy(top, source[0], (size_t)count * sizeof *top);
-            for (int i = 1; i < size; i++)
-                ops->maximum(top, source[i], top, count);
-            memcpy(y + at, top, (size_t)count * sizeof *top);
-        }
-        for (int i = 0; i < size; i++)
-            source[i] += count;
+    if (p->what.reduction == WF_REDUCE_SUM) {
+        ops->sum(source, p->comm->size, !ops->chain, y, n);
+        return;
     }
+    wf_copy_part(y, source[0], (size_t)n * sizeof *y);
+    for (int i = 1; i < p->comm->size; i++)
+        ops->maximum(y, source[i], y, n);
 }
 
 static wf_status check_cuts(const wf_comm *c, const char *op, const int64_t *cuts,
@@ -125,7 +114,7 @@ static wf_status check(const wf_comm *c, const wf_collective *w, wf_error *error
     return status;
 }
 
-/* Cuts of one all_reduce over all its buffers, as if they lay end to end. */
+/* Cuts of one all_reduce or broadcast over all its buffers, as if they lay end to end. */
 static void cut_evenly(wf_pending *p)
 {
     int size = p->comm->size;
@@ -169,7 +158,8 @@ static size_t lay_out(wf_pending *p, char *block, const wf_comm *c, const wf_col
     p->out_cuts = p->cuts;
     if (w->kind == WF_ALL_TO_ALL)
         p->out_cuts = carve(block, &used, cuts, sizeof *p->cuts);
-    p->address = carve(block, &used, 2 * n, sizeof *p->address);
+    p->result = carve(block, &used, n, sizeof *p->result);
+    p->pieces = carve(block, &used, c->size, sizeof *p->pieces);
     p->source = carve(block, &used, c->size, sizeof *p->source);
     p->send_bytes = carve(block, &used, c->size, sizeof *p->send_bytes);
     p->recv_bytes = carve(block, &used, c->size, sizeof *p->recv_bytes);
@@ -179,11 +169,15 @@ static size_t lay_out(wf_pending *p, char *block, const wf_comm *c, const wf_col
 static wf_pending *pending_new(wf_comm *c, const wf_collective *w)
 {
     size_t row = (size_t)(c->size + 1) * sizeof(int64_t);
-    wf_pending size, *p = calloc(1, lay_out(&size, NULL, c, w));
+    wf_pending size, *p;
 
+    size.bytes = lay_out(&size, NULL, c, w);
+    p = wf_blocks_take(&c->blocks, size.bytes);
     if (!p)
         return NULL;
+    memset(p, 0, size.bytes);
     lay_out(p, (char *)p, c, w);
+    p->bytes = size.bytes;
     p->comm = c;
     p->what = *w;
     if (p->what.element == 0)
@@ -195,15 +189,21 @@ static wf_pending *pending_new(wf_comm *c, const wf_collective *w)
         if (w->kind == WF_ALL_TO_ALL)
             memcpy(p->out_cuts + b * (c->size + 1), w->buffers[b].out_cuts, row);
     }
-    if (w->kind == WF_ALL_REDUCE)
+    if (w->kind == WF_ALL_REDUCE || w->kind == WF_BROADCAST)
         cut_evenly(p);
     return p;
 }
 
 static void pending_free(wf_pending *p)
 {
-    free(p->scratch);
-    free(p);
+    wf_blocks_give(&p->comm->blocks, p->scratch, p->scratch_bytes);
+    wf_blocks_give(&p->comm->blocks, p, p->bytes);
+}
+
+void *wf_scratch_take(wf_pending *p, size_t bytes)
+{
+    p->scratch_bytes = bytes;
+    return p->scratch = wf_blocks_take(&p->comm->blocks, bytes);
 }
 
 static int64_t total_bytes(const wf_pending *p)
@@ -272,8 +272,8 @@ static void sign(wf_pending *p)
     p->x->recv_bytes = p->recv_bytes;
 }
 
-wf_status wf_collective_begin(wf_comm *comm, const wf_collective *what, wf_pending **pending,
-                              wf_error *error)
+static wf_status begin(wf_comm *comm, const wf_collective *what, bool background,
+                       wf_pending **pending, wf_error *error)
 {
     const wf_transport *t = comm->transport;
     wf_status status = check(comm, what, error);
@@ -292,6 +292,7 @@ wf_status wf_collective_begin(wf_comm *comm, const wf_collective *what, wf_pendi
         p->path = (t->exposure ? wf_exposed_paths : wf_packed_paths) + what->kind;
         if (what->kind != WF_SEND && what->kind != WF_RECV)
             sign(p);
+        p->x->background = background && comm->size > 1;
         status = p->path->begin(p, error);
     }
     if (status != WF_OK) {
@@ -302,6 +303,12 @@ wf_status wf_collective_begin(wf_comm *comm, const wf_collective *what, wf_pendi
     comm->in_flight = p;
     *pending = p;
     return WF_OK;
+}
+
+wf_status wf_collective_begin(wf_comm *comm, const wf_collective *what, wf_pending **pending,
+                              wf_error *error)
+{
+    return begin(comm, what, true, pending, error);
 }
 
 wf_status wf_collective_end(wf_pending *p, wf_error *error)
@@ -333,7 +340,7 @@ void wf_pending_drop(wf_comm *comm)
 wf_status wf_collective_run(wf_comm *comm, const wf_collective *what, wf_error *error)
 {
     wf_pending *p;
-    wf_status status = wf_collective_begin(comm, what, &p, error);
+    wf_status status = begin(comm, what, false, &p, error);
 
     return status == WF_OK ? wf_collective_end(p, error) : status;
 }

@@ -47,6 +47,8 @@ typedef enum wf_reduction { WF_REDUCE_SUM, WF_REDUCE_MAX } wf_reduction;
 typedef struct wf_reduce_ops {
     void (*sum)(const float *const *src, int64_t n_src, bool tree, float *y, int64_t n);
     void (*maximum)(const float *a, const float *b, float *y, int64_t n);
+    /* copy past the caches what will not be read soon; NULL: there is no such copy */
+    void (*stream)(const void *from, void *to, size_t bytes);
     bool chain; /* sums in ascending order of rank, not in the tree: exactness is off */
 } wf_reduce_ops;
 

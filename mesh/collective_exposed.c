@@ -1,16 +1,31 @@
 /*
- * mesh/collective_exposed.c - collectives where members read each other's buffers in place:
- * post, wait until all have, read what is mine from everybody, wait until everybody has read
- * mine.
+ * mesh/collective_exposed.c - collectives where members reach each other's memory: the work is
+ * cut in pieces that read every input once and write every output once, and whichever member is
+ * awake does them (mesh/comm.h, wf_exchange).
+ *
+ *     all_reduce      the sum of a slice over all members, to all outputs
+ *     reduce_scatter  the same, to the output of the member whose part it is
+ *     all_gather      a slice of a member's input, to all outputs
+ *     broadcast       a slice of the root's input, to all other outputs
+ *     all_to_all      all blocks for one member
+ *
+ * In place is safe: nobody but the piece's worker reads or writes its elements, and it has read
+ * all inputs of a slice before it writes.
  */
 #include "mesh/collective_parts.h"
-#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-/* Buffer b shows its input and one thing more: all_reduce its output, all_to_all its cuts. */
-static const void *shown(const wf_pending *p, int member, int64_t b, int which)
+/* Bytes of a slice, which stays in the first-level cache between its sum and the copies of it;
+   the least number of pieces of a share, so that a late worker finds some; and the bytes written
+   from which on stores past the caches pay. */
+enum { SLICE_BYTES = 16 << 10, PIECES = 16, STREAM_BYTES = 32 << 20 };
+
+typedef void slice_work(const wf_exchange *x, int share, int64_t b, int64_t at, int64_t n);
+
+static const wf_pending *member(const wf_exchange *x, int i)
 {
-    return p->comm->transport->exposure->address(p->comm, p->x, member)[2 * b + which];
+    return x->comm->transport->exposure->owner(x, i);
 }
 
 static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
@@ -25,94 +40,177 @@ static size_t extent(const wf_pending *p, const int64_t *cuts, int64_t b)
     return (size_t)wf_part(p, cuts, b, p->comm->size) * p->what.element;
 }
 
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t slice_elements(const wf_pending *p)
+{
+    int64_t n = SLICE_BYTES / (int64_t)p->what.element;
+
+    return n ? n : 1;
+}
+
+/* A share is the member's part of all buffers, end to end, and a piece some slices of it. */
+static void each_slice(const wf_exchange *x, int share, int64_t piece, slice_work *work)
+{
+    const wf_pending *p = x->owner;
+    int64_t from = piece * p->piece, end = from + p->piece, passed = 0;
+
+    for (int64_t b = 0; b < p->what.n_buffers && passed < end; b++) {
+        int64_t at = wf_part(p, p->cuts, b, share), n = wf_part(p, p->cuts, b, share + 1) - at;
+        int64_t first = from > passed ? from - passed : 0, last = least(end - passed, n);
+
+        for (; first < last; first += slice_elements(p))
+            work(x, share, b, at + first, least(slice_elements(p), last - first));
+        passed += n;
+    }
+}
+
 static wf_status begin(wf_pending *p, wf_error *error)
 {
-    for (int64_t b = 0; b < p->what.n_buffers; b++) {
-        p->address[2 * b] = p->buffer[b].in;
-        p->address[2 * b + 1] = p->buffer[b].out;
-    }
-    p->x->address = p->address;
-    return p->comm->transport->exposure->expose(p->comm, p->x, error);
-}
-
-/* Done with the peers' buffers; where they read mine, wait until they are done too. */
-static wf_status leave(wf_pending *p, bool was_read, wf_error *error)
-{
-    const wf_exposure *e = p->comm->transport->exposure;
-    wf_status status = e->release(p->comm, p->x, error);
-
-    return status == WF_OK && was_read ? e->settle(p->comm, p->x, error) : status;
-}
-
-/* My part of buffer b, over all members, into y. */
-static void reduce_part(const wf_pending *p, int64_t b, float *y)
-{
-    int me = p->comm->rank;
-    int64_t first = wf_part(p, p->cuts, b, me), end = wf_part(p, p->cuts, b, me + 1);
-
-    if (first == end)
-        return;
-    for (int i = 0; i < p->comm->size; i++)
-        p->source[i] = (const float *)shown(p, i, b, 0) + first;
-    wf_reduce_members(p, p->source, y, end - first);
-}
-
-/* In place is safe: my part of my input is read by me alone, and I write the others' parts when
-   all have reduced theirs. */
-static wf_status end_all_reduce(wf_pending *p, wf_error *error)
-{
     const wf_comm *c = p->comm;
-    const wf_exposure *e = c->transport->exposure;
-    wf_status status = e->look(p->comm, p->x, error);
-    void *to, *from;
+    int64_t slice = slice_elements(p), total = 0, copies = c->size;
 
-    if (status != WF_OK)
-        return status;
-    for (int64_t b = 0; b < p->what.n_buffers; b++) {
-        wf_locate(p, p->cuts, b, c->rank, p->buffer[b].out, &to);
-        reduce_part(p, b, to);
+    for (int i = 0; i < c->size; i++)
+        total += (int64_t)(wf_part_bytes(p, p->cuts, i) / p->what.element);
+    p->piece = (total / (PIECES * c->size) / slice + 1) * slice;
+    for (int i = 0; i < c->size; i++) {
+        int64_t share = (int64_t)(wf_part_bytes(p, p->cuts, i) / p->what.element);
+
+        p->pieces[i] = (share + p->piece - 1) / p->piece;
     }
-    status = e->meet(p->comm, p->x, error);
-    if (status != WF_OK)
-        return status;
-    for (int k = 1; k < c->size; k++) {
-        int peer = (c->rank + k) % c->size;
+    if (p->what.kind == WF_REDUCE_SCATTER)
+        copies = 1;
+    p->stream = c->reduce.stream && total * copies * (int64_t)p->what.element >= STREAM_BYTES;
+    p->x->pieces = p->pieces;
+    p->x->owner = p;
+    return c->transport->exposure->expose(p->comm, p->x, error);
+}
 
-        for (int64_t b = 0; b < p->what.n_buffers; b++) {
-            size_t bytes = wf_locate(p, p->cuts, b, peer, p->buffer[b].out, &to);
+static wf_status end(wf_pending *p, wf_error *error)
+{
+    return p->comm->transport->wait(p->comm, p->x, error);
+}
 
-            wf_locate(p, p->cuts, b, peer, shown(p, peer, b, 1), &from);
-            wf_copy_part(to, from, bytes);
-        }
+/* n elements, at index `at` of a buffer; where the line is in the cache already, as that of an
+   input in place, it is stored there. */
+static void put(const wf_pending *p, void *buffer, int64_t at, const void *from, int64_t n,
+                const void *in)
+{
+    size_t element = p->what.element;
+    char *to = (char *)buffer + (size_t)at * element;
+
+    if (p->stream && buffer != in)
+        p->comm->reduce.stream(from, to, (size_t)n * element);
+    else
+        wf_copy_part(to, from, (size_t)n * element);
+}
+
+static void sum_slice(const wf_exchange *x, int64_t b, int64_t at, int64_t n, float *sum)
+{
+    const wf_pending *p = x->owner;
+
+    for (int i = 0; i < p->comm->size; i++)
+        p->source[i] = (const float *)member(x, i)->buffer[b].in + at;
+    wf_reduce_members(p, p->source, sum, n);
+}
+
+static void reduce_to_all(const wf_exchange *x, int share, int64_t b, int64_t at, int64_t n)
+{
+    _Alignas(64) float sum[SLICE_BYTES / sizeof(float)];
+    const wf_pending *p = x->owner;
+
+    sum_slice(x, b, at, n, sum);
+    for (int k = 0; k < p->comm->size; k++) {
+        const wf_comm_buffer *to = &member(x, (share + k) % p->comm->size)->buffer[b];
+
+        put(p, to->out, at, sum, n, to->in);
     }
-    return leave(p, true, error);
+}
+
+static wf_status all_reduce_piece(const wf_exchange *x, int share, int64_t piece,
+                                  wf_error *error)
+{
+    (void)error;
+    each_slice(x, share, piece, reduce_to_all);
+    return WF_OK;
+}
+
+static void reduce_to_one(const wf_exchange *x, int share, int64_t b, int64_t at, int64_t n)
+{
+    _Alignas(64) float sum[SLICE_BYTES / sizeof(float)];
+    const wf_pending *p = x->owner;
+    void *result = member(x, share)->result[b];
+
+    sum_slice(x, b, at, n, sum);
+    put(p, result, at - wf_part(p, p->cuts, b, share), sum, n, NULL);
+}
+
+static wf_status reduce_scatter_piece(const wf_exchange *x, int share, int64_t piece,
+                                      wf_error *error)
+{
+    (void)error;
+    each_slice(x, share, piece, reduce_to_one);
+    return WF_OK;
+}
+
+static wf_status begin_all_reduce(wf_pending *p, wf_error *error)
+{
+    p->x->work = all_reduce_piece;
+    return begin(p, error);
 }
 
 /* Where out lies in the input that others are still reading, my part is reduced inside the
-   input (only I read it there), to be moved when all have left. */
-static bool reduced_inside(const wf_pending *p, int64_t b, void **inside, size_t *bytes)
+   input (nobody else reads it there), to be moved when all is done. */
+static wf_status begin_reduce_scatter(wf_pending *p, wf_error *error)
 {
-    const wf_comm_buffer *buffer = &p->buffer[b];
+    for (int64_t b = 0; b < p->what.n_buffers; b++) {
+        const wf_comm_buffer *buffer = &p->buffer[b];
+        void *inside;
+        size_t bytes = wf_locate(p, p->cuts, b, p->comm->rank, buffer->in, &inside);
+        bool within = overlap(buffer->in, extent(p, p->cuts, b), buffer->out, bytes);
 
-    *bytes = wf_locate(p, p->cuts, b, p->comm->rank, buffer->in, inside);
-    return overlap(buffer->in, extent(p, p->cuts, b), buffer->out, *bytes);
+        p->result[b] = within ? inside : buffer->out;
+    }
+    p->x->work = reduce_scatter_piece;
+    return begin(p, error);
+}
+
+static size_t bytes_of_mine(const wf_pending *p, int64_t b)
+{
+    void *mine;
+
+    return wf_locate(p, p->cuts, b, p->comm->rank, p->buffer[b].in, &mine);
 }
 
 static wf_status end_reduce_scatter(wf_pending *p, wf_error *error)
 {
-    wf_status status = p->comm->transport->exposure->look(p->comm, p->x, error);
-    void *inside;
-    size_t bytes;
+    wf_status status = end(p, error);
 
-    if (status != WF_OK)
-        return status;
-    for (int64_t b = 0; b < p->what.n_buffers; b++)
-        reduce_part(p, b, reduced_inside(p, b, &inside, &bytes) ? inside : p->buffer[b].out);
-    status = leave(p, true, error);
     for (int64_t b = 0; status == WF_OK && b < p->what.n_buffers; b++)
-        if (reduced_inside(p, b, &inside, &bytes))
-            wf_copy_part(p->buffer[b].out, inside, bytes);
+        if (p->result[b] != p->buffer[b].out)
+            wf_copy_part(p->buffer[b].out, p->result[b], bytes_of_mine(p, b));
     return status;
+}
+
+static void gather_to_all(const wf_exchange *x, int share, int64_t b, int64_t at, int64_t n)
+{
+    const wf_pending *p = x->owner;
+    const char *from = member(x, share)->buffer[b].in;
+
+    from += (size_t)(at - wf_part(p, p->cuts, b, share)) * p->what.element;
+    for (int k = 0; k < p->comm->size; k++)
+        put(p, member(x, (share + k) % p->comm->size)->buffer[b].out, at, from, n, NULL);
+}
+
+static wf_status all_gather_piece(const wf_exchange *x, int share, int64_t piece,
+                                  wf_error *error)
+{
+    (void)error;
+    each_slice(x, share, piece, gather_to_all);
+    return WF_OK;
 }
 
 /* An input that lies in out at another place than its own goes there first. */
@@ -128,27 +226,65 @@ static wf_status begin_all_gather(wf_pending *p, wf_error *error)
             buffer->in = place;
         }
     }
+    p->x->work = all_gather_piece;
     return begin(p, error);
 }
 
-static wf_status end_all_gather(wf_pending *p, wf_error *error)
+static void copy_to_others(const wf_exchange *x, int share, int64_t b, int64_t at, int64_t n)
 {
-    const wf_comm *c = p->comm;
-    wf_status status = c->transport->exposure->look(p->comm, p->x, error);
-    void *to;
+    const wf_pending *p = x->owner;
+    const char *from = member(x, p->what.peer)->buffer[b].in;
 
-    if (status != WF_OK)
-        return status;
-    for (int k = 0; k < c->size; k++) {
-        int from = (c->rank + k) % c->size;
+    (void)share;
+    for (int i = 0; i < p->comm->size; i++)
+        if (i != p->what.peer)
+            put(p, member(x, i)->buffer[b].out, at, from + (size_t)at * p->what.element, n,
+                NULL);
+}
 
-        for (int64_t b = 0; b < p->what.n_buffers; b++) {
-            size_t bytes = wf_locate(p, p->cuts, b, from, p->buffer[b].out, &to);
+static wf_status broadcast_piece(const wf_exchange *x, int share, int64_t piece,
+                                 wf_error *error)
+{
+    (void)error;
+    each_slice(x, share, piece, copy_to_others);
+    return WF_OK;
+}
 
-            wf_copy_part(to, shown(p, from, b, 0), bytes);
+static wf_status begin_broadcast(wf_pending *p, wf_error *error)
+{
+    p->x->work = broadcast_piece;
+    return begin(p, error);
+}
+
+/* All blocks for one member, from everybody. */
+static wf_status all_to_all_piece(const wf_exchange *x, int share, int64_t piece,
+                                  wf_error *error)
+{
+    const wf_pending *to = member(x, share);
+    size_t element = to->what.element;
+    int size = to->comm->size;
+
+    (void)piece;
+    for (int k = 0; k < size; k++) {
+        int i = (share + k) % size;
+        const wf_pending *from = member(x, i);
+
+        for (int64_t b = 0; b < to->what.n_buffers; b++) {
+            void *source, *place;
+            size_t bytes = wf_locate(from, from->cuts, b, share, from->buffer[b].in, &source);
+            size_t room = wf_locate(to, to->out_cuts, b, i, to->buffer[b].out, &place);
+
+            if (bytes != room)
+                return wf_error_set(
+                    error, WF_EMISMATCH,
+                    "over %s, rank %d sends %zu elements of buffer %lld to rank %d in "
+                    "all_to_all, which expects %zu",
+                    to->comm->name, wf_comm_world_rank(to->comm, i), bytes / element,
+                    (long long)b, wf_comm_world_rank(to->comm, share), room / element);
+            wf_copy_part(place, source, bytes);
         }
     }
-    return leave(p, true, error);
+    return WF_OK;
 }
 
 /* Inputs that overlap their outputs are shown as copies: others may write theirs any time. */
@@ -175,79 +311,21 @@ static wf_status begin_all_to_all(wf_pending *p, wf_error *error)
         }
         if (need == 0)
             break;
-        if (pass == 0 && !(p->scratch = malloc(need)))
+        if (pass == 0 && !wf_scratch_take(p, need))
             return wf_error_set(error, WF_ENOMEM,
                                 "no memory for %zu bytes of an all_to_all in place", need);
     }
-    for (int64_t b = 0; b < p->what.n_buffers; b++) {
-        p->address[2 * b] = p->buffer[b].in;
-        p->address[2 * b + 1] = p->cuts + b * (p->comm->size + 1);
-    }
-    p->x->address = p->address;
+    p->x->work = all_to_all_piece;
+    p->x->owner = p;
     return p->comm->transport->exposure->expose(p->comm, p->x, error);
 }
 
-static wf_status wrong_block(wf_pending *p, int from, int64_t b, int64_t sent, int64_t expected,
-                             wf_error *error)
-{
-    char text[320];
-
-    snprintf(
-        text, sizeof text,
-        "over %s, rank %d sends %lld elements of buffer %lld to rank %d in all_to_all, which "
-        "expects %lld",
-        p->comm->name, wf_comm_world_rank(p->comm, from), (long long)sent, (long long)b,
-        wf_comm_world_rank(p->comm, p->comm->rank), (long long)expected);
-    return p->comm->transport->exposure->disagree(p->comm, p->x, text, error);
-}
-
-static wf_status end_all_to_all(wf_pending *p, wf_error *error)
-{
-    const wf_comm *c = p->comm;
-    size_t element = p->what.element;
-    wf_status status = c->transport->exposure->look(p->comm, p->x, error);
-
-    if (status != WF_OK)
-        return status;
-    for (int k = 0; k < c->size; k++) {
-        int from = (c->rank + k) % c->size;
-
-        for (int64_t b = 0; b < p->what.n_buffers; b++) {
-            const int64_t *theirs = (const int64_t *)shown(p, from, b, 1) + c->rank;
-            int64_t at = wf_part(p, p->out_cuts, b, from);
-            int64_t n = wf_part(p, p->out_cuts, b, from + 1) - at;
-
-            if (theirs[1] - theirs[0] != n)
-                return wrong_block(p, from, b, theirs[1] - theirs[0], n, error);
-            if (n)
-                wf_copy_part((char *)p->buffer[b].out + (size_t)at * element,
-                             (const char *)shown(p, from, b, 0) + (size_t)theirs[0] * element,
-                             (size_t)n * element);
-        }
-    }
-    return leave(p, true, error);
-}
-
-static wf_status end_broadcast(wf_pending *p, wf_error *error)
-{
-    const wf_comm *c = p->comm;
-    int root = p->what.peer;
-    wf_status status = c->transport->exposure->look(p->comm, p->x, error);
-
-    if (status != WF_OK)
-        return status;
-    for (int64_t b = 0; c->rank != root && b < p->what.n_buffers; b++)
-        wf_copy_part(p->buffer[b].out, shown(p, root, b, 0),
-                     (size_t)p->buffer[b].count * p->what.element);
-    return leave(p, c->rank == root, error);
-}
-
 const wf_collective_path wf_exposed_paths[WF_COLLECTIVE_KINDS] = {
-    [WF_ALL_REDUCE] = {begin, end_all_reduce},
-    [WF_REDUCE_SCATTER] = {begin, end_reduce_scatter},
-    [WF_ALL_GATHER] = {begin_all_gather, end_all_gather},
-    [WF_ALL_TO_ALL] = {begin_all_to_all, end_all_to_all},
-    [WF_BROADCAST] = {begin, end_broadcast},
+    [WF_ALL_REDUCE] = {begin_all_reduce, end},
+    [WF_REDUCE_SCATTER] = {begin_reduce_scatter, end_reduce_scatter},
+    [WF_ALL_GATHER] = {begin_all_gather, end},
+    [WF_ALL_TO_ALL] = {begin_all_to_all, end},
+    [WF_BROADCAST] = {begin_broadcast, end},
     [WF_SEND] = {wf_messages_begin, wf_messages_end},
     [WF_RECV] = {wf_messages_begin, wf_messages_end},
     [WF_BARRIER] = {wf_barrier_begin, wf_barrier_end},

@@ -6,7 +6,6 @@
  *     all_reduce     = that, then all_gather of the reduced parts
  */
 #include "mesh/collective_parts.h"
-#include <stdlib.h>
 
 static wf_status no_memory(const wf_pending *p, size_t bytes, wf_error *error)
 {
@@ -45,7 +44,7 @@ static wf_status begin_all_to_all(wf_pending *p, wf_error *error)
         send += p->send_bytes[i];
         recv += p->recv_bytes[i];
     }
-    to = p->scratch = malloc(send + recv + 1);
+    to = wf_scratch_take(p, send + recv);
     if (!to)
         return no_memory(p, send + recv, error);
     p->x->send = to;
@@ -108,6 +107,7 @@ static wf_status end_all_reduce(wf_pending *p, wf_error *error)
     for (int i = 0; i < p->comm->size; i++)
         p->recv_bytes[i] = wf_part_bytes(p, p->cuts, i);
     p->x->print.op = "all_reduce (gathering)";
+    p->x->background = false;
     p->x->send = p->x->recv;
     p->x->recv = p->scratch; /* as many bytes as were sent from here */
     status = p->comm->transport->all_gather(p->comm, p->x, error);
@@ -128,7 +128,7 @@ static wf_status begin_all_gather(wf_pending *p, wf_error *error)
         p->recv_bytes[i] = wf_part_bytes(p, p->cuts, i);
         recv += p->recv_bytes[i];
     }
-    to = p->scratch = malloc(send + recv + 1);
+    to = wf_scratch_take(p, send + recv);
     if (!to)
         return no_memory(p, send + recv, error);
     p->x->send = to;
@@ -160,7 +160,7 @@ static wf_status begin_broadcast(wf_pending *p, wf_error *error)
 
     for (int64_t b = 0; b < p->what.n_buffers; b++)
         bytes += (size_t)p->buffer[b].count * p->what.element;
-    to = p->scratch = malloc(bytes + 1);
+    to = wf_scratch_take(p, bytes);
     if (!to)
         return no_memory(p, bytes, error);
     p->x->send = p->x->recv = to;

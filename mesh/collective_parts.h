@@ -21,12 +21,15 @@ struct wf_pending {
     const wf_collective_path *path;
     wf_collective what;
     wf_comm_buffer *buffer; /* [n_buffers] */
-    int64_t *cuts;          /* [n_buffers][size + 1]: whose part is what, all_reduce too */
+    int64_t *cuts;          /* [n_buffers][size + 1]: whose part is what, of any kind */
     int64_t *out_cuts;      /* all_to_all: of out; else the same as cuts */
-    const void **address;   /* [2 n_buffers] */
+    void **result;          /* [n_buffers] reduce_scatter: where my part is reduced */
+    int64_t *pieces, piece; /* [size] of each member's share; elements of one */
+    bool stream;            /* what is written will not be in the caches: store past them */
     const float **source;   /* [size] */
     size_t *send_bytes, *recv_bytes; /* [size] */
     void *scratch;
+    size_t bytes, scratch_bytes; /* of this, and of scratch */
     wf_exchange *x; /* [1], or one per buffer for send and recv */
 };
 
@@ -47,14 +50,17 @@ static inline size_t wf_locate(const wf_pending *p, const int64_t *cuts, int64_t
     return (size_t)n * p->what.element;
 }
 
+/* Room for p's own copies, freed with p; NULL where there is none. */
+void *wf_scratch_take(wf_pending *p, size_t bytes);
+
 /* Bytes of the parts of one member, over all buffers. */
 size_t wf_part_bytes(const wf_pending *p, const int64_t *cuts, int rank);
 
 /* memmove that minds neither NULL where there is nothing to move, nor a move to itself. */
 void wf_copy_part(void *to, const void *from, size_t bytes);
 
-/* y = sum or max over members of source[], in the order of ranks; moves source[] on. */
-void wf_reduce_members(const wf_pending *p, const float **source, float *y, int64_t n);
+/* y = sum or max over members of source[], in the order of ranks; y may be source[0]. */
+void wf_reduce_members(const wf_pending *p, const float *const *source, float *y, int64_t n);
 
 /* Send, receive and barrier are the same on both paths. */
 wf_collective_step wf_messages_begin, wf_messages_end, wf_barrier_begin, wf_barrier_end;

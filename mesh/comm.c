@@ -127,6 +127,7 @@ void wf_comm_close(wf_comm *comm)
         wf_comm_abort(comm, &cause);
         wf_pending_drop(comm);
     }
+    wf_blocks_close(&comm->blocks);
     comm->transport->detach(comm);
 }
 

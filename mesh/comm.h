@@ -5,11 +5,12 @@
  * A transport's calls come in two steps: a start function posts an exchange and returns, wait()
  * ends it. Starts come in the same order on all members; several may be open. An exchange
  * belongs to the transport from its start until wait() has returned, and after a failure too:
- * no peer reads the rank's memory once the failing call has returned.
+ * no peer touches the rank's memory once the failing call has returned.
  */
 #ifndef WF_MESH_COMM_H
 #define WF_MESH_COMM_H
 
+#include "core/blocks.h"
 #include "mesh/collective.h"
 
 /* What all members must say alike about an exchange; compared when it is posted. */
@@ -24,33 +25,36 @@ typedef struct wf_fingerprint {
 
 typedef struct wf_exchange {
     wf_fingerprint print;
-    const void *send;           /* all_to_all: blocks for members 0, 1, ..; all_gather: mine */
-    const size_t *send_bytes;   /* all_to_all: [size] */
-    void *recv;                 /* blocks of members 0, 1, .. */
-    const size_t *recv_bytes;   /* all_to_all, all_gather: [size] */
-    size_t bytes;               /* broadcast, send, recv */
-    int peer;                   /* broadcast: root; send, recv: the other end */
-    const void *const *address; /* expose: what peers may look at */
+    const void *send;         /* all_to_all: blocks for members 0, 1, ..; all_gather: mine */
+    const size_t *send_bytes; /* all_to_all: [size] */
+    void *recv;               /* blocks of members 0, 1, .. */
+    const size_t *recv_bytes; /* all_to_all, all_gather: [size] */
+    size_t bytes;             /* broadcast, send, recv */
+    int peer;                 /* broadcast: root; send, recv: the other end */
+
+    /* expose: work that members share. When all have posted, any of them may do any piece of
+       anybody's share, once; the exchange is over when all pieces are done. */
+    wf_status (*work)(const struct wf_exchange *x, int share, int64_t piece, wf_error *error);
+    const int64_t *pieces; /* [size] of each member's share, alike on all; NULL: one each */
+    void *owner;           /* what work() needs to know of this member; peers look at theirs */
+    bool background;       /* let it progress between its start and wait() */
 
     /* the transport's own notes */
     wf_status (*finish)(wf_comm *comm, struct wf_exchange *x, wf_error *error);
+    wf_comm *comm;
     uint64_t sequence;
     void *place;
-    bool reading;
+    bool reading, queued;
+    struct wf_exchange *next;
 } wf_exchange;
 
 typedef wf_status wf_exchange_call(wf_comm *comm, wf_exchange *x, wf_error *error);
 
-/* For transports whose members can read each other's memory in place. */
+/* For transports whose members can reach each other's memory in place. */
 typedef struct wf_exposure {
-    wf_exchange_call *expose; /* post x->address */
-    wf_exchange_call *look;   /* wait until all have posted; reading may begin */
-    const void *const *(*address)(const wf_comm *comm, const wf_exchange *x, int member);
-    wf_exchange_call *meet;    /* wait until all members have come here */
-    wf_exchange_call *release; /* done reading, and peers may go on reading mine */
-    wf_exchange_call *settle;  /* after release: wait until all have released */
-    /* A member found its peers' sizes wrong: the exchange fails on all with this text. */
-    wf_status (*disagree)(wf_comm *comm, wf_exchange *x, const char *text, wf_error *error);
+    wf_exchange_call *expose; /* start an exchange of x->work */
+    /* A member's x->owner, of the same exchange; for work() alone. */
+    void *(*owner)(const wf_exchange *x, int member);
 } wf_exposure;
 
 typedef struct wf_transport {
@@ -82,6 +86,7 @@ struct wf_comm {
     char name[32];
     wf_ledger ledger;
     wf_pending *in_flight;
+    wf_blocks blocks; /* of collectives in flight */
 };
 
 #define TRANSPORT(name) extern const wf_transport wf_transport_##name;

@@ -1,7 +1,8 @@
 /*
  * mesh/comm_threads.c - the transport between ranks that are threads of one process: the calls
- * that move bytes, and worlds and groups. Below it: threads_exchange (post, read in place,
- * leave), threads_message (send and receive) and threads_world (shared state, waiting, abort).
+ * that move bytes, and worlds and groups. Below it: threads_exchange (post, work in place,
+ * leave), threads_progress (the same while the ranks compute), threads_message (send and
+ * receive) and threads_world (shared state, waiting, abort).
  */
 #include "mesh/threads_exchange.h"
 #include <stdio.h>
@@ -14,88 +15,73 @@ static void copy(void *to, const void *from, size_t bytes)
         memcpy(to, from, bytes);
 }
 
-static wf_status finish_all_to_all(wf_comm *comm, wf_exchange *x, wf_error *error)
+/* Member `to` receives its block of everybody's. */
+static wf_status scatter_blocks(const wf_exchange *x, int to, int64_t piece, wf_error *error)
 {
-    char *to = x->recv;
-    wf_status status = wf_threads_look(comm, x, error);
+    const wf_exchange *mine = wf_threads_peer(x, to);
+    const wf_comm *comm = x->comm;
+    char *block = mine->recv;
 
-    for (int i = 0; status == WF_OK && i < comm->size; i++) {
+    (void)piece;
+    for (int i = 0; i < comm->size; i++) {
         const wf_exchange *other = wf_threads_peer(x, i);
         size_t skip = 0;
 
-        if (other->send_bytes[comm->rank] != x->recv_bytes[i]) {
-            char text[256];
-
-            snprintf(text, sizeof text,
-                     "over %s, rank %d sends %zu bytes to rank %d in %s, which expects %zu",
-                     comm->name, wf_comm_world_rank(comm, i), other->send_bytes[comm->rank],
-                     wf_threads_of(comm)->world_rank, x->print.op, x->recv_bytes[i]);
-            return wf_threads_disagree(comm, x, text, error);
-        }
-        for (int k = 0; k < comm->rank; k++)
+        if (other->send_bytes[to] != mine->recv_bytes[i])
+            return wf_error_set(
+                error, WF_EMISMATCH,
+                "over %s, rank %d sends %zu bytes to rank %d in %s, which expects %zu",
+                comm->name, wf_comm_world_rank(comm, i), other->send_bytes[to],
+                wf_comm_world_rank(comm, to), x->print.op, mine->recv_bytes[i]);
+        for (int k = 0; k < to; k++)
             skip += other->send_bytes[k];
-        copy(to, (const char *)other->send + skip, x->recv_bytes[i]);
-        to += x->recv_bytes[i];
+        copy(block, (const char *)other->send + skip, mine->recv_bytes[i]);
+        block += mine->recv_bytes[i];
     }
-    if (status == WF_OK)
-        status = wf_threads_release(comm, x, error);
-    return status == WF_OK ? wf_threads_settle(comm, x, error) : status;
+    return WF_OK;
 }
 
-static wf_status finish_all_gather(wf_comm *comm, wf_exchange *x, wf_error *error)
+static wf_status gather_blocks(const wf_exchange *x, int to, int64_t piece, wf_error *error)
 {
-    char *to = x->recv;
-    wf_status status = wf_threads_look(comm, x, error);
+    const wf_exchange *mine = wf_threads_peer(x, to);
+    char *block = mine->recv;
 
-    for (int i = 0; status == WF_OK && i < comm->size; i++) {
-        copy(to, wf_threads_peer(x, i)->send, x->recv_bytes[i]);
-        to += x->recv_bytes[i];
+    (void)piece, (void)error;
+    for (int i = 0; i < x->comm->size; i++) {
+        copy(block, wf_threads_peer(x, i)->send, mine->recv_bytes[i]);
+        block += mine->recv_bytes[i];
     }
-    if (status == WF_OK)
-        status = wf_threads_release(comm, x, error);
-    return status == WF_OK ? wf_threads_settle(comm, x, error) : status;
+    return WF_OK;
 }
 
-static wf_status finish_broadcast(wf_comm *comm, wf_exchange *x, wf_error *error)
+static wf_status copy_from_root(const wf_exchange *x, int to, int64_t piece, wf_error *error)
 {
-    wf_status status = wf_threads_look(comm, x, error);
-
-    if (status != WF_OK)
-        return status;
-    if (comm->rank != x->peer)
-        copy(x->recv, wf_threads_peer(x, x->peer)->send, x->bytes);
-    wf_threads_release(comm, x, error);
-    return comm->rank == x->peer ? wf_threads_settle(comm, x, error) : WF_OK;
-}
-
-static wf_status finish_barrier(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    wf_status status = wf_threads_wait_stage(wf_threads_of(comm), x, POSTED, error);
-
-    return status == WF_OK ? wf_threads_release(comm, x, error) : status;
+    (void)piece, (void)error;
+    copy(wf_threads_peer(x, to)->recv, wf_threads_peer(x, x->peer)->send, x->bytes);
+    return WF_OK;
 }
 
 static wf_status all_to_all(wf_comm *comm, wf_exchange *x, wf_error *error)
 {
-    x->finish = finish_all_to_all;
+    x->work = scatter_blocks;
     return wf_threads_post(wf_threads_of(comm), x, error);
 }
 
 static wf_status all_gather(wf_comm *comm, wf_exchange *x, wf_error *error)
 {
-    x->finish = finish_all_gather;
+    x->work = gather_blocks;
     return wf_threads_post(wf_threads_of(comm), x, error);
 }
 
 static wf_status broadcast(wf_comm *comm, wf_exchange *x, wf_error *error)
 {
-    x->finish = finish_broadcast;
+    x->work = copy_from_root;
     return wf_threads_post(wf_threads_of(comm), x, error);
 }
 
 static wf_status barrier(wf_comm *comm, wf_exchange *x, wf_error *error)
 {
-    x->finish = finish_barrier;
+    x->work = NULL;
     return wf_threads_post(wf_threads_of(comm), x, error);
 }
 
@@ -203,6 +189,7 @@ static void abort_world(wf_comm *comm, const wf_error *why)
     group *newest;
 
     wf_threads_abort(w, wf_threads_of(comm)->world_rank, why);
+    wf_threads_progress_drop(&w->rank[wf_threads_of(comm)->world_rank].progress);
     pthread_mutex_lock(&w->lock);
     newest = w->groups;
     pthread_mutex_unlock(&w->lock);

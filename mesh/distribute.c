@@ -41,7 +41,7 @@ wf_tensor *wf_distribute(wf_context *ctx, const void *whole, wf_dtype dtype, int
     if (wf_layout_fits(ctx, layout, ndim) != WF_OK)
         return NULL;
     t = wf_tensor_new(ctx, dtype, ndim, dims, layout, ctx->kind);
-    if (t && wf_tensor_local_count(t) > 0)
+    if (t && wf_tensor_local_count(t) > 0 && !wf_context_planning(ctx))
         take_part(t, 0, whole, t->data, wf_dtype_size(dtype));
     return t;
 }
@@ -76,7 +76,7 @@ static wf_tensor *record(const wf_op *op, wf_tensor *x, wf_tensor *y, const loca
                     .attr = view,
                     .attr_size = sizeof *view};
 
-    if (y && x->ctx->tape)
+    if (y)
         wf_tape_record(&call);
     return y;
 }

@@ -23,9 +23,9 @@ static inline bool wf_futex_wait(_Atomic uint32_t *word, uint32_t value, int mil
            errno == ETIMEDOUT;
 }
 
-static inline void wf_futex_wake_all(_Atomic uint32_t *word)
+static inline void wf_futex_wake(_Atomic uint32_t *word, int most)
 {
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, most, NULL, NULL, 0);
 }
 
 #endif

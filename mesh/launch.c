@@ -74,7 +74,7 @@ static wf_status start_threads(launch *l, started *ranks, int n, wf_error *error
                          "or raise the limits on threads and memory",
                          running, n, strerror(failure));
     atomic_store(&l->gate, failure ? GATE_CANCELLED : GATE_OPEN);
-    wf_futex_wake_all(&l->gate);
+    wf_futex_wake(&l->gate, INT32_MAX);
     for (int i = 0; i < running; i++)
         pthread_join(ranks[i].thread, NULL);
     return status;

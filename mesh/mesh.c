@@ -1,4 +1,5 @@
 /* mesh/mesh.c - named axes over the ranks of a world. */
+#include "mesh/comm.h"
 #include "mesh/private.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,8 +21,18 @@ static bool partial(const wf_layout *layout)
     return layout->sum || layout->max;
 }
 
+static int64_t parts(const wf_layout *layout, int i)
+{
+    int64_t n = 1;
+
+    for (int a = 0; a < layout->n_axes[i]; a++)
+        n *= layout->mesh->size[layout->axis[i][a]];
+    return n;
+}
+
 static const wf_distribution distribution = {.rule = wf_layout_rule,
                                              .part = part_here,
+                                             .parts = parts,
                                              .print = print,
                                              .partial = partial,
                                              .move = wf_move_one};
@@ -53,6 +64,18 @@ static wf_status check_axes(const wf_comm *world, int n, const wf_axis *axes, wf
                             "the mesh axes multiply to %lld ranks, but %lld were started",
                             (long long)product, (long long)most);
     return WF_OK;
+}
+
+/* What has no values can't be sent. */
+static wf_status check_plan(const wf_context *ctx, const wf_comm *world, wf_error *error)
+{
+    if (!ctx->options.plan || !world->transport->moves)
+        return WF_OK;
+    return wf_error_set(
+        error, WF_EINVAL,
+        "a context that plans has no values to move over transport %s; launch its "
+        "rank on transport fake",
+        wf_comm_transport(world));
 }
 
 /* Ranks between neighbours along an axis. */
@@ -88,7 +111,8 @@ wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis
 {
     wf_mesh *mesh;
 
-    if (check_axes(world, n_axes, axes, error) != WF_OK)
+    if (check_axes(world, n_axes, axes, error) != WF_OK ||
+        check_plan(ctx, world, error) != WF_OK)
         return NULL;
     mesh = calloc(1, sizeof *mesh);
     if (!mesh) {
@@ -106,6 +130,7 @@ wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis
     }
     wf_comm_set_reduce(world, &(wf_reduce_ops){.sum = ctx->device->sum,
                                                .maximum = ctx->device->maximum,
+                                               .stream = ctx->device->stream,
                                                .chain = ctx->options.exact_off});
     for (int i = 0; i < n_axes; i++)
         if (open_group(mesh, i, error) != WF_OK) {
@@ -129,6 +154,7 @@ void wf_mesh_close(wf_mesh *mesh)
         mesh->layouts = layout->next;
         free(layout);
     }
+    wf_blocks_give(&mesh->ctx->blocks, mesh->gathered, mesh->gathered_bytes);
     if (mesh->ctx->mesh == mesh) {
         mesh->ctx->mesh = NULL;
         mesh->ctx->distribution = NULL;
@@ -179,6 +205,20 @@ int wf_mesh_coordinate(const wf_mesh *mesh, int axis)
     return axis < 0 ? 0 : wf_mesh_coordinate_of(mesh, mesh->rank, axis);
 }
 
+int wf_mesh_next(const wf_mesh *mesh, int rank, unsigned axes)
+{
+    for (int axis = mesh->n_axes - 1; axis >= 0; axis--) {
+        int place = wf_mesh_coordinate_of(mesh, rank, axis), step = stride(mesh, axis);
+
+        if (!(axes >> axis & 1))
+            continue;
+        if (place + 1 < mesh->size[axis])
+            return rank + step;
+        rank -= place * step;
+    }
+    return -1;
+}
+
 wf_comm *wf_mesh_comm(const wf_mesh *mesh, int axis)
 {
     return mesh->comm[axis];
@@ -189,10 +229,25 @@ wf_comm *wf_mesh_world(const wf_mesh *mesh)
     return mesh->world;
 }
 
-void *wf_mesh_gather(const wf_mesh *mesh, const void *mine, size_t bytes)
+/* Room for so many gathered bytes, in place of those gathered last. */
+static void *gather_room(wf_mesh *mesh, size_t bytes)
 {
-    char *all = malloc((size_t)mesh->ranks * bytes);
-    int64_t *cuts = malloc((size_t)(mesh->ranks + 1) * sizeof *cuts);
+    wf_blocks *blocks = &mesh->ctx->blocks;
+
+    wf_blocks_give(blocks, mesh->gathered, mesh->gathered_bytes);
+    mesh->gathered_bytes = bytes;
+    mesh->gathered = wf_blocks_take(blocks, bytes);
+    if (mesh->gathered && !mesh->world->transport->moves)
+        memset(mesh->gathered, 0, bytes); /* a plan, where nothing comes */
+    return mesh->gathered;
+}
+
+const void *wf_mesh_gather(wf_mesh *mesh, const void *mine, size_t bytes)
+{
+    wf_blocks *blocks = &mesh->ctx->blocks;
+    size_t cut_bytes = (size_t)(mesh->ranks + 1) * sizeof(int64_t);
+    int64_t *cuts = wf_blocks_take(blocks, cut_bytes);
+    void *all = gather_room(mesh, (size_t)mesh->ranks * bytes);
     wf_error error = {WF_OK, ""};
 
     if (!all || !cuts) {
@@ -204,9 +259,6 @@ void *wf_mesh_gather(const wf_mesh *mesh, const void *mine, size_t bytes)
         if (wf_all_gather(mesh->world, 1, mine, all, cuts, &error) != WF_OK)
             wf_fail(mesh->ctx, error.code, "%s", error.text);
     }
-    free(cuts);
-    if (wf_context_status(mesh->ctx) == WF_OK)
-        return all;
-    free(all);
-    return NULL;
+    wf_blocks_give(blocks, cuts, cut_bytes);
+    return wf_context_status(mesh->ctx) == WF_OK ? all : NULL;
 }

@@ -62,10 +62,10 @@ WF_API wf_comm *wf_mesh_world(const wf_mesh *mesh);
  * wf_mesh_gather - `bytes` bytes of every rank, side by side in the order of ranks
  *
  * Collective:  over the world
- * Owner:       caller, free()
+ * Owner:       the mesh, until its next wf_mesh_gather
  * Errors:      recorded in the mesh's context; result is then NULL
  */
-WF_API void *wf_mesh_gather(const wf_mesh *mesh, const void *mine, size_t bytes);
+WF_API const void *wf_mesh_gather(wf_mesh *mesh, const void *mine, size_t bytes);
 
 /*
  * Layouts are made step by step, belong to the mesh, and are equal when their pointers are.

@@ -6,7 +6,6 @@
  * pieces are not contiguous in the tensor they are packed, block after block per member.
  */
 #include "mesh/move.h"
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct item {
@@ -16,16 +15,21 @@ typedef struct item {
     bool in_round;
     void *packed_in, *packed_out;
     size_t bytes_in, bytes_out;
-    int64_t *cuts, *out_cuts; /* in elements, one more than members */
+    int64_t *cuts, *out_cuts; /* in elements, one more than members; one block */
+    size_t cut_bytes;
 } item;
 
 struct wf_move {
     wf_context *ctx;
     int64_t count;
-    item *items;
     wf_pending *pending;
-    wf_status status;
+    item items[]; /* [count] */
 };
+
+static size_t move_bytes(int64_t count)
+{
+    return sizeof(wf_move) + (size_t)count * sizeof(item);
+}
 
 static int64_t outer(const wf_tensor *t, int dim)
 {
@@ -43,6 +47,12 @@ static int64_t inner(const wf_tensor *t, int dim)
     for (int i = dim + 1; i < t->ndim; i++)
         n *= t->local[i];
     return n;
+}
+
+/* Nothing is copied where there is nothing: a parameter before it is materialised, a plan. */
+static bool has_values(const wf_tensor *t)
+{
+    return !wf_tensor_is_fake(t) && !t->ctx->options.plan;
 }
 
 /* Copy [at, at + length) of a dim of src to [to, to + length) of the same dim of dst; all other
@@ -68,7 +78,7 @@ static void drop_buffers(wf_move *move, item *it)
     wf_pool_give(move->ctx->pool, it->packed_in, it->bytes_in, WF_MEMORY_BUFFER);
     wf_pool_give(move->ctx->pool, it->packed_out, it->bytes_out, WF_MEMORY_BUFFER);
     it->packed_in = it->packed_out = NULL;
-    free(it->cuts);
+    wf_blocks_give(&move->ctx->blocks, it->cuts, it->cut_bytes);
     it->cuts = it->out_cuts = NULL;
     it->in_round = false;
 }
@@ -122,7 +132,7 @@ static wf_status run_local(wf_move *move, item *it)
     if (make_next(move, it) != WF_OK)
         return move->ctx->error.code;
     y = it->next;
-    if (!wf_tensor_is_fake(x)) {
+    if (has_values(x)) {
         size_t element = wf_dtype_size(x->dtype),
                bytes = (size_t)wf_tensor_local_count(x) * element;
 
@@ -158,6 +168,8 @@ static void pack_blocks(const wf_tensor *t, int d, int members, char *blocks, bo
     size_t bytes = (size_t)inner(t, d) * wf_dtype_size(t->dtype);
     int64_t rows = outer(t, d), n = t->local[d];
 
+    if (!has_values(t))
+        return;
     for (int i = 0; i < members; i++) {
         int64_t at = wf_cut(n, t->dim[d].grain, members, i);
         int64_t length = wf_cut(n, t->dim[d].grain, members, i + 1) - at;
@@ -182,7 +194,8 @@ static wf_status prepare(wf_move *move, item *it, wf_comm_buffer *buffer)
     if (make_next(move, it) != WF_OK)
         return move->ctx->error.code;
     y = it->next;
-    it->cuts = malloc(2 * (size_t)(members + 1) * sizeof(int64_t));
+    it->cut_bytes = 2 * (size_t)(members + 1) * sizeof(int64_t);
+    it->cuts = wf_blocks_take(&move->ctx->blocks, it->cut_bytes);
     if (!it->cuts)
         return wf_fail(move->ctx, WF_ENOMEM, "redistribute: no memory for cuts");
     it->out_cuts = it->cuts + members + 1;
@@ -246,7 +259,8 @@ static item *next_item(wf_move *move)
 static wf_status post(wf_move *move, item *first)
 {
     wf_mesh *mesh = move->ctx->mesh;
-    wf_comm_buffer *buffers = malloc((size_t)move->count * sizeof *buffers);
+    size_t bytes = (size_t)move->count * sizeof(wf_comm_buffer);
+    wf_comm_buffer *buffers = wf_blocks_take(&move->ctx->blocks, bytes);
     wf_collective what = {.kind = (wf_collective_kind)first->step.kind,
                           .reduction = first->step.reduction,
                           .element = wf_dtype_size(first->now->dtype),
@@ -263,7 +277,7 @@ static wf_status post(wf_move *move, item *first)
     if (status == WF_OK && wf_collective_begin(mesh->comm[first->step.axis], &what,
                                                &move->pending, &error) != WF_OK)
         status = wf_fail(move->ctx, error.code, "%s", error.text);
-    free(buffers);
+    wf_blocks_give(&move->ctx->blocks, buffers, bytes);
     return status;
 }
 
@@ -306,14 +320,12 @@ wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
 
     if (!all_fit(ctx, count, x, to))
         return NULL;
-    move = calloc(1, sizeof *move);
-    if (move)
-        move->items = calloc((size_t)count + 1, sizeof *move->items);
-    if (!move || !move->items) {
-        free(move);
+    move = wf_blocks_take(&ctx->blocks, move_bytes(count));
+    if (!move) {
         wf_fail(ctx, WF_ENOMEM, "redistribute: no memory for %lld tensors", (long long)count);
         return NULL;
     }
+    memset(move, 0, move_bytes(count));
     move->ctx = ctx;
     move->count = count;
     for (int64_t i = 0; i < count; i++) {
@@ -355,7 +367,6 @@ wf_status wf_move_end(wf_move *move, wf_tensor **y)
         else
             wf_tensor_release(it->now);
     }
-    free(move->items);
-    free(move);
+    wf_blocks_give(&ctx->blocks, move, move_bytes(move->count));
     return status;
 }

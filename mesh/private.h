@@ -21,7 +21,13 @@ struct wf_mesh {
     int size[WF_MAX_AXES];
     wf_comm *comm[WF_MAX_AXES];
     wf_layout *layouts;
+    void *gathered; /* what wf_mesh_gather brought last */
+    size_t gathered_bytes;
 };
+
+/* From rank 0 on through all ranks that differ from it on these axes (a bit each) alone; -1 after
+   the last. */
+int wf_mesh_next(const wf_mesh *mesh, int rank, unsigned axes);
 
 /* The mesh's own copy of a layout; NULL where it is whole everywhere. */
 const wf_layout *wf_layout_intern(wf_mesh *mesh, const wf_layout *layout);

@@ -93,15 +93,17 @@ static wf_status read_inputs(const wf_call *call, const wf_signature *sig, lette
     return WF_OK;
 }
 
-/* Each rank's part of h must be the heads of its own part of g. */
+/* Each rank's part of h must be the heads of its own part of g. Ranks that differ on other axes
+   than those of the layouts have the same parts. */
 bool wf_layout_groups_agree(const wf_tensor *q, const wf_tensor *k)
 {
     const wf_mesh *mesh = q->ctx->mesh;
+    unsigned axes = wf_layout_split_axes(q->layout) | wf_layout_split_axes(k->layout);
     int64_t heads = q->dim[2].size, groups = k->dim[2].size;
 
     if (groups == 0 || heads % groups != 0)
         return false;
-    for (int rank = 0; mesh && rank < mesh->ranks; rank++) {
+    for (int rank = 0; mesh && rank >= 0; rank = wf_mesh_next(mesh, rank, axes)) {
         int64_t h, h_n, g, g_n;
 
         wf_layout_part(mesh, q->layout, 2, &q->dim[2], rank, &h, &h_n);

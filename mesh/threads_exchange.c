@@ -1,29 +1,36 @@
 /*
  * mesh/threads_exchange.c - an exchange between threads: posted as a pointer to the poster's
- * own wf_exchange, read in place by its peers, and left. This is also what the transport
- * exposes.
+ * own wf_exchange, worked on in place by whoever is awake, and left. See threads_world.h.
  */
 #include "mesh/threads_exchange.h"
 #include <stdio.h>
 #include <string.h>
+
+/* Waking another core to help takes some microseconds: less than these bytes take one core. */
+enum { WORTH_HELP = 256 << 10 };
+
+static uint64_t stage_target(const threads_comm *c, uint64_t sequence)
+{
+    return (sequence / RING + 1) * (uint64_t)c->base.size;
+}
 
 static need stage_need(const threads_comm *c, const wf_exchange *x, const place *p,
                        uint64_t sequence, enum stage stage)
 {
     return (need){.group = c->group,
                   .word = &p->count[stage],
-                  .target = (sequence / RING + 1) * (uint64_t)c->base.size,
+                  .target = stage_target(c, sequence),
                   .marks = p->mark,
                   .mark = stage_mark(sequence, stage),
                   .op = x->print.op,
                   .call = x->sequence};
 }
 
-static void arrive(threads_comm *c, place *p, uint64_t sequence, enum stage stage)
+/* True for the member that comes last. */
+static bool arrive(threads_comm *c, place *p, uint64_t sequence, enum stage stage)
 {
     atomic_store(&p->mark[c->base.rank], stage_mark(sequence, stage));
-    if ((atomic_fetch_add(&p->count[stage], 1) + 1) % (uint64_t)c->base.size == 0)
-        wf_threads_wake(c->group);
+    return atomic_fetch_add(&p->count[stage], 1) + 1 == stage_target(c, sequence);
 }
 
 wf_status wf_threads_begin_reading(threads_comm *c, wf_exchange *x, wf_error *error)
@@ -47,13 +54,119 @@ wf_status wf_threads_give_up(threads_comm *c, wf_exchange *x, wf_status status)
     return status;
 }
 
-wf_status wf_threads_wait_stage(threads_comm *c, wf_exchange *x, enum stage stage,
-                                wf_error *error)
+bool wf_threads_all_posted(const wf_exchange *x)
 {
-    need n = stage_need(c, x, x->place, x->sequence, stage);
-    wf_status status = wf_threads_wait(c, &n, error);
+    const place *p = x->place;
+
+    return atomic_load(&p->count[POSTED]) >=
+           stage_target((const threads_comm *)x->comm, x->sequence);
+}
+
+static int64_t pieces_of(const wf_exchange *x, int share)
+{
+    return !x->work ? 0 : x->pieces ? x->pieces[share] : 1;
+}
+
+static int64_t all_pieces(const threads_comm *c, const wf_exchange *x)
+{
+    int64_t sum = 0;
+
+    for (int i = 0; i < c->base.size; i++)
+        sum += pieces_of(x, i);
+    return sum;
+}
+
+static void set_over(threads_comm *c, place *p, const wf_exchange *x)
+{
+    atomic_store(&p->over, x->sequence + 1);
+    wf_threads_wake(c->group);
+}
+
+/* For tests, a link of limited speed: sleep as long as a piece of the work would take on it. */
+static void cross_link(const threads_comm *c, const wf_exchange *x, int64_t all)
+{
+    enum { NAP = 1000000 };
+    uint64_t speed = atomic_load(&c->group->world->link);
+    double left = speed && x->print.bytes > 0
+                      ? 1e9 * (double)x->print.bytes / (double)all / (double)speed
+                      : 0;
+
+    for (; left > 0 && wf_threads_check(c, x->print.op, 0, NULL) == WF_OK; left -= NAP)
+        nanosleep(&(struct timespec){.tv_nsec = left < NAP ? (long)left : NAP}, NULL);
+}
+
+wf_status wf_threads_work(threads_comm *c, wf_exchange *x, wf_error *error)
+{
+    int64_t all = all_pieces(c, x);
+    int size = c->base.size;
+    place *p = x->place;
+    wf_status status = wf_threads_begin_reading(c, x, error);
+
+    for (int k = 0; status == WF_OK && k < size && atomic_load(&p->over) <= x->sequence; k++) {
+        int share = (c->base.rank + k) % size;
+        int64_t pieces = pieces_of(x, share), piece;
+
+        while (status == WF_OK && atomic_load(&p->taken[share]) < pieces &&
+               (piece = atomic_fetch_add(&p->taken[share], 1)) < pieces) {
+            wf_error wrong = {WF_OK, ""};
+
+            cross_link(c, x, all);
+            status = wf_threads_check(c, x->print.op, x->sequence, error);
+            if (status == WF_OK && x->work(x, share, piece, &wrong) != WF_OK)
+                status = wf_threads_break(c->group, wrong.text, error);
+            if (atomic_fetch_add(&p->done, 1) + 1 == all && status == WF_OK)
+                set_over(c, p, x);
+        }
+    }
+    wf_threads_end_reading(c, x);
+    return status;
+}
+
+/* The last member has posted: it will work itself, or its thread in the background will; wake
+   as many more as there are cores and pieces for. */
+static void start_work(threads_comm *c, place *p, wf_exchange *x)
+{
+    int64_t all = all_pieces(c, x), bytes = x->print.bytes * c->base.size;
+    int64_t helpers = c->group->world->cores < all ? c->group->world->cores : all;
+
+    if (all == 0) {
+        set_over(c, p, x);
+        return;
+    }
+    if (x->background)
+        wf_threads_poke(c->group, c->base.rank, (int)helpers);
+    if (helpers > 1 && (bytes < 0 || bytes >= WORTH_HELP))
+        wf_threads_wake_some(c->group, (int)helpers - 1);
+}
+
+static wf_status wait_until(threads_comm *c, wf_exchange *x, const need *n, wf_error *error)
+{
+    wf_status status = wf_threads_wait(c, n, error);
 
     return status == WF_OK ? WF_OK : wf_threads_give_up(c, x, status);
+}
+
+wf_status wf_threads_finish_exchange(wf_comm *comm, wf_exchange *x, wf_error *error)
+{
+    threads_comm *c = wf_threads_of(comm);
+    place *p = x->place;
+    need n = stage_need(c, x, p, x->sequence, POSTED);
+    wf_status status;
+
+    wf_threads_take_back(c, x);
+    status = wait_until(c, x, &n, error);
+    if (status == WF_OK && atomic_load(&p->over) <= x->sequence) {
+        status = wf_threads_work(c, x, error);
+        if (status != WF_OK)
+            return wf_threads_give_up(c, x, status);
+        n.end = &p->over;
+        n.end_target = x->sequence + 1;
+        status = wait_until(c, x, &n, error);
+    }
+    if (status == WF_OK && arrive(c, p, x->sequence, LEFT) &&
+        atomic_load(&c->group->place_waiters))
+        wf_threads_wake(c->group);
+    return status;
 }
 
 static void describe(const wf_fingerprint *p, char *text, size_t room)
@@ -102,9 +215,10 @@ static wf_status take_place(threads_comm *c, wf_exchange *x, wf_error *error)
     wf_status status;
     need n;
 
+    x->comm = &c->base;
     x->sequence = c->sequence;
     x->place = p;
-    x->reading = false;
+    x->reading = x->queued = false;
     status = wf_threads_check(c, x->print.op, x->sequence, error);
     if (status != WF_OK || c->sequence < RING)
         return status;
@@ -115,7 +229,10 @@ static wf_status take_place(threads_comm *c, wf_exchange *x, wf_error *error)
             "rank %d has %d exchanges in flight over %s, the most there can be; "
             "end one before beginning %s",
             c->world_rank, RING, c->group->name, x->print.op);
-    return wf_threads_wait(c, &n, error);
+    atomic_fetch_add(&c->group->place_waiters, 1);
+    status = wf_threads_wait(c, &n, error);
+    atomic_fetch_sub(&c->group->place_waiters, 1);
+    return status;
 }
 
 wf_status wf_threads_post(threads_comm *c, wf_exchange *x, wf_error *error)
@@ -132,6 +249,9 @@ wf_status wf_threads_post(threads_comm *c, wf_exchange *x, wf_error *error)
         p->printed = x->sequence + 1;
         p->print = x->print;
         p->first = c->base.rank;
+        atomic_store(&p->done, 0);
+        for (int i = 0; i < c->base.size; i++)
+            atomic_store(&p->taken[i], 0);
     }
     theirs = p->print;
     first = p->first;
@@ -139,57 +259,13 @@ wf_status wf_threads_post(threads_comm *c, wf_exchange *x, wf_error *error)
     if (!same_print(&x->print, &theirs))
         return wf_threads_mismatch(c, x, first, &theirs, error);
     p->posted[c->base.rank] = x;
+    x->finish = wf_threads_finish_exchange;
     c->sequence++;
-    arrive(c, p, x->sequence, POSTED);
+    if (x->background)
+        wf_threads_leave_to_progress(c, x);
+    if (arrive(c, p, x->sequence, POSTED))
+        start_work(c, p, x);
     return WF_OK;
-}
-
-wf_status wf_threads_look(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    wf_status status = wf_threads_wait_stage(wf_threads_of(comm), x, POSTED, error);
-
-    if (status == WF_OK) {
-        status = wf_threads_begin_reading(wf_threads_of(comm), x, error);
-        if (status != WF_OK)
-            wf_threads_give_up(wf_threads_of(comm), x, status);
-    }
-    return status;
-}
-
-static wf_status meet(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    arrive(wf_threads_of(comm), x->place, x->sequence, MET);
-    return wf_threads_wait_stage(wf_threads_of(comm), x, MET, error);
-}
-
-wf_status wf_threads_release(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    threads_comm *c = wf_threads_of(comm);
-    place *p = x->place;
-
-    (void)error;
-    wf_threads_end_reading(c, x);
-    if (atomic_load(&p->mark[comm->rank]) < stage_mark(x->sequence, MET))
-        atomic_fetch_add(&p->count[MET], 1); /* all skip it: nobody waits there */
-    arrive(c, p, x->sequence, LEFT);
-    return WF_OK;
-}
-
-wf_status wf_threads_settle(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    return wf_threads_wait_stage(wf_threads_of(comm), x, LEFT, error);
-}
-
-wf_status wf_threads_disagree(wf_comm *comm, wf_exchange *x, const char *text, wf_error *error)
-{
-    return wf_threads_give_up(wf_threads_of(comm), x,
-                              wf_threads_break(wf_threads_of(comm)->group, text, error));
-}
-
-static const void *const *address(const wf_comm *comm, const wf_exchange *x, int member)
-{
-    (void)comm;
-    return wf_threads_peer(x, member)->address;
 }
 
 static wf_status expose(wf_comm *comm, wf_exchange *x, wf_error *error)
@@ -197,12 +273,9 @@ static wf_status expose(wf_comm *comm, wf_exchange *x, wf_error *error)
     return wf_threads_post(wf_threads_of(comm), x, error);
 }
 
-const wf_exposure wf_threads_exposure = {
-    .expose = expose,
-    .look = wf_threads_look,
-    .address = address,
-    .meet = meet,
-    .release = wf_threads_release,
-    .settle = wf_threads_settle,
-    .disagree = wf_threads_disagree,
-};
+static void *owner(const wf_exchange *x, int member)
+{
+    return wf_threads_peer(x, member)->owner;
+}
+
+const wf_exposure wf_threads_exposure = {.expose = expose, .owner = owner};

@@ -13,20 +13,30 @@ static inline threads_comm *wf_threads_of(wf_comm *comm)
     return (threads_comm *)comm;
 }
 
-/* What a member has posted; to be read after look() and before release(). */
+/* What a member has posted; for x->work, while it has a piece to do. */
 static inline const wf_exchange *wf_threads_peer(const wf_exchange *x, int member)
 {
     return ((const place *)x->place)->posted[member];
 }
 
+/* Start an exchange of x->work. It is ended by wf_threads_finish_exchange(). */
 wf_status wf_threads_post(threads_comm *c, wf_exchange *x, wf_error *error);
-wf_status wf_threads_wait_stage(threads_comm *c, wf_exchange *x, enum stage stage,
-                                wf_error *error);
-
-/* The calls of wf_exposure: see mesh/comm.h. */
-wf_exchange_call wf_threads_look, wf_threads_release, wf_threads_settle;
-wf_status wf_threads_disagree(wf_comm *comm, wf_exchange *x, const char *text, wf_error *error);
+wf_exchange_call wf_threads_finish_exchange;
 extern const wf_exposure wf_threads_exposure;
+
+bool wf_threads_all_posted(const wf_exchange *x);
+
+/* When all have posted: do pieces until none is left. One thread of a rank at a time. */
+wf_status wf_threads_work(threads_comm *c, wf_exchange *x, wf_error *error);
+
+/* The rank's thread in the background (threads_progress.c) works on x when all have posted;
+   take_back() returns when it does not any more, whether or not there is work left. */
+void wf_threads_leave_to_progress(threads_comm *c, wf_exchange *x);
+void wf_threads_take_back(threads_comm *c, wf_exchange *x);
+
+/* Some members have all posted: wake at most so many of their threads that may have work, first
+   this member's own. */
+void wf_threads_poke(group *g, int member, int most);
 
 /* Between these two no peer frees or changes what it has posted: see wf_threads_give_up(). */
 wf_status wf_threads_begin_reading(threads_comm *c, wf_exchange *x, wf_error *error);

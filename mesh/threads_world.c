@@ -10,13 +10,16 @@ enum { POLLS = 8, POLLS_ALONE = 128, NAP_MS = 500, LISTED = 8 };
 
 /* A yield is worth a try where another rank of this core runs meanwhile. Ranks with a core each
    save the far slower sleep and wake by some more of them, tens of microseconds in all. */
-static int choose_polls(int ranks)
+static int choose_polls(int ranks, int cores)
+{
+    return cores >= ranks ? POLLS_ALONE : POLLS;
+}
+
+static int count_cores(void)
 {
     cpu_set_t cores;
 
-    if (sched_getaffinity(0, sizeof cores, &cores) == 0 && CPU_COUNT(&cores) >= ranks)
-        return POLLS_ALONE;
-    return POLLS;
+    return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
 
 world *wf_threads_world_new(int ranks)
@@ -26,10 +29,13 @@ world *wf_threads_world_new(int ranks)
     if (!w)
         return NULL;
     w->ranks = ranks;
-    w->polls = choose_polls(ranks);
+    w->cores = count_cores();
+    w->polls = choose_polls(ranks, w->cores);
     pthread_mutex_init(&w->lock, NULL);
-    for (int i = 0; i < ranks; i++)
+    for (int i = 0; i < ranks; i++) {
         pthread_mutex_init(&w->rank[i].lock, NULL);
+        wf_threads_progress_open(&w->rank[i].progress);
+    }
     return w;
 }
 
@@ -45,11 +51,14 @@ static void group_free(group *g)
     free(g->members);
     free(g->ring[0].posted);
     free((void *)g->ring[0].mark);
+    free((void *)g->ring[0].taken);
     free(g);
 }
 
 void wf_threads_world_free(world *w)
 {
+    for (int i = 0; i < w->ranks; i++)
+        wf_threads_progress_close(&w->rank[i].progress);
     while (w->groups) {
         group *next = w->groups->next;
 
@@ -67,12 +76,14 @@ static group *group_new(const char *name, const int *members, int n)
     group *g = calloc(1, sizeof *g);
     size_t size = (size_t)n;
     _Atomic uint64_t *marks = calloc(RING * size, sizeof *marks);
+    _Atomic int64_t *taken = calloc(RING * size, sizeof *taken);
     wf_exchange **posted = calloc(RING * size, sizeof *posted);
     int *copy = malloc(size * sizeof *copy);
 
-    if (!g || !marks || !posted || !copy) {
+    if (!g || !marks || !taken || !posted || !copy) {
         free(g);
         free((void *)marks);
+        free((void *)taken);
         free(posted);
         free(copy);
         return NULL;
@@ -80,6 +91,7 @@ static group *group_new(const char *name, const int *members, int n)
     memcpy(copy, members, size * sizeof *copy);
     for (size_t i = 0; i < RING; i++) {
         g->ring[i].mark = marks + i * size;
+        g->ring[i].taken = taken + i * size;
         g->ring[i].posted = posted + i * size;
     }
     g->size = n;
@@ -153,11 +165,16 @@ channel *wf_threads_channel(group *g, int from, int to)
 
 /* A sleeper reads the event, then what it waits for, then adds itself to sleepers, then sleeps
    if the event is unchanged: between the two sides nothing is lost. */
-void wf_threads_wake(group *g)
+void wf_threads_wake_some(group *g, int most)
 {
     atomic_fetch_add(&g->event, 1);
     if (atomic_load(&g->sleepers))
-        wf_futex_wake_all(&g->event);
+        wf_futex_wake(&g->event, most);
+}
+
+void wf_threads_wake(group *g)
+{
+    wf_threads_wake_some(g, INT32_MAX);
 }
 
 static void wake_world(world *w)
@@ -201,8 +218,7 @@ wf_status wf_threads_break(group *g, const char *text, wf_error *error)
 
 void wf_threads_quiesce(group *g)
 {
-    /* Readers are copying, or asleep and just woken: this is short, and the end of the world.
-     */
+    /* They do a piece of work, or were just woken: this is short, and the end of the world. */
     while (atomic_load(&g->readers))
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 }
@@ -365,7 +381,7 @@ wf_status wf_threads_wait(const threads_comm *c, const need *n, wf_error *error)
         uint32_t event = atomic_load(&g->event);
         bool late;
 
-        if (atomic_load(n->word) >= n->target)
+        if (n->end ? atomic_load(n->end) >= n->end_target : atomic_load(n->word) >= n->target)
             break;
         status = wf_threads_check(c, n->op, n->call, error);
         if (status == WF_OK)

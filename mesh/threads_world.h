@@ -3,13 +3,17 @@
  * one process, the groups they form, and how one waits for another.
  *
  * All progress is counted in 64-bit words that only grow, and whoever waits, waits for a word
- * to reach a target. A group has one event word: whoever completes a stage bumps it and wakes
+ * to reach a target. A group has one event word: whoever completes something bumps it and wakes
  * the group's sleepers. A wait is a few yielding polls, then sleep; nobody spins, for 32 ranks
  * share two cores.
  *
- * An exchange takes the next place of the group's ring and goes through three stages there:
- * POSTED (my exchange may be read), MET (optional, in the middle), LEFT (I read no more). Place
- * p serves the exchanges p, p + RING, ..; it is free for the next when all have LEFT the last.
+ * An exchange takes the next place of the group's ring. A member has POSTED there when others
+ * may touch its memory; when all have, whoever is awake takes pieces of the work until none is
+ * left, its own share first; who does the last piece marks the exchange as over and wakes the
+ * others. So a member sleeps once where there are more ranks than cores, and of ranks that wait
+ * for the slowest, only as many are woken to help as there are cores. A member has LEFT when it
+ * looks at the place no more; place p serves the exchanges p, p + RING, .., and is free for the
+ * next when all have LEFT the last.
  */
 #ifndef WF_MESH_THREADS_WORLD_H
 #define WF_MESH_THREADS_WORLD_H
@@ -20,12 +24,15 @@
 
 enum { RING = 32 };
 
-enum stage { POSTED, MET, LEFT, STAGES };
+enum stage { POSTED, LEFT, STAGES };
 
 typedef struct place {
     _Atomic uint64_t count[STAGES]; /* arrivals at the stage, of all members and rounds */
     _Atomic uint64_t *mark;         /* [size] how far each member is: stage_mark() */
-    wf_exchange **posted;           /* [size] */
+    wf_exchange **posted;           /* [size]; a member's is gone when the exchange is over */
+    _Atomic int64_t *taken;         /* [size] pieces of the member's share that are taken */
+    _Atomic int64_t done;           /* pieces of all shares */
+    _Atomic uint64_t over;          /* exchange that is over, + 1 */
     wf_fingerprint print;           /* of who posted first, and who; under the group's lock */
     int first;
     uint64_t printed; /* of which exchange, + 1 */
@@ -57,18 +64,22 @@ typedef struct group {
     pthread_mutex_t lock;
     _Atomic uint32_t event; /* what sleepers sleep on */
     _Atomic int sleepers;
-    _Atomic int readers; /* members that may be reading a peer's memory */
-    _Atomic bool broken; /* by a mismatch: `mismatch` is set, and stays */
+    _Atomic int place_waiters; /* members that wait for others to have LEFT */
+    _Atomic int readers;       /* threads that may be touching a peer's memory */
+    _Atomic bool broken;       /* by a mismatch: `mismatch` is set, and stays */
     wf_error mismatch;
     channel *channels; /* under lock */
     place ring[RING];
 } group;
 
-/* What a rank waits for, in words that others can read and judge. */
+/* What a rank waits for, in words that others can read and judge: it waits in vain while
+   *word < target. What ends the wait may come later: work that no rank has to be waited for. */
 typedef struct need {
     const group *group;
-    const _Atomic uint64_t *word; /* met when *word >= target */
+    const _Atomic uint64_t *word;
     uint64_t target;
+    const _Atomic uint64_t *end; /* the wait ends when *end >= end_target; NULL: as word */
+    uint64_t end_target;
     const _Atomic uint64_t *marks; /* of the members, each to reach `mark`; NULL: see peer */
     uint64_t mark;
     int peer; /* the member that is waited for where marks is NULL */
@@ -76,17 +87,31 @@ typedef struct need {
     uint64_t call; /* which one over this group, or channel, from 0 */
 } need;
 
+/* A rank's thread for exchanges that progress while the rank computes: threads_progress.c. */
+typedef struct progress {
+    pthread_mutex_t lock;
+    pthread_cond_t wake, idle;
+    wf_exchange
+        *first; /* the rank's exchanges in the background, in the order of their start */
+    const wf_exchange *active;
+    bool started, stop;
+    pthread_t thread;
+} progress;
+
 typedef struct rank_state {
-    pthread_mutex_t lock; /* of what follows, but `finished` and `seen` */
+    pthread_mutex_t lock; /* of what follows, but `finished`, `seen` and `progress` */
     bool waiting;
     uint64_t serial; /* counts waits */
     need need;
     uint64_t seen; /* the deadlock detector's note, under the world's lock */
     _Atomic bool finished;
+    progress progress;
 } rank_state;
 
 typedef struct world {
     int ranks, polls;
+    int cores;             /* that this process may use */
+    _Atomic uint64_t link; /* for tests: bytes per second of a rank's work; 0: no limit */
     pthread_mutex_t lock;
     group *groups; /* newest first; freed with the world */
     _Atomic int waiting, finished;
@@ -121,8 +146,9 @@ wf_status wf_threads_group(world *w, const group *parent, uint64_t ordinal, cons
 /* The channel between two members, made on first use; NULL: out of memory. */
 channel *wf_threads_channel(group *g, int from, int to);
 
-/* Something that others may wait for has happened. */
+/* Something that others may wait for has happened: wake all sleepers, or some. */
 void wf_threads_wake(group *g);
+void wf_threads_wake_some(group *g, int most);
 
 /* WF_OK, or why nothing over this group can go on; op and call for the text. */
 wf_status wf_threads_check(const threads_comm *c, const char *op, uint64_t call,
@@ -136,7 +162,17 @@ wf_status wf_threads_break(group *g, const char *text, wf_error *error);
 void wf_threads_abort(world *w, int rank, const wf_error *cause);
 void wf_threads_finish(world *w, int rank);
 
-/* After a break or an abort: return when no peer is reading any more. */
+/* After a break or an abort: return when no peer touches the others' memory any more. */
 void wf_threads_quiesce(group *g);
+
+void wf_threads_progress_open(progress *p);
+void wf_threads_progress_close(progress *p); /* joins the thread */
+
+/* The rank's exchanges are lost, and the world is aborted: none is worked on any more. */
+void wf_threads_progress_drop(progress *p);
+
+/* For tests: each rank's share of work in this world takes as long as if its bytes went over a
+   link of this speed, which sleeps rather than works. To be set before the first exchange. */
+void wf_threads_limit(wf_comm *comm, uint64_t bytes_per_second);
 
 #endif

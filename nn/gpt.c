@@ -41,9 +41,9 @@ static wf_tensor *block_forward(wf_nn_module *self, wf_tensor *x)
     return wf_add(x, wf_dropout(y, m->dropout, m->site + 1));
 }
 
-static wf_tensor *gpt_forward(wf_nn_module *self, wf_tensor *tokens)
+/* What the head takes. */
+static wf_tensor *features(wf_nn_gpt *m, wf_tensor *tokens)
 {
-    wf_nn_gpt *m = (wf_nn_gpt *)self;
     wf_tensor *x;
 
     x = wf_nn_call(m->embed, tokens);
@@ -52,7 +52,14 @@ static wf_tensor *gpt_forward(wf_nn_module *self, wf_tensor *tokens)
     x = wf_dropout(x, m->config.dropout, WF_NN_EMBEDDING_SITE);
     for (int64_t i = 0; i < m->layers; i++)
         x = wf_nn_call(m->block[i], x);
-    return wf_nn_call(m->head, wf_nn_call(m->norm, x));
+    return wf_nn_call(m->norm, x);
+}
+
+static wf_tensor *gpt_forward(wf_nn_module *self, wf_tensor *tokens)
+{
+    wf_nn_gpt *m = (wf_nn_gpt *)self;
+
+    return wf_nn_call(m->head, features(m, tokens));
 }
 
 static const wf_nn_field attention_fields[] = {
@@ -88,25 +95,36 @@ const wf_nn_type wf_nn_mlp_type = {"mlp", sizeof(wf_nn_mlp), mlp_fields, mlp_for
 const wf_nn_type wf_nn_block_type = {"block", sizeof(wf_nn_block), block_fields, block_forward};
 const wf_nn_type wf_nn_gpt_type = {"gpt", sizeof(wf_nn_gpt), gpt_fields, gpt_forward};
 
-wf_tensor *wf_nn_gpt_logits(wf_nn_gpt *model, wf_tensor *tokens)
+static bool takes(wf_nn_gpt *model, wf_tensor *tokens)
 {
-    if (model && tokens &&
-        (tokens->ndim != 2 || tokens->dim[1].size > model->config.positions)) {
-        char text[128];
+    char text[128];
 
-        wf_fail(model->base.ctx, WF_ESHAPE,
-                "the model takes tokens [batch, up to %lld tokens], not %s: use shorter "
-                "sequences or "
-                "build it with more positions",
-                (long long)model->config.positions,
-                wf_tensor_describe(tokens, text, sizeof text));
-        return NULL;
-    }
-    return wf_nn_call(model, tokens);
+    if (!model || !tokens)
+        return false;
+    if (tokens->ndim == 2 && tokens->dim[1].size <= model->config.positions)
+        return true;
+    wf_fail(model->base.ctx, WF_ESHAPE,
+            "the model takes tokens [batch, up to %lld tokens], not %s: use shorter sequences or "
+            "build it with more positions",
+            (long long)model->config.positions, wf_tensor_describe(tokens, text, sizeof text));
+    return false;
 }
 
-wf_tensor *wf_nn_gpt_loss(wf_nn_gpt *model, wf_tensor *tokens, wf_tensor *targets)
+wf_tensor *wf_nn_gpt_logits(wf_nn_gpt *model, wf_tensor *tokens)
 {
-    return model ? wf_nn_cross_entropy(model->loss, wf_nn_gpt_logits(model, tokens), targets)
-                 : NULL;
+    return takes(model, tokens) ? wf_nn_call(model, tokens) : NULL;
+}
+
+wf_tensor *wf_nn_gpt_loss(wf_nn_gpt *model, wf_tensor *tokens, wf_tensor *targets, float weight)
+{
+    const char *outside;
+    wf_tensor *loss;
+
+    if (!takes(model, tokens))
+        return NULL;
+    outside = wf_nn_enter(model);
+    loss = wf_nn_linear_cross_entropy(model->head, model->loss, features(model, tokens),
+                                      targets, weight);
+    wf_nn_leave(model, outside, 1, &loss);
+    return loss;
 }

@@ -8,7 +8,7 @@
 #define WF_NN_GPT_H
 
 #include "nn/embedding.h"
-#include "nn/linear.h"
+#include "nn/loss.h"
 #include "nn/norm.h"
 
 WF_BEGIN_DECLS
@@ -58,7 +58,7 @@ typedef struct wf_nn_gpt {
     wf_nn_module **block;
     wf_nn_norm *norm;
     wf_nn_linear *head; /* gpt2: its weight is embed's table */
-    wf_nn_module *loss;
+    wf_nn_loss *loss;
 } wf_nn_gpt;
 
 /**
@@ -96,17 +96,16 @@ WF_API wf_nn_block *wf_nn_block_new(wf_context *ctx, const wf_nn_gpt_config *con
  */
 WF_API wf_tensor *wf_nn_gpt_logits(wf_nn_gpt *model, wf_tensor *tokens);
 
-/** wf_nn_gpt_loss - the cross-entropy of every token, [batch, tokens]; targets like tokens. */
-WF_API wf_tensor *wf_nn_gpt_loss(wf_nn_gpt *model, wf_tensor *tokens, wf_tensor *targets);
-
 /**
- * wf_nn_loss_new, wf_nn_cross_entropy - cross-entropy over a vocabulary that may be split
+ * wf_nn_gpt_loss - the cross-entropy of every token, [batch, tokens]; targets like tokens
  *
- * Points: "max" (the largest logits), "sum" (sum of exponentials and picked logits, together)
+ * @param weight  of every token's loss in what is differentiated: see wf_nn_linear_cross_entropy,
+ *                which takes the logits in chunks. wf_nn_cross_entropy(model->loss, logits,
+ *                targets) has the same bits and takes any gradient
+ * Collective:  where a plan has borders
  */
-WF_API wf_nn_module *wf_nn_loss_new(wf_context *ctx);
-WF_API wf_tensor *wf_nn_cross_entropy(wf_nn_module *loss, wf_tensor *logits,
-                                      wf_tensor *targets);
+WF_API wf_tensor *wf_nn_gpt_loss(wf_nn_gpt *model, wf_tensor *tokens, wf_tensor *targets,
+                                 float weight);
 
 WF_END_DECLS
 

@@ -18,20 +18,14 @@ struct wf_par_gradients {
 
 wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *leaf, int64_t i, int64_t n)
 {
-    wf_tensor *node = wf_tensor_retain(leaf);
+    wf_status status = WF_OK;
 
-    for (int merges = wf_tree_merges(n, i); merges > 0 && node; merges--) {
-        wf_tensor *older = c->node[--c->depth];
-        wf_tensor *sum = wf_tensor_retain(wf_node_add(older, node));
-
-        wf_tensor_release(older);
-        wf_tensor_release(node);
-        node = sum;
+    c->node[c->depth++] = wf_tensor_retain(leaf);
+    for (int merges = wf_tree_merges(n, i); merges > 0 && status == WF_OK; merges--) {
+        status = wf_node_add(&c->node[c->depth - 2], c->node[c->depth - 1]);
+        wf_tensor_release(c->node[--c->depth]);
     }
-    if (!node)
-        return WF_ENOMEM; /* the reason is in the context */
-    c->node[c->depth++] = node;
-    return WF_OK;
+    return status;
 }
 
 void wf_par_counter_clear(wf_par_counter *c)
@@ -188,6 +182,21 @@ static wf_status sum_over_dp(wf_par_gradients *g)
     return wf_context_status(par->ctx);
 }
 
+/* The slots' nodes added in the order of use; the first one's is handed to the caller. */
+static wf_tensor *take_sum(wf_par_counter slot[WF_NN_USES])
+{
+    wf_tensor *sum = NULL;
+
+    for (int u = 0; u < WF_NN_USES; u++) {
+        if (sum && slot[u].depth)
+            wf_node_add(&sum, slot[u].node[0]);
+        else if (slot[u].depth)
+            sum = wf_tensor_retain(slot[u].node[0]);
+        wf_par_counter_clear(&slot[u]);
+    }
+    return sum;
+}
+
 wf_status wf_par_gradients_finish(wf_par_gradients *g, wf_tensor **grad)
 {
     wf_context *ctx = g->par->ctx;
@@ -195,16 +204,8 @@ wf_status wf_par_gradients_finish(wf_par_gradients *g, wf_tensor **grad)
 
     sum_over_dp(g);
     wf_scope_open(ctx);
-    for (int64_t i = 0; i < g->count; i++) {
-        wf_tensor *sum = NULL;
-
-        for (int u = 0; u < WF_NN_USES && wf_context_status(ctx) == WF_OK; u++) {
-            wf_tensor *slot = g->slot[i][u].depth ? g->slot[i][u].node[0] : NULL;
-
-            sum = sum && slot ? wf_add(sum, slot) : slot ? slot : sum;
-        }
-        grad[i] = wf_context_status(ctx) == WF_OK ? wf_tensor_retain(sum) : NULL;
-    }
+    for (int64_t i = 0; i < g->count && wf_context_status(ctx) == WF_OK; i++)
+        grad[i] = take_sum(g->slot[i]);
     wf_scope_close(ctx);
     wf_par_gradients_reset(g);
     wf_context_memory_kind(ctx, kind);

@@ -4,7 +4,6 @@
 #include "core/exact_sum.h"
 #include "parallel/strategy.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* Of the ranks that hold the same part, the one that is first on every other axis counts it. */
@@ -44,19 +43,20 @@ static void add_squares(const wf_tensor *t, wf_exact_sum *sum)
 
 wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor, double *norm)
 {
-    wf_exact_sum sum, *all;
+    wf_exact_sum sum, total;
+    const wf_exact_sum *all;
 
     memset(&sum, 0, sizeof sum);
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < count && !wf_context_planning(par->ctx); i++)
         if (tensor[i] && counts_here(par->mesh, tensor[i]))
             add_squares(tensor[i], &sum);
     all = wf_mesh_gather(par->mesh, &sum, sizeof sum);
     if (!all)
         return wf_context_status(par->ctx);
+    total = all[0];
     for (int i = 1; i < wf_mesh_ranks(par->mesh); i++)
-        wf_exact_merge(&all[0], &all[i]);
-    *norm = sqrt(wf_exact_value(&all[0]));
-    free(all);
+        wf_exact_merge(&total, &all[i]);
+    *norm = sqrt(wf_exact_value(&total));
     return WF_OK;
 }
 
@@ -86,8 +86,13 @@ static uint64_t digest_tensor(const wf_tensor *t, uint64_t path, uint32_t kind)
 wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
                         const wf_nn_optimizer *optimizer, uint64_t *digest)
 {
-    uint64_t sum = 0, *all;
+    uint64_t sum = 0;
+    const uint64_t *all;
 
+    if (wf_context_planning(par->ctx))
+        return wf_fail(
+            par->ctx, WF_EINVAL,
+            "a plan has no values, and so no digest: open a context that does not plan");
     for (int64_t i = 0; i < count; i++) {
         uint64_t path = wf_digest_path(parameter[i]->path);
 
@@ -107,6 +112,5 @@ wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *para
     *digest = 0;
     for (int i = 0; i < wf_mesh_ranks(par->mesh); i++)
         *digest += all[i];
-    free(all);
     return WF_OK;
 }

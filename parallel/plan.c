@@ -209,6 +209,7 @@ static wf_status run_recipe(wf_tensor *t, const wf_nn_init *init, uint64_t strea
 wf_status wf_par_materialize(wf_par *par, wf_nn_module *model)
 {
     wf_context *ctx = par->ctx;
+    const char *phase = wf_context_phase(ctx, "initialisation");
     int64_t count = 0;
     wf_nn_parameter **p;
 
@@ -233,5 +234,6 @@ wf_status wf_par_materialize(wf_par *par, wf_nn_module *model)
         wf_scope_close(ctx);
     }
     free(p);
+    wf_context_phase(ctx, phase);
     return wf_context_status(ctx);
 }

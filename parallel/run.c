@@ -6,18 +6,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-const wf_par_strategy *wf_par_strategy_find(const char *name, wf_error *error)
-{
-    static const struct {
-        const char *name;
-        const wf_par_strategy *strategy;
-    } table[] = {
+static const struct {
+    const char *name;
+    const wf_par_strategy *strategy;
+} table[] = {
 #define STRATEGY(name, strategy, words) {#name, strategy},
 #include "parallel/strategies.def"
 #undef STRATEGY
-    };
+};
 
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+enum { STRATEGIES = sizeof table / sizeof *table };
+
+const char *wf_par_strategy_name(int i)
+{
+    for (int s = 0; s < STRATEGIES; s++)
+        if (table[s].strategy && i-- == 0)
+            return table[s].name;
+    return NULL;
+}
+
+const wf_par_strategy *wf_par_strategy_find(const char *name, wf_error *error)
+{
+    for (int i = 0; i < STRATEGIES; i++) {
         if (strcmp(table[i].name, name) != 0)
             continue;
         if (!table[i].strategy)
@@ -69,7 +79,8 @@ static bool open_context(wf_par *par, int rank, wf_error *error)
                                &(wf_context_options){.rank = rank,
                                                      .memory_limit = o->memory_limit,
                                                      .seed = o->seed,
-                                                     .exact_off = o->exact_off},
+                                                     .exact_off = o->exact_off,
+                                                     .plan = o->plan},
                                error);
     return par->ctx != NULL;
 }

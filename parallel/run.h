@@ -19,11 +19,16 @@ typedef struct wf_par_options {
     int threads;            /* per rank; 0 means 1 */
     uint64_t seed;
     bool exact_off;
+    bool
+        plan; /* count what a rank would take and move, over transport fake: see wf_par_report */
     size_t memory_limit;           /* bytes of tensors per rank, 0 for no limit */
     const wf_allocator *allocator; /* of every rank's device memory; NULL: the device's own */
 } wf_par_options;
 
 typedef struct wf_par wf_par;
+
+/** wf_par_strategy_name - the i-th strategy that is built, from 0 on; NULL after the last. */
+WF_API const char *wf_par_strategy_name(int i);
 
 /**
  * wf_par_open - device, context and mesh of this rank

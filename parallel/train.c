@@ -29,9 +29,10 @@ struct wf_par_trainer {
     wf_tensor **grad;
 };
 
-wf_tensor *wf_par_gpt_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets)
+wf_tensor *wf_par_gpt_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
+                           float weight)
 {
-    return wf_nn_gpt_loss((wf_nn_gpt *)model, tokens, targets);
+    return wf_nn_gpt_loss((wf_nn_gpt *)model, tokens, targets, weight);
 }
 
 static wf_status check(wf_par_trainer *t)
@@ -80,6 +81,7 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
                                     const wf_par_train_options *options)
 {
     wf_context *ctx = par->ctx;
+    const char *phase;
     wf_par_trainer *t;
 
     if (wf_context_status(ctx) != WF_OK)
@@ -97,8 +99,10 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
     if (!t->parameter || !t->grad)
         wf_fail(ctx, WF_ENOMEM, "no memory for %lld parameters", (long long)t->count);
     else if (check(t) == WF_OK) {
+        phase = wf_context_phase(ctx, "initialisation");
         t->optimizer = wf_nn_optimizer_new(ctx, &options->optimizer, t->count, t->parameter);
         t->gradients = wf_par_gradients_open(par, t->count, t->parameter);
+        wf_context_phase(ctx, phase);
     }
     if (wf_context_status(ctx) != WF_OK) {
         wf_par_trainer_close(t);
@@ -130,7 +134,7 @@ static batch read_batch(wf_par_trainer *t, const wf_par_data *data, int64_t step
 
     b.tokens = wf_tensor_new(ctx, WF_I32, 2, dims, layout, WF_MEMORY_ACTIVATION);
     b.targets = wf_tensor_new(ctx, WF_I32, 2, dims, layout, WF_MEMORY_ACTIVATION);
-    if (b.tokens && b.targets)
+    if (b.tokens && b.targets && !wf_context_planning(ctx))
         status = data->read(data->self, step, first, micro, t->options.seq_len, b.tokens->data,
                             b.targets->data, &error);
     if (status != WF_OK) {
@@ -146,9 +150,15 @@ static wf_tensor *sum_losses(wf_tensor *loss)
     return wf_batch_sum(wf_token_sum(loss));
 }
 
+/* What a loss counts in the mean over the global batch. */
+static float token_weight(const wf_par_trainer *t)
+{
+    return 1.0f / (float)(t->options.global_batch * t->options.seq_len);
+}
+
 static wf_tensor *loss_of(wf_par_trainer *t, batch b)
 {
-    wf_tensor *loss = t->options.loss(t->model, b.tokens, b.targets);
+    wf_tensor *loss = t->options.loss(t->model, b.tokens, b.targets, token_weight(t));
 
     if (!loss) /* kept only where nothing failed before */
         wf_fail(t->par->ctx, WF_EINVAL, "the loss function returned NULL");
@@ -169,13 +179,13 @@ static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf
 {
     wf_context *ctx = t->par->ctx;
     int64_t first = first_sequence(t, k);
-    int64_t tokens = t->options.global_batch * t->options.seq_len;
     wf_tensor *loss, *total;
     wf_tape *tape;
     batch b;
 
     wf_scope_open(ctx);
     wf_context_position(ctx, step, first);
+    wf_context_phase(ctx, "forward");
     b = read_batch(t, data, step, first);
     tape = wf_tape_open(ctx);
     loss = loss_of(t, b);
@@ -184,9 +194,11 @@ static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf
     if (total)
         wf_par_counter_push(losses, total, k, t->micros);
     wf_tape_switch(ctx, tape);
+    wf_context_phase(ctx, "backward");
     if (wf_context_status(ctx) == WF_OK)
-        wf_backward(loss, constant_like(loss, 1.0f / (float)tokens), false);
+        wf_backward(loss, constant_like(loss, token_weight(t)), false);
     wf_tape_close(tape);
+    wf_context_phase(ctx, "collecting gradients");
     if (wf_context_status(ctx) == WF_OK)
         wf_par_gradients_push(t->gradients, k, t->micros);
     wf_scope_close(ctx);
@@ -194,8 +206,7 @@ static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf
 }
 
 /* The mean over all tokens, on every rank; takes the counter's last node. */
-static wf_status mean_loss(wf_par_trainer *t, wf_par_counter *losses, int64_t tokens,
-                           float *mean)
+static wf_status mean_loss(wf_par_trainer *t, wf_par_counter *losses, float *mean)
 {
     wf_context *ctx = t->par->ctx;
     wf_tensor *sum = losses->depth ? losses->node[0] : NULL;
@@ -203,8 +214,9 @@ static wf_status mean_loss(wf_par_trainer *t, wf_par_counter *losses, int64_t to
 
     wf_scope_open(ctx);
     if (sum && wf_context_status(ctx) == WF_OK &&
-        wf_move_end(wf_move_begin(ctx, 1, &sum, &whole), &sum) == WF_OK)
-        *mean = *(const float *)sum->data * (1.0f / (float)tokens);
+        wf_move_end(wf_move_begin(ctx, 1, &sum, &whole), &sum) == WF_OK &&
+        !wf_context_planning(ctx))
+        *mean = *(const float *)sum->data * token_weight(t);
     wf_scope_close(ctx);
     wf_par_counter_clear(losses);
     return wf_context_status(ctx);
@@ -228,7 +240,8 @@ static wf_status update(wf_par_trainer *t, wf_par_step *result)
             wf_fail(ctx, WF_ENONFINITE,
                     "loss %g or gradient norm %g is not finite: lower --lr, or check the data",
                     (double)result->loss, result->grad_norm);
-        else
+        wf_context_phase(ctx, "optimizer");
+        if (wf_context_status(ctx) == WF_OK)
             wf_nn_optimizer_step(t->optimizer, t->grad, result->lr,
                                  clip_scale(t->options.clip, result->grad_norm));
     }
@@ -249,10 +262,11 @@ wf_status wf_par_train_step(wf_par_trainer *t, int64_t step, const wf_par_data *
     wf_par_gradients_reset(t->gradients);
     for (int64_t k = 0; k < t->micros && wf_context_status(ctx) == WF_OK; k++)
         micro_step(t, step, k, data, &losses);
-    mean_loss(t, &losses, t->options.global_batch * t->options.seq_len, &result->loss);
+    mean_loss(t, &losses, &result->loss);
     if (wf_context_status(ctx) == WF_OK)
         update(t, result);
     wf_par_gradients_reset(t->gradients);
+    wf_context_phase(ctx, NULL);
     return wf_context_status(ctx);
 }
 
@@ -265,6 +279,7 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
     double sum = 0;
 
     wf_context_training(ctx, false);
+    wf_context_phase(ctx, "evaluation");
     for (int64_t i = 0; i < batches && wf_context_status(ctx) == WF_OK; i++) {
         wf_par_counter losses = {.depth = 0};
         float mean = 0;
@@ -280,9 +295,10 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
                 wf_par_counter_push(&losses, total, k, t->micros);
             wf_scope_close(ctx);
         }
-        mean_loss(t, &losses, t->options.global_batch * t->options.seq_len, &mean);
+        mean_loss(t, &losses, &mean);
         sum += (double)mean;
     }
+    wf_context_phase(ctx, NULL);
     wf_context_training(ctx, training);
     *loss = (float)(sum / (double)batches);
     return wf_context_status(ctx);

@@ -24,10 +24,14 @@ typedef struct wf_par_train_options {
     float clip; /* of the gradients' global norm; 0: never */
     wf_nn_optimizer_options optimizer;
     wf_nn_schedule schedule;
-    /* per-token losses [batch, tokens]; wf_par_gpt_loss for a wf_nn_gpt */
-    wf_tensor *(*loss)(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets);
+    /* per-token losses [batch, tokens]; wf_par_gpt_loss for a wf_nn_gpt. Each counts `weight` =
+       1 / (tokens of the global batch) in the mean that is differentiated, which a loss that
+       makes gradients ahead of time needs to know */
+    wf_tensor *(*loss)(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
+                       float weight);
 } wf_par_train_options;
 
+/* In a plan, which has no values, loss and norm are 0, and no data is read. */
 typedef struct wf_par_step {
     float loss; /* mean over the whole global batch, before the update */
     float lr;
@@ -37,7 +41,8 @@ typedef struct wf_par_step {
 typedef struct wf_par_trainer wf_par_trainer;
 
 /** wf_par_gpt_loss - the loss function of wf_nn_gpt for wf_par_train_options. */
-WF_API wf_tensor *wf_par_gpt_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets);
+WF_API wf_tensor *wf_par_gpt_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
+                                  float weight);
 
 /**
  * wf_par_trainer_open - what trains a materialised model

@@ -291,7 +291,7 @@ static wf_status run_comm(const bench_options *o, bench_report *report, wf_error
 
     if (!simd)
         return wf_error_set(error, WF_EINVAL, "%s", why);
-    b.reduce = (wf_reduce_ops){simd->sum, simd->maximum, false};
+    b.reduce = (wf_reduce_ops){simd->sum, simd->maximum, simd->stream, false};
     if (list_sizes(&b) != WF_OK || list_worlds(&b) != WF_OK)
         return error->code;
     if (o->mpi_child)

@@ -40,7 +40,7 @@ typedef struct my_model {
     wf_nn_module **layer; /* my_layer each */
     wf_nn_norm *norm;
     wf_nn_linear *head;
-    wf_nn_module *loss;
+    wf_nn_loss *loss;
 } my_model;
 
 typedef struct my_sizes {
@@ -51,7 +51,8 @@ typedef struct my_sizes {
 my_model *my_model_new(wf_context *ctx, const my_sizes *sizes);
 
 /** my_model_loss - cross-entropy of every token, for wf_par_train_options. */
-wf_tensor *my_model_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets);
+wf_tensor *my_model_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
+                         float weight);
 
 /* my_plan.c */
 

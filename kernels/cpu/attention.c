@@ -19,7 +19,8 @@ typedef struct job {
     int64_t tokens, dim, heads, groups; /* of this rank */
     int64_t per_group;                  /* query heads of a group, globally */
     size_t block, bytes;                /* of one head's scratch; of a worker's whole space */
-    int buffers;                        /* of dk and dv, [2][tokens][dim] each */
+    int64_t packed;                     /* floats of one head's packed dk, or dv */
+    int buffers;                        /* of dk and dv, packed, dv after dk */
     int leaves;
     int64_t leaf[WF_LEAVES + 1]; /* local heads */
     char *workspace;
@@ -42,13 +43,15 @@ static job plan(const wf_call *call, bool backward, void *workspace)
              .heads = q->local[2],
              .groups = k->local[2],
              .per_group = q->dim[2].size / k->dim[2].size,
+             .packed = wf_attention_padded(q->local[1]) * wf_attention_padded(q->local[3]),
              .workspace = workspace};
 
-    j.block = lines(simd->attention_workspace(j.tokens, j.dim));
+    j.block = lines(backward ? simd->attention_grad_workspace(j.tokens, j.dim)
+                             : simd->attention_workspace(j.tokens, j.dim));
     j.bytes = j.block + lines((size_t)j.tokens * sizeof(float));
     if (backward) {
         j.buffers = j.per_group < MOST_BUFFERS ? (int)j.per_group : MOST_BUFFERS;
-        j.bytes += (size_t)j.buffers * lines((size_t)(2 * j.tokens * j.dim) * sizeof(float));
+        j.bytes += (size_t)j.buffers * lines((size_t)(2 * j.packed) * sizeof(float));
         j.leaves = wf_leaf_cuts(q, 2, j.leaf);
     }
     return j;
@@ -62,7 +65,7 @@ static float *lse_of(const job *j, int worker)
 static float *buffer_of(const job *j, int worker, int i)
 {
     size_t skip = lines((size_t)j->tokens * sizeof(float));
-    size_t buffer = lines((size_t)(2 * j->tokens * j->dim) * sizeof(float));
+    size_t buffer = lines((size_t)(2 * j->packed) * sizeof(float));
 
     return (float *)((char *)lse_of(j, worker) + skip + (size_t)i * buffer);
 }
@@ -119,14 +122,12 @@ static void heads_of(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-static wf_status run(job *j, int64_t pieces, double cost,
-                     void (*fn)(void *, int64_t, int64_t, int))
+static wf_status run(job *j, int64_t pieces, void (*fn)(void *, int64_t, int64_t, int))
 {
     wf_team *team = wf_cpu_of(j->call)->team;
     double scores = (double)j->call->in[0]->local[0] * (double)j->heads * (double)j->tokens *
                     (double)j->tokens / 2;
 
-    wf_context_count_flops(j->call->ctx, cost * 4 * scores * (double)j->dim);
     wf_team_run(scores < SMALL ? NULL : team, pieces, 1, fn, j);
     return WF_OK;
 }
@@ -140,7 +141,7 @@ static wf_status attention(const wf_call *call, void *workspace)
 {
     job j = plan(call, false, workspace);
 
-    return run(&j, call->in[0]->local[0] * j.heads, 1, heads_of);
+    return run(&j, call->in[0]->local[0] * j.heads, heads_of);
 }
 
 /* One group on its way through the tree: buffers that are free, and where heads go. */
@@ -166,8 +167,7 @@ static void head_grad(const group_sum *s, int64_t head, float *dkv)
         scratch[t] = lse[t * j->heads];
     j->simd->attention_grad(&h, (const float *)call->in[3]->data + at, h.q_stride, scratch,
                             (const float *)call->in[5]->data + at, h.q_stride,
-                            (float *)call->out[0]->data + at, h.q_stride, dkv, j->dim,
-                            dkv + j->tokens * j->dim, j->dim,
+                            (float *)call->out[0]->data + at, h.q_stride, dkv, dkv + j->packed,
                             j->workspace + (size_t)s->worker * j->bytes);
 }
 
@@ -176,7 +176,7 @@ static float *join(group_sum *s, float *a, float *b)
 {
     if (!a || !b)
         return a ? a : b;
-    s->j->simd->add(a, b, a, 2 * s->j->tokens * s->j->dim);
+    s->j->simd->add(a, b, a, 2 * s->j->packed);
     s->spare[s->n_spare++] = b;
     return a;
 }
@@ -196,14 +196,6 @@ static float *leaf_sum(group_sum *s, int leaf)
         sum = join(s, sum, one);
     }
     return sum;
-}
-
-/* Rows of a group's dk or dv, with every zero +0. */
-static void put(const job *j, const float *from, float *to)
-{
-    for (int64_t t = 0; t < j->tokens; t++, to += j->groups * j->dim)
-        for (int64_t d = 0; d < j->dim; d++)
-            to[d] = from ? from[t * j->dim + d] + 0.0f : 0.0f;
 }
 
 static void groups_of(void *arg, int64_t begin, int64_t end, int worker)
@@ -227,9 +219,10 @@ static void groups_of(void *arg, int64_t begin, int64_t end, int worker)
             for (int m = wf_tree_merges(j->leaves, l); m > 0; m--, n--)
                 open[n - 2] = join(&s, open[n - 2], open[n - 1]);
         }
-        put(j, open[0], (float *)j->call->out[1]->data + at);
-        put(j, open[0] ? open[0] + j->tokens * j->dim : NULL,
-            (float *)j->call->out[2]->data + at);
+        j->simd->attention_unpack(open[0], j->tokens, j->dim,
+                                  (float *)j->call->out[1]->data + at, j->groups * j->dim);
+        j->simd->attention_unpack(open[0] ? open[0] + j->packed : NULL, j->tokens, j->dim,
+                                  (float *)j->call->out[2]->data + at, j->groups * j->dim);
     }
 }
 
@@ -242,7 +235,7 @@ static wf_status attention_grad(const wf_call *call, void *workspace)
 {
     job j = plan(call, true, workspace);
 
-    return run(&j, call->in[0]->local[0] * j.groups, 2.5, groups_of);
+    return run(&j, call->in[0]->local[0] * j.groups, groups_of);
 }
 
 const wf_kernel wf_cpu_attention = {attention, workspace_bytes};

@@ -47,6 +47,7 @@ wf_device *wf_cpu_device(int threads, wf_error *error)
                               .kernel = kernel,
                               .sum = simd->sum,
                               .maximum = simd->maximum,
+                              .stream = simd->stream,
                               .sum_squares = simd->sum_squares,
                               .add = add,
                               .close = close_device,

@@ -1,7 +1,9 @@
 /* kernels/cpu/linear.c - products on the CPU: a row of parts for one GEMM each. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/shared.h"
+#include <stdlib.h>
 
-enum { MEMBERS = 3, MAX_PARTS = MEMBERS * WF_LEAVES };
+enum { MEMBERS = 3, MAX_PARTS = MEMBERS * WF_LEAVES, DW_PARTS = 64 };
 
 /* y_m[rows, n] = x[rows, k] W_m[n, k]^T; k is cut in its leaves. */
 static wf_gemm forward_product(const wf_call *call, int m, wf_gemm_part *parts)
@@ -64,11 +66,7 @@ static wf_gemm dx_product(const wf_call *call, wf_gemm_part *parts)
 static wf_status run(const wf_call *call, const wf_gemm *g, void *workspace)
 {
     wf_cpu *cpu = wf_cpu_of(call);
-    double k = 0;
 
-    for (int64_t p = 0; p < g->n_parts; p++)
-        k += (double)g->parts[p].k;
-    wf_context_count_flops(call->ctx, 2 * (double)g->m * (double)g->n * k);
     cpu->simd->gemm(cpu->team, g, workspace);
     return WF_OK;
 }
@@ -156,35 +154,39 @@ static wf_gemm dw_product(const wf_call *call, wf_gemm_part *parts)
                                   .b_col = 1,
                                   .k = rows,
                                   .leaf = true};
-    return (wf_gemm){
-        .m = n, .n = k, .c = call->out[0]->data, .c_row = k, .parts = parts, .n_parts = leaves};
+    return (wf_gemm){.m = n,
+                     .n = k,
+                     .c = call->out[0]->data,
+                     .c_row = k,
+                     .add = wf_linear_adds(call),
+                     .parts = parts,
+                     .n_parts = leaves};
 }
 
 static size_t dw_workspace(const wf_call *call)
 {
     size_t bytes = dw_parts_bytes(call), more;
-    wf_pool *pool = wf_context_pool(call->ctx);
-    wf_error error = {WF_OK, ""};
-    wf_gemm_part *parts = wf_pool_take(pool, bytes, WF_MEMORY_WORKSPACE, &error);
+    wf_gemm_part few[DW_PARTS], *parts = few; /* not the pool's memory: a plan's has none */
     wf_gemm g;
 
+    if (bytes > sizeof few)
+        parts = malloc(bytes);
     if (!parts) {
-        wf_fail(call->ctx, error.code, "%s: %s", call->op->name, error.text);
+        wf_fail(call->ctx, WF_ENOMEM, "%s: no memory for the list of %zu bytes of sequences",
+                call->op->name, bytes);
         return 0;
     }
     g = dw_product(call, parts);
     more = bytes_for(call, &g);
-    wf_pool_give(pool, parts, bytes, WF_MEMORY_WORKSPACE);
+    if (parts != few)
+        free(parts);
     return bytes + more;
 }
 
 static wf_status dw(const wf_call *call, void *workspace)
 {
-    wf_gemm g;
+    wf_gemm g = dw_product(call, workspace);
 
-    if (!workspace)
-        return wf_context_status(call->ctx);
-    g = dw_product(call, workspace);
     return run(call, &g, (char *)workspace + dw_parts_bytes(call));
 }
 

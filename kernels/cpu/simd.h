@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 struct wf_team;
+struct wf_truncated;
 
 /* One piece of a leaf's chain: A is [m, k] and B is [k, n], both with any strides. */
 typedef struct wf_gemm_part {
@@ -29,13 +30,14 @@ typedef struct wf_gemm_part {
 
 /*
  * C = midpoint tree (core/tree.h) over leaves; a leaf is one ascending fma chain from +0 through
- * its parts in order; an empty leaf is +0, and so is every zero of C. C is overwritten. n_parts
- * may be large (a leaf per sequence); m, n and k may be 0 or any size.
+ * its parts in order; an empty leaf is +0, and so is every zero of C. C is overwritten, or added
+ * to (`add`). n_parts may be large (a leaf per sequence); m, n and k may be 0 or any size.
  */
 typedef struct wf_gemm {
     int64_t m, n;
     float *c;
     int64_t c_row; /* C(i, j) = c[i * c_row + j] */
+    bool add;      /* C = C + tree: what C holds is the older of two nodes; no zero of it is -0 */
     const wf_gemm_part *parts;
     int64_t n_parts;
 } wf_gemm;
@@ -50,6 +52,18 @@ typedef struct wf_attention_head {
     uint32_t dropout_counter[3]; /* counter words 1..3; word 0 is (i * seq + j) / 4 */
     float dropout;               /* probability, 0 for none; see the dropout kernel */
 } wf_attention_head;
+
+enum { WF_ATTENTION_GRAIN = 16 }; /* packed tokens and features come in whole vectors */
+
+static inline int64_t wf_attention_padded(int64_t n)
+{
+    return (n + WF_ATTENTION_GRAIN - 1) / WF_ATTENTION_GRAIN * WF_ATTENTION_GRAIN;
+}
+
+/* Which random numbers (core/random.h): those of a key and a stream, from an index on. */
+typedef struct wf_random_run {
+    uint64_t key, stream, first;
+} wf_random_run;
 
 typedef struct wf_adamw_constants {
     float lr, beta1, beta2, eps, weight_decay;
@@ -72,6 +86,9 @@ typedef struct wf_simd {
     /* y[i] = midpoint tree over s of src[s][i], or their chain src[0] + src[1] + ... (tree false);
        y may be one of the sources. */
     void (*sum)(const float *const *src, int64_t n_src, bool tree, float *y, int64_t n);
+
+    /* to = from, past the caches: for what will not be read soon */
+    void (*stream)(const void *from, void *to, size_t bytes);
 
     /* y[r, d] = x[r, d] + bias[d] */
     void (*bias_add)(const float *x, const float *bias, float *y, int64_t rows, int64_t d);
@@ -112,21 +129,34 @@ typedef struct wf_simd {
     void (*dropout)(const float *x, float *y, int64_t n, uint64_t key,
                     const uint32_t counter[3], int64_t first, float p);
 
+    /* dst[i] = the random number at run->first + i, as core/random.h makes it: shift + factor *
+       uniform, mean + deviation * normal (a product and a sum), or a truncated normal. */
+    void (*fill_uniform)(float *dst, int64_t n, const wf_random_run *run, float shift,
+                         float factor);
+    void (*fill_normal)(float *dst, int64_t n, const wf_random_run *run, float mean,
+                        float deviation);
+    void (*fill_truncated)(float *dst, int64_t n, const wf_random_run *run,
+                           const struct wf_truncated *truncated);
+
     float (*row_max)(const float *x, int64_t n);            /* -inf where n is 0 */
     float (*sum_exp)(const float *x, float max, int64_t n); /* 16 lanes: one leaf */
     void (*exp_scale)(const float *x, float max, float s, float *y,
                       int64_t n); /* exp(x-max)*s */
 
     /* Causal attention of one head in blocks, the score matrix never whole. out [seq, dim],
-       lse[i] = log sum_j exp(score). `workspace` of attention_workspace(head) bytes. */
+       lse[i] = log sum_j exp(score). `workspace` of attention_workspace(seq, dim) bytes. */
     size_t (*attention_workspace)(int64_t seq, int64_t dim);
     void (*attention)(const wf_attention_head *head, float *out, int64_t out_stride, float *lse,
                       void *workspace);
-    /* dq, dk, dv of this head alone (callers sum dk, dv of grouped heads), all overwritten. */
+    /* dq, dk, dv of this head alone, all overwritten. dk and dv are packed, for callers to sum
+       over grouped heads: [padded seq][padded dim] (wf_attention_padded). */
+    size_t (*attention_grad_workspace)(int64_t seq, int64_t dim);
     void (*attention_grad)(const wf_attention_head *head, const float *out, int64_t out_stride,
                            const float *lse, const float *dout, int64_t dout_stride, float *dq,
-                           int64_t dq_stride, float *dk, int64_t dk_stride, float *dv,
-                           int64_t dv_stride, void *workspace);
+                           int64_t dq_stride, float *dk, float *dv, void *workspace);
+    /* to[t * stride + d] = packed dk or dv, every zero +0; all zeros where packed is NULL */
+    void (*attention_unpack)(const float *packed, int64_t seq, int64_t dim, float *to,
+                             int64_t stride);
 
     /* Decoupled weight decay (Loshchilov & Hutter 2019):
        m = beta1 m + (1-beta1) g; v = beta2 v + (1-beta2) g^2;

@@ -52,6 +52,17 @@ static inline void v16_store(float *p, v16 a)
     _mm256_storeu_ps(p + 8, a.hi);
 }
 
+static inline void v16_stream(float *p, v16 a)
+{
+    _mm256_stream_ps(p, a.lo);
+    _mm256_stream_ps(p + 8, a.hi);
+}
+
+static inline void v16_stream_end(void)
+{
+    _mm_sfence();
+}
+
 static inline v16 v16_load_n(const float *p, int64_t n)
 {
     v16m m;
@@ -145,6 +156,30 @@ static inline v16 v16_scale2(v16 a, v16 n)
     return (v16){scale2_half(a.lo, n.lo), scale2_half(a.hi, n.hi)};
 }
 
+static inline __m256 split2_half(__m256 a, __m256 *n)
+{
+    __m256i bits = _mm256_castps_si256(a), one = _mm256_set1_epi32(127 << 23);
+    __m256i e = _mm256_sub_epi32(_mm256_srli_epi32(bits, 23), _mm256_set1_epi32(127));
+
+    *n = _mm256_cvtepi32_ps(e);
+    bits = _mm256_and_si256(bits, _mm256_set1_epi32(0x7FFFFF));
+    return _mm256_castsi256_ps(_mm256_or_si256(bits, one));
+}
+
+static inline v16 v16_split2(v16 a, v16 *n)
+{
+    v16 m;
+
+    m.lo = split2_half(a.lo, &n->lo);
+    m.hi = split2_half(a.hi, &n->hi);
+    return m;
+}
+
+static inline v16m v16_less(v16 a, v16 b)
+{
+    return (v16m){_mm256_cmp_ps(a.lo, b.lo, _CMP_LT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_LT_OQ)};
+}
+
 static inline v16m v16_unordered(v16 a, v16 b)
 {
     return (v16m){_mm256_cmp_ps(a.lo, b.lo, _CMP_UNORD_Q),
@@ -192,6 +227,36 @@ static inline v16u v16u_xor(v16u a, v16u b)
     return (v16u){_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)};
 }
 
+static inline v16u v16u_and(v16u a, v16u b)
+{
+    return (v16u){_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
+}
+
+static inline v16u v16u_left(v16u a, unsigned n)
+{
+    return (v16u){_mm256_slli_epi32(a.lo, (int)n), _mm256_slli_epi32(a.hi, (int)n)};
+}
+
+static inline v16u v16u_right(v16u a, unsigned n)
+{
+    return (v16u){_mm256_srli_epi32(a.lo, (int)n), _mm256_srli_epi32(a.hi, (int)n)};
+}
+
+static inline v16 v16_of_int(v16u a)
+{
+    return (v16){_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
+}
+
+static inline v16 v16_of_bits(v16u a)
+{
+    return (v16){_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)};
+}
+
+static inline v16u v16u_of_bits(v16 a)
+{
+    return (v16u){_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)};
+}
+
 /* a >= b is max(a, b) == a: AVX2 compares signed words only. */
 static inline v16m v16u_ge(v16u a, v16u b)
 {
@@ -234,6 +299,30 @@ static inline void v16u_transpose4(v16u a[4])
 {
     transpose4_half(&a[0].lo, &a[1].lo, &a[2].lo, &a[3].lo);
     transpose4_half(&a[0].hi, &a[1].hi, &a[2].hi, &a[3].hi);
+}
+
+static inline v16u v16u_of(v16 a)
+{
+    return (v16u){_mm256_castps_si256(a.lo), _mm256_castps_si256(a.hi)};
+}
+
+static inline v16 v16_of(v16u a)
+{
+    return (v16){_mm256_castsi256_ps(a.lo), _mm256_castsi256_ps(a.hi)};
+}
+
+static inline void v16_transpose_quads(v16 a[4])
+{
+    v16 x = a[0], y = a[1], z = a[2], w = a[3];
+
+    a[0] = (v16){_mm256_permute2f128_ps(x.lo, y.lo, 0x20),
+                 _mm256_permute2f128_ps(z.lo, w.lo, 0x20)};
+    a[1] = (v16){_mm256_permute2f128_ps(x.lo, y.lo, 0x31),
+                 _mm256_permute2f128_ps(z.lo, w.lo, 0x31)};
+    a[2] = (v16){_mm256_permute2f128_ps(x.hi, y.hi, 0x20),
+                 _mm256_permute2f128_ps(z.hi, w.hi, 0x20)};
+    a[3] = (v16){_mm256_permute2f128_ps(x.hi, y.hi, 0x31),
+                 _mm256_permute2f128_ps(z.hi, w.hi, 0x31)};
 }
 
 static inline v8d v8d_zero(void)

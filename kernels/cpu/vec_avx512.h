@@ -37,6 +37,16 @@ static inline void v16_store(float *p, v16 a)
     _mm512_storeu_ps(p, a);
 }
 
+static inline void v16_stream(float *p, v16 a)
+{
+    _mm512_stream_ps(p, a);
+}
+
+static inline void v16_stream_end(void)
+{
+    _mm_sfence();
+}
+
 static inline v16 v16_load_n(const float *p, int64_t n)
 {
     return n < 16 ? _mm512_maskz_loadu_ps(v16m_first(n), p) : _mm512_loadu_ps(p);
@@ -105,6 +115,17 @@ static inline v16 v16_scale2(v16 a, v16 n)
     return _mm512_scalef_ps(a, n);
 }
 
+static inline v16 v16_split2(v16 a, v16 *n)
+{
+    *n = _mm512_getexp_ps(a);
+    return _mm512_getmant_ps(a, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_src);
+}
+
+static inline v16m v16_less(v16 a, v16 b)
+{
+    return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ);
+}
+
 static inline v16m v16_unordered(v16 a, v16 b)
 {
     return _mm512_cmp_ps_mask(a, b, _CMP_UNORD_Q);
@@ -149,6 +170,36 @@ static inline v16u v16u_xor(v16u a, v16u b)
     return _mm512_xor_si512(a, b);
 }
 
+static inline v16u v16u_and(v16u a, v16u b)
+{
+    return _mm512_and_si512(a, b);
+}
+
+static inline v16u v16u_left(v16u a, unsigned n)
+{
+    return _mm512_slli_epi32(a, n);
+}
+
+static inline v16u v16u_right(v16u a, unsigned n)
+{
+    return _mm512_srli_epi32(a, n);
+}
+
+static inline v16 v16_of_int(v16u a)
+{
+    return _mm512_cvtepi32_ps(a);
+}
+
+static inline v16 v16_of_bits(v16u a)
+{
+    return _mm512_castsi512_ps(a);
+}
+
+static inline v16u v16u_of_bits(v16 a)
+{
+    return _mm512_castps_si512(a);
+}
+
 static inline v16m v16u_ge(v16u a, v16u b)
 {
     return _mm512_cmpge_epu32_mask(a, b);
@@ -172,6 +223,27 @@ static inline void v16u_transpose4(v16u a[4])
     a[1] = _mm512_unpackhi_epi64(x, y);
     a[2] = _mm512_unpacklo_epi64(z, w);
     a[3] = _mm512_unpackhi_epi64(z, w);
+}
+
+static inline v16u v16u_of(v16 a)
+{
+    return _mm512_castps_si512(a);
+}
+
+static inline v16 v16_of(v16u a)
+{
+    return _mm512_castsi512_ps(a);
+}
+
+static inline void v16_transpose_quads(v16 a[4])
+{
+    v16 x = _mm512_shuffle_f32x4(a[0], a[1], 0x44), y = _mm512_shuffle_f32x4(a[2], a[3], 0x44);
+    v16 z = _mm512_shuffle_f32x4(a[0], a[1], 0xEE), w = _mm512_shuffle_f32x4(a[2], a[3], 0xEE);
+
+    a[0] = _mm512_shuffle_f32x4(x, y, 0x88);
+    a[1] = _mm512_shuffle_f32x4(x, y, 0xDD);
+    a[2] = _mm512_shuffle_f32x4(z, w, 0x88);
+    a[3] = _mm512_shuffle_f32x4(z, w, 0xDD);
 }
 
 static inline v8d v8d_zero(void)

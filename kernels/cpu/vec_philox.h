@@ -6,18 +6,12 @@
 
 #include "kernels/cpu/vec.h"
 
-/* Words 4 * block .. 4 * block + 63 of the stream {block mod 2^32, counter[0 .. 2]}, key: lane
-   l of word[k] is word 16 * k + l of them. */
-static inline void v16u_philox(uint64_t key, const uint32_t counter[3], uint32_t block,
-                               v16u word[4])
+/* Philox of the counters {word[0], .., word[3]} of each lane, in their place. */
+static inline void v16u_philox(uint64_t key, v16u word[4])
 {
-    /* v16u_transpose4 exchanges word k of lane 4 g + j with word j of lane 4 g + k. Lane
-       4 g + j holds block 4 j + g, and so word k of the result begins with block 4 k. */
-    static const uint32_t order[V16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
     v16u m0 = v16u_set1(0xD2511F53u), m1 = v16u_set1(0xCD9E8D57u);
+    v16u a = word[0], b = word[1], c = word[2], d = word[3];
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-    v16u a = v16u_add(v16u_set1(block), v16u_load(order)), b = v16u_set1(counter[0]);
-    v16u c = v16u_set1(counter[1]), d = v16u_set1(counter[2]);
 
     for (int round = 0; round < 10; round++) {
         v16u high0, high1, low0 = v16u_mul(a, m0, &high0), low1 = v16u_mul(c, m1, &high1);
@@ -33,7 +27,18 @@ static inline void v16u_philox(uint64_t key, const uint32_t counter[3], uint32_t
     word[1] = b;
     word[2] = c;
     word[3] = d;
-    v16u_transpose4(word);
+}
+
+/*
+ * Which of 16 blocks a lane has, so that v16u_transpose4 brings the words of all in order: it
+ * exchanges word k of lane 4 g + j with word j of lane 4 g + k. Lane 4 g + j has block 4 j + g,
+ * and so word k of the result begins with block 4 k: lane l of it is word 16 k + l of the 64.
+ */
+static inline v16u v16u_block_order(void)
+{
+    static const uint32_t order[V16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+
+    return v16u_load(order);
 }
 
 #endif

@@ -61,6 +61,15 @@ static inline void v16_store(float *p, v16 a)
     memcpy(p, a.f, sizeof(a.f));
 }
 
+static inline void v16_stream(float *p, v16 a)
+{
+    v16_store(p, a);
+}
+
+static inline void v16_stream_end(void)
+{
+}
+
 static inline v16 v16_load_n(const float *p, int64_t n)
 {
     v16 y;
@@ -191,6 +200,28 @@ static inline v16 v16_scale2(v16 a, v16 n)
     return y;
 }
 
+static inline v16 v16_split2(v16 a, v16 *n)
+{
+    for (int i = 0; i < 16; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, &a.f[i], sizeof(bits));
+        n->f[i] = (float)((int32_t)(bits >> 23) - 127);
+        bits = (bits & 0x7FFFFFu) | 127u << 23;
+        memcpy(&a.f[i], &bits, sizeof(bits));
+    }
+    return a;
+}
+
+static inline v16m v16_less(v16 a, v16 b)
+{
+    v16m y;
+
+    for (int i = 0; i < 16; i++)
+        y.b[i] = a.f[i] < b.f[i];
+    return y;
+}
+
 static inline v16m v16_unordered(v16 a, v16 b)
 {
     v16m y;
@@ -258,6 +289,58 @@ static inline v16u v16u_xor(v16u a, v16u b)
     return y;
 }
 
+static inline v16u v16u_and(v16u a, v16u b)
+{
+    v16u y;
+
+    for (int i = 0; i < 16; i++)
+        y.u[i] = a.u[i] & b.u[i];
+    return y;
+}
+
+static inline v16u v16u_left(v16u a, unsigned n)
+{
+    v16u y;
+
+    for (int i = 0; i < 16; i++)
+        y.u[i] = a.u[i] << n;
+    return y;
+}
+
+static inline v16u v16u_right(v16u a, unsigned n)
+{
+    v16u y;
+
+    for (int i = 0; i < 16; i++)
+        y.u[i] = a.u[i] >> n;
+    return y;
+}
+
+static inline v16 v16_of_int(v16u a)
+{
+    v16 y;
+
+    for (int i = 0; i < 16; i++)
+        y.f[i] = (float)(int32_t)a.u[i];
+    return y;
+}
+
+static inline v16 v16_of_bits(v16u a)
+{
+    v16 y;
+
+    memcpy(y.f, a.u, sizeof(y.f));
+    return y;
+}
+
+static inline v16u v16u_of_bits(v16 a)
+{
+    v16u y;
+
+    memcpy(y.u, a.f, sizeof(y.u));
+    return y;
+}
+
 static inline v16m v16u_ge(v16u a, v16u b)
 {
     v16m y;
@@ -291,6 +374,33 @@ static inline void v16u_transpose4(v16u a[4])
                 a[j].u[group + i] = t;
             }
         }
+    }
+}
+
+static inline v16u v16u_of(v16 a)
+{
+    v16u y;
+
+    memcpy(&y, &a, sizeof(y));
+    return y;
+}
+
+static inline v16 v16_of(v16u a)
+{
+    v16 y;
+
+    memcpy(&y, &a, sizeof(y));
+    return y;
+}
+
+static inline void v16_transpose_quads(v16 a[4])
+{
+    v16 from[4];
+
+    memcpy(from, a, sizeof(from));
+    for (int i = 0; i < 4; i++) {
+        for (int j = 0; j < 4; j++)
+            memcpy(a[i].f + 4 * j, from[j].f + 4 * i, 4 * sizeof(float));
     }
 }
 

@@ -112,6 +112,43 @@ static void normal_is_box_muller(void)
     }
 }
 
+/* The share of the cut distribution below each number is what its word says, by the C library. */
+static void truncated_is_the_inverse(void)
+{
+    static const float range[][4] = {{0, 1, -2, 2},    {0, 0.02f, -0.06f, 0.06f},
+                                     {1, 3, -1e9f, 7}, {0, 1, 0.5f, 0.6f},
+                                     {0, 1, 3, 9},     {-1, 2, -12, 12}};
+    wf_truncated t;
+
+    for (uint64_t k = 0; k < sizeof range / sizeof *range; k++) {
+        double m = (double)range[k][0], d = (double)range[k][1], off = 0, moment = 0;
+        double a = erfc(((double)range[k][2] - m) / d / sqrt(2)); /* twice the share above */
+        double b = erfc(((double)range[k][3] - m) / d / sqrt(2));
+
+        CU_ASSERT_TRUE_FATAL(
+            wf_truncate(&t, range[k][0], range[k][1], range[k][2], range[k][3]));
+        for (uint32_t i = 0; i < 20000; i++) {
+            uint32_t counter[4] = {i / 4, 0, (uint32_t)k, 0}, word[4];
+            float x = wf_random_truncated(&t, 19, k, i);
+            double z = ((double)x - m) / d, right, density;
+
+            wf_philox(counter, 19, word);
+            right = a + (b - a) * ((double)word[i % 4] + 0.5) * 0x1p-32;
+            density = sqrt(2 / 3.141592653589793) * exp(-z * z / 2);
+            off = fmax(off, fabs(erfc(z / sqrt(2)) - right) / density / (1 + fabs(z)));
+            CU_ASSERT_TRUE(x >= range[k][2] && x <= range[k][3]);
+            moment += (right - (a + b) / 2) / (a - b) / 20000; /* of a uniform number */
+        }
+        CU_ASSERT_TRUE(off < 3e-6);
+        CU_ASSERT_DOUBLE_EQUAL(moment, 0.0, 5 * sqrt(1.0 / 12 / 20000));
+    }
+    CU_ASSERT_FALSE(wf_truncate(&t, 0, 1, 4, 5));
+    CU_ASSERT_FALSE(wf_truncate(&t, 0, 1, 1, 1));
+    CU_ASSERT_FALSE(wf_truncate(&t, 0, 1, NAN, 1));
+    CU_ASSERT_FALSE(wf_truncate(&t, 0, NAN, -1, 1));
+    CU_ASSERT_FALSE(wf_truncate(&t, 0, -1, -1, 1));
+}
+
 /* A fill that begins and ends anywhere is the slice of the whole, and leaves the rest alone. */
 static void bulk_equals_single(void)
 {
@@ -173,21 +210,29 @@ static void below_is_below(void)
         CU_ASSERT_TRUE(llabs(bin[i] - 10000) < 500);
 }
 
+static uint32_t bits_of(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
+
 /* The same numbers on every machine and compiler, forever: models depend on them. */
 static void bits_are_fixed(void)
 {
+    wf_truncated t;
     uint64_t key = wf_random_key(2024, WF_RANDOM_INIT), hash = key;
 
     wf_random_fill_normal(value, 100000, key, 3, 5);
     wf_random_fill_uniform(value + 100000, 100000, key, 4, 7);
-    for (int i = 0; i < 200000; i++) {
-        uint32_t bits;
-
-        memcpy(&bits, value + i, sizeof(bits));
-        hash = (hash ^ bits) * 0x100000001B3u;
-    }
+    for (int i = 0; i < 200000; i++)
+        hash = (hash ^ bits_of(value[i])) * 0x100000001B3u;
+    wf_truncate(&t, 0.0f, 1.0f, -3.0f, 2.0f);
+    for (uint64_t i = 0; i < 100000; i++)
+        hash = (hash ^ bits_of(wf_random_truncated(&t, key, 6, i))) * 0x100000001B3u;
     hash ^= wf_random_below(key, 5, 9, UINT64_MAX);
-    CU_ASSERT_EQUAL(hash, 0x8f7255eba679e8fau);
+    CU_ASSERT_EQUAL(hash, 0x59780ff671a25193u);
 }
 
 int main(void)
@@ -197,6 +242,7 @@ int main(void)
                                     {"uniform", uniform_is_uniform},
                                     {"normal", normal_is_normal},
                                     {"normal is Box-Muller", normal_is_box_muller},
+                                    {"truncated is the inverse", truncated_is_the_inverse},
                                     {"bulk equals single", bulk_equals_single},
                                     {"streams are apart", streams_are_apart},
                                     {"below", below_is_below},

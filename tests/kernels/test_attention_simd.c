@@ -118,23 +118,39 @@ static void result_close(result *r)
     free(r->dv.x);
 }
 
+/* Poisoned memory of so many bytes, from x + 1 on, between two floats that must stay poisoned. */
+static rows space_open(size_t bytes)
+{
+    return rows_open(1, (int64_t)(bytes / sizeof(float)) + 1, 1);
+}
+
+static void space_close(rows *space)
+{
+    CU_ASSERT_EQUAL(memcmp(space->x, &poison, sizeof poison), 0);
+    CU_ASSERT_EQUAL(memcmp(space->x + space->dim, &poison, sizeof poison), 0);
+    free(space->x);
+}
+
 /* Forward and backward, in a poisoned workspace of just the size asked for that begins off any
    alignment but a float's. */
 static void attend(const wf_simd *simd, const problem *p, result *r)
 {
-    size_t floats = simd->attention_workspace(p->head.seq, p->head.dim) / sizeof(float);
-    rows space = rows_open(1, (int64_t)floats + 1, 1);
-    float *workspace = space.x + 1;
+    int64_t seq = p->head.seq, dim = p->head.dim;
+    int64_t packed = wf_attention_padded(seq) * wf_attention_padded(dim);
+    rows space = space_open(simd->attention_workspace(seq, dim));
+    rows grad_space = space_open(simd->attention_grad_workspace(seq, dim));
+    rows dk = space_open((size_t)packed * sizeof(float));
+    rows dv = space_open((size_t)packed * sizeof(float));
 
-    simd->attention(&p->head, r->out.x, r->out.stride, r->lse.x, workspace);
-    for (size_t i = 0; i < floats; i++)
-        memcpy(workspace + i, &poison, sizeof poison);
+    simd->attention(&p->head, r->out.x, r->out.stride, r->lse.x, space.x + 1);
     simd->attention_grad(&p->head, r->out.x, r->out.stride, r->lse.x, p->dout.x, p->dout.stride,
-                         r->dq.x, r->dq.stride, r->dk.x, r->dk.stride, r->dv.x, r->dv.stride,
-                         workspace);
-    CU_ASSERT_EQUAL(memcmp(space.x, &poison, sizeof poison), 0);
-    CU_ASSERT_EQUAL(memcmp(workspace + floats, &poison, sizeof poison), 0);
-    free(space.x);
+                         r->dq.x, r->dq.stride, dk.x + 1, dv.x + 1, grad_space.x + 1);
+    simd->attention_unpack(dk.x + 1, seq, dim, r->dk.x, r->dk.stride);
+    simd->attention_unpack(dv.x + 1, seq, dim, r->dv.x, r->dv.stride);
+    space_close(&space);
+    space_close(&grad_space);
+    space_close(&dk);
+    space_close(&dv);
 }
 
 /* keep[i][j] of the dropout kernel's definition */

@@ -272,7 +272,8 @@ static void parts_are_one_chain(void)
     wf_gemm_part three[] = {{a, K, 1, b, N, 1, 100, true},
                             {a + 100, K, 1, b + 100 * N, N, 1, 1, false},
                             {a + 101, K, 1, b + 101 * N, N, 1, K - 101, false}};
-    wf_gemm g = {M, N, whole, N, one, 1}, h = {M, N, split, N, three, 3};
+    wf_gemm g = {.m = M, .n = N, .c = whole, .c_row = N, .parts = one, .n_parts = 1};
+    wf_gemm h = {.m = M, .n = N, .c = split, .c_row = N, .parts = three, .n_parts = 3};
     void *workspace = malloc(simd->gemm_workspace(&g, 1) + simd->gemm_workspace(&h, 1));
 
     simd->gemm(NULL, &g, workspace);

@@ -1,17 +1,8 @@
 /*
- * tests/kernels/test_ops_a.c - the ops that work element by element, sum, look up, view,
- * initialise and update, and the products: cases for op_harness.h, then what a case cannot say.
+ * tests/kernels/test_ops_a.c - the ops that work element by element, sum, look up and view,
+ * and the products: cases for op_harness.h, then what a case cannot say.
  */
 #include "tests/kernels/op_harness.h"
-
-static const wf_update update = {.lr = 0.03F,
-                                 .beta1 = 0.9F,
-                                 .beta2 = 0.95F,
-                                 .eps = 1e-6F,
-                                 .weight_decay = 0.1F,
-                                 .bias1 = 3.7F,
-                                 .bias2 = 7.1F,
-                                 .grad_scale = 0.5F};
 
 static op_operand unwanted(op_operand o)
 {
@@ -317,91 +308,6 @@ static void position_add(op_case *c, const op_shape *s)
     c->in[1] = matrix(wf_dim_split(s->tokens), width(s));
 }
 
-/* in place */
-
-static void apply_init_fill(wf_tensor *const *in, wf_tensor **out)
-{
-    wf_init_fill(in[0], 0.3F);
-    out[0] = in[0];
-}
-
-static void init_fill(op_case *c, const op_shape *s)
-{
-    *c = case_of(1, 1, apply_init_fill);
-    c->in[0] = unwanted(op_activations(s, width(s)));
-}
-
-static void apply_init_normal(wf_tensor *const *in, wf_tensor **out)
-{
-    wf_init_normal(in[0], 0.5F, 0.02F, 11);
-    out[0] = in[0];
-}
-
-static void init_normal(op_case *c, const op_shape *s)
-{
-    init_fill(c, s);
-    c->apply = apply_init_normal;
-}
-
-static void apply_init_uniform(wf_tensor *const *in, wf_tensor **out)
-{
-    wf_init_uniform(in[0], -0.25F, 0.75F, 12);
-    out[0] = in[0];
-}
-
-static void init_uniform(op_case *c, const op_shape *s)
-{
-    init_fill(c, s);
-    c->apply = apply_init_uniform;
-}
-
-static void apply_adamw(wf_tensor *const *in, wf_tensor **out)
-{
-    wf_adamw(in[0], in[1], in[2], in[3], &update);
-    out[0] = in[0];
-    out[1] = in[2];
-    out[2] = in[3];
-}
-
-static void adamw(op_case *c, const op_shape *s)
-{
-    *c = case_of(4, 3, apply_adamw);
-    for (int i = 0; i < 4; i++)
-        c->in[i] = unwanted(op_activations(s, width(s)));
-    c->in[3].low = 0.01; /* of squares */
-    c->in[3].high = 1;
-}
-
-static void apply_sgd(wf_tensor *const *in, wf_tensor **out)
-{
-    wf_sgd(in[0], in[1], in[2], &update);
-    out[0] = in[0];
-    out[1] = in[2];
-}
-
-static void sgd(op_case *c, const op_shape *s)
-{
-    *c = case_of(3, 2, apply_sgd);
-    for (int i = 0; i < 3; i++)
-        c->in[i] = unwanted(op_activations(s, width(s)));
-}
-
-static void apply_sgd_plain(wf_tensor *const *in, wf_tensor **out)
-{
-    wf_update plain = update;
-
-    plain.beta1 = 0;
-    wf_sgd(in[0], in[1], in[2], &plain);
-    out[0] = in[0];
-    out[1] = in[2]; /* not touched */
-}
-
-static void sgd_plain(op_case *c, const op_shape *s)
-{
-    sgd(c, s);
-    c->apply = apply_sgd_plain;
-}
-
 static const op_entry cases[] = {
     {"add", add},
     {"mul", mul},
@@ -430,12 +336,6 @@ static const op_entry cases[] = {
     {"embedding without tokens", embedding_without_tokens},
     {"rows", rows},
     {"position_add", position_add},
-    {"init_fill", init_fill},
-    {"init_normal", init_normal},
-    {"init_uniform", init_uniform},
-    {"adamw", adamw},
-    {"sgd", sgd},
-    {"sgd without momentum", sgd_plain},
     {NULL, NULL},
 };
 

@@ -200,9 +200,26 @@ static void masks_of_sequences(void)
     close_context();
 }
 
+static void by_index(float *x, int64_t n, int64_t first, const wf_init_site *site)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = site->arg[0] * (float)(first + i);
+}
+
+static wf_status from_the_end(float *x, const wf_tensor *like, const wf_init_site *site)
+{
+    for (int64_t i = 0, n = wf_tensor_count(like); i < n; i++)
+        x[i] = site->arg[0] * (float)(n - i);
+    return WF_OK;
+}
+
 static void slices_of(const wf_op *op, wf_tensor *whole)
 {
-    const wf_init_attr attr = {.key = 5, .stream = 77, .a = -1.5F, .b = 0.5F};
+    const wf_init_attr attr = {.key = 5,
+                               .stream = 77,
+                               .arg = {-1.5F, 0.5F, -2.25F, -1},
+                               .elements = by_index,
+                               .whole = from_the_end};
     wf_call call = {
         .op = op, .n_in = 1, .in = {whole}, .attr = &attr, .attr_size = sizeof attr};
 
@@ -230,6 +247,9 @@ static void shards_are_slices(void)
     slices_of(&wf_op_init_normal, t);
     slices_of(&wf_op_init_uniform, t);
     slices_of(&wf_op_init_fill, t);
+    slices_of(&wf_op_init_truncated, t);
+    slices_of(&wf_op_init_elements, t);
+    slices_of(&wf_op_init_whole, t);
     close_context();
 }
 

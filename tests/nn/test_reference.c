@@ -128,8 +128,8 @@ static wf_status take_gradients(model_rank *r, const reference *ref, wf_tensor *
         return wf_context_status(r->ctx);
     wf_scope_open(r->ctx);
     tape = wf_tape_open(r->ctx);
-    loss =
-        wf_nn_gpt_loss(r->model, whole_batch(r, &ref->tokens), whole_batch(r, &ref->targets));
+    loss = wf_nn_gpt_loss(r->model, whole_batch(r, &ref->tokens),
+                          whole_batch(r, &ref->targets), 1.0f / (float)ref->tokens.count);
     if (loss) {
         seed = wf_tensor_new(r->ctx, WF_F32, 2, loss->dim, loss->layout, WF_MEMORY_ACTIVATION);
         for (int64_t i = 0; seed && i < wf_tensor_local_count(seed); i++)

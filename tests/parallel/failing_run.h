@@ -32,7 +32,8 @@ typedef struct trial {
     bool victim_leaves;     /* after the model is built, content */
     int64_t skipped_step;   /* 0: none */
     /* NULL: nothing unusual */
-    wf_tensor *(*loss)(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets);
+    wf_tensor *(*loss)(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
+                       float weight);
     wf_status (*read)(void *self, int64_t step, int64_t first, int64_t count, int64_t length,
                       int32_t *tokens, int32_t *targets, wf_error *error);
     /* called after each step; false ends the rank */

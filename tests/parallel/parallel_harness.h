@@ -97,8 +97,8 @@ static inline wf_status train_here(training *t, wf_rank *rank, wf_par *par, wf_n
         if (t->watch)
             GOOD(t->watch(t, rank, par, model, step));
     }
-    if (wf_context_status(ctx) == WF_OK && wf_par_trainer_digest(trainer, &digest) == WF_OK &&
-        rank->index == 0)
+    if (wf_context_status(ctx) == WF_OK && !t->layout.plan &&
+        wf_par_trainer_digest(trainer, &digest) == WF_OK && rank->index == 0)
         t->digest = digest;
     if (wf_context_status(ctx) == WF_OK)
         return WF_OK;

@@ -13,7 +13,7 @@
  * 2019). With sequence parallelism each of the 2 (2 L + 1) is an all-gather and a
  * reduce-scatter, one of them forward and one backward, and what a linear took in is gathered
  * again for the gradient of its weight (Korthikanti et al. 2022): 2 gathers in backward per
- * block more, and the head's. New are the gather of gpt2's position rows, and one all-reduce of
+ * block more, but none for the head, whose gradients are made with the loss. New are the gather of gpt2's position rows, and one all-reduce of
  * all vectors' gradients together. Where the cuts of heads and key-value heads miss each other,
  * a block gathers k and v together and scatters the sum of their gradients.
  *
@@ -102,8 +102,8 @@ static traffic tp_traffic(const training *t)
     if (t->layout.sequence_parallel) {
         n.calls[WF_ALL_REDUCE] += 1;
         n.bytes[WF_ALL_REDUCE] += 2 * others * bytes_of(BATCH * vectors * m->width);
-        n.calls[WF_ALL_GATHER] = 3 * regions + gpt2;
-        n.bytes[WF_ALL_GATHER] = others * 3 * regions * x;
+        n.calls[WF_ALL_GATHER] = 3 * regions - 1 + gpt2;
+        n.bytes[WF_ALL_GATHER] = others * (3 * regions - 1) * x;
         n.bytes[WF_ALL_GATHER] += gpt2 * others * micros * dp * bytes_of(TOKENS * m->width);
         n.calls[WF_REDUCE_SCATTER] = 2 * regions;
         n.bytes[WF_REDUCE_SCATTER] = others * 2 * regions * x;

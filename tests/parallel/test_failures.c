@@ -50,7 +50,8 @@ static void longer_sequences_on_one_rank(void)
 }
 
 /* The same loss, but rank 1 has summed another tensor over its group on the way. */
-static wf_tensor *sum_on_the_way(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets)
+static wf_tensor *sum_on_the_way(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
+                               float weight)
 {
     wf_context *ctx = model->ctx;
     wf_mesh *mesh = wf_mesh_of(ctx);
@@ -63,7 +64,7 @@ static wf_tensor *sum_on_the_way(wf_nn_module *model, wf_tensor *tokens, wf_tens
         memset(x->data, 0, (size_t)wf_tensor_local_count(x) * sizeof(float));
     if (!wf_redistribute(x, NULL))
         return NULL;
-    return wf_par_gpt_loss(model, tokens, targets);
+    return wf_par_gpt_loss(model, tokens, targets, weight);
 }
 
 static void another_tensor_on_one_rank(void)
@@ -90,13 +91,14 @@ static void rank_leaves_early(void)
 }
 
 /* Sequence 3 is the second micro-step of data-parallel rank 1. */
-static wf_tensor *fail_in_micro_step(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets)
+static wf_tensor *fail_in_micro_step(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
+                               float weight)
 {
     wf_context *ctx = model->ctx;
 
     if (wf_context_rank(ctx) == 2 && wf_context_first_sequence(ctx) == 3)
         wf_fail(ctx, WF_EINVAL, "the cat sat on sequence 3");
-    return wf_par_gpt_loss(model, tokens, targets);
+    return wf_par_gpt_loss(model, tokens, targets, weight);
 }
 
 static void rank_fails_in_a_micro_step(void)
@@ -129,23 +131,35 @@ static void data_fail_on_one_rank(void)
     CU_ASSERT(t.seconds < 5);
 }
 
+/* Of plain ops, which take any gradient. */
+static wf_tensor *plain_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets)
+{
+    wf_nn_gpt *m = (wf_nn_gpt *)model;
+
+    return wf_nn_cross_entropy(m->loss, wf_nn_gpt_logits(m, tokens), targets);
+}
+
 /* Step 2 has an infinite loss, in one sequence. */
-static wf_tensor *explode(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets)
+static wf_tensor *explode(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
+                          float weight)
 {
     wf_context *ctx = model->ctx;
     bool bad = wf_context_step(ctx) == 2 && wf_context_first_sequence(ctx) == 1;
-    wf_tensor *loss = wf_par_gpt_loss(model, tokens, targets);
+    wf_tensor *loss = plain_loss(model, tokens, targets);
 
+    (void)weight;
     return bad ? wf_scale(loss, INFINITY) : loss;
 }
 
 /* The loss of step 2 is finite, and its gradient is not: 1e30 x 1e30 x 0 backwards. */
-static wf_tensor *explode_backward(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets)
+static wf_tensor *explode_backward(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
+                                   float weight)
 {
     wf_context *ctx = model->ctx;
     bool bad = wf_context_step(ctx) == 2 && wf_context_first_sequence(ctx) == 1;
-    wf_tensor *loss = wf_par_gpt_loss(model, tokens, targets);
+    wf_tensor *loss = plain_loss(model, tokens, targets);
 
+    (void)weight;
     return bad ? wf_scale(wf_scale(wf_scale(loss, 0), 1e30f), 1e30f) : loss;
 }
 
@@ -168,8 +182,8 @@ static bool digest_after(trial *t, wf_par *par, wf_par_trainer *trainer, int64_t
 
 static void not_finite(void)
 {
-    static wf_tensor *(*const losses[])(wf_nn_module *, wf_tensor *,
-                                        wf_tensor *) = {explode, explode_backward};
+    static wf_tensor *(*const losses[])(wf_nn_module *, wf_tensor *, wf_tensor *,
+                                        float) = {explode, explode_backward};
     trial without = {.tp = 2,
                      .dp = 2,
                      .steps = 3,

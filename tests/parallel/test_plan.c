@@ -126,9 +126,10 @@ static wf_status never_named(part *p)
     return says(p, WF_EINVAL, "a group of 4 linears: it has 1 to 3");
 }
 
-static wf_tensor *no_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets)
+static wf_tensor *no_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
+                          float weight)
 {
-    (void)model, (void)tokens, (void)targets;
+    (void)model, (void)tokens, (void)targets, (void)weight;
     return NULL;
 }
 

@@ -11,6 +11,13 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
+/* Loops over a tile's rows and vectors must vanish early, or its sums are no registers. */
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
 enum {
     /* 32 AVX-512 registers hold 16 sums, 16 AVX2 registers (two to a v16) hold 4. */
     TILE_ROWS = WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 ? 8 : 4,
@@ -19,56 +26,86 @@ enum {
 
 _Static_assert(GRAIN % TILE_ROWS == 0, "a tile lies in one grain of rows");
 
+typedef struct sums {
+    v16 at[TILE_ROWS][TILE_VECTORS];
+} sums;
+
+ALWAYS_INLINE void begin_sums(const block_product *g, int64_t row, const float *c,
+                              const int vectors, sums *sum)
+{
+    UNROLL
+    for (int r = 0; r < TILE_ROWS; r++) {
+        UNROLL
+        for (int v = 0; v < vectors; v++)
+            sum->at[r][v] = g->add ? v16_load(c + r * g->c_stride + v * GRAIN) : v16_zero();
+    }
+    if (!g->scale)
+        return;
+    UNROLL
+    for (int r = 0; r < TILE_ROWS; r++) {
+        UNROLL
+        for (int v = 0; v < vectors; v++)
+            sum->at[r][v] = v16_mul(sum->at[r][v], v16_set1(g->scale[row + r]));
+    }
+}
+
 /* One tile of C over the terms first .. end - 1; a_row and a_term step through A. */
-ALWAYS_INLINE void tile(const block_product *g, int64_t a_row, int64_t a_term, int64_t row,
-                        int64_t col, int64_t first, int64_t end, int vectors)
+ALWAYS_INLINE void tile(const block_product *g, const int a_row, const int a_term, int64_t row,
+                        int64_t col, int64_t first, int64_t end, const int vectors)
 {
     const float *a = g->a + row * a_row + first * a_term;
     const float *b = g->b + first * g->b_stride + col;
     float *c = g->c + row * g->c_stride + col;
-    v16 sum[TILE_ROWS][TILE_VECTORS], right[TILE_VECTORS];
+    sums sum;
 
-    for (int r = 0; r < TILE_ROWS; r++)
-        for (int v = 0; v < vectors; v++)
-            sum[r][v] = g->add ? v16_load(c + r * g->c_stride + v * GRAIN) : v16_set1(0);
+    begin_sums(g, row, c, vectors, &sum);
     for (int64_t p = first; p < end; p++) {
+        v16 right[TILE_VECTORS];
+
+        UNROLL
         for (int v = 0; v < vectors; v++)
             right[v] = v16_load(b + v * GRAIN);
+        UNROLL
         for (int r = 0; r < TILE_ROWS; r++) {
             v16 left = v16_set1(a[r * a_row]);
 
+            UNROLL
             for (int v = 0; v < vectors; v++)
-                sum[r][v] = v16_fma(left, right[v], sum[r][v]);
+                sum.at[r][v] = v16_fma(left, right[v], sum.at[r][v]);
         }
         a += a_term;
         b += g->b_stride;
     }
-    for (int r = 0; r < TILE_ROWS; r++)
+    UNROLL
+    for (int r = 0; r < TILE_ROWS; r++) {
+        UNROLL
         for (int v = 0; v < vectors; v++)
-            v16_store(c + r * g->c_stride + v * GRAIN, sum[r][v]);
+            v16_store(c + r * g->c_stride + v * GRAIN, sum.at[r][v]);
+    }
 }
 
-/* The tiles of one strip of columns. Bounds of terms follow the grain, not the tile: then a
-   value that is not finite spreads the same way for every instruction set. */
-ALWAYS_INLINE void strip(const block_product *g, int64_t a_row, int64_t a_term, int64_t col,
-                         int vectors)
+/* The tiles of one strip of columns. Bounds follow the grain, not the tile: then a value that is
+   not finite spreads the same way for every instruction set. */
+ALWAYS_INLINE void strip(const block_product *g, const int a_row, const int a_term, int64_t col,
+                         const int vectors)
 {
-    int64_t m = g->m;
-
-    if (g->part == PART_COLUMNS_FROM_ROW && m > col + vectors * GRAIN)
-        m = col + vectors * GRAIN;
-    for (int64_t row = 0; row < m; row += TILE_ROWS) {
+    for (int64_t row = 0; row < g->m; row += TILE_ROWS) {
         int64_t grain = row / GRAIN * GRAIN;
         int64_t first = g->part == PART_TERMS_FROM_ROW ? grain : 0;
         int64_t end =
             g->part == PART_TERMS_TO_ROW && grain + GRAIN < g->k ? grain + GRAIN : g->k;
 
-        tile(g, a_row, a_term, row, col, first, end, vectors);
+        if (g->part != PART_COLUMNS_FROM_ROW || grain <= col)
+            tile(g, a_row, a_term, row, col, first, end, vectors);
+        else if (vectors > 1 && grain < col + vectors * GRAIN)
+            tile(g, a_row, a_term, row, col + GRAIN, first, end, 1);
+        else
+            break;
     }
 }
 
 /* Strips of columns are outermost: a strip of B stays in the first-level cache. */
-ALWAYS_INLINE void product(const block_product *g, int64_t a_row, int64_t a_term)
+ALWAYS_INLINE void product(const block_product *g, const int a_row, const int a_term)
 {
     int64_t col = 0;
 
@@ -78,9 +115,11 @@ ALWAYS_INLINE void product(const block_product *g, int64_t a_row, int64_t a_term
         strip(g, a_row, a_term, col, 1);
 }
 
+_Static_assert(TILE_VECTORS <= 2, "strip() leaves out the first vector of at most two");
+
 void block_product_rows(const block_product *g)
 {
-    product(g, g->a_stride, 1);
+    product(g, BLOCK, 1);
 }
 
 void block_product_columns(const block_product *g)
@@ -91,7 +130,7 @@ void block_product_columns(const block_product *g)
 void block_pack(const float *src, int64_t stride, token_block t, int64_t dim, float scale,
                 float *dst)
 {
-    int64_t width = to_grain(dim), whole = dim / GRAIN * GRAIN;
+    int64_t width = wf_attention_padded(dim), whole = dim / GRAIN * GRAIN;
     v16 s = v16_set1(scale);
 
     for (int64_t i = 0; i < t.padded; i++, dst += width) {
@@ -110,19 +149,32 @@ void block_pack(const float *src, int64_t stride, token_block t, int64_t dim, fl
     }
 }
 
-void block_transpose(const float *src, token_block t, int64_t dim, float *dst)
+/* Squares of 16 tokens by 16 features, one after the other */
+void block_pack_columns(const float *src, int64_t stride, token_block t, int64_t dim,
+                        float scale, float *dst)
 {
-    int64_t width = to_grain(dim);
+    v16 s = v16_set1(scale);
 
-    for (int64_t i = 0; i < t.padded; i++)
-        for (int64_t d = 0; d < dim; d++)
-            dst[d * BLOCK + i] = src[i * width + d];
+    for (int64_t i = 0; i < t.padded; i += GRAIN) {
+        for (int64_t d = 0; d < dim; d += GRAIN) {
+            v16 x[GRAIN];
+
+            for (int64_t r = 0; r < GRAIN; r++) {
+                const float *row = src + (t.begin + i + r) * stride + d;
+
+                x[r] = i + r < t.count ? v16_mul(s, v16_load_n(row, dim - d)) : v16_zero();
+            }
+            v16_transpose(x);
+            for (int64_t c = 0; c < GRAIN; c++)
+                v16_store(dst + (d + c) * BLOCK + i, x[c]);
+        }
+    }
 }
 
 void block_unpack(const float *src, token_block t, int64_t dim, float scale, float *dst,
                   int64_t stride)
 {
-    int64_t width = to_grain(dim), whole = dim / GRAIN * GRAIN;
+    int64_t width = wf_attention_padded(dim), whole = dim / GRAIN * GRAIN;
     v16 s = v16_set1(scale);
 
     for (int64_t i = 0; i < t.count; i++, src += width) {
@@ -137,7 +189,11 @@ void block_unpack(const float *src, token_block t, int64_t dim, float scale, flo
 
 void block_mask(float *s, int64_t padded, float value)
 {
-    for (int64_t j = 1; j < padded; j++)
-        for (int64_t i = 0; i < j; i++)
-            s[j * BLOCK + i] = value;
+    v16 masked = v16_set1(value);
+
+    for (int64_t j = 0; j < padded; j++) {
+        float *row = s + j * BLOCK + j / GRAIN * GRAIN;
+
+        v16_store(row, v16_select(v16m_first(j % GRAIN), masked, v16_load(row)));
+    }
 }

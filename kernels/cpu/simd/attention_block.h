@@ -3,9 +3,13 @@
  * share: the division of a head into blocks of tokens, copies between the caller's strided rows
  * and packed blocks, and the product of two blocks.
  *
- * A block is 64 tokens; the last of a sequence is padded with zeros to a multiple of 16. Blocks
- * of scores are kept transposed: S[j][i] for key j and query i, row stride 64. So 16 queries
- * share a vector, and maxima and sums over keys need no horizontal step.
+ * A block is 64 tokens; the last of a sequence is padded with zeros to a multiple of 16. Packed
+ * rows are [tokens][width], packed columns [width][64], width being the head size in whole
+ * vectors. Scores are kept transposed: S[j][i] for key j and query i, row stride 64. So 16
+ * queries share a vector, and maxima and sums over keys need no horizontal step.
+ *
+ * What the causal mask takes from a block on the diagonal goes by squares of 16: those above it
+ * are neither computed nor read, those on it are masked.
  */
 #ifndef WF_KERNELS_CPU_SIMD_ATTENTION_BLOCK_H
 #define WF_KERNELS_CPU_SIMD_ATTENTION_BLOCK_H
@@ -16,14 +20,14 @@
 #define block_product_rows    WF_ISA_NAME(wf_block_product_rows)
 #define block_product_columns WF_ISA_NAME(wf_block_product_columns)
 #define block_pack            WF_ISA_NAME(wf_block_pack)
-#define block_transpose       WF_ISA_NAME(wf_block_transpose)
+#define block_pack_columns    WF_ISA_NAME(wf_block_pack_columns)
 #define block_unpack          WF_ISA_NAME(wf_block_unpack)
 #define block_mask            WF_ISA_NAME(wf_block_mask)
 #define block_keep            WF_ISA_NAME(wf_block_keep)
 
 enum {
     BLOCK = 64, /* tokens; part of the numbers: it says when the running maximum is renewed */
-    GRAIN = 16, /* padding of tokens and of head sizes: one vector */
+    GRAIN = WF_ATTENTION_GRAIN,
 };
 
 /* Tokens begin .. begin + count - 1, computed as `padded` of them. */
@@ -41,31 +45,26 @@ typedef enum block_part {
 
 /*
  * C(r, c) = sum_p A(r, p) * B(p, c) as one fma chain, p ascending, from +0 or (add) from the
- * C that is there. m and n are multiples of the grain.
+ * C that is there, times scale[r] where scale is not NULL. m and n are multiples of the grain.
  */
 typedef struct block_product {
     int64_t m, n, k;
-    const float *a; /* A(r, p) = a[r * a_stride + p], or a[p * BLOCK + r] */
-    int64_t a_stride;
+    const float *a; /* A(r, p) = a[r * BLOCK + p], or a[p * BLOCK + r] */
     const float *b; /* B(p, c) = b[p * b_stride + c] */
     int64_t b_stride;
     float *c; /* C(r, c) = c[r * c_stride + c] */
     int64_t c_stride;
     bool add;
+    const float *scale;
     block_part part;
 } block_product;
-
-static inline int64_t to_grain(int64_t n)
-{
-    return (n + GRAIN - 1) / GRAIN * GRAIN;
-}
 
 static inline token_block block_at(int64_t begin, int64_t seq)
 {
     int64_t left = seq - begin;
     int64_t count = left < BLOCK ? left : BLOCK;
 
-    return (token_block){begin, count, to_grain(count)};
+    return (token_block){begin, count, wf_attention_padded(count)};
 }
 
 /* The first cache line of a workspace, which has room for the shift. */
@@ -79,26 +78,38 @@ static inline float *take(float **at, int64_t count)
 {
     float *begin = *at;
 
-    *at += to_grain(count);
+    *at += wf_attention_padded(count);
     return begin;
 }
 
-/* A(r, p) = a[r * a_stride + p] */
+/* Bytes of a workspace of so many floats, each taken in multiples of the grain */
+static inline size_t workspace_of(int64_t floats)
+{
+    return (size_t)(floats + GRAIN) * sizeof(float);
+}
+
+/* Floats of all blocks of a head, each with room for BLOCK tokens */
+static inline int64_t head_floats(int64_t seq, int64_t dim)
+{
+    return (seq + BLOCK - 1) / BLOCK * BLOCK * wf_attention_padded(dim);
+}
+
+/* A(r, p) = a[r * BLOCK + p]: a transposed block of scores, or of columns */
 void block_product_rows(const block_product *g);
-/* A(r, p) = a[p * BLOCK + r]: A is a transposed block of scores */
+/* A(r, p) = a[p * BLOCK + r] */
 void block_product_columns(const block_product *g);
 
 /* dst[t * width + d] = scale * src[(begin + t) * stride + d], zeros where that is outside
-   [count, dim]; width is dim rounded up to the grain. */
+   [count, dim]; block_pack_columns: dst[d * BLOCK + t] */
 void block_pack(const float *src, int64_t stride, token_block t, int64_t dim, float scale,
                 float *dst);
-/* dst[d * BLOCK + t] = src[t * width + d]: from a packed block to its transpose */
-void block_transpose(const float *src, token_block t, int64_t dim, float *dst);
-/* dst[(begin + t) * stride + d] = scale * src[t * width + d] inside [count, dim] */
+void block_pack_columns(const float *src, int64_t stride, token_block t, int64_t dim,
+                        float scale, float *dst);
+/* dst[(begin + t) * stride + d] = src[t * width + d] * scale inside [count, dim] */
 void block_unpack(const float *src, token_block t, int64_t dim, float scale, float *dst,
                   int64_t stride);
 
-/* s[j][i] = value where key j is later than query i: the mask of a block on the diagonal */
+/* s[j][i] = value where key j is later than query i, in the squares on the diagonal */
 void block_mask(float *s, int64_t padded, float value);
 /* keep[j][i] = 1 / (1 - p) where dropout keeps the probability of key j for query i, else 0 */
 void block_keep(const wf_attention_head *head, token_block queries, token_block keys,

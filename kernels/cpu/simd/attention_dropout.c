@@ -9,31 +9,7 @@
  */
 #include "kernels/cpu/simd/attention_block.h"
 
-#include "kernels/cpu/vec.h"
-
-/* Philox4x32-10 of 16 counters: word k of lane l is that of counter {block[l], counter}. */
-static void philox(v16u block, const uint32_t counter[3], uint64_t key, v16u word[4])
-{
-    v16u m0 = v16u_set1(0xD2511F53U), m1 = v16u_set1(0xCD9E8D57U);
-    v16u a = block, b = v16u_set1(counter[0]), c = v16u_set1(counter[1]);
-    v16u d = v16u_set1(counter[2]);
-    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-
-    for (int round = 0; round < 10; round++) {
-        v16u high0, high1, low0 = v16u_mul(a, m0, &high0), low1 = v16u_mul(c, m1, &high1);
-
-        a = v16u_xor(v16u_xor(high1, b), v16u_set1(k0));
-        b = low1;
-        c = v16u_xor(v16u_xor(high0, d), v16u_set1(k1));
-        d = low0;
-        k0 += 0x9E3779B9U;
-        k1 += 0xBB67AE85U;
-    }
-    word[0] = a;
-    word[1] = b;
-    word[2] = c;
-    word[3] = d;
-}
+#include "kernels/cpu/vec_philox.h"
 
 /* keep[j][0 .. 15], row stride BLOCK, for the 16 queries from `query` on. */
 static void keep_queries(const wf_attention_head *head, int64_t query, token_block keys,
@@ -53,10 +29,12 @@ static void keep_queries(const wf_attention_head *head, int64_t query, token_blo
         late[l] = (uint32_t)(w & 2) / 2;
     }
     for (int64_t g = 0; g <= keys.padded / 4; g++) {
-        v16u word[4];
+        v16u word[4] = {v16u_add(v16u_load(block), v16u_set1((uint32_t)g)),
+                        v16u_set1(head->dropout_counter[0]),
+                        v16u_set1(head->dropout_counter[1]),
+                        v16u_set1(head->dropout_counter[2])};
 
-        philox(v16u_add(v16u_load(block), v16u_set1((uint32_t)g)), head->dropout_counter,
-               head->dropout_key, word);
+        v16u_philox(head->dropout_key, word);
         for (int k = 0; k < 4; k++)
             v16_store(row + (4 * g + k) * GRAIN,
                       v16_select(v16u_ge(word[k], threshold), kept, zero));

@@ -28,11 +28,13 @@ void WF_ISA_NAME(wf_dropout)(const float *x, float *y, int64_t n, uint64_t key,
 
     /* In groups of 64 words, of which the first may begin up to three words before the run. */
     for (int64_t i = -(first % 4); i < n; i += GROUP, block += V16) {
-        v16u word[4];
+        v16u word[4] = {v16u_add(v16u_set1(block), v16u_block_order()), v16u_set1(counter[0]),
+                        v16u_set1(counter[1]), v16u_set1(counter[2])};
 
         if (i + AHEAD + GROUP <= n)
             fetch_ahead(x + i + AHEAD, y + i + AHEAD);
-        v16u_philox(key, counter, block, word);
+        v16u_philox(key, word);
+        v16u_transpose4(word);
         if (i >= 0 && i + GROUP <= n && limit <= UINT32_MAX) {
             for (int k = 0; k < 4; k++) {
                 v16m keep = v16u_ge(word[k], v16u_set1((uint32_t)limit));

@@ -4,6 +4,7 @@
  */
 #include "kernels/cpu/simd/kernels.h"
 #include "kernels/cpu/vec.h"
+#include <string.h>
 
 /* y = a + b */
 void WF_ISA_NAME(wf_add)(const float *a, const float *b, float *y, int64_t n)
@@ -99,6 +100,23 @@ void WF_ISA_NAME(wf_sum)(const float *const *src, int64_t n_src, bool tree, floa
         for (int k = 0; k < SUM_VECTORS && n - i > k * V16; k++)
             v16_store_n(y + i + k * V16, out[k], n - i - k * V16);
     }
+}
+
+/* to = from, past the caches */
+void WF_ISA_NAME(wf_stream)(const void *from, void *to, size_t bytes)
+{
+    size_t line = V16 * sizeof(float), head = (size_t)(-(uintptr_t)to) % line;
+    const char *source = from;
+    char *place = to;
+
+    if (head >= bytes)
+        head = bytes;
+    memcpy(place, source, head);
+    source += head, place += head, bytes -= head;
+    for (; bytes >= line; source += line, place += line, bytes -= line)
+        v16_stream((float *)(void *)place, v16_load((const float *)(const void *)source));
+    v16_stream_end();
+    memcpy(place, source, bytes);
 }
 
 /* y[r, d] = x[r, d] + bias[d] */

@@ -141,7 +141,8 @@ static void pack_cols(const wf_gemm_window *w, int64_t col, int64_t count, float
     }
 }
 
-/* A tile's roots go to C directly where it is a whole tile with its rows along C's. */
+/* A tile's roots go to C directly where it is a whole tile with its rows along C's, and they are
+   all that C is to be. */
 static void run_tile(const product *p, const block *at, gemm_tile *tile, int64_t row,
                      int64_t col)
 {
@@ -151,7 +152,7 @@ static void run_tile(const product *p, const block *at, gemm_tile *tile, int64_t
     int64_t c_col = p->plan.transpose ? p->g->c_row : 1;
     int cut = cut_for(rows);
     float *c = p->g->c + row * c_row + col * c_col;
-    bool direct = rows == gemm_height(cut) && cols == GEMM_NR && c_col == 1;
+    bool direct = rows == gemm_height(cut) && cols == GEMM_NR && c_col == 1 && !p->g->add;
 
     tile->c = direct ? c : at->edge;
     tile->c_row = direct ? c_row : GEMM_NR;
@@ -159,8 +160,13 @@ static void run_tile(const product *p, const block *at, gemm_tile *tile, int64_t
     if (direct || !tile->window->last)
         return;
     for (int64_t i = 0; i < rows; i++) {
-        for (int64_t j = 0; j < cols; j++)
-            c[i * c_row + j * c_col] = at->edge[i * GEMM_NR + j];
+        const float *root = at->edge + i * GEMM_NR;
+
+        for (int64_t j = 0; j < cols; j++) {
+            float *to = c + i * c_row + j * c_col;
+
+            *to = p->g->add ? *to + root[j] : root[j];
+        }
     }
 }
 
@@ -236,7 +242,7 @@ void WF_ISA_NAME(wf_gemm)(struct wf_team *team, const wf_gemm *g, void *workspac
     if (g->m <= 0 || g->n <= 0)
         return;
     if (g->n_parts <= 0) { /* a tree without leaves */
-        for (int64_t i = 0; i < g->m; i++)
+        for (int64_t i = 0; i < g->m && !g->add; i++)
             memset(g->c + i * g->c_row, 0, (size_t)g->n * sizeof *g->c);
         return;
     }

@@ -17,6 +17,7 @@ void WF_ISA_NAME(wf_scale)(const float *a, float s, float *y, int64_t n);
 void WF_ISA_NAME(wf_maximum)(const float *a, const float *b, float *y, int64_t n);
 void WF_ISA_NAME(wf_sum)(const float *const *src, int64_t n_src, bool tree, float *y,
                          int64_t n);
+void WF_ISA_NAME(wf_stream)(const void *from, void *to, size_t bytes);
 void WF_ISA_NAME(wf_bias_add)(const float *x, const float *bias, float *y, int64_t rows,
                               int64_t d);
 void WF_ISA_NAME(wf_silu)(const float *x, float *y, int64_t n);
@@ -43,17 +44,25 @@ void WF_ISA_NAME(wf_rope)(const float *x, const float *cosine, const float *sine
                           float *y, int64_t heads, int64_t dim);
 void WF_ISA_NAME(wf_dropout)(const float *x, float *y, int64_t n, uint64_t key,
                              const uint32_t counter[3], int64_t first, float p);
+void WF_ISA_NAME(wf_fill_uniform)(float *dst, int64_t n, const wf_random_run *run, float shift,
+                                  float factor);
+void WF_ISA_NAME(wf_fill_normal)(float *dst, int64_t n, const wf_random_run *run, float mean,
+                                 float deviation);
+void WF_ISA_NAME(wf_fill_truncated)(float *dst, int64_t n, const wf_random_run *run,
+                                    const struct wf_truncated *truncated);
 float WF_ISA_NAME(wf_row_max)(const float *x, int64_t n);
 float WF_ISA_NAME(wf_sum_exp)(const float *x, float max, int64_t n);
 void WF_ISA_NAME(wf_exp_scale)(const float *x, float max, float s, float *y, int64_t n);
 size_t WF_ISA_NAME(wf_attention_workspace)(int64_t seq, int64_t dim);
 void WF_ISA_NAME(wf_attention)(const wf_attention_head *head, float *out, int64_t out_stride,
                                float *lse, void *workspace);
+size_t WF_ISA_NAME(wf_attention_grad_workspace)(int64_t seq, int64_t dim);
 void WF_ISA_NAME(wf_attention_grad)(const wf_attention_head *head, const float *out,
                                     int64_t out_stride, const float *lse, const float *dout,
                                     int64_t dout_stride, float *dq, int64_t dq_stride,
-                                    float *dk, int64_t dk_stride, float *dv, int64_t dv_stride,
-                                    void *workspace);
+                                    float *dk, float *dv, void *workspace);
+void WF_ISA_NAME(wf_attention_unpack)(const float *packed, int64_t seq, int64_t dim, float *to,
+                                      int64_t stride);
 void WF_ISA_NAME(wf_adamw)(float *p, const float *g, float *m, float *v, int64_t n,
                            const wf_adamw_constants *c);
 void WF_ISA_NAME(wf_sgd)(float *p, const float *g, float *m, int64_t n,

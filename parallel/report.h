@@ -1,0 +1,48 @@
+/*
+ * parallel/report.h - what a step takes and moves on one rank: the same function says it of a run
+ * and of a plan, and both say the same, to the byte.
+ *
+ *     wf_par_report_begin(par, &report);
+ *     wf_par_train_step(trainer, 2, &data, &result);
+ *     wf_par_report_end(par, model, &report);
+ *
+ * The first step may make things that later ones find; steps from the second on are alike.
+ */
+#ifndef WF_PARALLEL_REPORT_H
+#define WF_PARALLEL_REPORT_H
+
+#include "nn/module.h"
+#include "parallel/run.h"
+
+WF_BEGIN_DECLS
+
+/* What went over an axis, or over the world, which comes last. */
+typedef struct wf_par_traffic {
+    const char *axis; /* the mesh's */
+    int ranks;
+    wf_ledger ledger;
+} wf_par_traffic;
+
+typedef struct wf_par_report {
+    int64_t parameters; /* elements of the model, ties once */
+    int64_t share;      /* those that this rank would hold if data parallelism split none */
+    wf_memory_report memory; /* since the context was opened */
+    double flops;
+    int n_traffic;
+    wf_par_traffic traffic[WF_MAX_AXES + 1];
+} wf_par_report;
+
+/** wf_par_report_begin - count collectives and work from zero. */
+WF_API void wf_par_report_begin(wf_par *par, wf_par_report *report);
+
+/**
+ * wf_par_report_end - fill in what was taken and moved since wf_par_report_begin
+ *
+ * @param model  planned
+ * Collective:  no
+ */
+WF_API void wf_par_report_end(wf_par *par, wf_nn_module *model, wf_par_report *report);
+
+WF_END_DECLS
+
+#endif

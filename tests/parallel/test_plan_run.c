@@ -1,0 +1,299 @@
+/*
+ * tests/parallel/test_plan_run.c - a plan and the run that it plans agree to the byte: memory of
+ * every kind at the peak, the moment of the peak, the most of each kind, collectives by axis and
+ * kind, and work, on every rank.
+ */
+#include "parallel/measure.h"
+#include "parallel/report.h"
+#include "tests/parallel/parallel_harness.h"
+
+enum { MAX_RANKS = 16 };
+
+typedef struct reports {
+    wf_par_report of[MAX_RANKS];
+    char axis[MAX_RANKS][WF_MAX_AXES + 1][WF_AXIS_NAME]; /* the mesh's names end with it */
+} reports;
+
+/* Of the second step, as gpt_train reports it. */
+static wf_status report_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
+                             int step)
+{
+    reports *all = t->arg;
+    wf_par_report *r = &all->of[rank->index];
+
+    if (step == 1)
+        wf_par_report_begin(par, r);
+    if (step == 2)
+        wf_par_report_end(par, (wf_nn_module *)model, r);
+    for (int i = 0; i < r->n_traffic; i++)
+        snprintf(all->axis[rank->index][i], WF_AXIS_NAME, "%s", r->traffic[i].axis);
+    return WF_OK;
+}
+
+static bool plan(training *t)
+{
+    t->layout.plan = true;
+    for (int rank = 0; rank < t->layout.tp * t->layout.dp; rank++) {
+        wf_launch_options launch = {
+            .ranks = t->layout.tp * t->layout.dp, .transport = "fake", .rank = rank};
+        wf_error error = {WF_OK, ""};
+
+        wf_launch(&launch, training_rank, t, &error);
+        CU_ASSERT_EQUAL(error.code, WF_OK);
+        if (error.code != WF_OK) {
+            printf("\n    plan of rank %d: %s\n", rank, error.text);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool same(const char *what, int rank, double planned, double ran)
+{
+    if (planned == ran)
+        return true;
+    printf("\n    rank %d, %s: planned %.0f, but %.0f in the run", rank, what, planned, ran);
+    return false;
+}
+
+static bool same_memory(int rank, const wf_memory_report *p, const wf_memory_report *r)
+{
+    bool alike = same("peak", rank, (double)p->peak, (double)r->peak);
+    char what[64];
+
+    for (int k = 0; k < WF_MEMORY_KINDS; k++) {
+        const char *kind = wf_memory_kind_name((wf_memory_kind)k);
+
+        snprintf(what, sizeof what, "%s at the peak", kind);
+        alike &= same(what, rank, (double)p->at_peak[k], (double)r->at_peak[k]);
+        snprintf(what, sizeof what, "most %s", kind);
+        alike &= same(what, rank, (double)p->most[k], (double)r->most[k]);
+        alike &= same(kind, rank, (double)p->now[k], (double)r->now[k]);
+    }
+    if (strcmp(p->phase, r->phase) == 0 && strcmp(p->place, r->place) == 0 && *p->phase)
+        return alike;
+    printf("\n    rank %d: peak planned in %s %s, but in %s %s of the run", rank, p->phase,
+           p->place, r->phase, r->place);
+    return false;
+}
+
+static bool same_traffic(int rank, const reports *planned, const reports *ran)
+{
+    const wf_par_report *p = &planned->of[rank], *r = &ran->of[rank];
+    bool alike = same("groups", rank, p->n_traffic, r->n_traffic);
+
+    for (int i = 0; i < p->n_traffic && alike; i++) {
+        alike = strcmp(planned->axis[rank][i], ran->axis[rank][i]) == 0 &&
+                p->traffic[i].ranks == r->traffic[i].ranks;
+        for (int k = 0; k < WF_COLLECTIVE_KINDS; k++) {
+            const char *kind = wf_collective_name((wf_collective_kind)k);
+
+            alike &= same(kind, rank, (double)p->traffic[i].ledger.of[k].calls,
+                          (double)r->traffic[i].ledger.of[k].calls);
+            alike &= same(kind, rank, (double)p->traffic[i].ledger.of[k].bytes,
+                          (double)r->traffic[i].ledger.of[k].bytes);
+        }
+    }
+    return alike;
+}
+
+static void compare(const char *name, training t)
+{
+    static reports planned, ran;
+    bool alike = true;
+
+    planned = ran = (reports){0};
+    t.steps = 2;
+    t.watch = report_step;
+    t.arg = &ran;
+    if (!train(&t))
+        return;
+    t.arg = &planned;
+    if (!plan(&t))
+        return;
+    for (int rank = 0; rank < t.layout.tp * t.layout.dp; rank++) {
+        const wf_par_report *p = &planned.of[rank], *r = &ran.of[rank];
+
+        alike &= same_memory(rank, &p->memory, &r->memory);
+        alike &= same_traffic(rank, &planned, &ran);
+        alike &= same("flops", rank, p->flops, r->flops);
+        alike &= same("parameters", rank, (double)p->parameters, (double)r->parameters);
+        alike &= same("share", rank, (double)p->share, (double)r->share);
+        alike &= r->memory.peak > 0 && r->flops > 0; /* something was counted at all */
+    }
+    CU_ASSERT(alike);
+    if (!alike)
+        printf("\n    %s\n", name);
+}
+
+/* One line per configuration: what differs from a gpt2 on one rank. */
+typedef struct row {
+    const char *name;
+    int tp, dp, micro, layers, kv_heads, threads;
+    bool llama, sequence_parallel, sgd, exact_off;
+    float dropout;
+} row;
+
+static const row rows[] = {
+    {"gpt2", .tp = 1, .dp = 1},
+    {"llama", .tp = 1, .dp = 1, .llama = true},
+    {"two threads", .tp = 1, .dp = 1, .threads = 2},
+    {"micro-batches of 1", .tp = 1, .dp = 1, .micro = 1},
+    {"micro-batches of 2, llama", .tp = 1, .dp = 1, .micro = 2, .llama = true},
+    {"dropout", .tp = 1, .dp = 1, .dropout = 0.1f},
+    {"momentum", .tp = 1, .dp = 1, .sgd = true},
+    {"exact off", .tp = 1, .dp = 1, .exact_off = true},
+    {"tp 2", .tp = 2, .dp = 1},
+    {"tp 4, llama", .tp = 4, .dp = 1, .llama = true},
+    {"tp 8: 12 heads don't divide", .tp = 8, .dp = 1},
+    {"tp 2, sequence parallel", .tp = 2, .dp = 1, .sequence_parallel = true},
+    {"tp 4, sequence parallel, micro-batches", .tp = 4, .dp = 1, .micro = 2,
+     .sequence_parallel = true},
+    {"tp 8, 3 key-value heads that miss", .tp = 8, .dp = 1, .llama = true, .kv_heads = 3},
+    {"the same, sequence parallel", .tp = 8, .dp = 1, .llama = true, .kv_heads = 3,
+     .sequence_parallel = true},
+    {"tp 3", .tp = 3, .dp = 1},
+    {"tp 5, sequence parallel", .tp = 5, .dp = 1, .sequence_parallel = true},
+    {"dp 2", .tp = 1, .dp = 2},
+    {"dp 4, micro-batches", .tp = 1, .dp = 4, .micro = 1},
+    {"dp 8, llama", .tp = 1, .dp = 8, .llama = true},
+    {"2 x 2", .tp = 2, .dp = 2},
+    {"2 x 2, dropout, micro-batches", .tp = 2, .dp = 2, .micro = 2, .dropout = 0.2f},
+    {"4 x 4, sequence parallel", .tp = 4, .dp = 4, .sequence_parallel = true},
+    {"2 x 4, llama, threads, momentum", .tp = 2, .dp = 4, .llama = true, .threads = 2,
+     .sgd = true},
+    {"2 x 2, exact off, sequence parallel", .tp = 2, .dp = 2, .exact_off = true,
+     .sequence_parallel = true},
+    {"3 x 2, 5 blocks, llama", .tp = 3, .dp = 2, .llama = true, .layers = 5},
+};
+
+static training training_of(const row *r, const char *strategy)
+{
+    training t = new_training(r->llama ? WF_NN_LLAMA : WF_NN_GPT2,
+                              r->kv_heads ? r->kv_heads : HEADS, 16);
+
+    t.layout.tp = r->tp;
+    t.layout.dp = r->dp;
+    t.layout.strategy = strategy;
+    t.layout.threads = r->threads;
+    t.layout.sequence_parallel = r->sequence_parallel;
+    t.layout.exact_off = r->exact_off;
+    t.model.dropout = r->dropout;
+    t.options.micro_batch = r->micro;
+    if (r->layers)
+        t.model.layers = r->layers;
+    if (r->sgd)
+        t.options.optimizer.method = WF_NN_SGD;
+    return t;
+}
+
+/* Every layout under every strategy that is built; where there is no data parallelism they are
+   one and the same. */
+static void plan_is_run(void)
+{
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const char *strategy;
+
+        for (int s = 0; (strategy = wf_par_strategy_name(s)); s++)
+            if (s == 0 || rows[i].dp > 1)
+                compare(rows[i].name, training_of(&rows[i], strategy));
+    }
+}
+
+/* A whole model is planned in no memory: what it would take is far more than there is. */
+static void nothing_is_taken(void)
+{
+    static reports planned;
+    training t = new_training(WF_NN_LLAMA, 8, 2048);
+    const wf_memory_report *m = &planned.of[0].memory;
+
+    t.model.heads = 128;
+    t.model.width = 16384;
+    t.model.ffn = 53248;
+    t.model.layers = 20;
+    t.steps = 2;
+    t.layout.dp = 2;
+    t.watch = report_step;
+    t.arg = &planned;
+    CU_ASSERT(plan(&t));
+    CU_ASSERT(m->peak > (size_t)1 << 40);
+    CU_ASSERT_EQUAL(m->now[WF_MEMORY_OPTIMIZER], 2 * m->now[WF_MEMORY_PARAMETER]);
+}
+
+static wf_status ask_values(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
+{
+    wf_context *ctx = wf_par_context(par);
+    uint64_t digest = 0;
+    int64_t count;
+    wf_nn_parameter **p = wf_nn_parameters((wf_nn_module *)model, &count);
+    bool *refused = t->arg;
+
+    (void)rank;
+    if (step == 1)
+        *refused = wf_par_digest(par, count, p, NULL, &digest) == WF_EINVAL &&
+                   strstr(wf_context_error(ctx)->text, "a plan has no values");
+    free(p);
+    wf_context_clear(ctx);
+    return WF_OK;
+}
+
+static void values_are_refused(void)
+{
+    training t = new_training(WF_NN_GPT2, HEADS, 2);
+    bool refused = false;
+
+    t.watch = ask_values;
+    t.arg = &refused;
+    CU_ASSERT(plan(&t));
+    CU_ASSERT(refused);
+}
+
+/* Threads would wait for values that nobody has. */
+static void only_on_the_fake_transport(void)
+{
+    training t = new_training(WF_NN_GPT2, HEADS, 2);
+    wf_error error = {WF_OK, ""};
+
+    t.layout.plan = true;
+    CU_ASSERT_EQUAL(wf_launch(&(wf_launch_options){.ranks = 1}, training_rank, &t, &error),
+                    WF_EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "transport fake"));
+}
+
+/* A pool that is as large as the plan says does, and one that is a byte smaller does not. */
+static void the_peak_is_enough(void)
+{
+    static reports planned;
+    training t = new_training(WF_NN_GPT2, HEADS, 16);
+    wf_error error = {WF_OK, ""};
+
+    t.layout.tp = t.layout.dp = 2;
+    t.steps = 2;
+    t.watch = report_step;
+    t.arg = &planned;
+    if (!plan(&t))
+        return;
+    t.layout.plan = false;
+    t.watch = NULL;
+    for (int rank = 0; rank < 4; rank++)
+        if (planned.of[rank].memory.peak > t.layout.memory_limit)
+            t.layout.memory_limit = planned.of[rank].memory.peak;
+    CU_ASSERT(train(&t));
+    t.layout.memory_limit--;
+    CU_ASSERT_EQUAL(wf_launch(&(wf_launch_options){.ranks = 4}, training_rank, &t, &error),
+                    WF_ENOMEM);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"the plan of every layout is its run, to the byte", plan_is_run},
+        {"a plan takes no memory", nothing_is_taken},
+        {"a plan has no values to show", values_are_refused},
+        {"a plan needs the fake transport", only_on_the_fake_transport},
+        {"the peak is enough, and a byte less is not", the_peak_is_enough},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("plan and run", tests);
+}

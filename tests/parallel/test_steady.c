@@ -1,0 +1,148 @@
+/*
+ * tests/parallel/test_steady.c - a training step in steady state asks the system for no memory:
+ * neither for tensors nor for bookkeeping, on no rank of any layout. The linker puts this test
+ * between the library and the C library's allocator and mmap: see tests/CMakeLists.txt.
+ */
+#include "tests/parallel/parallel_harness.h"
+#include <stdlib.h>
+#include <sys/mman.h>
+
+enum { WARM = 3, STEPS = 8, RANKS = 8 };
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *block, size_t bytes);
+void *__real_aligned_alloc(size_t alignment, size_t bytes);
+int __real_posix_memalign(void **block, size_t alignment, size_t bytes);
+void *__real_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_realloc(void *block, size_t bytes);
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
+int __wrap_posix_memalign(void **block, size_t alignment, size_t bytes);
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset);
+
+static _Thread_local int64_t asked; /* by this thread */
+
+void *__wrap_malloc(size_t bytes)
+{
+    asked++;
+    return __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t count, size_t bytes)
+{
+    asked++;
+    return __real_calloc(count, bytes);
+}
+
+void *__wrap_realloc(void *block, size_t bytes)
+{
+    asked++;
+    return __real_realloc(block, bytes);
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
+{
+    asked++;
+    return __real_aligned_alloc(alignment, bytes);
+}
+
+int __wrap_posix_memalign(void **block, size_t alignment, size_t bytes)
+{
+    asked++;
+    return __real_posix_memalign(block, alignment, bytes);
+}
+
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset)
+{
+    asked++;
+    return __real_mmap(at, bytes, protection, flags, file, offset);
+}
+
+/* What a rank has asked for when a step was done. */
+typedef struct count {
+    int64_t library, pool;
+} count;
+
+typedef struct counts {
+    count built, warm, end;
+} counts;
+
+static wf_status note(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
+{
+    counts *c = (counts *)t->arg + rank->index;
+    wf_memory_report memory;
+    count now;
+
+    (void)model;
+    wf_pool_report(wf_context_pool(wf_par_context(par)), &memory);
+    now = (count){asked, memory.system_allocations};
+    if (step == 0)
+        c->built = now;
+    if (step == WARM)
+        c->warm = now;
+    if (step == STEPS)
+        c->end = now;
+    return WF_OK;
+}
+
+static void steady(wf_nn_arch arch, int tp, int dp, int64_t micro, bool sequence_parallel)
+{
+    training t = new_training(arch, arch == WF_NN_LLAMA ? 4 : HEADS, 8);
+    counts of[RANKS] = {0};
+
+    t.model.dropout = 0.1f;
+    t.layout.tp = tp;
+    t.layout.dp = dp;
+    t.layout.sequence_parallel = sequence_parallel;
+    t.options.micro_batch = micro;
+    t.steps = STEPS;
+    t.watch = note;
+    t.arg = of;
+    if (!train(&t))
+        return;
+    for (int r = 0; r < tp * dp; r++) {
+        CU_ASSERT(of[r].built.library > 0 && of[r].built.pool > 0); /* it counts */
+        CU_ASSERT_EQUAL(of[r].end.library, of[r].warm.library);
+        CU_ASSERT_EQUAL(of[r].end.pool, of[r].warm.pool);
+    }
+}
+
+static void one_rank(void)
+{
+    steady(WF_NN_GPT2, 1, 1, 0, false);
+    steady(WF_NN_GPT2, 1, 1, 1, false);
+    steady(WF_NN_LLAMA, 1, 1, 2, false);
+}
+
+static void tensor_parallel(void)
+{
+    steady(WF_NN_GPT2, 2, 1, 0, false);
+    steady(WF_NN_GPT2, 4, 1, 2, true);
+    steady(WF_NN_LLAMA, 8, 1, 0, true);
+}
+
+static void data_parallel(void)
+{
+    steady(WF_NN_GPT2, 1, 2, 0, false);
+    steady(WF_NN_LLAMA, 1, 8, 0, false);
+}
+
+static void both(void)
+{
+    steady(WF_NN_GPT2, 2, 2, 0, false);
+    steady(WF_NN_GPT2, 2, 2, 1, true);
+    steady(WF_NN_LLAMA, 2, 4, 1, true);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {{"one rank", one_rank},
+                                    {"tensor parallel", tensor_parallel},
+                                    {"data parallel", data_parallel},
+                                    {"both", both},
+                                    {NULL, NULL}};
+
+    return wf_test_main("steady", tests);
+}
