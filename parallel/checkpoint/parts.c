@@ -1,7 +1,31 @@
 /* parallel/checkpoint/parts.c - parts of tensors on a saved mesh; see the header. */
 #include "parallel/checkpoint/parts.h"
 #include "core/tree.h"
+#include "mesh/private.h"
 #include <string.h>
+
+wf_saved_mesh wf_saved_mesh_of(const wf_mesh *mesh)
+{
+    wf_saved_mesh saved = {.n_axes = wf_mesh_axes(mesh)};
+
+    for (int a = 0; a < saved.n_axes; a++) {
+        memcpy(saved.name[a], mesh->name[a], sizeof saved.name[a]);
+        saved.size[a] = mesh->size[a];
+    }
+    return saved;
+}
+
+wf_saved_layout wf_saved_layout_of(const wf_layout *layout)
+{
+    wf_saved_layout saved = {.n_axes = {0}};
+
+    for (int d = 0; layout && d < WF_MAX_DIMS; d++) {
+        saved.n_axes[d] = layout->n_axes[d];
+        for (int i = 0; i < layout->n_axes[d]; i++)
+            saved.axis[d][i] = layout->axis[d][i];
+    }
+    return saved;
+}
 
 int64_t wf_part_count(const wf_part *part)
 {
@@ -47,17 +71,23 @@ int64_t wf_saved_mesh_rank(const wf_saved_mesh *mesh, const int *coordinate)
     return rank;
 }
 
-/* [start, start + local) of a dim, cut by its axes one after another. */
+/* Where an axis cuts n indices of a dim: its part i begins at cut i. */
+static int64_t cut_of(const wf_saved_mesh *mesh, int axis, const wf_dim *dim, int64_t n, int i)
+{
+    return wf_cut(n, mesh->fine[axis] ? 1 : dim->grain, mesh->size[axis], i);
+}
+
+/* [start, start + local) of a dim, cut by its first `axes` axes one after another. */
 static void cut_dim(const wf_saved_mesh *mesh, const wf_saved_layout *layout, int d, int axes,
                     const wf_dim *dim, const int *coordinate, int64_t *start, int64_t *local)
 {
     *start = 0;
     *local = dim->size;
     for (int i = 0; i < axes; i++) {
-        int axis = layout->axis[d][i], parts = mesh->size[axis], place = coordinate[axis];
-        int64_t from = wf_cut(*local, dim->grain, parts, place);
+        int axis = layout->axis[d][i], place = coordinate[axis];
+        int64_t from = cut_of(mesh, axis, dim, *local, place);
 
-        *local = wf_cut(*local, dim->grain, parts, place + 1) - from;
+        *local = cut_of(mesh, axis, dim, *local, place + 1) - from;
         *start += from;
     }
 }
@@ -101,9 +131,26 @@ typedef struct walk {
     int coordinate[WF_MAX_AXES];
 } walk;
 
+/* The first part along an axis that ends behind `from`, of n indices. */
+static int first_behind(const walk *w, int d, int axis, int64_t n, int64_t from)
+{
+    int low = 0, high = w->mesh->size[axis];
+
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+
+        if (cut_of(w->mesh, axis, &w->dims[d], n, middle + 1) > from)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* Axis number i of dim d, and those after it. */
 static wf_status walk_on(walk *w, int d, int i)
 {
-    int64_t start, local;
+    int64_t start, local, from, to;
     wf_status status = WF_OK;
     int axis;
 
@@ -115,11 +162,17 @@ static wf_status walk_on(walk *w, int d, int i)
     if (i == w->layout->n_axes[d])
         return walk_on(w, d + 1, 0);
     axis = w->layout->axis[d][i];
-    for (int c = 0; c < w->mesh->size[axis] && status == WF_OK; c++) {
+    cut_dim(w->mesh, w->layout, d, i, &w->dims[d], w->coordinate, &start, &local);
+    from = w->mine->start[d] - start;
+    to = from + w->mine->local[d];
+    for (int c = first_behind(w, d, axis, local, from);
+         c < w->mesh->size[axis] && status == WF_OK; c++) {
+        int64_t begin = cut_of(w->mesh, axis, &w->dims[d], local, c);
+
+        if (begin >= to)
+            break;
         w->coordinate[axis] = c;
-        cut_dim(w->mesh, w->layout, d, i + 1, &w->dims[d], w->coordinate, &start, &local);
-        if (local > 0 && start < w->mine->start[d] + w->mine->local[d] &&
-            w->mine->start[d] < start + local)
+        if (cut_of(w->mesh, axis, &w->dims[d], local, c + 1) > begin) /* not empty */
             status = walk_on(w, d, i + 1);
     }
     w->coordinate[axis] = 0;

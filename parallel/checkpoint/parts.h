@@ -14,6 +14,7 @@ typedef struct wf_saved_mesh {
     int n_axes;
     char name[WF_MAX_AXES][WF_AXIS_NAME];
     int size[WF_MAX_AXES];
+    bool fine[WF_MAX_AXES]; /* the axis cuts dims anywhere, also inside a grain */
 } wf_saved_mesh;
 
 /* The axes that split each dim, outermost first. */
@@ -27,6 +28,10 @@ typedef struct wf_part {
     int ndim;
     int64_t start[WF_MAX_DIMS], local[WF_MAX_DIMS];
 } wf_part;
+
+/* What a mesh and a layout of it (not partial) look like when they are saved. */
+wf_saved_mesh wf_saved_mesh_of(const wf_mesh *mesh);
+wf_saved_layout wf_saved_layout_of(const wf_layout *layout);
 
 int64_t wf_part_count(const wf_part *part);
 wf_part wf_part_of_tensor(const wf_tensor *t);
@@ -50,8 +55,8 @@ int64_t wf_saved_writer(const wf_saved_mesh *mesh, const wf_saved_layout *layout
 
 /*
  * Call `visit` with the coordinates of every different part that overlaps `mine` (copies once,
- * coordinates of axes that do not split are 0). Work grows with the parts that overlap, not with
- * the ranks. Stops at the first status that is not WF_OK and returns it.
+ * coordinates of axes that do not split are 0). Work grows with the parts that overlap and the
+ * logarithm of the ranks. Stops at the first status that is not WF_OK and returns it.
  */
 wf_status wf_saved_parts_visit(const wf_saved_mesh *mesh, const wf_saved_layout *layout,
                                int ndim, const wf_dim *dims, const wf_part *mine,
