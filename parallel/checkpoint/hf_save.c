@@ -190,7 +190,7 @@ static wf_status agree(save *s)
     verdict mine = {.code = s->error.code};
     const verdict *all;
 
-    snprintf(mine.text, sizeof mine.text, "%s", s->error.text);
+    snprintf(mine.text, sizeof mine.text, "%.*s", (int)sizeof mine.text - 1, s->error.text);
     all = wf_mesh_gather(mesh, &mine, sizeof mine);
     for (int r = 0; all && r < wf_mesh_ranks(mesh); r++)
         if (all[r].code != WF_OK)
