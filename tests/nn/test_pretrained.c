@@ -202,7 +202,7 @@ static void write_text(const char *folder, const char *name, const char *text)
 
 static const char tiny_gpt2[] = "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_head\": 3, "
                                 "\"n_embd\": 24, \"n_inner\": %s, "
-                                "\"vocab_size\": 97, \"n_positions\": 32}";
+                                "\"vocab_size\": 257, \"n_positions\": 32}";
 
 /* A folder with this config and file beside it, which is one that the model cannot come from. */
 static void fails(const char *ffn, const char *name, const char *content, const char *reason)

@@ -27,19 +27,19 @@ import transformers
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-BATCH, SEQ, SEED = 2, 24, 20251121
+BATCH, SEQ, SEED = 2, 12, 20251121
 
 
 def gpt2():
     return transformers.GPT2LMHeadModel(transformers.GPT2Config(
-        n_layer=2, n_head=3, n_embd=24, n_inner=80, vocab_size=97, n_positions=32,
+        n_layer=2, n_head=3, n_embd=24, n_inner=80, vocab_size=257, n_positions=32,
         layer_norm_epsilon=1e-5, bos_token_id=0, eos_token_id=0))
 
 
 def llama():
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(
         num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=32,
-        intermediate_size=48, vocab_size=96, max_position_embeddings=32, rms_norm_eps=1e-6,
+        intermediate_size=48, vocab_size=256, max_position_embeddings=32, rms_norm_eps=1e-6,
         rope_theta=50000.0, tie_word_embeddings=False, bos_token_id=0, eos_token_id=0))
 
 
