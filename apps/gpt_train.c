@@ -1,4 +1,6 @@
 /* apps/gpt_train.c - trains a GPT on text files, on any mesh of ranks: see gpt_train --help. */
+#include "apps/plan.h"
+#include "apps/setup.h"
 #include "apps/train_loop.h"
 #include <stdlib.h>
 #include <string.h>
@@ -57,17 +59,23 @@ static wf_status open_data(const wf_options *o, wf_text_data **data, wf_error *e
 
 static wf_status open_log(const wf_options *o, wf_run_log **log, wf_error *error)
 {
-    const wf_run_axis axes[] = {{"pp", 1}, {"replicate", o->dp}, {"shard", 1}, {"tp", o->tp}};
+    wf_run_axis axes[] = {{"pp", 1}, {"replicate", 1}, {"shard", 1}, {"tp", o->tp}};
+    const wf_par_options layout = wf_setup_rank(o, false);
+    int replicate, shard;
     wf_run_log_options options = {
         .steps = o->steps,
         .path = o->log_jsonl,
         .axes = axes,
         .axis_count = 4,
         .transport = strcmp(o->transport, "auto") == 0 ? "threads" : o->transport};
-    json_t *json = wf_options_json(o);
-    wf_status status;
+    json_t *json;
+    wf_status status = wf_par_axes(&layout, &replicate, &shard, error);
 
-    options.options = json;
+    if (status != WF_OK)
+        return status;
+    axes[1].size = replicate;
+    axes[2].size = shard;
+    options.options = json = wf_options_json(o);
     wf_run_log_console(&options, stdout);
     status = json ? wf_run_log_open(&options, log, error)
                   : wf_error_set(error, WF_ENOMEM, "no memory for the options as JSON");
@@ -82,16 +90,21 @@ static wf_status run(wf_options *o, wf_error *error)
     wf_status status;
 
     status = choose_threads(o, error);
+    if (status == WF_OK && o->plan)
+        return wf_plan(o, stdout, error);
     if (status == WF_OK)
         status = open_data(o, &job.data, error);
     if (status == WF_OK)
         status = open_log(o, &job.log, error);
     if (status == WF_OK)
-        status = wf_launch(&(wf_launch_options){.ranks = (int)(o->tp * o->dp),
-                                                .transport = strcmp(o->transport, "auto") == 0
-                                                                 ? NULL
-                                                                 : o->transport},
-                           wf_train_rank, &job, error);
+        status = wf_launch(
+            &(wf_launch_options){.ranks = (int)(o->tp * o->dp),
+                                 .threads = o->bind_ranks ? (int)o->threads_per_rank : 0,
+                                 .transport =
+                                     strcmp(o->transport, "auto") == 0 ? NULL : o->transport},
+            wf_train_rank, &job, error);
+    if (status == WF_ENOMEM)
+        wf_plan_advise(o, error);
     if (job.log && wf_run_log_close(job.log, &closing) != WF_OK && status == WF_OK)
         status = wf_error_set(error, closing.code, "%s", closing.text);
     wf_text_data_close(job.data);

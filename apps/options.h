@@ -27,6 +27,7 @@ typedef char wf_option_CHOICE[WF_CHOICE_LENGTH];
 typedef char *wf_option_TEXT;
 typedef char *wf_option_FILE;
 typedef wf_text_list wf_option_FILES;
+typedef int64_t wf_option_BYTES;
 
 /* WF_OPTION_<field>: the index of a row; a group has one as well. */
 typedef enum wf_option_id {

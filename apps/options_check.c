@@ -75,15 +75,64 @@ static wf_status derive_ffn(wf_options *o, wf_error *error)
 
 static wf_status check_world(wf_options *o, wf_error *error)
 {
-    enum { MOST_RANKS = 4096 };
+    enum { MOST_RANKS = 4096, MOST_PLANNED = 1 << 20 };
+    long long ranks = o->tp * o->dp, most = o->plan ? MOST_PLANNED : MOST_RANKS;
 
-    if (o->tp * o->dp > MOST_RANKS)
+    if (ranks > most)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--tp %lld x --dp %lld = %lld ranks, and %s at most %lld; lower --tp "
+            "or --dp",
+            (long long)o->tp, (long long)o->dp, ranks,
+            o->plan ? "a plan has" : "one machine runs", most);
+    if (!o->given[WF_OPTION_rank])
+        o->rank = ranks - 1;
+    if (o->rank >= ranks)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--rank %lld is not one of the %lld ranks of --tp %lld x --dp %lld, "
+            "which are 0 to %lld",
+            (long long)o->rank, ranks, (long long)o->tp, (long long)o->dp, ranks - 1);
+    return WF_OK;
+}
+
+/* A flag without the one that it belongs to would do nothing. */
+static wf_status check_plan(wf_options *o, wf_error *error)
+{
+    if (o->plan && o->report_json)
         return wf_error_set(error, WF_EINVAL,
-                            "--tp %lld x --dp %lld = %lld ranks, and one machine runs at most "
-                            "%d; lower --tp or "
-                            "--dp",
-                            (long long)o->tp, (long long)o->dp, (long long)(o->tp * o->dp),
-                            MOST_RANKS);
+                            "--report-json is of a run; with --plan use --json FILE");
+    if (o->plan && strcmp(o->transport, "auto") && strcmp(o->transport, "fake"))
+        return wf_error_set(error, WF_EINVAL,
+                            "--plan moves nothing, so it has no --transport %s; drop the flag",
+                            o->transport);
+    if (!o->plan && (o->json || o->find_batch))
+        return wf_error_set(error, WF_EINVAL, "%s belongs to a plan; use it with --plan%s",
+                            o->json ? "--json" : "--find-batch",
+                            o->json ? ", or --report-json for a run" : "");
+    if (o->find_batch && !o->device_memory)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--find-batch needs to know what is there: use it with --device-memory "
+            "SIZE, for instance 80GiB");
+    if (o->report_json && !o->steps)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--report-json is of a step, and --steps is 0: use --plan --json FILE "
+            "to go without");
+    if (o->given[WF_OPTION_rank] && !o->plan && !o->report_json && !o->comm_report)
+        return wf_error_set(error, WF_EINVAL,
+                            "--rank belongs to --plan, --report-json or --comm-report");
+    return WF_OK;
+}
+
+static wf_status check_wrap(wf_options *o, wf_error *error)
+{
+    if (o->wrap_min_params && o->given[WF_OPTION_wrap_type])
+        return wf_error_set(error, WF_EINVAL,
+                            "--wrap-type %s and --wrap-min-params %lld are two ways to choose "
+                            "units; use one of them",
+                            o->wrap_type, (long long)o->wrap_min_params);
     return WF_OK;
 }
 
@@ -155,7 +204,7 @@ static wf_status check_sample(wf_options *o, wf_error *error)
 
 static wf_status check_transport(wf_options *o, wf_error *error)
 {
-    if (o->steps && !strcmp(o->transport, "fake"))
+    if (o->steps && !o->plan && !strcmp(o->transport, "fake"))
         return wf_error_set(
             error, WF_EINVAL,
             "--transport fake moves no data, so it cannot train --steps %lld; use --transport "
@@ -166,7 +215,7 @@ static wf_status check_transport(wf_options *o, wf_error *error)
 
 static wf_status check_data(wf_options *o, wf_error *error)
 {
-    if (o->steps && !o->data.count)
+    if (o->steps && !o->plan && !o->data.count)
         return wf_error_set(
             error, WF_EINVAL,
             "--data is missing: training needs at least one text file; use --data FILE...");
@@ -176,8 +225,9 @@ static wf_status check_data(wf_options *o, wf_error *error)
 wf_status wf_options_check(wf_options *options, wf_error *error)
 {
     static wf_status (*const rules[])(wf_options *, wf_error *) = {
-        check_heads,    check_kv_heads,   derive_ffn,   check_world,     check_batch,
-        check_schedule, check_evaluation, check_sample, check_transport, check_data,
+        check_heads,      check_kv_heads, derive_ffn,      check_world,
+        check_wrap,       check_plan,     check_batch,     check_schedule,
+        check_evaluation, check_sample,   check_transport, check_data,
     };
     wf_status status = WF_OK;
 

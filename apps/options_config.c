@@ -20,6 +20,7 @@ static const char *kind_name(wf_option_kind kind)
         [WF_KIND_TEXT] = "text in quotes",
         [WF_KIND_FILE] = "a file name in quotes",
         [WF_KIND_FILES] = "a list of file names",
+        [WF_KIND_BYTES] = "a number of bytes, or a size in quotes",
     };
 
     return names[kind];
@@ -38,7 +39,8 @@ static const char *typed(const wf_option_row *row, const json_t *value, char buf
         return json_string_value(value);
     if (json_is_boolean(value) && (row->kind == WF_KIND_BOOL || row->kind == WF_KIND_SWITCH))
         return json_is_true(value) ? "on" : "off";
-    if (json_is_integer(value) && (row->kind == WF_KIND_INT || row->kind == WF_KIND_REAL))
+    if (json_is_integer(value) &&
+        (row->kind == WF_KIND_INT || row->kind == WF_KIND_REAL || row->kind == WF_KIND_BYTES))
         snprintf(buffer, 32, "%lld", (long long)json_integer_value(value));
     else if (json_is_real(value) && row->kind == WF_KIND_REAL)
         snprintf(buffer, 32, "%.17g", json_real_value(value));
@@ -205,7 +207,7 @@ json_t *wf_options_json(const wf_options *options)
     static json_t *(*const as_json[WF_KIND_COUNT])(const void *) = {
         [WF_KIND_INT] = json_int,     [WF_KIND_REAL] = json_number, [WF_KIND_BOOL] = json_bool,
         [WF_KIND_SWITCH] = json_bool, [WF_KIND_CHOICE] = json_word, [WF_KIND_TEXT] = json_words,
-        [WF_KIND_FILE] = json_words,  [WF_KIND_FILES] = json_list,
+        [WF_KIND_FILE] = json_words,  [WF_KIND_FILES] = json_list,  [WF_KIND_BYTES] = json_int,
     };
     json_t *root = json_object();
 

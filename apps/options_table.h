@@ -14,6 +14,7 @@ typedef enum wf_option_kind {
     WF_KIND_TEXT,
     WF_KIND_FILE,
     WF_KIND_FILES,
+    WF_KIND_BYTES,
     WF_KIND_COUNT
 } wf_option_kind;
 

@@ -149,6 +149,36 @@ static wf_status set_files(void *field, const wf_option_row *row, const char *wh
     return WF_OK;
 }
 
+/* "80GiB", "1.5GB", "512": a number of at most 2^53 bytes and maybe a unit. */
+static wf_status set_bytes(void *field, const wf_option_row *row, const char *where,
+                           const char *text, wf_error *error)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"", 1},         {"B", 1},        {"KiB", 0x1p10}, {"MiB", 0x1p20},
+                 {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"KB", 1e3},     {"MB", 1e6},
+                 {"GB", 1e9},     {"TB", 1e12}};
+    size_t digits = strspn(text, ".0123456789");
+    char *end;
+    double value = strtod(text, &end);
+
+    (void)row;
+    for (size_t i = 0; digits && end == text + digits && i < sizeof units / sizeof *units;
+         i++) {
+        double bytes = value * units[i].bytes;
+
+        if (strcmp(end, units[i].name) || bytes > 0x1p53)
+            continue;
+        *(int64_t *)field = (int64_t)bytes;
+        return WF_OK;
+    }
+    return wf_error_set(error, WF_EINVAL,
+                        "%s '%s' is not a size; it takes a number and maybe a unit, of at most "
+                        "8192 TiB: 80GiB, 512MiB, 1.5TB",
+                        where, text);
+}
+
 static void clear_text(void *field)
 {
     free(*(char **)field);
@@ -174,6 +204,7 @@ static const struct {
     [WF_KIND_BOOL] = {set_bool, NULL},       [WF_KIND_SWITCH] = {set_bool, NULL},
     [WF_KIND_CHOICE] = {set_choice, NULL},   [WF_KIND_TEXT] = {set_text, clear_text},
     [WF_KIND_FILE] = {set_text, clear_text}, [WF_KIND_FILES] = {set_files, clear_files},
+    [WF_KIND_BYTES] = {set_bytes, NULL},
 };
 
 wf_status wf_option_set(wf_options *options, const wf_option_row *row, const char *where,

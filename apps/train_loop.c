@@ -1,4 +1,6 @@
 /* apps/train_loop.c - one rank: build, plan, materialise, train, evaluate, sample. */
+#include "apps/setup.h"
+#include "apps/step_report.h"
 #include "apps/train_loop.h"
 #include <stdlib.h>
 #include <string.h>
@@ -45,38 +47,6 @@ static wf_status read_validation(void *self, int64_t step, int64_t first, int64_
     return read_part(self, WF_TEXT_VALIDATION, step, first, count, tokens, targets, error);
 }
 
-static wf_nn_gpt_config model_config(const wf_options *o)
-{
-    return (wf_nn_gpt_config){.arch = strcmp(o->arch, "llama") == 0 ? WF_NN_LLAMA : WF_NN_GPT2,
-                              .vocabulary = o->vocab_size,
-                              .positions = o->seq_len,
-                              .layers = o->n_layer,
-                              .heads = o->n_head,
-                              .kv_heads = o->n_kv_head,
-                              .width = o->n_embd,
-                              .ffn = o->ffn,
-                              .dropout = (float)o->dropout};
-}
-
-static wf_par_train_options train_options(const wf_options *o)
-{
-    return (wf_par_train_options){
-        .global_batch = o->global_batch_size,
-        .micro_batch = o->micro_batch_size,
-        .seq_len = o->seq_len,
-        .clip = (float)o->clip_grad,
-        .optimizer = {.method = strcmp(o->optimizer, "sgd") == 0 ? WF_NN_SGD : WF_NN_ADAMW,
-                      .beta1 = (float)o->beta1,
-                      .beta2 = (float)o->beta2,
-                      .eps = (float)o->eps,
-                      .weight_decay = (float)o->weight_decay},
-        .schedule = {.lr = o->lr,
-                     .min_lr = o->min_lr,
-                     .warmup = o->warmup_steps,
-                     .steps = o->steps},
-        .loss = wf_par_gpt_loss};
-}
-
 /* The largest of all ranks' memory peaks, and the work of all since it was counted last. */
 static wf_status sum_up(loop *l, double flops, wf_step_record *record)
 {
@@ -109,6 +79,24 @@ static wf_status evaluate(loop *l, int64_t step, wf_step_record *record)
     return wf_par_evaluate(l->trainer, l->o->eval_iters, &validation, &record->val_loss);
 }
 
+/* The first step may make what later ones find, so the second one is told, as in a plan. */
+static wf_status tell_step(loop *l, int64_t step, wf_par_report *report)
+{
+    wf_error error = {WF_OK, ""};
+
+    wf_par_report_end(l->par, &l->model->base, report);
+    if (l->o->comm_report) {
+        wf_step_report_collectives(stdout, report);
+        fprintf(stdout, "  (of rank %d, in step %lld; the world's is the gradient norm)\n",
+                l->rank->index, (long long)step);
+        fflush(stdout);
+    }
+    if (l->o->report_json && wf_step_report_write(wf_step_report_json(l->o, report),
+                                                  l->o->report_json, &error) != WF_OK)
+        return wf_fail(wf_par_context(l->par), error.code, "%s", error.text);
+    return WF_OK;
+}
+
 static wf_status train_step(loop *l, int64_t step)
 {
     const wf_par_data train = {read_train, (void *)l->job};
@@ -117,14 +105,14 @@ static wf_status train_step(loop *l, int64_t step)
     wf_step_record record = {.step = step};
     wf_error error = {WF_OK, ""};
     wf_par_step result;
-    bool report = l->o->comm_report && step == 1;
+    wf_par_report report;
 
-    if (report)
-        wf_report_comm_reset(l->par);
+    wf_par_report_begin(l->par, &report);
     if (wf_par_train_step(l->trainer, step, &train, &result) != WF_OK)
         return wf_context_status(ctx);
-    if (report && l->rank->index == 0)
-        wf_report_comm(stdout, l->par);
+    if (l->rank->index == l->o->rank && step == (l->o->steps < 2 ? 1 : 2) &&
+        tell_step(l, step, &report) != WF_OK)
+        return wf_context_status(ctx);
     record.ms = now_ms() - start;
     record.loss = result.loss;
     record.grad_norm = (float)result.grad_norm;
@@ -161,8 +149,8 @@ static void introduce(loop *l)
 
 static wf_status run(loop *l)
 {
-    const wf_nn_gpt_config config = model_config(l->o);
-    const wf_par_train_options options = train_options(l->o);
+    const wf_nn_gpt_config config = wf_setup_model(l->o);
+    const wf_par_train_options options = wf_setup_training(l->o);
     wf_context *ctx = wf_par_context(l->par);
 
     l->model = wf_nn_gpt_new(ctx, &config);
@@ -190,19 +178,11 @@ static wf_status run(loop *l)
 wf_status wf_train_rank(wf_rank *rank, void *arg)
 {
     const wf_train_job *job = arg;
-    const wf_options *o = job->options;
-    loop l = {.rank = rank, .job = job, .o = o};
+    const wf_par_options options = wf_setup_rank(job->options, false);
+    loop l = {.rank = rank, .job = job, .o = job->options};
     wf_status status;
 
-    l.par = wf_par_open(rank,
-                        &(wf_par_options){.tp = (int)o->tp,
-                                          .dp = (int)o->dp,
-                                          .strategy = o->strategy,
-                                          .sequence_parallel = o->sequence_parallel,
-                                          .threads = (int)o->threads_per_rank,
-                                          .seed = (uint64_t)o->seed,
-                                          .exact_off = !o->exact},
-                        &rank->error);
+    l.par = wf_par_open(rank, &options, &rank->error);
     if (!l.par)
         return rank->error.code;
     status = run(&l);

@@ -17,12 +17,8 @@ typedef struct wf_train_job {
 /* rank_main of wf_launch; arg is the wf_train_job. */
 wf_status wf_train_rank(wf_rank *rank, void *arg);
 
-/* Print every parameter's shape, layout and local shape, then who holds which part. */
+/* Print every parameter's shape, layout and local shape, then who holds which part, then the units. */
 void wf_report_layout(FILE *out, wf_par *par, wf_nn_module *model);
-
-/* Print what went over each axis since the ledgers were reset. */
-void wf_report_comm(FILE *out, wf_par *par);
-void wf_report_comm_reset(wf_par *par);
 
 /* Generate options->sample bytes after the prompt; rank 0 prints. Collective. */
 wf_status wf_sample_text(const wf_options *options, wf_par *par, wf_nn_gpt *model, FILE *out);

@@ -6,6 +6,8 @@
 
 WF_BEGIN_DECLS
 
+struct wf_exact_sum; /* core/exact_sum.h */
+
 /** wf_device - where tensors live and ops run; one per context, owned by it. */
 typedef struct wf_device {
     const char *name;
@@ -16,12 +18,16 @@ typedef struct wf_device {
     /* required: sums or maxima of many buffers, for the reductions over ranks */
     void (*sum)(const float *const *src, int64_t n_src, bool tree, float *dst, int64_t n);
     void (*maximum)(const float *a, const float *b, float *dst, int64_t n);
+    /* sum, to many results, past the caches where `stream`; NULL: sum, then copies */
+    void (*sum_to_all)(const float *const *src, int64_t n_src, bool tree, float *const *dst,
+                       int64_t n_dst, bool stream, int64_t n);
     /* copy past the caches what will not be read soon; NULL: there is no such copy */
     void (*stream)(const void *from, void *to, size_t bytes);
-    /* required: sum of squares of floats in double: element i in lane i % 8, the lanes added 4,
-       2, 1 apart */
-    double (*sum_squares)(const float *x, int64_t n);
-    /* required: out = a + b, same dtype and local shape, where two gradients meet; out may be a */
+    /* required: add the squares of a tensor's local floats to a sum, in double. A leaf is one row
+       of dim 0 times one of dim 1's 8 cuts: element i in lane i % 8, the lanes added 4, 2, 1
+       apart */
+    void (*sum_squares)(const wf_tensor *t, struct wf_exact_sum *sum);
+    /* required: out = a + b (out may be a), same dtype and local shape, where two gradients meet */
     void (*add)(const wf_tensor *a, const wf_tensor *b, wf_tensor *out);
     void (*close)(struct wf_device *device); /* required */
     void *self;

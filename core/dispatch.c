@@ -44,6 +44,11 @@ static wf_status ready(wf_call *call)
                              "%s: operand %d belongs to another context (rank %d): tensors are "
                              "used where they were made",
                              call->op->name, i, call->in[i]->ctx->options.rank);
+        else if (wf_tensor_is_absent(call->in[i]))
+            status = wf_fail(call->ctx, WF_EINVAL,
+                             "%s: the memory of operand %d was given back (wf_tensor_drop): a "
+                             "gathered parameter is there only inside of its unit's modules",
+                             call->op->name, i);
     }
     return status;
 }

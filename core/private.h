@@ -26,7 +26,7 @@ typedef struct wf_distribution {
 
 struct wf_storage {
     int refs;
-    void *data;
+    void *data; /* NULL where it is absent */
     size_t bytes;
     wf_memory_kind kind;
 };

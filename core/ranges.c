@@ -11,7 +11,7 @@
 #include "core/poison.h"
 #include <stdbool.h>
 
-enum { GROWTH = 8 /* a new region is at least this part of all */, REGION = 1 << 20 };
+enum { GROWTH = 32 /* a new region is at least this part of all */, REGION = 1 << 20 };
 
 typedef struct wf_range {
     _Alignas(WF_BLOCK_UNIT) size_t bytes; /* with this description */

@@ -22,12 +22,15 @@ struct wf_node {
     const wf_layout *again[WF_MAX_INPUTS]; /* in[i] is an origin: redistribute it to this */
     bool is_origin[WF_MAX_INPUTS];
     _Alignas(8) unsigned char attr[WF_MAX_ATTRIBUTES];
+    wf_status (*passed)(void *arg); /* of a mark, which has no op */
+    void *arg;
 };
 
 struct wf_tape {
     wf_context *ctx;
     uint64_t serial;
     node *newest;
+    int64_t marks;
 };
 
 wf_tape *wf_tape_open(wf_context *ctx)
@@ -187,6 +190,21 @@ wf_status wf_tape_record(const wf_call *call)
     return WF_OK;
 }
 
+wf_status wf_tape_mark(wf_context *ctx, wf_status (*passed)(void *arg), void *arg)
+{
+    node *n;
+
+    if (!ctx->tape)
+        return ctx->error.code;
+    n = append(ctx->tape);
+    if (!n)
+        return wf_fail(ctx, WF_ENOMEM, "no memory for the tape's mark");
+    n->passed = passed;
+    n->arg = arg;
+    ctx->tape->marks++;
+    return WF_OK;
+}
+
 /* Whether two nodes of one tree may be added; what stands against it is in the context. */
 static bool nodes_meet(const wf_tensor *a, const wf_tensor *b)
 {
@@ -284,6 +302,7 @@ static wf_status deliver_to_node(wf_context *ctx, node *n, int output, wf_tensor
 static wf_status step_back(wf_context *ctx, node *n, bool leaves)
 {
     wf_gradient g = {.ctx = ctx, .attr = n->attr, .n_in = n->n_in, .n_out = n->n_out};
+    wf_memory_kind kind = ctx->kind;
     const char *path;
     bool any = false;
 
@@ -301,15 +320,21 @@ static wf_status step_back(wf_context *ctx, node *n, bool leaves)
     for (int i = 0; leaves && i < n->n_in; i++)
         if (n->is_origin[i])
             g.in[i] = ctx->distribution->move(n->in[i], n->again[i]);
+    if (leaves)
+        ctx->kind = WF_MEMORY_GRADIENT;
     if (ctx->error.code == WF_OK)
         n->op->backward(&g);
+    ctx->kind = kind;
     for (int i = 0; i < n->n_in && ctx->error.code == WF_OK; i++) {
         edge *e = &n->from[i];
 
-        if (g.want[i] && leaves)
+        if (e->leaf && g.din[i]) { /* asked for, or made by the way */
             deliver(ctx, &e->leaf->grad, g.din[i]);
-        else if (g.want[i] && g.din[i])
+            wf_tensor_release(e->leaf);
+            e->leaf = NULL;
+        } else if (g.want[i] && !leaves && g.din[i]) {
             deliver_to_node(ctx, e->made_by, e->output, g.din[i]);
+        }
     }
     wf_scope_close(ctx);
     wf_context_enter(ctx, path);
@@ -324,14 +349,20 @@ static bool has_gradient(const node *n)
     return false;
 }
 
-static wf_status walk(wf_context *ctx, node *from, bool defer)
+/* Of what was recorded after `from` only the marks. */
+static wf_status walk(wf_tape *tape, node *from, bool defer)
 {
+    wf_context *ctx = tape->ctx;
     wf_status status = WF_OK;
+    bool later = true;
 
-    for (node *n = from; n && status == WF_OK; n = n->before) {
-        if (n->walked)
+    for (node *n = tape->newest; n && status == WF_OK; n = n->before) {
+        later &= n != from;
+        if (n->walked || (later && !n->passed))
             continue;
         n->walked = true;
+        if (n->passed)
+            status = n->passed(n->arg);
         if (has_gradient(n)) {
             status = step_back(ctx, n, false);
             n->deferred = defer && has_leaves(n);
@@ -371,7 +402,7 @@ static wf_status check_backward(wf_context *ctx, const wf_tensor *root, const wf
 wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
 {
     wf_context *ctx;
-    wf_tape *recording;
+    wf_tape *tape, *recording;
     wf_status status;
 
     if (!root && !seed)
@@ -382,10 +413,17 @@ wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
         status = check_backward(ctx, root, seed);
     if (status != WF_OK)
         return status;
+    tape = ctx->tape;
+    if (defer_weights && tape->marks)
+        return wf_fail(
+            ctx, WF_EUNSUPPORTED,
+            "wf_backward: gradients of weights cannot be deferred where something "
+            "waits for them on the way (wf_tape_mark), as sharded strategies do: use "
+            "no_shard and local accumulation, or do not defer");
     recording = wf_tape_switch(ctx, NULL);
     status = deliver_to_node(ctx, root->node, root->output, seed);
     if (status == WF_OK)
-        status = walk(ctx, root->node, defer_weights);
+        status = walk(tape, root->node, defer_weights);
     wf_tape_switch(ctx, recording);
     return status;
 }

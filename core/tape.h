@@ -59,6 +59,19 @@ WF_API wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weight
 WF_API wf_status wf_backward_weights(wf_tape *tape);
 
 /**
+ * wf_tape_mark - have a function called when the walk back passes this place: whatever was
+ * recorded later has its gradients then, leaves included. Nothing happens where no tape records.
+ *
+ * It is called once, whether gradients flow there or not, and also where the place lies behind
+ * the tensor that backward starts from. It may run ops; nothing records them. Gradients cannot
+ * be deferred on a tape with marks.
+ *
+ * @param passed  what it returns ends the walk, unless it is WF_OK
+ * Errors:        WF_ENOMEM in the context
+ */
+WF_API wf_status wf_tape_mark(wf_context *ctx, wf_status (*passed)(void *arg), void *arg);
+
+/**
  * wf_node_add - *older + newer as nodes of one tree of sums: the only sum of partial tensors
  * that exactness allows, for tensors of one layout.
  *

@@ -91,16 +91,24 @@ wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_l
     return WF_OK;
 }
 
-static wf_storage *storage_new(wf_context *ctx, size_t bytes, wf_memory_kind kind)
+static wf_storage *storage_absent(wf_context *ctx, size_t bytes, wf_memory_kind kind)
 {
     wf_storage *s = wf_blocks_take(&ctx->blocks, sizeof *s);
+
+    if (s)
+        *s = (wf_storage){.refs = 1, .bytes = bytes, .kind = kind};
+    else
+        wf_fail(ctx, WF_ENOMEM, "no memory for a tensor's description");
+    return s;
+}
+
+static wf_storage *storage_new(wf_context *ctx, size_t bytes, wf_memory_kind kind)
+{
+    wf_storage *s = storage_absent(ctx, bytes, kind);
     wf_error error = {WF_OK, ""};
 
-    if (!s) {
-        wf_fail(ctx, WF_ENOMEM, "no memory for a tensor's description");
+    if (!s)
         return NULL;
-    }
-    *s = (wf_storage){.refs = 1, .bytes = bytes, .kind = kind};
     s->data = wf_pool_take(ctx->pool, bytes, kind, &error);
     if (!s->data) {
         wf_fail(ctx, error.code, "%s", error.text);
@@ -122,22 +130,78 @@ wf_tensor *wf_tensor_fake(wf_context *ctx, wf_dtype dtype, int ndim, const wf_di
     return wf_scope_adopt(ctx, t);
 }
 
-wf_tensor *wf_tensor_new(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim *dims,
-                         const wf_layout *layout, wf_memory_kind kind)
+/* A tensor over a storage of its own, which `make` makes. */
+static wf_tensor *over_storage(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim *dims,
+                               const wf_layout *layout, wf_memory_kind kind,
+                               wf_storage *(*make)(wf_context *, size_t, wf_memory_kind))
 {
     wf_tensor *t = blank(ctx, dtype);
 
     if (!t)
         return NULL;
+    t->next_alias = t;
     if (wf_tensor_shape(t, ndim, dims, layout) == WF_OK)
-        t->storage =
-            storage_new(ctx, (size_t)wf_tensor_local_count(t) * wf_dtype_size(dtype), kind);
+        t->storage = make(ctx, (size_t)wf_tensor_local_count(t) * wf_dtype_size(dtype), kind);
     if (!t->storage) {
         wf_tensor_release(t);
         return NULL;
     }
     t->data = t->storage->data;
     return wf_scope_adopt(ctx, t);
+}
+
+wf_tensor *wf_tensor_new(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim *dims,
+                         const wf_layout *layout, wf_memory_kind kind)
+{
+    return over_storage(ctx, dtype, ndim, dims, layout, kind, storage_new);
+}
+
+wf_tensor *wf_tensor_absent(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim *dims,
+                            const wf_layout *layout)
+{
+    return over_storage(ctx, dtype, ndim, dims, layout, ctx->kind, storage_absent);
+}
+
+bool wf_tensor_is_absent(const wf_tensor *t)
+{
+    return t->storage && !t->storage->data;
+}
+
+/* All that share a storage see where its data are now. */
+static void show(wf_tensor *t)
+{
+    wf_tensor *at = t;
+
+    do {
+        at->data = t->storage->data ? (char *)t->storage->data + at->offset : NULL;
+        at = at->next_alias;
+    } while (at != t);
+}
+
+void wf_tensor_drop(wf_tensor *t)
+{
+    wf_storage *s = t ? t->storage : NULL;
+
+    if (!s || !s->data)
+        return;
+    wf_pool_give(t->ctx->pool, s->data, s->bytes, s->kind);
+    s->data = NULL;
+    show(t);
+}
+
+wf_status wf_tensor_take(wf_tensor *t, wf_tensor *from)
+{
+    if (!wf_tensor_is_absent(t) || !from->storage || wf_tensor_is_absent(from) ||
+        t->storage->bytes != from->storage->bytes || t->ctx != from->ctx)
+        return wf_fail(t->ctx, WF_EINVAL,
+                       "a tensor takes the memory of another one only where it has none of its "
+                       "own and needs just as much");
+    t->storage->data = from->storage->data;
+    t->storage->kind = from->storage->kind;
+    from->storage->data = NULL;
+    show(t);
+    show(from);
+    return WF_OK;
 }
 
 /* A tensor of other dims and layout that sees the data of `source`; the caller checks sizes. */
@@ -153,8 +217,12 @@ static wf_tensor *window(wf_tensor *source, int ndim, const wf_dim *dims,
         return NULL;
     }
     t->storage = source->storage;
-    if (t->storage)
+    if (t->storage) {
         t->storage->refs++;
+        t->next_alias = source->next_alias;
+        source->next_alias = t;
+    }
+    t->offset = source->offset;
     t->data = source->data;
     return t;
 }
@@ -203,6 +271,7 @@ wf_tensor *wf_tensor_rows(wf_tensor *source, int64_t first, int64_t count)
     for (int i = 1; i < t->ndim; i++)
         row *= t->local[i];
     t->start[0] = source->start[0] + first;
+    t->offset += (size_t)(first * row);
     if (t->data)
         t->data = (char *)t->data + first * row;
     return wf_scope_adopt(source->ctx, t);
@@ -228,10 +297,21 @@ static void storage_release(wf_context *ctx, wf_storage *s)
     }
 }
 
+static void leave_ring(wf_tensor *t)
+{
+    wf_tensor *before = t;
+
+    while (before->next_alias != t)
+        before = before->next_alias;
+    before->next_alias = t->next_alias;
+}
+
 void wf_tensor_release(wf_tensor *t)
 {
     if (!t || --t->refs > 0)
         return;
+    if (t->storage)
+        leave_ring(t);
     storage_release(t->ctx, t->storage);
     wf_tensor_release(t->grad);
     wf_tensor_release(t->origin);

@@ -81,6 +81,8 @@ typedef struct wf_tensor {
     const wf_layout *layout; /* NULL: whole on every rank */
     wf_storage *storage;     /* NULL on the fake device */
     void *data;
+    size_t offset;                /* of data in the storage */
+    struct wf_tensor *next_alias; /* a ring of those that share the storage */
     bool requires_grad;
     uint64_t tape; /* the tape and node that made it; 0 where none did */
     struct wf_node *node;
@@ -134,6 +136,33 @@ WF_API wf_tensor *wf_tensor_view(wf_tensor *t, int ndim, const wf_dim *dims,
  * Errors:  WF_ESHAPE (rows that this rank does not hold, or that cut a grain); result is then NULL
  */
 WF_API wf_tensor *wf_tensor_rows(wf_tensor *t, int64_t first, int64_t count);
+
+/**
+ * wf_tensor_absent - a tensor whose memory comes later (wf_tensor_take).
+ *
+ * Tensors that share their data (aliases, views, what a tape has saved) come and go together:
+ * wf_tensor_drop gives the memory of all of them back, wf_tensor_take puts other memory under
+ * all of them. In between they keep their shape, and an op on one is WF_EINVAL.
+ *
+ * Owner:   the innermost open scope
+ * Errors:  WF_ESHAPE, WF_ENOMEM; result is then NULL
+ */
+WF_API wf_tensor *wf_tensor_absent(wf_context *ctx, wf_dtype dtype, int ndim,
+                                   const wf_dim *dims, const wf_layout *layout);
+
+/** wf_tensor_drop - give its memory back, if it is there; NULL is allowed. */
+WF_API void wf_tensor_drop(wf_tensor *t);
+
+/**
+ * wf_tensor_take - take over the memory of `from`, which is absent then
+ *
+ * @param t  absent, with as many bytes
+ * Errors:   WF_EINVAL
+ */
+WF_API wf_status wf_tensor_take(wf_tensor *t, wf_tensor *from);
+
+/** wf_tensor_is_absent - true where the memory was dropped, or has not come yet. */
+WF_API bool wf_tensor_is_absent(const wf_tensor *t);
 
 /** wf_tensor_retain - keep t beyond its scope; returns t. Pair with wf_tensor_release. */
 WF_API wf_tensor *wf_tensor_retain(wf_tensor *t);

@@ -1,6 +1,7 @@
 /* kernels/reference.c - the device that runs every op's own loop, in double. */
 #include "core/context.h"
 #include "kernels/devices.h"
+#include "kernels/shared.h"
 #include <stdlib.h>
 
 static const wf_kernel *kernel(const wf_device *device, const wf_op *op)
@@ -27,7 +28,7 @@ static void maximum(const float *a, const float *b, float *dst, int64_t n)
         dst[i] = a[i] > b[i] ? a[i] : b[i];
 }
 
-static double sum_squares(const float *x, int64_t n)
+static double squares(const float *x, int64_t n)
 {
     double lane[8] = {0};
 
@@ -37,6 +38,11 @@ static double sum_squares(const float *x, int64_t n)
         for (int l = 0; l < apart; l++)
             lane[l] += lane[l + apart];
     return lane[0];
+}
+
+static void sum_squares(const wf_tensor *t, struct wf_exact_sum *sum)
+{
+    wf_add_squares(t, 0, t->ndim ? t->local[0] : 1, squares, sum);
 }
 
 static void add(const wf_tensor *a, const wf_tensor *b, wf_tensor *out)

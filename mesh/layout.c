@@ -158,11 +158,11 @@ void wf_layout_part(const wf_mesh *mesh, const wf_layout *layout, int i, const w
     *start = 0;
     *local = dim->size;
     for (int a = 0; layout && a < layout->n_axes[i]; a++) {
-        int axis = layout->axis[i][a], parts = mesh->size[axis];
+        int axis = layout->axis[i][a];
         int place = wf_mesh_coordinate_of(mesh, rank, axis);
-        int64_t from = wf_cut(*local, dim->grain, parts, place);
+        int64_t from = wf_mesh_cut(mesh, axis, dim, *local, place);
 
-        *local = wf_cut(*local, dim->grain, parts, place + 1) - from;
+        *local = wf_mesh_cut(mesh, axis, dim, *local, place + 1) - from;
         *start += from;
     }
 }

@@ -130,6 +130,7 @@ wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis
     }
     wf_comm_set_reduce(world, &(wf_reduce_ops){.sum = ctx->device->sum,
                                                .maximum = ctx->device->maximum,
+                                               .sum_to_all = ctx->device->sum_to_all,
                                                .stream = ctx->device->stream,
                                                .chain = ctx->options.exact_off});
     for (int i = 0; i < n_axes; i++)
@@ -217,6 +218,17 @@ int wf_mesh_next(const wf_mesh *mesh, int rank, unsigned axes)
         rank -= place * step;
     }
     return -1;
+}
+
+void wf_mesh_cut_finely(wf_mesh *mesh, int axis)
+{
+    if (axis >= 0)
+        mesh->fine |= (uint8_t)(1u << axis);
+}
+
+int64_t wf_mesh_cut(const wf_mesh *mesh, int axis, const wf_dim *dim, int64_t n, int i)
+{
+    return wf_cut(n, mesh->fine >> axis & 1 ? 1 : dim->grain, mesh->size[axis], i);
 }
 
 wf_comm *wf_mesh_comm(const wf_mesh *mesh, int axis)

@@ -67,6 +67,15 @@ WF_API wf_comm *wf_mesh_world(const wf_mesh *mesh);
  */
 WF_API const void *wf_mesh_gather(wf_mesh *mesh, const void *mine, size_t bytes);
 
+/**
+ * wf_mesh_cut_finely - cut dims along this axis anywhere, not between grains only
+ *
+ * For an axis that splits tensors at rest: they come in parts of the same size, and are whole on
+ * it again before an op sees heads. Said before the first layout with the axis is used, on all
+ * ranks.
+ */
+WF_API void wf_mesh_cut_finely(wf_mesh *mesh, int axis);
+
 /*
  * Layouts are made step by step, belong to the mesh, and are equal when their pointers are.
  * Splitting by an axis of size 1, or by an unknown one (-1), changes nothing.
@@ -143,11 +152,24 @@ WF_API void wf_keep_origin(wf_tensor *y, wf_tensor *x);
  */
 typedef struct wf_move wf_move;
 
-/** wf_move_begin - post the first collectives. Collective: see wf_redistribute. NULL on error. */
+/**
+ * wf_move_begin - post the first collective of a move and return
+ *
+ * It progresses while the caller computes, where the transport has a thread for that (threads:
+ * one per rank, started by the first). Collectives of later steps are posted by wf_move_end: they
+ * need tensors of the context, which is its own thread's.
+ *
+ * Collective: see wf_redistribute. Errors: NULL, the reason is in the context and nothing is on
+ * its way.
+ */
 WF_API wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
                               const wf_layout *const *to);
 /** wf_move_end - wait, do what remains, fill y (owned by the scope); frees move, always. */
 WF_API wf_status wf_move_end(wf_move *move, wf_tensor **y);
+
+/** wf_move_run - both at once, on the caller's thread alone; y may be x. */
+WF_API wf_status wf_move_run(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                             const wf_layout *const *to, wf_tensor **y);
 
 /*
  * From plain memory to tensors of a mesh and back, in PyTorch's words distribute_tensor,

@@ -6,6 +6,7 @@
  * pieces are not contiguous in the tensor they are packed, block after block per member.
  */
 #include "mesh/move.h"
+#include "mesh/collective_parts.h"
 #include <string.h>
 
 typedef struct item {
@@ -23,7 +24,8 @@ struct wf_move {
     wf_context *ctx;
     int64_t count;
     wf_pending *pending;
-    item items[]; /* [count] */
+    bool background; /* the next collective may progress while the caller computes */
+    item items[];    /* [count] */
 };
 
 static size_t move_bytes(int64_t count)
@@ -153,26 +155,28 @@ static wf_status run_local(wf_move *move, item *it)
     return WF_OK;
 }
 
-/* cuts[i] = elements before piece i when dim d of t (n long) is cut among the members. */
-static void cut_dim(const wf_tensor *t, int d, int64_t n, int members, int64_t *cuts)
+/* cuts[i] = elements before piece i when an axis cuts dim d of t (n long). */
+static void cut_dim(const wf_tensor *t, int d, int64_t n, int axis, int64_t *cuts)
 {
+    const wf_mesh *mesh = t->ctx->mesh;
     int64_t unit = outer(t, d) * inner(t, d);
 
-    for (int i = 0; i <= members; i++)
-        cuts[i] = wf_cut(n, t->dim[d].grain, members, i) * unit;
+    for (int i = 0; i <= mesh->size[axis]; i++)
+        cuts[i] = wf_mesh_cut(mesh, axis, &t->dim[d], n, i) * unit;
 }
 
-/* Blocks of a dim cut among the members, one after the other, from or to a tensor's data. */
-static void pack_blocks(const wf_tensor *t, int d, int members, char *blocks, bool unpack)
+/* Blocks of a dim cut along an axis, one after the other, from or to a tensor's data. */
+static void pack_blocks(const wf_tensor *t, int d, int axis, char *blocks, bool unpack)
 {
+    const wf_mesh *mesh = t->ctx->mesh;
     size_t bytes = (size_t)inner(t, d) * wf_dtype_size(t->dtype);
     int64_t rows = outer(t, d), n = t->local[d];
 
     if (!has_values(t))
         return;
-    for (int i = 0; i < members; i++) {
-        int64_t at = wf_cut(n, t->dim[d].grain, members, i);
-        int64_t length = wf_cut(n, t->dim[d].grain, members, i + 1) - at;
+    for (int i = 0; i < mesh->size[axis]; i++) {
+        int64_t at = wf_mesh_cut(mesh, axis, &t->dim[d], n, i);
+        int64_t length = wf_mesh_cut(mesh, axis, &t->dim[d], n, i + 1) - at;
 
         if (unpack)
             slab(t->data, n, at, blocks, length, 0, length, rows, bytes);
@@ -207,18 +211,18 @@ static wf_status prepare(wf_move *move, item *it, wf_comm_buffer *buffer)
                                .cuts = it->cuts,
                                .out_cuts = it->out_cuts};
     if (it->step.kind == WF_REDUCE_SCATTER || it->step.kind == WF_ALL_TO_ALL) {
-        cut_dim(x, d, x->local[d], members, it->cuts);
+        cut_dim(x, d, x->local[d], it->step.axis, it->cuts);
         if (outer(x, d) != 1) {
             if (take(move, it->bytes_in, &it->packed_in) != WF_OK)
                 return move->ctx->error.code;
-            pack_blocks(x, d, members, it->packed_in, false);
+            pack_blocks(x, d, it->step.axis, it->packed_in, false);
             buffer->in = it->packed_in;
         }
     }
     if (it->step.kind == WF_ALL_GATHER || it->step.kind == WF_ALL_TO_ALL) {
         int64_t *cuts = it->step.kind == WF_ALL_GATHER ? it->cuts : it->out_cuts;
 
-        cut_dim(y, from, y->local[from], members, cuts);
+        cut_dim(y, from, y->local[from], it->step.axis, cuts);
         if (outer(y, from) != 1) {
             if (take(move, it->bytes_out, &it->packed_out) != WF_OK)
                 return move->ctx->error.code;
@@ -274,8 +278,9 @@ static wf_status post(wf_move *move, item *first)
     for (int64_t i = 0; i < move->count && status == WF_OK; i++)
         if (move->items[i].step.kind >= 0 && same_step(first, &move->items[i]))
             status = prepare(move, &move->items[i], &buffers[what.n_buffers++]);
-    if (status == WF_OK && wf_collective_begin(mesh->comm[first->step.axis], &what,
-                                               &move->pending, &error) != WF_OK)
+    if (status == WF_OK &&
+        wf_collective_post(mesh->comm[first->step.axis], &what, move->background,
+                           &move->pending, &error) != WF_OK)
         status = wf_fail(move->ctx, error.code, "%s", error.text);
     wf_blocks_give(&move->ctx->blocks, buffers, bytes);
     return status;
@@ -295,8 +300,7 @@ static wf_status finish(wf_move *move)
         if (!it->in_round)
             continue;
         if (it->packed_out)
-            pack_blocks(it->next, it->step.from_dim,
-                        wf_mesh_size(move->ctx->mesh, it->step.axis), it->packed_out, true);
+            pack_blocks(it->next, it->step.from_dim, it->step.axis, it->packed_out, true);
         drop_buffers(move, it);
         advance(it);
     }
@@ -306,14 +310,32 @@ static wf_status finish(wf_move *move)
 static bool all_fit(wf_context *ctx, int64_t count, wf_tensor *const *x,
                     const wf_layout *const *to)
 {
+    for (int64_t i = 0; i < count; i++)
+        if (wf_tensor_is_absent(x[i])) {
+            wf_fail(ctx, WF_EINVAL,
+                    "redistribute: the memory of tensor %lld was given back (wf_tensor_drop)",
+                    (long long)i);
+            return false;
+        }
     for (int64_t i = 0; i < count && ctx->mesh; i++)
         if (wf_layout_fits(ctx, to[i], x[i]->ndim) != WF_OK)
             return false;
     return ctx->error.code == WF_OK;
 }
 
-wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
-                       const wf_layout *const *to)
+/* Let go of the tensors on their way, and of the move. */
+static void drop_move(wf_move *move)
+{
+    for (int64_t i = 0; i < move->count; i++) {
+        drop_buffers(move, &move->items[i]);
+        wf_tensor_release(move->items[i].next);
+        wf_tensor_release(move->items[i].now);
+    }
+    wf_blocks_give(&move->ctx->blocks, move, move_bytes(move->count));
+}
+
+static wf_move *begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                      const wf_layout *const *to, bool background)
 {
     wf_move *move;
     item *first;
@@ -328,6 +350,7 @@ wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
     memset(move, 0, move_bytes(count));
     move->ctx = ctx;
     move->count = count;
+    move->background = background;
     for (int64_t i = 0; i < count; i++) {
         move->items[i].now = wf_tensor_retain(x[i]);
         move->items[i].to = to[i];
@@ -335,7 +358,22 @@ wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
     first = ctx->mesh ? next_item(move) : NULL;
     if (first && ctx->error.code == WF_OK)
         post(move, first);
-    return move;
+    if (ctx->error.code == WF_OK)
+        return move;
+    drop_move(move); /* it has posted nothing */
+    return NULL;
+}
+
+wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                       const wf_layout *const *to)
+{
+    return begin(ctx, count, x, to, true);
+}
+
+wf_status wf_move_run(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                      const wf_layout *const *to, wf_tensor **y)
+{
+    return wf_move_end(begin(ctx, count, x, to, false), y);
 }
 
 wf_status wf_move_end(wf_move *move, wf_tensor **y)
@@ -346,6 +384,7 @@ wf_status wf_move_end(wf_move *move, wf_tensor **y)
     if (!move)
         return WF_EINVAL; /* the reason is in the context */
     ctx = move->ctx;
+    move->background = false;
     while (move->pending) {
         item *first;
 
@@ -359,14 +398,12 @@ wf_status wf_move_end(wf_move *move, wf_tensor **y)
     for (int64_t i = 0; i < move->count; i++) {
         item *it = &move->items[i];
 
-        drop_buffers(move, it);
-        wf_tensor_release(it->next);
         y[i] = NULL;
-        if (status == WF_OK)
+        if (status == WF_OK) {
             y[i] = wf_scope_adopt(ctx, it->now); /* maybe not the scope it was begun in */
-        else
-            wf_tensor_release(it->now);
+            it->now = NULL;
+        }
     }
-    wf_blocks_give(&ctx->blocks, move, move_bytes(move->count));
-    return status;
+    drop_move(move);
+    return ctx->error.code;
 }

@@ -19,6 +19,7 @@ struct wf_mesh {
     int n_axes, ranks, rank;
     char name[WF_MAX_AXES][WF_AXIS_NAME];
     int size[WF_MAX_AXES];
+    uint8_t fine; /* a bit per axis: its cuts ignore grains */
     wf_comm *comm[WF_MAX_AXES];
     wf_layout *layouts;
     void *gathered; /* what wf_mesh_gather brought last */
@@ -34,6 +35,9 @@ const wf_layout *wf_layout_intern(wf_mesh *mesh, const wf_layout *layout);
 
 /* A layout to change: a copy of `from`, or whole. */
 wf_layout wf_layout_copy(const wf_mesh *mesh, const wf_layout *from);
+
+/* Where an axis cuts n indices of a dim: part i begins at cut i. */
+int64_t wf_mesh_cut(const wf_mesh *mesh, int axis, const wf_dim *dim, int64_t n, int i);
 
 /* All axes that split any dim. */
 uint8_t wf_layout_split_axes(const wf_layout *layout);

@@ -93,12 +93,21 @@ static wf_status read_inputs(const wf_call *call, const wf_signature *sig, lette
     return WF_OK;
 }
 
+static unsigned axes_of_dim(const wf_layout *layout, int dim)
+{
+    unsigned axes = 0;
+
+    for (int i = 0; layout && i < layout->n_axes[dim]; i++)
+        axes |= 1u << layout->axis[dim][i];
+    return axes;
+}
+
 /* Each rank's part of h must be the heads of its own part of g. Ranks that differ on other axes
-   than those of the layouts have the same parts. */
+   than those which cut the heads have the same parts. */
 bool wf_layout_groups_agree(const wf_tensor *q, const wf_tensor *k)
 {
     const wf_mesh *mesh = q->ctx->mesh;
-    unsigned axes = wf_layout_split_axes(q->layout) | wf_layout_split_axes(k->layout);
+    unsigned axes = axes_of_dim(q->layout, 2) | axes_of_dim(k->layout, 2);
     int64_t heads = q->dim[2].size, groups = k->dim[2].size;
 
     if (groups == 0 || heads % groups != 0)
@@ -194,6 +203,19 @@ static wf_status pass_partial(const wf_call *call, uint8_t *sum, uint8_t *max)
     return refuse_partial(call, partial);
 }
 
+/* The axes that split what the last output sums of the first. */
+static uint8_t summed_last(const wf_call *call, const wf_signature *sig, const letters *l)
+{
+    int first = call->n_in, last = first + call->n_out - 1;
+    uint8_t sum = 0;
+
+    for (int d = 0; d < sig->ndim[first]; d++)
+        sum |= l->mask[sig->letter[first][d]];
+    for (int d = 0; d < sig->ndim[last]; d++)
+        sum &= (uint8_t)~l->mask[sig->letter[last][d]];
+    return sum;
+}
+
 static wf_status output_layout(const wf_call *call, const wf_signature *sig, const letters *l,
                                int o, uint8_t sum, uint8_t max, const wf_layout **out)
 {
@@ -220,6 +242,8 @@ static wf_status output_layout(const wf_call *call, const wf_signature *sig, con
     }
     if ((call->op->flags & WF_OP_GROUPS) && has_g && !has_h)
         sum |= l->mask[H] & (uint8_t)~l->mask[G];
+    if ((call->op->flags & WF_OP_SUM_LAST) && o == call->n_out - 1)
+        sum |= summed_last(call, sig, l);
     if (used & (sum | max))
         return refuse(
             call,

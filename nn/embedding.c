@@ -31,9 +31,10 @@ static wf_nn_embedding *table(wf_context *ctx, const wf_nn_type *type, wf_dim ro
     wf_nn_embedding *m = wf_nn_new(ctx, type);
     wf_dim shape[] = {rows, width};
 
-    if (m)
-        m->table =
-            wf_nn_parameter_new(ctx, 2, shape, (wf_nn_init){WF_NN_NORMAL, 0, deviation}, true);
+    if (!m)
+        return NULL;
+    m->table = wf_nn_parameter_new(ctx, 2, shape, true);
+    wf_nn_init_normal(m->table, 0, deviation);
     return m;
 }
 

@@ -11,7 +11,8 @@ WF_BEGIN_DECLS
 
 typedef struct wf_nn_loss {
     wf_nn_module base;
-    int64_t chunk; /* sequences of a rank whose logits are there at once; 0: what takes the least
+    int64_t
+        chunk; /* sequences of a rank whose logits are there at once; 0: what takes the least
                       memory. No result depends on it */
 } wf_nn_loss;
 

@@ -29,6 +29,7 @@ void wf_nn_parameter_free(wf_nn_parameter *p)
     for (int u = 0; u < p->uses; u++)
         wf_tensor_release(p->use[u]);
     wf_tensor_release(p->tensor);
+    wf_nn_recipe_clear(p);
     free(p);
 }
 
@@ -53,8 +54,7 @@ void wf_nn_free(wf_nn_module *m)
     free(m);
 }
 
-wf_nn_parameter *wf_nn_parameter_new(wf_context *ctx, int ndim, const wf_dim *dims,
-                                     wf_nn_init init, bool decay)
+wf_nn_parameter *wf_nn_parameter_new(wf_context *ctx, int ndim, const wf_dim *dims, bool decay)
 {
     wf_nn_parameter *p = calloc(1, sizeof *p);
 
@@ -63,11 +63,11 @@ wf_nn_parameter *wf_nn_parameter_new(wf_context *ctx, int ndim, const wf_dim *di
         return NULL;
     }
     p->refs = 1;
-    p->init = init;
     p->decay = decay;
     wf_scope_open(ctx);
     p->tensor = wf_tensor_retain(wf_tensor_fake(ctx, WF_F32, ndim, dims, NULL));
     wf_scope_close(ctx);
+    wf_nn_init_fill(p, 0);
     return p;
 }
 
@@ -134,7 +134,7 @@ static void name_children(void *arg, wf_nn_module *m)
                 join(m, f->name, p->path);
         } else if (f->kind == WF_NN_CHILD && *(wf_nn_module **)at) {
             join(m, f->name, (*(wf_nn_module **)at)->path);
-        } else if (f->kind == WF_NN_CHILDREN) {
+        } else if (f->kind == WF_NN_CHILDREN || f->kind == WF_NN_MEMBERS) {
             wf_nn_module **child = *(wf_nn_module ***)at;
             int64_t n = *(int64_t *)field_at(m, f->count_offset);
 
@@ -146,6 +146,7 @@ static void name_children(void *arg, wf_nn_module *m)
                 else
                     snprintf(number, sizeof number, "%s.%lld", f->name, (long long)i);
                 join(m, number, child[i]->path);
+                child[i]->member = f->kind == WF_NN_MEMBERS;
             }
         }
     }
@@ -159,15 +160,21 @@ void wf_nn_name_tree(wf_nn_module *root)
 const char *wf_nn_enter(void *module)
 {
     wf_nn_module *m = module;
+    const char *outside;
 
     wf_scope_open(m->ctx);
-    return wf_context_enter(m->ctx, m->path[0] ? m->path : m->type->name);
+    outside = wf_context_enter(m->ctx, m->path[0] ? m->path : m->type->name);
+    if (m->hooks && m->hooks->enter)
+        m->hooks->enter(m->hooks->self, m);
+    return outside;
 }
 
 void wf_nn_leave(void *module, const char *outside, int n, wf_tensor **results)
 {
     wf_nn_module *m = module;
 
+    if (m->hooks && m->hooks->leave)
+        m->hooks->leave(m->hooks->self, m);
     wf_scope_keep(m->ctx, n, results);
     wf_context_enter(m->ctx, outside);
 }
@@ -217,7 +224,14 @@ wf_tensor *wf_nn_use(void *module, wf_nn_parameter *p)
 
     if (!p)
         return NULL;
-    t = p->tensor;
+    t = p->at_use ? p->at_use : p->tensor;
+    if (wf_tensor_is_absent(t)) {
+        wf_fail(m->ctx, WF_EINVAL,
+                "parameter %s is used outside of the module that its unit belongs to, and is "
+                "not gathered: enter that module (wf_nn_call, wf_nn_enter) around all uses",
+                p->path);
+        return NULL;
+    }
     if (!p->frozen && wf_context_recording(m->ctx)) {
         if (p->uses == WF_NN_USES) {
             wf_fail(m->ctx, WF_EINVAL, "parameter %s is used more than %d times in one pass",
@@ -245,7 +259,7 @@ static void add_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_pa
 
     (void)m;
     (void)name;
-    for (int64_t i = 0; l->entry && i < l->count; i++)
+    for (int64_t i = 0; l->entry && p->refs > 1 && i < l->count; i++)
         if (l->entry[i] == p)
             return;
     if (l->entry)

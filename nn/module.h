@@ -10,39 +10,38 @@
 #define WF_NN_MODULE_H
 
 #include "core/tape.h"
+#include "nn/recipe.h"
 
 WF_BEGIN_DECLS
 
 enum { WF_NN_PATH = 128, WF_NN_USES = 4 };
 
-typedef struct wf_nn_module wf_nn_module;
-
-/** wf_nn_init - the recipe of a parameter: an op of initialisation and its numbers. */
-typedef struct wf_nn_init {
-    enum { WF_NN_FILL, WF_NN_NORMAL, WF_NN_UNIFORM } kind;
-    float a, b; /* value | mean, deviation | low, high */
-} wf_nn_init;
-
 /** wf_nn_parameter - one parameter; a tied one is in the tree twice, as the same pointer. */
-typedef struct wf_nn_parameter {
+struct wf_nn_parameter {
     char path[WF_NN_PATH]; /* of its first place in the tree; the key of its initialisation */
-    wf_tensor *tensor;     /* fake until it is materialised */
-    wf_nn_init init;
-    bool decay;  /* weight decay applies: matrices yes, biases and norms no */
-    bool frozen; /* no gradient is taken */
+    wf_tensor *tensor;     /* at rest; fake until it is materialised */
+    wf_tensor *at_use;     /* what modules compute with, a plan's; NULL: tensor */
+    wf_nn_recipe recipe;   /* what it starts from */
+    bool decay;            /* weight decay applies: matrices yes, biases and norms no */
+    bool frozen;           /* no gradient is taken */
     int refs, uses;
     wf_tensor *use[WF_NN_USES]; /* leaves of the forward pass that runs, in order of use */
     void *plan;                 /* what a plan has to say about it */
-} wf_nn_parameter;
+};
 
-typedef enum wf_nn_kind { WF_NN_PARAMETER = 1, WF_NN_CHILD, WF_NN_CHILDREN } wf_nn_kind;
+typedef enum wf_nn_kind {
+    WF_NN_PARAMETER = 1,
+    WF_NN_CHILD,
+    WF_NN_CHILDREN,
+    WF_NN_MEMBERS /* children that are not called: the module uses their parameters itself */
+} wf_nn_kind;
 
 /** wf_nn_field - a row of a module's field table, ended by a row without name. */
 typedef struct wf_nn_field {
     const char *name;
     wf_nn_kind kind;
     size_t offset;       /* of a wf_nn_parameter *, a module *, or a module ** */
-    size_t count_offset; /* WF_NN_CHILDREN: of the int64_t that counts them */
+    size_t count_offset; /* WF_NN_CHILDREN, WF_NN_MEMBERS: of the int64_t that counts them */
 } wf_nn_field;
 
 typedef struct wf_nn_type {
@@ -60,6 +59,9 @@ typedef struct wf_nn_hooks {
     /* the tensor to compute with in place of a parameter */
     wf_tensor *(*use)(void *self, wf_nn_module *module, wf_nn_parameter *parameter,
                       wf_tensor *t);
+    /* around a run of the module: before its first op, and after its last one */
+    void (*enter)(void *self, wf_nn_module *module);
+    void (*leave)(void *self, wf_nn_module *module);
     void *self;
 } wf_nn_hooks;
 
@@ -68,6 +70,7 @@ struct wf_nn_module {
     wf_context *ctx;
     char path[WF_NN_PATH];
     const char *name; /* in a list of children; NULL: its number */
+    bool member;      /* of a module that never calls it */
     const wf_nn_hooks *hooks;
 };
 
@@ -83,13 +86,14 @@ WF_API void *wf_nn_new(wf_context *ctx, const wf_nn_type *type);
 WF_API void wf_nn_free(wf_nn_module *module);
 
 /**
- * wf_nn_parameter_new - a parameter on the fake device.
+ * wf_nn_parameter_new - a parameter on the fake device, of zeros until wf_nn_init_normal or
+ * another of nn/recipe.h says what it starts from.
  *
  * @param decay  whether weight decay applies to it
  * Owner:   the field it is put into; wf_nn_tie for a second one
  */
 WF_API wf_nn_parameter *wf_nn_parameter_new(wf_context *ctx, int ndim, const wf_dim *dims,
-                                            wf_nn_init init, bool decay);
+                                            bool decay);
 
 /** wf_nn_parameter_free - give one of its fields' holds back. NULL is allowed. */
 WF_API void wf_nn_parameter_free(wf_nn_parameter *parameter);

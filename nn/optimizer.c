@@ -10,6 +10,7 @@ struct wf_nn_optimizer {
     int64_t count, steps;
     wf_nn_parameter *const *parameter;
     wf_tensor *(*moment)[2];
+    wf_update update; /* of the step that was begun */
 };
 
 void wf_nn_optimizer_free(wf_nn_optimizer *o)
@@ -24,12 +25,12 @@ void wf_nn_optimizer_free(wf_nn_optimizer *o)
     free(o);
 }
 
-static wf_tensor *zeros_like(wf_tensor *t)
+static wf_tensor *zeros_like(wf_tensor *t, const wf_layout *layout)
 {
     wf_tensor *zero;
 
     wf_scope_open(t->ctx);
-    zero = wf_tensor_new(t->ctx, t->dtype, t->ndim, t->dim, t->layout, WF_MEMORY_OPTIMIZER);
+    zero = wf_tensor_new(t->ctx, t->dtype, t->ndim, t->dim, layout, WF_MEMORY_OPTIMIZER);
     if (zero && wf_init_fill(zero, 0) == WF_OK)
         wf_tensor_retain(zero);
     else
@@ -53,7 +54,8 @@ static wf_status check(wf_context *ctx, const wf_nn_optimizer_options *o)
 }
 
 wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_options *options,
-                                     int64_t count, wf_nn_parameter *const *parameter)
+                                     int64_t count, wf_nn_parameter *const *parameter,
+                                     const wf_layout *const *layout)
 {
     int moments = options->method == WF_NN_ADAMW ? 2 : options->beta1 > 0 ? 1 : 0;
     wf_nn_optimizer *o;
@@ -75,7 +77,9 @@ wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_opti
     o->parameter = parameter;
     for (int64_t i = 0; i < count; i++)
         for (int k = 0; k < moments && !parameter[i]->frozen; k++) {
-            o->moment[i][k] = zeros_like(parameter[i]->tensor);
+            wf_tensor *p = parameter[i]->tensor;
+
+            o->moment[i][k] = zeros_like(p, layout ? layout[i] : p->layout);
             if (!o->moment[i][k]) {
                 wf_nn_optimizer_free(o);
                 return NULL;
@@ -84,29 +88,37 @@ wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_opti
     return o;
 }
 
-wf_status wf_nn_optimizer_step(wf_nn_optimizer *o, wf_tensor *const *grad, float lr,
-                               float scale)
+void wf_nn_optimizer_begin(wf_nn_optimizer *o, float lr, float scale)
 {
     const wf_nn_optimizer_options *c = &o->options;
     double step = (double)++o->steps;
-    wf_update update = {
+
+    o->update = (wf_update){
         .lr = lr, .beta1 = c->beta1, .beta2 = c->beta2, .eps = c->eps, .grad_scale = scale};
-
     if (c->method == WF_NN_ADAMW) {
-        update.bias1 = (float)(1 / (1 - wf_pow((double)c->beta1, step)));
-        update.bias2 = (float)(1 / (1 - wf_pow((double)c->beta2, step)));
+        o->update.bias1 = (float)(1 / (1 - wf_pow((double)c->beta1, step)));
+        o->update.bias2 = (float)(1 / (1 - wf_pow((double)c->beta2, step)));
     }
-    for (int64_t i = 0; i < o->count; i++) {
-        wf_tensor *p = o->parameter[i]->tensor;
+}
 
-        if (!grad[i])
-            continue;
-        update.weight_decay = o->parameter[i]->decay ? c->weight_decay : 0;
-        if (c->method == WF_NN_ADAMW)
-            wf_adamw(p, grad[i], o->moment[i][0], o->moment[i][1], &update);
-        else
-            wf_sgd(p, grad[i], o->moment[i][0] ? o->moment[i][0] : grad[i], &update);
-    }
+wf_status wf_nn_optimizer_update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *grad)
+{
+    const wf_nn_optimizer_options *c = &o->options;
+    wf_tensor *const *moment = o->moment[i];
+
+    if (!grad)
+        return wf_context_status(o->ctx);
+    o->update.weight_decay = o->parameter[i]->decay ? c->weight_decay : 0;
+    return c->method == WF_NN_ADAMW ? wf_adamw(t, grad, moment[0], moment[1], &o->update)
+                                    : wf_sgd(t, grad, moment[0] ? moment[0] : grad, &o->update);
+}
+
+wf_status wf_nn_optimizer_step(wf_nn_optimizer *o, wf_tensor *const *grad, float lr,
+                               float scale)
+{
+    wf_nn_optimizer_begin(o, lr, scale);
+    for (int64_t i = 0; i < o->count; i++)
+        wf_nn_optimizer_update(o, i, o->parameter[i]->tensor, grad[i]);
     return wf_context_status(o->ctx);
 }
 

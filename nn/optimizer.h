@@ -17,14 +17,16 @@ typedef struct wf_nn_optimizer_options {
 typedef struct wf_nn_optimizer wf_nn_optimizer;
 
 /**
- * wf_nn_optimizer_new - state for `count` materialised parameters, in their layouts
+ * wf_nn_optimizer_new - state for `count` materialised parameters
  *
  * @param parameter  kept, not copied: alive as long as the optimizer
+ * @param layout     per parameter, of its state; NULL: all like their parameters
  * Owner:   caller; wf_nn_optimizer_free (NULL is allowed)
  * Errors:  WF_EINVAL (betas, eps, decay), WF_ENOMEM in the context; result is then NULL
  */
 WF_API wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_options *o,
-                                            int64_t count, wf_nn_parameter *const *parameter);
+                                            int64_t count, wf_nn_parameter *const *parameter,
+                                            const wf_layout *const *layout);
 WF_API void wf_nn_optimizer_free(wf_nn_optimizer *optimizer);
 
 /**
@@ -37,6 +39,17 @@ WF_API void wf_nn_optimizer_free(wf_nn_optimizer *optimizer);
  */
 WF_API wf_status wf_nn_optimizer_step(wf_nn_optimizer *optimizer, wf_tensor *const *grad,
                                       float lr, float scale);
+
+/**
+ * wf_nn_optimizer_begin, wf_nn_optimizer_update - the same parameter by parameter: begin a step,
+ * then update what the state of parameter i belongs to
+ *
+ * @param t     parameter i, or a part of it: in the layout of its state, as grad is
+ * @param grad  NULL leaves it as it is
+ */
+WF_API void wf_nn_optimizer_begin(wf_nn_optimizer *optimizer, float lr, float scale);
+WF_API wf_status wf_nn_optimizer_update(wf_nn_optimizer *optimizer, int64_t i, wf_tensor *t,
+                                        wf_tensor *grad);
 
 /** wf_nn_optimizer_moment - state tensor `which` (0: m, 1: v) of parameter i; NULL if none. */
 WF_API wf_tensor *wf_nn_optimizer_moment(const wf_nn_optimizer *optimizer, int64_t i,

@@ -4,16 +4,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUCKET_BYTES = 25 << 20 };
-
 struct wf_par_gradients {
     wf_par *par;
     int64_t count;
     wf_nn_parameter *const *parameter;
+    int64_t micro, micros; /* the micro-step that runs, of how many */
     wf_par_counter (*slot)[WF_NN_USES];
     wf_tensor **list; /* room for every slot, for moves */
     const wf_layout **to;
     wf_tensor ***place;
+    wf_move *summing; /* gradients on their way to the counters of [n_summing] slots */
+    wf_par_counter **counter;
+    int64_t n_summing;
 };
 
 wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *leaf, int64_t i, int64_t n)
@@ -46,13 +48,16 @@ wf_par_gradients *wf_par_gradients_open(wf_par *par, int64_t count,
         g->list = calloc(slots, sizeof *g->list);
         g->to = calloc(slots, sizeof *g->to);
         g->place = calloc(slots, sizeof *g->place);
+        g->counter = calloc(slots, sizeof *g->counter);
     }
-    if (!g || !g->slot || !g->list || !g->to || !g->place) {
+    if (!g || !g->slot || !g->list || !g->to || !g->place || !g->counter) {
         wf_par_gradients_close(g);
         wf_fail(par->ctx, WF_ENOMEM, "no memory for the gradients of %lld parameters",
                 (long long)count);
         return NULL;
     }
+    for (int64_t i = 0; i < count; i++)
+        wf_par_holding_of(parameter[i])->slot = i;
     return g;
 }
 
@@ -63,8 +68,29 @@ static void forget_uses(wf_nn_parameter *p)
     p->uses = 0;
 }
 
+/* Wait for the sums that were begun last, and push them. */
+static wf_status settle(wf_par_gradients *g)
+{
+    wf_context *ctx = g->par->ctx;
+    wf_status status = wf_context_status(ctx);
+    wf_memory_kind kind;
+
+    if (!g->summing || status != WF_OK)
+        return status; /* after an error the peers may never come */
+    kind = wf_context_memory_kind(ctx, WF_MEMORY_GRADIENT);
+    wf_scope_open(ctx);
+    status = wf_par_move_end(g->par, WF_MEMORY_GRADIENT, g->summing, g->list);
+    g->summing = NULL;
+    for (int64_t i = 0; i < g->n_summing && status == WF_OK; i++)
+        status = wf_par_counter_push(g->counter[i], g->list[i], g->micro, g->micros);
+    wf_scope_close(ctx);
+    wf_context_memory_kind(ctx, kind);
+    return wf_context_status(ctx);
+}
+
 void wf_par_gradients_reset(wf_par_gradients *g)
 {
+    settle(g);
     for (int64_t i = 0; i < g->count; i++) {
         forget_uses(g->parameter[i]);
         for (int u = 0; u < WF_NN_USES; u++)
@@ -76,26 +102,31 @@ void wf_par_gradients_close(wf_par_gradients *g)
 {
     if (!g)
         return;
+    if (g->summing)
+        wf_par_move_abandon(g->par, g->summing, g->list);
+    g->summing = NULL;
     if (g->slot)
         wf_par_gradients_reset(g);
     free(g->slot);
     free(g->list);
     free(g->to);
     free(g->place);
+    free(g->counter);
     free(g);
 }
 
 /* Sum over tp what is partial there: the vectors of sequence-parallel regions. */
-static wf_status sum_over_tp(wf_par_gradients *g)
+static wf_status sum_over_tp(wf_par_gradients *g, int64_t count,
+                             wf_nn_parameter *const *parameter)
 {
     wf_mesh *mesh = g->par->mesh;
     int tp = wf_mesh_axis(mesh, "tp");
     int64_t n = 0;
     wf_status status;
 
-    for (int64_t i = 0; i < g->count; i++)
-        for (int u = 0; u < g->parameter[i]->uses; u++) {
-            wf_tensor **grad = &g->parameter[i]->use[u]->grad;
+    for (int64_t i = 0; i < count; i++)
+        for (int u = 0; u < parameter[i]->uses; u++) {
+            wf_tensor **grad = &parameter[i]->use[u]->grad;
 
             if (!*grad || !wf_layout_is_partial((*grad)->layout, tp))
                 continue;
@@ -105,7 +136,7 @@ static wf_status sum_over_tp(wf_par_gradients *g)
         }
     if (!n)
         return wf_context_status(g->par->ctx);
-    status = wf_move_end(wf_move_begin(g->par->ctx, n, g->list, g->to), g->list);
+    status = wf_move_run(g->par->ctx, n, g->list, g->to, g->list);
     for (int64_t i = 0; i < n && status == WF_OK; i++) {
         wf_tensor_retain(g->list[i]);
         wf_tensor_release(*g->place[i]);
@@ -114,29 +145,69 @@ static wf_status sum_over_tp(wf_par_gradients *g)
     return status;
 }
 
-wf_status wf_par_gradients_push(wf_par_gradients *g, int64_t micro, int64_t micros)
+void wf_par_gradients_micro(wf_par_gradients *g, int64_t micro, int64_t micros)
+{
+    g->micro = micro;
+    g->micros = micros;
+}
+
+/* The gradient of use u, if it has come: to be summed over ranks, or pushed as it is. */
+static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
+{
+    const wf_par_holding *h = wf_par_holding_of(p);
+    wf_tensor *leaf = p->use[u], *grad = leaf->grad;
+
+    if (grad && grad->ndim == p->tensor->ndim + 1) /* of a vector, per sequence */
+        grad = wf_batch_sum(grad);
+    if (grad && g->par->reduced) {
+        g->counter[g->n_summing] = &g->slot[h->slot][u];
+        g->to[g->n_summing] = h->micro;
+        g->list[g->n_summing++] = grad;
+    } else if (grad) {
+        wf_par_counter_push(&g->slot[h->slot][u], grad, g->micro, g->micros);
+    }
+}
+
+static void drop_gradients(wf_nn_parameter *p)
+{
+    for (int u = 0; u < p->uses; u++) {
+        wf_tensor_release(p->use[u]->grad);
+        p->use[u]->grad = NULL;
+    }
+}
+
+wf_status wf_par_gradients_take(wf_par_gradients *g, int64_t n,
+                                wf_nn_parameter *const *parameter)
 {
     wf_context *ctx = g->par->ctx;
-    wf_memory_kind kind = wf_context_memory_kind(ctx, WF_MEMORY_GRADIENT);
+    wf_memory_kind kind;
 
+    if (settle(g) != WF_OK)
+        return wf_context_status(ctx);
+    kind = wf_context_memory_kind(ctx, WF_MEMORY_GRADIENT);
     wf_scope_open(ctx);
-    sum_over_tp(g);
-    for (int64_t i = 0; i < g->count; i++) {
-        wf_nn_parameter *p = g->parameter[i];
-
-        for (int u = 0; u < p->uses && wf_context_status(ctx) == WF_OK; u++) {
-            wf_tensor *grad = p->use[u]->grad;
-
-            if (grad && grad->ndim == p->tensor->ndim + 1) /* of a vector, per sequence */
-                grad = wf_batch_sum(grad);
-            if (grad)
-                wf_par_counter_push(&g->slot[i][u], grad, micro, micros);
-        }
-        forget_uses(p);
-    }
+    g->n_summing = 0;
+    sum_over_tp(g, n, parameter);
+    for (int64_t i = 0; i < n; i++)
+        for (int u = 0; u < parameter[i]->uses && wf_context_status(ctx) == WF_OK; u++)
+            take_use(g, parameter[i], u);
+    if (g->n_summing && wf_context_status(ctx) == WF_OK)
+        g->summing =
+            wf_par_move_begin(g->par, WF_MEMORY_GRADIENT, g->n_summing, g->list, g->to);
+    for (int64_t i = 0; i < n; i++)
+        drop_gradients(parameter[i]);
     wf_scope_close(ctx);
     wf_context_memory_kind(ctx, kind);
     return wf_context_status(ctx);
+}
+
+wf_status wf_par_gradients_micro_end(wf_par_gradients *g)
+{
+    wf_par_gradients_take(g, g->count, g->parameter);
+    settle(g);
+    for (int64_t i = 0; i < g->count; i++)
+        forget_uses(g->parameter[i]);
+    return wf_context_status(g->par->ctx);
 }
 
 /* Sum the nodes list[from .. to) over data-parallel ranks, in place. */
@@ -146,8 +217,7 @@ static wf_status sum_bucket(wf_par_gradients *g, int64_t from, int64_t to)
     wf_status status;
 
     wf_scope_open(ctx);
-    status = wf_move_end(wf_move_begin(ctx, to - from, g->list + from, g->to + from),
-                         g->list + from);
+    status = wf_move_run(ctx, to - from, g->list + from, g->to + from, g->list + from);
     for (int64_t i = from; i < to && status == WF_OK; i++) {
         wf_tensor_retain(g->list[i]);
         wf_tensor_release(*g->place[i]);
@@ -168,11 +238,11 @@ static wf_status sum_over_dp(wf_par_gradients *g)
             if (g->slot[i][u].depth) {
                 g->place[n] = &g->slot[i][u].node[0];
                 g->list[n] = g->slot[i][u].node[0];
-                g->to[n++] = par->strategy->gradient(par->mesh, wf_par_layout(g->parameter[i]));
+                g->to[n++] = wf_par_holding_of(g->parameter[i])->gradient;
             }
     for (int64_t i = 0; i < n; i++) {
         bytes += (size_t)wf_tensor_local_count(g->list[i]) * wf_dtype_size(g->list[i]->dtype);
-        if (bytes < BUCKET_BYTES && i + 1 < n)
+        if (bytes < WF_PAR_BUCKET_BYTES && i + 1 < n)
             continue;
         if (sum_bucket(g, first, i + 1) != WF_OK)
             break;

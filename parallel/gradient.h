@@ -2,17 +2,23 @@
  * parallel/gradient.h - from the tape's gradients of one micro-step to the gradients of a step.
  * Not installed.
  *
- * A parameter used k times has k slots. Per micro-step every slot's gradient is made whole over
- * tp where it is partial there (one fused collective), vectors are summed over their sequences,
- * and the result is pushed on the slot's binary counter: open nodes of the midpoint tree over
- * micro-steps. After the last one each slot holds one node, still partial over the
- * data-parallel axes; those are summed in buckets, and the slots of a parameter added in the
- * order of use.
+ * A parameter used k times has k slots. A slot's gradient is made whole over tp where it is
+ * partial there (one fused collective for all that are taken together), vectors are summed over
+ * their sequences, and the result is pushed on the slot's binary counter: open nodes of the
+ * midpoint tree over micro-steps.
+ *
+ *     local accumulation   all are taken after backward; nodes stay partial over the
+ *                          data-parallel axes until the step ends
+ *     reduced              each unit's are taken when backward is through with it: one collective
+ *                          begins to sum them over ranks, and ends when the next unit's are taken
+ *
+ * After the last micro-step each slot holds one node; what is still partial is summed in
+ * buckets, and the slots of a parameter are added in the order of use.
  */
 #ifndef WF_PARALLEL_GRADIENT_H
 #define WF_PARALLEL_GRADIENT_H
 
-#include "parallel/plan.h"
+#include "nn/module.h"
 #include "parallel/strategy.h"
 
 typedef struct wf_par_gradients wf_par_gradients;
@@ -24,10 +30,17 @@ void wf_par_gradients_close(wf_par_gradients *g);
 /* Forget leaves and open nodes: before the first micro-step, and after a failure. */
 void wf_par_gradients_reset(wf_par_gradients *g);
 
-/* Take the leaves' gradients of micro-step `micro` of `micros`. Collective over tp. */
-wf_status wf_par_gradients_push(wf_par_gradients *g, int64_t micro, int64_t micros);
+/* Micro-step number `micro` of `micros` begins. */
+void wf_par_gradients_micro(wf_par_gradients *g, int64_t micro, int64_t micros);
 
-/* Bring all to the strategy's layout; grad[i] (retained, NULL where unused) per parameter.
+/* Take the gradients that uses of these parameters have by now. Collective. */
+wf_status wf_par_gradients_take(wf_par_gradients *g, int64_t n,
+                                wf_nn_parameter *const *parameter);
+
+/* Take what is left and forget the leaves of the micro-step. Collective. */
+wf_status wf_par_gradients_micro_end(wf_par_gradients *g);
+
+/* Bring all to their layouts; grad[i] (retained, NULL where unused) per parameter.
    Collective over the data-parallel axes. */
 wf_status wf_par_gradients_finish(wf_par_gradients *g, wf_tensor **grad);
 

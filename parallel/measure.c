@@ -15,32 +15,6 @@ static bool counts_here(const wf_mesh *mesh, const wf_tensor *t)
     return true;
 }
 
-static void add_squares(const wf_tensor *t, wf_exact_sum *sum)
-{
-    double (*sum_squares)(const float *, int64_t) = wf_context_device(t->ctx)->sum_squares;
-    const float *x = t->data;
-    int64_t rows = t->ndim ? t->local[0] : 1, columns = 1;
-
-    for (int i = 1; i < t->ndim; i++)
-        columns *= t->local[i];
-    for (int64_t r = 0; r < rows; r++, x += columns) {
-        int64_t at = 0;
-
-        for (int leaf = 1; leaf <= WF_LEAVES && t->ndim > 1; leaf++) {
-            int64_t inner = columns / (t->local[1] ? t->local[1] : 1);
-            int64_t cut =
-                wf_cut(t->dim[1].size, t->dim[1].grain, WF_LEAVES, leaf) - t->start[1];
-            int64_t end = (cut < 0 ? 0 : cut > t->local[1] ? t->local[1] : cut) * inner;
-
-            if (end > at)
-                wf_exact_add(sum, sum_squares(x + at, end - at));
-            at = end;
-        }
-        if (t->ndim <= 1)
-            wf_exact_add(sum, sum_squares(x, columns));
-    }
-}
-
 wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor, double *norm)
 {
     wf_exact_sum sum, total;
@@ -49,7 +23,7 @@ wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor, doub
     memset(&sum, 0, sizeof sum);
     for (int64_t i = 0; i < count && !wf_context_planning(par->ctx); i++)
         if (tensor[i] && counts_here(par->mesh, tensor[i]))
-            add_squares(tensor[i], &sum);
+            wf_context_device(par->ctx)->sum_squares(tensor[i], &sum);
     all = wf_mesh_gather(par->mesh, &sum, sizeof sum);
     if (!all)
         return wf_context_status(par->ctx);
@@ -96,13 +70,12 @@ wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *para
     for (int64_t i = 0; i < count; i++) {
         uint64_t path = wf_digest_path(parameter[i]->path);
 
-        if (!counts_here(par->mesh, parameter[i]->tensor))
-            continue;
-        sum += digest_tensor(parameter[i]->tensor, path, 0);
+        if (counts_here(par->mesh, parameter[i]->tensor))
+            sum += digest_tensor(parameter[i]->tensor, path, 0);
         for (uint32_t k = 0; optimizer && k < 2; k++) {
             const wf_tensor *m = wf_nn_optimizer_moment(optimizer, i, (int)k);
 
-            if (m)
+            if (m && counts_here(par->mesh, m))
                 sum += digest_tensor(m, path, k + 1);
         }
     }

@@ -1,16 +1,15 @@
 /* parallel/plan.c - applying a plan: layouts of parameters, and hooks at points. */
 #include "parallel/plan.h"
-#include "core/digest.h"
-#include "kernels/ops.h"
-#include "parallel/strategy.h"
+#include "parallel/gather.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* What a rule puts into a module. */
+/* What a plan puts into a module. */
 typedef struct place {
     wf_nn_hooks hooks;
     const wf_par *par;
-    const wf_par_style *style;
+    const wf_par_style *style; /* NULL where no rule matches .. */
+    wf_par_unit *unit;         /* .. or where it is not one of those that act */
     struct place *next;
 } place;
 
@@ -49,7 +48,7 @@ static void at_point(void *self, wf_nn_module *module, const char *point, int n,
     const place *p = self;
 
     (void)module;
-    for (const wf_par_border *b = p->style->borders; b && b->point; b++) {
+    for (const wf_par_border *b = p->style ? p->style->borders : NULL; b && b->point; b++) {
         if (strcmp(b->point, point) != 0)
             continue;
         if (b->state != WF_PAR_GROUPS)
@@ -57,6 +56,43 @@ static void at_point(void *self, wf_nn_module *module, const char *point, int n,
         else if (n > 1 && !wf_layout_groups_agree(x[0], x[1]))
             pass(p, b, n - 1, x + 1);
     }
+}
+
+static void at_enter(void *self, wf_nn_module *module)
+{
+    const place *p = self;
+
+    (void)module;
+    if (p->unit)
+        wf_par_unit_enter(p->unit);
+}
+
+static void at_leave(void *self, wf_nn_module *module)
+{
+    const place *p = self;
+
+    (void)module;
+    if (p->unit)
+        wf_par_unit_leave(p->unit);
+}
+
+/* The module's place, made where it has none; NULL on error. */
+static place *place_in(wf_par *par, wf_nn_module *m)
+{
+    place *p;
+
+    if (m->hooks)
+        return m->hooks->self;
+    p = calloc(1, sizeof *p);
+    if (!p) {
+        wf_fail(par->ctx, WF_ENOMEM, "no memory for a plan");
+        return NULL;
+    }
+    *p = (place){.par = par, .next = par->places};
+    p->hooks = (wf_nn_hooks){.at = at_point, .enter = at_enter, .leave = at_leave, .self = p};
+    par->places = p;
+    m->hooks = &p->hooks;
+    return p;
 }
 
 /* "block.*.attn" against "block.3.attn". */
@@ -81,29 +117,40 @@ typedef struct planner {
     const wf_par_style *style; /* of the module whose parameters are visited */
     const wf_par_split *split;
     bool found;
-    place *places;
 } planner;
 
-static const char not_planned; /* its address marks parameters that no plan has seen */
-
+/* Every parameter has a holding, and nothing of an earlier plan in it. */
 static void plain_layout(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
 {
     planner *pl = arg;
+    wf_par_holding *h = p->plan;
 
     (void)m;
     (void)name;
-    if (!p->tensor || wf_tensor_is_fake(p->tensor))
-        p->plan = (void *)&not_planned;
-    else
+    if (!p->tensor || !wf_tensor_is_fake(p->tensor)) {
         wf_fail(pl->par->ctx, WF_EINVAL,
                 "parameter %s is real already: a model is planned before it is materialised",
                 p->path);
+        return;
+    }
+    if (!h) {
+        h = calloc(1, sizeof *h);
+        if (!h) {
+            wf_fail(pl->par->ctx, WF_ENOMEM, "no memory for the plan of %s", p->path);
+            return;
+        }
+        h->next = pl->par->holdings;
+        pl->par->holdings = h;
+        p->plan = h;
+    }
+    *h = (wf_par_holding){.next = h->next, .home = -1};
 }
 
 static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
 {
     planner *pl = arg;
     wf_mesh *mesh = pl->par->mesh;
+    wf_par_holding *h = p->plan;
     const wf_layout *layout;
 
     if (strcmp(name, pl->split->parameter) != 0)
@@ -116,13 +163,13 @@ static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_
         return;
     }
     layout = wf_layout_split(mesh, NULL, pl->split->dim, wf_mesh_axis(mesh, "tp"));
-    layout = pl->par->strategy->parameter(mesh, layout);
-    if (p->plan != &not_planned && p->plan != layout)
+    if (h->styled && h->use != layout)
         wf_fail(pl->par->ctx, WF_EINVAL,
                 "parameter %s is tied, but style %s of module %s splits it in another way than "
                 "its first place does",
                 p->path, pl->style->name, m->path);
-    p->plan = (void *)layout;
+    h->use = layout;
+    h->styled = true;
 }
 
 static void plan_module(void *arg, wf_nn_module *m)
@@ -149,15 +196,9 @@ static void plan_module(void *arg, wf_nn_module *m)
                     "has none of that name",
                     style->name, pl->split->parameter, m->path, m->type->name);
     }
-    p = calloc(1, sizeof *p);
-    if (!p) {
-        wf_fail(pl->par->ctx, WF_ENOMEM, "no memory for a plan");
-        return;
-    }
-    *p = (place){.par = pl->par, .style = style, .next = pl->par->places};
-    p->hooks = (wf_nn_hooks){.at = at_point, .self = p};
-    pl->par->places = p;
-    m->hooks = &p->hooks;
+    p = place_in(pl->par, m);
+    if (p)
+        p->style = style;
 }
 
 static void finish_layout(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
@@ -166,8 +207,29 @@ static void finish_layout(void *arg, wf_nn_module *m, const char *name, wf_nn_pa
 
     (void)m;
     (void)name;
-    if (p->plan == &not_planned)
-        p->plan = (void *)pl->par->strategy->parameter(pl->par->mesh, NULL);
+    wf_par_lay_out(pl->par, p->tensor, p->plan);
+}
+
+/* Form the model's units, and put those that act into their modules; the root as well, whose
+   begin is that of a pass. */
+static void plan_units(wf_par *par, wf_nn_module *model)
+{
+    wf_par_units *all;
+    bool act = false;
+
+    wf_par_units_drop(par, model);
+    all = wf_par_units_new(par, model);
+    for (int64_t u = all ? all->count - 1 : -1; u >= 0; u--) {
+        place *p;
+
+        act = act || wf_par_unit_acts(&all->unit[u]);
+        if (!wf_par_unit_acts(&all->unit[u]) && !(act && u == 0))
+            continue;
+        p = place_in(par, all->unit[u].module);
+        if (!p)
+            return;
+        p->unit = &all->unit[u];
+    }
 }
 
 wf_status wf_par_plan(wf_par *par, wf_nn_module *model, const wf_par_rule *rules)
@@ -178,62 +240,55 @@ wf_status wf_par_plan(wf_par *par, wf_nn_module *model, const wf_par_rule *rules
         return wf_context_status(par->ctx);
     wf_nn_name_tree(model);
     wf_nn_visit(model, NULL, plain_layout, &pl);
+    if (wf_context_status(par->ctx) != WF_OK)
+        return wf_context_status(par->ctx);
     wf_nn_visit(model, plan_module, NULL, &pl);
     wf_nn_visit(model, NULL, finish_layout, &pl);
+    if (wf_context_status(par->ctx) == WF_OK)
+        plan_units(par, model);
     return wf_context_status(par->ctx);
 }
 
-void wf_par_drop_places(wf_par *par)
+wf_status wf_par_reshard_unit(wf_par *par, wf_nn_module *model, const char *pattern,
+                              bool reshard)
 {
+    wf_par_units *all = wf_par_units_of(par, model);
+    bool found = false;
+
+    for (int64_t u = 0; all && u < all->count; u++)
+        if (matches(pattern, all->unit[u].module->path)) {
+            all->unit[u].reshard = reshard;
+            found = true;
+        }
+    return found ? WF_OK
+                 : wf_fail(par->ctx, WF_EINVAL,
+                           "no unit of the model is at %s: --show-layout lists its units",
+                           *pattern ? pattern : "the root");
+}
+
+wf_status wf_par_rest(wf_par *par, wf_nn_module *model)
+{
+    wf_par_units_rest(wf_par_units_of(par, model));
+    return wf_context_status(par->ctx);
+}
+
+void wf_par_drop_plans(wf_par *par)
+{
+    wf_par_units_drop(par, NULL);
     for (place *p = par->places, *next; p; p = next) {
         next = p->next;
         free(p);
     }
+    for (wf_par_holding *h = par->holdings, *next; h; h = next) {
+        next = h->next;
+        wf_tensor_release(h->gathered);
+        free(h);
+    }
     par->places = NULL;
+    par->holdings = NULL;
 }
 
 const wf_layout *wf_par_layout(const wf_nn_parameter *parameter)
 {
-    return parameter->plan;
-}
-
-static wf_status run_recipe(wf_tensor *t, const wf_nn_init *init, uint64_t stream)
-{
-    if (init->kind == WF_NN_NORMAL)
-        return wf_init_normal(t, init->a, init->b, stream);
-    if (init->kind == WF_NN_UNIFORM)
-        return wf_init_uniform(t, init->a, init->b, stream);
-    return wf_init_fill(t, init->a);
-}
-
-wf_status wf_par_materialize(wf_par *par, wf_nn_module *model)
-{
-    wf_context *ctx = par->ctx;
-    const char *phase = wf_context_phase(ctx, "initialisation");
-    int64_t count = 0;
-    wf_nn_parameter **p;
-
-    if (!model || wf_context_status(ctx) != WF_OK)
-        return wf_context_status(ctx);
-    wf_nn_name_tree(model); /* paths are the keys of the recipes */
-    p = wf_nn_parameters(model, &count);
-    if (!p)
-        return wf_fail(ctx, WF_ENOMEM, "no memory for a list of parameters");
-    for (int64_t i = 0; i < count && wf_context_status(ctx) == WF_OK; i++) {
-        wf_tensor *fake = p[i]->tensor, *real;
-
-        if (!wf_tensor_is_fake(fake))
-            continue;
-        wf_scope_open(ctx);
-        real = wf_tensor_new(ctx, fake->dtype, fake->ndim, fake->dim, wf_par_layout(p[i]),
-                             WF_MEMORY_PARAMETER);
-        if (real && run_recipe(real, &p[i]->init, wf_digest_path(p[i]->path)) == WF_OK) {
-            p[i]->tensor = wf_tensor_retain(real);
-            wf_tensor_release(fake);
-        }
-        wf_scope_close(ctx);
-    }
-    free(p);
-    wf_context_phase(ctx, phase);
-    return wf_context_status(ctx);
+    return parameter->plan ? wf_par_holding_of(parameter)->rest : NULL;
 }

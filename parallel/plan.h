@@ -79,16 +79,37 @@ WF_API wf_status wf_par_plan(wf_par *par, wf_nn_module *model, const wf_par_rule
 /** wf_par_layout - the layout at rest that a plan gave to a parameter. */
 WF_API const wf_layout *wf_par_layout(const wf_nn_parameter *parameter);
 
+/** wf_par_unit_info - a unit: modules whose parameters are gathered and freed together. */
+typedef struct wf_par_unit_info {
+    const char *path, *type;      /* of its module; "" is the root's path */
+    int64_t parameters, gathered; /* how many there are, and how many of them are split */
+    int64_t elements;
+    size_t rest_bytes, use_bytes; /* of this rank */
+    bool reshard;                 /* gathered parameters are given back after forward */
+} wf_par_unit_info;
+
+/** wf_par_unit_count, wf_par_unit_at - the units of a planned model, the root first. */
+WF_API int64_t wf_par_unit_count(const wf_par *par, const wf_nn_module *model);
+WF_API wf_par_unit_info wf_par_unit_at(const wf_par *par, const wf_nn_module *model, int64_t i);
+
 /**
- * wf_par_materialize - make a planned model real: each rank its own shards, from the recipes
+ * wf_par_reshard_unit - choose for the units of some modules, in place of wf_par_options.reshard
  *
- * Element i of a parameter is a function of (seed, path, i), so a shard is the slice of the
- * whole.
- *
- * Collective:  no
- * Errors:      WF_ENOMEM
+ * @param pattern  of module paths; "*" stands for one name, "" is the root
+ * @param reshard  whether parameters are given back after forward and gathered again for
+ *                 backward: less memory, for one more gather
+ * Errors:  WF_EINVAL: no unit matches
  */
-WF_API wf_status wf_par_materialize(wf_par *par, wf_nn_module *model);
+WF_API wf_status wf_par_reshard_unit(wf_par *par, wf_nn_module *model, const char *pattern,
+                                     bool reshard);
+
+/**
+ * wf_par_rest - give back all that a model has gathered
+ *
+ * A trainer does it. A loop of one's own needs it after a forward pass on a tape that no backward
+ * followed, before parameters change. Collective: over shard.
+ */
+WF_API wf_status wf_par_rest(wf_par *par, wf_nn_module *model);
 
 WF_END_DECLS
 

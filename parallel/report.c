@@ -2,28 +2,21 @@
 #include "parallel/report.h"
 #include "parallel/plan.h"
 #include "parallel/strategy.h"
+#include <stdio.h>
 #include <stdlib.h>
 
-/* Every axis that has more than one rank, innermost first, then the world. */
-static int list_groups(const wf_mesh *mesh, wf_comm **group)
+static wf_comm *group_of(const wf_mesh *mesh, int axis)
 {
-    int n = 0;
-
-    for (int axis = wf_mesh_axes(mesh) - 1; axis >= 0; axis--)
-        if (wf_mesh_size(mesh, axis) > 1)
-            group[n++] = wf_mesh_comm(mesh, axis);
-    group[n++] = wf_mesh_world(mesh);
-    return n;
+    return axis < wf_mesh_axes(mesh) ? wf_mesh_comm(mesh, axis) : wf_mesh_world(mesh);
 }
 
 void wf_par_report_begin(wf_par *par, wf_par_report *report)
 {
-    wf_comm *group[WF_MAX_AXES + 1];
-    int n = list_groups(par->mesh, group);
-
-    *report = (wf_par_report){.flops = wf_context_flops(par->ctx)};
-    for (int i = 0; i < n; i++)
-        wf_comm_ledger_reset(group[i]);
+    *report = (wf_par_report){.rank = wf_context_rank(par->ctx),
+                              .flops = wf_context_flops(par->ctx),
+                              .n_traffic = wf_mesh_axes(par->mesh) + 1};
+    for (int i = 0; i < report->n_traffic; i++)
+        wf_comm_ledger_reset(group_of(par->mesh, i));
 }
 
 /* Elements of this rank's part under tensor parallelism alone. */
@@ -47,7 +40,6 @@ static int64_t share_of(const wf_par *par, const wf_nn_parameter *p)
 
 void wf_par_report_end(wf_par *par, wf_nn_module *model, wf_par_report *report)
 {
-    wf_comm *group[WF_MAX_AXES + 1];
     int64_t count = 0;
     wf_nn_parameter **p = wf_nn_parameters(model, &count);
 
@@ -60,9 +52,12 @@ void wf_par_report_end(wf_par *par, wf_nn_module *model, wf_par_report *report)
     free(p);
     wf_pool_report(wf_context_pool(par->ctx), &report->memory);
     report->flops = wf_context_flops(par->ctx) - report->flops;
-    report->n_traffic = list_groups(par->mesh, group);
-    for (int i = 0; i < report->n_traffic; i++)
-        report->traffic[i] = (wf_par_traffic){.axis = wf_comm_name(group[i]),
-                                              .ranks = wf_comm_size(group[i]),
-                                              .ledger = *wf_comm_ledger(group[i])};
+    for (int i = 0; i < report->n_traffic; i++) {
+        const wf_comm *group = group_of(par->mesh, i);
+        wf_par_traffic *t = &report->traffic[i];
+
+        snprintf(t->axis, sizeof t->axis, "%s", wf_comm_name(group));
+        t->ranks = wf_comm_size(group);
+        t->ledger = *wf_comm_ledger(group);
+    }
 }

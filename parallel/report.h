@@ -16,19 +16,20 @@
 
 WF_BEGIN_DECLS
 
-/* What went over an axis, or over the world, which comes last. */
+/* What went over an axis of the mesh; over the world, which comes last, with the name "world". */
 typedef struct wf_par_traffic {
-    const char *axis; /* the mesh's */
+    char axis[WF_AXIS_NAME];
     int ranks;
     wf_ledger ledger;
 } wf_par_traffic;
 
 typedef struct wf_par_report {
+    int rank;
     int64_t parameters; /* elements of the model, ties once */
     int64_t share;      /* those that this rank would hold if data parallelism split none */
     wf_memory_report memory; /* since the context was opened */
     double flops;
-    int n_traffic;
+    int n_traffic; /* the axes, outermost first, and the world */
     wf_par_traffic traffic[WF_MAX_AXES + 1];
 } wf_par_report;
 

@@ -4,40 +4,6 @@
 #include "parallel/strategy.h"
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-static const struct {
-    const char *name;
-    const wf_par_strategy *strategy;
-} table[] = {
-#define STRATEGY(name, strategy, words) {#name, strategy},
-#include "parallel/strategies.def"
-#undef STRATEGY
-};
-
-enum { STRATEGIES = sizeof table / sizeof *table };
-
-const char *wf_par_strategy_name(int i)
-{
-    for (int s = 0; s < STRATEGIES; s++)
-        if (table[s].strategy && i-- == 0)
-            return table[s].name;
-    return NULL;
-}
-
-const wf_par_strategy *wf_par_strategy_find(const char *name, wf_error *error)
-{
-    for (int i = 0; i < STRATEGIES; i++) {
-        if (strcmp(table[i].name, name) != 0)
-            continue;
-        if (!table[i].strategy)
-            wf_error_set(error, WF_EUNSUPPORTED,
-                         "strategy %s is not built in this version; use no_shard", name);
-        return table[i].strategy;
-    }
-    wf_error_set(error, WF_EINVAL, "there is no strategy %s; use no_shard", name);
-    return NULL;
-}
 
 /* Layouts nest in the 8 leaves and in the batch's halves only where both are powers of two. */
 static void find_inexact(wf_par *par)
@@ -65,6 +31,10 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "tp %d x dp %d is %lld ranks, but %d were started", o->tp, o->dp,
                             (long long)o->tp * o->dp, ranks);
+    if (o->prefetch < 0 || o->wrap_min_params < 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "prefetch %d and wrap_min_params %lld cannot be negative",
+                            o->prefetch, (long long)o->wrap_min_params);
     return WF_OK;
 }
 
@@ -101,14 +71,18 @@ wf_par *wf_par_open(wf_rank *rank, const wf_par_options *options, wf_error *erro
         par->options.dp = 1;
     if (!par->options.threads)
         par->options.threads = 1;
-    par->strategy =
-        wf_par_strategy_find(options->strategy ? options->strategy : "no_shard", error);
+    if (!par->options.strategy)
+        par->options.strategy = WF_PAR_STRATEGY;
+    par->strategy = wf_par_strategy_find(par->options.strategy, error);
     if (!par->strategy || check(&par->options, rank->size, error) != WF_OK ||
+        wf_par_axes(&par->options, &replicate, &shard, error) != WF_OK ||
         !open_context(par, rank->index, error)) {
         wf_par_close(par);
         return NULL;
     }
-    par->strategy->axes(par->options.dp, &replicate, &shard);
+    par->reduced = par->options.dp > 1 &&
+                   (par->options.accumulate == WF_PAR_REDUCED ||
+                    (par->options.accumulate == WF_PAR_AUTO && par->strategy->reduce_each));
     par->mesh = wf_mesh_open(
         par->ctx, rank->world, 4,
         (wf_axis[]){
@@ -118,6 +92,7 @@ wf_par *wf_par_open(wf_rank *rank, const wf_par_options *options, wf_error *erro
         wf_par_close(par);
         return NULL;
     }
+    wf_mesh_cut_finely(par->mesh, wf_mesh_axis(par->mesh, "shard"));
     find_inexact(par);
     return par;
 }
@@ -126,7 +101,7 @@ void wf_par_close(wf_par *par)
 {
     if (!par)
         return;
-    wf_par_drop_places(par);
+    wf_par_drop_plans(par);
     wf_mesh_close(par->mesh);
     wf_context_close(par->ctx);
     free(par);
@@ -155,6 +130,11 @@ int wf_par_dp_rank(const wf_par *par)
     return wf_mesh_coordinate(mesh, wf_mesh_axis(mesh, "replicate")) *
                wf_mesh_size(mesh, shard) +
            wf_mesh_coordinate(mesh, shard);
+}
+
+bool wf_par_reduced(const wf_par *par)
+{
+    return par->reduced;
 }
 
 const wf_layout *wf_par_batch_layout(const wf_par *par)

@@ -12,9 +12,32 @@
 
 WF_BEGIN_DECLS
 
+#define WF_PAR_STRATEGY "full_shard" /* where none is named */
+
+/** wf_par_accumulate - when gradients of several micro-steps are summed over ranks. */
+typedef enum wf_par_accumulate {
+    WF_PAR_AUTO,   /* as is usual with the strategy: REDUCED where gradients are split */
+    WF_PAR_LOCAL,  /* once per step: less traffic, whole gradients on every rank */
+    WF_PAR_REDUCED /* in every micro-step, unit by unit during backward */
+} wf_par_accumulate;
+
+/** wf_par_reshard - which units give gathered parameters back after forward. */
+typedef enum wf_par_reshard {
+    WF_PAR_RESHARD_DEFAULT, /* all but the root; none with shard_grad_op and its like */
+    WF_PAR_RESHARD_ALWAYS,
+    WF_PAR_RESHARD_NEVER
+} wf_par_reshard;
+
 typedef struct wf_par_options {
-    int tp, dp;             /* 0 means 1; their product is the number of ranks */
-    const char *strategy;   /* a row of parallel/strategies.def; NULL: no_shard */
+    int tp, dp;              /* 0 means 1; their product is the number of ranks */
+    const char *strategy;    /* a row of parallel/strategies.def; NULL: WF_PAR_STRATEGY */
+    int dp_replicate;        /* hybrid strategies: number of groups of dp ranks .. */
+    int shard_group_size;    /* .. or ranks of a group; one of the two */
+    const char *wrap_type;   /* modules of this type are units; NULL: "block" */
+    int64_t wrap_min_params; /* above 0: modules of so many parameters are units instead */
+    int prefetch;            /* units gathered ahead of the one that runs */
+    wf_par_reshard reshard;
+    wf_par_accumulate accumulate;
     bool sequence_parallel; /* between tensor-parallel regions, tokens are split over tp */
     int threads;            /* per rank; 0 means 1 */
     uint64_t seed;
@@ -35,8 +58,7 @@ WF_API const char *wf_par_strategy_name(int i);
  *
  * Collective:  over the world
  * Owner:       caller; wf_par_close, after trainers and planned models have been freed
- * Errors:      WF_EINVAL, WF_EUNSUPPORTED (a strategy that is not built yet), WF_ENOMEM; NULL
- * then
+ * Errors:      WF_EINVAL (numbers of ranks, strategy), WF_ENOMEM; NULL then
  */
 WF_API wf_par *wf_par_open(wf_rank *rank, const wf_par_options *options, wf_error *error);
 WF_API void wf_par_close(wf_par *par);
@@ -45,9 +67,21 @@ WF_API void wf_par_close(wf_par *par);
 WF_API wf_context *wf_par_context(const wf_par *par);
 WF_API wf_mesh *wf_par_mesh(const wf_par *par);
 
+/**
+ * wf_par_axes - how a strategy lays dp ranks out: groups of `shard` ranks split what it splits,
+ * and there are `replicate` of them
+ *
+ * Errors:  WF_EINVAL: no such strategy, or groups that do not make up dp
+ */
+WF_API wf_status wf_par_axes(const wf_par_options *options, int *replicate, int *shard,
+                             wf_error *error);
+
 /** wf_par_dp - data-parallel ranks; wf_par_dp_rank - this one's place among them. */
 WF_API int wf_par_dp(const wf_par *par);
 WF_API int wf_par_dp_rank(const wf_par *par);
+
+/** wf_par_reduced - whether gradients are summed over ranks in every micro-step. */
+WF_API bool wf_par_reduced(const wf_par *par);
 
 /** wf_par_batch_layout - dim 0 split over the data-parallel axes. */
 WF_API const wf_layout *wf_par_batch_layout(const wf_par *par);

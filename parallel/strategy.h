@@ -1,35 +1,81 @@
-/* parallel/strategy.h - what a data-parallel strategy decides. Not installed. */
+/*
+ * parallel/strategy.h - what a data-parallel strategy decides: a strategy is a table of choices,
+ * and the mechanism (units.h, gather.h, gradient.h) is shared. Not installed.
+ *
+ * The dp ranks are laid out over the axes replicate (outer) and shard. At use a parameter has the
+ * layout that tensor parallelism gives it; at rest it, its gradient and its optimizer state have
+ * that one too, or are split: one dim is cut further by the axis shard.
+ */
 #ifndef WF_PARALLEL_STRATEGY_H
 #define WF_PARALLEL_STRATEGY_H
 
+#include "nn/module.h"
 #include "parallel/run.h"
 
-/* Copy parallel/no_shard.c to add one. */
+enum { WF_PAR_BUCKET_BYTES = 25 << 20 }; /* about as much goes in one collective */
+
+/* Copy parallel/full_shard.c to add one. */
 typedef struct wf_par_strategy {
     const char *name;
-    /* How dp ranks are laid out over the axes replicate and shard. */
-    void (*axes)(int dp, int *replicate, int *shard);
-    /* Layout at rest of a parameter that tensor parallelism lays out as `layout`. */
-    const wf_layout *(*parameter)(wf_mesh *mesh, const wf_layout *layout);
-    /* Layout that its gradient is brought to, once per step. */
-    const wf_layout *(*gradient)(wf_mesh *mesh, const wf_layout *layout);
+    bool groups;           /* shard is a group of the dp ranks, else all or none of them */
+    bool split_parameters; /* at rest; they are gathered unit by unit */
+    bool keep_gathered;    /* from forward until after backward, by default */
+    bool split_gradients;
+    bool split_optimizer;
+    bool reduce_each; /* gradients are summed over shard in every micro-step, by default */
 } wf_par_strategy;
 
-extern const wf_par_strategy wf_par_no_shard;
-
-/* The strategy of a name; WF_EINVAL or WF_EUNSUPPORTED with the names that work. */
-const wf_par_strategy *wf_par_strategy_find(const char *name, wf_error *error);
+extern const wf_par_strategy wf_par_no_shard, wf_par_zero1, wf_par_shard_grad_op,
+    wf_par_full_shard, wf_par_hybrid_shard, wf_par_hybrid_shard_zero2, wf_par_mics;
 
 struct wf_par {
     wf_context *ctx;
     wf_mesh *mesh;
     const wf_par_strategy *strategy;
     wf_par_options options;
+    bool
+        reduced; /* gradients are summed in every micro-step: over shard, and where the strategy
+                     has no groups over all dp ranks */
     char inexact[160];
-    struct place *places; /* what plans have put into models */
+    struct place *places;            /* what plans have put into models */
+    struct wf_par_holding *holdings; /* and into parameters */
+    struct wf_par_units *models;     /* the units of every planned model */
 };
 
+/* What a plan has to say about a parameter. */
+typedef struct wf_par_holding {
+    struct wf_par_holding *next; /* of the rank's list */
+    const wf_layout *use, *rest, *gradient, *optimizer;
+    const wf_layout *micro; /* of its gradient after a micro-step that sums it */
+    wf_tensor *gathered; /* in `use`, absent between uses; NULL where that is the one at rest */
+    int64_t home;        /* the lowest module that has all its uses, see units.c */
+    int64_t slot;        /* of its gradients, see gradient.c */
+    bool styled;         /* a style has said how it is used */
+} wf_par_holding;
+
+static inline wf_par_holding *wf_par_holding_of(const wf_nn_parameter *p)
+{
+    return p->plan;
+}
+
+/* The strategy of a name; WF_EINVAL with the names that there are. */
+const wf_par_strategy *wf_par_strategy_find(const char *name, wf_error *error);
+
+/* Fill in the layouts that follow from `use` and the strategy. */
+void wf_par_lay_out(wf_par *par, const wf_tensor *t, wf_par_holding *h);
+
 /* Free what wf_par_plan made. */
-void wf_par_drop_places(wf_par *par);
+void wf_par_drop_plans(wf_par *par);
+
+/* wf_move over data-parallel axes, with results that are counted as `kind`. */
+wf_move *wf_par_move_begin(wf_par *par, wf_memory_kind kind, int64_t count, wf_tensor *const *x,
+                           const wf_layout *const *to);
+wf_status wf_par_move_end(wf_par *par, wf_memory_kind kind, wf_move *move, wf_tensor **y);
+wf_status wf_par_move_run(wf_par *par, wf_memory_kind kind, int64_t count, wf_tensor *const *x,
+                          const wf_layout *const *to, wf_tensor **y);
+
+/* End what is in flight when a rank gives up: its peers may wait for this rank elsewhere, so the
+ * world is told first, and nobody waits any more. */
+void wf_par_move_abandon(wf_par *par, wf_move *move, wf_tensor **y);
 
 #endif

@@ -1,17 +1,21 @@
 /*
  * parallel/train.c - the training step.
  *
- * Sequence i of micro-step k on data-parallel rank r is number r * per_rank + k * micro + i of
- * the global batch: rank, micro-step, sequence from outer to inner, the order in which
- * gradients and losses are summed. Both are sums, scaled once by 1 / (tokens of the global
- * batch).
+ * The sequences of a global batch are numbered from outer to inner by what is summed last to what
+ * is summed first, so that every strategy has the same tree over the same numbers:
+ *
+ *     local accumulation                   (rank, micro-step, sequence)
+ *     a reduction per micro-step           (micro-step, rank, sequence)
+ *     the same inside of groups of ranks   (group, micro-step, rank in the group, sequence)
+ *
+ * Losses and gradients are sums, scaled once by 1 / (tokens of the global batch).
  */
 #include "parallel/train.h"
 #include "kernels/ops.h"
 #include "nn/gpt.h"
-#include "parallel/gradient.h"
+#include "parallel/gather.h"
 #include "parallel/measure.h"
-#include "parallel/strategy.h"
+#include "parallel/update.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -24,9 +28,14 @@ struct wf_par_trainer {
     wf_par_train_options options;
     int64_t count, per_rank, micros;
     wf_nn_parameter **parameter;
+    int64_t held; /* parameters whose tensors are retained, so that they stay real */
     wf_nn_optimizer *optimizer;
     wf_par_gradients *gradients;
+    wf_par_units *units;
     wf_tensor **grad;
+    wf_tensor **loss;  /* of each micro-step, retained; partial over the data-parallel axes */
+    wf_tensor **moved; /* the same, on its way */
+    const wf_layout **to;
 };
 
 wf_tensor *wf_par_gpt_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
@@ -48,6 +57,10 @@ static wf_status check(wf_par_trainer *t)
             return wf_fail(t->par->ctx, WF_EINVAL,
                            "parameter %s is fake: wf_par_materialize comes before a trainer",
                            t->parameter[i]->path);
+    if (!wf_par_units_of(t->par, t->model))
+        return wf_fail(t->par->ctx, WF_EINVAL,
+                       "the module that is trained has no plan of its own: wf_par_plan and "
+                       "wf_par_materialize take the same module as the trainer");
     if (o->global_batch < 1 || o->micro_batch < 0 || o->seq_len < 1)
         return wf_fail(t->par->ctx, WF_EINVAL,
                        "batch sizes and sequence length must be positive");
@@ -70,9 +83,14 @@ void wf_par_trainer_close(wf_par_trainer *t)
 {
     if (!t)
         return;
+    for (int64_t i = 0; i < t->held; i++)
+        wf_tensor_release(t->parameter[i]->tensor);
     wf_par_gradients_close(t->gradients);
     wf_nn_optimizer_free(t->optimizer);
     free(t->grad);
+    free(t->loss);
+    free(t->moved);
+    free(t->to);
     free(t->parameter);
     free(t);
 }
@@ -100,8 +118,16 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
         wf_fail(ctx, WF_ENOMEM, "no memory for %lld parameters", (long long)t->count);
     else if (check(t) == WF_OK) {
         phase = wf_context_phase(ctx, "initialisation");
-        t->optimizer = wf_nn_optimizer_new(ctx, &options->optimizer, t->count, t->parameter);
+        t->units = wf_par_units_of(par, model);
+        t->loss = calloc((size_t)t->micros, sizeof *t->loss);
+        t->moved = calloc((size_t)t->micros, sizeof *t->moved);
+        t->to = calloc((size_t)t->micros, sizeof *t->to);
+        if (!t->loss || !t->moved || !t->to)
+            wf_fail(ctx, WF_ENOMEM, "no memory for %lld micro-steps", (long long)t->micros);
+        t->optimizer = wf_par_optimizer_new(par, &options->optimizer, t->count, t->parameter);
         t->gradients = wf_par_gradients_open(par, t->count, t->parameter);
+        for (; t->held < t->count; t->held++)
+            wf_tensor_retain(t->parameter[t->held]->tensor);
         wf_context_phase(ctx, phase);
     }
     if (wf_context_status(ctx) != WF_OK) {
@@ -114,7 +140,15 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
 /* The global number of the first sequence that this rank has in micro-step k. */
 static int64_t first_sequence(const wf_par_trainer *t, int64_t k)
 {
-    return wf_par_dp_rank(t->par) * t->per_rank + k * t->options.micro_batch;
+    const wf_par *par = t->par;
+    int64_t rank = wf_par_dp_rank(par), micro = t->options.micro_batch;
+    int64_t inner = par->strategy->groups /* ranks that each micro-step sums over */
+                        ? wf_mesh_size(par->mesh, wf_mesh_axis(par->mesh, "shard"))
+                        : wf_par_dp(par);
+
+    if (!par->reduced)
+        return rank * t->per_rank + k * micro;
+    return rank / inner * inner * t->per_rank + (k * inner + rank % inner) * micro;
 }
 
 typedef struct batch {
@@ -174,12 +208,11 @@ static wf_tensor *constant_like(wf_tensor *t, float value)
     return c && wf_init_fill(c, value) == WF_OK ? c : NULL;
 }
 
-static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf_par_data *data,
-                            wf_par_counter *losses)
+static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf_par_data *data)
 {
     wf_context *ctx = t->par->ctx;
     int64_t first = first_sequence(t, k);
-    wf_tensor *loss, *total;
+    wf_tensor *loss;
     wf_tape *tape;
     batch b;
 
@@ -190,35 +223,64 @@ static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf
     tape = wf_tape_open(ctx);
     loss = loss_of(t, b);
     wf_tape_switch(ctx, NULL);
-    total = sum_losses(loss);
-    if (total)
-        wf_par_counter_push(losses, total, k, t->micros);
+    t->loss[k] = wf_tensor_retain(sum_losses(loss));
     wf_tape_switch(ctx, tape);
+    wf_par_gradients_micro(t->gradients, k, t->micros);
+    t->units->gradients = t->par->reduced ? t->gradients : NULL;
     wf_context_phase(ctx, "backward");
     if (wf_context_status(ctx) == WF_OK)
         wf_backward(loss, constant_like(loss, token_weight(t)), false);
+    t->units->gradients = NULL;
     wf_tape_close(tape);
     wf_context_phase(ctx, "collecting gradients");
     if (wf_context_status(ctx) == WF_OK)
-        wf_par_gradients_push(t->gradients, k, t->micros);
+        wf_par_gradients_micro_end(t->gradients);
+    wf_par_units_rest(t->units);
     wf_scope_close(ctx);
     return wf_context_status(ctx);
 }
 
-/* The mean over all tokens, on every rank; takes the counter's last node. */
-static wf_status mean_loss(wf_par_trainer *t, wf_par_counter *losses, float *mean)
+/* Sum the losses of a step over the ranks that each micro-step sums over, then in the tree over
+   micro-steps: in the order in which gradients are. */
+static wf_status sum_micro_steps(wf_par_trainer *t, wf_par_counter *sum)
 {
     wf_context *ctx = t->par->ctx;
-    wf_tensor *sum = losses->depth ? losses->node[0] : NULL;
+    wf_mesh *mesh = t->par->mesh;
+    const wf_layout **to = t->to;
+
+    for (int64_t k = 0; k < t->micros; k++) {
+        to[k] = t->loss[k]->layout;
+        if (t->par->reduced)
+            to[k] = wf_layout_whole(mesh, to[k], wf_mesh_axis(mesh, "shard"));
+        if (t->par->reduced && !t->par->strategy->groups)
+            to[k] = wf_layout_whole(mesh, to[k], wf_mesh_axis(mesh, "replicate"));
+    }
+    wf_scope_open(ctx);
+    if (wf_move_run(ctx, t->micros, t->loss, to, t->moved) == WF_OK)
+        for (int64_t k = 0; k < t->micros; k++)
+            wf_par_counter_push(sum, t->moved[k], k, t->micros);
+    wf_scope_close(ctx);
+    return wf_context_status(ctx);
+}
+
+/* The mean over all tokens, on every rank; takes the losses of the micro-steps. */
+static wf_status mean_loss(wf_par_trainer *t, float *mean)
+{
+    wf_context *ctx = t->par->ctx;
+    wf_par_counter counter = {.depth = 0};
     const wf_layout *whole = NULL;
+    wf_tensor *sum;
 
     wf_scope_open(ctx);
-    if (sum && wf_context_status(ctx) == WF_OK &&
-        wf_move_end(wf_move_begin(ctx, 1, &sum, &whole), &sum) == WF_OK &&
-        !wf_context_planning(ctx))
+    if (wf_context_status(ctx) == WF_OK && sum_micro_steps(t, &counter) == WF_OK &&
+        wf_move_run(ctx, 1, counter.node, &whole, &sum) == WF_OK && !wf_context_planning(ctx))
         *mean = *(const float *)sum->data * token_weight(t);
     wf_scope_close(ctx);
-    wf_par_counter_clear(losses);
+    wf_par_counter_clear(&counter);
+    for (int64_t k = 0; k < t->micros; k++) {
+        wf_tensor_release(t->loss[k]);
+        t->loss[k] = NULL;
+    }
     return wf_context_status(ctx);
 }
 
@@ -242,8 +304,8 @@ static wf_status update(wf_par_trainer *t, wf_par_step *result)
                     (double)result->loss, result->grad_norm);
         wf_context_phase(ctx, "optimizer");
         if (wf_context_status(ctx) == WF_OK)
-            wf_nn_optimizer_step(t->optimizer, t->grad, result->lr,
-                                 clip_scale(t->options.clip, result->grad_norm));
+            wf_par_update(t->par, t->optimizer, t->count, t->parameter, t->grad, result->lr,
+                          clip_scale(t->options.clip, result->grad_norm));
     }
     for (int64_t i = 0; i < t->count; i++) {
         wf_tensor_release(t->grad[i]);
@@ -256,13 +318,13 @@ wf_status wf_par_train_step(wf_par_trainer *t, int64_t step, const wf_par_data *
                             wf_par_step *result)
 {
     wf_context *ctx = t->par->ctx;
-    wf_par_counter losses = {.depth = 0};
 
     *result = (wf_par_step){.lr = wf_nn_schedule_at(&t->options.schedule, step)};
     wf_par_gradients_reset(t->gradients);
+    wf_par_units_rest(t->units); /* what a step that failed has left under way */
     for (int64_t k = 0; k < t->micros && wf_context_status(ctx) == WF_OK; k++)
-        micro_step(t, step, k, data, &losses);
-    mean_loss(t, &losses, &result->loss);
+        micro_step(t, step, k, data);
+    mean_loss(t, &result->loss);
     if (wf_context_status(ctx) == WF_OK)
         update(t, result);
     wf_par_gradients_reset(t->gradients);
@@ -281,21 +343,17 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
     wf_context_training(ctx, false);
     wf_context_phase(ctx, "evaluation");
     for (int64_t i = 0; i < batches && wf_context_status(ctx) == WF_OK; i++) {
-        wf_par_counter losses = {.depth = 0};
         float mean = 0;
 
         for (int64_t k = 0; k < t->micros && wf_context_status(ctx) == WF_OK; k++) {
-            wf_tensor *total;
             batch b;
 
             wf_scope_open(ctx);
             b = read_batch(t, data, i, first_sequence(t, k));
-            total = sum_losses(loss_of(t, b));
-            if (total)
-                wf_par_counter_push(&losses, total, k, t->micros);
+            t->loss[k] = wf_tensor_retain(sum_losses(loss_of(t, b)));
             wf_scope_close(ctx);
         }
-        mean_loss(t, &losses, &mean);
+        mean_loss(t, &mean);
         sum += (double)mean;
     }
     wf_context_phase(ctx, NULL);

@@ -7,6 +7,10 @@ with those of one rank.
     gpt2, llama x tp 1, 2, 4, 8 x dp 1, 2, 4 x micro-batch 1, 2, 4 x sequence parallel off, on
     x threads per rank 1, 2 x dropout 0, 0.1: 576 runs of 30 steps, global batch 16
 
+exactness.py --strategies [--quick] - the same over what sharded data parallelism can choose:
+strategy, units, prefetch, freeing after forward, size of groups, accumulation, on tp and dp 1 to 8.
+Every three values of three choices meet in some run (with --quick every two), 12 steps each.
+
 Nothing divides: 12 heads, 3 key-value heads (llama) and a vocabulary of 257. --quick takes every
 eleventh run. The first difference ends it with status 1, and so does a comparison that proves
 nothing: with --exact off, layouts have to differ.
@@ -29,11 +33,27 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STEPS = 30
 MODEL = ["--n-layer", "2", "--n-embd", "48", "--n-head", "12", "--vocab-size", "257",
-         "--seq-len", "32", "--global-batch-size", "16", "--steps", str(STEPS),
-         "--lr", "3e-3", "--eval-interval", "0", "--digest"]
+         "--seq-len", "32", "--global-batch-size", "16", "--lr", "3e-3", "--eval-interval", "0",
+         "--digest"]
 ARCHS = {"gpt2": ["--arch", "gpt2"], "llama": ["--arch", "llama", "--n-kv-head", "3"]}
 TPS, DPS, MICROS = (1, 2, 4, 8), (1, 2, 4), (1, 2, 4)
 ISAS = ("portable", "avx2", "avx512")
+HYBRID = ("hybrid_shard", "hybrid_shard_zero2", "mics")
+CHOICES = {
+    "strategy": ("full_shard", "shard_grad_op", "no_shard", "zero1", *HYBRID),
+    "wrap": ("--wrap-type block", "--wrap-type attention", "--wrap-type mlp",
+             "--wrap-min-params 1", "--wrap-min-params 5000", "--wrap-min-params 20000"),
+    "prefetch": (0, 1, 3),
+    "reshard": ("default", "always", "never"),
+    "group": (None, 1, 2, 4, 8),  # ranks of a group, of hybrid strategies alone
+    "accumulate": ("auto", "local", "reduced"),
+    "tp": (1, 2, 4, 8),
+    "dp": (1, 2, 4, 8),
+    "micro": (1, 2),
+    "sequence": (False, True),
+    "arch": ("gpt2", "llama"),
+    "dropout": (0, 0.1),
+}
 TIMEOUT = 600  # seconds for a run of a second or so: it hangs
 
 
@@ -53,8 +73,9 @@ def write_text(path):
 class Trainer:
     """Runs of gpt_train on one text."""
 
-    def __init__(self, program, folder):
+    def __init__(self, program, folder, steps=STEPS):
         self.program = program
+        self.steps = steps
         self.folder = pathlib.Path(folder)
         self.data = self.folder / "text"
         self.number = itertools.count()
@@ -64,7 +85,7 @@ class Trainer:
         """(loss bits, digest) of every step; raises Failure with the command that failed."""
         log = self.folder / f"{next(self.number)}.jsonl"
         command = [str(self.program), "--data", str(self.data), *MODEL, *options,
-                   "--log-jsonl", str(log)]
+                   "--steps", str(self.steps), "--log-jsonl", str(log)]
         environment = dict(os.environ, **({"WEFT_CPU_ISA": isa} if isa else {}))
         try:
             done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -76,8 +97,8 @@ class Trainer:
         rows = [json.loads(line) for line in log.read_text().splitlines()]
         log.unlink()
         steps = [(row["loss_bits"], row["digest"]) for row in rows if "step" in row]
-        if len(steps) != STEPS:
-            raise Failure(f"{len(steps)} rows of {STEPS} steps: {' '.join(command)}")
+        if len(steps) != self.steps:
+            raise Failure(f"{len(steps)} rows of {self.steps} steps: {' '.join(command)}")
         return steps
 
 
@@ -181,6 +202,88 @@ def compare_layouts(trainer, jobs, quick):
           f"of one rank ({progress.seconds():.0f} s)")
 
 
+def possible(run):
+    """Whether the values of a run, some of which may be open, go together."""
+    group, dp = run.get("group", "open"), run.get("dp", 8)
+    if "strategy" in run and group != "open" and (run["strategy"] in HYBRID) == (group is None):
+        return False
+    return group in ("open", None) or group <= dp
+
+
+def complete(run, source):
+    """A run with its open values drawn, or None where they came out impossible."""
+    run = dict(run)
+    for name in source.sample(list(CHOICES), len(CHOICES)):
+        if name not in run:
+            fitting = [value for value in CHOICES[name] if possible({**run, name: value})]
+            if not fitting:
+                return None
+            run[name] = source.choice(fitting)
+    return run
+
+
+def covering(strength):
+    """Runs in which every `strength` values of different choices meet, if they can."""
+    source = random.Random(1)
+    names = list(itertools.combinations(CHOICES, strength))
+
+    def meetings(run):
+        return {(chosen, tuple(run[name] for name in chosen)) for chosen in names}
+
+    missing = {(chosen, values) for chosen in names
+               for values in itertools.product(*(CHOICES[name] for name in chosen))
+               if possible(dict(zip(chosen, values)))}
+    runs = []
+    while missing:
+        first = source.choice(sorted(missing, key=str)[:64])
+        drawn = [complete(dict(zip(*first)), source) for _ in range(24)]
+        drawn = [run for run in drawn if run]
+        if not drawn:
+            missing.remove(first)
+            continue
+        best = max(drawn, key=lambda run: len(meetings(run) & missing))
+        missing -= meetings(best)
+        runs.append(best)
+    return runs
+
+
+def strategy_options(run):
+    """Flags of a run of compare_strategies, but for the model's."""
+    return ["--strategy", run["strategy"], *run["wrap"].split(), "--prefetch", str(run["prefetch"]),
+            "--reshard-after-forward", run["reshard"], "--accumulate", run["accumulate"],
+            *(["--shard-group-size", str(run["group"])] if run["group"] else []),
+            *layout_options(run["tp"], run["dp"], run["micro"], run["sequence"], 1)]
+
+
+def compare_strategies(trainer, jobs, quick):
+    """A covering part of all that sharded data parallelism can choose, against one rank."""
+    runs = covering(2 if quick else 3)
+    base = {(arch, dropout): [*flags, "--dropout", str(dropout)]
+            for arch, flags in ARCHS.items() for dropout in (0, 0.1)}
+    reference = {key: trainer.run([*flags, "--threads-per-rank", "1"])
+                 for key, flags in base.items()}
+    progress = Progress(len(runs))
+    passed = {}
+
+    def done(number, steps):
+        run = runs[number]
+        key = run["arch"], run["dropout"]
+        flags = " ".join(base[key] + strategy_options(run))
+        difference = first_difference(steps, reference[key])
+        if difference:
+            raise Failure(f"differs from one rank at {difference}\nflags: {' '.join(MODEL)} "
+                          f"--steps {trainer.steps} {flags}")
+        passed[run["strategy"]] = passed.get(run["strategy"], 0) + 1
+        progress.step(flags)
+
+    all_of(jobs, [(number, lambda r=run: trainer.run(base[r["arch"], r["dropout"]]
+                                                     + strategy_options(r)))
+                  for number, run in enumerate(runs)], done)
+    print("\n" + "\n".join(f"{name:20}{count:5} equal runs" for name, count in passed.items()))
+    print(f"{len(runs)} runs of {trainer.steps} steps: the loss bits and digest of every step are "
+          f"those of one rank ({progress.seconds():.0f} s)")
+
+
 def build(folder, compiler, level):
     """gpt_train, built in a folder of its own."""
     flags = ["-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_C_FLAGS_RELEASE=-{level} -DNDEBUG",
@@ -239,6 +342,8 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a representative part of the layouts")
     parser.add_argument("--builds", action="store_true", help="compare builds, not layouts")
+    parser.add_argument("--strategies", action="store_true",
+                        help="compare strategies of sharded data parallelism")
     parser.add_argument("--gpt-train", type=pathlib.Path, default=ROOT / "build/apps/gpt_train",
                         help="default: build/apps/gpt_train")
     parser.add_argument("--jobs", type=int, choices=(1, 2), default=2, help="runs at a time")
@@ -250,6 +355,9 @@ def main():
         try:
             if arguments.builds:
                 compare_builds(pathlib.Path(folder), arguments.jobs)
+            elif arguments.strategies:
+                trainer = Trainer(arguments.gpt_train.resolve(), folder, 12)
+                compare_strategies(trainer, arguments.jobs, arguments.quick)
             else:
                 trainer = Trainer(arguments.gpt_train.resolve(), folder)
                 check_control(trainer)

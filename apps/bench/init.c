@@ -37,6 +37,11 @@ static void init_uniform(wf_tensor *t)
     wf_init_uniform(t, -1, 1, 1);
 }
 
+static void init_truncated(wf_tensor *t)
+{
+    wf_init_truncated(t, 0, 0.02f, -0.04f, 0.04f, 1);
+}
+
 typedef struct runner {
     bench *b;
     void (*init)(wf_tensor *t);
@@ -74,24 +79,36 @@ static double run_memset(void *arg, int64_t repeat)
     return bench_crew_run(r->b->crew, fill_part, r);
 }
 
+static const struct {
+    const char *name;
+    void (*init)(wf_tensor *t); /* NULL: memset */
+} inits[] = {{"memset", NULL},
+             {"init_fill", init_fill},
+             {"init_uniform", init_uniform},
+             {"init_normal", init_normal},
+             {"init_truncated", init_truncated}};
+
+enum { INITS = sizeof inits / sizeof *inits, NORMAL = 3 };
+
 static void race_inits(bench *b)
 {
-    static const char *const names[] = {"memset", "init_fill", "init_uniform", "init_normal"};
-    runner runners[] = {
-        {b, NULL, 1}, {b, init_fill, 1}, {b, init_uniform, 1}, {b, init_normal, 1}};
-    bench_entrant entrants[4];
+    runner runners[INITS];
+    bench_entrant entrants[INITS];
     double bytes = (double)wf_tensor_local_count(b->t) * sizeof(float), limit;
 
-    for (int i = 0; i < 4; i++)
-        entrants[i] = (bench_entrant){.run = i ? run_init : run_memset, .arg = &runners[i]};
-    if (!bench_race(b->o, 4, entrants))
+    for (int i = 0; i < INITS; i++) {
+        runners[i] = (runner){b, inits[i].init, 1};
+        entrants[i] =
+            (bench_entrant){.run = inits[i].init ? run_init : run_memset, .arg = &runners[i]};
+    }
+    if (!bench_race(b->o, INITS, entrants))
         return;
     limit = bytes * 1e-9 / entrants[0].seconds;
-    b->normal = bytes / entrants[3].seconds;
-    for (int i = 0; i < 4; i++) {
+    b->normal = bytes / entrants[NORMAL].seconds;
+    for (int i = 0; i < INITS; i++) {
         double rate = bytes * 1e-9 / entrants[i].seconds;
 
-        bench_row(b->report, (const bench_cell[]){bench_text("init", names[i]),
+        bench_row(b->report, (const bench_cell[]){bench_text("init", inits[i].name),
                                                   bench_number("threads", b->threads, 0),
                                                   bench_number("mb", bytes * 1e-6, 2),
                                                   bench_number("gb_per_s", rate, 2),
@@ -175,9 +192,8 @@ static wf_status time_model(bench *b, const char *name, wf_nn_gpt_config config,
     return WF_OK;
 }
 
-static wf_status time_models(wf_rank *rank, void *arg)
-{
-    static const wf_nn_gpt_config large = {.arch = WF_NN_LLAMA,
+/* Models that are built only: Llama 70B, and GPT-2 made a trillion parameters large. */
+static const wf_nn_gpt_config llama_70b = {.arch = WF_NN_LLAMA,
                                            .vocabulary = 128256,
                                            .positions = 8192,
                                            .layers = 80,
@@ -185,6 +201,17 @@ static wf_status time_models(wf_rank *rank, void *arg)
                                            .kv_heads = 8,
                                            .width = 8192,
                                            .ffn = 28672};
+static const wf_nn_gpt_config gpt_1t = {.arch = WF_NN_GPT2,
+                                        .vocabulary = 51200,
+                                        .positions = 2048,
+                                        .layers = 128,
+                                        .heads = 160,
+                                        .kv_heads = 160,
+                                        .width = 25600,
+                                        .ffn = 102400};
+
+static wf_status time_models(wf_rank *rank, void *arg)
+{
     bench *b = arg;
     const char *name = b->o->model ? b->o->model : b->o->quick ? "tiny" : "gpt2-1024";
     const bench_model *model = bench_model_find(name, b->error);
@@ -196,8 +223,9 @@ static wf_status time_models(wf_rank *rank, void *arg)
     config.kv_heads = config.heads;
     b->par = wf_par_open(rank, &(wf_par_options){.threads = b->threads, .seed = 1}, b->error);
     if (b->par && time_model(b, name, config, false) == WF_OK &&
-        time_model(b, name, config, true) == WF_OK)
-        time_model(b, "llama 70B", large, false);
+        time_model(b, name, config, true) == WF_OK &&
+        time_model(b, "llama 70B", llama_70b, false) == WF_OK)
+        time_model(b, "gpt 1T", gpt_1t, false);
     wf_par_close(b->par);
     b->par = NULL;
     return b->error->code == WF_OK

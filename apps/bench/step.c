@@ -22,7 +22,8 @@ typedef struct layout {
     wf_error *error;
     /* told by the ranks */
     bool exact;
-    size_t *peak; /* [ranks] */
+    size_t *peak;            /* [ranks] */
+    wf_memory_report memory; /* of rank 0 */
     float loss[LOSSES];
     int64_t steps, asked; /* done; of the turn that runs */
     double seconds;
@@ -73,6 +74,8 @@ static wf_status step_rank(wf_rank *rank, void **own, void *arg)
     }
     wf_pool_report(wf_context_pool(wf_par_context(t->par)), &memory);
     l->peak[rank->index] = memory.peak;
+    if (rank->index == 0)
+        l->memory = memory;
     return WF_OK;
 }
 
@@ -188,7 +191,9 @@ static wf_status open_layouts(bench *b)
         if (!shared)
             b->peak[i] = bench_crew_open(l->busy, b->error);
         l->peak = calloc((size_t)l->ranks, sizeof *l->peak);
-        l->world = b->peak[i] && l->peak ? bench_world_open(l->ranks, b->error) : NULL;
+        l->world = b->peak[i] && l->peak
+                       ? bench_world_open(l->ranks, l->options.threads, b->error)
+                       : NULL;
         if (!l->world)
             return wf_error_set(b->error, WF_ENOMEM, "no memory for layout %s", l->name);
         if (bench_world_run(l->world, open_rank, l, b->error) != WF_OK)
@@ -248,6 +253,21 @@ static void report_layout(const bench *b, bench_report *report, const layout *l,
                                            {.name = NULL}});
 }
 
+/* What rank 0's memory was used for when it was fullest, and how much its pool holds. */
+static void note_memory(bench_report *report, const layout *l)
+{
+    const wf_memory_report *m = &l->memory;
+    char text[256];
+    size_t n = 0;
+
+    for (int k = 0; k < WF_MEMORY_KINDS; k++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s %.1f %s", k ? "," : "",
+                              (double)m->at_peak[k] * 1e-6,
+                              wf_memory_kind_name((wf_memory_kind)k));
+    bench_note(report, "%s: rank 0's peak, in MB:%s; its pool holds %.1f", l->name, text,
+               (double)(m->in_use + m->cached) * 1e-6);
+}
+
 /* The layouts, and each peak that they need once. */
 static wf_status race(bench *b, bench_report *report)
 {
@@ -272,6 +292,8 @@ static wf_status race(bench *b, bench_report *report)
     for (int i = 0; i < b->n; i++)
         report_layout(b, report, &b->layout[i], entrants[i].seconds, entrants[0].seconds,
                       bench_fma_flops(b->peak[i]) * 1e-9 / entrants[peak[i]].seconds);
+    for (int i = 0; i < b->n; i++)
+        note_memory(report, &b->layout[i]);
     for (int i = 0; i < b->n; i++) {
         if (strcmp(same(&b->layout[i], &b->layout[0]), "no") == 0)
             return wf_error_set(b->error, WF_EINTERNAL,
@@ -302,16 +324,17 @@ static wf_status run_step(const bench_options *o, bench_report *report, wf_error
 const bench_command bench_step = {
     .name = "step",
     .summary = "whole training steps under several layouts, beside the FMA peak",
-    .more =
-        "Training steps of a GPT-2 (forward, backward, clipping, AdamW) under layouts that "
-        "take\n"
-        "turns in one process. The limit is the peak of multiply-adds of the cores that a "
-        "layout\n"
-        "can keep busy; the work is 6 operations per weight and token, and half of "
-        "attention's\n"
-        "scores. times_first compares with the first layout. Losses of exact layouts must be\n"
-        "equal, else the run fails.\n\n"
-        "  bench step --model demo --layouts 1x1t2,2x1,1x2,8x4,8x4sp\n"
-        "  bench step --model gpt2-1024 --layouts 1x1,1x1off --seconds 60\n"
-        "  bench step --tp 2 --exact both",
+    .more = "Training steps of a GPT-2 (forward, backward, clipping, AdamW) under layouts that "
+            "take\n"
+            "turns in one process. The limit is the peak of multiply-adds of the cores that a "
+            "layout\n"
+            "can keep busy; the work is 6 operations per weight and token, and half of "
+            "attention's\n"
+            "scores. times_first compares with the first layout. Below the table: what the "
+            "memory of\n"
+            "rank 0 was used for when it was fullest. Losses of exact layouts must be\n"
+            "equal, else the run fails.\n\n"
+            "  bench step --model demo --layouts 1x1t2,2x1,1x2,8x4,8x4sp\n"
+            "  bench step --model gpt2-1024 --layouts 1x1,1x1off --seconds 60\n"
+            "  bench step --tp 2 --exact both",
     .run = run_step};

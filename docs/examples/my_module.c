@@ -75,13 +75,14 @@ static const wf_nn_type model_type = {"my_model", sizeof(my_model), model_fields
 static my_feed_forward *feed_forward_new(wf_context *ctx, const my_sizes *s)
 {
     wf_dim width = wf_dim_width(s->width), hidden = wf_dim_split(s->hidden);
-    wf_nn_init init = {WF_NN_NORMAL, 0, 0.1f};
     my_feed_forward *m = wf_nn_new(ctx, &feed_forward_type);
 
     if (!m)
         return NULL;
-    m->up = wf_nn_parameter_new(ctx, 2, (wf_dim[]){hidden, width}, init, true);
-    m->down = wf_nn_parameter_new(ctx, 2, (wf_dim[]){width, hidden}, init, true);
+    m->up = wf_nn_parameter_new(ctx, 2, (wf_dim[]){hidden, width}, true);
+    m->down = wf_nn_parameter_new(ctx, 2, (wf_dim[]){width, hidden}, true);
+    wf_nn_init_normal(m->up, 0, 0.1f);
+    wf_nn_init_normal(m->down, 0, 0.1f);
     return m;
 }
 

@@ -1,7 +1,12 @@
 /* kernels/cpu/cpu.c - the fp32 CPU device. */
+#include "core/exact_sum.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/pieces.h"
 #include "kernels/devices.h"
+#include "kernels/shared.h"
+#include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const wf_kernel *kernel(const wf_device *device, const wf_op *op)
 {
@@ -9,11 +14,56 @@ static const wf_kernel *kernel(const wf_device *device, const wf_op *op)
     return op->cpu;
 }
 
+typedef struct sum_of_two {
+    const wf_simd *simd;
+    const float *a, *b;
+    float *out;
+} sum_of_two;
+
+static void add_piece(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const sum_of_two *j = arg;
+
+    (void)worker;
+    j->simd->add(j->a + begin, j->b + begin, j->out + begin, end - begin);
+}
+
 static void add(const wf_tensor *a, const wf_tensor *b, wf_tensor *out)
 {
     wf_cpu *cpu = wf_context_device(a->ctx)->self;
+    sum_of_two j = {cpu->simd, a->data, b->data, out->data};
 
-    cpu->simd->add(a->data, b->data, out->data, wf_tensor_local_count(a));
+    wf_team_run(cpu->team, wf_tensor_local_count(a), WF_PIECE_ELEMENTS, add_piece, &j);
+}
+
+typedef struct squares {
+    const wf_simd *simd;
+    const wf_tensor *t;
+    wf_exact_sum *sum;
+    pthread_mutex_t lock; /* of sum; whoever comes first makes no difference to it */
+} squares;
+
+static void squares_piece(void *arg, int64_t begin, int64_t end, int worker)
+{
+    squares *j = arg;
+    wf_exact_sum piece;
+
+    (void)worker;
+    memset(&piece, 0, sizeof piece);
+    wf_add_squares(j->t, begin, end, j->simd->sum_squares, &piece);
+    pthread_mutex_lock(&j->lock);
+    wf_exact_merge(j->sum, &piece);
+    pthread_mutex_unlock(&j->lock);
+}
+
+static void sum_squares(const wf_tensor *t, wf_exact_sum *sum)
+{
+    wf_cpu *cpu = wf_context_device(t->ctx)->self;
+    squares j = {.simd = cpu->simd, .t = t, .sum = sum, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+    wf_team_run(cpu->team, wf_extent(t, 0, t->ndim < 1 ? 0 : 1),
+                wf_piece_rows(wf_extent(t, 1, t->ndim)), squares_piece, &j);
+    pthread_mutex_destroy(&j.lock);
 }
 
 static void close_device(wf_device *device)
@@ -47,8 +97,9 @@ wf_device *wf_cpu_device(int threads, wf_error *error)
                               .kernel = kernel,
                               .sum = simd->sum,
                               .maximum = simd->maximum,
+                              .sum_to_all = simd->sum_to_all,
                               .stream = simd->stream,
-                              .sum_squares = simd->sum_squares,
+                              .sum_squares = sum_squares,
                               .add = add,
                               .close = close_device,
                               .self = cpu};

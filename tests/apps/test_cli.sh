@@ -103,8 +103,25 @@ refuse "a batch that dp can't form" 2 "--global-batch-size 4 .*--dp 3; use .* 3 
     "${tiny[@]}" --dp 3
 refuse "a batch that micro-batches can't form" 2 "--micro-batch-size 3.*use --global-batch-size" \
     "${tiny[@]}" --micro-batch-size 3
-refuse "a strategy of later" 2 "full_shard is not built.*use one of: no_shard" "${tiny[@]}" \
-    --strategy full_shard
+refuse "a rank that there is not" 2 "--rank 4 is not one of the 4 ranks" "${tiny[@]}" --tp 2 \
+    --dp 2 --plan --rank 4
+refuse "a plan's file without a plan" 2 "--json belongs to a plan" "${tiny[@]}" --json p.json
+refuse "a search without a size" 2 "--find-batch needs .* --device-memory SIZE" "${tiny[@]}" \
+    --plan --find-batch
+refuse "a size that is none" 2 "'80gigs' is not a size.*80GiB" "${tiny[@]}" --device-memory 80gigs
+refuse "memory that is capped" 1 \
+    "out of memory: [0-9]+ bytes for .*, when .* \([0-9]+ for [a-z ]+\) of a limit of 20480" \
+    "${tiny[@]}" --tp 2 --dp 2 --device-memory 20KiB
+refuse "groups without their size" 2 "say how many .*shard-group-size.*or use full_shard" \
+    "${tiny[@]}" --dp 4 --strategy hybrid_shard
+refuse "groups that do not make up dp" 2 "dp 4 is not 2 groups of 3 ranks" "${tiny[@]}" --dp 4 \
+    --strategy mics --dp-replicate 2 --shard-group-size 3
+refuse "a group size that does not divide dp" 2 "dp 4 is not 1 group of 3 ranks" "${tiny[@]}" \
+    --dp 4 --strategy mics --shard-group-size 3
+refuse "groups of a strategy that has none" 2 "full_shard has no groups" "${tiny[@]}" --dp 4 \
+    --dp-replicate 2
+refuse "units by type and by size" 2 "two ways to choose units" "${tiny[@]}" --wrap-type mlp \
+    --wrap-min-params 20000
 refuse "a device of later" 2 "cuda is not built.*cpu" "${tiny[@]}" --device cuda
 refuse "a transport of later" 2 "mpi is not built.*threads" "${tiny[@]}" --transport mpi
 refuse "training that moves nothing" 2 "--transport fake.*--steps 0" "${tiny[@]}" --transport fake
@@ -181,13 +198,18 @@ run "completion" --completion bash
 shows "completion for bash" "complete -F"
 
 run "training on 2 x 2" "${tiny[@]}" --tp 2 --dp 2 --log-jsonl run.jsonl --digest \
-    --eval-interval 2 --eval-iters 1 --sample 20 --show-layout --comm-report
+    --eval-interval 2 --eval-iters 1 --sample 20 --show-layout --comm-report --strategy fsdp
 shows "progress" "^step 1/3  loss 5\.[0-9]+  norm .* lr .* ms .* tok/s .* GFLOP/s  mem .* eta " \
     "^step 3/3 .* val 5\.[0-9]+  digest [0-9a-f]{16}$"
-shows "the layout" "embed.table +\[256,16\] +\[tp\] +\[128,16\]" "head.weight .* tied to embed" \
-    "block.0.mlp.down.weight +\[16,64\] +\[\*, tp\] +\[16,32\]" "who holds what" \
-    "0:128 +\|#{16}\.{16}\|  0:16 +rank 0,2$" "128:256 +\|\.{16}#{16}\|  0:16 +rank 1,3$"
-shows "the collectives" "tp +2 all_reduce +[0-9]+ +[0-9]+$" "replicate +2 all_reduce +2 " \
+shows "the layout" "embed.table +\[256,16\] +\[tp/shard\] +\[64,16\]" \
+    "head.weight .* tied to embed" "who holds what" \
+    "block.0.mlp.down.weight +\[16,64\] +\[shard, tp\] +\[8,32\]" \
+    "64:128 +\|\.{8}#{8}\.{16}\|  0:16 +rank 2$" \
+    "128:192 +\|\.{16}#{8}\.{8}\|  0:16 +rank 1$"
+shows "the units" "^  \(root\) +4384 +4672 +9344  kept until after backward$" \
+    "^  block.0 +3280 +3376 +6752  freed after forward$"
+shows "the collectives" "tp +2 all_reduce +[0-9]+ +[0-9]+$" "shard +2 all_gather +3 " \
+    "shard +2 reduce_scatter +2 " "shard +2 all_reduce +1 " \
     "world +4 all_gather +1 "
 python "the sample" '
 text = open("out", "rb").read()
@@ -196,7 +218,7 @@ if not sample.startswith(b"The ") or len(sample) != 24: print("not 4 + 20 bytes:
 python "the log" '
 import json, struct
 first, *rows = [json.loads(line) for line in open("run.jsonl")]
-if first["mesh"] != {"pp": 1, "replicate": 2, "shard": 1, "tp": 2}: print(first["mesh"])
+if first["mesh"] != {"pp": 1, "replicate": 1, "shard": 2, "tp": 2}: print(first["mesh"])
 if (first["world"], first["transport"]) != (4, "threads"): print(first["world"])
 if (first["options"]["n_embd"], first["options"]["ffn"]) != (16, 64): print(first["options"])
 keys = "step loss loss_bits grad_norm lr ms tokens_per_s val_loss digest".split()
@@ -231,9 +253,68 @@ python "which says so once" '
 text = open("err").read()
 if text != "not layout-exact: tp 3 does not nest in the 8 leaves\n": print(text)'
 run "a layout of 512 ranks, without data" --steps 0 --show-layout --transport fake --tp 8 --dp 64 \
-    --global-batch-size 64 --n-head 8 --n-layer 1
+    --global-batch-size 64 --n-head 8 --n-layer 1 --strategy no_shard
 shows "512 ranks" "block.0.attn.qkv.q.weight +\[384,384\] +\[tp\] +\[48,384\]" "7,15,23,.*,511$"
 run "nothing to do" --steps 0
+
+# Plans: the same flags with --plan and without write the same, but for the key "plan".
+same='
+import json
+plan, ran = json.load(open("plan.json")), json.load(open("ran.json"))
+del plan["plan"]
+if plan != ran or not ran["memory"]["peak"] or not ran["flops"]: print(plan, ran)'
+for flags in "" "--tp 4 --sequence-parallel" "--dp 4 --micro-batch-size 1 --dropout 0.1" \
+    "--tp 2 --dp 2 --arch llama --n-kv-head 2 --rank 1" "--tp 3 --seq-len 8 --optimizer sgd"; do
+    read -ra more <<<"$flags"
+    run "a run with $flags" "${tiny[@]}" "${more[@]}" --report-json ran.json --eval-interval 1
+    run "its plan" "${tiny[@]}" "${more[@]}" --plan --json plan.json
+    python "they agree" "$same"
+done
+shows "a plan" "^plan of rank 2 of 3: pp 1 x replicate 1 x shard 1 x tp 3; strategy [a-z0-9_]+$" \
+    "parameters +[0-9.]+ KiB +[0-9.]+ KiB$" "^  peak +[0-9.]+ KiB in (for|back)ward of " \
+    "bytes per parameter" "tp +3 all_reduce +[0-9]+ +[0-9]+$" "FLOPs"
+run "the batch that fits" "${tiny[@]}" --plan --dp 2 --find-batch --device-memory 1MiB \
+    --json plan.json
+shows "the batch" "^the largest micro-batch that fits: --micro-batch-size [0-9]+ " "^fits in 1.00 MiB"
+read -ra batch <<<"$(grep -o -- "--micro-batch-size.*" out)"
+run "it fits in a run" "${tiny[@]}" --dp 2 --device-memory 1MiB "${batch[@]}" --eval-interval 0
+micro=$((batch[1] + 1))
+run "a plan of one sequence more" "${tiny[@]}" --plan --dp 2 --micro-batch-size $micro \
+    --global-batch-size $((2 * micro)) --device-memory 1MiB
+shows "it does not fit" "^does not fit in 1.00 MiB: .* too much; the most is "
+run "no batch fits" "${tiny[@]}" --plan --find-batch --device-memory 9KiB
+shows "which it says" "no micro-batch fits, not even one of 1 sequence" "does not fit in 9.00 KiB"
+
+# Where a strategy is built that takes less, a run that does not fit names it, and it does fit.
+wide=("${tiny[@]}" --dp 4 --n-embd 128 --eval-interval 0)
+run "plans of all strategies" "${wide[@]}" --strategy no_shard --plan --json plan.json
+least=$(python3 -c '
+import json
+plan = json.load(open("plan.json"))
+peaks = [s["peak"] for s in plan["plan"]["strategies"]]
+print(min(peaks) if peaks and min(peaks) < plan["memory"]["peak"] else "")')
+if [ -n "$least" ]; then
+    refuse "a strategy that does not fit" 1 "--strategy [a-z0-9_]+ fits: it takes" "${wide[@]}" \
+        --strategy no_shard --device-memory "$least"
+    named=$(grep -oE -- "--strategy [a-z0-9_]+ fits" err | cut -d " " -f 2)
+    run "the one that it names" "${wide[@]}" --strategy "$named" --device-memory "$least"
+else
+    echo "skip  a strategy that fits where no_shard does not: none is built"
+fi
+
+# Sizes of Llama 3.1 405B on 16,384 ranks; twice the time and memory that are promised.
+if [ "$sanitized" != --sanitized ]; then
+    python "a plan of 405 billion parameters" '
+import json, resource, subprocess, sys
+subprocess.run(sys.argv[1:] + ["--json", "big.json"], stdout=subprocess.DEVNULL, check=True)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+if used.ru_utime + used.ru_stime > 1 or used.ru_maxrss > 400000: print(used)
+big = json.load(open("big.json"))
+if big["model"]["parameters"] != 405853388800: print(big["model"])' \
+        "$gpt_train" --plan --arch llama --n-layer 126 --n-embd 16384 --n-head 128 --n-kv-head 8 \
+        --ffn 53248 --vocab-size 128256 --seq-len 8192 --tp 8 --dp 2048 \
+        --global-batch-size 2048 --sequence-parallel
+fi
 run "ranks that share the cores" "${tiny[@]}" --tp 8 --dp 4 --sequence-parallel --steps 2
 
 echo "$cases cases, $failures failed"

@@ -84,7 +84,11 @@ static void bad_flags(void)
         {"--data a --arch bert", "--arch 'bert' is unknown; use one of: gpt2, llama"},
         {"--data a --optimizer adam", "--optimizer 'adam' is unknown; use one of: adamw, sgd"},
         {"--data a --exact maybe", "--exact 'maybe' is neither on nor off"},
-        {"--data a --strategy zero9", "use one of: no_shard, ddp; not built in this version: "},
+        {"--data a --strategy zero9", "use one of: full_shard, fsdp, zero3, "},
+        {"--data a --wrap-type mlp --wrap-min-params 9", "are two ways to choose units"},
+        {"--data a --reshard-after-forward maybe", "use one of: default, always, never"},
+        {"--data a --accumulate all", "use one of: auto, local, reduced"},
+        {"--data a --prefetch -1", "--prefetch -1 is not in"},
         {"--data a --log-jsonl=", "--log-jsonl is given an empty file name"},
         {"--data a --n-embd 100 --n-head 6", "use --n-embd 96 or 102"},
         {"--data a --n-embd 4 --n-head 6",
@@ -104,6 +108,22 @@ static void bad_flags(void)
         {"--data a --val-fraction 0 --eval-interval 5", "needs validation data"},
         {"--data a --sample 10 --sample-prompt=", "--sample-prompt is empty"},
         {"--data a --transport fake", "--transport fake moves no data"},
+        {"--data a --device-memory lots",
+         "--device-memory 'lots' is not a size; it takes a number"},
+        {"--data a --device-memory 80Gib", "80GiB, 512MiB, 1.5TB"},
+        {"--data a --device-memory -1", "is not a size"},
+        {"--data a --device-memory .", "is not a size"},
+        {"--data a --device-memory 9000TiB", "of at most 8192 TiB"},
+        {"--data a --find-batch", "--find-batch belongs to a plan; use it with --plan"},
+        {"--data a --json x", "--json belongs to a plan; use it with --plan, or --report-json"},
+        {"--plan --find-batch", "use it with --device-memory SIZE"},
+        {"--plan --report-json x", "with --plan use --json FILE"},
+        {"--plan --transport threads", "--plan moves nothing"},
+        {"--plan --tp 4096 --dp 512 --global-batch-size 512",
+         "2097152 ranks, and a plan has at most 1048576"},
+        {"--plan --tp 2 --rank 2", "--rank 2 is not one of the 2 ranks of --tp 2 x --dp 1"},
+        {"--data a --rank 0", "--rank belongs to --plan, --report-json or --comm-report"},
+        {"--steps 0 --report-json x", "--report-json is of a step"},
         {"--data a --completion fish", "--completion 'fish' is unknown; use one of: bash, zsh"},
     };
 
@@ -113,13 +133,7 @@ static void bad_flags(void)
 
 static void not_built(void)
 {
-    static const char *const words[] = {
-        "--strategy full_shard",   "--strategy fsdp",
-        "--strategy zero1",        "--strategy zero2",
-        "--strategy zero3",        "--strategy shard_grad_op",
-        "--strategy hybrid_shard", "--strategy hybrid_shard_zero2",
-        "--strategy mics",         "--device cuda",
-        "--transport mpi",         "--transport nccl"};
+    static const char *const words[] = {"--device cuda", "--transport mpi", "--transport nccl"};
     char line[128], message[128];
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
@@ -172,6 +186,11 @@ static void values_and_defaults(void)
     /* Reports need no data; help and completion stop reading. */
     CU_ASSERT_EQUAL(parse("--steps 0 --show-layout --transport fake", &o, &error), WF_OK);
     wf_options_free(&o);
+    CU_ASSERT_EQUAL(parse("--plan --tp 8 --dp 2048 --global-batch-size 2048", &o, &error),
+                    WF_OK);
+    CU_ASSERT_EQUAL(o.rank, 16383);
+    CU_ASSERT_EQUAL(o.device_memory, 0);
+    wf_options_free(&o);
     CU_ASSERT_EQUAL(parse("--tp 2 --help --nonsense", &o, &error), WF_OK);
     CU_ASSERT_TRUE(o.help);
     wf_options_free(&o);
@@ -181,6 +200,35 @@ static void values_and_defaults(void)
     CU_ASSERT_EQUAL(parse("--completion zsh", &o, &error), WF_OK);
     CU_ASSERT_STRING_EQUAL(o.completion, "zsh");
     wf_options_free(&o);
+}
+
+static void sizes(void)
+{
+    static const struct {
+        const char *text;
+        int64_t bytes;
+    } cases[] = {{"0", 0},
+                 {"512", 512},
+                 {"512B", 512},
+                 {"1KiB", 1024},
+                 {"1.5KB", 1500},
+                 {"64MiB", 64 << 20},
+                 {"80GiB", (int64_t)80 << 30},
+                 {"0.5GiB", 1 << 29},
+                 {"80GB", 80000000000},
+                 {"2TiB", (int64_t)2 << 40},
+                 {"2TB", 2000000000000}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[64];
+        wf_options o;
+        wf_error error;
+
+        snprintf(line, sizeof line, "--plan --device-memory %s", cases[i].text);
+        CU_ASSERT_EQUAL_FATAL(parse(line, &o, &error), WF_OK);
+        CU_ASSERT_EQUAL(o.device_memory, cases[i].bytes);
+        wf_options_free(&o);
+    }
 }
 
 /* The table itself: whatever has a default accepts it, names fit, no flag stands twice. */
@@ -239,6 +287,7 @@ static void config_and_precedence(void)
     wf_error error;
     const char *text =
         "{\"tp\": 4, \"n-layer\": 3, \"n_embd\": 48, \"lr\": 1, \"digest\": true,"
+        " \"device_memory\": \"2MiB\","
         " \"exact\": \"off\", \"arch\": \"llama\", \"data\": [\"x\", \"y\"],"
         " \"sample_prompt\": \"two words\", \"min-lr\": null}";
 
@@ -246,6 +295,7 @@ static void config_and_precedence(void)
     CU_ASSERT_EQUAL(o.tp, 2); /* flags win, before the file or after it */
     CU_ASSERT_FALSE(o.digest);
     CU_ASSERT_EQUAL(o.n_layer, 3);
+    CU_ASSERT_EQUAL(o.device_memory, 2 << 20);
     CU_ASSERT_EQUAL(o.n_embd, 48);
     CU_ASSERT_EQUAL(o.lr, 1.0);
     CU_ASSERT_EQUAL(o.min_lr, 0.1); /* null leaves the default */
@@ -277,6 +327,8 @@ static void bad_configs(void)
         {"{\"tp\": 0}", "\"tp\" 0 is not in [1, 4096]"},
         {"{\"lr\": true}", "\"lr\" must be a number"},
         {"{\"digest\": 1}", "\"digest\" must be true or false"},
+        {"{\"device_memory\": true}", "\"device_memory\" must be a number of bytes, or a size"},
+        {"{\"plan\": true}", "\"plan\" cannot stand in a config file"},
         {"{\"arch\": 2}", "\"arch\" must be a word in quotes"},
         {"{\"arch\": \"bert\"}", "\"arch\" 'bert' is unknown; use one of: gpt2, llama"},
         {"{\"arch\": \"gpt2\\u0000\"}", "\\u0000 is not allowed"},
@@ -315,7 +367,7 @@ static void json_round_trip(void)
     CU_ASSERT_EQUAL_FATAL(
         parse("--data a b --tp 2 --arch llama --n-kv-head 3 --lr 0.0123456789 "
               "--digest --exact off --steps 1234 --seed 9223372036854775807 "
-              "--log-jsonl out.jsonl",
+              "--log-jsonl out.jsonl --device-memory 3GiB",
               &first, &error),
         WF_OK);
     one = wf_options_json(&first);
@@ -329,6 +381,7 @@ static void json_round_trip(void)
     CU_ASSERT_TRUE(json_equal(one, two));
     CU_ASSERT_EQUAL(second.seed, INT64_MAX);
     CU_ASSERT_EQUAL(second.lr, 0.0123456789);
+    CU_ASSERT_EQUAL(second.device_memory, (int64_t)3 << 30);
     free(text);
     json_decref(one);
     json_decref(two);
@@ -356,6 +409,7 @@ static const wf_test tests[] = {
     {"bad flags", bad_flags},
     {"what is not built says so", not_built},
     {"values and defaults", values_and_defaults},
+    {"sizes with units", sizes},
     {"the table is sound", table_is_sound},
     {"config file and precedence", config_and_precedence},
     {"bad config files", bad_configs},

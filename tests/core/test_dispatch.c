@@ -320,6 +320,46 @@ static void kernels_of_all_kinds(void)
     wf_context_close(cpu);
 }
 
+static wf_tensor *cube_into(wf_tensor *x, wf_tensor *y)
+{
+    wf_call call = {.op = &cube_op, .n_in = 1, .in = {x}, .n_out = 1, .into = {y}};
+
+    wf_dispatch(&call);
+    return call.out[0];
+}
+
+/* A result can be put into a tensor that fits, the operand itself among them. */
+static void into_a_given_tensor(void)
+{
+    static const double value[] = {1, 2, 3, 4};
+    wf_context *ctx = open_reference(0);
+    wf_tensor *x = make(ctx, 2, 2, value), *y = make(ctx, 2, 2, value);
+    wf_tensor *flat = make(ctx, 0, 4, value);
+    wf_tensor *fake = wf_tensor_fake(ctx, WF_F64, 2, x->dim, NULL);
+    size_t before = in_use(ctx);
+    wf_tape *tape;
+
+    CU_ASSERT_PTR_EQUAL(cube_into(x, y), y);
+    CU_ASSERT_TRUE(equals(y, 4, (const double[]){1, 8, 27, 64}) && equals(x, 4, value));
+    CU_ASSERT_PTR_EQUAL(cube_into(wf_tensor_rows(x, 0, 1), wf_tensor_rows(y, 1, 1))->data,
+                        (double *)y->data + 2);
+    CU_ASSERT_TRUE(equals(y, 4, (const double[]){1, 8, 1, 8}));
+    CU_ASSERT_PTR_EQUAL(cube_into(fake, fake), fake);
+    CU_ASSERT_EQUAL(in_use(ctx), before);
+    CU_ASSERT_PTR_NULL(cube_into(x, flat));
+    CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE, "cube: output 0 cannot go into f64 [4]"));
+    CU_ASSERT_PTR_NULL(cube_into(x, fake));
+    CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE, "fake only where operands are"));
+    tape = wf_tape_open(ctx);
+    CU_ASSERT_PTR_NULL(cube_into(x, y));
+    CU_ASSERT_TRUE(refused(ctx, WF_EINVAL, "while a tape records"));
+    wf_tape_switch(ctx, NULL);
+    CU_ASSERT_PTR_EQUAL(cube_into(x, x), x);
+    CU_ASSERT_TRUE(equals(x, 4, (const double[]){1, 8, 27, 64}));
+    wf_tape_close(tape);
+    wf_context_close(ctx);
+}
+
 static void fakes_stay_fake(void)
 {
     static const double value[] = {1, 2, 3, 4, 5, 6};
@@ -354,6 +394,7 @@ int main(void)
                                     {"wrong ops", wrong_ops},
                                     {"wrong types", wrong_types},
                                     {"kernels of all kinds", kernels_of_all_kinds},
+                                    {"into a given tensor", into_a_given_tensor},
                                     {"fakes stay fake", fakes_stay_fake},
                                     {NULL, NULL}};
 

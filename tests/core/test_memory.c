@@ -2,9 +2,12 @@
  */
 #include "core/blocks.h"
 #include "tests/harness.h"
+#include <signal.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum { BLOCKS = 256 };
 
@@ -152,14 +155,76 @@ static void kinds_and_peak(void)
     CU_ASSERT_EQUAL(r.at_peak[WF_MEMORY_PARAMETER], 640);
     CU_ASSERT_EQUAL(r.at_peak[WF_MEMORY_GRADIENT], 320);
     CU_ASSERT_EQUAL(r.at_peak[WF_MEMORY_ACTIVATION], 0);
+    CU_ASSERT_EQUAL(r.most[WF_MEMORY_GRADIENT], 320);
+    CU_ASSERT_EQUAL(r.most[WF_MEMORY_ACTIVATION], 192);
     wf_pool_reset_peak(pool);
     r = report_of(pool);
     CU_ASSERT_EQUAL(r.peak, 832);
     CU_ASSERT_EQUAL(r.at_peak[WF_MEMORY_ACTIVATION], 192);
+    CU_ASSERT_EQUAL(r.most[WF_MEMORY_GRADIENT], 0);
     wf_pool_give(pool, activation, 192, WF_MEMORY_ACTIVATION);
     wf_pool_give(pool, parameter, 640, WF_MEMORY_PARAMETER);
     CU_ASSERT_EQUAL(report_of(pool).peak, 832);
     close_pool(pool, &l);
+}
+
+/* The peak keeps the names that it had, whatever becomes of the texts. */
+static void moment_of_the_peak(void)
+{
+    ledger l = {.room = SIZE_MAX, .real = true};
+    wf_pool *pool = open_pool(&l, 0);
+    char place[2 * WF_MEMORY_PLACE] = "block.7.mlp";
+    void *block;
+
+    CU_ASSERT_STRING_EQUAL(report_of(pool).phase, "");
+    wf_pool_moment(pool, "backward", place);
+    block = wf_pool_take(pool, 640, WF_MEMORY_GRADIENT, NULL);
+    wf_pool_give(pool, block, 640, WF_MEMORY_GRADIENT);
+    strcpy(place, "gone");
+    wf_pool_moment(pool, "optimizer", NULL);
+    block = wf_pool_take(pool, 640, WF_MEMORY_GRADIENT, NULL); /* as much, but not more */
+    CU_ASSERT_STRING_EQUAL(report_of(pool).phase, "backward");
+    CU_ASSERT_STRING_EQUAL(report_of(pool).place, "block.7.mlp");
+    wf_pool_reset_peak(pool);
+    CU_ASSERT_STRING_EQUAL(report_of(pool).phase, "optimizer");
+    CU_ASSERT_STRING_EQUAL(report_of(pool).place, "");
+    memset(place, 'x', sizeof place - 1);
+    wf_pool_give(pool, block, 640, WF_MEMORY_GRADIENT);
+    wf_pool_moment(pool, "forward", place);
+    block = wf_pool_take(pool, 1280, WF_MEMORY_GRADIENT, NULL);
+    CU_ASSERT_EQUAL(strlen(report_of(pool).place), WF_MEMORY_PLACE - 1); /* cut */
+    wf_pool_give(pool, block, 1280, WF_MEMORY_GRADIENT);
+    close_pool(pool, &l);
+}
+
+/* The pool works over addresses that hold nothing, and whoever looks there is stopped. */
+static void fake_memory(void)
+{
+    const size_t bytes = (size_t)1 << 36;
+    wf_allocator fake = wf_fake_allocator();
+    wf_pool *pool = wf_pool_open(&fake, 0, NULL);
+    char *first, *second;
+    int status = 0;
+    pid_t child;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(pool);
+    first = wf_pool_take(pool, bytes, WF_MEMORY_PARAMETER, NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(first);
+    CU_ASSERT_EQUAL((uintptr_t)first % 64, 0);
+    wf_pool_give(pool, first, bytes, WF_MEMORY_PARAMETER);
+    second = wf_pool_take(pool, bytes, WF_MEMORY_PARAMETER, NULL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(second);
+    CU_ASSERT_EQUAL(report_of(pool).peak, bytes);
+    child = fork();
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL); /* a sanitizer would tell the story of it */
+        ((volatile char *)second)[12345] = 1;
+        _exit(0);
+    }
+    CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+    CU_ASSERT(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+    wf_pool_give(pool, second, bytes, WF_MEMORY_PARAMETER);
+    wf_pool_close(pool);
 }
 
 static void limit(void)
@@ -357,6 +422,8 @@ int main(void)
     static const wf_test tests[] = {{"counts in 64 bytes", counts_in_64},
                                     {"size classes", size_classes},
                                     {"kinds and peak", kinds_and_peak},
+                                    {"the moment of the peak", moment_of_the_peak},
+                                    {"memory that is none", fake_memory},
                                     {"limit", limit},
                                     {"serves again", serves_again},
                                     {"ranges split and join", ranges_split_and_join},

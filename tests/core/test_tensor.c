@@ -113,6 +113,39 @@ static void aliases_and_views(void)
     wf_context_close(ctx);
 }
 
+/* Rows are seen, not copied, and know where they lie; none is a view too. */
+static void rows_of_a_tensor(void)
+{
+    static const double value[] = {1, 2, 3, 4, 5, 6};
+    wf_context *ctx = open_reference(0);
+    wf_dim heads[] = {wf_dim_heads(3, 2), wf_dim_width(1)};
+    wf_tensor *t = make(ctx, 3, 2, value), *rows = wf_tensor_rows(t, 1, 2);
+
+    CU_ASSERT_TRUE_FATAL(equals(rows, 4, value + 2));
+    CU_ASSERT_PTR_EQUAL(rows->data, (double *)t->data + 2);
+    CU_ASSERT_TRUE(rows->dim[0].size == 2 && rows->dim[0].leaves == WF_LEAF_EACH);
+    CU_ASSERT_EQUAL(rows->start[0], 1);
+    rows = wf_tensor_rows(rows, 1, 1);
+    CU_ASSERT_TRUE(equals(rows, 2, value + 4));
+    CU_ASSERT_EQUAL(rows->start[0], 2);
+    CU_ASSERT_TRUE(equals(wf_tensor_rows(t, 3, 0), 0, NULL));
+    CU_ASSERT_TRUE(
+        wf_tensor_is_fake(wf_tensor_rows(wf_tensor_fake(ctx, WF_F64, 2, t->dim, NULL), 2, 1)));
+    CU_ASSERT_EQUAL(in_use(ctx), 64);
+    CU_ASSERT_PTR_NULL(wf_tensor_rows(NULL, 0, 1));
+    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
+
+    CU_ASSERT_PTR_NULL(wf_tensor_rows(t, 2, 2));
+    CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE, "2 rows from 2 on of f64 [3,2]: this rank has 3"));
+    CU_ASSERT_PTR_NULL(wf_tensor_rows(t, -1, 2));
+    CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE, "2 rows from -1 on"));
+    CU_ASSERT_PTR_NULL(wf_tensor_rows(t, INT64_MAX, 1));
+    CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE, "this rank has 3"));
+    CU_ASSERT_PTR_NULL(wf_tensor_rows(wf_tensor_fake(ctx, WF_F64, 2, heads, NULL), 0, 3));
+    CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE, "must be a multiple of the grain"));
+    wf_context_close(ctx);
+}
+
 static void fakes_cost_nothing(void)
 {
     wf_context *ctx = open_reference(64);
@@ -161,6 +194,7 @@ int main(void)
                                     {"empty tensors", empty},
                                     {"impossible shapes", impossible_shapes},
                                     {"aliases and views", aliases_and_views},
+                                    {"rows of a tensor", rows_of_a_tensor},
                                     {"fakes cost nothing", fakes_cost_nothing},
                                     {"many in turn", many_in_turn},
                                     {NULL, NULL}};

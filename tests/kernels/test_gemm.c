@@ -113,8 +113,13 @@ static void check(wf_gemm *g)
 
     for (int64_t p = 0; p < g->n_parts; p++)
         leaves += g->parts[p].leaf || p == 0;
-    for (int64_t i = 0; i < g->m * g->n; i++)
+    for (int64_t i = 0; i < g->m * g->n; i++) {
+        float older = poison[GUARD + i / g->n * g->c_row + i % g->n];
+
         want[i] = (leaves ? tree(g, i / g->n, i % g->n, 0, leaves) : 0.0f) + 0.0f;
+        if (g->add)
+            want[i] = older + want[i];
+    }
     for (int isa = 0; isa < 3; isa++) {
         const wf_simd *simd = wf_cpu_simd_named(names[isa], NULL);
 
@@ -166,7 +171,11 @@ static void operands(wf_gemm *g, wf_gemm_part *parts, float **owned)
 
 static void check_parts(int64_t m, int64_t n, wf_gemm_part *parts, int64_t n_parts)
 {
-    wf_gemm g = {.m = m, .n = n, .c_row = n + below(2) * below(20), .n_parts = n_parts};
+    wf_gemm g = {.m = m,
+                 .n = n,
+                 .c_row = n + below(2) * below(20),
+                 .add = below(3) == 0,
+                 .n_parts = n_parts};
     float *owned[2 * MAX_PARTS];
 
     operands(&g, parts, owned);

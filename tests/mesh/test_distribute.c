@@ -190,6 +190,40 @@ static void local_parts(void)
     on_mesh((mesh_test){.n_axes = 1, .size = {3}, .body = shared_gain});
 }
 
+/* Rows of whatever this rank has: they are its part of a tensor of the same layout. */
+static wf_status take_rows(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_dim sizes[] = {wf_dim_batch(11), wf_dim_width(3)};
+    wf_context *ctx = mesh->ctx;
+    const wf_layout *list[MAX_LAYOUTS];
+    int n = all_layouts(mesh, 2, true, list);
+
+    (void)arg;
+    for (int i = 0; i < n; i++) {
+        wf_tensor *t = make_tensor(ctx, WF_F32, 1, 2, sizes, list[i]);
+        int64_t row;
+
+        NEED(t);
+        row = t->local[1];
+        for (int64_t first = 0; first <= t->local[0]; first++)
+            for (int64_t count = 0; count <= t->local[0] - first; count++) {
+                wf_tensor *rows = wf_tensor_rows(t, first, count), *again;
+
+                NEED(rows && rows->layout == t->layout && rows->local[0] == count);
+                NEED(rows->local[1] == row && rows->start[0] == t->start[0] + first);
+                NEED(rows->data == (float *)t->data + first * row);
+                again = wf_tensor_fake(ctx, WF_F32, 2, rows->dim, rows->layout);
+                NEED(again && again->local[0] == count && again->local[1] == row);
+            }
+    }
+    return WF_OK;
+}
+
+static void rows_of_parts(void)
+{
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 3}, .body = take_rows});
+}
+
 static wf_status errors(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     const wf_layout *split = wf_layout_split(mesh, NULL, 0, 0);
@@ -230,6 +264,7 @@ int main(void)
 {
     static const wf_test tests[] = {{"arrays there and back", arrays},
                                     {"parts of one rank and their gradients", local_parts},
+                                    {"rows of parts", rows_of_parts},
                                     {"failures", failures},
                                     {NULL, NULL}};
 

@@ -9,6 +9,7 @@
 #define WF_TESTS_NN_MODEL_RANKS_H
 
 #include "nn/gpt.h"
+#include "parallel/materialize.h"
 #include "parallel/plan.h"
 #include "tests/mesh/mesh_harness.h"
 

@@ -204,13 +204,14 @@ static void shards_are_slices(void)
     test.arg = &w;
     on_model_ranks(&test);
     test.body = is_slice;
+    test.options.strategy = "full_shard";
     for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
         test.options.tp = ranks[i][0];
         test.options.dp = ranks[i][1];
         on_model_ranks(&test);
-        /* embed, head and the seven matrices of a block */
+        /* over tp embed, head and the seven matrices of a block, over dp the norms too */
         for (int k = 0; k < ranks[i][0] * ranks[i][1]; k++)
-            CU_ASSERT_EQUAL(w.split[k], ranks[i][0] > 1 ? 9 : 0);
+            CU_ASSERT_EQUAL(w.split[k], ranks[i][1] > 1 ? w.count : ranks[i][0] > 1 ? 9 : 0);
     }
     for (int64_t i = 0; i < w.count; i++)
         free(w.x[i]);

@@ -264,7 +264,7 @@ static wf_status misuse(model_rank *r, void *arg)
     GOOD(refused(rank, r->ctx, wf_nn_gpt_loss(r->model, tokens, tokens, weight),
                  WF_EUNSUPPORTED, "in head: linear_cross_entropy: the plan moves logits"));
     head->base.hooks = planned;
-    head->bias = wf_nn_parameter_new(r->ctx, 1, &vocabulary, (wf_nn_init){0}, false);
+    head->bias = wf_nn_parameter_new(r->ctx, 1, &vocabulary, false);
     GOOD(refused(rank, r->ctx, wf_nn_gpt_loss(r->model, tokens, tokens, weight),
                  WF_EUNSUPPORTED, "the head has a bias"));
     wf_scope_close(r->ctx);

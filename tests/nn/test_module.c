@@ -55,7 +55,7 @@ static repeat *new_repeat(wf_context *ctx, int times)
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(m);
     m->times = times;
-    m->gain = wf_nn_parameter_new(ctx, 1, &dim, (wf_nn_init){WF_NN_FILL, 3, 0}, false);
+    m->gain = wf_nn_parameter_new(ctx, 1, &dim, false);
     CU_ASSERT_PTR_NOT_NULL_FATAL(m->gain);
     wf_tensor_release(m->gain->tensor);
     wf_scope_open(ctx);
@@ -66,7 +66,7 @@ static repeat *new_repeat(wf_context *ctx, int times)
 
 /* The hooks of a plan see what passes, and may put something else in its place. */
 typedef struct witness {
-    int points, uses;
+    int points, uses, entered, left;
     wf_nn_module *module;
     wf_nn_parameter *parameter;
 } witness;
@@ -89,12 +89,31 @@ static wf_tensor *halve_it(void *self, wf_nn_module *m, wf_nn_parameter *p, wf_t
     return wf_scale(t, 0.5f);
 }
 
+static void count_enter(void *self, wf_nn_module *m)
+{
+    witness *w = self;
+
+    w->entered += w->entered == w->left && m->hooks;
+}
+
+static void count_leave(void *self, wf_nn_module *m)
+{
+    witness *w = self;
+
+    w->left += w->entered == w->left + 1 && m->hooks;
+}
+
 static void hooks_are_heard(void)
 {
     wf_context *ctx = lone_context(1);
     repeat *m = new_repeat(ctx, 2);
     witness w = {.points = 0};
-    const wf_nn_hooks hooks = {double_it, halve_it, &w}, none = {NULL, NULL, NULL};
+    const wf_nn_hooks hooks = {.at = double_it,
+                               .use = halve_it,
+                               .enter = count_enter,
+                               .leave = count_leave,
+                               .self = &w},
+                      none = {.self = NULL};
     wf_tensor *x;
 
     wf_nn_name_tree(&m->base);
@@ -108,6 +127,7 @@ static void hooks_are_heard(void)
     m->base.hooks = &hooks;
     CU_ASSERT_EQUAL(first_of(wf_nn_call(m, x)), 2 * 1.5f * 2 * 1.5f);
     CU_ASSERT(w.points == 2 && w.uses == 2);
+    CU_ASSERT(w.entered == 1 && w.left == 1);
     CU_ASSERT(w.module == &m->base && w.parameter == m->gain);
     CU_ASSERT_PTR_NULL(wf_nn_call(m, NULL));
     CU_ASSERT_PTR_NULL(wf_nn_call(NULL, x));

@@ -144,7 +144,7 @@ static wf_status run_trial(model_rank *r, void *arg)
     NEED(grad);
     for (int64_t i = 0; i < r->count; i++)
         fill(r->parameter[i]->tensor, i, 0);
-    o = wf_nn_optimizer_new(r->ctx, &t->options, r->count, r->parameter);
+    o = wf_nn_optimizer_new(r->ctx, &t->options, r->count, r->parameter, NULL);
     NEED(o);
     for (int step = 1; step <= t->steps; step++) {
         wf_scope_open(r->ctx);
@@ -197,13 +197,13 @@ static wf_status freeze_one(model_rank *r, void *arg)
 
     (void)arg;
     all = in_use(r->ctx);
-    o = wf_nn_optimizer_new(r->ctx, &options, r->count, r->parameter);
+    o = wf_nn_optimizer_new(r->ctx, &options, r->count, r->parameter, NULL);
     NEED(o);
     all = in_use(r->ctx) - all;
     wf_nn_optimizer_free(o);
     less = in_use(r->ctx);
     r->parameter[0]->frozen = true;
-    o = wf_nn_optimizer_new(r->ctx, &options, r->count, r->parameter);
+    o = wf_nn_optimizer_new(r->ctx, &options, r->count, r->parameter, NULL);
     NEED(o && !wf_nn_optimizer_moment(o, 0, 0) && !wf_nn_optimizer_moment(o, 0, 1));
     NEED(wf_nn_optimizer_moment(o, 1, 0));
     less = in_use(r->ctx) - less;

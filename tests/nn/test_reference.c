@@ -128,8 +128,8 @@ static wf_status take_gradients(model_rank *r, const reference *ref, wf_tensor *
         return wf_context_status(r->ctx);
     wf_scope_open(r->ctx);
     tape = wf_tape_open(r->ctx);
-    loss = wf_nn_gpt_loss(r->model, whole_batch(r, &ref->tokens),
-                          whole_batch(r, &ref->targets), 1.0f / (float)ref->tokens.count);
+    loss = wf_nn_gpt_loss(r->model, whole_batch(r, &ref->tokens), whole_batch(r, &ref->targets),
+                          1.0f / (float)ref->tokens.count);
     if (loss) {
         seed = wf_tensor_new(r->ctx, WF_F32, 2, loss->dim, loss->layout, WF_MEMORY_ACTIVATION);
         for (int64_t i = 0; seed && i < wf_tensor_local_count(seed); i++)
@@ -137,7 +137,8 @@ static wf_status take_gradients(model_rank *r, const reference *ref, wf_tensor *
         wf_backward(loss, seed, false);
     }
     wf_tape_close(tape);
-    if (wf_context_status(r->ctx) == WF_OK && wf_par_gradients_push(g, 0, 1) == WF_OK)
+    wf_par_gradients_micro(g, 0, 1);
+    if (wf_context_status(r->ctx) == WF_OK && wf_par_gradients_micro_end(g) == WF_OK)
         wf_par_gradients_finish(g, grad);
     wf_scope_close(r->ctx);
     wf_par_gradients_close(g);

@@ -10,6 +10,7 @@
 #define WF_TESTS_PARALLEL_FAILING_RUN_H
 
 #include "nn/gpt.h"
+#include "parallel/materialize.h"
 #include "parallel/train.h"
 #include "tests/harness.h"
 #include <stdatomic.h>
@@ -24,6 +25,9 @@ enum { MOST_RANKS = 8, NOBODY = -2, LIMIT_SECONDS = 60 };
 typedef struct trial {
     int tp, dp;
     bool llama, sequence_parallel;
+    const char *strategy; /* NULL: the default one */
+    int prefetch;
+    int64_t layers; /* 0: 1 */
     int64_t steps;
     int victim;              /* the rank that something happens to; NOBODY */
     const wf_par_rule *plan; /* NULL: that of GPTs */
@@ -95,13 +99,15 @@ static inline wf_status trial_rank(wf_rank *rank, void *arg)
     trial *t = arg;
     const wf_par_options options = {.tp = t->tp,
                                     .dp = t->dp,
+                                    .strategy = t->strategy,
+                                    .prefetch = t->prefetch,
                                     .sequence_parallel = t->sequence_parallel,
                                     .seed = 1,
                                     .allocator = t->allocator};
     const wf_nn_gpt_config config = {.arch = t->llama ? WF_NN_LLAMA : WF_NN_GPT2,
                                      .vocabulary = 61,
                                      .positions = 16,
-                                     .layers = 1,
+                                     .layers = t->layers ? t->layers : 1,
                                      .heads = 3,
                                      .kv_heads = t->llama ? 1 : 3,
                                      .width = 12,

@@ -8,6 +8,7 @@
 
 #include "kernels/ops.h"
 #include "nn/gpt.h"
+#include "parallel/materialize.h"
 #include "parallel/train.h"
 #include "tests/mesh/ranks.h"
 #include <inttypes.h>
@@ -20,6 +21,7 @@ typedef struct training {
     wf_par_options layout;
     wf_par_train_options options;
     int steps;
+    const char *frozen; /* path of a parameter that is not trained; NULL: none */
 
     /* on every rank; step 0 is before the first one. NULL: nobody watches */
     wf_status (*watch)(struct training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
@@ -106,6 +108,16 @@ static inline wf_status train_here(training *t, wf_rank *rank, wf_par *par, wf_n
                         wf_context_error(ctx)->text);
 }
 
+static inline void freeze(wf_nn_gpt *model, const char *path)
+{
+    int64_t count = 0;
+    wf_nn_parameter **p = path && model ? wf_nn_parameters(&model->base, &count) : NULL;
+
+    for (int64_t i = 0; i < count; i++)
+        p[i]->frozen = strcmp(p[i]->path, path) == 0;
+    free(p);
+}
+
 static inline wf_status training_rank(wf_rank *rank, void *arg)
 {
     training *t = arg;
@@ -119,6 +131,7 @@ static inline wf_status training_rank(wf_rank *rank, void *arg)
     model = wf_nn_gpt_new(wf_par_context(par), &t->model);
     wf_par_plan(par, (wf_nn_module *)model, wf_par_gpt_plan);
     wf_par_materialize(par, (wf_nn_module *)model);
+    freeze(model, t->frozen);
     trainer = wf_par_trainer_open(par, (wf_nn_module *)model, &t->options);
     if (rank->index == 0 && wf_par_inexact(par))
         snprintf(t->inexact, sizeof t->inexact, "%s", wf_par_inexact(par));

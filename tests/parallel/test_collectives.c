@@ -6,7 +6,8 @@
  * Calls over tp (none at tp 1), per micro-step of a model of L blocks:
  *
  *     forward   2 L + 1   all-reduces: attn.out and mlp.down of each block, embed
- *               2         all-reduces: the loss's maximum; its two sums together
+ *               2 C       all-reduces: the loss's maximum; its two sums together; C times where
+ *                         head and loss run in C chunks of sequences (here 1, if not told)
  *     backward  2 L + 1   all-reduces: qkv and mlp.up (or gate_up) of each block, head
  *
  * which is Megatron's count, 2 all-reduces forward and 2 backward per block (Shoeybi et al.
@@ -40,6 +41,7 @@ enum { TP, REPLICATE, WORLD, OTHERS, GROUPS };
 static const char *const group_names[] = {"tp", "replicate", "world", "pp and shard"};
 
 typedef struct counted {
+    bool chunks; /* a sequence at a time */
     wf_ledger of[MAX_RANKS][GROUPS];
 } counted;
 
@@ -52,7 +54,7 @@ static wf_status count_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *
                         wf_mesh_world(mesh), wf_mesh_comm(mesh, wf_mesh_axis(mesh, "pp")),
                         wf_mesh_comm(mesh, wf_mesh_axis(mesh, "shard"))};
 
-    (void)model;
+    model->loss->chunk = n->chunks;
     for (int g = 0; g < 5; g++) {
         const wf_ledger *ledger = wf_comm_ledger(group[g]);
         wf_ledger *sum = &n->of[rank->index][g < OTHERS ? g : OTHERS];
@@ -93,11 +95,12 @@ static traffic tp_traffic(const training *t)
     int64_t kv = bytes_of(tokens * 2 * m->kv_heads * (m->width / m->heads));
     /* of norms (layernorm: 2 vectors) and of the biases of attn.out and mlp.down */
     int64_t vectors = gpt2 ? 2 * regions + 2 * m->layers : regions;
+    int64_t chunks = ((const counted *)t->arg)->chunks ? t->options.micro_batch : 1;
     traffic n = {.calls = {0}};
 
     if (tp == 1)
         return n;
-    n.calls[WF_ALL_REDUCE] = 2;
+    n.calls[WF_ALL_REDUCE] = 2 * chunks;
     n.bytes[WF_ALL_REDUCE] = 2 * others * bytes_of(3 * tokens);
     if (t->layout.sequence_parallel) {
         n.calls[WF_ALL_REDUCE] += 1;
@@ -183,18 +186,19 @@ static bool same_traffic(const training *t, int group, const traffic *expected)
 }
 
 static void count_layout(wf_nn_arch arch, int64_t layers, int tp, int dp, int micro,
-                         bool sequence_parallel)
+                         bool sequence_parallel, bool chunks)
 {
     training t = new_training(arch, arch == WF_NN_GPT2 ? HEADS : 3, BATCH);
     static counted n;
     traffic expected[GROUPS] = {{.calls = {0}}};
     bool same = true;
 
-    n = (counted){0};
+    n = (counted){.chunks = chunks};
     t.model.layers = layers;
     t.layout.tp = tp;
     t.layout.dp = dp;
     t.layout.sequence_parallel = sequence_parallel;
+    t.layout.strategy = "no_shard";
     t.options.micro_batch = micro;
     t.watch = count_step;
     t.arg = &n;
@@ -207,9 +211,9 @@ static void count_layout(wf_nn_arch arch, int64_t layers, int tp, int dp, int mi
         same = same_traffic(&t, g, &expected[g]) && same;
     CU_ASSERT(same);
     if (!same)
-        printf("\n    %s, %d blocks, tp %d dp %d micro-batch %d%s\n",
+        printf("\n    %s, %d blocks, tp %d dp %d micro-batch %d%s%s\n",
                arch == WF_NN_GPT2 ? "gpt2" : "llama", (int)layers, tp, dp, micro,
-               sequence_parallel ? " sequence-parallel" : "");
+               sequence_parallel ? " sequence-parallel" : "", chunks ? " in chunks" : "");
 }
 
 /* Under a sanitizer, where a step is slow, only one micro-batch per layout. */
@@ -219,7 +223,7 @@ static void count_layouts(wf_nn_arch arch, int64_t layers)
         for (int dp = 1; dp <= 4; dp *= 2)
             for (int micro = UNDER_SANITIZER ? 4 : 1; micro <= 4; micro *= 2)
                 for (int sequence_parallel = 0; sequence_parallel < 2; sequence_parallel++)
-                    count_layout(arch, layers, tp, dp, micro, sequence_parallel);
+                    count_layout(arch, layers, tp, dp, micro, sequence_parallel, false);
 }
 
 static void gpt2(void)
@@ -233,11 +237,20 @@ static void llama(void)
     count_layouts(WF_NN_LLAMA, 3);
 }
 
+/* As many bytes in more calls. */
+static void in_chunks(void)
+{
+    for (int micro = 1; micro <= 4; micro *= 2)
+        for (int dp = 1; dp <= 2; dp++)
+            count_layout(WF_NN_GPT2, 1, 4, dp, micro, dp == 2, true);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"gpt2, 2 blocks: calls and bytes of every layout", gpt2},
         {"llama, 3 blocks: calls and bytes of every layout", llama},
+        {"head and loss in chunks", in_chunks},
         {NULL, NULL},
     };
 

@@ -51,7 +51,7 @@ static void longer_sequences_on_one_rank(void)
 
 /* The same loss, but rank 1 has summed another tensor over its group on the way. */
 static wf_tensor *sum_on_the_way(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                               float weight)
+                                 float weight)
 {
     wf_context *ctx = model->ctx;
     wf_mesh *mesh = wf_mesh_of(ctx);
@@ -92,7 +92,7 @@ static void rank_leaves_early(void)
 
 /* Sequence 3 is the second micro-step of data-parallel rank 1. */
 static wf_tensor *fail_in_micro_step(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                               float weight)
+                                     float weight)
 {
     wf_context *ctx = model->ctx;
 
@@ -132,10 +132,12 @@ static void data_fail_on_one_rank(void)
 }
 
 /* Of plain ops, which take any gradient. */
-static wf_tensor *plain_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets)
+static wf_tensor *plain_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
+                             float weight)
 {
     wf_nn_gpt *m = (wf_nn_gpt *)model;
 
+    (void)weight;
     return wf_nn_cross_entropy(m->loss, wf_nn_gpt_logits(m, tokens), targets);
 }
 
@@ -145,9 +147,8 @@ static wf_tensor *explode(wf_nn_module *model, wf_tensor *tokens, wf_tensor *tar
 {
     wf_context *ctx = model->ctx;
     bool bad = wf_context_step(ctx) == 2 && wf_context_first_sequence(ctx) == 1;
-    wf_tensor *loss = plain_loss(model, tokens, targets);
+    wf_tensor *loss = plain_loss(model, tokens, targets, weight);
 
-    (void)weight;
     return bad ? wf_scale(loss, INFINITY) : loss;
 }
 
@@ -157,9 +158,8 @@ static wf_tensor *explode_backward(wf_nn_module *model, wf_tensor *tokens, wf_te
 {
     wf_context *ctx = model->ctx;
     bool bad = wf_context_step(ctx) == 2 && wf_context_first_sequence(ctx) == 1;
-    wf_tensor *loss = plain_loss(model, tokens, targets);
+    wf_tensor *loss = plain_loss(model, tokens, targets, weight);
 
-    (void)weight;
     return bad ? wf_scale(wf_scale(wf_scale(loss, 0), 1e30f), 1e30f) : loss;
 }
 
@@ -245,7 +245,125 @@ static void forgotten_borders(void)
     static const wf_par_style nothing = {.name = "nothing"}; /* whole weights, split inputs */
 
     check_wrong_plan(&no_sum, "partial(tp)", "border");
-    check_wrong_plan(&nothing, "f32 [2,8,12] [replicate, *, tp]", "f32 [12,12] whole");
+    check_wrong_plan(&nothing, "f32 [2,8,12] [shard, *, tp]", "f32 [12,12] whole");
+}
+
+/* Step 2: inside of block 0, while block 1 is being gathered. */
+static wf_tensor *break_block(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
+                              float weight)
+{
+    wf_nn_block *block = (wf_nn_block *)((wf_nn_gpt *)model)->block[0];
+
+    if (wf_context_rank(model->ctx) == 2 && wf_context_step(model->ctx) == 2)
+        block->attn->head_dim = 5;
+    return wf_par_gpt_loss(model, tokens, targets, weight);
+}
+
+static void rank_fails_while_units_are_gathered(void)
+{
+    for (int sp = 0; sp < 2; sp++) {
+        trial t = {.tp = 2,
+                   .dp = 2,
+                   .strategy = "full_shard",
+                   .prefetch = 1 + sp,
+                   .layers = 3,
+                   .steps = 2,
+                   .victim = 2,
+                   .loss = break_block,
+                   .sequence_parallel = sp};
+
+        CU_ASSERT_EQUAL(run_trial(&t), WF_ESHAPE);
+        CU_ASSERT(says(&t.launch, WF_ESHAPE, "rank 2, in block.0.attn", "head size 5"));
+        CU_ASSERT(others_lost(&t, "rank 2 failed, in block.0.attn", " was in "));
+        CU_ASSERT(t.last_loss[0] > 0);
+        CU_ASSERT(t.seconds < 5);
+    }
+}
+
+static wf_tensor *break_all(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
+                            float weight)
+{
+    wf_nn_block *block = (wf_nn_block *)((wf_nn_gpt *)model)->block[0];
+
+    block->attn->head_dim = wf_context_step(model->ctx) == 2 ? 5 : 4;
+    return wf_par_gpt_loss(model, tokens, targets, weight);
+}
+
+/* Every rank meets the same error with gathers under way, and forgets it: what is under way ends
+   in the next step, and nothing of it shows. */
+static void all_fail_and_go_on(void)
+{
+    trial without = {.tp = 2,
+                     .dp = 2,
+                     .strategy = "full_shard",
+                     .prefetch = 2,
+                     .layers = 3,
+                     .steps = 3,
+                     .victim = NOBODY,
+                     .skipped_step = 2,
+                     .after = digest_after};
+    trial with = without;
+
+    with.skipped_step = 0;
+    with.loss = break_all;
+    CU_ASSERT_EQUAL(run_trial(&without), WF_OK);
+    CU_ASSERT_EQUAL(run_trial(&with), WF_OK);
+    for (int r = 0; r < 4; r++) {
+        CU_ASSERT_EQUAL(with.before[r].code, WF_ESHAPE);
+        CU_ASSERT_EQUAL(with.digest[r], without.digest[0]);
+    }
+}
+
+/* The hooks of block 0 on the rank that fails: the plan's own, and a mark that fails. */
+static _Thread_local const wf_nn_hooks *behind;
+
+static wf_status stumble(void *arg)
+{
+    return wf_fail(arg, WF_EINVAL, "the cat sat on the tape");
+}
+
+static void enter_and_mark(void *self, wf_nn_module *m)
+{
+    (void)self;
+    behind->enter(behind->self, m);
+    wf_tape_mark(m->ctx, stumble, m->ctx);
+}
+
+static void only_leave(void *self, wf_nn_module *m)
+{
+    (void)self;
+    behind->leave(behind->self, m);
+}
+
+/* In backward, when the gradients of block 1 are being summed and block 0 is through. */
+static wf_tensor *break_backward(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
+                                 float weight)
+{
+    static const wf_nn_hooks hooks = {.enter = enter_and_mark, .leave = only_leave};
+    wf_nn_module *block = ((wf_nn_gpt *)model)->block[0];
+
+    if (wf_context_rank(model->ctx) == 1) {
+        behind = block->hooks != &hooks ? block->hooks : behind;
+        block->hooks = &hooks;
+    }
+    return wf_par_gpt_loss(model, tokens, targets, weight);
+}
+
+static void rank_fails_while_gradients_are_summed(void)
+{
+    trial t = {.tp = 1,
+               .dp = 4,
+               .strategy = "full_shard",
+               .prefetch = 1,
+               .layers = 3,
+               .steps = 1,
+               .victim = 1,
+               .loss = break_backward};
+
+    CU_ASSERT_EQUAL(run_trial(&t), WF_EINVAL);
+    CU_ASSERT(says(&t.launch, WF_EINVAL, "rank 1: the cat sat on the tape", ""));
+    CU_ASSERT(others_lost(&t, "rank 1 failed: the cat sat", " was in "));
+    CU_ASSERT(t.seconds < 5);
 }
 
 int main(void)
@@ -258,6 +376,9 @@ int main(void)
         {"data fail on one rank", data_fail_on_one_rank},
         {"a loss or gradient that is not finite", not_finite},
         {"forgotten borders", forgotten_borders},
+        {"a rank fails while units are gathered", rank_fails_while_units_are_gathered},
+        {"all fail while units are gathered, and go on", all_fail_and_go_on},
+        {"a rank fails while gradients are summed", rank_fails_while_gradients_are_summed},
         {NULL, NULL},
     };
 

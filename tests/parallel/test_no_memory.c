@@ -1,9 +1,10 @@
 /*
  * tests/parallel/test_no_memory.c - memory runs out at every possible place of building a model
- * and training one step, on one rank of 2 x 2: the launch says who lacked how much, every rank
- * ends, and all memory is given back. First what the pool asks the system for, then each block
- * that is taken from the pool, then the bookkeeping. The linker puts the test between those who
- * ask and malloc, wf_blocks_take and wf_ranges_take: see tests/CMakeLists.txt.
+ * and training one step, on one rank of 2 x 2, with zero1 and with full_shard: the launch says who
+ * lacked how much, every rank ends, and all memory is given back. First what the pool asks the
+ * system for, then each block that is taken from the pool, then the bookkeeping. The linker puts
+ * the test between those who ask and malloc, wf_blocks_take and wf_ranges_take: see
+ * tests/CMakeLists.txt.
  */
 #include "core/ranges.h"
 #include "tests/parallel/failing_run.h"
@@ -125,9 +126,16 @@ void __wrap_free(void *block)
 }
 
 static const trial models[] = {
-    {.tp = 2, .dp = 2, .steps = 1, .allocator = &counted, .victim = NOBODY},
     {.tp = 2,
      .dp = 2,
+     .strategy = "zero1",
+     .steps = 1,
+     .allocator = &counted,
+     .victim = NOBODY},
+    {.tp = 2,
+     .dp = 2,
+     .strategy = "full_shard",
+     .prefetch = 1,
      .steps = 1,
      .allocator = &counted,
      .victim = NOBODY,

@@ -3,6 +3,7 @@
  * with which words, and that a refusal leaves what was there as it was.
  */
 #include "nn/gpt.h"
+#include "parallel/materialize.h"
 #include "parallel/train.h"
 #include "tests/mesh/mesh_harness.h"
 

@@ -11,7 +11,6 @@ enum { MAX_RANKS = 16 };
 
 typedef struct reports {
     wf_par_report of[MAX_RANKS];
-    char axis[MAX_RANKS][WF_MAX_AXES + 1][WF_AXIS_NAME]; /* the mesh's names end with it */
 } reports;
 
 /* Of the second step, as gpt_train reports it. */
@@ -25,8 +24,6 @@ static wf_status report_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt 
         wf_par_report_begin(par, r);
     if (step == 2)
         wf_par_report_end(par, (wf_nn_module *)model, r);
-    for (int i = 0; i < r->n_traffic; i++)
-        snprintf(all->axis[rank->index][i], WF_AXIS_NAME, "%s", r->traffic[i].axis);
     return WF_OK;
 }
 
@@ -77,13 +74,12 @@ static bool same_memory(int rank, const wf_memory_report *p, const wf_memory_rep
     return false;
 }
 
-static bool same_traffic(int rank, const reports *planned, const reports *ran)
+static bool same_traffic(int rank, const wf_par_report *p, const wf_par_report *r)
 {
-    const wf_par_report *p = &planned->of[rank], *r = &ran->of[rank];
     bool alike = same("groups", rank, p->n_traffic, r->n_traffic);
 
     for (int i = 0; i < p->n_traffic && alike; i++) {
-        alike = strcmp(planned->axis[rank][i], ran->axis[rank][i]) == 0 &&
+        alike = strcmp(p->traffic[i].axis, r->traffic[i].axis) == 0 &&
                 p->traffic[i].ranks == r->traffic[i].ranks;
         for (int k = 0; k < WF_COLLECTIVE_KINDS; k++) {
             const char *kind = wf_collective_name((wf_collective_kind)k);
@@ -115,7 +111,7 @@ static void compare(const char *name, training t)
         const wf_par_report *p = &planned.of[rank], *r = &ran.of[rank];
 
         alike &= same_memory(rank, &p->memory, &r->memory);
-        alike &= same_traffic(rank, &planned, &ran);
+        alike &= same_traffic(rank, p, r);
         alike &= same("flops", rank, p->flops, r->flops);
         alike &= same("parameters", rank, (double)p->parameters, (double)r->parameters);
         alike &= same("share", rank, (double)p->share, (double)r->share);
@@ -171,10 +167,13 @@ static training training_of(const row *r, const char *strategy)
 {
     training t = new_training(r->llama ? WF_NN_LLAMA : WF_NN_GPT2,
                               r->kv_heads ? r->kv_heads : HEADS, 16);
+    int replicate, shard;
 
     t.layout.tp = r->tp;
     t.layout.dp = r->dp;
     t.layout.strategy = strategy;
+    if (wf_par_axes(&t.layout, &replicate, &shard, NULL) != WF_OK)
+        t.layout.shard_group_size = 2;
     t.layout.threads = r->threads;
     t.layout.sequence_parallel = r->sequence_parallel;
     t.layout.exact_off = r->exact_off;
@@ -213,6 +212,7 @@ static void nothing_is_taken(void)
     t.model.layers = 20;
     t.steps = 2;
     t.layout.dp = 2;
+    t.layout.strategy = "no_shard";
     t.watch = report_step;
     t.arg = &planned;
     CU_ASSERT(plan(&t));

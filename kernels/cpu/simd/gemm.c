@@ -4,8 +4,10 @@
  * scratch:
  *
  *     for each window:  pack the block's rows of A                  (level 2 cache)
- *         for each strip of GEMM_NR columns:  pack B's panel        (level 1 cache)
- *             for each tile of the strip:  run it through the window
+ *         for each strip of GEMM_NR columns, packed in one panel of B:
+ *             for each tile of the strip:
+ *                 run it through the window, asking memory for a piece of the next strip
+ *                 pack that piece into the other panel
  *
  * What the plan says is better read in place gets no panel, but for tiles at the edges, which a
  * panel fills up with zeros.
@@ -28,7 +30,7 @@ static const wf_gemm_limits limits = {
 /* Scratch of one member, in floats; each piece begins at a cache line. */
 typedef struct scratch {
     size_t a, b, edge, home; /* lengths */
-    int64_t level;           /* from one level of home to the next */
+    int64_t panel, level;    /* from one panel of b, and one level of home, to the next */
 } scratch;
 
 typedef struct product {
@@ -45,6 +47,15 @@ typedef struct block {
     float *a, *b, *edge, *home;
 } block;
 
+/* GEMM_NR columns on their way into a panel, a piece at a time. */
+typedef struct strip {
+    const wf_gemm_window *window;
+    int64_t col, count;
+    float *panel, *to; /* NULL: in place */
+    int step;
+    int64_t first; /* of the step, not packed yet */
+} strip;
+
 static size_t lines(int64_t floats)
 {
     return ((size_t)floats * sizeof(float) + LINE - 1) / LINE * (LINE / sizeof(float));
@@ -58,12 +69,14 @@ static int64_t tiles(int64_t size, int64_t tile)
 static scratch measure(const wf_gemm_plan *plan)
 {
     int64_t level = tiles(plan->rows, GEMM_MR) * tiles(plan->cols, GEMM_NR) * GEMM_TILE;
+    size_t panel = lines((int64_t)GEMM_NR * plan->kc);
 
     return (scratch){
         .a = lines((plan->rows_in_place ? GEMM_MR : plan->rows) * plan->kc),
-        .b = lines((int64_t)GEMM_NR * plan->kc),
+        .b = 2 * panel,
         .edge = lines(GEMM_TILE),
         .home = lines(plan->levels * level),
+        .panel = (int64_t)panel,
         .level = level,
     };
 }
@@ -96,6 +109,29 @@ static int64_t whole_rows(int64_t rows)
     return left == gemm_height(cut_for(left)) ? rows : rows - left;
 }
 
+/* Cache lines of so many floats from x on. */
+static int64_t lines_at(const float *x, int64_t floats)
+{
+    return tiles((int64_t)((uintptr_t)x % LINE / sizeof *x) + floats, LINE / sizeof *x);
+}
+
+/* Where x(i, p) lies, i < count, p < k. */
+static gemm_ahead ahead_of(const wf_gemm_operand *x, int64_t count, int64_t k)
+{
+    if (x->across == 1)
+        return (gemm_ahead){x->at, x->along, lines_at(x->at, count), k};
+    return (gemm_ahead){x->at, x->across, lines_at(x->at, k), count};
+}
+
+/* Asks for all of it, a row after the other: so the core sees long runs and reads ahead. */
+static void ask(const gemm_ahead *ahead)
+{
+    for (int64_t r = 0; r < ahead->left; r++) {
+        for (int64_t i = 0; i < ahead->lines; i++)
+            __builtin_prefetch(ahead->at + r * ahead->stride + i * V16);
+    }
+}
+
 /*
  * The block's rows that need a panel, for all steps of a window. Where A lies across (a gradient
  * of weights), tiles share cache lines that are a power of two apart, and would not find them
@@ -120,6 +156,8 @@ static void pack_rows(const block *at, const wf_gemm_window *w)
                 float *panel = at->a + (i - at->first_packed) * w->k + done * height;
 
                 x.at = step->rows.at + (at->row0 + i) * x.across + run * x.along;
+                if (x.along == 1)
+                    ask(&(gemm_ahead){x.at, x.across, lines_at(x.at, k), count});
                 WF_ISA_NAME(wf_gemm_pack_rows)(panel, height, &x, count, k);
             }
             done += k;
@@ -127,17 +165,17 @@ static void pack_rows(const block *at, const wf_gemm_window *w)
     }
 }
 
-static void pack_cols(const wf_gemm_window *w, int64_t col, int64_t count, float *panel)
+/* What does not go to C directly: the tile in `edge`, in place of C or on top of it. */
+static void put_edge(const float *edge, int64_t rows, int64_t cols, bool add, float *c,
+                     int64_t c_row, int64_t c_col)
 {
-    for (int s = 0; s < w->n_steps; s++) {
-        const wf_gemm_step *step = &w->step[s];
-        wf_gemm_operand x = step->cols;
-
-        if (step->k == 0)
+    for (int64_t i = 0; i < rows; i++, edge += GEMM_NR, c += c_row) {
+        if (add && c_col == 1) {
+            WF_ISA_NAME(wf_add)(c, edge, c, cols);
             continue;
-        x.at += col * x.across;
-        WF_ISA_NAME(wf_gemm_pack_cols)(panel, &x, count, step->k);
-        panel += step->k * GEMM_NR;
+        }
+        for (int64_t j = 0; j < cols; j++)
+            c[j * c_col] = add ? c[j * c_col] + edge[j] : edge[j];
     }
 }
 
@@ -157,39 +195,80 @@ static void run_tile(const product *p, const block *at, gemm_tile *tile, int64_t
     tile->c = direct ? c : at->edge;
     tile->c_row = direct ? c_row : GEMM_NR;
     WF_ISA_NAME(wf_gemm_tile)(cut, tile);
-    if (direct || !tile->window->last)
-        return;
-    for (int64_t i = 0; i < rows; i++) {
-        const float *root = at->edge + i * GEMM_NR;
-
-        for (int64_t j = 0; j < cols; j++) {
-            float *to = c + i * c_row + j * c_col;
-
-            *to = p->g->add ? *to + root[j] : root[j];
-        }
-    }
+    if (!direct && tile->window->last)
+        put_edge(at->edge, rows, cols, p->g->add, c, c_row, c_col);
 }
 
+/* The strip at column j of a block; nothing to pack where it is read in place. */
+static strip strip_at(const product *p, const block *at, const wf_gemm_window *w, int64_t j)
+{
+    strip s = {.window = w, .col = at->col0 + j, .count = least(GEMM_NR, at->cols - j)};
+
+    if (s.count <= 0 || (s.count == GEMM_NR && p->plan.cols_in_place))
+        s.step = w->n_steps;
+    else
+        s.panel = s.to = at->b + j / GEMM_NR % 2 * p->size.panel;
+    return s;
+}
+
+/* The length of the strip's next piece, at most k, or 0 at its end. */
+static int64_t next_piece(strip *s, int64_t k, wf_gemm_operand *x)
+{
+    for (; s->step < s->window->n_steps; s->step++, s->first = 0) {
+        const wf_gemm_step *step = &s->window->step[s->step];
+
+        if (s->first == step->k)
+            continue;
+        *x = step->cols;
+        x->at += s->col * x->across + s->first * x->along;
+        return least(k, step->k - s->first);
+    }
+    return 0;
+}
+
+static gemm_ahead piece_ahead(strip *s, int64_t most)
+{
+    wf_gemm_operand x;
+    int64_t k = next_piece(s, most, &x);
+
+    return k > 0 ? ahead_of(&x, s->count, k) : (gemm_ahead){.left = 0};
+}
+
+static int64_t pack_piece(strip *s, int64_t most)
+{
+    wf_gemm_operand x;
+    int64_t k = next_piece(s, most, &x);
+
+    if (k > 0) {
+        WF_ISA_NAME(wf_gemm_pack_cols)(s->to, &x, s->count, k);
+        s->to += k * GEMM_NR;
+        s->first += k;
+    }
+    return k;
+}
+
+/* A tile's piece of the next strip is its share of the window, in whole lines. */
 static void run_window(const product *p, const block *at, const wf_gemm_window *w)
 {
     gemm_tile tile = {.window = w, .home = at->home, .home_level = p->size.level};
+    int64_t share = tiles(tiles(w->k, tiles(at->rows, GEMM_MR)), V16) * V16;
+    strip next = strip_at(p, at, w, 0);
 
     if (at->first_packed < at->rows)
         pack_rows(at, w);
     for (int64_t j = 0; j < at->cols; j += GEMM_NR) {
-        int64_t count = least(GEMM_NR, at->cols - j);
-
-        tile.cols = (gemm_source){.first = at->col0 + j};
-        if (count < GEMM_NR || !p->plan.cols_in_place) {
-            tile.cols.panel = at->b;
-            pack_cols(w, at->col0 + j, count, at->b);
-        }
+        tile.cols = (gemm_source){.panel = next.panel, .first = at->col0 + j};
+        while (pack_piece(&next, w->k) > 0)
+            ;
+        next = strip_at(p, at, w, j + GEMM_NR);
         for (int64_t i = 0; i < at->rows; i += GEMM_MR) {
             tile.rows = (gemm_source){.first = at->row0 + i};
             if (i >= at->first_packed)
                 tile.rows.panel = at->a + (i - at->first_packed) * w->k;
+            tile.ahead = piece_ahead(&next, share);
             run_tile(p, at, &tile, at->row0 + i, at->col0 + j);
             tile.home += GEMM_TILE;
+            pack_piece(&next, share);
         }
     }
 }

@@ -32,6 +32,12 @@ typedef struct gemm_source {
     int64_t first; /* row or column of what is computed */
 } gemm_source;
 
+/* Memory that is needed soon: `left` rows of `lines` cache lines each. */
+typedef struct gemm_ahead {
+    const float *at;
+    int64_t stride, lines, left;
+} gemm_ahead;
+
 /* A tile on its way through a window. */
 typedef struct gemm_tile {
     const wf_gemm_window *window;
@@ -40,6 +46,7 @@ typedef struct gemm_tile {
     int64_t home_level;     /* floats from one level to the next */
     float *c;               /* where the root goes, once the window is the last */
     int64_t c_row;
+    gemm_ahead ahead; /* what is packed after this tile, which asks for it */
 } gemm_tile;
 
 /* Tiles come in five heights, so that few rows cost little: 14 or 6, then 8 at most, 4, 2, 1.

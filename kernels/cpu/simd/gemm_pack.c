@@ -29,6 +29,37 @@ INLINE void turn(float *to, int width, const float *from, int64_t across)
 #endif
 }
 
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
+/* Rows i, i + 4, i + 8 and i + 12, four floats of each; what lies past the last row is that row. */
+INLINE __m512 four_rows(const float *from, int64_t across, int i, const int last)
+{
+    const float *r1 = from + (i + 4 < last ? i + 4 : last) * across;
+    const float *r2 = from + (i + 8 < last ? i + 8 : last) * across;
+    const float *r3 = from + (i + 12 < last ? i + 12 : last) * across;
+    __m512 x = _mm512_castps128_ps512(_mm_loadu_ps(from + (i < last ? i : last) * across));
+
+    x = _mm512_insertf32x4(x, _mm_loadu_ps(r1), 1);
+    x = _mm512_insertf32x4(x, _mm_loadu_ps(r2), 2);
+    return _mm512_insertf32x4(x, _mm_loadu_ps(r3), 3);
+}
+
+/* to[p * width + i] = from[i * across + p] for p < 4 and i < rows, 9 .. 16 of them */
+INLINE void turn_rows(float *to, int width, const float *from, int64_t across, const int rows)
+{
+    __m512 r0 = four_rows(from, across, 0, rows - 1), r1 = four_rows(from, across, 1, rows - 1);
+    __m512 r2 = four_rows(from, across, 2, rows - 1), r3 = four_rows(from, across, 3, rows - 1);
+    __m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(r0, r1));
+    __m512d low23 = _mm512_castps_pd(_mm512_unpacklo_ps(r2, r3));
+    __m512d high01 = _mm512_castps_pd(_mm512_unpackhi_ps(r0, r1));
+    __m512d high23 = _mm512_castps_pd(_mm512_unpackhi_ps(r2, r3));
+
+    v16_store_n(to, _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23)), rows);
+    v16_store_n(to + width, _mm512_castpd_ps(_mm512_unpackhi_pd(low01, low23)), rows);
+    v16_store_n(to + 2 * width, _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23)), rows);
+    v16_store_n(to + 3 * width, _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23)), rows);
+}
+#endif
+
 INLINE void elements(float *panel, int width, const float *x, int64_t across, int64_t along,
                      int64_t count, int64_t k)
 {
@@ -50,6 +81,14 @@ INLINE void pack(float *panel, const int width, const float *x, int64_t across, 
         for (; p + 4 <= k; p += 4) {
             float *to = panel + p * width;
 
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
+            if (width > 12) {
+                for (int i = 0; i < width; i += V16)
+                    turn_rows(to + i, width, x + i * across + p, across,
+                              width < V16 ? width : V16);
+                continue;
+            }
+#endif
             for (int i = 0; i + 4 <= width; i += 4)
                 turn(to + i, width, x + i * across + p, across);
             if (width % 4) /* the last four rows, some of them once more */

@@ -69,13 +69,41 @@ INLINE wf_gemm_operand share(const gemm_source *s, const wf_gemm_operand *all, i
     return (wf_gemm_operand){all->at + s->first * all->across, all->across, all->along};
 }
 
+/*
+ * What a tile asks memory for while it computes, a row of lines at every (mask + 1)-th step: all
+ * at once would fill the few places where a core waits for lines.
+ */
+typedef struct asking {
+    gemm_ahead next; /* is read by whoever packs after this tile */
+    gemm_ahead own;  /* is written by this tile in the end */
+    int64_t mask;
+} asking;
+
+INLINE void ask_row(gemm_ahead *a, const int write)
+{
+    if (a->left <= 0)
+        return;
+    for (int64_t i = 0; i < a->lines; i++) {
+        if (write) /* the builtin takes literals only */
+            __builtin_prefetch(a->at + i * V16, 1);
+        else
+            __builtin_prefetch(a->at + i * V16, 0);
+    }
+    a->at += a->stride;
+    a->left--;
+}
+
 /* acc += a b, one element of the long dimension after the other; b's columns are contiguous. */
 INLINE void multiply(const int rows, accumulators *acc, const float *a, int64_t a_across,
-                     int64_t a_along, const float *b, int64_t b_along, int64_t k)
+                     int64_t a_along, const float *b, int64_t b_along, int64_t k, asking *ask)
 {
     for (int64_t p = 0; p < k; p++) {
         v16 row[GEMM_VECTORS];
 
+        if ((p & ask->mask) == 0) {
+            ask_row(&ask->next, 0);
+            ask_row(&ask->own, 1);
+        }
         UNROLL
         for (int v = 0; v < GEMM_VECTORS; v++) {
             row[v] = v16_load(b + v * V16);
@@ -96,12 +124,28 @@ INLINE void multiply(const int rows, accumulators *acc, const float *a, int64_t 
 
 /* The two ways in which a tile's rows lie, each with one stride that is a constant. */
 INLINE void multiply_step(const int rows, accumulators *acc, const wf_gemm_operand *a,
-                          const wf_gemm_operand *b, int64_t k)
+                          const wf_gemm_operand *b, int64_t k, asking *ask)
 {
     if (a->across == 1)
-        multiply(rows, acc, a->at, 1, a->along, b->at, b->along, k);
+        multiply(rows, acc, a->at, 1, a->along, b->at, b->along, k, ask);
     else
-        multiply(rows, acc, a->at, a->across, 1, b->at, b->along, k);
+        multiply(rows, acc, a->at, a->across, 1, b->at, b->along, k, ask);
+}
+
+INLINE asking asking_of(const int rows, const gemm_tile *t)
+{
+    const wf_gemm_window *w = t->window;
+    const wf_gemm_step *last = &w->step[w->n_steps - 1];
+    int level = last->level - (last->merges > 0 ? last->merges : 0);
+    float *home = t->home + level * t->home_level;
+    asking ask = {.next = t->ahead, .mask = 63};
+    int64_t most = ask.next.left > rows ? ask.next.left : rows;
+
+    ask.own = w->last ? (gemm_ahead){t->c, t->c_row, GEMM_VECTORS, rows}
+                      : (gemm_ahead){home, GEMM_NR, GEMM_VECTORS, rows};
+    while (ask.mask > 0 && (ask.mask + 1) * most > w->k)
+        ask.mask /= 2;
+    return ask;
 }
 
 /* The sign of a zero may not tell how leaves lie on ranks: -0 + -0 is -0, but -0 + an empty
@@ -120,6 +164,7 @@ INLINE void run(const int rows, const gemm_tile *t)
 {
     _Alignas(64) float own[WF_GEMM_LOCAL][GEMM_TILE];
     const wf_gemm_step *step = t->window->step, *end = step + t->window->n_steps;
+    asking ask = asking_of(rows, t);
     int64_t done = 0;
     accumulators acc;
 
@@ -133,7 +178,7 @@ INLINE void run(const int rows, const gemm_tile *t)
             wf_gemm_operand a = share(&t->rows, &step->rows, rows, done);
             wf_gemm_operand b = share(&t->cols, &step->cols, GEMM_NR, done);
 
-            multiply_step(rows, &acc, &a, &b, step->k);
+            multiply_step(rows, &acc, &a, &b, step->k, &ask);
             done += step->k;
         }
         if (step->merges < 0)

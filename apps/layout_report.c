@@ -1,4 +1,4 @@
-/* apps/reports.c - --show-layout and --comm-report. */
+/* apps/layout_report.c - --show-layout. */
 #include "apps/train_loop.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -121,6 +121,21 @@ static void print_picture(layout_report *r, const wf_tensor *t, const wf_layout 
     }
 }
 
+static void print_units(FILE *out, const wf_par *par, const wf_nn_module *model)
+{
+    fprintf(out, "\n  %-34s %12s %14s %14s  on rank 0\n", "unit", "parameters", "bytes at rest",
+            "bytes at use");
+    for (int64_t i = 0; i < wf_par_unit_count(par, model); i++) {
+        wf_par_unit_info u = wf_par_unit_at(par, model, i);
+        const char *when = !u.gathered ? "never gathered"
+                           : u.reshard ? "freed after forward"
+                                       : "kept until after backward";
+
+        fprintf(out, "  %-34s %12" PRId64 " %14zu %14zu  %s\n", *u.path ? u.path : "(root)",
+                u.elements, u.rest_bytes, u.use_bytes, when);
+    }
+}
+
 void wf_report_layout(FILE *out, wf_par *par, wf_nn_module *model)
 {
     layout_report r = {.out = out, .mesh = wf_par_mesh(par)};
@@ -130,39 +145,6 @@ void wf_report_layout(FILE *out, wf_par *par, wf_nn_module *model)
     fprintf(out, "\n  who holds what:\n");
     for (int i = 0; i < r.n_shown; i++)
         print_picture(&r, r.shown[i], r.layout[i]);
+    print_units(out, par, model);
     fputc('\n', out);
-}
-
-static void print_ledger(FILE *out, const char *axis, const wf_comm *comm)
-{
-    const wf_ledger *ledger = wf_comm_ledger(comm);
-
-    for (int k = 0; k < WF_COLLECTIVE_KINDS; k++)
-        if (ledger->of[k].calls)
-            fprintf(out, "  %-10s %6d %-16s %10" PRId64 " %16" PRId64 "\n", axis,
-                    wf_comm_size(comm), wf_collective_name((wf_collective_kind)k),
-                    ledger->of[k].calls, ledger->of[k].bytes);
-}
-
-void wf_report_comm(FILE *out, wf_par *par)
-{
-    wf_mesh *mesh = wf_par_mesh(par);
-
-    fprintf(out, "  %-10s %6s %-16s %10s %16s\n", "axis", "ranks", "collective", "per step",
-            "bytes received");
-    for (int axis = wf_mesh_axes(mesh) - 1; axis >= 0; axis--)
-        if (wf_mesh_size(mesh, axis) > 1)
-            print_ledger(out, wf_mesh_axis_name(mesh, axis), wf_mesh_comm(mesh, axis));
-    print_ledger(out, "world", wf_mesh_world(mesh));
-    fprintf(out, "  (of rank 0, in step 1; the world's is the gradient norm)\n");
-    fflush(out);
-}
-
-void wf_report_comm_reset(wf_par *par)
-{
-    wf_mesh *mesh = wf_par_mesh(par);
-
-    for (int axis = 0; axis < wf_mesh_axes(mesh); axis++)
-        wf_comm_ledger_reset(wf_mesh_comm(mesh, axis));
-    wf_comm_ledger_reset(wf_mesh_world(mesh));
 }

@@ -1,0 +1,16 @@
+/* apps/plan.h - gpt_train --plan: two steps on the fake device, on one rank of any world. */
+#ifndef WF_APPS_PLAN_H
+#define WF_APPS_PLAN_H
+
+#include "apps/options.h"
+
+/*
+ * Plan what the flags say; print it, and write it where --json says. With --find-batch the
+ * micro-batch is looked for first.
+ */
+wf_status wf_plan(const wf_options *options, FILE *out, wf_error *error);
+
+/* A run went out of memory under --device-memory: add to its error which strategy would fit. */
+void wf_plan_advise(const wf_options *options, wf_error *error);
+
+#endif

@@ -1,0 +1,154 @@
+/* apps/step_report.c - see the header. */
+#include "apps/step_report.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+char *wf_size_text(char text[32], double bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    int unit = 0;
+
+    while (bytes >= 1024 && unit < 5) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(text, 32, "%.*f %s", unit ? 2 : 0, bytes, units[unit]);
+    return text;
+}
+
+char *wf_moment_text(char *text, size_t size, const wf_memory_report *memory)
+{
+    snprintf(text, size, "%s%s%s", memory->phase, *memory->place ? " of " : "", memory->place);
+    return text;
+}
+
+double wf_bytes_per_parameter(const wf_par_report *r, wf_memory_kind kind)
+{
+    return r->share ? (double)r->memory.most[kind] / (double)r->share : 0;
+}
+
+void wf_step_report_collectives(FILE *out, const wf_par_report *r)
+{
+    fprintf(out, "  %-10s %6s %-16s %10s %18s\n", "axis", "ranks", "collective", "per step",
+            "bytes received");
+    for (int i = 0; i < r->n_traffic; i++)
+        for (int k = 0; k < WF_COLLECTIVE_KINDS; k++) {
+            const wf_par_traffic *t = &r->traffic[i];
+
+            if (t->ranks > 1 && t->ledger.of[k].calls)
+                fprintf(out, "  %-10s %6d %-16s %10" PRId64 " %18" PRId64 "\n", t->axis,
+                        t->ranks, wf_collective_name((wf_collective_kind)k),
+                        t->ledger.of[k].calls, t->ledger.of[k].bytes);
+        }
+}
+
+/* "optimizer state" as a key: "optimizer_state". */
+static const char *key_of(char key[32], wf_memory_kind kind)
+{
+    snprintf(key, 32, "%s", wf_memory_kind_name(kind));
+    for (char *c = key; *c; c++)
+        if (*c == ' ')
+            *c = '_';
+    return key;
+}
+
+static json_t *kinds_json(const size_t bytes[WF_MEMORY_KINDS])
+{
+    json_t *object = json_object();
+    char key[32];
+
+    for (int k = 0; k < WF_MEMORY_KINDS; k++)
+        json_object_set_new(object, key_of(key, (wf_memory_kind)k),
+                            json_integer((json_int_t)bytes[k]));
+    return object;
+}
+
+static json_t *mesh_json(const wf_par_report *r)
+{
+    json_t *mesh = json_object();
+
+    for (int i = 0; i < r->n_traffic - 1; i++)
+        json_object_set_new(mesh, r->traffic[i].axis, json_integer(r->traffic[i].ranks));
+    return mesh;
+}
+
+static json_t *state_json(const wf_par_report *r)
+{
+    static const wf_memory_kind state[] = {WF_MEMORY_PARAMETER, WF_MEMORY_GRADIENT,
+                                           WF_MEMORY_OPTIMIZER};
+    json_t *object = json_object();
+    double sum = 0;
+    char key[32];
+
+    for (int i = 0; i < 3; i++) {
+        double bytes = wf_bytes_per_parameter(r, state[i]);
+
+        json_object_set_new(object, key_of(key, state[i]), json_real(bytes));
+        sum += bytes;
+    }
+    json_object_set_new(object, "sum", json_real(sum));
+    return object;
+}
+
+static json_t *collectives_json(const wf_par_report *r)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < r->n_traffic; i++)
+        for (int k = 0; k < WF_COLLECTIVE_KINDS; k++) {
+            const wf_par_traffic *t = &r->traffic[i];
+
+            if (t->ranks > 1 && t->ledger.of[k].calls)
+                json_array_append_new(
+                    list, json_pack("{s:s, s:i, s:s, s:I, s:I}", "axis", t->axis, "ranks",
+                                    t->ranks, "kind", wf_collective_name((wf_collective_kind)k),
+                                    "calls", (json_int_t)t->ledger.of[k].calls, "bytes",
+                                    (json_int_t)t->ledger.of[k].bytes));
+        }
+    return list;
+}
+
+static json_t *model_json(const wf_options *o, const wf_par_report *r)
+{
+    return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "arch", o->arch, "layers",
+                     (json_int_t)o->n_layer, "heads", (json_int_t)o->n_head, "kv_heads",
+                     (json_int_t)o->n_kv_head, "width", (json_int_t)o->n_embd, "ffn",
+                     (json_int_t)o->ffn, "vocabulary", (json_int_t)o->vocab_size, "parameters",
+                     (json_int_t)r->parameters, "share", (json_int_t)r->share);
+}
+
+json_t *wf_step_report_json(const wf_options *o, const wf_par_report *r)
+{
+    char moment[WF_MEMORY_PHASE + WF_MEMORY_PLACE + 8];
+
+    return json_pack(
+        "{s:o?, s:i, s:s, s:o?, s:{s:I, s:I, s:I}, s:{s:I, s:s, s:o?, s:o?}, s:o?, "
+        "s:o?, s:f}",
+        "mesh", mesh_json(r), "rank", r->rank, "strategy", o->strategy, "model",
+        model_json(o, r), "batch", "global", (json_int_t)o->global_batch_size, "micro",
+        (json_int_t)o->micro_batch_size, "tokens", (json_int_t)o->seq_len, "memory", "peak",
+        (json_int_t)r->memory.peak, "moment", wf_moment_text(moment, sizeof moment, &r->memory),
+        "at_peak", kinds_json(r->memory.at_peak), "most", kinds_json(r->memory.most),
+        "bytes_per_parameter", state_json(r), "collectives", collectives_json(r), "flops",
+        r->flops);
+}
+
+wf_status wf_step_report_write(json_t *json, const char *path, wf_error *error)
+{
+    FILE *file;
+    bool good;
+
+    if (!json)
+        return wf_error_set(error, WF_ENOMEM, "no memory for a report as JSON");
+    errno = 0;
+    file = fopen(path, "we");
+    good = file && json_dumpf(json, file, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) == 0 &&
+           fputc('\n', file) != EOF;
+    if (file && fclose(file))
+        good = false;
+    json_decref(json);
+    if (good)
+        return WF_OK;
+    return wf_error_set(error, WF_EIO, "cannot write report %s: %s", path, strerror(errno));
+}

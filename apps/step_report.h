@@ -1,0 +1,39 @@
+/*
+ * apps/step_report.h - what a step takes and moves, printed and as JSON. A plan and a run write
+ * the same keys in the same order, so that the two files can be compared with a diff:
+ *
+ *     {"mesh": {"pp": 1, "replicate": 4, "shard": 1, "tp": 2}, "rank": 7, "strategy": "no_shard",
+ *      "model": {...}, "batch": {...},
+ *      "memory": {"peak": 123, "moment": "backward of block.1.mlp", "at_peak": {...},
+ *                 "most": {...}},
+ *      "bytes_per_parameter": {...},
+ *      "collectives": [{"axis": "tp", "ranks": 2, "kind": "all_reduce", "calls": 9, "bytes": 64}],
+ *      "flops": 1e9}
+ *
+ * A plan has one key more, "plan", for what only a plan knows; it comes first.
+ */
+#ifndef WF_APPS_STEP_REPORT_H
+#define WF_APPS_STEP_REPORT_H
+
+#include "apps/options.h"
+#include <weft/weft.h>
+
+/* "79.3 GiB"; returns text. */
+char *wf_size_text(char text[32], double bytes);
+
+/* "backward of block.1.mlp": when the peak was; returns text. */
+char *wf_moment_text(char *text, size_t size, const wf_memory_report *memory);
+
+/* Bytes that each element of the rank's share takes for a kind of memory, at most. */
+double wf_bytes_per_parameter(const wf_par_report *report, wf_memory_kind kind);
+
+/* A line per collective that was called. */
+void wf_step_report_collectives(FILE *out, const wf_par_report *report);
+
+/* The object above; NULL where memory ran out. Owner: the caller. */
+json_t *wf_step_report_json(const wf_options *options, const wf_par_report *report);
+
+/* Write it to a file, replacing that; takes json. WF_EIO with path and reason. */
+wf_status wf_step_report_write(json_t *json, const char *path, wf_error *error);
+
+#endif
