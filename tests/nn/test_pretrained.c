@@ -23,8 +23,15 @@ typedef struct pretrained {
 } pretrained;
 
 static const wf_par_options layouts[] = {
-    {.tp = 1, .dp = 1}, {.tp = 2, .dp = 1}, {.tp = 1, .dp = 2},
-    {.tp = 2, .dp = 2}, {.tp = 3, .dp = 1}, {.tp = 8, .dp = 1},
+    {.tp = 1, .dp = 1},
+    {.tp = 2, .dp = 1},
+    {.tp = 3, .dp = 1},
+    {.tp = 8, .dp = 1},
+    {.tp = 1, .dp = 2, .strategy = "no_shard"},
+    {.tp = 2, .dp = 2, .strategy = "no_shard"},
+    {.tp = 1, .dp = 2, .strategy = "full_shard"},
+    {.tp = 2, .dp = 3, .strategy = "full_shard"},
+    {.tp = 2, .dp = 4, .strategy = "hybrid_shard", .dp_replicate = 2},
 };
 enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 

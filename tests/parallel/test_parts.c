@@ -182,6 +182,7 @@ static wf_status same_as_running(wf_rank *rank, void *arg)
 
     (void)arg;
     NEED(mesh);
+    wf_mesh_cut_finely(mesh, 1);
     saved = wf_saved_mesh_of(mesh);
     for (int k = 0; k < 6; k++) {
         layout = k ? wf_layout_split(mesh, NULL, k % 2, 2) : NULL;
