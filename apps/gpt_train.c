@@ -15,6 +15,7 @@ static int exit_status(wf_status status)
     case WF_EUNSUPPORTED:
         return 2;
     case WF_EIO:
+    case WF_EDATA:
         return 3;
     case WF_ELOST:
         return 4;

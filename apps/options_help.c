@@ -112,8 +112,8 @@ void wf_options_help(FILE *out)
         "      gpt_train --config run.json --lr 3e-4\n"
         "\nExit status\n"
         "  0 done; 1 out of memory, or an error of ours; 2 flags or data that don't fit; 3 a\n"
-        "  file that cannot be read or written; 4 a rank was lost; 5 ranks disagree on a\n"
-        "  collective; 6 deadlock; 7 a loss or gradient that is not finite\n",
+        "  file that cannot be read or written, or is damaged; 4 a rank was lost; 5 ranks\n"
+        "  disagree on a collective; 6 deadlock; 7 a loss or gradient that is not finite\n",
         out);
 }
 

@@ -41,13 +41,15 @@ wf_nn_gpt *wf_setup_model(const wf_options *o, wf_context *ctx)
     const wf_nn_gpt_config config = {.arch = strcmp(o->arch, "llama") == 0 ? WF_NN_LLAMA
                                                                            : WF_NN_GPT2,
                                      .vocabulary = o->vocab_size,
-                                     .positions = o->seq_len,
+                                     .positions = o->positions,
                                      .layers = o->n_layer,
                                      .heads = o->n_head,
                                      .kv_heads = o->n_kv_head,
                                      .width = o->n_embd,
                                      .ffn = o->ffn,
-                                     .dropout = (float)o->dropout};
+                                     .dropout = (float)o->dropout,
+                                     .eps = (float)o->norm_eps,
+                                     .rope_base = o->rope_base};
     const char *again = strcmp(o->recompute, "none") == 0 ? NULL : o->recompute;
     wf_nn_gpt *model = wf_nn_gpt_new(ctx, &config);
 
