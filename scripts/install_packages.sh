@@ -36,6 +36,7 @@ need pkg-config command -v pkg-config
 need python3 command -v python3
 need libhwloc-dev has_module hwloc
 need libjansson-dev has_module jansson
+need libxxhash-dev has_module libxxhash
 if [ $tests = yes ]; then
     need libcunit1-dev has_module cunit
     need clang command -v clang

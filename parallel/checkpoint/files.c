@@ -1,0 +1,290 @@
+/* parallel/checkpoint/files.c - the file calls of checkpoints; see the header. */
+#include "parallel/checkpoint/files.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+static int system_open(void *self, const char *path, int flags)
+{
+    (void)self;
+    return open(path, flags | O_CLOEXEC, 0644);
+}
+
+static int64_t system_read(void *self, int fd, void *data, size_t bytes, int64_t at)
+{
+    (void)self;
+    return pread(fd, data, bytes, at);
+}
+
+static int64_t system_write(void *self, int fd, const void *data, size_t bytes, int64_t at)
+{
+    (void)self;
+    return pwrite(fd, data, bytes, at);
+}
+
+static int system_resize(void *self, int fd, int64_t bytes)
+{
+    (void)self;
+    return ftruncate(fd, bytes);
+}
+
+static int system_sync(void *self, int fd)
+{
+    (void)self;
+    return fsync(fd);
+}
+
+static int system_close(void *self, int fd)
+{
+    (void)self;
+    return close(fd);
+}
+
+static int system_rename(void *self, const char *from, const char *to)
+{
+    (void)self;
+    return rename(from, to);
+}
+
+static int system_make_directory(void *self, const char *path)
+{
+    (void)self;
+    return mkdir(path, 0755);
+}
+
+static int system_remove(void *self, const char *path)
+{
+    (void)self;
+    return remove(path);
+}
+
+const wf_file_calls wf_system_files = {.open = system_open,
+                                       .read = system_read,
+                                       .write = system_write,
+                                       .resize = system_resize,
+                                       .sync = system_sync,
+                                       .close = system_close,
+                                       .rename = system_rename,
+                                       .make_directory = system_make_directory,
+                                       .remove = system_remove};
+
+static wf_status failed(wf_error *error, const char *what, const char *path)
+{
+    return wf_error_set(error, WF_EIO, "cannot %s %s: %s", what, path, strerror(errno));
+}
+
+static int open_flags(wf_file_mode mode)
+{
+    switch (mode) {
+    case WF_FILE_READ:
+        return O_RDONLY;
+    case WF_FILE_WRITE:
+        return O_WRONLY | O_CREAT;
+    case WF_FILE_CREATE:
+        return O_WRONLY | O_CREAT | O_EXCL;
+    case WF_FILE_DIRECTORY:
+        return O_RDONLY | O_DIRECTORY;
+    }
+    return O_RDONLY;
+}
+
+wf_status wf_file_open(wf_file *file, const wf_file_calls *calls, const char *path,
+                       wf_file_mode mode, wf_error *error)
+{
+    struct stat s;
+
+    *file = (wf_file){.calls = calls, .path = path};
+    do
+        /* without O_NONBLOCK a named pipe would hold the reader until somebody writes */
+        file->fd = calls->open(calls->self, path,
+                               open_flags(mode) | (mode == WF_FILE_READ ? O_NONBLOCK : 0));
+    while (file->fd < 0 && errno == EINTR);
+    if (file->fd < 0)
+        return failed(error, "open", path);
+    if (mode != WF_FILE_READ)
+        return WF_OK;
+    if (fstat(file->fd, &s) == 0 && S_ISREG(s.st_mode)) {
+        file->bytes = s.st_size;
+        return WF_OK;
+    }
+    calls->close(calls->self, file->fd);
+    return wf_error_set(error, WF_EIO, "cannot read %s: it is no regular file", path);
+}
+
+wf_status wf_file_read(const wf_file *file, void *data, size_t bytes, int64_t at,
+                       wf_error *error)
+{
+    size_t done = 0;
+
+    while (done < bytes) {
+        int64_t n = file->calls->read(file->calls->self, file->fd, (char *)data + done,
+                                      bytes - done, at + (int64_t)done);
+
+        if (n == 0)
+            return wf_error_set(error, WF_EDATA,
+                                "%s ends at byte %lld, where %zu more were to come: it is cut "
+                                "short",
+                                file->path, (long long)(at + (int64_t)done), bytes - done);
+        if (n > 0)
+            done += (size_t)n;
+        else if (errno != EINTR)
+            return failed(error, "read", file->path);
+    }
+    return WF_OK;
+}
+
+/* What the disk of a path still has, for the message of a full one. */
+static wf_status no_space(const wf_file *file, size_t missing, wf_error *error)
+{
+    struct statvfs s;
+    unsigned long long left =
+        fstatvfs(file->fd, &s) == 0 ? (unsigned long long)s.f_bavail * s.f_frsize : 0;
+
+    return wf_error_set(error, WF_EIO,
+                        "cannot write %s: no space left; %zu more bytes of this piece are "
+                        "needed and %llu are free: make room, or save elsewhere",
+                        file->path, missing, left);
+}
+
+wf_status wf_file_write(const wf_file *file, const void *data, size_t bytes, int64_t at,
+                        wf_error *error)
+{
+    size_t done = 0;
+
+    while (done < bytes) {
+        int64_t n = file->calls->write(file->calls->self, file->fd, (const char *)data + done,
+                                       bytes - done, at + (int64_t)done);
+
+        if (n > 0)
+            done += (size_t)n;
+        else if (n < 0 && errno == ENOSPC)
+            return no_space(file, bytes - done, error);
+        else if (n == 0)
+            return wf_error_set(error, WF_EIO, "cannot write %s: nothing is taken any more",
+                                file->path);
+        else if (errno != EINTR)
+            return failed(error, "write", file->path);
+    }
+    return WF_OK;
+}
+
+wf_status wf_file_resize(const wf_file *file, int64_t bytes, wf_error *error)
+{
+    if (file->calls->resize(file->calls->self, file->fd, bytes) == 0)
+        return WF_OK;
+    return failed(error, "give its size to", file->path);
+}
+
+wf_status wf_file_sync(const wf_file *file, wf_error *error)
+{
+    if (file->calls->sync(file->calls->self, file->fd) == 0)
+        return WF_OK;
+    return failed(error, "sync", file->path);
+}
+
+wf_status wf_file_close(wf_file *file, wf_error *error)
+{
+    int status = file->calls->close(file->calls->self, file->fd);
+
+    file->fd = -1;
+    return status == 0 ? WF_OK : failed(error, "close", file->path);
+}
+
+wf_status wf_files_rename(const wf_file_calls *calls, const char *from, const char *to,
+                          wf_error *error)
+{
+    if (calls->rename(calls->self, from, to) == 0)
+        return WF_OK;
+    return wf_error_set(error, WF_EIO, "cannot rename %s to %s: %s", from, to, strerror(errno));
+}
+
+wf_status wf_files_make_directory(const wf_file_calls *calls, const char *path, wf_error *error)
+{
+    struct stat s;
+
+    if (calls->make_directory(calls->self, path) == 0)
+        return WF_OK;
+    if (errno == EEXIST && stat(path, &s) == 0 && S_ISDIR(s.st_mode))
+        return WF_OK;
+    return failed(error, "make directory", path);
+}
+
+wf_status wf_files_sync_directory(const wf_file_calls *calls, const char *path, wf_error *error)
+{
+    wf_file directory;
+    wf_status status = wf_file_open(&directory, calls, path, WF_FILE_DIRECTORY, error);
+
+    if (status != WF_OK)
+        return status;
+    status = wf_file_sync(&directory, error);
+    if (status != WF_OK) {
+        wf_file_close(&directory, NULL);
+        return status;
+    }
+    return wf_file_close(&directory, error);
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+int64_t wf_files_list(const char *path, char ***names)
+{
+    DIR *directory = opendir(path);
+    char **list = NULL;
+    int64_t n = 0;
+
+    *names = NULL;
+    if (!directory)
+        return -1;
+    for (struct dirent *e; (e = readdir(directory));) {
+        char **longer;
+
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
+            continue;
+        longer = realloc(list, (size_t)(n + 1) * sizeof *list);
+        if (longer)
+            list = longer;
+        if (!longer || !(list[n] = strdup(e->d_name))) {
+            while (n > 0)
+                free(list[--n]);
+            free(list);
+            closedir(directory);
+            return -1;
+        }
+        n++;
+    }
+    closedir(directory);
+    if (n > 1)
+        qsort(list, (size_t)n, sizeof *list, by_name);
+    *names = list;
+    return n;
+}
+
+wf_status wf_files_remove_tree(const wf_file_calls *calls, const char *path, wf_error *error)
+{
+    char inside[PATH_MAX], **names;
+    int64_t n = wf_files_list(path, &names);
+    wf_status status = WF_OK;
+
+    for (int64_t i = 0; i < n; i++) {
+        if (snprintf(inside, sizeof inside, "%s/%s", path, names[i]) >= (int)sizeof inside)
+            status = wf_error_set(error, WF_EIO, "cannot remove %s/%s: the path is too long",
+                                  path, names[i]);
+        else if (status == WF_OK && calls->remove(calls->self, inside) != 0 && errno != ENOENT)
+            status = failed(error, "remove", inside);
+        free(names[i]);
+    }
+    free(names);
+    if (status == WF_OK && calls->remove(calls->self, path) != 0 && errno != ENOENT)
+        status = failed(error, "remove", path);
+    return status;
+}
