@@ -231,6 +231,33 @@ wf_status wf_files_sync_directory(const wf_file_calls *calls, const char *path, 
     return wf_file_close(&directory, error);
 }
 
+wf_status wf_files_read(const wf_file_calls *calls, const char *path, int64_t most, char **data,
+                        size_t *bytes, wf_error *error)
+{
+    wf_file file;
+    wf_status status = wf_file_open(&file, calls, path, WF_FILE_READ, error);
+
+    *data = NULL;
+    if (status != WF_OK)
+        return status;
+    *bytes = (size_t)file.bytes;
+    if (file.bytes > most)
+        status = wf_error_set(error, WF_EDATA,
+                              "%s has %lld bytes, and a file of its kind has %lld at most",
+                              path, (long long)file.bytes, (long long)most);
+    else if (!(*data = malloc(*bytes + 1)))
+        status =
+            wf_error_set(error, WF_ENOMEM, "no memory for the %zu bytes of %s", *bytes, path);
+    else
+        status = wf_file_read(&file, *data, *bytes, 0, error);
+    wf_file_close(&file, NULL);
+    if (status != WF_OK) {
+        free(*data);
+        *data = NULL;
+    }
+    return status;
+}
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp(*(char *const *)a, *(char *const *)b);

@@ -72,6 +72,10 @@ wf_status wf_files_sync_directory(const wf_file_calls *calls, const char *path,
 /* A directory with the files in it (no directories below); one that is not there is fine. */
 wf_status wf_files_remove_tree(const wf_file_calls *calls, const char *path, wf_error *error);
 
+/* A whole file of at most `most` bytes; WF_EDATA where it is larger. Owner: caller, free. */
+wf_status wf_files_read(const wf_file_calls *calls, const char *path, int64_t most, char **data,
+                        size_t *bytes, wf_error *error);
+
 /* Names in a directory, sorted, without "." and ".."; free each and the list. Read only, so it
    asks the system itself. -1 where it can't be read. */
 int64_t wf_files_list(const char *path, char ***names);

@@ -60,6 +60,16 @@ typedef struct wf_index {
 /* "sharded", "full", "local". */
 const char *wf_index_kind_name(wf_index_kind kind);
 
+/* The name of a tensor in the data files: PATH, PATH.m or PATH.v for bit 0, 1 or 2 of kinds. */
+enum { WF_INDEX_KINDS = 3 };
+const char *wf_index_suffix(int bit); /* "", "m", "v" */
+char *wf_index_name(const char *path, int bit, char name[WF_INDEX_NAME + 2]);
+
+/* Where the 16 digits of a text's own checksum begin, 0: nowhere; the checksum of the text with
+   zeros in their place. */
+size_t wf_index_checksum_place(const char *text, size_t bytes);
+wf_status wf_index_checksum(const char *text, size_t bytes, size_t place, uint64_t *checksum);
+
 /* The text of an index, its own checksum in it. WF_ENOMEM, WF_EINVAL. Owner: caller, free. */
 wf_status wf_index_format(const wf_index *index, char **text, size_t *bytes, wf_error *error);
 

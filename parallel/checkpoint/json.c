@@ -61,32 +61,16 @@ wf_status wf_json_parse(json_t **object, const char *name, const char *text, siz
 }
 
 wf_status wf_json_read(json_t **object, const wf_file_calls *calls, const char *path,
-                       int64_t most, int depth, char **text, size_t *bytes, wf_error *error)
+                       int64_t most, int depth, wf_error *error)
 {
-    wf_file file;
-    wf_status status = wf_file_open(&file, calls, path, WF_FILE_READ, error);
-    char *read = NULL;
+    char *text;
+    size_t bytes;
+    wf_status status = wf_files_read(calls, path, most, &text, &bytes, error);
 
     *object = NULL;
-    if (status != WF_OK)
-        return status;
-    if (file.bytes > most)
-        status = wf_error_set(error, WF_EDATA,
-                              "%s has %" PRId64 " bytes, and at most %" PRId64 " are read",
-                              path, file.bytes, most);
-    else if (!(read = malloc((size_t)file.bytes + 1)))
-        status = wf_error_set(error, WF_ENOMEM, "no memory for %s", path);
-    else
-        status = wf_file_read(&file, read, (size_t)file.bytes, 0, error);
-    wf_file_close(&file, NULL);
     if (status == WF_OK)
-        status = wf_json_parse(object, path, read, (size_t)file.bytes, depth, error);
-    if (status == WF_OK && text) {
-        *text = read;
-        *bytes = (size_t)file.bytes;
-    } else {
-        free(read);
-    }
+        status = wf_json_parse(object, path, text, bytes, depth, error);
+    free(text);
     return status;
 }
 

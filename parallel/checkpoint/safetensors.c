@@ -1,10 +1,11 @@
 /* parallel/checkpoint/safetensors.c - headers of safetensors files; see the header. */
 #include "parallel/checkpoint/safetensors.h"
+#include "parallel/checkpoint/json.h"
 #include <inttypes.h>
-#include <jansson.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { HEADER_DEPTH = 3 }; /* header, tensor, its shape */
 
 static const struct {
     const char *name;
@@ -214,11 +215,11 @@ static wf_status parse_object(source *s, json_t *object, wf_safetensors *h)
         if (strcmp(key, "__metadata__") == 0) {
             status = parse_metadata(s, value, h);
         } else {
+            if (!*key || strlen(key) >= WF_SAFETENSORS_NAME || !wf_json_printable(key))
+                return wrong(s, "the name of a tensor is empty, longer than 511 bytes, or has "
+                                "control characters in it");
             s->tensor = key;
-            if (!*key || strlen(key) >= WF_SAFETENSORS_NAME)
-                status = wrong(s, "its name is empty or longer than 511 bytes");
-            else
-                status = parse_entry(s, value, e, h->data_bytes);
+            status = parse_entry(s, value, e, h->data_bytes);
             if (status == WF_OK && !(e->name = strdup(key)))
                 status = no_memory(s);
             h->count += e->name != NULL;
@@ -234,21 +235,15 @@ wf_status wf_safetensors_parse(wf_safetensors *h, const char *name, const char *
                                size_t json_bytes, int64_t data_bytes, wf_error *error)
 {
     source s = {.file = name, .error = error};
-    json_error_t why;
     json_t *object;
     wf_status status;
 
     *h = (wf_safetensors){.data = 8 + (int64_t)json_bytes, .data_bytes = data_bytes};
     if (!json_bytes || json[0] != '{') /* so the format demands */
         return wrong(&s, "its header does not begin with {");
-    /* checks UTF-8, refuses text behind the object, and nests 2048 deep at most */
-    object = json_loadb(json, json_bytes, JSON_REJECT_DUPLICATES, &why);
-    if (!object) {
-        char text[JSON_ERROR_TEXT_LENGTH + 64];
-
-        snprintf(text, sizeof text, "its header is no JSON: %s", why.text);
-        return wrong(&s, text);
-    }
+    status = wf_json_parse(&object, name, json, json_bytes, HEADER_DEPTH, error);
+    if (status != WF_OK)
+        return status;
     status = parse_object(&s, object, h);
     json_decref(object);
     if (status != WF_OK)
@@ -375,5 +370,14 @@ wf_status wf_safetensors_format(int64_t count, wf_safetensors_entry *entry,
     if (!*bytes && status == WF_OK)
         status = wf_error_set(error, WF_ENOMEM, "no memory for a header of %" PRId64 " tensors",
                               count);
+    if (status == WF_OK && *n_bytes - 8 > WF_SAFETENSORS_HEADER) {
+        free(*bytes);
+        *bytes = NULL;
+        status =
+            wf_error_set(error, WF_EINVAL,
+                         "a header of %" PRId64 " tensors has %zu bytes, and no reader takes "
+                         "more than %d: save in more files",
+                         count, *n_bytes, WF_SAFETENSORS_HEADER);
+    }
     return status;
 }
