@@ -11,6 +11,7 @@ wf_saved_mesh wf_saved_mesh_of(const wf_mesh *mesh)
     for (int a = 0; a < saved.n_axes; a++) {
         memcpy(saved.name[a], mesh->name[a], sizeof saved.name[a]);
         saved.size[a] = mesh->size[a];
+        saved.fine[a] = mesh->fine >> a & 1;
     }
     return saved;
 }
