@@ -213,6 +213,37 @@ static wf_status check_transport(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
+static wf_status check_saving(wf_options *o, wf_error *error)
+{
+    static const struct {
+        wf_option_id id;
+        const char *flag;
+    } parts[] = {{WF_OPTION_save_interval, "--save-interval"},
+                 {WF_OPTION_keep, "--keep"},
+                 {WF_OPTION_checkpoint, "--checkpoint"},
+                 {WF_OPTION_async_save, "--async-save"},
+                 {WF_OPTION_save_best, "--save-best"}};
+
+    for (size_t i = 0; i < sizeof parts / sizeof *parts && !o->save; i++)
+        if (o->given[parts[i].id])
+            return wf_error_set(error, WF_EINVAL, "%s belongs to --save DIR; use it with that",
+                                parts[i].flag);
+    if (o->keep == 1)
+        return wf_error_set(error, WF_EINVAL,
+                            "--keep 1 would leave none while one is damaged; use --keep 2 or "
+                            "more, or 0 to keep all");
+    if (o->save_best && !o->eval_interval)
+        return wf_error_set(error, WF_EINVAL,
+                            "--save-best needs a validation loss; use --eval-interval N and "
+                            "--val-fraction above 0");
+    if (o->resume && !strcmp(o->resume, "auto") && !o->save)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--resume auto looks into the directory of --save, which is missing; "
+            "use --resume PATH");
+    return WF_OK;
+}
+
 static wf_status check_data(wf_options *o, wf_error *error)
 {
     if (o->steps && !o->plan && !o->data.count)
@@ -225,9 +256,9 @@ static wf_status check_data(wf_options *o, wf_error *error)
 wf_status wf_options_check(wf_options *options, wf_error *error)
 {
     static wf_status (*const rules[])(wf_options *, wf_error *) = {
-        check_heads,      check_kv_heads, derive_ffn,      check_world,
-        check_wrap,       check_plan,     check_batch,     check_schedule,
-        check_evaluation, check_sample,   check_transport, check_data,
+        check_heads,     check_kv_heads, derive_ffn,     check_world,      check_wrap,
+        check_plan,      check_batch,    check_schedule, check_evaluation, check_sample,
+        check_transport, check_saving,   check_data,
     };
     wf_status status = WF_OK;
 
