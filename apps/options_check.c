@@ -215,19 +215,14 @@ static wf_status check_transport(wf_options *o, wf_error *error)
 
 static wf_status check_saving(wf_options *o, wf_error *error)
 {
-    static const struct {
-        wf_option_id id;
-        const char *flag;
-    } parts[] = {{WF_OPTION_save_interval, "--save-interval"},
-                 {WF_OPTION_keep, "--keep"},
-                 {WF_OPTION_checkpoint, "--checkpoint"},
-                 {WF_OPTION_async_save, "--async-save"},
-                 {WF_OPTION_save_best, "--save-best"}};
+    const char *alone = o->save_interval ? "--save-interval"
+                        : o->async_save  ? "--async-save"
+                        : o->save_best   ? "--save-best"
+                                         : NULL;
 
-    for (size_t i = 0; i < sizeof parts / sizeof *parts && !o->save; i++)
-        if (o->given[parts[i].id])
-            return wf_error_set(error, WF_EINVAL, "%s belongs to --save DIR; use it with that",
-                                parts[i].flag);
+    if (alone && !o->save)
+        return wf_error_set(error, WF_EINVAL, "%s belongs to --save DIR; use it with that",
+                            alone);
     if (o->keep == 1)
         return wf_error_set(error, WF_EINVAL,
                             "--keep 1 would leave none while one is damaged; use --keep 2 or "
