@@ -2,8 +2,13 @@
 #include "apps/plan.h"
 #include "apps/setup.h"
 #include "apps/train_loop.h"
+#include "apps/wish.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+
+enum { EXIT_CHECKPOINT = 8, EXIT_PREEMPTED = 75 };
 
 /* Exit status by what went wrong, as documented in --help. */
 static int exit_status(wf_status status)
@@ -58,7 +63,7 @@ static wf_status open_data(const wf_options *o, wf_text_data **data, wf_error *e
                              data, error);
 }
 
-static wf_status open_log(const wf_options *o, wf_run_log **log, wf_error *error)
+static wf_status open_log(const wf_options *o, bool append, wf_run_log **log, wf_error *error)
 {
     wf_run_axis axes[] = {{"pp", 1}, {"replicate", 1}, {"shard", 1}, {"tp", o->tp}};
     const wf_par_options layout = wf_setup_rank(o, false);
@@ -66,6 +71,7 @@ static wf_status open_log(const wf_options *o, wf_run_log **log, wf_error *error
     wf_run_log_options options = {
         .steps = o->steps,
         .path = o->log_jsonl,
+        .append = append,
         .axes = axes,
         .axis_count = 4,
         .transport = strcmp(o->transport, "auto") == 0 ? "threads" : o->transport};
@@ -84,9 +90,30 @@ static wf_status open_log(const wf_options *o, wf_run_log **log, wf_error *error
     return status;
 }
 
-static wf_status run(wf_options *o, wf_error *error)
+/* The directory of --save has to be there before hours of work are to go into it. */
+static wf_status prepare_saving(const wf_options *o, wf_resume *resume,
+                                wf_saving_result *result, wf_error *error)
 {
-    wf_train_job job = {.options = o};
+    wf_status status = WF_OK;
+
+    if (o->steps == 0)
+        return WF_OK;
+    if (o->save) {
+        if (mkdir(o->save, 0755) != 0 && errno != EEXIST)
+            status = wf_error_set(error, WF_EIO, "cannot make directory %s: %s", o->save,
+                                  strerror(errno));
+        wf_wish_listen();
+    }
+    if (status == WF_OK)
+        status = wf_resume_open(o, resume, error);
+    result->failed = status == WF_EIO || status == WF_EDATA;
+    return status;
+}
+
+static wf_status run(wf_options *o, wf_saving_result *result, wf_error *error)
+{
+    wf_resume resume = {.count = 0};
+    wf_train_job job = {.options = o, .resume = &resume, .saved = result};
     wf_error closing = {WF_OK, ""};
     wf_status status;
 
@@ -96,7 +123,9 @@ static wf_status run(wf_options *o, wf_error *error)
     if (status == WF_OK)
         status = open_data(o, &job.data, error);
     if (status == WF_OK)
-        status = open_log(o, &job.log, error);
+        status = prepare_saving(o, &resume, result, error);
+    if (status == WF_OK)
+        status = open_log(o, resume.count > 0, &job.log, error);
     if (status == WF_OK)
         status = wf_launch(
             &(wf_launch_options){.ranks = (int)(o->tp * o->dp),
@@ -109,6 +138,7 @@ static wf_status run(wf_options *o, wf_error *error)
     if (job.log && wf_run_log_close(job.log, &closing) != WF_OK && status == WF_OK)
         status = wf_error_set(error, closing.code, "%s", closing.text);
     wf_text_data_close(job.data);
+    wf_resume_close(&resume);
     return status;
 }
 
@@ -116,6 +146,7 @@ int main(int argc, char **argv)
 {
     wf_error error = {WF_OK, ""};
     wf_options options;
+    wf_saving_result saved = {.failed = false};
     wf_status status = wf_options_parse(argc, argv, &options, &error);
 
     if (status == WF_OK && options.help)
@@ -123,11 +154,13 @@ int main(int argc, char **argv)
     else if (status == WF_OK && *options.completion)
         wf_options_completion(stdout, options.completion);
     else if (status == WF_OK)
-        status = run(&options, &error);
+        status = run(&options, &saved, &error);
     wf_options_free(&options);
     if (status != WF_OK) {
         fflush(stdout);
         fprintf(stderr, "gpt_train: %s\n", error.text);
     }
-    return exit_status(status);
+    if (saved.failed && (status == WF_OK || status == WF_EIO || status == WF_EDATA))
+        return EXIT_CHECKPOINT;
+    return status == WF_OK && saved.preempted ? EXIT_PREEMPTED : exit_status(status);
 }

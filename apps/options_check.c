@@ -226,6 +226,32 @@ static wf_status check_transport(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
+static wf_status check_saving(wf_options *o, wf_error *error)
+{
+    const char *alone = o->save_interval ? "--save-interval"
+                        : o->async_save  ? "--async-save"
+                        : o->save_best   ? "--save-best"
+                                         : NULL;
+
+    if (alone && !o->save)
+        return wf_error_set(error, WF_EINVAL, "%s belongs to --save DIR; use it with that",
+                            alone);
+    if (o->keep == 1)
+        return wf_error_set(error, WF_EINVAL,
+                            "--keep 1 would leave none while one is damaged; use --keep 2 or "
+                            "more, or 0 to keep all");
+    if (o->save_best && !o->eval_interval)
+        return wf_error_set(error, WF_EINVAL,
+                            "--save-best needs a validation loss; use --eval-interval N and "
+                            "--val-fraction above 0");
+    if (o->resume && !strcmp(o->resume, "auto") && !o->save)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--resume auto looks into the directory of --save, which is missing; "
+            "use --resume PATH");
+    return WF_OK;
+}
+
 static wf_status check_data(wf_options *o, wf_error *error)
 {
     if (o->steps && !o->plan && !o->data.count)
@@ -240,7 +266,7 @@ wf_status wf_options_check(wf_options *options, wf_error *error)
     static wf_status (*const rules[])(wf_options *, wf_error *) = {
         wf_options_init_from, check_positions, check_heads,     check_kv_heads, derive_ffn,
         check_world,          check_wrap,      check_plan,      check_batch,    check_schedule,
-        check_evaluation,     check_sample,    check_transport, check_data,
+        check_evaluation,     check_sample,    check_transport, check_saving,   check_data,
     };
     wf_status status = WF_OK;
 

@@ -5,6 +5,7 @@
  * memory, no arithmetic. Two steps are taken and the second is told, as in a run.
  */
 #include "apps/plan.h"
+#include "apps/saving.h"
 #include "apps/setup.h"
 #include "apps/step_report.h"
 #include <inttypes.h>
@@ -23,10 +24,12 @@ static void plan_steps(job *j, wf_par *par, wf_nn_module *model)
     const wf_par_train_options options = wf_setup_training(j->o);
     wf_context *ctx = wf_par_context(par);
     wf_par_trainer *trainer;
+    wf_saving saving;
 
     wf_par_plan(par, model, wf_par_gpt_plan);
     wf_par_materialize(par, model);
     trainer = wf_par_trainer_open(par, model, &options);
+    wf_saving_open(&saving, j->o, par, trainer, NULL);
     for (int step = 1; step <= STEPS && wf_context_status(ctx) == WF_OK; step++) {
         const wf_par_data none = {NULL, NULL};
         wf_par_step result;
@@ -37,6 +40,7 @@ static void plan_steps(job *j, wf_par *par, wf_nn_module *model)
     }
     snprintf(j->inexact, sizeof j->inexact, "%s",
              wf_par_inexact(par) ? wf_par_inexact(par) : "");
+    wf_saving_close(&saving);
     wf_par_trainer_close(trainer);
 }
 

@@ -108,7 +108,8 @@ static wf_status open_file(wf_run_log *log, const wf_run_log_options *o, wf_erro
     log->path = strdup(o->path);
     if (!log->path)
         return wf_error_set(error, WF_ENOMEM, "no memory for the log");
-    log->file = open(o->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    log->file =
+        open(o->path, O_WRONLY | O_CREAT | O_CLOEXEC | (o->append ? O_APPEND : O_TRUNC), 0666);
     if (log->file < 0)
         return wf_error_set(error, WF_EIO, "cannot open log file %s: %s", o->path,
                             strerror(errno));

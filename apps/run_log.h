@@ -32,7 +32,8 @@ typedef struct wf_run_log_options {
     bool terminal;    /* the console is one: rewrite a line */
     int columns;      /* of the terminal; 0: 80 */
     int64_t steps;    /* the last step's number */
-    const char *path; /* JSONL file, replaced; NULL: none */
+    const char *path; /* JSONL file; NULL: none */
+    bool append;      /* to what it has: a run goes on; else it is replaced */
 
     /* The first row, needed with path only; borrowed for the call. */
     const wf_run_axis *axes; /* outermost first */

@@ -1,4 +1,5 @@
 /* apps/train_loop.c - one rank: build, plan, materialise, train, evaluate, sample. */
+#include "apps/saving.h"
 #include "apps/setup.h"
 #include "apps/step_report.h"
 #include "apps/train_loop.h"
@@ -13,7 +14,10 @@ typedef struct loop {
     wf_par *par;
     wf_nn_gpt *model;
     wf_par_trainer *trainer;
-    bool told; /* that the layout is not exact */
+    wf_saving saving;
+    int64_t resumed; /* steps that were done before */
+    unsigned wishes; /* of all ranks, at the end of a step */
+    bool told;       /* that the layout is not exact */
 } loop;
 
 static double now_ms(void)
@@ -47,11 +51,13 @@ static wf_status read_validation(void *self, int64_t step, int64_t first, int64_
     return read_part(self, WF_TEXT_VALIDATION, step, first, count, tokens, targets, error);
 }
 
-/* The largest of all ranks' memory peaks, and the work of all since it was counted last. */
+/* The largest of all ranks' memory peaks, the work of all since it was counted last, and what any
+   of them was asked for. */
 static wf_status sum_up(loop *l, double flops, wf_step_record *record)
 {
     typedef struct share {
         double peak, flops;
+        uint64_t wishes;
     } share;
     wf_context *ctx = wf_par_context(l->par);
     const share *all;
@@ -59,12 +65,16 @@ static wf_status sum_up(loop *l, double flops, wf_step_record *record)
     wf_memory_report report;
 
     wf_pool_report(wf_context_pool(ctx), &report);
-    mine = (share){.peak = (double)report.peak, .flops = wf_context_flops(ctx) - flops};
+    mine = (share){.peak = (double)report.peak,
+                   .flops = wf_context_flops(ctx) - flops,
+                   .wishes = wf_saving_wishes(&l->saving)};
+    l->wishes = 0;
     all = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine);
     for (int i = 0; all && i < l->rank->size; i++) {
         if ((size_t)all[i].peak > record->memory_peak)
             record->memory_peak = (size_t)all[i].peak;
         record->gflops += all[i].flops / record->ms / 1e6;
+        l->wishes |= (unsigned)all[i].wishes;
     }
     return wf_context_status(ctx);
 }
@@ -76,7 +86,9 @@ static wf_status evaluate(loop *l, int64_t step, wf_step_record *record)
     if (!l->o->eval_interval || (step % l->o->eval_interval && step != l->o->steps))
         return WF_OK;
     record->has_val_loss = true;
-    return wf_par_evaluate(l->trainer, l->o->eval_iters, &validation, &record->val_loss);
+    if (wf_par_evaluate(l->trainer, l->o->eval_iters, &validation, &record->val_loss) == WF_OK)
+        wf_saving_validated(&l->saving, record->val_loss);
+    return wf_context_status(wf_par_context(l->par));
 }
 
 /* The first step may make what later ones find, so the second one is told, as in a plan. */
@@ -97,6 +109,11 @@ static wf_status tell_step(loop *l, int64_t step, wf_par_report *report)
     return WF_OK;
 }
 
+static int64_t report_step(const loop *l)
+{
+    return l->resumed + (l->o->steps - l->resumed < 2 ? 1 : 2);
+}
+
 static wf_status train_step(loop *l, int64_t step)
 {
     const wf_par_data train = {read_train, (void *)l->job};
@@ -110,7 +127,7 @@ static wf_status train_step(loop *l, int64_t step)
     wf_par_report_begin(l->par, &report);
     if (wf_par_train_step(l->trainer, step, &train, &result) != WF_OK)
         return wf_context_status(ctx);
-    if (l->rank->index == l->o->rank && step == (l->o->steps < 2 ? 1 : 2) &&
+    if (l->rank->index == l->o->rank && step == report_step(l) &&
         tell_step(l, step, &report) != WF_OK)
         return wf_context_status(ctx);
     record.ms = now_ms() - start;
@@ -147,6 +164,21 @@ static void introduce(loop *l)
         wf_report_layout(stdout, l->par, &l->model->base);
 }
 
+static wf_status train(loop *l)
+{
+    wf_context *ctx = wf_par_context(l->par);
+    int64_t step = 0;
+    bool stop = false;
+
+    if (wf_saving_open(&l->saving, l->o, l->par, l->trainer, l->job->saved) == WF_OK)
+        wf_saving_resume(&l->saving, l->job->resume, &step);
+    l->resumed = step;
+    while (++step <= l->o->steps && !stop && wf_context_status(ctx) == WF_OK)
+        if (train_step(l, step) == WF_OK)
+            wf_saving_step(&l->saving, step, l->wishes, &stop);
+    return wf_context_status(ctx);
+}
+
 static wf_status run(loop *l)
 {
     const wf_par_train_options options = wf_setup_training(l->o);
@@ -165,8 +197,7 @@ static wf_status run(loop *l)
     if (l->o->steps) {
         l->trainer = wf_par_trainer_open(l->par, &l->model->base, &options);
         tell_inexact(l);
-        for (int64_t step = 1; step <= l->o->steps && wf_context_status(ctx) == WF_OK; step++)
-            train_step(l, step);
+        train(l);
     }
     if (l->o->sample && wf_context_status(ctx) == WF_OK) {
         if (l->rank->index == 0)
@@ -189,6 +220,7 @@ wf_status wf_train_rank(wf_rank *rank, void *arg)
     status = run(&l);
     if (status != WF_OK)
         wf_error_set(&rank->error, status, "%s", wf_context_error(wf_par_context(l.par))->text);
+    wf_saving_close(&l.saving);
     wf_par_trainer_close(l.trainer);
     if (l.model)
         wf_nn_free(&l.model->base);

@@ -4,6 +4,7 @@
 
 #include "apps/options.h"
 #include "apps/run_log.h"
+#include "apps/saving.h"
 #include "apps/text_data.h"
 #include <weft/weft.h>
 
@@ -12,6 +13,8 @@ typedef struct wf_train_job {
     const wf_options *options;
     wf_text_data *data;
     wf_run_log *log;
+    const wf_resume *resume;
+    wf_saving_result *saved;
 } wf_train_job;
 
 /* rank_main of wf_launch; arg is the wf_train_job. */

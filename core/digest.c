@@ -35,3 +35,26 @@ uint64_t wf_digest_run(uint64_t path_hash, uint32_t kind, uint64_t first_index, 
     }
     return sum;
 }
+
+/* Run by run of the last dim, each with the global index of its first element. */
+uint64_t wf_digest_part(uint64_t path_hash, uint32_t kind, int ndim, const int64_t *size,
+                        const int64_t *start, const int64_t *local, const float *x)
+{
+    int last = ndim - 1;
+    int64_t run = ndim ? local[last] : 1, runs = 1;
+    uint64_t digest = 0;
+
+    for (int i = 0; i < last; i++)
+        runs *= local[i];
+    for (int64_t r = 0; r < runs; r++, x += run) {
+        int64_t rest = r, index = ndim ? start[last] : 0, stride = 1;
+
+        for (int i = last - 1; i >= 0; i--) {
+            stride *= size[i + 1];
+            index += (start[i] + rest % local[i]) * stride;
+            rest /= local[i];
+        }
+        digest += wf_digest_run(path_hash, kind, (uint64_t)index, x, run);
+    }
+    return digest;
+}

@@ -18,4 +18,9 @@ uint64_t wf_digest_element(uint64_t path_hash, uint32_t kind, uint64_t index, ui
 uint64_t wf_digest_run(uint64_t path_hash, uint32_t kind, uint64_t first_index, const float *x,
                        int64_t n);
 
+/* The sum over a part of a tensor, held row by row: elements [start, start + local) of each dim of
+   `size` elements. */
+uint64_t wf_digest_part(uint64_t path_hash, uint32_t kind, int ndim, const int64_t *size,
+                        const int64_t *start, const int64_t *local, const float *x);
+
 #endif

@@ -142,6 +142,11 @@ wf_tensor *wf_nn_optimizer_moment(const wf_nn_optimizer *o, int64_t i, int which
     return o->moment[i][which];
 }
 
+void wf_nn_optimizer_resume(wf_nn_optimizer *o, int64_t steps)
+{
+    o->steps = steps;
+}
+
 float wf_nn_schedule_at(const wf_nn_schedule *s, int64_t step)
 {
     const double pi = 3.14159265358979323846;

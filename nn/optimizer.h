@@ -55,6 +55,9 @@ WF_API wf_status wf_nn_optimizer_update(wf_nn_optimizer *optimizer, int64_t i, w
 WF_API wf_tensor *wf_nn_optimizer_moment(const wf_nn_optimizer *optimizer, int64_t i,
                                          int which);
 
+/** wf_nn_optimizer_resume - `steps` are done: the next one is corrected for bias accordingly. */
+WF_API void wf_nn_optimizer_resume(wf_nn_optimizer *optimizer, int64_t steps);
+
 typedef struct wf_nn_schedule {
     double lr, min_lr;
     int64_t warmup, steps;

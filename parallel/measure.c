@@ -6,8 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Of the ranks that hold the same part, the one that is first on every other axis counts it. */
-static bool counts_here(const wf_mesh *mesh, const wf_tensor *t)
+bool wf_par_counts_here(const wf_mesh *mesh, const wf_tensor *t)
 {
     for (int axis = 0; axis < wf_mesh_axes(mesh); axis++)
         if (wf_layout_split_dim(t->layout, axis) < 0 && wf_mesh_coordinate(mesh, axis) != 0)
@@ -37,7 +36,7 @@ wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor, doub
 
     memset(&sum, 0, sizeof sum);
     for (int64_t i = 0; i < count; i++)
-        if (tensor[i] && counts_here(par->mesh, tensor[i]))
+        if (tensor[i] && wf_par_counts_here(par->mesh, tensor[i]))
             add_squares(tensor[i], &sum);
     if (wf_context_status(par->ctx) != WF_OK)
         return wf_context_status(par->ctx);
@@ -51,27 +50,13 @@ wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor, doub
     return WF_OK;
 }
 
-/* Runs of the last dim, with the global index of their first element. */
 static uint64_t digest_tensor(const wf_tensor *t, uint64_t path, uint32_t kind)
 {
-    int last = t->ndim - 1;
-    int64_t run = t->ndim ? t->local[last] : 1, runs = 1;
-    const float *x = t->data;
-    uint64_t digest = 0;
+    int64_t size[WF_MAX_DIMS];
 
-    for (int i = 0; i < last; i++)
-        runs *= t->local[i];
-    for (int64_t r = 0; r < runs; r++, x += run) {
-        int64_t rest = r, index = t->ndim ? t->start[last] : 0, stride = 1;
-
-        for (int i = last - 1; i >= 0; i--) {
-            stride *= t->dim[i + 1].size;
-            index += (t->start[i] + rest % t->local[i]) * stride;
-            rest /= t->local[i];
-        }
-        digest += wf_digest_run(path, kind, (uint64_t)index, x, run);
-    }
-    return digest;
+    for (int i = 0; i < t->ndim; i++)
+        size[i] = t->dim[i].size;
+    return wf_digest_part(path, kind, t->ndim, size, t->start, t->local, t->data);
 }
 
 wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
@@ -87,12 +72,12 @@ wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *para
     for (int64_t i = 0; i < count; i++) {
         uint64_t path = wf_digest_path(parameter[i]->path);
 
-        if (counts_here(par->mesh, parameter[i]->tensor))
+        if (wf_par_counts_here(par->mesh, parameter[i]->tensor))
             sum += digest_tensor(parameter[i]->tensor, path, 0);
         for (uint32_t k = 0; optimizer && k < 2; k++) {
             const wf_tensor *m = wf_nn_optimizer_moment(optimizer, i, (int)k);
 
-            if (m && counts_here(par->mesh, m))
+            if (m && wf_par_counts_here(par->mesh, m))
                 sum += digest_tensor(m, path, k + 1);
         }
     }

@@ -78,6 +78,9 @@ bool wf_par_is_gathered(const wf_par *par, const wf_nn_parameter *p);
 /* Fill in the layouts that follow from `use` and the strategy. */
 void wf_par_lay_out(wf_par *par, const wf_tensor *t, wf_par_holding *h);
 
+/* Of the ranks that hold the same part, the one that is first on every other axis counts it. */
+bool wf_par_counts_here(const wf_mesh *mesh, const wf_tensor *t);
+
 /* Free what wf_par_plan made. */
 void wf_par_drop_plans(wf_par *par);
 

@@ -15,6 +15,7 @@
 #include "nn/gpt.h"
 #include "parallel/gather.h"
 #include "parallel/measure.h"
+#include "parallel/trained.h"
 #include "parallel/update.h"
 #include <inttypes.h>
 #include <math.h>
@@ -366,4 +367,13 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
 wf_status wf_par_trainer_digest(wf_par_trainer *t, uint64_t *digest)
 {
     return wf_par_digest(t->par, t->count, t->parameter, t->optimizer, digest);
+}
+
+wf_par_trained wf_par_trainer_trained(const wf_par_trainer *t)
+{
+    return (wf_par_trained){.par = t->par,
+                          .count = t->count,
+                          .parameter = t->parameter,
+                          .optimizer = t->optimizer,
+                          .global_batch = t->options.global_batch};
 }

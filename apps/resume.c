@@ -1,0 +1,211 @@
+/* apps/resume.c - checkpoints to go on from; see the header. */
+#include "apps/resume.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* The flags that decide numbers; the first ones also which tensors there are. */
+static const char *const deciding[] = {
+    "arch",
+    "n_layer",
+    "n_head",
+    "n_kv_head",
+    "n_embd",
+    "ffn",
+    "vocab_size",
+    "seq_len",
+    "optimizer",
+    "dropout",
+    "exact",
+    "seed",
+    "global_batch_size",
+    "data",
+    "val_fraction",
+    "steps",
+    "lr",
+    "min_lr",
+    "warmup_steps",
+    "weight_decay",
+    "beta1",
+    "beta2",
+    "eps",
+    "clip_grad",
+};
+
+enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 9 };
+
+char **wf_resume_texts(const wf_options *options, int64_t *count)
+{
+    json_t *json = wf_options_json(options);
+    char **texts = calloc(2 * DECIDING, sizeof *texts);
+    bool good = json && texts;
+
+    *count = 0;
+    for (int i = 0; good && i < DECIDING; i++) {
+        const json_t *value = json_object_get(json, deciding[i]);
+
+        if (!value)
+            continue;
+        texts[2 * *count] = strdup(deciding[i]);
+        texts[2 * *count + 1] =
+            json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(15));
+        good = texts[2 * *count] && texts[2 * *count + 1];
+        ++*count;
+    }
+    json_decref(json);
+    if (good)
+        return texts;
+    wf_resume_free_texts(texts, *count);
+    return NULL;
+}
+
+void wf_resume_free_texts(char **texts, int64_t count)
+{
+    for (int64_t i = 0; texts && i < 2 * count; i++)
+        free(texts[i]);
+    free(texts);
+}
+
+static bool of_model(const char *key)
+{
+    for (int i = 0; i < MODEL; i++)
+        if (strcmp(deciding[i], key) == 0)
+            return true;
+    return false;
+}
+
+/* "--n-embd" of n_embd; returns text. */
+static char *flag_of(const char *key, char text[64])
+{
+    snprintf(text, 64, "--%s", key);
+    for (char *c = text; *c; c++)
+        *c = *c == '_' ? '-' : *c;
+    return text;
+}
+
+/* Call for each flag whose value is another one in a checkpoint. */
+static wf_status compare(const wf_options *o, const wf_par_checkpoint *c,
+                         wf_status (*differs)(const wf_par_checkpoint *c, const char *key,
+                                              const char *mine, const char *saved,
+                                              wf_error *error),
+                         wf_error *error)
+{
+    int64_t count;
+    char **texts = wf_resume_texts(o, &count);
+    wf_status status =
+        texts ? WF_OK : wf_error_set(error, WF_ENOMEM, "no memory to compare flags");
+
+    for (int64_t i = 0; i < count && status == WF_OK; i++) {
+        const char *saved = wf_par_checkpoint_option(c, texts[2 * i]);
+
+        if (saved && strcmp(saved, texts[2 * i + 1]) != 0)
+            status = differs(c, texts[2 * i], texts[2 * i + 1], saved, error);
+    }
+    wf_resume_free_texts(texts, count);
+    return status;
+}
+
+static wf_status refuse(const wf_par_checkpoint *c, const char *key, const char *mine,
+                        const char *saved, wf_error *error)
+{
+    char flag[64];
+
+    if (!of_model(key))
+        return WF_OK;
+    return wf_error_set(error, WF_EINVAL,
+                        "%s %s does not fit the checkpoint %s, which has %s; use that value, "
+                        "another --save DIR, or --resume none",
+                        flag_of(key, flag), mine, wf_par_checkpoint_path(c), saved);
+}
+
+static wf_status tell(const wf_par_checkpoint *c, const char *key, const char *mine,
+                      const char *saved, wf_error *error)
+{
+    char flag[64];
+
+    (void)c, (void)error;
+    if (!of_model(key))
+        fprintf(stderr, "from here on %s is %s; the checkpoint was made with %s\n",
+                flag_of(key, flag), mine, saved);
+    return WF_OK;
+}
+
+void wf_resume_tell(const wf_options *options, const wf_par_checkpoint *checkpoint)
+{
+    compare(options, checkpoint, tell, NULL);
+}
+
+static wf_status open_one(const wf_options *o, const char *path, wf_resume *r, wf_error *error)
+{
+    wf_par_checkpoint *c = wf_par_checkpoint_open(path, error);
+    wf_status status = c ? compare(o, c, refuse, error) : error->code;
+
+    if (status == WF_OK)
+        r->checkpoint[r->count++] = c;
+    else
+        wf_par_checkpoint_close(c);
+    return status;
+}
+
+/* All of a directory, as far as they can be opened. */
+static wf_status open_list(const wf_options *o, const char *dir, wf_resume *r, wf_error *error)
+{
+    char **paths;
+    int64_t count;
+    wf_status status = wf_par_checkpoint_list(dir, &paths, &count, error);
+
+    for (int64_t i = 0; i < count; i++) {
+        wf_error why = {WF_OK, ""};
+
+        if (status == WF_OK && r->count < WF_RESUME_MOST &&
+            open_one(o, paths[i], r, &why) != WF_OK) {
+            if (why.code == WF_EINVAL)
+                status = wf_error_set(error, why.code, "%s", why.text);
+            else
+                fprintf(stderr, "gpt_train: %s\n", why.text);
+        }
+        free(paths[i]);
+    }
+    free(paths);
+    if (status == WF_OK && count && !r->count)
+        return wf_error_set(error, WF_EDATA,
+                            "none of the %lld checkpoints in %s can be used; --resume none "
+                            "begins anew",
+                            (long long)count, dir);
+    return status;
+}
+
+static bool is_checkpoint(const char *path)
+{
+    char index[4096];
+    struct stat s;
+
+    return snprintf(index, sizeof index, "%s/index.json", path) < (int)sizeof index &&
+           stat(index, &s) == 0;
+}
+
+wf_status wf_resume_open(const wf_options *o, wf_resume *r, wf_error *error)
+{
+    bool automatic = !o->resume || strcmp(o->resume, "auto") == 0;
+    wf_status status;
+
+    *r = (wf_resume){.count = 0};
+    if (automatic)
+        return o->save ? open_list(o, o->save, r, error) : WF_OK;
+    if (strcmp(o->resume, "none") == 0)
+        return WF_OK;
+    r->one = is_checkpoint(o->resume);
+    status = r->one ? open_one(o, o->resume, r, error) : open_list(o, o->resume, r, error);
+    if (status == WF_OK && !r->count)
+        return wf_error_set(error, WF_EIO, "--resume %s: there is no checkpoint", o->resume);
+    if (status != WF_OK)
+        wf_resume_close(r);
+    return status;
+}
+
+void wf_resume_close(wf_resume *r)
+{
+    for (int i = 0; i < r->count; i++)
+        wf_par_checkpoint_close(r->checkpoint[i]);
+    r->count = 0;
+}

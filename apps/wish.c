@@ -1,0 +1,30 @@
+/* apps/wish.c - signals as wishes; see the header. */
+#include "apps/wish.h"
+#include <signal.h>
+#include <stdatomic.h>
+
+static atomic_uint wishes;
+
+static void note(int number)
+{
+    atomic_fetch_or(&wishes, number == SIGTERM ? WF_WISH_SAVE | WF_WISH_STOP : WF_WISH_SAVE);
+}
+
+void wf_wish_listen(void)
+{
+    struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};
+
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL);
+}
+
+unsigned wf_wish_now(void)
+{
+    return atomic_load(&wishes);
+}
+
+void wf_wish_granted(unsigned granted)
+{
+    atomic_fetch_and(&wishes, ~granted);
+}

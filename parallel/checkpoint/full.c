@@ -1,0 +1,181 @@
+/*
+ * parallel/checkpoint/full.c - one file of whole tensors: every rank writes its parts to their
+ * places, then reads back the tensors whose checksums it makes, and rank 0 writes the header.
+ * No rank ever holds a whole model, and nothing is gathered.
+ */
+#include "parallel/checkpoint/commit.h"
+#include "parallel/checkpoint/saver.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK = 1 << 20 };
+
+static wf_status open_file(const wf_par_saver *s, wf_file *file, char path[WF_CKPT_PATH],
+                           wf_file_mode mode, wf_error *error)
+{
+    char partial[WF_CKPT_PATH];
+
+    return wf_file_open(file, s->calls, wf_ckpt_file(path, wf_saver_partial(s, partial), -1),
+                        mode, error);
+}
+
+static wf_status close_file(wf_file *file, bool sync, wf_status status, wf_error *error)
+{
+    if (status == WF_OK && sync)
+        status = wf_file_sync(file, error);
+    if (status == WF_OK)
+        return wf_file_close(file, error);
+    wf_file_close(file, NULL);
+    return status;
+}
+
+/* Bytes of the header: the same whatever checksums stand in it. */
+static wf_status header_bytes(wf_par_saver *s, int64_t *bytes, wf_error *error)
+{
+    char *header = NULL;
+    size_t n = 0;
+    wf_status status = wf_header_format(&s->header, &header, &n, error);
+
+    free(header);
+    *bytes = (int64_t)n;
+    return status;
+}
+
+/* Runs of a piece on their way to their places in the whole tensor. */
+typedef struct target {
+    const wf_file *file;
+    const char *data;
+    int64_t at;
+    wf_error *error;
+} target;
+
+static wf_status write_run(void *arg, int64_t at_piece, int64_t at_whole, int64_t n)
+{
+    const target *t = arg;
+    int64_t size = (int64_t)sizeof(float);
+
+    return wf_file_write(t->file, t->data + at_piece * size, (size_t)(n * size),
+                         t->at + at_whole * size, t->error);
+}
+
+static wf_part whole_of(const wf_index_tensor *t)
+{
+    wf_part part = {.ndim = t->ndim};
+
+    for (int d = 0; d < t->ndim; d++)
+        part.local[d] = t->dim[d].size;
+    return part;
+}
+
+/* Where a tensor is in the list of the header: as many kinds as there are before it. */
+static int64_t entry_of(const wf_state *s, int64_t i, int bit, int64_t *known, int64_t *count)
+{
+    int64_t at;
+
+    for (; *known < i; ++*known)
+        for (int b = 0; b < WF_INDEX_KINDS; b++)
+            *count += s->index.tensor[*known].kinds >> b & 1;
+    at = *count;
+    for (int b = 0; b < bit; b++)
+        at += s->index.tensor[i].kinds >> b & 1;
+    return at;
+}
+
+wf_status wf_save_full_parts(wf_par_saver *s, wf_error *error)
+{
+    char path[WF_CKPT_PATH];
+    int64_t data, known = 0, before = 0;
+    wf_file file;
+    wf_status status = wf_ckpt_begin(s->calls, s->dir, s->step, error);
+
+    for (int64_t i = 0; i < s->header.count; i++)
+        wf_checksum_print(0, s->header.checksum[i]);
+    if (status == WF_OK)
+        status = header_bytes(s, &data, error);
+    if (status == WF_OK)
+        status = open_file(s, &file, path, WF_FILE_WRITE, error);
+    if (status != WF_OK)
+        return status;
+    for (int64_t i = 0; i < s->pieces.count && status == WF_OK; i++) {
+        const wf_piece *piece = &s->pieces.piece[i];
+        wf_part whole = whole_of(&s->state.index.tensor[piece->i]);
+        int64_t entry = entry_of(&s->state, piece->i, piece->bit, &known, &before);
+        target t = {.file = &file,
+                    .data = wf_saver_data(s, piece),
+                    .at = data + s->header.entry[entry].begin,
+                    .error = error};
+
+        s->sum[WF_SUM_DIGEST] += wf_piece_digest(piece, &s->state, t.data);
+        status = wf_part_runs(&piece->part, &whole, write_run, &t);
+    }
+    return close_file(&file, true, status, error);
+}
+
+static wf_status checksum_of(const wf_file *file, int64_t at, int64_t bytes, char *room,
+                             uint64_t *checksum, wf_error *error)
+{
+    wf_checksum_stream *stream = wf_checksum_begin();
+    wf_status status =
+        stream ? WF_OK : wf_error_set(error, WF_ENOMEM, "no memory for a checksum");
+
+    for (int64_t from = 0; from < bytes && status == WF_OK; from += CHUNK) {
+        size_t n = (size_t)(bytes - from < CHUNK ? bytes - from : CHUNK);
+
+        status = wf_file_read(file, room, n, at + from, error);
+        if (status == WF_OK)
+            wf_checksum_add(stream, room, n);
+    }
+    *checksum = wf_checksum_end(stream);
+    return status;
+}
+
+wf_status wf_save_full_checksums(wf_par_saver *s, wf_error *error)
+{
+    char path[WF_CKPT_PATH], *room = malloc(CHUNK);
+    int64_t ranks = wf_mesh_ranks(s->par->mesh), data;
+    wf_file file;
+    wf_status status =
+        room ? WF_OK : wf_error_set(error, WF_ENOMEM, "no memory to read a checkpoint");
+
+    if (status == WF_OK)
+        status = header_bytes(s, &data, error);
+    if (status == WF_OK)
+        status = open_file(s, &file, path, WF_FILE_READ, error);
+    if (status == WF_OK) {
+        for (int64_t i = wf_context_rank(s->par->ctx); i < s->sums && status == WF_OK;
+             i += ranks)
+            status = checksum_of(&file, data + s->header.entry[i].begin,
+                                 s->header.entry[i].end - s->header.entry[i].begin, room,
+                                 &s->sum[i], error);
+        status = close_file(&file, false, status, error);
+    }
+    free(room);
+    return status;
+}
+
+/* Rank 0 has all checksums. */
+wf_status wf_save_full_header(wf_par_saver *s, wf_error *error)
+{
+    char path[WF_CKPT_PATH], *header;
+    size_t n;
+    wf_file file;
+    wf_status status;
+
+    for (int64_t i = 0; i < s->header.count; i++)
+        wf_checksum_print(s->sum[i], s->header.checksum[i]);
+    status = wf_header_format(&s->header, &header, &n, error);
+    if (status != WF_OK)
+        return status;
+    status = open_file(s, &file, path, WF_FILE_WRITE, error);
+    if (status == WF_OK) {
+        status = wf_file_write(&file, header, n, 0, error);
+        status = close_file(&file, true, status, error);
+    }
+    s->total[WF_SUM_FILES] = 1;
+    s->total[WF_SUM_BYTES] =
+        n + (uint64_t)(s->header.count ? s->header.entry[s->header.count - 1].end : 0);
+    s->total[WF_SUM_CHECKSUM] =
+        wf_checksum_file(0, (int64_t)s->total[WF_SUM_BYTES], wf_checksum(header, n));
+    free(header);
+    return status;
+}

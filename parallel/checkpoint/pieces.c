@@ -1,0 +1,186 @@
+/* parallel/checkpoint/pieces.c - what a rank writes; see the header. */
+#include "parallel/checkpoint/pieces.h"
+#include "core/digest.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEY "xxh3:"
+
+static bool same_part(const wf_part *a, const wf_part *b)
+{
+    for (int d = 0; d < a->ndim; d++)
+        if (a->start[d] != b->start[d] || a->local[d] != b->local[d])
+            return false;
+    return true;
+}
+
+static void add(wf_pieces *p, const wf_state *s, wf_index_kind kind, int64_t i, int bit)
+{
+    const wf_tensor *t = s->tensor[i][bit];
+    wf_piece *piece = &p->piece[p->count];
+    bool local = kind == WF_INDEX_LOCAL;
+    wf_part held = t ? wf_part_of_tensor(t) : (wf_part){.ndim = 0};
+
+    if (!t || (!local && !wf_state_writes(s, i)))
+        return;
+    *piece = (wf_piece){.tensor = t,
+                        .part = local ? held : wf_state_part(s, i),
+                        .i = i,
+                        .bit = bit,
+                        .counts = !local || wf_par_counts_here(s->trained.par->mesh, t),
+                        .at = p->bytes};
+    piece->bytes = wf_part_count(&piece->part) * (int64_t)sizeof(float);
+    if (!piece->bytes)
+        return;
+    p->bytes += piece->bytes;
+    if (!same_part(&piece->part, &held) && piece->bytes > p->largest)
+        p->largest = piece->bytes;
+    p->count++;
+}
+
+wf_status wf_pieces_open(wf_pieces *p, const wf_state *s, wf_index_kind kind, wf_error *error)
+{
+    *p = (wf_pieces){.count = 0};
+    p->piece = calloc((size_t)s->index.count * WF_INDEX_KINDS + 1, sizeof *p->piece);
+    if (!p->piece)
+        return wf_error_set(error, WF_ENOMEM, "no memory for the pieces of a checkpoint");
+    for (int64_t i = 0; i < s->index.count; i++)
+        for (int bit = 0; bit < WF_INDEX_KINDS; bit++)
+            add(p, s, kind, i, bit);
+    return WF_OK;
+}
+
+void wf_pieces_close(wf_pieces *p)
+{
+    free(p->piece);
+    *p = (wf_pieces){.count = 0};
+}
+
+const char *wf_piece_data(const wf_piece *piece)
+{
+    wf_part held = wf_part_of_tensor(piece->tensor);
+
+    return same_part(&piece->part, &held) ? piece->tensor->data : NULL;
+}
+
+typedef struct cut {
+    const float *from;
+    float *to;
+} cut;
+
+static wf_status copy_run(void *arg, int64_t at_held, int64_t at_piece, int64_t n)
+{
+    const cut *c = arg;
+
+    memcpy(c->to + at_piece, c->from + at_held, (size_t)n * sizeof(float));
+    return WF_OK;
+}
+
+void wf_piece_copy(const wf_piece *piece, char *to)
+{
+    wf_part held = wf_part_of_tensor(piece->tensor);
+    cut c = {piece->tensor->data, (float *)(void *)to};
+
+    wf_part_runs(&held, &piece->part, copy_run, &c);
+}
+
+uint64_t wf_piece_digest(const wf_piece *piece, const wf_state *s, const char *data)
+{
+    const wf_index_tensor *t = &s->index.tensor[piece->i];
+    int64_t size[WF_MAX_DIMS];
+
+    if (!piece->counts)
+        return 0;
+    for (int d = 0; d < t->ndim; d++)
+        size[d] = t->dim[d].size;
+    return wf_digest_part(wf_digest_path(t->path), (uint32_t)piece->bit, t->ndim, size,
+                          piece->part.start, piece->part.local,
+                          (const float *)(const void *)data);
+}
+
+static bool add_entry(wf_header *h, const char *path, int bit, int ndim)
+{
+    wf_safetensors_entry *e = &h->entry[h->count];
+    char name[WF_INDEX_NAME + 2], key[sizeof KEY + WF_INDEX_NAME + 2];
+    char **pair = h->metadata + 2 * h->count;
+
+    wf_index_name(path, bit, name);
+    snprintf(key, sizeof key, KEY "%s", name);
+    wf_checksum_print(0, h->checksum[h->count]);
+    *e = (wf_safetensors_entry){.name = strdup(name), .dtype = WF_ST_F32, .ndim = ndim};
+    pair[0] = strdup(key);
+    pair[1] = h->checksum[h->count];
+    h->count++;
+    return e->name && pair[0];
+}
+
+static bool add_whole(wf_header *h, const wf_index_tensor *t)
+{
+    for (int bit = 0; bit < WF_INDEX_KINDS; bit++) {
+        if (!(t->kinds >> bit & 1))
+            continue;
+        if (!add_entry(h, t->path, bit, t->ndim))
+            return false;
+        for (int d = 0; d < t->ndim; d++)
+            h->entry[h->count - 1].shape[d] = t->dim[d].size;
+    }
+    return true;
+}
+
+static bool add_piece(wf_header *h, const wf_state *s, const wf_piece *piece)
+{
+    if (!add_entry(h, s->index.tensor[piece->i].path, piece->bit, piece->part.ndim))
+        return false;
+    memcpy(h->entry[h->count - 1].shape, piece->part.local,
+           (size_t)piece->part.ndim * sizeof *piece->part.local);
+    return true;
+}
+
+wf_status wf_header_open(wf_header *h, const wf_state *s, const wf_pieces *pieces,
+                         wf_error *error)
+{
+    int64_t most = pieces ? pieces->count : s->index.count * WF_INDEX_KINDS;
+    bool good;
+
+    *h = (wf_header){.count = 0};
+    h->entry = calloc((size_t)most + 1, sizeof *h->entry);
+    h->checksum = calloc((size_t)most + 1, sizeof *h->checksum);
+    h->metadata = calloc(2 * (size_t)most + 1, sizeof *h->metadata);
+    good = h->entry && h->checksum && h->metadata;
+    for (int64_t i = 0; good && i < (pieces ? pieces->count : s->index.count); i++)
+        good = pieces ? add_piece(h, s, &pieces->piece[i]) : add_whole(h, &s->index.tensor[i]);
+    return good ? WF_OK
+                : wf_error_set(error, WF_ENOMEM, "no memory for the header of a checkpoint");
+}
+
+void wf_header_close(wf_header *h)
+{
+    for (int64_t i = 0; i < h->count; i++) {
+        free(h->entry[i].name);
+        free(h->metadata[2 * i]);
+    }
+    free(h->entry);
+    free(h->checksum);
+    free(h->metadata);
+    *h = (wf_header){.count = 0};
+}
+
+wf_status wf_header_format(wf_header *h, char **bytes, size_t *n, wf_error *error)
+{
+    return wf_safetensors_format(h->count, h->entry, h->count, (const char *const *)h->metadata,
+                                 bytes, n, error);
+}
+
+wf_status wf_header_checksum(const wf_safetensors *header, const char *file, const char *name,
+                             uint64_t *checksum, wf_error *error)
+{
+    char key[sizeof KEY + WF_INDEX_NAME + 2];
+    const char *text;
+
+    snprintf(key, sizeof key, KEY "%.*s", WF_INDEX_NAME + 1, name);
+    text = wf_safetensors_metadata(header, key);
+    if (text && wf_checksum_parse(text, checksum))
+        return WF_OK;
+    return wf_error_set(error, WF_EDATA, "%s: tensor \"%.80s\" has no checksum", file, name);
+}

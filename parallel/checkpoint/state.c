@@ -1,0 +1,96 @@
+/* parallel/checkpoint/state.c - what a checkpoint holds of a trainer; see the header. */
+#include "parallel/checkpoint/state.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct order {
+    const char *path;
+    int64_t i;
+} order;
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const order *)a)->path, ((const order *)b)->path);
+}
+
+static bool describe(wf_state *s, int64_t at, int64_t i)
+{
+    const wf_par_trained *t = &s->trained;
+    wf_index_tensor *entry = &s->index.tensor[at];
+    wf_tensor *master = wf_par_master(t, i);
+
+    s->tensor[at][0] = master;
+    s->tensor[at][1] = wf_nn_optimizer_moment(t->optimizer, i, 0);
+    s->tensor[at][2] = wf_nn_optimizer_moment(t->optimizer, i, 1);
+    for (int k = 0; k < WF_INDEX_KINDS; k++)
+        entry->kinds |= s->tensor[at][k] ? 1u << k : 0;
+    entry->path = strdup(t->parameter[i]->path);
+    entry->ndim = master->ndim;
+    memcpy(entry->dim, master->dim, sizeof entry->dim);
+    entry->layout = wf_saved_layout_of(wf_par_holding_of(t->parameter[i])->optimizer);
+    s->index.count++;
+    return entry->path != NULL;
+}
+
+wf_status wf_state_open(wf_state *s, const wf_par_trainer *trainer, wf_error *error)
+{
+    wf_par_trained t = wf_par_trainer_trained(trainer);
+    order *orders = calloc((size_t)t.count + 1, sizeof *orders);
+    bool good = orders != NULL;
+
+    *s = (wf_state){.trained = t};
+    s->tensor = calloc((size_t)t.count + 1, sizeof *s->tensor);
+    s->index.tensor = calloc((size_t)t.count + 1, sizeof *s->index.tensor);
+    good = good && s->tensor && s->index.tensor;
+    for (int64_t i = 0; good && i < t.count; i++)
+        orders[i] = (order){t.parameter[i]->path, i};
+    if (good)
+        qsort(orders, (size_t)t.count, sizeof *orders, by_path);
+    for (int64_t i = 0; good && i < t.count; i++)
+        good = describe(s, i, orders[i].i);
+    free(orders);
+    s->index.mesh = wf_saved_mesh_of(t.par->mesh);
+    strncpy(s->index.strategy, t.par->strategy->name, sizeof s->index.strategy - 1);
+    for (int a = 0; a < s->index.mesh.n_axes; a++)
+        s->coordinate[a] = wf_mesh_coordinate(t.par->mesh, a);
+    if (good)
+        return WF_OK;
+    return wf_error_set(error, WF_ENOMEM, "no memory for the list of %lld parameters",
+                        (long long)t.count);
+}
+
+void wf_state_drop_options(wf_state *s)
+{
+    for (int64_t i = 0; i < 2 * s->index.option_count; i++)
+        free(s->index.option[i]);
+    free(s->index.option);
+    s->index.option = NULL;
+    s->index.option_count = 0;
+}
+
+void wf_state_close(wf_state *s)
+{
+    wf_state_drop_options(s);
+    for (int64_t i = 0; i < s->index.count; i++)
+        free(s->index.tensor[i].path);
+    free(s->index.tensor);
+    free(s->tensor);
+    *s = (wf_state){.tensor = NULL};
+}
+
+wf_part wf_state_part(const wf_state *s, int64_t i)
+{
+    const wf_index_tensor *t = &s->index.tensor[i];
+
+    return wf_saved_part(&s->index.mesh, &t->layout, t->ndim, t->dim, s->coordinate);
+}
+
+bool wf_state_writes(const wf_state *s, int64_t i)
+{
+    const wf_index_tensor *t = &s->index.tensor[i];
+    int coordinate[WF_MAX_AXES];
+
+    memcpy(coordinate, s->coordinate, sizeof coordinate);
+    wf_saved_writer(&s->index.mesh, &t->layout, t->ndim, i, coordinate);
+    return memcmp(coordinate, s->coordinate, sizeof coordinate) == 0;
+}

@@ -1,0 +1,198 @@
+/*
+ * tests/parallel/checkpoint_harness.h - training runs that are saved and gone on with, over the
+ * runs of parallel_harness.h, and directories for them.
+ */
+#ifndef WF_TESTS_PARALLEL_CHECKPOINT_HARNESS_H
+#define WF_TESTS_PARALLEL_CHECKPOINT_HARNESS_H
+
+#include "parallel/checkpoint/files.h"
+#include "parallel/checkpoint/verify.h"
+#include "tests/parallel/parallel_harness.h"
+#include <unistd.h>
+
+typedef struct place {
+    const char *strategy;
+    int tp, dp, group;
+} place;
+
+static inline void put(training *t, const place *where)
+{
+    t->layout.strategy = where->strategy;
+    t->layout.tp = where->tp;
+    t->layout.dp = where->dp;
+    t->layout.shard_group_size = where->group;
+}
+
+static inline void fresh_directory(char text[64])
+{
+    snprintf(text, 64, "/tmp/weft-checkpoint-XXXXXX");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(text));
+}
+
+static inline void remove_directory(const char *dir)
+{
+    char **names, path[512];
+    int64_t n = wf_files_list(dir, &names);
+
+    for (int64_t i = 0; i < n; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
+        wf_files_remove_tree(&wf_system_files, path, NULL);
+        free(names[i]);
+    }
+    free(names);
+    wf_files_remove_tree(&wf_system_files, dir, NULL);
+}
+
+/* What a run does besides training: save after some steps, or load before the first. */
+typedef struct saving {
+    training *t;
+    const wf_par_save_options *save; /* NULL: no */
+    int every;                       /* steps between saves */
+    const char *load;                /* directory of checkpoints, the first of which is loaded; NULL: no */
+    int loaded;                      /* the step that the one loaded has to be of */
+    wf_status saves;                 /* what the last save came to, of rank 0 */
+    wf_error save_error;
+} saving;
+
+static inline wf_status load_first(saving *s, wf_rank *rank, wf_par_trainer *trainer)
+{
+    char **paths = NULL;
+    int64_t count = 0;
+    wf_par_checkpoint *c = NULL;
+    wf_status status = wf_par_checkpoint_list(s->load, &paths, &count, &rank->error);
+
+    if (status == WF_OK && count > 0)
+        c = wf_par_checkpoint_open(paths[0], &rank->error);
+    for (int64_t i = 0; i < count; i++)
+        free(paths[i]);
+    free(paths);
+    if (!c)
+        return wf_error_set(&rank->error, WF_EDATA, "no checkpoint in %s", s->load);
+    status = wf_par_checkpoint_load(trainer, c, &rank->error);
+    if (status == WF_OK && wf_par_checkpoint_step(c) != s->loaded)
+        status = wf_error_set(&rank->error, WF_EINTERNAL, "loaded another step");
+    wf_par_checkpoint_close(c);
+    return status;
+}
+
+static inline void note(saving *s, wf_rank *rank, wf_status status, const wf_error *error)
+{
+    if (rank->index == 0 && status != WF_OK) {
+        s->saves = status;
+        s->save_error = *error;
+    }
+}
+
+/* One step, with what belongs to it; a save that fails does not end training. */
+static inline wf_status saved_step(saving *s, wf_rank *rank, wf_par_trainer *trainer,
+                                   wf_par_saver *saver, int step)
+{
+    const wf_par_data data = {.read = count_up};
+    wf_error error = {WF_OK, ""};
+    wf_par_step result;
+
+    GOOD(wf_par_train_step(trainer, step, &data, &result));
+    if (rank->index == 0)
+        s->t->loss[step - 1] = result.loss;
+    note(s, rank, wf_par_saver_poll(saver, &error), &error);
+    if (!saver || step % s->every)
+        return WF_OK;
+    error = (wf_error){WF_OK, ""};
+    note(s, rank, wf_par_saver_finish(saver, &error), &error);
+    error = (wf_error){WF_OK, ""};
+    note(s, rank, wf_par_saver_save(saver, step, &error), &error);
+    return WF_OK;
+}
+
+static inline wf_status saving_steps(saving *s, wf_rank *rank, wf_par *par,
+                                     wf_par_trainer *trainer)
+{
+    wf_context *ctx = wf_par_context(par);
+    wf_par_saver *saver = s->save ? wf_par_saver_open(trainer, s->save) : NULL;
+    wf_error error = {WF_OK, ""};
+    uint64_t digest = 0;
+    int first = 1;
+
+    if (s->load) {
+        GOOD(load_first(s, rank, trainer));
+        first = s->loaded + 1;
+    }
+    for (int step = first; step <= s->t->steps && wf_context_status(ctx) == WF_OK; step++)
+        saved_step(s, rank, trainer, saver, step);
+    if (wf_context_status(ctx) == WF_OK)
+        note(s, rank, wf_par_saver_finish(saver, &error), &error);
+    wf_par_saver_close(saver);
+    if (wf_context_status(ctx) == WF_OK && wf_par_trainer_digest(trainer, &digest) == WF_OK &&
+        rank->index == 0)
+        s->t->digest = digest;
+    if (wf_context_status(ctx) == WF_OK)
+        return WF_OK;
+    return wf_error_set(&rank->error, wf_context_status(ctx), "%s",
+                        wf_context_error(ctx)->text);
+}
+
+static inline wf_status saving_rank(wf_rank *rank, void *arg)
+{
+    saving *s = arg;
+    training *t = s->t;
+    wf_par *par = wf_par_open(rank, &t->layout, &rank->error);
+    wf_par_trainer *trainer;
+    wf_nn_gpt *model;
+    wf_status status;
+
+    if (!par)
+        return rank->error.code;
+    model = wf_nn_gpt_new(wf_par_context(par), &t->model);
+    wf_par_plan(par, (wf_nn_module *)model, wf_par_gpt_plan);
+    wf_par_materialize(par, (wf_nn_module *)model);
+    freeze(model, t->frozen);
+    trainer = wf_par_trainer_open(par, (wf_nn_module *)model, &t->options);
+    status = trainer ? saving_steps(s, rank, par, trainer)
+                     : wf_error_set(&rank->error, wf_context_status(wf_par_context(par)), "%s",
+                                    wf_context_error(wf_par_context(par))->text);
+    wf_par_trainer_close(trainer);
+    wf_nn_free((wf_nn_module *)model);
+    wf_par_close(par);
+    return status;
+}
+
+static inline wf_status run_saving(saving *s, wf_error *error)
+{
+    *error = (wf_error){WF_OK, ""};
+    wf_launch(&(wf_launch_options){.ranks = s->t->layout.tp * s->t->layout.dp}, saving_rank, s,
+              error);
+    return error->code;
+}
+
+/* Run and save every so many steps; whether all went well, which the test demands. */
+static inline bool save_run(training *t, const wf_par_save_options *how, int every)
+{
+    saving s = {.t = t, .save = how, .every = every};
+    wf_error error;
+    bool good = run_saving(&s, &error) == WF_OK && s.saves == WF_OK;
+
+    CU_ASSERT_TRUE(good);
+    if (!good)
+        printf("\n    saving: %s%s\n", error.text, s.save_error.text);
+    return good;
+}
+
+static inline wf_status try_resume(training *t, const char *dir, int step, wf_error *error)
+{
+    saving s = {.t = t, .load = dir, .loaded = step};
+
+    return run_saving(&s, error);
+}
+
+static inline bool resume_run(training *t, const char *dir, int step)
+{
+    wf_error error;
+    bool good = try_resume(t, dir, step, &error) == WF_OK;
+
+    CU_ASSERT_TRUE(good);
+    if (!good)
+        printf("\n    resuming: %s\n", error.text);
+    return good;
+}
+
+#endif

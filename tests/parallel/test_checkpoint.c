@@ -1,0 +1,169 @@
+/*
+ * tests/parallel/test_checkpoint.c - a run that is saved, and gone on with on another layout, ends
+ * with the digest of one that was never stopped.
+ *
+ * Nothing divides: 12 heads, 3 key-value heads, a vocabulary of 257; gpt2 has a tied embedding,
+ * dropout, several micro-steps and a parameter that is frozen.
+ */
+#include "tests/parallel/checkpoint_harness.h"
+
+enum { STEPS = 5, SAVED = 3 };
+
+static const place places[] = {
+    {"full_shard", 1, 1, 0},   {"no_shard", 2, 1, 0},     {"full_shard", 4, 1, 0},
+    {"zero1", 8, 1, 0},        {"no_shard", 1, 2, 0},     {"full_shard", 1, 4, 0},
+    {"zero1", 2, 2, 0},        {"full_shard", 2, 4, 0},   {"hybrid_shard", 2, 4, 2},
+    {"shard_grad_op", 4, 2, 0}, {"zero1", 1, 4, 0},
+};
+
+enum { PLACES = sizeof places / sizeof *places };
+
+static training make_training(bool sgd)
+{
+    training t = new_training(sgd ? WF_NN_LLAMA : WF_NN_GPT2, sgd ? 3 : HEADS, 8);
+
+    t.steps = STEPS;
+    t.options.clip = 0.1f;
+    if (sgd) {
+        t.options.optimizer.method = WF_NN_SGD;
+    } else {
+        t.model.dropout = 0.1f;
+        t.frozen = "block.1.mlp.down.weight";
+    }
+    return t;
+}
+
+/* Saved on `from` after SAVED steps; gone on with on `to`. */
+static void resume(const place *from, const place *to, wf_par_save_options how, bool sgd,
+                   uint64_t expected)
+{
+    char dir[64];
+    training a = make_training(sgd), b = a;
+
+    fresh_directory(dir);
+    how.dir = dir;
+    put(&a, from);
+    put(&b, to);
+    a.steps = SAVED;
+    if (save_run(&a, &how, SAVED) && resume_run(&b, dir, SAVED)) {
+        CU_ASSERT_EQUAL(b.digest, expected);
+        if (b.digest != expected)
+            printf("\n    %s tp %d dp %d to %s tp %d dp %d\n", from->strategy, from->tp,
+                   from->dp, to->strategy, to->tp, to->dp);
+    }
+    remove_directory(dir);
+}
+
+static void resume_pairs(bool sgd, bool async, int stride)
+{
+    training whole = make_training(sgd);
+
+    put(&whole, &places[0]);
+    if (!train(&whole))
+        return;
+    for (int i = 0; i < PLACES * PLACES; i += stride)
+        resume(&places[i / PLACES], &places[i % PLACES],
+               (wf_par_save_options){.kind = WF_PAR_SAVE_SHARDED, .async = async}, sgd,
+               whole.digest);
+}
+
+static void adamw(void)
+{
+    resume_pairs(false, false, UNDER_SANITIZER ? 23 : 3);
+}
+
+static void sgd_async(void)
+{
+    resume_pairs(true, true, UNDER_SANITIZER ? 23 : 5);
+}
+
+static void full(void)
+{
+    training whole = make_training(false);
+
+    put(&whole, &places[0]);
+    if (!train(&whole))
+        return;
+    for (int i = 0; i < PLACES; i += UNDER_SANITIZER ? 4 : 1)
+        resume(&places[i], &places[(i + 4) % PLACES],
+               (wf_par_save_options){.kind = WF_PAR_SAVE_FULL, .async = i % 2 == 1}, false,
+               whole.digest);
+}
+
+static void local(void)
+{
+    training whole = make_training(false);
+
+    put(&whole, &places[0]);
+    if (!train(&whole))
+        return;
+    for (int i = 0; i < PLACES; i += UNDER_SANITIZER ? 4 : 1)
+        resume(&places[i], &places[i],
+               (wf_par_save_options){.kind = WF_PAR_SAVE_LOCAL, .async = i % 2 == 1}, false,
+               whole.digest);
+}
+
+/* Layouts that do not nest in the leaves: the values that are loaded are still the ones saved. */
+static void inexact(void)
+{
+    static const place odd[] = {{"full_shard", 3, 1, 0}, {"full_shard", 1, 3, 0},
+                                {"zero1", 3, 2, 0},      {"no_shard", 5, 1, 0}};
+
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 4; k++) {
+            char dir[64];
+            training a = make_training(false), b;
+            wf_par_save_options how = {.dir = dir};
+
+            a.options.global_batch = 12;
+            b = a;
+            fresh_directory(dir);
+            put(&a, &odd[i]);
+            put(&b, &odd[k]);
+            a.steps = b.steps = SAVED; /* so b loads, and trains no more */
+            if (save_run(&a, &how, SAVED) && resume_run(&b, dir, SAVED))
+                CU_ASSERT_EQUAL(a.digest, b.digest);
+            remove_directory(dir);
+        }
+}
+
+static void refused(void)
+{
+    char dir[64];
+    training a = make_training(false), b = a;
+    wf_par_save_options how = {.dir = dir, .kind = WF_PAR_SAVE_LOCAL};
+    wf_error error;
+
+    fresh_directory(dir);
+    put(&a, &places[6]);
+    put(&b, &places[5]);
+    a.steps = SAVED;
+    if (!save_run(&a, &how, SAVED))
+        return;
+    CU_ASSERT_EQUAL(try_resume(&b, dir, SAVED, &error), WF_EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "save it as sharded"));
+    b = a;
+    b.model.ffn += 1;
+    CU_ASSERT_EQUAL(try_resume(&b, dir, SAVED, &error), WF_EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "block.0.mlp.down.weight has 96 in dim 1 there"));
+    b = a;
+    b.options.optimizer.method = WF_NN_SGD;
+    CU_ASSERT_EQUAL(try_resume(&b, dir, SAVED, &error), WF_EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "another optimizer"));
+    remove_directory(dir);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"adamw, dropout, frozen: resumed on any layout", adamw},
+        {"sgd, llama, asynchronous", sgd_async},
+        {"one file of whole tensors", full},
+        {"each rank's bytes as they are", local},
+        {"layouts that do not nest load the same values", inexact},
+        {"what does not fit is refused", refused},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("checkpoint", tests);
+}
