@@ -5,6 +5,7 @@
 #include "apps/options.h"
 #include "apps/run_log.h"
 #include "apps/text_data.h"
+#include "apps/timeline.h"
 #include <weft/weft.h>
 
 /* Shared by all ranks; only rank 0 writes to the log and to stdout. */
@@ -12,6 +13,7 @@ typedef struct wf_train_job {
     const wf_options *options;
     wf_text_data *data;
     wf_run_log *log;
+    wf_timeline *timeline; /* NULL: none is kept */
 } wf_train_job;
 
 /* rank_main of wf_launch; arg is the wf_train_job. */

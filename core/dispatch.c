@@ -172,6 +172,21 @@ static wf_status check_dtypes(const wf_call *call)
     return WF_OK;
 }
 
+static wf_status run_traced(const wf_call *call, const wf_kernel *kernel, void *workspace)
+{
+    wf_trace *trace = call->ctx->trace;
+    int64_t start = trace ? wf_trace_now() : 0;
+    wf_status status = kernel->run(call, workspace);
+
+    if (trace)
+        wf_trace_add(trace, &(wf_trace_event){.kind = WF_TRACE_OP,
+                                              .name = call->op->name,
+                                              .place = call->ctx->path,
+                                              .start = start,
+                                              .end = wf_trace_now()});
+    return status;
+}
+
 static wf_status run_kernel(const wf_call *call)
 {
     wf_context *ctx = call->ctx;
@@ -192,7 +207,7 @@ static wf_status run_kernel(const wf_call *call)
     }
     status = ctx->error.code; /* a failure in workspace() */
     if (status == WF_OK && !ctx->options.plan)
-        status = kernel->run(call, workspace);
+        status = run_traced(call, kernel, workspace);
     if (call->op->flops)
         ctx->flops += call->op->flops(call);
     wf_pool_give(ctx->pool, workspace, bytes, WF_MEMORY_WORKSPACE);

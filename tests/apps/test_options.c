@@ -122,7 +122,7 @@ static void bad_flags(void)
         {"--plan --tp 4096 --dp 512 --global-batch-size 512",
          "2097152 ranks, and a plan has at most 1048576"},
         {"--plan --tp 2 --rank 2", "--rank 2 is not one of the 2 ranks of --tp 2 x --dp 1"},
-        {"--data a --rank 0", "--rank belongs to --plan, --report-json or --comm-report"},
+        {"--data a --rank 0", "--rank belongs to --plan, --report-json, --comm-report or --trace"},
         {"--steps 0 --report-json x", "--report-json is of a step"},
         {"--data a --completion fish", "--completion 'fish' is unknown; use one of: bash, zsh"},
     };
