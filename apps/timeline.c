@@ -191,12 +191,12 @@ wf_status wf_timeline_close(wf_timeline *t, wf_error *error)
     return status;
 }
 
+/* What one kind of transfers took, over all its events, in nanoseconds. */
 typedef struct line {
     const char *axis, *name;
-    int64_t count, total, hidden;
+    int64_t count, total, hidden, waited;
 } line;
 
-/* The line of a kind of transfers. */
 static line *line_of(line *lines, int *n, const wf_trace_event *e)
 {
     for (int i = 0; i < *n; i++)
@@ -215,18 +215,22 @@ void wf_timeline_summary(FILE *out, const wf_trace *trace)
         const wf_trace_event *e = wf_trace_at(trace, i);
         line *l;
 
-        if (e->kind != WF_TRACE_TRANSFER)
+        if (e->kind != WF_TRACE_TRANSFER && e->kind != WF_TRACE_WAIT)
             continue;
         l = line_of(lines, &n, e);
+        if (e->kind == WF_TRACE_WAIT) {
+            l->waited += e->end - e->start;
+            continue;
+        }
         l->count++;
         l->total += e->end - e->start;
         l->hidden += wf_trace_hidden(trace, i);
     }
-    fprintf(out, "  %-10s %-16s %8s %12s %18s\n", "axis", "collective", "times", "ms",
-            "behind kernels");
+    fprintf(out, "  %-10s %-16s %8s %12s %16s %12s\n", "axis", "collective", "times", "ms",
+            "behind kernels", "waited ms");
     for (int i = 0; i < n; i++)
-        fprintf(out, "  %-10s %-16s %8" PRId64 " %12.3f %16.0f %%\n", lines[i].axis,
+        fprintf(out, "  %-10s %-16s %8" PRId64 " %12.3f %14.0f %% %12.3f\n", lines[i].axis,
                 lines[i].name, lines[i].count, (double)lines[i].total / 1e6,
-                lines[i].total ? 100.0 * (double)lines[i].hidden / (double)lines[i].total
-                               : 0.0);
+                lines[i].total ? 100.0 * (double)lines[i].hidden / (double)lines[i].total : 0.0,
+                (double)lines[i].waited / 1e6);
 }

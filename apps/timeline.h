@@ -34,7 +34,8 @@ wf_status wf_timeline_add(wf_timeline *timeline, int rank, const wf_trace *trace
  */
 wf_status wf_timeline_close(wf_timeline *timeline, wf_error *error);
 
-/** wf_timeline_summary - how long each collective took, and how much of that kernels hid. */
+/** wf_timeline_summary - how long collectives took by axis and kind, how much of that passed while
+ * kernels ran, and how long the rank stood still for them. */
 void wf_timeline_summary(FILE *out, const wf_trace *trace);
 
 #endif
