@@ -126,6 +126,8 @@ static wf_status run(wf_options *o, wf_saving_result *result, wf_error *error)
         status = prepare_saving(o, &resume, result, error);
     if (status == WF_OK)
         status = open_log(o, resume.count > 0, &job.log, error);
+    if (status == WF_OK && o->trace)
+        status = wf_timeline_open(o->trace, &job.timeline, error);
     if (status == WF_OK)
         status = wf_launch(
             &(wf_launch_options){.ranks = (int)(o->tp * o->dp),
@@ -135,6 +137,9 @@ static wf_status run(wf_options *o, wf_saving_result *result, wf_error *error)
             wf_train_rank, &job, error);
     if (status == WF_ENOMEM)
         wf_plan_advise(o, error);
+    if (wf_timeline_close(job.timeline, &closing) != WF_OK && status == WF_OK)
+        status = wf_error_set(error, closing.code, "%s", closing.text);
+    closing = (wf_error){WF_OK, ""};
     if (job.log && wf_run_log_close(job.log, &closing) != WF_OK && status == WF_OK)
         status = wf_error_set(error, closing.code, "%s", closing.text);
     wf_text_data_close(job.data);

@@ -18,6 +18,10 @@ typedef struct wf_text_list {
     int64_t count;
 } wf_text_list;
 
+typedef struct wf_steps {
+    int64_t first, last;
+} wf_steps;
+
 /* The C type of each kind of row. Texts belong to the options; an absent one is NULL. */
 typedef int64_t wf_option_INT;
 typedef double wf_option_REAL;
@@ -28,6 +32,7 @@ typedef char *wf_option_TEXT;
 typedef char *wf_option_FILE;
 typedef wf_text_list wf_option_FILES;
 typedef int64_t wf_option_BYTES;
+typedef wf_steps wf_option_STEPS;
 
 /* WF_OPTION_<field>: the index of a row; a group has one as well. */
 typedef enum wf_option_id {

@@ -133,9 +133,33 @@ static wf_status check_plan(wf_options *o, wf_error *error)
             error, WF_EINVAL,
             "--report-json is of a step, and --steps is 0: use --plan --json FILE "
             "to go without");
-    if (o->given[WF_OPTION_rank] && !o->plan && !o->report_json && !o->comm_report)
+    if (o->given[WF_OPTION_rank] && !o->plan && !o->report_json && !o->comm_report && !o->trace)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--rank belongs to --plan, --report-json, --comm-report or --trace");
+    return WF_OK;
+}
+
+static wf_status check_trace(wf_options *o, wf_error *error)
+{
+    bool given = o->given[WF_OPTION_trace_steps];
+    wf_steps *traced = &o->trace_steps;
+
+    if (given && !o->trace)
         return wf_error_set(error, WF_EINVAL,
-                            "--rank belongs to --plan, --report-json or --comm-report");
+                            "--trace-steps belongs to a timeline; use it with --trace FILE");
+    if (o->trace && (o->plan || !o->steps))
+        return wf_error_set(error, WF_EINVAL,
+                            "--trace is of steps that run, and %s; drop one of the two",
+                            o->plan ? "--plan runs none" : "--steps is 0");
+    if (!given)
+        *traced = (wf_steps){o->steps < 2 ? o->steps : 2, o->steps < 3 ? o->steps : 3};
+    if (o->trace && traced->last > o->steps)
+        return wf_error_set(error, WF_EINVAL,
+                            "--trace-steps %lld-%lld goes beyond --steps %lld; use steps up to "
+                            "that one, or more --steps",
+                            (long long)traced->first, (long long)traced->last,
+                            (long long)o->steps);
     return WF_OK;
 }
 
@@ -264,9 +288,10 @@ static wf_status check_data(wf_options *o, wf_error *error)
 wf_status wf_options_check(wf_options *options, wf_error *error)
 {
     static wf_status (*const rules[])(wf_options *, wf_error *) = {
-        wf_options_init_from, check_positions, check_heads,     check_kv_heads, derive_ffn,
-        check_world,          check_wrap,      check_plan,      check_batch,    check_schedule,
-        check_evaluation,     check_sample,    check_transport, check_saving,   check_data,
+        wf_options_init_from, check_positions, check_heads,    check_kv_heads,
+        derive_ffn,           check_trace,     check_world,    check_wrap,
+        check_plan,           check_batch,     check_schedule, check_evaluation,
+        check_sample,         check_transport, check_saving,   check_data,
     };
     wf_status status = WF_OK;
 

@@ -15,6 +15,7 @@ typedef enum wf_option_kind {
     WF_KIND_FILE,
     WF_KIND_FILES,
     WF_KIND_BYTES,
+    WF_KIND_STEPS, /* of commands alone: there is no such value in JSON */
     WF_KIND_COUNT
 } wf_option_kind;
 

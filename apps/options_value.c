@@ -179,6 +179,29 @@ static wf_status set_bytes(void *field, const wf_option_row *row, const char *wh
                         where, text);
 }
 
+/* "5-8", or "5" for that one. */
+static wf_status set_steps(void *field, const wf_option_row *row, const char *where,
+                           const char *text, wf_error *error)
+{
+    wf_steps *steps = field;
+    char *end = NULL;
+    long long first = 0, last = 0;
+
+    (void)row;
+    errno = 0;
+    if (isdigit((unsigned char)*text))
+        first = last = strtoll(text, &end, 10);
+    if (end && *end == '-' && isdigit((unsigned char)end[1]))
+        last = strtoll(end + 1, &end, 10);
+    if (!end || *end || errno || first < 1 || last < first)
+        return wf_error_set(error, WF_EINVAL,
+                            "%s '%s' is not a range of steps; it takes the first and the last "
+                            "one, from 1 on: 2-3, or 5",
+                            where, text);
+    *steps = (wf_steps){first, last};
+    return WF_OK;
+}
+
 static void clear_text(void *field)
 {
     free(*(char **)field);
@@ -204,7 +227,7 @@ static const struct {
     [WF_KIND_BOOL] = {set_bool, NULL},       [WF_KIND_SWITCH] = {set_bool, NULL},
     [WF_KIND_CHOICE] = {set_choice, NULL},   [WF_KIND_TEXT] = {set_text, clear_text},
     [WF_KIND_FILE] = {set_text, clear_text}, [WF_KIND_FILES] = {set_files, clear_files},
-    [WF_KIND_BYTES] = {set_bytes, NULL},
+    [WF_KIND_BYTES] = {set_bytes, NULL},     [WF_KIND_STEPS] = {set_steps, NULL},
 };
 
 wf_status wf_option_set(wf_options *options, const wf_option_row *row, const char *where,

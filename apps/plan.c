@@ -295,27 +295,47 @@ wf_status wf_plan(const wf_options *options, FILE *out, wf_error *error)
     return tell(&o, &j, &c, out, error);
 }
 
+/* The first strategy that fits, or else the one that comes closest. */
+static int best_choice(const wf_options *o, const choices *c)
+{
+    int best = 0;
+
+    for (int i = 1; i < c->n && !fits(o, &c->report[best]); i++)
+        if (c->report[i].memory.peak < c->report[best].memory.peak)
+            best = i;
+    return best;
+}
+
 void wf_plan_advise(const wf_options *o, wf_error *error)
 {
     wf_error ignored, told = *error;
-    char peak[32], there[32];
+    char peak[32], there[32], needed[32];
+    const wf_memory_report *whole;
     choices c;
-    int best = 0;
+    int best;
+    job j;
 
-    if (!o->device_memory || plan_choices(o, &c, &ignored) != WF_OK || !c.n)
+    if (!o->device_memory || make(&j, o, &ignored) != WF_OK ||
+        plan_choices(o, &c, &ignored) != WF_OK || !c.n)
         return;
-    for (int i = 1; i < c.n && !fits(o, &c.report[best]); i++)
-        if (c.report[i].memory.peak < c.report[best].memory.peak)
-            best = i;
+    whole = &j.report.memory;
+    best = best_choice(o, &c);
     *error = (wf_error){WF_OK, ""};
+    wf_size_text(needed, (double)whole->peak);
     wf_size_text(peak, (double)c.report[best].memory.peak);
     wf_size_text(there, (double)o->device_memory);
     if (fits(o, &c.report[best]))
-        wf_error_set(error, told.code, "%.1200s; --strategy %s fits: it takes %s of %s a rank",
-                     told.text, c.name[best], peak, there);
-    else
         wf_error_set(error, told.code,
-                     "%.1200s; no other strategy fits with this micro-batch, the closest is "
-                     "--strategy %s with %s where %s are allowed: try --plan --find-batch",
-                     told.text, c.name[best], peak, there);
+                     "%.1000s; --strategy %s needs %s a rank, most for %s; --strategy %s fits: "
+                     "it takes %s of %s",
+                     told.text, o->strategy, needed, wf_memory_kind_name(largest_kind(whole)),
+                     c.name[best], peak, there);
+    else
+        wf_error_set(
+            error, told.code,
+            "%.1000s; --strategy %s needs %s a rank, most for %s; no other strategy "
+            "fits with this micro-batch, the closest is --strategy %s with %s where %s "
+            "are allowed: try --plan --find-batch",
+            told.text, o->strategy, needed, wf_memory_kind_name(largest_kind(whole)),
+            c.name[best], peak, there);
 }

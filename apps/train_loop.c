@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+enum { TRACE_EVENTS = 1 << 17 }; /* of a rank */
+
 typedef struct loop {
     wf_rank *rank;
     const wf_train_job *job;
@@ -17,7 +19,8 @@ typedef struct loop {
     wf_saving saving;
     int64_t resumed; /* steps that were done before */
     unsigned wishes; /* of all ranks, at the end of a step */
-    bool told;       /* that the layout is not exact */
+    wf_trace *trace;
+    bool told; /* that the layout is not exact */
 } loop;
 
 static double now_ms(void)
@@ -114,6 +117,52 @@ static int64_t report_step(const loop *l)
     return l->resumed + (l->o->steps - l->resumed < 2 ? 1 : 2);
 }
 
+/* What was traced goes to the file when the last of its steps is done, or when the run ends. */
+static wf_status tell_timeline(loop *l)
+{
+    wf_error error = {WF_OK, ""};
+    wf_trace *trace = l->trace;
+
+    l->trace = NULL;
+    if (trace && wf_timeline_add(l->job->timeline, l->rank->index, trace, &error) != WF_OK)
+        wf_fail(wf_par_context(l->par), error.code, "%s", error.text);
+    if (trace && l->rank->index == l->o->rank &&
+        wf_context_status(wf_par_context(l->par)) == WF_OK) {
+        wf_timeline_summary(stdout, trace);
+        fprintf(stdout, "  (of rank %d, in steps %lld to %lld; %lld events found no room)\n",
+                l->rank->index, (long long)l->o->trace_steps.first,
+                (long long)l->o->trace_steps.last, (long long)wf_trace_lost(trace));
+        fflush(stdout);
+    }
+    wf_trace_close(trace);
+    return wf_context_status(wf_par_context(l->par));
+}
+
+static wf_status open_trace(loop *l)
+{
+    wf_error error = {WF_OK, ""};
+
+    if (l->job->timeline && !(l->trace = wf_trace_open(TRACE_EVENTS, &error)))
+        return wf_fail(wf_par_context(l->par), error.code, "%s", error.text);
+    return WF_OK;
+}
+
+/* wf_par_train_step, on the timeline if it is asked for. */
+static wf_status run_step(loop *l, int64_t step, const wf_par_data *data, wf_par_step *result)
+{
+    const wf_steps *traced = &l->o->trace_steps;
+    wf_status status;
+
+    if (l->trace && step >= traced->first)
+        wf_mesh_trace(wf_par_mesh(l->par), l->trace);
+    status = wf_par_train_step(l->trainer, step, data, result);
+    if (l->trace)
+        wf_mesh_trace(wf_par_mesh(l->par), NULL);
+    if (status == WF_OK && step == traced->last)
+        status = tell_timeline(l);
+    return status;
+}
+
 static wf_status train_step(loop *l, int64_t step)
 {
     const wf_par_data train = {read_train, (void *)l->job};
@@ -125,7 +174,7 @@ static wf_status train_step(loop *l, int64_t step)
     wf_par_report report;
 
     wf_par_report_begin(l->par, &report);
-    if (wf_par_train_step(l->trainer, step, &train, &result) != WF_OK)
+    if (run_step(l, step, &train, &result) != WF_OK)
         return wf_context_status(ctx);
     if (l->rank->index == l->o->rank && step == report_step(l) &&
         tell_step(l, step, &report) != WF_OK)
@@ -197,6 +246,8 @@ static wf_status run(loop *l)
     if (l->o->steps) {
         l->trainer = wf_par_trainer_open(l->par, &l->model->base, &options);
         tell_inexact(l);
+        if (open_trace(l) != WF_OK)
+            return wf_context_status(ctx);
         train(l);
     }
     if (l->o->sample && wf_context_status(ctx) == WF_OK) {
@@ -221,6 +272,7 @@ wf_status wf_train_rank(wf_rank *rank, void *arg)
     if (status != WF_OK)
         wf_error_set(&rank->error, status, "%s", wf_context_error(wf_par_context(l.par))->text);
     wf_saving_close(&l.saving);
+    tell_timeline(&l);
     wf_par_trainer_close(l.trainer);
     if (l.model)
         wf_nn_free(&l.model->base);

@@ -6,6 +6,7 @@
 #include "apps/run_log.h"
 #include "apps/saving.h"
 #include "apps/text_data.h"
+#include "apps/timeline.h"
 #include <weft/weft.h>
 
 /* Shared by all ranks; only rank 0 writes to the log and to stdout. */
@@ -15,6 +16,7 @@ typedef struct wf_train_job {
     wf_run_log *log;
     const wf_resume *resume;
     wf_saving_result *saved;
+    wf_timeline *timeline; /* NULL: none is kept */
 } wf_train_job;
 
 /* rank_main of wf_launch; arg is the wf_train_job. */

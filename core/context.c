@@ -159,11 +159,34 @@ const char *wf_context_enter(wf_context *ctx, const char *path)
     return last;
 }
 
+static void end_phase(wf_context *ctx)
+{
+    int64_t now;
+
+    if (!ctx->trace)
+        return;
+    now = wf_trace_now();
+    if (ctx->phase)
+        wf_trace_add(ctx->trace, &(wf_trace_event){.kind = WF_TRACE_PHASE,
+                                                   .name = ctx->phase,
+                                                   .start = ctx->phase_start,
+                                                   .end = now});
+    ctx->phase_start = now;
+}
+
 const char *wf_context_phase(wf_context *ctx, const char *phase)
 {
     const char *last = ctx->phase;
 
+    end_phase(ctx);
     ctx->phase = phase;
     wf_pool_moment(ctx->pool, phase, ctx->path);
     return last;
+}
+
+void wf_context_trace(wf_context *ctx, wf_trace *trace)
+{
+    end_phase(ctx);
+    ctx->trace = trace;
+    ctx->phase_start = wf_trace_now();
 }

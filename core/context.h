@@ -9,6 +9,7 @@
 #define WF_CORE_CONTEXT_H
 
 #include "core/device.h"
+#include "core/trace.h"
 
 WF_BEGIN_DECLS
 
@@ -88,8 +89,17 @@ WF_API wf_memory_kind wf_context_memory_kind(wf_context *ctx, wf_memory_kind kin
  */
 WF_API const char *wf_context_enter(wf_context *ctx, const char *path);
 
-/** wf_context_phase - name what is going on, for the moment of the peak; returns the last one. */
+/** wf_context_phase - name what is going on, for the moment of the peak and for traces; returns the
+ * last one. */
 WF_API const char *wf_context_phase(wf_context *ctx, const char *phase);
+
+/**
+ * wf_context_trace - write down what kernels and phases take from now on, until it is called with
+ * NULL; on a mesh see wf_mesh_trace
+ *
+ * @param trace  the caller's, and open as long
+ */
+WF_API void wf_context_trace(wf_context *ctx, wf_trace *trace);
 
 /**
  * wf_scope_open - a new innermost scope; results of ops belong to it from now on.

@@ -172,6 +172,21 @@ static wf_status check_dtypes(const wf_call *call)
     return WF_OK;
 }
 
+static wf_status run_traced(const wf_call *call, const wf_kernel *kernel, void *workspace)
+{
+    wf_trace *trace = call->ctx->trace;
+    int64_t start = trace ? wf_trace_now() : 0;
+    wf_status status = kernel->run(call, workspace);
+
+    if (trace)
+        wf_trace_add(trace, &(wf_trace_event){.kind = WF_TRACE_OP,
+                                              .name = call->op->name,
+                                              .place = call->ctx->path,
+                                              .start = start,
+                                              .end = wf_trace_now()});
+    return status;
+}
+
 /* The call as its kernel sees it. */
 typedef struct widened {
     wf_call call;
@@ -239,7 +254,7 @@ static wf_status run_kernel(const wf_call *asked)
     status = ctx->error.code; /* a failure in workspace() */
     if (status == WF_OK && !ctx->options.plan) {
         widen_data(asked, &w, workspace);
-        status = kernel->run(call, workspace ? workspace + w.bytes : NULL);
+        status = run_traced(call, kernel, workspace ? workspace + w.bytes : NULL);
     }
     if (call->op->flops)
         ctx->flops += call->op->flops(call);

@@ -102,11 +102,12 @@ static void *no_memory(const wf_pool *pool, size_t bytes, wf_memory_kind kind, w
             largest = k;
     if (pool->limit)
         snprintf(why, sizeof why, "of a limit of %zu", pool->limit);
-    wf_error_set(error, WF_ENOMEM,
-                 "out of memory: %zu bytes for %s, when %zu were in use (%zu for %s) %s; use a "
-                 "smaller micro-batch or more ranks",
-                 bytes, wf_memory_kind_name(kind), r->in_use, r->now[largest],
-                 wf_memory_kind_name((wf_memory_kind)largest), why);
+    wf_error_set(
+        error, WF_ENOMEM,
+        "out of memory: %zu bytes for %s, when %zu were in use, most for %s: %zu, %s; use a "
+        "smaller micro-batch or more ranks",
+        bytes, wf_memory_kind_name(kind), r->in_use,
+        wf_memory_kind_name((wf_memory_kind)largest), r->now[largest], why);
     return NULL;
 }
 

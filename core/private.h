@@ -50,6 +50,8 @@ struct wf_context {
     int64_t step, first_sequence;
     bool evaluating;
     double flops;
+    wf_trace *trace; /* NULL: none is kept */
+    int64_t phase_start;
 };
 
 /* core/scope.c */

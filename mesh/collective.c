@@ -343,6 +343,8 @@ wf_status wf_collective_post(wf_comm *comm, const wf_collective *what, bool back
         if (what->kind != WF_SEND && what->kind != WF_RECV)
             sign(p);
         p->x->background = background && comm->size > 1;
+        p->x->timed = comm->trace != NULL;
+        p->posted = comm->trace ? wf_trace_now() : 0;
         status = p->path->begin(p, error);
     }
     if (status != WF_OK) {
@@ -361,15 +363,42 @@ wf_status wf_collective_begin(wf_comm *comm, const wf_collective *what, wf_pendi
     return wf_collective_post(comm, what, true, pending, error);
 }
 
+/* The transfer is what the transport says it is, or else the time from begin to end. Those of a
+   group go one after the other: one that began while the last bytes of another were under way
+   counts from when that was through. */
+static void trace(const wf_pending *p, int64_t waited)
+{
+    wf_comm *c = p->comm;
+    wf_trace_event e = {.kind = WF_TRACE_WAIT,
+                        .name = names[p->what.kind],
+                        .place = c->name,
+                        .start = waited,
+                        .end = wf_trace_now(),
+                        .bytes = received_bytes(p)};
+
+    wf_trace_add(c->trace, &e);
+    e.kind = WF_TRACE_TRANSFER;
+    e.start = p->x->began ? p->x->began : p->posted;
+    e.end = p->x->ended ? p->x->ended : e.end;
+    if (e.start < c->through)
+        e.start = c->through < e.end ? c->through : e.end;
+    wf_trace_add(c->trace, &e);
+    c->through = e.end;
+}
+
 wf_status wf_collective_end(wf_pending *p, wf_error *error)
 {
     wf_pending **link;
     wf_status status;
+    int64_t start;
 
     if (!p)
         return wf_error_set(error, WF_EINVAL,
                             "wf_collective_end without a collective in flight");
+    start = p->posted ? wf_trace_now() : 0;
     status = p->path ? p->path->end(p, error) : WF_OK;
+    if (p->posted && p->comm->trace && p->comm->size > 1)
+        trace(p, start);
     for (link = &p->comm->in_flight; *link != p; link = &(*link)->next)
         ;
     *link = p->next;

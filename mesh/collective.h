@@ -19,7 +19,7 @@
 #ifndef WF_MESH_COLLECTIVE_H
 #define WF_MESH_COLLECTIVE_H
 
-#include "core/status.h"
+#include "core/trace.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -106,6 +106,14 @@ WF_API const char *wf_comm_transport(const wf_comm *comm);
 /** wf_comm_set_reduce - the arithmetic of this handle's reductions; groups split off inherit
  * it. */
 WF_API void wf_comm_set_reduce(wf_comm *comm, const wf_reduce_ops *ops);
+
+/**
+ * wf_comm_trace - write down which collectives over this handle are under way when, and when this
+ * rank waits for them; for collectives that are begun from now on. NULL ends it.
+ *
+ * @param trace  the caller's, and open as long; kept by the rank's own thread
+ */
+WF_API void wf_comm_trace(wf_comm *comm, wf_trace *trace);
 
 /** wf_comm_ledger - what this rank has moved over the group since the last reset. */
 WF_API const wf_ledger *wf_comm_ledger(const wf_comm *comm);

@@ -64,6 +64,11 @@ void wf_comm_set_reduce(wf_comm *comm, const wf_reduce_ops *ops)
     comm->reduce = *ops;
 }
 
+void wf_comm_trace(wf_comm *comm, wf_trace *trace)
+{
+    comm->trace = trace;
+}
+
 const wf_ledger *wf_comm_ledger(const wf_comm *comm)
 {
     return &comm->ledger;

@@ -11,6 +11,7 @@
 #define WF_MESH_COMM_H
 
 #include "core/blocks.h"
+#include "core/trace.h"
 #include "mesh/collective.h"
 
 /* What all members must say alike about an exchange; compared when it is posted. */
@@ -38,6 +39,8 @@ typedef struct wf_exchange {
     const int64_t *pieces; /* [size] of each member's share, alike on all; NULL: one each */
     void *owner;           /* what work() needs to know of this member; peers look at theirs */
     bool background;       /* let it progress between its start and wait() */
+    bool timed;            /* fill in what follows, where it is known; else they stay 0 */
+    int64_t began, ended;  /* when the first of its data moved, and the last: wf_trace_now() */
 
     /* the transport's own notes */
     wf_status (*finish)(wf_comm *comm, struct wf_exchange *x, wf_error *error);
@@ -88,6 +91,8 @@ struct wf_comm {
     wf_ledger ledger;
     wf_pending *in_flight;
     wf_blocks blocks; /* of collectives in flight */
+    wf_trace *trace;  /* of this rank, or NULL */
+    int64_t through;  /* when the last one that was traced was over */
 };
 
 #define TRANSPORT(name) extern const wf_transport wf_transport_##name;

@@ -163,6 +163,14 @@ void wf_mesh_close(wf_mesh *mesh)
     free(mesh);
 }
 
+void wf_mesh_trace(wf_mesh *mesh, wf_trace *trace)
+{
+    wf_context_trace(mesh->ctx, trace);
+    wf_comm_trace(mesh->world, trace);
+    for (int i = 0; i < mesh->n_axes; i++)
+        wf_comm_trace(mesh->comm[i], trace);
+}
+
 wf_mesh *wf_mesh_of(const wf_context *ctx)
 {
     return ctx->mesh;

@@ -205,6 +205,16 @@ WF_API wf_tensor *wf_to_local(wf_tensor *x, const wf_layout *grad_layout);
 /** wf_whole - wf_redistribute to the layout that is whole everywhere. */
 WF_API wf_tensor *wf_whole(wf_tensor *x);
 
+/**
+ * wf_mesh_trace - write down what this rank does: kernels and phases of the mesh's context, and the
+ * collectives of its groups that are begun from now on. NULL ends it.
+ *
+ * @param trace  the caller's, and open as long; texts in its events live as long as the mesh and
+ *               the modules that were run
+ * Collective:   no; times are best where all ranks trace the same steps
+ */
+WF_API void wf_mesh_trace(wf_mesh *mesh, wf_trace *trace);
+
 WF_END_DECLS
 
 #endif

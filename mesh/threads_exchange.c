@@ -77,8 +77,20 @@ static int64_t all_pieces(const threads_comm *c, const wf_exchange *x)
     return sum;
 }
 
+/* The first one says so, whoever it is. */
+static void note_begin(place *p, const wf_exchange *x)
+{
+    int64_t unset = 0;
+
+    if (x->timed && atomic_load(&p->began) == 0)
+        atomic_compare_exchange_strong(&p->began, &unset, wf_trace_now());
+}
+
 static void set_over(threads_comm *c, place *p, const wf_exchange *x)
 {
+    note_begin(p, x);
+    if (x->timed)
+        p->ended = wf_trace_now();
     atomic_store(&p->over, x->sequence + 1);
     wf_threads_wake(c->group);
 }
@@ -120,6 +132,7 @@ wf_status wf_threads_work(threads_comm *c, wf_exchange *x, wf_error *error)
                (piece = atomic_fetch_add(&p->taken[share], 1)) < pieces) {
             wf_error wrong = {WF_OK, ""};
 
+            note_begin(p, x);
             cross_link(c, x, all, &due);
             status = wf_threads_check(c, x->print.op, x->sequence, error);
             if (status == WF_OK && x->work(x, share, piece, &wrong) != WF_OK)
@@ -172,6 +185,10 @@ wf_status wf_threads_finish_exchange(wf_comm *comm, wf_exchange *x, wf_error *er
         n.end = &p->over;
         n.end_target = x->sequence + 1;
         status = wait_until(c, x, &n, error);
+    }
+    if (status == WF_OK && x->timed) {
+        x->began = atomic_load(&p->began);
+        x->ended = p->ended;
     }
     if (status == WF_OK && arrive(c, p, x->sequence, LEFT) &&
         atomic_load(&c->group->place_waiters))
@@ -260,6 +277,8 @@ wf_status wf_threads_post(threads_comm *c, wf_exchange *x, wf_error *error)
         p->print = x->print;
         p->first = c->base.rank;
         atomic_store(&p->done, 0);
+        atomic_store(&p->began, 0);
+        p->ended = 0;
         for (int i = 0; i < c->base.size; i++)
             atomic_store(&p->taken[i], 0);
     }

@@ -33,6 +33,8 @@ typedef struct place {
     _Atomic int64_t *taken;         /* [size] pieces of the member's share that are taken */
     _Atomic int64_t done;           /* pieces of all shares */
     _Atomic uint64_t over;          /* exchange that is over, + 1 */
+    _Atomic int64_t began;          /* where it is timed: when its first piece was taken */
+    int64_t ended;                  /* and the last one done; set before `over` */
     wf_fingerprint print;           /* of who posted first, and who; under the group's lock */
     int first;
     uint64_t printed; /* of which exchange, + 1 */

@@ -111,7 +111,7 @@ refuse "a search without a size" 2 "--find-batch needs .* --device-memory SIZE" 
     --plan --find-batch
 refuse "a size that is none" 2 "'80gigs' is not a size.*80GiB" "${tiny[@]}" --device-memory 80gigs
 refuse "memory that is capped" 1 \
-    "out of memory: [0-9]+ bytes for .*, when .* \([0-9]+ for [a-z ]+\) of a limit of 20480" \
+    "out of memory: [0-9]+ bytes for .*, when .*, most for [a-z ]+: [0-9]+, of a limit of 20480" \
     "${tiny[@]}" --tp 2 --dp 2 --device-memory 20KiB
 refuse "groups without their size" 2 "say how many .*shard-group-size.*or use full_shard" \
     "${tiny[@]}" --dp 4 --strategy hybrid_shard
@@ -286,22 +286,55 @@ shows "it does not fit" "^does not fit in 1.00 MiB: .* too much; the most is "
 run "no batch fits" "${tiny[@]}" --plan --find-batch --device-memory 9KiB
 shows "which it says" "no micro-batch fits, not even one of 1 sequence" "does not fit in 9.00 KiB"
 
-# Where a strategy is built that takes less, a run that does not fit names it, and it does fit.
+# What full_shard needs is too little for no_shard, which says what there is most of, and what fits.
 wide=("${tiny[@]}" --dp 4 --n-embd 128 --eval-interval 0)
-run "plans of all strategies" "${wide[@]}" --strategy no_shard --plan --json plan.json
-least=$(python3 -c '
-import json
-plan = json.load(open("plan.json"))
-peaks = [s["peak"] for s in plan["plan"]["strategies"]]
-print(min(peaks) if peaks and min(peaks) < plan["memory"]["peak"] else "")')
-if [ -n "$least" ]; then
-    refuse "a strategy that does not fit" 1 "--strategy [a-z0-9_]+ fits: it takes" "${wide[@]}" \
-        --strategy no_shard --device-memory "$least"
-    named=$(grep -oE -- "--strategy [a-z0-9_]+ fits" err | cut -d " " -f 2)
-    run "the one that it names" "${wide[@]}" --strategy "$named" --device-memory "$least"
-else
-    echo "skip  a strategy that fits where no_shard does not: none is built"
-fi
+run "a plan under full_shard" "${wide[@]}" --strategy full_shard --plan --json plan.json
+cap=$(python3 -c 'import json; print(json.load(open("plan.json"))["memory"]["peak"])')
+refuse "no_shard with too little memory" 1 \
+    "in use, most for [a-z ]+: [0-9]+, .*no_shard needs .*, most for .*full_shard fits: it takes" \
+    "${wide[@]}" --strategy no_shard --device-memory "$cap"
+said=$(cat err)
+run "a plan under no_shard" "${wide[@]}" --strategy no_shard --plan --device-memory "$cap"
+largest=$(sed -n 's/^does not fit.*; the most is //p' out)
+result "which has named the largest kind" \
+    "$(grep -q "MiB a rank, most for ${largest:?};" <<<"$said" || echo "$largest: $said")"
+run "full_shard with the same memory" "${wide[@]}" --strategy full_shard --device-memory "$cap"
+
+# Timelines
+run "a timeline" "${tiny[@]}" --dp 2 --tp 2 --steps 4 --trace t.json --trace-steps 2-4 \
+    --eval-interval 0 --digest
+shows "its summary" "shard +all_gather +[0-9]+ +[0-9.]+ +[0-9]+ % +[0-9.]+$" "tp +all_reduce +[0-9]+ " \
+    "of rank 3, in steps 2 to 4; 0 events found no room"
+traced=$(grep -o "digest .*" out)
+python "the timeline" '
+import collections, json
+events = json.load(open("t.json"))
+rows = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+for rank in range(4):
+    if rows.get((rank, 0)) != "compute" or rows.get((rank, 1)) != "communication": print(rows)
+count, through = collections.Counter(), {}
+for e in sorted((e for e in events if e["ph"] == "X"), key=lambda e: (e["ts"], -e["dur"])):
+    row, end = (e["pid"], e["tid"]), e["ts"] + e["dur"]
+    if e["ts"] < 0 or e["dur"] < 0 or row not in rows: print(e)
+    if (e["cat"] == "transfer") != (e["tid"] > 0): print(e)
+    if e["cat"] in ("transfer", "wait") and not {"axis", "kind", "bytes"} <= e["args"].keys(): print(e)
+    if e["cat"] == "phase": continue # contains the others
+    if e["ts"] < through.get(row, 0) - 2e-3: print("overlaps", e)
+    through[row] = end
+    count[e["pid"], e["cat"], e["args"].get("axis"), e["args"].get("kind")] += 1
+for rank in range(4):
+    if not count[rank, "op", None, None]: print("no kernels of rank", rank)
+    for cat in "transfer", "wait":
+        if count[rank, cat, "shard", "all_gather"] != 9: print(count) # 2 a block, 1 the root
+        if count[rank, cat, "world", "all_gather"] != 3: print(count) # the norm
+phases = [e["name"] for e in events if e.get("cat") == "phase" and e["pid"] == 0]
+if phases.count("forward") != 3 or phases.count("optimizer") != 3: print(phases)'
+run "the same without" "${tiny[@]}" --dp 2 --tp 2 --steps 4 --eval-interval 0 --digest
+result "has the same digests" "$([ "$traced" = "$(grep -o "digest .*" out)" ] || echo differ)"
+refuse "a timeline where nobody can write" 3 "cannot write timeline folder/no/t.json: No such" \
+    "${tiny[@]}" --trace folder/no/t.json
+refuse "a timeline of no step" 2 "--trace-steps 3-9 goes beyond --steps 3" "${tiny[@]}" \
+    --trace t.json --trace-steps 3-9
 
 # Sizes of Llama 3.1 405B on 16,384 ranks; twice the time and memory that are promised.
 if [ "$sanitized" != --sanitized ]; then

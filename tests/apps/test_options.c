@@ -122,8 +122,19 @@ static void bad_flags(void)
         {"--plan --tp 4096 --dp 512 --global-batch-size 512",
          "2097152 ranks, and a plan has at most 1048576"},
         {"--plan --tp 2 --rank 2", "--rank 2 is not one of the 2 ranks of --tp 2 x --dp 1"},
-        {"--data a --rank 0", "--rank belongs to --plan, --report-json or --comm-report"},
+        {"--data a --rank 0",
+         "--rank belongs to --plan, --report-json, --comm-report or --trace"},
         {"--steps 0 --report-json x", "--report-json is of a step"},
+        {"--data a --trace-steps 2-3",
+         "--trace-steps belongs to a timeline; use it with --trace"},
+        {"--data a --trace t --trace-steps 3-2", "'3-2' is not a range of steps"},
+        {"--data a --trace t --trace-steps 0-2", "'0-2' is not a range of steps"},
+        {"--data a --trace t --trace-steps 1-", "'1-' is not a range of steps"},
+        {"--data a --trace t --trace-steps two", "2-3, or 5"},
+        {"--data a --trace t --trace-steps 99999999999999999999", "is not a range of steps"},
+        {"--data a --trace t --steps 4 --trace-steps 4-5", "goes beyond --steps 4"},
+        {"--data a --trace t --steps 0", "--steps is 0"},
+        {"--trace t --plan", "--plan runs none"},
         {"--data a --completion fish", "--completion 'fish' is unknown; use one of: bash, zsh"},
     };
 
@@ -227,6 +238,30 @@ static void sizes(void)
         snprintf(line, sizeof line, "--plan --device-memory %s", cases[i].text);
         CU_ASSERT_EQUAL_FATAL(parse(line, &o, &error), WF_OK);
         CU_ASSERT_EQUAL(o.device_memory, cases[i].bytes);
+        wf_options_free(&o);
+    }
+}
+
+static void ranges_of_steps(void)
+{
+    static const struct {
+        const char *line;
+        int64_t first, last;
+    } cases[] = {{"--trace-steps 5-8", 5, 8},
+                 {"--trace-steps 7", 7, 7},
+                 {"--steps 9", 2, 3},
+                 {"--steps 2", 2, 2},
+                 {"--steps 1", 1, 1}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[96];
+        wf_options o;
+        wf_error error;
+
+        snprintf(line, sizeof line, "--data a --trace t %s", cases[i].line);
+        CU_ASSERT_EQUAL_FATAL(parse(line, &o, &error), WF_OK);
+        CU_ASSERT_EQUAL(o.trace_steps.first, cases[i].first);
+        CU_ASSERT_EQUAL(o.trace_steps.last, cases[i].last);
         wf_options_free(&o);
     }
 }
@@ -410,6 +445,7 @@ static const wf_test tests[] = {
     {"what is not built says so", not_built},
     {"values and defaults", values_and_defaults},
     {"sizes with units", sizes},
+    {"ranges of steps", ranges_of_steps},
     {"the table is sound", table_is_sound},
     {"config file and precedence", config_and_precedence},
     {"bad config files", bad_configs},

@@ -67,7 +67,25 @@ typedef struct count {
 
 typedef struct counts {
     count built, warm, end;
+    bool traced;
+    wf_trace *trace;
 } counts;
+
+/* Every step is written down as well. */
+static wf_status trace_all(counts *c, wf_rank *rank, wf_par *par, int step)
+{
+    if (step == 0) {
+        c->trace = wf_trace_open(1 << 14, &rank->error);
+        NEED(c->trace != NULL);
+        wf_mesh_trace(wf_par_mesh(par), c->trace);
+    }
+    if (step == STEPS) {
+        wf_mesh_trace(wf_par_mesh(par), NULL);
+        NEED(wf_trace_count(c->trace) > 0 && wf_trace_lost(c->trace) == 0);
+        wf_trace_close(c->trace);
+    }
+    return WF_OK;
+}
 
 static wf_status note(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
 {
@@ -76,6 +94,8 @@ static wf_status note(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
     count now;
 
     (void)model;
+    if (c->traced)
+        GOOD(trace_all(c, rank, par, step));
     wf_pool_report(wf_context_pool(wf_par_context(par)), &memory);
     now = (count){asked, memory.system_allocations};
     if (step == 0)
@@ -87,11 +107,14 @@ static wf_status note(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
     return WF_OK;
 }
 
-static void steady(wf_nn_arch arch, int tp, int dp, int64_t micro, bool sequence_parallel)
+static void steady_if(bool traced, wf_nn_arch arch, int tp, int dp, int64_t micro,
+                      bool sequence_parallel)
 {
     training t = new_training(arch, arch == WF_NN_LLAMA ? 4 : HEADS, 8);
     counts of[RANKS] = {0};
 
+    for (int r = 0; r < RANKS; r++)
+        of[r].traced = traced;
     t.model.dropout = 0.1f;
     t.layout.tp = tp;
     t.layout.dp = dp;
@@ -107,6 +130,17 @@ static void steady(wf_nn_arch arch, int tp, int dp, int64_t micro, bool sequence
         CU_ASSERT_EQUAL(of[r].end.library, of[r].warm.library);
         CU_ASSERT_EQUAL(of[r].end.pool, of[r].warm.pool);
     }
+}
+
+static void steady(wf_nn_arch arch, int tp, int dp, int64_t micro, bool sequence_parallel)
+{
+    steady_if(false, arch, tp, dp, micro, sequence_parallel);
+}
+
+static void traced(void)
+{
+    steady_if(true, WF_NN_GPT2, 2, 2, 1, true);
+    steady_if(true, WF_NN_LLAMA, 1, 4, 0, false);
 }
 
 static void one_rank(void)
@@ -142,6 +176,7 @@ int main(void)
                                     {"tensor parallel", tensor_parallel},
                                     {"data parallel", data_parallel},
                                     {"both", both},
+                                    {"traced", traced},
                                     {NULL, NULL}};
 
     return wf_test_main("steady", tests);

@@ -1,0 +1,236 @@
+/* apps/timeline.c - see the header. */
+#include "apps/timeline.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    COMPUTE,
+    COMMUNICATION, /* and further rows */
+    MOST_ROWS = 16,
+    MOST_LINES = (WF_MAX_AXES + 1) * WF_COLLECTIVE_KINDS /* axes, and the world */
+};
+
+struct wf_timeline {
+    FILE *file;
+    char *path;
+    int64_t zero; /* where its times begin */
+    bool empty;
+    pthread_mutex_t lock;
+};
+
+static wf_status cannot_write(const wf_timeline *t, wf_error *error)
+{
+    return wf_error_set(error, WF_EIO, "cannot write timeline %s: %s", t->path,
+                        strerror(errno));
+}
+
+wf_status wf_timeline_open(const char *path, wf_timeline **timeline, wf_error *error)
+{
+    wf_timeline *t = calloc(1, sizeof *t);
+
+    *timeline = NULL;
+    if (t)
+        t->path = strdup(path);
+    if (!t || !t->path) {
+        free(t);
+        return wf_error_set(error, WF_ENOMEM, "no memory for a timeline");
+    }
+    t->file = fopen(path, "we");
+    if (!t->file) {
+        cannot_write(t, error);
+        free(t->path);
+        free(t);
+        return error->code;
+    }
+    t->zero = wf_trace_now();
+    t->empty = true;
+    pthread_mutex_init(&t->lock, NULL);
+    fputs("[\n", t->file);
+    *timeline = t;
+    return WF_OK;
+}
+
+/* One line of the file; takes the object. */
+static wf_status put(wf_timeline *t, json_t *object, wf_error *error)
+{
+    bool good;
+
+    if (!object)
+        return wf_error_set(error, WF_ENOMEM, "no memory for an event of the timeline");
+    errno = 0;
+    good = fputs(t->empty ? "" : ",\n", t->file) != EOF &&
+           json_dumpf(object, t->file, JSON_COMPACT | JSON_REAL_PRECISION(15)) == 0;
+    t->empty = false;
+    json_decref(object);
+    return good ? WF_OK : cannot_write(t, error);
+}
+
+static wf_status put_name(wf_timeline *t, const char *what, int rank, int row, const char *name,
+                          wf_error *error)
+{
+    return put(t,
+               json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", what, "ph", "M", "pid", rank,
+                         "tid", row, "args", "name", name),
+               error);
+}
+
+static wf_status put_event(wf_timeline *t, int rank, int row, const wf_trace_event *e,
+                           wf_error *error)
+{
+    static const char *const categories[] = {"op", "phase", "wait", "transfer"};
+    bool moves = e->kind == WF_TRACE_WAIT || e->kind == WF_TRACE_TRANSFER;
+    char name[64];
+    json_t *args;
+
+    snprintf(name, sizeof name, "%s%s", e->kind == WF_TRACE_WAIT ? "wait for " : "", e->name);
+    if (moves)
+        args = json_pack("{s:s, s:s, s:I}", "kind", e->name, "axis", e->place, "bytes",
+                         (json_int_t)e->bytes);
+    else if (e->place)
+        args = json_pack("{s:s}", "module", e->place);
+    else
+        args = json_object();
+    return put(t,
+               json_pack("{s:s, s:s, s:s, s:f, s:f, s:i, s:i, s:o}", "name", name, "cat",
+                         categories[e->kind], "ph", "X", "ts",
+                         (double)(e->start - t->zero) / 1e3, "dur",
+                         (double)(e->end - e->start) / 1e3, "pid", rank, "tid", row, "args",
+                         args),
+               error);
+}
+
+static int by_start(const void *a, const void *b)
+{
+    const wf_trace_event *x = *(const wf_trace_event *const *)a;
+    const wf_trace_event *y = *(const wf_trace_event *const *)b;
+
+    return (x->start > y->start) - (x->start < y->start);
+}
+
+/* Transfers of one group never overlap, those of different groups may: what is under way beside
+   another one goes to a further row. */
+static wf_status put_transfers(wf_timeline *t, int rank, int64_t n,
+                               const wf_trace_event **transfer, wf_error *error)
+{
+    int64_t busy[MOST_ROWS] = {0};
+    wf_status status = WF_OK;
+
+    qsort(transfer, (size_t)n, sizeof(const wf_trace_event *), by_start);
+    for (int64_t i = 0; i < n && status == WF_OK; i++) {
+        int row = 0;
+
+        while (row < MOST_ROWS - 1 && busy[row] > transfer[i]->start)
+            row++;
+        if (busy[row] == 0)
+            status = put_name(t, "thread_name", rank, COMMUNICATION + row,
+                              row ? "communication at the same time" : "communication", error);
+        busy[row] = transfer[i]->end;
+        if (status == WF_OK)
+            status = put_event(t, rank, COMMUNICATION + row, transfer[i], error);
+    }
+    return status;
+}
+
+static wf_status put_rank(wf_timeline *t, int rank, const wf_trace *trace,
+                          const wf_trace_event **transfer, wf_error *error)
+{
+    int64_t n = 0;
+    char name[32];
+    wf_status status;
+
+    snprintf(name, sizeof name, "rank %d", rank);
+    status = put_name(t, "process_name", rank, COMPUTE, name, error);
+    if (status == WF_OK)
+        status = put_name(t, "thread_name", rank, COMPUTE, "compute", error);
+    for (int64_t i = 0; i < wf_trace_count(trace) && status == WF_OK; i++) {
+        const wf_trace_event *e = wf_trace_at(trace, i);
+
+        if (e->kind == WF_TRACE_TRANSFER)
+            transfer[n++] = e;
+        else
+            status = put_event(t, rank, COMPUTE, e, error);
+    }
+    return status == WF_OK ? put_transfers(t, rank, n, transfer, error) : status;
+}
+
+wf_status wf_timeline_add(wf_timeline *t, int rank, const wf_trace *trace, wf_error *error)
+{
+    const wf_trace_event **transfer =
+        malloc(((size_t)wf_trace_count(trace) + 1) * sizeof(const wf_trace_event *));
+    wf_status status;
+
+    if (!transfer)
+        return wf_error_set(error, WF_ENOMEM, "no memory for the timeline of rank %d", rank);
+    pthread_mutex_lock(&t->lock);
+    status = put_rank(t, rank, trace, transfer, error);
+    if (status == WF_OK && fflush(t->file))
+        status = cannot_write(t, error);
+    pthread_mutex_unlock(&t->lock);
+    free(transfer);
+    return status;
+}
+
+wf_status wf_timeline_close(wf_timeline *t, wf_error *error)
+{
+    wf_status status = WF_OK;
+    bool good;
+
+    if (!t)
+        return WF_OK;
+    errno = 0;
+    good = fputs("\n]\n", t->file) != EOF && !ferror(t->file);
+    if (fclose(t->file) || !good)
+        status = cannot_write(t, error);
+    pthread_mutex_destroy(&t->lock);
+    free(t->path);
+    free(t);
+    return status;
+}
+
+/* What one kind of transfers took, over all its events, in nanoseconds. */
+typedef struct line {
+    const char *axis, *name;
+    int64_t count, total, hidden, waited;
+} line;
+
+static line *line_of(line *lines, int *n, const wf_trace_event *e)
+{
+    for (int i = 0; i < *n; i++)
+        if (strcmp(lines[i].axis, e->place) == 0 && strcmp(lines[i].name, e->name) == 0)
+            return &lines[i];
+    lines[*n] = (line){.axis = e->place, .name = e->name};
+    return &lines[(*n)++];
+}
+
+void wf_timeline_summary(FILE *out, const wf_trace *trace)
+{
+    line lines[MOST_LINES];
+    int n = 0;
+
+    for (int64_t i = 0; i < wf_trace_count(trace); i++) {
+        const wf_trace_event *e = wf_trace_at(trace, i);
+        line *l;
+
+        if (e->kind != WF_TRACE_TRANSFER && e->kind != WF_TRACE_WAIT)
+            continue;
+        l = line_of(lines, &n, e);
+        if (e->kind == WF_TRACE_WAIT) {
+            l->waited += e->end - e->start;
+            continue;
+        }
+        l->count++;
+        l->total += e->end - e->start;
+        l->hidden += wf_trace_hidden(trace, i);
+    }
+    fprintf(out, "  %-10s %-16s %8s %12s %16s %12s\n", "axis", "collective", "times", "ms",
+            "behind kernels", "waited ms");
+    for (int i = 0; i < n; i++)
+        fprintf(out, "  %-10s %-16s %8" PRId64 " %12.3f %14.0f %% %12.3f\n", lines[i].axis,
+                lines[i].name, lines[i].count, (double)lines[i].total / 1e6,
+                lines[i].total ? 100.0 * (double)lines[i].hidden / (double)lines[i].total : 0.0,
+                (double)lines[i].waited / 1e6);
+}

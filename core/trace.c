@@ -1,0 +1,80 @@
+/* core/trace.c - see the header. */
+#include "core/trace.h"
+#include <stdlib.h>
+#include <time.h>
+
+struct wf_trace {
+    int64_t count, capacity, lost;
+    wf_trace_event event[];
+};
+
+wf_trace *wf_trace_open(int64_t capacity, wf_error *error)
+{
+    wf_trace *trace = malloc(sizeof *trace + (size_t)capacity * sizeof trace->event[0]);
+
+    if (!trace) {
+        wf_error_set(error, WF_ENOMEM, "no memory for a trace of %lld events",
+                     (long long)capacity);
+        return NULL;
+    }
+    trace->count = trace->lost = 0;
+    trace->capacity = capacity;
+    return trace;
+}
+
+void wf_trace_close(wf_trace *trace)
+{
+    free(trace);
+}
+
+int64_t wf_trace_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+void wf_trace_add(wf_trace *trace, const wf_trace_event *event)
+{
+    if (trace->count < trace->capacity)
+        trace->event[trace->count++] = *event;
+    else
+        trace->lost++;
+}
+
+int64_t wf_trace_count(const wf_trace *trace)
+{
+    return trace->count;
+}
+
+const wf_trace_event *wf_trace_at(const wf_trace *trace, int64_t i)
+{
+    return &trace->event[i];
+}
+
+int64_t wf_trace_lost(const wf_trace *trace)
+{
+    return trace->lost;
+}
+
+/* Kernels run one after the other, so those before i that ended later than its start are the last
+   ones before it. */
+int64_t wf_trace_hidden(const wf_trace *trace, int64_t i)
+{
+    const wf_trace_event *transfer = &trace->event[i];
+    int64_t sum = 0;
+
+    while (--i >= 0) {
+        const wf_trace_event *e = &trace->event[i];
+        int64_t start = e->start > transfer->start ? e->start : transfer->start;
+        int64_t end = e->end < transfer->end ? e->end : transfer->end;
+
+        if (e->kind != WF_TRACE_OP)
+            continue;
+        if (e->end <= transfer->start)
+            break;
+        sum += end > start ? end - start : 0;
+    }
+    return sum;
+}
