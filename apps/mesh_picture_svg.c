@@ -8,11 +8,11 @@
 #include <string.h>
 
 enum {
-    CELL_WIDTH = 96,
+    CELL_WIDTH = 140,
     CELL_HEIGHT = 58,
     GAP = 8,
     HEAD = 24,          /* a line of text above a box's contents */
-    CELLS_IN_A_ROW = 8, /* of a package */
+    CELLS_IN_A_ROW = 4, /* of a package */
     HOSTS_IN_A_ROW = 2,
     MARGIN = 20,
     ROW = 20,
@@ -140,6 +140,18 @@ static void draw_bytes(const wf_mesh_picture *m, double y, FILE *out)
     draw_row(out, y + ROW, "nominal time of a rank", a, b);
 }
 
+static int used_links(const wf_mesh_picture *m)
+{
+    double chosen[WF_LINKS], transposed[WF_LINKS];
+    int n = 0;
+
+    wf_placement_traffic(m->chosen, chosen, NULL);
+    wf_placement_traffic(m->transposed, transposed, NULL);
+    for (int l = 0; l < WF_LINKS; l++)
+        n += chosen[l] > 0 || transposed[l] > 0;
+    return n;
+}
+
 /* The taller of the hosts in the row that begins with h. */
 static int row_height(const wf_placement *p, int h)
 {
@@ -155,7 +167,7 @@ static void draw(const wf_mesh_picture *m, FILE *out)
     const wf_placement *p = m->chosen;
     int columns = p->n_hosts < HOSTS_IN_A_ROW ? p->n_hosts : HOSTS_IN_A_ROW;
     int width = 2 * MARGIN + columns * (HOST_WIDTH + MARGIN) - MARGIN;
-    int y = MARGIN, height = MARGIN + (WF_LINKS + 3) * ROW;
+    int y = MARGIN, height = MARGIN + (used_links(m) + 3) * ROW;
 
     for (int h = 0; h < p->n_hosts; h += HOSTS_IN_A_ROW)
         height += row_height(p, h) + MARGIN;

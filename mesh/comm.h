@@ -78,6 +78,8 @@ typedef struct wf_transport {
     const wf_exposure *exposure; /* NULL where memory is not shared */
 } wf_transport;
 
+typedef struct wf_recorder wf_recorder; /* mesh/recorder_parts.h */
+
 /* The handle; a transport puts it first in a struct of its own. */
 struct wf_comm {
     const wf_transport *transport;
@@ -88,6 +90,10 @@ struct wf_comm {
     wf_ledger ledger;
     wf_pending *in_flight;
     wf_blocks blocks; /* of collectives in flight */
+    wf_recorder *recorder;
+    bool owns_recorder;
+    int recorded_group; /* in its table */
+    uint64_t recorded;  /* collectives, so far */
 };
 
 #define TRANSPORT(name) extern const wf_transport wf_transport_##name;
