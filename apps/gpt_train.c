@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { EXIT_CHECKPOINT = 8, EXIT_PREEMPTED = 75 };
 
@@ -90,6 +91,36 @@ static wf_status open_log(const wf_options *o, bool append, wf_run_log **log, wf
     return status;
 }
 
+static void recorder_directory(const wf_options *o, char *text, size_t size)
+{
+    const char *tmp = getenv("TMPDIR");
+
+    if (o->recorder_dir)
+        snprintf(text, size, "%s", o->recorder_dir);
+    else
+        snprintf(text, size, "%s/weft-recorder-%d", tmp ? tmp : "/tmp", (int)getpid());
+}
+
+/* Launch the ranks; a failure also says where their recorders are. */
+static wf_status train(const wf_options *o, wf_train_job *job, wf_error *error)
+{
+    const wf_launch_options launch = {
+        .ranks = (int)(o->tp * o->dp),
+        .threads = o->bind_ranks ? (int)o->threads_per_rank : 0,
+        .transport = strcmp(o->transport, "auto") == 0 ? NULL : o->transport};
+    char directory[400];
+    wf_error told;
+
+    recorder_directory(o, directory, sizeof directory);
+    if (wf_recorder_files(directory, true, error) != WF_OK ||
+        wf_launch(&launch, wf_train_rank, job, error) == WF_OK || wf_recorder_written() == 0)
+        return error->code;
+    told = *error;
+    *error = (wf_error){WF_OK, ""};
+    return wf_error_set(error, told.code, "%.1000s; recorder_diff %s/rank-*.rec tells more",
+                        told.text, directory);
+}
+
 /* The directory of --save has to be there before hours of work are to go into it. */
 static wf_status prepare_saving(const wf_options *o, wf_resume *resume,
                                 wf_saving_result *result, wf_error *error)
@@ -129,12 +160,7 @@ static wf_status run(wf_options *o, wf_saving_result *result, wf_error *error)
     if (status == WF_OK && o->trace)
         status = wf_timeline_open(o->trace, &job.timeline, error);
     if (status == WF_OK)
-        status = wf_launch(
-            &(wf_launch_options){.ranks = (int)(o->tp * o->dp),
-                                 .threads = o->bind_ranks ? (int)o->threads_per_rank : 0,
-                                 .transport =
-                                     strcmp(o->transport, "auto") == 0 ? NULL : o->transport},
-            wf_train_rank, &job, error);
+        status = train(o, &job, error);
     if (status == WF_ENOMEM)
         wf_plan_advise(o, error);
     if (wf_timeline_close(job.timeline, &closing) != WF_OK && status == WF_OK)

@@ -8,6 +8,7 @@
  */
 #include "core/bf16.h"
 #include "mesh/collective_parts.h"
+#include "mesh/recorder_parts.h"
 #include <string.h>
 
 enum { LINE = 16 };
@@ -339,6 +340,7 @@ wf_status wf_collective_post(wf_comm *comm, const wf_collective *what, bool back
     comm->ledger.of[what->kind].calls++;
     comm->ledger.of[what->kind].bytes += received_bytes(p);
     if (t->moves) {
+        p->sequence = wf_recorder_begin(comm, what->kind, total_bytes(p));
         p->path = (t->exposure ? wf_exposed_paths : wf_packed_paths) + what->kind;
         if (what->kind != WF_SEND && what->kind != WF_RECV)
             sign(p);
@@ -348,6 +350,7 @@ wf_status wf_collective_post(wf_comm *comm, const wf_collective *what, bool back
         status = p->path->begin(p, error);
     }
     if (status != WF_OK) {
+        wf_recorder_end(comm, what->kind, p->sequence, true);
         pending_free(p);
         return status;
     }
@@ -399,6 +402,7 @@ wf_status wf_collective_end(wf_pending *p, wf_error *error)
     status = p->path ? p->path->end(p, error) : WF_OK;
     if (p->posted && p->comm->trace && p->comm->size > 1)
         trace(p, start);
+    wf_recorder_end(p->comm, p->what.kind, p->sequence, status != WF_OK);
     for (link = &p->comm->in_flight; *link != p; link = &(*link)->next)
         ;
     *link = p->next;

@@ -1,5 +1,5 @@
 /* mesh/comm.c - the handle of a group, and the table of transports. */
-#include "mesh/comm.h"
+#include "mesh/recorder_parts.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -116,6 +116,7 @@ wf_status wf_comm_split(wf_comm *parent, const char *name, const int *members, i
     if (status == WF_OK) {
         (*out)->transport = parent->transport;
         (*out)->reduce = parent->reduce;
+        wf_recorder_join(parent, *out);
     }
     return status;
 }
@@ -132,6 +133,7 @@ void wf_comm_close(wf_comm *comm)
         wf_comm_abort(comm, &cause);
         wf_pending_drop(comm);
     }
+    wf_recorder_leave(comm);
     wf_blocks_close(&comm->blocks);
     comm->transport->detach(comm);
 }
@@ -150,4 +152,5 @@ const char *wf_error_behind_rank(const wf_error *error, int rank, const char **c
 void wf_comm_abort(wf_comm *comm, const wf_error *cause)
 {
     comm->transport->abort(comm, cause);
+    wf_recorder_fail(comm, cause);
 }

@@ -81,6 +81,8 @@ typedef struct wf_transport {
     const wf_exposure *exposure; /* NULL where memory is not shared */
 } wf_transport;
 
+typedef struct wf_recorder wf_recorder; /* mesh/recorder_parts.h */
+
 /* The handle; a transport puts it first in a struct of its own. */
 struct wf_comm {
     const wf_transport *transport;
@@ -93,6 +95,10 @@ struct wf_comm {
     wf_blocks blocks; /* of collectives in flight */
     wf_trace *trace;  /* of this rank, or NULL */
     int64_t through;  /* when the last one that was traced was over */
+    wf_recorder *recorder;
+    bool owns_recorder;
+    int recorded_group; /* in its table */
+    uint64_t recorded;  /* collectives, so far */
 };
 
 #define TRANSPORT(name) extern const wf_transport wf_transport_##name;

@@ -1,0 +1,213 @@
+/*
+ * tests/mesh/test_recorder.c - the flight recorder: what is kept of a world, when it is written,
+ * and what an event costs.
+ */
+#include "mesh/recorder_parts.h"
+#include "tests/mesh/ranks.h"
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { RANKS = 4 };
+
+static char directory[] = "/tmp/weft-recorder-XXXXXX";
+static wf_recording kept;
+
+static bool read_recording(int rank)
+{
+    char path[128];
+    FILE *file;
+    bool whole;
+
+    snprintf(path, sizeof path, "%s/rank-%d.rec", directory, rank);
+    file = fopen(path, "rb");
+    whole = file && fread(&kept, sizeof kept, 1, file) == 1 && fgetc(file) == EOF;
+    if (file)
+        fclose(file);
+    unlink(path);
+    return whole;
+}
+
+static const wf_event *last_event(uint64_t before)
+{
+    return &kept.event[(kept.head.count - 1 - before) % WF_RECORDER_EVENTS];
+}
+
+/* Rank 2 stops after `rounds` sums over its pair; the others go on. */
+static wf_status stop_early(wf_rank *rank, void *arg)
+{
+    const int *rounds = arg;
+    int pair[2] = {rank->index / 2 * 2, rank->index / 2 * 2 + 1};
+    wf_status status = WF_OK;
+    float x[3] = {1, 2, 3};
+    wf_comm *group;
+
+    wf_comm_set_reduce(rank->world, &test_ops);
+    GOOD(wf_comm_split(rank->world, "pair", pair, 2, &group, &rank->error));
+    wf_recorder_place(group, 7, "block.3.attn.out");
+    for (int i = 0; status == WF_OK && i < *rounds; i++)
+        status = wf_all_reduce(group, WF_REDUCE_SUM, x, x, 3, &rank->error);
+    if (status == WF_OK && rank->index == 2)
+        status = wf_error_set(&rank->error, WF_ENONFINITE, "rank 2: planted");
+    if (status == WF_OK)
+        status = wf_barrier(group, &rank->error);
+    if (status == WF_OK && rank->index == 1)
+        status = wf_recv(rank->world, 4, 2, x, 1, &rank->error);
+    wf_comm_close(group);
+    return status;
+}
+
+static void fail_once(int rounds)
+{
+    wf_error error = {WF_OK, ""};
+    wf_launch_options o = {.ranks = RANKS};
+
+    CU_ASSERT_EQUAL(wf_recorder_files(directory, false, &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_launch(&o, stop_early, &rounds, &error), WF_ENONFINITE);
+    wf_recorder_files(NULL, false, &error);
+}
+
+static void all_ranks_write(void)
+{
+    fail_once(5);
+    for (int r = 0; r < RANKS; r++) {
+        const wf_event *e = kept.event;
+
+        CU_ASSERT_FATAL(read_recording(r));
+        CU_ASSERT(kept.head.rank == r && kept.head.ranks == RANKS && kept.head.groups == 2);
+        CU_ASSERT_STRING_EQUAL(kept.group[0].name, "world");
+        CU_ASSERT_STRING_EQUAL(kept.group[1].name, "pair");
+        CU_ASSERT(kept.group[1].first == r / 2 * 2 && kept.group[1].size == 2);
+        for (uint64_t i = 0; i < 10; i++) {
+            CU_ASSERT(e[i].group == 1 && e[i].op == WF_ALL_REDUCE && e[i].step == 7);
+            CU_ASSERT(e[i].sequence == i / 2 + 1 && e[i].kind == i % 2);
+            CU_ASSERT(e[i].bytes == (i % 2 ? 0 : 12));
+            CU_ASSERT(i == 0 || e[i].time >= e[i - 1].time);
+            CU_ASSERT_STRING_EQUAL(e[i].place, "block.3.attn.out");
+        }
+    }
+    fail_once(1);
+    CU_ASSERT_FATAL(read_recording(2));
+    CU_ASSERT(strstr(kept.head.cause, "planted") != NULL);
+    CU_ASSERT(last_event(0)->kind == WF_EVENT_FAIL && last_event(0)->op == WF_COLLECTIVE_KINDS);
+    CU_ASSERT(last_event(1)->kind == WF_EVENT_END && last_event(1)->op == WF_ALL_REDUCE);
+    CU_ASSERT_FATAL(read_recording(3));
+    CU_ASSERT(last_event(0)->kind == WF_EVENT_FAIL);
+    for (int r = 0; r < 2; r++)
+        CU_ASSERT(read_recording(r));
+}
+
+/* The last 4,096 events are kept. */
+static void old_events_go(void)
+{
+    fail_once(3000);
+    CU_ASSERT_FATAL(read_recording(2));
+    CU_ASSERT_EQUAL(kept.head.count, 6001);
+    CU_ASSERT_EQUAL(last_event(1)->sequence, 3000);
+    CU_ASSERT_EQUAL(last_event(WF_RECORDER_EVENTS - 1)->sequence, 3000 - 2047 + 0);
+    for (int r = 0; r < RANKS; r++)
+        if (r != 2)
+            CU_ASSERT(read_recording(r));
+}
+
+static wf_status succeed(wf_rank *rank, void *arg)
+{
+    (void)arg;
+    return wf_barrier(rank->world, &rank->error);
+}
+
+static void success_writes_nothing(void)
+{
+    wf_error error = {WF_OK, ""};
+    int before = wf_recorder_written();
+
+    wf_recorder_files(directory, false, &error);
+    run_ranks(RANKS, succeed, NULL);
+    CU_ASSERT_EQUAL(wf_recorder_written(), before);
+    wf_recorder_files(NULL, false, &error);
+    CU_ASSERT(!read_recording(0));
+}
+
+/* Rank 1 never comes to the second barrier until the others' files show that they wait there. */
+static wf_status hang(wf_rank *rank, void *arg)
+{
+    struct timespec pause = {0, 20000000};
+
+    (void)arg;
+    GOOD(wf_barrier(rank->world, &rank->error));
+    if (rank->index == 1) {
+        nanosleep(&pause, NULL);
+        raise(SIGUSR2);
+    }
+    return wf_barrier(rank->world, &rank->error);
+}
+
+static void signal_writes_all(void)
+{
+    wf_error error = {WF_OK, ""};
+    int before = wf_recorder_written();
+
+    wf_recorder_files(directory, true, &error);
+    run_ranks(RANKS, hang, NULL);
+    wf_recorder_files(NULL, false, &error);
+    CU_ASSERT_EQUAL(wf_recorder_written(), before + RANKS);
+    for (int r = 0; r < RANKS; r++) {
+        CU_ASSERT_FATAL(read_recording(r));
+        CU_ASSERT_EQUAL(last_event(0)->kind, r == 1 ? WF_EVENT_END : WF_EVENT_BEGIN);
+        CU_ASSERT_EQUAL(last_event(0)->sequence, r == 1 ? 1 : 2);
+        CU_ASSERT_STRING_EQUAL(kept.head.cause, "");
+    }
+}
+
+static wf_status time_events(wf_rank *rank, void *arg)
+{
+    enum { EVENTS = 200000 };
+    double *ns = arg;
+    struct timespec from, to;
+
+    for (int round = 0; round < 5; round++) {
+        double took;
+
+        clock_gettime(CLOCK_MONOTONIC, &from);
+        for (int i = 0; i < EVENTS / 2; i++) {
+            uint64_t sequence = wf_recorder_begin(rank->world, WF_BARRIER, 64);
+
+            wf_recorder_end(rank->world, WF_BARRIER, sequence, false);
+        }
+        clock_gettime(CLOCK_MONOTONIC, &to);
+        took = (double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec);
+        if (round == 0 || took / EVENTS < *ns)
+            *ns = took / EVENTS;
+    }
+    return WF_OK;
+}
+
+/* Printed; the limit is for a machine that does nothing else. */
+static void cost(void)
+{
+    double ns = 0;
+
+    run_ranks(1, time_events, &ns);
+    printf("%.0f ns an event ", ns);
+    CU_ASSERT(UNDER_SANITIZER || ns < 1000);
+}
+
+static const wf_test tests[] = {{"all ranks write when one fails", all_ranks_write},
+                                {"old events go", old_events_go},
+                                {"success writes nothing", success_writes_nothing},
+                                {"a signal writes all", signal_writes_all},
+                                {"what an event costs", cost},
+                                {NULL, NULL}};
+
+int main(void)
+{
+    int result;
+
+    if (!mkdtemp(directory))
+        return 1;
+    result = wf_test_main("recorder", tests);
+    rmdir(directory);
+    return result;
+}
