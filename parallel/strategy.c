@@ -51,16 +51,21 @@ static wf_status find_groups(const wf_par_options *o, const char *name, int dp, 
             "strategy %s has groups of ranks: say how many (dp-replicate) or how "
             "large (shard-group-size), or use full_shard",
             name);
-    if (!*shard)
-        *shard = *replicate ? dp / *replicate : 1;
-    if (!*replicate)
-        *replicate = *shard <= dp ? dp / *shard : 1;
-    if (*replicate * *shard != dp)
+    if (*replicate && *shard && (int64_t)*replicate * *shard != dp)
         return wf_error_set(error, WF_EINVAL,
                             "dp %d is not %d group%s of %d rank%s: dp-replicate x "
                             "shard-group-size must be dp, and one of the two is enough",
                             dp, *replicate, *replicate == 1 ? "" : "s", *shard,
                             *shard == 1 ? "" : "s");
+    if (dp % (*shard ? *shard : *replicate ? *replicate : 1))
+        return wf_error_set(error, WF_EINVAL,
+                            "dp %d cannot be laid out in groups with %s %d: use a number that "
+                            "divides dp",
+                            dp, *shard ? "shard-group-size" : "dp-replicate",
+                            *shard ? *shard : *replicate);
+    if (!*shard)
+        *shard = *replicate ? dp / *replicate : 1;
+    *replicate = dp / *shard;
     return WF_OK;
 }
 
