@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BAR = 32, TEXT = 256 };
+enum { BAR = 32, TEXT = 256, MOST_PARTS = 64, MOST_RANKS = 64 };
 
 typedef struct layout_report {
     FILE *out;
@@ -74,51 +74,46 @@ static void print_bar(FILE *out, const wf_dim *dim, int64_t start, int64_t local
     fputs("|  ", out);
 }
 
-static bool same_part(wf_mesh *mesh, const wf_tensor *t, const wf_layout *layout, int a, int b)
+/* The ranks that differ from `first` on axes that do not split the tensor, and have its part. */
+static void print_ranks(const layout_report *r, int first, unsigned others)
 {
-    for (int i = 0; i < t->ndim; i++) {
-        int64_t start_a, local_a, start_b, local_b;
+    int n = 0;
 
-        wf_layout_part(mesh, layout, i, &t->dim[i], a, &start_a, &local_a);
-        wf_layout_part(mesh, layout, i, &t->dim[i], b, &start_b, &local_b);
-        if (start_a != start_b || local_a != local_b)
-            return false;
-    }
-    return true;
+    fprintf(r->out, "rank");
+    for (int rank = first; rank >= 0; rank = wf_mesh_next(r->mesh, rank, others), n++)
+        if (n < MOST_RANKS)
+            fprintf(r->out, "%s%d", n ? "," : " ", rank);
+    if (n > MOST_RANKS)
+        fprintf(r->out, ",... (%d ranks)", n);
+    fputc('\n', r->out);
 }
 
-/* A line per distinct part: its ranges, a bar for the dim that is split, and its ranks. */
-static void print_picture(layout_report *r, const wf_tensor *t, const wf_layout *layout)
+/* A line per part: its ranges, a bar for each dim that is split, and its ranks. */
+static void print_picture(const layout_report *r, const wf_tensor *t, const wf_layout *layout)
 {
-    int ranks = wf_mesh_ranks(r->mesh), n = 0;
+    unsigned axes = wf_layout_split_axes(layout);
+    int parts = 0;
     char text[TEXT], layout_text[TEXT];
 
     fprintf(r->out, "\n  %s %s\n", shape_text(t, NULL, text),
             wf_layout_print(layout, layout_text, TEXT));
-    for (int rank = 0; rank < ranks; rank++) {
-        int first = 0;
-
-        while (!same_part(r->mesh, t, layout, first, rank))
-            first++;
-        if (first < rank)
-            continue; /* shown with that rank */
+    for (int rank = 0; rank >= 0; rank = wf_mesh_next(r->mesh, rank, axes), parts++) {
+        if (parts >= MOST_PARTS)
+            continue;
         fprintf(r->out, "    ");
         for (int i = 0; i < t->ndim; i++) {
             int64_t start, local;
 
             wf_layout_part(r->mesh, layout, i, &t->dim[i], rank, &start, &local);
-            n = snprintf(text, TEXT, "%" PRId64 ":%" PRId64, start, start + local);
+            snprintf(text, TEXT, "%" PRId64 ":%" PRId64, start, start + local);
             fprintf(r->out, "%-14s  ", text);
             if (local != t->dim[i].size)
                 print_bar(r->out, &t->dim[i], start, local);
         }
-        fprintf(r->out, "rank");
-        n = 0;
-        for (int other = rank; other < ranks; other++)
-            if (same_part(r->mesh, t, layout, rank, other))
-                fprintf(r->out, "%s%d", n++ ? "," : " ", other);
-        fputc('\n', r->out);
+        print_ranks(r, rank, ~axes);
     }
+    if (parts > MOST_PARTS)
+        fprintf(r->out, "    ... and %d parts more\n", parts - MOST_PARTS);
 }
 
 static void print_units(FILE *out, const wf_par *par, const wf_nn_module *model)

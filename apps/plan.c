@@ -201,6 +201,26 @@ static void print_memory(FILE *out, const wf_par_report *r)
             wf_bytes_per_parameter(r, WF_MEMORY_OPTIMIZER));
 }
 
+static void print_units(FILE *out, const wf_par_report *r)
+{
+    int64_t shown = 0;
+    char rest[32], use[32];
+
+    fprintf(out, "  %-18s %6s %18s %14s %14s\n", "units", "count", "parameters each", "at rest",
+            "gathered");
+    for (int i = 0; i < r->n_groups; i++) {
+        const wf_par_unit_group *g = &r->group[i];
+
+        shown += g->count;
+        wf_size_text(use, (double)g->at_use);
+        fprintf(out, "  %-18s %6" PRId64 " %18" PRId64 " %14s %14s\n", g->type, g->count,
+                g->parameters, wf_size_text(rest, (double)g->rest), g->gathered ? use : "-");
+    }
+    if (shown < r->units)
+        fprintf(out, "  and %" PRId64 " others\n", r->units - shown);
+    fputc('\n', out);
+}
+
 static wf_memory_kind largest_kind(const wf_memory_report *m)
 {
     int largest = 0;
@@ -266,6 +286,7 @@ static wf_status tell(const wf_options *o, const job *j, const choices *c, FILE 
     if (*j->inexact)
         fprintf(stderr, "%s\n", j->inexact);
     print_setting(out, o, r);
+    print_units(out, r);
     print_memory(out, r);
     wf_step_report_collectives(out, r);
     fprintf(out, "\n  %.4g FLOPs of matrix products a step\n\n", r->flops);

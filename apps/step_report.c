@@ -109,6 +109,22 @@ static json_t *collectives_json(const wf_par_report *r)
     return list;
 }
 
+static json_t *units_json(const wf_par_report *r)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < r->n_groups; i++) {
+        const wf_par_unit_group *g = &r->group[i];
+
+        json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:I}", "type", g->type,
+                                              "count", (json_int_t)g->count, "parameters",
+                                              (json_int_t)g->parameters, "at_rest",
+                                              (json_int_t)g->rest, "gathered",
+                                              (json_int_t)(g->gathered ? g->at_use : 0)));
+    }
+    return list;
+}
+
 static json_t *model_json(const wf_options *o, const wf_par_report *r)
 {
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "arch", o->arch, "layers",
@@ -123,13 +139,14 @@ json_t *wf_step_report_json(const wf_options *o, const wf_par_report *r)
     char moment[WF_MEMORY_PHASE + WF_MEMORY_PLACE + 8];
 
     return json_pack(
-        "{s:o?, s:i, s:s, s:o?, s:{s:I, s:I, s:I}, s:{s:I, s:s, s:o?, s:o?}, s:o?, "
+        "{s:o?, s:i, s:s, s:o?, s:o?, s:{s:I, s:I, s:I}, s:{s:I, s:s, s:o?, s:o?}, s:o?, "
         "s:o?, s:f}",
         "mesh", mesh_json(r), "rank", r->rank, "strategy", o->strategy, "model",
-        model_json(o, r), "batch", "global", (json_int_t)o->global_batch_size, "micro",
-        (json_int_t)o->micro_batch_size, "tokens", (json_int_t)o->seq_len, "memory", "peak",
-        (json_int_t)r->memory.peak, "moment", wf_moment_text(moment, sizeof moment, &r->memory),
-        "at_peak", kinds_json(r->memory.at_peak), "most", kinds_json(r->memory.most),
+        model_json(o, r), "units", units_json(r), "batch", "global",
+        (json_int_t)o->global_batch_size, "micro", (json_int_t)o->micro_batch_size, "tokens",
+        (json_int_t)o->seq_len, "memory", "peak", (json_int_t)r->memory.peak, "moment",
+        wf_moment_text(moment, sizeof moment, &r->memory), "at_peak",
+        kinds_json(r->memory.at_peak), "most", kinds_json(r->memory.most),
         "bytes_per_parameter", state_json(r), "collectives", collectives_json(r), "flops",
         r->flops);
 }

@@ -7,17 +7,22 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-static const size_t RANGE = (size_t)1 << 44;
+/* Less where the address space is tight: ThreadSanitizer leaves a program about 1 TiB of it. */
+static const size_t MOST = (size_t)1 << 44, LEAST = (size_t)1 << 38;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char *range;
+static char *range; /* of `size` bytes, or NULL */
+static size_t size;
 static atomic_size_t next;
 
 static void reserve(void)
 {
-    void *p = mmap(NULL, RANGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    for (size = MOST; !range && size >= LEAST; size = range ? size : size / 2) {
+        void *p =
+            mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-    range = p == MAP_FAILED ? NULL : p;
+        range = p == MAP_FAILED ? NULL : p;
+    }
 }
 
 static void *take(void *self, size_t bytes)
@@ -26,10 +31,10 @@ static void *take(void *self, size_t bytes)
 
     (void)self;
     pthread_once(&once, reserve);
-    if (!range || bytes > RANGE)
+    if (!range || bytes > size)
         return NULL;
-    at = atomic_fetch_add_explicit(&next, bytes, memory_order_relaxed) % RANGE;
-    return range + (at + bytes <= RANGE ? at : 0);
+    at = atomic_fetch_add_explicit(&next, bytes, memory_order_relaxed) % size;
+    return range + (at + bytes <= size ? at : 0);
 }
 
 static void give(void *self, void *block, size_t bytes)

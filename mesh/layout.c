@@ -29,13 +29,13 @@ static bool same(const wf_layout *a, const wf_layout *b)
     return true;
 }
 
-uint8_t wf_layout_split_axes(const wf_layout *layout)
+unsigned wf_layout_split_axes(const wf_layout *layout)
 {
-    uint8_t axes = 0;
+    unsigned axes = 0;
 
     for (int d = 0; layout && d < WF_MAX_DIMS; d++)
         for (int i = 0; i < layout->n_axes[d]; i++)
-            axes |= (uint8_t)(1u << layout->axis[d][i]);
+            axes |= 1u << layout->axis[d][i];
     return axes;
 }
 
@@ -165,6 +165,22 @@ void wf_layout_part(const wf_mesh *mesh, const wf_layout *layout, int i, const w
         *local = wf_mesh_cut(mesh, axis, dim, *local, place + 1) - from;
         *start += from;
     }
+}
+
+/* The largest of p parts of n grains is ceil(n / p) of them (core/tree.h), which grows with n: the
+   largest part of an axis is one of the largest before it. */
+int64_t wf_layout_largest_part(const wf_mesh *mesh, const wf_layout *layout, int i,
+                               const wf_dim *dim)
+{
+    int64_t n = dim->size;
+
+    for (int a = 0; layout && a < layout->n_axes[i]; a++) {
+        int axis = layout->axis[i][a];
+        int64_t grain = wf_mesh_grain(mesh, axis, dim), parts = mesh->size[axis];
+
+        n = grain * ((n / grain + parts - 1) / parts);
+    }
+    return n;
 }
 
 wf_status wf_layout_fits(wf_context *ctx, const wf_layout *layout, int ndim)

@@ -53,6 +53,11 @@ WF_API int wf_mesh_size(const wf_mesh *mesh, int axis);
 /** wf_mesh_coordinate - this rank's place along an axis; wf_mesh_coordinate_of - any rank's. */
 WF_API int wf_mesh_coordinate(const wf_mesh *mesh, int axis);
 WF_API int wf_mesh_coordinate_of(const wf_mesh *mesh, int rank, int axis);
+/**
+ * wf_mesh_next - from a rank that is first on these axes (a bit each) on to the next that differs
+ * from it on them alone, the innermost axis fastest; -1 after the last
+ */
+WF_API int wf_mesh_next(const wf_mesh *mesh, int rank, unsigned axes);
 /** wf_mesh_comm - the group of ranks along an axis through this one; wf_mesh_world - of all.
  * Owner: the mesh, and whoever opened the world. */
 WF_API wf_comm *wf_mesh_comm(const wf_mesh *mesh, int axis);
@@ -94,6 +99,8 @@ WF_API const wf_layout *wf_layout_dual(wf_mesh *mesh, const wf_layout *layout);
 
 /** wf_layout_split_dim - the dim that `axis` splits, or -1. */
 WF_API int wf_layout_split_dim(const wf_layout *layout, int axis);
+/** wf_layout_split_axes - the axes that split any dim, a bit each. */
+WF_API unsigned wf_layout_split_axes(const wf_layout *layout);
 /** wf_layout_is_partial - over this axis, or over any (-1). */
 WF_API bool wf_layout_is_partial(const wf_layout *layout, int axis);
 /** wf_layout_print - "[replicate, *, tp] partial(shard)", whole dims as *; returns text. */
@@ -108,6 +115,9 @@ WF_API bool wf_layout_groups_agree(const wf_tensor *q, const wf_tensor *k);
 /** wf_layout_part - the part of dim i of a shape that any rank of the mesh holds. */
 WF_API void wf_layout_part(const wf_mesh *mesh, const wf_layout *layout, int i,
                            const wf_dim *dim, int rank, int64_t *start, int64_t *local);
+/** wf_layout_largest_part - indices of dim i that the rank with most of them holds. */
+WF_API int64_t wf_layout_largest_part(const wf_mesh *mesh, const wf_layout *layout, int i,
+                                      const wf_dim *dim);
 
 /**
  * wf_redistribute - the same tensor in another layout

@@ -26,21 +26,17 @@ struct wf_mesh {
     size_t gathered_bytes;
 };
 
-/* From rank 0 on through all ranks that differ from it on these axes (a bit each) alone; -1 after
-   the last. */
-int wf_mesh_next(const wf_mesh *mesh, int rank, unsigned axes);
-
 /* The mesh's own copy of a layout; NULL where it is whole everywhere. */
 const wf_layout *wf_layout_intern(wf_mesh *mesh, const wf_layout *layout);
 
 /* A layout to change: a copy of `from`, or whole. */
 wf_layout wf_layout_copy(const wf_mesh *mesh, const wf_layout *from);
 
+/* What an axis cuts a dim between. */
+int64_t wf_mesh_grain(const wf_mesh *mesh, int axis, const wf_dim *dim);
+
 /* Where an axis cuts n indices of a dim: part i begins at cut i. */
 int64_t wf_mesh_cut(const wf_mesh *mesh, int axis, const wf_dim *dim, int64_t n, int i);
-
-/* All axes that split any dim. */
-uint8_t wf_layout_split_axes(const wf_layout *layout);
 
 /* WF_ELAYOUT and a text where a tensor of ndim dims cannot have this layout. */
 wf_status wf_layout_fits(wf_context *ctx, const wf_layout *layout, int ndim);

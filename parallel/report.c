@@ -4,6 +4,7 @@
 #include "parallel/strategy.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static wf_comm *group_of(const wf_mesh *mesh, int axis)
 {
@@ -38,6 +39,35 @@ static int64_t share_of(const wf_par *par, const wf_nn_parameter *p)
     return count;
 }
 
+static bool alike(const wf_par_unit_group *a, const wf_par_unit_group *b)
+{
+    return strcmp(a->type, b->type) == 0 && a->parameters == b->parameters &&
+           a->rest == b->rest && a->at_use == b->at_use;
+}
+
+static void count_units(const wf_par *par, const wf_nn_module *model, wf_par_report *report)
+{
+    report->units = wf_par_unit_count(par, model);
+    report->n_groups = 0;
+    for (int64_t i = 0; i < report->units; i++) {
+        const wf_par_unit_info u = wf_par_unit_at(par, model, i);
+        wf_par_unit_group one = {.count = 1,
+                                 .parameters = u.elements,
+                                 .rest = u.rest_bytes,
+                                 .at_use = u.use_bytes,
+                                 .gathered = u.gathered > 0};
+        int g = 0;
+
+        snprintf(one.type, sizeof one.type, "%s", *u.path ? u.type : "root");
+        while (g < report->n_groups && !alike(&report->group[g], &one))
+            g++;
+        if (g < report->n_groups)
+            report->group[g].count++;
+        else if (g < WF_PAR_UNIT_GROUPS)
+            report->group[report->n_groups++] = one;
+    }
+}
+
 void wf_par_report_end(wf_par *par, wf_nn_module *model, wf_par_report *report)
 {
     int64_t count = 0;
@@ -50,6 +80,7 @@ void wf_par_report_end(wf_par *par, wf_nn_module *model, wf_par_report *report)
         report->share += share_of(par, p[i]);
     }
     free(p);
+    count_units(par, model, report);
     wf_pool_report(wf_context_pool(par->ctx), &report->memory);
     report->flops = wf_context_flops(par->ctx) - report->flops;
     for (int i = 0; i < report->n_traffic; i++) {

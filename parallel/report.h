@@ -23,12 +23,26 @@ typedef struct wf_par_traffic {
     wf_ledger ledger;
 } wf_par_traffic;
 
+/* Units that are alike, as the blocks of a transformer are. */
+typedef struct wf_par_unit_group {
+    char type[32];       /* of their modules; "root" for a model's root */
+    int64_t count;       /* how many there are */
+    int64_t parameters;  /* elements of one, before it is split in any way */
+    size_t rest, at_use; /* bytes of one on this rank: at rest, and while it computes */
+    bool gathered;       /* at_use is memory of its own beside what rests */
+} wf_par_unit_group;
+
+enum { WF_PAR_UNIT_GROUPS = 16 };
+
 typedef struct wf_par_report {
     int rank;
     int64_t parameters; /* elements of the model, ties once */
     int64_t share;      /* those that this rank would hold if data parallelism split none */
     wf_memory_report memory; /* since the context was opened */
     double flops;
+    int64_t units;
+    int n_groups; /* of units, in the order of the first of each; beyond the last, left out */
+    wf_par_unit_group group[WF_PAR_UNIT_GROUPS];
     int n_traffic; /* the axes, outermost first, and the world */
     wf_par_traffic traffic[WF_MAX_AXES + 1];
 } wf_par_report;

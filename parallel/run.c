@@ -140,11 +140,6 @@ int wf_par_dp_rank(const wf_par *par)
            wf_mesh_coordinate(mesh, shard);
 }
 
-bool wf_par_reduced(const wf_par *par)
-{
-    return par->reduced;
-}
-
 const wf_layout *wf_par_batch_layout(const wf_par *par)
 {
     wf_mesh *mesh = par->mesh;

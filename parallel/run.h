@@ -84,9 +84,6 @@ WF_API wf_status wf_par_axes(const wf_par_options *options, int *replicate, int 
 WF_API int wf_par_dp(const wf_par *par);
 WF_API int wf_par_dp_rank(const wf_par *par);
 
-/** wf_par_reduced - whether gradients are summed over ranks in every micro-step. */
-WF_API bool wf_par_reduced(const wf_par *par);
-
 /** wf_par_batch_layout - dim 0 split over the data-parallel axes. */
 WF_API const wf_layout *wf_par_batch_layout(const wf_par *par);
 

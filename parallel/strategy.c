@@ -51,16 +51,21 @@ static wf_status find_groups(const wf_par_options *o, const char *name, int dp, 
             "strategy %s has groups of ranks: say how many (dp-replicate) or how "
             "large (shard-group-size), or use full_shard",
             name);
-    if (!*shard)
-        *shard = *replicate ? dp / *replicate : 1;
-    if (!*replicate)
-        *replicate = *shard <= dp ? dp / *shard : 1;
-    if (*replicate * *shard != dp)
+    if (*replicate && *shard && (int64_t)*replicate * *shard != dp)
         return wf_error_set(error, WF_EINVAL,
                             "dp %d is not %d group%s of %d rank%s: dp-replicate x "
                             "shard-group-size must be dp, and one of the two is enough",
                             dp, *replicate, *replicate == 1 ? "" : "s", *shard,
                             *shard == 1 ? "" : "s");
+    if (dp % (*shard ? *shard : *replicate ? *replicate : 1))
+        return wf_error_set(error, WF_EINVAL,
+                            "dp %d cannot be laid out in groups with %s %d: use a number that "
+                            "divides dp",
+                            dp, *shard ? "shard-group-size" : "dp-replicate",
+                            *shard ? *shard : *replicate);
+    if (!*shard)
+        *shard = *replicate ? dp / *replicate : 1;
+    *replicate = dp / *shard;
     return WF_OK;
 }
 
@@ -88,25 +93,23 @@ wf_status wf_par_axes(const wf_par_options *o, int *replicate, int *shard, wf_er
 /* Elements of the largest part that any rank holds. */
 static int64_t largest_part(const wf_mesh *mesh, const wf_tensor *t, const wf_layout *layout)
 {
-    int64_t largest = 0;
+    int64_t count = 1;
 
-    for (int rank = 0; rank < wf_mesh_ranks(mesh); rank++) {
-        int64_t count = 1, start, local;
-
-        for (int d = 0; d < t->ndim; d++) {
-            wf_layout_part(mesh, layout, d, &t->dim[d], rank, &start, &local);
-            count *= local;
-        }
-        largest = count > largest ? count : largest;
-    }
-    return largest;
+    for (int d = 0; d < t->ndim; d++)
+        count *= wf_layout_largest_part(mesh, layout, d, &t->dim[d]);
+    return count;
 }
 
 /* A leaf of the gradient's norm is a row of dim 0 times one of dim 1's 8 cuts (measure.h), so
-   dim 1 may only be cut there. */
+   dim 1 may only be cut there. Ranks that do not differ on its axes have the same cuts. */
 static bool keeps_norm_leaves(const wf_mesh *mesh, const wf_dim *dim, const wf_layout *layout)
 {
-    for (int rank = 0; rank < wf_mesh_ranks(mesh); rank++) {
+    unsigned axes = 0;
+
+    for (int axis = 0; axis < wf_mesh_axes(mesh); axis++)
+        if (wf_layout_split_dim(layout, axis) == 1)
+            axes |= 1u << axis;
+    for (int rank = 0; rank >= 0; rank = wf_mesh_next(mesh, rank, axes)) {
         int64_t start, local;
         int cut = 0;
 
@@ -134,8 +137,8 @@ static const wf_layout *split_layout(wf_par *par, const wf_tensor *t, const wf_l
     if (rows == use || t->ndim == 1)
         return rows;
     columns = wf_layout_split(par->mesh, use, 1, shard);
-    if (keeps_norm_leaves(par->mesh, &t->dim[1], columns) &&
-        16 * largest_part(par->mesh, t, rows) > 17 * largest_part(par->mesh, t, columns))
+    if (16 * largest_part(par->mesh, t, rows) > 17 * largest_part(par->mesh, t, columns) &&
+        keeps_norm_leaves(par->mesh, &t->dim[1], columns))
         return columns;
     return rows;
 }

@@ -117,8 +117,10 @@ refuse "groups without their size" 2 "say how many .*shard-group-size.*or use fu
     "${tiny[@]}" --dp 4 --strategy hybrid_shard
 refuse "groups that do not make up dp" 2 "dp 4 is not 2 groups of 3 ranks" "${tiny[@]}" --dp 4 \
     --strategy mics --dp-replicate 2 --shard-group-size 3
-refuse "a group size that does not divide dp" 2 "dp 4 is not 1 group of 3 ranks" "${tiny[@]}" \
-    --dp 4 --strategy mics --shard-group-size 3
+refuse "a group size that does not divide dp" 2 "dp 4 .*shard-group-size 3: .*divides dp" \
+    "${tiny[@]}" --dp 4 --strategy mics --shard-group-size 3
+refuse "a number of groups that does not divide dp" 2 "dp 4 .*dp-replicate 8: .*divides dp" \
+    "${tiny[@]}" --dp 4 --strategy hybrid_shard --dp-replicate 8
 refuse "groups of a strategy that has none" 2 "full_shard has no groups" "${tiny[@]}" --dp 4 \
     --dp-replicate 2
 refuse "units by type and by size" 2 "two ways to choose units" "${tiny[@]}" --wrap-type mlp \

@@ -7,7 +7,8 @@ lint.py RULE [ROOT] - the rules of the house that a compiler can't check. RULE i
     length     a C file stays near 400 lines: past 450 it is warned of, past 500 it fails
     docs       every WF_API declaration has a doc block above it that names it, or the op it is
                the gradient of (wf_x_dx, wf_x_dw, wf_x_grad)
-    readme     the README shows apps/quickstart.c word for word
+    readme     the README shows apps/quickstart.c word for word; a folder's own names each of its
+               C files, in at most 60 lines, and its decisions are beside it in DECISIONS.md
     selftest   proves that each rule finds what it is for, and nothing else
 
 Prints one line per finding and exits with 1 if there is any.
@@ -36,6 +37,7 @@ FORBIDDEN_STREAM = re.compile(r"\b(stdout|stderr)\b")
 UNDONE = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b")
 GRADIENT = re.compile(r"_(dx|dw|grad)$")
 WARN_LINES, MOST_LINES = 450, 500
+MOST_PAGE_LINES = 60
 
 
 def c_files(root, folders, suffixes=(".c", ".h", ".def")):
@@ -137,6 +139,25 @@ def readme(root):
         shown = page.read_text(encoding="utf-8") if page.exists() else ""
         if f"```c\n{program.read_text(encoding='utf-8')}```\n" not in shown:
             yield page, 1, f"does not show {program} as it is"
+    for folder in LIBRARY + USERS:
+        page = root / folder / "README.md"
+        if page.exists():
+            yield from folder_page(page)
+
+
+def folder_page(page):
+    lines = lines_of(page)
+    if len(lines) - 1 > MOST_PAGE_LINES:
+        yield page, len(lines) - 1, f"{len(lines) - 1} lines, {MOST_PAGE_LINES} at most"
+    if (page.parent / "DECISIONS.md").exists() and "(DECISIONS.md)" not in "\n".join(lines):
+        yield page, 1, "has no link to DECISIONS.md"
+    for number, line in enumerate(lines, 1):
+        if line.startswith("## Decisions"):
+            yield page, number, "decisions belong in DECISIONS.md"
+    named = set(re.findall(r"[\w.]+\.(?:c|h|def)\b", "\n".join(lines)))
+    for path in sorted(page.parent.iterdir()):
+        if path.suffix in (".c", ".h", ".def") and path.name not in named:
+            yield page, 1, f"does not name {path.name}"
 
 
 RULES = {"includes": includes, "words": words, "length": length, "docs": docs, "readme": readme}
@@ -174,6 +195,8 @@ SAMPLES = {
     "readme": [
         ("README.md", "no program\n", []),
         ("apps/quickstart.c", "int main(void);\n", [1]),
+        ("mesh/README.md", "# mesh\n" * 60, []),
+        ("nn/README.md", "# nn\n" * 60 + "## Decisions\n", [61, 61]),
     ],
     "docs": [
         ("core/a.h", DOC + "WF_API int wf_one(int x);\n\nint bare(void);\n", []),

@@ -154,6 +154,26 @@ static wf_status covers(wf_rank *rank, wf_mesh *mesh, const wf_layout *layout,
     return WF_OK;
 }
 
+static int64_t largest(const wf_mesh *mesh, const wf_layout *layout, const wf_dim *dim)
+{
+    int64_t most = 0, start, local;
+
+    for (int r = 0; r < wf_mesh_ranks(mesh); r++) {
+        wf_layout_part(mesh, layout, 0, dim, r, &start, &local);
+        most = local > most ? local : most;
+    }
+    return most;
+}
+
+/* From rank 0, on one of these axes. */
+static bool differs(const wf_mesh *mesh, int rank, unsigned axes)
+{
+    for (int axis = 0; axis < wf_mesh_axes(mesh); axis++)
+        if ((axes >> axis & 1) && wf_mesh_coordinate_of(mesh, rank, axis) != 0)
+            return true;
+    return false;
+}
+
 static wf_status cuts(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     const wf_layout *all[MAX_LAYOUTS];
@@ -167,6 +187,46 @@ static wf_status cuts(wf_rank *rank, wf_mesh *mesh, void *arg)
 
             GOOD(covers(rank, mesh, all[i], &dim));
         }
+    return WF_OK;
+}
+
+/* With cuts between grains, and with one axis that cuts anywhere. */
+static wf_status largest_parts(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *all[MAX_LAYOUTS];
+    int n = all_layouts(mesh, 1, true, all);
+
+    (void)arg;
+    for (int fine = 0; fine < 2; fine++) {
+        for (int i = 0; i < n; i++)
+            for (int64_t k = 0; k < 40; k++) {
+                int64_t grain = 1 + k % 5;
+                wf_dim dim = {k * grain, grain, WF_LEAF_EIGHT};
+
+                NEED(wf_layout_largest_part(mesh, all[i], 0, &dim) ==
+                     largest(mesh, all[i], &dim));
+            }
+        wf_mesh_cut_finely(mesh, 1);
+    }
+    return WF_OK;
+}
+
+/* The ranks that differ on some axes alone are met in order, once each. */
+static wf_status next_ranks(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    (void)arg;
+    for (unsigned axes = 0; axes < 8; axes++) {
+        int expected = 0;
+
+        for (int r = 0; r >= 0; r = wf_mesh_next(mesh, r, axes)) {
+            while (expected < wf_mesh_ranks(mesh) && differs(mesh, expected, ~axes))
+                expected++;
+            NEED(r == expected);
+            expected++;
+        }
+        while (expected < wf_mesh_ranks(mesh))
+            NEED(differs(mesh, expected++, ~axes));
+    }
     return WF_OK;
 }
 
@@ -199,6 +259,7 @@ static void cutting(void)
     on_mesh((mesh_test){.n_axes = 1, .size = {5}, .body = cuts});
     on_mesh((mesh_test){.n_axes = 2, .size = {3, 2}, .body = cuts});
     on_mesh((mesh_test){.n_axes = 3, .size = {2, 2, 3}, .body = cuts});
+    on_mesh((mesh_test){.n_axes = 2, .size = {3, 2}, .body = largest_parts});
 }
 
 static wf_status axes(wf_rank *rank, wf_mesh *mesh, void *arg)
@@ -228,6 +289,7 @@ static wf_status axes(wf_rank *rank, wf_mesh *mesh, void *arg)
 static void axes_of_a_mesh(void)
 {
     on_mesh((mesh_test){.n_axes = 3, .size = {2, 2, 3}, .body = axes});
+    on_mesh((mesh_test){.n_axes = 3, .size = {2, 2, 3}, .body = next_ranks});
 }
 
 static wf_status wrong_axes(wf_rank *rank, void *arg)
