@@ -57,21 +57,27 @@ wf_nn_gpt *wf_setup_model(const wf_options *o, wf_context *ctx)
     return NULL;
 }
 
+static wf_nn_method method_of(const char *name)
+{
+    return strcmp(name, "sgd") == 0    ? WF_NN_SGD
+           : strcmp(name, "muon") == 0 ? WF_NN_MUON
+                                       : WF_NN_ADAMW;
+}
+
 wf_par_train_options wf_setup_training(const wf_options *o)
 {
-    return (wf_par_train_options){
-        .global_batch = o->global_batch_size,
-        .micro_batch = o->micro_batch_size,
-        .seq_len = o->seq_len,
-        .clip = (float)o->clip_grad,
-        .optimizer = {.method = strcmp(o->optimizer, "sgd") == 0 ? WF_NN_SGD : WF_NN_ADAMW,
-                      .beta1 = (float)o->beta1,
-                      .beta2 = (float)o->beta2,
-                      .eps = (float)o->eps,
-                      .weight_decay = (float)o->weight_decay},
-        .schedule = {.lr = o->lr,
-                     .min_lr = o->min_lr,
-                     .warmup = o->warmup_steps,
-                     .steps = o->steps},
-        .loss = wf_par_gpt_loss};
+    return (wf_par_train_options){.global_batch = o->global_batch_size,
+                                  .micro_batch = o->micro_batch_size,
+                                  .seq_len = o->seq_len,
+                                  .clip = (float)o->clip_grad,
+                                  .optimizer = {.method = method_of(o->optimizer),
+                                                .beta1 = (float)o->beta1,
+                                                .beta2 = (float)o->beta2,
+                                                .eps = (float)o->eps,
+                                                .weight_decay = (float)o->weight_decay},
+                                  .schedule = {.lr = o->lr,
+                                               .min_lr = o->min_lr,
+                                               .warmup = o->warmup_steps,
+                                               .steps = o->steps},
+                                  .loss = wf_par_gpt_loss};
 }

@@ -22,8 +22,9 @@ struct wf_nn_parameter {
     wf_tensor *tensor;     /* at rest; fake until it is materialised */
     wf_tensor *at_use;     /* what modules compute with, a plan's; NULL: tensor */
     wf_nn_recipe recipe;   /* what it starts from */
-    bool decay;            /* weight decay applies: matrices yes, biases and norms no */
-    bool frozen;           /* no gradient is taken */
+    bool matrix; /* a map between features, which Muon orthogonalises: no table, no head */
+    bool decay;  /* weight decay applies: matrices yes, biases and norms no */
+    bool frozen; /* no gradient is taken */
     int refs, uses;
     wf_tensor *use[WF_NN_USES]; /* leaves of the forward pass that runs, in order of use */
     void *plan;                 /* what a plan has to say about it */
