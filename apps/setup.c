@@ -1,5 +1,6 @@
 /* apps/setup.c - the flags as the library's options, for a run and for its plan. */
 #include "apps/setup.h"
+#include <stdio.h>
 #include <string.h>
 
 static wf_dtype dtype_of(const char *name)
@@ -36,6 +37,22 @@ wf_par_options wf_setup_rank(const wf_options *o, bool plan)
                             .memory_limit = plan ? 0 : (size_t)o->device_memory};
 }
 
+/* Each of the patterns, which commas separate. */
+static wf_status freeze(wf_nn_module *model, const char *patterns)
+{
+    wf_status status = WF_OK;
+
+    for (const char *at = patterns; at && *at && status == WF_OK;) {
+        size_t n = strcspn(at, ",");
+        char pattern[WF_NN_PATH];
+
+        snprintf(pattern, sizeof pattern, "%.*s", (int)n, at);
+        status = wf_nn_freeze(model, pattern);
+        at += n + (at[n] == ',');
+    }
+    return status;
+}
+
 wf_nn_gpt *wf_setup_model(const wf_options *o, wf_context *ctx)
 {
     const wf_nn_gpt_config config = {.arch = strcmp(o->arch, "llama") == 0 ? WF_NN_LLAMA
@@ -51,7 +68,8 @@ wf_nn_gpt *wf_setup_model(const wf_options *o, wf_context *ctx)
     const char *again = strcmp(o->recompute, "none") == 0 ? NULL : o->recompute;
     wf_nn_gpt *model = wf_nn_gpt_new(ctx, &config);
 
-    if (!model || wf_nn_recompute(&model->base, again) == WF_OK)
+    if (!model || (wf_nn_recompute(&model->base, again) == WF_OK &&
+                   freeze(&model->base, o->freeze) == WF_OK))
         return model;
     wf_nn_free(&model->base);
     return NULL;
