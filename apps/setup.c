@@ -1,5 +1,6 @@
 /* apps/setup.c - the flags as the library's options, for a run and for its plan. */
 #include "apps/setup.h"
+#include <stdio.h>
 #include <string.h>
 
 static wf_dtype dtype_of(const char *name)
@@ -36,6 +37,22 @@ wf_par_options wf_setup_rank(const wf_options *o, bool plan)
                             .memory_limit = plan ? 0 : (size_t)o->device_memory};
 }
 
+/* Each of the patterns, which commas separate. */
+static wf_status freeze(wf_nn_module *model, const char *patterns)
+{
+    wf_status status = WF_OK;
+
+    for (const char *at = patterns; at && *at && status == WF_OK;) {
+        size_t n = strcspn(at, ",");
+        char pattern[WF_NN_PATH];
+
+        snprintf(pattern, sizeof pattern, "%.*s", (int)n, at);
+        status = wf_nn_freeze(model, pattern);
+        at += n + (at[n] == ',');
+    }
+    return status;
+}
+
 wf_nn_gpt *wf_setup_model(const wf_options *o, wf_context *ctx)
 {
     const wf_nn_gpt_config config = {.arch = strcmp(o->arch, "llama") == 0 ? WF_NN_LLAMA
@@ -53,27 +70,34 @@ wf_nn_gpt *wf_setup_model(const wf_options *o, wf_context *ctx)
     const char *again = strcmp(o->recompute, "none") == 0 ? NULL : o->recompute;
     wf_nn_gpt *model = wf_nn_gpt_new(ctx, &config);
 
-    if (!model || wf_nn_recompute(&model->base, again) == WF_OK)
+    if (!model || (wf_nn_recompute(&model->base, again) == WF_OK &&
+                   freeze(&model->base, o->freeze) == WF_OK))
         return model;
     wf_nn_free(&model->base);
     return NULL;
 }
 
+static wf_nn_method method_of(const char *name)
+{
+    return strcmp(name, "sgd") == 0    ? WF_NN_SGD
+           : strcmp(name, "muon") == 0 ? WF_NN_MUON
+                                       : WF_NN_ADAMW;
+}
+
 wf_par_train_options wf_setup_training(const wf_options *o)
 {
-    return (wf_par_train_options){
-        .global_batch = o->global_batch_size,
-        .micro_batch = o->micro_batch_size,
-        .seq_len = o->seq_len,
-        .clip = (float)o->clip_grad,
-        .optimizer = {.method = strcmp(o->optimizer, "sgd") == 0 ? WF_NN_SGD : WF_NN_ADAMW,
-                      .beta1 = (float)o->beta1,
-                      .beta2 = (float)o->beta2,
-                      .eps = (float)o->eps,
-                      .weight_decay = (float)o->weight_decay},
-        .schedule = {.lr = o->lr,
-                     .min_lr = o->min_lr,
-                     .warmup = o->warmup_steps,
-                     .steps = o->steps},
-        .loss = wf_par_gpt_loss};
+    return (wf_par_train_options){.global_batch = o->global_batch_size,
+                                  .micro_batch = o->micro_batch_size,
+                                  .seq_len = o->seq_len,
+                                  .clip = (float)o->clip_grad,
+                                  .optimizer = {.method = method_of(o->optimizer),
+                                                .beta1 = (float)o->beta1,
+                                                .beta2 = (float)o->beta2,
+                                                .eps = (float)o->eps,
+                                                .weight_decay = (float)o->weight_decay},
+                                  .schedule = {.lr = o->lr,
+                                               .min_lr = o->min_lr,
+                                               .warmup = o->warmup_steps,
+                                               .steps = o->steps},
+                                  .loss = wf_par_gpt_loss};
 }

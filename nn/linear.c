@@ -38,6 +38,8 @@ wf_nn_linear *wf_nn_linear_new(wf_context *ctx, const wf_nn_linear_options *o)
     m->weight = wf_nn_parameter_new(ctx, 2, shape, true);
     wf_nn_init_normal(m->weight, 0, o->deviation);
     m->gelu = o->gelu;
+    if (m->weight)
+        m->weight->matrix = true;
     if (o->bias)
         m->bias = wf_nn_parameter_new(ctx, 1, &o->out, false);
     return m;

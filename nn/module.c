@@ -158,6 +158,59 @@ void wf_nn_name_tree(wf_nn_module *root)
     wf_nn_visit(root, name_children, NULL, NULL);
 }
 
+bool wf_nn_path_matches(const char *pattern, const char *path)
+{
+    while (*pattern) {
+        if (*pattern == '*') {
+            if (!*path)
+                return false;
+            path += strcspn(path, ".");
+            pattern++;
+        } else if (*pattern++ != *path++) {
+            return false;
+        }
+    }
+    return !*path;
+}
+
+typedef struct freezing {
+    const char *pattern;
+    int64_t found;
+} freezing;
+
+static void freeze(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
+{
+    freezing *f = arg;
+    char path[WF_NN_PATH];
+
+    (void)m;
+    (void)name;
+    memcpy(path, p->path, sizeof path);
+    for (char *end; !wf_nn_path_matches(f->pattern, path); *end = 0) {
+        end = strrchr(path, '.');
+        if (!end)
+            return;
+    }
+    p->frozen = true;
+    f->found++;
+}
+
+wf_status wf_nn_freeze(wf_nn_module *root, const char *pattern)
+{
+    freezing f = {pattern, 0};
+
+    if (!root)
+        return WF_EINVAL; /* the reason is in the context */
+    wf_nn_visit(root, NULL, freeze, &f);
+    return f.found
+               ? WF_OK
+               : wf_fail(root->ctx, WF_EINVAL,
+                         "no parameter of the model is at %s or below it, so it freezes "
+                         "nothing: paths are like block.0.attn.out.weight, and * stands for "
+                         "one name",
+                         pattern);
+}
+
 const char *wf_nn_enter(void *module)
 {
     wf_nn_module *m = module;

@@ -22,8 +22,9 @@ struct wf_nn_parameter {
     wf_tensor *tensor;     /* at rest; fake until it is materialised */
     wf_tensor *at_use;     /* what modules compute with, a plan's; NULL: tensor */
     wf_nn_recipe recipe;   /* what it starts from */
-    bool decay;            /* weight decay applies: matrices yes, biases and norms no */
-    bool frozen;           /* no gradient is taken */
+    bool matrix; /* a map between features, which Muon orthogonalises: no table, no head */
+    bool decay;  /* weight decay applies: matrices yes, biases and norms no */
+    bool frozen; /* no gradient is taken */
     int refs, uses;
     wf_tensor *use[WF_NN_USES]; /* leaves of the forward pass that runs, in order of use */
     void *plan;                 /* what a plan has to say about it */
@@ -104,6 +105,21 @@ WF_API wf_nn_parameter *wf_nn_tie(wf_nn_parameter *parameter);
 
 /** wf_nn_name_tree - give every module and parameter below root its path, root being "". */
 WF_API void wf_nn_name_tree(wf_nn_module *root);
+
+/** wf_nn_path_matches - whether "block.*.attn" stands for a path such as "block.3.attn": a "*"
+ * stands for one name. */
+WF_API bool wf_nn_path_matches(const char *pattern, const char *path);
+
+/**
+ * wf_nn_freeze - train no parameter that is at a path, or below it: "block.0", "block.*.norm1"
+ *
+ * A frozen parameter has no gradient and no state of the optimizer; said before there is one. A
+ * tied one is frozen in all its places, by the path of its first one.
+ *
+ * @param root  named (wf_nn_name_tree)
+ * Errors:      WF_EINVAL: no parameter is there
+ */
+WF_API wf_status wf_nn_freeze(wf_nn_module *root, const char *pattern);
 
 /** wf_nn_call - run a module on one tensor, in a scope of its own. NULL in gives NULL out. */
 WF_API wf_tensor *wf_nn_call(void *module, wf_tensor *x);

@@ -2,6 +2,8 @@
 #include "nn/optimizer.h"
 #include "core/math.h"
 #include "kernels/ops.h"
+#include "nn/muon.h"
+#include <math.h>
 #include <stdlib.h>
 
 struct wf_nn_optimizer {
@@ -41,7 +43,7 @@ static wf_tensor *zeros_like(wf_tensor *t, const wf_layout *layout)
 
 static wf_status check(wf_context *ctx, const wf_nn_optimizer_options *o)
 {
-    bool adamw = o->method == WF_NN_ADAMW;
+    bool adamw = o->method != WF_NN_SGD;
 
     if (!(o->beta1 >= 0 && o->beta1 < 1) || (adamw && !(o->beta2 >= 0 && o->beta2 < 1)) ||
         (adamw && !(o->eps > 0)) || !(o->weight_decay >= 0))
@@ -53,11 +55,27 @@ static wf_status check(wf_context *ctx, const wf_nn_optimizer_options *o)
     return WF_OK;
 }
 
+bool wf_nn_optimizer_is_matrix(const wf_nn_optimizer *o, int64_t i)
+{
+    const wf_nn_parameter *p = o->parameter[i];
+
+    return o->options.method == WF_NN_MUON && p->matrix && p->tensor->ndim == 2;
+}
+
+static bool is_adamw(const wf_nn_optimizer *o, int64_t i)
+{
+    return o->options.method != WF_NN_SGD && !wf_nn_optimizer_is_matrix(o, i);
+}
+
+static int moments_of(const wf_nn_optimizer *o, int64_t i)
+{
+    return is_adamw(o, i) ? 2 : o->options.beta1 > 0 ? 1 : 0;
+}
+
 wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_options *options,
                                      int64_t count, wf_nn_parameter *const *parameter,
                                      const wf_layout *const *layout)
 {
-    int moments = options->method == WF_NN_ADAMW ? 2 : options->beta1 > 0 ? 1 : 0;
     wf_nn_optimizer *o;
 
     if (check(ctx, options) != WF_OK)
@@ -76,7 +94,7 @@ wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_opti
     o->count = count;
     o->parameter = parameter;
     for (int64_t i = 0; i < count; i++)
-        for (int k = 0; k < moments && !parameter[i]->frozen; k++) {
+        for (int k = 0; k < moments_of(o, i) && !parameter[i]->frozen; k++) {
             wf_tensor *p = parameter[i]->tensor;
 
             o->moment[i][k] = zeros_like(p, layout ? layout[i] : p->layout);
@@ -95,10 +113,59 @@ void wf_nn_optimizer_begin(wf_nn_optimizer *o, float lr, float scale)
 
     o->update = (wf_update){
         .lr = lr, .beta1 = c->beta1, .beta2 = c->beta2, .eps = c->eps, .grad_scale = scale};
-    if (c->method == WF_NN_ADAMW) {
+    if (c->method != WF_NN_SGD) {
         o->update.bias1 = (float)(1 / (1 - wf_pow((double)c->beta1, step)));
         o->update.bias2 = (float)(1 / (1 - wf_pow((double)c->beta2, step)));
     }
+}
+
+/* y = y + factor x */
+static wf_status add_multiple(wf_tensor *y, wf_tensor *x, float factor)
+{
+    wf_update u = {.lr = -1, .grad_scale = factor};
+
+    return wf_sgd(y, x, x, &u);
+}
+
+static wf_status direct(wf_nn_optimizer *o, int64_t i, wf_tensor *grad, wf_tensor *direction)
+{
+    wf_update u = {
+        .lr = -o->options.beta1, .beta1 = o->options.beta1, .grad_scale = o->update.grad_scale};
+
+    if (wf_init_fill(direction, 0) == WF_OK && o->moment[i][0])
+        wf_sgd(direction, grad, o->moment[i][0], &u); /* m, and direction = beta1 m */
+    return add_multiple(direction, grad, o->update.grad_scale);
+}
+
+wf_status wf_nn_optimizer_direction(wf_nn_optimizer *o, int64_t i, wf_tensor *grad,
+                                    wf_tensor *direction)
+{
+    if (grad && direction && grad->dtype != direction->dtype)
+        grad = wf_cast(grad, direction->dtype);
+    return grad && direction ? direct(o, i, grad, direction) : wf_context_status(o->ctx);
+}
+
+wf_status wf_nn_optimizer_apply(wf_nn_optimizer *o, int64_t i, wf_tensor *t,
+                                wf_tensor *direction)
+{
+    const wf_tensor *p = o->parameter[i]->tensor;
+    int64_t rows = p->dim[0].size, columns = p->dim[1].size;
+    wf_update u = {.lr = o->update.lr,
+                   .weight_decay = o->parameter[i]->decay ? o->options.weight_decay : 0};
+
+    u.grad_scale = (float)(0.2 * sqrt((double)(rows > columns ? rows : columns)));
+    return t && direction ? wf_sgd(t, direction, direction, &u) : wf_context_status(o->ctx);
+}
+
+static wf_status update_matrix(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *grad)
+{
+    wf_tensor *direction =
+        wf_tensor_new(o->ctx, t->dtype, t->ndim, t->dim, t->layout, WF_MEMORY_WORKSPACE);
+
+    if (!direction || direct(o, i, grad, direction) != WF_OK ||
+        wf_nn_orthogonalize(direction) != WF_OK)
+        return wf_context_status(o->ctx);
+    return wf_nn_optimizer_apply(o, i, t, direction);
 }
 
 static wf_status update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *grad)
@@ -107,8 +174,10 @@ static wf_status update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *
     wf_tensor *const *moment = o->moment[i];
 
     o->update.weight_decay = o->parameter[i]->decay ? c->weight_decay : 0;
-    return c->method == WF_NN_ADAMW ? wf_adamw(t, grad, moment[0], moment[1], &o->update)
-                                    : wf_sgd(t, grad, moment[0] ? moment[0] : grad, &o->update);
+    if (wf_nn_optimizer_is_matrix(o, i))
+        return update_matrix(o, i, t, grad);
+    return is_adamw(o, i) ? wf_adamw(t, grad, moment[0], moment[1], &o->update)
+                          : wf_sgd(t, grad, moment[0] ? moment[0] : grad, &o->update);
 }
 
 wf_status wf_nn_optimizer_update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *grad)

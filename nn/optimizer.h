@@ -1,4 +1,4 @@
-/* nn/optimizer.h - AdamW and SGD over a model's parameters, and learning-rate schedules. */
+/* nn/optimizer.h - AdamW, SGD and Muon over a model's parameters, and learning-rate schedules. */
 #ifndef WF_NN_OPTIMIZER_H
 #define WF_NN_OPTIMIZER_H
 
@@ -6,11 +6,15 @@
 
 WF_BEGIN_DECLS
 
-typedef enum wf_nn_method { WF_NN_ADAMW, WF_NN_SGD } wf_nn_method;
+typedef enum wf_nn_method {
+    WF_NN_ADAMW,
+    WF_NN_SGD,
+    WF_NN_MUON /* matrices along orthogonalised momenta (nn/muon.h), all else AdamW */
+} wf_nn_method;
 
 typedef struct wf_nn_optimizer_options {
     wf_nn_method method;
-    float beta1, beta2, eps; /* sgd: beta1 is the momentum, the others are not used */
+    float beta1, beta2, eps; /* sgd, muon's matrices: beta1 is the momentum, and no others */
     float weight_decay;      /* of parameters that decay: not of biases and norms */
 } wf_nn_optimizer_options;
 
@@ -44,12 +48,32 @@ WF_API wf_status wf_nn_optimizer_step(wf_nn_optimizer *optimizer, wf_tensor *con
  * wf_nn_optimizer_begin, wf_nn_optimizer_update - the same parameter by parameter: begin a step,
  * then update what the state of parameter i belongs to
  *
- * @param t     parameter i, or a part of it: in the layout of its state, as grad is
+ * @param t     parameter i, or a part of it: in the layout of its state, as grad is. Muon needs
+ *              whole matrices; of parts it takes the three steps below
  * @param grad  NULL leaves it as it is; stored as bf16 or like t
  */
 WF_API void wf_nn_optimizer_begin(wf_nn_optimizer *optimizer, float lr, float scale);
 WF_API wf_status wf_nn_optimizer_update(wf_nn_optimizer *optimizer, int64_t i, wf_tensor *t,
                                         wf_tensor *grad);
+
+/** wf_nn_optimizer_is_matrix - whether Muon orthogonalises the updates of parameter i. */
+WF_API bool wf_nn_optimizer_is_matrix(const wf_nn_optimizer *optimizer, int64_t i);
+
+/**
+ * wf_nn_optimizer_direction, wf_nn_optimizer_apply - Muon's step for a matrix in parts:
+ *
+ *     m = beta1 m + g; direction = g + beta1 m            (Nesterov; any part alone)
+ *     wf_nn_orthogonalize(direction)                      (whole)
+ *     p = p - lr (0.2 sqrt(max(rows, columns)) direction + weight_decay p)   (any part alone)
+ *
+ * The factor gives updates the size that AdamW's have (Liu et al. 2025): one lr serves both.
+ *
+ * @param direction  of the part's layout, f32: filled; then orthogonalised
+ */
+WF_API wf_status wf_nn_optimizer_direction(wf_nn_optimizer *optimizer, int64_t i,
+                                           wf_tensor *grad, wf_tensor *direction);
+WF_API wf_status wf_nn_optimizer_apply(wf_nn_optimizer *optimizer, int64_t i, wf_tensor *t,
+                                       wf_tensor *direction);
 
 /** wf_nn_optimizer_moment - state tensor `which` (0: m, 1: v) of parameter i; NULL if none. */
 WF_API wf_tensor *wf_nn_optimizer_moment(const wf_nn_optimizer *optimizer, int64_t i,

@@ -95,22 +95,6 @@ static place *place_in(wf_par *par, wf_nn_module *m)
     return p;
 }
 
-/* "block.*.attn" against "block.3.attn". */
-static bool matches(const char *pattern, const char *path)
-{
-    while (*pattern) {
-        if (*pattern == '*') {
-            if (!*path)
-                return false;
-            path += strcspn(path, ".");
-            pattern++;
-        } else if (*pattern++ != *path++) {
-            return false;
-        }
-    }
-    return !*path;
-}
-
 typedef struct planner {
     wf_par *par;
     const wf_par_rule *rules;
@@ -179,7 +163,7 @@ static void plan_module(void *arg, wf_nn_module *m)
     place *p;
 
     for (const wf_par_rule *r = pl->rules; r && r->pattern; r++)
-        if (matches(r->pattern, m->path))
+        if (wf_nn_path_matches(r->pattern, m->path))
             style = r->style;
     if (wf_context_status(pl->par->ctx) != WF_OK)
         return;
@@ -256,7 +240,7 @@ wf_status wf_par_reshard_unit(wf_par *par, wf_nn_module *model, const char *patt
     bool found = false;
 
     for (int64_t u = 0; all && u < all->count; u++)
-        if (matches(pattern, all->unit[u].module->path)) {
+        if (wf_nn_path_matches(pattern, all->unit[u].module->path)) {
             all->unit[u].reshard = reshard;
             found = true;
         }

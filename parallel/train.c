@@ -45,10 +45,22 @@ wf_tensor *wf_par_gpt_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *ta
     return wf_nn_gpt_loss((wf_nn_gpt *)model, tokens, targets, weight);
 }
 
+static bool trains_something(const wf_par_trainer *t)
+{
+    for (int64_t i = 0; i < t->count; i++)
+        if (!t->parameter[i]->frozen)
+            return true;
+    return false;
+}
+
 static wf_status check(wf_par_trainer *t)
 {
     const wf_par_train_options *o = &t->options;
     int64_t dp = wf_par_dp(t->par);
+
+    if (!trains_something(t))
+        return wf_fail(t->par->ctx, WF_EINVAL,
+                       "all parameters are frozen: a trainer needs one at least that is not");
 
     if (!o->loss)
         return wf_fail(t->par->ctx, WF_EINVAL,

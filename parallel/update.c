@@ -1,6 +1,7 @@
 /* parallel/update.c - the optimizer's step; see the header. */
 #include "parallel/update.h"
 #include "core/private.h"
+#include "parallel/muon.h"
 #include <stdlib.h>
 
 wf_nn_optimizer *wf_par_optimizer_new(wf_par *par, const wf_nn_optimizer_options *options,
@@ -114,6 +115,8 @@ wf_status wf_par_update(wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
             const wf_par_holding *h = wf_par_holding_of(parameter[i]);
             wf_tensor *t = parameter[i]->tensor;
 
+            if (wf_nn_optimizer_is_matrix(optimizer, i))
+                continue; /* below */
             if (h->optimizer == h->rest && h->optimizer == h->gradient) {
                 wf_nn_optimizer_update(optimizer, i, t, grad[i]);
             } else if (grad[i]) {
@@ -124,6 +127,7 @@ wf_status wf_par_update(wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
             }
         }
         flush(&b);
+        wf_par_muon_update(par, optimizer, count, parameter, grad);
     }
     bucket_close(&b, count);
     return wf_context_status(par->ctx);

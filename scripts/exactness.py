@@ -54,8 +54,10 @@ CHOICES = {
     "arch": ("gpt2", "llama"),
     "recompute": ("none", "block", "attention"),
     "dropout": (0, 0.1),
-    "dtype": ("fp32", "bf16"),  # of parameters: what changes bits, and so has a digest of its own
+    "dtype": ("fp32", "bf16"),  # of parameters
+    "optimizer": ("adamw", "muon"),
 }
+CHANGE_BITS = ("arch", "dropout", "dtype", "optimizer")  # these have digests of their own
 TIMEOUT = 600  # seconds for a run of a second or so: it hangs
 
 
@@ -251,7 +253,7 @@ def covering(strength):
 
 def kind_of(run):
     """What of a run changes its numbers."""
-    return run["arch"], run["dropout"], run["dtype"]
+    return tuple(run[name] for name in CHANGE_BITS)
 
 
 def strategy_options(run):
@@ -266,9 +268,10 @@ def strategy_options(run):
 def compare_strategies(trainer, jobs, quick):
     """A covering part of all that sharded data parallelism can choose, against one rank."""
     runs = covering(2 if quick else 3)
-    base = {(arch, dropout, dtype): [*flags, "--dropout", str(dropout), "--param-dtype", dtype]
-            for arch, flags in ARCHS.items() for dropout in CHOICES["dropout"]
-            for dtype in CHOICES["dtype"]}
+    base = {(arch, dropout, dtype, optimizer): [*ARCHS[arch], "--dropout", str(dropout),
+                                                "--param-dtype", dtype, "--optimizer", optimizer]
+            for arch, dropout, dtype, optimizer in itertools.product(
+                *(CHOICES[name] for name in CHANGE_BITS))}
     reference = {key: trainer.run([*flags, "--threads-per-rank", "1"])
                  for key, flags in base.items()}
     if len({steps[-1] for steps in reference.values()}) != len(reference):

@@ -203,6 +203,59 @@ static void refusals(void)
     close_lone(ctx, WF_OK);
 }
 
+static int64_t frozen_by(wf_context *ctx, wf_nn_gpt *model, const char *pattern)
+{
+    int64_t count = 0, frozen = 0;
+    wf_nn_parameter **p = wf_nn_parameters(&model->base, &count);
+
+    for (int64_t i = 0; i < count; i++)
+        p[i]->frozen = false;
+    if (wf_nn_freeze(&model->base, pattern) != WF_OK)
+        wf_context_clear(ctx);
+    for (int64_t i = 0; i < count; i++)
+        frozen += p[i]->frozen;
+    free(p);
+    return frozen;
+}
+
+/* By path, by that of a module above, by one name in each place; never by a part of a name. */
+static void freezing(void)
+{
+    static const struct {
+        const char *pattern;
+        int64_t frozen;
+    } list[] = {{"embed.table", 1},
+                {"embed", 1},
+                {"block.1.mlp", 4},
+                {"block.1", 16},
+                {"block.*.norm1", 4},
+                {"block.*.*.up", 4},
+                {"block.*.attn.qkv.q", 4},
+                {"norm", 2},
+                {"*", 36},
+                {"bloc", 0},
+                {"block.1.ml", 0},
+                {"", 0},
+                {"block.7", 0}};
+    wf_context *ctx = lone_context(1);
+    wf_nn_gpt *model = wf_nn_gpt_new(ctx, &tiny_gpt2);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(model);
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        int64_t frozen = frozen_by(ctx, model, list[i].pattern);
+
+        CU_ASSERT_EQUAL(frozen, list[i].frozen);
+        if (frozen != list[i].frozen)
+            printf("\n    %s freezes %d\n", list[i].pattern, (int)frozen);
+    }
+    CU_ASSERT_EQUAL(wf_nn_freeze(&model->base, "bloc"), WF_EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(wf_context_error(ctx)->text,
+                                  "no parameter of the model is at bloc or below it"));
+    wf_context_clear(ctx);
+    wf_nn_free(&model->base);
+    close_lone(ctx, WF_OK);
+}
+
 /* A failure names the module in which it happened; one before the model does too. */
 static wf_status wrong_inputs(model_rank *r, void *arg)
 {
@@ -236,6 +289,7 @@ int main(void)
                                     {"a tied parameter counts once", tied_once},
                                     {"a huge model takes no memory", built_on_nothing},
                                     {"models that cannot be", refusals},
+                                    {"freezing by pattern", freezing},
                                     {"failures name the module", failures_name_the_module},
                                     {NULL, NULL}};
 

@@ -22,7 +22,7 @@ typedef struct training {
     wf_par_options layout;
     wf_par_train_options options;
     int steps;
-    const char *frozen;    /* path of a parameter that is not trained; NULL: none */
+    const char *frozen;    /* a pattern of wf_nn_freeze; NULL: none */
     const char *recompute; /* type of modules that run again in backward; NULL: none */
 
     /* on every rank; step 0 is before the first one. NULL: nobody watches */
@@ -110,16 +110,6 @@ static inline wf_status train_here(training *t, wf_rank *rank, wf_par *par, wf_n
                         wf_context_error(ctx)->text);
 }
 
-static inline void freeze(wf_nn_gpt *model, const char *path)
-{
-    int64_t count = 0;
-    wf_nn_parameter **p = path && model ? wf_nn_parameters(&model->base, &count) : NULL;
-
-    for (int64_t i = 0; i < count; i++)
-        p[i]->frozen = strcmp(p[i]->path, path) == 0;
-    free(p);
-}
-
 static inline wf_status training_rank(wf_rank *rank, void *arg)
 {
     training *t = arg;
@@ -134,7 +124,8 @@ static inline wf_status training_rank(wf_rank *rank, void *arg)
     wf_nn_recompute((wf_nn_module *)model, t->recompute);
     wf_par_plan(par, (wf_nn_module *)model, wf_par_gpt_plan);
     wf_par_materialize(par, (wf_nn_module *)model);
-    freeze(model, t->frozen);
+    if (t->frozen)
+        wf_nn_freeze((wf_nn_module *)model, t->frozen);
     trainer = wf_par_trainer_open(par, (wf_nn_module *)model, &t->options);
     if (rank->index == 0 && wf_par_inexact(par))
         snprintf(t->inexact, sizeof t->inexact, "%s", wf_par_inexact(par));

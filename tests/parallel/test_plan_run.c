@@ -126,7 +126,7 @@ static void compare(const char *name, training t)
 typedef struct row {
     const char *name;
     int tp, dp, micro, layers, kv_heads, threads;
-    bool llama, sequence_parallel, sgd, exact_off, bf16, rounded;
+    bool llama, sequence_parallel, sgd, muon, exact_off, bf16, rounded;
     float dropout;
     const char *recompute;
 } row;
@@ -169,6 +169,9 @@ static const row rows[] = {
     {"blocks again", .tp = 2, .dp = 2, .micro = 1, .dropout = 0.1f, .recompute = "block"},
     {"attention again, bf16", .tp = 4, .dp = 2, .llama = true, .bf16 = true,
      .sequence_parallel = true, .recompute = "attention"},
+    {"Muon", .tp = 1, .dp = 1, .muon = true},
+    {"Muon, 4 x 2", .tp = 4, .dp = 2, .muon = true, .sequence_parallel = true},
+    {"Muon, dp 4, bf16", .tp = 1, .dp = 4, .muon = true, .bf16 = true, .llama = true},
     {"gradients in bf16, dp 4, micro-batches", .tp = 1, .dp = 4, .micro = 2, .rounded = true},
     {"3 x 2, 5 blocks, llama", .tp = 3, .dp = 2, .llama = true, .layers = 5},
 };
@@ -194,6 +197,8 @@ static training training_of(const row *r, const char *strategy)
     t.options.micro_batch = r->micro;
     if (r->layers)
         t.model.layers = r->layers;
+    if (r->muon)
+        t.options.optimizer.method = WF_NN_MUON;
     if (r->sgd)
         t.options.optimizer.method = WF_NN_SGD;
     return t;
