@@ -28,7 +28,7 @@ if [ ${#fuzzers[@]} = 0 ]; then
     echo "fuzz.sh: no fuzzer was built" >&2
     exit 1
 fi
-seconds=$(awk -v m="$minutes" -v n=${#fuzzers[@]} 'BEGIN { s = int(60 * m / n); print s > 0 ? s : 1 }')
+seconds=$(awk -v m="$minutes" -v n=${#fuzzers[@]} 'BEGIN { s = int(60 * m / n); if (s < 1) s = 1; print s }')
 failed=0
 mkdir -p build-fuzz/found
 for fuzzer in "${fuzzers[@]}"; do

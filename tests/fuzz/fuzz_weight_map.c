@@ -14,8 +14,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int64_t i = 0; i < count; i++) {
         PROMISE(!strchr(files[i], '/') && files[i][0] != '.');
         PROMISE(i == 0 || strcmp(files[i - 1], files[i]) < 0);
-        free(files[i]);
     }
+    for (int64_t i = 0; i < count; i++)
+        free(files[i]);
     free(files);
     return 0;
 }
