@@ -127,11 +127,12 @@ static wf_status run(wf_options *o, wf_saving_result *result, wf_error *error)
     if (status == WF_OK)
         status = open_log(o, resume.count > 0, &job.log, error);
     if (status == WF_OK)
-        status = wf_launch(&(wf_launch_options){.ranks = (int)(o->tp * o->dp),
-                                                .transport = strcmp(o->transport, "auto") == 0
-                                                                 ? NULL
-                                                                 : o->transport},
-                           wf_train_rank, &job, error);
+        status = wf_launch(
+            &(wf_launch_options){.ranks = (int)(o->tp * o->dp),
+                                 .threads = o->bind_ranks ? (int)o->threads_per_rank : 0,
+                                 .transport =
+                                     strcmp(o->transport, "auto") == 0 ? NULL : o->transport},
+            wf_train_rank, &job, error);
     if (status == WF_ENOMEM)
         wf_plan_advise(o, error);
     if (job.log && wf_run_log_close(job.log, &closing) != WF_OK && status == WF_OK)

@@ -65,6 +65,19 @@ static wf_status check_kv_heads(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
+static wf_status check_positions(wf_options *o, wf_error *error)
+{
+    if (!o->positions)
+        o->positions = o->seq_len;
+    if (o->seq_len > o->positions)
+        return wf_error_set(error, WF_EINVAL,
+                            "--seq-len %lld is more than the model's --positions %lld; use "
+                            "--seq-len %lld",
+                            (long long)o->seq_len, (long long)o->positions,
+                            (long long)o->positions);
+    return WF_OK;
+}
+
 static wf_status derive_ffn(wf_options *o, wf_error *error)
 {
     (void)error;
@@ -251,9 +264,9 @@ static wf_status check_data(wf_options *o, wf_error *error)
 wf_status wf_options_check(wf_options *options, wf_error *error)
 {
     static wf_status (*const rules[])(wf_options *, wf_error *) = {
-        check_heads,     check_kv_heads, derive_ffn,     check_world,      check_wrap,
-        check_plan,      check_batch,    check_schedule, check_evaluation, check_sample,
-        check_transport, check_saving,   check_data,
+        wf_options_init_from, check_positions, check_heads,     check_kv_heads, derive_ffn,
+        check_world,          check_wrap,      check_plan,      check_batch,    check_schedule,
+        check_evaluation,     check_sample,    check_transport, check_saving,   check_data,
     };
     wf_status status = WF_OK;
 

@@ -62,6 +62,9 @@ void wf_option_clear(wf_options *options, const wf_option_row *row);
 /* Values from a config file, for the rows that are not given yet. */
 wf_status wf_options_read_config(wf_options *options, const char *path, wf_error *error);
 
+/* What the folder of --init-from decides, where one is given. */
+wf_status wf_options_init_from(wf_options *options, wf_error *error);
+
 /* The rules that join several flags, and the values that follow from others. */
 wf_status wf_options_check(wf_options *options, wf_error *error);
 

@@ -118,7 +118,7 @@ static wf_status find_batch(wf_options *o, bool *found, wf_error *error)
     return error->code;
 }
 
-/* The plans of all strategies that are built; one alone where there is no data parallelism. */
+/* The plans of all other strategies; where there is no data parallelism they are all alike. */
 typedef struct choices {
     int n;
     const char *name[MOST_STRATEGIES];
@@ -157,6 +157,7 @@ static wf_status plan_choices(const wf_options *o, choices *c, wf_error *error)
         c->name[c->n] = name;
         c->report[c->n++] = j.report;
     }
+    *error = (wf_error){WF_OK, ""};
     return WF_OK;
 }
 
@@ -315,7 +316,7 @@ void wf_plan_advise(const wf_options *o, wf_error *error)
                      told.text, c.name[best], peak, there);
     else
         wf_error_set(error, told.code,
-                     "%.1200s; no strategy fits with this micro-batch, --strategy %s being the "
-                     "closest with %s of %s a rank: see --plan --find-batch",
+                     "%.1200s; no other strategy fits with this micro-batch, the closest is "
+                     "--strategy %s with %s where %s are allowed: try --plan --find-batch",
                      told.text, c.name[best], peak, there);
 }

@@ -33,13 +33,15 @@ wf_nn_gpt_config wf_setup_model(const wf_options *o)
 {
     return (wf_nn_gpt_config){.arch = strcmp(o->arch, "llama") == 0 ? WF_NN_LLAMA : WF_NN_GPT2,
                               .vocabulary = o->vocab_size,
-                              .positions = o->seq_len,
+                              .positions = o->positions,
                               .layers = o->n_layer,
                               .heads = o->n_head,
                               .kv_heads = o->n_kv_head,
                               .width = o->n_embd,
                               .ffn = o->ffn,
-                              .dropout = (float)o->dropout};
+                              .dropout = (float)o->dropout,
+                              .eps = (float)o->norm_eps,
+                              .rope_base = o->rope_base};
 }
 
 wf_par_train_options wf_setup_training(const wf_options *o)

@@ -193,6 +193,8 @@ static wf_status run(loop *l)
         return WF_OK;
     if (wf_par_materialize(l->par, &l->model->base) != WF_OK)
         return wf_context_status(ctx);
+    if (l->o->init_from && wf_par_pretrained_load(l->par, l->model, l->o->init_from) != WF_OK)
+        return wf_context_status(ctx);
     if (l->o->steps) {
         l->trainer = wf_par_trainer_open(l->par, &l->model->base, &options);
         tell_inexact(l);

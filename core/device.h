@@ -18,6 +18,9 @@ typedef struct wf_device {
     /* required: sums or maxima of many buffers, for the reductions over ranks */
     void (*sum)(const float *const *src, int64_t n_src, bool tree, float *dst, int64_t n);
     void (*maximum)(const float *a, const float *b, float *dst, int64_t n);
+    /* sum, to many results, past the caches where `stream`; NULL: sum, then copies */
+    void (*sum_to_all)(const float *const *src, int64_t n_src, bool tree, float *const *dst,
+                       int64_t n_dst, bool stream, int64_t n);
     /* copy past the caches what will not be read soon; NULL: there is no such copy */
     void (*stream)(const void *from, void *to, size_t bytes);
     /* required: add the squares of a tensor's local floats to a sum, in double. A leaf is one row

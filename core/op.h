@@ -33,7 +33,9 @@ enum {
     /* letter g groups letter h (key-value heads of query heads) */
     WF_OP_GROUPS = 32,
     /* a sum of terms: contracted letters are split all together or not */
-    WF_OP_TERMS = 64
+    WF_OP_TERMS = 64,
+    /* the last output is the sum of the first over the letters that it lacks of it */
+    WF_OP_SUM_LAST = 128
 };
 
 #define WF_SAVE_IN(i)  (1u << (i))
@@ -70,7 +72,9 @@ typedef struct wf_gradient {
     wf_tensor *out[WF_MAX_OUTPUTS];  /* those that the op saves (WF_SAVE_OUT), else NULL */
     wf_tensor *dout[WF_MAX_OUTPUTS]; /* NULL where an output was not used */
     bool want[WF_MAX_INPUTS];        /* which of din are asked for in this call */
-    wf_tensor *din[WF_MAX_INPUTS];   /* to be filled, by public ops alone */
+    /* To be filled, by public ops alone. What is not asked for may be given as well where it
+       comes for nothing, if it is right: a leaf's is kept, and not asked for again. */
+    wf_tensor *din[WF_MAX_INPUTS];
 } wf_gradient;
 
 struct wf_op {

@@ -328,10 +328,13 @@ static wf_status step_back(wf_context *ctx, node *n, bool leaves)
     for (int i = 0; i < n->n_in && ctx->error.code == WF_OK; i++) {
         edge *e = &n->from[i];
 
-        if (g.want[i] && leaves)
+        if (e->leaf && g.din[i]) { /* asked for, or made by the way */
             deliver(ctx, &e->leaf->grad, g.din[i]);
-        else if (g.want[i] && g.din[i])
+            wf_tensor_release(e->leaf);
+            e->leaf = NULL;
+        } else if (g.want[i] && !leaves && g.din[i]) {
             deliver_to_node(ctx, e->made_by, e->output, g.din[i]);
+        }
     }
     wf_scope_close(ctx);
     wf_context_enter(ctx, path);

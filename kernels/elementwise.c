@@ -3,6 +3,7 @@
  *
  *     add, mul, scale    y = a + b, y = a b, y = factor x
  *     silu               y = x sigma(x)
+ *     swiglu             y = silu(gate) up
  *     gelu               y = x/2 (1 + tanh(u)) = x sigma(2u),  u = sqrt(2/pi) (x + 0.044715
  * x^3)
  *
@@ -51,6 +52,21 @@ wf_tensor *wf_gelu_grad(wf_tensor *x, wf_tensor *dy)
     return wf_apply(&wf_op_gelu_grad, NULL, 0, 2, x, dy);
 }
 
+wf_tensor *wf_swiglu(wf_tensor *gate, wf_tensor *up)
+{
+    return wf_apply(&wf_op_swiglu, NULL, 0, 2, gate, up);
+}
+
+void wf_swiglu_grad(wf_tensor *gate, wf_tensor *up, wf_tensor *dy, wf_tensor **dgate,
+                    wf_tensor **dup)
+{
+    wf_call call = {.op = &wf_op_swiglu_grad, .n_in = 3, .in = {gate, up, dy}, .n_out = 2};
+
+    wf_dispatch(&call);
+    *dgate = call.out[0];
+    *dup = call.out[1];
+}
+
 static void add_backward(wf_gradient *g)
 {
     for (int i = 0; i < 2; i++)
@@ -80,6 +96,11 @@ static void silu_backward(wf_gradient *g)
 static void gelu_backward(wf_gradient *g)
 {
     g->din[0] = wf_gelu_grad(g->in[0], g->dout[0]);
+}
+
+static void swiglu_backward(wf_gradient *g)
+{
+    wf_swiglu_grad(g->in[0], g->in[1], g->dout[0], &g->din[0], &g->din[1]);
 }
 
 static double sigma(double z)
@@ -151,6 +172,32 @@ static wf_status silu_grad_reference(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
+static wf_status swiglu_reference(const wf_call *call, void *workspace)
+{
+    const double *gate = call->in[0]->data, *up = call->in[1]->data;
+    double *y = call->out[0]->data;
+
+    (void)workspace;
+    for (int64_t i = 0; i < wf_tensor_local_count(call->out[0]); i++)
+        y[i] = gate[i] * sigma(gate[i]) * up[i];
+    return WF_OK;
+}
+
+static wf_status swiglu_grad_reference(const wf_call *call, void *workspace)
+{
+    const double *gate = call->in[0]->data, *up = call->in[1]->data, *dy = call->in[2]->data;
+    double *dgate = call->out[0]->data, *dup = call->out[1]->data;
+
+    (void)workspace;
+    for (int64_t i = 0; i < wf_tensor_local_count(call->out[0]); i++) {
+        double s = sigma(gate[i]);
+
+        dgate[i] = dy[i] * up[i] * s * (1 + gate[i] * (1 - s));
+        dup[i] = dy[i] * gate[i] * s;
+    }
+    return WF_OK;
+}
+
 static wf_status gelu_reference(const wf_call *call, void *workspace)
 {
     const double *x = call->in[0]->data;
@@ -192,6 +239,12 @@ const wf_op wf_op_silu = {WF_OP_ROW(silu), .save = WF_SAVE_IN(0),
                           .cpu = &wf_cpu_silu};
 const wf_op wf_op_silu_grad = {WF_OP_ROW(silu_grad), .reference = {.run = silu_grad_reference},
                                .cpu = &wf_cpu_silu_grad};
+const wf_op wf_op_swiglu = {WF_OP_ROW(swiglu), .save = WF_SAVE_IN(0) | WF_SAVE_IN(1),
+                            .reference = {.run = swiglu_reference}, .backward = swiglu_backward,
+                            .cpu = &wf_cpu_swiglu};
+const wf_op wf_op_swiglu_grad = {WF_OP_ROW(swiglu_grad),
+                                 .reference = {.run = swiglu_grad_reference},
+                                 .cpu = &wf_cpu_swiglu_grad};
 const wf_op wf_op_gelu = {WF_OP_ROW(gelu), .save = WF_SAVE_IN(0),
                           .reference = {.run = gelu_reference}, .backward = gelu_backward,
                           .cpu = &wf_cpu_gelu};

@@ -43,6 +43,16 @@ WF_API wf_tensor *wf_silu_grad(wf_tensor *x, wf_tensor *dy);
 WF_API wf_tensor *wf_gelu_grad(wf_tensor *x, wf_tensor *dy);
 
 /**
+ * wf_swiglu - y = silu(gate) * up, in one pass with the bits of the two ops   (Shazeer 2020)
+ *
+ * Layout:      "...,...->..."
+ * Gradient:    to gate and up, by wf_swiglu_grad
+ */
+WF_API wf_tensor *wf_swiglu(wf_tensor *gate, wf_tensor *up);
+WF_API void wf_swiglu_grad(wf_tensor *gate, wf_tensor *up, wf_tensor *dy, wf_tensor **dgate,
+                           wf_tensor **dup);
+
+/**
  * wf_dropout - zero with probability p, else x / (1 - p); the identity in evaluation
  *
  * @param x     [batch, tokens, ...]
@@ -55,6 +65,14 @@ WF_API wf_tensor *wf_gelu_grad(wf_tensor *x, wf_tensor *dy);
 WF_API wf_tensor *wf_dropout(wf_tensor *x, float p, int site);
 
 /**
+ * wf_dropout_add - x + wf_dropout(y, p, site), in one pass with the bits of the two ops
+ *
+ * Layout:      "bs...,bs...->bs..."
+ * Gradient:    to x, and to y by the same mask
+ */
+WF_API wf_tensor *wf_dropout_add(wf_tensor *x, wf_tensor *y, float p, int site);
+
+/**
  * wf_bias_add - y[b, .., n] = x[b, .., n] + bias[n]
  *
  * Layout:      "b...n,n->b...n"
@@ -62,6 +80,17 @@ WF_API wf_tensor *wf_dropout(wf_tensor *x, float p, int site);
  */
 WF_API wf_tensor *wf_bias_add(wf_tensor *x, wf_tensor *bias);
 WF_API wf_tensor *wf_bias_grad(wf_tensor *dy);
+
+/**
+ * wf_bias_gelu - y = gelu(x + bias), in one pass with the bits of wf_gelu(wf_bias_add(x, bias))
+ *
+ * Layout:      "b...n,n->b...n"
+ * Gradient:    to x, and to bias per sequence: [b, n], both in one pass by wf_bias_gelu_grad,
+ *              which makes x + bias again
+ */
+WF_API wf_tensor *wf_bias_gelu(wf_tensor *x, wf_tensor *bias);
+WF_API void wf_bias_gelu_grad(wf_tensor *x, wf_tensor *bias, wf_tensor *dy, wf_tensor **dx,
+                              wf_tensor **dbias);
 
 /**
  * wf_batch_sum - sum over dim 0, a leaf per index; wf_token_sum - sum over all dims but dim 0
@@ -131,6 +160,22 @@ WF_API void wf_layernorm_dw(wf_tensor *x, wf_tensor *mean, wf_tensor *rstd, wf_t
 WF_API wf_tensor *wf_rmsnorm(wf_tensor *x, wf_tensor *gain, float eps);
 WF_API wf_tensor *wf_rmsnorm_dx(wf_tensor *x, wf_tensor *gain, wf_tensor *rstd, wf_tensor *dy);
 WF_API wf_tensor *wf_rmsnorm_dw(wf_tensor *x, wf_tensor *rstd, wf_tensor *dy);
+
+/**
+ * wf_add_layernorm, wf_add_rmsnorm - sum = x + dropout(y), and the norm of the sum, in one pass
+ * with the bits of wf_dropout_add and the norm
+ *
+ * @param p, site  as in wf_dropout
+ * @param sum      filled with x + dropout(y), which may be used as well
+ * Returns:     the norm of the sum
+ * Layout:      "b...d!,b...d!,d!,d!->b...d!,b...d!"
+ * Gradient:    to x and y; the gradient of the sum is added inside. To gain and bias as of the
+ *              plain norm
+ */
+WF_API wf_tensor *wf_add_layernorm(wf_tensor *x, wf_tensor *y, wf_tensor *gain, wf_tensor *bias,
+                                   float eps, float p, int site, wf_tensor **sum);
+WF_API wf_tensor *wf_add_rmsnorm(wf_tensor *x, wf_tensor *y, wf_tensor *gain, float eps,
+                                 float p, int site, wf_tensor **sum);
 
 /**
  * wf_embedding - y[b, .., d] = table[tokens[b, ..], d]

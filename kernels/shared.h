@@ -30,6 +30,22 @@ typedef struct wf_dropout_attr {
     int site;
 } wf_dropout_attr;
 
+/* Of the norm of x + dropout(y); p is 0 for no dropout. */
+typedef struct wf_add_norm_attr {
+    wf_dropout_attr dropout;
+    float eps;
+} wf_add_norm_attr;
+
+/*
+ * wf_dropout_here - the attributes of dropout at a site, now; p is 0 in evaluation. WF_EINVAL,
+ * naming `op`, where p is not in [0, 1).
+ */
+wf_status wf_dropout_here(wf_context *ctx, const char *op, float p, int site,
+                          wf_dropout_attr *attr);
+
+/* wf_dropout_factor - what dropout multiplies local element i of t with: 0 or 1 / (1 - p). */
+double wf_dropout_factor(const wf_dropout_attr *attr, const wf_tensor *t, int64_t i);
+
 /* The numbers of an initialisation are in the order of its wrapper's parameters. */
 typedef struct wf_init_attr {
     uint64_t key, stream;

@@ -3,6 +3,7 @@
  *
  *     bias_add      y[b, .., n] = x[b, .., n] + bias[n]
  *     bias_grad     y[b, n]  = sum of x[b, .., n] over what lies between
+ *     bias_gelu     y[b, .., n] = gelu(x[b, .., n] + bias[n]), its gradient with bias_grad's sum
  *     batch_sum     y[..]    = sum over b of x[b, ..]
  *     batch_expand  y[b, ..] = x[..]
  *     token_sum     y[b]     = sum of x[b, ..] over all but b
@@ -21,6 +22,21 @@ wf_tensor *wf_bias_add(wf_tensor *x, wf_tensor *bias)
 wf_tensor *wf_bias_grad(wf_tensor *dy)
 {
     return wf_apply(&wf_op_bias_grad, NULL, 0, 1, dy);
+}
+
+wf_tensor *wf_bias_gelu(wf_tensor *x, wf_tensor *bias)
+{
+    return wf_apply(&wf_op_bias_gelu, NULL, 0, 2, x, bias);
+}
+
+void wf_bias_gelu_grad(wf_tensor *x, wf_tensor *bias, wf_tensor *dy, wf_tensor **dx,
+                       wf_tensor **dbias)
+{
+    wf_call call = {.op = &wf_op_bias_gelu_grad, .n_in = 3, .in = {x, bias, dy}, .n_out = 2};
+
+    wf_dispatch(&call);
+    *dx = call.out[0];
+    *dbias = call.out[1];
 }
 
 wf_tensor *wf_batch_sum(wf_tensor *x)
@@ -49,6 +65,12 @@ static void bias_add_backward(wf_gradient *g)
         g->din[0] = g->dout[0];
     if (g->want[1])
         g->din[1] = wf_bias_grad(g->dout[0]);
+}
+
+/* One pass gives both: the tape keeps the bias's until it is asked for. */
+static void bias_gelu_backward(wf_gradient *g)
+{
+    wf_bias_gelu_grad(g->in[0], g->in[1], g->dout[0], &g->din[0], &g->din[1]);
 }
 
 static void batch_sum_backward(wf_gradient *g)
@@ -86,6 +108,21 @@ static wf_status bias_add_reference(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
+/* gelu of x + bias, or its gradient at dy: in double by the ops that are joined. */
+static wf_status bias_gelu_reference(const wf_call *call, void *workspace)
+{
+    wf_tensor sum = *call->out[0];
+    wf_call add = *call, gelu = *call;
+
+    add.out[0] = &sum;
+    bias_add_reference(&add, workspace);
+    gelu.in[0] = &sum;
+    if (call->n_in == 2)
+        return wf_op_gelu.reference.run(&gelu, workspace);
+    gelu.in[1] = call->in[2];
+    return wf_op_gelu_grad.reference.run(&gelu, workspace);
+}
+
 /* y[o, n] = sum over r of x[o, r, n] */
 static void sum_middle(const double *x, double *y, int64_t outer, int64_t rows, int64_t n)
 {
@@ -107,6 +144,14 @@ static wf_status bias_grad_reference(const wf_call *call, void *workspace)
     (void)workspace;
     sum_middle(x->data, call->out[0]->data, x->local[0], wf_extent(x, 1, last), x->local[last]);
     return WF_OK;
+}
+
+static wf_status bias_gelu_grad_reference(const wf_call *call, void *workspace)
+{
+    wf_call sum = {.in = {call->out[0]}, .out = {call->out[1]}};
+
+    bias_gelu_reference(call, workspace);
+    return bias_grad_reference(&sum, workspace);
 }
 
 static wf_status batch_sum_reference(const wf_call *call, void *workspace)
@@ -156,6 +201,12 @@ const wf_op wf_op_bias_add = {WF_OP_ROW(bias_add), .reference = {.run = bias_add
                               .backward = bias_add_backward, .cpu = &wf_cpu_bias_add};
 const wf_op wf_op_bias_grad = {WF_OP_ROW(bias_grad), .reference = {.run = bias_grad_reference},
                                .cpu = &wf_cpu_bias_grad};
+const wf_op wf_op_bias_gelu = {WF_OP_ROW(bias_gelu), .save = WF_SAVE_IN(0) | WF_SAVE_IN(1),
+                               .reference = {.run = bias_gelu_reference},
+                               .backward = bias_gelu_backward, .cpu = &wf_cpu_bias_gelu};
+const wf_op wf_op_bias_gelu_grad = {WF_OP_ROW(bias_gelu_grad),
+                                    .reference = {.run = bias_gelu_grad_reference},
+                                    .cpu = &wf_cpu_bias_gelu_grad};
 const wf_op wf_op_batch_sum = {WF_OP_ROW(batch_sum), .save = WF_SAVE_IN(0),
                                .reference = {.run = batch_sum_reference},
                                .backward = batch_sum_backward, .cpu = &wf_cpu_batch_sum};

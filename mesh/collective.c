@@ -161,6 +161,7 @@ static size_t lay_out(wf_pending *p, char *block, const wf_comm *c, const wf_col
     p->result = carve(block, &used, n, sizeof *p->result);
     p->pieces = carve(block, &used, c->size, sizeof *p->pieces);
     p->source = carve(block, &used, c->size, sizeof *p->source);
+    p->target = carve(block, &used, c->size, sizeof *p->target);
     p->send_bytes = carve(block, &used, c->size, sizeof *p->send_bytes);
     p->recv_bytes = carve(block, &used, c->size, sizeof *p->recv_bytes);
     return used;
@@ -272,8 +273,8 @@ static void sign(wf_pending *p)
     p->x->recv_bytes = p->recv_bytes;
 }
 
-static wf_status begin(wf_comm *comm, const wf_collective *what, bool background,
-                       wf_pending **pending, wf_error *error)
+wf_status wf_collective_post(wf_comm *comm, const wf_collective *what, bool background,
+                             wf_pending **pending, wf_error *error)
 {
     const wf_transport *t = comm->transport;
     wf_status status = check(comm, what, error);
@@ -308,7 +309,7 @@ static wf_status begin(wf_comm *comm, const wf_collective *what, bool background
 wf_status wf_collective_begin(wf_comm *comm, const wf_collective *what, wf_pending **pending,
                               wf_error *error)
 {
-    return begin(comm, what, true, pending, error);
+    return wf_collective_post(comm, what, true, pending, error);
 }
 
 wf_status wf_collective_end(wf_pending *p, wf_error *error)
@@ -340,7 +341,7 @@ void wf_pending_drop(wf_comm *comm)
 wf_status wf_collective_run(wf_comm *comm, const wf_collective *what, wf_error *error)
 {
     wf_pending *p;
-    wf_status status = begin(comm, what, false, &p, error);
+    wf_status status = wf_collective_post(comm, what, false, &p, error);
 
     return status == WF_OK ? wf_collective_end(p, error) : status;
 }

@@ -47,6 +47,9 @@ typedef enum wf_reduction { WF_REDUCE_SUM, WF_REDUCE_MAX } wf_reduction;
 typedef struct wf_reduce_ops {
     void (*sum)(const float *const *src, int64_t n_src, bool tree, float *y, int64_t n);
     void (*maximum)(const float *a, const float *b, float *y, int64_t n);
+    /* sum, to many results, past the caches where `stream`; NULL: sum, then copies */
+    void (*sum_to_all)(const float *const *src, int64_t n_src, bool tree, float *const *dst,
+                       int64_t n_dst, bool stream, int64_t n);
     /* copy past the caches what will not be read soon; NULL: there is no such copy */
     void (*stream)(const void *from, void *to, size_t bytes);
     bool chain; /* sums in ascending order of rank, not in the tree: exactness is off */
@@ -150,7 +153,9 @@ WF_API void wf_comm_abort(wf_comm *comm, const wf_error *cause);
  * wf_collective_begin - post this rank's part and return, without waiting for the others
  *
  * The buffers belong to the collective until it is ended or wf_comm_abort has returned. It
- * waits only where 32 collectives of the group are unfinished among the peers.
+ * waits only where 32 collectives of the group are unfinished among the peers. Over threads
+ * everything but messages progresses while the rank computes, exchanges of a rank in the order
+ * in which they were begun; wf_collective_run spares the thread that this takes.
  *
  * @param pending  set on success, else NULL; goes to wf_collective_end exactly once
  * Collective:     over comm

@@ -16,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of a slice, which stays in the first-level cache between its sum and the copies of it;
-   the least number of pieces of a share, so that a late worker finds some; and the bytes written
-   from which on stores past the caches pay. */
-enum { SLICE_BYTES = 16 << 10, PIECES = 16, STREAM_BYTES = 32 << 20 };
+/* Bytes of a slice, which stays in the first-level cache between its uses; pieces of a large
+   share, so that a late worker finds some; and the bytes written from which on stores past the
+   caches pay: what a core's own cache would not hold. */
+enum { SLICE_BYTES = 16 << 10, PIECES = 16, STREAM_BYTES = 2 << 20 };
 
 typedef void slice_work(const wf_exchange *x, int share, int64_t b, int64_t at, int64_t n);
 
@@ -45,6 +45,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* At least 1. */
 static int64_t slice_elements(const wf_pending *p)
 {
     int64_t n = SLICE_BYTES / (int64_t)p->what.element;
@@ -94,40 +95,50 @@ static wf_status end(wf_pending *p, wf_error *error)
     return p->comm->transport->wait(p->comm, p->x, error);
 }
 
-/* n elements, at index `at` of a buffer; where the line is in the cache already, as that of an
-   input in place, it is stored there. */
-static void put(const wf_pending *p, void *buffer, int64_t at, const void *from, int64_t n,
-                const void *in)
+static void put(const wf_pending *p, void *to, const void *from, int64_t n)
 {
-    size_t element = p->what.element;
-    char *to = (char *)buffer + (size_t)at * element;
+    size_t bytes = (size_t)n * p->what.element;
 
-    if (p->stream && buffer != in)
-        p->comm->reduce.stream(from, to, (size_t)n * element);
+    if (p->stream && to != from)
+        p->comm->reduce.stream(from, to, bytes);
     else
-        wf_copy_part(to, from, (size_t)n * element);
+        wf_copy_part(to, from, bytes);
 }
 
-static void sum_slice(const wf_exchange *x, int64_t b, int64_t at, int64_t n, float *sum)
+/* Element `at` of a buffer. */
+static void *place_of(const wf_pending *p, void *buffer, int64_t at)
 {
+    return (char *)buffer + (size_t)at * p->what.element;
+}
+
+/* The reduction of elements [at, at + n) of the inputs, to n_targets places: from registers where
+   there is a kernel for it, else by way of a slice in the cache. */
+static void reduce_slice(const wf_exchange *x, int64_t b, int64_t at, int64_t n, int n_targets)
+{
+    _Alignas(64) float slice[SLICE_BYTES / sizeof(float)];
     const wf_pending *p = x->owner;
+    const wf_reduce_ops *ops = &p->comm->reduce;
 
     for (int i = 0; i < p->comm->size; i++)
         p->source[i] = (const float *)member(x, i)->buffer[b].in + at;
-    wf_reduce_members(p, p->source, sum, n);
+    if (p->what.reduction == WF_REDUCE_SUM && ops->sum_to_all) {
+        ops->sum_to_all(p->source, p->comm->size, !ops->chain, p->target, n_targets, p->stream,
+                        n);
+        return;
+    }
+    wf_reduce_members(p, p->source, slice, n);
+    for (int k = 0; k < n_targets; k++)
+        put(p, p->target[k], slice, n);
 }
 
 static void reduce_to_all(const wf_exchange *x, int share, int64_t b, int64_t at, int64_t n)
 {
-    _Alignas(64) float sum[SLICE_BYTES / sizeof(float)];
     const wf_pending *p = x->owner;
 
-    sum_slice(x, b, at, n, sum);
-    for (int k = 0; k < p->comm->size; k++) {
-        const wf_comm_buffer *to = &member(x, (share + k) % p->comm->size)->buffer[b];
-
-        put(p, to->out, at, sum, n, to->in);
-    }
+    (void)share;
+    for (int i = 0; i < p->comm->size; i++)
+        p->target[i] = (float *)member(x, i)->buffer[b].out + at;
+    reduce_slice(x, b, at, n, p->comm->size);
 }
 
 static wf_status all_reduce_piece(const wf_exchange *x, int share, int64_t piece,
@@ -140,12 +151,10 @@ static wf_status all_reduce_piece(const wf_exchange *x, int share, int64_t piece
 
 static void reduce_to_one(const wf_exchange *x, int share, int64_t b, int64_t at, int64_t n)
 {
-    _Alignas(64) float sum[SLICE_BYTES / sizeof(float)];
     const wf_pending *p = x->owner;
-    void *result = member(x, share)->result[b];
 
-    sum_slice(x, b, at, n, sum);
-    put(p, result, at - wf_part(p, p->cuts, b, share), sum, n, NULL);
+    p->target[0] = (float *)member(x, share)->result[b] + (at - wf_part(p, p->cuts, b, share));
+    reduce_slice(x, b, at, n, 1);
 }
 
 static wf_status reduce_scatter_piece(const wf_exchange *x, int share, int64_t piece,
@@ -202,7 +211,7 @@ static void gather_to_all(const wf_exchange *x, int share, int64_t b, int64_t at
 
     from += (size_t)(at - wf_part(p, p->cuts, b, share)) * p->what.element;
     for (int k = 0; k < p->comm->size; k++)
-        put(p, member(x, (share + k) % p->comm->size)->buffer[b].out, at, from, n, NULL);
+        put(p, place_of(p, member(x, (share + k) % p->comm->size)->buffer[b].out, at), from, n);
 }
 
 static wf_status all_gather_piece(const wf_exchange *x, int share, int64_t piece,
@@ -238,8 +247,8 @@ static void copy_to_others(const wf_exchange *x, int share, int64_t b, int64_t a
     (void)share;
     for (int i = 0; i < p->comm->size; i++)
         if (i != p->what.peer)
-            put(p, member(x, i)->buffer[b].out, at, from + (size_t)at * p->what.element, n,
-                NULL);
+            put(p, place_of(p, member(x, i)->buffer[b].out, at),
+                from + (size_t)at * p->what.element, n);
 }
 
 static wf_status broadcast_piece(const wf_exchange *x, int share, int64_t piece,

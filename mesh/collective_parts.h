@@ -10,6 +10,10 @@
 
 typedef wf_status wf_collective_step(wf_pending *p, wf_error *error);
 
+/* wf_collective_begin; background: unless it is ended at once. */
+wf_status wf_collective_post(wf_comm *comm, const wf_collective *what, bool background,
+                             wf_pending **pending, wf_error *error);
+
 /* How one kind is carried out: post my part; wait, and bring the result. */
 typedef struct wf_collective_path {
     wf_collective_step *begin, *end;
@@ -27,6 +31,7 @@ struct wf_pending {
     int64_t *pieces, piece; /* [size] of each member's share; elements of one */
     bool stream;            /* what is written will not be in the caches: store past them */
     const float **source;   /* [size] */
+    float **target;         /* [size] */
     size_t *send_bytes, *recv_bytes; /* [size] */
     void *scratch;
     size_t bytes, scratch_bytes; /* of this, and of scratch */

@@ -61,7 +61,8 @@ typedef struct wf_transport {
     const char *name;
     bool moves; /* false: pointers are never followed, and one rank runs alone */
 
-    wf_status (*open)(int ranks, void **world, wf_error *error);
+    /* own_cores: every rank runs on cores that no other rank uses */
+    wf_status (*open)(int ranks, bool own_cores, void **world, wf_error *error);
     void (*close)(void *world); /* when all handles are closed */
     /* Why the world was aborted, or WF_OK. */
     wf_status (*cause)(void *world, wf_error *error);

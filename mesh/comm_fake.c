@@ -11,10 +11,11 @@ typedef struct fake_comm {
     int members[];
 } fake_comm;
 
-static wf_status open_world(int ranks, void **world, wf_error *error)
+static wf_status open_world(int ranks, bool own_cores, void **world, wf_error *error)
 {
     int *size = malloc(sizeof *size);
 
+    (void)own_cores;
     if (!size)
         return wf_error_set(error, WF_ENOMEM, "no memory for a world of %d ranks", ranks);
     *size = ranks;

@@ -90,9 +90,9 @@ static wf_status finish_exchange(wf_comm *comm, wf_exchange *x, wf_error *error)
     return x->finish(comm, x, error);
 }
 
-static wf_status open_world(int ranks, void **out, wf_error *error)
+static wf_status open_world(int ranks, bool own_cores, void **out, wf_error *error)
 {
-    *out = wf_threads_world_new(ranks);
+    *out = wf_threads_world_new(ranks, own_cores);
     if (!*out)
         return wf_error_set(error, WF_ENOMEM, "no memory for a world of %d ranks", ranks);
     return WF_OK;

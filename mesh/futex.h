@@ -28,4 +28,12 @@ static inline void wf_futex_wake(_Atomic uint32_t *word, int most)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, most, NULL, NULL, 0);
 }
 
+/* Let a moment pass without giving the core away. */
+static inline void wf_cpu_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
 #endif

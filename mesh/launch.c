@@ -2,6 +2,7 @@
 #include "mesh/launch.h"
 #include "mesh/comm.h"
 #include "mesh/futex.h"
+#include "mesh/places.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@ typedef struct launch {
     const wf_transport *transport;
     wf_status (*rank_main)(wf_rank *rank, void *arg);
     void *arg;
+    wf_places *places; /* NULL: the system's choice */
     _Atomic uint32_t gate;
 } launch;
 
@@ -35,6 +37,8 @@ static void *run_rank(void *opaque)
         wf_futex_wait(&l->gate, GATE_SHUT, 1000);
     if (atomic_load(&l->gate) == GATE_CANCELLED)
         return NULL;
+    if (l->places)
+        wf_places_bind(l->places, rank->index);
     s->status = l->rank_main(rank, l->arg);
     if (s->status == WF_OK)
         s->status = rank->error.code;
@@ -140,11 +144,14 @@ wf_status wf_launch(const wf_launch_options *options,
     ranks = calloc((size_t)n, sizeof *ranks);
     if (!ranks)
         return wf_error_set(error, WF_ENOMEM, "no memory to start %d ranks", n);
-    status = l.transport->open(options->ranks, &world, error);
+    if (l.transport->moves && options->threads > 0)
+        l.places = wf_places_open(NULL, n, options->threads);
+    status = l.transport->open(options->ranks, l.places != NULL, &world, error);
     if (status == WF_OK) {
         status = run_world(&l, world, options, ranks, n, error);
         l.transport->close(world);
     }
+    wf_places_close(l.places);
     free(ranks);
     return status;
 }

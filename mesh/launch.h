@@ -19,6 +19,9 @@ typedef struct wf_launch_options {
     int ranks;             /* 1 .. WF_MAX_RANKS; any number on a transport that moves nothing */
     const char *transport; /* NULL: the default, "threads" */
     int rank;              /* which one to be where only one runs: on "fake" */
+    /* Threads that each rank will use: it is bound to as many cores of its own where there are
+       enough for all ranks, tp neighbours side by side. 0: the system places the ranks. */
+    int threads;
 } wf_launch_options;
 
 /**

@@ -152,12 +152,24 @@ WF_API void wf_keep_origin(wf_tensor *y, wf_tensor *x);
  */
 typedef struct wf_move wf_move;
 
-/** wf_move_begin - post the first collectives. Collective: see wf_redistribute. Where it fails the
- * result is NULL and nothing is on its way. */
+/**
+ * wf_move_begin - post the first collective of a move and return
+ *
+ * It progresses while the caller computes, where the transport has a thread for that (threads:
+ * one per rank, started by the first). Collectives of later steps are posted by wf_move_end: they
+ * need tensors of the context, which is its own thread's.
+ *
+ * Collective: see wf_redistribute. Errors: NULL, the reason is in the context and nothing is on
+ * its way.
+ */
 WF_API wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
                               const wf_layout *const *to);
 /** wf_move_end - wait, do what remains, fill y (owned by the scope); frees move, always. */
 WF_API wf_status wf_move_end(wf_move *move, wf_tensor **y);
+
+/** wf_move_run - both at once, on the caller's thread alone; y may be x. */
+WF_API wf_status wf_move_run(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                             const wf_layout *const *to, wf_tensor **y);
 
 /*
  * From plain memory to tensors of a mesh and back, in PyTorch's words distribute_tensor,

@@ -6,6 +6,7 @@
  * pieces are not contiguous in the tensor they are packed, block after block per member.
  */
 #include "mesh/move.h"
+#include "mesh/collective_parts.h"
 #include <string.h>
 
 typedef struct item {
@@ -23,7 +24,8 @@ struct wf_move {
     wf_context *ctx;
     int64_t count;
     wf_pending *pending;
-    item items[]; /* [count] */
+    bool background; /* the next collective may progress while the caller computes */
+    item items[];    /* [count] */
 };
 
 static size_t move_bytes(int64_t count)
@@ -276,8 +278,9 @@ static wf_status post(wf_move *move, item *first)
     for (int64_t i = 0; i < move->count && status == WF_OK; i++)
         if (move->items[i].step.kind >= 0 && same_step(first, &move->items[i]))
             status = prepare(move, &move->items[i], &buffers[what.n_buffers++]);
-    if (status == WF_OK && wf_collective_begin(mesh->comm[first->step.axis], &what,
-                                               &move->pending, &error) != WF_OK)
+    if (status == WF_OK &&
+        wf_collective_post(mesh->comm[first->step.axis], &what, move->background,
+                           &move->pending, &error) != WF_OK)
         status = wf_fail(move->ctx, error.code, "%s", error.text);
     wf_blocks_give(&move->ctx->blocks, buffers, bytes);
     return status;
@@ -331,8 +334,8 @@ static void drop_move(wf_move *move)
     wf_blocks_give(&move->ctx->blocks, move, move_bytes(move->count));
 }
 
-wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
-                       const wf_layout *const *to)
+static wf_move *begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                      const wf_layout *const *to, bool background)
 {
     wf_move *move;
     item *first;
@@ -347,6 +350,7 @@ wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
     memset(move, 0, move_bytes(count));
     move->ctx = ctx;
     move->count = count;
+    move->background = background;
     for (int64_t i = 0; i < count; i++) {
         move->items[i].now = wf_tensor_retain(x[i]);
         move->items[i].to = to[i];
@@ -360,6 +364,18 @@ wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
     return NULL;
 }
 
+wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                       const wf_layout *const *to)
+{
+    return begin(ctx, count, x, to, true);
+}
+
+wf_status wf_move_run(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                      const wf_layout *const *to, wf_tensor **y)
+{
+    return wf_move_end(begin(ctx, count, x, to, false), y);
+}
+
 wf_status wf_move_end(wf_move *move, wf_tensor **y)
 {
     wf_status status;
@@ -368,6 +384,7 @@ wf_status wf_move_end(wf_move *move, wf_tensor **y)
     if (!move)
         return WF_EINVAL; /* the reason is in the context */
     ctx = move->ctx;
+    move->background = false;
     while (move->pending) {
         item *first;
 

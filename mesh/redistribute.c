@@ -184,7 +184,7 @@ wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *c
     }
     for (int i = 0; i < count; i++)
         b.from[i] = x[i]->layout;
-    if (wf_move_end(wf_move_begin(ctx, count, call.in, to), call.out) != WF_OK) {
+    if (wf_move_run(ctx, count, call.in, to, call.out) != WF_OK) {
         memset(y, 0, (size_t)count * sizeof *y);
         return ctx->error.code;
     }
@@ -224,7 +224,7 @@ wf_tensor *wf_move_one(wf_tensor *x, const wf_layout *to)
 {
     wf_tensor *y = NULL;
 
-    wf_move_end(wf_move_begin(x->ctx, 1, &x, &to), &y);
+    wf_move_run(x->ctx, 1, &x, &to, &y);
     return y;
 }
 

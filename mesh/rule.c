@@ -203,6 +203,19 @@ static wf_status pass_partial(const wf_call *call, uint8_t *sum, uint8_t *max)
     return refuse_partial(call, partial);
 }
 
+/* The axes that split what the last output sums of the first. */
+static uint8_t summed_last(const wf_call *call, const wf_signature *sig, const letters *l)
+{
+    int first = call->n_in, last = first + call->n_out - 1;
+    uint8_t sum = 0;
+
+    for (int d = 0; d < sig->ndim[first]; d++)
+        sum |= l->mask[sig->letter[first][d]];
+    for (int d = 0; d < sig->ndim[last]; d++)
+        sum &= (uint8_t)~l->mask[sig->letter[last][d]];
+    return sum;
+}
+
 static wf_status output_layout(const wf_call *call, const wf_signature *sig, const letters *l,
                                int o, uint8_t sum, uint8_t max, const wf_layout **out)
 {
@@ -229,6 +242,8 @@ static wf_status output_layout(const wf_call *call, const wf_signature *sig, con
     }
     if ((call->op->flags & WF_OP_GROUPS) && has_g && !has_h)
         sum |= l->mask[H] & (uint8_t)~l->mask[G];
+    if ((call->op->flags & WF_OP_SUM_LAST) && o == call->n_out - 1)
+        sum |= summed_last(call, sig, l);
     if (used & (sum | max))
         return refuse(
             call,

@@ -5,6 +5,7 @@
 #include "mesh/threads_exchange.h"
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 /* Waking another core to help takes some microseconds: less than these bytes take one core. */
 enum { WORTH_HELP = 256 << 10 };
@@ -82,17 +83,25 @@ static void set_over(threads_comm *c, place *p, const wf_exchange *x)
     wf_threads_wake(c->group);
 }
 
-/* For tests, a link of limited speed: sleep as long as a piece of the work would take on it. */
-static void cross_link(const threads_comm *c, const wf_exchange *x, int64_t all)
+static double now(void)
 {
-    enum { NAP = 1000000 };
-    uint64_t speed = atomic_load(&c->group->world->link);
-    double left = speed && x->print.bytes > 0
-                      ? 1e9 * (double)x->print.bytes / (double)all / (double)speed
-                      : 0;
+    struct timespec t;
 
-    for (; left > 0 && wf_threads_check(c, x->print.op, 0, NULL) == WF_OK; left -= NAP)
-        nanosleep(&(struct timespec){.tv_nsec = left < NAP ? (long)left : NAP}, NULL);
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* For tests, a link of limited speed: sleep until one more piece of the work would have crossed
+   it, *due being when the last one had; 0: the first. */
+static void cross_link(const threads_comm *c, const wf_exchange *x, int64_t all, double *due)
+{
+    uint64_t speed = atomic_load(&c->group->world->link);
+
+    if (!speed || x->print.bytes <= 0)
+        return;
+    *due = (*due > 0 ? *due : now()) + (double)x->print.bytes / (double)all / (double)speed;
+    while (now() < *due && wf_threads_check(c, x->print.op, 0, NULL) == WF_OK)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
 wf_status wf_threads_work(threads_comm *c, wf_exchange *x, wf_error *error)
@@ -100,6 +109,7 @@ wf_status wf_threads_work(threads_comm *c, wf_exchange *x, wf_error *error)
     int64_t all = all_pieces(c, x);
     int size = c->base.size;
     place *p = x->place;
+    double due = 0;
     wf_status status = wf_threads_begin_reading(c, x, error);
 
     for (int k = 0; status == WF_OK && k < size && atomic_load(&p->over) <= x->sequence; k++) {
@@ -110,7 +120,7 @@ wf_status wf_threads_work(threads_comm *c, wf_exchange *x, wf_error *error)
                (piece = atomic_fetch_add(&p->taken[share], 1)) < pieces) {
             wf_error wrong = {WF_OK, ""};
 
-            cross_link(c, x, all);
+            cross_link(c, x, all, &due);
             status = wf_threads_check(c, x->print.op, x->sequence, error);
             if (status == WF_OK && x->work(x, share, piece, &wrong) != WF_OK)
                 status = wf_threads_break(c->group, wrong.text, error);

@@ -6,14 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { POLLS = 8, POLLS_ALONE = 128, NAP_MS = 500, LISTED = 8 };
-
-/* A yield is worth a try where another rank of this core runs meanwhile. Ranks with a core each
-   save the far slower sleep and wake by some more of them, tens of microseconds in all. */
-static int choose_polls(int ranks, int cores)
-{
-    return cores >= ranks ? POLLS_ALONE : POLLS;
-}
+enum { YIELDS = 8, SPINS = 400, NAP_MS = 500, LISTED = 8 };
 
 static int count_cores(void)
 {
@@ -22,7 +15,7 @@ static int count_cores(void)
     return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
 
-world *wf_threads_world_new(int ranks)
+world *wf_threads_world_new(int ranks, bool own_cores)
 {
     world *w = calloc(1, sizeof *w + (size_t)ranks * sizeof w->rank[0]);
 
@@ -30,7 +23,7 @@ world *wf_threads_world_new(int ranks)
         return NULL;
     w->ranks = ranks;
     w->cores = count_cores();
-    w->polls = choose_polls(ranks, w->cores);
+    w->own_cores = own_cores;
     pthread_mutex_init(&w->lock, NULL);
     for (int i = 0; i < ranks; i++) {
         pthread_mutex_init(&w->rank[i].lock, NULL);
@@ -371,6 +364,19 @@ static void hide_need(const threads_comm *c)
     atomic_fetch_sub(&w->waiting, 1);
 }
 
+/* A yield is worth a try where another rank may run on this core meanwhile. A rank that has its
+   core for itself looks for some microseconds, which is cheaper than sleep and wake. */
+static bool poll_again(const world *w, int polls)
+{
+    if (polls >= (w->own_cores ? SPINS : YIELDS))
+        return false;
+    if (w->own_cores)
+        wf_cpu_relax();
+    else
+        sched_yield();
+    return true;
+}
+
 wf_status wf_threads_wait(const threads_comm *c, const need *n, wf_error *error)
 {
     group *g = c->group;
@@ -388,10 +394,8 @@ wf_status wf_threads_wait(const threads_comm *c, const need *n, wf_error *error)
             status = check_finished(c, n, error);
         if (status != WF_OK)
             break;
-        if (polls < g->world->polls) {
-            sched_yield();
+        if (poll_again(g->world, polls))
             continue;
-        }
         if (!shown)
             show_need(c, n);
         shown = true;

@@ -109,7 +109,8 @@ typedef struct rank_state {
 } rank_state;
 
 typedef struct world {
-    int ranks, polls;
+    int ranks;
+    bool own_cores;
     int cores;             /* that this process may use */
     _Atomic uint64_t link; /* for tests: bytes per second of a rank's work; 0: no limit */
     pthread_mutex_t lock;
@@ -134,7 +135,7 @@ static inline uint64_t stage_mark(uint64_t sequence, enum stage stage)
     return STAGES * sequence + (uint64_t)stage + 1;
 }
 
-world *wf_threads_world_new(int ranks);
+world *wf_threads_world_new(int ranks, bool own_cores);
 void wf_threads_world_free(world *w);
 
 /* The group of one split (parent, ordinal) with these members, which the first of them makes.

@@ -25,9 +25,9 @@ static wf_tensor *mlp_forward(wf_nn_module *self, wf_tensor *x)
     wf_tensor *y[2];
 
     if (m->up)
-        return wf_nn_call(m->down, wf_gelu(wf_nn_call(m->up, x)));
-    wf_nn_call_group(m->gate_up, x, y); /* one op: they share an input */
-    return wf_nn_call(m->down, wf_mul(wf_silu(y[GATE]), y[UP]));
+        return wf_nn_call(m->down, wf_nn_call(m->up, x)); /* up ends in gelu */
+    wf_nn_call_group(m->gate_up, x, y);                   /* one op: they share an input */
+    return wf_nn_call(m->down, wf_swiglu(y[GATE], y[UP]));
 }
 
 static wf_tensor *block_forward(wf_nn_module *self, wf_tensor *x)
@@ -36,9 +36,9 @@ static wf_tensor *block_forward(wf_nn_module *self, wf_tensor *x)
     wf_tensor *y;
 
     y = wf_nn_call(m->attn, wf_nn_call(m->norm1, x));
-    x = wf_add(x, wf_dropout(y, m->dropout, m->site));
-    y = wf_nn_call(m->mlp, wf_nn_call(m->norm2, x));
-    return wf_add(x, wf_dropout(y, m->dropout, m->site + 1));
+    y = wf_nn_add_norm(m->norm2, &x, y, m->dropout, m->site); /* x += y */
+    y = wf_nn_call(m->mlp, y);
+    return wf_dropout_add(x, y, m->dropout, m->site + 1);
 }
 
 /* What the head takes. */

@@ -36,7 +36,7 @@ typedef struct wf_nn_attention {
 
 typedef struct wf_nn_mlp {
     wf_nn_module base;
-    wf_nn_linear *up;            /* gpt2: gelu(up(x)) */
+    wf_nn_linear *up;            /* gpt2: with gelu */
     wf_nn_linear_group *gate_up; /* llama: silu(gate(x)) * up(x) */
     wf_nn_linear *down;
 } wf_nn_mlp;

@@ -92,6 +92,7 @@ wf_nn_mlp *wf_nn_mlp_new(wf_context *ctx, const wf_nn_gpt_config *c)
 
     if (!m)
         return NULL;
+    up.gelu = c->arch == WF_NN_GPT2;
     if (c->arch == WF_NN_GPT2)
         m->up = wf_nn_linear_new(ctx, &up);
     else

@@ -1,13 +1,15 @@
-/* nn/linear.c - y = x W^T + b. Copy this file to add a module. */
+/* nn/linear.c - y = x W^T + b, or its gelu. Copy this file to add a module. */
 #include "nn/linear.h"
 #include "kernels/ops.h"
 #include <stdlib.h>
 
 enum { MEMBERS = 3 };
 
-static wf_tensor *add_bias(wf_nn_linear *m, wf_tensor *y)
+static wf_tensor *finish(wf_nn_linear *m, wf_tensor *y)
 {
     y = wf_nn_at(m, "sum", y);
+    if (m->gelu)
+        return m->bias ? wf_bias_gelu(y, wf_nn_use(m, m->bias)) : wf_gelu(y);
     return m->bias ? wf_bias_add(y, wf_nn_use(m, m->bias)) : y;
 }
 
@@ -16,7 +18,7 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     wf_nn_linear *m = (wf_nn_linear *)self;
 
     x = wf_nn_at(m, "in", x);
-    return add_bias(m, wf_linear(x, wf_nn_use(m, m->weight)));
+    return finish(m, wf_linear(x, wf_nn_use(m, m->weight)));
 }
 
 static const wf_nn_field fields[] = {
@@ -35,6 +37,7 @@ wf_nn_linear *wf_nn_linear_new(wf_context *ctx, const wf_nn_linear_options *o)
         return NULL;
     m->weight = wf_nn_parameter_new(ctx, 2, shape, true);
     wf_nn_init_normal(m->weight, 0, o->deviation);
+    m->gelu = o->gelu;
     if (o->bias)
         m->bias = wf_nn_parameter_new(ctx, 1, &o->out, false);
     return m;
@@ -93,6 +96,6 @@ void wf_nn_call_group(wf_nn_linear_group *m, wf_tensor *x, wf_tensor **y)
         weight[i] = wf_nn_use(m->member[i], ((wf_nn_linear *)m->member[i])->weight);
     wf_linear_group(x, count, weight, y);
     for (int i = 0; i < count; i++)
-        y[i] = add_bias((wf_nn_linear *)m->member[i], y[i]);
+        y[i] = finish((wf_nn_linear *)m->member[i], y[i]);
     wf_nn_leave(m, outside, count, y);
 }

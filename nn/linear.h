@@ -10,6 +10,7 @@ typedef struct wf_nn_linear {
     wf_nn_module base;
     wf_nn_parameter *weight; /* [out, in] */
     wf_nn_parameter *bias;   /* [out], or NULL */
+    bool gelu;
 } wf_nn_linear;
 
 /** Up to three linears of one input: q, k, v or gate, up. */
@@ -22,11 +23,12 @@ typedef struct wf_nn_linear_group {
 typedef struct wf_nn_linear_options {
     wf_dim in, out;
     bool bias;
+    bool gelu;       /* gelu(x W^T + b), in one pass with the bias */
     float deviation; /* of the normal distribution that weights start from; biases from 0 */
 } wf_nn_linear_options;
 
 /**
- * wf_nn_linear_new - y = x W^T + b
+ * wf_nn_linear_new - y = x W^T + b, or its gelu
  *
  * Points: "in" (x), "sum" (x W^T, before the bias: what a row-parallel plan adds up)
  * Owner:  its parent

@@ -16,6 +16,25 @@ static wf_tensor *rmsnorm_forward(wf_nn_module *self, wf_tensor *x)
     return wf_rmsnorm(x, wf_nn_use(m, m->gain), m->eps);
 }
 
+wf_tensor *wf_nn_add_norm(wf_nn_norm *m, wf_tensor **x, wf_tensor *y, float p, int site)
+{
+    enum { NORMED, SUM };
+    wf_tensor *result[2] = {NULL, NULL};
+    const char *outside;
+
+    if (m && *x && y) {
+        outside = wf_nn_enter(m);
+        result[NORMED] =
+            m->bias
+                ? wf_add_layernorm(*x, y, wf_nn_use(m, m->gain), wf_nn_use(m, m->bias), m->eps,
+                                   p, site, &result[SUM])
+                : wf_add_rmsnorm(*x, y, wf_nn_use(m, m->gain), m->eps, p, site, &result[SUM]);
+        wf_nn_leave(m, outside, 2, result);
+    }
+    *x = result[SUM];
+    return result[NORMED];
+}
+
 static const wf_nn_field fields[] = {{"gain", WF_NN_PARAMETER, offsetof(wf_nn_norm, gain), 0},
                                      {"bias", WF_NN_PARAMETER, offsetof(wf_nn_norm, bias), 0},
                                      {NULL, 0, 0, 0}};

@@ -17,6 +17,16 @@ typedef struct wf_nn_norm {
 WF_API wf_nn_norm *wf_nn_layernorm_new(wf_context *ctx, wf_dim width, float eps);
 WF_API wf_nn_norm *wf_nn_rmsnorm_new(wf_context *ctx, wf_dim width, float eps);
 
+/**
+ * wf_nn_add_norm - where a branch joins the residual stream: *x becomes *x + dropout(y)
+ *
+ * One op adds and norms, see wf_add_layernorm.
+ *
+ * @param p, site  of the branch's dropout, see wf_dropout
+ * Returns: the norm of the new *x
+ */
+WF_API wf_tensor *wf_nn_add_norm(wf_nn_norm *m, wf_tensor **x, wf_tensor *y, float p, int site);
+
 WF_END_DECLS
 
 #endif

@@ -136,7 +136,7 @@ static wf_status sum_over_tp(wf_par_gradients *g, int64_t count,
         }
     if (!n)
         return wf_context_status(g->par->ctx);
-    status = wf_move_end(wf_move_begin(g->par->ctx, n, g->list, g->to), g->list);
+    status = wf_move_run(g->par->ctx, n, g->list, g->to, g->list);
     for (int64_t i = 0; i < n && status == WF_OK; i++) {
         wf_tensor_retain(g->list[i]);
         wf_tensor_release(*g->place[i]);
@@ -217,8 +217,7 @@ static wf_status sum_bucket(wf_par_gradients *g, int64_t from, int64_t to)
     wf_status status;
 
     wf_scope_open(ctx);
-    status = wf_move_end(wf_move_begin(ctx, to - from, g->list + from, g->to + from),
-                         g->list + from);
+    status = wf_move_run(ctx, to - from, g->list + from, g->to + from, g->list + from);
     for (int64_t i = from; i < to && status == WF_OK; i++) {
         wf_tensor_retain(g->list[i]);
         wf_tensor_release(*g->place[i]);

@@ -173,6 +173,16 @@ wf_status wf_par_move_end(wf_par *par, wf_memory_kind kind, wf_move *move, wf_te
     return status;
 }
 
+wf_status wf_par_move_run(wf_par *par, wf_memory_kind kind, int64_t count, wf_tensor *const *x,
+                          const wf_layout *const *to, wf_tensor **y)
+{
+    wf_memory_kind outside = wf_context_memory_kind(par->ctx, kind);
+    wf_status status = wf_move_run(par->ctx, count, x, to, y);
+
+    wf_context_memory_kind(par->ctx, outside);
+    return status;
+}
+
 void wf_par_move_abandon(wf_par *par, wf_move *move, wf_tensor **y)
 {
     wf_error cause = *wf_context_error(par->ctx);

@@ -74,6 +74,8 @@ void wf_par_drop_plans(wf_par *par);
 wf_move *wf_par_move_begin(wf_par *par, wf_memory_kind kind, int64_t count, wf_tensor *const *x,
                            const wf_layout *const *to);
 wf_status wf_par_move_end(wf_par *par, wf_memory_kind kind, wf_move *move, wf_tensor **y);
+wf_status wf_par_move_run(wf_par *par, wf_memory_kind kind, int64_t count, wf_tensor *const *x,
+                          const wf_layout *const *to, wf_tensor **y);
 
 /* End what is in flight when a rank gives up: its peers may wait for this rank elsewhere, so the
  * world is told first, and nobody waits any more. */

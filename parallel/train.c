@@ -36,6 +36,7 @@ struct wf_par_trainer {
     wf_tensor **grad;
     wf_tensor **loss;  /* of each micro-step, retained; partial over the data-parallel axes */
     wf_tensor **moved; /* the same, on its way */
+    const wf_layout **to;
 };
 
 wf_tensor *wf_par_gpt_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
@@ -90,6 +91,7 @@ void wf_par_trainer_close(wf_par_trainer *t)
     free(t->grad);
     free(t->loss);
     free(t->moved);
+    free(t->to);
     free(t->parameter);
     free(t);
 }
@@ -120,7 +122,8 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
         t->units = wf_par_units_of(par, model);
         t->loss = calloc((size_t)t->micros, sizeof *t->loss);
         t->moved = calloc((size_t)t->micros, sizeof *t->moved);
-        if (!t->loss || !t->moved)
+        t->to = calloc((size_t)t->micros, sizeof *t->to);
+        if (!t->loss || !t->moved || !t->to)
             wf_fail(ctx, WF_ENOMEM, "no memory for %lld micro-steps", (long long)t->micros);
         t->optimizer = wf_par_optimizer_new(par, &options->optimizer, t->count, t->parameter);
         t->gradients = wf_par_gradients_open(par, t->count, t->parameter);
@@ -243,11 +246,9 @@ static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf
 static wf_status sum_micro_steps(wf_par_trainer *t, wf_par_counter *sum)
 {
     wf_context *ctx = t->par->ctx;
-    const wf_layout **to = calloc((size_t)t->micros, sizeof *to);
     wf_mesh *mesh = t->par->mesh;
+    const wf_layout **to = t->to;
 
-    if (!to)
-        return wf_fail(ctx, WF_ENOMEM, "no memory for %lld losses", (long long)t->micros);
     for (int64_t k = 0; k < t->micros; k++) {
         to[k] = t->loss[k]->layout;
         if (t->par->reduced)
@@ -256,11 +257,10 @@ static wf_status sum_micro_steps(wf_par_trainer *t, wf_par_counter *sum)
             to[k] = wf_layout_whole(mesh, to[k], wf_mesh_axis(mesh, "replicate"));
     }
     wf_scope_open(ctx);
-    if (wf_move_end(wf_move_begin(ctx, t->micros, t->loss, to), t->moved) == WF_OK)
+    if (wf_move_run(ctx, t->micros, t->loss, to, t->moved) == WF_OK)
         for (int64_t k = 0; k < t->micros; k++)
             wf_par_counter_push(sum, t->moved[k], k, t->micros);
     wf_scope_close(ctx);
-    free(to);
     return wf_context_status(ctx);
 }
 
@@ -274,8 +274,7 @@ static wf_status mean_loss(wf_par_trainer *t, float *mean)
 
     wf_scope_open(ctx);
     if (wf_context_status(ctx) == WF_OK && sum_micro_steps(t, &counter) == WF_OK &&
-        wf_move_end(wf_move_begin(ctx, 1, counter.node, &whole), &sum) == WF_OK &&
-        !wf_context_planning(ctx))
+        wf_move_run(ctx, 1, counter.node, &whole, &sum) == WF_OK && !wf_context_planning(ctx))
         *mean = *(const float *)sum->data * token_weight(t);
     wf_scope_close(ctx);
     wf_par_counter_clear(&counter);

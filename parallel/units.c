@@ -85,10 +85,12 @@ static int64_t wrap(tree *t)
         bool wanted = o->wrap_min_params > 0 ? e->elements >= o->wrap_min_params
                                              : strcmp(e->module->type->name, type) == 0;
 
-        if (wanted && can_be_unit(t, i))
-            e->unit = 0, wrapped = true;
-        else
+        if (wanted && can_be_unit(t, i)) {
+            e->unit = 0;
+            wrapped = true;
+        } else {
             t->entries[e->parent].elements += e->elements;
+        }
     }
     if (o->wrap_type && t->count > 1 && !wrapped)
         wf_fail(t->par->ctx, WF_EINVAL,

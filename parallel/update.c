@@ -1,5 +1,6 @@
 /* parallel/update.c - the optimizer's step; see the header. */
 #include "parallel/update.h"
+#include "core/private.h"
 #include <stdlib.h>
 
 wf_nn_optimizer *wf_par_optimizer_new(wf_par *par, const wf_nn_optimizer_options *options,
@@ -32,14 +33,27 @@ typedef struct bucket {
 
 static bool bucket_open(bucket *b, int64_t count)
 {
-    b->index = calloc((size_t)count + 1, sizeof *b->index);
-    b->list = calloc(2 * (size_t)count + 1, sizeof *b->list);
-    b->to = calloc(2 * (size_t)count + 1, sizeof *b->to);
+    wf_blocks *blocks = &b->par->ctx->blocks;
+    size_t n = (size_t)count;
+
+    b->index = wf_blocks_take(blocks, n * sizeof *b->index);
+    b->list = wf_blocks_take(blocks, 2 * n * sizeof *b->list);
+    b->to = wf_blocks_take(blocks, 2 * n * sizeof *b->to);
     if (b->index && b->list && b->to)
         return true;
     wf_fail(b->par->ctx, WF_ENOMEM, "no memory for a bucket of %lld parameters",
             (long long)count);
     return false;
+}
+
+static void bucket_close(bucket *b, int64_t count)
+{
+    wf_blocks *blocks = &b->par->ctx->blocks;
+    size_t n = (size_t)count;
+
+    wf_blocks_give(blocks, b->index, n * sizeof *b->index);
+    wf_blocks_give(blocks, b->list, 2 * n * sizeof *b->list);
+    wf_blocks_give(blocks, b->to, 2 * n * sizeof *b->to);
 }
 
 /* Cut this rank's parts, which moves nothing, and update them. */
@@ -52,9 +66,7 @@ static wf_status update_parts(bucket *b)
         b->list[b->n + k] = b->grad[i];
         b->to[k] = b->to[b->n + k] = wf_par_holding_of(b->parameter[i])->optimizer;
     }
-    wf_par_move_end(b->par, WF_MEMORY_BUFFER,
-                    wf_par_move_begin(b->par, WF_MEMORY_BUFFER, 2 * b->n, b->list, b->to),
-                    b->list);
+    wf_par_move_run(b->par, WF_MEMORY_BUFFER, 2 * b->n, b->list, b->to, b->list);
     for (int64_t k = 0; k < b->n && wf_context_status(b->par->ctx) == WF_OK; k++)
         wf_nn_optimizer_update(b->optimizer, b->index[k], b->list[k], b->list[b->n + k]);
     return wf_context_status(b->par->ctx);
@@ -66,9 +78,7 @@ static wf_status gather_parts(bucket *b)
 
     for (int64_t k = 0; k < b->n; k++)
         b->to[k] = wf_par_holding_of(b->parameter[b->index[k]])->rest;
-    status = wf_par_move_end(
-        b->par, WF_MEMORY_PARAMETER,
-        wf_par_move_begin(b->par, WF_MEMORY_PARAMETER, b->n, b->list, b->to), b->list);
+    status = wf_par_move_run(b->par, WF_MEMORY_PARAMETER, b->n, b->list, b->to, b->list);
     for (int64_t k = 0; k < b->n && status == WF_OK; k++) {
         wf_tensor *t = b->parameter[b->index[k]]->tensor;
 
@@ -113,8 +123,6 @@ wf_status wf_par_update(wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
         }
         flush(&b);
     }
-    free(b.index);
-    free(b.list);
-    free(b.to);
+    bucket_close(&b, count);
     return wf_context_status(par->ctx);
 }

@@ -122,8 +122,9 @@ typedef struct bench_world bench_world;
 /* What a rank does in a turn; *own is its own between turns. */
 typedef wf_status bench_part(wf_rank *rank, void **own, void *arg);
 
-/* `ranks` threads that sleep between turns, so that several worlds can race. */
-bench_world *bench_world_open(int ranks, wf_error *error);
+/* `ranks` threads that sleep between turns, so that several worlds can race; `threads` of each are
+   bound to cores of their own, where there are enough. */
+bench_world *bench_world_open(int ranks, int threads, wf_error *error);
 
 /* One turn: every rank does its part. After a failure the world is over. */
 wf_status bench_world_run(bench_world *world, bench_part *part, void *arg, wf_error *error);

@@ -2,12 +2,19 @@
  * apps/bench/comm.c - bench comm: collectives between threads, beside what the copies that they
  * cannot do without would take, and beside OpenMPI's all-reduce.
  *
- * With N ranks and S bytes of the whole tensor, what has to be read and written, and the copy by
- * all cores that takes as long (the faster of two kinds, in the same memory and the same race):
+ * The limit. With N ranks and S bytes of the whole tensor, what has to be read and written, and
+ * the copy by all cores that takes as long. Ranks reach each other's memory, so an input is read
+ * once and a result written once, and nothing is stored on the way:
  *
  *     all_reduce       N inputs, N results            each input to an output
  *     all_gather       the parts of one, N results    one input to each output
  *     reduce_scatter   N inputs, the parts of one     that of all_reduce, times (N + 1) / 2 N
+ *
+ * The copy is the faster of plain stores and stores past the caches, in the same memory and the
+ * same race. It is strict for small sizes: a core copies what its own cache still holds from the
+ * turn before and waits for nobody, where ranks must wait for each other, by sleep and wake when
+ * there are more of them than cores. It is lax for all_gather of large sizes, which reads its
+ * input from memory once per output; a ratio above 1 there is no error.
  */
 #include "apps/bench/mpi.h"
 #include "kernels/cpu/simd.h"
@@ -213,7 +220,7 @@ static wf_status run_world(bench *b, int ranks)
     b->in = calloc((size_t)ranks, sizeof *b->in);
     b->out = calloc((size_t)ranks, sizeof *b->out);
     b->cuts = calloc((size_t)ranks + 1, sizeof *b->cuts);
-    b->world = b->in && b->out && b->cuts ? bench_world_open(ranks, b->error) : NULL;
+    b->world = b->in && b->out && b->cuts ? bench_world_open(ranks, 1, b->error) : NULL;
     b->crew = b->world ? bench_crew_open(b->o->cores, b->error) : NULL;
     if (!b->crew)
         wf_error_set(b->error, WF_ENOMEM, "no memory for %d ranks", ranks);
@@ -291,7 +298,10 @@ static wf_status run_comm(const bench_options *o, bench_report *report, wf_error
 
     if (!simd)
         return wf_error_set(error, WF_EINVAL, "%s", why);
-    b.reduce = (wf_reduce_ops){simd->sum, simd->maximum, simd->stream, false};
+    b.reduce = (wf_reduce_ops){.sum = simd->sum,
+                               .maximum = simd->maximum,
+                               .sum_to_all = simd->sum_to_all,
+                               .stream = simd->stream};
     if (list_sizes(&b) != WF_OK || list_worlds(&b) != WF_OK)
         return error->code;
     if (o->mpi_child)

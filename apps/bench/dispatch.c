@@ -205,7 +205,7 @@ static int64_t page_faults(void)
 static wf_status count_steps(bench_report *report, training *t, wf_error *error)
 {
     int ranks = t->options.tp * t->options.dp;
-    bench_world *world = bench_world_open(ranks, error);
+    bench_world *world = bench_world_open(ranks, 1, error);
     int64_t blocks, mallocs, faults;
     char name[32];
 

@@ -191,7 +191,9 @@ static wf_status open_layouts(bench *b)
         if (!shared)
             b->peak[i] = bench_crew_open(l->busy, b->error);
         l->peak = calloc((size_t)l->ranks, sizeof *l->peak);
-        l->world = b->peak[i] && l->peak ? bench_world_open(l->ranks, b->error) : NULL;
+        l->world = b->peak[i] && l->peak
+                       ? bench_world_open(l->ranks, l->options.threads, b->error)
+                       : NULL;
         if (!l->world)
             return wf_error_set(b->error, WF_ENOMEM, "no memory for layout %s", l->name);
         if (bench_world_run(l->world, open_rank, l, b->error) != WF_OK)

@@ -6,7 +6,7 @@
 
 struct bench_world {
     pthread_t launcher;
-    int ranks;
+    int ranks, threads;
     pthread_mutex_t lock;
     pthread_cond_t begin, done;
     int64_t turn;
@@ -60,7 +60,8 @@ static void *launch(void *arg)
 {
     bench_world *world = arg;
 
-    wf_launch(&(wf_launch_options){.ranks = world->ranks}, rank_main, world, &world->error);
+    wf_launch(&(wf_launch_options){.ranks = world->ranks, .threads = world->threads}, rank_main,
+              world, &world->error);
     pthread_mutex_lock(&world->lock);
     world->over = true;
     pthread_cond_signal(&world->done);
@@ -79,7 +80,7 @@ static void begin(bench_world *world, bench_part *part, void *arg)
     pthread_mutex_unlock(&world->lock);
 }
 
-bench_world *bench_world_open(int ranks, wf_error *error)
+bench_world *bench_world_open(int ranks, int threads, wf_error *error)
 {
     bench_world *world = calloc(1, sizeof *world);
 
@@ -88,6 +89,7 @@ bench_world *bench_world_open(int ranks, wf_error *error)
         return NULL;
     }
     world->ranks = ranks;
+    world->threads = threads;
     pthread_mutex_init(&world->lock, NULL);
     pthread_cond_init(&world->begin, NULL);
     pthread_cond_init(&world->done, NULL);

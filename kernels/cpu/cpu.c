@@ -97,6 +97,7 @@ wf_device *wf_cpu_device(int threads, wf_error *error)
                               .kernel = kernel,
                               .sum = simd->sum,
                               .maximum = simd->maximum,
+                              .sum_to_all = simd->sum_to_all,
                               .stream = simd->stream,
                               .sum_squares = sum_squares,
                               .add = add,

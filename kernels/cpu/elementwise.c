@@ -113,6 +113,33 @@ static wf_status gelu_grad(const wf_call *call, void *workspace)
     return run_two(call, wf_cpu_of(call)->simd->gelu_grad);
 }
 
+static wf_status swiglu(const wf_call *call, void *workspace)
+{
+    (void)workspace;
+    return run_two(call, wf_cpu_of(call)->simd->swiglu);
+}
+
+static void piece_of_swiglu_grad(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const wf_call *call = arg;
+    const float *gate = call->in[0]->data, *up = call->in[1]->data, *dy = call->in[2]->data;
+    float *dgate = call->out[0]->data, *dup = call->out[1]->data;
+
+    (void)worker;
+    wf_cpu_of(call)->simd->swiglu_grad(gate + begin, up + begin, dy + begin, dgate + begin,
+                                       dup + begin, end - begin);
+}
+
+static wf_status swiglu_grad(const wf_call *call, void *workspace)
+{
+    (void)workspace;
+    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_PIECE_ELEMENTS,
+                piece_of_swiglu_grad, (void *)call);
+    return WF_OK;
+}
+
+const wf_kernel wf_cpu_swiglu = {.run = swiglu};
+const wf_kernel wf_cpu_swiglu_grad = {.run = swiglu_grad};
 const wf_kernel wf_cpu_add = {.run = add};
 const wf_kernel wf_cpu_mul = {.run = mul};
 const wf_kernel wf_cpu_scale = {.run = scale};

@@ -87,6 +87,10 @@ typedef struct wf_simd {
        y may be one of the sources. */
     void (*sum)(const float *const *src, int64_t n_src, bool tree, float *y, int64_t n);
 
+    /* dst[d][i] = that, for all d; dst[d] may be one of the sources. `stream`: store past the
+       caches what will not be read soon. */
+    void (*sum_to_all)(const float *const *src, int64_t n_src, bool tree, float *const *dst,
+                       int64_t n_dst, bool stream, int64_t n);
     /* to = from, past the caches: for what will not be read soon */
     void (*stream)(const void *from, void *to, size_t bytes);
 
@@ -97,6 +101,15 @@ typedef struct wf_simd {
     void (*silu_grad)(const float *x, const float *dy, float *dx, int64_t n);
     void (*gelu)(const float *x, float *y, int64_t n);
     void (*gelu_grad)(const float *x, const float *dy, float *dx, int64_t n);
+
+    /* swiglu: y = silu(gate) * up; dgate = silu_grad(gate, dy * up), dup = dy * silu(gate) */
+    void (*swiglu)(const float *gate, const float *up, float *y, int64_t n);
+    void (*swiglu_grad)(const float *gate, const float *up, const float *dy, float *dgate,
+                        float *dup, int64_t n);
+    /* of rows: y = gelu(x + bias); dx = gelu_grad(x + bias, dy) */
+    void (*bias_gelu)(const float *x, const float *bias, float *y, int64_t rows, int64_t d);
+    void (*bias_gelu_grad)(const float *x, const float *bias, const float *dy, float *dx,
+                           int64_t rows, int64_t d);
 
     /* y = (x - mean) * rstd * gain + bias; mean, rstd [rows]; sums over d in 16 lanes. */
     void (*layernorm)(const float *x, const float *gain, const float *bias, float eps, float *y,

@@ -64,7 +64,7 @@ static wf_status run_sum(const wf_call *call, sum_job *j, int64_t outer)
 }
 
 /* A sum inside each sequence over the dims [1, end), cut where dim 1 has its leaves. */
-static wf_status sum_sequences(const wf_call *call, int end, int64_t n)
+static sum_job sequences(const wf_call *call, int end, int64_t n)
 {
     const wf_tensor *x = call->in[0];
     sum_job j = {.rows = wf_extent(x, 1, end), .n = n, .leaves = 1, .inner = 1, .at = {0, 1}};
@@ -73,21 +73,24 @@ static wf_status sum_sequences(const wf_call *call, int end, int64_t n)
         j.leaves = wf_leaf_cuts(x, 1, j.at);
         j.inner = wf_extent(x, 2, end);
     }
-    return run_sum(call, &j, x->local[0]);
+    return j;
 }
 
 static wf_status bias_grad(const wf_call *call, void *workspace)
 {
     int last = call->in[0]->ndim - 1;
+    sum_job j = sequences(call, last, call->in[0]->local[last]);
 
     (void)workspace;
-    return sum_sequences(call, last, call->in[0]->local[last]);
+    return run_sum(call, &j, call->in[0]->local[0]);
 }
 
 static wf_status token_sum(const wf_call *call, void *workspace)
 {
+    sum_job j = sequences(call, call->in[0]->ndim, 1);
+
     (void)workspace;
-    return sum_sequences(call, call->in[0]->ndim, 1);
+    return run_sum(call, &j, call->in[0]->local[0]);
 }
 
 static wf_status batch_sum(const wf_call *call, void *workspace)
@@ -120,6 +123,95 @@ static wf_status bias_add(const wf_call *call, void *workspace)
     wf_team_run(wf_cpu_of(call)->team, wf_extent(x, 0, x->ndim - 1),
                 wf_piece_rows(x->local[x->ndim - 1]), bias_add_piece, (void *)call);
     return WF_OK;
+}
+
+static void bias_gelu_piece(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const wf_call *call = arg;
+    int64_t n = call->in[1]->local[0];
+
+    (void)worker;
+    wf_cpu_of(call)->simd->bias_gelu((const float *)call->in[0]->data + begin * n,
+                                     call->in[1]->data, (float *)call->out[0]->data + begin * n,
+                                     end - begin, n);
+}
+
+static wf_status bias_gelu(const wf_call *call, void *workspace)
+{
+    const wf_tensor *x = call->in[0];
+
+    (void)workspace;
+    wf_team_run(wf_cpu_of(call)->team, wf_extent(x, 0, x->ndim - 1),
+                wf_piece_rows(x->local[x->ndim - 1]), bias_gelu_piece, (void *)call);
+    return WF_OK;
+}
+
+/* The gradient of bias_gelu: leaves of the bias's are [sequence][leaf][n] in the workspace. */
+typedef struct gelu_job {
+    const wf_call *call;
+    sum_job cuts;
+    float *leaf;
+} gelu_job;
+
+static gelu_job plan_gelu(const wf_call *call, void *workspace)
+{
+    const wf_tensor *x = call->in[0];
+    int last = x->ndim - 1;
+
+    return (gelu_job){
+        .call = call, .cuts = sequences(call, last, x->local[last]), .leaf = workspace};
+}
+
+/* A row of dx is added to its leaf's chain while it is in the first-level cache. */
+static void gelu_leaves(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const gelu_job *j = arg;
+    const sum_job *c = &j->cuts;
+    const wf_simd *simd = wf_cpu_of(j->call)->simd;
+    const float *x = j->call->in[0]->data, *dy = j->call->in[2]->data;
+    float *dx = j->call->out[0]->data;
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t row = i / c->leaves * c->rows, l = i % c->leaves;
+        float *sum = j->leaf + i * c->n;
+
+        memset(sum, 0, (size_t)c->n * sizeof(float));
+        for (int64_t r = c->at[l] * c->inner; r < c->at[l + 1] * c->inner; r++) {
+            int64_t at = (row + r) * c->n;
+
+            simd->bias_gelu_grad(x + at, j->call->in[1]->data, dy + at, dx + at, 1, c->n);
+            simd->add(sum, dx + at, sum, c->n);
+        }
+    }
+}
+
+static wf_status bias_gelu_grad(const wf_call *call, void *workspace)
+{
+    gelu_job j = plan_gelu(call, workspace);
+    const sum_job *c = &j.cuts;
+    int64_t outer = call->in[0]->local[0];
+
+    if (!workspace)
+        return WF_OK; /* no output either */
+    wf_team_run(wf_cpu_of(call)->team, outer * c->leaves,
+                wf_piece_rows(c->rows / c->leaves * c->n), gelu_leaves, &j);
+    for (int64_t o = 0; o < outer; o++) {
+        const float *leaf[WF_LEAVES];
+
+        for (int64_t l = 0; l < c->leaves; l++)
+            leaf[l] = j.leaf + (o * c->leaves + l) * c->n;
+        wf_cpu_of(call)->simd->sum(leaf, c->leaves, true,
+                                   (float *)call->out[1]->data + o * c->n, c->n);
+    }
+    return WF_OK;
+}
+
+static size_t bias_gelu_grad_workspace(const wf_call *call)
+{
+    gelu_job j = plan_gelu(call, NULL);
+
+    return (size_t)(call->in[0]->local[0] * j.cuts.leaves * j.cuts.n) * sizeof(float);
 }
 
 static void batch_expand_piece(void *arg, int64_t begin, int64_t end, int worker)
@@ -167,6 +259,8 @@ static wf_status token_expand(const wf_call *call, void *workspace)
 
 const wf_kernel wf_cpu_bias_add = {.run = bias_add};
 const wf_kernel wf_cpu_bias_grad = {.run = bias_grad};
+const wf_kernel wf_cpu_bias_gelu = {.run = bias_gelu};
+const wf_kernel wf_cpu_bias_gelu_grad = {bias_gelu_grad, bias_gelu_grad_workspace};
 const wf_kernel wf_cpu_batch_sum = {.run = batch_sum};
 const wf_kernel wf_cpu_batch_expand = {.run = batch_expand};
 const wf_kernel wf_cpu_token_sum = {.run = token_sum};

@@ -12,11 +12,25 @@
 enum { MAX_BACKENDS = 8, MAX_TESTS = 32 };
 
 /* The rows that test_ops_b.c answers for; all others are test_ops_a.c's. */
-static const char *const rows_of_b[] = {"layernorm",     "layernorm_dx",       "layernorm_dw",
-                                        "rmsnorm",       "rmsnorm_dx",         "rmsnorm_dw",
-                                        "rope",          "attention",          "attention_grad",
-                                        "logit_max",     "logit_sum",          "logit_sum_grad",
-                                        "cross_entropy", "cross_entropy_grad", NULL};
+static const char *const rows_of_b[] = {"add_layernorm",
+                                        "add_layernorm_dx",
+                                        "add_rmsnorm",
+                                        "add_rmsnorm_dx",
+                                        "layernorm",
+                                        "layernorm_dx",
+                                        "layernorm_dw",
+                                        "rmsnorm",
+                                        "rmsnorm_dx",
+                                        "rmsnorm_dw",
+                                        "rope",
+                                        "attention",
+                                        "attention_grad",
+                                        "logit_max",
+                                        "logit_sum",
+                                        "logit_sum_grad",
+                                        "cross_entropy",
+                                        "cross_entropy_grad",
+                                        NULL};
 
 static const op_shape shapes[] = {
     {1, 1, 3, 1, 1, 2, 3, false},   {1, 7, 5, 2, 1, 4, 9, false},

@@ -74,6 +74,19 @@ static void silu(op_case *c, const op_shape *s)
     c->in[0].high = 9;
 }
 
+static void apply_swiglu(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_swiglu(in[0], in[1]);
+}
+
+static void swiglu(op_case *c, const op_shape *s)
+{
+    *c = case_of(2, 1, apply_swiglu);
+    c->in[0] = c->in[1] = op_activations(s, width(s));
+    c->in[0].low = -9;
+    c->in[0].high = 9;
+}
+
 static void apply_gelu(wf_tensor *const *in, wf_tensor **out)
 {
     out[0] = wf_gelu(in[0]);
@@ -94,6 +107,17 @@ static void dropout(op_case *c, const op_shape *s)
 {
     *c = case_of(1, 1, apply_dropout);
     c->in[0] = op_activations(s, width(s));
+}
+
+static void apply_dropout_add(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_dropout_add(in[0], in[1], 0.25F, 9);
+}
+
+static void dropout_add(op_case *c, const op_shape *s)
+{
+    *c = case_of(2, 1, apply_dropout_add);
+    c->in[0] = c->in[1] = op_activations(s, width(s));
 }
 
 static void dropout_of_heads(op_case *c, const op_shape *s)
@@ -120,6 +144,24 @@ static void bias_add(op_case *c, const op_shape *s)
     *c = case_of(2, 1, apply_bias_add);
     c->in[0] = op_activations(s, width(s));
     c->in[1] = op_vector(width(s));
+}
+
+static void apply_bias_gelu(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_bias_gelu(in[0], in[1]);
+}
+
+static void bias_gelu(op_case *c, const op_shape *s)
+{
+    bias_add(c, s);
+    c->apply = apply_bias_gelu;
+}
+
+static void bias_gelu_of_heads(op_case *c, const op_shape *s)
+{
+    *c = case_of(2, 1, apply_bias_gelu);
+    c->in[0] = op_heads(s, s->heads);
+    c->in[1] = op_vector(wf_dim_width(s->head_dim));
 }
 
 static void bias_add_of_heads(op_case *c, const op_shape *s)
@@ -313,13 +355,17 @@ static const op_entry cases[] = {
     {"mul", mul},
     {"scale", scale},
     {"silu", silu},
+    {"swiglu", swiglu},
     {"gelu", gelu},
     {"dropout", dropout},
+    {"dropout_add", dropout_add},
     {"dropout of heads", dropout_of_heads},
     {"dropout per token", dropout_per_token},
     {"bias_add", bias_add},
     {"bias_add of heads", bias_add_of_heads},
     {"bias_add without tokens", bias_add_without_tokens},
+    {"bias_gelu", bias_gelu},
+    {"bias_gelu of heads", bias_gelu_of_heads},
     {"batch_sum", batch_sum},
     {"batch_sum of tokens", batch_sum_of_tokens},
     {"batch_expand", batch_expand},

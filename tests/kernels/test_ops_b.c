@@ -46,6 +46,47 @@ static void rmsnorm_of_heads(op_case *c, const op_shape *s)
     c->in[1] = op_vector(wf_dim_width(s->head_dim));
 }
 
+/* Both outputs are used: the gradient of the sum is added inside. */
+static void apply_add_layernorm(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_add_layernorm(in[0], in[1], in[2], in[3], 1e-5F, 0.25F, 9, &out[1]);
+}
+
+static void add_layernorm(op_case *c, const op_shape *s)
+{
+    wf_dim d = wf_dim_width(s->width);
+
+    *c = (op_case){.n_in = 4, .n_out = 2, .apply = apply_add_layernorm};
+    c->in[0] = c->in[1] = op_activations(s, d);
+    c->in[2] = c->in[3] = op_vector(d);
+}
+
+static void apply_add_rmsnorm(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_add_rmsnorm(in[0], in[1], in[2], 1e-5F, 0, 0, &out[1]);
+}
+
+static void add_rmsnorm(op_case *c, const op_shape *s)
+{
+    add_layernorm(c, s);
+    c->n_in = 3;
+    c->apply = apply_add_rmsnorm;
+}
+
+/* The sum alone is used, or the norm alone. */
+static void add_layernorm_sum(op_case *c, const op_shape *s)
+{
+    add_layernorm(c, s);
+    c->constant[0] = true;
+    c->in[2].wanted = c->in[3].wanted = false;
+}
+
+static void add_rmsnorm_norm(op_case *c, const op_shape *s)
+{
+    add_rmsnorm(c, s);
+    c->constant[1] = true;
+}
+
 static void apply_rope(wf_tensor *const *in, wf_tensor **out)
 {
     out[0] = wf_rope(in[0], 10000, false);
@@ -176,6 +217,10 @@ static const op_entry entries[] = {{"layernorm", layernorm},
                                    {"logit_sum, sum not used", picked_alone},
                                    {"cross_entropy", cross_entropy},
                                    {"loss of logits", loss},
+                                   {"add_layernorm", add_layernorm},
+                                   {"add_layernorm, norm not used", add_layernorm_sum},
+                                   {"add_rmsnorm", add_rmsnorm},
+                                   {"add_rmsnorm, sum not used", add_rmsnorm_norm},
                                    {NULL, NULL}};
 
 static wf_tensor *tensor(wf_context *ctx, int64_t batch, int64_t tokens, int64_t heads,

@@ -110,6 +110,44 @@ static void sum_is_the_tree(void)
     }
 }
 
+/* The same to many outputs, one of them a source, by either kind of store; and copies past the
+   caches: every byte, and none beyond. */
+static void sums_to_all(void)
+{
+    enum { SOURCES = 5, OUTPUTS = 3, LENGTH = 333 };
+    static float source[SOURCES][LENGTH + 1], out[OUTPUTS - 1][LENGTH + 16], right[LENGTH];
+    static char from[LENGTH], to[LENGTH + 64], expected[LENGTH + 64];
+    const wf_simd *simd[BUILDS];
+    int n = builds(simd);
+
+    for (int c = 0; c < 2 * n * (LENGTH / 37); c++) {
+        const wf_simd *s = simd[c / 2 % n];
+        int64_t length = c / (2 * n) * 37 + c % 3, shift = c % 5;
+        const float *src[SOURCES];
+        float *dst[OUTPUTS] = {source[1], out[0], out[1] + shift};
+
+        for (int64_t i = 0; i < SOURCES; i++) {
+            wf_random_fill_normal(source[i], LENGTH + 1, 2, (uint64_t)i, 0);
+            src[i] = source[i];
+        }
+        for (int64_t i = 0; i < length; i++)
+            right[i] = tree_of(src, SOURCES, i);
+        out[0][length] = dst[2][length] = source[1][length] = 7;
+        s->sum_to_all(src, SOURCES, true, dst, OUTPUTS, c % 2 == 1, length);
+        for (int d = 0; d < OUTPUTS; d++) {
+            CU_ASSERT_EQUAL(memcmp(dst[d], right, (size_t)length * sizeof *right), 0);
+            CU_ASSERT(dst[d][length] == 7);
+        }
+        memset(to, 1, sizeof to);
+        memset(expected, 1, sizeof expected);
+        for (int64_t i = 0; i < LENGTH; i++)
+            from[i] = (char)(i * 7 + c);
+        memcpy(expected + 3 * shift, from + shift, (size_t)(length - length % 2) / 2);
+        s->stream(from + shift, to + 3 * shift, (size_t)(length - length % 2) / 2);
+        CU_ASSERT_EQUAL(memcmp(to, expected, sizeof to), 0);
+    }
+}
+
 static void in_place(void)
 {
     static float a[MOST], right[MOST];
@@ -299,6 +337,7 @@ int main(void)
 {
     static const wf_test tests[] = {{"sums have their shape", sums_have_their_shape},
                                     {"sum is the tree", sum_is_the_tree},
+                                    {"sums to all outputs, and copies", sums_to_all},
                                     {"in place", in_place},
                                     {"dropout is its definition", dropout_is_its_definition},
                                     {"dropout keeps its share", dropout_keeps_its_share},

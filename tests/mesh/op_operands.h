@@ -23,6 +23,7 @@ typedef struct op_operand {
 typedef union op_attr {
     wf_scale_attr scale;
     wf_dropout_attr dropout;
+    wf_add_norm_attr add_norm;
     wf_rope_attr rope;
     wf_attention_attr attention;
     int64_t count; /* rows, split_heads, merge_heads */
@@ -89,9 +90,16 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
     memset(a, 0, sizeof *a);
     if (op_is(op, "scale"))
         a->scale.factor = 1.5f;
-    else if (op_is(op, "dropout"))
+    else if (op_is(op, "dropout") || op_is(op, "dropout_add"))
         a->dropout = (wf_dropout_attr){
             .step = 3, .first_sequence = x->start[0], .key = 7, .p = 0.4f, .site = 5};
+    else if (op_is(op, "add_layernorm") || op_is(op, "add_rmsnorm"))
+        a->add_norm = (wf_add_norm_attr){.dropout = {.step = 3,
+                                                     .first_sequence = x->start[0],
+                                                     .key = 7,
+                                                     .p = 0.4f,
+                                                     .site = 5},
+                                         .eps = 0.01f};
     else if (op_is(op, "rope"))
         a->rope = (wf_rope_attr){.base = 100};
     else if (op->flags & WF_OP_GROUPS)

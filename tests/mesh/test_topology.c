@@ -1,6 +1,9 @@
 /* tests/mesh/test_topology.c - the machine as hwloc sees it, and machines that are not here. */
+#include "mesh/launch.h"
+#include "mesh/places.h"
 #include "mesh/topology.h"
 #include "tests/harness.h"
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,13 +22,10 @@ static void this_machine(void)
 }
 
 /* Two packages of four cores with two hardware threads each. */
-static void another_machine(void)
+static void write_machine(char *path)
 {
-    char path[] = "/tmp/weft-topology-XXXXXX";
     int file = mkstemp(path), number = 0;
     FILE *out = fdopen(file, "w");
-    wf_topology t;
-    wf_error error = {WF_OK, ""};
 
     fprintf(out, "<?xml version=\"1.0\"?>\n<!DOCTYPE topology SYSTEM \"hwloc2.dtd\">\n"
                  "<topology version=\"2.0\">\n<object type=\"Machine\" os_index=\"0\" "
@@ -58,12 +58,68 @@ static void another_machine(void)
     }
     fprintf(out, "</object>\n</topology>\n");
     fclose(out);
+}
+
+static void another_machine(void)
+{
+    char path[] = "/tmp/weft-topology-XXXXXX";
+    wf_topology t;
+    wf_error error = {WF_OK, ""};
+
+    write_machine(path);
     CU_ASSERT_EQUAL(wf_topology_read(path, &t, &error), WF_OK);
     CU_ASSERT_EQUAL(t.packages, 2);
     CU_ASSERT_EQUAL(t.cores, 8);
     CU_ASSERT_EQUAL(t.threads, 16);
     CU_ASSERT_EQUAL(t.memory_bytes, 1 << 30);
     unlink(path);
+}
+
+/* Ranks side by side on cores of their own, while there are enough. */
+static void places(void)
+{
+    char path[] = "/tmp/weft-topology-XXXXXX";
+
+    write_machine(path);
+    for (int threads = 1; threads <= 9; threads++)
+        for (int ranks = 1; ranks <= 9; ranks++) {
+            wf_places *p = wf_places_open(path, ranks, threads);
+
+            CU_ASSERT((p != NULL) == (ranks > 1 && ranks * threads <= 8));
+            for (int core = 0; p && core < 8; core++)
+                for (int r = 0; r < ranks; r++)
+                    CU_ASSERT_EQUAL(wf_places_core(p, r, core),
+                                    core >= r * threads && core < (r + 1) * threads);
+            wf_places_close(p);
+        }
+    unlink(path);
+    CU_ASSERT(wf_places_open("/nowhere/topology.xml", 1, 1) == NULL);
+}
+
+/* On this machine, as the system sees it. */
+static wf_status look_where(wf_rank *rank, void *arg)
+{
+    cpu_set_t *sets = arg;
+
+    sched_getaffinity(0, sizeof sets[0], &sets[rank->index]);
+    return WF_OK;
+}
+
+static void ranks_are_bound(void)
+{
+    cpu_set_t mine, both, sets[2];
+    wf_error error = {WF_OK, ""};
+
+    sched_getaffinity(0, sizeof mine, &mine);
+    for (int threads = 0; threads < 2; threads++) {
+        wf_launch_options o = {.ranks = 2, .threads = threads};
+        wf_places *enough = wf_places_open(NULL, 2, 1);
+
+        CU_ASSERT_EQUAL(wf_launch(&o, look_where, sets, &error), WF_OK);
+        CPU_AND(&both, &sets[0], &sets[1]);
+        CU_ASSERT_EQUAL(CPU_COUNT(&both), threads && enough ? 0 : CPU_COUNT(&mine));
+        wf_places_close(enough);
+    }
 }
 
 static void no_machine(void)
@@ -77,6 +133,8 @@ static void no_machine(void)
 
 static const wf_test tests[] = {{"this machine", this_machine},
                                 {"another machine", another_machine},
+                                {"places of ranks", places},
+                                {"ranks are bound", ranks_are_bound},
                                 {"a file that is not there", no_machine},
                                 {NULL, NULL}};
 

@@ -19,9 +19,13 @@ static wf_status run(model_rank *r, const model_test *test)
 static wf_status rank_main(wf_rank *rank, void *arg)
 {
     const model_test *test = arg;
-    model_rank r = {.rank = rank, .par = wf_par_open(rank, &test->options, &rank->error)};
+    wf_par_options options = test->options;
+    model_rank r = {.rank = rank};
     wf_status status;
 
+    if (!options.strategy)
+        options.strategy = "no_shard"; /* gradients of uses stay with their leaves */
+    r.par = wf_par_open(rank, &options, &rank->error);
     if (!r.par)
         return rank->error.code;
     status = run(&r, test);

@@ -204,6 +204,7 @@ static void shards_are_slices(void)
     test.arg = &w;
     on_model_ranks(&test);
     test.body = is_slice;
+    test.options.strategy = "full_shard";
     for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++) {
         test.options.tp = ranks[i][0];
         test.options.dp = ranks[i][1];

@@ -157,7 +157,7 @@ static wf_status however_it_is_done(part *p)
     return WF_OK;
 }
 
-/* A fake model may be planned anew. Rank 0's parts are whole now, and alike everywhere. */
+/* A fake model may be planned anew: without rules, only data parallelism splits it. */
 static wf_status planned_anew(part *p)
 {
     wf_rank *rank = p->rank;
@@ -171,7 +171,7 @@ static wf_status planned_anew(part *p)
     GOOD(wf_par_plan(p->par, p->model, NULL));
     GOOD(wf_par_materialize(p->par, p->model));
     sum = total_of(p->model);
-    NEED(sum.local >= sum.whole);
+    NEED(wf_par_dp(p->par) > 1 || sum.local >= sum.whole);
     return WF_OK;
 }
 

@@ -1,5 +1,5 @@
 /*
- * kernels/cpu/simd/activation.c - silu and gelu. Both are x times a sigmoid, since
+ * kernels/cpu/simd/activation.c - silu and gelu, alone and with their neighbours. Both are x times a sigmoid, since
  * 1/2 (1 + tanh u) = 1 / (1 + exp(-2 u)): one exp and one division, and small values keep their
  * relative accuracy where 1 + tanh would cancel.
  */
@@ -80,4 +80,50 @@ void WF_ISA_NAME(wf_gelu_grad)(const float *x, const float *dy, float *dx, int64
     for (int64_t i = 0; i < n; i += V16)
         v16_store_n(dx + i, gelu_grad(v16_load_n(x + i, n - i), v16_load_n(dy + i, n - i)),
                     n - i);
+}
+
+void WF_ISA_NAME(wf_swiglu)(const float *gate, const float *up, float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += V16) {
+        v16 g = v16_load_n(gate + i, n - i), u = v16_load_n(up + i, n - i);
+
+        v16_store_n(y + i, v16_mul(silu(g), u), n - i);
+    }
+}
+
+void WF_ISA_NAME(wf_swiglu_grad)(const float *gate, const float *up, const float *dy,
+                                 float *dgate, float *dup, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += V16) {
+        v16 g = v16_load_n(gate + i, n - i), u = v16_load_n(up + i, n - i);
+        v16 d = v16_load_n(dy + i, n - i);
+
+        v16_store_n(dgate + i, silu_grad(g, v16_mul(d, u)), n - i);
+        v16_store_n(dup + i, v16_mul(d, silu(g)), n - i);
+    }
+}
+
+void WF_ISA_NAME(wf_bias_gelu)(const float *x, const float *bias, float *y, int64_t rows,
+                               int64_t d)
+{
+    for (int64_t r = 0; r < rows; r++, x += d, y += d) {
+        for (int64_t i = 0; i < d; i += V16) {
+            int64_t n = d - i;
+
+            v16_store_n(y + i, gelu(v16_add(v16_load_n(x + i, n), v16_load_n(bias + i, n))), n);
+        }
+    }
+}
+
+void WF_ISA_NAME(wf_bias_gelu_grad)(const float *x, const float *bias, const float *dy,
+                                    float *dx, int64_t rows, int64_t d)
+{
+    for (int64_t r = 0; r < rows; r++, x += d, dy += d, dx += d) {
+        for (int64_t i = 0; i < d; i += V16) {
+            int64_t n = d - i;
+            v16 sum = v16_add(v16_load_n(x + i, n), v16_load_n(bias + i, n));
+
+            v16_store_n(dx + i, gelu_grad(sum, v16_load_n(dy + i, n)), n);
+        }
+    }
 }

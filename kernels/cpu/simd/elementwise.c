@@ -85,21 +85,57 @@ static void chain_block(const float *const *src, int64_t count, int64_t i, int64
         add_block(src[s] + i, n, out);
 }
 
-/* y = midpoint tree or chain over the sources; +0 where there is none */
+/* +0 where there is no source */
+static inline void sum_block(const float *const *src, int64_t n_src, bool tree, int64_t i,
+                             int64_t n, v16 out[SUM_VECTORS])
+{
+    if (n_src == 0)
+        load_block(NULL, 0, out);
+    else if (tree)
+        tree_block(src, n_src, i, n, out);
+    else
+        chain_block(src, n_src, i, n, out);
+}
+
+/* y = midpoint tree or chain over the sources */
 void WF_ISA_NAME(wf_sum)(const float *const *src, int64_t n_src, bool tree, float *y, int64_t n)
 {
     for (int64_t i = 0; i < n; i += SUM_BLOCK) {
         v16 out[SUM_VECTORS];
 
-        if (n_src == 0)
-            load_block(y, 0, out);
-        else if (tree)
-            tree_block(src, n_src, i, n - i, out);
-        else
-            chain_block(src, n_src, i, n - i, out);
+        sum_block(src, n_src, tree, i, n - i, out);
         for (int k = 0; k < SUM_VECTORS && n - i > k * V16; k++)
             v16_store_n(y + i + k * V16, out[k], n - i - k * V16);
     }
+}
+
+static inline void store_block(float *y, bool stream, int64_t n, const v16 block[SUM_VECTORS])
+{
+    if (n < SUM_BLOCK) {
+        for (int k = 0; k < SUM_VECTORS && n > k * V16; k++)
+            v16_store_n(y + k * V16, block[k], n - k * V16);
+    } else if (stream && (uintptr_t)y % (V16 * sizeof *y) == 0) {
+        for (int k = 0; k < SUM_VECTORS; k++)
+            v16_stream(y + k * V16, block[k]);
+    } else {
+        for (int k = 0; k < SUM_VECTORS; k++)
+            v16_store(y + k * V16, block[k]);
+    }
+}
+
+/* The same to many outputs, from registers. */
+void WF_ISA_NAME(wf_sum_to_all)(const float *const *src, int64_t n_src, bool tree,
+                                float *const *dst, int64_t n_dst, bool stream, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += SUM_BLOCK) {
+        v16 out[SUM_VECTORS];
+
+        sum_block(src, n_src, tree, i, n - i, out);
+        for (int64_t d = 0; d < n_dst; d++)
+            store_block(dst[d] + i, stream, n - i, out);
+    }
+    if (stream)
+        v16_stream_end();
 }
 
 /* to = from, past the caches */

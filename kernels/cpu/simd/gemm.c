@@ -109,6 +109,29 @@ static int64_t whole_rows(int64_t rows)
     return left == gemm_height(cut_for(left)) ? rows : rows - left;
 }
 
+/* Cache lines of so many floats from x on. */
+static int64_t lines_at(const float *x, int64_t floats)
+{
+    return tiles((int64_t)((uintptr_t)x % LINE / sizeof *x) + floats, LINE / sizeof *x);
+}
+
+/* Where x(i, p) lies, i < count, p < k. */
+static gemm_ahead ahead_of(const wf_gemm_operand *x, int64_t count, int64_t k)
+{
+    if (x->across == 1)
+        return (gemm_ahead){x->at, x->along, lines_at(x->at, count), k};
+    return (gemm_ahead){x->at, x->across, lines_at(x->at, k), count};
+}
+
+/* Asks for all of it, a row after the other: so the core sees long runs and reads ahead. */
+static void ask(const gemm_ahead *ahead)
+{
+    for (int64_t r = 0; r < ahead->left; r++) {
+        for (int64_t i = 0; i < ahead->lines; i++)
+            __builtin_prefetch(ahead->at + r * ahead->stride + i * V16);
+    }
+}
+
 /*
  * The block's rows that need a panel, for all steps of a window. Where A lies across (a gradient
  * of weights), tiles share cache lines that are a power of two apart, and would not find them
@@ -133,6 +156,8 @@ static void pack_rows(const block *at, const wf_gemm_window *w)
                 float *panel = at->a + (i - at->first_packed) * w->k + done * height;
 
                 x.at = step->rows.at + (at->row0 + i) * x.across + run * x.along;
+                if (x.along == 1)
+                    ask(&(gemm_ahead){x.at, x.across, lines_at(x.at, k), count});
                 WF_ISA_NAME(wf_gemm_pack_rows)(panel, height, &x, count, k);
             }
             done += k;
@@ -172,20 +197,6 @@ static void run_tile(const product *p, const block *at, gemm_tile *tile, int64_t
     WF_ISA_NAME(wf_gemm_tile)(cut, tile);
     if (!direct && tile->window->last)
         put_edge(at->edge, rows, cols, p->g->add, c, c_row, c_col);
-}
-
-/* Cache lines of so many floats from x on. */
-static int64_t lines_at(const float *x, int64_t floats)
-{
-    return tiles((int64_t)((uintptr_t)x % LINE / sizeof *x) + floats, LINE / sizeof *x);
-}
-
-/* Where x(i, p) lies, i < count, p < k. */
-static gemm_ahead ahead_of(const wf_gemm_operand *x, int64_t count, int64_t k)
-{
-    if (x->across == 1)
-        return (gemm_ahead){x->at, x->along, lines_at(x->at, count), k};
-    return (gemm_ahead){x->at, x->across, lines_at(x->at, k), count};
 }
 
 /* The strip at column j of a block; nothing to pack where it is read in place. */

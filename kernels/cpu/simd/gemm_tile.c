@@ -83,8 +83,12 @@ INLINE void ask_row(gemm_ahead *a, const int write)
 {
     if (a->left <= 0)
         return;
-    for (int64_t i = 0; i < a->lines; i++)
-        __builtin_prefetch(a->at + i * V16, write);
+    for (int64_t i = 0; i < a->lines; i++) {
+        if (write) /* the builtin takes literals only */
+            __builtin_prefetch(a->at + i * V16, 1);
+        else
+            __builtin_prefetch(a->at + i * V16, 0);
+    }
     a->at += a->stride;
     a->left--;
 }

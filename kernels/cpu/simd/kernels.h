@@ -17,6 +17,8 @@ void WF_ISA_NAME(wf_scale)(const float *a, float s, float *y, int64_t n);
 void WF_ISA_NAME(wf_maximum)(const float *a, const float *b, float *y, int64_t n);
 void WF_ISA_NAME(wf_sum)(const float *const *src, int64_t n_src, bool tree, float *y,
                          int64_t n);
+void WF_ISA_NAME(wf_sum_to_all)(const float *const *src, int64_t n_src, bool tree,
+                                float *const *dst, int64_t n_dst, bool stream, int64_t n);
 void WF_ISA_NAME(wf_stream)(const void *from, void *to, size_t bytes);
 void WF_ISA_NAME(wf_bias_add)(const float *x, const float *bias, float *y, int64_t rows,
                               int64_t d);
@@ -24,6 +26,13 @@ void WF_ISA_NAME(wf_silu)(const float *x, float *y, int64_t n);
 void WF_ISA_NAME(wf_silu_grad)(const float *x, const float *dy, float *dx, int64_t n);
 void WF_ISA_NAME(wf_gelu)(const float *x, float *y, int64_t n);
 void WF_ISA_NAME(wf_gelu_grad)(const float *x, const float *dy, float *dx, int64_t n);
+void WF_ISA_NAME(wf_swiglu)(const float *gate, const float *up, float *y, int64_t n);
+void WF_ISA_NAME(wf_swiglu_grad)(const float *gate, const float *up, const float *dy,
+                                 float *dgate, float *dup, int64_t n);
+void WF_ISA_NAME(wf_bias_gelu)(const float *x, const float *bias, float *y, int64_t rows,
+                               int64_t d);
+void WF_ISA_NAME(wf_bias_gelu_grad)(const float *x, const float *bias, const float *dy,
+                                    float *dx, int64_t rows, int64_t d);
 void WF_ISA_NAME(wf_layernorm)(const float *x, const float *gain, const float *bias, float eps,
                                float *y, float *mean, float *rstd, int64_t rows, int64_t d);
 void WF_ISA_NAME(wf_layernorm_grad)(const float *x, const float *gain, const float *mean,

@@ -1,0 +1,215 @@
+/* parallel/checkpoint/hf_load.c - weights of Hugging Face into this rank's parts. */
+#include "parallel/checkpoint/convert.h"
+#include "parallel/checkpoint/hf_config.h"
+#include "parallel/checkpoint/hf_files.h"
+#include "parallel/checkpoint/hf_names.h"
+#include "parallel/pretrained.h"
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const int64_t slab_elements = 1 << 20; /* read at a time: 2 to 4 MiB */
+
+/* One tensor on its way from a file to a part of a parameter. */
+typedef struct source {
+    const wf_file *file;
+    const wf_safetensors_entry *entry;
+    int64_t data; /* where the tensor begins in the file */
+    char *raw;    /* of a slab */
+    wf_error *error;
+} source;
+
+static wf_status read_run(void *arg, int64_t at_slab, int64_t at_file, int64_t n)
+{
+    const source *s = arg;
+    int64_t size = wf_safetensors_dtype_size(s->entry->dtype);
+
+    return wf_file_read(s->file, s->raw + at_slab * size, (size_t)(n * size),
+                        s->data + at_file * size, s->error);
+}
+
+/* Row r of theirs, `columns` of them from column 0 of the part on, is column r of ours. */
+static void put_transposed(const float *slab, int64_t rows, int64_t columns, float *to,
+                           int64_t our_columns)
+{
+    for (int64_t c = 0; c < columns; c++)
+        for (int64_t r = 0; r < rows; r++)
+            to[c * our_columns + r] = slab[r * columns + c];
+}
+
+/* Read rows [row, row + rows) of the part and put them into the parameter. */
+static wf_status read_slab(source *s, const wf_hf_place *place, const wf_part *part,
+                           int64_t row, int64_t rows, float *plain, wf_tensor *t)
+{
+    wf_part slab = *part, whole = {.ndim = part->ndim};
+    int64_t columns;
+    wf_status status;
+
+    memcpy(whole.local, place->shape, sizeof whole.local);
+    if (slab.ndim) {
+        slab.start[0] += row;
+        slab.local[0] = rows;
+    }
+    status = wf_part_runs(&slab, &whole, read_run, s);
+    if (status != WF_OK)
+        return status;
+    columns = wf_part_count(&slab) / rows;
+    if (!place->transposed) {
+        wf_convert_from(s->entry->dtype, s->raw, (float *)t->data + row * columns,
+                        rows * columns);
+        return WF_OK;
+    }
+    wf_convert_from(s->entry->dtype, s->raw, plain, rows * columns);
+    put_transposed(plain, rows, columns, (float *)t->data + row, part->local[0]);
+    return WF_OK;
+}
+
+static wf_status read_part(source *s, const wf_hf_place *place, wf_tensor *t)
+{
+    const wf_part part = wf_hf_part(place, t);
+    int64_t count = wf_part_count(&part), rows = part.ndim ? part.local[0] : 1, columns, step;
+    float *plain;
+    wf_status status = WF_OK;
+
+    if (count == 0)
+        return WF_OK;
+    columns = count / rows;
+    step = columns < slab_elements ? slab_elements / columns : 1;
+    step = step < rows ? step : rows;
+    s->raw = malloc((size_t)(step * columns) * sizeof(float));
+    plain = malloc((size_t)(place->transposed ? step * columns : 1) * sizeof(float));
+    if (!s->raw || !plain)
+        status = wf_error_set(s->error, WF_ENOMEM, "no memory to read %s", s->entry->name);
+    for (int64_t row = 0; row < rows && status == WF_OK; row += step)
+        status =
+            read_slab(s, place, &part, row, rows - row < step ? rows - row : step, plain, t);
+    free(s->raw);
+    free(plain);
+    return status;
+}
+
+/* The tensor of a place: under its name, under the one without a head, or, for a tied head, the
+   embedding. */
+static const wf_safetensors_entry *find(wf_hf_files *files, const wf_hf_config *config,
+                                        const wf_hf_place *place, int64_t *file)
+{
+    size_t n = strlen(place->base);
+    const char *name = place->name;
+    const wf_safetensors_entry *e = NULL;
+
+    if (strcmp(name, "lm_head.weight") == 0 && config->tied)
+        name = "model.embed_tokens.weight";
+    e = wf_hf_find(files, name, file);
+    return e || strncmp(name, place->base, n) != 0 ? e : wf_hf_find(files, name + n, file);
+}
+
+static wf_status check_entry(const wf_hf_files *files, int64_t file,
+                             const wf_safetensors_entry *e, const wf_hf_place *place,
+                             const char *path, wf_error *error)
+{
+    bool same = e->ndim == place->ndim;
+
+    for (int d = 0; same && d < e->ndim; d++)
+        same = e->shape[d] == place->shape[d];
+    if (!same)
+        return wf_error_set(error, WF_EDATA,
+                            "%s: tensor \"%s\" has another shape than config.json makes of it "
+                            "(parameter %s): the two belong to different models",
+                            files->file[file].path, e->name, path);
+    if (!wf_converts(e->dtype))
+        return wf_error_set(error, WF_EDATA,
+                            "%s: tensor \"%s\" is %s, and weights are read from F32, BF16 and "
+                            "F16",
+                            files->file[file].path, e->name,
+                            wf_safetensors_dtype_name(e->dtype));
+    return WF_OK;
+}
+
+static wf_status load_parameter(wf_hf_files *files, const wf_hf_config *config,
+                                const wf_nn_gpt_config *model, wf_nn_parameter *p,
+                                wf_error *error)
+{
+    source s = {.error = error};
+    wf_hf_place place;
+    int64_t file;
+    wf_status status;
+
+    if (!wf_hf_place_of(model, p, &place))
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "parameter %s has no name in transformers' models", p->path);
+    s.entry = find(files, config, &place, &file);
+    if (!s.entry)
+        return wf_error_set(error, WF_EDATA,
+                            "%s has no tensor \"%s\", which parameter %s would be read from",
+                            files->folder, place.name, p->path);
+    status = check_entry(files, file, s.entry, &place, p->path, error);
+    if (status == WF_OK)
+        status = wf_hf_reader(files, file, &s.file, error);
+    s.data = files->file[file].header.data + s.entry->begin;
+    return status == WF_OK ? read_part(&s, &place, p->tensor) : status;
+}
+
+/* Everything in the files has a place in the model, or it is another model. */
+static wf_status check_unused(wf_hf_files *files, const wf_hf_config *config, wf_error *error)
+{
+    const char *unused;
+    int64_t file;
+
+    if (config->tied)
+        wf_hf_find(files, "lm_head.weight", &file); /* the embedding once more */
+    unused = wf_hf_unused(files);
+    if (!unused)
+        return WF_OK;
+    return wf_error_set(
+        error, WF_EDATA,
+        "%s: tensor \"%s\" belongs to no parameter of the model that config.json "
+        "describes",
+        files->folder, unused);
+}
+
+static wf_status read_config(const char *folder, wf_hf_config *config, wf_error *error)
+{
+    char path[PATH_MAX];
+
+    if (snprintf(path, sizeof path, "%s/config.json", folder) >= (int)sizeof path)
+        return wf_error_set(error, WF_EIO, "the name of folder %.100s.. is too long", folder);
+    return wf_hf_config_read(config, &wf_system_files, path, error);
+}
+
+wf_status wf_par_pretrained_config(const char *folder, wf_nn_gpt_config *config,
+                                   wf_error *error)
+{
+    wf_hf_config read;
+    wf_status status = read_config(folder, &read, error);
+
+    *config = read.model;
+    return status;
+}
+
+wf_status wf_par_pretrained_load(wf_par *par, wf_nn_gpt *model, const char *folder)
+{
+    wf_context *ctx = wf_par_context(par);
+    wf_error error = {WF_OK, ""};
+    wf_hf_config config;
+    wf_hf_files files = {.open = -1};
+    int64_t count = 0;
+    wf_nn_parameter **p;
+    wf_status status;
+
+    if (!model || wf_context_status(ctx) != WF_OK || wf_context_planning(ctx))
+        return wf_context_status(ctx);
+    p = wf_nn_parameters(&model->base, &count);
+    if (!p)
+        return wf_fail(ctx, WF_ENOMEM, "no memory for a list of parameters");
+    status = read_config(folder, &config, &error);
+    if (status == WF_OK)
+        status = wf_hf_files_open(&files, &wf_system_files, folder, &error);
+    for (int64_t i = 0; i < count && status == WF_OK; i++)
+        status = load_parameter(&files, &config, &model->config, p[i], &error);
+    if (status == WF_OK)
+        status = check_unused(&files, &config, &error);
+    wf_hf_files_close(&files);
+    free(p);
+    return status == WF_OK ? WF_OK : wf_fail(ctx, status, "%s", error.text);
+}

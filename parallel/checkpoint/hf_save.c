@@ -1,0 +1,284 @@
+/* parallel/checkpoint/hf_save.c - a model as a folder of Hugging Face, written by all ranks. */
+#include "parallel/checkpoint/convert.h"
+#include "parallel/checkpoint/hf_config.h"
+#include "parallel/checkpoint/hf_names.h"
+#include "parallel/pretrained.h"
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const int64_t slab_elements = 1 << 20; /* written at a time: 2 to 4 MiB */
+
+/* A file that is being written: what all ranks know of it. */
+typedef struct save {
+    wf_par *par;
+    wf_nn_gpt *model;
+    wf_nn_parameter **parameter;
+    wf_hf_place *place; /* of each parameter */
+    int64_t *entry_of;  /* number of the tensor in the file */
+    int64_t count, entries;
+    wf_safetensors_entry *entry;
+    wf_safetensors_dtype dtype;
+    char *header;
+    size_t header_bytes;
+    char partial[PATH_MAX], path[PATH_MAX]; /* of model.safetensors, before and after */
+    wf_file file;
+    wf_error error;
+} save;
+
+/* A slab of a tensor on its way into the file. */
+typedef struct target {
+    const save *s;
+    const char *raw;
+    int64_t data;
+    wf_error *error;
+} target;
+
+static wf_status write_run(void *arg, int64_t at_slab, int64_t at_file, int64_t n)
+{
+    const target *t = arg;
+    int64_t size = wf_safetensors_dtype_size(t->s->dtype);
+
+    return wf_file_write(&t->s->file, t->raw + at_slab * size, (size_t)(n * size),
+                         t->data + at_file * size, t->error);
+}
+
+static void take_transposed(const float *from, int64_t our_columns, int64_t rows,
+                            int64_t columns, float *slab)
+{
+    for (int64_t c = 0; c < columns; c++)
+        for (int64_t r = 0; r < rows; r++)
+            slab[r * columns + c] = from[c * our_columns + r];
+}
+
+/* Write rows [row, row + rows) of the part of parameter i. */
+static wf_status write_slab(save *s, int64_t i, const wf_part *part, int64_t row, int64_t rows,
+                            float *plain, char *raw)
+{
+    const wf_hf_place *place = &s->place[i];
+    const float *from = s->parameter[i]->tensor->data;
+    wf_part slab = *part, whole = {.ndim = part->ndim};
+    target t = {.s = s, .raw = raw, .error = &s->error};
+    int64_t columns = wf_part_count(part) / (part->ndim ? part->local[0] : 1);
+
+    memcpy(whole.local, place->shape, sizeof whole.local);
+    if (slab.ndim) {
+        slab.start[0] += row;
+        slab.local[0] = rows;
+    }
+    t.data = (int64_t)s->header_bytes + s->entry[s->entry_of[i]].begin;
+    if (place->transposed)
+        take_transposed(from + row, part->local[0], rows, columns, plain);
+    wf_convert_to(s->dtype, place->transposed ? plain : from + row * columns, raw,
+                  rows * columns);
+    return wf_part_runs(&slab, &whole, write_run, &t);
+}
+
+/* Of ranks that hold the same part one writes it, in turns. */
+static bool writes_here(const save *s, int64_t i)
+{
+    const wf_saved_mesh mesh = wf_saved_mesh_of(wf_par_mesh(s->par));
+    const wf_saved_layout layout = wf_saved_layout_of(s->parameter[i]->tensor->layout);
+    int64_t rank = wf_context_rank(wf_par_context(s->par));
+    int coordinate[WF_MAX_AXES];
+
+    wf_saved_mesh_coordinates(&mesh, rank, coordinate);
+    return wf_saved_writer(&mesh, &layout, s->parameter[i]->tensor->ndim, i, coordinate) ==
+           rank;
+}
+
+static wf_status write_parameter(save *s, int64_t i)
+{
+    const wf_part part = wf_hf_part(&s->place[i], s->parameter[i]->tensor);
+    int64_t count = wf_part_count(&part), rows = part.ndim ? part.local[0] : 1, columns, step;
+    wf_status status = WF_OK;
+    float *plain;
+    char *raw;
+
+    if (count == 0 || !writes_here(s, i))
+        return WF_OK;
+    columns = count / rows;
+    step = columns < slab_elements ? slab_elements / columns : 1;
+    step = step < rows ? step : rows;
+    raw = malloc((size_t)(step * columns) * sizeof *plain);
+    plain = malloc((size_t)(step * columns) * sizeof *plain);
+    if (!raw || !plain)
+        status =
+            wf_error_set(&s->error, WF_ENOMEM, "no memory to write %s", s->parameter[i]->path);
+    for (int64_t row = 0; row < rows && status == WF_OK; row += step)
+        status =
+            write_slab(s, i, &part, row, rows - row < step ? rows - row : step, plain, raw);
+    free(raw);
+    free(plain);
+    return status;
+}
+
+/* The tensors of the file, in the order of parameters; three that lie side by side are one. */
+static wf_status describe(save *s)
+{
+    static const char *const metadata[] = {"format", "pt"};
+
+    for (int64_t i = 0; i < s->count; i++) {
+        wf_hf_place *place = &s->place[i];
+        wf_safetensors_entry *e;
+        int64_t k = 0;
+
+        if (!wf_hf_place_of(&s->model->config, s->parameter[i], place))
+            return wf_error_set(&s->error, WF_EUNSUPPORTED,
+                                "parameter %s has no name in transformers' models",
+                                s->parameter[i]->path);
+        /* members of a group are near each other: look at the last ones */
+        for (k = s->entries > 8 ? s->entries - 8 : 0; k < s->entries; k++)
+            if (strcmp(s->entry[k].name, place->name) == 0)
+                break;
+        s->entry_of[i] = k;
+        if (k < s->entries)
+            continue;
+        e = &s->entry[s->entries++];
+        *e =
+            (wf_safetensors_entry){.name = place->name, .dtype = s->dtype, .ndim = place->ndim};
+        memcpy(e->shape, place->shape, (size_t)place->ndim * sizeof *e->shape);
+    }
+    return wf_safetensors_format(s->entries, s->entry, 1, metadata, &s->header,
+                                 &s->header_bytes, &s->error);
+}
+
+static wf_status name_files(save *s, const char *folder)
+{
+    int n = snprintf(s->path, sizeof s->path, "%s/model.safetensors", folder);
+    int m = snprintf(s->partial, sizeof s->partial, "%s/model.safetensors.partial", folder);
+
+    if (n < (int)sizeof s->path && m < (int)sizeof s->partial)
+        return WF_OK;
+    return wf_error_set(&s->error, WF_EINVAL, "the name of folder %.100s.. is too long",
+                        folder);
+}
+
+static wf_status prepare(save *s, const char *folder, const char *dtype)
+{
+    s->dtype = WF_ST_DTYPES;
+    if (!dtype || strcmp(dtype, "f32") == 0)
+        s->dtype = WF_ST_F32;
+    else if (strcmp(dtype, "bf16") == 0)
+        s->dtype = WF_ST_BF16;
+    else if (strcmp(dtype, "f16") == 0)
+        s->dtype = WF_ST_F16;
+    if (s->dtype == WF_ST_DTYPES)
+        return wf_error_set(&s->error, WF_EINVAL,
+                            "weights cannot be written as %s: f32, bf16 and f16 can", dtype);
+    s->parameter = wf_nn_parameters(&s->model->base, &s->count);
+    s->place = calloc((size_t)s->count + 1, sizeof *s->place);
+    s->entry = calloc((size_t)s->count + 1, sizeof *s->entry);
+    s->entry_of = calloc((size_t)s->count + 1, sizeof *s->entry_of);
+    if (!s->parameter || !s->place || !s->entry || !s->entry_of)
+        return wf_error_set(&s->error, WF_ENOMEM, "no memory for a list of tensors");
+    if (name_files(s, folder) != WF_OK)
+        return s->error.code;
+    return describe(s);
+}
+
+/* All ranks go on, or all stop with the first reason among them. */
+static wf_status agree(save *s)
+{
+    typedef struct verdict {
+        wf_status code;
+        char text[380];
+    } verdict;
+    wf_mesh *mesh = wf_par_mesh(s->par);
+    wf_context *ctx = wf_par_context(s->par);
+    verdict mine = {.code = s->error.code};
+    const verdict *all;
+
+    snprintf(mine.text, sizeof mine.text, "%.*s", (int)sizeof mine.text - 1, s->error.text);
+    all = wf_mesh_gather(mesh, &mine, sizeof mine);
+    for (int r = 0; all && r < wf_mesh_ranks(mesh); r++)
+        if (all[r].code != WF_OK)
+            return wf_fail(ctx, all[r].code, "%s", all[r].text);
+    return wf_context_status(ctx);
+}
+
+/* Rank 0: the folder, and the file with its size and header. */
+static void create(save *s, const char *folder)
+{
+    const wf_file_calls *calls = &wf_system_files;
+    int64_t data = s->entries ? s->entry[s->entries - 1].end : 0;
+    wf_file file;
+
+    calls->remove(calls->self, s->partial); /* of a run that was stopped */
+    if (wf_files_make_directory(calls, folder, &s->error) != WF_OK ||
+        wf_file_open(&file, calls, s->partial, WF_FILE_CREATE, &s->error) != WF_OK)
+        return;
+    if (wf_file_resize(&file, (int64_t)s->header_bytes + data, &s->error) == WF_OK)
+        wf_file_write(&file, s->header, s->header_bytes, 0, &s->error);
+    wf_file_close(&file, &s->error);
+}
+
+static void write_parts(save *s)
+{
+    if (wf_file_open(&s->file, &wf_system_files, s->partial, WF_FILE_WRITE, &s->error) != WF_OK)
+        return;
+    for (int64_t i = 0; i < s->count && s->error.code == WF_OK; i++)
+        write_parameter(s, i);
+    if (s->error.code == WF_OK)
+        wf_file_sync(&s->file, &s->error);
+    wf_file_close(&s->file, &s->error);
+}
+
+/* Rank 0: config.json beside it, and the names that readers look for. */
+static void publish(save *s, const char *folder)
+{
+    const wf_file_calls *calls = &wf_system_files;
+    char partial[PATH_MAX + 32], path[PATH_MAX + 16], *text = NULL;
+    wf_file file;
+
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    snprintf(partial, sizeof partial, "%s.partial", path);
+    if (wf_hf_config_format(&s->model->config, s->dtype, &text, &s->error) != WF_OK)
+        return;
+    calls->remove(calls->self, partial);
+    if (wf_file_open(&file, calls, partial, WF_FILE_CREATE, &s->error) == WF_OK) {
+        if (wf_file_write(&file, text, strlen(text), 0, &s->error) == WF_OK)
+            wf_file_sync(&file, &s->error);
+        wf_file_close(&file, &s->error);
+    }
+    free(text);
+    if (s->error.code == WF_OK && wf_files_rename(calls, partial, path, &s->error) == WF_OK &&
+        wf_files_rename(calls, s->partial, s->path, &s->error) == WF_OK)
+        wf_files_sync_directory(calls, folder, &s->error);
+}
+
+wf_status wf_par_pretrained_save(wf_par *par, wf_nn_gpt *model, const char *folder,
+                                 const char *dtype)
+{
+    wf_context *ctx = wf_par_context(par);
+    save *s;
+    bool first = wf_context_rank(ctx) == 0;
+    wf_status status;
+
+    if (!model || wf_context_status(ctx) != WF_OK || wf_context_planning(ctx))
+        return wf_context_status(ctx);
+    s = calloc(1, sizeof *s);
+    if (!s)
+        return wf_fail(ctx, WF_ENOMEM, "no memory to save a model");
+    *s = (save){.par = par, .model = model};
+    if (prepare(s, folder, dtype) == WF_OK && first)
+        create(s, folder);
+    status = agree(s);
+    if (status == WF_OK) {
+        write_parts(s);
+        status = agree(s);
+    }
+    if (status == WF_OK) {
+        if (first)
+            publish(s, folder);
+        status = agree(s);
+    }
+    free(s->parameter);
+    free(s->place);
+    free(s->entry);
+    free(s->entry_of);
+    free(s->header);
+    free(s);
+    return status;
+}

@@ -1,0 +1,178 @@
+/*
+ * tests/kernels/test_fused.c - an op that joins several has their bits: outputs and gradients,
+ * for 1 and 3 threads and sizes on and off the width of a vector.
+ */
+#include "core/tape.h"
+#include "kernels/devices.h"
+#include "kernels/ops.h"
+#include "tests/harness.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { INPUTS = 4, OUTPUTS = 2, SITE = 5 };
+
+typedef void forward(wf_tensor *const *in, wf_tensor **out);
+
+typedef struct pair {
+    const char *name;
+    int activations, vectors; /* operands: those [batch, tokens, width] first */
+    int outputs;
+    forward *joined, *apart;
+} pair;
+
+static void bias_gelu(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_bias_gelu(in[0], in[1]);
+}
+
+static void bias_gelu_apart(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_gelu(wf_bias_add(in[0], in[1]));
+}
+
+static void swiglu(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_swiglu(in[0], in[1]);
+}
+
+static void swiglu_apart(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_mul(wf_silu(in[0]), in[1]);
+}
+
+static void dropout_add(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_dropout_add(in[0], in[1], 0.3F, SITE);
+}
+
+static void dropout_add_apart(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_add(in[0], wf_dropout(in[1], 0.3F, SITE));
+}
+
+static void add_layernorm(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_add_layernorm(in[0], in[1], in[2], in[3], 1e-5F, 0.3F, SITE, &out[1]);
+}
+
+static void add_layernorm_apart(wf_tensor *const *in, wf_tensor **out)
+{
+    out[1] = wf_add(in[0], wf_dropout(in[1], 0.3F, SITE));
+    out[0] = wf_layernorm(out[1], in[2], in[3], 1e-5F);
+}
+
+static void add_rmsnorm(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_add_rmsnorm(in[0], in[1], in[2], 1e-5F, 0, SITE, &out[1]);
+}
+
+static void add_rmsnorm_apart(wf_tensor *const *in, wf_tensor **out)
+{
+    out[1] = wf_add(in[0], in[1]);
+    out[0] = wf_rmsnorm(out[1], in[2], 1e-5F);
+}
+
+static const pair pairs[] = {
+    {"bias_gelu", 1, 1, 1, bias_gelu, bias_gelu_apart},
+    {"swiglu", 2, 0, 1, swiglu, swiglu_apart},
+    {"dropout_add", 2, 0, 1, dropout_add, dropout_add_apart},
+    {"add_layernorm", 2, 2, 2, add_layernorm, add_layernorm_apart},
+    {"add_rmsnorm", 2, 1, 2, add_rmsnorm, add_rmsnorm_apart},
+};
+
+static wf_tensor *random_of(wf_context *ctx, int ndim, const wf_dim *dims, uint64_t stream)
+{
+    wf_tensor *t = wf_tensor_new(ctx, WF_F32, ndim, dims, NULL, WF_MEMORY_ACTIVATION);
+
+    CU_ASSERT_EQUAL_FATAL(wf_init_normal(t, 0, 1, stream), WF_OK);
+    return t;
+}
+
+typedef struct result {
+    wf_tensor *of[OUTPUTS + INPUTS]; /* outputs, then gradients */
+    int n;
+} result;
+
+/* Activations are made by an op and vectors are leaves, as in a model: `defer` or not, both
+   must get their gradients. */
+static result run(wf_context *ctx, const pair *p, forward *f, const wf_dim *dims, bool defer)
+{
+    wf_tape *tape = wf_tape_open(ctx);
+    wf_tensor *leaf[INPUTS], *in[INPUTS], *out[OUTPUTS] = {NULL}, *root = NULL;
+    result r = {.n = 0};
+    int n_in = p->activations + p->vectors;
+
+    for (int i = 0; i < n_in; i++) {
+        bool vector = i >= p->activations;
+
+        leaf[i] =
+            wf_leaf(random_of(ctx, vector ? 1 : 3, vector ? dims + 2 : dims, (uint64_t)i));
+        in[i] = vector ? leaf[i] : wf_scale(leaf[i], 1.5F);
+    }
+    f(in, out);
+    for (int o = 0; o < p->outputs; o++) {
+        wf_tensor *term = wf_mul(out[o], random_of(ctx, 3, dims, 20 + (uint64_t)o));
+
+        root = root ? wf_add(root, term) : term;
+        r.of[r.n++] = out[o];
+    }
+    CU_ASSERT_EQUAL(wf_backward(root, random_of(ctx, 3, dims, 30), defer), WF_OK);
+    CU_ASSERT_EQUAL(wf_backward_weights(tape), WF_OK);
+    for (int i = 0; i < n_in; i++)
+        r.of[r.n++] = leaf[i]->grad;
+    wf_tape_close(tape);
+    return r;
+}
+
+static void compare(wf_context *ctx, const pair *p, const wf_dim *dims, bool defer)
+{
+    result a, b;
+
+    wf_scope_open(ctx);
+    a = run(ctx, p, p->joined, dims, defer);
+    b = run(ctx, p, p->apart, dims, defer);
+    for (int i = 0; i < a.n; i++) {
+        CU_ASSERT_PTR_NOT_NULL_FATAL(a.of[i]);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(b.of[i]);
+        if (memcmp(a.of[i]->data, b.of[i]->data,
+                   (size_t)wf_tensor_count(a.of[i]) * sizeof(float)) != 0) {
+            printf("\n    %s: result %d of %d differs", p->name, i, a.n);
+            CU_FAIL("not the bits of the ops apart");
+        }
+    }
+    wf_scope_close(ctx);
+}
+
+static void bits_of_the_ops_apart(void)
+{
+    static const int64_t sizes[][3] = {
+        {1, 1, 1}, {2, 7, 5}, {3, 16, 64}, {2, 33, 203}, {2, 40, 2500}};
+
+    for (int threads = 1; threads <= 3; threads += 2) {
+        const wf_context_options options = {.seed = 7};
+        wf_error error = {WF_OK, ""};
+        wf_context *ctx = wf_context_open(wf_cpu_device(threads, &error), &options, &error);
+
+        CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
+        wf_context_position(ctx, 3, 5);
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+            const wf_dim dims[] = {wf_dim_batch(sizes[s][0]), wf_dim_split(sizes[s][1]),
+                                   wf_dim_width(sizes[s][2])};
+
+            for (size_t p = 0; p < sizeof pairs / sizeof *pairs; p++) {
+                compare(ctx, &pairs[p], dims, false);
+                compare(ctx, &pairs[p], dims, true);
+            }
+        }
+        CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
+        wf_context_close(ctx);
+    }
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {{"bits of the ops apart", bits_of_the_ops_apart},
+                                    {NULL, NULL}};
+
+    return wf_test_main("fused", tests);
+}

@@ -1,0 +1,66 @@
+/*
+ * tests/parallel/hostile.h - what the tests of parsers share: a text is refused with WF_EDATA, a
+ * message that names the problem, within a second of work; the peak of memory stays bounded.
+ */
+#ifndef WF_TESTS_PARALLEL_HOSTILE_H
+#define WF_TESTS_PARALLEL_HOSTILE_H
+
+#include "core/status.h"
+#include "tests/mesh/ranks.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+/* Of this process alone: others may be at work beside it. */
+static inline double seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Bytes of memory that this process has had at most. */
+static inline double peak_bytes(void)
+{
+    struct rusage usage;
+
+    getrusage(RUSAGE_SELF, &usage);
+    return (double)usage.ru_maxrss * 1024;
+}
+
+/* `status` and `error` of something that had to be refused, since `start`, for the reason `why`. */
+static inline void refused(const char *what, wf_status status, const wf_error *error,
+                           const char *why, double start)
+{
+    int good = status == WF_EDATA && error->code == WF_EDATA && strstr(error->text, why) &&
+               (UNDER_SANITIZER || seconds() - start < 1);
+
+    CU_ASSERT(good);
+    if (!good)
+        printf("\n    %.200s: status %d in %.2f s, \"%s\", which should say \"%s\"\n", what,
+               (int)status, seconds() - start, error->text, why);
+}
+
+/* `times` copies of `text`, a comma between two; `before` in front and `behind` behind. */
+static inline char *repeated(const char *before, const char *text, size_t times,
+                             const char *behind)
+{
+    size_t n = strlen(text), a = strlen(before), b = strlen(behind);
+    char *all = malloc(a + times * (n + 1) + b + 1), *at = all;
+
+    if (!all)
+        abort();
+    at = (char *)memcpy(at, before, a) + a;
+    for (size_t i = 0; i < times; i++) {
+        if (i)
+            *at++ = ',';
+        at = (char *)memcpy(at, text, n) + n;
+    }
+    memcpy(at, behind, b + 1);
+    return all;
+}
+
+#endif

@@ -1,0 +1,223 @@
+/*
+ * tests/parallel/test_parts.c - which rank of a saved mesh holds what: against the layouts of a
+ * mesh that runs, and against element by element.
+ */
+#include "mesh/private.h"
+#include "parallel/checkpoint/parts.h"
+#include "kernels/devices.h"
+#include "tests/mesh/ranks.h"
+#include <time.h>
+
+enum { MOST = 4096 };
+
+/* How often each element of the whole was copied, and from where. */
+typedef struct copied {
+    const wf_part *mine, *part;
+    int64_t shape[WF_MAX_DIMS];
+    int times[MOST]; /* by the place in `mine` */
+    int64_t visits, last_a;
+    bool right;
+} copied;
+
+/* Index in the whole of an element of a part. */
+static int64_t index_of(const wf_part *part, const int64_t *shape, int64_t at)
+{
+    int64_t index = 0, stride = 1;
+
+    for (int d = part->ndim - 1; d >= 0; d--) {
+        index += (part->start[d] + at % part->local[d]) * stride;
+        at /= part->local[d];
+        stride *= shape[d];
+    }
+    return index;
+}
+
+static wf_status copy_run(void *arg, int64_t at_a, int64_t at_b, int64_t n)
+{
+    copied *c = arg;
+
+    c->right = c->right && n > 0 && at_a > c->last_a;
+    for (int64_t i = 0; i < n; i++) {
+        c->times[at_a + i]++;
+        c->right = c->right && index_of(c->mine, c->shape, at_a + i) ==
+                                   index_of(c->part, c->shape, at_b + i);
+    }
+    c->last_a = at_a + n - 1;
+    return WF_OK;
+}
+
+static wf_status copy_part(void *arg, const int *coordinate, const wf_part *part)
+{
+    copied *c = arg;
+
+    (void)coordinate;
+    c->part = part;
+    c->last_a = -1;
+    c->visits++;
+    return wf_part_runs(c->mine, part, copy_run, c);
+}
+
+/* Each element of `mine` is found once, in parts that overlap it. */
+static bool found_once(const wf_saved_mesh *mesh, const wf_saved_layout *layout, int ndim,
+                       const wf_dim *dims, const wf_part *mine, int64_t *visits)
+{
+    copied *c = calloc(1, sizeof *c);
+    bool good = c != NULL;
+
+    if (c) {
+        c->mine = mine;
+        c->right = true;
+        for (int d = 0; d < ndim; d++)
+            c->shape[d] = dims[d].size;
+        good = wf_saved_parts_visit(mesh, layout, ndim, dims, mine, copy_part, c) == WF_OK &&
+               c->right;
+        for (int64_t i = 0; i < wf_part_count(mine); i++)
+            good = good && c->times[i] == 1;
+        *visits += c->visits;
+    }
+    free(c);
+    return good;
+}
+
+static const wf_saved_mesh mesh_a = {3, {"replicate", "shard", "tp"}, {2, 4, 3}, {0, 1, 0}};
+static const wf_saved_mesh mesh_b = {2, {"shard", "tp"}, {5, 2}, {1, 0}};
+static const wf_saved_layout layouts_a[] = {
+    {{0}, {{0}}},         {{1, 0}, {{2}}},       {{0, 1}, {{0}, {2}}},    {{2, 0}, {{2, 1}}},
+    {{1, 1}, {{1}, {2}}}, {{3, 0}, {{2, 0, 1}}}, {{1, 2}, {{0}, {2, 1}}},
+};
+static const wf_saved_layout layouts_b[] = {
+    {{0}, {{0}}},         {{1, 0}, {{1}}},         {{2, 0}, {{1, 0}}},
+    {{1, 1}, {{0}, {1}}}, {{0, 2}, {{0}, {1, 0}}},
+};
+
+/* Every part of one mesh is made up of the parts of another, whatever the layouts and sizes. */
+static void any_layout_from_any(void)
+{
+    static const wf_dim shapes[][2] = {{{12, 4, 8}, {30, 1, 8}},
+                                       {{1, 1, 1}, {7, 1, 1}},
+                                       {{2, 1, 1}, {0, 1, 1}},
+                                       {{40, 8, 8}, {3, 1, 1}},
+                                       {{9, 3, 8}, {64, 16, 8}}};
+    int64_t visits = 0, cases = 0;
+
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (size_t a = 0; a < sizeof layouts_a / sizeof *layouts_a; a++)
+            for (size_t b = 0; b < sizeof layouts_b / sizeof *layouts_b; b++)
+                for (int64_t r = 0; r < wf_saved_mesh_ranks(&mesh_b); r++) {
+                    int at[WF_MAX_AXES];
+                    wf_part mine;
+
+                    wf_saved_mesh_coordinates(&mesh_b, r, at);
+                    CU_ASSERT_EQUAL(wf_saved_mesh_rank(&mesh_b, at), r);
+                    mine = wf_saved_part(&mesh_b, &layouts_b[b], 2, shapes[s], at);
+                    CU_ASSERT(found_once(&mesh_a, &layouts_a[a], 2, shapes[s], &mine, &visits));
+                    cases++;
+                }
+    CU_ASSERT_EQUAL(cases, 5 * 7 * 5 * 10);
+}
+
+static void a_scalar_is_one_part(void)
+{
+    const wf_part mine = {.ndim = 0};
+    const wf_saved_layout whole = {{0}, {{0}}};
+    int64_t visits = 0;
+
+    CU_ASSERT(found_once(&mesh_a, &whole, 0, NULL, &mine, &visits));
+    CU_ASSERT_EQUAL(visits, 1);
+}
+
+/* Every different part has one writer, who holds it, and the turns are spread. */
+static void writers_take_turns(void)
+{
+    const wf_dim dims[] = {{24, 4, 8}, {8, 1, 8}};
+    int64_t written[24] = {0};
+
+    for (int64_t number = 0; number < 8; number++)
+        for (int64_t r = 0; r < wf_saved_mesh_ranks(&mesh_a); r++) {
+            int at[WF_MAX_AXES], mine[WF_MAX_AXES];
+            int64_t writer;
+            wf_part a, b;
+
+            wf_saved_mesh_coordinates(&mesh_a, r, mine);
+            memcpy(at, mine, sizeof at);
+            writer = wf_saved_writer(&mesh_a, &layouts_a[1], 2, number, at);
+            a = wf_saved_part(&mesh_a, &layouts_a[1], 2, dims, mine);
+            b = wf_saved_part(&mesh_a, &layouts_a[1], 2, dims, at);
+            CU_ASSERT(memcmp(&a, &b, sizeof a) == 0);
+            written[writer] += writer == r;
+        }
+    for (int r = 0; r < 24; r++) /* 8 tensors, 8 copies of each third */
+        CU_ASSERT_EQUAL(written[r], 1);
+}
+
+/* 2^20 ranks: a part that overlaps few others is found without asking the rest. */
+static void work_does_not_grow_with_ranks(void)
+{
+    const wf_saved_mesh mesh = {1, {"shard"}, {1 << 20}, {true}};
+    const wf_saved_layout layout = {{1}, {{0}}};
+    const wf_dim dim = {(int64_t)1 << 40, 1, 1};
+    int64_t visits = 0;
+    double start = (double)clock();
+
+    for (int i = 0; i < 100000; i++) {
+        const wf_part mine = {1, {(int64_t)i * 7919 * 1024}, {1}};
+
+        CU_ASSERT(found_once(&mesh, &layout, 1, &dim, &mine, &visits));
+    }
+    CU_ASSERT_EQUAL(visits, 100000);
+    CU_ASSERT(UNDER_SANITIZER || ((double)clock() - start) / CLOCKS_PER_SEC < 5);
+}
+
+/* The parts of a saved mesh are those of the mesh itself, on every rank. */
+static wf_status same_as_running(wf_rank *rank, void *arg)
+{
+    static const wf_axis axes[] = {{"replicate", 2}, {"shard", 2}, {"tp", 3}};
+    const wf_dim dims[] = {wf_dim_heads(7, 4), wf_dim_split(10)};
+    wf_context *ctx = wf_context_open(wf_cpu_device(1, &rank->error), NULL, &rank->error);
+    wf_mesh *mesh = wf_mesh_open(ctx, rank->world, 3, axes, &rank->error);
+    const wf_layout *layout;
+    wf_saved_mesh saved;
+    wf_saved_layout laid;
+    int at[WF_MAX_AXES];
+
+    (void)arg;
+    NEED(mesh);
+    wf_mesh_cut_finely(mesh, 1);
+    saved = wf_saved_mesh_of(mesh);
+    for (int k = 0; k < 6; k++) {
+        layout = k ? wf_layout_split(mesh, NULL, k % 2, 2) : NULL;
+        layout = k > 2 ? wf_layout_split(mesh, layout, 0, 1) : layout;
+        layout = k > 4 ? wf_layout_split(mesh, layout, 1, 0) : layout;
+        laid = wf_saved_layout_of(layout);
+        wf_saved_mesh_coordinates(&saved, rank->index, at);
+        for (int d = 0; d < 2; d++) {
+            wf_part part = wf_saved_part(&saved, &laid, 2, dims, at);
+            int64_t start, local;
+
+            wf_layout_part(mesh, layout, d, &dims[d], rank->index, &start, &local);
+            NEED(part.start[d] == start && part.local[d] == local);
+        }
+    }
+    NEED(wf_context_status(ctx) == WF_OK);
+    wf_mesh_close(mesh);
+    wf_context_close(ctx);
+    return WF_OK;
+}
+
+static void the_same_as_a_mesh_that_runs(void)
+{
+    run_ranks(12, same_as_running, NULL);
+}
+
+static const wf_test tests[] = {
+    {"any layout from any", any_layout_from_any},
+    {"a scalar is one part", a_scalar_is_one_part},
+    {"writers take turns", writers_take_turns},
+    {"work does not grow with ranks", work_does_not_grow_with_ranks},
+    {"the same as a mesh that runs", the_same_as_a_mesh_that_runs},
+    {NULL, NULL}};
+
+int main(void)
+{
+    return wf_test_main("parts", tests);
+}

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""
+make_pretrained.py - a tiny GPT-2 and a tiny Llama as transformers save them, and what they compute.
+
+    python3 -m venv /tmp/reference && /tmp/reference/bin/pip install torch transformers safetensors
+    /tmp/reference/bin/python tests/reference/make_pretrained.py
+
+writes, beside this file,
+
+    hf_gpt2/    config.json, model.safetensors (fp32)
+    hf_llama/   config.json, model.safetensors.index.json and its files (bf16)
+
+and in each logits.safetensors: tokens [batch, seq] i32 and logits [batch, seq, vocab] f32, computed
+in fp32 from the weights in the files.
+
+    .. make_pretrained.py --check FOLDER OTHER
+
+loads FOLDER with transformers, and says whether every tensor has the very bytes of OTHER's, and
+whether the logits are the same.
+"""
+import json
+import pathlib
+import sys
+
+import torch
+import transformers
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+BATCH, SEQ, SEED = 2, 12, 20251121
+
+
+def gpt2():
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        n_layer=2, n_head=3, n_embd=24, n_inner=80, vocab_size=257, n_positions=32,
+        layer_norm_epsilon=1e-5, bos_token_id=0, eos_token_id=0))
+
+
+def llama():
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=32,
+        intermediate_size=48, vocab_size=256, max_position_embeddings=32, rms_norm_eps=1e-6,
+        rope_theta=50000.0, tie_word_embeddings=False, bos_token_id=0, eos_token_id=0))
+
+
+def initialise(model, generator):
+    """Nothing at zero or one, so that every tensor counts."""
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            noise = torch.randn(p.shape, generator=generator)
+            p.copy_(0.2 * noise + (1.0 if p.dim() == 1 and not name.endswith("bias") else 0.0))
+
+
+def logits(folder, tokens):
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager").eval()
+    with torch.no_grad():
+        return model(tokens.long()).logits
+
+
+def make(name, model, dtype, shard):
+    generator = torch.Generator().manual_seed(SEED)
+    folder = pathlib.Path(__file__).resolve().parent / name
+    initialise(model, generator)
+    model.to(dtype).save_pretrained(folder, max_shard_size=shard)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    tokens = torch.randint(model.config.vocab_size, (BATCH, SEQ), generator=generator).int()
+    save_file({"tokens": tokens, "logits": logits(folder, tokens).contiguous()},
+              folder / "logits.safetensors")
+    print(name, sorted((p.name, p.stat().st_size) for p in folder.iterdir()))
+
+
+def tensors(folder):
+    """name -> (dtype, shape, bytes) of all weights of a folder."""
+    index = pathlib.Path(folder) / "model.safetensors.index.json"
+    files = (sorted(set(json.loads(index.read_text())["weight_map"].values()))
+             if index.exists() else ["model.safetensors"])
+    out = {}
+    for file in files:
+        with safe_open(pathlib.Path(folder) / file, "pt") as f:
+            for name in f.keys():
+                t = f.get_tensor(name)
+                out[name] = (t.dtype, tuple(t.shape), t.contiguous().view(torch.uint8).numpy().tobytes()
+                             if t.dim() else bytes(t.view(torch.uint8).tolist()))
+    return out
+
+
+def check(folder, other):
+    a, b = tensors(folder), tensors(other)
+    wrong = sorted(set(a) ^ set(b)) + [k for k in sorted(set(a) & set(b)) if a[k] != b[k]]
+    with safe_open(pathlib.Path(other) / "logits.safetensors", "pt") as f:
+        distance = (logits(folder, f.get_tensor("tokens")) - f.get_tensor("logits")).abs().max()
+    print(f"{len(a)} tensors, different: {wrong or 'none'}; logits differ by {distance:.1e}")
+    return not wrong and distance == 0
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if sys.argv[1:2] == ["--check"]:
+        sys.exit(not check(*sys.argv[2:4]))
+    make("hf_gpt2", gpt2(), torch.float32, "5GB")
+    make("hf_llama", llama(), torch.bfloat16, "20KB")
