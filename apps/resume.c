@@ -6,33 +6,14 @@
 
 /* The flags that decide numbers; the first ones also which tensors there are. */
 static const char *const deciding[] = {
-    "arch",
-    "n_layer",
-    "n_head",
-    "n_kv_head",
-    "n_embd",
-    "ffn",
-    "vocab_size",
-    "seq_len",
-    "optimizer",
-    "dropout",
-    "exact",
-    "seed",
-    "global_batch_size",
-    "data",
-    "val_fraction",
-    "steps",
-    "lr",
-    "min_lr",
-    "warmup_steps",
-    "weight_decay",
-    "beta1",
-    "beta2",
-    "eps",
-    "clip_grad",
+    "arch",       "n_layer",      "n_head",       "n_kv_head", "n_embd",    "ffn",
+    "vocab_size", "positions",    "norm_eps",     "rope_base", "optimizer", "seq_len",
+    "dropout",    "exact",        "seed",         "data",      "steps",     "global_batch_size",
+    "lr",         "min_lr",       "warmup_steps", "beta1",     "beta2",     "weight_decay",
+    "eps",        "val_fraction", "clip_grad",
 };
 
-enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 9 };
+enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 11 };
 
 char **wf_resume_texts(const wf_options *options, int64_t *count)
 {

@@ -48,9 +48,9 @@ typedef struct saving {
     training *t;
     const wf_par_save_options *save; /* NULL: no */
     int every;                       /* steps between saves */
-    const char *load;                /* directory of checkpoints, the first of which is loaded; NULL: no */
-    int loaded;                      /* the step that the one loaded has to be of */
-    wf_status saves;                 /* what the last save came to, of rank 0 */
+    const char *load; /* directory of checkpoints, the first of which is loaded; NULL: no */
+    int loaded;       /* the step that the one loaded has to be of */
+    wf_status saves;  /* what the last save came to, of rank 0 */
     wf_error save_error;
 } saving;
 

@@ -10,9 +10,9 @@
 enum { STEPS = 5, SAVED = 3 };
 
 static const place places[] = {
-    {"full_shard", 1, 1, 0},   {"no_shard", 2, 1, 0},     {"full_shard", 4, 1, 0},
-    {"zero1", 8, 1, 0},        {"no_shard", 1, 2, 0},     {"full_shard", 1, 4, 0},
-    {"zero1", 2, 2, 0},        {"full_shard", 2, 4, 0},   {"hybrid_shard", 2, 4, 2},
+    {"full_shard", 1, 1, 0},    {"no_shard", 2, 1, 0},   {"full_shard", 4, 1, 0},
+    {"zero1", 8, 1, 0},         {"no_shard", 1, 2, 0},   {"full_shard", 1, 4, 0},
+    {"zero1", 2, 2, 0},         {"full_shard", 2, 4, 0}, {"hybrid_shard", 2, 4, 2},
     {"shard_grad_op", 4, 2, 0}, {"zero1", 1, 4, 0},
 };
 
@@ -106,8 +106,10 @@ static void local(void)
 /* Layouts that do not nest in the leaves: the values that are loaded are still the ones saved. */
 static void inexact(void)
 {
-    static const place odd[] = {{"full_shard", 3, 1, 0}, {"full_shard", 1, 3, 0},
-                                {"zero1", 3, 2, 0},      {"no_shard", 5, 1, 0}};
+    static const place odd[] = {{"full_shard", 3, 1, 0},
+                                {"full_shard", 1, 3, 0},
+                                {"zero1", 3, 2, 0},
+                                {"no_shard", 5, 1, 0}};
 
     for (int i = 0; i < 4; i++)
         for (int k = 0; k < 4; k++) {

@@ -1,0 +1,27 @@
+/*
+ * parallel/checkpoint/read.h - any part of a tensor from the files of a checkpoint: of each saved
+ * part that overlaps it the runs that both have in common. Not installed.
+ */
+#ifndef WF_PARALLEL_CHECKPOINT_READ_H
+#define WF_PARALLEL_CHECKPOINT_READ_H
+
+#include "parallel/checkpoint/commit.h"
+#include "parallel/checkpoint/verify.h"
+
+typedef struct wf_reader {
+    const wf_par_checkpoint *from;
+    int64_t rank; /* WF_INDEX_LOCAL: whose file is read; -1: nobody's */
+    struct wf_reader_source
+        *source; /* [sources], files that are open, by number modulo sources */
+    int64_t sources;
+} wf_reader;
+
+/* Owner: caller, wf_reader_close (also of a failed one). */
+wf_status wf_reader_open(wf_reader *reader, const wf_par_checkpoint *from, wf_error *error);
+void wf_reader_close(wf_reader *reader);
+
+/* Elements of a part of tensor i of the index, row by row; bit: value, m or v. */
+wf_status wf_reader_read(wf_reader *reader, int64_t i, int bit, const wf_part *part, float *to,
+                         wf_error *error);
+
+#endif
