@@ -145,7 +145,8 @@ static inline wf_status saving_rank(wf_rank *rank, void *arg)
     model = wf_nn_gpt_new(wf_par_context(par), &t->model);
     wf_par_plan(par, (wf_nn_module *)model, wf_par_gpt_plan);
     wf_par_materialize(par, (wf_nn_module *)model);
-    freeze(model, t->frozen);
+    if (t->frozen)
+        wf_nn_freeze((wf_nn_module *)model, t->frozen);
     trainer = wf_par_trainer_open(par, (wf_nn_module *)model, &t->options);
     status = trainer ? saving_steps(s, rank, par, trainer)
                      : wf_error_set(&rank->error, wf_context_status(wf_par_context(par)), "%s",
