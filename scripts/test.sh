@@ -2,7 +2,7 @@
 # test.sh [--sanitize] - everything a change has to pass: build and tests with gcc, the same sources
 # with clang, the format. With --sanitize, as in CI, warnings are errors, and the tests run under
 # ThreadSanitizer, and under AddressSanitizer with UndefinedBehaviorSanitizer too; tests labelled
-# "heavy" or "lint" stay out there.
+# "heavy" or "lint" stay out there. The parsers are fuzzed for half a minute.
 #
 # A failing part does not stop the others. The end repeats what each part came to, and the exit
 # status is that of the whole.
@@ -104,6 +104,7 @@ if [ $sanitize = yes ]; then
     light="-LE heavy|lint"
     build_and_test "address,undefined" build-asan "$light" \
         -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE=address,undefined
+    part "fuzz" scripts/fuzz.sh 0.5
     if [ "$bits" -gt 28 ]; then
         runner=(setarch -R)
     fi

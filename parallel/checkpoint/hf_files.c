@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { INDEX_BYTES = 64 << 20, INDEX_DEPTH = 8, MOST_FILES = 10000 };
+enum { INDEX_BYTES = 16 << 20, INDEX_DEPTH = 8, MOST_FILES = 10000 };
 
 static const char single[] = "model.safetensors", index_name[] = "model.safetensors.index.json";
 

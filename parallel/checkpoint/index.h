@@ -23,7 +23,7 @@
 #define WF_INDEX_FORMAT "weft-checkpoint-1"
 
 enum {
-    WF_INDEX_BYTES = 64 << 20, /* of an index at most: some 300,000 tensors */
+    WF_INDEX_BYTES = 16 << 20, /* of an index at most: some 60,000 tensors */
     WF_INDEX_NAME = 512,       /* bytes of a path, a key or a name, with its end */
     WF_INDEX_OPTION = 65536    /* bytes of an option's value, with its end */
 };

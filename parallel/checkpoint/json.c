@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const size_t most_values = 1 << 21; /* of 100,000 tensors there are fewer */
+
 static wf_status wrong(const char *name, wf_error *error, const char *what)
 {
     return wf_error_set(error, WF_EDATA, "%s: %s", name, what);
@@ -34,7 +36,7 @@ static wf_status measure(const char *name, const char *text, size_t bytes, int d
             return wf_error_set(error, WF_EDATA, "%s: its JSON nests deeper than %d", name,
                                 depth);
     }
-    if (values > bytes / 3 + 64)
+    if (values > bytes / 3 + 64 || values > most_values)
         return wrong(name, error, "its JSON has more values than a file of its size would");
     return WF_OK;
 }

@@ -3,7 +3,8 @@
  * through calls that name the file and the key of what is wrong. Not installed.
  *
  * A text is refused where it is larger, nests deeper or is denser than its kind may be; so what
- * jansson allocates for it is bounded too: at most some 30 times the text.
+ * jansson allocates for it, and the time that it takes, is bounded too: some 30 times the text, and
+ * 200 MB, at most.
  */
 #ifndef WF_PARALLEL_CHECKPOINT_JSON_H
 #define WF_PARALLEL_CHECKPOINT_JSON_H
@@ -14,7 +15,7 @@
 /*
  * An object that nests at most `depth` deep, itself counted. Refused as WF_EDATA, with `name` of
  * the file in front: no UTF-8, a key twice, text behind the object, numbers beyond 64 bits, more
- * than one value in 3 bytes. Owner: caller, json_decref.
+ * than one value in 3 bytes, or 2^21 of them. Owner: caller, json_decref.
  */
 wf_status wf_json_parse(json_t **object, const char *name, const char *text, size_t bytes,
                         int depth, wf_error *error);

@@ -6,6 +6,7 @@
 set -uo pipefail
 
 gpt_train=$1 sanitized=${2:-}
+reference=$(cd "$(dirname "$0")/../reference" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
@@ -316,6 +317,37 @@ if big["model"]["parameters"] != 405853388800: print(big["model"])' \
         --global-batch-size 2048 --sequence-parallel
 fi
 run "ranks that share the cores" "${tiny[@]}" --tp 8 --dp 4 --sequence-parallel --steps 2
+
+# Weights of Hugging Face: any layout trains the same from them, and they come out as they went in.
+from=(--data text.txt --steps 2 --global-batch-size 4 --digest)
+for model in gpt2 llama; do
+    run "from a $model of transformers" "${from[@]}" --init-from "$reference/hf_$model" \
+        --log-jsonl one.jsonl
+    run "from the same on 2 x 2" "${from[@]}" --init-from "$reference/hf_$model" --tp 2 --dp 2 \
+        --log-jsonl four.jsonl
+    timeout -s KILL 60 "$(dirname "$gpt_train")/gpt_export" "$reference/hf_$model" "out_$model" \
+        >out 2>err
+    result "gpt_export of the $model" "$([ $? = 0 ] || echo "exit status $?")"
+    run "from what was exported" "${from[@]}" --init-from "out_$model" --log-jsonl again.jsonl
+    python "the same digests from all three" '
+import json
+a, b, c = ([json.loads(line).get("digest") for line in open(name)]
+           for name in ("one.jsonl", "four.jsonl", "again.jsonl"))
+if not a == b == c or not a[-1]: print(a, b, c)'
+done
+refuse "weights from nowhere" 3 "cannot open nowhere/config.json" "${from[@]}" \
+    --init-from nowhere
+refuse "a flag that contradicts the weights" 2 "--n-head 5 contradicts .* has 3; drop --n-head" \
+    "${from[@]}" --init-from "$reference/hf_gpt2" --n-head 5
+refuse "sequences longer than the model" 2 "--seq-len 64 is more than .* 32; use --seq-len 32" \
+    "${from[@]}" --init-from "$reference/hf_gpt2" --seq-len 64
+cp -r "$reference/hf_gpt2" cut && head -c 50000 "$reference/hf_gpt2/model.safetensors" \
+    >cut/model.safetensors
+refuse "weights that are cut short" 3 "model.safetensors: tensor .* past the end of the file" \
+    "${from[@]}" --init-from cut
+rm cut/model.safetensors && head -c 1000 text.txt >cut/pytorch_model.bin
+refuse "weights in a pickle" 2 "pytorch_model.bin is a pickle, .*save_pretrained" "${from[@]}" \
+    --init-from cut
 
 echo "$cases cases, $failures failed"
 [ $failures = 0 ]

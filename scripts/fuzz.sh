@@ -1,0 +1,49 @@
+#!/bin/bash
+# fuzz.sh MINUTES - feeds every parser of foreign bytes (tests/fuzz) with inputs that libFuzzer grows
+# from the seeds in tests/fuzz/corpus, under AddressSanitizer and UndefinedBehaviorSanitizer. The
+# minutes (0.5 is fine) are shared out evenly. What breaks a parser is kept in build-fuzz/found.
+# Skipped (77) where clang has no libFuzzer.
+set -uo pipefail
+
+if [ $# != 1 ] || ! [[ $1 =~ ^[0-9]+(\.[0-9]+)?$ ]]; then
+    echo "usage: $0 MINUTES" >&2
+    exit 2
+fi
+minutes=$1
+cd "$(dirname "$0")/.." || exit 1
+
+probe='#include <stddef.h>
+int LLVMFuzzerTestOneInput(const unsigned char *d, size_t n) { return (int)(n && d[0] > 300); }'
+if ! printf '%s' "$probe" | clang -fsanitize=fuzzer,address,undefined -x c - -o /dev/null; then
+    echo "fuzz.sh: SKIPPED: this clang has no libFuzzer" >&2
+    exit 77
+fi
+CC=clang cmake -S . -B build-fuzz -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBUILD_TESTING=ON \
+    -DWEFT_FUZZ=ON -DWEFT_SANITIZE=fuzzer-no-link,address,undefined | grep -v '^-- '
+cmake --build build-fuzz -j "$(nproc)" --target fuzzers -- --no-print-directory || exit 1
+
+mapfile -t fuzzers < <(find build-fuzz/tests/fuzz -maxdepth 1 -name 'fuzz_*' -type f -perm -u+x |
+    sort)
+if [ ${#fuzzers[@]} = 0 ]; then
+    echo "fuzz.sh: no fuzzer was built" >&2
+    exit 1
+fi
+seconds=$(awk -v m="$minutes" -v n=${#fuzzers[@]} 'BEGIN { s = int(60 * m / n); if (s < 1) s = 1; print s }')
+failed=0
+mkdir -p build-fuzz/found
+for fuzzer in "${fuzzers[@]}"; do
+    name=$(basename "$fuzzer")
+    corpus=build-fuzz/corpus/$name
+    mkdir -p "$corpus"
+    log=build-fuzz/$name.log
+    if UBSAN_OPTIONS=print_stacktrace=1 "$fuzzer" -max_total_time="$seconds" -timeout=5 \
+        -rss_limit_mb=2048 -max_len=16384 -artifact_prefix=build-fuzz/found/ \
+        -print_final_stats=1 "$corpus" "tests/fuzz/corpus/${name#fuzz_}" >"$log" 2>&1; then
+        echo "$name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs in $seconds s, none broke it"
+    else
+        failed=$((failed + 1))
+        echo "$name: FAILED"
+        tail -30 "$log"
+    fi
+done
+[ $failed = 0 ]
