@@ -1,29 +1,12 @@
 /*
  * parallel/checkpoint/agree.c - agreement of ranks; see the header.
  *
- * Sums of integers go as floats, byte by byte: those of 65,536 ranks are below 2^24, so they are
- * exact in any order.
+ * Sums go up a binary tree of ranks and come down again: a rank talks to its parent and two
+ * children at most, however many ranks there are.
  */
 #include "parallel/checkpoint/agree.h"
 #include <stdlib.h>
-
-enum { BYTES = 8 };
-
-static void to_floats(int64_t n, const uint64_t *sum, float *bytes)
-{
-    for (int64_t i = 0; i < n; i++)
-        for (int b = 0; b < BYTES; b++)
-            bytes[i * BYTES + b] = (float)(sum[i] >> 8 * b & 0xff);
-}
-
-static void from_floats(int64_t n, const float *bytes, uint64_t *sum)
-{
-    for (int64_t i = 0; i < n; i++) {
-        sum[i] = 0;
-        for (int b = 0; b < BYTES; b++)
-            sum[i] += (uint64_t)bytes[i * BYTES + b] << 8 * b;
-    }
-}
+#include <string.h>
 
 /* Some rank has failed: everybody learns what the first of them has to say. */
 static wf_status tell(wf_par *par, wf_error *mine)
@@ -43,28 +26,51 @@ static wf_status tell(wf_par *par, wf_error *mine)
     return wf_error_set(mine, first.code, "rank %d: %.1500s", r, first.text);
 }
 
+/* sum[0 .. n) of the ranks below this one and its own, then those of all; room has n too. */
+static wf_status add_up(wf_comm *world, int64_t n, uint64_t *sum, uint64_t *room,
+                        wf_error *error)
+{
+    int rank = wf_comm_rank(world), size = wf_comm_size(world), child = 2 * rank + 1;
+    wf_status status = WF_OK;
+
+    for (int c = child; c <= child + 1 && c < size && status == WF_OK; c++) {
+        status = wf_recv(world, sizeof *sum, c, room, n, error);
+        for (int64_t i = 0; i < n; i++)
+            sum[i] += room[i];
+    }
+    if (rank > 0 && status == WF_OK)
+        status = wf_send(world, sizeof *sum, (rank - 1) / 2, sum, n, error);
+    if (rank > 0 && status == WF_OK)
+        status = wf_recv(world, sizeof *sum, (rank - 1) / 2, sum, n, error);
+    for (int c = child; c <= child + 1 && c < size && status == WF_OK; c++)
+        status = wf_send(world, sizeof *sum, c, sum, n, error);
+    return status;
+}
+
 wf_status wf_agree(wf_par *par, int64_t n, uint64_t *sum, wf_error *mine)
 {
-    float *bytes = calloc((size_t)(n * BYTES + 1), sizeof *bytes);
+    uint64_t *all = calloc(2 * (size_t)n + 2, sizeof *all); /* the numbers, and who failed */
     wf_error lost = {WF_OK, ""};
     wf_status status;
 
-    if (!bytes) { /* this rank can say no more than that it fails; its peers wait for it */
-        wf_error_set(mine, WF_ENOMEM, "no memory to agree on %lld numbers", (long long)n);
-        return wf_fail(par->ctx, WF_ENOMEM, "%s", mine->text);
-    }
-    to_floats(n, sum, bytes);
-    bytes[n * BYTES] = mine->code != WF_OK;
-    status = wf_all_reduce(wf_mesh_world(par->mesh), WF_REDUCE_SUM, bytes, bytes, n * BYTES + 1,
-                           &lost);
+    if (!all) /* this rank can say no more than that it fails, and its peers wait for it */
+        return wf_fail(
+            par->ctx,
+            wf_error_set(mine, WF_ENOMEM, "no memory to agree on %lld numbers", (long long)n),
+            "no memory to agree on %lld numbers", (long long)n);
+    if (n)
+        memcpy(all, sum, (size_t)n * sizeof *sum);
+    all[n] = mine->code != WF_OK;
+    status = add_up(wf_mesh_world(par->mesh), n + 1, all, all + n + 1, &lost);
     if (status != WF_OK) {
         wf_error_set(mine, status, "%s", lost.text);
         wf_fail(par->ctx, status, "%s", lost.text);
     } else if (!wf_context_planning(par->ctx)) {
-        from_floats(n, bytes, sum);
-        if (bytes[n * BYTES] > 0)
+        if (n)
+            memcpy(sum, all, (size_t)n * sizeof *sum);
+        if (all[n])
             status = tell(par, mine);
     }
-    free(bytes);
+    free(all);
     return status;
 }

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEY "xxh3:"
-
 static bool same_part(const wf_part *a, const wf_part *b)
 {
     for (int d = 0; d < a->ndim; d++)
@@ -102,14 +100,13 @@ uint64_t wf_piece_digest(const wf_piece *piece, const wf_state *s, const char *d
 static bool add_entry(wf_header *h, const char *path, int bit, int ndim)
 {
     wf_safetensors_entry *e = &h->entry[h->count];
-    char name[WF_INDEX_NAME + 2], key[sizeof KEY + WF_INDEX_NAME + 2];
+    char name[WF_INDEX_NAME + 2];
     char **pair = h->metadata + 2 * h->count;
 
     wf_index_name(path, bit, name);
-    snprintf(key, sizeof key, KEY "%s", name);
     wf_checksum_print(0, h->checksum[h->count]);
     *e = (wf_safetensors_entry){.name = strdup(name), .dtype = WF_ST_F32, .ndim = ndim};
-    pair[0] = strdup(key);
+    pair[0] = strdup(name);
     pair[1] = h->checksum[h->count];
     h->count++;
     return e->name && pair[0];
@@ -175,11 +172,8 @@ wf_status wf_header_format(wf_header *h, char **bytes, size_t *n, wf_error *erro
 wf_status wf_header_checksum(const wf_safetensors *header, const char *file, const char *name,
                              uint64_t *checksum, wf_error *error)
 {
-    char key[sizeof KEY + WF_INDEX_NAME + 2];
-    const char *text;
+    const char *text = wf_safetensors_metadata(header, name);
 
-    snprintf(key, sizeof key, KEY "%.*s", WF_INDEX_NAME + 1, name);
-    text = wf_safetensors_metadata(header, key);
     if (text && wf_checksum_parse(text, checksum))
         return WF_OK;
     return wf_error_set(error, WF_EDATA, "%s: tensor \"%.80s\" has no checksum", file, name);

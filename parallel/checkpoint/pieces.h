@@ -2,7 +2,7 @@
  * parallel/checkpoint/pieces.h - the pieces of tensors that this rank writes, and the header of the
  * file that they go to, with a checksum per tensor. Not installed.
  *
- * The checksum of tensor NAME is the text under "xxh3:NAME" in the header's "__metadata__". All
+ * The checksum of a tensor is the text under its name in the header's "__metadata__". All
  * have the same length, so a header has its size, and data their places, before any is known.
  */
 #ifndef WF_PARALLEL_CHECKPOINT_PIECES_H
