@@ -1,6 +1,7 @@
 /* apps/gpt_train.c - trains a GPT on text files, on any mesh of ranks: see gpt_train --help. */
 #include "apps/plan.h"
 #include "apps/setup.h"
+#include "apps/step_report.h"
 #include "apps/train_loop.h"
 #include "apps/wish.h"
 #include <errno.h>
@@ -151,6 +152,8 @@ static wf_status run(wf_options *o, wf_saving_result *result, wf_error *error)
     status = choose_threads(o, error);
     if (status == WF_OK && o->plan)
         return wf_plan(o, stdout, error);
+    if (status == WF_OK && o->report_json)
+        status = wf_step_report_check(o->report_json, error);
     if (status == WF_OK)
         status = open_data(o, &job.data, error);
     if (status == WF_OK)

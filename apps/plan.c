@@ -302,6 +302,8 @@ wf_status wf_plan(const wf_options *options, FILE *out, wf_error *error)
     choices c;
     job j;
 
+    if (o.json && wf_step_report_check(o.json, error) != WF_OK)
+        return error->code;
     if (o.find_batch && find_batch(&o, &found, error) != WF_OK)
         return error->code;
     if (make(&j, &o, error) != WF_OK || plan_choices(&o, &c, error) != WF_OK)

@@ -151,6 +151,18 @@ json_t *wf_step_report_json(const wf_options *o, const wf_par_report *r)
         r->flops);
 }
 
+static wf_status cannot_write(const char *path, wf_error *error)
+{
+    return wf_error_set(error, WF_EIO, "cannot write report %s: %s", path, strerror(errno));
+}
+
+wf_status wf_step_report_check(const char *path, wf_error *error)
+{
+    FILE *file = fopen(path, "ae"); /* what it holds stays until there is something else */
+
+    return file && fclose(file) == 0 ? WF_OK : cannot_write(path, error);
+}
+
 wf_status wf_step_report_write(json_t *json, const char *path, wf_error *error)
 {
     FILE *file;
@@ -165,7 +177,5 @@ wf_status wf_step_report_write(json_t *json, const char *path, wf_error *error)
     if (file && fclose(file))
         good = false;
     json_decref(json);
-    if (good)
-        return WF_OK;
-    return wf_error_set(error, WF_EIO, "cannot write report %s: %s", path, strerror(errno));
+    return good ? WF_OK : cannot_write(path, error);
 }

@@ -5,7 +5,8 @@ numbers: trains the same small model on every layout and compares each step's lo
 with those of one rank.
 
     gpt2, llama x tp 1, 2, 4, 8 x dp 1, 2, 4 x micro-batch 1, 2, 4 x sequence parallel off, on
-    x threads per rank 1, 2 x dropout 0, 0.1: 576 runs of 30 steps, global batch 16
+    x threads per rank 1, 2 x dropout 0, 0.1: 576 runs of 30 steps, global batch 16. Half of
+    them run under full_shard and half under no_shard; --strategies has the others.
 
 exactness.py --strategies [--quick] - the same over what sharded data parallelism can choose:
 strategy, units, prefetch, freeing after forward, size of groups, accumulation, on tp and dp 1 to 8.
@@ -170,7 +171,8 @@ def check_control(trainer):
 
 def compare_layouts(trainer, jobs, quick):
     """Every layout against one rank."""
-    runs = list(itertools.product(ARCHS, (0, 0.1), TPS, DPS, MICROS, (False, True), (1, 2)))
+    runs = [(*run, "full_shard" if run[-2] == (run[-1] > 1) else "no_shard") for run in
+            itertools.product(ARCHS, (0, 0.1), TPS, DPS, MICROS, (False, True), (1, 2))]
     if quick:
         runs = runs[::11]  # no divisor of any of the counts: all values of all options come
     base = {(arch, dropout): [*flags, "--dropout", str(dropout)]
@@ -183,18 +185,19 @@ def compare_layouts(trainer, jobs, quick):
     passed = {}
 
     def done(key, steps):
-        arch, dropout, tp, dp, *rest = key
+        arch, dropout, tp, dp, *rest, strategy = key
         text = (f"{arch} dropout {dropout} tp {tp} dp {dp} micro-batch {rest[0]}"
-                f"{' sequence-parallel' if rest[1] else ''} threads {rest[2]}")
+                f"{' sequence-parallel' if rest[1] else ''} threads {rest[2]} {strategy}")
         difference = first_difference(steps, reference[arch, dropout])
         if difference:
             raise Failure(f"{text} differs from one rank at {difference}\n"
                           f"flags: {' '.join(MODEL + base[arch, dropout])} "
-                          f"{' '.join(layout_options(tp, dp, *rest))}")
+                          f"{' '.join(layout_options(tp, dp, *rest))} --strategy {strategy}")
         passed[arch, tp, dp] = passed.get((arch, tp, dp), 0) + 1
         progress.step(text)
 
-    all_of(jobs, [(key, lambda k=key: trainer.run(base[k[:2]] + layout_options(*k[2:])))
+    all_of(jobs, [(key, lambda k=key: trainer.run(base[k[:2]] + layout_options(*k[2:-1])
+                                                  + ["--strategy", k[-1]]))
                   for key in runs], done)
     print(f"\n{'equal runs':12}" + "".join(f"{f'dp {dp}':>8}" for dp in DPS))
     for arch, tp in itertools.product(ARCHS, TPS):

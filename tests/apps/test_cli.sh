@@ -144,6 +144,10 @@ refuse "a log where nobody can write" 3 "cannot open log file folder/no/log.json
 refuse "a log that is a directory" 3 "log file folder: " "${tiny[@]}" --log-jsonl folder
 refuse "a log on a full disk" 3 "log file /dev/full: No space left" "${tiny[@]}" \
     --log-jsonl /dev/full
+refuse "a report where nobody can write" 3 "cannot write report folder/no/r.json: No such file" \
+    "${tiny[@]}" --report-json folder/no/r.json
+refuse "a plan's file where nobody can write" 3 "cannot write report folder: Is a directory" \
+    "${tiny[@]}" --plan --json folder
 refuse "a missing config file" 3 "--config missing.json: No such file" --config missing.json
 refuse "a config file that is no JSON" 2 "--config broken.json, line 2, column" \
     --config broken.json
@@ -258,6 +262,10 @@ if text != "not layout-exact: tp 3 does not nest in the 8 leaves\n": print(text)
 run "a layout of 512 ranks, without data" --steps 0 --show-layout --transport fake --tp 8 --dp 64 \
     --global-batch-size 64 --n-head 8 --n-layer 1 --strategy no_shard
 shows "512 ranks" "block.0.attn.qkv.q.weight +\[384,384\] +\[tp\] +\[48,384\]" "7,15,23,.*,511$"
+run "a layout of 4096 ranks" --steps 0 --show-layout --transport fake --tp 8 --dp 512 \
+    --global-batch-size 512 --n-head 8 --n-layer 1 --strategy mics --shard-group-size 16
+shows "4096 ranks, a part of each picture" "^    \.\.\. and 64 parts more$" \
+    " rank 0,128,256,.*,3968$" "^  block.0 +1774464 .* freed after forward$"
 run "nothing to do" --steps 0
 
 # Plans: the same flags with --plan and without write the same, but for the key "plan".
@@ -274,6 +282,7 @@ for flags in "" "--tp 4 --sequence-parallel" "--dp 4 --micro-batch-size 1 --drop
     python "they agree" "$same"
 done
 shows "a plan" "^plan of rank 2 of 3: pp 1 x replicate 1 x shard 1 x tp 3; strategy [a-z0-9_]+$" \
+    "^  root +1 +4256 +[0-9.]+ KiB +-$" "^  block +1 +3280 " \
     "parameters +[0-9.]+ KiB +[0-9.]+ KiB$" "^  peak +[0-9.]+ KiB in (for|back)ward of " \
     "bytes per parameter" "tp +3 all_reduce +[0-9]+ +[0-9]+$" "FLOPs"
 run "the batch that fits" "${tiny[@]}" --plan --dp 2 --find-batch --device-memory 1MiB \
