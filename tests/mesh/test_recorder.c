@@ -161,37 +161,46 @@ static void signal_writes_all(void)
     }
 }
 
+static double now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* The best of some rounds: of an event, and of the look at the clock that it contains. */
 static wf_status time_events(wf_rank *rank, void *arg)
 {
-    enum { EVENTS = 200000 };
+    enum { EVENTS = 100000, ROUNDS = 9 };
     double *ns = arg;
-    struct timespec from, to;
 
-    for (int round = 0; round < 5; round++) {
-        double took;
+    ns[0] = ns[1] = 1e9;
+    for (int round = 0; round < ROUNDS; round++) {
+        double from = now_ns(), middle, to;
 
-        clock_gettime(CLOCK_MONOTONIC, &from);
         for (int i = 0; i < EVENTS / 2; i++) {
             uint64_t sequence = wf_recorder_begin(rank->world, WF_BARRIER, 64);
 
             wf_recorder_end(rank->world, WF_BARRIER, sequence, false);
         }
-        clock_gettime(CLOCK_MONOTONIC, &to);
-        took = (double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec);
-        if (round == 0 || took / EVENTS < *ns)
-            *ns = took / EVENTS;
+        middle = now_ns();
+        for (int i = 0; i < EVENTS; i++)
+            to = now_ns();
+        ns[0] = (middle - from) / EVENTS < ns[0] ? (middle - from) / EVENTS : ns[0];
+        ns[1] = (to - middle) / EVENTS < ns[1] ? (to - middle) / EVENTS : ns[1];
     }
     return WF_OK;
 }
 
-/* Printed; the limit is for a machine that does nothing else. */
+/* Told, not held to 100 ns: what a clock costs is the machine's affair. */
 static void cost(void)
 {
-    double ns = 0;
+    double ns[2] = {0};
 
-    run_ranks(1, time_events, &ns);
-    printf("%.0f ns an event ", ns);
-    CU_ASSERT(UNDER_SANITIZER || ns < 1000);
+    run_ranks(1, time_events, ns);
+    printf("%.0f ns an event, %.0f of them for the clock ", ns[0], ns[1]);
+    CU_ASSERT(UNDER_SANITIZER || ns[0] < 3 * ns[1] + 200);
 }
 
 static const wf_test tests[] = {{"all ranks write when one fails", all_ranks_write},
