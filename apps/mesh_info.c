@@ -150,11 +150,11 @@ static wf_status parse(int argc, char **argv, request *q, wf_error *error)
         return wf_error_set(error, WF_EINVAL, "%s is no flag: see mesh_info --help",
                             argv[optind]);
     if (status == WF_OK && q->plan &&
-        (q->tp || q->dp || q->replicate || q->bytes_tp >= 0 || q->bytes_dp >= 0))
+        (q->tp > 0 || q->dp > 0 || q->replicate > 0 || q->bytes_tp >= 0 || q->bytes_dp >= 0))
         return wf_error_set(error, WF_EINVAL,
                             "--plan says sizes and bytes, so --tp, --dp, --dp-replicate, "
                             "--bytes-tp and --bytes-dp cannot be given with it");
-    if (status == WF_OK && q->n_hosts && q->n_hosts < q->topologies)
+    if (status == WF_OK && q->n_hosts > 0 && q->n_hosts < q->topologies)
         return wf_error_set(error, WF_EINVAL, "--hosts %.0f, but %d machines are given",
                             q->n_hosts, q->topologies);
     return status;
@@ -192,7 +192,7 @@ static wf_status read_plan(session *s, const char *path, wf_error *error)
 static wf_status set_axes(session *s, const request *q, wf_error *error)
 {
     static const char *const names[AXES] = {"pp", "replicate", "shard", "tp"};
-    int dp = q->dp ? (int)q->dp : 1, replicate = q->replicate ? (int)q->replicate : 1;
+    int dp = q->dp > 0 ? (int)q->dp : 1, replicate = q->replicate > 0 ? (int)q->replicate : 1;
     double bytes_dp = q->bytes_dp < 0 ? 2e7 : q->bytes_dp;
 
     for (int a = 0; a < AXES; a++)
@@ -205,7 +205,7 @@ static wf_status set_axes(session *s, const request *q, wf_error *error)
     s->axis[REPLICATE].size = replicate;
     s->axis[SHARD].size = dp / replicate;
     s->axis[TP] =
-        (wf_place_axis){"tp", q->tp ? (int)q->tp : 1, q->bytes_tp < 0 ? 1e8 : q->bytes_tp};
+        (wf_place_axis){"tp", q->tp > 0 ? (int)q->tp : 1, q->bytes_tp < 0 ? 1e8 : q->bytes_tp};
     snprintf(s->bytes_from, sizeof s->bytes_from, "%s",
              q->bytes_tp < 0 || q->bytes_dp < 0 ? "assumed: --plan knows them" : "as given");
     return WF_OK;
@@ -215,7 +215,7 @@ static wf_status read_hosts(session *s, const request *q, wf_error *error)
 {
     wf_status status = WF_OK;
 
-    s->n_hosts = q->n_hosts ? (int)q->n_hosts : q->topologies ? q->topologies : 1;
+    s->n_hosts = q->n_hosts > 0 ? (int)q->n_hosts : q->topologies ? q->topologies : 1;
     if (s->n_hosts > MOST_HOSTS)
         return wf_error_set(error, WF_EINVAL, "%d hosts; %d at most", s->n_hosts, MOST_HOSTS);
     for (int h = 0; status == WF_OK && h < s->n_hosts; h++) {

@@ -249,6 +249,7 @@ static void print_finding(const world *w, const finding *f)
 static wf_status print_world(const world *w, wf_error *error)
 {
     int ranks = w->of[0]->head.ranks, missing = 0;
+    bool failed = false;
 
     for (int i = 1; i < w->n; i++)
         if (w->of[i]->head.ranks != ranks)
@@ -265,9 +266,13 @@ static wf_status print_world(const world *w, wf_error *error)
     if (missing)
         printf(": it may be the one that is to blame\n");
     for (int i = 0; i < w->n; i++)
-        if (*w->of[i]->head.cause)
+        if (*w->of[i]->head.cause) {
+            failed = true;
             printf("rank %d failed: %.*s\n", w->of[i]->head.rank,
                    (int)sizeof w->of[i]->head.cause - 1, w->of[i]->head.cause);
+        }
+    if (!failed)
+        printf("no rank had failed: one that is late looks like one that is stuck\n");
     return WF_OK;
 }
 

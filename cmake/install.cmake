@@ -1,5 +1,5 @@
 # cmake/install.cmake - what an installed Weft is: the shared library, its public headers under
-# <weft/...>, the umbrella <weft/weft.h>, a CMake package (weft::weft), a pkg-config file, gpt_train.
+# <weft/...>, the umbrella <weft/weft.h>, a CMake package (weft::weft), a pkg-config file, the apps.
 #
 # A header is public where it declares something WF_API, or where a public one includes it. The
 # umbrella is generated from that list, so it can't fall behind.
@@ -70,6 +70,7 @@ install(FILES ${PROJECT_BINARY_DIR}/weft.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/
 if(TARGET gpt_train)
     file(RELATIVE_PATH weft_from_bin /prefix/${CMAKE_INSTALL_BINDIR}
         /prefix/${CMAKE_INSTALL_LIBDIR})
-    set_target_properties(gpt_train PROPERTIES INSTALL_RPATH "$ORIGIN/${weft_from_bin}")
-    install(TARGETS gpt_train RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    set(weft_apps gpt_train mesh_info recorder_diff)
+    set_target_properties(${weft_apps} PROPERTIES INSTALL_RPATH "$ORIGIN/${weft_from_bin}")
+    install(TARGETS ${weft_apps} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()

@@ -135,15 +135,16 @@ static double cost_of(const wf_placement *p, const wf_seat *seat)
 
             if (r / stride % size)
                 continue;
-            for (int i = 0; i < size * size; i++) {
-                wf_seat x = seat[r + i / size * stride], y = seat[r + i % size * stride];
-                double w = x.host != y.host
-                               ? p->weight[WF_LINK_NETWORK]
-                               : p->weight[wf_host_link(p->host[x.host], x.device, y.device)];
+            for (int i = 0; i < size; i++)
+                for (int j = 0; j < i; j++) {
+                    wf_seat x = seat[r + i * stride], y = seat[r + j * stride];
+                    double w =
+                        x.host != y.host
+                            ? p->weight[WF_LINK_NETWORK]
+                            : p->weight[wf_host_link(p->host[x.host], x.device, y.device)];
 
-                if (i / size != i % size && w > worst)
-                    worst = w;
-            }
+                    worst = w > worst ? w : worst;
+                }
             sum += size * p->axis[a].bytes * worst;
         }
     }

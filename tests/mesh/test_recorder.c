@@ -35,7 +35,7 @@ static const wf_event *last_event(uint64_t before)
     return &kept.event[(kept.head.count - 1 - before) % WF_RECORDER_EVENTS];
 }
 
-/* Rank 2 stops after `rounds` sums over its pair; the others go on. */
+/* Rank 2 stops when all have made `rounds` sums over their pairs; the others go on. */
 static wf_status stop_early(wf_rank *rank, void *arg)
 {
     const int *rounds = arg;
@@ -49,6 +49,8 @@ static wf_status stop_early(wf_rank *rank, void *arg)
     wf_recorder_place(group, 7, "block.3.attn.out");
     for (int i = 0; status == WF_OK && i < *rounds; i++)
         status = wf_all_reduce(group, WF_REDUCE_SUM, x, x, 3, &rank->error);
+    if (status == WF_OK)
+        status = wf_barrier(rank->world, &rank->error);
     if (status == WF_OK && rank->index == 2)
         status = wf_error_set(&rank->error, WF_ENONFINITE, "rank 2: planted");
     if (status == WF_OK)
@@ -92,7 +94,7 @@ static void all_ranks_write(void)
     CU_ASSERT_FATAL(read_recording(2));
     CU_ASSERT(strstr(kept.head.cause, "planted") != NULL);
     CU_ASSERT(last_event(0)->kind == WF_EVENT_FAIL && last_event(0)->op == WF_COLLECTIVE_KINDS);
-    CU_ASSERT(last_event(1)->kind == WF_EVENT_END && last_event(1)->op == WF_ALL_REDUCE);
+    CU_ASSERT(last_event(1)->kind == WF_EVENT_END && last_event(1)->op == WF_BARRIER);
     CU_ASSERT_FATAL(read_recording(3));
     CU_ASSERT(last_event(0)->kind == WF_EVENT_FAIL);
     for (int r = 0; r < 2; r++)
@@ -104,9 +106,9 @@ static void old_events_go(void)
 {
     fail_once(3000);
     CU_ASSERT_FATAL(read_recording(2));
-    CU_ASSERT_EQUAL(kept.head.count, 6001);
-    CU_ASSERT_EQUAL(last_event(1)->sequence, 3000);
-    CU_ASSERT_EQUAL(last_event(WF_RECORDER_EVENTS - 1)->sequence, 3000 - 2047 + 0);
+    CU_ASSERT_EQUAL(kept.head.count, 6003);
+    CU_ASSERT_EQUAL(last_event(3)->sequence, 3000);
+    CU_ASSERT_EQUAL(last_event(WF_RECORDER_EVENTS - 1)->sequence, 954);
     for (int r = 0; r < RANKS; r++)
         if (r != 2)
             CU_ASSERT(read_recording(r));
@@ -161,37 +163,46 @@ static void signal_writes_all(void)
     }
 }
 
+static double now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+/* The best of some rounds: of an event, and of the look at the clock that it contains. */
 static wf_status time_events(wf_rank *rank, void *arg)
 {
-    enum { EVENTS = 200000 };
+    enum { EVENTS = 100000, ROUNDS = 9 };
     double *ns = arg;
-    struct timespec from, to;
 
-    for (int round = 0; round < 5; round++) {
-        double took;
+    ns[0] = ns[1] = 1e9;
+    for (int round = 0; round < ROUNDS; round++) {
+        double from = now_ns(), middle, to;
 
-        clock_gettime(CLOCK_MONOTONIC, &from);
         for (int i = 0; i < EVENTS / 2; i++) {
             uint64_t sequence = wf_recorder_begin(rank->world, WF_BARRIER, 64);
 
             wf_recorder_end(rank->world, WF_BARRIER, sequence, false);
         }
-        clock_gettime(CLOCK_MONOTONIC, &to);
-        took = (double)(to.tv_sec - from.tv_sec) * 1e9 + (double)(to.tv_nsec - from.tv_nsec);
-        if (round == 0 || took / EVENTS < *ns)
-            *ns = took / EVENTS;
+        middle = now_ns();
+        for (int i = 0; i < EVENTS; i++)
+            to = now_ns();
+        ns[0] = (middle - from) / EVENTS < ns[0] ? (middle - from) / EVENTS : ns[0];
+        ns[1] = (to - middle) / EVENTS < ns[1] ? (to - middle) / EVENTS : ns[1];
     }
     return WF_OK;
 }
 
-/* Printed; the limit is for a machine that does nothing else. */
+/* Told, and held to a limit for a machine that does much else. */
 static void cost(void)
 {
-    double ns = 0;
+    double ns[2] = {0};
 
-    run_ranks(1, time_events, &ns);
-    printf("%.0f ns an event ", ns);
-    CU_ASSERT(UNDER_SANITIZER || ns < 1000);
+    run_ranks(1, time_events, ns);
+    printf("%.0f ns an event, %.0f of them for the clock ", ns[0], ns[1]);
+    CU_ASSERT(UNDER_SANITIZER || ns[0] < 3000);
 }
 
 static const wf_test tests[] = {{"all ranks write when one fails", all_ranks_write},

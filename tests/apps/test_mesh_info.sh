@@ -1,0 +1,74 @@
+#!/bin/bash
+# test_mesh_info.sh MESH_INFO GPT_TRAIN TOPOLOGIES - mesh_info as a user meets it: what it prints for
+# hosts that are not here, its picture, its warning, and what it refuses.
+set -uo pipefail
+
+mesh_info=$1 gpt_train=$2 hosts=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+failures=0
+
+# info NAME STATUS FLAG...: stdout is in out, stderr in err.
+info()
+{
+    local name=$1 status=$2 got
+    shift 2
+    "$mesh_info" "$@" >out 2>err
+    got=$?
+    if [ $got = "$status" ]; then
+        echo "ok    $name"
+    else
+        failures=$((failures + 1))
+        echo "FAIL  $name: exit status $got, not $status"
+        head -3 err
+    fi
+}
+
+# says FILE PATTERN...: each is in the file.
+says()
+{
+    local file=$1 pattern
+    shift
+    for pattern in "$@"; do
+        if ! grep -qE -- "$pattern" "$file"; then
+            failures=$((failures + 1))
+            echo "FAIL  '$pattern' is not in $file"
+        fi
+    done
+}
+
+info "two hosts of 8 GPUs" 0 --hosts 2 --topology "$hosts/dgx_8gpu_8nic.xml" --tp 8 --dp 2 \
+    --bytes-tp 1000000 --bytes-dp 70000 --svg mesh.svg
+says out 'nvml0 .* rank 0 .*shard 0, tp 0; network by mlx5_0 \(PCIe switch\)' \
+    'nvml7 .* rank 15 .*shard 1, tp 7; network by mlx5_7' \
+    'tp: 2 groups of 8, worst link nvlink' 'shard: 8 groups of 2, worst link network' \
+    '^  network +1\.07 MiB +' '^  into one host, at most +546\.88 KiB +'
+[ ! -s err ] || says err 'nothing is written here'
+says mesh.svg '^<svg ' '>rank 15<' '>host 1: ' '^</svg>$'
+[ "$(grep -c '>rank [0-9]*<' mesh.svg)" = 16 ] || says mesh.svg '16 ranks'
+
+info "tp over two hosts" 0 --hosts 2 --topology "$hosts/odd_5gpu.xml" --tp 8
+says err 'warning: 1 of 1 tp groups of 8 do not sit inside one host \(the largest has 5 devices\)'
+says out ' free'
+info "synthetic text, unequal hosts" 0 --topology 'pack:1 core:2 pu:1' \
+    --topology 'pack:2 l3:1 core:2 pu:1' --tp 2 --dp 3
+says out 'host 1, pack:2 l3:1 core:2 pu:1: 2 packages, 4 cores' 'core3 +rank 5'
+info "this machine" 0
+says out 'host 0, this machine'
+info "help" 0 --help
+says out 'mesh_info --hosts 4'
+
+"$gpt_train" --plan --tp 2 --dp 4 --json plan.json >/dev/null || failures=$((failures + 1))
+info "bytes of a plan" 0 --hosts 2 --topology "$hosts/pairs_4gpu.xml" --plan plan.json
+says out 'bytes of a step from plan.json' 'shard 4 x tp 2' '\(bytes' 'tp: 4 groups of 2, worst link nvlink'
+
+info "sizes twice" 2 --plan plan.json --tp 2
+info "too few devices" 2 --topology 'pack:1 core:2 pu:1' --tp 4
+says err '4 ranks do not fit on 1 host with 2 devices'
+info "no such file" 3 --topology nowhere.xml
+info "not a number" 2 --tp two
+info "no such flag" 2 --tensor 2
+info "not a plan" 3 --plan "$hosts/make.py"
+info "a picture nowhere" 3 --svg nowhere/mesh.svg
+exit $((failures > 0))

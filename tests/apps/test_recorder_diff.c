@@ -1,0 +1,149 @@
+/* tests/apps/test_recorder_diff.c - ranks that go apart, and what recorder_diff says of them. */
+#include "mesh/recorder.h"
+#include "tests/mesh/ranks.h"
+#include <unistd.h>
+
+enum { RANKS = 4 };
+
+static char directory[] = "/tmp/weft-diff-XXXXXX";
+static char output[8192];
+
+/* The exit status; what it prints is in output. */
+static int diff_files(const char *files)
+{
+    char command[1024];
+    size_t n;
+    FILE *pipe;
+
+    snprintf(command, sizeof command, "cd %s && " WEFT_RECORDER_DIFF " %s 2>&1", directory,
+             files);
+    pipe = popen(command, "r");
+    if (!pipe)
+        return -1;
+    n = fread(output, 1, sizeof output - 1, pipe);
+    output[n] = '\0';
+    return pclose(pipe) >> 8;
+}
+
+static void remove_files(void)
+{
+    for (int r = 0; r < RANKS; r++) {
+        char path[128];
+
+        snprintf(path, sizeof path, "%s/rank-%d.rec", directory, r);
+        unlink(path);
+    }
+}
+
+typedef enum apart { OTHER_OP, OTHER_BYTES, ABSENT, TOGETHER } apart;
+
+/* Three sums over each pair; in the third of the second pair, rank 3 does something else. */
+static wf_status go_apart(wf_rank *rank, void *arg)
+{
+    apart how = *(const apart *)arg;
+    int pair[2] = {rank->index / 2 * 2, rank->index / 2 * 2 + 1};
+    bool odd = rank->index == 3;
+    float x[4] = {1, 2, 3, 4};
+    wf_status status = WF_OK;
+    wf_comm *group;
+
+    wf_comm_set_reduce(rank->world, &test_ops);
+    GOOD(wf_barrier(rank->world, &rank->error));
+    GOOD(wf_comm_split(rank->world, "pair", pair, 2, &group, &rank->error));
+    for (int i = 0; status == WF_OK && i < 2; i++)
+        status = wf_all_reduce(group, WF_REDUCE_SUM, x, x, 4, &rank->error);
+    if (status == WF_OK && how == TOGETHER)
+        status = wf_error_set(&rank->error, WF_ENONFINITE, "all of one mind");
+    else if (status == WF_OK && odd && how == ABSENT)
+        status = wf_error_set(&rank->error, WF_ENONFINITE, "went home");
+    else if (status == WF_OK && odd && how == OTHER_OP)
+        status = wf_broadcast(group, 4, 0, x, 4, &rank->error);
+    else if (status == WF_OK)
+        status = wf_all_reduce(group, WF_REDUCE_SUM, x, x, odd && how == OTHER_BYTES ? 3 : 4,
+                               &rank->error);
+    if (status == WF_OK) /* the first pair has done no wrong; it waits for the second */
+        status = wf_barrier(rank->world, &rank->error);
+    wf_comm_close(group);
+    return status;
+}
+
+static void run_apart(apart how)
+{
+    wf_error error = {WF_OK, ""};
+
+    wf_recorder_files(directory, false, &error);
+    CU_ASSERT(wf_launch(&(wf_launch_options){.ranks = RANKS}, go_apart, &how, &error) != WF_OK);
+    wf_recorder_files(NULL, false, &error);
+}
+
+static void says(const char *words)
+{
+    if (!strstr(output, words))
+        printf("\n    not said: %s\n%s", words, output);
+    CU_ASSERT(strstr(output, words) != NULL);
+}
+
+static void absent(void)
+{
+    run_apart(ABSENT);
+    CU_ASSERT_EQUAL(diff_files("rank-*.rec"), 1);
+    says("went home");
+    says("first disagreement: rank 3, group pair of 2 ranks from rank 2 on, collective 3: it "
+         "did "
+         "not begin what others did");
+    says("all_reduce of 16 bytes, failed");
+    says("did not begin it; its last one there is 2, all_reduce of 16 bytes");
+    CU_ASSERT_EQUAL(diff_files("rank-0.rec rank-1.rec rank-2.rec"), 0);
+    says("no recording of rank 3: it may be");
+    remove_files();
+}
+
+static void another(void)
+{
+    run_apart(OTHER_OP);
+    CU_ASSERT_EQUAL(diff_files("rank-*.rec"), 1);
+    says("group pair of 2 ranks from rank 2 on, collective 3: it began another one");
+    says("all_reduce of 16 bytes");
+    says("broadcast of 16 bytes");
+    remove_files();
+    run_apart(OTHER_BYTES);
+    CU_ASSERT_EQUAL(diff_files("rank-*.rec"), 1);
+    says("group pair of 2 ranks from rank 2 on, collective 3: it began another one");
+    says("all_reduce of 12 bytes");
+    remove_files();
+}
+
+static void of_one_mind(void)
+{
+    run_apart(TOGETHER);
+    CU_ASSERT_EQUAL(diff_files("rank-*.rec"), 0);
+    says("4 ranks agree");
+    remove_files();
+}
+
+static void mistakes(void)
+{
+    CU_ASSERT_EQUAL(diff_files(""), 2);
+    CU_ASSERT_EQUAL(diff_files("nowhere.rec"), 3);
+    says("cannot read nowhere.rec");
+    CU_ASSERT_EQUAL(diff_files("/proc/self/maps"), 3);
+    says("/proc/self/maps is not a flight recorder");
+    CU_ASSERT_EQUAL(diff_files("--help"), 0);
+}
+
+static const wf_test tests[] = {{"one is absent", absent},
+                                {"one does another thing", another},
+                                {"all of one mind", of_one_mind},
+                                {"mistakes", mistakes},
+                                {NULL, NULL}};
+
+int main(void)
+{
+    int result;
+
+    if (!mkdtemp(directory))
+        return 1;
+    result = wf_test_main("recorder_diff", tests);
+    rmdir(directory);
+    return result;
+}
