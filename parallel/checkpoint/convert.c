@@ -99,3 +99,15 @@ void wf_convert_to(wf_safetensors_dtype dtype, const float *from, void *to, int6
     for (int64_t i = 0; dtype == WF_ST_F16 && i < n; i++)
         narrow[i] = wf_to_f16(from[i]);
 }
+
+void wf_transpose(const float *from, int64_t from_step, int64_t rows, int64_t columns,
+                  float *to, int64_t to_step)
+{
+    enum { TILE = 16 }; /* a cache line of each: both are walked in lines that stay near */
+
+    for (int64_t row = 0; row < rows; row += TILE)
+        for (int64_t column = 0; column < columns; column += TILE)
+            for (int64_t c = column; c < column + TILE && c < columns; c++)
+                for (int64_t r = row; r < row + TILE && r < rows; r++)
+                    to[c * to_step + r] = from[r * from_step + c];
+}

@@ -29,15 +29,6 @@ static wf_status read_run(void *arg, int64_t at_slab, int64_t at_file, int64_t n
                         s->data + at_file * size, s->error);
 }
 
-/* Row r of theirs, `columns` of them from column 0 of the part on, is column r of ours. */
-static void put_transposed(const float *slab, int64_t rows, int64_t columns, float *to,
-                           int64_t our_columns)
-{
-    for (int64_t c = 0; c < columns; c++)
-        for (int64_t r = 0; r < rows; r++)
-            to[c * our_columns + r] = slab[r * columns + c];
-}
-
 /* Read rows [row, row + rows) of the part and put them into the parameter. */
 static wf_status read_slab(source *s, const wf_hf_place *place, const wf_part *part,
                            int64_t row, int64_t rows, float *plain, wf_tensor *t)
@@ -61,7 +52,7 @@ static wf_status read_slab(source *s, const wf_hf_place *place, const wf_part *p
         return WF_OK;
     }
     wf_convert_from(s->entry->dtype, s->raw, plain, rows * columns);
-    put_transposed(plain, rows, columns, (float *)t->data + row, part->local[0]);
+    wf_transpose(plain, columns, rows, columns, (float *)t->data + row, part->local[0]);
     return WF_OK;
 }
 

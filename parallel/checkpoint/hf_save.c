@@ -44,14 +44,6 @@ static wf_status write_run(void *arg, int64_t at_slab, int64_t at_file, int64_t 
                          t->data + at_file * size, t->error);
 }
 
-static void take_transposed(const float *from, int64_t our_columns, int64_t rows,
-                            int64_t columns, float *slab)
-{
-    for (int64_t c = 0; c < columns; c++)
-        for (int64_t r = 0; r < rows; r++)
-            slab[r * columns + c] = from[c * our_columns + r];
-}
-
 /* Write rows [row, row + rows) of the part of parameter i. */
 static wf_status write_slab(save *s, int64_t i, const wf_part *part, int64_t row, int64_t rows,
                             float *plain, char *raw)
@@ -69,7 +61,7 @@ static wf_status write_slab(save *s, int64_t i, const wf_part *part, int64_t row
     }
     t.data = (int64_t)s->header_bytes + s->entry[s->entry_of[i]].begin;
     if (place->transposed)
-        take_transposed(from + row, part->local[0], rows, columns, plain);
+        wf_transpose(from + row, part->local[0], columns, rows, plain, columns);
     wf_convert_to(s->dtype, place->transposed ? plain : from + row * columns, raw,
                   rows * columns);
     return wf_part_runs(&slab, &whole, write_run, &t);
