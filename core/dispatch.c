@@ -144,10 +144,10 @@ static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake)
     return WF_OK;
 }
 
-/* Whether operand i is stored in less than the device computes in, and read at all. */
+/* Whether operand i is stored in less than what its kernel reads, and read at all. */
 static bool is_stored(const wf_call *call, int i)
 {
-    return call->in[i]->dtype == WF_BF16 && !(call->op->shapes >> i & 1);
+    return call->in[i]->dtype == WF_BF16 && !((call->op->shapes | call->op->stored) >> i & 1);
 }
 
 /* A kernel must not read bytes of one type as another; what is stored as bf16 it gets widened. */

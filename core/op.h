@@ -89,6 +89,7 @@ struct wf_op {
     unsigned integers; /* bit i: operand i is i32; the others are of the device's float type, or
                           stored as bf16 unless the op writes to an operand */
     unsigned shapes;   /* bit i: of operand i only the shape is read */
+    unsigned stored;   /* bit i: its kernels read operand i as it is stored, as bf16 too */
     /* NULL, or the dims of output `out` where the signature cannot say them. */
     wf_status (*shape)(const wf_call *call, int out, int *ndim, wf_dim *dims);
     wf_dtype (*dtype)(const wf_call *call, int out); /* NULL: what the device computes in */

@@ -8,6 +8,7 @@
  *
  * The CPU's kernels are in kernels/cpu/tables.c.
  */
+#include "core/bf16.h"
 #include "kernels/shared.h"
 #include <inttypes.h>
 
@@ -97,11 +98,16 @@ wf_status wf_check_tokens(const wf_call *call, const wf_tensor *tokens, int64_t 
     return WF_OK;
 }
 
+static double element(const wf_tensor *table, int64_t i)
+{
+    return table->dtype == WF_BF16 ? (double)wf_bf16_value(((const uint16_t *)table->data)[i])
+                                   : ((const double *)table->data)[i];
+}
+
 static wf_status embedding_reference(const wf_call *call, void *workspace)
 {
     const wf_tensor *table = call->in[0], *tokens = call->in[1];
     const int32_t *token = tokens->data;
-    const double *rows = table->data;
     double *y = call->out[0]->data;
     int64_t n = wf_tensor_local_count(tokens), d = table->local[1];
 
@@ -112,7 +118,7 @@ static wf_status embedding_reference(const wf_call *call, void *workspace)
         int64_t row = token[i] - table->start[0];
 
         for (int64_t j = 0; j < d; j++)
-            y[i * d + j] = row >= 0 && row < table->local[0] ? rows[row * d + j] : 0;
+            y[i * d + j] = row >= 0 && row < table->local[0] ? element(table, row * d + j) : 0;
     }
     return WF_OK;
 }
@@ -176,6 +182,7 @@ static wf_status position_add_reference(const wf_call *call, void *workspace)
 }
 
 const wf_op wf_op_embedding = {WF_OP_ROW(embedding),
+                               .stored = 1 << 0,
                                .save = WF_SAVE_IN(0) | WF_SAVE_IN(1),
                                .integers = 1 << 1,
                                .reference = {.run = embedding_reference},

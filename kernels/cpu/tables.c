@@ -28,11 +28,16 @@ static void embedding_piece(void *arg, int64_t begin, int64_t end, int worker)
         int64_t row = token[i] - table->start[0];
         float *y = at(call->out[0], i * d);
 
-        if (row >= 0 && row < table->local[0])
-            for (int64_t j = 0; j < d; j++)
-                y[j] = at(table, row * d)[j] + 0.0f; /* -0 would become +0 over ranks */
-        else
+        if (row < 0 || row >= table->local[0]) {
             memset(y, 0, (size_t)d * sizeof(float));
+            continue;
+        }
+        if (table->dtype == WF_BF16)
+            wf_cpu_of(call)->simd->widen((const uint16_t *)table->data + row * d, y, d);
+        else
+            memcpy(y, at(table, row * d), (size_t)d * sizeof(float));
+        for (int64_t j = 0; j < d; j++)
+            y[j] += 0.0f; /* -0 would become +0 over ranks */
     }
 }
 

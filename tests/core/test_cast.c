@@ -134,6 +134,36 @@ static void ops_widen(void)
     wf_context_close(ctx);
 }
 
+/* Rows are widened as they are read, not the whole table, and nobody reads it for its gradient. */
+static void tables_are_read_by_rows(void)
+{
+    enum { ROWS = 1000, D = 24 };
+    wf_context *ctx = open_cpu(1);
+    wf_dim dims[] = {wf_dim_split(ROWS), wf_dim_width(D)}, batch = wf_dim_batch(3);
+    wf_tensor *table = wf_tensor_new(ctx, WF_F32, 2, dims, NULL, WF_MEMORY_PARAMETER), *half;
+    wf_tensor *ids = wf_tensor_new(ctx, WF_I32, 1, &batch, NULL, WF_MEMORY_ACTIVATION);
+    wf_tensor *y, *right, *dy, *dtable;
+    wf_memory_report plain, after;
+
+    wf_init_normal(table, 0, 1, 1);
+    for (int i = 0; i < 3; i++)
+        ((int32_t *)ids->data)[i] = 499 * i;
+    half = wf_cast(table, WF_BF16);
+    right = wf_embedding(wf_cast(half, WF_F32), ids);
+    dy = wf_scale(right, 2);
+    dtable = wf_embedding_dw(table, ids, dy);
+    wf_pool_report(wf_context_pool(ctx), &plain);
+    y = wf_embedding(half, ids);
+    CU_ASSERT_FATAL(y && right && dtable && y->dtype == WF_F32);
+    CU_ASSERT_EQUAL(memcmp(y->data, right->data, 3 * D * sizeof(float)), 0);
+    y = wf_embedding_dw(half, ids, dy);
+    CU_ASSERT_FATAL(y && y->dtype == WF_F32);
+    CU_ASSERT_EQUAL(memcmp(y->data, dtable->data, ROWS * D * sizeof(float)), 0);
+    wf_pool_report(wf_context_pool(ctx), &after);
+    CU_ASSERT_EQUAL(after.most[WF_MEMORY_WORKSPACE], plain.most[WF_MEMORY_WORKSPACE]);
+    wf_context_close(ctx);
+}
+
 /* Its gradient is that of the widened one, in f32. */
 static void gradients_are_f32(void)
 {
@@ -186,6 +216,7 @@ int main(void)
         {"floats go to the nearest, ties to even", nearest_even},
         {"the CPU's loops", loops_follow_the_rule},
         {"ops take bf16 operands", ops_widen},
+        {"tables are read by rows", tables_are_read_by_rows},
         {"gradients of bf16 are f32", gradients_are_f32},
         {"what cannot be cast", casts_that_are_none},
         {NULL, NULL},
