@@ -47,6 +47,7 @@ rows comm ranks bytes us copy_us of_copy
 rows dispatch ns floor_ns times_floor
 rows memory mb ms gb_per_s copy_gb_per_s of_copy
 rows init mb gb_per_s memset_gb_per_s of_memset
+rows checkpoint mb ms gb_s plain_ms plain_gb_s of_plain
 
 # The losses of exact layouts are compared, and those of layouts that are not exact are not.
 losses=$("$bench" step --quick --json --layouts 1x1,2x2sp,1x1off |
