@@ -20,7 +20,7 @@ WF_BEGIN_DECLS
 typedef enum wf_par_checkpoint_kind {
     WF_PAR_SAVE_SHARDED, /* a file per rank, of what it alone has to write */
     WF_PAR_SAVE_FULL,    /* one file of whole tensors, to which every rank writes its parts */
-    WF_PAR_SAVE_LOCAL    /* a file per rank with all that it holds; for the same mesh and strategy */
+    WF_PAR_SAVE_LOCAL /* a file per rank with all that it holds; for the same mesh and strategy */
 } wf_par_checkpoint_kind;
 
 struct wf_file_calls;

@@ -384,8 +384,8 @@ wf_status wf_par_trainer_digest(wf_par_trainer *t, uint64_t *digest)
 wf_par_trained wf_par_trainer_trained(const wf_par_trainer *t)
 {
     return (wf_par_trained){.par = t->par,
-                          .count = t->count,
-                          .parameter = t->parameter,
-                          .optimizer = t->optimizer,
-                          .global_batch = t->options.global_batch};
+                            .count = t->count,
+                            .parameter = t->parameter,
+                            .optimizer = t->optimizer,
+                            .global_batch = t->options.global_batch};
 }

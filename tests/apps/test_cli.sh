@@ -360,6 +360,34 @@ if big["model"]["parameters"] != 405853388800: print(big["model"])' \
         --ffn 53248 --vocab-size 128256 --seq-len 8192 --tp 8 --dp 2048 \
         --global-batch-size 2048 --sequence-parallel
 fi
+# Checkpoints: saved on one mesh, gone on with on another, and what does not fit.
+saved=("${tiny[@]}" --dropout 0.1 --eval-interval 1 --digest)
+run "a run without a stop" "${saved[@]}" --log-jsonl whole.jsonl
+run "the same, saved" "${saved[@]}" --save saved --save-interval 2 --tp 2 --dp 2 --save-best
+rm -r saved/step-00000003
+run "gone on with elsewhere" "${saved[@]}" --save saved --dp 4 --async-save on --log-jsonl rest.jsonl
+shows "from where" "^going on from saved/step-00000002, after step 2$"
+python "the last step is the same" '
+import json
+a, b = ([json.loads(line) for line in open(name)][-1] for name in ("whole.jsonl", "rest.jsonl"))
+for key in ("step", "loss_bits", "digest", "val_loss"):
+    if a[key] != b[key]: print(key, a[key], b[key])'
+run "nothing is left to do" "${saved[@]}" --save saved
+refuse "another model" 2 "--n-embd 32 does not fit the checkpoint saved/step-00000003, which has 16" \
+    "${saved[@]}" --save saved --n-embd 32
+refuse "a checkpoint that is not there" 8 "--resume nothing: there is no checkpoint" "${tiny[@]}" \
+    --resume nothing
+refuse "saving without a place" 2 "--save-interval belongs to --save" "${tiny[@]}" --save-interval 2
+refuse "one checkpoint alone" 2 "--keep 1 would leave none" "${tiny[@]}" --save saved --keep 1
+refuse "a place that cannot be made" 8 "cannot make directory no/where" "${tiny[@]}" --save no/where
+for file in saved/step-*/index.json; do
+    echo " " >>"$file"
+done
+"$gpt_train" "${saved[@]}" --save saved >out 2>err
+result "all are damaged" "$([ $? = 8 ] && grep -q "none of the .* can be used" err || echo "not told")"
+"$gpt_train" "${tiny[@]}" --steps 1000000 --save long --exit-duration-in-mins 0.005 >out 2>err
+result "a run whose time is over" "$([ $? = 75 ] && [ -f long/latest ] || echo "not saved, or not 75")"
+
 run "ranks that share the cores" "${tiny[@]}" --tp 8 --dp 4 --sequence-parallel --steps 2
 
 # Weights of Hugging Face: any layout trains the same from them, and they come out as they went in.
