@@ -7,9 +7,10 @@
  * as there are ranks, so that each has one matrix at a time. Ranks of `replicate` do the same.
  */
 #include "parallel/muon.h"
+#include "core/private.h"
 #include "kernels/ops.h"
 #include "nn/muon.h"
-#include <stdlib.h>
+#include <string.h>
 
 typedef struct stack {
     wf_par *par;
@@ -126,10 +127,14 @@ wf_status wf_par_muon_update(wf_par *par, wf_nn_optimizer *optimizer, int64_t co
     int64_t most = (int64_t)wf_mesh_size(mesh, wf_mesh_axis(mesh, "tp")) *
                    wf_mesh_size(mesh, wf_mesh_axis(mesh, "shard"));
     stack s = {.par = par, .optimizer = optimizer, .parameter = parameter, .grad = grad};
-    bool *done = calloc((size_t)count + 1, sizeof *done);
+    wf_blocks *blocks = &par->ctx->blocks;
+    size_t done_bytes = (size_t)count * sizeof(bool), bytes = (size_t)most * sizeof *s.index;
+    bool *done = wf_blocks_take(blocks, done_bytes);
 
-    s.index = calloc((size_t)most, sizeof *s.index);
-    if (!done || !s.index)
+    s.index = wf_blocks_take(blocks, bytes);
+    if (done && s.index)
+        memset(done, 0, done_bytes);
+    else
         wf_fail(par->ctx, WF_ENOMEM, "no memory for a stack of %lld matrices", (long long)most);
     for (int64_t i = 0; i < count && wf_context_status(par->ctx) == WF_OK; i++) {
         if (done[i] || !grad[i] || !wf_nn_optimizer_is_matrix(optimizer, i))
@@ -143,7 +148,7 @@ wf_status wf_par_muon_update(wf_par *par, wf_nn_optimizer *optimizer, int64_t co
             }
         step(&s);
     }
-    free(done);
-    free(s.index);
+    wf_blocks_give(blocks, done, done_bytes);
+    wf_blocks_give(blocks, s.index, bytes);
     return wf_context_status(par->ctx);
 }

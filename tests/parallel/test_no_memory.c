@@ -221,6 +221,14 @@ static void memory_sweep(shortage *of, int model, int victim, int64_t least)
     printf("(%lld) ", (long long)requests);
 }
 
+/* Flight recorders stay for the ranks of later launches (mesh/recorder.c). */
+static void recorders_are_made(void)
+{
+    trial t;
+
+    CU_ASSERT_EQUAL(run_short(&regions, 0, NOBODY, 0, 0, &t), WF_OK);
+}
+
 static void memory_of_the_system(void)
 {
     for (int victim = 0; victim < 4; victim++)
@@ -295,6 +303,7 @@ static void bookkeeping_of_a_launch(void)
 int main(void)
 {
     static const wf_test tests[] = {
+        {"recorders are made", recorders_are_made},
         {"the system's memory ends on one rank", memory_of_the_system},
         {"device memory ends on one rank", device_memory},
         {"short of memory for a moment", short_of_memory_for_a_moment},
