@@ -2,8 +2,10 @@
 #include "apps/plan.h"
 #include "apps/setup.h"
 #include "apps/train_loop.h"
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Exit status by what went wrong, as documented in --help. */
 static int exit_status(wf_status status)
@@ -29,18 +31,37 @@ static int exit_status(wf_status status)
     }
 }
 
-/* Cores are shared out evenly; a rank has at least one thread. */
-static wf_status choose_threads(wf_options *o, wf_error *error)
+/* The host's cores are shared out evenly among its ranks; a rank has at least one thread. A
+   process that is bound to some of them shares out those. */
+static wf_status choose_threads(wf_options *o, const wf_launcher *launcher, wf_error *error)
 {
-    int64_t ranks = o->tp * o->dp;
+    int64_t ranks = o->tp * o->dp / launcher->processes;
+    int64_t local = launcher->local ? launcher->local : launcher->processes;
     wf_topology machine;
+    cpu_set_t set;
 
     if (o->threads_per_rank)
         return WF_OK;
     if (wf_topology_read(NULL, &machine, error) != WF_OK)
         return error->code;
-    o->threads_per_rank = machine.cores > ranks ? machine.cores / ranks : 1;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < machine.threads &&
+        local > 1) {
+        machine.cores = CPU_COUNT(&set);
+        local = 1;
+    }
+    o->threads_per_rank = machine.cores > ranks * local ? machine.cores / (ranks * local) : 1;
     return WF_OK;
+}
+
+static const char *unless_auto(const char *choice)
+{
+    return strcmp(choice, "auto") == 0 ? NULL : choice;
+}
+
+/* A plan and a report move nothing: of several processes, one makes it. */
+static bool moves_nothing(const wf_options *o)
+{
+    return o->plan || strcmp(o->transport, "fake") == 0;
 }
 
 static wf_status open_data(const wf_options *o, wf_text_data **data, wf_error *error)
@@ -57,7 +78,9 @@ static wf_status open_data(const wf_options *o, wf_text_data **data, wf_error *e
                              data, error);
 }
 
-static wf_status open_log(const wf_options *o, wf_run_log **log, wf_error *error)
+/* Rank 0 alone writes it. */
+static wf_status open_log(const wf_options *o, const wf_launcher *launcher, wf_run_log **log,
+                          wf_error *error)
 {
     wf_run_axis axes[] = {{"pp", 1}, {"replicate", 1}, {"shard", 1}, {"tp", o->tp}};
     const wf_par_options layout = wf_setup_rank(o, false);
@@ -67,11 +90,12 @@ static wf_status open_log(const wf_options *o, wf_run_log **log, wf_error *error
         .path = o->log_jsonl,
         .axes = axes,
         .axis_count = 4,
-        .transport = strcmp(o->transport, "auto") == 0 ? "threads" : o->transport};
+        .transport = strcmp(o->transport, "auto") == 0 ? launcher->kind : o->transport};
     json_t *json;
     wf_status status = wf_par_axes(&layout, &replicate, &shard, error);
 
-    if (status != WF_OK)
+    *log = NULL;
+    if (status != WF_OK || launcher->process > 0)
         return status;
     axes[1].size = replicate;
     axes[2].size = shard;
@@ -83,25 +107,43 @@ static wf_status open_log(const wf_options *o, wf_run_log **log, wf_error *error
     return status;
 }
 
-static wf_status run(wf_options *o, wf_error *error)
+/* What goes wrong in one process of several is told to the others by its ranks, which fail. */
+static wf_status launch(wf_options *o, wf_train_job *job, const wf_launcher *launcher,
+                        bool *elsewhere, wf_error *error)
 {
-    wf_train_job job = {.options = o};
-    wf_error closing = {WF_OK, ""};
-    wf_status status;
+    const wf_launch_options options = {.ranks = (int)(o->tp * o->dp),
+                                       .launcher = unless_auto(o->launcher),
+                                       .transport = unless_auto(o->transport),
+                                       .elsewhere = elsewhere};
 
-    status = choose_threads(o, error);
+    if (open_data(o, &job->data, &job->failed) == WF_OK)
+        open_log(o, launcher, &job->log, &job->failed);
+    if (job->failed.code != WF_OK && launcher->processes == 1)
+        return wf_error_set(error, job->failed.code, "%s", job->failed.text);
+    return wf_launch(&options, wf_train_rank, job, error);
+}
+
+static wf_status run(wf_options *o, bool *elsewhere, wf_error *error)
+{
+    wf_train_job job = {.options = o, .failed = {WF_OK, ""}};
+    wf_launcher launcher = wf_launcher_detected();
+    wf_error closing = {WF_OK, ""};
+    wf_status status = WF_OK;
+
+    *elsewhere = launcher.process > 0;
+    if (moves_nothing(o) && *elsewhere)
+        return WF_OK;
+    if (moves_nothing(o))
+        launcher = (wf_launcher){.kind = "threads", .processes = 1, .local = 1};
+    else
+        status = wf_launcher_choose(unless_auto(o->launcher), unless_auto(o->transport),
+                                    (int)(o->tp * o->dp), &launcher, error);
+    if (status == WF_OK)
+        status = choose_threads(o, &launcher, error);
     if (status == WF_OK && o->plan)
         return wf_plan(o, stdout, error);
     if (status == WF_OK)
-        status = open_data(o, &job.data, error);
-    if (status == WF_OK)
-        status = open_log(o, &job.log, error);
-    if (status == WF_OK)
-        status = wf_launch(&(wf_launch_options){.ranks = (int)(o->tp * o->dp),
-                                                .transport = strcmp(o->transport, "auto") == 0
-                                                                 ? NULL
-                                                                 : o->transport},
-                           wf_train_rank, &job, error);
+        status = launch(o, &job, &launcher, elsewhere, error);
     if (status == WF_ENOMEM)
         wf_plan_advise(o, error);
     if (job.log && wf_run_log_close(job.log, &closing) != WF_OK && status == WF_OK)
@@ -114,18 +156,20 @@ int main(int argc, char **argv)
 {
     wf_error error = {WF_OK, ""};
     wf_options options;
+    bool elsewhere = wf_launcher_detected().process > 0;
     wf_status status = wf_options_parse(argc, argv, &options, &error);
 
-    if (status == WF_OK && options.help)
+    if (status == WF_OK && options.help && !elsewhere)
         wf_options_help(stdout);
-    else if (status == WF_OK && *options.completion)
+    else if (status == WF_OK && *options.completion && !elsewhere)
         wf_options_completion(stdout, options.completion);
-    else if (status == WF_OK)
-        status = run(&options, &error);
+    else if (status == WF_OK && !options.help && !*options.completion)
+        status = run(&options, &elsewhere, &error);
     wf_options_free(&options);
-    if (status != WF_OK) {
-        fflush(stdout);
+    fflush(stdout);
+    if (status != WF_OK && !elsewhere)
         fprintf(stderr, "gpt_train: %s\n", error.text);
-    }
+    else if (status != WF_OK) /* launchers end all when one has: let the other say why */
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     return exit_status(status);
 }

@@ -11,7 +11,8 @@
 typedef struct wf_train_job {
     const wf_options *options;
     wf_text_data *data;
-    wf_run_log *log;
+    wf_run_log *log; /* where rank 0 runs; else NULL */
+    wf_error failed; /* before the launch, in this process: its ranks tell it */
 } wf_train_job;
 
 /* rank_main of wf_launch; arg is the wf_train_job. */

@@ -22,8 +22,9 @@ static wf_status open_world(int ranks, void **world, wf_error *error)
     return WF_OK;
 }
 
-static wf_status no_cause(void *world, wf_error *error)
+static wf_status no_cause(void *world, bool *elsewhere, wf_error *error)
 {
+    *elsewhere = false;
     (void)world;
     (void)error;
     return WF_OK;

@@ -38,6 +38,8 @@ need libhwloc-dev has_module hwloc
 need libjansson-dev has_module jansson
 if [ $tests = yes ]; then
     need libcunit1-dev has_module cunit
+    need libopenmpi-dev has_module ompi-c
+    need openmpi-bin command -v mpirun
     need clang command -v clang
 fi
 
