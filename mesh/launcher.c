@@ -147,7 +147,9 @@ wf_status wf_launcher_choose(const char *wanted, const char *transport, int rank
     status = check_two(error);
     if (status == WF_OK)
         status = check_wanted(wanted, &l, error);
-    if (status == WF_OK && strcmp(wanted, "mpi") == 0)
+    /* One process has the choice; it was not detected as "mpi". */
+    if (status == WF_OK && *l.name &&
+        (strcmp(wanted, "mpi") == 0 || strcmp(transport, "mpi") == 0))
         l.kind = "mpi";
     if (status == WF_OK)
         status = check_transport(transport, &l, error);
