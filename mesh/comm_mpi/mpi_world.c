@@ -9,7 +9,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { POLLS = 20, POLLS_ALONE = 2000, LAST_WORD_MS = 3000, MOST_TAGS = 1 << 20 };
+enum {
+    POLLS = 20,
+    POLLS_ALONE = 20000,
+    PATIENCE_ALONE = 32,
+    LAST_WORD_MS = 3000,
+    MOST_TAGS = 1 << 20
+};
 
 wf_plugin_host wf_mpi_host;
 static bool ours, ended_badly;
@@ -77,14 +83,17 @@ static wf_status check_size(int ranks, int processes, wf_error *error)
 }
 
 /* As between threads: who has a core saves the slower sleep by more polls. */
-static int choose_polls(const mpi_world *w)
+static void choose_polls(mpi_world *w)
 {
     int local = wf_mpi_host.launcher.local, cores = 1;
     cpu_set_t set;
+    bool alone;
 
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         cores = CPU_COUNT(&set);
-    return w->here * (local ? local : w->processes) <= cores ? POLLS_ALONE : POLLS;
+    alone = w->here * (local ? local : w->processes) <= cores;
+    w->polls = alone ? POLLS_ALONE : POLLS;
+    w->patience = alone ? PATIENCE_ALONE : 1;
 }
 
 static void world_free(mpi_world *w)
@@ -124,7 +133,7 @@ static wf_status world_start(mpi_world *w, int ranks, wf_error *error)
     MPI_Comm_rank(MPI_COMM_WORLD, &w->process);
     w->ranks = ranks;
     w->here = ranks / w->processes;
-    w->polls = choose_polls(w);
+    choose_polls(w);
     w->finished = calloc((size_t)ranks, sizeof *w->finished);
     w->heard = calloc((size_t)w->processes, sizeof *w->heard);
     if (!w->finished || !w->heard)

@@ -65,7 +65,8 @@ typedef struct notice {
 typedef struct mpi_world {
     MPI_Comm comm;
     int processes, process, ranks, here;
-    int polls;     /* yielding ones, before a wait begins to sleep */
+    int polls;     /* before a wait begins to sleep */
+    int patience;  /* polls between two that yield the core */
     void *threads; /* the world of the ranks here */
 
     pthread_mutex_t lock; /* of MPI, and of what follows */
@@ -116,6 +117,15 @@ typedef struct lane {
 
 enum { REQUEST_HEAD, REQUEST_SEND, REQUEST_RECV, REQUESTS };
 
+typedef enum exchange_kind {
+    ALL_TO_ALL,
+    ALL_GATHER,
+    BROADCAST,
+    NO_DATA,
+    SEND,
+    RECV
+} exchange_kind;
+
 /* One exchange of one rank. */
 typedef struct transfer {
     struct transfer *next;
@@ -124,7 +134,7 @@ typedef struct transfer {
     wf_exchange inner; /* with the members of this process */
     size_t bytes;      /* of the block that holds all this */
     uint64_t key, sequence;
-    int kind;
+    exchange_kind kind;
     int n;                /* lanes: members of other processes */
     lane *lane;           /* [n], the next member first */
     MPI_Request *request; /* [REQUESTS * n] */
@@ -176,6 +186,24 @@ void wf_mpi_advance(transfer *t);
 
 /* The exchange has failed: when this returns MPI touches its memory no more. */
 void wf_mpi_abandon(transfer *t);
+
+/* ---- mpi_prepare.c ---- */
+
+/* From the group's blocks: given back to them by who ends the exchange. NULL: no memory. */
+transfer *wf_mpi_transfer_new(mpi_comm *c, wf_exchange *x, exchange_kind kind, wf_error *error);
+
+/* The head of a lane, when the transfer has its number; under the lock. */
+void wf_mpi_write_head(const transfer *t, lane *l);
+
+/* The work of an exchange between threads: the inner member `share` takes what is its from all of
+   this process. */
+wf_status wf_mpi_copy_inside(const wf_exchange *inner, int share, int64_t piece,
+                             wf_error *error);
+
+static inline size_t wf_mpi_inline_bytes(size_t bytes)
+{
+    return bytes <= (size_t)INLINE_BYTES ? bytes : 0;
+}
 
 /* ---- mpi_exchange.c ---- */
 
