@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034 # for those who source it
 # tests/hosts/common.sh - sourced by the tests here, with the build folder as $1: mpirun as they use
 # it, and a line per case.
 build=$(cd "$1" && pwd)
