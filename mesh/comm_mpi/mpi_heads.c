@@ -99,7 +99,10 @@ void wf_mpi_abort(mpi_world *w, int culprit, const wf_error *cause)
     w->heard[w->process] = true;
     wf_mpi_host.threads_abort(w->threads, culprit, cause); /* wakes the ranks here */
     tell(w,
-         &(head){.kind = HEAD_ABORTED, .from = culprit, .to = w->process, .code = cause->code},
+         &(head){.kind = HEAD_ABORTED,
+                 .from = culprit,
+                 .to = w->process,
+                 .code = (int32_t)cause->code},
          cause->text);
 }
 
