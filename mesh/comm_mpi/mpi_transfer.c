@@ -1,5 +1,6 @@
 /* mesh/comm_mpi/mpi_transfer.c - the messages of one exchange: heads, then data in a window. */
 #include "mesh/comm_mpi/mpi_world.h"
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -28,8 +29,6 @@ static bool agrees(const transfer *t, const head *h)
 {
     const wf_fingerprint theirs = print_of(h), *mine = &t->x->print;
 
-    if (h->members != t->comm->members)
-        return false;
     if (t->comm->key != t->key)
         return theirs.bytes == mine->bytes && theirs.element == mine->element;
     return wf_mpi_host.fingerprint_same(mine, &theirs);
@@ -40,7 +39,14 @@ static void check_head(transfer *t, const lane *l, const head *h)
     const wf_comm *c = &t->comm->base;
     char text[WF_ERROR_TEXT];
 
-    if (!agrees(t, h)) {
+    if (h->members != t->comm->members) {
+        snprintf(
+            text, sizeof text,
+            "rank %d and rank %d list different members for group %s; all members of a group "
+            "list the same",
+            h->from, h->to, c->name);
+        break_group(t, WF_EMISMATCH, text);
+    } else if (!agrees(t, h)) {
         const wf_fingerprint theirs = print_of(h);
 
         wf_mpi_host.fingerprint_differ(c, t->sequence, &t->x->print, l->member, &theirs, text,
@@ -85,7 +91,8 @@ bool wf_mpi_deliver(mpi_world *w, const head *h)
         return true;
     }
     break_group(t, WF_EMISMATCH,
-                "a group is listed differently by its members; all list the same ones");
+                "a rank lists this one in its group, which does not list it; all members of a "
+                "group list the same");
     return true;
 }
 
