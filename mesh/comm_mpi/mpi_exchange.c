@@ -31,7 +31,9 @@ static void check_finished(transfer *t)
     mpi_world *w = t->comm->world;
     wf_error cause = {WF_OK, ""};
 
-    for (int i = 0; w->n_finished && i < t->n && !atomic_load(&w->aborted); i++) {
+    if (t->comm->broken || !w->n_finished) /* of two reasons the mismatch came first */
+        return;
+    for (int i = 0; i < t->n && !atomic_load(&w->aborted); i++) {
         int me = t->comm->ranks[t->comm->base.rank], other = t->comm->ranks[t->lane[i].member];
 
         if (t->lane[i].met || !w->finished[other])
