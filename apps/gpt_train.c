@@ -5,9 +5,11 @@
 #include "apps/train_loop.h"
 #include "apps/wish.h"
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { EXIT_CHECKPOINT = 8, EXIT_PREEMPTED = 75 };
@@ -37,18 +39,37 @@ static int exit_status(wf_status status)
     }
 }
 
-/* Cores are shared out evenly; a rank has at least one thread. */
-static wf_status choose_threads(wf_options *o, wf_error *error)
+/* The host's cores are shared out evenly among its ranks; a rank has at least one thread. A
+   process that is bound to some of them shares out those. */
+static wf_status choose_threads(wf_options *o, const wf_launcher *launcher, wf_error *error)
 {
-    int64_t ranks = o->tp * o->dp;
+    int64_t ranks = o->tp * o->dp / launcher->processes;
+    int64_t local = launcher->local ? launcher->local : launcher->processes;
     wf_topology machine;
+    cpu_set_t set;
 
     if (o->threads_per_rank)
         return WF_OK;
     if (wf_topology_read(NULL, &machine, error) != WF_OK)
         return error->code;
-    o->threads_per_rank = machine.cores > ranks ? machine.cores / ranks : 1;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < machine.threads &&
+        local > 1) {
+        machine.cores = CPU_COUNT(&set);
+        local = 1;
+    }
+    o->threads_per_rank = machine.cores > ranks * local ? machine.cores / (ranks * local) : 1;
     return WF_OK;
+}
+
+static const char *unless_auto(const char *choice)
+{
+    return strcmp(choice, "auto") == 0 ? NULL : choice;
+}
+
+/* A plan and a report move nothing: of several processes, one makes it. */
+static bool moves_nothing(const wf_options *o)
+{
+    return o->plan || strcmp(o->transport, "fake") == 0;
 }
 
 static wf_status open_data(const wf_options *o, wf_text_data **data, wf_error *error)
@@ -65,7 +86,9 @@ static wf_status open_data(const wf_options *o, wf_text_data **data, wf_error *e
                              data, error);
 }
 
-static wf_status open_log(const wf_options *o, bool append, wf_run_log **log, wf_error *error)
+/* Rank 0 alone writes it. */
+static wf_status open_log(const wf_options *o, bool append, const wf_launcher *launcher,
+                          wf_run_log **log, wf_error *error)
 {
     wf_run_axis axes[] = {{"pp", 1}, {"replicate", 1}, {"shard", 1}, {"tp", o->tp}};
     const wf_par_options layout = wf_setup_rank(o, false);
@@ -76,11 +99,12 @@ static wf_status open_log(const wf_options *o, bool append, wf_run_log **log, wf
         .append = append,
         .axes = axes,
         .axis_count = 4,
-        .transport = strcmp(o->transport, "auto") == 0 ? "threads" : o->transport};
+        .transport = strcmp(o->transport, "auto") == 0 ? launcher->kind : o->transport};
     json_t *json;
     wf_status status = wf_par_axes(&layout, &replicate, &shard, error);
 
-    if (status != WF_OK)
+    *log = NULL;
+    if (status != WF_OK || launcher->process > 0)
         return status;
     axes[1].size = replicate;
     axes[2].size = shard;
@@ -103,12 +127,13 @@ static void recorder_directory(const wf_options *o, char *text, size_t size)
 }
 
 /* Launch the ranks; a failure also says where their recorders are. */
-static wf_status train(const wf_options *o, wf_train_job *job, wf_error *error)
+static wf_status train(const wf_options *o, wf_train_job *job, bool *elsewhere, wf_error *error)
 {
-    const wf_launch_options launch = {
-        .ranks = (int)(o->tp * o->dp),
-        .threads = o->bind_ranks ? (int)o->threads_per_rank : 0,
-        .transport = strcmp(o->transport, "auto") == 0 ? NULL : o->transport};
+    const wf_launch_options launch = {.ranks = (int)(o->tp * o->dp),
+                                      .threads = o->bind_ranks ? (int)o->threads_per_rank : 0,
+                                      .launcher = unless_auto(o->launcher),
+                                      .transport = unless_auto(o->transport),
+                                      .elsewhere = elsewhere};
     char directory[400];
     wf_error told;
 
@@ -142,28 +167,51 @@ static wf_status prepare_saving(const wf_options *o, wf_resume *resume,
     return status;
 }
 
-static wf_status run(wf_options *o, wf_saving_result *result, wf_error *error)
+/* What goes wrong in one process of several is told to the others by its ranks, which fail. */
+static wf_status launch(wf_options *o, wf_train_job *job, wf_resume *resume,
+                        const wf_launcher *launcher, bool *elsewhere, wf_error *error)
+{
+    wf_error *failed = &job->failed;
+
+    if (o->trace && launcher->processes > 1)
+        wf_error_set(failed, WF_EUNSUPPORTED,
+                     "--trace draws the ranks of one process, and there are %d: start the same "
+                     "mesh without a launcher",
+                     launcher->processes);
+    else if (open_data(o, &job->data, failed) == WF_OK &&
+             prepare_saving(o, resume, job->saved, failed) == WF_OK &&
+             open_log(o, resume->count > 0, launcher, &job->log, failed) == WF_OK && o->trace)
+        wf_timeline_open(o->trace, &job->timeline, failed);
+    if (job->failed.code != WF_OK && launcher->processes == 1)
+        return wf_error_set(error, job->failed.code, "%s", job->failed.text);
+    return train(o, job, elsewhere, error);
+}
+
+static wf_status run(wf_options *o, wf_saving_result *result, bool *elsewhere, wf_error *error)
 {
     wf_resume resume = {.count = 0};
-    wf_train_job job = {.options = o, .resume = &resume, .saved = result};
+    wf_train_job job = {
+        .options = o, .resume = &resume, .saved = result, .failed = {WF_OK, ""}};
+    wf_launcher launcher = wf_launcher_detected();
     wf_error closing = {WF_OK, ""};
-    wf_status status;
+    wf_status status = WF_OK;
 
-    status = choose_threads(o, error);
+    *elsewhere = launcher.process > 0;
+    if (moves_nothing(o) && *elsewhere)
+        return WF_OK;
+    if (moves_nothing(o))
+        launcher = (wf_launcher){.kind = "threads", .processes = 1, .local = 1};
+    else
+        status = wf_launcher_choose(unless_auto(o->launcher), unless_auto(o->transport),
+                                    (int)(o->tp * o->dp), &launcher, error);
+    if (status == WF_OK)
+        status = choose_threads(o, &launcher, error);
     if (status == WF_OK && o->plan)
         return wf_plan(o, stdout, error);
     if (status == WF_OK && o->report_json)
         status = wf_step_report_check(o->report_json, error);
     if (status == WF_OK)
-        status = open_data(o, &job.data, error);
-    if (status == WF_OK)
-        status = prepare_saving(o, &resume, result, error);
-    if (status == WF_OK)
-        status = open_log(o, resume.count > 0, &job.log, error);
-    if (status == WF_OK && o->trace)
-        status = wf_timeline_open(o->trace, &job.timeline, error);
-    if (status == WF_OK)
-        status = train(o, &job, error);
+        status = launch(o, &job, &resume, &launcher, elsewhere, error);
     if (status == WF_ENOMEM)
         wf_plan_advise(o, error);
     if (wf_timeline_close(job.timeline, &closing) != WF_OK && status == WF_OK)
@@ -181,19 +229,21 @@ int main(int argc, char **argv)
     wf_error error = {WF_OK, ""};
     wf_options options;
     wf_saving_result saved = {.failed = false};
+    bool elsewhere = wf_launcher_detected().process > 0;
     wf_status status = wf_options_parse(argc, argv, &options, &error);
 
-    if (status == WF_OK && options.help)
+    if (status == WF_OK && options.help && !elsewhere)
         wf_options_help(stdout);
-    else if (status == WF_OK && *options.completion)
+    else if (status == WF_OK && *options.completion && !elsewhere)
         wf_options_completion(stdout, options.completion);
-    else if (status == WF_OK)
-        status = run(&options, &saved, &error);
+    else if (status == WF_OK && !options.help && !*options.completion)
+        status = run(&options, &saved, &elsewhere, &error);
     wf_options_free(&options);
-    if (status != WF_OK) {
-        fflush(stdout);
+    fflush(stdout);
+    if (status != WF_OK && !elsewhere)
         fprintf(stderr, "gpt_train: %s\n", error.text);
-    }
+    else if (status != WF_OK) /* launchers end all when one has: let the other say why */
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     if (saved.failed && (status == WF_OK || status == WF_EIO || status == WF_EDATA))
         return EXIT_CHECKPOINT;
     return status == WF_OK && saved.preempted ? EXIT_PREEMPTED : exit_status(status);

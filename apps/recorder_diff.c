@@ -5,7 +5,8 @@
  * Members of a group make the same collectives in the same order. So for each group, from the
  * oldest that all recordings still hold on, the n-th collectives of its members are compared: one
  * that differs from the others, or that a member has not begun, is a disagreement, and the one
- * that was begun first is told.
+ * that was begun first is told. Where the member hangs in another group it has a cause there: such
+ * a disagreement is told only if there is none of another kind.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -25,6 +26,7 @@ typedef struct finding {
     uint64_t sequence, time;
     int odd;        /* the recording that differs */
     bool not_begun; /* by it; else it has begun another one */
+    bool follows;   /* it could not: it hangs in another group */
 } finding;
 
 static const char help_text[] =
@@ -112,6 +114,18 @@ static bool alike(const wf_event *a, const wf_event *b)
     return a->op == WF_ALL_TO_ALL || a->bytes == b->bytes;
 }
 
+/* Whether the last thing that a rank did was to fail, or still to wait, in another group. */
+static bool hangs_elsewhere(const wf_recording *r, const wf_recorded_group *group)
+{
+    for (uint64_t i = r->head.count; i > oldest_event(r); i--) {
+        const wf_event *last = event_at(r, i - 1);
+
+        if (last->op < WF_COLLECTIVE_KINDS)
+            return last->kind != WF_EVENT_END && last->group != find_group(r, group);
+    }
+    return false;
+}
+
 /* How many members have begun the same as e. */
 static int supporters(const world *w, const wf_recorded_group *group, const wf_event *e)
 {
@@ -151,6 +165,7 @@ static bool compare(const world *w, const wf_recorded_group *group, uint64_t seq
             f->not_begun = !e;
         }
     }
+    f->follows = f->not_begun && hangs_elsewhere(w->of[f->odd], group);
     return f->time != UINT64_MAX && fewest < members;
 }
 
@@ -191,7 +206,7 @@ static bool search(const world *w, finding *first)
                 seen = find_group(w->of[k], group) >= 0;
             if (seen || group->size == 1 || !search_group(w, group, &f))
                 continue;
-            if (!any || f.time < first->time)
+            if (!any || (f.follows != first->follows ? first->follows : f.time < first->time))
                 *first = f;
             any = true;
         }

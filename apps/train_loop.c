@@ -265,6 +265,8 @@ wf_status wf_train_rank(wf_rank *rank, void *arg)
     loop l = {.rank = rank, .job = job, .o = job->options};
     wf_status status;
 
+    if (job->failed.code != WF_OK)
+        return wf_error_set(&rank->error, job->failed.code, "%s", job->failed.text);
     l.par = wf_par_open(rank, &options, &rank->error);
     if (!l.par)
         return rank->error.code;

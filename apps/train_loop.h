@@ -13,7 +13,8 @@
 typedef struct wf_train_job {
     const wf_options *options;
     wf_text_data *data;
-    wf_run_log *log;
+    wf_run_log *log; /* where rank 0 runs; else NULL */
+    wf_error failed; /* before the launch, in this process: its ranks tell it */
     const wf_resume *resume;
     wf_saving_result *saved;
     wf_timeline *timeline; /* NULL: none is kept */

@@ -10,7 +10,9 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 add_library(weft_sanitize INTERFACE)
 if(WEFT_SANITIZE)
     target_compile_options(weft_sanitize INTERFACE -fsanitize=${WEFT_SANITIZE}
-        -fno-omit-frame-pointer -fno-sanitize-recover=all)
+        -fno-omit-frame-pointer -fno-sanitize-recover=all
+        # which takes minutes for the portable vectors
+        $<$<C_COMPILER_ID:GNU>:-fno-var-tracking>)
     target_link_options(weft_sanitize INTERFACE -fsanitize=${WEFT_SANITIZE})
 endif()
 

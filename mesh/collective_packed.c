@@ -1,6 +1,7 @@
 /*
  * mesh/collective_packed.c - collectives over transports that only move bytes. The parts for
- * each member are packed side by side, so that any number of buffers travels as one block.
+ * each member are packed side by side, so that any number of buffers travels as one block. A
+ * single buffer has them side by side already, and travels as it is.
  *
  *     reduce_scatter = all_to_all of the parts, then my sum over what came
  *     all_reduce     = that, then all_gather of the reduced parts
@@ -11,6 +12,24 @@ static wf_status no_memory(const wf_pending *p, size_t bytes, wf_error *error)
 {
     return wf_error_set(error, WF_ENOMEM, "no memory for %zu bytes to pack %s over %s", bytes,
                         p->x->print.op, p->comm->name);
+}
+
+static bool single(const wf_pending *p)
+{
+    return p->what.n_buffers == 1;
+}
+
+/* Of the whole buffer, in bytes. */
+static size_t extent(const wf_pending *p, const int64_t *cuts)
+{
+    return (size_t)wf_part(p, cuts, 0, p->comm->size) * p->what.element;
+}
+
+static bool apart(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+
+    return x + a_bytes <= y || y + b_bytes <= x;
 }
 
 static wf_status wait(wf_pending *p, wf_error *error)
@@ -44,6 +63,13 @@ static wf_status begin_all_to_all(wf_pending *p, wf_error *error)
         send += p->send_bytes[i];
         recv += p->recv_bytes[i];
     }
+    if (single(p) && (reduces || apart(p->buffer[0].in, send, p->buffer[0].out, recv))) {
+        p->x->send = p->buffer[0].in;
+        p->x->recv = reduces ? wf_scratch_take(p, recv) : p->buffer[0].out;
+        if (!p->x->recv && recv)
+            return no_memory(p, recv, error);
+        return c->transport->all_to_all(p->comm, p->x, error);
+    }
     to = wf_scratch_take(p, send + recv);
     if (!to)
         return no_memory(p, send + recv, error);
@@ -64,29 +90,36 @@ static wf_status end_all_to_all(wf_pending *p, wf_error *error)
 {
     wf_status status = wait(p, error);
 
-    if (status == WF_OK)
+    if (status == WF_OK && p->x->recv != p->buffer[0].out)
         unpack(p, p->out_cuts, p->x->recv);
     return status;
 }
 
-/* My part of all buffers, reduced: into what came from member 0. */
-static wf_status end_reduce(wf_pending *p, wf_error *error)
+/* My part of all buffers, reduced: where it stays if that is one place, else into what came from
+   member 0. Inputs are not needed any more. */
+static wf_status end_reduce(wf_pending *p, float **sum, wf_error *error)
 {
     wf_status status = wait(p, error);
     int64_t n = (int64_t)(p->recv_bytes[0] / p->what.element);
+
+    *sum = p->x->recv;
+    if (single(p))
+        *sum = (float *)p->buffer[0].out +
+               (p->what.kind == WF_ALL_REDUCE ? wf_part(p, p->cuts, 0, p->comm->rank) : 0);
 
     if (status != WF_OK || n == 0)
         return status;
     for (int i = 0; i < p->comm->size; i++)
         p->source[i] = (const char *)p->x->recv + (size_t)i * p->recv_bytes[0];
-    wf_reduce_members(p, p->source, p->x->recv, n);
+    wf_reduce_members(p, p->source, *sum, n);
     return WF_OK;
 }
 
 static wf_status end_reduce_scatter(wf_pending *p, wf_error *error)
 {
-    wf_status status = end_reduce(p, error);
-    const char *from = p->x->recv;
+    float *sum;
+    wf_status status = end_reduce(p, &sum, error);
+    const char *from = (const char *)sum;
 
     for (int64_t b = 0; status == WF_OK && b < p->what.n_buffers; b++) {
         void *part;
@@ -100,7 +133,8 @@ static wf_status end_reduce_scatter(wf_pending *p, wf_error *error)
 
 static wf_status end_all_reduce(wf_pending *p, wf_error *error)
 {
-    wf_status status = end_reduce(p, error);
+    float *sum;
+    wf_status status = end_reduce(p, &sum, error);
 
     if (status != WF_OK)
         return status;
@@ -108,14 +142,32 @@ static wf_status end_all_reduce(wf_pending *p, wf_error *error)
         p->recv_bytes[i] = wf_part_bytes(p, p->cuts, i);
     p->x->print.op = "all_reduce (gathering)";
     p->x->background = false;
-    p->x->send = p->x->recv;
-    p->x->recv = p->scratch; /* as many bytes as were sent from here */
+    p->x->send = sum;
+    /* packed: as many bytes as were sent from here */
+    p->x->recv = single(p) ? p->buffer[0].out : p->scratch;
     status = p->comm->transport->all_gather(p->comm, p->x, error);
     if (status == WF_OK)
         status = wait(p, error);
-    if (status == WF_OK)
+    if (status == WF_OK && !single(p))
         unpack(p, p->cuts, p->x->recv);
     return status;
+}
+
+/* An input that lies in out at another place than its own goes there first. */
+static wf_status gather_single(wf_pending *p, size_t bytes, wf_error *error)
+{
+    wf_comm_buffer *buffer = &p->buffer[0];
+
+    p->x->send = buffer->in;
+    p->x->recv = buffer->out;
+    if (!apart(buffer->in, bytes, buffer->out, extent(p, p->cuts))) {
+        void *place;
+
+        wf_locate(p, p->cuts, 0, p->comm->rank, buffer->out, &place);
+        wf_copy_part(place, buffer->in, bytes);
+        p->x->send = place;
+    }
+    return p->comm->transport->all_gather(p->comm, p->x, error);
 }
 
 static wf_status begin_all_gather(wf_pending *p, wf_error *error)
@@ -128,6 +180,8 @@ static wf_status begin_all_gather(wf_pending *p, wf_error *error)
         p->recv_bytes[i] = wf_part_bytes(p, p->cuts, i);
         recv += p->recv_bytes[i];
     }
+    if (single(p))
+        return gather_single(p, send, error);
     to = wf_scratch_take(p, send + recv);
     if (!to)
         return no_memory(p, send + recv, error);
@@ -147,7 +201,7 @@ static wf_status end_all_gather(wf_pending *p, wf_error *error)
 {
     wf_status status = wait(p, error);
 
-    if (status == WF_OK)
+    if (status == WF_OK && !single(p))
         unpack(p, p->cuts, p->x->recv);
     return status;
 }
@@ -160,11 +214,16 @@ static wf_status begin_broadcast(wf_pending *p, wf_error *error)
 
     for (int64_t b = 0; b < p->what.n_buffers; b++)
         bytes += (size_t)p->buffer[b].count * p->what.element;
+    p->x->bytes = bytes;
+    if (single(p)) {
+        p->x->send = p->buffer[0].in;
+        p->x->recv = c->rank == p->what.peer ? (void *)(uintptr_t)p->x->send : p->buffer[0].out;
+        return c->transport->broadcast(p->comm, p->x, error);
+    }
     to = wf_scratch_take(p, bytes);
     if (!to)
         return no_memory(p, bytes, error);
     p->x->send = p->x->recv = to;
-    p->x->bytes = bytes;
     for (int64_t b = 0; c->rank == p->what.peer && b < p->what.n_buffers; b++) {
         size_t n = (size_t)p->buffer[b].count * p->what.element;
 
@@ -179,8 +238,9 @@ static wf_status end_broadcast(wf_pending *p, wf_error *error)
     wf_status status = wait(p, error);
     const char *from = p->scratch;
 
-    for (int64_t b = 0;
-         status == WF_OK && p->comm->rank != p->what.peer && b < p->what.n_buffers; b++) {
+    for (int64_t b = 0; status == WF_OK && !single(p) && p->comm->rank != p->what.peer &&
+                        b < p->what.n_buffers;
+         b++) {
         size_t n = (size_t)p->buffer[b].count * p->what.element;
 
         wf_copy_part(p->buffer[b].out, from, n);

@@ -1,15 +1,31 @@
 /* mesh/comm.c - the handle of a group, and the table of transports. */
+#include "mesh/plugin.h"
 #include "mesh/recorder_parts.h"
 #include <stdio.h>
 #include <string.h>
 
 static const wf_transport *const transports[] = {
 #define TRANSPORT(name) &wf_transport_##name,
+#define PLUGIN(name, needs)
 #include "mesh/comms.def"
 #undef TRANSPORT
+#undef PLUGIN
 };
 
-enum { N_TRANSPORTS = sizeof transports / sizeof transports[0] };
+static const struct plugin {
+    const char *name, *needs;
+} plugins[] = {
+#define TRANSPORT(name)
+#define PLUGIN(name, needs) {#name, needs},
+#include "mesh/comms.def"
+#undef TRANSPORT
+#undef PLUGIN
+};
+
+enum {
+    N_TRANSPORTS = sizeof transports / sizeof transports[0],
+    N_PLUGINS = sizeof plugins / sizeof plugins[0]
+};
 
 const wf_transport *wf_transport_find(const char *name, wf_error *error)
 {
@@ -18,6 +34,9 @@ const wf_transport *wf_transport_find(const char *name, wf_error *error)
     for (int i = 0; i < N_TRANSPORTS; i++)
         if (strcmp(transports[i]->name, name) == 0)
             return transports[i];
+    for (int i = 0; i < N_PLUGINS; i++)
+        if (strcmp(plugins[i].name, name) == 0)
+            return wf_plugin_load(name, plugins[i].needs, error);
     wf_error_set(error, WF_EUNSUPPORTED,
                  "transport %s is not built in this version; use --transport %s", name,
                  transports[0]->name);
@@ -114,7 +133,6 @@ wf_status wf_comm_split(wf_comm *parent, const char *name, const int *members, i
     if (status == WF_OK)
         status = parent->transport->split(parent, name, members, n, out, error);
     if (status == WF_OK) {
-        (*out)->transport = parent->transport;
         (*out)->reduce = parent->reduce;
         wf_recorder_join(parent, *out);
     }

@@ -24,6 +24,12 @@ typedef struct wf_fingerprint {
     uint64_t shape; /* hash of counts and cuts */
 } wf_fingerprint;
 
+bool wf_fingerprint_same(const wf_fingerprint *a, const wf_fingerprint *b);
+
+/* The text of a mismatch: `call` (from 0) of this member, and of member `other`. */
+void wf_fingerprint_differ(const wf_comm *comm, uint64_t call, const wf_fingerprint *mine,
+                           int other, const wf_fingerprint *theirs, char *text, size_t room);
+
 typedef struct wf_exchange {
     wf_fingerprint print;
     const void *send;         /* all_to_all: blocks for members 0, 1, ..; all_gather: mine */
@@ -67,8 +73,11 @@ typedef struct wf_transport {
     /* own_cores: every rank runs on cores that no other rank uses */
     wf_status (*open)(int ranks, bool own_cores, void **world, wf_error *error);
     void (*close)(void *world); /* when all handles are closed */
-    /* Why the world was aborted, or WF_OK. */
-    wf_status (*cause)(void *world, wf_error *error);
+    /* The ranks that run in this process, first .. first + n - 1; NULL: all do. */
+    void (*here)(void *world, int *first, int *n);
+    /* Why the world was aborted, or WF_OK; *elsewhere where the rank that failed runs in another
+       process. Called when all ranks here have returned. */
+    wf_status (*cause)(void *world, bool *elsewhere, wf_error *error);
     wf_status (*attach)(void *world, int rank, wf_comm **out, wf_error *error);
     wf_status (*split)(wf_comm *parent, const char *name, const int *members, int n,
                        wf_comm **out, wf_error *error);
@@ -102,8 +111,10 @@ struct wf_comm {
 };
 
 #define TRANSPORT(name) extern const wf_transport wf_transport_##name;
+#define PLUGIN(name, needs)
 #include "mesh/comms.def"
 #undef TRANSPORT
+#undef PLUGIN
 
 /* The transport of a name, NULL meaning the default; NULL and an error where there is none. */
 const wf_transport *wf_transport_find(const char *name, wf_error *error);

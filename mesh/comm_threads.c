@@ -90,12 +90,17 @@ static wf_status finish_exchange(wf_comm *comm, wf_exchange *x, wf_error *error)
     return x->finish(comm, x, error);
 }
 
-static wf_status open_world(int ranks, bool own_cores, void **out, wf_error *error)
+wf_status wf_threads_open(int ranks, int first, bool own_cores, void **out, wf_error *error)
 {
-    *out = wf_threads_world_new(ranks, own_cores);
+    *out = wf_threads_world_new(ranks, first, own_cores);
     if (!*out)
         return wf_error_set(error, WF_ENOMEM, "no memory for a world of %d ranks", ranks);
     return WF_OK;
+}
+
+static wf_status open_world(int ranks, bool own_cores, void **out, wf_error *error)
+{
+    return wf_threads_open(ranks, 0, own_cores, out, error);
 }
 
 static void close_world(void *w)
@@ -103,11 +108,12 @@ static void close_world(void *w)
     wf_threads_world_free(w);
 }
 
-static wf_status cause(void *opaque, wf_error *error)
+static wf_status cause(void *opaque, bool *elsewhere, wf_error *error)
 {
     const world *w = opaque;
     const char *colon, *text;
 
+    *elsewhere = false;
     if (!atomic_load(&w->aborted))
         return WF_OK;
     text = wf_error_behind_rank(&w->cause, w->culprit, &colon);
@@ -146,7 +152,7 @@ static wf_status attach(void *opaque, int rank, wf_comm **out, wf_error *error)
     if (!members)
         return wf_error_set(error, WF_ENOMEM, "no memory for a world of %d ranks", w->ranks);
     for (int i = 0; i < w->ranks; i++)
-        members[i] = i;
+        members[i] = w->first + i;
     status = join(w, NULL, 0, "world", members, w->ranks, rank, out, error);
     free(members);
     return status;
@@ -170,6 +176,8 @@ static wf_status split(wf_comm *parent, const char *name, const int *members, in
         join(c->group->world, c->group, c->splits, name, ranks, n, c->world_rank, out, error);
     c->splits++;
     free(ranks);
+    if (status == WF_OK)
+        (*out)->transport = parent->transport;
     return status;
 }
 
@@ -189,7 +197,7 @@ static void abort_world(wf_comm *comm, const wf_error *why)
     group *newest;
 
     wf_threads_abort(w, wf_threads_of(comm)->world_rank, why);
-    wf_threads_progress_drop(&w->rank[wf_threads_of(comm)->world_rank].progress);
+    wf_threads_progress_drop(&wf_threads_rank(w, wf_threads_of(comm)->world_rank)->progress);
     pthread_mutex_lock(&w->lock);
     newest = w->groups;
     pthread_mutex_unlock(&w->lock);

@@ -2,6 +2,7 @@
 #include "mesh/launch.h"
 #include "mesh/comm.h"
 #include "mesh/futex.h"
+#include "mesh/launcher.h"
 #include "mesh/places.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -85,20 +86,23 @@ static wf_status start_threads(launch *l, started *ranks, int n, wf_error *error
 }
 
 static wf_status run_world(launch *l, void *world, const wf_launch_options *o, started *ranks,
-                           int n, wf_error *error)
+                           int first, int n, wf_error *error)
 {
     wf_status status = WF_OK;
+    bool elsewhere = false;
 
     for (int i = 0; status == WF_OK && i < n; i++) {
         ranks[i].launch = l;
-        ranks[i].rank.index = l->transport->moves ? i : o->rank;
+        ranks[i].rank.index = first + i;
         ranks[i].rank.size = o->ranks;
         status = l->transport->attach(world, ranks[i].rank.index, &ranks[i].rank.world, error);
     }
     if (status == WF_OK)
         status = start_threads(l, ranks, n, error);
     if (status == WF_OK)
-        status = l->transport->cause(world, error);
+        status = l->transport->cause(world, &elsewhere, error);
+    if (o->elsewhere)
+        *o->elsewhere = elsewhere;
     for (int i = 0; status == WF_OK && i < n; i++)
         if (ranks[i].status != WF_OK) {
             const wf_rank *rank = &ranks[i].rank;
@@ -123,34 +127,51 @@ static wf_status check(const wf_launch_options *o, const wf_transport *t, wf_err
     return WF_OK;
 }
 
+/* A transport that moves nothing takes no part in what launchers start. */
+static const wf_transport *choose_transport(const wf_launch_options *o, wf_error *error)
+{
+    const wf_transport *asked = o->transport ? wf_transport_find(o->transport, error) : NULL;
+    wf_launcher launcher;
+
+    if (o->transport && (!asked || !asked->moves))
+        return asked;
+    if (wf_launcher_choose(o->launcher, o->transport, o->ranks, &launcher, error) != WF_OK)
+        return NULL;
+    return asked ? asked : wf_transport_find(launcher.kind, error);
+}
+
 wf_status wf_launch(const wf_launch_options *options,
                     wf_status (*rank_main)(wf_rank *rank, void *arg), void *arg,
                     wf_error *error)
 {
-    launch l = {.transport = wf_transport_find(options->transport, error),
-                .rank_main = rank_main,
-                .arg = arg};
+    launch l = {
+        .transport = choose_transport(options, error), .rank_main = rank_main, .arg = arg};
     wf_status status;
-    started *ranks;
+    started *ranks = NULL;
     void *world;
-    int n;
+    int first, n;
 
     if (!l.transport)
-        return WF_EUNSUPPORTED;
+        return error->code;
     status = check(options, l.transport, error);
     if (status != WF_OK)
         return status;
+    first = l.transport->moves ? 0 : options->rank;
     n = l.transport->moves ? options->ranks : 1;
-    ranks = calloc((size_t)n, sizeof *ranks);
-    if (!ranks)
-        return wf_error_set(error, WF_ENOMEM, "no memory to start %d ranks", n);
-    if (l.transport->moves && options->threads > 0)
+    /* processes share their hosts' cores as their launcher says */
+    if (l.transport->moves && !l.transport->here && options->threads > 0)
         l.places = wf_places_open(NULL, n, options->threads);
     status = l.transport->open(options->ranks, l.places != NULL, &world, error);
-    if (status == WF_OK) {
-        status = run_world(&l, world, options, ranks, n, error);
-        l.transport->close(world);
+    if (status != WF_OK) {
+        wf_places_close(l.places);
+        return status;
     }
+    if (l.transport->here)
+        l.transport->here(world, &first, &n);
+    ranks = calloc((size_t)n, sizeof *ranks);
+    status = ranks ? run_world(&l, world, options, ranks, first, n, error)
+                   : wf_error_set(error, WF_ENOMEM, "no memory to start %d ranks", n);
+    l.transport->close(world);
     wf_places_close(l.places);
     free(ranks);
     return status;

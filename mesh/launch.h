@@ -17,15 +17,21 @@ typedef struct wf_rank {
 
 typedef struct wf_launch_options {
     int ranks;             /* 1 .. WF_MAX_RANKS; any number on a transport that moves nothing */
-    const char *transport; /* NULL: the default, "threads" */
+    const char *launcher;  /* "threads", "mpi"; NULL: what was detected (mesh/launcher.h) */
+    const char *transport; /* NULL: that of the launcher */
     int rank;              /* which one to be where only one runs: on "fake" */
     /* Threads that each rank will use: it is bound to as many cores of its own where there are
        enough for all ranks, tp neighbours side by side. 0: the system places the ranks. */
     int threads;
+    /* NULL, or set: the rank that failed runs in another process, which tells */
+    bool *elsewhere;
 } wf_launch_options;
 
 /**
  * wf_launch - run rank_main once per rank, each on a thread of its own, and wait for all
+ *
+ * Where a launcher started several processes, each runs an equal share of the ranks, one or more,
+ * and all return the same status and text.
  *
  * All ranks start or none does. A rank that fails wakes the others with WF_ELOST; one that
  * returns while others wait for it is an error too.
@@ -33,7 +39,7 @@ typedef struct wf_launch_options {
  * @param rank_main  returns WF_OK, or a status with rank->error set
  * @param arg        handed to every rank
  * Returns:          WF_OK, or the failure that came first, its rank named in `error`
- * Errors:           WF_EINVAL, WF_EUNSUPPORTED (transport), WF_ENOMEM (ranks that cannot be
+ * Errors:           WF_EINVAL, WF_EUNSUPPORTED (transport, launcher), WF_ENOMEM (ranks that cannot be
  *                   started), else what a rank returned
  */
 WF_API wf_status wf_launch(const wf_launch_options *options,

@@ -196,42 +196,12 @@ wf_status wf_threads_finish_exchange(wf_comm *comm, wf_exchange *x, wf_error *er
     return status;
 }
 
-static void describe(const wf_fingerprint *p, char *text, size_t room)
-{
-    bool detail = p->detail[0] != '\0';
-    int used = snprintf(text, room, "%s%s%s%s", p->op, detail ? "(" : "", p->detail,
-                        detail ? ")" : "");
-
-    if (p->bytes >= 0 && p->buffers > 0)
-        used +=
-            snprintf(text + used, room - (size_t)used, " of %lld bytes", (long long)p->bytes);
-    if (p->root >= 0)
-        used += snprintf(text + used, room - (size_t)used, " from %d", p->root);
-    if (p->buffers > 0)
-        snprintf(text + used, room - (size_t)used, " in %lld buffer%s of %zu-byte elements",
-                 (long long)p->buffers, p->buffers > 1 ? "s" : "", p->element);
-}
-
-static bool same_print(const wf_fingerprint *a, const wf_fingerprint *b)
-{
-    return strcmp(a->op, b->op) == 0 && strcmp(a->detail, b->detail) == 0 &&
-           a->element == b->element && a->buffers == b->buffers && a->bytes == b->bytes &&
-           a->root == b->root && a->shape == b->shape;
-}
-
 wf_status wf_threads_mismatch(threads_comm *c, const wf_exchange *x, int other,
                               const wf_fingerprint *theirs, wf_error *error)
 {
-    char text[WF_ERROR_TEXT], mine_text[256], their_text[256];
+    char text[WF_ERROR_TEXT];
 
-    describe(&x->print, mine_text, sizeof mine_text);
-    describe(theirs, their_text, sizeof their_text);
-    snprintf(text, sizeof text,
-             "over %s, call %llu of rank %d is %s, that of rank %d is %s%s; all members of a "
-             "group make the same collectives with the same sizes, in the same order",
-             c->group->name, (unsigned long long)x->sequence + 1, c->world_rank, mine_text,
-             c->group->members[other], their_text,
-             strcmp(mine_text, their_text) == 0 ? ", counted or cut differently" : "");
+    wf_fingerprint_differ(&c->base, x->sequence, &x->print, other, theirs, text, sizeof text);
     return wf_threads_break(c->group, text, error);
 }
 
@@ -285,7 +255,7 @@ wf_status wf_threads_post(threads_comm *c, wf_exchange *x, wf_error *error)
     theirs = p->print;
     first = p->first;
     pthread_mutex_unlock(&c->group->lock);
-    if (!same_print(&x->print, &theirs))
+    if (!wf_fingerprint_same(&x->print, &theirs))
         return wf_threads_mismatch(c, x, first, &theirs, error);
     p->posted[c->base.rank] = x;
     x->finish = wf_threads_finish_exchange;

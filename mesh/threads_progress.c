@@ -90,7 +90,7 @@ static void start(progress *p)
 
 static progress *progress_of(const group *g, int member)
 {
-    return &g->world->rank[g->members[member]].progress;
+    return &wf_threads_rank(g->world, g->members[member])->progress;
 }
 
 void wf_threads_leave_to_progress(threads_comm *c, wf_exchange *x)

@@ -15,13 +15,14 @@ static int count_cores(void)
     return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
 
-world *wf_threads_world_new(int ranks, bool own_cores)
+world *wf_threads_world_new(int ranks, int first, bool own_cores)
 {
     world *w = calloc(1, sizeof *w + (size_t)ranks * sizeof w->rank[0]);
 
     if (!w)
         return NULL;
     w->ranks = ranks;
+    w->first = first;
     w->cores = count_cores();
     w->own_cores = own_cores;
     pthread_mutex_init(&w->lock, NULL);
@@ -192,7 +193,7 @@ void wf_threads_abort(world *w, int rank, const wf_error *cause)
 
 void wf_threads_finish(world *w, int rank)
 {
-    atomic_store(&w->rank[rank].finished, true);
+    atomic_store(&wf_threads_rank(w, rank)->finished, true);
     atomic_fetch_add(&w->finished, 1);
     wake_world(w);
 }
@@ -250,7 +251,7 @@ static wf_status check_finished(const threads_comm *c, const need *n, wf_error *
     if (atomic_load(&w->finished) == 0)
         return WF_OK;
     for (int i = 0; i < g->size; i++)
-        if (atomic_load(&w->rank[g->members[i]].finished) && absent(n, i)) {
+        if (atomic_load(&wf_threads_rank(w, g->members[i])->finished) && absent(n, i)) {
             wf_error_set(&cause, WF_ELOST,
                          "rank %d has finished, rank %d waits for it in %s over %s (call %llu)",
                          g->members[i], c->world_rank, n->op, g->name,
@@ -311,8 +312,8 @@ static void describe_deadlock(world *w, wf_error *cause)
                 used +=
                     (size_t)snprintf(text + used, sizeof text - used,
                                      "%srank %d waits for rank %d in %s over %s (call %llu)",
-                                     listed++ ? "; " : "", i, n.group->members[m], n.op,
-                                     n.group->name, (unsigned long long)n.call + 1);
+                                     listed++ ? "; " : "", w->first + i, n.group->members[m],
+                                     n.op, n.group->name, (unsigned long long)n.call + 1);
                 break;
             }
     }
@@ -343,7 +344,7 @@ static wf_status check_deadlock(const threads_comm *c, wf_error *error)
 static void show_need(const threads_comm *c, const need *n)
 {
     world *w = c->group->world;
-    rank_state *r = &w->rank[c->world_rank];
+    rank_state *r = wf_threads_rank(w, c->world_rank);
 
     pthread_mutex_lock(&r->lock);
     r->waiting = true;
@@ -356,7 +357,7 @@ static void show_need(const threads_comm *c, const need *n)
 static void hide_need(const threads_comm *c)
 {
     world *w = c->group->world;
-    rank_state *r = &w->rank[c->world_rank];
+    rank_state *r = wf_threads_rank(w, c->world_rank);
 
     pthread_mutex_lock(&r->lock);
     r->waiting = false;

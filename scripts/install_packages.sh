@@ -39,6 +39,8 @@ need libjansson-dev has_module jansson
 need libxxhash-dev has_module libxxhash
 if [ $tests = yes ]; then
     need libcunit1-dev has_module cunit
+    need libopenmpi-dev has_module ompi-c
+    need openmpi-bin command -v mpirun
     need clang command -v clang
 fi
 

@@ -23,6 +23,7 @@ typedef struct bench_options {
     bool sequence_parallel;
     const char *exact; /* "on", "off" or "both" */
     const char *ranks, *sizes;
+    bool processes;   /* Weft over MPI, against MPI's own collectives */
     bool mpi_child;   /* started by bench itself, under mpirun */
     const char *self; /* this program, to start it again */
     int cores;

@@ -304,10 +304,15 @@ static wf_status run_comm(const bench_options *o, bench_report *report, wf_error
                                .stream = simd->stream};
     if (list_sizes(&b) != WF_OK || list_worlds(&b) != WF_OK)
         return error->code;
+    if (o->mpi_child && o->processes)
+        return bench_mpi_race_child(b.n_sizes, b.sizes, &b.reduce, error);
     if (o->mpi_child)
         return bench_mpi_child(b.n_sizes, b.sizes, error);
     for (int i = 0; i < b.n_worlds && error->code == WF_OK; i++)
-        run_world(&b, b.worlds[i]);
+        if (o->processes)
+            bench_mpi_race(o, report, b.worlds[i], b.n_sizes, b.sizes);
+        else
+            run_world(&b, b.worlds[i]);
     return error->code;
 }
 
@@ -318,6 +323,7 @@ const bench_command bench_comm = {
         "All-reduce, all-gather and reduce-scatter between ranks that are threads. The limit\n"
         "is the time of the copies that they cannot do without, by all cores, in the same\n"
         "memory. The peer is OpenMPI's all-reduce, where mpirun is installed; its processes\n"
-        "run before Weft's turn.\n\n"
+        "run before Weft's turn. With --processes, Weft's ranks are processes too, and both\n"
+        "take turns over the same ones; Weft's sums are trees, MPI's are not.\n\n"
         "  bench comm --ranks 2,8 --sizes 64K,1M,16M",
     .run = run_comm};

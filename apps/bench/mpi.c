@@ -17,35 +17,35 @@
 
 enum { ROUNDS = 9, ARGUMENTS = 24 };
 
-static struct mpi {
-    int (*init)(int *argc, char ***argv);
-    int (*finalize)(void);
-    int (*rank)(void *comm, int *rank);
-    int (*barrier)(void *comm);
-    int (*all_reduce)(const void *in, void *out, int count, void *type, void *op, void *comm);
-    void *world, *type, *sum;
-} mpi;
+static bench_mpi_library mpi;
 
-static bool load(void)
+bool bench_mpi_load(bench_mpi_library *l)
 {
-    static const char *const names[] = {"MPI_Init", "MPI_Finalize", "MPI_Comm_rank",
-                                        "MPI_Barrier", "MPI_Allreduce"};
-    void *functions[] = {&mpi.init, &mpi.finalize, &mpi.rank, &mpi.barrier, &mpi.all_reduce};
+    static const char *const names[] = {"MPI_Init_thread",
+                                        "MPI_Finalize",
+                                        "MPI_Comm_rank",
+                                        "MPI_Comm_size",
+                                        "MPI_Barrier",
+                                        "MPI_Allreduce",
+                                        "MPI_Reduce_scatter_block",
+                                        "MPI_Allgather"};
+    void *functions[] = {&l->init,    &l->finalize,   &l->rank,           &l->size,
+                         &l->barrier, &l->all_reduce, &l->reduce_scatter, &l->all_gather};
     void *library = dlopen("libmpi.so.40", RTLD_NOW | RTLD_GLOBAL);
 
     if (!library)
         return false;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 8; i++) {
         void *found = dlsym(library, names[i]);
 
         if (!found)
             return false;
         memcpy(functions[i], &found, sizeof found);
     }
-    mpi.world = dlsym(library, "ompi_mpi_comm_world");
-    mpi.type = dlsym(library, "ompi_mpi_float");
-    mpi.sum = dlsym(library, "ompi_mpi_op_sum");
-    return mpi.world && mpi.type && mpi.sum;
+    l->world = dlsym(library, "ompi_mpi_comm_world");
+    l->type = dlsym(library, "ompi_mpi_float");
+    l->sum = dlsym(library, "ompi_mpi_op_sum");
+    return l->world && l->type && l->sum;
 }
 
 /* Seconds of one all-reduce: the median of samples that are long enough to be timed. */
@@ -72,11 +72,11 @@ wf_status bench_mpi_child(int n_sizes, const size_t *sizes, wf_error *error)
 {
     size_t most = 0;
     float *in, *out;
-    int rank = 0;
+    int rank = 0, level;
 
     for (int i = 0; i < n_sizes; i++)
         most = sizes[i] > most ? sizes[i] : most;
-    if (!load() || mpi.init(NULL, NULL) != 0)
+    if (!bench_mpi_load(&mpi) || mpi.init(NULL, NULL, 0, &level) != 0)
         return wf_error_set(error, WF_EUNSUPPORTED, "libmpi.so.40 is not here: %s", dlerror());
     mpi.rank(mpi.world, &rank);
     in = bench_memory_new(most, error);
@@ -98,13 +98,21 @@ static void exec_child(const bench_options *o, int ranks, const char *sizes)
 {
     char self[4096] = "", count[16];
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    const char *arguments[ARGUMENTS] = {"mpirun",    "--oversubscribe",
-                                        "--bind-to", "none",
-                                        "--mca",     "mpi_yield_when_idle",
-                                        "1",         "-np",
-                                        count,       length > 0 ? self : o->self,
-                                        "comm",      "--mpi-child",
-                                        "--sizes",   sizes,
+    const char *arguments[ARGUMENTS] = {"mpirun",
+                                        "--oversubscribe",
+                                        "--bind-to",
+                                        "none",
+                                        "--mca",
+                                        "mpi_yield_when_idle",
+                                        "1",
+                                        "-np",
+                                        count,
+                                        length > 0 ? self : o->self,
+                                        "comm",
+                                        "--mpi-child",
+                                        "--sizes",
+                                        sizes,
+                                        o->processes ? "--processes" : NULL,
                                         NULL};
 
     snprintf(count, sizeof count, "%d", ranks);
@@ -116,8 +124,7 @@ static void exec_child(const bench_options *o, int ranks, const char *sizes)
     _exit(127);
 }
 
-/* mpirun's output goes to the file returned; NULL where it can't be started. */
-static FILE *start(const bench_options *o, int ranks, const char *sizes, pid_t *child)
+FILE *bench_mpi_start(const bench_options *o, int ranks, const char *sizes, pid_t *child)
 {
     int ends[2];
 
@@ -141,11 +148,26 @@ static FILE *start(const bench_options *o, int ranks, const char *sizes, pid_t *
     return fdopen(ends[0], "r");
 }
 
+void bench_mpi_end(bench_report *report, FILE *output, pid_t child, int ranks, bool complete)
+{
+    int status = 0;
+
+    if (output)
+        fclose(output);
+    if (child > 0)
+        waitpid(child, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
+        bench_note(report, "OpenMPI is not here (mpirun)");
+    else if (!complete)
+        bench_note(report, "mpirun failed with %d ranks, status %d", ranks,
+                   WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+}
+
 void bench_mpi(const bench_options *o, bench_report *report, int ranks, int n_sizes,
                const size_t *sizes, double *seconds)
 {
     char list[1024] = "", line[256];
-    int status = 0, found = 0;
+    int found = 0;
     pid_t child = -1;
     FILE *output;
 
@@ -155,7 +177,7 @@ void bench_mpi(const bench_options *o, bench_report *report, int ranks, int n_si
         seconds[i] = NAN;
         snprintf(list + used, sizeof list - used, "%s%zu", i ? "," : "", sizes[i]);
     }
-    output = start(o, ranks, list, &child);
+    output = bench_mpi_start(o, ranks, list, &child);
     while (output && fgets(line, sizeof line, output)) {
         double time;
         size_t bytes;
@@ -169,13 +191,5 @@ void bench_mpi(const bench_options *o, bench_report *report, int ranks, int n_si
             }
         }
     }
-    if (output)
-        fclose(output);
-    if (child > 0)
-        waitpid(child, &status, 0);
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-        bench_note(report, "OpenMPI is not here (mpirun)");
-    else if (found < n_sizes)
-        bench_note(report, "mpirun failed with %d ranks, status %d", ranks,
-                   WIFEXITED(status) ? WEXITSTATUS(status) : -1);
+    bench_mpi_end(report, output, child, ranks, found == n_sizes);
 }

@@ -40,6 +40,8 @@ static const flag flags[] = {
     {"--ranks", FLAG_TEXT, AT(ranks), "comm", "LIST", "sizes of worlds (default: 2,4,8,32)"},
     {"--sizes", FLAG_TEXT, AT(sizes), "comm", "LIST",
      "bytes, with K or M (default: 4K to 64M by fours)"},
+    {"--processes", FLAG_BOOL, AT(processes), "comm", "",
+     "ranks are processes of mpirun: Weft over MPI beside MPI's own collectives"},
     {"--mpi-child", FLAG_BOOL, AT(mpi_child), "comm", NULL, NULL},
     {"--help", FLAG_BOOL, AT(help), NULL, "", "this text"},
 };

@@ -126,7 +126,9 @@ refuse "groups of a strategy that has none" 2 "full_shard has no groups" "${tiny
 refuse "units by type and by size" 2 "two ways to choose units" "${tiny[@]}" --wrap-type mlp \
     --wrap-min-params 20000
 refuse "a device of later" 2 "cuda is not built.*cpu" "${tiny[@]}" --device cuda
-refuse "a transport of later" 2 "mpi is not built.*threads" "${tiny[@]}" --transport mpi
+refuse "a transport of later" 2 "nccl is not built.*threads" "${tiny[@]}" --transport nccl
+refuse "processes that nobody started" 2 "--launcher mpi.*mpirun -np N" "${tiny[@]}" --launcher mpi
+refuse "a transport for processes" 2 "--transport mpi.*launcher is threads.*mpirun" "${tiny[@]}" --transport mpi
 refuse "training that moves nothing" 2 "--transport fake.*--steps 0" "${tiny[@]}" --transport fake
 
 # Data and files

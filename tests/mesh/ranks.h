@@ -12,6 +12,7 @@
 #include "core/tree.h"
 #include "mesh/comm.h"
 #include "mesh/launch.h"
+#include "mesh/launcher.h"
 #include "tests/harness.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,22 +110,35 @@ static inline bool same_bits(float a, float b)
 
 static const wf_reduce_ops test_ops = {.sum = test_sum, .maximum = test_maximum};
 
-/* The threads, as a transport that cannot show memory: the other path of every collective. */
+/* The transport that WEFT_TEST_TRANSPORT names, so that the same cases run over any; else threads.
+ */
+static inline const char *test_transport(void)
+{
+    return getenv("WEFT_TEST_TRANSPORT");
+}
+
+/* The threads, as a transport that cannot show memory: the other path of every collective. NULL,
+   which is the transport as launched, where the test is over another one. */
 static inline const wf_transport *packed_threads(void)
 {
     static wf_transport packed;
 
+    if (test_transport())
+        return NULL;
     packed = wf_transport_threads;
     packed.exposure = NULL;
     return &packed;
 }
 
-/* Launch on threads; every rank shall succeed. */
+/* Launch; every rank shall succeed. Worlds that cannot be shared out over the processes are left
+   out. */
 static inline void run_ranks(int ranks, wf_status (*work)(wf_rank *, void *), void *arg)
 {
     wf_error error = {WF_OK, ""};
-    wf_launch_options o = {.ranks = ranks};
+    wf_launch_options o = {.ranks = ranks, .transport = test_transport()};
 
+    if (ranks % wf_launcher_detected().processes)
+        return;
     CU_ASSERT_EQUAL(wf_launch(&o, work, arg, &error), WF_OK);
     if (error.code != WF_OK)
         printf("\n    %d ranks: %s\n", ranks, error.text);

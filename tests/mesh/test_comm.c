@@ -62,6 +62,23 @@ static void cut(int64_t *cuts, int size, int64_t count, int b)
         cuts[i + 1] = i + 1 == size ? count : cuts[i] + share * ((i + b) % 3);
 }
 
+/* Set between launches: the buffers go one by one, as a caller of one buffer has it. */
+static bool alone;
+
+static wf_status run_buffers(wf_comm *c, const wf_collective *what, wf_error *error)
+{
+    wf_collective one = *what;
+
+    if (!alone)
+        return wf_collective_run(c, what, error);
+    one.n_buffers = 1;
+    for (int64_t b = 0; b < what->n_buffers; b++) {
+        one.buffers = &what->buffers[b];
+        GOOD(wf_collective_run(c, &one, error));
+    }
+    return WF_OK;
+}
+
 static wf_status reduce_all(wf_rank *rank, wf_comm *c, bool max, bool chain, bool in_place)
 {
     wf_collective what;
@@ -76,7 +93,7 @@ static wf_status reduce_all(wf_rank *rank, wf_comm *c, bool max, bool chain, boo
     }
     what = all_of(&s, WF_ALL_REDUCE);
     what.reduction = max ? WF_REDUCE_MAX : WF_REDUCE_SUM;
-    GOOD(wf_collective_run(c, &what, &rank->error));
+    GOOD(run_buffers(c, &what, &rank->error));
     for (int64_t b = 0; b < N_BUFFERS; b++)
         for (int64_t i = 0; i < counts[b]; i++) {
             float want = max     ? top_of(c->size, b, i)
@@ -107,7 +124,7 @@ static wf_status scatter(wf_rank *rank, wf_comm *c, int where)
             s.buffer[b].out = s.in[b] + (where == AT_PLACE ? cuts[c->rank] : 0);
     }
     what = all_of(&s, WF_REDUCE_SCATTER);
-    GOOD(wf_collective_run(c, &what, &rank->error));
+    GOOD(run_buffers(c, &what, &rank->error));
     for (int64_t b = 0; b < N_BUFFERS; b++) {
         const int64_t *cuts = s.cuts + b * (c->size + 1);
         const float *out = s.buffer[b].out;
@@ -137,7 +154,7 @@ static wf_status gather(wf_rank *rank, wf_comm *c, int where)
             in[i - cuts[c->rank]] = number(c->rank, b, i);
     }
     what = all_of(&s, WF_ALL_GATHER);
-    GOOD(wf_collective_run(c, &what, &rank->error));
+    GOOD(run_buffers(c, &what, &rank->error));
     for (int64_t b = 0; b < N_BUFFERS; b++)
         for (int m = 0; m < c->size; m++)
             for (int64_t i = s.buffer[b].cuts[m]; i < s.buffer[b].cuts[m + 1]; i++)
@@ -173,7 +190,7 @@ static wf_status exchange(wf_rank *rank, wf_comm *c, bool in_place)
             s.buffer[b].out = s.in[b];
     }
     what = all_of(&s, WF_ALL_TO_ALL);
-    GOOD(wf_collective_run(c, &what, &rank->error));
+    GOOD(run_buffers(c, &what, &rank->error));
     for (int64_t b = 0; b < N_BUFFERS; b++)
         for (int m = 0; m < c->size; m++)
             for (int64_t k = 0; k < block(m, c->rank, b); k++)
@@ -194,7 +211,7 @@ static wf_status spread(wf_rank *rank, wf_comm *c, int root)
             s.in[b][i] = number(c->rank, b, i);
     what = all_of(&s, WF_BROADCAST);
     what.peer = root;
-    GOOD(wf_collective_run(c, &what, &rank->error));
+    GOOD(run_buffers(c, &what, &rank->error));
     for (int64_t b = 0; c->rank != root && b < N_BUFFERS; b++)
         for (int64_t i = 0; i < counts[b]; i++)
             NEED(same_bits(s.out[b][i], number(root, b, i)));
@@ -265,6 +282,14 @@ static void exposed_path(void)
 static void packed_path(void)
 {
     run_all_sizes(packed_threads());
+}
+
+static void one_by_one(void)
+{
+    alone = true;
+    run_all_sizes(NULL);
+    run_all_sizes(packed_threads());
+    alone = false;
 }
 
 /* Collectives of all kinds are begun, work is done, and then they are ended; round and round
@@ -381,6 +406,7 @@ int main(void)
     static const wf_test tests[] = {
         {"peers' buffers read in place", exposed_path},
         {"packed and moved", packed_path},
+        {"one buffer at a time", one_by_one},
         {"several in flight", several_in_flight},
         {"a full ring is an error", ring_full},
         {"groups", groups},

@@ -1,0 +1,163 @@
+/* mesh/launcher.c - reads what launchers put into the environment, and refuses contradictions. */
+#include "mesh/launcher.h"
+#include <limits.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One that is set in full has started this process. An earlier row wins: a mpirun uses srun to
+   reach its hosts, and what it starts has the variables of both. */
+static const struct row {
+    const char *kind, *name, *size, *rank;
+    const char *also[2]; /* the first two alone would prove nothing */
+    const char *local;
+} rows[] = {
+    {"mpi",
+     "OpenMPI's mpirun",
+     "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_RANK",
+     {NULL},
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"mpi", "a launcher of PMI", "PMI_SIZE", "PMI_RANK", {NULL}, "MPI_LOCALNRANKS"},
+    {"mpi", "Slurm's srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", {"SLURM_STEP_ID"}, NULL},
+    {"torchrun",
+     "torchrun",
+     "WORLD_SIZE",
+     "RANK",
+     {"LOCAL_RANK", "MASTER_ADDR"},
+     "LOCAL_WORLD_SIZE"},
+};
+
+enum { ROWS = sizeof rows / sizeof rows[0] };
+
+/* A whole number that is not negative; -1: none. */
+static int number(const char *variable)
+{
+    const char *text = variable ? getenv(variable) : NULL;
+    char *end;
+    long value;
+
+    if (!text || !*text)
+        return -1;
+    value = strtol(text, &end, 10);
+    return *end || value < 0 || value > INT_MAX ? -1 : (int)value;
+}
+
+static bool is_set(const struct row *r)
+{
+    int size = number(r->size), rank = number(r->rank);
+
+    for (int i = 0; i < 2 && r->also[i]; i++)
+        if (!getenv(r->also[i]))
+            return false;
+    return size >= 1 && rank >= 0 && rank < size;
+}
+
+static const struct row *find(void)
+{
+    for (int i = 0; i < ROWS; i++)
+        if (is_set(&rows[i]))
+            return &rows[i];
+    return NULL;
+}
+
+wf_launcher wf_launcher_detected(void)
+{
+    const struct row *r = find();
+    wf_launcher l = {"threads", "", "", 1, 0, 1};
+    int local;
+
+    if (!r)
+        return l;
+    local = number(r->local);
+    l = (wf_launcher){r->kind,         r->name,         r->size,
+                      number(r->size), number(r->rank), local > 0 ? local : 0};
+    if (strcmp(l.kind, "mpi") == 0 && l.processes == 1)
+        l.kind = "threads";
+    return l;
+}
+
+/* Two launchers that say different things: the inner one would be believed, and may be stale. srun
+   below OpenMPI's mpirun starts one process a host and is no contradiction. */
+static wf_status check_two(wf_error *error)
+{
+    const struct row *first = find();
+
+    for (int i = 0; first && i < ROWS; i++)
+        if (&rows[i] != first && is_set(&rows[i]) && strncmp(rows[i].size, "SLURM", 5) != 0 &&
+            (number(rows[i].size) != number(first->size) ||
+             number(rows[i].rank) != number(first->rank)))
+            return wf_error_set(error, WF_EINVAL,
+                                "%s=%d and %s=%d say that this is process %d of %d for %s and "
+                                "process %d of %d for %s; unset the variables of the one that "
+                                "did not start it",
+                                first->size, number(first->size), rows[i].size,
+                                number(rows[i].size), number(first->rank), number(first->size),
+                                first->name, number(rows[i].rank), number(rows[i].size),
+                                rows[i].name);
+    return WF_OK;
+}
+
+static wf_status check_wanted(const char *wanted, const wf_launcher *l, wf_error *error)
+{
+    if (strcmp(wanted, "threads") == 0 && l->processes > 1)
+        return wf_error_set(error, WF_EINVAL,
+                            "--launcher threads, but %s=%d: %s started %d processes, and each "
+                            "would train by itself; drop the flag, or start one process",
+                            l->variable, l->processes, l->name, l->processes);
+    if (strcmp(wanted, "mpi") == 0 && !*l->name)
+        return wf_error_set(error, WF_EINVAL,
+                            "--launcher mpi, but nothing in the environment says that a "
+                            "launcher started this process; use: mpirun -np N PROGRAM ...");
+    return WF_OK;
+}
+
+static wf_status check_transport(const char *transport, const wf_launcher *l, wf_error *error)
+{
+    bool mpi = strcmp(l->kind, "mpi") == 0;
+
+    if (strcmp(transport, "mpi") == 0 && !mpi)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--transport mpi joins processes, and the launcher is threads; use: "
+            "mpirun -np N PROGRAM ..., or drop the flag");
+    if (strcmp(transport, "threads") == 0 && mpi)
+        return wf_error_set(error, WF_EINVAL,
+                            "--transport threads reaches the ranks of one process, but %s=%d: "
+                            "%s started %d; drop the flag, or start one process",
+                            l->variable, l->processes, l->name, l->processes);
+    return WF_OK;
+}
+
+wf_status wf_launcher_choose(const char *wanted, const char *transport, int ranks,
+                             wf_launcher *launcher, wf_error *error)
+{
+    wf_launcher l = *launcher = wf_launcher_detected();
+    wf_status status;
+
+    wanted = wanted ? wanted : "auto";
+    transport = transport ? transport : "auto";
+    if (strcmp(l.kind, "torchrun") == 0)
+        return wf_error_set(
+            error, WF_EUNSUPPORTED,
+            "torchrun started this process (WORLD_SIZE=%d), and Weft cannot join "
+            "its processes; use: mpirun -np %d PROGRAM ..., or start it once, "
+            "and its ranks are threads",
+            l.processes, l.processes);
+    status = check_two(error);
+    if (status == WF_OK)
+        status = check_wanted(wanted, &l, error);
+    /* One process has the choice; it was not detected as "mpi". */
+    if (status == WF_OK && *l.name &&
+        (strcmp(wanted, "mpi") == 0 || strcmp(transport, "mpi") == 0))
+        l.kind = "mpi";
+    if (status == WF_OK)
+        status = check_transport(transport, &l, error);
+    if (status == WF_OK && ranks > 0 && ranks % l.processes)
+        status = wf_error_set(error, WF_EINVAL,
+                              "%d ranks cannot be shared out evenly over the %d processes that "
+                              "%s started (%s); start 1, %d, or a divisor of %d",
+                              ranks, l.processes, l.name, l.variable, ranks, ranks);
+    *launcher = l;
+    return status;
+}

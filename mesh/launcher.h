@@ -1,0 +1,42 @@
+/*
+ * mesh/launcher.h - what started this process: a user, or a launcher that started others beside
+ * it. Launchers say so in the environment:
+ *
+ *     OpenMPI's mpirun   OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_RANK
+ *     PMI (MPICH, srun)  PMI_SIZE, PMI_RANK
+ *     Slurm's srun       SLURM_STEP_NUM_TASKS, SLURM_PROCID, beside SLURM_STEP_ID
+ *     torchrun           WORLD_SIZE, RANK, beside LOCAL_RANK and MASTER_ADDR
+ */
+#ifndef WF_MESH_LAUNCHER_H
+#define WF_MESH_LAUNCHER_H
+
+#include "core/status.h"
+
+WF_BEGIN_DECLS
+
+typedef struct wf_launcher {
+    const char *kind;     /* "threads", "mpi"; or "torchrun", which is refused */
+    const char *name;     /* "OpenMPI's mpirun"; "" where a user started the process */
+    const char *variable; /* that says how many processes there are; "" likewise */
+    int processes, process;
+    int local; /* processes of this host; 0: not known */
+} wf_launcher;
+
+/** wf_launcher_detected - what the environment says. A launcher of one process is kind "threads". */
+WF_API wf_launcher wf_launcher_detected(void);
+
+/**
+ * wf_launcher_choose - how the ranks of a world are to be started
+ *
+ * @param wanted     "threads", "mpi", or "auto", which is what was detected; NULL is "auto"
+ * @param transport  "auto" or NULL, or a transport's name; one that moves data belongs to its kind
+ * @param ranks      of the world; has to be a multiple of the processes
+ * Errors:           WF_EINVAL where two of them, or of them and the environment, contradict each
+ *                   other; WF_EUNSUPPORTED under torchrun
+ */
+WF_API wf_status wf_launcher_choose(const char *wanted, const char *transport, int ranks,
+                                    wf_launcher *launcher, wf_error *error);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,236 @@
+/*
+ * tests/hosts/mpi_ranks.c - mpi_ranks CASE RANKS: what goes wrong, and what is large, between ranks
+ * in several processes; started by mpirun from test_mpi.sh, which knows what each case has to say.
+ *
+ * Each rank prints "rank 1: status 5: text" of what it met, each process "process 0: status 5
+ * (here): text" of its launch, and exits with that status.
+ */
+#include "mesh/launch.h"
+#include "mesh/launcher.h"
+#include "tests/mesh/ranks.h"
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef wf_status rank_case(wf_rank *rank);
+
+static wf_status differ(wf_rank *rank)
+{
+    float in[64] = {0}, out[64];
+
+    return rank->index == 1
+               ? wf_barrier(rank->world, &rank->error)
+               : wf_all_reduce(rank->world, WF_REDUCE_SUM, in, out, 10, &rank->error);
+}
+
+/* Too large for a head: none of it may move. */
+static wf_status differ_large(wf_rank *rank)
+{
+    enum { MOST = 1 << 20 };
+    float *buffer = calloc(2 * MOST, sizeof *buffer);
+    wf_status status = wf_all_reduce(rank->world, WF_REDUCE_SUM, buffer, buffer + MOST,
+                                     MOST - 5 * (rank->index == 1), &rank->error);
+
+    free(buffer);
+    return status;
+}
+
+static wf_status differ_blocks(wf_rank *rank)
+{
+    int64_t cuts[65], out_cuts[65];
+    float in[512] = {0}, out[512];
+
+    for (int i = 0; i <= rank->size; i++) {
+        cuts[i] = 4 * i + (rank->index == 1 && i == 1);
+        out_cuts[i] = 4 * i;
+    }
+    return wf_all_to_all(rank->world, 4, in, cuts, out, out_cuts, &rank->error);
+}
+
+static wf_status differ_message(wf_rank *rank)
+{
+    float buffer[16] = {0};
+
+    if (rank->index == 0)
+        return wf_send(rank->world, 4, rank->size - 1, buffer, 16, &rank->error);
+    if (rank->index == rank->size - 1)
+        return wf_recv(rank->world, 4, 0, buffer, 15, &rank->error);
+    return wf_barrier(rank->world, &rank->error);
+}
+
+/* All say that they are in a group with rank 0; it says so of the last one only. */
+static wf_status differ_split(wf_rank *rank)
+{
+    int pair[2] = {0, rank->size - 1}, all[64];
+    wf_comm *group;
+    wf_status status;
+
+    for (int i = 0; i < rank->size; i++)
+        all[i] = i;
+    status = rank->index
+                 ? wf_comm_split(rank->world, "all", all, rank->size, &group, &rank->error)
+                 : wf_comm_split(rank->world, "pair", pair, 2, &group, &rank->error);
+    if (status != WF_OK)
+        return status;
+    status = wf_barrier(group, &rank->error);
+    wf_comm_close(group);
+    return status;
+}
+
+static wf_status fail(wf_rank *rank)
+{
+    if (rank->index == 1)
+        return wf_error_set(&rank->error, WF_EIO, "the disk is full");
+    return wf_barrier(rank->world, &rank->error);
+}
+
+/* While others send it much that it never takes. */
+static wf_status fail_in_flight(wf_rank *rank)
+{
+    enum { MOST = 4 << 20 };
+    float *buffer = calloc(MOST, sizeof *buffer);
+    wf_collective what = {.kind = WF_ALL_REDUCE,
+                          .n_buffers = 1,
+                          .buffers = &(wf_comm_buffer){buffer, buffer, MOST, NULL, NULL}};
+    wf_pending *p;
+    wf_status status = wf_collective_begin(rank->world, &what, &p, &rank->error);
+
+    if (status == WF_OK && rank->index == 1)
+        status = wf_error_set(&rank->error, WF_EIO, "the disk is full");
+    if (status == WF_OK)
+        status = wf_collective_end(p, &rank->error);
+    else
+        wf_comm_abort(rank->world, &rank->error);
+    free(buffer);
+    return status;
+}
+
+static wf_status leave(wf_rank *rank)
+{
+    return rank->index == 1 ? WF_OK : wf_barrier(rank->world, &rank->error);
+}
+
+static wf_status die(wf_rank *rank)
+{
+    enum { MOST = 1 << 20 };
+    float *buffer = calloc(MOST, sizeof *buffer);
+    wf_status status = WF_OK;
+
+    for (int i = 0; status == WF_OK; i++) {
+        status = wf_all_reduce(rank->world, WF_REDUCE_SUM, buffer, buffer, MOST, &rank->error);
+        if (i == 5 && rank->index == 1)
+            kill(getpid(), SIGKILL);
+    }
+    free(buffer);
+    return status;
+}
+
+/* More than one message holds: rank 0's part is the larger one. Every 4,099th byte is looked at. */
+static wf_status gather_bytes(wf_rank *rank, int64_t large)
+{
+    int64_t cuts[65] = {0};
+    unsigned char *all;
+    wf_status status;
+
+    for (int i = 0; i < rank->size; i++)
+        cuts[i + 1] = cuts[i] + (i == 0 ? large : 1000003 * i);
+    all = malloc((size_t)cuts[rank->size]);
+    if (!all)
+        return wf_error_set(&rank->error, WF_ENOMEM, "no memory");
+    for (int64_t i = cuts[rank->index]; i < cuts[rank->index + 1]; i++)
+        all[i] = (unsigned char)(i * 2654435761 >> 13);
+    status = wf_all_gather(rank->world, 1, all + cuts[rank->index], all, cuts, &rank->error);
+    for (int64_t i = 0; status == WF_OK && i < cuts[rank->size]; i += 4099)
+        if (all[i] != (unsigned char)(i * 2654435761 >> 13))
+            status = wf_error_set(&rank->error, WF_EINTERNAL, "byte %lld", (long long)i);
+    free(all);
+    return status;
+}
+
+static wf_status several_parts(wf_rank *rank)
+{
+    return gather_bytes(rank, 150000001);
+}
+
+static wf_status past_int(wf_rank *rank)
+{
+    return gather_bytes(rank, ((int64_t)1 << 31) + 12345);
+}
+
+/* What is begun comes to its end while the rank does something else. */
+static wf_status background(wf_rank *rank)
+{
+    enum { MOST = 8 << 20 };
+    float *buffer = calloc(MOST, sizeof *buffer);
+    wf_collective what = {.kind = WF_BROADCAST,
+                          .n_buffers = 1,
+                          .buffers = &(wf_comm_buffer){buffer, buffer, MOST, NULL, NULL}};
+    wf_pending *p;
+    wf_status status = wf_barrier(rank->world, &rank->error);
+    struct timespec from, to;
+
+    if (status == WF_OK)
+        status = wf_collective_begin(rank->world, &what, &p, &rank->error);
+    if (status == WF_OK) {
+        sleep(1);
+        clock_gettime(CLOCK_MONOTONIC, &from);
+        status = wf_collective_end(p, &rank->error);
+        clock_gettime(CLOCK_MONOTONIC, &to);
+        printf("rank %d: ended in %.3f ms\n", rank->index,
+               (double)(to.tv_sec - from.tv_sec) * 1e3 +
+                   (double)(to.tv_nsec - from.tv_nsec) * 1e-6);
+    }
+    free(buffer);
+    return status;
+}
+
+static const struct {
+    const char *name;
+    rank_case *run;
+} cases[] = {
+    {"differ", differ},
+    {"differ_large", differ_large},
+    {"differ_blocks", differ_blocks},
+    {"differ_message", differ_message},
+    {"differ_split", differ_split},
+    {"fail", fail},
+    {"fail_in_flight", fail_in_flight},
+    {"leave", leave},
+    {"die", die},
+    {"several_parts", several_parts},
+    {"past_int", past_int},
+    {"background", background},
+};
+
+static wf_status rank_main(wf_rank *rank, void *arg)
+{
+    rank_case *run = *(rank_case **)arg;
+    wf_status status;
+
+    wf_comm_set_reduce(rank->world, &test_ops);
+    status = run(rank);
+    printf("rank %d: status %d: %s\n", rank->index, (int)status, rank->error.text);
+    fflush(stdout);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    wf_error error = {WF_OK, ""};
+    bool elsewhere = false;
+    rank_case *run = NULL;
+    wf_launch_options options = {
+        .ranks = argc == 3 ? atoi(argv[2]) : 0, .launcher = "mpi", .elsewhere = &elsewhere};
+
+    for (size_t i = 0; argc == 3 && i < sizeof cases / sizeof cases[0]; i++)
+        if (strcmp(cases[i].name, argv[1]) == 0)
+            run = cases[i].run;
+    if (!run) {
+        fprintf(stderr, "usage: %s CASE RANKS\n", argv[0]);
+        return 2;
+    }
+    wf_launch(&options, rank_main, &run, &error);
+    printf("process %d: status %d (%s): %s\n", wf_launcher_detected().process, (int)error.code,
+           elsewhere ? "elsewhere" : "here", error.text);
+    return (int)error.code;
+}

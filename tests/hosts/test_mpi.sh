@@ -1,0 +1,58 @@
+#!/bin/bash
+# test_mpi.sh BUILD [--sanitized] - ranks in several processes on this machine: every case of the
+# transports' test, and what goes wrong: an error on every rank, soon, told once, nothing left over.
+set -uo pipefail
+# shellcheck source=tests/hosts/common.sh
+. "$(dirname "$0")/common.sh"
+trap 'rm -rf "$work"' EXIT
+
+# ranks NAME PROCESSES RANKS PATTERN TIMES: a case of mpi_ranks; PATTERN is on so many lines.
+ranks()
+{
+    local name=$1 processes=$2 ranks=$3 pattern=$4 times=$5 problem='' status start=$SECONDS
+    timeout -s KILL 60 "${mpirun[@]}" -np "$processes" "$build/tests/hosts/mpi_ranks" \
+        "$name" "$ranks" >out 2>err
+    status=$?
+    [ $((SECONDS - start)) -le 8 ] || problem+=" took $((SECONDS - start)) s;"
+    [ "$(lines "$pattern")" = "$times" ] ||
+        problem+=" '$pattern' on $(lines "$pattern") lines, not $times;"
+    case $name in
+    several_parts | background)
+        [ $status = 0 ] || problem+=" exit status $status;"
+        ;;
+    die) [ $status -gt 128 ] || problem+=" exit status $status;" ;;
+    *)
+        [ $status != 0 ] || problem+=" exit status 0;"
+        # Every process knows; one of them tells.
+        [ "$(lines 'process .*: status [1-9]')" = "$processes" ] || problem+=" not on all;"
+        [ "$(lines 'process .*\(here\)')" = 1 ] || problem+=" told more or less than once;"
+        ;;
+    esac
+    ! pgrep -f "mpi_ranks $name $ranks\$" >/dev/null || problem+=" processes are left;"
+    result "$name: $ranks ranks in $processes processes" "$problem"
+}
+
+for n in 1 2 3 4; do
+    problem=''
+    WEFT_TEST_TRANSPORT=mpi timeout -s KILL 120 "${mpirun[@]}" -np $n "$build/tests/test_comm" \
+        >out 2>err || problem="exit status $?"
+    [ "$(lines 'asserts +[1-9]')" = $n ] || problem+=" not all processes have asserted"
+    result "test_comm in $n processes" "$problem"
+done
+for world in "2 2" "4 4" "2 4"; do
+    # shellcheck disable=SC2086 # two words
+    set -- $world
+    ranks differ $1 $2 'process.*all_reduce\(sum\).*barrier|process.*barrier.*all_reduce\(sum\)' $1
+    ranks differ_large $1 $2 'process .*all_reduce\(sum\) of 41943(04|24|84) bytes' $1
+    ranks differ_blocks $1 $2 'process .*rank 1 sends .* which expects' $1
+    ranks fail $1 $2 'process .*: status [0-9]+ .*rank 1: the disk is full' $1
+    ranks fail_in_flight $1 $2 'process .*: status [0-9]+ .*rank 1: the disk is full' $1
+    ranks leave $1 $2 'process .*rank 1 has finished, rank [0-9] waits for it in barrier' $1
+    ranks die $1 $2 'rank 1: status' 0
+    ranks several_parts $1 $2 'rank [0-9]: status 0' $2
+    ranks background $1 $2 'rank [0-9]: ended in [0-9]\.[0-9]+ ms' $2
+done
+ranks differ_message 2 4 'process .*(send|recv) of 6[04] bytes.*(send|recv) of 6[04] bytes' 2
+ranks differ_split 2 4 'process .*list' 2
+ranks differ_split 4 4 'process .*list' 4
+finish

@@ -1,0 +1,178 @@
+/* tests/mesh/test_launcher.c - what started this process, by the environment; and contradictions,
+ * which are told with both sides by name. */
+#include "mesh/launch.h"
+#include "mesh/launcher.h"
+#include "tests/harness.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const variables[] = {
+    "OMPI_COMM_WORLD_SIZE",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "PMI_SIZE",
+    "PMI_RANK",
+    "MPI_LOCALNRANKS",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_PROCID",
+    "SLURM_STEP_ID",
+    "WORLD_SIZE",
+    "RANK",
+    "LOCAL_RANK",
+    "MASTER_ADDR",
+    "LOCAL_WORLD_SIZE",
+};
+
+/* "A=1 B=2", and nothing else that launchers set. */
+static void environment(const char *settings)
+{
+    char copy[256];
+
+    for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++)
+        unsetenv(variables[i]);
+    snprintf(copy, sizeof copy, "%s", settings);
+    for (char *word = strtok(copy, " "); word; word = strtok(NULL, " ")) {
+        char *value = strchr(word, '=');
+
+        *value = '\0';
+        setenv(word, value + 1, 1);
+    }
+}
+
+static void detected(void)
+{
+    static const struct {
+        const char *settings, *kind, *name;
+        int processes, process, local;
+    } cases[] = {
+        {"", "threads", "", 1, 0, 1},
+        {"OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_LOCAL_SIZE=2", "mpi",
+         "OpenMPI's mpirun", 4, 3, 2},
+        {"PMI_SIZE=2 PMI_RANK=1", "mpi", "a launcher of PMI", 2, 1, 0},
+        {"SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=7 SLURM_STEP_ID=0", "mpi", "Slurm's srun", 8, 7,
+         0},
+        /* sbatch's script itself: no step yet */
+        {"SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=0", "threads", "", 1, 0, 1},
+        {"WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_ADDR=a", "torchrun", "torchrun", 2, 0, 0},
+        {"WORLD_SIZE=2 RANK=0", "threads", "", 1, 0, 1}, /* anybody's variables */
+        /* mpirun reaches its hosts by srun */
+        {"OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=3 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 "
+         "SLURM_STEP_ID=0",
+         "mpi", "OpenMPI's mpirun", 4, 3, 0},
+        {"OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0", "threads", "OpenMPI's mpirun", 1, 0,
+         0},
+        {"OMPI_COMM_WORLD_SIZE=x OMPI_COMM_WORLD_RANK=0", "threads", "", 1, 0, 1},
+        {"PMI_SIZE=2 PMI_RANK=2", "threads", "", 1, 0, 1},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        wf_launcher l;
+
+        environment(cases[i].settings);
+        l = wf_launcher_detected();
+        CU_ASSERT_STRING_EQUAL(l.kind, cases[i].kind);
+        CU_ASSERT_STRING_EQUAL(l.name, cases[i].name);
+        CU_ASSERT_EQUAL(l.processes, cases[i].processes);
+        CU_ASSERT_EQUAL(l.process, cases[i].process);
+        CU_ASSERT_EQUAL(l.local, cases[i].local);
+    }
+    environment("");
+}
+
+static void chosen(void)
+{
+    static const struct {
+        const char *settings, *wanted, *transport;
+        int ranks;
+        const char *kind; /* NULL: an error with these words */
+        const char *words[2];
+    } cases[] = {
+        {"", NULL, NULL, 8, "threads", {NULL}},
+        {"", "threads", "threads", 8, "threads", {NULL}},
+        {"", "mpi", NULL, 8, NULL, {"--launcher mpi", "mpirun -np N"}},
+        {"", "auto", "mpi", 8, NULL, {"--transport mpi", "the launcher is threads"}},
+        {"PMI_SIZE=2 PMI_RANK=0", NULL, NULL, 8, "mpi", {NULL}},
+        {"PMI_SIZE=2 PMI_RANK=0",
+         "threads",
+         NULL,
+         8,
+         NULL,
+         {"--launcher threads", "PMI_SIZE=2"}},
+        {"PMI_SIZE=2 PMI_RANK=0",
+         NULL,
+         "threads",
+         8,
+         NULL,
+         {"--transport threads", "PMI_SIZE=2"}},
+        {"PMI_SIZE=3 PMI_RANK=0", NULL, NULL, 8, NULL, {"8 ranks", "3 processes"}},
+        {"PMI_SIZE=1 PMI_RANK=0", NULL, NULL, 8, "threads", {NULL}},
+        {"PMI_SIZE=1 PMI_RANK=0", "mpi", NULL, 8, "mpi", {NULL}},
+        {"PMI_SIZE=1 PMI_RANK=0", NULL, "mpi", 8, "mpi", {NULL}},
+        {"PMI_SIZE=2 PMI_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=0",
+         NULL,
+         NULL,
+         8,
+         NULL,
+         {"OMPI_COMM_WORLD_SIZE=4", "PMI_SIZE=2"}},
+        {"WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_ADDR=a",
+         NULL,
+         NULL,
+         8,
+         NULL,
+         {"torchrun", "mpirun -np 2"}},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        wf_error error = {WF_OK, ""};
+        wf_launcher l;
+        wf_status status;
+
+        environment(cases[i].settings);
+        status =
+            wf_launcher_choose(cases[i].wanted, cases[i].transport, cases[i].ranks, &l, &error);
+        CU_ASSERT_EQUAL(status == WF_OK, cases[i].kind != NULL);
+        if (cases[i].kind) {
+            CU_ASSERT_STRING_EQUAL(l.kind, cases[i].kind);
+        } else {
+            CU_ASSERT(strstr(error.text, cases[i].words[0]) != NULL);
+            CU_ASSERT(strstr(error.text, cases[i].words[1]) != NULL);
+        }
+    }
+    environment("");
+}
+
+static wf_status nothing(wf_rank *rank, void *arg)
+{
+    (void)rank, (void)arg;
+    return WF_OK;
+}
+
+/* A launch asks the same; what moves nothing takes no part in it. */
+static void launched(void)
+{
+    wf_error error = {WF_OK, ""};
+
+    environment("PMI_SIZE=3 PMI_RANK=0");
+    CU_ASSERT_EQUAL(wf_launch(&(wf_launch_options){.ranks = 8}, nothing, NULL, &error),
+                    WF_EINVAL);
+    CU_ASSERT(strstr(error.text, "3 processes") != NULL);
+    error = (wf_error){WF_OK, ""};
+    CU_ASSERT_EQUAL(
+        wf_launch(&(wf_launch_options){.ranks = 8, .transport = "fake"}, nothing, NULL, &error),
+        WF_OK);
+    environment("");
+    CU_ASSERT_EQUAL(wf_launch(&(wf_launch_options){.ranks = 8}, nothing, NULL, &error), WF_OK);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"what the environment says", detected},
+        {"what is chosen, and what contradicts", chosen},
+        {"a launch", launched},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("launcher", tests);
+}
