@@ -206,6 +206,8 @@ static bool search(const world *w, finding *first)
                 seen = find_group(w->of[k], group) >= 0;
             if (seen || group->size == 1 || !search_group(w, group, &f))
                 continue;
+            if (f.follows && w->n < w->of[0]->head.ranks)
+                continue; /* of what a rank did whose recording is not here */
             if (!any || (f.follows != first->follows ? first->follows : f.time < first->time))
                 *first = f;
             any = true;

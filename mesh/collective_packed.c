@@ -97,16 +97,16 @@ static wf_status end_all_to_all(wf_pending *p, wf_error *error)
 
 /* My part of all buffers, reduced: where it stays if that is one place, else into what came from
    member 0. Inputs are not needed any more. */
-static wf_status end_reduce(wf_pending *p, float **sum, wf_error *error)
+static wf_status end_reduce(wf_pending *p, void **sum, wf_error *error)
 {
     wf_status status = wait(p, error);
     int64_t n = (int64_t)(p->recv_bytes[0] / p->what.element);
 
     *sum = p->x->recv;
-    if (single(p))
-        *sum = (float *)p->buffer[0].out +
-               (p->what.kind == WF_ALL_REDUCE ? wf_part(p, p->cuts, 0, p->comm->rank) : 0);
-
+    if (single(p) && p->what.kind == WF_ALL_REDUCE)
+        wf_locate(p, p->cuts, 0, p->comm->rank, p->buffer[0].out, sum);
+    else if (single(p))
+        *sum = p->buffer[0].out;
     if (status != WF_OK || n == 0)
         return status;
     for (int i = 0; i < p->comm->size; i++)
@@ -117,9 +117,9 @@ static wf_status end_reduce(wf_pending *p, float **sum, wf_error *error)
 
 static wf_status end_reduce_scatter(wf_pending *p, wf_error *error)
 {
-    float *sum;
+    void *sum;
     wf_status status = end_reduce(p, &sum, error);
-    const char *from = (const char *)sum;
+    const char *from = sum;
 
     for (int64_t b = 0; status == WF_OK && b < p->what.n_buffers; b++) {
         void *part;
@@ -133,7 +133,7 @@ static wf_status end_reduce_scatter(wf_pending *p, wf_error *error)
 
 static wf_status end_all_reduce(wf_pending *p, wf_error *error)
 {
-    float *sum;
+    void *sum;
     wf_status status = end_reduce(p, &sum, error);
 
     if (status != WF_OK)
