@@ -8,9 +8,12 @@ struct wf_trace {
     wf_trace_event event[];
 };
 
+static const int64_t MOST_EVENTS = (int64_t)1 << 30;
+
 wf_trace *wf_trace_open(int64_t capacity, wf_error *error)
 {
-    wf_trace *trace = malloc(sizeof *trace + (size_t)capacity * sizeof trace->event[0]);
+    size_t bytes = sizeof(wf_trace) + (size_t)capacity * sizeof(wf_trace_event);
+    wf_trace *trace = capacity <= MOST_EVENTS ? malloc(bytes) : NULL;
 
     if (!trace) {
         wf_error_set(error, WF_ENOMEM, "no memory for a trace of %lld events",
