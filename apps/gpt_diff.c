@@ -13,10 +13,9 @@ static const char help[] =
     "gpt_diff A B - where two runs of gpt_train differ\n\n"
     "A and B are files of --log-jsonl: the first step that both have and in which loss, "
     "gradient\n"
-    "norm, learning rate, validation loss or digest differ, bit by bit; with --digest-tensors "
-    "the\n"
-    "first tensor too. Or they are checkpoints, or directories of them: the tensors that "
-    "differ.\n\n"
+    "norm, learning rate, validation loss or digest differ, bit by bit. Or they are "
+    "checkpoints,\n"
+    "or directories of them: the tensors that differ.\n\n"
     "Exit status: 0 the same, 1 different, 2 usage, 3 a file that cannot be read\n";
 
 /* The last row of every step of a log, in the order of steps. */
@@ -88,35 +87,16 @@ static bool tell(size_t step, const char *key, const json_t *a, const json_t *b)
     return false;
 }
 
-/* Tensors in the order of A, as the model has them. */
-static bool same_tensors(size_t step, json_t *a, json_t *b)
-{
-    const char *path;
-    json_t *digest;
-
-    json_object_foreach(a, path, digest)
-    {
-        if (!json_equal(digest, json_object_get(b, path)))
-            return tell(step, path, digest, json_object_get(b, path));
-    }
-    return true;
-}
-
 static bool same_row(size_t step, const json_t *a, const json_t *b)
 {
     static const char *const keys[] = {"loss_bits", "grad_norm", "lr", "digest"};
     json_t *x = json_object_get(a, "val_loss"), *y = json_object_get(b, "val_loss");
-    json_t *tensors = json_object_get(b, "tensors");
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const json_t *mine = json_object_get(a, keys[i]), *other = json_object_get(b, keys[i]);
 
-        if (mine && other && !json_equal(mine, other)) {
-            if (strcmp(keys[i], "digest") == 0 && tensors &&
-                !same_tensors(step, json_object_get(a, "tensors"), tensors))
-                return false;
+        if (mine && other && !json_equal(mine, other))
             return tell(step, keys[i], mine, other);
-        }
     }
     if (x && y && !json_is_null(x) && !json_is_null(y) && !json_equal(x, y))
         return tell(step, "val_loss", x, y);
