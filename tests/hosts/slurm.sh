@@ -40,6 +40,7 @@ StateSaveLocation=$dir/state
 SlurmctldPidFile=$dir/slurmctld.pid
 SlurmctldLogFile=$dir/slurmctld.log
 SlurmdSpoolDir=$dir/spool.%n
+TmpFS=$dir/tmp.%n
 SlurmdPidFile=$dir/slurmd.%n.pid
 SlurmdLogFile=$dir/slurmd.%n.log
 NodeName=node[0-$((n - 1))] CPUs=8 State=UNKNOWN
@@ -52,6 +53,7 @@ CONF
         >$dir/start.log 2>&1
     "$here/hosts.sh" --on node0 slurmctld >>$dir/start.log 2>&1
     for ((i = 0; i < n; i++)); do
+        mkdir "$dir/tmp.node$i"
         "$here/hosts.sh" --on "node$i" slurmd -N "node$i" >>$dir/start.log 2>&1
     done
     for ((i = 0; i < 100; i++)); do

@@ -49,9 +49,9 @@ same "4 hosts x 2 processes, dealt out one by one" "${over[@]}" \
     node0:2,node1:2,node2:2,node3:2 --map-by node
 inside "tp 2 inside hosts" "tp 2 dp 4 full_shard" 2
 same "4 hosts x 1 process x 2 threads" "${over[@]}" node0:1,node1:1,node2:1,node3:1
-same "3 hosts of 4, 2 and 2 processes" "${over[@]}" node1:2,node0:4,node2:2
+same "3 hosts of 2, 4 and 2 processes" "${over[@]}" node0:2,node1:4,node2:2
 problem=''
-[[ "$(seats out "tp 4 dp 2 full_shard")" =~ ^node1\ .*node0\ node0\ node0\ node0$ ]] ||
+[[ "$(seats out "tp 4 dp 2 full_shard")" =~ ^node0\ .*node1\ node1\ node1\ node1$ ]] ||
     problem="$(seats out "tp 4 dp 2 full_shard")"
 result "tp 4 inside the host that has room for it, rank 0 in the first process" "$problem"
 

@@ -36,7 +36,7 @@ result "one rank" "$problem"
 export GPT_TRAIN=$gpt_train
 train="${model[*]} --steps 3 --log-jsonl $work/log"
 for hosts in 2 4; do
-    started "srun, $hosts hosts, a process per rank" 60 srun --nodes $hosts --ntasks $((2 * hosts)) \
+    started "srun, $hosts hosts, a process per rank" 60 srun --nodes $hosts --ntasks-per-node 2 \
         --mpi=pmix "$gpt_train" "$train" --tp 2 --dp $hosts
     started "srun, $hosts hosts, a process per host" 60 srun --nodes $hosts --ntasks-per-node 1 \
         --mpi=pmix --cpu-bind=none "$gpt_train" "$train" --tp 2 --dp $hosts
@@ -44,6 +44,10 @@ for hosts in 2 4; do
         "$here/../../scripts/weft.sbatch" "$train" --tp 2 --dp $hosts
     started "mpirun in an allocation, $hosts hosts" 60 salloc --quiet --nodes $hosts \
         --ntasks-per-node 2 mpirun -np $((2 * hosts)) "$gpt_train" "$train" --tp 2 --dp $hosts
+done
+for _ in $(seq 50); do # an allocation that has ended is cleared away
+    [ "$("$here/hosts.sh" --on node0 squeue -h | wc -l)" != 0 ] || break
+    sleep 0.1
 done
 problem=''
 [ "$("$here/hosts.sh" --on node0 squeue -h | wc -l)" = 0 ] || problem="jobs are left"
