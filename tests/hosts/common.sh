@@ -22,17 +22,21 @@ mpirun=(mpirun --quiet --oversubscribe --bind-to none)
 work=$(mktemp -d)
 cd "$work" || exit 1
 
-# result NAME PROBLEM: no problem is a pass.
+# result NAME PROBLEM: no problem is a pass; told with the time since the last one.
+last=$(date +%s%N)
 result()
 {
+    local now
+    now=$(date +%s%N)
     cases=$((cases + 1))
     if [ -z "$2" ]; then
-        echo "ok    $1"
+        echo "ok    $1 ($(((now - last) / 1000000)) ms)"
     else
         failures=$((failures + 1))
         echo "FAIL  $1: $2"
         sed 's/^/      /' out err 2>/dev/null | head -20
     fi
+    last=$now
 }
 
 # lines PATTERN: how many of the last run's there are.
@@ -124,7 +128,7 @@ killed()
     "$@" "$gpt_train" "${model[@]}" --steps 100000 --tp 2 --dp 4 --seed 4711 >out 2>err &
     job=$!
     for _ in $(seq 100); do
-        [ "$(lines '^step')" -lt 1 ] || break
+        [ "$(lines 'step +[0-9]+/')" -lt 1 ] || break
         sleep 0.1
     done
     victim=$(pgrep -f -- "^$gpt_train .*--seed 4711" | tail -1)
