@@ -2,13 +2,15 @@
  * parallel/checkpoint/load.c - from any layout to any layout: each rank reads what it holds.
  *
  * Where the saved parts lie follows from (shape, saved mesh, saved layout); of each part that
- * overlaps its own a rank reads the runs that they have in common.
+ * overlaps its own a rank reads the runs that they have in common. Two threads take tensors in
+ * turns: while one waits for a file, the other adds what has come to the digest.
  */
 #include "parallel/checkpoint/agree.h"
-#include "parallel/checkpoint/state.h"
 #include "parallel/checkpoint/read.h"
-#include "parallel/measure.h"
+#include "parallel/checkpoint/state.h"
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,7 @@ typedef struct loader {
     const wf_par_checkpoint *from;
     wf_state *state;
     wf_error *error;
+    _Atomic int64_t next; /* tensor to be read: number in the index and kind */
 } loader;
 
 static wf_status differs(const loader *l, const char *path, const char *what)
@@ -117,41 +120,71 @@ static wf_status check_headers(loader *l, wf_par *par)
     return status;
 }
 
-/* What this rank holds, tensor by tensor. */
-static wf_status read_all(loader *l)
+/* A thread that reads tensors, and what came of it. */
+typedef struct worker {
+    loader *l;
+    uint64_t digest;
+    wf_error error;
+} worker;
+
+static wf_status read_tensor(worker *w, wf_reader *reader, int64_t i, int bit)
 {
+    const wf_state *state = w->l->state;
+    const char *path = state->index.tensor[i].path;
+    wf_tensor *t = state->tensor[i][bit];
+    wf_part part = t ? wf_part_of_tensor(t) : (wf_part){.ndim = 0};
+    int64_t saved = wf_index_find(&w->l->from->index, path) - w->l->from->index.tensor;
+
+    if (!t || !wf_part_count(&part))
+        return WF_OK;
+    if (wf_reader_read(reader, saved, bit, &part, t->data, &w->error) == WF_OK)
+        w->digest += wf_par_digest_here(state->trained.par->mesh, t, path, (uint32_t)bit);
+    return w->error.code;
+}
+
+static void *read_some(void *arg)
+{
+    worker *w = arg;
+    loader *l = w->l;
+    int64_t tensors = l->state->index.count * WF_INDEX_KINDS, k;
     wf_reader reader;
-    wf_status status = wf_reader_open(&reader, l->from, l->error);
+    wf_status status = wf_reader_open(&reader, l->from, &w->error);
 
     if (l->from->index.kind == WF_INDEX_LOCAL)
         reader.rank = wf_context_rank(l->state->trained.par->ctx);
-    for (int64_t i = 0; i < l->state->index.count && status == WF_OK; i++) {
-        int64_t saved = wf_index_find(&l->from->index, l->state->index.tensor[i].path) -
-                        l->from->index.tensor;
-
-        for (int bit = 0; bit < WF_INDEX_KINDS && status == WF_OK; bit++) {
-            wf_tensor *t = l->state->tensor[i][bit];
-            wf_part part = t ? wf_part_of_tensor(t) : (wf_part){.ndim = 0};
-
-            if (t && wf_part_count(&part))
-                status = wf_reader_read(&reader, saved, bit, &part, t->data, l->error);
-        }
-    }
+    while (status == WF_OK && (k = atomic_fetch_add(&l->next, 1)) < tensors)
+        status = read_tensor(w, &reader, k / WF_INDEX_KINDS, (int)(k % WF_INDEX_KINDS));
+    if (status != WF_OK)
+        atomic_store(&l->next, tensors); /* the other one need not go on */
     wf_reader_close(&reader);
-    return status;
+    return NULL;
+}
+
+/* What this rank holds, and what of the digest it counts. */
+static wf_status read_all(loader *l, uint64_t *digest)
+{
+    worker mine = {.l = l}, other = {.l = l};
+    pthread_t thread;
+    bool threaded = pthread_create(&thread, NULL, read_some, &other) == 0;
+    const wf_error *error;
+
+    read_some(&mine);
+    if (threaded)
+        pthread_join(thread, NULL);
+    *digest = mine.digest + other.digest;
+    error = mine.error.code != WF_OK ? &mine.error : &other.error;
+    return error->code == WF_OK ? WF_OK
+                                : wf_error_set(l->error, error->code, "%s", error->text);
 }
 
 /* The digest of what was read; where it is another one, which tensor is it? */
-static wf_status check_values(loader *l, const wf_par_trainer *trainer, wf_par *par)
+static wf_status check_values(loader *l, uint64_t digest)
 {
-    const wf_par_trained t = wf_par_trainer_trained(trainer);
+    wf_par *par = l->state->trained.par;
     int64_t ranks = wf_mesh_ranks(par->mesh);
     bool local = l->from->index.kind == WF_INDEX_LOCAL; /* has copies that no digest counts */
-    uint64_t digest;
-    wf_status status = wf_par_digest(par, t.count, t.parameter, t.optimizer, &digest);
+    wf_status status = WF_OK;
 
-    if (status != WF_OK)
-        return wf_error_set(l->error, status, "%s", wf_context_error(par->ctx)->text);
     if (digest == l->from->index.digest && !local)
         return WF_OK;
     for (int64_t r = wf_context_rank(par->ctx); r < l->from->index.files && status == WF_OK;
@@ -171,6 +204,7 @@ wf_status wf_par_checkpoint_load(wf_par_trainer *trainer, const wf_par_checkpoin
 {
     wf_par *par = wf_par_trainer_trained(trainer).par;
     wf_error mine = {WF_OK, ""};
+    uint64_t digest = 0;
     wf_state state;
     loader l = {.from = checkpoint, .state = &state, .error = &mine};
     wf_status status = wf_state_open(&state, trainer, &mine);
@@ -181,11 +215,11 @@ wf_status wf_par_checkpoint_load(wf_par_trainer *trainer, const wf_par_checkpoin
     if (status == WF_OK)
         status = check_headers(&l, par);
     if (status == WF_OK) {
-        read_all(&l);
-        status = wf_agree(par, 0, NULL, &mine);
+        read_all(&l, &digest);
+        status = wf_agree(par, 1, &digest, &mine);
     }
     if (status == WF_OK)
-        status = check_values(&l, trainer, par);
+        status = check_values(&l, digest);
     if (status == WF_OK)
         wf_nn_optimizer_resume(state.trained.optimizer, checkpoint->index.step);
     wf_state_close(&state);

@@ -5,12 +5,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool same_part(const wf_part *a, const wf_part *b)
+/* Whether a part lies in one run of what is held, and where it begins. */
+typedef struct place {
+    int64_t at;
+    int runs;
+} place;
+
+static wf_status note_run(void *arg, int64_t at_held, int64_t at_piece, int64_t n)
 {
-    for (int d = 0; d < a->ndim; d++)
-        if (a->start[d] != b->start[d] || a->local[d] != b->local[d])
-            return false;
-    return true;
+    place *p = arg;
+
+    (void)at_piece, (void)n;
+    if (p->runs++)
+        return WF_EINVAL; /* two are enough to know */
+    p->at = at_held;
+    return WF_OK;
+}
+
+static bool is_one_run(const wf_piece *piece, int64_t *at)
+{
+    wf_part held = wf_part_of_tensor(piece->tensor);
+    place p = {.runs = 0};
+
+    wf_part_runs(&held, &piece->part, note_run, &p);
+    *at = p.at;
+    return p.runs == 1;
+}
+
+const char *wf_piece_data(const wf_piece *piece)
+{
+    const float *data = piece->tensor->data;
+    int64_t at;
+
+    return is_one_run(piece, &at) ? (const char *)(data + at) : NULL;
 }
 
 static void add(wf_pieces *p, const wf_state *s, wf_index_kind kind, int64_t i, int bit)
@@ -19,6 +46,7 @@ static void add(wf_pieces *p, const wf_state *s, wf_index_kind kind, int64_t i, 
     wf_piece *piece = &p->piece[p->count];
     bool local = kind == WF_INDEX_LOCAL;
     wf_part held = t ? wf_part_of_tensor(t) : (wf_part){.ndim = 0};
+    int64_t at;
 
     if (!t || (!local && !wf_state_writes(s, i)))
         return;
@@ -32,7 +60,7 @@ static void add(wf_pieces *p, const wf_state *s, wf_index_kind kind, int64_t i, 
     if (!piece->bytes)
         return;
     p->bytes += piece->bytes;
-    if (!same_part(&piece->part, &held) && piece->bytes > p->largest)
+    if (!is_one_run(piece, &at) && piece->bytes > p->largest)
         p->largest = piece->bytes;
     p->count++;
 }
@@ -53,13 +81,6 @@ void wf_pieces_close(wf_pieces *p)
 {
     free(p->piece);
     *p = (wf_pieces){.count = 0};
-}
-
-const char *wf_piece_data(const wf_piece *piece)
-{
-    wf_part held = wf_part_of_tensor(piece->tensor);
-
-    return same_part(&piece->part, &held) ? piece->tensor->data : NULL;
 }
 
 typedef struct cut {

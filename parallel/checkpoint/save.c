@@ -12,9 +12,14 @@ char *wf_saver_partial(const wf_par_saver *s, char text[WF_CKPT_PATH])
     return wf_ckpt_path(text, s->dir, s->step, ".partial");
 }
 
+const char *wf_saver_place(const wf_par_saver *s, const wf_piece *piece)
+{
+    return s->staging ? s->staging + piece->at : wf_piece_data(piece);
+}
+
 const char *wf_saver_data(const wf_par_saver *s, const wf_piece *piece)
 {
-    const char *data = s->staging ? s->staging + piece->at : wf_piece_data(piece);
+    const char *data = wf_saver_place(s, piece);
 
     if (data)
         return data;
@@ -36,6 +41,8 @@ static bool take_memory(wf_par_saver *s)
     else if (s->pieces.largest)
         s->room = wf_pool_take(wf_context_pool(ctx), (size_t)s->pieces.largest,
                                WF_MEMORY_CHECKPOINT, &error);
+    if (s->staging && !wf_context_planning(ctx))
+        memset(s->staging, 0, (size_t)s->pieces.bytes); /* now, not when a step has to wait */
     if (error.code != WF_OK)
         wf_fail(ctx, error.code, "%s", error.text);
     else if (!s->sum || !s->dir)
