@@ -14,9 +14,11 @@ static wf_status open_file(const wf_par_saver *s, wf_file *file, char path[WF_CK
                            wf_file_mode mode, wf_error *error)
 {
     char partial[WF_CKPT_PATH];
+    wf_status status = wf_file_open(
+        file, s->calls, wf_ckpt_file(path, wf_saver_partial(s, partial), -1), mode, error);
 
-    return wf_file_open(file, s->calls, wf_ckpt_file(path, wf_saver_partial(s, partial), -1),
-                        mode, error);
+    file->need = s->need;
+    return status;
 }
 
 static wf_status close_file(wf_file *file, bool sync, wf_status status, wf_error *error)

@@ -31,25 +31,32 @@ static wf_status differs(const loader *l, const char *path, const char *what)
         l->from->path, path, what);
 }
 
-static wf_status check_tensor(const loader *l, const wf_index_tensor *mine)
+static wf_status check_shape(const loader *l, const char *path, int ndim, const wf_dim *dim)
 {
-    const wf_index_tensor *saved = wf_index_find(&l->from->index, mine->path);
+    const wf_index_tensor *saved = wf_index_find(&l->from->index, path);
 
     if (!saved)
-        return differs(l, mine->path, "is not in it");
-    if (saved->ndim != mine->ndim)
-        return differs(l, mine->path, "has another number of dims in it");
-    for (int d = 0; d < mine->ndim; d++)
-        if (saved->dim[d].size != mine->dim[d].size) {
+        return differs(l, path, "is not in it");
+    if (saved->ndim != ndim)
+        return differs(l, path, "has another number of dims in it");
+    for (int d = 0; d < ndim; d++)
+        if (saved->dim[d].size != dim[d].size) {
             char text[128];
 
             snprintf(text, sizeof text, "has %" PRId64 " in dim %d there and %" PRId64 " here",
-                     saved->dim[d].size, d, mine->dim[d].size);
-            return differs(l, mine->path, text);
+                     saved->dim[d].size, d, dim[d].size);
+            return differs(l, path, text);
         }
-    if (saved->kinds != mine->kinds)
-        return differs(l, mine->path, "has the state of another optimizer in it, or is frozen");
     return WF_OK;
+}
+
+static wf_status check_tensor(const loader *l, const wf_index_tensor *mine)
+{
+    wf_status status = check_shape(l, mine->path, mine->ndim, mine->dim);
+
+    if (status == WF_OK && wf_index_find(&l->from->index, mine->path)->kinds != mine->kinds)
+        return differs(l, mine->path, "has the state of another optimizer in it, or is frozen");
+    return status;
 }
 
 static bool same_layouts(const wf_index *a, const wf_index *b)
@@ -177,20 +184,27 @@ static wf_status read_all(loader *l, uint64_t *digest)
                                 : wf_error_set(l->error, error->code, "%s", error->text);
 }
 
-/* The digest of what was read; where it is another one, which tensor is it? */
-static wf_status check_values(loader *l, uint64_t digest)
+/* Ranks take turns with the contents of all files. */
+static wf_status check_contents(loader *l, wf_par *par)
 {
-    wf_par *par = l->state->trained.par;
     int64_t ranks = wf_mesh_ranks(par->mesh);
-    bool local = l->from->index.kind == WF_INDEX_LOCAL; /* has copies that no digest counts */
     wf_status status = WF_OK;
 
-    if (digest == l->from->index.digest && !local)
-        return WF_OK;
     for (int64_t r = wf_context_rank(par->ctx); r < l->from->index.files && status == WF_OK;
          r += ranks)
         status = wf_checkpoint_contents(l->from, r, l->error);
-    status = wf_agree(par, 0, NULL, l->error);
+    return wf_agree(par, 0, NULL, l->error);
+}
+
+/* The digest of what was read; where it is another one, which tensor is it? */
+static wf_status check_values(loader *l, uint64_t digest)
+{
+    bool local = l->from->index.kind == WF_INDEX_LOCAL; /* has copies that no digest counts */
+    wf_status status;
+
+    if (digest == l->from->index.digest && !local)
+        return WF_OK;
+    status = check_contents(l, l->state->trained.par);
     if (status == WF_OK && digest != l->from->index.digest)
         return wf_error_set(l->error, WF_EDATA,
                             "%s: what was loaded has digest %016" PRIx64 " and %016" PRIx64
@@ -223,5 +237,54 @@ wf_status wf_par_checkpoint_load(wf_par_trainer *trainer, const wf_par_checkpoin
     if (status == WF_OK)
         wf_nn_optimizer_resume(state.trained.optimizer, checkpoint->index.step);
     wf_state_close(&state);
+    return status == WF_OK ? WF_OK : wf_error_set(error, mine.code, "%s", mine.text);
+}
+
+/* The parameters of a model, as far as this rank holds them. */
+static wf_status read_model(loader *l, int64_t count, wf_nn_parameter **parameter)
+{
+    wf_reader reader;
+    wf_status status = wf_reader_open(&reader, l->from, l->error);
+
+    for (int64_t i = 0; i < count && status == WF_OK; i++) {
+        wf_tensor *t = parameter[i]->tensor;
+        wf_part part = wf_part_of_tensor(t);
+        int64_t saved =
+            wf_index_find(&l->from->index, parameter[i]->path) - l->from->index.tensor;
+
+        if (wf_part_count(&part))
+            status = wf_reader_read(&reader, saved, 0, &part, t->data, l->error);
+    }
+    wf_reader_close(&reader);
+    return status;
+}
+
+wf_status wf_par_checkpoint_load_model(wf_par *par, wf_nn_module *model,
+                                       const wf_par_checkpoint *checkpoint, wf_error *error)
+{
+    wf_error mine = {WF_OK, ""};
+    loader l = {.from = checkpoint, .error = &mine};
+    int64_t count;
+    wf_nn_parameter **parameter = wf_nn_parameters(model, &count);
+    wf_status status =
+        parameter ? WF_OK : wf_error_set(&mine, WF_ENOMEM, "no memory for a list of tensors");
+
+    for (int64_t i = 0; i < count && status == WF_OK; i++)
+        status = check_shape(&l, parameter[i]->path, parameter[i]->tensor->ndim,
+                             parameter[i]->tensor->dim);
+    if (status == WF_OK && count != checkpoint->index.count)
+        status = wf_error_set(&mine, WF_EINVAL,
+                              "%s has %" PRId64 " parameters and the model has %" PRId64,
+                              checkpoint->path, checkpoint->index.count, count);
+    status = wf_agree(par, 0, NULL, &mine);
+    if (status == WF_OK)
+        status = check_headers(&l, par);
+    if (status == WF_OK)
+        status = check_contents(&l, par);
+    if (status == WF_OK) {
+        read_model(&l, count, parameter);
+        status = wf_agree(par, 0, NULL, &mine);
+    }
+    free(parameter);
     return status == WF_OK ? WF_OK : wf_error_set(error, mine.code, "%s", mine.text);
 }

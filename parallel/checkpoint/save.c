@@ -50,6 +50,24 @@ static bool take_memory(wf_par_saver *s)
     return wf_context_status(ctx) == WF_OK;
 }
 
+/* Of the whole checkpoint, where that follows from the index. */
+static int64_t bytes_needed(const wf_par_saver *s)
+{
+    const wf_index *index = &s->state.index;
+    int64_t bytes = 0;
+
+    if (s->options.kind == WF_PAR_SAVE_LOCAL)
+        return s->pieces.bytes;
+    for (int64_t i = 0; i < index->count; i++) {
+        int64_t count = __builtin_popcount(index->tensor[i].kinds);
+
+        for (int d = 0; d < index->tensor[i].ndim; d++)
+            count *= index->tensor[i].dim[d].size;
+        bytes += count * (int64_t)sizeof(float);
+    }
+    return bytes;
+}
+
 static wf_status check(wf_par *par, const wf_par_save_options *o)
 {
     if (!o->dir || !*o->dir || strlen(o->dir) > WF_CKPT_PATH - 128)
@@ -91,7 +109,8 @@ wf_par_saver *wf_par_saver_open(wf_par_trainer *trainer, const wf_par_save_optio
         wf_header_open(&s->header, &s->state, kind == WF_INDEX_FULL ? NULL : &s->pieces,
                        &error) != WF_OK)
         wf_fail(par->ctx, error.code, "%s", error.text);
-    else if (take_memory(s))
+    s->need = bytes_needed(s);
+    if (error.code == WF_OK && take_memory(s))
         return s;
     wf_par_saver_close(s);
     return NULL;

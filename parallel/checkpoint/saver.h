@@ -29,6 +29,7 @@ struct wf_par_saver {
     wf_state state;
     wf_pieces pieces;
     wf_header header; /* of this rank's file; of the one file with WF_INDEX_FULL */
+    int64_t need;     /* bytes of all files, without headers; WF_INDEX_LOCAL: of this rank's */
     char *staging;    /* asynchronous: what is written, from the pool */
     char *room;       /* where pieces are cut out, one at a time */
 

@@ -70,7 +70,7 @@ static wf_status write_and_sum(wf_par_saver *s, const wf_file *file, int64_t n, 
 }
 
 /* The data of this rank's file, then the header in front of it, which has their checksums. */
-static wf_status write_contents(wf_par_saver *s, const wf_file *file, wf_error *error)
+static wf_status write_contents(wf_par_saver *s, wf_file *file, wf_error *error)
 {
     char *header;
     size_t n;
@@ -108,6 +108,7 @@ static wf_status write_rank_file(wf_par_saver *s, wf_error *error)
             WF_FILE_WRITE, error);
     if (status != WF_OK)
         return status;
+    file.need = s->need;
     status = write_contents(s, &file, error);
     if (status == WF_OK)
         status = wf_file_sync(&file, error);

@@ -235,6 +235,8 @@ static wf_status fail_once(trial *t, wf_rank *rank, wf_par_saver *saver, int64_t
         t->cases++;
         NEED(step == (status == WF_OK ? NEW : OLD) || (status != WF_OK && step == NEW));
         NEED(status == WF_OK || strstr(error.text, "cannot ") != NULL);
+        NEED(status == WF_OK || t->faults->fault != WRITE_ENOSPC ||
+             strstr(error.text, " bytes are needed in all, and ") != NULL);
         NEED(!left_over(t->dir) || status == WF_OK);
         if (step == NEW)
             forget(t->dir, NEW);
