@@ -422,7 +422,7 @@ for model in gpt2 llama; do
         --log-jsonl one.jsonl
     run "from the same on 2 x 2" "${from[@]}" --init-from "$reference/hf_$model" --tp 2 --dp 2 \
         --log-jsonl four.jsonl
-    timeout -s KILL 60 "$(dirname "$gpt_train")/gpt_export" "$reference/hf_$model" "out_$model" \
+    timeout -s KILL 60 "$bin/gpt_export" "$reference/hf_$model" "out_$model" \
         >out 2>err
     result "gpt_export of the $model" "$([ $? = 0 ] || echo "exit status $?")"
     run "from what was exported" "${from[@]}" --init-from "out_$model" --log-jsonl again.jsonl
