@@ -86,20 +86,27 @@ void wf_pieces_close(wf_pieces *p)
 typedef struct cut {
     const float *from;
     float *to;
+    void (*stream)(const void *from, void *to, size_t bytes); /* NULL: through the caches */
 } cut;
 
 static wf_status copy_run(void *arg, int64_t at_held, int64_t at_piece, int64_t n)
 {
     const cut *c = arg;
 
-    memcpy(c->to + at_piece, c->from + at_held, (size_t)n * sizeof(float));
+    size_t bytes = (size_t)n * sizeof(float);
+
+    if (c->stream)
+        c->stream(c->from + at_held, c->to + at_piece, bytes);
+    else
+        memcpy(c->to + at_piece, c->from + at_held, bytes);
     return WF_OK;
 }
 
-void wf_piece_copy(const wf_piece *piece, char *to)
+void wf_piece_copy(const wf_piece *piece, char *to, bool soon)
 {
     wf_part held = wf_part_of_tensor(piece->tensor);
-    cut c = {piece->tensor->data, (float *)(void *)to};
+    cut c = {piece->tensor->data, (float *)(void *)to,
+             soon ? NULL : wf_context_device(piece->tensor->ctx)->stream};
 
     wf_part_runs(&held, &piece->part, copy_run, &c);
 }

@@ -34,9 +34,11 @@ wf_status wf_pieces_open(wf_pieces *pieces, const wf_state *state, wf_index_kind
                          wf_error *error);
 void wf_pieces_close(wf_pieces *pieces);
 
-/* Its elements where they lie side by side, else NULL; cut them out to `to`. */
+/* Its elements where they lie side by side, else NULL. */
 const char *wf_piece_data(const wf_piece *piece);
-void wf_piece_copy(const wf_piece *piece, char *to);
+
+/* Cut them out to `to`; past the caches where they will not be read soon. */
+void wf_piece_copy(const wf_piece *piece, char *to, bool soon);
 
 /* What its elements, which lie at `data`, add to the digest. */
 uint64_t wf_piece_digest(const wf_piece *piece, const wf_state *state, const char *data);

@@ -23,7 +23,7 @@ const char *wf_saver_data(const wf_par_saver *s, const wf_piece *piece)
 
     if (data)
         return data;
-    wf_piece_copy(piece, s->room);
+    wf_piece_copy(piece, s->room, true);
     return s->room;
 }
 
@@ -211,7 +211,7 @@ wf_status wf_par_saver_save(wf_par_saver *s, int64_t step, wf_error *error)
         wf_error_set(&short_of, WF_ENOMEM, "no memory for the options of a checkpoint");
     if (s->staging && !wf_context_planning(s->par->ctx))
         for (int64_t i = 0; i < s->pieces.count; i++)
-            wf_piece_copy(&s->pieces.piece[i], s->staging + s->pieces.piece[i].at);
+            wf_piece_copy(&s->pieces.piece[i], s->staging + s->pieces.piece[i].at, false);
     begin_stage(s, wf_save_stages((wf_index_kind)s->options.kind), &short_of);
     return s->options.async ? WF_OK : wf_par_saver_finish(s, error);
 }
