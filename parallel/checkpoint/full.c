@@ -108,7 +108,9 @@ wf_status wf_save_full_parts(wf_par_saver *s, wf_error *error)
                     .error = error};
 
         s->sum[WF_SUM_DIGEST] += wf_piece_digest(piece, &s->state, t.data);
-        status = wf_part_runs(&piece->part, &whole, write_run, &t);
+        status = wf_piece_check(piece, &s->state, t.data, error);
+        if (status == WF_OK)
+            status = wf_part_runs(&piece->part, &whole, write_run, &t);
     }
     return close_file(&file, true, status, error);
 }

@@ -125,6 +125,21 @@ uint64_t wf_piece_digest(const wf_piece *piece, const wf_state *s, const char *d
                           (const float *)(const void *)data);
 }
 
+wf_status wf_piece_check(const wf_piece *piece, const wf_state *s, const char *data,
+                         wf_error *error)
+{
+    const uint32_t *bits = (const uint32_t *)(const void *)data;
+    int64_t n = piece->bytes / (int64_t)sizeof *bits;
+    uint32_t bad = 0;
+
+    for (int64_t i = 0; piece->bit == 0 && i < n; i++)
+        bad |= (bits[i] & 0x7FFFFFFFu) >= 0x7F800000u;
+    if (!bad)
+        return WF_OK;
+    return wf_error_set(error, WF_ENONFINITE, "parameter %s has values that are not finite",
+                        s->index.tensor[piece->i].path);
+}
+
 static bool add_entry(wf_header *h, const char *path, int bit, int ndim)
 {
     wf_safetensors_entry *e = &h->entry[h->count];

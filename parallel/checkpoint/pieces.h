@@ -43,6 +43,11 @@ void wf_piece_copy(const wf_piece *piece, char *to, bool soon);
 /* What its elements, which lie at `data`, add to the digest. */
 uint64_t wf_piece_digest(const wf_piece *piece, const wf_state *state, const char *data);
 
+/* WF_ENONFINITE, naming it, where it is of a parameter and has an element that is not finite: nobody
+   should go on from that. */
+wf_status wf_piece_check(const wf_piece *piece, const wf_state *state, const char *data,
+                         wf_error *error);
+
 /* A header in the making. */
 typedef struct wf_header {
     int64_t count;

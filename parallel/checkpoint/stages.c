@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is said of pieces besides writing them: their part of the digest, and checksums. */
+/* What is said of pieces besides writing them: their part of the digest, and checksums; and
+   whether they are fit to be saved. */
 typedef struct sums {
     wf_par_saver *saver;
     uint64_t digest;
+    wf_error error;
 } sums;
 
 static void sum_piece(sums *of, int64_t i, const char *data)
@@ -16,6 +18,8 @@ static void sum_piece(sums *of, int64_t i, const char *data)
     wf_par_saver *s = of->saver;
     const wf_piece *piece = &s->pieces.piece[i];
 
+    if (wf_piece_check(piece, &s->state, data, &of->error) != WF_OK)
+        return;
     of->digest += wf_piece_digest(piece, &s->state, data);
     wf_checksum_print(wf_checksum(data, (size_t)piece->bytes), s->header.checksum[i]);
 }
@@ -57,6 +61,7 @@ static wf_status write_pieces(wf_par_saver *s, const wf_file *file, int64_t n, s
 static wf_status write_and_sum(wf_par_saver *s, const wf_file *file, int64_t n, wf_error *error)
 {
     sums beside = {.saver = s}, here = {.saver = s};
+    const wf_error *unfit;
     pthread_t thread;
     bool threaded = pthread_create(&thread, NULL, sum_pieces, &beside) == 0;
     wf_status status = write_pieces(s, file, n, &here, error);
@@ -66,6 +71,9 @@ static wf_status write_and_sum(wf_par_saver *s, const wf_file *file, int64_t n, 
     else
         sum_pieces(&beside);
     s->sum[WF_SUM_DIGEST] = beside.digest + here.digest;
+    unfit = beside.error.code != WF_OK ? &beside.error : &here.error;
+    if (status == WF_OK && unfit->code != WF_OK)
+        return wf_error_set(error, unfit->code, "%s", unfit->text);
     return status;
 }
 

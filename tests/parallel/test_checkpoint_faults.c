@@ -2,9 +2,12 @@
  * tests/parallel/test_checkpoint_faults.c - whatever call fails, an old checkpoint or a new one is
  * there as a whole: the k-th file call of a save fails, for every k.
  */
+#include "kernels/ops.h"
+#include "parallel/trained.h"
 #include "tests/parallel/checkpoint_trial.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
 
@@ -238,11 +241,46 @@ static void other_calls_fail(void)
     calls_fail(WF_PAR_SAVE_LOCAL, true);
 }
 
+/* A parameter that is not finite is no state to go on from. */
+static wf_status save_spoiled(trial *t, wf_rank *rank, wf_par_trainer *trainer)
+{
+    wf_par_saver *saver = wf_par_saver_open(
+        trainer,
+        &(wf_par_save_options){.dir = t->dir, .kind = t->kind, .async = t->async, .keep = 2});
+    wf_error error = {WF_OK, ""};
+    wf_status status;
+
+    GOOD(wf_par_saver_save(saver, OLD, &rank->error));
+    GOOD(wf_par_saver_finish(saver, &rank->error));
+    GOOD(wf_init_fill(wf_par_trainer_trained(trainer).parameter[0]->tensor, INFINITY));
+    status = wf_par_saver_save(saver, NEW, &error);
+    if (status == WF_OK)
+        status = wf_par_saver_finish(saver, &error);
+    NEED(status == WF_ENONFINITE);
+    NEED(strstr(error.text, "parameter embed.weight has values that are not finite"));
+    NEED(rank->index != 0 || (usable(t->dir) == OLD && !left_over(t->dir)));
+    wf_par_saver_close(saver);
+    return WF_OK;
+}
+
+static void spoiled_parameters(void)
+{
+    for (wf_par_checkpoint_kind kind = WF_PAR_SAVE_SHARDED; kind <= WF_PAR_SAVE_LOCAL; kind++) {
+        char dir[64];
+        trial t = {.dir = dir, .kind = kind, .async = kind == WF_PAR_SAVE_LOCAL};
+
+        fresh_directory(dir);
+        run_trial(&t, save_spoiled);
+        remove_directory(dir);
+    }
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"the k-th file call fails: sharded, and asynchronous", sharded_calls_fail},
         {"the k-th file call fails: full, and local", other_calls_fail},
+        {"a parameter that is not finite", spoiled_parameters},
         {NULL, NULL},
     };
 
