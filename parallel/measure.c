@@ -51,7 +51,8 @@ wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor, doub
     return WF_OK;
 }
 
-uint64_t wf_par_digest_here(const wf_mesh *mesh, const wf_tensor *t, const char *path,
+/* What the part of a tensor here adds to the digest: nothing where another rank counts it. */
+static uint64_t digest_here(const wf_mesh *mesh, const wf_tensor *t, const char *path,
                             uint32_t kind)
 {
     int64_t size[WF_MAX_DIMS];
@@ -94,7 +95,7 @@ wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *para
             const wf_tensor *t = tensor_of(parameter[i], optimizer, i, kind);
 
             if (t)
-                sum += wf_par_digest_here(par->mesh, t, parameter[i]->path, (uint32_t)kind);
+                sum += digest_here(par->mesh, t, parameter[i]->path, (uint32_t)kind);
         }
     all = wf_mesh_gather(par->mesh, &sum, sizeof sum);
     if (!all)
@@ -126,7 +127,7 @@ wf_status wf_par_digests(wf_par *par, int64_t count, wf_nn_parameter *const *par
 
             if (!t)
                 continue;
-            sum[*n] = wf_par_digest_here(par->mesh, t, parameter[i]->path, (uint32_t)kind);
+            sum[*n] = digest_here(par->mesh, t, parameter[i]->path, (uint32_t)kind);
             of[(*n)++] = (wf_par_tensor_digest){.path = parameter[i]->path, .kind = kind};
         }
     if (wf_context_status(par->ctx) == WF_OK && wf_agree(par, *n, sum, &error) != WF_OK)

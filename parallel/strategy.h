@@ -81,10 +81,6 @@ void wf_par_lay_out(wf_par *par, const wf_tensor *t, wf_par_holding *h);
 /* Of the ranks that hold the same part, the one that is first on every other axis counts it. */
 bool wf_par_counts_here(const wf_mesh *mesh, const wf_tensor *t);
 
-/* What the part of a tensor here adds to the digest: nothing where another rank counts it. */
-uint64_t wf_par_digest_here(const wf_mesh *mesh, const wf_tensor *t, const char *path,
-                            uint32_t kind);
-
 /* Free what wf_par_plan made. */
 void wf_par_drop_plans(wf_par *par);
 

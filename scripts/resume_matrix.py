@@ -97,6 +97,7 @@ def compare(pair, got, whole, own):
 def run_variant(runs, jobs, flags, pairs, steps, count):
     """All pairs of one variant; count(pair) is called as each is found right."""
     saves = runs.folder / "saves"
+    saves.mkdir()
     saving = ["--save-interval", "1", "--keep", "0"]
     sources = list(dict.fromkeys(source for source, _ in pairs))
     whole = runs.run([*flags, *LAYOUTS["1"].split()])

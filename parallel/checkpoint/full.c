@@ -102,13 +102,14 @@ wf_status wf_save_full_parts(wf_par_saver *s, wf_error *error)
         const wf_piece *piece = &s->pieces.piece[i];
         wf_part whole = whole_of(&s->state.index.tensor[piece->i]);
         int64_t entry = entry_of(&s->state, piece->i, piece->bit, &known, &before);
+        wf_piece_sums sums = {.digest = 0};
         target t = {.file = &file,
                     .data = wf_saver_data(s, piece),
                     .at = data + s->header.entry[entry].begin,
                     .error = error};
 
-        s->sum[WF_SUM_DIGEST] += wf_piece_digest(piece, &s->state, t.data);
-        status = wf_piece_check(piece, &s->state, t.data, error);
+        status = wf_piece_sum(piece, &s->state, t.data, &sums, error);
+        s->sum[WF_SUM_DIGEST] += sums.digest;
         if (status == WF_OK)
             status = wf_part_runs(&piece->part, &whole, write_run, &t);
     }

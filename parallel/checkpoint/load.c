@@ -5,6 +5,7 @@
  * overlaps its own a rank reads the runs that they have in common. Two threads take tensors in
  * turns: while one waits for a file, the other adds what has come to the digest.
  */
+#include "core/digest.h"
 #include "parallel/checkpoint/agree.h"
 #include "parallel/checkpoint/read.h"
 #include "parallel/checkpoint/state.h"
@@ -134,6 +135,7 @@ typedef struct worker {
     wf_error error;
 } worker;
 
+/* Slab by slab: what has been read is in the caches when it is added to the digest. */
 static wf_status read_tensor(worker *w, wf_reader *reader, int64_t i, int bit)
 {
     const wf_state *state = w->l->state;
@@ -141,11 +143,26 @@ static wf_status read_tensor(worker *w, wf_reader *reader, int64_t i, int bit)
     wf_tensor *t = state->tensor[i][bit];
     wf_part part = t ? wf_part_of_tensor(t) : (wf_part){.ndim = 0};
     int64_t saved = wf_index_find(&w->l->from->index, path) - w->l->from->index.tensor;
+    int64_t all = part.ndim ? part.local[0] : 1, rows = wf_part_slab_rows(&part);
+    int64_t size[WF_MAX_DIMS];
+    float *x = t ? t->data : NULL;
+    bool counts;
 
+    if (w->l->from->index.kind == WF_INDEX_LOCAL)
+        rows = all; /* what a rank held is read as it is */
     if (!t || !wf_part_count(&part))
         return WF_OK;
-    if (wf_reader_read(reader, saved, bit, &part, t->data, &w->error) == WF_OK)
-        w->digest += wf_par_digest_here(state->trained.par->mesh, t, path, (uint32_t)bit);
+    counts = wf_par_counts_here(state->trained.par->mesh, t);
+    for (int d = 0; d < t->ndim; d++)
+        size[d] = t->dim[d].size;
+    for (int64_t row = 0; row < all && w->error.code == WF_OK; row += rows) {
+        wf_part slab = wf_part_slab(&part, row, rows);
+
+        if (wf_reader_read(reader, saved, bit, &slab, x, &w->error) == WF_OK && counts)
+            w->digest += wf_digest_part(wf_digest_path(path), (uint32_t)bit, slab.ndim, size,
+                                        slab.start, slab.local, x);
+        x += wf_part_count(&slab);
+    }
     return w->error.code;
 }
 

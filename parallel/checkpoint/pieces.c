@@ -111,33 +111,50 @@ void wf_piece_copy(const wf_piece *piece, char *to, bool soon)
     wf_part_runs(&held, &piece->part, copy_run, &c);
 }
 
-uint64_t wf_piece_digest(const wf_piece *piece, const wf_state *s, const char *data)
+static bool is_finite(const float *x, int64_t n)
 {
-    const wf_index_tensor *t = &s->index.tensor[piece->i];
-    int64_t size[WF_MAX_DIMS];
-
-    if (!piece->counts)
-        return 0;
-    for (int d = 0; d < t->ndim; d++)
-        size[d] = t->dim[d].size;
-    return wf_digest_part(wf_digest_path(t->path), (uint32_t)piece->bit, t->ndim, size,
-                          piece->part.start, piece->part.local,
-                          (const float *)(const void *)data);
-}
-
-wf_status wf_piece_check(const wf_piece *piece, const wf_state *s, const char *data,
-                         wf_error *error)
-{
-    const uint32_t *bits = (const uint32_t *)(const void *)data;
-    int64_t n = piece->bytes / (int64_t)sizeof *bits;
     uint32_t bad = 0;
 
-    for (int64_t i = 0; piece->bit == 0 && i < n; i++)
-        bad |= (bits[i] & 0x7FFFFFFFu) >= 0x7F800000u;
-    if (!bad)
-        return WF_OK;
-    return wf_error_set(error, WF_ENONFINITE, "parameter %s has values that are not finite",
-                        s->index.tensor[piece->i].path);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, x + i, sizeof bits);
+        bad |= (bits & 0x7FFFFFFFu) >= 0x7F800000u;
+    }
+    return !bad;
+}
+
+/* Slab by slab, so that each is read from memory once. */
+wf_status wf_piece_sum(const wf_piece *piece, const wf_state *s, const char *data,
+                       wf_piece_sums *sums, wf_error *error)
+{
+    const wf_index_tensor *t = &s->index.tensor[piece->i];
+    const float *x = (const float *)(const void *)data;
+    int64_t size[WF_MAX_DIMS], rows = wf_part_slab_rows(&piece->part);
+    uint64_t path = wf_digest_path(t->path);
+    wf_checksum_stream *stream = wf_checksum_begin();
+    bool finite = true;
+
+    if (!stream)
+        return wf_error_set(error, WF_ENOMEM, "no memory for a checksum");
+    for (int d = 0; d < t->ndim; d++)
+        size[d] = t->dim[d].size;
+    sums->digest = 0;
+    for (int64_t row = 0; row < (t->ndim ? piece->part.local[0] : 1); row += rows) {
+        wf_part slab = wf_part_slab(&piece->part, row, rows);
+        int64_t n = wf_part_count(&slab);
+
+        if (piece->counts)
+            sums->digest += wf_digest_part(path, (uint32_t)piece->bit, t->ndim, size,
+                                           slab.start, slab.local, x);
+        finite = finite && (piece->bit != 0 || is_finite(x, n));
+        wf_checksum_add(stream, x, (size_t)n * sizeof *x);
+        x += n;
+    }
+    sums->checksum = wf_checksum_end(stream);
+    return finite ? WF_OK
+                  : wf_error_set(error, WF_ENONFINITE,
+                                 "parameter %s has values that are not finite", t->path);
 }
 
 static bool add_entry(wf_header *h, const char *path, int bit, int ndim)

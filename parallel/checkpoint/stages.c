@@ -17,11 +17,12 @@ static void sum_piece(sums *of, int64_t i, const char *data)
 {
     wf_par_saver *s = of->saver;
     const wf_piece *piece = &s->pieces.piece[i];
+    wf_piece_sums of_piece;
 
-    if (wf_piece_check(piece, &s->state, data, &of->error) != WF_OK)
+    if (wf_piece_sum(piece, &s->state, data, &of_piece, &of->error) != WF_OK)
         return;
-    of->digest += wf_piece_digest(piece, &s->state, data);
-    wf_checksum_print(wf_checksum(data, (size_t)piece->bytes), s->header.checksum[i]);
+    of->digest += of_piece.digest;
+    wf_checksum_print(of_piece.checksum, s->header.checksum[i]);
 }
 
 /* Of all pieces that lie somewhere, beside the thread that writes them. */

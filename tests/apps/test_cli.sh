@@ -391,7 +391,7 @@ run "the same when that has ended" "${tiny[@]}" --save locked
 "$bin/ckpt" verify saved >out 2>err
 result "ckpt verify" "$([ $? = 0 ] && grep -q "step-00000003 is whole" out || echo "not whole")"
 "$bin/ckpt" diff saved/step-00000002 saved/step-00000003 >out 2>err
-result "ckpt diff" "$([ $? = 1 ] && grep -q "^embed.weight: .* elements differ" out || echo "not told")"
+result "ckpt diff" "$([ $? = 1 ] && grep -q "^embed.table: .* elements differ" out || echo "not told")"
 for file in saved/step-*/index.json; do
     echo " " >>"$file"
 done
@@ -406,7 +406,7 @@ run "digests of tensors" "${tiny[@]}" --digest=tensors --tp 2 --log-jsonl a.json
 run "the same with another decay" "${tiny[@]}" --digest=tensors --weight-decay 0.2 --log-jsonl b.jsonl
 "$bin/gpt_diff" a.jsonl b.jsonl >out 2>err
 result "gpt_diff names the step" "$([ $? = 1 ] && grep -q "^step 1: digest is " out || echo no)"
-result "and the tensor" "$(grep -qE "^step 1: tensor embed.weight differs, the first of " out || echo no)"
+result "and the tensor" "$(grep -qE "^step 1: tensor embed.table differs, the first of " out || echo no)"
 python "they add up to the digest" '
 import json
 for row in map(json.loads, open("a.jsonl")):
@@ -447,7 +447,7 @@ def tensor(path, name):
     begin, end = next(v["data_offsets"] for k, v in header.items() if k.endswith(name))
     return data[8 + n + begin:8 + n + end]
 a = tensor("made_3/model.safetensors", "wte.weight")
-b = tensor("made/step-00000003/model.safetensors", "embed.weight")
+b = tensor("made/step-00000003/model.safetensors", "embed.table")
 if a != b or len(a) != 256 * 16 * 4: print(len(a), len(b))'
 "$bin/gpt_export" saved made_x >out 2>err
 result "gpt_export of a damaged one" "$([ $? = 3 ] && grep -q "saved/step-" err || echo "exit status $?")"

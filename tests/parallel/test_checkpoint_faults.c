@@ -257,7 +257,7 @@ static wf_status save_spoiled(trial *t, wf_rank *rank, wf_par_trainer *trainer)
     if (status == WF_OK)
         status = wf_par_saver_finish(saver, &error);
     NEED(status == WF_ENONFINITE);
-    NEED(strstr(error.text, "parameter embed.weight has values that are not finite"));
+    NEED(strstr(error.text, "parameter embed.table has values that are not finite"));
     NEED(rank->index != 0 || (usable(t->dir) == OLD && !left_over(t->dir)));
     wf_par_saver_close(saver);
     return WF_OK;
