@@ -124,8 +124,10 @@ WF_API const char *wf_par_checkpoint_option(const wf_par_checkpoint *checkpoint,
 /**
  * wf_par_checkpoint_load - bring a trainer to the state that was saved
  *
- * Every rank reads what it holds, and no more; then all is checked against the digest that was
- * saved, and where that differs, the checksums of all files tell which tensor is damaged.
+ * Every rank reads what it holds, and no more. Where those are the parts that were saved, as on the
+ * same mesh and strategy, they are checked against their checksums; else all is checked against
+ * the digest that was saved, and where that differs, the checksums of all files tell which tensor
+ * is damaged.
  *
  * Collective:  over the world
  * Errors:      on every rank alike, in `error`: WF_EINVAL (another model, optimizer or, with

@@ -3,10 +3,14 @@
  *
  * Where the saved parts lie follows from (shape, saved mesh, saved layout); of each part that
  * overlaps its own a rank reads the runs that they have in common. Two threads take tensors in
- * turns: while one waits for a file, the other adds what has come to the digest.
+ * turns.
+ *
+ * Where every rank wants just the parts that were saved, the bytes that it read are checked
+ * against their checksums; else the digest of the whole is compared, which costs more.
  */
 #include "core/digest.h"
 #include "parallel/checkpoint/agree.h"
+#include "parallel/checkpoint/checksum.h"
 #include "parallel/checkpoint/read.h"
 #include "parallel/checkpoint/state.h"
 #include <inttypes.h>
@@ -20,6 +24,7 @@ typedef struct loader {
     const wf_par_checkpoint *from;
     wf_state *state;
     wf_error *error;
+    bool as_saved;        /* every part that is wanted is one that was saved */
     _Atomic int64_t next; /* tensor to be read: number in the index and kind */
 } loader;
 
@@ -110,20 +115,44 @@ static wf_status check_model(const loader *l)
     return status;
 }
 
-/* Ranks take turns with the headers of all files. */
+/* The tensor of the saved index that number i of this state is. */
+static int64_t saved_number(const loader *l, int64_t i)
+{
+    return wf_index_find(&l->from->index, l->state->index.tensor[i].path) -
+           l->from->index.tensor;
+}
+
+static bool wants_what_was_saved(const loader *l)
+{
+    const wf_reader reader = {.from = l->from};
+
+    for (int64_t i = 0; l->state && i < l->state->index.count; i++)
+        for (int bit = 0; bit < WF_INDEX_KINDS; bit++) {
+            const wf_tensor *t = l->state->tensor[i][bit];
+            wf_part part = t ? wf_part_of_tensor(t) : (wf_part){.ndim = 0};
+
+            if (t && wf_part_count(&part) &&
+                !wf_reader_is_saved(&reader, saved_number(l, i), &part))
+                return false;
+        }
+    return true;
+}
+
+/* Ranks take turns with the headers of all files, and agree on how tensors are to be checked. */
 static wf_status check_headers(loader *l, wf_par *par)
 {
     int64_t ranks = wf_mesh_ranks(par->mesh);
-    uint64_t sum = 0, one = 0;
+    uint64_t sums[2] = {0, !wants_what_was_saved(l)}, one = 0;
     wf_status status = WF_OK;
 
     for (int64_t r = wf_context_rank(par->ctx); r < l->from->index.files && status == WF_OK;
          r += ranks) {
         status = wf_checkpoint_header(l->from, r, &one, l->error);
-        sum += one;
+        sums[0] += one;
     }
-    status = wf_agree(par, 1, &sum, l->error);
-    if (status == WF_OK && sum != l->from->index.files_checksum)
+    status = wf_agree(par, 2, sums, l->error);
+    l->as_saved = sums[1] == 0;
+    if (status == WF_OK && sums[0] != l->from->index.files_checksum)
         return wf_checkpoint_mixed(l->from, l->error);
     return status;
 }
@@ -135,35 +164,77 @@ typedef struct worker {
     wf_error error;
 } worker;
 
-/* Slab by slab: what has been read is in the caches when it is added to the digest. */
-static wf_status read_tensor(worker *w, wf_reader *reader, int64_t i, int bit)
+/* The bytes that were read are not those that were saved: what does the file say? */
+static wf_status damaged(worker *w, int64_t file, const char *path)
 {
-    const wf_state *state = w->l->state;
-    const char *path = state->index.tensor[i].path;
-    wf_tensor *t = state->tensor[i][bit];
-    wf_part part = t ? wf_part_of_tensor(t) : (wf_part){.ndim = 0};
-    int64_t saved = wf_index_find(&w->l->from->index, path) - w->l->from->index.tensor;
-    int64_t all = part.ndim ? part.local[0] : 1, rows = wf_part_slab_rows(&part);
-    int64_t size[WF_MAX_DIMS];
-    float *x = t ? t->data : NULL;
-    bool counts;
+    if (wf_checkpoint_contents(w->l->from, file, &w->error) == WF_OK)
+        wf_error_set(&w->error, WF_EDATA,
+                     "%s: %s was read wrong from file %" PRId64 ", which is as it was saved",
+                     w->l->from->path, path, file);
+    return w->error.code;
+}
 
-    if (w->l->from->index.kind == WF_INDEX_LOCAL)
-        rows = all; /* what a rank held is read as it is */
-    if (!t || !wf_part_count(&part))
-        return WF_OK;
-    counts = wf_par_counts_here(state->trained.par->mesh, t);
+/* A part that was saved, into x, against its checksum. */
+static wf_status read_as_saved(worker *w, wf_reader *reader, int64_t i, int bit,
+                               const wf_part *part, float *x)
+{
+    const char *path = w->l->state->index.tensor[i].path;
+    bool local = w->l->from->index.kind == WF_INDEX_LOCAL; /* no part of it can be asked for */
+    int64_t all = part->ndim ? part->local[0] : 1, saved = saved_number(w->l, i), file = 0;
+    int64_t rows = local ? all : wf_part_slab_rows(part);
+    wf_checksum_stream *stream = wf_checksum_begin();
+    uint64_t stated = 0;
+
+    if (!stream)
+        return wf_error_set(&w->error, WF_ENOMEM, "no memory for a checksum");
+    wf_reader_stated(reader, saved, bit, part, &stated, &file, &w->error);
+    for (int64_t row = 0; row < all && w->error.code == WF_OK; row += rows) {
+        wf_part slab = wf_part_slab(part, row, rows);
+        int64_t n = wf_part_count(&slab);
+
+        if (wf_reader_read(reader, saved, bit, &slab, x, &w->error) == WF_OK)
+            wf_checksum_add(stream, x, (size_t)n * sizeof *x);
+        x += n;
+    }
+    if (wf_checksum_end(stream) != stated && w->error.code == WF_OK)
+        return damaged(w, file, path);
+    return w->error.code;
+}
+
+/* Any part, into x, and what it adds to the digest. */
+static wf_status read_for_digest(worker *w, wf_reader *reader, int64_t i, int bit,
+                                 const wf_part *part, float *x)
+{
+    const wf_index_tensor *t = &w->l->state->index.tensor[i];
+    bool counts =
+        wf_par_counts_here(w->l->state->trained.par->mesh, w->l->state->tensor[i][bit]);
+    int64_t all = part->ndim ? part->local[0] : 1, rows = wf_part_slab_rows(part);
+    int64_t size[WF_MAX_DIMS];
+
     for (int d = 0; d < t->ndim; d++)
         size[d] = t->dim[d].size;
     for (int64_t row = 0; row < all && w->error.code == WF_OK; row += rows) {
-        wf_part slab = wf_part_slab(&part, row, rows);
+        wf_part slab = wf_part_slab(part, row, rows);
 
-        if (wf_reader_read(reader, saved, bit, &slab, x, &w->error) == WF_OK && counts)
-            w->digest += wf_digest_part(wf_digest_path(path), (uint32_t)bit, slab.ndim, size,
+        if (wf_reader_read(reader, saved_number(w->l, i), bit, &slab, x, &w->error) == WF_OK &&
+            counts)
+            w->digest += wf_digest_part(wf_digest_path(t->path), (uint32_t)bit, t->ndim, size,
                                         slab.start, slab.local, x);
         x += wf_part_count(&slab);
     }
     return w->error.code;
+}
+
+/* Slab by slab: what has been read is in the caches when it is checked. */
+static wf_status read_tensor(worker *w, wf_reader *reader, int64_t i, int bit)
+{
+    const wf_tensor *t = w->l->state->tensor[i][bit];
+    wf_part part = t ? wf_part_of_tensor(t) : (wf_part){.ndim = 0};
+
+    if (!t || !wf_part_count(&part))
+        return WF_OK;
+    return (w->l->as_saved ? read_as_saved : read_for_digest)(w, reader, i, bit, &part,
+                                                              t->data);
 }
 
 static void *read_some(void *arg)
@@ -214,15 +285,14 @@ static wf_status check_contents(loader *l, wf_par *par)
 }
 
 /* The digest of what was read; where it is another one, which tensor is it? */
-static wf_status check_values(loader *l, uint64_t digest)
+static wf_status check_digest(loader *l, uint64_t digest)
 {
-    bool local = l->from->index.kind == WF_INDEX_LOCAL; /* has copies that no digest counts */
     wf_status status;
 
-    if (digest == l->from->index.digest && !local)
+    if (digest == l->from->index.digest)
         return WF_OK;
     status = check_contents(l, l->state->trained.par);
-    if (status == WF_OK && digest != l->from->index.digest)
+    if (status == WF_OK)
         return wf_error_set(l->error, WF_EDATA,
                             "%s: what was loaded has digest %016" PRIx64 " and %016" PRIx64
                             " was saved, though its files have their checksums",
@@ -249,8 +319,8 @@ wf_status wf_par_checkpoint_load(wf_par_trainer *trainer, const wf_par_checkpoin
         read_all(&l, &digest);
         status = wf_agree(par, 1, &digest, &mine);
     }
-    if (status == WF_OK)
-        status = check_values(&l, digest);
+    if (status == WF_OK && !l.as_saved)
+        status = check_digest(&l, digest);
     if (status == WF_OK)
         wf_nn_optimizer_resume(state.trained.optimizer, checkpoint->index.step);
     wf_state_close(&state);
