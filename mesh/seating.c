@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Beyond, a placement takes seconds to find, and ranks go to one host after the other. */
+enum { MOST_PLACED = 1024 };
+
 /* What a process says of itself. */
 typedef struct card {
     int32_t host;                           /* the number of the first process there */
@@ -180,10 +183,12 @@ static wf_status find_seats(seats *s, const wf_seating_wish *wish, const wf_proc
     return status;
 }
 
-/* Ranks in the order in which the launcher numbers processes. */
-static wf_status as_started(const seats *s, const wf_seating_wish *wish, const wf_host **host,
-                            wf_placement *p, wf_error *error)
+/* Ranks in the order in which the launcher numbers processes; or, by_hosts, host after host. */
+static wf_status in_order(const seats *s, const wf_seating_wish *wish, const wf_host **host,
+                          bool by_hosts, wf_placement *p, wf_error *error)
 {
+    int h = 0, device = 0;
+
     *p = (wf_placement){
         .n_hosts = s->n_hosts, .n_axes = wish->n_axes, .ranks = wish->ranks, .host = host};
     for (int i = 0; i < wish->n_axes; i++)
@@ -193,10 +198,16 @@ static wf_status as_started(const seats *s, const wf_seating_wish *wish, const w
     p->seat = malloc((size_t)wish->ranks * sizeof *p->seat);
     if (!p->seat)
         return no_memory(wish->ranks, error);
-    for (int r = 0; r < wish->ranks; r++) {
+    for (int r = 0; r < wish->ranks; r++, device++) {
         int process = r / s->here;
 
-        p->seat[r] = (wf_seat){s->host[process], s->index[process] * s->here + r % s->here};
+        if (device == host[h]->n_devices) {
+            h++;
+            device = 0;
+        }
+        p->seat[r] =
+            by_hosts ? (wf_seat){h, device}
+                     : (wf_seat){s->host[process], s->index[process] * s->here + r % s->here};
     }
     return WF_OK;
 }
@@ -215,17 +226,19 @@ static wf_status place(const seats *s, const wf_seating_wish *wish, const wf_hos
 {
     const wf_place_options options = {
         .n_hosts = s->n_hosts, .n_axes = wish->n_axes, .host = host, .axis = wish->axis};
+    int64_t ranks = 1;
     wf_status status;
 
+    for (int i = 0; i < wish->n_axes; i++)
+        ranks *= wish->axis[i].size;
+    if (wish->n_axes && ranks != wish->ranks)
+        return wf_error_set(error, WF_EINVAL,
+                            "the axes to be placed make %lld ranks, and the world has %d",
+                            (long long)ranks, wish->ranks);
     if (wish->n_axes == 0 || wish->order == WF_ORDER_STARTED)
-        return as_started(s, wish, host, p, error);
-    status = wf_placement_find(&options, p, error);
-    if (status == WF_OK && p->ranks != wish->ranks) {
-        status = wf_error_set(error, WF_EINVAL,
-                              "the axes to be placed make %d ranks, and the world has %d",
-                              p->ranks, wish->ranks);
-        wf_placement_free(p);
-    }
+        return in_order(s, wish, host, false, p, error);
+    status = wish->ranks > MOST_PLACED ? in_order(s, wish, host, true, p, error)
+                                       : wf_placement_find(&options, p, error);
     return status == WF_OK && wish->order == WF_ORDER_TRANSPOSED ? transpose(p, error) : status;
 }
 

@@ -6,7 +6,7 @@
  * a host what lies between its cores. So all find the same placement (mesh/placement.h) of the
  * mesh, on hosts with as many seats as their processes run ranks: whatever order the launcher gave,
  * and however many processes each host has. Between processes data passes memory, so no link there
- * is nearer than WF_LINK_NUMA.
+ * is nearer than WF_LINK_NUMA. Beyond 1,024 ranks they go to one host after the other.
  *
  * Ranks are then renamed along each axis, which brings none further from another, so that rank 0 is
  * in process 0: the one whose output a launcher shows first.

@@ -80,7 +80,7 @@ seats()
     sed -n "s/^seats $2: //p" "$1"
 }
 
-# What threads and one rank give is a file `bits`: one line, if all agree, as often as there are
+# What threads and one rank give is a file `wanted`: one line, if all agree, as often as there are
 # layouts. Losses that stay the same would prove nothing.
 by_threads()
 {
@@ -90,7 +90,7 @@ by_threads()
     [ "$(bits out | wc -l)" = 7 ] || problem+=" $(bits out | wc -l) layouts, not 7;"
     [ "$(bits out | head -1 | tr ' ' '\n' | sort -u | wc -l)" = $((steps + 1)) ] ||
         problem+=" the same loss twice;"
-    bits out | tail -6 >bits
+    bits out | tail -6 >wanted
     result "threads, 6 layouts of 8 ranks, and one rank" "$problem"
 }
 
@@ -107,7 +107,7 @@ same()
     timeout -s KILL 200 "${launch[@]}" "$build/tests/hosts/layouts" "$steps" "${order[@]}" \
         >out 2>err || problem="exit status $?;"
     bits out >got
-    cmp -s got bits || problem+=" other bits on $(diff got bits | grep -c '^>') layouts;"
+    cmp -s got wanted || problem+=" other bits on $(diff got wanted | grep -c '^>') layouts;"
     result "$name" "$problem"
 }
 

@@ -23,6 +23,7 @@ over=("$here/hosts.sh" --on node0 exec mpirun --bind-to none --mca plm_rsh_agent
 inside()
 {
     local problem='' group
+    # shellcheck disable=SC2046 # paste takes as many words
     seats out "$2" | tr ' ' '\n' | paste -d ' ' $(yes - | head -"$3") >groups
     [ -s groups ] || problem="no seats are told"
     while read -r group; do

@@ -33,6 +33,7 @@ collect()
     cd "$work" || exit 1
 }
 
+# shellcheck disable=SC2317 # it is called through start, as fault is
 every_case()
 {
     WEFT_TEST_TRANSPORT=mpi timeout -s KILL 120 "${mpirun[@]}" -np "$1" "$build/tests/test_comm" \
@@ -41,6 +42,7 @@ every_case()
 }
 
 # fault NAME PROCESSES RANKS PATTERN TIMES: a case of mpi_ranks; PATTERN is on so many lines.
+# shellcheck disable=SC2317
 fault()
 {
     local name=$1 processes=$2 ranks=$3 pattern=$4 times=$5 status begun=$SECONDS
@@ -52,11 +54,11 @@ fault()
         echo "'$pattern' on $(lines "$pattern") lines, not $times;"
     case $name in
     several_parts | background)
-        [ $status = 0 ] || echo "exit status $status;"
+        [ "$status" = 0 ] || echo "exit status $status;"
         ;;
-    die) [ $status -gt 128 ] || echo "exit status $status;" ;;
+    die) [ "$status" -gt 128 ] || echo "exit status $status;" ;;
     *)
-        [ $status != 0 ] || echo "exit status 0;"
+        [ "$status" != 0 ] || echo "exit status 0;"
         # Every process knows; one of them tells.
         [ "$(lines 'process .*: status [1-9]')" = "$processes" ] || echo "not on all;"
         [ "$(lines 'process .*\(here\)')" = 1 ] || echo "told more or less than once;"
