@@ -36,7 +36,7 @@ typedef struct wf_exchange {
     const size_t *send_bytes; /* all_to_all: [size] */
     void *recv;               /* blocks of members 0, 1, .. */
     const size_t *recv_bytes; /* all_to_all, all_gather: [size] */
-    size_t bytes;             /* broadcast, send, recv */
+    size_t bytes;             /* broadcast, send, recv, reduce */
     int peer;                 /* broadcast: root; send, recv: the other end */
 
     /* expose: work that members share. When all have posted, any of them may do any piece of
@@ -87,6 +87,12 @@ typedef struct wf_transport {
 
     wf_exchange_call *all_to_all, *all_gather, *broadcast, *send, *recv, *barrier;
     wf_exchange_call *wait;
+    /* NULL, or the library's own all-reduce of floats in device memory, in an order that is the
+       library's: for groups that are not exact */
+    wf_exchange_call *reduce; /* sum; x->print.detail "max": the greatest */
+    /* Why `call` of `op`, or anything else over this group, cannot go on, or WF_OK; never waits, and
+       may be called from any thread. NULL: no transport is built on this one. */
+    wf_status (*alive)(wf_comm *comm, const char *op, uint64_t call, wf_error *error);
     const wf_exposure *exposure; /* NULL where memory is not shared */
 } wf_transport;
 

@@ -181,6 +181,11 @@ static wf_status split(wf_comm *parent, const char *name, const int *members, in
     return status;
 }
 
+static wf_status alive(wf_comm *comm, const char *op, uint64_t call, wf_error *error)
+{
+    return wf_threads_check(wf_threads_of(comm), op, call, error);
+}
+
 static void detach(wf_comm *comm)
 {
     free(comm);
@@ -223,5 +228,6 @@ const wf_transport wf_transport_threads = {
     .recv = wf_threads_recv,
     .barrier = barrier,
     .wait = finish_exchange,
+    .alive = alive,
     .exposure = &wf_threads_exposure,
 };

@@ -1,0 +1,357 @@
+/*
+ * mesh/comm_nccl/nccl_world.c - the plugin's symbol, and worlds and groups: each is one below with
+ * communicators of NCCL beside it.
+ */
+#include "mesh/comm_nccl/nccl_world.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PATIENCE_SECONDS = 600 };
+
+wf_plugin_host wf_nccl_host;
+
+int64_t wf_nccl_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+void wf_nccl_nap(int *naps)
+{
+    enum { FIRST = 10000, LAST = 500000 };
+    long nap = FIRST << (*naps < 6 ? *naps : 6);
+
+    nanosleep(&(struct timespec){.tv_nsec = nap < LAST ? nap : LAST}, NULL);
+    ++*naps;
+}
+
+wf_status wf_nccl_cuda(cudaError_t code, const char *what, wf_error *error)
+{
+    if (code == cudaSuccess)
+        return WF_OK;
+    return wf_nccl_host.error_set(error, WF_ELOST, "transport nccl: %s: %s", what,
+                                  cudaGetErrorString(code));
+}
+
+wf_status wf_nccl_good(const nccl_comm *c, ncclResult_t code, const char *what, wf_error *error)
+{
+    if (code == ncclSuccess || code == ncclInProgress)
+        return WF_OK;
+    return wf_nccl_host.error_set(error, WF_ELOST,
+                                  "NCCL: %s over %s: %s; NCCL_DEBUG=WARN in the environment "
+                                  "says more",
+                                  what, c->base.name, ncclGetErrorString(code));
+}
+
+wf_status wf_nccl_check(const nccl_comm *c, const char *op, uint64_t call, wf_error *error)
+{
+    nccl_rank *r = c->rank;
+    wf_status status = WF_OK;
+
+    if (c->inner)
+        status = c->inner->transport->alive(c->inner, op, call, error);
+    if (status != WF_OK)
+        return status;
+    pthread_mutex_lock(&r->lock);
+    if (r->stopped)
+        status =
+            wf_nccl_host.error_set(error, r->why.code, "%.1200s; rank %d was in %s over %s",
+                                   r->why.text, r->index, op, c->base.name);
+    pthread_mutex_unlock(&r->lock);
+    return status;
+}
+
+/* One line for a machine without what this transport joins. */
+static wf_status check_devices(wf_error *error)
+{
+    int count = 0; /* untouched where there is no driver */
+    cudaError_t code = cudaGetDeviceCount(&count);
+
+    if (code == cudaSuccess && count > 0)
+        return WF_OK;
+    return wf_nccl_host.error_set(
+        error, WF_EUNSUPPORTED,
+        "transport nccl joins GPUs, and there is none here (%s); use --transport %s",
+        code == cudaSuccess ? "CUDA finds no device" : cudaGetErrorString(code),
+        strcmp(wf_nccl_host.launcher.kind, "mpi") == 0 ? "mpi" : "threads");
+}
+
+/* Processes that NCCL alone joins. */
+static wf_status open_alone(nccl_world *w, int ranks, wf_error *error)
+{
+    const wf_launcher *l = &wf_nccl_host.launcher;
+    const char *address = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
+    const char *agent = getenv("TORCHELASTIC_USE_AGENT_STORE");
+    char id[300];
+    long number = port ? strtol(port, NULL, 10) : 0;
+
+    if (ranks != l->processes)
+        return wf_nccl_host.error_set(
+            error, WF_EINVAL,
+            "%s started %d processes for %d ranks: under torchrun each process is one rank; use "
+            "--nproc-per-node so that there are %d",
+            l->name, l->processes, ranks, ranks);
+    if (!getenv("NCCL_COMM_ID")) {
+        if (!address || number < 1 || number > 65534)
+            return wf_nccl_host.error_set(
+                error, WF_EINVAL,
+                "ranks under torchrun find each other at MASTER_ADDR=%s, MASTER_PORT=%s, which "
+                "is no address; set both, or NCCL_COMM_ID=HOST:PORT",
+                address ? address : "", port ? port : "");
+        /* torchrun itself listens at MASTER_PORT where it says so */
+        number += agent && strcmp(agent, "True") == 0;
+        snprintf(id, sizeof id, strchr(address, ':') ? "[%.200s]:%ld" : "%.200s:%ld", address,
+                 number);
+        setenv("NCCL_COMM_ID", id, 1);
+    }
+    w->first = l->process;
+    w->here = 1;
+    return WF_OK;
+}
+
+static wf_status open_below(nccl_world *w, int ranks, bool own_cores, wf_error *error)
+{
+    const char *kind = wf_nccl_host.launcher.kind;
+    wf_status status;
+
+    w->here = ranks;
+    if (strcmp(kind, "torchrun") == 0)
+        return open_alone(w, ranks, error);
+    w->below = wf_nccl_host.transport_find(kind, error);
+    if (!w->below)
+        return error->code;
+    status = w->below->open(ranks, own_cores, &w->below_world, error);
+    if (status == WF_OK && w->below->here)
+        w->below->here(w->below_world, &w->first, &w->here);
+    return status;
+}
+
+static void world_free(nccl_world *w)
+{
+    for (int i = 0; w->rank && i < w->here; i++) {
+        wf_nccl_close_rank(&w->rank[i]);
+        pthread_mutex_destroy(&w->rank[i].lock);
+    }
+    if (w->below_world)
+        w->below->close(w->below_world);
+    pthread_cond_destroy(&w->wake);
+    pthread_mutex_destroy(&w->lock);
+    free(w->rank);
+    free(w);
+}
+
+static wf_status open_world(int ranks, bool own_cores, void **world, wf_error *error)
+{
+    const char *patience = getenv("WEFT_NCCL_TIMEOUT");
+    double seconds = patience ? strtod(patience, NULL) : 0;
+    nccl_world *w = NULL;
+    wf_status status = check_devices(error);
+
+    if (status == WF_OK && !(w = calloc(1, sizeof *w)))
+        status = wf_nccl_host.error_set(error, WF_ENOMEM, "no memory for a world of %d ranks",
+                                        ranks);
+    if (status != WF_OK)
+        return status;
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->wake, NULL);
+    w->ranks = ranks;
+    w->patience = (int64_t)((seconds > 0 ? seconds : PATIENCE_SECONDS) * 1e9);
+    status = open_below(w, ranks, own_cores, error);
+    if (status == WF_OK && !(w->rank = calloc((size_t)w->here, sizeof *w->rank)))
+        status = wf_nccl_host.error_set(error, WF_ENOMEM, "no memory for %d ranks", w->here);
+    if (status != WF_OK) {
+        world_free(w);
+        return status;
+    }
+    for (int i = 0; i < w->here; i++) {
+        w->rank[i] = (nccl_rank){.world = w, .index = w->first + i};
+        pthread_mutex_init(&w->rank[i].lock, NULL);
+    }
+    *world = w;
+    return WF_OK;
+}
+
+static void here(void *opaque, int *first, int *n)
+{
+    const nccl_world *w = opaque;
+
+    *first = w->first;
+    *n = w->here;
+}
+
+/* Where nothing is below, each process tells what became of its own rank, and torchrun ends the
+   others. */
+static wf_status cause(void *opaque, bool *elsewhere, wf_error *error)
+{
+    nccl_world *w = opaque;
+    const nccl_rank *r = w->rank;
+
+    if (w->below)
+        return w->below->cause(w->below_world, elsewhere, error);
+    *elsewhere = false;
+    if (!r->stopped)
+        return WF_OK;
+    return wf_nccl_host.error_set(error, r->why.code, "rank %d: %.1400s", r->index,
+                                  r->why.text);
+}
+
+static void close_world(void *opaque)
+{
+    nccl_world *w = opaque;
+
+    wf_nccl_watch_stop(w);
+    world_free(w);
+}
+
+static nccl_comm *comm_new(nccl_rank *r, const char *name, const int *ranks, int n, int rank)
+{
+    nccl_comm *c = calloc(1, sizeof *c + (size_t)n * sizeof *ranks);
+
+    if (!c)
+        return NULL;
+    c->rank = r;
+    c->last = &c->posted;
+    for (int i = 0; i < n; i++)
+        c->members[i] = ranks ? ranks[i] : i;
+    wf_nccl_host.comm_init(&c->base, &wf_transport_nccl, name, rank, n, c->members);
+    pthread_mutex_lock(&r->lock);
+    c->next = r->comms;
+    r->comms = c;
+    pthread_mutex_unlock(&r->lock);
+    return c;
+}
+
+static wf_status no_memory(const char *name, int n, wf_error *error)
+{
+    return wf_nccl_host.error_set(error, WF_ENOMEM, "no memory for group %s of %d ranks", name,
+                                  n);
+}
+
+static wf_status attach(void *opaque, int rank, wf_comm **out, wf_error *error)
+{
+    nccl_world *w = opaque;
+    nccl_rank *r = &w->rank[rank - w->first];
+    nccl_comm *c;
+    wf_status status = WF_OK;
+
+    if (w->below)
+        status = w->below->attach(w->below_world, rank, &r->below, error);
+    if (status != WF_OK)
+        return status;
+    c = comm_new(r, "world", NULL, w->ranks, rank);
+    if (!c) {
+        if (w->below)
+            w->below->detach(r->below);
+        return no_memory("world", w->ranks, error);
+    }
+    c->inner = r->below;
+    *out = &c->base;
+    return WF_OK;
+}
+
+/* The group below first: its members' lists are compared there. */
+static wf_status split(wf_comm *comm, const char *name, const int *members, int n,
+                       wf_comm **out, wf_error *error)
+{
+    nccl_comm *parent = wf_nccl_of(comm), *c;
+    int *ranks = calloc((size_t)n, sizeof *ranks), rank = 0;
+    wf_comm *inner = NULL;
+    wf_status status = ranks ? WF_OK : no_memory(name, n, error);
+
+    if (status == WF_OK && parent->inner)
+        status = parent->inner->transport->split(parent->inner, name, members, n, &inner,
+                                                 error);
+    if (status != WF_OK) {
+        free(ranks);
+        return status;
+    }
+    for (int i = 0; i < n; i++) {
+        ranks[i] = parent->members[members[i]];
+        if (members[i] == comm->rank)
+            rank = i;
+    }
+    c = comm_new(parent->rank, name, ranks, n, rank);
+    free(ranks);
+    if (!c) {
+        if (inner)
+            inner->transport->detach(inner);
+        return no_memory(name, n, error);
+    }
+    c->inner = inner;
+    status = wf_nccl_split(parent, c, members[0], error);
+    if (status == WF_OK)
+        *out = &c->base;
+    else
+        comm->transport->detach(&c->base);
+    return status;
+}
+
+/* Its communicator stays until the world is closed: to end one is the work of all its members, and
+   at the end of a world one thread closes the handles of many. */
+static void detach(wf_comm *comm)
+{
+    nccl_comm *c = wf_nccl_of(comm);
+
+    if (c->inner)
+        c->inner->transport->detach(c->inner);
+    if (c->rank->below == c->inner)
+        c->rank->below = NULL;
+    pthread_mutex_lock(&c->rank->lock);
+    c->inner = NULL;
+    c->detached = true;
+    pthread_mutex_unlock(&c->rank->lock);
+}
+
+static void finish(wf_comm *comm)
+{
+    nccl_comm *c = wf_nccl_of(comm);
+
+    if (c->inner)
+        c->inner->transport->finish(c->inner);
+}
+
+static void abort_world(wf_comm *comm, const wf_error *why)
+{
+    nccl_comm *c = wf_nccl_of(comm);
+    nccl_rank *r = c->rank;
+
+    pthread_mutex_lock(&r->lock);
+    wf_nccl_stop(r, why);
+    pthread_mutex_unlock(&r->lock);
+    if (c->inner)
+        c->inner->transport->abort(c->inner, why);
+}
+
+const wf_transport wf_transport_nccl = {.name = "nccl",
+                                        .moves = true,
+                                        .far = true,
+                                        .open = open_world,
+                                        .close = close_world,
+                                        .here = here,
+                                        .cause = cause,
+                                        .attach = attach,
+                                        .split = split,
+                                        .detach = detach,
+                                        .finish = finish,
+                                        .abort = abort_world,
+                                        .all_to_all = wf_nccl_all_to_all,
+                                        .all_gather = wf_nccl_all_gather,
+                                        .broadcast = wf_nccl_broadcast,
+                                        .send = wf_nccl_send,
+                                        .recv = wf_nccl_recv,
+                                        .barrier = wf_nccl_barrier,
+                                        .wait = wf_nccl_wait,
+                                        .reduce = wf_nccl_reduce};
+
+__attribute__((visibility("default"))) wf_plugin_entry wf_plugin;
+
+const wf_transport *wf_plugin(const wf_plugin_host *host)
+{
+    if (host->size != sizeof *host || host->version != WF_PLUGIN_VERSION)
+        return NULL;
+    wf_nccl_host = *host;
+    return &wf_transport_nccl;
+}
