@@ -93,13 +93,14 @@ static wf_status open_log(const wf_options *o, bool append, const wf_launcher *l
     wf_run_axis axes[] = {{"pp", 1}, {"replicate", 1}, {"shard", 1}, {"tp", o->tp}};
     const wf_par_options layout = wf_setup_rank(o, false);
     int replicate, shard;
-    wf_run_log_options options = {
-        .steps = o->steps,
-        .path = o->log_jsonl,
-        .append = append,
-        .axes = axes,
-        .axis_count = 4,
-        .transport = strcmp(o->transport, "auto") == 0 ? launcher->kind : o->transport};
+    wf_run_log_options options = {.steps = o->steps,
+                                  .path = o->log_jsonl,
+                                  .append = append,
+                                  .axes = axes,
+                                  .axis_count = 4,
+                                  .transport = strcmp(o->transport, "auto") == 0
+                                                   ? wf_launcher_transport(launcher)
+                                                   : o->transport};
     json_t *json;
     wf_status status = wf_par_axes(&layout, &replicate, &shard, error);
 

@@ -25,8 +25,9 @@ wf_status wf_nccl_open_rank(nccl_rank *r, wf_error *error)
         status = wf_nccl_cuda(cudaEventCreateWithFlags(&r->ready, cudaEventDisableTiming),
                               "cudaEventCreateWithFlags", error);
     for (int i = 0; i < SLOTS && status == WF_OK; i++)
-        status = wf_nccl_cuda(cudaEventCreateWithFlags(&r->slot[i].done, cudaEventDisableTiming),
-                              "cudaEventCreateWithFlags", error);
+        status =
+            wf_nccl_cuda(cudaEventCreateWithFlags(&r->slot[i].done, cudaEventDisableTiming),
+                         "cudaEventCreateWithFlags", error);
     r->open = status == WF_OK;
     return status == WF_OK ? wf_nccl_watch(r->world, error) : status;
 }
@@ -84,23 +85,33 @@ void wf_nccl_close_rank(nccl_rank *r)
     while (r->comms) {
         nccl_comm *next = r->comms->next;
 
+        wf_nccl_alone_close(r->comms);
         free(r->comms);
         r->comms = next;
     }
     cudaSetDevice(device);
 }
 
-wf_status wf_nccl_settle(const nccl_comm *c, ncclComm_t nccl, const char *op, uint64_t call,
-                         wf_error *error)
+/* What its communicator says; an aborted one says nothing, and the watchdog said why. */
+static ncclResult_t state_of(nccl_comm *c)
+{
+    ncclResult_t state = ncclInProgress, asked = ncclSuccess;
+
+    pthread_mutex_lock(&c->rank->lock);
+    if (c->nccl)
+        asked = ncclCommGetAsyncError(c->nccl, &state);
+    pthread_mutex_unlock(&c->rank->lock);
+    return asked == ncclSuccess ? state : asked;
+}
+
+wf_status wf_nccl_settle(nccl_comm *c, const char *op, uint64_t call, wf_error *error)
 {
     int64_t until = wf_nccl_now() + c->rank->world->patience;
-    ncclResult_t state = ncclSuccess;
-    wf_status status = WF_OK;
 
-    for (int naps = 0; status == WF_OK; wf_nccl_nap(&naps)) {
-        ncclResult_t asked = ncclCommGetAsyncError(nccl, &state);
+    for (int naps = 0;; wf_nccl_nap(&naps)) {
+        ncclResult_t state = state_of(c);
+        wf_status status = wf_nccl_good(c, state, op, error);
 
-        status = wf_nccl_good(c, asked == ncclSuccess ? state : asked, op, error);
         if (status != WF_OK || state == ncclSuccess)
             return status;
         status = wf_nccl_check(c, op, call, error);
@@ -111,8 +122,9 @@ wf_status wf_nccl_settle(const nccl_comm *c, ncclComm_t nccl, const char *op, ui
                 "WEFT_NCCL_TIMEOUT says how long it may take",
                 c->rank->index, op, c->base.name, (unsigned long long)call + 1,
                 (long long)(c->rank->world->patience / 1000000000));
+        if (status != WF_OK)
+            return status;
     }
-    return status;
 }
 
 /* All members are here, and none has failed: what follows waits for all of them inside NCCL. */
@@ -169,7 +181,9 @@ wf_status wf_nccl_make(nccl_comm *c, wf_error *error)
             "ncclCommInitRankConfig", error);
     if (nccl)
         keep(c, nccl);
-    return status == WF_OK ? wf_nccl_settle(c, nccl, "joining", 0, error) : status;
+    if (status == WF_OK)
+        status = wf_nccl_settle(c, "joining", 0, error);
+    return status == WF_OK ? wf_nccl_alone_open(c, error) : status;
 }
 
 /* Members that list their groups differently get one that is none of theirs. */
@@ -181,35 +195,48 @@ static wf_status check_group(const nccl_comm *c, wf_error *error)
     ncclCommUserRank(c->nccl, &rank);
     if (size == c->base.size && rank == c->base.rank)
         return WF_OK;
-    return wf_nccl_host.error_set(
-        error, WF_EMISMATCH,
-        "rank %d lists %d members for group %s, as number %d, and NCCL has %d, as number %d; all "
-        "members of a group list the same",
-        c->rank->index, c->base.size, c->base.name, c->base.rank, size, rank);
+    return wf_nccl_host.error_set(error, WF_EMISMATCH,
+                                  "rank %d lists %d members for group %s, as number %d, and "
+                                  "NCCL has %d, as number %d; all "
+                                  "members of a group list the same",
+                                  c->rank->index, c->base.size, c->base.name, c->base.rank,
+                                  size, rank);
+}
+
+static wf_status split_nccl(nccl_comm *parent, nccl_comm *c, int color, ncclComm_t *nccl,
+                            wf_error *error)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclResult_t code = ncclSuccess;
+
+    config.blocking = 0;
+    config.commName = c->base.name;
+    pthread_mutex_lock(&parent->rank->lock);
+    if (parent->nccl)
+        code = ncclCommSplit(parent->nccl, c->base.size > 1 ? color : NCCL_SPLIT_NOCOLOR,
+                             c->base.rank, nccl, &config);
+    pthread_mutex_unlock(&parent->rank->lock);
+    return wf_nccl_good(c, code, "ncclCommSplit", error);
 }
 
 wf_status wf_nccl_split(nccl_comm *parent, nccl_comm *c, int color, wf_error *error)
 {
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclComm_t nccl = NULL;
     wf_status status = wf_nccl_make(parent, error);
 
     if (status != WF_OK || parent->base.size == 1)
         return status;
-    config.blocking = 0;
-    config.commName = c->base.name;
     status = meet(parent, "split", error);
     if (status == WF_OK)
-        status = wf_nccl_good(c,
-                              ncclCommSplit(parent->nccl,
-                                            c->base.size > 1 ? color : NCCL_SPLIT_NOCOLOR,
-                                            c->base.rank, &nccl, &config),
-                              "ncclCommSplit", error);
+        status = split_nccl(parent, c, color, &nccl, error);
     if (status == WF_OK)
-        status = wf_nccl_settle(parent, parent->nccl, "split", parent->calls, error);
+        status = wf_nccl_settle(parent, "split", parent->calls, error);
     if (nccl)
         keep(c, nccl);
-    if (status == WF_OK && c->base.size > 1)
-        status = wf_nccl_settle(c, c->nccl, "joining", 0, error);
-    return status == WF_OK && c->base.size > 1 ? check_group(c, error) : status;
+    if (status != WF_OK || c->base.size == 1)
+        return status;
+    status = wf_nccl_settle(c, "joining", 0, error);
+    if (status == WF_OK)
+        status = check_group(c, error);
+    return status == WF_OK ? wf_nccl_alone_open(c, error) : status;
 }

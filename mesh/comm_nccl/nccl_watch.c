@@ -50,12 +50,12 @@ static wf_status look_at_slot(nccl_rank *r, launched *s, wf_error *error)
         return wf_nccl_cuda(code, s->op, error);
     if (wf_nccl_now() - s->since < r->world->patience)
         return WF_OK;
-    return wf_nccl_host.error_set(
-        error, WF_ETIMEOUT,
-        "rank %d has been in %s over %s (call %llu) for %lld s, and its GPU waits for the others; "
-        "WEFT_NCCL_TIMEOUT says how long it may take",
-        r->index, s->op, s->group, (unsigned long long)s->call + 1,
-        (long long)(r->world->patience / 1000000000));
+    return wf_nccl_host.error_set(error, WF_ETIMEOUT,
+                                  "rank %d has been in %s over %s (call %llu) for %lld s, and "
+                                  "its GPU waits for the others; "
+                                  "WEFT_NCCL_TIMEOUT says how long it may take",
+                                  r->index, s->op, s->group, (unsigned long long)s->call + 1,
+                                  (long long)(r->world->patience / 1000000000));
 }
 
 /* Under the rank's lock. */
@@ -68,7 +68,7 @@ static void look(nccl_rank *r)
     if (!r->open || r->stopped)
         return;
     for (nccl_comm *c = r->comms; c && status == WF_OK; c = c->next) {
-        if (!c->detached && c->inner)
+        if (c->inner)
             status = c->inner->transport->alive(c->inner, "computing", c->calls, &why);
         if (status == WF_OK && c->nccl)
             status = look_at_comm(c, &why);

@@ -3,6 +3,7 @@
  * communicators of NCCL beside it.
  */
 #include "mesh/comm_nccl/nccl_world.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -67,6 +68,7 @@ wf_status wf_nccl_check(const nccl_comm *c, const char *op, uint64_t call, wf_er
 /* One line for a machine without what this transport joins. */
 static wf_status check_devices(wf_error *error)
 {
+    const char *kind = wf_nccl_host.launcher.kind;
     int count = 0; /* untouched where there is no driver */
     cudaError_t code = cudaGetDeviceCount(&count);
 
@@ -74,9 +76,11 @@ static wf_status check_devices(wf_error *error)
         return WF_OK;
     return wf_nccl_host.error_set(
         error, WF_EUNSUPPORTED,
-        "transport nccl joins GPUs, and there is none here (%s); use --transport %s",
+        "transport nccl joins GPUs, and there is none here (%s); use %s",
         code == cudaSuccess ? "CUDA finds no device" : cudaGetErrorString(code),
-        strcmp(wf_nccl_host.launcher.kind, "mpi") == 0 ? "mpi" : "threads");
+        strcmp(kind, "mpi") == 0        ? "--transport mpi"
+        : strcmp(kind, "torchrun") == 0 ? "mpirun -np N PROGRAM ..."
+                                        : "--transport threads");
 }
 
 /* Processes that NCCL alone joins. */
@@ -89,11 +93,11 @@ static wf_status open_alone(nccl_world *w, int ranks, wf_error *error)
     long number = port ? strtol(port, NULL, 10) : 0;
 
     if (ranks != l->processes)
-        return wf_nccl_host.error_set(
-            error, WF_EINVAL,
-            "%s started %d processes for %d ranks: under torchrun each process is one rank; use "
-            "--nproc-per-node so that there are %d",
-            l->name, l->processes, ranks, ranks);
+        return wf_nccl_host.error_set(error, WF_EINVAL,
+                                      "%s started %d processes for %d ranks: under torchrun "
+                                      "each process is one rank; use "
+                                      "--nproc-per-node so that there are %d",
+                                      l->name, l->processes, ranks, ranks);
     if (!getenv("NCCL_COMM_ID")) {
         if (!address || number < 1 || number > 65534)
             return wf_nccl_host.error_set(
@@ -234,20 +238,21 @@ static wf_status attach(void *opaque, int rank, wf_comm **out, wf_error *error)
 {
     nccl_world *w = opaque;
     nccl_rank *r = &w->rank[rank - w->first];
+    wf_comm *inner = NULL;
     nccl_comm *c;
     wf_status status = WF_OK;
 
     if (w->below)
-        status = w->below->attach(w->below_world, rank, &r->below, error);
+        status = w->below->attach(w->below_world, rank, &inner, error);
     if (status != WF_OK)
         return status;
     c = comm_new(r, "world", NULL, w->ranks, rank);
     if (!c) {
-        if (w->below)
-            w->below->detach(r->below);
+        if (inner)
+            w->below->detach(inner);
         return no_memory("world", w->ranks, error);
     }
-    c->inner = r->below;
+    c->inner = inner;
     *out = &c->base;
     return WF_OK;
 }
@@ -262,8 +267,8 @@ static wf_status split(wf_comm *comm, const char *name, const int *members, int 
     wf_status status = ranks ? WF_OK : no_memory(name, n, error);
 
     if (status == WF_OK && parent->inner)
-        status = parent->inner->transport->split(parent->inner, name, members, n, &inner,
-                                                 error);
+        status =
+            parent->inner->transport->split(parent->inner, name, members, n, &inner, error);
     if (status != WF_OK) {
         free(ranks);
         return status;
@@ -294,15 +299,14 @@ static wf_status split(wf_comm *comm, const char *name, const int *members, int 
 static void detach(wf_comm *comm)
 {
     nccl_comm *c = wf_nccl_of(comm);
+    wf_comm *inner;
 
-    if (c->inner)
-        c->inner->transport->detach(c->inner);
-    if (c->rank->below == c->inner)
-        c->rank->below = NULL;
     pthread_mutex_lock(&c->rank->lock);
+    inner = c->inner;
     c->inner = NULL;
-    c->detached = true;
     pthread_mutex_unlock(&c->rank->lock);
+    if (inner)
+        inner->transport->detach(inner);
 }
 
 static void finish(wf_comm *comm)

@@ -20,13 +20,18 @@
 #ifndef WF_MESH_COMM_NCCL_WORLD_H
 #define WF_MESH_COMM_NCCL_WORLD_H
 
+#include "core/device.h"
 #include "mesh/plugin.h"
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { SLOTS = 64 }; /* launches of a rank that its GPU is not through with */
+enum {
+    SLOTS = 64, /* launches of a rank that its GPU is not through with */
+    IN_FLIGHT =
+        32 /* exchanges of a rank over a group, where nothing is below that counts them */
+};
 
 /* One of them, for the watchdog. */
 typedef struct launched {
@@ -40,8 +45,7 @@ typedef struct launched {
 
 typedef struct nccl_rank {
     struct nccl_world *world;
-    int index;          /* in the world of ranks */
-    wf_comm *below;     /* its handle of the world below; NULL: nothing is below */
+    int index;            /* in the world of ranks */
     pthread_mutex_t lock; /* of what follows, between the rank and the watchdog */
     bool open;
     int ordinal;         /* of its device */
@@ -50,7 +54,7 @@ typedef struct nccl_rank {
     launched slot[SLOTS];
     int next_slot;
     struct nccl_comm *comms; /* with a communicator, those that were detached too */
-    bool stopped;            /* its communicators are gone; `why` says why, where it is known here */
+    bool stopped; /* its communicators are gone; `why` says why, where it is known here */
     wf_error why;
 } nccl_rank;
 
@@ -69,12 +73,15 @@ typedef struct nccl_world {
 typedef struct nccl_comm {
     wf_comm base;
     nccl_rank *rank;
-    wf_comm *inner;  /* the same group below; NULL: nothing is below */
-    ncclComm_t nccl; /* NULL: not made yet, not needed (one member), or aborted */
+    wf_comm *inner; /* the same group below; NULL: nothing is below */
+    ncclComm_t
+        nccl; /* under the rank's lock; NULL: not made yet, not needed (one member), or aborted */
     struct nccl_comm *next;
-    bool detached;
     uint64_t calls;
     struct transfer *posted, **last; /* messages that are not launched yet */
+    struct head *heads,
+        *far_heads; /* [IN_FLIGHT][2 * size] where nothing is below: pinned, and */
+    uint32_t taken; /* on the device; which places are */
     int members[];
 } nccl_comm;
 
@@ -88,12 +95,13 @@ typedef enum exchange_kind {
     NO_DATA
 } exchange_kind;
 
-/* What members say to each other where nothing is below: to each other one, the bytes for it too. */
+/* What a member says to another where nothing is below. */
 typedef struct head {
-    uint64_t element, shape, block;
+    uint64_t element, shape;
+    uint64_t block; /* bytes for this receiver */
     int64_t buffers, bytes;
-    int32_t root, kind;
-    char op[48], detail[8];
+    int64_t root;
+    char op[40], detail[8];
 } head;
 
 /* One exchange of one rank. */
@@ -108,10 +116,10 @@ typedef struct transfer {
     uint64_t call;
     uint64_t *says, *hears; /* all_to_all: [size] bytes for, and of, each member */
     size_t *words;          /* [size] sizes of those */
-    bool launched;
-    int slot;
-    head *heads; /* [2 * size] host, where nothing is below: mine, then the others' */
-    void *staged; /* device memory of heads and copies */
+    launched *data;         /* its launch; NULL: not yet, or there is nothing to move */
+    launched *said;         /* where nothing is below: that of the heads */
+    int place;              /* of the heads */
+    char *staged;           /* copies of the host's memory on the device: sent, then received */
 } transfer;
 
 extern wf_plugin_host wf_nccl_host;
@@ -145,17 +153,21 @@ void wf_nccl_close_rank(nccl_rank *r);
 wf_status wf_nccl_make(nccl_comm *c, wf_error *error);
 wf_status wf_nccl_split(nccl_comm *parent, nccl_comm *c, int color, wf_error *error);
 
-/* Wait until what a communicator was asked for is done. */
-wf_status wf_nccl_settle(const nccl_comm *c, ncclComm_t nccl, const char *op, uint64_t call,
-                         wf_error *error);
+/* Wait until what the group's communicator was asked for is done. */
+wf_status wf_nccl_settle(nccl_comm *c, const char *op, uint64_t call, wf_error *error);
 
 /* ---- nccl_launch.c ---- */
 
-/* Put transfers of a group on the stream, as one launch. */
-wf_status wf_nccl_launch(transfer *const *list, int n, wf_error *error);
+/* Put a list of transfers of one group on the stream, as one launch. */
+wf_status wf_nccl_launch(transfer *list, wf_error *error);
 
-/* Until the GPU is through with the launch: the device's stream, or this thread. */
-wf_status wf_nccl_follow(transfer *t, wf_error *error);
+/* This thread goes on when the GPU is through with a launch. */
+wf_status wf_nccl_sleep(const transfer *t, const launched *s, wf_error *error);
+
+/* Blocks of an exchange, as this rank sees them. */
+size_t wf_nccl_send_bytes(const transfer *t, int member);
+size_t wf_nccl_recv_bytes(const transfer *t, int member);
+size_t wf_nccl_all_bytes(const transfer *t, size_t (*bytes)(const transfer *t, int member));
 
 /* ---- nccl_watch.c ---- */
 
@@ -167,18 +179,27 @@ void wf_nccl_stop(nccl_rank *r, const wf_error *why);
 
 /* ---- nccl_alone.c: where nothing is below ---- */
 
+/* Write the heads, and bring the host's memory to the device. */
 wf_status wf_nccl_alone_begin(transfer *t, wf_error *error);
-wf_status wf_nccl_alone_heads(transfer *t, int n_peers, wf_error *error);
+
+/* On the stream: what goes before a group of NCCL's calls that sends the heads, the calls, and what
+   goes behind. */
+ncclResult_t wf_nccl_alone_bring(const transfer *t, cudaStream_t stream);
+ncclResult_t wf_nccl_alone_heads(const transfer *t, cudaStream_t stream);
+ncclResult_t wf_nccl_alone_fetch(const transfer *t, cudaStream_t stream);
+
+/* Compare the heads that have come; bring what was received to the host's memory; let go. */
+wf_status wf_nccl_alone_compare(transfer *t, wf_error *error);
 wf_status wf_nccl_alone_end(transfer *t, wf_error *error);
 void wf_nccl_alone_drop(transfer *t);
+
+/* The group's heads. */
+wf_status wf_nccl_alone_open(nccl_comm *c, wf_error *error);
+void wf_nccl_alone_close(nccl_comm *c);
 
 /* ---- nccl_exchange.c ---- */
 
 wf_exchange_call wf_nccl_all_to_all, wf_nccl_all_gather, wf_nccl_broadcast, wf_nccl_barrier;
 wf_exchange_call wf_nccl_send, wf_nccl_recv, wf_nccl_reduce, wf_nccl_wait;
-
-/* Blocks of an exchange, as this rank sees them. */
-size_t wf_nccl_send_bytes(const transfer *t, int member);
-size_t wf_nccl_recv_bytes(const transfer *t, int member);
 
 #endif

@@ -49,7 +49,8 @@ static void close_buffers(buffers *s)
 
 static wf_collective all_of(const buffers *s, wf_collective_kind kind)
 {
-    return (wf_collective){.kind = kind, .n_buffers = N_BUFFERS, .buffers = s->buffer};
+    return (wf_collective){
+        .kind = kind, .n_buffers = N_BUFFERS, .buffers = s->buffer, .device = test_device()};
 }
 
 /* Uneven cuts with empty parts: member i has (i + b) % 3 shares, the last one what is left. */
@@ -70,12 +71,13 @@ static wf_status run_buffers(wf_comm *c, const wf_collective *what, wf_error *er
     wf_collective one = *what;
 
     if (!alone)
-        return wf_collective_run(c, what, error);
+        GOOD(wf_collective_run(c, what, error));
     one.n_buffers = 1;
-    for (int64_t b = 0; b < what->n_buffers; b++) {
+    for (int64_t b = 0; alone && b < what->n_buffers; b++) {
         one.buffers = &what->buffers[b];
         GOOD(wf_collective_run(c, &one, error));
     }
+    test_device_settle();
     return WF_OK;
 }
 
@@ -228,8 +230,10 @@ static wf_status pass_round(wf_rank *rank, wf_comm *c)
     char out[2][12 * 7], in[2][12 * 7];
     wf_comm_buffer sent[2] = {{.in = out[0], .count = 7}, {.in = out[1], .count = 1}};
     wf_comm_buffer got[2] = {{.out = in[0], .count = 7}, {.out = in[1], .count = 1}};
-    wf_collective send = {WF_SEND, .element = 12, .peer = to, .n_buffers = 2, .buffers = sent};
-    wf_collective recv = {WF_RECV, .element = 12, .peer = from, .n_buffers = 2, .buffers = got};
+    wf_collective send = {WF_SEND,        .element = 12,   .peer = to,
+                          .n_buffers = 2, .buffers = sent, .device = test_device()};
+    wf_collective recv = {WF_RECV,        .element = 12,  .peer = from,
+                          .n_buffers = 2, .buffers = got, .device = test_device()};
 
     for (int i = 0; c->size > 1 && i < MESSAGES; i++) {
         wf_pending *p;
@@ -238,6 +242,7 @@ static wf_status pass_round(wf_rank *rank, wf_comm *c)
         GOOD(wf_collective_begin(c, &send, &p, &rank->error));
         GOOD(wf_collective_run(c, &recv, &rank->error));
         GOOD(wf_collective_end(p, &rank->error));
+        test_device_settle();
         NEED(in[0][83] == (char)(from * 2 + i) && in[1][11] == (char)(from * 2 + i));
     }
     return WF_OK;
@@ -313,7 +318,8 @@ static wf_status in_flight(wf_rank *rank, void *arg)
                                   .reduction = f % 2 ? WF_REDUCE_MAX : WF_REDUCE_SUM,
                                   .peer = f % c->size,
                                   .n_buffers = 1,
-                                  .buffers = &buffer};
+                                  .buffers = &buffer,
+                                  .device = test_device()};
 
             for (int i = 0; i < 40; i++)
                 in[f][i] = number(c->rank, round, f * 40 + i);
@@ -321,6 +327,7 @@ static wf_status in_flight(wf_rank *rank, void *arg)
         }
         for (int f = 0; f < FLIGHTS; f++) {
             GOOD(wf_collective_end(p[f], &rank->error));
+            test_device_settle();
             for (int i = 0; i < 40; i++) {
                 int64_t at = f * 40 + i;
                 float want = f % 3 == 2   ? number(f % c->size, round, at)
