@@ -43,7 +43,7 @@ static struct {
         meeting meeting;
         uint64_t slot[2][EMULATOR_WARP];
     } warp[WARPS];
-    char dynamic[EMULATOR_SHARED];
+    _Alignas(128) char dynamic[EMULATOR_SHARED];
     size_t dynamic_bytes;
     struct {
         void *at;
