@@ -170,6 +170,7 @@ static void close_device(wf_device *device)
         if (cuda->stream)
             cudaStreamSynchronize(cuda->stream);
         wf_cuda_math_close(cuda);
+        wf_cuda_memory_close(cuda);
         if (cuda->moves)
             cudaStreamDestroy(cuda->moves);
         if (cuda->stream)

@@ -18,6 +18,7 @@ void wf_cuda_enter(const wf_cuda *cuda);
 
 /* memory.c */
 wf_status wf_cuda_memory_open(wf_cuda *cuda, wf_error *error);
+void wf_cuda_memory_close(wf_cuda *cuda);
 extern const wf_far_memory wf_cuda_far;
 
 /* table.c: the kernel of an op, and why there is none. */

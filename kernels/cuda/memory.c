@@ -7,9 +7,19 @@
  * asks has already waited for what computes the sources.
  */
 #include "kernels/cuda/device.h"
+#include <stdlib.h>
 #include <string.h>
 
-enum { LEAST = 64 };
+enum { LEAST = 64, SLOTS = 4, SLOT_BYTES = 1 << 20 };
+
+/* What the host writes waits here for its copy, so that the host need not: batches of tokens. */
+struct wf_cuda_staging {
+    struct {
+        void *pinned;
+        cudaEvent_t copied;
+    } slot[SLOTS];
+    int next;
+};
 
 static void *allocate(void *self, size_t bytes)
 {
@@ -79,14 +89,61 @@ static wf_status read_back(wf_device *device, void *host, const void *from, size
                   "a copy to the host", error);
 }
 
-/* CUDA has taken what is not pinned when the call returns. */
+static cudaError_t open_staging(wf_cuda *cuda)
+{
+    cudaError_t code = cudaSuccess;
+
+    cuda->staging = calloc(1, sizeof *cuda->staging);
+    for (int i = 0; i < SLOTS && cuda->staging && code == cudaSuccess; i++) {
+        code = cudaMallocHost(&cuda->staging->slot[i].pinned, SLOT_BYTES);
+        if (code == cudaSuccess)
+            code = cudaEventCreateWithFlags(&cuda->staging->slot[i].copied,
+                                            cudaEventDisableTiming);
+    }
+    return cuda->staging ? code : cudaErrorMemoryAllocation;
+}
+
+void wf_cuda_memory_close(wf_cuda *cuda)
+{
+    for (int i = 0; i < SLOTS && cuda->staging; i++) {
+        if (cuda->staging->slot[i].copied)
+            cudaEventDestroy(cuda->staging->slot[i].copied);
+        if (cuda->staging->slot[i].pinned)
+            cudaFreeHost(cuda->staging->slot[i].pinned);
+    }
+    free(cuda->staging);
+    cuda->staging = NULL;
+}
+
+static cudaError_t write_staged(wf_cuda *cuda, void *to, const void *host, size_t bytes)
+{
+    struct wf_cuda_staging *s = cuda->staging;
+    int i = s->next++ % SLOTS;
+    cudaError_t code = cudaEventSynchronize(s->slot[i].copied); /* never recorded: at once */
+
+    if (code != cudaSuccess)
+        return code;
+    memcpy(s->slot[i].pinned, host, bytes);
+    code = cudaMemcpyAsync(to, s->slot[i].pinned, bytes, cudaMemcpyHostToDevice, cuda->stream);
+    return code == cudaSuccess ? cudaEventRecord(s->slot[i].copied, cuda->stream) : code;
+}
+
 static void write_there(wf_device *device, void *to, const void *host, size_t bytes)
 {
     wf_cuda *cuda = device->self;
+    cudaError_t code = cudaSuccess;
 
     wf_cuda_enter(cuda);
-    wf_cuda_note(cuda, cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, cuda->stream),
-                 "a copy to the GPU");
+    if (!cuda->staging)
+        code = open_staging(cuda);
+    if (code == cudaSuccess && bytes <= SLOT_BYTES) {
+        code = write_staged(cuda, to, host, bytes);
+    } else if (code == cudaSuccess) {
+        code = cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, cuda->stream);
+        if (code == cudaSuccess)
+            code = cudaStreamSynchronize(cuda->stream);
+    }
+    wf_cuda_note(cuda, code, "a copy to the GPU");
 }
 
 static cudaError_t copy_bytes(void *to, const void *from, size_t bytes, cudaStream_t stream)
