@@ -126,38 +126,44 @@ static int leaves_of_row(const wf_tensor *t, int64_t *columns, int64_t at[WF_LEA
     return WF_LEAVES;
 }
 
-/* The leaves are squared and summed on the GPU; what they sum to is added without rounding here. */
+/* The leaves are squared and summed on the GPU, and brought here. */
+static wf_status square_leaves(wf_cuda *cuda, const wf_tensor *t, int64_t rows, int64_t columns,
+                               const int64_t *at, int leaves, double *room, double *leaf,
+                               wf_error *error)
+{
+    wf_cuda_enter(cuda);
+    wf_cuda_note(cuda,
+                 wf_cuda_launch_squares(cuda->stream, t->data, rows, columns, at, leaves, room),
+                 "sum_squares");
+    return wf_cuda_far.read(&cuda->device, leaf, room, (size_t)(rows * leaves) * sizeof(double),
+                            error);
+}
+
+/* What leaves sum to is added without rounding on the host. */
 static void sum_squares(const wf_tensor *t, struct wf_exact_sum *sum)
 {
-    wf_cuda *cuda = cuda_of(wf_cuda_host_table->context_device(t->ctx));
+    const wf_cuda_host *host = wf_cuda_host_table;
+    wf_cuda *cuda = cuda_of(host->context_device(t->ctx));
     int64_t at[WF_LEAVES + 1], columns, rows = t->ndim ? t->local[0] : 1;
     int leaves = leaves_of_row(t, &columns, at);
     size_t bytes = (size_t)rows * (size_t)leaves * sizeof(double);
-    wf_pool *pool = wf_cuda_host_table->context_pool(t->ctx);
     wf_error error = {WF_OK, ""};
-    double *leaf, *host;
+    double *room, *leaf;
 
     if (rows * columns == 0)
         return;
-    host = malloc(bytes);
-    leaf = wf_cuda_host_table->pool_take(pool, bytes, WF_MEMORY_WORKSPACE, &error);
-    if (!host && error.code == WF_OK)
-        wf_cuda_host_table->error_set(&error, WF_ENOMEM, "no memory for a norm");
-    wf_cuda_enter(cuda);
-    if (host && leaf) {
-        wf_cuda_note(
-            cuda,
-            wf_cuda_launch_squares(cuda->stream, t->data, rows, columns, at, leaves, leaf),
-            "sum_squares");
-        wf_cuda_far.read(&cuda->device, host, leaf, bytes, &error);
-    }
-    for (int64_t i = 0; error.code == WF_OK && i < rows * leaves; i++)
-        wf_cuda_host_table->exact_add(sum, host[i]);
+    room = host->pool_take(host->context_pool(t->ctx), bytes, WF_MEMORY_WORKSPACE, &error);
+    leaf = room && !host->context_planning(t->ctx) ? malloc(bytes) : NULL;
+    if (leaf && square_leaves(cuda, t, rows, columns, at, leaves, room, leaf, &error) == WF_OK)
+        for (int64_t i = 0; i < rows * leaves; i++)
+            host->exact_add(sum, leaf[i]);
+    else if (room && !host->context_planning(t->ctx))
+        host->error_set(&error, WF_ENOMEM, "no memory for a norm");
     if (error.code != WF_OK)
-        wf_cuda_host_table->fail(t->ctx, error.code, "%s", error.text);
-    if (leaf)
-        wf_cuda_host_table->pool_give(pool, leaf, bytes, WF_MEMORY_WORKSPACE);
-    free(host);
+        host->fail(t->ctx, error.code, "%s", error.text);
+    if (room)
+        host->pool_give(host->context_pool(t->ctx), room, bytes, WF_MEMORY_WORKSPACE);
+    free(leaf);
 }
 
 static void close_device(wf_device *device)
