@@ -74,8 +74,6 @@ WEFT_EMULATOR_DEVICES=0 refuse "a driver without a GPU" "--device cuda: no GPU .
     --device cuda
 WEFT_EMULATOR_DEVICES=0 run "a plan needs no GPU" --device cuda --plan
 
-mkdir empty
-printf 'no library\n' >empty/libweft_cuda.so
 if [ -f "$build/libweft_cuda.so" ]; then
     export WEFT_PLUGINS=$build
     CUDA_VISIBLE_DEVICES=-1 refuse "the real plugin, no GPU" \
