@@ -44,7 +44,7 @@ static void unpack(const wf_pending *p, const int64_t *cuts, const char *from)
             void *part;
             size_t bytes = wf_locate(p, cuts, b, i, p->buffer[b].out, &part);
 
-            wf_copy_part(part, from, bytes);
+            wf_copy_part(p, part, from, bytes);
             from += bytes;
         }
 }
@@ -79,7 +79,7 @@ static wf_status begin_all_to_all(wf_pending *p, wf_error *error)
             void *part;
             size_t bytes = wf_locate(p, p->cuts, b, i, p->buffer[b].in, &part);
 
-            wf_copy_part(to, part, bytes);
+            wf_copy_part(p, to, part, bytes);
             to += bytes;
         }
     p->x->recv = to;
@@ -111,6 +111,9 @@ static wf_status end_reduce(wf_pending *p, void **sum, wf_error *error)
         return status;
     for (int i = 0; i < p->comm->size; i++)
         p->source[i] = (const char *)p->x->recv + (size_t)i * p->recv_bytes[0];
+    p->target[0] = *sum;
+    if (wf_far_device(p))
+        return wf_reduce_far(p, 1, n, false, error);
     wf_reduce_members(p, p->source, *sum, n);
     return WF_OK;
 }
@@ -125,7 +128,7 @@ static wf_status end_reduce_scatter(wf_pending *p, wf_error *error)
         void *part;
         size_t bytes = wf_locate(p, p->cuts, b, p->comm->rank, p->buffer[b].out, &part);
 
-        wf_copy_part(p->buffer[b].out, from, bytes);
+        wf_copy_part(p, p->buffer[b].out, from, bytes);
         from += bytes;
     }
     return status;
@@ -164,7 +167,7 @@ static wf_status gather_single(wf_pending *p, size_t bytes, wf_error *error)
         void *place;
 
         wf_locate(p, p->cuts, 0, p->comm->rank, buffer->out, &place);
-        wf_copy_part(place, buffer->in, bytes);
+        wf_copy_part(p, place, buffer->in, bytes);
         p->x->send = place;
     }
     return p->comm->transport->all_gather(p->comm, p->x, error);
@@ -190,7 +193,7 @@ static wf_status begin_all_gather(wf_pending *p, wf_error *error)
         void *part;
         size_t bytes = wf_locate(p, p->cuts, b, c->rank, p->buffer[b].out, &part);
 
-        wf_copy_part(to, p->buffer[b].in, bytes);
+        wf_copy_part(p, to, p->buffer[b].in, bytes);
         to += bytes;
     }
     p->x->recv = to;
@@ -227,7 +230,7 @@ static wf_status begin_broadcast(wf_pending *p, wf_error *error)
     for (int64_t b = 0; c->rank == p->what.peer && b < p->what.n_buffers; b++) {
         size_t n = (size_t)p->buffer[b].count * p->what.element;
 
-        wf_copy_part(to, p->buffer[b].in, n);
+        wf_copy_part(p, to, p->buffer[b].in, n);
         to += n;
     }
     return c->transport->broadcast(p->comm, p->x, error);
@@ -243,7 +246,7 @@ static wf_status end_broadcast(wf_pending *p, wf_error *error)
          b++) {
         size_t n = (size_t)p->buffer[b].count * p->what.element;
 
-        wf_copy_part(p->buffer[b].out, from, n);
+        wf_copy_part(p, p->buffer[b].out, from, n);
         from += n;
     }
     return status;
@@ -287,6 +290,7 @@ wf_status wf_messages_begin(wf_pending *p, wf_error *error)
         x->send = buffer->in;
         x->recv = buffer->out;
         x->peer = p->what.peer;
+        x->device = p->what.device;
         x->print = (wf_fingerprint){.op = wf_collective_name(p->what.kind),
                                     .detail = "",
                                     .element = p->what.element,

@@ -38,6 +38,7 @@ typedef struct wf_exchange {
     const size_t *recv_bytes; /* all_to_all, all_gather: [size] */
     size_t bytes;             /* broadcast, send, recv */
     int peer;                 /* broadcast: root; send, recv: the other end */
+    struct wf_device *device; /* NULL, or where send and recv point to: wf_collective.device */
 
     /* expose: work that members share. When all have posted, any of them may do any piece of
        anybody's share, once; the exchange is over when all pieces are done. */
@@ -69,6 +70,7 @@ typedef struct wf_exposure {
 typedef struct wf_transport {
     const char *name;
     bool moves; /* false: pointers are never followed, and one rank runs alone */
+    bool far;   /* moves memory of devices as well (wf_exchange.device) */
 
     /* own_cores: every rank runs on cores that no other rank uses */
     wf_status (*open)(int ranks, bool own_cores, void **world, wf_error *error);

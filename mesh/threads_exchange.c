@@ -232,13 +232,34 @@ static wf_status take_place(threads_comm *c, wf_exchange *x, wf_error *error)
     return status;
 }
 
+wf_status wf_threads_settle(const wf_exchange *x, wf_error *error)
+{
+    return x->device ? x->device->far->wait(x->device, error) : WF_OK;
+}
+
+wf_status wf_threads_copy(const wf_exchange *x, void *to, const void *from, size_t bytes,
+                          wf_error *error)
+{
+    wf_copy copy = {.from = from, .to = to, .bytes = bytes, .rows = 1};
+
+    if (!bytes || to == from)
+        return WF_OK;
+    if (x->device)
+        return x->device->far->copy(x->device, &copy, true, error);
+    memcpy(to, from, bytes);
+    return WF_OK;
+}
+
 wf_status wf_threads_post(threads_comm *c, wf_exchange *x, wf_error *error)
 {
-    wf_status status = take_place(c, x, error);
-    place *p = x->place;
+    wf_status status = wf_threads_settle(x, error);
     wf_fingerprint theirs;
+    place *p;
     int first;
 
+    if (status == WF_OK)
+        status = take_place(c, x, error);
+    p = x->place;
     if (status != WF_OK)
         return status;
     pthread_mutex_lock(&c->group->lock);

@@ -2,6 +2,7 @@
 #include "parallel/measure.h"
 #include "core/digest.h"
 #include "core/exact_sum.h"
+#include "core/host_data.h"
 #include "parallel/strategy.h"
 #include <math.h>
 #include <string.h>
@@ -53,10 +54,16 @@ wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor, doub
 static uint64_t digest_tensor(const wf_tensor *t, uint64_t path, uint32_t kind)
 {
     int64_t size[WF_MAX_DIMS];
+    wf_host_data view;
+    const float *data = wf_host_read(t, &view);
+    uint64_t digest = 0;
 
     for (int i = 0; i < t->ndim; i++)
         size[i] = t->dim[i].size;
-    return wf_digest_part(path, kind, t->ndim, size, t->start, t->local, t->data);
+    if (data)
+        digest = wf_digest_part(path, kind, t->ndim, size, t->start, t->local, data);
+    wf_host_close(&view);
+    return digest;
 }
 
 wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,

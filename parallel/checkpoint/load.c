@@ -4,6 +4,7 @@
  * Where the saved parts lie follows from (shape, saved mesh, saved layout); of each part that
  * overlaps its own a rank reads the runs that they have in common.
  */
+#include "core/host_data.h"
 #include "parallel/checkpoint/agree.h"
 #include "parallel/checkpoint/state.h"
 #include "parallel/checkpoint/read.h"
@@ -117,6 +118,18 @@ static wf_status check_headers(loader *l, wf_par *par)
     return status;
 }
 
+static wf_status read_tensor(wf_reader *reader, int64_t saved, int bit, const wf_part *part,
+                             wf_tensor *t, wf_error *error)
+{
+    wf_host_data view;
+    void *to = wf_host_write(t, false, &view);
+    wf_status status = to ? wf_reader_read(reader, saved, bit, part, to, error)
+                          : wf_error_set(error, WF_ENOMEM, "no memory to load a tensor");
+
+    wf_host_close(&view);
+    return status;
+}
+
 /* What this rank holds, tensor by tensor. */
 static wf_status read_all(loader *l)
 {
@@ -134,7 +147,7 @@ static wf_status read_all(loader *l)
             wf_part part = t ? wf_part_of_tensor(t) : (wf_part){.ndim = 0};
 
             if (t && wf_part_count(&part))
-                status = wf_reader_read(&reader, saved, bit, &part, t->data, l->error);
+                status = read_tensor(&reader, saved, bit, &part, t, l->error);
         }
     }
     wf_reader_close(&reader);

@@ -1,6 +1,7 @@
 /* parallel/checkpoint/pieces.c - what a rank writes; see the header. */
 #include "parallel/checkpoint/pieces.h"
 #include "core/digest.h"
+#include "core/host_data.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,7 +33,7 @@ static void add(wf_pieces *p, const wf_state *s, wf_index_kind kind, int64_t i, 
     if (!piece->bytes)
         return;
     p->bytes += piece->bytes;
-    if (!same_part(&piece->part, &held) && piece->bytes > p->largest)
+    if (!wf_piece_data(piece) && piece->bytes > p->largest)
         p->largest = piece->bytes;
     p->count++;
 }
@@ -59,7 +60,9 @@ const char *wf_piece_data(const wf_piece *piece)
 {
     wf_part held = wf_part_of_tensor(piece->tensor);
 
-    return same_part(&piece->part, &held) ? piece->tensor->data : NULL;
+    if (wf_context_device(piece->tensor->ctx)->far || !same_part(&piece->part, &held))
+        return NULL;
+    return piece->tensor->data;
 }
 
 typedef struct cut {
@@ -78,9 +81,12 @@ static wf_status copy_run(void *arg, int64_t at_held, int64_t at_piece, int64_t 
 void wf_piece_copy(const wf_piece *piece, char *to)
 {
     wf_part held = wf_part_of_tensor(piece->tensor);
-    cut c = {piece->tensor->data, (float *)(void *)to};
+    wf_host_data view;
+    cut c = {wf_host_read(piece->tensor, &view), (float *)(void *)to};
 
-    wf_part_runs(&held, &piece->part, copy_run, &c);
+    if (c.from)
+        wf_part_runs(&held, &piece->part, copy_run, &c);
+    wf_host_close(&view);
 }
 
 uint64_t wf_piece_digest(const wf_piece *piece, const wf_state *s, const char *data)
