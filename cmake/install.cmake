@@ -54,7 +54,7 @@ target_include_directories(weft INTERFACE $<BUILD_INTERFACE:${PROJECT_BINARY_DIR
 install(TARGETS weft EXPORT weft-targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-foreach(plugin weft_mpi weft_nccl) # found beside libweft
+foreach(plugin weft_mpi weft_cuda weft_nccl) # found beside libweft
     if(TARGET ${plugin})
         install(TARGETS ${plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
     endif()

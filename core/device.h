@@ -68,7 +68,7 @@ typedef struct wf_device {
     void (*stream)(const void *from, void *to, size_t bytes);
     /* required: add the squares of a tensor's local floats to a sum, in double. A leaf is one row
        of dim 0 times one of dim 1's 8 cuts: element i in lane i % 8, the lanes added 4, 2, 1
-       apart */
+       apart. With far memory it is called in a plan too, to take the workspace that it needs */
     void (*sum_squares)(const wf_tensor *t, struct wf_exact_sum *sum);
     /* required: out = a + b (out may be a), floats or bf16, same dtype and local shape, where two
        gradients meet */

@@ -24,7 +24,7 @@ static void add_squares(wf_tensor *t, wf_exact_sum *sum)
     wf_scope_open(ctx);
     if (t->dtype != device->dtype)
         t = wf_cast(t, device->dtype);
-    if (t && !wf_context_planning(ctx))
+    if (t && (device->far || !wf_context_planning(ctx))) /* a far one counts its workspace */
         device->sum_squares(t, sum);
     wf_scope_close(ctx);
     wf_context_memory_kind(ctx, kind);

@@ -25,7 +25,8 @@ typedef struct wf_cuda {
     cudaStream_t moves;    /* what any thread does for exchanges between ranks */
     cublasLtHandle_t blas; /* made when first asked for (linear.c), closed with the device */
     void *math;            /* linear.c's and attention.c's own: algorithms, plans */
-    wf_error *failure;     /* the first of what could not be told at once; under `lock` */
+    struct wf_cuda_staging *staging; /* memory.c: pinned memory on the way to the GPU */
+    wf_error *failure; /* the first of what could not be told at once; under `lock` */
     void *lock;
 } wf_cuda;
 

@@ -7,7 +7,7 @@
 #define WF_KERNELS_CUDA_HOST_H
 
 #include "core/context.h"
-#include "core/device.h"
+#include "kernels/devices.h"
 
 WF_BEGIN_DECLS
 
@@ -35,17 +35,10 @@ typedef struct wf_cuda_host {
     void (*exact_add)(struct wf_exact_sum *sum, double x);
 } wf_cuda_host;
 
-typedef struct wf_cuda_open {
-    int ordinal;    /* which GPU of this process */
-    wf_dtype dtype; /* what activations are stored in: WF_F32 or WF_BF16 */
-    bool plan;      /* only what memory ops would need is asked for: no GPU is touched */
-    bool tf32;      /* products of f32 may round their factors to tf32 */
-} wf_cuda_open;
-
 typedef struct wf_cuda_plugin {
     /* How many GPUs there are; 0 with an error that says why none can be used. */
     int (*count)(wf_error *error);
-    wf_device *(*open)(const wf_cuda_open *options, wf_error *error);
+    wf_device *(*open)(const wf_cuda_options *options, wf_error *error);
     /* For tests: why the GPU has no kernel of a row of ops.def; NULL: it has one, or needs none */
     const char *(*missing)(int id);
 } wf_cuda_plugin;

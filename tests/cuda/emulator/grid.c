@@ -1,0 +1,255 @@
+/*
+ * tests/cuda/emulator/grid.c - runs the blocks of a grid one after another.
+ *
+ * A fiber runs thread after thread until one of them waits; then another fiber takes the threads
+ * that follow, and when there are none left the waiting ones go on. So what meets no barrier
+ * costs a call per thread, and a block of n threads that do costs n fibers. Threads are taken in
+ * ascending order in even blocks and in descending order in odd ones: what depends on it differs.
+ */
+#include "emulator.h"
+#include "fiber.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct emulator_place {
+    uint3 thread, block;
+    dim3 threads, blocks;
+} emulator_place;
+
+enum { STACK = 256 << 10, MOST_SHARED = 64, WARPS = EMULATOR_THREADS / EMULATOR_WARP };
+
+typedef struct meeting {
+    unsigned arrived, round;
+} meeting;
+
+typedef struct worker {
+    fiber *fiber;
+    emulator_place place;
+    unsigned thread; /* its index in the block */
+    bool busy;       /* in the middle of a thread */
+} worker;
+
+/* The one grid that runs: emulator_lock is held. */
+static struct {
+    worker worker[EMULATOR_THREADS];
+    unsigned workers, current;
+    fiber host;
+    void (*body)(void *arg);
+    void *arg;
+    unsigned threads, next, done, progress;
+    bool descending;
+    meeting block;
+    struct warp {
+        meeting meeting;
+        uint64_t slot[2][EMULATOR_WARP];
+    } warp[WARPS];
+    _Alignas(128) char dynamic[EMULATOR_SHARED];
+    size_t dynamic_bytes;
+    struct {
+        void *at;
+        size_t bytes;
+    } shared[MOST_SHARED];
+    unsigned n_shared;
+} now;
+
+const emulator_place *emulator_now;
+unsigned emulator_lane(void);
+void emulator_sync_block(void);
+void emulator_sync_warp(unsigned mask);
+uint64_t emulator_shuffle(unsigned mask, uint64_t value, unsigned from);
+unsigned emulator_ballot(unsigned mask, bool vote);
+void *emulator_dynamic_shared(void);
+void emulator_register_shared(void *at, size_t bytes);
+
+static void set_thread(worker *w)
+{
+    unsigned i = now.next++, x = w->place.threads.x, y = w->place.threads.y;
+
+    w->thread = now.descending ? now.threads - 1 - i : i;
+    w->place.thread = (uint3){w->thread % x, w->thread / x % y, w->thread / x / y};
+}
+
+static void work(void)
+{
+    worker *w = &now.worker[now.current];
+
+    fiber_begins();
+    while (now.next < now.threads) {
+        set_thread(w);
+        w->busy = true;
+        now.body(now.arg);
+        w->busy = false;
+        now.done++;
+        now.progress++;
+    }
+    fiber_switch(w->fiber, &now.host);
+    emulator_die("a fiber ran on after its end");
+}
+
+static void go_on(unsigned i)
+{
+    now.current = i;
+    emulator_now = &now.worker[i].place;
+    fiber_switch(&now.host, now.worker[i].fiber);
+}
+
+static void begin_worker(const emulator_place *place)
+{
+    worker *w;
+
+    if (now.workers == EMULATOR_THREADS)
+        emulator_die("more fibers than a block has threads");
+    w = &now.worker[now.workers];
+    if (!w->fiber)
+        w->fiber = fiber_open(STACK);
+    if (!w->fiber)
+        emulator_die("no memory for the stack of a thread");
+    w->place = *place;
+    fiber_reset(w->fiber, work);
+    go_on(now.workers++);
+}
+
+static void prepare_block(unsigned index)
+{
+    now.workers = now.next = now.done = 0;
+    now.descending = index % 2 != 0;
+    memset(&now.block, 0, sizeof now.block);
+    memset(now.warp, 0, sizeof now.warp);
+    memset(now.dynamic, 0xff, now.dynamic_bytes);
+    for (unsigned i = 0; i < now.n_shared; i++)
+        memset(now.shared[i].at, 0xff, now.shared[i].bytes);
+}
+
+static void run_block(const emulator_place *place, unsigned index)
+{
+    prepare_block(index);
+    while (now.done < now.threads) {
+        unsigned before = now.progress;
+
+        if (now.next < now.threads) {
+            begin_worker(place);
+            continue;
+        }
+        for (unsigned i = 0; i < now.workers; i++)
+            if (now.worker[i].busy)
+                go_on(i);
+        if (now.progress == before)
+            emulator_die("block %u: %u of %u threads wait for others that ended, or that wait "
+                         "elsewhere",
+                         index, now.threads - now.done, now.threads);
+    }
+}
+
+void emulator_run_grid(const cudaLaunchConfig_t *config, void (*body)(void *arg), void *arg)
+{
+    emulator_place place = {.threads = config->blockDim, .blocks = config->gridDim};
+    unsigned index = 0;
+
+    now.body = body;
+    now.arg = arg;
+    now.threads = config->blockDim.x * config->blockDim.y * config->blockDim.z;
+    now.dynamic_bytes = config->dynamicSmemBytes;
+    memset(&now.host, 0, sizeof now.host);
+    for (unsigned z = 0; z < config->gridDim.z; z++)
+        for (unsigned y = 0; y < config->gridDim.y; y++)
+            for (unsigned x = 0; x < config->gridDim.x; x++) {
+                place.block = (uint3){x, y, z};
+                run_block(&place, index++);
+            }
+    emulator_now = NULL;
+}
+
+/* Wait until `expected` threads have come to this meeting as often as this one. */
+static void meet(meeting *m, unsigned expected)
+{
+    worker *w = &now.worker[now.current];
+    unsigned round = m->round;
+
+    if (++m->arrived == expected) {
+        m->arrived = 0;
+        m->round++;
+        now.progress++;
+        return;
+    }
+    while (m->round == round)
+        fiber_switch(w->fiber, &now.host);
+}
+
+void emulator_sync_block(void)
+{
+    meet(&now.block, now.threads);
+}
+
+static unsigned this_thread(void)
+{
+    return now.worker[now.current].thread;
+}
+
+unsigned emulator_lane(void)
+{
+    return this_thread() % EMULATOR_WARP;
+}
+
+static struct warp *this_warp(void)
+{
+    return &now.warp[this_thread() / EMULATOR_WARP];
+}
+
+/* How many threads of this warp are in the mask; all of them must come. */
+static unsigned expected(unsigned mask)
+{
+    unsigned first = this_thread() / EMULATOR_WARP * EMULATOR_WARP, rest = now.threads - first;
+
+    if (rest < EMULATOR_WARP)
+        mask &= (1u << rest) - 1;
+    if (!(mask >> emulator_lane() & 1))
+        emulator_die("lane %u is not in its own mask %08x", emulator_lane(), mask);
+    return (unsigned)__builtin_popcount(mask);
+}
+
+void emulator_sync_warp(unsigned mask)
+{
+    meet(&this_warp()->meeting, expected(mask));
+}
+
+/* Every other meeting has slots of its own: who is late still finds what it came for. */
+uint64_t emulator_shuffle(unsigned mask, uint64_t value, unsigned from)
+{
+    struct warp *warp = this_warp();
+    uint64_t *slot = warp->slot[warp->meeting.round % 2];
+
+    if (!(mask >> from & 1))
+        emulator_die("lane %u reads lane %u, which is not in the mask %08x", emulator_lane(),
+                     from, mask);
+    slot[emulator_lane()] = value;
+    meet(&warp->meeting, expected(mask));
+    return slot[from];
+}
+
+unsigned emulator_ballot(unsigned mask, bool vote)
+{
+    struct warp *warp = this_warp();
+    uint64_t *slot = warp->slot[warp->meeting.round % 2];
+    unsigned all = 0;
+
+    slot[emulator_lane()] = vote;
+    meet(&warp->meeting, expected(mask));
+    for (unsigned i = 0; i < EMULATOR_WARP; i++)
+        if (mask >> i & 1)
+            all |= (unsigned)(slot[i] & 1) << i;
+    return all;
+}
+
+void *emulator_dynamic_shared(void)
+{
+    return now.dynamic;
+}
+
+void emulator_register_shared(void *at, size_t bytes)
+{
+    if (now.n_shared == MOST_SHARED)
+        emulator_die("more than %d shared variables", MOST_SHARED);
+    memset(at, 0xff, bytes);
+    now.shared[now.n_shared].at = at;
+    now.shared[now.n_shared++].bytes = bytes;
+}
