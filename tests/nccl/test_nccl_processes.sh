@@ -34,6 +34,32 @@ for n in 2 3 6; do
     [ -z "$problem" ] || tail -n 5 out.*
     rm -f out.*
 done
+
+# trains N RANKS-OPTIONS...: gpt_train on the emulated GPU has the digest of its ranks as threads.
+trains()
+{
+    local n=$1 problem='' want
+    shift
+    rm -f log
+    WEFT_PLUGINS=$build/tests/cuda "$gpt_train" "${model[@]}" --device cuda --steps 3 "$@" \
+        --transport threads --log-jsonl log >out 2>err || problem="threads: exit status $?;"
+    want=$(digests log)
+    rm -f log
+    WEFT_PLUGINS=$build/tests/cuda WEFT_EMULATOR=eager under_torchrun "$n" "$gpt_train" "${model[@]}" \
+        --device cuda --steps 3 "$@" --log-jsonl log || problem+=" $? processes failed;"
+    { [ "$(wc -l <<<"$want")" = 3 ] && [ "$(digests log)" = "$want" ]; } || problem+=" other digests;"
+    result "gpt_train --device cuda under torchrun, $n processes: $*" "$problem"
+    [ -z "$problem" ] || tail -n 5 out.*
+    rm -f out.*
+}
+
+if [ -e "$build/tests/cuda/libweft_cuda.so" ]; then
+    write_text
+    model=(--data text --n-layer 1 --n-embd 32 --n-head 4 --vocab-size 257 --seq-len 16
+        --global-batch-size 4 --eval-interval 0 --digest)
+    trains 2 --tp 2
+    trains 4 --tp 2 --dp 2
+fi
 problem=''
 under_torchrun 2 "$build/tests/test_nccl_faults" >/dev/null
 grep -q 'started 2 processes for 4 ranks: under torchrun each process is one rank' out.0 ||

@@ -2,6 +2,7 @@
  * tests/nccl/emulator/nccl_calls.c - calls become lanes: bytes from or to one peer. The lanes of a
  * group go on together, in order where they have the same peer, on the thread of their stream.
  */
+#include "tests/nccl/emulator/enqueue.h"
 #include "tests/nccl/emulator/nccl_world.h"
 #include <stdlib.h>
 #include <string.h>
@@ -167,8 +168,8 @@ ncclResult_t ncclGroupEnd(void)
         return wrong;
     }
     atomic_fetch_add(&l->comm->calls, 1);
-    return cudaLaunchHostFunc(l->stream, run, l) == cudaSuccess ? ncclSuccess
-                                                                : ncclUnhandledCudaError;
+    return emulated_enqueue(l->stream, run, l) == cudaSuccess ? ncclSuccess
+                                                              : ncclUnhandledCudaError;
 }
 
 /* The group that is open belongs to this communicator and stream. */
