@@ -139,6 +139,13 @@ static wf_status begin(wf_comm *comm, wf_exchange *x, exchange_kind kind, wf_err
     x->place = NULL;
     x->comm = comm;
     status = wf_nccl_check(c, x->print.op, c->calls, error);
+    if (status == WF_OK && is_message(kind) && !c->made)
+        status = wf_nccl_host.error_set(
+            error, WF_EINVAL,
+            "rank %d begins %s over %s before anything that all of its members take part in, "
+            "and "
+            "to join their GPUs takes them all; split the group, or exchange something, first",
+            c->rank->index, x->print.op, comm->name);
     if (status == WF_OK)
         status = wf_nccl_make(c, error);
     t = status == WF_OK ? transfer_new(c, x, kind, error) : NULL;

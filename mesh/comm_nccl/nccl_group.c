@@ -160,6 +160,7 @@ static void keep(nccl_comm *c, ncclComm_t nccl)
 {
     pthread_mutex_lock(&c->rank->lock);
     c->nccl = nccl;
+    c->made = true;
     pthread_mutex_unlock(&c->rank->lock);
 }
 
@@ -170,7 +171,7 @@ wf_status wf_nccl_make(nccl_comm *c, wf_error *error)
     ncclComm_t nccl = NULL;
     wf_status status = wf_nccl_open_rank(c->rank, error);
 
-    if (status != WF_OK || c->nccl || c->base.size == 1)
+    if (status != WF_OK || c->made || c->base.size == 1)
         return status;
     config.blocking = 0;
     config.commName = c->base.name;

@@ -41,10 +41,12 @@ wf_status wf_nccl_good(const nccl_comm *c, ncclResult_t code, const char *what, 
 {
     if (code == ncclSuccess || code == ncclInProgress)
         return WF_OK;
-    return wf_nccl_host.error_set(error, WF_ELOST,
-                                  "NCCL: %s over %s: %s; NCCL_DEBUG=WARN in the environment "
-                                  "says more",
-                                  what, c->base.name, ncclGetErrorString(code));
+    return wf_nccl_host.error_set(
+        error, WF_ELOST,
+        "NCCL: %s over %s: %s%s; NCCL_DEBUG=WARN in the environment "
+        "says more",
+        what, c->base.name, ncclGetErrorString(code),
+        code == ncclInvalidUsage ? " (ranks that share a GPU need --transport threads)" : "");
 }
 
 wf_status wf_nccl_check(const nccl_comm *c, const char *op, uint64_t call, wf_error *error)
@@ -192,14 +194,16 @@ static wf_status cause(void *opaque, bool *elsewhere, wf_error *error)
 {
     nccl_world *w = opaque;
     const nccl_rank *r = w->rank;
+    const char *colon, *text;
 
     if (w->below)
         return w->below->cause(w->below_world, elsewhere, error);
     *elsewhere = false;
     if (!r->stopped)
         return WF_OK;
-    return wf_nccl_host.error_set(error, r->why.code, "rank %d: %.1400s", r->index,
-                                  r->why.text);
+    text = wf_nccl_host.error_behind_rank(&r->why, r->index, &colon);
+    return wf_nccl_host.error_set(error, r->why.code, "rank %d%s%.1400s", r->index, colon,
+                                  text);
 }
 
 static void close_world(void *opaque)

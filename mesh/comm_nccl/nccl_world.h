@@ -76,6 +76,7 @@ typedef struct nccl_comm {
     wf_comm *inner; /* the same group below; NULL: nothing is below */
     ncclComm_t
         nccl; /* under the rank's lock; NULL: not made yet, not needed (one member), or aborted */
+    bool made;       /* it was asked for */
     struct nccl_comm *next;
     uint64_t calls;
     struct transfer *posted, **last; /* messages that are not launched yet */
