@@ -370,11 +370,27 @@ static void ring_full(void)
     run_ranks(3, overfill, NULL);
 }
 
+/* Over a group, of numbers that lie on a device where the test has one. */
+static wf_status sum_of_world_ranks(wf_rank *rank, wf_comm *c)
+{
+    float mine = (float)rank->index, all = 0, sum = -1;
+    wf_comm_buffer buffer = {.in = &mine, .out = &sum, .count = 1};
+    wf_collective what = {
+        .kind = WF_ALL_REDUCE, .n_buffers = 1, .buffers = &buffer, .device = test_device()};
+
+    for (int i = 0; i < c->size; i++)
+        all += (float)wf_comm_world_rank(c, i);
+    GOOD(wf_collective_run(c, &what, &rank->error));
+    test_device_settle();
+    NEED(sum == all);
+    return WF_OK;
+}
+
 /* A grid of 2 x 3: rows and columns work at once, a row's sum being of its own members. */
 static wf_status grid(wf_rank *rank, void *arg)
 {
     int r = rank->index, row[3] = {r / 3 * 3, r / 3 * 3 + 1, r / 3 * 3 + 2};
-    int column[2] = {r % 3, r % 3 + 3}, pair[2] = {0, 2};
+    int column[2] = {r % 3, r % 3 + 3}, pair[2] = {0, 2}, middle[1] = {1};
     wf_comm *x, *y, *z;
 
     (void)arg;
@@ -385,6 +401,8 @@ static wf_status grid(wf_rank *rank, void *arg)
          strcmp(wf_comm_name(x), "row") == 0);
     NEED(wf_comm_size(y) == 2 && wf_comm_rank(y) == r / 3 &&
          wf_comm_world_rank(y, 1) == r % 3 + 3);
+    GOOD(sum_of_world_ranks(rank, x));
+    GOOD(sum_of_world_ranks(rank, y));
     for (int i = 0; i < 50; i++) {
         float ones = (float)r, tens = 10 * (float)r;
 
@@ -392,12 +410,13 @@ static wf_status grid(wf_rank *rank, void *arg)
         GOOD(wf_all_reduce(y, WF_REDUCE_SUM, &tens, &tens, 1, &rank->error));
         NEED(ones == (float)(r / 3 * 9 + 3) && tens == (float)(10 * (2 * (r % 3) + 3)));
     }
-    if (r % 3 != 1) { /* members of a group of a group: ranks 0 and 2 of each row */
-        GOOD(wf_comm_split(x, "pair", pair, 2, &z, &rank->error));
-        NEED(wf_comm_world_rank(z, 1) == r / 3 * 3 + 2);
-        GOOD(wf_barrier(z, &rank->error));
-        wf_comm_close(z);
-    }
+    /* groups of a group: ranks 0 and 2 of each row, and 1 by itself */
+    GOOD(r % 3 == 1 ? wf_comm_split(x, "middle", middle, 1, &z, &rank->error)
+                    : wf_comm_split(x, "pair", pair, 2, &z, &rank->error));
+    NEED(r % 3 == 1 || wf_comm_world_rank(z, 1) == r / 3 * 3 + 2);
+    GOOD(wf_barrier(z, &rank->error));
+    GOOD(sum_of_world_ranks(rank, z));
+    wf_comm_close(z);
     wf_comm_close(x);
     wf_comm_close(y);
     return WF_OK;
