@@ -4,14 +4,28 @@
 #include "core/random.h"
 #include "core/bits.h"
 #include "core/math.h"
-#include "core/philox.h"
 #include <string.h>
+
+static inline void philox_round(uint32_t c[4], uint32_t k0, uint32_t k1)
+{
+    uint64_t a = (uint64_t)c[0] * 0xD2511F53u, b = (uint64_t)c[2] * 0xCD9E8D57u;
+
+    c[0] = (uint32_t)(b >> 32) ^ c[1] ^ k0;
+    c[1] = (uint32_t)b;
+    c[2] = (uint32_t)(a >> 32) ^ c[3] ^ k1;
+    c[3] = (uint32_t)a;
+}
 
 void wf_philox(const uint32_t counter[4], uint64_t key, uint32_t out[4])
 {
     uint32_t c[4] = {counter[0], counter[1], counter[2], counter[3]};
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
 
-    wf_philox_block(c, key);
+    for (int i = 0; i < 10; i++) {
+        philox_round(c, k0, k1);
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
     for (int i = 0; i < 4; i++)
         out[i] = c[i];
 }

@@ -11,7 +11,7 @@
 #ifndef WF_KERNELS_CUDA_ATTENTION_TILE_H
 #define WF_KERNELS_CUDA_ATTENTION_TILE_H
 
-#include "core/philox.h"
+#include "core/draw.h"
 #include "kernels/attention.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/launch.h"
@@ -165,7 +165,7 @@ static __device__ __forceinline__ float keep(const wf_cuda_heads &a, int64_t hea
                      a.site | (uint32_t)(a.first_head + head) << WF_ATTENTION_SITE_BITS, a.step,
                      (uint32_t)(a.first_sequence + sequence)};
 
-    wf_philox_block(c, a.key);
+    wf_draw_words(c, a.key, c);
     return c[word % 4] >= a.threshold ? a.kept : 0.0f;
 }
 
@@ -186,8 +186,8 @@ static __device__ __forceinline__ int64_t group_at(const wf_cuda_heads &a, int64
 
 /* A kernel over tiles of all heads and sequences; `tiles` rows in shared memory, and scores. */
 template <int TILE>
-static cudaError_t launch_tiles(void (*kernel)(wf_cuda_heads), int tiles,
-                                cudaStream_t stream, const wf_cuda_heads *a)
+static cudaError_t launch_tiles(void (*kernel)(wf_cuda_heads), int tiles, cudaStream_t stream,
+                                const wf_cuda_heads *a)
 {
     size_t floats = (size_t)tiles * TILE * (size_t)row_floats(a->dim) + TILE * (TILE + PAD);
     dim3 grid((unsigned)wf_ceil(a->tokens, TILE), (unsigned)a->heads, (unsigned)a->batch);

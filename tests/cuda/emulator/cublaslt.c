@@ -331,8 +331,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                               cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algorithm,
                               void *workspace, size_t workspace_bytes, cudaStream_t stream)
 {
-    work w = {product_of(product), matrix_of(a), matrix_of(b), matrix_of(d),
-              algorithm_of(algorithm), A, B, D, workspace, *(const float *)alpha,
+    work w = {product_of(product),
+              matrix_of(a),
+              matrix_of(b),
+              matrix_of(d),
+              algorithm_of(algorithm),
+              A,
+              B,
+              D,
+              workspace,
+              *(const float *)alpha,
               *(const float *)beta};
     cublasLtMatmulHeuristicResult_t result;
 
