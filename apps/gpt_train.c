@@ -193,6 +193,8 @@ static wf_status choose_device(wf_options *o, bool tells, wf_error *error)
     wf_error why = {WF_OK, ""};
     bool choose = strcmp(o->device, "auto") == 0;
 
+    if (o->tf32 && strcmp(o->device, "cuda") != 0)
+        return wf_error_set(error, WF_EINVAL, "--tf32 is for GPUs; use --device cuda with it");
     if (strcmp(o->device, "cpu") == 0 || (!choose && o->plan))
         return WF_OK;
     if (wf_cuda_count(choose, &why) > 0) {

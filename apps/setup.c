@@ -30,6 +30,7 @@ wf_par_options wf_setup_rank(const wf_options *o, bool plan)
                             .reduce_dtype = dtype_of(o->reduce_dtype),
                             .sequence_parallel = o->sequence_parallel,
                             .device = strcmp(o->device, "cuda") == 0 ? "cuda" : "cpu",
+                            .tf32 = o->tf32,
                             .threads = (int)o->threads_per_rank,
                             .seed = (uint64_t)o->seed,
                             .exact_off = !o->exact,

@@ -136,7 +136,7 @@ wf_status wf_threads_work(threads_comm *c, wf_exchange *x, wf_error *error)
             cross_link(c, x, all, &due);
             status = wf_threads_check(c, x->print.op, x->sequence, error);
             if (status == WF_OK && x->work(x, share, piece, &wrong) != WF_OK)
-                status = wf_threads_break(c->group, wrong.text, error);
+                status = wf_threads_break(c->group, wrong.code, wrong.text, error);
             if (atomic_fetch_add(&p->done, 1) + 1 == all && status == WF_OK)
                 set_over(c, p, x);
         }
@@ -202,7 +202,7 @@ wf_status wf_threads_mismatch(threads_comm *c, const wf_exchange *x, int other,
     char text[WF_ERROR_TEXT];
 
     wf_fingerprint_differ(&c->base, x->sequence, &x->print, other, theirs, text, sizeof text);
-    return wf_threads_break(c->group, text, error);
+    return wf_threads_break(c->group, WF_EMISMATCH, text, error);
 }
 
 /* Wait for the ring's next place; only the peers may be late with it. */

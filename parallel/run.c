@@ -53,13 +53,18 @@ static wf_device *open_gpu(const wf_par_options *o, int rank, wf_error *error)
 
     if (gpus == 0)
         return NULL;
-    return wf_cuda_device(&(wf_cuda_options){.ordinal = rank % gpus, .plan = o->plan}, error);
+    return wf_cuda_device(
+        &(wf_cuda_options){.ordinal = rank % gpus, .plan = o->plan, .tf32 = o->tf32}, error);
 }
 
 static wf_device *open_device(const wf_par_options *o, int rank, wf_error *error)
 {
     const char *name = o->device ? o->device : "cpu";
 
+    if (o->tf32 && strcmp(name, "cuda") != 0) {
+        wf_error_set(error, WF_EINVAL, "tf32 is of device cuda, not of %s", name);
+        return NULL;
+    }
     if (strcmp(name, "cpu") == 0)
         return wf_cpu_device(o->threads, error);
     if (strcmp(name, "cuda") == 0)

@@ -45,6 +45,7 @@ typedef struct wf_par_options {
     bool sequence_parallel; /* between tensor-parallel regions, tokens are split over tp */
     const char *device; /* "cpu" or "cuda"; NULL: "cpu". On cuda rank r takes GPU r modulo the
                                number of GPUs that its process sees, so ranks may share one */
+    bool tf32;          /* wf_cuda_options.tf32; on cuda alone */
     int threads;        /* per rank; 0 means 1 */
     uint64_t seed;
     bool exact_off;

@@ -127,12 +127,3 @@ const wf_kernel wf_cuda_gelu = {gelu, NULL};
 const wf_kernel wf_cuda_gelu_grad = {gelu_grad, NULL};
 const wf_kernel wf_cuda_swiglu = {swiglu, NULL};
 const wf_kernel wf_cuda_swiglu_grad = {swiglu_grad, NULL};
-
-cudaError_t wf_cuda_launch_add(cudaStream_t stream, const void *a, const void *b, void *out,
-                               wf_dtype dtype, int64_t n)
-{
-    wf_flat<2, 1> flat = {{a, b}, {out}, n};
-
-    return dtype == WF_BF16 ? wf_map<wf_bf16>(stream, sum_of_two{}, flat)
-                            : wf_map<float>(stream, sum_of_two{}, flat);
-}

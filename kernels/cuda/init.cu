@@ -1,10 +1,9 @@
 /*
  * kernels/cuda/init.cu - the rows of kernels/init.c: every number from its index in the whole, with
- * the bits of the CPU (core/draw.h). What a user's own function makes is made on the host.
+ * the bits of the CPU (core/draw.h). What an application's own function makes is init_host.c's.
  */
 #include "core/draw.h"
 #include "kernels/cuda/operands.h"
-#include <stdlib.h>
 
 namespace
 {
@@ -134,85 +133,6 @@ wf_status init_scale(const wf_call *call, void *)
 {
     return run_job(call, job_of(call), scale_by{});
 }
-
-/* ---- on the host ---- */
-
-wf_status need_floats(const wf_call *call)
-{
-    if (call->in[0]->dtype == WF_F32)
-        return WF_OK;
-    return wf_refuse_dtype(call, call->in[0], false, 0, "f32");
-}
-
-wf_status no_memory(const wf_call *call, size_t bytes)
-{
-    return wf_cuda_host_table->fail(call->ctx, WF_ENOMEM, "%s: no host memory for %zu bytes",
-                                    call->op->name, bytes);
-}
-
-/* The tensor's local part to the host or back, and wait. */
-wf_status carry(const wf_call *call, float *host, bool back)
-{
-    void *data = call->in[0]->data;
-    size_t bytes = (size_t)wf_count(call->in[0]) * sizeof(float);
-    cudaStream_t stream = wf_cuda_of(call)->stream;
-    cudaError_t error =
-        back ? cudaMemcpyAsync(data, host, bytes, cudaMemcpyHostToDevice, stream)
-             : cudaMemcpyAsync(host, data, bytes, cudaMemcpyDeviceToHost, stream);
-
-    if (error == cudaSuccess)
-        error = cudaStreamSynchronize(stream);
-    return wf_cuda_check(call->ctx, error, call->op->name);
-}
-
-wf_status init_elements(const wf_call *call, void *)
-{
-    const wf_init_attr *attr = (const wf_init_attr *)call->attr;
-    const wf_init_site site = wf_init_site_of(attr);
-    const wf_tensor *t = call->in[0];
-    int64_t n = wf_count(t), run;
-    float *x = (float *)malloc((size_t)n * sizeof(float) + 1);
-    wf_status status = x ? need_floats(call) : no_memory(call, (size_t)n * sizeof(float));
-
-    if (status == WF_OK)
-        status = carry(call, x, false);
-    for (int64_t i = 0; status == WF_OK && i < n; i += run) {
-        int64_t first = wf_global_index(t, 0, i, &run);
-
-        attr->elements(x + i, run, first, &site);
-    }
-    if (status == WF_OK)
-        status = carry(call, x, true);
-    free(x);
-    return status;
-}
-
-wf_status init_whole(const wf_call *call, void *)
-{
-    const wf_init_attr *attr = (const wf_init_attr *)call->attr;
-    const wf_init_site site = wf_init_site_of(attr);
-    const wf_tensor *t = call->in[0];
-    int64_t n = wf_count(t), all = 1, run;
-    wf_status status;
-    float *whole;
-
-    for (int d = 0; d < t->ndim; d++)
-        all *= t->dim[d].size;
-    whole = (float *)malloc((size_t)all * sizeof(float) + 1);
-    status = whole ? need_floats(call) : no_memory(call, (size_t)all * sizeof(float));
-    if (status == WF_OK)
-        status = attr->whole(whole, t, &site);
-    /* The part is moved to the front: it never overtakes what it still has to read. */
-    for (int64_t i = 0; status == WF_OK && i < n; i += run) {
-        int64_t first = wf_global_index(t, 0, i, &run);
-
-        memmove(whole + i, whole + first, (size_t)run * sizeof(float));
-    }
-    if (status == WF_OK)
-        status = carry(call, whole, true);
-    free(whole);
-    return status;
-}
 } // namespace
 
 const wf_kernel wf_cuda_init_fill = {init_fill, NULL};
@@ -220,5 +140,3 @@ const wf_kernel wf_cuda_init_normal = {init_normal, NULL};
 const wf_kernel wf_cuda_init_uniform = {init_uniform, NULL};
 const wf_kernel wf_cuda_init_truncated = {init_truncated, NULL};
 const wf_kernel wf_cuda_init_scale = {init_scale, NULL};
-const wf_kernel wf_cuda_init_elements = {init_elements, NULL};
-const wf_kernel wf_cuda_init_whole = {init_whole, NULL};

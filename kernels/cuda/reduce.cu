@@ -1,118 +1,195 @@
 /*
- * kernels/cuda/reduce.cu - sums and maxima of many buffers, for the reductions over ranks, and the
- * leaves of a norm.
+ * kernels/cuda/reduce.cu - sums and maxima over ranks, and the leaves of a norm. Every element is
+ * one expression of the elements at its place, so that a target may be a source, and neither the
+ * grid nor how a tensor is cut can be seen.
  */
-#include "kernels/cuda/operands.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/tree.h"
 
 namespace
 {
-enum { OPEN = 8 }; /* nodes of a tree over up to WF_CUDA_SOURCES leaves */
 
-/* The midpoint tree or the chain over the sources' packs, or their maximum; +0 of no source. */
-template <class T>
-__device__ __forceinline__ void combine(const wf_cuda_sum &s, int64_t i, bool wide, float *out)
+enum { TREE, CHAIN, GREATEST };
+
+/* n values in the order of core/tree.h; the open nodes are few: 7 for 64 sources. */
+static __device__ float tree_of_any(const float *x, int n)
 {
-    constexpr int PACK = wf_pack<T>::N;
-    float node[OPEN][PACK];
-    int open = 0;
+    float open[8];
+    int depth = 0;
 
-#pragma unroll
-    for (int e = 0; e < PACK; e++)
-        out[e] = 0.0f;
-    for (int k = 0; k < s.n_src; k++) {
-        int merges = k == 0 ? 0 : s.tree && !s.maximum ? wf_tree_merges(s.n_src, k) : 1;
-        float x[PACK];
+    for (int s = 0; s < n; s++) {
+        open[depth++] = x[s];
+        for (int m = wf_tree_merges(n, s); m > 0; m--, depth--)
+            open[depth - 2] += open[depth - 1];
+    }
+    return open[0];
+}
 
-        wf_load((const T *)s.src[k] + i, s.n - i, wide, x);
-        for (; merges > 0; merges--) {
-            open--;
-#pragma unroll
-            for (int e = 0; e < PACK; e++)
-                x[e] = s.maximum ? wf_greater(node[open][e], x[e]) : node[open][e] + x[e];
-        }
-#pragma unroll
-        for (int e = 0; e < PACK; e++)
-            out[e] = node[open][e] = x[e];
-        open++;
+template <int N, int MODE> static __device__ __forceinline__ float join(const float *x, int n)
+{
+    if constexpr (MODE == TREE && N > 0) {
+        return wf_tree_of<N>(x);
+    } else if constexpr (MODE == TREE) {
+        return tree_of_any(x, n);
+    } else {
+        float y = x[0];
+
+        for (int s = 1; s < n; s++)
+            y = MODE == CHAIN ? y + x[s] : wf_greater(y, x[s]);
+        return y;
     }
 }
 
-template <class T>
-__global__ void __launch_bounds__(WF_BLOCK) sum_kernel(wf_cuda_sum s, bool wide)
+/* N sources known to the compiler, all on their way together, a pack of each. */
+template <class T, int N>
+__global__ void __launch_bounds__(WF_BLOCK) sum_kernel(const wf_cuda_sum a, bool wide)
 {
     constexpr int PACK = wf_pack<T>::N;
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK * PACK;
 
-    for (int64_t i = ((int64_t)blockIdx.x * WF_BLOCK + threadIdx.x) * PACK; i < s.n;
+    for (int64_t i = ((int64_t)blockIdx.x * WF_BLOCK + threadIdx.x) * PACK; i < a.n;
          i += step) {
-        float sum[PACK];
+        wf_pack<T> raw[N];
+        float x[N][PACK], y[PACK];
 
-        combine<T>(s, i, wide, sum);
-        for (int d = 0; d < s.n_dst; d++)
-            wf_store((T *)s.dst[d] + i, s.n - i, wide, sum);
+#pragma unroll
+        for (int s = 0; s < N; s++)
+            raw[s] = wf_read((const T *)a.src[s] + i, a.n - i, wide);
+#pragma unroll
+        for (int s = 0; s < N; s++)
+            wf_unpack(raw[s], x[s]);
+#pragma unroll
+        for (int e = 0; e < PACK; e++) {
+            float in[N];
+
+#pragma unroll
+            for (int s = 0; s < N; s++)
+                in[s] = x[s][e];
+            y[e] = join<N, TREE>(in, N);
+        }
+        for (int d = 0; d < a.n_dst; d++)
+            wf_store((T *)a.dst[d] + i, a.n - i, wide, y);
     }
 }
 
-template <class T> cudaError_t launch_sum(cudaStream_t stream, const wf_cuda_sum &s)
+/* Any number of sources, an element at a time: groups of odd sizes, chains and maxima. */
+template <class T, int MODE>
+__global__ void __launch_bounds__(WF_BLOCK) any_kernel(const wf_cuda_sum a)
+{
+    const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
+
+    for (int64_t i = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x; i < a.n; i += step) {
+        float x[WF_CUDA_SOURCES], y;
+
+        for (int s = 0; s < a.n_src; s++)
+            x[s] = wf_get(((const T *)a.src[s])[i]);
+        y = join<0, MODE>(x, a.n_src);
+        for (int d = 0; d < a.n_dst; d++)
+            wf_put((T *)a.dst[d] + i, y);
+    }
+}
+
+static bool aligned(const wf_cuda_sum *a)
 {
     uintptr_t bits = 0;
 
-    for (int k = 0; k < s.n_src; k++)
-        bits |= (uintptr_t)s.src[k];
-    for (int k = 0; k < s.n_dst; k++)
-        bits |= (uintptr_t)s.dst[k];
-    return wf_launch(sum_kernel<T>, wf_grid(wf_ceil(s.n, wf_pack<T>::N), WF_BLOCK), WF_BLOCK, 0,
-                     stream, s, bits % 16 == 0);
+    for (int s = 0; s < a->n_src; s++)
+        bits |= (uintptr_t)a->src[s];
+    for (int d = 0; d < a->n_dst; d++)
+        bits |= (uintptr_t)a->dst[d];
+    return bits % 16 == 0;
 }
 
-struct squares {
-    const float *x;
-    int64_t rows, columns, at[WF_LEAVES + 1];
-    int leaves;
-    double *leaf;
+template <class T, int N>
+static cudaError_t launch_tree(cudaStream_t stream, const wf_cuda_sum *a)
+{
+    return wf_launch(sum_kernel<T, N>, wf_grid(a->n, WF_BLOCK * wf_pack<T>::N), WF_BLOCK, 0,
+                     stream, *a, aligned(a));
+}
+
+template <class T, int MODE>
+static cudaError_t launch_any(cudaStream_t stream, const wf_cuda_sum *a)
+{
+    return wf_launch(any_kernel<T, MODE>, wf_grid(a->n, WF_BLOCK), WF_BLOCK, 0, stream, *a);
+}
+
+template <class T> static cudaError_t launch(cudaStream_t stream, const wf_cuda_sum *a)
+{
+    if (a->maximum)
+        return launch_any<T, GREATEST>(stream, a);
+    if (a->n_src == 2) /* which is the chain too */
+        return launch_tree<T, 2>(stream, a);
+    if (!a->tree)
+        return launch_any<T, CHAIN>(stream, a);
+    return a->n_src == 4   ? launch_tree<T, 4>(stream, a)
+           : a->n_src == 8 ? launch_tree<T, 8>(stream, a)
+                           : launch_any<T, TREE>(stream, a);
+}
+
+enum { LANES = 8, LEAVES_OF_BLOCK = WF_BLOCK / LANES };
+
+/* cuts of a row, by value */
+struct cuts {
+    int64_t at[WF_LEAVES + 1];
 };
 
-enum { LANES = 8 };
-
-/* 8 threads have a leaf: element i in lane i % 8, a chain; squares are exact in double. */
-__global__ void __launch_bounds__(WF_BLOCK) squares_kernel(squares s)
+/* A lane takes every eighth square; those of a leaf sit side by side in a warp. */
+__global__ void __launch_bounds__(WF_BLOCK)
+    squares_kernel(const float *x, int64_t rows, int64_t columns, cuts c, int leaves,
+                   double *leaf)
 {
-    const int64_t step = (int64_t)gridDim.x * WF_BLOCK / LANES;
+    const int64_t step = (int64_t)gridDim.x * LEAVES_OF_BLOCK, all = rows * leaves;
     const int lane = (int)(threadIdx.x % LANES);
 
-    for (int64_t first =
-             ((int64_t)blockIdx.x * WF_BLOCK + threadIdx.x / WF_WARP * WF_WARP) / LANES;
-         first < s.rows * s.leaves; first += step) { /* the same in all lanes of a warp */
-        const int64_t k = first + threadIdx.x % WF_WARP / LANES;
-        const bool real = k < s.rows * s.leaves;
-        const int64_t r = real ? k / s.leaves : 0, l = real ? k % s.leaves : 0;
-        const float *x = s.x + r * s.columns;
-        double sum = 0.0;
+    for (int64_t first = (int64_t)blockIdx.x * LEAVES_OF_BLOCK; first < all; first += step) {
+        int64_t i = first + threadIdx.x / LANES, row = i / leaves;
+        int l = (int)(i % leaves);
+        double sum = 0;
 
-        for (int64_t i = s.at[l] + lane; real && i < s.at[l + 1]; i += LANES)
-            sum += (double)x[i] * (double)x[i];
+        if (i < all)
+            for (int64_t k = c.at[l] + lane; k < c.at[l + 1]; k += LANES) {
+                double value = (double)x[row * columns + k];
+
+                sum += value * value;
+            }
         for (int apart = LANES / 2; apart > 0; apart /= 2)
-            sum += __shfl_xor_sync(0xffffffffu, sum, apart);
-        if (real && lane == 0)
-            s.leaf[k] = sum;
+            sum += __shfl_down_sync(0xffffffffu, sum, apart, LANES);
+        if (lane == 0 && i < all)
+            leaf[i] = sum;
     }
 }
+
 } // namespace
 
 cudaError_t wf_cuda_launch_sum(cudaStream_t stream, const wf_cuda_sum *sum)
 {
-    return sum->element == sizeof(float) ? launch_sum<float>(stream, *sum)
-                                         : launch_sum<wf_bf16>(stream, *sum);
+    return sum->element == sizeof(float) ? launch<float>(stream, sum)
+                                         : launch<wf_bf16>(stream, sum);
 }
 
 cudaError_t wf_cuda_launch_squares(cudaStream_t stream, const float *x, int64_t rows,
                                    int64_t columns, const int64_t at[WF_LEAVES + 1], int leaves,
                                    double *leaf)
 {
-    squares s = {x, rows, columns, {}, leaves, leaf};
+    cuts c = {};
 
     for (int l = 0; l <= leaves; l++)
-        s.at[l] = at[l];
-    return wf_launch(squares_kernel, wf_grid(rows * leaves * LANES, WF_BLOCK), WF_BLOCK, 0,
-                     stream, s);
+        c.at[l] = at[l];
+    return wf_launch(squares_kernel, wf_grid(rows * leaves, LEAVES_OF_BLOCK), WF_BLOCK, 0,
+                     stream, x, rows, columns, c, leaves, leaf);
+}
+
+cudaError_t wf_cuda_launch_add(cudaStream_t stream, const void *a, const void *b, void *out,
+                               wf_dtype dtype, int64_t n)
+{
+    wf_cuda_sum sum = {};
+
+    sum.src[0] = a;
+    sum.src[1] = b;
+    sum.dst[0] = out;
+    sum.n_src = 2;
+    sum.n_dst = 1;
+    sum.element = dtype == WF_BF16 ? sizeof(uint16_t) : sizeof(float);
+    sum.n = n;
+    return wf_cuda_launch_sum(stream, &sum);
 }

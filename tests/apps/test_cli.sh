@@ -126,6 +126,7 @@ refuse "groups of a strategy that has none" 2 "full_shard has no groups" "${tiny
 refuse "units by type and by size" 2 "two ways to choose units" "${tiny[@]}" --wrap-type mlp \
     --wrap-min-params 20000
 WEFT_PLUGINS=$PWD CUDA_VISIBLE_DEVICES=-1 refuse "a device that is not here" 2 "--device cuda: .*use --device cpu" "${tiny[@]}" --device cuda
+refuse "rounded products on the CPU" 2 "--tf32 is for GPUs; use --device cuda" "${tiny[@]}" --tf32 --device cpu
 refuse "a transport of later" 2 "nccl is not built.*threads" "${tiny[@]}" --transport nccl
 refuse "processes that nobody started" 2 "--launcher mpi.*mpirun -np N" "${tiny[@]}" --launcher mpi
 refuse "a transport for processes" 2 "--transport mpi.*launcher is threads.*mpirun" "${tiny[@]}" --transport mpi
