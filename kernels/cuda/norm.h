@@ -15,12 +15,10 @@ enum { WF_ROW_PACKS = 4, WF_ROW_THREADS = 512 };
 
 template <class T> static inline unsigned wf_row_threads(int64_t d)
 {
-    int64_t threads =
-        wf_ceil(wf_ceil(wf_ceil(d, wf_pack<T>::N), WF_ROW_PACKS), WF_WARP) * WF_WARP;
+    int64_t least = wf_ceil(d, wf_pack<T>::N * WF_ROW_PACKS);
+    int64_t threads = wf_ceil(least > 0 ? least : 1, WF_WARP) * WF_WARP;
 
-    return (unsigned)(threads < WF_WARP          ? WF_WARP
-                      : threads > WF_ROW_THREADS ? WF_ROW_THREADS
-                                                 : threads);
+    return (unsigned)(threads < WF_ROW_THREADS ? threads : (int64_t)WF_ROW_THREADS);
 }
 
 /* Where pack k of this thread begins, in the piece of a row that begins at c. */
@@ -188,8 +186,8 @@ struct wf_norm_slope {
 
 /* h and g = dy gain of pack k; zeros beyond the row */
 template <class T, bool CENTRED>
-static __device__ __forceinline__ void wf_norm_terms(const wf_norm_slope &a, int64_t r,
-                                                     int64_t i, float mean, float rstd,
+static __device__ __forceinline__ void wf_norm_terms(const wf_norm_slope &a, int64_t i,
+                                                     float mean, float rstd,
                                                      const wf_pack<T> &x, const wf_pack<T> &dy,
                                                      float *h, float *g)
 {
@@ -231,8 +229,8 @@ __global__ void __launch_bounds__(WF_ROW_THREADS) wf_norm_slope_kernel(wf_norm_s
             }
 #pragma unroll
             for (int k = 0; k < WF_ROW_PACKS; k++) {
-                wf_norm_terms<T, CENTRED>(a, r, wf_row_at<T>(c, k), mean, rstd, raw[k],
-                                          slope[k], h[k], g[k]);
+                wf_norm_terms<T, CENTRED>(a, wf_row_at<T>(c, k), mean, rstd, raw[k], slope[k],
+                                          h[k], g[k]);
 #pragma unroll
                 for (int e = 0; e < PACK; e++) {
                     sum[0] += g[k][e];
@@ -251,7 +249,7 @@ __global__ void __launch_bounds__(WF_ROW_THREADS) wf_norm_slope_kernel(wf_norm_s
                 if (left <= 0)
                     continue;
                 if (!once)
-                    wf_norm_terms<T, CENTRED>(a, r, i, mean, rstd, wf_read(x + i, left, a.wide),
+                    wf_norm_terms<T, CENTRED>(a, i, mean, rstd, wf_read(x + i, left, a.wide),
                                               wf_read(dy + i, left, a.wide), h[k], g[k]);
 #pragma unroll
                 for (int e = 0; e < PACK; e++)
