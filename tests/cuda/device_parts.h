@@ -9,7 +9,7 @@
 #include "kernels/ops.h"
 #include "tests/harness.h"
 
-enum { WHOLE = -1, SUM = -2, MOST_PARTS = 8 };
+enum { WHOLE = -1, SUM = -2, MAX = -3, MOST_PARTS = 8 };
 
 #define TREE (1u << 2 | 1u << 4 | 1u << 8)        /* where ranks nest in the 8 leaves */
 #define ANY  (TREE | 1u << 3 | 1u << 5 | 1u << 7) /* where nothing is summed */
@@ -25,6 +25,7 @@ typedef struct split {
 typedef struct numbers {
     wf_tensor t;
     void *host;
+    void *block; /* of the device, while a kernel runs */
 } numbers;
 
 /* A context on the emulated GPU, one at a time. */
@@ -39,7 +40,11 @@ size_t bytes_of(const wf_tensor *t);
 /* The part of a dim that rank r of p has (WHOLE: all); the caller frees `host`. */
 numbers part_of(const numbers *whole, int dim, int p, int r);
 
-/* One call on the device: operands go there, results come back. `add`: results go there too. */
+/* From now on data lie so many elements behind an aligned address. */
+void place_at(size_t elements);
+
+/* One call on the device: operands go there, results come back (of an op in place: operands). `add`:
+   results go there too. */
 void run_on_device(const wf_call *call, numbers *in, numbers *out, bool add);
 
 /* Results against the reference loop over the same operands and what was there before (NULL: no
