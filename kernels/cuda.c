@@ -22,7 +22,8 @@ static const void *enter(void *symbol)
                                       .leaf_cuts = wf_leaf_cuts,
                                       .tensor_local_count = wf_tensor_local_count,
                                       .dtype_size = wf_dtype_size,
-                                      .exact_add = wf_exact_add};
+                                      .exact_add = wf_exact_add,
+                                      .truncate = wf_truncate};
     wf_cuda_entry *entry;
 
     memcpy(&entry, &symbol, sizeof entry);

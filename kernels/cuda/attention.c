@@ -1,6 +1,6 @@
 /*
  * kernels/cuda/attention.c - attention on the GPU: a call as its kernels take it, and who serves
- * it. cuDNN (cudnn.h) serves what it can and exact mode allows; ours serve everything else.
+ * it: cuDNN (cudnn.h) what it can and exact mode allows, our kernels everything else.
  */
 #include "kernels/attention.h"
 #include "kernels/cuda/attention.h"
@@ -53,12 +53,17 @@ static wf_cuda_heads heads_of(const wf_call *call)
 /* A result or an operand that is not stored like q, or one that does not fit a grid. */
 static wf_status check(const wf_call *call, const wf_cuda_heads *h)
 {
-    for (int i = 0; i < call->n_in; i++)
-        if (call->in[i]->dtype != (i == 4 ? WF_F32 : h->type))
+    for (int i = 0; i < call->n_in + call->n_out; i++) {
+        const wf_tensor *t = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
+        bool is_lse = i == 4; /* of either op */
+
+        if (t->dtype != (is_lse ? WF_F32 : h->type))
             return wf_cuda_host_table->fail(
                 call->ctx, WF_EDTYPE,
-                "%s: operand %d: all must be f32 or all bf16, and the logarithms of sums f32",
+                "%s: operand or output %d: all must be f32 or all bf16, and the logarithms of "
+                "sums f32",
                 call->op->name, i);
+    }
     if (h->dim > WF_CUDA_HEAD_DIM || h->heads > 65535 || h->batch > 65535)
         return wf_cuda_host_table->fail(
             call->ctx, WF_EUNSUPPORTED,
@@ -78,7 +83,7 @@ static size_t forward_workspace(const wf_call *call)
 {
     wf_cuda_heads h = heads_of(call);
 
-    return is_empty(&h) ? 0 : wf_cudnn_attention_workspace(call, &h, false);
+    return wf_cudnn_attention_workspace(call, &h, false);
 }
 
 static wf_status forward(const wf_call *call, void *workspace)
@@ -90,8 +95,8 @@ static wf_status forward(const wf_call *call, void *workspace)
     h.lse = call->out[1]->data;
     if (status != WF_OK || is_empty(&h))
         return status;
-    if (wf_cudnn_serves(call, &h, false))
-        return wf_cudnn_attention_run(call, &h, false, workspace);
+    if (wf_cudnn_attention(call, &h, false, workspace, &status))
+        return status;
     return wf_cuda_check(call->ctx, wf_cuda_launch_attention(wf_cuda_of(call)->stream, &h),
                          call->op->name);
 }
@@ -115,10 +120,10 @@ static size_t parts_bytes(const wf_cuda_heads *h)
 static size_t grad_workspace(const wf_call *call)
 {
     wf_cuda_heads h = heads_of(call);
+    size_t cudnn = wf_cudnn_attention_workspace(call, &h, true);
+    size_t ours = delta_bytes(&h) + 2 * parts_bytes(&h);
 
-    if (wf_cudnn_serves(call, &h, true))
-        return wf_cudnn_attention_workspace(call, &h, true);
-    return delta_bytes(&h) + 2 * parts_bytes(&h);
+    return cudnn > ours ? cudnn : ours;
 }
 
 /* A rank without heads or sequences: what it adds to a group's gradient is nothing. */
@@ -153,8 +158,8 @@ static wf_status grad(const wf_call *call, void *workspace)
     h.dv = call->out[2]->data;
     if (status != WF_OK || is_empty(&h))
         return status == WF_OK ? clear_gradients(call) : status;
-    if (wf_cudnn_serves(call, &h, true))
-        return wf_cudnn_attention_run(call, &h, true, workspace);
+    if (wf_cudnn_attention(call, &h, true, workspace, &status))
+        return status;
     h.delta = workspace;
     if (has_sums(&h)) {
         h.dk_parts = (float *)((char *)workspace + delta_bytes(&h));

@@ -1,6 +1,6 @@
 /*
  * kernels/cuda/attention.h - attention on the GPU: what its files share. attention.c decides who
- * serves a call, cuDNN (cudnn_*.c) or the kernels of attention_forward.cu and attention_grad.cu.
+ * serves a call, cuDNN (cudnn/) or the kernels of attention_forward.cu and attention_grad.cu.
  */
 #ifndef WF_KERNELS_CUDA_ATTENTION_H
 #define WF_KERNELS_CUDA_ATTENTION_H

@@ -47,8 +47,7 @@ __device__ __forceinline__ void terms(float &p, float &ds, int64_t i, int64_t j,
 }
 
 /* lse and delta of query i of the block's head; 0 past the end. */
-__device__ __forceinline__ float of_query(const float *all, int64_t i,
-                                          const wf_cuda_heads &a)
+__device__ __forceinline__ float of_query(const float *all, int64_t i, const wf_cuda_heads &a)
 {
     return i < a.tokens ? all[((int64_t)blockIdx.z * a.tokens + i) * a.heads + blockIdx.y]
                         : 0.0f;
@@ -174,7 +173,8 @@ template <int LEAVES, class T> __global__ void group_kernel(wf_cuda_heads a)
 
         for (int l = 0; l < LEAVES; l++) {
             int64_t begin = a.leaf[l] > first ? a.leaf[l] : first;
-            int64_t last = first + a.per_group, end = a.leaf[l + 1] < last ? a.leaf[l + 1] : last;
+            int64_t last = first + a.per_group,
+                    end = a.leaf[l + 1] < last ? a.leaf[l + 1] : last;
 
             dk[l] = leaf_sum(a.dk_parts + at, begin, end, a.dim);
             dv[l] = leaf_sum(a.dv_parts + at, begin, end, a.dim);
@@ -204,8 +204,8 @@ template <class T> cudaError_t launch(cudaStream_t stream, const wf_cuda_heads *
 {
     int64_t rows = a->batch * a->tokens * a->heads;
     int64_t elements = a->batch * a->tokens * a->groups * a->dim;
-    cudaError_t status = wf_launch(delta_kernel<T>, wf_grid(rows, WF_BLOCK / WF_WARP), WF_BLOCK,
-                                   0, stream, *a);
+    cudaError_t status =
+        wf_launch(delta_kernel<T>, wf_grid(rows, WF_BLOCK / WF_WARP), WF_BLOCK, 0, stream, *a);
 
     if (status == cudaSuccess)
         status = launch_heads<T>(stream, a);

@@ -11,7 +11,7 @@
 #ifndef WF_KERNELS_CUDA_ATTENTION_TILE_H
 #define WF_KERNELS_CUDA_ATTENTION_TILE_H
 
-#include "core/philox.h"
+#include "core/draw.h"
 #include "kernels/attention.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/launch.h"
@@ -91,33 +91,41 @@ static __device__ __forceinline__ void put_scores(float *p, const float s[M][M])
             p[(ty * M + r) * (M * SIDE + PAD) + tx + SIDE * c] = s[r][c];
 }
 
-/* sum[r][q] += p times the rows of b: a chain over ascending rows. */
+static __device__ __forceinline__ void add_scaled(float4 &sum, float x, float4 y)
+{
+    sum.x = fmaf(x, y.x, sum.x);
+    sum.y = fmaf(x, y.y, sum.y);
+    sum.z = fmaf(x, y.z, sum.z);
+    sum.w = fmaf(x, y.w, sum.w);
+}
+
+/* sum[r][q] += p times the rows of b: a chain over ascending rows, four of which are read at
+   once. */
 template <int M, int Q>
 static __device__ __forceinline__ void add_product(float4 sum[M][Q], const float *p,
                                                    const float *b, int ld)
 {
     int tx = (int)threadIdx.x % SIDE, ty = (int)threadIdx.x / SIDE;
 
-    for (int j = 0; j < M * SIDE; j++) {
-        float x[M];
+    for (int j = 0; j < M * SIDE; j += 4) {
+        float4 x[M];
 
 #pragma unroll
         for (int r = 0; r < M; r++)
-            x[r] = p[(ty * M + r) * (M * SIDE + PAD) + j];
+            x[r] = *(const float4 *)(p + (ty * M + r) * (M * SIDE + PAD) + j);
 #pragma unroll
         for (int q = 0; q < Q; q++) {
             int column = 4 * (tx + SIDE * q);
-            float4 y;
+            const float *y = b + j * ld + column;
 
             if (column >= ld - PAD)
                 continue;
-            y = *(const float4 *)(b + j * ld + column);
 #pragma unroll
             for (int r = 0; r < M; r++) {
-                sum[r][q].x = fmaf(x[r], y.x, sum[r][q].x);
-                sum[r][q].y = fmaf(x[r], y.y, sum[r][q].y);
-                sum[r][q].z = fmaf(x[r], y.z, sum[r][q].z);
-                sum[r][q].w = fmaf(x[r], y.w, sum[r][q].w);
+                add_scaled(sum[r][q], x[r].x, *(const float4 *)y);
+                add_scaled(sum[r][q], x[r].y, *(const float4 *)(y + ld));
+                add_scaled(sum[r][q], x[r].z, *(const float4 *)(y + 2 * ld));
+                add_scaled(sum[r][q], x[r].w, *(const float4 *)(y + 3 * ld));
             }
         }
     }
@@ -165,7 +173,7 @@ static __device__ __forceinline__ float keep(const wf_cuda_heads &a, int64_t hea
                      a.site | (uint32_t)(a.first_head + head) << WF_ATTENTION_SITE_BITS, a.step,
                      (uint32_t)(a.first_sequence + sequence)};
 
-    wf_philox_block(c, a.key);
+    wf_draw_words(c, a.key, c);
     return c[word % 4] >= a.threshold ? a.kept : 0.0f;
 }
 
@@ -186,8 +194,8 @@ static __device__ __forceinline__ int64_t group_at(const wf_cuda_heads &a, int64
 
 /* A kernel over tiles of all heads and sequences; `tiles` rows in shared memory, and scores. */
 template <int TILE>
-static cudaError_t launch_tiles(void (*kernel)(wf_cuda_heads), int tiles,
-                                cudaStream_t stream, const wf_cuda_heads *a)
+static cudaError_t launch_tiles(void (*kernel)(wf_cuda_heads), int tiles, cudaStream_t stream,
+                                const wf_cuda_heads *a)
 {
     size_t floats = (size_t)tiles * TILE * (size_t)row_floats(a->dim) + TILE * (TILE + PAD);
     dim3 grid((unsigned)wf_ceil(a->tokens, TILE), (unsigned)a->heads, (unsigned)a->batch);

@@ -7,6 +7,7 @@
 #define WF_KERNELS_CUDA_HOST_H
 
 #include "core/context.h"
+#include "core/random.h"
 #include "kernels/devices.h"
 
 WF_BEGIN_DECLS
@@ -33,6 +34,7 @@ typedef struct wf_cuda_host {
     int64_t (*tensor_local_count)(const wf_tensor *t);
     size_t (*dtype_size)(wf_dtype dtype);
     void (*exact_add)(struct wf_exact_sum *sum, double x);
+    bool (*truncate)(wf_truncated *t, float mean, float deviation, float low, float high);
 } wf_cuda_host;
 
 typedef struct wf_cuda_plugin {

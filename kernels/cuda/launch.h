@@ -209,6 +209,29 @@ static __device__ __forceinline__ float wf_at(wf_vector v, int64_t i)
     return v.bf16 ? wf_get(((const wf_bf16 *)v.data)[i]) : ((const float *)v.data)[i];
 }
 
+/* N elements of a vector from i on, zeros where there are fewer than N left. */
+template <int N>
+static __device__ __forceinline__ void wf_load_vector(wf_vector v, int64_t i, int64_t left,
+                                                      bool wide, float *out)
+{
+    if (v.bf16 && N == 8) {
+        wf_load((const wf_bf16 *)v.data + i, left, wide, out);
+    } else if (!v.bf16) {
+#pragma unroll
+        for (int k = 0; k < N; k += 4)
+            wf_load((const float *)v.data + i + k, left - k, wide, out + k);
+    } else {
+#pragma unroll
+        for (int k = 0; k < N; k++)
+            out[k] = k < left ? wf_at(v, i + k) : 0.0f;
+    }
+}
+
+static inline bool wf_wide_vector(wf_vector v, int64_t width)
+{
+    return (uintptr_t)v.data % 16 == 0 && width % 8 == 0;
+}
+
 /* ---- arithmetic ---- */
 
 /* e^x within 1e-6 for |x| < 20; two instructions on a GPU. */

@@ -11,7 +11,8 @@
 
 static const void *at(const wf_tensor *t, int64_t element)
 {
-    return (const char *)t->data + (size_t)element * (t->dtype == WF_BF16 ? 2 : 4);
+    /* by integers: a plan's tensors have no data */
+    return (const void *)((uintptr_t)t->data + (size_t)element * (t->dtype == WF_BF16 ? 2 : 4));
 }
 
 /* Whether rows of a part of this dim are whole steps of 16 bytes in every layout over up to eight

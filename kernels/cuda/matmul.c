@@ -7,6 +7,7 @@
  * split of the sum or a workspace; of any other for its whole shape.
  */
 #include "kernels/cuda/matmul.h"
+#include "kernels/cuda/cudnn.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,7 @@ static wf_status check(const wf_call *call, cublasStatus_t status, const char *w
 {
     if (status == CUBLAS_STATUS_SUCCESS)
         return WF_OK;
-    return wf_cuda_host_table->fail(call->ctx, WF_EINTERNAL, "%s: %s: cuBLASLt status %d",
+    return wf_cuda_host_table->fail(call->ctx, WF_EDEVICE, "%s: %s: cuBLASLt status %d",
                                     call->op->name, what, (int)status);
 }
 
@@ -58,8 +59,10 @@ void wf_cuda_math_close(wf_cuda *cuda)
 
     if (cuda->blas)
         cublasLtDestroy(cuda->blas);
-    if (math)
+    if (math) {
         free(math->algorithm);
+        wf_cudnn_close(math->cudnn);
+    }
     free(math);
     cuda->blas = NULL;
     cuda->math = NULL;
@@ -226,9 +229,9 @@ static wf_status choose(const wf_call *call, const wf_cuda_matmul *asked,
     if (status == CUBLAS_STATUS_SUCCESS)
         status = prefer(&wish, key);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatmulAlgoGetHeuristic(cuda->blas, &d.product, &d.first, &d.second,
-                                                &d.result, &d.result, &wish, CANDIDATES, result,
-                                                &n);
+        status =
+            cublasLtMatmulAlgoGetHeuristic(cuda->blas, &d.product, &d.first, &d.second,
+                                           &d.result, &d.result, &wish, CANDIDATES, result, &n);
     for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < n; i++)
         if (result[i].state == CUBLAS_STATUS_SUCCESS &&
             (!asked->pinned || may_be_pinned(cuda->blas, &mm, cuda->tf32, &result[i].algo))) {
@@ -253,9 +256,8 @@ static wf_status add_algorithm(const wf_call *call, wf_cuda_math *math,
         wf_cuda_algorithm *more = realloc(math->algorithm, (size_t)room * sizeof *more);
 
         if (!more)
-            return wf_cuda_host_table->fail(call->ctx, WF_ENOMEM,
-                                            "%s: no memory for %d algorithms", call->op->name,
-                                            room);
+            return wf_cuda_host_table->fail(
+                call->ctx, WF_ENOMEM, "%s: no memory for %d algorithms", call->op->name, room);
         math->algorithm = more;
         math->room = room;
     }

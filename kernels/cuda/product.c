@@ -145,7 +145,8 @@ static char *behind_buffers(const product_run *r)
 /* The factor from a row on. */
 static void skip_rows(const wf_cuda_product *p, wf_cuda_factor *f, int64_t rows)
 {
-    f->data = (const char *)f->data + (size_t)(f->along ? rows * f->ld : rows) * size_of(p->type);
+    f->data =
+        (const char *)f->data + (size_t)(f->along ? rows * f->ld : rows) * size_of(p->type);
 }
 
 /* A copy with zeros behind its depth, where the factor has to be copied. */

@@ -61,7 +61,7 @@ template <class T> __global__ void pad_kernel(wf_cuda_pad p)
 dim3 grid_of(int64_t columns, int64_t rows)
 {
     return dim3((unsigned)wf_ceil(columns, WF_BLOCK),
-                (unsigned)(rows < MOST_ROWS ? rows : MOST_ROWS));
+                (unsigned)(rows < MOST_ROWS ? rows : (int64_t)MOST_ROWS));
 }
 
 template <class T> cudaError_t launch_join(cudaStream_t stream, const wf_cuda_join *j)
@@ -71,8 +71,8 @@ template <class T> cudaError_t launch_join(cudaStream_t stream, const wf_cuda_jo
         join_kernel<3, T>, join_kernel<4, T>, join_kernel<5, T>,
         join_kernel<6, T>, join_kernel<7, T>, join_kernel<8, T>};
 
-    return wf_launch(kernel[j->n_from], grid_of(wf_ceil(j->columns, QUAD), j->rows), WF_BLOCK, 0,
-                     stream, *j);
+    return wf_launch(kernel[j->n_from], grid_of(wf_ceil(j->columns, QUAD), j->rows), WF_BLOCK,
+                     0, stream, *j);
 }
 
 } // namespace

@@ -81,6 +81,7 @@ __global__ void __launch_bounds__(WF_BLOCK) any_kernel(const wf_cuda_sum a)
     for (int64_t i = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x; i < a.n; i += step) {
         float x[WF_CUDA_SOURCES], y;
 
+        x[0] = 0.0f; /* there is at least one source; a compiler cannot know */
         for (int s = 0; s < a.n_src; s++)
             x[s] = wf_get(((const T *)a.src[s])[i]);
         y = join<0, MODE>(x, a.n_src);

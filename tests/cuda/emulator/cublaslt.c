@@ -6,6 +6,7 @@
  */
 #include "cublasLt.h"
 #include "emulator.h"
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -276,42 +277,73 @@ static float factor(const work *w, float x)
     return x;
 }
 
-static float sum_over(const work *w, uint64_t i, uint64_t j, uint64_t from, uint64_t to)
+/* A factor as floats, [depth, rows] of the result's index. */
+static float *packed(const work *w, const void *data, const matrix *m, bool depth_in_columns,
+                     uint64_t depth, uint64_t rows)
 {
-    bool turned_a = w->product.op[0] == CUBLAS_OP_T, turned_b = w->product.op[1] == CUBLAS_OP_T;
-    int32_t lanes = w->algorithm.lanes;
-    float lane[LANES] = {0}, sum;
+    float *out = malloc((size_t)(depth * rows) * sizeof *out + 1);
 
+    if (!out)
+        emulator_die("cublasLtMatmul: no memory for a factor [%zu, %zu]", (size_t)depth,
+                     (size_t)rows);
+    for (uint64_t k = 0; k < depth; k++)
+        for (uint64_t r = 0; r < rows; r++)
+            out[k * rows + r] =
+                factor(w, depth_in_columns ? value_at(data, m, r, k) : value_at(data, m, k, r));
+    return out;
+}
+
+/* total[i] = the sum over [from, to) of indices for column j of the result. */
+static void sum_over(const work *w, const float *a, const float *b, uint64_t j, uint64_t from,
+                     uint64_t to, float *lane, float *total)
+{
+    uint64_t m = w->d.rows, n = w->d.columns, lanes = (uint64_t)w->algorithm.lanes;
+
+    memset(lane, 0, (size_t)(lanes * m) * sizeof *lane);
     for (uint64_t k = from; k < to; k++) {
-        float x = turned_a ? value_at(w->A, &w->a, k, i) : value_at(w->A, &w->a, i, k);
-        float y = turned_b ? value_at(w->B, &w->b, j, k) : value_at(w->B, &w->b, k, j);
+        float *sum = lane + (k - from) % lanes * m, y = b[k * n + j];
+        const float *x = a + k * m;
 
-        lane[(k - from) % (uint64_t)lanes] += factor(w, x) * factor(w, y);
+        for (uint64_t i = 0; i < m; i++)
+            sum[i] += x[i] * y;
     }
-    sum = lane[0];
-    for (int32_t l = 1; l < lanes; l++)
-        sum += lane[l];
-    return sum;
+    for (uint64_t i = 0; i < m; i++) {
+        total[i] = lane[i];
+        for (uint64_t l = 1; l < lanes; l++)
+            total[i] += lane[l * m + i];
+    }
 }
 
 static void run(void *arg)
 {
     const work *w = arg;
-    uint64_t depth = w->product.op[0] == CUBLAS_OP_T ? w->a.rows : w->a.columns;
+    bool plain_a = w->product.op[0] == CUBLAS_OP_N, plain_b = w->product.op[1] == CUBLAS_OP_N;
+    uint64_t m = w->d.rows, depth = plain_a ? w->a.columns : w->a.rows;
+    uint64_t half = w->algorithm.splits > 1 ? depth / 2 : depth;
+    float *a = packed(w, w->A, &w->a, plain_a, depth, m);
+    float *b = packed(w, w->B, &w->b, !plain_b, depth, w->d.columns);
+    float *sums = malloc((size_t)((LANES + 2) * m) * sizeof *sums + 1);
+    float *first = sums + LANES * m, *second = first + m;
 
+    if (!sums)
+        emulator_die("cublasLtMatmul: no memory for %zu sums", (size_t)m);
     if (w->algorithm.splits > 1)
         memset(w->workspace, 0xff, SPLIT_WORKSPACE);
-    for (uint64_t j = 0; j < w->d.columns; j++)
-        for (uint64_t i = 0; i < w->d.rows; i++) {
-            uint64_t half = w->algorithm.splits > 1 ? depth / 2 : depth;
-            float x = w->alpha * sum_over(w, i, j, 0, half);
+    for (uint64_t j = 0; j < w->d.columns; j++) {
+        sum_over(w, a, b, j, 0, half, sums, first);
+        if (half < depth)
+            sum_over(w, a, b, j, half, depth, sums, second);
+        for (uint64_t i = 0; i < m; i++) {
+            float x = w->alpha * (half < depth ? first[i] + second[i] : first[i]);
 
-            if (half < depth)
-                x += w->alpha * sum_over(w, i, j, half, depth);
             if (w->beta != 0)
                 x += w->beta * value_at(w->D, &w->d, i, j);
             set_value(w->D, &w->d, i, j, x);
         }
+    }
+    free(a);
+    free(b);
+    free(sums);
 }
 
 /* From the first element to the last, in one allocation. */
@@ -331,8 +363,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
                               cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algorithm,
                               void *workspace, size_t workspace_bytes, cudaStream_t stream)
 {
-    work w = {product_of(product), matrix_of(a), matrix_of(b), matrix_of(d),
-              algorithm_of(algorithm), A, B, D, workspace, *(const float *)alpha,
+    work w = {product_of(product),
+              matrix_of(a),
+              matrix_of(b),
+              matrix_of(d),
+              algorithm_of(algorithm),
+              A,
+              B,
+              D,
+              workspace,
+              *(const float *)alpha,
               *(const float *)beta};
     cublasLtMatmulHeuristicResult_t result;
 

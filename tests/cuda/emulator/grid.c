@@ -11,11 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct emulator_place {
-    uint3 thread, block;
-    dim3 threads, blocks;
-} emulator_place;
-
 enum { STACK = 256 << 10, MOST_SHARED = 64, WARPS = EMULATOR_THREADS / EMULATOR_WARP };
 
 typedef struct meeting {
@@ -24,9 +19,9 @@ typedef struct meeting {
 
 typedef struct worker {
     fiber *fiber;
-    emulator_place place;
     unsigned thread; /* its index in the block */
-    bool busy;       /* in the middle of a thread */
+    uint3 index;
+    bool busy; /* in the middle of a thread */
 } worker;
 
 /* The one grid that runs: emulator_lock is held. */
@@ -52,7 +47,11 @@ static struct {
     unsigned n_shared;
 } now;
 
-const emulator_place *emulator_now;
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+/* What kernel_language.h says of them, for C++. */
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
 unsigned emulator_lane(void);
 void emulator_sync_block(void);
 void emulator_sync_warp(unsigned mask);
@@ -63,10 +62,11 @@ void emulator_register_shared(void *at, size_t bytes);
 
 static void set_thread(worker *w)
 {
-    unsigned i = now.next++, x = w->place.threads.x, y = w->place.threads.y;
+    unsigned i = now.next++, x = blockDim.x, y = blockDim.y;
 
     w->thread = now.descending ? now.threads - 1 - i : i;
-    w->place.thread = (uint3){w->thread % x, w->thread / x % y, w->thread / x / y};
+    w->index = (uint3){w->thread % x, w->thread / x % y, w->thread / x / y};
+    threadIdx = w->index;
 }
 
 static void work(void)
@@ -89,11 +89,11 @@ static void work(void)
 static void go_on(unsigned i)
 {
     now.current = i;
-    emulator_now = &now.worker[i].place;
+    threadIdx = now.worker[i].index;
     fiber_switch(&now.host, now.worker[i].fiber);
 }
 
-static void begin_worker(const emulator_place *place)
+static void begin_worker(void)
 {
     worker *w;
 
@@ -104,7 +104,6 @@ static void begin_worker(const emulator_place *place)
         w->fiber = fiber_open(STACK);
     if (!w->fiber)
         emulator_die("no memory for the stack of a thread");
-    w->place = *place;
     fiber_reset(w->fiber, work);
     go_on(now.workers++);
 }
@@ -120,14 +119,14 @@ static void prepare_block(unsigned index)
         memset(now.shared[i].at, 0xff, now.shared[i].bytes);
 }
 
-static void run_block(const emulator_place *place, unsigned index)
+static void run_block(unsigned index)
 {
     prepare_block(index);
     while (now.done < now.threads) {
         unsigned before = now.progress;
 
         if (now.next < now.threads) {
-            begin_worker(place);
+            begin_worker();
             continue;
         }
         for (unsigned i = 0; i < now.workers; i++)
@@ -142,9 +141,10 @@ static void run_block(const emulator_place *place, unsigned index)
 
 void emulator_run_grid(const cudaLaunchConfig_t *config, void (*body)(void *arg), void *arg)
 {
-    emulator_place place = {.threads = config->blockDim, .blocks = config->gridDim};
     unsigned index = 0;
 
+    blockDim = config->blockDim;
+    gridDim = config->gridDim;
     now.body = body;
     now.arg = arg;
     now.threads = config->blockDim.x * config->blockDim.y * config->blockDim.z;
@@ -153,10 +153,9 @@ void emulator_run_grid(const cudaLaunchConfig_t *config, void (*body)(void *arg)
     for (unsigned z = 0; z < config->gridDim.z; z++)
         for (unsigned y = 0; y < config->gridDim.y; y++)
             for (unsigned x = 0; x < config->gridDim.x; x++) {
-                place.block = (uint3){x, y, z};
-                run_block(&place, index++);
+                blockIdx = (uint3){x, y, z};
+                run_block(index++);
             }
-    emulator_now = NULL;
 }
 
 /* Wait until `expected` threads have come to this meeting as often as this one. */

@@ -22,13 +22,10 @@
 #define __align__(n) alignas(n)
 #endif
 
-typedef struct emulator_place {
-    uint3 thread, block;
-    dim3 threads, blocks;
-} emulator_place;
-
 extern "C" {
-extern const emulator_place *emulator_now; /* the running thread's */
+/* The running thread's. */
+extern uint3 threadIdx, blockIdx;
+extern dim3 blockDim, gridDim;
 void emulator_sync_block(void);
 void emulator_sync_warp(unsigned mask);
 /* Lane `from` of the warp's value, of up to 8 bytes. */
@@ -43,11 +40,7 @@ cudaError_t emulator_launch(const cudaLaunchConfig_t *config, void (*body)(void 
 cudaError_t emulator_shared_limit(size_t bytes);
 }
 
-#define threadIdx (emulator_now->thread)
-#define blockIdx  (emulator_now->block)
-#define blockDim  (emulator_now->threads)
-#define gridDim   (emulator_now->blocks)
-#define warpSize  32
+#define warpSize 32
 
 struct alignas(8) uint2 {
     unsigned x, y;
@@ -225,15 +218,9 @@ static inline float __uint_as_float(unsigned bits)
     return x;
 }
 
-static inline float __expf(float x)
-{
-    return std::exp(x);
-}
-
-static inline float __logf(float x)
-{
-    return std::log(x);
-}
+/* glibc has functions of these names. */
+#define __expf(x) expf(x)
+#define __logf(x) logf(x)
 
 static inline float __fdividef(float x, float y)
 {
