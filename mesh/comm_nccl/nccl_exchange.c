@@ -102,7 +102,14 @@ static wf_status hear(transfer *t, wf_error *error)
     return status;
 }
 
-/* The exchange has failed: its GPU does nothing for it any more when this returns. */
+static void drop(transfer *t)
+{
+    wf_nccl_alone_drop(t);
+    transfer_free(t);
+}
+
+/* The exchange has failed: its GPU does nothing for it any more when this returns. `said`: and it is
+   still to be waited for below. */
 static void give_up(transfer *t, bool said, const wf_error *why)
 {
     nccl_comm *c = t->comm;
@@ -122,8 +129,7 @@ static void give_up(transfer *t, bool said, const wf_error *why)
         }
     for (c->last = &c->posted; *c->last; c->last = &(*c->last)->next)
         ;
-    wf_nccl_alone_drop(t);
-    transfer_free(t);
+    drop(t);
 }
 
 static wf_status begin(wf_comm *comm, wf_exchange *x, exchange_kind kind, wf_error *error)
@@ -163,7 +169,10 @@ static wf_status begin(wf_comm *comm, wf_exchange *x, exchange_kind kind, wf_err
     if (status == WF_OK)
         return WF_OK;
     wf_nccl_host.error_set(error, status, "%s", why.text);
-    give_up(t, said, &why);
+    if (said)
+        give_up(t, true, &why);
+    else
+        drop(t); /* nobody has heard of it */
     return status;
 }
 
@@ -219,8 +228,7 @@ wf_status wf_nccl_wait(wf_comm *comm, wf_exchange *x, wf_error *error)
         give_up(t, false, &why);
         return status;
     }
-    wf_nccl_alone_drop(t);
-    transfer_free(t);
+    drop(t);
     return WF_OK;
 }
 
