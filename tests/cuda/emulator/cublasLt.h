@@ -5,7 +5,7 @@
 #ifndef WF_TESTS_EMULATOR_CUBLASLT_H
 #define WF_TESTS_EMULATOR_CUBLASLT_H
 
-#include <cuda_runtime.h>
+#include "cuda_runtime.h"
 
 #ifdef __cplusplus
 extern "C" {
