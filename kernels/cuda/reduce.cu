@@ -10,35 +10,7 @@ namespace
 {
 
 enum { TREE, CHAIN, GREATEST };
-
-/* n values in the order of core/tree.h; the open nodes are few: 7 for 64 sources. */
-static __device__ float tree_of_any(const float *x, int n)
-{
-    float open[8];
-    int depth = 0;
-
-    for (int s = 0; s < n; s++) {
-        open[depth++] = x[s];
-        for (int m = wf_tree_merges(n, s); m > 0; m--, depth--)
-            open[depth - 2] += open[depth - 1];
-    }
-    return open[0];
-}
-
-template <int N, int MODE> static __device__ __forceinline__ float join(const float *x, int n)
-{
-    if constexpr (MODE == TREE && N > 0) {
-        return wf_tree_of<N>(x);
-    } else if constexpr (MODE == TREE) {
-        return tree_of_any(x, n);
-    } else {
-        float y = x[0];
-
-        for (int s = 1; s < n; s++)
-            y = MODE == CHAIN ? y + x[s] : wf_greater(y, x[s]);
-        return y;
-    }
-}
+enum { OPEN = 8 }; /* nodes that a tree over WF_CUDA_SOURCES leaves may have open */
 
 /* N sources known to the compiler, all on their way together, a pack of each. */
 template <class T, int N>
@@ -65,7 +37,7 @@ __global__ void __launch_bounds__(WF_BLOCK) sum_kernel(const wf_cuda_sum a, bool
 #pragma unroll
             for (int s = 0; s < N; s++)
                 in[s] = x[s][e];
-            y[e] = join<N, TREE>(in, N);
+            y[e] = wf_tree_of<N>(in);
         }
         for (int d = 0; d < a.n_dst; d++)
             wf_store((T *)a.dst[d] + i, a.n - i, wide, y);
@@ -79,14 +51,22 @@ __global__ void __launch_bounds__(WF_BLOCK) any_kernel(const wf_cuda_sum a)
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
 
     for (int64_t i = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x; i < a.n; i += step) {
-        float x[WF_CUDA_SOURCES], y;
+        float open[OPEN] = {};
+        int depth = 0;
 
-        x[0] = 0.0f; /* there is at least one source; a compiler cannot know */
-        for (int s = 0; s < a.n_src; s++)
-            x[s] = wf_get(((const T *)a.src[s])[i]);
-        y = join<0, MODE>(x, a.n_src);
+        for (int s = 0; s < a.n_src; s++) {
+            int merges = s == 0 ? 0 : MODE == TREE ? wf_tree_merges(a.n_src, s) : 1;
+            float x = wf_get(((const T *)a.src[s])[i]);
+
+            for (; merges > 0; merges--) {
+                float older = open[--depth];
+
+                x = MODE == GREATEST ? wf_greater(older, x) : older + x;
+            }
+            open[depth++] = x;
+        }
         for (int d = 0; d < a.n_dst; d++)
-            wf_put((T *)a.dst[d] + i, y);
+            wf_put((T *)a.dst[d] + i, open[0]);
     }
 }
 

@@ -31,7 +31,7 @@ static struct {
     fiber host;
     void (*body)(void *arg);
     void *arg;
-    unsigned threads, next, done, progress;
+    unsigned threads, next, done, progress, at_last_turn;
     bool descending;
     meeting block;
     struct warp {
@@ -111,6 +111,8 @@ static void begin_worker(void)
 static void prepare_block(unsigned index)
 {
     now.workers = now.next = now.done = 0;
+    now.at_last_turn = now.progress - 1;
+    now.current = 0;
     now.descending = index % 2 != 0;
     memset(&now.block, 0, sizeof now.block);
     memset(now.warp, 0, sizeof now.warp);
@@ -119,23 +121,33 @@ static void prepare_block(unsigned index)
         memset(now.shared[i].at, 0xff, now.shared[i].bytes);
 }
 
+/* The next fiber that is in the middle of a thread, after this one. */
+static unsigned next_busy(void)
+{
+    unsigned i = now.current;
+
+    do {
+        if (++i == now.workers) { /* once around */
+            i = 0;
+            if (now.progress == now.at_last_turn)
+                emulator_die("%u of %u threads of a block wait for others that ended, or that "
+                             "wait elsewhere",
+                             now.threads - now.done, now.threads);
+            now.at_last_turn = now.progress;
+        }
+    } while (!now.worker[i].busy);
+    return i;
+}
+
+/* Come back when threads are left to begin, or a fiber has no more of them. */
 static void run_block(unsigned index)
 {
     prepare_block(index);
     while (now.done < now.threads) {
-        unsigned before = now.progress;
-
-        if (now.next < now.threads) {
+        if (now.next < now.threads)
             begin_worker();
-            continue;
-        }
-        for (unsigned i = 0; i < now.workers; i++)
-            if (now.worker[i].busy)
-                go_on(i);
-        if (now.progress == before)
-            emulator_die("block %u: %u of %u threads wait for others that ended, or that wait "
-                         "elsewhere",
-                         index, now.threads - now.done, now.threads);
+        else
+            go_on(next_busy());
     }
 }
 
@@ -158,10 +170,26 @@ void emulator_run_grid(const cudaLaunchConfig_t *config, void (*body)(void *arg)
             }
 }
 
+/* Let others run: threads that have not begun, by way of run_block, else fiber by fiber. */
+static void pass_on(void)
+{
+    unsigned self = now.current, other;
+
+    if (now.next < now.threads) {
+        fiber_switch(now.worker[self].fiber, &now.host);
+        return;
+    }
+    other = next_busy();
+    if (other != self) {
+        now.current = other;
+        threadIdx = now.worker[other].index;
+        fiber_switch(now.worker[self].fiber, now.worker[other].fiber);
+    }
+}
+
 /* Wait until `expected` threads have come to this meeting as often as this one. */
 static void meet(meeting *m, unsigned expected)
 {
-    worker *w = &now.worker[now.current];
     unsigned round = m->round;
 
     if (++m->arrived == expected) {
@@ -171,7 +199,7 @@ static void meet(meeting *m, unsigned expected)
         return;
     }
     while (m->round == round)
-        fiber_switch(w->fiber, &now.host);
+        pass_on();
 }
 
 void emulator_sync_block(void)
@@ -199,6 +227,8 @@ static unsigned expected(unsigned mask)
 {
     unsigned first = this_thread() / EMULATOR_WARP * EMULATOR_WARP, rest = now.threads - first;
 
+    if (mask == 0xffffffffu && rest >= EMULATOR_WARP)
+        return EMULATOR_WARP;
     if (rest < EMULATOR_WARP)
         mask &= (1u << rest) - 1;
     if (!(mask >> emulator_lane() & 1))

@@ -113,19 +113,25 @@ static char *gap_begin(size_t i)
 
 static char *gap_end(size_t i)
 {
-    return i == memory.n ? memory.base + reserved : memory.list[i].at;
+    return i == memory.n ? memory.base + memory.end : memory.list[i].at;
 }
 
-/* From where the last one was found on, so that memory is not taken again at once. */
+/* From where the last one was found on, so that memory is not taken again at once; new addresses
+   only where no old ones are left, since all of them are opened and closed together. */
 static size_t find_gap(size_t need)
 {
+    char *last = gap_begin(memory.n);
+
     for (size_t k = 0; k <= memory.n; k++) {
         size_t i = (memory.hint + k) % (memory.n + 1);
 
         if (gap_end(i) >= gap_begin(i) + need)
             return i;
     }
-    emulator_die("the device's addresses are used up");
+    if (last + need > memory.base + reserved)
+        emulator_die("the device's addresses are used up");
+    memory.end = round_up((size_t)(last + need - memory.base), (size_t)4 << 20);
+    return memory.n;
 }
 
 static void insert(size_t i, char *at, size_t bytes)
@@ -156,11 +162,8 @@ cudaError_t cudaMalloc(void **at, size_t bytes)
     } else if (bytes) {
         i = find_gap(need);
         found = gap_begin(i);
-        emulator_memory_open();
-        if ((size_t)(found + need - memory.base) > memory.end) {
-            memory.end = round_up((size_t)(found + need - memory.base), (size_t)2 << 20);
-            protect(PROT_READ | PROT_WRITE);
-        }
+        memory.open++; /* and what is new with it */
+        protect(PROT_READ | PROT_WRITE);
         WF_UNPOISON(found, need);
         memset(found, 0xff, need);
         WF_POISON(found + bytes, need - bytes);
