@@ -28,7 +28,9 @@ wf_status wf_nccl_open_rank(nccl_rank *r, wf_error *error)
         status =
             wf_nccl_cuda(cudaEventCreateWithFlags(&r->slot[i].done, cudaEventDisableTiming),
                          "cudaEventCreateWithFlags", error);
+    pthread_mutex_lock(&r->lock);
     r->open = status == WF_OK;
+    pthread_mutex_unlock(&r->lock);
     return status == WF_OK ? wf_nccl_watch(r->world, error) : status;
 }
 

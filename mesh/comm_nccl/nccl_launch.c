@@ -171,16 +171,18 @@ static wf_status take_slot(const transfer *t, launched **slot, wf_error *error)
 {
     nccl_rank *r = t->comm->rank;
     launched *s = *slot = &r->slot[r->next_slot];
-    wf_status status = s->busy ? wf_nccl_sleep(t, s, error) : WF_OK;
+    wf_status status = wf_nccl_sleep(t, s, error);
 
     if (status != WF_OK)
         return status;
     r->next_slot = (r->next_slot + 1) % SLOTS;
+    pthread_mutex_lock(&r->lock);
     s->busy = false;
     s->since = wf_nccl_now();
     s->op = t->x->print.op;
     s->call = t->call;
     snprintf(s->group, sizeof s->group, "%s", t->comm->base.name);
+    pthread_mutex_unlock(&r->lock);
     return WF_OK;
 }
 

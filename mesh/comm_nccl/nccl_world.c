@@ -214,13 +214,16 @@ static void close_world(void *opaque)
     world_free(w);
 }
 
-static nccl_comm *comm_new(nccl_rank *r, const char *name, const int *ranks, int n, int rank)
+/* `inner`: the same group below, or NULL. */
+static nccl_comm *comm_new(nccl_rank *r, const char *name, const int *ranks, int n, int rank,
+                           wf_comm *inner)
 {
     nccl_comm *c = calloc(1, sizeof *c + (size_t)n * sizeof *ranks);
 
     if (!c)
         return NULL;
     c->rank = r;
+    c->inner = inner;
     c->last = &c->posted;
     for (int i = 0; i < n; i++)
         c->members[i] = ranks ? ranks[i] : i;
@@ -250,13 +253,12 @@ static wf_status attach(void *opaque, int rank, wf_comm **out, wf_error *error)
         status = w->below->attach(w->below_world, rank, &inner, error);
     if (status != WF_OK)
         return status;
-    c = comm_new(r, "world", NULL, w->ranks, rank);
+    c = comm_new(r, "world", NULL, w->ranks, rank, inner);
     if (!c) {
         if (inner)
             w->below->detach(inner);
         return no_memory("world", w->ranks, error);
     }
-    c->inner = inner;
     *out = &c->base;
     return WF_OK;
 }
@@ -282,14 +284,13 @@ static wf_status split(wf_comm *comm, const char *name, const int *members, int 
         if (members[i] == comm->rank)
             rank = i;
     }
-    c = comm_new(parent->rank, name, ranks, n, rank);
+    c = comm_new(parent->rank, name, ranks, n, rank, inner);
     free(ranks);
     if (!c) {
         if (inner)
             inner->transport->detach(inner);
         return no_memory(name, n, error);
     }
-    c->inner = inner;
     status = wf_nccl_split(parent, c, members[0], error);
     if (status == WF_OK)
         *out = &c->base;

@@ -76,9 +76,9 @@ typedef struct nccl_comm {
     wf_comm *inner; /* the same group below; NULL: nothing is below */
     ncclComm_t
         nccl; /* under the rank's lock; NULL: not made yet, not needed (one member), or aborted */
-    bool made;       /* it was asked for */
+    bool made; /* it was asked for */
     struct nccl_comm *next;
-    uint64_t calls;
+    _Atomic uint64_t calls;          /* the rank's alone to count */
     struct transfer *posted, **last; /* messages that are not launched yet */
     struct head *heads,
         *far_heads; /* [IN_FLIGHT][2 * size] where nothing is below: pinned, and */
