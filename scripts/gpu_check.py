@@ -47,7 +47,7 @@ class Failed(Exception):
 
 class Check:
     def __init__(self, options):
-        self.build = pathlib.Path(options.build).resolve()
+        self.build = self.plugins = pathlib.Path(options.build).resolve()
         self.work = pathlib.Path(tempfile.mkdtemp(prefix="weft-gpu-"))
         self.until = time.monotonic() + 60 * options.minutes
         self.rows = []
@@ -71,7 +71,7 @@ class Check:
             raise TimeoutError
         done = subprocess.run([str(word) for word in command], cwd=self.work, text=True,
                               capture_output=True, timeout=limit,
-                              env={**os.environ, "WEFT_PLUGINS": str(self.build), **environment})
+                              env={**os.environ, "WEFT_PLUGINS": str(self.plugins), **environment})
         if done.returncode:
             said = (done.stderr or done.stdout).strip().splitlines()
             raise Failed(f"status {done.returncode}: {said[-1][:160] if said else 'nothing said'}")
@@ -163,7 +163,7 @@ class Check:
         if deadline < 5:
             raise TimeoutError
         for rank in range(n):
-            environment = {**os.environ, **SHARED_GPU, "WEFT_PLUGINS": str(self.build),
+            environment = {**os.environ, **SHARED_GPU, "WEFT_PLUGINS": str(self.plugins),
                            "RANK": str(rank), "WORLD_SIZE": str(n), "LOCAL_RANK": str(rank),
                            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
                            "NCCL_HOSTID": f"rank{rank}"}
