@@ -23,6 +23,7 @@ static const void *enter(void *symbol)
                                  .blocks_take = wf_blocks_take,
                                  .blocks_give = wf_blocks_give,
                                  .transport_find = wf_transport_find,
+                                 .seating_find = wf_seating_find,
                                  .threads = &wf_transport_threads,
                                  .threads_open = wf_threads_open,
                                  .threads_abort = abort_threads};

@@ -147,7 +147,7 @@ static cudaError_t copy_own(const transfer *t, cudaStream_t stream)
     } else if (!alone) {
         return cudaSuccess;
     }
-    if (!bytes || from == to)
+    if (!bytes || from == to || t->x->mine_stays)
         return cudaSuccess;
     return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
 }

@@ -86,7 +86,7 @@ static wf_status check_devices(wf_error *error)
 }
 
 /* Processes that NCCL alone joins. */
-static wf_status open_alone(nccl_world *w, int ranks, wf_error *error)
+static wf_status open_alone(int ranks, wf_error *error)
 {
     const wf_launcher *l = &wf_nccl_host.launcher;
     const char *address = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
@@ -113,26 +113,17 @@ static wf_status open_alone(nccl_world *w, int ranks, wf_error *error)
                  number);
         setenv("NCCL_COMM_ID", id, 1);
     }
-    w->first = l->process;
-    w->here = 1;
     return WF_OK;
 }
 
 static wf_status open_below(nccl_world *w, int ranks, bool own_cores, wf_error *error)
 {
     const char *kind = wf_nccl_host.launcher.kind;
-    wf_status status;
 
-    w->here = ranks;
     if (strcmp(kind, "torchrun") == 0)
-        return open_alone(w, ranks, error);
+        return open_alone(ranks, error);
     w->below = wf_nccl_host.transport_find(kind, error);
-    if (!w->below)
-        return error->code;
-    status = w->below->open(ranks, own_cores, &w->below_world, error);
-    if (status == WF_OK && w->below->here)
-        w->below->here(w->below_world, &w->first, &w->here);
-    return status;
+    return w->below ? w->below->open(ranks, own_cores, &w->below_world, error) : error->code;
 }
 
 static void world_free(nccl_world *w)
@@ -166,26 +157,50 @@ static wf_status open_world(int ranks, bool own_cores, void **world, wf_error *e
     w->ranks = ranks;
     w->patience = (int64_t)((seconds > 0 ? seconds : PATIENCE_SECONDS) * 1e9);
     status = open_below(w, ranks, own_cores, error);
-    if (status == WF_OK && !(w->rank = calloc((size_t)w->here, sizeof *w->rank)))
-        status = wf_nccl_host.error_set(error, WF_ENOMEM, "no memory for %d ranks", w->here);
     if (status != WF_OK) {
         world_free(w);
         return status;
-    }
-    for (int i = 0; i < w->here; i++) {
-        w->rank[i] = (nccl_rank){.world = w, .index = w->first + i};
-        pthread_mutex_init(&w->rank[i].lock, NULL);
     }
     *world = w;
     return WF_OK;
 }
 
-static void here(void *opaque, int *first, int *n)
+/* Where the world below does not say: all ranks are threads of this process, or it is one. */
+static wf_status seat_alone(const nccl_world *w, wf_seating *out, wf_error *error)
 {
-    const nccl_world *w = opaque;
+    int n = w->below ? w->ranks : 1;
 
-    *first = w->first;
-    *n = w->here;
+    *out = (wf_seating){.n = n, .sharing = n, .local = 1};
+    out->rank = malloc((size_t)n * sizeof *out->rank);
+    out->slot = malloc((size_t)n * sizeof *out->slot);
+    if (!out->rank || !out->slot)
+        return wf_nccl_host.error_set(error, WF_ENOMEM, "no memory for %d ranks", n);
+    for (int i = 0; i < n; i++) {
+        out->rank[i] = w->below ? i : wf_nccl_host.launcher.process;
+        out->slot[i] = i;
+    }
+    return WF_OK;
+}
+
+static wf_status seat(void *opaque, const wf_seating_wish *wish, wf_seating *out,
+                      wf_error *error)
+{
+    nccl_world *w = opaque;
+    wf_status status = w->below && w->below->seat
+                           ? w->below->seat(w->below_world, wish, out, error)
+                           : seat_alone(w, out, error);
+
+    if (status != WF_OK)
+        return status;
+    w->rank = calloc((size_t)out->n, sizeof *w->rank);
+    if (!w->rank)
+        return wf_nccl_host.error_set(error, WF_ENOMEM, "no memory for %d ranks", out->n);
+    w->here = out->n;
+    for (int i = 0; i < w->here; i++) {
+        w->rank[i] = (nccl_rank){.world = w, .index = out->rank[i]};
+        pthread_mutex_init(&w->rank[i].lock, NULL);
+    }
+    return WF_OK;
 }
 
 /* Where nothing is below, each process tells what became of its own rank, and torchrun ends the
@@ -244,11 +259,13 @@ static wf_status no_memory(const char *name, int n, wf_error *error)
 static wf_status attach(void *opaque, int rank, wf_comm **out, wf_error *error)
 {
     nccl_world *w = opaque;
-    nccl_rank *r = &w->rank[rank - w->first];
+    nccl_rank *r = w->rank;
     wf_comm *inner = NULL;
     nccl_comm *c;
     wf_status status = WF_OK;
 
+    while (r->index != rank)
+        r++;
     if (w->below)
         status = w->below->attach(w->below_world, rank, &inner, error);
     if (status != WF_OK)
@@ -339,7 +356,7 @@ const wf_transport wf_transport_nccl = {.name = "nccl",
                                         .far = true,
                                         .open = open_world,
                                         .close = close_world,
-                                        .here = here,
+                                        .seat = seat,
                                         .cause = cause,
                                         .attach = attach,
                                         .split = split,

@@ -61,7 +61,7 @@ typedef struct nccl_rank {
 typedef struct nccl_world {
     const wf_transport *below; /* NULL: nothing */
     void *below_world;
-    int ranks, first, here;
+    int ranks, here;
     int64_t patience; /* nanoseconds that a launch, or a communicator in the making, may take */
     nccl_rank *rank;  /* [here] */
     pthread_t watchdog;
