@@ -79,7 +79,8 @@ void wf_copy_part(const wf_pending *p, void *to, const void *from, size_t bytes)
 wf_status wf_reduce_far(const wf_pending *p, int n_targets, int64_t n, bool aside,
                         wf_error *error);
 
-/* y = sum or max over members of source[], in the order of ranks; y may be source[0]. */
+/* y = sum or max over members of source[], in the order of ranks; y may be source[0], that of a
+   sum any of them. */
 void wf_reduce_members(const wf_pending *p, const void *const *source, void *y, int64_t n);
 
 /* Send, receive and barrier are the same on both paths. */
