@@ -29,11 +29,11 @@ static int draw(const float *logits, int64_t n, double temperature, uint64_t key
 static void show(wf_tensor *tokens, const char *text)
 {
     wf_host_data view;
-    int32_t *token = wf_host_write(tokens, false, &view);
+    int32_t *token = wf_data_write(tokens, false, &view);
 
     for (int64_t i = 0; token && i < wf_tensor_local_count(tokens); i++)
         token[i] = (unsigned char)text[i];
-    wf_host_close(&view);
+    wf_data_close(&view);
 }
 
 /* The next byte after text[0 .. length), seeing at most seq_len bytes; -1 on failure. */
@@ -53,7 +53,7 @@ static int next_byte(const wf_options *o, wf_par *par, wf_nn_gpt *model, const c
     if (tokens)
         show(tokens, text + length - seen);
     logits = wf_whole(wf_nn_gpt_logits(model, tokens));
-    if (logits && wf_host_get(logits, (seen - 1) * o->vocab_size, bytes, last) == WF_OK)
+    if (logits && wf_data_get(logits, (seen - 1) * o->vocab_size, bytes, last) == WF_OK)
         byte = draw(last, bytes, o->sample_temperature, key, length);
     wf_scope_close(ctx);
     return byte;

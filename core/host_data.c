@@ -38,12 +38,12 @@ static void *open_view(wf_tensor *t, bool fill, wf_host_data *view)
     return NULL;
 }
 
-const void *wf_host_read(const wf_tensor *t, wf_host_data *view)
+const void *wf_data_read(const wf_tensor *t, wf_host_data *view)
 {
     return open_view((wf_tensor *)(uintptr_t)t, true, view); /* changed nowhere */
 }
 
-void *wf_host_write(wf_tensor *t, bool keep, wf_host_data *view)
+void *wf_data_write(wf_tensor *t, bool keep, wf_host_data *view)
 {
     void *data = open_view(t, keep, view);
 
@@ -51,7 +51,7 @@ void *wf_host_write(wf_tensor *t, bool keep, wf_host_data *view)
     return data;
 }
 
-void wf_host_close(wf_host_data *view)
+void wf_data_close(wf_host_data *view)
 {
     wf_device *device = view->copy ? view->t->ctx->device : NULL;
 
@@ -61,7 +61,7 @@ void wf_host_close(wf_host_data *view)
     *view = (wf_host_data){.t = NULL};
 }
 
-wf_status wf_host_get(const wf_tensor *t, int64_t first, int64_t n, void *to)
+wf_status wf_data_get(const wf_tensor *t, int64_t first, int64_t n, void *to)
 {
     size_t size = wf_dtype_size(t->dtype), at = (size_t)first * size, bytes = (size_t)n * size;
 
@@ -71,7 +71,7 @@ wf_status wf_host_get(const wf_tensor *t, int64_t first, int64_t n, void *to)
     return WF_OK;
 }
 
-void *wf_host_take(wf_context *ctx, size_t bytes, wf_memory_kind kind)
+void *wf_data_take(wf_context *ctx, size_t bytes, wf_memory_kind kind)
 {
     wf_error error = {WF_OK, ""};
     void *block;
@@ -86,7 +86,7 @@ void *wf_host_take(wf_context *ctx, size_t bytes, wf_memory_kind kind)
     return block;
 }
 
-void wf_host_give(wf_context *ctx, void *block, size_t bytes, wf_memory_kind kind)
+void wf_data_give(wf_context *ctx, void *block, size_t bytes, wf_memory_kind kind)
 {
     if (ctx->device->far)
         free(block);

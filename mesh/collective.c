@@ -169,11 +169,12 @@ static wf_status check(const wf_comm *c, const wf_collective *w, wf_error *error
                             "%s over %s: transport %s moves the host's memory, and tensors lie "
                             "on device %s; use --transport nccl, or threads, or --device cpu",
                             op, c->name, c->transport->name, w->device->name);
-    if (reduces(w) && (!reducible(w) || !c->reduce.sum))
+    if (reduces(w) && (!reducible(w) || !(c->reduce.sum || w->device)))
         return wf_error_set(
             error, WF_EINVAL, "%s over %s: %s", op, c->name,
-            c->reduce.sum ? "reductions take floats (element 4), sums bf16 too (element 2)"
-                          : "the group has no arithmetic (wf_comm_set_reduce)");
+            c->reduce.sum || w->device
+                ? "reductions take floats (element 4), sums bf16 too (element 2)"
+                : "the group has no arithmetic (wf_comm_set_reduce)");
     if (has_peer(w) &&
         (w->peer < 0 || w->peer >= c->size || (w->peer == c->rank && w->kind != WF_BROADCAST)))
         return wf_error_set(error, WF_EINVAL,

@@ -46,10 +46,10 @@ wf_tensor *wf_distribute(wf_context *ctx, const void *whole, wf_dtype dtype, int
     t = wf_tensor_new(ctx, dtype, ndim, dims, layout, ctx->kind);
     if (!t || wf_tensor_local_count(t) == 0 || wf_context_planning(ctx))
         return t;
-    local = wf_host_write(t, false, &view);
+    local = wf_data_write(t, false, &view);
     if (local)
         take_part(t, 0, whole, local, wf_dtype_size(dtype));
-    wf_host_close(&view);
+    wf_data_close(&view);
     return local ? t : NULL;
 }
 

@@ -183,13 +183,13 @@ static bool all_weigh(const wf_tensor *t, float weight)
 {
     int64_t n = wf_tensor_local_count(t), same = 0;
     wf_host_data view;
-    const void *data = wf_host_read(t, &view);
+    const void *data = wf_data_read(t, &view);
 
     while (data && same < n &&
            (t->dtype == WF_F64 ? ((const double *)data)[same] == (double)weight
                                : ((const float *)data)[same] == weight))
         same++;
-    wf_host_close(&view);
+    wf_data_close(&view);
     return data && same == n;
 }
 

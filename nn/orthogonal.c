@@ -109,7 +109,7 @@ static wf_status make(float *x, const wf_tensor *like, const wf_init_site *site)
         return WF_OK;
     columns = count / rows;
     bytes = (size_t)(rows + columns) * sizeof *room;
-    room = wf_host_take(like->ctx, bytes, WF_MEMORY_WORKSPACE);
+    room = wf_data_take(like->ctx, bytes, WF_MEMORY_WORKSPACE);
     if (!room)
         return wf_context_status(like->ctx);
     wf_random_fill_normal(x, count, site->key, site->stream, 0);
@@ -121,7 +121,7 @@ static wf_status make(float *x, const wf_tensor *like, const wf_init_site *site)
                              .share = room + (rows > columns ? rows : columns)});
     for (int64_t i = 0; i < count; i++)
         x[i] *= site->arg[0];
-    wf_host_give(like->ctx, room, bytes, WF_MEMORY_WORKSPACE);
+    wf_data_give(like->ctx, room, bytes, WF_MEMORY_WORKSPACE);
     return WF_OK;
 }
 

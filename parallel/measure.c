@@ -55,14 +55,14 @@ static uint64_t digest_tensor(const wf_tensor *t, uint64_t path, uint32_t kind)
 {
     int64_t size[WF_MAX_DIMS];
     wf_host_data view;
-    const float *data = wf_host_read(t, &view);
+    const float *data = wf_data_read(t, &view);
     uint64_t digest = 0;
 
     for (int i = 0; i < t->ndim; i++)
         size[i] = t->dim[i].size;
     if (data)
         digest = wf_digest_part(path, kind, t->ndim, size, t->start, t->local, data);
-    wf_host_close(&view);
+    wf_data_close(&view);
     return digest;
 }
 

@@ -184,14 +184,14 @@ static batch read_batch(wf_par_trainer *t, const wf_par_data *data, int64_t step
     b.tokens = wf_tensor_new(ctx, WF_I32, 2, dims, layout, WF_MEMORY_ACTIVATION);
     b.targets = wf_tensor_new(ctx, WF_I32, 2, dims, layout, WF_MEMORY_ACTIVATION);
     if (b.tokens && b.targets && !wf_context_planning(ctx)) {
-        int32_t *x = wf_host_write(b.tokens, false, &tokens);
-        int32_t *y = wf_host_write(b.targets, false, &targets);
+        int32_t *x = wf_data_write(b.tokens, false, &tokens);
+        int32_t *y = wf_data_write(b.targets, false, &targets);
 
         if (x && y)
             status =
                 data->read(data->self, step, first, micro, t->options.seq_len, x, y, &error);
-        wf_host_close(&tokens);
-        wf_host_close(&targets);
+        wf_data_close(&tokens);
+        wf_data_close(&targets);
     }
     if (status != WF_OK) {
         wf_fail(ctx, status, "%s", error.text);
@@ -297,7 +297,7 @@ static wf_status mean_loss(wf_par_trainer *t, float *mean)
     wf_scope_open(ctx);
     if (wf_context_status(ctx) == WF_OK && sum_micro_steps(t, &counter) == WF_OK &&
         wf_move_run(ctx, 1, counter.node, &whole, &sum) == WF_OK && !wf_context_planning(ctx) &&
-        wf_host_get(sum, 0, 1, &total) == WF_OK)
+        wf_data_get(sum, 0, 1, &total) == WF_OK)
         *mean = total * token_weight(t);
     wf_scope_close(ctx);
     wf_par_counter_clear(&counter);

@@ -71,13 +71,13 @@ static wf_status read_part(source *s, const wf_hf_place *place, wf_tensor *t)
     step = step < rows ? step : rows;
     s->raw = malloc((size_t)(step * columns) * sizeof(float));
     plain = malloc((size_t)(place->transposed ? step * columns : 1) * sizeof(float));
-    to = wf_host_write(t, false, &view);
+    to = wf_data_write(t, false, &view);
     if (!s->raw || !plain || !to)
         status = wf_error_set(s->error, WF_ENOMEM, "no memory to read %s", s->entry->name);
     for (int64_t row = 0; row < rows && status == WF_OK; row += step)
         status =
             read_slab(s, place, &part, row, rows - row < step ? rows - row : step, plain, to);
-    wf_host_close(&view);
+    wf_data_close(&view);
     free(s->raw);
     free(plain);
     return status;

@@ -97,14 +97,14 @@ static wf_status write_parameter(save *s, int64_t i)
     step = step < rows ? step : rows;
     raw = malloc((size_t)(step * columns) * sizeof *plain);
     plain = malloc((size_t)(step * columns) * sizeof *plain);
-    from = wf_host_read(s->parameter[i]->tensor, &view);
+    from = wf_data_read(s->parameter[i]->tensor, &view);
     if (!raw || !plain || !from)
         status =
             wf_error_set(&s->error, WF_ENOMEM, "no memory to write %s", s->parameter[i]->path);
     for (int64_t row = 0; row < rows && status == WF_OK; row += step)
         status = write_slab(s, i, from, &part, row, rows - row < step ? rows - row : step,
                             plain, raw);
-    wf_host_close(&view);
+    wf_data_close(&view);
     free(raw);
     free(plain);
     return status;

@@ -122,11 +122,11 @@ static wf_status read_tensor(wf_reader *reader, int64_t saved, int bit, const wf
                              wf_tensor *t, wf_error *error)
 {
     wf_host_data view;
-    void *to = wf_host_write(t, false, &view);
+    void *to = wf_data_write(t, false, &view);
     wf_status status = to ? wf_reader_read(reader, saved, bit, part, to, error)
                           : wf_error_set(error, WF_ENOMEM, "no memory to load a tensor");
 
-    wf_host_close(&view);
+    wf_data_close(&view);
     return status;
 }
 

@@ -82,11 +82,11 @@ void wf_piece_copy(const wf_piece *piece, char *to)
 {
     wf_part held = wf_part_of_tensor(piece->tensor);
     wf_host_data view;
-    cut c = {wf_host_read(piece->tensor, &view), (float *)(void *)to};
+    cut c = {wf_data_read(piece->tensor, &view), (float *)(void *)to};
 
     if (c.from)
         wf_part_runs(&held, &piece->part, copy_run, &c);
-    wf_host_close(&view);
+    wf_data_close(&view);
 }
 
 uint64_t wf_piece_digest(const wf_piece *piece, const wf_state *s, const char *data)

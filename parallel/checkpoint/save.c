@@ -31,9 +31,9 @@ static bool take_memory(wf_par_saver *s)
 
     s->sum = calloc((size_t)numbers + 1, sizeof *s->sum);
     if (s->options.async)
-        s->staging = wf_host_take(ctx, (size_t)s->pieces.bytes, WF_MEMORY_CHECKPOINT);
+        s->staging = wf_data_take(ctx, (size_t)s->pieces.bytes, WF_MEMORY_CHECKPOINT);
     else if (s->pieces.largest)
-        s->room = wf_host_take(ctx, (size_t)s->pieces.largest, WF_MEMORY_CHECKPOINT);
+        s->room = wf_data_take(ctx, (size_t)s->pieces.largest, WF_MEMORY_CHECKPOINT);
     if (!s->sum || !s->dir)
         wf_fail(ctx, WF_ENOMEM, "no memory to save checkpoints");
     return wf_context_status(ctx) == WF_OK;
@@ -102,9 +102,9 @@ void wf_par_saver_close(wf_par_saver *s)
     join(s);
     ctx = s->par->ctx;
     if (s->staging)
-        wf_host_give(ctx, s->staging, (size_t)s->pieces.bytes, WF_MEMORY_CHECKPOINT);
+        wf_data_give(ctx, s->staging, (size_t)s->pieces.bytes, WF_MEMORY_CHECKPOINT);
     if (s->room)
-        wf_host_give(ctx, s->room, (size_t)s->pieces.largest, WF_MEMORY_CHECKPOINT);
+        wf_data_give(ctx, s->room, (size_t)s->pieces.largest, WF_MEMORY_CHECKPOINT);
     wf_header_close(&s->header);
     wf_pieces_close(&s->pieces);
     wf_state_close(&s->state);

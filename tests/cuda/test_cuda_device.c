@@ -85,11 +85,11 @@ static wf_tensor *new_tensor(wf_context *ctx, int64_t rows, int64_t columns, int
     wf_dim dims[] = {wf_dim_batch(rows), wf_dim_split(columns)};
     wf_tensor *t = wf_tensor_new(ctx, WF_F32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
     wf_host_data view;
-    float *x = wf_host_write(t, false, &view);
+    float *x = wf_data_write(t, false, &view);
 
     for (int64_t i = 0; x && i < rows * columns; i++)
         x[i] = number(member, 0, i);
-    wf_host_close(&view);
+    wf_data_close(&view);
     return t;
 }
 
@@ -118,8 +118,8 @@ static void bytes_there_and_back(void)
                                  .rows = 1},
                       false, NULL);
     device->far->fill(device, (float *)b->data + 38, 0x80000000u, 3);
-    x = (float *)(uintptr_t)wf_host_read(a, &vx);
-    y = (float *)(uintptr_t)wf_host_read(b, &vy);
+    x = (float *)(uintptr_t)wf_data_read(a, &vx);
+    y = (float *)(uintptr_t)wf_data_read(b, &vy);
     CU_ASSERT_FATAL(x && y);
     for (int64_t r = 0; r < ROWS; r++)
         for (int64_t c = 0; c < COLUMNS; c++) {
@@ -133,10 +133,10 @@ static void bytes_there_and_back(void)
                 want = -0.0f;
             CU_ASSERT(memcmp(&y[r * COLUMNS + c], &want, sizeof want) == 0);
         }
-    CU_ASSERT_EQUAL(wf_host_get(b, 38, 1, &one), WF_OK);
+    CU_ASSERT_EQUAL(wf_data_get(b, 38, 1, &one), WF_OK);
     CU_ASSERT(one == 0 && signbit(one));
-    wf_host_close(&vx);
-    wf_host_close(&vy);
+    wf_data_close(&vx);
+    wf_data_close(&vy);
     wf_context_close(ctx);
 }
 
@@ -152,7 +152,7 @@ static void writes_do_not_wait(void)
     for (int i = 0; i < 9; i++) {
         float x[15];
 
-        CU_ASSERT_EQUAL(wf_host_get(t[i], 0, 15, x), WF_OK);
+        CU_ASSERT_EQUAL(wf_data_get(t[i], 0, 15, x), WF_OK);
         for (int64_t k = 0; k < 15; k++)
             CU_ASSERT_EQUAL(x[k], number(i, 0, k));
     }
@@ -178,7 +178,7 @@ static void sums_over_ranks(void)
         for (int i = 0; i < MEMBERS; i++) {
             t[i] = new_tensor(ctx, 1, N, i);
             src[i] = t[i]->data;
-            host[i] = wf_host_read(t[i], &view[i]);
+            host[i] = wf_data_read(t[i], &view[i]);
         }
         test_sum(host, MEMBERS, tree, want, N);
         dst[0] = t[0]->data;
@@ -195,11 +195,11 @@ static void sums_over_ranks(void)
                                             true, &error),
                         WF_OK);
         for (int i = 0; i < 4; i += 3) {
-            CU_ASSERT_EQUAL(wf_host_get(t[i], 0, N, got), WF_OK);
+            CU_ASSERT_EQUAL(wf_data_get(t[i], 0, N, got), WF_OK);
             CU_ASSERT(memcmp(got, want, sizeof want) == 0);
         }
         for (int i = 0; i < MEMBERS; i++)
-            wf_host_close(&view[i]);
+            wf_data_close(&view[i]);
     }
     wf_context_close(ctx);
 }
