@@ -75,7 +75,9 @@ __device__ void drop(float s[M][M], int64_t i, int64_t j, const wf_cuda_heads &a
 {
     int tx = (int)threadIdx.x % SIDE;
 
+#pragma unroll
     for (int r = 0; r < M; r++)
+#pragma unroll
         for (int c = 0; c < M; c++)
             s[r][c] *= keep(a, blockIdx.y, blockIdx.z, i + r, j + tx + SIDE * c);
 }
@@ -87,9 +89,11 @@ __device__ void finish(const softmax_rows<M> &state, float4 y[M][Q], int64_t fir
     int tx = (int)threadIdx.x % SIDE, ty = (int)threadIdx.x / SIDE;
     int64_t lse = (int64_t)blockIdx.z * a.tokens * a.heads + blockIdx.y;
 
+#pragma unroll
     for (int r = 0; r < M; r++) {
         int64_t row = first + ty * M + r;
 
+#pragma unroll
         for (int q = 0; q < Q; q++) {
             y[r][q].x /= state.sum[r];
             y[r][q].y /= state.sum[r];
@@ -117,6 +121,7 @@ __global__ void __launch_bounds__(SIDE *SIDE) forward_kernel(wf_cuda_heads a)
     float4 y[M][Q];
     float s[M][M];
 
+#pragma unroll
     for (int r = 0; r < M; r++) {
         state.greatest[r] = -INFINITY;
         state.sum[r] = 0.0f;

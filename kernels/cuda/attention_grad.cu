@@ -76,9 +76,11 @@ __global__ void __launch_bounds__(SIDE *SIDE) dq_kernel(wf_cuda_heads a)
         __syncthreads();
         multiply_rows<M>(s, queries, keys, ld);
         multiply_rows<M>(ds, dys, values, ld);
+#pragma unroll
         for (int r = 0; r < M; r++) {
             float lse = of_query(a.lse, row + r, a), delta = of_query(a.delta, row + r, a);
 
+#pragma unroll
             for (int c = 0; c < M; c++)
                 terms(s[r][c], ds[r][c], row + r, j + tx + SIDE * c, lse, delta, a);
         }
@@ -128,10 +130,12 @@ __global__ void __launch_bounds__(SIDE *SIDE) dkv_kernel(wf_cuda_heads a)
         __syncthreads();
         multiply_rows<M>(s, keys, queries, ld);
         multiply_rows<M>(ds, values, dys, ld);
+#pragma unroll
         for (int c = 0; c < M; c++) {
             int64_t query = i + tx + SIDE * c;
             float lse = of_query(a.lse, query, a), delta = of_query(a.delta, query, a);
 
+#pragma unroll
             for (int r = 0; r < M; r++)
                 terms(s[r][c], ds[r][c], query, row + r, lse, delta, a);
         }
@@ -171,6 +175,7 @@ template <int LEAVES, class T> __global__ void group_kernel(wf_cuda_heads a)
         int64_t at = token * a.heads * a.dim + d;
         float dk[LEAVES], dv[LEAVES];
 
+#pragma unroll
         for (int l = 0; l < LEAVES; l++) {
             int64_t begin = a.leaf[l] > first ? a.leaf[l] : first;
             int64_t last = first + a.per_group,

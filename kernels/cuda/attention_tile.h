@@ -36,10 +36,12 @@ static __device__ __forceinline__ void load_tile(float *tile, const T *head, int
         int row = i / packs, column = i % packs * PACK;
         float x[PACK];
 
+#pragma unroll
         for (int e = 0; e < PACK; e++)
             x[e] = 0.0f;
         if (first + row < a.tokens)
             wf_load(head + (first + row) * stride + column, a.dim - column, wide, x);
+#pragma unroll
         for (int e = 0; e < PACK; e += 4)
             *(float4 *)(tile + row * ld + column + e) =
                 make_float4(x[e], x[e + 1], x[e + 2], x[e + 3]);
@@ -148,15 +150,18 @@ static __device__ __forceinline__ void put_rows(const float4 sum[M][Q], T *head,
 {
     int tx = (int)threadIdx.x % SIDE, ty = (int)threadIdx.x / SIDE;
 
+#pragma unroll
     for (int r = 0; r < M; r++) {
         int64_t row = first + ty * M + r;
 
         if (row >= a.tokens)
             return;
+#pragma unroll
         for (int q = 0; q < Q; q++) {
             const float x[4] = {sum[r][q].x, sum[r][q].y, sum[r][q].z, sum[r][q].w};
             int64_t column = 4 * (tx + SIDE * q);
 
+#pragma unroll
             for (int e = 0; e < 4; e++)
                 if (column + e < a.dim)
                     wf_put(head + row * stride + column + e, x[e] + 0.0f);
@@ -174,7 +179,9 @@ static __device__ __forceinline__ float keep(const wf_cuda_heads &a, int64_t hea
                      (uint32_t)(a.first_sequence + sequence)};
 
     wf_draw_words(c, a.key, c);
-    return c[word % 4] >= a.threshold ? a.kept : 0.0f;
+    c[0] = word & 1 ? c[1] : c[0]; /* no index: registers have none */
+    c[2] = word & 1 ? c[3] : c[2];
+    return (word & 2 ? c[2] : c[0]) >= a.threshold ? a.kept : 0.0f;
 }
 
 /* Where a head of a sequence begins in [batch, tokens, heads, dim]. */
