@@ -23,9 +23,8 @@ static __device__ __host__ __forceinline__ int row_floats(int64_t dim)
     return (int)((dim + 7) / 8 * 8) + PAD;
 }
 
-/* Rows [first, first + TILE) of a head into shared memory, zeros past its end and past dim. */
 template <int TILE, class T>
-static __device__ __forceinline__ void load_tile(float *tile, const T *head, int64_t stride,
+static __device__ __forceinline__ void load_rows(float *tile, const T *head, int64_t stride,
                                                  int64_t first, const wf_cuda_heads &a)
 {
     constexpr int PACK = wf_pack<T>::N;
@@ -46,6 +45,20 @@ static __device__ __forceinline__ void load_tile(float *tile, const T *head, int
             *(float4 *)(tile + row * ld + column + e) =
                 make_float4(x[e], x[e + 1], x[e + 2], x[e + 3]);
     }
+}
+
+/* Rows [first, first + TILE) of a head, which begins at element `at`, into shared memory, zeros
+   past its end and past dim. How it is stored is asked here and in put_tile alone: kernels of one
+   type each would take nvcc twice as long. */
+template <int TILE>
+static __device__ __forceinline__ void load_tile(float *tile, const void *data, int64_t at,
+                                                 int64_t stride, int64_t first,
+                                                 const wf_cuda_heads &a)
+{
+    if (a.type == WF_BF16)
+        load_rows<TILE>(tile, (const wf_bf16 *)data + at, stride, first, a);
+    else
+        load_rows<TILE>(tile, (const float *)data + at, stride, first, a);
 }
 
 /* s[r][c] = row ty * M + r of a . row tx + 16 c of b: a chain over ascending dim. */
@@ -142,8 +155,6 @@ template <int M, int Q> static __device__ __forceinline__ void clear(float4 sum[
             sum[r][q] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 }
 
-/* The accumulator's rows from `first` on, those that exist. Zeros are +0, as those of a sum over
-   the heads of a group are. */
 template <int M, int Q, class T>
 static __device__ __forceinline__ void put_rows(const float4 sum[M][Q], T *head, int64_t stride,
                                                 int64_t first, const wf_cuda_heads &a)
@@ -167,6 +178,19 @@ static __device__ __forceinline__ void put_rows(const float4 sum[M][Q], T *head,
                     wf_put(head + row * stride + column + e, x[e] + 0.0f);
         }
     }
+}
+
+/* The accumulator's rows from `first` on, those that exist, to a head that begins at element `at`.
+   Zeros are +0, as those of a sum over the heads of a group are. */
+template <int M, int Q>
+static __device__ __forceinline__ void put_tile(const float4 sum[M][Q], void *data,
+                                                wf_dtype type, int64_t at, int64_t stride,
+                                                int64_t first, const wf_cuda_heads &a)
+{
+    if (type == WF_BF16)
+        put_rows<M, Q>(sum, (wf_bf16 *)data + at, stride, first, a);
+    else
+        put_rows<M, Q>(sum, (float *)data + at, stride, first, a);
 }
 
 /* What dropout multiplies the score of tokens i and j with (kernels/attention.c). */
