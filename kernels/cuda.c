@@ -33,7 +33,7 @@ static const void *enter(void *symbol)
 static const wf_cuda_plugin *plugin(wf_error *error)
 {
     return wf_plugin_find(&(wf_plugin_ask){.name = "cuda",
-                                           .what = "device cuda",
+                                           .what = "the plugin for GPUs",
                                            .needs = "CUDA 12 or later (nvcc)",
                                            .enter = enter,
                                            .version = WF_CUDA_VERSION},

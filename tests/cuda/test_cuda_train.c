@@ -2,12 +2,15 @@
  * tests/cuda/test_cuda_train.c - training on the (emulated) GPU: the CPU's loss curve, one digest
  * over layouts, strategies and reruns with several ranks on one GPU, parameters stored as bf16,
  * checkpoints between devices, and a plan that is the run to the byte.
+ *
+ * WEFT_TEST_ALL in the environment tries every strategy on both models and longer curves; without
+ * it each strategy is tried once.
  */
 #include "kernels/devices.h"
 #include "parallel/report.h"
 #include "tests/parallel/checkpoint_harness.h"
 
-enum { BATCH = 4, CURVE = UNDER_SANITIZER ? 2 : 8, STEPS = 2 };
+enum { BATCH = 4, CURVE = 30, SHORT_CURVE = UNDER_SANITIZER ? 1 : 4, STEPS = 2 };
 
 typedef struct row {
     const char *strategy;
@@ -16,14 +19,20 @@ typedef struct row {
 } row;
 
 static const row rows[] = {
-    {"full_shard", 2, 1, 0, 4, true},    {"full_shard", 1, 2, 0, 2, false},
-    {"full_shard", 2, 2, 0, 1, false},   {"shard_grad_op", 1, 4, 0, 1, false},
-    {"no_shard", 2, 2, 0, 2, true},      {"zero1", 1, 2, 0, 1, false},
-    {"hybrid_shard", 1, 4, 2, 1, false}, {"hybrid_shard_zero2", 1, 4, 2, 1, false},
-    {"mics", 1, 2, 1, 2, false},
+    {"full_shard", 2, 2, 0, 1, false},   {"shard_grad_op", 1, 2, 0, 1, false},
+    {"hybrid_shard", 1, 4, 2, 1, false}, {"no_shard", 2, 1, 0, 4, true},
+    {"zero1", 1, 2, 0, 1, false},        {"hybrid_shard_zero2", 1, 4, 2, 1, false},
+    {"mics", 1, 2, 1, 2, false},         {"full_shard", 1, 2, 0, 2, false},
+    {"no_shard", 2, 2, 0, 2, true},      {"full_shard", 2, 1, 0, 4, true},
+    {"full_shard", 4, 1, 0, 2, true},
 };
 
-enum { ROWS = UNDER_SANITIZER ? 3 : (int)(sizeof rows / sizeof *rows) };
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static bool all_of_it(void)
+{
+    return getenv("WEFT_TEST_ALL") != NULL;
+}
 
 static training make_training(wf_nn_arch arch, const char *device)
 {
@@ -54,10 +63,10 @@ static void curve(wf_nn_arch arch)
 {
     training cpu = make_training(arch, "cpu"), gpu = make_training(arch, "cuda");
 
-    cpu.steps = gpu.steps = CURVE;
+    cpu.steps = gpu.steps = all_of_it() ? CURVE : SHORT_CURVE;
     if (!train(&cpu) || !train(&gpu))
         return;
-    for (int i = 0; i < CURVE; i++) {
+    for (int i = 0; i < cpu.steps; i++) {
         CU_ASSERT(fabsf(cpu.loss[i] - gpu.loss[i]) < 1e-4f);
         CU_ASSERT(fabs(cpu.grad_norm[i] / gpu.grad_norm[i] - 1) < 1e-3);
         if (fabsf(cpu.loss[i] - gpu.loss[i]) >= 1e-4f)
@@ -88,14 +97,17 @@ static void check_same(const training *one, const training *t, const char *what)
                t->layout.dp, what);
 }
 
-static void one_digest(training base, const char *what)
+/* Of `every` rows one, from `first` on; or all. */
+static void one_digest(training base, const char *what, int first, int every)
 {
     training one = base, again = base;
 
     if (!train(&one) || !train(&again))
         return;
     check_same(&one, &again, "a rerun");
-    for (int i = 0; i < ROWS; i++) {
+    if (all_of_it())
+        first = 0, every = 1;
+    for (int i = first; i < ROWS; i += UNDER_SANITIZER ? ROWS : every) {
         training t = of_row(base, &rows[i]);
 
         if (train(&t))
@@ -109,12 +121,12 @@ static void layouts_of_gpt2(void)
 
     t.model.dropout = 0.1f;
     t.options.clip = 0.1f;
-    one_digest(t, "gpt2");
+    one_digest(t, "gpt2", 0, 3);
 }
 
 static void layouts_of_llama(void)
 {
-    one_digest(make_training(WF_NN_LLAMA, "cuda"), "llama");
+    one_digest(make_training(WF_NN_LLAMA, "cuda"), "llama", 1, 3);
 }
 
 static void stored_as_bf16(void)
@@ -123,7 +135,7 @@ static void stored_as_bf16(void)
 
     t.layout.param_dtype = cpu.layout.param_dtype = WF_BF16;
     cpu.steps = t.steps = 2;
-    one_digest(t, "bf16");
+    one_digest(t, "bf16", 2, 4);
     if (train(&t) && train(&cpu))
         CU_ASSERT(fabsf(t.loss[1] - cpu.loss[1]) < 1e-3f);
 }
@@ -137,7 +149,7 @@ static void checkpoints(void)
 
     whole.steps = 3;
     part.steps = 2;
-    part = of_row(part, &rows[2]);
+    part = of_row(part, &rows[0]);
     rest = of_row(make_training(WF_NN_GPT2, "cuda"), &rows[4]);
     rest.steps = 3;
     cpu = make_training(WF_NN_GPT2, "cpu");
@@ -169,7 +181,7 @@ static wf_status report_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt 
 
 static void plan_is_run(void)
 {
-    training t = of_row(make_training(WF_NN_GPT2, "cuda"), &rows[2]);
+    training t = of_row(make_training(WF_NN_GPT2, "cuda"), &rows[0]);
     wf_par_report ran = {0}, planned = {0};
     wf_error error = {WF_OK, ""};
 
