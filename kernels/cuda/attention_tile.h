@@ -73,6 +73,7 @@ static __device__ __forceinline__ void multiply_rows(float s[M][M], const float 
 #pragma unroll
         for (int c = 0; c < M; c++)
             s[r][c] = 0.0f;
+#pragma unroll 1
     for (int d = 0; d < ld - PAD; d += 4) {
         float4 x[M], y[M];
 
@@ -122,6 +123,7 @@ static __device__ __forceinline__ void add_product(float4 sum[M][Q], const float
 {
     int tx = (int)threadIdx.x % SIDE, ty = (int)threadIdx.x / SIDE;
 
+#pragma unroll 1 /* 64 products a turn are enough, and the compiler would take all turns */
     for (int j = 0; j < M * SIDE; j += 4) {
         float4 x[M];
 
