@@ -233,6 +233,7 @@ static void attention_with_dropout(void)
 static void attention_of_zeros(void)
 {
     attention_parts((int64_t[]){5, 1, 33, 8}, 0, WF_F32, true, &over_heads, &over_heads_grad);
+    attention_parts((int64_t[]){8, 1, 33, 8}, 0, WF_F32, true, &over_heads, &over_heads_grad);
 }
 
 static void attention_of_bf16(void)
