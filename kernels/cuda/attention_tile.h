@@ -195,19 +195,29 @@ static __device__ __forceinline__ void put_tile(const float4 sum[M][Q], void *da
         put_rows<M, Q>(sum, (float *)data + at, stride, first, a);
 }
 
+/* Whether word `word` of a Philox stream keeps its score. A call: sixteen copies of it in every
+   kernel would be most of nvcc's work. */
+static __device__ __attribute__((noinline)) bool is_kept(uint64_t key, uint64_t word,
+                                                         uint32_t c1, uint32_t c2, uint32_t c3,
+                                                         uint32_t threshold)
+{
+    uint32_t c[4] = {(uint32_t)(word / 4), c1, c2, c3};
+
+    wf_draw_words(c, key, c);
+    c[0] = word & 1 ? c[1] : c[0]; /* no index: registers have none */
+    c[2] = word & 1 ? c[3] : c[2];
+    return (word & 2 ? c[2] : c[0]) >= threshold;
+}
+
 /* What dropout multiplies the score of tokens i and j with (kernels/attention.c). */
 static __device__ __forceinline__ float keep(const wf_cuda_heads &a, int64_t head,
                                              int64_t sequence, int64_t i, int64_t j)
 {
-    uint64_t word = (uint64_t)(i * a.tokens + j);
-    uint32_t c[4] = {(uint32_t)(word / 4),
-                     a.site | (uint32_t)(a.first_head + head) << WF_ATTENTION_SITE_BITS, a.step,
-                     (uint32_t)(a.first_sequence + sequence)};
+    uint32_t c1 = a.site | (uint32_t)(a.first_head + head) << WF_ATTENTION_SITE_BITS;
+    uint32_t c3 = (uint32_t)(a.first_sequence + sequence);
 
-    wf_draw_words(c, a.key, c);
-    c[0] = word & 1 ? c[1] : c[0]; /* no index: registers have none */
-    c[2] = word & 1 ? c[3] : c[2];
-    return (word & 2 ? c[2] : c[0]) >= a.threshold ? a.kept : 0.0f;
+    return is_kept(a.key, (uint64_t)(i * a.tokens + j), c1, a.step, c3, a.threshold) ? a.kept
+                                                                                     : 0.0f;
 }
 
 /* Where a head of a sequence begins in [batch, tokens, heads, dim]. */
