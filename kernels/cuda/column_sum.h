@@ -110,9 +110,8 @@ template <class T, int OUT, class F>
 static inline cudaError_t wf_column_sum(cudaStream_t stream, F f, const wf_sums<OUT> &a)
 {
     constexpr int COLUMNS = WF_SUM_PACKS * wf_pack<T>::N;
-    unsigned y = (unsigned)(a.sequences < 65535 ? a.sequences : 65535);
-
-    return wf_launch(wf_column_sum_kernel<T, OUT, F>, dim3((unsigned)wf_ceil(a.n, COLUMNS), y),
+    return wf_launch(wf_column_sum_kernel<T, OUT, F>,
+                     dim3((unsigned)wf_ceil(a.n, COLUMNS), wf_grid(a.sequences, 1)),
                      WF_SUM_PACKS * WF_SUM_ROWS, 0, stream, f, a);
 }
 

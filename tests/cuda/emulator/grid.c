@@ -4,7 +4,8 @@
  * A fiber runs thread after thread until one of them waits; then another fiber takes the threads
  * that follow, and when there are none left the waiting ones go on. So what meets no barrier
  * costs a call per thread, and a block of n threads that do costs n fibers. Threads are taken in
- * ascending order in even blocks and in descending order in odd ones: what depends on it differs.
+ * ascending order and in descending order by turns, from block to block and from grid to grid: what
+ * depends on their order has other bits when it is run again.
  */
 #include "emulator.h"
 #include "fiber.h"
@@ -32,6 +33,7 @@ static struct {
     void (*body)(void *arg);
     void *arg;
     unsigned threads, next, done, progress, at_last_turn;
+    unsigned grids; /* so far */
     bool descending;
     meeting block;
     struct warp {
@@ -113,7 +115,7 @@ static void prepare_block(unsigned index)
     now.workers = now.next = now.done = 0;
     now.at_last_turn = now.progress - 1;
     now.current = 0;
-    now.descending = index % 2 != 0;
+    now.descending = (index + now.grids) % 2 != 0;
     memset(&now.block, 0, sizeof now.block);
     memset(now.warp, 0, sizeof now.warp);
     memset(now.dynamic, 0xff, now.dynamic_bytes);
@@ -157,6 +159,7 @@ void emulator_run_grid(const cudaLaunchConfig_t *config, void (*body)(void *arg)
 
     blockDim = config->blockDim;
     gridDim = config->gridDim;
+    now.grids++;
     now.body = body;
     now.arg = arg;
     now.threads = config->blockDim.x * config->blockDim.y * config->blockDim.z;
