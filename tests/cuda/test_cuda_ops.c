@@ -32,7 +32,7 @@ typedef struct shape {
     int64_t b, s, d, n, h, e, v;
 } shape;
 
-static const shape shapes[] = {{1, 1, 1, 1, 1, 2, 1},
+static const shape shapes[] = {{5, 1, 1, 1, 1, 2, 1},
                                {3, 21, 31, 33, 5, 6, 257},
                                {2, 9, 33, 64, 3, 8, 5},
                                {2, 3, 1000, 24, 2, 16, 300},
