@@ -110,7 +110,7 @@ static const void *own_part(const wf_pending *p, const void *sum)
     if (apart(part, bytes, sum, bytes) ||
         (part == sum && (p->what.reduction == WF_REDUCE_SUM || p->comm->rank == 0)))
         return part;
-    wf_copy_part(came, part, bytes);
+    wf_copy_part(p, came, part, bytes);
     return came;
 }
 
