@@ -18,7 +18,8 @@
 
 enum { WF_LEAVES = 8, WF_TREE_DEPTH = 64 };
 
-WF_HOST_DEVICE static inline int64_t wf_cut(int64_t size, int64_t grain, int64_t parts, int64_t i)
+WF_HOST_DEVICE static inline int64_t wf_cut(int64_t size, int64_t grain, int64_t parts,
+                                            int64_t i)
 {
     return grain * (i * (size / grain) / parts);
 }

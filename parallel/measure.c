@@ -4,7 +4,6 @@
 #include "core/exact_sum.h"
 #include "core/host_data.h"
 #include "parallel/checkpoint/agree.h"
-#include "parallel/strategy.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

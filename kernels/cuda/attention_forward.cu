@@ -75,21 +75,25 @@ __device__ void drop(float s[M][M], int64_t i, int64_t j, const wf_cuda_heads &a
 {
     int tx = (int)threadIdx.x % SIDE;
 
+#pragma unroll
     for (int r = 0; r < M; r++)
+#pragma unroll
         for (int c = 0; c < M; c++)
             s[r][c] *= keep(a, blockIdx.y, blockIdx.z, i + r, j + tx + SIDE * c);
 }
 
-template <int M, int Q, class T>
+template <int M, int Q>
 __device__ void finish(const softmax_rows<M> &state, float4 y[M][Q], int64_t first,
                        const wf_cuda_heads &a)
 {
     int tx = (int)threadIdx.x % SIDE, ty = (int)threadIdx.x / SIDE;
     int64_t lse = (int64_t)blockIdx.z * a.tokens * a.heads + blockIdx.y;
 
+#pragma unroll
     for (int r = 0; r < M; r++) {
         int64_t row = first + ty * M + r;
 
+#pragma unroll
         for (int q = 0; q < Q; q++) {
             y[r][q].x /= state.sum[r];
             y[r][q].y /= state.sum[r];
@@ -99,11 +103,12 @@ __device__ void finish(const softmax_rows<M> &state, float4 y[M][Q], int64_t fir
         if (tx == 0 && row < a.tokens)
             a.lse[lse + row * a.heads] = state.greatest[r] + logf(state.sum[r]);
     }
-    put_rows<M, Q>(y, (T *)a.y + head_at(a, blockIdx.z, blockIdx.y), a.heads * a.dim, first, a);
+    put_tile<M, Q>(y, a.y, a.type, head_at(a, blockIdx.z, blockIdx.y), a.heads * a.dim, first,
+                   a);
 }
 
 /* Tiles with the longest rows begin first. */
-template <int TILE, int Q, class T>
+template <int TILE, int Q>
 __global__ void __launch_bounds__(SIDE *SIDE) forward_kernel(wf_cuda_heads a)
 {
     constexpr int M = TILE / SIDE;
@@ -117,16 +122,17 @@ __global__ void __launch_bounds__(SIDE *SIDE) forward_kernel(wf_cuda_heads a)
     float4 y[M][Q];
     float s[M][M];
 
+#pragma unroll
     for (int r = 0; r < M; r++) {
         state.greatest[r] = -INFINITY;
         state.sum[r] = 0.0f;
     }
     clear<M, Q>(y);
-    load_tile<TILE>(queries, (const T *)a.q + head_at(a, blockIdx.z, blockIdx.y),
-                    a.heads * a.dim, first, a);
+    load_tile<TILE>(queries, a.q, head_at(a, blockIdx.z, blockIdx.y), a.heads * a.dim, first,
+                    a);
     for (int64_t j = 0; j <= first; j += TILE) {
-        load_tile<TILE>(keys, (const T *)a.k + at, stride, j, a);
-        load_tile<TILE>(values, (const T *)a.v + at, stride, j, a);
+        load_tile<TILE>(keys, a.k, at, stride, j, a);
+        load_tile<TILE>(values, a.v, at, stride, j, a);
         __syncthreads();
         multiply_rows<M>(s, queries, keys, ld);
         update<M, Q>(state, s, y, row, j, a);
@@ -137,21 +143,16 @@ __global__ void __launch_bounds__(SIDE *SIDE) forward_kernel(wf_cuda_heads a)
         add_product<M, Q>(y, scores, values, ld);
         __syncthreads();
     }
-    finish<M, Q, T>(state, y, first, a);
-}
-
-template <class T> cudaError_t launch(cudaStream_t stream, const wf_cuda_heads *a)
-{
-    if (a->dim <= COLUMNS)
-        return launch_tiles<64>(forward_kernel<64, 1, T>, 3, stream, a);
-    if (a->dim <= 2 * COLUMNS)
-        return launch_tiles<64>(forward_kernel<64, 2, T>, 3, stream, a);
-    return launch_tiles<32>(forward_kernel<32, 4, T>, 3, stream, a);
+    finish<M, Q>(state, y, first, a);
 }
 
 } // namespace
 
 cudaError_t wf_cuda_launch_attention(cudaStream_t stream, const wf_cuda_heads *a)
 {
-    return a->type == WF_BF16 ? launch<wf_bf16>(stream, a) : launch<float>(stream, a);
+    if (a->dim <= COLUMNS)
+        return launch_tiles<64>(forward_kernel<64, 1>, 3, stream, a);
+    if (a->dim <= 2 * COLUMNS)
+        return launch_tiles<64>(forward_kernel<64, 2>, 3, stream, a);
+    return launch_tiles<32>(forward_kernel<32, 4>, 3, stream, a);
 }

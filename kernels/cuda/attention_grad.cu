@@ -53,7 +53,7 @@ __device__ __forceinline__ float of_query(const float *all, int64_t i, const wf_
                         : 0.0f;
 }
 
-template <int TILE, int Q, class T>
+template <int TILE, int Q>
 __global__ void __launch_bounds__(SIDE *SIDE) dq_kernel(wf_cuda_heads a)
 {
     constexpr int M = TILE / SIDE;
@@ -68,17 +68,19 @@ __global__ void __launch_bounds__(SIDE *SIDE) dq_kernel(wf_cuda_heads a)
     float4 dq[M][Q];
 
     clear<M, Q>(dq);
-    load_tile<TILE>(queries, (const T *)a.q + head, q_stride, first, a);
-    load_tile<TILE>(dys, (const T *)a.dy + head, q_stride, first, a);
+    load_tile<TILE>(queries, a.q, head, q_stride, first, a);
+    load_tile<TILE>(dys, a.dy, head, q_stride, first, a);
     for (int64_t j = 0; j <= first; j += TILE) {
-        load_tile<TILE>(keys, (const T *)a.k + at, stride, j, a);
-        load_tile<TILE>(values, (const T *)a.v + at, stride, j, a);
+        load_tile<TILE>(keys, a.k, at, stride, j, a);
+        load_tile<TILE>(values, a.v, at, stride, j, a);
         __syncthreads();
         multiply_rows<M>(s, queries, keys, ld);
         multiply_rows<M>(ds, dys, values, ld);
+#pragma unroll
         for (int r = 0; r < M; r++) {
             float lse = of_query(a.lse, row + r, a), delta = of_query(a.delta, row + r, a);
 
+#pragma unroll
             for (int c = 0; c < M; c++)
                 terms(s[r][c], ds[r][c], row + r, j + tx + SIDE * c, lse, delta, a);
         }
@@ -87,24 +89,24 @@ __global__ void __launch_bounds__(SIDE *SIDE) dq_kernel(wf_cuda_heads a)
         add_product<M, Q>(dq, scores, keys, ld);
         __syncthreads();
     }
-    put_rows<M, Q>(dq, (T *)a.dq + head, q_stride, first, a);
+    put_tile<M, Q>(dq, a.dq, a.type, head, q_stride, first, a);
 }
 
 /* Where a head's dk and dv go: to the results, or where a group's are summed from. */
-template <int M, int Q, class T>
+template <int M, int Q>
 __device__ __forceinline__ void put_gradient(const float4 sum[M][Q], void *result, float *parts,
                                              int64_t first, const wf_cuda_heads &a)
 {
     if (parts)
-        put_rows<M, Q>(sum, parts + head_at(a, blockIdx.z, blockIdx.y), a.heads * a.dim, first,
-                       a);
-    else
-        put_rows<M, Q>(sum, (T *)result + group_at(a, blockIdx.z, blockIdx.y), a.groups * a.dim,
+        put_tile<M, Q>(sum, parts, WF_F32, head_at(a, blockIdx.z, blockIdx.y), a.heads * a.dim,
                        first, a);
+    else
+        put_tile<M, Q>(sum, result, a.type, group_at(a, blockIdx.z, blockIdx.y),
+                       a.groups * a.dim, first, a);
 }
 
 /* Rows of the thread's scores are keys here, columns are queries. */
-template <int TILE, int Q, class T>
+template <int TILE, int Q>
 __global__ void __launch_bounds__(SIDE *SIDE) dkv_kernel(wf_cuda_heads a)
 {
     constexpr int M = TILE / SIDE;
@@ -120,18 +122,20 @@ __global__ void __launch_bounds__(SIDE *SIDE) dkv_kernel(wf_cuda_heads a)
 
     clear<M, Q>(dk);
     clear<M, Q>(dv);
-    load_tile<TILE>(keys, (const T *)a.k + at, stride, first, a);
-    load_tile<TILE>(values, (const T *)a.v + at, stride, first, a);
+    load_tile<TILE>(keys, a.k, at, stride, first, a);
+    load_tile<TILE>(values, a.v, at, stride, first, a);
     for (int64_t i = first; i < a.tokens; i += TILE) {
-        load_tile<TILE>(queries, (const T *)a.q + head, q_stride, i, a);
-        load_tile<TILE>(dys, (const T *)a.dy + head, q_stride, i, a);
+        load_tile<TILE>(queries, a.q, head, q_stride, i, a);
+        load_tile<TILE>(dys, a.dy, head, q_stride, i, a);
         __syncthreads();
         multiply_rows<M>(s, keys, queries, ld);
         multiply_rows<M>(ds, values, dys, ld);
+#pragma unroll
         for (int c = 0; c < M; c++) {
             int64_t query = i + tx + SIDE * c;
             float lse = of_query(a.lse, query, a), delta = of_query(a.delta, query, a);
 
+#pragma unroll
             for (int r = 0; r < M; r++)
                 terms(s[r][c], ds[r][c], query, row + r, lse, delta, a);
         }
@@ -144,8 +148,8 @@ __global__ void __launch_bounds__(SIDE *SIDE) dkv_kernel(wf_cuda_heads a)
         add_product<M, Q>(dk, scores, queries, ld);
         __syncthreads();
     }
-    put_gradient<M, Q, T>(dk, a.dk, a.dk_parts, first, a);
-    put_gradient<M, Q, T>(dv, a.dv, a.dv_parts, first, a);
+    put_gradient<M, Q>(dk, a.dk, a.dk_parts, first, a);
+    put_gradient<M, Q>(dv, a.dv, a.dv_parts, first, a);
 }
 
 /* The chain over the group's heads in one leaf. */
@@ -171,6 +175,7 @@ template <int LEAVES, class T> __global__ void group_kernel(wf_cuda_heads a)
         int64_t at = token * a.heads * a.dim + d;
         float dk[LEAVES], dv[LEAVES];
 
+#pragma unroll
         for (int l = 0; l < LEAVES; l++) {
             int64_t begin = a.leaf[l] > first ? a.leaf[l] : first;
             int64_t last = first + a.per_group,
@@ -184,20 +189,20 @@ template <int LEAVES, class T> __global__ void group_kernel(wf_cuda_heads a)
     }
 }
 
-template <class T> cudaError_t launch_heads(cudaStream_t stream, const wf_cuda_heads *a)
+cudaError_t launch_heads(cudaStream_t stream, const wf_cuda_heads *a)
 {
     cudaError_t status;
 
     if (a->dim <= COLUMNS) {
-        status = launch_tiles<64>(dq_kernel<64, 1, T>, 4, stream, a);
-        return status ? status : launch_tiles<64>(dkv_kernel<64, 1, T>, 4, stream, a);
+        status = launch_tiles<64>(dq_kernel<64, 1>, 4, stream, a);
+        return status ? status : launch_tiles<64>(dkv_kernel<64, 1>, 4, stream, a);
     }
     if (a->dim <= 2 * COLUMNS) {
-        status = launch_tiles<64>(dq_kernel<64, 2, T>, 4, stream, a);
-        return status ? status : launch_tiles<64>(dkv_kernel<64, 2, T>, 4, stream, a);
+        status = launch_tiles<64>(dq_kernel<64, 2>, 4, stream, a);
+        return status ? status : launch_tiles<64>(dkv_kernel<64, 2>, 4, stream, a);
     }
-    status = launch_tiles<32>(dq_kernel<32, 4, T>, 4, stream, a);
-    return status ? status : launch_tiles<32>(dkv_kernel<32, 4, T>, 4, stream, a);
+    status = launch_tiles<32>(dq_kernel<32, 4>, 4, stream, a);
+    return status ? status : launch_tiles<32>(dkv_kernel<32, 4>, 4, stream, a);
 }
 
 template <class T> cudaError_t launch(cudaStream_t stream, const wf_cuda_heads *a)
@@ -208,7 +213,7 @@ template <class T> cudaError_t launch(cudaStream_t stream, const wf_cuda_heads *
         wf_launch(delta_kernel<T>, wf_grid(rows, WF_BLOCK / WF_WARP), WF_BLOCK, 0, stream, *a);
 
     if (status == cudaSuccess)
-        status = launch_heads<T>(stream, a);
+        status = launch_heads(stream, a);
     if (status != cudaSuccess || !a->dk_parts)
         return status;
     return wf_launch(a->leaves == 1 ? group_kernel<1, T> : group_kernel<WF_LEAVES, T>,

@@ -23,9 +23,8 @@ static __device__ __host__ __forceinline__ int row_floats(int64_t dim)
     return (int)((dim + 7) / 8 * 8) + PAD;
 }
 
-/* Rows [first, first + TILE) of a head into shared memory, zeros past its end and past dim. */
 template <int TILE, class T>
-static __device__ __forceinline__ void load_tile(float *tile, const T *head, int64_t stride,
+static __device__ __forceinline__ void load_rows(float *tile, const T *head, int64_t stride,
                                                  int64_t first, const wf_cuda_heads &a)
 {
     constexpr int PACK = wf_pack<T>::N;
@@ -36,14 +35,30 @@ static __device__ __forceinline__ void load_tile(float *tile, const T *head, int
         int row = i / packs, column = i % packs * PACK;
         float x[PACK];
 
+#pragma unroll
         for (int e = 0; e < PACK; e++)
             x[e] = 0.0f;
         if (first + row < a.tokens)
             wf_load(head + (first + row) * stride + column, a.dim - column, wide, x);
+#pragma unroll
         for (int e = 0; e < PACK; e += 4)
             *(float4 *)(tile + row * ld + column + e) =
                 make_float4(x[e], x[e + 1], x[e + 2], x[e + 3]);
     }
+}
+
+/* Rows [first, first + TILE) of a head, which begins at element `at`, into shared memory, zeros
+   past its end and past dim. How it is stored is asked here and in put_tile alone: kernels of one
+   type each would take nvcc twice as long. */
+template <int TILE>
+static __device__ __forceinline__ void load_tile(float *tile, const void *data, int64_t at,
+                                                 int64_t stride, int64_t first,
+                                                 const wf_cuda_heads &a)
+{
+    if (a.type == WF_BF16)
+        load_rows<TILE>(tile, (const wf_bf16 *)data + at, stride, first, a);
+    else
+        load_rows<TILE>(tile, (const float *)data + at, stride, first, a);
 }
 
 /* s[r][c] = row ty * M + r of a . row tx + 16 c of b: a chain over ascending dim. */
@@ -58,6 +73,7 @@ static __device__ __forceinline__ void multiply_rows(float s[M][M], const float 
 #pragma unroll
         for (int c = 0; c < M; c++)
             s[r][c] = 0.0f;
+#pragma unroll 1
     for (int d = 0; d < ld - PAD; d += 4) {
         float4 x[M], y[M];
 
@@ -107,6 +123,7 @@ static __device__ __forceinline__ void add_product(float4 sum[M][Q], const float
 {
     int tx = (int)threadIdx.x % SIDE, ty = (int)threadIdx.x / SIDE;
 
+#pragma unroll 1 /* 64 products a turn are enough, and the compiler would take all turns */
     for (int j = 0; j < M * SIDE; j += 4) {
         float4 x[M];
 
@@ -140,23 +157,24 @@ template <int M, int Q> static __device__ __forceinline__ void clear(float4 sum[
             sum[r][q] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 }
 
-/* The accumulator's rows from `first` on, those that exist. Zeros are +0, as those of a sum over
-   the heads of a group are. */
 template <int M, int Q, class T>
 static __device__ __forceinline__ void put_rows(const float4 sum[M][Q], T *head, int64_t stride,
                                                 int64_t first, const wf_cuda_heads &a)
 {
     int tx = (int)threadIdx.x % SIDE, ty = (int)threadIdx.x / SIDE;
 
+#pragma unroll
     for (int r = 0; r < M; r++) {
         int64_t row = first + ty * M + r;
 
         if (row >= a.tokens)
             return;
+#pragma unroll
         for (int q = 0; q < Q; q++) {
             const float x[4] = {sum[r][q].x, sum[r][q].y, sum[r][q].z, sum[r][q].w};
             int64_t column = 4 * (tx + SIDE * q);
 
+#pragma unroll
             for (int e = 0; e < 4; e++)
                 if (column + e < a.dim)
                     wf_put(head + row * stride + column + e, x[e] + 0.0f);
@@ -164,17 +182,42 @@ static __device__ __forceinline__ void put_rows(const float4 sum[M][Q], T *head,
     }
 }
 
+/* The accumulator's rows from `first` on, those that exist, to a head that begins at element `at`.
+   Zeros are +0, as those of a sum over the heads of a group are. */
+template <int M, int Q>
+static __device__ __forceinline__ void put_tile(const float4 sum[M][Q], void *data,
+                                                wf_dtype type, int64_t at, int64_t stride,
+                                                int64_t first, const wf_cuda_heads &a)
+{
+    if (type == WF_BF16)
+        put_rows<M, Q>(sum, (wf_bf16 *)data + at, stride, first, a);
+    else
+        put_rows<M, Q>(sum, (float *)data + at, stride, first, a);
+}
+
+/* Whether word `word` of a Philox stream keeps its score. A call: sixteen copies of it in every
+   kernel would be most of nvcc's work. */
+static __device__ __attribute__((noinline)) bool is_kept(uint64_t key, uint64_t word,
+                                                         uint32_t c1, uint32_t c2, uint32_t c3,
+                                                         uint32_t threshold)
+{
+    uint32_t c[4] = {(uint32_t)(word / 4), c1, c2, c3};
+
+    wf_draw_words(c, key, c);
+    c[0] = word & 1 ? c[1] : c[0]; /* no index: registers have none */
+    c[2] = word & 1 ? c[3] : c[2];
+    return (word & 2 ? c[2] : c[0]) >= threshold;
+}
+
 /* What dropout multiplies the score of tokens i and j with (kernels/attention.c). */
 static __device__ __forceinline__ float keep(const wf_cuda_heads &a, int64_t head,
                                              int64_t sequence, int64_t i, int64_t j)
 {
-    uint64_t word = (uint64_t)(i * a.tokens + j);
-    uint32_t c[4] = {(uint32_t)(word / 4),
-                     a.site | (uint32_t)(a.first_head + head) << WF_ATTENTION_SITE_BITS, a.step,
-                     (uint32_t)(a.first_sequence + sequence)};
+    uint32_t c1 = a.site | (uint32_t)(a.first_head + head) << WF_ATTENTION_SITE_BITS;
+    uint32_t c3 = (uint32_t)(a.first_sequence + sequence);
 
-    wf_draw_words(c, a.key, c);
-    return c[word % 4] >= a.threshold ? a.kept : 0.0f;
+    return is_kept(a.key, (uint64_t)(i * a.tokens + j), c1, a.step, c3, a.threshold) ? a.kept
+                                                                                     : 0.0f;
 }
 
 /* Where a head of a sequence begins in [batch, tokens, heads, dim]. */

@@ -3,8 +3,8 @@
  *
  *     out[k][b, i] = midpoint tree over 8 leaves of sum over the leaf's rows r of term k of (b, r, i)
  *
- * A leaf's rows are dealt to 8 lanes, r to lane (r - first) % 8; a lane is a chain from +0, and the
- * lanes are added 4, 2, 1 apart. Zeros are +0. A block has 8 packs of columns of one sequence: the
+ * A leaf's rows are dealt to 8 lanes, r to lane (r - first) % 8; a lane is a chain of additions from +0
+ * (so no sum is ever -0), and the lanes are added 4, 2, 1 apart. A block has 8 packs of columns of one sequence: the
  * 8 leaves times 8 lanes of each are threads, which meet in shared memory.
  */
 #ifndef WF_KERNELS_CUDA_COLUMN_SUM_H
@@ -54,7 +54,7 @@ static __device__ __forceinline__ float wf_leaf_of_lanes(const float *sum, int l
 #pragma unroll
         for (int j = 0; j < apart; j++)
             lane[j] += lane[j + apart];
-    return lane[0] + 0.0f;
+    return lane[0];
 }
 
 /* f.terms(b, r, i, n, out): terms of columns i .. i + n - 1 of row r, counted over all sequences:
@@ -110,9 +110,8 @@ template <class T, int OUT, class F>
 static inline cudaError_t wf_column_sum(cudaStream_t stream, F f, const wf_sums<OUT> &a)
 {
     constexpr int COLUMNS = WF_SUM_PACKS * wf_pack<T>::N;
-    unsigned y = (unsigned)(a.sequences < 65535 ? a.sequences : 65535);
-
-    return wf_launch(wf_column_sum_kernel<T, OUT, F>, dim3((unsigned)wf_ceil(a.n, COLUMNS), y),
+    return wf_launch(wf_column_sum_kernel<T, OUT, F>,
+                     dim3((unsigned)wf_ceil(a.n, COLUMNS), wf_grid(a.sequences, 1)),
                      WF_SUM_PACKS * WF_SUM_ROWS, 0, stream, f, a);
 }
 

@@ -306,14 +306,19 @@ static inline int64_t wf_ceil(int64_t n, int64_t d)
     return (n + d - 1) / d;
 }
 
-/* Blocks for n equal pieces of work that a grid-stride loop takes: as many as the GPU holds at
-   once, several times over, so that no tail is long; the loop's bounds do the rest. */
+/* Blocks for so many equal pieces of work, over which a block loops: several times as many as a GPU
+   holds at once, so that no tail is long. The emulated one has few, so that loops are gone through. */
+#ifdef WF_CUDA_EMULATED
+enum { WF_MOST_BLOCKS = 5 };
+#else
+enum { WF_MOST_BLOCKS = 1 << 15 };
+#endif
+
 static inline unsigned wf_grid(int64_t pieces, int64_t per_block)
 {
-    const int64_t most = 1 << 15;
     int64_t blocks = wf_ceil(pieces, per_block);
 
-    return (unsigned)(blocks < most ? blocks : most);
+    return (unsigned)(blocks < WF_MOST_BLOCKS ? blocks : (int64_t)WF_MOST_BLOCKS);
 }
 
 #endif

@@ -7,6 +7,7 @@
  * asks has already waited for what computes the sources.
  */
 #include "kernels/cuda/device.h"
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -134,11 +135,13 @@ static void write_there(wf_device *device, void *to, const void *host, size_t by
     cudaError_t code = cudaSuccess;
 
     wf_cuda_enter(cuda);
+    pthread_mutex_lock(cuda->lock); /* a checkpoint is loaded by two threads */
     if (!cuda->staging)
         code = open_staging(cuda);
-    if (code == cudaSuccess && bytes <= SLOT_BYTES) {
+    if (code == cudaSuccess && bytes <= SLOT_BYTES)
         code = write_staged(cuda, to, host, bytes);
-    } else if (code == cudaSuccess) {
+    pthread_mutex_unlock(cuda->lock);
+    if (code == cudaSuccess && bytes > SLOT_BYTES) {
         code = cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, cuda->stream);
         if (code == cudaSuccess)
             code = cudaStreamSynchronize(cuda->stream);

@@ -25,6 +25,7 @@ template <int N, class T> __global__ void join_kernel(wf_cuda_join j)
         T *to = (T *)j.to + row * j.to_ld + column;
         float leaf[QUAD][N > 0 ? N : 1];
 
+#pragma unroll
         for (int l = 0; l < N; l++) {
             float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 
@@ -35,10 +36,12 @@ template <int N, class T> __global__ void join_kernel(wf_cuda_join j)
             leaf[2][l] = x.z + 0.0f;
             leaf[3][l] = x.w + 0.0f;
         }
-        for (int c = 0; c < QUAD && column + c < j.columns; c++) {
+#pragma unroll
+        for (int c = 0; c < QUAD; c++) {
             float sum = wf_tree_of<N>(leaf[c]);
 
-            wf_put(to + c, j.add ? wf_get(to[c]) + sum : sum);
+            if (column + c < j.columns)
+                wf_put(to + c, j.add ? wf_get(to[c]) + sum : sum);
         }
     }
 }

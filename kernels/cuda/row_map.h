@@ -45,13 +45,12 @@ __global__ void __launch_bounds__(WF_MAP_LANES *WF_MAP_ROWS)
 template <class T, bool READ, class F>
 static inline cudaError_t wf_map_rows(cudaStream_t stream, F f, wf_row_map a)
 {
-    int64_t y = wf_ceil(a.rows, WF_MAP_ROWS * WF_MAP_DEEP);
     int64_t x = wf_ceil(a.width, WF_MAP_LANES * wf_pack<T>::N);
 
     a.wide = wf_wide((const T *)a.x, a.width) && wf_wide((const T *)a.y, a.width) &&
              wf_wide_vector(a.v, a.width);
     return wf_launch(wf_row_map_kernel<T, READ, F>,
-                     dim3((unsigned)x, (unsigned)(y < 65535 ? y : 65535)),
+                     dim3((unsigned)x, wf_grid(a.rows, WF_MAP_ROWS * WF_MAP_DEEP)),
                      dim3(WF_MAP_LANES, WF_MAP_ROWS), 0, stream, f, a);
 }
 

@@ -283,8 +283,7 @@ wf_status token_expand(const wf_call *call, void *)
     return wf_run(&read, {0, 1, 1}, [&](auto zero) {
         typedef decltype(zero) T;
 
-        return wf_launch(token_expand_kernel<T>,
-                         dim3(wf_grid(n, WF_BLOCK), (unsigned)(b < 65535 ? b : 65535)),
+        return wf_launch(token_expand_kernel<T>, dim3(wf_grid(n, WF_BLOCK), wf_grid(b, 1)),
                          WF_BLOCK, 0, wf_cuda_of(call)->stream, wf_vector_of(call->in[0]),
                          (T *)out->data, b, n);
     });

@@ -358,7 +358,7 @@ wf_status embedding_dw(const wf_call *call, void *workspace)
         a.wide = wf_wide((const T *)a.dy, a.d);
         return error != cudaSuccess
                    ? error
-                   : wf_launch(rows_kernel<T>, dim3((unsigned)a.s.rows, columns),
+                   : wf_launch(rows_kernel<T>, dim3(wf_grid(a.s.rows, 1), columns),
                                dim3(LANES, WARPS), 0, stream, a);
     });
 }

@@ -238,8 +238,9 @@ static wf_status read_tensor(worker *w, wf_reader *reader, int64_t i, int bit)
     if (!t || !wf_part_count(&part))
         return WF_OK;
     x = wf_data_write(t, false, &view);
-    status = x ? (w->l->as_saved ? read_as_saved : read_for_digest)(w, reader, i, bit, &part, x)
-               : wf_error_set(&w->error, WF_ENOMEM, "no memory to load a tensor");
+    if (!x)
+        return wf_error_set(&w->error, WF_ENOMEM, "no memory to load a tensor");
+    status = (w->l->as_saved ? read_as_saved : read_for_digest)(w, reader, i, bit, &part, x);
     wf_data_close(&view);
     return status;
 }
@@ -267,9 +268,7 @@ static wf_status read_all(loader *l, uint64_t *digest)
 {
     worker mine = {.l = l}, other = {.l = l};
     pthread_t thread;
-    /* a device takes what is brought to it from its own thread */
-    bool far = wf_context_device(l->state->trained.par->ctx)->far != NULL;
-    bool threaded = !far && pthread_create(&thread, NULL, read_some, &other) == 0;
+    bool threaded = pthread_create(&thread, NULL, read_some, &other) == 0;
     const wf_error *error;
 
     read_some(&mine);
@@ -348,8 +347,15 @@ static wf_status read_model(loader *l, int64_t count, wf_nn_parameter **paramete
         int64_t saved =
             wf_index_find(&l->from->index, parameter[i]->path) - l->from->index.tensor;
 
-        if (wf_part_count(&part))
-            status = wf_reader_read(&reader, saved, 0, &part, t->data, l->error);
+        wf_host_data view;
+        float *x;
+
+        if (!wf_part_count(&part))
+            continue;
+        x = wf_data_write(t, false, &view);
+        status = x ? wf_reader_read(&reader, saved, 0, &part, x, l->error)
+                   : wf_error_set(l->error, WF_ENOMEM, "no memory to load a tensor");
+        wf_data_close(&view);
     }
     wf_reader_close(&reader);
     return status;

@@ -33,17 +33,13 @@ static bool is_one_run(const wf_piece *piece, int64_t *at)
     return p.runs == 1;
 }
 
-static bool is_far(const wf_piece *piece)
-{
-    return wf_context_device(piece->tensor->ctx)->far != NULL;
-}
-
 const char *wf_piece_data(const wf_piece *piece)
 {
     const float *data = piece->tensor->data;
+    bool far = wf_context_device(piece->tensor->ctx)->far != NULL;
     int64_t at;
 
-    return !is_far(piece) && is_one_run(piece, &at) ? (const char *)(data + at) : NULL;
+    return !far && is_one_run(piece, &at) ? (const char *)(data + at) : NULL;
 }
 
 static void add(wf_pieces *p, const wf_state *s, wf_index_kind kind, int64_t i, int bit)
@@ -52,7 +48,6 @@ static void add(wf_pieces *p, const wf_state *s, wf_index_kind kind, int64_t i, 
     wf_piece *piece = &p->piece[p->count];
     bool local = kind == WF_INDEX_LOCAL;
     wf_part held = t ? wf_part_of_tensor(t) : (wf_part){.ndim = 0};
-    int64_t at;
 
     if (!t || (!local && !wf_state_writes(s, i)))
         return;
@@ -66,7 +61,7 @@ static void add(wf_pieces *p, const wf_state *s, wf_index_kind kind, int64_t i, 
     if (!piece->bytes)
         return;
     p->bytes += piece->bytes;
-    if ((is_far(piece) || !is_one_run(piece, &at)) && piece->bytes > p->largest)
+    if (!wf_piece_data(piece) && piece->bytes > p->largest)
         p->largest = piece->bytes;
     p->count++;
 }

@@ -92,24 +92,19 @@ static void product_parts(wf_dim k, wf_dim n, wf_dtype dtype, float shrink)
 static void products(void)
 {
     product_parts(heads, ffn, WF_F32, 0);
-    product_parts(ffn, heads, WF_F32, 0);
     product_parts(sparse, sparse, WF_F32, 0);
-    product_parts(width, even, WF_F32, 0);
     product_parts(odd_width, even, WF_F32, 0);
 }
 
 static void products_of_bf16(void)
 {
     product_parts(heads, ffn, WF_BF16, 0);
-    product_parts(sparse, heads, WF_BF16, 0);
     product_parts(width, even, WF_BF16, 0);
-    product_parts(odd_width, even, WF_BF16, 0);
 }
 
 static void products_that_underflow(void)
 {
-    product_parts(ffn, heads, WF_F32, 1e-25F);
-    product_parts(sparse, sparse, WF_F32, 1e-25F);
+    product_parts(sparse, heads, WF_F32, 1e-25F);
 }
 
 /* Members of a group have leaves of different sizes; a leaf runs through all of them. */
@@ -235,9 +230,11 @@ static void attention_with_dropout(void)
                     &over_heads_grad);
 }
 
+/* With 64 tokens no row is there that only fills a tile, and would make zeros +0. */
 static void attention_of_zeros(void)
 {
     attention_parts((int64_t[]){5, 1, 33, 8}, 0, WF_F32, true, &over_heads, &over_heads_grad);
+    attention_parts((int64_t[]){8, 1, 64, 8}, 0, WF_F32, true, &over_heads, &over_heads_grad);
 }
 
 static void attention_of_bf16(void)
@@ -255,11 +252,12 @@ int main(void)
         {"products of bf16", products_of_bf16},
         {"products that underflow", products_that_underflow},
         {"groups of products", product_groups},
-        {"products of any order, and added", products_of_any_order},
         {"attention over heads, groups and sequences", attention_heads},
         {"attention with dropout", attention_with_dropout},
         {"attention, gradients underflow", attention_of_zeros},
         {"attention of bf16", attention_of_bf16},
+        /* last: its workspaces make the emulated memory large, and slow to open and close */
+        {"products of any order, and added", products_of_any_order},
         {NULL, NULL},
     };
 

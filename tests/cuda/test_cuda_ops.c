@@ -32,7 +32,7 @@ typedef struct shape {
     int64_t b, s, d, n, h, e, v;
 } shape;
 
-static const shape shapes[] = {{1, 1, 1, 1, 1, 2, 1},
+static const shape shapes[] = {{5, 1, 1, 1, 1, 2, 1},
                                {3, 21, 31, 33, 5, 6, 257},
                                {2, 9, 33, 64, 3, 8, 5},
                                {2, 3, 1000, 24, 2, 16, 300},
@@ -274,6 +274,32 @@ static void norms(void)
     try_rows(rows);
 }
 
+/* Products that underflow to -0: an empty part adds +0, and no zero may tell. */
+static void vanishing(void)
+{
+    const wf_dim dims[] = {wf_dim_batch(1), wf_dim_split(8), wf_dim_width(4)};
+    const split parts = {"gradients of -0", {1, 1, 1, 1}, {SUM, SUM}, TREE};
+    const wf_call layer = {.op = &wf_op_layernorm_dw, .n_in = 4, .n_out = 2};
+    const wf_call rms = {.op = &wf_op_rmsnorm_dw, .n_in = 3, .n_out = 1};
+    numbers in[4], out[2];
+
+    open_context(false);
+    for (int i = 0; i < 4; i++) { /* x, mean, rstd, dy */
+        in[i] = numbers_of(i == 1 || i == 2 ? 2 : 3, dims, WF_F32);
+        for (int64_t k = 0; k < wf_tensor_local_count(&in[i].t); k++)
+            ((float *)in[i].host)[k] = i == 0 ? 1e-25F : i == 3 ? -1e-25F : (float)(i - 1);
+    }
+    for (int o = 0; o < 2; o++)
+        out[o] = numbers_of(2, (const wf_dim[]){dims[0], dims[2]}, WF_F32);
+    check(&layer, in, out, &parts, true);
+    check(&rms, (numbers[]){in[0], in[2], in[3]}, out, &parts, true);
+    for (int i = 0; i < 4; i++)
+        free(in[i].host);
+    for (int o = 0; o < 2; o++)
+        free(out[o].host);
+    close_context();
+}
+
 /* Rows that no block holds in its registers. */
 static void long_rows(void)
 {
@@ -419,6 +445,7 @@ int main(void)
                                     {"dropout", dropouts},
                                     {"sums", sums},
                                     {"norms", norms},
+                                    {"norms of products that underflow", vanishing},
                                     {"norms of long rows", long_rows},
                                     {"tables", tables},
                                     {"rope", ropes},

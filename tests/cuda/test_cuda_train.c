@@ -27,7 +27,7 @@ static const row rows[] = {
     {"full_shard", 4, 1, 0, 2, true},
 };
 
-enum { ROWS = sizeof rows / sizeof *rows };
+enum { ROWS = sizeof rows / sizeof *rows, STRATEGIES = 7 };
 
 static bool all_of_it(void)
 {
@@ -97,17 +97,19 @@ static void check_same(const training *one, const training *t, const char *what)
                t->layout.dp, what);
 }
 
-/* Of `every` rows one, from `first` on; or all. */
+/* The rows first, first + every, .. that try a strategy for the first time; or all. */
 static void one_digest(training base, const char *what, int first, int every)
 {
     training one = base, again = base;
 
-    if (!train(&one) || !train(&again))
+    if (!train(&one))
         return;
-    check_same(&one, &again, "a rerun");
+    if (first == 0 && train(&again))
+        check_same(&one, &again, "a rerun");
     if (all_of_it())
         first = 0, every = 1;
-    for (int i = first; i < ROWS; i += UNDER_SANITIZER ? ROWS : every) {
+    for (int i = first; i < (all_of_it() ? (int)ROWS : STRATEGIES);
+         i += UNDER_SANITIZER ? ROWS : every) {
         training t = of_row(base, &rows[i]);
 
         if (train(&t))
@@ -135,7 +137,7 @@ static void stored_as_bf16(void)
 
     t.layout.param_dtype = cpu.layout.param_dtype = WF_BF16;
     cpu.steps = t.steps = 2;
-    one_digest(t, "bf16", 2, 4);
+    one_digest(t, "bf16", 2, 3);
     if (train(&t) && train(&cpu))
         CU_ASSERT(fabsf(t.loss[1] - cpu.loss[1]) < 1e-3f);
 }

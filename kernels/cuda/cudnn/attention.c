@@ -213,3 +213,16 @@ bool wf_cudnn_attention_graph(wf_cudnn_graph *g, const wf_cudnn_heads *a)
         forward_graph(g, &s);
     return !g->failed;
 }
+
+int64_t wf_cudnn_attention_engine(const wf_cudnn_heads *a)
+{
+    const int64_t tile = 128, little = 1 << 20;
+    int64_t tokens = (a->tokens + tile - 1) / tile * tile, rows = a->batch * a->heads * tokens;
+    int64_t bytes = little;
+
+    if (a->backward)
+        bytes += a->ordered ? rows * tokens * 2 : rows * a->dim * 4;
+    if (a->backward && a->heads != a->groups)
+        bytes += 2 * rows * a->dim * 2;
+    return bytes;
+}

@@ -138,4 +138,8 @@ typedef struct wf_cudnn_heads {
 /* Adds the operations to an empty graph; false where something does not fit (the graph says what). */
 bool wf_cudnn_attention_graph(wf_cudnn_graph *g, const wf_cudnn_heads *a);
 
+/* Bytes that an engine may need for it, known without one: the scores where dq waits for its order,
+   dq in float where it does not, each head's dk and dv where groups share them, and a little. */
+int64_t wf_cudnn_attention_engine(const wf_cudnn_heads *a);
+
 #endif

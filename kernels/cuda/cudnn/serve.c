@@ -17,14 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    MOST_DIM = 128,
-    ENGINES = 8,
-    LINE = 256,
-    LITTLE = 1 << 20,
-    SQUARES = 256 << 20,
-    TILE = 128
-};
+enum { MOST_DIM = 128, ENGINES = 8, LINE = 256, BOUND = 256 << 20 };
 
 /* A plan, or the knowledge that there is none. */
 typedef struct served {
@@ -62,50 +55,59 @@ static bool may_serve(const wf_call *call, const wf_cuda_heads *h)
            (h->per_group == 1 || !is_exact(call));
 }
 
-/* Bytes of the scores' matrices, in which dq waits for its order. */
-static size_t squares(const wf_cuda_heads *h)
+static void fill_key(wf_cudnn_heads *key, const wf_cuda_heads *h, int64_t batch, bool backward,
+                     bool exact)
 {
-    size_t tokens = (size_t)((h->tokens + TILE - 1) / TILE * TILE);
-
-    return (size_t)h->heads * tokens * tokens * 2;
+    memset(key, 0, sizeof *key); /* with its padding: keys are compared as bytes */
+    key->batch = batch;
+    key->heads = h->heads;
+    key->groups = h->groups;
+    key->tokens = h->tokens;
+    key->dim = h->dim;
+    key->backward = backward;
+    key->ordered = backward && exact;
 }
 
 /* Sequences of one run: where dq is ordered, as many as fit a bounded workspace. */
 static int64_t at_once(const wf_call *call, const wf_cuda_heads *h, bool backward)
 {
+    wf_cudnn_heads one;
     int64_t fit;
 
-    if (!backward || !is_exact(call))
+    fill_key(&one, h, 1, backward, is_exact(call));
+    if (!one.ordered)
         return h->batch;
-    fit = (int64_t)(SQUARES / squares(h));
+    fit = BOUND / wf_cudnn_attention_engine(&one);
     fit = fit < 1 ? 1 : fit;
     return fit < h->batch ? fit : h->batch;
 }
 
-/* Of so many sequences: y . dy, dq in float, what is left to an engine; in this order. */
+/* The workspace of so many sequences: y . dy, dq in float, what is left to an engine. */
 typedef struct room {
     size_t delta, dq_sum, engine;
 } room;
 
-static room room_of(const wf_call *call, const wf_cuda_heads *h, int64_t batch, bool backward)
+static room room_of(const wf_cudnn_heads *key)
 {
-    size_t rows = (size_t)(batch * h->heads * h->tokens);
-    size_t floats = lines(rows * (size_t)h->dim * sizeof(float));
+    size_t rows = (size_t)(key->batch * key->heads * key->tokens);
+    room r = {.engine = (size_t)wf_cudnn_attention_engine(key)};
 
-    if (!backward)
-        return (room){0, 0, LITTLE};
-    if (is_exact(call))
-        return (room){lines(rows * sizeof(float)), 0, (size_t)batch * squares(h) + LITTLE};
-    return (room){lines(rows * sizeof(float)), floats, floats + LITTLE};
+    if (key->backward)
+        r.delta = lines(rows * sizeof(float));
+    if (key->backward && !key->ordered)
+        r.dq_sum = lines(rows * (size_t)key->dim * sizeof(float));
+    return r;
 }
 
 size_t wf_cudnn_attention_workspace(const wf_call *call, const wf_cuda_heads *h, bool backward)
 {
+    wf_cudnn_heads key;
     room r;
 
     if (!may_serve(call, h))
         return 0;
-    r = room_of(call, h, at_once(call, h, backward), backward);
+    fill_key(&key, h, at_once(call, h, backward), backward, is_exact(call));
+    r = room_of(&key);
     return r.delta + r.dq_sum + r.engine;
 }
 
@@ -160,7 +162,7 @@ static bool keep(struct wf_cudnn *c, served *s)
 }
 
 /* The graph, and the best engine whose plan fits; or `only`, if it does. */
-static void make_plan(served *s, const wf_cudnn_api *api, int ordinal, size_t most,
+static void make_plan(served *s, const wf_cudnn_api *api, int ordinal,
                       const wf_cudnn_engine *only)
 {
     wf_cudnn_engine engine[ENGINES];
@@ -178,13 +180,13 @@ static void make_plan(served *s, const wf_cudnn_api *api, int ordinal, size_t mo
     for (int i = 0; i < n && !s->plan; i++) {
         s->plan = wf_cudnn_plan(&s->graph, properties, &engine[i], &workspace);
         s->engine = engine[i];
-        if (s->plan && (size_t)workspace > most)
+        if (s->plan && workspace > wf_cudnn_attention_engine(&s->key))
             s->plan = NULL;
     }
 }
 
 static served *find(const wf_call *call, struct wf_cudnn *c, const wf_cudnn_heads *key,
-                    size_t most, const wf_cudnn_engine *only)
+                    const wf_cudnn_engine *only)
 {
     bool exact = is_exact(call);
     served *s;
@@ -199,21 +201,8 @@ static served *find(const wf_call *call, struct wf_cudnn *c, const wf_cudnn_head
     }
     memcpy(&s->key, key, sizeof *key);
     s->exact = exact;
-    make_plan(s, c->api, wf_cuda_of(call)->ordinal, most, only);
+    make_plan(s, c->api, wf_cuda_of(call)->ordinal, only);
     return s;
-}
-
-static void fill_key(wf_cudnn_heads *key, const wf_cuda_heads *h, int64_t batch, bool backward,
-                     bool exact)
-{
-    memset(key, 0, sizeof *key); /* with its padding: keys are compared as bytes */
-    key->batch = batch;
-    key->heads = h->heads;
-    key->groups = h->groups;
-    key->tokens = h->tokens;
-    key->dim = h->dim;
-    key->backward = backward;
-    key->ordered = backward && exact;
 }
 
 /* The plan for so many sequences; NULL where our kernels serve, or with a failure in *status. */
@@ -229,13 +218,12 @@ static served *plan_for(const wf_call *call, struct wf_cudnn *c, const wf_cuda_h
     if (exact) {
         one.heads = one.groups = 1;
         fill_key(&key, &one, 1, backward, exact);
-        single = find(call, c, &key, room_of(call, &one, 1, backward).engine, NULL);
+        single = find(call, c, &key, NULL);
         if (!single || !single->plan)
             return NULL;
     }
     fill_key(&key, h, batch, backward, exact);
-    s = find(call, c, &key, room_of(call, h, batch, backward).engine,
-             single ? &single->engine : NULL);
+    s = find(call, c, &key, single ? &single->engine : NULL);
     if (s && s->plan)
         return s;
     if (exact)
@@ -282,7 +270,7 @@ static void *from(const void *data, int64_t sequence, int64_t elements, size_t s
 static wf_status run_sequences(const wf_call *call, struct wf_cudnn *c, const served *s,
                                const wf_cuda_heads *h, int64_t first, char *workspace)
 {
-    room r = room_of(call, h, s->key.batch, s->key.backward);
+    room r = room_of(&s->key);
     int64_t q = h->tokens * h->heads * h->dim, k = h->tokens * h->groups * h->dim;
     float scale = h->scale, lowest = -INFINITY, one = 1;
     const struct {

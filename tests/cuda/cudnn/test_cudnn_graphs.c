@@ -80,13 +80,10 @@ static int64_t serve(const wf_cudnn_heads *h, int on, bool plan, wf_cudnn_engine
     return workspace;
 }
 
-/* What serve.c promises before there is a plan must do for it. */
+/* What is promised before there is a plan must do for it. */
 static void check_workspace(const wf_cudnn_heads *h, int64_t workspace)
 {
-    int64_t tokens = (h->tokens + 127) / 128 * 128, little = 1 << 20;
-    int64_t most = !h->backward ? little
-                   : h->ordered ? h->batch * h->heads * tokens * tokens * 2 + little
-                                : h->batch * h->heads * h->tokens * h->dim * 4 + little;
+    int64_t most = wf_cudnn_attention_engine(h);
 
     CU_ASSERT(workspace >= 0);
     CU_ASSERT(workspace <= most);

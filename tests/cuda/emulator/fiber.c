@@ -101,9 +101,22 @@ static void swap(fiber *from, fiber *to)
 
 #ifdef FIBER_ASAN
 static fiber *came_from;
+
+/* A thread's own stack is known when a fiber was reached from there. */
+static void arrive(void *fake)
+{
+    const void *bottom;
+    size_t bytes;
+
+    __sanitizer_finish_switch_fiber(fake, &bottom, &bytes);
+    if (!came_from->stack) {
+        came_from->shadow = (void *)(uintptr_t)bottom;
+        came_from->bytes = bytes;
+    }
+}
 #endif
 
-fiber *fiber_open(size_t bytes)
+fiber *fiber_open(size_t bytes, void (*main)(void))
 {
     fiber *f = calloc(1, sizeof *f);
     void *stack =
@@ -116,30 +129,17 @@ fiber *fiber_open(size_t bytes)
     }
     f->stack = stack;
     f->bytes = bytes;
-    return f;
-}
-
-void fiber_reset(fiber *f, void (*main)(void))
-{
 #ifdef FIBER_TSAN
-    if (f->shadow)
-        __tsan_destroy_fiber(f->shadow);
     f->shadow = __tsan_create_fiber(0);
 #endif
     prepare(f, main);
+    return f;
 }
 
 void fiber_begins(void)
 {
 #ifdef FIBER_ASAN
-    const void *bottom;
-    size_t bytes;
-
-    __sanitizer_finish_switch_fiber(NULL, &bottom, &bytes);
-    if (!came_from->stack) { /* a thread's own, of which this is the first that is heard */
-        came_from->shadow = (void *)(uintptr_t)bottom;
-        came_from->bytes = bytes;
-    }
+    arrive(NULL);
 #endif
 }
 
@@ -158,6 +158,6 @@ void fiber_switch(fiber *from, fiber *to)
 #endif
     swap(from, to);
 #ifdef FIBER_ASAN
-    __sanitizer_finish_switch_fiber(fake, NULL, NULL);
+    arrive(fake);
 #endif
 }

@@ -11,16 +11,14 @@ typedef struct fiber {
     void *shadow; /* what a sanitizer keeps for it */
 } fiber;
 
-/* A stack of its own; NULL where there is no memory. The memory is kept for good. */
-fiber *fiber_open(size_t bytes);
-
-/* Begin anew with main(), which never returns but switches away for good. */
-void fiber_reset(fiber *f, void (*main)(void));
+/* A stack of its own, on which main() begins with the first switch and never ends; NULL where there
+   is no memory. It is kept for good. */
+fiber *fiber_open(size_t bytes, void (*main)(void));
 
 /* Leave `from` where it is and go on where `to` was left. */
 void fiber_switch(fiber *from, fiber *to);
 
-/* To be called first wherever a fiber begins. */
+/* To be called first in main(). */
 void fiber_begins(void);
 
 #endif

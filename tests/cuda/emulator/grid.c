@@ -4,7 +4,8 @@
  * A fiber runs thread after thread until one of them waits; then another fiber takes the threads
  * that follow, and when there are none left the waiting ones go on. So what meets no barrier
  * costs a call per thread, and a block of n threads that do costs n fibers. Threads are taken in
- * ascending order in even blocks and in descending order in odd ones: what depends on it differs.
+ * ascending order and in descending order by turns, from block to block and from grid to grid, and a
+ * warp goes on for as long as it can: what depends on the order has other bits when it is run again.
  */
 #include "emulator.h"
 #include "fiber.h"
@@ -31,7 +32,8 @@ static struct {
     fiber host;
     void (*body)(void *arg);
     void *arg;
-    unsigned threads, next, done, progress, at_last_turn;
+    unsigned threads, next, done, progress, at_last_turn, at_warps_turn;
+    unsigned grids; /* so far */
     bool descending;
     meeting block;
     struct warp {
@@ -69,21 +71,23 @@ static void set_thread(worker *w)
     threadIdx = w->index;
 }
 
+/* A fiber's whole life: in every block, threads as long as there are some. */
 static void work(void)
 {
     worker *w = &now.worker[now.current];
 
     fiber_begins();
-    while (now.next < now.threads) {
-        set_thread(w);
-        w->busy = true;
-        now.body(now.arg);
-        w->busy = false;
-        now.done++;
-        now.progress++;
+    for (;;) {
+        while (now.next < now.threads) {
+            set_thread(w);
+            w->busy = true;
+            now.body(now.arg);
+            w->busy = false;
+            now.done++;
+            now.progress++;
+        }
+        fiber_switch(w->fiber, &now.host);
     }
-    fiber_switch(w->fiber, &now.host);
-    emulator_die("a fiber ran on after its end");
 }
 
 static void go_on(unsigned i)
@@ -101,19 +105,18 @@ static void begin_worker(void)
         emulator_die("more fibers than a block has threads");
     w = &now.worker[now.workers];
     if (!w->fiber)
-        w->fiber = fiber_open(STACK);
+        w->fiber = fiber_open(STACK, work);
     if (!w->fiber)
         emulator_die("no memory for the stack of a thread");
-    fiber_reset(w->fiber, work);
     go_on(now.workers++);
 }
 
 static void prepare_block(unsigned index)
 {
     now.workers = now.next = now.done = 0;
-    now.at_last_turn = now.progress - 1;
+    now.at_last_turn = now.at_warps_turn = now.progress - 1;
     now.current = 0;
-    now.descending = index % 2 != 0;
+    now.descending = (index + now.grids) % 2 != 0;
     memset(&now.block, 0, sizeof now.block);
     memset(now.warp, 0, sizeof now.warp);
     memset(now.dynamic, 0xff, now.dynamic_bytes);
@@ -121,20 +124,35 @@ static void prepare_block(unsigned index)
         memset(now.shared[i].at, 0xff, now.shared[i].bytes);
 }
 
-/* The next fiber that is in the middle of a thread, after this one. */
+/* Every thread waits, and nobody has moved since all were asked last. */
+static void check_turn(void)
+{
+    if (now.progress == now.at_last_turn)
+        emulator_die("%u of %u threads of a block wait for others that ended, or that wait "
+                     "elsewhere",
+                     now.threads - now.done, now.threads);
+    now.at_last_turn = now.progress;
+}
+
+/* The next fiber that is in the middle of a thread: of the same warp while that moves, so that a
+   warp gets as far ahead of the others as it can. */
 static unsigned next_busy(void)
 {
     unsigned i = now.current;
 
     do {
-        if (++i == now.workers) { /* once around */
-            i = 0;
-            if (now.progress == now.at_last_turn)
-                emulator_die("%u of %u threads of a block wait for others that ended, or that "
-                             "wait elsewhere",
-                             now.threads - now.done, now.threads);
-            now.at_last_turn = now.progress;
+        unsigned first = i / EMULATOR_WARP * EMULATOR_WARP, end = first + EMULATOR_WARP;
+
+        if (++i < end && i < now.workers)
+            continue;
+        if (now.progress != now.at_warps_turn) {
+            i = first;
+        } else {
+            i = i < now.workers ? i : 0;
+            if (i == 0)
+                check_turn();
         }
+        now.at_warps_turn = now.progress;
     } while (!now.worker[i].busy);
     return i;
 }
@@ -157,6 +175,7 @@ void emulator_run_grid(const cudaLaunchConfig_t *config, void (*body)(void *arg)
 
     blockDim = config->blockDim;
     gridDim = config->gridDim;
+    now.grids++;
     now.body = body;
     now.arg = arg;
     now.threads = config->blockDim.x * config->blockDim.y * config->blockDim.z;
