@@ -94,13 +94,14 @@ static wf_status open_log(const wf_options *o, bool append, const wf_launcher *l
     wf_run_axis axes[] = {{"pp", 1}, {"replicate", 1}, {"shard", 1}, {"tp", o->tp}};
     const wf_par_options layout = wf_setup_rank(o, false);
     int replicate, shard;
-    wf_run_log_options options = {
-        .steps = o->steps,
-        .path = o->log_jsonl,
-        .append = append,
-        .axes = axes,
-        .axis_count = 4,
-        .transport = strcmp(o->transport, "auto") == 0 ? launcher->kind : o->transport};
+    wf_run_log_options options = {.steps = o->steps,
+                                  .path = o->log_jsonl,
+                                  .append = append,
+                                  .axes = axes,
+                                  .axis_count = 4,
+                                  .transport = strcmp(o->transport, "auto") == 0
+                                                   ? wf_launcher_transport(launcher)
+                                                   : o->transport};
     json_t *json;
     wf_status status = wf_par_axes(&layout, &replicate, &shard, error);
 
@@ -205,6 +206,28 @@ static wf_status launch(wf_options *o, wf_train_job *job, wf_resume *resume,
     return train(o, job, launcher->processes > 1, elsewhere, error);
 }
 
+/* What --device auto stands for, told in one line where the CPU serves; whether cuda can be had. */
+static wf_status choose_device(wf_options *o, bool tells, wf_error *error)
+{
+    wf_error why = {WF_OK, ""};
+    bool choose = strcmp(o->device, "auto") == 0;
+
+    if (o->tf32 && strcmp(o->device, "cuda") != 0)
+        return wf_error_set(error, WF_EINVAL, "--tf32 is for GPUs; use --device cuda with it");
+    if (strcmp(o->device, "cpu") == 0 || (!choose && o->plan))
+        return WF_OK;
+    if (wf_cuda_count(choose, &why) > 0) {
+        snprintf(o->device, sizeof o->device, "cuda");
+        return WF_OK;
+    }
+    if (!choose)
+        return wf_error_set(error, why.code, "--device cuda: %s; use --device cpu", why.text);
+    if (tells)
+        fprintf(stderr, "device auto: the CPU serves, since %s\n", why.text);
+    snprintf(o->device, sizeof o->device, "cpu");
+    return WF_OK;
+}
+
 static wf_status run(wf_options *o, wf_saving_result *result, bool *elsewhere, wf_error *error)
 {
     wf_resume resume = {.count = 0};
@@ -222,6 +245,8 @@ static wf_status run(wf_options *o, wf_saving_result *result, bool *elsewhere, w
     else
         status = wf_launcher_choose(unless_auto(o->launcher), unless_auto(o->transport),
                                     (int)(o->tp * o->dp), &launcher, error);
+    if (status == WF_OK)
+        status = choose_device(o, o->steps > 0 && !o->plan && launcher.process == 0, error);
     if (status == WF_OK)
         status = choose_threads(o, &launcher, error);
     if (status == WF_OK && o->plan)

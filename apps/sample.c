@@ -1,5 +1,6 @@
 /* apps/sample.c - text from a trained model, byte by byte. */
 #include "apps/train_loop.h"
+#include "core/host_data.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,25 +26,35 @@ static int draw(const float *logits, int64_t n, double temperature, uint64_t key
     return (int)best;
 }
 
+static void show(wf_tensor *tokens, const char *text)
+{
+    wf_host_data view;
+    int32_t *token = wf_data_write(tokens, false, &view);
+
+    for (int64_t i = 0; token && i < wf_tensor_local_count(tokens); i++)
+        token[i] = (unsigned char)text[i];
+    wf_data_close(&view);
+}
+
 /* The next byte after text[0 .. length), seeing at most seq_len bytes; -1 on failure. */
 static int next_byte(const wf_options *o, wf_par *par, wf_nn_gpt *model, const char *text,
                      int64_t length, uint64_t key)
 {
     wf_context *ctx = wf_par_context(par);
     int64_t seen = length < o->seq_len ? length : o->seq_len;
+    int64_t bytes = o->vocab_size < 256 ? o->vocab_size : 256;
     wf_dim dims[] = {wf_dim_batch(1), wf_dim_split(seen)};
     wf_tensor *tokens, *logits;
+    float last[256];
     int byte = -1;
 
     wf_scope_open(ctx);
     tokens = wf_tensor_new(ctx, WF_I32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
-    for (int64_t i = 0; tokens && i < seen; i++)
-        ((int32_t *)tokens->data)[i] = (unsigned char)text[length - seen + i];
+    if (tokens)
+        show(tokens, text + length - seen);
     logits = wf_whole(wf_nn_gpt_logits(model, tokens));
-    if (logits)
-        byte =
-            draw((const float *)logits->data + (seen - 1) * o->vocab_size,
-                 o->vocab_size < 256 ? o->vocab_size : 256, o->sample_temperature, key, length);
+    if (logits && wf_data_get(logits, (seen - 1) * o->vocab_size, bytes, last) == WF_OK)
+        byte = draw(last, bytes, o->sample_temperature, key, length);
     wf_scope_close(ctx);
     return byte;
 }

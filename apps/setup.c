@@ -29,6 +29,8 @@ wf_par_options wf_setup_rank(const wf_options *o, bool plan)
                             .param_dtype = dtype_of(o->param_dtype),
                             .reduce_dtype = dtype_of(o->reduce_dtype),
                             .sequence_parallel = o->sequence_parallel,
+                            .device = strcmp(o->device, "cuda") == 0 ? "cuda" : "cpu",
+                            .tf32 = o->tf32,
                             .threads = (int)o->threads_per_rank,
                             .seed = (uint64_t)o->seed,
                             .exact_off = !o->exact,

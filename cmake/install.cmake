@@ -54,9 +54,11 @@ target_include_directories(weft INTERFACE $<BUILD_INTERFACE:${PROJECT_BINARY_DIR
 install(TARGETS weft EXPORT weft-targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-if(TARGET weft_mpi) # found beside libweft
-    install(TARGETS weft_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-endif()
+foreach(plugin weft_mpi weft_cuda weft_nccl) # found beside libweft
+    if(TARGET ${plugin})
+        install(TARGETS ${plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+    endif()
+endforeach()
 set(weft_package ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
 install(EXPORT weft-targets NAMESPACE weft:: DESTINATION ${weft_package})
 configure_package_config_file(cmake/weft-config.cmake.in weft-config.cmake

@@ -42,6 +42,8 @@ void wf_context_close(wf_context *ctx)
 {
     if (!ctx)
         return;
+    while (ctx->device->far && ctx->n_owned > 0) /* whose pool does not know what is in use */
+        wf_tensor_release(ctx->owned[--ctx->n_owned]);
     wf_pool_close(ctx->pool); /* with the data of tensors that somebody still holds */
     wf_blocks_close(&ctx->blocks);
     ctx->device->close(ctx->device);

@@ -7,12 +7,55 @@
 WF_BEGIN_DECLS
 
 struct wf_exact_sum; /* core/exact_sum.h */
+struct wf_device;
+
+/* Rows of `bytes`, from_step and to_step bytes apart; what is read and written does not overlap. */
+typedef struct wf_copy {
+    const void *from;
+    void *to;
+    size_t bytes, from_step, to_step;
+    int64_t rows;
+} wf_copy;
+
+/* dst[d][i] = sum or greatest over s of src[s][i], for all d; a target may be a source. */
+typedef struct wf_reduce {
+    const void *const *src;
+    void *const *dst;
+    int n_src, n_dst;
+    size_t element; /* 4: floats; 2: bf16, summed as floats and rounded once */
+    bool tree;      /* midpoint tree (core/tree.h), else in ascending order */
+    bool maximum;
+    int64_t n;
+} wf_reduce;
+
+/**
+ * wf_far_memory - memory that the host can neither read nor write, and what works on it.
+ *
+ * What a device is asked for happens in the order in which the rank asked, and later: only read
+ * and wait wait for it. Functions that return nothing keep their failures, and the next read, wait
+ * or kernel tells them. `aside` is for exchanges between ranks: any thread may ask for it, beside
+ * what the rank computes, and it is done when the call returns.
+ */
+typedef struct wf_far_memory {
+    wf_status (*read)(struct wf_device *device, void *host, const void *from, size_t bytes,
+                      wf_error *error);
+    /* `host` may be changed when it has returned */
+    void (*write)(struct wf_device *device, void *to, const void *host, size_t bytes);
+    wf_status (*copy)(struct wf_device *device, const wf_copy *copy, bool aside,
+                      wf_error *error);
+    wf_status (*reduce)(struct wf_device *device, const wf_reduce *reduce, bool aside,
+                        wf_error *error);
+    void (*fill)(struct wf_device *device, void *to, uint32_t word, int64_t n);
+    wf_status (*wait)(struct wf_device *device, wf_error *error);
+} wf_far_memory;
 
 /** wf_device - where tensors live and ops run; one per context, owned by it. */
 typedef struct wf_device {
     const char *name;
     wf_dtype dtype; /* of the floats that its kernels take */
     wf_allocator allocator;
+    const wf_far_memory *far; /* NULL: tensors lie in the host's memory */
+    void *queue; /* what orders the device's work, of its own kind: on CUDA a cudaStream_t */
     /* required: the kernel of an op on this device, or NULL (the call is then an error) */
     const wf_kernel *(*kernel)(const struct wf_device *device, const wf_op *op);
     /* required: sums or maxima of many buffers, for the reductions over ranks */
@@ -25,7 +68,7 @@ typedef struct wf_device {
     void (*stream)(const void *from, void *to, size_t bytes);
     /* required: add the squares of a tensor's local floats to a sum, in double. A leaf is one row
        of dim 0 times one of dim 1's 8 cuts: element i in lane i % 8, the lanes added 4, 2, 1
-       apart */
+       apart. With far memory it is called in a plan too, to take the workspace that it needs */
     void (*sum_squares)(const wf_tensor *t, struct wf_exact_sum *sum);
     /* required: out = a + b (out may be a), floats or bf16, same dtype and local shape, where two
        gradients meet */

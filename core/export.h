@@ -12,6 +12,13 @@
 #define WF_END_DECLS
 #endif
 
+/* What kernels of a GPU call as well; only nvcc knows the words. */
+#ifdef __CUDACC__
+#define WF_HOST_DEVICE __host__ __device__
+#else
+#define WF_HOST_DEVICE
+#endif
+
 #define WF_PRINTF(text, first) __attribute__((__format__(__printf__, text, first)))
 
 #endif

@@ -13,17 +13,19 @@
 #ifndef WF_CORE_TREE_H
 #define WF_CORE_TREE_H
 
+#include "core/export.h"
 #include <stdint.h>
 
 enum { WF_LEAVES = 8, WF_TREE_DEPTH = 64 };
 
-static inline int64_t wf_cut(int64_t size, int64_t grain, int64_t parts, int64_t i)
+WF_HOST_DEVICE static inline int64_t wf_cut(int64_t size, int64_t grain, int64_t parts,
+                                            int64_t i)
 {
     return grain * (i * (size / grain) / parts);
 }
 
 /* How many nodes of the midpoint tree over n leaves are complete with leaf i (0 <= i < n). */
-static inline int wf_tree_merges(int64_t n, int64_t i)
+WF_HOST_DEVICE static inline int wf_tree_merges(int64_t n, int64_t i)
 {
     int64_t first = 0;
     int merges = 0;

@@ -16,6 +16,31 @@ WF_BEGIN_DECLS
  */
 WF_API wf_device *wf_cpu_device(int threads, wf_error *error);
 
+typedef struct wf_cuda_options {
+    int ordinal; /* which GPU of this process; several ranks may share one */
+    bool plan;   /* no GPU is touched: what would its ops need? For a context that plans */
+    bool tf32;   /* products of f32 may round their factors to tf32: faster, 10 bits */
+} wf_cuda_options;
+
+/**
+ * wf_cuda_device - fp32 on an NVIDIA GPU, by way of the plugin libweft_cuda.so
+ *
+ * Tensors lie in the GPU's memory (core/host_data.h brings them to the host), and kernels run on a
+ * stream of the device's own: a call returns before its work is done.
+ *
+ * Owner:   the context it is given to
+ * Errors:  WF_EUNSUPPORTED (no plugin, driver or GPU, said in one line), WF_EINVAL (there are fewer
+ *          GPUs), WF_ENOMEM; result is then NULL
+ */
+WF_API wf_device *wf_cuda_device(const wf_cuda_options *options, wf_error *error);
+
+/**
+ * wf_cuda_count - how many GPUs this process can use; 0 with an error that says why there is none
+ *
+ * @param quick  do not even load the plugin where there is no driver
+ */
+WF_API int wf_cuda_count(bool quick, wf_error *error);
+
 /** wf_reference_device - f64 on the CPU, the plain loops that define every op. Slow. */
 WF_API wf_device *wf_reference_device(wf_error *error);
 

@@ -7,6 +7,8 @@
 
 #include "kernels/op_table.h"
 
+WF_BEGIN_DECLS
+
 typedef struct wf_scale_attr {
     float factor;
 } wf_scale_attr;
@@ -17,7 +19,7 @@ typedef struct wf_linear_attr {
 
 static inline bool wf_linear_adds(const wf_call *call)
 {
-    const wf_linear_attr *attr = call->attr;
+    const wf_linear_attr *attr = (const wf_linear_attr *)call->attr;
 
     return attr && attr->add;
 }
@@ -56,14 +58,17 @@ typedef struct wf_init_attr {
 
 static inline wf_init_site wf_init_site_of(const wf_init_attr *attr)
 {
-    return (wf_init_site){attr->key, attr->stream, attr->arg};
+    wf_init_site site = {attr->key, attr->stream, attr->arg};
+
+    return site;
 }
 
 /*
  * wf_global_index - index of local element e in the whole, both counted over the dims [from,
  * ndim) alone. *run: as many elements from e on are neighbours in the whole too.
  */
-static inline int64_t wf_global_index(const wf_tensor *t, int from, int64_t e, int64_t *run)
+WF_HOST_DEVICE static inline int64_t wf_global_index(const wf_tensor *t, int from, int64_t e,
+                                                     int64_t *run)
 {
     int64_t length = 1, index = 0, stride = 1, rest = e;
     bool whole = true;
@@ -89,5 +94,7 @@ wf_status wf_check_tokens(const wf_call *call, const wf_tensor *tokens, int64_t 
 /* wf_add_squares - the squares of rows [begin, end) of dim 0, leaf by leaf, to an exact sum. */
 void wf_add_squares(const wf_tensor *t, int64_t begin, int64_t end,
                     double (*leaf)(const float *x, int64_t n), struct wf_exact_sum *sum);
+
+WF_END_DECLS
 
 #endif

@@ -59,9 +59,16 @@ size_t wf_part_bytes(const wf_pending *p, const int64_t *cuts, int rank)
     return (size_t)sum * p->what.element;
 }
 
-void wf_copy_part(void *to, const void *from, size_t bytes)
+void wf_copy_part(const wf_pending *p, void *to, const void *from, size_t bytes)
 {
-    if (bytes && to != from)
+    wf_device *device = wf_far_device(p);
+
+    if (!bytes || to == from)
+        return;
+    if (device)
+        device->far->copy(device, &(wf_copy){.from = from, .to = to, .bytes = bytes, .rows = 1},
+                          false, NULL); /* it keeps a failure, and tells it */
+    else
         memmove(to, from, bytes);
 }
 
@@ -102,10 +109,25 @@ static void reduce_bf16(const wf_pending *p, const void *const *source, uint16_t
     }
 }
 
+wf_status wf_reduce_far(const wf_pending *p, int n_targets, int64_t n, bool aside,
+                        wf_error *error)
+{
+    wf_device *device = wf_far_device(p);
+    wf_reduce reduce = {.src = p->source,
+                        .dst = p->target,
+                        .n_src = p->comm->size,
+                        .n_dst = n_targets,
+                        .element = p->what.element,
+                        .tree = !p->comm->reduce.chain,
+                        .maximum = p->what.reduction == WF_REDUCE_MAX,
+                        .n = n};
+
+    return device->far->reduce(device, &reduce, aside, error);
+}
+
 void wf_reduce_members(const wf_pending *p, const void *const *source, void *y, int64_t n)
 {
     const wf_reduce_ops *ops = &p->comm->reduce;
-
     if (p->what.element == sizeof(uint16_t)) {
         reduce_bf16(p, source, y, n);
         return;
@@ -114,7 +136,7 @@ void wf_reduce_members(const wf_pending *p, const void *const *source, void *y, 
         ops->sum((const float *const *)source, p->comm->size, !ops->chain, y, n);
         return;
     }
-    wf_copy_part(y, source[0], (size_t)n * sizeof(float));
+    wf_copy_part(p, y, source[0], (size_t)n * sizeof(float));
     for (int i = 1; i < p->comm->size; i++)
         ops->maximum(y, source[i], y, n);
 }
@@ -142,11 +164,17 @@ static wf_status check(const wf_comm *c, const wf_collective *w, wf_error *error
     if ((unsigned)w->kind >= WF_COLLECTIVE_KINDS || w->n_buffers < 0)
         return wf_error_set(error, WF_EINVAL, "%s of %lld buffers over %s", op,
                             (long long)w->n_buffers, c->name);
-    if (reduces(w) && (!reducible(w) || !c->reduce.sum))
+    if (w->device && c->transport->moves && !c->transport->far)
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "%s over %s: transport %s moves the host's memory, and tensors lie "
+                            "on device %s; use --transport nccl, or threads, or --device cpu",
+                            op, c->name, c->transport->name, w->device->name);
+    if (reduces(w) && (!reducible(w) || !(c->reduce.sum || w->device)))
         return wf_error_set(
             error, WF_EINVAL, "%s over %s: %s", op, c->name,
-            c->reduce.sum ? "reductions take floats (element 4), sums bf16 too (element 2)"
-                          : "the group has no arithmetic (wf_comm_set_reduce)");
+            c->reduce.sum || w->device
+                ? "reductions take floats (element 4), sums bf16 too (element 2)"
+                : "the group has no arithmetic (wf_comm_set_reduce)");
     if (has_peer(w) &&
         (w->peer < 0 || w->peer >= c->size || (w->peer == c->rank && w->kind != WF_BROADCAST)))
         return wf_error_set(error, WF_EINVAL,
@@ -233,7 +261,8 @@ static wf_pending *pending_new(wf_comm *c, const wf_collective *w)
     p->what = *w;
     if (p->what.element == 0)
         p->what.element = sizeof(float);
-    wf_copy_part(p->buffer, w->buffers, (size_t)w->n_buffers * sizeof *p->buffer);
+    if (w->n_buffers)
+        memcpy(p->buffer, w->buffers, (size_t)w->n_buffers * sizeof *p->buffer);
     p->what.buffers = p->buffer;
     for (int64_t b = 0; has_cuts(w) && b < w->n_buffers; b++) {
         memcpy(p->cuts + b * (c->size + 1), w->buffers[b].cuts, row);
@@ -247,14 +276,23 @@ static wf_pending *pending_new(wf_comm *c, const wf_collective *w)
 
 static void pending_free(wf_pending *p)
 {
-    wf_blocks_give(&p->comm->blocks, p->scratch, p->scratch_bytes);
+    const wf_device *device = wf_far_device(p);
+
+    if (!device)
+        wf_blocks_give(&p->comm->blocks, p->scratch, p->scratch_bytes);
+    else if (p->scratch)
+        device->allocator.release(device->allocator.self, p->scratch, p->scratch_bytes);
     wf_blocks_give(&p->comm->blocks, p, p->bytes);
 }
 
 void *wf_scratch_take(wf_pending *p, size_t bytes)
 {
+    const wf_device *device = wf_far_device(p);
+
     p->scratch_bytes = bytes;
-    return p->scratch = wf_blocks_take(&p->comm->blocks, bytes);
+    p->scratch = device ? device->allocator.alloc(device->allocator.self, bytes)
+                        : wf_blocks_take(&p->comm->blocks, bytes);
+    return p->scratch;
 }
 
 static int64_t total_bytes(const wf_pending *p)
@@ -319,6 +357,7 @@ static void sign(wf_pending *p)
         .shape = w->kind == WF_ALL_TO_ALL ? 0 : shape,
     };
     p->x->peer = w->peer;
+    p->x->device = w->device;
     p->x->send_bytes = p->send_bytes;
     p->x->recv_bytes = p->recv_bytes;
 }

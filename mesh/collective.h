@@ -28,6 +28,7 @@ WF_BEGIN_DECLS
 
 typedef struct wf_comm wf_comm;       /* one rank's handle of one group of ranks */
 typedef struct wf_pending wf_pending; /* a collective that was begun and not ended */
+struct wf_device;
 
 typedef enum wf_collective_kind {
     WF_ALL_REDUCE,
@@ -79,6 +80,9 @@ typedef struct wf_collective {
     int64_t n_buffers;
     const wf_comm_buffer
         *buffers; /* copied by begin, with their cuts; not what they point to */
+    /* NULL, or this rank's device with memory of its own (wf_far_memory), where the buffers lie;
+       reductions are then its own, and all members' buffers lie on devices */
+    struct wf_device *device;
 } wf_collective;
 
 /* What went over a group: calls, and the bytes that this rank received from other members. */

@@ -21,7 +21,8 @@
    caches pay: what a core's own cache would not hold. */
 enum { SLICE_BYTES = 16 << 10, PIECES = 16, STREAM_BYTES = 2 << 20 };
 
-typedef void slice_work(const wf_exchange *x, int share, int64_t b, int64_t at, int64_t n);
+typedef wf_status slice_work(const wf_exchange *x, int share, int64_t b, int64_t at, int64_t n,
+                             wf_error *error);
 
 static const wf_pending *member(const wf_exchange *x, int i)
 {
@@ -45,28 +46,32 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* At least 1. */
+/* At least 1; a device takes its pieces whole. */
 static int64_t slice_elements(const wf_pending *p)
 {
     int64_t n = SLICE_BYTES / (int64_t)p->what.element;
 
-    return n ? n : 1;
+    return wf_far_device(p) ? INT64_MAX / 4 : n ? n : 1;
 }
 
 /* A share is the member's part of all buffers, end to end, and a piece some slices of it. */
-static void each_slice(const wf_exchange *x, int share, int64_t piece, slice_work *work)
+static wf_status each_slice(const wf_exchange *x, int share, int64_t piece, slice_work *work,
+                            wf_error *error)
 {
     const wf_pending *p = x->owner;
     int64_t from = piece * p->piece, end = from + p->piece, passed = 0;
+    wf_status status = WF_OK;
 
     for (int64_t b = 0; b < p->what.n_buffers && passed < end; b++) {
         int64_t at = wf_part(p, p->cuts, b, share), n = wf_part(p, p->cuts, b, share + 1) - at;
         int64_t first = from > passed ? from - passed : 0, last = least(end - passed, n);
 
-        for (; first < last; first += slice_elements(p))
-            work(x, share, b, at + first, least(slice_elements(p), last - first));
+        for (; first < last && status == WF_OK; first += slice_elements(p))
+            status =
+                work(x, share, b, at + first, least(slice_elements(p), last - first), error);
         passed += n;
     }
+    return status;
 }
 
 static wf_status begin(wf_pending *p, wf_error *error)
@@ -76,15 +81,16 @@ static wf_status begin(wf_pending *p, wf_error *error)
 
     for (int i = 0; i < c->size; i++)
         total += (int64_t)(wf_part_bytes(p, p->cuts, i) / p->what.element);
-    p->piece = (total / (PIECES * c->size) / slice + 1) * slice;
+    p->piece = (total / (PIECES * c->size) / slice + 1) * slice; /* of a device: a share */
     for (int i = 0; i < c->size; i++) {
         int64_t share = (int64_t)(wf_part_bytes(p, p->cuts, i) / p->what.element);
 
-        p->pieces[i] = (share + p->piece - 1) / p->piece;
+        p->pieces[i] = share / p->piece + (share % p->piece != 0);
     }
     if (p->what.kind == WF_REDUCE_SCATTER)
         copies = 1;
-    p->stream = c->reduce.stream && total * copies * (int64_t)p->what.element >= STREAM_BYTES;
+    p->stream = c->reduce.stream && !wf_far_device(p) &&
+                total * copies * (int64_t)p->what.element >= STREAM_BYTES;
     p->x->pieces = p->pieces;
     p->x->owner = p;
     return c->transport->exposure->expose(p->comm, p->x, error);
@@ -95,14 +101,22 @@ static wf_status end(wf_pending *p, wf_error *error)
     return p->comm->transport->wait(p->comm, p->x, error);
 }
 
-static void put(const wf_pending *p, void *to, const void *from, int64_t n)
+static wf_status put(const wf_pending *p, void *to, const void *from, int64_t n,
+                     wf_error *error)
 {
     size_t bytes = (size_t)n * p->what.element;
+    wf_copy copy = {.from = from, .to = to, .bytes = bytes, .rows = 1};
+    wf_device *device = wf_far_device(p);
 
-    if (p->stream && to != from)
+    if (to == from || bytes == 0)
+        return WF_OK;
+    if (device)
+        return device->far->copy(device, &copy, true, error);
+    if (p->stream)
         p->comm->reduce.stream(from, to, bytes);
     else
-        wf_copy_part(to, from, bytes);
+        memcpy(to, from, bytes);
+    return WF_OK;
 }
 
 /* Element `at` of a buffer. */
@@ -113,57 +127,60 @@ static void *place_of(const wf_pending *p, void *buffer, int64_t at)
 
 /* The reduction of elements [at, at + n) of the inputs, to n_targets places: from registers where
    there is a kernel for it, else by way of a slice in the cache. */
-static void reduce_slice(const wf_exchange *x, int64_t b, int64_t at, int64_t n, int n_targets)
+static wf_status reduce_slice(const wf_exchange *x, int64_t b, int64_t at, int64_t n,
+                              int n_targets, wf_error *error)
 {
     _Alignas(64) char slice[SLICE_BYTES];
     const wf_pending *p = x->owner;
     const wf_reduce_ops *ops = &p->comm->reduce;
+    wf_status status = WF_OK;
 
     for (int i = 0; i < p->comm->size; i++)
         p->source[i] = place_of(p, (void *)member(x, i)->buffer[b].in, at);
+    if (wf_far_device(p))
+        return wf_reduce_far(p, n_targets, n, true, error);
     if (p->what.reduction == WF_REDUCE_SUM && ops->sum_to_all &&
         p->what.element == sizeof(float)) {
         ops->sum_to_all((const float *const *)p->source, p->comm->size, !ops->chain,
                         (float *const *)p->target, n_targets, p->stream, n);
-        return;
+        return WF_OK;
     }
     wf_reduce_members(p, p->source, slice, n);
-    for (int k = 0; k < n_targets; k++)
-        put(p, p->target[k], slice, n);
+    for (int k = 0; k < n_targets && status == WF_OK; k++)
+        status = put(p, p->target[k], slice, n, error);
+    return status;
 }
 
-static void reduce_to_all(const wf_exchange *x, int share, int64_t b, int64_t at, int64_t n)
+static wf_status reduce_to_all(const wf_exchange *x, int share, int64_t b, int64_t at,
+                               int64_t n, wf_error *error)
 {
     const wf_pending *p = x->owner;
 
     (void)share;
     for (int i = 0; i < p->comm->size; i++)
         p->target[i] = place_of(p, member(x, i)->buffer[b].out, at);
-    reduce_slice(x, b, at, n, p->comm->size);
+    return reduce_slice(x, b, at, n, p->comm->size, error);
 }
 
 static wf_status all_reduce_piece(const wf_exchange *x, int share, int64_t piece,
                                   wf_error *error)
 {
-    (void)error;
-    each_slice(x, share, piece, reduce_to_all);
-    return WF_OK;
+    return each_slice(x, share, piece, reduce_to_all, error);
 }
 
-static void reduce_to_one(const wf_exchange *x, int share, int64_t b, int64_t at, int64_t n)
+static wf_status reduce_to_one(const wf_exchange *x, int share, int64_t b, int64_t at,
+                               int64_t n, wf_error *error)
 {
     const wf_pending *p = x->owner;
 
     p->target[0] = place_of(p, member(x, share)->result[b], at - wf_part(p, p->cuts, b, share));
-    reduce_slice(x, b, at, n, 1);
+    return reduce_slice(x, b, at, n, 1, error);
 }
 
 static wf_status reduce_scatter_piece(const wf_exchange *x, int share, int64_t piece,
                                       wf_error *error)
 {
-    (void)error;
-    each_slice(x, share, piece, reduce_to_one);
-    return WF_OK;
+    return each_slice(x, share, piece, reduce_to_one, error);
 }
 
 static wf_status begin_all_reduce(wf_pending *p, wf_error *error)
@@ -201,26 +218,28 @@ static wf_status end_reduce_scatter(wf_pending *p, wf_error *error)
 
     for (int64_t b = 0; status == WF_OK && b < p->what.n_buffers; b++)
         if (p->result[b] != p->buffer[b].out)
-            wf_copy_part(p->buffer[b].out, p->result[b], bytes_of_mine(p, b));
+            wf_copy_part(p, p->buffer[b].out, p->result[b], bytes_of_mine(p, b));
     return status;
 }
 
-static void gather_to_all(const wf_exchange *x, int share, int64_t b, int64_t at, int64_t n)
+static wf_status gather_to_all(const wf_exchange *x, int share, int64_t b, int64_t at,
+                               int64_t n, wf_error *error)
 {
     const wf_pending *p = x->owner;
+    wf_status status = WF_OK;
     const char *from = member(x, share)->buffer[b].in;
 
     from += (size_t)(at - wf_part(p, p->cuts, b, share)) * p->what.element;
-    for (int k = 0; k < p->comm->size; k++)
-        put(p, place_of(p, member(x, (share + k) % p->comm->size)->buffer[b].out, at), from, n);
+    for (int k = 0; k < p->comm->size && status == WF_OK; k++)
+        status = put(p, place_of(p, member(x, (share + k) % p->comm->size)->buffer[b].out, at),
+                     from, n, error);
+    return status;
 }
 
 static wf_status all_gather_piece(const wf_exchange *x, int share, int64_t piece,
                                   wf_error *error)
 {
-    (void)error;
-    each_slice(x, share, piece, gather_to_all);
-    return WF_OK;
+    return each_slice(x, share, piece, gather_to_all, error);
 }
 
 /* An input that lies in out at another place than its own goes there first. */
@@ -232,7 +251,7 @@ static wf_status begin_all_gather(wf_pending *p, wf_error *error)
         size_t bytes = wf_locate(p, p->cuts, b, p->comm->rank, buffer->out, &place);
 
         if (overlap(buffer->in, bytes, buffer->out, extent(p, p->cuts, b))) {
-            wf_copy_part(place, buffer->in, bytes);
+            wf_copy_part(p, place, buffer->in, bytes);
             buffer->in = place;
         }
     }
@@ -240,24 +259,25 @@ static wf_status begin_all_gather(wf_pending *p, wf_error *error)
     return begin(p, error);
 }
 
-static void copy_to_others(const wf_exchange *x, int share, int64_t b, int64_t at, int64_t n)
+static wf_status copy_to_others(const wf_exchange *x, int share, int64_t b, int64_t at,
+                                int64_t n, wf_error *error)
 {
     const wf_pending *p = x->owner;
+    wf_status status = WF_OK;
     const char *from = member(x, p->what.peer)->buffer[b].in;
 
     (void)share;
-    for (int i = 0; i < p->comm->size; i++)
+    for (int i = 0; i < p->comm->size && status == WF_OK; i++)
         if (i != p->what.peer)
-            put(p, place_of(p, member(x, i)->buffer[b].out, at),
-                from + (size_t)at * p->what.element, n);
+            status = put(p, place_of(p, member(x, i)->buffer[b].out, at),
+                         from + (size_t)at * p->what.element, n, error);
+    return status;
 }
 
 static wf_status broadcast_piece(const wf_exchange *x, int share, int64_t piece,
                                  wf_error *error)
 {
-    (void)error;
-    each_slice(x, share, piece, copy_to_others);
-    return WF_OK;
+    return each_slice(x, share, piece, copy_to_others, error);
 }
 
 static wf_status begin_broadcast(wf_pending *p, wf_error *error)
@@ -270,7 +290,8 @@ static wf_status begin_broadcast(wf_pending *p, wf_error *error)
 static wf_status all_to_all_piece(const wf_exchange *x, int share, int64_t piece,
                                   wf_error *error)
 {
-    const wf_pending *to = member(x, share);
+    const wf_pending *to = member(x, share), *mine = x->owner;
+    wf_status status = WF_OK;
     size_t element = to->what.element;
     int size = to->comm->size;
 
@@ -279,7 +300,7 @@ static wf_status all_to_all_piece(const wf_exchange *x, int share, int64_t piece
         int i = (share + k) % size;
         const wf_pending *from = member(x, i);
 
-        for (int64_t b = 0; b < to->what.n_buffers; b++) {
+        for (int64_t b = 0; b < to->what.n_buffers && status == WF_OK; b++) {
             void *source, *place;
             size_t bytes = wf_locate(from, from->cuts, b, share, from->buffer[b].in, &source);
             size_t room = wf_locate(to, to->out_cuts, b, i, to->buffer[b].out, &place);
@@ -291,10 +312,10 @@ static wf_status all_to_all_piece(const wf_exchange *x, int share, int64_t piece
                     "all_to_all, which expects %zu",
                     to->comm->name, wf_comm_world_rank(to->comm, i), bytes / element,
                     (long long)b, wf_comm_world_rank(to->comm, share), room / element);
-            wf_copy_part(place, source, bytes);
+            status = put(mine, place, source, (int64_t)(bytes / element), error);
         }
     }
-    return WF_OK;
+    return status;
 }
 
 /* Inputs that overlap their outputs are shown as copies: others may write theirs any time. */
@@ -304,7 +325,7 @@ static wf_status begin_all_to_all(wf_pending *p, wf_error *error)
     char *to;
 
     for (int pass = 0; pass < 2; pass++) {
-        to = p->scratch;
+        to = p->scratch; /* in the memory of the buffers */
         for (int64_t b = 0; b < p->what.n_buffers; b++) {
             wf_comm_buffer *buffer = &p->buffer[b];
             size_t bytes = extent(p, p->cuts, b);
@@ -314,7 +335,7 @@ static wf_status begin_all_to_all(wf_pending *p, wf_error *error)
             if (pass == 0) {
                 need += bytes;
             } else {
-                wf_copy_part(to, buffer->in, bytes);
+                wf_copy_part(p, to, buffer->in, bytes);
                 buffer->in = to;
                 to += bytes;
             }

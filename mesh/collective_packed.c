@@ -4,7 +4,8 @@
  * single buffer has them side by side already, and travels as it is.
  *
  *     reduce_scatter = all_to_all of the parts, then my sum over what came
- *     all_reduce     = that, then all_gather of the reduced parts
+ *     all_reduce     = that, then all_gather of the reduced parts; where the group is not exact and
+ *                      the transport has sums of its own, those
  */
 #include "mesh/collective_parts.h"
 
@@ -44,7 +45,7 @@ static void unpack(const wf_pending *p, const int64_t *cuts, const char *from)
             void *part;
             size_t bytes = wf_locate(p, cuts, b, i, p->buffer[b].out, &part);
 
-            wf_copy_part(part, from, bytes);
+            wf_copy_part(p, part, from, bytes);
             from += bytes;
         }
 }
@@ -80,7 +81,7 @@ static wf_status begin_all_to_all(wf_pending *p, wf_error *error)
             void *part;
             size_t bytes = wf_locate(p, p->cuts, b, i, p->buffer[b].in, &part);
 
-            wf_copy_part(to, part, bytes);
+            wf_copy_part(p, to, part, bytes);
             to += bytes;
         }
     p->x->recv = to;
@@ -110,7 +111,7 @@ static const void *own_part(const wf_pending *p, const void *sum)
     if (apart(part, bytes, sum, bytes) ||
         (part == sum && (p->what.reduction == WF_REDUCE_SUM || p->comm->rank == 0)))
         return part;
-    wf_copy_part(came, part, bytes);
+    wf_copy_part(p, came, part, bytes);
     return came;
 }
 
@@ -131,6 +132,9 @@ static wf_status end_reduce(wf_pending *p, void **sum, wf_error *error)
     for (int i = 0; i < p->comm->size; i++)
         p->source[i] = (const char *)p->x->recv + (size_t)i * p->recv_bytes[0];
     p->source[p->comm->rank] = own_part(p, *sum);
+    p->target[0] = *sum;
+    if (wf_far_device(p))
+        return wf_reduce_far(p, 1, n, false, error);
     wf_reduce_members(p, p->source, *sum, n);
     return WF_OK;
 }
@@ -145,18 +149,74 @@ static wf_status end_reduce_scatter(wf_pending *p, wf_error *error)
         void *part;
         size_t bytes = wf_locate(p, p->cuts, b, p->comm->rank, p->buffer[b].out, &part);
 
-        wf_copy_part(p->buffer[b].out, from, bytes);
+        wf_copy_part(p, p->buffer[b].out, from, bytes);
         from += bytes;
     }
     return status;
 }
 
+/* All buffers end to end, as broadcasts and the transport's own sums have them. */
+static size_t all_bytes(const wf_pending *p)
+{
+    size_t bytes = 0;
+
+    for (int64_t b = 0; b < p->what.n_buffers; b++)
+        bytes += (size_t)p->buffer[b].count * p->what.element;
+    return bytes;
+}
+
+static void pack_all(const wf_pending *p, char *to)
+{
+    for (int64_t b = 0; b < p->what.n_buffers; b++) {
+        size_t bytes = (size_t)p->buffer[b].count * p->what.element;
+
+        wf_copy_part(p, to, p->buffer[b].in, bytes);
+        to += bytes;
+    }
+}
+
+static void unpack_all(const wf_pending *p, const char *from)
+{
+    for (int64_t b = 0; b < p->what.n_buffers; b++) {
+        size_t bytes = (size_t)p->buffer[b].count * p->what.element;
+
+        wf_copy_part(p, p->buffer[b].out, from, bytes);
+        from += bytes;
+    }
+}
+
+static bool transport_sums(const wf_pending *p)
+{
+    return p->comm->transport->reduce && p->comm->reduce.chain && wf_far_device(p);
+}
+
+static wf_status begin_all_reduce(wf_pending *p, wf_error *error)
+{
+    if (!transport_sums(p))
+        return begin_all_to_all(p, error);
+    p->x->bytes = all_bytes(p);
+    p->x->send = p->buffer[0].in;
+    p->x->recv = p->buffer[0].out;
+    if (!single(p)) {
+        char *packed = wf_scratch_take(p, p->x->bytes);
+
+        if (!packed)
+            return no_memory(p, p->x->bytes, error);
+        pack_all(p, packed);
+        p->x->send = p->x->recv = packed;
+    }
+    return p->comm->transport->reduce(p->comm, p->x, error);
+}
+
 static wf_status end_all_reduce(wf_pending *p, wf_error *error)
 {
-    void *sum;
-    wf_status status = end_reduce(p, &sum, error);
+    bool summed = transport_sums(p);
+    void *sum = NULL;
+    wf_status status = summed ? wait(p, error) : end_reduce(p, &sum, error);
 
-    if (status != WF_OK)
+    if (summed && status == WF_OK && !single(p))
+        unpack_all(p, p->scratch);
+    if (summed || status != WF_OK)
         return status;
     for (int i = 0; i < p->comm->size; i++)
         p->recv_bytes[i] = wf_part_bytes(p, p->cuts, i);
@@ -185,7 +245,7 @@ static wf_status gather_single(wf_pending *p, size_t bytes, wf_error *error)
         void *place;
 
         wf_locate(p, p->cuts, 0, p->comm->rank, buffer->out, &place);
-        wf_copy_part(place, buffer->in, bytes);
+        wf_copy_part(p, place, buffer->in, bytes);
         p->x->send = place;
     }
     return p->comm->transport->all_gather(p->comm, p->x, error);
@@ -211,7 +271,7 @@ static wf_status begin_all_gather(wf_pending *p, wf_error *error)
         void *part;
         size_t bytes = wf_locate(p, p->cuts, b, c->rank, p->buffer[b].out, &part);
 
-        wf_copy_part(to, p->buffer[b].in, bytes);
+        wf_copy_part(p, to, p->buffer[b].in, bytes);
         to += bytes;
     }
     p->x->recv = to;
@@ -230,11 +290,9 @@ static wf_status end_all_gather(wf_pending *p, wf_error *error)
 static wf_status begin_broadcast(wf_pending *p, wf_error *error)
 {
     const wf_comm *c = p->comm;
-    size_t bytes = 0;
+    size_t bytes = all_bytes(p);
     char *to;
 
-    for (int64_t b = 0; b < p->what.n_buffers; b++)
-        bytes += (size_t)p->buffer[b].count * p->what.element;
     p->x->bytes = bytes;
     if (single(p)) {
         p->x->send = p->buffer[0].in;
@@ -245,28 +303,17 @@ static wf_status begin_broadcast(wf_pending *p, wf_error *error)
     if (!to)
         return no_memory(p, bytes, error);
     p->x->send = p->x->recv = to;
-    for (int64_t b = 0; c->rank == p->what.peer && b < p->what.n_buffers; b++) {
-        size_t n = (size_t)p->buffer[b].count * p->what.element;
-
-        wf_copy_part(to, p->buffer[b].in, n);
-        to += n;
-    }
+    if (c->rank == p->what.peer)
+        pack_all(p, to);
     return c->transport->broadcast(p->comm, p->x, error);
 }
 
 static wf_status end_broadcast(wf_pending *p, wf_error *error)
 {
     wf_status status = wait(p, error);
-    const char *from = p->scratch;
 
-    for (int64_t b = 0; status == WF_OK && !single(p) && p->comm->rank != p->what.peer &&
-                        b < p->what.n_buffers;
-         b++) {
-        size_t n = (size_t)p->buffer[b].count * p->what.element;
-
-        wf_copy_part(p->buffer[b].out, from, n);
-        from += n;
-    }
+    if (status == WF_OK && !single(p) && p->comm->rank != p->what.peer)
+        unpack_all(p, p->scratch);
     return status;
 }
 
@@ -308,6 +355,7 @@ wf_status wf_messages_begin(wf_pending *p, wf_error *error)
         x->send = buffer->in;
         x->recv = buffer->out;
         x->peer = p->what.peer;
+        x->device = p->what.device;
         x->print = (wf_fingerprint){.op = wf_collective_name(p->what.kind),
                                     .detail = "",
                                     .element = p->what.element,
@@ -329,7 +377,7 @@ wf_status wf_messages_end(wf_pending *p, wf_error *error)
 }
 
 const wf_collective_path wf_packed_paths[WF_COLLECTIVE_KINDS] = {
-    [WF_ALL_REDUCE] = {begin_all_to_all, end_all_reduce},
+    [WF_ALL_REDUCE] = {begin_all_reduce, end_all_reduce},
     [WF_REDUCE_SCATTER] = {begin_all_to_all, end_reduce_scatter},
     [WF_ALL_GATHER] = {begin_all_gather, end_all_gather},
     [WF_ALL_TO_ALL] = {begin_all_to_all, end_all_to_all},

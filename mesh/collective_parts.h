@@ -6,6 +6,7 @@
 #ifndef WF_MESH_COLLECTIVE_PARTS_H
 #define WF_MESH_COLLECTIVE_PARTS_H
 
+#include "core/device.h"
 #include "mesh/comm.h"
 
 typedef wf_status wf_collective_step(wf_pending *p, wf_error *error);
@@ -63,8 +64,20 @@ void *wf_scratch_take(wf_pending *p, size_t bytes);
 /* Bytes of the parts of one member, over all buffers. */
 size_t wf_part_bytes(const wf_pending *p, const int64_t *cuts, int rank);
 
-/* memmove that minds neither NULL where there is nothing to move, nor a move to itself. */
-void wf_copy_part(void *to, const void *from, size_t bytes);
+/* The device in whose memory the buffers lie, or NULL: the host's. */
+static inline wf_device *wf_far_device(const wf_pending *p)
+{
+    return p->what.device;
+}
+
+/* memmove in the memory of the buffers, which minds neither NULL where there is nothing to move,
+   nor a move to itself. On a device it is done in the order of what the rank computes. */
+void wf_copy_part(const wf_pending *p, void *to, const void *from, size_t bytes);
+
+/* target[0 .. n_targets) = sum or max over members of source[], on the device; `aside` as in
+   wf_far_memory. */
+wf_status wf_reduce_far(const wf_pending *p, int n_targets, int64_t n, bool aside,
+                        wf_error *error);
 
 /* y = sum or max over members of source[], in the order of ranks; y may be source[0], that of a
    sum any of them. */

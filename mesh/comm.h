@@ -37,8 +37,9 @@ typedef struct wf_exchange {
     const size_t *send_bytes; /* all_to_all: [size] */
     void *recv;               /* blocks of members 0, 1, .. */
     const size_t *recv_bytes; /* all_to_all, all_gather: [size] */
-    size_t bytes;             /* broadcast, send, recv */
+    size_t bytes;             /* broadcast, send, recv, reduce */
     int peer;                 /* broadcast: root; send, recv: the other end */
+    struct wf_device *device; /* NULL, or where send and recv point to: wf_collective.device */
     bool mine_stays;          /* all_to_all: my own block is not looked for in recv */
 
     /* expose: work that members share. When all have posted, any of them may do any piece of
@@ -71,6 +72,7 @@ typedef struct wf_exposure {
 typedef struct wf_transport {
     const char *name;
     bool moves; /* false: pointers are never followed, and one rank runs alone */
+    bool far;   /* moves memory of devices as well (wf_exchange.device) */
 
     /* own_cores: every rank runs on cores that no other rank uses */
     wf_status (*open)(int ranks, bool own_cores, void **world, wf_error *error);
@@ -90,6 +92,12 @@ typedef struct wf_transport {
 
     wf_exchange_call *all_to_all, *all_gather, *broadcast, *send, *recv, *barrier;
     wf_exchange_call *wait;
+    /* NULL, or the library's own all-reduce of floats in device memory, in an order that is the
+       library's: for groups that are not exact */
+    wf_exchange_call *reduce; /* sum; x->print.detail "max": the greatest */
+    /* Why `call` of `op`, or anything else over this group, cannot go on, or WF_OK; never waits, and
+       may be called from any thread. NULL: no transport is built on this one. */
+    wf_status (*alive)(wf_comm *comm, const char *op, uint64_t call, wf_error *error);
     const wf_exposure *exposure; /* NULL where memory is not shared */
 } wf_transport;
 

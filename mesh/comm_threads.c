@@ -9,21 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void copy(void *to, const void *from, size_t bytes)
-{
-    if (bytes && to != from)
-        memcpy(to, from, bytes);
-}
-
 /* Member `to` receives its block of everybody's. */
 static wf_status scatter_blocks(const wf_exchange *x, int to, int64_t piece, wf_error *error)
 {
     const wf_exchange *mine = wf_threads_peer(x, to);
     const wf_comm *comm = x->comm;
+    wf_status status = WF_OK;
     char *block = mine->recv;
 
     (void)piece;
-    for (int i = 0; i < comm->size; i++) {
+    for (int i = 0; i < comm->size && status == WF_OK; i++) {
         const wf_exchange *other = wf_threads_peer(x, i);
         size_t skip = 0;
 
@@ -36,30 +31,33 @@ static wf_status scatter_blocks(const wf_exchange *x, int to, int64_t piece, wf_
         for (int k = 0; k < to; k++)
             skip += other->send_bytes[k];
         if (i != to || !mine->mine_stays)
-            copy(block, (const char *)other->send + skip, mine->recv_bytes[i]);
+            status = wf_threads_copy(x, block, (const char *)other->send + skip,
+                                     mine->recv_bytes[i], error);
         block += mine->recv_bytes[i];
     }
-    return WF_OK;
+    return status;
 }
 
 static wf_status gather_blocks(const wf_exchange *x, int to, int64_t piece, wf_error *error)
 {
     const wf_exchange *mine = wf_threads_peer(x, to);
+    wf_status status = WF_OK;
     char *block = mine->recv;
 
-    (void)piece, (void)error;
-    for (int i = 0; i < x->comm->size; i++) {
-        copy(block, wf_threads_peer(x, i)->send, mine->recv_bytes[i]);
+    (void)piece;
+    for (int i = 0; i < x->comm->size && status == WF_OK; i++) {
+        status =
+            wf_threads_copy(x, block, wf_threads_peer(x, i)->send, mine->recv_bytes[i], error);
         block += mine->recv_bytes[i];
     }
-    return WF_OK;
+    return status;
 }
 
 static wf_status copy_from_root(const wf_exchange *x, int to, int64_t piece, wf_error *error)
 {
-    (void)piece, (void)error;
-    copy(wf_threads_peer(x, to)->recv, wf_threads_peer(x, x->peer)->send, x->bytes);
-    return WF_OK;
+    (void)piece;
+    return wf_threads_copy(x, wf_threads_peer(x, to)->recv, wf_threads_peer(x, x->peer)->send,
+                           x->bytes, error);
 }
 
 static wf_status all_to_all(wf_comm *comm, wf_exchange *x, wf_error *error)
@@ -175,6 +173,11 @@ static wf_status split(wf_comm *parent, const char *name, const int *members, in
     return status;
 }
 
+static wf_status alive(wf_comm *comm, const char *op, uint64_t call, wf_error *error)
+{
+    return wf_threads_check(wf_threads_of(comm), op, call, error);
+}
+
 static void detach(wf_comm *comm)
 {
     free(comm);
@@ -202,6 +205,7 @@ static void abort_world(wf_comm *comm, const wf_error *why)
 const wf_transport wf_transport_threads = {
     .name = "threads",
     .moves = true,
+    .far = true,
     .open = open_world,
     .close = close_world,
     .cause = cause,
@@ -217,5 +221,6 @@ const wf_transport wf_transport_threads = {
     .recv = wf_threads_recv,
     .barrier = barrier,
     .wait = finish_exchange,
+    .alive = alive,
     .exposure = &wf_threads_exposure,
 };

@@ -1,4 +1,5 @@
 /* mesh/distribute.c - between plain memory or rank-local tensors and tensors of the mesh. */
+#include "core/host_data.h"
 #include "mesh/private.h"
 #include <inttypes.h>
 #include <string.h>
@@ -30,7 +31,9 @@ static void take_part(const wf_tensor *t, int dim, const char *whole, char *loca
 wf_tensor *wf_distribute(wf_context *ctx, const void *whole, wf_dtype dtype, int ndim,
                          const wf_dim *dims, const wf_layout *layout)
 {
+    wf_host_data view;
     wf_tensor *t;
+    char *local;
 
     if (wf_layout_is_partial(layout, -1)) {
         wf_fail(ctx, WF_ELAYOUT,
@@ -41,9 +44,13 @@ wf_tensor *wf_distribute(wf_context *ctx, const void *whole, wf_dtype dtype, int
     if (wf_layout_fits(ctx, layout, ndim) != WF_OK)
         return NULL;
     t = wf_tensor_new(ctx, dtype, ndim, dims, layout, ctx->kind);
-    if (t && wf_tensor_local_count(t) > 0 && !wf_context_planning(ctx))
-        take_part(t, 0, whole, t->data, wf_dtype_size(dtype));
-    return t;
+    if (!t || wf_tensor_local_count(t) == 0 || wf_context_planning(ctx))
+        return t;
+    local = wf_data_write(t, false, &view);
+    if (local)
+        take_part(t, 0, whole, local, wf_dtype_size(dtype));
+    wf_data_close(&view);
+    return local ? t : NULL;
 }
 
 typedef struct local_view {

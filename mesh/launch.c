@@ -141,7 +141,7 @@ static const wf_transport *choose_transport(const wf_launch_options *o, wf_error
         return asked;
     if (wf_launcher_choose(o->launcher, o->transport, o->ranks, &launcher, error) != WF_OK)
         return NULL;
-    return asked ? asked : wf_transport_find(launcher.kind, error);
+    return asked ? asked : wf_transport_find(wf_launcher_transport(&launcher), error);
 }
 
 /* Threads of one process: all ranks, or the one that is asked for where nothing moves. */

@@ -95,7 +95,7 @@ wf_launcher wf_launcher_detected(void)
     local = strncmp(r->size, "SLURM", 5) == 0 ? tasks_here() : number(r->local);
     l = (wf_launcher){r->kind,         r->name,         r->size,
                       number(r->size), number(r->rank), local > 0 ? local : 0};
-    if (strcmp(l.kind, "mpi") == 0 && l.processes == 1)
+    if (l.processes == 1)
         l.kind = "threads";
     return l;
 }
@@ -132,6 +132,12 @@ static wf_status check_wanted(const char *wanted, const wf_launcher *l, wf_error
         return wf_error_set(error, WF_EINVAL,
                             "--launcher mpi, but nothing in the environment says that a "
                             "launcher started this process; use: mpirun -np N PROGRAM ...");
+    if (strcmp(wanted, "mpi") == 0 && strcmp(l->kind, "torchrun") == 0)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--launcher mpi, but %s=%d: torchrun started this process; drop the "
+            "flag, or use: mpirun -np %d PROGRAM ...",
+            l->variable, l->processes, l->processes);
     return WF_OK;
 }
 
@@ -140,11 +146,11 @@ static wf_status check_transport(const char *transport, const wf_launcher *l, wf
     bool mpi = strcmp(l->kind, "mpi") == 0;
 
     if (strcmp(transport, "mpi") == 0 && !mpi)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--transport mpi joins processes, and the launcher is threads; use: "
-            "mpirun -np N PROGRAM ..., or drop the flag");
-    if (strcmp(transport, "threads") == 0 && mpi)
+        return wf_error_set(error, WF_EINVAL,
+                            "--transport mpi joins processes, and the launcher is %s; use: "
+                            "mpirun -np N PROGRAM ..., or drop the flag",
+                            l->kind);
+    if (strcmp(transport, "threads") == 0 && l->processes > 1)
         return wf_error_set(error, WF_EINVAL,
                             "--transport threads reaches the ranks of one process, but %s=%d: "
                             "%s started %d; drop the flag, or start one process",
@@ -160,19 +166,13 @@ wf_status wf_launcher_choose(const char *wanted, const char *transport, int rank
 
     wanted = wanted ? wanted : "auto";
     transport = transport ? transport : "auto";
-    if (strcmp(l.kind, "torchrun") == 0)
-        return wf_error_set(
-            error, WF_EUNSUPPORTED,
-            "torchrun started this process (WORLD_SIZE=%d), and Weft cannot join "
-            "its processes; use: mpirun -np %d PROGRAM ..., or start it once, "
-            "and its ranks are threads",
-            l.processes, l.processes);
     status = check_two(error);
     if (status == WF_OK)
         status = check_wanted(wanted, &l, error);
     /* One process has the choice; it was not detected as "mpi". */
     if (status == WF_OK && *l.name &&
-        (strcmp(wanted, "mpi") == 0 || strcmp(transport, "mpi") == 0))
+        (strcmp(wanted, "mpi") == 0 || strcmp(transport, "mpi") == 0) &&
+        strcmp(l.kind, "torchrun") != 0)
         l.kind = "mpi";
     if (status == WF_OK)
         status = check_transport(transport, &l, error);
@@ -183,4 +183,9 @@ wf_status wf_launcher_choose(const char *wanted, const char *transport, int rank
                               ranks, l.processes, l.name, l.variable, ranks, ranks);
     *launcher = l;
     return status;
+}
+
+const char *wf_launcher_transport(const wf_launcher *launcher)
+{
+    return strcmp(launcher->kind, "torchrun") == 0 ? "nccl" : launcher->kind;
 }

@@ -16,7 +16,7 @@
 WF_BEGIN_DECLS
 
 typedef struct wf_launcher {
-    const char *kind;     /* "threads", "mpi"; or "torchrun", which is refused */
+    const char *kind;     /* "threads", "mpi", "torchrun" */
     const char *name;     /* "OpenMPI's mpirun"; "" where a user started the process */
     const char *variable; /* that says how many processes there are; "" likewise */
     int processes, process;
@@ -33,10 +33,14 @@ WF_API wf_launcher wf_launcher_detected(void);
  * @param transport  "auto" or NULL, or a transport's name; one that moves data belongs to its kind
  * @param ranks      of the world; has to be a multiple of the processes
  * Errors:           WF_EINVAL where two of them, or of them and the environment, contradict each
- *                   other; WF_EUNSUPPORTED under torchrun
+ *                   other
  */
 WF_API wf_status wf_launcher_choose(const char *wanted, const char *transport, int ranks,
                                     wf_launcher *launcher, wf_error *error);
+
+/** wf_launcher_transport - what carries data between the ranks where nobody says: under torchrun NCCL
+ * alone joins the processes. Owner: static string. */
+WF_API const char *wf_launcher_transport(const wf_launcher *launcher);
 
 WF_END_DECLS
 

@@ -60,12 +60,38 @@ static bool has_values(const wf_tensor *t)
 
 /* Copy [at, at + length) of a dim of src to [to, to + length) of the same dim of dst; all other
    dims are alike, `rows` counts those before and `bytes` those behind. */
-static void slab(char *dst, int64_t dst_n, int64_t to, const char *src, int64_t src_n,
-                 int64_t at, int64_t length, int64_t rows, size_t bytes)
+static void slab(wf_context *ctx, char *dst, int64_t dst_n, int64_t to, const char *src,
+                 int64_t src_n, int64_t at, int64_t length, int64_t rows, size_t bytes)
 {
-    for (int64_t r = 0; r < rows && length > 0; r++)
-        memcpy(dst + (size_t)(r * dst_n + to) * bytes, src + (size_t)(r * src_n + at) * bytes,
-               (size_t)length * bytes);
+    wf_copy copy = {.from = src + (size_t)at * bytes,
+                    .to = dst + (size_t)to * bytes,
+                    .bytes = (size_t)length * bytes,
+                    .from_step = (size_t)src_n * bytes,
+                    .to_step = (size_t)dst_n * bytes,
+                    .rows = rows};
+
+    if (!copy.bytes || rows == 0)
+        return;
+    if (ctx->device->far) {
+        ctx->device->far->copy(ctx->device, &copy, false, NULL);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++)
+        memcpy((char *)copy.to + (size_t)r * copy.to_step,
+               (const char *)copy.from + (size_t)r * copy.from_step, copy.bytes);
+}
+
+/* -0 is the one number that leaves every other as it is. */
+static void fill_zeros(wf_tensor *t)
+{
+    wf_device *device = t->ctx->device;
+    int64_t n = wf_tensor_local_count(t);
+    float *zero = t->data;
+
+    if (device->far && n)
+        device->far->fill(device, zero, 0x80000000u, n);
+    for (int64_t i = 0; i < n && !device->far; i++)
+        zero[i] = -0.0f;
 }
 
 static wf_status take(wf_move *move, size_t bytes, void **block)
@@ -147,20 +173,19 @@ static wf_status run_local(wf_move *move, item *it)
         return move->ctx->error.code;
     y = it->next;
     if (has_values(x)) {
-        size_t element = wf_dtype_size(x->dtype),
-               bytes = (size_t)wf_tensor_local_count(x) * element;
+        size_t element = wf_dtype_size(x->dtype);
 
         if (it->step.kind == WF_MOVE_SLICE) {
-            slab(y->data, y->local[d], 0, x->data, x->local[d], y->start[d] - x->start[d],
-                 y->local[d], outer(x, d), (size_t)inner(x, d) * element);
+            slab(move->ctx, y->data, y->local[d], 0, x->data, x->local[d],
+                 y->start[d] - x->start[d], y->local[d], outer(x, d),
+                 (size_t)inner(x, d) * element);
         } else if (it->step.reduction == WF_REDUCE_MAX ||
                    wf_mesh_coordinate(move->ctx->mesh, it->step.axis) == 0) {
-            memcpy(y->data, x->data, bytes);
-        } else {
-            float *zero = y->data; /* -0 is the one number that leaves every other as it is */
+            int64_t n = wf_tensor_local_count(x);
 
-            for (size_t i = 0; i < bytes / sizeof(float); i++)
-                zero[i] = -0.0f;
+            slab(move->ctx, y->data, n, 0, x->data, n, 0, n, 1, element);
+        } else {
+            fill_zeros(y);
         }
     }
     advance(it);
@@ -191,9 +216,9 @@ static void pack_blocks(const wf_tensor *t, int d, int axis, char *blocks, bool 
         int64_t length = wf_mesh_cut(mesh, axis, &t->dim[d], n, i + 1) - at;
 
         if (unpack)
-            slab(t->data, n, at, blocks, length, 0, length, rows, bytes);
+            slab(t->ctx, t->data, n, at, blocks, length, 0, length, rows, bytes);
         else
-            slab(blocks, length, 0, t->data, n, at, length, rows, bytes);
+            slab(t->ctx, blocks, length, 0, t->data, n, at, length, rows, bytes);
         blocks += (size_t)(rows * length) * bytes;
     }
 }
@@ -280,7 +305,8 @@ static wf_status post(wf_move *move, item *first)
     wf_collective what = {.kind = (wf_collective_kind)first->step.kind,
                           .reduction = first->step.reduction,
                           .element = wf_dtype_size(first->now->dtype),
-                          .buffers = buffers};
+                          .buffers = buffers,
+                          .device = move->ctx->device->far ? move->ctx->device : NULL};
     wf_error error = {WF_OK, ""};
     wf_status status = WF_OK;
 

@@ -10,7 +10,7 @@
 #include "mesh/launcher.h"
 
 /* To be raised with every change to what a plugin and its host share: this file, mesh/comm.h. */
-enum { WF_PLUGIN_VERSION = 2 };
+enum { WF_PLUGIN_VERSION = 3 };
 
 typedef struct wf_plugin_host {
     size_t size; /* of this table; first, so that it can always be read */
@@ -35,6 +35,7 @@ typedef struct wf_plugin_host {
     const wf_transport *threads;
     wf_status (*threads_open)(int ranks, const int *number, bool own_cores, void **world,
                               wf_error *error);
+    const wf_transport *(*transport_find)(const char *name, wf_error *error);
     void (*threads_abort)(void *world, int rank, const wf_error *cause); /* from any thread */
 } wf_plugin_host;
 

@@ -136,7 +136,7 @@ wf_status wf_threads_work(threads_comm *c, wf_exchange *x, wf_error *error)
             cross_link(c, x, all, &due);
             status = wf_threads_check(c, x->print.op, x->sequence, error);
             if (status == WF_OK && x->work(x, share, piece, &wrong) != WF_OK)
-                status = wf_threads_break(c->group, wrong.text, error);
+                status = wf_threads_break(c->group, wrong.code, wrong.text, error);
             if (atomic_fetch_add(&p->done, 1) + 1 == all && status == WF_OK)
                 set_over(c, p, x);
         }
@@ -202,7 +202,7 @@ wf_status wf_threads_mismatch(threads_comm *c, const wf_exchange *x, int other,
     char text[WF_ERROR_TEXT];
 
     wf_fingerprint_differ(&c->base, x->sequence, &x->print, other, theirs, text, sizeof text);
-    return wf_threads_break(c->group, text, error);
+    return wf_threads_break(c->group, WF_EMISMATCH, text, error);
 }
 
 /* Wait for the ring's next place; only the peers may be late with it. */
@@ -232,13 +232,34 @@ static wf_status take_place(threads_comm *c, wf_exchange *x, wf_error *error)
     return status;
 }
 
+wf_status wf_threads_settle(const wf_exchange *x, wf_error *error)
+{
+    return x->device ? x->device->far->wait(x->device, error) : WF_OK;
+}
+
+wf_status wf_threads_copy(const wf_exchange *x, void *to, const void *from, size_t bytes,
+                          wf_error *error)
+{
+    wf_copy copy = {.from = from, .to = to, .bytes = bytes, .rows = 1};
+
+    if (!bytes || to == from)
+        return WF_OK;
+    if (x->device)
+        return x->device->far->copy(x->device, &copy, true, error);
+    memcpy(to, from, bytes);
+    return WF_OK;
+}
+
 wf_status wf_threads_post(threads_comm *c, wf_exchange *x, wf_error *error)
 {
-    wf_status status = take_place(c, x, error);
-    place *p = x->place;
+    wf_status status = wf_threads_settle(x, error);
     wf_fingerprint theirs;
+    place *p;
     int first;
 
+    if (status == WF_OK)
+        status = take_place(c, x, error);
+    p = x->place;
     if (status != WF_OK)
         return status;
     pthread_mutex_lock(&c->group->lock);

@@ -6,6 +6,7 @@
 #ifndef WF_MESH_THREADS_EXCHANGE_H
 #define WF_MESH_THREADS_EXCHANGE_H
 
+#include "core/device.h"
 #include "mesh/threads_world.h"
 
 static inline threads_comm *wf_threads_of(wf_comm *comm)
@@ -18,6 +19,13 @@ static inline const wf_exchange *wf_threads_peer(const wf_exchange *x, int membe
 {
     return ((const place *)x->place)->posted[member];
 }
+
+/* What a rank posts is there for its peers: wait for a device that may still be computing it. */
+wf_status wf_threads_settle(const wf_exchange *x, wf_error *error);
+
+/* Copy between members' memory, from any thread. */
+wf_status wf_threads_copy(const wf_exchange *x, void *to, const void *from, size_t bytes,
+                          wf_error *error);
 
 /* Start an exchange of x->work. It is ended by wf_threads_finish_exchange(). */
 wf_status wf_threads_post(threads_comm *c, wf_exchange *x, wf_error *error);

@@ -1,6 +1,5 @@
 /* mesh/threads_message.c - messages from one thread to another, over channels of their own. */
 #include "mesh/threads_exchange.h"
-#include <string.h>
 
 /* Wait until message x->sequence of the channel has come `steps` further: 0 free, 1 sent, 2
    received. */
@@ -36,8 +35,11 @@ static wf_status finish_recv(wf_comm *comm, wf_exchange *x, wf_error *error)
         return wf_threads_give_up(c, x, status);
     if (m->print.bytes != x->print.bytes || m->print.element != x->print.element)
         return wf_threads_give_up(c, x, wf_threads_mismatch(c, x, x->peer, &m->print, error));
-    if (x->bytes)
-        memcpy(x->recv, m->data, x->bytes);
+    status = wf_threads_settle(x, error); /* what held the memory before may not be over */
+    if (status == WF_OK)
+        status = wf_threads_copy(x, x->recv, m->data, x->bytes, error);
+    if (status != WF_OK)
+        return wf_threads_give_up(c, x, status);
     wf_threads_end_reading(c, x);
     atomic_fetch_add(&m->mark, 1);
     wf_threads_wake(c->group);
@@ -70,6 +72,8 @@ wf_status wf_threads_send(wf_comm *comm, wf_exchange *x, wf_error *error)
     wf_status status = open_channel(c, x, true, error);
     message *m = x->place;
 
+    if (status == WF_OK)
+        status = wf_threads_settle(x, error);
     if (status == WF_OK)
         status = wait_message(c, x, 0, error);
     if (status != WF_OK)

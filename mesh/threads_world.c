@@ -219,16 +219,16 @@ void wf_threads_finish(world *w, int rank)
     wake_world(w);
 }
 
-wf_status wf_threads_break(group *g, const char *text, wf_error *error)
+wf_status wf_threads_break(group *g, wf_status code, const char *text, wf_error *error)
 {
     pthread_mutex_lock(&g->lock);
     if (!atomic_load(&g->broken)) {
-        wf_error_set(&g->mismatch, WF_EMISMATCH, "%s", text);
+        wf_error_set(&g->mismatch, code, "%s", text);
         atomic_store(&g->broken, true);
     }
     pthread_mutex_unlock(&g->lock);
     wf_threads_wake(g);
-    return wf_error_set(error, WF_EMISMATCH, "%s", g->mismatch.text);
+    return wf_error_set(error, g->mismatch.code, "%s", g->mismatch.text);
 }
 
 void wf_threads_quiesce(group *g)
@@ -245,7 +245,7 @@ wf_status wf_threads_check(const threads_comm *c, const char *op, uint64_t call,
     const char *colon, *text;
 
     if (atomic_load(&c->group->broken))
-        return wf_error_set(error, WF_EMISMATCH, "%s", c->group->mismatch.text);
+        return wf_error_set(error, c->group->mismatch.code, "%s", c->group->mismatch.text);
     if (!atomic_load(&w->aborted))
         return WF_OK;
     text = wf_error_behind_rank(&w->cause, w->culprit, &colon);

@@ -68,7 +68,7 @@ typedef struct group {
     _Atomic int sleepers;
     _Atomic int place_waiters; /* members that wait for others to have LEFT */
     _Atomic int readers;       /* threads that may be touching a peer's memory */
-    _Atomic bool broken;       /* by a mismatch: `mismatch` is set, and stays */
+    _Atomic bool broken; /* `mismatch` is set, and stays: a mismatch, or a device that failed */
     wf_error mismatch;
     channel *channels; /* under lock */
     place ring[RING];
@@ -169,7 +169,7 @@ wf_status wf_threads_check(const threads_comm *c, const char *op, uint64_t call,
 wf_status wf_threads_wait(const threads_comm *c, const need *n, wf_error *error);
 
 /* All members fail with this text. */
-wf_status wf_threads_break(group *g, const char *text, wf_error *error);
+wf_status wf_threads_break(group *g, wf_status code, const char *text, wf_error *error);
 
 void wf_threads_abort(world *w, int rank, const wf_error *cause);
 void wf_threads_finish(world *w, int rank);

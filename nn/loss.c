@@ -9,6 +9,7 @@
  * size gives the same bits.
  */
 #include "nn/loss.h"
+#include "core/host_data.h"
 #include "kernels/ops.h"
 #include <string.h>
 
@@ -177,10 +178,19 @@ typedef struct made_for {
     float weight;
 } made_for;
 
-static bool is_weight(const wf_tensor *t, int64_t i, float weight)
+/* Whether all elements are `weight`; false with an error where they cannot be looked at. */
+static bool all_weigh(const wf_tensor *t, float weight)
 {
-    return t->dtype == WF_F64 ? ((const double *)t->data)[i] == (double)weight
-                              : ((const float *)t->data)[i] == weight;
+    int64_t n = wf_tensor_local_count(t), same = 0;
+    wf_host_data view;
+    const void *data = wf_data_read(t, &view);
+
+    while (data && same < n &&
+           (t->dtype == WF_F64 ? ((const double *)data)[same] == (double)weight
+                               : ((const float *)data)[same] == weight))
+        same++;
+    wf_data_close(&view);
+    return data && same == n;
 }
 
 /* Operands are pairs of a tensor and its gradient, made when the losses were. */
@@ -190,17 +200,15 @@ static void fused_backward(wf_gradient *g)
     const wf_tensor *dloss = g->dout[0];
     bool values = dloss->data && !wf_context_planning(g->ctx);
 
-    for (int64_t i = 0; values && i < wf_tensor_local_count(dloss); i++)
-        if (!is_weight(dloss, i, weight)) {
-            wf_fail(
-                g->ctx, WF_EINVAL,
+    if (values && !all_weigh(dloss, weight)) {
+        wf_fail(g->ctx, WF_EINVAL,
                 "linear_cross_entropy: its gradients were made for losses that are all "
                 "weighted with %.9g, but the weight that comes back is another one: give it "
                 "the weight that losses have in what is differentiated, or use "
                 "wf_nn_cross_entropy on the logits, which takes any",
                 (double)weight);
-            return;
-        }
+        return;
+    }
     for (int i = 0; i < g->n_in; i += 2)
         g->din[i] = g->in[i + 1];
 }

@@ -15,8 +15,8 @@ static double norm_of(const wf_tensor *x)
     wf_exact_sum sum;
 
     memset(&sum, 0, sizeof sum);
-    if (!wf_context_planning(x->ctx))
-        wf_context_device(x->ctx)->sum_squares(x, &sum);
+    if (!wf_context_planning(x->ctx) || wf_context_device(x->ctx)->far)
+        wf_context_device(x->ctx)->sum_squares(x, &sum); /* a far one counts its workspace */
     return sqrt(wf_exact_value(&sum));
 }
 

@@ -11,6 +11,7 @@
  * double, in 8 lanes: lane l takes the elements l, l + 8, .. in order, and the lanes are added 4,
  * 2, 1 apart. That is the same expression in every layout and on every machine.
  */
+#include "core/host_data.h"
 #include "core/random.h"
 #include "nn/module.h"
 
@@ -101,8 +102,6 @@ static void orthonormalise(const matrix *m)
 static wf_status make(float *x, const wf_tensor *like, const wf_init_site *site)
 {
     int64_t count = wf_tensor_count(like), rows = like->ndim ? like->dim[0].size : 1, columns;
-    wf_pool *pool = wf_context_pool(like->ctx);
-    wf_error error = {WF_OK, ""};
     size_t bytes;
     double *room;
 
@@ -110,9 +109,9 @@ static wf_status make(float *x, const wf_tensor *like, const wf_init_site *site)
         return WF_OK;
     columns = count / rows;
     bytes = (size_t)(rows + columns) * sizeof *room;
-    room = wf_pool_take(pool, bytes, WF_MEMORY_WORKSPACE, &error);
+    room = wf_data_take(like->ctx, bytes, WF_MEMORY_WORKSPACE);
     if (!room)
-        return wf_fail(like->ctx, error.code, "orthogonal: %s", error.text);
+        return wf_context_status(like->ctx);
     wf_random_fill_normal(x, count, site->key, site->stream, 0);
     /* the vector is the longer one, the products are as many as vectors */
     orthonormalise(&(matrix){.x = x,
@@ -122,7 +121,7 @@ static wf_status make(float *x, const wf_tensor *like, const wf_init_site *site)
                              .share = room + (rows > columns ? rows : columns)});
     for (int64_t i = 0; i < count; i++)
         x[i] *= site->arg[0];
-    wf_pool_give(pool, room, bytes, WF_MEMORY_WORKSPACE);
+    wf_data_give(like->ctx, room, bytes, WF_MEMORY_WORKSPACE);
     return WF_OK;
 }
 

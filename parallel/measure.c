@@ -2,6 +2,7 @@
 #include "parallel/measure.h"
 #include "core/digest.h"
 #include "core/exact_sum.h"
+#include "core/host_data.h"
 #include "parallel/checkpoint/agree.h"
 #include <math.h>
 #include <stdlib.h>
@@ -24,7 +25,7 @@ static void add_squares(wf_tensor *t, wf_exact_sum *sum)
     wf_scope_open(ctx);
     if (t->dtype != device->dtype)
         t = wf_cast(t, device->dtype);
-    if (t && !wf_context_planning(ctx))
+    if (t && (device->far || !wf_context_planning(ctx))) /* a far one counts its workspace */
         device->sum_squares(t, sum);
     wf_scope_close(ctx);
     wf_context_memory_kind(ctx, kind);
@@ -56,13 +57,20 @@ static uint64_t digest_here(const wf_mesh *mesh, const wf_tensor *t, const char 
                             uint32_t kind)
 {
     int64_t size[WF_MAX_DIMS];
+    wf_host_data view;
+    const float *data;
+    uint64_t digest = 0;
 
     if (!wf_par_counts_here(mesh, t))
         return 0;
     for (int i = 0; i < t->ndim; i++)
         size[i] = t->dim[i].size;
-    return wf_digest_part(wf_digest_path(path), kind, t->ndim, size, t->start, t->local,
-                          t->data);
+    data = wf_data_read(t, &view);
+    if (data)
+        digest =
+            wf_digest_part(wf_digest_path(path), kind, t->ndim, size, t->start, t->local, data);
+    wf_data_close(&view);
+    return digest;
 }
 
 static wf_status check_values(const wf_par *par)

@@ -4,6 +4,7 @@
 #include "parallel/strategy.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Layouts nest in the 8 leaves and in the batch's halves only where both are powers of two. */
 static void find_inexact(wf_par *par)
@@ -46,10 +47,36 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
     return WF_OK;
 }
 
+static wf_device *open_gpu(const wf_par_options *o, int rank, wf_error *error)
+{
+    int gpus = o->plan ? 1 : wf_cuda_count(false, error);
+
+    if (gpus == 0)
+        return NULL;
+    return wf_cuda_device(
+        &(wf_cuda_options){.ordinal = rank % gpus, .plan = o->plan, .tf32 = o->tf32}, error);
+}
+
+static wf_device *open_device(const wf_par_options *o, int rank, wf_error *error)
+{
+    const char *name = o->device ? o->device : "cpu";
+
+    if (o->tf32 && strcmp(name, "cuda") != 0) {
+        wf_error_set(error, WF_EINVAL, "tf32 is of device cuda, not of %s", name);
+        return NULL;
+    }
+    if (strcmp(name, "cpu") == 0)
+        return wf_cpu_device(o->threads, error);
+    if (strcmp(name, "cuda") == 0)
+        return open_gpu(o, rank, error);
+    wf_error_set(error, WF_EINVAL, "there is no device %s: use cpu or cuda", name);
+    return NULL;
+}
+
 static bool open_context(wf_par *par, int rank, wf_error *error)
 {
     const wf_par_options *o = &par->options;
-    wf_device *device = wf_cpu_device(o->threads, error);
+    wf_device *device = open_device(o, rank, error);
 
     if (device && o->allocator)
         device->allocator = *o->allocator;

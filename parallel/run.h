@@ -43,7 +43,10 @@ typedef struct wf_par_options {
     wf_dtype reduce_dtype;  /* WF_F32, or WF_BF16: gradients are rounded before ranks sum them,
                               which is not layout-exact */
     bool sequence_parallel; /* between tensor-parallel regions, tokens are split over tp */
-    int threads;            /* per rank; 0 means 1 */
+    const char *device; /* "cpu" or "cuda"; NULL: "cpu". On cuda rank r takes GPU r modulo the
+                               number of GPUs that its process sees, so ranks may share one */
+    bool tf32;          /* wf_cuda_options.tf32; on cuda alone */
+    int threads;        /* per rank; 0 means 1 */
     uint64_t seed;
     bool exact_off;
     bool
@@ -62,7 +65,8 @@ WF_API const char *wf_par_strategy_name(int i);
  *
  * Collective:  over the world
  * Owner:       caller; wf_par_close, after trainers and planned models have been freed
- * Errors:      WF_EINVAL (numbers of ranks, strategy), WF_ENOMEM; NULL then
+ * Errors:      WF_EINVAL (numbers of ranks, strategy, device), WF_EUNSUPPORTED (no GPU),
+ *              WF_ENOMEM; NULL then
  */
 WF_API wf_par *wf_par_open(wf_rank *rank, const wf_par_options *options, wf_error *error);
 WF_API void wf_par_close(wf_par *par);

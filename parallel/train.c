@@ -11,6 +11,7 @@
  * Losses and gradients are sums, scaled once by 1 / (tokens of the global batch).
  */
 #include "parallel/train.h"
+#include "core/host_data.h"
 #include "kernels/ops.h"
 #include "nn/gpt.h"
 #include "parallel/gather.h"
@@ -178,13 +179,21 @@ static batch read_batch(wf_par_trainer *t, const wf_par_data *data, int64_t step
     wf_dim dims[] = {wf_dim_batch(micro * wf_par_dp(t->par)), wf_dim_split(t->options.seq_len)};
     wf_error error = {WF_OK, "the data gave no reason"};
     wf_status status = WF_OK;
+    wf_host_data tokens, targets;
     batch b;
 
     b.tokens = wf_tensor_new(ctx, WF_I32, 2, dims, layout, WF_MEMORY_ACTIVATION);
     b.targets = wf_tensor_new(ctx, WF_I32, 2, dims, layout, WF_MEMORY_ACTIVATION);
-    if (b.tokens && b.targets && !wf_context_planning(ctx))
-        status = data->read(data->self, step, first, micro, t->options.seq_len, b.tokens->data,
-                            b.targets->data, &error);
+    if (b.tokens && b.targets && !wf_context_planning(ctx)) {
+        int32_t *x = wf_data_write(b.tokens, false, &tokens);
+        int32_t *y = wf_data_write(b.targets, false, &targets);
+
+        if (x && y)
+            status =
+                data->read(data->self, step, first, micro, t->options.seq_len, x, y, &error);
+        wf_data_close(&tokens);
+        wf_data_close(&targets);
+    }
     if (status != WF_OK) {
         wf_fail(ctx, status, "%s", error.text);
         b.tokens = b.targets = NULL;
@@ -284,11 +293,13 @@ static wf_status mean_loss(wf_par_trainer *t, float *mean)
     wf_par_counter counter = {.depth = 0};
     const wf_layout *whole = NULL;
     wf_tensor *sum;
+    float total;
 
     wf_scope_open(ctx);
     if (wf_context_status(ctx) == WF_OK && sum_micro_steps(t, &counter) == WF_OK &&
-        wf_move_run(ctx, 1, counter.node, &whole, &sum) == WF_OK && !wf_context_planning(ctx))
-        *mean = *(const float *)sum->data * token_weight(t);
+        wf_move_run(ctx, 1, counter.node, &whole, &sum) == WF_OK && !wf_context_planning(ctx) &&
+        wf_data_get(sum, 0, 1, &total) == WF_OK)
+        *mean = total * token_weight(t);
     wf_scope_close(ctx);
     wf_par_counter_clear(&counter);
     for (int64_t k = 0; k < t->micros; k++) {

@@ -96,7 +96,7 @@ bits=$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)
 
 build_and_test gcc build "" -DCMAKE_BUILD_TYPE=Release -DWEFT_WERROR=$werror
 part "clang build" env CC=clang scripts/build.sh build-clang \
-    -DCMAKE_BUILD_TYPE=Debug -DWEFT_WERROR=$werror -DBUILD_TESTING=ON
+    -DCMAKE_BUILD_TYPE=Debug -DWEFT_WERROR=$werror -DBUILD_TESTING=ON -DWEFT_CUDA=OFF
 part "format" scripts/format.sh --check
 
 if [ $sanitize = yes ]; then

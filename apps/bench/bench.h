@@ -23,9 +23,10 @@ typedef struct bench_options {
     bool sequence_parallel;
     const char *exact; /* "on", "off" or "both" */
     const char *ranks, *sizes;
-    bool processes;   /* Weft over MPI, against MPI's own collectives */
-    bool mpi_child;   /* started by bench itself, under mpirun */
-    const char *self; /* this program, to start it again */
+    const char *device; /* "cpu", "cuda"; NULL: the first */
+    bool processes;     /* Weft over MPI, against MPI's own collectives */
+    bool mpi_child;     /* started by bench itself, under mpirun */
+    const char *self;   /* this program, to start it again */
     int cores;
 } bench_options;
 
@@ -164,5 +165,8 @@ float *bench_memory_new(size_t bytes, wf_error *error);
 
 /* A context on the CPU with so many threads; closed by wf_context_close. */
 wf_context *bench_context(int threads, wf_error *error);
+
+/* One on the first GPU. */
+wf_context *bench_gpu_context(wf_error *error);
 
 #endif

@@ -4,10 +4,12 @@
  */
 #include "apps/bench/bench.h"
 #include <math.h>
+#include <string.h>
 
 typedef struct bench {
     const bench_options *o;
     wf_context *ctx;
+    wf_device *far; /* the GPU; NULL: on the CPU, with so many threads */
     int threads;
     wf_tensor *x, *y, *m, *v; /* [batch, tokens, width] */
     wf_tensor *gain, *bias, *mean, *rstd;
@@ -106,17 +108,40 @@ typedef struct runner {
     const op *op;
 } runner;
 
+/* The GPU is through with what it was asked for; the clock is that of the wall then. */
+static double stop_clock(const bench *b)
+{
+    if (b->far)
+        b->far->far->wait(b->far, NULL);
+    return bench_now(b->far ? 2 : b->threads);
+}
+
 static double run_op(void *arg, int64_t repeat)
 {
     runner *r = arg;
-    double start = bench_now(r->b->threads);
+    double start = stop_clock(r->b);
 
     for (int64_t i = 0; i < repeat; i++) {
         wf_scope_open(r->b->ctx);
         r->op->run(r->b);
         wf_scope_close(r->b->ctx);
     }
-    return wf_context_status(r->b->ctx) == WF_OK ? bench_now(r->b->threads) - start : NAN;
+    return wf_context_status(r->b->ctx) == WF_OK ? stop_clock(r->b) - start : NAN;
+}
+
+static double run_far_copy(void *arg, int64_t repeat)
+{
+    bench *b = arg;
+    const wf_copy copy = {.from = b->y->data,
+                          .to = b->m->data,
+                          .bytes = (size_t)wf_tensor_local_count(b->y) * sizeof(float),
+                          .rows = 1};
+    double start = stop_clock(b);
+
+    for (int64_t i = 0; i < repeat; i++)
+        if (b->far->far->copy(b->far, &copy, false, NULL) != WF_OK)
+            return NAN;
+    return stop_clock(b) - start;
 }
 
 static wf_tensor *array(bench *b, int ndim, const wf_dim *dims, float deviation)
@@ -130,7 +155,8 @@ static wf_tensor *array(bench *b, int ndim, const wf_dim *dims, float deviation)
 
 static void prepare(bench *b)
 {
-    const wf_dim dims[] = {wf_dim_batch(16), wf_dim_split(b->o->quick ? 16 : 1024),
+    const wf_dim dims[] = {wf_dim_batch(b->far && !b->o->quick ? 64 : 16),
+                           wf_dim_split(b->o->quick ? 16 : 1024),
                            wf_dim_width(b->o->quick ? 64 : 1024)};
     wf_tensor **big[] = {&b->x, &b->y, &b->m, &b->v};
 
@@ -188,6 +214,43 @@ static void run_race(bench_report *report, bench *b, bench_crew *crew)
                    entrants[BENCH_STORES + i].seconds, limit);
 }
 
+static void run_far_race(bench_report *report, bench *b)
+{
+    bench_entrant entrants[1 + OPS] = {{.run = run_far_copy, .arg = b}};
+    runner runners[OPS];
+    double size = (double)wf_tensor_local_count(b->x) * sizeof(float), limit;
+
+    for (int i = 0; i < OPS; i++) {
+        runners[i] = (runner){b, &ops[i]};
+        entrants[1 + i] = (bench_entrant){.run = run_op, .arg = &runners[i]};
+    }
+    if (!bench_race(b->o, 1 + OPS, entrants))
+        return;
+    limit = 2e-9 * size / entrants[0].seconds;
+    report_row(report, b, "copy", 2 * size, entrants[0].seconds, limit);
+    for (int i = 0; i < OPS; i++)
+        report_row(report, b, ops[i].name, ops[i].arrays * size, entrants[1 + i].seconds,
+                   limit);
+}
+
+static wf_status run_gpu(const bench_options *o, bench_report *report, wf_error *error)
+{
+    bench b = {.o = o, .ctx = bench_gpu_context(error), .threads = 1};
+
+    if (!b.ctx)
+        return error->code;
+    b.far = wf_context_device(b.ctx);
+    wf_scope_open(b.ctx);
+    prepare(&b);
+    if (wf_context_status(b.ctx) == WF_OK)
+        run_far_race(report, &b);
+    wf_scope_close(b.ctx);
+    if (wf_context_status(b.ctx) != WF_OK)
+        wf_error_set(error, wf_context_status(b.ctx), "%s", wf_context_error(b.ctx)->text);
+    wf_context_close(b.ctx);
+    return error->code;
+}
+
 static wf_status run_threads(const bench_options *o, bench_report *report, int threads,
                              wf_error *error)
 {
@@ -210,6 +273,11 @@ static wf_status run_threads(const bench_options *o, bench_report *report, int t
 
 static wf_status run_memory(const bench_options *o, bench_report *report, wf_error *error)
 {
+    if (o->device && strcmp(o->device, "cuda") == 0)
+        return run_gpu(o, report, error);
+    if (o->device && strcmp(o->device, "cpu") != 0)
+        return wf_error_set(error, WF_EINVAL, "there is no device %s: use cpu or cuda",
+                            o->device);
     if (o->threads)
         return run_threads(o, report, (int)o->threads, error);
     if (run_threads(o, report, 1, error) == WF_OK && o->cores > 1)
@@ -223,6 +291,8 @@ const bench_command bench_memory = {
     .more =
         "Ops over 64 MiB arrays whose time is that of their memory. The limit is the faster\n"
         "of two copies, one as memcpy stores and one past the caches, by as many threads.\n"
-        "Without --threads: one thread, then all cores.\n\n"
-        "  bench memory --threads 2",
+        "Without --threads: one thread, then all cores. On a GPU the arrays have 256 MiB, and\n"
+        "the limit is a copy within its memory.\n\n"
+        "  bench memory --threads 2\n"
+        "  bench memory --device cuda",
     .run = run_memory};

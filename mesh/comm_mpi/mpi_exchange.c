@@ -25,6 +25,17 @@ static wf_status check(const mpi_comm *c, const char *op, uint64_t call, wf_erro
         (unsigned long long)call + 1);
 }
 
+wf_status wf_mpi_alive(wf_comm *comm, const char *op, uint64_t call, wf_error *error)
+{
+    mpi_comm *c = wf_mpi_of(comm);
+    wf_status status;
+
+    pthread_mutex_lock(&c->world->lock);
+    status = check(c, op, call, error);
+    pthread_mutex_unlock(&c->world->lock);
+    return status;
+}
+
 /* A member that has returned from its work will never come. */
 static void check_finished(transfer *t)
 {

@@ -376,7 +376,8 @@ const wf_transport wf_transport_mpi = {.name = "mpi",
                                        .send = wf_mpi_send,
                                        .recv = wf_mpi_recv,
                                        .barrier = wf_mpi_barrier,
-                                       .wait = wf_mpi_wait};
+                                       .wait = wf_mpi_wait,
+                                       .alive = wf_mpi_alive};
 
 __attribute__((visibility("default"))) wf_plugin_entry wf_plugin;
 

@@ -213,6 +213,7 @@ static inline size_t wf_mpi_inline_bytes(size_t bytes)
 
 wf_exchange_call wf_mpi_all_to_all, wf_mpi_all_gather, wf_mpi_broadcast, wf_mpi_barrier;
 wf_exchange_call wf_mpi_send, wf_mpi_recv, wf_mpi_wait;
+wf_status wf_mpi_alive(wf_comm *comm, const char *op, uint64_t call, wf_error *error);
 
 /* ---- mpi_helper.c ---- */
 

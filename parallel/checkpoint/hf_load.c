@@ -1,4 +1,5 @@
 /* parallel/checkpoint/hf_load.c - weights of Hugging Face into this rank's parts. */
+#include "core/host_data.h"
 #include "parallel/checkpoint/convert.h"
 #include "parallel/checkpoint/hf_config.h"
 #include "parallel/checkpoint/hf_files.h"
@@ -31,7 +32,7 @@ static wf_status read_run(void *arg, int64_t at_slab, int64_t at_file, int64_t n
 
 /* Read rows [row, row + rows) of the part and put them into the parameter. */
 static wf_status read_slab(source *s, const wf_hf_place *place, const wf_part *part,
-                           int64_t row, int64_t rows, float *plain, wf_tensor *t)
+                           int64_t row, int64_t rows, float *plain, float *to)
 {
     wf_part slab = *part, whole = {.ndim = part->ndim};
     int64_t columns;
@@ -47,12 +48,11 @@ static wf_status read_slab(source *s, const wf_hf_place *place, const wf_part *p
         return status;
     columns = wf_part_count(&slab) / rows;
     if (!place->transposed) {
-        wf_convert_from(s->entry->dtype, s->raw, (float *)t->data + row * columns,
-                        rows * columns);
+        wf_convert_from(s->entry->dtype, s->raw, to + row * columns, rows * columns);
         return WF_OK;
     }
     wf_convert_from(s->entry->dtype, s->raw, plain, rows * columns);
-    wf_transpose(plain, columns, rows, columns, (float *)t->data + row, part->local[0]);
+    wf_transpose(plain, columns, rows, columns, to + row, part->local[0]);
     return WF_OK;
 }
 
@@ -60,7 +60,8 @@ static wf_status read_part(source *s, const wf_hf_place *place, wf_tensor *t)
 {
     const wf_part part = wf_hf_part(place, t);
     int64_t count = wf_part_count(&part), rows = part.ndim ? part.local[0] : 1, columns, step;
-    float *plain;
+    float *plain, *to;
+    wf_host_data view;
     wf_status status = WF_OK;
 
     if (count == 0)
@@ -70,11 +71,13 @@ static wf_status read_part(source *s, const wf_hf_place *place, wf_tensor *t)
     step = step < rows ? step : rows;
     s->raw = malloc((size_t)(step * columns) * sizeof(float));
     plain = malloc((size_t)(place->transposed ? step * columns : 1) * sizeof(float));
-    if (!s->raw || !plain)
+    to = wf_data_write(t, false, &view);
+    if (!s->raw || !plain || !to)
         status = wf_error_set(s->error, WF_ENOMEM, "no memory to read %s", s->entry->name);
     for (int64_t row = 0; row < rows && status == WF_OK; row += step)
         status =
-            read_slab(s, place, &part, row, rows - row < step ? rows - row : step, plain, t);
+            read_slab(s, place, &part, row, rows - row < step ? rows - row : step, plain, to);
+    wf_data_close(&view);
     free(s->raw);
     free(plain);
     return status;

@@ -1,4 +1,5 @@
 /* parallel/checkpoint/hf_save.c - a model as a folder of Hugging Face, written by all ranks. */
+#include "core/host_data.h"
 #include "parallel/checkpoint/convert.h"
 #include "parallel/checkpoint/hf_config.h"
 #include "parallel/checkpoint/hf_names.h"
@@ -45,11 +46,10 @@ static wf_status write_run(void *arg, int64_t at_slab, int64_t at_file, int64_t 
 }
 
 /* Write rows [row, row + rows) of the part of parameter i. */
-static wf_status write_slab(save *s, int64_t i, const wf_part *part, int64_t row, int64_t rows,
-                            float *plain, char *raw)
+static wf_status write_slab(save *s, int64_t i, const float *from, const wf_part *part,
+                            int64_t row, int64_t rows, float *plain, char *raw)
 {
     const wf_hf_place *place = &s->place[i];
-    const float *from = s->parameter[i]->tensor->data;
     wf_part slab = *part, whole = {.ndim = part->ndim};
     target t = {.s = s, .raw = raw, .error = &s->error};
     int64_t columns = wf_part_count(part) / (part->ndim ? part->local[0] : 1);
@@ -85,6 +85,8 @@ static wf_status write_parameter(save *s, int64_t i)
     const wf_part part = wf_hf_part(&s->place[i], s->parameter[i]->tensor);
     int64_t count = wf_part_count(&part), rows = part.ndim ? part.local[0] : 1, columns, step;
     wf_status status = WF_OK;
+    wf_host_data view;
+    const float *from;
     float *plain;
     char *raw;
 
@@ -95,12 +97,14 @@ static wf_status write_parameter(save *s, int64_t i)
     step = step < rows ? step : rows;
     raw = malloc((size_t)(step * columns) * sizeof *plain);
     plain = malloc((size_t)(step * columns) * sizeof *plain);
-    if (!raw || !plain)
+    from = wf_data_read(s->parameter[i]->tensor, &view);
+    if (!raw || !plain || !from)
         status =
             wf_error_set(&s->error, WF_ENOMEM, "no memory to write %s", s->parameter[i]->path);
     for (int64_t row = 0; row < rows && status == WF_OK; row += step)
-        status =
-            write_slab(s, i, &part, row, rows - row < step ? rows - row : step, plain, raw);
+        status = write_slab(s, i, from, &part, row, rows - row < step ? rows - row : step,
+                            plain, raw);
+    wf_data_close(&view);
     free(raw);
     free(plain);
     return status;

@@ -9,6 +9,7 @@
  * against their checksums; else the digest of the whole is compared, which costs more.
  */
 #include "core/digest.h"
+#include "core/host_data.h"
 #include "parallel/checkpoint/agree.h"
 #include "parallel/checkpoint/checksum.h"
 #include "parallel/checkpoint/read.h"
@@ -228,13 +229,20 @@ static wf_status read_for_digest(worker *w, wf_reader *reader, int64_t i, int bi
 /* Slab by slab: what has been read is in the caches when it is checked. */
 static wf_status read_tensor(worker *w, wf_reader *reader, int64_t i, int bit)
 {
-    const wf_tensor *t = w->l->state->tensor[i][bit];
+    wf_tensor *t = w->l->state->tensor[i][bit];
     wf_part part = t ? wf_part_of_tensor(t) : (wf_part){.ndim = 0};
+    wf_host_data view;
+    wf_status status;
+    float *x;
 
     if (!t || !wf_part_count(&part))
         return WF_OK;
-    return (w->l->as_saved ? read_as_saved : read_for_digest)(w, reader, i, bit, &part,
-                                                              t->data);
+    x = wf_data_write(t, false, &view);
+    if (!x)
+        return wf_error_set(&w->error, WF_ENOMEM, "no memory to load a tensor");
+    status = (w->l->as_saved ? read_as_saved : read_for_digest)(w, reader, i, bit, &part, x);
+    wf_data_close(&view);
+    return status;
 }
 
 static void *read_some(void *arg)
@@ -339,8 +347,15 @@ static wf_status read_model(loader *l, int64_t count, wf_nn_parameter **paramete
         int64_t saved =
             wf_index_find(&l->from->index, parameter[i]->path) - l->from->index.tensor;
 
-        if (wf_part_count(&part))
-            status = wf_reader_read(&reader, saved, 0, &part, t->data, l->error);
+        wf_host_data view;
+        float *x;
+
+        if (!wf_part_count(&part))
+            continue;
+        x = wf_data_write(t, false, &view);
+        status = x ? wf_reader_read(&reader, saved, 0, &part, x, l->error)
+                   : wf_error_set(l->error, WF_ENOMEM, "no memory to load a tensor");
+        wf_data_close(&view);
     }
     wf_reader_close(&reader);
     return status;

@@ -1,6 +1,7 @@
 /* parallel/checkpoint/pieces.c - what a rank writes; see the header. */
 #include "parallel/checkpoint/pieces.h"
 #include "core/digest.h"
+#include "core/host_data.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,9 +36,10 @@ static bool is_one_run(const wf_piece *piece, int64_t *at)
 const char *wf_piece_data(const wf_piece *piece)
 {
     const float *data = piece->tensor->data;
+    bool far = wf_context_device(piece->tensor->ctx)->far != NULL;
     int64_t at;
 
-    return is_one_run(piece, &at) ? (const char *)(data + at) : NULL;
+    return !far && is_one_run(piece, &at) ? (const char *)(data + at) : NULL;
 }
 
 static void add(wf_pieces *p, const wf_state *s, wf_index_kind kind, int64_t i, int bit)
@@ -46,7 +48,6 @@ static void add(wf_pieces *p, const wf_state *s, wf_index_kind kind, int64_t i, 
     wf_piece *piece = &p->piece[p->count];
     bool local = kind == WF_INDEX_LOCAL;
     wf_part held = t ? wf_part_of_tensor(t) : (wf_part){.ndim = 0};
-    int64_t at;
 
     if (!t || (!local && !wf_state_writes(s, i)))
         return;
@@ -60,7 +61,7 @@ static void add(wf_pieces *p, const wf_state *s, wf_index_kind kind, int64_t i, 
     if (!piece->bytes)
         return;
     p->bytes += piece->bytes;
-    if (!is_one_run(piece, &at) && piece->bytes > p->largest)
+    if (!wf_piece_data(piece) && piece->bytes > p->largest)
         p->largest = piece->bytes;
     p->count++;
 }
@@ -105,10 +106,13 @@ static wf_status copy_run(void *arg, int64_t at_held, int64_t at_piece, int64_t 
 void wf_piece_copy(const wf_piece *piece, char *to, bool soon)
 {
     wf_part held = wf_part_of_tensor(piece->tensor);
-    cut c = {piece->tensor->data, (float *)(void *)to,
+    wf_host_data view;
+    cut c = {wf_data_read(piece->tensor, &view), (float *)(void *)to,
              soon ? NULL : wf_context_device(piece->tensor->ctx)->stream};
 
-    wf_part_runs(&held, &piece->part, copy_run, &c);
+    if (c.from)
+        wf_part_runs(&held, &piece->part, copy_run, &c);
+    wf_data_close(&view);
 }
 
 static bool is_finite(const float *x, int64_t n)

@@ -1,4 +1,5 @@
 /* parallel/checkpoint/save.c - a save as stages and agreements; see saver.h. */
+#include "core/host_data.h"
 #include "parallel/checkpoint/agree.h"
 #include "parallel/checkpoint/commit.h"
 #include "parallel/checkpoint/saver.h"
@@ -30,22 +31,17 @@ const char *wf_saver_data(const wf_par_saver *s, const wf_piece *piece)
 static bool take_memory(wf_par_saver *s)
 {
     wf_context *ctx = s->par->ctx;
-    wf_error error = {WF_OK, ""};
     bool full = s->options.kind == WF_PAR_SAVE_FULL;
     int64_t numbers = full && s->header.count > WF_SUMS ? s->header.count : WF_SUMS;
 
     s->sum = calloc((size_t)numbers + 1, sizeof *s->sum);
     if (s->options.async)
-        s->staging = wf_pool_take(wf_context_pool(ctx), (size_t)s->pieces.bytes,
-                                  WF_MEMORY_CHECKPOINT, &error);
+        s->staging = wf_data_take(ctx, (size_t)s->pieces.bytes, WF_MEMORY_CHECKPOINT);
     else if (s->pieces.largest)
-        s->room = wf_pool_take(wf_context_pool(ctx), (size_t)s->pieces.largest,
-                               WF_MEMORY_CHECKPOINT, &error);
+        s->room = wf_data_take(ctx, (size_t)s->pieces.largest, WF_MEMORY_CHECKPOINT);
     if (s->staging && !wf_context_planning(ctx))
         memset(s->staging, 0, (size_t)s->pieces.bytes); /* now, not when a step has to wait */
-    if (error.code != WF_OK)
-        wf_fail(ctx, error.code, "%s", error.text);
-    else if (!s->sum || !s->dir)
+    if (!s->sum || !s->dir)
         wf_fail(ctx, WF_ENOMEM, "no memory to save checkpoints");
     return wf_context_status(ctx) == WF_OK;
 }
@@ -125,16 +121,16 @@ static void join(wf_par_saver *s)
 
 void wf_par_saver_close(wf_par_saver *s)
 {
-    wf_pool *pool;
+    wf_context *ctx;
 
     if (!s)
         return;
     join(s);
-    pool = wf_context_pool(s->par->ctx);
+    ctx = s->par->ctx;
     if (s->staging)
-        wf_pool_give(pool, s->staging, (size_t)s->pieces.bytes, WF_MEMORY_CHECKPOINT);
+        wf_data_give(ctx, s->staging, (size_t)s->pieces.bytes, WF_MEMORY_CHECKPOINT);
     if (s->room)
-        wf_pool_give(pool, s->room, (size_t)s->pieces.largest, WF_MEMORY_CHECKPOINT);
+        wf_data_give(ctx, s->room, (size_t)s->pieces.largest, WF_MEMORY_CHECKPOINT);
     wf_header_close(&s->header);
     wf_pieces_close(&s->pieces);
     wf_state_close(&s->state);

@@ -126,8 +126,9 @@ refuse "groups of a strategy that has none" 2 "full_shard has no groups" "${tiny
     --dp-replicate 2
 refuse "units by type and by size" 2 "two ways to choose units" "${tiny[@]}" --wrap-type mlp \
     --wrap-min-params 20000
-refuse "a device of later" 2 "cuda is not built.*cpu" "${tiny[@]}" --device cuda
-refuse "a transport of later" 2 "nccl is not built.*threads" "${tiny[@]}" --transport nccl
+WEFT_PLUGINS=$PWD CUDA_VISIBLE_DEVICES=-1 refuse "a device that is not here" 2 "--device cuda: .*use --device cpu" "${tiny[@]}" --device cuda
+refuse "rounded products on the CPU" 2 "--tf32 is for GPUs; use --device cuda" "${tiny[@]}" --tf32 --device cpu
+CUDA_VISIBLE_DEVICES=-1 refuse "a transport between GPUs" 2 "transport nccl (joins GPUs, and there is none here|is not here)" "${tiny[@]}" --transport nccl
 refuse "processes that nobody started" 2 "--launcher mpi.*mpirun -np N" "${tiny[@]}" --launcher mpi
 refuse "a transport for processes" 2 "--transport mpi.*launcher is threads.*mpirun" "${tiny[@]}" --transport mpi
 refuse "training that moves nothing" 2 "--transport fake.*--steps 0" "${tiny[@]}" --transport fake

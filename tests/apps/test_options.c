@@ -146,7 +146,7 @@ static void bad_flags(void)
 
 static void not_built(void)
 {
-    static const char *const words[] = {"--device cuda", "--transport nccl"};
+    static const char *const words[] = {"--transport nccl"};
     char line[128], message[128];
 
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {

@@ -130,14 +130,21 @@ static inline const wf_transport *packed_threads(void)
     return &packed;
 }
 
+/* NULL, or the device of this rank whose memory the test's buffers are (device.c, and another one
+   for transports of devices); and whatever it was asked for is done. */
+struct wf_device *test_device(void);
+void test_device_settle(void);
+
 /* Launch; every rank shall succeed. Worlds that cannot be shared out over the processes are left
    out. */
 static inline void run_ranks(int ranks, wf_status (*work)(wf_rank *, void *), void *arg)
 {
     wf_error error = {WF_OK, ""};
     wf_launch_options o = {.ranks = ranks, .transport = test_transport()};
+    wf_launcher launcher = wf_launcher_detected();
 
-    if (ranks % wf_launcher_detected().processes)
+    if (ranks % launcher.processes ||
+        (strcmp(launcher.kind, "torchrun") == 0 && ranks != launcher.processes))
         return;
     CU_ASSERT_EQUAL(wf_launch(&o, work, arg, &error), WF_OK);
     if (error.code != WF_OK)

@@ -136,10 +136,10 @@ static inline wf_status training_rank(wf_rank *rank, void *arg)
     return status;
 }
 
-/* Run it; whether it succeeded, which the test demands. */
-static inline bool train(training *t)
+/* Run it over a transport, or the usual one; whether it succeeded, which the test demands. */
+static inline bool train_over(training *t, const char *transport)
 {
-    wf_launch_options launch = {.ranks = t->layout.tp * t->layout.dp};
+    wf_launch_options launch = {.ranks = t->layout.tp * t->layout.dp, .transport = transport};
     wf_error error = {WF_OK, ""};
 
     wf_launch(&launch, training_rank, t, &error);
@@ -147,6 +147,11 @@ static inline bool train(training *t)
     if (error.code != WF_OK)
         printf("\n    tp %d dp %d: %s\n", t->layout.tp, t->layout.dp, error.text);
     return error.code == WF_OK;
+}
+
+static inline bool train(training *t)
+{
+    return train_over(t, NULL);
 }
 
 #endif

@@ -1,0 +1,95 @@
+/* core/host_data.c - between the host and tensors that may lie elsewhere. */
+#include "core/host_data.h"
+#include "core/private.h"
+#include <stdlib.h>
+#include <string.h>
+
+static size_t bytes_of(const wf_tensor *t)
+{
+    return (size_t)wf_tensor_local_count(t) * wf_dtype_size(t->dtype);
+}
+
+/* From the device, or an error in the context. */
+static wf_status fetch(const wf_tensor *t, size_t at, size_t bytes, void *to)
+{
+    wf_device *device = t->ctx->device;
+    wf_error error = {WF_OK, ""};
+
+    if (bytes == 0)
+        return WF_OK;
+    if (device->far->read(device, to, (const char *)t->data + at, bytes, &error) == WF_OK)
+        return WF_OK;
+    return wf_fail(t->ctx, error.code, "%s", error.text);
+}
+
+static void *open_view(wf_tensor *t, bool fill, wf_host_data *view)
+{
+    *view = (wf_host_data){.t = t};
+    if (!t->ctx->device->far)
+        return t->data;
+    view->copy = malloc(bytes_of(t) + 1);
+    if (!view->copy)
+        wf_fail(t->ctx, WF_ENOMEM, "no memory for %zu bytes of a tensor on the host",
+                bytes_of(t));
+    else if (!fill || fetch(t, 0, bytes_of(t), view->copy) == WF_OK)
+        return view->copy;
+    free(view->copy);
+    view->copy = NULL;
+    return NULL;
+}
+
+const void *wf_data_read(const wf_tensor *t, wf_host_data *view)
+{
+    return open_view((wf_tensor *)(uintptr_t)t, true, view); /* changed nowhere */
+}
+
+void *wf_data_write(wf_tensor *t, bool keep, wf_host_data *view)
+{
+    void *data = open_view(t, keep, view);
+
+    view->changed = data != NULL;
+    return data;
+}
+
+void wf_data_close(wf_host_data *view)
+{
+    wf_device *device = view->copy ? view->t->ctx->device : NULL;
+
+    if (device && view->changed && bytes_of(view->t))
+        device->far->write(device, view->t->data, view->copy, bytes_of(view->t));
+    free(view->copy);
+    *view = (wf_host_data){.t = NULL};
+}
+
+wf_status wf_data_get(const wf_tensor *t, int64_t first, int64_t n, void *to)
+{
+    size_t size = wf_dtype_size(t->dtype), at = (size_t)first * size, bytes = (size_t)n * size;
+
+    if (t->ctx->device->far)
+        return fetch(t, at, bytes, to);
+    memcpy(to, (const char *)t->data + at, bytes);
+    return WF_OK;
+}
+
+void *wf_data_take(wf_context *ctx, size_t bytes, wf_memory_kind kind)
+{
+    wf_error error = {WF_OK, ""};
+    void *block;
+
+    if (ctx->device->far)
+        block = malloc(ctx->options.plan ? 1 : bytes + 1); /* a plan touches none of it */
+    else
+        block = wf_pool_take(ctx->pool, bytes, kind, &error);
+    if (!block)
+        wf_fail(ctx, WF_ENOMEM, "%s",
+                error.code != WF_OK ? error.text : "no memory left on the host");
+    return block;
+}
+
+void wf_data_give(wf_context *ctx, void *block, size_t bytes, wf_memory_kind kind)
+{
+    if (ctx->device->far)
+        free(block);
+    else
+        wf_pool_give(ctx->pool, block, bytes, kind);
+}

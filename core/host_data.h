@@ -1,0 +1,55 @@
+/*
+ * core/host_data.h - the data of tensors where the host's own code can read and write them: in
+ * place where the device's memory is the host's, else in a copy. Whoever is not a kernel and wants
+ * numbers comes here; a tensor's `data` may be an address of a device.
+ */
+#ifndef WF_CORE_HOST_DATA_H
+#define WF_CORE_HOST_DATA_H
+
+#include "core/tensor.h"
+
+WF_BEGIN_DECLS
+
+/** wf_host_data - a tensor's local data on the host, from read or write until close. */
+typedef struct wf_host_data {
+    wf_tensor *t;
+    void *copy; /* NULL: the data themselves */
+    bool changed;
+} wf_host_data;
+
+/**
+ * wf_data_read - the local data of t, to be read; waits for what computes them
+ *
+ * Owner:   *view, until wf_data_close
+ * Errors:  in t's context; the result is then NULL, and *view may still be closed
+ */
+WF_API const void *wf_data_read(const wf_tensor *t, wf_host_data *view);
+
+/**
+ * wf_data_write - the local data of t, to be written: wf_data_close brings them to the device
+ *
+ * @param keep  what is there is wanted as well; false: all of it will be written
+ * Owner:   *view, until wf_data_close
+ * Errors:  in t's context; the result is then NULL, and *view may still be closed
+ */
+WF_API void *wf_data_write(wf_tensor *t, bool keep, wf_host_data *view);
+
+/** wf_data_close - the data are the device's again; what was written is there. */
+WF_API void wf_data_close(wf_host_data *view);
+
+/** wf_data_get - elements [first, first + n) of the local data, copied to `to`; an error in the
+ * context. */
+WF_API wf_status wf_data_get(const wf_tensor *t, int64_t first, int64_t n, void *to);
+
+/**
+ * wf_data_take - memory for the host's own use: of the context's pool, and counted there, where
+ * that holds the host's memory. Pair with wf_data_give.
+ *
+ * Errors:  in the context; the result is then NULL
+ */
+WF_API void *wf_data_take(wf_context *ctx, size_t bytes, wf_memory_kind kind);
+WF_API void wf_data_give(wf_context *ctx, void *block, size_t bytes, wf_memory_kind kind);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,109 @@
+/* core/plugin.c - finds, loads and keeps plugins. */
+#include "core/plugin.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PATH_BYTES = 4096 };
+
+static struct loaded {
+    struct loaded *next;
+    const char *name;
+    const void *given;
+} * loaded; /* for the life of the process */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The folder of the library or program that this file is part of. */
+static void own_folder(char *folder, size_t room)
+{
+    Dl_info info;
+    char *slash;
+
+    folder[0] = '\0';
+    if (dladdr(&loaded, &info) && info.dli_fname)
+        snprintf(folder, room, "%s", info.dli_fname);
+    slash = strrchr(folder, '/');
+    if (slash)
+        *slash = '\0';
+}
+
+/* A folder that is named wins; one that lacks the plugin is passed over. */
+static void *open_library(const char *name, char *why, size_t room)
+{
+    const char *named = getenv("WEFT_PLUGINS");
+    char folder[PATH_BYTES], path[PATH_BYTES + 64];
+    void *library = NULL;
+
+    own_folder(folder, sizeof folder);
+    why[0] = '\0';
+    for (int i = 0; !library && i < 4; i++) {
+        if (i == 0 && !named)
+            continue;
+        snprintf(path, sizeof path, "%s%slibweft_%s.so",
+                 i == 0  ? named
+                 : i < 3 ? folder
+                         : "",
+                 i == 2  ? "/../"
+                 : i < 2 ? "/"
+                         : "",
+                 name);
+        library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        /* One that is there and cannot be loaded is what the user wants to hear of. */
+        if (!library && !strstr(why, "undefined") && !strstr(why, ".so."))
+            snprintf(why, room, "%s", dlerror());
+    }
+    return library;
+}
+
+static const void *load(const wf_plugin_ask *ask, wf_error *error)
+{
+    char why[512];
+    void *library = open_library(ask->name, why, sizeof why), *symbol;
+    const void *given;
+
+    if (!library) {
+        wf_error_set(error, WF_EUNSUPPORTED,
+                     "%s is not here: %s; it is built where CMake finds %s, and looked for "
+                     "beside libweft and in $WEFT_PLUGINS",
+                     ask->what, why, ask->needs);
+        return NULL;
+    }
+    symbol = dlsym(library, "wf_plugin");
+    given = symbol ? ask->enter(symbol) : NULL;
+    if (!symbol)
+        wf_error_set(error, WF_EUNSUPPORTED, "libweft_%s.so is no plugin of Weft", ask->name);
+    if (!given) {
+        wf_error_set(error, WF_EUNSUPPORTED,
+                     "libweft_%s.so is not of this version of Weft (interface %d); build both "
+                     "from the same sources",
+                     ask->name, ask->version);
+        dlclose(library);
+    }
+    return given;
+}
+
+static void keep(const char *name, const void *given)
+{
+    struct loaded *l = malloc(sizeof *l);
+
+    if (!l)
+        return; /* it is looked for again */
+    *l = (struct loaded){.next = loaded, .name = name, .given = given};
+    loaded = l;
+}
+
+const void *wf_plugin_find(const wf_plugin_ask *ask, wf_error *error)
+{
+    const void *given = NULL;
+
+    pthread_mutex_lock(&lock);
+    for (struct loaded *l = loaded; l; l = l->next)
+        if (strcmp(l->name, ask->name) == 0)
+            given = l->given;
+    if (!given && (given = load(ask, error)))
+        keep(ask->name, given);
+    pthread_mutex_unlock(&lock);
+    return given;
+}

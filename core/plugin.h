@@ -1,0 +1,30 @@
+/*
+ * core/plugin.h - parts of Weft that are libraries of their own, libweft_<name>.so, so that one
+ * program runs with and without what they stand on. A plugin exports one symbol, wf_plugin, and
+ * links to nothing of Weft: what it needs is in the table that its host hands to that function.
+ */
+#ifndef WF_CORE_PLUGIN_H
+#define WF_CORE_PLUGIN_H
+
+#include "core/status.h"
+#include <stddef.h>
+
+typedef struct wf_plugin_ask {
+    const char *name;  /* of the library: "mpi" */
+    const char *what;  /* for errors: "transport mpi" */
+    const char *needs; /* what it is built with */
+    /* Calls the library's wf_plugin with the host's table; NULL where that is of another version. */
+    const void *(*enter)(void *symbol);
+    int version;
+} wf_plugin_ask;
+
+/*
+ * wf_plugin_find - what the plugin's entry gives, of a library that is loaded once, from
+ * $WEFT_PLUGINS, beside this library or the program, or where the system looks
+ *
+ * Owner:   the process
+ * Errors:  WF_EUNSUPPORTED, saying what it is made with; result is then NULL
+ */
+const void *wf_plugin_find(const wf_plugin_ask *ask, wf_error *error);
+
+#endif

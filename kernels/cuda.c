@@ -1,0 +1,67 @@
+/* kernels/cuda.c - the CUDA device, which is a library of its own: kernels/cuda/host.h. */
+#include "core/exact_sum.h"
+#include "core/plugin.h"
+#include "kernels/cuda/host.h"
+#include "kernels/op_table.h"
+#include <dlfcn.h>
+#include <string.h>
+
+static const void *enter(void *symbol)
+{
+    static const wf_cuda_host host = {.size = sizeof host,
+                                      .version = WF_CUDA_VERSION,
+                                      .ops = WF_ID_count,
+                                      .error_set = wf_error_set,
+                                      .fail = wf_fail,
+                                      .context_device = wf_context_device,
+                                      .context_exact = wf_context_exact,
+                                      .context_planning = wf_context_planning,
+                                      .context_pool = wf_context_pool,
+                                      .pool_take = wf_pool_take,
+                                      .pool_give = wf_pool_give,
+                                      .leaf_cuts = wf_leaf_cuts,
+                                      .tensor_local_count = wf_tensor_local_count,
+                                      .dtype_size = wf_dtype_size,
+                                      .exact_add = wf_exact_add,
+                                      .truncate = wf_truncate};
+    wf_cuda_entry *entry;
+
+    memcpy(&entry, &symbol, sizeof entry);
+    return entry(&host);
+}
+
+static const wf_cuda_plugin *plugin(wf_error *error)
+{
+    return wf_plugin_find(&(wf_plugin_ask){.name = "cuda",
+                                           .what = "the plugin for GPUs",
+                                           .needs = "CUDA 12 or later (nvcc)",
+                                           .enter = enter,
+                                           .version = WF_CUDA_VERSION},
+                          error);
+}
+
+/* The driver's own library comes with it, never with CUDA. */
+static bool has_driver(wf_error *error)
+{
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+
+    if (!driver)
+        wf_error_set(error, WF_EUNSUPPORTED, "this machine has no NVIDIA driver");
+    else
+        dlclose(driver);
+    return driver != NULL;
+}
+
+int wf_cuda_count(bool quick, wf_error *error)
+{
+    const wf_cuda_plugin *cuda = !quick || has_driver(error) ? plugin(error) : NULL;
+
+    return cuda ? cuda->count(error) : 0;
+}
+
+wf_device *wf_cuda_device(const wf_cuda_options *options, wf_error *error)
+{
+    const wf_cuda_plugin *cuda = plugin(error);
+
+    return cuda ? cuda->open(options, error) : NULL;
+}

@@ -1,0 +1,174 @@
+/*
+ * kernels/cuda/attention.c - attention on the GPU: a call as its kernels take it, and who serves
+ * it: cuDNN (cudnn.h) what it can and exact mode allows, our kernels everything else.
+ */
+#include "kernels/attention.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/cudnn.h"
+#include <inttypes.h>
+#include <math.h>
+
+enum { LINE = 256 };
+
+static size_t lines(size_t bytes)
+{
+    return (bytes + LINE - 1) / LINE * LINE;
+}
+
+static void set_dropout(wf_cuda_heads *h, const wf_attention_attr *attr)
+{
+    h->key = attr->key;
+    h->site = (uint32_t)attr->site;
+    h->step = (uint32_t)attr->step;
+    h->first_sequence = (uint32_t)attr->first_sequence;
+    h->kept = 1.0f;
+    if (attr->dropout > 0) {
+        h->threshold = (uint32_t)((double)attr->dropout * 0x1p32);
+        h->kept = 1.0f / (1.0f - attr->dropout);
+    }
+}
+
+/* What both directions have in common. */
+static wf_cuda_heads heads_of(const wf_call *call)
+{
+    const wf_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2];
+    wf_cuda_heads h = {.q = q->data,
+                       .k = k->data,
+                       .v = v->data,
+                       .type = q->dtype,
+                       .batch = q->local[0],
+                       .tokens = q->local[1],
+                       .heads = q->local[2],
+                       .groups = k->local[2],
+                       .dim = q->local[3],
+                       .first_head = q->start[2],
+                       .first_group = k->start[2],
+                       .per_group = q->dim[2].size / k->dim[2].size,
+                       .scale = 1.0f / sqrtf((float)q->local[3])};
+
+    set_dropout(&h, call->attr);
+    return h;
+}
+
+/* A result or an operand that is not stored like q, or one that does not fit a grid. */
+static wf_status check(const wf_call *call, const wf_cuda_heads *h)
+{
+    for (int i = 0; i < call->n_in + call->n_out; i++) {
+        const wf_tensor *t = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
+        bool is_lse = i == 4; /* of either op */
+
+        if (t->dtype != (is_lse ? WF_F32 : h->type))
+            return wf_cuda_host_table->fail(
+                call->ctx, WF_EDTYPE,
+                "%s: operand or output %d: all must be f32 or all bf16, and the logarithms of "
+                "sums f32",
+                call->op->name, i);
+    }
+    if (h->dim > WF_CUDA_HEAD_DIM || h->heads > 65535 || h->batch > 65535)
+        return wf_cuda_host_table->fail(
+            call->ctx, WF_EUNSUPPORTED,
+            "%s: heads of %" PRId64 " dims, %" PRId64 " heads, %" PRId64
+            " sequences; a GPU takes up to %d dims, and 65535 of the others at once: use more "
+            "heads or smaller micro-batches",
+            call->op->name, h->dim, h->heads, h->batch, WF_CUDA_HEAD_DIM);
+    return WF_OK;
+}
+
+static bool is_empty(const wf_cuda_heads *h)
+{
+    return h->batch == 0 || h->tokens == 0 || h->heads == 0;
+}
+
+static size_t forward_workspace(const wf_call *call)
+{
+    wf_cuda_heads h = heads_of(call);
+
+    return wf_cudnn_attention_workspace(call, &h, false);
+}
+
+static wf_status forward(const wf_call *call, void *workspace)
+{
+    wf_cuda_heads h = heads_of(call);
+    wf_status status = check(call, &h);
+
+    h.y = call->out[0]->data;
+    h.lse = call->out[1]->data;
+    if (status != WF_OK || is_empty(&h))
+        return status;
+    if (wf_cudnn_attention(call, &h, false, workspace, &status))
+        return status;
+    return wf_cuda_check(call->ctx, wf_cuda_launch_attention(wf_cuda_of(call)->stream, &h),
+                         call->op->name);
+}
+
+/* Each head has its dk and dv: where there is one for every group here, they are the results. */
+static bool has_sums(const wf_cuda_heads *h)
+{
+    return h->per_group > 1 || h->heads != h->groups;
+}
+
+static size_t delta_bytes(const wf_cuda_heads *h)
+{
+    return lines((size_t)(h->batch * h->tokens * h->heads) * sizeof(float));
+}
+
+static size_t parts_bytes(const wf_cuda_heads *h)
+{
+    return has_sums(h) ? delta_bytes(h) * (size_t)h->dim : 0;
+}
+
+static size_t grad_workspace(const wf_call *call)
+{
+    wf_cuda_heads h = heads_of(call);
+    size_t cudnn = wf_cudnn_attention_workspace(call, &h, true);
+    size_t ours = delta_bytes(&h) + 2 * parts_bytes(&h);
+
+    return cudnn > ours ? cudnn : ours;
+}
+
+/* A rank without heads or sequences: what it adds to a group's gradient is nothing. */
+static wf_status clear_gradients(const wf_call *call)
+{
+    for (int o = 0; o < call->n_out; o++) {
+        const wf_tensor *t = call->out[o];
+        size_t bytes = (size_t)wf_cuda_host_table->tensor_local_count(t) *
+                       wf_cuda_host_table->dtype_size(t->dtype);
+        wf_status status = WF_OK;
+
+        if (bytes)
+            status = wf_cuda_check(call->ctx,
+                                   cudaMemsetAsync(t->data, 0, bytes, wf_cuda_of(call)->stream),
+                                   call->op->name);
+        if (status != WF_OK)
+            return status;
+    }
+    return WF_OK;
+}
+
+static wf_status grad(const wf_call *call, void *workspace)
+{
+    wf_cuda_heads h = heads_of(call);
+    wf_status status = check(call, &h);
+
+    h.y = call->in[3]->data;
+    h.lse = call->in[4]->data;
+    h.dy = call->in[5]->data;
+    h.dq = call->out[0]->data;
+    h.dk = call->out[1]->data;
+    h.dv = call->out[2]->data;
+    if (status != WF_OK || is_empty(&h))
+        return status == WF_OK ? clear_gradients(call) : status;
+    if (wf_cudnn_attention(call, &h, true, workspace, &status))
+        return status;
+    h.delta = workspace;
+    if (has_sums(&h)) {
+        h.dk_parts = (float *)((char *)workspace + delta_bytes(&h));
+        h.dv_parts = (float *)((char *)h.dk_parts + parts_bytes(&h));
+        h.leaves = wf_cuda_host_table->leaf_cuts(call->in[0], 2, h.leaf);
+    }
+    return wf_cuda_check(call->ctx, wf_cuda_launch_attention_grad(wf_cuda_of(call)->stream, &h),
+                         call->op->name);
+}
+
+const wf_kernel wf_cuda_attention = {forward, forward_workspace};
+const wf_kernel wf_cuda_attention_grad = {grad, grad_workspace};

@@ -1,0 +1,158 @@
+/*
+ * kernels/cuda/attention_forward.cu - causal attention by a running softmax (Milakov and
+ * Gimelshein 2018; Dao et al. 2022): a block has a tile of queries and goes through the tiles of
+ * keys up to its own; the rest is causal and never touched.
+ *
+ *     m' = max(m, greatest of the tile's s)          s = q . k * scale
+ *     l' = l e^(m - m') + sum of e^(s - m')          y' = y e^(m - m') + sum of keep e^(s - m') v
+ *
+ * and in the end y / l and lse = m + log l. A row's sum over a tile: each thread's columns in
+ * order, then 8, 4, 2, 1 threads apart.
+ */
+#include "kernels/cuda/attention_tile.h"
+
+namespace
+{
+
+template <int M> struct softmax_rows {
+    float greatest[M], sum[M];
+};
+
+__device__ __forceinline__ float half_warp_sum(float x)
+{
+    for (int apart = SIDE / 2; apart > 0; apart /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, apart);
+    return x;
+}
+
+__device__ __forceinline__ float half_warp_greatest(float x)
+{
+    for (int apart = SIDE / 2; apart > 0; apart /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, apart));
+    return x;
+}
+
+/* Scores of rows from i and columns from j become terms of the sum; what was summed before is
+   scaled to the new greatest. */
+template <int M, int Q>
+__device__ __forceinline__ void update(softmax_rows<M> &state, float s[M][M], float4 y[M][Q],
+                                       int64_t i, int64_t j, const wf_cuda_heads &a)
+{
+    int tx = (int)threadIdx.x % SIDE;
+
+#pragma unroll
+    for (int r = 0; r < M; r++) {
+        float greatest = state.greatest[r], sum = 0.0f, before;
+
+#pragma unroll
+        for (int c = 0; c < M; c++) {
+            int64_t column = j + tx + SIDE * c;
+
+            s[r][c] = column <= i + r && column < a.tokens ? s[r][c] * a.scale : -INFINITY;
+            greatest = fmaxf(greatest, s[r][c]);
+        }
+        greatest = half_warp_greatest(greatest);
+        before = expf(state.greatest[r] - greatest);
+#pragma unroll
+        for (int c = 0; c < M; c++) {
+            s[r][c] = expf(s[r][c] - greatest);
+            sum += s[r][c];
+        }
+        state.greatest[r] = greatest;
+        state.sum[r] = fmaf(state.sum[r], before, half_warp_sum(sum));
+#pragma unroll
+        for (int q = 0; q < Q; q++) {
+            y[r][q].x *= before;
+            y[r][q].y *= before;
+            y[r][q].z *= before;
+            y[r][q].w *= before;
+        }
+    }
+}
+
+template <int M>
+__device__ void drop(float s[M][M], int64_t i, int64_t j, const wf_cuda_heads &a)
+{
+    int tx = (int)threadIdx.x % SIDE;
+
+#pragma unroll
+    for (int r = 0; r < M; r++)
+#pragma unroll
+        for (int c = 0; c < M; c++)
+            s[r][c] *= keep(a, blockIdx.y, blockIdx.z, i + r, j + tx + SIDE * c);
+}
+
+template <int M, int Q>
+__device__ void finish(const softmax_rows<M> &state, float4 y[M][Q], int64_t first,
+                       const wf_cuda_heads &a)
+{
+    int tx = (int)threadIdx.x % SIDE, ty = (int)threadIdx.x / SIDE;
+    int64_t lse = (int64_t)blockIdx.z * a.tokens * a.heads + blockIdx.y;
+
+#pragma unroll
+    for (int r = 0; r < M; r++) {
+        int64_t row = first + ty * M + r;
+
+#pragma unroll
+        for (int q = 0; q < Q; q++) {
+            y[r][q].x /= state.sum[r];
+            y[r][q].y /= state.sum[r];
+            y[r][q].z /= state.sum[r];
+            y[r][q].w /= state.sum[r];
+        }
+        if (tx == 0 && row < a.tokens)
+            a.lse[lse + row * a.heads] = state.greatest[r] + logf(state.sum[r]);
+    }
+    put_tile<M, Q>(y, a.y, a.type, head_at(a, blockIdx.z, blockIdx.y), a.heads * a.dim, first,
+                   a);
+}
+
+/* Tiles with the longest rows begin first. */
+template <int TILE, int Q>
+__global__ void __launch_bounds__(SIDE *SIDE) forward_kernel(wf_cuda_heads a)
+{
+    constexpr int M = TILE / SIDE;
+    WF_DYNAMIC_SHARED(float, room);
+    int ld = row_floats(a.dim), ty = (int)threadIdx.x / SIDE;
+    float *queries = room, *keys = queries + TILE * ld, *values = keys + TILE * ld;
+    float *scores = values + TILE * ld;
+    int64_t first = (int64_t)(gridDim.x - 1 - blockIdx.x) * TILE, row = first + ty * M;
+    int64_t at = group_at(a, blockIdx.z, blockIdx.y), stride = a.groups * a.dim;
+    softmax_rows<M> state;
+    float4 y[M][Q];
+    float s[M][M];
+
+#pragma unroll
+    for (int r = 0; r < M; r++) {
+        state.greatest[r] = -INFINITY;
+        state.sum[r] = 0.0f;
+    }
+    clear<M, Q>(y);
+    load_tile<TILE>(queries, a.q, head_at(a, blockIdx.z, blockIdx.y), a.heads * a.dim, first,
+                    a);
+    for (int64_t j = 0; j <= first; j += TILE) {
+        load_tile<TILE>(keys, a.k, at, stride, j, a);
+        load_tile<TILE>(values, a.v, at, stride, j, a);
+        __syncthreads();
+        multiply_rows<M>(s, queries, keys, ld);
+        update<M, Q>(state, s, y, row, j, a);
+        if (a.threshold)
+            drop<M>(s, row, j, a);
+        put_scores<M>(scores, s);
+        __syncthreads();
+        add_product<M, Q>(y, scores, values, ld);
+        __syncthreads();
+    }
+    finish<M, Q>(state, y, first, a);
+}
+
+} // namespace
+
+cudaError_t wf_cuda_launch_attention(cudaStream_t stream, const wf_cuda_heads *a)
+{
+    if (a->dim <= COLUMNS)
+        return launch_tiles<64>(forward_kernel<64, 1>, 3, stream, a);
+    if (a->dim <= 2 * COLUMNS)
+        return launch_tiles<64>(forward_kernel<64, 2>, 3, stream, a);
+    return launch_tiles<32>(forward_kernel<32, 4>, 3, stream, a);
+}

@@ -1,0 +1,228 @@
+/*
+ * kernels/cuda/attention_grad.cu - the gradient of causal attention without an atomic: delta = y .
+ * dy for every row; dq by tiles of queries, going through the keys; dk and dv of a query head by
+ * tiles of keys, going through the queries; and where heads share keys, the sum over a group's.
+ *
+ *     p = e^(q . k scale - lse), ds = p (keep v . dy - delta) scale
+ *     dq_i = sum_j ds k_j        dk_j = sum_i ds q_i        dv_j = sum_i keep p dy_i
+ *
+ * dk and dv of a group are the midpoint tree over the 8 leaves of the (global) query heads; a leaf
+ * is the chain over its heads that belong to the group, +0 where there is none.
+ */
+#include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/tree.h"
+
+namespace
+{
+
+/* One warp for a row of a head: lanes take every 32nd element in order. */
+template <class T> __global__ void delta_kernel(wf_cuda_heads a)
+{
+    int64_t rows = a.batch * a.tokens * a.heads, lane = threadIdx.x % WF_WARP;
+    int64_t warps = (int64_t)gridDim.x * (blockDim.x / WF_WARP);
+    int64_t row = (int64_t)blockIdx.x * (blockDim.x / WF_WARP) + threadIdx.x / WF_WARP;
+
+    for (; row < rows; row += warps) {
+        const T *y = (const T *)a.y + row * a.dim, *dy = (const T *)a.dy + row * a.dim;
+        float sum = 0.0f;
+
+        for (int64_t d = lane; d < a.dim; d += WF_WARP)
+            sum = fmaf(wf_get(y[d]), wf_get(dy[d]), sum);
+        sum = wf_warp_sum(sum);
+        if (lane == 0)
+            a.delta[row] = sum;
+    }
+}
+
+/* Of query i and key j: p and, from v . dy, ds; both 0 where j is later than i or outside. */
+__device__ __forceinline__ void terms(float &p, float &ds, int64_t i, int64_t j, float lse,
+                                      float delta, const wf_cuda_heads &a)
+{
+    bool counts = j <= i && i < a.tokens && j < a.tokens;
+    float kept = counts && a.threshold ? keep(a, blockIdx.y, blockIdx.z, i, j) : 1.0f;
+    float x = counts ? expf(p * a.scale - lse) : 0.0f;
+
+    ds = counts ? x * (kept * ds - delta) * a.scale : 0.0f;
+    p = kept * x;
+}
+
+/* lse and delta of query i of the block's head; 0 past the end. */
+__device__ __forceinline__ float of_query(const float *all, int64_t i, const wf_cuda_heads &a)
+{
+    return i < a.tokens ? all[((int64_t)blockIdx.z * a.tokens + i) * a.heads + blockIdx.y]
+                        : 0.0f;
+}
+
+template <int TILE, int Q>
+__global__ void __launch_bounds__(SIDE *SIDE) dq_kernel(wf_cuda_heads a)
+{
+    constexpr int M = TILE / SIDE;
+    WF_DYNAMIC_SHARED(float, room);
+    int ld = row_floats(a.dim), tx = (int)threadIdx.x % SIDE, ty = (int)threadIdx.x / SIDE;
+    float *queries = room, *dys = queries + TILE * ld, *keys = dys + TILE * ld;
+    float *values = keys + TILE * ld, *scores = values + TILE * ld;
+    int64_t first = (int64_t)(gridDim.x - 1 - blockIdx.x) * TILE, row = first + ty * M;
+    int64_t at = group_at(a, blockIdx.z, blockIdx.y), stride = a.groups * a.dim;
+    int64_t head = head_at(a, blockIdx.z, blockIdx.y), q_stride = a.heads * a.dim;
+    float s[M][M], ds[M][M];
+    float4 dq[M][Q];
+
+    clear<M, Q>(dq);
+    load_tile<TILE>(queries, a.q, head, q_stride, first, a);
+    load_tile<TILE>(dys, a.dy, head, q_stride, first, a);
+    for (int64_t j = 0; j <= first; j += TILE) {
+        load_tile<TILE>(keys, a.k, at, stride, j, a);
+        load_tile<TILE>(values, a.v, at, stride, j, a);
+        __syncthreads();
+        multiply_rows<M>(s, queries, keys, ld);
+        multiply_rows<M>(ds, dys, values, ld);
+#pragma unroll
+        for (int r = 0; r < M; r++) {
+            float lse = of_query(a.lse, row + r, a), delta = of_query(a.delta, row + r, a);
+
+#pragma unroll
+            for (int c = 0; c < M; c++)
+                terms(s[r][c], ds[r][c], row + r, j + tx + SIDE * c, lse, delta, a);
+        }
+        put_scores<M>(scores, ds);
+        __syncthreads();
+        add_product<M, Q>(dq, scores, keys, ld);
+        __syncthreads();
+    }
+    put_tile<M, Q>(dq, a.dq, a.type, head, q_stride, first, a);
+}
+
+/* Where a head's dk and dv go: to the results, or where a group's are summed from. */
+template <int M, int Q>
+__device__ __forceinline__ void put_gradient(const float4 sum[M][Q], void *result, float *parts,
+                                             int64_t first, const wf_cuda_heads &a)
+{
+    if (parts)
+        put_tile<M, Q>(sum, parts, WF_F32, head_at(a, blockIdx.z, blockIdx.y), a.heads * a.dim,
+                       first, a);
+    else
+        put_tile<M, Q>(sum, result, a.type, group_at(a, blockIdx.z, blockIdx.y),
+                       a.groups * a.dim, first, a);
+}
+
+/* Rows of the thread's scores are keys here, columns are queries. */
+template <int TILE, int Q>
+__global__ void __launch_bounds__(SIDE *SIDE) dkv_kernel(wf_cuda_heads a)
+{
+    constexpr int M = TILE / SIDE;
+    WF_DYNAMIC_SHARED(float, room);
+    int ld = row_floats(a.dim), tx = (int)threadIdx.x % SIDE, ty = (int)threadIdx.x / SIDE;
+    float *queries = room, *dys = queries + TILE * ld, *keys = dys + TILE * ld;
+    float *values = keys + TILE * ld, *scores = values + TILE * ld;
+    int64_t first = (int64_t)blockIdx.x * TILE, row = first + ty * M;
+    int64_t at = group_at(a, blockIdx.z, blockIdx.y), stride = a.groups * a.dim;
+    int64_t head = head_at(a, blockIdx.z, blockIdx.y), q_stride = a.heads * a.dim;
+    float s[M][M], ds[M][M];
+    float4 dk[M][Q], dv[M][Q];
+
+    clear<M, Q>(dk);
+    clear<M, Q>(dv);
+    load_tile<TILE>(keys, a.k, at, stride, first, a);
+    load_tile<TILE>(values, a.v, at, stride, first, a);
+    for (int64_t i = first; i < a.tokens; i += TILE) {
+        load_tile<TILE>(queries, a.q, head, q_stride, i, a);
+        load_tile<TILE>(dys, a.dy, head, q_stride, i, a);
+        __syncthreads();
+        multiply_rows<M>(s, keys, queries, ld);
+        multiply_rows<M>(ds, values, dys, ld);
+#pragma unroll
+        for (int c = 0; c < M; c++) {
+            int64_t query = i + tx + SIDE * c;
+            float lse = of_query(a.lse, query, a), delta = of_query(a.delta, query, a);
+
+#pragma unroll
+            for (int r = 0; r < M; r++)
+                terms(s[r][c], ds[r][c], query, row + r, lse, delta, a);
+        }
+        put_scores<M>(scores, s);
+        __syncthreads();
+        add_product<M, Q>(dv, scores, dys, ld);
+        __syncthreads();
+        put_scores<M>(scores, ds);
+        __syncthreads();
+        add_product<M, Q>(dk, scores, queries, ld);
+        __syncthreads();
+    }
+    put_gradient<M, Q>(dk, a.dk, a.dk_parts, first, a);
+    put_gradient<M, Q>(dv, a.dv, a.dv_parts, first, a);
+}
+
+/* The chain over the group's heads in one leaf. */
+__device__ __forceinline__ float leaf_sum(const float *parts, int64_t begin, int64_t end,
+                                          int64_t step)
+{
+    float sum = 0.0f;
+
+    for (int64_t head = begin; head < end; head++)
+        sum = head == begin ? parts[head * step] : sum + parts[head * step];
+    return sum + 0.0f;
+}
+
+/* One thread for an element of dk and of dv. */
+template <int LEAVES, class T> __global__ void group_kernel(wf_cuda_heads a)
+{
+    int64_t n = a.batch * a.tokens * a.groups * a.dim;
+    int64_t step = (int64_t)gridDim.x * blockDim.x;
+
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        int64_t d = i % a.dim, group = i / a.dim % a.groups, token = i / a.dim / a.groups;
+        int64_t first = (a.first_group + group) * a.per_group - a.first_head;
+        int64_t at = token * a.heads * a.dim + d;
+        float dk[LEAVES], dv[LEAVES];
+
+#pragma unroll
+        for (int l = 0; l < LEAVES; l++) {
+            int64_t begin = a.leaf[l] > first ? a.leaf[l] : first;
+            int64_t last = first + a.per_group,
+                    end = a.leaf[l + 1] < last ? a.leaf[l + 1] : last;
+
+            dk[l] = leaf_sum(a.dk_parts + at, begin, end, a.dim);
+            dv[l] = leaf_sum(a.dv_parts + at, begin, end, a.dim);
+        }
+        wf_put((T *)a.dk + i, wf_tree_of<LEAVES>(dk));
+        wf_put((T *)a.dv + i, wf_tree_of<LEAVES>(dv));
+    }
+}
+
+cudaError_t launch_heads(cudaStream_t stream, const wf_cuda_heads *a)
+{
+    cudaError_t status;
+
+    if (a->dim <= COLUMNS) {
+        status = launch_tiles<64>(dq_kernel<64, 1>, 4, stream, a);
+        return status ? status : launch_tiles<64>(dkv_kernel<64, 1>, 4, stream, a);
+    }
+    if (a->dim <= 2 * COLUMNS) {
+        status = launch_tiles<64>(dq_kernel<64, 2>, 4, stream, a);
+        return status ? status : launch_tiles<64>(dkv_kernel<64, 2>, 4, stream, a);
+    }
+    status = launch_tiles<32>(dq_kernel<32, 4>, 4, stream, a);
+    return status ? status : launch_tiles<32>(dkv_kernel<32, 4>, 4, stream, a);
+}
+
+template <class T> cudaError_t launch(cudaStream_t stream, const wf_cuda_heads *a)
+{
+    int64_t rows = a->batch * a->tokens * a->heads;
+    int64_t elements = a->batch * a->tokens * a->groups * a->dim;
+    cudaError_t status =
+        wf_launch(delta_kernel<T>, wf_grid(rows, WF_BLOCK / WF_WARP), WF_BLOCK, 0, stream, *a);
+
+    if (status == cudaSuccess)
+        status = launch_heads(stream, a);
+    if (status != cudaSuccess || !a->dk_parts)
+        return status;
+    return wf_launch(a->leaves == 1 ? group_kernel<1, T> : group_kernel<WF_LEAVES, T>,
+                     wf_grid(elements, WF_BLOCK), WF_BLOCK, 0, stream, *a);
+}
+
+} // namespace
+
+cudaError_t wf_cuda_launch_attention_grad(cudaStream_t stream, const wf_cuda_heads *a)
+{
+    return a->type == WF_BF16 ? launch<wf_bf16>(stream, a) : launch<float>(stream, a);
+}

@@ -1,0 +1,228 @@
+/*
+ * kernels/cuda/cudnn/attention.c - causal attention and its gradient as cuDNN's operations. cuDNN
+ * recognises these graphs and runs each as one kernel (NVIDIA's cudnn-frontend makes them of the
+ * same operations; the native descriptors know no causal mask before cuDNN 9.21).
+ *
+ *     s = q k^T scale, -inf where the key is later      lse = max s + log sum e^(s - max s)
+ *     p = e^(s - max s) / sum                           y = p v
+ *
+ *     p = e^(s - lse), ds = p (dy v^T - y . dy) scale   dv = p^T dy, dk = ds^T q, dq = ds k
+ *
+ * Tensors are [batch, heads, tokens, dim] to cuDNN, by strides over our [batch, tokens, heads,
+ * dim]; transposed factors are swapped strides. p and ds are bf16 where a product takes them.
+ */
+#include "kernels/cuda/cudnn/graph.h"
+
+#define F32  CUDNN_DATA_FLOAT
+#define BF16 CUDNN_DATA_BFLOAT16
+
+/* The shapes of a call. */
+typedef struct shapes {
+    wf_cudnn_shape q, k, k_turned, rows, scores, scores_turned, lse;
+} shapes;
+
+static wf_cudnn_shape packed(int64_t b, int64_t h, int64_t s, int64_t t)
+{
+    return (wf_cudnn_shape){{b, h, s, t}, {h * s * t, s * t, t, 1}};
+}
+
+/* Dims 2 and 3 swapped, in the same memory. */
+static wf_cudnn_shape turned(const wf_cudnn_shape *s)
+{
+    return (wf_cudnn_shape){{s->dim[0], s->dim[1], s->dim[3], s->dim[2]},
+                            {s->stride[0], s->stride[1], s->stride[3], s->stride[2]}};
+}
+
+/* [batch, tokens, heads, dim] in memory. */
+static wf_cudnn_shape by_tokens(int64_t b, int64_t h, int64_t s, int64_t d)
+{
+    return (wf_cudnn_shape){{b, h, s, d}, {s * h * d, d, h * d, 1}};
+}
+
+static shapes shapes_of(const wf_cudnn_heads *a)
+{
+    shapes s = {.q = by_tokens(a->batch, a->heads, a->tokens, a->dim),
+                .k = by_tokens(a->batch, a->groups, a->tokens, a->dim),
+                .rows = packed(a->batch, a->heads, a->tokens, 1),
+                .scores = packed(a->batch, a->heads, a->tokens, a->tokens),
+                .lse = by_tokens(a->batch, a->heads, a->tokens, 1)};
+
+    s.k_turned = turned(&s.k);
+    s.scores_turned = turned(&s.scores);
+    return s;
+}
+
+static wf_cudnn_descriptor elementwise(wf_cudnn_graph *g, cudnnPointwiseMode_t mode,
+                                       wf_cudnn_descriptor x, wf_cudnn_descriptor b,
+                                       const wf_cudnn_shape *shape)
+{
+    wf_cudnn_descriptor y = wf_cudnn_virtual(g, F32, shape);
+
+    wf_cudnn_pointwise(g, mode, F32, x, b, NULL, y, -1);
+    return y;
+}
+
+static wf_cudnn_descriptor product(wf_cudnn_graph *g, wf_cudnn_descriptor a,
+                                   wf_cudnn_descriptor b, const wf_cudnn_shape *shape)
+{
+    wf_cudnn_descriptor c = wf_cudnn_virtual(g, F32, shape);
+
+    wf_cudnn_matmul(g, a, b, c);
+    return c;
+}
+
+static wf_cudnn_descriptor reduction(wf_cudnn_graph *g, cudnnReduceTensorOp_t how,
+                                     wf_cudnn_descriptor x, const wf_cudnn_shape *shape)
+{
+    wf_cudnn_descriptor y = wf_cudnn_virtual(g, F32, shape);
+
+    wf_cudnn_reduce(g, how, x, y);
+    return y;
+}
+
+/* x as bf16 in another shape. */
+static wf_cudnn_descriptor reshaped(wf_cudnn_graph *g, wf_cudnn_descriptor x,
+                                    const wf_cudnn_shape *shape)
+{
+    wf_cudnn_descriptor y = wf_cudnn_virtual(g, BF16, shape);
+
+    wf_cudnn_reshape(g, x, y);
+    return y;
+}
+
+/* x where the query's index is at least the key's, else -inf. */
+static wf_cudnn_descriptor causal(wf_cudnn_graph *g, wf_cudnn_descriptor x,
+                                  const wf_cudnn_shape *shape)
+{
+    wf_cudnn_descriptor query = wf_cudnn_virtual(g, CUDNN_DATA_INT32, shape);
+    wf_cudnn_descriptor key = wf_cudnn_virtual(g, CUDNN_DATA_INT32, shape);
+    wf_cudnn_descriptor seen = wf_cudnn_virtual(g, CUDNN_DATA_BOOLEAN, shape);
+    wf_cudnn_descriptor lowest = wf_cudnn_scalar(g, WF_CUDNN_LOWEST);
+    wf_cudnn_descriptor y = wf_cudnn_virtual(g, F32, shape);
+
+    wf_cudnn_pointwise(g, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, x, NULL, NULL, query, 2);
+    wf_cudnn_pointwise(g, CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, x, NULL, NULL, key, 3);
+    wf_cudnn_pointwise(g, CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, query, key, NULL, seen,
+                       -1);
+    wf_cudnn_pointwise(g, CUDNN_POINTWISE_BINARY_SELECT, F32, x, lowest, seen, y, -1);
+    return y;
+}
+
+static void forward_graph(wf_cudnn_graph *g, const shapes *s)
+{
+    wf_cudnn_descriptor q = wf_cudnn_tensor(g, WF_CUDNN_Q, BF16, &s->q);
+    wf_cudnn_descriptor k = wf_cudnn_tensor(g, WF_CUDNN_K, BF16, &s->k_turned);
+    wf_cudnn_descriptor v = wf_cudnn_tensor(g, WF_CUDNN_V, BF16, &s->k);
+    wf_cudnn_descriptor y = wf_cudnn_tensor(g, WF_CUDNN_Y, BF16, &s->q);
+    wf_cudnn_descriptor lse = wf_cudnn_tensor(g, WF_CUDNN_LSE, F32, &s->lse);
+    wf_cudnn_descriptor scale = wf_cudnn_scalar(g, WF_CUDNN_SCALE);
+    wf_cudnn_descriptor score, greatest, e, sum, p;
+
+    score = product(g, q, k, &s->scores);
+    score = elementwise(g, CUDNN_POINTWISE_MUL, score, scale, &s->scores);
+    score = causal(g, score, &s->scores);
+    greatest = reduction(g, CUDNN_REDUCE_TENSOR_MAX, score, &s->rows);
+    e = elementwise(g, CUDNN_POINTWISE_SUB, score, greatest, &s->scores);
+    e = elementwise(g, CUDNN_POINTWISE_EXP, e, NULL, &s->scores);
+    sum = reduction(g, CUDNN_REDUCE_TENSOR_ADD, e, &s->rows);
+    wf_cudnn_pointwise(g, CUDNN_POINTWISE_ADD, F32, greatest,
+                       elementwise(g, CUDNN_POINTWISE_LOG, sum, NULL, &s->rows), NULL, lse, -1);
+    p = wf_cudnn_virtual(g, BF16, &s->scores);
+    wf_cudnn_pointwise(g, CUDNN_POINTWISE_DIV, F32, e, sum, NULL, p, -1);
+    wf_cudnn_matmul(g, p, v, y);
+}
+
+/* c = a b for every query head; of grouped heads, their sum for each group. */
+static void group_product(wf_cudnn_graph *g, const wf_cudnn_heads *a, wf_cudnn_descriptor left,
+                          wf_cudnn_descriptor right, int64_t id, const shapes *s)
+{
+    wf_cudnn_descriptor result = wf_cudnn_tensor(g, id, BF16, &s->k), all;
+    wf_cudnn_shape each = packed(a->batch, a->heads, a->tokens, a->dim);
+
+    if (a->heads == a->groups) {
+        wf_cudnn_matmul(g, left, right, result);
+        return;
+    }
+    all = wf_cudnn_virtual(g, BF16, &each);
+    wf_cudnn_matmul(g, left, right, all);
+    wf_cudnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, all, result);
+}
+
+/* y . dy of every row, in memory: a kernel before the main one makes it. */
+static wf_cudnn_descriptor delta(wf_cudnn_graph *g, wf_cudnn_descriptor y,
+                                 wf_cudnn_descriptor dy, const shapes *s)
+{
+    wf_cudnn_descriptor all = elementwise(g, CUDNN_POINTWISE_MUL, dy, y, &s->q), row;
+    wf_cudnn_descriptor result = wf_cudnn_tensor(g, WF_CUDNN_DELTA, F32, &s->rows);
+
+    row = reduction(g, CUDNN_REDUCE_TENSOR_ADD, all, &s->rows);
+    wf_cudnn_pointwise(g, CUDNN_POINTWISE_MUL, F32, row, wf_cudnn_scalar(g, WF_CUDNN_ONE), NULL,
+                       result, -1);
+    return result;
+}
+
+/* dq = ds k: in one order, or in float by whoever comes first and then rounded. */
+static void query_gradient(wf_cudnn_graph *g, const wf_cudnn_heads *a, wf_cudnn_descriptor ds,
+                           wf_cudnn_descriptor k, const shapes *s)
+{
+    wf_cudnn_descriptor dq = wf_cudnn_tensor(g, WF_CUDNN_DQ, BF16, &s->q), sum;
+    wf_cudnn_shape floats = packed(a->batch, a->heads, a->tokens, a->dim);
+
+    k = reshaped(g, k, &s->k);
+    if (a->ordered) {
+        wf_cudnn_matmul(g, ds, k, dq);
+        return;
+    }
+    sum = wf_cudnn_tensor(g, WF_CUDNN_DQ_SUM, F32, &floats);
+    wf_cudnn_matmul(g, ds, k, sum);
+    wf_cudnn_pointwise(g, CUDNN_POINTWISE_IDENTITY, F32, sum, NULL, NULL, dq, -1);
+}
+
+static void backward_graph(wf_cudnn_graph *g, const wf_cudnn_heads *a, const shapes *s)
+{
+    wf_cudnn_descriptor q = wf_cudnn_tensor(g, WF_CUDNN_Q, BF16, &s->q);
+    wf_cudnn_descriptor k = wf_cudnn_tensor(g, WF_CUDNN_K, BF16, &s->k_turned);
+    wf_cudnn_descriptor v = wf_cudnn_tensor(g, WF_CUDNN_V, BF16, &s->k_turned);
+    wf_cudnn_descriptor y = wf_cudnn_tensor(g, WF_CUDNN_Y, BF16, &s->q);
+    wf_cudnn_descriptor dy = wf_cudnn_tensor(g, WF_CUDNN_DY, BF16, &s->q);
+    wf_cudnn_descriptor lse = wf_cudnn_tensor(g, WF_CUDNN_LSE, F32, &s->lse);
+    wf_cudnn_descriptor scale = wf_cudnn_scalar(g, WF_CUDNN_SCALE);
+    wf_cudnn_descriptor row = delta(g, y, dy, s), p, ds;
+
+    p = product(g, q, k, &s->scores);
+    p = elementwise(g, CUDNN_POINTWISE_MUL, p, scale, &s->scores);
+    p = elementwise(g, CUDNN_POINTWISE_SUB, p, lse, &s->scores);
+    p = causal(g, p, &s->scores);
+    p = elementwise(g, CUDNN_POINTWISE_EXP, p, NULL, &s->scores);
+    group_product(g, a, reshaped(g, p, &s->scores_turned), dy, WF_CUDNN_DV, s);
+    ds = product(g, dy, v, &s->scores);
+    ds = elementwise(g, CUDNN_POINTWISE_SUB, ds, row, &s->scores);
+    ds = elementwise(g, CUDNN_POINTWISE_MUL, ds, p, &s->scores);
+    ds = elementwise(g, CUDNN_POINTWISE_MUL, ds, scale, &s->scores);
+    group_product(g, a, reshaped(g, ds, &s->scores_turned), q, WF_CUDNN_DK, s);
+    query_gradient(g, a, ds, k, s);
+}
+
+bool wf_cudnn_attention_graph(wf_cudnn_graph *g, const wf_cudnn_heads *a)
+{
+    shapes s = shapes_of(a);
+
+    if (a->backward)
+        backward_graph(g, a, &s);
+    else
+        forward_graph(g, &s);
+    return !g->failed;
+}
+
+int64_t wf_cudnn_attention_engine(const wf_cudnn_heads *a)
+{
+    const int64_t tile = 128, little = 1 << 20;
+    int64_t tokens = (a->tokens + tile - 1) / tile * tile, rows = a->batch * a->heads * tokens;
+    int64_t bytes = little;
+
+    if (a->backward)
+        bytes += a->ordered ? rows * tokens * 2 : rows * a->dim * 4;
+    if (a->backward && a->heads != a->groups)
+        bytes += 2 * rows * a->dim * 2;
+    return bytes;
+}

@@ -1,0 +1,257 @@
+/*
+ * kernels/cuda/device.c - one rank's GPU: its streams, the functions of the device table that
+ * compute, and failures, which CUDA tells late.
+ *
+ * A launch that cannot start is told at once; one that fails while it runs is told by whatever is
+ * called next, and stays: CUDA then says the same to every call. So the name that an error carries
+ * is that of the op which noticed, and CUDA_LAUNCH_BLOCKING=1 in the environment finds the guilty.
+ */
+#include "kernels/cuda/device.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Several threads may be told of a failure of one device: the rank's own and those that work on
+   exchanges. */
+typedef struct owned {
+    wf_cuda cuda;
+    pthread_mutex_t lock;
+    wf_error failure;
+} owned;
+
+static wf_cuda *cuda_of(const wf_device *device)
+{
+    return device->self;
+}
+
+void wf_cuda_enter(const wf_cuda *cuda)
+{
+    cudaSetDevice(cuda->ordinal); /* a failure is that of the next call as well */
+}
+
+static void describe(char *text, size_t size, cudaError_t code, const char *what)
+{
+    snprintf(text, size, "%s: the GPU says %s (%s)", what, cudaGetErrorString(code),
+             cudaGetErrorName(code));
+}
+
+static wf_status status_of(cudaError_t code)
+{
+    return code == cudaErrorMemoryAllocation ? WF_ENOMEM : WF_EDEVICE;
+}
+
+void wf_cuda_note(wf_cuda *cuda, cudaError_t code, const char *what)
+{
+    char text[256];
+
+    if (code == cudaSuccess)
+        return;
+    describe(text, sizeof text, code, what);
+    pthread_mutex_lock(cuda->lock);
+    wf_cuda_host_table->error_set(cuda->failure, status_of(code), "%s", text);
+    pthread_mutex_unlock(cuda->lock);
+}
+
+wf_status wf_cuda_failure(wf_cuda *cuda, wf_error *error)
+{
+    wf_status status;
+
+    pthread_mutex_lock(cuda->lock);
+    status = cuda->failure->code;
+    if (status != WF_OK)
+        wf_cuda_host_table->error_set(error, status, "%s", cuda->failure->text);
+    pthread_mutex_unlock(cuda->lock);
+    return status;
+}
+
+wf_status wf_cuda_check(wf_context *ctx, cudaError_t code, const char *what)
+{
+    wf_cuda *cuda = cuda_of(wf_cuda_host_table->context_device(ctx));
+    wf_error error = {WF_OK, ""};
+
+    wf_cuda_note(cuda, code, what);
+    if (wf_cuda_failure(cuda, &error) == WF_OK)
+        return WF_OK;
+    return wf_cuda_host_table->fail(ctx, error.code, "%s", error.text);
+}
+
+static void add(const wf_tensor *a, const wf_tensor *b, wf_tensor *out)
+{
+    wf_cuda *cuda = cuda_of(wf_cuda_host_table->context_device(a->ctx));
+    int64_t n = wf_cuda_host_table->tensor_local_count(a);
+
+    wf_cuda_enter(cuda);
+    if (n)
+        wf_cuda_note(cuda,
+                     wf_cuda_launch_add(cuda->stream, a->data, b->data, out->data, a->dtype, n),
+                     "add");
+}
+
+static void narrow(const wf_device *device, const void *from, uint16_t *to, int64_t n)
+{
+    wf_cuda *cuda = cuda_of(device);
+
+    wf_cuda_enter(cuda);
+    if (n)
+        wf_cuda_note(cuda, wf_cuda_launch_narrow(cuda->stream, from, to, n), "cast");
+}
+
+static void widen(const wf_device *device, const uint16_t *from, void *to, int64_t n)
+{
+    wf_cuda *cuda = cuda_of(device);
+
+    wf_cuda_enter(cuda);
+    if (n)
+        wf_cuda_note(cuda, wf_cuda_launch_widen(cuda->stream, from, to, n), "cast");
+}
+
+/* Local offsets of dim 1's leaves, in elements of a row, as kernels/squares.c cuts them. */
+static int leaves_of_row(const wf_tensor *t, int64_t *columns, int64_t at[WF_LEAVES + 1])
+{
+    int64_t inner = 1;
+
+    *columns = 1;
+    at[0] = 0;
+    at[1] = 1;
+    if (t->ndim < 2)
+        return 1;
+    for (int d = 2; d < t->ndim; d++)
+        inner *= t->local[d];
+    *columns = t->local[1] * inner;
+    for (int l = 1; l <= WF_LEAVES; l++) {
+        int64_t cut = wf_cut(t->dim[1].size, t->dim[1].grain, WF_LEAVES, l) - t->start[1];
+
+        at[l] = (cut < 0 ? 0 : cut > t->local[1] ? t->local[1] : cut) * inner;
+    }
+    return WF_LEAVES;
+}
+
+/* The leaves are squared and summed on the GPU, and brought here. */
+static wf_status square_leaves(wf_cuda *cuda, const wf_tensor *t, int64_t rows, int64_t columns,
+                               const int64_t *at, int leaves, double *room, double *leaf,
+                               wf_error *error)
+{
+    wf_cuda_enter(cuda);
+    wf_cuda_note(cuda,
+                 wf_cuda_launch_squares(cuda->stream, t->data, rows, columns, at, leaves, room),
+                 "sum_squares");
+    return wf_cuda_far.read(&cuda->device, leaf, room, (size_t)(rows * leaves) * sizeof(double),
+                            error);
+}
+
+/* What leaves sum to is added without rounding on the host. */
+static void sum_squares(const wf_tensor *t, struct wf_exact_sum *sum)
+{
+    const wf_cuda_host *host = wf_cuda_host_table;
+    wf_cuda *cuda = cuda_of(host->context_device(t->ctx));
+    int64_t at[WF_LEAVES + 1], columns, rows = t->ndim ? t->local[0] : 1;
+    int leaves = leaves_of_row(t, &columns, at);
+    size_t bytes = (size_t)rows * (size_t)leaves * sizeof(double);
+    wf_error error = {WF_OK, ""};
+    double *room, *leaf;
+
+    if (rows * columns == 0)
+        return;
+    room = host->pool_take(host->context_pool(t->ctx), bytes, WF_MEMORY_WORKSPACE, &error);
+    leaf = room && !host->context_planning(t->ctx) ? malloc(bytes) : NULL;
+    if (leaf && square_leaves(cuda, t, rows, columns, at, leaves, room, leaf, &error) == WF_OK)
+        for (int64_t i = 0; i < rows * leaves; i++)
+            host->exact_add(sum, leaf[i]);
+    else if (room && !host->context_planning(t->ctx))
+        host->error_set(&error, WF_ENOMEM, "no memory for a norm");
+    if (error.code != WF_OK)
+        host->fail(t->ctx, error.code, "%s", error.text);
+    if (room)
+        host->pool_give(host->context_pool(t->ctx), room, bytes, WF_MEMORY_WORKSPACE);
+    free(leaf);
+}
+
+static void close_device(wf_device *device)
+{
+    owned *o = (owned *)device->self;
+    wf_cuda *cuda = &o->cuda;
+
+    if (cuda->ordinal >= 0) {
+        wf_cuda_enter(cuda);
+        if (cuda->stream)
+            cudaStreamSynchronize(cuda->stream);
+        wf_cuda_math_close(cuda);
+        wf_cuda_memory_close(cuda);
+        if (cuda->moves)
+            cudaStreamDestroy(cuda->moves);
+        if (cuda->stream)
+            cudaStreamDestroy(cuda->stream);
+    }
+    pthread_mutex_destroy(&o->lock);
+    free(o);
+}
+
+static cudaError_t ask(wf_cuda *cuda)
+{
+    int major = 0, minor = 0;
+    cudaError_t code = cudaSetDevice(cuda->ordinal);
+
+    if (code == cudaSuccess)
+        code = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->ordinal);
+    if (code == cudaSuccess)
+        code = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, cuda->ordinal);
+    if (code == cudaSuccess)
+        code = cudaDeviceGetAttribute(&cuda->processors, cudaDevAttrMultiProcessorCount,
+                                      cuda->ordinal);
+    cuda->arch = 10 * major + minor;
+    return code;
+}
+
+static wf_status open_gpu(wf_cuda *cuda, wf_error *error)
+{
+    cudaError_t code = ask(cuda);
+
+    if (code == cudaSuccess)
+        code = cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking);
+    if (code == cudaSuccess)
+        code = cudaStreamCreateWithFlags(&cuda->moves, cudaStreamNonBlocking);
+    if (code != cudaSuccess)
+        return wf_cuda_host_table->error_set(error, status_of(code),
+                                             "GPU %d cannot be opened: %s (%s)", cuda->ordinal,
+                                             cudaGetErrorString(code), cudaGetErrorName(code));
+    if (cuda->arch < 80)
+        return wf_cuda_host_table->error_set(
+            error, WF_EUNSUPPORTED,
+            "GPU %d has compute capability %d.%d, and kernels are made for 8.0 and later: use "
+            "--device cpu, or choose another GPU by CUDA_VISIBLE_DEVICES",
+            cuda->ordinal, cuda->arch / 10, cuda->arch % 10);
+    cuda->device.queue = cuda->stream;
+    return wf_cuda_memory_open(cuda, error);
+}
+
+wf_device *wf_cuda_device_open(const wf_cuda_options *options, wf_error *error)
+{
+    owned *o = calloc(1, sizeof *o);
+    wf_cuda *cuda = o ? &o->cuda : NULL;
+
+    if (!o) {
+        wf_cuda_host_table->error_set(error, WF_ENOMEM, "no memory for a device");
+        return NULL;
+    }
+    pthread_mutex_init(&o->lock, NULL);
+    *cuda = (wf_cuda){.ordinal = options->plan ? -1 : options->ordinal,
+                      .arch = 90,
+                      .processors = 132,
+                      .tf32 = options->tf32,
+                      .failure = &o->failure,
+                      .lock = &o->lock};
+    cuda->device = (wf_device){.name = "cuda",
+                               .dtype = WF_F32,
+                               .far = &wf_cuda_far,
+                               .kernel = wf_cuda_kernel,
+                               .sum_squares = sum_squares,
+                               .add = add,
+                               .narrow = narrow,
+                               .widen = widen,
+                               .close = close_device,
+                               .self = o};
+    if (options->plan || open_gpu(cuda, error) == WF_OK)
+        return &cuda->device;
+    close_device(&cuda->device);
+    return NULL;
+}

@@ -1,0 +1,129 @@
+/* kernels/cuda/elementwise.cu - the rows of kernels/elementwise.c. */
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/map.h"
+
+namespace
+{
+struct sum_of_two {
+    __device__ void operator()(const float *in, float *out) const
+    {
+        out[0] = in[0] + in[1];
+    }
+};
+
+struct product {
+    __device__ void operator()(const float *in, float *out) const
+    {
+        out[0] = in[0] * in[1];
+    }
+};
+
+struct scaled {
+    float factor;
+
+    __device__ void operator()(const float *in, float *out) const
+    {
+        out[0] = factor * in[0];
+    }
+};
+
+struct silu_of {
+    __device__ void operator()(const float *in, float *out) const
+    {
+        out[0] = wf_silu_of(in[0]);
+    }
+};
+
+struct silu_slope {
+    __device__ void operator()(const float *in, float *out) const
+    {
+        out[0] = wf_silu_slope(in[0], in[1]);
+    }
+};
+
+struct gelu_of {
+    __device__ void operator()(const float *in, float *out) const
+    {
+        out[0] = wf_gelu_of(in[0]);
+    }
+};
+
+struct gelu_slope {
+    __device__ void operator()(const float *in, float *out) const
+    {
+        out[0] = wf_gelu_slope(in[0], in[1]);
+    }
+};
+
+/* gate, up */
+struct swiglu_of {
+    __device__ void operator()(const float *in, float *out) const
+    {
+        out[0] = wf_silu_of(in[0]) * in[1];
+    }
+};
+
+/* gate, up, dy */
+struct swiglu_slope {
+    __device__ void operator()(const float *in, float *out) const
+    {
+        out[0] = wf_silu_slope(in[0], in[2] * in[1]);
+        out[1] = in[2] * wf_silu_of(in[0]);
+    }
+};
+
+wf_status add(const wf_call *call, void *)
+{
+    return wf_run_map<2, 1>(call, sum_of_two{});
+}
+
+wf_status mul(const wf_call *call, void *)
+{
+    return wf_run_map<2, 1>(call, product{});
+}
+
+wf_status scale(const wf_call *call, void *)
+{
+    return wf_run_map<1, 1>(call, scaled{((const wf_scale_attr *)call->attr)->factor});
+}
+
+wf_status silu(const wf_call *call, void *)
+{
+    return wf_run_map<1, 1>(call, silu_of{});
+}
+
+wf_status silu_grad(const wf_call *call, void *)
+{
+    return wf_run_map<2, 1>(call, silu_slope{});
+}
+
+wf_status gelu(const wf_call *call, void *)
+{
+    return wf_run_map<1, 1>(call, gelu_of{});
+}
+
+wf_status gelu_grad(const wf_call *call, void *)
+{
+    return wf_run_map<2, 1>(call, gelu_slope{});
+}
+
+wf_status swiglu(const wf_call *call, void *)
+{
+    return wf_run_map<2, 1>(call, swiglu_of{});
+}
+
+wf_status swiglu_grad(const wf_call *call, void *)
+{
+    return wf_run_map<3, 2>(call, swiglu_slope{});
+}
+} // namespace
+
+const wf_kernel wf_cuda_add = {add, NULL};
+const wf_kernel wf_cuda_mul = {mul, NULL};
+const wf_kernel wf_cuda_scale = {scale, NULL};
+const wf_kernel wf_cuda_silu = {silu, NULL};
+const wf_kernel wf_cuda_silu_grad = {silu_grad, NULL};
+const wf_kernel wf_cuda_gelu = {gelu, NULL};
+const wf_kernel wf_cuda_gelu_grad = {gelu_grad, NULL};
+const wf_kernel wf_cuda_swiglu = {swiglu, NULL};
+const wf_kernel wf_cuda_swiglu_grad = {swiglu_grad, NULL};

@@ -1,0 +1,232 @@
+/*
+ * kernels/cuda/linear.c - products with weights on the GPU: the rows of ops.def as products of
+ * leaves (product.c).
+ *
+ *     linear     y_m = x W_m^T     leaves of k; a piece is a block of columns of x and of W
+ *     linear_dx  dx = dy_m W_m     leaves of n, each the chain of its members' products
+ *     linear_dw  dW = dy^T x       a leaf per sequence
+ */
+#include "kernels/cuda/matmul.h"
+#include "kernels/shared.h"
+
+static const void *at(const wf_tensor *t, int64_t element)
+{
+    /* by integers: a plan's tensors have no data */
+    return (const void *)((uintptr_t)t->data + (size_t)element * (t->dtype == WF_BF16 ? 2 : 4));
+}
+
+/* Whether rows of a part of this dim are whole steps of 16 bytes in every layout over up to eight
+   ranks, so that a product may be written to them as it is. */
+static bool cuts_are_aligned(const wf_dim *dim, wf_dtype type)
+{
+    int64_t step = WF_CUDA_ALIGNED / (type == WF_BF16 ? 2 : 4);
+
+    return dim->grain % step == 0 || dim->size % (WF_LEAVES * step) == 0;
+}
+
+static bool is_tree(const wf_call *call, const wf_dim *summed)
+{
+    return summed->leaves != WF_LEAF_ONE && wf_cuda_host_table->context_exact(call->ctx);
+}
+
+/* Rows of a result are aligned as its shape promises, and as they lie here. */
+static bool may_be_direct(const wf_tensor *out)
+{
+    int last = out->ndim - 1;
+    size_t row = (size_t)out->local[last] * (out->dtype == WF_BF16 ? 2 : 4);
+
+    return cuts_are_aligned(&out->dim[last], out->dtype) && row % WF_CUDA_ALIGNED == 0;
+}
+
+/* Both factors and, of a joined op, all members are stored alike. */
+static wf_status check_types(const wf_call *call)
+{
+    for (int i = 0; i < call->n_in; i++)
+        if (call->in[i]->dtype != call->in[0]->dtype ||
+            (call->in[i]->dtype != WF_F32 && call->in[i]->dtype != WF_BF16))
+            return wf_cuda_host_table->fail(
+                call->ctx, WF_EDTYPE,
+                "%s: operand %d and operand 0 must both be f32 or both bf16: wf_cast one",
+                call->op->name, i);
+    return WF_OK;
+}
+
+/* y[rows, n] = x[rows, k] W[n, k]^T; the call is that of one member. */
+static wf_cuda_piece forward_piece(const wf_call *call, int64_t leaf, int member)
+{
+    const wf_tensor *x = call->in[0], *w = call->in[1];
+    int last = x->ndim - 1;
+    int64_t k = x->local[last], cut[WF_LEAVES + 1];
+
+    (void)member;
+    wf_cuda_host_table->leaf_cuts(x, last, cut);
+    return (wf_cuda_piece){.a = {at(x, cut[leaf]), k, true},
+                           .b = {at(w, cut[leaf]), k, true},
+                           .depth = cut[leaf + 1] - cut[leaf]};
+}
+
+/* One member's part of a group, as a call of its own. */
+static wf_call member_of(const wf_call *call, int m)
+{
+    wf_call one = *call;
+
+    one.in[1] = call->in[m + 1];
+    one.out[0] = call->out[m];
+    return one;
+}
+
+static wf_cuda_product forward_product(const wf_call *call)
+{
+    const wf_tensor *x = call->in[0];
+    int last = x->ndim - 1;
+    int64_t cut[WF_LEAVES + 1];
+
+    return (wf_cuda_product){.call = call,
+                             .type = x->dtype,
+                             .c_type = call->out[0]->dtype,
+                             .m = wf_extent(x, 0, last),
+                             .n = call->in[1]->local[0],
+                             .c = call->out[0]->data,
+                             .leaves = wf_cuda_host_table->leaf_cuts(x, last, cut),
+                             .members = 1,
+                             .tree = is_tree(call, &x->dim[last]),
+                             .direct = may_be_direct(call->out[0]),
+                             .piece = forward_piece};
+}
+
+static size_t forward_workspace(const wf_call *call)
+{
+    size_t most = 0;
+
+    for (int m = 0; m < call->n_out; m++) {
+        wf_call one = member_of(call, m);
+        wf_cuda_product p = forward_product(&one);
+        size_t bytes = wf_cuda_product_workspace(&p);
+
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static wf_status forward(const wf_call *call, void *workspace)
+{
+    wf_status status = check_types(call);
+
+    for (int m = 0; m < call->n_out && status == WF_OK; m++) {
+        wf_call one = member_of(call, m);
+        wf_cuda_product p = forward_product(&one);
+
+        status = wf_cuda_product_run(&p, workspace);
+    }
+    return status;
+}
+
+/* dx[rows, k] = dy[rows, n] W[n, k]: columns of dy, rows of W. */
+static wf_cuda_piece dx_piece(const wf_call *call, int64_t leaf, int member)
+{
+    const wf_tensor *dy = call->in[2 * member], *w = call->in[2 * member + 1];
+    int last = dy->ndim - 1;
+    int64_t n = dy->local[last], k = w->local[1], cut[WF_LEAVES + 1];
+
+    wf_cuda_host_table->leaf_cuts(dy, last, cut);
+    return (wf_cuda_piece){.a = {at(dy, cut[leaf]), n, true},
+                           .b = {at(w, cut[leaf] * k), k, false},
+                           .depth = cut[leaf + 1] - cut[leaf]};
+}
+
+static wf_cuda_product dx_product(const wf_call *call)
+{
+    const wf_tensor *dx = call->out[0], *dy = call->in[0];
+    int last = dx->ndim - 1;
+    int64_t cut[WF_LEAVES + 1];
+
+    return (wf_cuda_product){.call = call,
+                             .type = dy->dtype,
+                             .c_type = dx->dtype,
+                             .m = wf_extent(dx, 0, last),
+                             .n = dx->local[last],
+                             .c = dx->data,
+                             .leaves = wf_cuda_host_table->leaf_cuts(dy, last, cut),
+                             .members = call->n_in / 2,
+                             .tree = is_tree(call, &dy->dim[last]),
+                             .direct = may_be_direct(dx),
+                             .piece = dx_piece};
+}
+
+static size_t dx_workspace(const wf_call *call)
+{
+    wf_cuda_product p = dx_product(call);
+
+    return wf_cuda_product_workspace(&p);
+}
+
+static wf_status dx(const wf_call *call, void *workspace)
+{
+    wf_status status = check_types(call);
+    wf_cuda_product p = dx_product(call);
+
+    return status == WF_OK ? wf_cuda_product_run(&p, workspace) : status;
+}
+
+/* The rows of one sequence are a leaf; of any other leading dim all rows are one. */
+static bool leaf_each(const wf_call *call)
+{
+    return call->in[0]->dim[0].leaves == WF_LEAF_EACH &&
+           wf_cuda_host_table->context_exact(call->ctx);
+}
+
+/* dW[n, k] = dy[rows, n]^T x[rows, k]: rows of both. */
+static wf_cuda_piece dw_piece(const wf_call *call, int64_t leaf, int member)
+{
+    const wf_tensor *dy = call->in[0], *x = call->in[1];
+    int last = dy->ndim - 1;
+    int64_t rows = wf_extent(dy, leaf_each(call) ? 1 : 0, last);
+    int64_t n = dy->local[last], k = x->local[last];
+
+    (void)member;
+    return (wf_cuda_piece){.a = {at(dy, leaf * rows * n), n, false},
+                           .b = {at(x, leaf * rows * k), k, false},
+                           .depth = rows};
+}
+
+static wf_cuda_product dw_product(const wf_call *call)
+{
+    const wf_tensor *dw = call->out[0], *dy = call->in[0];
+    int64_t leaves = leaf_each(call) ? dy->local[0] : 1;
+
+    return (wf_cuda_product){.call = call,
+                             .type = dy->dtype,
+                             .c_type = dw->dtype,
+                             .m = dw->local[0],
+                             .n = dw->local[1],
+                             .c = dw->data,
+                             .add = wf_linear_adds(call),
+                             .leaves = leaves,
+                             .members = 1,
+                             .tree = leaf_each(call),
+                             .direct = may_be_direct(dw),
+                             .piece = dw_piece};
+}
+
+static size_t dw_workspace(const wf_call *call)
+{
+    wf_cuda_product p = dw_product(call);
+
+    return wf_cuda_product_workspace(&p);
+}
+
+static wf_status dw(const wf_call *call, void *workspace)
+{
+    wf_status status = check_types(call);
+    wf_cuda_product p = dw_product(call);
+
+    return status == WF_OK ? wf_cuda_product_run(&p, workspace) : status;
+}
+
+const wf_kernel wf_cuda_linear1 = {forward, forward_workspace};
+const wf_kernel wf_cuda_linear2 = {forward, forward_workspace};
+const wf_kernel wf_cuda_linear3 = {forward, forward_workspace};
+const wf_kernel wf_cuda_linear1_dx = {dx, dx_workspace};
+const wf_kernel wf_cuda_linear2_dx = {dx, dx_workspace};
+const wf_kernel wf_cuda_linear3_dx = {dx, dx_workspace};
+const wf_kernel wf_cuda_linear_dw = {dw, dw_workspace};

@@ -1,0 +1,258 @@
+/*
+ * kernels/cuda/loss.cu - the rows of kernels/loss.c: a block for every row of the vocabulary.
+ *
+ * The sum of a row is a midpoint tree over the 8 leaves of the vocabulary; element e of a leaf is in
+ * thread e % 256, a chain, and threads are added as wf_block_sum does. Rows may begin anywhere, and
+ * which thread has an element must not depend on it: so sums read element by element, and only the
+ * maximum and the gradient, which have no order, read packs.
+ */
+#include "kernels/cuda/operands.h"
+
+namespace
+{
+struct logits {
+    const void *x;
+    int64_t rows, n;
+    bool wide; /* the first row begins where a pack may */
+};
+
+/* How many elements come before the first whole pack of a row; all where packs cannot be read. */
+template <class T>
+__device__ __forceinline__ int64_t head_of(const T *row, int64_t n, bool wide)
+{
+    int64_t over = (int64_t)((uintptr_t)row % 16 / sizeof(T));
+    int64_t head = over ? wf_pack<T>::N - over : 0;
+
+    return wide && head < n ? head : n;
+}
+
+template <class T> __global__ void __launch_bounds__(WF_BLOCK) max_kernel(logits a, float *max)
+{
+    constexpr int PACK = wf_pack<T>::N;
+    WF_SHARED(float, room, WF_WARP);
+    const int t = (int)threadIdx.x;
+
+    for (int64_t r = blockIdx.x; r < a.rows; r += gridDim.x) {
+        const T *x = (const T *)a.x + r * a.n;
+        int64_t head = head_of(x, a.n, a.wide), packs = (a.n - head) / PACK;
+        float most = -INFINITY;
+
+        for (int64_t i = t; i < head; i += WF_BLOCK)
+            most = wf_greater(most, wf_get(x[i]));
+#pragma unroll 4
+        for (int64_t p = t; p < packs; p += WF_BLOCK) {
+            float v[PACK];
+
+            wf_load(x + head + p * PACK, PACK, true, v);
+#pragma unroll
+            for (int e = 0; e < PACK; e++)
+                most = wf_greater(most, v[e]);
+        }
+        for (int64_t i = head + packs * PACK + t; i < a.n; i += WF_BLOCK)
+            most = wf_greater(most, wf_get(x[i]));
+        most = wf_warp_greatest(most);
+        if (t % WF_WARP == 0)
+            room[t / WF_WARP] = most;
+        __syncthreads();
+        for (int w = 0; t == 0 && w < WF_BLOCK / WF_WARP; w++)
+            most = wf_greater(most, room[w]);
+        if (t == 0)
+            max[r] = most;
+        __syncthreads();
+    }
+}
+
+struct sum_job {
+    logits l;
+    const float *max;
+    const int32_t *target;
+    float *sum, *picked;
+    int64_t at[WF_LEAVES + 1], start, size;
+};
+
+template <class T> __global__ void __launch_bounds__(WF_BLOCK) sum_kernel(sum_job a)
+{
+    WF_SHARED(float, room, WF_LEAVES *WF_WARP);
+
+    for (int64_t r = blockIdx.x; r < a.l.rows; r += gridDim.x) {
+        const T *x = (const T *)a.l.x + r * a.l.n;
+        const float max = a.max[r];
+        float leaf[WF_LEAVES] = {};
+
+#pragma unroll
+        for (int l = 0; l < WF_LEAVES; l++) {
+#pragma unroll 8
+            for (int64_t i = a.at[l] + threadIdx.x; i < a.at[l + 1]; i += WF_BLOCK)
+                leaf[l] += wf_exp_of(wf_get(x[i]) - max);
+        }
+        wf_block_sum<WF_LEAVES>(leaf, room);
+        if (threadIdx.x == 0) {
+            int64_t v = a.target[r] - a.start;
+            bool known = a.target[r] >= 0 && a.target[r] < a.size;
+
+            a.sum[r] = ((leaf[0] + leaf[1]) + (leaf[2] + leaf[3])) +
+                       ((leaf[4] + leaf[5]) + (leaf[6] + leaf[7]));
+            a.picked[r] = !known ? NAN : v >= 0 && v < a.l.n ? wf_get(x[v]) + 0.0f : 0.0f;
+        }
+    }
+}
+
+struct grad_job {
+    logits l;
+    void *dx;
+    const float *max, *dsum, *dpicked;
+    const int32_t *target;
+    int64_t start;
+};
+
+/* dx may be x: a thread writes what it has read. */
+template <class T> __global__ void __launch_bounds__(WF_BLOCK) grad_kernel(grad_job a)
+{
+    constexpr int PACK = wf_pack<T>::N;
+    const int t = (int)threadIdx.x;
+
+    for (int64_t r = blockIdx.x; r < a.l.rows; r += gridDim.x) {
+        const T *x = (const T *)a.l.x + r * a.l.n;
+        T *dx = (T *)a.dx + r * a.l.n;
+        const float max = a.max[r], dsum = a.dsum[r], dpicked = a.dpicked[r];
+        const int64_t v = a.target[r] - a.start, head = head_of(x, a.l.n, a.l.wide);
+        const int64_t packs = (a.l.n - head) / PACK;
+        auto one = [&](int64_t i, float logit) {
+            float y = wf_exp_of(logit - max) * dsum;
+
+            return i == v ? y + dpicked : y;
+        };
+
+        for (int64_t i = t; i < head; i += WF_BLOCK)
+            wf_put(dx + i, one(i, wf_get(x[i])));
+#pragma unroll 2
+        for (int64_t p = t; p < packs; p += WF_BLOCK) {
+            int64_t i = head + p * PACK;
+            float y[PACK];
+
+            wf_load(x + i, PACK, true, y);
+#pragma unroll
+            for (int e = 0; e < PACK; e++)
+                y[e] = one(i + e, y[e]);
+            wf_store(dx + i, PACK, true, y);
+        }
+        for (int64_t i = head + packs * PACK + t; i < a.l.n; i += WF_BLOCK)
+            wf_put(dx + i, one(i, wf_get(x[i])));
+    }
+}
+
+__global__ void __launch_bounds__(WF_BLOCK)
+    loss_kernel(const float *sum, const float *picked, const float *max, float *loss, int64_t n)
+{
+    const int64_t i = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x;
+
+    if (i < n)
+        loss[i] = logf(sum[i]) + max[i] - picked[i];
+}
+
+__global__ void __launch_bounds__(WF_BLOCK)
+    loss_grad_kernel(const float *sum, const float *dloss, float *dsum, float *dpicked,
+                     int64_t n)
+{
+    const int64_t i = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x;
+
+    if (i < n) {
+        dsum[i] = dloss[i] / sum[i];
+        dpicked[i] = -dloss[i];
+    }
+}
+
+template <class T> logits logits_of(const wf_call *call, const void *second)
+{
+    const wf_tensor *x = call->in[0];
+    uintptr_t bits = (uintptr_t)x->data | (uintptr_t)second;
+
+    return {x->data, wf_rows(x), wf_width(x), bits % 16 == 0};
+}
+
+wf_status logit_max(const wf_call *call, void *)
+{
+    return wf_run(call, {1, 0, 0}, [&](auto zero) {
+        typedef decltype(zero) T;
+        logits l = logits_of<T>(call, NULL);
+
+        return wf_launch(max_kernel<T>, wf_grid(l.rows, 1), WF_BLOCK, 0,
+                         wf_cuda_of(call)->stream, l, (float *)call->out[0]->data);
+    });
+}
+
+/* Under exact off a part has one leaf, which is cut in 8 all the same. */
+wf_status logit_sum(const wf_call *call, void *)
+{
+    const wf_tensor *x = call->in[0];
+    int last = x->ndim - 1;
+    sum_job a = {};
+
+    a.max = (const float *)call->in[1]->data;
+    a.target = (const int32_t *)call->in[2]->data;
+    a.sum = (float *)call->out[0]->data;
+    a.picked = (float *)call->out[1]->data;
+    a.start = x->start[last];
+    a.size = x->dim[last].size;
+    if (wf_cuda_host_table->leaf_cuts(x, last, a.at) == 1)
+        for (int l = 0; l <= WF_LEAVES; l++)
+            a.at[l] = wf_cut(x->local[last], 1, WF_LEAVES, l);
+    return wf_run(call, {1, 0, 0}, [&](auto zero) {
+        typedef decltype(zero) T;
+
+        a.l = logits_of<T>(call, NULL);
+        return wf_launch(sum_kernel<T>, wf_grid(a.l.rows, 1), WF_BLOCK, 0,
+                         wf_cuda_of(call)->stream, a);
+    });
+}
+
+wf_status logit_sum_grad(const wf_call *call, void *)
+{
+    const wf_tensor *x = call->in[0];
+    grad_job a = {};
+
+    a.dx = call->out[0]->data;
+    a.max = (const float *)call->in[1]->data;
+    a.target = (const int32_t *)call->in[2]->data;
+    a.dsum = (const float *)call->in[3]->data;
+    a.dpicked = (const float *)call->in[4]->data;
+    a.start = x->start[x->ndim - 1];
+    return wf_run(call, {1, 1, 0}, [&](auto zero) {
+        typedef decltype(zero) T;
+
+        a.l = logits_of<T>(call, a.dx);
+        return wf_launch(grad_kernel<T>, wf_grid(a.l.rows, 1), WF_BLOCK, 0,
+                         wf_cuda_of(call)->stream, a);
+    });
+}
+
+wf_status cross_entropy(const wf_call *call, void *)
+{
+    int64_t n = wf_count(call->out[0]);
+
+    return wf_run(call, {0, 0, 0}, [&](auto) {
+        return wf_launch(loss_kernel, (unsigned)wf_ceil(n, WF_BLOCK), WF_BLOCK, 0,
+                         wf_cuda_of(call)->stream, (const float *)call->in[0]->data,
+                         (const float *)call->in[1]->data, (const float *)call->in[2]->data,
+                         (float *)call->out[0]->data, n);
+    });
+}
+
+wf_status cross_entropy_grad(const wf_call *call, void *)
+{
+    int64_t n = wf_count(call->out[0]);
+
+    return wf_run(call, {0, 0, 0}, [&](auto) {
+        return wf_launch(loss_grad_kernel, (unsigned)wf_ceil(n, WF_BLOCK), WF_BLOCK, 0,
+                         wf_cuda_of(call)->stream, (const float *)call->in[0]->data,
+                         (const float *)call->in[1]->data, (float *)call->out[0]->data,
+                         (float *)call->out[1]->data, n);
+    });
+}
+} // namespace
+
+const wf_kernel wf_cuda_logit_max = {logit_max, NULL};
+const wf_kernel wf_cuda_logit_sum = {logit_sum, NULL};
+const wf_kernel wf_cuda_logit_sum_grad = {logit_sum_grad, NULL};
+const wf_kernel wf_cuda_cross_entropy = {cross_entropy, NULL};
+const wf_kernel wf_cuda_cross_entropy_grad = {cross_entropy_grad, NULL};

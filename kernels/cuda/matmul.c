@@ -1,0 +1,311 @@
+/*
+ * kernels/cuda/matmul.c - one product by cuBLASLt, and which algorithm makes it.
+ *
+ * cuBLAS sees matrices by columns: row-major c = a b^T is c^T = b a^T there, so its first factor
+ * is our b. An algorithm is asked for once and kept: of a pinned product for (types, directions,
+ * depth), found on a large product of that depth and tried on small and long ones, without a
+ * split of the sum or a workspace; of any other for its whole shape.
+ */
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/cudnn.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CANDIDATES = 16, LARGE = 4096, LEAST = 16 };
+
+/* What an algorithm was chosen for. m and n are 0 of a pinned one, as its operands' rows are. */
+typedef struct algorithm_key {
+    int64_t m, n, depth, a_ld, b_ld, c_ld;
+    uint32_t a_aligned, b_aligned, c_aligned; /* bytes */
+    wf_dtype type, c_type;
+    bool a_along, b_along, add, pinned;
+} algorithm_key;
+
+typedef struct wf_cuda_algorithm {
+    algorithm_key key;
+    cublasLtMatmulAlgo_t algorithm;
+} wf_cuda_algorithm;
+
+/* A product as cuBLASLt takes it. */
+typedef struct described {
+    cublasLtMatmulDescOpaque_t product;
+    cublasLtMatrixLayoutOpaque_t first, second, result;
+} described;
+
+static wf_status check(const wf_call *call, cublasStatus_t status, const char *what)
+{
+    if (status == CUBLAS_STATUS_SUCCESS)
+        return WF_OK;
+    return wf_cuda_host_table->fail(call->ctx, WF_EDEVICE, "%s: %s: cuBLASLt status %d",
+                                    call->op->name, what, (int)status);
+}
+
+wf_cuda_math *wf_cuda_math_of(const wf_call *call)
+{
+    wf_cuda *cuda = wf_cuda_of(call);
+
+    if (!cuda->math)
+        cuda->math = calloc(1, sizeof(wf_cuda_math));
+    if (!cuda->math)
+        wf_cuda_host_table->fail(call->ctx, WF_ENOMEM, "%s: no memory for a list of algorithms",
+                                 call->op->name);
+    return cuda->math;
+}
+
+void wf_cuda_math_close(wf_cuda *cuda)
+{
+    wf_cuda_math *math = cuda->math;
+
+    if (cuda->blas)
+        cublasLtDestroy(cuda->blas);
+    if (math) {
+        free(math->algorithm);
+        wf_cudnn_close(math->cudnn);
+    }
+    free(math);
+    cuda->blas = NULL;
+    cuda->math = NULL;
+}
+
+static cudaDataType_t data_type(wf_dtype type)
+{
+    return type == WF_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+/* Columns of `rows` values by memory: the index of the sum along them, or across. */
+static cublasStatus_t factor_layout(cublasLtMatrixLayoutOpaque_t *layout, cudaDataType_t type,
+                                    const wf_cuda_factor *f, int64_t rows, int64_t depth)
+{
+    return cublasLtMatrixLayoutInit(layout, type, (uint64_t)(f->along ? depth : rows),
+                                    (uint64_t)(f->along ? rows : depth), f->ld);
+}
+
+static cublasStatus_t describe(described *d, const wf_cuda_matmul *mm, bool tf32)
+{
+    cublasComputeType_t compute =
+        mm->type == WF_F32 && tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    cublasOperation_t first = mm->b.along ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t second = mm->a.along ? CUBLAS_OP_N : CUBLAS_OP_T;
+    cudaDataType_t type = data_type(mm->type);
+    cublasStatus_t status = cublasLtMatmulDescInit(&d->product, compute, CUDA_R_32F);
+
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatmulDescSetAttribute(&d->product, CUBLASLT_MATMUL_DESC_TRANSA,
+                                                &first, sizeof first);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatmulDescSetAttribute(&d->product, CUBLASLT_MATMUL_DESC_TRANSB,
+                                                &second, sizeof second);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = factor_layout(&d->first, type, &mm->b, mm->n, mm->depth);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = factor_layout(&d->second, type, &mm->a, mm->m, mm->depth);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = cublasLtMatrixLayoutInit(&d->result, data_type(mm->c_type), (uint64_t)mm->n,
+                                          (uint64_t)mm->m, mm->c_ld);
+    return status;
+}
+
+/* The most of 16, 8, 4, 2 bytes that rows begin at multiples of. */
+static uint32_t aligned(const void *data, int64_t ld, wf_dtype type)
+{
+    uint64_t bits = (uint64_t)(uintptr_t)data | (uint64_t)ld * (type == WF_BF16 ? 2 : 4);
+    uint32_t bytes = WF_CUDA_ALIGNED;
+
+    while (bits % bytes)
+        bytes /= 2;
+    return bytes;
+}
+
+/* Keys are compared as bytes, so their padding is cleared, and none is assigned whole. */
+static void fill_key(algorithm_key *k, const wf_cuda_matmul *mm)
+{
+    memset(k, 0, sizeof *k);
+    k->depth = mm->depth;
+    k->type = mm->type;
+    k->c_type = mm->c_type;
+    k->a_along = mm->a.along;
+    k->b_along = mm->b.along;
+    k->add = mm->add;
+    k->pinned = mm->pinned;
+    k->a_aligned = k->b_aligned = k->c_aligned = WF_CUDA_ALIGNED;
+    if (!mm->pinned) {
+        k->m = mm->m;
+        k->n = mm->n;
+        k->a_ld = mm->a.ld;
+        k->b_ld = mm->b.ld;
+        k->c_ld = mm->c_ld;
+        k->a_aligned = aligned(mm->a.data, mm->a.ld, mm->type);
+        k->b_aligned = aligned(mm->b.data, mm->b.ld, mm->type);
+        k->c_aligned = aligned(mm->c, mm->c_ld, mm->c_type);
+    }
+}
+
+/* A product of the same kind and depth, of any size, with aligned rows. */
+static wf_cuda_matmul of_size(const wf_cuda_matmul *mm, int64_t m, int64_t n)
+{
+    wf_cuda_matmul other = *mm;
+
+    other.m = m;
+    other.n = n;
+    other.a.ld = mm->a.along ? mm->depth : (m + LEAST - 1) / LEAST * LEAST;
+    other.b.ld = mm->b.along ? mm->depth : (n + LEAST - 1) / LEAST * LEAST;
+    other.c_ld = (n + LEAST - 1) / LEAST * LEAST;
+    return other;
+}
+
+static cublasStatus_t prefer(cublasLtMatmulPreferenceOpaque_t *wish, const algorithm_key *key)
+{
+    uint64_t workspace = key->pinned ? 0 : WF_CUDA_BLAS_WORKSPACE;
+    uint32_t none = CUBLASLT_REDUCTION_SCHEME_NONE;
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t attribute;
+        const void *value;
+        size_t size;
+        bool always;
+    } set[] = {
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace, true},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &key->b_aligned, 4, true},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &key->a_aligned, 4, true},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &key->c_aligned, 4, true},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &key->c_aligned, 4, true},
+        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &none, sizeof none, key->pinned},
+    };
+    cublasStatus_t status = cublasLtMatmulPreferenceInit(wish);
+
+    for (size_t i = 0; status == CUBLAS_STATUS_SUCCESS && i < sizeof set / sizeof *set; i++)
+        if (set[i].always)
+            status = cublasLtMatmulPreferenceSetAttribute(wish, set[i].attribute, set[i].value,
+                                                          set[i].size);
+    return status;
+}
+
+static bool serves(cublasLtHandle_t blas, const wf_cuda_matmul *mm, bool tf32,
+                   const cublasLtMatmulAlgo_t *algorithm)
+{
+    cublasLtMatmulHeuristicResult_t result;
+    described d;
+
+    return describe(&d, mm, tf32) == CUBLAS_STATUS_SUCCESS &&
+           cublasLtMatmulAlgoCheck(blas, &d.product, &d.first, &d.second, &d.result, &d.result,
+                                   algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize == 0;
+}
+
+/* One whose sums are not split, and which makes a product of any size. */
+static bool may_be_pinned(cublasLtHandle_t blas, const wf_cuda_matmul *mm, bool tf32,
+                          const cublasLtMatmulAlgo_t *algorithm)
+{
+    static const int64_t size[][2] = {{1, 1}, {1, LARGE}, {LARGE, 1}, {65536, 64}};
+    int32_t splits = 0;
+    size_t written;
+
+    if (cublasLtMatmulAlgoConfigGetAttribute(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
+                                             &splits, sizeof splits,
+                                             &written) != CUBLAS_STATUS_SUCCESS ||
+        splits > 1)
+        return false;
+    for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
+        wf_cuda_matmul other = of_size(mm, size[i][0], size[i][1]);
+
+        if (!serves(blas, &other, tf32, algorithm))
+            return false;
+    }
+    return true;
+}
+
+static wf_status choose(const wf_call *call, const wf_cuda_matmul *asked,
+                        const algorithm_key *key, cublasLtMatmulAlgo_t *algorithm)
+{
+    wf_cuda *cuda = wf_cuda_of(call);
+    wf_cuda_matmul mm = asked->pinned ? of_size(asked, LARGE, LARGE) : *asked;
+    cublasLtMatmulHeuristicResult_t result[CANDIDATES];
+    cublasLtMatmulPreferenceOpaque_t wish;
+    cublasStatus_t status;
+    described d;
+    int n = 0;
+
+    status = describe(&d, &mm, cuda->tf32);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status = prefer(&wish, key);
+    if (status == CUBLAS_STATUS_SUCCESS)
+        status =
+            cublasLtMatmulAlgoGetHeuristic(cuda->blas, &d.product, &d.first, &d.second,
+                                           &d.result, &d.result, &wish, CANDIDATES, result, &n);
+    for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < n; i++)
+        if (result[i].state == CUBLAS_STATUS_SUCCESS &&
+            (!asked->pinned || may_be_pinned(cuda->blas, &mm, cuda->tf32, &result[i].algo))) {
+            *algorithm = result[i].algo;
+            return WF_OK;
+        }
+    return wf_cuda_host_table->fail(
+        call->ctx, WF_EUNSUPPORTED,
+        "%s: cuBLASLt (status %d, %d candidates) has no algorithm for %s products of depth "
+        "%" PRId64 "%s",
+        call->op->name, (int)status, n, asked->type == WF_BF16 ? "bf16" : "f32", asked->depth,
+        asked->pinned ? " that serves every size without splitting sums, as exact mode needs; "
+                        "--exact off lets it choose for each shape"
+                      : "");
+}
+
+static wf_status add_algorithm(const wf_call *call, wf_cuda_math *math,
+                               const wf_cuda_algorithm *a)
+{
+    if (math->n_algorithms == math->room) {
+        int room = math->room ? 2 * math->room : 64;
+        wf_cuda_algorithm *more = realloc(math->algorithm, (size_t)room * sizeof *more);
+
+        if (!more)
+            return wf_cuda_host_table->fail(
+                call->ctx, WF_ENOMEM, "%s: no memory for %d algorithms", call->op->name, room);
+        math->algorithm = more;
+        math->room = room;
+    }
+    memcpy(&math->algorithm[math->n_algorithms++], a, sizeof *a);
+    return WF_OK;
+}
+
+static wf_status find(const wf_call *call, const wf_cuda_matmul *mm,
+                      cublasLtMatmulAlgo_t *algorithm)
+{
+    wf_cuda *cuda = wf_cuda_of(call);
+    wf_cuda_math *math = wf_cuda_math_of(call);
+    wf_status status = math ? WF_OK : WF_ENOMEM;
+    wf_cuda_algorithm a;
+
+    fill_key(&a.key, mm);
+    for (int i = 0; math && i < math->n_algorithms; i++)
+        if (memcmp(&math->algorithm[i].key, &a.key, sizeof a.key) == 0) {
+            *algorithm = math->algorithm[i].algorithm;
+            return WF_OK;
+        }
+    if (status == WF_OK && !cuda->blas)
+        status = check(call, cublasLtCreate(&cuda->blas), "no handle");
+    if (status == WF_OK)
+        status = choose(call, mm, &a.key, &a.algorithm);
+    if (status == WF_OK)
+        status = add_algorithm(call, math, &a);
+    if (status == WF_OK)
+        *algorithm = a.algorithm;
+    return status;
+}
+
+wf_status wf_cuda_matmul_run(const wf_call *call, const wf_cuda_matmul *mm)
+{
+    wf_cuda *cuda = wf_cuda_of(call);
+    const float one = 1, before = mm->add ? 1 : 0;
+    cublasLtMatmulAlgo_t algorithm;
+    described d;
+    wf_status status = find(call, mm, &algorithm);
+
+    if (status == WF_OK)
+        status = check(call, describe(&d, mm, cuda->tf32), "the shape of a product");
+    if (status != WF_OK)
+        return status;
+    return check(call,
+                 cublasLtMatmul(cuda->blas, &d.product, &one, mm->b.data, &d.first, mm->a.data,
+                                &d.second, &before, mm->c, &d.result, mm->c, &d.result,
+                                &algorithm, mm->pinned ? NULL : mm->workspace,
+                                mm->pinned ? 0 : WF_CUDA_BLAS_WORKSPACE, cuda->stream),
+                 "a product");
+}

@@ -1,0 +1,250 @@
+/*
+ * kernels/cuda/memory.c - the GPU's memory: stream-ordered blocks from CUDA's pool, which keeps what
+ * is given back, and the copies, fills and sums that the host asks for.
+ *
+ * Without `aside` all goes to the rank's stream, after what it computes and before what follows,
+ * and a failure is noted. Work aside has a stream of its own, which is waited for here: whoever
+ * asks has already waited for what computes the sources.
+ */
+#include "kernels/cuda/device.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEAST = 64, SLOTS = 4, SLOT_BYTES = 1 << 20 };
+
+/* What the host writes waits here for its copy, so that the host need not: batches of tokens. */
+struct wf_cuda_staging {
+    struct {
+        void *pinned;
+        cudaEvent_t copied;
+    } slot[SLOTS];
+    int next;
+};
+
+static void *allocate(void *self, size_t bytes)
+{
+    wf_cuda *cuda = self;
+    void *block = NULL;
+
+    wf_cuda_enter(cuda);
+    if (cudaMallocAsync(&block, bytes ? bytes : LEAST, cuda->stream) == cudaSuccess)
+        return block;
+    cudaGetLastError(); /* the pool tells it */
+    return NULL;
+}
+
+static void release(void *self, void *block, size_t bytes)
+{
+    wf_cuda *cuda = self;
+
+    (void)bytes;
+    wf_cuda_enter(cuda);
+    wf_cuda_note(cuda, cudaFreeAsync(block, cuda->stream), "memory given back");
+}
+
+wf_status wf_cuda_memory_open(wf_cuda *cuda, wf_error *error)
+{
+    uint64_t keep = UINT64_MAX; /* nothing goes back to the system while the process lives */
+    cudaMemPool_t pool;
+    cudaError_t code = cudaDeviceGetDefaultMemPool(&pool, cuda->ordinal);
+
+    if (code == cudaSuccess)
+        code = cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep);
+    if (code != cudaSuccess)
+        return wf_cuda_host_table->error_set(
+            error, WF_EDEVICE, "GPU %d has no stream-ordered memory: %s (%s)", cuda->ordinal,
+            cudaGetErrorString(code), cudaGetErrorName(code));
+    cuda->device.allocator =
+        (wf_allocator){.alloc = allocate, .release = release, .opaque = true, .self = cuda};
+    return WF_OK;
+}
+
+static wf_status finish(wf_cuda *cuda, cudaStream_t stream, cudaError_t code, const char *what,
+                        wf_error *error)
+{
+    if (code == cudaSuccess)
+        code = cudaStreamSynchronize(stream);
+    wf_cuda_note(cuda, code, what);
+    return wf_cuda_failure(cuda, error);
+}
+
+/* Of work on the rank's own stream nothing is said now. */
+static wf_status end(wf_cuda *cuda, bool aside, cudaError_t code, const char *what,
+                     wf_error *error)
+{
+    if (aside)
+        return finish(cuda, cuda->moves, code, what, error);
+    wf_cuda_note(cuda, code, what);
+    return WF_OK;
+}
+
+static wf_status read_back(wf_device *device, void *host, const void *from, size_t bytes,
+                           wf_error *error)
+{
+    wf_cuda *cuda = device->self;
+
+    wf_cuda_enter(cuda);
+    return finish(cuda, cuda->stream,
+                  cudaMemcpyAsync(host, from, bytes, cudaMemcpyDeviceToHost, cuda->stream),
+                  "a copy to the host", error);
+}
+
+static cudaError_t open_staging(wf_cuda *cuda)
+{
+    cudaError_t code = cudaSuccess;
+
+    cuda->staging = calloc(1, sizeof *cuda->staging);
+    for (int i = 0; i < SLOTS && cuda->staging && code == cudaSuccess; i++) {
+        code = cudaMallocHost(&cuda->staging->slot[i].pinned, SLOT_BYTES);
+        if (code == cudaSuccess)
+            code = cudaEventCreateWithFlags(&cuda->staging->slot[i].copied,
+                                            cudaEventDisableTiming);
+    }
+    return cuda->staging ? code : cudaErrorMemoryAllocation;
+}
+
+void wf_cuda_memory_close(wf_cuda *cuda)
+{
+    for (int i = 0; i < SLOTS && cuda->staging; i++) {
+        if (cuda->staging->slot[i].copied)
+            cudaEventDestroy(cuda->staging->slot[i].copied);
+        if (cuda->staging->slot[i].pinned)
+            cudaFreeHost(cuda->staging->slot[i].pinned);
+    }
+    free(cuda->staging);
+    cuda->staging = NULL;
+}
+
+static cudaError_t write_staged(wf_cuda *cuda, void *to, const void *host, size_t bytes)
+{
+    struct wf_cuda_staging *s = cuda->staging;
+    int i = s->next++ % SLOTS;
+    cudaError_t code = cudaEventSynchronize(s->slot[i].copied); /* never recorded: at once */
+
+    if (code != cudaSuccess)
+        return code;
+    memcpy(s->slot[i].pinned, host, bytes);
+    code = cudaMemcpyAsync(to, s->slot[i].pinned, bytes, cudaMemcpyHostToDevice, cuda->stream);
+    return code == cudaSuccess ? cudaEventRecord(s->slot[i].copied, cuda->stream) : code;
+}
+
+static void write_there(wf_device *device, void *to, const void *host, size_t bytes)
+{
+    wf_cuda *cuda = device->self;
+    cudaError_t code = cudaSuccess;
+
+    wf_cuda_enter(cuda);
+    pthread_mutex_lock(cuda->lock); /* a checkpoint is loaded by two threads */
+    if (!cuda->staging)
+        code = open_staging(cuda);
+    if (code == cudaSuccess && bytes <= SLOT_BYTES)
+        code = write_staged(cuda, to, host, bytes);
+    pthread_mutex_unlock(cuda->lock);
+    if (code == cudaSuccess && bytes > SLOT_BYTES) {
+        code = cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, cuda->stream);
+        if (code == cudaSuccess)
+            code = cudaStreamSynchronize(cuda->stream);
+    }
+    wf_cuda_note(cuda, code, "a copy to the GPU");
+}
+
+static cudaError_t copy_bytes(void *to, const void *from, size_t bytes, cudaStream_t stream)
+{
+    return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+}
+
+/* What overlaps goes by way of other memory. */
+static cudaError_t copy_run(void *to, const void *from, size_t bytes, cudaStream_t stream)
+{
+    uintptr_t x = (uintptr_t)to, y = (uintptr_t)from;
+    void *room = NULL;
+    cudaError_t code;
+
+    if (x + bytes <= y || y + bytes <= x)
+        return copy_bytes(to, from, bytes, stream);
+    code = cudaMallocAsync(&room, bytes, stream);
+    if (code == cudaSuccess)
+        code = copy_bytes(room, from, bytes, stream);
+    if (code == cudaSuccess)
+        code = copy_bytes(to, room, bytes, stream);
+    if (room)
+        cudaFreeAsync(room, stream);
+    return code;
+}
+
+static cudaError_t copy_rows(const wf_copy *c, cudaStream_t stream)
+{
+    cudaError_t code = cudaSuccess;
+
+    if (c->rows == 1)
+        return copy_run(c->to, c->from, c->bytes, stream);
+    if (c->bytes == c->from_step && c->bytes == c->to_step)
+        return copy_run(c->to, c->from, c->bytes * (size_t)c->rows, stream);
+    if (c->from_step <= INT32_MAX && c->to_step <= INT32_MAX) /* CUDA's largest pitch */
+        return cudaMemcpy2DAsync(c->to, c->to_step, c->from, c->from_step, c->bytes,
+                                 (size_t)c->rows, cudaMemcpyDeviceToDevice, stream);
+    for (int64_t r = 0; r < c->rows && code == cudaSuccess; r++)
+        code = copy_bytes((char *)c->to + (size_t)r * c->to_step,
+                          (const char *)c->from + (size_t)r * c->from_step, c->bytes, stream);
+    return code;
+}
+
+static wf_status copy(wf_device *device, const wf_copy *c, bool aside, wf_error *error)
+{
+    wf_cuda *cuda = device->self;
+    cudaStream_t stream = aside ? cuda->moves : cuda->stream;
+
+    if (c->bytes == 0 || c->rows == 0)
+        return WF_OK;
+    wf_cuda_enter(cuda);
+    return end(cuda, aside, copy_rows(c, stream), "a copy", error);
+}
+
+static wf_status reduce(wf_device *device, const wf_reduce *r, bool aside, wf_error *error)
+{
+    wf_cuda *cuda = device->self;
+    wf_cuda_sum sum = {.n_src = r->n_src,
+                       .n_dst = r->n_dst,
+                       .element = r->element,
+                       .tree = r->tree,
+                       .maximum = r->maximum,
+                       .n = r->n};
+
+    if (r->n_src > WF_CUDA_SOURCES || r->n_dst > WF_CUDA_TARGETS)
+        return wf_cuda_host_table->error_set(
+            error, WF_EUNSUPPORTED,
+            "a sum over %d ranks: on GPUs a group has at most %d; split the axis in two "
+            "(--strategy hybrid_shard)",
+            r->n_src, WF_CUDA_SOURCES);
+    if (r->n == 0)
+        return WF_OK;
+    memcpy(sum.src, r->src, (size_t)r->n_src * sizeof *sum.src);
+    memcpy(sum.dst, r->dst, (size_t)r->n_dst * sizeof *sum.dst);
+    wf_cuda_enter(cuda);
+    return end(cuda, aside, wf_cuda_launch_sum(aside ? cuda->moves : cuda->stream, &sum),
+               "a sum over ranks", error);
+}
+
+static void fill(wf_device *device, void *to, uint32_t word, int64_t n)
+{
+    wf_cuda *cuda = device->self;
+
+    wf_cuda_enter(cuda);
+    wf_cuda_note(cuda, wf_cuda_launch_fill(cuda->stream, to, word, n), "fill");
+}
+
+static wf_status wait(wf_device *device, wf_error *error)
+{
+    wf_cuda *cuda = device->self;
+
+    wf_cuda_enter(cuda);
+    return finish(cuda, cuda->stream, cudaSuccess, "work on the GPU", error);
+}
+
+const wf_far_memory wf_cuda_far = {.read = read_back,
+                                   .write = write_there,
+                                   .copy = copy,
+                                   .reduce = reduce,
+                                   .fill = fill,
+                                   .wait = wait};

@@ -1,0 +1,116 @@
+/* kernels/cuda/norm.cu - the rows of kernels/norm.c. */
+#include "kernels/cuda/norm.h"
+#include "kernels/cuda/column_sum.h"
+
+namespace
+{
+/* x, gain, (bias) -> y, (mean), rstd */
+wf_status norm(const wf_call *call, void *)
+{
+    const wf_tensor *x = call->in[0];
+    bool centred = call->n_in == 3;
+    wf_norm a = {};
+
+    a.gain = wf_vector_of(call->in[1]);
+    a.bias = centred ? wf_vector_of(call->in[2]) : a.gain;
+    a.eps = *(const float *)call->attr;
+    a.y = call->out[0]->data;
+    a.mean = centred ? (float *)call->out[1]->data : NULL;
+    a.rstd = (float *)call->out[call->n_out - 1]->data;
+    a.rows = wf_rows(x);
+    a.d = wf_width(x);
+    return wf_run(call, {1, 1, 2 | 4}, [&](auto zero) {
+        typedef decltype(zero) T;
+
+        a.wide = wf_wide((const T *)x->data, a.d) && wf_wide((const T *)a.y, a.d) &&
+                 wf_wide_vector(a.gain, a.d) && wf_wide_vector(a.bias, a.d);
+        wf_plain_rows<T> source = {(const T *)x->data, a.wide};
+
+        return wf_norm_rows<T>(wf_cuda_of(call)->stream, source, a);
+    });
+}
+
+/* x, gain, (mean), rstd, dy -> dx */
+wf_status norm_dx(const wf_call *call, void *)
+{
+    bool centred = call->n_in == 5;
+    int last = call->n_in - 1;
+    wf_norm_slope a = {};
+
+    a.x = call->in[0]->data;
+    a.gain = wf_vector_of(call->in[1]);
+    a.mean = centred ? (const float *)call->in[2]->data : NULL;
+    a.rstd = (const float *)call->in[last - 1]->data;
+    a.dy = call->in[last]->data;
+    a.dx = call->out[0]->data;
+    a.rows = wf_rows(call->in[0]);
+    a.d = wf_width(call->in[0]);
+    return wf_run(call, {1u | 1u << last, 1, 2},
+                  [&](auto zero) { return wf_norm_slopes<decltype(zero)>(call, a); });
+}
+
+/* Terms of dgain, and of dbias where there is a mean. */
+template <class T, int OUT> struct norm_terms {
+    const T *x, *dy;
+    const float *mean, *rstd;
+    int64_t d;
+    bool wide;
+
+    __device__ void terms(int64_t, int64_t r, int64_t i, int64_t left,
+                          float (*out)[wf_pack<T>::N]) const
+    {
+        constexpr int PACK = wf_pack<T>::N;
+        wf_pack<T> raw = wf_read(x + r * d + i, left, wide);
+        wf_pack<T> slope = wf_read(dy + r * d + i, left, wide);
+        float middle = OUT == 2 ? mean[r] : 0.0f, scale = rstd[r], v[PACK];
+
+        wf_unpack(raw, v);
+        wf_unpack(slope, out[OUT - 1]);
+#pragma unroll
+        for (int e = 0; e < PACK; e++)
+            out[0][e] = out[OUT - 1][e] * ((v[e] - middle) * scale);
+    }
+};
+
+/* x, (mean), rstd, dy -> dgain, (dbias) */
+template <int OUT> wf_status norm_dw(const wf_call *call)
+{
+    const wf_tensor *x = call->in[0], *dy = call->in[OUT + 1];
+    wf_sums<OUT> a = {};
+
+    for (int k = 0; k < OUT; k++)
+        a.out[k] = (float *)call->out[k]->data;
+    a.leaves = wf_row_leaves_of(x, x->ndim - 1);
+    a.sequences = x->local[0];
+    a.n = wf_width(x);
+    return wf_run(call, {1u | 1u << (OUT + 1), 0, 0}, [&](auto zero) {
+        typedef decltype(zero) T;
+        norm_terms<T, OUT> f = {(const T *)x->data,
+                                (const T *)dy->data,
+                                (const float *)call->in[1]->data,
+                                (const float *)call->in[OUT]->data,
+                                a.n,
+                                wf_wide((const T *)x->data, a.n) &&
+                                    wf_wide((const T *)dy->data, a.n)};
+
+        return wf_column_sum<T>(wf_cuda_of(call)->stream, f, a);
+    });
+}
+
+wf_status layernorm_dw(const wf_call *call, void *)
+{
+    return norm_dw<2>(call);
+}
+
+wf_status rmsnorm_dw(const wf_call *call, void *)
+{
+    return norm_dw<1>(call);
+}
+} // namespace
+
+const wf_kernel wf_cuda_layernorm = {norm, NULL};
+const wf_kernel wf_cuda_layernorm_dx = {norm_dx, NULL};
+const wf_kernel wf_cuda_layernorm_dw = {layernorm_dw, NULL};
+const wf_kernel wf_cuda_rmsnorm = {norm, NULL};
+const wf_kernel wf_cuda_rmsnorm_dx = {norm_dx, NULL};
+const wf_kernel wf_cuda_rmsnorm_dw = {rmsnorm_dw, NULL};

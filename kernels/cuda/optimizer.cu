@@ -1,0 +1,127 @@
+/*
+ * kernels/cuda/optimizer.cu - the rows of kernels/optimizer.c, with the expressions of
+ * kernels/cpu/simd/optimizer.c: parameters and moments are f32, the gradient is f32 or bf16.
+ */
+#include "kernels/cuda/operands.h"
+
+namespace
+{
+enum { EACH = 4 }; /* elements of a thread: 16 bytes of each float */
+
+struct update {
+    float *p, *m, *v;
+    const void *grad;
+    int64_t n;
+    wf_update u;
+    bool wide;
+};
+
+__device__ __forceinline__ void gradient_at(const float *g, int64_t n, bool wide, float *out)
+{
+    wf_load(g, n, wide, out);
+}
+
+__device__ __forceinline__ void gradient_at(const wf_bf16 *g, int64_t n, bool, float *out)
+{
+#pragma unroll
+    for (int k = 0; k < EACH; k++)
+        out[k] = k < n ? wf_get(g[k]) : 0.0f;
+}
+
+template <class G> __global__ void __launch_bounds__(WF_BLOCK) adamw_kernel(update a)
+{
+    const int64_t step = (int64_t)gridDim.x * WF_BLOCK * EACH;
+
+    for (int64_t i = ((int64_t)blockIdx.x * WF_BLOCK + threadIdx.x) * EACH; i < a.n;
+         i += step) {
+        int64_t n = a.n - i;
+        float p[EACH], m[EACH], v[EACH], g[EACH];
+
+        wf_load(a.p + i, n, a.wide, p);
+        wf_load(a.m + i, n, a.wide, m);
+        wf_load(a.v + i, n, a.wide, v);
+        gradient_at((const G *)a.grad + i, n, a.wide, g);
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            float slope = g[k] * a.u.grad_scale, root, change;
+
+            m[k] = fmaf(1.0f - a.u.beta1, slope, a.u.beta1 * m[k]);
+            v[k] = fmaf((1.0f - a.u.beta2) * slope, slope, a.u.beta2 * v[k]);
+            root = sqrtf(v[k] * a.u.bias2);
+            change = (m[k] * a.u.bias1) / (root + a.u.eps);
+            change = fmaf(a.u.weight_decay, p[k], change);
+            p[k] = fmaf(-a.u.lr, change, p[k]);
+        }
+        wf_store(a.p + i, n, a.wide, p);
+        wf_store(a.m + i, n, a.wide, m);
+        wf_store(a.v + i, n, a.wide, v);
+    }
+}
+
+/* Without momentum m is neither read nor written. */
+template <class G> __global__ void __launch_bounds__(WF_BLOCK) sgd_kernel(update a)
+{
+    const int64_t step = (int64_t)gridDim.x * WF_BLOCK * EACH;
+    const bool momentum = a.u.beta1 > 0.0f;
+
+    for (int64_t i = ((int64_t)blockIdx.x * WF_BLOCK + threadIdx.x) * EACH; i < a.n;
+         i += step) {
+        int64_t n = a.n - i;
+        float p[EACH], m[EACH], g[EACH];
+
+        wf_load(a.p + i, n, a.wide, p);
+        gradient_at((const G *)a.grad + i, n, a.wide, g);
+        if (momentum)
+            wf_load(a.m + i, n, a.wide, m);
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            g[k] = fmaf(a.u.weight_decay, p[k], g[k] * a.u.grad_scale);
+            if (momentum)
+                g[k] = m[k] = fmaf(a.u.beta1, m[k], g[k]);
+            p[k] = fmaf(-a.u.lr, g[k], p[k]);
+        }
+        wf_store(a.p + i, n, a.wide, p);
+        if (momentum)
+            wf_store(a.m + i, n, a.wide, m);
+    }
+}
+
+update update_of(const wf_call *call)
+{
+    update a = {};
+    uintptr_t bits;
+
+    a.p = (float *)call->in[0]->data;
+    a.grad = call->in[1]->data;
+    a.m = (float *)call->in[2]->data;
+    a.v = call->n_in > 3 ? (float *)call->in[3]->data : NULL;
+    a.n = wf_count(call->in[0]);
+    a.u = *(const wf_update *)call->attr;
+    bits = (uintptr_t)a.p | (uintptr_t)a.m | (uintptr_t)a.v;
+    a.wide = (bits | (call->in[1]->dtype == WF_F32 ? (uintptr_t)a.grad : 0)) % 16 == 0;
+    return a;
+}
+
+wf_status adamw(const wf_call *call, void *)
+{
+    update a = update_of(call);
+
+    return wf_run(call, {1u << 1, 0, 0}, [&](auto zero) {
+        return wf_launch(adamw_kernel<decltype(zero)>, wf_grid(wf_ceil(a.n, EACH), WF_BLOCK),
+                         WF_BLOCK, 0, wf_cuda_of(call)->stream, a);
+    });
+}
+
+wf_status sgd(const wf_call *call, void *)
+{
+    update a = update_of(call);
+
+    return wf_run(call, {1u << 1, 0, 0}, [&](auto zero) {
+        return wf_launch(sgd_kernel<decltype(zero)>, wf_grid(wf_ceil(a.n, EACH), WF_BLOCK),
+                         WF_BLOCK, 0, wf_cuda_of(call)->stream, a);
+    });
+}
+} // namespace
+
+const wf_kernel wf_cuda_adamw = {adamw, NULL};
+const wf_kernel wf_cuda_sgd = {sgd, NULL};

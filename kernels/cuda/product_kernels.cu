@@ -1,0 +1,92 @@
+/*
+ * kernels/cuda/product_kernels.cu - what products of leaves need beside cuBLASLt: the midpoint
+ * tree over up to eight leaves in one pass, and copies with zeros behind them.
+ *
+ * A leaf counts as leaf + 0: a product that underflows may be -0, and an empty leaf of another
+ * layout would make it +0 (core/tree.h). So every zero of a tree is +0.
+ */
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/tree.h"
+
+enum { QUAD = 4, MOST_ROWS = 32768 };
+
+namespace
+{
+
+/* One thread for four neighbours; leaves are read 16 bytes at a time, their rows are aligned. */
+template <int N, class T> __global__ void join_kernel(wf_cuda_join j)
+{
+    int64_t column = QUAD * ((int64_t)blockIdx.x * blockDim.x + threadIdx.x);
+
+    if (column >= j.columns)
+        return;
+    for (int64_t row = blockIdx.y; row < j.rows; row += gridDim.y) {
+        T *to = (T *)j.to + row * j.to_ld + column;
+        float leaf[QUAD][N > 0 ? N : 1];
+
+#pragma unroll
+        for (int l = 0; l < N; l++) {
+            float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+
+            if (j.from[l])
+                x = *(const float4 *)(j.from[l] + row * j.from_ld + column);
+            leaf[0][l] = x.x + 0.0f;
+            leaf[1][l] = x.y + 0.0f;
+            leaf[2][l] = x.z + 0.0f;
+            leaf[3][l] = x.w + 0.0f;
+        }
+#pragma unroll
+        for (int c = 0; c < QUAD; c++) {
+            float sum = wf_tree_of<N>(leaf[c]);
+
+            if (column + c < j.columns)
+                wf_put(to + c, j.add ? wf_get(to[c]) + sum : sum);
+        }
+    }
+}
+
+template <class T> __global__ void pad_kernel(wf_cuda_pad p)
+{
+    int64_t column = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const T *from = (const T *)p.from;
+    T *to = (T *)p.to;
+
+    if (column >= p.to_ld)
+        return;
+    for (int64_t row = blockIdx.y; row < p.to_rows; row += gridDim.y) {
+        bool inside = row < p.rows && column < p.columns;
+
+        to[row * p.to_ld + column] = inside ? from[row * p.from_ld + column] : (T)0;
+    }
+}
+
+dim3 grid_of(int64_t columns, int64_t rows)
+{
+    return dim3((unsigned)wf_ceil(columns, WF_BLOCK),
+                (unsigned)(rows < MOST_ROWS ? rows : (int64_t)MOST_ROWS));
+}
+
+template <class T> cudaError_t launch_join(cudaStream_t stream, const wf_cuda_join *j)
+{
+    static void (*const kernel[])(wf_cuda_join) = {
+        join_kernel<0, T>, join_kernel<1, T>, join_kernel<2, T>,
+        join_kernel<3, T>, join_kernel<4, T>, join_kernel<5, T>,
+        join_kernel<6, T>, join_kernel<7, T>, join_kernel<8, T>};
+
+    return wf_launch(kernel[j->n_from], grid_of(wf_ceil(j->columns, QUAD), j->rows), WF_BLOCK,
+                     0, stream, *j);
+}
+
+} // namespace
+
+cudaError_t wf_cuda_launch_join(cudaStream_t stream, const wf_cuda_join *j)
+{
+    return j->type == WF_BF16 ? launch_join<wf_bf16>(stream, j) : launch_join<float>(stream, j);
+}
+
+cudaError_t wf_cuda_launch_pad(cudaStream_t stream, const wf_cuda_pad *p)
+{
+    return wf_launch(p->size == 2 ? pad_kernel<uint16_t> : pad_kernel<uint32_t>,
+                     grid_of(p->to_ld, p->to_rows), WF_BLOCK, 0, stream, *p);
+}

@@ -1,0 +1,176 @@
+/*
+ * kernels/cuda/reduce.cu - sums and maxima over ranks, and the leaves of a norm. Every element is
+ * one expression of the elements at its place, so that a target may be a source, and neither the
+ * grid nor how a tensor is cut can be seen.
+ */
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/tree.h"
+
+namespace
+{
+
+enum { TREE, CHAIN, GREATEST };
+enum { OPEN = 8 }; /* nodes that a tree over WF_CUDA_SOURCES leaves may have open */
+
+/* N sources known to the compiler, all on their way together, a pack of each. */
+template <class T, int N>
+__global__ void __launch_bounds__(WF_BLOCK) sum_kernel(const wf_cuda_sum a, bool wide)
+{
+    constexpr int PACK = wf_pack<T>::N;
+    const int64_t step = (int64_t)gridDim.x * WF_BLOCK * PACK;
+
+    for (int64_t i = ((int64_t)blockIdx.x * WF_BLOCK + threadIdx.x) * PACK; i < a.n;
+         i += step) {
+        wf_pack<T> raw[N];
+        float x[N][PACK], y[PACK];
+
+#pragma unroll
+        for (int s = 0; s < N; s++)
+            raw[s] = wf_read((const T *)a.src[s] + i, a.n - i, wide);
+#pragma unroll
+        for (int s = 0; s < N; s++)
+            wf_unpack(raw[s], x[s]);
+#pragma unroll
+        for (int e = 0; e < PACK; e++) {
+            float in[N];
+
+#pragma unroll
+            for (int s = 0; s < N; s++)
+                in[s] = x[s][e];
+            y[e] = wf_tree_of<N>(in);
+        }
+        for (int d = 0; d < a.n_dst; d++)
+            wf_store((T *)a.dst[d] + i, a.n - i, wide, y);
+    }
+}
+
+/* Any number of sources, an element at a time: groups of odd sizes, chains and maxima. */
+template <class T, int MODE>
+__global__ void __launch_bounds__(WF_BLOCK) any_kernel(const wf_cuda_sum a)
+{
+    const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
+
+    for (int64_t i = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x; i < a.n; i += step) {
+        float open[OPEN] = {};
+        int depth = 0;
+
+        for (int s = 0; s < a.n_src; s++) {
+            int merges = s == 0 ? 0 : MODE == TREE ? wf_tree_merges(a.n_src, s) : 1;
+            float x = wf_get(((const T *)a.src[s])[i]);
+
+            for (; merges > 0; merges--) {
+                float older = open[--depth];
+
+                x = MODE == GREATEST ? wf_greater(older, x) : older + x;
+            }
+            open[depth++] = x;
+        }
+        for (int d = 0; d < a.n_dst; d++)
+            wf_put((T *)a.dst[d] + i, open[0]);
+    }
+}
+
+static bool aligned(const wf_cuda_sum *a)
+{
+    uintptr_t bits = 0;
+
+    for (int s = 0; s < a->n_src; s++)
+        bits |= (uintptr_t)a->src[s];
+    for (int d = 0; d < a->n_dst; d++)
+        bits |= (uintptr_t)a->dst[d];
+    return bits % 16 == 0;
+}
+
+template <class T, int N>
+static cudaError_t launch_tree(cudaStream_t stream, const wf_cuda_sum *a)
+{
+    return wf_launch(sum_kernel<T, N>, wf_grid(a->n, WF_BLOCK * wf_pack<T>::N), WF_BLOCK, 0,
+                     stream, *a, aligned(a));
+}
+
+template <class T, int MODE>
+static cudaError_t launch_any(cudaStream_t stream, const wf_cuda_sum *a)
+{
+    return wf_launch(any_kernel<T, MODE>, wf_grid(a->n, WF_BLOCK), WF_BLOCK, 0, stream, *a);
+}
+
+template <class T> static cudaError_t launch(cudaStream_t stream, const wf_cuda_sum *a)
+{
+    if (a->maximum)
+        return launch_any<T, GREATEST>(stream, a);
+    if (a->n_src == 2) /* which is the chain too */
+        return launch_tree<T, 2>(stream, a);
+    if (!a->tree)
+        return launch_any<T, CHAIN>(stream, a);
+    return a->n_src == 4   ? launch_tree<T, 4>(stream, a)
+           : a->n_src == 8 ? launch_tree<T, 8>(stream, a)
+                           : launch_any<T, TREE>(stream, a);
+}
+
+enum { LANES = 8, LEAVES_OF_BLOCK = WF_BLOCK / LANES };
+
+/* cuts of a row, by value */
+struct cuts {
+    int64_t at[WF_LEAVES + 1];
+};
+
+/* A lane takes every eighth square; those of a leaf sit side by side in a warp. */
+__global__ void __launch_bounds__(WF_BLOCK)
+    squares_kernel(const float *x, int64_t rows, int64_t columns, cuts c, int leaves,
+                   double *leaf)
+{
+    const int64_t step = (int64_t)gridDim.x * LEAVES_OF_BLOCK, all = rows * leaves;
+    const int lane = (int)(threadIdx.x % LANES);
+
+    for (int64_t first = (int64_t)blockIdx.x * LEAVES_OF_BLOCK; first < all; first += step) {
+        int64_t i = first + threadIdx.x / LANES, row = i / leaves;
+        int l = (int)(i % leaves);
+        double sum = 0;
+
+        if (i < all)
+            for (int64_t k = c.at[l] + lane; k < c.at[l + 1]; k += LANES) {
+                double value = (double)x[row * columns + k];
+
+                sum += value * value;
+            }
+        for (int apart = LANES / 2; apart > 0; apart /= 2)
+            sum += __shfl_down_sync(0xffffffffu, sum, apart, LANES);
+        if (lane == 0 && i < all)
+            leaf[i] = sum;
+    }
+}
+
+} // namespace
+
+cudaError_t wf_cuda_launch_sum(cudaStream_t stream, const wf_cuda_sum *sum)
+{
+    return sum->element == sizeof(float) ? launch<float>(stream, sum)
+                                         : launch<wf_bf16>(stream, sum);
+}
+
+cudaError_t wf_cuda_launch_squares(cudaStream_t stream, const float *x, int64_t rows,
+                                   int64_t columns, const int64_t at[WF_LEAVES + 1], int leaves,
+                                   double *leaf)
+{
+    cuts c = {};
+
+    for (int l = 0; l <= leaves; l++)
+        c.at[l] = at[l];
+    return wf_launch(squares_kernel, wf_grid(rows * leaves, LEAVES_OF_BLOCK), WF_BLOCK, 0,
+                     stream, x, rows, columns, c, leaves, leaf);
+}
+
+cudaError_t wf_cuda_launch_add(cudaStream_t stream, const void *a, const void *b, void *out,
+                               wf_dtype dtype, int64_t n)
+{
+    wf_cuda_sum sum = {};
+
+    sum.src[0] = a;
+    sum.src[1] = b;
+    sum.dst[0] = out;
+    sum.n_src = 2;
+    sum.n_dst = 1;
+    sum.element = dtype == WF_BF16 ? sizeof(uint16_t) : sizeof(float);
+    sum.n = n;
+    return wf_cuda_launch_sum(stream, &sum);
+}

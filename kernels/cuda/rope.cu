@@ -1,0 +1,99 @@
+/*
+ * kernels/cuda/rope.cu - the row of kernels/rope.c. Cosines and sines of this rank's tokens are made
+ * first, in double, and rounded; they serve every sequence and head.
+ */
+#include "kernels/attention.h"
+#include "kernels/cuda/operands.h"
+
+namespace
+{
+struct job {
+    const void *x;
+    void *y;
+    float *cosine, *sine; /* [tokens][half], sines negated where it turns back */
+    int64_t rows, tokens, heads, half;
+    bool wide;
+};
+
+__global__ void __launch_bounds__(WF_BLOCK)
+    table_kernel(job a, int64_t first, double base, bool inverse)
+{
+    const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
+
+    for (int64_t k = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x; k < a.tokens * a.half;
+         k += step) {
+        double turn = pow(base, -2.0 * (double)(k % a.half) / (double)(2 * a.half)), s, c;
+
+        sincos((double)(first + k / a.half) * turn, &s, &c);
+        a.cosine[k] = (float)c;
+        a.sine[k] = (float)(inverse ? -s : s);
+    }
+}
+
+/* A thread turns a pack of a head's first half with that of its second. */
+template <class T> __global__ void __launch_bounds__(WF_BLOCK) turn_kernel(job a)
+{
+    constexpr int PACK = wf_pack<T>::N;
+    const int64_t packs = (a.half + PACK - 1) / PACK, all = a.rows * a.heads * packs;
+    const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
+
+    for (int64_t k = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x; k < all; k += step) {
+        const int64_t head = k / packs, i = k % packs * PACK, left = a.half - i;
+        const int64_t at = head * 2 * a.half + i, t = head / a.heads % a.tokens * a.half + i;
+        wf_pack<T> first = wf_read((const T *)a.x + at, left, a.wide);
+        wf_pack<T> second = wf_read((const T *)a.x + at + a.half, left, a.wide);
+        float p[PACK], q[PACK];
+
+        wf_unpack(first, p);
+        wf_unpack(second, q);
+#pragma unroll
+        for (int e = 0; e < PACK; e++) {
+            float c = e < left ? a.cosine[t + e] : 0.0f, s = e < left ? a.sine[t + e] : 0.0f;
+            float turned = fmaf(-q[e], s, p[e] * c);
+
+            q[e] = fmaf(p[e], s, q[e] * c);
+            p[e] = turned;
+        }
+        wf_store((T *)a.y + at, left, a.wide, p);
+        wf_store((T *)a.y + at + a.half, left, a.wide, q);
+    }
+}
+
+size_t workspace_bytes(const wf_call *call)
+{
+    const wf_tensor *x = call->in[0];
+
+    return (size_t)(x->local[1] * (x->local[3] / 2)) * 2 * sizeof(float);
+}
+
+wf_status rope(const wf_call *call, void *workspace)
+{
+    const wf_rope_attr *attr = (const wf_rope_attr *)call->attr;
+    const wf_tensor *x = call->in[0];
+    job a = {};
+
+    a.x = x->data;
+    a.y = call->out[0]->data;
+    a.rows = x->local[0] * x->local[1];
+    a.tokens = x->local[1];
+    a.heads = x->local[2];
+    a.half = x->local[3] / 2;
+    a.cosine = (float *)workspace;
+    a.sine = a.cosine + a.tokens * a.half;
+    return wf_run(call, {1, 1, 0}, [&](auto zero) {
+        typedef decltype(zero) T;
+        cudaStream_t stream = wf_cuda_of(call)->stream;
+        int64_t packs = a.rows * a.heads * wf_ceil(a.half, wf_pack<T>::N);
+        cudaError_t error =
+            wf_launch(table_kernel, wf_grid(a.tokens * a.half, WF_BLOCK), WF_BLOCK, 0, stream,
+                      a, x->start[1], attr->base, attr->inverse);
+
+        a.wide = wf_wide((const T *)a.x, a.half) && wf_wide((const T *)a.y, a.half);
+        return error != cudaSuccess ? error
+                                    : wf_launch(turn_kernel<T>, wf_grid(packs, WF_BLOCK),
+                                                WF_BLOCK, 0, stream, a);
+    });
+}
+} // namespace
+
+const wf_kernel wf_cuda_rope = {rope, workspace_bytes};

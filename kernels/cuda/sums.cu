@@ -1,0 +1,300 @@
+/*
+ * kernels/cuda/sums.cu - the rows of kernels/sums.c. The sum over sequences is a midpoint tree over
+ * them, element by element; sums inside a sequence are column_sum.h's, and token_sum's a warp for
+ * each of the 8 leaves.
+ */
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/column_sum.h"
+#include "kernels/cuda/row_map.h"
+
+namespace
+{
+struct plus_bias {
+    __device__ float operator()(float x, float bias) const
+    {
+        return x + bias;
+    }
+};
+
+struct gelu_of_sum {
+    __device__ float operator()(float x, float bias) const
+    {
+        return wf_gelu_of(x + bias);
+    }
+};
+
+struct vector_itself {
+    __device__ float operator()(float, float v) const
+    {
+        return v;
+    }
+};
+
+/* x[.., n] with a vector [n] */
+template <class F> wf_status with_bias(const wf_call *call, F f)
+{
+    wf_row_map a = {call->in[0]->data,    wf_vector_of(call->in[1]), call->out[0]->data,
+                    wf_rows(call->in[0]), wf_width(call->in[0]),     false};
+
+    return wf_run(call, {1, 1, 2}, [&](auto zero) {
+        return wf_map_rows<decltype(zero), true>(wf_cuda_of(call)->stream, f, a);
+    });
+}
+
+wf_status bias_add(const wf_call *call, void *)
+{
+    return with_bias(call, plus_bias{});
+}
+
+wf_status bias_gelu(const wf_call *call, void *)
+{
+    return with_bias(call, gelu_of_sum{});
+}
+
+/* in[0] is the row, in[1] only says the shape */
+wf_status batch_expand(const wf_call *call, void *)
+{
+    int64_t n = wf_count(call->in[0]);
+    wf_row_map a = {
+        NULL, wf_vector_of(call->in[0]), call->out[0]->data, call->out[0]->local[0], n, false};
+    wf_call read = *call;
+
+    read.n_in = 1;
+    return wf_run(&read, {0, 1, 1}, [&](auto zero) {
+        return wf_map_rows<decltype(zero), false>(wf_cuda_of(call)->stream, vector_itself{}, a);
+    });
+}
+
+template <class T> struct plain_terms {
+    const T *x;
+    int64_t n;
+    bool wide;
+
+    __device__ void terms(int64_t, int64_t r, int64_t i, int64_t left,
+                          float (*out)[wf_pack<T>::N]) const
+    {
+        wf_load(x + r * n + i, left, wide, out[0]);
+    }
+};
+
+wf_status bias_grad(const wf_call *call, void *)
+{
+    const wf_tensor *x = call->in[0];
+    wf_sums<1> a = {{(float *)call->out[0]->data},
+                    wf_row_leaves_of(x, x->ndim - 1),
+                    x->local[0],
+                    wf_width(x)};
+
+    return wf_run(call, {1, 0, 0}, [&](auto zero) {
+        typedef decltype(zero) T;
+        plain_terms<T> f = {(const T *)x->data, a.n, wf_wide((const T *)x->data, a.n)};
+
+        return wf_column_sum<T>(wf_cuda_of(call)->stream, f, a);
+    });
+}
+
+/* dx is written on the way, and its sum is of what is stored. */
+template <class T> struct gelu_terms {
+    const T *x, *dy;
+    T *dx;
+    wf_vector bias;
+    int64_t n;
+    bool wide;
+
+    __device__ void terms(int64_t, int64_t r, int64_t i, int64_t left,
+                          float (*out)[wf_pack<T>::N]) const
+    {
+        constexpr int PACK = wf_pack<T>::N;
+        wf_pack<T> raw = wf_read(x + r * n + i, left, wide);
+        wf_pack<T> slope = wf_read(dy + r * n + i, left, wide);
+        float v[PACK], d[PACK];
+
+        wf_unpack(raw, v);
+        wf_unpack(slope, d);
+#pragma unroll
+        for (int e = 0; e < PACK; e++)
+            v[e] = e < left ? wf_gelu_slope(v[e] + wf_at(bias, i + e), d[e]) : 0.0f;
+        wf_store(dx + r * n + i, left, wide, v);
+        wf_unpack(wf_packed(v, dx), out[0]);
+    }
+};
+
+wf_status bias_gelu_grad(const wf_call *call, void *)
+{
+    const wf_tensor *x = call->in[0], *dy = call->in[2], *dx = call->out[0];
+    wf_sums<1> a = {{(float *)call->out[1]->data},
+                    wf_row_leaves_of(x, x->ndim - 1),
+                    x->local[0],
+                    wf_width(x)};
+
+    return wf_run(call, {1 | 4, 1, 2}, [&](auto zero) {
+        typedef decltype(zero) T;
+        gelu_terms<T> f = {(const T *)x->data,
+                           (const T *)dy->data,
+                           (T *)dx->data,
+                           wf_vector_of(call->in[1]),
+                           a.n,
+                           wf_wide((const T *)x->data, a.n) &&
+                               wf_wide((const T *)dy->data, a.n) &&
+                               wf_wide((const T *)dx->data, a.n)};
+
+        return wf_column_sum<T>(wf_cuda_of(call)->stream, f, a);
+    });
+}
+
+/* ---- over sequences ---- */
+
+enum { OPEN = 40 }; /* nodes of a tree over up to 2^39 leaves */
+
+struct batch_job {
+    const void *x;
+    float *y;
+    int64_t rows, n;
+    int leaves; /* 0: one for each row */
+    wf_row_leaves cuts;
+    bool wide;
+};
+
+template <class T> __global__ void __launch_bounds__(WF_BLOCK) batch_sum_kernel(batch_job a)
+{
+    constexpr int PACK = wf_pack<T>::N;
+    const int64_t i = ((int64_t)blockIdx.x * WF_BLOCK + threadIdx.x) * PACK, left = a.n - i;
+    const int64_t leaves = a.leaves ? a.leaves : a.rows;
+    float node[OPEN][PACK];
+    int open = 0;
+
+    if (left <= 0)
+        return;
+#pragma unroll
+    for (int e = 0; e < PACK; e++)
+        node[0][e] = 0.0f;
+    for (int64_t l = 0; l < leaves; l++) {
+        int64_t r = a.leaves ? a.cuts.at[l] : l, end = a.leaves ? a.cuts.at[l + 1] : l + 1;
+        float leaf[PACK] = {};
+
+        for (; r < end; r++) {
+            float x[PACK];
+
+            wf_load((const T *)a.x + r * a.n + i, left, a.wide, x);
+#pragma unroll
+            for (int e = 0; e < PACK; e++)
+                leaf[e] += x[e];
+        }
+        for (int m = wf_tree_merges(leaves, l); m > 0; m--) {
+            open--;
+#pragma unroll
+            for (int e = 0; e < PACK; e++)
+                leaf[e] = node[open][e] + leaf[e];
+        }
+#pragma unroll
+        for (int e = 0; e < PACK; e++)
+            node[open][e] = leaf[e];
+        open++;
+    }
+    for (int e = 0; e < PACK && e < left; e++)
+        a.y[i + e] = node[0][e];
+}
+
+wf_status batch_sum(const wf_call *call, void *)
+{
+    const wf_tensor *x = call->in[0];
+    batch_job a = {};
+
+    a.x = x->data;
+    a.y = (float *)call->out[0]->data;
+    a.rows = x->local[0];
+    a.n = wf_extent(x, 1, x->ndim);
+    if (x->dim[0].leaves != WF_LEAF_EACH)
+        a.leaves = wf_cuda_host_table->leaf_cuts(x, 0, a.cuts.at);
+    return wf_run(call, {1, 0, 0}, [&](auto zero) {
+        typedef decltype(zero) T;
+
+        a.wide = wf_wide((const T *)a.x, a.n);
+        return wf_launch(batch_sum_kernel<T>, (unsigned)wf_ceil(a.n, WF_BLOCK * wf_pack<T>::N),
+                         WF_BLOCK, 0, wf_cuda_of(call)->stream, a);
+    });
+}
+
+/* ---- over all tokens of a sequence ---- */
+
+struct token_job {
+    const void *x;
+    float *y;
+    int64_t sequences;
+    wf_row_leaves leaves;
+};
+
+/* Warp l has leaf l: element i of it in lane i % 32, a chain. */
+template <class T> __global__ void __launch_bounds__(WF_BLOCK) token_sum_kernel(token_job a)
+{
+    WF_SHARED(float, leaf, WF_LEAVES);
+    const int l = (int)(threadIdx.x / WF_WARP);
+    const int64_t n = a.leaves.at[WF_LEAVES], end = a.leaves.at[l + 1];
+
+    for (int64_t b = blockIdx.x; b < a.sequences; b += gridDim.x) {
+        float sum = 0.0f;
+
+        for (int64_t i = a.leaves.at[l] + threadIdx.x % WF_WARP; i < end; i += WF_WARP)
+            sum += wf_get(((const T *)a.x)[b * n + i]);
+        sum = wf_warp_sum(sum);
+        if (threadIdx.x % WF_WARP == 0)
+            leaf[l] = sum;
+        __syncthreads();
+        if (threadIdx.x == 0)
+            a.y[b] = ((leaf[0] + leaf[1]) + (leaf[2] + leaf[3])) +
+                     ((leaf[4] + leaf[5]) + (leaf[6] + leaf[7]));
+        __syncthreads();
+    }
+}
+
+wf_status token_sum(const wf_call *call, void *)
+{
+    const wf_tensor *x = call->in[0];
+    token_job a = {x->data, (float *)call->out[0]->data, x->local[0],
+                   wf_row_leaves_of(x, x->ndim)};
+
+    return wf_run(call, {1, 0, 0}, [&](auto zero) {
+        return wf_launch(token_sum_kernel<decltype(zero)>, wf_grid(a.sequences, 1), WF_BLOCK, 0,
+                         wf_cuda_of(call)->stream, a);
+    });
+}
+
+template <class T>
+__global__ void __launch_bounds__(WF_BLOCK)
+    token_expand_kernel(wf_vector x, T *y, int64_t sequences, int64_t n)
+{
+    const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
+
+    for (int64_t b = blockIdx.y; b < sequences; b += gridDim.y) {
+        float value = wf_at(x, b);
+
+        for (int64_t i = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x; i < n; i += step)
+            wf_put(y + b * n + i, value);
+    }
+}
+
+wf_status token_expand(const wf_call *call, void *)
+{
+    const wf_tensor *out = call->out[0];
+    int64_t b = out->local[0], n = wf_extent(out, 1, out->ndim);
+    wf_call read = *call;
+
+    read.n_in = 1;
+    return wf_run(&read, {0, 1, 1}, [&](auto zero) {
+        typedef decltype(zero) T;
+
+        return wf_launch(token_expand_kernel<T>, dim3(wf_grid(n, WF_BLOCK), wf_grid(b, 1)),
+                         WF_BLOCK, 0, wf_cuda_of(call)->stream, wf_vector_of(call->in[0]),
+                         (T *)out->data, b, n);
+    });
+}
+} // namespace
+
+const wf_kernel wf_cuda_bias_add = {bias_add, NULL};
+const wf_kernel wf_cuda_bias_gelu = {bias_gelu, NULL};
+const wf_kernel wf_cuda_bias_grad = {bias_grad, NULL};
+const wf_kernel wf_cuda_bias_gelu_grad = {bias_gelu_grad, NULL};
+const wf_kernel wf_cuda_batch_sum = {batch_sum, NULL};
+const wf_kernel wf_cuda_batch_expand = {batch_expand, NULL};
+const wf_kernel wf_cuda_token_sum = {token_sum, NULL};
+const wf_kernel wf_cuda_token_expand = {token_expand, NULL};

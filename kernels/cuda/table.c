@@ -1,0 +1,57 @@
+/*
+ * kernels/cuda/table.c - the kernel of every row of kernels/ops.def: wf_cuda_<row>, in the file that
+ * is named like the row's own. One that is not there has a reason in missing.def, and its call is
+ * an error that says it.
+ */
+#include "kernels/cuda/device.h"
+
+#define OP(name, signature, flags) extern const wf_kernel wf_cuda_##name __attribute__((weak));
+#include "kernels/ops.def"
+#undef OP
+
+static const wf_kernel *const kernels[WF_ID_count] = {
+#define OP(name, signature, flags) [WF_ID_##name] = &wf_cuda_##name,
+#include "kernels/ops.def"
+#undef OP
+};
+
+static const unsigned flags_of[WF_ID_count] = {
+#define OP(name, signature, flags) [WF_ID_##name] = (flags),
+#include "kernels/ops.def"
+#undef OP
+};
+
+static const char *const reasons[WF_ID_count] = {
+#define MISSING(name, reason) [WF_ID_##name] = reason,
+#include "kernels/cuda/missing.def"
+#undef MISSING
+    [WF_ID_none] = NULL};
+
+const char *wf_cuda_missing(int id)
+{
+    if (id <= 0 || id >= WF_ID_count)
+        return "it is an application's own, which has kernels for the CPU alone";
+    if (kernels[id] || (flags_of[id] & WF_OP_VIEW))
+        return NULL;
+    return reasons[id] ? reasons[id] : "it is not written";
+}
+
+static wf_status refuse(const wf_call *call, void *workspace)
+{
+    (void)workspace;
+    return wf_cuda_host_table->fail(call->ctx, WF_EUNSUPPORTED,
+                                    "%s does not run on the GPU: %s; use --device cpu",
+                                    call->op->name, wf_cuda_missing(call->op->id));
+}
+
+const wf_kernel *wf_cuda_kernel(const wf_device *device, const wf_op *op)
+{
+    static const wf_kernel refused = {.run = refuse};
+    const wf_cuda *cuda = device->self;
+
+    if (wf_cuda_missing(op->id))
+        return &refused;
+    if (cuda->ordinal >= 0)
+        wf_cuda_enter(cuda);
+    return kernels[op->id];
+}

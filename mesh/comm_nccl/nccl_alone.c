@@ -1,0 +1,251 @@
+/*
+ * mesh/comm_nccl/nccl_alone.c - where nothing is below: members say to each other over NCCL what
+ * they are about to do, in heads of 96 bytes that go before the data, and memory of the host travels
+ * by way of the device. Costs a launch more for every exchange, of some ten microseconds on the
+ * communication stream, and the host waits for the heads of the others where it ends an exchange.
+ */
+#include "mesh/comm_nccl/nccl_world.h"
+#include <stdio.h>
+#include <string.h>
+
+static bool meets(const transfer *t, int member)
+{
+    bool message = t->kind == SEND || t->kind == RECV;
+
+    return member != t->comm->base.rank && (!message || member == t->x->peer);
+}
+
+static head *heads_of(const transfer *t, head *all, bool heard)
+{
+    size_t size = (size_t)t->comm->base.size;
+
+    return all + (2 * (size_t)t->place + heard) * size;
+}
+
+wf_status wf_nccl_alone_open(nccl_comm *c, wf_error *error)
+{
+    size_t bytes = IN_FLIGHT * 2 * (size_t)c->base.size * sizeof(head);
+    wf_status status;
+    void *near = NULL, *far = NULL;
+
+    if (c->inner || c->heads)
+        return WF_OK;
+    status = wf_nccl_cuda(cudaMallocHost(&near, bytes), "cudaMallocHost", error);
+    if (status == WF_OK)
+        status = wf_nccl_cuda(cudaMalloc(&far, bytes), "cudaMalloc", error);
+    c->heads = near;
+    c->far_heads = far;
+    if (near)
+        memset(near, 0, bytes);
+    return status;
+}
+
+void wf_nccl_alone_close(nccl_comm *c)
+{
+    if (c->heads)
+        cudaFreeHost(c->heads);
+    if (c->far_heads)
+        cudaFree(c->far_heads);
+}
+
+static wf_status take_place(transfer *t, wf_error *error)
+{
+    nccl_comm *c = t->comm;
+
+    t->place = 0;
+    while (t->place < IN_FLIGHT && c->taken >> t->place & 1)
+        t->place++;
+    if (t->place < IN_FLIGHT) {
+        c->taken |= (uint32_t)1 << t->place;
+        return WF_OK;
+    }
+    return wf_nccl_host.error_set(error, WF_EINVAL,
+                                  "rank %d has %d exchanges in flight over %s, the most there "
+                                  "can be; end one before beginning %s",
+                                  c->rank->index, IN_FLIGHT, c->base.name, t->x->print.op);
+}
+
+static void write_heads(transfer *t)
+{
+    const wf_fingerprint *p = &t->x->print;
+    head *mine = heads_of(t, t->comm->heads, false);
+
+    for (int i = 0; i < t->comm->base.size; i++) {
+        mine[i] = (head){.element = p->element,
+                         .shape = p->shape,
+                         .block = wf_nccl_send_bytes(t, i),
+                         .buffers = p->buffers,
+                         .bytes = p->bytes,
+                         .root = p->root};
+        snprintf(mine[i].op, sizeof mine[i].op, "%s", p->op);
+        snprintf(mine[i].detail, sizeof mine[i].detail, "%s", p->detail);
+    }
+}
+
+/* Bytes that go out of this rank's memory, and that come in. */
+static void extents(const transfer *t, size_t *out, size_t *in)
+{
+    const wf_exchange *x = t->x;
+
+    *in = t->kind == REDUCE ? x->bytes : wf_nccl_all_bytes(t, wf_nccl_recv_bytes);
+    switch (t->kind) {
+    case ALL_TO_ALL:
+        *out = wf_nccl_all_bytes(t, wf_nccl_send_bytes);
+        break;
+    case ALL_GATHER:
+        *out = wf_nccl_send_bytes(t, 0);
+        break;
+    case BROADCAST:
+        *out = t->comm->base.rank == x->peer ? x->bytes : 0;
+        break;
+    default:
+        *out = t->kind == SEND || t->kind == REDUCE ? x->bytes : 0;
+    }
+}
+
+/* Copies of the host's memory on the device: what goes out, then what comes in. */
+static wf_status stage(transfer *t, wf_error *error)
+{
+    size_t out, in;
+    void *copies = NULL;
+    wf_status status;
+
+    extents(t, &out, &in);
+    if (t->x->device || out + in == 0)
+        return WF_OK;
+    status = wf_nccl_cuda(cudaMalloc(&copies, out + in), "cudaMalloc", error);
+    if (status != WF_OK)
+        return status;
+    t->staged = copies;
+    t->moves.send = t->staged;
+    t->moves.recv = t->staged + out;
+    return out ? wf_nccl_cuda(cudaMemcpyAsync(t->staged, t->x->send, out,
+                                              cudaMemcpyHostToDevice, t->comm->rank->stream),
+                              "cudaMemcpyAsync", error)
+               : WF_OK;
+}
+
+wf_status wf_nccl_alone_begin(transfer *t, wf_error *error)
+{
+    wf_status status = WF_OK;
+
+    t->place = IN_FLIGHT;
+    if (t->comm->base.size > 1) {
+        status = take_place(t, error);
+        if (status == WF_OK)
+            write_heads(t);
+    }
+    return status == WF_OK ? stage(t, error) : status;
+}
+
+static ncclResult_t copy_heads(const transfer *t, cudaStream_t stream, bool heard)
+{
+    head *near = heads_of(t, t->comm->heads, heard);
+    head *far = heads_of(t, t->comm->far_heads, heard);
+    size_t bytes = (size_t)t->comm->base.size * sizeof(head);
+    cudaError_t code = heard
+                           ? cudaMemcpyAsync(near, far, bytes, cudaMemcpyDeviceToHost, stream)
+                           : cudaMemcpyAsync(far, near, bytes, cudaMemcpyHostToDevice, stream);
+
+    return code == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+ncclResult_t wf_nccl_alone_bring(const transfer *t, cudaStream_t stream)
+{
+    return copy_heads(t, stream, false);
+}
+
+ncclResult_t wf_nccl_alone_fetch(const transfer *t, cudaStream_t stream)
+{
+    return copy_heads(t, stream, true);
+}
+
+ncclResult_t wf_nccl_alone_heads(const transfer *t, cudaStream_t stream)
+{
+    const nccl_comm *c = t->comm;
+    head *mine = heads_of(t, c->far_heads, false), *theirs = heads_of(t, c->far_heads, true);
+    ncclResult_t code = ncclSuccess;
+
+    for (int i = 0; i < c->base.size && code == ncclSuccess; i++) {
+        if (!meets(t, i))
+            continue;
+        if (t->kind != RECV)
+            code = ncclSend(&mine[i], sizeof(head), ncclInt8, i, c->nccl, stream);
+        if (t->kind != SEND && code == ncclSuccess)
+            code = ncclRecv(&theirs[i], sizeof(head), ncclInt8, i, c->nccl, stream);
+    }
+    return code;
+}
+
+static wf_fingerprint print_of(const head *h)
+{
+    return (wf_fingerprint){.op = h->op,
+                            .detail = h->detail,
+                            .element = h->element,
+                            .buffers = h->buffers,
+                            .bytes = h->bytes,
+                            .root = (int)h->root,
+                            .shape = h->shape};
+}
+
+static wf_status compare(const transfer *t, int member, const head *h, wf_error *error)
+{
+    const nccl_comm *c = t->comm;
+    wf_fingerprint theirs = print_of(h);
+    bool same = t->kind == RECV
+                    ? theirs.bytes == t->x->print.bytes && theirs.element == t->x->print.element
+                    : wf_nccl_host.fingerprint_same(&t->x->print, &theirs);
+    char text[900];
+
+    if (!same) {
+        wf_nccl_host.fingerprint_differ(&c->base, t->call, &t->x->print, member, &theirs, text,
+                                        sizeof text);
+        return wf_nccl_host.error_set(error, WF_EMISMATCH, "%s", text);
+    }
+    if (h->block != wf_nccl_recv_bytes(t, member))
+        return wf_nccl_host.error_set(
+            error, WF_EMISMATCH,
+            "over %s, rank %d sends %zu bytes to rank %d in %s, which expects %zu",
+            c->base.name, c->members[member], (size_t)h->block, c->rank->index, t->x->print.op,
+            wf_nccl_recv_bytes(t, member));
+    return WF_OK;
+}
+
+wf_status wf_nccl_alone_compare(transfer *t, wf_error *error)
+{
+    const head *theirs = heads_of(t, t->comm->heads, true);
+    wf_status status = WF_OK;
+
+    for (int i = 0; i < t->comm->base.size && status == WF_OK; i++)
+        if (t->kind != SEND && meets(t, i))
+            status = compare(t, i, &theirs[i], error);
+    return status;
+}
+
+wf_status wf_nccl_alone_end(transfer *t, wf_error *error)
+{
+    cudaStream_t stream = t->comm->rank->stream;
+    size_t out, in;
+    wf_status status;
+
+    extents(t, &out, &in);
+    if (!t->staged || in == 0)
+        return WF_OK;
+    status = wf_nccl_cuda(
+        cudaMemcpyAsync(t->x->recv, t->moves.recv, in, cudaMemcpyDeviceToHost, stream),
+        "cudaMemcpyAsync", error);
+    return status == WF_OK
+               ? wf_nccl_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize", error)
+               : status;
+}
+
+void wf_nccl_alone_drop(transfer *t)
+{
+    if (t->comm->inner)
+        return;
+    if (t->place < IN_FLIGHT)
+        t->comm->taken &= ~((uint32_t)1 << t->place);
+    if (t->staged)
+        cudaFree(t->staged);
+    t->staged = NULL;
+}

@@ -1,0 +1,282 @@
+#!/usr/bin/env python3
+"""
+gpu_check.py [OPTION...] - what Weft promises of a GPU (docs/gpu.md), measured here. Run by
+gpu_check.sh, which builds first.
+
+Prints one table: the promise's number, what was looked at, the figure, the verdict. A verdict is
+"ok", "FAIL", "told" (a figure without a bound), or "not run" with the reason: a tool or a peer that
+is not here, or no time left. Status 0 where nothing failed, 1 where something did, 77 without a GPU.
+"""
+import argparse
+import ctypes
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PEAK = 989e12  # bf16 products of an H100 or H200 without sparsity, in floating-point operations/s
+TINY = "--n-layer 2 --n-head 4 --n-embd 64 --seq-len 64 --global-batch-size 8 --lr 3e-3".split()
+GPT2 = "--n-head 12 --n-layer 12 --n-embd 768 --vocab-size 50304 --seq-len 1024".split()
+GPT2_XL = "--n-head 25 --n-layer 48 --n-embd 1600 --vocab-size 50304 --seq-len 1024".split()
+STRATEGIES = "full_shard shard_grad_op no_shard zero1".split()
+# Processes that share a GPU: NCCL takes each for a host of its own.
+SHARED_GPU = {"NCCL_MNNVL_ENABLE": "0", "NCCL_NVLS_ENABLE": "0", "NCCL_ALGO": "Ring",
+              "NCCL_PROTO": "Simple", "NCCL_MAX_CTAS": "2", "NCCL_SOCKET_IFNAME": "lo",
+              "NCCL_RAS_ENABLE": "0"}
+
+
+def gpus():
+    """How many GPUs the driver has, and why none."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        return 0, str(error)
+    count = ctypes.c_int(0)
+    code = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    return (count.value, "the driver finds none") if code == 0 else (0, f"the driver says {code}")
+
+
+class Failed(Exception):
+    """A command of a check went wrong; its text is the figure."""
+
+
+class Check:
+    def __init__(self, options):
+        self.build = self.plugins = pathlib.Path(options.build).resolve()
+        self.work = pathlib.Path(tempfile.mkdtemp(prefix="weft-gpu-"))
+        self.until = time.monotonic() + 60 * options.minutes
+        self.rows = []
+        self.text = self.work / "text"
+        self.text.write_bytes(b"".join(b"%d sheep and %d more make %d sheep.\n" % (i, j, i + j)
+                                       for i in range(300) for j in range(300)))
+
+    def left(self):
+        return self.until - time.monotonic()
+
+    def row(self, line, what, figure, verdict):
+        self.rows.append((str(line), what, figure, verdict))
+        print(f"  {line} {what}: {figure}: {verdict}", file=sys.stderr, flush=True)
+
+    def judge(self, line, what, figure, good):
+        self.row(line, what, figure, "ok" if good else "FAIL")
+
+    def run(self, command, seconds=120, **environment):
+        limit = min(seconds, self.left())
+        if limit < 5:
+            raise TimeoutError
+        done = subprocess.run([str(word) for word in command], cwd=self.work, text=True,
+                              capture_output=True, timeout=limit,
+                              env={**os.environ, "WEFT_PLUGINS": str(self.plugins), **environment})
+        if done.returncode:
+            said = (done.stderr or done.stdout).strip().splitlines()
+            raise Failed(f"status {done.returncode}: {said[-1][:160] if said else 'nothing said'}")
+        return done.stdout
+
+    def command(self, *flags, steps, log="log", device="cuda"):
+        return [self.build / "apps/gpt_train", "--data", self.text, "--eval-interval", 0,
+                "--steps", steps, "--device", device, "--log-jsonl", log, *flags]
+
+    def read(self, log="log"):
+        rows = [json.loads(line) for line in (self.work / log).read_text().splitlines()]
+        return [row for row in rows if "step" in row]
+
+    def train(self, *flags, steps, device="cuda", seconds=120):
+        (self.work / "log").unlink(missing_ok=True)
+        self.run(self.command(*flags, steps=steps, device=device), seconds)
+        return self.read()
+
+    def digest(self, *flags):
+        return self.train(*TINY, *flags, "--digest", steps=5)[-1]["digest"]
+
+    def attempt(self, line, what, check):
+        """A check that raises has failed; one that ran out of time, or of tools, was not run."""
+        try:
+            check()
+        except Failed as failed:
+            self.row(line, what, str(failed), "FAIL")
+        except subprocess.TimeoutExpired as late:
+            if self.left() < 5:
+                self.row(line, what, "-", "not run: no time left")
+            else:
+                self.row(line, what, f"no end after {late.timeout:.0f} s", "FAIL")
+        except TimeoutError:
+            self.row(line, what, "-", "not run: no time left")
+        except FileNotFoundError as missing:
+            self.row(line, what, "-", f"not run: {missing.filename} is not here")
+
+    # ---- 2: ops ----
+
+    def test_program(self, name):
+        path = self.build / "tests/cuda" / name
+        if not path.exists():
+            raise FileNotFoundError(2, "missing", str(path.relative_to(self.build)))
+        return path
+
+    def ops(self):
+        self.run([self.test_program("test_cuda_ops")])
+        self.row(2, "every op against the reference, outputs poisoned", "all cases", "ok")
+
+    def sanitizer(self, tool):
+        program = shutil.which("compute-sanitizer")
+        if not program:
+            raise FileNotFoundError(2, "missing", "compute-sanitizer")
+        self.run([program, "--tool", tool, "--error-exitcode", 9,
+                  self.test_program("test_cuda_ops")], 100)
+        self.row(2, f"compute-sanitizer {tool}", "no error", "ok")
+
+    # ---- 3: training ----
+
+    def curve(self, arch, dtype, steps, bound):
+        flags = [*TINY, "--arch", arch, "--param-dtype", dtype]
+        cpu = self.train(*flags, steps=steps, device="cpu")[-1]["loss"]
+        gpu = self.train(*flags, steps=steps)[-1]["loss"]
+        apart = abs(gpu - cpu) / abs(cpu)
+        self.judge(3, f"{arch} {dtype}, loss at step {steps}",
+                   f"CPU {cpu:.6f}, GPU {gpu:.6f}, {apart:.1e} apart (at most {bound})",
+                   apart <= bound)
+
+    def reruns(self):
+        digests = {self.digest() for _ in range(10)}
+        self.judge(3, "ten reruns", f"{len(digests)} digest(s)", len(digests) == 1)
+
+    # ---- 4: layouts ----
+
+    def layouts(self):
+        one = self.digest()
+        for tp, dp in ((2, 1), (1, 2), (2, 2)):
+            bad = [s for s in STRATEGIES if self.digest("--tp", tp, "--dp", dp, "--strategy", s,
+                                                        "--transport", "threads") != one]
+            self.judge(4, f"tp {tp} x dp {dp} on one GPU, {len(STRATEGIES)} strategies",
+                       f"other digests: {', '.join(bad)}" if bad else "one digest", not bad)
+
+    def processes(self, n):
+        """As torchrun starts them: one rank a process, found by NCCL_COMM_ID."""
+        layout = ["--tp", 2, "--dp", n // 2]
+        want = self.digest(*layout, "--transport", "threads")
+        port = str(20000 + os.getpid() % 20000 + n)
+        running, deadline = [], min(120, self.left())
+        if deadline < 5:
+            raise TimeoutError
+        for rank in range(n):
+            environment = {**os.environ, **SHARED_GPU, "WEFT_PLUGINS": str(self.plugins),
+                           "RANK": str(rank), "WORLD_SIZE": str(n), "LOCAL_RANK": str(rank),
+                           "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port,
+                           "NCCL_HOSTID": f"rank{rank}"}
+            command = self.command(*TINY, *layout, "--digest", "--transport", "nccl", steps=5,
+                                   log="processes.jsonl")
+            running.append(subprocess.Popen([str(word) for word in command], cwd=self.work,
+                                            stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+                                            text=True, env=environment))
+        said = []
+        end = time.monotonic() + deadline
+        try:
+            for process in running:
+                said.append(process.communicate(timeout=max(1, end - time.monotonic()))[1])
+        finally:
+            for process in running:
+                process.kill()
+        if any(process.returncode for process in running):
+            words = [text.strip().splitlines()[-1] for text in said if text.strip()]
+            raise Failed(words[0][:200] if words else "a process failed without a word")
+        got = self.read("processes.jsonl")[-1]["digest"]
+        self.judge(4, f"NCCL, {n} processes on one GPU, tp 2 x dp {n // 2}",
+                   f"digest {got}, over threads {want}", got == want)
+
+    # ---- 5: speed ----
+
+    def speed(self, name, shape, batch, target):
+        layers, width = int(shape[3]), int(shape[5])
+        flags = [*shape, "--global-batch-size", batch, "--param-dtype", "bf16"]
+        rows = self.train(*flags, steps=12, seconds=100)
+        rate = sorted(row["tokens_per_s"] for row in rows[4:])[len(rows[4:]) // 2]
+        parameters = 12 * layers * width ** 2 + 50304 * width
+        # A token looks at half of the others: causal attention, forward and backward.
+        work = 6 * parameters + 6 * layers * 1024 * width
+        use = rate * work / PEAK
+        self.judge(5, f"{name}, batch {batch} x 1024, bf16",
+                   f"{rate:,.0f} tokens/s, {100 * use:.1f} % of {PEAK / 1e12:.0f} TFLOP/s "
+                   f"(at least {target} %)", 100 * use >= target)
+        return rate
+
+    def peer(self, name, layers, heads, width, batch, ours):
+        out = self.run([sys.executable, ROOT / "scripts/gpu_torch.py", layers, heads, width, batch],
+                       150)
+        if "no torch" in out:
+            self.row(5, f"{name} against PyTorch", "-", "not run: " + out.strip())
+            return
+        theirs = json.loads(out.splitlines()[-1])
+        ratio = ours / theirs["tokens_per_s"]
+        self.judge(5, f"{name} against PyTorch {theirs['version']} compiled, flash attention",
+                   f"{theirs['tokens_per_s']:,.0f} tokens/s: {ratio:.2f} times (at least 1.1)",
+                   ratio >= 1.1)
+
+    def models(self):
+        for name, shape, batch, target in (("GPT-2 124M", GPT2, 32, 50), ("GPT-2 1.5B", GPT2_XL, 8, 55)):
+            ours = []
+            self.attempt(5, name, lambda: ours.append(self.speed(name, shape, batch, target)))
+            if ours:
+                self.attempt(5, f"{name} against PyTorch", lambda: self.peer(
+                    name, shape[3], shape[1], shape[5], batch, ours[0]))
+
+    def memory(self):
+        out = self.run([self.build / "apps/bench", "memory", "--device", "cuda", "--json"])
+        rows = [row for row in map(json.loads, out.splitlines()) if "of_copy" in row]
+        copy = next(row["gb_per_s"] for row in rows if row["kernel"] == "copy")
+        for row in rows:
+            if row["kernel"] != "copy":
+                self.judge(5, f"{row['kernel']} against a copy of {copy:.0f} GB/s",
+                           f"{row['gb_per_s']:.0f} GB/s, {100 * row['of_copy']:.0f} % (at least 85)",
+                           row["of_copy"] >= 0.85)
+
+    def everything(self):
+        self.attempt(2, "every op against the reference", self.ops)
+        for arch in ("gpt2", "llama"):
+            self.attempt(3, f"{arch} fp32", lambda: self.curve(arch, "fp32", 50, 1e-4))
+            self.attempt(3, f"{arch} bf16", lambda: self.curve(arch, "bf16", 200, 0.02))
+        self.attempt(3, "ten reruns", self.reruns)
+        self.attempt(4, "layouts on one GPU", self.layouts)
+        for n in (2, 4):
+            self.attempt(4, f"NCCL, {n} processes", lambda: self.processes(n))
+        self.models()
+        self.attempt(5, "memory-bound kernels against a copy", self.memory)
+        self.row(5, "attention against the published figures", "-",
+                 "not run: nothing measures it yet")
+        for tool in ("memcheck", "racecheck"):
+            self.attempt(2, f"compute-sanitizer {tool}", lambda: self.sanitizer(tool))
+
+    def table(self):
+        rows = [("line", "what", "figure", "verdict"), *sorted(self.rows, key=lambda r: r[0])]
+        widths = [max(len(row[i]) for row in rows) for i in range(4)]
+        for row in rows:
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--build", default="build", help="the built tree")
+    parser.add_argument("--minutes", type=float, default=8, help="in all")
+    parser.add_argument("--probe", action="store_true", help="only say whether there is a GPU")
+    options = parser.parse_args()
+    count, why = gpus()
+    if count == 0:
+        print(f"gpu_check: no GPU here: {why}")
+        return 77
+    if options.probe:
+        return 0
+    check = Check(options)
+    try:
+        check.everything()
+    finally:
+        shutil.rmtree(check.work)
+    check.table()
+    return int(any(row[3] == "FAIL" for row in check.rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

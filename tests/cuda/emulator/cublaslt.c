@@ -1,0 +1,393 @@
+/*
+ * tests/cuda/emulator/cublaslt.c - products of cuBLASLt on the CPU, as awkward as it is allowed to
+ * be: the heuristic holds another order of sums best for every shape, first of all one that splits
+ * them and needs a workspace; an algorithm takes no rows less aligned than it was asked for; and
+ * operands that leave their allocation stop the program.
+ */
+#include "cublasLt.h"
+#include "emulator.h"
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LANES = 8, SPLIT_WORKSPACE = 1 << 10 };
+
+struct cublasLtContext {
+    int unused;
+};
+
+typedef struct product_desc {
+    cublasComputeType_t compute;
+    cublasOperation_t op[2];
+} product_desc;
+
+typedef struct matrix {
+    cudaDataType_t type;
+    uint64_t rows, columns;
+    int64_t ld;
+} matrix;
+
+typedef struct preference {
+    uint64_t workspace;
+    uint32_t schemes, aligned[4]; /* a, b, c, d */
+} preference;
+
+/* Partial sums over every lanes-th index, added in order; splits > 1: halves of the sum apart. */
+typedef struct algorithm_desc {
+    int32_t lanes, splits;
+    uint32_t aligned[4];
+} algorithm_desc;
+
+_Static_assert(sizeof(product_desc) <= sizeof(cublasLtMatmulDescOpaque_t), "room");
+_Static_assert(sizeof(matrix) <= sizeof(cublasLtMatrixLayoutOpaque_t), "room");
+_Static_assert(sizeof(preference) <= sizeof(cublasLtMatmulPreferenceOpaque_t), "room");
+_Static_assert(sizeof(algorithm_desc) <= sizeof(cublasLtMatmulAlgo_t), "room");
+
+static matrix matrix_of(cublasLtMatrixLayout_t layout)
+{
+    matrix m;
+
+    memcpy(&m, layout, sizeof m);
+    return m;
+}
+
+static product_desc product_of(cublasLtMatmulDesc_t product)
+{
+    product_desc p;
+
+    memcpy(&p, product, sizeof p);
+    return p;
+}
+
+static algorithm_desc algorithm_of(const cublasLtMatmulAlgo_t *algorithm)
+{
+    algorithm_desc a;
+
+    memcpy(&a, algorithm, sizeof a);
+    return a;
+}
+
+static size_t size_of(cudaDataType_t type)
+{
+    return type == CUDA_R_16BF ? 2 : 4;
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    *handle = calloc(1, sizeof **handle);
+    return *handle ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    free(handle);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDesc_t product, cublasComputeType_t compute,
+                                      cudaDataType_t scale)
+{
+    product_desc p = {compute, {CUBLAS_OP_N, CUBLAS_OP_N}};
+
+    memset(product, 0, sizeof *product);
+    memcpy(product, &p, sizeof p);
+    return scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void *value, size_t size)
+{
+    product_desc p = product_of(product);
+
+    if (size != sizeof p.op[0])
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(&p.op[attribute == CUBLASLT_MATMUL_DESC_TRANSB], value, size);
+    memcpy(product, &p, sizeof p);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutInit(cublasLtMatrixLayout_t layout, cudaDataType_t type,
+                                        uint64_t rows, uint64_t columns, int64_t ld)
+{
+    matrix m = {type, rows, columns, ld};
+
+    memset(layout, 0, sizeof *layout);
+    memcpy(layout, &m, sizeof m);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceInit(cublasLtMatmulPreference_t wish)
+{
+    preference p = {0, ~0u, {256, 256, 256, 256}};
+
+    memset(wish, 0, sizeof *wish);
+    memcpy(wish, &p, sizeof p);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
+    cublasLtMatmulPreference_t wish, cublasLtMatmulPreferenceAttributes_t attribute,
+    const void *value, size_t size)
+{
+    preference p;
+
+    memcpy(&p, wish, sizeof p);
+    if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && size == sizeof p.workspace)
+        memcpy(&p.workspace, value, size);
+    else if (attribute == CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK && size == 4)
+        memcpy(&p.schemes, value, size);
+    else if (attribute >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES && size == 4)
+        memcpy(&p.aligned[attribute - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, size);
+    else
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(wish, &p, sizeof p);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* Whether the operands make a product d[m, n] of one depth. */
+static bool fits(const product_desc *p, const matrix *a, const matrix *b, const matrix *d)
+{
+    uint64_t m = p->op[0] == CUBLAS_OP_T ? a->columns : a->rows;
+    uint64_t depth = p->op[0] == CUBLAS_OP_T ? a->rows : a->columns;
+    uint64_t other = p->op[1] == CUBLAS_OP_T ? b->columns : b->rows;
+    uint64_t n = p->op[1] == CUBLAS_OP_T ? b->rows : b->columns;
+    const matrix *all[] = {a, b, d};
+
+    for (int i = 0; i < 3; i++)
+        if (all[i]->ld < (int64_t)all[i]->rows || all[i]->rows < 1 || all[i]->columns < 1)
+            return false;
+    return a->type == b->type && depth == other && d->rows == m && d->columns == n;
+}
+
+static bool is_aligned(uint64_t where, const matrix *m, uint32_t bytes)
+{
+    return (where | (uint64_t)m->ld * size_of(m->type)) % bytes == 0;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+    cublasLtHandle_t handle, cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t a,
+    cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+    cublasLtMatmulPreference_t wish, int room, cublasLtMatmulHeuristicResult_t result[],
+    int *count)
+{
+    product_desc p = product_of(product);
+    matrix ma = matrix_of(a), mb = matrix_of(b), md = matrix_of(d);
+    preference w;
+    int n = 0;
+
+    (void)handle, (void)c;
+    memcpy(&w, wish, sizeof w);
+    if (!fits(&p, &ma, &mb, &md))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    for (int32_t splits = 2; splits >= 1 && n < room; splits--) {
+        algorithm_desc best = {1 << ((md.rows * 7 + md.columns) % 4), splits, {0}};
+        bool allowed = splits == 1 || (w.schemes && w.workspace >= SPLIT_WORKSPACE);
+
+        memcpy(best.aligned, w.aligned, sizeof best.aligned);
+        if (!allowed)
+            continue;
+        memset(&result[n], 0, sizeof result[n]);
+        memcpy(&result[n].algo, &best, sizeof best);
+        result[n++].workspaceSize = splits > 1 ? SPLIT_WORKSPACE : 0;
+    }
+    *count = n;
+    return n ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+}
+
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algorithm,
+                                       cublasLtMatmulHeuristicResult_t *result)
+{
+    product_desc p = product_of(product);
+    matrix ma = matrix_of(a), mb = matrix_of(b), md = matrix_of(d);
+    algorithm_desc x = algorithm_of(algorithm);
+
+    (void)handle, (void)c;
+    memset(result, 0, sizeof *result);
+    result->algo = *algorithm;
+    result->workspaceSize = x.splits > 1 ? SPLIT_WORKSPACE : 0;
+    if (!fits(&p, &ma, &mb, &md) || !is_aligned(0, &ma, x.aligned[0]) ||
+        !is_aligned(0, &mb, x.aligned[1]) || !is_aligned(0, &md, x.aligned[3]))
+        result->state = CUBLAS_STATUS_NOT_SUPPORTED;
+    return result->state;
+}
+
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(
+    const cublasLtMatmulAlgo_t *algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute,
+    void *value, size_t size, size_t *written)
+{
+    algorithm_desc x = algorithm_of(algorithm);
+
+    if (attribute != CUBLASLT_ALGO_CONFIG_SPLITK_NUM || size != sizeof x.splits)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(value, &x.splits, size);
+    *written = size;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+typedef struct work {
+    product_desc product;
+    matrix a, b, d;
+    algorithm_desc algorithm;
+    const void *A, *B;
+    void *D, *workspace;
+    float alpha, beta;
+} work;
+
+static float value_at(const void *data, const matrix *m, uint64_t row, uint64_t column)
+{
+    size_t at = column * (size_t)m->ld + row;
+    uint32_t bits;
+    float x;
+
+    if (m->type == CUDA_R_32F)
+        return ((const float *)data)[at];
+    bits = (uint32_t)((const uint16_t *)data)[at] << 16;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static void set_value(void *data, const matrix *m, uint64_t row, uint64_t column, float x)
+{
+    size_t at = column * (size_t)m->ld + row;
+    uint32_t bits;
+
+    if (m->type == CUDA_R_32F) {
+        ((float *)data)[at] = x;
+        return;
+    }
+    memcpy(&bits, &x, sizeof bits);
+    bits += 0x7fffu + (bits >> 16 & 1); /* to nearest even; a NaN may become another one */
+    ((uint16_t *)data)[at] = (uint16_t)(bits >> 16);
+}
+
+/* tf32 keeps 10 bits of a factor, rounded to nearest with ties away from zero. */
+static float factor(const work *w, float x)
+{
+    uint32_t bits;
+
+    if (w->product.compute != CUBLAS_COMPUTE_32F_FAST_TF32)
+        return x;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits + 0x1000u) & ~0x1fffu;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+/* A factor as floats, [depth, rows] of the result's index. */
+static float *packed(const work *w, const void *data, const matrix *m, bool depth_in_columns,
+                     uint64_t depth, uint64_t rows)
+{
+    float *out = malloc((size_t)(depth * rows) * sizeof *out + 1);
+
+    if (!out)
+        emulator_die("cublasLtMatmul: no memory for a factor [%zu, %zu]", (size_t)depth,
+                     (size_t)rows);
+    for (uint64_t k = 0; k < depth; k++)
+        for (uint64_t r = 0; r < rows; r++)
+            out[k * rows + r] =
+                factor(w, depth_in_columns ? value_at(data, m, r, k) : value_at(data, m, k, r));
+    return out;
+}
+
+/* total[i] = the sum over [from, to) of indices for column j of the result. */
+static void sum_over(const work *w, const float *a, const float *b, uint64_t j, uint64_t from,
+                     uint64_t to, float *lane, float *total)
+{
+    uint64_t m = w->d.rows, n = w->d.columns, lanes = (uint64_t)w->algorithm.lanes;
+
+    for (uint64_t i = 0; i < lanes * m; i++)
+        lane[i] = -0.0F; /* what counts is the first product, which may be -0 */
+    for (uint64_t k = from; k < to; k++) {
+        float *sum = lane + (k - from) % lanes * m, y = b[k * n + j];
+        const float *x = a + k * m;
+
+        for (uint64_t i = 0; i < m; i++)
+            sum[i] += x[i] * y;
+    }
+    for (uint64_t i = 0; i < m; i++) {
+        total[i] = lane[i];
+        for (uint64_t l = 1; l < lanes; l++)
+            total[i] += lane[l * m + i];
+    }
+}
+
+static void run(void *arg)
+{
+    const work *w = arg;
+    bool plain_a = w->product.op[0] == CUBLAS_OP_N, plain_b = w->product.op[1] == CUBLAS_OP_N;
+    uint64_t m = w->d.rows, depth = plain_a ? w->a.columns : w->a.rows;
+    uint64_t half = w->algorithm.splits > 1 ? depth / 2 : depth;
+    float *a = packed(w, w->A, &w->a, plain_a, depth, m);
+    float *b = packed(w, w->B, &w->b, !plain_b, depth, w->d.columns);
+    float *sums = malloc((size_t)((LANES + 2) * m) * sizeof *sums + 1);
+    float *first = sums + LANES * m, *second = first + m;
+
+    if (!sums)
+        emulator_die("cublasLtMatmul: no memory for %zu sums", (size_t)m);
+    if (w->algorithm.splits > 1)
+        memset(w->workspace, 0xff, SPLIT_WORKSPACE);
+    for (uint64_t j = 0; j < w->d.columns; j++) {
+        sum_over(w, a, b, j, 0, half, sums, first);
+        if (half < depth)
+            sum_over(w, a, b, j, half, depth, sums, second);
+        for (uint64_t i = 0; i < m; i++) {
+            float x = w->alpha * (half < depth ? first[i] + second[i] : first[i]);
+
+            if (w->beta != 0)
+                x += w->beta * value_at(w->D, &w->d, i, j);
+            set_value(w->D, &w->d, i, j, x);
+        }
+    }
+    free(a);
+    free(b);
+    free(sums);
+}
+
+/* From the first element to the last, in one allocation. */
+static void inside(const char *name, const void *data, const matrix *m)
+{
+    size_t elements = (m->columns - 1) * (size_t)m->ld + m->rows;
+
+    if (emulator_memory_holds(data, elements * size_of(m->type)) != 1)
+        emulator_die("cublasLtMatmul: %s [%zu, %zu, ld %zu] at %p leaves its allocation", name,
+                     (size_t)m->rows, (size_t)m->columns, (size_t)m->ld, data);
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t product,
+                              const void *alpha, const void *A, cublasLtMatrixLayout_t a,
+                              const void *B, cublasLtMatrixLayout_t b, const void *beta,
+                              const void *C, cublasLtMatrixLayout_t c, void *D,
+                              cublasLtMatrixLayout_t d, const cublasLtMatmulAlgo_t *algorithm,
+                              void *workspace, size_t workspace_bytes, cudaStream_t stream)
+{
+    work w = {product_of(product),
+              matrix_of(a),
+              matrix_of(b),
+              matrix_of(d),
+              algorithm_of(algorithm),
+              A,
+              B,
+              D,
+              workspace,
+              *(const float *)alpha,
+              *(const float *)beta};
+    cublasLtMatmulHeuristicResult_t result;
+
+    if (C != D || cublasLtMatmulAlgoCheck(handle, product, a, b, c, d, algorithm, &result))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (!is_aligned((uint64_t)(uintptr_t)A, &w.a, w.algorithm.aligned[0]) ||
+        !is_aligned((uint64_t)(uintptr_t)B, &w.b, w.algorithm.aligned[1]) ||
+        !is_aligned((uint64_t)(uintptr_t)D, &w.d, w.algorithm.aligned[3]) ||
+        workspace_bytes < result.workspaceSize)
+        return CUBLAS_STATUS_INVALID_VALUE;
+    inside("A", A, &w.a);
+    inside("B", B, &w.b);
+    inside("D", D, &w.d);
+    return emulator_enqueue_copy(stream, run, &w, sizeof w) == cudaSuccess
+               ? CUBLAS_STATUS_SUCCESS
+               : CUBLAS_STATUS_INVALID_VALUE;
+}

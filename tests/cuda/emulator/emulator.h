@@ -1,0 +1,61 @@
+/*
+ * tests/cuda/emulator/emulator.h - the inside of the emulated device, for its own files and for
+ * emulated libraries (cuBLASLt, NCCL), which give their work to a stream by emulator_enqueue.
+ */
+#ifndef WF_TESTS_EMULATOR_EMULATOR_H
+#define WF_TESTS_EMULATOR_EMULATOR_H
+
+#include "cuda_runtime.h"
+#include <stdbool.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/*
+ * Work for a stream: run(arg) when its turn comes, with device memory open to it, then drop(arg)
+ * (NULL: nothing). One piece of work runs at a time, on whatever thread waits for it.
+ */
+cudaError_t emulator_enqueue(cudaStream_t stream, void (*run)(void *arg), void *arg,
+                             void (*drop)(void *arg));
+
+/* The same with a copy of `bytes` at arg. */
+cudaError_t emulator_enqueue_copy(cudaStream_t stream, void (*run)(void *arg), const void *arg,
+                                  size_t bytes);
+
+/* A grid of blocks: body(arg) once for every thread. */
+cudaError_t emulator_launch(const cudaLaunchConfig_t *config, void (*body)(void *arg),
+                            void *arg, void (*drop)(void *arg));
+
+/* One lock for everything; it may be taken again by who holds it. */
+void emulator_lock(void);
+void emulator_unlock(void);
+
+/* Keep the error as the last one and return it. */
+cudaError_t emulator_error(cudaError_t error);
+
+/* Print and abort: what a kernel or its caller did is undefined on a device. */
+void emulator_die(const char *format, ...)
+    __attribute__((__format__(__printf__, 1, 2), noreturn));
+
+/* Device memory: opened while work runs (calls nest), closed to all others. */
+void emulator_memory_open(void);
+void emulator_memory_close(void);
+/* 1: [at, at + bytes) is inside of one allocation; 0: it is no device memory; -1: it leaves one */
+int emulator_memory_holds(const void *at, size_t bytes);
+void emulator_memory_totals(size_t *unused, size_t *total);
+
+void emulator_run_grid(const cudaLaunchConfig_t *config, void (*body)(void *arg), void *arg);
+
+enum {
+    EMULATOR_WARP = 32,
+    EMULATOR_THREADS = 1024, /* of a block */
+    EMULATOR_SHARED = 227 << 10,
+    EMULATOR_PROCESSORS = 2
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

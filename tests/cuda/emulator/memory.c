@@ -1,0 +1,377 @@
+/*
+ * tests/cuda/emulator/memory.c - the device's memory: one range of addresses that nobody may touch
+ * but while work of a stream runs.
+ *
+ * New memory and memory that was given back hold NaN patterns. Behind every allocation lies a zone
+ * of the same, which must not change; under AddressSanitizer it is out of bounds as well.
+ */
+#include "core/poison.h"
+#include "emulator.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { ALIGN = 256, ZONE = 256, MOST = 1 << 20 };
+
+static const size_t reserved = (size_t)64 << 30; /* of addresses */
+
+typedef struct allocation {
+    char *at;
+    size_t bytes;
+} allocation;
+
+static struct {
+    char *base;
+    size_t end;   /* of what was ever handed out */
+    size_t total; /* bytes that the device says it has */
+    size_t live;
+    allocation *list; /* by address */
+    size_t n, room, hint;
+    int open;
+} memory;
+
+static size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+static void prepare(void)
+{
+    const char *said = getenv("WEFT_EMULATOR_MEMORY");
+
+    if (memory.base)
+        return;
+    memory.total = said ? (size_t)strtoull(said, NULL, 10) : (size_t)2 << 30;
+    memory.base =
+        mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory.base == MAP_FAILED)
+        emulator_die("no addresses for the memory of a device");
+}
+
+static void protect(int rights)
+{
+    if (memory.end && mprotect(memory.base, memory.end, rights) != 0)
+        emulator_die("cannot open or close the memory of the device");
+}
+
+void emulator_memory_open(void)
+{
+    if (memory.open++ == 0)
+        protect(PROT_READ | PROT_WRITE);
+}
+
+void emulator_memory_close(void)
+{
+    if (--memory.open == 0)
+        protect(PROT_NONE);
+}
+
+/* The index of the first allocation behind `at`. */
+static size_t behind(const char *at)
+{
+    size_t low = 0, high = memory.n;
+
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+
+        if (memory.list[middle].at > at)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+int emulator_memory_holds(const void *pointer, size_t bytes)
+{
+    const char *at = pointer;
+    const allocation *a;
+    size_t i;
+
+    if (!memory.base || at < memory.base || at >= memory.base + reserved)
+        return 0;
+    i = behind(at);
+    if (i == 0)
+        return -1;
+    a = &memory.list[i - 1];
+    return at + bytes <= a->at + a->bytes ? 1 : -1;
+}
+
+void emulator_memory_totals(size_t *unused, size_t *total)
+{
+    prepare();
+    *total = memory.total;
+    *unused = memory.live < memory.total ? memory.total - memory.live : 0;
+}
+
+/* Where the gap behind allocation i begins, and where it ends. */
+static char *gap_begin(size_t i)
+{
+    return i == 0 ? memory.base
+                  : memory.list[i - 1].at + round_up(memory.list[i - 1].bytes + ZONE, ALIGN);
+}
+
+static char *gap_end(size_t i)
+{
+    return i == memory.n ? memory.base + memory.end : memory.list[i].at;
+}
+
+/* From where the last one was found on, so that memory is not taken again at once; new addresses
+   only where no old ones are left, since all of them are opened and closed together. */
+static size_t find_gap(size_t need)
+{
+    char *last = gap_begin(memory.n);
+
+    for (size_t k = 0; k <= memory.n; k++) {
+        size_t i = (memory.hint + k) % (memory.n + 1);
+
+        if (gap_end(i) >= gap_begin(i) + need)
+            return i;
+    }
+    if (last + need > memory.base + reserved)
+        emulator_die("the device's addresses are used up");
+    memory.end = round_up((size_t)(last + need - memory.base), (size_t)4 << 20);
+    return memory.n;
+}
+
+static void insert(size_t i, char *at, size_t bytes)
+{
+    if (memory.n == memory.room) {
+        memory.room = memory.room ? 2 * memory.room : 256;
+        memory.list = realloc(memory.list, memory.room * sizeof *memory.list);
+        if (!memory.list || memory.room > MOST)
+            emulator_die("no memory for the list of allocations");
+    }
+    memmove(memory.list + i + 1, memory.list + i, (memory.n - i) * sizeof *memory.list);
+    memory.list[i] = (allocation){at, bytes};
+    memory.n++;
+    memory.hint = i + 1;
+}
+
+cudaError_t cudaMalloc(void **at, size_t bytes)
+{
+    cudaError_t error = cudaSuccess;
+    size_t need = round_up(bytes + ZONE, ALIGN), i;
+    char *found;
+
+    emulator_lock();
+    prepare();
+    *at = NULL;
+    if (bytes > memory.total || memory.live > memory.total - bytes) {
+        error = emulator_error(cudaErrorMemoryAllocation);
+    } else if (bytes) {
+        i = find_gap(need);
+        found = gap_begin(i);
+        memory.open++; /* and what is new with it */
+        protect(PROT_READ | PROT_WRITE);
+        WF_UNPOISON(found, need);
+        memset(found, 0xff, need);
+        WF_POISON(found + bytes, need - bytes);
+        emulator_memory_close();
+        insert(i, found, bytes);
+        memory.live += bytes;
+        *at = found;
+    }
+    emulator_unlock();
+    return error;
+}
+
+/* Nothing was written behind an allocation, and nothing will be read of it. */
+static void retire(const allocation *a)
+{
+    size_t zone = round_up(a->bytes + ZONE, ALIGN) - a->bytes;
+
+    WF_UNPOISON(a->at + a->bytes, zone);
+    for (size_t i = 0; i < zone; i++)
+        if ((unsigned char)a->at[a->bytes + i] != 0xff)
+            emulator_die("byte %zu of an allocation of %zu bytes was written", a->bytes + i,
+                         a->bytes);
+    memset(a->at, 0xff, a->bytes);
+    WF_POISON(a->at, a->bytes + zone);
+}
+
+static void release(void *at)
+{
+    size_t i = behind(at);
+
+    if (i == 0 || memory.list[i - 1].at != at)
+        emulator_die("%p is given back, but was not taken or is back already", at);
+    i--;
+    retire(&memory.list[i]);
+    memory.live -= memory.list[i].bytes;
+    memmove(memory.list + i, memory.list + i + 1, (memory.n - i - 1) * sizeof *memory.list);
+    memory.n--;
+    if (memory.hint > i)
+        memory.hint--;
+}
+
+cudaError_t cudaFree(void *at)
+{
+    if (!at)
+        return cudaSuccess;
+    emulator_lock();
+    cudaDeviceSynchronize();
+    emulator_memory_open();
+    release(at);
+    emulator_memory_close();
+    emulator_unlock();
+    return cudaSuccess;
+}
+
+/* A pool may give memory out that a stream has yet to give back, if it is of the same stream: here
+   memory is only ever new. */
+cudaError_t cudaMallocAsync(void **at, size_t bytes, cudaStream_t stream)
+{
+    cudaError_t error = cudaMalloc(at, bytes);
+
+    if (error == cudaErrorMemoryAllocation) { /* what is under way may bring some back */
+        cudaStreamSynchronize(stream);
+        error = cudaMalloc(at, bytes);
+        if (error == cudaSuccess)
+            cudaGetLastError();
+    }
+    return error;
+}
+
+cudaError_t cudaFreeAsync(void *at, cudaStream_t stream)
+{
+    return at ? emulator_enqueue(stream, release, at, NULL) : cudaSuccess;
+}
+
+/* Pinned memory of the host: the host's own. */
+cudaError_t cudaMallocHost(void **at, size_t bytes)
+{
+    *at = aligned_alloc(ALIGN, round_up(bytes ? bytes : 1, ALIGN));
+    return *at ? cudaSuccess : emulator_error(cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaHostAlloc(void **at, size_t bytes, unsigned flags)
+{
+    (void)flags;
+    return cudaMallocHost(at, bytes);
+}
+
+cudaError_t cudaFreeHost(void *at)
+{
+    cudaDeviceSynchronize(); /* as the runtime does: copies may still read it */
+    free(at);
+    return cudaSuccess;
+}
+
+typedef struct copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+    int value;
+} copy;
+
+static void run_copy(void *arg)
+{
+    const copy *c = arg;
+
+    memmove(c->to, c->from, c->bytes);
+}
+
+static void run_set(void *arg)
+{
+    const copy *c = arg;
+
+    memset(c->to, c->value, c->bytes);
+}
+
+/* Both ends must be what `kind` says, and whole. */
+static bool is_right(const copy *c, enum cudaMemcpyKind kind)
+{
+    int to = emulator_memory_holds(c->to, c->bytes);
+    int from = emulator_memory_holds(c->from, c->bytes);
+    bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+    bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+
+    if (to < 0 || from < 0)
+        return false;
+    return kind == cudaMemcpyDefault || (to == to_device && from == from_device);
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    copy c = {to, from, bytes, 0};
+    bool right;
+
+    if (bytes == 0)
+        return cudaSuccess;
+    emulator_lock();
+    right = is_right(&c, kind);
+    emulator_unlock();
+    return right ? emulator_enqueue_copy(stream, run_copy, &c, sizeof c)
+                 : emulator_error(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_step, const void *from, size_t from_step,
+                              size_t bytes, size_t rows, enum cudaMemcpyKind kind,
+                              cudaStream_t stream)
+{
+    cudaError_t error = cudaSuccess;
+
+    if (bytes > to_step || bytes > from_step)
+        return emulator_error(cudaErrorInvalidValue);
+    for (size_t r = 0; r < rows && error == cudaSuccess; r++)
+        error = cudaMemcpyAsync((char *)to + r * to_step, (const char *)from + r * from_step,
+                                bytes, kind, stream);
+    return error;
+}
+
+cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stream)
+{
+    copy c = {at, NULL, bytes, value};
+    int held;
+
+    if (bytes == 0)
+        return cudaSuccess;
+    emulator_lock();
+    held = emulator_memory_holds(at, bytes);
+    emulator_unlock();
+    return held == 1 ? emulator_enqueue_copy(stream, run_set, &c, sizeof c)
+                     : emulator_error(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+{
+    cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, NULL);
+
+    return error == cudaSuccess ? cudaStreamSynchronize(NULL) : error;
+}
+
+cudaError_t cudaMemset(void *at, int value, size_t bytes)
+{
+    return cudaMemsetAsync(at, value, bytes, NULL);
+}
+
+cudaError_t cudaMemGetInfo(size_t *unused, size_t *total)
+{
+    emulator_lock();
+    emulator_memory_totals(unused, total);
+    emulator_unlock();
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device)
+{
+    static char the_pool;
+
+    *pool = (cudaMemPool_t)(void *)&the_pool;
+    return device == 0 ? cudaSuccess : emulator_error(cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attr, void *value)
+{
+    return pool && value && attr == cudaMemPoolAttrReleaseThreshold
+               ? cudaSuccess
+               : emulator_error(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep)
+{
+    (void)keep;
+    return pool ? cudaSuccess : emulator_error(cudaErrorInvalidValue);
+}

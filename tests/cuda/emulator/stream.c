@@ -1,0 +1,419 @@
+/*
+ * tests/cuda/emulator/stream.c - streams as queues of work, and events in them.
+ *
+ * Nothing of a queue runs before somebody waits for it or asks how far it is; a queue that grows
+ * long runs as well, as a device would not wait forever. The stream 0 is CUDA's legacy one: it
+ * comes after all that others were given before.
+ */
+#include "emulator.h"
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { LONG_QUEUE = 4096 };
+
+typedef struct item {
+    struct item *next;
+    void (*run)(void *arg); /* NULL: an event is recorded or waited for */
+    void (*drop)(void *arg);
+    void *arg;
+    cudaEvent_t event;
+    unsigned long number; /* of the record; */
+    bool wait;
+    bool on_host; /* device memory stays closed */
+} item;
+
+struct CUstream_st {
+    item *first, **last;
+    struct CUstream_st *next; /* of all streams */
+    int length;
+    bool running;
+};
+
+struct CUevent_st {
+    cudaStream_t stream; /* of the last record */
+    unsigned long recorded, done;
+    struct timespec time;
+    int refs; /* the owner's and those of items in queues */
+};
+
+static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+static cudaStream_t streams;
+static struct CUstream_st legacy = {.last = &legacy.first};
+static _Thread_local cudaError_t last_error;
+
+void emulator_die(const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    fputs("emulated device: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    abort();
+}
+
+void emulator_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+
+void emulator_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+
+cudaError_t emulator_error(cudaError_t error)
+{
+    last_error = error;
+    return error;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t error = last_error;
+
+    last_error = cudaSuccess;
+    return error;
+}
+
+cudaError_t cudaPeekAtLastError(void)
+{
+    return last_error;
+}
+
+static cudaStream_t stream_of(cudaStream_t stream)
+{
+    return !stream || stream == cudaStreamLegacy ? &legacy : stream;
+}
+
+static void release_event(cudaEvent_t event)
+{
+    if (event && --event->refs == 0)
+        free(event);
+}
+
+static bool run_until(cudaStream_t stream, cudaEvent_t event, unsigned long number);
+
+static void run_item(item *i)
+{
+    if (i->run) {
+        if (!i->on_host)
+            emulator_memory_open();
+        i->run(i->arg);
+        if (!i->on_host)
+            emulator_memory_close();
+    } else if (i->wait) {
+        if (i->event->done < i->number && !run_until(i->event->stream, i->event, i->number))
+            emulator_die("a stream waits for an event that waits for the stream");
+    } else {
+        i->event->done = i->number;
+        clock_gettime(CLOCK_MONOTONIC, &i->event->time);
+    }
+    if (i->drop)
+        i->drop(i->arg);
+    release_event(i->event);
+}
+
+/* Run one piece of work; false where there is none, or one is running. */
+static bool step(cudaStream_t stream)
+{
+    item *i = stream->first;
+
+    if (!i || stream->running)
+        return false;
+    stream->first = i->next;
+    if (!stream->first)
+        stream->last = &stream->first;
+    stream->length--;
+    stream->running = true;
+    run_item(i);
+    stream->running = false;
+    free(i);
+    return true;
+}
+
+static void run_all(cudaStream_t stream)
+{
+    emulator_memory_open(); /* once for all of them */
+    while (step(stream))
+        continue;
+    emulator_memory_close();
+}
+
+static bool run_until(cudaStream_t stream, cudaEvent_t event, unsigned long number)
+{
+    while (event->done < number)
+        if (!step(stream))
+            return false;
+    return true;
+}
+
+static bool eager(void)
+{
+    static int known = -1;
+
+    if (known < 0) {
+        const char *said = getenv("WEFT_EMULATOR");
+
+        known = said && strcmp(said, "eager") == 0;
+    }
+    return known != 0;
+}
+
+/* The legacy stream comes after all others, and they after it. */
+static void order_legacy(cudaStream_t stream)
+{
+    if (stream != &legacy) {
+        if (legacy.first && !legacy.running)
+            run_all(&legacy);
+        return;
+    }
+    for (cudaStream_t s = streams; s; s = s->next)
+        if (!s->running)
+            run_all(s);
+}
+
+static cudaError_t push(cudaStream_t asked, item what)
+{
+    cudaStream_t stream = stream_of(asked);
+    item *i = malloc(sizeof *i);
+
+    if (!i)
+        emulator_die("no memory for a piece of work");
+    *i = what;
+    emulator_lock();
+    order_legacy(stream);
+    *stream->last = i;
+    stream->last = &i->next;
+    if (++stream->length > LONG_QUEUE || eager())
+        run_all(stream);
+    emulator_unlock();
+    return cudaSuccess;
+}
+
+cudaError_t emulator_enqueue(cudaStream_t stream, void (*run)(void *arg), void *arg,
+                             void (*drop)(void *arg))
+{
+    return push(stream, (item){.run = run, .arg = arg, .drop = drop});
+}
+
+cudaError_t emulator_enqueue_copy(cudaStream_t stream, void (*run)(void *arg), const void *arg,
+                                  size_t bytes)
+{
+    void *copy = malloc(bytes ? bytes : 1);
+
+    if (!copy)
+        emulator_die("no memory for a piece of work");
+    memcpy(copy, arg, bytes);
+    return emulator_enqueue(stream, run, copy, free);
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *arg)
+{
+    return push(stream, (item){.run = function, .arg = arg, .on_host = true});
+}
+
+typedef struct launch {
+    cudaLaunchConfig_t config;
+    void (*body)(void *arg);
+    void *arg;
+    void (*drop)(void *arg);
+} launch;
+
+static void run_launch(void *arg)
+{
+    launch *l = arg;
+
+    emulator_run_grid(&l->config, l->body, l->arg);
+}
+
+static void drop_launch(void *arg)
+{
+    launch *l = arg;
+
+    l->drop(l->arg);
+    free(l);
+}
+
+cudaError_t emulator_launch(const cudaLaunchConfig_t *c, void (*body)(void *arg), void *arg,
+                            void (*drop)(void *arg))
+{
+    size_t threads = (size_t)c->blockDim.x * c->blockDim.y * c->blockDim.z;
+    size_t blocks = (size_t)c->gridDim.x * c->gridDim.y * c->gridDim.z;
+    launch *l = malloc(sizeof *l);
+
+    if (!l)
+        emulator_die("no memory for a launch");
+    *l = (launch){*c, body, arg, drop};
+    if (threads == 0 || threads > EMULATOR_THREADS || blocks == 0 || c->gridDim.y > 65535 ||
+        c->gridDim.z > 65535 || c->gridDim.x > INT32_MAX ||
+        c->dynamicSmemBytes > EMULATOR_SHARED) {
+        drop_launch(l);
+        return emulator_error(cudaErrorInvalidConfiguration);
+    }
+    return emulator_enqueue(c->stream, run_launch, l, drop_launch);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
+{
+    cudaStream_t s = calloc(1, sizeof *s);
+
+    (void)flags;
+    if (!s)
+        return emulator_error(cudaErrorMemoryAllocation);
+    s->last = &s->first;
+    emulator_lock();
+    s->next = streams;
+    streams = s;
+    emulator_unlock();
+    *stream = s;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream)
+{
+    return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = *greatest = 0;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, int priority)
+{
+    (void)priority;
+    return cudaStreamCreateWithFlags(stream, flags);
+}
+
+/* What it was given is still done. */
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    cudaStream_t *at = &streams;
+
+    if (!stream)
+        return emulator_error(cudaErrorInvalidResourceHandle);
+    emulator_lock();
+    run_all(stream);
+    while (*at && *at != stream)
+        at = &(*at)->next;
+    if (*at)
+        *at = stream->next;
+    emulator_unlock();
+    free(stream);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    emulator_lock();
+    order_legacy(stream_of(stream));
+    run_all(stream_of(stream));
+    emulator_unlock();
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    emulator_lock();
+    order_legacy(&legacy);
+    run_all(&legacy);
+    emulator_unlock();
+    return cudaSuccess;
+}
+
+/* Who asks again and again brings it on, a piece at a time. */
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    bool done;
+
+    emulator_lock();
+    step(stream_of(stream));
+    done = !stream_of(stream)->first;
+    emulator_unlock();
+    return done ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags)
+{
+    unsigned long number;
+
+    (void)flags;
+    emulator_lock();
+    number = event->recorded;
+    event->refs += number > 0;
+    emulator_unlock();
+    return number ? push(stream, (item){.event = event, .number = number, .wait = true})
+                  : cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    (void)flags;
+    *event = calloc(1, sizeof **event);
+    if (!*event)
+        return emulator_error(cudaErrorMemoryAllocation);
+    (*event)->refs = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    return cudaEventCreateWithFlags(event, cudaEventDefault);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    emulator_lock();
+    release_event(event);
+    emulator_unlock();
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    unsigned long number;
+
+    emulator_lock();
+    event->stream = stream_of(stream);
+    number = ++event->recorded;
+    event->refs++;
+    emulator_unlock();
+    return push(stream, (item){.event = event, .number = number});
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    emulator_lock();
+    if (event->done < event->recorded && !run_until(event->stream, event, event->recorded))
+        emulator_die("an event is waited for that never comes");
+    emulator_unlock();
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    bool done;
+
+    emulator_lock();
+    if (event->done < event->recorded)
+        step(event->stream);
+    done = event->done >= event->recorded;
+    emulator_unlock();
+    return done ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t from, cudaEvent_t to)
+{
+    if (from->done < from->recorded || to->done < to->recorded)
+        return emulator_error(cudaErrorNotReady);
+    *milliseconds = (float)(1e3 * (double)(to->time.tv_sec - from->time.tv_sec) +
+                            1e-6 * (double)(to->time.tv_nsec - from->time.tv_nsec));
+    return cudaSuccess;
+}

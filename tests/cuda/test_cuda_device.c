@@ -1,0 +1,266 @@
+/*
+ * tests/cuda/test_cuda_device.c - the device of the plugin: its table of kernels is whole, versions
+ * are compared, and what the host asks of far memory is what the CPU would have done.
+ */
+#include "core/exact_sum.h"
+#include "core/host_data.h"
+#include "core/plugin.h"
+#include "kernels/cuda/host.h"
+#include "kernels/op_table.h"
+#include "tests/mesh/ranks.h"
+#include <dlfcn.h>
+#include <math.h>
+
+static const char *const names[] = {
+    [WF_ID_none] = "",
+#define OP(name, signature, flags) [WF_ID_##name] = #name,
+#include "kernels/ops.def"
+#undef OP
+};
+
+static const bool listed[WF_ID_count] = {
+#define MISSING(name, reason) [WF_ID_##name] = true,
+#include "kernels/cuda/missing.def"
+#undef MISSING
+    [WF_ID_none] = false};
+
+static wf_context *open_context(size_t limit)
+{
+    wf_error error = {WF_OK, ""};
+    wf_device *device = wf_cuda_device(&(wf_cuda_options){.ordinal = 0}, &error);
+    wf_context *ctx =
+        wf_context_open(device, &(wf_context_options){.memory_limit = limit}, &error);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
+    return ctx;
+}
+
+/* Rows without a kernel are those of missing.def, and no others. */
+static void table_is_whole(void)
+{
+    wf_error error = {WF_OK, ""};
+    const wf_cuda_plugin *plugin =
+        wf_plugin_find(&(wf_plugin_ask){.name = "cuda", .what = "device cuda"}, &error);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(plugin);
+    for (int id = 1; id < WF_ID_count; id++) {
+        const char *why = plugin->missing(id);
+
+        CU_ASSERT_EQUAL(why != NULL, listed[id]);
+        if ((why != NULL) != listed[id])
+            printf("\n    %s: %s", names[id],
+                   why ? "no kernel, and not in missing.def" : "a kernel, and in missing.def");
+    }
+    CU_ASSERT_PTR_NOT_NULL(plugin->missing(0)); /* an application's op */
+}
+
+static void versions(void)
+{
+    char path[4096];
+    const wf_cuda_host host = {
+        .size = sizeof host, .version = WF_CUDA_VERSION, .ops = WF_ID_count};
+    wf_cuda_host other = host;
+    wf_cuda_entry *entry;
+    void *library, *symbol;
+
+    snprintf(path, sizeof path, "%s/libweft_cuda.so", getenv("WEFT_PLUGINS"));
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(library);
+    symbol = dlsym(library, "wf_plugin");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(symbol);
+    memcpy(&entry, &symbol, sizeof entry);
+    other.size--;
+    CU_ASSERT_PTR_NULL(entry(&other));
+    other = host;
+    other.version++;
+    CU_ASSERT_PTR_NULL(entry(&other));
+    other = host;
+    other.ops++;
+    CU_ASSERT_PTR_NULL(entry(&other));
+    dlclose(library);
+}
+
+static wf_tensor *new_tensor(wf_context *ctx, int64_t rows, int64_t columns, int member)
+{
+    wf_dim dims[] = {wf_dim_batch(rows), wf_dim_split(columns)};
+    wf_tensor *t = wf_tensor_new(ctx, WF_F32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
+    wf_host_data view;
+    float *x = wf_data_write(t, false, &view);
+
+    for (int64_t i = 0; x && i < rows * columns; i++)
+        x[i] = number(member, 0, i);
+    wf_data_close(&view);
+    return t;
+}
+
+static void bytes_there_and_back(void)
+{
+    enum { ROWS = 37, COLUMNS = 41 };
+    wf_context *ctx = open_context(0);
+    wf_device *device = wf_context_device(ctx);
+    wf_tensor *a = new_tensor(ctx, ROWS, COLUMNS, 1), *b = new_tensor(ctx, ROWS, COLUMNS, 2);
+    float *x, *y, one = 0;
+    wf_host_data vx, vy;
+
+    /* columns 5 .. 14 of a to columns 20 .. 29 of b, then b's first floats one place on */
+    device->far->copy(device,
+                      &(wf_copy){.from = (float *)a->data + 5,
+                                 .to = (float *)b->data + 20,
+                                 .bytes = 10 * sizeof(float),
+                                 .from_step = COLUMNS * sizeof(float),
+                                 .to_step = COLUMNS * sizeof(float),
+                                 .rows = ROWS},
+                      false, NULL);
+    device->far->copy(device,
+                      &(wf_copy){.from = b->data,
+                                 .to = (float *)b->data + 1,
+                                 .bytes = 18 * sizeof(float),
+                                 .rows = 1},
+                      false, NULL);
+    device->far->fill(device, (float *)b->data + 38, 0x80000000u, 3);
+    x = (float *)(uintptr_t)wf_data_read(a, &vx);
+    y = (float *)(uintptr_t)wf_data_read(b, &vy);
+    CU_ASSERT_FATAL(x && y);
+    for (int64_t r = 0; r < ROWS; r++)
+        for (int64_t c = 0; c < COLUMNS; c++) {
+            float want = number(2, 0, r * COLUMNS + c);
+
+            if (c >= 20 && c < 30)
+                want = x[r * COLUMNS + c - 15];
+            else if (r == 0 && c >= 1 && c < 19)
+                want = number(2, 0, c - 1);
+            else if (r == 0 && c >= 38)
+                want = -0.0f;
+            CU_ASSERT(memcmp(&y[r * COLUMNS + c], &want, sizeof want) == 0);
+        }
+    CU_ASSERT_EQUAL(wf_data_get(b, 38, 1, &one), WF_OK);
+    CU_ASSERT(one == 0 && signbit(one));
+    wf_data_close(&vx);
+    wf_data_close(&vy);
+    wf_context_close(ctx);
+}
+
+/* A batch is written, changed on the host at once and written again, more often than there are
+   places on the way. */
+static void writes_do_not_wait(void)
+{
+    wf_context *ctx = open_context(0);
+    wf_tensor *t[9];
+
+    for (int i = 0; i < 9; i++)
+        t[i] = new_tensor(ctx, 3, 5, i);
+    for (int i = 0; i < 9; i++) {
+        float x[15];
+
+        CU_ASSERT_EQUAL(wf_data_get(t[i], 0, 15, x), WF_OK);
+        for (int64_t k = 0; k < 15; k++)
+            CU_ASSERT_EQUAL(x[k], number(i, 0, k));
+    }
+    wf_context_close(ctx);
+}
+
+/* The bits of the CPU: a tree has one order. */
+static void sums_over_ranks(void)
+{
+    enum { MEMBERS = 7, N = 1003 };
+    wf_context *ctx = open_context(0);
+    wf_device *device = wf_context_device(ctx);
+    wf_tensor *t[MEMBERS];
+    const void *src[MEMBERS];
+    const float *host[MEMBERS];
+    wf_host_data view[MEMBERS];
+    float want[N], got[N];
+
+    for (int tree = 0; tree < 2; tree++) {
+        wf_error error = {WF_OK, ""};
+        void *dst[2];
+
+        for (int i = 0; i < MEMBERS; i++) {
+            t[i] = new_tensor(ctx, 1, N, i);
+            src[i] = t[i]->data;
+            host[i] = wf_data_read(t[i], &view[i]);
+        }
+        test_sum(host, MEMBERS, tree, want, N);
+        dst[0] = t[0]->data;
+        dst[1] = t[3]->data;
+        CU_ASSERT_EQUAL(device->far->wait(device, &error), WF_OK);
+        CU_ASSERT_EQUAL(device->far->reduce(device,
+                                            &(wf_reduce){.src = src,
+                                                         .dst = dst,
+                                                         .n_src = MEMBERS,
+                                                         .n_dst = 2,
+                                                         .element = 4,
+                                                         .tree = tree,
+                                                         .n = N},
+                                            true, &error),
+                        WF_OK);
+        for (int i = 0; i < 4; i += 3) {
+            CU_ASSERT_EQUAL(wf_data_get(t[i], 0, N, got), WF_OK);
+            CU_ASSERT(memcmp(got, want, sizeof want) == 0);
+        }
+        for (int i = 0; i < MEMBERS; i++)
+            wf_data_close(&view[i]);
+    }
+    wf_context_close(ctx);
+}
+
+static double squares_on(wf_device *device, wf_error *error)
+{
+    wf_context *ctx = wf_context_open(device, NULL, error);
+    wf_exact_sum sum;
+
+    memset(&sum, 0, sizeof sum);
+    wf_context_device(ctx)->sum_squares(new_tensor(ctx, 5, 83, 3), &sum);
+    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
+    wf_context_close(ctx);
+    return wf_exact_value(&sum);
+}
+
+static void squares(void)
+{
+    wf_error error = {WF_OK, ""};
+    double cpu = squares_on(wf_cpu_device(1, &error), &error);
+    double gpu = squares_on(wf_cuda_device(&(wf_cuda_options){.ordinal = 0}, &error), &error);
+
+    CU_ASSERT(cpu > 0);
+    CU_ASSERT(memcmp(&cpu, &gpu, sizeof cpu) == 0);
+}
+
+static void what_cannot_be(void)
+{
+    wf_error error = {WF_OK, ""};
+    wf_context *ctx;
+
+    CU_ASSERT_PTR_NULL(wf_cuda_device(&(wf_cuda_options){.ordinal = 99}, &error));
+    CU_ASSERT_EQUAL(error.code, WF_EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "there is no GPU 99"));
+    ctx = open_context(1 << 20);
+    CU_ASSERT_PTR_NULL(wf_tensor_new(ctx, WF_F32, 1, (wf_dim[]){wf_dim_split(1 << 20)}, NULL,
+                                     WF_MEMORY_ACTIVATION));
+    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_ENOMEM);
+    wf_context_close(ctx);
+    ctx = open_context(0); /* more than any device has */
+    CU_ASSERT_PTR_NULL(wf_tensor_new(ctx, WF_F32, 1, (wf_dim[]){wf_dim_split(1ll << 40)}, NULL,
+                                     WF_MEMORY_ACTIVATION));
+    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_ENOMEM);
+    wf_context_close(ctx);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {{"the table of kernels is whole", table_is_whole},
+                                    {"versions are compared", versions},
+                                    {"bytes go there and back", bytes_there_and_back},
+                                    {"writes do not wait", writes_do_not_wait},
+                                    {"sums over ranks", sums_over_ranks},
+                                    {"squares are the CPU's", squares},
+                                    {"what cannot be", what_cannot_be},
+                                    {NULL, NULL}};
+    wf_error why = {WF_OK, ""};
+
+    if (wf_cuda_count(false, &why) == 0) {
+        wf_test_skip_all(why.text);
+        return 77;
+    }
+    return wf_test_main("cuda_device", tests);
+}

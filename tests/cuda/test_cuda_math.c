@@ -1,0 +1,265 @@
+/*
+ * tests/cuda/test_cuda_math.c - products and attention on the emulated GPU, by device_parts.h. The
+ * emulated cuBLASLt holds another order of sums best for every shape, so a product that is not
+ * pinned is found out.
+ */
+#include "kernels/attention.h"
+#include "kernels/shared.h"
+#include "tests/cuda/device_parts.h"
+#include <stdlib.h>
+
+/* ---- products ---- */
+
+static const wf_dim heads = {48, 4, WF_LEAF_EIGHT}, ffn = {37, 1, WF_LEAF_EIGHT};
+static const wf_dim sparse = {5, 1, WF_LEAF_EIGHT}, even = {192, 8, WF_LEAF_EIGHT};
+static const wf_dim width = {24, 1, WF_LEAF_ONE}, odd_width = {19, 1, WF_LEAF_ONE};
+
+static numbers activations(wf_dim last, wf_dtype dtype)
+{
+    const wf_dim dims[] = {wf_dim_batch(10), wf_dim_split(11), last};
+
+    return random_numbers(3, dims, dtype);
+}
+
+static numbers matrix(wf_dim rows, wf_dim columns, wf_dtype dtype)
+{
+    const wf_dim dims[] = {rows, columns};
+
+    return random_numbers(2, dims, dtype);
+}
+
+/* A sum that is partial stays a float; else results are stored as operands are. */
+static wf_dtype result_type(const split *s, wf_dtype dtype)
+{
+    return s->out[0] == SUM ? WF_F32 : dtype;
+}
+
+static void fill(numbers *n, float x)
+{
+    for (int64_t i = 0; i < wf_tensor_local_count(&n->t); i++)
+        ((float *)n->host)[i] = x;
+}
+
+static void product_of(const wf_op *op, numbers a, numbers b, numbers like, const split *s,
+                       bool vanishing)
+{
+    const wf_call call = {.op = op, .n_in = 2, .n_out = 1};
+    numbers in[] = {a, b};
+    numbers out = numbers_of(like.t.ndim, like.t.dim, result_type(s, a.t.dtype));
+
+    check(&call, in, &out, s, vanishing);
+    free(out.host);
+}
+
+/* y = x W^T and its gradients, over k, n, tokens and sequences; shrink: products underflow. */
+static void product_parts(wf_dim k, wf_dim n, wf_dtype dtype, float shrink)
+{
+    const split over_k = {"linear1 over k", {2, 1}, {SUM}, TREE};
+    const split over_n = {"linear1 over n", {WHOLE, 0}, {2}, ANY};
+    const split over_tokens = {"linear1 over tokens", {1, WHOLE}, {1}, ANY};
+    const split dx_over_n = {"linear1_dx over n", {2, 0}, {SUM}, TREE};
+    const split dx_over_k = {"linear1_dx over k", {WHOLE, 1}, {2}, ANY};
+    const split dw_over_batch = {"linear_dw over batch", {0, 0}, {SUM}, 1u << 2};
+    const split dw_over_n = {"linear_dw over n", {2, WHOLE}, {0}, ANY};
+    const split dw_over_k = {"linear_dw over k", {WHOLE, 2}, {1}, ANY};
+    bool small = shrink > 0, tree_k = k.leaves != WF_LEAF_ONE;
+    numbers x, w, dy;
+
+    open_context(false);
+    x = activations(k, dtype);
+    w = matrix(n, k, dtype);
+    dy = activations(n, dtype);
+    if (small) {
+        fill(&x, shrink);
+        fill(&w, -shrink);
+        fill(&dy, shrink);
+    }
+    if (tree_k)
+        product_of(&wf_op_linear1, x, w, dy, &over_k, small);
+    product_of(&wf_op_linear1, x, w, dy, &over_n, small);
+    product_of(&wf_op_linear1, x, w, dy, &over_tokens, small);
+    product_of(&wf_op_linear1_dx, dy, w, x, &dx_over_n, small);
+    product_of(&wf_op_linear1_dx, dy, w, x, &dx_over_k, small);
+    product_of(&wf_op_linear_dw, dy, x, w, &dw_over_batch, small);
+    product_of(&wf_op_linear_dw, dy, x, w, &dw_over_n, small);
+    product_of(&wf_op_linear_dw, dy, x, w, &dw_over_k, small);
+    free(x.host);
+    free(w.host);
+    free(dy.host);
+    close_context();
+}
+
+static void products(void)
+{
+    product_parts(heads, ffn, WF_F32, 0);
+    product_parts(sparse, sparse, WF_F32, 0);
+    product_parts(odd_width, even, WF_F32, 0);
+}
+
+static void products_of_bf16(void)
+{
+    product_parts(heads, ffn, WF_BF16, 0);
+    product_parts(width, even, WF_BF16, 0);
+}
+
+static void products_that_underflow(void)
+{
+    product_parts(sparse, heads, WF_F32, 1e-25F);
+}
+
+/* Members of a group have leaves of different sizes; a leaf runs through all of them. */
+static void product_groups(void)
+{
+    const split over_n = {"linear3_dx over n, m, l", {2, 0, 2, 0, 2, 0}, {SUM}, TREE};
+    const split over_k = {"linear3 over k", {2, 1, 1, 1}, {SUM, SUM, SUM}, TREE};
+    const wf_dim n[] = {heads, ffn, sparse};
+    numbers x, in[4], pairs[6], out[3], dx;
+
+    open_context(false);
+    in[0] = x = activations(ffn, WF_F32);
+    for (int m = 0; m < 3; m++) {
+        in[m + 1] = pairs[2 * m + 1] = matrix(n[m], ffn, WF_F32);
+        out[m] = pairs[2 * m] = activations(n[m], WF_F32);
+        out[m].host = malloc(bytes_of(&out[m].t));
+    }
+    dx = numbers_of(3, x.t.dim, WF_F32);
+    check(&(wf_call){.op = &wf_op_linear3, .n_in = 4, .n_out = 3}, in, out, &over_k, false);
+    check(&(wf_call){.op = &wf_op_linear3_dx, .n_in = 6, .n_out = 1}, pairs, &dx, &over_n,
+          false);
+    for (int m = 0; m < 3; m++) {
+        free(out[m].host);
+        free(pairs[2 * m].host);
+        free(pairs[2 * m + 1].host);
+    }
+    free(dx.host);
+    free(x.host);
+    close_context();
+}
+
+/* With exact off, and a gradient that is added to an older one. */
+static void products_of_any_order(void)
+{
+    for (int off = 0; off < 2; off++) {
+        wf_linear_attr attr = {.add = true};
+        const wf_call call = {.op = &wf_op_linear_dw, .n_in = 2, .n_out = 1, .attr = &attr};
+        numbers in[2], dw, older;
+        const split none = {"", {0}, {0}, 0};
+
+        open_context(off);
+        in[0] = activations(ffn, WF_F32);
+        in[1] = activations(heads, WF_F32);
+        older = matrix(ffn, heads, WF_F32);
+        dw = part_of(&older, WHOLE, 1, 0);
+        run_on_device(&call, in, &dw, true);
+        check_reference(&call, in, &dw, &older);
+        product_of(&wf_op_linear_dw, in[0], in[1], older, &none, false);
+        product_of(&wf_op_linear1_dx, in[0], older, in[1], &none, false);
+        free(in[0].host);
+        free(in[1].host);
+        free(dw.host);
+        free(older.host);
+        close_context();
+    }
+}
+
+/* ---- attention ---- */
+
+/* tiny: gradients underflow. */
+static void attention_parts(const int64_t shape[4], float dropout, wf_dtype dtype, bool tiny,
+                            const split *forward, const split *backward)
+{
+    const wf_dim b = wf_dim_batch(2), t = wf_dim_split(shape[2]), d = wf_dim_width(shape[3]);
+    const wf_dim q_dims[] = {b, t, {shape[0], 1, WF_LEAF_EIGHT}, d};
+    const wf_dim k_dims[] = {b, t, {shape[1], 1, WF_LEAF_EIGHT}, d};
+    const wf_attention_attr attr = {
+        .step = 11, .first_sequence = 40, .key = 9, .dropout = dropout, .site = 3};
+    const wf_call forward_call = {.op = &wf_op_attention, .n_in = 3, .n_out = 2, .attr = &attr};
+    const wf_call backward_call = {
+        .op = &wf_op_attention_grad, .n_in = 6, .n_out = 3, .attr = &attr};
+    numbers in[6], out[3];
+
+    open_context(false);
+    in[0] = random_numbers(4, q_dims, dtype);
+    in[1] = random_numbers(4, k_dims, dtype);
+    in[2] = random_numbers(4, k_dims, dtype);
+    in[3] = numbers_of(4, q_dims, dtype);
+    in[4] = numbers_of(3, q_dims, WF_F32);
+    in[5] = random_numbers(4, q_dims, dtype);
+    check(&forward_call, in, &in[3], forward, false);
+    out[0] = numbers_of(4, q_dims, dtype);
+    out[1] = numbers_of(4, k_dims, dtype);
+    out[2] = numbers_of(4, k_dims, dtype);
+    if (tiny)
+        fill(&in[5], -0x1p-149F);
+    check(&backward_call, in, out, backward, tiny);
+    for (int i = 0; i < 6; i++)
+        free(in[i].host);
+    for (int o = 0; o < 3; o++)
+        free(out[o].host);
+    close_context();
+}
+
+/* k and v whole: dk and dv are partial sums of the tree over query heads. */
+static const split over_heads = {"attention over heads", {2, WHOLE, WHOLE}, {2, 2}, ANY};
+static const split over_heads_grad = {
+    "attention_grad over heads", {2, WHOLE, WHOLE, 2, 2, 2}, {2, SUM, SUM}, TREE};
+/* k and v split like q: each rank has all of its groups. */
+static const split over_groups = {
+    "attention over groups", {2, 2, 2}, {2, 2}, 1u << 2 | 1u << 4};
+static const split over_groups_grad = {
+    "attention_grad over groups", {2, 2, 2, 2, 2, 2}, {2, 2, 2}, 1u << 2 | 1u << 4};
+static const split over_batch = {"attention over batch", {0, 0, 0}, {0, 0}, 1u << 2};
+static const split over_batch_grad = {
+    "attention_grad over batch", {0, 0, 0, 0, 0, 0}, {0, 0, 0}, 1u << 2};
+
+/* heads, groups, tokens, dim */
+static void attention_heads(void)
+{
+    attention_parts((int64_t[]){5, 1, 70, 10}, 0, WF_F32, false, &over_heads, &over_heads_grad);
+    attention_parts((int64_t[]){3, 3, 65, 8}, 0, WF_F32, false, &over_heads, &over_heads_grad);
+    attention_parts((int64_t[]){8, 4, 33, 16}, 0, WF_F32, false, &over_groups,
+                    &over_groups_grad);
+    attention_parts((int64_t[]){2, 2, 67, 72}, 0, WF_F32, false, &over_batch, &over_batch_grad);
+    attention_parts((int64_t[]){2, 1, 35, 136}, 0, WF_F32, false, &over_batch,
+                    &over_batch_grad);
+}
+
+static void attention_with_dropout(void)
+{
+    attention_parts((int64_t[]){6, 3, 37, 8}, 0.2F, WF_F32, false, &over_heads,
+                    &over_heads_grad);
+}
+
+/* With 64 tokens no row is there that only fills a tile, and would make zeros +0. */
+static void attention_of_zeros(void)
+{
+    attention_parts((int64_t[]){5, 1, 33, 8}, 0, WF_F32, true, &over_heads, &over_heads_grad);
+    attention_parts((int64_t[]){8, 1, 64, 8}, 0, WF_F32, true, &over_heads, &over_heads_grad);
+}
+
+static void attention_of_bf16(void)
+{
+    attention_parts((int64_t[]){4, 4, 70, 64}, 0, WF_BF16, false, &over_groups,
+                    &over_groups_grad);
+    attention_parts((int64_t[]){8, 4, 33, 12}, 0.1F, WF_BF16, false, &over_groups,
+                    &over_groups_grad);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"products over every dim", products},
+        {"products of bf16", products_of_bf16},
+        {"products that underflow", products_that_underflow},
+        {"groups of products", product_groups},
+        {"attention over heads, groups and sequences", attention_heads},
+        {"attention with dropout", attention_with_dropout},
+        {"attention, gradients underflow", attention_of_zeros},
+        {"attention of bf16", attention_of_bf16},
+        /* last: its workspaces make the emulated memory large, and slow to open and close */
+        {"products of any order, and added", products_of_any_order},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("products and attention on the GPU", tests);
+}

@@ -1,0 +1,227 @@
+/*
+ * tests/cuda/test_cuda_train.c - training on the (emulated) GPU: the CPU's loss curve, one digest
+ * over layouts, strategies and reruns with several ranks on one GPU, parameters stored as bf16,
+ * checkpoints between devices, and a plan that is the run to the byte.
+ *
+ * WEFT_TEST_ALL in the environment tries every strategy on both models and longer curves; without
+ * it each strategy is tried once.
+ */
+#include "kernels/devices.h"
+#include "parallel/report.h"
+#include "tests/parallel/checkpoint_harness.h"
+
+enum { BATCH = 4, CURVE = 30, SHORT_CURVE = UNDER_SANITIZER ? 1 : 4, STEPS = 2 };
+
+typedef struct row {
+    const char *strategy;
+    int tp, dp, group, micro;
+    bool sequence_parallel;
+} row;
+
+static const row rows[] = {
+    {"full_shard", 2, 2, 0, 1, false},   {"shard_grad_op", 1, 2, 0, 1, false},
+    {"hybrid_shard", 1, 4, 2, 1, false}, {"no_shard", 2, 1, 0, 4, true},
+    {"zero1", 1, 2, 0, 1, false},        {"hybrid_shard_zero2", 1, 4, 2, 1, false},
+    {"mics", 1, 2, 1, 2, false},         {"full_shard", 1, 2, 0, 2, false},
+    {"no_shard", 2, 2, 0, 2, true},      {"full_shard", 2, 1, 0, 4, true},
+    {"full_shard", 4, 1, 0, 2, true},
+};
+
+enum { ROWS = sizeof rows / sizeof *rows, STRATEGIES = 7 };
+
+static bool all_of_it(void)
+{
+    return getenv("WEFT_TEST_ALL") != NULL;
+}
+
+static training make_training(wf_nn_arch arch, const char *device)
+{
+    training t = new_training(arch, arch == WF_NN_GPT2 ? 4 : 2, BATCH);
+
+    t.model.heads = 4;
+    t.model.layers = 1;
+    t.model.width = 32; /* heads of 8 features */
+    t.model.ffn = 64;
+    t.steps = STEPS;
+    t.layout.device = device;
+    return t;
+}
+
+static training of_row(training t, const row *r)
+{
+    t.layout.strategy = r->strategy;
+    t.layout.tp = r->tp;
+    t.layout.dp = r->dp;
+    t.layout.shard_group_size = r->group;
+    t.layout.sequence_parallel = r->sequence_parallel;
+    t.options.micro_batch = r->micro;
+    return t;
+}
+
+/* Not the CPU's bits: other chains and trees inside a leaf. */
+static void curve(wf_nn_arch arch)
+{
+    training cpu = make_training(arch, "cpu"), gpu = make_training(arch, "cuda");
+
+    cpu.steps = gpu.steps = all_of_it() ? CURVE : SHORT_CURVE;
+    if (!train(&cpu) || !train(&gpu))
+        return;
+    for (int i = 0; i < cpu.steps; i++) {
+        CU_ASSERT(fabsf(cpu.loss[i] - gpu.loss[i]) < 1e-4f);
+        CU_ASSERT(fabs(cpu.grad_norm[i] / gpu.grad_norm[i] - 1) < 1e-3);
+        if (fabsf(cpu.loss[i] - gpu.loss[i]) >= 1e-4f)
+            printf("\n    step %d: %.7f on the CPU, %.7f on the GPU", i + 1,
+                   (double)cpu.loss[i], (double)gpu.loss[i]);
+    }
+}
+
+static void gpt2_curve(void)
+{
+    curve(WF_NN_GPT2);
+}
+
+static void llama_curve(void)
+{
+    curve(WF_NN_LLAMA);
+}
+
+static void check_same(const training *one, const training *t, const char *what)
+{
+    bool same = t->digest == one->digest;
+
+    for (int k = 0; k < one->steps; k++)
+        same = same && same_bits(t->loss[k], one->loss[k]);
+    CU_ASSERT(same);
+    if (!same)
+        printf("\n    %s tp %d dp %d: another digest (%s)", t->layout.strategy, t->layout.tp,
+               t->layout.dp, what);
+}
+
+/* The rows first, first + every, .. that try a strategy for the first time; or all. */
+static void one_digest(training base, const char *what, int first, int every)
+{
+    training one = base, again = base;
+
+    if (!train(&one))
+        return;
+    if (first == 0 && train(&again))
+        check_same(&one, &again, "a rerun");
+    if (all_of_it())
+        first = 0, every = 1;
+    for (int i = first; i < (all_of_it() ? (int)ROWS : STRATEGIES);
+         i += UNDER_SANITIZER ? ROWS : every) {
+        training t = of_row(base, &rows[i]);
+
+        if (train(&t))
+            check_same(&one, &t, what);
+    }
+}
+
+static void layouts_of_gpt2(void)
+{
+    training t = make_training(WF_NN_GPT2, "cuda");
+
+    t.model.dropout = 0.1f;
+    t.options.clip = 0.1f;
+    one_digest(t, "gpt2", 0, 3);
+}
+
+static void layouts_of_llama(void)
+{
+    one_digest(make_training(WF_NN_LLAMA, "cuda"), "llama", 1, 3);
+}
+
+static void stored_as_bf16(void)
+{
+    training t = make_training(WF_NN_LLAMA, "cuda"), cpu = make_training(WF_NN_LLAMA, "cpu");
+
+    t.layout.param_dtype = cpu.layout.param_dtype = WF_BF16;
+    cpu.steps = t.steps = 2;
+    one_digest(t, "bf16", 2, 3);
+    if (train(&t) && train(&cpu))
+        CU_ASSERT(fabsf(t.loss[1] - cpu.loss[1]) < 1e-3f);
+}
+
+/* Saved on one device, gone on with on another mesh of it, and read by the CPU. */
+static void checkpoints(void)
+{
+    training whole = make_training(WF_NN_GPT2, "cuda"), part = whole, rest, cpu;
+    char dir[64];
+    wf_par_save_options how = {.dir = dir};
+
+    whole.steps = 3;
+    part.steps = 2;
+    part = of_row(part, &rows[0]);
+    rest = of_row(make_training(WF_NN_GPT2, "cuda"), &rows[4]);
+    rest.steps = 3;
+    cpu = make_training(WF_NN_GPT2, "cpu");
+    cpu.steps = 2;
+    fresh_directory(dir);
+    if (train(&whole) && save_run(&part, &how, 2) && resume_run(&rest, dir, 2) &&
+        resume_run(&cpu, dir, 2)) {
+        CU_ASSERT_EQUAL(rest.digest, whole.digest);
+        CU_ASSERT_EQUAL(cpu.digest, part.digest);
+    }
+    remove_directory(dir);
+    fresh_directory(dir);
+    how.async = true;
+    if (save_run(&part, &how, 2) && resume_run(&cpu, dir, 2))
+        CU_ASSERT_EQUAL(cpu.digest, part.digest);
+    remove_directory(dir);
+}
+
+/* Of the second step on rank 0. */
+static wf_status report_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
+                             int step)
+{
+    if (rank->index == 0 && step == 1)
+        wf_par_report_begin(par, t->arg);
+    if (rank->index == 0 && step == 2)
+        wf_par_report_end(par, (wf_nn_module *)model, t->arg);
+    return WF_OK;
+}
+
+static void plan_is_run(void)
+{
+    training t = of_row(make_training(WF_NN_GPT2, "cuda"), &rows[0]);
+    wf_par_report ran = {0}, planned = {0};
+    wf_error error = {WF_OK, ""};
+
+    t.watch = report_step;
+    t.arg = &ran;
+    if (!train(&t))
+        return;
+    t.layout.plan = true;
+    t.arg = &planned;
+    wf_launch(&(wf_launch_options){.ranks = 4, .transport = "fake", .rank = 0}, training_rank,
+              &t, &error);
+    CU_ASSERT_EQUAL_FATAL(error.code, WF_OK);
+    CU_ASSERT(ran.memory.peak > 0);
+    CU_ASSERT_EQUAL(planned.memory.peak, ran.memory.peak);
+    for (int k = 0; k < WF_MEMORY_KINDS; k++) {
+        CU_ASSERT_EQUAL(planned.memory.most[k], ran.memory.most[k]);
+        if (planned.memory.most[k] != ran.memory.most[k])
+            printf("\n    %s: %zu planned, %zu in the run",
+                   wf_memory_kind_name((wf_memory_kind)k), planned.memory.most[k],
+                   ran.memory.most[k]);
+    }
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {{"gpt2 has the CPU's loss curve", gpt2_curve},
+                                    {"llama has the CPU's loss curve", llama_curve},
+                                    {"one digest over layouts of gpt2", layouts_of_gpt2},
+                                    {"one digest over layouts of llama", layouts_of_llama},
+                                    {"parameters stored as bf16", stored_as_bf16},
+                                    {"checkpoints between devices", checkpoints},
+                                    {"a plan is the run", plan_is_run},
+                                    {NULL, NULL}};
+    wf_error why = {WF_OK, ""};
+
+    if (wf_cuda_count(false, &why) == 0) {
+        wf_test_skip_all(why.text);
+        return 77;
+    }
+    return wf_test_main("cuda_train", tests);
+}

@@ -1,0 +1,83 @@
+/* tests/nccl/emulator/nccl_world.h - communicators in shared memory: nccl_world.c makes them,
+ * nccl_calls.c moves data over them. */
+#ifndef WF_TESTS_NCCL_EMULATOR_NCCL_WORLD_H
+#define WF_TESTS_NCCL_EMULATOR_NCCL_WORLD_H
+
+#include <nccl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { RING_BYTES = 16 << 10, SPLITS = 64 };
+
+/* Bytes from one member to another, in order. */
+typedef struct ring {
+    _Atomic uint64_t written, read;
+    char data[RING_BYTES];
+} ring;
+
+/* What a member said in one of the splits. */
+typedef struct said {
+    _Atomic int32_t ready;
+    int32_t color, key;
+} said;
+
+typedef struct shared {
+    _Atomic int joined;
+    _Atomic uint32_t
+        bell[]; /* [size] rung for a member; then said[SPLITS][size], ring[size][size] */
+} shared;
+
+struct ncclComm {
+    char name[64];         /* of its shared memory */
+    int size, rank, first; /* first: its rank in the communicator that it descends from */
+    shared *shared;        /* NULL: it waits for its parent's members */
+    int splits;
+    ncclComm_t waiting; /* the child in the making, for which all have to say what they want */
+    bool joined, splitting;
+    _Atomic int calls;
+    _Atomic bool aborted;
+    _Atomic int users; /* the handle, and work on streams */
+};
+
+/* Where what is in shared memory, and how much that is. */
+static inline size_t said_at(int size)
+{
+    return (sizeof(shared) + (size_t)size * sizeof(uint32_t) + 63) / 64 * 64;
+}
+
+static inline size_t rings_at(int size)
+{
+    return (said_at(size) + SPLITS * (size_t)size * sizeof(said) + 63) / 64 * 64;
+}
+
+static inline size_t shared_bytes(int size)
+{
+    return rings_at(size) + (size_t)size * (size_t)size * sizeof(ring);
+}
+
+static inline said *said_of(const struct ncclComm *c, int split, int member)
+{
+    said *all = (said *)(void *)((char *)c->shared + said_at(c->size));
+
+    return all + split * c->size + member;
+}
+
+static inline ring *ring_of(const struct ncclComm *c, int from, int to)
+{
+    ring *all = (ring *)(void *)((char *)c->shared + rings_at(c->size));
+
+    return all + from * c->size + to;
+}
+
+/* The handle, or a stream, is done with it. */
+void comm_drop(struct ncclComm *c);
+
+/* What the fault in the environment makes of this rank: 'e', 'h', or 0. */
+int comm_fault(const struct ncclComm *c);
+
+void bell_ring(struct ncclComm *c, int member);
+void bell_wait(struct ncclComm *c, uint32_t seen);
+
+#endif

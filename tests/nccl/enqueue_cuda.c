@@ -1,0 +1,8 @@
+/* tests/nccl/enqueue_cuda.c - work for a stream of tests/cuda/emulator, with device memory open to it. */
+#include "tests/cuda/emulator/emulator.h"
+#include "tests/nccl/emulator/enqueue.h"
+
+cudaError_t emulated_enqueue(cudaStream_t stream, void (*run)(void *), void *arg)
+{
+    return emulator_enqueue(stream, run, arg, NULL);
+}

@@ -1,0 +1,11 @@
+/* tests/nccl/far_device.h - devices for the tests of a transport between devices: their memory is the
+ * host's, and nobody but they may know. */
+#ifndef WF_TESTS_NCCL_FAR_DEVICE_H
+#define WF_TESTS_NCCL_FAR_DEVICE_H
+
+#include "core/device.h"
+
+/* Does at once what it is asked for; for a device without a queue. */
+extern const wf_far_memory far_at_once;
+
+#endif

@@ -1,0 +1,75 @@
+/*
+ * tests/nccl/test_nccl_train.c - a model that trains over the transport has the losses and the digest
+ * of one rank: the CPU's kernels on memory that is said to be a device's, so that every byte between
+ * ranks goes over NCCL and every sum is ours. And the library's own sums, which are close.
+ */
+#include "kernels/devices.h"
+#include "tests/nccl/far_device.h"
+#include "tests/parallel/parallel_harness.h"
+
+wf_device *__real_wf_cpu_device(int threads, wf_error *error);
+wf_device *__wrap_wf_cpu_device(int threads, wf_error *error);
+
+static bool far; /* set between launches */
+
+wf_device *__wrap_wf_cpu_device(int threads, wf_error *error)
+{
+    wf_device *device = __real_wf_cpu_device(threads, error);
+
+    if (device && far)
+        device->far = &far_at_once;
+    return device;
+}
+
+static const char *const strategies[] = {"full_shard", "no_shard", "zero1", "shard_grad_op"};
+
+static training make(int tp, int dp, const char *strategy)
+{
+    training t = new_training(WF_NN_LLAMA, 3, 8);
+
+    t.layout.tp = tp;
+    t.layout.dp = dp;
+    t.layout.strategy = strategy;
+    t.steps = 4;
+    return t;
+}
+
+static void same_digest(void)
+{
+    training one = make(1, 1, NULL);
+
+    far = false;
+    CU_ASSERT(train_over(&one, "threads"));
+    far = true;
+    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
+        training t = make(2, 2, strategies[i]);
+
+        CU_ASSERT(train_over(&t, "nccl"));
+        CU_ASSERT_EQUAL(t.digest, one.digest);
+        for (int s = 0; s < one.steps; s++)
+            CU_ASSERT(same_bits(t.loss[s], one.loss[s]));
+    }
+}
+
+static void library_sums(void)
+{
+    training ours = make(2, 2, NULL), theirs = ours;
+
+    far = true;
+    theirs.layout.exact_off = true;
+    CU_ASSERT(train_over(&ours, "nccl"));
+    CU_ASSERT(train_over(&theirs, "nccl"));
+    for (int s = 0; s < ours.steps; s++)
+        CU_ASSERT_DOUBLE_EQUAL(theirs.loss[s], ours.loss[s], 1e-4);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"one digest", same_digest},
+        {"the library's sums", library_sums},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("nccl_train", tests);
+}
