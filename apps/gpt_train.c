@@ -127,13 +127,27 @@ static void recorder_directory(const wf_options *o, char *text, size_t size)
         snprintf(text, size, "%s/weft-recorder-%d", tmp ? tmp : "/tmp", (int)getpid());
 }
 
-/* Launch the ranks; a failure also says where their recorders are. */
-static wf_status train(const wf_options *o, wf_train_job *job, bool *elsewhere, wf_error *error)
+static wf_rank_order rank_order(const wf_options *o)
 {
+    return strcmp(o->rank_order, "near") == 0      ? WF_ORDER_NEAR
+           : strcmp(o->rank_order, "started") == 0 ? WF_ORDER_STARTED
+                                                   : WF_ORDER_TRANSPOSED;
+}
+
+/* Launch the ranks; a failure also says where their recorders are. */
+static wf_status train(const wf_options *o, wf_train_job *job, bool several, bool *elsewhere,
+                       wf_error *error)
+{
+    wf_place_axis axis[WF_PLAN_AXES];
+    wf_error unplanned; /* what cannot be planned cannot be run, and says so then */
+    bool planned = several && wf_plan_axes(o, axis, &unplanned) == WF_OK;
     const wf_launch_options launch = {.ranks = (int)(o->tp * o->dp),
                                       .threads = o->bind_ranks ? (int)o->threads_per_rank : 0,
                                       .launcher = unless_auto(o->launcher),
                                       .transport = unless_auto(o->transport),
+                                      .n_axes = planned ? WF_PLAN_AXES : 0,
+                                      .axis = axis,
+                                      .order = rank_order(o),
                                       .elsewhere = elsewhere};
     char directory[400];
     wf_error told;
@@ -188,7 +202,7 @@ static wf_status launch(wf_options *o, wf_train_job *job, wf_resume *resume,
         wf_timeline_open(o->trace, &job->timeline, failed);
     if (job->failed.code != WF_OK && launcher->processes == 1)
         return wf_error_set(error, job->failed.code, "%s", job->failed.text);
-    return train(o, job, elsewhere, error);
+    return train(o, job, launcher->processes > 1, elsewhere, error);
 }
 
 static wf_status run(wf_options *o, wf_saving_result *result, bool *elsewhere, wf_error *error)

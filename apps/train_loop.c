@@ -223,6 +223,8 @@ static void tell_inexact(loop *l)
 static void introduce(loop *l)
 {
     tell_inexact(l);
+    if (l->rank->warning && l->rank->index == 0)
+        fprintf(stderr, "gpt_train: warning: %s\n", l->rank->warning);
     if (l->o->show_layout && l->rank->index == 0)
         wf_report_layout(stdout, l->par, &l->model->base);
 }

@@ -13,6 +13,7 @@
 #include "core/blocks.h"
 #include "core/trace.h"
 #include "mesh/collective.h"
+#include "mesh/seating.h"
 
 /* What all members must say alike about an exchange; compared when it is posted. */
 typedef struct wf_fingerprint {
@@ -38,6 +39,7 @@ typedef struct wf_exchange {
     const size_t *recv_bytes; /* all_to_all, all_gather: [size] */
     size_t bytes;             /* broadcast, send, recv */
     int peer;                 /* broadcast: root; send, recv: the other end */
+    bool mine_stays;          /* all_to_all: my own block is not looked for in recv */
 
     /* expose: work that members share. When all have posted, any of them may do any piece of
        anybody's share, once; the exchange is over when all pieces are done. */
@@ -73,8 +75,9 @@ typedef struct wf_transport {
     /* own_cores: every rank runs on cores that no other rank uses */
     wf_status (*open)(int ranks, bool own_cores, void **world, wf_error *error);
     void (*close)(void *world); /* when all handles are closed */
-    /* The ranks that run in this process, first .. first + n - 1; NULL: all do. */
-    void (*here)(void *world, int *first, int *n);
+    /* Which ranks run in this process, chosen before any is attached; NULL: all do. */
+    wf_status (*seat)(void *world, const wf_seating_wish *wish, wf_seating *out,
+                      wf_error *error);
     /* Why the world was aborted, or WF_OK; *elsewhere where the rank that failed runs in another
        process. Called when all ranks here have returned. */
     wf_status (*cause)(void *world, bool *elsewhere, wf_error *error);

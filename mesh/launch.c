@@ -24,6 +24,7 @@ typedef struct launch {
 typedef struct started {
     launch *launch;
     wf_rank rank;
+    int place; /* among the ranks that are bound to cores */
     wf_status status;
     pthread_t thread;
 } started;
@@ -39,7 +40,7 @@ static void *run_rank(void *opaque)
     if (atomic_load(&l->gate) == GATE_CANCELLED)
         return NULL;
     if (l->places)
-        wf_places_bind(l->places, rank->index);
+        wf_places_bind(l->places, s->place);
     s->status = l->rank_main(rank, l->arg);
     if (s->status == WF_OK)
         s->status = rank->error.code;
@@ -86,15 +87,18 @@ static wf_status start_threads(launch *l, started *ranks, int n, wf_error *error
 }
 
 static wf_status run_world(launch *l, void *world, const wf_launch_options *o, started *ranks,
-                           int first, int n, wf_error *error)
+                           const wf_seating *seats, wf_error *error)
 {
     wf_status status = WF_OK;
     bool elsewhere = false;
+    int n = seats->n;
 
     for (int i = 0; status == WF_OK && i < n; i++) {
         ranks[i].launch = l;
-        ranks[i].rank.index = first + i;
+        ranks[i].place = seats->slot[i];
+        ranks[i].rank.index = seats->rank[i];
         ranks[i].rank.size = o->ranks;
+        ranks[i].rank.warning = seats->warning;
         status = l->transport->attach(world, ranks[i].rank.index, &ranks[i].rank.world, error);
     }
     if (status == WF_OK)
@@ -140,6 +144,48 @@ static const wf_transport *choose_transport(const wf_launch_options *o, wf_error
     return asked ? asked : wf_transport_find(launcher.kind, error);
 }
 
+/* Threads of one process: all ranks, or the one that is asked for where nothing moves. */
+static wf_status seat_here(const wf_launch_options *o, bool moves, wf_seating *seats,
+                           wf_error *error)
+{
+    int n = moves ? o->ranks : 1;
+
+    *seats = (wf_seating){.n = n, .sharing = n, .local = 1};
+    seats->rank = malloc((size_t)n * sizeof *seats->rank);
+    seats->slot = malloc((size_t)n * sizeof *seats->slot);
+    if (!seats->rank || !seats->slot)
+        return wf_error_set(error, WF_ENOMEM, "no memory to start %d ranks", n);
+    for (int i = 0; i < n; i++) {
+        seats->rank[i] = moves ? i : o->rank;
+        seats->slot[i] = i;
+    }
+    return WF_OK;
+}
+
+/* Which ranks run here, and on which cores, and then their whole life. */
+static wf_status seat_and_run(launch *l, void *world, const wf_launch_options *o,
+                              wf_error *error)
+{
+    const wf_seating_wish wish = {o->ranks, o->threads, o->n_axes, o->axis, o->order};
+    wf_seating seats = {.n = 0};
+    started *ranks = NULL;
+    wf_status status = l->transport->seat ? l->transport->seat(world, &wish, &seats, error)
+                                          : seat_here(o, l->transport->moves, &seats, error);
+
+    if (status == WF_OK) {
+        ranks = calloc((size_t)seats.n, sizeof *ranks);
+        status = ranks ? WF_OK
+                       : wf_error_set(error, WF_ENOMEM, "no memory to start %d ranks", seats.n);
+    }
+    if (status == WF_OK && l->transport->seat && o->threads > 0)
+        l->places = wf_places_open(NULL, seats.sharing, o->threads);
+    if (status == WF_OK)
+        status = run_world(l, world, o, ranks, &seats, error);
+    free(ranks);
+    wf_seating_free(&seats);
+    return status;
+}
+
 wf_status wf_launch(const wf_launch_options *options,
                     wf_status (*rank_main)(wf_rank *rank, void *arg), void *arg,
                     wf_error *error)
@@ -147,32 +193,23 @@ wf_status wf_launch(const wf_launch_options *options,
     launch l = {
         .transport = choose_transport(options, error), .rank_main = rank_main, .arg = arg};
     wf_status status;
-    started *ranks = NULL;
     void *world;
-    int first, n;
 
     if (!l.transport)
         return error->code;
     status = check(options, l.transport, error);
     if (status != WF_OK)
         return status;
-    first = l.transport->moves ? 0 : options->rank;
-    n = l.transport->moves ? options->ranks : 1;
-    /* processes share their hosts' cores as their launcher says */
-    if (l.transport->moves && !l.transport->here && options->threads > 0)
-        l.places = wf_places_open(NULL, n, options->threads);
+    /* of several processes each has to know of the others on its host first */
+    if (l.transport->moves && !l.transport->seat && options->threads > 0)
+        l.places = wf_places_open(NULL, options->ranks, options->threads);
     status = l.transport->open(options->ranks, l.places != NULL, &world, error);
     if (status != WF_OK) {
         wf_places_close(l.places);
         return status;
     }
-    if (l.transport->here)
-        l.transport->here(world, &first, &n);
-    ranks = calloc((size_t)n, sizeof *ranks);
-    status = ranks ? run_world(&l, world, options, ranks, first, n, error)
-                   : wf_error_set(error, WF_ENOMEM, "no memory to start %d ranks", n);
+    status = seat_and_run(&l, world, options, error);
     l.transport->close(world);
     wf_places_close(l.places);
-    free(ranks);
     return status;
 }

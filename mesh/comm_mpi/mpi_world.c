@@ -4,18 +4,11 @@
  * has ended badly: then others may be gone, and finalising would wait for them.
  */
 #include "mesh/comm_mpi/mpi_world.h"
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-enum {
-    POLLS = 20,
-    POLLS_ALONE = 20000,
-    PATIENCE_ALONE = 32,
-    LAST_WORD_MS = 3000,
-    MOST_TAGS = 1 << 20
-};
+enum { LAST_WORD_MS = 3000, MOST_TAGS = 1 << 20 };
 
 wf_plugin_host wf_mpi_host;
 static bool ours, ended_badly;
@@ -82,20 +75,6 @@ static wf_status check_size(int ranks, int processes, wf_error *error)
     return WF_OK;
 }
 
-/* As between threads: who has a core saves the slower sleep by more polls. */
-static void choose_polls(mpi_world *w)
-{
-    int local = wf_mpi_host.launcher.local, cores = 1;
-    cpu_set_t set;
-    bool alone;
-
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        cores = CPU_COUNT(&set);
-    alone = w->here * (local ? local : w->processes) <= cores;
-    w->polls = alone ? POLLS_ALONE : POLLS;
-    w->patience = alone ? PATIENCE_ALONE : 1;
-}
-
 static void world_free(mpi_world *w)
 {
     while (w->early) {
@@ -123,6 +102,7 @@ static void world_free(mpi_world *w)
     pthread_mutex_destroy(&w->lock);
     free(w->finished);
     free(w->heard);
+    free(w->process_of);
     free(w);
 }
 
@@ -133,7 +113,6 @@ static wf_status world_start(mpi_world *w, int ranks, wf_error *error)
     MPI_Comm_rank(MPI_COMM_WORLD, &w->process);
     w->ranks = ranks;
     w->here = ranks / w->processes;
-    choose_polls(w);
     w->finished = calloc((size_t)ranks, sizeof *w->finished);
     w->heard = calloc((size_t)w->processes, sizeof *w->heard);
     if (!w->finished || !w->heard)
@@ -144,9 +123,7 @@ static wf_status world_start(mpi_world *w, int ranks, wf_error *error)
     MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tags, &found);
     w->tags = found && *tags - TAG_DATA < MOST_TAGS ? *tags - TAG_DATA : MOST_TAGS;
-    if (wf_mpi_open_slots(w, error) != WF_OK)
-        return error->code;
-    return wf_mpi_host.threads_open(w->here, w->process * w->here, false, &w->threads, error);
+    return wf_mpi_open_slots(w, error);
 }
 
 static wf_status open_world(int ranks, bool own_cores, void **world, wf_error *error)
@@ -170,8 +147,6 @@ static wf_status open_world(int ranks, bool own_cores, void **world, wf_error *e
     pthread_cond_init(&w->wake, NULL);
     w->processes = processes;
     status = world_start(w, ranks, error);
-    if (status == WF_OK)
-        status = wf_mpi_helper_start(w, error);
     if (status != WF_OK) {
         ended_badly = true;
         world_free(w);
@@ -179,14 +154,6 @@ static wf_status open_world(int ranks, bool own_cores, void **world, wf_error *e
     }
     *world = w;
     return WF_OK;
-}
-
-static void here(void *opaque, int *first, int *n)
-{
-    const mpi_world *w = opaque;
-
-    *first = w->process * w->here;
-    *n = w->here;
 }
 
 static bool notices_sent(mpi_world *w)
@@ -231,7 +198,7 @@ static wf_status cause(void *opaque, bool *elsewhere, wf_error *error)
     if (!atomic_load(&w->aborted))
         return WF_OK;
     ended_badly = ended_badly || !through;
-    *elsewhere = wf_mpi_process_of(w, w->culprit) != w->process;
+    *elsewhere = w->process_of[w->culprit] != w->process;
     text = wf_mpi_host.error_behind_rank(&w->cause, w->culprit, &colon);
     return wf_mpi_host.error_set(error, w->cause.code, "rank %d%s%.1400s", w->culprit, colon,
                                  text);
@@ -263,7 +230,7 @@ static mpi_comm *comm_new(mpi_world *w, const char *name, const int *ranks, int 
     c->local = c->ranks + size;
     memcpy(c->ranks, ranks, size * sizeof *ranks);
     for (int i = 0; i < n; i++) {
-        bool mine = wf_mpi_process_of(w, ranks[i]) == w->process;
+        bool mine = w->process_of[ranks[i]] == w->process;
 
         c->local[i] = mine ? inner++ : -1;
         c->members = wf_mpi_hash(c->members, (uint64_t)ranks[i] + 1);
@@ -396,7 +363,7 @@ const wf_transport wf_transport_mpi = {.name = "mpi",
                                        .moves = true,
                                        .open = open_world,
                                        .close = close_world,
-                                       .here = here,
+                                       .seat = wf_mpi_seat,
                                        .cause = cause,
                                        .attach = attach,
                                        .split = split,
