@@ -21,6 +21,14 @@ static bool first(const wf_saving *s)
     return wf_context_rank(wf_par_context(s->par)) == 0;
 }
 
+/* Every process has signals of its own, and one of its ranks grants them. */
+static bool first_of_process(const wf_saving *s)
+{
+    int64_t ranks = s->options->tp * s->options->dp / wf_launcher_detected().processes;
+
+    return wf_context_rank(wf_par_context(s->par)) % ranks == 0;
+}
+
 static wf_par_checkpoint_kind kind_of(const wf_options *o)
 {
     return strcmp(o->checkpoint, "full") == 0    ? WF_PAR_SAVE_FULL
@@ -134,8 +142,7 @@ wf_status wf_saving_resume(wf_saving *s, const wf_resume *resume, int64_t *step)
             fprintf(stderr, "gpt_train: %s; trying %s\n", error.text,
                     wf_par_checkpoint_path(resume->checkpoint[i + 1]));
     }
-    if (first(s))
-        s->result->failed = error.code == WF_EDATA || error.code == WF_EIO;
+    s->result->failed = error.code == WF_EDATA || error.code == WF_EIO;
     return wf_fail(ctx, error.code, "%s", error.text);
 }
 
@@ -159,12 +166,10 @@ void wf_saving_validated(wf_saving *s, float loss)
 /* What a save came to. One of the communication is in the context. */
 static wf_status heed(wf_saving *s, wf_status status, const wf_error *error)
 {
-    if (first(s)) {
-        if (status != WF_OK)
-            fprintf(stderr, "gpt_train: no checkpoint was saved: %s; those from before stay\n",
-                    error->text);
-        s->result->failed = status != WF_OK;
-    }
+    if (first(s) && status != WF_OK)
+        fprintf(stderr, "gpt_train: no checkpoint was saved: %s; those from before stay\n",
+                error->text);
+    s->result->failed = status != WF_OK;
     return wf_context_status(wf_par_context(s->par));
 }
 
@@ -201,9 +206,8 @@ wf_status wf_saving_step(wf_saving *s, int64_t step, unsigned wishes, bool *stop
         status = heed(s, error.code, &error);
     if (s->saver && status == WF_OK && (due || last || (wishes & WF_WISH_SAVE)))
         status = save(s, s->saver, step, last || leave);
-    if (first(s)) {
+    if (first_of_process(s))
         wf_wish_granted(wishes);
-        s->result->preempted = leave;
-    }
+    s->result->preempted = leave;
     return status;
 }

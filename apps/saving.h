@@ -3,12 +3,13 @@
 #define WF_APPS_SAVING_H
 
 #include "apps/resume.h"
+#include <stdatomic.h>
 #include <weft/weft.h>
 
-/* Shared by all ranks; written by rank 0 alone. */
+/* Shared by the ranks of a process, which all write the same to it. */
 typedef struct wf_saving_result {
-    bool failed;    /* the last save, or loading: exit status 8 */
-    bool preempted; /* saved, and stopped before the last step: 75 */
+    atomic_bool failed;    /* the last save, or loading: exit status 8 */
+    atomic_bool preempted; /* saved, and stopped before the last step: 75 */
 } wf_saving_result;
 
 typedef struct wf_saving {

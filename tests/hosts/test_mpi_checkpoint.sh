@@ -57,19 +57,27 @@ for from in four two; do
 done
 
 # Damage is found by all, and told once.
-printf 'x' | dd of=four/step-00000020/rank-00002.safetensors bs=1 seek=9000 conv=notrunc 2>err
+printf 'x' | dd of=four/step-00000020/rank-00002.safetensors bs=1 seek=100000 conv=notrunc 2>err
 flags=("${tp[@]}" --resume four/step-00000020)
 go "a damaged file" 8 "${four[@]}"
 result "is told once" "$([ "$(lines 'rank-00002.safetensors is damaged: tensor')" = 1 ] || echo no)"
 
-# SIGTERM reaches every process by way of mpirun.
+# Any process may be told to end: all save first. (mpirun itself would kill them a second later.)
 "${four[@]}" "$gpt_train" "${model[@]}" --steps 100000 "${tp[@]}" --save ended >out 2>err &
 job=$!
-for _ in $(seq 100); do
-    [ "$(lines '^step')" -lt 1 ] || break
+for _ in $(seq 200); do
+    [ "$(lines 'step +[0-9]')" -lt 1 ] || break
     sleep 0.1
 done
-kill -TERM $job
+kill -USR1 $job # which mpirun sends on to every process
+for _ in $(seq 100); do
+    [ ! -f ended/latest ] || break
+    sleep 0.1
+done
+sleep 1
+result "SIGUSR1 saves" "$([ -f ended/latest ] || echo no)"
+result "once" "$([ "$(find ended -name 'step-*' | wc -l)" = 1 ] || find ended -name 'step-*')"
+kill -TERM "$(pgrep -f -- "^$gpt_train .*--save ended" | tail -1)"
 timeout 60 tail --pid=$job -f /dev/null || kill -KILL $job
 wait $job
 status=$?
