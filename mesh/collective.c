@@ -6,7 +6,6 @@
  * member i is lines [i L / size, (i+1) L / size). Every element is reduced once, in rank order,
  * so neither the cut nor who does it can show in the bits. A broadcast is cut alike.
  */
-#include "core/bf16.h"
 #include "mesh/collective_parts.h"
 #include "mesh/recorder_parts.h"
 #include <string.h>
@@ -59,89 +58,7 @@ size_t wf_part_bytes(const wf_pending *p, const int64_t *cuts, int rank)
     return (size_t)sum * p->what.element;
 }
 
-void wf_copy_part(const wf_pending *p, void *to, const void *from, size_t bytes)
-{
-    wf_device *device = wf_far_device(p);
-
-    if (!bytes || to == from)
-        return;
-    if (device)
-        device->far->copy(device, &(wf_copy){.from = from, .to = to, .bytes = bytes, .rows = 1},
-                          false, NULL); /* it keeps a failure, and tells it */
-    else
-        memmove(to, from, bytes);
-}
-
-enum { BF16_BLOCK = 256 };
-
-static void widen(const uint16_t *from, float *to, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] = wf_bf16_value(from[i]);
-}
-
-/* The same sum of elements that are stored as bf16, as floats. */
-static void sum_widened(const wf_reduce_ops *ops, const void *const *source, int count,
-                        int64_t at, int64_t n, float *sum)
-{
-    int left = ops->chain ? count - 1 : count / 2;
-    float more[BF16_BLOCK];
-
-    if (count == 1) {
-        widen((const uint16_t *)source[0] + at, sum, n);
-        return;
-    }
-    sum_widened(ops, source, left, at, n, sum);
-    sum_widened(ops, source + left, count - left, at, n, more);
-    ops->sum((const float *const[]){sum, more}, 2, !ops->chain, sum, n);
-}
-
-static void reduce_bf16(const wf_pending *p, const void *const *source, uint16_t *y, int64_t n)
-{
-    float sum[BF16_BLOCK];
-
-    for (int64_t at = 0; at < n; at += BF16_BLOCK) {
-        int64_t length = n - at < BF16_BLOCK ? n - at : BF16_BLOCK;
-
-        sum_widened(&p->comm->reduce, source, p->comm->size, at, length, sum);
-        for (int64_t i = 0; i < length; i++)
-            y[at + i] = wf_bf16_of(sum[i]);
-    }
-}
-
-wf_status wf_reduce_far(const wf_pending *p, int n_targets, int64_t n, bool aside,
-                        wf_error *error)
-{
-    wf_device *device = wf_far_device(p);
-    wf_reduce reduce = {.src = p->source,
-                        .dst = p->target,
-                        .n_src = p->comm->size,
-                        .n_dst = n_targets,
-                        .element = p->what.element,
-                        .tree = !p->comm->reduce.chain,
-                        .maximum = p->what.reduction == WF_REDUCE_MAX,
-                        .n = n};
-
-    return device->far->reduce(device, &reduce, aside, error);
-}
-
-void wf_reduce_members(const wf_pending *p, const void *const *source, void *y, int64_t n)
-{
-    const wf_reduce_ops *ops = &p->comm->reduce;
-    if (p->what.element == sizeof(uint16_t)) {
-        reduce_bf16(p, source, y, n);
-        return;
-    }
-    if (p->what.reduction == WF_REDUCE_SUM) {
-        ops->sum((const float *const *)source, p->comm->size, !ops->chain, y, n);
-        return;
-    }
-    wf_copy_part(p, y, source[0], (size_t)n * sizeof(float));
-    for (int i = 1; i < p->comm->size; i++)
-        ops->maximum(y, source[i], y, n);
-}
-
-static wf_status check_cuts(const wf_comm *c, const char *op, const int64_t *cuts,
+static wf_status check_cuts(const wf_comm *c, const char *op, const int64_t *cuts, int64_t rows,
                             wf_error *error)
 {
     if (!cuts)
@@ -153,7 +70,32 @@ static wf_status check_cuts(const wf_comm *c, const char *op, const int64_t *cut
                 error, WF_EINVAL,
                 "%s over %s: cuts begin with 0 and never fall, but cut %d is %lld", op, c->name,
                 i, (long long)cuts[i]);
+    for (int i = 0; i <= c->size && rows > 1; i++)
+        if (cuts[i] % rows != 0)
+            return wf_error_set(error, WF_EINVAL,
+                                "%s over %s: cut %d is %lld, no multiple of %lld rows", op,
+                                c->name, i, (long long)cuts[i], (long long)rows);
     return WF_OK;
+}
+
+/* A part that lies in rows has no place inside what it comes from or goes to. */
+static wf_status check_apart(const wf_comm *c, const wf_collective *w, const wf_comm_buffer *b,
+                             wf_error *error)
+{
+    const int64_t *out_cuts = w->kind == WF_ALL_TO_ALL ? b->out_cuts : b->cuts;
+    size_t element = w->element ? w->element : sizeof(float);
+    int64_t part = b->cuts[c->rank + 1] - b->cuts[c->rank];
+    size_t in = (size_t)(w->kind == WF_ALL_GATHER ? part : b->cuts[c->size]) * element;
+    size_t out = (size_t)(w->kind == WF_REDUCE_SCATTER ? part : out_cuts[c->size]) * element;
+    uintptr_t x = (uintptr_t)b->in, y = (uintptr_t)b->out;
+
+    if ((b->rows <= 1 && b->out_rows <= 1) || x + in <= y || y + out <= x)
+        return WF_OK;
+    return wf_error_set(error, WF_EINVAL,
+                        "%s over %s: in and out overlap, and the parts lie in %lld rows; give "
+                        "them memory of their own",
+                        wf_collective_name(w->kind), c->name,
+                        (long long)(b->rows > 1 ? b->rows : b->out_rows));
 }
 
 static wf_status check(const wf_comm *c, const wf_collective *w, wf_error *error)
@@ -182,12 +124,14 @@ static wf_status check(const wf_comm *c, const wf_collective *w, wf_error *error
                             op, c->name, w->peer, c->size, c->rank);
     for (int64_t b = 0; status == WF_OK && b < w->n_buffers; b++) {
         if (has_cuts(w))
-            status = check_cuts(c, op, w->buffers[b].cuts, error);
+            status = check_cuts(c, op, w->buffers[b].cuts, w->buffers[b].rows, error);
         else if (w->buffers[b].count < 0)
             status = wf_error_set(error, WF_EINVAL, "%s over %s of %lld elements", op, c->name,
                                   (long long)w->buffers[b].count);
         if (status == WF_OK && w->kind == WF_ALL_TO_ALL)
-            status = check_cuts(c, op, w->buffers[b].out_cuts, error);
+            status = check_cuts(c, op, w->buffers[b].out_cuts, w->buffers[b].out_rows, error);
+        if (status == WF_OK && has_cuts(w))
+            status = check_apart(c, w, &w->buffers[b], error);
     }
     return status;
 }
@@ -344,6 +288,8 @@ static void sign(wf_pending *p)
         shape = (shape ^ (uint64_t)word) * 1099511628211u;
         shape ^= shape >> 29;
     }
+    for (int64_t b = 0; has_cuts(w) && b < w->n_buffers; b++)
+        shape = (shape ^ (uint64_t)p->buffer[b].rows) * 1099511628211u;
     p->x->print = (wf_fingerprint){
         .op = names[w->kind],
         .detail = !reduces(w)                     ? ""

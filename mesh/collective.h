@@ -62,6 +62,11 @@ typedef struct wf_reduce_ops {
  * all_reduce, reduce_scatter and all_to_all, in == out or in == out + cuts[rank] for
  * all_gather; otherwise in and out are apart. reduce_scatter and all_to_all destroy an `in`
  * that overlaps `out`.
+ *
+ * What is cut (in of reduce_scatter and all_to_all, out of all_gather and all_to_all) holds the
+ * members' parts one after the other, or, where a tensor is cut along an inner dim, `rows` rows
+ * with a row of every part in turn. Parts alone (the other side) are dense. With more than one
+ * row all cuts are multiples of the rows, and in and out are apart.
  */
 typedef struct wf_comm_buffer {
     const void *in;          /* not read by a broadcast's receivers and by recv */
@@ -69,6 +74,8 @@ typedef struct wf_comm_buffer {
     int64_t count;           /* all_reduce, broadcast, send, recv */
     const int64_t *cuts;     /* reduce_scatter, all_gather; all_to_all: of in */
     const int64_t *out_cuts; /* all_to_all: of out */
+    int64_t rows;            /* of what is cut; 0 is 1 */
+    int64_t out_rows;        /* all_to_all: of out */
 } wf_comm_buffer;
 
 /* One collective over any number of buffers, which travel together: one check, one wait. */

@@ -21,8 +21,13 @@
    caches pay: what a core's own cache would not hold. */
 enum { SLICE_BYTES = 16 << 10, PIECES = 16, STREAM_BYTES = 2 << 20 };
 
-typedef wf_status slice_work(const wf_exchange *x, int share, int64_t b, int64_t at, int64_t n,
-                             wf_error *error);
+/* n elements of a share of buffer b: element `at` of the part and those behind it, which lie side
+   by side at `place` of what is cut. */
+typedef struct slice {
+    int64_t b, at, place, n;
+} slice;
+
+typedef wf_status slice_work(const wf_exchange *x, int share, const slice *s, wf_error *error);
 
 static const wf_pending *member(const wf_exchange *x, int i)
 {
@@ -63,12 +68,15 @@ static wf_status each_slice(const wf_exchange *x, int share, int64_t piece, slic
     wf_status status = WF_OK;
 
     for (int64_t b = 0; b < p->what.n_buffers && passed < end; b++) {
-        int64_t at = wf_part(p, p->cuts, b, share), n = wf_part(p, p->cuts, b, share + 1) - at;
-        int64_t first = from > passed ? from - passed : 0, last = least(end - passed, n);
+        int64_t n = wf_part(p, p->cuts, b, share + 1) - wf_part(p, p->cuts, b, share);
+        int64_t last = least(end - passed, n);
+        slice s = {.b = b, .at = from > passed ? from - passed : 0};
 
-        for (; first < last && status == WF_OK; first += slice_elements(p))
-            status =
-                work(x, share, b, at + first, least(slice_elements(p), last - first), error);
+        for (; s.at < last && status == WF_OK; s.at += s.n) {
+            s.n = wf_run(p, p->cuts, p->buffer[b].rows, b, share, s.at, &s.place);
+            s.n = least(s.n, least(slice_elements(p), last - s.at));
+            status = work(x, share, &s, error);
+        }
         passed += n;
     }
     return status;
@@ -77,11 +85,11 @@ static wf_status each_slice(const wf_exchange *x, int share, int64_t piece, slic
 static wf_status begin(wf_pending *p, wf_error *error)
 {
     const wf_comm *c = p->comm;
-    int64_t slice = slice_elements(p), total = 0, copies = c->size;
+    int64_t line = slice_elements(p), total = 0, copies = c->size;
 
     for (int i = 0; i < c->size; i++)
         total += (int64_t)(wf_part_bytes(p, p->cuts, i) / p->what.element);
-    p->piece = (total / (PIECES * c->size) / slice + 1) * slice; /* of a device: a share */
+    p->piece = (total / (PIECES * c->size) / line + 1) * line; /* of a device: a share */
     for (int i = 0; i < c->size; i++) {
         int64_t share = (int64_t)(wf_part_bytes(p, p->cuts, i) / p->what.element);
 
@@ -127,39 +135,38 @@ static void *place_of(const wf_pending *p, void *buffer, int64_t at)
 
 /* The reduction of elements [at, at + n) of the inputs, to n_targets places: from registers where
    there is a kernel for it, else by way of a slice in the cache. */
-static wf_status reduce_slice(const wf_exchange *x, int64_t b, int64_t at, int64_t n,
-                              int n_targets, wf_error *error)
+static wf_status reduce_slice(const wf_exchange *x, const slice *s, int n_targets,
+                              wf_error *error)
 {
-    _Alignas(64) char slice[SLICE_BYTES];
+    _Alignas(64) char sum[SLICE_BYTES];
     const wf_pending *p = x->owner;
     const wf_reduce_ops *ops = &p->comm->reduce;
     wf_status status = WF_OK;
 
     for (int i = 0; i < p->comm->size; i++)
-        p->source[i] = place_of(p, (void *)member(x, i)->buffer[b].in, at);
+        p->source[i] = place_of(p, (void *)member(x, i)->buffer[s->b].in, s->place);
     if (wf_far_device(p))
-        return wf_reduce_far(p, n_targets, n, true, error);
+        return wf_reduce_far(p, n_targets, s->n, true, error);
     if (p->what.reduction == WF_REDUCE_SUM && ops->sum_to_all &&
         p->what.element == sizeof(float)) {
         ops->sum_to_all((const float *const *)p->source, p->comm->size, !ops->chain,
-                        (float *const *)p->target, n_targets, p->stream, n);
+                        (float *const *)p->target, n_targets, p->stream, s->n);
         return WF_OK;
     }
-    wf_reduce_members(p, p->source, slice, n);
+    wf_reduce_members(p, p->source, sum, s->n);
     for (int k = 0; k < n_targets && status == WF_OK; k++)
-        status = put(p, p->target[k], slice, n, error);
+        status = put(p, p->target[k], sum, s->n, error);
     return status;
 }
 
-static wf_status reduce_to_all(const wf_exchange *x, int share, int64_t b, int64_t at,
-                               int64_t n, wf_error *error)
+static wf_status reduce_to_all(const wf_exchange *x, int share, const slice *s, wf_error *error)
 {
     const wf_pending *p = x->owner;
 
     (void)share;
     for (int i = 0; i < p->comm->size; i++)
-        p->target[i] = place_of(p, member(x, i)->buffer[b].out, at);
-    return reduce_slice(x, b, at, n, p->comm->size, error);
+        p->target[i] = place_of(p, member(x, i)->buffer[s->b].out, s->place);
+    return reduce_slice(x, s, p->comm->size, error);
 }
 
 static wf_status all_reduce_piece(const wf_exchange *x, int share, int64_t piece,
@@ -168,13 +175,12 @@ static wf_status all_reduce_piece(const wf_exchange *x, int share, int64_t piece
     return each_slice(x, share, piece, reduce_to_all, error);
 }
 
-static wf_status reduce_to_one(const wf_exchange *x, int share, int64_t b, int64_t at,
-                               int64_t n, wf_error *error)
+static wf_status reduce_to_one(const wf_exchange *x, int share, const slice *s, wf_error *error)
 {
     const wf_pending *p = x->owner;
 
-    p->target[0] = place_of(p, member(x, share)->result[b], at - wf_part(p, p->cuts, b, share));
-    return reduce_slice(x, b, at, n, 1, error);
+    p->target[0] = place_of(p, member(x, share)->result[s->b], s->at);
+    return reduce_slice(x, s, 1, error);
 }
 
 static wf_status reduce_scatter_piece(const wf_exchange *x, int share, int64_t piece,
@@ -222,17 +228,17 @@ static wf_status end_reduce_scatter(wf_pending *p, wf_error *error)
     return status;
 }
 
-static wf_status gather_to_all(const wf_exchange *x, int share, int64_t b, int64_t at,
-                               int64_t n, wf_error *error)
+static wf_status gather_to_all(const wf_exchange *x, int share, const slice *s, wf_error *error)
 {
     const wf_pending *p = x->owner;
     wf_status status = WF_OK;
-    const char *from = member(x, share)->buffer[b].in;
+    const void *from = place_of(p, (void *)member(x, share)->buffer[s->b].in, s->at);
 
-    from += (size_t)(at - wf_part(p, p->cuts, b, share)) * p->what.element;
-    for (int k = 0; k < p->comm->size && status == WF_OK; k++)
-        status = put(p, place_of(p, member(x, (share + k) % p->comm->size)->buffer[b].out, at),
-                     from, n, error);
+    for (int k = 0; k < p->comm->size && status == WF_OK; k++) {
+        const wf_pending *to = member(x, (share + k) % p->comm->size);
+
+        status = put(p, place_of(p, to->buffer[s->b].out, s->place), from, s->n, error);
+    }
     return status;
 }
 
@@ -259,18 +265,18 @@ static wf_status begin_all_gather(wf_pending *p, wf_error *error)
     return begin(p, error);
 }
 
-static wf_status copy_to_others(const wf_exchange *x, int share, int64_t b, int64_t at,
-                                int64_t n, wf_error *error)
+static wf_status copy_to_others(const wf_exchange *x, int share, const slice *s,
+                                wf_error *error)
 {
     const wf_pending *p = x->owner;
     wf_status status = WF_OK;
-    const char *from = member(x, p->what.peer)->buffer[b].in;
+    const void *from = place_of(p, (void *)member(x, p->what.peer)->buffer[s->b].in, s->place);
 
     (void)share;
     for (int i = 0; i < p->comm->size && status == WF_OK; i++)
         if (i != p->what.peer)
-            status = put(p, place_of(p, member(x, i)->buffer[b].out, at),
-                         from + (size_t)at * p->what.element, n, error);
+            status = put(p, place_of(p, member(x, i)->buffer[s->b].out, s->place), from, s->n,
+                         error);
     return status;
 }
 
@@ -286,34 +292,46 @@ static wf_status begin_broadcast(wf_pending *p, wf_error *error)
     return begin(p, error);
 }
 
+/* The block of buffer b from one member to another, `from` of rank i, in runs that lie side by
+   side on both ends. */
+static wf_status put_block(const wf_pending *p, const wf_pending *from, int i,
+                           const wf_pending *to, int share, int64_t b, wf_error *error)
+{
+    int64_t n = wf_part(from, from->cuts, b, share + 1) - wf_part(from, from->cuts, b, share);
+    int64_t room = wf_part(to, to->out_cuts, b, i + 1) - wf_part(to, to->out_cuts, b, i);
+    wf_status status = WF_OK;
+
+    if (n != room)
+        return wf_error_set(error, WF_EMISMATCH,
+                            "over %s, rank %d sends %lld elements of buffer %lld to rank %d in "
+                            "all_to_all, which expects %lld",
+                            to->comm->name, wf_comm_world_rank(to->comm, i), (long long)n,
+                            (long long)b, wf_comm_world_rank(to->comm, share), (long long)room);
+    for (int64_t at = 0; at < n && status == WF_OK;) {
+        int64_t source, place;
+        int64_t run = wf_run(from, from->cuts, from->buffer[b].rows, b, share, at, &source);
+
+        run = least(run, wf_run(to, to->out_cuts, to->buffer[b].out_rows, b, i, at, &place));
+        status = put(p, place_of(to, to->buffer[b].out, place),
+                     place_of(from, (void *)from->buffer[b].in, source), run, error);
+        at += run;
+    }
+    return status;
+}
+
 /* All blocks for one member, from everybody. */
 static wf_status all_to_all_piece(const wf_exchange *x, int share, int64_t piece,
                                   wf_error *error)
 {
-    const wf_pending *to = member(x, share), *mine = x->owner;
+    const wf_pending *p = x->owner;
     wf_status status = WF_OK;
-    size_t element = to->what.element;
-    int size = to->comm->size;
 
     (void)piece;
-    for (int k = 0; k < size; k++) {
-        int i = (share + k) % size;
-        const wf_pending *from = member(x, i);
+    for (int k = 0; k < p->comm->size; k++) {
+        int i = (share + k) % p->comm->size;
 
-        for (int64_t b = 0; b < to->what.n_buffers && status == WF_OK; b++) {
-            void *source, *place;
-            size_t bytes = wf_locate(from, from->cuts, b, share, from->buffer[b].in, &source);
-            size_t room = wf_locate(to, to->out_cuts, b, i, to->buffer[b].out, &place);
-
-            if (bytes != room)
-                return wf_error_set(
-                    error, WF_EMISMATCH,
-                    "over %s, rank %d sends %zu elements of buffer %lld to rank %d in "
-                    "all_to_all, which expects %zu",
-                    to->comm->name, wf_comm_world_rank(to->comm, i), bytes / element,
-                    (long long)b, wf_comm_world_rank(to->comm, share), room / element);
-            status = put(mine, place, source, (int64_t)(bytes / element), error);
-        }
+        for (int64_t b = 0; b < p->what.n_buffers && status == WF_OK; b++)
+            status = put_block(p, member(x, i), i, member(x, share), share, b, error);
     }
     return status;
 }

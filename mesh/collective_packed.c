@@ -1,7 +1,7 @@
 /*
  * mesh/collective_packed.c - collectives over transports that only move bytes. The parts for
  * each member are packed side by side, so that any number of buffers travels as one block. A
- * single buffer has them side by side already, and travels as it is.
+ * single buffer that has them side by side already travels as it is.
  *
  *     reduce_scatter = all_to_all of the parts, then my sum over what came
  *     all_reduce     = that, then all_gather of the reduced parts; where the group is not exact and
@@ -15,9 +15,10 @@ static wf_status no_memory(const wf_pending *p, size_t bytes, wf_error *error)
                         p->x->print.op, p->comm->name);
 }
 
+/* One buffer that has its parts side by side already. */
 static bool single(const wf_pending *p)
 {
-    return p->what.n_buffers == 1;
+    return p->what.n_buffers == 1 && p->buffer[0].rows <= 1 && p->buffer[0].out_rows <= 1;
 }
 
 /* Of the whole buffer, in bytes. */
@@ -42,11 +43,10 @@ static void unpack(const wf_pending *p, const int64_t *cuts, const char *from)
 {
     for (int i = 0; i < p->comm->size; i++)
         for (int64_t b = 0; b < p->what.n_buffers; b++) {
-            void *part;
-            size_t bytes = wf_locate(p, cuts, b, i, p->buffer[b].out, &part);
+            const wf_comm_buffer *buffer = &p->buffer[b];
+            int64_t rows = p->what.kind == WF_ALL_TO_ALL ? buffer->out_rows : buffer->rows;
 
-            wf_copy_part(p, part, from, bytes);
-            from += bytes;
+            from += wf_unpack_part(p, cuts, rows, b, i, from, buffer->out);
         }
 }
 
@@ -77,13 +77,8 @@ static wf_status begin_all_to_all(wf_pending *p, wf_error *error)
         return no_memory(p, send + recv, error);
     p->x->send = to;
     for (int i = 0; i < c->size; i++)
-        for (int64_t b = 0; b < p->what.n_buffers; b++) {
-            void *part;
-            size_t bytes = wf_locate(p, p->cuts, b, i, p->buffer[b].in, &part);
-
-            wf_copy_part(p, to, part, bytes);
-            to += bytes;
-        }
+        for (int64_t b = 0; b < p->what.n_buffers; b++)
+            to += wf_pack_part(p, p->cuts, p->buffer[b].rows, b, i, p->buffer[b].in, to);
     p->x->recv = to;
     return c->transport->all_to_all(p->comm, p->x, error);
 }

@@ -47,6 +47,21 @@ static inline int64_t wf_part(const wf_pending *p, const int64_t *cuts, int64_t 
     return cuts[b * (p->comm->size + 1) + rank];
 }
 
+/* Element `at` of a part lies at *place of what is cut in `rows`; returns how many elements lie
+   side by side from there on. */
+static inline int64_t wf_run(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b,
+                             int rank, int64_t at, int64_t *place)
+{
+    int64_t first = wf_part(p, cuts, b, rank), n = wf_part(p, cuts, b, rank + 1) - first;
+    int64_t length = rows > 1 ? n / rows : n;
+
+    *place = first + at;
+    if (rows > 1 && length > 0)
+        *place = at / length * (wf_part(p, cuts, b, p->comm->size) / rows) + first / rows +
+                 at % length;
+    return length > 0 ? length - at % length : 0;
+}
+
 /* A member's part of buffer b: its bytes, and where in `base` it is (NULL where it is empty).
  */
 static inline size_t wf_locate(const wf_pending *p, const int64_t *cuts, int64_t b, int rank,
@@ -73,6 +88,12 @@ static inline wf_device *wf_far_device(const wf_pending *p)
 /* memmove in the memory of the buffers, which minds neither NULL where there is nothing to move,
    nor a move to itself. On a device it is done in the order of what the rank computes. */
 void wf_copy_part(const wf_pending *p, void *to, const void *from, size_t bytes);
+
+/* A part between `whole`, which is cut in `rows`, and a dense copy of it. Returns its bytes. */
+size_t wf_pack_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b, int rank,
+                    const void *whole, void *dense);
+size_t wf_unpack_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b,
+                      int rank, const void *dense, void *whole);
 
 /* target[0 .. n_targets) = sum or max over members of source[], on the device; `aside` as in
    wf_far_memory. */

@@ -2,8 +2,8 @@
  * mesh/move.c - carrying out the steps of a redistribution for many tensors at once.
  *
  * A round takes the first tensor that has a collective to do and all others whose next step is
- * the same kind over the same axis: they travel as buffers of one collective. Where a step's
- * pieces are not contiguous in the tensor they are packed, block after block per member.
+ * the same kind over the same axis: they travel as buffers of one collective, whose rows are the
+ * dims in front of the one that is cut.
  */
 #include "mesh/move.h"
 #include "mesh/collective_parts.h"
@@ -15,8 +15,6 @@ typedef struct item {
     const wf_layout *to;
     wf_move_step step;
     bool in_round;
-    void *packed_in, *packed_out;
-    size_t bytes_in, bytes_out;
     int64_t *cuts, *out_cuts; /* in elements, one more than members; one block */
     size_t cut_bytes;
 } item;
@@ -94,19 +92,8 @@ static void fill_zeros(wf_tensor *t)
         zero[i] = -0.0f;
 }
 
-static wf_status take(wf_move *move, size_t bytes, void **block)
+static void drop_cuts(wf_move *move, item *it)
 {
-    wf_error error = {WF_OK, ""};
-
-    *block = wf_pool_take(move->ctx->pool, bytes, WF_MEMORY_BUFFER, &error);
-    return *block ? WF_OK : wf_fail(move->ctx, error.code, "redistribute: %s", error.text);
-}
-
-static void drop_buffers(wf_move *move, item *it)
-{
-    wf_pool_give(move->ctx->pool, it->packed_in, it->bytes_in, WF_MEMORY_BUFFER);
-    wf_pool_give(move->ctx->pool, it->packed_out, it->bytes_out, WF_MEMORY_BUFFER);
-    it->packed_in = it->packed_out = NULL;
     wf_blocks_give(&move->ctx->blocks, it->cuts, it->cut_bytes);
     it->cuts = it->out_cuts = NULL;
     it->in_round = false;
@@ -202,34 +189,12 @@ static void cut_dim(const wf_tensor *t, int d, int64_t n, int axis, int64_t *cut
         cuts[i] = wf_mesh_cut(mesh, axis, &t->dim[d], n, i) * unit;
 }
 
-/* Blocks of a dim cut along an axis, one after the other, from or to a tensor's data. */
-static void pack_blocks(const wf_tensor *t, int d, int axis, char *blocks, bool unpack)
-{
-    const wf_mesh *mesh = t->ctx->mesh;
-    size_t bytes = (size_t)inner(t, d) * wf_dtype_size(t->dtype);
-    int64_t rows = outer(t, d), n = t->local[d];
-
-    if (!has_values(t))
-        return;
-    for (int i = 0; i < mesh->size[axis]; i++) {
-        int64_t at = wf_mesh_cut(mesh, axis, &t->dim[d], n, i);
-        int64_t length = wf_mesh_cut(mesh, axis, &t->dim[d], n, i + 1) - at;
-
-        if (unpack)
-            slab(t->ctx, t->data, n, at, blocks, length, 0, length, rows, bytes);
-        else
-            slab(t->ctx, blocks, length, 0, t->data, n, at, length, rows, bytes);
-        blocks += (size_t)(rows * length) * bytes;
-    }
-}
-
 /* Fill one buffer of the round's collective. */
 static wf_status prepare(wf_move *move, item *it, wf_comm_buffer *buffer)
 {
     int members = wf_mesh_size(move->ctx->mesh, it->step.axis);
     wf_tensor *x = it->now, *y;
     int from = it->step.from_dim, d = it->step.dim;
-    size_t element = wf_dtype_size(x->dtype);
 
     it->in_round = true;
     if (make_next(move, it) != WF_OK)
@@ -240,8 +205,6 @@ static wf_status prepare(wf_move *move, item *it, wf_comm_buffer *buffer)
     if (!it->cuts)
         return wf_fail(move->ctx, WF_ENOMEM, "redistribute: no memory for cuts");
     it->out_cuts = it->cuts + members + 1;
-    it->bytes_in = (size_t)wf_tensor_local_count(x) * element;
-    it->bytes_out = (size_t)wf_tensor_local_count(y) * element;
     *buffer = (wf_comm_buffer){.in = x->data,
                                .out = y->data,
                                .count = wf_tensor_local_count(x),
@@ -249,22 +212,15 @@ static wf_status prepare(wf_move *move, item *it, wf_comm_buffer *buffer)
                                .out_cuts = it->out_cuts};
     if (it->step.kind == WF_REDUCE_SCATTER || it->step.kind == WF_ALL_TO_ALL) {
         cut_dim(x, d, x->local[d], it->step.axis, it->cuts);
-        if (outer(x, d) != 1) {
-            if (take(move, it->bytes_in, &it->packed_in) != WF_OK)
-                return move->ctx->error.code;
-            pack_blocks(x, d, it->step.axis, it->packed_in, false);
-            buffer->in = it->packed_in;
-        }
+        buffer->rows = outer(x, d);
     }
-    if (it->step.kind == WF_ALL_GATHER || it->step.kind == WF_ALL_TO_ALL) {
-        int64_t *cuts = it->step.kind == WF_ALL_GATHER ? it->cuts : it->out_cuts;
-
-        cut_dim(y, from, y->local[from], it->step.axis, cuts);
-        if (outer(y, from) != 1) {
-            if (take(move, it->bytes_out, &it->packed_out) != WF_OK)
-                return move->ctx->error.code;
-            buffer->out = it->packed_out;
-        }
+    if (it->step.kind == WF_ALL_TO_ALL) {
+        cut_dim(y, from, y->local[from], it->step.axis, it->out_cuts);
+        buffer->out_rows = outer(y, from);
+    }
+    if (it->step.kind == WF_ALL_GATHER) {
+        cut_dim(y, from, y->local[from], it->step.axis, it->cuts);
+        buffer->rows = outer(y, from);
     }
     return WF_OK;
 }
@@ -338,9 +294,7 @@ static wf_status finish(wf_move *move)
 
         if (!it->in_round)
             continue;
-        if (it->packed_out)
-            pack_blocks(it->next, it->step.from_dim, it->step.axis, it->packed_out, true);
-        drop_buffers(move, it);
+        drop_cuts(move, it);
         advance(it);
     }
     return WF_OK;
@@ -366,7 +320,7 @@ static bool all_fit(wf_context *ctx, int64_t count, wf_tensor *const *x,
 static void drop_move(wf_move *move)
 {
     for (int64_t i = 0; i < move->count; i++) {
-        drop_buffers(move, &move->items[i]);
+        drop_cuts(move, &move->items[i]);
         wf_tensor_release(move->items[i].next);
         wf_tensor_release(move->items[i].now);
     }
