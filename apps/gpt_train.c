@@ -207,7 +207,7 @@ static wf_status launch(wf_options *o, wf_train_job *job, wf_resume *resume,
 }
 
 /* What --device auto stands for, told in one line where the CPU serves; whether cuda can be had. */
-static wf_status choose_device(wf_options *o, bool tells, wf_error *error)
+static wf_status choose_device(wf_options *o, wf_error *no_gpu, wf_error *error)
 {
     wf_error why = {WF_OK, ""};
     bool choose = strcmp(o->device, "auto") == 0;
@@ -222,8 +222,7 @@ static wf_status choose_device(wf_options *o, bool tells, wf_error *error)
     }
     if (!choose)
         return wf_error_set(error, why.code, "--device cuda: %s; use --device cpu", why.text);
-    if (tells)
-        fprintf(stderr, "device auto: the CPU serves, since %s\n", why.text);
+    *no_gpu = why;
     snprintf(o->device, sizeof o->device, "cpu");
     return WF_OK;
 }
@@ -246,7 +245,7 @@ static wf_status run(wf_options *o, wf_saving_result *result, bool *elsewhere, w
         status = wf_launcher_choose(unless_auto(o->launcher), unless_auto(o->transport),
                                     (int)(o->tp * o->dp), &launcher, error);
     if (status == WF_OK)
-        status = choose_device(o, o->steps > 0 && !o->plan && launcher.process == 0, error);
+        status = choose_device(o, &job.no_gpu, error);
     if (status == WF_OK)
         status = choose_threads(o, &launcher, error);
     if (status == WF_OK && o->plan)

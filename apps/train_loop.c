@@ -210,6 +210,13 @@ static wf_status train_step(loop *l, int64_t step)
     return wf_context_status(ctx);
 }
 
+/* When it is sure that there is a run to speak of. */
+static void tell_device(const loop *l)
+{
+    if (l->job->no_gpu.code != WF_OK && l->rank->index == 0)
+        fprintf(stderr, "device auto: the CPU serves, since %s\n", l->job->no_gpu.text);
+}
+
 /* Said once: by the mesh, or by what its trainer makes of the batch. */
 static void tell_inexact(loop *l)
 {
@@ -239,8 +246,11 @@ static wf_status train(loop *l)
         wf_saving_resume(&l->saving, l->job->resume, &step);
     l->resumed = step;
     while (++step <= l->o->steps && !stop && wf_context_status(ctx) == WF_OK)
-        if (train_step(l, step) == WF_OK)
+        if (train_step(l, step) == WF_OK) {
+            if (step == l->resumed + 1)
+                tell_device(l);
             wf_saving_step(&l->saving, step, l->wishes, &stop);
+        }
     return wf_context_status(ctx);
 }
 

@@ -17,6 +17,7 @@ typedef struct wf_train_job {
     wf_error failed; /* before the launch, in this process: its ranks tell it */
     const wf_resume *resume;
     wf_saving_result *saved;
+    wf_error no_gpu;       /* why --device auto took the CPU; WF_OK: nobody asks */
     wf_timeline *timeline; /* NULL: none is kept */
 } wf_train_job;
 

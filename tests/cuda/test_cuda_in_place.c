@@ -1,0 +1,151 @@
+/*
+ * tests/cuda/test_cuda_in_place.c - initialisation and optimizers on the emulated GPU, which have the
+ * CPU's bits, and casts, which have those of core/bf16.h.
+ */
+#include "core/bf16.h"
+#include "core/random.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/devices.h"
+#include "kernels/shared.h"
+#include "tests/cuda/device_parts.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define WITH(attr) &attr, sizeof attr
+
+/* The CPU's kernel on the same operands. */
+static void on_cpu(const wf_call *like, numbers *in)
+{
+    wf_error error = {WF_OK, ""};
+    wf_context *cpu = wf_context_open(wf_cpu_device(1, &error), NULL, &error);
+    wf_call call = *like;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(cpu);
+    call.ctx = cpu;
+    for (int i = 0; i < call.n_in; i++) {
+        in[i].t.data = in[i].host;
+        call.in[i] = &in[i].t;
+    }
+    CU_ASSERT_EQUAL(call.op->cpu->run(&call, NULL), WF_OK);
+    wf_context_close(cpu);
+}
+
+/* Expressions of + - * / sqrt and fma have one result on any device. */
+static void try_in_place(const char *name, const void *attr, size_t attr_size, int n_in,
+                         int64_t size, int part)
+{
+    const wf_dim dims[] = {wf_dim_split(7), wf_dim_split(size)};
+    wf_call call = {.op = wf_op_find(name), .attr = attr, .attr_size = attr_size, .n_in = n_in};
+    numbers gpu[WF_MAX_INPUTS], cpu[WF_MAX_INPUTS];
+
+    for (int i = 0; i < n_in; i++) {
+        numbers whole;
+
+        whole = random_numbers(2, dims, WF_F32);
+        for (int64_t k = 0; i == 3 && k < wf_tensor_local_count(&whole.t); k++)
+            ((float *)whole.host)[k] *= ((float *)whole.host)[k]; /* a variance */
+        gpu[i] = part_of(&whole, 1, 4, part);
+        cpu[i] = part_of(&whole, 1, 4, part);
+        free(whole.host);
+    }
+    run_on_device(&call, gpu, NULL, false);
+    on_cpu(&call, cpu);
+    for (int i = 0; i < n_in; i++) {
+        bool alike = memcmp(gpu[i].host, cpu[i].host, bytes_of(&cpu[i].t)) == 0;
+
+        CU_ASSERT(alike);
+        if (!alike)
+            printf("\n%s: operand %d is not the CPU's, part %d of %d\n", name, i, part,
+                   (int)size);
+        free(gpu[i].host);
+        free(cpu[i].host);
+    }
+}
+
+static void in_place(void)
+{
+    static const wf_update update = {.lr = 1e-3F,
+                                     .beta1 = 0.9F,
+                                     .beta2 = 0.95F,
+                                     .eps = 1e-8F,
+                                     .weight_decay = 0.1F,
+                                     .bias1 = 10,
+                                     .bias2 = 20,
+                                     .grad_scale = 0.7F};
+    static const wf_init_attr attr = {.key = 5, .stream = 77, .arg = {-1.5F, 0.5F, -2.25F, -1}};
+    static const char *const inits[] = {"init_fill", "init_normal", "init_uniform",
+                                        "init_truncated", "init_scale"};
+    static const int64_t sizes[] = {1, 31, 64, 1000};
+
+    open_context(false);
+    for (int s = 0; s < 4; s++)
+        for (int part = 0; part < 4; part++) {
+            for (int i = 0; i < 5; i++)
+                try_in_place(inits[i], WITH(attr), 1, sizes[s], part);
+            try_in_place("adamw", WITH(update), 4, sizes[s], part);
+            try_in_place("sgd", WITH(update), 3, sizes[s], part);
+        }
+    close_context();
+}
+
+/* Floats as bf16 and back, in the device's own table: ties, denormals, infinities, and addresses
+   that are not aligned. Of a NaN only that it is one. */
+static void cast_of(wf_device *device, const float *x, int64_t n, int64_t place)
+{
+    wf_allocator *a = &device->allocator;
+    size_t wide = (size_t)(n + place) * sizeof(float), narrow = wide / 2;
+    float *floats = a->alloc(a->self, wide), back[64];
+    uint16_t *halves = a->alloc(a->self, narrow), half[64];
+    wf_error error = {WF_OK, ""};
+
+    CU_ASSERT_FATAL(floats && halves && n <= 64);
+    device->far->write(device, floats + place, x, (size_t)n * sizeof *x);
+    device->narrow(device, floats + place, halves + place, n);
+    device->widen(device, halves + place, floats + place, n);
+    CU_ASSERT_EQUAL(device->far->read(device, half, halves + place, (size_t)n * 2, &error),
+                    WF_OK);
+    CU_ASSERT_EQUAL(device->far->read(device, back, floats + place, (size_t)n * 4, &error),
+                    WF_OK);
+    for (int64_t i = 0; i < n; i++) {
+        float expected = wf_bf16_value(wf_bf16_of(x[i]));
+
+        CU_ASSERT(x[i] != x[i] ? (half[i] & 0x7fff) > 0x7f80 : half[i] == wf_bf16_of(x[i]));
+        CU_ASSERT(x[i] != x[i] ? back[i] != back[i]
+                               : memcmp(&back[i], &expected, sizeof expected) == 0);
+    }
+    a->release(a->self, floats, wide);
+    a->release(a->self, halves, narrow);
+}
+
+static void casts(void)
+{
+    static const uint32_t special[] = {0,          0x80000000u, 0x3f808000u, 0x3f818000u,
+                                       0x00000001, 0x807fffffu, 0x00800000u, 0x7f7fffffu,
+                                       0x7f800000, 0xff800000u, 0x7fc00000u, 0xff800001u};
+    wf_error error = {WF_OK, ""};
+    wf_device *device = wf_cuda_device(&(wf_cuda_options){.ordinal = 0}, &error);
+    wf_context *own = wf_context_open(device, NULL, &error);
+    float x[64];
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(own);
+    for (int i = 0; i < 64; i++)
+        x[i] = wf_random_normal(5, 9, (uint64_t)i);
+    memcpy(x + 3, special, sizeof special);
+    for (int64_t n = 1; n <= 64; n += 7)
+        for (int64_t place = 0; place < 3; place++)
+            cast_of(device, x, n, place);
+    wf_context_close(own);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"in place, as on the CPU", in_place}, {"casts", casts}, {NULL, NULL}};
+    wf_error why = {WF_OK, ""};
+
+    if (wf_cuda_count(false, &why) == 0) {
+        wf_test_skip_all(why.text);
+        return 77;
+    }
+    return wf_test_main("cuda_in_place", tests);
+}
