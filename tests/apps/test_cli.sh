@@ -38,6 +38,7 @@ refuse()
         exec timeout -s KILL 5 "$gpt_train" "$@" >out 2>err
     )
     got=$?
+    sed -i '/^device auto: /d' err # which device serves is no part of what is wrong
     [ $got = "$status" ] || problem+=" exit status $got, not $status;"
     [ "$(wc -l <err)" = 1 ] || problem+=" $(wc -l <err) lines on stderr;"
     grep -q '^gpt_train: ' err || problem+=" not said by gpt_train;"
