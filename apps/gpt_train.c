@@ -1,4 +1,5 @@
 /* apps/gpt_train.c - trains a GPT on text files, on any mesh of ranks: see gpt_train --help. */
+#include "apps/lock.h"
 #include "apps/plan.h"
 #include "apps/setup.h"
 #include "apps/step_report.h"
@@ -162,10 +163,11 @@ static wf_status train(const wf_options *o, wf_train_job *job, bool several, boo
 }
 
 /* The directory of --save has to be there before hours of work are to go into it. */
-static wf_status prepare_saving(const wf_options *o, wf_resume *resume,
-                                wf_saving_result *result, wf_error *error)
+static wf_status prepare_saving(const wf_options *o, const wf_launcher *launcher,
+                                wf_resume *resume, wf_saving_result *result, wf_error *error)
 {
     wf_status status = WF_OK;
+    int lock; /* kept until the process ends */
 
     if (o->steps == 0)
         return WF_OK;
@@ -173,6 +175,8 @@ static wf_status prepare_saving(const wf_options *o, wf_resume *resume,
         if (mkdir(o->save, 0755) != 0 && errno != EEXIST)
             status = wf_error_set(error, WF_EIO, "cannot make directory %s: %s", o->save,
                                   strerror(errno));
+        else if (launcher->process == 0) /* of several, it stands for all */
+            status = wf_lock_directory(o->save, &lock, error);
         wf_wish_listen();
     }
     if (status == WF_OK)
@@ -193,7 +197,7 @@ static wf_status launch(wf_options *o, wf_train_job *job, wf_resume *resume,
                      "mesh without a launcher",
                      launcher->processes);
     else if (open_data(o, &job->data, failed) == WF_OK &&
-             prepare_saving(o, resume, job->saved, failed) == WF_OK &&
+             prepare_saving(o, launcher, resume, job->saved, failed) == WF_OK &&
              open_log(o, resume->count > 0, launcher, &job->log, failed) == WF_OK && o->trace)
         wf_timeline_open(o->trace, &job->timeline, failed);
     if (job->failed.code != WF_OK && launcher->processes == 1)

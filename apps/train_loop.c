@@ -163,6 +163,22 @@ static wf_status run_step(loop *l, int64_t step, const wf_par_data *data, wf_par
     return status;
 }
 
+/* As --digest asks for them; those of tensors are in *of, which the caller frees. */
+static wf_status take_digests(loop *l, wf_step_record *record, wf_par_tensor_digest **of)
+{
+    bool each = strcmp(l->o->digest, "tensors") == 0;
+
+    record->has_digest = strcmp(l->o->digest, "off") != 0;
+    if (each)
+        wf_par_trainer_digests(l->trainer, of, &record->tensors);
+    else if (record->has_digest)
+        wf_par_trainer_digest(l->trainer, &record->digest);
+    record->of = *of;
+    for (int64_t i = 0; i < record->tensors; i++)
+        record->digest += record->of[i].digest;
+    return wf_context_status(wf_par_context(l->par));
+}
+
 static wf_status train_step(loop *l, int64_t step)
 {
     const wf_par_data train = {read_train, (void *)l->job};
@@ -172,6 +188,7 @@ static wf_status train_step(loop *l, int64_t step)
     wf_error error = {WF_OK, ""};
     wf_par_step result;
     wf_par_report report;
+    wf_par_tensor_digest *digests = NULL;
 
     wf_par_report_begin(l->par, &report);
     if (run_step(l, step, &train, &result) != WF_OK)
@@ -186,14 +203,11 @@ static wf_status train_step(loop *l, int64_t step)
     record.tokens_per_s = (double)(l->o->global_batch_size * l->o->seq_len) / record.ms * 1e3;
     if (sum_up(l, flops, &record) != WF_OK || evaluate(l, step, &record) != WF_OK)
         return wf_context_status(ctx);
-    if (l->o->digest) {
-        record.has_digest = true;
-        if (wf_par_trainer_digest(l->trainer, &record.digest) != WF_OK)
-            return wf_context_status(ctx);
-    }
-    if (l->rank->index == 0 && wf_run_log_step(l->job->log, &record, &error) != WF_OK)
-        return wf_fail(ctx, error.code, "%s", error.text);
-    return WF_OK;
+    if (take_digests(l, &record, &digests) == WF_OK && l->rank->index == 0 &&
+        wf_run_log_step(l->job->log, &record, &error) != WF_OK)
+        wf_fail(ctx, error.code, "%s", error.text);
+    free(digests);
+    return wf_context_status(ctx);
 }
 
 /* Said once: by the mesh, or by what its trainer makes of the batch. */
