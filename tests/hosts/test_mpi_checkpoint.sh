@@ -66,7 +66,7 @@ result "is told once" "$([ "$(lines 'rank-00002.safetensors is damaged: tensor')
 "${four[@]}" "$gpt_train" "${model[@]}" --steps 100000 "${tp[@]}" --save ended >out 2>err &
 job=$!
 for _ in $(seq 200); do
-    [ "$(lines 'step +[0-9]')" -lt 1 ] || break
+    [ "$(lines 'step +[0-9]+/')" -lt 1 ] || break
     sleep 0.1
 done
 kill -USR1 $job # which mpirun sends on to every process
