@@ -160,7 +160,7 @@ void wf_saving_validated(wf_saving *s, float loss)
 static wf_status heed(wf_saving *s, wf_status status, const wf_error *error)
 {
     if (first(s)) {
-        if (status != WF_OK)
+        if (status != WF_OK && wf_context_status(wf_par_context(s->par)) == WF_OK)
             fprintf(stderr, "gpt_train: no checkpoint was saved: %s; those from before stay\n",
                     error->text);
         s->result->failed = status != WF_OK;

@@ -17,7 +17,7 @@ typedef struct wf_train_job {
     wf_error failed; /* before the launch, in this process: its ranks tell it */
     const wf_resume *resume;
     wf_saving_result *saved;
-    wf_timeline *timeline; /* NULL: none is kept */
+    wf_timeline *timeline; /* where rank 0 runs and one is kept; else NULL */
 } wf_train_job;
 
 /* rank_main of wf_launch; arg is the wf_train_job. */

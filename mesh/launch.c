@@ -1,46 +1,57 @@
 /* mesh/launch.c - a world of ranks as threads of this process: all start, or none. */
 #include "mesh/launch.h"
-#include "mesh/comm.h"
+#include "mesh/crash.h"
 #include "mesh/futex.h"
 #include "mesh/launcher.h"
 #include "mesh/places.h"
+#include "mesh/recorder_parts.h"
+#include "mesh/watch.h"
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 /* Modest, so that thousands of ranks fit; data lives on the heap. */
 enum { STACK_BYTES = 4 << 20 };
 
+/* How long ranks may take to return when their world has failed: to the end of what they compute,
+   and hardly at all where a process is lost, whose launcher will kill the others in a second. */
+enum {
+    LOOK_MS = 100,
+    GRACE_MS = 10000,
+    GRACE_LOST_MS = 600,
+    VERDICT_MS = 1000 * (WF_WATCH_SILENCE + 3)
+};
+
 enum { GATE_SHUT, GATE_OPEN, GATE_CANCELLED };
 
-typedef struct launch {
-    const wf_transport *transport;
-    wf_status (*rank_main)(wf_rank *rank, void *arg);
-    void *arg;
-    wf_places *places; /* NULL: the system's choice */
-    _Atomic uint32_t gate;
-} launch;
-
 typedef struct started {
-    launch *launch;
+    struct launch *launch;
     wf_rank rank;
     wf_status status;
     pthread_t thread;
 } started;
 
-static void *run_rank(void *opaque)
+/* On the heap, for a rank that is stuck may outlive the call. */
+typedef struct launch {
+    const wf_transport *transport;
+    wf_status (*rank_main)(wf_rank *rank, void *arg);
+    void *arg;
+    void *world;
+    wf_places *places; /* NULL: the system's choice */
+    wf_watch_options watched;
+    wf_watch *watch; /* NULL: there is nothing that ranks do not notice themselves */
+    wf_comm **comm;  /* [n] */
+    int first, n;    /* ranks here */
+    _Atomic uint32_t gate, running;
+    started rank[];
+} launch;
+
+static void end_rank(launch *l, started *s)
 {
-    started *s = opaque;
-    launch *l = s->launch;
     wf_rank *rank = &s->rank;
 
-    while (atomic_load(&l->gate) == GATE_SHUT)
-        wf_futex_wait(&l->gate, GATE_SHUT, 1000);
-    if (atomic_load(&l->gate) == GATE_CANCELLED)
-        return NULL;
-    if (l->places)
-        wf_places_bind(l->places, rank->index);
-    s->status = l->rank_main(rank, l->arg);
     if (s->status == WF_OK)
         s->status = rank->error.code;
     if (s->status == WF_OK && rank->world->in_flight)
@@ -53,66 +64,186 @@ static void *run_rank(void *opaque)
         wf_error_set(&rank->error, s->status, "%s", wf_status_name(s->status));
         wf_comm_abort(rank->world, &rank->error);
     }
+    wf_watch_finished(l->watch, rank->index);
+}
+
+static void *run_rank(void *opaque)
+{
+    started *s = opaque;
+    launch *l = s->launch;
+
+    while (atomic_load(&l->gate) == GATE_SHUT)
+        wf_futex_wait(&l->gate, GATE_SHUT, 1000);
+    if (atomic_load(&l->gate) == GATE_CANCELLED)
+        return NULL;
+    if (l->places)
+        wf_places_bind(l->places, s->rank.index);
+    wf_crash_rank(s->rank.world);
+    s->status = l->rank_main(&s->rank, l->arg);
+    end_rank(l, s);
+    if (atomic_fetch_sub(&l->running, 1) == 1)
+        wf_futex_wake(&l->running, 1);
     return NULL;
 }
 
 /* Start all; where one cannot be, send the others home and say so. */
-static wf_status start_threads(launch *l, started *ranks, int n, wf_error *error)
+static wf_status start_threads(launch *l, wf_error *error)
 {
     pthread_attr_t attributes;
-    wf_status status = WF_OK;
     int running, failure = 0;
 
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    for (running = 0; running < n; running++) {
+    for (running = 0; running < l->n; running++) {
         failure =
-            pthread_create(&ranks[running].thread, &attributes, run_rank, &ranks[running]);
+            pthread_create(&l->rank[running].thread, &attributes, run_rank, &l->rank[running]);
         if (failure)
             break;
     }
     pthread_attr_destroy(&attributes);
-    if (failure)
-        status =
-            wf_error_set(error, WF_ENOMEM,
-                         "only %d of %d ranks can be started here: %s; ask for fewer ranks, "
-                         "or raise the limits on threads and memory",
-                         running, n, strerror(failure));
+    atomic_store(&l->running, (uint32_t)running);
     atomic_store(&l->gate, failure ? GATE_CANCELLED : GATE_OPEN);
     wf_futex_wake(&l->gate, INT32_MAX);
+    if (!failure)
+        return WF_OK;
     for (int i = 0; i < running; i++)
-        pthread_join(ranks[i].thread, NULL);
+        pthread_join(l->rank[i].thread, NULL);
+    return wf_error_set(error, WF_ENOMEM,
+                        "only %d of %d ranks can be started here: %s; ask for fewer ranks, "
+                        "or raise the limits on threads and memory",
+                        running, l->n, strerror(failure));
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* Whether the world has failed, and how. */
+static bool verdict(const launch *l, int wait_ms, wf_verdict *v)
+{
+    return l->watch ? wf_watch_verdict(l->watch, wait_ms, v) : wf_watch_look(&l->watched, v);
+}
+
+/* Wait for the ranks here; how many do not return. */
+static int await_ranks(launch *l)
+{
+    int64_t failed = 0;
+    uint32_t left;
+    wf_verdict v;
+
+    while ((left = atomic_load(&l->running)) > 0) {
+        wf_futex_wait(&l->running, left, LOOK_MS);
+        if (!verdict(l, 0, &v))
+            continue;
+        failed = failed ? failed : now_ms();
+        if (now_ms() - failed > (v.stuck ? GRACE_LOST_MS : GRACE_MS))
+            break;
+    }
+    for (int i = 0; left == 0 && i < l->n; i++)
+        pthread_join(l->rank[i].thread, NULL);
+    return (int)left;
+}
+
+/* What is to be told of the world: the verdict, or what a rank here has returned. */
+static wf_status judge(launch *l, wf_launch_end *end, wf_error *error)
+{
+    wf_verdict v;
+
+    if (verdict(l, 0, &v)) {
+        end->elsewhere = v.teller != l->watched.process;
+        return wf_error_set(error, (wf_status)v.code, "%s", v.text);
+    }
+    for (int i = 0; i < l->n; i++)
+        if (l->rank[i].status != WF_OK) {
+            const wf_rank *rank = &l->rank[i].rank;
+            const char *colon, *text = wf_error_behind_rank(&rank->error, rank->index, &colon);
+
+            return wf_error_set(error, l->rank[i].status, "rank %d%s%.1400s", rank->index,
+                                colon, text);
+        }
+    return WF_OK;
+}
+
+static wf_status run_ranks(launch *l, wf_launch_end *end, wf_error *error)
+{
+    wf_status status = start_threads(l, error);
+    wf_verdict v;
+
+    if (status != WF_OK) {
+        if (l->watch) /* the others are told */
+            for (int i = 0; i < l->n; i++)
+                wf_comm_abort(l->comm[i], error);
+    } else {
+        end->stuck = await_ranks(l);
+        if (end->stuck)
+            wf_recorder_write_all();
+        else if (l->transport->settle)
+            l->transport->settle(l->world);
+    }
+    if (l->watch) {
+        if (wf_watch_look(&l->watched, &v))
+            wf_watch_verdict(l->watch, VERDICT_MS, &v);
+        wf_watch_leave(l->watch);
+    }
+    return status == WF_OK ? judge(l, end, error) : status;
+}
+
+static wf_status attach(launch *l, const wf_launch_options *o, wf_error *error)
+{
+    wf_status status = WF_OK;
+
+    for (int i = 0; status == WF_OK && i < l->n; i++) {
+        wf_rank *rank = &l->rank[i].rank;
+
+        l->rank[i].launch = l;
+        rank->index = l->first + i;
+        rank->size = o->ranks;
+        status = l->transport->attach(l->world, rank->index, &l->comm[i], error);
+        rank->world = l->comm[i];
+        if (status == WF_OK)
+            wf_recorder_of(l->comm[i]);
+    }
+    l->watched = (wf_watch_options){.transport = l->transport,
+                                    .world = l->world,
+                                    .comm = l->comm,
+                                    .ranks = o->ranks,
+                                    .first = l->first,
+                                    .here = l->n,
+                                    .processes = o->ranks / l->n,
+                                    .process = l->first / l->n,
+                                    .limit = o->stall_timeout};
+    if (status != WF_OK || !l->transport->moves ||
+        (l->watched.processes == 1 && o->stall_timeout <= 0))
+        return status;
+    status = wf_watch_open(&l->watched, &l->watch, error);
+    for (int i = 0; i < l->n; i++)
+        l->comm[i]->watch = l->watch;
     return status;
 }
 
-static wf_status run_world(launch *l, void *world, const wf_launch_options *o, started *ranks,
-                           int first, int n, wf_error *error)
+static wf_status run_world(launch *l, const wf_launch_options *o, wf_error *error)
 {
-    wf_status status = WF_OK;
-    bool elsewhere = false;
+    wf_launch_end end = {.stuck = 0};
+    wf_status status = attach(l, o, error);
 
-    for (int i = 0; status == WF_OK && i < n; i++) {
-        ranks[i].launch = l;
-        ranks[i].rank.index = first + i;
-        ranks[i].rank.size = o->ranks;
-        status = l->transport->attach(world, ranks[i].rank.index, &ranks[i].rank.world, error);
-    }
     if (status == WF_OK)
-        status = start_threads(l, ranks, n, error);
-    if (status == WF_OK)
-        status = l->transport->cause(world, &elsewhere, error);
-    if (o->elsewhere)
-        *o->elsewhere = elsewhere;
-    for (int i = 0; status == WF_OK && i < n; i++)
-        if (ranks[i].status != WF_OK) {
-            const wf_rank *rank = &ranks[i].rank;
-            const char *colon, *text = wf_error_behind_rank(&rank->error, rank->index, &colon);
-
-            status = wf_error_set(error, ranks[i].status, "rank %d%s%.1400s", rank->index,
-                                  colon, text);
-        }
-    for (int i = 0; i < n; i++)
-        wf_comm_close(ranks[i].rank.world);
+        status = run_ranks(l, &end, error);
+    if (o->end)
+        *o->end = end;
+    if (end.stuck) /* all of it is theirs */
+        return status;
+    for (int i = 0; i < l->n; i++)
+        wf_comm_close(l->comm[i]);
+    if (l->watch)
+        wf_watch_close(l->watch);
+    l->transport->close(l->world);
+    wf_places_close(l->places);
+    free(l->comm);
+    free(l);
     return status;
 }
 
@@ -140,39 +271,62 @@ static const wf_transport *choose_transport(const wf_launch_options *o, wf_error
     return asked ? asked : wf_transport_find(launcher.kind, error);
 }
 
+static launch *launch_new(const wf_transport *transport, void *world, int first, int n)
+{
+    launch *l = calloc(1, sizeof *l + (size_t)n * sizeof l->rank[0]);
+
+    if (!l)
+        return NULL;
+    l->comm = calloc((size_t)n, sizeof *l->comm);
+    if (!l->comm) {
+        free(l);
+        return NULL;
+    }
+    l->transport = transport;
+    l->world = world;
+    l->first = first;
+    l->n = n;
+    return l;
+}
+
 wf_status wf_launch(const wf_launch_options *options,
                     wf_status (*rank_main)(wf_rank *rank, void *arg), void *arg,
                     wf_error *error)
 {
-    launch l = {
-        .transport = choose_transport(options, error), .rank_main = rank_main, .arg = arg};
+    const wf_transport *t = choose_transport(options, error);
+    wf_places *places = NULL;
     wf_status status;
-    started *ranks = NULL;
+    launch *l;
     void *world;
     int first, n;
 
-    if (!l.transport)
+    if (!t)
         return error->code;
-    status = check(options, l.transport, error);
+    status = check(options, t, error);
     if (status != WF_OK)
         return status;
-    first = l.transport->moves ? 0 : options->rank;
-    n = l.transport->moves ? options->ranks : 1;
+    first = t->moves ? 0 : options->rank;
+    n = t->moves ? options->ranks : 1;
+    if (t->here) /* who started this process shall not leave it behind */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
     /* processes share their hosts' cores as their launcher says */
-    if (l.transport->moves && !l.transport->here && options->threads > 0)
-        l.places = wf_places_open(NULL, n, options->threads);
-    status = l.transport->open(options->ranks, l.places != NULL, &world, error);
+    else if (t->moves && options->threads > 0)
+        places = wf_places_open(NULL, n, options->threads);
+    status = t->open(options->ranks, places != NULL, &world, error);
     if (status != WF_OK) {
-        wf_places_close(l.places);
+        wf_places_close(places);
         return status;
     }
-    if (l.transport->here)
-        l.transport->here(world, &first, &n);
-    ranks = calloc((size_t)n, sizeof *ranks);
-    status = ranks ? run_world(&l, world, options, ranks, first, n, error)
-                   : wf_error_set(error, WF_ENOMEM, "no memory to start %d ranks", n);
-    l.transport->close(world);
-    wf_places_close(l.places);
-    free(ranks);
-    return status;
+    if (t->here)
+        t->here(world, &first, &n);
+    l = launch_new(t, world, first, n);
+    if (!l) {
+        t->close(world);
+        wf_places_close(places);
+        return wf_error_set(error, WF_ENOMEM, "no memory to start %d ranks", n);
+    }
+    l->places = places;
+    l->rank_main = rank_main;
+    l->arg = arg;
+    return run_world(l, options, error);
 }

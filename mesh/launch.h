@@ -15,6 +15,14 @@ typedef struct wf_rank {
     wf_error error; /* what a failing rank_main leaves here is told to all */
 } wf_rank;
 
+/* How a world ended, beside its status. */
+typedef struct wf_launch_end {
+    bool elsewhere; /* it failed, and another process tells */
+    /* Ranks here that have not returned though the world has failed: they are stuck in what they
+       do, still use what they were given, and end with the process: it should _exit soon. */
+    int stuck;
+} wf_launch_end;
+
 typedef struct wf_launch_options {
     int ranks;             /* 1 .. WF_MAX_RANKS; any number on a transport that moves nothing */
     const char *launcher;  /* "threads", "mpi"; NULL: what was detected (mesh/launcher.h) */
@@ -23,8 +31,10 @@ typedef struct wf_launch_options {
     /* Threads that each rank will use: it is bound to as many cores of its own where there are
        enough for all ranks, tp neighbours side by side. 0: the system places the ranks. */
     int threads;
-    /* NULL, or set: the rank that failed runs in another process, which tells */
-    bool *elsewhere;
+    /* Seconds after which a rank that neither goes on nor waits for others has failed; 0: never.
+       Reading, computing and saving for so long without a collective counts. */
+    double stall_timeout;
+    wf_launch_end *end; /* NULL, or filled in */
 } wf_launch_options;
 
 /**
@@ -34,13 +44,18 @@ typedef struct wf_launch_options {
  * and all return the same status and text.
  *
  * All ranks start or none does. A rank that fails wakes the others with WF_ELOST; one that
- * returns while others wait for it is an error too.
+ * returns while others wait for it is an error too. Of processes that die, are stopped or cannot be
+ * reached the others hear by themselves (mesh/watch.h), and with stall_timeout of ranks that hang.
+ * The text of a failure names its rank, and where that was: host, place in the mesh, step,
+ * collective. Ranks that do not return then are left behind (wf_launch_end). Processes that a
+ * launcher started end when it does.
  *
  * @param rank_main  returns WF_OK, or a status with rank->error set
  * @param arg        handed to every rank
  * Returns:          WF_OK, or the failure that came first, its rank named in `error`
  * Errors:           WF_EINVAL, WF_EUNSUPPORTED (transport, launcher), WF_ENOMEM (ranks that cannot be
- *                   started), else what a rank returned
+ *                   started), WF_ELOST (a process, or a rank that returned early), WF_ETIMEOUT (a
+ *                   stall, a deadlock), else what a rank returned
  */
 WF_API wf_status wf_launch(const wf_launch_options *options,
                            wf_status (*rank_main)(wf_rank *rank, void *arg), void *arg,

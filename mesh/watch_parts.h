@@ -1,0 +1,92 @@
+/* mesh/watch_parts.h - what the watch and its connections share. Not installed. */
+#ifndef WF_MESH_WATCH_PARTS_H
+#define WF_MESH_WATCH_PARTS_H
+
+#include "mesh/watch.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { WF_WATCH_PERIOD_MS = 200, WF_WATCH_WHERE = 224, WF_WATCH_HOST = 64 };
+
+/* Messages between process 0 and another. A cause is a verdict that is proposed. */
+typedef enum wf_watch_kind {
+    WATCH_HELLO,
+    WATCH_WELCOME,
+    WATCH_STATUS,
+    WATCH_CAUSE,
+    WATCH_VERDICT,
+    WATCH_BYE
+} wf_watch_kind;
+
+typedef struct watch_head {
+    uint32_t kind, bytes; /* of what follows */
+} watch_head;
+
+typedef struct watch_hello {
+    uint64_t token;
+    int32_t process, pid;
+    char host[WF_WATCH_HOST];
+} watch_hello;
+
+/* A rank, as its process sees it. */
+typedef struct watch_rank {
+    int64_t quiet_ms; /* since it last began or ended something */
+    int32_t waits;
+    int32_t finished;
+    char where[WF_WATCH_WHERE];
+} watch_rank;
+
+typedef enum peer_state { PEER_HERE, PEER_LEFT, PEER_LOST } peer_state;
+
+typedef struct watch_peer {
+    int fd, process;
+    peer_state state;
+    watch_hello hello;
+    int silent_ms; /* by this process's own clock, and only while it runs */
+    size_t used;   /* of `in` */
+    char *in;      /* [wf_watch_room()] */
+} watch_peer;
+
+struct wf_watch {
+    wf_watch_options o;
+    int n_peers; /* process 0: all others; else process 0 alone */
+    watch_peer *peer;
+    int deputy;             /* who tells where process 0 is lost */
+    watch_rank *rank;       /* [ranks] as last heard of */
+    uint64_t *pulse;        /* [here] */
+    int64_t *since;         /* [here] when it was that, in milliseconds */
+    _Atomic bool *finished; /* [here] */
+    const watch_peer *lost; /* the first that is, or NULL; how, and since when */
+    const char *how;
+    int64_t lost_at;
+    int wake;        /* an eventfd */
+    bool proposed;   /* what happened here, to process 0 */
+    int64_t doubted; /* since when it is known, in milliseconds */
+    pthread_t thread;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t decided;
+    bool has_verdict, closing, stop;
+    wf_verdict verdict;
+};
+
+static inline size_t wf_watch_room(const wf_watch *w)
+{
+    size_t status = (size_t)w->o.here * sizeof(watch_rank);
+
+    return sizeof(watch_head) + (status > sizeof(wf_verdict) ? status : sizeof(wf_verdict));
+}
+
+/* ---- watch_net.c ---- */
+
+/* Process 0 waits for the others, which find it. */
+wf_status wf_watch_meet(wf_watch *w, wf_error *error);
+
+/* Never waits; what finds no room is lost, as where the peer is. Also from a signal. */
+void wf_watch_send(const watch_peer *p, wf_watch_kind kind, const void *data, size_t bytes);
+
+/* Take what has come from a peer: `take` gets each message. False: the connection is closed. */
+bool wf_watch_receive(wf_watch *w, watch_peer *p,
+                      void (*take)(wf_watch *w, watch_peer *p, const watch_head *h,
+                                   const void *data));
+
+#endif
