@@ -82,7 +82,7 @@ static void decide(wf_watch *w, const wf_verdict *v)
     if (!first)
         return;
     for (int i = 0; is_head(w) && i < w->n_peers; i++)
-        if (w->peer[i].state == PEER_HERE)
+        if (w->peer[i].state != PEER_LEFT) /* what was stopped may go on */
             wf_watch_send(&w->peer[i], WATCH_VERDICT, v, sizeof *v);
     snprintf(cause.text, sizeof cause.text, "%s", v->text);
     w->o.transport->fail(w->o.world, v->culprit, &cause, v->stuck != 0);

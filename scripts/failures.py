@@ -39,6 +39,7 @@ EXPECT = {
     "mismatch": (r"over \w+, call \d+ of rank \d is .* that of rank \d is ", 5),
     "nonfinite": (r"rank \d: .*(inf|nan)", 7),
     "read": (r"rank 2: cannot read the text: Input/output error; it was on ", 3),
+    "launcher": (None, None),  # which is killed; nobody is left to read a line
     "full": (r"no checkpoint was saved: .*rank 2: .*no space left", 8),
 }
 
@@ -46,7 +47,7 @@ EXPECT = {
 class Case:
     def __init__(self, on, action, phase):
         self.on, self.action, self.phase = on, action, phase
-        self.early = phase in ("init", "exit", "end")
+        self.early = phase == "init"
         self.name = f"{on:8} {action:10} {phase}"
 
     def limit(self):
@@ -68,13 +69,15 @@ def cases(on, quick):
         "nonfinite": ["forward"],
         "read": ["forward"],
         "full": ["save"],
+        "launcher": ["forward"] if processes else [],
     }
     if quick:
         phases = {
             "threads": {"segv": ["forward"], "stall": ["forward"], "mismatch": ["all_gather"],
                         "full": ["save"]},
             "mpi": {"kill": ["init", "all_reduce", "exit"], "segv": ["optimizer"],
-                    "stall": ["forward"], "leave": ["all_gather"], "nonfinite": ["forward"]},
+                    "stall": ["forward"], "leave": ["all_gather"], "nonfinite": ["forward"],
+                    "launcher": ["forward"]},
             "hosts": {"kill": ["all_gather"], "stall": ["optimizer"]},
             "mixed": {},
         }[on]
@@ -102,7 +105,7 @@ class Runner:
     def command(self, case, work, seed):
         flags = ["--data", f"{self.top}/text", "--n-layer", "2", "--n-embd", "32", "--n-head", "4",
                  "--vocab-size", "256", "--seq-len", "16", "--global-batch-size", "4",
-                 "--steps", str(STEP + 2), "--eval-interval", "0", "--threads-per-rank", "1",
+                 "--steps", str(100000 if case.action == "launcher" else STEP + 2), "--eval-interval", "0", "--threads-per-rank", "1",
                  "--tp", "2", "--dp", "2", "--seed", str(seed), "--stall-timeout", str(STALL),
                  "--recorder-dir", f"{work}/recorder"]
         if case.phase == "save":
@@ -115,14 +118,17 @@ class Runner:
         work = tempfile.mkdtemp(dir=self.top)
         log = f"{work}/acted"
         step = 0 if case.early else STEP
+        action = "mark" if case.action == "launcher" else case.action
         environment = dict(os.environ, WEFT_PLUGINS=self.build, WEFT_FAULT_LOG=log,
-                           WEFT_FAULT=f"{case.action} {case.phase} {RANK} {step}",
+                           WEFT_FAULT=f"{action} {case.phase} {RANK} {step}",
                            TMPDIR=work, OMPI_ALLOW_RUN_AS_ROOT="1",
                            OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
         with open(f"{work}/out", "w+") as out:
             job = subprocess.Popen(self.command(case, work, seed), cwd=work, env=environment,
                                    stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
             try:
+                if case.action == "launcher":
+                    self.kill_when(job, log)
                 status = job.wait(timeout=60)
             except subprocess.TimeoutExpired:
                 status = "hangs"
@@ -140,10 +146,18 @@ class Runner:
         return case, acted and ended - acted, problems, self.told(text), text
 
     @staticmethod
+    def kill_when(job, log):
+        for _ in range(300):
+            if os.path.exists(log):
+                break
+            time.sleep(0.1)
+        job.kill()
+
+    @staticmethod
     def left(seed):
-        """Processes of the run that are still there a second after its end."""
+        """Processes of the run that are still there two seconds after its end."""
         pids = []
-        for _ in range(10):
+        for _ in range(20):
             pids = subprocess.run(["pgrep", "-f", f"--seed {seed} "], capture_output=True,
                                   text=True).stdout.split()
             if not pids:
@@ -169,6 +183,8 @@ class Runner:
         told = self.told(text)
         if acted is None:
             return ["the fault did not happen"]
+        if case.action == "launcher":
+            return []
         if status == "hangs":
             problems.append("hangs")
         elif ended - acted > case.limit():

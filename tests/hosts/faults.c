@@ -10,6 +10,7 @@
  *     nonfinite                   the loss of its sequences is infinite
  *     read                        its data cannot be read
  *     full                        its disk is full
+ *     mark                        nothing but what follows
  *
  *     init forward optimizer save exit, the name of a collective, or end, after the launch
  *
