@@ -238,9 +238,9 @@ static wf_status run_world(launch *l, const wf_launch_options *o, wf_error *erro
         return status;
     for (int i = 0; i < l->n; i++)
         wf_comm_close(l->comm[i]);
-    if (l->watch)
-        wf_watch_close(l->watch);
     l->transport->close(l->world);
+    if (l->watch) /* the transport may ask it to the end */
+        wf_watch_close(l->watch);
     wf_places_close(l->places);
     free(l->comm);
     free(l);
@@ -289,6 +289,16 @@ static launch *launch_new(const wf_transport *transport, void *world, int first,
     return l;
 }
 
+/* Who started this process shall not leave it behind. */
+static void prepare_process(void)
+{
+    wf_launcher l = wf_launcher_detected();
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (l.processes > 1)
+        wf_watch_reserve(l.process == 0 ? l.processes - 1 : 1);
+}
+
 wf_status wf_launch(const wf_launch_options *options,
                     wf_status (*rank_main)(wf_rank *rank, void *arg), void *arg,
                     wf_error *error)
@@ -307,8 +317,8 @@ wf_status wf_launch(const wf_launch_options *options,
         return status;
     first = t->moves ? 0 : options->rank;
     n = t->moves ? options->ranks : 1;
-    if (t->here) /* who started this process shall not leave it behind */
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (t->here)
+        prepare_process();
     /* processes share their hosts' cores as their launcher says */
     else if (t->moves && options->threads > 0)
         places = wf_places_open(NULL, n, options->threads);

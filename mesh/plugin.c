@@ -1,6 +1,7 @@
 /* mesh/plugin.c - finds, loads and keeps the transports that are libraries of their own. */
 #include "mesh/plugin.h"
 #include "mesh/threads_world.h"
+#include "mesh/watch.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,7 +77,8 @@ static const wf_transport *load(const char *name, const char *needs, wf_error *e
                                  .blocks_give = wf_blocks_give,
                                  .threads = &wf_transport_threads,
                                  .threads_open = wf_threads_open,
-                                 .threads_abort = abort_threads};
+                                 .threads_abort = abort_threads,
+                                 .watch_well = wf_watch_well};
     wf_plugin_entry *entry;
     char why[512];
     void *library = open_library(name, why, sizeof why), *symbol;

@@ -34,6 +34,14 @@ typedef struct wf_watch_options {
     double limit; /* seconds that a rank may neither come nor go on; 0: any time */
 } wf_watch_options;
 
+/* Before a transport connects processes: descriptors with low numbers, for so many connections. When
+   a process ends the system closes the lowest first, so the watch hears of it before others do. */
+void wf_watch_reserve(int connections);
+
+/* False: a process has ended, or is leaving, and the watch has not looked yet. Cheap, from any thread;
+   for transports whose library does not survive the loss of a peer. */
+bool wf_watch_well(void);
+
 /* Collective over processes. Errors: WF_ELOST, where they cannot reach each other over TCP;
    WF_ENOMEM. */
 wf_status wf_watch_open(const wf_watch_options *options, wf_watch **watch, wf_error *error);

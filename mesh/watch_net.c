@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -103,20 +104,46 @@ static void send_at_once(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-static int64_t now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 static watch_hello hello_of(const wf_watch *w, uint64_t token)
 {
     watch_hello h = {.token = token, .process = w->o.process, .pid = (int32_t)getpid()};
 
     gethostname(h.host, sizeof h.host - 1);
     return h;
+}
+
+/* ---- descriptors ---- */
+
+static int *reserved, n_reserved;
+
+void wf_watch_reserve(int connections)
+{
+    int fd = 0;
+
+    reserved = n_reserved ? reserved : malloc((size_t)connections * sizeof *reserved);
+    while (reserved && n_reserved < connections &&
+           (fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
+        reserved[n_reserved++] = fd;
+}
+
+/* The connection under a number that was reserved for it, where there is one. */
+static int lower(int fd)
+{
+    int low = n_reserved ? reserved[n_reserved - 1] : -1;
+
+    if (low < 0 || dup3(fd, low, O_CLOEXEC) < 0)
+        return fd;
+    n_reserved--;
+    close(fd);
+    return low;
+}
+
+static void give_up_reserved(void)
+{
+    while (n_reserved)
+        close(reserved[--n_reserved]);
+    free(reserved);
+    reserved = NULL;
 }
 
 /* ---- process 0 ---- */
@@ -187,6 +214,18 @@ static void list_addresses(meeting *m)
     freeifaddrs(all);
 }
 
+static void follow(const wf_watch *w, const watch_peer *p)
+{
+    struct epoll_event e = {.events = EPOLLRDHUP};
+
+    epoll_ctl(w->hangups, EPOLL_CTL_ADD, p->fd, &e);
+}
+
+void wf_watch_forget(const wf_watch *w, const watch_peer *p)
+{
+    epoll_ctl(w->hangups, EPOLL_CTL_DEL, p->fd, NULL);
+}
+
 /* One of ours, or a stranger, who is sent away. */
 static void let_in(wf_watch *w, int fd, const meeting *m, int *come)
 {
@@ -202,17 +241,18 @@ static void let_in(wf_watch *w, int fd, const meeting *m, int *come)
     h.host[sizeof h.host - 1] = '\0';
     send_at_once(fd);
     p->hello = h;
-    p->fd = fd;
+    p->fd = lower(fd);
+    follow(w, p);
     (*come)++;
 }
 
 static wf_status gather_all(wf_watch *w, int door, const meeting *m, wf_error *error)
 {
     struct pollfd set = {.fd = door, .events = POLLIN};
-    int64_t until = now_ms() + MEET_MS, left;
+    int64_t until = wf_watch_now() + MEET_MS, left;
     int come = 0;
 
-    while (come < w->n_peers && (left = until - now_ms()) > 0) {
+    while (come < w->n_peers && (left = until - wf_watch_now()) > 0) {
         int fd;
 
         if (poll(&set, 1, (int)left) > 0 && (fd = accept4(door, NULL, NULL, SOCK_CLOEXEC)) >= 0)
@@ -245,7 +285,7 @@ static wf_status host_all(wf_watch *w, wf_error *error)
     wf_status status;
 
     if (getrandom(&m.token, sizeof m.token, 0) != sizeof m.token)
-        m.token = (uint64_t)now_ms() ^ (uint64_t)getpid() << 32;
+        m.token = (uint64_t)wf_watch_now() ^ (uint64_t)getpid() << 32;
     reply.head = hello_of(w, m.token);
     memcpy(m.host, reply.head.host, sizeof m.host);
     list_addresses(&m);
@@ -331,6 +371,8 @@ static wf_status join(wf_watch *w, wf_error *error)
                             "WEFT_WATCH_ADDRESS",
                             w->o.process, mine.host, m.host, (int)m.port, (int)m.count,
                             m.count ? m.address[0] : "none");
+    p->fd = lower(p->fd);
+    follow(w, p);
     p->hello = reply.head;
     w->deputy = reply.deputy;
     return WF_OK;
@@ -338,5 +380,8 @@ static wf_status join(wf_watch *w, wf_error *error)
 
 wf_status wf_watch_meet(wf_watch *w, wf_error *error)
 {
-    return w->o.process == 0 ? host_all(w, error) : join(w, error);
+    wf_status status = w->o.process == 0 ? host_all(w, error) : join(w, error);
+
+    give_up_reserved();
+    return status;
 }

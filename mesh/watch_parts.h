@@ -56,6 +56,7 @@ struct wf_watch {
     uint64_t *pulse;        /* [here] */
     int64_t *since;         /* [here] when it was that, in milliseconds */
     _Atomic bool *finished; /* [here] */
+    int hangups;            /* an epoll of peers here whose connections end */
     const watch_peer *lost; /* the first that is, or NULL; how, and since when */
     const char *how;
     int64_t lost_at;
@@ -76,10 +77,35 @@ static inline size_t wf_watch_room(const wf_watch *w)
     return sizeof(watch_head) + (status > sizeof(wf_verdict) ? status : sizeof(wf_verdict));
 }
 
+static inline bool wf_watch_is_head(const wf_watch *w)
+{
+    return w->o.process == 0;
+}
+
+/* ---- watch_judge.c, all by the watch's own thread ---- */
+
+int64_t wf_watch_now(void); /* in milliseconds */
+int wf_watch_period(const wf_watch *w);
+bool wf_watch_has_verdict(wf_watch *w);
+void wf_watch_decide(wf_watch *w, const wf_verdict *v);
+
+/* What has gone wrong here goes to process 0. */
+void wf_watch_look_here(wf_watch *w);
+
+void wf_watch_look_at_ranks(wf_watch *w, int64_t now);
+void wf_watch_find_stall(wf_watch *w);
+
+/* A peer is gone; when it is known where it is missed, the verdict is that. */
+void wf_watch_lose(wf_watch *w, watch_peer *p, const char *how);
+void wf_watch_decide_loss(wf_watch *w);
+
 /* ---- watch_net.c ---- */
 
 /* Process 0 waits for the others, which find it. */
 wf_status wf_watch_meet(wf_watch *w, wf_error *error);
+
+/* Peers that have left hang up as they may. */
+void wf_watch_forget(const wf_watch *w, const watch_peer *p);
 
 /* Never waits; what finds no room is lost, as where the peer is. Also from a signal. */
 void wf_watch_send(const watch_peer *p, wf_watch_kind kind, const void *data, size_t bytes);

@@ -16,7 +16,6 @@ enum {
     POLLS_ALONE = 20000,
     PATIENCE_ALONE = 32,
     FINALISE_S = 30,
-    EXIT_LOST = 4, /* as gpt_train has it */
     MOST_TAGS = 1 << 20
 };
 
@@ -32,13 +31,15 @@ uint64_t wf_mpi_hash(uint64_t seed, uint64_t word)
     return x ^ (x >> 29);
 }
 
-static void give_up_finalising(int signal)
+static void give_up_finalising(int signal_number)
 {
     static const char text[] = "weft: MPI_Finalize does not end: a process of this job has "
                                "been lost or stopped while it ended\n";
 
-    (void)signal;
-    _exit(write(STDERR_FILENO, text, sizeof text - 1) > 0 ? EXIT_LOST : EXIT_LOST);
+    signal(signal_number, SIG_DFL);
+    if (write(STDERR_FILENO, text, sizeof text - 1) > 0)
+        raise(signal_number);
+    raise(signal_number);
 }
 
 /* All processes are waited for, and the watch is over. */
@@ -153,6 +154,7 @@ static wf_status world_start(mpi_world *w, int ranks, wf_error *error)
     w->ranks = ranks;
     w->here = ranks / w->processes;
     choose_polls(w);
+    w->careful = wf_mpi_host.launcher.local != w->processes;
     w->finished = calloc((size_t)ranks, sizeof *w->finished);
     if (!w->finished)
         return wf_mpi_host.error_set(error, WF_ENOMEM, "no memory for a world of %d ranks",

@@ -81,6 +81,7 @@ typedef struct mpi_world {
     int culprit; /* set before `aborted` */
     wf_error cause;
     _Atomic bool aborted;
+    bool careful;      /* MPI ends a process that finds a peer of another host gone */
     _Atomic bool lost; /* a process is: MPI might wait for it, and is not called any more */
 
     pthread_t helper;
