@@ -128,7 +128,22 @@ static void recorder_directory(const wf_options *o, char *text, size_t size)
         snprintf(text, size, "%s/weft-recorder-%d", tmp ? tmp : "/tmp", job);
 }
 
-/* Launch the ranks; a failure also says where their recorders are. */
+/* A failure of the ranks, in one process of all; and where their recorders are. */
+static void tell(const wf_error *error, void *arg)
+{
+    const wf_train_job *job = arg;
+    char directory[400], more[500] = "";
+    wf_error told = *error;
+
+    recorder_directory(job->options, directory, sizeof directory);
+    if (wf_recorder_written() > 0)
+        snprintf(more, sizeof more, "; recorder_diff %s/rank-*.rec tells more", directory);
+    if (told.code == WF_ENOMEM)
+        wf_plan_advise(job->options, &told);
+    fflush(stdout);
+    fprintf(stderr, "gpt_train: %s%s\n", told.text, more);
+}
+
 static wf_status train(const wf_options *o, wf_train_job *job, wf_launch_end *end,
                        wf_error *error)
 {
@@ -137,21 +152,17 @@ static wf_status train(const wf_options *o, wf_train_job *job, wf_launch_end *en
                                       .launcher = unless_auto(o->launcher),
                                       .transport = unless_auto(o->transport),
                                       .stall_timeout = o->stall_timeout,
+                                      .tell = tell,
                                       .end = end};
     char directory[400];
-    wf_error told;
 
     recorder_directory(o, directory, sizeof directory);
     wf_recorder_crashes(STDERR_FILENO);
     if (!o->save && wf_launcher_detected().processes > 1)
         wf_wish_linger();
-    if (wf_recorder_files(directory, true, error) != WF_OK ||
-        wf_launch(&launch, wf_train_rank, job, error) == WF_OK || wf_recorder_written() == 0)
+    if (wf_recorder_files(directory, true, error) != WF_OK)
         return error->code;
-    told = *error;
-    *error = (wf_error){WF_OK, ""};
-    return wf_error_set(error, told.code, "%.1000s; recorder_diff %s/rank-*.rec tells more",
-                        told.text, directory);
+    return wf_launch(&launch, wf_train_rank, job, error);
 }
 
 /* The directory of --save has to be there before hours of work are to go into it. */
@@ -200,7 +211,7 @@ static wf_status run(wf_options *o, wf_saving_result *result, wf_launch_end *end
     wf_error closing = {WF_OK, ""};
     wf_status status = WF_OK;
 
-    if (moves_nothing(o) && end->elsewhere)
+    if (moves_nothing(o) && end->told)
         return WF_OK;
     if (moves_nothing(o))
         launcher = (wf_launcher){.kind = "threads", .processes = 1, .local = 1};
@@ -217,7 +228,7 @@ static wf_status run(wf_options *o, wf_saving_result *result, wf_launch_end *end
         status = launch(o, &job, &resume, &launcher, end, error);
     if (end->stuck) /* all of it is in use */
         return status;
-    if (status == WF_ENOMEM)
+    if (status == WF_ENOMEM && !end->told)
         wf_plan_advise(o, error);
     if (wf_timeline_close(job.timeline, &closing) != WF_OK && status == WF_OK)
         status = wf_error_set(error, closing.code, "%s", closing.text);
@@ -234,17 +245,17 @@ int main(int argc, char **argv)
     wf_error error = {WF_OK, ""};
     wf_options options;
     wf_saving_result saved = {.failed = false};
-    wf_launch_end end = {.elsewhere = wf_launcher_detected().process > 0};
+    wf_launch_end end = {.told = wf_launcher_detected().process > 0};
     wf_status status = wf_options_parse(argc, argv, &options, &error);
 
-    if (status == WF_OK && options.help && !end.elsewhere)
+    if (status == WF_OK && options.help && !end.told)
         wf_options_help(stdout);
-    else if (status == WF_OK && *options.completion && !end.elsewhere)
+    else if (status == WF_OK && *options.completion && !end.told)
         wf_options_completion(stdout, options.completion);
     else if (status == WF_OK && !options.help && !*options.completion)
         status = run(&options, &saved, &end, &error);
     fflush(stdout);
-    if (status != WF_OK && !end.elsewhere)
+    if (status != WF_OK && !end.told)
         fprintf(stderr, "gpt_train: %s\n", error.text);
     else if (status != WF_OK) /* launchers end all when one has: let the other say why */
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);

@@ -21,6 +21,7 @@ enum {
     LOOK_MS = 100,
     GRACE_MS = 10000,
     GRACE_LOST_MS = 600,
+    AWAIT_LOST_MS = 1200,
     VERDICT_MS = 1000 * (WF_WATCH_SILENCE + 3)
 };
 
@@ -148,15 +149,9 @@ static int await_ranks(launch *l)
     return (int)left;
 }
 
-/* What is to be told of the world: the verdict, or what a rank here has returned. */
-static wf_status judge(launch *l, wf_launch_end *end, wf_error *error)
+/* What a rank here has returned where its transport keeps no cause. */
+static wf_status first_status(const launch *l, wf_error *error)
 {
-    wf_verdict v;
-
-    if (verdict(l, 0, &v)) {
-        end->elsewhere = v.teller != l->watched.process;
-        return wf_error_set(error, (wf_status)v.code, "%s", v.text);
-    }
     for (int i = 0; i < l->n; i++)
         if (l->rank[i].status != WF_OK) {
             const wf_rank *rank = &l->rank[i].rank;
@@ -168,28 +163,46 @@ static wf_status judge(launch *l, wf_launch_end *end, wf_error *error)
     return WF_OK;
 }
 
-static wf_status run_ranks(launch *l, wf_launch_end *end, wf_error *error)
+/* A world that failed is told by one process, for which the others wait. */
+static wf_status tell(launch *l, const wf_launch_options *o, const wf_verdict *v,
+                      wf_launch_end *end, wf_error *error)
+{
+    wf_error_set(error, (wf_status)v->code, "%s", v->text);
+    end->told = v->teller != l->watched.process;
+    if (end->told) {
+        wf_watch_await_told(l->watch, v->stuck ? AWAIT_LOST_MS : GRACE_MS);
+    } else if (o->tell) {
+        o->tell(error, l->arg);
+        end->told = true;
+    }
+    if (l->watch && v->teller == l->watched.process)
+        wf_watch_told(l->watch);
+    return error->code;
+}
+
+static wf_status run_ranks(launch *l, const wf_launch_options *o, wf_launch_end *end,
+                           wf_error *error)
 {
     wf_status status = start_threads(l, error);
     wf_verdict v;
+    bool failed;
 
-    if (status != WF_OK) {
-        if (l->watch) /* the others are told */
-            for (int i = 0; i < l->n; i++)
-                wf_comm_abort(l->comm[i], error);
-    } else {
+    for (int i = 0; status != WF_OK && l->watch && i < l->n; i++) /* the others are told */
+        wf_comm_abort(l->comm[i], error);
+    if (status == WF_OK)
         end->stuck = await_ranks(l);
-        if (end->stuck)
-            wf_recorder_write_all();
-        else if (l->transport->settle)
-            l->transport->settle(l->world);
-    }
-    if (l->watch) {
-        if (wf_watch_look(&l->watched, &v))
-            wf_watch_verdict(l->watch, VERDICT_MS, &v);
+    if (end->stuck)
+        wf_recorder_write_all();
+    else if (status == WF_OK && l->transport->settle)
+        l->transport->settle(l->world);
+    failed = verdict(l, wf_watch_look(&l->watched, &v) ? VERDICT_MS : 0, &v);
+    if (failed && status == WF_OK)
+        status = tell(l, o, &v, end, error);
+    if (l->watch)
         wf_watch_leave(l->watch);
-    }
-    return status == WF_OK ? judge(l, end, error) : status;
+    if (!failed && status == WF_OK && verdict(l, 0, &v)) /* while the others left */
+        status = tell(l, o, &v, end, error);
+    return status == WF_OK ? first_status(l, error) : status;
 }
 
 static wf_status attach(launch *l, const wf_launch_options *o, wf_error *error)
@@ -231,7 +244,7 @@ static wf_status run_world(launch *l, const wf_launch_options *o, wf_error *erro
     wf_status status = attach(l, o, error);
 
     if (status == WF_OK)
-        status = run_ranks(l, &end, error);
+        status = run_ranks(l, o, &end, error);
     if (o->end)
         *o->end = end;
     if (end.stuck) /* all of it is theirs */

@@ -17,7 +17,7 @@ typedef struct wf_rank {
 
 /* How a world ended, beside its status. */
 typedef struct wf_launch_end {
-    bool elsewhere; /* it failed, and another process tells */
+    bool told; /* it failed, and that has been told: by `tell`, or by another process */
     /* Ranks here that have not returned though the world has failed: they are stuck in what they
        do, still use what they were given, and end with the process: it should _exit soon. */
     int stuck;
@@ -34,6 +34,9 @@ typedef struct wf_launch_options {
     /* Seconds after which a rank that neither goes on nor waits for others has failed; 0: never.
        Reading, computing and saving for so long without a collective counts. */
     double stall_timeout;
+    /* NULL, or called when the world has failed, with the arg of the ranks, in one process; the
+       others end after that. */
+    void (*tell)(const wf_error *error, void *arg);
     wf_launch_end *end; /* NULL, or filled in */
 } wf_launch_options;
 

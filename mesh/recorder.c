@@ -255,7 +255,7 @@ void wf_recorder_coordinates(wf_comm *comm, const char *text)
 
     if (!r)
         return;
-    strncpy(at, text, sizeof at - 1);
+    memcpy(at, text, strnlen(text, sizeof at - 1));
     store(r, offsetof(wf_recording_head, at), at, sizeof at);
 }
 
@@ -330,7 +330,7 @@ void wf_recorder_cause(wf_recorder *r, const char *text)
 {
     char cause[sizeof((wf_recording_head *)0)->cause] = "";
 
-    strncpy(cause, text, sizeof cause - 1);
+    memcpy(cause, text, strnlen(text, sizeof cause - 1));
     store(r, offsetof(wf_recording_head, cause), cause, sizeof cause);
 }
 

@@ -24,6 +24,8 @@ static void tick(wf_watch *w, int64_t passed)
 {
     int most = 2 * wf_watch_period(w), by = passed > most ? most : (int)passed;
 
+    if (passed > WF_WATCH_SILENCE * 1000 / 2)
+        w->woken = wf_watch_now();
     wf_watch_look_at_ranks(w, wf_watch_now());
     for (int i = 0; i < w->n_peers; i++) {
         watch_peer *p = &w->peer[i];
@@ -42,6 +44,33 @@ static void tick(wf_watch *w, int64_t passed)
 
 /* ---- the thread ---- */
 
+/* The user has been told, by this process or another. */
+static void tell_on(wf_watch *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->told = true;
+    pthread_cond_broadcast(&w->decided);
+    pthread_mutex_unlock(&w->lock);
+    for (int i = 0; wf_watch_is_head(w) && i < w->n_peers; i++)
+        if (w->peer[i].state == PEER_HERE)
+            wf_watch_send(&w->peer[i], WATCH_TOLD, NULL, 0);
+}
+
+/* This process has told. */
+static void tell_others(wf_watch *w)
+{
+    bool tells;
+
+    pthread_mutex_lock(&w->lock);
+    tells = w->tells && !w->told;
+    pthread_mutex_unlock(&w->lock);
+    if (!tells)
+        return;
+    if (!wf_watch_is_head(w))
+        wf_watch_send(&w->peer[0], WATCH_TOLD, NULL, 0);
+    tell_on(w);
+}
+
 static void take(wf_watch *w, watch_peer *p, const watch_head *h, const void *data)
 {
     size_t status = (size_t)w->o.here * sizeof *w->rank;
@@ -55,6 +84,8 @@ static void take(wf_watch *w, watch_peer *p, const watch_head *h, const void *da
         v.text[sizeof v.text - 1] = '\0';
         wf_watch_decide(w, &v);
     }
+    if (h->kind == WATCH_TOLD)
+        tell_on(w);
     if (h->kind == WATCH_BYE) {
         p->state = PEER_LEFT;
         wf_watch_forget(w, p);
@@ -115,21 +146,22 @@ static void *run(void *arg)
 {
     wf_watch *w = arg;
     struct pollfd *set = calloc((size_t)w->n_peers + 1, sizeof *set);
-    int64_t ticked = wf_watch_now() - wf_watch_period(w),
-            leaving = 0; /* the first tick is now */
+    int64_t leaving = 0;
 
+    w->ticked = wf_watch_now() - wf_watch_period(w); /* the first tick is now */
     while (set && !may_leave(w, &leaving)) {
-        int64_t now = wf_watch_now(), due = ticked + wf_watch_period(w);
+        int64_t now = wf_watch_now(), due = w->ticked + wf_watch_period(w);
 
         if (now >= due) {
-            tick(w, now - ticked);
-            ticked = now;
+            tick(w, now - w->ticked);
+            w->ticked = now;
             due = now + wf_watch_period(w);
         }
         hear(w, set,
              leaving || w->lost || (w->doubted && !w->proposed) ? 20 : (int)(due - now));
         wf_watch_decide_loss(w);
         wf_watch_look_here(w);
+        tell_others(w);
     }
     free(set);
     pthread_mutex_lock(&w->lock);
@@ -252,16 +284,23 @@ void wf_watch_finished(wf_watch *w, int rank)
         atomic_store(&w->finished[rank - w->o.first], true);
 }
 
+static struct timespec in_a_while(int milliseconds)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
+    t.tv_sec += milliseconds / 1000;
+    t.tv_nsec += milliseconds % 1000 * 1000000L;
+    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    return t;
+}
+
 bool wf_watch_verdict(wf_watch *w, int milliseconds, wf_verdict *verdict)
 {
-    struct timespec until;
+    const struct timespec until = in_a_while(milliseconds);
     bool has;
 
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += milliseconds / 1000;
-    until.tv_nsec += milliseconds % 1000 * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&w->lock);
     while (!w->has_verdict && !w->stop && milliseconds > 0 &&
            pthread_cond_timedwait(&w->decided, &w->lock, &until) == 0)
@@ -271,6 +310,24 @@ bool wf_watch_verdict(wf_watch *w, int milliseconds, wf_verdict *verdict)
         *verdict = w->verdict;
     pthread_mutex_unlock(&w->lock);
     return has;
+}
+
+void wf_watch_told(wf_watch *w)
+{
+    pthread_mutex_lock(&w->lock);
+    w->tells = true;
+    pthread_mutex_unlock(&w->lock);
+    wf_watch_poke(w);
+}
+
+void wf_watch_await_told(wf_watch *w, int milliseconds)
+{
+    const struct timespec until = in_a_while(milliseconds);
+
+    pthread_mutex_lock(&w->lock);
+    while (!w->told && !w->stop && pthread_cond_timedwait(&w->decided, &w->lock, &until) == 0)
+        ;
+    pthread_mutex_unlock(&w->lock);
 }
 
 void wf_watch_leave(wf_watch *w)
@@ -299,7 +356,7 @@ void wf_watch_last_words(int rank, const char *text)
         return;
     v.culprit = rank >= 0 ? rank : w->o.first;
     v.teller = w->o.process;
-    strncpy(v.text, text, sizeof v.text - 1);
+    memcpy(v.text, text, strnlen(text, sizeof v.text - 1));
     for (int i = 0; i < w->n_peers; i++)
         if (w->peer[i].state == PEER_HERE)
             wf_watch_send(&w->peer[i], wf_watch_is_head(w) ? WATCH_VERDICT : WATCH_CAUSE, &v,

@@ -52,6 +52,11 @@ void wf_watch_poke(wf_watch *watch);
 /* The verdict, waiting for it at most so long; false: there is none. */
 bool wf_watch_verdict(wf_watch *watch, int milliseconds, wf_verdict *verdict);
 
+/* The teller has told the user; the others wait for that, since launchers end all processes when
+   one has ended. */
+void wf_watch_told(wf_watch *watch);
+void wf_watch_await_told(wf_watch *watch, int milliseconds);
+
 /* A rank here has ended. */
 void wf_watch_finished(wf_watch *watch, int rank);
 

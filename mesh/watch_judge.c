@@ -165,6 +165,15 @@ void wf_watch_find_stall(wf_watch *w)
     wf_watch_decide(w, &v);
 }
 
+/* This process was stopped for long: not its peers are lost, but they have left without it. */
+static bool given_up(const wf_watch *w)
+{
+    enum { LONG_MS = WF_WATCH_SILENCE * 1000 / 2 };
+    int64_t now = wf_watch_now();
+
+    return now - w->ticked > LONG_MS || (w->woken && now - w->woken < LONG_MS);
+}
+
 /* A peer is gone. Its ranks are missed soon, and where that is belongs to the verdict. */
 void wf_watch_lose(wf_watch *w, watch_peer *p, const char *how)
 {
@@ -183,7 +192,7 @@ void wf_watch_decide_loss(wf_watch *w)
 {
     int process = w->lost ? w->lost->process : 0, rank = process * w->o.here, waiting;
     wf_verdict v = {.culprit = rank,
-                    .teller = wf_watch_is_head(w) ? 0 : w->deputy,
+                    .teller = wf_watch_is_head(w) && !given_up(w) ? 0 : w->deputy,
                     .code = WF_ELOST,
                     .stuck = true};
     char others[32] = "", where[WF_WATCH_WHERE + 16], other[WF_WATCH_WHERE + 64] = "";

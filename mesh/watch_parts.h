@@ -15,6 +15,7 @@ typedef enum wf_watch_kind {
     WATCH_STATUS,
     WATCH_CAUSE,
     WATCH_VERDICT,
+    WATCH_TOLD,
     WATCH_BYE
 } wf_watch_kind;
 
@@ -60,13 +61,15 @@ struct wf_watch {
     const watch_peer *lost; /* the first that is, or NULL; how, and since when */
     const char *how;
     int64_t lost_at;
+    int64_t ticked;  /* when the thread was last at work */
+    int64_t woken;   /* when it went on after so long that peers may have given it up */
     int wake;        /* an eventfd */
     bool proposed;   /* what happened here, to process 0 */
     int64_t doubted; /* since when it is known, in milliseconds */
     pthread_t thread;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t decided;
-    bool has_verdict, closing, stop;
+    bool has_verdict, tells, told, closing, stop;
     wf_verdict verdict;
 };
 

@@ -24,31 +24,31 @@ STALL = 2  # seconds: --stall-timeout of all runs
 # seconds from the fault to the end of the run, by how ranks run; a dead process, any other fault
 LIMIT = {"threads": 5, "mpi": 5, "hosts": 15, "mixed": 15}
 SILENCE = 10  # seconds until a process that is stopped counts as lost
-RANK, STEP = 2, 3
+STEP = 3
 
-# What the one line has to say, and the exit status of gpt_train; None: a signal's.
-DIED = r"rank 2: lost: process \d+ \(pid \d+, ranks? 2[^)]*\) has ended; it was last heard of on "
+# What the one line has to say (RANK: whose), and the exit status of gpt_train; None: a signal's.
+DIED = r"rank RANK: lost: process \d+ \(pid \d+, ranks? RANK[^)]*\) has ended; it was last heard of on "
 EXPECT = {
     "kill": (DIED, 4),
     "quit": (DIED, 4),
-    "stop": (r"rank 2: lost: .* has been silent for 10 s; it was last heard of on ", 4),
-    "segv": (r"rank 2: SIGSEGV, an invalid memory reference; it was on ", None),
-    "abort": (r"rank 2: SIGABRT, the program gave up; it was on ", None),
-    "stall": (r"rank 2: stalled, it has done nothing for \d\.\d s, and 2\.0 are allowed; it was on ", 6),
-    "leave": (r"rank 2 has finished", 4),
+    "stop": (r"rank RANK: lost: .* has been silent for 10 s; it was last heard of on ", 4),
+    "segv": (r"rank RANK: SIGSEGV, an invalid memory reference; it was on ", None),
+    "abort": (r"rank RANK: SIGABRT, the program gave up; it was on ", None),
+    "stall": (r"rank RANK: stalled, it has done nothing for \d\.\d s, and 2\.0 are allowed; it was on ", 6),
+    "leave": (r"rank RANK has finished", 4),
     "mismatch": (r"over \w+, call \d+ of rank \d is .* that of rank \d is ", 5),
     "nonfinite": (r"rank \d: .*(inf|nan)", 7),
-    "read": (r"rank 2: cannot read the text: Input/output error; it was on ", 3),
+    "read": (r"rank RANK: cannot read the text: Input/output error; it was on ", 3),
     "launcher": (None, None),  # which is killed; nobody is left to read a line
-    "full": (r"no checkpoint was saved: .*rank 2: .*no space left", 8),
+    "full": (r"no checkpoint was saved: .*rank RANK: .*no space left", 8),
 }
 
 
 class Case:
-    def __init__(self, on, action, phase):
-        self.on, self.action, self.phase = on, action, phase
+    def __init__(self, on, action, phase, rank=2):
+        self.on, self.action, self.phase, self.rank = on, action, phase, rank
         self.early = phase == "init"
-        self.name = f"{on:8} {action:10} {phase}"
+        self.name = f"{on:8} {action:10} {phase:15} rank {rank}"
 
     def limit(self):
         extra = {"stall": STALL + 1.5, "stop": SILENCE + 2}.get(self.action, 0)
@@ -81,7 +81,12 @@ def cases(on, quick):
             "hosts": {"kill": ["all_gather"], "stall": ["optimizer"]},
             "mixed": {},
         }[on]
-    return [Case(on, action, phase) for action in phases for phase in phases[action]]
+    chosen = [Case(on, action, phase) for action in phases for phase in phases[action]]
+    if processes and not quick:  # the one that all others are connected to
+        chosen += [Case(on, action, phase, 0) for action in ("kill", "segv", "stall")
+                   for phase in ("init", "forward", "all_gather", "optimizer", "exit")]
+        chosen.append(Case(on, "stop", "all_reduce", 0))
+    return chosen
 
 
 class Runner:
@@ -120,7 +125,7 @@ class Runner:
         step = 0 if case.early else STEP
         action = "mark" if case.action == "launcher" else case.action
         environment = dict(os.environ, WEFT_PLUGINS=self.build, WEFT_FAULT_LOG=log,
-                           WEFT_FAULT=f"{action} {case.phase} {RANK} {step}",
+                           WEFT_FAULT=f"{action} {case.phase} {case.rank} {step}",
                            TMPDIR=work, OMPI_ALLOW_RUN_AS_ROOT="1",
                            OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
         with open(f"{work}/out", "w+") as out:
@@ -180,6 +185,7 @@ class Runner:
     def judge(self, case, status, text, acted, ended):
         problems = []
         words, code = EXPECT[case.action]
+        words = words and words.replace("RANK", str(case.rank))
         told = self.told(text)
         if acted is None:
             return ["the fault did not happen"]
@@ -266,7 +272,7 @@ def main():
             for case, took, problems, told, text in pool.map(runner.run, seeds):
                 failed += bool(problems)
                 seconds = f"{took:5.1f} s" if took else "      -"
-                print(f"{'FAIL' if problems else 'ok  '} {case.name:32} {seconds}  "
+                print(f"{'FAIL' if problems else 'ok  '} {case.name:43} {seconds}  "
                       f"{told[0] if told else ''}", flush=True)
                 if problems:
                     print(f"     {'; '.join(problems)}")

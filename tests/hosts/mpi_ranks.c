@@ -217,7 +217,7 @@ static wf_status rank_main(wf_rank *rank, void *arg)
 int main(int argc, char **argv)
 {
     wf_error error = {WF_OK, ""};
-    wf_launch_end end = {.elsewhere = false};
+    wf_launch_end end = {.told = false};
     rank_case *run = NULL;
     wf_launch_options options = {
         .ranks = argc == 3 ? atoi(argv[2]) : 0, .launcher = "mpi", .end = &end};
@@ -231,6 +231,6 @@ int main(int argc, char **argv)
     }
     wf_launch(&options, rank_main, &run, &error);
     printf("process %d: status %d (%s): %s\n", wf_launcher_detected().process, (int)error.code,
-           end.elsewhere ? "elsewhere" : "here", error.text);
+           end.told ? "elsewhere" : "here", error.text);
     return (int)error.code;
 }

@@ -54,6 +54,19 @@ for world in "2 2" "4 4" "2 4"; do
     ranks several_parts $1 $2 'rank [0-9]: status 0' $2
     ranks background $1 $2 'rank [0-9]: ended in [0-9]\.[0-9]+ ms' $2
 done
+# A timeline of ranks in two processes, which one of them writes.
+write_text
+problem=''
+timeout -s KILL 60 "${mpirun[@]}" -np 2 "$gpt_train" "${model[@]}" --steps 3 --tp 2 --dp 2 --trace t.json \
+    >out 2>err || problem="exit status $?;"
+problem+=$(python3 -c '
+import json
+events = [e for e in json.load(open("t.json")) if e["ph"] == "X"]
+for rank in range(4):
+    mine = [e["ts"] for e in events if e["pid"] == rank]
+    if not mine or min(mine) < 0 or max(mine) > 6e7: print("rank", rank, mine[:3])' 2>&1)
+result "a timeline of two processes" "$problem"
+
 ranks differ_message 2 4 'process .*(send|recv) of 6[04] bytes.*(send|recv) of 6[04] bytes' 2
 ranks differ_split 2 4 'process .*list' 2
 ranks differ_split 4 4 'process .*list' 4
