@@ -13,9 +13,9 @@ static const char help[] =
     "gpt_diff A B - where two runs of gpt_train differ\n\n"
     "A and B are files of --log-jsonl: the first step that both have and in which loss, "
     "gradient\n"
-    "norm, learning rate, validation loss or digest differ, bit by bit. Or they are "
-    "checkpoints,\n"
-    "or directories of them: the tensors that differ.\n\n"
+    "norm, learning rate, validation loss or digest differ, bit by bit; and where they have\n"
+    "digests of tensors (gpt_train --digest=tensors), the first tensor that differs after it.\n"
+    "Or they are checkpoints, or directories of them: the tensors that differ.\n\n"
     "Exit status: 0 the same, 1 different, 2 usage, 3 a file that cannot be read\n";
 
 /* The last row of every step of a log, in the order of steps. */
@@ -87,20 +87,45 @@ static bool tell(size_t step, const char *key, const json_t *a, const json_t *b)
     return false;
 }
 
+/* The first tensor whose digest differs, and how many do. */
+static bool same_tensors(size_t step, json_t *a, json_t *b)
+{
+    const char *name, *first = NULL;
+    size_t both = 0, differ = 0;
+    json_t *mine;
+
+    json_object_foreach(a, name, mine)
+    {
+        const json_t *other = json_object_get(b, name);
+
+        both += other != NULL;
+        if (!other || json_equal(mine, other))
+            continue;
+        if (!differ++)
+            first = name;
+    }
+    if (differ)
+        printf("step %zu: tensor %s differs, the first of %zu of %zu tensors\n", step, first,
+               differ, both);
+    return !differ;
+}
+
 static bool same_row(size_t step, const json_t *a, const json_t *b)
 {
     static const char *const keys[] = {"loss_bits", "grad_norm", "lr", "digest"};
     json_t *x = json_object_get(a, "val_loss"), *y = json_object_get(b, "val_loss");
+    bool same = true;
 
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    for (size_t i = 0; same && i < sizeof keys / sizeof *keys; i++) {
         const json_t *mine = json_object_get(a, keys[i]), *other = json_object_get(b, keys[i]);
 
         if (mine && other && !json_equal(mine, other))
-            return tell(step, keys[i], mine, other);
+            same = tell(step, keys[i], mine, other);
     }
-    if (x && y && !json_is_null(x) && !json_is_null(y) && !json_equal(x, y))
-        return tell(step, "val_loss", x, y);
-    return true;
+    if (same && x && y && !json_is_null(x) && !json_is_null(y) && !json_equal(x, y))
+        same = tell(step, "val_loss", x, y);
+    return same_tensors(step, json_object_get(a, "digests"), json_object_get(b, "digests")) &&
+           same;
 }
 
 static int diff_runs(const char *path_a, const char *path_b)

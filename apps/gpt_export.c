@@ -1,11 +1,18 @@
-/* apps/gpt_export.c - writes a model as transformers load it: see gpt_export --help. */
+/*
+ * apps/gpt_export.c - writes a model, of Hugging Face or of a checkpoint, as transformers load it:
+ * see gpt_export --help.
+ */
 #include <getopt.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <weft/weft.h>
 
 typedef struct job {
     const char *from, *to, *dtype;
+    int ranks;
+    wf_par_checkpoint *checkpoint; /* NULL: from is a folder of Hugging Face */
     wf_nn_gpt_config config;
 } job;
 
@@ -13,23 +20,37 @@ static void help(FILE *out)
 {
     fputs(
         "gpt_export - write a model as transformers load it\n\n"
-        "Usage: gpt_export FROM TO [--dtype f32|bf16|f16]\n\n"
-        "  FROM   a folder with config.json and model.safetensors, or several files and their\n"
-        "         index\n"
+        "Usage: gpt_export FROM TO [--dtype f32|bf16|f16] [--ranks N]\n\n"
+        "  FROM   a checkpoint of gpt_train, or a directory of them, of which the newest is\n"
+        "         taken; or a folder with config.json and model.safetensors, or several files\n"
+        "         and their index\n"
         "  TO     a folder, made where it is missing: config.json and one model.safetensors\n"
         "  --dtype NAME  type of the numbers (default: f32); rounded to the nearest, even in "
         "a\n"
         "                tie\n"
+        "  --ranks N     ranks among which the model is spread; under mpirun or srun one in\n"
+        "                each process, or more (default: as many as processes, else 1)\n"
         "  --help        print this help\n\n"
         "Exit status: 0 done; 1 out of memory; 2 flags; 3 a file that cannot be read or\n"
         "written, or is damaged\n",
         out);
 }
 
+static wf_status load(const job *j, wf_par *par, wf_nn_gpt *model)
+{
+    wf_error error = {WF_OK, ""};
+
+    if (!j->checkpoint)
+        return wf_par_pretrained_load(par, model, j->from);
+    if (wf_par_checkpoint_load_model(par, &model->base, j->checkpoint, &error) != WF_OK)
+        wf_fail(wf_par_context(par), error.code, "%s", error.text);
+    return wf_context_status(wf_par_context(par));
+}
+
 static wf_status export_rank(wf_rank *rank, void *arg)
 {
     const job *j = arg;
-    const wf_par_options options = {.tp = 1, .dp = 1};
+    const wf_par_options options = {.dp = j->ranks};
     wf_par *par = wf_par_open(rank, &options, &rank->error);
     wf_nn_gpt *model;
     wf_status status;
@@ -38,8 +59,7 @@ static wf_status export_rank(wf_rank *rank, void *arg)
         return rank->error.code;
     model = wf_nn_gpt_new(wf_par_context(par), &j->config);
     if (model && wf_par_plan(par, &model->base, wf_par_gpt_plan) == WF_OK &&
-        wf_par_materialize(par, &model->base) == WF_OK &&
-        wf_par_pretrained_load(par, model, j->from) == WF_OK)
+        wf_par_materialize(par, &model->base) == WF_OK && load(j, par, model) == WF_OK)
         wf_par_pretrained_save(par, model, j->to, j->dtype);
     status = wf_context_status(wf_par_context(par));
     if (status != WF_OK)
@@ -50,10 +70,19 @@ static wf_status export_rank(wf_rank *rank, void *arg)
     return status;
 }
 
+static int count_of(const char *text)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+
+    return end == text || *end || n < 1 || n > WF_MAX_RANKS ? 0 : (int)n;
+}
+
 /* The exit status where there is nothing more to do, or -1. */
 static int read_command_line(int argc, char **argv, job *j)
 {
     static const struct option flags[] = {{"dtype", required_argument, NULL, 'd'},
+                                          {"ranks", required_argument, NULL, 'r'},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
     int c;
@@ -63,9 +92,15 @@ static int read_command_line(int argc, char **argv, job *j)
             help(stdout);
             return 0;
         }
-        if (c != 'd')
+        if (c == 'd')
+            j->dtype = optarg;
+        else if (c != 'r')
             return 2;
-        j->dtype = optarg;
+        else if (!(j->ranks = count_of(optarg))) {
+            fprintf(stderr, "gpt_export: --ranks %s is no number from 1 to %d\n", optarg,
+                    WF_MAX_RANKS);
+            return 2;
+        }
     }
     if (argc - optind != 2) {
         help(stderr);
@@ -85,19 +120,90 @@ static int exit_status(wf_status status)
     return status == WF_EIO || status == WF_EDATA ? 3 : 1;
 }
 
+/* The checkpoint that a path is, or the newest in it; NULL without an error: there is none. */
+static wf_par_checkpoint *find_checkpoint(const char *path, wf_error *error)
+{
+    char index[4096], **paths;
+    wf_par_checkpoint *found = NULL;
+    struct stat s;
+    int64_t count;
+
+    snprintf(index, sizeof index, "%s/index.json", path);
+    if (stat(index, &s) == 0)
+        return wf_par_checkpoint_open(path, error);
+    if (wf_par_checkpoint_list(path, &paths, &count, error) != WF_OK)
+        return NULL;
+    if (count)
+        found = wf_par_checkpoint_open(paths[0], error);
+    for (int64_t i = 0; i < count; i++)
+        free(paths[i]);
+    free(paths);
+    return found;
+}
+
+/* A whole number that gpt_train has kept with a checkpoint. */
+static int64_t kept(const wf_par_checkpoint *c, const char *key, wf_error *error)
+{
+    const char *text = wf_par_checkpoint_option(c, key);
+    char *end = NULL;
+    long long n = text ? strtoll(text, &end, 10) : -1;
+
+    if (text && end != text && !*end && n >= 1)
+        return n;
+    wf_error_set(error, WF_EINVAL,
+                 "%s says nothing of %s: gpt_train has not made it, so its model is not known",
+                 wf_par_checkpoint_path(c), key);
+    return 1;
+}
+
+static wf_status config_of(const wf_par_checkpoint *c, wf_nn_gpt_config *config,
+                           wf_error *error)
+{
+    const char *arch = wf_par_checkpoint_option(c, "arch");
+    const char *eps = wf_par_checkpoint_option(c, "norm_eps");
+    const char *base = wf_par_checkpoint_option(c, "rope_base");
+
+    *config = (wf_nn_gpt_config){.arch = arch && strcmp(arch, "\"llama\"") == 0 ? WF_NN_LLAMA
+                                                                                : WF_NN_GPT2,
+                                 .vocabulary = kept(c, "vocab_size", error),
+                                 .positions = kept(c, "positions", error),
+                                 .layers = kept(c, "n_layer", error),
+                                 .heads = kept(c, "n_head", error),
+                                 .kv_heads = kept(c, "n_kv_head", error),
+                                 .width = kept(c, "n_embd", error),
+                                 .ffn = kept(c, "ffn", error),
+                                 .eps = eps ? (float)strtod(eps, NULL) : 0,
+                                 .rope_base = base ? strtod(base, NULL) : 0};
+    return error->code;
+}
+
+static wf_status run(job *j, wf_error *error)
+{
+    wf_status status;
+
+    j->checkpoint = find_checkpoint(j->from, error);
+    if (error->code != WF_OK)
+        return error->code;
+    status = j->checkpoint ? config_of(j->checkpoint, &j->config, error)
+                           : wf_par_pretrained_config(j->from, &j->config, error);
+    if (status == WF_OK)
+        status = wf_launch(&(wf_launch_options){.ranks = j->ranks}, export_rank, j, error);
+    wf_par_checkpoint_close(j->checkpoint);
+    return status;
+}
+
 int main(int argc, char **argv)
 {
+    const wf_launcher launcher = wf_launcher_detected();
     wf_error error = {WF_OK, ""};
-    job j = {.dtype = "f32"};
+    job j = {.dtype = "f32", .ranks = launcher.processes > 1 ? launcher.processes : 1};
     int done = read_command_line(argc, argv, &j);
     wf_status status;
 
     if (done >= 0)
         return done;
-    status = wf_par_pretrained_config(j.from, &j.config, &error);
-    if (status == WF_OK)
-        status = wf_launch(&(wf_launch_options){.ranks = 1}, export_rank, &j, &error);
-    if (status != WF_OK)
+    status = run(&j, &error);
+    if (status != WF_OK && launcher.process <= 0)
         fprintf(stderr, "gpt_export: %s\n", error.text);
     return exit_status(status);
 }

@@ -1,4 +1,5 @@
 /* apps/gpt_train.c - trains a GPT on text files, on any mesh of ranks: see gpt_train --help. */
+#include "apps/lock.h"
 #include "apps/plan.h"
 #include "apps/setup.h"
 #include "apps/step_report.h"
@@ -144,13 +145,27 @@ static void tell(const wf_error *error, void *arg)
     fprintf(stderr, "gpt_train: %s%s\n", told.text, more);
 }
 
-static wf_status train(const wf_options *o, wf_train_job *job, wf_launch_end *end,
+static wf_rank_order rank_order(const wf_options *o)
+{
+    return strcmp(o->rank_order, "near") == 0      ? WF_ORDER_NEAR
+           : strcmp(o->rank_order, "started") == 0 ? WF_ORDER_STARTED
+                                                   : WF_ORDER_TRANSPOSED;
+}
+
+/* Launch the ranks; a failure also says where their recorders are. */
+static wf_status train(const wf_options *o, wf_train_job *job, bool several, wf_launch_end *end,
                        wf_error *error)
 {
+    wf_place_axis axis[WF_PLAN_AXES];
+    wf_error unplanned; /* what cannot be planned cannot be run, and says so then */
+    bool planned = several && wf_plan_axes(o, axis, &unplanned) == WF_OK;
     const wf_launch_options launch = {.ranks = (int)(o->tp * o->dp),
                                       .threads = o->bind_ranks ? (int)o->threads_per_rank : 0,
                                       .launcher = unless_auto(o->launcher),
                                       .transport = unless_auto(o->transport),
+                                      .n_axes = planned ? WF_PLAN_AXES : 0,
+                                      .axis = axis,
+                                      .order = rank_order(o),
                                       .stall_timeout = o->stall_timeout,
                                       .tell = tell,
                                       .end = end};
@@ -166,10 +181,11 @@ static wf_status train(const wf_options *o, wf_train_job *job, wf_launch_end *en
 }
 
 /* The directory of --save has to be there before hours of work are to go into it. */
-static wf_status prepare_saving(const wf_options *o, wf_resume *resume,
-                                wf_saving_result *result, wf_error *error)
+static wf_status prepare_saving(const wf_options *o, const wf_launcher *launcher,
+                                wf_resume *resume, wf_saving_result *result, wf_error *error)
 {
     wf_status status = WF_OK;
+    int lock; /* kept until the process ends */
 
     if (o->steps == 0)
         return WF_OK;
@@ -177,6 +193,8 @@ static wf_status prepare_saving(const wf_options *o, wf_resume *resume,
         if (mkdir(o->save, 0755) != 0 && errno != EEXIST)
             status = wf_error_set(error, WF_EIO, "cannot make directory %s: %s", o->save,
                                   strerror(errno));
+        else if (launcher->process == 0) /* of several, it stands for all */
+            status = wf_lock_directory(o->save, &lock, error);
         wf_wish_listen();
     }
     if (status == WF_OK)
@@ -192,13 +210,13 @@ static wf_status launch(wf_options *o, wf_train_job *job, wf_resume *resume,
     wf_error *failed = &job->failed;
 
     if (open_data(o, &job->data, failed) == WF_OK &&
-        prepare_saving(o, resume, job->saved, failed) == WF_OK &&
+        prepare_saving(o, launcher, resume, job->saved, failed) == WF_OK &&
         open_log(o, resume->count > 0, launcher, &job->log, failed) == WF_OK && o->trace &&
         launcher->process == 0)
         wf_timeline_open(o->trace, &job->timeline, failed);
     if (job->failed.code != WF_OK && launcher->processes == 1)
         return wf_error_set(error, job->failed.code, "%s", job->failed.text);
-    return train(o, job, end, error);
+    return train(o, job, launcher->processes > 1, end, error);
 }
 
 static wf_status run(wf_options *o, wf_saving_result *result, wf_launch_end *end,

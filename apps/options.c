@@ -1,9 +1,9 @@
 /*
  * apps/options.c - reads the command line over the rows of apps/options.def.
  *
- * A flag is --flag VALUE or --flag=VALUE; a BOOL is a bare --flag (or --flag=on|off); a FILES
- * flag takes every argument up to the next one that begins with a dash. Given twice, the
- * last value counts; files add up.
+ * A flag is --flag VALUE or --flag=VALUE; a BOOL is a bare --flag (or --flag=on|off), and so is a
+ * LEVEL, which has more words (--flag=WORD); a FILES flag takes every argument up to the next one
+ * that begins with a dash. Given twice, the last value counts; files add up.
  */
 #include "apps/options_table.h"
 #include <string.h>
@@ -46,7 +46,7 @@ static wf_status stray_argument(const reader *in, wf_error *error)
 
     if (argument[0] == '-' && argument[1] && strspn(argument + 1, ".0123456789") == 0)
         return unknown_flag(argument, strcspn(argument + 1, "="), error);
-    if (in->last && in->last->kind == WF_KIND_BOOL)
+    if (in->last && wf_option_is_bare(in->last))
         return wf_error_set(
             error, WF_EINVAL,
             "unexpected argument '%s': %s takes no value (%s=off switches it off)", argument,
@@ -89,7 +89,7 @@ static wf_status read_flag(reader *in, wf_options *options, wf_error *error)
     in->last = row;
     if (value)
         return set_given(options, row, value + 1, error);
-    if (row->kind == WF_KIND_BOOL)
+    if (wf_option_is_bare(row))
         return set_given(options, row, "on", error);
     if (!at_value(in, row))
         return missing_value(row, error);

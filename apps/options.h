@@ -28,6 +28,7 @@ typedef double wf_option_REAL;
 typedef bool wf_option_BOOL;
 typedef bool wf_option_SWITCH;
 typedef char wf_option_CHOICE[WF_CHOICE_LENGTH];
+typedef char wf_option_LEVEL[WF_CHOICE_LENGTH];
 typedef char *wf_option_TEXT;
 typedef char *wf_option_FILE;
 typedef wf_text_list wf_option_FILES;

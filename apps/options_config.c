@@ -17,6 +17,7 @@ static const char *kind_name(wf_option_kind kind)
         [WF_KIND_BOOL] = "true or false",
         [WF_KIND_SWITCH] = "true or false, \"on\" or \"off\"",
         [WF_KIND_CHOICE] = "a word in quotes",
+        [WF_KIND_LEVEL] = "true or false, or a word in quotes",
         [WF_KIND_TEXT] = "text in quotes",
         [WF_KIND_FILE] = "a file name in quotes",
         [WF_KIND_FILES] = "a list of file names",
@@ -37,7 +38,7 @@ static const char *typed(const wf_option_row *row, const json_t *value, char buf
 {
     if (json_is_string(value) && is_words(row->kind))
         return json_string_value(value);
-    if (json_is_boolean(value) && (row->kind == WF_KIND_BOOL || row->kind == WF_KIND_SWITCH))
+    if (json_is_boolean(value) && (wf_option_is_bare(row) || row->kind == WF_KIND_SWITCH))
         return json_is_true(value) ? "on" : "off";
     if (json_is_integer(value) &&
         (row->kind == WF_KIND_INT || row->kind == WF_KIND_REAL || row->kind == WF_KIND_BYTES))
@@ -206,8 +207,9 @@ json_t *wf_options_json(const wf_options *options)
 {
     static json_t *(*const as_json[WF_KIND_COUNT])(const void *) = {
         [WF_KIND_INT] = json_int,     [WF_KIND_REAL] = json_number, [WF_KIND_BOOL] = json_bool,
-        [WF_KIND_SWITCH] = json_bool, [WF_KIND_CHOICE] = json_word, [WF_KIND_TEXT] = json_words,
-        [WF_KIND_FILE] = json_words,  [WF_KIND_FILES] = json_list,  [WF_KIND_BYTES] = json_int,
+        [WF_KIND_SWITCH] = json_bool, [WF_KIND_CHOICE] = json_word, [WF_KIND_LEVEL] = json_word,
+        [WF_KIND_TEXT] = json_words,  [WF_KIND_FILE] = json_words,  [WF_KIND_FILES] = json_list,
+        [WF_KIND_BYTES] = json_int,
     };
     json_t *root = json_object();
 

@@ -34,7 +34,7 @@ static void append(char *to, size_t size, const char *between, const char *word)
     snprintf(to + used, size - used, "%s%s", used ? between : "", word);
 }
 
-/* "[gpt2, llama]" for a CHOICE row; an alias as ddp=no_shard, then what is not built. */
+/* "[gpt2, llama]" for a CHOICE or LEVEL row; an alias as ddp=no_shard, then what is not built. */
 static int help_choices(FILE *out, int column, const wf_option_row *row)
 {
     const char *cursor = row->domain;
@@ -58,13 +58,16 @@ static void help_row(FILE *out, const wf_option_row *row)
     char left[80], standard[96];
     int column = HELP_INDENT;
 
-    snprintf(left, sizeof left, "  %s%s%s", wf_option_flag(row).text, row->metavar ? " " : "",
-             row->metavar ? row->metavar : "");
+    snprintf(left, sizeof left, "  %s%s%s%s", wf_option_flag(row).text,
+             row->kind == WF_KIND_LEVEL ? "[="
+             : row->metavar             ? " "
+                                        : "",
+             row->metavar ? row->metavar : "", row->kind == WF_KIND_LEVEL ? "]" : "");
     fprintf(out, "%-*s", HELP_INDENT, left);
     if (strlen(left) >= HELP_INDENT)
         fprintf(out, "\n%*s", HELP_INDENT, "");
     column = wrap(out, column, row->help);
-    if (row->kind == WF_KIND_CHOICE)
+    if (row->kind == WF_KIND_CHOICE || row->kind == WF_KIND_LEVEL)
         column = help_choices(out, column, row);
     if (row->standard && row->kind != WF_KIND_BOOL) {
         const char *text = row->standard + (*row->standard == '=');
@@ -165,7 +168,7 @@ static void complete_bash(FILE *out)
         const wf_option_row *row = &wf_option_rows[i];
         char values[256];
 
-        if (row->kind == WF_KIND_GROUP || row->kind == WF_KIND_BOOL)
+        if (row->kind == WF_KIND_GROUP || wf_option_is_bare(row))
             continue;
         possible_values(row, values, sizeof values);
         fprintf(out, "    %s) ", wf_option_flag(row).text);
@@ -226,7 +229,7 @@ static void complete_zsh(FILE *out)
         zsh_text(out, row->help);
         fputc(']', out);
         possible_values(row, values, sizeof values);
-        if (row->kind != WF_KIND_BOOL)
+        if (!wf_option_is_bare(row))
             fprintf(out, ":%s:", row->metavar);
         if (*values)
             fprintf(out, "(%s)", values);

@@ -31,6 +31,11 @@ wf_flag wf_option_flag(const wf_option_row *row)
     return flag;
 }
 
+bool wf_option_is_bare(const wf_option_row *row)
+{
+    return row->kind == WF_KIND_BOOL || row->kind == WF_KIND_LEVEL;
+}
+
 bool wf_option_in_config(const wf_option_row *row)
 {
     return row->kind != WF_KIND_GROUP && row - wf_option_rows < WF_OPTION_GROUP_command;

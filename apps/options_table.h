@@ -11,6 +11,7 @@ typedef enum wf_option_kind {
     WF_KIND_BOOL,
     WF_KIND_SWITCH,
     WF_KIND_CHOICE,
+    WF_KIND_LEVEL,
     WF_KIND_TEXT,
     WF_KIND_FILE,
     WF_KIND_FILES,
@@ -28,11 +29,14 @@ typedef struct wf_option_row {
 
 extern const wf_option_row wf_option_rows[WF_OPTION_COUNT];
 
-/* One word of a CHOICE row. An alias has a name of its own and means another word. */
+/* One word of a CHOICE or LEVEL row. An alias has a name of its own and means another word. */
 typedef struct wf_choice {
     char name[WF_CHOICE_LENGTH], means[WF_CHOICE_LENGTH];
     bool alias, built;
 } wf_choice;
+
+/* Whether the flag may stand without a value, and is "on" then; its value follows "=" alone. */
+bool wf_option_is_bare(const wf_option_row *row);
 
 /* The flag of a row, with its two dashes, as a value that lasts for one expression. */
 typedef struct wf_flag {

@@ -223,11 +223,17 @@ static const struct {
                      wf_error *);
     void (*clear)(void *field);
 } kinds[WF_KIND_COUNT] = {
-    [WF_KIND_INT] = {set_int, NULL},         [WF_KIND_REAL] = {set_real, NULL},
-    [WF_KIND_BOOL] = {set_bool, NULL},       [WF_KIND_SWITCH] = {set_bool, NULL},
-    [WF_KIND_CHOICE] = {set_choice, NULL},   [WF_KIND_TEXT] = {set_text, clear_text},
-    [WF_KIND_FILE] = {set_text, clear_text}, [WF_KIND_FILES] = {set_files, clear_files},
-    [WF_KIND_BYTES] = {set_bytes, NULL},     [WF_KIND_STEPS] = {set_steps, NULL},
+    [WF_KIND_INT] = {set_int, NULL},
+    [WF_KIND_REAL] = {set_real, NULL},
+    [WF_KIND_BOOL] = {set_bool, NULL},
+    [WF_KIND_SWITCH] = {set_bool, NULL},
+    [WF_KIND_CHOICE] = {set_choice, NULL},
+    [WF_KIND_LEVEL] = {set_choice, NULL},
+    [WF_KIND_TEXT] = {set_text, clear_text},
+    [WF_KIND_FILE] = {set_text, clear_text},
+    [WF_KIND_FILES] = {set_files, clear_files},
+    [WF_KIND_BYTES] = {set_bytes, NULL},
+    [WF_KIND_STEPS] = {set_steps, NULL},
 };
 
 wf_status wf_option_set(wf_options *options, const wf_option_row *row, const char *where,

@@ -73,6 +73,23 @@ static wf_status make(job *j, const wf_options *o, wf_error *error)
                      plan_rank, j, error);
 }
 
+wf_status wf_plan_axes(const wf_options *o, wf_place_axis axis[WF_PLAN_AXES], wf_error *error)
+{
+    static const char *const names[WF_PLAN_AXES] = {"pp", "replicate", "shard", "tp"};
+    job j;
+
+    if (make(&j, o, error) != WF_OK)
+        return error->code;
+    for (int a = 0; a < WF_PLAN_AXES; a++) {
+        const wf_par_traffic *t = &j.report.traffic[a];
+
+        axis[a] = (wf_place_axis){names[a], t->ranks, 0};
+        for (int k = 0; k < WF_COLLECTIVE_KINDS; k++)
+            axis[a].bytes += (double)t->ledger.of[k].bytes;
+    }
+    return WF_OK;
+}
+
 static bool fits(const wf_options *o, const wf_par_report *r)
 {
     return !o->device_memory || r->memory.peak <= (size_t)o->device_memory;

@@ -3,12 +3,19 @@
 #define WF_APPS_PLAN_H
 
 #include "apps/options.h"
+#include <weft/weft.h>
 
 /*
  * Plan what the flags say; print it, and write it where --json says. With --find-batch the
  * micro-batch is looked for first.
  */
 wf_status wf_plan(const wf_options *options, FILE *out, wf_error *error);
+
+enum { WF_PLAN_AXES = 4 };
+
+/* The mesh's axes, outermost first, with what a rank receives over each in a step. */
+wf_status wf_plan_axes(const wf_options *options, wf_place_axis axis[WF_PLAN_AXES],
+                       wf_error *error);
 
 /* A run went out of memory under --device-memory: add to its error which strategy would fit. */
 void wf_plan_advise(const wf_options *options, wf_error *error);

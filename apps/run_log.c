@@ -1,5 +1,6 @@
 /* apps/run_log.c - the console line and the JSONL row of a step. */
 #include "apps/run_log.h"
+#include "parallel/measure.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -160,24 +161,47 @@ static const char *number(char out[32], double value, int digits)
     return out;
 }
 
+/* Paths are made of letters, digits, dots and underscores. */
+static void write_digests(FILE *row, const wf_step_record *r)
+{
+    static const char *const suffix[] = {"", ".m", ".v"};
+
+    fputs(", \"digests\": {", row);
+    for (int64_t i = 0; i < r->tensors; i++)
+        fprintf(row, "%s\"%s%s\": \"%016" PRIx64 "\"", i ? ", " : "", r->of[i].path,
+                suffix[r->of[i].kind], r->of[i].digest);
+    fputc('}', row);
+}
+
 static wf_status write_step(wf_run_log *log, const wf_step_record *r, wf_error *error)
 {
-    char line[LINE_SIZE], digest[40] = "", t[6][32];
+    char *line = NULL, t[6][32];
     uint32_t bits;
-    int length;
+    size_t length = 0;
+    FILE *row = open_memstream(&line, &length);
+    wf_status status;
 
+    if (!row)
+        return wf_error_set(error, WF_ENOMEM, "no memory for a row of the log");
     memcpy(&bits, &r->loss, sizeof bits);
+    fprintf(row,
+            "{\"step\": %" PRId64 ", \"loss\": %s, \"loss_bits\": \"%08" PRIx32 "\", "
+            "\"grad_norm\": %s, \"lr\": %s, \"ms\": %s, \"tokens_per_s\": %s, "
+            "\"val_loss\": %s",
+            r->step, number(t[0], r->loss, 9), bits, number(t[1], r->grad_norm, 9),
+            number(t[2], r->lr, 9), number(t[3], r->ms, 6), number(t[4], r->tokens_per_s, 6),
+            number(t[5], r->has_val_loss ? r->val_loss : NAN, 9));
     if (r->has_digest)
-        snprintf(digest, sizeof digest, ", \"digest\": \"%016" PRIx64 "\"", r->digest);
-    length = snprintf(line, sizeof line,
-                      "{\"step\": %" PRId64 ", \"loss\": %s, \"loss_bits\": \"%08" PRIx32 "\", "
-                      "\"grad_norm\": %s, \"lr\": %s, \"ms\": %s, \"tokens_per_s\": %s, "
-                      "\"val_loss\": %s%s}\n",
-                      r->step, number(t[0], r->loss, 9), bits, number(t[1], r->grad_norm, 9),
-                      number(t[2], r->lr, 9), number(t[3], r->ms, 6),
-                      number(t[4], r->tokens_per_s, 6),
-                      number(t[5], r->has_val_loss ? r->val_loss : NAN, 9), digest);
-    return write_row(log, line, (size_t)length, error);
+        fprintf(row, ", \"digest\": \"%016" PRIx64 "\"", r->digest);
+    if (r->tensors)
+        write_digests(row, r);
+    fputs("}\n", row);
+    if (fclose(row)) /* memory that it grew into */
+        status = wf_error_set(error, WF_ENOMEM, "no memory for a row of the log");
+    else
+        status = write_row(log, line, length, error);
+    free(line);
+    return status;
 }
 
 /* 1234567 as "1.23M": three digits and a unit. */

@@ -10,7 +10,8 @@
  *      "ms": ..., "tokens_per_s": ..., "val_loss": null, "digest": "91c4..."}
  *
  * val_loss is null on steps without an evaluation, a number that is not finite is null, and
- * digest is there only if the record has one.
+ * digest is there only if the record has one. With digests of tensors it is followed by
+ * "digests": {PATH: ..., ...}, in the order of parameters; those of moments are PATH.m and PATH.v.
  */
 #ifndef WF_APPS_RUN_LOG_H
 #define WF_APPS_RUN_LOG_H
@@ -51,6 +52,8 @@ typedef struct wf_step_record {
     bool has_val_loss, has_digest;
     float val_loss;
     uint64_t digest;
+    const struct wf_par_tensor_digest *of; /* [tensors], with a digest; borrowed for the call */
+    int64_t tensors;
 } wf_step_record;
 
 typedef struct wf_run_log wf_run_log;

@@ -119,15 +119,16 @@ static int64_t report_step(const loop *l)
 }
 
 /* The rows of ranks in other processes come to rank 0, which has the file. */
-static wf_status collect_rows(loop *l, wf_error *error)
+static wf_status collect_rows(loop *l, const int64_t *here, wf_error *error)
 {
-    int here = l->rank->size / wf_launcher_detected().processes;
     wf_status status = WF_OK;
 
-    for (int r = here; r < l->rank->size && status == WF_OK; r++) {
+    for (int r = 0; r < l->rank->size && status == WF_OK; r++) {
         int64_t bytes = 0;
         char *text;
 
+        if (here[r])
+            continue;
         status = wf_recv(l->rank->world, sizeof bytes, r, &bytes, 1, error);
         if (status != WF_OK)
             break;
@@ -145,11 +146,14 @@ static wf_status collect_rows(loop *l, wf_error *error)
 /* Of a run that has failed, the rows of rank 0's process alone. */
 static wf_status hand_in_rows(loop *l, const wf_trace *trace, bool well, wf_error *error)
 {
+    const int64_t mine = l->job->timeline != NULL, *here = NULL;
     char *text;
     size_t bytes;
     wf_status status =
         wf_timeline_text(l->rank->index, trace, l->trace_zero, &text, &bytes, error);
 
+    if (well && !(here = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine)))
+        well = false;
     if (status == WF_OK && l->job->timeline) {
         status = wf_timeline_put(l->job->timeline, text, bytes, error);
     } else if (status == WF_OK && well) {
@@ -160,7 +164,8 @@ static wf_status hand_in_rows(loop *l, const wf_trace *trace, bool well, wf_erro
             status = wf_send(l->rank->world, 1, 0, text, size, error);
     }
     free(text);
-    return status == WF_OK && well && l->rank->index == 0 ? collect_rows(l, error) : status;
+    return status == WF_OK && well && l->rank->index == 0 ? collect_rows(l, here, error)
+                                                          : status;
 }
 
 /* What was traced goes to the file when the last of its steps is done, or when the run ends. */
@@ -216,6 +221,22 @@ static wf_status run_step(loop *l, int64_t step, const wf_par_data *data, wf_par
     return status;
 }
 
+/* As --digest asks for them; those of tensors are in *of, which the caller frees. */
+static wf_status take_digests(loop *l, wf_step_record *record, wf_par_tensor_digest **of)
+{
+    bool each = strcmp(l->o->digest, "tensors") == 0;
+
+    record->has_digest = strcmp(l->o->digest, "off") != 0;
+    if (each)
+        wf_par_trainer_digests(l->trainer, of, &record->tensors);
+    else if (record->has_digest)
+        wf_par_trainer_digest(l->trainer, &record->digest);
+    record->of = *of;
+    for (int64_t i = 0; i < record->tensors; i++)
+        record->digest += record->of[i].digest;
+    return wf_context_status(wf_par_context(l->par));
+}
+
 static wf_status train_step(loop *l, int64_t step)
 {
     const wf_par_data train = {read_train, (void *)l->job};
@@ -225,6 +246,7 @@ static wf_status train_step(loop *l, int64_t step)
     wf_error error = {WF_OK, ""};
     wf_par_step result;
     wf_par_report report;
+    wf_par_tensor_digest *digests = NULL;
 
     wf_par_report_begin(l->par, &report);
     if (run_step(l, step, &train, &result) != WF_OK)
@@ -239,14 +261,11 @@ static wf_status train_step(loop *l, int64_t step)
     record.tokens_per_s = (double)(l->o->global_batch_size * l->o->seq_len) / record.ms * 1e3;
     if (sum_up(l, flops, &record) != WF_OK || evaluate(l, step, &record) != WF_OK)
         return wf_context_status(ctx);
-    if (l->o->digest) {
-        record.has_digest = true;
-        if (wf_par_trainer_digest(l->trainer, &record.digest) != WF_OK)
-            return wf_context_status(ctx);
-    }
-    if (l->rank->index == 0 && wf_run_log_step(l->job->log, &record, &error) != WF_OK)
-        return wf_fail(ctx, error.code, "%s", error.text);
-    return WF_OK;
+    if (take_digests(l, &record, &digests) == WF_OK && l->rank->index == 0 &&
+        wf_run_log_step(l->job->log, &record, &error) != WF_OK)
+        wf_fail(ctx, error.code, "%s", error.text);
+    free(digests);
+    return wf_context_status(ctx);
 }
 
 /* Said once: by the mesh, or by what its trainer makes of the batch. */
@@ -262,6 +281,8 @@ static void tell_inexact(loop *l)
 static void introduce(loop *l)
 {
     tell_inexact(l);
+    if (l->rank->warning && l->rank->index == 0)
+        fprintf(stderr, "gpt_train: warning: %s\n", l->rank->warning);
     if (l->o->show_layout && l->rank->index == 0)
         wf_report_layout(stdout, l->par, &l->model->base);
 }

@@ -159,6 +159,22 @@ const char *wf_context_enter(wf_context *ctx, const char *path)
     return last;
 }
 
+const char *wf_context_path(const wf_context *ctx)
+{
+    return ctx->path;
+}
+
+const char *wf_context_phase_now(const wf_context *ctx)
+{
+    return ctx->phase;
+}
+
+void wf_context_watch(wf_context *ctx, wf_watch *watch, void *arg)
+{
+    ctx->watch = watch;
+    ctx->watcher = arg;
+}
+
 static void end_phase(wf_context *ctx)
 {
     int64_t now;

@@ -93,6 +93,22 @@ WF_API const char *wf_context_enter(wf_context *ctx, const char *path);
  * last one. */
 WF_API const char *wf_context_phase(wf_context *ctx, const char *phase);
 
+/** wf_context_path, wf_context_phase_now - what wf_context_enter and wf_context_phase said last; NULL:
+ * nothing. */
+WF_API const char *wf_context_path(const wf_context *ctx);
+WF_API const char *wf_context_phase_now(const wf_context *ctx);
+
+/** wf_watch - looks at a call of an op that has just been made. */
+typedef void wf_watch(void *arg, const wf_call *call);
+
+/**
+ * wf_context_watch - show every call of an op with its results, as they are made, until this is
+ * called with NULL; views are not shown, nor what a plan or the fake device does not compute
+ *
+ * @param watch  may read, and calls no op
+ */
+WF_API void wf_context_watch(wf_context *ctx, wf_watch *watch, void *arg);
+
 /**
  * wf_context_trace - write down what kernels and phases take from now on, until it is called with
  * NULL; on a mesh see wf_mesh_trace

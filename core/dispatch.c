@@ -255,6 +255,8 @@ static wf_status run_kernel(const wf_call *asked)
     if (status == WF_OK && !ctx->options.plan) {
         widen_data(asked, &w, workspace);
         status = run_traced(call, kernel, workspace ? workspace + w.bytes : NULL);
+        if (status == WF_OK && ctx->watch)
+            ctx->watch(ctx->watcher, asked);
     }
     if (call->op->flops)
         ctx->flops += call->op->flops(call);

@@ -63,6 +63,7 @@ static wf_status begin_all_to_all(wf_pending *p, wf_error *error)
         send += p->send_bytes[i];
         recv += p->recv_bytes[i];
     }
+    p->x->mine_stays = reduces;
     if (single(p) && (reduces || apart(p->buffer[0].in, send, p->buffer[0].out, recv))) {
         p->x->send = p->buffer[0].in;
         p->x->recv = reduces ? wf_scratch_take(p, recv) : p->buffer[0].out;
@@ -95,6 +96,24 @@ static wf_status end_all_to_all(wf_pending *p, wf_error *error)
     return status;
 }
 
+/* What I add myself, where it was sent from. A sum may lie on it, but not overlap it otherwise; a
+   maximum may lie on the first member's alone (wf_reduce_members). */
+static const void *own_part(const wf_pending *p, const void *sum)
+{
+    const char *part = p->x->send;
+    char *came = p->x->recv;
+    size_t bytes = p->recv_bytes[0];
+
+    for (int i = 0; i < p->comm->rank; i++)
+        part += p->send_bytes[i];
+    came += (size_t)p->comm->rank * bytes;
+    if (apart(part, bytes, sum, bytes) ||
+        (part == sum && (p->what.reduction == WF_REDUCE_SUM || p->comm->rank == 0)))
+        return part;
+    wf_copy_part(came, part, bytes);
+    return came;
+}
+
 /* My part of all buffers, reduced: where it stays if that is one place, else into what came from
    member 0. Inputs are not needed any more. */
 static wf_status end_reduce(wf_pending *p, void **sum, wf_error *error)
@@ -111,6 +130,7 @@ static wf_status end_reduce(wf_pending *p, void **sum, wf_error *error)
         return status;
     for (int i = 0; i < p->comm->size; i++)
         p->source[i] = (const char *)p->x->recv + (size_t)i * p->recv_bytes[0];
+    p->source[p->comm->rank] = own_part(p, *sum);
     wf_reduce_members(p, p->source, *sum, n);
     return WF_OK;
 }
@@ -142,6 +162,7 @@ static wf_status end_all_reduce(wf_pending *p, wf_error *error)
         p->recv_bytes[i] = wf_part_bytes(p, p->cuts, i);
     p->x->print.op = "all_reduce (gathering)";
     p->x->background = false;
+    p->x->mine_stays = false;
     p->x->send = sum;
     /* packed: as many bytes as were sent from here */
     p->x->recv = single(p) ? p->buffer[0].out : p->scratch;

@@ -66,7 +66,8 @@ size_t wf_part_bytes(const wf_pending *p, const int64_t *cuts, int rank);
 /* memmove that minds neither NULL where there is nothing to move, nor a move to itself. */
 void wf_copy_part(void *to, const void *from, size_t bytes);
 
-/* y = sum or max over members of source[], in the order of ranks; y may be source[0]. */
+/* y = sum or max over members of source[], in the order of ranks; y may be source[0], that of a
+   sum any of them. */
 void wf_reduce_members(const wf_pending *p, const void *const *source, void *y, int64_t n);
 
 /* Send, receive and barrier are the same on both paths. */

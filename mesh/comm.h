@@ -13,6 +13,7 @@
 #include "core/blocks.h"
 #include "core/trace.h"
 #include "mesh/collective.h"
+#include "mesh/seating.h"
 
 /* What all members must say alike about an exchange; compared when it is posted. */
 typedef struct wf_fingerprint {
@@ -38,6 +39,7 @@ typedef struct wf_exchange {
     const size_t *recv_bytes; /* all_to_all, all_gather: [size] */
     size_t bytes;             /* broadcast, send, recv */
     int peer;                 /* broadcast: root; send, recv: the other end */
+    bool mine_stays;          /* all_to_all: my own block is not looked for in recv */
 
     /* expose: work that members share. When all have posted, any of them may do any piece of
        anybody's share, once; the exchange is over when all pieces are done. */
@@ -73,8 +75,9 @@ typedef struct wf_transport {
     /* own_cores: every rank runs on cores that no other rank uses */
     wf_status (*open)(int ranks, bool own_cores, void **world, wf_error *error);
     void (*close)(void *world); /* when all handles are closed */
-    /* The ranks that run in this process, first .. first + n - 1; NULL: all do. */
-    void (*here)(void *world, int *first, int *n);
+    /* Which ranks run in this process, chosen before any is attached; NULL: all do. */
+    wf_status (*seat)(void *world, const wf_seating_wish *wish, wf_seating *out,
+                      wf_error *error);
     /* Where ranks are in several processes, else NULL: carry process 0's data to all, before the
        ranks run; return when all ranks of all processes have finished, or the world has failed. */
     wf_status (*share)(void *world, void *data, size_t bytes, wf_error *error);
@@ -99,7 +102,7 @@ typedef struct wf_transport {
 } wf_transport;
 
 typedef struct wf_recorder wf_recorder; /* mesh/recorder_parts.h */
-struct wf_watch;                        /* mesh/watch.h */
+struct wf_world_watch;                  /* mesh/watch.h */
 
 /* The handle; a transport puts it first in a struct of its own. */
 struct wf_comm {
@@ -110,10 +113,10 @@ struct wf_comm {
     char name[32];
     wf_ledger ledger;
     wf_pending *in_flight;
-    wf_blocks blocks;       /* of collectives in flight */
-    wf_trace *trace;        /* of this rank, or NULL */
-    struct wf_watch *watch; /* over its world, or NULL */
-    int64_t through;        /* when the last one that was traced was over */
+    wf_blocks blocks;             /* of collectives in flight */
+    wf_trace *trace;              /* of this rank, or NULL */
+    struct wf_world_watch *watch; /* over its world, or NULL */
+    int64_t through;              /* when the last one that was traced was over */
     wf_recorder *recorder;
     bool owns_recorder;
     int recorded_group; /* in its table */

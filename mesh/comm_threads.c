@@ -35,7 +35,8 @@ static wf_status scatter_blocks(const wf_exchange *x, int to, int64_t piece, wf_
                 wf_comm_world_rank(comm, to), x->print.op, mine->recv_bytes[i]);
         for (int k = 0; k < to; k++)
             skip += other->send_bytes[k];
-        copy(block, (const char *)other->send + skip, mine->recv_bytes[i]);
+        if (i != to || !mine->mine_stays)
+            copy(block, (const char *)other->send + skip, mine->recv_bytes[i]);
         block += mine->recv_bytes[i];
     }
     return WF_OK;
@@ -90,9 +91,10 @@ static wf_status finish_exchange(wf_comm *comm, wf_exchange *x, wf_error *error)
     return x->finish(comm, x, error);
 }
 
-wf_status wf_threads_open(int ranks, int first, bool own_cores, void **out, wf_error *error)
+wf_status wf_threads_open(int ranks, const int *number, bool own_cores, void **out,
+                          wf_error *error)
 {
-    *out = wf_threads_world_new(ranks, first, own_cores);
+    *out = wf_threads_world_new(ranks, number, own_cores);
     if (!*out)
         return wf_error_set(error, WF_ENOMEM, "no memory for a world of %d ranks", ranks);
     return WF_OK;
@@ -100,7 +102,7 @@ wf_status wf_threads_open(int ranks, int first, bool own_cores, void **out, wf_e
 
 static wf_status open_world(int ranks, bool own_cores, void **out, wf_error *error)
 {
-    return wf_threads_open(ranks, 0, own_cores, out, error);
+    return wf_threads_open(ranks, NULL, own_cores, out, error);
 }
 
 static void close_world(void *w)
@@ -146,16 +148,8 @@ static wf_status join(world *w, const group *parent, uint64_t ordinal, const cha
 static wf_status attach(void *opaque, int rank, wf_comm **out, wf_error *error)
 {
     world *w = opaque;
-    int *members = malloc((size_t)w->ranks * sizeof *members);
-    wf_status status;
 
-    if (!members)
-        return wf_error_set(error, WF_ENOMEM, "no memory for a world of %d ranks", w->ranks);
-    for (int i = 0; i < w->ranks; i++)
-        members[i] = w->first + i;
-    status = join(w, NULL, 0, "world", members, w->ranks, rank, out, error);
-    free(members);
-    return status;
+    return join(w, NULL, 0, "world", w->number, w->ranks, rank, out, error);
 }
 
 static wf_status split(wf_comm *parent, const char *name, const int *members, int n,

@@ -30,6 +30,7 @@ enum { GATE_SHUT, GATE_OPEN, GATE_CANCELLED };
 typedef struct started {
     struct launch *launch;
     wf_rank rank;
+    int place; /* among the ranks that are bound to cores */
     wf_status status;
     pthread_t thread;
 } started;
@@ -42,9 +43,10 @@ typedef struct launch {
     void *world;
     wf_places *places; /* NULL: the system's choice */
     wf_watch_options watched;
-    wf_watch *watch; /* NULL: there is nothing that ranks do not notice themselves */
-    wf_comm **comm;  /* [n] */
-    int first, n;    /* ranks here */
+    wf_world_watch *watch; /* NULL: there is nothing that ranks do not notice themselves */
+    wf_comm **comm;        /* [n] */
+    wf_seating seats;      /* who runs here: */
+    int n;                 /* so many */
     _Atomic uint32_t gate, running;
     started rank[];
 } launch;
@@ -65,7 +67,7 @@ static void end_rank(launch *l, started *s)
         wf_error_set(&rank->error, s->status, "%s", wf_status_name(s->status));
         wf_comm_abort(rank->world, &rank->error);
     }
-    wf_watch_finished(l->watch, rank->index);
+    wf_watch_finished(l->watch, (int)(s - l->rank));
 }
 
 static void *run_rank(void *opaque)
@@ -78,7 +80,7 @@ static void *run_rank(void *opaque)
     if (atomic_load(&l->gate) == GATE_CANCELLED)
         return NULL;
     if (l->places)
-        wf_places_bind(l->places, s->rank.index);
+        wf_places_bind(l->places, s->place);
     wf_crash_rank(s->rank.world);
     s->status = l->rank_main(&s->rank, l->arg);
     end_rank(l, s);
@@ -213,22 +215,25 @@ static wf_status attach(launch *l, const wf_launch_options *o, wf_error *error)
         wf_rank *rank = &l->rank[i].rank;
 
         l->rank[i].launch = l;
-        rank->index = l->first + i;
+        l->rank[i].place = l->seats.slot[i];
+        rank->index = l->seats.rank[i];
         rank->size = o->ranks;
+        rank->warning = l->seats.warning;
         status = l->transport->attach(l->world, rank->index, &l->comm[i], error);
         rank->world = l->comm[i];
         if (status == WF_OK)
             wf_recorder_of(l->comm[i]);
     }
-    l->watched = (wf_watch_options){.transport = l->transport,
-                                    .world = l->world,
-                                    .comm = l->comm,
-                                    .ranks = o->ranks,
-                                    .first = l->first,
-                                    .here = l->n,
-                                    .processes = o->ranks / l->n,
-                                    .process = l->first / l->n,
-                                    .limit = o->stall_timeout};
+    l->watched =
+        (wf_watch_options){.transport = l->transport,
+                           .world = l->world,
+                           .comm = l->comm,
+                           .ranks = o->ranks,
+                           .rank = l->seats.rank,
+                           .here = l->n,
+                           .processes = o->ranks / l->n,
+                           .process = l->transport->seat ? wf_launcher_detected().process : 0,
+                           .limit = o->stall_timeout};
     if (status != WF_OK || !l->transport->moves ||
         (l->watched.processes == 1 && o->stall_timeout <= 0))
         return status;
@@ -255,6 +260,7 @@ static wf_status run_world(launch *l, const wf_launch_options *o, wf_error *erro
     if (l->watch) /* the transport may ask it to the end */
         wf_watch_close(l->watch);
     wf_places_close(l->places);
+    wf_seating_free(&l->seats);
     free(l->comm);
     free(l);
     return status;
@@ -284,21 +290,40 @@ static const wf_transport *choose_transport(const wf_launch_options *o, wf_error
     return asked ? asked : wf_transport_find(launcher.kind, error);
 }
 
-static launch *launch_new(const wf_transport *transport, void *world, int first, int n)
+/* Threads of one process: all ranks, or the one that is asked for where nothing moves. */
+static wf_status seat_here(const wf_launch_options *o, bool moves, wf_seating *seats,
+                           wf_error *error)
 {
-    launch *l = calloc(1, sizeof *l + (size_t)n * sizeof l->rank[0]);
+    int n = moves ? o->ranks : 1;
+
+    *seats = (wf_seating){.n = n, .sharing = n, .local = 1};
+    seats->rank = malloc((size_t)n * sizeof *seats->rank);
+    seats->slot = malloc((size_t)n * sizeof *seats->slot);
+    if (!seats->rank || !seats->slot)
+        return wf_error_set(error, WF_ENOMEM, "no memory to start %d ranks", n);
+    for (int i = 0; i < n; i++) {
+        seats->rank[i] = moves ? i : o->rank;
+        seats->slot[i] = i;
+    }
+    return WF_OK;
+}
+
+static launch *launch_new(const wf_transport *transport, void *world, const wf_seating *seats)
+{
+    size_t n = (size_t)seats->n;
+    launch *l = calloc(1, sizeof *l + n * sizeof l->rank[0]);
 
     if (!l)
         return NULL;
-    l->comm = calloc((size_t)n, sizeof *l->comm);
+    l->comm = calloc(n, sizeof *l->comm);
     if (!l->comm) {
         free(l);
         return NULL;
     }
     l->transport = transport;
     l->world = world;
-    l->first = first;
-    l->n = n;
+    l->seats = *seats;
+    l->n = seats->n;
     return l;
 }
 
@@ -312,43 +337,58 @@ static void prepare_process(void)
         wf_watch_reserve(l.process == 0 ? l.processes - 1 : 1);
 }
 
+/* A world that is open, and which of its ranks run here. */
+static wf_status open_world(const wf_transport *t, const wf_launch_options *o, launch **out,
+                            wf_error *error)
+{
+    const wf_seating_wish wish = {o->ranks, o->threads, o->n_axes, o->axis, o->order};
+    wf_seating seats = {.n = 0};
+    wf_places *places = NULL;
+    wf_status status;
+    void *world;
+
+    /* of several processes each has to know of the others on its host first */
+    if (t->moves && !t->seat && o->threads > 0)
+        places = wf_places_open(NULL, o->ranks, o->threads);
+    status = t->open(o->ranks, places != NULL, &world, error);
+    if (status != WF_OK) {
+        wf_places_close(places);
+        return status;
+    }
+    status =
+        t->seat ? t->seat(world, &wish, &seats, error) : seat_here(o, t->moves, &seats, error);
+    if (status == WF_OK && !(*out = launch_new(t, world, &seats)))
+        status = wf_error_set(error, WF_ENOMEM, "no memory to start %d ranks", seats.n);
+    if (status == WF_OK && t->seat && o->threads > 0)
+        places = wf_places_open(NULL, seats.sharing, o->threads);
+    if (status == WF_OK) {
+        (*out)->places = places;
+        return WF_OK;
+    }
+    t->close(world);
+    wf_places_close(places);
+    wf_seating_free(&seats);
+    return status;
+}
+
 wf_status wf_launch(const wf_launch_options *options,
                     wf_status (*rank_main)(wf_rank *rank, void *arg), void *arg,
                     wf_error *error)
 {
     const wf_transport *t = choose_transport(options, error);
-    wf_places *places = NULL;
     wf_status status;
     launch *l;
-    void *world;
-    int first, n;
 
     if (!t)
         return error->code;
     status = check(options, t, error);
     if (status != WF_OK)
         return status;
-    first = t->moves ? 0 : options->rank;
-    n = t->moves ? options->ranks : 1;
-    if (t->here)
+    if (t->seat)
         prepare_process();
-    /* processes share their hosts' cores as their launcher says */
-    else if (t->moves && options->threads > 0)
-        places = wf_places_open(NULL, n, options->threads);
-    status = t->open(options->ranks, places != NULL, &world, error);
-    if (status != WF_OK) {
-        wf_places_close(places);
+    status = open_world(t, options, &l, error);
+    if (status != WF_OK)
         return status;
-    }
-    if (t->here)
-        t->here(world, &first, &n);
-    l = launch_new(t, world, first, n);
-    if (!l) {
-        t->close(world);
-        wf_places_close(places);
-        return wf_error_set(error, WF_ENOMEM, "no memory to start %d ranks", n);
-    }
-    l->places = places;
     l->rank_main = rank_main;
     l->arg = arg;
     return run_world(l, options, error);

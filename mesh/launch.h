@@ -3,6 +3,7 @@
 #define WF_MESH_LAUNCH_H
 
 #include "mesh/collective.h"
+#include "mesh/placement.h"
 
 WF_BEGIN_DECLS
 
@@ -13,6 +14,8 @@ typedef struct wf_rank {
     int index, size;
     wf_comm *world; /* the launcher's; splits of it are closed by who made them */
     wf_error error; /* what a failing rank_main leaves here is told to all */
+    const char
+        *warning; /* what the placement of the ranks costs, for one of them to tell; or NULL */
 } wf_rank;
 
 /* How a world ended, beside its status. */
@@ -23,6 +26,13 @@ typedef struct wf_launch_end {
     int stuck;
 } wf_launch_end;
 
+/* Which ranks a launcher's processes run. */
+typedef enum wf_rank_order {
+    WF_ORDER_NEAR,    /* by the cheapest placement of the mesh: see mesh/placement.h */
+    WF_ORDER_STARTED, /* the first process the first ranks, and so on */
+    WF_ORDER_TRANSPOSED /* the innermost axis as far apart as the outermost could be: to compare */
+} wf_rank_order;
+
 typedef struct wf_launch_options {
     int ranks;             /* 1 .. WF_MAX_RANKS; any number on a transport that moves nothing */
     const char *launcher;  /* "threads", "mpi"; NULL: what was detected (mesh/launcher.h) */
@@ -31,6 +41,11 @@ typedef struct wf_launch_options {
     /* Threads that each rank will use: it is bound to as many cores of its own where there are
        enough for all ranks, tp neighbours side by side. 0: the system places the ranks. */
     int threads;
+    /* The mesh that the ranks will form, outermost axis first, with what a rank receives over each
+       in a step; n_axes 0: processes run ranks in the order of their start. */
+    int n_axes;
+    const wf_place_axis *axis;
+    wf_rank_order order;
     /* Seconds after which a rank that neither goes on nor waits for others has failed; 0: never.
        Reading, computing and saving for so long without a collective counts. */
     double stall_timeout;
@@ -44,7 +59,8 @@ typedef struct wf_launch_options {
  * wf_launch - run rank_main once per rank, each on a thread of its own, and wait for all
  *
  * Where a launcher started several processes, each runs an equal share of the ranks, one or more,
- * and all return the same status and text.
+ * and all return the same status and text. Which ones is found from the processes' hosts and
+ * `axis`; rank 0 is in the first process.
  *
  * All ranks start or none does. A rank that fails wakes the others with WF_ELOST; one that
  * returns while others wait for it is an error too. Of processes that die, are stopped or cannot be

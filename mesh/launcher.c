@@ -43,6 +43,29 @@ static int number(const char *variable)
     return *end || value < 0 || value > INT_MAX ? -1 : (int)value;
 }
 
+/* Slurm's list of how many processes each host has, "2(x3),1", at this host's place; -1: none. */
+static int tasks_here(void)
+{
+    const char *list = getenv("SLURM_STEP_TASKS_PER_NODE");
+    int host = number("SLURM_NODEID");
+
+    while (list && *list && host >= 0) {
+        char *end;
+        long tasks = strtol(list, &end, 10), hosts = 1;
+
+        if (end == list)
+            return -1;
+        if (strncmp(end, "(x", 2) == 0)
+            hosts = strtol(end + 2, &end, 10);
+        if (host < hosts)
+            return tasks > 0 && tasks <= INT_MAX ? (int)tasks : -1;
+        host -= (int)hosts;
+        end += *end == ')';
+        list = end + (*end == ',');
+    }
+    return -1;
+}
+
 static bool is_set(const struct row *r)
 {
     int size = number(r->size), rank = number(r->rank);
@@ -69,7 +92,7 @@ wf_launcher wf_launcher_detected(void)
 
     if (!r)
         return l;
-    local = number(r->local);
+    local = strncmp(r->size, "SLURM", 5) == 0 ? tasks_here() : number(r->local);
     l = (wf_launcher){r->kind,         r->name,         r->size,
                       number(r->size), number(r->rank), local > 0 ? local : 0};
     if (strcmp(l.kind, "mpi") == 0 && l.processes == 1)

@@ -4,7 +4,8 @@
  *
  *     OpenMPI's mpirun   OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_RANK
  *     PMI (MPICH, srun)  PMI_SIZE, PMI_RANK
- *     Slurm's srun       SLURM_STEP_NUM_TASKS, SLURM_PROCID, beside SLURM_STEP_ID
+ *     Slurm's srun       SLURM_STEP_NUM_TASKS, SLURM_PROCID, beside SLURM_STEP_ID; how many there
+ *                        are on this host: SLURM_STEP_TASKS_PER_NODE, SLURM_NODEID
  *     torchrun           WORLD_SIZE, RANK, beside LOCAL_RANK and MASTER_ADDR
  */
 #ifndef WF_MESH_LAUNCHER_H

@@ -75,6 +75,7 @@ static const wf_transport *load(const char *name, const char *needs, wf_error *e
                                  .fingerprint_differ = wf_fingerprint_differ,
                                  .blocks_take = wf_blocks_take,
                                  .blocks_give = wf_blocks_give,
+                                 .seating_find = wf_seating_find,
                                  .threads = &wf_transport_threads,
                                  .threads_open = wf_threads_open,
                                  .threads_abort = abort_threads,

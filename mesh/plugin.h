@@ -29,9 +29,11 @@ typedef struct wf_plugin_host {
     void *(*blocks_take)(wf_blocks *blocks, size_t bytes);
     void (*blocks_give)(wf_blocks *blocks, void *block, size_t bytes);
 
-    /* What carries data between the ranks of one process, and a world of ranks first, .. */
+    /* Which ranks run where; what carries data between those of one process, and their world. */
+    wf_status (*seating_find)(const wf_seating_wish *wish, const wf_processes *processes,
+                              wf_seating *out, wf_error *error);
     const wf_transport *threads;
-    wf_status (*threads_open)(int ranks, int first, bool own_cores, void **world,
+    wf_status (*threads_open)(int ranks, const int *number, bool own_cores, void **world,
                               wf_error *error);
     void (*threads_abort)(void *world, int rank, const wf_error *cause); /* from any thread */
     bool (*watch_well)(void); /* false: a process may be lost (mesh/watch.h) */

@@ -15,14 +15,19 @@ static int count_cores(void)
     return sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
 
-world *wf_threads_world_new(int ranks, int first, bool own_cores)
+world *wf_threads_world_new(int ranks, const int *number, bool own_cores)
 {
     world *w = calloc(1, sizeof *w + (size_t)ranks * sizeof w->rank[0]);
 
-    if (!w)
+    if (w)
+        w->number = malloc((size_t)ranks * sizeof *w->number);
+    if (!w || !w->number) {
+        free(w);
         return NULL;
+    }
+    for (int i = 0; i < ranks; i++)
+        w->number[i] = number ? number[i] : i;
     w->ranks = ranks;
-    w->first = first;
     w->cores = count_cores();
     w->own_cores = own_cores;
     pthread_mutex_init(&w->lock, NULL);
@@ -62,7 +67,23 @@ void wf_threads_world_free(world *w)
     for (int i = 0; i < w->ranks; i++)
         pthread_mutex_destroy(&w->rank[i].lock);
     pthread_mutex_destroy(&w->lock);
+    free(w->number);
     free(w);
+}
+
+rank_state *wf_threads_rank(world *w, int world_rank)
+{
+    int low = 0, high = w->ranks - 1;
+
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+
+        if (w->number[middle] < world_rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return &w->rank[low];
 }
 
 static group *group_new(const char *name, const int *members, int n)
@@ -312,7 +333,7 @@ static void describe_deadlock(world *w, wf_error *cause)
                 used +=
                     (size_t)snprintf(text + used, sizeof text - used,
                                      "%srank %d waits for rank %d in %s over %s (call %llu)",
-                                     listed++ ? "; " : "", w->first + i, n.group->members[m],
+                                     listed++ ? "; " : "", w->number[i], n.group->members[m],
                                      n.op, n.group->name, (unsigned long long)n.call + 1);
                 break;
             }

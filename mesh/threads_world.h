@@ -112,7 +112,7 @@ typedef struct rank_state {
 
 typedef struct world {
     int ranks;
-    int first; /* the first rank's number among those of all processes */
+    int *number; /* [ranks] their numbers among those of all processes, ascending */
     bool own_cores;
     int cores;             /* that this process may use */
     _Atomic uint64_t link; /* for tests: bytes per second of a rank's work; 0: no limit */
@@ -133,22 +133,21 @@ typedef struct threads_comm {
     uint64_t splits;
 } threads_comm;
 
-static inline rank_state *wf_threads_rank(world *w, int world_rank)
-{
-    return &w->rank[world_rank - w->first];
-}
-
 static inline uint64_t stage_mark(uint64_t sequence, enum stage stage)
 {
     return STAGES * sequence + (uint64_t)stage + 1;
 }
 
-/* Ranks first, first + 1, .. of a world that may go on in other processes. */
-world *wf_threads_world_new(int ranks, int first, bool own_cores);
+/* These ranks (ascending; NULL: 0, 1, ..) of a world that may go on in other processes. */
+world *wf_threads_world_new(int ranks, const int *number, bool own_cores);
 void wf_threads_world_free(world *w);
 
 /* The same as a transport's open(). */
-wf_status wf_threads_open(int ranks, int first, bool own_cores, void **world, wf_error *error);
+wf_status wf_threads_open(int ranks, const int *number, bool own_cores, void **world,
+                          wf_error *error);
+
+/* The state of a rank of this process. */
+rank_state *wf_threads_rank(world *w, int world_rank);
 
 /* The group of one split (parent, ordinal) with these members, which the first of them makes.
  */

@@ -17,10 +17,10 @@ enum {
 };
 
 /* Of this process, for a signal. */
-static wf_watch *_Atomic current;
+static wf_world_watch *_Atomic current;
 
 /* Time in which this process did not run itself counts for nobody. */
-static void tick(wf_watch *w, int64_t passed)
+static void tick(wf_world_watch *w, int64_t passed)
 {
     int most = 2 * wf_watch_period(w), by = passed > most ? most : (int)passed;
 
@@ -32,8 +32,7 @@ static void tick(wf_watch *w, int64_t passed)
 
         if (p->state != PEER_HERE)
             continue;
-        wf_watch_send(p, WATCH_STATUS, &w->rank[w->o.first],
-                      (size_t)w->o.here * sizeof *w->rank);
+        wf_watch_send(p, WATCH_STATUS, w->mine, (size_t)w->o.here * sizeof *w->mine);
         p->silent_ms += by;
         if (p->silent_ms > WF_WATCH_SILENCE * 1000)
             wf_watch_lose(w, p, "has been silent for 10 s");
@@ -45,7 +44,7 @@ static void tick(wf_watch *w, int64_t passed)
 /* ---- the thread ---- */
 
 /* The user has been told, by this process or another. */
-static void tell_on(wf_watch *w)
+static void tell_on(wf_world_watch *w)
 {
     pthread_mutex_lock(&w->lock);
     w->told = true;
@@ -57,7 +56,7 @@ static void tell_on(wf_watch *w)
 }
 
 /* This process has told. */
-static void tell_others(wf_watch *w)
+static void tell_others(wf_world_watch *w)
 {
     bool tells;
 
@@ -71,14 +70,27 @@ static void tell_others(wf_watch *w)
     tell_on(w);
 }
 
-static void take(wf_watch *w, watch_peer *p, const watch_head *h, const void *data)
+static void take_status(wf_world_watch *w, const watch_peer *p, const char *data)
+{
+    for (int i = 0; i < w->o.here; i++) {
+        watch_rank r;
+
+        memcpy(&r, data + (size_t)i * sizeof r, sizeof r);
+        r.where[sizeof r.where - 1] = '\0';
+        r.process = p->process;
+        if (r.rank >= 0 && r.rank < w->o.ranks)
+            w->rank[r.rank] = r;
+    }
+}
+
+static void take(wf_world_watch *w, watch_peer *p, const watch_head *h, const void *data)
 {
     size_t status = (size_t)w->o.here * sizeof *w->rank;
     wf_verdict v;
 
     p->silent_ms = 0;
     if (h->kind == WATCH_STATUS && h->bytes == status)
-        memcpy(&w->rank[p->process * w->o.here], data, status);
+        take_status(w, p, data);
     if ((h->kind == WATCH_CAUSE || h->kind == WATCH_VERDICT) && h->bytes == sizeof v) {
         memcpy(&v, data, sizeof v);
         v.text[sizeof v.text - 1] = '\0';
@@ -93,7 +105,7 @@ static void take(wf_watch *w, watch_peer *p, const watch_head *h, const void *da
     }
 }
 
-static void hear(wf_watch *w, struct pollfd *set, int wait_ms)
+static void hear(wf_world_watch *w, struct pollfd *set, int wait_ms)
 {
     uint64_t pokes;
 
@@ -122,7 +134,7 @@ static void hear(wf_watch *w, struct pollfd *set, int wait_ms)
 }
 
 /* Who leaves says so, and goes when the other side knows. */
-static bool may_leave(wf_watch *w, int64_t *since)
+static bool may_leave(wf_world_watch *w, int64_t *since)
 {
     bool closing, here = false;
 
@@ -144,7 +156,7 @@ static bool may_leave(wf_watch *w, int64_t *since)
 
 static void *run(void *arg)
 {
-    wf_watch *w = arg;
+    wf_world_watch *w = arg;
     struct pollfd *set = calloc((size_t)w->n_peers + 1, sizeof *set);
     int64_t leaving = 0;
 
@@ -172,7 +184,7 @@ static void *run(void *arg)
 }
 
 /* With no signal coming to it. */
-static wf_status start(wf_watch *w, wf_error *error)
+static wf_status start(wf_world_watch *w, wf_error *error)
 {
     pthread_attr_t attributes;
     sigset_t all, before;
@@ -190,7 +202,7 @@ static wf_status start(wf_watch *w, wf_error *error)
                    : WF_OK;
 }
 
-static void watch_free(wf_watch *w)
+static void watch_free(wf_world_watch *w)
 {
     for (int i = 0; w->peer && i < w->n_peers; i++) {
         if (w->peer[i].fd >= 0)
@@ -205,26 +217,28 @@ static void watch_free(wf_watch *w)
     pthread_mutex_destroy(&w->lock);
     free(w->peer);
     free(w->rank);
+    free(w->mine);
     free(w->pulse);
     free(w->since);
     free((void *)w->finished);
     free(w);
 }
 
-static bool make_room(wf_watch *w)
+static bool make_room(wf_world_watch *w)
 {
     size_t here = (size_t)w->o.here, peers = (size_t)w->n_peers;
     bool good;
 
     w->peer = calloc(peers + 1, sizeof *w->peer);
     w->rank = calloc((size_t)w->o.ranks, sizeof *w->rank);
+    w->mine = calloc(here, sizeof *w->mine);
     w->pulse = calloc(here, sizeof *w->pulse);
     w->since = calloc(here, sizeof *w->since);
     w->finished = calloc(here, sizeof *w->finished);
     w->hangups = epoll_create1(EPOLL_CLOEXEC);
     w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    good = w->peer && w->rank && w->pulse && w->since && w->finished && w->wake >= 0 &&
-           w->hangups >= 0;
+    good = w->peer && w->rank && w->mine && w->pulse && w->since && w->finished &&
+           w->wake >= 0 && w->hangups >= 0;
     for (int i = 0; w->peer && i < w->n_peers; i++) {
         w->peer[i].fd = -1;
         w->peer[i].process = wf_watch_is_head(w) ? i + 1 : 0;
@@ -234,9 +248,10 @@ static bool make_room(wf_watch *w)
     return good;
 }
 
-wf_status wf_watch_open(const wf_watch_options *options, wf_watch **watch, wf_error *error)
+wf_status wf_watch_open(const wf_watch_options *options, wf_world_watch **watch,
+                        wf_error *error)
 {
-    wf_watch *w = calloc(1, sizeof *w);
+    wf_world_watch *w = calloc(1, sizeof *w);
     wf_status status;
 
     *watch = NULL;
@@ -264,13 +279,13 @@ wf_status wf_watch_open(const wf_watch_options *options, wf_watch **watch, wf_er
 
 bool wf_watch_well(void)
 {
-    const wf_watch *w = atomic_load(&current);
+    const wf_world_watch *w = atomic_load(&current);
     struct epoll_event e;
 
     return !w || epoll_wait(w->hangups, &e, 1, 0) <= 0;
 }
 
-void wf_watch_poke(wf_watch *w)
+void wf_watch_poke(wf_world_watch *w)
 {
     uint64_t one = 1;
 
@@ -278,10 +293,10 @@ void wf_watch_poke(wf_watch *w)
         return; /* it has been poked very often */
 }
 
-void wf_watch_finished(wf_watch *w, int rank)
+void wf_watch_finished(wf_world_watch *w, int i)
 {
     if (w)
-        atomic_store(&w->finished[rank - w->o.first], true);
+        atomic_store(&w->finished[i], true);
 }
 
 static struct timespec in_a_while(int milliseconds)
@@ -296,7 +311,7 @@ static struct timespec in_a_while(int milliseconds)
     return t;
 }
 
-bool wf_watch_verdict(wf_watch *w, int milliseconds, wf_verdict *verdict)
+bool wf_watch_verdict(wf_world_watch *w, int milliseconds, wf_verdict *verdict)
 {
     const struct timespec until = in_a_while(milliseconds);
     bool has;
@@ -312,7 +327,7 @@ bool wf_watch_verdict(wf_watch *w, int milliseconds, wf_verdict *verdict)
     return has;
 }
 
-void wf_watch_told(wf_watch *w)
+void wf_watch_told(wf_world_watch *w)
 {
     pthread_mutex_lock(&w->lock);
     w->tells = true;
@@ -320,7 +335,7 @@ void wf_watch_told(wf_watch *w)
     wf_watch_poke(w);
 }
 
-void wf_watch_await_told(wf_watch *w, int milliseconds)
+void wf_watch_await_told(wf_world_watch *w, int milliseconds)
 {
     const struct timespec until = in_a_while(milliseconds);
 
@@ -330,7 +345,7 @@ void wf_watch_await_told(wf_watch *w, int milliseconds)
     pthread_mutex_unlock(&w->lock);
 }
 
-void wf_watch_leave(wf_watch *w)
+void wf_watch_leave(wf_world_watch *w)
 {
     pthread_mutex_lock(&w->lock);
     w->closing = true;
@@ -339,9 +354,9 @@ void wf_watch_leave(wf_watch *w)
     pthread_join(w->thread, NULL);
 }
 
-void wf_watch_close(wf_watch *w)
+void wf_watch_close(wf_world_watch *w)
 {
-    wf_watch *mine = w;
+    wf_world_watch *mine = w;
 
     atomic_compare_exchange_strong(&current, &mine, NULL);
     watch_free(w);
@@ -349,12 +364,12 @@ void wf_watch_close(wf_watch *w)
 
 void wf_watch_last_words(int rank, const char *text)
 {
-    wf_watch *w = atomic_load(&current);
+    wf_world_watch *w = atomic_load(&current);
     wf_verdict v = {.culprit = rank, .code = WF_ELOST, .stuck = true};
 
     if (!w)
         return;
-    v.culprit = rank >= 0 ? rank : w->o.first;
+    v.culprit = rank >= 0 ? rank : w->o.rank[0];
     v.teller = w->o.process;
     memcpy(v.text, text, strnlen(text, sizeof v.text - 1));
     for (int i = 0; i < w->n_peers; i++)

@@ -23,13 +23,14 @@ typedef struct wf_verdict {
     char text[WF_WATCH_TEXT];
 } wf_verdict;
 
-typedef struct wf_watch wf_watch;
+typedef struct wf_world_watch wf_world_watch;
 
 typedef struct wf_watch_options {
     const wf_transport *transport;
     void *world;
     wf_comm *const *comm; /* [here] the world's handles of the ranks here; not closed before */
-    int ranks, first, here;
+    int ranks, here;
+    const int *rank; /* [here] which ranks these are, ascending */
     int processes, process;
     double limit; /* seconds that a rank may neither come nor go on; 0: any time */
 } wf_watch_options;
@@ -44,26 +45,27 @@ bool wf_watch_well(void);
 
 /* Collective over processes. Errors: WF_ELOST, where they cannot reach each other over TCP;
    WF_ENOMEM. */
-wf_status wf_watch_open(const wf_watch_options *options, wf_watch **watch, wf_error *error);
+wf_status wf_watch_open(const wf_watch_options *options, wf_world_watch **watch,
+                        wf_error *error);
 
 /* The world has failed here: look why. From any thread; NULL is allowed. */
-void wf_watch_poke(wf_watch *watch);
+void wf_watch_poke(wf_world_watch *watch);
 
 /* The verdict, waiting for it at most so long; false: there is none. */
-bool wf_watch_verdict(wf_watch *watch, int milliseconds, wf_verdict *verdict);
+bool wf_watch_verdict(wf_world_watch *watch, int milliseconds, wf_verdict *verdict);
 
 /* The teller has told the user; the others wait for that, since launchers end all processes when
    one has ended. */
-void wf_watch_told(wf_watch *watch);
-void wf_watch_await_told(wf_watch *watch, int milliseconds);
+void wf_watch_told(wf_world_watch *watch);
+void wf_watch_await_told(wf_world_watch *watch, int milliseconds);
 
-/* A rank here has ended. */
-void wf_watch_finished(wf_watch *watch, int rank);
+/* A rank here has ended: comm[i]'s. */
+void wf_watch_finished(wf_world_watch *watch, int i);
 
 /* All ranks here have ended, or are given up; waits until the other processes know. They may be
    lost even now: ask for the verdict afterwards. */
-void wf_watch_leave(wf_watch *watch);
-void wf_watch_close(wf_watch *watch);
+void wf_watch_leave(wf_world_watch *watch);
+void wf_watch_close(wf_world_watch *watch);
 
 /* The cause that the transport has here, and where its rank was. */
 bool wf_watch_look(const wf_watch_options *o, wf_verdict *verdict);

@@ -22,9 +22,13 @@ int64_t wf_watch_now(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-static bool is_here(const wf_watch_options *o, int rank)
+/* The handle of a rank here, or NULL. */
+static wf_comm *comm_of(const wf_watch_options *o, int rank)
 {
-    return rank >= o->first && rank < o->first + o->here;
+    for (int i = 0; i < o->here; i++)
+        if (o->rank[i] == rank)
+            return o->comm[i];
+    return NULL;
 }
 
 bool wf_watch_look(const wf_watch_options *o, wf_verdict *v)
@@ -34,8 +38,8 @@ bool wf_watch_look(const wf_watch_options *o, wf_verdict *v)
 
     if (o->transport->cause(o->world, &culprit, &cause) == WF_OK)
         return false;
-    if (is_here(o, culprit))
-        wf_recorder_locate(o->comm[culprit - o->first], &cause);
+    if (comm_of(o, culprit))
+        wf_recorder_locate(comm_of(o, culprit), &cause);
     *v = (wf_verdict){.culprit = culprit, .teller = o->process, .code = (int32_t)cause.code};
     snprintf(v->text, sizeof v->text, "%s", cause.text);
     return true;
@@ -43,7 +47,7 @@ bool wf_watch_look(const wf_watch_options *o, wf_verdict *v)
 
 /* ---- the verdict ---- */
 
-bool wf_watch_has_verdict(wf_watch *w)
+bool wf_watch_has_verdict(wf_world_watch *w)
 {
     bool has;
 
@@ -54,7 +58,7 @@ bool wf_watch_has_verdict(wf_watch *w)
 }
 
 /* The first one stands. Process 0 tells all, and here the ranks' waits end. */
-void wf_watch_decide(wf_watch *w, const wf_verdict *v)
+void wf_watch_decide(wf_world_watch *w, const wf_verdict *v)
 {
     wf_error cause = {(wf_status)v->code, ""};
     bool first;
@@ -77,7 +81,7 @@ void wf_watch_decide(wf_watch *w, const wf_verdict *v)
 
 /* What has gone wrong among the ranks here goes to process 0. That another one is missed has a
    reason, which may be on its way. */
-void wf_watch_look_here(wf_watch *w)
+void wf_watch_look_here(wf_world_watch *w)
 {
     wf_verdict v;
 
@@ -95,23 +99,23 @@ void wf_watch_look_here(wf_watch *w)
 
 /* ---- what the ranks are at ---- */
 
-static int64_t limit_ms(const wf_watch *w)
+static int64_t limit_ms(const wf_world_watch *w)
 {
     return (int64_t)(w->o.limit * 1e3);
 }
 
-int wf_watch_period(const wf_watch *w)
+int wf_watch_period(const wf_world_watch *w)
 {
     int64_t most = w->n_peers ? WF_WATCH_PERIOD_MS : LONGEST_PERIOD_MS, part = limit_ms(w) / 4;
 
     return (int)(w->o.limit <= 0 || part > most ? most : part < 10 ? 10 : part);
 }
 
-void wf_watch_look_at_ranks(wf_watch *w, int64_t now)
+void wf_watch_look_at_ranks(wf_world_watch *w, int64_t now)
 {
     for (int i = 0; i < w->o.here; i++) {
         const wf_recorder *r = w->o.comm[i]->recorder;
-        watch_rank *to = &w->rank[w->o.first + i];
+        watch_rank *to = &w->mine[i];
         bool waits = false;
         uint64_t pulse = r ? wf_recorder_pulse(r, &waits) : 0;
 
@@ -123,11 +127,14 @@ void wf_watch_look_at_ranks(wf_watch *w, int64_t now)
         to->finished = !r || atomic_load(&w->finished[i]);
         if (r)
             wf_recorder_where(r, to->where, sizeof to->where);
+        to->rank = w->o.rank[i];
+        to->process = w->o.process;
+        w->rank[to->rank] = *to;
     }
 }
 
 /* Of the ranks that wait, or of those that do not, the one that has been quiet for longest. */
-static int quietest(const wf_watch *w, bool waits)
+static int quietest(const wf_world_watch *w, bool waits)
 {
     int longest = -1;
 
@@ -139,7 +146,7 @@ static int quietest(const wf_watch *w, bool waits)
 }
 
 /* A rank that neither waits nor goes on is to blame; where all wait, they wait for each other. */
-void wf_watch_find_stall(wf_watch *w)
+void wf_watch_find_stall(wf_world_watch *w)
 {
     int busy = quietest(w, false), waiting = quietest(w, true), culprit = busy;
     wf_verdict v = {.teller = 0, .code = WF_ETIMEOUT, .stuck = busy >= 0};
@@ -166,7 +173,7 @@ void wf_watch_find_stall(wf_watch *w)
 }
 
 /* This process was stopped for long: not its peers are lost, but they have left without it. */
-static bool given_up(const wf_watch *w)
+static bool given_up(const wf_world_watch *w)
 {
     enum { LONG_MS = WF_WATCH_SILENCE * 1000 / 2 };
     int64_t now = wf_watch_now();
@@ -175,7 +182,7 @@ static bool given_up(const wf_watch *w)
 }
 
 /* A peer is gone. Its ranks are missed soon, and where that is belongs to the verdict. */
-void wf_watch_lose(wf_watch *w, watch_peer *p, const char *how)
+void wf_watch_lose(wf_world_watch *w, watch_peer *p, const char *how)
 {
     wf_error unknown = {WF_ELOST, ""};
 
@@ -185,12 +192,12 @@ void wf_watch_lose(wf_watch *w, watch_peer *p, const char *how)
     w->lost = p;
     w->how = how;
     w->lost_at = wf_watch_now();
-    w->o.transport->fail(w->o.world, p->process * w->o.here, &unknown, true);
+    w->o.transport->fail(w->o.world, p->hello.rank, &unknown, true);
 }
 
-void wf_watch_decide_loss(wf_watch *w)
+void wf_watch_decide_loss(wf_world_watch *w)
 {
-    int process = w->lost ? w->lost->process : 0, rank = process * w->o.here, waiting;
+    int rank = w->lost ? w->lost->hello.rank : 0, waiting;
     wf_verdict v = {.culprit = rank,
                     .teller = wf_watch_is_head(w) && !given_up(w) ? 0 : w->deputy,
                     .code = WF_ELOST,
@@ -200,18 +207,18 @@ void wf_watch_decide_loss(wf_watch *w)
     if (!w->lost || wf_watch_has_verdict(w) || wf_watch_now() - w->lost_at < MISSED_MS)
         return;
     wf_watch_look_at_ranks(w, wf_watch_now());
-    for (int i = 0; i < w->o.here; i++) /* they wait no more */
-        w->rank[rank + i].finished = true;
+    for (int r = 0; r < w->o.ranks; r++) /* they wait no more */
+        w->rank[r].finished = w->rank[r].finished || w->rank[r].process == w->lost->process;
     if ((waiting = quietest(w, true)) >= 0)
         snprintf(other, sizeof other, "; rank %d waits %s", waiting, w->rank[waiting].where);
     if (w->o.here > 1)
-        snprintf(others, sizeof others, "s %d to", rank);
+        snprintf(others, sizeof others, " and %d more", w->o.here - 1);
     snprintf(where, sizeof where, "on %s", w->lost->hello.host);
     if (*w->rank[rank].where)
         snprintf(where, sizeof where, "%s", w->rank[rank].where);
     snprintf(v.text, sizeof v.text,
-             "rank %d: lost: process %d (pid %d, rank%s %d) %s; it was last heard of %s%s",
-             rank, process, (int)w->lost->hello.pid, others, rank + w->o.here - 1, w->how,
-             where, other);
+             "rank %d: lost: process %d (pid %d, rank %d%s) %s; it was last heard of %s%s",
+             rank, w->lost->process, (int)w->lost->hello.pid, rank, others, w->how, where,
+             other);
     wf_watch_decide(w, &v);
 }

@@ -55,8 +55,8 @@ void wf_watch_send(const watch_peer *p, wf_watch_kind kind, const void *data, si
         shutdown(p->fd, SHUT_RDWR);
 }
 
-bool wf_watch_receive(wf_watch *w, watch_peer *p,
-                      void (*take)(wf_watch *w, watch_peer *p, const watch_head *h,
+bool wf_watch_receive(wf_world_watch *w, watch_peer *p,
+                      void (*take)(wf_world_watch *w, watch_peer *p, const watch_head *h,
                                    const void *data))
 {
     size_t room = wf_watch_room(w), at = 0;
@@ -104,9 +104,12 @@ static void send_at_once(int fd)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-static watch_hello hello_of(const wf_watch *w, uint64_t token)
+static watch_hello hello_of(const wf_world_watch *w, uint64_t token)
 {
-    watch_hello h = {.token = token, .process = w->o.process, .pid = (int32_t)getpid()};
+    watch_hello h = {.token = token,
+                     .process = w->o.process,
+                     .pid = (int32_t)getpid(),
+                     .rank = w->o.rank[0]};
 
     gethostname(h.host, sizeof h.host - 1);
     return h;
@@ -214,20 +217,20 @@ static void list_addresses(meeting *m)
     freeifaddrs(all);
 }
 
-static void follow(const wf_watch *w, const watch_peer *p)
+static void follow(const wf_world_watch *w, const watch_peer *p)
 {
     struct epoll_event e = {.events = EPOLLRDHUP};
 
     epoll_ctl(w->hangups, EPOLL_CTL_ADD, p->fd, &e);
 }
 
-void wf_watch_forget(const wf_watch *w, const watch_peer *p)
+void wf_watch_forget(const wf_world_watch *w, const watch_peer *p)
 {
     epoll_ctl(w->hangups, EPOLL_CTL_DEL, p->fd, NULL);
 }
 
 /* One of ours, or a stranger, who is sent away. */
-static void let_in(wf_watch *w, int fd, const meeting *m, int *come)
+static void let_in(wf_world_watch *w, int fd, const meeting *m, int *come)
 {
     watch_hello h = {0};
     watch_peer *p;
@@ -246,7 +249,7 @@ static void let_in(wf_watch *w, int fd, const meeting *m, int *come)
     (*come)++;
 }
 
-static wf_status gather_all(wf_watch *w, int door, const meeting *m, wf_error *error)
+static wf_status gather_all(wf_world_watch *w, int door, const meeting *m, wf_error *error)
 {
     struct pollfd set = {.fd = door, .events = POLLIN};
     int64_t until = wf_watch_now() + MEET_MS, left;
@@ -269,7 +272,7 @@ static wf_status gather_all(wf_watch *w, int door, const meeting *m, wf_error *e
 }
 
 /* Who tells of the loss of process 0: the first that would not be lost with its host. */
-static int choose_deputy(const wf_watch *w, const char *host)
+static int choose_deputy(const wf_world_watch *w, const char *host)
 {
     for (int i = 0; i < w->n_peers; i++)
         if (strcmp(w->peer[i].hello.host, host) != 0)
@@ -277,7 +280,7 @@ static int choose_deputy(const wf_watch *w, const char *host)
     return 1;
 }
 
-static wf_status host_all(wf_watch *w, wf_error *error)
+static wf_status host_all(wf_world_watch *w, wf_error *error)
 {
     meeting m = {.count = 0};
     welcome reply;
@@ -344,7 +347,7 @@ static bool is_loopback(const char *address)
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
-static wf_status join(wf_watch *w, wf_error *error)
+static wf_status join(wf_world_watch *w, wf_error *error)
 {
     meeting m = {.count = 0};
     watch_peer *p = &w->peer[0];
@@ -378,7 +381,7 @@ static wf_status join(wf_watch *w, wf_error *error)
     return WF_OK;
 }
 
-wf_status wf_watch_meet(wf_watch *w, wf_error *error)
+wf_status wf_watch_meet(wf_world_watch *w, wf_error *error)
 {
     wf_status status = w->o.process == 0 ? host_all(w, error) : join(w, error);
 

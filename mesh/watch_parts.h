@@ -26,12 +26,14 @@ typedef struct watch_head {
 typedef struct watch_hello {
     uint64_t token;
     int32_t process, pid;
+    int32_t rank, unused; /* its first */
     char host[WF_WATCH_HOST];
 } watch_hello;
 
 /* A rank, as its process sees it. */
 typedef struct watch_rank {
     int64_t quiet_ms; /* since it last began or ended something */
+    int32_t rank, process;
     int32_t waits;
     int32_t finished;
     char where[WF_WATCH_WHERE];
@@ -48,12 +50,13 @@ typedef struct watch_peer {
     char *in;      /* [wf_watch_room()] */
 } watch_peer;
 
-struct wf_watch {
+struct wf_world_watch {
     wf_watch_options o;
     int n_peers; /* process 0: all others; else process 0 alone */
     watch_peer *peer;
     int deputy;             /* who tells where process 0 is lost */
     watch_rank *rank;       /* [ranks] as last heard of */
+    watch_rank *mine;       /* [here] the same of those here */
     uint64_t *pulse;        /* [here] */
     int64_t *since;         /* [here] when it was that, in milliseconds */
     _Atomic bool *finished; /* [here] */
@@ -73,14 +76,14 @@ struct wf_watch {
     wf_verdict verdict;
 };
 
-static inline size_t wf_watch_room(const wf_watch *w)
+static inline size_t wf_watch_room(const wf_world_watch *w)
 {
     size_t status = (size_t)w->o.here * sizeof(watch_rank);
 
     return sizeof(watch_head) + (status > sizeof(wf_verdict) ? status : sizeof(wf_verdict));
 }
 
-static inline bool wf_watch_is_head(const wf_watch *w)
+static inline bool wf_watch_is_head(const wf_world_watch *w)
 {
     return w->o.process == 0;
 }
@@ -88,34 +91,34 @@ static inline bool wf_watch_is_head(const wf_watch *w)
 /* ---- watch_judge.c, all by the watch's own thread ---- */
 
 int64_t wf_watch_now(void); /* in milliseconds */
-int wf_watch_period(const wf_watch *w);
-bool wf_watch_has_verdict(wf_watch *w);
-void wf_watch_decide(wf_watch *w, const wf_verdict *v);
+int wf_watch_period(const wf_world_watch *w);
+bool wf_watch_has_verdict(wf_world_watch *w);
+void wf_watch_decide(wf_world_watch *w, const wf_verdict *v);
 
 /* What has gone wrong here goes to process 0. */
-void wf_watch_look_here(wf_watch *w);
+void wf_watch_look_here(wf_world_watch *w);
 
-void wf_watch_look_at_ranks(wf_watch *w, int64_t now);
-void wf_watch_find_stall(wf_watch *w);
+void wf_watch_look_at_ranks(wf_world_watch *w, int64_t now);
+void wf_watch_find_stall(wf_world_watch *w);
 
 /* A peer is gone; when it is known where it is missed, the verdict is that. */
-void wf_watch_lose(wf_watch *w, watch_peer *p, const char *how);
-void wf_watch_decide_loss(wf_watch *w);
+void wf_watch_lose(wf_world_watch *w, watch_peer *p, const char *how);
+void wf_watch_decide_loss(wf_world_watch *w);
 
 /* ---- watch_net.c ---- */
 
 /* Process 0 waits for the others, which find it. */
-wf_status wf_watch_meet(wf_watch *w, wf_error *error);
+wf_status wf_watch_meet(wf_world_watch *w, wf_error *error);
 
 /* Peers that have left hang up as they may. */
-void wf_watch_forget(const wf_watch *w, const watch_peer *p);
+void wf_watch_forget(const wf_world_watch *w, const watch_peer *p);
 
 /* Never waits; what finds no room is lost, as where the peer is. Also from a signal. */
 void wf_watch_send(const watch_peer *p, wf_watch_kind kind, const void *data, size_t bytes);
 
 /* Take what has come from a peer: `take` gets each message. False: the connection is closed. */
-bool wf_watch_receive(wf_watch *w, watch_peer *p,
-                      void (*take)(wf_watch *w, watch_peer *p, const watch_head *h,
+bool wf_watch_receive(wf_world_watch *w, watch_peer *p,
+                      void (*take)(wf_world_watch *w, watch_peer *p, const watch_head *h,
                                    const void *data));
 
 #endif

@@ -64,6 +64,7 @@ WF_API void wf_par_saver_close(wf_par_saver *saver);
  *
  * Collective:  over the world
  * Errors:      on every rank alike, in `error`, naming rank and file: WF_EIO, WF_ENOMEM;
+ *              WF_ENONFINITE where a parameter is not finite, which is not saved;
  *              WF_EINVAL where another is still being written. The trainer is as it was. In the
  *              context too: WF_ELOST, WF_EMISMATCH, WF_ETIMEOUT
  */
@@ -123,8 +124,10 @@ WF_API const char *wf_par_checkpoint_option(const wf_par_checkpoint *checkpoint,
 /**
  * wf_par_checkpoint_load - bring a trainer to the state that was saved
  *
- * Every rank reads what it holds, and no more; then all is checked against the digest that was
- * saved, and where that differs, the checksums of all files tell which tensor is damaged.
+ * Every rank reads what it holds, and no more. Where those are the parts that were saved, as on the
+ * same mesh and strategy, they are checked against their checksums; else all is checked against
+ * the digest that was saved, and where that differs, the checksums of all files tell which tensor
+ * is damaged.
  *
  * Collective:  over the world
  * Errors:      on every rank alike, in `error`: WF_EINVAL (another model, optimizer or, with
@@ -134,6 +137,22 @@ WF_API const char *wf_par_checkpoint_option(const wf_par_checkpoint *checkpoint,
  */
 WF_API wf_status wf_par_checkpoint_load(wf_par_trainer *trainer,
                                         const wf_par_checkpoint *checkpoint, wf_error *error);
+
+/**
+ * wf_par_checkpoint_load_model - the parameters alone of a checkpoint, for a model that is not
+ * trained
+ *
+ * Every rank reads what it holds; first they check the files of the checkpoint against their
+ * checksums, in turns.
+ *
+ * @param model  planned and materialised
+ * Layout:      any, but that of the checkpoint with WF_PAR_SAVE_LOCAL, which no model alone has
+ * Collective:  over the world
+ * Errors:      as wf_par_checkpoint_load
+ */
+WF_API wf_status wf_par_checkpoint_load_model(wf_par *par, wf_nn_module *model,
+                                              const wf_par_checkpoint *checkpoint,
+                                              wf_error *error);
 
 /**
  * wf_par_checkpoint_verify - check every byte of a checkpoint against its checksums

@@ -2,8 +2,9 @@
 #include "parallel/measure.h"
 #include "core/digest.h"
 #include "core/exact_sum.h"
-#include "parallel/strategy.h"
+#include "parallel/checkpoint/agree.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool wf_par_counts_here(const wf_mesh *mesh, const wf_tensor *t)
@@ -50,13 +51,35 @@ wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor, doub
     return WF_OK;
 }
 
-static uint64_t digest_tensor(const wf_tensor *t, uint64_t path, uint32_t kind)
+/* What the part of a tensor here adds to the digest: nothing where another rank counts it. */
+static uint64_t digest_here(const wf_mesh *mesh, const wf_tensor *t, const char *path,
+                            uint32_t kind)
 {
     int64_t size[WF_MAX_DIMS];
 
+    if (!wf_par_counts_here(mesh, t))
+        return 0;
     for (int i = 0; i < t->ndim; i++)
         size[i] = t->dim[i].size;
-    return wf_digest_part(path, kind, t->ndim, size, t->start, t->local, t->data);
+    return wf_digest_part(wf_digest_path(path), kind, t->ndim, size, t->start, t->local,
+                          t->data);
+}
+
+static wf_status check_values(const wf_par *par)
+{
+    if (!wf_context_planning(par->ctx))
+        return WF_OK;
+    return wf_fail(par->ctx, WF_EINVAL,
+                   "a plan has no values, and so no digest: open a context that does not plan");
+}
+
+/* Of parameter i: its value, or a moment; NULL where it has none. */
+static const wf_tensor *tensor_of(const wf_nn_parameter *parameter,
+                                  const wf_nn_optimizer *optimizer, int64_t i, int kind)
+{
+    if (kind == 0)
+        return parameter->tensor;
+    return optimizer ? wf_nn_optimizer_moment(optimizer, i, kind - 1) : NULL;
 }
 
 wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
@@ -65,22 +88,15 @@ wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *para
     uint64_t sum = 0;
     const uint64_t *all;
 
-    if (wf_context_planning(par->ctx))
-        return wf_fail(
-            par->ctx, WF_EINVAL,
-            "a plan has no values, and so no digest: open a context that does not plan");
-    for (int64_t i = 0; i < count; i++) {
-        uint64_t path = wf_digest_path(parameter[i]->path);
+    if (check_values(par) != WF_OK)
+        return wf_context_status(par->ctx);
+    for (int64_t i = 0; i < count; i++)
+        for (int kind = 0; kind < WF_PAR_KINDS; kind++) {
+            const wf_tensor *t = tensor_of(parameter[i], optimizer, i, kind);
 
-        if (wf_par_counts_here(par->mesh, parameter[i]->tensor))
-            sum += digest_tensor(parameter[i]->tensor, path, 0);
-        for (uint32_t k = 0; optimizer && k < 2; k++) {
-            const wf_tensor *m = wf_nn_optimizer_moment(optimizer, i, (int)k);
-
-            if (m && wf_par_counts_here(par->mesh, m))
-                sum += digest_tensor(m, path, k + 1);
+            if (t)
+                sum += digest_here(par->mesh, t, parameter[i]->path, (uint32_t)kind);
         }
-    }
     all = wf_mesh_gather(par->mesh, &sum, sizeof sum);
     if (!all)
         return wf_context_status(par->ctx);
@@ -88,4 +104,36 @@ wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *para
     for (int i = 0; i < wf_mesh_ranks(par->mesh); i++)
         *digest += all[i];
     return WF_OK;
+}
+
+wf_status wf_par_digests(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
+                         const wf_nn_optimizer *optimizer, wf_par_tensor_digest **list,
+                         int64_t *n)
+{
+    wf_par_tensor_digest *of = calloc((size_t)count * WF_PAR_KINDS + 1, sizeof *of);
+    uint64_t *sum = calloc((size_t)count * WF_PAR_KINDS + 1, sizeof *sum);
+    wf_error error = {WF_OK, ""};
+
+    *list = of;
+    *n = 0;
+    if (!of || !sum)
+        wf_fail(par->ctx, WF_ENOMEM, "no memory for the digests of %lld parameters",
+                (long long)count);
+    else
+        check_values(par);
+    for (int64_t i = 0; wf_context_status(par->ctx) == WF_OK && i < count; i++)
+        for (int kind = 0; kind < WF_PAR_KINDS; kind++) {
+            const wf_tensor *t = tensor_of(parameter[i], optimizer, i, kind);
+
+            if (!t)
+                continue;
+            sum[*n] = digest_here(par->mesh, t, parameter[i]->path, (uint32_t)kind);
+            of[(*n)++] = (wf_par_tensor_digest){.path = parameter[i]->path, .kind = kind};
+        }
+    if (wf_context_status(par->ctx) == WF_OK && wf_agree(par, *n, sum, &error) != WF_OK)
+        wf_fail(par->ctx, error.code, "%s", error.text); /* kept where there is none yet */
+    for (int64_t i = 0; i < *n; i++)
+        of[i].digest = sum[i];
+    free(sum);
+    return wf_context_status(par->ctx);
 }

@@ -29,6 +29,26 @@ WF_API wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tenso
 WF_API wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
                                const wf_nn_optimizer *optimizer, uint64_t *digest);
 
+/** wf_par_tensor_digest - of a parameter (kind 0) or a moment of it (1, 2). */
+enum { WF_PAR_KINDS = 3 };
+typedef struct wf_par_tensor_digest {
+    const char *path; /* the parameter's own */
+    int kind;
+    uint64_t digest;
+} wf_par_tensor_digest;
+
+/**
+ * wf_par_digests - the terms of wf_par_digest, tensor by tensor, in the order of parameters
+ *
+ * @param list  [*n], the same on every rank
+ * Collective:  over the world
+ * Owner:       caller, free(*list), also after an error
+ * Errors:      WF_ENOMEM, and those of communication, in the context
+ */
+WF_API wf_status wf_par_digests(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
+                                const wf_nn_optimizer *optimizer, wf_par_tensor_digest **list,
+                                int64_t *n);
+
 WF_END_DECLS
 
 #endif

@@ -16,6 +16,7 @@
 #include "nn/gpt.h"
 #include "parallel/gather.h"
 #include "parallel/measure.h"
+#include "parallel/not_finite.h"
 #include "parallel/trained.h"
 #include "parallel/update.h"
 #include <inttypes.h>
@@ -306,21 +307,28 @@ static float clip_scale(float clip, double norm)
     return scale < 1 ? (float)scale : 1;
 }
 
-static wf_status update(wf_par_trainer *t, wf_par_step *result)
+static bool is_finite(const wf_par_step *result)
+{
+    return isfinite(result->loss) && isfinite(result->grad_norm);
+}
+
+/* From the gradients of all micro-steps to new parameters, if loss and norm are finite; *bad is the
+   first parameter whose gradient is not, -1: none. */
+static wf_status update(wf_par_trainer *t, wf_par_step *result, int64_t *bad)
 {
     wf_context *ctx = t->par->ctx;
 
+    *bad = -1;
     if (wf_par_gradients_finish(t->gradients, t->grad) == WF_OK &&
         wf_par_norm(t->par, t->count, t->grad, &result->grad_norm) == WF_OK) {
-        if (!isfinite(result->loss) || !isfinite(result->grad_norm))
-            wf_fail(ctx, WF_ENONFINITE,
-                    "loss %g or gradient norm %g is not finite: lower --lr, or check the data",
-                    (double)result->loss, result->grad_norm);
         wf_context_phase(ctx, "optimizer");
-        wf_par_units_change(t->units);
-        if (wf_context_status(ctx) == WF_OK)
+        if (is_finite(result)) {
+            wf_par_units_change(t->units);
             wf_par_update(t->par, t->optimizer, t->count, t->parameter, t->grad, result->lr,
                           clip_scale(t->options.clip, result->grad_norm));
+        } else {
+            *bad = wf_par_first_not_finite(t->par, t->count, t->grad);
+        }
     }
     for (int64_t i = 0; i < t->count; i++) {
         wf_tensor_release(t->grad[i]);
@@ -329,10 +337,54 @@ static wf_status update(wf_par_trainer *t, wf_par_step *result)
     return wf_context_status(ctx);
 }
 
+/* Run the micro-steps again, and look at every result. */
+static bool watch_again(wf_par_trainer *t, int64_t step, const wf_par_data *data, char *text,
+                        size_t size)
+{
+    wf_par_watch watch;
+    float loss;
+
+    wf_par_gradients_reset(t->gradients);
+    wf_par_watch_begin(&watch, t->par);
+    for (int64_t k = 0; k < t->micros && wf_context_status(t->par->ctx) == WF_OK; k++) {
+        watch.micro = k;
+        micro_step(t, step, k, data);
+    }
+    mean_loss(t, &loss);
+    return wf_par_watch_end(&watch, text, size);
+}
+
+/* The step is lost; say where that begins: a parameter, or an op in a module. */
+static wf_status not_finite(wf_par_trainer *t, int64_t step, const wf_par_data *data,
+                            const wf_par_step *result, int64_t bad_gradient)
+{
+    wf_context *ctx = t->par->ctx;
+    char where[480], gradient[WF_NN_PATH + 64] = "";
+    int64_t bad;
+
+    for (int64_t i = 0; i < t->count; i++)
+        t->grad[i] = t->parameter[i]->tensor;
+    bad = wf_par_first_not_finite(t->par, t->count, t->grad);
+    memset(t->grad, 0, (size_t)t->count * sizeof *t->grad); /* they are not held */
+    if (bad >= 0)
+        snprintf(where, sizeof where, "parameter %s is not finite itself",
+                 t->parameter[bad]->path);
+    else if (!watch_again(t, step, data, where, sizeof where))
+        snprintf(where, sizeof where, "no op makes it, but a sum over micro-steps or ranks");
+    if (bad_gradient >= 0)
+        snprintf(gradient, sizeof gradient, "; the gradient of %s is not finite",
+                 t->parameter[bad_gradient]->path);
+    return wf_fail(ctx, WF_ENONFINITE,
+                   "loss %g or gradient norm %g is not finite: lower --lr, or check the data; "
+                   "it begins here: %s%s",
+                   (double)result->loss, result->grad_norm, where, gradient);
+}
+
 wf_status wf_par_train_step(wf_par_trainer *t, int64_t step, const wf_par_data *data,
                             wf_par_step *result)
 {
     wf_context *ctx = t->par->ctx;
+    int64_t bad;
 
     *result = (wf_par_step){.lr = wf_nn_schedule_at(&t->options.schedule, step)};
     wf_recorder_place(wf_mesh_world(t->par->mesh), step, NULL);
@@ -341,8 +393,9 @@ wf_status wf_par_train_step(wf_par_trainer *t, int64_t step, const wf_par_data *
     for (int64_t k = 0; k < t->micros && wf_context_status(ctx) == WF_OK; k++)
         micro_step(t, step, k, data);
     mean_loss(t, &result->loss);
-    if (wf_context_status(ctx) == WF_OK)
-        update(t, result);
+    if (wf_context_status(ctx) == WF_OK && update(t, result, &bad) == WF_OK &&
+        !is_finite(result))
+        not_finite(t, step, data, result, bad);
     wf_par_gradients_reset(t->gradients);
     wf_context_phase(ctx, NULL);
     return wf_context_status(ctx);
@@ -381,6 +434,11 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
 wf_status wf_par_trainer_digest(wf_par_trainer *t, uint64_t *digest)
 {
     return wf_par_digest(t->par, t->count, t->parameter, t->optimizer, digest);
+}
+
+wf_status wf_par_trainer_digests(wf_par_trainer *t, wf_par_tensor_digest **list, int64_t *n)
+{
+    return wf_par_digests(t->par, t->count, t->parameter, t->optimizer, list, n);
 }
 
 wf_par_trained wf_par_trainer_trained(const wf_par_trainer *t)

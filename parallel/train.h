@@ -3,7 +3,7 @@
 #define WF_PARALLEL_TRAIN_H
 
 #include "nn/optimizer.h"
-#include "parallel/plan.h"
+#include "parallel/measure.h"
 
 WF_BEGIN_DECLS
 
@@ -71,6 +71,10 @@ WF_API wf_status wf_par_evaluate(wf_par_trainer *trainer, int64_t batches,
 
 /** wf_par_trainer_digest - see wf_par_digest. Collective: over the world. */
 WF_API wf_status wf_par_trainer_digest(wf_par_trainer *trainer, uint64_t *digest);
+
+/** wf_par_trainer_digests - see wf_par_digests. Collective: over the world. Owner: caller. */
+WF_API wf_status wf_par_trainer_digests(wf_par_trainer *trainer, wf_par_tensor_digest **list,
+                                        int64_t *n);
 
 WF_END_DECLS
 

@@ -10,7 +10,7 @@ with those of one rank.
 
 exactness.py --strategies [--quick] - the same over what sharded data parallelism can choose:
 strategy, units, prefetch, freeing after forward, size of groups, accumulation, on tp and dp 1 to 8.
-Every three values of three choices meet in some run (with --quick every two), 12 steps each.
+Every three values of three choices meet in some run (with --quick every two), 20 steps each.
 
 Nothing divides: 12 heads, 3 key-value heads (llama) and a vocabulary of 257. --quick takes every
 eleventh run. The first difference ends it with status 1, and so does a comparison that proves
@@ -33,6 +33,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STEPS = 30
+STRATEGY_STEPS = 20
 MODEL = ["--n-layer", "2", "--n-embd", "48", "--n-head", "12", "--vocab-size", "257",
          "--seq-len", "32", "--global-batch-size", "16", "--lr", "3e-3", "--eval-interval", "0",
          "--digest"]
@@ -372,7 +373,7 @@ def main():
             if arguments.builds:
                 compare_builds(pathlib.Path(folder), arguments.jobs)
             elif arguments.strategies:
-                trainer = Trainer(arguments.gpt_train.resolve(), folder, 12)
+                trainer = Trainer(arguments.gpt_train.resolve(), folder, STRATEGY_STEPS)
                 compare_strategies(trainer, arguments.jobs, arguments.quick)
             else:
                 trainer = Trainer(arguments.gpt_train.resolve(), folder)

@@ -27,7 +27,7 @@ SILENCE = 10  # seconds until a process that is stopped counts as lost
 STEP = 3
 
 # What the one line has to say (RANK: whose), and the exit status of gpt_train; None: a signal's.
-DIED = r"rank RANK: lost: process \d+ \(pid \d+, ranks? RANK[^)]*\) has ended; it was last heard of on "
+DIED = r"rank RANK: lost: process \d+ \(pid \d+, rank RANK[^)]*\) has ended; it was last heard of on "
 EXPECT = {
     "kill": (DIED, 4),
     "quit": (DIED, 4),
@@ -40,7 +40,7 @@ EXPECT = {
     "nonfinite": (r"rank \d: .*(inf|nan)", 7),
     "read": (r"rank RANK: cannot read the text: Input/output error; it was on ", 3),
     "launcher": (None, None),  # which is killed; nobody is left to read a line
-    "full": (r"no checkpoint was saved: .*rank RANK: .*no space left", 8),
+    "full": (r"no checkpoint was saved: .*rank RANK: .*[Nn]o space left", 8),
 }
 
 
@@ -111,7 +111,7 @@ class Runner:
         flags = ["--data", f"{self.top}/text", "--n-layer", "2", "--n-embd", "32", "--n-head", "4",
                  "--vocab-size", "256", "--seq-len", "16", "--global-batch-size", "4",
                  "--steps", str(100000 if case.action == "launcher" else STEP + 2), "--eval-interval", "0", "--threads-per-rank", "1",
-                 "--tp", "2", "--dp", "2", "--seed", str(seed), "--stall-timeout", str(STALL),
+                 "--tp", "2", "--dp", "2", "--rank-order", "started", "--seed", str(seed), "--stall-timeout", str(STALL),
                  "--recorder-dir", f"{work}/recorder"]
         if case.phase == "save":
             flags += ["--save", f"{work}/run"]
@@ -180,7 +180,8 @@ class Runner:
 
     @staticmethod
     def told(text):
-        return [line for line in text.splitlines() if line.startswith("gpt_train")]
+        return [line for line in text.splitlines()
+                if line.startswith("gpt_train") and " warning: " not in line]
 
     def judge(self, case, status, text, acted, ended):
         problems = []

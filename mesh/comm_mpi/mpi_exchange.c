@@ -229,7 +229,13 @@ static wf_status wait_outside(transfer *t, wf_error *error)
         wf_status status = WF_OK;
 
         if (pthread_mutex_trylock(&w->lock) == 0) { /* else another rank moves all on */
+            int before = t->unmet + t->left;
+
             wf_mpi_progress(w);
+            if (t->unmet + t->left < before) { /* more is likely soon */
+                polls = 0;
+                nap = FIRST_NAP;
+            }
             if (!atomic_load(&t->over)) {
                 check_finished(t);
                 status = check(t->comm, t->x->print.op, t->sequence, error);

@@ -48,7 +48,7 @@ bool wf_mpi_good(mpi_world *w, int code)
         return true;
     MPI_Error_string(code, text, &length);
     wf_mpi_host.error_set(&cause, WF_ELOST, "MPI: %s", text);
-    wf_mpi_abort(w, w->process * w->here, &cause);
+    wf_mpi_abort(w, w->first, &cause);
     return false;
 }
 
@@ -98,7 +98,7 @@ static void keep(mpi_world *w, const head *h, size_t bytes)
         wf_error cause = {WF_OK, ""};
 
         wf_mpi_host.error_set(&cause, WF_ENOMEM, "no memory for what other processes sent");
-        wf_mpi_abort(w, w->process * w->here, &cause);
+        wf_mpi_abort(w, w->first, &cause);
         return;
     }
     memcpy(e->head, h, bytes);

@@ -44,6 +44,7 @@ wf_status wf_mpi_helper_start(mpi_world *w, wf_error *error)
     pthread_sigmask(SIG_SETMASK, &all, &before);
     failure = pthread_create(&w->helper, NULL, run, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    w->helping = !failure;
     return failure ? wf_mpi_host.error_set(error, WF_ENOMEM, "no thread to serve MPI") : WF_OK;
 }
 
@@ -55,6 +56,8 @@ void wf_mpi_help(mpi_world *w)
 
 void wf_mpi_helper_stop(mpi_world *w)
 {
+    if (!w->helping)
+        return;
     pthread_mutex_lock(&w->lock);
     w->stop = true;
     pthread_cond_signal(&w->wake);

@@ -74,7 +74,7 @@ wf_status wf_mpi_copy_inside(const wf_exchange *inner, int share, int64_t piece,
                 "over %s, rank %d sends %zu bytes to rank %d in %s, which expects %zu",
                 to->comm->base.name, to->comm->ranks[sender], bytes, to->comm->ranks[receiver],
                 to->x->print.op, room);
-        if (bytes && source != place)
+        if (bytes && source != place && !(from == to && to->x->mine_stays))
             memmove(place, source, bytes);
     }
     return WF_OK;
@@ -135,9 +135,8 @@ static void lay_lanes(transfer *t, char *at)
 
         if (i == t->n || c->local[member] >= 0)
             continue;
-        *l = (lane){.member = member,
-                    .process = wf_mpi_process_of(c->world, c->ranks[member]),
-                    .send = NULL};
+        *l = (lane){
+            .member = member, .process = c->world->process_of[c->ranks[member]], .send = NULL};
         l->send = outgoing(t->x, t->kind, me, member, &l->send_bytes);
         l->recv = incoming(t->x, t->kind, member, &l->recv_bytes);
         l->head = carve(&at, sizeof(head) + wf_mpi_inline_bytes(l->send_bytes));

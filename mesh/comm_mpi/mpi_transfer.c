@@ -130,7 +130,7 @@ static int under_way(const transfer *t, int which)
 
 /* Sends go to the next member first, receives come from the one before first. Of all pairs that
    are not through, one of least distance is in the window of both its ends: it goes on. */
-static void fill_window(transfer *t)
+static void fill_sends(transfer *t)
 {
     for (int n = under_way(t, REQUEST_SEND); t->send_at < t->n && n < WINDOW; t->send_at++) {
         lane *l = &t->lane[t->send_at];
@@ -140,6 +140,10 @@ static void fill_window(transfer *t)
             n++;
         }
     }
+}
+
+static void fill_receives(transfer *t)
+{
     for (int n = under_way(t, REQUEST_RECV); t->recv_at >= 0 && n < WINDOW; t->recv_at--) {
         lane *l = &t->lane[t->recv_at];
 
@@ -191,8 +195,9 @@ void wf_mpi_advance(transfer *t)
     n = test_all(t);
     for (int i = 0; i < n; i++)
         complete(t, t->done[i]);
+    fill_sends(t);
     if (t->unmet == 0)
-        fill_window(t);
+        fill_receives(t);
     if (t->unmet == 0 && t->left == 0) {
         atomic_store(&t->over, true);
         if (t->counted)

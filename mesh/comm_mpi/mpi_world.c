@@ -4,20 +4,13 @@
  * has ended badly: then others may be gone, and finalising would wait for them.
  */
 #include "mesh/comm_mpi/mpi_world.h"
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum {
-    POLLS = 20,
-    POLLS_ALONE = 20000,
-    PATIENCE_ALONE = 32,
-    FINALISE_S = 30,
-    MOST_TAGS = 1 << 20
-};
+enum { FINALISE_S = 30, MOST_TAGS = 1 << 20 };
 
 wf_plugin_host wf_mpi_host;
 static bool ours;
@@ -103,20 +96,6 @@ static wf_status check_size(int ranks, int processes, wf_error *error)
     return WF_OK;
 }
 
-/* As between threads: who has a core saves the slower sleep by more polls. */
-static void choose_polls(mpi_world *w)
-{
-    int local = wf_mpi_host.launcher.local, cores = 1;
-    cpu_set_t set;
-    bool alone;
-
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        cores = CPU_COUNT(&set);
-    alone = w->here * (local ? local : w->processes) <= cores;
-    w->polls = alone ? POLLS_ALONE : POLLS;
-    w->patience = alone ? PATIENCE_ALONE : 1;
-}
-
 static void world_free(mpi_world *w)
 {
     while (w->early) {
@@ -143,6 +122,7 @@ static void world_free(mpi_world *w)
     pthread_cond_destroy(&w->wake);
     pthread_mutex_destroy(&w->lock);
     free(w->finished);
+    free(w->process_of);
     free(w);
 }
 
@@ -153,8 +133,6 @@ static wf_status world_start(mpi_world *w, int ranks, wf_error *error)
     MPI_Comm_rank(MPI_COMM_WORLD, &w->process);
     w->ranks = ranks;
     w->here = ranks / w->processes;
-    choose_polls(w);
-    w->careful = wf_mpi_host.launcher.local != w->processes;
     w->finished = calloc((size_t)ranks, sizeof *w->finished);
     if (!w->finished)
         return wf_mpi_host.error_set(error, WF_ENOMEM, "no memory for a world of %d ranks",
@@ -164,9 +142,7 @@ static wf_status world_start(mpi_world *w, int ranks, wf_error *error)
     MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
     MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tags, &found);
     w->tags = found && *tags - TAG_DATA < MOST_TAGS ? *tags - TAG_DATA : MOST_TAGS;
-    if (wf_mpi_open_slots(w, error) != WF_OK)
-        return error->code;
-    return wf_mpi_host.threads_open(w->here, w->process * w->here, false, &w->threads, error);
+    return wf_mpi_open_slots(w, error);
 }
 
 static wf_status open_world(int ranks, bool own_cores, void **world, wf_error *error)
@@ -190,8 +166,6 @@ static wf_status open_world(int ranks, bool own_cores, void **world, wf_error *e
     pthread_cond_init(&w->wake, NULL);
     w->processes = processes;
     status = world_start(w, ranks, error);
-    if (status == WF_OK)
-        status = wf_mpi_helper_start(w, error);
     if (status != WF_OK) {
         ended_badly = true;
         world_free(w);
@@ -199,14 +173,6 @@ static wf_status open_world(int ranks, bool own_cores, void **world, wf_error *e
     }
     *world = w;
     return WF_OK;
-}
-
-static void here(void *opaque, int *first, int *n)
-{
-    const mpi_world *w = opaque;
-
-    *first = w->process * w->here;
-    *n = w->here;
 }
 
 static bool notices_sent(mpi_world *w)
@@ -303,7 +269,7 @@ static mpi_comm *comm_new(mpi_world *w, const char *name, const int *ranks, int 
     c->local = c->ranks + size;
     memcpy(c->ranks, ranks, size * sizeof *ranks);
     for (int i = 0; i < n; i++) {
-        bool mine = wf_mpi_process_of(w, ranks[i]) == w->process;
+        bool mine = w->process_of[ranks[i]] == w->process;
 
         c->local[i] = mine ? inner++ : -1;
         c->members = wf_mpi_hash(c->members, (uint64_t)ranks[i] + 1);
@@ -436,7 +402,7 @@ const wf_transport wf_transport_mpi = {.name = "mpi",
                                        .moves = true,
                                        .open = open_world,
                                        .close = close_world,
-                                       .here = here,
+                                       .seat = wf_mpi_seat,
                                        .share = share,
                                        .settle = settle,
                                        .cause = cause,

@@ -5,9 +5,10 @@
  * processes goes over MPI, from rank to rank.
  *
  * Every exchange begins with a head from each member to each other: the fingerprint, and the data
- * itself where it is small. When all heads have come and agree, larger data follows, in messages
- * of at most CHUNK bytes, no more than WINDOW of them under way each way. So a mismatch is an error
- * before a byte has moved, and MPI never holds memory of a rank that has failed.
+ * itself where it is small. Larger data is offered right behind, in messages of at most CHUNK bytes,
+ * no more than WINDOW of them under way each way, and asked for when all heads have come and agree:
+ * MPI moves what is offered (beyond its eager limit) only then. So a mismatch is an error before
+ * results are touched, and a large exchange takes no more trips than MPI's own.
  *
  * One thread at a time is in MPI: whoever waits moves everybody's exchanges on, and a sleeping
  * helper does while ranks compute (mpi_helper.c).
@@ -64,9 +65,11 @@ typedef struct notice {
 typedef struct mpi_world {
     MPI_Comm comm;
     int processes, process, ranks, here;
-    int polls;     /* before a wait begins to sleep */
-    int patience;  /* polls between two that yield the core */
-    void *threads; /* the world of the ranks here */
+    int *process_of; /* [ranks] which runs each */
+    int first;       /* rank of this process */
+    int polls;       /* before a wait begins to sleep */
+    int patience;    /* polls between two that yield the core */
+    void *threads;   /* the world of the ranks here */
 
     pthread_mutex_t lock; /* of MPI, and of what follows */
     MPI_Request slot[HEAD_SLOTS];
@@ -86,7 +89,7 @@ typedef struct mpi_world {
 
     pthread_t helper;
     pthread_cond_t wake;
-    bool stop;
+    bool helping, stop;
     int background; /* exchanges under way that progress while ranks compute */
 } mpi_world;
 
@@ -154,12 +157,13 @@ static inline mpi_comm *wf_mpi_of(wf_comm *comm)
     return (mpi_comm *)comm;
 }
 
-static inline int wf_mpi_process_of(const mpi_world *w, int rank)
-{
-    return rank / w->here;
-}
-
 uint64_t wf_mpi_hash(uint64_t seed, uint64_t word);
+
+/* ---- mpi_seat.c ---- */
+
+/* Which ranks run here; opens their world of threads. */
+wf_status wf_mpi_seat(void *world, const wf_seating_wish *wish, wf_seating *out,
+                      wf_error *error);
 
 /* ---- mpi_heads.c, under the lock ---- */
 

@@ -3,6 +3,9 @@
 #include "core/bits.h"
 #include <stdio.h>
 #include <xxhash.h>
+#if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
+#include <xxh_x86dispatch.h> /* the same values, by the widest vectors of the machine */
+#endif
 
 uint64_t wf_checksum(const void *bytes, size_t n)
 {

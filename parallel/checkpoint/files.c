@@ -23,10 +23,16 @@ static int64_t system_read(void *self, int fd, void *data, size_t bytes, int64_t
     return pread(fd, data, bytes, at);
 }
 
+/* The disk begins with what is large while the next is being written: the sync then waits less. */
 static int64_t system_write(void *self, int fd, const void *data, size_t bytes, int64_t at)
 {
+    enum { LARGE = 1 << 18 };
+    int64_t n = pwrite(fd, data, bytes, at);
+
     (void)self;
-    return pwrite(fd, data, bytes, at);
+    if (n >= LARGE)
+        sync_file_range(fd, at, n, SYNC_FILE_RANGE_WRITE); /* a hint: it may fail */
+    return n;
 }
 
 static int system_resize(void *self, int fd, int64_t bytes)
@@ -78,6 +84,23 @@ const wf_file_calls wf_system_files = {.open = system_open,
 static wf_status failed(wf_error *error, const char *what, const char *path)
 {
     return wf_error_set(error, WF_EIO, "cannot %s %s: %s", what, path, strerror(errno));
+}
+
+/* The same of an open file; a disk that is full is told what was needed, and what it has. */
+static wf_status failed_file(wf_error *error, const char *what, const wf_file *file)
+{
+    bool full = errno == ENOSPC || errno == EDQUOT;
+    const char *reason = strerror(errno);
+    struct statvfs s;
+    unsigned long long left;
+
+    if (!full)
+        return failed(error, what, file->path);
+    left = fstatvfs(file->fd, &s) == 0 ? (unsigned long long)s.f_bavail * s.f_frsize : 0;
+    return wf_error_set(error, WF_EIO,
+                        "cannot %s %s: %s; %lld bytes are needed in all, and %llu are free: "
+                        "make room, or save elsewhere",
+                        what, file->path, reason, (long long)file->need, left);
 }
 
 static int open_flags(wf_file_mode mode)
@@ -140,19 +163,6 @@ wf_status wf_file_read(const wf_file *file, void *data, size_t bytes, int64_t at
     return WF_OK;
 }
 
-/* What the disk of a path still has, for the message of a full one. */
-static wf_status no_space(const wf_file *file, size_t missing, wf_error *error)
-{
-    struct statvfs s;
-    unsigned long long left =
-        fstatvfs(file->fd, &s) == 0 ? (unsigned long long)s.f_bavail * s.f_frsize : 0;
-
-    return wf_error_set(error, WF_EIO,
-                        "cannot write %s: no space left; %zu more bytes of this piece are "
-                        "needed and %llu are free: make room, or save elsewhere",
-                        file->path, missing, left);
-}
-
 wf_status wf_file_write(const wf_file *file, const void *data, size_t bytes, int64_t at,
                         wf_error *error)
 {
@@ -164,29 +174,29 @@ wf_status wf_file_write(const wf_file *file, const void *data, size_t bytes, int
 
         if (n > 0)
             done += (size_t)n;
-        else if (n < 0 && errno == ENOSPC)
-            return no_space(file, bytes - done, error);
         else if (n == 0)
             return wf_error_set(error, WF_EIO, "cannot write %s: nothing is taken any more",
                                 file->path);
         else if (errno != EINTR)
-            return failed(error, "write", file->path);
+            return failed_file(error, "write", file);
     }
     return WF_OK;
 }
 
-wf_status wf_file_resize(const wf_file *file, int64_t bytes, wf_error *error)
+wf_status wf_file_resize(wf_file *file, int64_t bytes, wf_error *error)
 {
+    if (file->need < bytes)
+        file->need = bytes;
     if (file->calls->resize(file->calls->self, file->fd, bytes) == 0)
         return WF_OK;
-    return failed(error, "give its size to", file->path);
+    return failed_file(error, "give its size to", file);
 }
 
 wf_status wf_file_sync(const wf_file *file, wf_error *error)
 {
     if (file->calls->sync(file->calls->self, file->fd) == 0)
         return WF_OK;
-    return failed(error, "sync", file->path);
+    return failed_file(error, "sync", file);
 }
 
 wf_status wf_file_close(wf_file *file, wf_error *error)

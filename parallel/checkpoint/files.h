@@ -41,6 +41,7 @@ typedef struct wf_file {
     const char *path; /* the caller's, for errors: alive as long as the file is open */
     int fd;
     int64_t bytes; /* WF_FILE_READ: its size when it was opened */
+    int64_t need; /* bytes of all that is written with it, which a full disk is to be told of */
 } wf_file;
 
 /* WF_EIO with path and reason; in WF_FILE_READ also where it is no regular file. */
@@ -54,7 +55,7 @@ wf_status wf_file_write(const wf_file *file, const void *data, size_t bytes, int
                         wf_error *error);
 
 /* Give a new file its size, so that ranks may write to any place of it. */
-wf_status wf_file_resize(const wf_file *file, int64_t bytes, wf_error *error);
+wf_status wf_file_resize(wf_file *file, int64_t bytes, wf_error *error);
 
 /* To the disk. A sync that failed is never tried again: what it lost is lost. */
 wf_status wf_file_sync(const wf_file *file, wf_error *error);

@@ -14,9 +14,11 @@ static wf_status open_file(const wf_par_saver *s, wf_file *file, char path[WF_CK
                            wf_file_mode mode, wf_error *error)
 {
     char partial[WF_CKPT_PATH];
+    wf_status status = wf_file_open(
+        file, s->calls, wf_ckpt_file(path, wf_saver_partial(s, partial), -1), mode, error);
 
-    return wf_file_open(file, s->calls, wf_ckpt_file(path, wf_saver_partial(s, partial), -1),
-                        mode, error);
+    file->need = s->need;
+    return status;
 }
 
 static wf_status close_file(wf_file *file, bool sync, wf_status status, wf_error *error)
@@ -100,13 +102,16 @@ wf_status wf_save_full_parts(wf_par_saver *s, wf_error *error)
         const wf_piece *piece = &s->pieces.piece[i];
         wf_part whole = whole_of(&s->state.index.tensor[piece->i]);
         int64_t entry = entry_of(&s->state, piece->i, piece->bit, &known, &before);
+        wf_piece_sums sums = {.digest = 0};
         target t = {.file = &file,
                     .data = wf_saver_data(s, piece),
                     .at = data + s->header.entry[entry].begin,
                     .error = error};
 
-        s->sum[WF_SUM_DIGEST] += wf_piece_digest(piece, &s->state, t.data);
-        status = wf_part_runs(&piece->part, &whole, write_run, &t);
+        status = wf_piece_sum(piece, &s->state, t.data, &sums, error);
+        s->sum[WF_SUM_DIGEST] += sums.digest;
+        if (status == WF_OK)
+            status = wf_part_runs(&piece->part, &whole, write_run, &t);
     }
     return close_file(&file, true, status, error);
 }

@@ -210,6 +210,7 @@ static void write_parts(save *s)
 {
     if (wf_file_open(&s->file, &wf_system_files, s->partial, WF_FILE_WRITE, &s->error) != WF_OK)
         return;
+    s->file.need = (int64_t)s->header_bytes + (s->entries ? s->entry[s->entries - 1].end : 0);
     for (int64_t i = 0; i < s->count && s->error.code == WF_OK; i++)
         write_parameter(s, i);
     if (s->error.code == WF_OK)

@@ -61,20 +61,6 @@ wf_status wf_json_parse(json_t **object, const char *name, const char *text, siz
     return wrong(name, error, "its JSON is no object");
 }
 
-wf_status wf_json_read(json_t **object, const wf_file_calls *calls, const char *path,
-                       int64_t most, int depth, wf_error *error)
-{
-    char *text;
-    size_t bytes;
-    wf_status status = wf_files_read(calls, path, most, &text, &bytes, error);
-
-    *object = NULL;
-    if (status == WF_OK)
-        status = wf_json_parse(object, path, text, bytes, depth, error);
-    free(text);
-    return status;
-}
-
 static wf_status wrong_key(const wf_json_source *from, const char *key, const char *what)
 {
     return wf_error_set(from->error, WF_EDATA, "%s: \"%s\" %s", from->name, key, what);

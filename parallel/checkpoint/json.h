@@ -20,10 +20,6 @@
 wf_status wf_json_parse(json_t **object, const char *name, const char *text, size_t bytes,
                         int depth, wf_error *error);
 
-/* The same of a file of at most `most` bytes. */
-wf_status wf_json_read(json_t **object, const wf_file_calls *calls, const char *path,
-                       int64_t most, int depth, wf_error *error);
-
 /*
  * The value of a key. WF_EDATA where it is missing, of another type, or out of its bounds; where
  * `standard` is not NULL, a key that is missing or null has that value instead.

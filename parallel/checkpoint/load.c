@@ -2,13 +2,20 @@
  * parallel/checkpoint/load.c - from any layout to any layout: each rank reads what it holds.
  *
  * Where the saved parts lie follows from (shape, saved mesh, saved layout); of each part that
- * overlaps its own a rank reads the runs that they have in common.
+ * overlaps its own a rank reads the runs that they have in common. Two threads take tensors in
+ * turns.
+ *
+ * Where every rank wants just the parts that were saved, the bytes that it read are checked
+ * against their checksums; else the digest of the whole is compared, which costs more.
  */
+#include "core/digest.h"
 #include "parallel/checkpoint/agree.h"
-#include "parallel/checkpoint/state.h"
+#include "parallel/checkpoint/checksum.h"
 #include "parallel/checkpoint/read.h"
-#include "parallel/measure.h"
+#include "parallel/checkpoint/state.h"
 #include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +24,8 @@ typedef struct loader {
     const wf_par_checkpoint *from;
     wf_state *state;
     wf_error *error;
+    bool as_saved;        /* every part that is wanted is one that was saved */
+    _Atomic int64_t next; /* tensor to be read: number in the index and kind */
 } loader;
 
 static wf_status differs(const loader *l, const char *path, const char *what)
@@ -28,25 +37,32 @@ static wf_status differs(const loader *l, const char *path, const char *what)
         l->from->path, path, what);
 }
 
-static wf_status check_tensor(const loader *l, const wf_index_tensor *mine)
+static wf_status check_shape(const loader *l, const char *path, int ndim, const wf_dim *dim)
 {
-    const wf_index_tensor *saved = wf_index_find(&l->from->index, mine->path);
+    const wf_index_tensor *saved = wf_index_find(&l->from->index, path);
 
     if (!saved)
-        return differs(l, mine->path, "is not in it");
-    if (saved->ndim != mine->ndim)
-        return differs(l, mine->path, "has another number of dims in it");
-    for (int d = 0; d < mine->ndim; d++)
-        if (saved->dim[d].size != mine->dim[d].size) {
+        return differs(l, path, "is not in it");
+    if (saved->ndim != ndim)
+        return differs(l, path, "has another number of dims in it");
+    for (int d = 0; d < ndim; d++)
+        if (saved->dim[d].size != dim[d].size) {
             char text[128];
 
             snprintf(text, sizeof text, "has %" PRId64 " in dim %d there and %" PRId64 " here",
-                     saved->dim[d].size, d, mine->dim[d].size);
-            return differs(l, mine->path, text);
+                     saved->dim[d].size, d, dim[d].size);
+            return differs(l, path, text);
         }
-    if (saved->kinds != mine->kinds)
-        return differs(l, mine->path, "has the state of another optimizer in it, or is frozen");
     return WF_OK;
+}
+
+static wf_status check_tensor(const loader *l, const wf_index_tensor *mine)
+{
+    wf_status status = check_shape(l, mine->path, mine->ndim, mine->dim);
+
+    if (status == WF_OK && wf_index_find(&l->from->index, mine->path)->kinds != mine->kinds)
+        return differs(l, mine->path, "has the state of another optimizer in it, or is frozen");
+    return status;
 }
 
 static bool same_layouts(const wf_index *a, const wf_index *b)
@@ -99,66 +115,184 @@ static wf_status check_model(const loader *l)
     return status;
 }
 
-/* Ranks take turns with the headers of all files. */
+/* The tensor of the saved index that number i of this state is. */
+static int64_t saved_number(const loader *l, int64_t i)
+{
+    return wf_index_find(&l->from->index, l->state->index.tensor[i].path) -
+           l->from->index.tensor;
+}
+
+static bool wants_what_was_saved(const loader *l)
+{
+    const wf_reader reader = {.from = l->from};
+
+    for (int64_t i = 0; l->state && i < l->state->index.count; i++)
+        for (int bit = 0; bit < WF_INDEX_KINDS; bit++) {
+            const wf_tensor *t = l->state->tensor[i][bit];
+            wf_part part = t ? wf_part_of_tensor(t) : (wf_part){.ndim = 0};
+
+            if (t && wf_part_count(&part) &&
+                !wf_reader_is_saved(&reader, saved_number(l, i), &part))
+                return false;
+        }
+    return true;
+}
+
+/* Ranks take turns with the headers of all files, and agree on how tensors are to be checked. */
 static wf_status check_headers(loader *l, wf_par *par)
 {
     int64_t ranks = wf_mesh_ranks(par->mesh);
-    uint64_t sum = 0, one = 0;
+    uint64_t sums[2] = {0, !wants_what_was_saved(l)}, one = 0;
     wf_status status = WF_OK;
 
     for (int64_t r = wf_context_rank(par->ctx); r < l->from->index.files && status == WF_OK;
          r += ranks) {
         status = wf_checkpoint_header(l->from, r, &one, l->error);
-        sum += one;
+        sums[0] += one;
     }
-    status = wf_agree(par, 1, &sum, l->error);
-    if (status == WF_OK && sum != l->from->index.files_checksum)
+    status = wf_agree(par, 2, sums, l->error);
+    l->as_saved = sums[1] == 0;
+    if (status == WF_OK && sums[0] != l->from->index.files_checksum)
         return wf_checkpoint_mixed(l->from, l->error);
     return status;
 }
 
-/* What this rank holds, tensor by tensor. */
-static wf_status read_all(loader *l)
+/* A thread that reads tensors, and what came of it. */
+typedef struct worker {
+    loader *l;
+    uint64_t digest;
+    wf_error error;
+} worker;
+
+/* The bytes that were read are not those that were saved: what does the file say? */
+static wf_status damaged(worker *w, int64_t file, const char *path)
 {
+    if (wf_checkpoint_contents(w->l->from, file, &w->error) == WF_OK)
+        wf_error_set(&w->error, WF_EDATA,
+                     "%s: %s was read wrong from file %" PRId64 ", which is as it was saved",
+                     w->l->from->path, path, file);
+    return w->error.code;
+}
+
+/* A part that was saved, into x, against its checksum. */
+static wf_status read_as_saved(worker *w, wf_reader *reader, int64_t i, int bit,
+                               const wf_part *part, float *x)
+{
+    const char *path = w->l->state->index.tensor[i].path;
+    bool local = w->l->from->index.kind == WF_INDEX_LOCAL; /* no part of it can be asked for */
+    int64_t all = part->ndim ? part->local[0] : 1, saved = saved_number(w->l, i), file = 0;
+    int64_t rows = local ? all : wf_part_slab_rows(part);
+    wf_checksum_stream *stream = wf_checksum_begin();
+    uint64_t stated = 0;
+
+    if (!stream)
+        return wf_error_set(&w->error, WF_ENOMEM, "no memory for a checksum");
+    wf_reader_stated(reader, saved, bit, part, &stated, &file, &w->error);
+    for (int64_t row = 0; row < all && w->error.code == WF_OK; row += rows) {
+        wf_part slab = wf_part_slab(part, row, rows);
+        int64_t n = wf_part_count(&slab);
+
+        if (wf_reader_read(reader, saved, bit, &slab, x, &w->error) == WF_OK)
+            wf_checksum_add(stream, x, (size_t)n * sizeof *x);
+        x += n;
+    }
+    if (wf_checksum_end(stream) != stated && w->error.code == WF_OK)
+        return damaged(w, file, path);
+    return w->error.code;
+}
+
+/* Any part, into x, and what it adds to the digest. */
+static wf_status read_for_digest(worker *w, wf_reader *reader, int64_t i, int bit,
+                                 const wf_part *part, float *x)
+{
+    const wf_index_tensor *t = &w->l->state->index.tensor[i];
+    bool counts =
+        wf_par_counts_here(w->l->state->trained.par->mesh, w->l->state->tensor[i][bit]);
+    int64_t all = part->ndim ? part->local[0] : 1, rows = wf_part_slab_rows(part);
+    int64_t size[WF_MAX_DIMS];
+
+    for (int d = 0; d < t->ndim; d++)
+        size[d] = t->dim[d].size;
+    for (int64_t row = 0; row < all && w->error.code == WF_OK; row += rows) {
+        wf_part slab = wf_part_slab(part, row, rows);
+
+        if (wf_reader_read(reader, saved_number(w->l, i), bit, &slab, x, &w->error) == WF_OK &&
+            counts)
+            w->digest += wf_digest_part(wf_digest_path(t->path), (uint32_t)bit, t->ndim, size,
+                                        slab.start, slab.local, x);
+        x += wf_part_count(&slab);
+    }
+    return w->error.code;
+}
+
+/* Slab by slab: what has been read is in the caches when it is checked. */
+static wf_status read_tensor(worker *w, wf_reader *reader, int64_t i, int bit)
+{
+    const wf_tensor *t = w->l->state->tensor[i][bit];
+    wf_part part = t ? wf_part_of_tensor(t) : (wf_part){.ndim = 0};
+
+    if (!t || !wf_part_count(&part))
+        return WF_OK;
+    return (w->l->as_saved ? read_as_saved : read_for_digest)(w, reader, i, bit, &part,
+                                                              t->data);
+}
+
+static void *read_some(void *arg)
+{
+    worker *w = arg;
+    loader *l = w->l;
+    int64_t tensors = l->state->index.count * WF_INDEX_KINDS, k;
     wf_reader reader;
-    wf_status status = wf_reader_open(&reader, l->from, l->error);
+    wf_status status = wf_reader_open(&reader, l->from, &w->error);
 
     if (l->from->index.kind == WF_INDEX_LOCAL)
         reader.rank = wf_context_rank(l->state->trained.par->ctx);
-    for (int64_t i = 0; i < l->state->index.count && status == WF_OK; i++) {
-        int64_t saved = wf_index_find(&l->from->index, l->state->index.tensor[i].path) -
-                        l->from->index.tensor;
-
-        for (int bit = 0; bit < WF_INDEX_KINDS && status == WF_OK; bit++) {
-            wf_tensor *t = l->state->tensor[i][bit];
-            wf_part part = t ? wf_part_of_tensor(t) : (wf_part){.ndim = 0};
-
-            if (t && wf_part_count(&part))
-                status = wf_reader_read(&reader, saved, bit, &part, t->data, l->error);
-        }
-    }
+    while (status == WF_OK && (k = atomic_fetch_add(&l->next, 1)) < tensors)
+        status = read_tensor(w, &reader, k / WF_INDEX_KINDS, (int)(k % WF_INDEX_KINDS));
+    if (status != WF_OK)
+        atomic_store(&l->next, tensors); /* the other one need not go on */
     wf_reader_close(&reader);
-    return status;
+    return NULL;
 }
 
-/* The digest of what was read; where it is another one, which tensor is it? */
-static wf_status check_values(loader *l, const wf_par_trainer *trainer, wf_par *par)
+/* What this rank holds, and what of the digest it counts. */
+static wf_status read_all(loader *l, uint64_t *digest)
 {
-    const wf_par_trained t = wf_par_trainer_trained(trainer);
-    int64_t ranks = wf_mesh_ranks(par->mesh);
-    bool local = l->from->index.kind == WF_INDEX_LOCAL; /* has copies that no digest counts */
-    uint64_t digest;
-    wf_status status = wf_par_digest(par, t.count, t.parameter, t.optimizer, &digest);
+    worker mine = {.l = l}, other = {.l = l};
+    pthread_t thread;
+    bool threaded = pthread_create(&thread, NULL, read_some, &other) == 0;
+    const wf_error *error;
 
-    if (status != WF_OK)
-        return wf_error_set(l->error, status, "%s", wf_context_error(par->ctx)->text);
-    if (digest == l->from->index.digest && !local)
-        return WF_OK;
+    read_some(&mine);
+    if (threaded)
+        pthread_join(thread, NULL);
+    *digest = mine.digest + other.digest;
+    error = mine.error.code != WF_OK ? &mine.error : &other.error;
+    return error->code == WF_OK ? WF_OK
+                                : wf_error_set(l->error, error->code, "%s", error->text);
+}
+
+/* Ranks take turns with the contents of all files. */
+static wf_status check_contents(loader *l, wf_par *par)
+{
+    int64_t ranks = wf_mesh_ranks(par->mesh);
+    wf_status status = WF_OK;
+
     for (int64_t r = wf_context_rank(par->ctx); r < l->from->index.files && status == WF_OK;
          r += ranks)
         status = wf_checkpoint_contents(l->from, r, l->error);
-    status = wf_agree(par, 0, NULL, l->error);
-    if (status == WF_OK && digest != l->from->index.digest)
+    return wf_agree(par, 0, NULL, l->error);
+}
+
+/* The digest of what was read; where it is another one, which tensor is it? */
+static wf_status check_digest(loader *l, uint64_t digest)
+{
+    wf_status status;
+
+    if (digest == l->from->index.digest)
+        return WF_OK;
+    status = check_contents(l, l->state->trained.par);
+    if (status == WF_OK)
         return wf_error_set(l->error, WF_EDATA,
                             "%s: what was loaded has digest %016" PRIx64 " and %016" PRIx64
                             " was saved, though its files have their checksums",
@@ -171,6 +305,7 @@ wf_status wf_par_checkpoint_load(wf_par_trainer *trainer, const wf_par_checkpoin
 {
     wf_par *par = wf_par_trainer_trained(trainer).par;
     wf_error mine = {WF_OK, ""};
+    uint64_t digest = 0;
     wf_state state;
     loader l = {.from = checkpoint, .state = &state, .error = &mine};
     wf_status status = wf_state_open(&state, trainer, &mine);
@@ -181,13 +316,62 @@ wf_status wf_par_checkpoint_load(wf_par_trainer *trainer, const wf_par_checkpoin
     if (status == WF_OK)
         status = check_headers(&l, par);
     if (status == WF_OK) {
-        read_all(&l);
-        status = wf_agree(par, 0, NULL, &mine);
+        read_all(&l, &digest);
+        status = wf_agree(par, 1, &digest, &mine);
     }
-    if (status == WF_OK)
-        status = check_values(&l, trainer, par);
+    if (status == WF_OK && !l.as_saved)
+        status = check_digest(&l, digest);
     if (status == WF_OK)
         wf_nn_optimizer_resume(state.trained.optimizer, checkpoint->index.step);
     wf_state_close(&state);
+    return status == WF_OK ? WF_OK : wf_error_set(error, mine.code, "%s", mine.text);
+}
+
+/* The parameters of a model, as far as this rank holds them. */
+static wf_status read_model(loader *l, int64_t count, wf_nn_parameter **parameter)
+{
+    wf_reader reader;
+    wf_status status = wf_reader_open(&reader, l->from, l->error);
+
+    for (int64_t i = 0; i < count && status == WF_OK; i++) {
+        wf_tensor *t = parameter[i]->tensor;
+        wf_part part = wf_part_of_tensor(t);
+        int64_t saved =
+            wf_index_find(&l->from->index, parameter[i]->path) - l->from->index.tensor;
+
+        if (wf_part_count(&part))
+            status = wf_reader_read(&reader, saved, 0, &part, t->data, l->error);
+    }
+    wf_reader_close(&reader);
+    return status;
+}
+
+wf_status wf_par_checkpoint_load_model(wf_par *par, wf_nn_module *model,
+                                       const wf_par_checkpoint *checkpoint, wf_error *error)
+{
+    wf_error mine = {WF_OK, ""};
+    loader l = {.from = checkpoint, .error = &mine};
+    int64_t count;
+    wf_nn_parameter **parameter = wf_nn_parameters(model, &count);
+    wf_status status =
+        parameter ? WF_OK : wf_error_set(&mine, WF_ENOMEM, "no memory for a list of tensors");
+
+    for (int64_t i = 0; i < count && status == WF_OK; i++)
+        status = check_shape(&l, parameter[i]->path, parameter[i]->tensor->ndim,
+                             parameter[i]->tensor->dim);
+    if (status == WF_OK && count != checkpoint->index.count)
+        status = wf_error_set(&mine, WF_EINVAL,
+                              "%s has %" PRId64 " parameters and the model has %" PRId64,
+                              checkpoint->path, checkpoint->index.count, count);
+    status = wf_agree(par, 0, NULL, &mine);
+    if (status == WF_OK)
+        status = check_headers(&l, par);
+    if (status == WF_OK)
+        status = check_contents(&l, par);
+    if (status == WF_OK) {
+        read_model(&l, count, parameter);
+        status = wf_agree(par, 0, NULL, &mine);
+    }
+    free(parameter);
     return status == WF_OK ? WF_OK : wf_error_set(error, mine.code, "%s", mine.text);
 }

@@ -46,6 +46,25 @@ wf_part wf_part_of_tensor(const wf_tensor *t)
     return part;
 }
 
+int64_t wf_part_slab_rows(const wf_part *part)
+{
+    enum { ELEMENTS = 1 << 16 };
+    int64_t row = part->ndim && part->local[0] ? wf_part_count(part) / part->local[0] : 0;
+
+    return row && row < ELEMENTS ? ELEMENTS / row : 1;
+}
+
+wf_part wf_part_slab(const wf_part *part, int64_t row, int64_t rows)
+{
+    wf_part slab = *part;
+
+    if (part->ndim) {
+        slab.start[0] += row;
+        slab.local[0] = rows < part->local[0] - row ? rows : part->local[0] - row;
+    }
+    return slab;
+}
+
 int64_t wf_saved_mesh_ranks(const wf_saved_mesh *mesh)
 {
     int64_t ranks = 1;

@@ -36,6 +36,11 @@ wf_saved_layout wf_saved_layout_of(const wf_layout *layout);
 int64_t wf_part_count(const wf_part *part);
 wf_part wf_part_of_tensor(const wf_tensor *t);
 
+/* A part in slabs of rows of its dim 0, of some 256 KiB, which stay in a core's caches: how many rows
+   a slab has (1 at least); the slab from a row on. */
+int64_t wf_part_slab_rows(const wf_part *part);
+wf_part wf_part_slab(const wf_part *part, int64_t row, int64_t rows);
+
 /* Ranks of a mesh; the coordinates of one of them; the rank of coordinates. */
 int64_t wf_saved_mesh_ranks(const wf_saved_mesh *mesh);
 void wf_saved_mesh_coordinates(const wf_saved_mesh *mesh, int64_t rank, int *coordinate);

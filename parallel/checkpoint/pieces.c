@@ -5,12 +5,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool same_part(const wf_part *a, const wf_part *b)
+/* Whether a part lies in one run of what is held, and where it begins. */
+typedef struct place {
+    int64_t at;
+    int runs;
+} place;
+
+static wf_status note_run(void *arg, int64_t at_held, int64_t at_piece, int64_t n)
 {
-    for (int d = 0; d < a->ndim; d++)
-        if (a->start[d] != b->start[d] || a->local[d] != b->local[d])
-            return false;
-    return true;
+    place *p = arg;
+
+    (void)at_piece, (void)n;
+    if (p->runs++)
+        return WF_EINVAL; /* two are enough to know */
+    p->at = at_held;
+    return WF_OK;
+}
+
+static bool is_one_run(const wf_piece *piece, int64_t *at)
+{
+    wf_part held = wf_part_of_tensor(piece->tensor);
+    place p = {.runs = 0};
+
+    wf_part_runs(&held, &piece->part, note_run, &p);
+    *at = p.at;
+    return p.runs == 1;
+}
+
+const char *wf_piece_data(const wf_piece *piece)
+{
+    const float *data = piece->tensor->data;
+    int64_t at;
+
+    return is_one_run(piece, &at) ? (const char *)(data + at) : NULL;
 }
 
 static void add(wf_pieces *p, const wf_state *s, wf_index_kind kind, int64_t i, int bit)
@@ -19,6 +46,7 @@ static void add(wf_pieces *p, const wf_state *s, wf_index_kind kind, int64_t i, 
     wf_piece *piece = &p->piece[p->count];
     bool local = kind == WF_INDEX_LOCAL;
     wf_part held = t ? wf_part_of_tensor(t) : (wf_part){.ndim = 0};
+    int64_t at;
 
     if (!t || (!local && !wf_state_writes(s, i)))
         return;
@@ -32,7 +60,7 @@ static void add(wf_pieces *p, const wf_state *s, wf_index_kind kind, int64_t i, 
     if (!piece->bytes)
         return;
     p->bytes += piece->bytes;
-    if (!same_part(&piece->part, &held) && piece->bytes > p->largest)
+    if (!is_one_run(piece, &at) && piece->bytes > p->largest)
         p->largest = piece->bytes;
     p->count++;
 }
@@ -55,46 +83,78 @@ void wf_pieces_close(wf_pieces *p)
     *p = (wf_pieces){.count = 0};
 }
 
-const char *wf_piece_data(const wf_piece *piece)
-{
-    wf_part held = wf_part_of_tensor(piece->tensor);
-
-    return same_part(&piece->part, &held) ? piece->tensor->data : NULL;
-}
-
 typedef struct cut {
     const float *from;
     float *to;
+    void (*stream)(const void *from, void *to, size_t bytes); /* NULL: through the caches */
 } cut;
 
 static wf_status copy_run(void *arg, int64_t at_held, int64_t at_piece, int64_t n)
 {
     const cut *c = arg;
 
-    memcpy(c->to + at_piece, c->from + at_held, (size_t)n * sizeof(float));
+    size_t bytes = (size_t)n * sizeof(float);
+
+    if (c->stream)
+        c->stream(c->from + at_held, c->to + at_piece, bytes);
+    else
+        memcpy(c->to + at_piece, c->from + at_held, bytes);
     return WF_OK;
 }
 
-void wf_piece_copy(const wf_piece *piece, char *to)
+void wf_piece_copy(const wf_piece *piece, char *to, bool soon)
 {
     wf_part held = wf_part_of_tensor(piece->tensor);
-    cut c = {piece->tensor->data, (float *)(void *)to};
+    cut c = {piece->tensor->data, (float *)(void *)to,
+             soon ? NULL : wf_context_device(piece->tensor->ctx)->stream};
 
     wf_part_runs(&held, &piece->part, copy_run, &c);
 }
 
-uint64_t wf_piece_digest(const wf_piece *piece, const wf_state *s, const char *data)
+static bool is_finite(const float *x, int64_t n)
+{
+    uint32_t bad = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+
+        memcpy(&bits, x + i, sizeof bits);
+        bad |= (bits & 0x7FFFFFFFu) >= 0x7F800000u;
+    }
+    return !bad;
+}
+
+/* Slab by slab, so that each is read from memory once. */
+wf_status wf_piece_sum(const wf_piece *piece, const wf_state *s, const char *data,
+                       wf_piece_sums *sums, wf_error *error)
 {
     const wf_index_tensor *t = &s->index.tensor[piece->i];
-    int64_t size[WF_MAX_DIMS];
+    const float *x = (const float *)(const void *)data;
+    int64_t size[WF_MAX_DIMS], rows = wf_part_slab_rows(&piece->part);
+    uint64_t path = wf_digest_path(t->path);
+    wf_checksum_stream *stream = wf_checksum_begin();
+    bool finite = true;
 
-    if (!piece->counts)
-        return 0;
+    if (!stream)
+        return wf_error_set(error, WF_ENOMEM, "no memory for a checksum");
     for (int d = 0; d < t->ndim; d++)
         size[d] = t->dim[d].size;
-    return wf_digest_part(wf_digest_path(t->path), (uint32_t)piece->bit, t->ndim, size,
-                          piece->part.start, piece->part.local,
-                          (const float *)(const void *)data);
+    sums->digest = 0;
+    for (int64_t row = 0; row < (t->ndim ? piece->part.local[0] : 1); row += rows) {
+        wf_part slab = wf_part_slab(&piece->part, row, rows);
+        int64_t n = wf_part_count(&slab);
+
+        if (piece->counts)
+            sums->digest += wf_digest_part(path, (uint32_t)piece->bit, t->ndim, size,
+                                           slab.start, slab.local, x);
+        finite = finite && (piece->bit != 0 || is_finite(x, n));
+        wf_checksum_add(stream, x, (size_t)n * sizeof *x);
+        x += n;
+    }
+    sums->checksum = wf_checksum_end(stream);
+    return finite ? WF_OK
+                  : wf_error_set(error, WF_ENONFINITE,
+                                 "parameter %s has values that are not finite", t->path);
 }
 
 static bool add_entry(wf_header *h, const char *path, int bit, int ndim)

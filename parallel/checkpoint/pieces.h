@@ -34,12 +34,22 @@ wf_status wf_pieces_open(wf_pieces *pieces, const wf_state *state, wf_index_kind
                          wf_error *error);
 void wf_pieces_close(wf_pieces *pieces);
 
-/* Its elements where they lie side by side, else NULL; cut them out to `to`. */
+/* Its elements where they lie side by side, else NULL. */
 const char *wf_piece_data(const wf_piece *piece);
-void wf_piece_copy(const wf_piece *piece, char *to);
 
-/* What its elements, which lie at `data`, add to the digest. */
-uint64_t wf_piece_digest(const wf_piece *piece, const wf_state *state, const char *data);
+/* Cut them out to `to`; past the caches where they will not be read soon. */
+void wf_piece_copy(const wf_piece *piece, char *to, bool soon);
+
+/* What is said of its elements, which lie at `data`. */
+typedef struct wf_piece_sums {
+    uint64_t digest;   /* what they add to it */
+    uint64_t checksum; /* of their bytes */
+} wf_piece_sums;
+
+/* WF_ENONFINITE, naming it, where a parameter is not finite: nobody should go on from that.
+   WF_ENOMEM */
+wf_status wf_piece_sum(const wf_piece *piece, const wf_state *state, const char *data,
+                       wf_piece_sums *sums, wf_error *error);
 
 /* A header in the making. */
 typedef struct wf_header {

@@ -1,5 +1,6 @@
 /* parallel/checkpoint/read.c - parts of tensors from the files of a checkpoint; see the header. */
 #include "parallel/checkpoint/read.h"
+#include "parallel/checkpoint/pieces.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,8 @@ typedef struct reading {
     const wf_part *mine;
     float *to;
     wf_error *error;
+    uint64_t *stated; /* NULL, or where its checksum goes; and its file */
+    int64_t *file;
 } reading;
 
 static source *source_of(reading *l, int64_t rank)
@@ -140,28 +143,37 @@ static wf_status check_entry(const reading *l, const source *s, const wf_safeten
                                s->path, name);
 }
 
+/* The number of the file that has the part of these coordinates. */
+static int64_t file_of(const reading *l, const int *coordinate)
+{
+    const wf_index *index = &l->reader->from->index;
+    int writer[WF_MAX_AXES];
+
+    if (index->kind != WF_INDEX_SHARDED)
+        return index->kind == WF_INDEX_FULL ? 0 : l->reader->rank;
+    memcpy(writer, coordinate, sizeof writer);
+    return wf_saved_writer(&index->mesh, &l->saved->layout, l->saved->ndim, l->number, writer);
+}
+
 static wf_status read_part(void *arg, const int *coordinate, const wf_part *part)
 {
     reading *l = arg;
-    const wf_index *index = &l->reader->from->index;
-    int writer[WF_MAX_AXES];
     char name[WF_INDEX_NAME + 2];
     const wf_safetensors_entry *e;
-    transfer t = {.l = l};
+    int64_t file = file_of(l, coordinate);
+    transfer t = {.l = l, .from = source_of(l, file)};
     wf_status status;
 
-    memcpy(writer, coordinate, sizeof writer);
-    t.from = source_of(l, index->kind == WF_INDEX_FULL ? 0
-                          : index->kind == WF_INDEX_LOCAL
-                              ? l->reader->rank
-                              : wf_saved_writer(&index->mesh, &l->saved->layout, l->saved->ndim,
-                                                l->number, writer));
     if (!t.from)
         return l->error->code;
     e = wf_safetensors_find(&t.from->header, wf_index_name(l->saved->path, l->bit, name));
     status = check_entry(l, t.from, e, name, part);
     if (status != WF_OK)
         return status;
+    if (l->stated) {
+        *l->file = file;
+        return wf_header_checksum(&t.from->header, t.from->path, name, l->stated, l->error);
+    }
     t.at = t.from->header.data + e->begin;
     return read_runs(&t, part);
 }
@@ -175,22 +187,78 @@ static wf_part whole_of(const wf_index_tensor *t)
     return part;
 }
 
-wf_status wf_reader_read(wf_reader *r, int64_t i, int bit, const wf_part *part, float *to,
-                         wf_error *error)
+/* Every saved part that overlaps the one that is wanted. */
+static wf_status visit(reading *l)
 {
     static const int nowhere[WF_MAX_AXES];
+    const wf_reader *r = l->reader;
     const wf_index *index = &r->from->index;
-    const wf_index_tensor *saved = &index->tensor[i];
-    reading l = {r, i, saved, bit, part, to, error};
+    const wf_index_tensor *saved = l->saved;
     wf_part whole = whole_of(saved);
 
     if (index->kind == WF_INDEX_SHARDED)
-        return wf_saved_parts_visit(&index->mesh, &saved->layout, saved->ndim, saved->dim, part,
-                                    read_part, &l);
+        return wf_saved_parts_visit(&index->mesh, &saved->layout, saved->ndim, saved->dim,
+                                    l->mine, read_part, l);
     if (index->kind == WF_INDEX_LOCAL && r->rank < 0)
-        return wf_error_set(error, WF_EINVAL,
+        return wf_error_set(l->error, WF_EINVAL,
                             "%s was saved as local: only the layout that it was saved with can "
                             "read it",
                             r->from->path);
-    return read_part(&l, nowhere, index->kind == WF_INDEX_FULL ? &whole : part);
+    return read_part(l, nowhere, index->kind == WF_INDEX_FULL ? &whole : l->mine);
+}
+
+wf_status wf_reader_read(wf_reader *r, int64_t i, int bit, const wf_part *part, float *to,
+                         wf_error *error)
+{
+    reading l = {.reader = r,
+                 .number = i,
+                 .saved = &r->from->index.tensor[i],
+                 .bit = bit,
+                 .mine = part,
+                 .to = to,
+                 .error = error};
+
+    return visit(&l);
+}
+
+wf_status wf_reader_stated(wf_reader *r, int64_t i, int bit, const wf_part *part,
+                           uint64_t *checksum, int64_t *file, wf_error *error)
+{
+    reading l = {.reader = r,
+                 .number = i,
+                 .saved = &r->from->index.tensor[i],
+                 .bit = bit,
+                 .mine = part,
+                 .error = error,
+                 .stated = checksum,
+                 .file = file};
+
+    return visit(&l);
+}
+
+static bool same_part(const wf_part *a, const wf_part *b)
+{
+    for (int d = 0; d < a->ndim; d++)
+        if (a->start[d] != b->start[d] || a->local[d] != b->local[d])
+            return false;
+    return true;
+}
+
+/* The only part that overlaps, if it is the same one. */
+static wf_status compare_part(void *arg, const int *coordinate, const wf_part *part)
+{
+    (void)coordinate;
+    return same_part(arg, part) ? WF_OK : WF_EINVAL;
+}
+
+bool wf_reader_is_saved(const wf_reader *r, int64_t i, const wf_part *part)
+{
+    const wf_index *index = &r->from->index;
+    const wf_index_tensor *saved = &index->tensor[i];
+    wf_part whole = whole_of(saved), wanted = *part;
+
+    if (index->kind == WF_INDEX_SHARDED)
+        return wf_saved_parts_visit(&index->mesh, &saved->layout, saved->ndim, saved->dim, part,
+                                    compare_part, &wanted) == WF_OK;
+    return index->kind == WF_INDEX_LOCAL || same_part(&whole, part);
 }

@@ -12,13 +12,18 @@ char *wf_saver_partial(const wf_par_saver *s, char text[WF_CKPT_PATH])
     return wf_ckpt_path(text, s->dir, s->step, ".partial");
 }
 
+const char *wf_saver_place(const wf_par_saver *s, const wf_piece *piece)
+{
+    return s->staging ? s->staging + piece->at : wf_piece_data(piece);
+}
+
 const char *wf_saver_data(const wf_par_saver *s, const wf_piece *piece)
 {
-    const char *data = s->staging ? s->staging + piece->at : wf_piece_data(piece);
+    const char *data = wf_saver_place(s, piece);
 
     if (data)
         return data;
-    wf_piece_copy(piece, s->room);
+    wf_piece_copy(piece, s->room, true);
     return s->room;
 }
 
@@ -36,11 +41,31 @@ static bool take_memory(wf_par_saver *s)
     else if (s->pieces.largest)
         s->room = wf_pool_take(wf_context_pool(ctx), (size_t)s->pieces.largest,
                                WF_MEMORY_CHECKPOINT, &error);
+    if (s->staging && !wf_context_planning(ctx))
+        memset(s->staging, 0, (size_t)s->pieces.bytes); /* now, not when a step has to wait */
     if (error.code != WF_OK)
         wf_fail(ctx, error.code, "%s", error.text);
     else if (!s->sum || !s->dir)
         wf_fail(ctx, WF_ENOMEM, "no memory to save checkpoints");
     return wf_context_status(ctx) == WF_OK;
+}
+
+/* Of the whole checkpoint, where that follows from the index. */
+static int64_t bytes_needed(const wf_par_saver *s)
+{
+    const wf_index *index = &s->state.index;
+    int64_t bytes = 0;
+
+    if (s->options.kind == WF_PAR_SAVE_LOCAL)
+        return s->pieces.bytes;
+    for (int64_t i = 0; i < index->count; i++) {
+        int64_t count = __builtin_popcount(index->tensor[i].kinds);
+
+        for (int d = 0; d < index->tensor[i].ndim; d++)
+            count *= index->tensor[i].dim[d].size;
+        bytes += count * (int64_t)sizeof(float);
+    }
+    return bytes;
 }
 
 static wf_status check(wf_par *par, const wf_par_save_options *o)
@@ -84,7 +109,8 @@ wf_par_saver *wf_par_saver_open(wf_par_trainer *trainer, const wf_par_save_optio
         wf_header_open(&s->header, &s->state, kind == WF_INDEX_FULL ? NULL : &s->pieces,
                        &error) != WF_OK)
         wf_fail(par->ctx, error.code, "%s", error.text);
-    else if (take_memory(s))
+    s->need = bytes_needed(s);
+    if (error.code == WF_OK && take_memory(s))
         return s;
     wf_par_saver_close(s);
     return NULL;
@@ -185,7 +211,7 @@ wf_status wf_par_saver_save(wf_par_saver *s, int64_t step, wf_error *error)
         wf_error_set(&short_of, WF_ENOMEM, "no memory for the options of a checkpoint");
     if (s->staging && !wf_context_planning(s->par->ctx))
         for (int64_t i = 0; i < s->pieces.count; i++)
-            wf_piece_copy(&s->pieces.piece[i], s->staging + s->pieces.piece[i].at);
+            wf_piece_copy(&s->pieces.piece[i], s->staging + s->pieces.piece[i].at, false);
     begin_stage(s, wf_save_stages((wf_index_kind)s->options.kind), &short_of);
     return s->options.async ? WF_OK : wf_par_saver_finish(s, error);
 }

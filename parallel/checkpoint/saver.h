@@ -29,6 +29,7 @@ struct wf_par_saver {
     wf_state state;
     wf_pieces pieces;
     wf_header header; /* of this rank's file; of the one file with WF_INDEX_FULL */
+    int64_t need;     /* bytes of all files, without headers; WF_INDEX_LOCAL: of this rank's */
     char *staging;    /* asynchronous: what is written, from the pool */
     char *room;       /* where pieces are cut out, one at a time */
 
@@ -49,7 +50,9 @@ wf_save_stage *const *wf_save_stages(wf_index_kind kind);
 /* DIR/step-*.partial of the save that is under way; returns text. */
 char *wf_saver_partial(const wf_par_saver *s, char text[4096]);
 
-/* The elements of a piece: in the staging memory, in the tensor, or cut out. */
+/* Where the elements of a piece lie: in the staging memory or in the tensor; NULL: not side by
+   side. The same, or cut out, one piece at a time. */
+const char *wf_saver_place(const wf_par_saver *s, const wf_piece *piece);
 const char *wf_saver_data(const wf_par_saver *s, const wf_piece *piece);
 
 /* The last stage, of rank 0. */

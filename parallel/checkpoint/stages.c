@@ -5,28 +5,81 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK = 1 << 20 }; /* is read for its checksum, and written while it is in the caches */
+/* What is said of pieces besides writing them: their part of the digest, and checksums; and
+   whether they are fit to be saved. */
+typedef struct sums {
+    wf_par_saver *saver;
+    uint64_t digest;
+    wf_error error;
+} sums;
 
-/* Write a piece at a place of the file; its checksum, as text. */
-static wf_status write_piece(const wf_file *file, const char *data, int64_t bytes, int64_t at,
-                             char text[WF_CHECKSUM_TEXT], wf_error *error)
+static void sum_piece(sums *of, int64_t i, const char *data)
 {
-    wf_checksum_stream *stream = wf_checksum_begin();
-    wf_status status =
-        stream ? WF_OK : wf_error_set(error, WF_ENOMEM, "no memory for a checksum");
+    wf_par_saver *s = of->saver;
+    const wf_piece *piece = &s->pieces.piece[i];
+    wf_piece_sums of_piece;
 
-    for (int64_t from = 0; from < bytes && status == WF_OK; from += CHUNK) {
-        size_t n = (size_t)(bytes - from < CHUNK ? bytes - from : CHUNK);
+    if (wf_piece_sum(piece, &s->state, data, &of_piece, &of->error) != WF_OK)
+        return;
+    of->digest += of_piece.digest;
+    wf_checksum_print(of_piece.checksum, s->header.checksum[i]);
+}
 
-        wf_checksum_add(stream, data + from, n);
-        status = wf_file_write(file, data + from, n, at + from, error);
+/* Of all pieces that lie somewhere, beside the thread that writes them. */
+static void *sum_pieces(void *arg)
+{
+    sums *of = arg;
+    const wf_par_saver *s = of->saver;
+
+    for (int64_t i = 0; i < s->pieces.count; i++) {
+        const char *data = wf_saver_place(s, &s->pieces.piece[i]);
+
+        if (data)
+            sum_piece(of, i, data);
     }
-    wf_checksum_print(wf_checksum_end(stream), text);
+    return NULL;
+}
+
+/* All pieces to their places behind a header of n bytes; what is cut out is summed here too. */
+static wf_status write_pieces(wf_par_saver *s, const wf_file *file, int64_t n, sums *cut,
+                              wf_error *error)
+{
+    wf_status status = WF_OK;
+
+    for (int64_t i = 0; i < s->pieces.count && status == WF_OK; i++) {
+        const wf_piece *piece = &s->pieces.piece[i];
+        const char *data = wf_saver_data(s, piece);
+
+        if (!wf_saver_place(s, piece))
+            sum_piece(cut, i, data);
+        status = wf_file_write(file, data, (size_t)piece->bytes, n + s->header.entry[i].begin,
+                               error);
+    }
+    return status;
+}
+
+/* The same, with their sums made meanwhile, or afterwards where no thread is to be had. */
+static wf_status write_and_sum(wf_par_saver *s, const wf_file *file, int64_t n, wf_error *error)
+{
+    sums beside = {.saver = s}, here = {.saver = s};
+    const wf_error *unfit;
+    pthread_t thread;
+    bool threaded = pthread_create(&thread, NULL, sum_pieces, &beside) == 0;
+    wf_status status = write_pieces(s, file, n, &here, error);
+
+    if (threaded)
+        pthread_join(thread, NULL);
+    else
+        sum_pieces(&beside);
+    s->sum[WF_SUM_DIGEST] = beside.digest + here.digest;
+    unfit = beside.error.code != WF_OK ? &beside.error : &here.error;
+    if (status == WF_OK && unfit->code != WF_OK)
+        return wf_error_set(error, unfit->code, "%s", unfit->text);
     return status;
 }
 
 /* The data of this rank's file, then the header in front of it, which has their checksums. */
-static wf_status write_contents(wf_par_saver *s, const wf_file *file, wf_error *error)
+static wf_status write_contents(wf_par_saver *s, wf_file *file, wf_error *error)
 {
     char *header;
     size_t n;
@@ -36,14 +89,8 @@ static wf_status write_contents(wf_par_saver *s, const wf_file *file, wf_error *
         return status;
     free(header);
     status = wf_file_resize(file, (int64_t)n + s->pieces.bytes, error);
-    for (int64_t i = 0; i < s->pieces.count && status == WF_OK; i++) {
-        const wf_piece *piece = &s->pieces.piece[i];
-        const char *data = wf_saver_data(s, piece);
-
-        s->sum[WF_SUM_DIGEST] += wf_piece_digest(piece, &s->state, data);
-        status = write_piece(file, data, piece->bytes, (int64_t)n + s->header.entry[i].begin,
-                             s->header.checksum[i], error);
-    }
+    if (status == WF_OK)
+        status = write_and_sum(s, file, (int64_t)n, error);
     if (status == WF_OK)
         status = wf_header_format(&s->header, &header, &n, error);
     if (status != WF_OK)
@@ -70,6 +117,7 @@ static wf_status write_rank_file(wf_par_saver *s, wf_error *error)
             WF_FILE_WRITE, error);
     if (status != WF_OK)
         return status;
+    file.need = s->need;
     status = write_contents(s, &file, error);
     if (status == WF_OK)
         status = wf_file_sync(&file, error);

@@ -6,6 +6,7 @@
 set -uo pipefail
 
 gpt_train=$1 sanitized=${2:-}
+bin=$(dirname "$1") # where the other programs are
 reference=$(cd "$(dirname "$0")/../reference" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -382,6 +383,15 @@ refuse "a checkpoint that is not there" 8 "--resume nothing: there is no checkpo
 refuse "saving without a place" 2 "--save-interval belongs to --save" "${tiny[@]}" --save-interval 2
 refuse "one checkpoint alone" 2 "--keep 1 would leave none" "${tiny[@]}" --save saved --keep 1
 refuse "a place that cannot be made" 8 "cannot make directory no/where" "${tiny[@]}" --save no/where
+mkdir locked && exec 9>locked/lock && flock 9
+refuse "a place where another run saves" 8 "another run saves to locked .*use another --save" \
+    "${tiny[@]}" --save locked
+exec 9>&-
+run "the same when that has ended" "${tiny[@]}" --save locked
+"$bin/ckpt" verify saved >out 2>err
+result "ckpt verify" "$([ $? = 0 ] && grep -q "step-00000003 is whole" out || echo "not whole")"
+"$bin/ckpt" diff saved/step-00000002 saved/step-00000003 >out 2>err
+result "ckpt diff" "$([ $? = 1 ] && grep -q "^embed.table: .* elements differ" out || echo "not told")"
 for file in saved/step-*/index.json; do
     echo " " >>"$file"
 done
@@ -389,6 +399,19 @@ done
 result "all are damaged" "$([ $? = 8 ] && grep -q "none of the .* can be used" err || echo "not told")"
 "$gpt_train" "${tiny[@]}" --steps 1000000 --save long --exit-duration-in-mins 0.005 >out 2>err
 result "a run whose time is over" "$([ $? = 75 ] && [ -f long/latest ] || echo "not saved, or not 75")"
+
+
+# Two runs that differ in one flag, and where that shows first.
+run "digests of tensors" "${tiny[@]}" --digest=tensors --tp 2 --log-jsonl a.jsonl
+run "the same with another decay" "${tiny[@]}" --digest=tensors --weight-decay 0.2 --log-jsonl b.jsonl
+"$bin/gpt_diff" a.jsonl b.jsonl >out 2>err
+result "gpt_diff names the step" "$([ $? = 1 ] && grep -q "^step 1: digest is " out || echo no)"
+result "and the tensor" "$(grep -qE "^step 1: tensor embed.table differs, the first of " out || echo no)"
+python "they add up to the digest" '
+import json
+for row in map(json.loads, open("a.jsonl")):
+    if "step" in row and sum(int(d, 16) for d in row["digests"].values()) % 2**64 != \
+            int(row["digest"], 16): print(row)'
 
 run "ranks that share the cores" "${tiny[@]}" --tp 8 --dp 4 --sequence-parallel --steps 2
 
@@ -399,7 +422,7 @@ for model in gpt2 llama; do
         --log-jsonl one.jsonl
     run "from the same on 2 x 2" "${from[@]}" --init-from "$reference/hf_$model" --tp 2 --dp 2 \
         --log-jsonl four.jsonl
-    timeout -s KILL 60 "$(dirname "$gpt_train")/gpt_export" "$reference/hf_$model" "out_$model" \
+    timeout -s KILL 60 "$bin/gpt_export" "$reference/hf_$model" "out_$model" \
         >out 2>err
     result "gpt_export of the $model" "$([ $? = 0 ] || echo "exit status $?")"
     run "from what was exported" "${from[@]}" --init-from "out_$model" --log-jsonl again.jsonl
@@ -409,6 +432,25 @@ a, b, c = ([json.loads(line).get("digest") for line in open(name)]
            for name in ("one.jsonl", "four.jsonl", "again.jsonl"))
 if not a == b == c or not a[-1]: print(a, b, c)'
 done
+run "a checkpoint to be exported" "${tiny[@]}" --tp 2 --dp 2 --save made --checkpoint full
+for ranks in 1 3; do
+    timeout -s KILL 60 "$bin/gpt_export" made "made_$ranks" --ranks $ranks >out 2>err
+    result "gpt_export of a checkpoint on $ranks ranks" "$([ $? = 0 ] || echo "exit status $?")"
+done
+result "the same bytes" "$(cmp made_1/model.safetensors made_3/model.safetensors 2>&1)"
+python "its embedding is that of the checkpoint" '
+import json, struct
+def tensor(path, name):
+    data = open(path, "rb").read()
+    n = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + n])
+    begin, end = next(v["data_offsets"] for k, v in header.items() if k.endswith(name))
+    return data[8 + n + begin:8 + n + end]
+a = tensor("made_3/model.safetensors", "wte.weight")
+b = tensor("made/step-00000003/model.safetensors", "embed.table")
+if a != b or len(a) != 256 * 16 * 4: print(len(a), len(b))'
+"$bin/gpt_export" saved made_x >out 2>err
+result "gpt_export of a damaged one" "$([ $? = 3 ] && grep -q "saved/step-" err || echo "exit status $?")"
 refuse "weights from nowhere" 3 "cannot open nowhere/config.json" "${from[@]}" \
     --init-from nowhere
 refuse "a flag that contradicts the weights" 2 "--n-head 5 contradicts .* has 3; drop --n-head" \

@@ -56,7 +56,9 @@ static void bad_flags(void)
         {"--data _", "--data is given an empty file name"},
         {"book.txt", "unexpected argument 'book.txt': every value follows a flag"},
         {"--data a --digest off", "--digest takes no value (--digest=off switches it off)"},
-        {"--data a --digest=maybe", "--digest 'maybe' is neither on nor off"},
+        {"--data a --digest=maybe",
+         "--digest 'maybe' is unknown; use one of: off, on, tensors"},
+        {"--data a --find-batch=maybe", "--find-batch 'maybe' is neither on nor off"},
         {"--data a --data -b", "--data needs a value"},
         {"--data a --tp", "--tp needs a value: --tp N"},
         {"--data a --tp --dp 2", "--tp needs a value"},
@@ -171,7 +173,7 @@ static void values_and_defaults(void)
     CU_ASSERT_EQUAL(o.dp, 4);
     CU_ASSERT_TRUE(o.sequence_parallel);
     CU_ASSERT_FALSE(o.exact);
-    CU_ASSERT_FALSE(o.digest);
+    CU_ASSERT_STRING_EQUAL(o.digest, "off");
     CU_ASSERT_STRING_EQUAL(o.strategy, "no_shard");
     CU_ASSERT_STRING_EQUAL(o.arch, "gpt2");
     CU_ASSERT_EQUAL(o.lr, 2e-3);
@@ -328,7 +330,7 @@ static void config_and_precedence(void)
 
     CU_ASSERT_EQUAL_FATAL(parse_config(text, "--tp 2", "--digest=off", &o, &error), WF_OK);
     CU_ASSERT_EQUAL(o.tp, 2); /* flags win, before the file or after it */
-    CU_ASSERT_FALSE(o.digest);
+    CU_ASSERT_STRING_EQUAL(o.digest, "off");
     CU_ASSERT_EQUAL(o.n_layer, 3);
     CU_ASSERT_EQUAL(o.device_memory, 2 << 20);
     CU_ASSERT_EQUAL(o.n_embd, 48);
@@ -401,7 +403,7 @@ static void json_round_trip(void)
 
     CU_ASSERT_EQUAL_FATAL(
         parse("--data a b --tp 2 --arch llama --n-kv-head 3 --lr 0.0123456789 "
-              "--digest --exact off --steps 1234 --seed 9223372036854775807 "
+              "--digest=tensors --exact off --steps 1234 --seed 9223372036854775807 "
               "--log-jsonl out.jsonl --device-memory 3GiB",
               &first, &error),
         WF_OK);
@@ -416,6 +418,7 @@ static void json_round_trip(void)
     CU_ASSERT_TRUE(json_equal(one, two));
     CU_ASSERT_EQUAL(second.seed, INT64_MAX);
     CU_ASSERT_EQUAL(second.lr, 0.0123456789);
+    CU_ASSERT_STRING_EQUAL(second.digest, "tensors");
     CU_ASSERT_EQUAL(second.device_memory, (int64_t)3 << 30);
     free(text);
     json_decref(one);

@@ -22,17 +22,21 @@ mpirun=(mpirun --quiet --oversubscribe --bind-to none)
 work=$(mktemp -d)
 cd "$work" || exit 1
 
-# result NAME PROBLEM: no problem is a pass.
+# result NAME PROBLEM: no problem is a pass; told with the time since the last one.
+last=$(date +%s%N)
 result()
 {
+    local now
+    now=$(date +%s%N)
     cases=$((cases + 1))
     if [ -z "$2" ]; then
-        echo "ok    $1"
+        echo "ok    $1 ($(((now - last) / 1000000)) ms)"
     else
         failures=$((failures + 1))
         echo "FAIL  $1: $2"
         sed 's/^/      /' out err 2>/dev/null | head -20
     fi
+    last=$now
 }
 
 # lines PATTERN: how many of the last run's there are.
@@ -63,46 +67,48 @@ digests()
     sed -n 's/.*"digest": "\([0-9a-f]*\)".*/\1/p' "$1"
 }
 
-# Six layouts, eight ranks each, and the digests that one rank gives.
-layouts=(
-    "--tp 4 --dp 2 --strategy full_shard"
-    "--tp 2 --dp 4 --strategy full_shard"
-    "--tp 2 --dp 4 --strategy hybrid_shard --shard-group-size 2"
-    "--tp 1 --dp 8 --strategy shard_grad_op"
-    "--tp 8 --dp 1 --sequence-parallel"
-    "--tp 4 --dp 2 --strategy no_shard --micro-batch-size 2 --accumulate local"
-)
+steps=${STEPS:-3} # of each layout; CI has little time
 
-# same NAME LAUNCH... - gpt_train as started so, on every layout, has the digests of `alone`.
-same()
+# bits FILE: the losses and the digest of every layout, without its name; seats FILE NAME: hosts.
+bits()
 {
-    local name=$1 layout problem
-    shift
-    for layout in "${layouts[@]}"; do
-        problem=''
-        rm -f log
-        # shellcheck disable=SC2086 # a layout is words
-        timeout -s KILL 100 "$@" "$gpt_train" "${model[@]}" --steps 20 $layout --log-jsonl log \
-            >out 2>err || problem="exit status $?;"
-        [ -f log ] && digests log >got || : >got
-        [ "$(wc -l <got)" = 20 ] || problem+=" $(wc -l <got) steps;"
-        cmp -s got alone || problem+=" other digests;"
-        result "$name: $layout" "$problem"
-    done
+    sed -n 's/^bits [^:]*: //p' "$1"
 }
 
-# Its digests are a file `alone`; a run on another seed differs, or equality would prove nothing.
-train_alone()
+seats()
 {
-    write_text
-    "$gpt_train" "${model[@]}" --steps 20 --log-jsonl log >out 2>err
-    digests log >alone
-    "$gpt_train" "${model[@]}" --steps 20 --log-jsonl log --seed 2 >out 2>err
-    digests log >got
+    sed -n "s/^seats $2: //p" "$1"
+}
+
+# What threads and one rank give is a file `bits`: one line, if all agree, as often as there are
+# layouts. Losses that stay the same would prove nothing.
+by_threads()
+{
     local problem=''
-    [ "$(wc -l <alone)" = 20 ] || problem+=" $(wc -l <alone) steps;"
-    cmp -s got alone && problem+=" the seed changes nothing"
-    result "one rank, and another seed" "$problem"
+    "$build/tests/hosts/layouts" "$steps" >out 2>err || problem="exit status $?;"
+    [ "$(bits out | sort -u | wc -l)" = 1 ] || problem+=" other bits;"
+    [ "$(bits out | wc -l)" = 7 ] || problem+=" $(bits out | wc -l) layouts, not 7;"
+    [ "$(bits out | head -1 | tr ' ' '\n' | sort -u | wc -l)" = $((steps + 1)) ] ||
+        problem+=" the same loss twice;"
+    bits out | tail -6 >bits
+    result "threads, 6 layouts of 8 ranks, and one rank" "$problem"
+}
+
+# same NAME LAUNCH... [-- ORDER] - the layouts, started as said, have the bits of threads.
+same()
+{
+    local name=$1 problem='' launch=() order=()
+    shift
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do
+        launch+=("$1")
+        shift
+    done
+    [ $# -eq 0 ] || order=("$2")
+    timeout -s KILL 200 "${launch[@]}" "$build/tests/hosts/layouts" "$steps" "${order[@]}" \
+        >out 2>err || problem="exit status $?;"
+    bits out >got
+    cmp -s got bits || problem+=" other bits on $(diff got bits | grep -c '^>') layouts;"
+    result "$name" "$problem"
 }
 
 # left PATTERN: no process with it in its command line is there after at most 5 s.
@@ -122,7 +128,7 @@ killed()
     "$@" "$gpt_train" "${model[@]}" --steps 100000 --tp 2 --dp 4 --seed 4711 >out 2>err &
     job=$!
     for _ in $(seq 100); do
-        [ "$(lines '^step')" -lt 1 ] || break
+        [ "$(lines 'step +[0-9]+/')" -lt 1 ] || break
         sleep 0.1
     done
     victim=$(pgrep -f -- "^$gpt_train .*--seed 4711" | tail -1)

@@ -149,7 +149,7 @@ static wf_status gather_bytes(wf_rank *rank, int64_t large)
 
 static wf_status several_parts(wf_rank *rank)
 {
-    return gather_bytes(rank, 150000001);
+    return gather_bytes(rank, 80000001);
 }
 
 static wf_status past_int(wf_rank *rank)

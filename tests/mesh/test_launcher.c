@@ -17,6 +17,8 @@ static const char *const variables[] = {
     "SLURM_STEP_NUM_TASKS",
     "SLURM_PROCID",
     "SLURM_STEP_ID",
+    "SLURM_STEP_TASKS_PER_NODE",
+    "SLURM_NODEID",
     "WORLD_SIZE",
     "RANK",
     "LOCAL_RANK",
@@ -27,7 +29,7 @@ static const char *const variables[] = {
 /* "A=1 B=2", and nothing else that launchers set. */
 static void environment(const char *settings)
 {
-    char copy[256];
+    char copy[512];
 
     for (size_t i = 0; i < sizeof variables / sizeof variables[0]; i++)
         unsetenv(variables[i]);
@@ -52,6 +54,15 @@ static void detected(void)
         {"PMI_SIZE=2 PMI_RANK=1", "mpi", "a launcher of PMI", 2, 1, 0},
         {"SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=7 SLURM_STEP_ID=0", "mpi", "Slurm's srun", 8, 7,
          0},
+        {"SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=7 SLURM_STEP_ID=0 SLURM_NODEID=3 "
+         "SLURM_STEP_TASKS_PER_NODE=3,2(x2),1",
+         "mpi", "Slurm's srun", 8, 7, 1},
+        {"SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=3 SLURM_STEP_ID=0 SLURM_NODEID=1 "
+         "SLURM_STEP_TASKS_PER_NODE=3,2(x2),1",
+         "mpi", "Slurm's srun", 8, 3, 2},
+        {"SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=3 SLURM_STEP_ID=0 SLURM_NODEID=4 "
+         "SLURM_STEP_TASKS_PER_NODE=3,2(x2),1",
+         "mpi", "Slurm's srun", 8, 3, 0},
         /* sbatch's script itself: no step yet */
         {"SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=0", "threads", "", 1, 0, 1},
         {"WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_ADDR=a", "torchrun", "torchrun", 2, 0, 0},

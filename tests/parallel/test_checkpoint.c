@@ -33,6 +33,13 @@ static training make_training(bool sgd)
     return t;
 }
 
+/* On a layout, in two micro-steps. */
+static void settle(training *t, const place *where)
+{
+    put(t, where);
+    t->options.micro_batch = t->options.global_batch / (2 * where->dp);
+}
+
 /* Saved on `from` after SAVED steps; gone on with on `to`. */
 static void resume(const place *from, const place *to, wf_par_save_options how, bool sgd,
                    uint64_t expected)
@@ -42,8 +49,8 @@ static void resume(const place *from, const place *to, wf_par_save_options how, 
 
     fresh_directory(dir);
     how.dir = dir;
-    put(&a, from);
-    put(&b, to);
+    settle(&a, from);
+    settle(&b, to);
     a.steps = SAVED;
     if (save_run(&a, &how, SAVED) && resume_run(&b, dir, SAVED)) {
         CU_ASSERT_EQUAL(b.digest, expected);
@@ -58,7 +65,7 @@ static void resume_pairs(bool sgd, bool async, int stride)
 {
     training whole = make_training(sgd);
 
-    put(&whole, &places[0]);
+    settle(&whole, &places[0]);
     if (!train(&whole))
         return;
     for (int i = 0; i < PLACES * PLACES; i += stride)
@@ -81,7 +88,7 @@ static void full(void)
 {
     training whole = make_training(false);
 
-    put(&whole, &places[0]);
+    settle(&whole, &places[0]);
     if (!train(&whole))
         return;
     for (int i = 0; i < PLACES; i += UNDER_SANITIZER ? 4 : 1)
@@ -94,7 +101,7 @@ static void local(void)
 {
     training whole = make_training(false);
 
-    put(&whole, &places[0]);
+    settle(&whole, &places[0]);
     if (!train(&whole))
         return;
     for (int i = 0; i < PLACES; i += UNDER_SANITIZER ? 4 : 1)
@@ -120,8 +127,8 @@ static void inexact(void)
             a.options.global_batch = 12;
             b = a;
             fresh_directory(dir);
-            put(&a, &odd[i]);
-            put(&b, &odd[k]);
+            settle(&a, &odd[i]);
+            settle(&b, &odd[k]);
             a.steps = b.steps = SAVED; /* so b loads, and trains no more */
             if (save_run(&a, &how, SAVED) && resume_run(&b, dir, SAVED))
                 CU_ASSERT_EQUAL(a.digest, b.digest);
@@ -137,8 +144,8 @@ static void refused(void)
     wf_error error;
 
     fresh_directory(dir);
-    put(&a, &places[6]);
-    put(&b, &places[5]);
+    settle(&a, &places[6]);
+    settle(&b, &places[5]);
     a.steps = SAVED;
     if (!save_run(&a, &how, SAVED))
         return;

@@ -199,6 +199,8 @@ static void not_finite(void)
         CU_ASSERT_EQUAL(run_trial(&ends), WF_ENONFINITE);
         CU_ASSERT(says(&ends.launch, WF_ENONFINITE, v ? "gradient norm" : "loss inf",
                        "is not finite: lower --lr"));
+        CU_ASSERT(says(&ends.launch, WF_ENONFINITE, "it begins here: scale in ",
+                       v ? "backward of micro-step" : "forward of micro-step"));
         goes_on.after = digest_after;
         CU_ASSERT_EQUAL(run_trial(&goes_on), WF_OK);
         for (int r = 0; r < 4; r++) {
@@ -208,6 +210,45 @@ static void not_finite(void)
         }
         CU_ASSERT_EQUAL(goes_on.last_loss[0], without.last_loss[0]);
     }
+}
+
+/* From step 2 on a weight of block 0 is what it must not be. */
+static wf_tensor *spoil(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
+                        float weight, float value)
+{
+    wf_nn_block *block = (wf_nn_block *)((wf_nn_gpt *)model)->block[0];
+
+    if (wf_context_step(model->ctx) == 2)
+        wf_init_fill(((wf_nn_linear *)block->mlp->down)->weight->tensor, value);
+    return wf_par_gpt_loss(model, tokens, targets, weight);
+}
+
+static wf_tensor *spoil_parameter(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
+                                  float weight)
+{
+    return spoil(model, tokens, targets, weight, NAN);
+}
+
+static wf_tensor *overflow_result(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
+                                  float weight)
+{
+    return spoil(model, tokens, targets, weight, 3e38f);
+}
+
+static void tensor_and_layer_are_named(void)
+{
+    trial nan = {
+        .tp = 2, .dp = 2, .layers = 2, .steps = 3, .victim = NOBODY, .loss = spoil_parameter};
+    trial large = nan;
+
+    large.loss = overflow_result;
+    CU_ASSERT_EQUAL(run_trial(&nan), WF_ENONFINITE);
+    CU_ASSERT(says(&nan.launch, WF_ENONFINITE, "it begins here: parameter ",
+                   "block.0.mlp.down.weight is not finite itself"));
+    CU_ASSERT_EQUAL(run_trial(&large), WF_ENONFINITE);
+    CU_ASSERT(says(&large.launch,
+                   WF_ENONFINITE, /* its results are large, their squares are not */
+                   "layernorm in block.1.norm1, forward of micro-step 1", "the gradient of "));
 }
 
 /* The plan of GPTs with the rule of attn.out replaced. */
@@ -375,6 +416,7 @@ int main(void)
         {"a rank fails in a micro-step", rank_fails_in_a_micro_step},
         {"data fail on one rank", data_fail_on_one_rank},
         {"a loss or gradient that is not finite", not_finite},
+        {"its tensor and layer are named", tensor_and_layer_are_named},
         {"forgotten borders", forgotten_borders},
         {"a rank fails while units are gathered", rank_fails_while_units_are_gathered},
         {"all fail while units are gathered, and go on", all_fail_and_go_on},

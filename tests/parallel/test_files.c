@@ -102,7 +102,7 @@ static void failures_are_named(void)
     static const struct {
         int reason;
         const char *says;
-    } cases[] = {{EIO, "Input/output error"}, {ENOSPC, "7 more bytes"}, {EDQUOT, "quota"}};
+    } cases[] = {{EIO, "Input/output error"}, {ENOSPC, "bytes are needed in all, and"}, {EDQUOT, "quota"}};
 
     for (int i = 0; i < 3; i++) {
         grudging g = {.fail_at = 7, .reason = cases[i].reason};

@@ -1,0 +1,49 @@
+/* apps/lock.c - one run at a time saves into a directory; see the header. */
+#include "apps/lock.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+/* The number of the process that has the lock is in the file; it may be of another host. */
+static wf_status taken(const char *dir, int file, wf_error *error)
+{
+    char who[32] = "";
+    ssize_t n = pread(file, who, sizeof who - 1, 0);
+
+    who[n > 0 ? strcspn(who, "\n") : 0] = 0;
+    return wf_error_set(error, WF_EIO,
+                        "another run saves to %s (process %s): wait for its end, stop it, or "
+                        "use another --save DIR",
+                        dir, *who ? who : "unknown");
+}
+
+wf_status wf_lock_directory(const char *dir, int *file, wf_error *error)
+{
+    char path[PATH_MAX];
+    int fd;
+
+    *file = -1;
+    snprintf(path, sizeof path, "%s/lock", dir);
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0)
+        return wf_error_set(error, WF_EIO, "cannot write %s: %s", path, strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        if (ftruncate(fd, 0) == 0)
+            dprintf(fd, "%d\n", (int)getpid());
+        *file = fd;
+        return WF_OK;
+    }
+    if (errno == EWOULDBLOCK)
+        taken(dir, fd, error);
+    else
+        fprintf(
+            stderr,
+            "gpt_train: %s cannot be locked (%s): see to it that no other run saves there\n",
+            dir, strerror(errno));
+    close(fd);
+    return error->code;
+}

@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+"""
+resume_matrix.py [--quick] [--gpt-train FILE] [--jobs N] - proves that a run may stop at any step and
+go on on any mesh: saves on each of 12 layouts, goes on on each of the 12, and compares the digest
+of every further step with that of a run that was never stopped.
+
+    1; tp 2, 4, 8; dp 2, 4; tp 2 x dp 2; tp 8 x dp 4; full_shard; hybrid_shard; tp 3; dp 3
+    each pair with AdamW saved at once, SGD saved asynchronously, AdamW with bf16 parameters, Muon
+
+All with dropout, accumulation and warmup; each of 20 random steps is gone on from in turns. Where a
+layout of the pair is outside of the contract (tp 3, dp 3), its losses stay within 1e-4 of those of
+one rank; the digest is compared there too where both ends are the same layout, with a run of that
+layout. --quick takes 12 pairs in which every layout is gone on with. The first difference ends it
+with status 1.
+"""
+import argparse
+import itertools
+import json
+import os
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from exactness import Failure, Progress, ROOT, TIMEOUT, all_of, first_difference, write_text
+
+STEPS, RANDOM_STEPS, CLOSE = 30, 20, 1e-4
+MODEL = ["--n-layer", "2", "--n-embd", "48", "--n-head", "12", "--vocab-size", "257", "--seq-len",
+         "16", "--global-batch-size", "24", "--lr", "3e-3", "--warmup-steps", "10", "--dropout",
+         "0.1", "--eval-interval", "0", "--threads-per-rank", "1", "--steps", str(STEPS),
+         "--digest"]
+# Micro-steps of every layout are a power of two, and more than one.
+LAYOUTS = {
+    "1": "--micro-batch-size 3",
+    "tp 2": "--tp 2 --micro-batch-size 6",
+    "tp 4": "--tp 4 --micro-batch-size 12",
+    "tp 8": "--tp 8 --micro-batch-size 12",
+    "dp 2": "--dp 2 --strategy no_shard --micro-batch-size 3",
+    "dp 4": "--dp 4 --strategy zero1 --micro-batch-size 3",
+    "tp 2 dp 2": "--tp 2 --dp 2 --micro-batch-size 6 --sequence-parallel",
+    "tp 8 dp 4": "--tp 8 --dp 4 --micro-batch-size 3",
+    "full_shard": "--dp 4 --strategy full_shard --micro-batch-size 3",
+    "hybrid_shard": "--dp 4 --strategy hybrid_shard --shard-group-size 2 --micro-batch-size 3",
+    "tp 3": "--tp 3 --micro-batch-size 6",
+    "dp 3": "--dp 3 --micro-batch-size 4",
+}
+INEXACT = ("tp 3", "dp 3")
+VARIANTS = {
+    "adamw": ["--optimizer", "adamw"],
+    "sgd, async": ["--optimizer", "sgd"],
+    "adamw, bf16, async": ["--optimizer", "adamw", "--param-dtype", "bf16"],
+    "muon": ["--optimizer", "muon"],
+}
+
+
+class Runs:
+    """Runs of gpt_train on one text."""
+
+    def __init__(self, program, folder):
+        self.program = program
+        self.folder = pathlib.Path(folder)
+        self.data = self.folder / "text"
+        self.number = itertools.count()
+        write_text(self.data)
+
+    def run(self, flags, first=1):
+        """(loss bits, digest, loss) of each step from `first` on."""
+        log = self.folder / f"{next(self.number)}.jsonl"
+        command = [str(self.program), "--data", str(self.data), *MODEL, *flags, "--log-jsonl",
+                   str(log)]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                              text=True, timeout=TIMEOUT, check=False)
+        if done.returncode:
+            raise Failure(f"status {done.returncode}: {' '.join(command)}\n{done.stderr}")
+        rows = [json.loads(line) for line in log.read_text().splitlines()]
+        log.unlink()
+        rows = [row for row in rows if "step" in row]
+        if [row["step"] for row in rows] != list(range(first, STEPS + 1)):
+            raise Failure(f"not steps {first} to {STEPS}: {' '.join(command)}")
+        return [(row["loss_bits"], row["digest"], row["loss"]) for row in rows]
+
+
+def compare(pair, got, whole, own):
+    """Text about what is wrong with a run that went on; whole is of one rank, own of its layout."""
+    if not set(pair) & set(INEXACT):
+        return first_difference(got, whole)
+    if pair[0] == pair[1]:
+        return first_difference(got, own)
+    for i, (mine, other) in enumerate(zip(got, whole)):
+        if not abs(mine[2] - other[2]) <= CLOSE:
+            return f"step {i + 1} after it: loss {mine[2]}, and {other[2]} on one rank"
+    return None
+
+
+def run_variant(runs, jobs, name, pairs, steps, count):
+    """All pairs of one variant; count(pair) is called as each is found right."""
+    flags = VARIANTS[name]
+    saves = runs.folder / "saves"
+    saves.mkdir()
+    saving = ["--save-interval", "1", "--keep", "0", "--async-save",
+              "on" if "async" in name else "off"]
+    sources = list(dict.fromkeys(source for source, _ in pairs))
+    whole = runs.run([*flags, *LAYOUTS["1"].split()])
+    own = {}
+
+    def saved(source, got):
+        own[source] = got
+        if source not in INEXACT and first_difference(got, whole):
+            raise Failure(f"{source}, saving: differs from one rank at "
+                          f"{first_difference(got, whole)}")
+
+    all_of(jobs, [(source, lambda s=source: runs.run(
+        [*flags, *LAYOUTS[s].split(), "--save", str(saves / s.replace(" ", "_")), *saving]))
+                  for source in sources], saved)
+    tasks = {}
+    for number, (source, target) in enumerate(pairs):
+        step = steps[(number + number // len(steps)) % len(steps)]
+        path = saves / source.replace(" ", "_") / f"step-{step:08d}"
+        tasks[source, target] = (step, lambda p=path, t=target, s=step: runs.run(
+            [*flags, *LAYOUTS[t].split(), "--resume", str(p)], s + 1))
+
+    def done(pair, got):
+        step = tasks[pair][0]
+        wrong = compare(pair, got, whole[step:], own[pair[0]][step:])
+        if wrong:
+            raise Failure(f"{pair[0]} -> {pair[1]}, saved after step {step}, {' '.join(flags)}: "
+                          f"differs at {wrong}")
+        count(pair)
+
+    all_of(jobs, [(pair, task) for pair, (_, task) in tasks.items()], done)
+    shutil.rmtree(saves)
+
+
+def quick_pairs():
+    """Each layout once, four of them as sources."""
+    sources = ("tp 2 dp 2", "full_shard", "1", "tp 3")
+    return [(sources[i % len(sources)], target) for i, target in enumerate(LAYOUTS)]
+
+
+def main():
+    """See the head of this file."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="12 pairs, AdamW alone")
+    parser.add_argument("--gpt-train", type=pathlib.Path, default=ROOT / "build/apps/gpt_train",
+                        help="default: build/apps/gpt_train")
+    parser.add_argument("--jobs", type=int, choices=(1, 2), default=2, help="runs at a time")
+    arguments = parser.parse_args()
+    if not os.access(arguments.gpt_train, os.X_OK):
+        sys.exit(f"there is no {arguments.gpt_train}: scripts/build.sh build makes it, or name "
+                 f"another with --gpt-train")
+    pairs = quick_pairs() if arguments.quick else list(itertools.product(LAYOUTS, LAYOUTS))
+    variants = list(VARIANTS)[:1] if arguments.quick else list(VARIANTS)
+    steps = sorted(random.Random(1).sample(range(1, STEPS), RANDOM_STEPS))
+    progress = Progress(len(pairs) * len(variants))
+    with tempfile.TemporaryDirectory(prefix="weft-resume-") as folder:
+        runs = Runs(arguments.gpt_train.resolve(), folder)
+        try:
+            for name in variants:
+                exact = sum(not set(pair) & set(INEXACT) for pair in pairs)
+                run_variant(runs, arguments.jobs, name, pairs, steps,
+                            lambda pair, n=name: progress.step(f"{n}: {pair[0]} -> {pair[1]}"))
+                print(f"\n{name}: {len(pairs)} of {len(pairs)} pairs: {exact} with equal digests "
+                      f"at every step, {len(pairs) - exact} outside of the contract", flush=True)
+        except Failure as failure:
+            sys.exit(f"\nFAILED: {failure}")
+    print(f"gone on from {RANDOM_STEPS} random steps of {STEPS}; {progress.seconds():.0f} s")
+
+
+if __name__ == "__main__":
+    main()

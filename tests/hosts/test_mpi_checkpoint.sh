@@ -1,0 +1,77 @@
+#!/bin/bash
+# test_mpi_checkpoint.sh BUILD [--sanitized] - checkpoints of ranks in several processes: saved in
+# one form (a process per rank, two ranks in each process, threads), gone on with in another, and
+# the digests stay those of one rank; a launcher that is told to end saves first.
+set -uo pipefail
+# shellcheck source=tests/hosts/common.sh
+. "$(dirname "$0")/common.sh"
+trap 'rm -rf "$work"' EXIT
+
+# go NAME STATUS COMMAND...: runs gpt_train as started so, with what is in `flags`.
+go()
+{
+    local name=$1 status=$2 got problem=''
+    shift 2
+    rm -f log
+    timeout -s KILL 100 "$@" "$gpt_train" "${model[@]}" --steps 20 "${flags[@]}" --log-jsonl log \
+        >out 2>err
+    got=$?
+    [ $got = "$status" ] || problem="exit status $got, not $status;"
+    result "$name" "$problem"
+}
+
+# rest NAME STEP: the last run went on behind STEP, with the digests of one rank.
+rest()
+{
+    local problem=''
+    digests log >got
+    tail -n +$(($2 + 1)) alone >expected
+    [ "$(lines "^going on from .*, after step $2\$")" = 1 ] || problem+=" not told from where;"
+    cmp -s got expected || problem+=" other digests: $(wc -l <got) steps;"
+    result "$1" "$problem"
+}
+
+# The digests of one rank are a file `alone`.
+write_text
+"$gpt_train" "${model[@]}" --steps 20 --log-jsonl log >out 2>err
+digests log >alone
+four=("${mpirun[@]}" -np 4)
+two=("${mpirun[@]}" -np 2)
+tp=(--tp 2 --dp 2 --strategy full_shard)
+dp=(--dp 4 --strategy zero1)
+
+flags=("${tp[@]}" --save four --save-interval 5 --keep 0)
+go "saved by 4 processes" 0 "${four[@]}"
+flags=("${dp[@]}" --save two --save-interval 5 --keep 0 --checkpoint full --async-save on)
+go "one file, saved behind the steps by 2 processes x 2 threads" 0 "${two[@]}"
+for from in four two; do
+    flags=(--resume $from/step-00000005)
+    go "saved by $from, gone on with by one rank" 0 env
+    rest "its digests" 5
+    flags=("${dp[@]}" --resume $from/step-00000010)
+    go "saved by $from, gone on with by 4 processes" 0 "${four[@]}"
+    rest "its digests" 10
+    flags=("${tp[@]}" --resume $from/step-00000015)
+    go "saved by $from, gone on with by 2 processes x 2 threads" 0 "${two[@]}"
+    rest "its digests" 15
+done
+
+# Damage is found by all, and told once.
+printf 'x' | dd of=four/step-00000020/rank-00002.safetensors bs=1 seek=9000 conv=notrunc 2>err
+flags=("${tp[@]}" --resume four/step-00000020)
+go "a damaged file" 8 "${four[@]}"
+result "is told once" "$([ "$(lines 'rank-00002.safetensors is damaged: tensor')" = 1 ] || echo no)"
+
+# SIGTERM reaches every process by way of mpirun.
+"${four[@]}" "$gpt_train" "${model[@]}" --steps 100000 "${tp[@]}" --save ended >out 2>err &
+job=$!
+for _ in $(seq 100); do
+    [ "$(lines '^step')" -lt 1 ] || break
+    sleep 0.1
+done
+kill -TERM $job
+timeout 60 tail --pid=$job -f /dev/null || kill -KILL $job
+wait $job
+status=$?
+result "SIGTERM saves first" "$([ $status = 75 ] && [ -f ended/latest ] || echo "exit status $status")"
+finish
