@@ -157,6 +157,13 @@ static inline mpi_comm *wf_mpi_of(wf_comm *comm)
     return (mpi_comm *)comm;
 }
 
+/* Whether MPI can be called. Who hangs up before all ranks have finished is lost, and from then on
+   the world has failed: what is not sent is not missed. */
+static inline bool wf_mpi_safe(const mpi_world *w)
+{
+    return !atomic_load(&w->lost) && (!w->careful || wf_mpi_host.watch_well());
+}
+
 uint64_t wf_mpi_hash(uint64_t seed, uint64_t word);
 
 /* ---- mpi_seat.c ---- */
