@@ -48,8 +48,11 @@ typedef struct launch {
     wf_seating seats;      /* who runs here: */
     int n;                 /* so many */
     _Atomic uint32_t gate, running;
+    struct launch *next; /* of those left behind */
     started rank[];
 } launch;
+
+static launch *_Atomic left_behind; /* with ranks that are stuck; no leak, but theirs */
 
 static void end_rank(launch *l, started *s)
 {
@@ -146,8 +149,11 @@ static int await_ranks(launch *l)
         if (now_ms() - failed > (v.stuck ? GRACE_LOST_MS : GRACE_MS))
             break;
     }
-    for (int i = 0; left == 0 && i < l->n; i++)
-        pthread_join(l->rank[i].thread, NULL);
+    for (int i = 0; i < l->n; i++)
+        if (left)
+            pthread_detach(l->rank[i].thread);
+        else
+            pthread_join(l->rank[i].thread, NULL);
     return (int)left;
 }
 
@@ -252,8 +258,10 @@ static wf_status run_world(launch *l, const wf_launch_options *o, wf_error *erro
         status = run_ranks(l, o, &end, error);
     if (o->end)
         *o->end = end;
-    if (end.stuck) /* all of it is theirs */
+    if (end.stuck) { /* all of it is theirs */
+        l->next = atomic_exchange(&left_behind, l);
         return status;
+    }
     for (int i = 0; i < l->n; i++)
         wf_comm_close(l->comm[i]);
     l->transport->close(l->world);

@@ -61,7 +61,8 @@ static void a_rank_hangs(void)
     CU_ASSERT_EQUAL(wf_launch(&o, hang, NULL, &error), WF_ETIMEOUT);
     CU_ASSERT(now() - start > 0.5 && now() - start < 4);
     CU_ASSERT(strstr(error.text, "rank 2: stalled, it has done nothing for 0.") != NULL);
-    CU_ASSERT(strstr(error.text, "row 1, column 0, after barrier over world (collective 1)") != NULL);
+    CU_ASSERT(strstr(error.text, "row 1, column 0, after barrier over world (collective 1)") !=
+              NULL);
     CU_ASSERT(strstr(error.text, "waits on ") != NULL);
     CU_ASSERT(strstr(error.text, ", in barrier over world (collective 2)") != NULL);
     CU_ASSERT_EQUAL(end.stuck, 1);
