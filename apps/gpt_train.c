@@ -118,14 +118,32 @@ static wf_status open_log(const wf_options *o, bool append, const wf_launcher *l
     return status;
 }
 
+/* One for all processes of a host. */
 static void recorder_directory(const wf_options *o, char *text, size_t size)
 {
+    int job = (int)(wf_launcher_detected().processes > 1 ? getppid() : getpid());
     const char *tmp = getenv("TMPDIR");
 
     if (o->recorder_dir)
         snprintf(text, size, "%s", o->recorder_dir);
     else
-        snprintf(text, size, "%s/weft-recorder-%d", tmp ? tmp : "/tmp", (int)getpid());
+        snprintf(text, size, "%s/weft-recorder-%d", tmp ? tmp : "/tmp", job);
+}
+
+/* A failure of the ranks, in one process of all; and where their recorders are. */
+static void tell(const wf_error *error, void *arg)
+{
+    const wf_train_job *job = arg;
+    char directory[400], more[500] = "";
+    wf_error told = *error;
+
+    recorder_directory(job->options, directory, sizeof directory);
+    if (wf_recorder_written() > 0)
+        snprintf(more, sizeof more, "; recorder_diff %s/rank-*.rec tells more", directory);
+    if (told.code == WF_ENOMEM)
+        wf_plan_advise(job->options, &told);
+    fflush(stdout);
+    fprintf(stderr, "gpt_train: %s%s\n", told.text, more);
 }
 
 static wf_rank_order rank_order(const wf_options *o)
@@ -136,7 +154,7 @@ static wf_rank_order rank_order(const wf_options *o)
 }
 
 /* Launch the ranks; a failure also says where their recorders are. */
-static wf_status train(const wf_options *o, wf_train_job *job, bool several, bool *elsewhere,
+static wf_status train(const wf_options *o, wf_train_job *job, bool several, wf_launch_end *end,
                        wf_error *error)
 {
     wf_place_axis axis[WF_PLAN_AXES];
@@ -149,18 +167,18 @@ static wf_status train(const wf_options *o, wf_train_job *job, bool several, boo
                                       .n_axes = planned ? WF_PLAN_AXES : 0,
                                       .axis = axis,
                                       .order = rank_order(o),
-                                      .elsewhere = elsewhere};
+                                      .stall_timeout = o->stall_timeout,
+                                      .tell = tell,
+                                      .end = end};
     char directory[400];
-    wf_error told;
 
     recorder_directory(o, directory, sizeof directory);
-    if (wf_recorder_files(directory, true, error) != WF_OK ||
-        wf_launch(&launch, wf_train_rank, job, error) == WF_OK || wf_recorder_written() == 0)
+    wf_recorder_crashes(STDERR_FILENO);
+    if (!o->save && wf_launcher_detected().processes > 1)
+        wf_wish_linger();
+    if (wf_recorder_files(directory, true, error) != WF_OK)
         return error->code;
-    told = *error;
-    *error = (wf_error){WF_OK, ""};
-    return wf_error_set(error, told.code, "%.1000s; recorder_diff %s/rank-*.rec tells more",
-                        told.text, directory);
+    return wf_launch(&launch, wf_train_rank, job, error);
 }
 
 /* The directory of --save has to be there before hours of work are to go into it. */
@@ -188,22 +206,18 @@ static wf_status prepare_saving(const wf_options *o, const wf_launcher *launcher
 
 /* What goes wrong in one process of several is told to the others by its ranks, which fail. */
 static wf_status launch(wf_options *o, wf_train_job *job, wf_resume *resume,
-                        const wf_launcher *launcher, bool *elsewhere, wf_error *error)
+                        const wf_launcher *launcher, wf_launch_end *end, wf_error *error)
 {
     wf_error *failed = &job->failed;
 
-    if (o->trace && launcher->processes > 1)
-        wf_error_set(failed, WF_EUNSUPPORTED,
-                     "--trace draws the ranks of one process, and there are %d: start the same "
-                     "mesh without a launcher",
-                     launcher->processes);
-    else if (open_data(o, &job->data, failed) == WF_OK &&
-             prepare_saving(o, launcher, resume, job->saved, failed) == WF_OK &&
-             open_log(o, resume->count > 0, launcher, &job->log, failed) == WF_OK && o->trace)
+    if (open_data(o, &job->data, failed) == WF_OK &&
+        prepare_saving(o, launcher, resume, job->saved, failed) == WF_OK &&
+        open_log(o, resume->count > 0, launcher, &job->log, failed) == WF_OK && o->trace &&
+        launcher->process == 0)
         wf_timeline_open(o->trace, &job->timeline, failed);
     if (job->failed.code != WF_OK && launcher->processes == 1)
         return wf_error_set(error, job->failed.code, "%s", job->failed.text);
-    return train(o, job, launcher->processes > 1, elsewhere, error);
+    return train(o, job, launcher->processes > 1, end, error);
 }
 
 /* What --device auto stands for, told in one line where the CPU serves; whether cuda can be had. */
@@ -227,7 +241,8 @@ static wf_status choose_device(wf_options *o, wf_error *no_gpu, wf_error *error)
     return WF_OK;
 }
 
-static wf_status run(wf_options *o, wf_saving_result *result, bool *elsewhere, wf_error *error)
+static wf_status run(wf_options *o, wf_saving_result *result, wf_launch_end *end,
+                     wf_error *error)
 {
     wf_resume resume = {.count = 0};
     wf_train_job job = {
@@ -236,8 +251,7 @@ static wf_status run(wf_options *o, wf_saving_result *result, bool *elsewhere, w
     wf_error closing = {WF_OK, ""};
     wf_status status = WF_OK;
 
-    *elsewhere = launcher.process > 0;
-    if (moves_nothing(o) && *elsewhere)
+    if (moves_nothing(o) && end->told)
         return WF_OK;
     if (moves_nothing(o))
         launcher = (wf_launcher){.kind = "threads", .processes = 1, .local = 1};
@@ -253,8 +267,10 @@ static wf_status run(wf_options *o, wf_saving_result *result, bool *elsewhere, w
     if (status == WF_OK && o->report_json)
         status = wf_step_report_check(o->report_json, error);
     if (status == WF_OK)
-        status = launch(o, &job, &resume, &launcher, elsewhere, error);
-    if (status == WF_ENOMEM)
+        status = launch(o, &job, &resume, &launcher, end, error);
+    if (end->stuck) /* all of it is in use */
+        return status;
+    if (status == WF_ENOMEM && !end->told)
         wf_plan_advise(o, error);
     if (wf_timeline_close(job.timeline, &closing) != WF_OK && status == WF_OK)
         status = wf_error_set(error, closing.code, "%s", closing.text);
@@ -271,21 +287,23 @@ int main(int argc, char **argv)
     wf_error error = {WF_OK, ""};
     wf_options options;
     wf_saving_result saved = {.failed = false};
-    bool elsewhere = wf_launcher_detected().process > 0;
+    wf_launch_end end = {.told = wf_launcher_detected().process > 0};
     wf_status status = wf_options_parse(argc, argv, &options, &error);
 
-    if (status == WF_OK && options.help && !elsewhere)
+    if (status == WF_OK && options.help && !end.told)
         wf_options_help(stdout);
-    else if (status == WF_OK && *options.completion && !elsewhere)
+    else if (status == WF_OK && *options.completion && !end.told)
         wf_options_completion(stdout, options.completion);
     else if (status == WF_OK && !options.help && !*options.completion)
-        status = run(&options, &saved, &elsewhere, &error);
-    wf_options_free(&options);
+        status = run(&options, &saved, &end, &error);
     fflush(stdout);
-    if (status != WF_OK && !elsewhere)
+    if (status != WF_OK && !end.told)
         fprintf(stderr, "gpt_train: %s\n", error.text);
     else if (status != WF_OK) /* launchers end all when one has: let the other say why */
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    if (end.stuck) /* ranks still run, and may never end */
+        _exit(exit_status(status));
+    wf_options_free(&options);
     if (saved.failed && (status == WF_OK || status == WF_EIO || status == WF_EDATA))
         return EXIT_CHECKPOINT;
     return status == WF_OK && saved.preempted ? EXIT_PREEMPTED : exit_status(status);

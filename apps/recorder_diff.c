@@ -233,7 +233,8 @@ static void print_member(const wf_recording *r, int group, uint64_t sequence)
     const wf_event *begin = find_event(r, group, sequence, WF_EVENT_BEGIN);
     uint64_t first, last;
 
-    printf("  rank %d on %.63s: ", r->head.rank, r->head.host);
+    printf("  rank %d on %.63s%s%.63s: ", r->head.rank, r->head.host, *r->head.at ? ", " : "",
+           r->head.at);
     if (begin) {
         print_event(begin);
         printf("%s\n", find_event(r, group, sequence, WF_EVENT_END)    ? ", ended"

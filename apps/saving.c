@@ -166,7 +166,7 @@ void wf_saving_validated(wf_saving *s, float loss)
 /* What a save came to. One of the communication is in the context. */
 static wf_status heed(wf_saving *s, wf_status status, const wf_error *error)
 {
-    if (first(s) && status != WF_OK)
+    if (first(s) && status != WF_OK && wf_context_status(wf_par_context(s->par)) == WF_OK)
         fprintf(stderr, "gpt_train: no checkpoint was saved: %s; those from before stay\n",
                 error->text);
     s->result->failed = status != WF_OK;

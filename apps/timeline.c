@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     COMPUTE,
@@ -17,10 +18,16 @@ enum {
 struct wf_timeline {
     FILE *file;
     char *path;
-    int64_t zero; /* where its times begin */
     bool empty;
     pthread_mutex_t lock;
 };
+
+/* Where the rows of a rank are written. */
+typedef struct rows {
+    FILE *file;
+    int64_t zero; /* where times begin, by this host's clock */
+    bool empty;
+} rows;
 
 static wf_status cannot_write(const wf_timeline *t, wf_error *error)
 {
@@ -46,7 +53,6 @@ wf_status wf_timeline_open(const char *path, wf_timeline **timeline, wf_error *e
         free(t);
         return error->code;
     }
-    t->zero = wf_trace_now();
     t->empty = true;
     pthread_mutex_init(&t->lock, NULL);
     fputs("[\n", t->file);
@@ -54,22 +60,27 @@ wf_status wf_timeline_open(const char *path, wf_timeline **timeline, wf_error *e
     return WF_OK;
 }
 
-/* One line of the file; takes the object. */
-static wf_status put(wf_timeline *t, json_t *object, wf_error *error)
+int64_t wf_timeline_clock(void)
 {
-    bool good;
+    struct timespec t;
 
-    if (!object)
-        return wf_error_set(error, WF_ENOMEM, "no memory for an event of the timeline");
-    errno = 0;
-    good = fputs(t->empty ? "" : ",\n", t->file) != EOF &&
-           json_dumpf(object, t->file, JSON_COMPACT | JSON_REAL_PRECISION(15)) == 0;
-    t->empty = false;
-    json_decref(object);
-    return good ? WF_OK : cannot_write(t, error);
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static wf_status put_name(wf_timeline *t, const char *what, int rank, int row, const char *name,
+/* One line; takes the object. */
+static wf_status put(rows *t, json_t *object, wf_error *error)
+{
+    bool good = object && fputs(t->empty ? "" : ",\n", t->file) != EOF &&
+                json_dumpf(object, t->file, JSON_COMPACT | JSON_REAL_PRECISION(15)) == 0;
+
+    t->empty = false;
+    json_decref(object);
+    return good ? WF_OK
+                : wf_error_set(error, WF_ENOMEM, "no memory for an event of the timeline");
+}
+
+static wf_status put_name(rows *t, const char *what, int rank, int row, const char *name,
                           wf_error *error)
 {
     return put(t,
@@ -78,8 +89,7 @@ static wf_status put_name(wf_timeline *t, const char *what, int rank, int row, c
                error);
 }
 
-static wf_status put_event(wf_timeline *t, int rank, int row, const wf_trace_event *e,
-                           wf_error *error)
+static wf_status put_event(rows *t, int rank, int row, const wf_trace_event *e, wf_error *error)
 {
     static const char *const categories[] = {"op", "phase", "wait", "transfer"};
     bool moves = e->kind == WF_TRACE_WAIT || e->kind == WF_TRACE_TRANSFER;
@@ -113,8 +123,8 @@ static int by_start(const void *a, const void *b)
 
 /* Transfers of one group never overlap, those of different groups may: what is under way beside
    another one goes to a further row. */
-static wf_status put_transfers(wf_timeline *t, int rank, int64_t n,
-                               const wf_trace_event **transfer, wf_error *error)
+static wf_status put_transfers(rows *t, int rank, int64_t n, const wf_trace_event **transfer,
+                               wf_error *error)
 {
     int64_t busy[MOST_ROWS] = {0};
     wf_status status = WF_OK;
@@ -135,7 +145,7 @@ static wf_status put_transfers(wf_timeline *t, int rank, int64_t n,
     return status;
 }
 
-static wf_status put_rank(wf_timeline *t, int rank, const wf_trace *trace,
+static wf_status put_rank(rows *t, int rank, const wf_trace *trace,
                           const wf_trace_event **transfer, wf_error *error)
 {
     int64_t n = 0;
@@ -157,20 +167,40 @@ static wf_status put_rank(wf_timeline *t, int rank, const wf_trace *trace,
     return status == WF_OK ? put_transfers(t, rank, n, transfer, error) : status;
 }
 
-wf_status wf_timeline_add(wf_timeline *t, int rank, const wf_trace *trace, wf_error *error)
+wf_status wf_timeline_text(int rank, const wf_trace *trace, int64_t zero, char **text,
+                           size_t *bytes, wf_error *error)
 {
     const wf_trace_event **transfer =
         malloc(((size_t)wf_trace_count(trace) + 1) * sizeof(const wf_trace_event *));
+    rows to = {.zero = zero - (wf_timeline_clock() - wf_trace_now()), .empty = true};
     wf_status status;
 
-    if (!transfer)
-        return wf_error_set(error, WF_ENOMEM, "no memory for the timeline of rank %d", rank);
-    pthread_mutex_lock(&t->lock);
-    status = put_rank(t, rank, trace, transfer, error);
-    if (status == WF_OK && fflush(t->file))
-        status = cannot_write(t, error);
-    pthread_mutex_unlock(&t->lock);
+    *text = NULL;
+    to.file = transfer ? open_memstream(text, bytes) : NULL;
+    if (to.file) {
+        status = put_rank(&to, rank, trace, transfer, error);
+        if (fclose(to.file) == 0 && status == WF_OK) {
+            free(transfer);
+            return WF_OK;
+        }
+    }
     free(transfer);
+    free(*text);
+    *text = NULL;
+    return wf_error_set(error, WF_ENOMEM, "no memory for the timeline of rank %d", rank);
+}
+
+wf_status wf_timeline_put(wf_timeline *t, const char *text, size_t bytes, wf_error *error)
+{
+    wf_status status = WF_OK;
+
+    pthread_mutex_lock(&t->lock);
+    errno = 0;
+    if (fputs(t->empty ? "" : ",\n", t->file) == EOF ||
+        fwrite(text, 1, bytes, t->file) != bytes || fflush(t->file))
+        status = cannot_write(t, error);
+    t->empty = false;
+    pthread_mutex_unlock(&t->lock);
     return status;
 }
 

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <weft/weft.h>
 
-typedef struct wf_timeline wf_timeline; /* one for all ranks of the process */
+typedef struct wf_timeline wf_timeline; /* one for all ranks, where rank 0 runs */
 
 /**
  * wf_timeline_open - opens the file, so that a run does not begin whose timeline cannot be kept.
@@ -19,12 +19,25 @@ typedef struct wf_timeline wf_timeline; /* one for all ranks of the process */
  */
 wf_status wf_timeline_open(const char *path, wf_timeline **timeline, wf_error *error);
 
+/** wf_timeline_clock - nanoseconds since 1970: what the hosts of a run have in common. */
+int64_t wf_timeline_clock(void);
+
 /**
- * wf_timeline_add - what one rank did; ranks may call at the same time.
+ * wf_timeline_text - what one rank did, as rows of the file, which another process may put there.
  *
- * Errors:  WF_EIO with path and reason, WF_ENOMEM
+ * @param zero  when the timeline begins, by wf_timeline_clock
+ * Owner:       the caller, free; NULL on failure
+ * Errors:      WF_ENOMEM
  */
-wf_status wf_timeline_add(wf_timeline *timeline, int rank, const wf_trace *trace,
+wf_status wf_timeline_text(int rank, const wf_trace *trace, int64_t zero, char **text,
+                           size_t *bytes, wf_error *error);
+
+/**
+ * wf_timeline_put - the rows of a rank go to the file; ranks may call at the same time.
+ *
+ * Errors:  WF_EIO with path and reason
+ */
+wf_status wf_timeline_put(wf_timeline *timeline, const char *text, size_t bytes,
                           wf_error *error);
 
 /**

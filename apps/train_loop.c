@@ -20,6 +20,7 @@ typedef struct loop {
     int64_t resumed; /* steps that were done before */
     unsigned wishes; /* of all ranks, at the end of a step */
     wf_trace *trace;
+    int64_t trace_zero;
     bool told; /* that the layout is not exact */
 } loop;
 
@@ -117,17 +118,68 @@ static int64_t report_step(const loop *l)
     return l->resumed + (l->o->steps - l->resumed < 2 ? 1 : 2);
 }
 
+/* The rows of ranks in other processes come to rank 0, which has the file. */
+static wf_status collect_rows(loop *l, const int64_t *here, wf_error *error)
+{
+    wf_status status = WF_OK;
+
+    for (int r = 0; r < l->rank->size && status == WF_OK; r++) {
+        int64_t bytes = 0;
+        char *text;
+
+        if (here[r])
+            continue;
+        status = wf_recv(l->rank->world, sizeof bytes, r, &bytes, 1, error);
+        if (status != WF_OK)
+            break;
+        text = malloc((size_t)bytes + 1);
+        if (!text)
+            return wf_error_set(error, WF_ENOMEM, "no memory for the timeline of rank %d", r);
+        status = wf_recv(l->rank->world, 1, r, text, bytes, error);
+        if (status == WF_OK)
+            status = wf_timeline_put(l->job->timeline, text, (size_t)bytes, error);
+        free(text);
+    }
+    return status;
+}
+
+/* Of a run that has failed, the rows of rank 0's process alone. */
+static wf_status hand_in_rows(loop *l, const wf_trace *trace, bool well, wf_error *error)
+{
+    const int64_t mine = l->job->timeline != NULL, *here = NULL;
+    char *text;
+    size_t bytes;
+    wf_status status =
+        wf_timeline_text(l->rank->index, trace, l->trace_zero, &text, &bytes, error);
+
+    if (well && !(here = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine)))
+        well = false;
+    if (status == WF_OK && l->job->timeline) {
+        status = wf_timeline_put(l->job->timeline, text, bytes, error);
+    } else if (status == WF_OK && well) {
+        int64_t size = (int64_t)bytes;
+
+        status = wf_send(l->rank->world, sizeof size, 0, &size, 1, error);
+        if (status == WF_OK)
+            status = wf_send(l->rank->world, 1, 0, text, size, error);
+    }
+    free(text);
+    return status == WF_OK && well && l->rank->index == 0 ? collect_rows(l, here, error)
+                                                          : status;
+}
+
 /* What was traced goes to the file when the last of its steps is done, or when the run ends. */
 static wf_status tell_timeline(loop *l)
 {
+    wf_context *ctx = wf_par_context(l->par);
     wf_error error = {WF_OK, ""};
     wf_trace *trace = l->trace;
+    bool well = wf_context_status(ctx) == WF_OK;
 
     l->trace = NULL;
-    if (trace && wf_timeline_add(l->job->timeline, l->rank->index, trace, &error) != WF_OK)
-        wf_fail(wf_par_context(l->par), error.code, "%s", error.text);
-    if (trace && l->rank->index == l->o->rank &&
-        wf_context_status(wf_par_context(l->par)) == WF_OK) {
+    if (trace && hand_in_rows(l, trace, well, &error) != WF_OK)
+        wf_fail(ctx, error.code, "%s", error.text);
+    if (trace && l->rank->index == l->o->rank && wf_context_status(ctx) == WF_OK) {
         wf_timeline_summary(stdout, trace);
         fprintf(stdout, "  (of rank %d, in steps %lld to %lld; %lld events found no room)\n",
                 l->rank->index, (long long)l->o->trace_steps.first,
@@ -135,14 +187,20 @@ static wf_status tell_timeline(loop *l)
         fflush(stdout);
     }
     wf_trace_close(trace);
-    return wf_context_status(wf_par_context(l->par));
+    return wf_context_status(ctx);
 }
 
+/* All ranks count from rank 0's beginning. */
 static wf_status open_trace(loop *l)
 {
     wf_error error = {WF_OK, ""};
 
-    if (l->job->timeline && !(l->trace = wf_trace_open(TRACE_EVENTS, &error)))
+    if (!l->o->trace)
+        return WF_OK;
+    l->trace_zero = wf_timeline_clock();
+    l->trace = wf_trace_open(TRACE_EVENTS, &error);
+    if (!l->trace || wf_broadcast(l->rank->world, sizeof l->trace_zero, 0, &l->trace_zero, 1,
+                                  &error) != WF_OK)
         return wf_fail(wf_par_context(l->par), error.code, "%s", error.text);
     return WF_OK;
 }

@@ -18,7 +18,7 @@ typedef struct wf_train_job {
     const wf_resume *resume;
     wf_saving_result *saved;
     wf_error no_gpu;       /* why --device auto took the CPU; WF_OK: nobody asks */
-    wf_timeline *timeline; /* NULL: none is kept */
+    wf_timeline *timeline; /* where rank 0 runs and one is kept; else NULL */
 } wf_train_job;
 
 /* rank_main of wf_launch; arg is the wf_train_job. */

@@ -332,7 +332,9 @@ wf_status wf_collective_post(wf_comm *comm, const wf_collective *what, bool back
         p->x->background = background && comm->size > 1;
         p->x->timed = comm->trace != NULL;
         p->posted = comm->trace ? wf_trace_now() : 0;
+        wf_recorder_wait(comm, what->kind, p->sequence);
         status = p->path->begin(p, error);
+        wf_recorder_wait_over(comm);
     }
     if (status != WF_OK) {
         wf_recorder_end(comm, what->kind, p->sequence, true);
@@ -384,7 +386,9 @@ wf_status wf_collective_end(wf_pending *p, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "wf_collective_end without a collective in flight");
     start = p->posted ? wf_trace_now() : 0;
+    wf_recorder_wait(p->comm, p->what.kind, p->sequence);
     status = p->path ? p->path->end(p, error) : WF_OK;
+    wf_recorder_wait_over(p->comm);
     if (p->posted && p->comm->trace && p->comm->size > 1)
         trace(p, start);
     wf_recorder_end(p->comm, p->what.kind, p->sequence, status != WF_OK);

@@ -1,6 +1,7 @@
 /* mesh/comm.c - the handle of a group, and the table of transports. */
 #include "mesh/plugin.h"
 #include "mesh/recorder_parts.h"
+#include "mesh/watch.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -134,6 +135,7 @@ wf_status wf_comm_split(wf_comm *parent, const char *name, const int *members, i
         status = parent->transport->split(parent, name, members, n, out, error);
     if (status == WF_OK) {
         (*out)->reduce = parent->reduce;
+        (*out)->watch = parent->watch;
         wf_recorder_join(parent, *out);
     }
     return status;
@@ -170,5 +172,6 @@ const char *wf_error_behind_rank(const wf_error *error, int rank, const char **c
 void wf_comm_abort(wf_comm *comm, const wf_error *cause)
 {
     comm->transport->abort(comm, cause);
+    wf_watch_poke(comm->watch);
     wf_recorder_fail(comm, cause);
 }

@@ -80,9 +80,17 @@ typedef struct wf_transport {
     /* Which ranks run in this process, chosen before any is attached; NULL: all do. */
     wf_status (*seat)(void *world, const wf_seating_wish *wish, wf_seating *out,
                       wf_error *error);
-    /* Why the world was aborted, or WF_OK; *elsewhere where the rank that failed runs in another
-       process. Called when all ranks here have returned. */
-    wf_status (*cause)(void *world, bool *elsewhere, wf_error *error);
+    /* Where ranks are in several processes, else NULL: carry process 0's data to all, before the
+       ranks run; return when all ranks of all processes have finished, or the world has failed. */
+    wf_status (*share)(void *world, void *data, size_t bytes, wf_error *error);
+    void (*settle)(void *world);
+    /* Why the world has failed as far as is known here, and by which rank, or WF_OK. From any
+       thread. */
+    wf_status (*cause)(void *world, int *culprit, wf_error *error);
+    /* The world has failed somewhere: all ranks here shall return. Lost: some other rank will
+       never answer again; then a cause without a text says just that, and a second call has the
+       text. From any thread. */
+    void (*fail)(void *world, int culprit, const wf_error *cause, bool lost);
     wf_status (*attach)(void *world, int rank, wf_comm **out, wf_error *error);
     wf_status (*split)(wf_comm *parent, const char *name, const int *members, int n,
                        wf_comm **out, wf_error *error);
@@ -102,6 +110,7 @@ typedef struct wf_transport {
 } wf_transport;
 
 typedef struct wf_recorder wf_recorder; /* mesh/recorder_parts.h */
+struct wf_world_watch;                  /* mesh/watch.h */
 
 /* The handle; a transport puts it first in a struct of its own. */
 struct wf_comm {
@@ -112,9 +121,10 @@ struct wf_comm {
     char name[32];
     wf_ledger ledger;
     wf_pending *in_flight;
-    wf_blocks blocks; /* of collectives in flight */
-    wf_trace *trace;  /* of this rank, or NULL */
-    int64_t through;  /* when the last one that was traced was over */
+    wf_blocks blocks;             /* of collectives in flight */
+    wf_trace *trace;              /* of this rank, or NULL */
+    struct wf_world_watch *watch; /* over its world, or NULL */
+    int64_t through;              /* when the last one that was traced was over */
     wf_recorder *recorder;
     bool owns_recorder;
     int recorded_group; /* in its table */

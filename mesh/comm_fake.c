@@ -23,10 +23,9 @@ static wf_status open_world(int ranks, bool own_cores, void **world, wf_error *e
     return WF_OK;
 }
 
-static wf_status no_cause(void *world, bool *elsewhere, wf_error *error)
+static wf_status no_cause(void *world, int *culprit, wf_error *error)
 {
-    *elsewhere = false;
-    (void)world;
+    (void)world, (void)culprit;
     (void)error;
     return WF_OK;
 }

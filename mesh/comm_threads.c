@@ -108,14 +108,14 @@ static void close_world(void *w)
     wf_threads_world_free(w);
 }
 
-static wf_status cause(void *opaque, bool *elsewhere, wf_error *error)
+static wf_status cause(void *opaque, int *culprit, wf_error *error)
 {
     const world *w = opaque;
     const char *colon, *text;
 
-    *elsewhere = false;
     if (!atomic_load(&w->aborted))
         return WF_OK;
+    *culprit = w->culprit;
     text = wf_error_behind_rank(&w->cause, w->culprit, &colon);
     return wf_error_set(error, w->cause.code, "rank %d%s%.1400s", w->culprit, colon, text);
 }
@@ -188,6 +188,13 @@ static void finish(wf_comm *comm)
     wf_threads_finish(wf_threads_of(comm)->group->world, wf_threads_of(comm)->world_rank);
 }
 
+static void fail(void *w, int culprit, const wf_error *why, bool lost)
+{
+    (void)lost; /* a rank here that does not return touches no other's memory */
+    if (*why->text)
+        wf_threads_abort(w, culprit, why);
+}
+
 static void abort_world(wf_comm *comm, const wf_error *why)
 {
     world *w = wf_threads_of(comm)->group->world;
@@ -209,6 +216,7 @@ const wf_transport wf_transport_threads = {
     .open = open_world,
     .close = close_world,
     .cause = cause,
+    .fail = fail,
     .attach = attach,
     .split = split,
     .detach = detach,

@@ -18,6 +18,14 @@ typedef struct wf_rank {
         *warning; /* what the placement of the ranks costs, for one of them to tell; or NULL */
 } wf_rank;
 
+/* How a world ended, beside its status. */
+typedef struct wf_launch_end {
+    bool told; /* it failed, and that has been told: by `tell`, or by another process */
+    /* Ranks here that have not returned though the world has failed: they are stuck in what they
+       do, still use what they were given, and end with the process: it should _exit soon. */
+    int stuck;
+} wf_launch_end;
+
 /* Which ranks a launcher's processes run. */
 typedef enum wf_rank_order {
     WF_ORDER_NEAR,    /* by the cheapest placement of the mesh: see mesh/placement.h */
@@ -38,8 +46,13 @@ typedef struct wf_launch_options {
     int n_axes;
     const wf_place_axis *axis;
     wf_rank_order order;
-    /* NULL, or set: the rank that failed runs in another process, which tells */
-    bool *elsewhere;
+    /* Seconds after which a rank that neither goes on nor waits for others has failed; 0: never.
+       Reading, computing and saving for so long without a collective counts. */
+    double stall_timeout;
+    /* NULL, or called when the world has failed, with the arg of the ranks, in one process; the
+       others end after that. */
+    void (*tell)(const wf_error *error, void *arg);
+    wf_launch_end *end; /* NULL, or filled in */
 } wf_launch_options;
 
 /**
@@ -50,13 +63,18 @@ typedef struct wf_launch_options {
  * `axis`; rank 0 is in the first process.
  *
  * All ranks start or none does. A rank that fails wakes the others with WF_ELOST; one that
- * returns while others wait for it is an error too.
+ * returns while others wait for it is an error too. Of processes that die, are stopped or cannot be
+ * reached the others hear by themselves (mesh/watch.h), and with stall_timeout of ranks that hang.
+ * The text of a failure names its rank, and where that was: host, place in the mesh, step,
+ * collective. Ranks that do not return then are left behind (wf_launch_end). Processes that a
+ * launcher started end when it does.
  *
  * @param rank_main  returns WF_OK, or a status with rank->error set
  * @param arg        handed to every rank
  * Returns:          WF_OK, or the failure that came first, its rank named in `error`
  * Errors:           WF_EINVAL, WF_EUNSUPPORTED (transport, launcher), WF_ENOMEM (ranks that cannot be
- *                   started), else what a rank returned
+ *                   started), WF_ELOST (a process, or a rank that returned early), WF_ETIMEOUT (a
+ *                   stall, a deadlock), else what a rank returned
  */
 WF_API wf_status wf_launch(const wf_launch_options *options,
                            wf_status (*rank_main)(wf_rank *rank, void *arg), void *arg,

@@ -1,6 +1,7 @@
 /* mesh/mesh.c - named axes over the ranks of a world. */
 #include "mesh/comm.h"
 #include "mesh/private.h"
+#include "mesh/recorder_parts.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,6 +107,20 @@ static wf_status open_group(wf_mesh *mesh, int axis, wf_error *error)
     return status;
 }
 
+/* For whoever has to say which rank it was. Axes of one rank tell nothing. */
+static void note_coordinates(const wf_mesh *mesh)
+{
+    char text[WF_RECORDER_AT] = "";
+    size_t used = 0;
+
+    for (int i = 0; i < mesh->n_axes && used < sizeof text; i++)
+        if (mesh->size[i] > 1)
+            used +=
+                (size_t)snprintf(text + used, sizeof text - used, "%s%s %d", used ? ", " : "",
+                                 mesh->name[i], wf_mesh_coordinate(mesh, i));
+    wf_recorder_coordinates(mesh->world, text);
+}
+
 wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis *axes,
                       wf_error *error)
 {
@@ -138,6 +153,7 @@ wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis
             wf_mesh_close(mesh);
             return NULL;
         }
+    note_coordinates(mesh);
     ctx->mesh = mesh;
     ctx->distribution = &distribution;
     return mesh;

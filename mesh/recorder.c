@@ -16,27 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_RECORDERS = 4096, PATH_BYTES = 512, CHUNK = 512 };
+enum { MOST_RECORDERS = 4096, CHUNK = 512 };
 
 enum { FREE, TAKEN, LIVE };
-
-typedef _Atomic uint64_t word;
-
-enum { EVENT_WORDS = sizeof(wf_event) / sizeof(word) };
-
-struct wf_recorder {
-    _Atomic int state;
-    word *image;     /* a wf_recording */
-    uint64_t offset; /* from the monotonic clock to 1970 */
-    int32_t step;
-    int groups;
-    uint64_t count;
-    unsigned failures; /* of the process, when this was opened */
-    bool written;
-    char place[WF_RECORDER_PLACE];
-    char path[PATH_BYTES];
-    wf_recorded_group group[WF_RECORDER_GROUPS]; /* as in the image */
-};
 
 _Static_assert(sizeof(wf_event) == 64, "an event is a line of the cache");
 _Static_assert(sizeof(wf_recording_head) == WF_RECORDER_HEAD, "the head has no holes");
@@ -46,7 +28,7 @@ _Static_assert(offsetof(wf_recording_head, groups) % sizeof(uint64_t) == 0 &&
                "groups and pid are a word");
 
 static wf_recorder *_Atomic recorders[MOST_RECORDERS];
-static char directory[PATH_BYTES - 32];
+static char directory[WF_RECORDER_PATH - 32];
 static _Atomic unsigned failures;
 static _Atomic int files;
 
@@ -96,11 +78,8 @@ static void write_file(const wf_recorder *r)
         atomic_fetch_add(&files, 1);
 }
 
-static void write_all(int signal)
+void wf_recorder_write_all(void)
 {
-    int keep = errno;
-
-    (void)signal;
     for (int i = 0; i < MOST_RECORDERS; i++) {
         const wf_recorder *r = atomic_load(&recorders[i]);
 
@@ -109,12 +88,20 @@ static void write_all(int signal)
         if (atomic_load(&r->state) == LIVE)
             write_file(r);
     }
+}
+
+static void on_wish(int signal)
+{
+    int keep = errno;
+
+    (void)signal;
+    wf_recorder_write_all();
     errno = keep;
 }
 
 wf_status wf_recorder_files(const char *name, bool on_signal, wf_error *error)
 {
-    struct sigaction action = {.sa_handler = write_all, .sa_flags = SA_RESTART};
+    struct sigaction action = {.sa_handler = on_wish, .sa_flags = SA_RESTART};
 
     if (name && strlen(name) >= sizeof directory)
         return wf_error_set(error, WF_EINVAL, "a recorder's directory of %zu characters",
@@ -189,6 +176,7 @@ static wf_recorder *recorder_open(const wf_comm *comm)
     r->count = 0;
     r->failures = atomic_load(&failures);
     r->written = false;
+    atomic_store(&r->wait, 0);
     memset(r->place, 0, sizeof r->place);
     r->path[0] = '\0';
     if (*directory)
@@ -260,6 +248,17 @@ void wf_recorder_leave(wf_comm *comm)
     atomic_store(&r->state, FREE);
 }
 
+void wf_recorder_coordinates(wf_comm *comm, const char *text)
+{
+    wf_recorder *r = wf_recorder_of(comm);
+    char at[WF_RECORDER_AT] = "";
+
+    if (!r)
+        return;
+    memcpy(at, text, strnlen(text, sizeof at - 1));
+    store(r, offsetof(wf_recording_head, at), at, sizeof at);
+}
+
 void wf_recorder_place(wf_comm *comm, int64_t step, const char *place)
 {
     wf_recorder *r = wf_recorder_of(comm);
@@ -311,11 +310,34 @@ void wf_recorder_end(wf_comm *comm, wf_collective_kind op, uint64_t sequence, bo
         record(comm->recorder, &e);
 }
 
+/* Sequence, group and operation, and a bit that is never 0. */
+void wf_recorder_wait(wf_comm *comm, wf_collective_kind op, uint64_t sequence)
+{
+    if (comm->recorder)
+        atomic_store_explicit(&comm->recorder->wait,
+                              sequence << 24 | (uint64_t)comm->recorded_group << 8 |
+                                  (uint64_t)op << 1 | 1,
+                              memory_order_relaxed);
+}
+
+void wf_recorder_wait_over(wf_comm *comm)
+{
+    if (comm->recorder)
+        atomic_store_explicit(&comm->recorder->wait, 0, memory_order_relaxed);
+}
+
+void wf_recorder_cause(wf_recorder *r, const char *text)
+{
+    char cause[sizeof((wf_recording_head *)0)->cause] = "";
+
+    memcpy(cause, text, strnlen(text, sizeof cause - 1));
+    store(r, offsetof(wf_recording_head, cause), cause, sizeof cause);
+}
+
 void wf_recorder_fail(wf_comm *comm, const wf_error *cause)
 {
     wf_recorder *r = wf_recorder_of(comm);
     wf_event e = {.kind = WF_EVENT_FAIL, .op = WF_COLLECTIVE_KINDS};
-    char text[sizeof((wf_recording_head *)0)->cause] = "";
 
     if (!r)
         return;
@@ -324,8 +346,7 @@ void wf_recorder_fail(wf_comm *comm, const wf_error *cause)
     if (r->count == 0) /* nothing has happened that a file could tell */
         return;
     record(r, &e);
-    snprintf(text, sizeof text, "%.*s", (int)sizeof text - 1, cause ? cause->text : "");
-    store(r, offsetof(wf_recording_head, cause), text, sizeof text);
+    wf_recorder_cause(r, cause ? cause->text : "");
     r->written = true;
     write_file(r);
 }

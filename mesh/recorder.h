@@ -20,8 +20,9 @@ enum {
     WF_RECORDER_EVENTS = 4096,
     WF_RECORDER_GROUPS = 256,
     WF_RECORDER_PLACE = 32,
+    WF_RECORDER_AT = 64,
     WF_RECORDER_HEAD = 512,
-    WF_RECORDER_VERSION = 1
+    WF_RECORDER_VERSION = 2
 };
 
 typedef enum wf_event_kind { WF_EVENT_BEGIN, WF_EVENT_END, WF_EVENT_FAIL } wf_event_kind;
@@ -49,7 +50,8 @@ typedef struct wf_recording_head {
     int32_t rank, ranks, groups, pid;
     uint64_t count; /* events so far; the last are kept, event i at [i % events] */
     char host[64];
-    char cause[WF_RECORDER_HEAD - 104]; /* why it was written, where a rank failed */
+    char at[WF_RECORDER_AT]; /* "shard 1, tp 0": its coordinates; "" before it has a mesh */
+    char cause[WF_RECORDER_HEAD - 168]; /* why it was written, where a rank failed */
 } wf_recording_head;
 
 typedef struct wf_recording {
@@ -68,6 +70,17 @@ typedef struct wf_recording {
  * Errors:           WF_EINVAL (a name too long)
  */
 WF_API wf_status wf_recorder_files(const char *directory, bool on_signal, wf_error *error);
+
+/**
+ * wf_recorder_crashes - a signal that ends the process leaves a trace
+ *
+ * From now on SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT write the recordings of all ranks of
+ * this process, and one line that names the rank and what it was at; then they do what they did
+ * before. Other processes of the world are told the same.
+ *
+ * @param fd  where the line goes, 2 for stderr; -1: nowhere
+ */
+WF_API void wf_recorder_crashes(int fd);
 
 /** wf_recorder_written - how many files this process has written. */
 WF_API int wf_recorder_written(void);

@@ -13,6 +13,7 @@
 #include "parallel/train.h"
 #include "core/host_data.h"
 #include "kernels/ops.h"
+#include "mesh/recorder_parts.h"
 #include "nn/gpt.h"
 #include "parallel/gather.h"
 #include "parallel/measure.h"
@@ -397,6 +398,7 @@ wf_status wf_par_train_step(wf_par_trainer *t, int64_t step, const wf_par_data *
     int64_t bad;
 
     *result = (wf_par_step){.lr = wf_nn_schedule_at(&t->options.schedule, step)};
+    wf_recorder_place(wf_mesh_world(t->par->mesh), step, NULL);
     wf_par_gradients_reset(t->gradients);
     wf_par_units_rest(t->units); /* what a step that failed has left under way */
     for (int64_t k = 0; k < t->micros && wf_context_status(ctx) == WF_OK; k++)

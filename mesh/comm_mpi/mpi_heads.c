@@ -1,6 +1,5 @@
 /* mesh/comm_mpi/mpi_heads.c - heads and notices between processes, in the order they were sent. */
 #include "mesh/comm_mpi/mpi_world.h"
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,6 +27,8 @@ wf_status wf_mpi_open_slots(mpi_world *w, wf_error *error)
 
 void wf_mpi_close_slots(mpi_world *w)
 {
+    if (atomic_load(&w->lost)) /* they stay MPI's */
+        return;
     for (int i = 0; i < HEAD_SLOTS; i++) {
         if (w->slot[i] != MPI_REQUEST_NULL) {
             MPI_Cancel(&w->slot[i]);
@@ -51,59 +52,40 @@ bool wf_mpi_good(mpi_world *w, int code)
     return false;
 }
 
-static void tell(mpi_world *w, const head *h, const char *text)
+void wf_mpi_tell_finished(mpi_world *w, int rank)
 {
-    size_t length = text ? strlen(text) + 1 : 0;
     notice *n = calloc(1, sizeof *n);
 
+    w->finished[rank] = true;
+    w->n_finished++;
     if (!n || !(n->request = malloc((size_t)w->processes * sizeof *n->request))) {
-        free(n); /* others will hear of it from the launcher */
+        wf_error cause = {WF_OK, ""};
+
+        free(n);
+        wf_mpi_host.error_set(&cause, WF_ENOMEM, "no memory to tell that rank %d has finished",
+                              rank);
+        wf_mpi_abort(w, rank, &cause);
         return;
     }
-    n->bytes = sizeof *h + length;
-    memcpy(n->head, h, sizeof *h);
-    if (length)
-        memcpy(n->head + sizeof *h, text, length);
+    memcpy(n->head, &(head){.kind = HEAD_FINISHED, .from = rank}, sizeof n->head);
     for (int p = 0; p < w->processes; p++) {
         n->request[p] = MPI_REQUEST_NULL;
-        if (p != w->process)
-            MPI_Isend(n->head, (int)n->bytes, MPI_BYTE, p, TAG_HEAD, w->comm, &n->request[p]);
+        if (p != w->process && !atomic_load(&w->lost))
+            MPI_Isend(n->head, (int)sizeof n->head, MPI_BYTE, p, TAG_HEAD, w->comm,
+                      &n->request[p]);
     }
     n->next = w->notices;
     w->notices = n;
-}
-
-void wf_mpi_tell_finished(mpi_world *w, int rank)
-{
-    w->finished[rank] = true;
-    w->n_finished++;
-    tell(w, &(head){.kind = HEAD_FINISHED, .from = rank}, NULL);
-}
-
-/* Of several ranks that fail at once, all processes choose the same one: the lowest. */
-static void note_cause(mpi_world *w, int culprit, wf_status code, const char *text)
-{
-    if (atomic_load(&w->aborted) && w->culprit <= culprit)
-        return;
-    w->culprit = culprit;
-    w->cause.code = code;
-    snprintf(w->cause.text, sizeof w->cause.text, "%s", text);
 }
 
 void wf_mpi_abort(mpi_world *w, int culprit, const wf_error *cause)
 {
     if (atomic_load(&w->aborted))
         return;
-    note_cause(w, culprit, cause->code, cause->text);
+    w->culprit = culprit;
+    w->cause = *cause;
     atomic_store(&w->aborted, true);
-    w->heard[w->process] = true;
     wf_mpi_host.threads_abort(w->threads, culprit, cause); /* wakes the ranks here */
-    tell(w,
-         &(head){.kind = HEAD_ABORTED,
-                 .from = culprit,
-                 .to = w->process,
-                 .code = (int32_t)cause->code},
-         cause->text);
 }
 
 static void keep(mpi_world *w, const head *h, size_t bytes)
@@ -130,28 +112,18 @@ static void receive(mpi_world *w, const head *h)
 {
     size_t data = h->block <= (size_t)INLINE_BYTES ? h->block : 0;
 
-    switch (h->kind) {
-    case HEAD_FINISHED:
+    if (h->kind == HEAD_FINISHED) {
         w->finished[h->from] = true;
         w->n_finished++;
-        return;
-    case HEAD_ABORTED: {
-        wf_error cause = {(wf_status)h->code, ""};
-
-        snprintf(cause.text, sizeof cause.text, "%s", h->data);
-        note_cause(w, h->from, cause.code, cause.text);
-        wf_mpi_abort(w, h->from, &cause); /* which says that this process knows */
-        w->heard[h->to] = true;
-        return;
-    }
-    default:
-        if (!wf_mpi_deliver(w, h))
-            keep(w, h, sizeof *h + data);
+    } else if (!wf_mpi_deliver(w, h)) {
+        keep(w, h, sizeof *h + data);
     }
 }
 
 void wf_mpi_progress(mpi_world *w)
 {
+    if (!wf_mpi_safe(w))
+        return;
     for (;;) {
         int came = 0, i = w->next_slot;
 

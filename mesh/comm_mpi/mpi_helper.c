@@ -1,6 +1,6 @@
 /*
  * mesh/comm_mpi/mpi_helper.c - a thread of each process that moves exchanges on while the ranks
- * compute, and hears of failures while they sleep. MPI has no way to sleep until something comes,
+ * compute. MPI has no way to sleep until something comes,
  * so the helper looks: often while an exchange is in the background, now and then otherwise.
  */
 #include "mesh/comm_mpi/mpi_world.h"

@@ -215,22 +215,24 @@ static bool idle(const transfer *t)
 }
 
 /* Receives that nothing has come for are cancelled. What is under way needs a moment more; a send
-   that the other end never asked for is forgotten: MPI reads its memory on demand alone. */
+   that the other end never asked for is forgotten: MPI reads its memory on demand alone. Where a
+   process is lost nothing is under way, for MPI is not called any more. */
 void wf_mpi_abandon(transfer *t)
 {
     enum { TRIES = 1000 };
+    mpi_world *w = t->comm->world;
 
-    for (int i = 0; i < t->n; i++)
+    for (int i = 0; i < t->n && !atomic_load(&w->lost); i++)
         if (t->request[REQUESTS * i + REQUEST_RECV] != MPI_REQUEST_NULL)
             MPI_Cancel(&t->request[REQUESTS * i + REQUEST_RECV]);
-    for (int i = 0; i < TRIES && !idle(t); i++) {
+    for (int i = 0; i < TRIES && !idle(t) && !atomic_load(&w->lost); i++) {
         int n;
 
         MPI_Testsome(REQUESTS * t->n, t->request, &n, t->done, MPI_STATUSES_IGNORE);
         if (!idle(t))
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
-    for (int i = 0; i < REQUESTS * t->n; i++)
+    for (int i = 0; i < REQUESTS * t->n && !atomic_load(&w->lost); i++)
         if (t->request[i] != MPI_REQUEST_NULL)
             MPI_Request_free(&t->request[i]);
     if (t->counted)

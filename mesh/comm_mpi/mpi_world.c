@@ -4,14 +4,17 @@
  * has ended badly: then others may be gone, and finalising would wait for them.
  */
 #include "mesh/comm_mpi/mpi_world.h"
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-enum { LAST_WORD_MS = 3000, MOST_TAGS = 1 << 20 };
+enum { FINALISE_S = 30, MOST_TAGS = 1 << 20 };
 
 wf_plugin_host wf_mpi_host;
-static bool ours, ended_badly;
+static bool ours;
+static _Atomic bool ended_badly;
 
 uint64_t wf_mpi_hash(uint64_t seed, uint64_t word)
 {
@@ -21,10 +24,28 @@ uint64_t wf_mpi_hash(uint64_t seed, uint64_t word)
     return x ^ (x >> 29);
 }
 
+static void give_up_finalising(int signal_number)
+{
+    static const char text[] = "weft: MPI_Finalize does not end: a process of this job has "
+                               "been lost or stopped while it ended\n";
+
+    signal(signal_number, SIG_DFL);
+    if (write(STDERR_FILENO, text, sizeof text - 1) > 0)
+        raise(signal_number);
+    raise(signal_number);
+}
+
+/* All processes are waited for, and the watch is over. */
 static void finalise(void)
 {
-    if (ours && !ended_badly)
-        MPI_Finalize();
+    struct sigaction action = {.sa_handler = give_up_finalising};
+
+    if (!ours || ended_badly)
+        return;
+    sigaction(SIGALRM, &action, NULL);
+    alarm(FINALISE_S);
+    MPI_Finalize();
+    alarm(0);
 }
 
 static wf_status initialise(wf_error *error)
@@ -101,7 +122,6 @@ static void world_free(mpi_world *w)
     pthread_cond_destroy(&w->wake);
     pthread_mutex_destroy(&w->lock);
     free(w->finished);
-    free(w->heard);
     free(w->process_of);
     free(w);
 }
@@ -114,8 +134,7 @@ static wf_status world_start(mpi_world *w, int ranks, wf_error *error)
     w->ranks = ranks;
     w->here = ranks / w->processes;
     w->finished = calloc((size_t)ranks, sizeof *w->finished);
-    w->heard = calloc((size_t)w->processes, sizeof *w->heard);
-    if (!w->finished || !w->heard)
+    if (!w->finished)
         return wf_mpi_host.error_set(error, WF_ENOMEM, "no memory for a world of %d ranks",
                                      ranks);
     if (MPI_Comm_dup(MPI_COMM_WORLD, &w->comm) != MPI_SUCCESS)
@@ -168,40 +187,60 @@ static bool notices_sent(mpi_world *w)
     return true;
 }
 
-static bool all_heard(const mpi_world *w)
-{
-    for (int p = 0; p < w->processes; p++)
-        if (!w->heard[p])
-            return false;
-    return true;
-}
-
-/* Return when all ranks of the world have finished; or, after a failure, when all processes know
-   of it, or a few seconds have passed. */
-static wf_status cause(void *opaque, bool *elsewhere, wf_error *error)
+/* A call of all processes, before their ranks run. */
+static wf_status share(void *opaque, void *data, size_t bytes, wf_error *error)
 {
     mpi_world *w = opaque;
-    const char *colon, *text;
-    bool through = false;
+    int code;
 
-    for (int waited = 0; !through && waited < LAST_WORD_MS;) {
+    pthread_mutex_lock(&w->lock);
+    code = MPI_Bcast(data, (int)bytes, MPI_BYTE, 0, w->comm);
+    pthread_mutex_unlock(&w->lock);
+    return code == MPI_SUCCESS
+               ? WF_OK
+               : wf_mpi_host.error_set(error, WF_ELOST, "MPI cannot reach all processes");
+}
+
+static void settle(void *opaque)
+{
+    mpi_world *w = opaque;
+
+    for (bool through = false; !through;) {
         pthread_mutex_lock(&w->lock);
         wf_mpi_progress(w);
-        through = notices_sent(w) &&
-                  (atomic_load(&w->aborted) ? all_heard(w) : w->n_finished == w->ranks);
-        waited += atomic_load(&w->aborted);
+        through = atomic_load(&w->aborted) || (notices_sent(w) && w->n_finished == w->ranks);
         pthread_mutex_unlock(&w->lock);
         if (!through)
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
-    *elsewhere = false;
+}
+
+static wf_status cause(void *opaque, int *culprit, wf_error *error)
+{
+    mpi_world *w = opaque;
+    const char *colon, *text;
+
     if (!atomic_load(&w->aborted))
         return WF_OK;
-    ended_badly = ended_badly || !through;
-    *elsewhere = w->process_of[w->culprit] != w->process;
+    *culprit = w->culprit;
     text = wf_mpi_host.error_behind_rank(&w->cause, w->culprit, &colon);
     return wf_mpi_host.error_set(error, w->cause.code, "rank %d%s%.1400s", w->culprit, colon,
                                  text);
+}
+
+static void fail(void *opaque, int culprit, const wf_error *why, bool lost)
+{
+    mpi_world *w = opaque;
+
+    if (lost) {
+        atomic_store(&w->lost, true);
+        ended_badly = true;
+    }
+    if (!*why->text)
+        return;
+    pthread_mutex_lock(&w->lock);
+    wf_mpi_abort(w, culprit, why);
+    pthread_mutex_unlock(&w->lock);
 }
 
 static void close_world(void *opaque)
@@ -364,7 +403,10 @@ const wf_transport wf_transport_mpi = {.name = "mpi",
                                        .open = open_world,
                                        .close = close_world,
                                        .seat = wf_mpi_seat,
+                                       .share = share,
+                                       .settle = settle,
                                        .cause = cause,
+                                       .fail = fail,
                                        .attach = attach,
                                        .split = split,
                                        .detach = detach,

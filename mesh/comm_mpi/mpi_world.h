@@ -31,13 +31,13 @@ enum {
     TAG_DATA = 1
 };
 
-typedef enum head_kind { HEAD_EXCHANGE, HEAD_FINISHED, HEAD_ABORTED } head_kind;
+typedef enum head_kind { HEAD_EXCHANGE, HEAD_FINISHED } head_kind;
 
 typedef struct head {
     int32_t kind;
-    int32_t from, to; /* ranks of the world; aborted: who failed */
+    int32_t from, to; /* ranks of the world */
     int32_t tag;      /* of the data that follows */
-    int32_t root, code;
+    int32_t root, unused;
     uint64_t key, sequence; /* the group, and which exchange over it */
     uint64_t members;       /* hash of the group's list */
     uint64_t block;         /* bytes for this receiver */
@@ -55,12 +55,11 @@ typedef struct early {
     _Alignas(16) char head[HEAD_BYTES];
 } early;
 
-/* Word to all other processes: a rank here has finished, or the world is aborted. */
+/* Word to all other processes: a rank here has finished. */
 typedef struct notice {
     struct notice *next;
     MPI_Request *request; /* [processes] */
-    _Alignas(16) char head[HEAD_BYTES];
-    size_t bytes;
+    _Alignas(16) char head[sizeof(struct head)];
 } notice;
 
 typedef struct mpi_world {
@@ -81,11 +80,12 @@ typedef struct mpi_world {
     early *early, *unused_early;
     notice *notices;
     bool *finished; /* [ranks] */
-    bool *heard;    /* [processes] that told of an abort */
     int n_finished;
-    int culprit;
+    int culprit; /* set before `aborted` */
     wf_error cause;
     _Atomic bool aborted;
+    bool careful;      /* MPI ends a process that finds a peer of another host gone */
+    _Atomic bool lost; /* a process is: MPI might wait for it, and is not called any more */
 
     pthread_t helper;
     pthread_cond_t wake;
@@ -157,6 +157,13 @@ static inline mpi_comm *wf_mpi_of(wf_comm *comm)
     return (mpi_comm *)comm;
 }
 
+/* Whether MPI can be called. Who hangs up before all ranks have finished is lost, and from then on
+   the world has failed: what is not sent is not missed. */
+static inline bool wf_mpi_safe(const mpi_world *w)
+{
+    return !atomic_load(&w->lost) && (!w->careful || wf_mpi_host.watch_well());
+}
+
 uint64_t wf_mpi_hash(uint64_t seed, uint64_t word);
 
 /* ---- mpi_seat.c ---- */
@@ -174,7 +181,8 @@ void wf_mpi_close_slots(mpi_world *w);
 /* Take what has come, and move all exchanges on. */
 void wf_mpi_progress(mpi_world *w);
 
-/* This process has failed or has heard of it: tell all others, once. */
+/* The world has failed, here or elsewhere: all ranks here shall return. The first cause stays; the
+   host's watch brings it to the other processes (mesh/watch.h). */
 void wf_mpi_abort(mpi_world *w, int culprit, const wf_error *cause);
 
 void wf_mpi_tell_finished(mpi_world *w, int rank);

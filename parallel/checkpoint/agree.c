@@ -5,15 +5,20 @@
  * children at most, however many ranks there are.
  */
 #include "parallel/checkpoint/agree.h"
+#include "mesh/recorder_parts.h"
 #include <stdlib.h>
 #include <string.h>
 
 /* Some rank has failed: everybody learns what the first of them has to say. */
 static wf_status tell(wf_par *par, wf_error *mine)
 {
-    const wf_error *all = wf_mesh_gather(par->mesh, mine, sizeof *mine);
     int ranks = wf_mesh_ranks(par->mesh), r = 0;
+    const wf_error *all;
     wf_error first;
+
+    if (mine->code != WF_OK && ranks > 1)
+        wf_recorder_locate(wf_mesh_world(par->mesh), mine);
+    all = wf_mesh_gather(par->mesh, mine, sizeof *mine);
 
     if (!all)
         return wf_context_status(par->ctx);

@@ -140,8 +140,8 @@ killed()
     [ $status != 0 ] || problem+=" exit status 0;"
     [ $(($(date +%s%N) - start)) -le $((limit * 1000000000)) ] ||
         problem+=" noticed after $((($(date +%s%N) - start) / 1000000)) ms;"
-    [ "$(lines 'mpirun noticed that process rank [0-9]+ .*signal 9')" = 1 ] ||
-        problem+=" the cause is told on $(lines 'noticed that') lines;"
+    [ "$(lines '^gpt_train: rank [0-9]: lost: process [0-9] .* has ended; .* on \w+, shard')" = 1 ] &&
+        [ "$(lines '^gpt_train: ')" = 1 ] || problem+=" told on $(lines '^gpt_train: ') lines;"
     ! left "--seed 4711" || problem+=" processes are left;"
     result "$name: a process is killed" "$problem"
 }

@@ -217,10 +217,10 @@ static wf_status rank_main(wf_rank *rank, void *arg)
 int main(int argc, char **argv)
 {
     wf_error error = {WF_OK, ""};
-    bool elsewhere = false;
+    wf_launch_end end = {.told = false};
     rank_case *run = NULL;
     wf_launch_options options = {
-        .ranks = argc == 3 ? atoi(argv[2]) : 0, .launcher = "mpi", .elsewhere = &elsewhere};
+        .ranks = argc == 3 ? atoi(argv[2]) : 0, .launcher = "mpi", .end = &end};
 
     for (size_t i = 0; argc == 3 && i < sizeof cases / sizeof cases[0]; i++)
         if (strcmp(cases[i].name, argv[1]) == 0)
@@ -231,6 +231,6 @@ int main(int argc, char **argv)
     }
     wf_launch(&options, rank_main, &run, &error);
     printf("process %d: status %d (%s): %s\n", wf_launcher_detected().process, (int)error.code,
-           elsewhere ? "elsewhere" : "here", error.text);
+           end.told ? "elsewhere" : "here", error.text);
     return (int)error.code;
 }

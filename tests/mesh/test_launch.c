@@ -141,17 +141,18 @@ static void first_failure_is_told(void)
     CU_ASSERT_EQUAL(wf_launch(&(wf_launch_options){.ranks = 8}, fail_in_turn, NULL, &error),
                     WF_ENONFINITE);
     CU_ASSERT_EQUAL(error.code, WF_ENONFINITE);
-    CU_ASSERT_STRING_EQUAL(error.text, "rank 5: the loss is not finite");
+    CU_ASSERT(strncmp(error.text, "rank 5: the loss is not finite; it was on ", 42) == 0);
+    CU_ASSERT(strstr(error.text, ", before its first collective") != NULL);
     error.code = WF_OK;
     CU_ASSERT_EQUAL(wf_launch(&(wf_launch_options){.ranks = 3}, fail_silently, NULL, &error),
                     WF_ENOMEM);
-    CU_ASSERT_STRING_EQUAL(error.text, "rank 1: out of memory");
+    CU_ASSERT(strncmp(error.text, "rank 1: out of memory; it was on ", 33) == 0);
     for (int i = 0; i < 2; i++) {
         wf_launch_options o = {.ranks = 1, .transport = i ? "fake" : "threads"};
 
         error.code = WF_OK;
         CU_ASSERT_EQUAL(wf_launch(&o, fail_in_record, NULL, &error), WF_EIO);
-        CU_ASSERT_STRING_EQUAL(error.text, "rank 0: no such file");
+        CU_ASSERT(strncmp(error.text, "rank 0: no such file", 20) == 0);
     }
 }
 

@@ -1,0 +1,10 @@
+/* mesh/crash.h - which rank a thread is, for the line that a crash leaves. Not installed. */
+#ifndef WF_MESH_CRASH_H
+#define WF_MESH_CRASH_H
+
+#include "mesh/comm.h"
+
+/* The calling thread is a rank, by its handle of the world. */
+void wf_crash_rank(wf_comm *world);
+
+#endif

@@ -1,0 +1,124 @@
+/* mesh/watch_parts.h - what the watch and its connections share. Not installed. */
+#ifndef WF_MESH_WATCH_PARTS_H
+#define WF_MESH_WATCH_PARTS_H
+
+#include "mesh/watch.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { WF_WATCH_PERIOD_MS = 200, WF_WATCH_WHERE = 224, WF_WATCH_HOST = 64 };
+
+/* Messages between process 0 and another. A cause is a verdict that is proposed. */
+typedef enum wf_watch_kind {
+    WATCH_HELLO,
+    WATCH_WELCOME,
+    WATCH_STATUS,
+    WATCH_CAUSE,
+    WATCH_VERDICT,
+    WATCH_TOLD,
+    WATCH_BYE
+} wf_watch_kind;
+
+typedef struct watch_head {
+    uint32_t kind, bytes; /* of what follows */
+} watch_head;
+
+typedef struct watch_hello {
+    uint64_t token;
+    int32_t process, pid;
+    int32_t rank, unused; /* its first */
+    char host[WF_WATCH_HOST];
+} watch_hello;
+
+/* A rank, as its process sees it. */
+typedef struct watch_rank {
+    int64_t quiet_ms; /* since it last began or ended something */
+    int32_t rank, process;
+    int32_t waits;
+    int32_t finished;
+    char where[WF_WATCH_WHERE];
+} watch_rank;
+
+typedef enum peer_state { PEER_HERE, PEER_LEFT, PEER_LOST } peer_state;
+
+typedef struct watch_peer {
+    int fd, process;
+    peer_state state;
+    watch_hello hello;
+    int silent_ms; /* by this process's own clock, and only while it runs */
+    size_t used;   /* of `in` */
+    char *in;      /* [wf_watch_room()] */
+} watch_peer;
+
+struct wf_world_watch {
+    wf_watch_options o;
+    int n_peers; /* process 0: all others; else process 0 alone */
+    watch_peer *peer;
+    int deputy;             /* who tells where process 0 is lost */
+    watch_rank *rank;       /* [ranks] as last heard of */
+    watch_rank *mine;       /* [here] the same of those here */
+    uint64_t *pulse;        /* [here] */
+    int64_t *since;         /* [here] when it was that, in milliseconds */
+    _Atomic bool *finished; /* [here] */
+    int hangups;            /* an epoll of peers here whose connections end */
+    const watch_peer *lost; /* the first that is, or NULL; how, and since when */
+    const char *how;
+    int64_t lost_at;
+    int64_t ticked;  /* when the thread was last at work */
+    int64_t woken;   /* when it went on after so long that peers may have given it up */
+    int wake;        /* an eventfd */
+    bool proposed;   /* what happened here, to process 0 */
+    int64_t doubted; /* since when it is known, in milliseconds */
+    pthread_t thread;
+    pthread_mutex_t lock; /* of what follows */
+    pthread_cond_t decided;
+    bool has_verdict, tells, told, closing, stop;
+    wf_verdict verdict;
+};
+
+static inline size_t wf_watch_room(const wf_world_watch *w)
+{
+    size_t status = (size_t)w->o.here * sizeof(watch_rank);
+
+    return sizeof(watch_head) + (status > sizeof(wf_verdict) ? status : sizeof(wf_verdict));
+}
+
+static inline bool wf_watch_is_head(const wf_world_watch *w)
+{
+    return w->o.process == 0;
+}
+
+/* ---- watch_judge.c, all by the watch's own thread ---- */
+
+int64_t wf_watch_now(void); /* in milliseconds */
+int wf_watch_period(const wf_world_watch *w);
+bool wf_watch_has_verdict(wf_world_watch *w);
+void wf_watch_decide(wf_world_watch *w, const wf_verdict *v);
+
+/* What has gone wrong here goes to process 0. */
+void wf_watch_look_here(wf_world_watch *w);
+
+void wf_watch_look_at_ranks(wf_world_watch *w, int64_t now);
+void wf_watch_find_stall(wf_world_watch *w);
+
+/* A peer is gone; when it is known where it is missed, the verdict is that. */
+void wf_watch_lose(wf_world_watch *w, watch_peer *p, const char *how);
+void wf_watch_decide_loss(wf_world_watch *w);
+
+/* ---- watch_net.c ---- */
+
+/* Process 0 waits for the others, which find it. */
+wf_status wf_watch_meet(wf_world_watch *w, wf_error *error);
+
+/* Peers that have left hang up as they may. */
+void wf_watch_forget(const wf_world_watch *w, const watch_peer *p);
+
+/* Never waits; what finds no room is lost, as where the peer is. Also from a signal. */
+void wf_watch_send(const watch_peer *p, wf_watch_kind kind, const void *data, size_t bytes);
+
+/* Take what has come from a peer: `take` gets each message. False: the connection is closed. */
+bool wf_watch_receive(wf_world_watch *w, watch_peer *p,
+                      void (*take)(wf_world_watch *w, watch_peer *p, const watch_head *h,
+                                   const void *data));
+
+#endif

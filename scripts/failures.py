@@ -1,0 +1,288 @@
+#!/usr/bin/env python3
+"""failures.py [--quick] [--on KIND] [--only WORD] [--jobs N] [BUILD] - what becomes of a run when one
+of its ranks fails, in every phase: as threads, as processes on this host, and as processes on
+two simulated hosts (root is needed for those; they are skipped without).
+
+A case passes when the failure was noticed in time by the run itself, when exactly one line says
+what happened, to which rank, and where that was, when the exit status is the documented one, and
+when nothing is left running. --quick is a dozen cases, --on threads|mpi|hosts|mixed one way to run.
+"""
+import argparse
+import concurrent.futures
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send",
+               "recv", "barrier"]
+STALL = 2  # seconds: --stall-timeout of all runs
+# seconds from the fault to the end of the run, by how ranks run; a dead process, any other fault
+LIMIT = {"threads": 5, "mpi": 5, "hosts": 15, "mixed": 15}
+SILENCE = 10  # seconds until a process that is stopped counts as lost
+STEP = 3
+
+# What the one line has to say (RANK: whose), and the exit status of gpt_train; None: a signal's.
+DIED = r"rank RANK: lost: process \d+ \(pid \d+, rank RANK[^)]*\) has ended; it was last heard of on "
+EXPECT = {
+    "kill": (DIED, 4),
+    "quit": (DIED, 4),
+    "stop": (r"rank RANK: lost: .* has been silent for 10 s; it was last heard of on ", 4),
+    "segv": (r"rank RANK: SIGSEGV, an invalid memory reference; it was on ", None),
+    "abort": (r"rank RANK: SIGABRT, the program gave up; it was on ", None),
+    "stall": (r"rank RANK: stalled, it has done nothing for \d\.\d s, and 2\.0 are allowed; it was on ", 6),
+    "leave": (r"rank RANK has finished", 4),
+    "mismatch": (r"over \w+, call \d+ of rank \d is .* that of rank \d is ", 5),
+    "nonfinite": (r"rank \d: .*(inf|nan)", 7),
+    "read": (r"rank RANK: cannot read the text: Input/output error; it was on ", 3),
+    "launcher": (None, None),  # which is killed; nobody is left to read a line
+    "full": (r"no checkpoint was saved: .*rank RANK: .*[Nn]o space left", 8),
+}
+
+
+class Case:
+    def __init__(self, on, action, phase, rank=2):
+        self.on, self.action, self.phase, self.rank = on, action, phase, rank
+        self.early = phase == "init"
+        self.name = f"{on:8} {action:10} {phase:15} rank {rank}"
+
+    def limit(self):
+        extra = {"stall": STALL + 1.5, "stop": SILENCE + 2}.get(self.action, 0)
+        return LIMIT[self.on] + extra
+
+
+def cases(on, quick):
+    processes = on != "threads"
+    phases = {
+        "kill": ["init", "forward", *COLLECTIVES, "optimizer", "save", "exit"] if processes else [],
+        "quit": ["forward", "exit"] if processes else [],
+        "stop": ["all_reduce"] if processes else [],
+        "segv": ["init", "forward", "all_reduce", "optimizer", "exit"],
+        "abort": ["forward"],
+        "stall": ["init", "forward", *COLLECTIVES, "optimizer", "exit"],
+        "leave": ["forward", "all_gather", "optimizer"],
+        "mismatch": [c for c in COLLECTIVES if c not in ("send", "recv", "barrier")],
+        "nonfinite": ["forward"],
+        "read": ["forward"],
+        "full": ["save"],
+        "launcher": ["forward"] if processes else [],
+    }
+    if quick:
+        phases = {
+            "threads": {"segv": ["forward"], "stall": ["forward"], "mismatch": ["all_gather"],
+                        "full": ["save"]},
+            "mpi": {"kill": ["init", "all_reduce", "exit"], "segv": ["optimizer"],
+                    "stall": ["forward"], "leave": ["all_gather"], "nonfinite": ["forward"],
+                    "launcher": ["forward"]},
+            "hosts": {"kill": ["all_gather"], "stall": ["optimizer"]},
+            "mixed": {},
+        }[on]
+    chosen = [Case(on, action, phase) for action in phases for phase in phases[action]]
+    if processes and not quick:  # the one that all others are connected to
+        chosen += [Case(on, action, phase, 0) for action in ("kill", "segv", "stall")
+                   for phase in ("init", "forward", "all_gather", "optimizer", "exit")]
+        chosen.append(Case(on, "stop", "all_reduce", 0))
+    return chosen
+
+
+class Runner:
+    def __init__(self, build, here, top):
+        self.build, self.here, self.top = build, here, top
+        self.program = os.path.join(build, "tests/hosts/gpt_train_faulty")
+
+    def launcher(self, on):
+        if on == "threads":
+            return []
+        mpi = ["mpirun", "--quiet", "--oversubscribe", "--bind-to", "none"]
+        if on == "mpi":
+            return mpi + ["-np", "4"]
+        agent = f"'{self.here}/hosts.sh --on'"
+        network = "10.77.0.0/24"
+        return [f"{self.here}/hosts.sh", "--on", "node0", "exec", *mpi, "--mca", "plm_rsh_agent", agent,
+                "--mca", "btl_tcp_if_include", network, "--mca", "oob_tcp_if_include", network,
+                "-wdir", "{work}", "-x", "WEFT_PLUGINS", "-x", "WEFT_FAULT", "-x", "WEFT_FAULT_LOG",
+                "--host", "node0:1,node1:1" if on == "mixed" else "node0:2,node1:2"]
+
+    def command(self, case, work, seed):
+        flags = ["--data", f"{self.top}/text", "--n-layer", "2", "--n-embd", "32", "--n-head", "4",
+                 "--vocab-size", "256", "--seq-len", "16", "--global-batch-size", "4",
+                 "--steps", str(100000 if case.action == "launcher" else STEP + 2), "--eval-interval", "0", "--threads-per-rank", "1",
+                 "--tp", "2", "--dp", "2", "--rank-order", "started", "--seed", str(seed), "--stall-timeout", str(STALL),
+                 "--recorder-dir", f"{work}/recorder"]
+        if case.phase == "save":
+            flags += ["--save", f"{work}/run"]
+        launch = [word.replace("{work}", work) for word in self.launcher(case.on)]
+        return launch + [self.program] + flags
+
+    def run(self, numbered):
+        seed, case = numbered
+        work = tempfile.mkdtemp(dir=self.top)
+        log = f"{work}/acted"
+        step = 0 if case.early else STEP
+        action = "mark" if case.action == "launcher" else case.action
+        environment = dict(os.environ, WEFT_PLUGINS=self.build, WEFT_FAULT_LOG=log,
+                           WEFT_FAULT=f"{action} {case.phase} {case.rank} {step}",
+                           TMPDIR=work, OMPI_ALLOW_RUN_AS_ROOT="1",
+                           OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+        with open(f"{work}/out", "w+") as out:
+            job = subprocess.Popen(self.command(case, work, seed), cwd=work, env=environment,
+                                   stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+            try:
+                if case.action == "launcher":
+                    self.kill_when(job, log)
+                status = job.wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                status = "hangs"
+                os.killpg(job.pid, signal.SIGKILL)
+                job.wait()
+            ended = time.time()
+            left = self.left(seed)
+            out.seek(0)
+            text = out.read()
+        acted = float(open(log).read()) if os.path.exists(log) else None
+        problems = self.judge(case, status, text, acted, ended)
+        if left:
+            problems.append(f"left running: {' '.join(left)}")
+            self.end_all(left)
+        return case, acted and ended - acted, problems, self.told(text), text
+
+    @staticmethod
+    def kill_when(job, log):
+        for _ in range(300):
+            if os.path.exists(log):
+                break
+            time.sleep(0.1)
+        job.kill()
+
+    @staticmethod
+    def left(seed):
+        """Processes of the run that are still there two seconds after its end."""
+        pids = []
+        for _ in range(20):
+            pids = subprocess.run(["pgrep", "-f", f"--seed {seed} "], capture_output=True,
+                                  text=True).stdout.split()
+            if not pids:
+                break
+            time.sleep(0.1)
+        return pids
+
+    @staticmethod
+    def end_all(pids):
+        for pid in pids:
+            try:
+                os.kill(int(pid), signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    @staticmethod
+    def told(text):
+        return [line for line in text.splitlines()
+                if line.startswith("gpt_train") and " warning: " not in line]
+
+    def judge(self, case, status, text, acted, ended):
+        problems = []
+        words, code = EXPECT[case.action]
+        words = words and words.replace("RANK", str(case.rank))
+        told = self.told(text)
+        if acted is None:
+            return ["the fault did not happen"]
+        if case.action == "launcher":
+            return []
+        if status == "hangs":
+            problems.append("hangs")
+        elif ended - acted > case.limit():
+            problems.append(f"took {ended - acted:.1f} s of {case.limit()}")
+        if status == 0:
+            problems.append("exit status 0")
+        # mpirun's own is that of the process that it sees end first
+        if code is not None and status not in (code, "hangs") and not (
+                case.on != "threads" and case.action in ("kill", "quit", "stop")):
+            problems.append(f"exit status {status}, not {code}")
+        if len(told) != 1:
+            problems.append(f"told on {len(told)} lines")
+        elif not re.search(words, told[0]):
+            problems.append(f"does not say '{words}'")
+        else:
+            problems += self.judge_place(case, told[0])
+        return problems
+
+    @staticmethod
+    def judge_place(case, line):
+        """Host, place in the mesh, step and collective of a rank that had them."""
+        needed = [r" on \w+"]
+        if not case.phase == "init":
+            needed.append(r"shard \d, tp \d")
+        if not case.early:
+            needed.append(r"(in step|before its first)")
+        if case.phase in COLLECTIVES and case.action in ("segv", "stall"):
+            needed.append(rf"having begun {case.phase} over \w+")
+        return [f"lacks '{n}'" for n in needed if not re.search(n, line)]
+
+
+def hosts_possible(here):
+    probe = subprocess.run([f"{here}/hosts.sh", "2", "-", "true"], capture_output=True)
+    return probe.returncode == 0
+
+
+def write_text(path):
+    with open(path, "w") as text:
+        for i in range(2000):
+            text.write(f"On day {i} the cat sat on mat number {i * i % 89} and thought.\n")
+
+
+def main():
+    here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/hosts")
+    here = os.path.realpath(here)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("build", nargs="?", default="build")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--sanitized", action="store_true", help="threads alone")
+    parser.add_argument("--on", choices=["threads", "mpi", "hosts", "mixed"])
+    parser.add_argument("--only", help="cases whose name contains this")
+    parser.add_argument("--jobs", type=int, default=3)
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    build = os.path.abspath(options.build)
+
+    kinds = [options.on] if options.on else ["threads", "mpi", "hosts", "mixed"]
+    if options.sanitized:
+        kinds = ["threads"]
+    if not shutil.which("mpirun") and kinds != ["threads"]:
+        print("skipped but for threads: mpirun is not here (Debian: openmpi-bin)")
+        kinds = ["threads"]
+    if not options.inside and any(k in kinds for k in ("hosts", "mixed")):
+        if hosts_possible(here):
+            os.execv(f"{here}/hosts.sh", [f"{here}/hosts.sh", "2", "-", sys.executable,
+                                          os.path.abspath(__file__), *sys.argv[1:], "--inside"])
+        print("skipped on hosts: no right to make namespaces, networks and mounts here")
+        kinds = [k for k in kinds if k not in ("hosts", "mixed")]
+
+    chosen = [c for k in kinds for c in cases(k, options.quick)
+              if not options.only or options.only in c.name]
+    top = tempfile.mkdtemp(prefix="weft-failures-")
+    failed = 0
+    try:
+        write_text(f"{top}/text")
+        runner = Runner(build, here, top)
+        seeds = enumerate(chosen, start=1000 * (os.getpid() % 1000000) + 1)
+        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+            for case, took, problems, told, text in pool.map(runner.run, seeds):
+                failed += bool(problems)
+                seconds = f"{took:5.1f} s" if took else "      -"
+                print(f"{'FAIL' if problems else 'ok  '} {case.name:43} {seconds}  "
+                      f"{told[0] if told else ''}", flush=True)
+                if problems:
+                    print(f"     {'; '.join(problems)}")
+                    print("\n".join("     | " + line for line in text.splitlines()[-20:]), flush=True)
+    finally:
+        shutil.rmtree(top, ignore_errors=True)
+    print(f"{len(chosen) - failed} of {len(chosen)} failures noticed in time, named and cleaned up")
+    return 1 if failed or not chosen else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,257 @@
+/*
+ * tests/hosts/faults.c - gpt_train with a fault: linked in front of functions that it calls (see
+ * CMakeLists.txt). WEFT_FAULT="ACTION PHASE RANK STEP" says what one rank does, once, when it comes
+ * to that phase:
+ *
+ *     kill segv abort stop quit   its process dies of a signal, is stopped, or exits with 0
+ *     stall                       the rank never goes on
+ *     leave                       it returns as if its work were done
+ *     mismatch                    it makes one barrier more than the others
+ *     nonfinite                   the loss of its sequences is infinite
+ *     read                        its data cannot be read
+ *     full                        its disk is full
+ *     mark                        nothing but what follows
+ *
+ *     init forward optimizer save exit, the name of a collective, or end, after the launch
+ *
+ * Steps count from 1, 0 is any time: it happens in that step or later. With a collective as the phase all ranks make one of each kind
+ * over the world at the beginning of each step, for those that training does not need. When the
+ * rank acts it writes the time to the file WEFT_FAULT_LOG.
+ */
+#include "apps/text_data.h"
+#include "apps/train_loop.h"
+#include "mesh/launcher.h"
+#include "mesh/recorder_parts.h"
+#include "parallel/update.h"
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static struct fault {
+    char action[16], phase[16];
+    int rank, step;
+    bool any, collective;
+} fault;
+
+static _Thread_local wf_rank *me;
+static _Thread_local wf_context *ctx;
+static _Thread_local int step_now;
+static _Thread_local jmp_buf way_out;
+static atomic_flag acted = ATOMIC_FLAG_INIT;
+
+__attribute__((constructor)) static void read_fault(void)
+{
+    const char *text = getenv("WEFT_FAULT");
+
+    fault.any = text && sscanf(text, "%15s %15s %d %d", fault.action, fault.phase, &fault.rank,
+                               &fault.step) == 4;
+    for (int k = 0; fault.any && k < WF_COLLECTIVE_KINDS; k++)
+        fault.collective = fault.collective ||
+                           strcmp(fault.phase, wf_collective_name((wf_collective_kind)k)) == 0;
+}
+
+static bool is_action(const char *action)
+{
+    return strcmp(fault.action, action) == 0;
+}
+
+/* Whether the phase is the one, for this rank or another. */
+static bool is_time(const char *phase)
+{
+    return fault.any && strcmp(fault.phase, phase) == 0 && step_now >= fault.step;
+}
+
+static void note_time(void)
+{
+    const char *path = getenv("WEFT_FAULT_LOG");
+    FILE *file = path ? fopen(path, "w") : NULL;
+    struct timespec t;
+
+    if (!file)
+        return;
+    clock_gettime(CLOCK_REALTIME, &t);
+    fprintf(file, "%lld.%09ld\n", (long long)t.tv_sec, t.tv_nsec);
+    fclose(file);
+}
+
+/* True once, for the rank that is meant. */
+static bool is_mine(const char *phase, int rank)
+{
+    if (!is_time(phase) || rank != fault.rank || atomic_flag_test_and_set(&acted))
+        return false;
+    note_time();
+    return true;
+}
+
+static void stall(void)
+{
+    for (;;)
+        pause();
+}
+
+/* What ends or holds up the rank. */
+static void act(void)
+{
+    if (is_action("kill"))
+        kill(getpid(), SIGKILL);
+    if (is_action("segv"))
+        *(volatile int *)(uintptr_t)(getpid() * 0) = 1;
+    if (is_action("abort"))
+        abort();
+    if (is_action("stop"))
+        kill(getpid(), SIGSTOP);
+    if (is_action("quit"))
+        _exit(0);
+    if (is_action("stall"))
+        stall();
+    if (is_action("leave") && me)
+        longjmp(way_out, 1);
+}
+
+static void come_to(const char *phase)
+{
+    if (me && is_mine(phase, me->index))
+        act();
+}
+
+#define REAL(type, name, ...)                                                                  \
+    type __real_##name(__VA_ARGS__);                                                           \
+    type __wrap_##name(__VA_ARGS__);                                                           \
+    type __wrap_##name(__VA_ARGS__)
+
+REAL(wf_status, wf_train_rank, wf_rank *rank, void *arg)
+{
+    me = rank;
+    return setjmp(way_out) ? WF_OK : __real_wf_train_rank(rank, arg);
+}
+
+REAL(wf_par *, wf_par_open, wf_rank *rank, const wf_par_options *options, wf_error *error)
+{
+    wf_par *par;
+
+    come_to("init");
+    par = __real_wf_par_open(rank, options, error);
+    ctx = par ? wf_par_context(par) : NULL;
+    return par;
+}
+
+REAL(void, wf_par_close, wf_par *par)
+{
+    come_to("exit");
+    __real_wf_par_close(par);
+}
+
+REAL(void, wf_text_data_close, wf_text_data *data)
+{
+    int process = wf_launcher_detected().process;
+
+    if (is_mine("end", process))
+        act();
+    __real_wf_text_data_close(data);
+}
+
+/* The whole tensor-parallel group sees the same sequences. */
+REAL(wf_tensor *, wf_par_gpt_loss, wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
+     float weight)
+{
+    wf_tensor *loss;
+    int tp = wf_mesh_size(wf_mesh_of(ctx), wf_mesh_axis(wf_mesh_of(ctx), "tp"));
+
+    come_to("forward");
+    loss = __real_wf_par_gpt_loss(model, tokens, targets, weight);
+    if (loss && me && is_action("nonfinite") && is_time("forward") &&
+        me->index / tp == fault.rank / tp) {
+        is_mine("forward", me->index);
+        for (int64_t i = 0; i < wf_tensor_local_count(loss); i++)
+            ((float *)loss->data)[i] = INFINITY;
+    }
+    return loss;
+}
+
+REAL(wf_status, wf_text_data_read, const wf_text_data *data, wf_text_part part, int64_t step,
+     int64_t first, int64_t count, int32_t *tokens, int32_t *targets, wf_error *error)
+{
+    if (is_action("read") && me && is_mine("forward", me->index))
+        return wf_error_set(error, WF_EIO, "cannot read the text: %s", strerror(EIO));
+    return __real_wf_text_data_read(data, part, step, first, count, tokens, targets, error);
+}
+
+REAL(wf_status, wf_par_update, wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
+     wf_nn_parameter *const *parameter, wf_tensor *const *grad, float lr, float scale)
+{
+    come_to("optimizer");
+    return __real_wf_par_update(par, optimizer, count, parameter, grad, lr, scale);
+}
+
+REAL(ssize_t, pwrite, int file, const void *data, size_t bytes, off_t at)
+{
+    if (is_action("full") && me && is_time("save") && me->index == fault.rank) {
+        if (is_mine("save", me->index))
+            act();
+        errno = ENOSPC;
+        return -1;
+    }
+    come_to("save");
+    return __real_pwrite(file, data, bytes, at);
+}
+
+/* One collective of each kind, over the world. */
+static void make_all_kinds(wf_error *error)
+{
+    enum { MOST = 64 };
+    wf_comm *world = me->world;
+    int n = me->size, next = (me->index + 1) % n, before = (me->index + n - 1) % n;
+    float in[MOST] = {0}, out[MOST];
+    int64_t cuts[MOST + 1];
+
+    for (int i = 0; i <= n; i++)
+        cuts[i] = i;
+    wf_all_reduce(world, WF_REDUCE_SUM, in, out, n, error);
+    wf_reduce_scatter(world, WF_REDUCE_SUM, in, out, cuts, error);
+    wf_all_gather(world, sizeof(float), in, out, cuts, error);
+    wf_all_to_all(world, sizeof(float), in, cuts, out, cuts, error);
+    wf_broadcast(world, sizeof(float), 0, in, n, error);
+    if (me->index % 2)
+        wf_recv(world, sizeof(float), before, in, 1, error);
+    wf_send(world, sizeof(float), next, in, 1, error);
+    if (me->index % 2 == 0)
+        wf_recv(world, sizeof(float), before, in, 1, error);
+    wf_barrier(world, error);
+}
+
+REAL(wf_status, wf_par_train_step, wf_par_trainer *trainer, int64_t step,
+     const wf_par_data *data, wf_par_step *result)
+{
+    if (!me) /* a plan */
+        return __real_wf_par_train_step(trainer, step, data, result);
+    step_now = (int)step;
+    if (fault.any && fault.step == step) /* so that processes have heard of each other */
+        nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
+    if (fault.collective)
+        make_all_kinds(&me->error);
+    if (me->error.code != WF_OK)
+        return wf_fail(ctx, me->error.code, "%s", me->error.text);
+    return __real_wf_par_train_step(trainer, step, data, result);
+}
+
+/* Where every collective begins. */
+REAL(uint64_t, wf_recorder_begin, wf_comm *comm, wf_collective_kind op, int64_t bytes)
+{
+    uint64_t sequence = __real_wf_recorder_begin(comm, op, bytes);
+    const char *name = wf_collective_name(op);
+
+    if (me && is_mine(name, me->index)) {
+        wf_error error = {WF_OK, ""};
+
+        act();
+        if (is_action("mismatch"))
+            wf_barrier(comm, &error);
+    }
+    return sequence;
+}

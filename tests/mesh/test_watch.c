@@ -1,0 +1,178 @@
+/*
+ * tests/mesh/test_watch.c - ranks that hang and ranks that crash: noticed by the others, named with
+ * where they were, and left behind. Ranks in several processes: scripts/failures.py.
+ */
+#include "mesh/recorder_parts.h"
+#include "tests/mesh/ranks.h"
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static char directory[] = "/tmp/weft-watch-XXXXXX";
+static _Atomic bool released;
+static _Atomic int returned;
+
+static void nap(int milliseconds)
+{
+    nanosleep(&(struct timespec){milliseconds / 1000, milliseconds % 1000 * 1000000L}, NULL);
+}
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Rank 2 is at work in something that does not end. */
+static wf_status hang(wf_rank *rank, void *arg)
+{
+    wf_status status;
+
+    (void)arg;
+    GOOD(wf_barrier(rank->world, &rank->error));
+    wf_recorder_coordinates(rank->world, "row 1, column 0");
+    while (rank->index == 2 && !atomic_load(&released))
+        nap(10);
+    status = wf_barrier(rank->world, &rank->error);
+    atomic_fetch_add(&returned, 1);
+    return status;
+}
+
+static bool remove_recording(int rank)
+{
+    char path[128];
+
+    snprintf(path, sizeof path, "%s/rank-%d.rec", directory, rank);
+    return unlink(path) == 0;
+}
+
+static void a_rank_hangs(void)
+{
+    wf_launch_end end = {.stuck = 0};
+    wf_launch_options o = {.ranks = 4, .stall_timeout = 0.5, .end = &end};
+    wf_error error = {WF_OK, ""};
+    double start = now();
+
+    wf_recorder_files(directory, false, &error);
+    CU_ASSERT_EQUAL(wf_launch(&o, hang, NULL, &error), WF_ETIMEOUT);
+    CU_ASSERT(now() - start > 0.5 && now() - start < 4);
+    CU_ASSERT(strstr(error.text, "rank 2: stalled, it has done nothing for 0.") != NULL);
+    CU_ASSERT(strstr(error.text, "row 1, column 0, after barrier over world (collective 1)") !=
+              NULL);
+    CU_ASSERT(strstr(error.text, "waits on ") != NULL);
+    CU_ASSERT(strstr(error.text, ", in barrier over world (collective 2)") != NULL);
+    CU_ASSERT_EQUAL(end.stuck, 1);
+    CU_ASSERT(!end.told);
+    CU_ASSERT_EQUAL(atomic_load(&returned), 3);
+    for (int r = 0; r < 4; r++)
+        CU_ASSERT(remove_recording(r));
+    wf_recorder_files(NULL, false, &error);
+    /* What it waited for has come: its world has failed, and it hears of that. */
+    atomic_store(&released, true);
+    for (int i = 0; i < 500 && atomic_load(&returned) < 4; i++)
+        nap(10);
+    CU_ASSERT_EQUAL(atomic_load(&returned), 4);
+}
+
+/* Ranks 0 and 1 do much that the others wait for, longer than a stall may last. */
+static wf_status work_long(wf_rank *rank, void *arg)
+{
+    int pair[2] = {rank->index / 2 * 2, rank->index / 2 * 2 + 1};
+    wf_status status = WF_OK;
+    wf_comm *group;
+
+    (void)arg;
+    GOOD(wf_comm_split(rank->world, "pair", pair, 2, &group, &rank->error));
+    for (int i = 0; status == WF_OK && rank->index < 2 && i < 30; i++) {
+        nap(50);
+        status = wf_barrier(group, &rank->error);
+    }
+    wf_comm_close(group);
+    return status == WF_OK ? wf_barrier(rank->world, &rank->error) : status;
+}
+
+static void slow_is_no_stall(void)
+{
+    wf_launch_options o = {.ranks = 4, .stall_timeout = 1};
+    wf_error error = {WF_OK, ""};
+
+    CU_ASSERT_EQUAL(wf_launch(&o, work_long, NULL, &error), WF_OK);
+    if (error.code != WF_OK)
+        printf("\n    %s\n", error.text);
+}
+
+static wf_status crash(wf_rank *rank, void *arg)
+{
+    GOOD(wf_barrier(rank->world, &rank->error));
+    if (rank->index == 1)
+        raise(*(int *)arg);
+    return wf_barrier(rank->world, &rank->error);
+}
+
+/* What a process says whose rank 1 raises a signal; its status as of wait(). */
+static int crash_in_child(int number, char *text, size_t room)
+{
+    int ends[2], status = 0;
+    ssize_t length = 0, n;
+    pid_t child;
+
+    if (pipe(ends) != 0 || (child = fork()) < 0)
+        return 0;
+    if (child == 0) {
+        wf_error error = {WF_OK, ""};
+
+        wf_recorder_files(directory, true, &error);
+        wf_recorder_crashes(ends[1]);
+        wf_launch(&(wf_launch_options){.ranks = 2}, crash, &number, &error);
+        _exit(0);
+    }
+    close(ends[1]);
+    while ((n = read(ends[0], text + length, room - 1 - (size_t)length)) > 0)
+        length += n;
+    text[length] = '\0';
+    close(ends[0]);
+    waitpid(child, &status, 0);
+    return status;
+}
+
+static void a_rank_crashes(void)
+{
+    static const struct {
+        int number;
+        const char *name;
+    } kinds[] = {{SIGSEGV, "rank 1: SIGSEGV, "}, {SIGABRT, "rank 1: SIGABRT, "}};
+
+    for (int k = 0; k < 2; k++) {
+        char text[1024] = "", *end;
+        int status = crash_in_child(kinds[k].number, text, sizeof text);
+
+        CU_ASSERT(UNDER_SANITIZER ? status != 0
+                                  : WIFSIGNALED(status) && WTERMSIG(status) == kinds[k].number);
+        CU_ASSERT(strstr(text, kinds[k].name) != NULL);
+        CU_ASSERT(strstr(text, ", after barrier over world (collective 1)") != NULL);
+        end = strchr(text, '\n');
+        CU_ASSERT(end != NULL && end[1] == '\0'); /* one line */
+        for (int r = 0; r < 2; r++)
+            CU_ASSERT(remove_recording(r));
+    }
+}
+
+static const wf_test tests[] = {{"a rank crashes", a_rank_crashes},
+                                {"slow is no stall", slow_is_no_stall},
+                                {"a rank hangs", a_rank_hangs},
+                                {NULL, NULL}};
+
+int main(void)
+{
+    int result;
+
+    if (!mkdtemp(directory))
+        return 1;
+    result = wf_test_main("watch", tests);
+    rmdir(directory);
+    return result;
+}
