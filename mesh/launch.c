@@ -241,7 +241,7 @@ static wf_status attach(launch *l, const wf_launch_options *o, wf_error *error)
                            .process = l->transport->seat ? wf_launcher_detected().process : 0,
                            .limit = o->stall_timeout};
     if (status != WF_OK || !l->transport->moves ||
-        (l->watched.processes == 1 && o->stall_timeout <= 0))
+        (l->watched.processes == 1 ? o->stall_timeout <= 0 : !l->transport->share))
         return status;
     status = wf_watch_open(&l->watched, &l->watch, error);
     for (int i = 0; i < l->n; i++)

@@ -205,20 +205,54 @@ static wf_status seat(void *opaque, const wf_seating_wish *wish, wf_seating *out
 
 /* Where nothing is below, each process tells what became of its own rank, and torchrun ends the
    others. */
-static wf_status cause(void *opaque, bool *elsewhere, wf_error *error)
+static wf_status cause(void *opaque, int *culprit, wf_error *error)
 {
     nccl_world *w = opaque;
-    const nccl_rank *r = w->rank;
+    nccl_rank *r = w->rank;
     const char *colon, *text;
+    bool stopped;
 
     if (w->below)
-        return w->below->cause(w->below_world, elsewhere, error);
-    *elsewhere = false;
-    if (!r->stopped)
+        return w->below->cause(w->below_world, culprit, error);
+    pthread_mutex_lock(&r->lock);
+    stopped = r->stopped; /* `why` stays from then on */
+    pthread_mutex_unlock(&r->lock);
+    if (!stopped)
         return WF_OK;
+    *culprit = r->index;
     text = wf_nccl_host.error_behind_rank(&r->why, r->index, &colon);
     return wf_nccl_host.error_set(error, r->why.code, "rank %d%s%.1400s", r->index, colon,
                                   text);
+}
+
+static void fail(void *opaque, int culprit, const wf_error *why, bool lost)
+{
+    nccl_world *w = opaque;
+
+    if (w->below)
+        w->below->fail(w->below_world, culprit, why, lost);
+    if (!*why->text)
+        return;
+    for (int i = 0; i < w->here; i++) {
+        pthread_mutex_lock(&w->rank[i].lock);
+        wf_nccl_stop(&w->rank[i], why);
+        pthread_mutex_unlock(&w->rank[i].lock);
+    }
+}
+
+static wf_status share(void *opaque, void *data, size_t bytes, wf_error *error)
+{
+    nccl_world *w = opaque;
+
+    return w->below->share(w->below_world, data, bytes, error);
+}
+
+static void settle(void *opaque)
+{
+    nccl_world *w = opaque;
+
+    if (w->below && w->below->settle)
+        w->below->settle(w->below_world);
 }
 
 static void close_world(void *opaque)
@@ -357,7 +391,10 @@ const wf_transport wf_transport_nccl = {.name = "nccl",
                                         .open = open_world,
                                         .close = close_world,
                                         .seat = seat,
+                                        .share = share,
+                                        .settle = settle,
                                         .cause = cause,
+                                        .fail = fail,
                                         .attach = attach,
                                         .split = split,
                                         .detach = detach,
@@ -372,6 +409,8 @@ const wf_transport wf_transport_nccl = {.name = "nccl",
                                         .wait = wf_nccl_wait,
                                         .reduce = wf_nccl_reduce};
 
+static wf_transport alone; /* where torchrun started the processes */
+
 __attribute__((visibility("default"))) wf_plugin_entry wf_plugin;
 
 const wf_transport *wf_plugin(const wf_plugin_host *host)
@@ -379,5 +418,7 @@ const wf_transport *wf_plugin(const wf_plugin_host *host)
     if (host->size != sizeof *host || host->version != WF_PLUGIN_VERSION)
         return NULL;
     wf_nccl_host = *host;
-    return &wf_transport_nccl;
+    alone = wf_transport_nccl;
+    alone.share = NULL; /* processes with nothing below cannot speak before NCCL is up */
+    return strcmp(host->launcher.kind, "torchrun") == 0 ? &alone : &wf_transport_nccl;
 }

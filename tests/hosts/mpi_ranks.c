@@ -91,7 +91,8 @@ static wf_status fail_in_flight(wf_rank *rank)
     float *buffer = calloc(MOST, sizeof *buffer);
     wf_collective what = {.kind = WF_ALL_REDUCE,
                           .n_buffers = 1,
-                          .buffers = &(wf_comm_buffer){buffer, buffer, MOST, NULL, NULL}};
+                          .buffers =
+                              &(wf_comm_buffer){.in = buffer, .out = buffer, .count = MOST}};
     wf_pending *p;
     wf_status status = wf_collective_begin(rank->world, &what, &p, &rank->error);
 
@@ -164,7 +165,8 @@ static wf_status background(wf_rank *rank)
     float *buffer = calloc(MOST, sizeof *buffer);
     wf_collective what = {.kind = WF_BROADCAST,
                           .n_buffers = 1,
-                          .buffers = &(wf_comm_buffer){buffer, buffer, MOST, NULL, NULL}};
+                          .buffers =
+                              &(wf_comm_buffer){.in = buffer, .out = buffer, .count = MOST}};
     wf_pending *p;
     wf_status status = wf_barrier(rank->world, &rank->error);
     struct timespec from, to;
