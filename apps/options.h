@@ -63,8 +63,7 @@ typedef struct wf_options {
  * rest of the command line is not read or checked: look at `help` and `completion` first.
  *
  * @param options  filled; wf_options_free it after success, it is empty after a failure
- * Errors:         WF_EINVAL (a flag), WF_EUNSUPPORTED (not built in this version),
- *                 WF_EIO (the config file), WF_ENOMEM
+ * Errors:         WF_EINVAL (a flag), WF_EIO (the config file), WF_ENOMEM
  */
 wf_status wf_options_parse(int argc, char **argv, wf_options *options, wf_error *error);
 

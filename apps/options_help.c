@@ -34,11 +34,11 @@ static void append(char *to, size_t size, const char *between, const char *word)
     snprintf(to + used, size - used, "%s%s", used ? between : "", word);
 }
 
-/* "[gpt2, llama]" for a CHOICE or LEVEL row; an alias as ddp=no_shard, then what is not built. */
+/* "[gpt2, llama]" for a CHOICE or LEVEL row; an alias as ddp=no_shard. */
 static int help_choices(FILE *out, int column, const wf_option_row *row)
 {
     const char *cursor = row->domain;
-    char built[256] = "", later[256] = "", line[640];
+    char all[512] = "", line[640];
     wf_choice choice;
 
     while (wf_choice_next(&cursor, &choice)) {
@@ -46,10 +46,9 @@ static int help_choices(FILE *out, int column, const wf_option_row *row)
 
         snprintf(word, sizeof word, "%s%s%s", choice.name, choice.alias ? "=" : "",
                  choice.alias ? choice.means : "");
-        append(choice.built ? built : later, sizeof built, ", ", word);
+        append(all, sizeof all, ", ", word);
     }
-    snprintf(line, sizeof line, "[%s%s%s]", built,
-             *later ? "; not built in this version: " : "", later);
+    snprintf(line, sizeof line, "[%s]", all);
     return wrap(out, column, line);
 }
 
@@ -126,7 +125,7 @@ void wf_options_help(FILE *out)
         out);
 }
 
-/* The values that may follow a flag: built choices, or on and off. Empty for free values. */
+/* The values that may follow a flag: choices, or on and off. Empty for free values. */
 static void possible_values(const wf_option_row *row, char *out, size_t size)
 {
     const char *cursor = row->domain;
@@ -136,8 +135,7 @@ static void possible_values(const wf_option_row *row, char *out, size_t size)
     if (row->kind == WF_KIND_SWITCH)
         append(out, size, " ", "on off");
     while (row->kind == WF_KIND_CHOICE && wf_choice_next(&cursor, &choice))
-        if (choice.built)
-            append(out, size, " ", choice.name);
+        append(out, size, " ", choice.name);
 }
 
 static bool is_file(const wf_option_row *row)

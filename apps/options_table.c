@@ -134,21 +134,20 @@ static void take(char *to, const char *from, size_t length)
 
 bool wf_choice_next(const char **cursor, wf_choice *choice)
 {
-    const char *word = *cursor + strspn(*cursor, " "), *name = word + (*word == '!'), *equals;
-    size_t length = strcspn(name, " ");
+    const char *word = *cursor + strspn(*cursor, " "), *equals;
+    size_t length = strcspn(word, " ");
 
     if (!length)
         return false;
-    *cursor = name + length;
-    equals = memchr(name, '=', length);
+    *cursor = word + length;
+    equals = memchr(word, '=', length);
     choice->alias = equals;
-    choice->built = *word != '!';
     if (equals) {
-        take(choice->name, name, (size_t)(equals - name));
-        take(choice->means, equals + 1, length - (size_t)(equals + 1 - name));
+        take(choice->name, word, (size_t)(equals - word));
+        take(choice->means, equals + 1, length - (size_t)(equals + 1 - word));
     } else {
-        take(choice->name, name, length);
-        take(choice->means, name, length);
+        take(choice->name, word, length);
+        take(choice->means, word, length);
     }
     return true;
 }

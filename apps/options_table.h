@@ -32,7 +32,7 @@ extern const wf_option_row wf_option_rows[WF_OPTION_COUNT];
 /* One word of a CHOICE or LEVEL row. An alias has a name of its own and means another word. */
 typedef struct wf_choice {
     char name[WF_CHOICE_LENGTH], means[WF_CHOICE_LENGTH];
-    bool alias, built;
+    bool alias;
 } wf_choice;
 
 /* Whether the flag may stand without a value, and is "on" then; its value follows "=" alone. */

@@ -76,8 +76,8 @@ static wf_status set_bool(void *field, const wf_option_row *row, const char *whe
     return WF_OK;
 }
 
-/* The words of a domain that are built, or that are not: "gpt2, llama". */
-static void list_choices(char *out, size_t size, const wf_option_row *row, bool built)
+/* The words of a domain: "gpt2, llama". */
+static void list_choices(char *out, size_t size, const wf_option_row *row)
 {
     const char *cursor = row->domain;
     size_t used = 0;
@@ -85,7 +85,7 @@ static void list_choices(char *out, size_t size, const wf_option_row *row, bool 
 
     *out = 0;
     while (wf_choice_next(&cursor, &choice))
-        if (choice.built == built && used < size)
+        if (used < size)
             used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "",
                                      choice.name);
 }
@@ -94,23 +94,18 @@ static wf_status set_choice(void *field, const wf_option_row *row, const char *w
                             const char *text, wf_error *error)
 {
     const char *cursor = row->domain;
-    char built[256], later[256];
+    char all[512];
     wf_choice choice;
 
-    list_choices(built, sizeof built, row, true);
-    list_choices(later, sizeof later, row, false);
     while (wf_choice_next(&cursor, &choice)) {
         if (strcmp(choice.name, text))
             continue;
-        if (!choice.built)
-            return wf_error_set(error, WF_EUNSUPPORTED,
-                                "%s %s is not built in this version; use one of: %s", where,
-                                text, built);
         memcpy(field, choice.means, sizeof choice.means);
         return WF_OK;
     }
-    return wf_error_set(error, WF_EINVAL, "%s '%s' is unknown; use one of: %s%s%s", where, text,
-                        built, *later ? "; not built in this version: " : "", later);
+    list_choices(all, sizeof all, row);
+    return wf_error_set(error, WF_EINVAL, "%s '%s' is unknown; use one of: %s", where, text,
+                        all);
 }
 
 static wf_status set_text(void *field, const wf_option_row *row, const char *where,

@@ -27,7 +27,8 @@ for i in $(seq 1 300); do
 done >text.txt
 steps=1000000
 tiny=(--data text.txt --n-layer 1 --n-head 4 --n-embd 16 --seq-len 16 --global-batch-size 4
-    --steps $steps --warmup-steps 10 --eval-interval 0 --threads-per-rank 1 --dropout 0.1)
+    --steps $steps --warmup-steps 10 --eval-interval 0 --threads-per-rank 1 --dropout 0.1
+    --device cpu)
 layouts=("--tp 2 --dp 2" "--dp 4 --checkpoint full" "--tp 4 --async-save on" "--dp 2 --strategy zero1"
     "--dp 2 --strategy no_shard --async-save on" "")
 

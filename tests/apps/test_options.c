@@ -144,19 +144,6 @@ static void bad_flags(void)
         check_fails(cases[i].line, WF_EINVAL, cases[i].words);
 }
 
-static void not_built(void)
-{
-    static const char *const words[] = {"--transport nccl"};
-    char line[128], message[128];
-
-    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-        snprintf(line, sizeof line, "--data a %s", words[i]);
-        snprintf(message, sizeof message,
-                 "%s is not built in this version; use one of: ", words[i]);
-        check_fails(line, WF_EUNSUPPORTED, message);
-    }
-}
-
 static void values_and_defaults(void)
 {
     wf_options o;
@@ -445,7 +432,6 @@ static void json_of_foreign_names(void)
 
 static const wf_test tests[] = {
     {"bad flags", bad_flags},
-    {"what is not built says so", not_built},
     {"values and defaults", values_and_defaults},
     {"sizes with units", sizes},
     {"ranges of steps", ranges_of_steps},

@@ -216,13 +216,31 @@ static wf_status rank_main(wf_rank *rank, void *arg)
     return status;
 }
 
+/* How the world ended, as this process knows it. */
+static void say(const wf_error *error, const char *who)
+{
+    printf("process %d: status %d (%s): %s\n", wf_launcher_detected().process, (int)error->code,
+           who, error->text);
+    fflush(stdout);
+}
+
+static bool told_here;
+
+/* Before the others leave: mpirun ends all of them when one has. */
+static void tell(const wf_error *error, void *arg)
+{
+    (void)arg;
+    told_here = true;
+    say(error, "here");
+}
+
 int main(int argc, char **argv)
 {
     wf_error error = {WF_OK, ""};
     wf_launch_end end = {.told = false};
     rank_case *run = NULL;
     wf_launch_options options = {
-        .ranks = argc == 3 ? atoi(argv[2]) : 0, .launcher = "mpi", .end = &end};
+        .ranks = argc == 3 ? atoi(argv[2]) : 0, .launcher = "mpi", .tell = tell, .end = &end};
 
     for (size_t i = 0; argc == 3 && i < sizeof cases / sizeof cases[0]; i++)
         if (strcmp(cases[i].name, argv[1]) == 0)
@@ -231,8 +249,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s CASE RANKS\n", argv[0]);
         return 2;
     }
+    signal(SIGTERM,
+           SIG_IGN); /* of mpirun when a process has died: what became of it is told first */
     wf_launch(&options, rank_main, &run, &error);
-    printf("process %d: status %d (%s): %s\n", wf_launcher_detected().process, (int)error.code,
-           end.told ? "elsewhere" : "here", error.text);
+    if (!told_here)
+        say(&error, end.told ? "elsewhere" : "here");
     return (int)error.code;
 }

@@ -64,8 +64,8 @@ static void transports(void)
 {
     wf_error error;
 
-    CU_ASSERT_EQUAL(launch(2, "nccl", 0, &error), WF_EUNSUPPORTED);
-    CU_ASSERT_STRING_EQUAL(error.text, "transport nccl is not built in this version; use "
+    CU_ASSERT_EQUAL(launch(2, "gloo", 0, &error), WF_EUNSUPPORTED);
+    CU_ASSERT_STRING_EQUAL(error.text, "transport gloo is not built in this version; use "
                                        "--transport threads");
     CU_ASSERT_EQUAL(launch(100000, "fake", 99999, &error), WF_OK);
     CU_ASSERT_EQUAL(atomic_load(&starts), 1);
