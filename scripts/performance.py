@@ -124,7 +124,8 @@ def plain(head, *fields):
     """A table of some fields, with their formats."""
     def build(name):
         return table(head, [["" if row.get(key) is None else format(row[key], form)
-                             for key, form in fields] for row in load(name)])
+                             for key, form in fields] for row in load(name)
+                            if row.get(fields[0][0])])
     return build
 
 

@@ -108,8 +108,11 @@ if [ $sanitize = yes ]; then
     if [ "$bits" -gt 28 ]; then
         runner=(setarch -R)
     fi
-    # these compute on one thread, or on a team that kernels.test_team covers
-    build_and_test "thread" build-tsan "$light -E test_ops_|test_placement" \
+    # left out: what computes on one thread, or on a team that kernels.test_team covers; and other
+    # numbers in the exchanges of test_exact and test_strategies
+    alone="test_ops_|test_placement|test_safetensors|test_index|test_cuda_"
+    alike="test_bf16|test_recompute|test_muon_ranks|test_inexact|test_plan_run"
+    build_and_test "thread" build-tsan "$light -E $alone|$alike" \
         -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE=thread
 fi
 
