@@ -35,7 +35,7 @@ layouts=("--tp 2 --dp 2" "--dp 4 --checkpoint full" "--tp 4 --async-save on" "--
 fail()
 {
     echo "kill_test: after $done_kills kills: $1" >&2
-    tail -5 out err >&2
+    tail -n 5 out err >&2
     ls run >&2
     exit 1
 }
@@ -44,6 +44,8 @@ done_kills=0
 seen=0 # the last step that was known to be published
 while [ "$done_kills" -lt "$kills" ]; do
     read -ra layout <<<"${layouts[done_kills % ${#layouts[@]}]}"
+    : >out # what the run before said is not this one's, if it is killed before it is loaded
+    : >err
     "$gpt_train" "${tiny[@]}" "${layout[@]}" --save run --save-interval 2 --keep 2 >out 2>err &
     pid=$!
     sleep "0.$(printf %03d $((20 + RANDOM % 120)))"

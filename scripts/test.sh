@@ -33,21 +33,17 @@ skipped=0
 # part NAME COMMAND...: one line of the summary; 77 is skipped, as in CTest.
 part()
 {
-    local name=$1 status
+    local name=$1 status word begun=$SECONDS
     shift
     echo "== $name"
     "$@"
     status=$?
     case $status in
-    0) passed=$((passed + 1)) ;;
-    77) skipped=$((skipped + 1)) ;;
-    *) failed=$((failed + 1)) ;;
+    0) word=passed passed=$((passed + 1)) ;;
+    77) word=SKIPPED skipped=$((skipped + 1)) ;;
+    *) word=FAILED failed=$((failed + 1)) ;;
     esac
-    case $status in
-    0) summary+=("$name: passed") ;;
-    77) summary+=("$name: SKIPPED") ;;
-    *) summary+=("$name: FAILED") ;;
-    esac
+    summary+=("$name: $word in $((SECONDS - begun)) s")
     return $status
 }
 
@@ -60,7 +56,7 @@ attribute()
 # tests NAME DIR [CTEST OPTION...]: runs a built tree's tests and adds up their counts.
 tests()
 {
-    local name=$1 xml=$2/ctest.xml total bad skip status
+    local name=$1 xml=$2/ctest.xml total bad skip status begun=$SECONDS
     shift
     echo "== $name"
     rm -f "$xml"
@@ -77,7 +73,7 @@ tests()
     passed=$((passed + total - bad - skip))
     failed=$((failed + bad))
     skipped=$((skipped + skip))
-    summary+=("$name: $((total - bad - skip)) of $total passed, $bad failed, $skip skipped")
+    summary+=("$name: $((total - bad - skip)) of $total passed, $bad failed, $skip skipped in $((SECONDS - begun)) s")
 }
 
 # build_and_test NAME DIR CTEST-OPTIONS CMAKE-OPTION...
@@ -110,7 +106,7 @@ if [ $sanitize = yes ]; then
     fi
     # left out: what computes on one thread, or on a team that kernels.test_team covers; and other
     # numbers in the exchanges of test_exact and test_strategies
-    alone="test_ops_|test_placement|test_safetensors|test_index|test_cuda_"
+    alone="test_ops_|test_placement|test_safetensors|test_index"
     alike="test_bf16|test_recompute|test_muon_ranks|test_inexact|test_plan_run"
     build_and_test "thread" build-tsan "$light -E $alone|$alike" \
         -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE=thread

@@ -87,14 +87,18 @@ int emulator_memory_holds(const void *pointer, size_t bytes)
     const char *at = pointer;
     const allocation *a;
     size_t i;
+    int held = -1;
 
-    if (!memory.base || at < memory.base || at >= memory.base + reserved)
-        return 0;
+    emulator_lock();
     i = behind(at);
-    if (i == 0)
-        return -1;
-    a = &memory.list[i - 1];
-    return at + bytes <= a->at + a->bytes ? 1 : -1;
+    if (!memory.base || at < memory.base || at >= memory.base + reserved) {
+        held = 0;
+    } else if (i > 0) {
+        a = &memory.list[i - 1];
+        held = at + bytes <= a->at + a->bytes ? 1 : -1;
+    }
+    emulator_unlock();
+    return held;
 }
 
 void emulator_memory_totals(size_t *unused, size_t *total)
@@ -296,15 +300,11 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
                             cudaStream_t stream)
 {
     copy c = {to, from, bytes, 0};
-    bool right;
 
     if (bytes == 0)
         return cudaSuccess;
-    emulator_lock();
-    right = is_right(&c, kind);
-    emulator_unlock();
-    return right ? emulator_enqueue_copy(stream, run_copy, &c, sizeof c)
-                 : emulator_error(cudaErrorInvalidValue);
+    return is_right(&c, kind) ? emulator_enqueue_copy(stream, run_copy, &c, sizeof c)
+                              : emulator_error(cudaErrorInvalidValue);
 }
 
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_step, const void *from, size_t from_step,
@@ -324,15 +324,12 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_step, const void *from, size_t
 cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stream)
 {
     copy c = {at, NULL, bytes, value};
-    int held;
 
     if (bytes == 0)
         return cudaSuccess;
-    emulator_lock();
-    held = emulator_memory_holds(at, bytes);
-    emulator_unlock();
-    return held == 1 ? emulator_enqueue_copy(stream, run_set, &c, sizeof c)
-                     : emulator_error(cudaErrorInvalidValue);
+    return emulator_memory_holds(at, bytes) == 1
+               ? emulator_enqueue_copy(stream, run_set, &c, sizeof c)
+               : emulator_error(cudaErrorInvalidValue);
 }
 
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
