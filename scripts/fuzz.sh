@@ -18,7 +18,8 @@ if ! printf '%s' "$probe" | clang -fsanitize=fuzzer,address,undefined -x c - -o 
     echo "fuzz.sh: SKIPPED: this clang has no libFuzzer" >&2
     exit 77
 fi
-CC=clang cmake -S . -B build-fuzz -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBUILD_TESTING=ON \
+CC=clang cmake -S . -B build-fuzz -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+    -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g1 -DNDEBUG" -DBUILD_TESTING=ON \
     -DWEFT_FUZZ=ON -DWEFT_SANITIZE=fuzzer-no-link,address,undefined | grep -v '^-- '
 cmake --build build-fuzz -j "$(nproc)" --target fuzzers -- --no-print-directory || exit 1
 
