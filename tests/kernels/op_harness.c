@@ -39,7 +39,7 @@ static const op_shape shapes[] = {
     {2, 9, 33, 6, 2, 4, 33, false}, {3, 99, 203, 6, 2, 16, 301, true}};
 
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
-enum { SLOPES = UNDER_SANITIZER ? 2 : SHAPES }; /* a sanitizer's build has all shapes elsewhere */
+enum { SLOPES = UNDER_SANITIZER ? 2 : SHAPES }; /* the others run without them */
 
 static op_suite running;
 static const op_entry *entries;
