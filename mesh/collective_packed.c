@@ -34,6 +34,12 @@ static bool apart(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
     return x + a_bytes <= y || y + b_bytes <= x;
 }
 
+static wf_status begin(wf_pending *p, wf_exchange_kind kind, wf_error *error)
+{
+    p->x->kind = kind;
+    return p->comm->transport->begin(p->comm, p->x, error);
+}
+
 static wf_status wait(wf_pending *p, wf_error *error)
 {
     return p->comm->transport->wait(p->comm, p->x, error);
@@ -70,7 +76,7 @@ static wf_status begin_all_to_all(wf_pending *p, wf_error *error)
         p->x->recv = reduces ? wf_scratch_take(p, recv) : p->buffer[0].out;
         if (!p->x->recv && recv)
             return no_memory(p, recv, error);
-        return c->transport->all_to_all(p->comm, p->x, error);
+        return begin(p, WF_EXCHANGE_ALL_TO_ALL, error);
     }
     to = wf_scratch_take(p, send + recv);
     if (!to)
@@ -80,7 +86,7 @@ static wf_status begin_all_to_all(wf_pending *p, wf_error *error)
         for (int64_t b = 0; b < p->what.n_buffers; b++)
             to += wf_pack_part(p, p->cuts, p->buffer[b].rows, b, i, p->buffer[b].in, to);
     p->x->recv = to;
-    return c->transport->all_to_all(p->comm, p->x, error);
+    return begin(p, WF_EXCHANGE_ALL_TO_ALL, error);
 }
 
 static wf_status end_all_to_all(wf_pending *p, wf_error *error)
@@ -182,7 +188,7 @@ static void unpack_all(const wf_pending *p, const char *from)
 
 static bool transport_sums(const wf_pending *p)
 {
-    return p->comm->transport->reduce && p->comm->reduce.chain && wf_far_device(p);
+    return p->comm->transport->reduces && p->comm->reduce.chain && wf_far_device(p);
 }
 
 static wf_status begin_all_reduce(wf_pending *p, wf_error *error)
@@ -200,7 +206,7 @@ static wf_status begin_all_reduce(wf_pending *p, wf_error *error)
         pack_all(p, packed);
         p->x->send = p->x->recv = packed;
     }
-    return p->comm->transport->reduce(p->comm, p->x, error);
+    return begin(p, WF_EXCHANGE_REDUCE, error);
 }
 
 static wf_status end_all_reduce(wf_pending *p, wf_error *error)
@@ -221,7 +227,7 @@ static wf_status end_all_reduce(wf_pending *p, wf_error *error)
     p->x->send = sum;
     /* packed: as many bytes as were sent from here */
     p->x->recv = single(p) ? p->buffer[0].out : p->scratch;
-    status = p->comm->transport->all_gather(p->comm, p->x, error);
+    status = begin(p, WF_EXCHANGE_ALL_GATHER, error);
     if (status == WF_OK)
         status = wait(p, error);
     if (status == WF_OK && !single(p))
@@ -243,7 +249,7 @@ static wf_status gather_single(wf_pending *p, size_t bytes, wf_error *error)
         wf_copy_part(p, place, buffer->in, bytes);
         p->x->send = place;
     }
-    return p->comm->transport->all_gather(p->comm, p->x, error);
+    return begin(p, WF_EXCHANGE_ALL_GATHER, error);
 }
 
 static wf_status begin_all_gather(wf_pending *p, wf_error *error)
@@ -270,7 +276,7 @@ static wf_status begin_all_gather(wf_pending *p, wf_error *error)
         to += bytes;
     }
     p->x->recv = to;
-    return c->transport->all_gather(p->comm, p->x, error);
+    return begin(p, WF_EXCHANGE_ALL_GATHER, error);
 }
 
 static wf_status end_all_gather(wf_pending *p, wf_error *error)
@@ -292,7 +298,7 @@ static wf_status begin_broadcast(wf_pending *p, wf_error *error)
     if (single(p)) {
         p->x->send = p->buffer[0].in;
         p->x->recv = c->rank == p->what.peer ? (void *)(uintptr_t)p->x->send : p->buffer[0].out;
-        return c->transport->broadcast(p->comm, p->x, error);
+        return begin(p, WF_EXCHANGE_BROADCAST, error);
     }
     to = wf_scratch_take(p, bytes);
     if (!to)
@@ -300,7 +306,7 @@ static wf_status begin_broadcast(wf_pending *p, wf_error *error)
     p->x->send = p->x->recv = to;
     if (c->rank == p->what.peer)
         pack_all(p, to);
-    return c->transport->broadcast(p->comm, p->x, error);
+    return begin(p, WF_EXCHANGE_BROADCAST, error);
 }
 
 static wf_status end_broadcast(wf_pending *p, wf_error *error)
@@ -314,7 +320,7 @@ static wf_status end_broadcast(wf_pending *p, wf_error *error)
 
 wf_status wf_barrier_begin(wf_pending *p, wf_error *error)
 {
-    return p->comm->transport->barrier(p->comm, p->x, error);
+    return begin(p, WF_EXCHANGE_BARRIER, error);
 }
 
 wf_status wf_barrier_end(wf_pending *p, wf_error *error)
@@ -338,14 +344,12 @@ static wf_status end_messages(wf_pending *p, int64_t n, wf_error *error)
 
 wf_status wf_messages_begin(wf_pending *p, wf_error *error)
 {
-    const wf_transport *t = p->comm->transport;
-    bool sends = p->what.kind == WF_SEND;
-
     for (int64_t b = 0; b < p->what.n_buffers; b++) {
         const wf_comm_buffer *buffer = &p->buffer[b];
         wf_exchange *x = &p->x[b];
         wf_status status;
 
+        x->kind = p->what.kind == WF_SEND ? WF_EXCHANGE_SEND : WF_EXCHANGE_RECV;
         x->bytes = (size_t)buffer->count * p->what.element;
         x->send = buffer->in;
         x->recv = buffer->out;
@@ -357,7 +361,7 @@ wf_status wf_messages_begin(wf_pending *p, wf_error *error)
                                     .buffers = 1,
                                     .bytes = (int64_t)x->bytes,
                                     .root = -1};
-        status = (sends ? t->send : t->recv)(p->comm, x, error);
+        status = p->comm->transport->begin(p->comm, x, error);
         if (status != WF_OK) {
             end_messages(p, b, NULL); /* fails at once: what failed here has failed the group */
             return status;

@@ -2,8 +2,8 @@
  * mesh/comm.h - what a transport is: a file mesh/comm_<name>.c that fills a wf_transport, and a
  * row in mesh/comms.def. Transports move bytes and never add; mesh/collective.c is their user.
  *
- * A transport's calls come in two steps: a start function posts an exchange and returns, wait()
- * ends it. Starts come in the same order on all members; several may be open. An exchange
+ * An exchange comes in two steps: begin() posts it and returns, wait() ends it. Exchanges begin in
+ * the same order on all members; several may be open. An exchange
  * belongs to the transport from its start until wait() has returned, and after a failure too:
  * no peer touches the rank's memory once the failing call has returned.
  */
@@ -31,7 +31,24 @@ bool wf_fingerprint_same(const wf_fingerprint *a, const wf_fingerprint *b);
 void wf_fingerprint_differ(const wf_comm *comm, uint64_t call, const wf_fingerprint *mine,
                            int other, const wf_fingerprint *theirs, char *text, size_t room);
 
+/* What an exchange moves; each takes those of the fields below that name it. */
+typedef enum wf_exchange_kind {
+    WF_EXCHANGE_BARRIER, /* nothing */
+    WF_EXCHANGE_ALL_TO_ALL,
+    WF_EXCHANGE_ALL_GATHER,
+    WF_EXCHANGE_BROADCAST,
+    WF_EXCHANGE_SEND,
+    WF_EXCHANGE_RECV,
+    WF_EXCHANGE_REDUCE /* where wf_transport.reduces */
+} wf_exchange_kind;
+
+static inline bool wf_exchange_is_message(wf_exchange_kind kind)
+{
+    return kind == WF_EXCHANGE_SEND || kind == WF_EXCHANGE_RECV;
+}
+
 typedef struct wf_exchange {
+    wf_exchange_kind kind;
     wf_fingerprint print;
     const void *send;         /* all_to_all: blocks for members 0, 1, ..; all_gather: mine */
     const size_t *send_bytes; /* all_to_all: [size] */
@@ -98,11 +115,10 @@ typedef struct wf_transport {
     void (*finish)(wf_comm *comm); /* this rank will call no more */
     void (*abort)(wf_comm *comm, const wf_error *cause);
 
-    wf_exchange_call *all_to_all, *all_gather, *broadcast, *send, *recv, *barrier;
-    wf_exchange_call *wait;
-    /* NULL, or the library's own all-reduce of floats in device memory, in an order that is the
-       library's: for groups that are not exact */
-    wf_exchange_call *reduce; /* sum; x->print.detail "max": the greatest */
+    wf_exchange_call *begin, *wait;
+    /* It has an all-reduce of floats in device memory, in an order that is the library's: for groups
+       that are not exact. A sum, or with x->print.detail "max" the greatest. */
+    bool reduces;
     /* Why `call` of `op`, or anything else over this group, cannot go on, or WF_OK; never waits, and
        may be called from any thread. NULL: no transport is built on this one. */
     wf_status (*alive)(wf_comm *comm, const char *op, uint64_t call, wf_error *error);

@@ -60,27 +60,20 @@ static wf_status copy_from_root(const wf_exchange *x, int to, int64_t piece, wf_
                            x->bytes, error);
 }
 
-static wf_status all_to_all(wf_comm *comm, wf_exchange *x, wf_error *error)
+static wf_status begin(wf_comm *comm, wf_exchange *x, wf_error *error)
 {
-    x->work = scatter_blocks;
-    return wf_threads_post(wf_threads_of(comm), x, error);
-}
+    static wf_status (*const work[])(const wf_exchange *, int, int64_t, wf_error *) = {
+        [WF_EXCHANGE_ALL_TO_ALL] = scatter_blocks,
+        [WF_EXCHANGE_ALL_GATHER] = gather_blocks,
+        [WF_EXCHANGE_BROADCAST] = copy_from_root,
+        [WF_EXCHANGE_BARRIER] = NULL,
+    };
 
-static wf_status all_gather(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    x->work = gather_blocks;
-    return wf_threads_post(wf_threads_of(comm), x, error);
-}
-
-static wf_status broadcast(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    x->work = copy_from_root;
-    return wf_threads_post(wf_threads_of(comm), x, error);
-}
-
-static wf_status barrier(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    x->work = NULL;
+    if (x->kind == WF_EXCHANGE_SEND)
+        return wf_threads_send(comm, x, error);
+    if (x->kind == WF_EXCHANGE_RECV)
+        return wf_threads_recv(comm, x, error);
+    x->work = work[x->kind];
     return wf_threads_post(wf_threads_of(comm), x, error);
 }
 
@@ -222,12 +215,7 @@ const wf_transport wf_transport_threads = {
     .detach = detach,
     .finish = finish,
     .abort = abort_world,
-    .all_to_all = all_to_all,
-    .all_gather = all_gather,
-    .broadcast = broadcast,
-    .send = wf_threads_send,
-    .recv = wf_threads_recv,
-    .barrier = barrier,
+    .begin = begin,
     .wait = finish_exchange,
     .alive = alive,
     .exposure = &wf_threads_exposure,

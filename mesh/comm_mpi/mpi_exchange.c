@@ -121,12 +121,13 @@ static wf_status begin_inside(transfer *t, wf_error *error)
 
     t->inner.print = t->x->print;
     t->inner.background = t->x->background && inner->size > 1;
-    if (t->kind == SEND || t->kind == RECV) {
+    if (wf_exchange_is_message(t->x->kind)) {
+        t->inner.kind = t->x->kind;
         t->inner.send = t->x->send;
         t->inner.recv = t->x->recv;
         t->inner.bytes = t->x->bytes;
         t->inner.peer = t->comm->local[t->x->peer];
-        return (t->kind == SEND ? threads->send : threads->recv)(inner, &t->inner, error);
+        return threads->begin(inner, &t->inner, error);
     }
     t->inner.work = wf_mpi_copy_inside;
     t->inner.owner = t;
@@ -136,7 +137,7 @@ static wf_status begin_inside(transfer *t, wf_error *error)
 /* A message to another process has no part inside. */
 static bool has_inside(const transfer *t)
 {
-    return (t->kind != SEND && t->kind != RECV) || t->n == 0;
+    return !wf_exchange_is_message(t->x->kind) || t->n == 0;
 }
 
 static wf_status number(transfer *t, wf_error *error)
@@ -144,18 +145,18 @@ static wf_status number(transfer *t, wf_error *error)
     mpi_comm *c = t->comm;
     int me = c->base.rank, peer = t->x->peer;
 
-    if (c->open >= IN_FLIGHT && t->kind != SEND && t->kind != RECV)
+    if (c->open >= IN_FLIGHT && !wf_exchange_is_message(t->x->kind))
         return wf_mpi_host.error_set(
             error, WF_EINVAL,
             "rank %d has %d exchanges in flight over %s, the most there "
             "can be; end one before beginning %s",
             c->ranks[me], IN_FLIGHT, c->base.name, t->x->print.op);
-    switch (t->kind) {
-    case SEND:
+    switch (t->x->kind) {
+    case WF_EXCHANGE_SEND:
         t->key = wf_mpi_hash(wf_mpi_hash(c->key, (uint64_t)me + 1), (uint64_t)peer + 1);
         t->sequence = c->sent[peer]++;
         return WF_OK;
-    case RECV:
+    case WF_EXCHANGE_RECV:
         t->key = wf_mpi_hash(wf_mpi_hash(c->key, (uint64_t)peer + 1), (uint64_t)me + 1);
         t->sequence = c->received[peer]++;
         return WF_OK;
@@ -189,7 +190,7 @@ static void give_up(transfer *t, wf_error *cause)
     wf_mpi_host.threads->abort(t->comm->inner, cause);
 }
 
-static wf_status begin(wf_comm *comm, wf_exchange *x, exchange_kind kind, wf_error *error)
+wf_status wf_mpi_begin(wf_comm *comm, wf_exchange *x, wf_error *error)
 {
     mpi_comm *c = wf_mpi_of(comm);
     mpi_world *w = c->world;
@@ -201,7 +202,7 @@ static wf_status begin(wf_comm *comm, wf_exchange *x, exchange_kind kind, wf_err
     pthread_mutex_lock(&w->lock);
     status = check(c, x->print.op, c->sequence, error);
     pthread_mutex_unlock(&w->lock);
-    t = status == WF_OK ? wf_mpi_transfer_new(c, x, kind, error) : NULL;
+    t = status == WF_OK ? wf_mpi_transfer_new(c, x, error) : NULL;
     if (!t)
         return status == WF_OK ? WF_ENOMEM : status;
     status = number(t, error);
@@ -298,34 +299,4 @@ wf_status wf_mpi_wait(wf_comm *comm, wf_exchange *x, wf_error *error)
         wf_mpi_host.error_set(error, status, "%s", cause.text);
     release(t);
     return status;
-}
-
-wf_status wf_mpi_all_to_all(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    return begin(comm, x, ALL_TO_ALL, error);
-}
-
-wf_status wf_mpi_all_gather(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    return begin(comm, x, ALL_GATHER, error);
-}
-
-wf_status wf_mpi_broadcast(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    return begin(comm, x, BROADCAST, error);
-}
-
-wf_status wf_mpi_barrier(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    return begin(comm, x, NO_DATA, error);
-}
-
-wf_status wf_mpi_send(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    return begin(comm, x, SEND, error);
-}
-
-wf_status wf_mpi_recv(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    return begin(comm, x, RECV, error);
 }

@@ -16,19 +16,18 @@ static size_t before(const size_t *bytes, int member)
 }
 
 /* What this rank has for a member, and expects of one. */
-static const char *outgoing(const wf_exchange *x, exchange_kind kind, int me, int member,
-                            size_t *bytes)
+static const char *outgoing(const wf_exchange *x, int me, int member, size_t *bytes)
 {
-    switch (kind) {
-    case ALL_TO_ALL:
+    switch (x->kind) {
+    case WF_EXCHANGE_ALL_TO_ALL:
         *bytes = x->send_bytes[member];
         return (const char *)x->send + before(x->send_bytes, member);
-    case ALL_GATHER:
+    case WF_EXCHANGE_ALL_GATHER:
         *bytes = x->recv_bytes[me];
         return x->send;
-    case BROADCAST:
-    case SEND:
-        *bytes = kind == SEND || me == x->peer ? x->bytes : 0;
+    case WF_EXCHANGE_BROADCAST:
+    case WF_EXCHANGE_SEND:
+        *bytes = x->kind == WF_EXCHANGE_SEND || me == x->peer ? x->bytes : 0;
         return x->send;
     default:
         *bytes = 0;
@@ -36,16 +35,16 @@ static const char *outgoing(const wf_exchange *x, exchange_kind kind, int me, in
     }
 }
 
-static char *incoming(const wf_exchange *x, exchange_kind kind, int member, size_t *bytes)
+static char *incoming(const wf_exchange *x, int member, size_t *bytes)
 {
-    switch (kind) {
-    case ALL_TO_ALL:
-    case ALL_GATHER:
+    switch (x->kind) {
+    case WF_EXCHANGE_ALL_TO_ALL:
+    case WF_EXCHANGE_ALL_GATHER:
         *bytes = x->recv_bytes[member];
         return (char *)x->recv + before(x->recv_bytes, member);
-    case BROADCAST:
-    case RECV:
-        *bytes = kind == RECV || member == x->peer ? x->bytes : 0;
+    case WF_EXCHANGE_BROADCAST:
+    case WF_EXCHANGE_RECV:
+        *bytes = x->kind == WF_EXCHANGE_RECV || member == x->peer ? x->bytes : 0;
         return x->recv;
     default:
         *bytes = 0;
@@ -65,8 +64,8 @@ wf_status wf_mpi_copy_inside(const wf_exchange *inner, int share, int64_t piece,
         const transfer *from = memory->owner(inner, i);
         int sender = from->comm->base.rank;
         size_t bytes, room;
-        const char *source = outgoing(from->x, from->kind, sender, receiver, &bytes);
-        char *place = incoming(to->x, to->kind, sender, &room);
+        const char *source = outgoing(from->x, sender, receiver, &bytes);
+        char *place = incoming(to->x, sender, &room);
 
         if (bytes != room)
             return wf_mpi_host.error_set(
@@ -80,12 +79,12 @@ wf_status wf_mpi_copy_inside(const wf_exchange *inner, int share, int64_t piece,
     return WF_OK;
 }
 
-static int lanes_of(const mpi_comm *c, exchange_kind kind, int peer)
+static int lanes_of(const mpi_comm *c, const wf_exchange *x)
 {
     int n = 0;
 
-    if (kind == SEND || kind == RECV)
-        return c->local[peer] < 0;
+    if (wf_exchange_is_message(x->kind))
+        return c->local[x->peer] < 0;
     for (int i = 0; i < c->base.size; i++)
         n += c->local[i] < 0;
     return n;
@@ -130,15 +129,15 @@ static void lay_lanes(transfer *t, char *at)
     int i = 0, me = c->base.rank, size = c->base.size;
 
     for (int k = 1; k < size; k++) {
-        int member = t->kind == SEND || t->kind == RECV ? t->x->peer : (me + k) % size;
+        int member = wf_exchange_is_message(t->x->kind) ? t->x->peer : (me + k) % size;
         lane *l = &t->lane[i];
 
         if (i == t->n || c->local[member] >= 0)
             continue;
         *l = (lane){
             .member = member, .process = c->world->process_of[c->ranks[member]], .send = NULL};
-        l->send = outgoing(t->x, t->kind, me, member, &l->send_bytes);
-        l->recv = incoming(t->x, t->kind, member, &l->recv_bytes);
+        l->send = outgoing(t->x, me, member, &l->send_bytes);
+        l->recv = incoming(t->x, member, &l->recv_bytes);
         l->head = carve(&at, sizeof(head) + wf_mpi_inline_bytes(l->send_bytes));
         t->left += 1 + (l->send_bytes > (size_t)INLINE_BYTES) + (l->recv_bytes > 0);
         i++;
@@ -149,9 +148,9 @@ static void lay_lanes(transfer *t, char *at)
     t->recv_at = t->n - 1;
 }
 
-transfer *wf_mpi_transfer_new(mpi_comm *c, wf_exchange *x, exchange_kind kind, wf_error *error)
+transfer *wf_mpi_transfer_new(mpi_comm *c, wf_exchange *x, wf_error *error)
 {
-    int n = lanes_of(c, kind, x->peer), me = c->base.rank;
+    int n = lanes_of(c, x), me = c->base.rank;
     size_t count = (size_t)n, bytes = sizeof(transfer) + 64;
     transfer *t;
     char *at;
@@ -160,7 +159,7 @@ transfer *wf_mpi_transfer_new(mpi_comm *c, wf_exchange *x, exchange_kind kind, w
     for (int i = 0; i < c->base.size; i++) {
         size_t block;
 
-        outgoing(x, kind, me, i, &block);
+        outgoing(x, me, i, &block);
         if (c->local[i] < 0)
             bytes += sizeof(head) + wf_mpi_inline_bytes(block) + 16;
     }
@@ -176,7 +175,6 @@ transfer *wf_mpi_transfer_new(mpi_comm *c, wf_exchange *x, exchange_kind kind, w
     t->comm = c;
     t->x = x;
     t->bytes = bytes;
-    t->kind = kind;
     t->n = n;
     t->lane = carve(&at, count * sizeof(lane));
     t->request = carve(&at, REQUESTS * count * sizeof(MPI_Request));

@@ -412,12 +412,7 @@ const wf_transport wf_transport_mpi = {.name = "mpi",
                                        .detach = detach,
                                        .finish = finish,
                                        .abort = abort_world,
-                                       .all_to_all = wf_mpi_all_to_all,
-                                       .all_gather = wf_mpi_all_gather,
-                                       .broadcast = wf_mpi_broadcast,
-                                       .send = wf_mpi_send,
-                                       .recv = wf_mpi_recv,
-                                       .barrier = wf_mpi_barrier,
+                                       .begin = wf_mpi_begin,
                                        .wait = wf_mpi_wait,
                                        .alive = wf_mpi_alive};
 

@@ -120,15 +120,6 @@ typedef struct lane {
 
 enum { REQUEST_HEAD, REQUEST_SEND, REQUEST_RECV, REQUESTS };
 
-typedef enum exchange_kind {
-    ALL_TO_ALL,
-    ALL_GATHER,
-    BROADCAST,
-    NO_DATA,
-    SEND,
-    RECV
-} exchange_kind;
-
 /* One exchange of one rank. */
 typedef struct transfer {
     struct transfer *next;
@@ -137,7 +128,6 @@ typedef struct transfer {
     wf_exchange inner; /* with the members of this process */
     size_t bytes;      /* of the block that holds all this */
     uint64_t key, sequence;
-    exchange_kind kind;
     int n;                /* lanes: members of other processes */
     lane *lane;           /* [n], the next member first */
     MPI_Request *request; /* [REQUESTS * n] */
@@ -202,7 +192,7 @@ void wf_mpi_abandon(transfer *t);
 /* ---- mpi_prepare.c ---- */
 
 /* From the group's blocks: given back to them by who ends the exchange. NULL: no memory. */
-transfer *wf_mpi_transfer_new(mpi_comm *c, wf_exchange *x, exchange_kind kind, wf_error *error);
+transfer *wf_mpi_transfer_new(mpi_comm *c, wf_exchange *x, wf_error *error);
 
 /* The head of a lane, when the transfer has its number; under the lock. */
 void wf_mpi_write_head(const transfer *t, lane *l);
@@ -219,8 +209,7 @@ static inline size_t wf_mpi_inline_bytes(size_t bytes)
 
 /* ---- mpi_exchange.c ---- */
 
-wf_exchange_call wf_mpi_all_to_all, wf_mpi_all_gather, wf_mpi_broadcast, wf_mpi_barrier;
-wf_exchange_call wf_mpi_send, wf_mpi_recv, wf_mpi_wait;
+wf_exchange_call wf_mpi_begin, wf_mpi_wait;
 wf_status wf_mpi_alive(wf_comm *comm, const char *op, uint64_t call, wf_error *error);
 
 /* ---- mpi_helper.c ---- */

@@ -10,7 +10,7 @@
 
 static bool meets(const transfer *t, int member)
 {
-    bool message = t->kind == SEND || t->kind == RECV;
+    bool message = wf_exchange_is_message(t->x->kind);
 
     return member != t->comm->base.rank && (!message || member == t->x->peer);
 }
@@ -87,19 +87,21 @@ static void extents(const transfer *t, size_t *out, size_t *in)
 {
     const wf_exchange *x = t->x;
 
-    *in = t->kind == REDUCE ? x->bytes : wf_nccl_all_bytes(t, wf_nccl_recv_bytes);
-    switch (t->kind) {
-    case ALL_TO_ALL:
+    *in =
+        t->x->kind == WF_EXCHANGE_REDUCE ? x->bytes : wf_nccl_all_bytes(t, wf_nccl_recv_bytes);
+    switch (t->x->kind) {
+    case WF_EXCHANGE_ALL_TO_ALL:
         *out = wf_nccl_all_bytes(t, wf_nccl_send_bytes);
         break;
-    case ALL_GATHER:
+    case WF_EXCHANGE_ALL_GATHER:
         *out = wf_nccl_send_bytes(t, 0);
         break;
-    case BROADCAST:
+    case WF_EXCHANGE_BROADCAST:
         *out = t->comm->base.rank == x->peer ? x->bytes : 0;
         break;
     default:
-        *out = t->kind == SEND || t->kind == REDUCE ? x->bytes : 0;
+        *out =
+            t->x->kind == WF_EXCHANGE_SEND || t->x->kind == WF_EXCHANGE_REDUCE ? x->bytes : 0;
     }
 }
 
@@ -169,9 +171,9 @@ ncclResult_t wf_nccl_alone_heads(const transfer *t, cudaStream_t stream)
     for (int i = 0; i < c->base.size && code == ncclSuccess; i++) {
         if (!meets(t, i))
             continue;
-        if (t->kind != RECV)
+        if (t->x->kind != WF_EXCHANGE_RECV)
             code = ncclSend(&mine[i], sizeof(head), ncclInt8, i, c->nccl, stream);
-        if (t->kind != SEND && code == ncclSuccess)
+        if (t->x->kind != WF_EXCHANGE_SEND && code == ncclSuccess)
             code = ncclRecv(&theirs[i], sizeof(head), ncclInt8, i, c->nccl, stream);
     }
     return code;
@@ -192,7 +194,7 @@ static wf_status compare(const transfer *t, int member, const head *h, wf_error 
 {
     const nccl_comm *c = t->comm;
     wf_fingerprint theirs = print_of(h);
-    bool same = t->kind == RECV
+    bool same = t->x->kind == WF_EXCHANGE_RECV
                     ? theirs.bytes == t->x->print.bytes && theirs.element == t->x->print.element
                     : wf_nccl_host.fingerprint_same(&t->x->print, &theirs);
     char text[900];
@@ -217,7 +219,7 @@ wf_status wf_nccl_alone_compare(transfer *t, wf_error *error)
     wf_status status = WF_OK;
 
     for (int i = 0; i < t->comm->base.size && status == WF_OK; i++)
-        if (t->kind != SEND && meets(t, i))
+        if (t->x->kind != WF_EXCHANGE_SEND && meets(t, i))
             status = compare(t, i, &theirs[i], error);
     return status;
 }

@@ -6,33 +6,9 @@
 #include "mesh/comm_nccl/nccl_world.h"
 #include <string.h>
 
-/* The exchange that is below, of an exchange of the host's memory. */
-static wf_exchange_call *call_below(const wf_transport *below, exchange_kind kind)
+static transfer *transfer_new(nccl_comm *c, wf_exchange *x, wf_error *error)
 {
-    switch (kind) {
-    case ALL_TO_ALL:
-        return below->all_to_all;
-    case ALL_GATHER:
-        return below->all_gather;
-    case BROADCAST:
-        return below->broadcast;
-    case SEND:
-        return below->send;
-    case RECV:
-        return below->recv;
-    default:
-        return below->barrier;
-    }
-}
-
-static bool is_message(exchange_kind kind)
-{
-    return kind == SEND || kind == RECV;
-}
-
-static transfer *transfer_new(nccl_comm *c, wf_exchange *x, exchange_kind kind, wf_error *error)
-{
-    size_t size = (size_t)c->base.size, words = kind == ALL_TO_ALL ? size : 0;
+    size_t size = (size_t)c->base.size, words = x->kind == WF_EXCHANGE_ALL_TO_ALL ? size : 0;
     size_t bytes = sizeof(transfer) + words * (2 * sizeof(uint64_t) + sizeof(size_t));
     transfer *t = wf_nccl_host.blocks_take(&c->base.blocks, bytes);
 
@@ -45,7 +21,6 @@ static transfer *transfer_new(nccl_comm *c, wf_exchange *x, exchange_kind kind, 
                     .x = x,
                     .moves = {.send = x->send, .recv = x->recv},
                     .bytes = bytes,
-                    .kind = kind,
                     .call = c->calls++};
     t->says = (uint64_t *)(t + 1);
     t->hears = t->says + words;
@@ -68,18 +43,20 @@ static void transfer_free(transfer *t)
 static wf_status say(transfer *t, wf_error *error)
 {
     wf_comm *inner = t->comm->inner;
-    exchange_kind kind = t->kind == ALL_TO_ALL || is_message(t->kind) ? t->kind : NO_DATA;
+    wf_exchange_kind kind = t->x->kind;
+    bool told = kind == WF_EXCHANGE_ALL_TO_ALL || wf_exchange_is_message(kind);
 
     if (!inner)
         return wf_nccl_alone_begin(t, error);
-    t->control = (wf_exchange){.print = t->x->print,
+    t->control = (wf_exchange){.kind = told ? kind : WF_EXCHANGE_BARRIER,
+                               .print = t->x->print,
                                .send = t->says,
                                .send_bytes = t->words,
                                .recv = t->hears,
                                .recv_bytes = t->words,
                                .peer = t->x->peer,
                                .background = t->x->background};
-    return call_below(inner->transport, kind)(inner, &t->control, error);
+    return inner->transport->begin(inner, &t->control, error);
 }
 
 static wf_status hear(transfer *t, wf_error *error)
@@ -92,7 +69,8 @@ static wf_status hear(transfer *t, wf_error *error)
         return status == WF_OK && t->said ? wf_nccl_alone_compare(t, error) : status;
     }
     status = c->inner->transport->wait(c->inner, &t->control, error);
-    for (int i = 0; status == WF_OK && t->kind == ALL_TO_ALL && i < c->base.size; i++)
+    for (int i = 0; status == WF_OK && t->x->kind == WF_EXCHANGE_ALL_TO_ALL && i < c->base.size;
+         i++)
         if (t->hears[i] != t->x->recv_bytes[i])
             status = wf_nccl_host.error_set(
                 error, WF_EMISMATCH,
@@ -132,7 +110,7 @@ static void give_up(transfer *t, bool said, const wf_error *why)
     drop(t);
 }
 
-static wf_status begin(wf_comm *comm, wf_exchange *x, exchange_kind kind, wf_error *error)
+wf_status wf_nccl_begin(wf_comm *comm, wf_exchange *x, wf_error *error)
 {
     nccl_comm *c = wf_nccl_of(comm);
     wf_error why = {WF_OK, ""};
@@ -141,11 +119,11 @@ static wf_status begin(wf_comm *comm, wf_exchange *x, exchange_kind kind, wf_err
     transfer *t;
 
     if (!x->device && c->inner)
-        return call_below(c->inner->transport, kind)(c->inner, x, error);
+        return c->inner->transport->begin(c->inner, x, error);
     x->place = NULL;
     x->comm = comm;
     status = wf_nccl_check(c, x->print.op, c->calls, error);
-    if (status == WF_OK && is_message(kind) && !c->made)
+    if (status == WF_OK && wf_exchange_is_message(x->kind) && !c->made)
         status = wf_nccl_host.error_set(
             error, WF_EINVAL,
             "rank %d begins %s over %s before anything that all of its members take part in, "
@@ -154,13 +132,13 @@ static wf_status begin(wf_comm *comm, wf_exchange *x, exchange_kind kind, wf_err
             c->rank->index, x->print.op, comm->name);
     if (status == WF_OK)
         status = wf_nccl_make(c, error);
-    t = status == WF_OK ? transfer_new(c, x, kind, error) : NULL;
+    t = status == WF_OK ? transfer_new(c, x, error) : NULL;
     if (!t)
         return status == WF_OK ? WF_ENOMEM : status;
     x->place = t;
     status = say(t, &why);
     said = status == WF_OK;
-    if (said && is_message(kind)) {
+    if (said && wf_exchange_is_message(x->kind)) {
         *c->last = t;
         c->last = &t->next;
     } else if (said) {
@@ -230,39 +208,4 @@ wf_status wf_nccl_wait(wf_comm *comm, wf_exchange *x, wf_error *error)
     }
     drop(t);
     return WF_OK;
-}
-
-wf_status wf_nccl_all_to_all(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    return begin(comm, x, ALL_TO_ALL, error);
-}
-
-wf_status wf_nccl_all_gather(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    return begin(comm, x, ALL_GATHER, error);
-}
-
-wf_status wf_nccl_broadcast(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    return begin(comm, x, BROADCAST, error);
-}
-
-wf_status wf_nccl_reduce(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    return begin(comm, x, REDUCE, error);
-}
-
-wf_status wf_nccl_barrier(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    return begin(comm, x, NO_DATA, error);
-}
-
-wf_status wf_nccl_send(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    return begin(comm, x, SEND, error);
-}
-
-wf_status wf_nccl_recv(wf_comm *comm, wf_exchange *x, wf_error *error)
-{
-    return begin(comm, x, RECV, error);
 }

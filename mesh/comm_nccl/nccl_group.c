@@ -132,18 +132,20 @@ wf_status wf_nccl_settle(nccl_comm *c, const char *op, uint64_t call, wf_error *
 /* All members are here, and none has failed: what follows waits for all of them inside NCCL. */
 static wf_status meet(const nccl_comm *c, const char *op, wf_error *error)
 {
-    wf_exchange x = {.print = {.op = op, .detail = "", .bytes = -1, .root = -1}};
+    wf_exchange x = {.kind = WF_EXCHANGE_BARRIER,
+                     .print = {.op = op, .detail = "", .bytes = -1, .root = -1}};
     wf_status status;
 
     if (!c->inner)
         return WF_OK;
-    status = c->inner->transport->barrier(c->inner, &x, error);
+    status = c->inner->transport->begin(c->inner, &x, error);
     return status == WF_OK ? c->inner->transport->wait(c->inner, &x, error) : status;
 }
 
 static wf_status share_id(const nccl_comm *c, ncclUniqueId *id, wf_error *error)
 {
-    wf_exchange x = {.print = {.op = "broadcast", .detail = "id", .bytes = sizeof *id},
+    wf_exchange x = {.kind = WF_EXCHANGE_BROADCAST,
+                     .print = {.op = "broadcast", .detail = "id", .bytes = sizeof *id},
                      .send = id,
                      .recv = id,
                      .bytes = sizeof *id};
@@ -153,7 +155,7 @@ static wf_status share_id(const nccl_comm *c, ncclUniqueId *id, wf_error *error)
         status = wf_nccl_good(c, ncclGetUniqueId(id), "ncclGetUniqueId", error);
     if (status != WF_OK || !c->inner)
         return status;
-    status = c->inner->transport->broadcast(c->inner, &x, error);
+    status = c->inner->transport->begin(c->inner, &x, error);
     return status == WF_OK ? c->inner->transport->wait(c->inner, &x, error) : status;
 }
 

@@ -17,14 +17,14 @@ size_t wf_nccl_send_bytes(const transfer *t, int member)
     const wf_exchange *x = t->x;
     int me = t->comm->base.rank;
 
-    switch (t->kind) {
-    case ALL_TO_ALL:
+    switch (t->x->kind) {
+    case WF_EXCHANGE_ALL_TO_ALL:
         return x->send_bytes[member];
-    case ALL_GATHER:
+    case WF_EXCHANGE_ALL_GATHER:
         return x->recv_bytes[me];
-    case BROADCAST:
+    case WF_EXCHANGE_BROADCAST:
         return me == x->peer ? x->bytes : 0;
-    case SEND:
+    case WF_EXCHANGE_SEND:
         return member == x->peer ? x->bytes : 0;
     default:
         return 0;
@@ -35,12 +35,12 @@ size_t wf_nccl_recv_bytes(const transfer *t, int member)
 {
     const wf_exchange *x = t->x;
 
-    switch (t->kind) {
-    case ALL_TO_ALL:
-    case ALL_GATHER:
+    switch (t->x->kind) {
+    case WF_EXCHANGE_ALL_TO_ALL:
+    case WF_EXCHANGE_ALL_GATHER:
         return x->recv_bytes[member];
-    case BROADCAST:
-    case RECV:
+    case WF_EXCHANGE_BROADCAST:
+    case WF_EXCHANGE_RECV:
         return member == x->peer ? x->bytes : 0;
     default:
         return 0;
@@ -70,8 +70,8 @@ static ncclResult_t pieces(const transfer *t, cudaStream_t stream)
             code = ncclSend(send, out, ncclInt8, i, c->nccl, stream);
         if (i != c->base.rank && in && code == ncclSuccess)
             code = ncclRecv(recv, in, ncclInt8, i, c->nccl, stream);
-        send += t->kind == ALL_TO_ALL ? out : 0;
-        recv += t->kind == ALL_TO_ALL ? in : 0;
+        send += t->x->kind == WF_EXCHANGE_ALL_TO_ALL ? out : 0;
+        recv += t->x->kind == WF_EXCHANGE_ALL_TO_ALL ? in : 0;
     }
     return code;
 }
@@ -105,14 +105,14 @@ static ncclResult_t data(const transfer *t, cudaStream_t stream)
     const wf_exchange *x = t->x;
     size_t element = x->print.element;
 
-    switch (t->kind) {
-    case ALL_GATHER:
+    switch (t->x->kind) {
+    case WF_EXCHANGE_ALL_GATHER:
         return gather(t, stream);
-    case BROADCAST:
+    case WF_EXCHANGE_BROADCAST:
         return x->bytes ? ncclBroadcast(t->moves.send, t->moves.recv, x->bytes, ncclInt8,
                                         x->peer, t->comm->nccl, stream)
                         : ncclSuccess;
-    case REDUCE:
+    case WF_EXCHANGE_REDUCE:
         return x->bytes ? ncclAllReduce(t->moves.send, t->moves.recv, x->bytes / element,
                                         element == 2 ? ncclBfloat16 : ncclFloat32,
                                         strcmp(x->print.detail, "max") ? ncclSum : ncclMax,
@@ -136,12 +136,13 @@ static size_t before(const transfer *t, size_t (*bytes)(const transfer *t, int m
 static cudaError_t copy_own(const transfer *t, cudaStream_t stream)
 {
     bool alone = t->comm->base.size == 1;
-    size_t bytes =
-        t->kind == REDUCE && alone ? t->x->bytes : wf_nccl_recv_bytes(t, t->comm->base.rank);
+    size_t bytes = t->x->kind == WF_EXCHANGE_REDUCE && alone
+                       ? t->x->bytes
+                       : wf_nccl_recv_bytes(t, t->comm->base.rank);
     const char *from = t->moves.send;
     char *to = t->moves.recv;
 
-    if (t->kind == ALL_TO_ALL) {
+    if (t->x->kind == WF_EXCHANGE_ALL_TO_ALL) {
         from += before(t, wf_nccl_send_bytes);
         to += before(t, wf_nccl_recv_bytes);
     } else if (!alone) {

@@ -400,14 +400,9 @@ const wf_transport wf_transport_nccl = {.name = "nccl",
                                         .detach = detach,
                                         .finish = finish,
                                         .abort = abort_world,
-                                        .all_to_all = wf_nccl_all_to_all,
-                                        .all_gather = wf_nccl_all_gather,
-                                        .broadcast = wf_nccl_broadcast,
-                                        .send = wf_nccl_send,
-                                        .recv = wf_nccl_recv,
-                                        .barrier = wf_nccl_barrier,
+                                        .begin = wf_nccl_begin,
                                         .wait = wf_nccl_wait,
-                                        .reduce = wf_nccl_reduce};
+                                        .reduces = true};
 
 static wf_transport alone; /* where torchrun started the processes */
 

@@ -86,16 +86,6 @@ typedef struct nccl_comm {
     int members[];
 } nccl_comm;
 
-typedef enum exchange_kind {
-    ALL_TO_ALL,
-    ALL_GATHER,
-    BROADCAST,
-    REDUCE,
-    SEND,
-    RECV,
-    NO_DATA
-} exchange_kind;
-
 /* What a member says to another where nothing is below. */
 typedef struct head {
     uint64_t element, shape;
@@ -113,7 +103,6 @@ typedef struct transfer {
     wf_exchange moves;   /* as NCCL sees it: x, or its copies in device memory */
     wf_exchange control; /* what is said below */
     size_t bytes;        /* of the block that holds all this */
-    exchange_kind kind;
     uint64_t call;
     uint64_t *says, *hears; /* all_to_all: [size] bytes for, and of, each member */
     size_t *words;          /* [size] sizes of those */
@@ -200,7 +189,6 @@ void wf_nccl_alone_close(nccl_comm *c);
 
 /* ---- nccl_exchange.c ---- */
 
-wf_exchange_call wf_nccl_all_to_all, wf_nccl_all_gather, wf_nccl_broadcast, wf_nccl_barrier;
-wf_exchange_call wf_nccl_send, wf_nccl_recv, wf_nccl_reduce, wf_nccl_wait;
+wf_exchange_call wf_nccl_begin, wf_nccl_wait;
 
 #endif

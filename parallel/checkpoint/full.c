@@ -43,23 +43,6 @@ static wf_status header_bytes(wf_par_saver *s, int64_t *bytes, wf_error *error)
     return status;
 }
 
-/* Runs of a piece on their way to their places in the whole tensor. */
-typedef struct target {
-    const wf_file *file;
-    const char *data;
-    int64_t at;
-    wf_error *error;
-} target;
-
-static wf_status write_run(void *arg, int64_t at_piece, int64_t at_whole, int64_t n)
-{
-    const target *t = arg;
-    int64_t size = (int64_t)sizeof(float);
-
-    return wf_file_write(t->file, t->data + at_piece * size, (size_t)(n * size),
-                         t->at + at_whole * size, t->error);
-}
-
 static wf_part whole_of(const wf_index_tensor *t)
 {
     wf_part part = {.ndim = t->ndim};
@@ -103,15 +86,13 @@ wf_status wf_save_full_parts(wf_par_saver *s, wf_error *error)
         wf_part whole = whole_of(&s->state.index.tensor[piece->i]);
         int64_t entry = entry_of(&s->state, piece->i, piece->bit, &known, &before);
         wf_piece_sums sums = {.digest = 0};
-        target t = {.file = &file,
-                    .data = wf_saver_data(s, piece),
-                    .at = data + s->header.entry[entry].begin,
-                    .error = error};
+        const void *values = wf_saver_data(s, piece);
 
-        status = wf_piece_sum(piece, &s->state, t.data, &sums, error);
+        status = wf_piece_sum(piece, &s->state, values, &sums, error);
         s->sum[WF_SUM_DIGEST] += sums.digest;
         if (status == WF_OK)
-            status = wf_part_runs(&piece->part, &whole, write_run, &t);
+            status = wf_part_write(&piece->part, &whole, values, sizeof(float), &file,
+                                   data + s->header.entry[entry].begin, error);
     }
     return close_file(&file, true, status, error);
 }

@@ -28,30 +28,12 @@ typedef struct save {
     wf_error error;
 } save;
 
-/* A slab of a tensor on its way into the file. */
-typedef struct target {
-    const save *s;
-    const char *raw;
-    int64_t data;
-    wf_error *error;
-} target;
-
-static wf_status write_run(void *arg, int64_t at_slab, int64_t at_file, int64_t n)
-{
-    const target *t = arg;
-    int64_t size = wf_safetensors_dtype_size(t->s->dtype);
-
-    return wf_file_write(&t->s->file, t->raw + at_slab * size, (size_t)(n * size),
-                         t->data + at_file * size, t->error);
-}
-
 /* Write rows [row, row + rows) of the part of parameter i. */
 static wf_status write_slab(save *s, int64_t i, const float *from, const wf_part *part,
                             int64_t row, int64_t rows, float *plain, char *raw)
 {
     const wf_hf_place *place = &s->place[i];
     wf_part slab = *part, whole = {.ndim = part->ndim};
-    target t = {.s = s, .raw = raw, .error = &s->error};
     int64_t columns = wf_part_count(part) / (part->ndim ? part->local[0] : 1);
 
     memcpy(whole.local, place->shape, sizeof whole.local);
@@ -59,12 +41,12 @@ static wf_status write_slab(save *s, int64_t i, const float *from, const wf_part
         slab.start[0] += row;
         slab.local[0] = rows;
     }
-    t.data = (int64_t)s->header_bytes + s->entry[s->entry_of[i]].begin;
     if (place->transposed)
         wf_transpose(from + row, part->local[0], columns, rows, plain, columns);
     wf_convert_to(s->dtype, place->transposed ? plain : from + row * columns, raw,
                   rows * columns);
-    return wf_part_runs(&slab, &whole, write_run, &t);
+    return wf_part_write(&slab, &whole, raw, wf_safetensors_dtype_size(s->dtype), &s->file,
+                         (int64_t)s->header_bytes + s->entry[s->entry_of[i]].begin, &s->error);
 }
 
 /* Of ranks that hold the same part one writes it, in turns. */

@@ -264,3 +264,26 @@ wf_status wf_part_runs(const wf_part *a, const wf_part *b,
             return WF_OK;
     }
 }
+
+typedef struct target {
+    const char *data;
+    int64_t element, at;
+    const wf_file *file;
+    wf_error *error;
+} target;
+
+static wf_status write_run(void *arg, int64_t at_part, int64_t at_whole, int64_t n)
+{
+    const target *t = arg;
+
+    return wf_file_write(t->file, t->data + at_part * t->element, (size_t)(n * t->element),
+                         t->at + at_whole * t->element, t->error);
+}
+
+wf_status wf_part_write(const wf_part *part, const wf_part *whole, const void *data,
+                        int64_t element, const wf_file *file, int64_t at, wf_error *error)
+{
+    target t = {data, element, at, file, error};
+
+    return wf_part_runs(part, whole, write_run, &t);
+}

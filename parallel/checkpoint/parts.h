@@ -8,6 +8,7 @@
 
 #include "core/tensor.h"
 #include "mesh/mesh.h"
+#include "parallel/checkpoint/files.h"
 
 /* A mesh without ranks behind it: outermost axis first. */
 typedef struct wf_saved_mesh {
@@ -76,5 +77,10 @@ wf_status wf_saved_parts_visit(const wf_saved_mesh *mesh, const wf_saved_layout 
 wf_status wf_part_runs(const wf_part *a, const wf_part *b,
                        wf_status (*run)(void *arg, int64_t at_a, int64_t at_b, int64_t n),
                        void *arg);
+
+/* Write a part, of elements of `element` bytes, to its places in a file that has the whole tensor from
+   byte `at` on. */
+wf_status wf_part_write(const wf_part *part, const wf_part *whole, const void *data,
+                        int64_t element, const wf_file *file, int64_t at, wf_error *error);
 
 #endif

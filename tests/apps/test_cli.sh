@@ -8,25 +8,9 @@ set -uo pipefail
 gpt_train=$1 sanitized=${2:-}
 bin=$(dirname "$1") # where the other programs are
 reference=$(cd "$(dirname "$0")/../reference" && pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-cases=0 failures=0
+# shellcheck source=tests/cases.sh
+. "$(dirname "$0")/../cases.sh"
 limit='' # of address space in KiB
-
-# result NAME PROBLEM: a line per case; no problem is a pass.
-result()
-{
-    cases=$((cases + 1))
-    if [ -z "$2" ]; then
-        echo "ok    $1"
-    else
-        failures=$((failures + 1))
-        echo "FAIL  $1: $2"
-        sed 's/^/      stderr: /' err | head -5
-        tail -3 out | sed 's/^/      stdout: /'
-    fi
-}
 
 # refuse NAME STATUS PATTERN FLAG...: PATTERN is in the one line of stderr.
 refuse()
@@ -467,5 +451,4 @@ rm cut/model.safetensors && head -c 1000 text.txt >cut/pytorch_model.bin
 refuse "weights in a pickle" 2 "pytorch_model.bin is a pickle, .*save_pretrained" "${from[@]}" \
     --init-from cut
 
-echo "$cases cases, $failures failed"
-[ $failures = 0 ]
+finish

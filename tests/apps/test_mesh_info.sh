@@ -4,38 +4,30 @@
 set -uo pipefail
 
 mesh_info=$1 gpt_train=$2 hosts=$3
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-failures=0
+# shellcheck source=tests/cases.sh
+. "$(dirname "$0")/../cases.sh"
 
 # info NAME STATUS FLAG...: stdout is in out, stderr in err.
 info()
 {
-    local name=$1 status=$2 got
+    name=$1
+    local status=$2 got problem=''
     shift 2
     "$mesh_info" "$@" >out 2>err
     got=$?
-    if [ $got = "$status" ]; then
-        echo "ok    $name"
-    else
-        failures=$((failures + 1))
-        echo "FAIL  $name: exit status $got, not $status"
-        head -3 err
-    fi
+    [ $got = "$status" ] || problem="exit status $got, not $status"
+    result "$name" "$problem"
 }
 
-# says FILE PATTERN...: each is in the file.
+# says FILE PATTERN...: the last one's file has each of them.
 says()
 {
-    local file=$1 pattern
+    local file=$1 pattern problem=''
     shift
     for pattern in "$@"; do
-        if ! grep -qE -- "$pattern" "$file"; then
-            failures=$((failures + 1))
-            echo "FAIL  '$pattern' is not in $file"
-        fi
+        grep -qE -- "$pattern" "$file" || problem+=" '$pattern' is not in $file;"
     done
+    result "$name: $file" "$problem"
 }
 
 info "two hosts of 8 GPUs" 0 --hosts 2 --topology "$hosts/dgx_8gpu_8nic.xml" --tp 8 --dp 2 \
@@ -59,7 +51,7 @@ says out 'host 0, this machine'
 info "help" 0 --help
 says out 'mesh_info --hosts 4'
 
-"$gpt_train" --plan --tp 2 --dp 4 --json plan.json >/dev/null || failures=$((failures + 1))
+"$gpt_train" --plan --tp 2 --dp 4 --json plan.json >out 2>err || result "a plan" "exit status $?"
 info "bytes of a plan" 0 --hosts 2 --topology "$hosts/pairs_4gpu.xml" --plan plan.json
 says out 'bytes of a step from plan.json' 'shard 4 x tp 2' '\(bytes' 'tp: 4 groups of 2, worst link nvlink'
 
@@ -71,4 +63,4 @@ info "not a number" 2 --tp two
 info "no such flag" 2 --tensor 2
 info "not a plan" 3 --plan "$hosts/make.py"
 info "a picture nowhere" 3 --svg nowhere/mesh.svg
-exit $((failures > 0))
+finish

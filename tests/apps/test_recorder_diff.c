@@ -76,7 +76,7 @@ static void run_apart(apart how)
     wf_recorder_files(NULL, false, &error);
 }
 
-static void says(const char *words)
+static void prints(const char *words)
 {
     if (!strstr(output, words))
         printf("\n    not said: %s\n%s", words, output);
@@ -87,14 +87,14 @@ static void absent(void)
 {
     run_apart(ABSENT);
     CU_ASSERT_EQUAL(diff_files("rank-*.rec"), 1);
-    says("went home");
-    says("first disagreement: rank 3, group pair of 2 ranks from rank 2 on, collective 3: it "
-         "did "
-         "not begin what others did");
-    says("all_reduce of 16 bytes, failed");
-    says("did not begin it; its last one there is 2, all_reduce of 16 bytes");
+    prints("went home");
+    prints("first disagreement: rank 3, group pair of 2 ranks from rank 2 on, collective 3: it "
+           "did "
+           "not begin what others did");
+    prints("all_reduce of 16 bytes, failed");
+    prints("did not begin it; its last one there is 2, all_reduce of 16 bytes");
     CU_ASSERT_EQUAL(diff_files("rank-0.rec rank-1.rec rank-2.rec"), 0);
-    says("no recording of rank 3: it may be");
+    prints("no recording of rank 3: it may be");
     remove_files();
 }
 
@@ -102,14 +102,14 @@ static void another(void)
 {
     run_apart(OTHER_OP);
     CU_ASSERT_EQUAL(diff_files("rank-*.rec"), 1);
-    says("group pair of 2 ranks from rank 2 on, collective 3: it began another one");
-    says("all_reduce of 16 bytes");
-    says("broadcast of 16 bytes");
+    prints("group pair of 2 ranks from rank 2 on, collective 3: it began another one");
+    prints("all_reduce of 16 bytes");
+    prints("broadcast of 16 bytes");
     remove_files();
     run_apart(OTHER_BYTES);
     CU_ASSERT_EQUAL(diff_files("rank-*.rec"), 1);
-    says("group pair of 2 ranks from rank 2 on, collective 3: it began another one");
-    says("all_reduce of 12 bytes");
+    prints("group pair of 2 ranks from rank 2 on, collective 3: it began another one");
+    prints("all_reduce of 12 bytes");
     remove_files();
 }
 
@@ -117,7 +117,7 @@ static void of_one_mind(void)
 {
     run_apart(TOGETHER);
     CU_ASSERT_EQUAL(diff_files("rank-*.rec"), 0);
-    says("4 ranks agree");
+    prints("4 ranks agree");
     remove_files();
 }
 
@@ -125,9 +125,9 @@ static void mistakes(void)
 {
     CU_ASSERT_EQUAL(diff_files(""), 2);
     CU_ASSERT_EQUAL(diff_files("nowhere.rec"), 3);
-    says("cannot read nowhere.rec");
+    prints("cannot read nowhere.rec");
     CU_ASSERT_EQUAL(diff_files("/proc/self/maps"), 3);
-    says("/proc/self/maps is not a flight recorder");
+    prints("/proc/self/maps is not a flight recorder");
     CU_ASSERT_EQUAL(diff_files("--help"), 0);
 }
 

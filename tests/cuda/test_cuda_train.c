@@ -12,19 +12,18 @@
 
 enum { BATCH = 4, CURVE = 30, SHORT_CURVE = UNDER_SANITIZER ? 1 : 4, STEPS = 2 };
 
-typedef struct row {
-    const char *strategy;
-    int tp, dp, group, micro;
-    bool sequence_parallel;
-} row;
-
 static const row rows[] = {
-    {"full_shard", 2, 2, 0, 1, false},   {"shard_grad_op", 1, 2, 0, 1, false},
-    {"hybrid_shard", 1, 4, 2, 1, false}, {"no_shard", 2, 1, 0, 4, true},
-    {"zero1", 1, 2, 0, 1, false},        {"hybrid_shard_zero2", 1, 4, 2, 1, false},
-    {"mics", 1, 2, 1, 2, false},         {"full_shard", 1, 2, 0, 2, false},
-    {"no_shard", 2, 2, 0, 2, true},      {"full_shard", 2, 1, 0, 4, true},
-    {"full_shard", 4, 1, 0, 2, true},
+    {"full_shard", .tp = 2, .dp = 2, .micro = 1},
+    {"shard_grad_op", .tp = 1, .dp = 2, .micro = 1},
+    {"hybrid_shard", .tp = 1, .dp = 4, .group = 2, .micro = 1},
+    {"no_shard", .tp = 2, .dp = 1, .micro = 4, .sequence_parallel = true},
+    {"zero1", .tp = 1, .dp = 2, .micro = 1},
+    {"hybrid_shard_zero2", .tp = 1, .dp = 4, .group = 2, .micro = 1},
+    {"mics", .tp = 1, .dp = 2, .group = 1, .micro = 2},
+    {"full_shard", .tp = 1, .dp = 2, .micro = 2},
+    {"no_shard", .tp = 2, .dp = 2, .micro = 2, .sequence_parallel = true},
+    {"full_shard", .tp = 2, .dp = 1, .micro = 4, .sequence_parallel = true},
+    {"full_shard", .tp = 4, .dp = 1, .micro = 2, .sequence_parallel = true},
 };
 
 enum { ROWS = sizeof rows / sizeof *rows, STRATEGIES = 7 };
@@ -44,17 +43,6 @@ static training make_training(wf_nn_arch arch, const char *device)
     t.model.ffn = 64;
     t.steps = STEPS;
     t.layout.device = device;
-    return t;
-}
-
-static training of_row(training t, const row *r)
-{
-    t.layout.strategy = r->strategy;
-    t.layout.tp = r->tp;
-    t.layout.dp = r->dp;
-    t.layout.shard_group_size = r->group;
-    t.layout.sequence_parallel = r->sequence_parallel;
-    t.options.micro_batch = r->micro;
     return t;
 }
 
@@ -85,36 +73,19 @@ static void llama_curve(void)
     curve(WF_NN_LLAMA);
 }
 
-static void check_same(const training *one, const training *t, const char *what)
-{
-    bool same = t->digest == one->digest;
-
-    for (int k = 0; k < one->steps; k++)
-        same = same && same_bits(t->loss[k], one->loss[k]);
-    CU_ASSERT(same);
-    if (!same)
-        printf("\n    %s tp %d dp %d: another digest (%s)", t->layout.strategy, t->layout.tp,
-               t->layout.dp, what);
-}
-
 /* The rows first, first + every, .. that try a strategy for the first time; or all. */
-static void one_digest(training base, const char *what, int first, int every)
+static void one_digest(training one, int first, int every)
 {
-    training one = base, again = base;
+    training again = one;
 
     if (!train(&one))
         return;
     if (first == 0 && train(&again))
-        check_same(&one, &again, "a rerun");
+        check_same(&again, &one);
     if (all_of_it())
-        first = 0, every = 1;
-    for (int i = first; i < (all_of_it() ? (int)ROWS : STRATEGIES);
-         i += UNDER_SANITIZER ? ROWS : every) {
-        training t = of_row(base, &rows[i]);
-
-        if (train(&t))
-            check_same(&one, &t, what);
-    }
+        check_rows(&one, rows, ROWS, 1);
+    else
+        check_rows(&one, rows + first, STRATEGIES - first, UNDER_SANITIZER ? ROWS : every);
 }
 
 static void layouts_of_gpt2(void)
@@ -123,12 +94,12 @@ static void layouts_of_gpt2(void)
 
     t.model.dropout = 0.1f;
     t.options.clip = 0.1f;
-    one_digest(t, "gpt2", 0, 3);
+    one_digest(t, 0, 3);
 }
 
 static void layouts_of_llama(void)
 {
-    one_digest(make_training(WF_NN_LLAMA, "cuda"), "llama", 1, 3);
+    one_digest(make_training(WF_NN_LLAMA, "cuda"), 1, 3);
 }
 
 static void stored_as_bf16(void)
@@ -137,7 +108,7 @@ static void stored_as_bf16(void)
 
     t.layout.param_dtype = cpu.layout.param_dtype = WF_BF16;
     cpu.steps = t.steps = 2;
-    one_digest(t, "bf16", 2, 3);
+    one_digest(t, 2, 3);
     if (train(&t) && train(&cpu))
         CU_ASSERT(fabsf(t.loss[1] - cpu.loss[1]) < 1e-3f);
 }
@@ -145,28 +116,28 @@ static void stored_as_bf16(void)
 /* Saved on one device, gone on with on another mesh of it, and read by the CPU. */
 static void checkpoints(void)
 {
-    training whole = make_training(WF_NN_GPT2, "cuda"), part = whole, rest, cpu;
+    training whole = make_training(WF_NN_GPT2, "cuda"), begun = whole, rest, cpu;
     char dir[64];
     wf_par_save_options how = {.dir = dir};
 
     whole.steps = 3;
-    part.steps = 2;
-    part = of_row(part, &rows[0]);
-    rest = of_row(make_training(WF_NN_GPT2, "cuda"), &rows[4]);
+    begun.steps = 2;
+    begun = on_row(begun, &rows[0]);
+    rest = on_row(make_training(WF_NN_GPT2, "cuda"), &rows[4]);
     rest.steps = 3;
     cpu = make_training(WF_NN_GPT2, "cpu");
     cpu.steps = 2;
     fresh_directory(dir);
-    if (train(&whole) && save_run(&part, &how, 2) && resume_run(&rest, dir, 2) &&
+    if (train(&whole) && save_run(&begun, &how, 2) && resume_run(&rest, dir, 2) &&
         resume_run(&cpu, dir, 2)) {
         CU_ASSERT_EQUAL(rest.digest, whole.digest);
-        CU_ASSERT_EQUAL(cpu.digest, part.digest);
+        CU_ASSERT_EQUAL(cpu.digest, begun.digest);
     }
     remove_directory(dir);
     fresh_directory(dir);
     how.async = true;
-    if (save_run(&part, &how, 2) && resume_run(&cpu, dir, 2))
-        CU_ASSERT_EQUAL(cpu.digest, part.digest);
+    if (save_run(&begun, &how, 2) && resume_run(&cpu, dir, 2))
+        CU_ASSERT_EQUAL(cpu.digest, begun.digest);
     remove_directory(dir);
 }
 
@@ -183,7 +154,7 @@ static wf_status report_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt 
 
 static void plan_is_run(void)
 {
-    training t = of_row(make_training(WF_NN_GPT2, "cuda"), &rows[0]);
+    training t = on_row(make_training(WF_NN_GPT2, "cuda"), &rows[0]);
     wf_par_report ran = {0}, planned = {0};
     wf_error error = {WF_OK, ""};
 

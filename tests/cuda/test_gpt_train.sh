@@ -5,27 +5,11 @@
 set -uo pipefail
 
 gpt_train=$1 emulated=$2 build=$3
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-cases=0 failures=0
+# shellcheck source=tests/cases.sh
+. "$(dirname "$0")/../cases.sh"
 for i in $(seq 200); do echo "line $i of a text that is quite easy to learn"; done >text.txt
 tiny=(--data text.txt --n-layer 1 --n-head 2 --n-embd 16 --ffn 32 --seq-len 16
     --global-batch-size 4 --steps 2 --eval-interval 0)
-
-# result NAME PROBLEM: a line per case; no problem is a pass.
-result()
-{
-    cases=$((cases + 1))
-    if [ -z "$2" ]; then
-        echo "ok    $1"
-    else
-        failures=$((failures + 1))
-        echo "FAIL  $1: $2"
-        sed 's/^/      stderr: /' err | head -5
-        tail -3 out | sed 's/^/      stdout: /'
-    fi
-}
 
 # run NAME FLAG...: ends well.
 run()
@@ -83,5 +67,4 @@ if [ -f "$build/libweft_cuda.so" ]; then
         result "auto says so" "not said"
 fi
 
-echo "$((cases - failures)) of $cases cases passed"
-exit $((failures > 0))
+finish

@@ -1,16 +1,11 @@
 # shellcheck shell=bash disable=SC2034 # for those who source it
 # tests/hosts/common.sh - sourced by the tests here, with the build folder as $1: mpirun as they use
-# it, and a line per case.
+# it, and what is the same on every launch.
 build=$(cd "$1" && pwd)
 gpt_train=$build/apps/gpt_train
 export WEFT_PLUGINS=$build
-cases=0 failures=0
-
-skip()
-{
-    echo "skipped: $1"
-    exit 77
-}
+# shellcheck source=tests/cases.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../cases.sh"
 
 command -v mpirun >/dev/null || skip "mpirun is not here (Debian: openmpi-bin)"
 [ "${2:-}" != --sanitized ] || skip "OpenMPI is not built for sanitizers"
@@ -19,37 +14,10 @@ if [ "$(id -u)" = 0 ]; then # which OpenMPI refuses otherwise
 fi
 mpirun=(mpirun --quiet --oversubscribe --bind-to none)
 
-work=$(mktemp -d)
-cd "$work" || exit 1
-
-# result NAME PROBLEM: no problem is a pass; told with the time since the last one.
-last=$(date +%s%N)
-result()
-{
-    local now
-    now=$(date +%s%N)
-    cases=$((cases + 1))
-    if [ -z "$2" ]; then
-        echo "ok    $1 ($(((now - last) / 1000000)) ms)"
-    else
-        failures=$((failures + 1))
-        echo "FAIL  $1: $2"
-        sed 's/^/      /' out err 2>/dev/null | head -20
-    fi
-    last=$now
-}
-
 # lines PATTERN: how many of the last run's there are.
 lines()
 {
     cat out err | grep -cE -- "$1"
-}
-
-finish()
-{
-    echo "$((cases - failures)) of $cases cases passed"
-    [ $failures = 0 ]
-    exit
 }
 
 # A text to train on, the same everywhere.

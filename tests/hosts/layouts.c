@@ -10,26 +10,18 @@
  * of processes that divides 8.
  */
 #include "mesh/launcher.h"
-#include "tests/parallel/parallel_harness.h"
+#include "tests/parallel/rows.h"
 #include <unistd.h>
 
 enum { BATCH = 16, HOST_NAME = 32 };
 
-typedef struct layout_row {
-    const char *strategy;
-    int tp, dp, group;
-    bool sequence_parallel;
-    wf_par_accumulate accumulate;
-    int micro;
-} layout_row;
-
-static const layout_row rows[] = {
-    {"full_shard", 4, 2, 0, false, WF_PAR_AUTO, 8},
-    {"full_shard", 2, 4, 0, false, WF_PAR_AUTO, 4},
-    {"hybrid_shard", 2, 4, 2, false, WF_PAR_AUTO, 4},
-    {"shard_grad_op", 1, 8, 0, false, WF_PAR_AUTO, 2},
-    {"no_shard", 4, 2, 0, false, WF_PAR_LOCAL, 2},
-    {"full_shard", 8, 1, 0, true, WF_PAR_AUTO, 16},
+static const row rows[] = {
+    {"full_shard", .tp = 4, .dp = 2, .micro = 8},
+    {"full_shard", .tp = 2, .dp = 4, .micro = 4},
+    {"hybrid_shard", .tp = 2, .dp = 4, .group = 2, .micro = 4},
+    {"shard_grad_op", .tp = 1, .dp = 8, .micro = 2},
+    {"no_shard", .tp = 4, .dp = 2, .accumulate = WF_PAR_LOCAL, .micro = 2},
+    {"full_shard", .tp = 8, .dp = 1, .sequence_parallel = true, .micro = 16},
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -58,11 +50,11 @@ static wf_status run_rank(wf_rank *rank, void *arg)
     return training_rank(rank, &r->t);
 }
 
-static void print(const run *r, const layout_row *row, int ranks)
+static void print(const run *r, const row *where, int ranks)
 {
     char name[64];
 
-    snprintf(name, sizeof name, "tp %d dp %d %s", row->tp, row->dp, row->strategy);
+    snprintf(name, sizeof name, "tp %d dp %d %s", where->tp, where->dp, where->strategy);
     printf("bits %s:", name);
     for (int i = 0; i < r->t.steps; i++) {
         uint32_t bits;
@@ -79,36 +71,29 @@ static void print(const run *r, const layout_row *row, int ranks)
     fflush(stdout);
 }
 
-static wf_status run_row(const layout_row *row, int steps, wf_rank_order order, wf_error *error)
+static wf_status run_row(const row *where, int steps, wf_rank_order order, wf_error *error)
 {
     run *r = calloc(1, sizeof *r);
-    const int ranks = row->tp * row->dp;
-    const wf_place_axis axes[] = {{"dp", row->dp, 1e6}, {"tp", row->tp, 1e7}};
+    const int ranks = where->tp * where->dp;
+    const wf_place_axis axes[] = {{"dp", where->dp, 1e6}, {"tp", where->tp, 1e7}};
     const wf_launch_options launch = {
         .ranks = ranks, .n_axes = 2, .axis = axes, .order = order};
     wf_status status;
 
     if (!r)
         return WF_ENOMEM;
-    r->t = new_training(WF_NN_GPT2, HEADS, BATCH);
+    r->t = on_row(new_training(WF_NN_GPT2, HEADS, BATCH), where);
     r->t.steps = steps;
-    r->t.layout.tp = row->tp;
-    r->t.layout.dp = row->dp;
-    r->t.layout.strategy = row->strategy;
-    r->t.layout.shard_group_size = row->group;
-    r->t.layout.sequence_parallel = row->sequence_parallel;
-    r->t.layout.accumulate = row->accumulate;
-    r->t.options.micro_batch = row->micro;
     status = wf_launch(&launch, run_rank, r, error);
     if (status == WF_OK && wf_launcher_detected().process == 0)
-        print(r, row, ranks);
+        print(r, where, ranks);
     free(r);
     return status;
 }
 
 int main(int argc, char **argv)
 {
-    static const layout_row alone = {"no_shard", 1, 1, 0, false, WF_PAR_AUTO, BATCH};
+    static const row alone = {"no_shard", .tp = 1, .dp = 1, .micro = BATCH};
     static const char *const orders[] = {"near", "started", "transposed"};
     int steps = argc > 1 ? atoi(argv[1]) : 0, order = 0;
     wf_error error = {WF_OK, ""};

@@ -5,7 +5,6 @@
 set -uo pipefail
 # shellcheck source=tests/hosts/common.sh
 . "$(dirname "$0")/common.sh"
-trap 'rm -rf "$work"' EXIT
 
 by_threads
 same "8 processes" "${mpirun[@]}" -np 8

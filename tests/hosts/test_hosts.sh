@@ -12,7 +12,6 @@ if [ "${INSIDE:-}" != yes ]; then
     cd "$here" && rm -rf "$work"
     INSIDE=yes exec "$here/hosts.sh" 4 - bash "$here/test_hosts.sh" "$build"
 fi
-trap 'rm -rf "$work"' EXIT
 
 # mpirun on node0, over a list of hosts, with TCP between them and ours as ssh.
 over=("$here/hosts.sh" --on node0 exec mpirun --bind-to none --mca plm_rsh_agent

@@ -5,7 +5,6 @@
 set -uo pipefail
 # shellcheck source=tests/hosts/common.sh
 . "$(dirname "$0")/common.sh"
-trap 'rm -rf "$work"' EXIT
 at_once=4 started=0
 
 # start NAME COMMAND...: the command prints what is wrong, or nothing.

@@ -5,7 +5,6 @@
 set -uo pipefail
 # shellcheck source=tests/hosts/common.sh
 . "$(dirname "$0")/common.sh"
-trap 'rm -rf "$work"' EXIT
 
 # go NAME STATUS COMMAND...: runs gpt_train as started so, with what is in `flags`.
 go()

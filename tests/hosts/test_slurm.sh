@@ -11,7 +11,6 @@ if [ "${INSIDE:-}" != yes ]; then
     cd "$here" && rm -rf "$work"
     INSIDE=yes exec "$here/slurm.sh" 4 bash "$here/test_slurm.sh" "$build"
 fi
-trap 'rm -rf "$work"' EXIT
 
 # started NAME SECONDS LINE...: the line, on node0, trains as one rank does.
 started()

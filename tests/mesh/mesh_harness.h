@@ -46,9 +46,8 @@ static inline wf_status mesh_rank(wf_rank *rank, void *arg)
     if (ctx)
         mesh = wf_mesh_open(ctx, rank->world, test->n_axes, axes, &rank->error);
     status = mesh ? test->body(rank, mesh, test->arg) : rank->error.code;
-    if (ctx && status == WF_OK && wf_context_status(ctx) != WF_OK)
-        status = wf_error_set(&rank->error, wf_context_status(ctx), "%s",
-                              wf_context_error(ctx)->text);
+    if (ctx)
+        status = came_to(rank, ctx, status);
     wf_mesh_close(mesh);
     wf_context_close(ctx);
     return status;
@@ -65,13 +64,6 @@ static inline void on_mesh(mesh_test test)
     CU_ASSERT_EQUAL(wf_launch(&options, mesh_rank, &test, &error), WF_OK);
     if (error.code != WF_OK)
         printf("    %s\n", error.text);
-}
-
-/* The context's error becomes the rank's. */
-static inline wf_status give_up(wf_rank *rank, const wf_context *ctx)
-{
-    return wf_error_set(&rank->error, wf_context_status(ctx), "%s",
-                        wf_context_error(ctx)->text);
 }
 
 static inline int add_layout(const wf_layout **list, int n, const wf_layout *layout)

@@ -9,11 +9,13 @@
 #ifndef WF_TESTS_MESH_RANKS_H
 #define WF_TESTS_MESH_RANKS_H
 
+#include "core/context.h"
 #include "core/tree.h"
 #include "mesh/comm.h"
 #include "mesh/launch.h"
 #include "mesh/launcher.h"
 #include "tests/harness.h"
+#include "tests/sanitizer.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,16 +34,31 @@
             return good_status;                                                                \
     } while (0)
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define UNDER_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define UNDER_SANITIZER 1
-#endif
-#endif
-#ifndef UNDER_SANITIZER
-#define UNDER_SANITIZER 0
-#endif
+/* The context's error becomes the rank's. */
+static inline wf_status give_up(wf_rank *rank, const wf_context *ctx)
+{
+    return wf_error_set(&rank->error, wf_context_status(ctx), "%s",
+                        wf_context_error(ctx)->text);
+}
+
+/* How a rank's work has ended: as it says, or as its context does where it gives no reason. */
+static inline wf_status came_to(wf_rank *rank, const wf_context *ctx, wf_status status)
+{
+    bool said = status != WF_OK && rank->error.code != WF_OK;
+
+    return said || wf_context_status(ctx) == WF_OK ? status : give_up(rank, ctx);
+}
+
+/* The error has this code and all these words. */
+static inline bool says(const wf_error *error, wf_status code, const char *a, const char *b)
+{
+    bool good = error->code == code && strstr(error->text, a) && strstr(error->text, b);
+
+    if (!good)
+        printf("\n    status %d: %s\n    not: %d, %s, %s\n", (int)error->code, error->text,
+               (int)code, a, b);
+    return good;
+}
 
 static inline void test_sum(const float *const *src, int64_t n_src, bool tree, float *y,
                             int64_t n)

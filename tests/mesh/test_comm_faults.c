@@ -50,15 +50,6 @@ static wf_status leave(wf_rank *rank, outcome *o, wf_status status)
     return status;
 }
 
-static bool says(const wf_error *error, wf_status code, const char *a, const char *b)
-{
-    bool good = error->code == code && strstr(error->text, a) && strstr(error->text, b);
-
-    if (!good)
-        printf("\n    status %d: %s\n", (int)error->code, error->text);
-    return good;
-}
-
 /* Rank 1 of 4 differs from the others, in one way after another. */
 static wf_status differ(wf_rank *rank, void *arg)
 {

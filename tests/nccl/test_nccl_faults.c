@@ -39,15 +39,6 @@ static wf_status leave(wf_rank *rank, outcome *o, wf_status status)
     return status;
 }
 
-static bool says(const wf_error *error, wf_status code, const char *a, const char *b)
-{
-    bool good = error->code == code && strstr(error->text, a) && strstr(error->text, b);
-
-    if (!good)
-        printf("\n    status %d: %s\n", (int)error->code, error->text);
-    return good;
-}
-
 static wf_status reduce(wf_rank *rank, float *buffer, int64_t count, wf_reduction reduction)
 {
     wf_collective what = {.kind = WF_ALL_REDUCE,

@@ -5,7 +5,6 @@
 set -uo pipefail
 # shellcheck source=tests/hosts/common.sh
 . "$(dirname "$0")/../hosts/common.sh"
-trap 'rm -rf "$work"' EXIT
 export WEFT_PLUGINS=$build/tests/nccl WEFT_TEST_TRANSPORT=nccl
 
 # under_torchrun N PROGRAM...: as torchrun would; the exit status is the number of those that failed

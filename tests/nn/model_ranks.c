@@ -1,50 +1,33 @@
 /* tests/nn/model_ranks.c - a model on a mesh of ranks; see the header. */
 #include "tests/nn/model_ranks.h"
+#include "tests/parallel/part.h"
 
-static wf_status run(model_rank *r, const model_test *test)
+static wf_status run(part *p)
 {
-    r->ctx = wf_par_context(r->par);
-    r->model = wf_nn_gpt_new(r->ctx, &test->config);
-    if (!r->model)
-        return wf_context_status(r->ctx);
-    wf_par_plan(r->par, &r->model->base, wf_par_gpt_plan);
-    if (wf_par_materialize(r->par, &r->model->base) != WF_OK)
-        return wf_context_status(r->ctx);
-    r->parameter = wf_nn_parameters(&r->model->base, &r->count);
-    if (!r->parameter)
-        return wf_fail(r->ctx, WF_ENOMEM, "no memory for a list of parameters");
-    return test->body(r, test->arg);
-}
-
-static wf_status rank_main(wf_rank *rank, void *arg)
-{
-    const model_test *test = arg;
-    wf_par_options options = test->options;
-    model_rank r = {.rank = rank};
+    const model_test *test = p->arg;
+    model_rank r = {.rank = p->rank, .par = p->par, .ctx = p->ctx, .model = p->gpt};
     wf_status status;
 
-    if (!options.strategy)
-        options.strategy = "no_shard"; /* gradients of uses stay with their leaves */
-    r.par = wf_par_open(rank, &options, &rank->error);
-    if (!r.par)
-        return rank->error.code;
-    status = run(&r, test);
-    if (status == WF_OK)
-        status = wf_context_status(r.ctx);
-    if (status != WF_OK && rank->error.code == WF_OK)
-        wf_error_set(&rank->error, status, "%s", wf_context_error(r.ctx)->text);
+    GOOD(wf_par_materialize(r.par, p->model));
+    r.parameter = wf_nn_parameters(p->model, &r.count);
+    if (!r.parameter)
+        return wf_fail(r.ctx, WF_ENOMEM, "no memory for a list of parameters");
+    status = test->body(&r, test->arg);
     free(r.parameter);
-    if (r.model)
-        wf_nn_free(&r.model->base);
-    wf_par_close(r.par);
     return status;
 }
 
 void on_model_ranks(const model_test *test)
 {
-    const wf_par_options *o = &test->options;
+    part_test parts = {.options = test->options,
+                       .config = &test->config,
+                       .plan = wf_par_gpt_plan,
+                       .body = run,
+                       .arg = (void *)test};
 
-    run_ranks((o->tp ? o->tp : 1) * (o->dp ? o->dp : 1), rank_main, (void *)test);
+    if (!parts.options.strategy)
+        parts.options.strategy = "no_shard"; /* gradients of uses stay with their leaves */
+    run_parts(parts);
 }
 
 wf_context *lone_context(uint64_t seed)

@@ -192,7 +192,7 @@ static void shards_are_slices(void)
     }
 }
 
-static void says(const wf_nn_parameter *p, const char *right)
+static void check_recipe(const wf_nn_parameter *p, const char *right)
 {
     char text[256];
 
@@ -210,9 +210,9 @@ static void printed_and_hashed(void)
         wf_nn_parameter *p = parameter(ctx, "p", 2, dims), *q = parameter(ctx, "q", 2, dims);
         wf_nn_parameter *other = parameter(ctx, "other", 2, dims);
 
-        says(p, "fill(0)");
+        check_recipe(p, "fill(0)");
         recipes[r].record(p, other);
-        says(p, recipes[r].text);
+        check_recipe(p, recipes[r].text);
         recipes[r].record(q, other);
         hash[r] = wf_nn_recipe_hash(p);
         CU_ASSERT_EQUAL(hash[r], wf_nn_recipe_hash(q));
@@ -221,7 +221,7 @@ static void printed_and_hashed(void)
         wf_nn_init_scale(q, 1);
         CU_ASSERT_NOT_EQUAL(hash[r], wf_nn_recipe_hash(q));
         wf_nn_init_fill(q, 0); /* starts afresh */
-        says(q, "fill(0)");
+        check_recipe(q, "fill(0)");
         wf_nn_recipe_print(p, text, sizeof text);
         CU_ASSERT(strlen(text) == 7 && strncmp(text, recipes[r].text, 7) == 0);
         wf_nn_parameter_free(p);
@@ -262,7 +262,7 @@ static void wrong_ops(void)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         wf_nn_init_apply(p, &bad[i], NULL);
         refuses(ctx, WF_EINVAL, words[i]);
-        says(p, "noise()");
+        check_recipe(p, "noise()");
     }
     for (int i = 1; i < WF_NN_STEPS; i++)
         wf_nn_init_scale(p, 2);
@@ -300,14 +300,14 @@ static void copied(void)
     wf_nn_init_copy(b, a);
     wf_nn_init_scale(a, 2); /* after the copy was taken */
     wf_nn_init_copy(c, b);  /* a copy of a copy */
-    says(c, "normal(0, 1) of a");
+    check_recipe(c, "normal(0, 1) of a");
     CU_ASSERT_EQUAL(wf_nn_recipe_hash(b), wf_nn_recipe_hash(c));
     CU_ASSERT_EQUAL(by_hand(ctx, a, x), WF_OK);
     CU_ASSERT_EQUAL(by_hand(ctx, c, y), WF_OK);
     for (int i = 0; i < 50; i++)
         CU_ASSERT(x[i] == 2 * y[i]);
     wf_nn_init_copy(a, b); /* back to its own numbers */
-    says(a, "normal(0, 1)");
+    check_recipe(a, "normal(0, 1)");
     wf_nn_init_copy(b, d);
     refuses(ctx, WF_ESHAPE, "parameter b, f32 [50], cannot copy d, f32 [51]: shapes differ");
     wf_nn_init_normal(b, 0, 1);
@@ -410,7 +410,7 @@ static void models_differ(void)
     config.layers = 3;
     c = wf_nn_gpt_new(ctx, &config);
     CU_ASSERT_NOT_EQUAL(hash, wf_nn_model_hash(&c->base));
-    says(((wf_nn_block *)c->block[0])->attn->out->weight, "normal(0, 0.008164966)");
+    check_recipe(((wf_nn_block *)c->block[0])->attn->out->weight, "normal(0, 0.008164966)");
     wf_nn_free(&a->base);
     wf_nn_free(&b->base);
     wf_nn_free(&c->base);

@@ -7,21 +7,8 @@
 
 #include "parallel/checkpoint/files.h"
 #include "parallel/checkpoint/verify.h"
-#include "tests/parallel/parallel_harness.h"
+#include "tests/parallel/rows.h"
 #include <unistd.h>
-
-typedef struct place {
-    const char *strategy;
-    int tp, dp, group;
-} place;
-
-static inline void put(training *t, const place *where)
-{
-    t->layout.strategy = where->strategy;
-    t->layout.tp = where->tp;
-    t->layout.dp = where->dp;
-    t->layout.shard_group_size = where->group;
-}
 
 static inline void fresh_directory(char text[64])
 {
@@ -104,57 +91,31 @@ static inline wf_status saved_step(saving *s, wf_rank *rank, wf_par_trainer *tra
     return WF_OK;
 }
 
-static inline wf_status saving_steps(saving *s, wf_rank *rank, wf_par *par,
-                                     wf_par_trainer *trainer)
+static inline wf_status saving_steps(part *p, wf_par_trainer *trainer)
 {
-    wf_context *ctx = wf_par_context(par);
+    saving *s = p->arg;
     wf_par_saver *saver = s->save ? wf_par_saver_open(trainer, s->save) : NULL;
     wf_error error = {WF_OK, ""};
-    uint64_t digest = 0;
     int first = 1;
 
     if (s->load) {
-        GOOD(load_first(s, rank, trainer));
+        GOOD(load_first(s, p->rank, trainer));
         first = s->loaded + 1;
     }
-    for (int step = first; step <= s->t->steps && wf_context_status(ctx) == WF_OK; step++)
-        saved_step(s, rank, trainer, saver, step);
-    if (wf_context_status(ctx) == WF_OK)
-        note(s, rank, wf_par_saver_finish(saver, &error), &error);
+    for (int step = first; step <= s->t->steps && wf_context_status(p->ctx) == WF_OK; step++)
+        saved_step(s, p->rank, trainer, saver, step);
+    if (wf_context_status(p->ctx) == WF_OK)
+        note(s, p->rank, wf_par_saver_finish(saver, &error), &error);
     wf_par_saver_close(saver);
-    if (wf_context_status(ctx) == WF_OK && wf_par_trainer_digest(trainer, &digest) == WF_OK &&
-        rank->index == 0)
-        s->t->digest = digest;
-    if (wf_context_status(ctx) == WF_OK)
-        return WF_OK;
-    return wf_error_set(&rank->error, wf_context_status(ctx), "%s",
-                        wf_context_error(ctx)->text);
+    keep_digest(s->t, p, trainer);
+    return WF_OK;
 }
 
 static inline wf_status saving_rank(wf_rank *rank, void *arg)
 {
     saving *s = arg;
-    training *t = s->t;
-    wf_par *par = wf_par_open(rank, &t->layout, &rank->error);
-    wf_par_trainer *trainer;
-    wf_nn_gpt *model;
-    wf_status status;
 
-    if (!par)
-        return rank->error.code;
-    model = wf_nn_gpt_new(wf_par_context(par), &t->model);
-    wf_par_plan(par, (wf_nn_module *)model, wf_par_gpt_plan);
-    wf_par_materialize(par, (wf_nn_module *)model);
-    if (t->frozen)
-        wf_nn_freeze((wf_nn_module *)model, t->frozen);
-    trainer = wf_par_trainer_open(par, (wf_nn_module *)model, &t->options);
-    status = trainer ? saving_steps(s, rank, par, trainer)
-                     : wf_error_set(&rank->error, wf_context_status(wf_par_context(par)), "%s",
-                                    wf_context_error(wf_par_context(par))->text);
-    wf_par_trainer_close(trainer);
-    wf_nn_free((wf_nn_module *)model);
-    wf_par_close(par);
-    return status;
+    return on_trainer(rank, s->t, saving_steps, s);
 }
 
 static inline wf_status run_saving(saving *s, wf_error *error)

@@ -12,11 +12,8 @@
 #include "nn/gpt.h"
 #include "parallel/materialize.h"
 #include "parallel/train.h"
-#include "tests/harness.h"
+#include "tests/mesh/ranks.h"
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -129,8 +126,7 @@ static inline wf_status trial_rank(wf_rank *rank, void *arg)
         if (wf_context_status(ctx) == WF_OK && !(t->victim_leaves && rank->index == t->victim))
             train(t, rank, par, model);
         if (wf_context_status(ctx) != WF_OK)
-            wf_error_set(&rank->error, wf_context_status(ctx), "%s",
-                         wf_context_error(ctx)->text);
+            give_up(rank, ctx);
         if (model)
             wf_nn_free(&model->base);
         wf_par_close(par);
@@ -158,17 +154,6 @@ static inline wf_status run_trial(trial *t)
     alarm(0);
     t->seconds = seconds_now() - start;
     return status;
-}
-
-/* The error has this code and all these words. */
-static inline bool says(const wf_error *error, wf_status code, const char *a, const char *b)
-{
-    bool good = error->code == code && strstr(error->text, a) && strstr(error->text, b);
-
-    if (!good)
-        printf("\n    status %d: %s\n    not: %d, %s, %s\n", (int)error->code, error->text,
-               (int)code, a, b);
-    return good;
 }
 
 #endif

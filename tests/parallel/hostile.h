@@ -63,4 +63,28 @@ static inline char *repeated(const char *before, const char *text, size_t times,
     return all;
 }
 
+/* A text as large as may be, and why it is refused. */
+typedef struct large_text {
+    const char *before, *text, *behind, *why;
+    size_t times;
+} large_text;
+
+/* All are refused; how much the peak of memory grew, in sizes of the largest that may be. */
+static inline double refuse_large(const large_text *large, size_t n, size_t largest,
+                                  wf_status (*parse)(const char *text, wf_error *error))
+{
+    double before = peak_bytes();
+
+    for (size_t i = 0; i < n; i++) {
+        char *text = repeated(large[i].before, large[i].text, large[i].times, large[i].behind);
+        double start = seconds();
+        wf_error error = {WF_OK, ""};
+        wf_status status = parse(text, &error);
+
+        refused(text, status, &error, large[i].why, start);
+        free(text);
+    }
+    return (peak_bytes() - before) / (double)largest;
+}
+
 #endif

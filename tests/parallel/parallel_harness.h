@@ -7,11 +7,10 @@
 #define WF_TESTS_PARALLEL_PARALLEL_HARNESS_H
 
 #include "kernels/ops.h"
-#include "nn/gpt.h"
 #include "nn/recompute.h"
 #include "parallel/materialize.h"
 #include "parallel/train.h"
-#include "tests/mesh/ranks.h"
+#include "tests/parallel/part.h"
 #include <inttypes.h>
 #include <math.h>
 
@@ -80,60 +79,78 @@ static inline training new_training(wf_nn_arch arch, int64_t kv_heads, int64_t g
         .steps = 1};
 }
 
-static inline wf_status train_here(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
-                                   wf_par_trainer *trainer)
+/* What a rank does with the trainer of a run; the part's arg is the test's own. */
+typedef struct trainer_test {
+    const training *t;
+    wf_status (*work)(part *p, wf_par_trainer *trainer);
+    void *arg;
+} trainer_test;
+
+static inline wf_status trainer_part(part *p)
 {
-    const wf_par_data data = {.read = count_up};
-    wf_context *ctx = wf_par_context(par);
+    const trainer_test *test = p->arg;
+    wf_par_trainer *trainer;
+    wf_status status;
+
+    p->arg = test->arg;
+    wf_nn_recompute(p->model, test->t->recompute);
+    wf_par_plan(p->par, p->model, wf_par_gpt_plan);
+    wf_par_materialize(p->par, p->model);
+    if (test->t->frozen)
+        wf_nn_freeze(p->model, test->t->frozen);
+    trainer = wf_par_trainer_open(p->par, p->model, &test->t->options);
+    status = trainer ? test->work(p, trainer) : wf_context_status(p->ctx);
+    wf_par_trainer_close(trainer);
+    return status;
+}
+
+/* On this rank a run's model is made real, and its trainer opened for the work. */
+static inline wf_status on_trainer(wf_rank *rank, const training *t,
+                                   wf_status (*work)(part *, wf_par_trainer *), void *arg)
+{
+    trainer_test test = {t, work, arg};
+    part_test in = {
+        .options = t->layout, .config = &t->model, .body = trainer_part, .arg = &test};
+
+    return part_rank(rank, &in);
+}
+
+static inline void keep_digest(training *t, part *p, wf_par_trainer *trainer)
+{
     uint64_t digest = 0;
 
-    if (t->watch && wf_context_status(ctx) == WF_OK)
-        GOOD(t->watch(t, rank, par, model, 0));
-    for (int step = 1; step <= t->steps && wf_context_status(ctx) == WF_OK; step++) {
+    if (wf_context_status(p->ctx) == WF_OK && !t->layout.plan &&
+        wf_par_trainer_digest(trainer, &digest) == WF_OK && p->rank->index == 0)
+        t->digest = digest;
+}
+
+static inline wf_status train_steps(part *p, wf_par_trainer *trainer)
+{
+    const wf_par_data data = {.read = count_up};
+    training *t = p->arg;
+
+    if (p->rank->index == 0 && wf_par_inexact(p->par))
+        snprintf(t->inexact, sizeof t->inexact, "%s", wf_par_inexact(p->par));
+    if (t->watch)
+        GOOD(t->watch(t, p->rank, p->par, p->gpt, 0));
+    for (int step = 1; step <= t->steps && wf_context_status(p->ctx) == WF_OK; step++) {
         wf_par_step result;
 
-        if (wf_par_train_step(trainer, step, &data, &result) != WF_OK)
-            break;
-        if (rank->index == 0) {
+        GOOD(wf_par_train_step(trainer, step, &data, &result));
+        if (p->rank->index == 0) {
             t->loss[step - 1] = result.loss;
             t->grad_norm[step - 1] = result.grad_norm;
         }
         if (t->watch)
-            GOOD(t->watch(t, rank, par, model, step));
+            GOOD(t->watch(t, p->rank, p->par, p->gpt, step));
     }
-    if (wf_context_status(ctx) == WF_OK && !t->layout.plan &&
-        wf_par_trainer_digest(trainer, &digest) == WF_OK && rank->index == 0)
-        t->digest = digest;
-    if (wf_context_status(ctx) == WF_OK)
-        return WF_OK;
-    return wf_error_set(&rank->error, wf_context_status(ctx), "%s",
-                        wf_context_error(ctx)->text);
+    keep_digest(t, p, trainer);
+    return WF_OK;
 }
 
 static inline wf_status training_rank(wf_rank *rank, void *arg)
 {
-    training *t = arg;
-    wf_par *par = wf_par_open(rank, &t->layout, &rank->error);
-    wf_par_trainer *trainer;
-    wf_nn_gpt *model;
-    wf_status status;
-
-    if (!par)
-        return rank->error.code;
-    model = wf_nn_gpt_new(wf_par_context(par), &t->model);
-    wf_nn_recompute((wf_nn_module *)model, t->recompute);
-    wf_par_plan(par, (wf_nn_module *)model, wf_par_gpt_plan);
-    wf_par_materialize(par, (wf_nn_module *)model);
-    if (t->frozen)
-        wf_nn_freeze((wf_nn_module *)model, t->frozen);
-    trainer = wf_par_trainer_open(par, (wf_nn_module *)model, &t->options);
-    if (rank->index == 0 && wf_par_inexact(par))
-        snprintf(t->inexact, sizeof t->inexact, "%s", wf_par_inexact(par));
-    status = train_here(t, rank, par, model, trainer);
-    wf_par_trainer_close(trainer);
-    wf_nn_free((wf_nn_module *)model);
-    wf_par_close(par);
-    return status;
+    return on_trainer(rank, arg, train_steps, arg);
 }
 
 /* Run it over a transport, or the usual one; whether it succeeded, which the test demands. */

@@ -45,26 +45,14 @@ typedef struct crashes {
     int before, after; /* calls before the save of NEW began, and when it had returned */
 } crashes;
 
-static wf_status save_three(wf_rank *rank, void *arg)
+static wf_status save_three(part *p, wf_par_trainer *trainer)
 {
-    crashes *c = arg;
-    training what = new_training(WF_NN_GPT2, HEADS, BATCH);
+    crashes *c = p->arg;
+    wf_rank *rank = p->rank;
     const wf_par_data data = {.read = count_up};
-    wf_par *par;
-    wf_nn_module *model;
-    wf_par_trainer *trainer;
-    wf_par_saver *saver;
-
-    what.model.layers = 1;
-    what.layout.tp = what.layout.dp = 2;
-    par = wf_par_open(rank, &what.layout, &rank->error);
-    NEED(par);
-    model = (wf_nn_module *)wf_nn_gpt_new(wf_par_context(par), &what.model);
-    wf_par_plan(par, model, wf_par_gpt_plan);
-    wf_par_materialize(par, model);
-    trainer = wf_par_trainer_open(par, model, &what.options);
-    saver = wf_par_saver_open(
+    wf_par_saver *saver = wf_par_saver_open(
         trainer, &(wf_par_save_options){.dir = c->dir, .keep = 2, .calls = &recorded_files});
+
     NEED(saver);
     for (int step = FIRST; step <= NEW; step++) {
         wf_par_step result;
@@ -78,10 +66,16 @@ static wf_status save_three(wf_rank *rank, void *arg)
     }
     c->after = recorded_calls();
     wf_par_saver_close(saver);
-    wf_par_trainer_close(trainer);
-    wf_nn_free(model);
-    wf_par_close(par);
     return WF_OK;
+}
+
+static wf_status save_three_rank(wf_rank *rank, void *arg)
+{
+    training what = new_training(WF_NN_GPT2, HEADS, BATCH);
+
+    what.model.layers = 1;
+    what.layout.tp = what.layout.dp = 2;
+    return on_trainer(rank, &what, save_three, arg);
 }
 
 static void check_state(const crashes *c, const char *dir, int until, int mode, uint64_t random,
@@ -115,7 +109,7 @@ static void every_crash(void)
     fresh_directory(after);
     c.dir = dir;
     record_files(dir);
-    wf_launch(&(wf_launch_options){.ranks = 4}, save_three, &c, &error);
+    wf_launch(&(wf_launch_options){.ranks = 4}, save_three_rank, &c, &error);
     CU_ASSERT_EQUAL(error.code, WF_OK);
     CU_ASSERT(recorded_calls() < MOST_RECORDED && c.after > c.before + 100);
     while (error.code == WF_OK && states < STATES) {

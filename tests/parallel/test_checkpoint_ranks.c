@@ -21,8 +21,10 @@ typedef struct planned {
     work work;
 } planned;
 
-static wf_status measure(planned *p, wf_rank *rank, wf_par *par, wf_par_saver *saver)
+static wf_status measure(part *p, wf_par_saver *saver)
 {
+    wf_rank *rank = p->rank;
+    work *w = p->arg;
     wf_ledger before = *wf_comm_ledger(rank->world);
     const wf_ledger *after = wf_comm_ledger(rank->world);
     char *text;
@@ -30,44 +32,37 @@ static wf_status measure(planned *p, wf_rank *rank, wf_par *par, wf_par_saver *s
 
     GOOD(wf_par_saver_save(saver, 1, &rank->error));
     GOOD(wf_par_saver_finish(saver, &rank->error));
-    NEED(wf_context_status(wf_par_context(par)) == WF_OK);
+    NEED(wf_context_status(p->ctx) == WF_OK);
     for (int k = 0; k < WF_COLLECTIVE_KINDS; k++) {
-        p->work.calls += after->of[k].calls - before.of[k].calls;
-        p->work.moved += after->of[k].bytes - before.of[k].bytes;
+        w->calls += after->of[k].calls - before.of[k].calls;
+        w->moved += after->of[k].bytes - before.of[k].bytes;
     }
-    p->work.pieces = saver->pieces.count;
-    p->work.data = saver->pieces.bytes;
+    w->pieces = saver->pieces.count;
+    w->data = saver->pieces.bytes;
     GOOD(wf_header_format(&saver->header, &text, &n, &rank->error));
-    p->work.header = (int64_t)n;
+    w->header = (int64_t)n;
     free(text);
     GOOD(wf_index_format(&saver->state.index, &text, &n, &rank->error));
-    p->work.index = (int64_t)n;
+    w->index = (int64_t)n;
     free(text);
     return WF_OK;
 }
 
+static wf_status save_once(part *p, wf_par_trainer *trainer)
+{
+    const wf_par_save_options how = {.dir = "/nowhere", .kind = WF_PAR_SAVE_SHARDED};
+    wf_par_saver *saver = wf_par_saver_open(trainer, &how);
+    wf_status status = saver ? measure(p, saver) : WF_EINTERNAL;
+
+    wf_par_saver_close(saver);
+    return status;
+}
+
 static wf_status plan_rank(wf_rank *rank, void *arg)
 {
-    planned *p = arg;
-    wf_par *par = wf_par_open(rank, &p->t.layout, &rank->error);
-    wf_nn_module *model;
-    wf_par_trainer *trainer;
-    wf_par_saver *saver;
-    wf_status status;
+    planned *n = arg;
 
-    NEED(par);
-    model = (wf_nn_module *)wf_nn_gpt_new(wf_par_context(par), &p->t.model);
-    wf_par_plan(par, model, wf_par_gpt_plan);
-    wf_par_materialize(par, model);
-    trainer = wf_par_trainer_open(par, model, &p->t.options);
-    saver = wf_par_saver_open(
-        trainer, &(wf_par_save_options){.dir = "/nowhere", .kind = WF_PAR_SAVE_SHARDED});
-    status = saver ? measure(p, rank, par, saver) : WF_EINTERNAL;
-    wf_par_saver_close(saver);
-    wf_par_trainer_close(trainer);
-    wf_nn_free(model);
-    wf_par_close(par);
-    return status;
+    return on_trainer(rank, &n->t, save_once, &n->work);
 }
 
 static work plan(const char *strategy, int tp, int dp)

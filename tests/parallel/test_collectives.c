@@ -27,37 +27,32 @@
  * sequence travels once. The formulas are in tp_traffic and dp_traffic below.
  */
 #include "core/exact_sum.h"
-#include "tests/parallel/parallel_harness.h"
+#include "tests/parallel/traffic.h"
 
-enum { BATCH = 16, MAX_RANKS = 32 };
-
-/* What one rank called, and what all of them received. */
-typedef struct traffic {
-    int64_t calls[WF_COLLECTIVE_KINDS], bytes[WF_COLLECTIVE_KINDS];
-} traffic;
+enum { BATCH = 16 };
 
 enum { TP, REPLICATE, WORLD, OTHERS, GROUPS };
 
 static const char *const group_names[] = {"tp", "replicate", "world", "pp and shard"};
 
-typedef struct counted {
+typedef struct counting {
     bool chunks; /* a sequence at a time */
-    wf_ledger of[MAX_RANKS][GROUPS];
-} counted;
+    counted n;
+} counting;
 
 static wf_status count_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
 {
-    counted *n = t->arg;
+    counting *c = t->arg;
     wf_mesh *mesh = wf_par_mesh(par);
     wf_comm *group[] = {wf_mesh_comm(mesh, wf_mesh_axis(mesh, "tp")),
                         wf_mesh_comm(mesh, wf_mesh_axis(mesh, "replicate")),
                         wf_mesh_world(mesh), wf_mesh_comm(mesh, wf_mesh_axis(mesh, "pp")),
                         wf_mesh_comm(mesh, wf_mesh_axis(mesh, "shard"))};
 
-    model->loss->chunk = n->chunks;
+    model->loss->chunk = c->chunks;
     for (int g = 0; g < 5; g++) {
         const wf_ledger *ledger = wf_comm_ledger(group[g]);
-        wf_ledger *sum = &n->of[rank->index][g < OTHERS ? g : OTHERS];
+        wf_ledger *sum = &c->n.of[rank->index][g < OTHERS ? g : OTHERS];
 
         if (step == 0)
             wf_comm_ledger_reset(group[g]);
@@ -95,7 +90,7 @@ static traffic tp_traffic(const training *t)
     int64_t kv = bytes_of(tokens * 2 * m->kv_heads * (m->width / m->heads));
     /* of norms (layernorm: 2 vectors) and of the biases of attn.out and mlp.down */
     int64_t vectors = gpt2 ? 2 * regions + 2 * m->layers : regions;
-    int64_t chunks = ((const counted *)t->arg)->chunks ? t->options.micro_batch : 1;
+    int64_t chunks = ((const counting *)t->arg)->chunks ? t->options.micro_batch : 1;
     traffic n = {.calls = {0}};
 
     if (tp == 1)
@@ -156,44 +151,15 @@ static traffic world_traffic(const training *t)
     return n;
 }
 
-/* Every rank made the expected calls; together they received the expected bytes. */
-static bool same_traffic(const training *t, int group, const traffic *expected)
-{
-    const counted *n = t->arg;
-    bool same = true;
-
-    for (int k = 0; k < WF_COLLECTIVE_KINDS; k++) {
-        const char *kind = wf_collective_name((wf_collective_kind)k);
-        int64_t bytes = 0;
-
-        for (int r = 0; r < t->layout.tp * t->layout.dp; r++) {
-            int64_t calls = n->of[r][group].of[k].calls;
-
-            bytes += n->of[r][group].of[k].bytes;
-            if (calls == expected->calls[k])
-                continue;
-            same = false;
-            printf("\n    rank %d, %s: %" PRId64 " %s in place of %" PRId64, r,
-                   group_names[group], calls, kind, expected->calls[k]);
-        }
-        if (bytes != expected->bytes[k]) {
-            same = false;
-            printf("\n    %s: %" PRId64 " bytes of %s in place of %" PRId64, group_names[group],
-                   bytes, kind, expected->bytes[k]);
-        }
-    }
-    return same;
-}
-
 static void count_layout(wf_nn_arch arch, int64_t layers, int tp, int dp, int micro,
                          bool sequence_parallel, bool chunks)
 {
     training t = new_training(arch, arch == WF_NN_GPT2 ? HEADS : 3, BATCH);
-    static counted n;
+    static counting c;
     traffic expected[GROUPS] = {{.calls = {0}}};
     bool same = true;
 
-    n = (counted){.chunks = chunks};
+    c = (counting){.chunks = chunks};
     t.model.layers = layers;
     t.layout.tp = tp;
     t.layout.dp = dp;
@@ -201,14 +167,14 @@ static void count_layout(wf_nn_arch arch, int64_t layers, int tp, int dp, int mi
     t.layout.strategy = "no_shard";
     t.options.micro_batch = micro;
     t.watch = count_step;
-    t.arg = &n;
+    t.arg = &c;
     if (!train(&t))
         return;
     expected[TP] = tp_traffic(&t);
     expected[REPLICATE] = dp_traffic(&t);
     expected[WORLD] = world_traffic(&t);
     for (int g = 0; g < GROUPS; g++)
-        same = same_traffic(&t, g, &expected[g]) && same;
+        same = same_traffic(&t, &c.n, g, group_names[g], &expected[g]) && same;
     CU_ASSERT(same);
     if (!same)
         printf("\n    %s, %d blocks, tp %d dp %d micro-batch %d%s%s\n",

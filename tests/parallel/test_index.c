@@ -114,14 +114,20 @@ static char *changed(const char *from, const char *to, int sign)
     return text;
 }
 
+static wf_status parse_text(const char *text, wf_error *error)
+{
+    wf_index index;
+
+    return wf_index_parse(&index, "the index", text, strlen(text), error);
+}
+
 static void hostile_indices_are_refused(void)
 {
     for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
         char *text = changed(hostile[i].from, hostile[i].to, 1);
         double start = seconds();
         wf_error error = {WF_OK, ""};
-        wf_index index;
-        wf_status status = wf_index_parse(&index, "the index", text, strlen(text), &error);
+        wf_status status = parse_text(text, &error);
 
         refused(text, status, &error, hostile[i].why, start);
         CU_ASSERT(strstr(error.text, "the index") != NULL);
@@ -202,10 +208,7 @@ static void an_index_comes_back(void)
 
 static void large_indices_are_bounded(void)
 {
-    static const struct {
-        const char *before, *text, *behind, *why;
-        size_t times;
-    } large[] = {
+    static const large_text large[] = {
         {"{\"checksum\": \"0000000000000000\", \"tensors\": [", "{\"a\": \"0123456789\"}", "]}",
          "does not match", 340000},
         {"{\"tensors\": [", "0", "]}", "more values", 8000000},
@@ -214,19 +217,10 @@ static void large_indices_are_bounded(void)
         {"{\"a\": ", "[", "", "deeper", 8000000},
         {"{\"a\": \"", "abcdefg", "\"}", "too large", 2500000},
     };
-    double before = peak_bytes();
+    double grown =
+        refuse_large(large, sizeof large / sizeof *large, WF_INDEX_BYTES, parse_text);
 
-    for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
-        char *text = repeated(large[i].before, large[i].text, large[i].times, large[i].behind);
-        double start = seconds();
-        wf_error error = {WF_OK, ""};
-        wf_index index;
-        wf_status status = wf_index_parse(&index, "the index", text, strlen(text), &error);
-
-        refused("a large index", status, &error, large[i].why, start);
-        free(text);
-    }
-    CU_ASSERT(UNDER_SANITIZER || peak_bytes() - before < 16.0 * WF_INDEX_BYTES);
+    CU_ASSERT(UNDER_SANITIZER || grown < 16);
 }
 
 static const wf_test tests[] = {{"hostile indices are refused", hostile_indices_are_refused},

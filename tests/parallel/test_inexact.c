@@ -8,15 +8,9 @@
  * difference over that of the parameter's gradient, or over a thousandth of the whole
  * gradient's where its own is smaller: the gradient of a key's bias is zero but for rounding.
  */
-#include "tests/parallel/parallel_harness.h"
+#include "tests/parallel/rows.h"
 
 enum { BATCH = 18, STEPS = UNDER_SANITIZER ? 5 : MAX_STEPS, RATE = 1 << 16 };
-
-typedef struct row {
-    int tp, dp, micro;
-    bool sequence_parallel;
-    const char *why;
-} row;
 
 static const char tp_3[] = "not layout-exact: tp 3 does not nest in the 8 leaves";
 static const char tp_5[] = "not layout-exact: tp 5 does not nest in the 8 leaves";
@@ -25,10 +19,19 @@ static const char dp_3[] = "not layout-exact: dp 3 is not a power of two";
 static const char dp_6[] = "not layout-exact: dp 6 is not a power of two";
 static const char micro_3[] = "not layout-exact: 3 micro-steps are not a power of two";
 
-static const row rows[] = {
-    {3, 1, 18, false, tp_3}, {3, 1, 6, true, tp_3},  {1, 3, 6, false, dp_3},
-    {3, 3, 2, true, tp_3},   {5, 2, 9, true, tp_5},  {2, 6, 1, true, dp_6},
-    {7, 1, 18, true, tp_7},  {7, 3, 3, false, tp_7}, {1, 2, 3, false, micro_3},
+static const struct {
+    row on;
+    const char *why;
+} rows[] = {
+    {{.tp = 3, .dp = 1, .micro = 18}, tp_3},
+    {{.tp = 3, .dp = 1, .micro = 6, .sequence_parallel = true}, tp_3},
+    {{.tp = 1, .dp = 3, .micro = 6}, dp_3},
+    {{.tp = 3, .dp = 3, .micro = 2, .sequence_parallel = true}, tp_3},
+    {{.tp = 5, .dp = 2, .micro = 9, .sequence_parallel = true}, tp_5},
+    {{.tp = 2, .dp = 6, .micro = 1, .sequence_parallel = true}, dp_6},
+    {{.tp = 7, .dp = 1, .micro = 18, .sequence_parallel = true}, tp_7},
+    {{.tp = 7, .dp = 3, .micro = 3}, tp_7},
+    {{.tp = 1, .dp = 2, .micro = 3}, micro_3},
 };
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
@@ -113,13 +116,7 @@ static double norm(const snapshot *s, const snapshot *other, int64_t p)
 
 static training laid_out(wf_nn_arch arch, const row *r)
 {
-    training t = new_training(arch, arch == WF_NN_GPT2 ? HEADS : 3, BATCH);
-
-    t.layout.tp = r->tp;
-    t.layout.dp = r->dp;
-    t.layout.sequence_parallel = r->sequence_parallel;
-    t.options.micro_batch = r->micro;
-    return t;
+    return on_row(new_training(arch, arch == WF_NN_GPT2 ? HEADS : 3, BATCH), r);
 }
 
 static bool take_gradients(training *t, snapshot *s)
@@ -134,7 +131,7 @@ static bool take_gradients(training *t, snapshot *s)
     return train(t);
 }
 
-static const row one_rank = {1, 1, BATCH, false, NULL};
+static const row one_rank = {.tp = 1, .dp = 1, .micro = BATCH};
 
 static void compare_gradients(wf_nn_arch arch)
 {
@@ -150,7 +147,7 @@ static void compare_gradients(wf_nn_arch arch)
         CU_ASSERT_STRING_EQUAL(one.inexact, "");
     }
     for (int i = 0; i < ROWS && expected.count; i++) {
-        training t = laid_out(arch, &rows[i]);
+        training t = laid_out(arch, &rows[i].on);
         snapshot s;
 
         if (take_gradients(&t, &s)) {
@@ -163,8 +160,8 @@ static void compare_gradients(wf_nn_arch arch)
             CU_ASSERT_DOUBLE_EQUAL(t.loss[0], one.loss[0], 1e-5);
             CU_ASSERT_STRING_EQUAL(t.inexact, rows[i].why);
             if (!(worst < 1e-5))
-                printf("\n    tp %d dp %d: a gradient is off by %g\n", rows[i].tp, rows[i].dp,
-                       worst);
+                printf("\n    tp %d dp %d: a gradient is off by %g\n", rows[i].on.tp,
+                       rows[i].on.dp, worst);
         }
         drop_snapshot(&s);
     }
@@ -180,7 +177,7 @@ static void compare_losses(wf_nn_arch arch)
         return;
     CU_ASSERT(one.loss[STEPS - 1] < one.loss[0]);
     for (int i = 0; i < ROWS; i++) {
-        training t = laid_out(arch, &rows[i]);
+        training t = laid_out(arch, &rows[i].on);
 
         t.steps = STEPS;
         if (train(&t))

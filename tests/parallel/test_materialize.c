@@ -3,11 +3,11 @@
  * it is done, ties and frozen parameters, the memory that it takes, and a model of a trillion
  * parameters that takes next to none while it is fake.
  */
-#include "nn/gpt.h"
 #include "parallel/materialize.h"
 #include "parallel/measure.h"
 #include "parallel/train.h"
 #include "tests/mesh/mesh_harness.h"
+#include "tests/parallel/part.h"
 #include <time.h>
 
 static const wf_nn_gpt_config config = {.arch = WF_NN_GPT2,
@@ -19,47 +19,14 @@ static const wf_nn_gpt_config config = {.arch = WF_NN_GPT2,
                                         .width = 40,
                                         .ffn = 96};
 
-typedef struct part {
-    wf_rank *rank;
-    wf_par *par;
-    wf_context *ctx;
-    wf_nn_gpt *gpt;
-    wf_nn_module *model;
-} part;
-
-typedef struct test {
-    wf_status (*body)(part *);
-    wf_par_options options;
-} test;
-
-static wf_status on_rank(wf_rank *rank, void *arg)
-{
-    const test *t = arg;
-    part p = {.rank = rank, .par = wf_par_open(rank, &t->options, &rank->error)};
-    wf_status status;
-
-    if (!p.par)
-        return rank->error.code;
-    p.ctx = wf_par_context(p.par);
-    p.gpt = wf_nn_gpt_new(p.ctx, &config);
-    p.model = (wf_nn_module *)p.gpt;
-    status = p.gpt ? t->body(&p) : WF_EINTERNAL;
-    if (status != WF_OK && wf_context_status(p.ctx) != WF_OK)
-        give_up(rank, p.ctx);
-    wf_nn_free(p.model);
-    wf_par_close(p.par);
-    return status;
-}
-
 static void on_layouts(wf_status (*body)(part *))
 {
     static const int layout[][2] = {{1, 1}, {2, 1}, {3, 1}, {7, 1}, {2, 2}};
 
-    for (size_t i = 0; i < sizeof layout / sizeof *layout; i++) {
-        test t = {body, {.tp = layout[i][0], .dp = layout[i][1], .seed = 3}};
-
-        run_ranks(layout[i][0] * layout[i][1], on_rank, &t);
-    }
+    for (size_t i = 0; i < sizeof layout / sizeof *layout; i++)
+        run_parts((part_test){.options = {.tp = layout[i][0], .dp = layout[i][1], .seed = 3},
+                              .config = &config,
+                              .body = body});
 }
 
 static uint64_t mixed(uint64_t hash, const void *data, size_t bytes)
@@ -269,9 +236,8 @@ static void bounded(void)
 
 static void held_by_a_trainer(void)
 {
-    test t = {held, {.tp = 2, .dp = 2, .seed = 3}};
-
-    run_ranks(4, on_rank, &t);
+    run_parts(
+        (part_test){.options = {.tp = 2, .dp = 2, .seed = 3}, .config = &config, .body = held});
 }
 
 /* The most memory that this process has had, in bytes; 0 where the system does not say. */

@@ -4,30 +4,27 @@
  * orthogonalised on one rank of a group alone.
  */
 #include "nn/optimizer.h"
-#include "tests/parallel/parallel_harness.h"
+#include "tests/parallel/rows.h"
 
 enum { BATCH = 16, STEPS = UNDER_SANITIZER ? 2 : 5, MAX_RANKS = 8 };
 
-typedef struct row {
-    const char *strategy;
-    int tp, dp, group, micro;
-    wf_par_accumulate accumulate;
-    bool sequence_parallel;
-} row;
-
 static const row rows[] = {
-    {"full_shard", 1, 8, 0, 1, WF_PAR_AUTO, false},
-    {"full_shard", 2, 2, 0, 4, WF_PAR_LOCAL, true},
-    {"full_shard", 8, 1, 0, 16, WF_PAR_AUTO, true},
-    {"full_shard", 4, 2, 0, 2, WF_PAR_AUTO, false},
-    {"shard_grad_op", 2, 4, 0, 2, WF_PAR_AUTO, false},
-    {"no_shard", 1, 4, 0, 2, WF_PAR_AUTO, false},
-    {"no_shard", 4, 2, 0, 2, WF_PAR_REDUCED, true},
-    {"zero1", 1, 8, 0, 1, WF_PAR_AUTO, false},
-    {"zero1", 2, 2, 0, 2, WF_PAR_REDUCED, true},
-    {"hybrid_shard", 2, 4, 2, 1, WF_PAR_AUTO, false},
-    {"hybrid_shard_zero2", 1, 4, 2, 2, WF_PAR_LOCAL, false},
-    {"mics", 1, 8, 1, 1, WF_PAR_AUTO, false},
+    {"full_shard", .tp = 1, .dp = 8, .micro = 1},
+    {"full_shard", .tp = 2, .dp = 2, .micro = 4, .accumulate = WF_PAR_LOCAL,
+     .sequence_parallel = true},
+    {"full_shard", .tp = 8, .dp = 1, .micro = 16, .sequence_parallel = true},
+    {"full_shard", .tp = 4, .dp = 2, .micro = 2},
+    {"shard_grad_op", .tp = 2, .dp = 4, .micro = 2},
+    {"no_shard", .tp = 1, .dp = 4, .micro = 2},
+    {"no_shard", .tp = 4, .dp = 2, .micro = 2, .accumulate = WF_PAR_REDUCED,
+     .sequence_parallel = true},
+    {"zero1", .tp = 1, .dp = 8, .micro = 1},
+    {"zero1", .tp = 2, .dp = 2, .micro = 2, .accumulate = WF_PAR_REDUCED,
+     .sequence_parallel = true},
+    {"hybrid_shard", .tp = 2, .dp = 4, .group = 2, .micro = 1},
+    {"hybrid_shard_zero2", .tp = 1, .dp = 4, .group = 2, .micro = 2,
+     .accumulate = WF_PAR_LOCAL},
+    {"mics", .tp = 1, .dp = 8, .group = 1, .micro = 1},
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -43,18 +40,6 @@ static training make_training(wf_nn_arch arch, wf_dtype dtype)
     return t;
 }
 
-static training of_row(training t, const row *r)
-{
-    t.layout.strategy = r->strategy;
-    t.layout.tp = r->tp;
-    t.layout.dp = r->dp;
-    t.layout.shard_group_size = r->group;
-    t.layout.accumulate = r->accumulate;
-    t.layout.sequence_parallel = r->sequence_parallel;
-    t.options.micro_batch = r->micro;
-    return t;
-}
-
 static void one_digest(wf_nn_arch arch, wf_dtype dtype)
 {
     training one = make_training(arch, dtype), adamw = one;
@@ -64,19 +49,7 @@ static void one_digest(wf_nn_arch arch, wf_dtype dtype)
         return;
     CU_ASSERT_NOT_EQUAL(one.digest, adamw.digest);
     CU_ASSERT(one.loss[STEPS - 1] < one.loss[0]);
-    for (int i = 0; i < ROWS; i++) {
-        training t = of_row(make_training(arch, dtype), &rows[i]);
-        bool same = true;
-
-        if (!train(&t))
-            continue;
-        for (int k = 0; k < STEPS; k++)
-            same = same && same_bits(t.loss[k], one.loss[k]);
-        CU_ASSERT(same && t.digest == one.digest);
-        if (!same || t.digest != one.digest)
-            printf("\n    row %d: %s tp %d dp %d\n", i, rows[i].strategy, rows[i].tp,
-                   rows[i].dp);
-    }
+    check_rows(&one, rows, ROWS, 1);
 }
 
 static void gpt2(void)

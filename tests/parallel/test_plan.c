@@ -2,10 +2,10 @@
  * tests/parallel/test_plan.c - planning, materialising and opening a trainer: what is refused,
  * with which words, and that a refusal leaves what was there as it was.
  */
-#include "nn/gpt.h"
 #include "parallel/materialize.h"
 #include "parallel/train.h"
 #include "tests/mesh/mesh_harness.h"
+#include "tests/parallel/part.h"
 
 static const wf_nn_gpt_config tiny = {.arch = WF_NN_GPT2,
                                       .vocabulary = 17,
@@ -16,39 +16,13 @@ static const wf_nn_gpt_config tiny = {.arch = WF_NN_GPT2,
                                       .width = 4,
                                       .ffn = 8};
 
-/* One rank's part of a test on two, tensor parallel. */
-typedef struct part {
-    wf_rank *rank;
-    wf_par *par;
-    wf_context *ctx;
-    wf_nn_gpt *gpt;
-    wf_nn_module *model;
-} part;
-
-static wf_status on_rank(wf_rank *rank, void *arg)
-{
-    wf_status (*const *body)(part *) = arg;
-    part p = {.rank = rank,
-              .par = wf_par_open(rank, &(wf_par_options){.tp = 2, .seed = 3}, &rank->error)};
-    wf_status status;
-
-    if (!p.par)
-        return rank->error.code;
-    p.ctx = wf_par_context(p.par);
-    p.gpt = wf_nn_gpt_new(p.ctx, &tiny);
-    p.model = (wf_nn_module *)p.gpt;
-    status = p.gpt ? (*body)(&p) : WF_EINTERNAL;
-    wf_nn_free(p.model);
-    wf_par_close(p.par);
-    return status;
-}
-
+/* Two ranks, tensor parallel. */
 static void on_two(wf_status (*body)(part *))
 {
-    run_ranks(2, on_rank, &body);
+    run_parts((part_test){.options = {.tp = 2, .seed = 3}, .config = &tiny, .body = body});
 }
 
-static wf_status says(part *p, wf_status code, const char *words)
+static wf_status refuses(part *p, wf_status code, const char *words)
 {
     return refused(p->rank, p->ctx, NULL, code, words);
 }
@@ -76,7 +50,7 @@ static wf_status planned_again(part *p)
     GOOD(wf_par_materialize(p->par, p->model)); /* now it is too late for another */
     NEED(p->gpt->embed->table->tensor->layout == first);
     NEED(wf_par_plan(p->par, p->model, NULL) == WF_EINVAL);
-    GOOD(says(p, WF_EINVAL, "parameter embed.table is real already"));
+    GOOD(refuses(p, WF_EINVAL, "parameter embed.table is real already"));
     NEED(split(p) && wf_par_layout(p->gpt->embed->table) == first);
     return WF_OK;
 }
@@ -101,7 +75,7 @@ static wf_status wrong_plans(part *p)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         NEED(wf_par_plan(p->par, p->model, bad[i].rules) == WF_EINVAL);
         NEED(wf_par_materialize(p->par, p->model) == WF_EINVAL); /* the first error stays */
-        GOOD(says(p, WF_EINVAL, bad[i].words));
+        GOOD(refuses(p, WF_EINVAL, bad[i].words));
     }
     GOOD(wf_par_plan(p->par, p->model, wf_par_gpt_plan));
     return wf_par_materialize(p->par, p->model);
@@ -124,7 +98,7 @@ static wf_status never_named(part *p)
     NEED(wf_tensor_count(a) == 15 && memcmp(a->data, b->data, 15 * sizeof(float)) != 0);
     wf_nn_free(&group->base);
     NEED(!wf_nn_linear_group_new(p->ctx, 4, names, &o));
-    return says(p, WF_EINVAL, "a group of 4 linears: it has 1 to 3");
+    return refuses(p, WF_EINVAL, "a group of 4 linears: it has 1 to 3");
 }
 
 static wf_tensor *no_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
@@ -157,20 +131,21 @@ static wf_status trainers(part *p)
 
     GOOD(wf_par_plan(p->par, p->model, wf_par_gpt_plan));
     NEED(!wf_par_trainer_open(p->par, p->model, &o));
-    GOOD(says(p, WF_EINVAL, "parameter embed.table is fake: wf_par_materialize comes before"));
+    GOOD(refuses(p, WF_EINVAL,
+                 "parameter embed.table is fake: wf_par_materialize comes before"));
     GOOD(wf_par_materialize(p->par, p->model));
     o.loss = NULL;
     NEED(!wf_par_trainer_open(p->par, p->model, &o));
-    GOOD(says(p, WF_EINVAL, "a trainer needs a loss function"));
+    GOOD(refuses(p, WF_EINVAL, "a trainer needs a loss function"));
     o.loss = no_loss;
     t = wf_par_trainer_open(p->par, p->model, &o);
     NEED(t && wf_par_train_step(t, 1, &data, &step) == WF_EINVAL);
-    GOOD(says(p, WF_EINVAL, "the loss function returned NULL"));
+    GOOD(refuses(p, WF_EINVAL, "the loss function returned NULL"));
     wf_par_trainer_close(t);
     o.loss = wf_par_gpt_loss;
     t = wf_par_trainer_open(p->par, p->model, &o);
     NEED(t && wf_par_train_step(t, 1, &silent, &step) == WF_EIO);
-    GOOD(says(p, WF_EIO, "the data gave no reason"));
+    GOOD(refuses(p, WF_EIO, "the data gave no reason"));
     NEED(wf_par_train_step(t, 1, &data, &step) == WF_OK && step.loss > 0);
     wf_context_training(p->ctx, false); /* evaluating leaves it so */
     NEED(wf_par_evaluate(t, 1, &data, &step.loss) == WF_OK);

@@ -3,40 +3,33 @@
  * keeps all, under every strategy and with units inside of what runs again; less memory; and the
  * collectives that happen again, counted.
  */
-#include "tests/parallel/parallel_harness.h"
+#include "tests/parallel/rows.h"
 
 enum { BATCH = 16, STEPS = UNDER_SANITIZER ? 2 : 5, MAX_RANKS = 8 };
 
-typedef struct row {
-    const char *recompute, *strategy;
-    int tp, dp, group, micro;
-    wf_par_accumulate accumulate;
-    wf_par_reshard reshard;
-    int prefetch;
-    const char *wrap_type;
-    int64_t wrap_min_params;
-    bool sequence_parallel;
-} row;
-
 static const row rows[] = {
-    {"block", "full_shard", 1, 1, 0, 16, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 1, NULL, 0,
-     false},
-    {"attention", "no_shard", 1, 1, 0, 4, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 1, NULL, 0,
-     false},
-    {"block", "full_shard", 2, 4, 0, 2, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 1, NULL, 0, true},
-    {"block", "full_shard", 1, 4, 0, 1, WF_PAR_AUTO, WF_PAR_RESHARD_ALWAYS, 2, "mlp", 0, false},
-    {"block", "full_shard", 1, 2, 0, 2, WF_PAR_LOCAL, WF_PAR_RESHARD_NEVER, 0, NULL, 1, false},
-    {"attention", "full_shard", 4, 2, 0, 4, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 3, "attention",
-     0, true},
-    {"block", "shard_grad_op", 1, 8, 0, 1, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 1, "mlp", 0,
-     false},
-    {"attention", "shard_grad_op", 2, 2, 0, 2, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 1, NULL, 0,
-     true},
-    {"block", "zero1", 2, 2, 0, 1, WF_PAR_REDUCED, WF_PAR_RESHARD_DEFAULT, 1, NULL, 0, false},
-    {"block", "no_shard", 8, 1, 0, 8, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 1, NULL, 0, true},
-    {"block", "hybrid_shard", 1, 4, 2, 2, WF_PAR_AUTO, WF_PAR_RESHARD_DEFAULT, 1, NULL, 500,
-     false},
-    {"attention", "mics", 2, 4, 2, 1, WF_PAR_AUTO, WF_PAR_RESHARD_ALWAYS, 0, NULL, 0, false},
+    {"full_shard", .tp = 1, .dp = 1, .micro = 16, .prefetch = 1, .recompute = "block"},
+    {"no_shard", .tp = 1, .dp = 1, .micro = 4, .prefetch = 1, .recompute = "attention"},
+    {"full_shard", .tp = 2, .dp = 4, .micro = 2, .prefetch = 1, .sequence_parallel = true,
+     .recompute = "block"},
+    {"full_shard", .tp = 1, .dp = 4, .micro = 1, .reshard = WF_PAR_RESHARD_ALWAYS,
+     .prefetch = 2, .wrap_type = "mlp", .recompute = "block"},
+    {"full_shard", .tp = 1, .dp = 2, .micro = 2, .accumulate = WF_PAR_LOCAL,
+     .reshard = WF_PAR_RESHARD_NEVER, .wrap_min_params = 1, .recompute = "block"},
+    {"full_shard", .tp = 4, .dp = 2, .micro = 4, .prefetch = 3, .wrap_type = "attention",
+     .sequence_parallel = true, .recompute = "attention"},
+    {"shard_grad_op", .tp = 1, .dp = 8, .micro = 1, .prefetch = 1, .wrap_type = "mlp",
+     .recompute = "block"},
+    {"shard_grad_op", .tp = 2, .dp = 2, .micro = 2, .prefetch = 1, .sequence_parallel = true,
+     .recompute = "attention"},
+    {"zero1", .tp = 2, .dp = 2, .micro = 1, .accumulate = WF_PAR_REDUCED, .prefetch = 1,
+     .recompute = "block"},
+    {"no_shard", .tp = 8, .dp = 1, .micro = 8, .prefetch = 1, .sequence_parallel = true,
+     .recompute = "block"},
+    {"hybrid_shard", .tp = 1, .dp = 4, .group = 2, .micro = 2, .prefetch = 1,
+     .wrap_min_params = 500, .recompute = "block"},
+    {"mics", .tp = 2, .dp = 4, .group = 2, .micro = 1, .reshard = WF_PAR_RESHARD_ALWAYS,
+     .recompute = "attention"},
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -52,44 +45,12 @@ static training make_training(wf_nn_arch arch)
     return t;
 }
 
-static training of_row(wf_nn_arch arch, const row *r)
-{
-    training t = make_training(arch);
-
-    t.recompute = r->recompute;
-    t.layout.strategy = r->strategy;
-    t.layout.tp = r->tp;
-    t.layout.dp = r->dp;
-    t.layout.shard_group_size = r->group;
-    t.layout.accumulate = r->accumulate;
-    t.layout.reshard = r->reshard;
-    t.layout.prefetch = r->prefetch;
-    t.layout.wrap_type = r->wrap_type;
-    t.layout.wrap_min_params = r->wrap_min_params;
-    t.layout.sequence_parallel = r->sequence_parallel;
-    t.options.micro_batch = r->micro;
-    return t;
-}
-
 static void same_bits_as_kept(wf_nn_arch arch)
 {
     training kept = make_training(arch);
 
-    if (!train(&kept))
-        return;
-    for (int i = 0; i < ROWS; i++) {
-        training t = of_row(arch, &rows[i]);
-        bool same = true;
-
-        if (!train(&t))
-            continue;
-        for (int k = 0; k < STEPS; k++)
-            same = same && same_bits(t.loss[k], kept.loss[k]);
-        CU_ASSERT(same && t.digest == kept.digest);
-        if (!same || t.digest != kept.digest)
-            printf("\n    row %d: %s, %s tp %d dp %d\n", i, rows[i].recompute, rows[i].strategy,
-                   rows[i].tp, rows[i].dp);
-    }
+    if (train(&kept))
+        check_rows(&kept, rows, ROWS, 1);
 }
 
 static void gpt2(void)

@@ -17,30 +17,22 @@
  * losses and of gradients, once per step. Bytes are those received by all ranks together: of n
  * bytes over s ranks an all-gather and a reduce-scatter take (s - 1) n, an all-reduce twice that.
  */
-#include "tests/parallel/parallel_harness.h"
+#include "tests/parallel/traffic.h"
 
-enum { BATCH = 16, MAX_RANKS = 16 };
-
-/* What one rank called, and what all of them received. */
-typedef struct traffic {
-    int64_t calls[WF_COLLECTIVE_KINDS], bytes[WF_COLLECTIVE_KINDS];
-} traffic;
+enum { BATCH = 16 };
 
 enum { SHARD, REPLICATE, AXES };
 
-typedef struct counted {
-    wf_ledger of[MAX_RANKS][AXES];
-} counted;
+static const char *const axis_names[] = {"shard", "replicate"};
 
 static wf_status count_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
 {
-    static const char *const name[] = {"shard", "replicate"};
     counted *n = t->arg;
     wf_mesh *mesh = wf_par_mesh(par);
 
     (void)model;
     for (int a = 0; a < AXES; a++) {
-        wf_comm *comm = wf_mesh_comm(mesh, wf_mesh_axis(mesh, name[a]));
+        wf_comm *comm = wf_mesh_comm(mesh, wf_mesh_axis(mesh, axis_names[a]));
 
         if (step == 0)
             wf_comm_ledger_reset(comm);
@@ -135,34 +127,6 @@ static void expect(const training *t, const row *r, traffic n[AXES])
     }
 }
 
-static bool same_traffic(const training *t, int axis, const traffic *expected)
-{
-    const counted *n = t->arg;
-    bool same = true;
-
-    for (int k = 0; k < WF_COLLECTIVE_KINDS; k++) {
-        const char *kind = wf_collective_name((wf_collective_kind)k);
-        int64_t bytes = 0;
-
-        for (int r = 0; r < t->layout.tp * t->layout.dp; r++) {
-            int64_t calls = n->of[r][axis].of[k].calls;
-
-            bytes += n->of[r][axis].of[k].bytes;
-            if (calls == expected->calls[k])
-                continue;
-            same = false;
-            printf("\n    rank %d, axis %d: %" PRId64 " %s in place of %" PRId64, r, axis,
-                   calls, kind, expected->calls[k]);
-        }
-        if (bytes != expected->bytes[k]) {
-            same = false;
-            printf("\n    axis %d: %" PRId64 " bytes of %s in place of %" PRId64, axis, bytes,
-                   kind, expected->bytes[k]);
-        }
-    }
-    return same;
-}
-
 static void count_rows(wf_nn_arch arch, int64_t layers)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -188,7 +152,7 @@ static void count_rows(wf_nn_arch arch, int64_t layers)
             continue;
         expect(&t, r, expected);
         for (int a = 0; a < AXES; a++)
-            same = same_traffic(&t, a, &expected[a]) && same;
+            same = same_traffic(&t, &n, a, axis_names[a], &expected[a]) && same;
         CU_ASSERT(same);
         if (!same)
             printf("\n    row %zu, %s, %s\n", i, r->strategy,

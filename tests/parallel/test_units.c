@@ -2,10 +2,10 @@
  * tests/parallel/test_units.c - units: which modules are units under a wrap policy, how much of
  * them is gathered at a time, which are freed after forward, and what is refused.
  */
-#include "nn/gpt.h"
 #include "parallel/materialize.h"
 #include "parallel/train.h"
 #include "tests/mesh/mesh_harness.h"
+#include "tests/parallel/part.h"
 #include <stdlib.h>
 
 enum { LAYERS = 4, TOKENS = 8, VOCABULARY = 67 };
@@ -19,51 +19,16 @@ static const wf_nn_gpt_config tiny = {.arch = WF_NN_GPT2,
                                       .width = 12,
                                       .ffn = 20};
 
-/* One rank's part of a test on two data-parallel ranks. */
-typedef struct part {
-    wf_rank *rank;
-    wf_par *par;
-    wf_context *ctx;
-    wf_nn_gpt *gpt;
-    wf_nn_module *model;
-} part;
-
-typedef struct job {
-    wf_par_options options;
-    wf_status (*body)(part *);
-} job;
-
-static wf_status on_rank(wf_rank *rank, void *arg)
-{
-    const job *j = arg;
-    part p = {.rank = rank, .par = wf_par_open(rank, &j->options, &rank->error)};
-    wf_status status;
-
-    if (!p.par)
-        return rank->error.code;
-    p.ctx = wf_par_context(p.par);
-    p.gpt = wf_nn_gpt_new(p.ctx, &tiny);
-    p.model = (wf_nn_module *)p.gpt;
-    status = p.gpt ? wf_par_plan(p.par, p.model, wf_par_gpt_plan) : WF_EINTERNAL;
-    if (status == WF_OK)
-        status = j->body(&p);
-    if (status != WF_OK && wf_context_status(p.ctx) != WF_OK)
-        wf_error_set(&rank->error, status, "%s", wf_context_error(p.ctx)->text);
-    wf_nn_free(p.model);
-    wf_par_close(p.par);
-    return status;
-}
-
+/* Two data-parallel ranks, and a model that has been planned. */
 static void on_two(wf_par_options options, wf_status (*body)(part *))
 {
-    job j = {.options = options, .body = body};
-
-    j.options.dp = 2;
-    j.options.seed = 3;
-    run_ranks(2, on_rank, &j);
+    options.dp = 2;
+    options.seed = 3;
+    run_parts((part_test){
+        .options = options, .config = &tiny, .plan = wf_par_gpt_plan, .body = body});
 }
 
-static wf_status says(part *p, wf_status code, const char *words)
+static wf_status refuses(part *p, wf_status code, const char *words)
 {
     return refused(p->rank, p->ctx, NULL, code, words);
 }
@@ -249,7 +214,7 @@ static wf_status first_two_kept(part *p)
     NEED(!wf_par_unit_at(p->par, p->model, 1).reshard);
     NEED(wf_par_unit_at(p->par, p->model, 3).reshard);
     NEED(wf_par_reshard_unit(p->par, p->model, "block.9", false) == WF_EINVAL);
-    GOOD(says(p, WF_EINVAL, "no unit of the model is at block.9"));
+    GOOD(refuses(p, WF_EINVAL, "no unit of the model is at block.9"));
     return most_gathered(p, 3);
 }
 
@@ -329,7 +294,8 @@ static wf_status outside_of_a_unit(part *p)
     NEED(wf_nn_call(block, x));
     NEED(!wf_nn_call(block->mlp, x));
     wf_scope_close(p->ctx);
-    return says(p, WF_EINVAL, "parameter block.0.mlp.up.weight is used outside of the module");
+    return refuses(p, WF_EINVAL,
+                   "parameter block.0.mlp.up.weight is used outside of the module");
 }
 
 /* On a tape, what a forward pass has kept is given back by wf_par_rest, or by backward. */
@@ -356,7 +322,7 @@ static wf_status loop_of_ones_own(part *p)
     wf_pool_report(wf_context_pool(p->ctx), &memory);
     NEED(memory.now[WF_MEMORY_GATHERED] == gathered_bytes(p, 0));
     NEED(wf_backward(loss, seed, true) == WF_EUNSUPPORTED);
-    GOOD(says(p, WF_EUNSUPPORTED, "gradients of weights cannot be deferred"));
+    GOOD(refuses(p, WF_EUNSUPPORTED, "gradients of weights cannot be deferred"));
     GOOD(wf_par_rest(p->par, p->model));
     wf_pool_report(wf_context_pool(p->ctx), &memory);
     NEED(memory.now[WF_MEMORY_GATHERED] == 0);
@@ -412,10 +378,13 @@ static wf_status no_such_type(part *p)
 
 static wf_status wrong_type(wf_rank *rank, void *arg)
 {
-    job j = {.options = {.dp = 2, .wrap_type = "blok"}, .body = no_such_type};
+    part_test wrong = {.options = {.dp = 2, .wrap_type = "blok"},
+                       .config = &tiny,
+                       .plan = wf_par_gpt_plan,
+                       .body = no_such_type};
 
     (void)arg;
-    NEED(on_rank(rank, &j) == WF_EINVAL);
+    NEED(part_rank(rank, &wrong) == WF_EINVAL);
     NEED(strstr(rank->error.text, "no module of the model is of type blok"));
     rank->error = (wf_error){WF_OK, ""};
     return WF_OK;

@@ -1,0 +1,39 @@
+# shellcheck shell=bash disable=SC2034 # for those who source it
+# tests/cases.sh - sourced by tests that are scripts: a folder to work in, which goes with the test, a
+# line per case with its time, and the sum. The last program run has left its output in out and err.
+cases=0 failures=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+skip()
+{
+    echo "skipped: $1"
+    exit 77
+}
+
+# result NAME PROBLEM: no problem is a pass; told with the time since the last one.
+last=$(date +%s%N)
+result()
+{
+    local now file
+    now=$(date +%s%N)
+    cases=$((cases + 1))
+    if [ -z "$2" ]; then
+        echo "ok    $1 ($(((now - last) / 1000000)) ms)"
+    else
+        failures=$((failures + 1))
+        echo "FAIL  $1: $2"
+        for file in err out; do
+            [ ! -e $file ] || tail -n 10 $file | sed "s/^/      $file: /"
+        done
+    fi
+    last=$now
+}
+
+finish()
+{
+    echo "$((cases - failures)) of $cases cases passed"
+    [ $failures = 0 ]
+    exit
+}

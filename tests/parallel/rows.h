@@ -1,0 +1,99 @@
+/*
+ * tests/parallel/rows.h - tables of layouts, and the promise that they are tried for: a run has the
+ * bits of one rank on every one of them.
+ *
+ * A row says who holds what, and in which order it is done. What else makes a run (model,
+ * optimizer, data types, device) is that of the run which is put on it.
+ */
+#ifndef WF_TESTS_PARALLEL_ROWS_H
+#define WF_TESTS_PARALLEL_ROWS_H
+
+#include "tests/parallel/parallel_harness.h"
+
+typedef struct row {
+    const char *strategy; /* NULL: the default one */
+    int tp, dp, group;    /* ranks of a group, 0 where the strategy has none */
+    int micro;            /* sequences of a micro-batch; 0: as many as there are */
+    int threads;
+    bool sequence_parallel;
+    wf_par_accumulate accumulate;
+    wf_par_reshard reshard;
+    int prefetch;
+    const char *wrap_type;
+    int64_t wrap_min_params;
+    const char *recompute;
+} row;
+
+/* The run on a row, with no results yet. */
+static inline training on_row(training t, const row *r)
+{
+    t.layout.strategy = r->strategy;
+    t.layout.tp = r->tp;
+    t.layout.dp = r->dp;
+    t.layout.shard_group_size = r->group;
+    t.layout.threads = r->threads;
+    t.layout.sequence_parallel = r->sequence_parallel;
+    t.layout.accumulate = r->accumulate;
+    t.layout.reshard = r->reshard;
+    t.layout.prefetch = r->prefetch;
+    t.layout.wrap_type = r->wrap_type;
+    t.layout.wrap_min_params = r->wrap_min_params;
+    t.options.micro_batch = r->micro;
+    t.recompute = r->recompute;
+    memset(t.loss, 0, sizeof t.loss);
+    memset(t.grad_norm, 0, sizeof t.grad_norm);
+    memset(t.inexact, 0, sizeof t.inexact);
+    t.digest = 0;
+    return t;
+}
+
+/* The first step whose loss bits differ, or 0. */
+static inline int first_difference(const training *a, const training *b)
+{
+    for (int i = 0; i < a->steps; i++)
+        if (!same_bits(a->loss[i], b->loss[i]))
+            return i + 1;
+    return 0;
+}
+
+static inline void print_layout(const training *t)
+{
+    const wf_par_options *o = &t->layout;
+
+    printf("\n    %s, %s tp %d dp %d", t->model.arch == WF_NN_GPT2 ? "gpt2" : "llama",
+           o->strategy ? o->strategy : "", o->tp, o->dp);
+    printf(" groups of %d, micro-batches of %" PRId64 ", %d threads%s", o->shard_group_size,
+           t->options.micro_batch, o->threads,
+           o->sequence_parallel ? ", sequence-parallel" : "");
+    printf(", prefetch %d, wrap %s %" PRId64 ", recompute %s: ", o->prefetch,
+           o->wrap_type ? o->wrap_type : "", o->wrap_min_params,
+           t->recompute ? t->recompute : "nothing");
+}
+
+/* The run has the loss bits of `one` at every step, and its digest, and promises to. */
+static inline void check_same(const training *t, const training *one)
+{
+    int step = first_difference(t, one);
+
+    CU_ASSERT_EQUAL(step, 0);
+    CU_ASSERT_EQUAL(t->digest, one->digest);
+    CU_ASSERT_STRING_EQUAL(t->inexact, "");
+    if (step == 0 && t->digest == one->digest && !*t->inexact)
+        return;
+    print_layout(t);
+    printf("step %d differs, digest %016" PRIx64 " in place of %016" PRIx64 " %s\n", step,
+           t->digest, one->digest, t->inexact);
+}
+
+/* Every so-manieth row, from the first on, has the bits of the run `one`, which has been. */
+static inline void check_rows(const training *one, const row *rows, int n, int every)
+{
+    for (int i = 0; i < n; i += every) {
+        training t = on_row(*one, &rows[i]);
+
+        if (train(&t))
+            check_same(&t, one);
+    }
+}
+
+#endif

@@ -1,0 +1,51 @@
+/*
+ * tests/parallel/traffic.h - what the ranks of a step called and received, group by group, against
+ * what a formula says.
+ */
+#ifndef WF_TESTS_PARALLEL_TRAFFIC_H
+#define WF_TESTS_PARALLEL_TRAFFIC_H
+
+#include "tests/parallel/parallel_harness.h"
+
+enum { MAX_RANKS = 32, MAX_GROUPS = 4 };
+
+/* What each rank called, and what all of them received. */
+typedef struct traffic {
+    int64_t calls[WF_COLLECTIVE_KINDS], bytes[WF_COLLECTIVE_KINDS];
+} traffic;
+
+/* What was counted on every rank, over every group that it is in. */
+typedef struct counted {
+    wf_ledger of[MAX_RANKS][MAX_GROUPS];
+} counted;
+
+/* Every rank made the expected calls over a group; together they received the expected bytes. */
+static inline bool same_traffic(const training *t, const counted *n, int group,
+                                const char *name, const traffic *expected)
+{
+    bool same = true;
+
+    for (int k = 0; k < WF_COLLECTIVE_KINDS; k++) {
+        const char *kind = wf_collective_name((wf_collective_kind)k);
+        int64_t bytes = 0;
+
+        for (int r = 0; r < t->layout.tp * t->layout.dp; r++) {
+            int64_t calls = n->of[r][group].of[k].calls;
+
+            bytes += n->of[r][group].of[k].bytes;
+            if (calls == expected->calls[k])
+                continue;
+            same = false;
+            printf("\n    rank %d, %s: %" PRId64 " %s in place of %" PRId64, r, name, calls,
+                   kind, expected->calls[k]);
+        }
+        if (bytes != expected->bytes[k]) {
+            same = false;
+            printf("\n    %s: %" PRId64 " bytes of %s in place of %" PRId64, name, bytes, kind,
+                   expected->bytes[k]);
+        }
+    }
+    return same;
+}
+
+#endif
