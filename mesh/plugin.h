@@ -10,7 +10,7 @@
 #include "mesh/launcher.h"
 
 /* To be raised with every change to what a plugin and its host share: this file, mesh/comm.h. */
-enum { WF_PLUGIN_VERSION = 3 };
+enum { WF_PLUGIN_VERSION = 4 };
 
 typedef struct wf_plugin_host {
     size_t size; /* of this table; first, so that it can always be read */
@@ -37,7 +37,6 @@ typedef struct wf_plugin_host {
                               wf_error *error);
     const wf_transport *(*transport_find)(const char *name, wf_error *error);
     void (*threads_abort)(void *world, int rank, const wf_error *cause); /* from any thread */
-    bool (*watch_well)(void); /* false: a process may be lost (mesh/watch.h) */
 } wf_plugin_host;
 
 /* What a plugin exports as "wf_plugin": its transport, or NULL where size or version is not its own. */
