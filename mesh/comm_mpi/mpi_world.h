@@ -81,7 +81,8 @@ typedef struct mpi_world {
     notice *notices;
     bool *finished; /* [ranks] */
     int n_finished;
-    int culprit; /* set before `aborted` */
+    int64_t patient_until; /* with what is abandoned, in milliseconds; 0: nothing is */
+    int culprit;           /* set before `aborted` */
     wf_error cause;
     _Atomic bool aborted;
     _Atomic bool lost; /* a process is: MPI might wait for it, and is not called any more */
