@@ -228,6 +228,9 @@ static wf_status choose_device(wf_options *o, wf_error *no_gpu, wf_error *error)
 
     if (o->tf32 && strcmp(o->device, "cuda") != 0)
         return wf_error_set(error, WF_EINVAL, "--tf32 is for GPUs; use --device cuda with it");
+    if (o->cuda_graph && strcmp(o->device, "cuda") != 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "--cuda-graph on is for GPUs; use --device cuda with it");
     if (strcmp(o->device, "cpu") == 0 || (!choose && o->plan))
         return WF_OK;
     if (wf_cuda_count(choose, &why) > 0) {

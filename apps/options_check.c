@@ -109,6 +109,21 @@ static wf_status check_world(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
+static wf_status check_cuda_graph(wf_options *o, wf_error *error)
+{
+    long long tp = o->tp, dp = o->dp;
+
+    if (o->cuda_graph && tp * dp > 1)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--cuda-graph on records the step of a single rank, and the %lld ranks of --tp "
+            "%lld "
+            "x --dp %lld meet on their hosts in every step; use --tp 1 --dp 1, or --cuda-graph "
+            "off",
+            tp * dp, tp, dp);
+    return WF_OK;
+}
+
 /* A flag without the one that it belongs to would do nothing. */
 static wf_status check_plan(wf_options *o, wf_error *error)
 {
@@ -288,10 +303,11 @@ static wf_status check_data(wf_options *o, wf_error *error)
 wf_status wf_options_check(wf_options *options, wf_error *error)
 {
     static wf_status (*const rules[])(wf_options *, wf_error *) = {
-        wf_options_init_from, check_positions, check_heads,    check_kv_heads,
-        derive_ffn,           check_trace,     check_world,    check_wrap,
-        check_plan,           check_batch,     check_schedule, check_evaluation,
-        check_sample,         check_transport, check_saving,   check_data,
+        wf_options_init_from, check_positions, check_heads,     check_kv_heads,
+        derive_ffn,           check_trace,     check_world,     check_cuda_graph,
+        check_wrap,           check_plan,      check_batch,     check_schedule,
+        check_evaluation,     check_sample,    check_transport, check_saving,
+        check_data,
     };
     wf_status status = WF_OK;
 

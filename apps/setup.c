@@ -31,6 +31,7 @@ wf_par_options wf_setup_rank(const wf_options *o, bool plan)
                             .sequence_parallel = o->sequence_parallel,
                             .device = strcmp(o->device, "cuda") == 0 ? "cuda" : "cpu",
                             .tf32 = o->tf32,
+                            .cuda_graph = o->cuda_graph,
                             .threads = (int)o->threads_per_rank,
                             .seed = (uint64_t)o->seed,
                             .exact_off = !o->exact,

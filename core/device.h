@@ -49,12 +49,27 @@ typedef struct wf_far_memory {
     wf_status (*wait)(struct wf_device *device, wf_error *error);
 } wf_far_memory;
 
+/**
+ * wf_graphs - work that is recorded and run again (core/graph.h). Between begin and end all that the
+ * rank asks for is kept in order and not done. `now` is what kernels that were recorded read anew in
+ * every run, in memory of the device that stays where it is.
+ */
+typedef struct wf_graphs {
+    wf_status (*begin)(struct wf_device *device, wf_error *error);
+    /* NULL with an error where something cannot be recorded; nothing is being recorded then */
+    void *(*end)(struct wf_device *device, wf_error *error);
+    wf_status (*run)(struct wf_device *device, void *graph, const void *now, size_t bytes,
+                     wf_error *error);
+    void (*free)(struct wf_device *device, void *graph);
+} wf_graphs;
+
 /** wf_device - where tensors live and ops run; one per context, owned by it. */
 typedef struct wf_device {
     const char *name;
     wf_dtype dtype; /* of the floats that its kernels take */
     wf_allocator allocator;
     const wf_far_memory *far; /* NULL: tensors lie in the host's memory */
+    const wf_graphs *graphs;  /* NULL: work is not recorded */
     void *queue; /* what orders the device's work, of its own kind: on CUDA a cudaStream_t */
     /* required: the kernel of an op on this device, or NULL (the call is then an error) */
     const wf_kernel *(*kernel)(const struct wf_device *device, const wf_op *op);

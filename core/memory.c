@@ -17,6 +17,7 @@ struct wf_pool {
     wf_ranges ranges; /* not of an opaque allocator */
     wf_blocks small;  /* chunks are ranges */
     const char *phase, *place;
+    size_t most; /* in use since the mark */
     wf_memory_report report;
 };
 
@@ -125,6 +126,8 @@ static void count(wf_pool *pool, size_t bytes, wf_memory_kind kind)
     r->now[kind] += bytes;
     if (r->now[kind] > r->most[kind])
         r->most[kind] = r->now[kind];
+    if (r->in_use > pool->most)
+        pool->most = r->in_use;
     if (r->in_use <= r->peak)
         return;
     r->peak = r->in_use;
@@ -178,8 +181,28 @@ void wf_pool_give(wf_pool *pool, void *block, size_t bytes, wf_memory_kind kind)
     if (!block)
         return;
     give_block(pool, block, bytes);
-    pool->report.in_use -= counted;
-    pool->report.now[kind] -= counted;
+    wf_pool_let_go(pool, counted, kind);
+}
+
+void wf_pool_hold(wf_pool *pool, size_t bytes, wf_memory_kind kind)
+{
+    count(pool, bytes, kind);
+}
+
+void wf_pool_let_go(wf_pool *pool, size_t bytes, wf_memory_kind kind)
+{
+    pool->report.in_use -= bytes;
+    pool->report.now[kind] -= bytes;
+}
+
+void wf_pool_mark(wf_pool *pool)
+{
+    pool->most = pool->report.in_use;
+}
+
+size_t wf_pool_most(const wf_pool *pool)
+{
+    return pool->most;
 }
 
 void wf_pool_moment(wf_pool *pool, const char *phase, const char *place)

@@ -81,6 +81,17 @@ WF_API void *wf_pool_take(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_e
 WF_API void wf_pool_give(wf_pool *pool, void *block, size_t bytes, wf_memory_kind kind);
 
 /**
+ * wf_pool_hold, wf_pool_let_go - count bytes that the device keeps by itself, beyond the blocks of
+ * the pool: what a recorded graph needs each time it runs
+ */
+WF_API void wf_pool_hold(wf_pool *pool, size_t bytes, wf_memory_kind kind);
+WF_API void wf_pool_let_go(wf_pool *pool, size_t bytes, wf_memory_kind kind);
+
+/** wf_pool_mark - look for the most that is in use from now on; wf_pool_most - what it was. */
+WF_API void wf_pool_mark(wf_pool *pool);
+WF_API size_t wf_pool_most(const wf_pool *pool);
+
+/**
  * wf_pool_moment - what is going on from now on, as the report will name the peak's moment.
  *
  * @param phase  for instance "backward"; both may be NULL, and stay alive until the next call

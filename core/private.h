@@ -52,7 +52,8 @@ struct wf_context {
     double flops;
     wf_trace *trace; /* NULL: none is kept */
     int64_t phase_start;
-    wf_watch *watch; /* NULL: nobody looks at results */
+    struct wf_graph *graph; /* that is being recorded, or NULL */
+    wf_watch *watch;        /* NULL: nobody looks at results */
     void *watcher;
 };
 

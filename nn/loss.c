@@ -9,6 +9,7 @@
  * size gives the same bits.
  */
 #include "nn/loss.h"
+#include "core/graph.h"
 #include "core/host_data.h"
 #include "kernels/ops.h"
 #include <string.h>
@@ -193,12 +194,13 @@ static bool all_weigh(const wf_tensor *t, float weight)
     return data && same == n;
 }
 
-/* Operands are pairs of a tensor and its gradient, made when the losses were. */
+/* Operands are pairs of a tensor and its gradient, made when the losses were. What is recorded has
+   run before, and its weights were looked at then. */
 static void fused_backward(wf_gradient *g)
 {
     float weight = ((const made_for *)g->attr)->weight;
     const wf_tensor *dloss = g->dout[0];
-    bool values = dloss->data && !wf_context_planning(g->ctx);
+    bool values = dloss->data && !wf_context_planning(g->ctx) && !wf_graph_is_recorded(g->ctx);
 
     if (values && !all_weigh(dloss, weight)) {
         wf_fail(g->ctx, WF_EINVAL,

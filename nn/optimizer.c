@@ -106,17 +106,22 @@ wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_opti
     return o;
 }
 
-void wf_nn_optimizer_begin(wf_nn_optimizer *o, float lr, float scale)
+const wf_update *wf_nn_optimizer_begin(wf_nn_optimizer *o, float lr, float scale)
 {
     const wf_nn_optimizer_options *c = &o->options;
     double step = (double)++o->steps;
 
-    o->update = (wf_update){
-        .lr = lr, .beta1 = c->beta1, .beta2 = c->beta2, .eps = c->eps, .grad_scale = scale};
+    o->update = (wf_update){.lr = lr,
+                            .beta1 = c->beta1,
+                            .beta2 = c->beta2,
+                            .eps = c->eps,
+                            .grad_scale = scale,
+                            .of_step = true};
     if (c->method != WF_NN_SGD) {
         o->update.bias1 = (float)(1 / (1 - wf_pow((double)c->beta1, step)));
         o->update.bias2 = (float)(1 / (1 - wf_pow((double)c->beta2, step)));
     }
+    return &o->update;
 }
 
 /* y = y + factor x */

@@ -51,8 +51,10 @@ WF_API wf_status wf_nn_optimizer_step(wf_nn_optimizer *optimizer, wf_tensor *con
  * @param t     parameter i, or a part of it: in the layout of its state, as grad is. Muon needs
  *              whole matrices; of parts it takes the three steps below
  * @param grad  NULL leaves it as it is; stored as bf16 or like t
+ * Returns:     (begin) the numbers of the step, until the next one. Owner: the optimizer
  */
-WF_API void wf_nn_optimizer_begin(wf_nn_optimizer *optimizer, float lr, float scale);
+WF_API const wf_update *wf_nn_optimizer_begin(wf_nn_optimizer *optimizer, float lr,
+                                              float scale);
 WF_API wf_status wf_nn_optimizer_update(wf_nn_optimizer *optimizer, int64_t i, wf_tensor *t,
                                         wf_tensor *grad);
 

@@ -28,6 +28,12 @@ static void find_inexact(wf_par *par)
 
 static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
 {
+    if (o->cuda_graph && ranks > 1)
+        return wf_error_set(
+            error, WF_EUNSUPPORTED,
+            "cuda_graph records the step of a single rank, and %d ranks meet on their hosts in "
+            "every step: use tp 1 and dp 1, or leave cuda_graph off",
+            ranks);
     if (o->tp < 1 || o->dp < 1 || o->threads < 1)
         return wf_error_set(error, WF_EINVAL, "tp %d, dp %d and threads %d must be at least 1",
                             o->tp, o->dp, o->threads);
@@ -63,6 +69,10 @@ static wf_device *open_device(const wf_par_options *o, int rank, wf_error *error
 
     if (o->tf32 && strcmp(name, "cuda") != 0) {
         wf_error_set(error, WF_EINVAL, "tf32 is of device cuda, not of %s", name);
+        return NULL;
+    }
+    if (o->cuda_graph && strcmp(name, "cuda") != 0) {
+        wf_error_set(error, WF_EINVAL, "cuda_graph is of device cuda, not of %s", name);
         return NULL;
     }
     if (strcmp(name, "cpu") == 0)

@@ -46,6 +46,10 @@ typedef struct wf_par_options {
     const char *device; /* "cpu" or "cuda"; NULL: "cpu". On cuda rank r takes GPU r modulo the
                                number of GPUs that its process sees, so ranks may share one */
     bool tf32;          /* wf_cuda_options.tf32; on cuda alone */
+    bool cuda_graph;    /* on cuda with one rank: steps are recorded once and run as CUDA graphs
+                        from the second one on (parallel/recorded.h). The loss function and the
+                        model see the first two alone: neither may depend on what the host
+                        changes later */
     int threads;        /* per rank; 0 means 1 */
     uint64_t seed;
     bool exact_off;

@@ -10,14 +10,13 @@
  *
  * Losses and gradients are sums, scaled once by 1 / (tokens of the global batch).
  */
-#include "parallel/train.h"
 #include "core/host_data.h"
 #include "kernels/ops.h"
 #include "mesh/recorder_parts.h"
 #include "nn/gpt.h"
-#include "parallel/gather.h"
 #include "parallel/measure.h"
 #include "parallel/not_finite.h"
+#include "parallel/recorded.h"
 #include "parallel/trained.h"
 #include "parallel/update.h"
 #include <inttypes.h>
@@ -25,22 +24,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-struct wf_par_trainer {
-    wf_par *par;
-    wf_nn_module *model;
-    wf_par_train_options options;
-    int64_t count, per_rank, micros;
-    wf_nn_parameter **parameter;
-    int64_t held; /* parameters whose tensors are retained, so that they stay real */
-    wf_nn_optimizer *optimizer;
-    wf_par_gradients *gradients;
-    wf_par_units *units;
-    wf_tensor **grad;
-    wf_tensor **loss;  /* of each micro-step, retained; partial over the data-parallel axes */
-    wf_tensor **moved; /* the same, on its way */
-    const wf_layout **to;
-};
 
 wf_tensor *wf_par_gpt_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
                            float weight)
@@ -101,6 +84,7 @@ void wf_par_trainer_close(wf_par_trainer *t)
         return;
     for (int64_t i = 0; i < t->held; i++)
         wf_tensor_release(t->parameter[i]->tensor);
+    wf_par_recorded_close(t);
     wf_par_gradients_close(t->gradients);
     wf_nn_optimizer_free(t->optimizer);
     free(t->grad);
@@ -142,6 +126,7 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
             wf_fail(ctx, WF_ENOMEM, "no memory for %lld micro-steps", (long long)t->micros);
         t->optimizer = wf_par_optimizer_new(par, &options->optimizer, t->count, t->parameter);
         t->gradients = wf_par_gradients_open(par, t->count, t->parameter);
+        t->recorded = par->options.cuda_graph ? wf_par_recorded_open(t) : NULL;
         for (; t->held < t->count; t->held++)
             wf_tensor_retain(t->parameter[t->held]->tensor);
         wf_context_phase(ctx, phase);
@@ -153,8 +138,7 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
     return t;
 }
 
-/* The global number of the first sequence that this rank has in micro-step k. */
-static int64_t first_sequence(const wf_par_trainer *t, int64_t k)
+int64_t wf_par_first_sequence(const wf_par_trainer *t, int64_t k)
 {
     const wf_par *par = t->par;
     int64_t rank = wf_par_dp_rank(par), micro = t->options.micro_batch;
@@ -167,39 +151,48 @@ static int64_t first_sequence(const wf_par_trainer *t, int64_t k)
     return rank / inner * inner * t->per_rank + (k * inner + rank % inner) * micro;
 }
 
-typedef struct batch {
-    wf_tensor *tokens, *targets; /* of the scope */
-} batch;
-
-/* The sequences of one micro-step, this rank's part read from the data. */
-static batch read_batch(wf_par_trainer *t, const wf_par_data *data, int64_t step, int64_t first)
+wf_par_batch wf_par_batch_new(wf_par_trainer *t)
 {
     wf_context *ctx = t->par->ctx;
     const wf_layout *layout = wf_par_batch_layout(t->par);
-    int64_t micro = t->options.micro_batch;
-    wf_dim dims[] = {wf_dim_batch(micro * wf_par_dp(t->par)), wf_dim_split(t->options.seq_len)};
+    wf_dim dims[] = {wf_dim_batch(t->options.micro_batch * wf_par_dp(t->par)),
+                     wf_dim_split(t->options.seq_len)};
+
+    return (wf_par_batch){wf_tensor_new(ctx, WF_I32, 2, dims, layout, WF_MEMORY_ACTIVATION),
+                          wf_tensor_new(ctx, WF_I32, 2, dims, layout, WF_MEMORY_ACTIVATION)};
+}
+
+wf_status wf_par_batch_read(wf_par_trainer *t, const wf_par_batch *b, const wf_par_data *data,
+                            int64_t step, int64_t first)
+{
+    wf_context *ctx = t->par->ctx;
     wf_error error = {WF_OK, "the data gave no reason"};
     wf_status status = WF_OK;
     wf_host_data tokens, targets;
-    batch b;
+    int32_t *x, *y;
 
-    b.tokens = wf_tensor_new(ctx, WF_I32, 2, dims, layout, WF_MEMORY_ACTIVATION);
-    b.targets = wf_tensor_new(ctx, WF_I32, 2, dims, layout, WF_MEMORY_ACTIVATION);
-    if (b.tokens && b.targets && !wf_context_planning(ctx)) {
-        int32_t *x = wf_data_write(b.tokens, false, &tokens);
-        int32_t *y = wf_data_write(b.targets, false, &targets);
-
-        if (x && y)
-            status =
-                data->read(data->self, step, first, micro, t->options.seq_len, x, y, &error);
-        wf_data_close(&tokens);
-        wf_data_close(&targets);
-    }
-    if (status != WF_OK) {
+    if (!b->tokens || !b->targets || wf_context_planning(ctx))
+        return wf_context_status(ctx);
+    x = wf_data_write(b->tokens, false, &tokens);
+    y = wf_data_write(b->targets, false, &targets);
+    if (x && y)
+        status = data->read(data->self, step, first, t->options.micro_batch, t->options.seq_len,
+                            x, y, &error);
+    wf_data_close(&tokens);
+    wf_data_close(&targets);
+    if (status != WF_OK)
         wf_fail(ctx, status, "%s", error.text);
-        b.tokens = b.targets = NULL;
-    }
-    return b;
+    return wf_context_status(ctx);
+}
+
+/* The sequences of one micro-step. */
+static wf_par_batch read_batch(wf_par_trainer *t, const wf_par_data *data, int64_t step,
+                               int64_t first)
+{
+    wf_par_batch b = wf_par_batch_new(t);
+
+    return wf_par_batch_read(t, &b, data, step, first) == WF_OK ? b
+                                                                : (wf_par_batch){NULL, NULL};
 }
 
 /* The sum of a micro-step's losses, partial over the data-parallel axes. */
@@ -214,7 +207,7 @@ static float token_weight(const wf_par_trainer *t)
     return 1.0f / (float)(t->options.global_batch * t->options.seq_len);
 }
 
-static wf_tensor *loss_of(wf_par_trainer *t, batch b)
+static wf_tensor *loss_of(wf_par_trainer *t, wf_par_batch b)
 {
     wf_tensor *loss = t->options.loss(t->model, b.tokens, b.targets, token_weight(t));
 
@@ -235,15 +228,15 @@ static wf_tensor *constant_like(wf_tensor *t, float value)
 static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf_par_data *data)
 {
     wf_context *ctx = t->par->ctx;
-    int64_t first = first_sequence(t, k);
+    int64_t first = wf_par_first_sequence(t, k);
     wf_tensor *loss;
     wf_tape *tape;
-    batch b;
+    wf_par_batch b;
 
     wf_scope_open(ctx);
     wf_context_position(ctx, step, first);
     wf_context_phase(ctx, "forward");
-    b = read_batch(t, data, step, first);
+    b = t->given ? t->given[k] : read_batch(t, data, step, first);
     tape = wf_tape_open(ctx);
     loss = loss_of(t, b);
     wf_tape_switch(ctx, NULL);
@@ -287,27 +280,49 @@ static wf_status sum_micro_steps(wf_par_trainer *t, wf_par_counter *sum)
     return wf_context_status(ctx);
 }
 
-/* The mean over all tokens, on every rank; takes the losses of the micro-steps. */
-static wf_status mean_loss(wf_par_trainer *t, float *mean)
+/* The sum over all tokens, on every rank, retained; takes the losses of the micro-steps. */
+static wf_tensor *total_loss(wf_par_trainer *t)
 {
     wf_context *ctx = t->par->ctx;
     wf_par_counter counter = {.depth = 0};
     const wf_layout *whole = NULL;
-    wf_tensor *sum;
-    float total;
+    wf_tensor *sum = NULL;
 
     wf_scope_open(ctx);
-    if (wf_context_status(ctx) == WF_OK && sum_micro_steps(t, &counter) == WF_OK &&
-        wf_move_run(ctx, 1, counter.node, &whole, &sum) == WF_OK && !wf_context_planning(ctx) &&
-        wf_data_get(sum, 0, 1, &total) == WF_OK)
-        *mean = total * token_weight(t);
+    if (wf_context_status(ctx) != WF_OK || sum_micro_steps(t, &counter) != WF_OK ||
+        wf_move_run(ctx, 1, counter.node, &whole, &sum) != WF_OK)
+        sum = NULL;
+    wf_tensor_retain(sum);
     wf_scope_close(ctx);
     wf_par_counter_clear(&counter);
     for (int64_t k = 0; k < t->micros; k++) {
         wf_tensor_release(t->loss[k]);
         t->loss[k] = NULL;
     }
+    return sum;
+}
+
+/* The mean over all tokens; takes their sum. */
+static wf_status read_mean(wf_par_trainer *t, wf_tensor *total, float *mean)
+{
+    wf_context *ctx = t->par->ctx;
+    float sum;
+
+    if (total && !wf_context_planning(ctx) && wf_data_get(total, 0, 1, &sum) == WF_OK)
+        *mean = sum * token_weight(t);
+    wf_tensor_release(total);
     return wf_context_status(ctx);
+}
+
+wf_status wf_par_step_gradients(wf_par_trainer *t, int64_t step, const wf_par_data *data)
+{
+    wf_context *ctx = t->par->ctx;
+
+    for (int64_t k = 0; k < t->micros && wf_context_status(ctx) == WF_OK; k++)
+        micro_step(t, step, k, data);
+    t->total = total_loss(t);
+    return wf_context_status(ctx) == WF_OK ? wf_par_gradients_finish(t->gradients, t->grad)
+                                           : wf_context_status(ctx);
 }
 
 /* torch.nn.utils.clip_grad_norm_: clip / (norm + 1e-6) where that is below 1. */
@@ -323,6 +338,14 @@ static bool is_finite(const wf_par_step *result)
     return isfinite(result->loss) && isfinite(result->grad_norm);
 }
 
+static void apply(wf_par_trainer *t, float lr, float scale)
+{
+    if (t->recorded)
+        wf_par_recorded_update(t, lr, scale);
+    else
+        wf_par_update(t->par, t->optimizer, t->count, t->parameter, t->grad, lr, scale);
+}
+
 /* From the gradients of all micro-steps to new parameters, if loss and norm are finite; *bad is the
    first parameter whose gradient is not, -1: none. */
 static wf_status update(wf_par_trainer *t, wf_par_step *result, int64_t *bad)
@@ -330,13 +353,12 @@ static wf_status update(wf_par_trainer *t, wf_par_step *result, int64_t *bad)
     wf_context *ctx = t->par->ctx;
 
     *bad = -1;
-    if (wf_par_gradients_finish(t->gradients, t->grad) == WF_OK &&
+    if (wf_context_status(ctx) == WF_OK &&
         wf_par_norm(t->par, t->count, t->grad, &result->grad_norm) == WF_OK) {
         wf_context_phase(ctx, "optimizer");
         if (is_finite(result)) {
             wf_par_units_change(t->units);
-            wf_par_update(t->par, t->optimizer, t->count, t->parameter, t->grad, result->lr,
-                          clip_scale(t->options.clip, result->grad_norm));
+            apply(t, result->lr, clip_scale(t->options.clip, result->grad_norm));
         } else {
             *bad = wf_par_first_not_finite(t->par, t->count, t->grad);
         }
@@ -361,7 +383,7 @@ static bool watch_again(wf_par_trainer *t, int64_t step, const wf_par_data *data
         watch.micro = k;
         micro_step(t, step, k, data);
     }
-    mean_loss(t, &loss);
+    read_mean(t, total_loss(t), &loss);
     return wf_par_watch_end(&watch, text, size);
 }
 
@@ -401,11 +423,13 @@ wf_status wf_par_train_step(wf_par_trainer *t, int64_t step, const wf_par_data *
     wf_recorder_place(wf_mesh_world(t->par->mesh), step, NULL);
     wf_par_gradients_reset(t->gradients);
     wf_par_units_rest(t->units); /* what a step that failed has left under way */
-    for (int64_t k = 0; k < t->micros && wf_context_status(ctx) == WF_OK; k++)
-        micro_step(t, step, k, data);
-    mean_loss(t, &result->loss);
-    if (wf_context_status(ctx) == WF_OK && update(t, result, &bad) == WF_OK &&
-        !is_finite(result))
+    if (t->recorded)
+        wf_par_recorded_gradients(t, step, data);
+    else
+        wf_par_step_gradients(t, step, data);
+    read_mean(t, t->total, &result->loss);
+    t->total = NULL;
+    if (update(t, result, &bad) == WF_OK && !is_finite(result))
         not_finite(t, step, data, result, bad);
     wf_par_gradients_reset(t->gradients);
     wf_context_phase(ctx, NULL);
@@ -426,14 +450,14 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
         float mean = 0;
 
         for (int64_t k = 0; k < t->micros && wf_context_status(ctx) == WF_OK; k++) {
-            batch b;
+            wf_par_batch b;
 
             wf_scope_open(ctx);
-            b = read_batch(t, data, i, first_sequence(t, k));
+            b = read_batch(t, data, i, wf_par_first_sequence(t, k));
             t->loss[k] = wf_tensor_retain(sum_losses(loss_of(t, b)));
             wf_scope_close(ctx);
         }
-        mean_loss(t, &mean);
+        read_mean(t, total_loss(t), &mean);
         sum += (double)mean;
     }
     wf_context_phase(ctx, NULL);

@@ -103,14 +103,12 @@ static void flush(bucket *b)
     b->bytes = 0;
 }
 
-wf_status wf_par_update(wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
-                        wf_nn_parameter *const *parameter, wf_tensor *const *grad, float lr,
-                        float scale)
+wf_status wf_par_update_parameters(wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
+                                   wf_nn_parameter *const *parameter, wf_tensor *const *grad)
 {
     bucket b = {.par = par, .optimizer = optimizer, .parameter = parameter, .grad = grad};
 
     if (bucket_open(&b, count)) {
-        wf_nn_optimizer_begin(optimizer, lr, scale);
         for (int64_t i = 0; i < count && wf_context_status(par->ctx) == WF_OK; i++) {
             const wf_par_holding *h = wf_par_holding_of(parameter[i]);
             wf_tensor *t = parameter[i]->tensor;
@@ -131,4 +129,12 @@ wf_status wf_par_update(wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
     }
     bucket_close(&b, count);
     return wf_context_status(par->ctx);
+}
+
+wf_status wf_par_update(wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
+                        wf_nn_parameter *const *parameter, wf_tensor *const *grad, float lr,
+                        float scale)
+{
+    wf_nn_optimizer_begin(optimizer, lr, scale);
+    return wf_par_update_parameters(par, optimizer, count, parameter, grad);
 }

@@ -17,4 +17,8 @@ wf_status wf_par_update(wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
                         wf_nn_parameter *const *parameter, wf_tensor *const *grad, float lr,
                         float scale);
 
+/* The same without wf_nn_optimizer_begin, which the caller has called. */
+wf_status wf_par_update_parameters(wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
+                                   wf_nn_parameter *const *parameter, wf_tensor *const *grad);
+
 #endif

@@ -144,6 +144,11 @@ class Check:
         digests = {self.digest() for _ in range(10)}
         self.judge(3, "ten reruns", f"{len(digests)} digest(s)", len(digests) == 1)
 
+    def graphs(self, arch):
+        flags = ["--arch", arch, "--dropout", 0.1, "--micro-batch-size", 4]
+        want, got = self.digest(*flags), self.digest(*flags, "--cuda-graph", "on")
+        self.judge(3, f"{arch} as CUDA graphs", f"digest {got}, op by op {want}", got == want)
+
     # ---- 4: layouts ----
 
     def layouts(self):
@@ -189,9 +194,9 @@ class Check:
 
     # ---- 5: speed ----
 
-    def speed(self, name, shape, batch, target):
+    def speed(self, name, shape, batch, target, *more):
         layers, width = int(shape[3]), int(shape[5])
-        flags = [*shape, "--global-batch-size", batch, "--param-dtype", "bf16"]
+        flags = [*shape, "--global-batch-size", batch, "--param-dtype", "bf16", *more]
         rows = self.train(*flags, steps=12, seconds=100)
         rate = sorted(row["tokens_per_s"] for row in rows[4:])[len(rows[4:]) // 2]
         parameters = 12 * layers * width ** 2 + 50304 * width
@@ -222,6 +227,9 @@ class Check:
             if ours:
                 self.attempt(5, f"{name} against PyTorch", lambda: self.peer(
                     name, shape[3], shape[1], shape[5], batch, ours[0]))
+                by_graphs = f"{name} as CUDA graphs"
+                self.attempt(5, by_graphs, lambda: self.speed(by_graphs, shape, batch, target,
+                                                              "--cuda-graph", "on"))
 
     def memory(self):
         out = self.run([self.build / "apps/bench", "memory", "--device", "cuda", "--json"])
@@ -239,6 +247,8 @@ class Check:
             self.attempt(3, f"{arch} fp32", lambda: self.curve(arch, "fp32", 50, 1e-4))
             self.attempt(3, f"{arch} bf16", lambda: self.curve(arch, "bf16", 200, 0.02))
         self.attempt(3, "ten reruns", self.reruns)
+        for arch in ("gpt2", "llama"):
+            self.attempt(3, f"{arch} as CUDA graphs", lambda: self.graphs(arch))
         self.attempt(4, "layouts on one GPU", self.layouts)
         for n in (2, 4):
             self.attempt(4, f"NCCL, {n} processes", lambda: self.processes(n))

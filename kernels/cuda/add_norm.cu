@@ -27,7 +27,7 @@ wf_status add_norm(const wf_call *call, void *)
                  wf_wide((const T *)s, a.d) && wf_wide((const T *)a.y, a.d) &&
                  wf_wide_vector(a.gain, a.d) && wf_wide_vector(a.bias, a.d);
         wf_added_rows<T> source = {(const T *)x, (const T *)y, (T *)s,
-                                   wf_dropper_of(&attr->dropout, call->in[1]), a.wide};
+                                   wf_dropper_of(call, &attr->dropout, call->in[1]), a.wide};
 
         return wf_norm_rows<T>(wf_cuda_of(call)->stream, source, a);
     });

@@ -15,12 +15,13 @@ static size_t lines(size_t bytes)
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
-static void set_dropout(wf_cuda_heads *h, const wf_attention_attr *attr)
+static void set_dropout(wf_cuda_heads *h, const wf_attention_attr *attr, const wf_now *now)
 {
     h->key = attr->key;
     h->site = (uint32_t)attr->site;
     h->step = (uint32_t)attr->step;
     h->first_sequence = (uint32_t)attr->first_sequence;
+    h->now = now;
     h->kept = 1.0f;
     if (attr->dropout > 0) {
         h->threshold = (uint32_t)((double)attr->dropout * 0x1p32);
@@ -46,7 +47,7 @@ static wf_cuda_heads heads_of(const wf_call *call)
                        .per_group = q->dim[2].size / k->dim[2].size,
                        .scale = 1.0f / sqrtf((float)q->local[3])};
 
-    set_dropout(&h, call->attr);
+    set_dropout(&h, call->attr, wf_cuda_now(call));
     return h;
 }
 

@@ -214,10 +214,11 @@ static __device__ __forceinline__ float keep(const wf_cuda_heads &a, int64_t hea
                                              int64_t sequence, int64_t i, int64_t j)
 {
     uint32_t c1 = a.site | (uint32_t)(a.first_head + head) << WF_ATTENTION_SITE_BITS;
+    uint32_t c2 = a.now ? (uint32_t)a.now->step : a.step;
     uint32_t c3 = (uint32_t)(a.first_sequence + sequence);
 
-    return is_kept(a.key, (uint64_t)(i * a.tokens + j), c1, a.step, c3, a.threshold) ? a.kept
-                                                                                     : 0.0f;
+    return is_kept(a.key, (uint64_t)(i * a.tokens + j), c1, c2, c3, a.threshold) ? a.kept
+                                                                                 : 0.0f;
 }
 
 /* Where a head of a sequence begins in [batch, tokens, heads, dim]. */

@@ -6,6 +6,7 @@
 #define WF_KERNELS_CUDA_CUDA_H
 
 #include "kernels/cuda/host.h"
+#include "kernels/now.h"
 #include "kernels/op_table.h"
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -26,6 +27,8 @@ typedef struct wf_cuda {
     cublasLtHandle_t blas; /* made when first asked for (linear.c), closed with the device */
     void *math;            /* linear.c's and attention.c's own: algorithms, plans */
     struct wf_cuda_staging *staging; /* memory.c: pinned memory on the way to the GPU */
+    bool recording;                  /* graph.c: the stream is captured */
+    wf_now *now; /* graph.c: what recorded kernels read; there from the first recording on */
     wf_error *failure; /* the first of what could not be told at once; under `lock` */
     void *lock;
 } wf_cuda;
@@ -33,6 +36,15 @@ typedef struct wf_cuda {
 static inline wf_cuda *wf_cuda_of(const wf_call *call)
 {
     return (wf_cuda *)wf_cuda_host_table->context_device(call->ctx)->self;
+}
+
+/* Where a kernel of this call finds the numbers of the step that will run; NULL: they are those of
+   the call. */
+static inline const wf_now *wf_cuda_now(const wf_call *call)
+{
+    const wf_cuda *cuda = wf_cuda_of(call);
+
+    return cuda->recording ? cuda->now : NULL;
 }
 
 /* WF_OK, or a failure in the context that names `what` and says what CUDA says. A kernel's run()

@@ -175,6 +175,7 @@ static void close_device(wf_device *device)
         wf_cuda_enter(cuda);
         if (cuda->stream)
             cudaStreamSynchronize(cuda->stream);
+        wf_cuda_graph_close(cuda);
         wf_cuda_math_close(cuda);
         wf_cuda_memory_close(cuda);
         if (cuda->moves)
@@ -243,6 +244,7 @@ wf_device *wf_cuda_device_open(const wf_cuda_options *options, wf_error *error)
     cuda->device = (wf_device){.name = "cuda",
                                .dtype = WF_F32,
                                .far = &wf_cuda_far,
+                               .graphs = &wf_cuda_graphs,
                                .kernel = wf_cuda_kernel,
                                .sum_squares = sum_squares,
                                .add = add,

@@ -21,6 +21,10 @@ wf_status wf_cuda_memory_open(wf_cuda *cuda, wf_error *error);
 void wf_cuda_memory_close(wf_cuda *cuda);
 extern const wf_far_memory wf_cuda_far;
 
+/* graph.c */
+extern const wf_graphs wf_cuda_graphs;
+void wf_cuda_graph_close(wf_cuda *cuda);
+
 /* table.c: the kernel of an op, and why there is none. */
 const wf_kernel *wf_cuda_kernel(const wf_device *device, const wf_op *op);
 const char *wf_cuda_missing(int id);

@@ -33,7 +33,7 @@ wf_status dropout(const wf_call *call, void *)
 {
     bool add = call->n_in == 2;
     const wf_tensor *x = call->in[add];
-    wf_dropper d = wf_dropper_of((const wf_dropout_attr *)call->attr, x);
+    wf_dropper d = wf_dropper_of(call, (const wf_dropout_attr *)call->attr, x);
     int64_t n = wf_count(x);
 
     return wf_run(call, {add ? 3u : 1u, 1, 0}, [&](auto zero) {

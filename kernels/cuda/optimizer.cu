@@ -13,8 +13,22 @@ struct update {
     const void *grad;
     int64_t n;
     wf_update u;
+    const wf_now *now; /* NULL: all of u is as it stands */
     bool wide;
 };
+
+__device__ __forceinline__ wf_update update_now(const update &a)
+{
+    wf_update u = a.u;
+
+    if (a.now) {
+        u.lr = a.now->lr;
+        u.bias1 = a.now->bias1;
+        u.bias2 = a.now->bias2;
+        u.grad_scale = a.now->grad_scale;
+    }
+    return u;
+}
 
 __device__ __forceinline__ void gradient_at(const float *g, int64_t n, bool wide, float *out)
 {
@@ -30,6 +44,7 @@ __device__ __forceinline__ void gradient_at(const wf_bf16 *g, int64_t n, bool, f
 
 template <class G> __global__ void __launch_bounds__(WF_BLOCK) adamw_kernel(update a)
 {
+    const wf_update u = update_now(a);
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK * EACH;
 
     for (int64_t i = ((int64_t)blockIdx.x * WF_BLOCK + threadIdx.x) * EACH; i < a.n;
@@ -43,14 +58,14 @@ template <class G> __global__ void __launch_bounds__(WF_BLOCK) adamw_kernel(upda
         gradient_at((const G *)a.grad + i, n, a.wide, g);
 #pragma unroll
         for (int k = 0; k < EACH; k++) {
-            float slope = g[k] * a.u.grad_scale, root, change;
+            float slope = g[k] * u.grad_scale, root, change;
 
-            m[k] = fmaf(1.0f - a.u.beta1, slope, a.u.beta1 * m[k]);
-            v[k] = fmaf((1.0f - a.u.beta2) * slope, slope, a.u.beta2 * v[k]);
-            root = sqrtf(v[k] * a.u.bias2);
-            change = (m[k] * a.u.bias1) / (root + a.u.eps);
-            change = fmaf(a.u.weight_decay, p[k], change);
-            p[k] = fmaf(-a.u.lr, change, p[k]);
+            m[k] = fmaf(1.0f - u.beta1, slope, u.beta1 * m[k]);
+            v[k] = fmaf((1.0f - u.beta2) * slope, slope, u.beta2 * v[k]);
+            root = sqrtf(v[k] * u.bias2);
+            change = (m[k] * u.bias1) / (root + u.eps);
+            change = fmaf(u.weight_decay, p[k], change);
+            p[k] = fmaf(-u.lr, change, p[k]);
         }
         wf_store(a.p + i, n, a.wide, p);
         wf_store(a.m + i, n, a.wide, m);
@@ -61,8 +76,9 @@ template <class G> __global__ void __launch_bounds__(WF_BLOCK) adamw_kernel(upda
 /* Without momentum m is neither read nor written. */
 template <class G> __global__ void __launch_bounds__(WF_BLOCK) sgd_kernel(update a)
 {
+    const wf_update u = update_now(a);
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK * EACH;
-    const bool momentum = a.u.beta1 > 0.0f;
+    const bool momentum = u.beta1 > 0.0f;
 
     for (int64_t i = ((int64_t)blockIdx.x * WF_BLOCK + threadIdx.x) * EACH; i < a.n;
          i += step) {
@@ -75,10 +91,10 @@ template <class G> __global__ void __launch_bounds__(WF_BLOCK) sgd_kernel(update
             wf_load(a.m + i, n, a.wide, m);
 #pragma unroll
         for (int k = 0; k < EACH; k++) {
-            g[k] = fmaf(a.u.weight_decay, p[k], g[k] * a.u.grad_scale);
+            g[k] = fmaf(u.weight_decay, p[k], g[k] * u.grad_scale);
             if (momentum)
-                g[k] = m[k] = fmaf(a.u.beta1, m[k], g[k]);
-            p[k] = fmaf(-a.u.lr, g[k], p[k]);
+                g[k] = m[k] = fmaf(u.beta1, m[k], g[k]);
+            p[k] = fmaf(-u.lr, g[k], p[k]);
         }
         wf_store(a.p + i, n, a.wide, p);
         if (momentum)
@@ -97,6 +113,7 @@ update update_of(const wf_call *call)
     a.v = call->n_in > 3 ? (float *)call->in[3]->data : NULL;
     a.n = wf_count(call->in[0]);
     a.u = *(const wf_update *)call->attr;
+    a.now = a.u.of_step ? wf_cuda_now(call) : NULL;
     bits = (uintptr_t)a.p | (uintptr_t)a.m | (uintptr_t)a.v;
     a.wide = (bits | (call->in[1]->dtype == WF_F32 ? (uintptr_t)a.grad : 0)) % 16 == 0;
     return a;

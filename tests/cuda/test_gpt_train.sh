@@ -47,6 +47,16 @@ one=$(digest)
 run "four ranks on it" --device cuda --digest --tp 2 --dp 2
 [ -n "$one" ] && [ "$(digest)" = "$one" ] && result "they have one digest" "" ||
     result "they have one digest" "'$one' and '$(digest)'"
+run "steps as graphs" --device cuda --digest --cuda-graph on --steps 4 --dropout 0.1 \
+    --micro-batch-size 2 --eval-interval 2
+graphs=$(digest)
+run "steps without" --device cuda --digest --steps 4 --dropout 0.1 --micro-batch-size 2 \
+    --eval-interval 2
+[ -n "$graphs" ] && [ "$(digest)" = "$graphs" ] && result "they have one digest too" "" ||
+    result "they have one digest too" "'$graphs' and '$(digest)'"
+run "a plan of graphs" --device cuda --plan --cuda-graph on
+grep -qE '^  recorded graphs +[1-9]' out && result "counts their memory" "" ||
+    result "counts their memory" "no row of it"
 run "a sample from it" --device cuda --sample 4
 run "saved" --device cuda --save there
 run "and gone on with on the CPU" --device cpu --resume there --steps 3

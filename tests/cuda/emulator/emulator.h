@@ -45,6 +45,24 @@ void emulator_memory_close(void);
 int emulator_memory_holds(const void *at, size_t bytes);
 void emulator_memory_totals(size_t *unused, size_t *total);
 
+/* Memory of a graph: its address is the graph's as long as that lives, its contents begin anew with
+   every launch, and it may be given back in the graph or behind it. */
+cudaError_t emulator_memory_take(void **at, size_t bytes, cudaGraph_t graph);
+bool emulator_memory_is_of(const void *at, cudaGraph_t graph);
+void emulator_memory_begin(void *at);            /* work: a launch takes it */
+void emulator_memory_end_all(cudaGraph_t graph); /* what is not given back is */
+bool emulator_memory_any(cudaGraph_t graph);     /* whether there is such */
+void emulator_memory_forget(cudaGraph_t graph);  /* the graph is gone */
+
+/* The graph that records what this stream is given; NULL: none does. */
+cudaGraph_t *emulator_stream_graph(cudaStream_t stream);
+/* Keep work that a capturing stream was given; an error where the capture is lost. */
+cudaError_t emulator_graph_record(cudaGraph_t graph, void (*run)(void *arg), void *arg,
+                                  void (*drop)(void *arg));
+/* True where the calling thread captures and must not do what it is about to; the capture is lost. */
+bool emulator_graph_forbids(void);
+void emulator_graph_lose(cudaGraph_t graph);
+
 void emulator_run_grid(const cudaLaunchConfig_t *config, void (*body)(void *arg), void *arg);
 
 enum {

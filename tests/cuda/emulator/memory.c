@@ -18,6 +18,8 @@ static const size_t reserved = (size_t)64 << 30; /* of addresses */
 typedef struct allocation {
     char *at;
     size_t bytes;
+    cudaGraph_t graph; /* whose memory it is; NULL: nobody's but the program's */
+    bool given;        /* of a graph: it is not taken now, but its address is kept */
 } allocation;
 
 static struct {
@@ -147,12 +149,12 @@ static void insert(size_t i, char *at, size_t bytes)
             emulator_die("no memory for the list of allocations");
     }
     memmove(memory.list + i + 1, memory.list + i, (memory.n - i) * sizeof *memory.list);
-    memory.list[i] = (allocation){at, bytes};
+    memory.list[i] = (allocation){.at = at, .bytes = bytes};
     memory.n++;
     memory.hint = i + 1;
 }
 
-cudaError_t cudaMalloc(void **at, size_t bytes)
+cudaError_t emulator_memory_take(void **at, size_t bytes, cudaGraph_t graph)
 {
     cudaError_t error = cudaSuccess;
     size_t need = round_up(bytes + ZONE, ALIGN), i;
@@ -173,11 +175,19 @@ cudaError_t cudaMalloc(void **at, size_t bytes)
         WF_POISON(found + bytes, need - bytes);
         emulator_memory_close();
         insert(i, found, bytes);
+        memory.list[i].graph = graph;
+        memory.list[i].given = graph != NULL; /* until the first launch */
         memory.live += bytes;
         *at = found;
     }
     emulator_unlock();
     return error;
+}
+
+cudaError_t cudaMalloc(void **at, size_t bytes)
+{
+    return emulator_graph_forbids() ? emulator_error(cudaErrorStreamCaptureUnsupported)
+                                    : emulator_memory_take(at, bytes, NULL);
 }
 
 /* Nothing was written behind an allocation, and nothing will be read of it. */
@@ -194,23 +204,88 @@ static void retire(const allocation *a)
     WF_POISON(a->at, a->bytes + zone);
 }
 
-static void release(void *at)
+static allocation *allocation_at(const void *at)
 {
     size_t i = behind(at);
 
-    if (i == 0 || memory.list[i - 1].at != at)
-        emulator_die("%p is given back, but was not taken or is back already", at);
-    i--;
-    retire(&memory.list[i]);
-    memory.live -= memory.list[i].bytes;
-    memmove(memory.list + i, memory.list + i + 1, (memory.n - i - 1) * sizeof *memory.list);
+    return i > 0 && memory.list[i - 1].at == at ? &memory.list[i - 1] : NULL;
+}
+
+static void take_off_list(allocation *a)
+{
+    size_t i = (size_t)(a - memory.list);
+
+    memory.live -= a->bytes;
+    memmove(a, a + 1, (memory.n - i - 1) * sizeof *a);
     memory.n--;
     if (memory.hint > i)
         memory.hint--;
 }
 
+static void release(void *at)
+{
+    allocation *a = allocation_at(at);
+
+    if (!a || a->given)
+        emulator_die("%p is given back, but was not taken or is back already", at);
+    retire(a);
+    if (a->graph)
+        a->given = true;
+    else
+        take_off_list(a);
+}
+
+bool emulator_memory_is_of(const void *at, cudaGraph_t graph)
+{
+    const allocation *a;
+
+    emulator_lock();
+    a = allocation_at(at);
+    emulator_unlock();
+    return a && a->graph == graph;
+}
+
+void emulator_memory_begin(void *at)
+{
+    allocation *a = allocation_at(at);
+
+    WF_UNPOISON(a->at, a->bytes);
+    memset(a->at, 0xff, a->bytes);
+    a->given = false;
+}
+
+bool emulator_memory_any(cudaGraph_t graph)
+{
+    for (size_t i = 0; i < memory.n; i++)
+        if (memory.list[i].graph == graph && !memory.list[i].given)
+            return true;
+    return false;
+}
+
+void emulator_memory_end_all(cudaGraph_t graph)
+{
+    for (size_t i = 0; i < memory.n; i++)
+        if (memory.list[i].graph == graph && !memory.list[i].given)
+            release(memory.list[i].at);
+}
+
+/* What is still taken is from now on memory like any other. */
+void emulator_memory_forget(cudaGraph_t graph)
+{
+    for (size_t i = memory.n; i-- > 0;) {
+        allocation *a = &memory.list[i];
+
+        if (a->graph == graph && a->given)
+            take_off_list(a);
+        else if (a->graph == graph)
+            a->graph = NULL;
+    }
+}
+
 cudaError_t cudaFree(void *at)
 {
+    if (emulator_graph_forbids())
+        return emulator_error(cudaErrorStreamCaptureUnsupported);
     if (!at)
         return cudaSuccess;
     emulator_lock();
@@ -226,25 +301,39 @@ cudaError_t cudaFree(void *at)
    memory is only ever new. */
 cudaError_t cudaMallocAsync(void **at, size_t bytes, cudaStream_t stream)
 {
-    cudaError_t error = cudaMalloc(at, bytes);
+    cudaGraph_t graph = *emulator_stream_graph(stream);
+    cudaError_t error = emulator_memory_take(at, bytes, graph);
 
-    if (error == cudaErrorMemoryAllocation) { /* what is under way may bring some back */
+    if (error == cudaErrorMemoryAllocation && !graph) { /* work may bring some back */
         cudaStreamSynchronize(stream);
-        error = cudaMalloc(at, bytes);
+        error = emulator_memory_take(at, bytes, NULL);
         if (error == cudaSuccess)
             cudaGetLastError();
     }
-    return error;
+    return error == cudaSuccess && graph && *at
+               ? emulator_enqueue(stream, emulator_memory_begin, *at, NULL)
+               : error;
 }
 
 cudaError_t cudaFreeAsync(void *at, cudaStream_t stream)
 {
-    return at ? emulator_enqueue(stream, release, at, NULL) : cudaSuccess;
+    cudaGraph_t graph = *emulator_stream_graph(stream);
+
+    if (!at)
+        return cudaSuccess;
+    if (emulator_memory_holds(at, 1) != 1 || (graph && !emulator_memory_is_of(at, graph))) {
+        if (graph) /* it gives back what it took itself, and nothing else */
+            emulator_graph_lose(graph);
+        return emulator_error(cudaErrorInvalidValue);
+    }
+    return emulator_enqueue(stream, release, at, NULL);
 }
 
 /* Pinned memory of the host: the host's own. */
 cudaError_t cudaMallocHost(void **at, size_t bytes)
 {
+    if (emulator_graph_forbids())
+        return emulator_error(cudaErrorStreamCaptureUnsupported);
     *at = aligned_alloc(ALIGN, round_up(bytes ? bytes : 1, ALIGN));
     return *at ? cudaSuccess : emulator_error(cudaErrorMemoryAllocation);
 }
@@ -257,91 +346,11 @@ cudaError_t cudaHostAlloc(void **at, size_t bytes, unsigned flags)
 
 cudaError_t cudaFreeHost(void *at)
 {
+    if (emulator_graph_forbids())
+        return emulator_error(cudaErrorStreamCaptureUnsupported);
     cudaDeviceSynchronize(); /* as the runtime does: copies may still read it */
     free(at);
     return cudaSuccess;
-}
-
-typedef struct copy {
-    void *to;
-    const void *from;
-    size_t bytes;
-    int value;
-} copy;
-
-static void run_copy(void *arg)
-{
-    const copy *c = arg;
-
-    memmove(c->to, c->from, c->bytes);
-}
-
-static void run_set(void *arg)
-{
-    const copy *c = arg;
-
-    memset(c->to, c->value, c->bytes);
-}
-
-/* Both ends must be what `kind` says, and whole. */
-static bool is_right(const copy *c, enum cudaMemcpyKind kind)
-{
-    int to = emulator_memory_holds(c->to, c->bytes);
-    int from = emulator_memory_holds(c->from, c->bytes);
-    bool to_device = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
-    bool from_device = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
-
-    if (to < 0 || from < 0)
-        return false;
-    return kind == cudaMemcpyDefault || (to == to_device && from == from_device);
-}
-
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
-                            cudaStream_t stream)
-{
-    copy c = {to, from, bytes, 0};
-
-    if (bytes == 0)
-        return cudaSuccess;
-    return is_right(&c, kind) ? emulator_enqueue_copy(stream, run_copy, &c, sizeof c)
-                              : emulator_error(cudaErrorInvalidValue);
-}
-
-cudaError_t cudaMemcpy2DAsync(void *to, size_t to_step, const void *from, size_t from_step,
-                              size_t bytes, size_t rows, enum cudaMemcpyKind kind,
-                              cudaStream_t stream)
-{
-    cudaError_t error = cudaSuccess;
-
-    if (bytes > to_step || bytes > from_step)
-        return emulator_error(cudaErrorInvalidValue);
-    for (size_t r = 0; r < rows && error == cudaSuccess; r++)
-        error = cudaMemcpyAsync((char *)to + r * to_step, (const char *)from + r * from_step,
-                                bytes, kind, stream);
-    return error;
-}
-
-cudaError_t cudaMemsetAsync(void *at, int value, size_t bytes, cudaStream_t stream)
-{
-    copy c = {at, NULL, bytes, value};
-
-    if (bytes == 0)
-        return cudaSuccess;
-    return emulator_memory_holds(at, bytes) == 1
-               ? emulator_enqueue_copy(stream, run_set, &c, sizeof c)
-               : emulator_error(cudaErrorInvalidValue);
-}
-
-cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
-{
-    cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, NULL);
-
-    return error == cudaSuccess ? cudaStreamSynchronize(NULL) : error;
-}
-
-cudaError_t cudaMemset(void *at, int value, size_t bytes)
-{
-    return cudaMemsetAsync(at, value, bytes, NULL);
 }
 
 cudaError_t cudaMemGetInfo(size_t *unused, size_t *total)

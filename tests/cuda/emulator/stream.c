@@ -31,6 +31,7 @@ struct CUstream_st {
     struct CUstream_st *next; /* of all streams */
     int length;
     bool running;
+    cudaGraph_t graph; /* records what the stream is given */
 };
 
 struct CUevent_st {
@@ -178,11 +179,31 @@ static void order_legacy(cudaStream_t stream)
             run_all(s);
 }
 
+cudaGraph_t *emulator_stream_graph(cudaStream_t stream)
+{
+    return &stream_of(stream)->graph;
+}
+
+static cudaError_t record(cudaStream_t stream, const item *what)
+{
+    if (!what->run || what->on_host)
+        emulator_die("a graph of events or of functions on the host is not emulated");
+    return emulator_graph_record(stream->graph, what->run, what->arg, what->drop);
+}
+
 static cudaError_t push(cudaStream_t asked, item what)
 {
     cudaStream_t stream = stream_of(asked);
-    item *i = malloc(sizeof *i);
+    item *i;
 
+    if (stream->graph)
+        return record(stream, &what);
+    if (stream == &legacy && emulator_graph_forbids()) {
+        if (what.drop)
+            what.drop(what.arg);
+        return emulator_error(cudaErrorStreamCaptureImplicit);
+    }
+    i = malloc(sizeof *i);
     if (!i)
         emulator_die("no memory for a piece of work");
     *i = what;
@@ -310,8 +331,20 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     return cudaSuccess;
 }
 
+/* Whoever asks for a stream that is captured loses the capture. */
+static bool is_captured(cudaStream_t stream)
+{
+    cudaGraph_t graph = stream_of(stream)->graph;
+
+    if (graph)
+        emulator_graph_lose(graph);
+    return graph != NULL;
+}
+
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    if (is_captured(stream))
+        return emulator_error(cudaErrorStreamCaptureUnsupported);
     emulator_lock();
     order_legacy(stream_of(stream));
     run_all(stream_of(stream));
@@ -321,6 +354,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 
 cudaError_t cudaDeviceSynchronize(void)
 {
+    if (emulator_graph_forbids())
+        return emulator_error(cudaErrorStreamCaptureUnsupported);
     emulator_lock();
     order_legacy(&legacy);
     run_all(&legacy);
@@ -333,6 +368,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     bool done;
 
+    if (is_captured(stream))
+        return emulator_error(cudaErrorStreamCaptureUnsupported);
     emulator_lock();
     step(stream_of(stream));
     done = !stream_of(stream)->first;
@@ -390,6 +427,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
+    if (emulator_graph_forbids())
+        return emulator_error(cudaErrorStreamCaptureUnsupported);
     emulator_lock();
     if (event->done < event->recorded && !run_until(event->stream, event, event->recorded))
         emulator_die("an event is waited for that never comes");
@@ -401,6 +440,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     bool done;
 
+    if (emulator_graph_forbids())
+        return emulator_error(cudaErrorStreamCaptureUnsupported);
     emulator_lock();
     if (event->done < event->recorded)
         step(event->stream);

@@ -1,0 +1,57 @@
+/*
+ * core/graph.h - a stretch of a rank's work on its device, recorded once and run again and again,
+ * without what the host does to ask for it: CUDA's graphs.
+ *
+ * What is recorded keeps its tensors, their addresses, and the attributes of its ops. What differs
+ * from run to run is in tensors that are written before one (a batch), or in a few numbers that
+ * kernels find in memory of the device while they are recorded (kernels/now.h).
+ *
+ * Memory that ops take while a graph is recorded is the graph's own and stays where it is. A tensor
+ * that was made then and is still held holds what the last run gave it; nothing else does, and
+ * nothing may be given back then that was taken before.
+ */
+#ifndef WF_CORE_GRAPH_H
+#define WF_CORE_GRAPH_H
+
+#include "core/context.h"
+
+WF_BEGIN_DECLS
+
+typedef struct wf_graph wf_graph;
+
+/**
+ * wf_graph_begin - record what the context's device is asked for from now on, in place of doing it
+ *
+ * What shapes and kernels need but once (libraries loaded, algorithms found) has to be there: the
+ * same work has run before. In a plan nothing is recorded, and memory is counted as in a run.
+ * Errors:  WF_EUNSUPPORTED (the device cannot), WF_EINVAL (one is being recorded), WF_ENOMEM in the
+ *          context
+ */
+WF_API wf_status wf_graph_begin(wf_context *ctx);
+
+/**
+ * wf_graph_end - the end of what wf_graph_begin began, with or without an error in between
+ *
+ * From now on the memory that the graph needs beside its tensors is counted as WF_MEMORY_GRAPH.
+ * Owner:   caller; wf_graph_free
+ * Errors:  WF_EDEVICE: something was asked for that cannot be recorded: a value on the host, a
+ *          copy from it; NULL then, and where the context had an error before
+ */
+WF_API wf_graph *wf_graph_end(wf_context *ctx);
+
+/** wf_graph_is_recorded - whether one is: no value can be read, since none is computed. */
+WF_API bool wf_graph_is_recorded(const wf_context *ctx);
+
+/**
+ * wf_graph_run - do what was recorded, after all that the rank has asked for before
+ *
+ * @param now    [bytes] copied: the numbers of this run
+ */
+WF_API wf_status wf_graph_run(wf_graph *graph, const void *now, size_t bytes);
+
+/** wf_graph_free - forget it; NULL is allowed. Before its context is closed. */
+WF_API void wf_graph_free(wf_graph *graph);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,105 @@
+/*
+ * kernels/cuda/graph.c - work of the rank's stream as CUDA graphs: captured, instantiated, launched.
+ *
+ * Memory that is taken under capture (memory.c: cudaMallocAsync) becomes nodes of the graph: its
+ * addresses are fixed, the driver lets what does not live at the same time share them, and what is
+ * not given back in the graph holds the results of a launch until the next one.
+ */
+#include "kernels/cuda/device.h"
+#include <stdlib.h>
+
+typedef struct recorded {
+    cudaGraph_t graph; /* its memory's addresses are its nodes' */
+    cudaGraphExec_t exec;
+} recorded;
+
+static wf_status tell(wf_cuda *cuda, cudaError_t code, const char *what, wf_error *error)
+{
+    wf_cuda_note(cuda, code, what);
+    return wf_cuda_failure(cuda, error);
+}
+
+/* What CUDA's pool keeps of steps that ran op by op would lie beside the graph's memory unused. */
+static cudaError_t give_back_unused(wf_cuda *cuda)
+{
+    cudaMemPool_t pool;
+    cudaError_t code = cudaStreamSynchronize(cuda->stream);
+
+    if (code == cudaSuccess)
+        code = cudaDeviceGetDefaultMemPool(&pool, cuda->ordinal);
+    return code == cudaSuccess ? cudaMemPoolTrimTo(pool, 0) : code;
+}
+
+/* Of this thread: other ranks and the transport's threads may do what they like meanwhile. */
+static wf_status begin(wf_device *device, wf_error *error)
+{
+    wf_cuda *cuda = device->self;
+    cudaError_t code = cudaSuccess;
+
+    wf_cuda_enter(cuda);
+    if (!cuda->now)
+        code = cudaMallocAsync((void **)&cuda->now, sizeof *cuda->now, cuda->stream);
+    if (code == cudaSuccess)
+        code = give_back_unused(cuda);
+    if (code == cudaSuccess)
+        code = cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeThreadLocal);
+    cuda->recording = code == cudaSuccess;
+    return tell(cuda, code, "the beginning of a graph", error);
+}
+
+static void free_graph(wf_device *device, void *graph)
+{
+    wf_cuda *cuda = device->self;
+    recorded *r = graph;
+
+    wf_cuda_enter(cuda);
+    if (r->exec)
+        cudaGraphExecDestroy(r->exec); /* when its last launch is done */
+    if (r->graph)
+        cudaGraphDestroy(r->graph);
+    free(r);
+}
+
+/* A launch gives back by itself what the last one left: what is still held is taken anew. */
+static void *end(wf_device *device, wf_error *error)
+{
+    wf_cuda *cuda = device->self;
+    recorded *r = calloc(1, sizeof *r);
+    cudaGraph_t graph = NULL;
+    cudaError_t code;
+
+    wf_cuda_enter(cuda);
+    code = cudaStreamEndCapture(cuda->stream, &graph);
+    cuda->recording = false;
+    if (!r) {
+        wf_cuda_host_table->error_set(error, WF_ENOMEM, "no memory for a graph");
+        return NULL;
+    }
+    r->graph = graph;
+    if (code == cudaSuccess)
+        code =
+            cudaGraphInstantiate(&r->exec, r->graph, cudaGraphInstantiateFlagAutoFreeOnLaunch);
+    if (tell(cuda, code, "the end of a graph", error) == WF_OK)
+        return r;
+    free_graph(device, r);
+    return NULL;
+}
+
+static wf_status run(wf_device *device, void *graph, const void *now, size_t bytes,
+                     wf_error *error)
+{
+    wf_cuda *cuda = device->self;
+    const recorded *r = graph;
+
+    wf_cuda_far.write(device, cuda->now, now, bytes);
+    return tell(cuda, cudaGraphLaunch(r->exec, cuda->stream), "a graph", error);
+}
+
+void wf_cuda_graph_close(wf_cuda *cuda)
+{
+    if (cuda->now)
+        cudaFreeAsync(cuda->now, cuda->stream);
+    cuda->now = NULL;
+}
+
+const wf_graphs wf_cuda_graphs = {.begin = begin, .end = end, .run = run, .free = free_graph};

@@ -1,0 +1,21 @@
+/*
+ * kernels/now.h - the numbers of a training step that kernels of a recorded graph find in memory of
+ * their device, where the attributes of a call would be those of the step that was recorded.
+ */
+#ifndef WF_KERNELS_NOW_H
+#define WF_KERNELS_NOW_H
+
+#include "core/export.h"
+#include <stdint.h>
+
+WF_BEGIN_DECLS
+
+/** wf_now - what wf_graph_run takes. */
+typedef struct wf_now {
+    int64_t step;                       /* of dropout, as in wf_context_position */
+    float lr, bias1, bias2, grad_scale; /* of updates with of_step set (wf_update) */
+} wf_now;
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,244 @@
+/*
+ * tests/cuda/test_cuda_graph.c - work that is recorded and run again: the same bits as op by op, with
+ * the numbers of the step that runs; memory is counted; what cannot be recorded is an error.
+ */
+#include "core/graph.h"
+#include "core/host_data.h"
+#include "kernels/devices.h"
+#include "kernels/now.h"
+#include "kernels/ops.h"
+#include "tests/mesh/ranks.h"
+
+enum {
+    BATCH = 2,
+    ROWS = 8,
+    COLUMNS = 32,
+    HEADS_HERE = 2,
+    SITE = 3,
+    FIRST = 5,
+    GRAPH_STEPS = 10
+};
+
+static wf_context *open_context(bool plan)
+{
+    wf_error error = {WF_OK, ""};
+    wf_device *device = wf_cuda_device(&(wf_cuda_options){.plan = plan}, &error);
+    wf_context *ctx =
+        wf_context_open(device, &(wf_context_options){.seed = 7, .plan = plan}, &error);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
+    return ctx;
+}
+
+static void set(wf_tensor *t, int member)
+{
+    wf_host_data view;
+    float *x = wf_data_write(t, false, &view);
+
+    for (int64_t i = 0; x && i < wf_tensor_local_count(t); i++)
+        x[i] = number(member, 0, i);
+    wf_data_close(&view);
+}
+
+static wf_tensor *new_tensor(wf_context *ctx, int member)
+{
+    wf_dim dims[] = {wf_dim_batch(BATCH), wf_dim_split(ROWS),
+                     wf_dim_heads(HEADS_HERE, COLUMNS / HEADS_HERE)};
+    wf_tensor *t = wf_tensor_new(ctx, WF_F32, 3, dims, NULL, WF_MEMORY_ACTIVATION);
+
+    if (t && !wf_context_planning(ctx))
+        set(t, member);
+    return t;
+}
+
+/* All that has dropout in it; the sums that it adds to are given back on the way. */
+static wf_tensor *with_dropout(wf_tensor *x)
+{
+    wf_tensor *gain, *heads, *y, *sum;
+    wf_dim width = wf_dim_heads(HEADS_HERE, COLUMNS / HEADS_HERE);
+
+    wf_scope_open(x->ctx);
+    gain = wf_tensor_new(x->ctx, WF_F32, 1, &width, NULL, WF_MEMORY_ACTIVATION);
+    wf_init_fill(gain, 0.5f);
+    y = wf_dropout_add(x, wf_dropout(x, 0.25f, SITE), 0.25f, SITE + 1);
+    y = wf_add_rmsnorm(x, y, gain, 1e-5f, 0.25f, SITE + 2, &sum);
+    heads = wf_split_heads(y, COLUMNS / HEADS_HERE);
+    y = wf_merge_heads(wf_attention(heads, heads, heads, 0.25f, SITE + 3));
+    return wf_scope_return(x->ctx, wf_add(y, sum));
+}
+
+static void numbers_of(const wf_tensor *t, float *to)
+{
+    CU_ASSERT_EQUAL(wf_data_get(t, 0, BATCH * ROWS * COLUMNS, to), WF_OK);
+}
+
+/* Recorded at one step, run at others: what differs is read anew, and nothing else is. */
+static void runs_are_calls(void)
+{
+    wf_context *ctx = open_context(false);
+    float got[BATCH * ROWS * COLUMNS], want[BATCH * ROWS * COLUMNS];
+    wf_tensor *x = new_tensor(ctx, 1), *y;
+    wf_graph *graph;
+
+    wf_context_position(ctx, 1, FIRST);
+    with_dropout(x);
+    CU_ASSERT_EQUAL_FATAL(wf_graph_begin(ctx), WF_OK);
+    y = with_dropout(x);
+    graph = wf_graph_end(ctx);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(graph);
+    for (int64_t step = 2; step < 6; step++) {
+        wf_scope_open(ctx);
+        set(x, (int)step / 2);
+        CU_ASSERT_EQUAL(wf_graph_run(graph, &(wf_now){.step = step}, sizeof(wf_now)), WF_OK);
+        numbers_of(y, got);
+        wf_context_position(ctx, step, FIRST);
+        numbers_of(with_dropout(x), want);
+        CU_ASSERT(memcmp(got, want, sizeof got) == 0);
+        wf_scope_close(ctx);
+    }
+    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
+    wf_graph_free(graph);
+    wf_context_close(ctx);
+}
+
+/* An update with the numbers of its step, and one with numbers of its own. */
+static void updates(void)
+{
+    wf_context *ctx = open_context(false);
+    float got[2][BATCH * ROWS * COLUMNS], want[2][BATCH * ROWS * COLUMNS];
+    wf_tensor *p[2] = {new_tensor(ctx, 1), new_tensor(ctx, 1)};
+    wf_tensor *m = new_tensor(ctx, 2), *v = wf_mul(m, m), *grad = new_tensor(ctx, 3);
+    wf_update step = {.beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .of_step = true};
+    const wf_update own = {.lr = 0.5f, .grad_scale = 2};
+    wf_graph *graph;
+
+    step.lr = 77; /* of a step that is past */
+    CU_ASSERT_EQUAL_FATAL(wf_graph_begin(ctx), WF_OK);
+    wf_adamw(p[0], grad, m, v, &step);
+    wf_sgd(p[1], grad, m, &own);
+    graph = wf_graph_end(ctx);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(graph);
+    wf_graph_run(graph, &(wf_now){.lr = 0.25f, .bias1 = 10, .bias2 = 20, .grad_scale = 0.5f},
+                 sizeof(wf_now));
+    for (int i = 0; i < 2; i++) {
+        numbers_of(p[i], got[i]);
+        set(p[i], 1);
+    }
+    set(m, 2);
+    v = wf_mul(m, m);
+    step.lr = 0.25f, step.bias1 = 10, step.bias2 = 20, step.grad_scale = 0.5f;
+    wf_adamw(p[0], grad, m, v, &step);
+    wf_sgd(p[1], grad, m, &own);
+    for (int i = 0; i < 2; i++) {
+        numbers_of(p[i], want[i]);
+        CU_ASSERT(memcmp(got[i], want[i], sizeof got[i]) == 0);
+    }
+    wf_graph_free(graph);
+    wf_context_close(ctx);
+}
+
+static size_t in_use(wf_context *ctx, wf_memory_kind kind)
+{
+    wf_memory_report report;
+
+    wf_pool_report(wf_context_pool(ctx), &report);
+    return kind == WF_MEMORY_KINDS ? report.in_use : report.now[kind];
+}
+
+/* What lived while it was recorded and is given back counts as the graph's, in a plan as well. */
+static void memory(void)
+{
+    size_t held[2];
+
+    for (int plan = 0; plan < 2; plan++) {
+        wf_context *ctx = open_context(plan);
+        wf_tensor *x = new_tensor(ctx, 1);
+        size_t before = in_use(ctx, WF_MEMORY_KINDS);
+        wf_graph *graph;
+
+        wf_scope_open(ctx);
+        CU_ASSERT_EQUAL_FATAL(wf_graph_begin(ctx), WF_OK);
+        with_dropout(x);
+        graph = wf_graph_end(ctx);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(graph);
+        held[plan] = in_use(ctx, WF_MEMORY_GRAPH);
+        CU_ASSERT(held[plan] >= 4 * BATCH * ROWS * COLUMNS * sizeof(float));
+        CU_ASSERT_EQUAL(wf_graph_run(graph, &(wf_now){.step = 1}, sizeof(wf_now)), WF_OK);
+        CU_ASSERT_EQUAL(in_use(ctx, WF_MEMORY_GRAPH), held[plan]);
+        wf_scope_close(ctx);
+        wf_graph_free(graph);
+        CU_ASSERT_EQUAL(in_use(ctx, WF_MEMORY_KINDS), before);
+        wf_context_close(ctx);
+    }
+    CU_ASSERT_EQUAL(held[0], held[1]);
+}
+
+static void check_lost(void (*ask)(wf_tensor *x), const char *says)
+{
+    wf_context *ctx = open_context(false);
+    wf_tensor *x = new_tensor(ctx, 1), *old = wf_tensor_retain(new_tensor(ctx, 2));
+
+    CU_ASSERT_EQUAL_FATAL(wf_graph_begin(ctx), WF_OK);
+    wf_add(x, old);
+    ask(old);
+    wf_add(x, x);
+    CU_ASSERT_PTR_NULL(wf_graph_end(ctx));
+    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_EDEVICE);
+    CU_ASSERT_PTR_NOT_NULL(strstr(wf_context_error(ctx)->text, says));
+    wf_tensor_release(old);
+    wf_context_close(ctx);
+}
+
+static void read_it(wf_tensor *x)
+{
+    float value;
+
+    wf_data_get(x, 0, 1, &value);
+}
+
+static void write_it(wf_tensor *x)
+{
+    set(x, 4);
+}
+
+/* Memory of before would be given back by every run. */
+static void drop_it(wf_tensor *x)
+{
+    wf_tensor_drop(x);
+}
+
+static void what_cannot_be(void)
+{
+    wf_context *ctx = open_context(false);
+    wf_error error = {WF_OK, ""};
+
+    check_lost(read_it, "a copy to the host: the GPU says operation not permitted when stream");
+    check_lost(write_it, "a copy to the GPU: the GPU says operation not permitted when stream");
+    check_lost(drop_it, "memory given back: the GPU says invalid argument");
+    CU_ASSERT_EQUAL(wf_graph_begin(ctx), WF_OK);
+    CU_ASSERT_EQUAL(wf_graph_begin(ctx), WF_EINVAL);
+    CU_ASSERT_PTR_NULL(wf_graph_end(ctx));
+    CU_ASSERT_PTR_NULL(wf_graph_end(ctx));
+    wf_context_close(ctx);
+    ctx = wf_context_open(wf_cpu_device(1, &error), NULL, &error);
+    CU_ASSERT_EQUAL(wf_graph_begin(ctx), WF_EUNSUPPORTED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(wf_context_error(ctx)->text, "device cpu has no graphs"));
+    CU_ASSERT_PTR_NULL(wf_graph_end(ctx));
+    wf_context_close(ctx);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {{"a run has the bits of the calls", runs_are_calls},
+                                    {"updates of the step that runs", updates},
+                                    {"memory is counted", memory},
+                                    {"what cannot be recorded", what_cannot_be},
+                                    {NULL, NULL}};
+    wf_error why = {WF_OK, ""};
+
+    if (wf_cuda_count(false, &why) == 0) {
+        wf_test_skip_all(why.text);
+        return 77;
+    }
+    return wf_test_main("cuda_graph", tests);
+}

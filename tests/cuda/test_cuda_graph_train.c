@@ -1,0 +1,274 @@
+/*
+ * tests/cuda/test_cuda_graph_train.c - training by graphs has the loss, norm and digest of training
+ * without, bit for bit, and calls no op: both models, optimizers, types, with evaluations and
+ * checkpoints in between; its plan is the run to the byte.
+ */
+#include "kernels/devices.h"
+#include "parallel/report.h"
+#include "tests/parallel/checkpoint_harness.h"
+
+enum { GRAPH_STEPS = 10 };
+
+static training make_training(wf_nn_arch arch)
+{
+    training t = new_training(arch, arch == WF_NN_GPT2 ? 4 : 2, 4);
+
+    t.model.heads = 4;
+    t.model.layers = 1;
+    t.model.width = 16;
+    t.model.ffn = 32;
+    t.model.dropout = 0.1f;
+    t.options.micro_batch = 2;
+    t.options.seq_len = t.model.positions = 4;
+    t.options.clip = 0.1f;
+    t.steps = UNDER_SANITIZER ? 4 : GRAPH_STEPS;
+    t.layout.device = "cuda";
+    return t;
+}
+
+static void check_same(const training *want, const training *got, const char *what)
+{
+    bool same = got->digest == want->digest;
+
+    for (int k = 0; k < want->steps; k++)
+        same = same && same_bits(got->loss[k], want->loss[k]) &&
+               got->grad_norm[k] == want->grad_norm[k];
+    CU_ASSERT(same);
+    if (!same)
+        printf("\n    %s: not what it is op by op", what);
+}
+
+static void one_digest(training t, const char *what)
+{
+    training recorded = t;
+
+    recorded.layout.cuda_graph = true;
+    if (train(&t) && train(&recorded))
+        check_same(&t, &recorded, what);
+}
+
+/* Dropout, two micro-steps, a rate that rises, gradients that are clipped. */
+static void training_of_gpt2(void)
+{
+    one_digest(make_training(WF_NN_GPT2), "gpt2");
+}
+
+static void training_of_llama(void)
+{
+    training t = make_training(WF_NN_LLAMA);
+
+    t.options.micro_batch = 2;
+    t.layout.strategy = "no_shard";
+    one_digest(t, "llama");
+}
+
+static void other_ways(void)
+{
+    training t = make_training(WF_NN_LLAMA);
+
+    t.steps = 3;
+    t.options.micro_batch = 0;
+    t.options.optimizer.method = WF_NN_SGD;
+    t.layout.reduce_dtype = WF_BF16;
+    t.recompute = "block";
+    one_digest(t, "sgd, gradients in bf16, recompute");
+    t.recompute = NULL;
+    t.options.optimizer.method = WF_NN_MUON;
+    t.layout.reduce_dtype = WF_F32;
+    t.layout.param_dtype = WF_BF16;
+    one_digest(t, "muon, parameters in bf16");
+}
+
+static void count_call(void *arg, const wf_call *call)
+{
+    (void)call;
+    ++*(int *)arg;
+}
+
+/* After the second step no op is called any more, and the work is still counted. */
+static wf_status count_ops(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
+{
+    static double flops;
+    wf_context *ctx = wf_par_context(par);
+
+    (void)rank, (void)model;
+    if (step == 0)
+        wf_context_watch(ctx, count_call, t->arg);
+    CU_ASSERT((*(int *)t->arg > 0) == (step == 1 || step == 2));
+    CU_ASSERT(step < 2 || wf_context_flops(ctx) == step * flops);
+    *(int *)t->arg = 0;
+    flops = step == 1 ? wf_context_flops(ctx) : flops;
+    return WF_OK;
+}
+
+static void no_op_is_called(void)
+{
+    training t = make_training(WF_NN_GPT2);
+    int calls = 0;
+
+    t.steps = 4;
+    t.options.micro_batch = 2;
+    t.layout.cuda_graph = true;
+    t.watch = count_ops;
+    t.arg = &calls;
+    train(&t);
+}
+
+/* An evaluation of other data takes and leaves parameters as it finds them. */
+static wf_status evaluating_rank(wf_rank *rank, void *arg)
+{
+    training *t = arg;
+    const wf_par_data data = {.read = count_up};
+    wf_par *par = wf_par_open(rank, &t->layout, &rank->error);
+    wf_nn_gpt *model = par ? wf_nn_gpt_new(wf_par_context(par), &t->model) : NULL;
+    wf_par_trainer *trainer;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(model);
+    wf_par_plan(par, &model->base, wf_par_gpt_plan);
+    wf_par_materialize(par, &model->base);
+    trainer = wf_par_trainer_open(par, &model->base, &t->options);
+    for (int step = 1; step <= t->steps; step++) {
+        wf_par_step result;
+
+        wf_par_train_step(trainer, step, &data, &result);
+        wf_par_evaluate(trainer, 1, &data, &t->loss[step - 1]);
+    }
+    wf_par_trainer_digest(trainer, &t->digest);
+    rank->error = *wf_context_error(wf_par_context(par));
+    wf_par_trainer_close(trainer);
+    wf_nn_free(&model->base);
+    wf_par_close(par);
+    return rank->error.code;
+}
+
+static void evaluation(void)
+{
+    training t = make_training(WF_NN_LLAMA), recorded;
+    wf_error error = {WF_OK, ""};
+
+    t.steps = 4;
+    t.options.micro_batch = 2;
+    t.layout.param_dtype = WF_BF16;
+    t.layout.strategy = "no_shard";
+    recorded = t;
+    recorded.layout.cuda_graph = true;
+    wf_launch(&(wf_launch_options){.ranks = 1}, evaluating_rank, &t, &error);
+    wf_launch(&(wf_launch_options){.ranks = 1}, evaluating_rank, &recorded, &error);
+    CU_ASSERT_EQUAL(error.code, WF_OK);
+    check_same(&t, &recorded, "evaluations between steps");
+}
+
+/* Saved beside the steps that follow, and gone on with: a fresh trainer records anew. */
+static void checkpoints(void)
+{
+    training whole = make_training(WF_NN_GPT2), part, rest;
+    char dir[64];
+    wf_par_save_options how = {.dir = dir, .async = true};
+
+    whole.options.micro_batch = 4;
+    part = rest = whole;
+    whole.steps = rest.steps = 6;
+    part.steps = 3;
+    part.layout.cuda_graph = rest.layout.cuda_graph = true;
+    fresh_directory(dir);
+    if (train(&whole) && save_run(&part, &how, 3) && resume_run(&rest, dir, 3))
+        CU_ASSERT_EQUAL(rest.digest, whole.digest);
+    remove_directory(dir);
+}
+
+/* A step that is lost is looked at op by op, whoever ran it. */
+static void not_finite(void)
+{
+    wf_error error[2] = {{WF_OK, ""}, {WF_OK, ""}};
+
+    for (int on = 0; on < 2; on++) {
+        training t = make_training(WF_NN_GPT2);
+
+        t.steps = 20;
+        t.options.clip = 0;
+        t.options.optimizer = (wf_nn_optimizer_options){WF_NN_SGD, 0, 0, 0, 0};
+        t.options.schedule = (wf_nn_schedule){1e6, 1e6, 0, 20};
+        t.layout.cuda_graph = on;
+        wf_launch(&(wf_launch_options){.ranks = 1}, training_rank, &t, &error[on]);
+    }
+    CU_ASSERT_EQUAL(error[0].code, WF_ENONFINITE);
+    CU_ASSERT_STRING_EQUAL(error[0].text, error[1].text);
+}
+
+static wf_status report_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
+                             int step)
+{
+    (void)rank;
+    if (step == 1)
+        wf_par_report_begin(par, t->arg);
+    if (step == 2)
+        wf_par_report_end(par, &model->base, t->arg);
+    return WF_OK;
+}
+
+static void plan_is_run(void)
+{
+    training t = make_training(WF_NN_LLAMA);
+    wf_par_report ran = {0}, planned = {0};
+    wf_error error = {WF_OK, ""};
+
+    t.steps = 2;
+    t.layout.cuda_graph = true;
+    t.watch = report_step;
+    t.arg = &ran;
+    if (!train(&t))
+        return;
+    t.layout.plan = true;
+    t.arg = &planned;
+    wf_launch(&(wf_launch_options){.ranks = 1, .transport = "fake", .rank = 0}, training_rank,
+              &t, &error);
+    CU_ASSERT_EQUAL_FATAL(error.code, WF_OK);
+    CU_ASSERT(ran.memory.now[WF_MEMORY_GRAPH] > 0);
+    CU_ASSERT_EQUAL(planned.memory.peak, ran.memory.peak);
+    CU_ASSERT_EQUAL(planned.memory.in_use, ran.memory.in_use);
+    for (int k = 0; k < WF_MEMORY_KINDS; k++)
+        CU_ASSERT_EQUAL(planned.memory.most[k], ran.memory.most[k]);
+    CU_ASSERT(planned.flops > 0 && planned.flops == ran.flops);
+}
+
+static void refused(void)
+{
+    static const struct {
+        const char *device, *says;
+        int dp;
+    } rows[] = {{"cpu", "cuda_graph is of device cuda, not of cpu", 1},
+                {"cuda", "2 ranks meet on their hosts in every step: use tp 1 and dp 1", 2}};
+
+    for (int i = 0; i < 2; i++) {
+        training t = make_training(WF_NN_GPT2);
+        wf_error error = {WF_OK, ""};
+
+        t.layout.cuda_graph = true;
+        t.layout.device = rows[i].device;
+        t.layout.dp = rows[i].dp;
+        CU_ASSERT(wf_launch(&(wf_launch_options){.ranks = rows[i].dp}, training_rank, &t,
+                            &error) != WF_OK);
+        CU_ASSERT_PTR_NOT_NULL(strstr(error.text, rows[i].says));
+    }
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {{"gpt2 by graphs", training_of_gpt2},
+                                    {"llama by graphs", training_of_llama},
+                                    {"other optimizers and types by graphs", other_ways},
+                                    {"a recorded step calls no op", no_op_is_called},
+                                    {"evaluations in between", evaluation},
+                                    {"checkpoints in between", checkpoints},
+                                    {"numbers that are not finite", not_finite},
+                                    {"a plan is the run", plan_is_run},
+                                    {"what is refused", refused},
+                                    {NULL, NULL}};
+    wf_error why = {WF_OK, ""};
+
+    if (wf_cuda_count(false, &why) == 0) {
+        wf_test_skip_all(why.text);
+        return 77;
+    }
+    return wf_test_main("cuda_graph_train", tests);
+}
