@@ -10,7 +10,7 @@
 #include "mesh/launcher.h"
 
 /* To be raised with every change to what a plugin and its host share: this file, mesh/comm.h. */
-enum { WF_PLUGIN_VERSION = 3 };
+enum { WF_PLUGIN_VERSION = 4 };
 
 typedef struct wf_plugin_host {
     size_t size; /* of this table; first, so that it can always be read */

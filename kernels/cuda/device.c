@@ -202,7 +202,7 @@ static cudaError_t ask(wf_cuda *cuda)
     return code;
 }
 
-static wf_status open_gpu(wf_cuda *cuda, wf_error *error)
+static wf_status open_gpu(wf_cuda *cuda, int readers, wf_error *error)
 {
     cudaError_t code = ask(cuda);
 
@@ -221,7 +221,7 @@ static wf_status open_gpu(wf_cuda *cuda, wf_error *error)
             "--device cpu, or choose another GPU by CUDA_VISIBLE_DEVICES",
             cuda->ordinal, cuda->arch / 10, cuda->arch % 10);
     cuda->device.queue = cuda->stream;
-    return wf_cuda_memory_open(cuda, error);
+    return wf_cuda_memory_open(cuda, readers, error);
 }
 
 wf_device *wf_cuda_device_open(const wf_cuda_options *options, wf_error *error)
@@ -250,7 +250,7 @@ wf_device *wf_cuda_device_open(const wf_cuda_options *options, wf_error *error)
                                .widen = widen,
                                .close = close_device,
                                .self = o};
-    if (options->plan || open_gpu(cuda, error) == WF_OK)
+    if (options->plan || open_gpu(cuda, options->readers, error) == WF_OK)
         return &cuda->device;
     close_device(&cuda->device);
     return NULL;

@@ -43,7 +43,34 @@ static void release(void *self, void *block, size_t bytes)
     wf_cuda_note(cuda, cudaFreeAsync(block, cuda->stream), "memory given back");
 }
 
-wf_status wf_cuda_memory_open(wf_cuda *cuda, wf_error *error)
+/* Blocks of a pool are its GPU's alone until others are let in: unlike cudaMalloc's, which asks for
+   cudaDeviceEnablePeerAccess. */
+static wf_status let_in(const wf_cuda *cuda, cudaMemPool_t pool, int readers, wf_error *error)
+{
+    for (int i = 0; i < readers; i++) {
+        struct cudaMemAccessDesc reader = {.location = {cudaMemLocationTypeDevice, .id = i},
+                                           .flags = cudaMemAccessFlagsProtReadWrite};
+        int can = 0;
+        cudaError_t code =
+            i == cuda->ordinal ? cudaSuccess : cudaDeviceCanAccessPeer(&can, i, cuda->ordinal);
+
+        if (i == cuda->ordinal)
+            continue;
+        if (code == cudaSuccess && can)
+            code = cudaMemPoolSetAccess(pool, &reader, 1);
+        if (code != cudaSuccess || !can)
+            return wf_cuda_host_table->error_set(
+                error, WF_EUNSUPPORTED,
+                "GPU %d cannot read the memory of GPU %d (%s), as ranks that are threads do; "
+                "use "
+                "--transport nccl, or one GPU by CUDA_VISIBLE_DEVICES",
+                i, cuda->ordinal,
+                code == cudaSuccess ? "no peer access between them" : cudaGetErrorString(code));
+    }
+    return WF_OK;
+}
+
+wf_status wf_cuda_memory_open(wf_cuda *cuda, int readers, wf_error *error)
 {
     uint64_t keep = UINT64_MAX; /* nothing goes back to the system while the process lives */
     cudaMemPool_t pool;
@@ -57,7 +84,7 @@ wf_status wf_cuda_memory_open(wf_cuda *cuda, wf_error *error)
             cudaGetErrorString(code), cudaGetErrorName(code));
     cuda->device.allocator =
         (wf_allocator){.alloc = allocate, .release = release, .opaque = true, .self = cuda};
-    return WF_OK;
+    return let_in(cuda, pool, readers, error);
 }
 
 static wf_status finish(wf_cuda *cuda, cudaStream_t stream, cudaError_t code, const char *what,

@@ -170,6 +170,37 @@ static void checkpoints(void)
     remove_directory(dir);
 }
 
+/* Ranks take GPUs by their seats; none of it shows in the numbers. */
+static wf_status look_at_gpu(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
+                             int step)
+{
+    const wf_par_gpu *gpu = wf_par_gpu_of(par);
+
+    (void)t, (void)model, (void)step;
+    NEED(gpu && gpu->gpus == 3 && gpu->ranks == rank->size && rank->seat == rank->index);
+    NEED(gpu->ordinal == rank->index % 3);
+    return WF_OK;
+}
+
+static void several_gpus(void)
+{
+    training one = of_row(make_training(WF_NN_GPT2, "cuda"), &rows[0]), three = one;
+    wf_error error = {WF_OK, ""};
+
+    three.watch = look_at_gpu;
+    if (!train(&one))
+        return;
+    setenv("WEFT_EMULATOR_DEVICES", "3", 1);
+    if (train(&three))
+        check_same(&one, &three, "three GPUs");
+    setenv("WEFT_EMULATOR_PEERS", "0", 1);
+    three.watch = NULL;
+    wf_launch(&(wf_launch_options){.ranks = 4}, training_rank, &three, &error);
+    CU_ASSERT(error.code == WF_EUNSUPPORTED && strstr(error.text, "--transport nccl") != NULL);
+    unsetenv("WEFT_EMULATOR_PEERS");
+    unsetenv("WEFT_EMULATOR_DEVICES");
+}
+
 /* Of the second step on rank 0. */
 static wf_status report_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
                              int step)
@@ -215,6 +246,7 @@ int main(void)
                                     {"one digest over layouts of llama", layouts_of_llama},
                                     {"parameters stored as bf16", stored_as_bf16},
                                     {"checkpoints between devices", checkpoints},
+                                    {"several GPUs", several_gpus},
                                     {"a plan is the run", plan_is_run},
                                     {NULL, NULL}};
     wf_error why = {WF_OK, ""};
