@@ -126,44 +126,17 @@ static int leaves_of_row(const wf_tensor *t, int64_t *columns, int64_t at[WF_LEA
     return WF_LEAVES;
 }
 
-/* The leaves are squared and summed on the GPU, and brought here. */
-static wf_status square_leaves(wf_cuda *cuda, const wf_tensor *t, int64_t rows, int64_t columns,
-                               const int64_t *at, int leaves, double *room, double *leaf,
-                               wf_error *error)
-{
-    wf_cuda_enter(cuda);
-    wf_cuda_note(cuda,
-                 wf_cuda_launch_squares(cuda->stream, t->data, rows, columns, at, leaves, room),
-                 "sum_squares");
-    return wf_cuda_far.read(&cuda->device, leaf, room, (size_t)(rows * leaves) * sizeof(double),
-                            error);
-}
-
-/* What leaves sum to is added without rounding on the host. */
 static void sum_squares(const wf_tensor *t, struct wf_exact_sum *sum)
 {
-    const wf_cuda_host *host = wf_cuda_host_table;
-    wf_cuda *cuda = cuda_of(host->context_device(t->ctx));
+    wf_cuda *cuda = cuda_of(wf_cuda_host_table->context_device(t->ctx));
     int64_t at[WF_LEAVES + 1], columns, rows = t->ndim ? t->local[0] : 1;
     int leaves = leaves_of_row(t, &columns, at);
-    size_t bytes = (size_t)rows * (size_t)leaves * sizeof(double);
-    wf_error error = {WF_OK, ""};
-    double *room, *leaf;
 
-    if (rows * columns == 0)
-        return;
-    room = host->pool_take(host->context_pool(t->ctx), bytes, WF_MEMORY_WORKSPACE, &error);
-    leaf = room && !host->context_planning(t->ctx) ? malloc(bytes) : NULL;
-    if (leaf && square_leaves(cuda, t, rows, columns, at, leaves, room, leaf, &error) == WF_OK)
-        for (int64_t i = 0; i < rows * leaves; i++)
-            host->exact_add(sum, leaf[i]);
-    else if (room && !host->context_planning(t->ctx))
-        host->error_set(&error, WF_ENOMEM, "no memory for a norm");
-    if (error.code != WF_OK)
-        host->fail(t->ctx, error.code, "%s", error.text);
-    if (room)
-        host->pool_give(host->context_pool(t->ctx), room, bytes, WF_MEMORY_WORKSPACE);
-    free(leaf);
+    wf_cuda_enter(cuda);
+    if (rows && columns)
+        wf_cuda_note(
+            cuda, wf_cuda_launch_squares(cuda->stream, t->data, rows, columns, at, leaves, sum),
+            "sum_squares");
 }
 
 static void close_device(wf_device *device)

@@ -1,6 +1,6 @@
 /*
  * kernels/cuda/memory.c - the GPU's memory: stream-ordered blocks from CUDA's pool, which keeps what
- * is given back, and the copies, fills and sums that the host asks for.
+ * is given back, and the copies, fills, sums and digests that the host asks for.
  *
  * Without `aside` all goes to the rank's stream, after what it computes and before what follows,
  * and a failure is noted. Work aside has a stream of its own, which is waited for here: whoever
@@ -269,9 +269,38 @@ static wf_status wait(wf_device *device, wf_error *error)
     return finish(cuda, cuda->stream, cudaSuccess, "work on the GPU", error);
 }
 
+static cudaError_t sum_digest(wf_cuda *cuda, const wf_tensor *t, uint64_t path_hash,
+                              uint32_t kind, uint64_t *room)
+{
+    cudaError_t code =
+        wf_cuda_launch_fill(cuda->stream, (uint32_t *)(void *)room, 0, sizeof *room / 4);
+
+    return code == cudaSuccess ? wf_cuda_launch_digest(cuda->stream, t, path_hash, kind, room)
+                               : code;
+}
+
+/* The elements stay where they are; their sum comes here. */
+static wf_status digest(const wf_tensor *t, uint64_t path_hash, uint32_t kind, uint64_t *sum)
+{
+    const wf_cuda_host *host = wf_cuda_host_table;
+    wf_cuda *cuda = host->context_device(t->ctx)->self;
+    wf_pool *pool = host->context_pool(t->ctx);
+    wf_error error = {WF_OK, ""};
+    uint64_t *room = host->pool_take(pool, sizeof *room, WF_MEMORY_WORKSPACE, &error);
+
+    if (room) {
+        wf_cuda_enter(cuda);
+        wf_cuda_note(cuda, sum_digest(cuda, t, path_hash, kind, room), "digest");
+        read_back(&cuda->device, sum, room, sizeof *room, &error);
+        host->pool_give(pool, room, sizeof *room, WF_MEMORY_WORKSPACE);
+    }
+    return error.code == WF_OK ? WF_OK : host->fail(t->ctx, error.code, "%s", error.text);
+}
+
 const wf_far_memory wf_cuda_far = {.read = read_back,
                                    .write = write_there,
                                    .copy = copy,
                                    .reduce = reduce,
                                    .fill = fill,
-                                   .wait = wait};
+                                   .wait = wait,
+                                   .digest = digest};

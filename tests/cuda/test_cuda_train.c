@@ -201,6 +201,49 @@ static void several_gpus(void)
     unsetenv("WEFT_EMULATOR_DEVICES");
 }
 
+/* What the host reads of the device's memory. */
+static struct {
+    const wf_far_memory *real;
+    wf_far_memory counting;
+    size_t bytes, most; /* of all steps, and of one */
+} reading;
+
+static wf_status count_read(wf_device *device, void *host, const void *from, size_t bytes,
+                            wf_error *error)
+{
+    reading.bytes += bytes;
+    return reading.real->read(device, host, from, bytes, error);
+}
+
+static wf_status watch_reads(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
+                             int step)
+{
+    wf_device *device = wf_context_device(wf_par_context(par));
+
+    (void)t, (void)rank, (void)model;
+    if (step == 0) {
+        reading.real = device->far;
+        reading.counting = *device->far;
+        reading.counting.read = count_read;
+        device->far = &reading.counting;
+    }
+    reading.most = reading.bytes > reading.most ? reading.bytes : reading.most;
+    reading.bytes = 0;
+    return WF_OK;
+}
+
+/* The loss and what a norm sums to: nothing that grows with the model. */
+static void little_comes_to_the_host(void)
+{
+    training t = make_training(WF_NN_GPT2, "cuda");
+
+    t.watch = watch_reads;
+    t.options.clip = 0.1f;
+    reading.most = 0;
+    CU_ASSERT(train(&t));
+    CU_ASSERT(reading.most >= sizeof(float) && reading.most <= 1024);
+}
+
 /* Of the second step on rank 0. */
 static wf_status report_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
                              int step)
@@ -247,6 +290,7 @@ int main(void)
                                     {"parameters stored as bf16", stored_as_bf16},
                                     {"checkpoints between devices", checkpoints},
                                     {"several GPUs", several_gpus},
+                                    {"little comes to the host", little_comes_to_the_host},
                                     {"a plan is the run", plan_is_run},
                                     {NULL, NULL}};
     wf_error why = {WF_OK, ""};
