@@ -285,9 +285,19 @@ static void tell_inexact(loop *l)
     l->told = inexact != NULL;
 }
 
+static void tell_shared_gpus(const loop *l)
+{
+    const wf_par_gpu *gpu = wf_par_gpu_of(l->par);
+
+    if (gpu && gpu->ranks > gpu->gpus && l->rank->index == 0)
+        fprintf(stderr, "device cuda: %d ranks share %d GPU%s, which is slower than one each\n",
+                gpu->ranks, gpu->gpus, gpu->gpus == 1 ? "" : "s");
+}
+
 static void introduce(loop *l)
 {
     tell_inexact(l);
+    tell_shared_gpus(l);
     if (l->rank->warning && l->rank->index == 0)
         fprintf(stderr, "gpt_train: warning: %s\n", l->rank->warning);
     if (l->o->show_layout && l->rank->index == 0)

@@ -31,8 +31,8 @@ typedef struct wf_reduce {
 /**
  * wf_far_memory - memory that the host can neither read nor write, and what works on it.
  *
- * What a device is asked for happens in the order in which the rank asked, and later: only read
- * and wait wait for it. Functions that return nothing keep their failures, and the next read, wait
+ * What a device is asked for happens in the order in which the rank asked, and later: only read,
+ * digest and wait wait for it. Functions that return nothing keep their failures, and the next read, wait
  * or kernel tells them. `aside` is for exchanges between ranks: any thread may ask for it, beside
  * what the rank computes, and it is done when the call returns.
  */
@@ -47,6 +47,9 @@ typedef struct wf_far_memory {
                         wf_error *error);
     void (*fill)(struct wf_device *device, void *to, uint32_t word, int64_t n);
     wf_status (*wait)(struct wf_device *device, wf_error *error);
+    /* what wf_digest_part gives of a tensor of floats; waits for it. Errors are the context's */
+    wf_status (*digest)(const wf_tensor *t, uint64_t path_hash, uint32_t kind,
+                        uint64_t *digest);
 } wf_far_memory;
 
 /**
@@ -83,7 +86,7 @@ typedef struct wf_device {
     void (*stream)(const void *from, void *to, size_t bytes);
     /* required: add the squares of a tensor's local floats to a sum, in double. A leaf is one row
        of dim 0 times one of dim 1's 8 cuts: element i in lane i % 8, the lanes added 4, 2, 1
-       apart. With far memory it is called in a plan too, to take the workspace that it needs */
+       apart. The sum lies in the device's memory: see core/squares.h */
     void (*sum_squares)(const wf_tensor *t, struct wf_exact_sum *sum);
     /* required: out = a + b (out may be a), floats or bf16, same dtype and local shape, where two
        gradients meet */

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-enum { IS_NAN = 1, IS_POSITIVE = 2, IS_NEGATIVE = 4, SETTLE = 1 << 30 };
+enum { SETTLE = 1 << 30 };
 
 /* All limbs in [0, 2^32) but the last, which carries the sign. */
 static void settle(wf_exact_sum *acc)
@@ -23,33 +23,14 @@ static void settle(wf_exact_sum *acc)
 
 void wf_exact_add(wf_exact_sum *acc, double x)
 {
-    uint64_t bits, mantissa, low, high;
-    unsigned exponent, shift;
-    int64_t part[3], *limb;
+    int64_t part[3];
+    int limb, not_finite = wf_exact_split(x, &limb, part);
 
-    memcpy(&bits, &x, sizeof(bits));
-    exponent = (unsigned)(bits >> 52) & 0x7FF;
-    mantissa = bits & 0xFFFFFFFFFFFFFu;
-    if (exponent == 0x7FF) {
-        if (mantissa != 0)
-            acc->not_finite |= IS_NAN;
-        else
-            acc->not_finite |= bits >> 63 ? IS_NEGATIVE : IS_POSITIVE;
+    acc->not_finite |= not_finite;
+    if (not_finite)
         return;
-    }
-    /* x is mantissa * 2^(shift - 1074); denormals have the exponent of the smallest normals. */
-    if (exponent > 0)
-        mantissa |= (uint64_t)1 << 52;
-    shift = exponent > 0 ? exponent - 1 : 0;
-    limb = acc->limb + shift / 32;
-    shift %= 32;
-    low = (mantissa & 0xFFFFFFFFu) << shift;
-    high = ((mantissa >> 32) << shift) + (low >> 32);
-    part[0] = (int64_t)(low & 0xFFFFFFFFu);
-    part[1] = (int64_t)(high & 0xFFFFFFFFu);
-    part[2] = (int64_t)(high >> 32);
     for (int i = 0; i < 3; i++)
-        limb[i] += bits >> 63 ? -part[i] : part[i];
+        acc->limb[limb + i] += part[i];
     if (++acc->added >= SETTLE)
         settle(acc);
 }
@@ -103,9 +84,9 @@ double wf_exact_value(const wf_exact_sum *acc)
     int top, drop;
 
     if (acc->not_finite != 0) {
-        if (acc->not_finite == IS_POSITIVE)
+        if (acc->not_finite == WF_EXACT_POSITIVE)
             return __builtin_inf();
-        return acc->not_finite == IS_NEGATIVE ? -__builtin_inf() : __builtin_nan("");
+        return acc->not_finite == WF_EXACT_NEGATIVE ? -__builtin_inf() : __builtin_nan("");
     }
     settle(&sum);
     negative = sum.limb[WF_EXACT_LIMBS - 1] < 0;

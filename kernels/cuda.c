@@ -1,5 +1,4 @@
 /* kernels/cuda.c - the CUDA device, which is a library of its own: kernels/cuda/host.h. */
-#include "core/exact_sum.h"
 #include "core/plugin.h"
 #include "kernels/cuda/host.h"
 #include "kernels/op_table.h"
@@ -22,7 +21,6 @@ static const void *enter(void *symbol)
                                       .leaf_cuts = wf_leaf_cuts,
                                       .tensor_local_count = wf_tensor_local_count,
                                       .dtype_size = wf_dtype_size,
-                                      .exact_add = wf_exact_add,
                                       .truncate = wf_truncate};
     wf_cuda_entry *entry;
 

@@ -18,8 +18,9 @@ WF_API wf_device *wf_cpu_device(int threads, wf_error *error);
 
 typedef struct wf_cuda_options {
     int ordinal; /* which GPU of this process; several ranks may share one */
-    bool plan;   /* no GPU is touched: what would its ops need? For a context that plans */
-    bool tf32;   /* products of f32 may round their factors to tf32: faster, 10 bits */
+    int readers; /* GPUs 0 .. readers - 1 read its memory in place, as ranks that are threads do */
+    bool plan; /* no GPU is touched: what would its ops need? For a context that plans */
+    bool tf32; /* products of f32 may round their factors to tf32: faster, 10 bits */
 } wf_cuda_options;
 
 /**
@@ -30,7 +31,7 @@ typedef struct wf_cuda_options {
  *
  * Owner:   the context it is given to
  * Errors:  WF_EUNSUPPORTED (no plugin, driver or GPU, said in one line), WF_EINVAL (there are fewer
- *          GPUs), WF_ENOMEM; result is then NULL
+ *          GPUs), WF_EUNSUPPORTED (a reader that cannot reach it), WF_ENOMEM; result is then NULL
  */
 WF_API wf_device *wf_cuda_device(const wf_cuda_options *options, wf_error *error);
 

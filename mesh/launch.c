@@ -227,9 +227,11 @@ static wf_status attach(launch *l, const wf_launch_options *o, wf_error *error)
         wf_rank *rank = &l->rank[i].rank;
 
         l->rank[i].launch = l;
-        l->rank[i].place = l->seats.slot[i];
+        l->rank[i].place = l->seats.seat[i] % l->seats.sharing;
         rank->index = l->seats.rank[i];
         rank->size = o->ranks;
+        rank->seat = l->seats.seat[i];
+        rank->here = l->n;
         rank->warning = l->seats.warning;
         status = l->transport->attach(l->world, rank->index, &l->comm[i], error);
         rank->world = l->comm[i];
@@ -312,12 +314,12 @@ static wf_status seat_here(const wf_launch_options *o, bool moves, wf_seating *s
 
     *seats = (wf_seating){.n = n, .sharing = n, .local = 1};
     seats->rank = malloc((size_t)n * sizeof *seats->rank);
-    seats->slot = malloc((size_t)n * sizeof *seats->slot);
-    if (!seats->rank || !seats->slot)
+    seats->seat = malloc((size_t)n * sizeof *seats->seat);
+    if (!seats->rank || !seats->seat)
         return wf_error_set(error, WF_ENOMEM, "no memory to start %d ranks", n);
     for (int i = 0; i < n; i++) {
         seats->rank[i] = moves ? i : o->rank;
-        seats->slot[i] = i;
+        seats->seat[i] = i;
     }
     return WF_OK;
 }

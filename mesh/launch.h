@@ -12,6 +12,8 @@ enum { WF_MAX_RANKS = 4096 };
 /* One rank, as its function sees it. */
 typedef struct wf_rank {
     int index, size;
+    int seat; /* its place among the ranks of its host, on which tp neighbours are side by side */
+    int here;       /* ranks of its process, whose seats follow each other */
     wf_comm *world; /* the launcher's; splits of it are closed by who made them */
     wf_error error; /* what a failing rank_main leaves here is told to all */
     const char

@@ -10,22 +10,36 @@
 static const struct row {
     const char *kind, *name, *size, *rank;
     const char *also[2]; /* the first two alone would prove nothing */
-    const char *local;
+    const char *local, *local_rank;
 } rows[] = {
     {"mpi",
      "OpenMPI's mpirun",
      "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_RANK",
      {NULL},
-     "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"mpi", "a launcher of PMI", "PMI_SIZE", "PMI_RANK", {NULL}, "MPI_LOCALNRANKS"},
-    {"mpi", "Slurm's srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", {"SLURM_STEP_ID"}, NULL},
+     "OMPI_COMM_WORLD_LOCAL_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"mpi",
+     "a launcher of PMI",
+     "PMI_SIZE",
+     "PMI_RANK",
+     {NULL},
+     "MPI_LOCALNRANKS",
+     "MPI_LOCALRANKID"},
+    {"mpi",
+     "Slurm's srun",
+     "SLURM_STEP_NUM_TASKS",
+     "SLURM_PROCID",
+     {"SLURM_STEP_ID"},
+     NULL,
+     "SLURM_LOCALID"},
     {"torchrun",
      "torchrun",
      "WORLD_SIZE",
      "RANK",
      {"LOCAL_RANK", "MASTER_ADDR"},
-     "LOCAL_WORLD_SIZE"},
+     "LOCAL_WORLD_SIZE",
+     "LOCAL_RANK"},
 };
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
@@ -87,14 +101,20 @@ static const struct row *find(void)
 wf_launcher wf_launcher_detected(void)
 {
     const struct row *r = find();
-    wf_launcher l = {"threads", "", "", 1, 0, 1};
-    int local;
+    wf_launcher l = {"threads", "", "", 1, 0, 1, 0};
+    int local, local_process;
 
     if (!r)
         return l;
     local = strncmp(r->size, "SLURM", 5) == 0 ? tasks_here() : number(r->local);
-    l = (wf_launcher){r->kind,         r->name,         r->size,
-                      number(r->size), number(r->rank), local > 0 ? local : 0};
+    local_process = number(r->local_rank);
+    l = (wf_launcher){r->kind,
+                      r->name,
+                      r->size,
+                      number(r->size),
+                      number(r->rank),
+                      local > 0 ? local : 0,
+                      local_process > 0 ? local_process : 0};
     if (l.processes == 1)
         l.kind = "threads";
     return l;

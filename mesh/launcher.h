@@ -20,7 +20,8 @@ typedef struct wf_launcher {
     const char *name;     /* "OpenMPI's mpirun"; "" where a user started the process */
     const char *variable; /* that says how many processes there are; "" likewise */
     int processes, process;
-    int local; /* processes of this host; 0: not known */
+    int local;         /* processes of this host; 0: not known */
+    int local_process; /* this one's number among them; 0 where it is not known */
 } wf_launcher;
 
 /** wf_launcher_detected - what the environment says. A launcher of one process is kind "threads". */

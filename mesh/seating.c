@@ -291,28 +291,28 @@ static char *warning_of(const wf_placement *p, wf_rank_order order)
 static wf_status write_down(const seats *s, const wf_processes *all, const wf_placement *p,
                             wf_seating *out, wf_error *error)
 {
-    int zero = rank_at_first_seat(p), host = s->host[all->mine], *seat;
+    int zero = rank_at_first_seat(p), host = s->host[all->mine], *device;
 
     out->sharing = s->shared[host] ? s->members[host] * s->here : s->here;
     out->local = s->members[host];
     out->rank = malloc((size_t)s->here * sizeof *out->rank);
-    out->slot = malloc((size_t)s->here * sizeof *out->slot);
+    out->seat = malloc((size_t)s->here * sizeof *out->seat);
     out->process = malloc((size_t)p->ranks * sizeof *out->process);
-    seat = malloc((size_t)p->ranks * sizeof *seat);
-    if (!out->rank || !out->slot || !out->process || !seat) {
-        free(seat);
+    device = malloc((size_t)p->ranks * sizeof *device);
+    if (!out->rank || !out->seat || !out->process || !device) {
+        free(device);
         return no_memory(p->ranks, error);
     }
     for (int r = 0; r < p->ranks; r++) {
         out->process[renamed(p, r, zero)] = process_at(s, all, p->seat[r]);
-        seat[renamed(p, r, zero)] = p->seat[r].device;
+        device[renamed(p, r, zero)] = p->seat[r].device;
     }
     for (int r = 0; r < p->ranks; r++)
         if (out->process[r] == all->mine) {
-            out->slot[out->n] = seat[r] % out->sharing;
+            out->seat[out->n] = device[r];
             out->rank[out->n++] = r;
         }
-    free(seat);
+    free(device);
     return WF_OK;
 }
 
@@ -344,7 +344,7 @@ wf_status wf_seating_find(const wf_seating_wish *wish, const wf_processes *all, 
 void wf_seating_free(wf_seating *seating)
 {
     free(seating->rank);
-    free(seating->slot);
+    free(seating->seat);
     free(seating->process);
     free(seating->warning);
     *seating = (wf_seating){.n = 0};

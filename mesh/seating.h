@@ -29,8 +29,8 @@ typedef struct wf_seating_wish {
 typedef struct wf_seating {
     int n;         /* ranks of this process */
     int *rank;     /* [n], ascending */
-    int *slot;     /* [n] their places among the ranks that may use the same cores .. */
-    int sharing;   /* .. which are so many: of one host, or of this process */
+    int *seat;     /* [n] their places among the ranks of this host, side by side */
+    int sharing;   /* ranks that may use the same cores: of the host, or of this process */
     int *process;  /* [ranks of the world] which runs each */
     int local;     /* processes of this host */
     char *warning; /* what the placement costs, or NULL */

@@ -1,6 +1,6 @@
 /* nn/muon.c - see the header. Every product is one of kernels/linear.c, so its bits are fixed. */
 #include "nn/muon.h"
-#include "core/exact_sum.h"
+#include "core/squares.h"
 #include "kernels/ops.h"
 #include <math.h>
 #include <string.h>
@@ -12,11 +12,12 @@ static const float a = 3.4445f, b = -4.7750f, c = 2.0315f;
 /* The Frobenius norm; 0 in a plan. */
 static double norm_of(const wf_tensor *x)
 {
+    wf_squares squares;
     wf_exact_sum sum;
 
-    memset(&sum, 0, sizeof sum);
-    if (!wf_context_planning(x->ctx) || wf_context_device(x->ctx)->far)
-        wf_context_device(x->ctx)->sum_squares(x, &sum); /* a far one counts its workspace */
+    wf_squares_begin(&squares, x->ctx);
+    wf_squares_add(&squares, x);
+    wf_squares_end(&squares, &sum);
     return sqrt(wf_exact_value(&sum));
 }
 

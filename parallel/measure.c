@@ -1,8 +1,8 @@
 /* parallel/measure.c - global norm and digest. */
 #include "parallel/measure.h"
 #include "core/digest.h"
-#include "core/exact_sum.h"
 #include "core/host_data.h"
+#include "core/squares.h"
 #include "parallel/checkpoint/agree.h"
 #include <math.h>
 #include <stdlib.h>
@@ -16,7 +16,7 @@ bool wf_par_counts_here(const wf_mesh *mesh, const wf_tensor *t)
     return true;
 }
 
-static void add_squares(wf_tensor *t, wf_exact_sum *sum)
+static void add_squares(wf_tensor *t, wf_squares *squares)
 {
     wf_context *ctx = t->ctx;
     wf_device *device = wf_context_device(ctx);
@@ -25,8 +25,8 @@ static void add_squares(wf_tensor *t, wf_exact_sum *sum)
     wf_scope_open(ctx);
     if (t->dtype != device->dtype)
         t = wf_cast(t, device->dtype);
-    if (t && (device->far || !wf_context_planning(ctx))) /* a far one counts its workspace */
-        device->sum_squares(t, sum);
+    if (t)
+        wf_squares_add(squares, t);
     wf_scope_close(ctx);
     wf_context_memory_kind(ctx, kind);
 }
@@ -35,12 +35,13 @@ wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor, doub
 {
     wf_exact_sum sum, total;
     const wf_exact_sum *all;
+    wf_squares squares;
 
-    memset(&sum, 0, sizeof sum);
+    wf_squares_begin(&squares, par->ctx);
     for (int64_t i = 0; i < count; i++)
         if (tensor[i] && wf_par_counts_here(par->mesh, tensor[i]))
-            add_squares(tensor[i], &sum);
-    if (wf_context_status(par->ctx) != WF_OK)
+            add_squares(tensor[i], &squares);
+    if (wf_squares_end(&squares, &sum) != WF_OK)
         return wf_context_status(par->ctx);
     all = wf_mesh_gather(par->mesh, &sum, sizeof sum);
     if (!all)
@@ -59,10 +60,15 @@ static uint64_t digest_here(const wf_mesh *mesh, const wf_tensor *t, const char 
     int64_t size[WF_MAX_DIMS];
     wf_host_data view;
     const float *data;
+    const wf_device *device = wf_context_device(t->ctx);
     uint64_t digest = 0;
 
     if (!wf_par_counts_here(mesh, t))
         return 0;
+    if (device->far) {
+        device->far->digest(t, wf_digest_path(path), kind, &digest);
+        return digest;
+    }
     for (int i = 0; i < t->ndim; i++)
         size[i] = t->dim[i].size;
     data = wf_data_read(t, &view);

@@ -1,21 +1,22 @@
 /* parallel/not_finite.c - where numbers stop being finite; see the header. */
 #include "parallel/not_finite.h"
-#include "core/exact_sum.h"
+#include "core/squares.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 /* Squares of floats do not overflow in double, and the sum has no range. */
 static bool is_finite(const wf_tensor *t)
 {
     const wf_device *device = wf_context_device(t->ctx);
+    wf_squares squares;
     wf_exact_sum sum;
 
     if (t->dtype != device->dtype)
         return true;
-    memset(&sum, 0, sizeof sum);
-    device->sum_squares(t, &sum);
+    wf_squares_begin(&squares, t->ctx);
+    wf_squares_add(&squares, t);
+    wf_squares_end(&squares, &sum);
     return isfinite(wf_exact_value(&sum));
 }
 

@@ -53,18 +53,31 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
     return WF_OK;
 }
 
-static wf_device *open_gpu(const wf_par_options *o, int rank, wf_error *error)
+/* Ranks of a host sit side by side, and those of a process too: so they have a GPU each where there
+   are as many, whether processes see all of the host's or only their own. */
+static wf_device *open_gpu(const wf_par_options *o, const wf_rank *rank, wf_par_gpu *gpu,
+                           wf_error *error)
 {
-    int gpus = o->plan ? 1 : wf_cuda_count(false, error);
+    bool in_place = strcmp(wf_comm_transport(rank->world), "threads") == 0;
 
-    if (gpus == 0)
+    if (o->plan)
+        return wf_cuda_device(&(wf_cuda_options){.plan = true, .tf32 = o->tf32}, error);
+    gpu->gpus = wf_cuda_count(false, error);
+    if (gpu->gpus == 0)
         return NULL;
-    return wf_cuda_device(
-        &(wf_cuda_options){.ordinal = rank % gpus, .plan = o->plan, .tf32 = o->tf32}, error);
+    gpu->ordinal = rank->seat % gpu->gpus;
+    gpu->ranks = rank->here;
+    return wf_cuda_device(&(wf_cuda_options){.ordinal = gpu->ordinal,
+                                             .readers = !in_place                ? 0
+                                                        : gpu->ranks < gpu->gpus ? gpu->ranks
+                                                                                 : gpu->gpus,
+                                             .tf32 = o->tf32},
+                          error);
 }
 
-static wf_device *open_device(const wf_par_options *o, int rank, wf_error *error)
+static wf_device *open_device(wf_par *par, const wf_rank *rank, wf_error *error)
 {
+    const wf_par_options *o = &par->options;
     const char *name = o->device ? o->device : "cpu";
 
     if (o->tf32 && strcmp(name, "cuda") != 0) {
@@ -78,20 +91,20 @@ static wf_device *open_device(const wf_par_options *o, int rank, wf_error *error
     if (strcmp(name, "cpu") == 0)
         return wf_cpu_device(o->threads, error);
     if (strcmp(name, "cuda") == 0)
-        return open_gpu(o, rank, error);
+        return open_gpu(o, rank, &par->gpu, error);
     wf_error_set(error, WF_EINVAL, "there is no device %s: use cpu or cuda", name);
     return NULL;
 }
 
-static bool open_context(wf_par *par, int rank, wf_error *error)
+static bool open_context(wf_par *par, const wf_rank *rank, wf_error *error)
 {
     const wf_par_options *o = &par->options;
-    wf_device *device = open_device(o, rank, error);
+    wf_device *device = open_device(par, rank, error);
 
     if (device && o->allocator)
         device->allocator = *o->allocator;
     par->ctx = wf_context_open(device,
-                               &(wf_context_options){.rank = rank,
+                               &(wf_context_options){.rank = rank->index,
                                                      .memory_limit = o->memory_limit,
                                                      .seed = o->seed,
                                                      .exact_off = o->exact_off,
@@ -121,7 +134,7 @@ wf_par *wf_par_open(wf_rank *rank, const wf_par_options *options, wf_error *erro
     par->strategy = wf_par_strategy_find(par->options.strategy, error);
     if (!par->strategy || check(&par->options, rank->size, error) != WF_OK ||
         wf_par_axes(&par->options, &replicate, &shard, error) != WF_OK ||
-        !open_context(par, rank->index, error)) {
+        !open_context(par, rank, error)) {
         wf_par_close(par);
         return NULL;
     }
@@ -160,6 +173,11 @@ wf_context *wf_par_context(const wf_par *par)
 wf_mesh *wf_par_mesh(const wf_par *par)
 {
     return par->mesh;
+}
+
+const wf_par_gpu *wf_par_gpu_of(const wf_par *par)
+{
+    return par->gpu.gpus ? &par->gpu : NULL;
 }
 
 int wf_par_dp(const wf_par *par)

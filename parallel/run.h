@@ -43,14 +43,13 @@ typedef struct wf_par_options {
     wf_dtype reduce_dtype;  /* WF_F32, or WF_BF16: gradients are rounded before ranks sum them,
                               which is not layout-exact */
     bool sequence_parallel; /* between tensor-parallel regions, tokens are split over tp */
-    const char *device; /* "cpu" or "cuda"; NULL: "cpu". On cuda rank r takes GPU r modulo the
-                               number of GPUs that its process sees, so ranks may share one */
-    bool tf32;          /* wf_cuda_options.tf32; on cuda alone */
-    bool cuda_graph;    /* on cuda with one rank: steps are recorded once and run as CUDA graphs
-                        from the second one on (parallel/recorded.h). The loss function and the
-                        model see the first two alone: neither may depend on what the host
-                        changes later */
-    int threads;        /* per rank; 0 means 1 */
+    const char *device;     /* "cpu" or "cuda"; NULL: "cpu"; which GPU: see wf_par_gpu */
+    bool tf32;              /* wf_cuda_options.tf32; on cuda alone */
+    bool cuda_graph;        /* on cuda with one rank: steps are recorded once and run as CUDA
+                               graphs from the second one on (parallel/recorded.h). The loss
+                               function and the model see the first two alone: neither may
+                               depend on what the host changes later */
+    int threads;            /* per rank; 0 means 1 */
     uint64_t seed;
     bool exact_off;
     bool
@@ -60,6 +59,17 @@ typedef struct wf_par_options {
 } wf_par_options;
 
 typedef struct wf_par wf_par;
+
+/**
+ * wf_par_gpu - which GPU a rank has: its place among the ranks of its host (wf_rank.seat) modulo
+ * the number of GPUs that its process sees. A launcher may show a process all GPUs of the host or
+ * only its own (CUDA_VISIBLE_DEVICES). More ranks than GPUs share them over transport threads;
+ * NCCL refuses that, but for processes that are told to be hosts of their own (NCCL_HOSTID).
+ */
+typedef struct wf_par_gpu {
+    int ordinal, gpus; /* this one of so many, by CUDA's numbers */
+    int ranks;         /* of the process: more than gpus share them */
+} wf_par_gpu;
 
 /** wf_par_strategy_name - the i-th strategy that is built, from 0 on; NULL after the last. */
 WF_API const char *wf_par_strategy_name(int i);
@@ -74,6 +84,9 @@ WF_API const char *wf_par_strategy_name(int i);
  */
 WF_API wf_par *wf_par_open(wf_rank *rank, const wf_par_options *options, wf_error *error);
 WF_API void wf_par_close(wf_par *par);
+
+/** wf_par_gpu_of - the rank's GPU; NULL where it has none: on a CPU, in a plan. Owner: par. */
+WF_API const wf_par_gpu *wf_par_gpu_of(const wf_par *par);
 
 /** wf_par_context, wf_par_mesh - what was opened. Owner: par. */
 WF_API wf_context *wf_par_context(const wf_par *par);

@@ -58,7 +58,7 @@ void wf_cuda_note(wf_cuda *cuda, cudaError_t code, const char *what);
 #include "kernels/ops.def"
 #undef OP
 
-/* ---- launchers, in reduce.cu and storage.cu ---- */
+/* ---- launchers, in reduce.cu, storage.cu and measure.cu ---- */
 
 enum { WF_CUDA_SOURCES = 64, WF_CUDA_TARGETS = 64 };
 
@@ -86,11 +86,15 @@ cudaError_t wf_cuda_launch_widen(cudaStream_t stream, const uint16_t *from, floa
                                  int64_t n);
 cudaError_t wf_cuda_launch_fill(cudaStream_t stream, uint32_t *to, uint32_t word, int64_t n);
 
-/* leaf[r * leaves + l] = sum of the squares, in double, of x[r * columns + at[l] .. at[l + 1]):
-   element i of a leaf in lane i % 8, the lanes added 4, 2, 1 apart; +0 for an empty one. */
+/* *sum += for all rows r and leaves l the squares, in double, of x[r * columns + at[l] .. at[l + 1]):
+   element i of a leaf in lane i % 8, the lanes added 4, 2, 1 apart. */
 cudaError_t wf_cuda_launch_squares(cudaStream_t stream, const float *x, int64_t rows,
                                    int64_t columns, const int64_t at[WF_LEAVES + 1], int leaves,
-                                   double *leaf);
+                                   struct wf_exact_sum *sum);
+
+/* *digest += wf_digest_part of a tensor's floats */
+cudaError_t wf_cuda_launch_digest(cudaStream_t stream, const wf_tensor *t, uint64_t path_hash,
+                                  uint32_t kind, uint64_t *digest);
 
 /* ---- linear.c: frees blas and math ---- */
 void wf_cuda_math_close(wf_cuda *cuda);

@@ -126,44 +126,17 @@ static int leaves_of_row(const wf_tensor *t, int64_t *columns, int64_t at[WF_LEA
     return WF_LEAVES;
 }
 
-/* The leaves are squared and summed on the GPU, and brought here. */
-static wf_status square_leaves(wf_cuda *cuda, const wf_tensor *t, int64_t rows, int64_t columns,
-                               const int64_t *at, int leaves, double *room, double *leaf,
-                               wf_error *error)
-{
-    wf_cuda_enter(cuda);
-    wf_cuda_note(cuda,
-                 wf_cuda_launch_squares(cuda->stream, t->data, rows, columns, at, leaves, room),
-                 "sum_squares");
-    return wf_cuda_far.read(&cuda->device, leaf, room, (size_t)(rows * leaves) * sizeof(double),
-                            error);
-}
-
-/* What leaves sum to is added without rounding on the host. */
 static void sum_squares(const wf_tensor *t, struct wf_exact_sum *sum)
 {
-    const wf_cuda_host *host = wf_cuda_host_table;
-    wf_cuda *cuda = cuda_of(host->context_device(t->ctx));
+    wf_cuda *cuda = cuda_of(wf_cuda_host_table->context_device(t->ctx));
     int64_t at[WF_LEAVES + 1], columns, rows = t->ndim ? t->local[0] : 1;
     int leaves = leaves_of_row(t, &columns, at);
-    size_t bytes = (size_t)rows * (size_t)leaves * sizeof(double);
-    wf_error error = {WF_OK, ""};
-    double *room, *leaf;
 
-    if (rows * columns == 0)
-        return;
-    room = host->pool_take(host->context_pool(t->ctx), bytes, WF_MEMORY_WORKSPACE, &error);
-    leaf = room && !host->context_planning(t->ctx) ? malloc(bytes) : NULL;
-    if (leaf && square_leaves(cuda, t, rows, columns, at, leaves, room, leaf, &error) == WF_OK)
-        for (int64_t i = 0; i < rows * leaves; i++)
-            host->exact_add(sum, leaf[i]);
-    else if (room && !host->context_planning(t->ctx))
-        host->error_set(&error, WF_ENOMEM, "no memory for a norm");
-    if (error.code != WF_OK)
-        host->fail(t->ctx, error.code, "%s", error.text);
-    if (room)
-        host->pool_give(host->context_pool(t->ctx), room, bytes, WF_MEMORY_WORKSPACE);
-    free(leaf);
+    wf_cuda_enter(cuda);
+    if (rows && columns)
+        wf_cuda_note(
+            cuda, wf_cuda_launch_squares(cuda->stream, t->data, rows, columns, at, leaves, sum),
+            "sum_squares");
 }
 
 static void close_device(wf_device *device)
@@ -203,7 +176,7 @@ static cudaError_t ask(wf_cuda *cuda)
     return code;
 }
 
-static wf_status open_gpu(wf_cuda *cuda, wf_error *error)
+static wf_status open_gpu(wf_cuda *cuda, int readers, wf_error *error)
 {
     cudaError_t code = ask(cuda);
 
@@ -222,7 +195,7 @@ static wf_status open_gpu(wf_cuda *cuda, wf_error *error)
             "--device cpu, or choose another GPU by CUDA_VISIBLE_DEVICES",
             cuda->ordinal, cuda->arch / 10, cuda->arch % 10);
     cuda->device.queue = cuda->stream;
-    return wf_cuda_memory_open(cuda, error);
+    return wf_cuda_memory_open(cuda, readers, error);
 }
 
 wf_device *wf_cuda_device_open(const wf_cuda_options *options, wf_error *error)
@@ -252,7 +225,7 @@ wf_device *wf_cuda_device_open(const wf_cuda_options *options, wf_error *error)
                                .widen = widen,
                                .close = close_device,
                                .self = o};
-    if (options->plan || open_gpu(cuda, error) == WF_OK)
+    if (options->plan || open_gpu(cuda, options->readers, error) == WF_OK)
         return &cuda->device;
     close_device(&cuda->device);
     return NULL;

@@ -17,7 +17,8 @@ wf_status wf_cuda_failure(wf_cuda *cuda, wf_error *error);
 void wf_cuda_enter(const wf_cuda *cuda);
 
 /* memory.c */
-wf_status wf_cuda_memory_open(wf_cuda *cuda, wf_error *error);
+/* `readers`: as in wf_cuda_options. */
+wf_status wf_cuda_memory_open(wf_cuda *cuda, int readers, wf_error *error);
 void wf_cuda_memory_close(wf_cuda *cuda);
 extern const wf_far_memory wf_cuda_far;
 

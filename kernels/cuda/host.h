@@ -33,7 +33,6 @@ typedef struct wf_cuda_host {
     int (*leaf_cuts)(const wf_tensor *t, int dim, int64_t at[WF_LEAVES + 1]);
     int64_t (*tensor_local_count)(const wf_tensor *t);
     size_t (*dtype_size)(wf_dtype dtype);
-    void (*exact_add)(struct wf_exact_sum *sum, double x);
     bool (*truncate)(wf_truncated *t, float mean, float deviation, float low, float high);
 } wf_cuda_host;
 

@@ -1,6 +1,6 @@
 /*
  * kernels/cuda/memory.c - the GPU's memory: stream-ordered blocks from CUDA's pool, which keeps what
- * is given back, and the copies, fills and sums that the host asks for.
+ * is given back, and the copies, fills, sums and digests that the host asks for.
  *
  * Without `aside` all goes to the rank's stream, after what it computes and before what follows,
  * and a failure is noted. Work aside has a stream of its own, which is waited for here: whoever
@@ -43,7 +43,34 @@ static void release(void *self, void *block, size_t bytes)
     wf_cuda_note(cuda, cudaFreeAsync(block, cuda->stream), "memory given back");
 }
 
-wf_status wf_cuda_memory_open(wf_cuda *cuda, wf_error *error)
+/* Blocks of a pool are its GPU's alone until others are let in: unlike cudaMalloc's, which asks for
+   cudaDeviceEnablePeerAccess. */
+static wf_status let_in(const wf_cuda *cuda, cudaMemPool_t pool, int readers, wf_error *error)
+{
+    for (int i = 0; i < readers; i++) {
+        struct cudaMemAccessDesc reader = {.location = {cudaMemLocationTypeDevice, .id = i},
+                                           .flags = cudaMemAccessFlagsProtReadWrite};
+        int can = 0;
+        cudaError_t code =
+            i == cuda->ordinal ? cudaSuccess : cudaDeviceCanAccessPeer(&can, i, cuda->ordinal);
+
+        if (i == cuda->ordinal)
+            continue;
+        if (code == cudaSuccess && can)
+            code = cudaMemPoolSetAccess(pool, &reader, 1);
+        if (code != cudaSuccess || !can)
+            return wf_cuda_host_table->error_set(
+                error, WF_EUNSUPPORTED,
+                "GPU %d cannot read the memory of GPU %d (%s), as ranks that are threads do; "
+                "use "
+                "--transport nccl, or one GPU by CUDA_VISIBLE_DEVICES",
+                i, cuda->ordinal,
+                code == cudaSuccess ? "no peer access between them" : cudaGetErrorString(code));
+    }
+    return WF_OK;
+}
+
+wf_status wf_cuda_memory_open(wf_cuda *cuda, int readers, wf_error *error)
 {
     uint64_t keep = UINT64_MAX; /* nothing goes back to the system while the process lives */
     cudaMemPool_t pool;
@@ -57,7 +84,7 @@ wf_status wf_cuda_memory_open(wf_cuda *cuda, wf_error *error)
             cudaGetErrorString(code), cudaGetErrorName(code));
     cuda->device.allocator =
         (wf_allocator){.alloc = allocate, .release = release, .opaque = true, .self = cuda};
-    return WF_OK;
+    return let_in(cuda, pool, readers, error);
 }
 
 static wf_status finish(wf_cuda *cuda, cudaStream_t stream, cudaError_t code, const char *what,
@@ -246,9 +273,38 @@ static wf_status wait(wf_device *device, wf_error *error)
     return finish(cuda, cuda->stream, cudaSuccess, "work on the GPU", error);
 }
 
+static cudaError_t sum_digest(wf_cuda *cuda, const wf_tensor *t, uint64_t path_hash,
+                              uint32_t kind, uint64_t *room)
+{
+    cudaError_t code =
+        wf_cuda_launch_fill(cuda->stream, (uint32_t *)(void *)room, 0, sizeof *room / 4);
+
+    return code == cudaSuccess ? wf_cuda_launch_digest(cuda->stream, t, path_hash, kind, room)
+                               : code;
+}
+
+/* The elements stay where they are; their sum comes here. */
+static wf_status digest(const wf_tensor *t, uint64_t path_hash, uint32_t kind, uint64_t *sum)
+{
+    const wf_cuda_host *host = wf_cuda_host_table;
+    wf_cuda *cuda = host->context_device(t->ctx)->self;
+    wf_pool *pool = host->context_pool(t->ctx);
+    wf_error error = {WF_OK, ""};
+    uint64_t *room = host->pool_take(pool, sizeof *room, WF_MEMORY_WORKSPACE, &error);
+
+    if (room) {
+        wf_cuda_enter(cuda);
+        wf_cuda_note(cuda, sum_digest(cuda, t, path_hash, kind, room), "digest");
+        read_back(&cuda->device, sum, room, sizeof *room, &error);
+        host->pool_give(pool, room, sizeof *room, WF_MEMORY_WORKSPACE);
+    }
+    return error.code == WF_OK ? WF_OK : host->fail(t->ctx, error.code, "%s", error.text);
+}
+
 const wf_far_memory wf_cuda_far = {.read = read_back,
                                    .write = write_there,
                                    .copy = copy,
                                    .reduce = reduce,
                                    .fill = fill,
-                                   .wait = wait};
+                                   .wait = wait,
+                                   .digest = digest};

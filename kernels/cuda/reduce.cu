@@ -1,7 +1,7 @@
 /*
- * kernels/cuda/reduce.cu - sums and maxima over ranks, and the leaves of a norm. Every element is
- * one expression of the elements at its place, so that a target may be a source, and neither the
- * grid nor how a tensor is cut can be seen.
+ * kernels/cuda/reduce.cu - sums and maxima over ranks. Every element is one expression of the
+ * elements at its place, so that a target may be a source, and neither the grid nor how a tensor is
+ * cut can be seen.
  */
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/tree.h"
@@ -107,57 +107,12 @@ template <class T> static cudaError_t launch(cudaStream_t stream, const wf_cuda_
                            : launch_any<T, TREE>(stream, a);
 }
 
-enum { LANES = 8, LEAVES_OF_BLOCK = WF_BLOCK / LANES };
-
-/* cuts of a row, by value */
-struct cuts {
-    int64_t at[WF_LEAVES + 1];
-};
-
-/* A lane takes every eighth square; those of a leaf sit side by side in a warp. */
-__global__ void __launch_bounds__(WF_BLOCK)
-    squares_kernel(const float *x, int64_t rows, int64_t columns, cuts c, int leaves,
-                   double *leaf)
-{
-    const int64_t step = (int64_t)gridDim.x * LEAVES_OF_BLOCK, all = rows * leaves;
-    const int lane = (int)(threadIdx.x % LANES);
-
-    for (int64_t first = (int64_t)blockIdx.x * LEAVES_OF_BLOCK; first < all; first += step) {
-        int64_t i = first + threadIdx.x / LANES, row = i / leaves;
-        int l = (int)(i % leaves);
-        double sum = 0;
-
-        if (i < all)
-            for (int64_t k = c.at[l] + lane; k < c.at[l + 1]; k += LANES) {
-                double value = (double)x[row * columns + k];
-
-                sum += value * value;
-            }
-        for (int apart = LANES / 2; apart > 0; apart /= 2)
-            sum += __shfl_down_sync(0xffffffffu, sum, apart, LANES);
-        if (lane == 0 && i < all)
-            leaf[i] = sum;
-    }
-}
-
 } // namespace
 
 cudaError_t wf_cuda_launch_sum(cudaStream_t stream, const wf_cuda_sum *sum)
 {
     return sum->element == sizeof(float) ? launch<float>(stream, sum)
                                          : launch<wf_bf16>(stream, sum);
-}
-
-cudaError_t wf_cuda_launch_squares(cudaStream_t stream, const float *x, int64_t rows,
-                                   int64_t columns, const int64_t at[WF_LEAVES + 1], int leaves,
-                                   double *leaf)
-{
-    cuts c = {};
-
-    for (int l = 0; l <= leaves; l++)
-        c.at[l] = at[l];
-    return wf_launch(squares_kernel, wf_grid(rows * leaves, LEAVES_OF_BLOCK), WF_BLOCK, 0,
-                     stream, x, rows, columns, c, leaves, leaf);
 }
 
 cudaError_t wf_cuda_launch_add(cudaStream_t stream, const void *a, const void *b, void *out,

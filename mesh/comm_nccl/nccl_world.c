@@ -46,7 +46,10 @@ wf_status wf_nccl_good(const nccl_comm *c, ncclResult_t code, const char *what, 
         "NCCL: %s over %s: %s%s; NCCL_DEBUG=WARN in the environment "
         "says more",
         what, c->base.name, ncclGetErrorString(code),
-        code == ncclInvalidUsage ? " (ranks that share a GPU need --transport threads)" : "");
+        code == ncclInvalidUsage
+            ? " (does each rank have a GPU of its own? Ranks that share one are threads of a "
+              "process, --transport threads, or have an NCCL_HOSTID each)"
+            : "");
 }
 
 wf_status wf_nccl_check(const nccl_comm *c, const char *op, uint64_t call, wf_error *error)
@@ -172,12 +175,12 @@ static wf_status seat_alone(const nccl_world *w, wf_seating *out, wf_error *erro
 
     *out = (wf_seating){.n = n, .sharing = n, .local = 1};
     out->rank = malloc((size_t)n * sizeof *out->rank);
-    out->slot = malloc((size_t)n * sizeof *out->slot);
-    if (!out->rank || !out->slot)
+    out->seat = malloc((size_t)n * sizeof *out->seat);
+    if (!out->rank || !out->seat)
         return wf_nccl_host.error_set(error, WF_ENOMEM, "no memory for %d ranks", n);
     for (int i = 0; i < n; i++) {
         out->rank[i] = w->below ? i : wf_nccl_host.launcher.process;
-        out->slot[i] = i;
+        out->seat[i] = w->below ? i : wf_nccl_host.launcher.local_process;
     }
     return WF_OK;
 }

@@ -2,9 +2,10 @@
  * tests/cuda/test_cuda_device.c - the device of the plugin: its table of kernels is whole, versions
  * are compared, and what the host asks of far memory is what the CPU would have done.
  */
-#include "core/exact_sum.h"
+#include "core/digest.h"
 #include "core/host_data.h"
 #include "core/plugin.h"
+#include "core/squares.h"
 #include "kernels/cuda/host.h"
 #include "kernels/op_table.h"
 #include "tests/mesh/ranks.h"
@@ -204,26 +205,71 @@ static void sums_over_ranks(void)
     wf_context_close(ctx);
 }
 
-static double squares_on(wf_device *device, wf_error *error)
+/* Of two tensors, of `special` as well, and of a vector. */
+static double squares_on(wf_device *device, float special, wf_error *error)
 {
     wf_context *ctx = wf_context_open(device, NULL, error);
+    wf_tensor *vector =
+        wf_tensor_new(ctx, WF_F32, 1, (wf_dim[]){wf_dim_split(1)}, NULL, WF_MEMORY_ACTIVATION);
+    wf_host_data view;
+    wf_squares squares;
     wf_exact_sum sum;
+    float *x = wf_data_write(vector, false, &view);
 
-    memset(&sum, 0, sizeof sum);
-    wf_context_device(ctx)->sum_squares(new_tensor(ctx, 5, 83, 3), &sum);
-    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
+    x[0] = special;
+    wf_data_close(&view);
+    wf_squares_begin(&squares, ctx);
+    wf_squares_add(&squares, new_tensor(ctx, 5, 83, 3));
+    wf_squares_add(&squares, new_tensor(ctx, 411, 3, 4));
+    wf_squares_add(&squares, new_tensor(ctx, 0, 3, 4));
+    wf_squares_add(&squares, vector);
+    CU_ASSERT_EQUAL(wf_squares_end(&squares, &sum), WF_OK);
     wf_context_close(ctx);
     return wf_exact_value(&sum);
 }
 
 static void squares(void)
 {
+    const float special[] = {0, -1e-30f, 3e38f, INFINITY, NAN};
     wf_error error = {WF_OK, ""};
-    double cpu = squares_on(wf_cpu_device(1, &error), &error);
-    double gpu = squares_on(wf_cuda_device(&(wf_cuda_options){.ordinal = 0}, &error), &error);
 
-    CU_ASSERT(cpu > 0);
-    CU_ASSERT(memcmp(&cpu, &gpu, sizeof cpu) == 0);
+    for (int i = 0; i < 5; i++) {
+        wf_device *gpu = wf_cuda_device(&(wf_cuda_options){.ordinal = 0}, &error);
+        double there = squares_on(gpu, special[i], &error);
+        double here = squares_on(wf_cpu_device(1, &error), special[i], &error);
+
+        CU_ASSERT(isnan(here) ? isnan(there) : here > 0 && here == there);
+    }
+}
+
+/* Parts of a tensor of three dims, as layouts cut them: the elements' places in the whole count. */
+static void digests(void)
+{
+    const wf_dim dims[] = {wf_dim_batch(7), wf_dim_split(12), wf_dim_split(5)};
+    const int64_t size[] = {7, 12, 5};
+    const struct {
+        int64_t start[3], local[3];
+    } parts[] = {{{0, 0, 0}, {7, 12, 5}}, {{2, 0, 0}, {3, 12, 5}}, {{0, 4, 0}, {7, 8, 5}},
+                 {{0, 0, 3}, {7, 12, 2}}, {{1, 5, 2}, {2, 3, 1}},  {{7, 0, 0}, {0, 12, 5}}};
+    wf_context *ctx = open_context(0);
+    wf_tensor *t = wf_tensor_new(ctx, WF_F32, 3, dims, NULL, WF_MEMORY_ACTIVATION);
+    wf_host_data view;
+    float *x = wf_data_write(t, false, &view), host[7 * 12 * 5];
+
+    for (int i = 0; i < 7 * 12 * 5; i++)
+        x[i] = host[i] = number(1, 2, i);
+    wf_data_close(&view);
+    for (size_t p = 0; p < sizeof parts / sizeof parts[0]; p++) {
+        wf_tensor part = *t;
+        uint64_t got = 1, want;
+
+        memcpy(part.start, parts[p].start, sizeof parts[p].start);
+        memcpy(part.local, parts[p].local, sizeof parts[p].local);
+        want = wf_digest_part(42, 2, 3, size, part.start, part.local, host);
+        CU_ASSERT_EQUAL(wf_context_device(ctx)->far->digest(&part, 42, 2, &got), WF_OK);
+        CU_ASSERT_EQUAL(got, want);
+    }
+    wf_context_close(ctx);
 }
 
 static void what_cannot_be(void)
@@ -254,6 +300,7 @@ int main(void)
                                     {"writes do not wait", writes_do_not_wait},
                                     {"sums over ranks", sums_over_ranks},
                                     {"squares are the CPU's", squares},
+                                    {"digests are the CPU's", digests},
                                     {"what cannot be", what_cannot_be},
                                     {NULL, NULL}};
     wf_error why = {WF_OK, ""};

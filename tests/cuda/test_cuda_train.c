@@ -141,6 +141,80 @@ static void checkpoints(void)
     remove_directory(dir);
 }
 
+/* Ranks take GPUs by their seats; none of it shows in the numbers. */
+static wf_status look_at_gpu(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
+                             int step)
+{
+    const wf_par_gpu *gpu = wf_par_gpu_of(par);
+
+    (void)t, (void)model, (void)step;
+    NEED(gpu && gpu->gpus == 3 && gpu->ranks == rank->size && rank->seat == rank->index);
+    NEED(gpu->ordinal == rank->index % 3);
+    return WF_OK;
+}
+
+static void several_gpus(void)
+{
+    training one = of_row(make_training(WF_NN_GPT2, "cuda"), &rows[0]), three = one;
+    wf_error error = {WF_OK, ""};
+
+    three.watch = look_at_gpu;
+    if (!train(&one))
+        return;
+    setenv("WEFT_EMULATOR_DEVICES", "3", 1);
+    if (train(&three))
+        check_same(&one, &three, "three GPUs");
+    setenv("WEFT_EMULATOR_PEERS", "0", 1);
+    three.watch = NULL;
+    wf_launch(&(wf_launch_options){.ranks = 4}, training_rank, &three, &error);
+    CU_ASSERT(error.code == WF_EUNSUPPORTED && strstr(error.text, "--transport nccl") != NULL);
+    unsetenv("WEFT_EMULATOR_PEERS");
+    unsetenv("WEFT_EMULATOR_DEVICES");
+}
+
+/* What the host reads of the device's memory. */
+static struct {
+    const wf_far_memory *real;
+    wf_far_memory counting;
+    size_t bytes, most; /* of all steps, and of one */
+} reading;
+
+static wf_status count_read(wf_device *device, void *host, const void *from, size_t bytes,
+                            wf_error *error)
+{
+    reading.bytes += bytes;
+    return reading.real->read(device, host, from, bytes, error);
+}
+
+static wf_status watch_reads(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
+                             int step)
+{
+    wf_device *device = wf_context_device(wf_par_context(par));
+
+    (void)t, (void)rank, (void)model;
+    if (step == 0) {
+        reading.real = device->far;
+        reading.counting = *device->far;
+        reading.counting.read = count_read;
+        device->far = &reading.counting;
+    }
+    reading.most = reading.bytes > reading.most ? reading.bytes : reading.most;
+    reading.bytes = 0;
+    return WF_OK;
+}
+
+/* The loss and what a norm sums to: nothing that grows with the model. */
+static void little_comes_to_the_host(void)
+{
+    training t = make_training(WF_NN_GPT2, "cuda");
+
+    t.watch = watch_reads;
+    t.options.clip = 0.1f;
+    reading.most = 0;
+    CU_ASSERT(train(&t));
+    CU_ASSERT(reading.most >= sizeof(float) && reading.most <= 1024);
+}
+
 /* Of the second step on rank 0. */
 static wf_status report_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
                              int step)
@@ -186,6 +260,8 @@ int main(void)
                                     {"one digest over layouts of llama", layouts_of_llama},
                                     {"parameters stored as bf16", stored_as_bf16},
                                     {"checkpoints between devices", checkpoints},
+                                    {"several GPUs", several_gpus},
+                                    {"little comes to the host", little_comes_to_the_host},
                                     {"a plan is the run", plan_is_run},
                                     {NULL, NULL}};
     wf_error why = {WF_OK, ""};

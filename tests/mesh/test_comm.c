@@ -383,6 +383,36 @@ static void groups(void)
     run_ranks(6, grid, NULL);
 }
 
+/* All ranks of these tests are on one host: each has a seat of its own there, those of a process one
+   after the other; under torchrun the one that it says. */
+static wf_status seats(wf_rank *rank, void *arg)
+{
+    const char *local = getenv("LOCAL_RANK");
+    int64_t *cuts = malloc((size_t)(rank->size + 1) * sizeof *cuts);
+    int *seat = calloc((size_t)rank->size, sizeof *seat), seen = 0;
+    wf_status status;
+
+    (void)arg;
+    for (int i = 0; i <= rank->size; i++)
+        cuts[i] = i;
+    status = wf_all_gather(rank->world, sizeof *seat, &rank->seat, seat, cuts, &rank->error);
+    for (int i = 0; i < rank->size; i++)
+        seen |= 1 << seat[i];
+    free(seat);
+    free(cuts);
+    GOOD(status);
+    NEED(seen == (1 << rank->size) - 1);
+    NEED(!local || rank->seat == atoi(local));
+    NEED(rank->here >= 1 && rank->size % rank->here == 0);
+    return WF_OK;
+}
+
+static void seats_of_a_host(void)
+{
+    run_ranks(2, seats, NULL);
+    run_ranks(6, seats, NULL);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
@@ -392,6 +422,7 @@ int main(void)
         {"several in flight", several_in_flight},
         {"a full ring is an error", ring_full},
         {"groups", groups},
+        {"seats of a host", seats_of_a_host},
         {NULL, NULL},
     };
 

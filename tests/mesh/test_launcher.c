@@ -11,6 +11,9 @@ static const char *const variables[] = {
     "OMPI_COMM_WORLD_SIZE",
     "OMPI_COMM_WORLD_RANK",
     "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "OMPI_COMM_WORLD_LOCAL_RANK",
+    "MPI_LOCALRANKID",
+    "SLURM_LOCALID",
     "PMI_SIZE",
     "PMI_RANK",
     "MPI_LOCALNRANKS",
@@ -46,35 +49,43 @@ static void detected(void)
 {
     static const struct {
         const char *settings, *kind, *name;
-        int processes, process, local;
+        int processes, process, local, local_process;
     } cases[] = {
-        {"", "threads", "", 1, 0, 1},
+        {"", "threads", "", 1, 0, 1, 0},
         {"OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_LOCAL_SIZE=2", "mpi",
-         "OpenMPI's mpirun", 4, 3, 2},
-        {"PMI_SIZE=2 PMI_RANK=1", "mpi", "a launcher of PMI", 2, 1, 0},
+         "OpenMPI's mpirun", 4, 3, 2, 0},
+        {"PMI_SIZE=2 PMI_RANK=1", "mpi", "a launcher of PMI", 2, 1, 0, 0},
         {"SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=7 SLURM_STEP_ID=0", "mpi", "Slurm's srun", 8, 7,
-         0},
+         0, 0},
         {"SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=7 SLURM_STEP_ID=0 SLURM_NODEID=3 "
          "SLURM_STEP_TASKS_PER_NODE=3,2(x2),1",
-         "mpi", "Slurm's srun", 8, 7, 1},
+         "mpi", "Slurm's srun", 8, 7, 1, 0},
         {"SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=3 SLURM_STEP_ID=0 SLURM_NODEID=1 "
          "SLURM_STEP_TASKS_PER_NODE=3,2(x2),1",
-         "mpi", "Slurm's srun", 8, 3, 2},
+         "mpi", "Slurm's srun", 8, 3, 2, 0},
         {"SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=3 SLURM_STEP_ID=0 SLURM_NODEID=4 "
          "SLURM_STEP_TASKS_PER_NODE=3,2(x2),1",
-         "mpi", "Slurm's srun", 8, 3, 0},
+         "mpi", "Slurm's srun", 8, 3, 0, 0},
         /* sbatch's script itself: no step yet */
-        {"SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=0", "threads", "", 1, 0, 1},
-        {"WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_ADDR=a", "torchrun", "torchrun", 2, 0, 0},
-        {"WORLD_SIZE=2 RANK=0", "threads", "", 1, 0, 1}, /* anybody's variables */
+        {"SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=0", "threads", "", 1, 0, 1, 0},
+        {"WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_ADDR=a", "torchrun", "torchrun", 2, 0, 0, 0},
+        {"WORLD_SIZE=8 RANK=6 LOCAL_RANK=2 LOCAL_WORLD_SIZE=4 MASTER_ADDR=a", "torchrun",
+         "torchrun", 8, 6, 4, 2},
+        {"OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=3 OMPI_COMM_WORLD_LOCAL_RANK=1", "mpi",
+         "OpenMPI's mpirun", 4, 3, 0, 1},
+        {"PMI_SIZE=4 PMI_RANK=3 MPI_LOCALNRANKS=2 MPI_LOCALRANKID=1", "mpi",
+         "a launcher of PMI", 4, 3, 2, 1},
+        {"SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=7 SLURM_STEP_ID=0 SLURM_LOCALID=3", "mpi",
+         "Slurm's srun", 8, 7, 0, 3},
+        {"WORLD_SIZE=2 RANK=0", "threads", "", 1, 0, 1, 0}, /* anybody's variables */
         /* mpirun reaches its hosts by srun */
         {"OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=3 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 "
          "SLURM_STEP_ID=0",
-         "mpi", "OpenMPI's mpirun", 4, 3, 0},
+         "mpi", "OpenMPI's mpirun", 4, 3, 0, 0},
         {"OMPI_COMM_WORLD_SIZE=1 OMPI_COMM_WORLD_RANK=0", "threads", "OpenMPI's mpirun", 1, 0,
-         0},
-        {"OMPI_COMM_WORLD_SIZE=x OMPI_COMM_WORLD_RANK=0", "threads", "", 1, 0, 1},
-        {"PMI_SIZE=2 PMI_RANK=2", "threads", "", 1, 0, 1},
+         0, 0},
+        {"OMPI_COMM_WORLD_SIZE=x OMPI_COMM_WORLD_RANK=0", "threads", "", 1, 0, 1, 0},
+        {"PMI_SIZE=2 PMI_RANK=2", "threads", "", 1, 0, 1, 0},
     };
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -87,6 +98,7 @@ static void detected(void)
         CU_ASSERT_EQUAL(l.processes, cases[i].processes);
         CU_ASSERT_EQUAL(l.process, cases[i].process);
         CU_ASSERT_EQUAL(l.local, cases[i].local);
+        CU_ASSERT_EQUAL(l.local_process, cases[i].local_process);
     }
     environment("");
 }

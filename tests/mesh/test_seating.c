@@ -80,7 +80,7 @@ static int groups_inside(const char *hosts, int here, int tp, wf_rank_order orde
         for (int i = 0; i < s.n; i++) {
             CU_ASSERT_EQUAL(s.process[s.rank[i]], mine);
             CU_ASSERT(i == 0 || s.rank[i] > s.rank[i - 1]);
-            CU_ASSERT(s.slot[i] >= 0 && s.slot[i] < s.sharing);
+            CU_ASSERT(s.seat[i] >= 0 && s.seat[i] < s.local * here);
         }
         if (mine == 0) {
             CU_ASSERT_EQUAL(s.rank[0], 0);

@@ -1,15 +1,17 @@
-/* tests/cuda/emulator/device.c - the one device that there is, and the names of errors. */
+/* tests/cuda/emulator/device.c - the devices, which are alike and share all memory; names of errors. */
 #include "emulator.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* WEFT_EMULATOR_DEVICES=0 in the environment: a driver without a device. */
+/* WEFT_EMULATOR_DEVICES=n in the environment: so many; 0: a driver without a device. */
 cudaError_t cudaGetDeviceCount(int *count)
 {
     const char *said = getenv("WEFT_EMULATOR_DEVICES");
 
     *count = said ? atoi(said) : 1;
+    if (*count > EMULATOR_DEVICES)
+        emulator_die("%d devices: there are at most %d", *count, EMULATOR_DEVICES);
     return *count > 0 ? cudaSuccess : emulator_error(cudaErrorNoDevice);
 }
 
@@ -29,6 +31,18 @@ cudaError_t cudaSetDevice(int device)
 
     if (error == cudaSuccess)
         current = device;
+    return error;
+}
+
+/* WEFT_EMULATOR_PEERS=0: none can read another's memory. */
+cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer)
+{
+    const char *said = getenv("WEFT_EMULATOR_PEERS");
+    cudaError_t error = check(device);
+
+    if (error == cudaSuccess)
+        error = check(peer);
+    *can = error == cudaSuccess && device != peer && !(said && atoi(said) == 0);
     return error;
 }
 

@@ -69,7 +69,8 @@ enum {
     EMULATOR_WARP = 32,
     EMULATOR_THREADS = 1024, /* of a block */
     EMULATOR_SHARED = 227 << 10,
-    EMULATOR_PROCESSORS = 2
+    EMULATOR_PROCESSORS = 2,
+    EMULATOR_DEVICES = 8
 };
 
 #ifdef __cplusplus

@@ -363,10 +363,28 @@ cudaError_t cudaMemGetInfo(size_t *unused, size_t *total)
 
 cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device)
 {
-    static char the_pool;
+    static char pools[EMULATOR_DEVICES];
+    int count = 0;
 
-    *pool = (cudaMemPool_t)(void *)&the_pool;
-    return device == 0 ? cudaSuccess : emulator_error(cudaErrorInvalidDevice);
+    cudaGetDeviceCount(&count);
+    if (device < 0 || device >= count)
+        return emulator_error(cudaErrorInvalidDevice);
+    *pool = (cudaMemPool_t)(void *)&pools[device];
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const struct cudaMemAccessDesc *list,
+                                 size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        int device = list[i].location.id, can = 0;
+        cudaMemPool_t own;
+
+        if (cudaDeviceGetDefaultMemPool(&own, device) != cudaSuccess || own == pool ||
+            cudaDeviceCanAccessPeer(&can, device, device ? 0 : 1) != cudaSuccess || !can)
+            return emulator_error(cudaErrorInvalidDevice);
+    }
+    return cudaSuccess;
 }
 
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attr, void *value)

@@ -30,6 +30,7 @@ struct CUstream_st {
     item *first, **last;
     struct CUstream_st *next; /* of all streams */
     int length;
+    int device; /* on which it was made; kernels are launched with that one current */
     bool running;
     cudaGraph_t graph; /* records what the stream is given */
 };
@@ -267,6 +268,7 @@ cudaError_t emulator_launch(const cudaLaunchConfig_t *c, void (*body)(void *arg)
     size_t threads = (size_t)c->blockDim.x * c->blockDim.y * c->blockDim.z;
     size_t blocks = (size_t)c->gridDim.x * c->gridDim.y * c->gridDim.z;
     launch *l = malloc(sizeof *l);
+    int device = 0;
 
     if (!l)
         emulator_die("no memory for a launch");
@@ -276,6 +278,11 @@ cudaError_t emulator_launch(const cudaLaunchConfig_t *c, void (*body)(void *arg)
         c->dynamicSmemBytes > EMULATOR_SHARED) {
         drop_launch(l);
         return emulator_error(cudaErrorInvalidConfiguration);
+    }
+    cudaGetDevice(&device);
+    if (stream_of(c->stream) != &legacy && c->stream->device != device) {
+        drop_launch(l);
+        return emulator_error(cudaErrorInvalidResourceHandle);
     }
     return emulator_enqueue(c->stream, run_launch, l, drop_launch);
 }
@@ -288,6 +295,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
     if (!s)
         return emulator_error(cudaErrorMemoryAllocation);
     s->last = &s->first;
+    cudaGetDevice(&s->device);
     emulator_lock();
     s->next = streams;
     streams = s;

@@ -1,0 +1,25 @@
+/*
+ * core/squares.h - the sum of the squares of many tensors, added up where they lie: on a device of
+ * its own memory nothing waits, and nothing but the sum comes to the host at the end.
+ */
+#ifndef WF_CORE_SQUARES_H
+#define WF_CORE_SQUARES_H
+
+#include "core/context.h"
+#include "core/exact_sum.h"
+
+typedef struct wf_squares {
+    wf_context *ctx;
+    wf_exact_sum sum;
+    wf_exact_sum
+        *there;    /* `sum`, or a block of the device's memory; NULL: there was no memory */
+    int64_t added; /* leaves, since what is there was last brought here */
+} wf_squares;
+
+/* Errors are the context's. Of a plan nothing is added, and memory is counted. */
+void wf_squares_begin(wf_squares *s, wf_context *ctx);
+/* The local part of a tensor of the device's own floats. */
+void wf_squares_add(wf_squares *s, const wf_tensor *t);
+wf_status wf_squares_end(wf_squares *s, wf_exact_sum *sum);
+
+#endif

@@ -1,0 +1,159 @@
+/*
+ * kernels/cuda/measure.cu - what is asked of whole models: the squares of a norm, and the digest.
+ * Both are sums of integers (core/exact_sum.h, core/digest.h), which have no order: blocks add
+ * theirs by atomics, and the bits are the CPU's whatever the grid.
+ */
+#include "core/bits.h"
+#include "core/exact_sum.h"
+#include "kernels/cuda/launch.h"
+
+namespace
+{
+
+typedef unsigned long long word; /* of CUDA's atomics */
+
+enum { LANES = 8, LEAVES_OF_BLOCK = WF_BLOCK / LANES, MOST_BLOCKS = 1024 };
+
+/* cuts of a row, by value */
+struct cuts {
+    int64_t at[WF_LEAVES + 1];
+};
+
+/* Not negative, so that words may stand for limbs. */
+__device__ __forceinline__ void add_leaf(double x, word *limb, word *not_finite)
+{
+    int64_t part[3];
+    int first, said = wf_exact_split(x, &first, part);
+
+    if (said)
+        atomicOr(not_finite, (word)said);
+    for (int i = 0; i < 3 && !said; i++)
+        if (part[i])
+            atomicAdd(limb + first + i, (word)part[i]);
+}
+
+__device__ __forceinline__ double leaf_of(const float *row, int64_t begin, int64_t end)
+{
+    double sum = 0;
+
+    for (int64_t k = begin; k < end; k += LANES) {
+        double value = (double)row[k];
+
+        sum += value * value;
+    }
+    return sum;
+}
+
+/* A lane takes every eighth square; those of a leaf sit side by side in a warp. */
+__global__ void __launch_bounds__(WF_BLOCK)
+    squares_kernel(const float *x, int64_t rows, int64_t columns, cuts c, int leaves,
+                   wf_exact_sum *all)
+{
+    const int64_t step = (int64_t)gridDim.x * LEAVES_OF_BLOCK, n = rows * leaves;
+    const int lane = (int)(threadIdx.x % LANES);
+    WF_SHARED(word, limb, WF_EXACT_LIMBS);
+    WF_SHARED(word, not_finite, 1);
+
+    for (int i = (int)threadIdx.x; i < WF_EXACT_LIMBS; i += WF_BLOCK)
+        limb[i] = 0;
+    if (threadIdx.x == 0)
+        not_finite[0] = 0;
+    __syncthreads();
+    for (int64_t first = (int64_t)blockIdx.x * LEAVES_OF_BLOCK; first < n; first += step) {
+        int64_t i = first + threadIdx.x / LANES;
+        int l = (int)(i % leaves);
+        double sum = i < n ? leaf_of(x + i / leaves * columns, c.at[l] + lane, c.at[l + 1]) : 0;
+
+        for (int apart = LANES / 2; apart > 0; apart /= 2)
+            sum += __shfl_down_sync(0xffffffffu, sum, apart, LANES);
+        if (lane == 0 && i < n)
+            add_leaf(sum, limb, not_finite);
+    }
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < WF_EXACT_LIMBS; i += WF_BLOCK)
+        if (limb[i])
+            atomicAdd((word *)&all->limb[i], limb[i]);
+    if (threadIdx.x == 0 && not_finite[0])
+        atomicOr((word *)&all->not_finite, not_finite[0]);
+    if (threadIdx.x == 0 && blockIdx.x == 0)
+        atomicAdd((word *)&all->added, (word)n);
+}
+
+/* A tensor's local part as runs of elements that follow each other in the whole. */
+struct runs {
+    int64_t n, run, first; /* elements; of a run; the first one's index in the whole */
+    int dims;              /* outside of a run */
+    int64_t local[WF_MAX_DIMS], stride[WF_MAX_DIMS];
+};
+
+__global__ void __launch_bounds__(WF_BLOCK)
+    digest_kernel(const uint32_t *x, runs r, uint64_t key, word *digest)
+{
+    const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
+    word sum = 0;
+
+    for (int64_t i = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x; i < r.n; i += step) {
+        int64_t rest = i / r.run, index = r.first + i % r.run;
+
+        for (int d = r.dims - 1; d >= 0; d--) {
+            index += rest % r.local[d] * r.stride[d];
+            rest /= r.local[d];
+        }
+        sum += wf_mix64(wf_mix64(key + (uint64_t)index) ^ x[i]);
+    }
+    sum = wf_warp_sum(sum);
+    if (threadIdx.x % WF_WARP == 0)
+        atomicAdd(digest, sum);
+}
+
+/* Dims behind one that is split, and that one, are a run. */
+runs runs_of(const wf_tensor *t)
+{
+    runs r = {1, 1, 0, t->ndim, {}, {}};
+    int64_t stride = 1;
+    bool whole = true;
+
+    for (int d = t->ndim - 1; d >= 0; d--) {
+        if (whole) {
+            r.run *= t->local[d];
+            r.dims = d;
+        }
+        whole = whole && t->local[d] == t->dim[d].size;
+        r.local[d] = t->local[d];
+        r.stride[d] = stride;
+        r.first += t->start[d] * stride;
+        r.n *= t->local[d];
+        stride *= t->dim[d].size;
+    }
+    return r;
+}
+
+unsigned grid_of(int64_t pieces, int64_t per_block)
+{
+    unsigned grid = wf_grid(pieces, per_block);
+
+    return grid < MOST_BLOCKS ? grid : (unsigned)MOST_BLOCKS;
+}
+
+} // namespace
+
+cudaError_t wf_cuda_launch_squares(cudaStream_t stream, const float *x, int64_t rows,
+                                   int64_t columns, const int64_t at[WF_LEAVES + 1], int leaves,
+                                   wf_exact_sum *sum)
+{
+    cuts c = {};
+
+    for (int l = 0; l <= leaves; l++)
+        c.at[l] = at[l];
+    return wf_launch(squares_kernel, grid_of(rows * leaves, LEAVES_OF_BLOCK), WF_BLOCK, 0,
+                     stream, x, rows, columns, c, leaves, sum);
+}
+
+cudaError_t wf_cuda_launch_digest(cudaStream_t stream, const wf_tensor *t, uint64_t path_hash,
+                                  uint32_t kind, uint64_t *digest)
+{
+    runs r = runs_of(t);
+
+    return wf_launch(digest_kernel, grid_of(r.n, WF_BLOCK), WF_BLOCK, 0, stream,
+                     (const uint32_t *)t->data, r, wf_mix64(path_hash ^ kind), (word *)digest);
+}
