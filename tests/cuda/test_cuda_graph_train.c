@@ -26,7 +26,7 @@ static training make_training(wf_nn_arch arch)
     return t;
 }
 
-static void check_same(const training *want, const training *got, const char *what)
+static void check_op_by_op(const training *want, const training *got, const char *what)
 {
     bool same = got->digest == want->digest;
 
@@ -44,7 +44,7 @@ static void one_digest(training t, const char *what)
 
     recorded.layout.cuda_graph = true;
     if (train(&t) && train(&recorded))
-        check_same(&t, &recorded, what);
+        check_op_by_op(&t, &recorded, what);
 }
 
 /* Dropout, two micro-steps, a rate that rises, gradients that are clipped. */
@@ -155,23 +155,23 @@ static void evaluation(void)
     wf_launch(&(wf_launch_options){.ranks = 1}, evaluating_rank, &t, &error);
     wf_launch(&(wf_launch_options){.ranks = 1}, evaluating_rank, &recorded, &error);
     CU_ASSERT_EQUAL(error.code, WF_OK);
-    check_same(&t, &recorded, "evaluations between steps");
+    check_op_by_op(&t, &recorded, "evaluations between steps");
 }
 
 /* Saved beside the steps that follow, and gone on with: a fresh trainer records anew. */
 static void checkpoints(void)
 {
-    training whole = make_training(WF_NN_GPT2), part, rest;
+    training whole = make_training(WF_NN_GPT2), begun, rest;
     char dir[64];
     wf_par_save_options how = {.dir = dir, .async = true};
 
     whole.options.micro_batch = 4;
-    part = rest = whole;
+    begun = rest = whole;
     whole.steps = rest.steps = 6;
-    part.steps = 3;
-    part.layout.cuda_graph = rest.layout.cuda_graph = true;
+    begun.steps = 3;
+    begun.layout.cuda_graph = rest.layout.cuda_graph = true;
     fresh_directory(dir);
-    if (train(&whole) && save_run(&part, &how, 3) && resume_run(&rest, dir, 3))
+    if (train(&whole) && save_run(&begun, &how, 3) && resume_run(&rest, dir, 3))
         CU_ASSERT_EQUAL(rest.digest, whole.digest);
     remove_directory(dir);
 }
