@@ -34,21 +34,34 @@ static training make(int tp, int dp, const char *strategy)
     return t;
 }
 
-static void same_digest(void)
+static void digests_of(wf_dtype dtype, size_t count)
 {
     training one = make(1, 1, NULL);
 
+    one.layout.dtype = dtype;
     far = false;
     CU_ASSERT(train_over(&one, "threads"));
     far = true;
-    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
+    for (size_t i = 0; i < count; i++) {
         training t = make(2, 2, strategies[i]);
 
+        t.layout.dtype = dtype;
+        t.layout.sequence_parallel = dtype == WF_BF16 && i % 2;
         CU_ASSERT(train_over(&t, "nccl"));
         CU_ASSERT_EQUAL(t.digest, one.digest);
         for (int s = 0; s < one.steps; s++)
             CU_ASSERT(same_bits(t.loss[s], one.loss[s]));
     }
+}
+
+static void same_digest(void)
+{
+    digests_of(WF_F32, sizeof strategies / sizeof *strategies);
+}
+
+static void same_digest_bf16(void)
+{
+    digests_of(WF_BF16, 2);
 }
 
 static void library_sums(void)
@@ -67,6 +80,7 @@ int main(void)
 {
     static const wf_test tests[] = {
         {"one digest", same_digest},
+        {"one digest with activations stored as bf16", same_digest_bf16},
         {"the library's sums", library_sums},
         {NULL, NULL},
     };
