@@ -107,7 +107,7 @@ if [ $sanitize = yes ]; then
     # left out: what computes on one thread, or on a team that kernels.test_team covers; and other
     # numbers in the exchanges of test_exact and test_strategies
     alone="test_ops_|test_placement|test_safetensors|test_index"
-    alike="test_bf16|test_recompute|test_muon_ranks|test_inexact|test_plan_run"
+    alike="test_bf16|test_dtype|test_recompute|test_muon_ranks|test_inexact|test_plan_run"
     build_and_test "thread" build-tsan "$light -E $alone|$alike" \
         -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE=thread
 fi
