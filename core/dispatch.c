@@ -205,7 +205,8 @@ static wf_status run_traced(const wf_call *call, const wf_kernel *kernel, void *
 typedef struct seen {
     wf_call call;
     wf_tensor in[WF_MAX_INPUTS], out[WF_MAX_OUTPUTS];
-    size_t bytes; /* of what is widened */
+    bool differs; /* from the call as it was made: something is widened, */
+    size_t bytes; /* which takes so many */
 } seen;
 
 /* Whether all tensors of a mask are stored as bf16, and there are some. */
@@ -235,6 +236,7 @@ static wf_tensor *stand_in(seen *s, wf_tensor *t, wf_tensor *other, bool taken)
     *other = *t;
     other->dtype = device->dtype;
     other->data = NULL;
+    s->differs = true; /* for nothing, where this rank has no part */
     s->bytes += widened_bytes(t, device);
     return other;
 }
@@ -244,19 +246,22 @@ static const wf_call *see(const wf_call *call, const wf_kernel *kernel, seen *s)
     unsigned taken = kernel->either | call->op->shapes; /* WF_IN(i) is bit i */
 
     taken |= all_stored(call, kernel->alike) ? kernel->alike : 0;
+    s->differs = false;
     s->bytes = 0;
     s->call = *call;
     for (int i = 0; i < call->n_in; i++)
         s->call.in[i] = stand_in(s, call->in[i], &s->in[i], taken & WF_IN(i));
     for (int o = 0; o < call->n_out; o++)
         s->call.out[o] = stand_in(s, call->out[o], &s->out[o], taken & WF_OUT(o));
-    return s->bytes ? &s->call : call;
+    return s->differs ? &s->call : call;
 }
 
 static void widen_operands(const wf_call *call, seen *s, char *room)
 {
     const wf_device *device = call->ctx->device;
 
+    if (!room)
+        return; /* all of it is empty */
     for (int i = 0; i < call->n_in; i++)
         if (s->call.in[i] != call->in[i]) {
             s->in[i].data = room;
