@@ -139,16 +139,29 @@ static wf_status make_next(wf_move *move, item *it)
         it->next = wf_tensor_fake(ctx, t->dtype, t->ndim, t->dim, layout);
     else
         it->next = wf_tensor_new(ctx, t->dtype, t->ndim, t->dim, layout, ctx->kind);
+    if (it->next)
+        it->next->rounds_to = t->rounds_to;
     wf_tensor_retain(it->next);
     wf_scope_close(ctx);
     return ctx->error.code;
 }
 
-static void advance(item *it)
+/* A sum that is complete is rounded at once, so that steps behind it move what is stored. */
+static wf_status advance(wf_move *move, item *it)
 {
+    wf_tensor *rounded;
+
     wf_tensor_release(it->now);
     it->now = it->next;
     it->next = NULL;
+    wf_scope_open(move->ctx);
+    rounded = wf_rounded(it->now);
+    if (rounded && rounded != it->now) {
+        wf_tensor_release(it->now);
+        it->now = wf_tensor_retain(rounded);
+    }
+    wf_scope_close(move->ctx);
+    return move->ctx->error.code;
 }
 
 static wf_status run_local(wf_move *move, item *it)
@@ -175,8 +188,7 @@ static wf_status run_local(wf_move *move, item *it)
             fill_zeros(y);
         }
     }
-    advance(it);
-    return WF_OK;
+    return advance(move, it);
 }
 
 /* cuts[i] = elements before piece i when an axis cuts dim d of t (n long). */
@@ -232,6 +244,24 @@ static bool same_step(const item *a, const item *b)
            !wf_tensor_is_fake(b->now);
 }
 
+/* A sum that is rounded when it is complete is scattered first, by its longest dim: what is
+   gathered then is rounded already, and moves as it is stored. Where transports sum in their own
+   order they do so best in one step. */
+static void round_halfway(const wf_move *move, item *it)
+{
+    const wf_tensor *t = it->now;
+    int longest = 0;
+
+    if (it->step.kind != WF_ALL_REDUCE || t->dtype == t->rounds_to || t->ndim == 0 ||
+        !wf_context_exact(move->ctx))
+        return;
+    for (int d = 1; d < t->ndim; d++)
+        if (t->local[d] / t->dim[d].grain > t->local[longest] / t->dim[longest].grain)
+            longest = d;
+    it->step.kind = WF_REDUCE_SCATTER;
+    it->step.dim = longest;
+}
+
 /* Do all local steps; returns the first tensor that has a collective to do, or NULL. */
 static item *next_item(wf_move *move)
 {
@@ -245,6 +275,8 @@ static item *next_item(wf_move *move)
                (it->step.kind >= WF_COLLECTIVE_KINDS || wf_tensor_is_fake(it->now)))
             if (run_local(move, it) != WF_OK)
                 return NULL;
+        if (more)
+            round_halfway(move, it);
         if (more && !first)
             first = it;
         if (!more)
@@ -295,7 +327,8 @@ static wf_status finish(wf_move *move)
         if (!it->in_round)
             continue;
         drop_cuts(move, it);
-        advance(it);
+        if (advance(move, it) != WF_OK)
+            return move->ctx->error.code;
     }
     return WF_OK;
 }

@@ -6,17 +6,23 @@
 #include <stdio.h>
 
 /* Squares of floats do not overflow in double, and the sum has no range. */
-static bool is_finite(const wf_tensor *t)
+static bool is_finite(wf_tensor *t)
 {
-    const wf_device *device = wf_context_device(t->ctx);
+    wf_context *ctx = t->ctx;
+    const wf_device *device = wf_context_device(ctx);
     wf_squares squares;
     wf_exact_sum sum;
 
-    if (t->dtype != device->dtype)
+    if (t->dtype != device->dtype && t->dtype != WF_BF16)
         return true;
-    wf_squares_begin(&squares, t->ctx);
-    wf_squares_add(&squares, t);
+    wf_scope_open(ctx);
+    if (t->dtype == WF_BF16)
+        t = wf_cast(t, device->dtype);
+    wf_squares_begin(&squares, ctx);
+    if (t)
+        wf_squares_add(&squares, t);
     wf_squares_end(&squares, &sum);
+    wf_scope_close(ctx);
     return isfinite(wf_exact_value(&sum));
 }
 

@@ -364,6 +364,10 @@ a, b = ([json.loads(line) for line in open(name)][-1] for name in ("whole.jsonl"
 for key in ("step", "loss_bits", "digest", "val_loss"):
     if a[key] != b[key]: print(key, a[key], b[key])'
 run "nothing is left to do" "${saved[@]}" --save saved
+run "gone on with in bf16" "${saved[@]}" --resume saved/step-00000002 --dtype bf16
+result "which is told, of weights too" "$(grep -cE \
+    '^from here on --(param-)?dtype is "bf16"; the checkpoint was made with "fp32"$' err |
+    grep -vx 2)"
 refuse "another model" 2 "--n-embd 32 does not fit the checkpoint saved/step-00000003, which has 16" \
     "${saved[@]}" --save saved --n-embd 32
 refuse "a checkpoint that is not there" 8 "--resume nothing: there is no checkpoint" "${tiny[@]}" \

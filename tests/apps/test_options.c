@@ -135,6 +135,14 @@ static void values_and_defaults(void)
     CU_ASSERT_EQUAL(o.n_kv_head, 6);
     CU_ASSERT_EQUAL(o.ffn, 4 * 384);
     CU_ASSERT_PTR_NULL(o.log_jsonl);
+    CU_ASSERT_STRING_EQUAL(o.param_dtype, "fp32");
+    wf_options_free(&o);
+
+    CU_ASSERT_EQUAL_FATAL(parse("--data a --dtype bf16", &o, &error), WF_OK);
+    CU_ASSERT_STRING_EQUAL(o.param_dtype, "bf16"); /* as activations are */
+    wf_options_free(&o);
+    CU_ASSERT_EQUAL_FATAL(parse("--data a --dtype bf16 --param-dtype fp32", &o, &error), WF_OK);
+    CU_ASSERT_STRING_EQUAL(o.param_dtype, "fp32");
     wf_options_free(&o);
 
     CU_ASSERT_EQUAL_FATAL(parse("--data a --arch llama --n-embd 384 --n-kv-head 2 --min-lr 0 "
