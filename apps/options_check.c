@@ -86,6 +86,15 @@ static wf_status derive_ffn(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
+/* Mixed precision as it is usual: weights are stored as activations are. */
+static wf_status derive_param_dtype(wf_options *o, wf_error *error)
+{
+    (void)error;
+    if (!o->given[WF_OPTION_param_dtype])
+        memcpy(o->param_dtype, o->dtype, sizeof o->param_dtype);
+    return WF_OK;
+}
+
 static wf_status check_world(wf_options *o, wf_error *error)
 {
     enum { MOST_RANKS = 4096, MOST_PLANNED = 1 << 20 };
@@ -288,10 +297,10 @@ static wf_status check_data(wf_options *o, wf_error *error)
 wf_status wf_options_check(wf_options *options, wf_error *error)
 {
     static wf_status (*const rules[])(wf_options *, wf_error *) = {
-        wf_options_init_from, check_positions, check_heads,    check_kv_heads,
-        derive_ffn,           check_trace,     check_world,    check_wrap,
-        check_plan,           check_batch,     check_schedule, check_evaluation,
-        check_sample,         check_transport, check_saving,   check_data,
+        wf_options_init_from, check_positions,    check_heads,  check_kv_heads,  derive_ffn,
+        check_trace,          check_world,        check_wrap,   check_plan,      check_batch,
+        check_schedule,       check_evaluation,   check_sample, check_transport, check_saving,
+        check_data,           derive_param_dtype,
     };
     wf_status status = WF_OK;
 

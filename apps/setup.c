@@ -26,6 +26,7 @@ wf_par_options wf_setup_rank(const wf_options *o, bool plan)
                             .accumulate = strcmp(accumulate, "local") == 0     ? WF_PAR_LOCAL
                                           : strcmp(accumulate, "reduced") == 0 ? WF_PAR_REDUCED
                                                                                : WF_PAR_AUTO,
+                            .dtype = dtype_of(o->dtype),
                             .param_dtype = dtype_of(o->param_dtype),
                             .reduce_dtype = dtype_of(o->reduce_dtype),
                             .sequence_parallel = o->sequence_parallel,

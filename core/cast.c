@@ -9,6 +9,13 @@ static bool castable(const wf_tensor *t, wf_dtype dtype)
            (t->dtype == WF_BF16 && dtype == computed);
 }
 
+wf_tensor *wf_rounded(wf_tensor *t)
+{
+    if (!t || t->dtype == t->rounds_to || wf_tensor_is_partial(t))
+        return t;
+    return wf_cast(t, t->rounds_to);
+}
+
 wf_tensor *wf_cast(wf_tensor *t, wf_dtype dtype)
 {
     wf_context *ctx = t ? t->ctx : NULL;

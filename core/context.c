@@ -22,6 +22,7 @@ wf_context *wf_context_open(wf_device *device, const wf_context_options *options
         ctx->options = *options;
     ctx->device = device;
     ctx->kind = WF_MEMORY_ACTIVATION;
+    ctx->storage = device->dtype;
     ctx->pool = wf_pool_open(ctx->options.plan ? &fake : &device->allocator,
                              ctx->options.memory_limit, error);
     if (!ctx->pool) {
@@ -149,6 +150,18 @@ wf_memory_kind wf_context_memory_kind(wf_context *ctx, wf_memory_kind kind)
     wf_memory_kind last = ctx->kind;
 
     ctx->kind = kind;
+    return last;
+}
+
+wf_dtype wf_context_storage(wf_context *ctx, wf_dtype dtype)
+{
+    wf_dtype last = ctx->storage;
+
+    if (dtype == WF_BF16 || dtype == ctx->device->dtype)
+        ctx->storage = dtype;
+    else
+        wf_fail(ctx, WF_EDTYPE, "results cannot be stored as %s: device %s has %s and bf16",
+                wf_dtype_name(dtype), ctx->device->name, wf_dtype_name(ctx->device->dtype));
     return last;
 }
 

@@ -84,6 +84,15 @@ WF_API double wf_context_flops(const wf_context *ctx);
 WF_API wf_memory_kind wf_context_memory_kind(wf_context *ctx, wf_memory_kind kind);
 
 /**
+ * wf_context_storage - what results of ops are stored as from now on: WF_BF16, or the device's own
+ * type, which it is at first; returns the last. Ops compute in the device's type and round once;
+ * wf_op.wide says which results are never rounded, and a partial sum is when it is complete.
+ *
+ * Errors:  WF_EDTYPE in the context where it is another type
+ */
+WF_API wf_dtype wf_context_storage(wf_context *ctx, wf_dtype dtype);
+
+/**
  * wf_context_enter - name the module whose ops follow, for errors and for the moment of the
  * peak; returns the last one. The tape names it again in backward: path stays alive as long.
  */

@@ -82,17 +82,38 @@ static bool any_fake(const wf_call *call)
     return false;
 }
 
+/* What an output is, before there is memory for it. */
+typedef struct output {
+    wf_dtype dtype, rounds_to;
+    int ndim;
+    wf_dim dims[WF_MAX_DIMS];
+    const wf_layout *layout;
+} output;
+
+/* A sum over ranks is rounded once, when it is complete. */
+static wf_status describe_output(const wf_call *call, const wf_signature *sig, int o,
+                                 const wf_layout *layout, output *out)
+{
+    const wf_context *ctx = call->ctx;
+    bool partial = layout && ctx->distribution->partial(layout);
+
+    out->rounds_to = call->op->wide >> o & 1 ? ctx->device->dtype : ctx->storage;
+    out->dtype = partial ? ctx->device->dtype : out->rounds_to;
+    out->layout = layout;
+    return output_shape(call, sig, o, &out->ndim, out->dims);
+}
+
 /* An output that goes into a tensor which is there already. */
-static wf_status check_into(const wf_call *call, int o, wf_dtype dtype, int ndim,
-                            const wf_dim *dims, const wf_layout *layout, bool fake)
+static wf_status check_into(const wf_call *call, int o, const output *out, bool fake)
 {
     const wf_tensor *t = call->into[o];
-    bool alike = t->dtype == dtype && t->ndim == ndim && t->layout == layout;
+    bool alike = t->dtype == out->dtype && t->rounds_to == out->rounds_to &&
+                 t->ndim == out->ndim && t->layout == out->layout;
     char text[256];
 
-    for (int d = 0; alike && d < ndim; d++)
-        alike = t->dim[d].size == dims[d].size && t->dim[d].grain == dims[d].grain &&
-                t->dim[d].leaves == dims[d].leaves;
+    for (int d = 0; alike && d < out->ndim; d++)
+        alike = t->dim[d].size == out->dims[d].size && t->dim[d].grain == out->dims[d].grain &&
+                t->dim[d].leaves == out->dims[d].leaves;
     if (!alike || t->ctx != call->ctx || wf_tensor_is_fake(t) != fake)
         return wf_fail(call->ctx, WF_ESHAPE,
                        "%s: output %d cannot go into %s: it needs a tensor of the output's "
@@ -119,35 +140,28 @@ static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake)
             return status;
     }
     for (int o = 0; o < call->n_out; o++) {
-        wf_dtype dtype = call->op->dtype ? call->op->dtype(call, o) : call->ctx->device->dtype;
-        wf_dim dims[WF_MAX_DIMS];
-        int ndim = 0;
+        output out;
 
-        status = output_shape(call, sig, o, &ndim, dims);
+        status = describe_output(call, sig, o, layout[o], &out);
+        if (status == WF_OK && call->into[o])
+            status = check_into(call, o, &out, fake);
         if (status != WF_OK)
             return status;
         if (call->into[o]) {
-            status = check_into(call, o, dtype, ndim, dims, layout[o], fake);
-            if (status != WF_OK)
-                return status;
             call->out[o] = call->into[o];
         } else if (call->op->flags & WF_OP_VIEW) {
-            call->out[o] = wf_tensor_view(call->in[0], ndim, dims, layout[o]);
-        } else if (fake) {
-            call->out[o] = wf_tensor_fake(ctx, dtype, ndim, dims, layout[o]);
+            call->out[o] = wf_tensor_view(call->in[0], out.ndim, out.dims, out.layout);
         } else {
-            call->out[o] = wf_tensor_new(ctx, dtype, ndim, dims, layout[o], ctx->kind);
+            call->out[o] =
+                fake ? wf_tensor_fake(ctx, out.dtype, out.ndim, out.dims, out.layout)
+                     : wf_tensor_new(ctx, out.dtype, out.ndim, out.dims, out.layout, ctx->kind);
+            if (call->out[o])
+                call->out[o]->rounds_to = out.rounds_to;
         }
         if (!call->out[o])
             return ctx->error.code;
     }
     return WF_OK;
-}
-
-/* Whether operand i is stored in less than what its kernel reads, and read at all. */
-static bool is_stored(const wf_call *call, int i)
-{
-    return call->in[i]->dtype == WF_BF16 && !((call->op->shapes | call->op->stored) >> i & 1);
 }
 
 /* A kernel must not read bytes of one type as another; what is stored as bf16 it gets widened. */
@@ -188,78 +202,116 @@ static wf_status run_traced(const wf_call *call, const wf_kernel *kernel, void *
 }
 
 /* The call as its kernel sees it. */
-typedef struct widened {
+typedef struct seen {
     wf_call call;
-    wf_tensor operand[WF_MAX_INPUTS];
-    size_t bytes; /* of the operands that are widened */
-} widened;
+    wf_tensor in[WF_MAX_INPUTS], out[WF_MAX_OUTPUTS];
+    size_t bytes; /* of what is widened */
+} seen;
+
+/* Whether all tensors of a mask are stored as bf16, and there are some. */
+static bool all_stored(const wf_call *call, unsigned mask)
+{
+    bool all = mask != 0;
+
+    for (int i = 0; i < call->n_in && all; i++)
+        all = !(mask & WF_IN(i)) || call->in[i]->dtype == WF_BF16;
+    for (int o = 0; o < call->n_out && all; o++)
+        all = !(mask & WF_OUT(o)) || call->out[o]->dtype == WF_BF16;
+    return all;
+}
 
 static size_t widened_bytes(const wf_tensor *t, const wf_device *device)
 {
     return ((size_t)wf_tensor_local_count(t) * wf_dtype_size(device->dtype) + 63) / 64 * 64;
 }
 
-/* Operands that are stored as bf16 become ones of the device's type, without data as yet. */
-static const wf_call *widen_shapes(const wf_call *call, widened *w)
+/* What the kernel gets for t: t, or a tensor of the device's type, without data as yet. */
+static wf_tensor *stand_in(seen *s, wf_tensor *t, wf_tensor *other, bool taken)
 {
-    const wf_device *device = call->ctx->device;
+    const wf_device *device = t->ctx->device;
 
-    w->bytes = 0;
-    w->call = *call;
-    for (int i = 0; i < call->n_in; i++) {
-        if (!is_stored(call, i))
-            continue;
-        w->operand[i] = *call->in[i];
-        w->operand[i].dtype = device->dtype;
-        w->operand[i].data = NULL;
-        w->call.in[i] = &w->operand[i];
-        w->bytes += widened_bytes(call->in[i], device);
-    }
-    return w->bytes ? &w->call : call;
+    if (t->dtype != WF_BF16 || taken)
+        return t;
+    *other = *t;
+    other->dtype = device->dtype;
+    other->data = NULL;
+    s->bytes += widened_bytes(t, device);
+    return other;
 }
 
-static void widen_data(const wf_call *call, widened *w, char *room)
+static const wf_call *see(const wf_call *call, const wf_kernel *kernel, seen *s)
+{
+    unsigned taken = kernel->either | call->op->shapes; /* WF_IN(i) is bit i */
+
+    taken |= all_stored(call, kernel->alike) ? kernel->alike : 0;
+    s->bytes = 0;
+    s->call = *call;
+    for (int i = 0; i < call->n_in; i++)
+        s->call.in[i] = stand_in(s, call->in[i], &s->in[i], taken & WF_IN(i));
+    for (int o = 0; o < call->n_out; o++)
+        s->call.out[o] = stand_in(s, call->out[o], &s->out[o], taken & WF_OUT(o));
+    return s->bytes ? &s->call : call;
+}
+
+static void widen_operands(const wf_call *call, seen *s, char *room)
 {
     const wf_device *device = call->ctx->device;
 
-    for (int i = 0; i < call->n_in; i++) {
-        if (!is_stored(call, i))
-            continue;
-        w->operand[i].data = room;
-        device->widen(device, call->in[i]->data, room, wf_tensor_local_count(call->in[i]));
-        room += widened_bytes(call->in[i], device);
-    }
+    for (int i = 0; i < call->n_in; i++)
+        if (s->call.in[i] != call->in[i]) {
+            s->in[i].data = room;
+            device->widen(device, call->in[i]->data, room, wf_tensor_local_count(call->in[i]));
+            room += widened_bytes(call->in[i], device);
+        }
+    for (int o = 0; o < call->n_out; o++)
+        if (s->call.out[o] != call->out[o]) {
+            s->out[o].data = room;
+            room += widened_bytes(call->out[o], device);
+        }
+}
+
+static void round_outputs(const wf_call *call, const seen *s)
+{
+    const wf_device *device = call->ctx->device;
+
+    for (int o = 0; o < call->n_out; o++)
+        if (s->call.out[o] != call->out[o])
+            device->narrow(device, s->out[o].data, call->out[o]->data,
+                           wf_tensor_local_count(call->out[o]));
 }
 
 static wf_status run_kernel(const wf_call *asked)
 {
     wf_context *ctx = asked->ctx;
-    widened w;
-    const wf_call *call = widen_shapes(asked, &w);
-    const wf_kernel *kernel = ctx->device->kernel(ctx->device, call->op);
+    const wf_kernel *kernel = ctx->device->kernel(ctx->device, asked->op);
     wf_error error = {WF_OK, ""};
     char *workspace = NULL;
+    const wf_call *call;
     size_t bytes;
     wf_status status;
+    seen s;
 
     if (!kernel || !kernel->run)
         return wf_fail(ctx, WF_EUNSUPPORTED, "%s: device %s has no kernel for it",
-                       call->op->name, ctx->device->name);
-    bytes = w.bytes + (kernel->workspace ? kernel->workspace(call) : 0);
+                       asked->op->name, ctx->device->name);
+    call = see(asked, kernel, &s);
+    bytes = s.bytes + (kernel->workspace ? kernel->workspace(call) : 0);
     if (bytes) {
         workspace = wf_pool_take(ctx->pool, bytes, WF_MEMORY_WORKSPACE, &error);
         if (!workspace)
-            return wf_fail(ctx, error.code, "%s: %s", call->op->name, error.text);
+            return wf_fail(ctx, error.code, "%s: %s", asked->op->name, error.text);
     }
     status = ctx->error.code; /* a failure in workspace() */
     if (status == WF_OK && !ctx->options.plan) {
-        widen_data(asked, &w, workspace);
-        status = run_traced(call, kernel, workspace ? workspace + w.bytes : NULL);
+        widen_operands(asked, &s, workspace);
+        status = run_traced(call, kernel, workspace ? workspace + s.bytes : NULL);
+        if (status == WF_OK)
+            round_outputs(asked, &s);
         if (status == WF_OK && ctx->watch)
             ctx->watch(ctx->watcher, asked);
     }
-    if (call->op->flops)
-        ctx->flops += call->op->flops(call);
+    if (asked->op->flops)
+        ctx->flops += asked->op->flops(asked);
     wf_pool_give(ctx->pool, workspace, bytes, WF_MEMORY_WORKSPACE);
     return status;
 }

@@ -38,8 +38,12 @@ enum {
     WF_OP_SUM_LAST = 128
 };
 
-#define WF_SAVE_IN(i)  (1u << (i))
-#define WF_SAVE_OUT(i) (1u << (16 + (i)))
+/* Operand i, output o, in a mask of both. */
+#define WF_IN(i)  (1u << (i))
+#define WF_OUT(o) (1u << (16 + (o)))
+
+#define WF_SAVE_IN(i)  WF_IN(i)
+#define WF_SAVE_OUT(o) WF_OUT(o)
 
 typedef struct wf_op wf_op;
 
@@ -57,10 +61,17 @@ typedef struct wf_call {
     size_t attr_size;
 } wf_call;
 
-/** wf_kernel - computes the local outputs of a call; workspace may be NULL (none needed). */
+/**
+ * wf_kernel - computes the local outputs of a call; workspace may be NULL (none needed)
+ *
+ * It sees floats of the device's type: what is stored as bf16 is widened before and rounded
+ * behind it, except for what it says to take as it is stored.
+ */
 typedef struct wf_kernel {
     wf_status (*run)(const wf_call *call, void *workspace);
     size_t (*workspace)(const wf_call *call);
+    unsigned either; /* WF_IN, WF_OUT: what it takes in either type, each for itself */
+    unsigned alike;  /* WF_IN, WF_OUT: what it takes as bf16 where all of it is */
 } wf_kernel;
 
 /** wf_gradient - one node of the tape on its way back. */
@@ -89,10 +100,10 @@ struct wf_op {
     unsigned integers; /* bit i: operand i is i32; the others are of the device's float type, or
                           stored as bf16 unless the op writes to an operand */
     unsigned shapes;   /* bit i: of operand i only the shape is read */
-    unsigned stored;   /* bit i: its kernels read operand i as it is stored, as bf16 too */
+    unsigned wide; /* bit o: output o is of the device's type, whatever results are stored as:
+                          statistics, losses, gradients of parameters */
     /* NULL, or the dims of output `out` where the signature cannot say them. */
     wf_status (*shape)(const wf_call *call, int out, int *ndim, wf_dim *dims);
-    wf_dtype (*dtype)(const wf_call *call, int out); /* NULL: what the device computes in */
     /* NULL, or which kernel the fp32 CPU device runs; ops.def rows are found by their id. */
     const wf_kernel *cpu;
     int id; /* row of kernels/ops.def, counted from 1; 0 for an application's op */

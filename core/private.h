@@ -47,6 +47,7 @@ struct wf_context {
     wf_tape *tape;       /* the recording one */
     uint64_t tapes;      /* serial number of the last tape */
     wf_memory_kind kind; /* what results of ops are counted as */
+    wf_dtype storage;    /* and stored as */
     int64_t step, first_sequence;
     bool evaluating;
     double flops;
@@ -61,5 +62,9 @@ wf_tensor *wf_scope_adopt(wf_context *ctx, wf_tensor *t);
 
 /* core/tensor.c */
 wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_layout *layout);
+bool wf_tensor_is_partial(const wf_tensor *t);
+
+/* core/cast.c: a sum that is complete, as it is stored: t itself, or t rounded; the scope's. */
+wf_tensor *wf_rounded(wf_tensor *t);
 
 #endif

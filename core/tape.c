@@ -236,7 +236,7 @@ static wf_tensor *place_of_sum(wf_tensor *a, const wf_tensor *b)
         return wf_tensor_fake(ctx, a->dtype, a->ndim, a->dim, a->layout);
     if (a->refs == 1 && a->storage->refs == 1)
         return a;
-    return wf_tensor_new(ctx, a->dtype, a->ndim, a->dim, a->layout, ctx->kind);
+    return wf_tensor_like(a, ctx->kind);
 }
 
 wf_status wf_node_add(wf_tensor **older, wf_tensor *newer)
@@ -266,6 +266,24 @@ wf_tensor *wf_node_add_to(wf_tensor *a, wf_tensor *b)
     return a;
 }
 
+/* Two gradients of different types meet in the device's: the one that is stored as bf16 is widened. */
+static wf_status widen_either(wf_context *ctx, wf_tensor **place, wf_tensor **grad)
+{
+    if ((*place)->dtype == (*grad)->dtype)
+        return WF_OK;
+    if ((*grad)->dtype == WF_BF16) {
+        *grad = wf_cast(*grad, ctx->device->dtype);
+    } else {
+        wf_tensor *wide = wf_cast(*place, ctx->device->dtype);
+
+        if (wide) {
+            wf_tensor_release(*place);
+            *place = wf_tensor_retain(wide);
+        }
+    }
+    return ctx->error.code;
+}
+
 /* Put a gradient where it belongs, adding it to what is there. */
 static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_tensor *grad)
 {
@@ -275,7 +293,7 @@ static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_tensor *grad)
         *place = wf_tensor_retain(grad);
         return WF_OK;
     }
-    if (grad->layout && ctx->distribution->partial(grad->layout)) {
+    if (wf_tensor_is_partial(grad)) {
         char text[256];
 
         return wf_fail(ctx, WF_ELAYOUT,
@@ -283,6 +301,8 @@ static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_tensor *grad)
                        "with a border at each use",
                        wf_tensor_describe(grad, text, sizeof text));
     }
+    if (widen_either(ctx, place, &grad) != WF_OK)
+        return ctx->error.code;
     return wf_node_add(place, grad);
 }
 
@@ -389,7 +409,8 @@ static wf_status check_backward(wf_context *ctx, const wf_tensor *root, const wf
         return wf_fail(ctx, WF_EINVAL,
                        "wf_backward: the tensor was not made on the current tape: open a tape "
                        "before the forward pass, and use parameters through wf_leaf");
-    alike = root->dtype == seed->dtype && root->ndim == seed->ndim;
+    alike = (root->rounds_to == seed->dtype || ctx->device->dtype == seed->dtype) &&
+            root->ndim == seed->ndim;
     for (int i = 0; alike && i < root->ndim; i++)
         alike = root->dim[i].size == seed->dim[i].size;
     if (!alike)

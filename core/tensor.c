@@ -45,7 +45,7 @@ static wf_tensor *blank(wf_context *ctx, wf_dtype dtype)
     memset(t, 0, sizeof *t);
     t->ctx = ctx;
     t->refs = 1;
-    t->dtype = dtype;
+    t->dtype = t->rounds_to = dtype;
     return t;
 }
 
@@ -156,6 +156,15 @@ wf_tensor *wf_tensor_new(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim
     return over_storage(ctx, dtype, ndim, dims, layout, kind, storage_new);
 }
 
+wf_tensor *wf_tensor_like(const wf_tensor *t, wf_memory_kind kind)
+{
+    wf_tensor *y = t ? wf_tensor_new(t->ctx, t->dtype, t->ndim, t->dim, t->layout, kind) : NULL;
+
+    if (y)
+        y->rounds_to = t->rounds_to;
+    return y;
+}
+
 wf_tensor *wf_tensor_absent(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim *dims,
                             const wf_layout *layout)
 {
@@ -216,6 +225,7 @@ static wf_tensor *window(wf_tensor *source, int ndim, const wf_dim *dims,
         wf_tensor_release(t);
         return NULL;
     }
+    t->rounds_to = source->rounds_to;
     t->storage = source->storage;
     if (t->storage) {
         t->storage->refs++;
@@ -321,6 +331,11 @@ void wf_tensor_release(wf_tensor *t)
 bool wf_tensor_is_fake(const wf_tensor *t)
 {
     return !t->storage;
+}
+
+bool wf_tensor_is_partial(const wf_tensor *t)
+{
+    return t->layout && t->ctx->distribution->partial(t->layout);
 }
 
 int64_t wf_tensor_count(const wf_tensor *t)

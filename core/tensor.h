@@ -74,6 +74,8 @@ typedef struct wf_tensor {
     wf_context *ctx;
     int refs;
     wf_dtype dtype;
+    wf_dtype
+        rounds_to; /* dtype, or of a partial sum what it is rounded to when it is complete */
     int ndim;
     wf_dim dim[WF_MAX_DIMS];    /* global */
     int64_t start[WF_MAX_DIMS]; /* this rank holds [start, start + local) of each dim */
@@ -109,6 +111,9 @@ WF_API const char *wf_dtype_name(wf_dtype dtype);
  */
 WF_API wf_tensor *wf_tensor_new(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim *dims,
                                 const wf_layout *layout, wf_memory_kind kind);
+
+/** wf_tensor_like - one of t's type, shape and layout, contents undefined; t may be fake. */
+WF_API wf_tensor *wf_tensor_like(const wf_tensor *t, wf_memory_kind kind);
 
 /** wf_tensor_fake - the same without data, for modules before they are materialised. */
 WF_API wf_tensor *wf_tensor_fake(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim *dims,

@@ -240,14 +240,15 @@ static double grad_flops(const wf_call *call)
     return product_flops(call, 5);
 }
 
-const wf_op wf_op_attention = {WF_OP_ROW(attention),
-                               .save = WF_SAVE_IN(0) | WF_SAVE_IN(1) | WF_SAVE_IN(2) |
-                                       WF_SAVE_OUT(0) | WF_SAVE_OUT(1),
-                               .reference = {reference, reference_workspace},
-                               .backward = backward,
-                               .shape = shape,
-                               .flops = forward_flops,
-                               .cpu = &wf_cpu_attention};
+const wf_op wf_op_attention = {
+    WF_OP_ROW(attention),
+    .wide = 1 << 1,
+    .save = WF_SAVE_IN(0) | WF_SAVE_IN(1) | WF_SAVE_IN(2) | WF_SAVE_OUT(0) | WF_SAVE_OUT(1),
+    .reference = {.run = reference, .workspace = reference_workspace},
+    .backward = backward,
+    .shape = shape,
+    .flops = forward_flops,
+    .cpu = &wf_cpu_attention};
 const wf_op wf_op_attention_grad = {WF_OP_ROW(attention_grad),
                                     .reference = {.run = reference_grad}, .shape = shape,
                                     .flops = grad_flops, .cpu = &wf_cpu_attention_grad};

@@ -218,5 +218,6 @@ const wf_op wf_op_linear2_dx = {WF_OP_ROW(linear2_dx), .reference = {.run = refe
                                 .flops = dx_flops, .cpu = &wf_cpu_linear2_dx};
 const wf_op wf_op_linear3_dx = {WF_OP_ROW(linear3_dx), .reference = {.run = reference_dx},
                                 .flops = dx_flops, .cpu = &wf_cpu_linear3_dx};
-const wf_op wf_op_linear_dw = {WF_OP_ROW(linear_dw), .reference = {.run = reference_dw},
-                               .flops = dw_flops, .cpu = &wf_cpu_linear_dw};
+const wf_op wf_op_linear_dw = {WF_OP_ROW(linear_dw), .wide = 1,
+                               .reference = {.run = reference_dw}, .flops = dw_flops,
+                               .cpu = &wf_cpu_linear_dw};

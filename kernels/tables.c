@@ -182,19 +182,22 @@ static wf_status position_add_reference(const wf_call *call, void *workspace)
 }
 
 const wf_op wf_op_embedding = {WF_OP_ROW(embedding),
-                               .stored = 1 << 0,
                                .save = WF_SAVE_IN(0) | WF_SAVE_IN(1),
                                .integers = 1 << 1,
-                               .reference = {.run = embedding_reference},
+                               .reference = {.run = embedding_reference, .either = WF_IN(0)},
                                .backward = embedding_backward,
                                .cpu = &wf_cpu_embedding};
-const wf_op wf_op_embedding_dw = {WF_OP_ROW(embedding_dw), .integers = 1 << 1, .shapes = 1 << 0,
+const wf_op wf_op_embedding_dw = {WF_OP_ROW(embedding_dw),
+                                  .wide = 1,
+                                  .integers = 1 << 1,
+                                  .shapes = 1 << 0,
                                   .reference = {.run = embedding_dw_reference},
                                   .cpu = &wf_cpu_embedding_dw};
-const wf_op wf_op_rows = {
-    WF_OP_ROW(rows),           .save = WF_SAVE_IN(0), .reference = {.run = rows_reference},
-    .backward = rows_backward, .shape = rows_shape,   .cpu = &wf_cpu_rows};
-const wf_op wf_op_rows_grad = {WF_OP_ROW(rows_grad), .shapes = 1 << 0,
+const wf_op wf_op_rows = {WF_OP_ROW(rows),           .wide = 1,
+                          .save = WF_SAVE_IN(0),     .reference = {.run = rows_reference},
+                          .backward = rows_backward, .shape = rows_shape,
+                          .cpu = &wf_cpu_rows};
+const wf_op wf_op_rows_grad = {WF_OP_ROW(rows_grad), .wide = 1, .shapes = 1 << 0,
                                .reference = {.run = rows_grad_reference},
                                .cpu = &wf_cpu_rows_grad};
 const wf_op wf_op_position_add = {

@@ -127,7 +127,8 @@ WF_API int64_t wf_layout_largest_part(const wf_mesh *mesh, const wf_layout *layo
  * layout and is brought to the dual of x's.
  *
  * @param to    of the same mesh; NULL for whole
- * Layout:      any to any; sums over ranks in tree order
+ * Layout:      any to any; sums over ranks in tree order, rounded once where results are stored as
+ *              bf16 (wf_context_storage): partial tensors are not
  * Collective:  over the axes on which the layouts differ
  * Owner:       scope
  * Errors:      WF_ELAYOUT, WF_EDTYPE (partial and not f32), WF_ENOMEM, WF_ELOST, WF_EMISMATCH

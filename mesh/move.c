@@ -139,16 +139,29 @@ static wf_status make_next(wf_move *move, item *it)
         it->next = wf_tensor_fake(ctx, t->dtype, t->ndim, t->dim, layout);
     else
         it->next = wf_tensor_new(ctx, t->dtype, t->ndim, t->dim, layout, ctx->kind);
+    if (it->next)
+        it->next->rounds_to = t->rounds_to;
     wf_tensor_retain(it->next);
     wf_scope_close(ctx);
     return ctx->error.code;
 }
 
-static void advance(item *it)
+/* A sum that is complete is rounded at once, so that steps behind it move what is stored. */
+static wf_status advance(wf_move *move, item *it)
 {
+    wf_tensor *rounded;
+
     wf_tensor_release(it->now);
     it->now = it->next;
     it->next = NULL;
+    wf_scope_open(move->ctx);
+    rounded = wf_rounded(it->now);
+    if (rounded && rounded != it->now) {
+        wf_tensor_release(it->now);
+        it->now = wf_tensor_retain(rounded);
+    }
+    wf_scope_close(move->ctx);
+    return move->ctx->error.code;
 }
 
 static wf_status run_local(wf_move *move, item *it)
@@ -175,8 +188,7 @@ static wf_status run_local(wf_move *move, item *it)
             fill_zeros(y);
         }
     }
-    advance(it);
-    return WF_OK;
+    return advance(move, it);
 }
 
 /* cuts[i] = elements before piece i when an axis cuts dim d of t (n long). */
@@ -295,7 +307,8 @@ static wf_status finish(wf_move *move)
         if (!it->in_round)
             continue;
         drop_cuts(move, it);
-        advance(it);
+        if (advance(move, it) != WF_OK)
+            return move->ctx->error.code;
     }
     return WF_OK;
 }

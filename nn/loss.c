@@ -88,25 +88,32 @@ static int64_t chunk_size(const wf_nn_loss *m, const wf_tensor *x, const wf_tens
     return n;
 }
 
-/* A tensor of t's shape and layout for what is computed, fake where that is. */
-static wf_tensor *room_like(const pass *p, const wf_tensor *t)
+static bool computes_nothing(const pass *p)
 {
-    if (!t)
-        return NULL;
-    if (wf_tensor_is_fake(p->x) || wf_tensor_is_fake(p->weight) ||
-        wf_tensor_is_fake(p->targets))
-        return wf_tensor_fake(p->ctx, p->x->dtype, t->ndim, t->dim, t->layout);
-    return wf_tensor_new(p->ctx, p->x->dtype, t->ndim, t->dim, t->layout, WF_MEMORY_ACTIVATION);
+    return wf_tensor_is_fake(p->x) || wf_tensor_is_fake(p->weight) ||
+           wf_tensor_is_fake(p->targets);
 }
 
-/* The ops that make it say its layout, run on nothing. */
+/* A number for each token, of what ops compute in: losses and their gradients. */
+static wf_tensor *room_for_losses(const pass *p)
+{
+    const wf_tensor *t = p->targets;
+    wf_dtype dtype = wf_context_device(p->ctx)->dtype;
+
+    if (computes_nothing(p))
+        return wf_tensor_fake(p->ctx, dtype, t->ndim, t->dim, t->layout);
+    return wf_tensor_new(p->ctx, dtype, t->ndim, t->dim, t->layout, WF_MEMORY_ACTIVATION);
+}
+
+/* The ops that make it say its type and layout, run on nothing. */
 static wf_tensor *room_for_dx(const pass *p)
 {
     const wf_tensor *x = p->x;
     wf_tensor *fake = wf_tensor_fake(p->ctx, x->dtype, x->ndim, x->dim, x->layout);
     wf_tensor *logits = wf_linear(fake, p->weight);
+    wf_tensor *dx = wf_linear_dx(1, &logits, &p->weight);
 
-    return room_like(p, wf_linear_dx(1, &logits, &p->weight));
+    return computes_nothing(p) ? dx : wf_tensor_like(dx, WF_MEMORY_ACTIVATION);
 }
 
 /* Nothing may happen at the head's point "sum", since no tape would go back over it. */
@@ -264,11 +271,11 @@ static wf_tensor *run_pass(pass *p, float weight)
     wf_tape *tape = wf_tape_switch(p->ctx, NULL);
     wf_tensor *dw = NULL;
 
-    p->losses = room_like(p, p->targets);
+    p->losses = room_for_losses(p);
     if (p->want_x)
         p->dx = room_for_dx(p);
     if (p->want_x || p->want_w) {
-        p->seed = room_like(p, p->targets);
+        p->seed = room_for_losses(p);
         if (p->seed)
             wf_init_fill(p->seed, weight);
     }

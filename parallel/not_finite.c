@@ -7,15 +7,21 @@
 #include <string.h>
 
 /* Squares of floats do not overflow in double, and the sum has no range. */
-static bool is_finite(const wf_tensor *t)
+static bool is_finite(wf_tensor *t)
 {
-    const wf_device *device = wf_context_device(t->ctx);
+    wf_context *ctx = t->ctx;
+    const wf_device *device = wf_context_device(ctx);
     wf_exact_sum sum;
 
-    if (t->dtype != device->dtype)
+    if (t->dtype != device->dtype && t->dtype != WF_BF16)
         return true;
     memset(&sum, 0, sizeof sum);
-    device->sum_squares(t, &sum);
+    wf_scope_open(ctx);
+    if (t->dtype == WF_BF16)
+        t = wf_cast(t, device->dtype);
+    if (t)
+        device->sum_squares(t, &sum);
+    wf_scope_close(ctx);
     return isfinite(wf_exact_value(&sum));
 }
 

@@ -35,11 +35,13 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "tp %d x dp %d is %lld ranks, but %d were started", o->tp, o->dp,
                             (long long)o->tp * o->dp, ranks);
-    if ((o->param_dtype != WF_F32 && o->param_dtype != WF_BF16) ||
+    if ((o->dtype != WF_F32 && o->dtype != WF_BF16) ||
+        (o->param_dtype != WF_F32 && o->param_dtype != WF_BF16) ||
         (o->reduce_dtype != WF_F32 && o->reduce_dtype != WF_BF16))
-        return wf_error_set(error, WF_EINVAL,
-                            "param_dtype %d and reduce_dtype %d must be WF_F32 or WF_BF16",
-                            (int)o->param_dtype, (int)o->reduce_dtype);
+        return wf_error_set(
+            error, WF_EINVAL,
+            "dtype %d, param_dtype %d and reduce_dtype %d must be WF_F32 or WF_BF16",
+            (int)o->dtype, (int)o->param_dtype, (int)o->reduce_dtype);
     if (o->prefetch < 0 || o->wrap_min_params < 0)
         return wf_error_set(error, WF_EINVAL,
                             "prefetch %d and wrap_min_params %lld cannot be negative",

@@ -38,6 +38,9 @@ typedef struct wf_par_options {
     int prefetch;            /* units gathered ahead of the one that runs */
     wf_par_reshard reshard;
     wf_par_accumulate accumulate;
+    wf_dtype
+        dtype; /* WF_F32, or WF_BF16: activations and their gradients are stored so; what they
+                       are made of is computed, and summed over ranks, in f32 and rounded once */
     wf_dtype param_dtype; /* WF_F32, or WF_BF16: what modules compute with, and gathers move, is
                               bf16; the master weights that the optimizer updates are f32 */
     wf_dtype reduce_dtype;  /* WF_F32, or WF_BF16: gradients are rounded before ranks sum them,

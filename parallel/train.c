@@ -223,11 +223,12 @@ static wf_tensor *loss_of(wf_par_trainer *t, batch b)
     return loss;
 }
 
+/* Of what ops compute in: what tensors are weighted with is not rounded. */
 static wf_tensor *constant_like(wf_tensor *t, float value)
 {
-    wf_tensor *c =
-        t ? wf_tensor_new(t->ctx, t->dtype, t->ndim, t->dim, t->layout, WF_MEMORY_ACTIVATION)
-          : NULL;
+    wf_tensor *c = t ? wf_tensor_new(t->ctx, wf_context_device(t->ctx)->dtype, t->ndim, t->dim,
+                                     t->layout, WF_MEMORY_ACTIVATION)
+                     : NULL;
 
     return c && wf_init_fill(c, value) == WF_OK ? c : NULL;
 }
@@ -236,6 +237,7 @@ static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf
 {
     wf_context *ctx = t->par->ctx;
     int64_t first = first_sequence(t, k);
+    wf_dtype storage = wf_context_storage(ctx, t->par->options.dtype);
     wf_tensor *loss;
     wf_tape *tape;
     batch b;
@@ -256,6 +258,7 @@ static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf
         wf_backward(loss, constant_like(loss, token_weight(t)), false);
     t->units->gradients = NULL;
     wf_tape_close(tape);
+    wf_context_storage(ctx, storage);
     wf_context_phase(ctx, "collecting gradients");
     if (wf_context_status(ctx) == WF_OK)
         wf_par_gradients_micro_end(t->gradients);
@@ -418,6 +421,7 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
 {
     wf_context *ctx = t->par->ctx;
     bool training = wf_context_is_training(ctx);
+    wf_dtype storage = wf_context_storage(ctx, t->par->options.dtype);
     double sum = 0;
 
     wf_context_training(ctx, false);
@@ -437,6 +441,7 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
         sum += (double)mean;
     }
     wf_context_phase(ctx, NULL);
+    wf_context_storage(ctx, storage);
     wf_context_training(ctx, training);
     *loss = (float)(sum / (double)batches);
     return wf_context_status(ctx);

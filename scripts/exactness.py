@@ -9,7 +9,8 @@ with those of one rank.
     them run under full_shard and half under no_shard; --strategies has the others.
 
 exactness.py --strategies [--quick] - the same over what sharded data parallelism can choose:
-strategy, units, prefetch, freeing after forward, size of groups, accumulation, on tp and dp 1 to 8.
+strategy, units, prefetch, freeing after forward, size of groups, accumulation, on tp and dp 1 to 8,
+with weights and activations stored as fp32 or bf16.
 Every three values of three choices meet in some run (with --quick every two), 20 steps each.
 
 Nothing divides: 12 heads, 3 key-value heads (llama) and a vocabulary of 257. --quick takes every
@@ -41,6 +42,8 @@ ARCHS = {"gpt2": ["--arch", "gpt2"], "llama": ["--arch", "llama", "--n-kv-head",
 TPS, DPS, MICROS = (1, 2, 4, 8), (1, 2, 4), (1, 2, 4)
 ISAS = ("portable", "avx2", "avx512")
 HYBRID = ("hybrid_shard", "hybrid_shard_zero2", "mics")
+DTYPES = {"fp32": [], "bf16 weights": ["--param-dtype", "bf16"], "bf16": ["--dtype", "bf16"],
+          "bf16 activations": ["--dtype", "bf16", "--param-dtype", "fp32"]}
 CHOICES = {
     "strategy": ("full_shard", "shard_grad_op", "no_shard", "zero1", *HYBRID),
     "wrap": ("--wrap-type block", "--wrap-type attention", "--wrap-type mlp",
@@ -56,7 +59,7 @@ CHOICES = {
     "arch": ("gpt2", "llama"),
     "recompute": ("none", "block", "attention"),
     "dropout": (0, 0.1),
-    "dtype": ("fp32", "bf16"),  # of parameters
+    "dtype": tuple(DTYPES),
     "optimizer": ("adamw", "muon"),
 }
 CHANGE_BITS = ("arch", "dropout", "dtype", "optimizer")  # these have digests of their own
@@ -273,7 +276,7 @@ def compare_strategies(trainer, jobs, quick):
     """A covering part of all that sharded data parallelism can choose, against one rank."""
     runs = covering(2 if quick else 3)
     base = {(arch, dropout, dtype, optimizer): [*ARCHS[arch], "--dropout", str(dropout),
-                                                "--param-dtype", dtype, "--optimizer", optimizer]
+                                                *DTYPES[dtype], "--optimizer", optimizer]
             for arch, dropout, dtype, optimizer in itertools.product(
                 *(CHOICES[name] for name in CHANGE_BITS))}
     reference = {key: trainer.run([*flags, "--threads-per-rank", "1"])

@@ -132,7 +132,7 @@ class Check:
     # ---- 3: training ----
 
     def curve(self, arch, dtype, steps, bound):
-        flags = [*TINY, "--arch", arch, "--param-dtype", dtype]
+        flags = [*TINY, "--arch", arch, "--dtype", dtype]
         cpu = self.train(*flags, steps=steps, device="cpu")[-1]["loss"]
         gpu = self.train(*flags, steps=steps)[-1]["loss"]
         apart = abs(gpu - cpu) / abs(cpu)
@@ -191,7 +191,7 @@ class Check:
 
     def speed(self, name, shape, batch, target):
         layers, width = int(shape[3]), int(shape[5])
-        flags = [*shape, "--global-batch-size", batch, "--param-dtype", "bf16"]
+        flags = [*shape, "--global-batch-size", batch, "--dtype", "bf16"]
         rows = self.train(*flags, steps=12, seconds=100)
         rate = sorted(row["tokens_per_s"] for row in rows[4:])[len(rows[4:]) // 2]
         parameters = 12 * layers * width ** 2 + 50304 * width

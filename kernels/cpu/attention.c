@@ -238,5 +238,6 @@ static wf_status attention_grad(const wf_call *call, void *workspace)
     return run(&j, call->in[0]->local[0] * j.groups, groups_of);
 }
 
-const wf_kernel wf_cpu_attention = {attention, workspace_bytes};
-const wf_kernel wf_cpu_attention_grad = {attention_grad, grad_workspace_bytes};
+const wf_kernel wf_cpu_attention = {.run = attention, .workspace = workspace_bytes};
+const wf_kernel wf_cpu_attention_grad = {.run = attention_grad,
+                                         .workspace = grad_workspace_bytes};

@@ -190,10 +190,10 @@ static wf_status dw(const wf_call *call, void *workspace)
     return run(call, &g, (char *)workspace + dw_parts_bytes(call));
 }
 
-const wf_kernel wf_cpu_linear1 = {forward, forward_workspace};
-const wf_kernel wf_cpu_linear2 = {forward, forward_workspace};
-const wf_kernel wf_cpu_linear3 = {forward, forward_workspace};
-const wf_kernel wf_cpu_linear1_dx = {dx, dx_workspace};
-const wf_kernel wf_cpu_linear2_dx = {dx, dx_workspace};
-const wf_kernel wf_cpu_linear3_dx = {dx, dx_workspace};
-const wf_kernel wf_cpu_linear_dw = {dw, dw_workspace};
+const wf_kernel wf_cpu_linear1 = {.run = forward, .workspace = forward_workspace};
+const wf_kernel wf_cpu_linear2 = {.run = forward, .workspace = forward_workspace};
+const wf_kernel wf_cpu_linear3 = {.run = forward, .workspace = forward_workspace};
+const wf_kernel wf_cpu_linear1_dx = {.run = dx, .workspace = dx_workspace};
+const wf_kernel wf_cpu_linear2_dx = {.run = dx, .workspace = dx_workspace};
+const wf_kernel wf_cpu_linear3_dx = {.run = dx, .workspace = dx_workspace};
+const wf_kernel wf_cpu_linear_dw = {.run = dw, .workspace = dw_workspace};

@@ -184,7 +184,7 @@ static size_t dw_workspace(const wf_call *call)
 
 const wf_kernel wf_cpu_layernorm = {.run = layernorm};
 const wf_kernel wf_cpu_layernorm_dx = {.run = layernorm_dx};
-const wf_kernel wf_cpu_layernorm_dw = {dw, dw_workspace};
+const wf_kernel wf_cpu_layernorm_dw = {.run = dw, .workspace = dw_workspace};
 const wf_kernel wf_cpu_rmsnorm = {.run = rmsnorm};
 const wf_kernel wf_cpu_rmsnorm_dx = {.run = rmsnorm_dx};
-const wf_kernel wf_cpu_rmsnorm_dw = {dw, dw_workspace};
+const wf_kernel wf_cpu_rmsnorm_dw = {.run = dw, .workspace = dw_workspace};

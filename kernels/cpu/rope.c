@@ -86,4 +86,4 @@ static wf_status rope(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-const wf_kernel wf_cpu_rope = {rope, workspace_bytes};
+const wf_kernel wf_cpu_rope = {.run = rope, .workspace = workspace_bytes};

@@ -260,7 +260,8 @@ static wf_status token_expand(const wf_call *call, void *workspace)
 const wf_kernel wf_cpu_bias_add = {.run = bias_add};
 const wf_kernel wf_cpu_bias_grad = {.run = bias_grad};
 const wf_kernel wf_cpu_bias_gelu = {.run = bias_gelu};
-const wf_kernel wf_cpu_bias_gelu_grad = {bias_gelu_grad, bias_gelu_grad_workspace};
+const wf_kernel wf_cpu_bias_gelu_grad = {.run = bias_gelu_grad,
+                                         .workspace = bias_gelu_grad_workspace};
 const wf_kernel wf_cpu_batch_sum = {.run = batch_sum};
 const wf_kernel wf_cpu_batch_expand = {.run = batch_expand};
 const wf_kernel wf_cpu_token_sum = {.run = token_sum};

@@ -212,7 +212,7 @@ static wf_status position_add(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-const wf_kernel wf_cpu_embedding = {.run = embedding};
+const wf_kernel wf_cpu_embedding = {.run = embedding, .either = WF_IN(0)};
 const wf_kernel wf_cpu_embedding_dw = {.run = embedding_dw, .workspace = dw_workspace};
 const wf_kernel wf_cpu_rows = {.run = rows};
 const wf_kernel wf_cpu_rows_grad = {.run = rows_grad};

@@ -20,7 +20,7 @@ wf_status add_norm(const wf_call *call, void *)
     a.rstd = (float *)call->out[call->n_out - 1]->data;
     a.rows = wf_rows(call->in[0]);
     a.d = wf_width(call->in[0]);
-    return wf_run(call, {1 | 2, 1 | 2, 4 | 8}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
 
         a.wide = wf_wide((const T *)x, a.d) && wf_wide((const T *)y, a.d) &&
@@ -49,12 +49,15 @@ wf_status add_norm_dx(const wf_call *call, void *)
     a.dx = call->out[0]->data;
     a.rows = wf_rows(call->in[0]);
     a.d = wf_width(call->in[0]);
-    return wf_run(call, {1u | 1u << (last - 1) | 1u << last, 1, 2},
-                  [&](auto zero) { return wf_norm_slopes<decltype(zero)>(call, a); });
+    return wf_run(call, [&](auto zero) { return wf_norm_slopes<decltype(zero)>(call, a); });
 }
 } // namespace
 
-const wf_kernel wf_cuda_add_layernorm = {add_norm, NULL};
-const wf_kernel wf_cuda_add_layernorm_dx = {add_norm_dx, NULL};
-const wf_kernel wf_cuda_add_rmsnorm = {add_norm, NULL};
-const wf_kernel wf_cuda_add_rmsnorm_dx = {add_norm_dx, NULL};
+const wf_kernel wf_cuda_add_layernorm = {add_norm, NULL, WF_IN(2) | WF_IN(3),
+                                         WF_IN(0) | WF_IN(1) | WF_OUT(0) | WF_OUT(1)};
+const wf_kernel wf_cuda_add_layernorm_dx = {add_norm_dx, NULL, WF_IN(1),
+                                            WF_IN(0) | WF_IN(4) | WF_IN(5) | WF_OUT(0)};
+const wf_kernel wf_cuda_add_rmsnorm = {add_norm, NULL, WF_IN(2),
+                                       WF_IN(0) | WF_IN(1) | WF_OUT(0) | WF_OUT(1)};
+const wf_kernel wf_cuda_add_rmsnorm_dx = {add_norm_dx, NULL, WF_IN(1),
+                                          WF_IN(0) | WF_IN(3) | WF_IN(4) | WF_OUT(0)};

@@ -170,5 +170,12 @@ static wf_status grad(const wf_call *call, void *workspace)
                          call->op->name);
 }
 
-const wf_kernel wf_cuda_attention = {forward, forward_workspace};
-const wf_kernel wf_cuda_attention_grad = {grad, grad_workspace};
+/* Logarithms of sums, operand 4 and output 1, are always f32. */
+enum {
+    FORWARD = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_OUT(0),
+    GRAD =
+        WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_IN(3) | WF_IN(5) | WF_OUT(0) | WF_OUT(1) | WF_OUT(2)
+};
+
+const wf_kernel wf_cuda_attention = {forward, forward_workspace, .alike = FORWARD};
+const wf_kernel wf_cuda_attention_grad = {grad, grad_workspace, .alike = GRAD};

@@ -36,7 +36,7 @@ wf_status dropout(const wf_call *call, void *)
     wf_dropper d = wf_dropper_of((const wf_dropout_attr *)call->attr, x);
     int64_t n = wf_count(x);
 
-    return wf_run(call, {add ? 3u : 1u, 1, 0}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
         const T *base = add ? (const T *)call->in[0]->data : NULL;
         uintptr_t bits = (uintptr_t)base | (uintptr_t)x->data | (uintptr_t)call->out[0]->data;
@@ -48,5 +48,5 @@ wf_status dropout(const wf_call *call, void *)
 }
 } // namespace
 
-const wf_kernel wf_cuda_dropout = {dropout, NULL};
-const wf_kernel wf_cuda_dropout_add = {dropout, NULL};
+const wf_kernel wf_cuda_dropout = {dropout, NULL, 0, WF_IN(0) | WF_OUT(0)};
+const wf_kernel wf_cuda_dropout_add = {dropout, NULL, 0, WF_IN(0) | WF_IN(1) | WF_OUT(0)};

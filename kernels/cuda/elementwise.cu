@@ -118,12 +118,13 @@ wf_status swiglu_grad(const wf_call *call, void *)
 }
 } // namespace
 
-const wf_kernel wf_cuda_add = {add, NULL};
-const wf_kernel wf_cuda_mul = {mul, NULL};
-const wf_kernel wf_cuda_scale = {scale, NULL};
-const wf_kernel wf_cuda_silu = {silu, NULL};
-const wf_kernel wf_cuda_silu_grad = {silu_grad, NULL};
-const wf_kernel wf_cuda_gelu = {gelu, NULL};
-const wf_kernel wf_cuda_gelu_grad = {gelu_grad, NULL};
-const wf_kernel wf_cuda_swiglu = {swiglu, NULL};
-const wf_kernel wf_cuda_swiglu_grad = {swiglu_grad, NULL};
+const wf_kernel wf_cuda_add = {add, NULL, 0, WF_IN(0) | WF_IN(1) | WF_OUT(0)};
+const wf_kernel wf_cuda_mul = {mul, NULL, 0, WF_IN(0) | WF_IN(1) | WF_OUT(0)};
+const wf_kernel wf_cuda_scale = {scale, NULL, 0, WF_IN(0) | WF_OUT(0)};
+const wf_kernel wf_cuda_silu = {silu, NULL, 0, WF_IN(0) | WF_OUT(0)};
+const wf_kernel wf_cuda_silu_grad = {silu_grad, NULL, 0, WF_IN(0) | WF_IN(1) | WF_OUT(0)};
+const wf_kernel wf_cuda_gelu = {gelu, NULL, 0, WF_IN(0) | WF_OUT(0)};
+const wf_kernel wf_cuda_gelu_grad = {gelu_grad, NULL, 0, WF_IN(0) | WF_IN(1) | WF_OUT(0)};
+const wf_kernel wf_cuda_swiglu = {swiglu, NULL, 0, WF_IN(0) | WF_IN(1) | WF_OUT(0)};
+const wf_kernel wf_cuda_swiglu_grad = {swiglu_grad, NULL, 0,
+                                       WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_OUT(0) | WF_OUT(1)};

@@ -100,7 +100,7 @@ job job_of(const wf_call *call)
 
 template <class F> wf_status run_job(const wf_call *call, const job &a, F make)
 {
-    return wf_run(call, {1, 0, 0}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         return wf_launch(init_kernel<decltype(zero), F>, wf_grid(a.n, WF_BLOCK), WF_BLOCK, 0,
                          wf_cuda_of(call)->stream, make, a);
     });
@@ -135,8 +135,8 @@ wf_status init_scale(const wf_call *call, void *)
 }
 } // namespace
 
-const wf_kernel wf_cuda_init_fill = {init_fill, NULL};
-const wf_kernel wf_cuda_init_normal = {init_normal, NULL};
-const wf_kernel wf_cuda_init_uniform = {init_uniform, NULL};
-const wf_kernel wf_cuda_init_truncated = {init_truncated, NULL};
-const wf_kernel wf_cuda_init_scale = {init_scale, NULL};
+const wf_kernel wf_cuda_init_fill = {init_fill, NULL, 0, WF_IN(0)};
+const wf_kernel wf_cuda_init_normal = {init_normal, NULL, 0, WF_IN(0)};
+const wf_kernel wf_cuda_init_uniform = {init_uniform, NULL, 0, WF_IN(0)};
+const wf_kernel wf_cuda_init_truncated = {init_truncated, NULL, 0, WF_IN(0)};
+const wf_kernel wf_cuda_init_scale = {init_scale, NULL, 0, WF_IN(0)};

@@ -58,13 +58,15 @@ struct wf_bf16 {
     uint16_t bits;
 };
 
-/* Two floats rounded to bf16, nearest even; the first in the lower half. */
+/* Two floats rounded to bf16, nearest even, denormals as zeros of their sign (core/bf16.h); the first
+   in the lower half. */
 static __device__ __forceinline__ uint32_t wf_bf16_pair(float low, float high)
 {
 #ifdef WF_CUDA_EMULATED
     auto one = [](float x) {
         uint32_t bits = __float_as_uint(x);
 
+        bits = (bits & 0x7f800000u) == 0 ? bits & 0x80000000u : bits;
         return x != x ? 0x7fffu : (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
     };
 
@@ -72,7 +74,14 @@ static __device__ __forceinline__ uint32_t wf_bf16_pair(float low, float high)
 #else
     uint32_t pair;
 
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+    asm("{\n"
+        " .reg .f32 first, second;\n"
+        " mul.rn.ftz.f32 first, %1, 0f3F800000;\n" /* by one: what flushes is the multiplication */
+        " mul.rn.ftz.f32 second, %2, 0f3F800000;\n"
+        " cvt.rn.bf16x2.f32 %0, first, second;\n"
+        "}"
+        : "=r"(pair)
+        : "f"(high), "f"(low));
     return pair;
 #endif
 }

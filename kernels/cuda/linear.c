@@ -223,10 +223,18 @@ static wf_status dw(const wf_call *call, void *workspace)
     return status == WF_OK ? wf_cuda_product_run(&p, workspace) : status;
 }
 
-const wf_kernel wf_cuda_linear1 = {forward, forward_workspace};
-const wf_kernel wf_cuda_linear2 = {forward, forward_workspace};
-const wf_kernel wf_cuda_linear3 = {forward, forward_workspace};
-const wf_kernel wf_cuda_linear1_dx = {dx, dx_workspace};
-const wf_kernel wf_cuda_linear2_dx = {dx, dx_workspace};
-const wf_kernel wf_cuda_linear3_dx = {dx, dx_workspace};
-const wf_kernel wf_cuda_linear_dw = {dw, dw_workspace};
+/* Factors are of one type; a result is rounded behind its sum, or stays f32 where it is partial. */
+enum { FACTORS = WF_IN(WF_MAX_INPUTS) - 1, RESULTS = WF_OUT(0) | WF_OUT(1) | WF_OUT(2) };
+
+#define PRODUCT(run, workspace)                                                                \
+    {                                                                                          \
+        run, workspace, .either = RESULTS, .alike = FACTORS                                    \
+    }
+
+const wf_kernel wf_cuda_linear1 = PRODUCT(forward, forward_workspace);
+const wf_kernel wf_cuda_linear2 = PRODUCT(forward, forward_workspace);
+const wf_kernel wf_cuda_linear3 = PRODUCT(forward, forward_workspace);
+const wf_kernel wf_cuda_linear1_dx = PRODUCT(dx, dx_workspace);
+const wf_kernel wf_cuda_linear2_dx = PRODUCT(dx, dx_workspace);
+const wf_kernel wf_cuda_linear3_dx = PRODUCT(dx, dx_workspace);
+const wf_kernel wf_cuda_linear_dw = PRODUCT(dw, dw_workspace);

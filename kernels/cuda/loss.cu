@@ -172,7 +172,7 @@ template <class T> logits logits_of(const wf_call *call, const void *second)
 
 wf_status logit_max(const wf_call *call, void *)
 {
-    return wf_run(call, {1, 0, 0}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
         logits l = logits_of<T>(call, NULL);
 
@@ -197,7 +197,7 @@ wf_status logit_sum(const wf_call *call, void *)
     if (wf_cuda_host_table->leaf_cuts(x, last, a.at) == 1)
         for (int l = 0; l <= WF_LEAVES; l++)
             a.at[l] = wf_cut(x->local[last], 1, WF_LEAVES, l);
-    return wf_run(call, {1, 0, 0}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
 
         a.l = logits_of<T>(call, NULL);
@@ -217,7 +217,7 @@ wf_status logit_sum_grad(const wf_call *call, void *)
     a.dsum = (const float *)call->in[3]->data;
     a.dpicked = (const float *)call->in[4]->data;
     a.start = x->start[x->ndim - 1];
-    return wf_run(call, {1, 1, 0}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
 
         a.l = logits_of<T>(call, a.dx);
@@ -230,7 +230,7 @@ wf_status cross_entropy(const wf_call *call, void *)
 {
     int64_t n = wf_count(call->out[0]);
 
-    return wf_run(call, {0, 0, 0}, [&](auto) {
+    return wf_run(call, [&](auto) {
         return wf_launch(loss_kernel, (unsigned)wf_ceil(n, WF_BLOCK), WF_BLOCK, 0,
                          wf_cuda_of(call)->stream, (const float *)call->in[0]->data,
                          (const float *)call->in[1]->data, (const float *)call->in[2]->data,
@@ -242,7 +242,7 @@ wf_status cross_entropy_grad(const wf_call *call, void *)
 {
     int64_t n = wf_count(call->out[0]);
 
-    return wf_run(call, {0, 0, 0}, [&](auto) {
+    return wf_run(call, [&](auto) {
         return wf_launch(loss_grad_kernel, (unsigned)wf_ceil(n, WF_BLOCK), WF_BLOCK, 0,
                          wf_cuda_of(call)->stream, (const float *)call->in[0]->data,
                          (const float *)call->in[1]->data, (float *)call->out[0]->data,
@@ -251,8 +251,8 @@ wf_status cross_entropy_grad(const wf_call *call, void *)
 }
 } // namespace
 
-const wf_kernel wf_cuda_logit_max = {logit_max, NULL};
-const wf_kernel wf_cuda_logit_sum = {logit_sum, NULL};
-const wf_kernel wf_cuda_logit_sum_grad = {logit_sum_grad, NULL};
-const wf_kernel wf_cuda_cross_entropy = {cross_entropy, NULL};
-const wf_kernel wf_cuda_cross_entropy_grad = {cross_entropy_grad, NULL};
+const wf_kernel wf_cuda_logit_max = {logit_max, NULL, 0, WF_IN(0)};
+const wf_kernel wf_cuda_logit_sum = {logit_sum, NULL, 0, WF_IN(0)};
+const wf_kernel wf_cuda_logit_sum_grad = {logit_sum_grad, NULL, 0, WF_IN(0) | WF_OUT(0)};
+const wf_kernel wf_cuda_cross_entropy = {cross_entropy, NULL, 0, 0};
+const wf_kernel wf_cuda_cross_entropy_grad = {cross_entropy_grad, NULL, 0, 0};

@@ -74,7 +74,7 @@ template <int IN, int OUT, class F> static inline wf_status wf_run_map(const wf_
     for (int k = 0; k < OUT; k++)
         a.out[k] = call->out[k]->data;
     a.n = wf_count(call->out[0]);
-    return wf_run(call, {(1u << IN) - 1, (1u << OUT) - 1, 0}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         return wf_map<decltype(zero)>(wf_cuda_of(call)->stream, f, a);
     });
 }

@@ -19,7 +19,7 @@ wf_status norm(const wf_call *call, void *)
     a.rstd = (float *)call->out[call->n_out - 1]->data;
     a.rows = wf_rows(x);
     a.d = wf_width(x);
-    return wf_run(call, {1, 1, 2 | 4}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
 
         a.wide = wf_wide((const T *)x->data, a.d) && wf_wide((const T *)a.y, a.d) &&
@@ -45,8 +45,7 @@ wf_status norm_dx(const wf_call *call, void *)
     a.dx = call->out[0]->data;
     a.rows = wf_rows(call->in[0]);
     a.d = wf_width(call->in[0]);
-    return wf_run(call, {1u | 1u << last, 1, 2},
-                  [&](auto zero) { return wf_norm_slopes<decltype(zero)>(call, a); });
+    return wf_run(call, [&](auto zero) { return wf_norm_slopes<decltype(zero)>(call, a); });
 }
 
 /* Terms of dgain, and of dbias where there is a mean. */
@@ -83,7 +82,7 @@ template <int OUT> wf_status norm_dw(const wf_call *call)
     a.leaves = wf_row_leaves_of(x, x->ndim - 1);
     a.sequences = x->local[0];
     a.n = wf_width(x);
-    return wf_run(call, {1u | 1u << (OUT + 1), 0, 0}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
         norm_terms<T, OUT> f = {(const T *)x->data,
                                 (const T *)dy->data,
@@ -108,9 +107,10 @@ wf_status rmsnorm_dw(const wf_call *call, void *)
 }
 } // namespace
 
-const wf_kernel wf_cuda_layernorm = {norm, NULL};
-const wf_kernel wf_cuda_layernorm_dx = {norm_dx, NULL};
-const wf_kernel wf_cuda_layernorm_dw = {layernorm_dw, NULL};
-const wf_kernel wf_cuda_rmsnorm = {norm, NULL};
-const wf_kernel wf_cuda_rmsnorm_dx = {norm_dx, NULL};
-const wf_kernel wf_cuda_rmsnorm_dw = {rmsnorm_dw, NULL};
+const wf_kernel wf_cuda_layernorm = {norm, NULL, WF_IN(1) | WF_IN(2), WF_IN(0) | WF_OUT(0)};
+const wf_kernel wf_cuda_layernorm_dx = {norm_dx, NULL, WF_IN(1),
+                                        WF_IN(0) | WF_IN(4) | WF_OUT(0)};
+const wf_kernel wf_cuda_layernorm_dw = {layernorm_dw, NULL, 0, WF_IN(0) | WF_IN(3)};
+const wf_kernel wf_cuda_rmsnorm = {norm, NULL, WF_IN(1), WF_IN(0) | WF_OUT(0)};
+const wf_kernel wf_cuda_rmsnorm_dx = {norm_dx, NULL, WF_IN(1), WF_IN(0) | WF_IN(3) | WF_OUT(0)};
+const wf_kernel wf_cuda_rmsnorm_dw = {rmsnorm_dw, NULL, 0, WF_IN(0) | WF_IN(2)};

@@ -1,19 +1,14 @@
 /*
  * kernels/cuda/operands.h - in which type the tensors of a call are stored, and the kernel that is
- * compiled for it. Activations of a call are all f32 or all bf16; vectors of parameters may be
- * either, each for itself; all other floats (statistics, sums, losses, gradients of vectors) are f32.
+ * compiled for it. Activations of a call (wf_kernel.alike) are all f32 or all bf16, or dispatch
+ * widens them; vectors of parameters (wf_kernel.either) may be either, each for itself; all other
+ * floats (statistics, sums, losses, gradients of vectors) are f32.
  */
 #ifndef WF_KERNELS_CUDA_OPERANDS_H
 #define WF_KERNELS_CUDA_OPERANDS_H
 
 #include "kernels/cuda/launch.h"
 #include "kernels/shared.h"
-
-/* Bit i: operand i, or output i. */
-struct wf_roles {
-    unsigned in, out; /* activations */
-    unsigned vectors; /* operands */
-};
 
 static inline wf_status wf_refuse_dtype(const wf_call *call, const wf_tensor *t, bool output,
                                         int i, const char *must)
@@ -26,19 +21,21 @@ static inline wf_status wf_refuse_dtype(const wf_call *call, const wf_tensor *t,
 }
 
 /* WF_OK and *bf16, or WF_EDTYPE. */
-static inline wf_status wf_roles_check(const wf_call *call, wf_roles roles, bool *bf16)
+static inline wf_status wf_check_types(const wf_call *call, bool *bf16)
 {
+    const wf_kernel *kernel = wf_cuda_row(call->op->id);
     wf_dtype stored = WF_DTYPES;
 
     for (int k = 0; k < call->n_in + call->n_out; k++) {
         bool output = k >= call->n_in;
         int i = output ? k - call->n_in : k;
         const wf_tensor *t = output ? call->out[i] : call->in[i];
-        bool either = !output && (roles.vectors >> i & 1);
+        unsigned bit = output ? WF_OUT(i) : WF_IN(i);
+        bool either = (kernel->either & bit) != 0;
 
         if (!output && ((call->op->integers | call->op->shapes) >> i & 1))
             continue;
-        if ((output ? roles.out : roles.in) >> i & 1) {
+        if (kernel->alike & bit) {
             if (stored == WF_DTYPES)
                 stored = t->dtype;
             if (t->dtype != stored || (stored != WF_F32 && stored != WF_BF16))
@@ -52,13 +49,13 @@ static inline wf_status wf_roles_check(const wf_call *call, wf_roles roles, bool
 }
 
 /*
- * Checks the roles, calls launch(a value of the storage type), which gives a cudaError_t, and tells
- * what came of it:  return wf_run(call, {1, 1, 0}, [&](auto zero) { typedef decltype(zero) T; ..
+ * Checks the types, calls launch(a value of the storage type), which gives a cudaError_t, and tells
+ * what came of it:  return wf_run(call, [&](auto zero) { typedef decltype(zero) T; ..
  */
-template <class L> static inline wf_status wf_run(const wf_call *call, wf_roles roles, L launch)
+template <class L> static inline wf_status wf_run(const wf_call *call, L launch)
 {
     bool bf16 = false;
-    wf_status status = wf_roles_check(call, roles, &bf16);
+    wf_status status = wf_check_types(call, &bf16);
 
     if (status != WF_OK)
         return status;

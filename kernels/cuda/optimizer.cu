@@ -106,7 +106,7 @@ wf_status adamw(const wf_call *call, void *)
 {
     update a = update_of(call);
 
-    return wf_run(call, {1u << 1, 0, 0}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         return wf_launch(adamw_kernel<decltype(zero)>, wf_grid(wf_ceil(a.n, EACH), WF_BLOCK),
                          WF_BLOCK, 0, wf_cuda_of(call)->stream, a);
     });
@@ -116,12 +116,12 @@ wf_status sgd(const wf_call *call, void *)
 {
     update a = update_of(call);
 
-    return wf_run(call, {1u << 1, 0, 0}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         return wf_launch(sgd_kernel<decltype(zero)>, wf_grid(wf_ceil(a.n, EACH), WF_BLOCK),
                          WF_BLOCK, 0, wf_cuda_of(call)->stream, a);
     });
 }
 } // namespace
 
-const wf_kernel wf_cuda_adamw = {adamw, NULL};
-const wf_kernel wf_cuda_sgd = {sgd, NULL};
+const wf_kernel wf_cuda_adamw = {adamw, NULL, 0, WF_IN(1)};
+const wf_kernel wf_cuda_sgd = {sgd, NULL, 0, WF_IN(1)};

@@ -57,12 +57,14 @@ static bool exact(const wf_cuda_product *p)
     return wf_cuda_host_table->context_exact(p->call->ctx);
 }
 
-/* One product, straight to the result; several only where they add up in float. */
+/* One product, straight to the result; several only where they add up in float. cuBLASLt multiplies
+   no f32 to bf16. */
 static bool is_direct(const wf_cuda_product *p)
 {
     bool floats = p->members == 1 || p->c_type == WF_F32;
+    bool typed = p->c_type == WF_F32 || p->type == WF_BF16;
 
-    return p->leaves == 1 && !p->tree && floats && (p->direct || !exact(p));
+    return p->leaves == 1 && !p->tree && floats && typed && (p->direct || !exact(p));
 }
 
 /* Depths are whole rows of 16 bytes; so is the step of a copy. */

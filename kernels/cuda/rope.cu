@@ -80,7 +80,7 @@ wf_status rope(const wf_call *call, void *workspace)
     a.half = x->local[3] / 2;
     a.cosine = (float *)workspace;
     a.sine = a.cosine + a.tokens * a.half;
-    return wf_run(call, {1, 1, 0}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
         cudaStream_t stream = wf_cuda_of(call)->stream;
         int64_t packs = a.rows * a.heads * wf_ceil(a.half, wf_pack<T>::N);
@@ -96,4 +96,4 @@ wf_status rope(const wf_call *call, void *workspace)
 }
 } // namespace
 
-const wf_kernel wf_cuda_rope = {rope, workspace_bytes};
+const wf_kernel wf_cuda_rope = {rope, workspace_bytes, 0, WF_IN(0) | WF_OUT(0)};

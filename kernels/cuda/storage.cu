@@ -28,9 +28,6 @@ __global__ void __launch_bounds__(WF_BLOCK)
         float x[EACH];
 
         floats_at(from + i, n - i, wide, x);
-#pragma unroll
-        for (int k = 0; k < EACH; k++)
-            x[k] = flushed(x[k]);
         wf_store(to + i, n - i, wide, x);
     }
 }

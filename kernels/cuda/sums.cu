@@ -36,7 +36,7 @@ template <class F> wf_status with_bias(const wf_call *call, F f)
     wf_row_map a = {call->in[0]->data,    wf_vector_of(call->in[1]), call->out[0]->data,
                     wf_rows(call->in[0]), wf_width(call->in[0]),     false};
 
-    return wf_run(call, {1, 1, 2}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         return wf_map_rows<decltype(zero), true>(wf_cuda_of(call)->stream, f, a);
     });
 }
@@ -57,10 +57,8 @@ wf_status batch_expand(const wf_call *call, void *)
     int64_t n = wf_count(call->in[0]);
     wf_row_map a = {
         NULL, wf_vector_of(call->in[0]), call->out[0]->data, call->out[0]->local[0], n, false};
-    wf_call read = *call;
 
-    read.n_in = 1;
-    return wf_run(&read, {0, 1, 1}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         return wf_map_rows<decltype(zero), false>(wf_cuda_of(call)->stream, vector_itself{}, a);
     });
 }
@@ -85,7 +83,7 @@ wf_status bias_grad(const wf_call *call, void *)
                     x->local[0],
                     wf_width(x)};
 
-    return wf_run(call, {1, 0, 0}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
         plain_terms<T> f = {(const T *)x->data, a.n, wf_wide((const T *)x->data, a.n)};
 
@@ -127,7 +125,7 @@ wf_status bias_gelu_grad(const wf_call *call, void *)
                     x->local[0],
                     wf_width(x)};
 
-    return wf_run(call, {1 | 4, 1, 2}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
         gelu_terms<T> f = {(const T *)x->data,
                            (const T *)dy->data,
@@ -206,7 +204,7 @@ wf_status batch_sum(const wf_call *call, void *)
     a.n = wf_extent(x, 1, x->ndim);
     if (x->dim[0].leaves != WF_LEAF_EACH)
         a.leaves = wf_cuda_host_table->leaf_cuts(x, 0, a.cuts.at);
-    return wf_run(call, {1, 0, 0}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
 
         a.wide = wf_wide((const T *)a.x, a.n);
@@ -253,7 +251,7 @@ wf_status token_sum(const wf_call *call, void *)
     token_job a = {x->data, (float *)call->out[0]->data, x->local[0],
                    wf_row_leaves_of(x, x->ndim)};
 
-    return wf_run(call, {1, 0, 0}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         return wf_launch(token_sum_kernel<decltype(zero)>, wf_grid(a.sequences, 1), WF_BLOCK, 0,
                          wf_cuda_of(call)->stream, a);
     });
@@ -277,10 +275,8 @@ wf_status token_expand(const wf_call *call, void *)
 {
     const wf_tensor *out = call->out[0];
     int64_t b = out->local[0], n = wf_extent(out, 1, out->ndim);
-    wf_call read = *call;
 
-    read.n_in = 1;
-    return wf_run(&read, {0, 1, 1}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
 
         return wf_launch(token_expand_kernel<T>, dim3(wf_grid(n, WF_BLOCK), wf_grid(b, 1)),
@@ -290,11 +286,12 @@ wf_status token_expand(const wf_call *call, void *)
 }
 } // namespace
 
-const wf_kernel wf_cuda_bias_add = {bias_add, NULL};
-const wf_kernel wf_cuda_bias_gelu = {bias_gelu, NULL};
-const wf_kernel wf_cuda_bias_grad = {bias_grad, NULL};
-const wf_kernel wf_cuda_bias_gelu_grad = {bias_gelu_grad, NULL};
-const wf_kernel wf_cuda_batch_sum = {batch_sum, NULL};
-const wf_kernel wf_cuda_batch_expand = {batch_expand, NULL};
-const wf_kernel wf_cuda_token_sum = {token_sum, NULL};
-const wf_kernel wf_cuda_token_expand = {token_expand, NULL};
+const wf_kernel wf_cuda_bias_add = {bias_add, NULL, WF_IN(1), WF_IN(0) | WF_OUT(0)};
+const wf_kernel wf_cuda_bias_gelu = {bias_gelu, NULL, WF_IN(1), WF_IN(0) | WF_OUT(0)};
+const wf_kernel wf_cuda_bias_grad = {bias_grad, NULL, 0, WF_IN(0)};
+const wf_kernel wf_cuda_bias_gelu_grad = {bias_gelu_grad, NULL, WF_IN(1),
+                                          WF_IN(0) | WF_IN(2) | WF_OUT(0)};
+const wf_kernel wf_cuda_batch_sum = {batch_sum, NULL, 0, WF_IN(0)};
+const wf_kernel wf_cuda_batch_expand = {batch_expand, NULL, WF_IN(0), WF_OUT(0)};
+const wf_kernel wf_cuda_token_sum = {token_sum, NULL, 0, WF_IN(0)};
+const wf_kernel wf_cuda_token_expand = {token_expand, NULL, WF_IN(0), WF_OUT(0)};

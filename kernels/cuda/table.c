@@ -27,6 +27,11 @@ static const char *const reasons[WF_ID_count] = {
 #undef MISSING
     [WF_ID_none] = NULL};
 
+const wf_kernel *wf_cuda_row(int id)
+{
+    return kernels[id];
+}
+
 const char *wf_cuda_missing(int id)
 {
     if (id <= 0 || id >= WF_ID_count)

@@ -55,7 +55,7 @@ wf_status embedding(const wf_call *call, void *)
                 table->start[0],     table->local[0],
                 table->dim[0].size,  false};
 
-    return wf_run(call, {0, 1, 1}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
 
         a.wide = wf_wide((const T *)call->out[0]->data, a.d) && wf_wide_vector(a.table, a.d);
@@ -349,7 +349,7 @@ wf_status embedding_dw(const wf_call *call, void *workspace)
     if (a.s.tokens > UINT32_MAX || a.s.rows >= UINT32_MAX)
         return wf_cuda_host_table->fail(call->ctx, WF_EUNSUPPORTED,
                                         "embedding_dw: more than 2^32 tokens or rows on a GPU");
-    return wf_run(call, {4, 0, 0}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
         cudaStream_t stream = wf_cuda_of(call)->stream;
         unsigned columns = (unsigned)wf_ceil(a.d, LANES * wf_pack<T>::N);
@@ -385,7 +385,7 @@ wf_status rows(const wf_call *call, void *)
     wf_row_map a = {NULL, wf_vector_of(call->in[0]), call->out[0]->data,
                     1,    wf_count(call->out[0]),    false};
 
-    return wf_run(call, {0, 1, 1}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         return wf_map_rows<decltype(zero), false>(wf_cuda_of(call)->stream, first_of_two{}, a);
     });
 }
@@ -404,7 +404,7 @@ wf_status rows_grad(const wf_call *call, void *)
 {
     int64_t n = wf_count(call->in[1]), all = wf_count(call->out[0]);
 
-    return wf_run(call, {0, 1, 2}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
 
         return wf_launch(pad_kernel<T>, wf_grid(all, WF_BLOCK), WF_BLOCK, 0,
@@ -418,14 +418,14 @@ wf_status position_add(const wf_call *call, void *)
     wf_row_map a = {call->in[0]->data,     wf_vector_of(call->in[1]), call->out[0]->data,
                     call->in[0]->local[0], wf_count(call->in[1]),     false};
 
-    return wf_run(call, {1, 1, 2}, [&](auto zero) {
+    return wf_run(call, [&](auto zero) {
         return wf_map_rows<decltype(zero), true>(wf_cuda_of(call)->stream, plus_row{}, a);
     });
 }
 } // namespace
 
-const wf_kernel wf_cuda_embedding = {embedding, NULL};
-const wf_kernel wf_cuda_embedding_dw = {embedding_dw, sorting_bytes};
-const wf_kernel wf_cuda_rows = {rows, NULL};
-const wf_kernel wf_cuda_rows_grad = {rows_grad, NULL};
-const wf_kernel wf_cuda_position_add = {position_add, NULL};
+const wf_kernel wf_cuda_embedding = {embedding, NULL, WF_IN(0), WF_OUT(0)};
+const wf_kernel wf_cuda_embedding_dw = {embedding_dw, sorting_bytes, 0, WF_IN(2)};
+const wf_kernel wf_cuda_rows = {rows, NULL, WF_IN(0), WF_OUT(0)};
+const wf_kernel wf_cuda_rows_grad = {rows_grad, NULL, WF_IN(1), WF_OUT(0)};
+const wf_kernel wf_cuda_position_add = {position_add, NULL, WF_IN(1), WF_IN(0) | WF_OUT(0)};

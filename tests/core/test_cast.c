@@ -187,6 +187,71 @@ static void gradients_are_f32(void)
     wf_context_close(ctx);
 }
 
+/* The context says what results are stored as: that of an op is its f32 result, rounded once. */
+static void results_are_rounded(void)
+{
+    enum { ROWS = 3, N = 24 };
+    wf_context *ctx = open_cpu(1);
+    wf_dim shape[] = {wf_dim_batch(ROWS), wf_dim_width(N)};
+    wf_tensor *x = wf_tensor_new(ctx, WF_F32, 2, shape, NULL, WF_MEMORY_ACTIVATION);
+    wf_tensor *bias = vector(ctx, N), *right, *y, *wide;
+    int odd = 0;
+
+    wf_init_normal(x, 0, 1, 1);
+    wf_init_normal(bias, 0, 1, 2);
+    right = wf_bias_gelu(x, bias);
+    CU_ASSERT_EQUAL(wf_context_storage(ctx, WF_BF16), WF_F32);
+    y = wf_bias_gelu(x, bias);
+    CU_ASSERT_FATAL(right && y && y->dtype == WF_BF16);
+    for (int i = 0; i < ROWS * N; i++)
+        odd += ((uint16_t *)y->data)[i] != wf_bf16_of(((float *)right->data)[i]);
+    CU_ASSERT_EQUAL(odd, 0);
+    wide = wf_bias_grad(y); /* of a vector of a layer */
+    CU_ASSERT_FATAL(wide && wide->dtype == WF_F32);
+    CU_ASSERT_EQUAL(wf_context_storage(ctx, WF_F32), WF_BF16);
+    right = wf_bias_grad(wf_cast(y, WF_F32));
+    CU_ASSERT_EQUAL(memcmp(wide->data, right->data, ROWS * N * sizeof(float)), 0);
+    CU_ASSERT_EQUAL(wf_context_storage(ctx, WF_I32), WF_F32);
+    CU_ASSERT_TRUE(refused(ctx, WF_EDTYPE, "results cannot be stored as i32: device cpu"));
+    CU_ASSERT_EQUAL(wf_scale(x, 2)->dtype, WF_F32);
+    wf_context_close(ctx);
+}
+
+/* Gradients of one tensor: two of bf16 are added as floats and rounded; with one of f32 in f32. */
+static void gradients_meet(void)
+{
+    wf_context *ctx = open_cpu(1);
+    wf_dim shape[] = {wf_dim_batch(2), wf_dim_width(4)};
+    wf_tensor *x = wf_tensor_new(ctx, WF_F32, 2, shape, NULL, WF_MEMORY_ACTIVATION), *y, *z;
+    wf_tensor *seed = wf_tensor_new(ctx, WF_F32, 2, shape, NULL, WF_MEMORY_ACTIVATION);
+    wf_tape *tape;
+    float third;
+
+    wf_init_fill(x, 1);
+    wf_init_fill(seed, 1);
+    third = wf_bf16_value(wf_bf16_of(1.0f / 3));
+    wf_context_storage(ctx, WF_BF16);
+    tape = wf_tape_open(ctx);
+    x = wf_leaf(x);
+    y = wf_scale(x, 1);
+    z = wf_add(wf_scale(y, 1.0f / 3), wf_scale(y, 100));
+    CU_ASSERT_EQUAL(wf_backward(z, seed, false), WF_OK); /* the device's type for a bf16 */
+    CU_ASSERT_FATAL(x->grad && x->grad->dtype == WF_BF16);
+    CU_ASSERT_EQUAL(*(uint16_t *)x->grad->data, wf_bf16_of(100 + third));
+    wf_tape_close(tape);
+
+    tape = wf_tape_open(ctx);
+    x = wf_leaf(x);
+    z = wf_add(wf_scale(x, 1.0f / 3), wf_batch_expand(wf_batch_sum(x), x));
+    CU_ASSERT_EQUAL(wf_backward(z, seed, false), WF_OK);
+    CU_ASSERT_FATAL(x->grad &&
+                    x->grad->dtype == WF_F32); /* a sum of sequences is, and its own */
+    CU_ASSERT_EQUAL(*(float *)x->grad->data, 2 + third);
+    wf_tape_close(tape);
+    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
+    wf_context_close(ctx);
+}
+
 static void casts_that_are_none(void)
 {
     wf_context *ctx = open_reference(0);
@@ -218,6 +283,8 @@ int main(void)
         {"ops take bf16 operands", ops_widen},
         {"tables are read by rows", tables_are_read_by_rows},
         {"gradients of bf16 are f32", gradients_are_f32},
+        {"results are rounded once", results_are_rounded},
+        {"gradients of two types meet", gradients_meet},
         {"what cannot be cast", casts_that_are_none},
         {NULL, NULL},
     };

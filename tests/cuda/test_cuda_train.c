@@ -113,6 +113,19 @@ static void stored_as_bf16(void)
         CU_ASSERT(fabsf(t.loss[1] - cpu.loss[1]) < 1e-3f);
 }
 
+/* Products and attention of bf16, what is partial in f32. */
+static void activations_as_bf16(void)
+{
+    training t = make_training(WF_NN_LLAMA, "cuda"), cpu = make_training(WF_NN_LLAMA, "cpu");
+
+    t.layout.dtype = t.layout.param_dtype = WF_BF16;
+    cpu.layout.dtype = cpu.layout.param_dtype = WF_BF16;
+    cpu.steps = t.steps = 2;
+    one_digest(t, 0, 3);
+    if (train(&t) && train(&cpu))
+        CU_ASSERT(fabsf(t.loss[1] - cpu.loss[1]) < 2e-2f);
+}
+
 /* Saved on one device, gone on with on another mesh of it, and read by the CPU. */
 static void checkpoints(void)
 {
@@ -152,12 +165,13 @@ static wf_status report_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt 
     return WF_OK;
 }
 
-static void plan_is_run(void)
+static void plan_of(wf_dtype dtype)
 {
     training t = on_row(make_training(WF_NN_GPT2, "cuda"), &rows[0]);
     wf_par_report ran = {0}, planned = {0};
     wf_error error = {WF_OK, ""};
 
+    t.layout.dtype = t.layout.param_dtype = dtype;
     t.watch = report_step;
     t.arg = &ran;
     if (!train(&t))
@@ -178,6 +192,12 @@ static void plan_is_run(void)
     }
 }
 
+static void plan_is_run(void)
+{
+    plan_of(WF_F32);
+    plan_of(WF_BF16);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"gpt2 has the CPU's loss curve", gpt2_curve},
@@ -185,6 +205,7 @@ int main(void)
                                     {"one digest over layouts of gpt2", layouts_of_gpt2},
                                     {"one digest over layouts of llama", layouts_of_llama},
                                     {"parameters stored as bf16", stored_as_bf16},
+                                    {"activations stored as bf16", activations_as_bf16},
                                     {"checkpoints between devices", checkpoints},
                                     {"a plan is the run", plan_is_run},
                                     {NULL, NULL}};

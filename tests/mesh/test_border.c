@@ -1,5 +1,6 @@
 /* tests/mesh/test_border.c - gradients that cross a redistribution, and what is kept for them.
  */
+#include "core/bf16.h"
 #include "core/tape.h"
 #include "kernels/ops.h"
 #include "tests/mesh/mesh_harness.h"
@@ -152,6 +153,57 @@ static wf_status origin(wf_rank *rank, wf_mesh *mesh, void *arg)
     return WF_OK;
 }
 
+/* The product of a split sum, and what a redistribution makes of it. */
+typedef struct product {
+    wf_tensor *partial, *whole, *scattered, *gathered;
+} product;
+
+static product multiply(wf_mesh *mesh, wf_tensor *x, wf_tensor *w)
+{
+    const wf_layout *tokens = wf_layout_split(mesh, NULL, 0, 0);
+    product p = {.partial = wf_linear(x, w)};
+
+    p.whole = wf_redistribute(p.partial, NULL);
+    p.scattered = wf_redistribute(p.partial, tokens);
+    p.gathered = wf_redistribute(p.scattered, NULL);
+    return p;
+}
+
+/* Where results are stored as bf16, a partial sum is not: it is rounded when it is complete, so
+   that all ranks of all layouts round the same number. */
+static wf_status rounded_once(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    enum { ROWS = 6, N = 10, K = 16 };
+    const wf_dim in[] = {wf_dim_batch(ROWS), wf_dim_split(K)};
+    const wf_dim weight[] = {wf_dim_width(N), wf_dim_split(K)};
+    const wf_layout *split = wf_layout_split(mesh, NULL, 1, 0);
+    wf_context *ctx = mesh->ctx;
+    wf_tensor *x = make_tensor(ctx, WF_F32, 0, 2, in, split);
+    wf_tensor *w = make_tensor(ctx, WF_F32, 1, 2, weight, split);
+    product wide = multiply(mesh, x, w), half;
+
+    (void)arg;
+    wf_context_storage(ctx, WF_BF16);
+    half = multiply(mesh, x, w);
+    if (wf_context_status(ctx) != WF_OK)
+        return give_up(rank, ctx);
+    NEED(half.partial->dtype == WF_F32 && half.partial->rounds_to == WF_BF16);
+    NEED(half.whole->dtype == WF_BF16 && half.scattered->dtype == WF_BF16);
+    for (int i = 0; i < ROWS * N; i++) {
+        uint16_t right = wf_bf16_of(((float *)wide.whole->data)[i]);
+
+        NEED(((uint16_t *)half.whole->data)[i] == right);
+        NEED(((uint16_t *)half.gathered->data)[i] == right);
+    }
+    return WF_OK;
+}
+
+static void rounding(void)
+{
+    for (int ranks = 2; ranks <= 8; ranks *= 2)
+        on_mesh((mesh_test){.n_axes = 1, .size = {ranks}, .body = rounded_once});
+}
+
 static void every_layout(void)
 {
     on_mesh((mesh_test){.n_axes = 1, .size = {3}, .body = gradients});
@@ -172,6 +224,7 @@ static void borders_of_plans(void)
 int main(void)
 {
     static const wf_test tests[] = {{"from any layout to any other", every_layout},
+                                    {"what is stored as bf16 is rounded once", rounding},
                                     {"one of several is used", several_tensors},
                                     {"on one axis, and with an origin", borders_of_plans},
                                     {NULL, NULL}};

@@ -34,19 +34,32 @@ static training make(int tp, int dp, const char *strategy)
     return t;
 }
 
-static void same_digest(void)
+static void digests_of(wf_dtype dtype, size_t count)
 {
     training one = make(1, 1, NULL);
 
+    one.layout.dtype = dtype;
     far = false;
     CU_ASSERT(train_over(&one, "threads"));
     far = true;
-    for (size_t i = 0; i < sizeof strategies / sizeof *strategies; i++) {
+    for (size_t i = 0; i < count; i++) {
         training t = make(2, 2, strategies[i]);
 
+        t.layout.dtype = dtype;
+        t.layout.sequence_parallel = dtype == WF_BF16 && i % 2;
         if (train_over(&t, "nccl"))
             check_same(&t, &one);
     }
+}
+
+static void same_digest(void)
+{
+    digests_of(WF_F32, sizeof strategies / sizeof *strategies);
+}
+
+static void same_digest_bf16(void)
+{
+    digests_of(WF_BF16, 2);
 }
 
 static void library_sums(void)
@@ -65,6 +78,7 @@ int main(void)
 {
     static const wf_test tests[] = {
         {"one digest", same_digest},
+        {"one digest with activations stored as bf16", same_digest_bf16},
         {"the library's sums", library_sums},
         {NULL, NULL},
     };

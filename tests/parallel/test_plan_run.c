@@ -126,7 +126,7 @@ static void compare(const char *name, training t)
 typedef struct row {
     const char *name;
     int tp, dp, micro, layers, kv_heads, threads;
-    bool llama, sequence_parallel, sgd, muon, exact_off, bf16, rounded;
+    bool llama, sequence_parallel, sgd, muon, exact_off, bf16, rounded, activations;
     float dropout;
     const char *recompute;
 } row;
@@ -166,6 +166,11 @@ static const row rows[] = {
      .sequence_parallel = true},
     {"bf16, 2 x 2, gradients too", .tp = 2, .dp = 2, .bf16 = true, .rounded = true,
      .llama = true},
+    {"bf16 activations", .tp = 1, .dp = 1, .micro = 2, .bf16 = true, .activations = true},
+    {"bf16 activations, 4 x 2, blocks again", .tp = 4, .dp = 2, .llama = true, .bf16 = true,
+     .activations = true, .sequence_parallel = true, .recompute = "block"},
+    {"bf16 activations alone, 2 x 1, dropout", .tp = 2, .dp = 1, .dropout = 0.1f,
+     .activations = true},
     {"blocks again", .tp = 2, .dp = 2, .micro = 1, .dropout = 0.1f, .recompute = "block"},
     {"attention again, bf16", .tp = 4, .dp = 2, .llama = true, .bf16 = true,
      .sequence_parallel = true, .recompute = "attention"},
@@ -190,6 +195,7 @@ static training training_of(const row *r, const char *strategy)
     t.layout.threads = r->threads;
     t.layout.sequence_parallel = r->sequence_parallel;
     t.layout.exact_off = r->exact_off;
+    t.layout.dtype = r->activations ? WF_BF16 : WF_F32;
     t.layout.param_dtype = r->bf16 ? WF_BF16 : WF_F32;
     t.layout.reduce_dtype = r->rounded ? WF_BF16 : WF_F32;
     t.model.dropout = r->dropout;
