@@ -244,6 +244,24 @@ static bool same_step(const item *a, const item *b)
            !wf_tensor_is_fake(b->now);
 }
 
+/* A sum that is rounded when it is complete is scattered first, by its longest dim: what is
+   gathered then is rounded already, and moves as it is stored. Where transports sum in their own
+   order they do so best in one step. */
+static void round_halfway(const wf_move *move, item *it)
+{
+    const wf_tensor *t = it->now;
+    int longest = 0;
+
+    if (it->step.kind != WF_ALL_REDUCE || t->dtype == t->rounds_to || t->ndim == 0 ||
+        !wf_context_exact(move->ctx))
+        return;
+    for (int d = 1; d < t->ndim; d++)
+        if (t->local[d] / t->dim[d].grain > t->local[longest] / t->dim[longest].grain)
+            longest = d;
+    it->step.kind = WF_REDUCE_SCATTER;
+    it->step.dim = longest;
+}
+
 /* Do all local steps; returns the first tensor that has a collective to do, or NULL. */
 static item *next_item(wf_move *move)
 {
@@ -257,6 +275,8 @@ static item *next_item(wf_move *move)
                (it->step.kind >= WF_COLLECTIVE_KINDS || wf_tensor_is_fake(it->now)))
             if (run_local(move, it) != WF_OK)
                 return NULL;
+        if (more)
+            round_halfway(move, it);
         if (more && !first)
             first = it;
         if (!more)

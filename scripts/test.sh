@@ -108,8 +108,8 @@ if [ $sanitize = yes ]; then
     # numbers, counts and formulas in the exchanges of test_exact, test_strategies and
     # test_redistribute
     alone="test_ops_|test_placement|test_safetensors|test_index"
-    alike="test_bf16|test_recompute|test_muon_ranks|test_inexact|test_plan_run|test_freeze"
-    alike+="|test_collectives|test_shard_traffic|test_steady|test_reference|test_rule"
+    alike="test_bf16|test_dtype|test_recompute|test_muon_ranks|test_inexact|test_plan_run"
+    alike+="|test_freeze|test_collectives|test_shard_traffic|test_steady|test_reference|test_rule"
     build_and_test "thread" build-tsan "$light -E $alone|$alike" \
         -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE=thread
 fi

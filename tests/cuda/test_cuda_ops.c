@@ -6,6 +6,7 @@
  * A case names its operands by their dims: a letter before the colon says how they are stored, those
  * behind it are dims of a shape. Dims that are split one after another follow from the letters.
  */
+#include "core/bf16.h"
 #include "core/random.h"
 #include "kernels/attention.h"
 #include "kernels/devices.h"
@@ -366,6 +367,31 @@ static void losses(void)
     try_rows(rows);
 }
 
+/* core/bf16.h: what is stored as bf16 is no denormal, also where a kernel rounds by itself. */
+static void denormals(void)
+{
+    enum { N = 21 };
+    static const wf_scale_attr small = {1e-20F};
+    const wf_dim dim = wf_dim_width(N);
+    wf_call call = {
+        .op = &wf_op_scale, .n_in = 1, .n_out = 1, .attr = &small, .attr_size = sizeof small};
+    numbers x, y;
+
+    open_context(false);
+    x = numbers_of(1, &dim, WF_BF16);
+    y = numbers_of(1, &dim, WF_BF16);
+    for (int i = 0; i < N; i++)
+        ((uint16_t *)x.host)[i] = wf_bf16_of(i % 3 == 0 ? -1e-19F : i % 3 == 1 ? 1e-19F : 1);
+    run_on_device(&call, &x, &y, false);
+    for (int i = 0; i < N; i++)
+        CU_ASSERT_EQUAL(((uint16_t *)y.host)[i], i % 3 == 0   ? 0x8000
+                                                 : i % 3 == 1 ? 0
+                                                              : wf_bf16_of(1e-20F));
+    free(x.host);
+    free(y.host);
+    close_context();
+}
+
 /* Runs last: no row goes without a case. */
 static void every_row(void)
 {
@@ -392,6 +418,7 @@ int main(void)
                                     {"tables", tables},
                                     {"rope", ropes},
                                     {"loss", losses},
+                                    {"denormals", denormals},
                                     {"every row has a case", every_row},
                                     {NULL, NULL}};
     wf_error why = {WF_OK, ""};

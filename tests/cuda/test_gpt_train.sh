@@ -36,6 +36,12 @@ refuse()
     result "$name" "$problem"
 }
 
+# The most that kernels of a plan take beside tensors, in bytes.
+workspace()
+{
+    python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["memory"]["most"]["kernel_workspace"])' "$1"
+}
+
 digest()
 {
     grep -oE 'digest [0-9a-f]{16}' out | tail -1
@@ -62,6 +68,14 @@ if [ -f "$build/libweft_cuda.so" ]; then
         "--device cuda: (this machine has no NVIDIA driver|no GPU can be).*use --device cpu" \
         --device cuda
     CUDA_VISIBLE_DEVICES=-1 run "its plan" --device cuda --plan
+    if grep -qa libcudnn "$build/libweft_cuda.so"; then
+        run "a plan of bf16" --device cuda --plan --dtype bf16 --json bf16.json
+        run "and with dropout" --device cuda --plan --dtype bf16 --dropout 0.1 --json ours.json
+        [ "$(workspace bf16.json)" -gt "$(workspace ours.json)" ] &&
+            result "it has room for cuDNN's attention, which knows no dropout of ours" "" ||
+            result "it has room for cuDNN's attention" \
+                "$(workspace bf16.json) and $(workspace ours.json) bytes"
+    fi
     CUDA_VISIBLE_DEVICES=-1 run "auto, no GPU" --device auto
     grep -qE '^device auto: the CPU serves, since ' err && result "auto says so" "" ||
         result "auto says so" "not said"

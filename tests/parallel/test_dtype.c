@@ -103,29 +103,48 @@ static wf_status report_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt 
     return WF_OK;
 }
 
+static bool report_of(wf_dtype dtype, bool sequence_parallel, wf_par_report *report)
+{
+    training t = make_training(WF_NN_LLAMA, dtype, WF_F32);
+
+    t.layout.tp = 2;
+    t.layout.sequence_parallel = sequence_parallel;
+    t.model.kv_heads = HEADS;
+    t.steps = 1;
+    t.watch = report_step;
+    t.arg = report;
+    return train(&t);
+}
+
 /* With sequence parallelism whole activations are gathered, and nothing else over tp; what they
    are cut from is a sum, which is moved in f32. Kept activations take half of the memory. */
 static void bytes(void)
 {
     static wf_par_report of[2];
 
-    for (int i = 0; i < 2; i++) {
-        training t = make_training(WF_NN_LLAMA, i ? WF_BF16 : WF_F32, WF_F32);
-
-        t.layout.tp = 2;
-        t.layout.sequence_parallel = true;
-        t.model.kv_heads = HEADS;
-        t.steps = 1;
-        t.watch = report_step;
-        t.arg = &of[i];
-        if (!train(&t))
-            return;
-    }
+    if (!report_of(WF_F32, true, &of[0]) || !report_of(WF_BF16, true, &of[1]))
+        return;
     CU_ASSERT(moved(&of[0], WF_ALL_GATHER) > 0);
     CU_ASSERT_EQUAL(moved(&of[0], WF_ALL_GATHER), 2 * moved(&of[1], WF_ALL_GATHER));
     CU_ASSERT_EQUAL(moved(&of[0], WF_REDUCE_SCATTER), moved(&of[1], WF_REDUCE_SCATTER));
     CU_ASSERT((double)of[1].memory.most[WF_MEMORY_ACTIVATION] <
               0.7 * (double)of[0].memory.most[WF_MEMORY_ACTIVATION]);
+}
+
+/* Without it the sums of activations, all-reduced in f32, are scattered in f32 and gathered in
+   bf16; all that is all-reduced still are the losses'. */
+static void bytes_of_sums(void)
+{
+    static wf_par_report of[2];
+    int64_t sums;
+
+    if (!report_of(WF_F32, false, &of[0]) || !report_of(WF_BF16, false, &of[1]))
+        return;
+    sums = moved(&of[0], WF_ALL_REDUCE) - moved(&of[1], WF_ALL_REDUCE);
+    CU_ASSERT(sums > 0);
+    CU_ASSERT_EQUAL(moved(&of[0], WF_ALL_GATHER), 0);
+    CU_ASSERT_EQUAL(2 * moved(&of[1], WF_REDUCE_SCATTER), sums);
+    CU_ASSERT_EQUAL(4 * moved(&of[1], WF_ALL_GATHER), sums);
 }
 
 int main(void)
@@ -136,6 +155,7 @@ int main(void)
         {"weights in f32", wide_weights},
         {"the loss curve of f32", loss_curve},
         {"what moves and what is kept", bytes},
+        {"what moves of a sum", bytes_of_sums},
         {NULL, NULL},
     };
 
