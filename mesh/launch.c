@@ -20,7 +20,8 @@ enum { STACK_BYTES = 4 << 20 };
 enum {
     LOOK_MS = 100,
     GRACE_MS = 10000,
-    GRACE_LOST_MS = 600,
+    GRACE_STUCK_MS = 600,
+    GRACE_LOST_MS = 300,
     AWAIT_LOST_MS = 1200,
     VERDICT_MS = 1000 * (WF_WATCH_SILENCE + 3)
 };
@@ -134,6 +135,11 @@ static bool verdict(const launch *l, int wait_ms, wf_verdict *v)
     return l->watch ? wf_watch_verdict(l->watch, wait_ms, v) : wf_watch_look(&l->watched, v);
 }
 
+static int grace_ms(const wf_verdict *v)
+{
+    return !v->stuck ? GRACE_MS : v->code == WF_ELOST ? GRACE_LOST_MS : GRACE_STUCK_MS;
+}
+
 /* Wait for the ranks here; how many do not return. */
 static int await_ranks(launch *l)
 {
@@ -146,7 +152,7 @@ static int await_ranks(launch *l)
         if (!verdict(l, 0, &v))
             continue;
         failed = failed ? failed : now_ms();
-        if (now_ms() - failed > (v.stuck ? GRACE_LOST_MS : GRACE_MS))
+        if (now_ms() - failed > grace_ms(&v))
             break;
     }
     for (int i = 0; i < l->n; i++)
@@ -342,7 +348,7 @@ static void prepare_process(void)
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (l.processes > 1)
-        wf_watch_reserve(l.process == 0 ? l.processes - 1 : 1);
+        wf_watch_keep(l.process == 0 ? l.processes - 1 : 1);
 }
 
 /* A world that is open, and which of its ranks run here. */
@@ -395,9 +401,11 @@ wf_status wf_launch(const wf_launch_options *options,
     if (t->seat)
         prepare_process();
     status = open_world(t, options, &l, error);
-    if (status != WF_OK)
-        return status;
-    l->rank_main = rank_main;
-    l->arg = arg;
-    return run_world(l, options, error);
+    if (status == WF_OK) {
+        l->rank_main = rank_main;
+        l->arg = arg;
+        status = run_world(l, options, error);
+    }
+    wf_watch_keep_no_more();
+    return status;
 }

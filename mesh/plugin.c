@@ -2,7 +2,6 @@
 #include "mesh/plugin.h"
 #include "core/plugin.h"
 #include "mesh/threads_world.h"
-#include "mesh/watch.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -27,8 +26,7 @@ static const void *enter(void *symbol)
                                  .seating_find = wf_seating_find,
                                  .threads = &wf_transport_threads,
                                  .threads_open = wf_threads_open,
-                                 .threads_abort = abort_threads,
-                                 .watch_well = wf_watch_well};
+                                 .threads_abort = abort_threads};
     wf_plugin_entry *entry;
 
     memcpy(&entry, &symbol, sizeof entry);

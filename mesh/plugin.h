@@ -37,7 +37,6 @@ typedef struct wf_plugin_host {
                               wf_error *error);
     const wf_transport *(*transport_find)(const char *name, wf_error *error);
     void (*threads_abort)(void *world, int rank, const wf_error *cause); /* from any thread */
-    bool (*watch_well)(void); /* false: a process may be lost (mesh/watch.h) */
 } wf_plugin_host;
 
 /* What a plugin exports as "wf_plugin": its transport, or NULL where size or version is not its own. */

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -100,7 +99,6 @@ static void take(wf_world_watch *w, watch_peer *p, const watch_head *h, const vo
         tell_on(w);
     if (h->kind == WATCH_BYE) {
         p->state = PEER_LEFT;
-        wf_watch_forget(w, p);
         shutdown(p->fd, SHUT_WR);
     }
 }
@@ -211,8 +209,6 @@ static void watch_free(wf_world_watch *w)
     }
     if (w->wake >= 0)
         close(w->wake);
-    if (w->hangups >= 0)
-        close(w->hangups);
     pthread_cond_destroy(&w->decided);
     pthread_mutex_destroy(&w->lock);
     free(w->peer);
@@ -235,10 +231,8 @@ static bool make_room(wf_world_watch *w)
     w->pulse = calloc(here, sizeof *w->pulse);
     w->since = calloc(here, sizeof *w->since);
     w->finished = calloc(here, sizeof *w->finished);
-    w->hangups = epoll_create1(EPOLL_CLOEXEC);
     w->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    good = w->peer && w->rank && w->mine && w->pulse && w->since && w->finished &&
-           w->wake >= 0 && w->hangups >= 0;
+    good = w->peer && w->rank && w->mine && w->pulse && w->since && w->finished && w->wake >= 0;
     for (int i = 0; w->peer && i < w->n_peers; i++) {
         w->peer[i].fd = -1;
         w->peer[i].process = wf_watch_is_head(w) ? i + 1 : 0;
@@ -275,14 +269,6 @@ wf_status wf_watch_open(const wf_watch_options *options, wf_world_watch **watch,
     atomic_store(&current, w);
     *watch = w;
     return WF_OK;
-}
-
-bool wf_watch_well(void)
-{
-    const wf_world_watch *w = atomic_load(&current);
-    struct epoll_event e;
-
-    return !w || epoll_wait(w->hangups, &e, 1, 0) <= 0;
 }
 
 void wf_watch_poke(wf_world_watch *w)

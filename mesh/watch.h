@@ -35,13 +35,11 @@ typedef struct wf_watch_options {
     double limit; /* seconds that a rank may neither come nor go on; 0: any time */
 } wf_watch_options;
 
-/* Before a transport connects processes: descriptors with low numbers, for so many connections. When
-   a process ends the system closes the lowest first, so the watch hears of it before others do. */
-void wf_watch_reserve(int connections);
-
-/* False: a process has ended, or is leaving, and the watch has not looked yet. Cheap, from any thread;
-   for transports whose library does not survive the loss of a peer. */
-bool wf_watch_well(void);
+/* When this process dies, so many connections of the watch end at once and all others a moment later:
+   for transports whose library does not survive the loss of a peer. Before one is opened, and before
+   much memory is in use; until the second call. */
+void wf_watch_keep(int connections);
+void wf_watch_keep_no_more(void);
 
 /* Collective over processes. Errors: WF_ELOST, where they cannot reach each other over TCP;
    WF_ENOMEM. */

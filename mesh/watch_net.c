@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -115,40 +114,6 @@ static watch_hello hello_of(const wf_world_watch *w, uint64_t token)
     return h;
 }
 
-/* ---- descriptors ---- */
-
-static int *reserved, n_reserved;
-
-void wf_watch_reserve(int connections)
-{
-    int fd = 0;
-
-    reserved = n_reserved ? reserved : malloc((size_t)connections * sizeof *reserved);
-    while (reserved && n_reserved < connections &&
-           (fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0)
-        reserved[n_reserved++] = fd;
-}
-
-/* The connection under a number that was reserved for it, where there is one. */
-static int lower(int fd)
-{
-    int low = n_reserved ? reserved[n_reserved - 1] : -1;
-
-    if (low < 0 || dup3(fd, low, O_CLOEXEC) < 0)
-        return fd;
-    n_reserved--;
-    close(fd);
-    return low;
-}
-
-static void give_up_reserved(void)
-{
-    while (n_reserved)
-        close(reserved[--n_reserved]);
-    free(reserved);
-    reserved = NULL;
-}
-
 /* ---- process 0 ---- */
 
 static int listen_anywhere(int32_t *port)
@@ -217,18 +182,6 @@ static void list_addresses(meeting *m)
     freeifaddrs(all);
 }
 
-static void follow(const wf_world_watch *w, const watch_peer *p)
-{
-    struct epoll_event e = {.events = EPOLLRDHUP};
-
-    epoll_ctl(w->hangups, EPOLL_CTL_ADD, p->fd, &e);
-}
-
-void wf_watch_forget(const wf_world_watch *w, const watch_peer *p)
-{
-    epoll_ctl(w->hangups, EPOLL_CTL_DEL, p->fd, NULL);
-}
-
 /* One of ours, or a stranger, who is sent away. */
 static void let_in(wf_world_watch *w, int fd, const meeting *m, int *come)
 {
@@ -244,8 +197,8 @@ static void let_in(wf_world_watch *w, int fd, const meeting *m, int *come)
     h.host[sizeof h.host - 1] = '\0';
     send_at_once(fd);
     p->hello = h;
-    p->fd = lower(fd);
-    follow(w, p);
+    p->fd = fd;
+    wf_watch_kept(fd);
     (*come)++;
 }
 
@@ -374,8 +327,7 @@ static wf_status join(wf_world_watch *w, wf_error *error)
                             "WEFT_WATCH_ADDRESS",
                             w->o.process, mine.host, m.host, (int)m.port, (int)m.count,
                             m.count ? m.address[0] : "none");
-    p->fd = lower(p->fd);
-    follow(w, p);
+    wf_watch_kept(p->fd);
     p->hello = reply.head;
     w->deputy = reply.deputy;
     return WF_OK;
@@ -383,8 +335,5 @@ static wf_status join(wf_world_watch *w, wf_error *error)
 
 wf_status wf_watch_meet(wf_world_watch *w, wf_error *error)
 {
-    wf_status status = w->o.process == 0 ? host_all(w, error) : join(w, error);
-
-    give_up_reserved();
-    return status;
+    return w->o.process == 0 ? host_all(w, error) : join(w, error);
 }

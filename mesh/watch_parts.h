@@ -60,7 +60,6 @@ struct wf_world_watch {
     uint64_t *pulse;        /* [here] */
     int64_t *since;         /* [here] when it was that, in milliseconds */
     _Atomic bool *finished; /* [here] */
-    int hangups;            /* an epoll of peers here whose connections end */
     const watch_peer *lost; /* the first that is, or NULL; how, and since when */
     const char *how;
     int64_t lost_at;
@@ -105,13 +104,15 @@ void wf_watch_find_stall(wf_world_watch *w);
 void wf_watch_lose(wf_world_watch *w, watch_peer *p, const char *how);
 void wf_watch_decide_loss(wf_world_watch *w);
 
+/* ---- watch_keeper.c ---- */
+
+/* A connection of the watch. */
+void wf_watch_kept(int fd);
+
 /* ---- watch_net.c ---- */
 
 /* Process 0 waits for the others, which find it. */
 wf_status wf_watch_meet(wf_world_watch *w, wf_error *error);
-
-/* Peers that have left hang up as they may. */
-void wf_watch_forget(const wf_world_watch *w, const watch_peer *p);
 
 /* Never waits; what finds no room is lost, as where the peer is. Also from a signal. */
 void wf_watch_send(const watch_peer *p, wf_watch_kind kind, const void *data, size_t bytes);

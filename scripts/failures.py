@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""failures.py [--quick] [--on KIND] [--only WORD] [--jobs N] [BUILD] - what becomes of a run when one
+"""failures.py [--quick] [--on KIND] [--only WORD] [--times N] [--jobs N] [BUILD] - what becomes of a run when one
 of its ranks fails, in every phase: as threads, as processes on this host, and as processes on
 two simulated hosts (root is needed for those; they are skipped without).
 
@@ -243,6 +243,7 @@ def main():
     parser.add_argument("--sanitized", action="store_true", help="threads alone")
     parser.add_argument("--on", choices=["threads", "mpi", "hosts", "mixed"])
     parser.add_argument("--only", help="cases whose name contains this")
+    parser.add_argument("--times", type=int, default=1, help="each case so often")
     parser.add_argument("--jobs", type=int, default=3)
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -262,7 +263,7 @@ def main():
         kinds = [k for k in kinds if k not in ("hosts", "mixed")]
 
     chosen = [c for k in kinds for c in cases(k, options.quick)
-              if not options.only or options.only in c.name]
+              if not options.only or options.only in c.name] * options.times
     top = tempfile.mkdtemp(prefix="weft-failures-")
     failed = 0
     try:

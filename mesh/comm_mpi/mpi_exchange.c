@@ -86,7 +86,7 @@ static void list(transfer *t)
         wf_mpi_write_head(t, l);
         if (data)
             memcpy(l->head->data, l->send, data);
-        if (!wf_mpi_safe(w))
+        if (atomic_load(&w->lost))
             continue;
         wf_mpi_good(w, MPI_Isend(l->head, (int)(sizeof(head) + data), MPI_BYTE, l->process,
                                  TAG_HEAD, w->comm, &t->request[REQUESTS * i + REQUEST_HEAD]));

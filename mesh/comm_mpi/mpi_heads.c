@@ -122,7 +122,7 @@ static void receive(mpi_world *w, const head *h)
 
 void wf_mpi_progress(mpi_world *w)
 {
-    if (!wf_mpi_safe(w))
+    if (atomic_load(&w->lost))
         return;
     for (;;) {
         int came = 0, i = w->next_slot;

@@ -122,7 +122,6 @@ wf_status wf_mpi_seat(void *world, const wf_seating_wish *wish, wf_seating *out,
     memcpy(w->process_of, out->process, bytes);
     w->first = out->rank[0];
     choose_polls(w, out->local);
-    w->careful = out->local != w->processes;
     status = wf_mpi_host.threads_open(w->here, out->rank, false, &w->threads, error);
     return status == WF_OK ? wf_mpi_helper_start(w, error) : status;
 }

@@ -214,18 +214,28 @@ static bool idle(const transfer *t)
     return true;
 }
 
-/* Receives that nothing has come for are cancelled. What is under way needs a moment more; a send
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Receives that nothing has come for are cancelled. What is under way needs a moment more, which
+   starts when a first exchange of the world is abandoned; a send
    that the other end never asked for is forgotten: MPI reads its memory on demand alone. Where a
    process is lost nothing is under way, for MPI is not called any more. */
 void wf_mpi_abandon(transfer *t)
 {
-    enum { TRIES = 1000 };
+    enum { MOMENT_MS = 1000 };
     mpi_world *w = t->comm->world;
 
     for (int i = 0; i < t->n && !atomic_load(&w->lost); i++)
         if (t->request[REQUESTS * i + REQUEST_RECV] != MPI_REQUEST_NULL)
             MPI_Cancel(&t->request[REQUESTS * i + REQUEST_RECV]);
-    for (int i = 0; i < TRIES && !idle(t) && !atomic_load(&w->lost); i++) {
+    w->patient_until = w->patient_until ? w->patient_until : now_ms() + MOMENT_MS;
+    while (!idle(t) && !atomic_load(&w->lost) && now_ms() < w->patient_until) {
         int n;
 
         MPI_Testsome(REQUESTS * t->n, t->request, &n, t->done, MPI_STATUSES_IGNORE);

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FINALISE_S = 30, MOST_TAGS = 1 << 20 };
+enum { FINALISE_S = 30, MOST_TAGS = 1 << 20, STUCK_NS = 200000000 };
 
 wf_plugin_host wf_mpi_host;
 static bool ours;
@@ -228,6 +228,21 @@ static wf_status cause(void *opaque, int *culprit, wf_error *error)
                                  text);
 }
 
+/* False: a process is lost, and who holds the lock is in MPI, which waits for it: the ranks here are
+   stuck. */
+static bool lock_for_abort(mpi_world *w, bool lost)
+{
+    struct timespec until;
+
+    if (!lost)
+        return pthread_mutex_lock(&w->lock) == 0;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += STUCK_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    return pthread_mutex_timedlock(&w->lock, &until) == 0;
+}
+
 static void fail(void *opaque, int culprit, const wf_error *why, bool lost)
 {
     mpi_world *w = opaque;
@@ -236,9 +251,8 @@ static void fail(void *opaque, int culprit, const wf_error *why, bool lost)
         atomic_store(&w->lost, true);
         ended_badly = true;
     }
-    if (!*why->text)
+    if (!*why->text || !lock_for_abort(w, lost))
         return;
-    pthread_mutex_lock(&w->lock);
     wf_mpi_abort(w, culprit, why);
     pthread_mutex_unlock(&w->lock);
 }

@@ -81,10 +81,10 @@ typedef struct mpi_world {
     notice *notices;
     bool *finished; /* [ranks] */
     int n_finished;
-    int culprit; /* set before `aborted` */
+    int64_t patient_until; /* with what is abandoned, in milliseconds; 0: nothing is */
+    int culprit;           /* set before `aborted` */
     wf_error cause;
     _Atomic bool aborted;
-    bool careful;      /* MPI ends a process that finds a peer of another host gone */
     _Atomic bool lost; /* a process is: MPI might wait for it, and is not called any more */
 
     pthread_t helper;
@@ -145,13 +145,6 @@ extern wf_plugin_host wf_mpi_host;
 static inline mpi_comm *wf_mpi_of(wf_comm *comm)
 {
     return (mpi_comm *)comm;
-}
-
-/* Whether MPI can be called. Who hangs up before all ranks have finished is lost, and from then on
-   the world has failed: what is not sent is not missed. */
-static inline bool wf_mpi_safe(const mpi_world *w)
-{
-    return !atomic_load(&w->lost) && (!w->careful || wf_mpi_host.watch_well());
 }
 
 uint64_t wf_mpi_hash(uint64_t seed, uint64_t word);

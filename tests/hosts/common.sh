@@ -35,7 +35,8 @@ digests()
     sed -n 's/.*"digest": "\([0-9a-f]*\)".*/\1/p' "$1"
 }
 
-steps=${STEPS:-3} # of each layout; CI has little time
+# CI has little time: so many steps of each layout there, and with WHOLE=yes all cases.
+steps=${STEPS:-3} whole=${WHOLE:-no}
 
 # bits FILE: the losses and the digest of every layout, without its name; seats FILE NAME: hosts.
 bits()
@@ -86,30 +87,4 @@ left()
         pgrep -f -- "$1" >/dev/null || return 1
         sleep 1
     done
-}
-
-# killed NAME SECONDS LAUNCH...: of eight ranks' processes, one is killed in the middle of training.
-killed()
-{
-    local name=$1 limit=$2 problem='' job victim start status
-    shift 2
-    "$@" "$gpt_train" "${model[@]}" --steps 100000 --tp 2 --dp 4 --seed 4711 >out 2>err &
-    job=$!
-    for _ in $(seq 100); do
-        [ "$(lines 'step +[0-9]+/')" -lt 1 ] || break
-        sleep 0.1
-    done
-    victim=$(pgrep -f -- "^$gpt_train .*--seed 4711" | tail -1)
-    start=$(date +%s%N)
-    kill -KILL "$victim" || problem+=" no process to kill;"
-    timeout 60 tail --pid=$job -f /dev/null || kill -KILL $job
-    wait $job
-    status=$?
-    [ $status != 0 ] || problem+=" exit status 0;"
-    [ $(($(date +%s%N) - start)) -le $((limit * 1000000000)) ] ||
-        problem+=" noticed after $((($(date +%s%N) - start) / 1000000)) ms;"
-    [ "$(lines '^gpt_train: rank [0-9]: lost: process [0-9] .* has ended; .* on \w+, shard')" = 1 ] &&
-        [ "$(lines '^gpt_train: ')" = 1 ] || problem+=" told on $(lines '^gpt_train: ') lines;"
-    ! left "--seed 4711" || problem+=" processes are left;"
-    result "$name: a process is killed" "$problem"
 }

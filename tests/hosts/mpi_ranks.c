@@ -1,9 +1,10 @@
 /*
- * tests/hosts/mpi_ranks.c - mpi_ranks CASE RANKS: what goes wrong, and what is large, between ranks
+ * tests/hosts/mpi_ranks.c - mpi_ranks RANKS CASE...: what goes wrong, and what is large, between ranks
  * in several processes; started by mpirun from test_mpi.sh, which knows what each case has to say.
+ * Each case is a world of its own, one after the other: none may spoil the next.
  *
- * Each rank prints "rank 1: status 5: text" of what it met, each process "process 0: status 5
- * (here): text" of its launch, and exits with that status.
+ * Each rank prints "CASE: rank 1: status 5: text" of what it met, each process "CASE: process 0:
+ * status 5 (here) in 0.1 s: text" of its launch; the exit status is that of the last case.
  */
 #include "mesh/launch.h"
 #include "mesh/launcher.h"
@@ -178,7 +179,7 @@ static wf_status background(wf_rank *rank)
         clock_gettime(CLOCK_MONOTONIC, &from);
         status = wf_collective_end(p, &rank->error);
         clock_gettime(CLOCK_MONOTONIC, &to);
-        printf("rank %d: ended in %.3f ms\n", rank->index,
+        printf("background: rank %d: ended in %.3f ms\n", rank->index,
                (double)(to.tv_sec - from.tv_sec) * 1e3 +
                    (double)(to.tv_nsec - from.tv_nsec) * 1e-6);
     }
@@ -204,14 +205,22 @@ static const struct {
     {"background", background},
 };
 
+static struct {
+    const char *name;
+    rank_case *run;
+    struct timespec begun;
+    bool told_here;
+} now;
+
 static wf_status rank_main(wf_rank *rank, void *arg)
 {
-    rank_case *run = *(rank_case **)arg;
     wf_status status;
 
+    (void)arg;
     wf_comm_set_reduce(rank->world, &test_ops);
-    status = run(rank);
-    printf("rank %d: status %d: %s\n", rank->index, (int)status, rank->error.text);
+    status = now.run(rank);
+    printf("%s: rank %d: status %d: %s\n", now.name, rank->index, (int)status,
+           rank->error.text);
     fflush(stdout);
     return status;
 }
@@ -219,40 +228,61 @@ static wf_status rank_main(wf_rank *rank, void *arg)
 /* How the world ended, as this process knows it. */
 static void say(const wf_error *error, const char *who)
 {
-    printf("process %d: status %d (%s): %s\n", wf_launcher_detected().process, (int)error->code,
-           who, error->text);
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    printf("%s: process %d: status %d (%s) in %.3f s: %s\n", now.name,
+           wf_launcher_detected().process, (int)error->code, who,
+           (double)(t.tv_sec - now.begun.tv_sec) +
+               (double)(t.tv_nsec - now.begun.tv_nsec) * 1e-9,
+           error->text);
     fflush(stdout);
 }
-
-static bool told_here;
 
 /* Before the others leave: mpirun ends all of them when one has. */
 static void tell(const wf_error *error, void *arg)
 {
     (void)arg;
-    told_here = true;
+    now.told_here = true;
     say(error, "here");
+}
+
+static bool find_case(const char *name)
+{
+    now.told_here = false;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        if (strcmp(cases[i].name, name) == 0) {
+            now.name = name;
+            now.run = cases[i].run;
+            return true;
+        }
+    return false;
 }
 
 int main(int argc, char **argv)
 {
     wf_error error = {WF_OK, ""};
-    wf_launch_end end = {.told = false};
-    rank_case *run = NULL;
-    wf_launch_options options = {
-        .ranks = argc == 3 ? atoi(argv[2]) : 0, .launcher = "mpi", .tell = tell, .end = &end};
 
-    for (size_t i = 0; argc == 3 && i < sizeof cases / sizeof cases[0]; i++)
-        if (strcmp(cases[i].name, argv[1]) == 0)
-            run = cases[i].run;
-    if (!run) {
-        fprintf(stderr, "usage: %s CASE RANKS\n", argv[0]);
+    for (int i = 2; i < argc; i++)
+        if (!find_case(argv[i]))
+            argc = 0;
+    if (argc < 3) {
+        fprintf(stderr, "usage: %s RANKS CASE...\n", argv[0]);
         return 2;
     }
     signal(SIGTERM,
            SIG_IGN); /* of mpirun when a process has died: what became of it is told first */
-    wf_launch(&options, rank_main, &run, &error);
-    if (!told_here)
-        say(&error, end.told ? "elsewhere" : "here");
+    for (int i = 2; i < argc; i++) {
+        wf_launch_end end = {.told = false};
+        wf_launch_options options = {
+            .ranks = atoi(argv[1]), .launcher = "mpi", .tell = tell, .end = &end};
+
+        find_case(argv[i]);
+        error = (wf_error){WF_OK, ""};
+        clock_gettime(CLOCK_MONOTONIC, &now.begun);
+        wf_launch(&options, rank_main, NULL, &error);
+        if (!now.told_here)
+            say(&error, end.told ? "elsewhere" : "here");
+    }
     return (int)error.code;
 }

@@ -40,53 +40,61 @@ every_case()
     [ "$(lines 'asserts +[1-9]')" = "$1" ] || echo "not all processes have asserted"
 }
 
-# fault NAME PROCESSES RANKS PATTERN TIMES: a case of mpi_ranks; PATTERN is on so many lines.
-# shellcheck disable=SC2317
-fault()
+# What a case of mpi_ranks has to say, and on how many lines: `expect NAME PROCESSES RANKS` sets these.
+expect()
 {
-    local name=$1 processes=$2 ranks=$3 pattern=$4 times=$5 status begun=$SECONDS
-    ln -s "$build/tests/hosts/mpi_ranks" . # its path is known by this folder
-    timeout -s KILL 60 "${mpirun[@]}" -np "$processes" "$PWD/mpi_ranks" "$name" "$ranks" >out 2>err
-    status=$?
-    [ $((SECONDS - begun)) -le 10 ] || echo "took $((SECONDS - begun)) s;"
-    [ "$(lines "$pattern")" = "$times" ] ||
-        echo "'$pattern' on $(lines "$pattern") lines, not $times;"
-    case $name in
-    several_parts | background)
-        [ "$status" = 0 ] || echo "exit status $status;"
-        ;;
-    die) [ "$status" != 0 ] || echo "exit status 0;" ;;
-    *)
-        [ "$status" != 0 ] || echo "exit status 0;"
-        # Every process knows; one of them tells.
-        [ "$(lines 'process .*: status [1-9]')" = "$processes" ] || echo "not on all;"
-        [ "$(lines 'process .*\(here\)')" = 1 ] || echo "told more or less than once;"
-        ;;
+    times=$2
+    case $1 in
+    several_parts) pattern='rank [0-9]: status 0' times=$3 ;;
+    background) pattern='rank [0-9]: ended in [0-9]\.[0-9]+ ms' times=$3 ;;
+    differ) pattern='process.*(all_reduce\(sum\).*barrier|barrier.*all_reduce\(sum\))' ;;
+    differ_large) pattern='process .*all_reduce\(sum\) of 41943(04|24|84) bytes' ;;
+    differ_blocks) pattern='process .*rank 1 sends .* which expects' ;;
+    differ_message) pattern='process .*(send|recv) of 6[04] bytes.*(send|recv) of 6[04] bytes' ;;
+    differ_split) pattern='process .*list' ;;
+    fail | fail_in_flight) pattern='process .*: status [0-9]+ .*rank 1: the disk is full' ;;
+    leave) pattern='process .*rank 1 has finished, rank [0-9] waits for it in barrier' ;;
+    die) pattern='process .*\(here\).*: rank [01]: lost: process [01] .* has ended' times=1 ;;
     esac
-    ! pgrep -f "^$PWD/mpi_ranks" >/dev/null || echo "processes are left;"
 }
 
+# ranks PROCESSES RANKS CASE...: cases of mpi_ranks, in one launch.
+# shellcheck disable=SC2317
 ranks()
 {
-    start "$1: $3 ranks in $2 processes" fault "$@"
+    local processes=$1 ranks=$2 name status begun=$SECONDS
+    shift 2
+    ln -s "$build/tests/hosts/mpi_ranks" . # its path is known by this folder
+    timeout -s KILL 60 "${mpirun[@]}" -np "$processes" "$PWD/mpi_ranks" "$ranks" "$@" >out 2>err
+    status=$?
+    for name in "$@"; do
+        expect "$name" "$processes" "$ranks"
+        [ "$(lines "^$name: $pattern")" = "$times" ] ||
+            echo "$name: '$pattern' on $(lines "^$name: $pattern") lines, not $times;"
+        [ "$name" != die ] || continue # mpirun ends the others
+        # Every process knows, soon; one of them tells.
+        [ "$(lines "^$name: process .* in [0-9]\.[0-9]* s")" = "$processes" ] ||
+            echo "$name: not on all;"
+        [[ $name == several_parts || $name == background ]] ||
+            [ "$(lines "^$name: process .*: status [1-9].*\(here\)")" = 1 ] ||
+            echo "$name: told more or less than once;"
+    done
+    [ "$status" != 0 ] || echo "exit status 0;" # that of the last case, which fails
+    [ $((SECONDS - begun)) -le 20 ] || echo "took $((SECONDS - begun)) s;"
+    ! pgrep -f "^$PWD/mpi_ranks" >/dev/null || echo "processes are left;"
 }
 
 for n in 1 2 3 4; do
     start "test_comm in $n processes" every_case $n
 done
-for world in "4 4" "2 4"; do
-    # shellcheck disable=SC2086 # two words
-    set -- $world
-    ranks differ $1 $2 'process.*all_reduce\(sum\).*barrier|process.*barrier.*all_reduce\(sum\)' $1
-    ranks differ_large $1 $2 'process .*all_reduce\(sum\) of 41943(04|24|84) bytes' $1
-    ranks differ_blocks $1 $2 'process .*rank 1 sends .* which expects' $1
-    ranks fail $1 $2 'process .*: status [0-9]+ .*rank 1: the disk is full' $1
-    ranks fail_in_flight $1 $2 'process .*: status [0-9]+ .*rank 1: the disk is full' $1
-    ranks leave $1 $2 'process .*rank 1 has finished, rank [0-9] waits for it in barrier' $1
-    ranks die $1 $2 'process .*\(here\): rank [01]: lost: process [01] .* has ended' 1
-    ranks several_parts $1 $2 'rank [0-9]: status 0' $2
-    ranks background $1 $2 'rank [0-9]: ended in [0-9]\.[0-9]+ ms' $2
+for processes in 4 2; do
+    form="4 ranks in $processes processes"
+    faults=(differ differ_large differ_blocks differ_split fail_in_flight leave fail)
+    [ $processes = 4 ] || faults=(differ_message "${faults[@]}")
+    start "$form, what goes wrong: ${faults[*]}" ranks $processes 4 several_parts background "${faults[@]}"
+    start "$form, one dies" ranks $processes 4 die
 done
+
 # A timeline of ranks in two processes, which one of them writes.
 write_text
 problem=''
@@ -100,8 +108,5 @@ for rank in range(4):
     if not mine or min(mine) < 0 or max(mine) > 6e7: print("rank", rank, mine[:3])' 2>&1)
 result "a timeline of two processes" "$problem"
 
-ranks differ_message 2 4 'process .*(send|recv) of 6[04] bytes.*(send|recv) of 6[04] bytes' 2
-ranks differ_split 2 4 'process .*list' 2
-ranks differ_split 4 4 'process .*list' 4
 collect
 finish

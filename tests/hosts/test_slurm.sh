@@ -12,6 +12,16 @@ if [ "${INSIDE:-}" != yes ]; then
     INSIDE=yes exec "$here/slurm.sh" 4 bash "$here/test_slurm.sh" "$build"
 fi
 
+# All jobs come to their end, within 20 s. (sbatch --wait looks after 2 s, and then after 8 more.)
+queue_is_empty()
+{
+    for _ in $(seq 200); do
+        [ -n "$("$here/hosts.sh" --on node0 squeue -h)" ] || return 0
+        sleep 0.1
+    done
+    return 1
+}
+
 # started NAME SECONDS LINE...: the line, on node0, trains as one rank does.
 started()
 {
@@ -20,6 +30,7 @@ started()
     rm -f log
     timeout -s KILL "$limit" "$here/hosts.sh" --on node0 "cd $work && $*" >out 2>err ||
         problem="exit status $?;"
+    queue_is_empty || problem+=" the job does not end;"
     [ -f log ] && digests log >got || : >got
     cmp -s got alone || problem+=" other digests;"
     cat weft-*.out >>out 2>/dev/null
@@ -39,16 +50,12 @@ for hosts in 2 4; do
         --mpi=pmix "$gpt_train" "$train" --tp 2 --dp $hosts
     started "srun, $hosts hosts, a process per host" 60 srun --nodes $hosts --ntasks-per-node 1 \
         --mpi=pmix --cpu-bind=none "$gpt_train" "$train" --tp 2 --dp $hosts
-    started "sbatch, $hosts hosts" 60 sbatch --wait --nodes $hosts \
-        "$here/../../scripts/weft.sbatch" "$train" --tp 2 --dp $hosts
+    started "sbatch, $hosts hosts" 60 sbatch --nodes $hosts "$here/../../scripts/weft.sbatch" \
+        "$train" --tp 2 --dp $hosts
     started "mpirun in an allocation, $hosts hosts" 60 salloc --quiet --nodes $hosts \
         --ntasks-per-node 2 mpirun -np $((2 * hosts)) "$gpt_train" "$train" --tp 2 --dp $hosts
 done
-for _ in $(seq 50); do # an allocation that has ended is cleared away
-    [ "$("$here/hosts.sh" --on node0 squeue -h | wc -l)" != 0 ] || break
-    sleep 0.1
-done
 problem=''
-[ "$("$here/hosts.sh" --on node0 squeue -h | wc -l)" = 0 ] || problem="jobs are left"
+queue_is_empty || problem="jobs are left"
 result "nothing is left in the queue" "$problem"
 finish

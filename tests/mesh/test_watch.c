@@ -3,9 +3,11 @@
  * where they were, and left behind. Ranks in several processes: scripts/failures.py.
  */
 #include "mesh/recorder_parts.h"
+#include "mesh/watch_parts.h"
 #include "tests/mesh/ranks.h"
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -161,7 +163,50 @@ static void a_rank_crashes(void)
     }
 }
 
+/* A process with a connection of the watch and another one is killed. */
+static pid_t kill_a_child(int *watched, int *other)
+{
+    int w[2], o[2];
+    pid_t child;
+
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, w) != 0 ||
+        socketpair(AF_UNIX, SOCK_STREAM, 0, o) != 0 || (child = fork()) < 0)
+        return -1;
+    if (child == 0) {
+        close(w[0]);
+        close(o[0]);
+        wf_watch_keep(1);
+        wf_watch_kept(w[1]);
+        raise(SIGKILL);
+    }
+    close(w[1]);
+    close(o[1]);
+    *watched = w[0];
+    *other = o[0];
+    return child;
+}
+
+/* Of a dead process the watch hears at once; what else was connected to it, later. */
+static void connections_outlive(void)
+{
+    int watched = -1, other = -1;
+    pid_t child = kill_a_child(&watched, &other);
+    double start;
+    char none;
+
+    CU_ASSERT(child > 0);
+    waitpid(child, NULL, 0);
+    start = now();
+    CU_ASSERT_EQUAL(read(watched, &none, 1), 0);
+    CU_ASSERT(now() - start < 1);
+    CU_ASSERT_EQUAL(read(other, &none, 1), 0);
+    CU_ASSERT(now() - start > 1 && now() - start < 4);
+    close(watched);
+    close(other);
+}
+
 static const wf_test tests[] = {{"a rank crashes", a_rank_crashes},
+                                {"connections outlive their process", connections_outlive},
                                 {"slow is no stall", slow_is_no_stall},
                                 {"a rank hangs", a_rank_hangs},
                                 {NULL, NULL}};
