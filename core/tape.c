@@ -205,67 +205,6 @@ wf_status wf_tape_mark(wf_context *ctx, wf_status (*passed)(void *arg), void *ar
     return WF_OK;
 }
 
-/* Whether two nodes of one tree may be added; what stands against it is in the context. */
-static bool nodes_meet(const wf_tensor *a, const wf_tensor *b)
-{
-    char text_a[256], text_b[256];
-
-    if (!a || !b)
-        return false;
-    if (a->layout == b->layout && a->dtype == b->dtype && a->ndim == b->ndim &&
-        memcmp(a->local, b->local, (size_t)a->ndim * sizeof *a->local) == 0)
-        return true;
-    wf_fail(a->ctx, WF_ELAYOUT, "two sums that meet are not alike: %s and %s",
-            wf_tensor_describe(a, text_a, sizeof text_a),
-            wf_tensor_describe(b, text_b, sizeof text_b));
-    return false;
-}
-
-/* Whether there are elements to add. */
-static bool computes(const wf_tensor *t)
-{
-    return !wf_tensor_is_fake(t) && !t->ctx->options.plan;
-}
-
-/* Where a + b goes: a itself if nobody else can see it. */
-static wf_tensor *place_of_sum(wf_tensor *a, const wf_tensor *b)
-{
-    wf_context *ctx = a->ctx;
-
-    if (wf_tensor_is_fake(a) || wf_tensor_is_fake(b))
-        return wf_tensor_fake(ctx, a->dtype, a->ndim, a->dim, a->layout);
-    if (a->refs == 1 && a->storage->refs == 1)
-        return a;
-    return wf_tensor_like(a, ctx->kind);
-}
-
-wf_status wf_node_add(wf_tensor **older, wf_tensor *newer)
-{
-    wf_tensor *a = *older, *sum;
-
-    if (!nodes_meet(a, newer))
-        return a && newer ? WF_ELAYOUT : WF_EINVAL;
-    sum = place_of_sum(a, newer);
-    if (!sum)
-        return a->ctx->error.code;
-    if (computes(sum))
-        a->ctx->device->add(a, newer, sum);
-    if (sum != a) {
-        *older = wf_tensor_retain(sum);
-        wf_tensor_release(a);
-    }
-    return WF_OK;
-}
-
-wf_tensor *wf_node_add_to(wf_tensor *a, wf_tensor *b)
-{
-    if (!nodes_meet(a, b))
-        return NULL;
-    if (computes(a) && computes(b))
-        a->ctx->device->add(a, b, a);
-    return a;
-}
-
 /* Two gradients of different types meet in the device's: the one that is stored as bf16 is widened. */
 static wf_status widen_either(wf_context *ctx, wf_tensor **place, wf_tensor **grad)
 {

@@ -14,28 +14,23 @@
 #include "kernels/op_table.h"
 #include <math.h>
 
-static bool eps_is_wrong(const wf_op *op, const wf_tensor *x, float eps)
+static wf_tensor *norm(wf_call call, float eps)
 {
-    if (!x || eps > 0)
-        return false;
-    wf_fail(x->ctx, WF_EINVAL, "%s: eps is %g, but must be greater than 0", op->name,
-            (double)eps);
-    return true;
+    if (call.in[0] && !(eps > 0)) {
+        wf_fail(call.in[0]->ctx, WF_EINVAL, "%s: eps is %g, but must be greater than 0",
+                call.op->name, (double)eps);
+        return NULL;
+    }
+    call.attr = &eps;
+    call.attr_size = sizeof eps;
+    wf_dispatch(&call);
+    return call.out[0];
 }
 
 wf_tensor *wf_layernorm(wf_tensor *x, wf_tensor *gain, wf_tensor *bias, float eps)
 {
-    wf_call call = {.op = &wf_op_layernorm,
-                    .n_in = 3,
-                    .in = {x, gain, bias},
-                    .n_out = 3,
-                    .attr = &eps,
-                    .attr_size = sizeof eps};
-
-    if (eps_is_wrong(call.op, x, eps))
-        return NULL;
-    wf_dispatch(&call);
-    return call.out[0];
+    return norm((wf_call){.op = &wf_op_layernorm, .n_in = 3, .in = {x, gain, bias}, .n_out = 3},
+                eps);
 }
 
 wf_tensor *wf_layernorm_dx(wf_tensor *x, wf_tensor *gain, wf_tensor *mean, wf_tensor *rstd,
@@ -57,17 +52,7 @@ void wf_layernorm_dw(wf_tensor *x, wf_tensor *mean, wf_tensor *rstd, wf_tensor *
 
 wf_tensor *wf_rmsnorm(wf_tensor *x, wf_tensor *gain, float eps)
 {
-    wf_call call = {.op = &wf_op_rmsnorm,
-                    .n_in = 2,
-                    .in = {x, gain},
-                    .n_out = 2,
-                    .attr = &eps,
-                    .attr_size = sizeof eps};
-
-    if (eps_is_wrong(call.op, x, eps))
-        return NULL;
-    wf_dispatch(&call);
-    return call.out[0];
+    return norm((wf_call){.op = &wf_op_rmsnorm, .n_in = 2, .in = {x, gain}, .n_out = 2}, eps);
 }
 
 wf_tensor *wf_rmsnorm_dx(wf_tensor *x, wf_tensor *gain, wf_tensor *rstd, wf_tensor *dy)

@@ -104,13 +104,13 @@ if [ $sanitize = yes ]; then
     if [ "$bits" -gt 28 ]; then
         runner=(setarch -R)
     fi
-    # left out: what computes on one thread, or on a team that kernels.test_team covers; memory that
-    # ends; and other numbers, counts and formulas in the exchanges of test_exact, test_strategies
-    # and test_redistribute
+    # left out: what computes on one thread, or on a team that kernels.test_team covers; and other
+    # numbers, counts and formulas in the exchanges of test_exact, test_strategies and
+    # test_redistribute
     alone="test_ops_|test_math|test_gemm|test_simd_exact|test_placement|test_seating"
-    alone+="|test_safetensors|test_index|test_no_memory"
-    alike="test_bf16|test_dtype|test_recompute|test_muon_ranks|test_inexact|test_plan_run|test_freeze"
-    alike+="|test_collectives|test_shard_traffic|test_steady|test_reference|test_rule"
+    alone+="|test_safetensors|test_index"
+    alike="test_bf16|test_dtype|test_recompute|test_muon_ranks|test_inexact|test_plan_run"
+    alike+="|test_freeze|test_collectives|test_shard_traffic|test_steady|test_reference|test_rule"
     build_and_test "thread" build-tsan "$light -E $alone|$alike" \
         -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_SANITIZE=thread
 fi

@@ -121,7 +121,7 @@ static void activations_as_bf16(void)
     t.layout.dtype = t.layout.param_dtype = WF_BF16;
     cpu.layout.dtype = cpu.layout.param_dtype = WF_BF16;
     cpu.steps = t.steps = 2;
-    one_digest(t, "bf16 activations", 0, 3);
+    one_digest(t, 0, 3);
     if (train(&t) && train(&cpu))
         CU_ASSERT(fabsf(t.loss[1] - cpu.loss[1]) < 2e-2f);
 }

@@ -96,4 +96,14 @@ static inline void check_rows(const training *one, const row *rows, int n, int e
     }
 }
 
+/* No other one of these runs has the digest of the first. */
+static inline void check_differ(training *run, int n)
+{
+    if (!train(&run[0]))
+        return;
+    for (int i = 1; i < n; i++)
+        if (train(&run[i]))
+            CU_ASSERT_NOT_EQUAL(run[i].digest, run[0].digest);
+}
+
 #endif

@@ -4,22 +4,21 @@
  * the bytes where whole tensors move.
  */
 #include "parallel/report.h"
-#include "tests/parallel/parallel_harness.h"
+#include "tests/parallel/rows.h"
 
 enum { BATCH = 16, STEPS = UNDER_SANITIZER ? 2 : 4 };
 
-typedef struct row {
-    const char *strategy;
-    int tp, dp, micro;
-    bool sequence_parallel;
-    const char *recompute;
-} row;
-
 static const row rows[] = {
-    {"no_shard", 1, 1, 2, false, "block"},  {"no_shard", 2, 1, 0, false, NULL},
-    {"full_shard", 4, 2, 2, true, "block"}, {"full_shard", 1, 2, 1, false, NULL},
-    {"full_shard", 2, 2, 0, false, NULL},   {"no_shard", 2, 4, 1, true, "attention"},
-    {"zero1", 8, 1, 0, true, NULL},         {"shard_grad_op", 4, 1, 4, false, "attention"},
+    {"no_shard", .tp = 1, .dp = 1, .micro = 2, .recompute = "block"},
+    {"no_shard", .tp = 2, .dp = 1},
+    {"full_shard", .tp = 4, .dp = 2, .micro = 2, .sequence_parallel = true,
+     .recompute = "block"},
+    {"full_shard", .tp = 1, .dp = 2, .micro = 1},
+    {"full_shard", .tp = 2, .dp = 2},
+    {"no_shard", .tp = 2, .dp = 4, .micro = 1, .sequence_parallel = true,
+     .recompute = "attention"},
+    {"zero1", .tp = 8, .dp = 1, .sequence_parallel = true},
+    {"shard_grad_op", .tp = 4, .dp = 1, .micro = 4, .recompute = "attention"},
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -35,32 +34,6 @@ static training make_training(wf_nn_arch arch, wf_dtype dtype, wf_dtype param)
     return t;
 }
 
-static training of_row(training t, const row *r)
-{
-    t.layout.strategy = r->strategy;
-    t.layout.tp = r->tp;
-    t.layout.dp = r->dp;
-    t.layout.sequence_parallel = r->sequence_parallel;
-    t.options.micro_batch = r->micro;
-    t.recompute = r->recompute;
-    return t;
-}
-
-static void check_row(const training *one, training t, int i)
-{
-    bool same = true;
-
-    t = of_row(t, &rows[i]);
-    if (!train(&t))
-        return;
-    for (int k = 0; k < STEPS; k++)
-        same = same && same_bits(t.loss[k], one->loss[k]);
-    CU_ASSERT(same && t.digest == one->digest);
-    CU_ASSERT_STRING_EQUAL(t.inexact, "");
-    if (!same || t.digest != one->digest)
-        printf("\n    row %d: %s tp %d dp %d\n", i, rows[i].strategy, rows[i].tp, rows[i].dp);
-}
-
 static void one_digest(wf_nn_arch arch, wf_dtype param)
 {
     training one = make_training(arch, WF_BF16, param);
@@ -70,8 +43,7 @@ static void one_digest(wf_nn_arch arch, wf_dtype param)
         return;
     CU_ASSERT_NOT_EQUAL(one.digest, f32.digest);
     CU_ASSERT_FALSE(same_bits(one.loss[0], f32.loss[0]));
-    for (int i = 0; i < ROWS; i++)
-        check_row(&one, make_training(arch, WF_BF16, param), i);
+    check_rows(&one, rows, ROWS, 1);
 }
 
 static void gpt2(void)
@@ -90,8 +62,7 @@ static void wide_weights(void)
     training one = make_training(WF_NN_LLAMA, WF_BF16, WF_F32);
 
     if (train(&one))
-        for (int i = 1; i < ROWS; i += 3)
-            check_row(&one, make_training(WF_NN_LLAMA, WF_BF16, WF_F32), i);
+        check_rows(&one, rows + 1, ROWS - 1, 3);
 }
 
 /* It learns as fp32 does. */
