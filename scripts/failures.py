@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""failures.py [--quick] [--on KIND] [--only WORD] [--times N] [--jobs N] [BUILD] - what becomes of a run when one
-of its ranks fails, in every phase: as threads, as processes on this host, and as processes on
+"""failures.py [--quick] [--on KIND] [--only WORD] [--times N] [--jobs N] [BUILD] - what becomes of a
+run when one of its ranks fails, in every phase: as threads, as processes on this host, and on
 two simulated hosts (root is needed for those; they are skipped without).
 
 A case passes when the failure was noticed in time by the run itself, when exactly one line says

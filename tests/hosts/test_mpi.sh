@@ -32,7 +32,7 @@ collect()
     cd "$work" || exit 1
 }
 
-# shellcheck disable=SC2317 # it is called through start, as fault is
+# shellcheck disable=SC2317 # it is called through start, as others are
 every_case()
 {
     WEFT_TEST_TRANSPORT=mpi timeout -s KILL 120 "${mpirun[@]}" -np "$1" "$build/tests/test_comm" \
@@ -40,7 +40,8 @@ every_case()
     [ "$(lines 'asserts +[1-9]')" = "$1" ] || echo "not all processes have asserted"
 }
 
-# What a case of mpi_ranks has to say, and on how many lines: `expect NAME PROCESSES RANKS` sets these.
+# expect NAME PROCESSES RANKS: sets what a case of mpi_ranks has to say, and on how many lines.
+# shellcheck disable=SC2317
 expect()
 {
     times=$2

@@ -45,16 +45,16 @@ go "saved by 4 processes" 0 "${four[@]}"
 flags=("${dp[@]}" --save two --save-interval 5 --keep 0 --checkpoint full --async-save on)
 go "one file, saved behind the steps by 2 processes x 2 threads" 0 "${two[@]}"
 for from in four two; do
-    flags=(--resume $from/step-00000005)
+    flags=(--resume "$from/step-00000005")
     go "saved by $from, gone on with by one rank" 0 env
     rest "its digests" 5
     if [ $from = two ] || [ "$whole" = yes ]; then
-        flags=("${tp[@]}" --resume $from/step-00000010)
+        flags=("${tp[@]}" --resume "$from/step-00000010")
         go "saved by $from, gone on with by 4 processes" 0 "${four[@]}"
         rest "its digests" 10
     fi
     if [ $from = four ] || [ "$whole" = yes ]; then
-        flags=("${dp[@]}" --resume $from/step-00000015)
+        flags=("${dp[@]}" --resume "$from/step-00000015")
         go "saved by $from, gone on with by 2 processes x 2 threads" 0 "${two[@]}"
         rest "its digests" 15
     fi
