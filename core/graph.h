@@ -1,6 +1,6 @@
 /*
  * core/graph.h - a stretch of a rank's work on its device, recorded once and run again and again,
- * without what the host does to ask for it: CUDA's graphs.
+ * without what the host does to ask for it: CUDA's graphs. Not installed.
  *
  * What is recorded keeps its tensors, their addresses, and the attributes of its ops. What differs
  * from run to run is in tensors that are written before one (a batch), or in a few numbers that
@@ -27,7 +27,7 @@ typedef struct wf_graph wf_graph;
  * Errors:  WF_EUNSUPPORTED (the device cannot), WF_EINVAL (one is being recorded), WF_ENOMEM in the
  *          context
  */
-WF_API wf_status wf_graph_begin(wf_context *ctx);
+wf_status wf_graph_begin(wf_context *ctx);
 
 /**
  * wf_graph_end - the end of what wf_graph_begin began, with or without an error in between
@@ -35,22 +35,23 @@ WF_API wf_status wf_graph_begin(wf_context *ctx);
  * From now on the memory that the graph needs beside its tensors is counted as WF_MEMORY_GRAPH.
  * Owner:   caller; wf_graph_free
  * Errors:  WF_EDEVICE: something was asked for that cannot be recorded: a value on the host, a
- *          copy from it; NULL then, and where the context had an error before
+ *          copy from it; NULL then, and where the context had an error before. What was made
+ *          meanwhile has no memory, and the context is good for nothing but to be closed
  */
-WF_API wf_graph *wf_graph_end(wf_context *ctx);
+wf_graph *wf_graph_end(wf_context *ctx);
 
 /** wf_graph_is_recorded - whether one is: no value can be read, since none is computed. */
-WF_API bool wf_graph_is_recorded(const wf_context *ctx);
+bool wf_graph_is_recorded(const wf_context *ctx);
 
 /**
  * wf_graph_run - do what was recorded, after all that the rank has asked for before
  *
- * @param now    [bytes] copied: the numbers of this run
+ * @param now  [bytes] copied: the numbers of this run
  */
-WF_API wf_status wf_graph_run(wf_graph *graph, const void *now, size_t bytes);
+wf_status wf_graph_run(wf_graph *graph, const void *now, size_t bytes);
 
 /** wf_graph_free - forget it; NULL is allowed. Before its context is closed. */
-WF_API void wf_graph_free(wf_graph *graph);
+void wf_graph_free(wf_graph *graph);
 
 WF_END_DECLS
 

@@ -11,6 +11,7 @@
 typedef struct recorded {
     cudaGraph_t graph; /* its memory's addresses are its nodes' */
     cudaGraphExec_t exec;
+    bool ran;
 } recorded;
 
 static wf_status tell(wf_cuda *cuda, cudaError_t code, const char *what, wf_error *error)
@@ -47,12 +48,16 @@ static wf_status begin(wf_device *device, wf_error *error)
     return tell(cuda, code, "the beginning of a graph", error);
 }
 
+/* What was taken while a graph was recorded that never ran has no memory, and its addresses may be
+   others' by now. So the device counts as failed, and gives nothing back any more. */
 static void free_graph(wf_device *device, void *graph)
 {
     wf_cuda *cuda = device->self;
     recorded *r = graph;
 
     wf_cuda_enter(cuda);
+    if (!r->ran)
+        wf_cuda_note(cuda, cudaErrorStreamCaptureInvalidated, "a graph that never ran");
     if (r->exec)
         cudaGraphExecDestroy(r->exec); /* when its last launch is done */
     if (r->graph)
@@ -89,8 +94,9 @@ static wf_status run(wf_device *device, void *graph, const void *now, size_t byt
                      wf_error *error)
 {
     wf_cuda *cuda = device->self;
-    const recorded *r = graph;
+    recorded *r = graph;
 
+    r->ran = true;
     wf_cuda_far.write(device, cuda->now, now, bytes);
     return tell(cuda, cudaGraphLaunch(r->exec, cuda->stream), "a graph", error);
 }

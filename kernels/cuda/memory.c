@@ -37,9 +37,12 @@ static void *allocate(void *self, size_t bytes)
 static void release(void *self, void *block, size_t bytes)
 {
     wf_cuda *cuda = self;
+    wf_error failed = {WF_OK, ""};
 
     (void)bytes;
     wf_cuda_enter(cuda);
+    if (wf_cuda_failure(cuda, &failed) != WF_OK)
+        return; /* it may never have been there: graph.c */
     wf_cuda_note(cuda, cudaFreeAsync(block, cuda->stream), "memory given back");
 }
 

@@ -207,6 +207,20 @@ static void drop_it(wf_tensor *x)
     wf_tensor_drop(x);
 }
 
+/* Of a call that the device never saw: it is what is told. */
+static void a_mistake(void)
+{
+    wf_context *ctx = open_context(false);
+    wf_tensor *x = new_tensor(ctx, 1);
+
+    CU_ASSERT_EQUAL(wf_graph_begin(ctx), WF_OK);
+    wf_add(x, x);
+    wf_add(x, NULL);
+    CU_ASSERT_PTR_NULL(wf_graph_end(ctx));
+    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_EINVAL);
+    wf_context_close(ctx);
+}
+
 static void what_cannot_be(void)
 {
     wf_context *ctx = open_context(false);
@@ -220,6 +234,7 @@ static void what_cannot_be(void)
     CU_ASSERT_PTR_NULL(wf_graph_end(ctx));
     CU_ASSERT_PTR_NULL(wf_graph_end(ctx));
     wf_context_close(ctx);
+    a_mistake();
     ctx = wf_context_open(wf_cpu_device(1, &error), NULL, &error);
     CU_ASSERT_EQUAL(wf_graph_begin(ctx), WF_EUNSUPPORTED);
     CU_ASSERT_PTR_NOT_NULL(strstr(wf_context_error(ctx)->text, "device cpu has no graphs"));
