@@ -9,6 +9,7 @@
  */
 #include "kernels/attention.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/pieces.h"
 #include <math.h>
 
 enum { SMALL = 65536, MOST_BUFFERS = 5, LINE = 64 }; /* below SMALL scores nobody is woken */
@@ -105,6 +106,35 @@ static wf_attention_head describe(const job *j, int64_t b, int64_t head)
     return h;
 }
 
+/* A head's first row in q, k, v and whatever has their shape. */
+static const float *first_row(const job *j, const wf_tensor *t, int64_t b, int64_t head)
+{
+    const wf_tensor *q = j->call->in[0], *k = j->call->in[1];
+    int64_t group = (q->start[2] + head) / j->per_group - k->start[2];
+    int64_t here = t->dim[2].size == q->dim[2].size ? head : group;
+
+    return (const float *)t->data + (b * j->tokens * t->local[2] + here) * j->dim;
+}
+
+/* The rows of a head; `more`: the one after it is this worker's as well. */
+static wf_attention_rows rows_of(const job *j, int64_t b, int64_t head, bool more)
+{
+    const wf_call *call = j->call;
+    int64_t last = head + 1 == j->heads;
+    wf_attention_rows r = {.n = 0};
+
+    for (int i = 0; i < call->n_in + call->n_out; i++) {
+        const wf_tensor *t = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
+
+        if (t->ndim != 4)
+            continue;
+        r.at[r.n] = first_row(j, t, b, head);
+        r.next[r.n] = more ? first_row(j, t, b + last, last ? 0 : head + 1) : NULL;
+        r.stride[r.n++] = t->local[2] * j->dim;
+    }
+    return r;
+}
+
 static void heads_of(void *arg, int64_t begin, int64_t end, int worker)
 {
     const job *j = arg;
@@ -115,6 +145,7 @@ static void heads_of(void *arg, int64_t begin, int64_t end, int worker)
         wf_attention_head h = describe(j, b, head);
         float *lse = (float *)j->call->out[1]->data + lse_at(j, b, head);
 
+        h.rows = rows_of(j, b, head, i + 1 < end);
         j->simd->attention(&h, (float *)j->call->out[0]->data + head_at(j, b, head), h.q_stride,
                            scratch, j->workspace + (size_t)worker * j->bytes);
         for (int64_t t = 0; t < j->tokens; t++)
@@ -149,6 +180,7 @@ typedef struct group_sum {
     const job *j;
     int worker;
     int64_t b, first, end; /* local heads of the group that this rank holds */
+    bool more;             /* another group comes after this one */
     float *spare[MOST_BUFFERS];
     int n_spare;
 } group_sum;
@@ -165,6 +197,7 @@ static void head_grad(const group_sum *s, int64_t head, float *dkv)
 
     for (int64_t t = 0; t < j->tokens; t++)
         scratch[t] = lse[t * j->heads];
+    h.rows = rows_of(j, s->b, head, s->more || head + 1 < wf_least(s->end, j->heads));
     j->simd->attention_grad(&h, (const float *)call->in[3]->data + at, h.q_stride, scratch,
                             (const float *)call->in[5]->data + at, h.q_stride,
                             (float *)call->out[0]->data + at, h.q_stride, dkv, dkv + j->packed,
@@ -207,7 +240,7 @@ static void groups_of(void *arg, int64_t begin, int64_t end, int worker)
         int64_t b = i / j->groups, group = i % j->groups;
         int64_t first = (k->start[2] + group) * j->per_group - q->start[2];
         int64_t at = (b * j->tokens * j->groups + group) * j->dim;
-        group_sum s = {.j = j, .worker = worker, .b = b, .first = first};
+        group_sum s = {.j = j, .worker = worker, .b = b, .first = first, .more = i + 1 < end};
         float *open[WF_LEAVES];
         int n = 0;
 

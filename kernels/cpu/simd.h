@@ -42,6 +42,14 @@ typedef struct wf_gemm {
     int64_t n_parts;
 } wf_gemm;
 
+/* The rows that a head reads and writes, one of each for every token, and where those of the head
+   after it begin (NULL: there is none): memory is asked for them a block of tokens ahead. */
+typedef struct wf_attention_rows {
+    int n;
+    const float *at[8], *next[8];
+    int64_t stride[8];
+} wf_attention_rows;
+
 /* One head of one sequence; rows are tokens. Strides count floats between tokens. */
 typedef struct wf_attention_head {
     int64_t seq, dim;       /* tokens; head size (any, fast for multiples of 16) */
@@ -51,6 +59,7 @@ typedef struct wf_attention_head {
     uint64_t dropout_key;        /* Philox key of attention dropout */
     uint32_t dropout_counter[3]; /* counter words 1..3; word 0 is (i * seq + j) / 4 */
     float dropout;               /* probability, 0 for none; see the dropout kernel */
+    wf_attention_rows rows;      /* n may be 0 */
 } wf_attention_head;
 
 enum { WF_ATTENTION_GRAIN = 16 }; /* packed tokens and features come in whole vectors */

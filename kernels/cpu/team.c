@@ -1,7 +1,7 @@
 /*
  * kernels/cpu/team.c - a team of sleeping threads. Many ranks may share few cores, so nobody
- * spins: after a few yields a member sleeps on a futex, and the caller never waits for a member
- * that has not begun; it does the work itself.
+ * spins: a member that has yielded for a short while sleeps on a futex, and the caller never
+ * waits for a member that has not begun; it does the work itself.
  *
  * All of the team's state is one word, on which everybody sleeps:
  *
@@ -23,16 +23,18 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
     OPEN = 1 << 16,
     STOP = 1 << 17,
-    INSIDE = OPEN - 1, /* mask of the count */
-    POLLS = 4,
+    INSIDE = OPEN - 1,   /* mask of the count */
+    PATIENCE_NS = 50000, /* of yields before a sleep, which takes as long to end */
     PIECES = 8, /* pieces per member: a late member costs little, and so does handing out */
     MEMBERS_SLEEP = 1,
     CALLER_SLEEPS = 2,
@@ -82,17 +84,33 @@ static void work(wf_team *team, int worker)
     atomic_fetch_and_explicit(&team->state, ~(uint32_t)OPEN, memory_order_relaxed);
 }
 
+/*
+ * Lets others have the core, and says whether that is worth doing again: for PATIENCE_NS in all,
+ * from the first call on. Where others want the core, the first yield takes longer than that.
+ */
+static bool yield(int64_t *until)
+{
+    struct timespec t;
+    int64_t now;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    now = (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    if (*until == 0)
+        *until = now + PATIENCE_NS;
+    return now < *until && sched_yield() == 0;
+}
+
 /* The state once it is OPEN or STOP. */
 static uint32_t wait_for_job(wf_team *team)
 {
-    for (int polls = 0;; polls++) {
+    int64_t until = 0;
+
+    for (;;) {
         uint32_t state = atomic_load_explicit(&team->state, memory_order_relaxed);
 
         if (state & (OPEN | STOP))
             return state;
-        if (polls < POLLS)
-            sched_yield();
-        else
+        if (!yield(&until))
             sleep_on(&team->state, state, MEMBERS_SLEEP);
     }
 }
@@ -120,14 +138,14 @@ static void *member_main(void *arg)
 
 static void wait_until_empty(wf_team *team)
 {
-    for (int polls = 0;; polls++) {
+    int64_t until = 0;
+
+    for (;;) {
         uint32_t state = atomic_load_explicit(&team->state, memory_order_acquire);
 
         if ((state & INSIDE) == 0)
             return;
-        if (polls < POLLS)
-            sched_yield();
-        else
+        if (!yield(&until))
             sleep_on(&team->state, state, CALLER_SLEEPS);
     }
 }

@@ -28,6 +28,7 @@
 typedef struct query_state {
     const wf_attention_head *head;
     token_block queries;
+    block_ahead ahead;
     int64_t width;
     float *kt;        /* blocks of [width][BLOCK] */
     float *v;         /* [seq][width] */
@@ -120,6 +121,7 @@ static void add_keys(query_state *f, token_block keys)
         .c = f->s,
         .c_stride = BLOCK,
         .part = diagonal ? PART_COLUMNS_FROM_ROW : PART_ALL,
+        .ahead = &f->ahead,
     };
     block_product values = {
         .m = f->queries.padded,
@@ -133,6 +135,7 @@ static void add_keys(query_state *f, token_block keys)
         .add = keys.begin > 0,
         .scale = keys.begin > 0 ? f->rescale : NULL,
         .part = diagonal ? PART_TERMS_TO_ROW : PART_ALL,
+        .ahead = &f->ahead,
     };
 
     block_product_columns(&scores);
@@ -177,6 +180,7 @@ void WF_ISA_NAME(wf_attention)(const wf_attention_head *head, float *out, int64_
         block_pack(head->v, head->v_stride, t, head->dim, 1, f.v + begin * f.width);
         block_pack_columns(head->q, head->q_stride, t, head->dim, head->scale, f.qt);
         f.queries = t;
+        ahead_to(&f.ahead, head, begin);
         for (int64_t i = 0; i < BLOCK; i++) {
             f.max[i] = -INFINITY;
             f.sum[i] = 0;

@@ -22,6 +22,7 @@ enum {
     /* 32 AVX-512 registers hold 16 sums, 16 AVX2 registers (two to a v16) hold 4. */
     TILE_ROWS = WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 ? 8 : 4,
     TILE_VECTORS = WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 ? 2 : 1,
+    ASKED_FLOATS = 8 * V16, /* with a tile: more would wait for each other */
 };
 
 _Static_assert(GRAIN % TILE_ROWS == 0, "a tile lies in one grain of rows");
@@ -29,6 +30,29 @@ _Static_assert(GRAIN % TILE_ROWS == 0, "a tile lies in one grain of rows");
 typedef struct sums {
     v16 at[TILE_ROWS][TILE_VECTORS];
 } sums;
+
+/* Rows of a head lie apart, so nothing but this brings them near before they are packed. Out of
+   line, as tiles have no registers to spare. */
+__attribute__((noinline)) static void ask(block_ahead *a)
+{
+    const wf_attention_rows *rows = &a->head->rows;
+    int64_t seq = a->head->seq, width = a->head->dim;
+
+    for (int64_t asked = 0; asked < ASKED_FLOATS && a->token < a->end; asked += width) {
+        bool here = a->token < seq;
+        const float *row = here ? rows->at[a->row] : rows->next[a->row];
+
+        if (!row) {
+            a->end = a->token;
+            return;
+        }
+        row += (here ? a->token : a->token - seq) * rows->stride[a->row];
+        for (int64_t d = 0; d < width; d += V16)
+            __builtin_prefetch(row + d, 0, 2); /* level 2: level 1 is full of blocks */
+        a->row = (a->row + 1) % rows->n;
+        a->token += a->row == 0;
+    }
+}
 
 ALWAYS_INLINE void begin_sums(const block_product *g, int64_t row, const float *c,
                               const int vectors, sums *sum)
@@ -58,6 +82,8 @@ ALWAYS_INLINE void tile(const block_product *g, const int a_row, const int a_ter
     float *c = g->c + row * g->c_stride + col;
     sums sum;
 
+    if (g->ahead->token < g->ahead->end)
+        ask(g->ahead);
     begin_sums(g, row, c, vectors, &sum);
     for (int64_t p = first; p < end; p++) {
         v16 right[TILE_VECTORS];

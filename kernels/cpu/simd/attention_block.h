@@ -43,6 +43,13 @@ typedef enum block_part {
     PART_TERMS_FROM_ROW,   /* terms p >= r of row r's sum */
 } block_part;
 
+/* How far memory has been asked for a head's rows. Tokens from its last on are the next head's. */
+typedef struct block_ahead {
+    const wf_attention_head *head;
+    int64_t token, end;
+    int row; /* of the token */
+} block_ahead;
+
 /*
  * C(r, c) = sum_p A(r, p) * B(p, c) as one fma chain, p ascending, from +0 or (add) from the
  * C that is there, times scale[r] where scale is not NULL. m and n are multiples of the grain.
@@ -57,6 +64,7 @@ typedef struct block_product {
     bool add;
     const float *scale;
     block_part part;
+    block_ahead *ahead; /* a few rows are asked for with every tile */
 } block_product;
 
 static inline token_block block_at(int64_t begin, int64_t seq)
@@ -92,6 +100,16 @@ static inline size_t workspace_of(int64_t floats)
 static inline int64_t head_floats(int64_t seq, int64_t dim)
 {
     return (seq + BLOCK - 1) / BLOCK * BLOCK * wf_attention_padded(dim);
+}
+
+/* While the block at `begin` is computed, memory is asked for the next one. */
+static inline void ahead_to(block_ahead *a, const wf_attention_head *head, int64_t begin)
+{
+    int64_t seq = head->seq, next = begin + BLOCK < seq ? begin + BLOCK : seq;
+
+    *a = (block_ahead){.head = head, .token = next, .end = next};
+    if (head->rows.n > 0)
+        a->end += BLOCK < seq ? BLOCK : seq;
 }
 
 /* A(r, p) = a[r * BLOCK + p]: a transposed block of scores, or of columns */

@@ -25,6 +25,7 @@
 typedef struct grad_state {
     const wf_attention_head *head;
     token_block queries;
+    block_ahead ahead;
     int64_t width;
     float *k, *kt, *vt;
     float *q, *qt, *dout, *dout_t, *dq;
@@ -138,6 +139,7 @@ static void make_scores(grad_state *f, token_block keys, bool diagonal)
         .c = f->s,
         .c_stride = BLOCK,
         .part = diagonal ? PART_COLUMNS_FROM_ROW : PART_ALL,
+        .ahead = &f->ahead,
     };
 
     block_product_columns(&scores);
@@ -169,6 +171,7 @@ static void add_products(grad_state *f, token_block keys, bool diagonal)
         .c_stride = f->width,
         .add = !diagonal,
         .part = diagonal ? PART_TERMS_FROM_ROW : PART_ALL,
+        .ahead = &f->ahead,
     };
 
     block_product_rows(&g);
@@ -196,6 +199,7 @@ void WF_ISA_NAME(wf_attention_grad)(const wf_attention_head *head, const float *
     f.dv = dv;
     for (int64_t begin = 0; begin < head->seq; begin += BLOCK) {
         f.queries = block_at(begin, head->seq);
+        ahead_to(&f.ahead, head, begin);
         load_keys(&f, f.queries);
         load_queries(&f, out, out_stride, lse, dout, dout_stride);
         for (int64_t key = 0; key <= begin; key += BLOCK) {

@@ -23,7 +23,7 @@ static const wf_gemm_limits limits = {
     .mr = GEMM_MR,
     .nr = GEMM_NR,
     .kc = 384,
-    .block_rows = (int64_t)GEMM_MR * (512 / GEMM_MR),
+    .block_rows = (int64_t)GEMM_MR * ((512 + GEMM_MR - 1) / GEMM_MR), /* 512 tokens are one */
     .block_cols = 1024,
 };
 
@@ -194,6 +194,7 @@ static void run_tile(const product *p, const block *at, gemm_tile *tile, int64_t
 
     tile->c = direct ? c : at->edge;
     tile->c_row = direct ? c_row : GEMM_NR;
+    tile->own = (gemm_ahead){c, c_row, GEMM_VECTORS, c_col == 1 ? rows : 0};
     WF_ISA_NAME(wf_gemm_tile)(cut, tile);
     if (!direct && tile->window->last)
         put_edge(at->edge, rows, cols, p->g->add, c, c_row, c_col);

@@ -46,7 +46,8 @@ typedef struct gemm_tile {
     int64_t home_level;     /* floats from one level to the next */
     float *c;               /* where the root goes, once the window is the last */
     int64_t c_row;
-    gemm_ahead ahead; /* what is packed after this tile, which asks for it */
+    gemm_ahead own;   /* what is written, or added to, in the end; rows of C, also of an edge */
+    gemm_ahead ahead; /* what is packed after this tile, which asks for both */
 } gemm_tile;
 
 /* Tiles come in five heights, so that few rows cost little: 14 or 6, then 8 at most, 4, 2, 1.

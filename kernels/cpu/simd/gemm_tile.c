@@ -75,7 +75,7 @@ INLINE wf_gemm_operand share(const gemm_source *s, const wf_gemm_operand *all, i
  */
 typedef struct asking {
     gemm_ahead next; /* is read by whoever packs after this tile */
-    gemm_ahead own;  /* is written by this tile in the end */
+    gemm_ahead own;  /* is written, or added to, in the end */
     int64_t mask;
 } asking;
 
@@ -141,8 +141,7 @@ INLINE asking asking_of(const int rows, const gemm_tile *t)
     asking ask = {.next = t->ahead, .mask = 63};
     int64_t most = ask.next.left > rows ? ask.next.left : rows;
 
-    ask.own = w->last ? (gemm_ahead){t->c, t->c_row, GEMM_VECTORS, rows}
-                      : (gemm_ahead){home, GEMM_NR, GEMM_VECTORS, rows};
+    ask.own = w->last ? t->own : (gemm_ahead){home, GEMM_NR, GEMM_VECTORS, rows};
     while (ask.mask > 0 && (ask.mask + 1) * most > w->k)
         ask.mask /= 2;
     return ask;
