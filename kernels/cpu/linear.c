@@ -190,6 +190,42 @@ static wf_status dw(const wf_call *call, void *workspace)
     return run(call, &g, (char *)workspace + dw_parts_bytes(call));
 }
 
+/* The products, then biases where they lie: a sum over ranks' parts is not part of these ops. */
+static wf_call product_of(const wf_call *call)
+{
+    wf_call product = *call;
+
+    product.n_out = wf_linear_joined(call);
+    return product;
+}
+
+static size_t joined_workspace(const wf_call *call)
+{
+    wf_call product = product_of(call);
+
+    return forward_workspace(&product);
+}
+
+static wf_status joined(const wf_call *call, void *workspace)
+{
+    wf_call product = product_of(call);
+    int count = product.n_out;
+    bool gelu = call->n_out > count;
+    wf_status status = forward(&product, workspace);
+
+    for (int m = 0; m < count && status == WF_OK; m++) {
+        const wf_call then = {.op = call->op,
+                              .ctx = call->ctx,
+                              .n_in = 2,
+                              .in = {call->out[m], call->in[1 + count + m]},
+                              .n_out = 1,
+                              .out = {call->out[gelu ? 1 : m]}};
+
+        status = (gelu ? wf_cpu_bias_gelu : wf_cpu_bias_add).run(&then, NULL);
+    }
+    return status;
+}
+
 const wf_kernel wf_cpu_linear1 = {forward, forward_workspace};
 const wf_kernel wf_cpu_linear2 = {forward, forward_workspace};
 const wf_kernel wf_cpu_linear3 = {forward, forward_workspace};
@@ -197,3 +233,6 @@ const wf_kernel wf_cpu_linear1_dx = {dx, dx_workspace};
 const wf_kernel wf_cpu_linear2_dx = {dx, dx_workspace};
 const wf_kernel wf_cpu_linear3_dx = {dx, dx_workspace};
 const wf_kernel wf_cpu_linear_dw = {dw, dw_workspace};
+const wf_kernel wf_cpu_linear1_bias = {joined, joined_workspace};
+const wf_kernel wf_cpu_linear3_bias = {joined, joined_workspace};
+const wf_kernel wf_cpu_linear1_bias_gelu = {joined, joined_workspace};
