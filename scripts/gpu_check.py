@@ -129,7 +129,8 @@ class Check:
         return path
 
     def ops(self):
-        self.run([self.test_program("test_cuda_ops")])
+        for name in ("test_cuda_ops", "test_cuda_math"):
+            self.run([self.test_program(name)])
         self.row(2, "every op against the reference, outputs poisoned", "all cases", "ok")
 
     def sanitizer(self, tool):
