@@ -93,7 +93,7 @@ static cublasStatus_t set(described *d, cublasLtMatmulDescAttributes_t attribute
 static cublasStatus_t describe_bias(described *d, const wf_cuda_matmul *mm)
 {
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    int32_t type = data_type(mm->c_type);
+    int32_t type = (int32_t)data_type(mm->c_type);
     cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
     if (!mm->bias)
