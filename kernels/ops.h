@@ -120,6 +120,22 @@ WF_API wf_tensor *wf_linear_dx(int count, wf_tensor *const *dy, wf_tensor *const
 WF_API wf_tensor *wf_linear_dw(wf_tensor *dy, wf_tensor *x);
 
 /**
+ * wf_linear_bias - y = x W^T + bias, for one or three that share x; wf_linear_bias_gelu - the gelu of
+ * that. With the bits of wf_linear, wf_bias_add and wf_bias_gelu, and in less time
+ *
+ * @param x       [b, .., k], k whole on each rank: a product that is partial has to be summed first
+ * @param weight  [n, k] each
+ * @param bias    [n] each
+ * @param count   1 or 3
+ * @param y       filled with count tensors [b, .., n]
+ * Layout:      "b...k!,nk!,n->b...n"
+ * Gradient:    as of those ops, which are what the tape has
+ */
+WF_API void wf_linear_bias(wf_tensor *x, int count, wf_tensor *const *weight,
+                           wf_tensor *const *bias, wf_tensor **y);
+WF_API wf_tensor *wf_linear_bias_gelu(wf_tensor *x, wf_tensor *weight, wf_tensor *bias);
+
+/**
  * wf_linear_dx_into, wf_linear_dw_add - the gradients of wf_linear for a part of the sequences
  *
  * @param dx     where to write it (rows of a larger tensor); NULL: a new tensor

@@ -24,6 +24,12 @@ static inline bool wf_linear_adds(const wf_call *call)
     return attr && attr->add;
 }
 
+/* How many products a call of linear_joined.c has: x, their weights, their biases. */
+static inline int wf_linear_joined(const wf_call *call)
+{
+    return call->n_in / 2;
+}
+
 /* The position is kept, so that the gradient has its forward's mask whenever it runs. */
 typedef struct wf_dropout_attr {
     int64_t step, first_sequence;

@@ -5,6 +5,12 @@
 
 enum { MEMBERS = 3 };
 
+/* A bias may join the product where a plan leaves that as it is. */
+static bool joins(const wf_nn_linear *m)
+{
+    return m->bias && !wf_nn_acts(m, "sum");
+}
+
 static wf_tensor *finish(wf_nn_linear *m, wf_tensor *y)
 {
     y = wf_nn_at(m, "sum", y);
@@ -16,9 +22,17 @@ static wf_tensor *finish(wf_nn_linear *m, wf_tensor *y)
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 {
     wf_nn_linear *m = (wf_nn_linear *)self;
+    wf_tensor *weight, *bias, *y;
 
     x = wf_nn_at(m, "in", x);
-    return finish(m, wf_linear(x, wf_nn_use(m, m->weight)));
+    weight = wf_nn_use(m, m->weight);
+    if (!joins(m))
+        return finish(m, wf_linear(x, weight));
+    bias = wf_nn_use(m, m->bias);
+    if (m->gelu)
+        return wf_linear_bias_gelu(x, weight, bias);
+    wf_linear_bias(x, 1, &weight, &bias, &y);
+    return y;
 }
 
 static const wf_nn_field fields[] = {
@@ -82,11 +96,25 @@ wf_nn_linear_group *wf_nn_linear_group_new(wf_context *ctx, int count, const cha
     return m;
 }
 
+/* Whether all members' biases join their products in one op. */
+static bool group_joins(const wf_nn_linear_group *m)
+{
+    bool all = m->count != 2;
+
+    for (int64_t i = 0; i < m->count; i++) {
+        const wf_nn_linear *member = (const wf_nn_linear *)m->member[i];
+
+        all = all && joins(member) && !member->gelu;
+    }
+    return all;
+}
+
 void wf_nn_call_group(wf_nn_linear_group *m, wf_tensor *x, wf_tensor **y)
 {
-    wf_tensor *weight[MEMBERS];
+    wf_tensor *weight[MEMBERS], *bias[MEMBERS];
     const char *outside;
     int count = (int)m->count;
+    bool join = group_joins(m);
 
     for (int i = 0; i < count; i++)
         y[i] = NULL;
@@ -96,8 +124,13 @@ void wf_nn_call_group(wf_nn_linear_group *m, wf_tensor *x, wf_tensor **y)
     x = wf_nn_at(m, "in", x);
     for (int i = 0; i < count; i++)
         weight[i] = wf_nn_use(m->member[i], ((wf_nn_linear *)m->member[i])->weight);
-    wf_linear_group(x, count, weight, y);
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count && join; i++)
+        bias[i] = wf_nn_use(m->member[i], ((wf_nn_linear *)m->member[i])->bias);
+    if (join)
+        wf_linear_bias(x, count, weight, bias, y);
+    else
+        wf_linear_group(x, count, weight, y);
+    for (int i = 0; i < count && !join; i++)
         y[i] = finish((wf_nn_linear *)m->member[i], y[i]);
     wf_nn_leave(m, outside, count, y);
 }

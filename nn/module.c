@@ -266,6 +266,14 @@ void wf_nn_at_many(void *module, const char *point, int n, wf_tensor **x)
         m->hooks->at(m->hooks->self, m, point, n, x);
 }
 
+bool wf_nn_acts(const void *module, const char *point)
+{
+    const wf_nn_module *m = module;
+    const wf_nn_hooks *h = m->hooks;
+
+    return h && h->at && (!h->acts || h->acts(h->self, point));
+}
+
 wf_tensor *wf_nn_at(void *module, const char *point, wf_tensor *x)
 {
     wf_nn_at_many(module, point, 1, &x);

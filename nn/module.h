@@ -57,6 +57,8 @@ typedef struct wf_nn_type {
 typedef struct wf_nn_hooks {
     /* tensors x[0..n) at a named point of a module; the hook replaces those it moves */
     void (*at)(void *self, wf_nn_module *module, const char *point, int n, wf_tensor **x);
+    /* whether `at` may change what passes a point; NULL: wherever there is an `at` */
+    bool (*acts)(void *self, const char *point);
     /* the tensor to compute with in place of a parameter */
     wf_tensor *(*use)(void *self, wf_nn_module *module, wf_nn_parameter *parameter,
                       wf_tensor *t);
@@ -134,6 +136,10 @@ WF_API void wf_nn_leave(void *module, const char *outside, int n, wf_tensor **re
 /** wf_nn_at - a named point that x passes; wf_nn_at_many - up to 4 tensors pass together. */
 WF_API wf_tensor *wf_nn_at(void *module, const char *point, wf_tensor *x);
 WF_API void wf_nn_at_many(void *module, const char *point, int n, wf_tensor **x);
+
+/** wf_nn_acts - whether something happens at a point: where nothing does, the ops on both of its
+ * sides may be one. */
+WF_API bool wf_nn_acts(const void *module, const char *point);
 
 /**
  * wf_nn_use - a parameter at this place of the forward pass; every use counts as a slot of its

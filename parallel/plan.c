@@ -58,6 +58,17 @@ static void at_point(void *self, wf_nn_module *module, const char *point, int n,
     }
 }
 
+/* On one rank of tp every layout is whole and stays it. */
+static bool acts_at(void *self, const char *point)
+{
+    const place *p = self;
+    const wf_par_border *b = p->style ? p->style->borders : NULL;
+
+    while (b && b->point && strcmp(b->point, point) != 0)
+        b++;
+    return b && b->point && p->par->options.tp > 1;
+}
+
 static void at_enter(void *self, wf_nn_module *module)
 {
     const place *p = self;
@@ -89,7 +100,8 @@ static place *place_in(wf_par *par, wf_nn_module *m)
         return NULL;
     }
     *p = (place){.par = par, .next = par->places};
-    p->hooks = (wf_nn_hooks){.at = at_point, .enter = at_enter, .leave = at_leave, .self = p};
+    p->hooks = (wf_nn_hooks){
+        .at = at_point, .acts = acts_at, .enter = at_enter, .leave = at_leave, .self = p};
     par->places = p;
     m->hooks = &p->hooks;
     return p;

@@ -9,6 +9,7 @@
 #include "kernels/attention.h"
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { BATCH = 2, HEADS = 12, SHAPES = 16 };
 
@@ -129,10 +130,11 @@ static wf_status run_shape(const bench_options *o, bench_report *report, bench *
     return wf_context_status(b->ctx);
 }
 
-static int list_shapes(const bench_options *o, shape *shapes, wf_error *error)
+static int list_shapes(const bench_options *o, bool gpu, shape *shapes, wf_error *error)
 {
     const char *list = o->shapes  ? o->shapes
                        : o->quick ? "48x16"
+                       : gpu      ? "8192x128,16384x128,32768x128"
                                   : "256x64,256x128,1024x64,1024x128";
     char word[32], more;
     int count = 0;
@@ -165,13 +167,29 @@ static wf_status run_threads(const bench_options *o, bench_report *report, int t
     return error->code;
 }
 
+static wf_status run_gpu(const bench_options *o, bench_report *report, const shape *shapes,
+                         int n_shapes, wf_error *error)
+{
+    bench_note(report,
+               "causal, bf16, a sequence of 64 heads, 8 of keys and values; half of the "
+               "scores counted, sums in any order");
+    for (int i = 0; i < n_shapes && error->code == WF_OK; i++)
+        bench_attention_gpu(o, report, shapes[i].seq, shapes[i].dim, error);
+    return error->code;
+}
+
 static wf_status run_attention(const bench_options *o, bench_report *report, wf_error *error)
 {
+    bool gpu = o->device && strcmp(o->device, "cuda") == 0;
     shape shapes[SHAPES];
-    int n_shapes = list_shapes(o, shapes, error);
+    int n_shapes = list_shapes(o, gpu, shapes, error);
 
+    if (error->code == WF_OK && o->device && !gpu && strcmp(o->device, "cpu") != 0)
+        wf_error_set(error, WF_EINVAL, "there is no device %s: use cpu or cuda", o->device);
     if (error->code != WF_OK)
         return error->code;
+    if (gpu)
+        return run_gpu(o, report, shapes, n_shapes, error);
     bench_note(report, "causal, batch %d, %d heads; half of the scores counted", BATCH, HEADS);
     if (o->threads)
         return run_threads(o, report, (int)o->threads, shapes, n_shapes, error);
@@ -185,6 +203,9 @@ const bench_command bench_attention = {
     .summary = "causal attention, beside the FMA peak",
     .more = "Causal attention in fp32, forward and backward, at 2 sequences of 12 heads. The\n"
             "limit is the peak of multiply-adds; the work counted is the causal half. Without\n"
-            "--threads: one thread, then all cores.\n\n"
-            "  bench attention --shapes 1024x64,2048x128 --threads 1",
+            "--threads: one thread, then all cores. On a GPU: in bf16, one sequence of 64 "
+            "heads, 8\n"
+            "of keys and values, as NVIDIA's published figures for cuDNN are.\n\n"
+            "  bench attention --shapes 1024x64,2048x128 --threads 1\n"
+            "  bench attention --device cuda --shapes 8192x128",
     .run = run_attention};

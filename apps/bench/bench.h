@@ -167,6 +167,10 @@ float *bench_memory_new(size_t bytes, wf_error *error);
 wf_context *bench_context(int threads, wf_error *error);
 
 /* One on the first GPU. */
-wf_context *bench_gpu_context(wf_error *error);
+wf_context *bench_gpu_context(bool exact_off, wf_error *error);
+
+/* Both directions of attention there, two rows (attention_gpu.c). */
+wf_status bench_attention_gpu(const bench_options *o, bench_report *out, int64_t seq,
+                              int64_t dim, wf_error *error);
 
 #endif

@@ -225,11 +225,12 @@ wf_context *bench_context(int threads, wf_error *error)
     return device ? wf_context_open(device, NULL, error) : NULL;
 }
 
-wf_context *bench_gpu_context(wf_error *error)
+wf_context *bench_gpu_context(bool exact_off, wf_error *error)
 {
     wf_device *device = wf_cuda_count(false, error)
                             ? wf_cuda_device(&(wf_cuda_options){.ordinal = 0}, error)
                             : NULL;
+    const wf_context_options options = {.exact_off = exact_off};
 
-    return device ? wf_context_open(device, NULL, error) : NULL;
+    return device ? wf_context_open(device, &options, error) : NULL;
 }

@@ -235,7 +235,7 @@ static void run_far_race(bench_report *report, bench *b)
 
 static wf_status run_gpu(const bench_options *o, bench_report *report, wf_error *error)
 {
-    bench b = {.o = o, .ctx = bench_gpu_context(error), .threads = 1};
+    bench b = {.o = o, .ctx = bench_gpu_context(false, error), .threads = 1};
 
     if (!b.ctx)
         return error->code;

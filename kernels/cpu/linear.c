@@ -1,5 +1,6 @@
 /* kernels/cpu/linear.c - products on the CPU: a row of parts for one GEMM each. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/pieces.h"
 #include "kernels/shared.h"
 #include <stdlib.h>
 
@@ -190,6 +191,73 @@ static wf_status dw(const wf_call *call, void *workspace)
     return run(call, &g, (char *)workspace + dw_parts_bytes(call));
 }
 
+/* The products, then biases where they lie: a sum over ranks' parts is not part of these ops. */
+static wf_call product_of(const wf_call *call)
+{
+    wf_call product = *call;
+
+    product.n_out = wf_linear_joined(call);
+    return product;
+}
+
+typedef struct rounding {
+    const wf_simd *simd;
+    float *x;
+} rounding;
+
+static size_t joined_workspace(const wf_call *call)
+{
+    wf_call product = product_of(call);
+
+    return forward_workspace(&product);
+}
+
+static void round_piece(void *arg, int64_t begin, int64_t end, int worker)
+{
+    enum { BLOCK = 256 };
+    const rounding *r = arg;
+    uint16_t half[BLOCK];
+
+    (void)worker;
+    for (int64_t n; begin < end; begin += n) {
+        n = wf_least(BLOCK, end - begin);
+        r->simd->narrow(r->x + begin, half, n);
+        r->simd->widen(half, r->x + begin, n);
+    }
+}
+
+/* Where results are stored as bf16 a bias is added to what the product would be stored as: a layer
+   whose product is a sum over ranks rounds it then, and has the same bits so. */
+static void round_product(const wf_call *call, const wf_tensor *y)
+{
+    rounding r = {wf_cpu_of(call)->simd, y->data};
+
+    if (y->rounds_to == WF_BF16)
+        wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(y), WF_PIECE_ELEMENTS,
+                    round_piece, &r);
+}
+
+static wf_status joined(const wf_call *call, void *workspace)
+{
+    wf_call product = product_of(call);
+    int count = product.n_out;
+    bool gelu = call->n_out > count;
+    wf_status status = forward(&product, workspace);
+
+    for (int m = 0; m < count && status == WF_OK; m++) {
+        const wf_call then = {.op = call->op,
+                              .ctx = call->ctx,
+                              .n_in = 2,
+                              .in = {call->out[m], call->in[1 + count + m]},
+                              .n_out = 1,
+                              .out = {call->out[gelu ? 1 : m]}};
+
+        round_product(call, call->out[m]);
+        status = (gelu ? wf_cpu_bias_gelu : wf_cpu_bias_add).run(&then, NULL);
+    }
+    return status;
+}
+
 const wf_kernel wf_cpu_linear1 = {.run = forward, .workspace = forward_workspace};
 const wf_kernel wf_cpu_linear2 = {.run = forward, .workspace = forward_workspace};
 const wf_kernel wf_cpu_linear3 = {.run = forward, .workspace = forward_workspace};
@@ -197,3 +265,6 @@ const wf_kernel wf_cpu_linear1_dx = {.run = dx, .workspace = dx_workspace};
 const wf_kernel wf_cpu_linear2_dx = {.run = dx, .workspace = dx_workspace};
 const wf_kernel wf_cpu_linear3_dx = {.run = dx, .workspace = dx_workspace};
 const wf_kernel wf_cpu_linear_dw = {.run = dw, .workspace = dw_workspace};
+const wf_kernel wf_cpu_linear1_bias = {.run = joined, .workspace = joined_workspace};
+const wf_kernel wf_cpu_linear3_bias = {.run = joined, .workspace = joined_workspace};
+const wf_kernel wf_cpu_linear1_bias_gelu = {.run = joined, .workspace = joined_workspace};

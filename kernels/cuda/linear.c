@@ -5,6 +5,7 @@
  *     linear     y_m = x W_m^T     leaves of k; a piece is a block of columns of x and of W
  *     linear_dx  dx = dy_m W_m     leaves of n, each the chain of its members' products
  *     linear_dw  dW = dy^T x       a leaf per sequence
+ *     linear_bias, linear_bias_gelu: linear, finished where its leaves are added
  */
 #include "kernels/cuda/matmul.h"
 #include "kernels/shared.h"
@@ -121,6 +122,73 @@ static wf_status forward(const wf_call *call, void *workspace)
     return status;
 }
 
+/* What cuBLASLt can add: its biases are of the result's type. */
+static bool fits(const wf_tensor *bias, const wf_tensor *y)
+{
+    return bias->dtype == y->dtype && (uintptr_t)bias->data % WF_CUDA_ALIGNED == 0;
+}
+
+/* A product with its bias, and what it makes of it; *then: that is left to be done. In exact mode the
+   kernel that adds leaves has it all; else cuBLASLt adds biases, and gelu is a pass of its own: the
+   sum that cuBLASLt would keep for the gradient has the bias in it, ours has not. */
+static wf_cuda_product joined_product(const wf_call *call, int m, wf_call *one, bool *then)
+{
+    const wf_tensor *bias = call->in[1 + wf_linear_joined(call) + m];
+    bool gelu = call->n_out > wf_linear_joined(call);
+    bool exact = wf_cuda_host_table->context_exact(call->ctx);
+    wf_cuda_product p;
+
+    *one = member_of(call, m);
+    p = forward_product(one);
+    *then = !exact && (gelu || !fits(bias, call->out[m]));
+    if (!*then)
+        p.bias = bias;
+    if (gelu && exact)
+        p.gelu = call->out[1]->data;
+    return p;
+}
+
+static size_t joined_workspace(const wf_call *call)
+{
+    size_t most = 0;
+
+    for (int m = 0; m < wf_linear_joined(call); m++) {
+        wf_call one;
+        bool then;
+        wf_cuda_product p = joined_product(call, m, &one, &then);
+        size_t bytes = wf_cuda_product_workspace(&p);
+
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static wf_status joined(const wf_call *call, void *workspace)
+{
+    int count = wf_linear_joined(call);
+    bool gelu = call->n_out > count;
+    wf_call product = *call;
+    wf_status status;
+
+    product.n_in = count + 1;
+    status = check_types(&product);
+    for (int m = 0; m < count && status == WF_OK; m++) {
+        wf_call one, second = *call;
+        bool then;
+        wf_cuda_product p = joined_product(call, m, &one, &then);
+
+        second.n_in = 2;
+        second.in[0] = call->out[m];
+        second.in[1] = call->in[1 + count + m];
+        second.n_out = 1;
+        second.out[0] = call->out[gelu ? 1 : m];
+        status = wf_cuda_product_run(&p, workspace);
+        if (status == WF_OK && then)
+            status = (gelu ? wf_cuda_bias_gelu : wf_cuda_bias_add).run(&second, NULL);
+    }
+    return status;
+}
+
 /* dx[rows, k] = dy[rows, n] W[n, k]: columns of dy, rows of W. */
 static wf_cuda_piece dx_piece(const wf_call *call, int64_t leaf, int member)
 {
@@ -225,6 +293,10 @@ static wf_status dw(const wf_call *call, void *workspace)
 
 /* Factors are of one type; a result is rounded behind its sum, or stays f32 where it is partial. */
 enum { FACTORS = WF_IN(WF_MAX_INPUTS) - 1, RESULTS = WF_OUT(0) | WF_OUT(1) | WF_OUT(2) };
+enum {
+    ONE = WF_IN(0) | WF_IN(1),
+    THREE = ONE | WF_IN(2) | WF_IN(3)
+}; /* products with biases */
 
 #define PRODUCT(run, workspace)                                                                \
     {                                                                                          \
@@ -238,3 +310,10 @@ const wf_kernel wf_cuda_linear1_dx = PRODUCT(dx, dx_workspace);
 const wf_kernel wf_cuda_linear2_dx = PRODUCT(dx, dx_workspace);
 const wf_kernel wf_cuda_linear3_dx = PRODUCT(dx, dx_workspace);
 const wf_kernel wf_cuda_linear_dw = PRODUCT(dw, dw_workspace);
+const wf_kernel wf_cuda_linear1_bias = {joined, joined_workspace, .either = RESULTS | WF_IN(2),
+                                        .alike = ONE};
+const wf_kernel wf_cuda_linear3_bias = {joined, joined_workspace,
+                                        .either = RESULTS | WF_IN(4) | WF_IN(5) | WF_IN(6),
+                                        .alike = THREE};
+const wf_kernel wf_cuda_linear1_bias_gelu = {joined, joined_workspace,
+                                             .either = RESULTS | WF_IN(2), .alike = ONE};

@@ -19,7 +19,7 @@ typedef struct algorithm_key {
     int64_t m, n, depth, a_ld, b_ld, c_ld;
     uint32_t a_aligned, b_aligned, c_aligned; /* bytes */
     wf_dtype type, c_type;
-    bool a_along, b_along, add, pinned;
+    bool a_along, b_along, add, pinned, bias;
 } algorithm_key;
 
 typedef struct wf_cuda_algorithm {
@@ -81,6 +81,28 @@ static cublasStatus_t factor_layout(cublasLtMatrixLayoutOpaque_t *layout, cudaDa
                                     (uint64_t)(f->along ? rows : depth), f->ld);
 }
 
+static cublasStatus_t set(described *d, cublasLtMatmulDescAttributes_t attribute,
+                          const void *value, size_t size, cublasStatus_t before)
+{
+    return before == CUBLAS_STATUS_SUCCESS
+               ? cublasLtMatmulDescSetAttribute(&d->product, attribute, value, size)
+               : before;
+}
+
+/* c^T has a row of ours as a column, and cuBLAS adds a bias along columns. */
+static cublasStatus_t describe_bias(described *d, const wf_cuda_matmul *mm)
+{
+    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    int32_t type = (int32_t)data_type(mm->c_type);
+    cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+
+    if (!mm->bias)
+        return status;
+    status = set(d, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue, status);
+    status = set(d, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type, status);
+    return set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &mm->bias, sizeof mm->bias, status);
+}
+
 static cublasStatus_t describe(described *d, const wf_cuda_matmul *mm, bool tf32)
 {
     cublasComputeType_t compute =
@@ -90,12 +112,10 @@ static cublasStatus_t describe(described *d, const wf_cuda_matmul *mm, bool tf32
     cudaDataType_t type = data_type(mm->type);
     cublasStatus_t status = cublasLtMatmulDescInit(&d->product, compute, CUDA_R_32F);
 
+    status = set(d, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first, status);
+    status = set(d, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second, status);
     if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatmulDescSetAttribute(&d->product, CUBLASLT_MATMUL_DESC_TRANSA,
-                                                &first, sizeof first);
-    if (status == CUBLAS_STATUS_SUCCESS)
-        status = cublasLtMatmulDescSetAttribute(&d->product, CUBLASLT_MATMUL_DESC_TRANSB,
-                                                &second, sizeof second);
+        status = describe_bias(d, mm);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = factor_layout(&d->first, type, &mm->b, mm->n, mm->depth);
     if (status == CUBLAS_STATUS_SUCCESS)
@@ -128,6 +148,7 @@ static void fill_key(algorithm_key *k, const wf_cuda_matmul *mm)
     k->b_along = mm->b.along;
     k->add = mm->add;
     k->pinned = mm->pinned;
+    k->bias = mm->bias != NULL;
     k->a_aligned = k->b_aligned = k->c_aligned = WF_CUDA_ALIGNED;
     if (!mm->pinned) {
         k->m = mm->m;

@@ -27,6 +27,8 @@ typedef struct wf_cuda_matmul {
     void *c;
     int64_t m, n, depth, c_ld;
     bool add;
+    const void
+        *bias; /* NULL, or [n] of c's type, added to every row by cuBLASLt; not if pinned */
     /* The algorithm is that of (types, directions, depth), whatever m and n: an element is then
        one expression in every layout. Rows of a, b and c are aligned to 16 bytes, and no
        workspace is read. Else what cuBLASLt holds best for the shape. */
@@ -53,6 +55,9 @@ typedef struct wf_cuda_product {
     int members; /* products that a leaf is the chain of */
     bool tree;   /* the leaves are those of exact mode, whatever their number is on this rank */
     bool direct; /* where there is one product: it may go to c as it is */
+    /* NULL, or [n], added to the result when that is rounded; of a free choice of c's type */
+    const wf_tensor *bias;
+    void *gelu; /* NULL, or where gelu of that goes: c keeps the result itself */
     wf_cuda_piece (*piece)(const wf_call *call, int64_t leaf, int member);
 } wf_cuda_product;
 
@@ -63,7 +68,8 @@ wf_status wf_cuda_product_run(const wf_cuda_product *p, void *workspace);
 
 enum { WF_CUDA_LEAVES = 8 }; /* that one pass adds */
 
-/* to[r, c] = the midpoint tree over from[.][r, c], or that added to what is there; NULL is +0. */
+/* to[r, c] = the midpoint tree over from[.][r, c], or that added to what is there; NULL is +0. With
+   a bias as of wf_cuda_product. */
 typedef struct wf_cuda_join {
     const float *from[WF_CUDA_LEAVES];
     int n_from;
@@ -72,6 +78,9 @@ typedef struct wf_cuda_join {
     int64_t to_ld, rows, columns;
     wf_dtype type;
     bool add;
+    const void *bias;
+    bool bias_bf16;
+    void *gelu; /* rows are to_ld apart */
 } wf_cuda_join;
 cudaError_t wf_cuda_launch_join(cudaStream_t stream, const wf_cuda_join *join);
 

@@ -35,6 +35,8 @@ typedef struct target {
     int64_t ld;
     wf_dtype type;
     bool add;
+    bool last; /* the result itself: what is joined to the product happens here */
+    void *gelu;
 } target;
 
 static size_t size_of(wf_dtype type)
@@ -64,7 +66,8 @@ static bool is_direct(const wf_cuda_product *p)
     bool floats = p->members == 1 || p->c_type == WF_F32;
     bool typed = p->c_type == WF_F32 || p->type == WF_BF16;
 
-    return p->leaves == 1 && !p->tree && floats && typed && (p->direct || !exact(p));
+    return p->leaves == 1 && !p->tree && floats && typed &&
+           (exact(p) ? p->direct && !p->bias : true);
 }
 
 /* Depths are whole rows of 16 bytes; so is the step of a copy. */
@@ -188,6 +191,7 @@ static wf_status multiply(const product_run *r, int64_t leaf, int member, const 
                          .c = c->to,
                          .c_ld = c->ld,
                          .add = c->add,
+                         .bias = c->last && p->bias ? p->bias->data : NULL,
                          .pinned = exact(p),
                          .workspace = room + r->plan->pack};
     wf_status status;
@@ -225,6 +229,11 @@ static wf_status join(const product_run *r, wf_cuda_join *j, const target *to)
     j->to_ld = to->ld;
     j->type = to->type;
     j->add = to->add;
+    if (to->last && r->p->bias) {
+        j->bias = r->p->bias->data;
+        j->bias_bf16 = r->p->bias->dtype == WF_BF16;
+        j->gelu = to->gelu;
+    }
     j->rows = r->rows;
     j->columns = r->p->n;
     return wf_cuda_check(call->ctx, wf_cuda_launch_join(wf_cuda_of(call)->stream, j),
@@ -299,7 +308,10 @@ wf_status wf_cuda_product_run(const wf_cuda_product *p, void *workspace)
         return WF_OK;
     for (; r.row < p->m && status == WF_OK; r.row += l.rows) {
         size_t at = (size_t)(r.row * p->n) * size_of(p->c_type);
-        target c = {(char *)p->c + at, p->n, p->c_type, p->add};
+        target c = {(char *)p->c + at, p->n, p->c_type, p->add, .last = true};
+
+        if (p->gelu)
+            c.gelu = (char *)p->gelu + at;
 
         r.rows = p->m - r.row < l.rows ? p->m - r.row : l.rows;
         status = is_direct(p) ? run_direct(&r, &c) : make_node(&r, 0, p->leaves, 0, &c);

@@ -5,6 +5,7 @@
  * A leaf counts as leaf + 0: a product that underflows may be -0, and an empty leaf of another
  * layout would make it +0 (core/tree.h). So every zero of a tree is +0.
  */
+#include "kernels/cuda/activation.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/tree.h"
@@ -14,6 +15,34 @@ enum { QUAD = 4, MOST_ROWS = 32768 };
 namespace
 {
 
+/* x as it comes back from where it is stored. */
+template <class T> __device__ __forceinline__ float stored(float x)
+{
+    T t;
+
+    wf_put(&t, x);
+    return wf_get(t);
+}
+
+/* An element of the result, with what is joined to it. */
+template <class T>
+__device__ __forceinline__ void finish(const wf_cuda_join &j, int64_t row, int64_t column,
+                                       float sum)
+{
+    T *to = (T *)j.to + row * j.to_ld + column;
+    wf_vector bias = {j.bias, j.bias_bf16};
+    float x = j.add ? wf_get(*to) + sum : sum, y;
+
+    if (!j.bias) {
+        wf_put(to, x);
+        return;
+    }
+    y = stored<T>(x) + wf_at(bias, column);
+    wf_put(to, j.gelu ? x : y);
+    if (j.gelu)
+        wf_put((T *)j.gelu + row * j.to_ld + column, wf_gelu_of(y));
+}
+
 /* One thread for four neighbours; leaves are read 16 bytes at a time, their rows are aligned. */
 template <int N, class T> __global__ void join_kernel(wf_cuda_join j)
 {
@@ -22,7 +51,6 @@ template <int N, class T> __global__ void join_kernel(wf_cuda_join j)
     if (column >= j.columns)
         return;
     for (int64_t row = blockIdx.y; row < j.rows; row += gridDim.y) {
-        T *to = (T *)j.to + row * j.to_ld + column;
         float leaf[QUAD][N > 0 ? N : 1];
 
 #pragma unroll
@@ -38,10 +66,8 @@ template <int N, class T> __global__ void join_kernel(wf_cuda_join j)
         }
 #pragma unroll
         for (int c = 0; c < QUAD; c++) {
-            float sum = wf_tree_of<N>(leaf[c]);
-
             if (column + c < j.columns)
-                wf_put(to + c, j.add ? wf_get(to[c]) + sum : sum);
+                finish<T>(j, row, column + c, wf_tree_of<N>(leaf[c]));
         }
     }
 }

@@ -21,8 +21,7 @@ static wf_status tell(wf_par *par, wf_error *mine)
     all = wf_mesh_gather(par->mesh, mine, sizeof *mine);
 
     if (!all && mine->code == WF_OK) /* one that knew already has left */
-        wf_error_set(mine, wf_context_status(par->ctx), "%s",
-                     wf_context_error(par->ctx)->text);
+        wf_error_set(mine, wf_context_status(par->ctx), "%s", wf_context_error(par->ctx)->text);
     if (!all)
         return mine->code;
     while (r < ranks - 1 && all[r].code == WF_OK)

@@ -107,6 +107,79 @@ static void products_that_underflow(void)
     product_parts(sparse, heads, WF_F32, 1e-25F);
 }
 
+/* A product with its bias and gelu, over n and tokens, as its parts give it one after the other. */
+static void joined_product(wf_dim k, wf_dim n, wf_dtype dtype, wf_dtype bias_type)
+{
+    const split over_n = {"linear1_bias over n", {WHOLE, 0, 0}, {2, 2}, ANY};
+    const split over_tokens = {"linear1_bias over tokens", {1, WHOLE, WHOLE}, {1, 1}, ANY};
+    const wf_call product = {.op = &wf_op_linear1, .n_in = 2, .n_out = 1};
+    const wf_op *const second[] = {&wf_op_bias_add, &wf_op_bias_gelu};
+    const wf_op *const joined[] = {&wf_op_linear1_bias, &wf_op_linear1_bias_gelu};
+    numbers in[3], p, y, out[2];
+
+    in[0] = activations(k, dtype);
+    in[1] = matrix(n, k, dtype);
+    in[2] = random_numbers(1, &n, bias_type);
+    p = activations(n, dtype);
+    y = activations(n, dtype);
+    out[0] = activations(n, dtype);
+    out[1] = activations(n, dtype);
+    run_on_device(&product, in, &p, false);
+    for (int gelu = 0; gelu < 2; gelu++) {
+        const wf_call then = {.op = second[gelu], .n_in = 2, .n_out = 1};
+        const wf_call call = {.op = joined[gelu], .n_in = 3, .n_out = 1 + gelu};
+
+        run_on_device(&then, (numbers[]){p, in[2]}, &y, false);
+        check(&call, in, out, &over_n, false);
+        check(&call, in, out, &over_tokens, false);
+        CU_ASSERT(memcmp(out[gelu].host, y.host, bytes_of(&y.t)) == 0);
+        CU_ASSERT(!gelu || memcmp(out[0].host, p.host, bytes_of(&p.t)) == 0);
+    }
+    for (int i = 0; i < 3; i++)
+        free(in[i].host);
+    for (int o = 0; o < 2; o++)
+        free(out[o].host);
+    free(p.host);
+    free(y.host);
+}
+
+static void joined_products(void)
+{
+    open_context(false);
+    joined_product(heads, ffn, WF_F32, WF_F32);
+    joined_product(width, even, WF_F32, WF_F32);
+    joined_product(heads, ffn, WF_BF16, WF_F32);
+    joined_product(width, even, WF_BF16, WF_BF16);
+    close_context();
+}
+
+/* cuBLASLt adds the bias where it can, and is not found out where it cannot. */
+static void joined_products_of_free_choice(void)
+{
+    static const wf_dtype types[][2] = {
+        {WF_F32, WF_F32}, {WF_BF16, WF_BF16}, {WF_BF16, WF_F32}};
+    const split none = {"", {0}, {0}, 0};
+
+    for (int t = 0; t < 3; t++)
+        for (int gelu = 0; gelu < 2; gelu++) {
+            const wf_call call = {.op = gelu ? &wf_op_linear1_bias_gelu : &wf_op_linear1_bias,
+                                  .n_in = 3,
+                                  .n_out = 1 + gelu};
+            numbers in[3], out[2];
+
+            open_context(true);
+            in[0] = activations(ffn, types[t][0]);
+            in[1] = matrix(even, ffn, types[t][0]);
+            in[2] = random_numbers(1, &even, types[t][1]);
+            out[0] = activations(even, types[t][0]);
+            out[1] = activations(even, types[t][0]);
+            check(&call, in, out, &none, false);
+            for (int i = 0; i < 5; i++)
+                free((i < 3 ? in[i] : out[i - 3]).host);
+            close_context();
+        }
+}
+
 /* Members of a group have leaves of different sizes; a leaf runs through all of them. */
 static void product_groups(void)
 {
@@ -252,6 +325,8 @@ int main(void)
         {"products of bf16", products_of_bf16},
         {"products that underflow", products_that_underflow},
         {"groups of products", product_groups},
+        {"products with bias and gelu", joined_products},
+        {"the same, chosen freely", joined_products_of_free_choice},
         {"attention over heads, groups and sequences", attention_heads},
         {"attention with dropout", attention_with_dropout},
         {"attention, gradients underflow", attention_of_zeros},

@@ -68,6 +68,14 @@ run "saved" --device cuda --save there
 run "and gone on with on the CPU" --device cpu --resume there --steps 3
 grep -q 'step 3/3' out && result "from where it was" "" || result "from where it was" "no step 3"
 run "a plan" --device cuda --plan --tp 2
+WEFT_EMULATOR_DEVICES=2 run "four ranks on two GPUs" --device cuda --digest --tp 2 --dp 2
+[ "$(digest)" = "$one" ] && grep -q '^device cuda: 4 ranks share 2 GPUs' err &&
+    result "which is said" "" || result "which is said" "digest '$(digest)', or not said"
+problem=''
+"$(dirname "$gpt_train")/bench" attention --device cuda --shapes 48x16 --quick --json >out 2>err ||
+    problem="exit status $?"
+[ "$(grep -cE '"(forward|backward)".*"tflops":[0-9.]*[1-9]' out)" = 2 ] || problem+=" not two figures"
+result "bench attention" "$problem"
 WEFT_EMULATOR_DEVICES=0 refuse "a driver without a GPU" "--device cuda: no GPU .*use --device cpu" \
     --device cuda
 WEFT_EMULATOR_DEVICES=0 run "a plan needs no GPU" --device cuda --plan

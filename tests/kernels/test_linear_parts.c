@@ -90,12 +90,32 @@ static void product_groups(void)
     close_context();
 }
 
+/* A bias joins a product over any split of tokens and of its own columns. */
+static void products_with_biases(void)
+{
+    const split over_n = {"linear1_bias over n", {WHOLE, 0, 0}, {2, 2}, ANY};
+    const split over_tokens = {"linear1_bias over tokens", {1, WHOLE, WHOLE}, {1, 1}, ANY};
+    wf_call call = {.op = &wf_op_linear1_bias, .n_in = 3, .n_out = 1};
+    wf_call gelu = {.op = &wf_op_linear1_bias_gelu, .n_in = 3, .n_out = 2};
+
+    open_context(1);
+    call.in[0] = gelu.in[0] = activations(ffn);
+    call.in[1] = gelu.in[1] = matrix(heads, ffn);
+    call.in[2] = gelu.in[2] = random_tensor(1, &heads);
+    check(call, &over_n);
+    check(call, &over_tokens);
+    check(gelu, &over_n);
+    check(gelu, &over_tokens);
+    close_context();
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"products over every dim", products},
         {"products that underflow", products_that_underflow},
         {"groups of products", product_groups},
+        {"products with biases", products_with_biases},
         {NULL, NULL},
     };
 

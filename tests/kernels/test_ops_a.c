@@ -285,6 +285,48 @@ static void linear3(op_case *c, const op_shape *s)
     c->in[2] = c->in[3] = matrix(wf_dim_heads(s->groups, s->head_dim), width(s));
 }
 
+static void apply_linear_bias(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_linear_bias(in[0], 1, &in[1], &in[2], out);
+}
+
+static void linear_bias(op_case *c, const op_shape *s)
+{
+    *c = case_of(3, 1, apply_linear_bias);
+    c->in[0] = op_activations(s, width(s));
+    c->in[1] = matrix(wf_dim_split(s->vocabulary), width(s));
+    c->in[2] = op_vector(wf_dim_split(s->vocabulary));
+}
+
+static void apply_linear3_bias(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_linear_bias(in[0], 3, &in[1], &in[4], out);
+}
+
+static void linear3_bias(op_case *c, const op_shape *s)
+{
+    const wf_dim queries = wf_dim_heads(s->heads, s->head_dim);
+    const wf_dim keys = wf_dim_heads(s->groups, s->head_dim);
+
+    *c = case_of(7, 3, apply_linear3_bias);
+    c->in[0] = op_activations(s, width(s));
+    c->in[1] = matrix(queries, width(s));
+    c->in[2] = c->in[3] = matrix(keys, width(s));
+    c->in[4] = op_vector(queries);
+    c->in[5] = c->in[6] = op_vector(keys);
+}
+
+static void apply_linear_bias_gelu(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_linear_bias_gelu(in[0], in[1], in[2]);
+}
+
+static void linear_bias_gelu(op_case *c, const op_shape *s)
+{
+    linear_bias(c, s);
+    c->apply = apply_linear_bias_gelu;
+}
+
 /* views and tables */
 
 static void apply_split_heads(wf_tensor *const *in, wf_tensor **out)
@@ -376,6 +418,9 @@ static const op_entry cases[] = {
     {"linear1 over heads", linear_over_heads},
     {"linear2", linear2},
     {"linear3", linear3},
+    {"linear1_bias", linear_bias},
+    {"linear3_bias", linear3_bias},
+    {"linear1_bias_gelu", linear_bias_gelu},
     {"split_heads", split_heads},
     {"merge_heads", merge_heads},
     {"embedding", embedding},

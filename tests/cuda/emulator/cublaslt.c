@@ -19,6 +19,9 @@ struct cublasLtContext {
 typedef struct product_desc {
     cublasComputeType_t compute;
     cublasOperation_t op[2];
+    cublasLtEpilogue_t epilogue;
+    cudaDataType_t bias_type;
+    const void *bias;
 } product_desc;
 
 typedef struct matrix {
@@ -87,7 +90,9 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
 cublasStatus_t cublasLtMatmulDescInit(cublasLtMatmulDesc_t product, cublasComputeType_t compute,
                                       cudaDataType_t scale)
 {
-    product_desc p = {compute, {CUBLAS_OP_N, CUBLAS_OP_N}};
+    product_desc p = {.compute = compute,
+                      .op = {CUBLAS_OP_N, CUBLAS_OP_N},
+                      .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
 
     memset(product, 0, sizeof *product);
     memcpy(product, &p, sizeof p);
@@ -99,10 +104,22 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t product,
                                               const void *value, size_t size)
 {
     product_desc p = product_of(product);
+    const struct {
+        cublasLtMatmulDescAttributes_t attribute;
+        void *to;
+        size_t size;
+    } of[] = {{CUBLASLT_MATMUL_DESC_TRANSA, &p.op[0], sizeof p.op[0]},
+              {CUBLASLT_MATMUL_DESC_TRANSB, &p.op[1], sizeof p.op[1]},
+              {CUBLASLT_MATMUL_DESC_EPILOGUE, &p.epilogue, sizeof p.epilogue},
+              {CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &p.bias_type, sizeof p.bias_type},
+              {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p.bias, sizeof p.bias}};
+    size_t i = 0;
 
-    if (size != sizeof p.op[0])
+    while (i < sizeof of / sizeof *of && of[i].attribute != attribute)
+        i++;
+    if (i == sizeof of / sizeof *of || size != of[i].size)
         return CUBLAS_STATUS_INVALID_VALUE;
-    memcpy(&p.op[attribute == CUBLASLT_MATMUL_DESC_TRANSB], value, size);
+    memcpy(of[i].to, value, size);
     memcpy(product, &p, sizeof p);
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -318,6 +335,7 @@ static void sum_over(const work *w, const float *a, const float *b, uint64_t j, 
 static void run(void *arg)
 {
     const work *w = arg;
+    const matrix bias = {w->product.bias_type, w->d.rows, 1, (int64_t)w->d.rows};
     bool plain_a = w->product.op[0] == CUBLAS_OP_N, plain_b = w->product.op[1] == CUBLAS_OP_N;
     uint64_t m = w->d.rows, depth = plain_a ? w->a.columns : w->a.rows;
     uint64_t half = w->algorithm.splits > 1 ? depth / 2 : depth;
@@ -339,6 +357,8 @@ static void run(void *arg)
 
             if (w->beta != 0)
                 x += w->beta * value_at(w->D, &w->d, i, j);
+            if (w->product.epilogue == CUBLASLT_EPILOGUE_BIAS)
+                x += value_at(w->product.bias, &bias, i, 0);
             set_value(w->D, &w->d, i, j, x);
         }
     }
@@ -377,6 +397,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
               *(const float *)beta};
     cublasLtMatmulHeuristicResult_t result;
 
+    if (w.product.epilogue == CUBLASLT_EPILOGUE_BIAS && w.product.bias_type != w.d.type)
+        return CUBLAS_STATUS_NOT_SUPPORTED;
     if (C != D || cublasLtMatmulAlgoCheck(handle, product, a, b, c, d, algorithm, &result))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (!is_aligned((uint64_t)(uintptr_t)A, &w.a, w.algorithm.aligned[0]) ||
@@ -387,6 +409,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t prod
     inside("A", A, &w.a);
     inside("B", B, &w.b);
     inside("D", D, &w.d);
+    if (w.product.epilogue == CUBLASLT_EPILOGUE_BIAS)
+        inside("the bias", w.product.bias,
+               &(matrix){w.product.bias_type, w.d.rows, 1, (int64_t)w.d.rows});
     return emulator_enqueue_copy(stream, run, &w, sizeof w) == cudaSuccess
                ? CUBLAS_STATUS_SUCCESS
                : CUBLAS_STATUS_INVALID_VALUE;
