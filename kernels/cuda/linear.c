@@ -174,9 +174,12 @@ static wf_status joined(const wf_call *call, void *workspace)
     status = check_types(&product);
     for (int m = 0; m < count && status == WF_OK; m++) {
         wf_call one, second = *call;
+        wf_op part = *call->op; /* failures name the whole */
         bool then;
         wf_cuda_product p = joined_product(call, m, &one, &then);
 
+        part.id = gelu ? WF_ID_bias_gelu : WF_ID_bias_add;
+        second.op = &part;
         second.n_in = 2;
         second.in[0] = call->out[m];
         second.in[1] = call->in[1 + count + m];
