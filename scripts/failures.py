@@ -244,7 +244,7 @@ def main():
     parser.add_argument("--on", choices=["threads", "mpi", "hosts", "mixed"])
     parser.add_argument("--only", help="cases whose name contains this")
     parser.add_argument("--times", type=int, default=1, help="each case so often")
-    parser.add_argument("--jobs", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=5)
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     build = os.path.abspath(options.build)
