@@ -54,6 +54,22 @@ static wf_status refuse(const wf_call *call, const char *format, ...)
                    call->op->signature, operands, why);
 }
 
+/* A sum over a dim that has to be whole is one that the op goes on with. */
+static wf_status refuse_split(const wf_call *call, const wf_signature *sig, int letter,
+                              int operand, int axis)
+{
+    const char *name = wf_mesh_axis_name(call->in[operand]->layout->mesh, axis);
+
+    if (sig->contracted >> letter & 1)
+        return refuse(call,
+                      "dim '%c' of operand %d must be whole on each rank; redistribute it "
+                      "first, or let a border sum the product alone, which is partial(%s)",
+                      letter_name(letter), operand, name);
+    return refuse(call,
+                  "dim '%c' of operand %d must be whole on each rank; redistribute it first",
+                  letter_name(letter), operand);
+}
+
 /* What splits each letter; operands must agree. */
 static wf_status read_inputs(const wf_call *call, const wf_signature *sig, letters *l)
 {
@@ -68,11 +84,7 @@ static wf_status read_inputs(const wf_call *call, const wf_signature *sig, lette
             int n = layout ? layout->n_axes[d] : 0;
 
             if (n && (sig->whole >> letter & 1))
-                return refuse(
-                    call,
-                    "dim '%c' of operand %d must be whole on each rank; redistribute it "
-                    "first",
-                    letter_name(letter), i);
+                return refuse_split(call, sig, letter, i, layout->axis[d][0]);
             if (!seen[letter]) {
                 seen[letter] = true;
                 l->owner[letter] = i;
