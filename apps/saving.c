@@ -142,7 +142,8 @@ wf_status wf_saving_resume(wf_saving *s, const wf_resume *resume, int64_t *step)
             fprintf(stderr, "gpt_train: %s; trying %s\n", error.text,
                     wf_par_checkpoint_path(resume->checkpoint[i + 1]));
     }
-    s->result->failed = error.code == WF_EDATA || error.code == WF_EIO;
+    s->result->failed =
+        true; /* whether by a file, the run's status says: here it may be by a peer */
     return wf_fail(ctx, error.code, "%s", error.text);
 }
 
