@@ -27,13 +27,17 @@ static bool computes(const wf_tensor *t)
 /* Where a + b goes: a itself if nobody else can see it. */
 static wf_tensor *place_of_sum(wf_tensor *a, const wf_tensor *b)
 {
-    wf_context *ctx = a->ctx;
+    wf_tensor *sum;
 
-    if (wf_tensor_is_fake(a) || wf_tensor_is_fake(b))
-        return wf_tensor_fake(ctx, a->dtype, a->ndim, a->dim, a->layout);
+    if (wf_tensor_is_fake(a) || wf_tensor_is_fake(b)) {
+        sum = wf_tensor_fake(a->ctx, a->dtype, a->ndim, a->dim, a->layout);
+        if (sum)
+            sum->rounds_to = a->rounds_to;
+        return sum;
+    }
     if (a->refs == 1 && a->storage->refs == 1)
         return a;
-    return wf_tensor_like(a, ctx->kind);
+    return wf_tensor_like(a, a->ctx->kind);
 }
 
 wf_status wf_node_add(wf_tensor **older, wf_tensor *newer)

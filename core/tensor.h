@@ -74,8 +74,7 @@ typedef struct wf_tensor {
     wf_context *ctx;
     int refs;
     wf_dtype dtype;
-    wf_dtype
-        rounds_to; /* dtype, or of a partial sum what it is rounded to when it is complete */
+    wf_dtype rounds_to; /* of a partial sum, when it is complete; else dtype */
     int ndim;
     wf_dim dim[WF_MAX_DIMS];    /* global */
     int64_t start[WF_MAX_DIMS]; /* this rank holds [start, start + local) of each dim */
