@@ -1,7 +1,7 @@
 /*
- * kernels/cpu/simd/activation.c - silu and gelu, alone and with their neighbours. Both are x times a sigmoid, since
- * 1/2 (1 + tanh u) = 1 / (1 + exp(-2 u)): one exp and one division, and small values keep their
- * relative accuracy where 1 + tanh would cancel.
+ * kernels/cpu/simd/activation.c - silu and gelu, alone and with their neighbours. Both are x
+ * times a sigmoid, since 1/2 (1 + tanh u) = 1 / (1 + exp(-2 u)): one exp and one division, and
+ * small values keep their relative accuracy where 1 + tanh would cancel.
  */
 #include "kernels/cpu/simd/kernels.h"
 #include "kernels/cpu/vec_math.h"

@@ -86,6 +86,7 @@ ALWAYS_INLINE void tile(const block_product *g, const int a_row, const int a_ter
         ask(g->ahead);
     begin_sums(g, row, c, vectors, &sum);
     for (int64_t p = first; p < end; p++) {
+        const float *again = v16_again(a);
         v16 right[TILE_VECTORS];
 
         UNROLL
@@ -93,11 +94,12 @@ ALWAYS_INLINE void tile(const block_product *g, const int a_row, const int a_ter
             right[v] = v16_load(b + v * GRAIN);
         UNROLL
         for (int r = 0; r < TILE_ROWS; r++) {
-            v16 left = v16_set1(a[r * a_row]);
-
             UNROLL
-            for (int v = 0; v < vectors; v++)
-                sum.at[r][v] = v16_fma(left, right[v], sum.at[r][v]);
+            for (int v = 0; v < vectors; v++) {
+                const float *left = r % 2 == 1 && v == 1 ? again : a;
+
+                sum.at[r][v] = v16_fma(v16_set1(left[r * a_row]), right[v], sum.at[r][v]);
+            }
         }
         a += a_term;
         b += g->b_stride;
