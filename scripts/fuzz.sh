@@ -1,15 +1,17 @@
 #!/bin/bash
-# fuzz.sh MINUTES - feeds every parser of foreign bytes (tests/fuzz) with inputs that libFuzzer grows
-# from the seeds in tests/fuzz/corpus, under AddressSanitizer and UndefinedBehaviorSanitizer. The
-# minutes (0.5 is fine) are shared out evenly. What breaks a parser is kept in build-fuzz/found.
+# fuzz.sh MINUTES [DIR] - feeds every parser of foreign bytes (tests/fuzz) with inputs that
+# libFuzzer grows from the seeds in tests/fuzz/corpus, under AddressSanitizer and
+# UndefinedBehaviorSanitizer. The minutes (0.5 is fine) are shared out evenly. DIR is where it is
+# built (build-fuzz if nothing is said); what breaks a parser is kept in DIR/found.
 # Skipped (77) where clang has no libFuzzer.
 set -uo pipefail
 
-if [ $# != 1 ] || ! [[ $1 =~ ^[0-9]+(\.[0-9]+)?$ ]]; then
-    echo "usage: $0 MINUTES" >&2
+if [ $# -lt 1 ] || [ $# -gt 2 ] || ! [[ $1 =~ ^[0-9]+(\.[0-9]+)?$ ]]; then
+    echo "usage: $0 MINUTES [DIR]" >&2
     exit 2
 fi
 minutes=$1
+dir=${2:-build-fuzz}
 cd "$(dirname "$0")/.." || exit 1
 
 probe='#include <stddef.h>
@@ -18,12 +20,11 @@ if ! printf '%s' "$probe" | clang -fsanitize=fuzzer,address,undefined -x c - -o 
     echo "fuzz.sh: SKIPPED: this clang has no libFuzzer" >&2
     exit 77
 fi
-CC=clang cmake -S . -B build-fuzz -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-    -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g1 -DNDEBUG" -DBUILD_TESTING=ON \
-    -DWEFT_FUZZ=ON -DWEFT_SANITIZE=fuzzer-no-link,address,undefined | grep -v '^-- '
-cmake --build build-fuzz -j "$(nproc)" --target fuzzers -- --no-print-directory || exit 1
+CC=clang CXX=clang++ cmake -S . -B "$dir" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBUILD_TESTING=ON \
+    -DWEFT_FUZZ=ON -DWEFT_SANITIZE=address,undefined | grep -v '^-- '
+cmake --build "$dir" -j "$(nproc)" --target fuzzers -- --no-print-directory || exit 1
 
-mapfile -t fuzzers < <(find build-fuzz/tests/fuzz -maxdepth 1 -name 'fuzz_*' -type f -perm -u+x |
+mapfile -t fuzzers < <(find "$dir"/tests/fuzz -maxdepth 1 -name 'fuzz_*' -type f -perm -u+x |
     sort)
 if [ ${#fuzzers[@]} = 0 ]; then
     echo "fuzz.sh: no fuzzer was built" >&2
@@ -31,14 +32,14 @@ if [ ${#fuzzers[@]} = 0 ]; then
 fi
 seconds=$(awk -v m="$minutes" -v n=${#fuzzers[@]} 'BEGIN { s = int(60 * m / n); if (s < 1) s = 1; print s }')
 failed=0
-mkdir -p build-fuzz/found
+mkdir -p "$dir/found"
 for fuzzer in "${fuzzers[@]}"; do
     name=$(basename "$fuzzer")
-    corpus=build-fuzz/corpus/$name
+    corpus=$dir/corpus/$name
     mkdir -p "$corpus"
-    log=build-fuzz/$name.log
+    log=$dir/$name.log
     if UBSAN_OPTIONS=print_stacktrace=1 "$fuzzer" -max_total_time="$seconds" -timeout=5 \
-        -rss_limit_mb=2048 -max_len=16384 -artifact_prefix=build-fuzz/found/ \
+        -rss_limit_mb=2048 -max_len=16384 -artifact_prefix="$dir"/found/ \
         -print_final_stats=1 "$corpus" "tests/fuzz/corpus/${name#fuzz_}" >"$log" 2>&1; then
         echo "$name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs in $seconds s, none broke it"
     else

@@ -46,7 +46,7 @@ static wf_gemm_operand operand(const wf_gemm_part *part, bool of_b, int64_t firs
     wf_gemm_operand x = of_b ? (wf_gemm_operand){part->b, part->b_col, part->b_k}
                              : (wf_gemm_operand){part->a, part->a_row, part->a_k};
 
-    if (first > 0)
+    if (first > 0 && x.at) /* NULL where only the workspace is asked for */
         x.at += first * x.along;
     return x;
 }

@@ -6,6 +6,14 @@
 
 enum { MEMBERS = 3, MAX_PARTS = MEMBERS * WF_LEAVES, DW_PARTS = 64 };
 
+/* From that element on; NULL where only the workspace is asked for. */
+static const float *elements(const wf_tensor *t, int64_t first)
+{
+    const float *data = t->data;
+
+    return data ? data + first : NULL;
+}
+
 /* y_m[rows, n] = x[rows, k] W_m[n, k]^T; k is cut in its leaves. */
 static wf_gemm forward_product(const wf_call *call, int m, wf_gemm_part *parts)
 {
@@ -15,10 +23,10 @@ static wf_gemm forward_product(const wf_call *call, int m, wf_gemm_part *parts)
     int leaves = wf_leaf_cuts(x, last, at);
 
     for (int l = 0; l < leaves; l++)
-        parts[l] = (wf_gemm_part){.a = (const float *)x->data + at[l],
+        parts[l] = (wf_gemm_part){.a = elements(x, at[l]),
                                   .a_row = k,
                                   .a_k = 1,
-                                  .b = (const float *)w->data + at[l],
+                                  .b = elements(w, at[l]),
                                   .b_k = 1,
                                   .b_col = k,
                                   .k = at[l + 1] - at[l],
@@ -47,10 +55,10 @@ static wf_gemm dx_product(const wf_call *call, wf_gemm_part *parts)
             const wf_tensor *dy = call->in[2 * m], *w = call->in[2 * m + 1];
             int64_t n = dy->local[last];
 
-            parts[n_parts++] = (wf_gemm_part){.a = (const float *)dy->data + at[m][l],
+            parts[n_parts++] = (wf_gemm_part){.a = elements(dy, at[m][l]),
                                               .a_row = n,
                                               .a_k = 1,
-                                              .b = (const float *)w->data + at[m][l] * k,
+                                              .b = elements(w, at[m][l] * k),
                                               .b_k = k,
                                               .b_col = 1,
                                               .k = at[m][l + 1] - at[m][l],
@@ -147,10 +155,10 @@ static wf_gemm dw_product(const wf_call *call, wf_gemm_part *parts)
     int64_t n = dy->local[last], k = x->local[last];
 
     for (int64_t l = 0; l < leaves; l++)
-        parts[l] = (wf_gemm_part){.a = (const float *)dy->data + l * rows * n,
+        parts[l] = (wf_gemm_part){.a = elements(dy, l * rows * n),
                                   .a_row = 1,
                                   .a_k = n,
-                                  .b = (const float *)x->data + l * rows * k,
+                                  .b = elements(x, l * rows * k),
                                   .b_k = k,
                                   .b_col = 1,
                                   .k = rows,

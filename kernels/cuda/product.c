@@ -137,6 +137,12 @@ size_t wf_cuda_product_workspace(const wf_cuda_product *p)
     return (size_t)l.buffers * l.buffer + l.pack + free_choice;
 }
 
+/* So many bytes on; where there are none, the workspace may be NULL. */
+static char *behind(char *workspace, size_t bytes)
+{
+    return bytes > 0 ? workspace + bytes : workspace;
+}
+
 static float *buffer_of(const product_run *r, int64_t i)
 {
     return (float *)(r->workspace + (size_t)i * r->plan->buffer);
@@ -144,7 +150,7 @@ static float *buffer_of(const product_run *r, int64_t i)
 
 static char *behind_buffers(const product_run *r)
 {
-    return r->workspace + (size_t)r->plan->buffers * r->plan->buffer;
+    return behind(r->workspace, (size_t)r->plan->buffers * r->plan->buffer);
 }
 
 /* The factor from a row on. */
@@ -193,13 +199,13 @@ static wf_status multiply(const product_run *r, int64_t leaf, int member, const 
                          .add = c->add,
                          .bias = c->last && p->bias ? p->bias->data : NULL,
                          .pinned = exact(p),
-                         .workspace = room + r->plan->pack};
+                         .workspace = behind(room, r->plan->pack)};
     wf_status status;
 
     skip_rows(p, &x.a, r->row);
     status = make_whole(p, &x.a, r->rows, x.depth, room);
     if (status == WF_OK)
-        status = make_whole(p, &x.b, p->n, x.depth, room + r->plan->pack_b);
+        status = make_whole(p, &x.b, p->n, x.depth, behind(room, r->plan->pack_b));
     mm.a = x.a;
     mm.b = x.b;
     return status == WF_OK ? wf_cuda_matmul_run(p->call, &mm) : status;

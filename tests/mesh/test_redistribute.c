@@ -46,13 +46,15 @@ static void pairs_on_one_axis(void)
 {
     on_mesh((mesh_test){.n_axes = 1, .size = {2}, .body = every_pair});
     on_mesh((mesh_test){.n_axes = 1, .size = {3}, .body = every_pair});
-    on_mesh((mesh_test){.n_axes = 1, .size = {5}, .body = every_pair});
+    if (!UNDER_THREAD_SANITIZER) /* for which two and three are the same */
+        on_mesh((mesh_test){.n_axes = 1, .size = {5}, .body = every_pair});
 }
 
 static void pairs_on_two_axes(void)
 {
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = every_pair});
-    on_mesh((mesh_test){.n_axes = 2, .size = {2, 3}, .body = every_pair});
+    if (!UNDER_THREAD_SANITIZER)
+        on_mesh((mesh_test){.n_axes = 2, .size = {2, 3}, .body = every_pair});
 }
 
 typedef struct cargo {

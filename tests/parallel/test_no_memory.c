@@ -41,7 +41,7 @@ static int64_t stride_of(int64_t requests)
 {
     if (!UNDER_SANITIZER)
         return 1;
-    return UNDER_THREAD_SANITIZER && requests > 100 ? 23 : 5;
+    return UNDER_THREAD_SANITIZER && requests > 100 ? 47 : 5;
 }
 
 static bool refuse(shortage *s, size_t bytes)
