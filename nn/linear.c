@@ -124,13 +124,14 @@ void wf_nn_call_group(wf_nn_linear_group *m, wf_tensor *x, wf_tensor **y)
     x = wf_nn_at(m, "in", x);
     for (int i = 0; i < count; i++)
         weight[i] = wf_nn_use(m->member[i], ((wf_nn_linear *)m->member[i])->weight);
-    for (int i = 0; i < count && join; i++)
-        bias[i] = wf_nn_use(m->member[i], ((wf_nn_linear *)m->member[i])->bias);
-    if (join)
+    if (join) {
+        for (int i = 0; i < count; i++)
+            bias[i] = wf_nn_use(m->member[i], ((wf_nn_linear *)m->member[i])->bias);
         wf_linear_bias(x, count, weight, bias, y);
-    else
+    } else {
         wf_linear_group(x, count, weight, y);
-    for (int i = 0; i < count && !join; i++)
-        y[i] = finish((wf_nn_linear *)m->member[i], y[i]);
+        for (int i = 0; i < count; i++)
+            y[i] = finish((wf_nn_linear *)m->member[i], y[i]);
+    }
     wf_nn_leave(m, outside, count, y);
 }

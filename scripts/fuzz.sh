@@ -15,7 +15,7 @@ dir=${2:-build-fuzz}
 cd "$(dirname "$0")/.." || exit 1
 
 probe='#include <stddef.h>
-int LLVMFuzzerTestOneInput(const unsigned char *d, size_t n) { return (int)(n && d[0] > 300); }'
+int LLVMFuzzerTestOneInput(const unsigned char *d, size_t n) { return (int)(n && d[0] > 30); }'
 if ! printf '%s' "$probe" | clang -fsanitize=fuzzer,address,undefined -x c - -o /dev/null; then
     echo "fuzz.sh: SKIPPED: this clang has no libFuzzer" >&2
     exit 77

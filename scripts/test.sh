@@ -101,6 +101,7 @@ else
     light="-LE heavy|lint"
     # left out: sums, counts and formulas over code that other tests run
     counts="test_inexact|test_collectives|test_math|test_rule|test_plan_run|test_placement"
+    counts+="|test_reference|test_steady|test_shard_traffic"
     CC=clang CXX=clang++ build_and_test "clang address,undefined" build-asan "$light -E $counts" \
         -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_WERROR=$werror -DWEFT_FUZZ=ON \
         -DWEFT_SANITIZE=address,undefined

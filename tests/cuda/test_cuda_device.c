@@ -8,6 +8,7 @@
 #include "core/squares.h"
 #include "kernels/cuda/host.h"
 #include "kernels/op_table.h"
+#include "tests/cuda/gpu_main.h"
 #include "tests/mesh/ranks.h"
 #include <dlfcn.h>
 #include <math.h>
@@ -303,11 +304,6 @@ int main(void)
                                     {"digests are the CPU's", digests},
                                     {"what cannot be", what_cannot_be},
                                     {NULL, NULL}};
-    wf_error why = {WF_OK, ""};
 
-    if (wf_cuda_count(false, &why) == 0) {
-        wf_test_skip_all(why.text);
-        return 77;
-    }
-    return wf_test_main("cuda_device", tests);
+    return gpu_test_main("cuda_device", tests);
 }

@@ -7,6 +7,7 @@
 #include "kernels/devices.h"
 #include "kernels/now.h"
 #include "kernels/ops.h"
+#include "tests/cuda/gpu_main.h"
 #include "tests/mesh/ranks.h"
 
 enum {
@@ -249,11 +250,6 @@ int main(void)
                                     {"memory is counted", memory},
                                     {"what cannot be recorded", what_cannot_be},
                                     {NULL, NULL}};
-    wf_error why = {WF_OK, ""};
 
-    if (wf_cuda_count(false, &why) == 0) {
-        wf_test_skip_all(why.text);
-        return 77;
-    }
-    return wf_test_main("cuda_graph", tests);
+    return gpu_test_main("cuda_graph", tests);
 }

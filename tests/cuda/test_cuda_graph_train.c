@@ -3,8 +3,8 @@
  * without, bit for bit, and calls no op: both models, optimizers, types, with evaluations and
  * checkpoints in between; its plan is the run to the byte.
  */
-#include "kernels/devices.h"
 #include "parallel/report.h"
+#include "tests/cuda/gpu_main.h"
 #include "tests/parallel/checkpoint_harness.h"
 
 enum { GRAPH_STEPS = 10 };
@@ -264,11 +264,6 @@ int main(void)
                                     {"a plan is the run", plan_is_run},
                                     {"what is refused", refused},
                                     {NULL, NULL}};
-    wf_error why = {WF_OK, ""};
 
-    if (wf_cuda_count(false, &why) == 0) {
-        wf_test_skip_all(why.text);
-        return 77;
-    }
-    return wf_test_main("cuda_graph_train", tests);
+    return gpu_test_main("cuda_graph_train", tests);
 }

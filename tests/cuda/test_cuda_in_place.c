@@ -8,6 +8,7 @@
 #include "kernels/devices.h"
 #include "kernels/shared.h"
 #include "tests/cuda/device_parts.h"
+#include "tests/cuda/gpu_main.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -141,11 +142,6 @@ int main(void)
 {
     static const wf_test tests[] = {
         {"in place, as on the CPU", in_place}, {"casts", casts}, {NULL, NULL}};
-    wf_error why = {WF_OK, ""};
 
-    if (wf_cuda_count(false, &why) == 0) {
-        wf_test_skip_all(why.text);
-        return 77;
-    }
-    return wf_test_main("cuda_in_place", tests);
+    return gpu_test_main("cuda_in_place", tests);
 }

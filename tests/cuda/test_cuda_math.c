@@ -6,6 +6,7 @@
 #include "kernels/attention.h"
 #include "kernels/shared.h"
 #include "tests/cuda/device_parts.h"
+#include "tests/cuda/gpu_main.h"
 #include <stdlib.h>
 
 /* ---- products ---- */
@@ -336,5 +337,5 @@ int main(void)
         {NULL, NULL},
     };
 
-    return wf_test_main("products and attention on the GPU", tests);
+    return gpu_test_main("products and attention on the GPU", tests);
 }

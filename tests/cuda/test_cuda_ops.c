@@ -9,9 +9,9 @@
 #include "core/bf16.h"
 #include "core/random.h"
 #include "kernels/attention.h"
-#include "kernels/devices.h"
 #include "kernels/shared.h"
 #include "tests/cuda/device_parts.h"
+#include "tests/cuda/gpu_main.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -421,11 +421,6 @@ int main(void)
                                     {"denormals", denormals},
                                     {"every row has a case", every_row},
                                     {NULL, NULL}};
-    wf_error why = {WF_OK, ""};
 
-    if (wf_cuda_count(false, &why) == 0) {
-        wf_test_skip_all(why.text);
-        return 77;
-    }
-    return wf_test_main("cuda_ops", tests);
+    return gpu_test_main("cuda_ops", tests);
 }

@@ -6,12 +6,11 @@
  * WEFT_TEST_ALL in the environment tries every strategy on both models and longer curves; without
  * it each strategy is tried once.
  */
-#include "kernels/devices.h"
 #include "parallel/report.h"
+#include "tests/cuda/gpu_main.h"
 #include "tests/parallel/checkpoint_harness.h"
 
-enum { BATCH = 4, CURVE = 30, SHORT_CURVE = UNDER_SANITIZER ? 1 : 4 };
-enum { STEPS = UNDER_SANITIZER ? 1 : 2 };
+enum { BATCH = 4, CURVE = 30, SHORT_CURVE = UNDER_SANITIZER ? 1 : 4, STEPS = 2 };
 
 static const row rows[] = {
     {"full_shard", .tp = 2, .dp = 2, .micro = 1},
@@ -286,11 +285,6 @@ int main(void)
                                     {"little comes to the host", little_comes_to_the_host},
                                     {"a plan is the run", plan_is_run},
                                     {NULL, NULL}};
-    wf_error why = {WF_OK, ""};
 
-    if (wf_cuda_count(false, &why) == 0) {
-        wf_test_skip_all(why.text);
-        return 77;
-    }
-    return wf_test_main("cuda_train", tests);
+    return gpu_test_main("cuda_train", tests);
 }

@@ -8,7 +8,7 @@
  */
 #include "tests/parallel/rows.h"
 
-enum { BATCH = 16, STEPS = UNDER_SANITIZER ? 3 : 12 };
+enum { BATCH = 16, STEPS = UNDER_SANITIZER ? 3 : 6 };
 
 /* The first is what the others are compared with: one rank, one micro-step. */
 static const row rows[] = {

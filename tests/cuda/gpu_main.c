@@ -1,0 +1,14 @@
+/* tests/cuda/gpu_main.c - see gpu_main.h. */
+#include "tests/cuda/gpu_main.h"
+#include "kernels/devices.h"
+
+int gpu_test_main(const char *suite, const wf_test *tests)
+{
+    wf_error why = {WF_OK, ""};
+
+    if (wf_cuda_count(false, &why) == 0) {
+        wf_test_skip_all(why.text);
+        return 77;
+    }
+    return wf_test_main(suite, tests);
+}

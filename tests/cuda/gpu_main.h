@@ -1,0 +1,10 @@
+/* tests/cuda/gpu_main.h - the main of a test that needs the (emulated) GPU. */
+#ifndef WF_TESTS_CUDA_GPU_MAIN_H
+#define WF_TESTS_CUDA_GPU_MAIN_H
+
+#include "tests/harness.h"
+
+/* wf_test_main, or 77 (skipped) with the reason where there is no GPU. */
+int gpu_test_main(const char *suite, const wf_test *tests);
+
+#endif
