@@ -18,8 +18,8 @@
 
 /* Bytes of a slice, which stays in the first-level cache between its uses; pieces of a large
    share, so that a late worker finds some; and the bytes written from which on stores past the
-   caches pay: what a core's own cache would not hold. */
-enum { SLICE_BYTES = 16 << 10, PIECES = 16, STREAM_BYTES = 2 << 20 };
+   caches pay: what the cores' own caches would not hold. */
+enum { SLICE_BYTES = 16 << 10, PIECES = 16, STREAM_BYTES = 8 << 20 };
 
 /* n elements of a share of buffer b: element `at` of the part and those behind it, which lie side
    by side at `place` of what is cut. */
