@@ -70,20 +70,20 @@ INLINE wf_gemm_operand share(const gemm_source *s, const wf_gemm_operand *all, i
 }
 
 /*
- * What a tile asks memory for while it computes, a row of lines before so many steps: all at once
- * would fill the few places where a core waits for lines.
+ * What a tile asks memory for while it computes, a row of lines at every so many elements of the
+ * long dimension: all at once would fill the few places where a core waits for lines.
  */
 typedef struct asking {
-    gemm_ahead next; /* is read by whoever packs after this tile */
-    gemm_ahead own;  /* is written, or added to, in the end */
-    int64_t every;
+    gemm_ahead next;      /* is read by whoever packs after this tile */
+    gemm_ahead own;       /* is written, or added to, in the end */
+    int64_t every, until; /* elements from one row to the next; until then */
 } asking;
 
-INLINE void ask_row(gemm_ahead *a, const int write)
+INLINE void ask_row(gemm_ahead *a, const int write, int64_t lines)
 {
     if (a->left <= 0)
         return;
-    for (int64_t i = 0; i < a->lines; i++) {
+    for (int64_t i = 0; i < lines; i++) {
         if (write) /* the builtin takes literals only */
             __builtin_prefetch(a->at + i * V16, 1);
         else
@@ -130,9 +130,13 @@ INLINE void multiply_step(const int rows, accumulators *acc, wf_gemm_operand a,
                           wf_gemm_operand b, int64_t k, asking *ask)
 {
     for (int64_t left = k, some; left > 0; left -= some) {
-        ask_row(&ask->next, 0);
-        ask_row(&ask->own, 1);
-        some = left < ask->every ? left : ask->every;
+        if (ask->until == 0) {
+            ask_row(&ask->next, 0, ask->next.lines);
+            ask_row(&ask->own, 1, GEMM_VECTORS);
+            ask->until = ask->every;
+        }
+        some = left < ask->until ? left : ask->until;
+        ask->until -= some;
         if (a.across == 1)
             multiply(rows, acc, a.at, 1, a.along, b.at, b.along, some);
         else
@@ -148,12 +152,11 @@ INLINE asking asking_of(const int rows, const gemm_tile *t)
     const wf_gemm_step *last = &w->step[w->n_steps - 1];
     int level = last->level - (last->merges > 0 ? last->merges : 0);
     float *home = t->home + level * t->home_level;
-    asking ask = {.next = t->ahead, .every = 64};
+    asking ask = {.next = t->ahead};
     int64_t most = ask.next.left > rows ? ask.next.left : rows;
 
     ask.own = w->last ? t->own : (gemm_ahead){home, GEMM_NR, GEMM_VECTORS, rows};
-    while (ask.every > 1 && ask.every * most > w->k)
-        ask.every /= 2;
+    ask.every = w->k > most ? w->k / most : 1;
     return ask;
 }
 
