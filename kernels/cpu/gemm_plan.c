@@ -10,10 +10,10 @@ enum { FEW_COLUMNS = 8 };
 
 /*
  * A number that a block packs is used once for each of its columns, or of its rows: with so few
- * uses packing costs more than the caches lose by rows that lie apart. Columns lose more, a
- * cache line and its prefetch at every step.
+ * uses packing costs more than reading it where it lies. Rows that lie apart are slow to read: a
+ * tile's addresses do not fit in registers, and rows a page apart share a few lines of a cache.
  */
-enum { ROW_USES = 256, COL_USES = 128 };
+enum { ROW_USES = 32, COL_USES = 128 };
 
 /* Below this many multiplications waking a second thread costs more than it brings. */
 static const double alone = 1 << 18;
