@@ -18,9 +18,6 @@ enum { ROW_USES = 32, COL_USES = 128 };
 /* Below this many multiplications waking a second thread costs more than it brings. */
 static const double alone = 1 << 18;
 
-/* Multiplications that a core does in the time in which it packs one number. */
-static const int64_t pack_cost = 14;
-
 static int64_t min64(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -175,64 +172,73 @@ static void find_readable(const wf_gemm *g, wf_gemm_plan *plan)
     }
 }
 
-/* Cuts `size` in `pieces` of equal numbers of tiles; 0 where they are fewer pieces than asked.
- */
-static int64_t piece(int64_t size, int64_t tile, int64_t pieces)
-{
-    int64_t length = div_up(div_up(size, tile), pieces) * tile;
+/* Multiplications that a core does in the time in which it packs one number. */
+static const int64_t pack_cost = 14;
 
-    return div_up(size, length) == pieces ? length : 0;
+/* Of as few pieces as a limit allows, in whole tiles, the length of one. */
+static int64_t piece(int64_t size, int64_t tile, int64_t limit)
+{
+    return div_up(div_up(size, tile), div_up(size, limit)) * tile;
+}
+
+/* Rows of a block in groups, so that strips of columns of a group are done first by all members, the
+   packing of each strip included. */
+static int64_t group_of(const wf_gemm_limits *limits, int64_t threads, const wf_gemm_plan *plan)
+{
+    int64_t fewest = div_up(plan->rows, limits->block_rows), best = 0, least = INT64_MAX;
+    int64_t strips = div_up(plan->cols, limits->nr);
+
+    for (int64_t groups = fewest; groups < fewest + threads; groups++) {
+        int64_t rows = div_up(div_up(plan->rows, limits->mr), groups) * limits->mr;
+        int64_t rounds = div_up(strips * div_up(plan->rows, rows), threads);
+        int64_t cost = rounds * (rows + pack_cost);
+
+        if (cost < least) {
+            least = cost;
+            best = rows;
+        }
+    }
+    return best;
 }
 
 /*
- * Blocks no larger than the limits, in the numbers that finish first: the rounds of `threads`
- * blocks, times the work of one block per element of the long dimension, packing included.
+ * The members of a team stand side by side along the columns, as many as have a whole part of
+ * them, and others behind, along the rows: packed rows are then used for the most columns.
  */
 static void cut_blocks(const wf_gemm_limits *limits, int64_t threads, wf_gemm_plan *plan)
 {
-    int64_t least_rows = div_up(plan->m, limits->block_rows);
-    int64_t least_cols = div_up(plan->n, limits->block_cols);
-    bool rows_readable = plan->rows_in_place, cols_readable = plan->cols_in_place;
-    int64_t least = INT64_MAX;
+    int64_t beside = min64(threads, div_up(plan->n, limits->block_cols));
+    int64_t behind = div_up(threads, beside);
 
-    for (int64_t r = least_rows; r < least_rows + threads; r++) {
-        int64_t rows = piece(plan->m, limits->mr, r);
+    plan->rows = piece(plan->m, limits->mr, limits->block_rows * behind);
+    plan->cols = piece(plan->n, limits->nr, limits->block_cols * beside);
+    plan->row_blocks = div_up(plan->m, plan->rows);
+    plan->col_blocks = div_up(plan->n, plan->cols);
+    plan->group = group_of(limits, threads, plan);
+    plan->rows_in_place &= plan->cols <= ROW_USES;
+    plan->cols_in_place &= plan->group <= COL_USES;
+}
 
-        for (int64_t c = least_cols; rows && c < least_cols + threads; c++) {
-            int64_t cols = piece(plan->n, limits->nr, c);
-            bool use_rows = rows_readable && cols <= ROW_USES;
-            bool use_cols = cols_readable && rows <= COL_USES;
-            int64_t packed = (use_rows ? 0 : rows) + (use_cols ? 0 : cols);
-            int64_t cost = rows * cols + pack_cost * packed;
+int wf_gemm_threads(const wf_gemm *g, int threads)
+{
+    double work = (double)g->m * (double)g->n;
+    int64_t k = 0;
 
-            cost *= div_up(r * c, threads);
-            if (!cols || cost >= least)
-                continue;
-            least = cost;
-            plan->rows = rows;
-            plan->cols = cols;
-            plan->row_blocks = r;
-            plan->col_blocks = c;
-            plan->rows_in_place = use_rows;
-            plan->cols_in_place = use_cols;
-        }
-    }
+    for (int64_t i = 0; i < g->n_parts; i++)
+        k += g->parts[i].k;
+    return work * (double)k < alone ? 1 : threads;
 }
 
 wf_gemm_plan wf_gemm_plan_of(const wf_gemm *g, const wf_gemm_limits *limits, int threads)
 {
     wf_gemm_plan plan = {.m = g->m, .n = g->n};
-    double work = (double)g->m * (double)g->n;
-    int64_t k = 0;
 
     if (g->n <= FEW_COLUMNS && g->m > g->n)
         plan = (wf_gemm_plan){.transpose = true, .m = g->n, .n = g->m};
     if (g->m <= 0 || g->n <= 0)
         return plan;
-    for (int64_t i = 0; i < g->n_parts; i++)
-        k += g->parts[i].k;
     measure(g, limits->kc, &plan);
     find_readable(g, &plan);
-    cut_blocks(limits, work * (double)k < alone ? 1 : threads, &plan);
+    cut_blocks(limits, threads, &plan);
     return plan;
 }

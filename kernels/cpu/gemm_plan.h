@@ -2,10 +2,10 @@
  * kernels/cpu/gemm_plan.h - how a product of matrices is cut, the same for every instruction
  * set but for the sizes in wf_gemm_limits. No cut can be seen in the result.
  *
- * C is cut in blocks, which the members of a team take; a block is cut in tiles of mr rows and
- * nr columns, which live in registers. The long dimension is cut in windows of at most kc,
- * which may hold many short leaves or a piece of a long one. A tile goes through all steps of a
- * window with its running chain in registers; what it leaves for the next window, an open chain
+ * C is cut in blocks, one after the other, and a team shares each of them; a block is cut in tiles
+ * of mr rows and nr columns, which live in registers. The long dimension is cut in windows of at
+ * most kc, which may hold many short leaves or a piece of a long one. A tile goes through all steps
+ * of a window with its running chain in registers; what it leaves for the next window, an open chain
  * and the open nodes of its tree, waits at home in the block's scratch, one level per node.
  *
  * The rows (A) and the columns (B) of a tile come from panels packed in the order in which it
@@ -24,9 +24,9 @@ enum {
 };
 
 typedef struct wf_gemm_limits {
-    int64_t mr, nr; /* a tile */
-    int64_t kc;     /* a window */
-    int64_t block_rows, block_cols;
+    int64_t mr, nr;                 /* a tile */
+    int64_t kc;                     /* a window */
+    int64_t block_rows, block_cols; /* a member's part of a block */
 } wf_gemm_limits;
 
 /* x(i, p) = at[i * across + p * along]; p along the long dimension, i a row or column of what is
@@ -71,10 +71,14 @@ typedef struct wf_gemm_plan {
     int64_t m, n;   /* rows and columns of what is computed */
     int64_t rows, cols; /* of a block, multiples of a tile */
     int64_t row_blocks, col_blocks;
+    int64_t group; /* rows of a block for which columns are packed once, a multiple of a tile */
     bool rows_in_place, cols_in_place; /* whole tiles read them where they lie */
     int64_t kc;                        /* of the longest window */
     int64_t levels;                    /* nodes that a tile has at home, at most */
 } wf_gemm_plan;
+
+/* How many of so many threads are worth waking. */
+int wf_gemm_threads(const wf_gemm *g, int threads);
 
 wf_gemm_plan wf_gemm_plan_of(const wf_gemm *g, const wf_gemm_limits *limits, int threads);
 

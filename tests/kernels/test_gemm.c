@@ -220,13 +220,13 @@ static void even_leaves(void)
     }
 }
 
-/* Large enough for several blocks, so that members of a team really share the work. */
+/* Large enough for several blocks of rows, and of columns, and for members of a team to share. */
 static void many_blocks(void)
 {
     wf_gemm_part parts[3] = {{.k = 5, .leaf = true}, {.k = 40}, {.k = 9, .leaf = true}};
 
     check_parts(1100, 90, parts, 3);
-    check_parts(70, 2100, parts, 3);
+    check_parts(20, 6200, parts, 3);
     check_parts(530, 1040, parts, 1);
 }
 
@@ -243,7 +243,7 @@ static void nothing(void)
 
 static wf_gemm_plan plan_of(wf_gemm_part part, int64_t m, int64_t n)
 {
-    static const wf_gemm_limits limits = {14, 32, 384, 504, 1024};
+    static const wf_gemm_limits limits = {14, 32, 384, 504, 3072};
     wf_gemm g = {.m = m, .n = n, .parts = &part, .n_parts = 1};
 
     return wf_gemm_plan_of(&g, &limits, 1);

@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/simd/gemm.h - the parts of a product: packing of panels, and the tile in
- * registers.
+ * kernels/cpu/simd/gemm.h - the parts of a product: windows of blocks, strips of their columns,
+ * packing of panels, and the tile in registers.
  *
  * A panel is a strip of A (h rows) or of B (GEMM_NR columns) with its elements in the order in
  * which a tile reads them: all of one index of the long dimension, then all of the next.
@@ -25,6 +25,12 @@ enum {
     GEMM_TILE = GEMM_MR * GEMM_NR,
     GEMM_CUTS = 5
 };
+
+/* How many tiles, or other pieces, a size makes. */
+static inline int64_t gemm_tiles(int64_t size, int64_t tile)
+{
+    return (size + tile - 1) / tile;
+}
 
 /* Where a tile finds its rows or its columns: in a panel, or, without one, where they lie. */
 typedef struct gemm_source {
@@ -68,5 +74,51 @@ void WF_ISA_NAME(wf_gemm_pack_rows)(float *panel, int height, const wf_gemm_oper
                                     int64_t count, int64_t k);
 void WF_ISA_NAME(wf_gemm_pack_cols)(float *panel, const wf_gemm_operand *x, int64_t count,
                                     int64_t k);
+
+/* A product on its way. */
+typedef struct gemm_product {
+    const wf_gemm *g;
+    wf_gemm_plan plan;
+    float *home;        /* what tiles leave for the next window, strips first */
+    int64_t home_level; /* floats from one level to the next */
+} gemm_product;
+
+/* A window of a block: rows row0 .. and columns col0 .. of what is computed. */
+typedef struct gemm_stage {
+    int64_t row0, rows, col0, cols;
+    int64_t first_packed; /* the rows of the block before this one are read in place */
+    float *a;             /* panels of the others */
+    wf_gemm_window window;
+} gemm_stage;
+
+/* How many of a block's rows tiles read in place: those in front of a last tile that is higher than
+   what is left for it, or none. */
+int64_t WF_ISA_NAME(wf_gemm_in_place)(const wf_gemm_plan *plan, int64_t rows);
+
+/* Packs panels begin .. end - 1 of a block's rows, for all steps of its window. */
+void WF_ISA_NAME(wf_gemm_pack_stage)(const gemm_stage *at, int64_t begin, int64_t end);
+
+/* GEMM_NR columns on their way into a panel, a piece at a time. */
+typedef struct gemm_strip {
+    const wf_gemm_window *window;
+    int64_t col, count;
+    float *panel, *to; /* NULL: in place */
+    int step;
+    int64_t first; /* of the step, not packed yet */
+} gemm_strip;
+
+/* The strip at a column of a stage, to be packed into that panel. */
+gemm_strip WF_ISA_NAME(wf_gemm_strip)(const gemm_product *p, const gemm_stage *at,
+                                      int64_t column, float *panel);
+
+/* Rows of a block; `share`: how many tiles pack the next strip together. */
+typedef struct gemm_rows {
+    int64_t begin, end, share;
+} gemm_rows;
+
+/* The tiles of some rows of a strip, which is packed on arrival but for what is packed already;
+   meanwhile they pack their share of `next`, which may be NULL. `edge` has room for a tile. */
+void WF_ISA_NAME(wf_gemm_run_strip)(const gemm_product *p, const gemm_stage *at, float *edge,
+                                    gemm_rows rows, gemm_strip *now, gemm_strip *next);
 
 #endif
