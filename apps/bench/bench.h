@@ -95,7 +95,8 @@ typedef struct bench_entrant {
 
 /*
  * Rounds in which each entrant runs once, after one that is not counted; a short run is
- * repeated until its sample is long enough to be timed. False after a failure.
+ * repeated until its sample is long enough to be timed, and a twentieth of the longest of them.
+ * False after a failure.
  */
 bool bench_race(const bench_options *o, int count, bench_entrant *entrant);
 
