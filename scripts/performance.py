@@ -32,8 +32,9 @@ BENCHES = {
     "gemm2": [["gemm", "--threads", "2", "--shapes", SHAPES, "--seconds", "0.5"]],
     "ranks2": [["gemm", "--shapes", "1024x768x768,1024x768x3072", "--forms", "NT"]],
     "attention": [["attention"]],
-    "step": [["step", "--model", model, "--layouts", "1x1,1x1off,1x1t2", "--seconds", seconds]
-             for model, seconds in (("small", "30"), ("gpt2-256", "90"), ("gpt2-1024", "180"))],
+    "step": [["step", "--libraries", "--model", model, "--layouts", "1x1,1x1off,1x1t2",
+              "--seconds", seconds]
+             for model, seconds in (("small", "40"), ("gpt2-256", "120"), ("gpt2-1024", "240"))],
     "exact": [["step", "--model", "small", "--layouts", "1x1,1x1off,2x1,2x1off,1x2,1x2off",
                "--seconds", "40"]],
     "layouts": [["step", "--model", model, "--layouts", LAYOUTS, "--seconds", "60"]
@@ -115,9 +116,10 @@ def gemm(name):
 def ranks2(name):
     """How much of its speed alone a rank keeps beside another."""
     rows = [r for r in load(name) if r.get("kept")]
-    return table(["M x K x N", "form", "kept by each of two ranks that call at once"],
-                 [[f"{r['m']} x {r['k']} x {r['n']}", r["form"], f"{r['kept']:.3f}"]
-                  for r in rows])
+    return table(["M x K x N", "form", "kept by each of two ranks that call at once",
+                  "kept by multiply-adds alone"],
+                 [[f"{r['m']} x {r['k']} x {r['n']}", r["form"], f"{r['kept']:.3f}",
+                   f"{r['fma_kept']:.3f}" if r.get("fma_kept") else ""] for r in rows])
 
 
 def plain(head, *fields):
@@ -167,12 +169,17 @@ def torch(name):
                   for r in load(name) if r.get("row") == "ratio"])
 
 
-STEP = plain(["model", "layout", "ms a step", "tokens/s", "of FMA peak", "times the first",
-              "memory MB"], ("model", ""), ("layout", ""), ("ms", ".1f"), ("tokens_per_s", ".0f"),
-             ("of_peak", ".3f"), ("times_first", ".3f"), ("memory_mb", ".0f"))
+LAYOUT = (("model", ""), ("layout", ""), ("ms", ".1f"), ("tokens_per_s", ".0f"),
+          ("of_peak", ".3f"))
+COSTS = (("times_first", ".3f"), ("memory_mb", ".0f"))
 TABLES = {
-    "gemm1": gemm, "gemm2": gemm, "ranks2": ranks2, "step": STEP, "layouts": STEP, "exact": exact,
+    "gemm1": gemm, "gemm2": gemm, "ranks2": ranks2, "exact": exact,
     "comm": comm, "torch-small": torch, "torch-256": torch, "torch-1024": torch,
+    "step": plain(["model", "layout", "ms a step", "tokens/s", "of FMA peak",
+                   "of the best library's products", "times the first", "memory MB"],
+                  *LAYOUT, ("of_products", ".3f"), *COSTS),
+    "layouts": plain(["model", "layout", "ms a step", "tokens/s", "of FMA peak",
+                      "times the first", "memory MB"], *LAYOUT, *COSTS),
     "attention": plain(["pass", "tokens", "head dim", "threads", "ms", "GFLOP/s", "of FMA peak"],
                        ("pass", ""), ("seq", ""), ("dim", ""), ("threads", ""), ("ms", ".2f"),
                        ("gflops", ".0f"), ("of_peak", ".2f")),

@@ -22,6 +22,7 @@ typedef struct bench_options {
     int64_t tp, dp; /* 0: not given */
     bool sequence_parallel;
     const char *exact; /* "on", "off" or "both" */
+    bool libraries;    /* step: the same products by other libraries */
     const char *ranks, *sizes;
     const char *device; /* "cpu", "cuda"; NULL: the first */
     bool processes;     /* Weft over MPI, against MPI's own collectives */
@@ -141,6 +142,9 @@ const char *bench_fma_name(void);
 /* An entrant whose run is `bench_fma_flops(crew)` operations of independent chains. */
 bench_entrant bench_fma(bench_crew *crew);
 double bench_fma_flops(const bench_crew *crew);
+
+/* The same chains by one member while the others are idle: a member's share of those operations. */
+bench_entrant bench_fma_alone(bench_crew *crew);
 
 /* How a copy stores: as memcpy does, or past the caches. */
 typedef enum bench_store { BENCH_STORE_PLAIN, BENCH_STORE_STREAM, BENCH_STORES } bench_store;

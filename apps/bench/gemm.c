@@ -4,7 +4,8 @@
  *
  * Three settings: one thread; a team of all cores; and as many callers as there are cores, each
  * alone with a product of its own, as ranks are. GFLOP/s are of all callers together. `kept`
- * says what a caller among others keeps of the speed that it has alone.
+ * says what a caller among others keeps of the speed that it has alone, and `fma_kept` the same of
+ * multiply-adds that touch no memory: cores that share more than memory keep less.
  */
 #include "apps/bench/blas.h"
 #include "kernels/cpu/simd.h"
@@ -159,8 +160,9 @@ static void forget(bench *b)
     }
 }
 
-/* The order of entrants; with several callers, the last is one of them alone. */
-enum { PEAK, ONE, EIGHT, LIBRARIES };
+/* The order of entrants; with several callers, the last are one of them alone, and one core's
+   multiply-adds alone. */
+enum { PEAK, ONE, EIGHT, LIBRARIES, ALONE = 2 };
 
 static void report_form(bench *b, const setting *s, const char *form, const bench_entrant *e)
 {
@@ -168,8 +170,8 @@ static void report_form(bench *b, const setting *s, const char *form, const benc
         &(shape){b->caller[0].product.m, b->caller[0].product.k, b->caller[0].product.n};
     double flops = 2e-9 * (double)(size->m * size->k) * (double)size->n, best = 0;
     double peak = bench_fma_flops(b->peak) * 1e-9 / e[PEAK].seconds;
-    double eight = b->callers * flops / e[EIGHT].seconds,
-           alone = e[LIBRARIES + b->n_blas].seconds;
+    double eight = b->callers * flops / e[EIGHT].seconds;
+    const bench_entrant *alone = e + LIBRARIES + b->n_blas;
     bench_cell cells[16 + BENCH_BLAS], *cell = cells;
 
     *cell++ = bench_text("setting", s->name);
@@ -188,7 +190,10 @@ static void report_form(bench *b, const setting *s, const char *form, const benc
     }
     *cell++ = bench_number("of_peak", eight / peak, 3);
     *cell++ = bench_number("of_best", best > 0 ? eight / best : NAN, 3);
-    *cell++ = bench_number("kept", b->callers > 1 ? alone / e[EIGHT].seconds : NAN, 3);
+    *cell++ =
+        bench_number("kept", b->callers > 1 ? alone[0].seconds / e[EIGHT].seconds : NAN, 3);
+    *cell++ =
+        bench_number("fma_kept", b->callers > 1 ? alone[1].seconds / e[PEAK].seconds : NAN, 3);
     *cell = (bench_cell){.name = NULL};
     bench_row(b->report, cells);
     if (best > 0) {
@@ -199,9 +204,9 @@ static void report_form(bench *b, const setting *s, const char *form, const benc
 
 static wf_status race_form(bench *b, const setting *s, const char *form)
 {
-    runner runners[LIBRARIES + BENCH_BLAS + 1];
-    bench_entrant entrants[LIBRARIES + BENCH_BLAS + 1] = {{.run = NULL}};
-    int count = LIBRARIES + b->n_blas + (b->callers > 1);
+    runner runners[LIBRARIES + BENCH_BLAS + ALONE];
+    bench_entrant entrants[LIBRARIES + BENCH_BLAS + ALONE] = {{.run = NULL}};
+    int alone = LIBRARIES + b->n_blas, count = alone + (b->callers > 1 ? ALONE : 0);
     bool good;
 
     for (int i = 0; i < b->callers; i++) {
@@ -212,17 +217,19 @@ static wf_status race_form(bench *b, const setting *s, const char *form)
                 (bench_blas_call){.blas = &b->blas[j], .product = b->caller[i].product};
     }
     for (int i = ONE; i < count; i++) {
-        bool library = i >= LIBRARIES && i < LIBRARIES + b->n_blas;
+        bool library = i >= LIBRARIES && i < alone;
 
         runners[i] = (runner){.b = b,
                               .leaves = library    ? 0
                                         : i == ONE ? 1
                                                    : LEAVES,
                               .blas = library ? i - LIBRARIES : 0,
-                              .active = i < LIBRARIES + b->n_blas ? b->callers : 1};
+                              .active = i < alone ? b->callers : 1};
         entrants[i] = (bench_entrant){.run = run, .arg = &runners[i]};
     }
     entrants[PEAK] = bench_fma(b->peak);
+    if (b->callers > 1)
+        entrants[alone + 1] = bench_fma_alone(b->peak);
     good = bench_race(b->o, count, entrants);
     for (int i = 0; i < b->callers; i++) {
         for (int j = 0; j < b->n_blas; j++) {

@@ -138,6 +138,24 @@ static double run_fma(void *arg, int64_t repeat)
     return bench_crew_run(arg, run_chains, &rounds);
 }
 
+static void run_chains_alone(void *arg, int index)
+{
+    if (index == 0)
+        run_chains(arg, index);
+}
+
+static double run_fma_alone(void *arg, int64_t repeat)
+{
+    int64_t rounds = ROUNDS * repeat;
+
+    return bench_crew_run(arg, run_chains_alone, &rounds);
+}
+
+bench_entrant bench_fma_alone(bench_crew *crew)
+{
+    return (bench_entrant){.run = run_fma_alone, .arg = crew};
+}
+
 bench_entrant bench_fma(bench_crew *crew)
 {
     return (bench_entrant){.run = run_fma, .arg = crew};

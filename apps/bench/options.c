@@ -37,6 +37,8 @@ static const flag flags[] = {
      "all layouts with sequence parallelism"},
     {"--exact", FLAG_TEXT, AT(exact), "step", "WORD",
      "on, off, or both: each layout without exactness as well"},
+    {"--libraries", FLAG_BOOL, AT(libraries), "step", "",
+     "beside the products of a step by OpenBLAS, oneDNN and BLIS as well"},
     {"--device", FLAG_TEXT, AT(device), "memory attention", "NAME",
      "cpu, or cuda: the first GPU (default: cpu)"},
     {"--ranks", FLAG_TEXT, AT(ranks), "comm", "LIST", "sizes of worlds (default: 2,4,8,32)"},

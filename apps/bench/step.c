@@ -4,6 +4,7 @@
  *
  * Steps of exact layouts have to have the same losses, bit for bit; that is checked here too.
  */
+#include "apps/bench/blas.h"
 #include "apps/bench/models.h"
 #include <math.h>
 #include <stdio.h>
@@ -36,6 +37,7 @@ typedef struct bench {
     int n;
     layout layout[LAYOUTS];
     bench_crew *peak[LAYOUTS]; /* of a layout's busy threads; shared by those with as many */
+    bench_ceiling *ceiling;    /* NULL: without libraries */
 } bench;
 
 static wf_status open_rank(wf_rank *rank, void **own, void *arg)
@@ -233,7 +235,7 @@ static const char *same(const layout *l, const layout *first)
 }
 
 static void report_layout(const bench *b, bench_report *report, const layout *l, double seconds,
-                          double first, double peak)
+                          double first, double peak, double products)
 {
     double tokens = (double)(b->model->batch * b->model->seq), memory = 0;
     double rate = tokens * bench_model_flops(b->model) * 1e-9 / seconds;
@@ -247,6 +249,8 @@ static void report_layout(const bench *b, bench_report *report, const layout *l,
                                            bench_number("gflops", rate, 1),
                                            bench_number("fma_peak", peak, 1),
                                            bench_number("of_peak", rate / peak, 3),
+                                           bench_number("products", products, 1),
+                                           bench_number("of_products", rate / products, 3),
                                            bench_number("times_first", seconds / first, 3),
                                            bench_number("memory_mb", memory * 1e-6, 1),
                                            bench_text("same_losses", same(l, &b->layout[0])),
@@ -268,11 +272,11 @@ static void note_memory(bench_report *report, const layout *l)
                (double)(m->in_use + m->cached) * 1e-6);
 }
 
-/* The layouts, and each peak that they need once. */
+/* The layouts, and for each number of busy threads the limits. */
 static wf_status race(bench *b, bench_report *report)
 {
     bench_entrant entrants[BENCH_ENTRANTS];
-    int peak[LAYOUTS], count = b->n;
+    int peak[LAYOUTS], count = b->n, limits = 0;
 
     for (int i = 0; i < b->n; i++) {
         entrants[i] = (bench_entrant){.run = run, .arg = &b->layout[i]};
@@ -281,17 +285,23 @@ static wf_status race(bench *b, bench_report *report)
             peak[i] = b->peak[j] == b->peak[i] ? peak[j] : peak[i];
         if (peak[i] >= 0)
             continue;
-        if (count == BENCH_ENTRANTS)
+        if (++limits > BENCH_CEILING_THREADS || count + 1 + BENCH_BLAS > BENCH_ENTRANTS)
             return wf_error_set(b->error, WF_EINVAL,
                                 "too many layouts of different numbers of threads");
         peak[i] = count;
         entrants[count++] = bench_fma(b->peak[i]);
+        if (b->ceiling)
+            count += bench_ceiling_entrants(b->ceiling, b->layout[i].busy, entrants + count);
     }
     if (!bench_race(b->o, count, entrants))
         return wf_error_set(b->error, WF_EINTERNAL, "a layout failed");
-    for (int i = 0; i < b->n; i++)
+    for (int i = 0; i < b->n; i++) {
+        const bench_entrant *limit = entrants + peak[i];
+
         report_layout(b, report, &b->layout[i], entrants[i].seconds, entrants[0].seconds,
-                      bench_fma_flops(b->peak[i]) * 1e-9 / entrants[peak[i]].seconds);
+                      bench_fma_flops(b->peak[i]) * 1e-9 / limit->seconds,
+                      b->ceiling ? bench_ceiling_gflops(b->ceiling, limit + 1) : NAN);
+    }
     for (int i = 0; i < b->n; i++)
         note_memory(report, &b->layout[i]);
     for (int i = 0; i < b->n; i++) {
@@ -315,9 +325,12 @@ static wf_status run_step(const bench_options *o, bench_report *report, wf_error
                name, (int)b.model->config.layers, (int)b.model->config.width,
                (int)b.model->config.vocabulary, (int)b.model->batch, (int)b.model->seq,
                bench_model_flops(b.model) * 1e-6);
-    if (open_layouts(&b) == WF_OK)
+    if (o->libraries)
+        b.ceiling = bench_ceiling_open(b.model, report, error);
+    if (error->code == WF_OK && open_layouts(&b) == WF_OK)
         race(&b, report);
     close_layouts(&b);
+    bench_ceiling_close(b.ceiling);
     return error->code;
 }
 
@@ -330,7 +343,9 @@ const bench_command bench_step = {
             "layout\n"
             "can keep busy; the work is 6 operations per weight and token, and half of "
             "attention's\n"
-            "scores. times_first compares with the first layout. Below the table: what the "
+            "scores. With --libraries, products and of_products compare with the fastest\n"
+            "library's products of such a step, which no step can do without. times_first "
+            "compares with the first layout. Below the table: what the "
             "memory of\n"
             "rank 0 was used for when it was fullest. Losses of exact layouts must be\n"
             "equal, else the run fails.\n\n"

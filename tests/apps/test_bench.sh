@@ -54,6 +54,15 @@ losses=$("$bench" step --quick --json --layouts 1x1,2x2sp,1x1off |
     sed -n 's/.*"same_losses":"\([^"]*\)".*/\1/p' | tr '\n' ' ')
 [ "$losses" = "yes yes - " ] || fail "step: same losses: $losses"
 
+# Other libraries' products of a step, or the rule where there are none.
+step=$("$bench" step --quick --json --layouts 1x1 --libraries 2>&1)
+case $step in
+*'"products":null'*) fail "step --libraries: no products" ;;
+*'"products":'*) ;;
+*'--libraries needs one of OpenBLAS, oneDNN and BLIS'*) ;;
+*) fail "step --libraries: $step" ;;
+esac
+
 table=$("$bench" memory --quick --threads 1) || fail "memory: status $?"
 grep -q '^kernel .*of copy$' <<<"$table" || fail "no titles"
 grep -q '^adamw  *1 ' <<<"$table" || fail "no row of adamw"
