@@ -45,11 +45,11 @@ typedef struct job {
     gemm_product product;
     scratch size;
     int members;
-    float *own; /* scratch of member 0; the others' follow */
-    gemm_stage stage[2];
+    float *own;                   /* scratch of member 0; the others' follow */
     const gemm_stage *now, *next; /* NULL: there is none */
-    int64_t block, before;        /* of `next`; strips of all stages before `now` */
+    int64_t block, before;        /* after that of `next`; strips of all stages before `now` */
     wf_gemm_cursor cursor;        /* behind `next` */
+    gemm_stage stage[2];
 } job;
 
 static size_t lines(int64_t floats)
@@ -131,6 +131,7 @@ static void run_range(const job *x, member *own, int64_t who, bool other)
     const wf_gemm_plan *plan = &x->product.plan;
     const gemm_stage *at = x->now;
     float *edge = (float *)own + x->size.member + x->size.b;
+    gemm_strip *ahead;
     int64_t piece;
 
     while ((piece = take(member_of(x, who), other)) >= 0) {
@@ -145,8 +146,8 @@ static void run_range(const job *x, member *own, int64_t who, bool other)
             continue;
         if (own->now_is != x->before + strip)
             arrive(x, own, strip, who, other);
-        WF_ISA_NAME(wf_gemm_run_strip)
-        (&x->product, at, edge, some, &own->now, own->ahead_is >= 0 ? &own->ahead : NULL);
+        ahead = own->ahead_is >= 0 ? &own->ahead : NULL;
+        WF_ISA_NAME(wf_gemm_run_strip)(&x->product, at, edge, some, &own->now, ahead);
     }
 }
 
@@ -180,40 +181,34 @@ static void run_stage(job *x, struct wf_team *team)
     wf_team_run(team, x->members, 1, run_ranges, x);
 }
 
-/* `next` is the stage after `now`: the next window of the block, or the next block's first, if any. */
+/* `next` is the stage after `now`: the next window of its block, or the next block's first, if any. */
 static void follow(job *x)
 {
     const wf_gemm_plan *plan = &x->product.plan;
     gemm_stage *next = x->now == x->stage ? x->stage + 1 : x->stage;
 
-    x->next = next;
-    if (x->now && !x->now->window.last) {
-        next->row0 = x->now->row0;
-        next->rows = x->now->rows;
-        next->col0 = x->now->col0;
-        next->cols = x->now->cols;
-        next->first_packed = x->now->first_packed;
-    } else if (x->block == plan->row_blocks * plan->col_blocks) {
+    if (!x->now || x->now->window.last) {
         x->next = NULL;
-        return;
-    } else {
-        next->row0 = x->block % plan->row_blocks * plan->rows;
-        next->rows = wf_least(plan->rows, plan->m - next->row0);
-        next->col0 = x->block / plan->row_blocks * plan->cols;
-        next->cols = wf_least(plan->cols, plan->n - next->col0);
-        next->first_packed = WF_ISA_NAME(wf_gemm_in_place)(plan, next->rows);
+        if (x->block == plan->row_blocks * plan->col_blocks)
+            return;
         x->cursor = wf_gemm_begin(x->product.g, plan->transpose);
         x->block++;
     }
+    next->row0 = (x->block - 1) % plan->row_blocks * plan->rows;
+    next->rows = wf_least(plan->rows, plan->m - next->row0);
+    next->col0 = (x->block - 1) / plan->row_blocks * plan->cols;
+    next->cols = wf_least(plan->cols, plan->n - next->col0);
+    next->first_packed = WF_ISA_NAME(wf_gemm_in_place)(plan, next->rows);
     wf_gemm_next(&x->cursor, limits.kc, &next->window);
+    x->next = next;
 }
 
-/* Sizes of scratch; the rest is empty. */
+/* Sizes of scratch. */
 static void measure(job *x, const wf_gemm *g, int threads)
 {
     wf_gemm_plan plan;
 
-    *x = (job){.members = wf_gemm_threads(g, threads)};
+    x->members = wf_gemm_threads(g, threads);
     plan = wf_gemm_plan_of(g, &limits, x->members);
     x->product = (gemm_product){.g = g, .plan = plan};
     x->product.home_level =
@@ -251,6 +246,8 @@ void WF_ISA_NAME(wf_gemm)(struct wf_team *team, const wf_gemm *g, void *workspac
         return;
     }
     measure(&x, g, wf_team_size(team));
+    x.now = x.next = NULL;
+    x.block = x.before = 0;
     x.stage[0].a = x.stage[1].a = line;
     x.product.home = line + x.size.a;
     x.own = x.product.home + x.size.home;

@@ -10,9 +10,11 @@
 /* Loops over a tile's rows and vectors must vanish early, or its accumulators are no registers.
  */
 #if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
+#define UNROLL       _Pragma("clang loop unroll(full)")
+#define UNROLL_TWICE _Pragma("clang loop unroll_count(2)")
 #else
-#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL       _Pragma("GCC unroll 16")
+#define UNROLL_TWICE _Pragma("GCC unroll 2")
 #endif
 
 typedef struct accumulators {
@@ -102,6 +104,7 @@ INLINE void ask_row(gemm_ahead *a, const int write, int64_t lines)
 INLINE void multiply(const int rows, accumulators *acc, const float *a, int64_t a_across,
                      int64_t a_along, const float *b, int64_t b_along, int64_t k)
 {
+    UNROLL_TWICE
     for (int64_t p = 0; p < k; p++) {
         const float *a_again = v16_again(a);
         v16 row[GEMM_VECTORS];
