@@ -11,13 +11,6 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-/* Loops over a tile's rows and vectors must vanish early, or its sums are no registers. */
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
 enum {
     /* 32 AVX-512 registers hold 16 sums, 16 AVX2 registers (two to a v16) hold 4. */
     TILE_ROWS = WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 ? 8 : 4,
@@ -85,6 +78,7 @@ ALWAYS_INLINE void tile(const block_product *g, const int a_row, const int a_ter
     if (g->ahead->token < g->ahead->end)
         ask(g->ahead);
     begin_sums(g, row, c, vectors, &sum);
+    UNROLL_TWICE
     for (int64_t p = first; p < end; p++) {
         const float *again = v16_again(a);
         v16 right[TILE_VECTORS];

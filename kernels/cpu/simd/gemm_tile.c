@@ -7,16 +7,6 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* Loops over a tile's rows and vectors must vanish early, or its accumulators are no registers.
- */
-#if defined(__clang__)
-#define UNROLL       _Pragma("clang loop unroll(full)")
-#define UNROLL_TWICE _Pragma("clang loop unroll_count(2)")
-#else
-#define UNROLL       _Pragma("GCC unroll 16")
-#define UNROLL_TWICE _Pragma("GCC unroll 2")
-#endif
-
 typedef struct accumulators {
     v16 at[GEMM_MR][GEMM_VECTORS];
 } accumulators;

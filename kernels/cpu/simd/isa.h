@@ -27,4 +27,14 @@
 #define WF_ISA_LEVEL_avx512   2
 #define WF_ISA_LEVEL          WF_ISA_JOIN(WF_ISA_LEVEL_, WF_ISA)
 
+/* Loops over a tile's rows and vectors must vanish early, or its sums are no registers; the loop
+   around them takes two turns at once. */
+#if defined(__clang__)
+#define UNROLL       _Pragma("clang loop unroll(full)")
+#define UNROLL_TWICE _Pragma("clang loop unroll_count(2)")
+#else
+#define UNROLL       _Pragma("GCC unroll 16")
+#define UNROLL_TWICE _Pragma("GCC unroll 2")
+#endif
+
 #endif
