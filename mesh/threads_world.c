@@ -86,6 +86,18 @@ rank_state *wf_threads_rank(world *w, int world_rank)
     return &w->rank[low];
 }
 
+/* Members come to a group's lock at about the same time and hold it for a moment: worth a look or two
+   before a sleep. */
+static void init_lock(pthread_mutex_t *lock)
+{
+    pthread_mutexattr_t kind;
+
+    pthread_mutexattr_init(&kind);
+    pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_ADAPTIVE_NP);
+    pthread_mutex_init(lock, &kind);
+    pthread_mutexattr_destroy(&kind);
+}
+
 static group *group_new(const char *name, const int *members, int n)
 {
     group *g = calloc(1, sizeof *g);
@@ -112,7 +124,7 @@ static group *group_new(const char *name, const int *members, int n)
     g->size = n;
     g->members = copy;
     snprintf(g->name, sizeof g->name, "%s", name);
-    pthread_mutex_init(&g->lock, NULL);
+    init_lock(&g->lock);
     return g;
 }
 
