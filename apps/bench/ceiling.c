@@ -23,7 +23,7 @@ struct bench_ceiling {
     bench_product product[PRODUCTS];
     int64_t times[PRODUCTS]; /* in a step */
     float *memory[3];        /* of A, B and C, for the largest */
-    performer performer[BENCH_CEILING_THREADS * BENCH_BLAS];
+    performer performer[BENCH_ENTRANTS];
 };
 
 /* y = x W^T, dx = dy W and dW = dy^T x of a layer from k to n. */
@@ -114,19 +114,19 @@ void bench_ceiling_close(bench_ceiling *c)
 /* Each product once, counted as often as it is in a step. */
 static double run(void *arg, int64_t repeat)
 {
-    performer *s = arg;
-    bench_ceiling *c = s->ceiling;
-    const bench_blas *blas = &c->blas[s->blas];
+    performer *p = arg;
+    bench_ceiling *c = p->ceiling;
+    const bench_blas *blas = &c->blas[p->blas];
     double seconds = 0;
 
-    blas->set_threads(s->threads);
+    blas->set_threads(p->threads);
     for (int64_t r = 0; r < repeat; r++) {
         for (int i = 0; i < PRODUCTS; i++) {
-            double start = bench_now(s->threads);
+            double start = bench_now(p->threads);
 
-            if (!blas->multiply(&s->call[i]))
+            if (!blas->multiply(&p->call[i]))
                 return NAN;
-            seconds += (double)c->times[i] * (bench_now(s->threads) - start);
+            seconds += (double)c->times[i] * (bench_now(p->threads) - start);
         }
     }
     return seconds;
@@ -135,12 +135,12 @@ static double run(void *arg, int64_t repeat)
 int bench_ceiling_entrants(bench_ceiling *c, int threads, bench_entrant *entrant)
 {
     for (int i = 0; i < c->n_blas; i++) {
-        performer *s = &c->performer[c->n_performers++];
+        performer *p = &c->performer[c->n_performers++];
 
-        *s = (performer){.ceiling = c, .blas = i, .threads = threads};
+        *p = (performer){.ceiling = c, .blas = i, .threads = threads};
         for (int j = 0; j < PRODUCTS; j++)
-            s->call[j] = (bench_blas_call){.blas = &c->blas[i], .product = c->product[j]};
-        entrant[i] = (bench_entrant){.run = run, .arg = s};
+            p->call[j] = (bench_blas_call){.blas = &c->blas[i], .product = c->product[j]};
+        entrant[i] = (bench_entrant){.run = run, .arg = p};
     }
     return c->n_blas;
 }

@@ -131,24 +131,27 @@ static void run_chains(void *arg, int index)
     (void)sink, (void)index;
 }
 
-static double run_fma(void *arg, int64_t repeat)
-{
-    int64_t rounds = ROUNDS * repeat;
-
-    return bench_crew_run(arg, run_chains, &rounds);
-}
-
 static void run_chains_alone(void *arg, int index)
 {
     if (index == 0)
         run_chains(arg, index);
 }
 
-static double run_fma_alone(void *arg, int64_t repeat)
+static double run_on(bench_crew *crew, void (*chains)(void *arg, int index), int64_t repeat)
 {
     int64_t rounds = ROUNDS * repeat;
 
-    return bench_crew_run(arg, run_chains_alone, &rounds);
+    return bench_crew_run(crew, chains, &rounds);
+}
+
+static double run_fma(void *arg, int64_t repeat)
+{
+    return run_on(arg, run_chains, repeat);
+}
+
+static double run_fma_alone(void *arg, int64_t repeat)
+{
+    return run_on(arg, run_chains_alone, repeat);
 }
 
 bench_entrant bench_fma_alone(bench_crew *crew)

@@ -36,8 +36,6 @@ void bench_trainee_close(bench_trainee *trainee);
 
 /* ---- the products of a step by other libraries (ceiling.c) ---- */
 
-enum { BENCH_CEILING_THREADS = 4 }; /* different numbers of threads, at most */
-
 typedef struct bench_ceiling bench_ceiling;
 
 /* Loads the libraries; NULL and a text where there are none. It forks: open it before threads. */
@@ -46,7 +44,7 @@ bench_ceiling *bench_ceiling_open(const bench_model *model, bench_report *report
 void bench_ceiling_close(bench_ceiling *ceiling);
 
 /* An entrant per library with so many threads, whose seconds are those of all products of a step;
-   returns how many. BENCH_CEILING_THREADS calls at most. */
+   returns how many, BENCH_BLAS at most. Of all calls there may be BENCH_ENTRANTS. */
 int bench_ceiling_entrants(bench_ceiling *ceiling, int threads, bench_entrant *entrant);
 
 /* Of the fastest library, from its entrants after a race. */

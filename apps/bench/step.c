@@ -276,7 +276,7 @@ static void note_memory(bench_report *report, const layout *l)
 static wf_status race(bench *b, bench_report *report)
 {
     bench_entrant entrants[BENCH_ENTRANTS];
-    int peak[LAYOUTS], count = b->n, limits = 0;
+    int peak[LAYOUTS], count = b->n, limits = b->ceiling ? 1 + BENCH_BLAS : 1;
 
     for (int i = 0; i < b->n; i++) {
         entrants[i] = (bench_entrant){.run = run, .arg = &b->layout[i]};
@@ -285,7 +285,7 @@ static wf_status race(bench *b, bench_report *report)
             peak[i] = b->peak[j] == b->peak[i] ? peak[j] : peak[i];
         if (peak[i] >= 0)
             continue;
-        if (++limits > BENCH_CEILING_THREADS || count + 1 + BENCH_BLAS > BENCH_ENTRANTS)
+        if (count + limits > BENCH_ENTRANTS)
             return wf_error_set(b->error, WF_EINVAL,
                                 "too many layouts of different numbers of threads");
         peak[i] = count;
