@@ -321,6 +321,20 @@ static wf_status run_kernel(const wf_call *asked)
     return status;
 }
 
+/* Whoever saved what the call has written to is told. */
+static void note_changes(const wf_call *call)
+{
+    const wf_op *op = call->op;
+    unsigned writes = op->flags & WF_OP_IN_PLACE ? op->writes | WF_IN(0) : 0;
+
+    for (int i = 0; i < call->n_in; i++)
+        if (writes & WF_IN(i))
+            wf_tensor_changed(call->in[i], op->name);
+    for (int o = 0; o < call->n_out; o++)
+        if (call->into[o])
+            wf_tensor_changed(call->into[o], op->name);
+}
+
 wf_status wf_dispatch(wf_call *call)
 {
     wf_signature sig;
@@ -339,6 +353,8 @@ wf_status wf_dispatch(wf_call *call)
         status = make_outputs(call, &sig, fake);
         if (status == WF_OK && !fake && !(call->op->flags & WF_OP_VIEW))
             status = run_kernel(call);
+        if (status == WF_OK)
+            note_changes(call);
     }
     if (status == WF_OK)
         status = wf_tape_record(call);

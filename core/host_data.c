@@ -48,6 +48,8 @@ void *wf_data_write(wf_tensor *t, bool keep, wf_host_data *view)
     void *data = open_view(t, keep, view);
 
     view->changed = data != NULL;
+    if (data)
+        wf_tensor_changed(t, "wf_data_write");
     return data;
 }
 

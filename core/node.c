@@ -64,5 +64,6 @@ wf_tensor *wf_node_add_to(wf_tensor *a, wf_tensor *b)
         return NULL;
     if (computes(a) && computes(b))
         a->ctx->device->add(a, b, a);
+    wf_tensor_changed(a, "wf_node_add_to");
     return a;
 }

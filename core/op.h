@@ -35,7 +35,13 @@ enum {
     /* a sum of terms: contracted letters are split all together or not */
     WF_OP_TERMS = 64,
     /* the last output is the sum of the first over the letters that it lacks of it */
-    WF_OP_SUM_LAST = 128
+    WF_OP_SUM_LAST = 128,
+    /* letters of outputs that the first operand lacks are split all together or not: its gradient
+       is one sum over all of them */
+    WF_OP_MEMBERS = 256,
+    /* a border between layouts: takes the gradient of a vector as a row per sequence, see
+       wf_gradient.summed */
+    WF_OP_BORDER = 512
 };
 
 /* Operand i, output o, in a mask of both. */
@@ -83,6 +89,9 @@ typedef struct wf_gradient {
     wf_tensor *out[WF_MAX_OUTPUTS];  /* those that the op saves (WF_SAVE_OUT), else NULL */
     wf_tensor *dout[WF_MAX_OUTPUTS]; /* NULL where an output was not used */
     bool want[WF_MAX_INPUTS];        /* which of din are asked for in this call */
+    /* An op made the operand, and takes a gradient of its shape. Leaves and borders take that of a
+       vector as a row per sequence: what sums it knows whether ranks share a sequence. */
+    bool summed[WF_MAX_INPUTS];
     /* To be filled, by public ops alone. What is not asked for may be given as well where it
        comes for nothing, if it is right: a leaf's is kept, and not asked for again. */
     wf_tensor *din[WF_MAX_INPUTS];
@@ -92,14 +101,16 @@ struct wf_op {
     const char *name;
     const char *signature;
     unsigned flags;
-    unsigned save;       /* what its gradient reads: WF_SAVE_IN, WF_SAVE_OUT */
-    unsigned save_leaf;  /* inputs that only the gradients of leaves read: WF_SAVE_IN */
-    wf_kernel reference; /* plain loop in double; f64 operands */
+    unsigned save;        /* what its gradient reads: WF_SAVE_IN, WF_SAVE_OUT */
+    unsigned save_others; /* inputs that only the gradients of other inputs read: WF_SAVE_IN */
+    unsigned save_shape;  /* inputs of which its gradient reads the shape alone: WF_SAVE_IN */
+    wf_kernel reference;  /* plain loop in double; f64 operands */
     void (*backward)(wf_gradient *grad);  /* NULL: no gradient */
     double (*flops)(const wf_call *call); /* NULL, or this rank's work of a matrix product */
     unsigned integers; /* bit i: operand i is i32; the others are of the device's float type, or
                           stored as bf16 unless the op writes to an operand */
     unsigned shapes;   /* bit i: of operand i only the shape is read */
+    unsigned writes;   /* WF_IN: operands beside the first that an op in place writes to */
     unsigned wide; /* bit o: output o is of the device's type, whatever results are stored as:
                           statistics, losses, gradients of parameters */
     /* NULL, or the dims of output `out` where the signature cannot say them. */

@@ -29,6 +29,8 @@ struct wf_storage {
     void *data; /* NULL where it is absent */
     size_t bytes;
     wf_memory_kind kind;
+    uint32_t version;       /* how many times its elements were changed in place .. */
+    const char *changed_by; /* .. and by what, the last time */
 };
 
 struct wf_context {
@@ -64,6 +66,12 @@ wf_tensor *wf_scope_adopt(wf_context *ctx, wf_tensor *t);
 /* core/tensor.c */
 wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_layout *layout);
 bool wf_tensor_is_partial(const wf_tensor *t);
+/* Its elements are changed in place by `what`, a text that stays: whoever saved it can tell. */
+void wf_tensor_changed(wf_tensor *t, const char *what);
+/* How many times they were. */
+uint32_t wf_tensor_version(const wf_tensor *t);
+/* The same in memory of its own; the scope's. */
+wf_tensor *wf_tensor_copy(const wf_tensor *t);
 
 /* core/cast.c: a sum that is complete, as it is stored: t itself, or t rounded; the scope's. */
 wf_tensor *wf_rounded(wf_tensor *t);

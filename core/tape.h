@@ -45,8 +45,11 @@ WF_API wf_tensor *wf_leaf(wf_tensor *parameter);
 /**
  * wf_backward - gradients of `root` (weighted by `seed`) to every tensor on its tape.
  *
- * Leaves have their gradient in leaf->grad afterwards (added to what was there). What root was
- * made of, and all that was recorded before root, is let go of: one walk per forward pass.
+ * Leaves have their gradient in leaf->grad afterwards (added to what was there), in memory of its
+ * own. What root was made of, and all that was recorded before root, is let go of: one walk per
+ * forward pass. What the tape has saved must not be changed in place before (by an optimizer, an
+ * initialisation, a tensor that is written to): where a gradient reads it, that is WF_EINVAL,
+ * which names the op and the tensor. A write through tensor->data alone is not seen.
  *
  * @param seed           gradient of root: same shape, root's type or the device's, in any layout
  *                       that its op takes
@@ -56,7 +59,8 @@ WF_API wf_tensor *wf_leaf(wf_tensor *parameter);
  */
 WF_API wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights);
 
-/** wf_backward_weights - the deferred second half of wf_backward. */
+/** wf_backward_weights - the deferred second half of wf_backward; the seed stays as it is until then.
+ */
 WF_API wf_status wf_backward_weights(wf_tape *tape);
 
 /**

@@ -259,13 +259,20 @@ wf_tensor *wf_tensor_rows(wf_tensor *source, int64_t first, int64_t count)
 {
     wf_dim dims[WF_MAX_DIMS];
     int64_t parts, row = (int64_t)wf_dtype_size(source ? source->dtype : WF_F32);
+    char text[256];
     wf_tensor *t;
 
     if (!source)
         return NULL;
+    if (source->ndim > 0 && source->dim[0].leaves == WF_LEAF_EIGHT) {
+        wf_fail(
+            source->ctx, WF_ESHAPE,
+            "rows of %s: its dim 0 is summed in 8 leaves of the whole, which a part of the "
+            "rows has not; take rows of a batch (wf_dim_batch) or of a width (wf_dim_width)",
+            wf_tensor_describe(source, text, sizeof text));
+        return NULL;
+    }
     if (source->ndim < 1 || first < 0 || count < 0 || count > source->local[0] - first) {
-        char text[256];
-
         wf_fail(source->ctx, WF_ESHAPE,
                 "%" PRId64 " rows from %" PRId64 " on of %s: this rank has %" PRId64, count,
                 first, wf_tensor_describe(source, text, sizeof text),
@@ -285,6 +292,36 @@ wf_tensor *wf_tensor_rows(wf_tensor *source, int64_t first, int64_t count)
     if (t->data)
         t->data = (char *)t->data + first * row;
     return wf_scope_adopt(source->ctx, t);
+}
+
+wf_tensor *wf_tensor_copy(const wf_tensor *t)
+{
+    wf_tensor *y = wf_tensor_like(t, t->storage->kind);
+    size_t bytes = (size_t)wf_tensor_local_count(t) * wf_dtype_size(t->dtype);
+    wf_device *device = t->ctx->device;
+
+    if (!y || !bytes || t->ctx->options.plan)
+        return y;
+    if (device->far)
+        device->far->copy(device,
+                          &(wf_copy){.from = t->data, .to = y->data, .bytes = bytes, .rows = 1},
+                          false, NULL); /* it keeps a failure, and tells it */
+    else
+        memcpy(y->data, t->data, bytes);
+    return y;
+}
+
+void wf_tensor_changed(wf_tensor *t, const char *what)
+{
+    if (t->storage) {
+        t->storage->version++;
+        t->storage->changed_by = what;
+    }
+}
+
+uint32_t wf_tensor_version(const wf_tensor *t)
+{
+    return t->storage ? t->storage->version : 0;
 }
 
 wf_tensor *wf_tensor_alias(wf_tensor *source)

@@ -119,7 +119,9 @@ WF_API wf_tensor *wf_tensor_fake(wf_context *ctx, wf_dtype dtype, int ndim, cons
                                  const wf_layout *layout);
 
 /**
- * wf_tensor_alias - another tensor over the same data, with nothing of its gradient history.
+ * wf_tensor_alias - another tensor over the same data, with nothing of its gradient history. What is
+ * changed in place through one of them is changed for all, and a tape that saved one refuses to go
+ * back (wf_backward).
  *
  * Owner:   the innermost open scope
  */
@@ -136,8 +138,11 @@ WF_API wf_tensor *wf_tensor_view(wf_tensor *t, int ndim, const wf_dim *dims,
  *
  * Other ranks may take another count, as long as nothing moves over the axes that split dim 0.
  *
- * Owner:   the innermost open scope
- * Errors:  WF_ESHAPE (rows that this rank does not hold, or that cut a grain); result is then NULL
+ * @param t  its dim 0 is a batch (wf_dim_batch) or a width (wf_dim_width): the 8 leaves of another
+ *           dim are those of the whole
+ * Owner:    the innermost open scope
+ * Errors:   WF_ESHAPE (rows that this rank does not hold, or that cut a grain; a dim 0 with 8
+ *           leaves); result is then NULL
  */
 WF_API wf_tensor *wf_tensor_rows(wf_tensor *t, int64_t first, int64_t count);
 

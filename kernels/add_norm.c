@@ -83,6 +83,8 @@ static void backward(wf_gradient *g)
                         &g->din[3]);
     else
         g->din[2] = wf_rmsnorm_dw(s, g->out[STATISTICS], dz);
+    for (int i = 2; i < g->n_in; i++)
+        g->din[i] = wf_vector_gradient(g, i, g->din[i]);
 }
 
 /* The plain norm of s, on this op's operands and outputs. */

@@ -229,7 +229,7 @@ static wf_status gelu_grad_reference(const wf_call *call, void *workspace)
 
 const wf_op wf_op_add = {WF_OP_ROW(add), .reference = {.run = add_reference},
                          .backward = add_backward, .cpu = &wf_cpu_add};
-const wf_op wf_op_mul = {WF_OP_ROW(mul), .save = WF_SAVE_IN(0) | WF_SAVE_IN(1),
+const wf_op wf_op_mul = {WF_OP_ROW(mul), .save_others = WF_SAVE_IN(0) | WF_SAVE_IN(1),
                          .reference = {.run = mul_reference}, .backward = mul_backward,
                          .cpu = &wf_cpu_mul};
 const wf_op wf_op_scale = {WF_OP_ROW(scale), .reference = {.run = scale_reference},

@@ -6,7 +6,8 @@
  *     linear_dw  dW[n, k]  = sum over rows r of dy[r, n] x[r, k], a leaf per sequence
  *
  * The leaves of a sum over n are those of n's dim: leaf l of dx is one chain through leaf l of
- * every member. The CPU's kernels are in kernels/cpu/linear.c.
+ * every member. Where members differ in their leaves, neighbours that do not are a chain and a tree
+ * of their own, and these are added in order. The CPU's kernels are in kernels/cpu/linear.c.
  */
 #include "kernels/shared.h"
 
@@ -198,20 +199,18 @@ static double dw_flops(const wf_call *call)
     return work(call->in[1], call->out[0]->local[0]);
 }
 
-enum { SAVE_WEIGHTS = WF_SAVE_IN(1) | WF_SAVE_IN(2) | WF_SAVE_IN(3) };
+/* x's gradient reads the weights, theirs reads x. */
+enum { SAVED = WF_SAVE_IN(0) | WF_SAVE_IN(1) | WF_SAVE_IN(2) | WF_SAVE_IN(3) };
 
-const wf_op wf_op_linear1 = {WF_OP_ROW(linear1),         .save = SAVE_WEIGHTS,
-                             .save_leaf = WF_SAVE_IN(0), .reference = {.run = reference},
-                             .backward = backward,       .flops = forward_flops,
-                             .cpu = &wf_cpu_linear1};
-const wf_op wf_op_linear2 = {WF_OP_ROW(linear2),         .save = SAVE_WEIGHTS,
-                             .save_leaf = WF_SAVE_IN(0), .reference = {.run = reference},
-                             .backward = backward,       .flops = forward_flops,
-                             .cpu = &wf_cpu_linear2};
-const wf_op wf_op_linear3 = {WF_OP_ROW(linear3),         .save = SAVE_WEIGHTS,
-                             .save_leaf = WF_SAVE_IN(0), .reference = {.run = reference},
-                             .backward = backward,       .flops = forward_flops,
-                             .cpu = &wf_cpu_linear3};
+const wf_op wf_op_linear1 = {
+    WF_OP_ROW(linear1),   .save_others = SAVED,   .reference = {.run = reference},
+    .backward = backward, .flops = forward_flops, .cpu = &wf_cpu_linear1};
+const wf_op wf_op_linear2 = {
+    WF_OP_ROW(linear2),   .save_others = SAVED,   .reference = {.run = reference},
+    .backward = backward, .flops = forward_flops, .cpu = &wf_cpu_linear2};
+const wf_op wf_op_linear3 = {
+    WF_OP_ROW(linear3),   .save_others = SAVED,   .reference = {.run = reference},
+    .backward = backward, .flops = forward_flops, .cpu = &wf_cpu_linear3};
 const wf_op wf_op_linear1_dx = {WF_OP_ROW(linear1_dx), .reference = {.run = reference_dx},
                                 .flops = dx_flops, .cpu = &wf_cpu_linear1_dx};
 const wf_op wf_op_linear2_dx = {WF_OP_ROW(linear2_dx), .reference = {.run = reference_dx},

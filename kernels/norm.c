@@ -11,7 +11,7 @@
  * mean and rstd are outputs because the gradients read them; they carry no gradient themselves.
  * The CPU's kernels are in kernels/cpu/norm.c.
  */
-#include "kernels/op_table.h"
+#include "kernels/shared.h"
 #include <math.h>
 
 static wf_tensor *norm(wf_call call, float eps)
@@ -75,6 +75,8 @@ static void layernorm_backward(wf_gradient *g)
         g->din[0] = wf_layernorm_dx(x, g->in[1], mean, rstd, dy);
     if (g->want[1] || g->want[2])
         wf_layernorm_dw(x, mean, rstd, dy, &g->din[1], &g->din[2]);
+    for (int i = 1; i < 3; i++)
+        g->din[i] = wf_vector_gradient(g, i, g->din[i]);
 }
 
 static void rmsnorm_backward(wf_gradient *g)
@@ -86,7 +88,7 @@ static void rmsnorm_backward(wf_gradient *g)
     if (g->want[0])
         g->din[0] = wf_rmsnorm_dx(x, g->in[1], rstd, dy);
     if (g->want[1])
-        g->din[1] = wf_rmsnorm_dw(x, rstd, dy);
+        g->din[1] = wf_vector_gradient(g, 1, wf_rmsnorm_dw(x, rstd, dy));
 }
 
 /* One loop serves both norms: mean and bias are NULL for rmsnorm. */

@@ -112,7 +112,8 @@ WF_API wf_tensor *wf_token_expand(wf_tensor *dy, wf_tensor *like);
  * @param y       filled with count tensors [b, .., n]
  * Layout:      "b...k,nk,mk,lk->b...n,b...m,b...l"
  * Gradient:    to x as one sum through the members in order (one op, one partial sum), to the
- *              weights with one leaf per sequence
+ *              weights with one leaf per sequence. So the n of all weights are split by the same
+ *              axes; they may be cut in leaves apart, some as wf_dim_split and some as wf_dim_width
  */
 WF_API wf_tensor *wf_linear(wf_tensor *x, wf_tensor *weight);
 WF_API void wf_linear_group(wf_tensor *x, int count, wf_tensor *const *weight, wf_tensor **y);

@@ -72,7 +72,7 @@ static wf_status sgd_reference(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-const wf_op wf_op_adamw = {WF_OP_ROW(adamw), .reference = {.run = adamw_reference},
-                           .cpu = &wf_cpu_adamw};
-const wf_op wf_op_sgd = {WF_OP_ROW(sgd), .reference = {.run = sgd_reference},
-                         .cpu = &wf_cpu_sgd};
+const wf_op wf_op_adamw = {WF_OP_ROW(adamw), .writes = WF_IN(2) | WF_IN(3),
+                           .reference = {.run = adamw_reference}, .cpu = &wf_cpu_adamw};
+const wf_op wf_op_sgd = {WF_OP_ROW(sgd), .writes = WF_IN(2),
+                         .reference = {.run = sgd_reference}, .cpu = &wf_cpu_sgd};

@@ -24,6 +24,32 @@ static inline bool wf_linear_adds(const wf_call *call)
     return attr && attr->add;
 }
 
+/*
+ * wf_vector_gradient - what operand i of a gradient is given, of the rows [b, n] that it has a row per
+ * sequence in: the rows themselves, or their sum where an op made the operand.
+ */
+wf_tensor *wf_vector_gradient(const wf_gradient *g, int i, wf_tensor *rows);
+
+/*
+ * wf_linear_run - the gradient of a group's input is a sum over runs of neighbouring members whose
+ * columns are cut in leaves alike. *run is that of the members from `first` on, as a call of its own,
+ * which adds to what the runs before it gave; returns where the next one begins.
+ */
+static inline int wf_linear_run(const wf_call *call, int first, wf_call *run)
+{
+    static const wf_linear_attr add = {.add = true};
+    int members = call->n_in / 2, next = first;
+    int last = call->in[0]->ndim - 1, leaves = call->in[2 * first]->dim[last].leaves;
+
+    *run = *call;
+    for (; next < members && call->in[2 * next]->dim[last].leaves == leaves; next++)
+        for (int i = 0; i < 2; i++)
+            run->in[2 * (next - first) + i] = call->in[2 * next + i];
+    run->n_in = 2 * (next - first);
+    run->attr = first > 0 ? &add : NULL;
+    return next;
+}
+
 /* How many products a call of linear_joined.c has: x, their weights, their biases. */
 static inline int wf_linear_joined(const wf_call *call)
 {

@@ -12,7 +12,7 @@
  * The leaves of a sum over sequences are the sequences, those of a sum inside a sequence are
  * the tokens' 8. The CPU's kernels are in kernels/cpu/sums.c.
  */
-#include "kernels/op_table.h"
+#include "kernels/shared.h"
 
 wf_tensor *wf_bias_add(wf_tensor *x, wf_tensor *bias)
 {
@@ -44,6 +44,11 @@ wf_tensor *wf_batch_sum(wf_tensor *x)
     return wf_apply(&wf_op_batch_sum, NULL, 0, 1, x);
 }
 
+wf_tensor *wf_vector_gradient(const wf_gradient *g, int i, wf_tensor *rows)
+{
+    return rows && g->want[i] && g->summed[i] ? wf_batch_sum(rows) : rows;
+}
+
 wf_tensor *wf_batch_expand(wf_tensor *dy, wf_tensor *like)
 {
     return wf_apply(&wf_op_batch_expand, NULL, 0, 2, dy, like);
@@ -64,13 +69,14 @@ static void bias_add_backward(wf_gradient *g)
     if (g->want[0])
         g->din[0] = g->dout[0];
     if (g->want[1])
-        g->din[1] = wf_bias_grad(g->dout[0]);
+        g->din[1] = wf_vector_gradient(g, 1, wf_bias_grad(g->dout[0]));
 }
 
 /* One pass gives both: the tape keeps the bias's until it is asked for. */
 static void bias_gelu_backward(wf_gradient *g)
 {
     wf_bias_gelu_grad(g->in[0], g->in[1], g->dout[0], &g->din[0], &g->din[1]);
+    g->din[1] = wf_vector_gradient(g, 1, g->din[1]);
 }
 
 static void batch_sum_backward(wf_gradient *g)
@@ -210,7 +216,7 @@ const wf_op wf_op_bias_gelu_grad = {WF_OP_ROW(bias_gelu_grad), .wide = 1 << 1,
                                     .cpu = &wf_cpu_bias_gelu_grad};
 const wf_op wf_op_batch_sum = {
     WF_OP_ROW(batch_sum),           .wide = 1,
-    .save = WF_SAVE_IN(0),          .reference = {.run = batch_sum_reference},
+    .save_shape = WF_SAVE_IN(0),    .reference = {.run = batch_sum_reference},
     .backward = batch_sum_backward, .cpu = &wf_cpu_batch_sum};
 const wf_op wf_op_batch_expand = {WF_OP_ROW(batch_expand),
                                   .wide = 1,
@@ -220,7 +226,7 @@ const wf_op wf_op_batch_expand = {WF_OP_ROW(batch_expand),
                                   .cpu = &wf_cpu_batch_expand};
 const wf_op wf_op_token_sum = {
     WF_OP_ROW(token_sum),           .wide = 1,
-    .save = WF_SAVE_IN(0),          .reference = {.run = token_sum_reference},
+    .save_shape = WF_SAVE_IN(0),    .reference = {.run = token_sum_reference},
     .backward = token_sum_backward, .cpu = &wf_cpu_token_sum};
 const wf_op wf_op_token_expand = {WF_OP_ROW(token_expand),
                                   .wide = 1,

@@ -182,7 +182,8 @@ static wf_status position_add_reference(const wf_call *call, void *workspace)
 }
 
 const wf_op wf_op_embedding = {WF_OP_ROW(embedding),
-                               .save = WF_SAVE_IN(0) | WF_SAVE_IN(1),
+                               .save = WF_SAVE_IN(1),
+                               .save_shape = WF_SAVE_IN(0),
                                .integers = 1 << 1,
                                .reference = {.run = embedding_reference, .either = WF_IN(0)},
                                .backward = embedding_backward,
@@ -193,9 +194,12 @@ const wf_op wf_op_embedding_dw = {WF_OP_ROW(embedding_dw),
                                   .shapes = 1 << 0,
                                   .reference = {.run = embedding_dw_reference},
                                   .cpu = &wf_cpu_embedding_dw};
-const wf_op wf_op_rows = {WF_OP_ROW(rows),           .wide = 1,
-                          .save = WF_SAVE_IN(0),     .reference = {.run = rows_reference},
-                          .backward = rows_backward, .shape = rows_shape,
+const wf_op wf_op_rows = {WF_OP_ROW(rows),
+                          .wide = 1,
+                          .save_shape = WF_SAVE_IN(0),
+                          .reference = {.run = rows_reference},
+                          .backward = rows_backward,
+                          .shape = rows_shape,
                           .cpu = &wf_cpu_rows};
 const wf_op wf_op_rows_grad = {WF_OP_ROW(rows_grad), .wide = 1, .shapes = 1 << 0,
                                .reference = {.run = rows_grad_reference},

@@ -69,7 +69,7 @@ static void from_local_backward(wf_gradient *g)
 
 static const wf_op from_local_op = {.name = "from_local",
                                     .signature = "",
-                                    .save = WF_SAVE_IN(0),
+                                    .save_shape = WF_SAVE_IN(0),
                                     .backward = from_local_backward};
 
 static wf_tensor *record(const wf_op *op, wf_tensor *x, wf_tensor *y, const local_view *view)
@@ -131,8 +131,10 @@ static void to_local_backward(wf_gradient *g)
     g->din[0] = wf_redistribute(grad, wf_layout_dual(wf_mesh_of(g->ctx), view->layout));
 }
 
-static const wf_op to_local_op = {
-    .name = "to_local", .signature = "", .save = WF_SAVE_IN(0), .backward = to_local_backward};
+static const wf_op to_local_op = {.name = "to_local",
+                                  .signature = "",
+                                  .save_shape = WF_SAVE_IN(0),
+                                  .backward = to_local_backward};
 
 wf_tensor *wf_to_local(wf_tensor *x, const wf_layout *grad_layout)
 {

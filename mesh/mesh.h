@@ -123,16 +123,18 @@ WF_API int64_t wf_layout_largest_part(const wf_mesh *mesh, const wf_layout *layo
  * wf_redistribute - the same tensor in another layout
  *
  * The only function of Weft's model code that communicates. A border is recorded even where it
- * does nothing forward, since its gradient is the transposed move: a gradient arrives in any
- * layout and is brought to the dual of x's.
+ * does nothing forward, also on one rank, since its gradient is the transposed move: a gradient
+ * arrives in any layout and is brought to the dual of x's. That of a vector, which has a row per
+ * sequence, is summed over the ranks that share a sequence, then over sequences.
  *
  * @param to    of the same mesh; NULL for whole
  * Layout:      any to any; sums over ranks in tree order, rounded once where results are stored as
  *              bf16 (wf_context_storage): partial tensors are not
  * Collective:  over the axes on which the layouts differ
  * Owner:       scope
- * Errors:      WF_ELAYOUT, WF_EDTYPE (partial and not f32), WF_ENOMEM, WF_ELOST, WF_EMISMATCH
- * Gradient:    to x
+ * Errors:      WF_ELAYOUT, WF_EDTYPE (partial and not f32), WF_EUNSUPPORTED (a gradient is wanted of
+ *              a maximum over ranks), WF_ENOMEM, WF_ELOST, WF_EMISMATCH
+ * Gradient:    to x, of x's shape
  */
 WF_API wf_tensor *wf_redistribute(wf_tensor *x, const wf_layout *to);
 

@@ -9,6 +9,7 @@
  * Then come sums, the innermost axis before the outer ones: the tree over ranks is nested like
  * the mesh. Steps of several tensors with the same kind and axis share a collective.
  */
+#include "kernels/ops.h"
 #include "mesh/move.h"
 #include <stdlib.h>
 #include <string.h>
@@ -109,10 +110,12 @@ bool wf_move_next(wf_mesh *mesh, const wf_layout *from, const wf_layout *to, wf_
 /* What the gradient of a border needs to know. */
 typedef struct border {
     const wf_layout *from[WF_MAX_OUTPUTS];
+    int ndim[WF_MAX_OUTPUTS];
     int axis; /* the one that it moves, or -1 for all */
 } border;
 
-/* Where a gradient goes: to the dual of where x came from, on the border's axes. */
+/* Where a gradient goes: to the dual of where x came from, on the border's axes. That of a vector
+   may have a row per sequence in front of its dim. */
 static const wf_layout *gradient_layout(const wf_tensor *grad, const border *b, int i)
 {
     wf_mesh *mesh = grad->ctx->mesh;
@@ -123,9 +126,40 @@ static const wf_layout *gradient_layout(const wf_tensor *grad, const border *b, 
         return wf_layout_dual(mesh, b->from[i]);
     to = wf_layout_whole(mesh, grad->layout, b->axis);
     dim = wf_layout_split_dim(b->from[i], b->axis);
-    return dim < 0 ? to : wf_layout_split(mesh, to, dim, b->axis);
+    return dim < 0 ? to : wf_layout_split(mesh, to, dim + grad->ndim - b->ndim[i], b->axis);
 }
 
+static bool has_rows(const wf_tensor *grad, const border *b, int i)
+{
+    return grad->ndim == b->ndim[i] + 1;
+}
+
+/* Rows are summed over the ranks that share a sequence, and then over sequences: the order in which
+   a plan sums the gradients of vectors (parallel/gradient.c). */
+static wf_status sum_rows(const border *b, int n, const int *at, wf_tensor **grad)
+{
+    wf_tensor *x[WF_MAX_OUTPUTS];
+    const wf_layout *to[WF_MAX_OUTPUTS];
+    int rows = 0, of[WF_MAX_OUTPUTS];
+
+    for (int i = 0; i < n; i++) {
+        if (!has_rows(grad[i], b, at[i]))
+            continue;
+        x[rows] = grad[i];
+        to[rows] = wf_layout_dual(grad[i]->ctx->mesh, grad[i]->layout);
+        of[rows++] = i;
+    }
+    if (rows && wf_redistribute_many(rows, x, to, x) != WF_OK)
+        return x[0] ? x[0]->ctx->error.code : WF_EINVAL;
+    for (int i = 0; i < rows; i++) {
+        grad[of[i]] = wf_batch_sum(x[i]);
+        if (!grad[of[i]])
+            return WF_EINVAL;
+    }
+    return WF_OK;
+}
+
+/* A border on one axis hands rows on where a leaf or another border takes them. */
 static void border_backward(wf_gradient *g)
 {
     const border *b = g->attr;
@@ -133,20 +167,39 @@ static void border_backward(wf_gradient *g)
     const wf_layout *to[WF_MAX_OUTPUTS];
     int n = 0, at[WF_MAX_OUTPUTS];
 
-    for (int i = 0; i < g->n_in; i++) {
-        if (!g->want[i] || !g->dout[i])
-            continue;
-        at[n] = i;
-        x[n] = g->dout[i];
-        to[n++] = gradient_layout(g->dout[i], b, i);
-    }
+    for (int i = 0; i < g->n_in; i++)
+        if (g->want[i] && g->dout[i]) {
+            at[n] = i;
+            x[n++] = g->dout[i];
+        }
+    if (b->axis < 0 && sum_rows(b, n, at, x) != WF_OK)
+        return;
+    for (int i = 0; i < n; i++)
+        to[i] = gradient_layout(x[i], b, at[i]);
     if (n && wf_redistribute_many(n, x, to, y) == WF_OK)
         for (int i = 0; i < n; i++)
-            g->din[at[i]] = y[i];
+            g->din[at[i]] =
+                g->summed[at[i]] && has_rows(y[i], b, at[i]) ? wf_batch_sum(y[i]) : y[i];
 }
 
-static const wf_op border_op = {
-    .name = "redistribute", .signature = "", .backward = border_backward};
+static const wf_op border_op = {.name = "redistribute",
+                                .signature = "",
+                                .flags = WF_OP_BORDER,
+                                .backward = border_backward};
+
+/* Of a maximum over ranks only the rank that had it would get a gradient, and nobody keeps which. */
+static wf_status check_maximum(const wf_tensor *x, const wf_layout *to)
+{
+    char text[256];
+
+    if (!x->layout || !x->layout->max || !x->requires_grad || !x->ctx->tape ||
+        (to && (x->layout->max & ~to->max) == 0))
+        return WF_OK;
+    return wf_fail(x->ctx, WF_EUNSUPPORTED,
+                   "redistribute: a maximum over ranks has no gradient, but %s wants one: pass "
+                   "it through wf_detach first",
+                   wf_tensor_describe(x, text, sizeof text));
+}
 
 /* The context of the operands; NULL where one is missing or an error stands. */
 static wf_context *operands_ready(int count, wf_tensor *const *x)
@@ -178,13 +231,16 @@ wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *c
         return status;
     }
     memcpy(call.in, x, (size_t)count * sizeof *x);
-    if (wf_mesh_ranks(ctx->mesh) == 1) {
+    if (wf_mesh_ranks(ctx->mesh) == 1 && (axis >= 0 || !ctx->tape)) {
         memcpy(y, call.in, (size_t)count * sizeof *y);
         return WF_OK;
     }
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < count; i++) {
         b.from[i] = x[i]->layout;
-    if (wf_move_run(ctx, count, call.in, to, call.out) != WF_OK) {
+        b.ndim[i] = x[i]->ndim;
+        check_maximum(x[i], to[i]);
+    }
+    if (ctx->error.code != WF_OK || wf_move_run(ctx, count, call.in, to, call.out) != WF_OK) {
         memset(y, 0, (size_t)count * sizeof *y);
         return ctx->error.code;
     }

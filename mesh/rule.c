@@ -6,7 +6,9 @@
  *   - a letter marked "!" is whole;
  *   - an axis that splits a contracted letter leaves the outputs partial over it, and may then
  *     split nothing else of the op (of an op that is a sum of terms: all contracted letters);
- *   - no output has one axis twice.
+ *   - no output has one axis twice;
+ *   - what the members of a group make is split by the same axes (WF_OP_MEMBERS): the gradient of
+ *     their common operand is one sum over all of it.
  * Partial operands are legal where the op's flags say so. Letter g of an op with WF_OP_GROUPS
  * groups letter h: it may be whole where h is split, or be split by the same axis if every
  * rank's query heads use exactly its own groups.
@@ -182,6 +184,33 @@ static wf_status contracted_axes(const wf_call *call, const wf_signature *sig, c
     return WF_OK;
 }
 
+/* The letters of outputs that their common operand, the first, has not. */
+static wf_status check_members(const wf_call *call, const wf_signature *sig, const letters *l)
+{
+    uint32_t common = 0;
+    int first = -1;
+
+    for (int d = 0; d < sig->ndim[0]; d++)
+        common |= 1u << sig->letter[0][d];
+    for (int row = call->n_in; row < call->n_in + call->n_out; row++)
+        for (int d = 0; d < sig->ndim[row]; d++) {
+            int letter = sig->letter[row][d];
+
+            if (common >> letter & 1)
+                continue;
+            if (first >= 0 && l->mask[letter] != l->mask[first])
+                return refuse(call,
+                              "dim '%c' of operand %d and dim '%c' of operand %d are split "
+                              "apart, but the gradient of operand 0 is one sum over both; "
+                              "redistribute one so that the same axes split them, or make "
+                              "each product by itself",
+                              letter_name(first), l->owner[first], letter_name(letter),
+                              l->owner[letter]);
+            first = first < 0 ? letter : first;
+        }
+    return WF_OK;
+}
+
 static wf_status refuse_partial(const wf_call *call, int i)
 {
     return refuse(
@@ -282,6 +311,8 @@ wf_status wf_layout_rule(const wf_call *call, const wf_signature *sig, const wf_
     status = read_inputs(call, sig, &l);
     if (status == WF_OK && (call->op->flags & WF_OP_GROUPS))
         status = check_groups(call, &l);
+    if (status == WF_OK && (call->op->flags & WF_OP_MEMBERS))
+        status = check_members(call, sig, &l);
     if (status == WF_OK)
         status = contracted_axes(call, sig, &l, &contracted);
     if (status == WF_OK)

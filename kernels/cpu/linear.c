@@ -39,7 +39,7 @@ static wf_gemm forward_product(const wf_call *call, int m, wf_gemm_part *parts)
                      .n_parts = leaves};
 }
 
-/* dx[rows, k]: leaf l is one chain through leaf l of every member's n. */
+/* dx[rows, k] of a run: leaf l is one chain through leaf l of every member's n. */
 static wf_gemm dx_product(const wf_call *call, wf_gemm_part *parts)
 {
     int members = call->n_in / 2, leaves = 0, n_parts = 0;
@@ -68,6 +68,7 @@ static wf_gemm dx_product(const wf_call *call, wf_gemm_part *parts)
                      .n = k,
                      .c = dx->data,
                      .c_row = k,
+                     .add = wf_linear_adds(call),
                      .parts = parts,
                      .n_parts = n_parts};
 }
@@ -117,17 +118,34 @@ static wf_status forward(const wf_call *call, void *workspace)
 static size_t dx_workspace(const wf_call *call)
 {
     wf_gemm_part parts[MAX_PARTS];
-    wf_gemm g = dx_product(call, parts);
+    size_t most = 0;
+    wf_call one;
 
-    return bytes_for(call, &g);
+    for (int m = 0; m < call->n_in / 2;) {
+        wf_gemm g;
+        size_t bytes;
+
+        m = wf_linear_run(call, m, &one);
+        g = dx_product(&one, parts);
+        bytes = bytes_for(&one, &g);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
 }
 
 static wf_status dx(const wf_call *call, void *workspace)
 {
     wf_gemm_part parts[MAX_PARTS];
-    wf_gemm g = dx_product(call, parts);
+    wf_call one;
 
-    return run(call, &g, workspace);
+    for (int m = 0; m < call->n_in / 2;) {
+        wf_gemm g;
+
+        m = wf_linear_run(call, m, &one);
+        g = dx_product(&one, parts);
+        run(&one, &g, workspace);
+    }
+    return WF_OK;
 }
 
 /* dW[n, k]: a leaf per index of a batch dim (the rows of one sequence are its chain), one leaf

@@ -3,7 +3,8 @@
  * leaves (product.c).
  *
  *     linear     y_m = x W_m^T     leaves of k; a piece is a block of columns of x and of W
- *     linear_dx  dx = dy_m W_m     leaves of n, each the chain of its members' products
+ *     linear_dx  dx = dy_m W_m     leaves of n, each the chain of its members' products; a product
+ *                                  for every run of members with the same leaves
  *     linear_dw  dW = dy^T x       a leaf per sequence
  *     linear_bias, linear_bias_gelu: linear, finished where its leaves are added
  */
@@ -217,6 +218,7 @@ static wf_cuda_product dx_product(const wf_call *call)
                              .m = wf_extent(dx, 0, last),
                              .n = dx->local[last],
                              .c = dx->data,
+                             .add = wf_linear_adds(call),
                              .leaves = wf_cuda_host_table->leaf_cuts(dy, last, cut),
                              .members = call->n_in / 2,
                              .tree = is_tree(call, &dy->dim[last]),
@@ -226,17 +228,34 @@ static wf_cuda_product dx_product(const wf_call *call)
 
 static size_t dx_workspace(const wf_call *call)
 {
-    wf_cuda_product p = dx_product(call);
+    size_t most = 0;
+    wf_call one;
 
-    return wf_cuda_product_workspace(&p);
+    for (int m = 0; m < call->n_in / 2;) {
+        wf_cuda_product p;
+        size_t bytes;
+
+        m = wf_linear_run(call, m, &one);
+        p = dx_product(&one);
+        bytes = wf_cuda_product_workspace(&p);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
 }
 
 static wf_status dx(const wf_call *call, void *workspace)
 {
     wf_status status = check_types(call);
-    wf_cuda_product p = dx_product(call);
+    wf_call one;
 
-    return status == WF_OK ? wf_cuda_product_run(&p, workspace) : status;
+    for (int m = 0; m < call->n_in / 2 && status == WF_OK;) {
+        wf_cuda_product p;
+
+        m = wf_linear_run(call, m, &one);
+        p = dx_product(&one);
+        status = wf_cuda_product_run(&p, workspace);
+    }
+    return status;
 }
 
 /* The rows of one sequence are a leaf; of any other leading dim all rows are one. */

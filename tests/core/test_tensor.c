@@ -141,6 +141,9 @@ static void rows_of_a_tensor(void)
     CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE, "2 rows from -1 on"));
     CU_ASSERT_PTR_NULL(wf_tensor_rows(t, INT64_MAX, 1));
     CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE, "this rank has 3"));
+    CU_ASSERT_PTR_NULL(wf_tensor_rows(wf_tensor_fake(ctx, WF_F64, 2, heads, NULL), 0, 4));
+    CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE, "summed in 8 leaves of the whole"));
+    heads[0].leaves = WF_LEAF_ONE;
     CU_ASSERT_PTR_NULL(wf_tensor_rows(wf_tensor_fake(ctx, WF_F64, 2, heads, NULL), 0, 3));
     CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE, "must be a multiple of the grain"));
     wf_context_close(ctx);

@@ -351,7 +351,7 @@ static void every_row(void)
 
 int op_main(op_suite suite, const op_entry *table, const wf_test *more)
 {
-    static const char *const title[] = {"ops a", "ops b", "ops in place"};
+    static const char *const title[] = {"ops a", "ops b", "ops in place", "ops computed"};
     wf_test tests[MAX_TESTS + 1] = {
         {"gradients against central differences", gradients},
         {"fp32 against the reference in double", against_reference},

@@ -257,13 +257,27 @@ static bool right_in_any_way(const trial *t, wf_tensor *y, const wf_tensor *want
     return false;
 }
 
+/* Members of a group that are split apart would be right, but the gradient of what they share would
+   not: its sum is over the letters of all outputs that the first operand lacks. */
+static bool splits_members(const trial *t, uint32_t split)
+{
+    uint32_t members = 0;
+
+    for (int o = 0; o < t->n_out; o++)
+        for (int d = 0; d < t->sig.ndim[t->n_in + o]; d++)
+            members |= 1u << t->sig.letter[t->n_in + o][d];
+    for (int d = 0; d < t->sig.ndim[0]; d++)
+        members &= ~(1u << t->sig.letter[0][d]);
+    return (t->op->flags & WF_OP_MEMBERS) && (split & members) && (split & members) != members;
+}
+
 /* Would a refused combination have been right after all? */
 static wf_status check_unclaimed(trial *t, wf_call *call)
 {
     uint32_t split;
 
-    if (!splits(t, call, &split) || reads_beyond(t, split) || !open_outputs(t, call, split) ||
-        !everywhere(t, run_kernel(t, call)))
+    if (!splits(t, call, &split) || splits_members(t, split) || reads_beyond(t, split) ||
+        !open_outputs(t, call, split) || !everywhere(t, run_kernel(t, call)))
         return WF_OK;
     for (int o = 0; o < t->n_out; o++)
         if (!right_in_any_way(t, call->out[o], t->want[o]))

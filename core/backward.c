@@ -1,0 +1,363 @@
+/* core/backward.c - the walk back over a tape: who gets which gradient, and in what order. */
+#include "core/tape_parts.h"
+#include <string.h>
+
+void wf_node_forget(node *n)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        wf_tensor_release(n->in[i]);
+        n->in[i] = NULL;
+        if (!n->from[i].given) {
+            wf_tensor_release(n->from[i].leaf);
+            n->from[i].leaf = NULL;
+        }
+    }
+    for (int o = 0; o < n->n_out; o++) {
+        wf_tensor_release(n->out[o]);
+        wf_tensor_release(n->dout[o]);
+        n->out[o] = n->dout[o] = NULL;
+    }
+}
+
+/* Memory of its own for the gradient of a leaf, which its owner may change: another leaf, the seed
+   or a node that is still to be walked may see the same. */
+static void own(wf_tensor *leaf)
+{
+    wf_context *ctx = leaf->ctx;
+    wf_tensor *shared = leaf->grad, *copy;
+
+    if (!shared || !shared->storage || (shared->refs == 1 && shared->storage->refs == 1))
+        return;
+    wf_scope_open(ctx);
+    copy = wf_tensor_copy(shared);
+    if (copy) {
+        leaf->grad = wf_tensor_retain(copy);
+        wf_tensor_release(shared);
+    }
+    wf_scope_close(ctx);
+}
+
+wf_status wf_tape_settle(wf_tape *tape)
+{
+    while (tape->given) {
+        node *n = tape->given;
+
+        tape->given = n->given;
+        n->given = NULL;
+        for (int i = 0; i < n->n_in; i++) {
+            edge *e = &n->from[i];
+
+            if (!e->given)
+                continue;
+            if (tape->ctx->error.code == WF_OK)
+                own(e->leaf);
+            wf_tensor_release(e->leaf);
+            *e = (edge){.leaf = NULL};
+        }
+    }
+    return tape->ctx->error.code;
+}
+
+/* A leaf that has no gradient as yet. */
+static bool owed(const edge *e)
+{
+    return e->leaf && !e->given;
+}
+
+static bool has_leaves(const node *n)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (owed(&n->from[i]))
+            return true;
+    return false;
+}
+
+/* Two gradients of different types meet in the device's: the one that is stored as bf16 is widened. */
+static wf_status widen_either(wf_context *ctx, wf_tensor **place, wf_tensor **grad)
+{
+    if ((*place)->dtype == (*grad)->dtype)
+        return WF_OK;
+    if ((*grad)->dtype == WF_BF16) {
+        *grad = wf_cast(*grad, ctx->device->dtype);
+    } else {
+        wf_tensor *wide = wf_cast(*place, ctx->device->dtype);
+
+        if (wide) {
+            wf_tensor_release(*place);
+            *place = wf_tensor_retain(wide);
+        }
+    }
+    return ctx->error.code;
+}
+
+/* Put a gradient where it belongs, adding it to what is there. */
+static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_tensor *grad)
+{
+    char text[256];
+
+    if (!grad)
+        return ctx->error.code;
+    if (!*place) {
+        *place = wf_tensor_retain(grad);
+        return WF_OK;
+    }
+    if (wf_tensor_is_partial(grad))
+        return wf_fail(ctx, WF_ELAYOUT,
+                       "two gradients of one tensor meet as partial sums, %s: sum each first, "
+                       "with a border at each use",
+                       wf_tensor_describe(grad, text, sizeof text));
+    if ((*place)->ndim != grad->ndim)
+        return wf_fail(ctx, WF_ESHAPE,
+                       "two gradients of one vector meet, one with a row per sequence and one "
+                       "without, %s: give each place of use a wf_leaf of its own",
+                       wf_tensor_describe(grad, text, sizeof text));
+    if (widen_either(ctx, place, &grad) != WF_OK)
+        return ctx->error.code;
+    return wf_node_add(place, grad);
+}
+
+/* Give a gradient to an output of a node. */
+static wf_status deliver_to_node(wf_context *ctx, node *n, int output, wf_tensor *grad)
+{
+    if (n->walked)
+        return wf_fail(
+            ctx, WF_EINVAL,
+            "%s: gradients went through it before, and what it saved is gone: run the "
+            "forward pass again, or add what you differentiate and go back once",
+            n->op->name);
+    return deliver(ctx, &n->dout[output], grad);
+}
+
+/* What was saved must have the elements that the op has seen. */
+static bool unchanged(const node *n, const wf_tensor *t, uint32_t version, const char *what,
+                      int which)
+{
+    char text[256];
+
+    if (wf_tensor_version(t) == version)
+        return true;
+    wf_fail(
+        t->ctx, WF_EINVAL,
+        "%s: %s %d, %s, was changed in place (by %s) after the op had run, and its gradient "
+        "reads it: change it after wf_backward, or change a copy",
+        n->op->name, what, which, wf_tensor_describe(t, text, sizeof text),
+        t->storage->changed_by);
+    return false;
+}
+
+/* Whether the gradients that are asked for read operand i. */
+static bool reads(const node *n, const wf_gradient *g, int i)
+{
+    if (!(n->op->save_others & WF_SAVE_IN(i)))
+        return n->in[i] != NULL;
+    for (int j = 0; j < n->n_in; j++)
+        if (j != i && g->want[j])
+            return n->in[i] != NULL;
+    return false;
+}
+
+/* Give a backward function what was saved: as it was, and where it was moved from there again. */
+static wf_status recall(wf_context *ctx, node *n, wf_gradient *g)
+{
+    bool good = true;
+
+    for (int i = 0; i < n->n_in && good; i++) {
+        if (!reads(n, g, i))
+            continue;
+        if (!(n->op->save_shape & WF_SAVE_IN(i)))
+            good = unchanged(n, n->in[i], n->in_version[i], "operand", i);
+        if (good)
+            g->in[i] =
+                n->is_origin[i] ? ctx->distribution->move(n->in[i], n->again[i]) : n->in[i];
+    }
+    for (int o = 0; o < n->n_out && good; o++) {
+        if (n->out[o])
+            good = unchanged(n, n->out[o], n->out_version[o], "output", o);
+        if (n->dout[o] && good)
+            good = unchanged(n, n->dout[o], n->dout_version[o], "the gradient of output", o);
+        g->out[o] = n->out[o];
+        g->dout[o] = n->dout[o];
+    }
+    return ctx->error.code;
+}
+
+/* Leaves take what they are owed, asked for or made by the way; nodes what was asked for. */
+static void hand_out(wf_tape *tape, node *n, const wf_gradient *g)
+{
+    wf_context *ctx = tape->ctx;
+    bool listed = false;
+
+    for (int i = 0; i < n->n_in; i++)
+        listed |= n->from[i].given;
+    for (int i = 0; i < n->n_in && ctx->error.code == WF_OK; i++) {
+        edge *e = &n->from[i];
+
+        if (!g->din[i])
+            continue;
+        if (owed(e)) {
+            deliver(ctx, &e->leaf->grad, g->din[i]);
+            e->given = true;
+            if (!listed) {
+                n->given = tape->given;
+                tape->given = n;
+            }
+            listed = true;
+        } else if (g->want[i] && e->made_by) {
+            deliver_to_node(ctx, e->made_by, e->output, g->din[i]);
+        }
+    }
+}
+
+/* Ask an op for the gradients of those operands which are leaves, or of those which are not. */
+static wf_status step_back(wf_tape *tape, node *n, bool leaves)
+{
+    wf_context *ctx = tape->ctx;
+    wf_gradient g = {.ctx = ctx, .attr = n->attr, .n_in = n->n_in, .n_out = n->n_out};
+    wf_memory_kind kind = ctx->kind;
+    const char *path;
+    bool any = false;
+
+    for (int i = 0; i < n->n_in; i++) {
+        const node *made_by = n->from[i].made_by;
+
+        g.want[i] = leaves ? owed(&n->from[i]) : made_by != NULL;
+        g.summed[i] = made_by && !(made_by->op->flags & WF_OP_BORDER);
+        any |= g.want[i];
+    }
+    if (!any)
+        return WF_OK;
+    path = wf_context_enter(ctx, n->path);
+    wf_scope_open(ctx);
+    if (recall(ctx, n, &g) == WF_OK) {
+        if (leaves)
+            ctx->kind = WF_MEMORY_GRADIENT;
+        n->op->backward(&g);
+        ctx->kind = kind;
+        hand_out(tape, n, &g);
+    }
+    wf_scope_close(ctx);
+    wf_context_enter(ctx, path);
+    return ctx->error.code;
+}
+
+/* What is left to be done with a node's gradients finds them as they are now. */
+static void note_versions(node *n)
+{
+    for (int o = 0; o < n->n_out; o++)
+        n->dout_version[o] = n->dout[o] ? wf_tensor_version(n->dout[o]) : 0;
+}
+
+static bool has_gradient(const node *n)
+{
+    for (int o = 0; o < n->n_out; o++)
+        if (n->dout[o])
+            return true;
+    return false;
+}
+
+/* Of what was recorded after `from` only the marks. */
+static wf_status walk(wf_tape *tape, node *from, bool defer)
+{
+    wf_context *ctx = tape->ctx;
+    wf_status status = WF_OK;
+    bool later = true;
+
+    for (node *n = tape->newest; n && status == WF_OK; n = n->before) {
+        later &= n != from;
+        if (n->walked || (later && !n->passed))
+            continue;
+        n->walked = true;
+        if (n->passed)
+            status = wf_tape_settle(tape) == WF_OK ? n->passed(n->arg) : ctx->error.code;
+        if (has_gradient(n)) {
+            note_versions(n);
+            status = step_back(tape, n, false);
+            n->deferred = defer && has_leaves(n);
+            if (status == WF_OK && !n->deferred)
+                status = step_back(tape, n, true);
+        }
+        if (!n->deferred)
+            wf_node_forget(n);
+    }
+    return status;
+}
+
+static wf_status check_backward(wf_context *ctx, const wf_tensor *root, const wf_tensor *seed)
+{
+    char text_root[256], text_seed[256];
+    bool alike;
+
+    if (!root || !seed)
+        return wf_fail(ctx, WF_EINVAL,
+                       "wf_backward: the %s is NULL, though nothing failed "
+                       "before",
+                       root ? "seed" : "tensor to start from");
+    if (!ctx->tape || root->tape != ctx->tape->serial)
+        return wf_fail(ctx, WF_EINVAL,
+                       "wf_backward: the tensor was not made on the current tape: open a tape "
+                       "before the forward pass, and use parameters through wf_leaf");
+    alike = (root->rounds_to == seed->dtype || ctx->device->dtype == seed->dtype) &&
+            root->ndim == seed->ndim;
+    for (int i = 0; alike && i < root->ndim; i++)
+        alike = root->dim[i].size == seed->dim[i].size;
+    if (!alike)
+        return wf_fail(ctx, WF_ESHAPE, "wf_backward: the seed, %s, is not like the tensor, %s",
+                       wf_tensor_describe(seed, text_seed, sizeof text_seed),
+                       wf_tensor_describe(root, text_root, sizeof text_root));
+    return WF_OK;
+}
+
+wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
+{
+    wf_context *ctx;
+    wf_tape *tape, *recording;
+    wf_status status;
+
+    if (!root && !seed)
+        return WF_EINVAL;
+    ctx = root ? root->ctx : seed->ctx;
+    status = ctx->error.code;
+    if (status == WF_OK)
+        status = check_backward(ctx, root, seed);
+    if (status != WF_OK)
+        return status;
+    tape = ctx->tape;
+    if (defer_weights && tape->marks)
+        return wf_fail(
+            ctx, WF_EUNSUPPORTED,
+            "wf_backward: gradients of weights cannot be deferred where something "
+            "waits for them on the way (wf_tape_mark), as sharded strategies do: use "
+            "no_shard and local accumulation, or do not defer");
+    recording = wf_tape_switch(ctx, NULL);
+    status = deliver_to_node(ctx, root->node, root->output, seed);
+    if (status == WF_OK)
+        status = walk(tape, root->node, defer_weights);
+    if (status == WF_OK)
+        status = wf_tape_settle(tape);
+    wf_tape_switch(ctx, recording);
+    return status;
+}
+
+wf_status wf_backward_weights(wf_tape *tape)
+{
+    wf_context *ctx;
+    wf_tape *recording;
+    wf_status status;
+
+    if (!tape)
+        return WF_EINVAL; /* the reason is in the context that could not open it */
+    ctx = tape->ctx;
+    recording = wf_tape_switch(ctx, NULL);
+    status = ctx->error.code;
+    for (node *n = tape->newest; n && status == WF_OK; n = n->before) {
+        if (!n->deferred)
+            continue;
+        status = step_back(tape, n, true);
+        n->deferred = false;
+        wf_node_forget(n);
+    }
+    if (status == WF_OK)
+        status = wf_tape_settle(tape);
+    wf_tape_switch(ctx, recording);
+    return status;
+}
