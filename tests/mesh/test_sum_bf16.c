@@ -3,6 +3,7 @@
  * the chain) over floats, rounded once, on both paths of collectives.
  */
 #include "core/bf16.h"
+#include "core/bits.h"
 #include "tests/mesh/ranks.h"
 
 enum { COUNT = 20011, SIZE = 9 };
@@ -12,9 +13,15 @@ typedef struct sum_case {
     bool chain;
 } sum_case;
 
+/* Every other one of large numbers that cancel each other, where small ones survive or not: rounding to
+   bf16 would hide most differences between two orders of a sum of floats. */
 static uint16_t element(int member, int64_t i)
 {
-    return wf_bf16_of(number(member, 3, i));
+    static const float cancelling[] = {0x1p30f, -0x1p30f, 1, 3};
+    float x = number(member, 3, i);
+
+    return wf_bf16_of(i % 2 ? cancelling[wf_mix64((uint64_t)i * 64 + (uint64_t)member) % 4]
+                            : x);
 }
 
 /* The node over members [first, first + n) of numbers that were rounded before. */

@@ -293,6 +293,7 @@ static void copied(void)
     const wf_dim dim = wf_dim_width(50), other_dim = wf_dim_width(51);
     wf_nn_parameter *a = parameter(ctx, "a", 1, &dim), *b = parameter(ctx, "b", 1, &dim);
     wf_nn_parameter *c = parameter(ctx, "c", 1, &dim), *d = parameter(ctx, "d", 1, &other_dim);
+    wf_nn_parameter *e = parameter(ctx, "e", 1, &dim), *f = parameter(ctx, "f", 1, &dim);
     wf_nn_parameter *nameless = parameter(ctx, "", 1, &dim);
     float x[50], y[50];
 
@@ -302,6 +303,10 @@ static void copied(void)
     wf_nn_init_copy(c, b);  /* a copy of a copy */
     check_recipe(c, "normal(0, 1) of a");
     CU_ASSERT_EQUAL(wf_nn_recipe_hash(b), wf_nn_recipe_hash(c));
+    wf_nn_init_normal(e, 0, 1);
+    CU_ASSERT_NOT_EQUAL(wf_nn_recipe_hash(e), wf_nn_recipe_hash(b)); /* e's own numbers */
+    wf_nn_init_copy(f, e);
+    CU_ASSERT_NOT_EQUAL(wf_nn_recipe_hash(f), wf_nn_recipe_hash(b)); /* e's, not a's */
     CU_ASSERT_EQUAL(by_hand(ctx, a, x), WF_OK);
     CU_ASSERT_EQUAL(by_hand(ctx, c, y), WF_OK);
     for (int i = 0; i < 50; i++)
@@ -328,6 +333,8 @@ static void copied(void)
     wf_nn_parameter_free(b);
     wf_nn_parameter_free(c);
     wf_nn_parameter_free(d);
+    wf_nn_parameter_free(e);
+    wf_nn_parameter_free(f);
     wf_nn_parameter_free(nameless);
     close_lone(ctx, WF_OK);
 }
