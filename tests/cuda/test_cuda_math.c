@@ -210,6 +210,31 @@ static void product_groups(void)
     close_context();
 }
 
+/* Members that differ in their leaves: runs of neighbours, added in order. */
+static void mixed_groups(void)
+{
+    const split over_k = {"linear3_dx over k", {WHOLE, 1, WHOLE, 1, WHOLE, 1}, {2}, ANY};
+    const wf_dim n[][3] = {{heads, odd_width, sparse}, {width, even, even}};
+
+    for (int i = 0; i < 4; i++) {
+        wf_dtype dtype = i / 2 ? WF_BF16 : WF_F32;
+        numbers pairs[6], dx;
+
+        open_context(false);
+        for (int m = 0; m < 3; m++) {
+            pairs[2 * m] = activations(n[i % 2][m], dtype);
+            pairs[2 * m + 1] = matrix(n[i % 2][m], even, dtype);
+        }
+        dx = numbers_of(3, (wf_dim[]){pairs[0].t.dim[0], pairs[0].t.dim[1], even}, dtype);
+        check(&(wf_call){.op = &wf_op_linear3_dx, .n_in = 6, .n_out = 1}, pairs, &dx, &over_k,
+              false);
+        for (int k = 0; k < 6; k++)
+            free(pairs[k].host);
+        free(dx.host);
+        close_context();
+    }
+}
+
 /* With exact off, and a gradient that is added to an older one. */
 static void products_of_any_order(void)
 {
@@ -326,6 +351,7 @@ int main(void)
         {"products of bf16", products_of_bf16},
         {"products that underflow", products_that_underflow},
         {"groups of products", product_groups},
+        {"groups of members that differ", mixed_groups},
         {"products with bias and gelu", joined_products},
         {"the same, chosen freely", joined_products_of_free_choice},
         {"attention over heads, groups and sequences", attention_heads},

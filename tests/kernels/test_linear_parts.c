@@ -90,6 +90,40 @@ static void product_groups(void)
     close_context();
 }
 
+/* Members that differ in their leaves: neighbours that do not are a sum of their own, and these are
+   added in order, so that a rank's part of dx is the slice of the whole. */
+static void mixed_groups(void)
+{
+    const split over_k = {"linear3_dx over k", {WHOLE, 1, WHOLE, 1, WHOLE, 1}, {2}, ANY};
+    const split over_tokens = {
+        "linear3_dx over tokens", {1, WHOLE, 1, WHOLE, 1, WHOLE}, {1}, ANY};
+    const wf_dim width = wf_dim_width(19);
+    const wf_dim n[][3] = {
+        {heads, width, ffn}, {width, ffn, heads}, {heads, sparse, width}, {width, width, ffn}};
+
+    for (size_t i = 0; i < sizeof n / sizeof *n; i++) {
+        wf_call dx = {.op = &wf_op_linear3_dx, .n_in = 6, .n_out = 1};
+        wf_tensor *first, *second, *sum;
+
+        open_context(1);
+        for (int m = 0; m < 3; m++) {
+            dx.in[2 * m] = activations(n[i][m]);
+            dx.in[2 * m + 1] = matrix(n[i][m], ffn);
+        }
+        check(dx, &over_k);
+        check(dx, &over_tokens);
+        wf_dispatch(&dx);
+        if (i == 1) { /* one chain, then the tree of the two others */
+            first = wf_linear_dx(1, dx.in, &dx.in[1]);
+            second = wf_linear_dx(2, (wf_tensor *[]){dx.in[2], dx.in[4]},
+                                  (wf_tensor *[]){dx.in[3], dx.in[5]});
+            sum = wf_add(first, second);
+            CU_ASSERT_TRUE(sum && dx.out[0] && alike(sum, dx.out[0]));
+        }
+        close_context();
+    }
+}
+
 /* A bias joins a product over any split of tokens and of its own columns. */
 static void products_with_biases(void)
 {
@@ -115,6 +149,7 @@ int main(void)
         {"products over every dim", products},
         {"products that underflow", products_that_underflow},
         {"groups of products", product_groups},
+        {"groups of members that differ", mixed_groups},
         {"products with biases", products_with_biases},
         {NULL, NULL},
     };

@@ -28,10 +28,10 @@ static wf_dim width(const op_shape *s)
 
 static wf_dim columns(const op_shape *s)
 {
-    return wf_dim_split(s->vocabulary);
+    return wf_dim_split(s->tokens + 2);
 }
 
-/* A scaled weight; a mask, whose gradient is not wanted. */
+/* A scaled weight under a mask; nothing else has a gradient: x is data. */
 static void apply_masked(wf_tensor *const *in, wf_tensor **out)
 {
     out[0] = wf_linear(in[0], wf_mul(wf_scale(in[1], 0.3F), in[2]));
@@ -40,16 +40,9 @@ static void apply_masked(wf_tensor *const *in, wf_tensor **out)
 static void masked(op_case *c, const op_shape *s)
 {
     *c = case_of(3, 1, apply_masked);
-    c->in[0] = op_activations(s, width(s));
+    c->in[0] = unwanted(op_activations(s, width(s)));
     c->in[1] = matrix(columns(s), width(s));
     c->in[2] = unwanted(c->in[1]);
-}
-
-/* Nothing but the weight has a gradient: x is data. */
-static void masked_data(op_case *c, const op_shape *s)
-{
-    masked(c, s);
-    c->in[0] = unwanted(c->in[0]);
 }
 
 /* w[n] = g[n] v[n] / |v[n]|, by rows. */
@@ -141,41 +134,22 @@ static void apply_group(wf_tensor *const *in, wf_tensor **out)
     wf_linear_group(in[0], 3, &in[1], out);
 }
 
-static void group_of(op_case *c, const op_shape *s, wf_dim a, wf_dim b, wf_dim d)
+static void group(op_case *c, const op_shape *s)
 {
     *c = case_of(4, 3, apply_group);
     c->in[0] = op_activations(s, width(s));
-    c->in[1] = matrix(a, width(s));
-    c->in[2] = matrix(b, width(s));
-    c->in[3] = matrix(d, width(s));
-}
-
-static void group_8_1_8(op_case *c, const op_shape *s)
-{
-    group_of(c, s, columns(s), wf_dim_width(s->vocabulary + 2), wf_dim_split(s->tokens));
-}
-
-static void group_1_8_8(op_case *c, const op_shape *s)
-{
-    group_of(c, s, wf_dim_width(s->tokens), columns(s), columns(s));
-}
-
-static void group_8_8_1(op_case *c, const op_shape *s)
-{
-    group_of(c, s, columns(s), columns(s), wf_dim_width(s->vocabulary));
+    c->in[1] = c->in[3] = matrix(columns(s), width(s));
+    c->in[2] = matrix(wf_dim_width(s->width + 1), width(s));
 }
 
 static const op_entry cases[] = {
     {"a masked weight", masked},
-    {"a masked weight of data", masked_data},
     {"weight norm", weight_norm},
     {"a merged low-rank weight", low_rank},
     {"a group with a weight that is computed", mixed},
     {"vectors that are computed", vectors},
     {"gains and biases that are computed", norms},
-    {"a group of 8, 1 and 8 leaves", group_8_1_8},
-    {"a group of 1, 8 and 8 leaves", group_1_8_8},
-    {"a group of 8, 8 and 1 leaves", group_8_8_1},
+    {"a group of 8, 1 and 8 leaves", group},
     {NULL, NULL},
 };
 
