@@ -76,7 +76,8 @@ WF_API wf_tensor *wf_dropout_add(wf_tensor *x, wf_tensor *y, float p, int site);
  * wf_bias_add - y[b, .., n] = x[b, .., n] + bias[n]
  *
  * Layout:      "b...n,n->b...n"
- * Gradient:    to x, and to bias per sequence: [b, n], by wf_bias_grad
+ * Gradient:    to x, and to bias per sequence: [b, n], by wf_bias_grad; to one that an op made (this
+ *              goes for gains as well) their sum, [n]
  */
 WF_API wf_tensor *wf_bias_add(wf_tensor *x, wf_tensor *bias);
 WF_API wf_tensor *wf_bias_grad(wf_tensor *dy);
