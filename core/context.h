@@ -13,6 +13,8 @@
 
 WF_BEGIN_DECLS
 
+enum { WF_INEXACT = 512 }; /* bytes of a reason of wf_context_inexact, with its end */
+
 typedef struct wf_context_options {
     int rank;            /* shown in errors */
     size_t memory_limit; /* bytes of tensors, 0 for no limit */
@@ -57,6 +59,18 @@ WF_API int wf_context_rank(const wf_context *ctx);
 WF_API uint64_t wf_context_seed(const wf_context *ctx);
 WF_API bool wf_context_exact(const wf_context *ctx);
 WF_API bool wf_context_planning(const wf_context *ctx);
+
+/**
+ * wf_context_inexact - why the layout shows in the bits of what was computed so far, or NULL: the
+ * first reason that was found, "not layout-exact: .."; the same on all ranks of a mesh
+ *
+ * An op that sums a dim finds one where axes split it so that ranks do not add what one rank adds.
+ *
+ * Owner: the context
+ */
+WF_API const char *wf_context_inexact(const wf_context *ctx);
+/** wf_context_tell_inexact - keep this reason, unless one is kept already. */
+WF_API void wf_context_tell_inexact(wf_context *ctx, const char *format, ...) WF_PRINTF(2, 3);
 
 /**
  * wf_context_position - where training stands, for dropout: its masks depend on (site, step,

@@ -56,6 +56,7 @@ struct wf_context {
     struct wf_graph *graph; /* that is being recorded, or NULL */
     wf_watch *watch;        /* NULL: nobody looks at results */
     void *watcher;
+    char inexact[WF_INEXACT]; /* the first reason, or "" */
 };
 
 /* core/scope.c */

@@ -61,4 +61,11 @@ wf_tensor *wf_move_one(wf_tensor *x, const wf_layout *to);
 /* The layouts of an op's outputs (mesh/rule.c). */
 wf_status wf_layout_rule(const wf_call *call, const wf_signature *sig, const wf_layout **out);
 
+/* The letters that output o is a sum over, a bit each; a sum over ranks where axes split them. */
+uint32_t wf_layout_summed(const wf_call *call, const wf_signature *sig, int o);
+
+/* Tells the context where outputs of these layouts are not the sums of one rank (mesh/exact.c). */
+void wf_layout_tell_sums(const wf_call *call, const wf_signature *sig,
+                         const wf_layout *const *out);
+
 #endif

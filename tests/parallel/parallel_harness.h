@@ -33,7 +33,7 @@ typedef struct training {
     float loss[MAX_STEPS];
     double grad_norm[MAX_STEPS];
     uint64_t digest;
-    char inexact[160]; /* what wf_par_inexact says, or "" */
+    char inexact[WF_INEXACT]; /* what wf_par_inexact says, or "" */
 } training;
 
 /* Sequences that count up by 1 to 7, with a wrong token here and there. */
@@ -129,8 +129,6 @@ static inline wf_status train_steps(part *p, wf_par_trainer *trainer)
     const wf_par_data data = {.read = count_up};
     training *t = p->arg;
 
-    if (p->rank->index == 0 && wf_par_inexact(p->par))
-        snprintf(t->inexact, sizeof t->inexact, "%s", wf_par_inexact(p->par));
     if (t->watch)
         GOOD(t->watch(t, p->rank, p->par, p->gpt, 0));
     for (int step = 1; step <= t->steps && wf_context_status(p->ctx) == WF_OK; step++) {
@@ -145,6 +143,8 @@ static inline wf_status train_steps(part *p, wf_par_trainer *trainer)
             GOOD(t->watch(t, p->rank, p->par, p->gpt, step));
     }
     keep_digest(t, p, trainer);
+    if (p->rank->index == 0 && wf_par_inexact(p->par))
+        snprintf(t->inexact, sizeof t->inexact, "%s", wf_par_inexact(p->par));
     return WF_OK;
 }
 
