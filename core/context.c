@@ -104,6 +104,11 @@ uint64_t wf_context_seed(const wf_context *ctx)
     return ctx->options.seed;
 }
 
+wf_uses *wf_context_uses(wf_context *ctx)
+{
+    return &ctx->uses;
+}
+
 const char *wf_context_inexact(const wf_context *ctx)
 {
     return ctx->inexact[0] ? ctx->inexact : NULL;

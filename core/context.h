@@ -93,6 +93,17 @@ WF_API bool wf_context_is_training(const wf_context *ctx);
 /** wf_context_flops - the work of all ops so far that say how much theirs is (wf_op.flops). */
 WF_API double wf_context_flops(const wf_context *ctx);
 
+/** wf_uses - how uses of leaves are numbered, in the order of a forward pass. */
+typedef struct wf_uses {
+    int64_t next; /* the number of the next use */
+    bool
+        later; /* no tape records, but what runs will run again for one, with the same numbers */
+} wf_uses;
+
+/** wf_context_uses - the numbers of a context's uses; numbers are never used twice but for that.
+ * Owner: the context. */
+WF_API wf_uses *wf_context_uses(wf_context *ctx);
+
 /** wf_context_memory_kind - what results of ops are counted as from now on; returns the last.
  */
 WF_API wf_memory_kind wf_context_memory_kind(wf_context *ctx, wf_memory_kind kind);

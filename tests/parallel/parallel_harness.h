@@ -23,6 +23,8 @@ typedef struct training {
     int steps;
     const char *frozen;    /* a pattern of wf_nn_freeze; NULL: none */
     const char *recompute; /* type of modules that run again in backward; NULL: none */
+    void (*change)(
+        wf_nn_gpt *model); /* what is other than in the model of the config, or NULL */
 
     /* on every rank; step 0 is before the first one. NULL: nobody watches */
     wf_status (*watch)(struct training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
@@ -93,6 +95,8 @@ static inline wf_status trainer_part(part *p)
     wf_status status;
 
     p->arg = test->arg;
+    if (test->t->change)
+        test->t->change(p->gpt);
     wf_nn_recompute(p->model, test->t->recompute);
     wf_par_plan(p->par, p->model, wf_par_gpt_plan);
     wf_par_materialize(p->par, p->model);
