@@ -23,8 +23,8 @@ typedef struct training {
     int steps;
     const char *frozen;    /* a pattern of wf_nn_freeze; NULL: none */
     const char *recompute; /* type of modules that run again in backward; NULL: none */
-    void (*change)(
-        wf_nn_gpt *model); /* what is other than in the model of the config, or NULL */
+    void (*change)(wf_nn_gpt *model); /* makes it another one than its config says; or NULL */
+    const wf_par_rule *plan;          /* NULL: wf_par_gpt_plan */
 
     /* on every rank; step 0 is before the first one. NULL: nobody watches */
     wf_status (*watch)(struct training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
@@ -98,7 +98,7 @@ static inline wf_status trainer_part(part *p)
     if (test->t->change)
         test->t->change(p->gpt);
     wf_nn_recompute(p->model, test->t->recompute);
-    wf_par_plan(p->par, p->model, wf_par_gpt_plan);
+    wf_par_plan(p->par, p->model, test->t->plan ? test->t->plan : wf_par_gpt_plan);
     wf_par_materialize(p->par, p->model);
     if (test->t->frozen)
         wf_nn_freeze(p->model, test->t->frozen);
