@@ -41,7 +41,11 @@ enum {
     WF_OP_MEMBERS = 256,
     /* a border between layouts: takes the gradient of a vector as a row per sequence, see
        wf_gradient.summed */
-    WF_OP_BORDER = 512
+    WF_OP_BORDER = 512,
+    /* of what is summed one term is picked, all others are zeros: any order has the same bits */
+    WF_OP_SELECT = 1024,
+    /* what is summed is one chain, in each leaf of a batch (WF_LEAF_EACH) that is summed too */
+    WF_OP_CHAIN = 2048
 };
 
 /* Operand i, output o, in a mask of both. */
@@ -132,6 +136,25 @@ WF_API wf_status wf_dispatch(wf_call *call);
 
 /** wf_apply - wf_dispatch for one output: operands follow n_in as wf_tensor pointers. */
 WF_API wf_tensor *wf_apply(const wf_op *op, const void *attr, size_t attr_size, int n_in, ...);
+
+/**
+ * wf_leaf_dim - which of the dims [first, end) of a shape has the leaves of a sum over all of them
+ *
+ * It is the last one of 8 leaves: the heads of [batch, tokens, heads, head_dim], else the tokens. A
+ * leaf is one chain over everything else, so an axis that splits another one of these dims shows
+ * in the sum's bits, as one that splits a dim of one leaf does. (A batch that is summed with other
+ * dims, WF_LEAF_EACH in front, has a leaf for each of its indices instead.)
+ *
+ * Returns: -1 where all of it is one leaf
+ */
+WF_HOST_DEVICE static inline int wf_leaf_dim(const wf_dim *dim, int first, int end)
+{
+    int d = end - 1;
+
+    while (d >= first && dim[d].leaves != WF_LEAF_EIGHT)
+        d--;
+    return d >= first ? d : -1;
+}
 
 /**
  * wf_leaf_cuts - how a sum over this rank's part of a dim is cut in leaves.
