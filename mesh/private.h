@@ -32,6 +32,10 @@ const wf_layout *wf_layout_intern(wf_mesh *mesh, const wf_layout *layout);
 /* A layout to change: a copy of `from`, or whole. */
 wf_layout wf_layout_copy(const wf_mesh *mesh, const wf_layout *from);
 
+/* Whether `axis` is the number of one. -1 never is; any other number that is none is an error of the
+   mesh's context. */
+bool wf_mesh_has_axis(const wf_mesh *mesh, int axis);
+
 /* What an axis cuts a dim between. */
 int64_t wf_mesh_grain(const wf_mesh *mesh, int axis, const wf_dim *dim);
 
