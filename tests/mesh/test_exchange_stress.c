@@ -210,40 +210,46 @@ static void pieces_that_count(void)
 }
 
 /* Rank 1 is in the middle of a piece, which reads what rank 0 has posted, when that gives up. */
+typedef struct reader {
+    _Atomic bool reading;
+    bool in_peace; /* nobody was reading when the abort had returned */
+} reader;
+
 static wf_status slow_share(const wf_exchange *x, int share, int64_t piece, wf_error *error)
 {
-    _Atomic int *reading = x->owner;
+    reader *r = x->owner;
 
     (void)share, (void)piece, (void)error;
-    atomic_fetch_add(reading, 1);
+    atomic_store(&r->reading, true);
     sleep_ms(50);
-    atomic_fetch_sub(reading, 1);
+    atomic_store(&r->reading, false);
     return WF_OK;
 }
 
 static wf_status abort_in_a_piece(wf_rank *rank, void *arg)
 {
-    _Atomic int *reading = arg;
-    wf_exchange x = {
-        .print = {.op = "slow", .detail = ""}, .work = slow_share, .owner = reading};
+    reader *r = arg;
+    wf_exchange x = {.print = {.op = "slow", .detail = ""}, .work = slow_share, .owner = r};
 
     GOOD(wf_threads_exposure.expose(rank->world, &x, &rank->error));
     if (rank->index == 1)
         return wf_threads_finish_exchange(rank->world, &x, &rank->error);
-    while (!atomic_load(reading))
+    while (!atomic_load(&r->reading))
         sleep_ms(1);
-    wf_comm_abort(rank->world, &(wf_error){WF_EIO, "the disk is gone"});
-    NEED(!atomic_load(reading)); /* now its memory may go */
+    wf_error_set(&rank->error, WF_EIO, "the disk is gone");
+    wf_comm_abort(rank->world, &rank->error);
+    r->in_peace = !atomic_load(&r->reading);
     wf_threads_finish_exchange(rank->world, &x, NULL);
-    return wf_error_set(&rank->error, WF_EIO, "the disk is gone");
+    return rank->error.code;
 }
 
 static void readers_are_waited_for(void)
 {
-    _Atomic int reading = 0;
+    reader r = {.in_peace = false};
     wf_error error = {WF_OK, ""};
 
-    wf_launch(&(wf_launch_options){.ranks = 2}, abort_in_a_piece, &reading, &error);
+    wf_launch(&(wf_launch_options){.ranks = 2}, abort_in_a_piece, &r, &error);
+    CU_ASSERT(r.in_peace);
     CU_ASSERT(says(&error, WF_EIO, "rank 0", "the disk is gone"));
 }
 
