@@ -302,6 +302,7 @@ static wf_status hardly_a_deadlock(wf_rank *rank, void *arg)
     s->g = wf_threads_of(rank->world)->group;
     s->w = s->g->world;
     NEED(pthread_create(&helper, NULL, let_go_between, s) == 0);
+    sleep_ms(100); /* so that rank 1 has waited longer, and looks first */
     status = wait_for(rank, &s->first, "the first");
     if (status == WF_OK)
         status = wait_for(rank, &s->second, "the second");
