@@ -44,6 +44,11 @@ static wf_status ready(wf_call *call)
                              "%s: operand %d belongs to another context (rank %d): tensors are "
                              "used where they were made",
                              call->op->name, i, call->in[i]->ctx->options.rank);
+        else if (call->in[i]->layout && !call->ctx->distribution)
+            status = wf_fail(call->ctx, WF_EINVAL,
+                             "%s: operand %d was laid out over a mesh that is closed, and has "
+                             "only a part of it here: tensors end before their mesh",
+                             call->op->name, i);
         else if (wf_tensor_is_absent(call->in[i]))
             status = wf_fail(call->ctx, WF_EINVAL,
                              "%s: the memory of operand %d was given back (wf_tensor_drop): a "

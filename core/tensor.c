@@ -73,6 +73,9 @@ wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_l
     if (ndim < 0 || ndim > WF_MAX_DIMS)
         return wf_fail(t->ctx, WF_ESHAPE, "a tensor has 0 to %d dims, not %d", WF_MAX_DIMS,
                        ndim);
+    if (layout && !distribution)
+        return wf_fail(t->ctx, WF_ELAYOUT,
+                       "a layout is of a mesh, and the context has none that is open");
     t->ndim = ndim;
     t->layout = layout;
     for (int i = 0; i < ndim; i++) {
@@ -372,7 +375,7 @@ bool wf_tensor_is_fake(const wf_tensor *t)
 
 bool wf_tensor_is_partial(const wf_tensor *t)
 {
-    return t->layout && t->ctx->distribution->partial(t->layout);
+    return t->layout && t->ctx->distribution && t->ctx->distribution->partial(t->layout);
 }
 
 int64_t wf_tensor_count(const wf_tensor *t)
@@ -406,7 +409,7 @@ char *wf_tensor_describe(const wf_tensor *t, char *text, size_t size)
         n += (size_t)snprintf(text + n, size - n, "%s%" PRId64, i ? "," : "", t->dim[i].size);
     if (n < size)
         n += (size_t)snprintf(text + n, size - n, "]");
-    if (t->layout && n + 1 < size) {
+    if (t->layout && t->ctx->distribution && n + 1 < size) {
         text[n++] = ' ';
         t->ctx->distribution->print(t->layout, text + n, size - n);
     }

@@ -62,7 +62,7 @@ const wf_layout *wf_layout_intern(wf_mesh *mesh, const wf_layout *layout)
 /* Nothing to do for an axis that is not there or has one rank. */
 static bool idle(const wf_mesh *mesh, int axis)
 {
-    return axis < 0 || mesh->size[axis] == 1;
+    return !wf_mesh_has_axis(mesh, axis) || mesh->size[axis] == 1;
 }
 
 const wf_layout *wf_layout_split(wf_mesh *mesh, const wf_layout *from, int dim, int axis)
@@ -149,7 +149,7 @@ bool wf_layout_is_partial(const wf_layout *layout, int axis)
 {
     unsigned any = layout ? (unsigned)(layout->sum | layout->max) : 0;
 
-    return axis < 0 ? any != 0 : (any >> axis & 1) != 0;
+    return axis < 0 ? any != 0 : axis < WF_MAX_AXES && (any >> axis & 1);
 }
 
 /* How many of n axes cut between grains: those before the first fine one. */

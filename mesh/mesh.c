@@ -129,6 +129,13 @@ wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis
     if (check_axes(world, n_axes, axes, error) != WF_OK ||
         check_plan(ctx, world, error) != WF_OK)
         return NULL;
+    if (ctx->mesh) {
+        wf_error_set(error, WF_EINVAL,
+                     "the context has a mesh of %d axes already, which its tensors are laid "
+                     "out over: close that one first, or open a context for each mesh",
+                     wf_mesh_axes(ctx->mesh));
+        return NULL;
+    }
     mesh = calloc(1, sizeof *mesh);
     if (!mesh) {
         wf_error_set(error, WF_ENOMEM, "no memory for a mesh");
@@ -172,10 +179,8 @@ void wf_mesh_close(wf_mesh *mesh)
         free(layout);
     }
     wf_blocks_give(&mesh->ctx->blocks, mesh->gathered, mesh->gathered_bytes);
-    if (mesh->ctx->mesh == mesh) {
-        mesh->ctx->mesh = NULL;
-        mesh->ctx->distribution = NULL;
-    }
+    mesh->ctx->mesh = NULL;
+    mesh->ctx->distribution = NULL;
     free(mesh);
 }
 
@@ -210,24 +215,37 @@ int wf_mesh_axis(const wf_mesh *mesh, const char *name)
     return -1;
 }
 
+bool wf_mesh_has_axis(const wf_mesh *mesh, int axis)
+{
+    if (axis >= 0 && mesh && axis < mesh->n_axes)
+        return true;
+    if (axis != -1 && mesh)
+        wf_fail(
+            mesh->ctx, WF_EINVAL,
+            "the mesh has %d axes, numbered from 0 on, and %d is none of them: wf_mesh_axis "
+            "finds the number of a name",
+            mesh->n_axes, axis);
+    return false;
+}
+
 const char *wf_mesh_axis_name(const wf_mesh *mesh, int axis)
 {
-    return mesh->name[axis];
+    return wf_mesh_has_axis(mesh, axis) ? mesh->name[axis] : "no axis";
 }
 
 int wf_mesh_size(const wf_mesh *mesh, int axis)
 {
-    return axis < 0 ? 1 : mesh->size[axis];
+    return wf_mesh_has_axis(mesh, axis) ? mesh->size[axis] : 1;
 }
 
 int wf_mesh_coordinate_of(const wf_mesh *mesh, int rank, int axis)
 {
-    return axis < 0 ? 0 : rank / stride(mesh, axis) % mesh->size[axis];
+    return wf_mesh_has_axis(mesh, axis) ? rank / stride(mesh, axis) % mesh->size[axis] : 0;
 }
 
 int wf_mesh_coordinate(const wf_mesh *mesh, int axis)
 {
-    return axis < 0 ? 0 : wf_mesh_coordinate_of(mesh, mesh->rank, axis);
+    return mesh ? wf_mesh_coordinate_of(mesh, mesh->rank, axis) : 0;
 }
 
 int wf_mesh_next(const wf_mesh *mesh, int rank, unsigned axes)
@@ -246,13 +264,13 @@ int wf_mesh_next(const wf_mesh *mesh, int rank, unsigned axes)
 
 void wf_mesh_cut_finely(wf_mesh *mesh, int axis)
 {
-    if (axis >= 0)
+    if (wf_mesh_has_axis(mesh, axis))
         mesh->fine |= (uint8_t)(1u << axis);
 }
 
 wf_comm *wf_mesh_comm(const wf_mesh *mesh, int axis)
 {
-    return mesh->comm[axis];
+    return wf_mesh_has_axis(mesh, axis) ? mesh->comm[axis] : NULL;
 }
 
 wf_comm *wf_mesh_world(const wf_mesh *mesh)

@@ -27,16 +27,24 @@ typedef struct wf_axis {
 /**
  * wf_mesh_open - lay the ranks of `world` out along axes and give ctx its place among them.
  *
- * @param ctx    from now on ops of this context check layouts; closed after the mesh
+ * @param ctx    from now on ops of this context check layouts; closed after the mesh, and without
+ *               another mesh that is open
  * @param world  of prod(sizes) ranks
  * @param axes   1 to WF_MAX_AXES of them, outermost first; sizes >= 1, names different
  * Collective:  over world
  * Owner:       caller; wf_mesh_close
- * Errors:      WF_EINVAL (sizes do not multiply to the ranks), WF_ENOMEM, WF_ELOST; NULL then
+ * Errors:      WF_EINVAL (sizes do not multiply to the ranks, ctx has a mesh), WF_ENOMEM, WF_ELOST;
+ *              NULL then
  */
 WF_API wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis *axes,
                              wf_error *error);
 WF_API void wf_mesh_close(wf_mesh *mesh);
+
+/*
+ * Axes are numbers from 0 on. Where an axis is asked about, -1 is one that the mesh does not have, of
+ * one rank; any other number that is none of an axis is an error, WF_EINVAL in the mesh's context,
+ * and answered as -1 is.
+ */
 
 /** wf_mesh_of - the mesh of a context, NULL for one rank alone. */
 WF_API wf_mesh *wf_mesh_of(const wf_context *ctx);
@@ -48,7 +56,7 @@ WF_API int wf_mesh_axes(const wf_mesh *mesh);
  * wf_mesh_axis_name - the way back. Owner: the mesh. */
 WF_API int wf_mesh_axis(const wf_mesh *mesh, const char *name);
 WF_API const char *wf_mesh_axis_name(const wf_mesh *mesh, int axis);
-/** wf_mesh_size - ranks along an axis; 1 for axis -1, which no mesh has. */
+/** wf_mesh_size - ranks along an axis; 1 for axis -1. */
 WF_API int wf_mesh_size(const wf_mesh *mesh, int axis);
 /** wf_mesh_coordinate - this rank's place along an axis; wf_mesh_coordinate_of - any rank's. */
 WF_API int wf_mesh_coordinate(const wf_mesh *mesh, int axis);
@@ -58,7 +66,8 @@ WF_API int wf_mesh_coordinate_of(const wf_mesh *mesh, int rank, int axis);
  * from it on them alone, the innermost axis fastest; -1 after the last
  */
 WF_API int wf_mesh_next(const wf_mesh *mesh, int rank, unsigned axes);
-/** wf_mesh_comm - the group of ranks along an axis through this one; wf_mesh_world - of all.
+/** wf_mesh_comm - the group of ranks along an axis through this one, NULL for axis -1;
+ * wf_mesh_world - of all.
  * Owner: the mesh, and whoever opened the world. */
 WF_API wf_comm *wf_mesh_comm(const wf_mesh *mesh, int axis);
 WF_API wf_comm *wf_mesh_world(const wf_mesh *mesh);
@@ -147,7 +156,9 @@ WF_API wf_status wf_redistribute_many(int count, wf_tensor *const *x,
  *
  * @param axis  the only one on which `to` differs from the tensors' layouts; their gradients are
  *              moved on it alone, and stay as they come on the others (a parameter's gradient is
- *              partial over the data-parallel axes until the step ends). -1: all axes
+ *              partial over the data-parallel axes until the step ends), and it is the innermost
+ *              one where it splits a dim with others. -1: all axes
+ * Errors:      as wf_redistribute; WF_ELAYOUT where they differ on another axis
  */
 WF_API wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *const *to,
                            wf_tensor **y);

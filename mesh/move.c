@@ -248,6 +248,13 @@ static bool same_step(const item *a, const item *b)
            !wf_tensor_is_fake(b->now);
 }
 
+/* Grains of dim d that the rank with most of them holds: every member of a group knows the same,
+   whatever the other axes have left it. */
+static int64_t most_grains(const wf_tensor *t, int d)
+{
+    return wf_layout_largest_part(t->ctx->mesh, t->layout, d, &t->dim[d]) / t->dim[d].grain;
+}
+
 /* A sum that is rounded when it is complete is scattered first, by its longest dim: what is
    gathered then is rounded already, and moves as it is stored. Where transports sum in their own
    order they do so best in one step. */
@@ -260,7 +267,7 @@ static void round_halfway(const wf_move *move, item *it)
         !wf_context_exact(move->ctx))
         return;
     for (int d = 1; d < t->ndim; d++)
-        if (t->local[d] / t->dim[d].grain > t->local[longest] / t->dim[longest].grain)
+        if (most_grains(t, d) > most_grains(t, longest))
             longest = d;
     it->step.kind = WF_REDUCE_SCATTER;
     it->step.dim = longest;

@@ -32,6 +32,10 @@ const wf_layout *wf_layout_intern(wf_mesh *mesh, const wf_layout *layout);
 /* A layout to change: a copy of `from`, or whole. */
 wf_layout wf_layout_copy(const wf_mesh *mesh, const wf_layout *from);
 
+/* Whether `axis` is the number of one. -1 never is; any other number that is none is an error of the
+   mesh's context. */
+bool wf_mesh_has_axis(const wf_mesh *mesh, int axis);
+
 /* One of the axes that cut a dim together: its parts, and one of them; a fine one ignores grains. */
 typedef struct wf_cutter {
     int64_t parts, place;

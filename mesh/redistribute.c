@@ -217,6 +217,43 @@ static wf_context *operands_ready(int count, wf_tensor *const *x)
     return x[0]->ctx;
 }
 
+/* Without the axis both are alike, and with it they are that and the axis behind it. */
+static bool differ_on(wf_mesh *mesh, int axis, const wf_layout *from, const wf_layout *to)
+{
+    const wf_layout *rest = wf_layout_whole(mesh, from, axis);
+    const wf_layout *of[] = {from, to};
+
+    for (int i = 0; i < 2; i++) {
+        int dim = wf_layout_split_dim(of[i], axis);
+
+        if (rest != wf_layout_whole(mesh, of[i], axis) ||
+            (dim >= 0 && wf_layout_split(mesh, rest, dim, axis) != of[i]))
+            return false;
+    }
+    return true;
+}
+
+static wf_status check_axis(wf_context *ctx, int axis, int count, wf_tensor *const *x,
+                            const wf_layout *const *to)
+{
+    char a[192], b[192];
+
+    if (!wf_mesh_has_axis(ctx->mesh, axis))
+        return ctx->error.code;
+    for (int i = 0; i < count; i++)
+        if (wf_layout_fits(ctx, to[i], x[i]->ndim) != WF_OK)
+            return ctx->error.code;
+        else if (to[i] != x[i]->layout && !differ_on(ctx->mesh, axis, x[i]->layout, to[i]))
+            return wf_fail(ctx, WF_ELAYOUT,
+                           "a border on axis %s alone: tensor %d is %s and is to be %s, which "
+                           "moves it on other axes too; take wf_redistribute, or a border for "
+                           "each axis, the innermost first",
+                           wf_mesh_axis_name(ctx->mesh, axis), i,
+                           wf_layout_print(x[i]->layout, a, sizeof a),
+                           wf_layout_print(to[i], b, sizeof b));
+    return WF_OK;
+}
+
 wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *const *to,
                     wf_tensor **y)
 {
@@ -231,6 +268,10 @@ wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *c
         return status;
     }
     memcpy(call.in, x, (size_t)count * sizeof *x);
+    if (check_axis(ctx, axis, count, x, to) != WF_OK) {
+        memset(y, 0, (size_t)count * sizeof *y);
+        return ctx->error.code;
+    }
     if (wf_mesh_ranks(ctx->mesh) == 1 && (axis >= 0 || !ctx->tape)) {
         memcpy(y, call.in, (size_t)count * sizeof *y);
         return WF_OK;

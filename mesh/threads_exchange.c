@@ -10,28 +10,18 @@
 /* Waking another core to help takes some microseconds: less than these bytes take one core. */
 enum { WORTH_HELP = 256 << 10 };
 
-static uint64_t stage_target(const threads_comm *c, uint64_t sequence)
+/* All have posted. */
+static need need_of(const threads_comm *c, const wf_exchange *x)
 {
-    return (sequence / RING + 1) * (uint64_t)c->base.size;
-}
+    const place *p = x->place;
 
-static need stage_need(const threads_comm *c, const wf_exchange *x, const place *p,
-                       uint64_t sequence, enum stage stage)
-{
     return (need){.group = c->group,
-                  .word = &p->count[stage],
-                  .target = stage_target(c, sequence),
+                  .word = &p->posted,
+                  .target = p->target,
                   .marks = p->mark,
-                  .mark = stage_mark(sequence, stage),
+                  .mark = x->sequence + 1,
                   .op = x->print.op,
                   .call = x->sequence};
-}
-
-/* True for the member that comes last. */
-static bool arrive(threads_comm *c, place *p, uint64_t sequence, enum stage stage)
-{
-    atomic_store(&p->mark[c->base.rank], stage_mark(sequence, stage));
-    return atomic_fetch_add(&p->count[stage], 1) + 1 == stage_target(c, sequence);
 }
 
 wf_status wf_threads_begin_reading(threads_comm *c, wf_exchange *x, wf_error *error)
@@ -59,8 +49,7 @@ bool wf_threads_all_posted(const wf_exchange *x)
 {
     const place *p = x->place;
 
-    return atomic_load(&p->count[POSTED]) >=
-           stage_target((const threads_comm *)x->comm, x->sequence);
+    return atomic_load(&p->posted) >= p->target;
 }
 
 static int64_t pieces_of(const wf_exchange *x, int share)
@@ -137,7 +126,7 @@ wf_status wf_threads_work(threads_comm *c, wf_exchange *x, wf_error *error)
             status = wf_threads_check(c, x->print.op, x->sequence, error);
             if (status == WF_OK && x->work(x, share, piece, &wrong) != WF_OK)
                 status = wf_threads_break(c->group, wrong.code, wrong.text, error);
-            if (atomic_fetch_add(&p->done, 1) + 1 == all && status == WF_OK)
+            if (status == WF_OK && atomic_fetch_add(&p->done, 1) + 1 == all)
                 set_over(c, p, x);
         }
     }
@@ -173,7 +162,7 @@ wf_status wf_threads_finish_exchange(wf_comm *comm, wf_exchange *x, wf_error *er
 {
     threads_comm *c = wf_threads_of(comm);
     place *p = x->place;
-    need n = stage_need(c, x, p, x->sequence, POSTED);
+    need n = need_of(c, x);
     wf_status status;
 
     wf_threads_take_back(c, x);
@@ -190,9 +179,8 @@ wf_status wf_threads_finish_exchange(wf_comm *comm, wf_exchange *x, wf_error *er
         x->began = atomic_load(&p->began);
         x->ended = p->ended;
     }
-    if (status == WF_OK && arrive(c, p, x->sequence, LEFT) &&
-        atomic_load(&c->group->place_waiters))
-        wf_threads_wake(c->group);
+    if (status == WF_OK)
+        atomic_fetch_add(&p->left, 1);
     return status;
 }
 
@@ -203,33 +191,6 @@ wf_status wf_threads_mismatch(threads_comm *c, const wf_exchange *x, int other,
 
     wf_fingerprint_differ(&c->base, x->sequence, &x->print, other, theirs, text, sizeof text);
     return wf_threads_break(c->group, WF_EMISMATCH, text, error);
-}
-
-/* Wait for the ring's next place; only the peers may be late with it. */
-static wf_status take_place(threads_comm *c, wf_exchange *x, wf_error *error)
-{
-    place *p = &c->group->ring[c->sequence % RING];
-    wf_status status;
-    need n;
-
-    x->comm = &c->base;
-    x->sequence = c->sequence;
-    x->place = p;
-    x->reading = x->queued = false;
-    status = wf_threads_check(c, x->print.op, x->sequence, error);
-    if (status != WF_OK || c->sequence < RING)
-        return status;
-    n = stage_need(c, x, p, c->sequence - RING, LEFT);
-    if (atomic_load(&p->mark[c->base.rank]) < n.mark)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "rank %d has %d exchanges in flight over %s, the most there can be; "
-            "end one before beginning %s",
-            c->world_rank, RING, c->group->name, x->print.op);
-    atomic_fetch_add(&c->group->place_waiters, 1);
-    status = wf_threads_wait(c, &n, error);
-    atomic_fetch_sub(&c->group->place_waiters, 1);
-    return status;
 }
 
 wf_status wf_threads_settle(const wf_exchange *x, wf_error *error)
@@ -250,40 +211,57 @@ wf_status wf_threads_copy(const wf_exchange *x, void *to, const void *from, size
     return WF_OK;
 }
 
+/* Take x's place, as the first or with the others, who must have said the same. */
+static wf_status take_place(threads_comm *c, wf_exchange *x, wf_error *error)
+{
+    group *g = c->group;
+    wf_fingerprint theirs = x->print;
+    int other = c->base.rank;
+    bool first;
+    place *p;
+
+    pthread_mutex_lock(&g->lock);
+    first = x->sequence == g->exchanges;
+    p = wf_threads_place(g, x->sequence);
+    if (p && first) {
+        p->print = x->print;
+        p->first = c->base.rank;
+    } else if (p) {
+        theirs = p->print;
+        other = p->first;
+    }
+    pthread_mutex_unlock(&g->lock);
+    x->place = p;
+    if (!p)
+        return wf_error_set(error, WF_ENOMEM,
+                            "no memory for one more exchange in flight over %s", g->name);
+    return wf_fingerprint_same(&x->print, &theirs)
+               ? WF_OK
+               : wf_threads_mismatch(c, x, other, &theirs, error);
+}
+
 wf_status wf_threads_post(threads_comm *c, wf_exchange *x, wf_error *error)
 {
     wf_status status = wf_threads_settle(x, error);
-    wf_fingerprint theirs;
     place *p;
-    int first;
 
+    x->comm = &c->base;
+    x->sequence = c->sequence;
+    x->reading = x->queued = false;
+    if (status == WF_OK)
+        status = wf_threads_check(c, x->print.op, x->sequence, error);
     if (status == WF_OK)
         status = take_place(c, x, error);
-    p = x->place;
     if (status != WF_OK)
         return status;
-    pthread_mutex_lock(&c->group->lock);
-    if (p->printed != x->sequence + 1) {
-        p->printed = x->sequence + 1;
-        p->print = x->print;
-        p->first = c->base.rank;
-        atomic_store(&p->done, 0);
-        atomic_store(&p->began, 0);
-        p->ended = 0;
-        for (int i = 0; i < c->base.size; i++)
-            atomic_store(&p->taken[i], 0);
-    }
-    theirs = p->print;
-    first = p->first;
-    pthread_mutex_unlock(&c->group->lock);
-    if (!wf_fingerprint_same(&x->print, &theirs))
-        return wf_threads_mismatch(c, x, first, &theirs, error);
-    p->posted[c->base.rank] = x;
+    p = x->place;
+    p->exchange[c->base.rank] = x;
     x->finish = wf_threads_finish_exchange;
     c->sequence++;
     if (x->background)
         wf_threads_leave_to_progress(c, x);
-    if (arrive(c, p, x->sequence, POSTED))
+    atomic_store(&p->mark[c->base.rank], x->sequence + 1);
+    if (atomic_fetch_add(&p->posted, 1) + 1 == p->target)
         start_work(c, p, x);
     return WF_OK;
 }

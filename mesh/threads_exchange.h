@@ -17,7 +17,7 @@ static inline threads_comm *wf_threads_of(wf_comm *comm)
 /* What a member has posted; for x->work, while it has a piece to do. */
 static inline const wf_exchange *wf_threads_peer(const wf_exchange *x, int member)
 {
-    return ((const place *)x->place)->posted[member];
+    return ((const place *)x->place)->exchange[member];
 }
 
 /* What a rank posts is there for its peers: wait for a device that may still be computing it. */

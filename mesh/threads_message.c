@@ -8,7 +8,7 @@ static wf_status wait_message(threads_comm *c, wf_exchange *x, uint64_t steps, w
     message *m = x->place;
     need n = {.group = c->group,
               .word = &m->mark,
-              .target = 2 * (x->sequence / RING) + steps,
+              .target = 2 * (x->sequence / MESSAGES) + steps,
               .peer = x->peer,
               .op = x->print.op,
               .call = x->sequence};
@@ -62,7 +62,7 @@ static wf_status open_channel(threads_comm *c, wf_exchange *x, bool sends, wf_er
     x->reading = false;
     mine = sends ? &line->sent : &line->received; /* the other count is the other end's alone */
     x->sequence = (*mine)++;
-    x->place = &line->ring[x->sequence % RING];
+    x->place = &line->ring[x->sequence % MESSAGES];
     return WF_OK;
 }
 

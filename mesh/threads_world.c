@@ -38,39 +38,6 @@ world *wf_threads_world_new(int ranks, const int *number, bool own_cores)
     return w;
 }
 
-static void group_free(group *g)
-{
-    while (g->channels) {
-        channel *next = g->channels->next;
-
-        free(g->channels);
-        g->channels = next;
-    }
-    pthread_mutex_destroy(&g->lock);
-    free(g->members);
-    free(g->ring[0].posted);
-    free((void *)g->ring[0].mark);
-    free((void *)g->ring[0].taken);
-    free(g);
-}
-
-void wf_threads_world_free(world *w)
-{
-    for (int i = 0; i < w->ranks; i++)
-        wf_threads_progress_close(&w->rank[i].progress);
-    while (w->groups) {
-        group *next = w->groups->next;
-
-        group_free(w->groups);
-        w->groups = next;
-    }
-    for (int i = 0; i < w->ranks; i++)
-        pthread_mutex_destroy(&w->rank[i].lock);
-    pthread_mutex_destroy(&w->lock);
-    free(w->number);
-    free(w);
-}
-
 rank_state *wf_threads_rank(world *w, int world_rank)
 {
     int low = 0, high = w->ranks - 1;
@@ -98,34 +65,128 @@ static void init_lock(pthread_mutex_t *lock)
     pthread_mutexattr_destroy(&kind);
 }
 
-static group *group_new(const char *name, const int *members, int n)
+/* One more block of places, free ones. */
+static bool add_places(group *g)
 {
-    group *g = calloc(1, sizeof *g);
-    size_t size = (size_t)n;
-    _Atomic uint64_t *marks = calloc(RING * size, sizeof *marks);
-    _Atomic int64_t *taken = calloc(RING * size, sizeof *taken);
-    wf_exchange **posted = calloc(RING * size, sizeof *posted);
-    int *copy = malloc(size * sizeof *copy);
+    size_t size = (size_t)g->size, n = (size_t)g->places;
+    place **list = realloc(g->place, (n + PLACES) * sizeof(place *));
+    place *block = calloc(PLACES, sizeof *block);
+    _Atomic uint64_t *marks = calloc(PLACES * size, sizeof *marks);
+    _Atomic int64_t *taken = calloc(PLACES * size, sizeof *taken);
+    wf_exchange **posted = calloc(PLACES * size, sizeof(wf_exchange *));
 
-    if (!g || !marks || !taken || !posted || !copy) {
-        free(g);
+    g->place = list ? list : g->place;
+    if (!list || !block || !marks || !taken || !posted) {
+        free(block);
         free((void *)marks);
         free((void *)taken);
         free(posted);
+        return false;
+    }
+    for (size_t i = 0; i < PLACES; i++) {
+        block[i] = (place){
+            .mark = marks + i * size, .taken = taken + i * size, .exchange = posted + i * size};
+        g->place[n + i] = &block[i];
+    }
+    g->places += PLACES;
+    return true;
+}
+
+/* The first of a block has the memory of all. */
+static void free_places(group *g)
+{
+    for (int i = 0; i < g->places; i += PLACES) {
+        free((void *)g->place[i]->mark);
+        free((void *)g->place[i]->taken);
+        free(g->place[i]->exchange);
+        free(g->place[i]);
+    }
+    free(g->place);
+}
+
+/* Members come one after the other, so that an exchange in flight is mostly where its number says,
+   and so is a free place for the next one. */
+static place *find_place(const group *g, uint64_t sequence, bool newest)
+{
+    for (int k = 0; k < g->places; k++) {
+        place *p = g->place[(sequence + (uint64_t)k) % (uint64_t)g->places];
+
+        if (newest ? atomic_load(&p->left) == p->target : p->sequence == sequence + 1)
+            return p;
+    }
+    return NULL;
+}
+
+place *wf_threads_place(group *g, uint64_t sequence)
+{
+    bool newest = sequence == g->exchanges;
+    place *p = find_place(g, sequence, newest);
+
+    if (!p && newest && add_places(g))
+        p = find_place(g, sequence, newest);
+    if (!p || !newest)
+        return p;
+    g->exchanges++;
+    p->sequence = sequence + 1;
+    p->target += (uint64_t)g->size;
+    p->ended = 0;
+    atomic_store(&p->done, 0);
+    atomic_store(&p->began, 0);
+    for (int i = 0; i < g->size; i++)
+        atomic_store(&p->taken[i], 0);
+    return p;
+}
+
+static group *group_new(const char *name, const int *members, int n)
+{
+    group *g = calloc(1, sizeof *g);
+    int *copy = malloc((size_t)n * sizeof *copy);
+
+    if (g)
+        g->size = n;
+    if (!g || !copy || !add_places(g)) {
+        if (g)
+            free_places(g);
+        free(g);
         free(copy);
         return NULL;
     }
-    memcpy(copy, members, size * sizeof *copy);
-    for (size_t i = 0; i < RING; i++) {
-        g->ring[i].mark = marks + i * size;
-        g->ring[i].taken = taken + i * size;
-        g->ring[i].posted = posted + i * size;
-    }
-    g->size = n;
+    memcpy(copy, members, (size_t)n * sizeof *copy);
     g->members = copy;
     snprintf(g->name, sizeof g->name, "%s", name);
     init_lock(&g->lock);
     return g;
+}
+
+static void group_free(group *g)
+{
+    while (g->channels) {
+        channel *next = g->channels->next;
+
+        free(g->channels);
+        g->channels = next;
+    }
+    pthread_mutex_destroy(&g->lock);
+    free(g->members);
+    free_places(g);
+    free(g);
+}
+
+void wf_threads_world_free(world *w)
+{
+    for (int i = 0; i < w->ranks; i++)
+        wf_threads_progress_close(&w->rank[i].progress);
+    while (w->groups) {
+        group *next = w->groups->next;
+
+        group_free(w->groups);
+        w->groups = next;
+    }
+    for (int i = 0; i < w->ranks; i++)
+        pthread_mutex_destroy(&w->rank[i].lock);
+    pthread_mutex_destroy(&w->lock);
+    free(w->number);
+    free(w);
 }
 
 /* Both lists ascend. */

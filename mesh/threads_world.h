@@ -7,13 +7,13 @@
  * the group's sleepers. A wait is a few yielding polls, then sleep; nobody spins, for 32 ranks
  * share two cores.
  *
- * An exchange takes the next place of the group's ring. A member has POSTED there when others
- * may touch its memory; when all have, whoever is awake takes pieces of the work until none is
- * left, its own share first; who does the last piece marks the exchange as over and wakes the
- * others. So a member sleeps once where there are more ranks than cores, and of ranks that wait
- * for the slowest, only as many are woken to help as there are cores. A member has LEFT when it
- * looks at the place no more; place p serves the exchanges p, p + RING, .., and is free for the
- * next when all have LEFT the last.
+ * An exchange has a place in the group, which its first poster takes. A member has POSTED there
+ * when others may touch its memory; when all have, whoever is awake takes pieces of the work until
+ * none is left, its own share first; who does the last piece, where none has failed or was left
+ * out, marks the exchange as over and wakes the others. So a member sleeps once where there are
+ * more ranks than cores, and of ranks that wait for the slowest, only as many are woken to help as
+ * there are cores. A place is free for another exchange when all have LEFT it. There are PLACES of
+ * them, and as many more as are needed where members have more exchanges in flight.
  */
 #ifndef WF_MESH_THREADS_WORLD_H
 #define WF_MESH_THREADS_WORLD_H
@@ -22,26 +22,26 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { RING = 32 };
-
-enum stage { POSTED, LEFT, STAGES };
+enum { PLACES = 32, MESSAGES = 32 };
 
 typedef struct place {
-    _Atomic uint64_t count[STAGES]; /* arrivals at the stage, of all members and rounds */
-    _Atomic uint64_t *mark;         /* [size] how far each member is: stage_mark() */
-    wf_exchange **posted;           /* [size]; a member's is gone when the exchange is over */
-    _Atomic int64_t *taken;         /* [size] pieces of the member's share that are taken */
-    _Atomic int64_t done;           /* pieces of all shares */
-    _Atomic uint64_t over;          /* exchange that is over, + 1 */
-    _Atomic int64_t began;          /* where it is timed: when its first piece was taken */
-    int64_t ended;                  /* and the last one done; set before `over` */
-    wf_fingerprint print;           /* of who posted first, and who; under the group's lock */
+    _Atomic uint64_t posted; /* members that have, in all its exchanges .. */
+    _Atomic uint64_t left;   /* .. and that have left them */
+    uint64_t target;         /* of both, in the one that it serves; set by the first poster */
+    _Atomic uint64_t *mark;  /* [size] the exchange that each member posted last, + 1 */
+    wf_exchange **exchange;  /* [size]; a member's is gone when the exchange is over */
+    _Atomic int64_t *taken;  /* [size] pieces of the member's share that are taken */
+    _Atomic int64_t done;    /* pieces of all shares that are done, and done well */
+    _Atomic uint64_t over;   /* exchange that is over, + 1 */
+    _Atomic int64_t began;   /* where it is timed: when its first piece was taken */
+    int64_t ended;           /* and the last one done; set before `over` */
+    wf_fingerprint print;    /* of who posted first, and who; under the group's lock */
     int first;
-    uint64_t printed; /* of which exchange, + 1 */
+    uint64_t sequence; /* which exchange it serves, or served last, + 1 */
 } place;
 
-/* Messages from one member to another. Message k takes ring[k % RING]; its mark is
-   2 * (k / RING) when the place is free, + 1 when sent, + 2 when received. */
+/* Messages from one member to another. Message k takes ring[k % MESSAGES]; its mark is
+   2 * (k / MESSAGES) when the place is free, + 1 when sent, + 2 when received. */
 typedef struct message {
     _Atomic uint64_t mark;
     const void *data;
@@ -52,7 +52,7 @@ typedef struct channel {
     struct channel *next;
     int from, to;
     uint64_t sent, received; /* each used by its own end alone */
-    message ring[RING];
+    message ring[MESSAGES];
 } channel;
 
 typedef struct group {
@@ -66,12 +66,13 @@ typedef struct group {
     pthread_mutex_t lock;
     _Atomic uint32_t event; /* what sleepers sleep on */
     _Atomic int sleepers;
-    _Atomic int place_waiters; /* members that wait for others to have LEFT */
-    _Atomic int readers;       /* threads that may be touching a peer's memory */
+    _Atomic int readers; /* threads that may be touching a peer's memory */
     _Atomic bool broken; /* `mismatch` is set, and stays: a mismatch, or a device that failed */
     wf_error mismatch;
-    channel *channels; /* under lock */
-    place ring[RING];
+    channel *channels;  /* under lock, with what follows */
+    uint64_t exchanges; /* that some member has posted */
+    place **place;      /* [places], in blocks of PLACES that stay where they are */
+    int places;
 } group;
 
 /* What a rank waits for, in words that others can read and judge: it waits in vain while
@@ -133,11 +134,6 @@ typedef struct threads_comm {
     uint64_t splits;
 } threads_comm;
 
-static inline uint64_t stage_mark(uint64_t sequence, enum stage stage)
-{
-    return STAGES * sequence + (uint64_t)stage + 1;
-}
-
 /* These ranks (ascending; NULL: 0, 1, ..) of a world that may go on in other processes. */
 world *wf_threads_world_new(int ranks, const int *number, bool own_cores);
 void wf_threads_world_free(world *w);
@@ -154,6 +150,10 @@ rank_state *wf_threads_rank(world *w, int world_rank);
 wf_status wf_threads_group(world *w, const group *parent, uint64_t ordinal, const char *name,
                            const int *members, int n, int world_rank, group **out,
                            wf_error *error);
+
+/* The place of an exchange; of one that nobody has posted yet, a free one that is made ready for it.
+   Under the group's lock; NULL: out of memory. */
+place *wf_threads_place(group *g, uint64_t sequence);
 
 /* The channel between two members, made on first use; NULL: out of memory. */
 channel *wf_threads_channel(group *g, int from, int to);

@@ -131,7 +131,9 @@ static void name_children(void *arg, wf_nn_module *m)
         if (f->kind == WF_NN_PARAMETER && *(wf_nn_parameter **)at) {
             wf_nn_parameter *p = *(wf_nn_parameter **)at;
 
-            if (!p->path[0])
+            if (!p->named_by)
+                p->named_by = m;
+            if (p->named_by == m)
                 join(m, f->name, p->path);
         } else if (f->kind == WF_NN_CHILD && *(wf_nn_module **)at) {
             join(m, f->name, (*(wf_nn_module **)at)->path);
@@ -153,9 +155,39 @@ static void name_children(void *arg, wf_nn_module *m)
     }
 }
 
+static int by_path(const void *a, const void *b)
+{
+    return strcmp((*(wf_nn_parameter *const *)a)->path, (*(wf_nn_parameter *const *)b)->path);
+}
+
+/* Names that are given to children may meet each other, or a child's number. */
+static void refuse_twins(wf_nn_module *root)
+{
+    int64_t count;
+    wf_nn_parameter **p = wf_nn_parameters(root, &count);
+
+    if (!p) {
+        wf_fail(root->ctx, WF_ENOMEM, "no memory for the paths of %lld parameters",
+                (long long)count);
+        return;
+    }
+    qsort(p, (size_t)count, sizeof *p, by_path);
+    for (int64_t i = 1; i < count; i++)
+        if (strcmp(p[i]->path, p[i - 1]->path) == 0) {
+            wf_fail(root->ctx, WF_EINVAL,
+                    "two parameters of the tree are called %s, and a path stands for one: give "
+                    "the modules that they are in different names",
+                    p[i]->path);
+            break;
+        }
+    free(p);
+}
+
 void wf_nn_name_tree(wf_nn_module *root)
 {
     wf_nn_visit(root, name_children, NULL, NULL);
+    if (root && wf_context_status(root->ctx) == WF_OK)
+        refuse_twins(root);
 }
 
 bool wf_nn_path_matches(const char *pattern, const char *path)

@@ -19,9 +19,10 @@ enum { WF_NN_PATH = 128, WF_NN_USES = 4 };
 /** wf_nn_parameter - one parameter; a tied one is in the tree twice, as the same pointer. */
 struct wf_nn_parameter {
     char path[WF_NN_PATH]; /* of its first place in the tree; the key of its initialisation */
-    wf_tensor *tensor;     /* at rest; fake until it is materialised */
-    wf_tensor *at_use;     /* what modules compute with, a plan's; NULL: tensor */
-    wf_nn_recipe recipe;   /* what it starts from */
+    const wf_nn_module *named_by; /* the module of that place, which may move with its tree */
+    wf_tensor *tensor;            /* at rest; fake until it is materialised */
+    wf_tensor *at_use;            /* what modules compute with, a plan's; NULL: tensor */
+    wf_nn_recipe recipe;          /* what it starts from */
     bool matrix; /* a map between features, which Muon orthogonalises: no table, no head */
     bool decay;  /* weight decay applies: matrices yes, biases and norms no */
     bool frozen; /* no gradient is taken */
@@ -108,7 +109,14 @@ WF_API void wf_nn_parameter_free(wf_nn_parameter *parameter);
 /** wf_nn_tie - the same parameter for another field. */
 WF_API wf_nn_parameter *wf_nn_tie(wf_nn_parameter *parameter);
 
-/** wf_nn_name_tree - give every module and parameter below root its path, root being "". */
+/**
+ * wf_nn_name_tree - give every module and parameter below root its path, root being ""
+ *
+ * Said again where a tree has become part of a larger one, which then has the say: two models in one
+ * tree have different paths. wf_par_plan does so too.
+ *
+ * Errors: WF_EINVAL in the context (a path that is too long, one path for two parameters)
+ */
 WF_API void wf_nn_name_tree(wf_nn_module *root);
 
 /** wf_nn_path_matches - whether "block.*.attn" stands for a path such as "block.3.attn": a "*"

@@ -6,6 +6,9 @@
  * Backward reaches u's end: the same for u and the units before it
  *          and its begin:   its gradients are complete and taken; release it
  *
+ * Which units are next is known from the pass before. One that was gathered ahead and does not come
+ * is given back as soon as that shows: another comes in its place, or the pass ends.
+ *
  * So at most `prefetch` + 1 units are gathered or under way, beside those that contain the one
  * that runs. A unit's parameters travel in one collective. What modules compute with is one tensor
  * per parameter that stays, with all that aliases it, while its memory comes and goes: what a tape
@@ -14,9 +17,14 @@
 #include "parallel/gather.h"
 #include <stdlib.h>
 
+bool wf_par_sequence_expects(const wf_par_sequence *s, const wf_par_unit *unit)
+{
+    return s->at < s->count && s->unit[s->at] == unit;
+}
+
 wf_status wf_par_sequence_see(wf_par_units *all, wf_par_sequence *s, wf_par_unit *unit)
 {
-    if (s->at == s->count || s->unit[s->at] != unit) {
+    if (!wf_par_sequence_expects(s, unit)) {
         if (s->at == s->capacity) {
             int64_t wider = s->capacity ? 2 * s->capacity : all->count;
             wf_par_unit **larger = realloc(s->unit, (size_t)wider * sizeof *larger);
@@ -114,6 +122,20 @@ static void release(wf_par_unit *u)
     u->here = false;
 }
 
+/* Give back what was gathered ahead, but for u. */
+static wf_status give_back(wf_par_units *all, const wf_par_unit *u)
+{
+    wf_status status = wf_context_status(all->par->ctx);
+
+    for (int64_t i = 0; i < all->count && status == WF_OK; i++) {
+        if (&all->unit[i] == u || !all->unit[i].coming)
+            continue;
+        status = finish(&all->unit[i]);
+        release(&all->unit[i]);
+    }
+    return status;
+}
+
 /* Gather u, and begin to gather those that follow s->unit[at], forwards or backwards. */
 static wf_status gather(wf_par_unit *u, const wf_par_sequence *s, int64_t at, int way)
 {
@@ -164,13 +186,16 @@ static wf_status needed_again(void *arg)
 static wf_status enter(wf_par_unit *u)
 {
     wf_par_units *all = u->of;
-    wf_status status;
+    wf_status status = WF_OK;
 
     if (all->walking) {
         status = begin(u);
         return status == WF_OK ? finish(u) : status;
     }
-    status = wf_par_sequence_see(all, &all->entered, u);
+    if (!wf_par_sequence_expects(&all->entered, u))
+        status = give_back(all, u);
+    if (status == WF_OK)
+        status = wf_par_sequence_see(all, &all->entered, u);
     return status == WF_OK ? gather(u, &all->entered, all->entered.at - 1, 1) : status;
 }
 
@@ -199,7 +224,11 @@ void wf_par_unit_leave(wf_par_unit *u)
     all->depth--;
     if (--u->entered == 0 && !all->walking && (u->reshard || !all->recording))
         release(u); /* backward goes on with what has just run again */
-    if (all->depth == 0 && !all->recording)
+    if (all->depth > 0 || all->walking)
+        return;
+    all->entered.count = all->entered.at;
+    give_back(all, NULL);
+    if (!all->recording)
         wf_par_units_rest(all);
 }
 

@@ -19,6 +19,9 @@ void wf_par_units_rest(wf_par_units *all);
 /* The same before parameters change, or after: also what stays, and copies of masters. */
 void wf_par_units_change(wf_par_units *all);
 
+/* Whether the unit is the one that was expected next. */
+bool wf_par_sequence_expects(const wf_par_sequence *s, const wf_par_unit *unit);
+
 /* A unit comes next; what was expected to come from here on is forgotten if it was another. */
 wf_status wf_par_sequence_see(wf_par_units *all, wf_par_sequence *s, wf_par_unit *unit);
 

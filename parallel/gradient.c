@@ -18,15 +18,38 @@ struct wf_par_gradients {
     int64_t n_summing;
 };
 
-wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *leaf, int64_t i, int64_t n)
+/* NULL is a leaf, or a node, of nothing: a module did not run in these micro-steps. */
+static wf_status push(wf_par_counter *c, wf_tensor *leaf, int64_t n)
 {
     wf_status status = WF_OK;
 
     c->node[c->depth++] = wf_tensor_retain(leaf);
-    for (int merges = wf_tree_merges(n, i); merges > 0 && status == WF_OK; merges--) {
-        status = wf_node_add(&c->node[c->depth - 2], c->node[c->depth - 1]);
-        wf_tensor_release(c->node[--c->depth]);
+    for (int merges = wf_tree_merges(n, c->next++); merges > 0 && status == WF_OK; merges--) {
+        wf_tensor **left = &c->node[c->depth - 2], *right = c->node[--c->depth];
+
+        if (!*left || !right) {
+            *left = *left ? *left : right;
+            continue;
+        }
+        status = wf_node_add(left, right);
+        wf_tensor_release(right);
     }
+    return status;
+}
+
+wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *leaf, int64_t i, int64_t n)
+{
+    while (c->next < i)
+        push(c, NULL, n);
+    return push(c, leaf, n);
+}
+
+wf_status wf_par_counter_end(wf_par_counter *c, int64_t n)
+{
+    wf_status status = WF_OK;
+
+    while (c->depth && c->next < n && status == WF_OK)
+        status = push(c, NULL, n);
     return status;
 }
 
@@ -34,6 +57,7 @@ void wf_par_counter_clear(wf_par_counter *c)
 {
     while (c->depth)
         wf_tensor_release(c->node[--c->depth]);
+    c->next = 0;
 }
 
 wf_par_gradients *wf_par_gradients_open(wf_par *par, int64_t count,
@@ -275,6 +299,9 @@ wf_status wf_par_gradients_finish(wf_par_gradients *g, wf_tensor **grad)
     wf_context *ctx = g->par->ctx;
     wf_memory_kind kind = wf_context_memory_kind(ctx, WF_MEMORY_GRADIENT);
 
+    for (int64_t i = 0; i < g->count; i++)
+        for (int u = 0; u < WF_NN_USES; u++)
+            wf_par_counter_end(&g->slot[i][u], g->micros);
     sum_over_dp(g);
     wf_scope_open(ctx);
     for (int64_t i = 0; i < g->count && wf_context_status(ctx) == WF_OK; i++)

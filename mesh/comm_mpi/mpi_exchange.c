@@ -140,38 +140,28 @@ static bool has_inside(const transfer *t)
     return !wf_exchange_is_message(t->x->kind) || t->n == 0;
 }
 
-static wf_status number(transfer *t, wf_error *error)
+static void number(transfer *t)
 {
     mpi_comm *c = t->comm;
     int me = c->base.rank, peer = t->x->peer;
 
-    if (c->open >= IN_FLIGHT && !wf_exchange_is_message(t->x->kind))
-        return wf_mpi_host.error_set(
-            error, WF_EINVAL,
-            "rank %d has %d exchanges in flight over %s, the most there "
-            "can be; end one before beginning %s",
-            c->ranks[me], IN_FLIGHT, c->base.name, t->x->print.op);
     switch (t->x->kind) {
     case WF_EXCHANGE_SEND:
         t->key = wf_mpi_hash(wf_mpi_hash(c->key, (uint64_t)me + 1), (uint64_t)peer + 1);
         t->sequence = c->sent[peer]++;
-        return WF_OK;
+        break;
     case WF_EXCHANGE_RECV:
         t->key = wf_mpi_hash(wf_mpi_hash(c->key, (uint64_t)peer + 1), (uint64_t)me + 1);
         t->sequence = c->received[peer]++;
-        return WF_OK;
+        break;
     default:
         t->key = c->key;
         t->sequence = c->sequence++;
-        c->open++;
-        return WF_OK;
     }
 }
 
 static void release(transfer *t)
 {
-    if (t->key == t->comm->key)
-        t->comm->open--;
     t->x->place = NULL;
     wf_mpi_host.blocks_give(&t->comm->base.blocks, t, t->bytes);
 }
@@ -205,11 +195,7 @@ wf_status wf_mpi_begin(wf_comm *comm, wf_exchange *x, wf_error *error)
     t = status == WF_OK ? wf_mpi_transfer_new(c, x, error) : NULL;
     if (!t)
         return status == WF_OK ? WF_ENOMEM : status;
-    status = number(t, error);
-    if (status != WF_OK) {
-        wf_mpi_host.blocks_give(&c->base.blocks, t, t->bytes);
-        return status;
-    }
+    number(t);
     x->place = t;
     x->sequence = t->sequence;
     if (t->n) {

@@ -24,7 +24,6 @@
 enum {
     HEAD_BYTES = 4000, /* of a head with its data: what MPI copies at once, within a host too */
     HEAD_SLOTS = 16,   /* receives that are always posted for heads */
-    IN_FLIGHT = 32,    /* exchanges of a rank over a group, as between threads */
     WINDOW = 8,
     CHUNK = 64 << 20,
     TAG_HEAD = 0,
@@ -102,7 +101,6 @@ typedef struct mpi_comm {
     uint64_t key, members;
     uint64_t sequence, splits;
     uint64_t *sent, *received; /* [size] messages */
-    int open;                  /* exchanges begun and not ended */
     bool broken;
     wf_error mismatch;
 } mpi_comm;

@@ -6,6 +6,7 @@
  */
 #include "mesh/comm_nccl/nccl_world.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool meets(const transfer *t, int member)
@@ -22,53 +23,82 @@ static head *heads_of(const transfer *t, head *all, bool heard)
     return all + (2 * (size_t)t->place + heard) * size;
 }
 
-wf_status wf_nccl_alone_open(nccl_comm *c, wf_error *error)
+static void free_heads(heads *h)
 {
-    size_t bytes = IN_FLIGHT * 2 * (size_t)c->base.size * sizeof(head);
-    wf_status status;
-    void *near = NULL, *far = NULL;
+    cudaFreeHost(h->near);
+    cudaFree(h->far);
+    free(h);
+}
 
-    if (c->inner || c->heads)
-        return WF_OK;
+/* One more block. */
+static wf_status add_heads(nccl_comm *c, wf_error *error)
+{
+    size_t bytes = PLACES * 2 * (size_t)c->base.size * sizeof(head);
+    heads *h = calloc(1, sizeof *h);
+    void *near = NULL, *far = NULL;
+    wf_status status;
+
+    if (!h)
+        return wf_nccl_host.error_set(error, WF_ENOMEM,
+                                      "no memory for one more exchange in flight over %s",
+                                      c->base.name);
     status = wf_nccl_cuda(cudaMallocHost(&near, bytes), "cudaMallocHost", error);
     if (status == WF_OK)
         status = wf_nccl_cuda(cudaMalloc(&far, bytes), "cudaMalloc", error);
-    c->heads = near;
-    c->far_heads = far;
-    if (near)
-        memset(near, 0, bytes);
-    return status;
+    h->near = near;
+    h->far = far;
+    if (status != WF_OK) {
+        free_heads(h);
+        return status;
+    }
+    memset(near, 0, bytes);
+    h->next = c->heads;
+    c->heads = h;
+    return WF_OK;
+}
+
+wf_status wf_nccl_alone_open(nccl_comm *c, wf_error *error)
+{
+    return c->inner || c->heads ? WF_OK : add_heads(c, error);
 }
 
 void wf_nccl_alone_close(nccl_comm *c)
 {
-    if (c->heads)
-        cudaFreeHost(c->heads);
-    if (c->far_heads)
-        cudaFree(c->far_heads);
+    while (c->heads) {
+        heads *next = c->heads->next;
+
+        free_heads(c->heads);
+        c->heads = next;
+    }
 }
 
 static wf_status take_place(transfer *t, wf_error *error)
 {
     nccl_comm *c = t->comm;
+    heads *h = c->heads;
+    int place = 0;
 
-    t->place = 0;
-    while (t->place < IN_FLIGHT && c->taken >> t->place & 1)
-        t->place++;
-    if (t->place < IN_FLIGHT) {
-        c->taken |= (uint32_t)1 << t->place;
-        return WF_OK;
+    while (h && h->taken == UINT32_MAX)
+        h = h->next;
+    if (!h) {
+        wf_status status = add_heads(c, error);
+
+        if (status != WF_OK)
+            return status;
+        h = c->heads;
     }
-    return wf_nccl_host.error_set(error, WF_EINVAL,
-                                  "rank %d has %d exchanges in flight over %s, the most there "
-                                  "can be; end one before beginning %s",
-                                  c->rank->index, IN_FLIGHT, c->base.name, t->x->print.op);
+    while (h->taken >> place & 1)
+        place++;
+    h->taken |= (uint32_t)1 << place;
+    t->heads = h;
+    t->place = place;
+    return WF_OK;
 }
 
 static void write_heads(transfer *t)
 {
     const wf_fingerprint *p = &t->x->print;
-    head *mine = heads_of(t, t->comm->heads, false);
+    head *mine = heads_of(t, t->heads->near, false);
 
     for (int i = 0; i < t->comm->base.size; i++) {
         mine[i] = (head){.element = p->element,
@@ -131,7 +161,6 @@ wf_status wf_nccl_alone_begin(transfer *t, wf_error *error)
 {
     wf_status status = WF_OK;
 
-    t->place = IN_FLIGHT;
     if (t->comm->base.size > 1) {
         status = take_place(t, error);
         if (status == WF_OK)
@@ -142,8 +171,8 @@ wf_status wf_nccl_alone_begin(transfer *t, wf_error *error)
 
 static ncclResult_t copy_heads(const transfer *t, cudaStream_t stream, bool heard)
 {
-    head *near = heads_of(t, t->comm->heads, heard);
-    head *far = heads_of(t, t->comm->far_heads, heard);
+    head *near = heads_of(t, t->heads->near, heard);
+    head *far = heads_of(t, t->heads->far, heard);
     size_t bytes = (size_t)t->comm->base.size * sizeof(head);
     cudaError_t code = heard
                            ? cudaMemcpyAsync(near, far, bytes, cudaMemcpyDeviceToHost, stream)
@@ -165,7 +194,7 @@ ncclResult_t wf_nccl_alone_fetch(const transfer *t, cudaStream_t stream)
 ncclResult_t wf_nccl_alone_heads(const transfer *t, cudaStream_t stream)
 {
     const nccl_comm *c = t->comm;
-    head *mine = heads_of(t, c->far_heads, false), *theirs = heads_of(t, c->far_heads, true);
+    head *mine = heads_of(t, t->heads->far, false), *theirs = heads_of(t, t->heads->far, true);
     ncclResult_t code = ncclSuccess;
 
     for (int i = 0; i < c->base.size && code == ncclSuccess; i++) {
@@ -215,7 +244,7 @@ static wf_status compare(const transfer *t, int member, const head *h, wf_error 
 
 wf_status wf_nccl_alone_compare(transfer *t, wf_error *error)
 {
-    const head *theirs = heads_of(t, t->comm->heads, true);
+    const head *theirs = heads_of(t, t->heads->near, true);
     wf_status status = WF_OK;
 
     for (int i = 0; i < t->comm->base.size && status == WF_OK; i++)
@@ -245,8 +274,9 @@ void wf_nccl_alone_drop(transfer *t)
 {
     if (t->comm->inner)
         return;
-    if (t->place < IN_FLIGHT)
-        t->comm->taken &= ~((uint32_t)1 << t->place);
+    if (t->heads)
+        t->heads->taken &= ~((uint32_t)1 << t->place);
+    t->heads = NULL;
     if (t->staged)
         cudaFree(t->staged);
     t->staged = NULL;

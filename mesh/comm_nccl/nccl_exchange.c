@@ -173,11 +173,13 @@ static wf_status flush(nccl_comm *c, wf_error *error)
 static wf_status follow(transfer *t, wf_error *error)
 {
     cudaStream_t queue = t->x->device ? t->x->device->queue : NULL;
+    wf_status status;
 
     if (!queue)
         return wf_nccl_sleep(t, t->data, error);
-    return wf_nccl_cuda(cudaStreamWaitEvent(queue, t->data->done, 0), "cudaStreamWaitEvent",
-                        error);
+    status = wf_nccl_cuda(cudaStreamWaitEvent(queue, t->data->done, 0), "cudaStreamWaitEvent",
+                          error);
+    return status == WF_OK ? wf_nccl_check(t->comm, t->x->print.op, t->call, error) : status;
 }
 
 wf_status wf_nccl_wait(wf_comm *comm, wf_exchange *x, wf_error *error)

@@ -273,19 +273,18 @@ wf_status wf_nccl_launch(transfer *list, wf_error *error)
     return status;
 }
 
-/* The call that took the slot is over when its event is, or when the slot serves another. */
+/* The call that took the slot is over when its event is, or when the slot serves another; so it is
+   when its communicator was aborted, whatever it has left in memory. */
 wf_status wf_nccl_sleep(const transfer *t, const launched *s, wf_error *error)
 {
     for (int naps = 0;; wf_nccl_nap(&naps)) {
         cudaError_t code = cudaEventQuery(s->done);
         wf_status status;
 
-        if (code == cudaSuccess)
-            return WF_OK;
-        if (code != cudaErrorNotReady)
+        if (code != cudaSuccess && code != cudaErrorNotReady)
             return wf_nccl_cuda(code, t->x->print.op, error);
         status = wf_nccl_check(t->comm, t->x->print.op, t->call, error);
-        if (status != WF_OK)
+        if (code == cudaSuccess || status != WF_OK)
             return status;
     }
 }

@@ -29,8 +29,7 @@
 
 enum {
     SLOTS = 64, /* launches of a rank that its GPU is not through with */
-    IN_FLIGHT =
-        32 /* exchanges of a rank over a group, where nothing is below that counts them */
+    PLACES = 32 /* heads of so many exchanges are in a block, one bit each */
 };
 
 /* One of them, for the watchdog. */
@@ -80,9 +79,7 @@ typedef struct nccl_comm {
     struct nccl_comm *next;
     _Atomic uint64_t calls;          /* the rank's alone to count */
     struct transfer *posted, **last; /* messages that are not launched yet */
-    struct head *heads,
-        *far_heads; /* [IN_FLIGHT][2 * size] where nothing is below: pinned, and */
-    uint32_t taken; /* on the device; which places are */
+    struct heads *heads;             /* where nothing is below: as many blocks as were needed */
     int members[];
 } nccl_comm;
 
@@ -94,6 +91,13 @@ typedef struct head {
     int64_t root;
     char op[40], detail[8];
 } head;
+
+/* Room for what is said in PLACES exchanges: to all members, then by all. */
+typedef struct heads {
+    struct heads *next;
+    head *near, *far; /* [PLACES][2 * size], pinned and on the device */
+    uint32_t taken;
+} heads;
 
 /* One exchange of one rank. */
 typedef struct transfer {
@@ -108,7 +112,8 @@ typedef struct transfer {
     size_t *words;          /* [size] sizes of those */
     launched *data;         /* its launch; NULL: not yet, or there is nothing to move */
     launched *said;         /* where nothing is below: that of the heads */
-    int place;              /* of the heads */
+    heads *heads;           /* the block with its heads, NULL: there are none, .. */
+    int place;              /* .. and the place there */
     char *staged;           /* copies of the host's memory on the device: sent, then received */
 } transfer;
 
@@ -183,7 +188,7 @@ wf_status wf_nccl_alone_compare(transfer *t, wf_error *error);
 wf_status wf_nccl_alone_end(transfer *t, wf_error *error);
 void wf_nccl_alone_drop(transfer *t);
 
-/* The group's heads. */
+/* Room for the group's heads. */
 wf_status wf_nccl_alone_open(nccl_comm *c, wf_error *error);
 void wf_nccl_alone_close(nccl_comm *c);
 

@@ -111,6 +111,40 @@ static wf_status on_one_axis(wf_rank *rank, wf_mesh *mesh, void *arg)
     return WF_OK;
 }
 
+/* What moves a tensor on another axis too is no border on one, whichever way it goes: its gradient
+   would come back in a layout that is not the tensor's. */
+static wf_status off_its_axis(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *a0 = wf_layout_split(mesh, NULL, 0, 0);
+    const wf_layout *b0 = wf_layout_split(mesh, NULL, 0, 1);
+    const wf_layout *b1 = wf_layout_split(mesh, NULL, 1, 1);
+    const wf_layout *a0b0 = wf_layout_split(mesh, a0, 0, 1);
+    const wf_layout *b0a0 = wf_layout_split(mesh, b0, 0, 0);
+    const wf_layout *sum_a = wf_layout_partial(mesh, NULL, 0, WF_REDUCE_SUM);
+    const struct {
+        const wf_layout *from, *to;
+        bool good;
+    } table[] = {{a0, NULL, false},   {NULL, a0, false},   {sum_a, NULL, false},
+                 {sum_a, a0, false},  {a0b0, b0, false},   {a0b0, NULL, false},
+                 {a0b0, b0a0, false}, {b0a0, a0, false},   {NULL, b0a0, false},
+                 {a0b0, a0, true},    {a0, a0b0, true},    {b0, b1, true},
+                 {b0a0, b0a0, true},  {sum_a, sum_a, true}};
+    const shape *s = &shapes[0];
+    wf_context *ctx = mesh->ctx;
+
+    (void)arg;
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        wf_tensor *x = make_tensor(ctx, WF_F32, 0, s->ndim, s->dim, table[i].from), *y = x;
+
+        NEED((wf_border(1, 1, &x, &table[i].to, &y) == WF_OK) == table[i].good);
+        if (table[i].good)
+            GOOD(check_tensor(rank, y, 0, table[i].from, table[i].to));
+        else
+            GOOD(refused(rank, ctx, y, WF_ELAYOUT, "a border on axis b alone: tensor 0 is"));
+    }
+    return WF_OK;
+}
+
 /* The gradient of a weight reads its input again from where it came, which alone was kept. */
 static wf_status origin(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
@@ -218,6 +252,7 @@ static void several_tensors(void)
 static void borders_of_plans(void)
 {
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = on_one_axis});
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 3}, .body = off_its_axis});
     on_mesh((mesh_test){.n_axes = 1, .size = {2}, .body = origin});
 }
 

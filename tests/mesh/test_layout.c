@@ -3,6 +3,7 @@
  * what cannot be one; and the axes of a mesh.
  */
 #include "core/bits.h"
+#include "kernels/ops.h"
 #include "tests/mesh/mesh_harness.h"
 
 /* A layout and its text, or a text of what is wrong with it. */
@@ -340,10 +341,54 @@ static wf_status axes(wf_rank *rank, wf_mesh *mesh, void *arg)
     return WF_OK;
 }
 
+/* A number that is none of an axis is an error wherever it is asked about, and never followed. */
+static wf_status axes_beyond(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    static const int none[] = {3, 7, 8, 40, INT32_MAX, -2, INT32_MIN};
+    const wf_layout *a0 = wf_layout_split(mesh, NULL, 0, 0);
+    const char *words = "the mesh has 3 axes, numbered from 0 on, and";
+    wf_context *ctx = mesh->ctx;
+
+    (void)arg;
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        int axis = none[i];
+        wf_tensor *x, *y = NULL;
+
+        NEED(wf_layout_split(mesh, a0, 1, axis) == a0);
+        GOOD(refused(rank, ctx, NULL, WF_EINVAL, words));
+        NEED(wf_layout_partial(mesh, a0, axis, WF_REDUCE_SUM) == a0);
+        GOOD(refused(rank, ctx, NULL, WF_EINVAL, words));
+        NEED(wf_layout_whole(mesh, a0, axis) == a0);
+        GOOD(refused(rank, ctx, NULL, WF_EINVAL, words));
+        NEED(wf_mesh_size(mesh, axis) == 1);
+        GOOD(refused(rank, ctx, NULL, WF_EINVAL, words));
+        NEED(wf_mesh_coordinate(mesh, axis) == 0);
+        GOOD(refused(rank, ctx, NULL, WF_EINVAL, words));
+        NEED(wf_mesh_coordinate_of(mesh, 11, axis) == 0);
+        GOOD(refused(rank, ctx, NULL, WF_EINVAL, words));
+        NEED(wf_mesh_comm(mesh, axis) == NULL);
+        GOOD(refused(rank, ctx, NULL, WF_EINVAL, words));
+        NEED(strcmp(wf_mesh_axis_name(mesh, axis), "no axis") == 0);
+        GOOD(refused(rank, ctx, NULL, WF_EINVAL, words));
+        wf_mesh_cut_finely(mesh, axis);
+        GOOD(refused(rank, ctx, NULL, WF_EINVAL, words));
+        NEED(wf_layout_split_dim(a0, axis) == -1);
+        NEED(axis < 0 || !wf_layout_is_partial(a0, axis));
+        wf_scope_open(ctx);
+        x = make_tensor(ctx, WF_F32, 0, shapes[0].ndim, shapes[0].dim, a0);
+        NEED(wf_border(axis, 1, &x, &a0, &y) == WF_EINVAL);
+        GOOD(refused(rank, ctx, y, WF_EINVAL, words));
+        wf_scope_close(ctx);
+    }
+    NEED(wf_layout_split(mesh, a0, 1, -1) == a0 && wf_mesh_comm(mesh, -1) == NULL);
+    return wf_context_status(ctx);
+}
+
 static void axes_of_a_mesh(void)
 {
     on_mesh((mesh_test){.n_axes = 3, .size = {2, 2, 3}, .body = axes});
     on_mesh((mesh_test){.n_axes = 3, .size = {2, 2, 3}, .body = next_ranks});
+    on_mesh((mesh_test){.n_axes = 3, .size = {2, 2, 3}, .body = axes_beyond});
 }
 
 static wf_status wrong_axes(wf_rank *rank, void *arg)
@@ -380,12 +425,45 @@ static wf_status wrong_axes(wf_rank *rank, void *arg)
     return WF_OK;
 }
 
+/* A context has one mesh at a time, and no tensor outlives its own. */
+static wf_status one_after_the_other(wf_rank *rank, void *arg)
+{
+    const wf_axis one = {"tp", 2}, other[] = {{"a", 1}, {"b", 2}};
+    const shape *s = &shapes[0];
+    wf_device *device = wf_cpu_device(1, &rank->error);
+    wf_context *ctx = wf_context_open(device, NULL, &rank->error);
+    wf_error error = {WF_OK, ""};
+    wf_mesh *mesh, *second;
+    wf_tensor *x, *y;
+
+    (void)arg;
+    NEED(ctx);
+    mesh = wf_mesh_open(ctx, rank->world, 1, &one, &rank->error);
+    NEED(mesh);
+    NEED(!wf_mesh_open(ctx, rank->world, 2, other, &error));
+    NEED(says(&error, WF_EINVAL, "has a mesh of 1 axes already", "close that one first"));
+    wf_scope_open(ctx);
+    x = make_tensor(ctx, WF_F32, 0, s->ndim, s->dim, wf_layout_split(mesh, NULL, 0, 0));
+    y = wf_redistribute(x, NULL);
+    GOOD(check_tensor(rank, y, 0, x->layout, NULL));
+    wf_mesh_close(mesh);
+    GOOD(refused(rank, ctx, wf_silu(x), WF_EINVAL, "over a mesh that is closed"));
+    NEED(wf_silu(y));
+    wf_scope_close(ctx);
+    second = wf_mesh_open(ctx, rank->world, 2, other, &rank->error);
+    NEED(second && wf_mesh_of(ctx) == second);
+    wf_mesh_close(second);
+    wf_context_close(ctx);
+    return WF_OK;
+}
+
 static void meshes_that_cannot_be(void)
 {
     wf_launch_options options = {.ranks = 2};
     wf_error error = {WF_OK, ""};
 
     CU_ASSERT_EQUAL(wf_launch(&options, wrong_axes, NULL, &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_launch(&options, one_after_the_other, NULL, &error), WF_OK);
     CU_ASSERT_STRING_EQUAL(error.text, "");
 }
 

@@ -6,6 +6,7 @@
  * after any move is computed from the two layouts alone: shares are folded over the axes that
  * stop being partial, the innermost first, each by the midpoint tree.
  */
+#include "core/bf16.h"
 #include "tests/mesh/mesh_harness.h"
 
 static wf_status every_pair_of(wf_rank *rank, wf_mesh *mesh, const shape *s, wf_dtype dtype)
@@ -55,6 +56,72 @@ static void pairs_on_two_axes(void)
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = every_pair});
     if (!UNDER_THREAD_SANITIZER)
         on_mesh((mesh_test){.n_axes = 2, .size = {2, 3}, .body = every_pair});
+}
+
+/* Whether a move between the two leaves sums that are complete, or partial as they were. */
+static bool only_sums(const wf_mesh *mesh, const wf_layout *from, const wf_layout *to)
+{
+    for (int axis = 0; axis < mesh->n_axes; axis++)
+        for (int r = WF_REDUCE_SUM; r <= WF_REDUCE_MAX; r++)
+            if (partial_in(to, axis, (wf_reduction)r) &&
+                !partial_in(from, axis, (wf_reduction)r))
+                return false;
+    return wf_layout_is_partial(from, -1);
+}
+
+/* Every element as check_tensor() wants it, but rounded once where nothing is left to be summed. */
+static wf_status check_rounded(wf_rank *rank, const wf_tensor *y, const wf_layout *from,
+                               const wf_layout *to)
+{
+    bool sum = wf_layout_is_partial(to, -1);
+
+    NEED(y && y->layout == to && y->dtype == (sum ? WF_F32 : WF_BF16));
+    for (int64_t e = 0; e < wf_tensor_local_count(y); e++) {
+        float want = expected(y->ctx->mesh, 0, whole_index(y, e), from, to);
+
+        if (sum)
+            NEED(same_bits(((const float *)y->data)[e], want));
+        else
+            NEED(((const uint16_t *)y->data)[e] == wf_bf16_of(want));
+    }
+    return WF_OK;
+}
+
+static wf_status rounded_pairs(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    static const shape cut_apart = {2, {{5, 1, WF_LEAF_ONE}, {3, 1, WF_LEAF_ONE}}};
+    wf_context *ctx = mesh->ctx;
+
+    (void)arg;
+    for (int s = 0; s <= SHAPES; s++) {
+        const shape *of = s < SHAPES ? &shapes[s] : &cut_apart;
+        const wf_layout *all[MAX_LAYOUTS];
+        int n = all_layouts(mesh, of->ndim, true, all);
+
+        for (int i = 0; i < n * n; i++) {
+            const wf_layout *from = all[i / n], *to = all[i % n];
+            wf_tensor *x;
+
+            if (!only_sums(mesh, from, to))
+                continue;
+            wf_scope_open(ctx);
+            x = make_tensor(ctx, WF_F32, 0, of->ndim, of->dim, from);
+            x->rounds_to = WF_BF16;
+            GOOD(check_rounded(rank, wf_redistribute(x, to), from, to));
+            wf_scope_close(ctx);
+        }
+    }
+    return WF_OK;
+}
+
+/* Where one axis cuts a dim unevenly, ranks hold different sizes, and must still agree by which dim
+   a sum over the other axis is scattered on its way. */
+static void rounded_sums(void)
+{
+    on_mesh((mesh_test){.n_axes = 1, .size = {3}, .body = rounded_pairs});
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = rounded_pairs});
+    if (!UNDER_THREAD_SANITIZER)
+        on_mesh((mesh_test){.n_axes = 2, .size = {2, 3}, .body = rounded_pairs});
 }
 
 typedef struct cargo {
@@ -306,6 +373,7 @@ int main(void)
 {
     static const wf_test tests[] = {{"every pair of layouts on one axis", pairs_on_one_axis},
                                     {"every pair of layouts on two axes", pairs_on_two_axes},
+                                    {"sums that are rounded when complete", rounded_sums},
                                     {"many tensors, moves in flight", many},
                                     {"what moves, and what stays in memory", prices},
                                     {"failures", failures},

@@ -198,6 +198,19 @@ static bool may_be_inexact(const trial *t, const wf_call *call)
     return t->mesh->ranks & (t->mesh->ranks - 1);
 }
 
+/* Exactly, a function of sums is no sum of the function's results, but where it copies the last
+   operand; without, sums may be added to sums. */
+static bool may_be_partial(const trial *t, const wf_call *call)
+{
+    if (!wf_context_exact(t->mesh->ctx))
+        return true;
+    for (int i = 0; i < call->n_in; i++)
+        if (wf_layout_is_partial(call->in[i]->layout, -1) &&
+            !((t->op->flags & WF_OP_LINEAR) && i == call->n_in - 1))
+            return false;
+    return true;
+}
+
 static wf_status check_accepted(trial *t, const wf_call *call)
 {
     const char *told = wf_context_inexact(t->mesh->ctx);
@@ -207,6 +220,8 @@ static wf_status check_accepted(trial *t, const wf_call *call)
     t->told_inexact += told != NULL;
     if (told && t->op->id && !may_be_inexact(t, call))
         return blame(t, call, told);
+    if (!may_be_partial(t, call))
+        return blame(t, call, "it acts on a partial operand, and is to be exact");
     for (int o = 0; o < t->n_out; o++) {
         wf_tensor *whole = wf_whole(call->out[o]);
         char layout[128], text[256];

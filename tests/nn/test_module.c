@@ -343,6 +343,61 @@ static void children_and_long_paths(void)
     close_lone(ctx, WF_EINVAL);
 }
 
+static const wf_nn_gpt_config tiny = {.arch = WF_NN_GPT2,
+                                      .vocabulary = 7,
+                                      .positions = 4,
+                                      .layers = 1,
+                                      .heads = 1,
+                                      .kv_heads = 1,
+                                      .width = 4,
+                                      .ffn = 4};
+
+/* Whole trees, each named by itself before, become parts of one: every parameter has a path of its
+   own, a tied one that of its first place, and one model is frozen without the other. */
+static void models_in_one_tree(void)
+{
+    static const char *const names[] = {"student", "teacher"};
+    wf_context *ctx = lone_context(1);
+    repeat *root = new_repeat(ctx, 1);
+    wf_nn_parameter **p;
+    int64_t count, frozen = 0;
+
+    root->list = calloc(2, sizeof *root->list);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(root->list);
+    for (int i = 0; i < 2; i++) {
+        root->list[root->children++] = (wf_nn_module *)wf_nn_gpt_new(ctx, &tiny);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(root->list[i]);
+        root->list[i]->name = names[i];
+    }
+    wf_nn_name_tree(&root->base);
+    p = wf_nn_parameters(&root->base, &count);
+    for (int64_t i = 1; i < count; i++) {
+        CU_ASSERT(strncmp(p[i]->path, names[i > count / 2], 7) == 0);
+        for (int64_t k = 0; k < i; k++)
+            CU_ASSERT(strcmp(p[i]->path, p[k]->path) != 0);
+    }
+    CU_ASSERT_EQUAL(wf_nn_freeze(&root->base, "teacher"), WF_OK);
+    for (int64_t i = 0; i < count; i++)
+        frozen += p[i]->frozen;
+    CU_ASSERT_EQUAL(frozen, count / 2);
+    /* A part of it that is named again keeps what it is called; so does what is tied. */
+    for (int i = 0; i < 2; i++) {
+        char before[WF_NN_PATH];
+        wf_nn_gpt *gpt = (wf_nn_gpt *)root->list[i];
+
+        snprintf(before, sizeof before, "%s", gpt->head->weight->path);
+        wf_nn_name_tree((wf_nn_module *)gpt->head);
+        CU_ASSERT_STRING_EQUAL(gpt->head->weight->path, before);
+    }
+    free(p);
+    root->list[1]->name = names[0];
+    wf_nn_name_tree(&root->base);
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(wf_context_error(ctx)->text, "two parameters of the tree are called student."));
+    wf_nn_free(&root->base);
+    close_lone(ctx, WF_EINVAL);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
@@ -352,6 +407,7 @@ int main(void)
         {"uses keep their order", uses_keep_their_order},
         {"uses are counted in forward", uses_are_counted_in_forward},
         {"children, and paths too long", children_and_long_paths},
+        {"models in one tree", models_in_one_tree},
         {NULL, NULL}};
 
     return wf_test_main("module", tests);

@@ -125,7 +125,7 @@ static void compare(const char *name, training t)
 /* One line per configuration: what differs from a gpt2 on one rank. */
 typedef struct row {
     const char *name;
-    int tp, dp, micro, layers, kv_heads, threads;
+    int tp, dp, micro, layers, kv_heads, threads, prefetch;
     bool llama, sequence_parallel, sgd, muon, exact_off, bf16, rounded, activations;
     float dropout;
     const char *recompute;
@@ -178,6 +178,8 @@ static const row rows[] = {
     {"Muon, 4 x 2", .tp = 4, .dp = 2, .muon = true, .sequence_parallel = true},
     {"Muon, dp 4, bf16", .tp = 1, .dp = 4, .muon = true, .bf16 = true, .llama = true},
     {"gradients in bf16, dp 4, micro-batches", .tp = 1, .dp = 4, .micro = 2, .rounded = true},
+    {"16 blocks ahead", .tp = 1, .dp = 2, .layers = 20, .prefetch = 16},
+    {"all of 36 blocks ahead", .tp = 1, .dp = 2, .layers = 36, .prefetch = 100, .bf16 = true},
     {"3 x 2, 5 blocks, llama", .tp = 3, .dp = 2, .llama = true, .layers = 5},
 };
 
@@ -193,6 +195,7 @@ static training training_of(const row *r, const char *strategy)
     if (wf_par_axes(&t.layout, &replicate, &shard, NULL) != WF_OK)
         t.layout.shard_group_size = 2;
     t.layout.threads = r->threads;
+    t.layout.prefetch = r->prefetch;
     t.layout.sequence_parallel = r->sequence_parallel;
     t.layout.exact_off = r->exact_off;
     t.layout.dtype = r->activations ? WF_BF16 : WF_F32;
