@@ -19,6 +19,10 @@ void wf_par_units_rest(wf_par_units *all);
 /* The same before parameters change, or after: also what stays, and copies of masters. */
 void wf_par_units_change(wf_par_units *all);
 
+/* The same for every planned model of a rank: its parameters at rest are about to be overwritten,
+   by a checkpoint or by weights from elsewhere. */
+void wf_par_models_change(wf_par *par);
+
 /* A unit comes next; what was expected to come from here on is forgotten if it was another. */
 wf_status wf_par_sequence_see(wf_par_units *all, wf_par_sequence *s, wf_par_unit *unit);
 
