@@ -21,9 +21,13 @@ struct wf_par_gradients {
 wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *leaf, int64_t i, int64_t n)
 {
     wf_status status = WF_OK;
+    int merges;
 
+    if (!leaf)
+        return WF_EINVAL; /* the reason is in the context */
+    merges = wf_context_exact(leaf->ctx) ? wf_tree_merges(n, i) : c->depth;
     c->node[c->depth++] = wf_tensor_retain(leaf);
-    for (int merges = wf_tree_merges(n, i); merges > 0 && status == WF_OK; merges--) {
+    for (; merges > 0 && status == WF_OK; merges--) {
         status = wf_node_add(&c->node[c->depth - 2], c->node[c->depth - 1]);
         wf_tensor_release(c->node[--c->depth]);
     }
@@ -154,19 +158,21 @@ void wf_par_gradients_micro(wf_par_gradients *g, int64_t micro, int64_t micros)
 /* The gradient of use u, if it has come: to be summed over ranks, or pushed as it is. */
 static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
 {
-    const wf_par_holding *h = wf_par_holding_of(p);
+    wf_par_counter *slot = g->slot[wf_par_holding_of(p)->slot];
     wf_tensor *leaf = p->use[u], *grad = leaf->grad;
+
+    slot += g->par->options.exact_off ? 0 : u; /* all uses are one sum */
 
     if (grad && grad->ndim == p->tensor->ndim + 1) /* of a vector, per sequence */
         grad = wf_batch_sum(grad);
     if (grad && g->par->options.reduce_dtype != grad->dtype)
         grad = wf_cast(grad, g->par->options.reduce_dtype);
     if (grad && g->par->reduced) {
-        g->counter[g->n_summing] = &g->slot[h->slot][u];
-        g->to[g->n_summing] = h->micro;
+        g->counter[g->n_summing] = slot;
+        g->to[g->n_summing] = wf_par_holding_of(p)->micro;
         g->list[g->n_summing++] = grad;
     } else if (grad) {
-        wf_par_counter_push(&g->slot[h->slot][u], grad, g->micro, g->micros);
+        wf_par_counter_push(slot, grad, g->micro, g->micros);
     }
 }
 
