@@ -2,7 +2,8 @@
  * apps/plan.c - gpt_train --plan.
  *
  * The plan is the run itself on the fake device and the fake transport: the same calls, no
- * memory, no arithmetic. Two steps are taken and the second is told, as in a run.
+ * memory, no arithmetic. Two steps are taken and the second is told, as in a run; an evaluation
+ * that comes between them is taken too, since what it gathers may stay for the step.
  */
 #include "apps/plan.h"
 #include "apps/saving.h"
@@ -25,18 +26,22 @@ static void plan_steps(job *j, wf_par *par, wf_nn_module *model)
     wf_context *ctx = wf_par_context(par);
     wf_par_trainer *trainer;
     wf_saving saving;
+    int64_t steps = j->o->steps == 1 ? 1 : STEPS;
 
     wf_par_plan(par, model, wf_par_gpt_plan);
     wf_par_materialize(par, model);
     trainer = wf_par_trainer_open(par, model, &options);
     wf_saving_open(&saving, j->o, par, trainer, NULL);
-    for (int step = 1; step <= STEPS && wf_context_status(ctx) == WF_OK; step++) {
+    for (int step = 1; step <= steps && wf_context_status(ctx) == WF_OK; step++) {
         const wf_par_data none = {NULL, NULL};
         wf_par_step result;
+        float loss;
 
         wf_par_report_begin(par, &j->report);
         if (wf_par_train_step(trainer, step, &none, &result) == WF_OK)
             wf_par_report_end(par, model, &j->report);
+        if (step < steps && wf_setup_evaluates(j->o, step))
+            wf_par_evaluate(trainer, 1, &none, &loss); /* every batch gathers alike */
     }
     snprintf(j->inexact, sizeof j->inexact, "%s",
              wf_par_inexact(par) ? wf_par_inexact(par) : "");

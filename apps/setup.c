@@ -105,3 +105,8 @@ wf_par_train_options wf_setup_training(const wf_options *o)
                                                .steps = o->steps},
                                   .loss = wf_par_gpt_loss};
 }
+
+bool wf_setup_evaluates(const wf_options *o, int64_t step)
+{
+    return o->eval_interval && (step % o->eval_interval == 0 || step == o->steps);
+}

@@ -87,7 +87,7 @@ static wf_status evaluate(loop *l, int64_t step, wf_step_record *record)
 {
     const wf_par_data validation = {read_validation, (void *)l->job};
 
-    if (!l->o->eval_interval || (step % l->o->eval_interval && step != l->o->steps))
+    if (!wf_setup_evaluates(l->o, step))
         return WF_OK;
     record->has_val_loss = true;
     if (wf_par_evaluate(l->trainer, l->o->eval_iters, &validation, &record->val_loss) == WF_OK)

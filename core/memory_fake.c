@@ -1,47 +1,76 @@
 /*
- * core/memory_fake.c - addresses without memory: one range that the kernel reserves and lets nobody
- * touch. Requests take the next addresses of it, from the beginning again at its end.
+ * core/memory_fake.c - addresses without memory, in the half of the address space that belongs to the
+ * kernel: nothing is reserved for them, so no limit of the process stands in the way, and whoever
+ * looks there is stopped.
+ *
+ * A block has as many addresses as the next power of two, and those that are given back are the next
+ * ones to be taken: two blocks that are in use at one time never meet, however much comes and goes.
  */
 #include "core/memory.h"
 #include <pthread.h>
-#include <stdatomic.h>
-#include <sys/mman.h>
+#include <stdlib.h>
 
-/* Less where the address space is tight: ThreadSanitizer leaves a program about 1 TiB of it. */
-static const size_t MOST = (size_t)1 << 44, LEAST = (size_t)1 << 38;
+enum { CLASSES = 64 };
 
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char *range; /* of `size` bytes, or NULL */
-static size_t size;
-static atomic_size_t next;
+static const uintptr_t FIRST = (uintptr_t)0xff80 << 48;
+static const size_t MOST = (size_t)1 << 54;
 
-static void reserve(void)
+/* Blocks of 1 << k bytes that were given back. */
+typedef struct shelf {
+    void **block;
+    size_t count, room;
+} shelf;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static shelf shelves[CLASSES];
+static size_t next; /* beyond every address that was ever taken */
+
+static int class_of(size_t bytes)
 {
-    for (size = MOST; !range && size >= LEAST; size = range ? size : size / 2) {
-        void *p =
-            mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    int k = 6; /* a cache line */
 
-        range = p == MAP_FAILED ? NULL : p;
-    }
+    while (k < CLASSES - 1 && (size_t)1 << k < bytes)
+        k++;
+    return k;
 }
 
 static void *take(void *self, size_t bytes)
 {
-    size_t at;
+    int k = class_of(bytes);
+    size_t whole = (size_t)1 << k;
+    void *block = NULL;
 
     (void)self;
-    pthread_once(&once, reserve);
-    if (!range || bytes > size)
-        return NULL;
-    at = atomic_fetch_add_explicit(&next, bytes, memory_order_relaxed) % size;
-    return range + (at + bytes <= size ? at : 0);
+    pthread_mutex_lock(&lock);
+    if (shelves[k].count) {
+        block = shelves[k].block[--shelves[k].count];
+    } else if (whole <= MOST - next) {
+        block = (void *)(FIRST + next);
+        next += whole;
+    }
+    pthread_mutex_unlock(&lock);
+    return block;
 }
 
+/* Where there is no room to remember a block, its addresses are not used again. */
 static void give(void *self, void *block, size_t bytes)
 {
+    shelf *s = &shelves[class_of(bytes)];
+
     (void)self;
-    (void)block;
-    (void)bytes;
+    pthread_mutex_lock(&lock);
+    if (s->count == s->room) {
+        size_t room = s->room ? 2 * s->room : 64;
+        void **wider = realloc(s->block, room * sizeof *wider);
+
+        if (wider) {
+            s->block = wider;
+            s->room = room;
+        }
+    }
+    if (s->count < s->room)
+        s->block[s->count++] = block;
+    pthread_mutex_unlock(&lock);
 }
 
 wf_allocator wf_fake_allocator(void)

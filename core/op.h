@@ -79,7 +79,8 @@ typedef struct wf_call {
  */
 typedef struct wf_kernel {
     wf_status (*run)(const wf_call *call, void *workspace);
-    size_t (*workspace)(const wf_call *call);
+    size_t (*workspace)(const wf_call *call); /* NULL: none; asked in a plan too, so what cannot
+                                                 be run fails here */
     unsigned either; /* WF_IN, WF_OUT: what it takes in either type, each for itself */
     unsigned alike;  /* WF_IN, WF_OUT: what it takes as bf16 where all of it is */
 } wf_kernel;

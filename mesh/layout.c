@@ -65,11 +65,29 @@ static bool idle(const wf_mesh *mesh, int axis)
     return !wf_mesh_has_axis(mesh, axis) || mesh->size[axis] == 1;
 }
 
+/* What is laid out over an axis that the mesh does not have would be whole, without a word. */
+static bool misspelt(wf_mesh *mesh, int axis)
+{
+    char axes[256] = "";
+
+    if (!mesh || axis != -1)
+        return false;
+    for (int a = 0; a < mesh->n_axes; a++)
+        snprintf(axes + strlen(axes), sizeof axes - strlen(axes), "%s%s %d", a ? ", " : "",
+                 mesh->name[a], mesh->size[a]);
+    wf_fail(
+        mesh->ctx, WF_EINVAL,
+        "a tensor cannot be laid out over axis -1, which stands for a name that the mesh does "
+        "not have: its axes are %s",
+        axes);
+    return true;
+}
+
 const wf_layout *wf_layout_split(wf_mesh *mesh, const wf_layout *from, int dim, int axis)
 {
     wf_layout layout = wf_layout_copy(mesh, from);
 
-    if (idle(mesh, axis))
+    if (misspelt(mesh, axis) || idle(mesh, axis))
         return from;
     if (dim < 0 || dim >= WF_MAX_DIMS || (wf_layout_split_axes(from) >> axis & 1) ||
         wf_layout_is_partial(from, axis)) {
@@ -107,7 +125,7 @@ const wf_layout *wf_layout_partial(wf_mesh *mesh, const wf_layout *from, int axi
 {
     wf_layout layout;
 
-    if (idle(mesh, axis))
+    if (misspelt(mesh, axis) || idle(mesh, axis))
         return from;
     layout = wf_layout_copy(mesh, wf_layout_whole(mesh, from, axis));
     if (reduction == WF_REDUCE_MAX)

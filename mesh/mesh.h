@@ -95,7 +95,8 @@ WF_API void wf_mesh_cut_finely(wf_mesh *mesh, int axis);
  * Splitting by an axis of size 1, or by an unknown one (-1), changes nothing.
  */
 
-/** wf_layout_split - `from`, with `axis` added as the innermost one that splits `dim`. */
+/** wf_layout_split - `from`, with `axis` added as the innermost one that splits `dim`. Axis -1 is
+ * an error, WF_EINVAL in the mesh's context, as of wf_layout_partial: a name was misspelt. */
 WF_API const wf_layout *wf_layout_split(wf_mesh *mesh, const wf_layout *from, int dim,
                                         int axis);
 /** wf_layout_partial - `from`, but a sum or maximum still to be taken over `axis`. */

@@ -257,3 +257,9 @@ void wf_par_units_change(wf_par_units *all)
         unit->here = false;
     }
 }
+
+void wf_par_models_change(wf_par *par)
+{
+    for (wf_par_units *all = par->models; all; all = all->next)
+        wf_par_units_change(all);
+}

@@ -22,6 +22,10 @@ void wf_par_units_change(wf_par_units *all);
 /* Whether the unit is the one that was expected next. */
 bool wf_par_sequence_expects(const wf_par_sequence *s, const wf_par_unit *unit);
 
+/* The same for every planned model of a rank: its parameters at rest are about to be overwritten,
+   by a checkpoint or by weights from elsewhere. */
+void wf_par_models_change(wf_par *par);
+
 /* A unit comes next; what was expected to come from here on is forgotten if it was another. */
 wf_status wf_par_sequence_see(wf_par_units *all, wf_par_sequence *s, wf_par_unit *unit);
 

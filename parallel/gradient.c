@@ -39,6 +39,14 @@ static wf_status push(wf_par_counter *c, wf_tensor *leaf, int64_t n)
 
 wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *leaf, int64_t i, int64_t n)
 {
+    if (!leaf)
+        return WF_EINVAL; /* the reason is in the context */
+    if (!wf_context_exact(leaf->ctx)) {
+        if (c->depth > 0)
+            return wf_node_add(&c->node[0], leaf);
+        c->node[c->depth++] = wf_tensor_retain(leaf);
+        return WF_OK;
+    }
     while (c->next < i)
         push(c, NULL, n);
     return push(c, leaf, n);
@@ -48,6 +56,8 @@ wf_status wf_par_counter_end(wf_par_counter *c, int64_t n)
 {
     wf_status status = WF_OK;
 
+    if (c->depth && c->node[0] && !wf_context_exact(c->node[0]->ctx))
+        return WF_OK;
     while (c->depth && c->next < n && status == WF_OK)
         status = push(c, NULL, n);
     return status;
@@ -180,17 +190,20 @@ static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
 {
     const wf_par_holding *h = wf_par_holding_of(p);
     wf_tensor *leaf = p->use[u], *grad = leaf ? leaf->grad : NULL;
+    wf_par_counter *slot = g->slot[h->slot];
+
+    slot += g->par->options.exact_off ? 0 : u; /* all uses are one sum */
 
     if (grad && grad->ndim == p->tensor->ndim + 1) /* of a vector, per sequence */
         grad = wf_batch_sum(grad);
     if (grad && g->par->options.reduce_dtype != grad->dtype)
         grad = wf_cast(grad, g->par->options.reduce_dtype);
     if (grad && g->par->reduced) {
-        g->counter[g->n_summing] = &g->slot[h->slot][u];
+        g->counter[g->n_summing] = slot;
         g->to[g->n_summing] = h->micro;
         g->list[g->n_summing++] = grad;
     } else if (grad) {
-        wf_par_counter_push(&g->slot[h->slot][u], grad, g->micro, g->micros);
+        wf_par_counter_push(slot, grad, g->micro, g->micros);
     }
 }
 

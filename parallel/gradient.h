@@ -17,6 +17,9 @@
  *
  * (Rounded gradients of local accumulation are taken unit by unit too, for their memory.)
  *
+ * Under exact off there is no tree: a parameter has one slot, to which every use of every micro-step
+ * is added in turn, also under local accumulation unit by unit. So one buffer of gradients is all.
+ *
  * After the last micro-step each slot holds one node; what is still partial is summed in
  * buckets, and the slots of a parameter are added in the order of use.
  */
@@ -50,7 +53,8 @@ wf_status wf_par_gradients_micro_end(wf_par_gradients *g);
 wf_status wf_par_gradients_finish(wf_par_gradients *g, wf_tensor **grad);
 
 /* A counter of open nodes: push leaf number i of n, in order. Leaves that are left out count as
-   nothing. After the end one node is there, if any leaf was. */
+   nothing. After the end one node is there, if any leaf was. Under exact off there is never more than
+   one. */
 typedef struct wf_par_counter {
     wf_tensor *node[WF_TREE_DEPTH]; /* retained; NULL: of leaves that were left out */
     int depth;

@@ -1,5 +1,6 @@
 /* parallel/materialize.c - from recipes to shards, a parameter at a time. */
 #include "parallel/materialize.h"
+#include "parallel/gather.h"
 #include "parallel/plan.h"
 #include "parallel/strategy.h"
 #include <stdlib.h>
@@ -125,5 +126,6 @@ wf_status wf_par_dematerialize(wf_par *par, wf_nn_module *module)
 {
     if (each(par, module, nobody_holds) != WF_OK)
         return wf_context_status(par->ctx);
+    wf_par_models_change(par);
     return each(par, module, make_fake);
 }

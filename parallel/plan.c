@@ -175,7 +175,7 @@ static void plan_module(void *arg, wf_nn_module *m)
     place *p;
 
     for (const wf_par_rule *r = pl->rules; r && r->pattern; r++)
-        if (wf_nn_path_matches(r->pattern, m->path))
+        if (wf_nn_path_matches(r->pattern + (*r->pattern == '?'), m->path))
             style = r->style;
     if (wf_context_status(pl->par->ctx) != WF_OK)
         return;
@@ -228,6 +228,65 @@ static void plan_units(wf_par *par, wf_nn_module *model)
     }
 }
 
+/* A pattern that is looked for, and what there is: the paths of modules, numbers as "*". */
+typedef struct search {
+    const char *pattern;
+    bool found;
+    char paths[640];
+} search;
+
+static void look(void *arg, wf_nn_module *m)
+{
+    search *s = arg;
+
+    s->found = s->found || wf_nn_path_matches(s->pattern, m->path);
+}
+
+static void add_path(void *arg, wf_nn_module *m)
+{
+    search *s = arg;
+    char path[WF_NN_PATH];
+    size_t n = 0;
+
+    for (const char *at = m->path; *at;) {
+        size_t length = strcspn(at, ".");
+
+        if (strspn(at, "0123456789") == length) {
+            path[n++] = '*';
+        } else {
+            memcpy(path + n, at, length);
+            n += length;
+        }
+        at += length;
+        if (*at)
+            path[n++] = *at++;
+    }
+    path[n] = 0;
+    if (n)
+        wf_par_add_name(s->paths, sizeof s->paths, path);
+}
+
+/* Every rule is for something, or says that it may be for nothing. */
+static wf_status check_rules(wf_par *par, wf_nn_module *model, const wf_par_rule *rules)
+{
+    for (const wf_par_rule *r = rules; r && r->pattern; r++) {
+        search s = {.pattern = r->pattern};
+
+        if (*r->pattern == '?')
+            continue;
+        wf_nn_visit(model, look, NULL, &s);
+        if (s.found)
+            continue;
+        wf_nn_visit(model, add_path, NULL, &s);
+        return wf_fail(
+            par->ctx, WF_EINVAL,
+            "the plan's rule %s (style %s) is for no module of the model, which has %s; "
+            "?%s is a rule that may be for none",
+            r->pattern, r->style->name, s.paths, r->pattern);
+    }
+    return WF_OK;
+}
+
 wf_status wf_par_plan(wf_par *par, wf_nn_module *model, const wf_par_rule *rules)
 {
     planner pl = {.par = par, .rules = rules};
@@ -235,6 +294,8 @@ wf_status wf_par_plan(wf_par *par, wf_nn_module *model, const wf_par_rule *rules
     if (!model || wf_context_status(par->ctx) != WF_OK)
         return wf_context_status(par->ctx);
     wf_nn_name_tree(model);
+    if (check_rules(par, model, rules) != WF_OK)
+        return wf_context_status(par->ctx);
     wf_nn_visit(model, NULL, plain_layout, &pl);
     if (wf_context_status(par->ctx) != WF_OK)
         return wf_context_status(par->ctx);

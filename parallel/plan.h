@@ -58,7 +58,8 @@ extern WF_API const wf_par_style wf_par_loss;   /* cross-entropy over a split vo
 #define WF_LOSS     (&wf_par_loss)
 
 typedef struct wf_par_rule {
-    const char *pattern; /* module path; "*" stands for one name */
+    const char *pattern; /* module path; "*" stands for one name, and a "?" in front says that
+                            models may be without such a module, which else is an error */
     const wf_par_style *style;
 } wf_par_rule;
 
@@ -71,8 +72,9 @@ extern WF_API const wf_par_rule wf_par_gpt_plan[];
  * @param model  named (wf_nn_name_tree), not materialised; the plan stays alive with it
  * @param rules  ended by a NULL pattern; a later rule that matches wins. NULL: nothing split
  * Collective:  no
- * Errors:      WF_EINVAL: a style names a parameter or dim that its module lacks, a tied
- *              parameter gets two layouts, or the model is materialised
+ * Errors:      WF_EINVAL: no module is at a rule's pattern; a style names
+ *              a parameter or dim that its module lacks; wrap_type names a type that no module
+ *              is of; a tied parameter gets two layouts; or the model is materialised
  */
 WF_API wf_status wf_par_plan(wf_par *par, wf_nn_module *model, const wf_par_rule *rules);
 

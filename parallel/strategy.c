@@ -19,16 +19,28 @@ const char *wf_par_strategy_name(int i)
     return i >= 0 && i < STRATEGIES ? strategies[i]->name : NULL;
 }
 
+void wf_par_add_name(char *list, size_t size, const char *name)
+{
+    static const char full[] = ", ..";
+    size_t n = strlen(name), used = strlen(list);
+
+    for (const char *at = list; (at = strstr(at, name)); at += n)
+        if ((at == list || at[-1] == ' ') && (at[n] == 0 || at[n] == ','))
+            return;
+    if (used + n + sizeof full + 2 <= size)
+        snprintf(list + used, size - used, "%s%s", used ? ", " : "", name);
+    else if (used < sizeof full || strcmp(list + used + 1 - sizeof full, full) != 0)
+        snprintf(list + used, size - used, "%s", full);
+}
+
 const wf_par_strategy *wf_par_strategy_find(const char *name, wf_error *error)
 {
     char names[256] = "";
 
     for (int i = 0; i < STRATEGIES; i++) {
-        size_t n = strlen(names);
-
         if (strcmp(strategies[i]->name, name) == 0)
             return strategies[i];
-        snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", strategies[i]->name);
+        wf_par_add_name(names, sizeof names, strategies[i]->name);
     }
     wf_error_set(error, WF_EINVAL, "there is no strategy %s; use one of: %s", name, names);
     return NULL;

@@ -63,11 +63,15 @@ static inline wf_par_holding *wf_par_holding_of(const wf_nn_parameter *p)
     return p->plan;
 }
 
-/* Whether gradients are taken unit by unit: to be summed over ranks, or to be stored in less. */
+/* Whether gradients are taken unit by unit: to be summed over ranks, to be stored in less, or to be
+   added to those of other micro-steps. */
 static inline bool wf_par_takes_units(const wf_par *par)
 {
-    return par->reduced || par->options.reduce_dtype != WF_F32;
+    return par->reduced || par->options.reduce_dtype != WF_F32 || par->options.exact_off;
 }
+
+/* Add a name to a list of them, unless it is there; ".." ends one that is full. */
+void wf_par_add_name(char *list, size_t size, const char *name);
 
 /* The strategy of a name; WF_EINVAL with the names that there are. */
 const wf_par_strategy *wf_par_strategy_find(const char *name, wf_error *error);

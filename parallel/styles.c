@@ -31,14 +31,15 @@ const wf_par_style wf_par_loss = {
     .borders = (const wf_par_border[]){
         {"max", WF_PAR_WHOLE, 0, false}, {"sum", WF_PAR_WHOLE, 0, false}, {NULL, 0, 0, false}}};
 
+/* Positions and `up` are GPT-2's, gate_up is Llama's; and a model may have no blocks. */
 const wf_par_rule wf_par_gpt_plan[] = {{"embed", WF_VOCAB},
-                                       {"position", WF_POSITION},
-                                       {"block.*.attn", WF_GROUPS},
-                                       {"block.*.attn.qkv", WF_COLUMN},
-                                       {"block.*.attn.out", WF_ROW},
-                                       {"block.*.mlp.up", WF_COLUMN},
-                                       {"block.*.mlp.gate_up", WF_COLUMN},
-                                       {"block.*.mlp.down", WF_ROW},
+                                       {"?position", WF_POSITION},
+                                       {"?block.*.attn", WF_GROUPS},
+                                       {"?block.*.attn.qkv", WF_COLUMN},
+                                       {"?block.*.attn.out", WF_ROW},
+                                       {"?block.*.mlp.up", WF_COLUMN},
+                                       {"?block.*.mlp.gate_up", WF_COLUMN},
+                                       {"?block.*.mlp.down", WF_ROW},
                                        {"head", WF_COLUMN},
                                        {"loss", WF_LOSS},
                                        {NULL, NULL}};

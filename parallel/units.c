@@ -71,6 +71,33 @@ static bool can_be_unit(const tree *t, int64_t i)
     return true;
 }
 
+/* A type that is asked for has to be one that units can be of. */
+static wf_status check_type(const tree *t)
+{
+    const char *type = t->par->options.wrap_type;
+    char types[320] = "";
+
+    if (!type)
+        return WF_OK;
+    if (t->par->options.wrap_min_params > 0)
+        return wf_fail(t->par->ctx, WF_EINVAL,
+                       "units are formed by type (wrap_type %s) or by number of parameters "
+                       "(wrap_min_params %lld): give one of the two",
+                       type, (long long)t->par->options.wrap_min_params);
+    for (int64_t i = 0; i < t->count; i++) {
+        if (!can_be_unit(t, i))
+            continue;
+        if (strcmp(t->entries[i].module->type->name, type) == 0)
+            return WF_OK;
+        wf_par_add_name(types, sizeof types, t->entries[i].module->type->name);
+    }
+    return wf_fail(
+        t->par->ctx, WF_EINVAL,
+        "no module of the model is of type %s, which wrap_type names: those that can "
+        "be units are of types %s; wrap_min_params forms units by number of parameters",
+        type, types);
+}
+
 /* Children are met before their parents, so that the smallest modules that are large enough are
    wrapped, and what is left counts for the next one above. Returns how many units there are. */
 static int64_t wrap(tree *t)
@@ -78,25 +105,17 @@ static int64_t wrap(tree *t)
     const wf_par_options *o = &t->par->options;
     const char *type = o->wrap_type ? o->wrap_type : "block";
     int64_t units = 0;
-    bool wrapped = o->wrap_min_params > 0;
 
     for (int64_t i = t->count - 1; i > 0; i--) {
         entry *e = &t->entries[i];
         bool wanted = o->wrap_min_params > 0 ? e->elements >= o->wrap_min_params
                                              : strcmp(e->module->type->name, type) == 0;
 
-        if (wanted && can_be_unit(t, i)) {
+        if (wanted && can_be_unit(t, i))
             e->unit = 0;
-            wrapped = true;
-        } else {
+        else
             t->entries[e->parent].elements += e->elements;
-        }
     }
-    if (o->wrap_type && t->count > 1 && !wrapped)
-        wf_fail(t->par->ctx, WF_EINVAL,
-                "no module of the model is of type %s, which wrap_type names: wrap_min_params "
-                "forms units by number of parameters",
-                type);
     t->entries[0].unit = 0;
     for (int64_t i = 0; i < t->count; i++)
         if (t->entries[i].unit == 0)
@@ -185,6 +204,10 @@ static wf_par_units *make(tree *t, wf_nn_module *root, int64_t count,
     for (int64_t i = 0; i < count; i++)
         t->entries[wf_par_holding_of(parameter[i])->home].elements +=
             wf_tensor_count(parameter[i]->tensor);
+    if (check_type(t) != WF_OK) {
+        free(all);
+        return NULL;
+    }
     if (all) {
         *all = (wf_par_units){.par = t->par, .root = root, .count = wrap(t)};
         all->unit = calloc((size_t)all->count, sizeof *all->unit);

@@ -51,7 +51,8 @@ static wf_cuda_heads heads_of(const wf_call *call)
     return h;
 }
 
-/* A result or an operand that is not stored like q, or one that does not fit a grid. */
+/* A result or an operand that is not stored like q, or one that does not fit a grid: looked for
+   when workspace is asked for, since a plan does that too. */
 static wf_status check(const wf_call *call, const wf_cuda_heads *h)
 {
     for (int i = 0; i < call->n_in + call->n_out; i++) {
@@ -84,18 +85,18 @@ static size_t forward_workspace(const wf_call *call)
 {
     wf_cuda_heads h = heads_of(call);
 
-    return wf_cudnn_attention_workspace(call, &h, false);
+    return check(call, &h) == WF_OK ? wf_cudnn_attention_workspace(call, &h, false) : 0;
 }
 
 static wf_status forward(const wf_call *call, void *workspace)
 {
     wf_cuda_heads h = heads_of(call);
-    wf_status status = check(call, &h);
+    wf_status status;
 
     h.y = call->out[0]->data;
     h.lse = call->out[1]->data;
-    if (status != WF_OK || is_empty(&h))
-        return status;
+    if (is_empty(&h))
+        return WF_OK;
     if (wf_cudnn_attention(call, &h, false, workspace, &status))
         return status;
     return wf_cuda_check(call->ctx, wf_cuda_launch_attention(wf_cuda_of(call)->stream, &h),
@@ -121,9 +122,12 @@ static size_t parts_bytes(const wf_cuda_heads *h)
 static size_t grad_workspace(const wf_call *call)
 {
     wf_cuda_heads h = heads_of(call);
-    size_t cudnn = wf_cudnn_attention_workspace(call, &h, true);
-    size_t ours = delta_bytes(&h) + 2 * parts_bytes(&h);
+    size_t cudnn, ours;
 
+    if (check(call, &h) != WF_OK)
+        return 0;
+    cudnn = wf_cudnn_attention_workspace(call, &h, true);
+    ours = delta_bytes(&h) + 2 * parts_bytes(&h);
     return cudnn > ours ? cudnn : ours;
 }
 
@@ -149,7 +153,7 @@ static wf_status clear_gradients(const wf_call *call)
 static wf_status grad(const wf_call *call, void *workspace)
 {
     wf_cuda_heads h = heads_of(call);
-    wf_status status = check(call, &h);
+    wf_status status;
 
     h.y = call->in[3]->data;
     h.lse = call->in[4]->data;
@@ -157,8 +161,8 @@ static wf_status grad(const wf_call *call, void *workspace)
     h.dq = call->out[0]->data;
     h.dk = call->out[1]->data;
     h.dv = call->out[2]->data;
-    if (status != WF_OK || is_empty(&h))
-        return status == WF_OK ? clear_gradients(call) : status;
+    if (is_empty(&h))
+        return clear_gradients(call);
     if (wf_cudnn_attention(call, &h, true, workspace, &status))
         return status;
     h.delta = workspace;

@@ -1,7 +1,7 @@
 /*
  * kernels/cuda/table.c - the kernel of every row of kernels/ops.def: wf_cuda_<row>, in the file that
  * is named like the row's own. One that is not there has a reason in missing.def, and its call is
- * an error that says it.
+ * an error that says it, in a plan as well.
  */
 #include "kernels/cuda/device.h"
 
@@ -41,17 +41,24 @@ const char *wf_cuda_missing(int id)
     return reasons[id] ? reasons[id] : "it is not written";
 }
 
-static wf_status refuse(const wf_call *call, void *workspace)
+/* Workspace is what a plan asks for too. */
+static size_t refuse(const wf_call *call)
 {
-    (void)workspace;
-    return wf_cuda_host_table->fail(call->ctx, WF_EUNSUPPORTED,
-                                    "%s does not run on the GPU: %s; use --device cpu",
-                                    call->op->name, wf_cuda_missing(call->op->id));
+    wf_cuda_host_table->fail(call->ctx, WF_EUNSUPPORTED,
+                             "%s does not run on the GPU: %s; use --device cpu", call->op->name,
+                             wf_cuda_missing(call->op->id));
+    return 0;
+}
+
+static wf_status never(const wf_call *call, void *workspace)
+{
+    (void)call, (void)workspace;
+    return WF_EUNSUPPORTED;
 }
 
 const wf_kernel *wf_cuda_kernel(const wf_device *device, const wf_op *op)
 {
-    static const wf_kernel refused = {.run = refuse};
+    static const wf_kernel refused = {.run = never, .workspace = refuse};
     const wf_cuda *cuda = device->self;
 
     if (wf_cuda_missing(op->id))

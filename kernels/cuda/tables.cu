@@ -95,6 +95,9 @@ size_t sorting_bytes(const wf_call *call)
 {
     sorting s = sorting_of(call, NULL);
 
+    if (s.tokens > UINT32_MAX || s.rows >= UINT32_MAX)
+        wf_cuda_host_table->fail(call->ctx, WF_EUNSUPPORTED,
+                                 "embedding_dw: more than 2^32 tokens or rows on a GPU");
     return (size_t)(2 * s.rows + 1 + 2 * s.tokens) * sizeof(uint32_t);
 }
 
@@ -346,9 +349,6 @@ wf_status embedding_dw(const wf_call *call, void *workspace)
     a.d = call->out[0]->local[1];
     a.leaves = tokens->local[0];
     a.leaf_size = wf_extent(tokens, 1, tokens->ndim);
-    if (a.s.tokens > UINT32_MAX || a.s.rows >= UINT32_MAX)
-        return wf_cuda_host_table->fail(call->ctx, WF_EUNSUPPORTED,
-                                        "embedding_dw: more than 2^32 tokens or rows on a GPU");
     return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
         cudaStream_t stream = wf_cuda_of(call)->stream;

@@ -4,6 +4,7 @@
 #include "parallel/checkpoint/hf_config.h"
 #include "parallel/checkpoint/hf_files.h"
 #include "parallel/checkpoint/hf_names.h"
+#include "parallel/gather.h"
 #include "parallel/pretrained.h"
 #include <limits.h>
 #include <stdio.h>
@@ -199,6 +200,8 @@ wf_status wf_par_pretrained_load(wf_par *par, wf_nn_gpt *model, const char *fold
     status = read_config(folder, &config, &error);
     if (status == WF_OK)
         status = wf_hf_files_open(&files, &wf_system_files, folder, &error);
+    if (status == WF_OK)
+        wf_par_models_change(par);
     for (int64_t i = 0; i < count && status == WF_OK; i++)
         status = load_parameter(&files, &config, &model->config, p[i], &error);
     if (status == WF_OK)

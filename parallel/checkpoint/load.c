@@ -14,6 +14,7 @@
 #include "parallel/checkpoint/checksum.h"
 #include "parallel/checkpoint/read.h"
 #include "parallel/checkpoint/state.h"
+#include "parallel/gather.h"
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -340,6 +341,7 @@ wf_status wf_par_checkpoint_load(wf_par_trainer *trainer, const wf_par_checkpoin
     if (status == WF_OK)
         status = check_headers(&l, par);
     if (status == WF_OK) {
+        wf_par_models_change(par);
         read_all(&l, &digest);
         status = wf_agree(par, 1, &digest, &mine);
     }
@@ -400,6 +402,7 @@ wf_status wf_par_checkpoint_load_model(wf_par *par, wf_nn_module *model,
     if (status == WF_OK)
         status = check_contents(&l, par);
     if (status == WF_OK) {
+        wf_par_models_change(par);
         read_model(&l, count, parameter);
         status = wf_agree(par, 0, NULL, &mine);
     }

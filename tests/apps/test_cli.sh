@@ -266,10 +266,11 @@ plan, ran = json.load(open("plan.json")), json.load(open("ran.json"))
 del plan["plan"]
 if plan != ran or not ran["memory"]["peak"] or not ran["flops"]: print(plan, ran)'
 for flags in "" "--tp 4 --sequence-parallel" "--dp 4 --micro-batch-size 1 --dropout 0.1" \
+    "--dp 2 --dtype bf16 --strategy zero1" "--dp 2 --tp 2 --param-dtype bf16" \
     "--tp 2 --dp 2 --arch llama --n-kv-head 2 --rank 1" "--tp 3 --seq-len 8 --optimizer sgd"; do
     read -ra more <<<"$flags"
     run "a run with $flags" "${tiny[@]}" "${more[@]}" --report-json ran.json --eval-interval 1
-    run "its plan" "${tiny[@]}" "${more[@]}" --plan --json plan.json
+    run "its plan" "${tiny[@]}" "${more[@]}" --plan --json plan.json --eval-interval 1
     python "they agree" "$same"
 done
 shows "a plan" "^plan of rank 2 of 3: pp 1 x replicate 1 x shard 1 x tp 3; strategy [a-z0-9_]+$" \
@@ -287,6 +288,16 @@ run "a plan of one sequence more" "${tiny[@]}" --plan --dp 2 --micro-batch-size 
 shows "it does not fit" "^does not fit in 1.00 MiB: .* too much; the most is "
 run "no batch fits" "${tiny[@]}" --plan --find-batch --device-memory 9KiB
 shows "which it says" "no micro-batch fits, not even one of 1 sequence" "does not fit in 9.00 KiB"
+
+# A giant, of whose activations a plan takes more than 16 TiB in all: scripts/giants.py has them all.
+giant=(--plan --arch llama --n-layer 126 --n-head 128 --n-kv-head 8 --n-embd 16384 --ffn 53248
+    --vocab-size 128256 --seq-len 8192 --tp 8 --dp 8 --dtype bf16 --sequence-parallel
+    --recompute block --device cpu)
+run "405 billion parameters" "${giant[@]}" --micro-batch-size 4 --global-batch-size 32
+shows "the giant" "llama of 126 blocks, 405[0-9]{9} parameters"
+run "the batch of a giant" "${giant[@]}" --find-batch --micro-batch-size 1 --global-batch-size 8 \
+    --device-memory 400GiB
+shows "it" "^the largest micro-batch that fits: --micro-batch-size [0-9]+ "
 
 # What full_shard needs is too little for no_shard, which says what there is most of, and what fits.
 wide=("${tiny[@]}" --dp 4 --n-embd 128 --eval-interval 0)

@@ -227,6 +227,36 @@ static void fake_memory(void)
     wf_pool_close(pool);
 }
 
+/* However much comes and goes, what is in use keeps its addresses for itself: a plan of a giant
+   takes more in a step than there are addresses, and asks whether tensors overlap. */
+static void fake_memory_is_nobody_elses(void)
+{
+    enum { KEPT = 16, TURNS = 1 << 16 };
+    const size_t kept = (size_t)1 << 33, passing = ((size_t)1 << 36) + 192;
+    wf_allocator fake = wf_fake_allocator();
+    wf_pool *pool = wf_pool_open(&fake, 0, NULL);
+    uintptr_t block[KEPT], huge;
+    bool apart = true;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(pool);
+    for (int i = 0; i < KEPT; i++)
+        block[i] = (uintptr_t)wf_pool_take(pool, kept, WF_MEMORY_PARAMETER, NULL);
+    for (int turn = 0; turn < TURNS; turn++) {
+        void *taken = wf_pool_take(pool, passing, WF_MEMORY_ACTIVATION, NULL);
+        uintptr_t at = (uintptr_t)taken;
+
+        for (int i = 0; i < KEPT; i++)
+            apart &= block[i] + kept <= at || at + passing <= block[i];
+        wf_pool_give(pool, taken, passing, WF_MEMORY_ACTIVATION);
+    }
+    CU_ASSERT_TRUE(apart);
+    huge = (uintptr_t)wf_pool_take(pool, (size_t)1 << 46, WF_MEMORY_ACTIVATION, NULL);
+    CU_ASSERT_TRUE(huge != 0); /* 64 TiB */
+    for (int i = 0; i < KEPT; i++)
+        CU_ASSERT_TRUE(block[i] + kept <= huge || huge + ((size_t)1 << 46) <= block[i]);
+    wf_pool_close(pool);
+}
+
 static void limit(void)
 {
     ledger l = {.room = SIZE_MAX, .real = true};
@@ -419,19 +449,21 @@ static void host_memory(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {{"counts in 64 bytes", counts_in_64},
-                                    {"size classes", size_classes},
-                                    {"kinds and peak", kinds_and_peak},
-                                    {"the moment of the peak", moment_of_the_peak},
-                                    {"memory that is none", fake_memory},
-                                    {"limit", limit},
-                                    {"serves again", serves_again},
-                                    {"ranges split and join", ranges_split_and_join},
-                                    {"a long disorder", a_long_disorder},
-                                    {"failing allocator", failing_allocator},
-                                    {"absurd sizes", absurd_sizes},
-                                    {"host memory", host_memory},
-                                    {NULL, NULL}};
+    static const wf_test tests[] = {
+        {"counts in 64 bytes", counts_in_64},
+        {"size classes", size_classes},
+        {"kinds and peak", kinds_and_peak},
+        {"the moment of the peak", moment_of_the_peak},
+        {"memory that is none", fake_memory},
+        {"memory that is none is nobody else's", fake_memory_is_nobody_elses},
+        {"limit", limit},
+        {"serves again", serves_again},
+        {"ranges split and join", ranges_split_and_join},
+        {"a long disorder", a_long_disorder},
+        {"failing allocator", failing_allocator},
+        {"absurd sizes", absurd_sizes},
+        {"host memory", host_memory},
+        {NULL, NULL}};
 
     return wf_test_main("memory", tests);
 }

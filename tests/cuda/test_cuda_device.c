@@ -293,17 +293,74 @@ static void what_cannot_be(void)
     wf_context_close(ctx);
 }
 
+static wf_status cube_on_cpu(const wf_call *call, void *workspace)
+{
+    (void)call, (void)workspace;
+    return WF_OK;
+}
+
+static const wf_kernel cube_kernel = {.run = cube_on_cpu};
+static const wf_op cube_op = {.name = "cube",
+                              .signature = "...->...",
+                              .reference = {.run = cube_on_cpu},
+                              .cpu = &cube_kernel};
+
+/* What this device makes of an op that an application has for the CPU alone, of a head that is too
+   wide for a GPU, and of one that is not. */
+static wf_status refusals(bool plan, char text[2][sizeof((wf_error *)NULL)->text])
+{
+    wf_error error = {WF_OK, ""};
+    wf_device *device = wf_cuda_device(&(wf_cuda_options){.plan = plan}, &error);
+    wf_context *ctx = wf_context_open(device, &(wf_context_options){.plan = plan}, &error);
+    wf_tensor *x[2];
+    wf_status status;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
+    for (int i = 0; i < 2; i++) {
+        const wf_dim dims[] = {wf_dim_batch(1), wf_dim_split(4), wf_dim_split(2),
+                               wf_dim_width(i ? 512 : 32)};
+
+        x[i] = wf_tensor_new(ctx, WF_F32, 4, dims, NULL, WF_MEMORY_ACTIVATION);
+    }
+    CU_ASSERT_PTR_NULL(wf_apply(&cube_op, NULL, 0, 1, x[0]));
+    snprintf(text[0], sizeof text[0], "%s", wf_context_error(ctx)->text);
+    wf_context_clear(ctx);
+    CU_ASSERT_PTR_NULL(wf_attention(x[1], x[1], x[1], 0, 0));
+    snprintf(text[1], sizeof text[1], "%s", wf_context_error(ctx)->text);
+    wf_context_clear(ctx);
+    CU_ASSERT_PTR_NOT_NULL(wf_attention(x[0], x[0], x[0], 0, 0));
+    status = wf_context_status(ctx);
+    wf_context_close(ctx);
+    return status;
+}
+
+/* A plan needs no GPU to know what it would not run: the plugin tells it, in the words of a run. */
+static void a_plan_refuses_what_a_run_does(void)
+{
+    char ran[2][sizeof((wf_error *)NULL)->text], planned[2][sizeof((wf_error *)NULL)->text];
+
+    CU_ASSERT_EQUAL(refusals(false, ran), WF_OK);
+    CU_ASSERT_EQUAL(refusals(true, planned), WF_OK);
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(ran[0], "cube does not run on the GPU: it is an application"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(ran[1], "attention: heads of 512 dims"));
+    for (int i = 0; i < 2; i++)
+        CU_ASSERT_STRING_EQUAL(planned[i], ran[i]);
+}
+
 int main(void)
 {
-    static const wf_test tests[] = {{"the table of kernels is whole", table_is_whole},
-                                    {"versions are compared", versions},
-                                    {"bytes go there and back", bytes_there_and_back},
-                                    {"writes do not wait", writes_do_not_wait},
-                                    {"sums over ranks", sums_over_ranks},
-                                    {"squares are the CPU's", squares},
-                                    {"digests are the CPU's", digests},
-                                    {"what cannot be", what_cannot_be},
-                                    {NULL, NULL}};
+    static const wf_test tests[] = {
+        {"the table of kernels is whole", table_is_whole},
+        {"versions are compared", versions},
+        {"bytes go there and back", bytes_there_and_back},
+        {"writes do not wait", writes_do_not_wait},
+        {"sums over ranks", sums_over_ranks},
+        {"squares are the CPU's", squares},
+        {"digests are the CPU's", digests},
+        {"what cannot be", what_cannot_be},
+        {"a plan refuses what a run does", a_plan_refuses_what_a_run_does},
+        {NULL, NULL}};
 
     return gpu_test_main("cuda_device", tests);
 }

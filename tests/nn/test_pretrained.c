@@ -99,6 +99,38 @@ static void logits_are_those_of_transformers(void)
     }
 }
 
+/* A model that has run with other weights keeps no copies of them. */
+static wf_status run_load_and_compare(model_rank *r, void *arg)
+{
+    wf_rank *rank = r->rank;
+    const wf_dim dims[] = {wf_dim_batch(6), wf_dim_split(2)};
+    const int32_t tokens[12] = {1, 2};
+
+    wf_scope_open(r->ctx);
+    NEED(wf_nn_gpt_logits(
+        r->model, wf_distribute(r->ctx, tokens, WF_I32, 2, dims, wf_par_batch_layout(r->par))));
+    wf_scope_close(r->ctx);
+    return load_and_compare(r, arg);
+}
+
+/* The weights of this Llama are bf16, so that bf16 parameters lose nothing of them. */
+static void a_model_that_has_run(void)
+{
+    wf_error error = {WF_OK, ""};
+    pretrained p = {.folder = WEFT_REFERENCE "/hf_llama",
+                    .file = safetensors_open(WEFT_REFERENCE "/hf_llama/logits.safetensors")};
+    model_test test = {.body = run_load_and_compare, .arg = &p};
+
+    CU_ASSERT_FATAL(p.file != NULL);
+    CU_ASSERT_EQUAL(wf_par_pretrained_config(p.folder, &test.config, &error), WF_OK);
+    for (int l = 0; l < LAYOUTS; l++) {
+        test.options = layouts[l];
+        test.options.param_dtype = WF_BF16;
+        on_model_ranks(&test);
+    }
+    safetensors_close(p.file);
+}
+
 /* Every tensor of one folder is in the other, with the same dtype, shape and bytes. */
 static bool same_tensors(const char *a, const char *b)
 {
@@ -283,6 +315,7 @@ static void a_failed_save_is_told_by_all(void)
 
 static const wf_test tests[] = {
     {"logits are those of transformers", logits_are_those_of_transformers},
+    {"a model that has run with other weights", a_model_that_has_run},
     {"a round trip keeps every byte", a_round_trip_keeps_every_byte},
     {"what does not fit is refused", what_does_not_fit_is_refused},
     {"a failed save is told by all", a_failed_save_is_told_by_all},

@@ -10,7 +10,7 @@
  * (bf16 parameters + gradients + master, mean and mean square. zero2 gathers its parameters for
  * forward and backward; zero3 has one unit at a time beside.)
  */
-#include "tests/parallel/rows.h"
+#include "tests/parallel/checkpoint_harness.h"
 
 enum { BATCH = 16, STEPS = UNDER_SANITIZER ? 2 : 5 };
 
@@ -129,6 +129,125 @@ static void copies_follow_masters(void)
     }
 }
 
+static wf_status loss_now(wf_par_trainer *trainer, float *loss)
+{
+    const wf_par_data data = {.read = count_up};
+
+    return wf_par_evaluate(trainer, 1, &data, loss);
+}
+
+static wf_status open_first(const char *dir, wf_rank *rank, wf_par_checkpoint **c)
+{
+    char **paths = NULL;
+    int64_t count = 0;
+
+    GOOD(wf_par_checkpoint_list(dir, &paths, &count, &rank->error));
+    NEED(count == 1);
+    *c = wf_par_checkpoint_open(paths[0], &rank->error);
+    free(paths[0]);
+    free(paths);
+    return rank->error.code;
+}
+
+/* A run that has evaluated has copies of its parameters, in part gathered: what is loaded then is
+   what it goes on with, and not those. */
+static wf_status load_in_mid_run(part *p, wf_par_trainer *trainer)
+{
+    const char *dir = p->arg;
+    const wf_par_save_options save = {.dir = dir};
+    const wf_par_data data = {.read = count_up};
+    wf_par_saver *saver = wf_par_saver_open(trainer, &save);
+    wf_rank *rank = p->rank;
+    wf_par_checkpoint *c = NULL;
+    float saved, later, loaded, model;
+    wf_par_step second, again;
+
+    GOOD(wf_par_train_step(trainer, 1, &data, &second));
+    GOOD(wf_par_saver_save(saver, 1, &rank->error));
+    wf_par_saver_close(saver);
+    GOOD(open_first(dir, rank, &c));
+    GOOD(loss_now(trainer, &saved));
+    GOOD(wf_par_train_step(trainer, 2, &data, &second));
+    GOOD(loss_now(trainer, &later));
+    GOOD(wf_par_checkpoint_load(trainer, c, &rank->error));
+    GOOD(loss_now(trainer, &loaded));
+    GOOD(wf_par_train_step(trainer, 2, &data, &again));
+    GOOD(loss_now(trainer, &model));
+    NEED(model == later);
+    GOOD(wf_par_checkpoint_load_model(p->par, p->model, c, &rank->error));
+    GOOD(loss_now(trainer, &model));
+    wf_par_checkpoint_close(c);
+    NEED(saved != later && loaded == saved && model == saved);
+    NEED(again.loss == second.loss && again.grad_norm == second.grad_norm);
+    return WF_OK;
+}
+
+typedef struct mid_run {
+    const training *t;
+    char *dir;
+} mid_run;
+
+static wf_status mid_run_rank(wf_rank *rank, void *arg)
+{
+    const mid_run *m = arg;
+
+    return on_trainer(rank, m->t, load_in_mid_run, m->dir);
+}
+
+static void loading_makes_copies_anew(void)
+{
+    static const row places[] = {{"zero1", .tp = 1, .dp = 2},
+                                 {"full_shard", .tp = 2, .dp = 2, .prefetch = 1},
+                                 {"shard_grad_op", .tp = 1, .dp = 2},
+                                 {"no_shard", .tp = 1, .dp = 1}};
+
+    for (int i = 0; i < 4; i++) {
+        training t = on_row(make_training(WF_NN_LLAMA, WF_BF16, WF_F32), &places[i]);
+        char dir[64];
+        mid_run m = {&t, dir};
+
+        fresh_directory(dir);
+        run_ranks(t.layout.tp * t.layout.dp, mid_run_rank, &m);
+        remove_directory(dir);
+    }
+}
+
+/* What is made real again has nothing of what was gathered before. */
+static wf_status real_again(part *p)
+{
+    wf_rank *rank = p->rank;
+    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_split(TOKENS)};
+    int32_t tokens[2 * TOKENS] = {1, 2, 3};
+    wf_tensor *x, *first, *second;
+
+    GOOD(wf_par_materialize(p->par, p->model));
+    wf_scope_open(p->ctx);
+    x = wf_distribute(p->ctx, tokens, WF_I32, 2, dims, wf_par_batch_layout(p->par));
+    first = wf_nn_gpt_logits(p->gpt, x);
+    GOOD(wf_par_dematerialize(p->par, p->model));
+    GOOD(wf_par_materialize(p->par, p->model));
+    second = wf_nn_gpt_logits(p->gpt, x);
+    NEED(first && second &&
+         memcmp(first->data, second->data,
+                (size_t)wf_tensor_local_count(first) * sizeof(float)) == 0);
+    wf_scope_close(p->ctx);
+    return WF_OK;
+}
+
+static void gathered_and_made_real_again(void)
+{
+    training t = make_training(WF_NN_LLAMA, WF_BF16, WF_F32);
+
+    for (int s = 0; s < 2; s++) {
+        t.layout.dp = 2;
+        t.layout.strategy = s ? "full_shard" : "zero1";
+        run_parts((part_test){.options = t.layout,
+                              .config = &t.model,
+                              .plan = wf_par_gpt_plan,
+                              .body = real_again});
+    }
+}
+
 typedef struct bytes {
     double parameters, gradients, optimizer;
 } bytes;
@@ -207,6 +326,8 @@ int main(void)
         {"llama, 3 key-value heads", llama},
         {"gradients reduced in bf16", rounded_gradients},
         {"copies follow their masters", copies_follow_masters},
+        {"loading makes copies anew", loading_makes_copies_anew},
+        {"gathered, made fake and real again", gathered_and_made_real_again},
         {"bytes of a parameter", formulas},
         {NULL, NULL},
     };

@@ -258,7 +258,7 @@ static void with_attention_output(wf_par_rule plan[32], const wf_par_style *styl
 
     for (; from->pattern; from++, plan++) {
         *plan = *from;
-        if (strcmp(from->pattern, "block.*.attn.out") == 0)
+        if (strcmp(from->pattern, "?block.*.attn.out") == 0)
             plan->style = style;
     }
     *plan = (wf_par_rule){NULL, NULL};

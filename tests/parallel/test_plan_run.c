@@ -140,6 +140,9 @@ static const row rows[] = {
     {"dropout", .tp = 1, .dp = 1, .dropout = 0.1f},
     {"momentum", .tp = 1, .dp = 1, .sgd = true},
     {"exact off", .tp = 1, .dp = 1, .exact_off = true},
+    {"exact off, micro-batches", .tp = 1, .dp = 2, .micro = 1, .exact_off = true},
+    {"exact off, micro-batches, sequence parallel", .tp = 2, .dp = 2, .micro = 2,
+     .exact_off = true, .llama = true, .sequence_parallel = true},
     {"tp 2", .tp = 2, .dp = 1},
     {"tp 4, llama", .tp = 4, .dp = 1, .llama = true},
     {"tp 8: 12 heads don't divide", .tp = 8, .dp = 1},
@@ -247,6 +250,39 @@ static void nothing_is_taken(void)
     CU_ASSERT_EQUAL(m->now[WF_MEMORY_OPTIMIZER], 2 * m->now[WF_MEMORY_PARAMETER]);
 }
 
+/* Bytes of gradients for a parameter of this rank, at most, in so many micro-steps. */
+static double gradient_bytes(training t, int64_t micros)
+{
+    static reports planned;
+    const wf_par_report *r = &planned.of[0];
+
+    t.options.global_batch = micros * t.layout.dp;
+    t.options.micro_batch = 1;
+    t.steps = 2;
+    t.watch = report_step;
+    t.arg = &planned;
+    return plan(&t) ? (double)r->memory.most[WF_MEMORY_GRADIENT] / (double)r->share : 0;
+}
+
+/* In the tree over micro-steps there is one more open sum with every doubling of them; without
+   it there is one, to which each micro-step adds unit by unit. A tied table counts once. */
+static void off_accumulates_in_one_buffer(void)
+{
+    for (int llama = 0; llama < 2; llama++)
+        for (int dp = 1; dp <= 2; dp++) {
+            training t = new_training(llama ? WF_NN_LLAMA : WF_NN_GPT2, HEADS, 1);
+
+            t.model.layers = 16;
+            t.model.vocabulary = 40;
+            t.layout.dp = dp;
+            t.layout.strategy = "no_shard";
+            CU_ASSERT(gradient_bytes(t, 16) > 2 * gradient_bytes(t, 1));
+            t.layout.exact_off = true;
+            CU_ASSERT(dp > 1 || gradient_bytes(t, 16) < 5.5); /* beside a bucket of the sum */
+            CU_ASSERT_EQUAL(gradient_bytes(t, 16), gradient_bytes(t, 2));
+        }
+}
+
 static wf_status ask_values(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
 {
     wf_context *ctx = wf_par_context(par);
@@ -316,6 +352,7 @@ int main(void)
     static const wf_test tests[] = {
         {"the plan of every layout is its run, to the byte", plan_is_run},
         {"a plan takes no memory", nothing_is_taken},
+        {"without the tree over micro-steps there is one sum", off_accumulates_in_one_buffer},
         {"a plan has no values to show", values_are_refused},
         {"a plan needs the fake transport", only_on_the_fake_transport},
         {"the peak is enough, and a byte less is not", the_peak_is_enough},

@@ -386,6 +386,13 @@ static wf_status wrong_type(wf_rank *rank, void *arg)
     (void)arg;
     NEED(part_rank(rank, &wrong) == WF_EINVAL);
     NEED(strstr(rank->error.text, "no module of the model is of type blok"));
+    NEED(strstr(rank->error.text, "are of types gpt, embedding, "));
+    NEED(strstr(rank->error.text, ", block, ") && strstr(rank->error.text, ", attention, "));
+    rank->error = (wf_error){WF_OK, ""};
+    wrong.options.wrap_type = "mlp";
+    wrong.options.wrap_min_params = 100;
+    NEED(part_rank(rank, &wrong) == WF_EINVAL);
+    NEED(strstr(rank->error.text, "(wrap_type mlp) or by number of parameters"));
     rank->error = (wf_error){WF_OK, ""};
     return WF_OK;
 }
