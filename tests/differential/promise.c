@@ -1,0 +1,106 @@
+/*
+ * tests/differential/promise.c - whether the results of a call on parts have the bits of one rank.
+ *
+ * An element that is no sum over ranks always has. A sum over a letter that axes split has where
+ * the ranks' parts are nodes of the sum's tree (core/tree.h): 2, 4 or 8 parts, by axes in the order
+ * of the mesh, of a dim that has 8 leaves, or a batch whose halves are the ranks' parts. All else
+ * is another order of the same sum, and close.
+ */
+#include "tests/differential/program.h"
+
+/* Whether ranks [rank, rank + ranks) of p hold the nodes of the midpoint tree over leaves
+   [leaf, leaf + n). */
+static bool halves_agree(int64_t size, int p, int64_t leaf, int64_t n, int rank, int ranks)
+{
+    if (ranks == 1 || n <= 1)
+        return true;
+    return wf_cut(size, 1, p, rank + ranks / 2) == leaf + n / 2 &&
+           halves_agree(size, p, leaf, n / 2, rank, ranks / 2) &&
+           halves_agree(size, p, leaf + n / 2, n - n / 2, rank + ranks / 2, ranks - ranks / 2);
+}
+
+/* How many parts the axes cut a dim in; 0 where that is not promised for any sum. */
+static int promised_parts(const wf_layout *layout, int dim)
+{
+    int p = 1;
+
+    for (int i = 0; i < layout->n_axes[dim]; i++) {
+        if (i && layout->axis[dim][i] < layout->axis[dim][i - 1])
+            return 0;
+        p *= layout->mesh->size[layout->axis[dim][i]];
+    }
+    return p == 2 || p == 4 || p == 8 ? p : 0;
+}
+
+/* A sum over dim d of operand t, which has the letter. */
+static bool sum_promised(const wf_call *call, const wf_tensor *t, int d, int letter)
+{
+    int p = promised_parts(t->layout, d), leaves = t->dim[d].leaves;
+    bool of_rows = op_is(call->op, "linear_dw") || op_is(call->op, "embedding_dw");
+
+    if (!p)
+        return false;
+    if (letter == 'b' - 'a' && leaves == WF_LEAF_EACH)
+        return halves_agree(t->dim[d].size, p, 0, t->dim[d].size, 0, p);
+    if (letter == 'b' - 'a')
+        return op_is(call->op, "batch_sum") && leaves == WF_LEAF_EIGHT;
+    if (letter >= 26)
+        return d == 1 && leaves == WF_LEAF_EIGHT && !of_rows;
+    return leaves == WF_LEAF_EIGHT;
+}
+
+/* The letters that are summed: beside those of the signature, what the last output lacks of the
+   first, and heads whose groups are whole. */
+static uint32_t summed_letters(const wf_call *call, const wf_signature *sig)
+{
+    uint32_t summed = sig->contracted, first = 0, last = 0;
+    int row = call->n_in, end = row + call->n_out - 1;
+
+    if (call->op->flags & WF_OP_SUM_LAST) {
+        for (int d = 0; d < sig->ndim[row]; d++)
+            first |= 1u << sig->letter[row][d];
+        for (int d = 0; d < sig->ndim[end]; d++)
+            last |= 1u << sig->letter[end][d];
+        summed |= first & ~last;
+    }
+    if ((call->op->flags & WF_OP_GROUPS) && call->n_out == 3)
+        summed |= 1u << ('h' - 'a');
+    return summed;
+}
+
+bool bits_promised(const wf_call *call)
+{
+    wf_signature sig;
+    uint32_t summed, seen = 0;
+    int split = 0;
+
+    if (!wf_context_exact(call->ctx))
+        return false;
+    if (wf_signature_match(call, &sig) != WF_OK || (call->op->flags & WF_OP_MAX))
+        return true;
+    summed = summed_letters(call, &sig);
+    for (int i = 0; i < call->n_in; i++)
+        for (int d = 0; d < sig.ndim[i]; d++) {
+            int letter = sig.letter[i][d];
+            const wf_layout *layout = call->in[i]->layout;
+
+            if (!(summed >> letter & 1) || (seen >> letter & 1) || !layout || !layout->n_axes[d])
+                continue;
+            seen |= 1u << letter;
+            split++;
+            if (!sum_promised(call, call->in[i], d, letter))
+                return false;
+        }
+    return split <= 1 || (call->op->flags & WF_OP_TERMS);
+}
+
+/* Ranks are summed in their tree where an axis is summed after all that lie inside of it. */
+bool move_keeps_bits(const wf_layout *from, const wf_layout *to)
+{
+    unsigned before = from ? from->sum : 0, left = before & (to ? to->sum : 0);
+
+    for (int a = 0; a < WF_MAX_AXES; a++)
+        if ((before & ~left) >> a & 1 && left >> (a + 1))
+            return false;
+    return true;
+}

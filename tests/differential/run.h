@@ -1,0 +1,30 @@
+/* tests/differential/run.h - one rank's run of a program on a mesh. */
+#ifndef WF_TESTS_DIFFERENTIAL_RUN_H
+#define WF_TESTS_DIFFERENTIAL_RUN_H
+
+#include "tests/differential/program.h"
+
+typedef struct run {
+    wf_rank *rank;
+    wf_mesh *mesh;
+    wf_context *ctx;
+    const program *p;
+    board *b;
+    wf_tensor *value[VALUES];
+    bool rough[VALUES]; /* summed in another order than on one rank: close, not equal */
+    bool rough_now, rough_any, rough_back;
+    uint64_t told; /* every refusal, in one number: alike on all ranks */
+} run;
+
+/* layouts.c */
+const wf_layout *layout_of_dims(const run *r, const placing *to, int ndim, const wf_dim *dims);
+const wf_layout *layout_of_operand(const run *r, const step *s, int i);
+/* Whether an axis that is cut finely splits heads, so that no op may see this tensor. */
+bool cuts_grains(const run *r, const wf_tensor *t);
+
+/* steps.c: runs a step; anything but WF_OK ends the world. */
+wf_status run_step(run *r, int k);
+/* A refusal that all ranks must be told alike; an error where the failure is another one. */
+wf_status note_refusal(run *r, const char *what);
+
+#endif
