@@ -155,6 +155,30 @@ void wf_resume_tell(const wf_options *options, const wf_par_checkpoint *checkpoi
     compare(options, checkpoint, tell, NULL);
 }
 
+/* Flags without which another state belongs to each parameter. */
+static wf_status explain(const wf_par_checkpoint *c, const char *key, const char *mine,
+                         const char *saved, wf_error *error)
+{
+    static const char *const keys[] = {"optimizer", "freeze", "param_dtype"};
+    size_t used = strlen(error->text);
+    char flag[64];
+
+    (void)c;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(keys[i], key) == 0)
+            snprintf(error->text + used, sizeof error->text - used,
+                     "; %s is %.200s, and was %.200s", flag_of(key, flag), mine, saved);
+    return WF_OK;
+}
+
+void wf_resume_explain(const wf_options *options, const wf_par_checkpoint *checkpoint,
+                       wf_error *error)
+{
+    if (error->code == WF_EINVAL)
+        compare(options, checkpoint, explain, error);
+    wf_text_visible(error->text);
+}
+
 static wf_status open_one(const wf_options *o, const char *path, wf_resume *r, wf_error *error)
 {
     wf_par_checkpoint *c = wf_par_checkpoint_open(path, error);

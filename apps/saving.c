@@ -143,6 +143,7 @@ wf_status wf_saving_resume(wf_saving *s, const wf_resume *resume, int64_t *step)
             *step = wf_par_checkpoint_step(c);
             return WF_OK;
         }
+        wf_resume_explain(s->options, c, &error);
         if (wf_context_status(ctx) != WF_OK || (error.code != WF_EDATA && error.code != WF_EIO))
             break;
         if (first(s) && i + 1 < resume->count)

@@ -151,7 +151,7 @@ static wf_status save_two(trial *t, wf_rank *rank, wf_par_trainer *trainer)
 /* A larger model, with more ranks, was being saved by a run that was killed. */
 static void leftovers_are_not_written_to(void)
 {
-    static const char *const names[] = {"step-00000002.partial", "step-00000002.replaced",
+    static const char *const names[] = {"step-00000001.partial", "step-00000002.replaced",
                                         "step-00000001.0123456789abcdef.partial"};
 
     for (wf_par_checkpoint_kind kind = WF_PAR_SAVE_SHARDED; kind <= WF_PAR_SAVE_LOCAL; kind++) {
