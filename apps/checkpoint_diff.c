@@ -1,6 +1,7 @@
 /* apps/checkpoint_diff.c - two checkpoints compared; see the header. */
 #include "apps/checkpoint_diff.h"
 #include "parallel/checkpoint/read.h"
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,25 +10,26 @@
 
 enum { PATH = 4096 };
 
-bool wf_checkpoint_find(const char *path, char *text)
+bool wf_checkpoint_find(const char *path, char *text, wf_error *error)
 {
     struct stat s;
     char index[PATH + 16], **paths;
     int64_t count;
 
     snprintf(index, sizeof index, "%.4000s/index.json", path);
-    if (stat(index, &s) == 0) {
+    if (stat(index, &s) == 0 || (errno != ENOENT && errno != ENOTDIR)) {
         snprintf(text, PATH, "%s", path);
         return true;
     }
-    if (wf_par_checkpoint_list(path, &paths, &count, NULL) != WF_OK)
+    if (stat(path, &s) == 0 && !S_ISDIR(s.st_mode))
         return false;
+    wf_par_checkpoint_list(path, &paths, &count, error);
     if (count)
         snprintf(text, PATH, "%s", paths[0]);
     for (int64_t i = 0; i < count; i++)
         free(paths[i]);
     free(paths);
-    return count > 0;
+    return count > 0 && error->code == WF_OK;
 }
 
 /* One of the two. */

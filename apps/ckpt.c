@@ -1,5 +1,6 @@
 /* apps/ckpt.c - looks at checkpoints: ckpt list | verify | show | diff; see ckpt --help. */
 #include "apps/checkpoint_diff.h"
+#include "apps/streams.h"
 #include "parallel/checkpoint/verify.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -30,7 +31,7 @@ static wf_par_checkpoint *open_path(const char *path, wf_error *error)
 {
     char found[4096];
 
-    if (wf_checkpoint_find(path, found))
+    if (wf_checkpoint_find(path, found, error))
         return wf_par_checkpoint_open(found, error);
     wf_error_set(error, WF_EIO, "%s is no checkpoint, and has none in it", path);
     return NULL;
@@ -51,7 +52,7 @@ static int list(const char *dir)
     int result = SAME;
 
     if (wf_par_checkpoint_list(dir, &paths, &count, &error) != WF_OK)
-        return complain(&error);
+        result = complain(&error); /* what is there is listed all the same */
     for (int64_t i = 0; i < count; i++) {
         wf_error why = {WF_OK, ""};
         wf_par_checkpoint *c = wf_par_checkpoint_open(paths[i], &why);
@@ -149,7 +150,8 @@ static int show(const char *path)
     print_mesh(&c->index);
     printf("; %" PRId64 " files, %" PRId64 " bytes\n", c->index.files, c->index.bytes);
     for (int64_t i = 0; i < c->index.option_count; i++)
-        printf("  %s = %s\n", c->index.option[2 * i], c->index.option[2 * i + 1]);
+        printf("  %s = %s\n", c->index.option[2 * i],
+               wf_text_visible(c->index.option[2 * i + 1]));
     for (int64_t i = 0; i < c->index.count; i++) {
         print_branch(last, c->index.tensor[i].path);
         print_tensor(&c->index, &c->index.tensor[i]);
@@ -165,7 +167,7 @@ static int diff(const char *path_a, const char *path_b)
     wf_error error = {WF_OK, ""};
     bool same;
 
-    if (!wf_checkpoint_find(path_a, a) || !wf_checkpoint_find(path_b, b))
+    if (!wf_checkpoint_find(path_a, a, &error) || !wf_checkpoint_find(path_b, b, &error))
         wf_error_set(&error, WF_EIO, "%s or %s is no checkpoint, and has none in it", path_a,
                      path_b);
     else if (wf_checkpoint_diff(a, b, stdout, &same, &error) == WF_OK)
@@ -177,6 +179,7 @@ int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
 
+    wf_streams_open();
     if (strcmp(what, "--help") == 0)
         return fputs(help, stdout) < 0;
     if (strcmp(what, "list") == 0 && argc == 3)

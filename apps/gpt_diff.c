@@ -3,6 +3,8 @@
  * --log-jsonl files), or the tensors in which two checkpoints do.
  */
 #include "apps/checkpoint_diff.h"
+#include "apps/streams.h"
+#include "parallel/checkpoint/index.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +63,8 @@ static bool read_run(const char *path, run *r)
 
         good = row && keep_row(r, row);
         if (!good)
-            fprintf(stderr, "gpt_diff: %s, line %ld: %s\n", path, number, why.text);
+            fprintf(stderr, "gpt_diff: %s, line %ld: %s\n", path, number,
+                    wf_text_visible(why.text));
     }
     if (!file)
         fprintf(stderr, "gpt_diff: cannot read %s\n", path);
@@ -73,7 +76,9 @@ static bool read_run(const char *path, run *r)
 
 static char *text_of(const json_t *value)
 {
-    return value ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : NULL;
+
+    return text ? wf_text_visible(text) : NULL;
 }
 
 static bool tell(size_t step, const char *key, const json_t *a, const json_t *b)
@@ -90,7 +95,8 @@ static bool tell(size_t step, const char *key, const json_t *a, const json_t *b)
 /* The first tensor whose digest differs, and how many do. */
 static bool same_tensors(size_t step, json_t *a, json_t *b)
 {
-    const char *name, *first = NULL;
+    char first[WF_INDEX_NAME];
+    const char *name;
     size_t both = 0, differ = 0;
     json_t *mine;
 
@@ -102,11 +108,11 @@ static bool same_tensors(size_t step, json_t *a, json_t *b)
         if (!other || json_equal(mine, other))
             continue;
         if (!differ++)
-            first = name;
+            snprintf(first, sizeof first, "%s", name);
     }
     if (differ)
-        printf("step %zu: tensor %s differs, the first of %zu of %zu tensors\n", step, first,
-               differ, both);
+        printf("step %zu: tensor %s differs, the first of %zu of %zu tensors\n", step,
+               wf_text_visible(first), differ, both);
     return !differ;
 }
 
@@ -158,15 +164,17 @@ int main(int argc, char **argv)
     wf_error error = {WF_OK, ""};
     bool same;
 
+    wf_streams_open();
     if (argc == 2 && strcmp(argv[1], "--help") == 0)
         return fputs(help, stdout) < 0;
     if (argc != 3) {
         fputs(help, stderr);
         return USAGE;
     }
-    if (!wf_checkpoint_find(argv[1], a) || !wf_checkpoint_find(argv[2], b))
+    if ((!wf_checkpoint_find(argv[1], a, &error) || !wf_checkpoint_find(argv[2], b, &error)) &&
+        error.code == WF_OK)
         return diff_runs(argv[1], argv[2]);
-    if (wf_checkpoint_diff(a, b, stdout, &same, &error) == WF_OK)
+    if (error.code == WF_OK && wf_checkpoint_diff(a, b, stdout, &same, &error) == WF_OK)
         return same ? SAME : DIFFERENT;
     fprintf(stderr, "gpt_diff: %s\n", error.text);
     return UNREADABLE;

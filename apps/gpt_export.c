@@ -2,6 +2,8 @@
  * apps/gpt_export.c - writes a model, of Hugging Face or of a checkpoint, as transformers load it:
  * see gpt_export --help.
  */
+#include "apps/streams.h"
+#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +49,16 @@ static wf_status load(const job *j, wf_par *par, wf_nn_gpt *model)
     return wf_context_status(wf_par_context(par));
 }
 
+/* Before anything of a size that a file speaks of is made. */
+static wf_status fits(const job *j, wf_par *par, wf_nn_gpt *model)
+{
+    wf_error error = {WF_OK, ""};
+
+    if (j->checkpoint && wf_par_checkpoint_fits(&model->base, j->checkpoint, &error) != WF_OK)
+        wf_fail(wf_par_context(par), error.code, "%s", error.text);
+    return wf_context_status(wf_par_context(par));
+}
+
 static wf_status export_rank(wf_rank *rank, void *arg)
 {
     const job *j = arg;
@@ -58,7 +70,8 @@ static wf_status export_rank(wf_rank *rank, void *arg)
     if (!par)
         return rank->error.code;
     model = wf_nn_gpt_new(wf_par_context(par), &j->config);
-    if (model && wf_par_plan(par, &model->base, wf_par_gpt_plan) == WF_OK &&
+    if (model && fits(j, par, model) == WF_OK &&
+        wf_par_plan(par, &model->base, wf_par_gpt_plan) == WF_OK &&
         wf_par_materialize(par, &model->base) == WF_OK && load(j, par, model) == WF_OK)
         wf_par_pretrained_save(par, model, j->to, j->dtype);
     status = wf_context_status(wf_par_context(par));
@@ -129,11 +142,10 @@ static wf_par_checkpoint *find_checkpoint(const char *path, wf_error *error)
     int64_t count;
 
     snprintf(index, sizeof index, "%s/index.json", path);
-    if (stat(index, &s) == 0)
+    if (stat(index, &s) == 0 || (errno != ENOENT && errno != ENOTDIR))
         return wf_par_checkpoint_open(path, error);
-    if (wf_par_checkpoint_list(path, &paths, &count, error) != WF_OK)
-        return NULL;
-    if (count)
+    wf_par_checkpoint_list(path, &paths, &count, error);
+    if (count && error->code == WF_OK)
         found = wf_par_checkpoint_open(paths[0], error);
     for (int64_t i = 0; i < count; i++)
         free(paths[i]);
@@ -141,15 +153,19 @@ static wf_par_checkpoint *find_checkpoint(const char *path, wf_error *error)
     return found;
 }
 
-/* A whole number that gpt_train has kept with a checkpoint. */
-static int64_t kept(const wf_par_checkpoint *c, const char *key, wf_error *error)
+/* A whole number that gpt_train has kept with a checkpoint. What comes from a file is no reason to
+   build for ever: the model's parameters are compared with the checkpoint's before they are made. */
+static int64_t kept(const wf_par_checkpoint *c, const char *key, int64_t most, wf_error *error)
 {
     const char *text = wf_par_checkpoint_option(c, key);
     char *end = NULL;
     long long n = text ? strtoll(text, &end, 10) : -1;
 
+    if (text && end != text && !*end && n > most)
+        wf_error_set(error, WF_EDATA, "%s says that %s is %lld, and it has %lld at most",
+                     wf_par_checkpoint_path(c), key, n, (long long)most);
     if (text && end != text && !*end && n >= 1)
-        return n;
+        return n <= most ? n : 1;
     wf_error_set(error, WF_EINVAL,
                  "%s says nothing of %s: gpt_train has not made it, so its model is not known",
                  wf_par_checkpoint_path(c), key);
@@ -162,19 +178,46 @@ static wf_status config_of(const wf_par_checkpoint *c, wf_nn_gpt_config *config,
     const char *arch = wf_par_checkpoint_option(c, "arch");
     const char *eps = wf_par_checkpoint_option(c, "norm_eps");
     const char *base = wf_par_checkpoint_option(c, "rope_base");
+    const int64_t most = 1 << 24, tensors = wf_par_checkpoint_parameters(c);
 
     *config = (wf_nn_gpt_config){.arch = arch && strcmp(arch, "\"llama\"") == 0 ? WF_NN_LLAMA
                                                                                 : WF_NN_GPT2,
-                                 .vocabulary = kept(c, "vocab_size", error),
-                                 .positions = kept(c, "positions", error),
-                                 .layers = kept(c, "n_layer", error),
-                                 .heads = kept(c, "n_head", error),
-                                 .kv_heads = kept(c, "n_kv_head", error),
-                                 .width = kept(c, "n_embd", error),
-                                 .ffn = kept(c, "ffn", error),
+                                 .vocabulary = kept(c, "vocab_size", most, error),
+                                 .positions = kept(c, "positions", most, error),
+                                 .layers = kept(c, "n_layer", tensors, error),
+                                 .heads = kept(c, "n_head", most, error),
+                                 .kv_heads = kept(c, "n_kv_head", most, error),
+                                 .width = kept(c, "n_embd", most, error),
+                                 .ffn = kept(c, "ffn", most, error),
                                  .eps = eps ? (float)strtod(eps, NULL) : 0,
                                  .rope_base = base ? strtod(base, NULL) : 0};
     return error->code;
+}
+
+static bool same_folder(const char *a, const char *b)
+{
+    struct stat x, y;
+
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* What is read is not written over, nor is any other checkpoint. */
+static wf_status check_target(const job *j, wf_error *error)
+{
+    const char *read = j->checkpoint ? wf_par_checkpoint_path(j->checkpoint) : j->from;
+    char index[4096];
+    struct stat s;
+
+    snprintf(index, sizeof index, "%.4000s/index.json", j->to);
+    if (same_folder(j->from, j->to) || same_folder(read, j->to))
+        return wf_error_set(
+            error, WF_EINVAL,
+            "%s is what is read, and would be written over: name another folder", j->to);
+    if (lstat(index, &s) == 0)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "%s is a checkpoint, and would be written over: name another folder", j->to);
+    return WF_OK;
 }
 
 static wf_status run(job *j, wf_error *error)
@@ -187,6 +230,8 @@ static wf_status run(job *j, wf_error *error)
     status = j->checkpoint ? config_of(j->checkpoint, &j->config, error)
                            : wf_par_pretrained_config(j->from, &j->config, error);
     if (status == WF_OK)
+        status = check_target(j, error);
+    if (status == WF_OK)
         status = wf_launch(&(wf_launch_options){.ranks = j->ranks}, export_rank, j, error);
     wf_par_checkpoint_close(j->checkpoint);
     return status;
@@ -197,9 +242,11 @@ int main(int argc, char **argv)
     const wf_launcher launcher = wf_launcher_detected();
     wf_error error = {WF_OK, ""};
     job j = {.dtype = "f32", .ranks = launcher.processes > 1 ? launcher.processes : 1};
-    int done = read_command_line(argc, argv, &j);
     wf_status status;
+    int done;
 
+    wf_streams_open();
+    done = read_command_line(argc, argv, &j);
     if (done >= 0)
         return done;
     status = run(&j, &error);

@@ -3,6 +3,7 @@
 #include "apps/plan.h"
 #include "apps/setup.h"
 #include "apps/step_report.h"
+#include "apps/streams.h"
 #include "apps/train_loop.h"
 #include "apps/wish.h"
 #include <errno.h>
@@ -291,8 +292,10 @@ int main(int argc, char **argv)
     wf_options options;
     wf_saving_result saved = {.failed = false};
     wf_launch_end end = {.told = wf_launcher_detected().process > 0};
-    wf_status status = wf_options_parse(argc, argv, &options, &error);
+    wf_status status;
 
+    wf_streams_open();
+    status = wf_options_parse(argc, argv, &options, &error);
     if (status == WF_OK && options.help && !end.told)
         wf_options_help(stdout);
     else if (status == WF_OK && *options.completion && !end.told)

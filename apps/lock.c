@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* The number of the process that has the lock is in the file; it may be of another host. */
@@ -24,13 +25,20 @@ static wf_status taken(const char *dir, int file, wf_error *error)
 wf_status wf_lock_directory(const char *dir, int *file, wf_error *error)
 {
     char path[PATH_MAX];
+    struct stat s;
     int fd;
 
     *file = -1;
     snprintf(path, sizeof path, "%s/lock", dir);
-    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
     if (fd < 0)
         return wf_error_set(error, WF_EIO, "cannot write %s: %s", path, strerror(errno));
+    if (fstat(fd, &s) != 0 || !S_ISREG(s.st_mode) || s.st_nlink > 1) {
+        close(fd); /* its contents are about to be replaced */
+        return wf_error_set(error, WF_EIO,
+                            "%s is no file of its own, but a link or a special file: remove it",
+                            path);
+    }
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
         if (ftruncate(fd, 0) == 0)
             dprintf(fd, "%d\n", (int)getpid());

@@ -1,5 +1,6 @@
 /* apps/resume.c - checkpoints to go on from; see the header. */
 #include "apps/resume.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,15 +16,35 @@ static const char *const deciding[] = {
     "lr",         "min_lr",       "warmup_steps",
     "beta1",      "beta2",        "weight_decay",
     "eps",        "val_fraction", "clip_grad",
-    "dtype",      "param_dtype",
+    "dtype",      "param_dtype",  "reduce_dtype",
+    "freeze",
 };
 
 enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 11 };
 
+static const char data_bytes[] = "data_bytes"; /* no flag: what the files of --data weigh */
+
+/* "[1200,340]": files may grow under the names that they have. */
+static char *sizes_of(const wf_options *o)
+{
+    json_t *sizes = json_array();
+    char *text;
+
+    for (int64_t i = 0; i < o->data.count; i++) {
+        struct stat s;
+        bool known = stat(o->data.item[i], &s) == 0;
+
+        json_array_append_new(sizes, known ? json_integer(s.st_size) : json_null());
+    }
+    text = json_dumps(sizes, JSON_COMPACT);
+    json_decref(sizes);
+    return text;
+}
+
 char **wf_resume_texts(const wf_options *options, int64_t *count)
 {
     json_t *json = wf_options_json(options);
-    char **texts = calloc(2 * DECIDING, sizeof *texts);
+    char **texts = calloc(2 * DECIDING + 2, sizeof *texts);
     bool good = json && texts;
 
     *count = 0;
@@ -39,6 +60,12 @@ char **wf_resume_texts(const wf_options *options, int64_t *count)
         ++*count;
     }
     json_decref(json);
+    if (good) {
+        texts[2 * *count] = strdup(data_bytes);
+        texts[2 * *count + 1] = sizes_of(options);
+        good = texts[2 * *count] && texts[2 * *count + 1];
+        ++*count;
+    }
     if (good)
         return texts;
     wf_resume_free_texts(texts, *count);
@@ -104,21 +131,52 @@ static wf_status refuse(const wf_par_checkpoint *c, const char *key, const char 
                         flag_of(key, flag), mine, wf_par_checkpoint_path(c), saved);
 }
 
+/* What a checkpoint says comes from a file, and goes to a terminal. */
 static wf_status tell(const wf_par_checkpoint *c, const char *key, const char *mine,
                       const char *saved, wf_error *error)
 {
-    char flag[64];
+    char flag[64], *visible = strdup(saved);
 
     (void)c, (void)error;
-    if (!of_model(key))
+    if (visible && strcmp(key, data_bytes) == 0)
+        fprintf(stderr,
+                "from here on the files of --data have %s bytes; the checkpoint was made with "
+                "%s: other sequences are drawn from them\n",
+                mine, wf_text_visible(visible));
+    else if (visible && !of_model(key))
         fprintf(stderr, "from here on %s is %s; the checkpoint was made with %s\n",
-                flag_of(key, flag), mine, saved);
+                flag_of(key, flag), mine, wf_text_visible(visible));
+    free(visible);
     return WF_OK;
 }
 
 void wf_resume_tell(const wf_options *options, const wf_par_checkpoint *checkpoint)
 {
     compare(options, checkpoint, tell, NULL);
+}
+
+/* Flags without which another state belongs to each parameter. */
+static wf_status explain(const wf_par_checkpoint *c, const char *key, const char *mine,
+                         const char *saved, wf_error *error)
+{
+    static const char *const keys[] = {"optimizer", "freeze", "param_dtype"};
+    size_t used = strlen(error->text);
+    char flag[64];
+
+    (void)c;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(keys[i], key) == 0)
+            snprintf(error->text + used, sizeof error->text - used,
+                     "; %s is %.200s, and was %.200s", flag_of(key, flag), mine, saved);
+    return WF_OK;
+}
+
+void wf_resume_explain(const wf_options *options, const wf_par_checkpoint *checkpoint,
+                       wf_error *error)
+{
+    if (error->code == WF_EINVAL)
+        compare(options, checkpoint, explain, error);
+    wf_text_visible(error->text);
 }
 
 static wf_status open_one(const wf_options *o, const char *path, wf_resume *r, wf_error *error)
@@ -133,22 +191,32 @@ static wf_status open_one(const wf_options *o, const char *path, wf_resume *r, w
     return status;
 }
 
-/* All of a directory, as far as they can be opened. */
+/* All of a directory, as far as they can be opened. The first of them has to fit the flags; another
+   that does not is of a run before, and left out. */
 static wf_status open_list(const wf_options *o, const char *dir, wf_resume *r, wf_error *error)
 {
     char **paths;
     int64_t count;
-    wf_status status = wf_par_checkpoint_list(dir, &paths, &count, error);
+    wf_error unknown = {WF_OK, ""};
+    wf_status status = wf_par_checkpoint_list(dir, &paths, &count, &unknown);
+
+    /* to begin anew, or to go on from another one, is the user's to say */
+    if (status != WF_OK)
+        wf_error_set(
+            error, status,
+            "%s; name the checkpoint to go on from (--resume %s/step-..), or begin anew "
+            "with --resume none",
+            unknown.text, dir);
 
     for (int64_t i = 0; i < count; i++) {
         wf_error why = {WF_OK, ""};
 
         if (status == WF_OK && r->count < WF_RESUME_MOST &&
             open_one(o, paths[i], r, &why) != WF_OK) {
-            if (why.code == WF_EINVAL)
-                status = wf_error_set(error, why.code, "%s", why.text);
-            else
+            if (why.code != WF_EINVAL)
                 fprintf(stderr, "gpt_train: %s\n", why.text);
+            else if (!r->count)
+                status = wf_error_set(error, why.code, "%s", why.text);
         }
         free(paths[i]);
     }
@@ -161,13 +229,14 @@ static wf_status open_list(const wf_options *o, const char *dir, wf_resume *r, w
     return status;
 }
 
+/* Also one that cannot be looked at: to open it says why. */
 static bool is_checkpoint(const char *path)
 {
     char index[4096];
     struct stat s;
 
     return snprintf(index, sizeof index, "%s/index.json", path) < (int)sizeof index &&
-           stat(index, &s) == 0;
+           (stat(index, &s) == 0 || (errno != ENOENT && errno != ENOTDIR));
 }
 
 wf_status wf_resume_open(const wf_options *o, wf_resume *r, wf_error *error)

@@ -28,6 +28,10 @@ void wf_resume_close(wf_resume *resume);
 /* Tell on stderr which flags differ from those of a checkpoint. */
 void wf_resume_tell(const wf_options *options, const wf_par_checkpoint *checkpoint);
 
+/* A checkpoint does not fit the model: say which flags may be why, behind the text of the error. */
+void wf_resume_explain(const wf_options *options, const wf_par_checkpoint *checkpoint,
+                       wf_error *error);
+
 /* The flags that a checkpoint keeps: key, value, ..; NULL where memory ran out. Owner: caller,
    wf_resume_free_texts. */
 char **wf_resume_texts(const wf_options *options, int64_t *count);

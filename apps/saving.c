@@ -4,6 +4,7 @@
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 static char best_key[] = "best_val_loss";
@@ -40,6 +41,7 @@ static wf_status open_savers(wf_saving *s)
 {
     const wf_options *o = s->options;
     char best[4096];
+    struct stat is;
     wf_par_save_options options = {.dir = o->save,
                                    .kind = kind_of(o),
                                    .keep = (int)o->keep,
@@ -50,6 +52,11 @@ static wf_status open_savers(wf_saving *s)
     s->saver = wf_par_saver_open(s->trainer, &options);
     if (s->saver && o->save_best) {
         snprintf(best, sizeof best, "%.4000s/best", o->save);
+        if (lstat(best, &is) == 0 && S_ISLNK(is.st_mode))
+            return wf_fail(wf_par_context(s->par), WF_EIO,
+                           "%s is a symbolic link, and what it leads to would be written to: "
+                           "remove it",
+                           best);
         options.dir = best;
         options.keep = 2;
         options.async = false; /* seldom, and without a second copy */
@@ -136,6 +143,7 @@ wf_status wf_saving_resume(wf_saving *s, const wf_resume *resume, int64_t *step)
             *step = wf_par_checkpoint_step(c);
             return WF_OK;
         }
+        wf_resume_explain(s->options, c, &error);
         if (wf_context_status(ctx) != WF_OK || (error.code != WF_EDATA && error.code != WF_EIO))
             break;
         if (first(s) && i + 1 < resume->count)
@@ -188,6 +196,16 @@ static wf_status save(wf_saving *s, wf_par_saver *saver, int64_t step, bool wait
     if (wf_par_saver_save(saver, step, &error) == WF_OK && wait)
         wf_par_saver_finish(saver, &error);
     return heed(s, error.code, &error);
+}
+
+void wf_saving_finish(wf_saving *s)
+{
+    wf_error error = {WF_OK, ""};
+
+    if (s->saver && wf_par_saver_busy(s->saver) &&
+        wf_par_saver_finish(s->saver, &error) != WF_OK && first(s))
+        fprintf(stderr, "gpt_train: no checkpoint was saved: %s; those from before stay\n",
+                error.text);
 }
 
 wf_status wf_saving_step(wf_saving *s, int64_t step, unsigned wishes, bool *stop)

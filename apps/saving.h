@@ -45,4 +45,8 @@ void wf_saving_validated(wf_saving *s, float loss);
    last one. Collective. A save that fails is told, and training goes on. */
 wf_status wf_saving_step(wf_saving *s, int64_t step, unsigned wishes, bool *stop);
 
+/* Training ends because of what all ranks have found alike: what is still being written is a state
+   from before, and is finished. Collective. */
+void wf_saving_finish(wf_saving *s);
+
 #endif

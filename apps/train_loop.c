@@ -320,6 +320,8 @@ static wf_status train(loop *l)
             tell_inexact(l);
             wf_saving_step(&l->saving, step, l->wishes, &stop);
         }
+    if (wf_context_status(ctx) == WF_ENONFINITE) /* which every rank has found */
+        wf_saving_finish(&l->saving);
     return wf_context_status(ctx);
 }
 

@@ -177,6 +177,7 @@ static wf_recorder *recorder_open(const wf_comm *comm)
     r->failures = atomic_load(&failures);
     r->written = false;
     atomic_store(&r->wait, 0);
+    atomic_store(&r->files, false);
     memset(r->place, 0, sizeof r->place);
     r->path[0] = '\0';
     if (*directory)
@@ -324,6 +325,12 @@ void wf_recorder_wait_over(wf_comm *comm)
 {
     if (comm->recorder)
         atomic_store_explicit(&comm->recorder->wait, 0, memory_order_relaxed);
+}
+
+void wf_recorder_at_files(wf_comm *comm, bool at_files)
+{
+    if (wf_recorder_of(comm))
+        atomic_store_explicit(&comm->recorder->files, at_files, memory_order_relaxed);
 }
 
 void wf_recorder_cause(wf_recorder *r, const char *text)

@@ -12,9 +12,10 @@ enum { WF_RECORDER_PATH = 512 };
 
 struct wf_recorder {
     _Atomic int state;
-    wf_word wait;    /* 0, or what the rank waits in: see wf_recorder_wait() */
-    wf_word *image;  /* a wf_recording */
-    uint64_t offset; /* from the monotonic clock to 1970 */
+    wf_word wait;       /* 0, or what the rank waits in: see wf_recorder_wait() */
+    _Atomic bool files; /* the rank reads or writes files */
+    wf_word *image;     /* a wf_recording */
+    uint64_t offset;    /* from the monotonic clock to 1970 */
     _Atomic int32_t step;
     int groups;
     uint64_t count;
@@ -48,6 +49,10 @@ void wf_recorder_end(wf_comm *comm, wf_collective_kind op, uint64_t sequence, bo
 /* The rank waits for others in a collective, and no longer. */
 void wf_recorder_wait(wf_comm *comm, wf_collective_kind op, uint64_t sequence);
 void wf_recorder_wait_over(wf_comm *comm);
+
+/* The rank reads or writes files from now on, or no longer. A disk may be as slow as it likes: until
+   then the rank goes on, as the watch sees it. */
+void wf_recorder_at_files(wf_comm *comm, bool at_files);
 
 /* "; it was on .." goes behind the text, where none is there yet. */
 void wf_recorder_locate(wf_comm *comm, wf_error *error);

@@ -9,7 +9,7 @@
 struct wf_nn_optimizer {
     wf_context *ctx;
     wf_nn_optimizer_options options;
-    int64_t count, steps;
+    int64_t count, steps, began;
     wf_nn_parameter *const *parameter;
     wf_tensor *(*moment)[2];
     wf_update update; /* of the step that was begun */
@@ -218,7 +218,12 @@ wf_tensor *wf_nn_optimizer_moment(const wf_nn_optimizer *o, int64_t i, int which
 
 void wf_nn_optimizer_resume(wf_nn_optimizer *o, int64_t steps)
 {
-    o->steps = steps;
+    o->steps = o->began = steps;
+}
+
+int64_t wf_nn_optimizer_began(const wf_nn_optimizer *o)
+{
+    return o->began;
 }
 
 float wf_nn_schedule_at(const wf_nn_schedule *s, int64_t step)

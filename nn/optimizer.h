@@ -81,8 +81,10 @@ WF_API wf_status wf_nn_optimizer_apply(wf_nn_optimizer *optimizer, int64_t i, wf
 WF_API wf_tensor *wf_nn_optimizer_moment(const wf_nn_optimizer *optimizer, int64_t i,
                                          int which);
 
-/** wf_nn_optimizer_resume - `steps` are done: the next one is corrected for bias accordingly. */
+/** wf_nn_optimizer_resume - `steps` are done: the next one is corrected for bias accordingly;
+ * wf_nn_optimizer_began - how many that were, 0 where nothing was gone on with. */
 WF_API void wf_nn_optimizer_resume(wf_nn_optimizer *optimizer, int64_t steps);
+WF_API int64_t wf_nn_optimizer_began(const wf_nn_optimizer *optimizer);
 
 typedef struct wf_nn_schedule {
     double lr, min_lr;

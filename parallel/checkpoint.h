@@ -8,6 +8,8 @@
  *     DIR/step-00000020/index.json      what there is: parallel/checkpoint/index.h
  *     DIR/step-00000020/rank-00000.safetensors, ..     data
  *
+ * In a directory for checkpoints no symbolic link is followed where something is written or deleted.
+ *
  * After loading, training goes on bit for bit as if nothing had happened, on any mesh and strategy.
  */
 #ifndef WF_PARALLEL_CHECKPOINT_H
@@ -28,7 +30,9 @@ struct wf_file_calls;
 typedef struct wf_par_save_options {
     const char *dir; /* made where it is not there; its parent is */
     wf_par_checkpoint_kind kind;
-    int keep;   /* checkpoints that stay; 0: all, else at least 2 */
+    /* Checkpoints that stay, 0: all, else at least 2. Only those of this run are counted and deleted:
+       what this saver has saved, and steps up to the one that the trainer went on from. */
+    int keep;
     bool async; /* copy at the call, write beside the next steps */
     /* Texts to be kept with it: key, value, key, value, ..; read whenever a save begins. */
     int64_t option_count;
@@ -60,7 +64,7 @@ WF_API void wf_par_saver_close(wf_par_saver *saver);
  * wf_par_saver_save - save what the trainer holds after `step` steps
  *
  * Where any rank fails, none publishes, and the checkpoints from before stay as they are. A step
- * that is saved already is left alone if it is the same, and replaced if not.
+ * that is saved already is replaced. One save into a directory at a time.
  *
  * Collective:  over the world
  * Errors:      on every rank alike, in `error`, naming rank and file: WF_EIO, WF_ENOMEM;
@@ -94,8 +98,9 @@ WF_API char *wf_par_saver_path(const wf_par_saver *saver, int64_t step, char *te
  * them: the one that `latest` names, then the others, newest first. A directory that is not there
  * has none. Their indexes are not looked at.
  *
- * Owner:   caller, free() each and the list
- * Errors:  WF_ENOMEM
+ * Owner:   caller, free() each and the list, also where there is an error
+ * Errors:  WF_ENOMEM; WF_EIO: what there is cannot be read, and no list is known; WF_EDATA, WF_EIO:
+ *          `latest` cannot be read or names what is not there, and the others are listed
  */
 WF_API wf_status wf_par_checkpoint_list(const char *dir, char ***paths, int64_t *count,
                                         wf_error *error);
@@ -136,6 +141,12 @@ WF_API const char *wf_par_checkpoint_option(const wf_par_checkpoint *checkpoint,
  *              In the context too: WF_ELOST, WF_EMISMATCH, WF_ETIMEOUT
  */
 WF_API wf_status wf_par_checkpoint_load(wf_par_trainer *trainer,
+                                        const wf_par_checkpoint *checkpoint, wf_error *error);
+
+/** wf_par_checkpoint_parameters - how many it holds; wf_par_checkpoint_fits - WF_EINVAL where they are
+ * not those of a model, by name and shape: to be asked before anything is materialised. */
+WF_API int64_t wf_par_checkpoint_parameters(const wf_par_checkpoint *checkpoint);
+WF_API wf_status wf_par_checkpoint_fits(wf_nn_module *model,
                                         const wf_par_checkpoint *checkpoint, wf_error *error);
 
 /**

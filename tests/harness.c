@@ -1,6 +1,8 @@
 /* tests/harness.c - runs a table of tests as one CUnit suite. */
+#define _XOPEN_SOURCE 700
 #include "tests/harness.h"
 #include <CUnit/Basic.h>
+#include <ftw.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -10,6 +12,17 @@ void wf_test_skip_all(const char *why)
 {
     printf("skipped: %s\n", why);
     skipped = true;
+}
+
+static int remove_one(const char *path, const struct stat *s, int type, struct FTW *at)
+{
+    (void)s, (void)type, (void)at;
+    return remove(path);
+}
+
+void wf_test_remove(const char *path)
+{
+    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 int wf_test_main(const char *suite, const wf_test *tests)

@@ -5,77 +5,168 @@
  * that shows them, the rename before `latest` names it, `latest` before anything is deleted.
  */
 #include "parallel/checkpoint/commit.h"
-#include "parallel/checkpoint.h"
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
 
 #define LATEST   "latest"
 #define PARTIAL  ".partial"
 #define REPLACED ".replaced"
 
-char *wf_ckpt_path(char text[WF_CKPT_PATH], const char *dir, int64_t step, const char *suffix)
+char *wf_ckpt_name(char text[WF_CKPT_NAME], int64_t step)
 {
-    snprintf(text, WF_CKPT_PATH, "%.3970s/step-%08" PRId64 "%.16s", dir, step, suffix);
+    snprintf(text, WF_CKPT_NAME, "step-%08" PRId64, step);
     return text;
 }
 
-char *wf_ckpt_file(char text[WF_CKPT_PATH], const char *path, int64_t rank)
+char *wf_ckpt_partial(char text[WF_CKPT_NAME], int64_t step, uint64_t mark)
+{
+    snprintf(text, WF_CKPT_NAME, "step-%08" PRId64 ".%016" PRIx64 PARTIAL, step, mark);
+    return text;
+}
+
+static char *replaced_name(char text[WF_CKPT_NAME], int64_t step)
+{
+    snprintf(text, WF_CKPT_NAME, "step-%08" PRId64 REPLACED, step);
+    return text;
+}
+
+char *wf_ckpt_file(char text[WF_CKPT_NAME], int64_t rank)
 {
     if (rank < 0)
-        snprintf(text, WF_CKPT_PATH, "%.4040s/model.safetensors", path);
+        snprintf(text, WF_CKPT_NAME, "model.safetensors");
     else
-        snprintf(text, WF_CKPT_PATH, "%.4040s/rank-%05" PRId64 ".safetensors", path, rank);
+        snprintf(text, WF_CKPT_NAME, "rank-%05" PRId64 ".safetensors", rank);
     return text;
 }
 
-char *wf_ckpt_index(char text[WF_CKPT_PATH], const char *path)
+/* The step of "step-00000020" with `end` behind it. */
+static int64_t step_of(const char *name, const char *end)
 {
-    snprintf(text, WF_CKPT_PATH, "%.4040s/index.json", path);
-    return text;
+    size_t digits = strncmp(name, "step-", 5) == 0 ? strspn(name + 5, "0123456789") : 0;
+
+    if (digits < 8 || digits > 15 || strcmp(name + 5 + digits, end) != 0)
+        return -1;
+    return strtoll(name + 5, NULL, 10);
 }
 
 int64_t wf_ckpt_step(const char *name)
 {
-    const char *digits = name + 5;
-    int64_t step = 0;
+    return step_of(name, "");
+}
 
-    if (strncmp(name, "step-", 5) != 0 || strlen(digits) < 8 || strlen(digits) > 15)
-        return -1;
-    for (; *digits; digits++) {
-        if (*digits < '0' || *digits > '9')
-            return -1;
-        step = 10 * step + (*digits - '0');
+int64_t wf_ckpt_replaced_step(const char *name)
+{
+    return step_of(name, REPLACED);
+}
+
+static bool is_partial(const char *name)
+{
+    size_t n = strlen(name), end = strlen(PARTIAL);
+
+    return strncmp(name, "step-", 5) == 0 && n > end && strcmp(name + n - end, PARTIAL) == 0;
+}
+
+/* A number that no other save has taken. */
+static uint64_t new_mark(void)
+{
+    uint64_t mark;
+    struct timespec t;
+
+    if (getrandom(&mark, sizeof mark, GRND_NONBLOCK) == (ssize_t)sizeof mark)
+        return mark | 1; /* 0 is none */
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (((uint64_t)t.tv_sec << 30 ^ (uint64_t)t.tv_nsec) * 0x9e3779b97f4a7c15u ^
+            (uint64_t)getpid() << 1) |
+           1;
+}
+
+static bool has_name(char *const *names, int64_t n, const char *name)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* Remove what saves have left that were not published, and what was replaced; of what was replaced
+   the only one of its step comes back. What fails is left for the next time. */
+static void tidy(const wf_folder *dir, char *const *names, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        int64_t step = wf_ckpt_replaced_step(names[i]);
+        char name[WF_CKPT_NAME];
+
+        if (step >= 0 && !has_name(names, n, wf_ckpt_name(name, step)))
+            wf_folder_rename(dir, names[i], name, NULL);
+        else if (step >= 0 || is_partial(names[i]))
+            wf_folder_remove(dir, names[i], NULL);
     }
-    return step;
 }
 
 wf_status wf_ckpt_begin(const wf_file_calls *calls, const char *dir, int64_t step,
-                        wf_error *error)
+                        uint64_t *mark, wf_error *error)
 {
-    char partial[WF_CKPT_PATH];
+    char name[WF_CKPT_NAME], **names;
+    wf_folder folder = {.fd = -1};
+    int64_t n;
     wf_status status = wf_files_make_directory(calls, dir, error);
 
     if (status == WF_OK)
-        status =
-            wf_files_make_directory(calls, wf_ckpt_path(partial, dir, step, PARTIAL), error);
+        status = wf_folder_open(&folder, calls, dir, error);
+    if (status == WF_OK)
+        status = wf_folder_list(&folder, &names, &n, error);
+    if (status == WF_OK) {
+        tidy(&folder, names, n);
+        wf_folder_free_names(names, n);
+        *mark = new_mark();
+        status = wf_folder_make(&folder, wf_ckpt_partial(name, step, *mark), error);
+    }
+    wf_folder_close(&folder);
     return status;
 }
 
-void wf_ckpt_abandon(const wf_file_calls *calls, const char *dir, int64_t step)
+wf_status wf_ckpt_enter(wf_ckpt_place *place, const wf_file_calls *calls, const char *dir,
+                        int64_t step, uint64_t mark, wf_error *error)
 {
-    char partial[WF_CKPT_PATH];
+    char name[WF_CKPT_NAME];
+    wf_status status;
 
-    wf_files_remove_tree(calls, wf_ckpt_path(partial, dir, step, PARTIAL), NULL);
+    place->partial.fd = -1;
+    status = wf_folder_open(&place->dir, calls, dir, error);
+    if (status == WF_OK)
+        status = wf_folder_enter(&place->partial, &place->dir,
+                                 wf_ckpt_partial(name, step, mark), error);
+    return status;
+}
+
+void wf_ckpt_leave(wf_ckpt_place *place)
+{
+    wf_folder_close(&place->partial);
+    wf_folder_close(&place->dir);
+}
+
+void wf_ckpt_abandon(const wf_file_calls *calls, const char *dir, int64_t step, uint64_t mark)
+{
+    char name[WF_CKPT_NAME];
+    wf_folder folder;
+
+    if (wf_folder_open(&folder, calls, dir, NULL) == WF_OK)
+        wf_folder_remove(&folder, wf_ckpt_partial(name, step, mark), NULL);
+    wf_folder_close(&folder);
 }
 
 /* A new file with these bytes, on the disk when it returns. */
-static wf_status write_file(const wf_file_calls *calls, const char *path, const char *bytes,
-                            size_t n, wf_error *error)
+static wf_status write_file(const wf_folder *in, const char *name, const char *bytes, size_t n,
+                            wf_error *error)
 {
     wf_file file;
-    wf_status status = wf_file_open(&file, calls, path, WF_FILE_WRITE, error);
+    wf_status status = wf_folder_file(in, name, WF_FILE_CREATE, &file, error);
 
     if (status != WF_OK)
         return status;
@@ -89,52 +180,61 @@ static wf_status write_file(const wf_file_calls *calls, const char *path, const 
                : status;
 }
 
-static wf_status write_index(const wf_file_calls *calls, const char *partial,
-                             const wf_index *index, wf_error *error)
+static wf_status write_index(const wf_folder *partial, const wf_index *index, wf_error *error)
 {
-    char path[WF_CKPT_PATH], *text;
+    char *text;
     size_t bytes;
     wf_status status = wf_index_format(index, &text, &bytes, error);
 
     if (status != WF_OK)
         return status;
-    status = write_file(calls, wf_ckpt_index(path, partial), text, bytes, error);
+    status = write_file(partial, WF_CKPT_INDEX, text, bytes, error);
     free(text);
-    return status == WF_OK ? wf_files_sync_directory(calls, partial, error) : status;
+    return status == WF_OK ? wf_folder_sync(partial, error) : status;
 }
 
-static wf_status move_latest(const wf_file_calls *calls, const char *dir, int64_t step,
-                             wf_error *error)
+static wf_status move_latest(const wf_folder *dir, int64_t step, wf_error *error)
 {
-    char from[WF_CKPT_PATH], to[WF_CKPT_PATH], name[64];
-    wf_status status;
+    char name[WF_CKPT_NAME + 2];
+    wf_status status = wf_folder_remove(dir, LATEST PARTIAL, error);
 
-    snprintf(from, sizeof from, "%.3970s/" LATEST PARTIAL, dir);
-    snprintf(to, sizeof to, "%.3970s/" LATEST, dir);
-    snprintf(name, sizeof name, "step-%08" PRId64 "\n", step);
-    status = write_file(calls, from, name, strlen(name), error);
+    strcat(wf_ckpt_name(name, step), "\n");
     if (status == WF_OK)
-        status = wf_files_rename(calls, from, to, error);
-    return status == WF_OK ? wf_files_sync_directory(calls, dir, error) : status;
+        status = write_file(dir, LATEST PARTIAL, name, strlen(name), error);
+    if (status == WF_OK)
+        status = wf_folder_rename(dir, LATEST PARTIAL, LATEST, error);
+    return status == WF_OK ? wf_folder_sync(dir, error) : status;
 }
 
-/* Whether the published checkpoint of this step is the same: then there is nothing to do. */
-static bool is_there(const wf_file_calls *calls, const char *path, const wf_index *index)
+wf_status wf_ckpt_latest(const wf_folder *dir, int64_t *step, wf_error *error)
 {
-    char file[WF_CKPT_PATH];
-    wf_error ignored = {WF_OK, ""};
-    wf_index old = {.step = 0};
-    bool same = wf_index_read(&old, calls, wf_ckpt_index(file, path), &ignored) == WF_OK &&
-                old.kind == index->kind && old.digest == index->digest &&
-                old.files_checksum == index->files_checksum && old.bytes == index->bytes;
+    enum { MOST = WF_CKPT_NAME };
+    bool there;
+    char *name;
+    size_t bytes;
+    wf_file file;
+    wf_status status = wf_folder_has(dir, LATEST, &there, error);
 
-    wf_index_close(&old);
-    return same;
+    *step = -1;
+    if (status != WF_OK || !there)
+        return status;
+    status = wf_folder_file(dir, LATEST, WF_FILE_READ, &file, error);
+    if (status == WF_OK)
+        status = wf_file_take(&file, MOST, &name, &bytes, error);
+    if (status != WF_OK)
+        return status;
+    name[bytes] = 0;
+    name[strcspn(name, "\n")] = 0;
+    *step = wf_ckpt_step(name);
+    free(name);
+    if (*step < 0)
+        return wf_error_set(error, WF_EDATA, "%s/" LATEST " names no checkpoint", dir->path);
+    return WF_OK;
 }
 
 /* Of two steps, which one goes first when some are deleted: what lies before the one that was
-   just saved is older the smaller it is, and older than all that is what lies behind it, which
-   belongs to a run that was given up. */
+   just saved is older the smaller it is, and older than all that is what lies behind it, from
+   which this run has gone back. */
 typedef struct old {
     int64_t step, age;
 } old;
@@ -146,146 +246,85 @@ static int by_age(const void *a, const void *b)
     return (x->age > y->age) - (x->age < y->age);
 }
 
-static void remove_step(const wf_file_calls *calls, const char *dir, int64_t step)
+static void remove_step(const wf_folder *dir, int64_t step)
 {
-    char path[WF_CKPT_PATH], gone[WF_CKPT_PATH];
+    char name[WF_CKPT_NAME], gone[WF_CKPT_NAME];
 
     /* out of sight first: what is deleted by half is no checkpoint any more */
-    if (wf_files_rename(calls, wf_ckpt_path(path, dir, step, ""),
-                        wf_ckpt_path(gone, dir, step, PARTIAL), NULL) == WF_OK)
-        wf_files_remove_tree(calls, gone, NULL);
+    if (wf_folder_rename(dir, wf_ckpt_name(name, step), wf_ckpt_partial(gone, step, new_mark()),
+                         NULL) == WF_OK)
+        wf_folder_remove(dir, gone, NULL);
 }
 
-static bool ends_with(const char *text, const char *end)
+static bool is_of_run(const wf_ckpt_keep *keep, int64_t step)
 {
-    size_t n = strlen(text), m = strlen(end);
+    bool saved = false;
 
-    return n >= m && strcmp(text + n - m, end) == 0;
+    for (int64_t i = 0; i < keep->count; i++)
+        saved = saved || keep->saved[i] == step;
+    return saved || step <= keep->began;
 }
 
-static void remove_old(const wf_file_calls *calls, const char *dir, int64_t step, int keep)
+static void remove_old(const wf_folder *dir, int64_t step, const wf_ckpt_keep *keep)
 {
-    char **names, path[WF_CKPT_PATH];
-    int64_t n = wf_files_list(dir, &names), count = 0;
-    old *list = calloc((size_t)(n > 0 ? n : 0) + 1, sizeof *list);
+    char **names;
+    int64_t n, count = 0;
+    old *list;
 
-    for (int64_t i = 0; i < n; i++) {
+    if (wf_folder_list(dir, &names, &n, NULL) != WF_OK)
+        return;
+    tidy(dir, names, n);
+    list = calloc((size_t)n + 1, sizeof *list);
+    for (int64_t i = 0; i < n && list; i++) {
         int64_t s = wf_ckpt_step(names[i]);
 
-        if (s >= 0 && list)
+        if (s >= 0 && is_of_run(keep, s))
             list[count++] = (old){s, s > step ? INT64_MAX - s : step - s};
-        else if (strncmp(names[i], "step-", 5) == 0 &&
-                 (ends_with(names[i], PARTIAL) || ends_with(names[i], REPLACED)) &&
-                 snprintf(path, sizeof path, "%s/%s", dir, names[i]) < (int)sizeof path)
-            wf_files_remove_tree(calls, path, NULL);
-        free(names[i]);
     }
-    free(names);
-    if (list && keep > 0)
+    wf_folder_free_names(names, n);
+    if (count > 1)
         qsort(list, (size_t)count, sizeof *list, by_age);
-    for (int64_t i = keep; keep > 0 && i < count; i++)
-        remove_step(calls, dir, list[i].step);
+    for (int64_t i = keep->keep; keep->keep > 0 && i < count; i++)
+        remove_step(dir, list[i].step);
     free(list);
 }
 
-/* Put the new one in its place; one of the same step makes room first. */
-static wf_status show(const wf_file_calls *calls, const char *dir, const wf_index *index,
-                      wf_error *error)
+/* Put the new one in its place; one of the same step makes room first. Between the two renames the
+   old one is found by its other name. */
+static wf_status show(const wf_folder *dir, int64_t step, uint64_t mark, wf_error *error)
 {
-    char partial[WF_CKPT_PATH], path[WF_CKPT_PATH], replaced[WF_CKPT_PATH], **names;
-    int64_t there = wf_files_list(wf_ckpt_path(path, dir, index->step, ""), &names);
-    wf_status status = WF_OK;
+    char partial[WF_CKPT_NAME], name[WF_CKPT_NAME], replaced[WF_CKPT_NAME];
+    bool there;
+    wf_status status = wf_folder_has(dir, wf_ckpt_name(name, step), &there, error);
 
-    for (int64_t i = 0; i < there; i++)
-        free(names[i]);
-    free(names);
-    wf_ckpt_path(partial, dir, index->step, PARTIAL);
-    if (there >= 0) {
-        if (is_there(calls, path, index)) {
-            wf_ckpt_abandon(calls, dir, index->step);
-            return WF_OK;
-        }
-        wf_ckpt_path(replaced, dir, index->step, REPLACED);
-        status = wf_files_remove_tree(calls, replaced, error);
-        if (status == WF_OK)
-            status = wf_files_rename(calls, path, replaced, error);
-    }
+    wf_ckpt_partial(partial, step, mark);
+    replaced_name(replaced, step);
+    if (status == WF_OK && there)
+        status = wf_folder_remove(dir, replaced, error);
+    if (status == WF_OK && there)
+        status = wf_folder_rename(dir, name, replaced, error);
     if (status != WF_OK)
         return status;
-    status = wf_files_rename(calls, partial, path, error);
+    status = wf_folder_rename(dir, partial, name, error);
     if (status == WF_OK)
-        return wf_files_sync_directory(calls, dir, error);
-    if (there >= 0)
-        wf_files_rename(calls, replaced, path, NULL);
+        return wf_folder_sync(dir, error);
+    if (there)
+        wf_folder_rename(dir, replaced, name, NULL);
     return status;
 }
 
-wf_status wf_ckpt_publish(const wf_file_calls *calls, const char *dir, const wf_index *index,
-                          int keep, wf_error *error)
+wf_status wf_ckpt_publish(const wf_ckpt_place *place, uint64_t mark, const wf_index *index,
+                          const wf_ckpt_keep *keep, wf_error *error)
 {
-    char partial[WF_CKPT_PATH];
-    wf_status status =
-        write_index(calls, wf_ckpt_path(partial, dir, index->step, PARTIAL), index, error);
+    wf_status status = wf_ckpt_check_files(&place->partial, index, error);
 
     if (status == WF_OK)
-        status = show(calls, dir, index, error);
+        status = write_index(&place->partial, index, error);
     if (status == WF_OK)
-        status = move_latest(calls, dir, index->step, error);
+        status = show(&place->dir, index->step, mark, error);
     if (status == WF_OK)
-        remove_old(calls, dir, index->step, keep);
+        status = move_latest(&place->dir, index->step, error);
+    if (status == WF_OK)
+        remove_old(&place->dir, index->step, keep);
     return status;
-}
-
-/* The step that `latest` names, or -1. */
-static int64_t latest_step(const char *dir)
-{
-    char path[WF_CKPT_PATH], name[64] = "";
-    wf_error ignored = {WF_OK, ""};
-    wf_file file;
-    int64_t step = -1;
-
-    snprintf(path, sizeof path, "%.3970s/" LATEST, dir);
-    if (wf_file_open(&file, &wf_system_files, path, WF_FILE_READ, &ignored) != WF_OK)
-        return -1;
-    if (file.bytes < (int64_t)sizeof name &&
-        wf_file_read(&file, name, (size_t)file.bytes, 0, &ignored) == WF_OK) {
-        name[strcspn(name, "\n")] = 0;
-        step = wf_ckpt_step(name);
-    }
-    wf_file_close(&file, NULL);
-    return step;
-}
-
-wf_status wf_par_checkpoint_list(const char *dir, char ***paths, int64_t *count,
-                                 wf_error *error)
-{
-    char **names, text[WF_CKPT_PATH];
-    int64_t n = wf_files_list(dir, &names), latest = latest_step(dir), found = 0;
-    old *list = calloc((size_t)(n > 0 ? n : 0) + 1, sizeof *list);
-    char **all = calloc((size_t)(n > 0 ? n : 0) + 1, sizeof *all);
-    bool good = list && all;
-
-    for (int64_t i = 0; i < n; i++) {
-        int64_t step = wf_ckpt_step(names[i]);
-
-        if (step >= 0 && good)
-            list[found++] = (old){step, step == latest ? -1 : INT64_MAX - step};
-        free(names[i]);
-    }
-    free(names);
-    if (good)
-        qsort(list, (size_t)found, sizeof *list, by_age);
-    for (int64_t i = 0; good && i < found; i++)
-        good = (all[i] = strdup(wf_ckpt_path(text, dir, list[i].step, ""))) != NULL;
-    free(list);
-    *paths = all;
-    *count = found;
-    if (good)
-        return WF_OK;
-    for (int64_t i = 0; all && i < found; i++)
-        free(all[i]);
-    free(all);
-    *paths = NULL;
-    *count = 0;
-    return wf_error_set(error, WF_ENOMEM, "no memory to list the checkpoints in %s", dir);
 }

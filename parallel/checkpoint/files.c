@@ -1,9 +1,7 @@
 /* parallel/checkpoint/files.c - the file calls of checkpoints; see the header. */
 #include "parallel/checkpoint/files.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +9,10 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-static int system_open(void *self, const char *path, int flags)
+static int system_open(void *self, int in, const char *name, int flags)
 {
     (void)self;
-    return open(path, flags | O_CLOEXEC, 0644);
+    return openat(in, name, flags | O_CLOEXEC | O_NOCTTY, 0644);
 }
 
 static int64_t system_read(void *self, int fd, void *data, size_t bytes, int64_t at)
@@ -53,22 +51,35 @@ static int system_close(void *self, int fd)
     return close(fd);
 }
 
-static int system_rename(void *self, const char *from, const char *to)
+static int system_rename(void *self, int in, const char *from, const char *to)
 {
     (void)self;
-    return rename(from, to);
+    return renameat(in, from, in, to);
 }
 
-static int system_make_directory(void *self, const char *path)
+static int system_make_directory(void *self, int in, const char *name)
 {
     (void)self;
-    return mkdir(path, 0755);
+    return mkdirat(in, name, 0755);
 }
 
-static int system_remove(void *self, const char *path)
+static int system_remove(void *self, int in, const char *name, bool directory)
 {
     (void)self;
-    return remove(path);
+    return unlinkat(in, name, directory ? AT_REMOVEDIR : 0);
+}
+
+static int system_next(void *self, DIR *directory, char name[WF_FILES_NAME])
+{
+    const struct dirent *entry;
+
+    (void)self;
+    errno = 0;
+    entry = readdir(directory);
+    if (!entry)
+        return errno ? -1 : 0;
+    snprintf(name, WF_FILES_NAME, "%s", entry->d_name);
+    return 1;
 }
 
 const wf_file_calls wf_system_files = {.open = system_open,
@@ -79,7 +90,8 @@ const wf_file_calls wf_system_files = {.open = system_open,
                                        .close = system_close,
                                        .rename = system_rename,
                                        .make_directory = system_make_directory,
-                                       .remove = system_remove};
+                                       .remove = system_remove,
+                                       .next = system_next};
 
 static wf_status failed(wf_error *error, const char *what, const char *path)
 {
@@ -106,31 +118,27 @@ static wf_status failed_file(wf_error *error, const char *what, const wf_file *f
 static int open_flags(wf_file_mode mode)
 {
     switch (mode) {
-    case WF_FILE_READ:
-        return O_RDONLY;
+    case WF_FILE_READ: /* without O_NONBLOCK a named pipe would hold the reader for a writer */
+        return O_RDONLY | O_NONBLOCK;
     case WF_FILE_WRITE:
-        return O_WRONLY | O_CREAT;
+        return O_WRONLY | O_CREAT | O_NOFOLLOW;
     case WF_FILE_CREATE:
-        return O_WRONLY | O_CREAT | O_EXCL;
-    case WF_FILE_DIRECTORY:
-        return O_RDONLY | O_DIRECTORY;
+        return O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW;
     }
     return O_RDONLY;
 }
 
-wf_status wf_file_open(wf_file *file, const wf_file_calls *calls, const char *path,
-                       wf_file_mode mode, wf_error *error)
+static wf_status open_named(wf_file *file, int in, const char *name, wf_file_mode mode,
+                            wf_error *error)
 {
+    const wf_file_calls *calls = file->calls;
     struct stat s;
 
-    *file = (wf_file){.calls = calls, .path = path};
     do
-        /* without O_NONBLOCK a named pipe would hold the reader until somebody writes */
-        file->fd = calls->open(calls->self, path,
-                               open_flags(mode) | (mode == WF_FILE_READ ? O_NONBLOCK : 0));
+        file->fd = calls->open(calls->self, in, name, open_flags(mode));
     while (file->fd < 0 && errno == EINTR);
     if (file->fd < 0)
-        return failed(error, "open", path);
+        return failed(error, "open", file->path);
     if (mode != WF_FILE_READ)
         return WF_OK;
     if (fstat(file->fd, &s) == 0 && S_ISREG(s.st_mode)) {
@@ -138,7 +146,31 @@ wf_status wf_file_open(wf_file *file, const wf_file_calls *calls, const char *pa
         return WF_OK;
     }
     calls->close(calls->self, file->fd);
-    return wf_error_set(error, WF_EIO, "cannot read %s: it is no regular file", path);
+    return wf_error_set(error, WF_EIO, "cannot read %s: it is no regular file", file->path);
+}
+
+static wf_status too_long(wf_error *error, const char *path)
+{
+    return wf_error_set(error, WF_EIO, "cannot open %.200s..: the path is too long", path);
+}
+
+wf_status wf_file_open_in(wf_file *file, const wf_file_calls *calls, int in, const char *folder,
+                          const char *name, wf_file_mode mode, wf_error *error)
+{
+    *file = (wf_file){.calls = calls, .fd = -1};
+    if (snprintf(file->path, sizeof file->path, "%s/%s", folder, name) >=
+        (int)sizeof file->path)
+        return too_long(error, folder);
+    return open_named(file, in, name, mode, error);
+}
+
+wf_status wf_file_open(wf_file *file, const wf_file_calls *calls, const char *path,
+                       wf_file_mode mode, wf_error *error)
+{
+    *file = (wf_file){.calls = calls, .fd = -1};
+    if (snprintf(file->path, sizeof file->path, "%s", path) >= (int)sizeof file->path)
+        return too_long(error, path);
+    return open_named(file, AT_FDCWD, path, mode, error);
 }
 
 wf_status wf_file_read(const wf_file *file, void *data, size_t bytes, int64_t at,
@@ -207,38 +239,38 @@ wf_status wf_file_close(wf_file *file, wf_error *error)
     return status == 0 ? WF_OK : failed(error, "close", file->path);
 }
 
-wf_status wf_files_rename(const wf_file_calls *calls, const char *from, const char *to,
-                          wf_error *error)
-{
-    if (calls->rename(calls->self, from, to) == 0)
-        return WF_OK;
-    return wf_error_set(error, WF_EIO, "cannot rename %s to %s: %s", from, to, strerror(errno));
-}
-
 wf_status wf_files_make_directory(const wf_file_calls *calls, const char *path, wf_error *error)
 {
     struct stat s;
 
-    if (calls->make_directory(calls->self, path) == 0)
+    if (calls->make_directory(calls->self, AT_FDCWD, path) == 0)
         return WF_OK;
     if (errno == EEXIST && stat(path, &s) == 0 && S_ISDIR(s.st_mode))
         return WF_OK;
     return failed(error, "make directory", path);
 }
 
-wf_status wf_files_sync_directory(const wf_file_calls *calls, const char *path, wf_error *error)
+wf_status wf_file_take(wf_file *file, int64_t most, char **data, size_t *bytes, wf_error *error)
 {
-    wf_file directory;
-    wf_status status = wf_file_open(&directory, calls, path, WF_FILE_DIRECTORY, error);
+    wf_status status;
 
-    if (status != WF_OK)
-        return status;
-    status = wf_file_sync(&directory, error);
+    *data = NULL;
+    *bytes = (size_t)file->bytes;
+    if (file->bytes > most)
+        status = wf_error_set(error, WF_EDATA,
+                              "%s has %lld bytes, and a file of its kind has %lld at most",
+                              file->path, (long long)file->bytes, (long long)most);
+    else if (!(*data = malloc(*bytes + 1)))
+        status = wf_error_set(error, WF_ENOMEM, "no memory for the %zu bytes of %s", *bytes,
+                              file->path);
+    else
+        status = wf_file_read(file, *data, *bytes, 0, error);
+    wf_file_close(file, NULL);
     if (status != WF_OK) {
-        wf_file_close(&directory, NULL);
-        return status;
+        free(*data);
+        *data = NULL;
     }
-    return wf_file_close(&directory, error);
+    return status;
 }
 
 wf_status wf_files_read(const wf_file_calls *calls, const char *path, int64_t most, char **data,
@@ -248,80 +280,5 @@ wf_status wf_files_read(const wf_file_calls *calls, const char *path, int64_t mo
     wf_status status = wf_file_open(&file, calls, path, WF_FILE_READ, error);
 
     *data = NULL;
-    if (status != WF_OK)
-        return status;
-    *bytes = (size_t)file.bytes;
-    if (file.bytes > most)
-        status = wf_error_set(error, WF_EDATA,
-                              "%s has %lld bytes, and a file of its kind has %lld at most",
-                              path, (long long)file.bytes, (long long)most);
-    else if (!(*data = malloc(*bytes + 1)))
-        status =
-            wf_error_set(error, WF_ENOMEM, "no memory for the %zu bytes of %s", *bytes, path);
-    else
-        status = wf_file_read(&file, *data, *bytes, 0, error);
-    wf_file_close(&file, NULL);
-    if (status != WF_OK) {
-        free(*data);
-        *data = NULL;
-    }
-    return status;
-}
-
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-int64_t wf_files_list(const char *path, char ***names)
-{
-    DIR *directory = opendir(path);
-    char **list = NULL;
-    int64_t n = 0;
-
-    *names = NULL;
-    if (!directory)
-        return -1;
-    for (struct dirent *e; (e = readdir(directory));) {
-        char **longer;
-
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
-            continue;
-        longer = realloc(list, (size_t)(n + 1) * sizeof *list);
-        if (longer)
-            list = longer;
-        if (!longer || !(list[n] = strdup(e->d_name))) {
-            while (n > 0)
-                free(list[--n]);
-            free(list);
-            closedir(directory);
-            return -1;
-        }
-        n++;
-    }
-    closedir(directory);
-    if (n > 1)
-        qsort(list, (size_t)n, sizeof *list, by_name);
-    *names = list;
-    return n;
-}
-
-wf_status wf_files_remove_tree(const wf_file_calls *calls, const char *path, wf_error *error)
-{
-    char inside[PATH_MAX], **names;
-    int64_t n = wf_files_list(path, &names);
-    wf_status status = WF_OK;
-
-    for (int64_t i = 0; i < n; i++) {
-        if (snprintf(inside, sizeof inside, "%s/%s", path, names[i]) >= (int)sizeof inside)
-            status = wf_error_set(error, WF_EIO, "cannot remove %s/%s: the path is too long",
-                                  path, names[i]);
-        else if (status == WF_OK && calls->remove(calls->self, inside) != 0 && errno != ENOENT)
-            status = failed(error, "remove", inside);
-        free(names[i]);
-    }
-    free(names);
-    if (status == WF_OK && calls->remove(calls->self, path) != 0 && errno != ENOENT)
-        status = failed(error, "remove", path);
-    return status;
+    return status == WF_OK ? wf_file_take(&file, most, data, bytes, error) : status;
 }

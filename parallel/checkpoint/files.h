@@ -8,37 +8,46 @@
 #define WF_PARALLEL_CHECKPOINT_FILES_H
 
 #include "core/status.h"
+#include <dirent.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* The table. All give -1 and set errno where the system's calls do; self is its own. */
+enum { WF_FILES_PATH = 4096, WF_FILES_NAME = 256 };
+
+/*
+ * The table. All give -1 and set errno where the system's calls do; self is its own. `in` is the
+ * descriptor of an open directory that a name lies in, or AT_FDCWD with a path.
+ */
 typedef struct wf_file_calls {
-    int (*open)(void *self, const char *path, int flags);
+    int (*open)(void *self, int in, const char *name, int flags);
     int64_t (*read)(void *self, int fd, void *data, size_t bytes, int64_t at);
     int64_t (*write)(void *self, int fd, const void *data, size_t bytes, int64_t at);
     int (*resize)(void *self, int fd, int64_t bytes);
     int (*sync)(void *self, int fd);
     int (*close)(void *self, int fd);
-    int (*rename)(void *self, const char *from, const char *to);
-    int (*make_directory)(void *self, const char *path);
-    int (*remove)(void *self, const char *path); /* a file, or an empty directory */
+    int (*rename)(void *self, int in, const char *from, const char *to);
+    int (*make_directory)(void *self, int in, const char *name);
+    /* A file or a symbolic link itself, or an empty directory. */
+    int (*remove)(void *self, int in, const char *name, bool directory);
+    /* The next name in an open directory: 1, 0 behind the last one. */
+    int (*next)(void *self, DIR *directory, char name[WF_FILES_NAME]);
     void *self;
 } wf_file_calls;
 
 /* The system's own. */
 extern const wf_file_calls wf_system_files;
 
+/* What is written is never reached through a symbolic link of that name. */
 typedef enum wf_file_mode {
     WF_FILE_READ,
-    WF_FILE_WRITE,    /* one that exists, or a new one, as it is */
-    WF_FILE_CREATE,   /* a new one; that it exists already is an error */
-    WF_FILE_DIRECTORY /* to be synced */
+    WF_FILE_WRITE, /* one that exists, or a new one, as it is */
+    WF_FILE_CREATE /* a new one; that it exists already is an error */
 } wf_file_mode;
 
 typedef struct wf_file {
     const wf_file_calls *calls;
-    const char *path; /* the caller's, for errors: alive as long as the file is open */
+    char path[WF_FILES_PATH]; /* for errors */
     int fd;
     int64_t bytes; /* WF_FILE_READ: its size when it was opened */
     int64_t need; /* bytes of all that is written with it, which a full disk is to be told of */
@@ -63,22 +72,20 @@ wf_status wf_file_sync(const wf_file *file, wf_error *error);
 /* Closes in any case; the file is not to be used again. */
 wf_status wf_file_close(wf_file *file, wf_error *error);
 
-wf_status wf_files_rename(const wf_file_calls *calls, const char *from, const char *to,
-                          wf_error *error);
+/* Make a directory at a path; one that exists is fine. */
 wf_status wf_files_make_directory(const wf_file_calls *calls, const char *path,
-                                  wf_error *error); /* one that exists is fine */
-wf_status wf_files_sync_directory(const wf_file_calls *calls, const char *path,
                                   wf_error *error);
-
-/* A directory with the files in it (no directories below); one that is not there is fine. */
-wf_status wf_files_remove_tree(const wf_file_calls *calls, const char *path, wf_error *error);
 
 /* A whole file of at most `most` bytes; WF_EDATA where it is larger. Owner: caller, free. */
 wf_status wf_files_read(const wf_file_calls *calls, const char *path, int64_t most, char **data,
                         size_t *bytes, wf_error *error);
 
-/* Names in a directory, sorted, without "." and ".."; free each and the list. Read only, so it
-   asks the system itself. -1 where it can't be read. */
-int64_t wf_files_list(const char *path, char ***names);
+/* The same of a file that is open, and is closed in any case. */
+wf_status wf_file_take(wf_file *file, int64_t most, char **data, size_t *bytes,
+                       wf_error *error);
+
+/* Open what lies in a directory that is open, whose path is for errors: see folder.h. */
+wf_status wf_file_open_in(wf_file *file, const wf_file_calls *calls, int in, const char *folder,
+                          const char *name, wf_file_mode mode, wf_error *error);
 
 #endif

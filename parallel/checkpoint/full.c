@@ -10,17 +10,6 @@
 
 enum { CHUNK = 1 << 20 };
 
-static wf_status open_file(const wf_par_saver *s, wf_file *file, char path[WF_CKPT_PATH],
-                           wf_file_mode mode, wf_error *error)
-{
-    char partial[WF_CKPT_PATH];
-    wf_status status = wf_file_open(
-        file, s->calls, wf_ckpt_file(path, wf_saver_partial(s, partial), -1), mode, error);
-
-    file->need = s->need;
-    return status;
-}
-
 static wf_status close_file(wf_file *file, bool sync, wf_status status, wf_error *error)
 {
     if (status == WF_OK && sync)
@@ -28,18 +17,6 @@ static wf_status close_file(wf_file *file, bool sync, wf_status status, wf_error
     if (status == WF_OK)
         return wf_file_close(file, error);
     wf_file_close(file, NULL);
-    return status;
-}
-
-/* Bytes of the header: the same whatever checksums stand in it. */
-static wf_status header_bytes(wf_par_saver *s, int64_t *bytes, wf_error *error)
-{
-    char *header = NULL;
-    size_t n = 0;
-    wf_status status = wf_header_format(&s->header, &header, &n, error);
-
-    free(header);
-    *bytes = (int64_t)n;
     return status;
 }
 
@@ -68,17 +45,10 @@ static int64_t entry_of(const wf_state *s, int64_t i, int bit, int64_t *known, i
 
 wf_status wf_save_full_parts(wf_par_saver *s, wf_error *error)
 {
-    char path[WF_CKPT_PATH];
-    int64_t data, known = 0, before = 0;
+    int64_t known = 0, before = 0;
     wf_file file;
-    wf_status status = wf_ckpt_begin(s->calls, s->dir, s->step, error);
+    wf_status status = wf_saver_file(s, -1, WF_FILE_WRITE, &file, error);
 
-    for (int64_t i = 0; i < s->header.count; i++)
-        wf_checksum_print(0, s->header.checksum[i]);
-    if (status == WF_OK)
-        status = header_bytes(s, &data, error);
-    if (status == WF_OK)
-        status = open_file(s, &file, path, WF_FILE_WRITE, error);
     if (status != WF_OK)
         return status;
     for (int64_t i = 0; i < s->pieces.count && status == WF_OK; i++) {
@@ -92,7 +62,7 @@ wf_status wf_save_full_parts(wf_par_saver *s, wf_error *error)
         s->sum[WF_SUM_DIGEST] += sums.digest;
         if (status == WF_OK)
             status = wf_part_write(&piece->part, &whole, values, sizeof(float), &file,
-                                   data + s->header.entry[entry].begin, error);
+                                   s->header_bytes + s->header.entry[entry].begin, error);
     }
     return close_file(&file, true, status, error);
 }
@@ -117,20 +87,18 @@ static wf_status checksum_of(const wf_file *file, int64_t at, int64_t bytes, cha
 
 wf_status wf_save_full_checksums(wf_par_saver *s, wf_error *error)
 {
-    char path[WF_CKPT_PATH], *room = malloc(CHUNK);
-    int64_t ranks = wf_mesh_ranks(s->par->mesh), data;
+    char *room = malloc(CHUNK);
+    int64_t ranks = wf_mesh_ranks(s->par->mesh);
     wf_file file;
     wf_status status =
         room ? WF_OK : wf_error_set(error, WF_ENOMEM, "no memory to read a checkpoint");
 
     if (status == WF_OK)
-        status = header_bytes(s, &data, error);
-    if (status == WF_OK)
-        status = open_file(s, &file, path, WF_FILE_READ, error);
+        status = wf_saver_file(s, -1, WF_FILE_READ, &file, error);
     if (status == WF_OK) {
         for (int64_t i = wf_context_rank(s->par->ctx); i < s->sums && status == WF_OK;
              i += ranks)
-            status = checksum_of(&file, data + s->header.entry[i].begin,
+            status = checksum_of(&file, s->header_bytes + s->header.entry[i].begin,
                                  s->header.entry[i].end - s->header.entry[i].begin, room,
                                  &s->sum[i], error);
         status = close_file(&file, false, status, error);
@@ -142,7 +110,7 @@ wf_status wf_save_full_checksums(wf_par_saver *s, wf_error *error)
 /* Rank 0 has all checksums. */
 wf_status wf_save_full_header(wf_par_saver *s, wf_error *error)
 {
-    char path[WF_CKPT_PATH], *header;
+    char *header;
     size_t n;
     wf_file file;
     wf_status status;
@@ -152,7 +120,7 @@ wf_status wf_save_full_header(wf_par_saver *s, wf_error *error)
     status = wf_header_format(&s->header, &header, &n, error);
     if (status != WF_OK)
         return status;
-    status = open_file(s, &file, path, WF_FILE_WRITE, error);
+    status = wf_saver_file(s, -1, WF_FILE_WRITE, &file, error);
     if (status == WF_OK) {
         status = wf_file_write(&file, header, n, 0, error);
         status = close_file(&file, true, status, error);

@@ -1,7 +1,9 @@
 /* parallel/checkpoint/hf_files.c - the weights of a folder; see the header. */
 #include "parallel/checkpoint/hf_files.h"
+#include "parallel/checkpoint/folder.h"
 #include "parallel/checkpoint/hf_names.h"
 #include "parallel/checkpoint/json.h"
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,39 +111,52 @@ wf_status wf_hf_index_parse(const char *name, const char *text, size_t bytes, ch
     return status;
 }
 
-/* What is in a folder without safetensors: perhaps a pickle, which runs code when it is opened. */
-static wf_status no_weights(const char *folder, wf_error *error)
+static bool is_pickle(const char *name)
 {
     static const char *const pickles[] = {".bin", ".pt", ".pth", ".ckpt", ".pkl"};
-    char **names;
-    int64_t n = wf_files_list(folder, &names);
-    wf_status status = WF_OK;
 
+    for (size_t k = 0; k < sizeof pickles / sizeof *pickles; k++) {
+        size_t length = strlen(name), end = strlen(pickles[k]);
+
+        if (length > end && strcmp(name + length - end, pickles[k]) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* What is in a folder without safetensors: perhaps a pickle, which runs code when it is opened. */
+static wf_status no_weights(const wf_hf_files *files, wf_error *error)
+{
+    const char *folder = files->folder;
+    char **names = NULL;
+    int64_t n = 0;
+    wf_folder open;
+    wf_status status = wf_folder_open(&open, files->calls, folder, error);
+
+    if (status == WF_OK)
+        status = wf_folder_list(&open, &names, &n, error);
+    wf_folder_close(&open);
     for (int64_t i = 0; i < n && status == WF_OK; i++)
-        for (size_t k = 0; k < sizeof pickles / sizeof *pickles; k++) {
-            size_t length = strlen(names[i]), end = strlen(pickles[k]);
-
-            if (length > end && strcmp(names[i] + length - end, pickles[k]) == 0)
-                status =
-                    wf_error_set(error, WF_EUNSUPPORTED,
-                                 "%s/%s is a pickle, which can run code when it is opened; "
-                                 "convert it first, "
-                                 "where you trust it: python3 -c \"from transformers import "
-                                 "AutoModelForCausalLM as M; "
-                                 "M.from_pretrained('%s').save_pretrained('%s')\"",
-                                 folder, names[i], folder, folder);
-        }
-    free_names(names, n);
+        if (is_pickle(names[i]))
+            status = wf_error_set(error, WF_EUNSUPPORTED,
+                                  "%s/%s is a pickle, which can run code when it is opened; "
+                                  "convert it first, "
+                                  "where you trust it: python3 -c \"from transformers import "
+                                  "AutoModelForCausalLM as M; "
+                                  "M.from_pretrained('%s').save_pretrained('%s')\"",
+                                  folder, names[i], folder, folder);
+    wf_folder_free_names(names, n);
     if (status != WF_OK)
         return status;
     return wf_error_set(error, WF_EIO, "%s has neither %s nor %s: it is no folder of weights",
                         folder, single, index_name);
 }
 
+/* Also what cannot be looked at: to open it says why. */
 static bool exists(const char *folder, const char *name)
 {
     char *path = join(folder, name);
-    bool there = path && access(path, F_OK) == 0;
+    bool there = path && (access(path, F_OK) == 0 || errno != ENOENT);
 
     free(path);
     return there;
@@ -155,7 +170,7 @@ static wf_status list_files(const wf_hf_files *files, char ***names, int64_t *co
     wf_status status;
 
     if (!exists(files->folder, single) && !exists(files->folder, index_name))
-        return no_weights(files->folder, error);
+        return no_weights(files, error);
     if (exists(files->folder, single)) {
         *names = calloc(1, sizeof **names);
         *count = *names && ((*names)[0] = strdup(single));

@@ -1,13 +1,20 @@
 /* parallel/checkpoint/hf_save.c - a model as a folder of Hugging Face, written by all ranks. */
 #include "core/host_data.h"
+#include "mesh/recorder_parts.h"
 #include "parallel/checkpoint/convert.h"
 #include "parallel/checkpoint/hf_config.h"
 #include "parallel/checkpoint/hf_names.h"
+#include "parallel/checkpoint/folder.h"
 #include "parallel/pretrained.h"
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define WEIGHTS       "model.safetensors"
+#define WEIGHTS_INDEX "model.safetensors.index.json"
+#define CONFIG        "config.json"
+#define PARTIAL       ".partial"
+#define REPLACED      ".replaced"
 
 static const int64_t slab_elements = 1 << 20; /* written at a time: 2 to 4 MiB */
 
@@ -23,7 +30,6 @@ typedef struct save {
     wf_safetensors_dtype dtype;
     char *header;
     size_t header_bytes;
-    char partial[PATH_MAX], path[PATH_MAX]; /* of model.safetensors, before and after */
     wf_file file;
     wf_error error;
 } save;
@@ -122,18 +128,7 @@ static wf_status describe(save *s)
                                  &s->header_bytes, &s->error);
 }
 
-static wf_status name_files(save *s, const char *folder)
-{
-    int n = snprintf(s->path, sizeof s->path, "%s/model.safetensors", folder);
-    int m = snprintf(s->partial, sizeof s->partial, "%s/model.safetensors.partial", folder);
-
-    if (n < (int)sizeof s->path && m < (int)sizeof s->partial)
-        return WF_OK;
-    return wf_error_set(&s->error, WF_EINVAL, "the name of folder %.100s.. is too long",
-                        folder);
-}
-
-static wf_status prepare(save *s, const char *folder, const char *dtype)
+static wf_status prepare(save *s, const char *dtype)
 {
     s->dtype = WF_ST_DTYPES;
     if (!dtype || strcmp(dtype, "f32") == 0)
@@ -151,8 +146,6 @@ static wf_status prepare(save *s, const char *folder, const char *dtype)
     s->entry_of = calloc((size_t)s->count + 1, sizeof *s->entry_of);
     if (!s->parameter || !s->place || !s->entry || !s->entry_of)
         return wf_error_set(&s->error, WF_ENOMEM, "no memory for a list of tensors");
-    if (name_files(s, folder) != WF_OK)
-        return s->error.code;
     return describe(s);
 }
 
@@ -176,61 +169,106 @@ static wf_status agree(save *s)
     return wf_context_status(ctx);
 }
 
+static int64_t file_bytes(const save *s)
+{
+    return (int64_t)s->header_bytes + (s->entries ? s->entry[s->entries - 1].end : 0);
+}
+
 /* Rank 0: the folder, and the file with its size and header. */
-static void create(save *s, const char *folder)
+static void create(save *s, const char *path)
 {
-    const wf_file_calls *calls = &wf_system_files;
-    int64_t data = s->entries ? s->entry[s->entries - 1].end : 0;
+    wf_folder folder = {.fd = -1};
     wf_file file;
 
-    calls->remove(calls->self, s->partial); /* of a run that was stopped */
-    if (wf_files_make_directory(calls, folder, &s->error) != WF_OK ||
-        wf_file_open(&file, calls, s->partial, WF_FILE_CREATE, &s->error) != WF_OK)
-        return;
-    if (wf_file_resize(&file, (int64_t)s->header_bytes + data, &s->error) == WF_OK)
-        wf_file_write(&file, s->header, s->header_bytes, 0, &s->error);
-    wf_file_close(&file, &s->error);
+    if (wf_files_make_directory(&wf_system_files, path, &s->error) == WF_OK &&
+        wf_folder_open(&folder, &wf_system_files, path, &s->error) == WF_OK &&
+        /* of a run that was stopped */
+        wf_folder_remove(&folder, WEIGHTS PARTIAL, &s->error) == WF_OK &&
+        wf_folder_file(&folder, WEIGHTS PARTIAL, WF_FILE_CREATE, &file, &s->error) == WF_OK) {
+        if (wf_file_resize(&file, file_bytes(s), &s->error) == WF_OK)
+            wf_file_write(&file, s->header, s->header_bytes, 0, &s->error);
+        wf_file_close(&file, &s->error);
+    }
+    wf_folder_close(&folder);
 }
 
-static void write_parts(save *s)
+static void write_parts(save *s, const char *path)
 {
-    if (wf_file_open(&s->file, &wf_system_files, s->partial, WF_FILE_WRITE, &s->error) != WF_OK)
-        return;
-    s->file.need = (int64_t)s->header_bytes + (s->entries ? s->entry[s->entries - 1].end : 0);
-    for (int64_t i = 0; i < s->count && s->error.code == WF_OK; i++)
-        write_parameter(s, i);
-    if (s->error.code == WF_OK)
-        wf_file_sync(&s->file, &s->error);
-    wf_file_close(&s->file, &s->error);
+    wf_folder folder;
+
+    if (wf_folder_open(&folder, &wf_system_files, path, &s->error) == WF_OK &&
+        wf_folder_file(&folder, WEIGHTS PARTIAL, WF_FILE_WRITE, &s->file, &s->error) == WF_OK) {
+        s->file.need = file_bytes(s);
+        for (int64_t i = 0; i < s->count && s->error.code == WF_OK; i++)
+            write_parameter(s, i);
+        if (s->error.code == WF_OK)
+            wf_file_sync(&s->file, &s->error);
+        wf_file_close(&s->file, &s->error);
+    }
+    wf_folder_close(&folder);
 }
 
-/* Rank 0: config.json beside it, and the names that readers look for. */
-static void publish(save *s, const char *folder)
+/* config.json under another name, on the disk when it returns. */
+static wf_status write_config(save *s, const wf_folder *folder)
 {
-    const wf_file_calls *calls = &wf_system_files;
-    char partial[PATH_MAX + 32], path[PATH_MAX + 16], *text = NULL;
+    char *text = NULL;
     wf_file file;
+    wf_status status = wf_folder_remove(folder, CONFIG PARTIAL, &s->error);
 
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    snprintf(partial, sizeof partial, "%s.partial", path);
-    if (wf_hf_config_format(&s->model->config, s->dtype, &text, &s->error) != WF_OK)
-        return;
-    calls->remove(calls->self, partial);
-    if (wf_file_open(&file, calls, partial, WF_FILE_CREATE, &s->error) == WF_OK) {
+    if (status == WF_OK)
+        status = wf_hf_config_format(&s->model->config, s->dtype, &text, &s->error);
+    if (status == WF_OK)
+        status = wf_folder_file(folder, CONFIG PARTIAL, WF_FILE_CREATE, &file, &s->error);
+    if (status == WF_OK) {
         if (wf_file_write(&file, text, strlen(text), 0, &s->error) == WF_OK)
             wf_file_sync(&file, &s->error);
         wf_file_close(&file, &s->error);
     }
     free(text);
-    if (s->error.code == WF_OK && wf_files_rename(calls, partial, path, &s->error) == WF_OK &&
-        wf_files_rename(calls, s->partial, s->path, &s->error) == WF_OK)
-        wf_files_sync_directory(calls, folder, &s->error);
+    return s->error.code;
+}
+
+/*
+ * The names that readers look for. A model is in two files or more, and no rename brings all at
+ * once: so first the old config.json goes, without which a folder is no model, and the new one
+ * comes last. Whoever is stopped in between leaves a folder that is refused, and no mixture.
+ */
+static void replace(save *s, const wf_folder *folder)
+{
+    wf_error *e = &s->error;
+    bool old = false;
+
+    if (wf_folder_has(folder, CONFIG, &old, e) != WF_OK ||
+        (old && wf_folder_rename(folder, CONFIG, CONFIG REPLACED, e) != WF_OK))
+        return;
+    if (wf_folder_sync(folder, e) == WF_OK &&
+        wf_folder_rename(folder, WEIGHTS PARTIAL, WEIGHTS, e) == WF_OK) {
+        wf_folder_remove(folder, WEIGHTS_INDEX, e); /* what it names is of the old one */
+        if (wf_folder_sync(folder, e) == WF_OK &&
+            wf_folder_rename(folder, CONFIG PARTIAL, CONFIG, e) == WF_OK &&
+            wf_folder_sync(folder, e) == WF_OK)
+            wf_folder_remove(folder, CONFIG REPLACED, e);
+    } else if (old) { /* the old weights are there still */
+        wf_folder_rename(folder, CONFIG REPLACED, CONFIG, NULL);
+    }
+}
+
+/* Rank 0: config.json beside the weights, and both where readers look for them. */
+static void publish(save *s, const char *path)
+{
+    wf_folder folder;
+
+    if (wf_folder_open(&folder, &wf_system_files, path, &s->error) == WF_OK &&
+        write_config(s, &folder) == WF_OK)
+        replace(s, &folder);
+    wf_folder_close(&folder);
 }
 
 wf_status wf_par_pretrained_save(wf_par *par, wf_nn_gpt *model, const char *folder,
                                  const char *dtype)
 {
     wf_context *ctx = wf_par_context(par);
+    wf_comm *world = wf_mesh_world(wf_par_mesh(par));
     save *s;
     bool first = wf_context_rank(ctx) == 0;
     wf_status status;
@@ -241,11 +279,13 @@ wf_status wf_par_pretrained_save(wf_par *par, wf_nn_gpt *model, const char *fold
     if (!s)
         return wf_fail(ctx, WF_ENOMEM, "no memory to save a model");
     *s = (save){.par = par, .model = model};
-    if (prepare(s, folder, dtype) == WF_OK && first)
+    if (prepare(s, dtype) == WF_OK && first)
         create(s, folder);
     status = agree(s);
     if (status == WF_OK) {
-        write_parts(s);
+        wf_recorder_at_files(world, true);
+        write_parts(s, folder);
+        wf_recorder_at_files(world, false);
         status = agree(s);
     }
     if (status == WF_OK) {

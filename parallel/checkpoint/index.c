@@ -9,6 +9,7 @@
 /* Bounds that keep every product of cuts, shapes and ranks within 64 bits. */
 static const int64_t most_size = (int64_t)1 << 40, most_count = (int64_t)1 << 56;
 static const int64_t most_ranks = 1 << 20, most_bytes = (int64_t)1 << 60;
+static const int64_t most_steps = 999999999999999; /* what a name of a checkpoint can say */
 
 enum { INDEX_DEPTH = 5 }; /* index, tensors, tensor, its layout, axes of a dim */
 
@@ -243,13 +244,13 @@ static wf_status parse_numbers(const wf_json_source *s, wf_index *index)
     wf_status status = parse_kind(s, index);
 
     if (status == WF_OK)
-        status = wf_json_int(s, "step", 0, INT64_MAX, NULL, &index->step);
+        status = wf_json_int(s, "step", 0, most_steps, NULL, &index->step);
     if (status == WF_OK)
-        status = wf_json_int(s, "sequences", 0, INT64_MAX, NULL, &index->sequences);
+        status = wf_json_int(s, "sequences", 0, most_bytes, NULL, &index->sequences);
     if (status == WF_OK)
         status = wf_json_checksum(s, "digest", &index->digest);
     if (status == WF_OK)
-        status = wf_json_int(s, "files", 0, most_ranks, NULL, &index->files);
+        status = wf_json_int(s, "files", 1, most_ranks, NULL, &index->files);
     if (status == WF_OK)
         status = wf_json_int(s, "bytes", 0, most_bytes, NULL, &index->bytes);
     if (status == WF_OK)
@@ -281,6 +282,9 @@ static wf_status parse_index(const wf_json_source *s, const char *text, size_t b
         status = parse_numbers(s, index);
     if (status == WF_OK)
         status = parse_mesh(s, &index->mesh);
+    if (status == WF_OK &&
+        index->files != (index->kind == WF_INDEX_FULL ? 1 : wf_saved_mesh_ranks(&index->mesh)))
+        return wrong(s, "\"files\" is not as many as its kind has on its mesh");
     if (status == WF_OK)
         status = parse_options(s, index);
     if (status == WF_OK)
@@ -308,16 +312,19 @@ wf_status wf_index_parse(wf_index *index, const char *name, const char *text, si
     return status;
 }
 
-wf_status wf_index_read(wf_index *index, const wf_file_calls *calls, const char *path,
+wf_status wf_index_read(wf_index *index, const wf_folder *folder, const char *name,
                         wf_error *error)
 {
-    char *text;
+    char *text = NULL;
     size_t bytes;
-    wf_status status = wf_files_read(calls, path, WF_INDEX_BYTES, &text, &bytes, error);
+    wf_file file;
+    wf_status status = wf_folder_file(folder, name, WF_FILE_READ, &file, error);
 
     memset(index, 0, sizeof *index);
     if (status == WF_OK)
-        status = wf_index_parse(index, path, text, bytes, error);
+        status = wf_file_take(&file, WF_INDEX_BYTES, &text, &bytes, error);
+    if (status == WF_OK)
+        status = wf_index_parse(index, file.path, text, bytes, error);
     free(text);
     return status;
 }

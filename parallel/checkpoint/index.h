@@ -17,7 +17,7 @@
 #ifndef WF_PARALLEL_CHECKPOINT_INDEX_H
 #define WF_PARALLEL_CHECKPOINT_INDEX_H
 
-#include "parallel/checkpoint/files.h"
+#include "parallel/checkpoint/folder.h"
 #include "parallel/checkpoint/parts.h"
 
 /* In format 1 the axes of a dim cut it one after the other (wf_saved_mesh.nested). */
@@ -82,8 +82,8 @@ wf_status wf_index_format(const wf_index *index, char **text, size_t *bytes, wf_
  */
 wf_status wf_index_parse(wf_index *index, const char *name, const char *text, size_t bytes,
                          wf_error *error);
-/* The same from a file. */
-wf_status wf_index_read(wf_index *index, const wf_file_calls *calls, const char *path,
+/* The same from a file of a folder. */
+wf_status wf_index_read(wf_index *index, const wf_folder *folder, const char *name,
                         wf_error *error);
 void wf_index_close(wf_index *index);
 

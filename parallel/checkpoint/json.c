@@ -130,9 +130,12 @@ wf_status wf_json_bool(const wf_json_source *from, const char *key, const bool *
 
 bool wf_json_printable(const char *text)
 {
-    for (; *text; text++)
-        if ((unsigned char)*text < 0x20 || *text == 0x7f)
+    for (; *text; text++) {
+        unsigned char here = (unsigned char)*text, next = (unsigned char)text[1];
+
+        if (here < 0x20 || here == 0x7f || (here == 0xc2 && next >= 0x80 && next < 0xa0))
             return false;
+    }
     return true;
 }
 

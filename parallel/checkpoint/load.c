@@ -10,6 +10,7 @@
  */
 #include "core/digest.h"
 #include "core/host_data.h"
+#include "mesh/recorder_parts.h"
 #include "parallel/checkpoint/agree.h"
 #include "parallel/checkpoint/checksum.h"
 #include "parallel/checkpoint/read.h"
@@ -163,11 +164,13 @@ static wf_status check_headers(loader *l, wf_par *par)
     uint64_t sums[2] = {0, !wants_what_was_saved(l)}, one = 0;
     wf_status status = WF_OK;
 
+    wf_recorder_at_files(wf_mesh_world(par->mesh), true);
     for (int64_t r = wf_context_rank(par->ctx); r < l->from->index.files && status == WF_OK;
          r += ranks) {
         status = wf_checkpoint_header(l->from, r, &one, l->error);
         sums[0] += one;
     }
+    wf_recorder_at_files(wf_mesh_world(par->mesh), false);
     status = wf_agree(par, 2, sums, l->error);
     l->as_saved = sums[1] == 0;
     if (status == WF_OK && sums[0] != l->from->index.files_checksum)
@@ -283,14 +286,17 @@ static void *read_some(void *arg)
 /* What this rank holds, and what of the digest it counts. */
 static wf_status read_all(loader *l, uint64_t *digest)
 {
+    wf_comm *world = wf_mesh_world(l->state->trained.par->mesh);
     worker mine = {.l = l}, other = {.l = l};
     pthread_t thread;
     bool threaded = pthread_create(&thread, NULL, read_some, &other) == 0;
     const wf_error *error;
 
+    wf_recorder_at_files(world, true);
     read_some(&mine);
     if (threaded)
         pthread_join(thread, NULL);
+    wf_recorder_at_files(world, false);
     *digest = mine.digest + other.digest;
     error = mine.error.code != WF_OK ? &mine.error : &other.error;
     return error->code == WF_OK ? WF_OK
@@ -303,9 +309,11 @@ static wf_status check_contents(loader *l, wf_par *par)
     int64_t ranks = wf_mesh_ranks(par->mesh);
     wf_status status = WF_OK;
 
+    wf_recorder_at_files(wf_mesh_world(par->mesh), true);
     for (int64_t r = wf_context_rank(par->ctx); r < l->from->index.files && status == WF_OK;
          r += ranks)
         status = wf_checkpoint_contents(l->from, r, l->error);
+    wf_recorder_at_files(wf_mesh_world(par->mesh), false);
     return wf_agree(par, 0, NULL, l->error);
 }
 
@@ -379,6 +387,35 @@ static wf_status read_model(loader *l, int64_t count, wf_nn_parameter **paramete
     return status;
 }
 
+/* Names and shapes, without looking at more than the index. */
+static wf_status check_parameters(const loader *l, int64_t count, wf_nn_parameter **parameter)
+{
+    wf_status status = WF_OK;
+
+    if (!parameter)
+        return wf_error_set(l->error, WF_ENOMEM, "no memory for a list of tensors");
+    for (int64_t i = 0; i < count && status == WF_OK; i++)
+        status = check_shape(l, parameter[i]->path, parameter[i]->tensor->ndim,
+                             parameter[i]->tensor->dim);
+    if (status == WF_OK && count != l->from->index.count)
+        return wf_error_set(l->error, WF_EINVAL,
+                            "%s has %" PRId64 " parameters and the model has %" PRId64,
+                            l->from->path, l->from->index.count, count);
+    return status;
+}
+
+wf_status wf_par_checkpoint_fits(wf_nn_module *model, const wf_par_checkpoint *checkpoint,
+                                 wf_error *error)
+{
+    const loader l = {.from = checkpoint, .error = error};
+    int64_t count;
+    wf_nn_parameter **parameter = wf_nn_parameters(model, &count);
+    wf_status status = check_parameters(&l, count, parameter);
+
+    free(parameter);
+    return status;
+}
+
 wf_status wf_par_checkpoint_load_model(wf_par *par, wf_nn_module *model,
                                        const wf_par_checkpoint *checkpoint, wf_error *error)
 {
@@ -386,16 +423,8 @@ wf_status wf_par_checkpoint_load_model(wf_par *par, wf_nn_module *model,
     loader l = {.from = checkpoint, .error = &mine};
     int64_t count;
     wf_nn_parameter **parameter = wf_nn_parameters(model, &count);
-    wf_status status =
-        parameter ? WF_OK : wf_error_set(&mine, WF_ENOMEM, "no memory for a list of tensors");
+    wf_status status = check_parameters(&l, count, parameter);
 
-    for (int64_t i = 0; i < count && status == WF_OK; i++)
-        status = check_shape(&l, parameter[i]->path, parameter[i]->tensor->ndim,
-                             parameter[i]->tensor->dim);
-    if (status == WF_OK && count != checkpoint->index.count)
-        status = wf_error_set(&mine, WF_EINVAL,
-                              "%s has %" PRId64 " parameters and the model has %" PRId64,
-                              checkpoint->path, checkpoint->index.count, count);
     status = wf_agree(par, 0, NULL, &mine);
     if (status == WF_OK)
         status = check_headers(&l, par);
@@ -403,7 +432,9 @@ wf_status wf_par_checkpoint_load_model(wf_par *par, wf_nn_module *model,
         status = check_contents(&l, par);
     if (status == WF_OK) {
         wf_par_models_change(par);
+        wf_recorder_at_files(wf_mesh_world(par->mesh), true);
         read_model(&l, count, parameter);
+        wf_recorder_at_files(wf_mesh_world(par->mesh), false);
         status = wf_agree(par, 0, NULL, &mine);
     }
     free(parameter);

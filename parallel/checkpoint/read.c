@@ -9,7 +9,6 @@ enum { SHORT_RUN = 4096 }; /* bytes below which runs are read together with what
 /* A data file that is open, with its header. */
 typedef struct wf_reader_source {
     int64_t rank; /* -1: none */
-    char path[WF_CKPT_PATH];
     wf_file file;
     wf_safetensors header;
 } source;
@@ -65,7 +64,7 @@ static source *source_of(reading *l, int64_t rank)
     if (s->rank == rank)
         return s;
     close_source(s);
-    if (wf_checkpoint_file(r->from, rank, s->path, &s->file, &s->header, l->error) != WF_OK)
+    if (wf_checkpoint_file(r->from, rank, &s->file, &s->header, l->error) != WF_OK)
         return NULL;
     s->rank = rank;
     return s;
@@ -116,7 +115,8 @@ static wf_status read_runs(transfer *t, const wf_part *part)
     if (t->runs > 1 && t->elements / t->runs < SHORT_RUN / (int64_t)sizeof(float)) {
         t->span = malloc((size_t)(t->end - t->first));
         if (!t->span)
-            return wf_error_set(l->error, WF_ENOMEM, "no memory to read %s", t->from->path);
+            return wf_error_set(l->error, WF_ENOMEM, "no memory to read %s",
+                                t->from->file.path);
         status = wf_file_read(&t->from->file, t->span, (size_t)(t->end - t->first),
                               t->at + t->first, l->error);
         if (status != WF_OK) {
@@ -132,15 +132,26 @@ static wf_status read_runs(transfer *t, const wf_part *part)
 static wf_status check_entry(const reading *l, const source *s, const wf_safetensors_entry *e,
                              const char *name, const wf_part *part)
 {
+    const char *path = s->file.path;
     bool good = e && e->dtype == WF_ST_F32 && e->ndim == part->ndim;
 
     for (int d = 0; good && d < part->ndim; d++)
         good = e->shape[d] == part->local[d];
-    return good ? WF_OK
-                : wf_error_set(l->error, WF_EDATA,
-                               "%s: tensor \"%.200s\" is missing, or has not the shape that "
-                               "its index says",
-                               s->path, name);
+    if (good)
+        return WF_OK;
+    /* the headers are those that were saved, so it is this run that is another one */
+    if (l->reader->from->index.kind == WF_INDEX_LOCAL)
+        return wf_error_set(
+            l->error, WF_EINVAL,
+            "%s was saved as local, and rank %lld holds another part of %.200s "
+            "now: a local checkpoint fits the mesh, the strategy and the dtype "
+            "of parameters that it was saved with alone; load it there and save "
+            "it as sharded, which fits any",
+            l->reader->from->path, (long long)l->reader->rank, name);
+    return wf_error_set(l->error, WF_EDATA,
+                        "%s: tensor \"%.200s\" is missing, or has not the shape that its index "
+                        "says",
+                        path, name);
 }
 
 /* The number of the file that has the part of these coordinates. */
@@ -172,7 +183,8 @@ static wf_status read_part(void *arg, const int *coordinate, const wf_part *part
         return status;
     if (l->stated) {
         *l->file = file;
-        return wf_header_checksum(&t.from->header, t.from->path, name, l->stated, l->error);
+        return wf_header_checksum(&t.from->header, t.from->file.path, name, l->stated,
+                                  l->error);
     }
     t.at = t.from->header.data + e->begin;
     return read_runs(&t, part);

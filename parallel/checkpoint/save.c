@@ -1,5 +1,6 @@
 /* parallel/checkpoint/save.c - a save as stages and agreements; see saver.h. */
 #include "core/host_data.h"
+#include "mesh/recorder_parts.h"
 #include "parallel/checkpoint/agree.h"
 #include "parallel/checkpoint/commit.h"
 #include "parallel/checkpoint/saver.h"
@@ -8,9 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-char *wf_saver_partial(const wf_par_saver *s, char text[WF_CKPT_PATH])
+wf_status wf_saver_file(const wf_par_saver *s, int64_t rank, wf_file_mode mode, wf_file *file,
+                        wf_error *error)
 {
-    return wf_ckpt_path(text, s->dir, s->step, ".partial");
+    char name[WF_CKPT_NAME];
+    wf_ckpt_place place;
+    wf_status status = wf_ckpt_enter(&place, s->calls, s->dir, s->step, s->mark, error);
+
+    if (status == WF_OK)
+        status = wf_folder_file(&place.partial, wf_ckpt_file(name, rank), mode, file, error);
+    wf_ckpt_leave(&place);
+    if (status == WF_OK)
+        file->need = s->need;
+    return status;
 }
 
 const char *wf_saver_place(const wf_par_saver *s, const wf_piece *piece)
@@ -46,22 +57,16 @@ static bool take_memory(wf_par_saver *s)
     return wf_context_status(ctx) == WF_OK;
 }
 
-/* Of the whole checkpoint, where that follows from the index. */
-static int64_t bytes_needed(const wf_par_saver *s)
+/* The header has its size now, and data their places. */
+static wf_status measure_header(wf_par_saver *s, wf_error *error)
 {
-    const wf_index *index = &s->state.index;
-    int64_t bytes = 0;
+    char *header = NULL;
+    size_t n = 0;
+    wf_status status = wf_header_format(&s->header, &header, &n, error);
 
-    if (s->options.kind == WF_PAR_SAVE_LOCAL)
-        return s->pieces.bytes;
-    for (int64_t i = 0; i < index->count; i++) {
-        int64_t count = __builtin_popcount(index->tensor[i].kinds);
-
-        for (int d = 0; d < index->tensor[i].ndim; d++)
-            count *= index->tensor[i].dim[d].size;
-        bytes += count * (int64_t)sizeof(float);
-    }
-    return bytes;
+    free(header);
+    s->header_bytes = (int64_t)n;
+    return status;
 }
 
 static wf_status check(wf_par *par, const wf_par_save_options *o)
@@ -103,9 +108,11 @@ wf_par_saver *wf_par_saver_open(wf_par_trainer *trainer, const wf_par_save_optio
     if (wf_state_open(&s->state, trainer, &error) != WF_OK ||
         wf_pieces_open(&s->pieces, &s->state, kind, &error) != WF_OK ||
         wf_header_open(&s->header, &s->state, kind == WF_INDEX_FULL ? NULL : &s->pieces,
-                       &error) != WF_OK)
+                       &error) != WF_OK ||
+        measure_header(s, &error) != WF_OK)
         wf_fail(par->ctx, error.code, "%s", error.text);
-    s->need = bytes_needed(s);
+    s->state.index.kind = kind;
+    s->state.index.files = kind == WF_INDEX_FULL ? 1 : wf_mesh_ranks(par->mesh);
     if (error.code == WF_OK && take_memory(s))
         return s;
     wf_par_saver_close(s);
@@ -134,6 +141,7 @@ void wf_par_saver_close(wf_par_saver *s)
     wf_header_close(&s->header);
     wf_pieces_close(&s->pieces);
     wf_state_close(&s->state);
+    free(s->published);
     free(s->sum);
     free(s->dir);
     free(s);
@@ -143,19 +151,34 @@ static void *work(void *arg)
 {
     wf_par_saver *s = arg;
 
-    (*s->stage)(s, &s->error);
+    s->stage->work(s, &s->error);
     atomic_store(&s->done, true);
     return NULL;
 }
 
-/* Begin a stage; without a thread it ends at once. One that has failed before is not begun. */
-static void begin_stage(wf_par_saver *s, wf_save_stage *const *stage, const wf_error *before)
+static int64_t numbers_of(const wf_par_saver *s, const wf_save_stage *stage)
 {
+    switch (stage->numbers) {
+    case WF_NUMBERS_BEGUN:
+        return WF_BEGUN;
+    case WF_NUMBERS_FILES:
+        return WF_SUMS;
+    case WF_NUMBERS_TENSORS:
+        return s->header.count;
+    case WF_NUMBERS_NONE:
+        break;
+    }
+    return 0;
+}
+
+/* Begin a stage; without a thread it ends at once. One that has failed before is not begun. */
+static void begin_stage(wf_par_saver *s, const wf_save_stage *stage, const wf_error *before)
+{
+    wf_comm *world = wf_mesh_world(s->par->mesh);
+
     s->stage = stage;
     s->error = *before;
-    s->sums = stage == wf_save_stages((wf_index_kind)s->options.kind) ? WF_SUMS
-              : stage[1]                                              ? s->header.count
-                                                                      : 0;
+    s->sums = numbers_of(s, stage);
     memset(s->sum, 0, (size_t)s->sums * sizeof *s->sum);
     atomic_store(&s->done, false);
     if (wf_context_planning(s->par->ctx) || before->code != WF_OK) {
@@ -163,8 +186,11 @@ static void begin_stage(wf_par_saver *s, wf_save_stage *const *stage, const wf_e
         return;
     }
     s->threaded = s->options.async && pthread_create(&s->thread, NULL, work, s) == 0;
-    if (!s->threaded) /* also where no thread is to be had: later, but as well */
-        work(s);
+    if (s->threaded)
+        return;
+    wf_recorder_at_files(world, true);
+    work(s); /* also where no thread is to be had: later, but as well */
+    wf_recorder_at_files(world, false);
 }
 
 /* The index is written later, when the caller's texts may have changed. */
@@ -212,6 +238,17 @@ wf_status wf_par_saver_save(wf_par_saver *s, int64_t step, wf_error *error)
     return s->options.async ? WF_OK : wf_par_saver_finish(s, error);
 }
 
+/* What all ranks' numbers say together. */
+static void take_numbers(wf_par_saver *s)
+{
+    if (s->stage->numbers == WF_NUMBERS_FILES)
+        memcpy(s->total, s->sum, sizeof s->total);
+    if (s->stage->numbers != WF_NUMBERS_BEGUN)
+        return;
+    s->mark = s->sum[WF_BEGUN_MARK];
+    s->need = (int64_t)s->sum[WF_BEGUN_NEED];
+}
+
 /* All ranks are done with a stage, or one has failed in it. */
 static wf_status end_stage(wf_par_saver *s, wf_error *error)
 {
@@ -219,20 +256,22 @@ static wf_status end_stage(wf_par_saver *s, wf_error *error)
     wf_error mine;
     wf_status status;
 
+    wf_recorder_at_files(wf_mesh_world(s->par->mesh), true);
     join(s);
+    wf_recorder_at_files(wf_mesh_world(s->par->mesh), false);
     mine = s->error;
     status = wf_agree(s->par, s->sums, s->sum, &mine);
     if (status == WF_OK) {
-        if (s->stage == wf_save_stages((wf_index_kind)s->options.kind))
-            memcpy(s->total, s->sum, sizeof s->total);
-        if (s->stage[1]) {
+        take_numbers(s);
+        if (s->stage[1].work) {
             begin_stage(s, s->stage + 1, &none);
             return WF_OK;
         }
         s->saved = s->step;
-    } else if (wf_context_rank(s->par->ctx) == 0) {
-        wf_ckpt_abandon(s->calls, s->dir, s->step);
+    } else if (wf_context_rank(s->par->ctx) == 0 && s->mark) {
+        wf_ckpt_abandon(s->calls, s->dir, s->step, s->mark);
     }
+    s->mark = 0;
     s->stage = NULL;
     return status == WF_OK ? WF_OK : wf_error_set(error, mine.code, "%s", mine.text);
 }
@@ -271,8 +310,8 @@ int64_t wf_par_saver_saved(const wf_par_saver *s)
 
 char *wf_par_saver_path(const wf_par_saver *s, int64_t step, char *text, size_t size)
 {
-    char path[WF_CKPT_PATH];
+    char name[WF_CKPT_NAME];
 
-    snprintf(text, size, "%s", wf_ckpt_path(path, s->dir, step, ""));
+    snprintf(text, size, "%s/%s", s->dir, wf_ckpt_name(name, step));
     return text;
 }

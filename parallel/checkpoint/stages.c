@@ -81,43 +81,34 @@ static wf_status write_and_sum(wf_par_saver *s, const wf_file *file, int64_t n, 
 /* The data of this rank's file, then the header in front of it, which has their checksums. */
 static wf_status write_contents(wf_par_saver *s, wf_file *file, wf_error *error)
 {
+    int64_t bytes = s->header_bytes + s->pieces.bytes;
     char *header;
     size_t n;
-    wf_status status = wf_header_format(&s->header, &header, &n, error);
+    wf_status status = wf_file_resize(file, bytes, error);
 
-    if (status != WF_OK)
-        return status;
-    free(header);
-    status = wf_file_resize(file, (int64_t)n + s->pieces.bytes, error);
     if (status == WF_OK)
-        status = write_and_sum(s, file, (int64_t)n, error);
+        status = write_and_sum(s, file, s->header_bytes, error);
     if (status == WF_OK)
         status = wf_header_format(&s->header, &header, &n, error);
     if (status != WF_OK)
         return status;
     status = wf_file_write(file, header, n, 0, error);
     s->sum[WF_SUM_FILES] = 1;
-    s->sum[WF_SUM_BYTES] = n + (uint64_t)s->pieces.bytes;
-    s->sum[WF_SUM_CHECKSUM] = wf_checksum_file(
-        wf_context_rank(s->par->ctx), (int64_t)n + s->pieces.bytes, wf_checksum(header, n));
+    s->sum[WF_SUM_BYTES] = (uint64_t)bytes;
+    s->sum[WF_SUM_CHECKSUM] =
+        wf_checksum_file(wf_context_rank(s->par->ctx), bytes, wf_checksum(header, n));
     free(header);
     return status;
 }
 
 static wf_status write_rank_file(wf_par_saver *s, wf_error *error)
 {
-    char partial[WF_CKPT_PATH], path[WF_CKPT_PATH];
     wf_file file;
-    wf_status status = wf_ckpt_begin(s->calls, s->dir, s->step, error);
+    wf_status status =
+        wf_saver_file(s, wf_context_rank(s->par->ctx), WF_FILE_CREATE, &file, error);
 
-    if (status == WF_OK)
-        status = wf_file_open(
-            &file, s->calls,
-            wf_ckpt_file(path, wf_saver_partial(s, partial), wf_context_rank(s->par->ctx)),
-            WF_FILE_WRITE, error);
     if (status != WF_OK)
         return status;
-    file.need = s->need;
     status = write_contents(s, &file, error);
     if (status == WF_OK)
         status = wf_file_sync(&file, error);
@@ -127,29 +118,110 @@ static wf_status write_rank_file(wf_par_saver *s, wf_error *error)
     return status;
 }
 
-wf_status wf_save_publish(wf_par_saver *s, wf_error *error)
+/* A disk gives whole blocks. */
+static uint64_t on_disk(int64_t bytes)
+{
+    enum { BLOCK = 4096 };
+
+    return (uint64_t)(bytes + BLOCK - 1) / BLOCK * BLOCK;
+}
+
+/* What the files of a save take on a disk: this rank's, and with rank 0 what there is one of. */
+static wf_status measure(wf_par_saver *s, wf_error *error)
+{
+    enum { OTHERS = 4 * 4096 }; /* directory, `latest`, and numbers that are longer then */
+    const wf_header *h = &s->header;
+    int64_t whole = h->count ? h->entry[h->count - 1].end : 0;
+    bool first = wf_context_rank(s->par->ctx) == 0, full = s->options.kind == WF_PAR_SAVE_FULL;
+    char *text = NULL;
+    size_t n = 0;
+    wf_status status = WF_OK;
+
+    if (first)
+        status = wf_index_format(&s->state.index, &text, &n, error);
+    free(text);
+    s->sum[WF_BEGUN_NEED] = first ? on_disk((int64_t)n + OTHERS) : 0;
+    if (!full || first)
+        s->sum[WF_BEGUN_NEED] += on_disk(s->header_bytes + (full ? whole : s->pieces.bytes));
+    return status;
+}
+
+wf_status wf_save_begin(wf_par_saver *s, wf_error *error)
+{
+    wf_status status = measure(s, error);
+
+    s->mark = 0;
+    if (status != WF_OK || wf_context_rank(s->par->ctx) != 0)
+        return status;
+    status = wf_ckpt_begin(s->calls, s->dir, s->step, &s->mark, error);
+    s->sum[WF_BEGUN_MARK] = s->mark;
+    return status;
+}
+
+/* The step that is being saved is one of this run's. */
+static wf_status remember(wf_par_saver *s, wf_error *error)
+{
+    size_t room = (size_t)s->published_count + 1;
+    int64_t *longer = realloc(s->published, room * sizeof *longer);
+
+    if (!longer)
+        return wf_error_set(error, WF_ENOMEM, "no memory for the list of steps");
+    s->published = longer;
+    s->published[s->published_count] = s->step;
+    return WF_OK;
+}
+
+/* The index of what was written. */
+static wf_index index_of(const wf_par_saver *s)
 {
     wf_index index = s->state.index;
 
-    if (wf_context_rank(s->par->ctx) != 0)
-        return WF_OK;
-    if (s->options.kind == WF_PAR_SAVE_FULL && wf_save_full_header(s, error) != WF_OK)
-        return error->code;
-    index.kind = (wf_index_kind)s->options.kind;
     index.step = s->step;
     index.sequences = s->step * s->state.trained.global_batch;
     index.digest = s->total[WF_SUM_DIGEST];
     index.files = (int64_t)s->total[WF_SUM_FILES];
     index.bytes = (int64_t)s->total[WF_SUM_BYTES];
     index.files_checksum = s->total[WF_SUM_CHECKSUM];
-    return wf_ckpt_publish(s->calls, s->dir, &index, s->options.keep, error);
+    return index;
 }
 
-wf_save_stage *const *wf_save_stages(wf_index_kind kind)
+wf_status wf_save_publish(wf_par_saver *s, wf_error *error)
 {
-    static wf_save_stage *const parts[] = {write_rank_file, wf_save_publish, NULL};
-    static wf_save_stage *const full[] = {wf_save_full_parts, wf_save_full_checksums,
-                                          wf_save_publish, NULL};
+    wf_ckpt_place place;
+    wf_ckpt_keep keep = {.keep = s->options.keep};
+    wf_index index;
+    wf_status status;
+
+    if (wf_context_rank(s->par->ctx) != 0)
+        return WF_OK;
+    status = remember(s, error);
+    if (status == WF_OK && s->options.kind == WF_PAR_SAVE_FULL)
+        status = wf_save_full_header(s, error);
+    if (status != WF_OK)
+        return status;
+    index = index_of(s);
+    keep.began = wf_nn_optimizer_began(s->state.trained.optimizer);
+    keep.saved = s->published;
+    keep.count = s->published_count + 1;
+    status = wf_ckpt_enter(&place, s->calls, s->dir, s->step, s->mark, error);
+    if (status == WF_OK)
+        status = wf_ckpt_publish(&place, s->mark, &index, &keep, error);
+    wf_ckpt_leave(&place);
+    s->published_count += status == WF_OK;
+    return status;
+}
+
+const wf_save_stage *wf_save_stages(wf_index_kind kind)
+{
+    static const wf_save_stage parts[] = {{wf_save_begin, WF_NUMBERS_BEGUN},
+                                          {write_rank_file, WF_NUMBERS_FILES},
+                                          {wf_save_publish, WF_NUMBERS_NONE},
+                                          {NULL, WF_NUMBERS_NONE}};
+    static const wf_save_stage full[] = {{wf_save_begin, WF_NUMBERS_BEGUN},
+                                         {wf_save_full_parts, WF_NUMBERS_FILES},
+                                         {wf_save_full_checksums, WF_NUMBERS_TENSORS},
+                                         {wf_save_publish, WF_NUMBERS_NONE},
+                                         {NULL, WF_NUMBERS_NONE}};
 
     return kind == WF_INDEX_FULL ? full : parts;
 }

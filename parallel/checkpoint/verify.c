@@ -12,7 +12,7 @@ wf_par_checkpoint *wf_checkpoint_open(const char *path, const wf_file_calls *cal
                                       wf_error *error)
 {
     wf_par_checkpoint *c = calloc(1, sizeof *c);
-    char index[WF_CKPT_PATH];
+    wf_folder folder = {.fd = -1};
 
     if (c)
         c->path = strdup(path);
@@ -22,8 +22,12 @@ wf_par_checkpoint *wf_checkpoint_open(const char *path, const wf_file_calls *cal
         return NULL;
     }
     c->calls = calls;
-    if (wf_index_read(&c->index, calls, wf_ckpt_index(index, path), error) == WF_OK)
+    if (wf_folder_open(&folder, calls, path, error) == WF_OK &&
+        wf_index_read(&c->index, &folder, WF_CKPT_INDEX, error) == WF_OK) {
+        wf_folder_close(&folder);
         return c;
+    }
+    wf_folder_close(&folder);
     wf_par_checkpoint_close(c);
     return NULL;
 }
@@ -57,18 +61,28 @@ int64_t wf_par_checkpoint_sequences(const wf_par_checkpoint *c)
     return c->index.sequences;
 }
 
+int64_t wf_par_checkpoint_parameters(const wf_par_checkpoint *c)
+{
+    return c->index.count;
+}
+
 const char *wf_par_checkpoint_option(const wf_par_checkpoint *c, const char *key)
 {
     return wf_index_option(&c->index, key);
 }
 
-wf_status wf_checkpoint_file(const wf_par_checkpoint *c, int64_t rank, char path[WF_CKPT_PATH],
-                             wf_file *file, wf_safetensors *header, wf_error *error)
+wf_status wf_checkpoint_file(const wf_par_checkpoint *c, int64_t rank, wf_file *file,
+                             wf_safetensors *header, wf_error *error)
 {
-    wf_status status;
+    char name[WF_CKPT_NAME];
+    wf_folder folder;
+    wf_status status = wf_folder_open(&folder, c->calls, c->path, error);
 
-    wf_ckpt_file(path, c->path, c->index.kind == WF_INDEX_FULL ? -1 : rank);
-    status = wf_file_open(file, c->calls, path, WF_FILE_READ, error);
+    if (status == WF_OK)
+        status = wf_folder_file(&folder,
+                                wf_ckpt_file(name, c->index.kind == WF_INDEX_FULL ? -1 : rank),
+                                WF_FILE_READ, file, error);
+    wf_folder_close(&folder);
     if (status != WF_OK)
         return status;
     status = wf_safetensors_read(header, file, error);
@@ -80,16 +94,17 @@ wf_status wf_checkpoint_file(const wf_par_checkpoint *c, int64_t rank, char path
 wf_status wf_checkpoint_header(const wf_par_checkpoint *c, int64_t rank, uint64_t *sum,
                                wf_error *error)
 {
-    char path[WF_CKPT_PATH], *bytes = NULL;
+    char *bytes = NULL;
     wf_safetensors header;
     wf_file file;
-    wf_status status = wf_checkpoint_file(c, rank, path, &file, &header, error);
+    wf_status status = wf_checkpoint_file(c, rank, &file, &header, error);
 
     if (status != WF_OK)
         return status;
     bytes = malloc((size_t)header.data);
-    status = bytes ? wf_file_read(&file, bytes, (size_t)header.data, 0, error)
-                   : wf_error_set(error, WF_ENOMEM, "no memory for the header of %s", path);
+    status = bytes
+                 ? wf_file_read(&file, bytes, (size_t)header.data, 0, error)
+                 : wf_error_set(error, WF_ENOMEM, "no memory for the header of %s", file.path);
     if (status == WF_OK)
         *sum = wf_checksum_file(rank, file.bytes, wf_checksum(bytes, (size_t)header.data));
     free(bytes);
@@ -143,10 +158,10 @@ static wf_status check_tensor(const wf_par_checkpoint *c, int64_t rank, const wf
 
 wf_status wf_checkpoint_contents(const wf_par_checkpoint *c, int64_t rank, wf_error *error)
 {
-    char path[WF_CKPT_PATH], *room = malloc(CHUNK);
+    char *room = malloc(CHUNK);
     wf_safetensors header;
     wf_file file;
-    wf_status status = room ? wf_checkpoint_file(c, rank, path, &file, &header, error)
+    wf_status status = room ? wf_checkpoint_file(c, rank, &file, &header, error)
                             : wf_error_set(error, WF_ENOMEM, "no memory to read a checkpoint");
 
     if (status == WF_OK) {
@@ -162,6 +177,7 @@ wf_status wf_checkpoint_contents(const wf_par_checkpoint *c, int64_t rank, wf_er
 wf_status wf_par_checkpoint_verify(const wf_par_checkpoint *c, wf_error *error)
 {
     uint64_t sum = 0, one = 0;
+    wf_folder folder = {.fd = -1};
     wf_status status = WF_OK;
 
     for (int64_t r = 0; r < c->index.files && status == WF_OK; r++) {
@@ -172,5 +188,10 @@ wf_status wf_par_checkpoint_verify(const wf_par_checkpoint *c, wf_error *error)
     }
     if (status == WF_OK && sum != c->index.files_checksum)
         return wf_checkpoint_mixed(c, error);
+    if (status == WF_OK)
+        status = wf_folder_open(&folder, c->calls, c->path, error);
+    if (status == WF_OK)
+        status = wf_ckpt_check_files(&folder, &c->index, error);
+    wf_folder_close(&folder);
     return status;
 }

@@ -19,10 +19,10 @@ struct wf_par_checkpoint {
 wf_par_checkpoint *wf_checkpoint_open(const char *path, const wf_file_calls *calls,
                                       wf_error *error);
 
-/* Open data file number `rank` (the only one: any number) with its header; path has room for its
-   name as long as it is open. Owner: caller, both are closed. */
-wf_status wf_checkpoint_file(const wf_par_checkpoint *c, int64_t rank, char path[4096],
-                             wf_file *file, wf_safetensors *header, wf_error *error);
+/* Open data file number `rank` (the only one: any number) with its header. Owner: caller, both are
+   closed. */
+wf_status wf_checkpoint_file(const wf_par_checkpoint *c, int64_t rank, wf_file *file,
+                             wf_safetensors *header, wf_error *error);
 
 /* What data file number `rank` adds to wf_index.files_checksum. */
 wf_status wf_checkpoint_header(const wf_par_checkpoint *c, int64_t rank, uint64_t *sum,

@@ -367,6 +367,9 @@ saved=("${tiny[@]}" --dropout 0.1 --eval-interval 1 --digest)
 run "a run without a stop" "${saved[@]}" --log-jsonl whole.jsonl
 run "the same, saved" "${saved[@]}" --save saved --save-interval 2 --tp 2 --dp 2 --save-best
 rm -r saved/step-00000003
+refuse "latest names what is not there" 8 "latest names step-00000003, which is not there; .*--resume none" \
+    "${saved[@]}" --save saved
+echo step-00000002 >saved/latest
 run "gone on with elsewhere" "${saved[@]}" --save saved --dp 4 --async-save on --log-jsonl rest.jsonl
 shows "from where" "^going on from saved/step-00000002, after step 2$"
 python "the last step is the same" '

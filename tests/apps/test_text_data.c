@@ -112,6 +112,38 @@ static void sequences_and_split(void)
     wf_text_data_close(data);
 }
 
+/* Where a batch is the same number, both parts draw places of their own: here they are as large as
+   each other, so one stream would give the same places from their beginnings on. */
+static void parts_have_streams_of_their_own(void)
+{
+    char *files[] = {write_file("halves", 0, 1000)};
+    wf_text_options o = {.files = files,
+                         .file_count = 1,
+                         .val_fraction = 0.5,
+                         .validates = true,
+                         .seq_len = SEQ,
+                         .seed = 11};
+    wf_text_data *data = open_good(&o);
+    wf_error error = {0};
+    int same = 0;
+
+    for (int64_t i = 0; i < 200; i++) {
+        int64_t place[2];
+
+        for (int part = 0; part < 2; part++) {
+            int32_t tokens[SEQ], targets[SEQ];
+
+            CU_ASSERT_EQUAL(wf_text_data_read(data, (wf_text_part)part, i / 8, i % 8, 1, tokens,
+                                              targets, &error),
+                            WF_OK);
+            place[part] = place_of(tokens, targets, 1000) - 500 * part;
+        }
+        same += place[0] == place[1];
+    }
+    CU_ASSERT_TRUE(same < 8); /* of 484 places: less than one by chance */
+    wf_text_data_close(data);
+}
+
 static void read_all(const wf_text_options *o, int64_t batch, int64_t count, int64_t at_once,
                      int32_t *tokens, int32_t *targets)
 {
@@ -233,6 +265,7 @@ static void file_becomes_shorter(void)
 
 static const wf_test tests[] = {
     {"sequences and split", sequences_and_split},
+    {"parts have streams of their own", parts_have_streams_of_their_own},
     {"only positions count", only_positions_count},
     {"bad files", bad_files},
     {"a sequence too long", sequence_too_long},

@@ -18,16 +18,7 @@ static inline void fresh_directory(char text[64])
 
 static inline void remove_directory(const char *dir)
 {
-    char **names, path[512];
-    int64_t n = wf_files_list(dir, &names);
-
-    for (int64_t i = 0; i < n; i++) {
-        snprintf(path, sizeof path, "%s/%s", dir, names[i]);
-        wf_files_remove_tree(&wf_system_files, path, NULL);
-        free(names[i]);
-    }
-    free(names);
-    wf_files_remove_tree(&wf_system_files, dir, NULL);
+    wf_test_remove(dir);
 }
 
 /* What a run does besides training: save after some steps, or load before the first. */

@@ -13,6 +13,7 @@ typedef struct trial {
     const char *dir;
     wf_par_checkpoint_kind kind;
     bool async;
+    bool again; /* a step that is saved already */
     int64_t cases;
     void *own; /* of the test */
     wf_status (*run)(struct trial *t, wf_rank *rank, wf_par_trainer *trainer);

@@ -85,15 +85,28 @@ static int link_new(const char *path, bool directory)
     return new;
 }
 
-static int recorded_open(void *self, const char *path, int flags)
+/* The path of a name in an open directory; "." is the directory itself. */
+static const char *path_in(int in, const char *name, char path[256])
 {
+    if (in == AT_FDCWD)
+        snprintf(path, 256, "%.255s", name);
+    else if (strcmp(name, ".") == 0)
+        snprintf(path, 256, "%s", rec.node[rec.of_fd[in]].path);
+    else
+        snprintf(path, 256, "%.180s/%.70s", rec.node[rec.of_fd[in]].path, name);
+    return path;
+}
+
+static int recorded_open(void *self, int in, const char *name, int flags)
+{
+    char path[256];
     int fd;
 
     (void)self;
     pthread_mutex_lock(&rec.lock);
-    fd = wf_system_files.open(NULL, path, flags);
+    fd = wf_system_files.open(NULL, in, name, flags);
     if (fd >= 0) {
-        int at = find(path);
+        int at = find(path_in(in, name, path));
 
         rec.of_fd[fd] = at >= 0 ? at : link_new(path, false);
     }
@@ -164,45 +177,48 @@ static void move_paths(const char *from, const char *to)
         }
 }
 
-static int recorded_rename(void *self, const char *from, const char *to)
+static int recorded_rename(void *self, int in, const char *from, const char *to)
 {
+    char path[256], new_path[256];
     int status;
 
     (void)self;
     pthread_mutex_lock(&rec.lock);
-    status = wf_system_files.rename(NULL, from, to);
+    status = wf_system_files.rename(NULL, in, from, to);
     if (status == 0) {
         op *o = add(OP_RENAME, 0);
 
-        o->node = parent_of(from, o->name);
-        parent_of(to, o->to);
-        move_paths(from, to);
+        o->node = parent_of(path_in(in, from, path), o->name);
+        parent_of(path_in(in, to, new_path), o->to);
+        move_paths(path, new_path);
     }
     pthread_mutex_unlock(&rec.lock);
     return status;
 }
 
-static int recorded_make_directory(void *self, const char *path)
+static int recorded_make_directory(void *self, int in, const char *name)
 {
+    char path[256];
     int status;
 
     (void)self;
     pthread_mutex_lock(&rec.lock);
-    status = wf_system_files.make_directory(NULL, path);
+    status = wf_system_files.make_directory(NULL, in, name);
     if (status == 0)
-        link_new(path, true);
+        link_new(path_in(in, name, path), true);
     pthread_mutex_unlock(&rec.lock);
     return status;
 }
 
-static int recorded_remove(void *self, const char *path)
+static int recorded_remove(void *self, int in, const char *name, bool directory)
 {
+    char path[256];
     int status, at;
 
     (void)self;
     pthread_mutex_lock(&rec.lock);
-    status = wf_system_files.remove(NULL, path);
-    at = find(path);
+    status = wf_system_files.remove(NULL, in, name, directory);
+    at = find(path_in(in, name, path));
     if (status == 0 && at >= 0) {
         op *o = add(OP_UNLINK, 0);
 
@@ -213,6 +229,12 @@ static int recorded_remove(void *self, const char *path)
     return status;
 }
 
+static int recorded_next(void *self, DIR *directory, char name[WF_FILES_NAME])
+{
+    (void)self;
+    return wf_system_files.next(NULL, directory, name);
+}
+
 const wf_file_calls recorded_files = {.open = recorded_open,
                                       .read = recorded_read,
                                       .write = recorded_write,
@@ -221,7 +243,8 @@ const wf_file_calls recorded_files = {.open = recorded_open,
                                       .close = recorded_close,
                                       .rename = recorded_rename,
                                       .make_directory = recorded_make_directory,
-                                      .remove = recorded_remove};
+                                      .remove = recorded_remove,
+                                      .next = recorded_next};
 
 /* A disk after a crash: names and bytes. */
 typedef struct names {

@@ -41,6 +41,7 @@ static uint64_t goes_on_from(const char *dir, int64_t *step, bool *first_whole)
 
 typedef struct crashes {
     const char *dir;
+    bool again; /* the last save is of the step before once more, with other values */
     uint64_t digest[NEW + 1];
     int before, after; /* calls before the save of NEW began, and when it had returned */
 } crashes;
@@ -61,7 +62,7 @@ static wf_status save_three(part *p, wf_par_trainer *trainer)
         if (rank->index == 0 && step == NEW)
             c->before = recorded_calls();
         GOOD(wf_barrier(rank->world, &rank->error));
-        GOOD(wf_par_saver_save(saver, step, &rank->error));
+        GOOD(wf_par_saver_save(saver, c->again && step == NEW ? OLD : step, &rank->error));
         GOOD(wf_par_trainer_digest(trainer, &c->digest[rank->index == 0 ? step : 0]));
     }
     c->after = recorded_calls();
@@ -87,19 +88,19 @@ static void check_state(const crashes *c, const char *dir, int until, int mode, 
 
     CU_ASSERT(crash_after(until, mode, random, dir));
     digest = goes_on_from(dir, &step, &whole);
-    good = (step == OLD || step == NEW) && digest == c->digest[step] && whole &&
-           (until < c->after || step == NEW);
+    *is_new = digest == c->digest[NEW];
+    good = (*is_new || digest == c->digest[OLD]) &&
+           step == (*is_new && !c->again ? NEW : OLD) && whole && (until < c->after || *is_new);
     CU_ASSERT(good);
     if (!good)
         printf("\n    after call %d of %d, mode %d: step %d, the first %s\n", until,
                recorded_calls(), mode, (int)step, whole ? "whole" : "torn");
-    *is_new = step == NEW;
     remove_directory(dir);
 }
 
-static void every_crash(void)
+static void crash_everywhere(bool again, int most)
 {
-    static crashes c;
+    crashes c = {.again = again};
     char dir[64], after[64];
     wf_error error = {WF_OK, ""};
     int states = 0, news = 0;
@@ -112,9 +113,9 @@ static void every_crash(void)
     wf_launch(&(wf_launch_options){.ranks = 4}, save_three_rank, &c, &error);
     CU_ASSERT_EQUAL(error.code, WF_OK);
     CU_ASSERT(recorded_calls() < MOST_RECORDED && c.after > c.before + 100);
-    while (error.code == WF_OK && states < STATES) {
+    while (error.code == WF_OK && states < most) {
         bool is_new;
-        int until = c.before + (int)((int64_t)states * (c.after - c.before) / (STATES - 1));
+        int until = c.before + (int)((int64_t)states * (c.after - c.before) / (most - 1));
 
         random = wf_mix64(random);
         check_state(&c, after, until, states % 4, random, &is_new);
@@ -126,10 +127,21 @@ static void every_crash(void)
     remove_directory(dir);
 }
 
+static void every_crash(void)
+{
+    crash_everywhere(false, STATES);
+}
+
+static void every_crash_of_a_replacement(void)
+{
+    crash_everywhere(true, STATES / 4);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"whenever the machine stops, the old checkpoint or the new one is whole", every_crash},
+        {"the same where a step is saved again", every_crash_of_a_replacement},
         {NULL, NULL},
     };
 

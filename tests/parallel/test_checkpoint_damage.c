@@ -71,6 +71,7 @@ static wf_status damage_files(trial *t, wf_rank *rank, wf_par_trainer *trainer)
     char path[256], file[512], **names;
     wf_par_saver *saver =
         wf_par_saver_open(trainer, &(wf_par_save_options){.dir = t->dir, .kind = t->kind});
+    wf_folder folder;
     int64_t n;
     uint64_t random = 1;
     damage d;
@@ -78,7 +79,9 @@ static wf_status damage_files(trial *t, wf_rank *rank, wf_par_trainer *trainer)
     GOOD(wf_par_saver_save(saver, OLD, &rank->error));
     wf_par_saver_path(saver, OLD, path, sizeof path);
     wf_par_saver_close(saver);
-    n = wf_files_list(path, &names);
+    GOOD(wf_folder_open(&folder, &wf_system_files, path, &rank->error));
+    GOOD(wf_folder_list(&folder, &names, &n, &rank->error));
+    wf_folder_close(&folder);
     NEED(n >= 2);
     for (int i = 0; i < 2 * (t->kind == WF_PAR_SAVE_SHARDED ? DAMAGES : DAMAGES / 10); i++) {
         random = wf_mix64(random);
@@ -99,9 +102,7 @@ static wf_status damage_files(trial *t, wf_rank *rank, wf_par_trainer *trainer)
             put_back(&d);
         GOOD(barrier(rank));
     }
-    for (int64_t i = 0; i < n; i++)
-        free(names[i]);
-    free(names);
+    wf_folder_free_names(names, n);
     return WF_OK;
 }
 

@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <math.h>
 #include <stdatomic.h>
-#include <sys/stat.h>
 
 /* What a table of file calls does at its call number `at` of some kind. */
 typedef enum fault { ANY_EIO, WRITE_ENOSPC, SYNC_EIO, RENAME_EIO, CLOSE_EIO, FAULTS } fault;
@@ -36,13 +35,9 @@ static bool any(const faults *f)
     return f->fault == ANY_EIO;
 }
 
-static int faulty_open(void *self, const char *path, int flags)
+static int faulty_open(void *self, int in, const char *name, int flags)
 {
-    faults *f = self;
-
-    if ((flags & O_ACCMODE) != O_RDONLY && fails(f, any(f), EIO))
-        return -1;
-    return wf_system_files.open(NULL, path, flags);
+    return fails(self, any(self), EIO) ? -1 : wf_system_files.open(NULL, in, name, flags);
 }
 
 static int64_t faulty_write(void *self, int fd, const void *data, size_t bytes, int64_t at)
@@ -75,23 +70,28 @@ static int faulty_close(void *self, int fd)
     return fails(self, any(f) || f->fault == CLOSE_EIO, EIO) ? -1 : status;
 }
 
-static int faulty_rename(void *self, const char *from, const char *to)
+static int faulty_rename(void *self, int in, const char *from, const char *to)
 {
     const faults *f = self;
 
     return fails(self, any(f) || f->fault == RENAME_EIO, EIO)
                ? -1
-               : wf_system_files.rename(NULL, from, to);
+               : wf_system_files.rename(NULL, in, from, to);
 }
 
-static int faulty_make_directory(void *self, const char *path)
+static int faulty_make_directory(void *self, int in, const char *name)
 {
-    return fails(self, any(self), EIO) ? -1 : wf_system_files.make_directory(NULL, path);
+    return fails(self, any(self), EIO) ? -1 : wf_system_files.make_directory(NULL, in, name);
 }
 
-static int faulty_remove(void *self, const char *path)
+static int faulty_remove(void *self, int in, const char *name, bool directory)
 {
-    return fails(self, any(self), EIO) ? -1 : wf_system_files.remove(NULL, path);
+    return fails(self, any(self), EIO) ? -1 : wf_system_files.remove(NULL, in, name, directory);
+}
+
+static int faulty_next(void *self, DIR *directory, char name[WF_FILES_NAME])
+{
+    return fails(self, any(self), EIO) ? -1 : wf_system_files.next(NULL, directory, name);
 }
 
 static int64_t plain_read(void *self, int fd, void *data, size_t bytes, int64_t at)
@@ -111,10 +111,12 @@ static wf_file_calls faulty_files(faults *f)
                            .rename = faulty_rename,
                            .make_directory = faulty_make_directory,
                            .remove = faulty_remove,
+                           .next = faulty_next,
                            .self = f};
 }
 
-/* The step of the checkpoint that a run would go on from, every byte of it checked; -1: none. */
+/* The step of the checkpoint that a run would go on from, every byte of it checked; -1: none. It is in
+   its place, and not what a save has put aside. */
 static int64_t usable(const char *dir)
 {
     wf_error error = {WF_OK, ""};
@@ -125,7 +127,7 @@ static int64_t usable(const char *dir)
     if (wf_par_checkpoint_list(dir, &paths, &count, &error) != WF_OK)
         return -1;
     c = count ? wf_par_checkpoint_open(paths[0], &error) : NULL;
-    if (c && wf_par_checkpoint_verify(c, &error) == WF_OK)
+    if (c && !strstr(paths[0], ".replaced") && wf_par_checkpoint_verify(c, &error) == WF_OK)
         step = wf_par_checkpoint_step(c);
     else
         printf("\n    %s\n", error.text);
@@ -139,18 +141,32 @@ static int64_t usable(const char *dir)
 static void forget(const char *dir, int64_t step)
 {
     char path[256];
+    FILE *latest;
 
     snprintf(path, sizeof path, "%s/step-%08d", dir, (int)step);
-    wf_files_remove_tree(&wf_system_files, path, NULL);
+    wf_test_remove(path);
+    snprintf(path, sizeof path, "%s/latest", dir);
+    latest = fopen(path, "w");
+    fprintf(latest, "step-%08d\n", OLD);
+    fclose(latest);
 }
 
 static bool left_over(const char *dir)
 {
-    char path[256];
-    struct stat s;
+    wf_error error = {WF_OK, ""};
+    wf_folder folder;
+    char **names;
+    int64_t n;
+    bool left = false;
 
-    snprintf(path, sizeof path, "%s/step-%08d.partial", dir, NEW);
-    return stat(path, &s) == 0;
+    if (wf_folder_open(&folder, &wf_system_files, dir, &error) != WF_OK ||
+        wf_folder_list(&folder, &names, &n, &error) != WF_OK)
+        return true;
+    for (int64_t i = 0; i < n; i++)
+        left = left || (strncmp(names[i], "step-", 5) == 0 && strstr(names[i], ".partial"));
+    wf_folder_free_names(names, n);
+    wf_folder_close(&folder);
+    return left;
 }
 
 /* Save with the k-th call failing; whether there was a k-th call. */
@@ -178,12 +194,13 @@ static wf_status fail_once(trial *t, wf_rank *rank, wf_par_saver *saver, int64_t
 
         broken->at = -1;
         t->cases++;
-        NEED(step == (status == WF_OK ? NEW : OLD) || (status != WF_OK && step == NEW));
+        NEED(step == (status == WF_OK || t->again ? NEW : OLD) ||
+             (status != WF_OK && step == NEW));
         NEED(status == WF_OK || strstr(error.text, "cannot ") != NULL);
         NEED(status == WF_OK || broken->fault != WRITE_ENOSPC ||
              strstr(error.text, " bytes are needed in all, and ") != NULL);
         NEED(!left_over(t->dir) || status == WF_OK);
-        if (step == NEW)
+        if (step == NEW && !t->again)
             forget(t->dir, NEW);
     }
     return barrier(rank);
@@ -201,8 +218,10 @@ static wf_status every_call_fails(trial *t, wf_rank *rank, wf_par_trainer *train
     wf_status status;
     bool fired = true;
 
-    GOOD(wf_par_saver_save(saver, OLD, &rank->error));
+    GOOD(wf_par_saver_save(saver, t->again ? NEW : OLD, &rank->error));
     wf_par_saver_close(saver);
+    if (t->again) /* the same step, and other values */
+        GOOD(wf_init_fill(wf_par_trainer_trained(trainer).parameter[0]->tensor, 1));
     saver = wf_par_saver_open(trainer, &faulty);
     for (int64_t k = 0; fired; k++) {
         status = fail_once(t, rank, saver, k, &fired);
@@ -225,6 +244,21 @@ static void calls_fail(wf_par_checkpoint_kind kind, bool async)
         fresh_directory(dir);
         run_trial(&t, every_call_fails);
         CU_ASSERT(t.cases > (f == RENAME_EIO ? 2 : 5));
+        remove_directory(dir);
+    }
+}
+
+/* A step that is there already is replaced, or stays where it is. */
+static void replacing_fails(void)
+{
+    for (fault f = SYNC_EIO; f <= RENAME_EIO; f++) {
+        char dir[64];
+        faults broken = {.fault = f, .at = -1};
+        trial t = {.dir = dir, .again = true, .own = &broken};
+
+        fresh_directory(dir);
+        run_trial(&t, every_call_fails);
+        CU_ASSERT(t.cases > 2);
         remove_directory(dir);
     }
 }
@@ -280,6 +314,7 @@ int main(void)
     static const wf_test tests[] = {
         {"the k-th file call fails: sharded, and asynchronous", sharded_calls_fail},
         {"the k-th file call fails: full, and local", other_calls_fail},
+        {"the k-th file call fails where a step is replaced", replacing_fails},
         {"a parameter that is not finite", spoiled_parameters},
         {NULL, NULL},
     };

@@ -2,6 +2,7 @@
    files store them; checksums. */
 #include "parallel/checkpoint/checksum.h"
 #include "parallel/checkpoint/convert.h"
+#include "parallel/checkpoint/folder.h"
 #include "parallel/checkpoint/hf_config.h"
 #include "tests/parallel/hostile.h"
 #include <errno.h>
@@ -152,23 +153,46 @@ static void what_is_no_file_is_refused(void)
 static void folders_come_and_go(void)
 {
     wf_error error = {WF_OK, ""};
-    char **names, inner[96];
+    wf_folder outer, inner;
+    char **names;
+    bool has;
     int64_t n;
 
-    snprintf(inner, sizeof inner, "%s/inner", folder);
-    CU_ASSERT_EQUAL(wf_files_make_directory(&wf_system_files, inner, &error), WF_OK);
-    CU_ASSERT_EQUAL(wf_files_make_directory(&wf_system_files, inner, &error), WF_OK);
-    CU_ASSERT_EQUAL(wf_files_sync_directory(&wf_system_files, folder, &error), WF_OK);
-    CU_ASSERT_EQUAL(wf_files_remove_tree(&wf_system_files, inner, &error), WF_OK);
-    CU_ASSERT_EQUAL(wf_files_remove_tree(&wf_system_files, inner, &error), WF_OK);
-    n = wf_files_list(folder, &names);
-    CU_ASSERT_EQUAL_FATAL(n, 3);
+    CU_ASSERT_EQUAL(wf_files_make_directory(&wf_system_files, folder, &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_folder_open(&outer, &wf_system_files, folder, &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_folder_make(&outer, "inner", &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_folder_sync(&outer, &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_folder_has(&outer, "inner", &has, &error), WF_OK);
+    CU_ASSERT(has);
+    CU_ASSERT_EQUAL(symlinkat("inner", outer.fd, "link"), 0);
+    CU_ASSERT_EQUAL(wf_folder_enter(&inner, &outer, "link", &error), WF_EIO);
+    CU_ASSERT(!inner.missing && strstr(error.text, "link"));
+    error = (wf_error){WF_OK, ""};
+    CU_ASSERT_EQUAL(wf_folder_rename(&outer, "inner", "other", &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_folder_list(&outer, &names, &n, &error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(n, 5);
     CU_ASSERT_STRING_EQUAL(names[0], "a");
-    for (int64_t i = 0; i < n; i++)
-        free(names[i]);
-    free(names);
-    CU_ASSERT_EQUAL(wf_files_list(inner, &names), -1);
+    wf_folder_free_names(names, n);
+    CU_ASSERT_EQUAL(wf_folder_remove(&outer, "link", &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_folder_remove(&outer, "other", &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_folder_remove(&outer, "other", &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_folder_has(&outer, "other", &has, &error), WF_OK);
+    CU_ASSERT(!has);
+    CU_ASSERT_EQUAL(wf_folder_enter(&inner, &outer, "other", &error), WF_EIO);
+    CU_ASSERT(inner.missing);
+    error = (wf_error){WF_OK, ""};
+    CU_ASSERT_EQUAL(wf_folder_make(&outer, "a", &error), WF_EIO);
+    wf_folder_close(&outer);
+    error = (wf_error){WF_OK, ""};
     CU_ASSERT_EQUAL(wf_files_make_directory(&wf_system_files, path_of("a"), &error), WF_EIO);
+}
+
+static void what_a_terminal_obeys_is_not_said(void)
+{
+    wf_error error = {WF_OK, ""};
+
+    wf_error_set(&error, WF_EDATA, "%s", "a\33[31mb\x7f\xc2\x9b\tc\nd\xc3\xa9");
+    CU_ASSERT_STRING_EQUAL(error.text, "a?[31mb???\tc\nd\xc3\xa9");
 }
 
 /* For every number of 16 bits and the next: between them the nearer one is taken, in the middle
@@ -293,6 +317,7 @@ static const wf_test tests[] = {
     {"failures are named", failures_are_named},
     {"what is no file is refused", what_is_no_file_is_refused},
     {"folders come and go", folders_come_and_go},
+    {"what a terminal obeys is not said", what_a_terminal_obeys_is_not_said},
     {"narrow numbers round to nearest even", narrow_numbers_round_to_nearest_even},
     {"checksums see bytes and places", checksums_see_bytes_and_places},
     {"hostile configs are refused", hostile_configs_are_refused},
@@ -300,13 +325,12 @@ static const wf_test tests[] = {
 
 int main(void)
 {
-    wf_error error = {WF_OK, ""};
     int status;
 
     snprintf(folder, sizeof folder, "/tmp/weft-files-XXXXXX");
     if (!mkdtemp(folder))
         return 1;
     status = wf_test_main("files", tests);
-    wf_files_remove_tree(&wf_system_files, folder, &error);
+    wf_test_remove(folder);
     return status;
 }

@@ -1,0 +1,187 @@
+#!/bin/bash
+# test_cli_files.sh BIN FAILING_CALLS [--sanitized] - what gpt_train, gpt_export, ckpt and gpt_diff do
+# with directories and files that are not as they should be: left by others, damaged, hostile.
+# FAILING_CALLS is the library of tests/campaign; --sanitized leaves out what is preloaded.
+set -uo pipefail
+
+bin=$1 failing=$2 sanitized=${3:-}
+# shellcheck source=tests/cases.sh
+. "$(dirname "$0")/../cases.sh"
+for i in $(seq 1 400); do
+    echo "On day $i the cat sat on mat number $((i * i % 89)) and thought."
+done >text.txt
+tiny=(--data text.txt --n-layer 1 --n-head 4 --n-embd 16 --seq-len 16 --global-batch-size 4
+    --eval-interval 0 --threads-per-rank 1 --device cpu)
+
+# ends NAME STATUS PATTERN PROGRAM FLAG...: PATTERN is on stderr, or '' where nothing need be.
+ends()
+{
+    local name=$1 status=$2 pattern=$3 program=$4 got problem=''
+    shift 4
+    timeout -s KILL 60 "$bin/$program" "$@" >out 2>err
+    got=$?
+    [ $got = "$status" ] || problem+=" exit status $got, not $status;"
+    [ -z "$pattern" ] || grep -qE -- "$pattern" err || problem+=" '$pattern' is not said;"
+    result "$name" "$problem"
+}
+
+train()
+{
+    local name=$1
+    shift
+    ends "$name" 0 '' gpt_train "${tiny[@]}" "$@"
+}
+
+# change FILE PROGRAM: an index with `o`, the parsed one, changed by a line of Python, and signed.
+change()
+{
+    python3 - "$1" "$2" <<'END'
+import ctypes, json, sys
+xxh = ctypes.CDLL("libxxhash.so.0").XXH3_64bits
+xxh.restype, xxh.argtypes = ctypes.c_uint64, (ctypes.c_char_p, ctypes.c_size_t)
+o = json.load(open(sys.argv[1]))
+exec(sys.argv[2])
+o["checksum"] = "0" * 16
+text = json.dumps(o, ensure_ascii=False).encode()
+open(sys.argv[1], "wb").write(text.replace(b'"checksum": "' + b"0" * 16,
+                              b'"checksum": "%016x' % xxh(text, len(text)), 1))
+END
+}
+
+same()
+{
+    result "$1" "$(cmp "$2" "$3" 2>&1)"
+}
+
+# A directory in which another model was trained before: `latest` fits.
+train "a model" --steps 2 --save mix --save-interval 1
+train "another one in the same directory" --steps 4 --save mix --save-interval 4 --n-embd 32 \
+    --resume none
+result "has deleted nothing" "$(find mix -maxdepth 1 -name 'step-0000000[124]' | wc -l | grep -vx 3)"
+train "goes on" --steps 5 --save mix --n-embd 32
+result "from latest" "$(grep -q "^going on from mix/step-00000004, after step 4$" out || echo no)"
+ends "the first one does not" 2 "n-embd 16 does not fit the checkpoint mix/step-00000005" gpt_train \
+    "${tiny[@]}" --steps 5 --save mix
+
+# What decides numbers and is not in the flags, or was not compared.
+cp text.txt grows.txt
+own=("${tiny[@]:2}" --data grows.txt)
+ends "a run" 0 '' gpt_train "${own[@]}" --steps 1 --save own
+ends "the same, gone on with" 0 '' gpt_train "${own[@]}" --steps 1 --save own
+result "nothing is told" "$(grep 'from here on' err)"
+echo "And on it went." >>grows.txt
+ends "the data have grown" 0 'the files of --data have .[0-9]+. bytes; .* was made with .[0-9]+.' \
+    gpt_train "${own[@]}" --steps 2 --save own
+ends "other parameters are frozen" 2 'or is frozen.*; --freeze is "embed", and was null' \
+    gpt_train "${own[@]}" --steps 3 --save own --freeze embed
+ends "gradients are summed in another type" 0 'from here on --reduce-dtype is "bf16"; .*"fp32"' \
+    gpt_train "${own[@]}" --steps 3 --save own --reduce-dtype bf16
+
+# The best loss is that of all runs.
+train "the best checkpoint" --steps 3 --eval-interval 1 --save best --save-best
+best=$(cat best/best/latest)
+train "gone on with badly" --steps 5 --eval-interval 1 --save best --save-best --lr 9 --min-lr 9
+result "the best one stays" "$([ "$(cat best/best/latest)" = "$best" ] || cat best/best/latest)"
+
+# What was being saved when numbers ended is a state from before.
+ends "numbers end" 7 'is not finite' gpt_train "${tiny[@]}" --steps 99 --lr 1000 --warmup-steps 0 \
+    --optimizer sgd --clip-grad 0 --save nan --save-interval 1 --async-save on --dp 2
+final=$(printf 'step-%08d' "$(grep -c '^step' out)")
+ends "the step before is saved" 0 '' ckpt verify "nan/$final"
+result "and is the latest" "$(grep -vx "$final" nan/latest)"
+
+# A local checkpoint has what its layout holds, which the type of parameters decides too.
+train "local" --steps 1 --dp 2 --strategy zero1 --checkpoint local --save local
+ends "the same with parameters of another type" 2 'saved as local.*dtype' gpt_train "${tiny[@]}" \
+    --steps 2 --dp 2 --strategy zero1 --checkpoint local --save local --param-dtype bf16
+
+# Links in a directory of checkpoints.
+mkdir links elsewhere
+echo precious >elsewhere/file
+ln -s ../elsewhere/file links/lock
+ends "the lock is a link" 8 "links/lock" gpt_train "${tiny[@]}" --steps 1 --save links
+rm links/lock
+ln elsewhere/file links/lock
+ends "or has another name" 8 "links/lock is no file of its own" gpt_train "${tiny[@]}" --steps 1 \
+    --save links
+rm links/lock
+ln -s ../elsewhere links/best
+ends "the best ones are elsewhere" 3 "links/best is a symbolic link" gpt_train "${tiny[@]}" \
+    --steps 1 --eval-interval 1 --save links --save-best
+result "nothing was written there" "$(ls elsewhere | grep -vx file; grep -vx precious elsewhere/file)"
+rm links/best
+
+# Without descriptors 0 to 2 nothing is printed into what is opened next.
+"$bin/gpt_train" "${tiny[@]}" --steps 1 --save closed <&- >&- 2>&-
+result "closed descriptors" "$(grep -vE '^[0-9]+$' closed/lock)"
+
+# Hostile indexes: each is refused within seconds by all that read one.
+train "a checkpoint" --steps 1 --save good
+for case in 'files|o["files"] = 0|"files" is 0' \
+    'step|o["step"] = 2**63 - 1|"step" is 9223372036854775807' \
+    'sequences|o["sequences"] = 2**63 - 1|"sequences" is'; do
+    IFS='|' read -r name program pattern <<<"$case"
+    rm -rf bad && cp -r good bad
+    change bad/step-00000001/index.json "$program"
+    ends "$name: ckpt" 8 "$pattern" ckpt verify bad
+    ends "$name: gpt_diff" 3 "$pattern" gpt_diff bad good
+    ends "$name: gpt_export" 3 "$pattern" gpt_export bad exported
+    ends "$name: gpt_train" 8 "$pattern" gpt_train "${tiny[@]}" --steps 2 --resume bad/step-00000001
+done
+for case in 'layers|o["options"]["n_layer"] = "20000000"|3|n_layer is 20000000, and it has 20 at most' \
+    'layers that could be|o["options"]["n_layer"] = "16"|2|is not in it' \
+    'a width|o["options"]["n_embd"] = "16384"|2|has 16 in dim' \
+    'a vocabulary|o["options"]["vocab_size"] = "9000000"|2|has 256 in dim 0 there and 9000000 here'; do
+    IFS='|' read -r name program status pattern <<<"$case"
+    rm -rf bad && cp -r good bad
+    change bad/step-00000001/index.json "$program"
+    (
+        [ -n "$sanitized" ] || ulimit -S -v 1000000
+        ends "$name that the tensors do not have" "$status" "$pattern" gpt_export bad exported
+        exit $failures
+    ) || failures=$((failures + 1))
+    cases=$((cases + 1))
+done
+change good/step-00000001/index.json 'o["options"]["lr"] = "\x1b[31m1\x7f\x9b5m"'
+ends "escapes in a value" 0 '' ckpt show good
+result "are not shown" "$(grep -P '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]' out)"
+ends "nor where it is told" 0 'from here on --lr' gpt_train "${tiny[@]}" --steps 2 --resume \
+    good/step-00000001
+result "that it is another one" "$(grep -P '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]' err)"
+
+# What is read is not written over.
+train "a full checkpoint" --steps 1 --checkpoint full --save whole
+cp whole/step-00000001/model.safetensors before
+ends "gpt_export onto itself" 2 "whole is what is read" gpt_export whole whole
+ends "by another name" 2 "is what is read" gpt_export whole whole/../whole/step-00000001
+same "leaves it" before whole/step-00000001/model.safetensors
+ends "onto another checkpoint" 2 "mix/step-00000005 is a checkpoint" gpt_export whole mix/step-00000005
+ends "a folder" 0 '' gpt_export whole folder
+ends "a folder onto itself" 2 "folder is what is read" gpt_export folder folder
+
+# Killed at each rename of an export over an old model, and failing there: the old model, the new one,
+# or none, and never a mixture.
+if [ -z "$sanitized" ]; then
+    train "a wider model" --steps 1 --n-embd 32 --save wide
+    for with in kill 5; do
+        for at in 1 2 3; do
+            rm -rf target && cp -r folder target
+            { WEFT_FAIL_UNDER=$PWD/target WEFT_FAIL_ONLY=rename WEFT_FAIL_AT=$at \
+                WEFT_FAIL_WITH=$with LD_PRELOAD=$failing "$bin/gpt_export" wide target; } >out 2>err
+            got=$?
+            rm -rf again
+            "$bin/gpt_export" target again >out 2>err
+            status=$?
+            if [ $status = 0 ]; then
+                problem=$(cmp again/model.safetensors folder/model.safetensors 2>&1)
+            else
+                problem=$({ [ $with = kill ] || [ $at = 3 ]; } &&
+                    grep -q 'config.json: No such' err || cat err)
+            fi
+            [ $got != 0 ] || problem+=" rename $at was not there"
+            result "an export that ends at rename $at with $with" "$problem"
+        done
+    done
+    ends "the next one" 0 '' gpt_export wide target
+fi
+finish

@@ -1,0 +1,461 @@
+/*
+ * tests/parallel/test_checkpoint_folder.c - what else may lie in a directory of checkpoints: links
+ * that lead elsewhere, what was left by runs that were killed, what was replaced, what cannot be
+ * read, and the steps of a run that was given up.
+ */
+#include "tests/parallel/checkpoint_trial.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+typedef char text[512];
+
+static const char *in(text path, const char *dir, const char *name)
+{
+    snprintf(path, sizeof(text), "%s/%s", dir, name);
+    return path;
+}
+
+static bool is_there(const char *dir, const char *name)
+{
+    struct stat s;
+    text path;
+
+    return lstat(in(path, dir, name), &s) == 0;
+}
+
+/* A file of so many bytes that are no checkpoint's. */
+static void litter(const char *dir, const char *name, size_t bytes)
+{
+    char *garbage = calloc(1, bytes + 1);
+    text path;
+    int fd = open(in(path, dir, name), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+
+    memset(garbage, 'x', bytes);
+    if (fd >= 0 && write(fd, garbage, bytes) < 0)
+        perror(path);
+    close(fd);
+    free(garbage);
+}
+
+/* "step-00000003": the file name alone of path number i, "" where there are fewer. */
+static const char *listed(const char *dir, int64_t i, wf_error *error)
+{
+    static text name;
+    char **paths;
+    int64_t count;
+
+    *name = 0;
+    *error = (wf_error){WF_OK, ""};
+    wf_par_checkpoint_list(dir, &paths, &count, error);
+    for (int64_t k = 0; k < count; k++) {
+        if (k == i)
+            snprintf(name, sizeof name, "%s", strrchr(paths[k], '/') + 1);
+        free(paths[k]);
+    }
+    free(paths);
+    return name;
+}
+
+/* Every byte of it is what was saved, and nothing else is in its folder. */
+static bool whole(const char *dir, const char *name)
+{
+    wf_error error = {WF_OK, ""};
+    text path;
+    wf_par_checkpoint *c = wf_par_checkpoint_open(in(path, dir, name), &error);
+    bool good = c && wf_par_checkpoint_verify(c, &error) == WF_OK;
+
+    if (!good)
+        printf("\n    %s\n", error.text);
+    wf_par_checkpoint_close(c);
+    return good;
+}
+
+static wf_status save_steps(trial *t, wf_rank *rank, wf_par_saver *saver, int from, int to)
+{
+    (void)t;
+    for (int step = from; step <= to; step++) {
+        GOOD(wf_par_saver_save(saver, step, &rank->error));
+        GOOD(wf_par_saver_finish(saver, &rank->error));
+    }
+    return barrier(rank);
+}
+
+/* ---- links ---- */
+
+static wf_status save_among_links(trial *t, wf_rank *rank, wf_par_trainer *trainer)
+{
+    wf_par_saver *saver =
+        wf_par_saver_open(trainer, &(wf_par_save_options){.dir = t->dir, .keep = 2});
+    const char *victim = t->own;
+    text a, b;
+
+    GOOD(save_steps(t, rank, saver, 1, 1));
+    if (rank->index == 0) {
+        NEED(rename(in(a, t->dir, "step-00000001"), in(b, victim, "archived")) == 0);
+        NEED(symlink(b, a) == 0);
+        in(b, victim, "folder");
+        NEED(symlink(b, in(a, t->dir, "step-00000002.partial")) == 0);
+        NEED(symlink(b, in(a, t->dir, "step-00000003.replaced")) == 0);
+        NEED(symlink(b, in(a, t->dir, "step-00000009.partial")) == 0);
+        NEED(symlink(in(b, victim, "precious"), in(a, t->dir, "latest.partial")) == 0);
+    }
+    GOOD(barrier(rank));
+    GOOD(save_steps(t, rank, saver, 2, 4));
+    wf_par_saver_close(saver);
+    return WF_OK;
+}
+
+static void links_are_not_followed(void)
+{
+    char dir[64], victim[64];
+    text folder, path, read = "";
+    trial t = {.dir = dir, .own = victim};
+    int fd;
+
+    fresh_directory(dir);
+    fresh_directory(victim);
+    CU_ASSERT_EQUAL(mkdir(in(folder, victim, "folder"), 0755), 0);
+    litter(folder, "model.safetensors", 100);
+    litter(folder, "rank-00000.safetensors", 100);
+    litter(victim, "precious", 5);
+    run_trial(&t, save_among_links);
+    CU_ASSERT(is_there(folder, "model.safetensors"));
+    fd = open(in(path, victim, "precious"), O_RDONLY);
+    CU_ASSERT(pread(fd, read, sizeof read - 1, 0) == 5 && strcmp(read, "xxxxx") == 0);
+    close(fd);
+    fd = open(in(path, folder, "rank-00000.safetensors"), O_RDONLY);
+    CU_ASSERT_EQUAL(lseek(fd, 0, SEEK_END), 100);
+    close(fd);
+    CU_ASSERT(whole(victim, "archived"));
+    CU_ASSERT(!is_there(dir, "step-00000001") && !is_there(dir, "step-00000002"));
+    CU_ASSERT(!is_there(dir, "step-00000009.partial") && !is_there(dir, "latest.partial"));
+    CU_ASSERT(whole(dir, "step-00000003") && whole(dir, "step-00000004"));
+    remove_directory(dir);
+    remove_directory(victim);
+}
+
+/* ---- what was left ---- */
+
+static wf_status save_two(trial *t, wf_rank *rank, wf_par_trainer *trainer)
+{
+    wf_par_saver *saver = wf_par_saver_open(
+        trainer, &(wf_par_save_options){.dir = t->dir, .kind = t->kind, .async = t->async});
+
+    GOOD(save_steps(t, rank, saver, 1, 2));
+    wf_par_saver_close(saver);
+    return WF_OK;
+}
+
+/* A larger model, with more ranks, was being saved by a run that was killed. */
+static void leftovers_are_not_written_to(void)
+{
+    static const char *const names[] = {"step-00000001.partial", "step-00000002.replaced",
+                                        "step-00000001.0123456789abcdef.partial"};
+
+    for (wf_par_checkpoint_kind kind = WF_PAR_SAVE_SHARDED; kind <= WF_PAR_SAVE_LOCAL; kind++) {
+        char dir[64];
+        trial t = {.dir = dir, .kind = kind, .async = kind == WF_PAR_SAVE_FULL};
+
+        fresh_directory(dir);
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            text folder;
+
+            CU_ASSERT_EQUAL(mkdir(in(folder, dir, names[i]), 0755), 0);
+            litter(folder, "model.safetensors", 4 << 20);
+            litter(folder, "rank-00000.safetensors", 4 << 20);
+            litter(folder, "rank-00007.safetensors", 4 << 20);
+            litter(folder, "index.json", 1 << 20);
+        }
+        run_trial(&t, save_two);
+        CU_ASSERT(whole(dir, "step-00000001") && whole(dir, "step-00000002"));
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+            CU_ASSERT(!is_there(dir, names[i]));
+        remove_directory(dir);
+    }
+}
+
+static void a_file_too_many_is_found(void)
+{
+    char dir[64];
+    text folder;
+    trial t = {.dir = dir};
+
+    fresh_directory(dir);
+    run_trial(&t, save_two);
+    litter(in(folder, dir, "step-00000001"), "rank-00004.safetensors", 10);
+    litter(in(folder, dir, "step-00000002"), "notes.txt", 10);
+    printf("(one of two is refused:)");
+    CU_ASSERT(!whole(dir, "step-00000001") && whole(dir, "step-00000002"));
+    remove_directory(dir);
+}
+
+/* The machine stopped between the two renames that replace a step. */
+static wf_status save_one_more(trial *t, wf_rank *rank, wf_par_trainer *trainer)
+{
+    wf_par_saver *saver =
+        wf_par_saver_open(trainer, &(wf_par_save_options){.dir = t->dir, .keep = 2});
+
+    GOOD(save_steps(t, rank, saver, 3, 3));
+    wf_par_saver_close(saver);
+    return WF_OK;
+}
+
+static void what_was_replaced_comes_back(void)
+{
+    char dir[64];
+    text a, b;
+    trial t = {.dir = dir};
+    wf_error error;
+
+    fresh_directory(dir);
+    run_trial(&t, save_two);
+    CU_ASSERT_EQUAL(rename(in(a, dir, "step-00000002"), in(b, dir, "step-00000002.replaced")),
+                    0);
+    CU_ASSERT_STRING_EQUAL(listed(dir, 0, &error), "step-00000002.replaced");
+    CU_ASSERT_EQUAL(error.code, WF_OK);
+    CU_ASSERT_STRING_EQUAL(listed(dir, 1, &error), "step-00000001");
+    CU_ASSERT(whole(dir, "step-00000002.replaced"));
+    run_trial(&t, save_one_more);
+    CU_ASSERT(whole(dir, "step-00000002") && whole(dir, "step-00000003"));
+    CU_ASSERT(!is_there(dir, "step-00000002.replaced"));
+    remove_directory(dir);
+}
+
+/* ---- what cannot be read ---- */
+
+static void what_cannot_be_read_is_not_nothing(void)
+{
+    struct rlimit files, none;
+    char dir[64];
+    text path;
+    trial t = {.dir = dir};
+    wf_error error;
+
+    fresh_directory(dir);
+    CU_ASSERT_STRING_EQUAL(listed("/tmp/weft-no-such-directory", 0, &error), "");
+    CU_ASSERT_EQUAL(error.code, WF_OK);
+    run_trial(&t, save_two);
+    getrlimit(RLIMIT_NOFILE, &files);
+    none = files;
+    none.rlim_cur = 3;
+    setrlimit(RLIMIT_NOFILE, &none);
+    CU_ASSERT_STRING_EQUAL(listed(dir, 0, &error), "");
+    setrlimit(RLIMIT_NOFILE, &files);
+    CU_ASSERT_EQUAL(error.code, WF_EIO);
+    litter(dir, "a file", 1);
+    listed(in(path, dir, "a file"), 0, &error);
+    CU_ASSERT_EQUAL(error.code, WF_EIO);
+    remove_directory(dir);
+}
+
+static void latest_is_what_counts(void)
+{
+    char dir[64];
+    text path;
+    trial t = {.dir = dir};
+    wf_error error;
+
+    fresh_directory(dir);
+    run_trial(&t, save_two);
+    CU_ASSERT_STRING_EQUAL(listed(dir, 0, &error), "step-00000002");
+    litter(dir, "latest", 0);
+    CU_ASSERT_STRING_EQUAL(listed(dir, 0, &error), "step-00000002");
+    CU_ASSERT(error.code == WF_EDATA && strstr(error.text, "latest names no checkpoint"));
+    remove(in(path, dir, "latest"));
+    CU_ASSERT(symlink("step-00000001", path) == 0);
+    listed(dir, 0, &error);
+    CU_ASSERT_EQUAL(error.code, WF_EIO);
+    remove(path);
+    CU_ASSERT_STRING_EQUAL(listed(dir, 0, &error), "step-00000002");
+    CU_ASSERT_EQUAL(error.code, WF_OK);
+    for (int step = 1; step <= 3; step += 2) {
+        FILE *latest = fopen(path, "w");
+
+        fprintf(latest, "step-%08d\n", step);
+        fclose(latest);
+        CU_ASSERT_STRING_EQUAL(listed(dir, 0, &error),
+                               step == 1 ? "step-00000001" : "step-00000002");
+        CU_ASSERT_EQUAL(error.code, step == 1 ? WF_OK : WF_EDATA);
+    }
+    CU_ASSERT(strstr(error.text, "latest names step-00000003, which is not there") != NULL);
+    remove_directory(dir);
+}
+
+/* ---- which ones are deleted ---- */
+
+typedef struct unreadable {
+    bool fails;
+} unreadable;
+
+static int next_fails(void *self, DIR *directory, char name[WF_FILES_NAME])
+{
+    const unreadable *u = self;
+
+    errno = ESTALE;
+    return u->fails ? -1 : wf_system_files.next(NULL, directory, name);
+}
+
+/* A run saves 1 to 5; one goes on from 2 and saves 6 to 9, which come later than 3 to 5. */
+static wf_status give_up_and_go_on(trial *t, wf_rank *rank, wf_par_trainer *trainer)
+{
+    wf_par_save_options how = {.dir = t->dir};
+    wf_par_saver *saver = wf_par_saver_open(trainer, &how);
+    wf_par_checkpoint *c;
+    text path;
+
+    GOOD(save_steps(t, rank, saver, 1, 5));
+    wf_par_saver_close(saver);
+    c = wf_par_checkpoint_open(in(path, t->dir, "step-00000002"), &rank->error);
+    NEED(c);
+    GOOD(wf_par_checkpoint_load(trainer, c, &rank->error));
+    wf_par_checkpoint_close(c);
+    how.keep = 2;
+    saver = wf_par_saver_open(trainer, &how);
+    GOOD(save_steps(t, rank, saver, 4, 4));
+    GOOD(save_steps(t, rank, saver, 6, 7));
+    wf_par_saver_close(saver);
+    return WF_OK;
+}
+
+static void a_run_that_was_given_up_stays(void)
+{
+    static const bool stays[] = {false, false, true, false, true, true, true};
+    char dir[64];
+    trial t = {.dir = dir};
+    wf_error error;
+
+    fresh_directory(dir);
+    run_trial(&t, give_up_and_go_on);
+    for (int step = 1; step <= 7; step++) {
+        char name[32];
+
+        snprintf(name, sizeof name, "step-%08d", step);
+        CU_ASSERT_EQUAL(is_there(dir, name), stays[step - 1]);
+    }
+    CU_ASSERT_STRING_EQUAL(listed(dir, 0, &error), "step-00000007");
+    remove_directory(dir);
+}
+
+/* What a run has saved before it went back belongs to it, and is older than all that it keeps. */
+static wf_status go_back(trial *t, wf_rank *rank, wf_par_trainer *trainer)
+{
+    wf_par_saver *saver =
+        wf_par_saver_open(trainer, &(wf_par_save_options){.dir = t->dir, .keep = 2});
+
+    GOOD(save_steps(t, rank, saver, 8, 9));
+    GOOD(save_steps(t, rank, saver, 3, 4));
+    wf_par_saver_close(saver);
+    return WF_OK;
+}
+
+static void a_run_that_goes_back_keeps_the_new(void)
+{
+    char dir[64];
+    trial t = {.dir = dir};
+
+    fresh_directory(dir);
+    run_trial(&t, go_back);
+    CU_ASSERT(is_there(dir, "step-00000003") && is_there(dir, "step-00000004"));
+    CU_ASSERT(!is_there(dir, "step-00000008") && !is_there(dir, "step-00000009"));
+    remove_directory(dir);
+}
+
+static wf_status save_unseen(trial *t, wf_rank *rank, wf_par_trainer *trainer)
+{
+    unreadable *u = t->own;
+    wf_file_calls calls = wf_system_files;
+    wf_par_save_options how = {.dir = t->dir, .keep = 2, .calls = &calls};
+    wf_error error = {WF_OK, ""};
+    wf_par_saver *saver;
+
+    calls.self = u;
+    calls.next = next_fails;
+    saver = wf_par_saver_open(trainer, &how);
+    GOOD(save_steps(t, rank, saver, 1, 2));
+    if (rank->index == 0)
+        u->fails = true;
+    GOOD(barrier(rank));
+    NEED(wf_par_saver_save(saver, 3, &error) == WF_EIO);
+    NEED(strstr(error.text, "cannot read directory"));
+    wf_par_saver_close(saver);
+    return WF_OK;
+}
+
+static void a_directory_that_cannot_be_read(void)
+{
+    char dir[64];
+    unreadable u = {.fails = false};
+    trial t = {.dir = dir, .own = &u};
+
+    fresh_directory(dir);
+    run_trial(&t, save_unseen);
+    CU_ASSERT(whole(dir, "step-00000001") && whole(dir, "step-00000002"));
+    remove_directory(dir);
+}
+
+/* ---- files of another checkpoint ---- */
+
+/* All data files of step 1 are in step 2: each agrees with itself, and none with the index. */
+static wf_status load_mixed(trial *t, wf_rank *rank, wf_par_trainer *trainer)
+{
+    wf_par_saver *saver =
+        wf_par_saver_open(trainer, &(wf_par_save_options){.dir = t->dir, .kind = t->kind});
+    const wf_par_data data = {.read = count_up};
+    wf_error error = {WF_OK, ""};
+    wf_par_checkpoint *c;
+    wf_par_step result;
+    text a, b, one, two;
+
+    GOOD(save_steps(t, rank, saver, 1, 1));
+    GOOD(wf_par_train_step(trainer, 1, &data, &result));
+    GOOD(save_steps(t, rank, saver, 2, 2));
+    wf_par_saver_close(saver);
+    in(one, t->dir, "step-00000001");
+    in(two, t->dir, "step-00000002");
+    for (int r = 0; r < 4 && rank->index == 0; r++) {
+        char name[32] = "model.safetensors";
+
+        if (t->kind != WF_PAR_SAVE_FULL)
+            snprintf(name, sizeof name, "rank-%05d.safetensors", r);
+        NEED(rename(in(a, one, name), in(b, two, name)) == 0 || t->kind == WF_PAR_SAVE_FULL);
+    }
+    GOOD(barrier(rank));
+    c = wf_par_checkpoint_open(two, &rank->error);
+    NEED(c && wf_par_checkpoint_load(trainer, c, &error) == WF_EDATA);
+    NEED(strstr(error.text, "are not the ones that were saved with its index"));
+    wf_par_checkpoint_close(c);
+    return barrier(rank);
+}
+
+static void headers_belong_to_their_index(void)
+{
+    for (wf_par_checkpoint_kind kind = WF_PAR_SAVE_SHARDED; kind <= WF_PAR_SAVE_LOCAL; kind++) {
+        char dir[64];
+        trial t = {.dir = dir, .kind = kind};
+
+        fresh_directory(dir);
+        run_trial(&t, load_mixed);
+        remove_directory(dir);
+    }
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"links are not followed", links_are_not_followed},
+        {"what was left is not written to", leftovers_are_not_written_to},
+        {"a file too many is found", a_file_too_many_is_found},
+        {"what was replaced comes back", what_was_replaced_comes_back},
+        {"what cannot be read is not nothing", what_cannot_be_read_is_not_nothing},
+        {"latest is what counts, and has to be there", latest_is_what_counts},
+        {"a run that was given up stays", a_run_that_was_given_up_stays},
+        {"a run that goes back keeps the new", a_run_that_goes_back_keeps_the_new},
+        {"a directory that cannot be read", a_directory_that_cannot_be_read},
+        {"headers belong to their index", headers_belong_to_their_index},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("checkpoint_folder", tests);
+}

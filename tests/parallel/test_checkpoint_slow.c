@@ -1,0 +1,98 @@
+/*
+ * tests/parallel/test_checkpoint_slow.c - a disk may be as slow as it likes: a rank that saves or
+ * loads for longer than a stall may last does not stall, and its checkpoint is not lost.
+ */
+#include "tests/parallel/checkpoint_trial.h"
+#include <stdatomic.h>
+#include <time.h>
+
+static const double limit = 0.5;
+
+/* One call of the next operation takes longer than the limit. */
+typedef struct slow {
+    _Atomic bool sync, read;
+} slow;
+
+static void nap(_Atomic bool *once)
+{
+    if (atomic_exchange(once, false))
+        nanosleep(&(struct timespec){.tv_nsec = (long)(1.7 * limit * 1e9)}, NULL);
+}
+
+static int slow_sync(void *self, int fd)
+{
+    slow *s = self;
+
+    nap(&s->sync);
+    return wf_system_files.sync(NULL, fd);
+}
+
+static int64_t slow_read(void *self, int fd, void *data, size_t bytes, int64_t at)
+{
+    slow *s = self;
+
+    nap(&s->read);
+    return wf_system_files.read(NULL, fd, data, bytes, at);
+}
+
+static wf_status save_and_load(trial *t, wf_rank *rank, wf_par_trainer *trainer)
+{
+    wf_file_calls calls = wf_system_files;
+    slow *s = t->own;
+    wf_par_checkpoint *c;
+    char path[256];
+
+    calls.self = s;
+    calls.sync = slow_sync;
+    calls.read = slow_read;
+    for (int step = 1; step <= 2; step++) {
+        wf_par_save_options how = {.dir = t->dir, .async = step == 2, .calls = &calls};
+        wf_par_saver *saver = wf_par_saver_open(trainer, &how);
+
+        if (rank->index == 2)
+            atomic_store(&s->sync, true);
+        GOOD(barrier(rank));
+        GOOD(wf_par_saver_save(saver, step, &rank->error));
+        GOOD(wf_par_saver_finish(saver, &rank->error));
+        wf_par_saver_path(saver, step, path, sizeof path);
+        wf_par_saver_close(saver);
+    }
+    NEED(!atomic_load(&s->sync));
+    c = wf_checkpoint_open(path, &calls, &rank->error);
+    NEED(c);
+    GOOD(barrier(rank));
+    if (rank->index == 0)
+        atomic_store(&s->read, true);
+    GOOD(barrier(rank));
+    GOOD(wf_par_checkpoint_load(trainer, c, &rank->error));
+    NEED(!atomic_load(&s->read));
+    wf_par_checkpoint_close(c);
+    return WF_OK;
+}
+
+static void slow_files_are_no_stall(void)
+{
+    char dir[64];
+    slow s = {.sync = false, .read = false};
+    trial t = {.dir = dir, .own = &s, .run = save_and_load};
+    wf_error error = {WF_OK, ""};
+
+    if (UNDER_SANITIZER) /* where all else is that slow too */
+        return;
+    fresh_directory(dir);
+    wf_launch(&(wf_launch_options){.ranks = 4, .stall_timeout = limit}, trial_rank, &t, &error);
+    CU_ASSERT_EQUAL(error.code, WF_OK);
+    if (error.code != WF_OK)
+        printf("\n    %s\n", error.text);
+    remove_directory(dir);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"slow files are no stall", slow_files_are_no_stall},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("checkpoint_slow", tests);
+}
