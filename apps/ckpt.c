@@ -1,5 +1,6 @@
 /* apps/ckpt.c - looks at checkpoints: ckpt list | verify | show | diff; see ckpt --help. */
 #include "apps/checkpoint_diff.h"
+#include "apps/program.h"
 #include "parallel/checkpoint/verify.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -173,12 +174,15 @@ static int diff(const char *path_a, const char *path_b)
     return complain(&error);
 }
 
-int main(int argc, char **argv)
+/* The command's exit status, or USAGE where there is no such command. */
+static int run(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
 
-    if (strcmp(what, "--help") == 0)
-        return fputs(help, stdout) < 0;
+    if (strcmp(what, "--help") == 0) {
+        fputs(help, stdout);
+        return SAME;
+    }
     if (strcmp(what, "list") == 0 && argc == 3)
         return list(argv[2]);
     if (strcmp(what, "verify") == 0 && argc > 2)
@@ -187,6 +191,16 @@ int main(int argc, char **argv)
         return show(argv[2]);
     if (strcmp(what, "diff") == 0 && argc == 4)
         return diff(argv[2], argv[3]);
-    fputs(help, stderr);
+    fprintf(stderr, "ckpt: it takes list DIR, verify PATH..., show PATH or diff A B; see ckpt "
+                    "--help\n");
     return USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    int result;
+
+    wf_program_begin();
+    result = wf_program_version_asked("ckpt", argc, argv) ? SAME : run(argc, argv);
+    return result <= DIFFERENT ? wf_program_end("ckpt", result) : result;
 }

@@ -3,6 +3,7 @@
  * --log-jsonl files), or the tensors in which two checkpoints do.
  */
 #include "apps/checkpoint_diff.h"
+#include "apps/program.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,18 +157,25 @@ int main(int argc, char **argv)
 {
     char a[4096], b[4096];
     wf_error error = {WF_OK, ""};
-    bool same;
+    bool same = false;
+    int result = UNREADABLE;
 
-    if (argc == 2 && strcmp(argv[1], "--help") == 0)
-        return fputs(help, stdout) < 0;
+    wf_program_begin();
+    if (wf_program_version_asked("gpt_diff", argc, argv))
+        return wf_program_end("gpt_diff", SAME);
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        fputs(help, stdout);
+        return wf_program_end("gpt_diff", SAME);
+    }
     if (argc != 3) {
-        fputs(help, stderr);
+        fprintf(stderr, "gpt_diff: it takes two files or folders; see gpt_diff --help\n");
         return USAGE;
     }
     if (!wf_checkpoint_find(argv[1], a) || !wf_checkpoint_find(argv[2], b))
-        return diff_runs(argv[1], argv[2]);
-    if (wf_checkpoint_diff(a, b, stdout, &same, &error) == WF_OK)
-        return same ? SAME : DIFFERENT;
-    fprintf(stderr, "gpt_diff: %s\n", error.text);
-    return UNREADABLE;
+        result = diff_runs(argv[1], argv[2]);
+    else if (wf_checkpoint_diff(a, b, stdout, &same, &error) == WF_OK)
+        result = same ? SAME : DIFFERENT;
+    else
+        fprintf(stderr, "gpt_diff: %s\n", error.text);
+    return result <= DIFFERENT ? wf_program_end("gpt_diff", result) : result;
 }

@@ -2,6 +2,7 @@
  * apps/gpt_export.c - writes a model, of Hugging Face or of a checkpoint, as transformers load it:
  * see gpt_export --help.
  */
+#include "apps/program.h"
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@ typedef struct job {
     wf_nn_gpt_config config;
 } job;
 
-static void help(FILE *out)
+static void help(void)
 {
     fputs(
         "gpt_export - write a model as transformers load it\n\n"
@@ -30,10 +31,10 @@ static void help(FILE *out)
         "                tie\n"
         "  --ranks N     ranks among which the model is spread; under mpirun or srun one in\n"
         "                each process, or more (default: as many as processes, else 1)\n"
-        "  --help        print this help\n\n"
+        "  --help, --version\n\n"
         "Exit status: 0 done; 1 out of memory; 2 flags; 3 a file that cannot be read or\n"
         "written, or is damaged\n",
-        out);
+        stdout);
 }
 
 static wf_status load(const job *j, wf_par *par, wf_nn_gpt *model)
@@ -89,7 +90,7 @@ static int read_command_line(int argc, char **argv, job *j)
 
     while ((c = getopt_long(argc, argv, "", flags, NULL)) != -1) {
         if (c == 'h') {
-            help(stdout);
+            help();
             return 0;
         }
         if (c == 'd')
@@ -103,7 +104,8 @@ static int read_command_line(int argc, char **argv, job *j)
         }
     }
     if (argc - optind != 2) {
-        help(stderr);
+        fprintf(stderr,
+                "gpt_export: it takes two folders, FROM and TO; see gpt_export --help\n");
         return 2;
     }
     j->from = argv[optind];
@@ -197,11 +199,15 @@ int main(int argc, char **argv)
     const wf_launcher launcher = wf_launcher_detected();
     wf_error error = {WF_OK, ""};
     job j = {.dtype = "f32", .ranks = launcher.processes > 1 ? launcher.processes : 1};
-    int done = read_command_line(argc, argv, &j);
     wf_status status;
+    int done;
 
+    wf_program_begin();
+    if (wf_program_version_asked("gpt_export", argc, argv))
+        return wf_program_end("gpt_export", 0);
+    done = read_command_line(argc, argv, &j);
     if (done >= 0)
-        return done;
+        return done ? done : wf_program_end("gpt_export", 0);
     status = run(&j, &error);
     if (status != WF_OK && launcher.process <= 0)
         fprintf(stderr, "gpt_export: %s\n", error.text);

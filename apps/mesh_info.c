@@ -1,5 +1,6 @@
 /* apps/mesh_info.c - who would sit where: see mesh_info --help. */
 #include "apps/mesh_picture.h"
+#include "apps/program.h"
 #include <getopt.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -261,11 +262,15 @@ int main(int argc, char **argv)
     static request q = {.bytes_tp = -1, .bytes_dp = -1};
     static session s;
     wf_error error = {WF_OK, ""};
-    wf_status status = parse(argc, argv, &q, &error);
+    wf_status status;
 
+    wf_program_begin();
+    if (wf_program_version_asked("mesh_info", argc, argv))
+        return wf_program_end("mesh_info", 0);
+    status = parse(argc, argv, &q, &error);
     if (status == WF_OK && q.help) {
         fputs(help_text, stdout);
-        return 0;
+        return wf_program_end("mesh_info", 0);
     }
     if (status == WF_OK)
         status = set_axes(&s, &q, &error);
@@ -278,7 +283,7 @@ int main(int argc, char **argv)
     for (int h = 0; h < s.n_hosts && h < MOST_HOSTS; h++)
         wf_host_free(s.read[h]);
     if (status == WF_OK)
-        return 0;
+        return wf_program_end("mesh_info", 0);
     fprintf(stderr, "mesh_info: %s\n", error.text);
     return status == WF_EINVAL ? 2 : status == WF_EIO ? 3 : 1;
 }

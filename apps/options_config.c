@@ -50,15 +50,14 @@ static const char *typed(const wf_option_row *row, const json_t *value, char buf
     return buffer;
 }
 
-static wf_status read_value(wf_options *options, const wf_option_row *row, const char *where,
-                            const json_t *value, wf_error *error)
+wf_status wf_option_set_json(wf_options *options, const wf_option_row *row, const char *where,
+                             const json_t *value, wf_error *error)
 {
     char buffer[32];
     const char *text = typed(row, value, buffer);
 
     if (!text)
-        return wf_error_set(error, WF_EINVAL, "%s must be %s in the config file", where,
-                            kind_name(row->kind));
+        return wf_error_set(error, WF_EINVAL, "%s must be %s", where, kind_name(row->kind));
     return wf_option_set(options, row, where, text, error);
 }
 
@@ -86,10 +85,10 @@ static wf_status read_entry(wf_options *options, const char *path, const char *k
         return WF_OK;
     wf_option_clear(options, row);
     if (!json_is_array(value) || row->kind != WF_KIND_FILES)
-        return read_value(options, row, where, value, error);
+        return wf_option_set_json(options, row, where, value, error);
     json_array_foreach(value, i, item)
     {
-        status = read_value(options, row, where, item, error);
+        status = wf_option_set_json(options, row, where, item, error);
         if (status != WF_OK)
             break;
     }
