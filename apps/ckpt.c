@@ -23,7 +23,7 @@ enum { SAME = 0, DIFFERENT = 1, USAGE = 2, DAMAGED = 8 };
 static int complain(const wf_error *error)
 {
     fflush(stdout);
-    fprintf(stderr, "ckpt: %s\n", error->text);
+    wf_program_complain("ckpt", error->text);
     return DAMAGED;
 }
 
@@ -71,6 +71,10 @@ static int list(const char *dir)
         free(paths[i]);
     }
     free(paths);
+    if (!count) {
+        wf_error_set(&error, WF_EIO, "there is no checkpoint in %s", dir);
+        result = complain(&error);
+    }
     return result;
 }
 
@@ -166,9 +170,10 @@ static int diff(const char *path_a, const char *path_b)
     wf_error error = {WF_OK, ""};
     bool same;
 
-    if (!wf_checkpoint_find(path_a, a) || !wf_checkpoint_find(path_b, b))
-        wf_error_set(&error, WF_EIO, "%s or %s is no checkpoint, and has none in it", path_a,
-                     path_b);
+    if (!wf_checkpoint_find(path_a, a))
+        wf_error_set(&error, WF_EIO, "%s is no checkpoint, and has none in it", path_a);
+    else if (!wf_checkpoint_find(path_b, b))
+        wf_error_set(&error, WF_EIO, "%s is no checkpoint, and has none in it", path_b);
     else if (wf_checkpoint_diff(a, b, stdout, &same, &error) == WF_OK)
         return same ? SAME : DIFFERENT;
     return complain(&error);

@@ -88,6 +88,7 @@ static int read_command_line(int argc, char **argv, job *j)
                                           {NULL, 0, NULL, 0}};
     int c;
 
+    opterr = 0;
     while ((c = getopt_long(argc, argv, "", flags, NULL)) != -1) {
         if (c == 'h') {
             help();
@@ -95,9 +96,12 @@ static int read_command_line(int argc, char **argv, job *j)
         }
         if (c == 'd')
             j->dtype = optarg;
-        else if (c != 'r')
+        else if (c != 'r') {
+            fprintf(stderr,
+                    "gpt_export: %s is no flag, or lacks its value; see gpt_export --help\n",
+                    argv[optind - 1]);
             return 2;
-        else if (!(j->ranks = count_of(optarg))) {
+        } else if (!(j->ranks = count_of(optarg))) {
             fprintf(stderr, "gpt_export: --ranks %s is no number from 1 to %d\n", optarg,
                     WF_MAX_RANKS);
             return 2;
@@ -110,6 +114,16 @@ static int read_command_line(int argc, char **argv, job *j)
     }
     j->from = argv[optind];
     j->to = argv[optind + 1];
+    if (!*j->from || !*j->to) {
+        fprintf(stderr, "gpt_export: the name of folder %s is empty\n",
+                *j->from ? "TO" : "FROM");
+        return 2;
+    }
+    if (strcmp(j->dtype, "f32") != 0 && strcmp(j->dtype, "bf16") != 0 &&
+        strcmp(j->dtype, "f16") != 0) {
+        fprintf(stderr, "gpt_export: --dtype %s is none of f32, bf16 and f16\n", j->dtype);
+        return 2;
+    }
     return -1;
 }
 
@@ -210,6 +224,6 @@ int main(int argc, char **argv)
         return done ? done : wf_program_end("gpt_export", 0);
     status = run(&j, &error);
     if (status != WF_OK && launcher.process <= 0)
-        fprintf(stderr, "gpt_export: %s\n", error.text);
+        wf_program_complain("gpt_export", error.text);
     return exit_status(status);
 }

@@ -142,7 +142,7 @@ static void recorder_directory(const wf_options *o, char *text, size_t size)
 static void tell(const wf_error *error, void *arg)
 {
     const wf_train_job *job = arg;
-    char directory[400], more[500] = "";
+    char directory[400], more[500] = "", line[WF_ERROR_TEXT + 500];
     wf_error told = *error;
 
     recorder_directory(job->options, directory, sizeof directory);
@@ -151,7 +151,8 @@ static void tell(const wf_error *error, void *arg)
     if (told.code == WF_ENOMEM)
         wf_plan_advise(job->options, &told);
     fflush(stdout);
-    fprintf(stderr, "gpt_train: %s%s\n", told.text, more);
+    snprintf(line, sizeof line, "%s%s", told.text, more);
+    wf_program_complain("gpt_train", line);
 }
 
 static wf_rank_order rank_order(const wf_options *o)
@@ -318,7 +319,7 @@ int main(int argc, char **argv)
     if (status != WF_OK)
         fflush(stdout);
     if (status != WF_OK && !end.told)
-        fprintf(stderr, "gpt_train: %s\n", error.text);
+        wf_program_complain("gpt_train", error.text);
     else if (status != WF_OK) /* launchers end all when one has: let the other say why */
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     result = exit_status(status, &saved);

@@ -126,8 +126,6 @@ static wf_status set_flag(request *q, int flag, const char *value, wf_error *err
     case 'n':
         q->host.nvlink = true;
         return WF_OK;
-    case '?':
-        return wf_error_set(error, WF_EINVAL, "see mesh_info --help");
     default:
         q->help = true;
         return WF_OK;
@@ -145,8 +143,13 @@ static wf_status parse(int argc, char **argv, request *q, wf_error *error)
     wf_status status = WF_OK;
     int flag;
 
-    while (status == WF_OK && (flag = getopt_long(argc, argv, "", flags, NULL)) != -1)
-        status = set_flag(q, flag, optarg, error);
+    opterr = 0;
+    while (status == WF_OK && (flag = getopt_long(argc, argv, ":", flags, NULL)) != -1)
+        status = flag == '?' || flag == ':'
+                     ? wf_error_set(
+                           error, WF_EINVAL, "%s %s: see mesh_info --help", argv[optind - 1],
+                           flag == ':' ? "needs a value" : "is no flag, or takes no value")
+                     : set_flag(q, flag, optarg, error);
     if (status == WF_OK && optind < argc)
         return wf_error_set(error, WF_EINVAL, "%s is no flag: see mesh_info --help",
                             argv[optind]);
@@ -284,6 +287,6 @@ int main(int argc, char **argv)
         wf_host_free(s.read[h]);
     if (status == WF_OK)
         return wf_program_end("mesh_info", 0);
-    fprintf(stderr, "mesh_info: %s\n", error.text);
+    wf_program_complain("mesh_info", error.text);
     return status == WF_EINVAL ? 2 : status == WF_EIO ? 3 : 1;
 }

@@ -74,6 +74,9 @@ wf_status wf_options_read_config(wf_options *options, const char *path, wf_error
 /* What the folder of --init-from decides, where one is given. */
 wf_status wf_options_init_from(wf_options *options, wf_error *error);
 
+/* No file is written that is read, or written as another one too. */
+wf_status wf_options_files(wf_options *options, wf_error *error);
+
 /* What the checkpoint decides that a run goes on from, where there is one. */
 wf_status wf_options_resume(wf_options *options, wf_error *error);
 

@@ -21,6 +21,29 @@ void wf_program_begin(void)
             (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
+FILE *wf_program_file(const char *path, const char *mode)
+{
+    int how =
+        *mode == 'r' ? O_RDONLY : O_WRONLY | O_CREAT | (*mode == 'w' ? O_TRUNC : O_APPEND);
+    int fd = open(path, how | O_CLOEXEC | O_NONBLOCK, 0666);
+    FILE *file = fd >= 0 && fcntl(fd, F_SETFL, how & O_APPEND) == 0 ? fdopen(fd, mode) : NULL;
+
+    if (fd >= 0 && !file)
+        close(fd);
+    return file;
+}
+
+void wf_program_complain(const char *name, const char *text)
+{
+    fprintf(stderr, "%s: ", name);
+    for (const char *c = text; *c; c++) {
+        bool control = (unsigned char)*c < ' ' || *c == 0x7f;
+
+        fputc(control ? '?' : *c, stderr);
+    }
+    fputc('\n', stderr);
+}
+
 void wf_program_version(FILE *out, const char *name)
 {
     fprintf(out, "%s of Weft %s, commit %s\n", name, WEFT_VERSION,

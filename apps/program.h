@@ -12,6 +12,13 @@
    numbers, or what is printed would go into them. To read or write those three stays an error. */
 void wf_program_begin(void);
 
+/* fopen with mode "r", "w" or "a" that does not wait at a pipe for somebody at its other end: without
+   one there is nothing to read, and to write is an error. */
+FILE *wf_program_file(const char *path, const char *mode);
+
+/* "name: text" as one line of stderr, whatever file names and files have put into the text. */
+void wf_program_complain(const char *name, const char *text);
+
 /* Whether the first argument is --version, which is printed then. */
 bool wf_program_version_asked(const char *name, int argc, char **argv);
 

@@ -201,7 +201,7 @@ run "help wins over a missing file" --data text.txt --help
 run "completion" --completion bash
 shows "completion for bash" "complete -F"
 run "a version wins too" --data text.txt --version
-shows "version says all" "^gpt_train of Weft [0-9.]+, commit [0-9a-f]+" "^compiled by (gcc|clang) [0-9]" \
+shows "version says all" "^gpt_train of Weft [0-9.]+, commit ([0-9a-f]+|unknown)" "^compiled by (gcc|clang) [0-9]" \
     "^built in: threads"
 problem=''
 for program in gpt_train gpt_export gpt_diff ckpt mesh_info recorder_diff bench; do
