@@ -23,7 +23,7 @@ enum { SAME = 0, DIFFERENT = 1, USAGE = 2, DAMAGED = 8 };
 static int complain(const wf_error *error)
 {
     fflush(stdout);
-    wf_program_complain("ckpt", error->text);
+    fprintf(stderr, "ckpt: %s\n", error->text);
     return DAMAGED;
 }
 

@@ -137,7 +137,7 @@ static bool read_run(const char *path, run *r)
                  rows, problem);
     else
         snprintf(line, sizeof line, "cannot read %s: %s", path, problem);
-    wf_program_complain("gpt_diff", line);
+    fprintf(stderr, "gpt_diff: %s\n", line);
     return false;
 }
 
@@ -247,6 +247,6 @@ int main(int argc, char **argv)
     else if (wf_checkpoint_diff(a, b, stdout, &same, &error) == WF_OK)
         result = same ? SAME : DIFFERENT;
     else
-        wf_program_complain("gpt_diff", error.text);
+        fprintf(stderr, "gpt_diff: %s\n", error.text);
     return result <= DIFFERENT ? wf_program_end("gpt_diff", result) : result;
 }

@@ -224,6 +224,6 @@ int main(int argc, char **argv)
         return done ? done : wf_program_end("gpt_export", 0);
     status = run(&j, &error);
     if (status != WF_OK && launcher.process <= 0)
-        wf_program_complain("gpt_export", error.text);
+        fprintf(stderr, "gpt_export: %s\n", error.text);
     return exit_status(status);
 }

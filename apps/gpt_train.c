@@ -142,7 +142,7 @@ static void recorder_directory(const wf_options *o, char *text, size_t size)
 static void tell(const wf_error *error, void *arg)
 {
     const wf_train_job *job = arg;
-    char directory[400], more[500] = "", line[WF_ERROR_TEXT + 500];
+    char directory[400], more[500] = "";
     wf_error told = *error;
 
     recorder_directory(job->options, directory, sizeof directory);
@@ -151,8 +151,7 @@ static void tell(const wf_error *error, void *arg)
     if (told.code == WF_ENOMEM)
         wf_plan_advise(job->options, &told);
     fflush(stdout);
-    snprintf(line, sizeof line, "%s%s", told.text, more);
-    wf_program_complain("gpt_train", line);
+    fprintf(stderr, "gpt_train: %s%s\n", told.text, more);
 }
 
 static wf_rank_order rank_order(const wf_options *o)
@@ -301,6 +300,13 @@ static wf_status run(wf_options *o, wf_saving_result *result, wf_launch_end *end
     return status;
 }
 
+/* Whether what is printed is what was wanted; else it tells how training went, which has its log. */
+static bool is_asked(const wf_options *o)
+{
+    return wf_options_asks(o) || o->plan || o->steps == 0 || o->sample || o->show_layout ||
+           o->comm_report;
+}
+
 int main(int argc, char **argv)
 {
     wf_error error = {WF_OK, ""};
@@ -319,11 +325,11 @@ int main(int argc, char **argv)
     if (status != WF_OK)
         fflush(stdout);
     if (status != WF_OK && !end.told)
-        wf_program_complain("gpt_train", error.text);
+        fprintf(stderr, "gpt_train: %s\n", error.text);
     else if (status != WF_OK) /* launchers end all when one has: let the other say why */
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     result = exit_status(status, &saved);
-    if (result == 0)
+    if (result == 0 && is_asked(&options))
         result = wf_program_end("gpt_train", result);
     if (end.stuck) /* ranks still run, and may never end */
         _exit(result);

@@ -287,6 +287,6 @@ int main(int argc, char **argv)
         wf_host_free(s.read[h]);
     if (status == WF_OK)
         return wf_program_end("mesh_info", 0);
-    wf_program_complain("mesh_info", error.text);
+    fprintf(stderr, "mesh_info: %s\n", error.text);
     return status == WF_EINVAL ? 2 : status == WF_EIO ? 3 : 1;
 }

@@ -33,17 +33,6 @@ FILE *wf_program_file(const char *path, const char *mode)
     return file;
 }
 
-void wf_program_complain(const char *name, const char *text)
-{
-    fprintf(stderr, "%s: ", name);
-    for (const char *c = text; *c; c++) {
-        bool control = (unsigned char)*c < ' ' || *c == 0x7f;
-
-        fputc(control ? '?' : *c, stderr);
-    }
-    fputc('\n', stderr);
-}
-
 void wf_program_version(FILE *out, const char *name)
 {
     fprintf(out, "%s of Weft %s, commit %s\n", name, WEFT_VERSION,
@@ -69,7 +58,8 @@ int wf_program_end(const char *name, int status)
 
     if (!before && !now)
         return status;
-    fprintf(stderr, "%s: cannot write standard output%s%s\n", name, now ? ": " : "",
-            now ? strerror(errno) : "");
+    if (!now || errno != EPIPE) /* a reader that has seen enough */
+        fprintf(stderr, "%s: cannot write standard output%s%s\n", name, now ? ": " : "",
+                now ? strerror(errno) : "");
     return CANNOT_WRITE;
 }

@@ -16,9 +16,6 @@ void wf_program_begin(void);
    one there is nothing to read, and to write is an error. */
 FILE *wf_program_file(const char *path, const char *mode);
 
-/* "name: text" as one line of stderr, whatever file names and files have put into the text. */
-void wf_program_complain(const char *name, const char *text);
-
 /* Whether the first argument is --version, which is printed then. */
 bool wf_program_version_asked(const char *name, int argc, char **argv);
 

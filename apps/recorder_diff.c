@@ -18,8 +18,7 @@
 
 typedef struct world {
     int n;
-    wf_recording **of;       /* [n] */
-    const wf_event **begins; /* [n]: the begin of the collective that is compared, or NULL */
+    wf_recording **of; /* [n] */
 } world;
 
 /* What is told: of a group, one collective. */
@@ -44,38 +43,9 @@ static const char help_text[] =
     "Exit status: 0, the ranks agree; 1, they do not; 2, a mistake in the command; 3, a "
     "file.\n";
 
-/* What is printed of a file cannot steer a terminal, and ends. */
-static void clean(char *text, size_t size)
-{
-    text[size - 1] = '\0';
-    for (; *text; text++)
-        if ((unsigned char)*text < ' ' || *text == 0x7f)
-            *text = '?';
-}
-
-/* Whether a recording can be what a rank has written, as far as anything is looked up by it. */
-static bool is_sound(wf_recording *r)
-{
-    bool sound = r->head.ranks >= 1 && r->head.ranks <= WF_MAX_RANKS && r->head.rank >= 0 &&
-                 r->head.rank < r->head.ranks;
-
-    clean(r->head.host, sizeof r->head.host);
-    clean(r->head.at, sizeof r->head.at);
-    clean(r->head.cause, sizeof r->head.cause);
-    for (int i = 0; i < r->head.groups; i++)
-        clean(r->group[i].name, sizeof r->group[i].name);
-    for (int i = 0; i < WF_RECORDER_EVENTS; i++) {
-        wf_event *e = &r->event[i];
-
-        clean(e->place, sizeof e->place);
-        sound = sound && e->op <= WF_COLLECTIVE_KINDS && e->kind <= WF_EVENT_FAIL;
-    }
-    return sound;
-}
-
 static wf_status read_file(const char *path, wf_recording **out, wf_error *error)
 {
-    FILE *file = wf_program_file(path, "r");
+    FILE *file = fopen(path, "rb");
     wf_recording *r = calloc(1, sizeof *r);
     bool whole = file && r && fread(r, sizeof *r, 1, file) == 1;
     wf_status status = WF_OK;
@@ -88,8 +58,6 @@ static wf_status read_file(const char *path, wf_recording **out, wf_error *error
              r->head.groups < 0 || r->head.groups > WF_RECORDER_GROUPS)
         status =
             wf_error_set(error, WF_EIO, "%s is not a flight recorder of this version", path);
-    else if (!is_sound(r))
-        status = wf_error_set(error, WF_EIO, "%s is damaged: no rank has written this", path);
     if (file)
         fclose(file);
     return status;
@@ -160,12 +128,17 @@ static bool hangs_elsewhere(const wf_recording *r, const wf_recorded_group *grou
 }
 
 /* How many members have begun the same as e. */
-static int supporters(const world *w, const wf_event *e)
+static int supporters(const world *w, const wf_recorded_group *group, const wf_event *e)
 {
     int n = 0;
 
-    for (int i = 0; i < w->n; i++)
-        n += w->begins[i] && alike(e, w->begins[i]);
+    for (int i = 0; i < w->n; i++) {
+        int g = find_group(w->of[i], group);
+        const wf_event *other =
+            g < 0 ? NULL : find_event(w->of[i], g, e->sequence, WF_EVENT_BEGIN);
+
+        n += other && alike(e, other);
+    }
     return n;
 }
 
@@ -178,18 +151,13 @@ static bool compare(const world *w, const wf_recorded_group *group, uint64_t seq
 
     *f = (finding){.group = group, .sequence = sequence, .time = UINT64_MAX};
     for (int i = 0; i < w->n; i++) {
-        int g = find_group(w->of[i], group);
+        int g = find_group(w->of[i], group), like_it;
+        const wf_event *e = g < 0 ? NULL : find_event(w->of[i], g, sequence, WF_EVENT_BEGIN);
 
-        w->begins[i] = g < 0 ? NULL : find_event(w->of[i], g, sequence, WF_EVENT_BEGIN);
-    }
-    for (int i = 0; i < w->n; i++) {
-        const wf_event *e = w->begins[i];
-        int like_it;
-
-        if (find_group(w->of[i], group) < 0)
+        if (g < 0)
             continue;
         members++;
-        like_it = e ? supporters(w, e) : 0;
+        like_it = e ? supporters(w, group, e) : 0;
         if (e && e->time < f->time)
             f->time = e->time;
         if (like_it < fewest) {
@@ -202,31 +170,10 @@ static bool compare(const world *w, const wf_recorded_group *group, uint64_t seq
     return f->time != UINT64_MAX && fewest < members;
 }
 
-/* The first collective of a group from *sequence on that a member holds: what nobody holds is no
-   disagreement, and a damaged file may name any number. */
-static bool next_held(const world *w, const wf_recorded_group *group, uint64_t *sequence)
-{
-    uint64_t next = UINT64_MAX;
-
-    for (int m = 0; m < w->n; m++) {
-        int g = find_group(w->of[m], group);
-
-        for (uint64_t i = oldest_event(w->of[m]); g >= 0 && i < w->of[m]->head.count; i++) {
-            const wf_event *e = event_at(w->of[m], i);
-
-            if (e->group == g && e->kind == WF_EVENT_BEGIN && e->sequence >= *sequence &&
-                e->sequence < next)
-                next = e->sequence;
-        }
-    }
-    *sequence = next;
-    return next != UINT64_MAX;
-}
-
 /* The first disagreement of a group, from the oldest collective that all its members hold. */
 static bool search_group(const world *w, const wf_recorded_group *group, finding *f)
 {
-    uint64_t from = 1;
+    uint64_t from = 1, to = 0;
     int members = 0;
 
     for (int i = 0; i < w->n; i++) {
@@ -238,8 +185,9 @@ static bool search_group(const world *w, const wf_recorded_group *group, finding
         members++;
         held(w->of[i], g, &first, &last);
         from = oldest_event(w->of[i]) && first > from ? first : from;
+        to = last > to ? last : to;
     }
-    for (uint64_t s = from; members > 1 && next_held(w, group, &s); s++)
+    for (uint64_t s = from; members > 1 && s <= to; s++)
         if (compare(w, group, s, f))
             return true;
     return false;
@@ -367,8 +315,7 @@ int main(int argc, char **argv)
         return 2;
     }
     w.of = calloc((size_t)w.n, sizeof(wf_recording *));
-    w.begins = calloc((size_t)w.n, sizeof(const wf_event *));
-    if (!w.of || !w.begins)
+    if (!w.of)
         wf_error_set(&error, WF_ENOMEM, "no memory for %d recordings", w.n);
     for (int i = 0; w.of && i < w.n && error.code == WF_OK; i++)
         read_file(argv[i + 1], &w.of[i], &error);
@@ -382,10 +329,9 @@ int main(int argc, char **argv)
     for (int i = 0; w.of && i < w.n; i++)
         free(w.of[i]);
     free(w.of);
-    free(w.begins);
     if (error.code == WF_OK)
         return wf_program_end("recorder_diff", differ);
     fflush(stdout);
-    wf_program_complain("recorder_diff", error.text);
+    fprintf(stderr, "recorder_diff: %s\n", error.text);
     return error.code == WF_ENOMEM ? 1 : 3;
 }

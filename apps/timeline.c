@@ -284,17 +284,16 @@ static wf_status replace(wf_timeline *t, wf_error *error)
     return error->code;
 }
 
-wf_status wf_timeline_put(wf_timeline *t, int rank, char *text, size_t bytes, wf_error *error)
+void wf_timeline_put(wf_timeline *t, int rank, char *text, size_t bytes)
 {
-    wf_status status = WF_OK;
+    wf_error later = {WF_OK, ""};
 
     pthread_mutex_lock(&t->lock);
     t->of[rank] = (part){text, bytes};
     t->changed = true;
     if (++t->come == t->ranks)
-        status = replace(t, error);
+        replace(t, &later);
     pthread_mutex_unlock(&t->lock);
-    return status;
 }
 
 wf_status wf_timeline_close(wf_timeline *t, wf_error *error)

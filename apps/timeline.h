@@ -38,13 +38,12 @@ wf_status wf_timeline_text(int rank, const wf_trace *trace, int64_t zero, char *
 
 /**
  * wf_timeline_put - the rows of a rank, once for each; with the last ones the file is written.
- * Ranks may call at the same time.
+ * Ranks may call at the same time. What cannot be written is tried again, and told, when the
+ * timeline closes: a run is worth more.
  *
  * @param text  from wf_timeline_text; the timeline's from now on
- * Errors:      WF_EIO with path and reason
  */
-wf_status wf_timeline_put(wf_timeline *timeline, int rank, char *text, size_t bytes,
-                          wf_error *error);
+void wf_timeline_put(wf_timeline *timeline, int rank, char *text, size_t bytes);
 
 /**
  * wf_timeline_close - writes what has come since, and frees the timeline; NULL is allowed.

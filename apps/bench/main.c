@@ -86,6 +86,6 @@ int main(int argc, char **argv)
     if (status == WF_OK)
         status = command->run(&options, &report, &error);
     if (status != WF_OK)
-        wf_program_complain("bench", error.text);
+        fprintf(stderr, "bench %s: %s\n", command->name, error.text);
     return status == WF_OK ? wf_program_end("bench", 0) : status == WF_EINVAL ? 2 : 1;
 }

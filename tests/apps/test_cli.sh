@@ -31,6 +31,20 @@ refuse()
     result "$name" "$problem"
 }
 
+# other NAME STATUS PATTERN PROGRAM ARGUMENT...: another program says no, in one line as well.
+other()
+{
+    local name=$1 status=$2 pattern=$3 program=$4 got problem=''
+    shift 4
+    timeout -s KILL 5 "$bin/$program" "$@" >out 2>err
+    got=$?
+    [ $got = "$status" ] || problem+=" exit status $got, not $status;"
+    [ "$(wc -l <err)" = 1 ] || problem+=" $(wc -l <err) lines on stderr;"
+    grep -q "^$program" err || problem+=" not said by $program;"
+    grep -qE -- "$pattern" err || problem+=" '$pattern' is not said;"
+    result "$name" "$problem"
+}
+
 # run NAME FLAG...: ends well; its stdout is in out, its stderr in err.
 run()
 {
@@ -148,6 +162,21 @@ refuse "a config file with an unknown key" 2 "unknown.json.*unknown key.*tp" --c
 refuse "a config file with a wrong type" 2 "word.json.*must be" --config word.json
 refuse "a config file with a command" 2 "command.json.*cannot stand in a config file" \
     --config command.json
+
+cp text.txt mine.txt && ln mine.txt other.txt
+for flag in --log-jsonl --trace --report-json; do
+    refuse "to write over the data by $flag" 2 "$flag other.txt is the file of --data mine.txt too" \
+        --data mine.txt --steps 3 $flag other.txt
+done
+result "which is as it was" "$(cmp text.txt mine.txt)"
+echo '{"global-batch-size": 2, "global_batch_size": 4}' >twice.json
+refuse "a key that is there twice" 2 "twice.json: \"global_batch_size\" is there as \"global-batch-size\"" \
+    --config twice.json
+mkfifo pipe
+refuse "a log into a pipe that nobody reads" 3 "log file pipe: No such device" "${tiny[@]}" --log-jsonl pipe
+refuse "a report into one" 3 "report pipe: No such device" "${tiny[@]}" --report-json pipe
+refuse "a config file that nobody writes" 2 "--config pipe, line 1" --config pipe
+refuse "a timeline that is a pipe" 3 "cannot write timeline pipe: " "${tiny[@]}" --trace pipe
 
 # Flags
 refuse "an unknown flag" 2 "unknown flag --tq; did you mean --tp" --tq 2
@@ -389,8 +418,6 @@ import json, sys
 ranks = {e["pid"] for e in json.load(open("killed.json"))}
 if ranks != (set(range(4)) if sys.argv[1] == "2-3" else set()): print(ranks)' $steps
 done
-mkfifo pipe
-refuse "a timeline that is a pipe" 3 "cannot write timeline pipe: " "${tiny[@]}" --trace pipe
 refuse "a timeline where nobody can write" 3 "cannot write timeline folder/no/t.json: No such" \
     "${tiny[@]}" --trace folder/no/t.json
 refuse "a timeline of no step" 2 "--trace-steps 3-9 goes beyond --steps 3" "${tiny[@]}" \
@@ -530,5 +557,38 @@ refuse "weights that are cut short" 3 "model.safetensors: tensor .* past the end
 rm cut/model.safetensors && head -c 1000 text.txt >cut/pytorch_model.bin
 refuse "weights in a pickle" 2 "pytorch_model.bin is a pickle, .*save_pretrained" "${from[@]}" \
     --init-from cut
+
+# Mistakes with the other programs.
+other "gpt_export of nothing" 2 "it takes two folders" gpt_export
+other "gpt_export with an unknown flag" 2 "--foo is no flag" gpt_export --foo made out
+other "gpt_export to a name that is empty" 2 "folder TO is empty" gpt_export made ""
+other "gpt_export as another type" 2 "--dtype f64 is none of f32, bf16 and f16" gpt_export made out --dtype f64
+result "which leaves nothing" "$(ls -d out 2>/dev/null | grep -v '^out$')"
+other "gpt_diff of one" 2 "it takes two" gpt_diff a.jsonl
+other "gpt_diff of a log that is missing" 3 "cannot read nothing: No such file" gpt_diff a.jsonl nothing
+other "gpt_diff of a folder" 3 "folder, row 1: Is a directory.*two checkpoints" gpt_diff a.jsonl folder
+other "gpt_diff of a text" 3 "text.txt, row 1: .*it takes two files of --log-jsonl" gpt_diff a.jsonl text.txt
+head -c -9 a.jsonl >cut.jsonl
+other "gpt_diff of a log that is cut short" 3 "cut.jsonl, row 4: " gpt_diff a.jsonl cut.jsonl
+for step in 1 2 1000000000 9000000000000000000 1; do
+    echo "{\"step\": $step, \"loss_bits\": \"$step\"}"
+done >far.jsonl
+timeout -s KILL 5 "$bin/gpt_diff" far.jsonl far.jsonl >out 2>err
+result "gpt_diff of steps far away" "$([ $? = 0 ] && [ ! -s err ] || echo "exit status $?")"
+tail -n 2 far.jsonl >last.jsonl
+sed '1s/"1"}/"2"}/' far.jsonl >earlier.jsonl
+timeout -s KILL 5 "$bin/gpt_diff" earlier.jsonl last.jsonl >out 2>err
+result "the last row of a step counts" "$([ $? = 0 ] || cat out)"
+other "gpt_diff without an end" 3 "/dev/zero, row 1" gpt_diff a.jsonl /dev/zero
+other "ckpt of an unknown command" 2 "it takes list DIR, verify PATH" ckpt look saved
+other "ckpt list of nothing" 8 "there is no checkpoint in nothing" ckpt list nothing
+other "ckpt diff names the one" 8 "^ckpt: nothing is no checkpoint" ckpt diff made nothing
+other "mesh_info with an unknown flag" 2 "--foo is no flag" mesh_info --foo
+other "mesh_info without a value" 2 "--tp needs a value" mesh_info --tp
+other "recorder_diff of nothing" 2 "no file was given" recorder_diff
+other "recorder_diff of a text" 3 "text.txt is not a flight recorder" recorder_diff text.txt
+other "bench of nothing" 2 "it takes a command" bench
+other "bench of an unknown command" 2 "there is no command junk" bench junk
+other "bench of no shapes" 2 "--shapes '' is empty" bench gemm --shapes ""
 
 finish

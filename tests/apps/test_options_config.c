@@ -71,7 +71,7 @@ static void bad_configs(void)
     } cases[] = {
         {"{\"tq\": 1}", "\"tq\" is an unknown key; did you mean \"tp\"?"},
         {"{\"nothing_like_it\": 1}", "\"nothing_like_it\" is an unknown key; --help"},
-        {"{\"tp\": \"2\"}", "\"tp\" must be a whole number"},
+        {"{\"tp\": \"2\"}", "\"tp\" is \"2\", and must be a whole number"},
         {"{\"tp\": 2.0}", "\"tp\" must be a whole number"},
         {"{\"tp\": 0}", "\"tp\" 0 is not in [1, 4096]"},
         {"{\"lr\": true}", "\"lr\" must be a number"},
