@@ -60,8 +60,8 @@ wf_status wf_option_set_json(wf_options *options, const wf_option_row *row, cons
     if (!text) {
         char *is = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
 
-        wf_error_set(error, WF_EINVAL, "%s is %.80s, and must be %s", where,
-                     is ? is : "nothing", kind_name(row->kind));
+        wf_error_set(error, WF_EINVAL, "%s must be %s, and is %.80s", where,
+                     kind_name(row->kind), is ? is : "nothing");
         free(is);
         return error->code;
     }
