@@ -1,6 +1,6 @@
 /* apps/ckpt.c - looks at checkpoints: ckpt list | verify | show | diff; see ckpt --help. */
 #include "apps/checkpoint_diff.h"
-#include "apps/streams.h"
+#include "apps/program.h"
 #include "parallel/checkpoint/verify.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -71,6 +71,10 @@ static int list(const char *dir)
         free(paths[i]);
     }
     free(paths);
+    if (!count && error.code == WF_OK) {
+        wf_error_set(&error, WF_EIO, "there is no checkpoint in %s", dir);
+        result = complain(&error);
+    }
     return result;
 }
 
@@ -167,21 +171,24 @@ static int diff(const char *path_a, const char *path_b)
     wf_error error = {WF_OK, ""};
     bool same;
 
-    if (!wf_checkpoint_find(path_a, a, &error) || !wf_checkpoint_find(path_b, b, &error))
-        wf_error_set(&error, WF_EIO, "%s or %s is no checkpoint, and has none in it", path_a,
-                     path_b);
+    if (!wf_checkpoint_find(path_a, a, &error))
+        wf_error_set(&error, WF_EIO, "%s is no checkpoint, and has none in it", path_a);
+    else if (!wf_checkpoint_find(path_b, b, &error))
+        wf_error_set(&error, WF_EIO, "%s is no checkpoint, and has none in it", path_b);
     else if (wf_checkpoint_diff(a, b, stdout, &same, &error) == WF_OK)
         return same ? SAME : DIFFERENT;
     return complain(&error);
 }
 
-int main(int argc, char **argv)
+/* The command's exit status, or USAGE where there is no such command. */
+static int run(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
 
-    wf_streams_open();
-    if (strcmp(what, "--help") == 0)
-        return fputs(help, stdout) < 0;
+    if (strcmp(what, "--help") == 0) {
+        fputs(help, stdout);
+        return SAME;
+    }
     if (strcmp(what, "list") == 0 && argc == 3)
         return list(argv[2]);
     if (strcmp(what, "verify") == 0 && argc > 2)
@@ -190,6 +197,16 @@ int main(int argc, char **argv)
         return show(argv[2]);
     if (strcmp(what, "diff") == 0 && argc == 4)
         return diff(argv[2], argv[3]);
-    fputs(help, stderr);
+    fprintf(stderr, "ckpt: it takes list DIR, verify PATH..., show PATH or diff A B; see ckpt "
+                    "--help\n");
     return USAGE;
+}
+
+int main(int argc, char **argv)
+{
+    int result;
+
+    wf_program_begin();
+    result = wf_program_version_asked("ckpt", argc, argv) ? SAME : run(argc, argv);
+    return result <= DIFFERENT ? wf_program_end("ckpt", result) : result;
 }

@@ -2,7 +2,7 @@
  * apps/gpt_export.c - writes a model, of Hugging Face or of a checkpoint, as transformers load it:
  * see gpt_export --help.
  */
-#include "apps/streams.h"
+#include "apps/program.h"
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ typedef struct job {
     wf_nn_gpt_config config;
 } job;
 
-static void help(FILE *out)
+static void help(void)
 {
     fputs(
         "gpt_export - write a model as transformers load it\n\n"
@@ -32,10 +32,10 @@ static void help(FILE *out)
         "                tie\n"
         "  --ranks N     ranks among which the model is spread; under mpirun or srun one in\n"
         "                each process, or more (default: as many as processes, else 1)\n"
-        "  --help        print this help\n\n"
+        "  --help, --version\n\n"
         "Exit status: 0 done; 1 out of memory; 2 flags; 3 a file that cannot be read or\n"
         "written, or is damaged\n",
-        out);
+        stdout);
 }
 
 static wf_status load(const job *j, wf_par *par, wf_nn_gpt *model)
@@ -100,27 +100,42 @@ static int read_command_line(int argc, char **argv, job *j)
                                           {NULL, 0, NULL, 0}};
     int c;
 
+    opterr = 0;
     while ((c = getopt_long(argc, argv, "", flags, NULL)) != -1) {
         if (c == 'h') {
-            help(stdout);
+            help();
             return 0;
         }
         if (c == 'd')
             j->dtype = optarg;
-        else if (c != 'r')
+        else if (c != 'r') {
+            fprintf(stderr,
+                    "gpt_export: %s is no flag, or lacks its value; see gpt_export --help\n",
+                    argv[optind - 1]);
             return 2;
-        else if (!(j->ranks = count_of(optarg))) {
+        } else if (!(j->ranks = count_of(optarg))) {
             fprintf(stderr, "gpt_export: --ranks %s is no number from 1 to %d\n", optarg,
                     WF_MAX_RANKS);
             return 2;
         }
     }
     if (argc - optind != 2) {
-        help(stderr);
+        fprintf(stderr,
+                "gpt_export: it takes two folders, FROM and TO; see gpt_export --help\n");
         return 2;
     }
     j->from = argv[optind];
     j->to = argv[optind + 1];
+    if (!*j->from || !*j->to) {
+        fprintf(stderr, "gpt_export: the name of folder %s is empty\n",
+                *j->from ? "TO" : "FROM");
+        return 2;
+    }
+    if (strcmp(j->dtype, "f32") != 0 && strcmp(j->dtype, "bf16") != 0 &&
+        strcmp(j->dtype, "f16") != 0) {
+        fprintf(stderr, "gpt_export: --dtype %s is none of f32, bf16 and f16\n", j->dtype);
+        return 2;
+    }
     return -1;
 }
 
@@ -245,10 +260,12 @@ int main(int argc, char **argv)
     wf_status status;
     int done;
 
-    wf_streams_open();
+    wf_program_begin();
+    if (wf_program_version_asked("gpt_export", argc, argv))
+        return wf_program_end("gpt_export", 0);
     done = read_command_line(argc, argv, &j);
     if (done >= 0)
-        return done;
+        return done ? done : wf_program_end("gpt_export", 0);
     status = run(&j, &error);
     if (status != WF_OK && launcher.process <= 0)
         fprintf(stderr, "gpt_export: %s\n", error.text);

@@ -1,9 +1,9 @@
 /* apps/gpt_train.c - trains a GPT on text files, on any mesh of ranks: see gpt_train --help. */
 #include "apps/lock.h"
 #include "apps/plan.h"
+#include "apps/program.h"
 #include "apps/setup.h"
 #include "apps/step_report.h"
-#include "apps/streams.h"
 #include "apps/train_loop.h"
 #include "apps/wish.h"
 #include <errno.h>
@@ -16,8 +16,7 @@
 
 enum { EXIT_CHECKPOINT = 8, EXIT_PREEMPTED = 75 };
 
-/* Exit status by what went wrong, as documented in --help. */
-static int exit_status(wf_status status)
+static int status_of_error(wf_status status)
 {
     switch (status) {
     case WF_OK:
@@ -39,6 +38,14 @@ static int exit_status(wf_status status)
     default:
         return 1;
     }
+}
+
+/* Exit status by what went wrong, as documented in --help. */
+static int exit_status(wf_status status, const wf_saving_result *saved)
+{
+    if (saved->failed && (status == WF_OK || status == WF_EIO || status == WF_EDATA))
+        return EXIT_CHECKPOINT;
+    return status == WF_OK && saved->preempted ? EXIT_PREEMPTED : status_of_error(status);
 }
 
 /* The host's cores are shared out evenly among its ranks; a rank has at least one thread. A
@@ -189,9 +196,9 @@ static wf_status prepare_saving(const wf_options *o, const wf_launcher *launcher
     wf_status status = WF_OK;
     int lock; /* kept until the process ends */
 
-    if (o->steps == 0)
+    if (o->steps == 0 && o->sample == 0 && !o->resume)
         return WF_OK;
-    if (o->save) {
+    if (o->steps && o->save) {
         if (mkdir(o->save, 0755) != 0 && errno != EEXIST)
             status = wf_error_set(error, WF_EIO, "cannot make directory %s: %s", o->save,
                                   strerror(errno));
@@ -201,6 +208,12 @@ static wf_status prepare_saving(const wf_options *o, const wf_launcher *launcher
     }
     if (status == WF_OK)
         status = wf_resume_open(o, resume, error);
+    if (status == WF_OK && o->steps == 0 && o->sample && !o->init_from && !resume->count)
+        status =
+            wf_error_set(error, WF_EINVAL,
+                         "--sample %lld with --steps 0 needs weights that were trained "
+                         "before, and there are none: use --resume PATH or --init-from DIR",
+                         (long long)o->sample);
     result->failed = status == WF_EIO || status == WF_EDATA;
     return status;
 }
@@ -215,14 +228,14 @@ static wf_status launch(wf_options *o, wf_train_job *job, wf_resume *resume,
         prepare_saving(o, launcher, resume, job->saved, failed) == WF_OK &&
         open_log(o, resume->count > 0, launcher, &job->log, failed) == WF_OK && o->trace &&
         launcher->process == 0)
-        wf_timeline_open(o->trace, &job->timeline, failed);
+        wf_timeline_open(o->trace, (int)(o->tp * o->dp), &job->timeline, failed);
     if (job->failed.code != WF_OK && launcher->processes == 1)
         return wf_error_set(error, job->failed.code, "%s", job->failed.text);
     return train(o, job, launcher->processes > 1, end, error);
 }
 
-/* What --device auto stands for, told in one line where the CPU serves; whether cuda can be had. */
-static wf_status choose_device(wf_options *o, wf_error *no_gpu, wf_error *error)
+/* What --device auto stands for. Where the CPU serves somebody who asked, that is told in a line. */
+static wf_status choose_device(wf_options *o, wf_error *error)
 {
     wf_error why = {WF_OK, ""};
     bool choose = strcmp(o->device, "auto") == 0;
@@ -240,7 +253,8 @@ static wf_status choose_device(wf_options *o, wf_error *no_gpu, wf_error *error)
     }
     if (!choose)
         return wf_error_set(error, why.code, "--device cuda: %s; use --device cpu", why.text);
-    *no_gpu = why;
+    if (o->given[WF_OPTION_device] && wf_launcher_detected().process <= 0)
+        fprintf(stderr, "device auto: the CPU serves, since %s\n", why.text);
     snprintf(o->device, sizeof o->device, "cpu");
     return WF_OK;
 }
@@ -263,7 +277,7 @@ static wf_status run(wf_options *o, wf_saving_result *result, wf_launch_end *end
         status = wf_launcher_choose(unless_auto(o->launcher), unless_auto(o->transport),
                                     (int)(o->tp * o->dp), &launcher, error);
     if (status == WF_OK)
-        status = choose_device(o, &job.no_gpu, error);
+        status = choose_device(o, error);
     if (status == WF_OK)
         status = choose_threads(o, &launcher, error);
     if (status == WF_OK && o->plan)
@@ -286,6 +300,13 @@ static wf_status run(wf_options *o, wf_saving_result *result, wf_launch_end *end
     return status;
 }
 
+/* Whether what is printed is what was wanted; else it tells how training went, which has its log. */
+static bool is_asked(const wf_options *o)
+{
+    return wf_options_asks(o) || o->plan || o->steps == 0 || o->sample || o->show_layout ||
+           o->comm_report;
+}
+
 int main(int argc, char **argv)
 {
     wf_error error = {WF_OK, ""};
@@ -293,24 +314,25 @@ int main(int argc, char **argv)
     wf_saving_result saved = {.failed = false};
     wf_launch_end end = {.told = wf_launcher_detected().process > 0};
     wf_status status;
+    int result;
 
-    wf_streams_open();
+    wf_program_begin();
     status = wf_options_parse(argc, argv, &options, &error);
-    if (status == WF_OK && options.help && !end.told)
-        wf_options_help(stdout);
-    else if (status == WF_OK && *options.completion && !end.told)
-        wf_options_completion(stdout, options.completion);
-    else if (status == WF_OK && !options.help && !*options.completion)
+    if (status == WF_OK && !wf_options_asks(&options))
         status = run(&options, &saved, &end, &error);
-    fflush(stdout);
+    else if (status == WF_OK && !end.told)
+        wf_options_answer(&options, stdout);
+    if (status != WF_OK)
+        fflush(stdout);
     if (status != WF_OK && !end.told)
         fprintf(stderr, "gpt_train: %s\n", error.text);
     else if (status != WF_OK) /* launchers end all when one has: let the other say why */
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    result = exit_status(status, &saved);
+    if (result == 0 && is_asked(&options))
+        result = wf_program_end("gpt_train", result);
     if (end.stuck) /* ranks still run, and may never end */
-        _exit(exit_status(status));
+        _exit(result);
     wf_options_free(&options);
-    if (saved.failed && (status == WF_OK || status == WF_EIO || status == WF_EDATA))
-        return EXIT_CHECKPOINT;
-    return status == WF_OK && saved.preempted ? EXIT_PREEMPTED : exit_status(status);
+    return result;
 }

@@ -1,5 +1,6 @@
 /* apps/mesh_info.c - who would sit where: see mesh_info --help. */
 #include "apps/mesh_picture.h"
+#include "apps/program.h"
 #include <getopt.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -125,8 +126,6 @@ static wf_status set_flag(request *q, int flag, const char *value, wf_error *err
     case 'n':
         q->host.nvlink = true;
         return WF_OK;
-    case '?':
-        return wf_error_set(error, WF_EINVAL, "see mesh_info --help");
     default:
         q->help = true;
         return WF_OK;
@@ -144,8 +143,13 @@ static wf_status parse(int argc, char **argv, request *q, wf_error *error)
     wf_status status = WF_OK;
     int flag;
 
-    while (status == WF_OK && (flag = getopt_long(argc, argv, "", flags, NULL)) != -1)
-        status = set_flag(q, flag, optarg, error);
+    opterr = 0;
+    while (status == WF_OK && (flag = getopt_long(argc, argv, ":", flags, NULL)) != -1)
+        status = flag == '?' || flag == ':'
+                     ? wf_error_set(
+                           error, WF_EINVAL, "%s %s: see mesh_info --help", argv[optind - 1],
+                           flag == ':' ? "needs a value" : "is no flag, or takes no value")
+                     : set_flag(q, flag, optarg, error);
     if (status == WF_OK && optind < argc)
         return wf_error_set(error, WF_EINVAL, "%s is no flag: see mesh_info --help",
                             argv[optind]);
@@ -261,11 +265,15 @@ int main(int argc, char **argv)
     static request q = {.bytes_tp = -1, .bytes_dp = -1};
     static session s;
     wf_error error = {WF_OK, ""};
-    wf_status status = parse(argc, argv, &q, &error);
+    wf_status status;
 
+    wf_program_begin();
+    if (wf_program_version_asked("mesh_info", argc, argv))
+        return wf_program_end("mesh_info", 0);
+    status = parse(argc, argv, &q, &error);
     if (status == WF_OK && q.help) {
         fputs(help_text, stdout);
-        return 0;
+        return wf_program_end("mesh_info", 0);
     }
     if (status == WF_OK)
         status = set_axes(&s, &q, &error);
@@ -278,7 +286,7 @@ int main(int argc, char **argv)
     for (int h = 0; h < s.n_hosts && h < MOST_HOSTS; h++)
         wf_host_free(s.read[h]);
     if (status == WF_OK)
-        return 0;
+        return wf_program_end("mesh_info", 0);
     fprintf(stderr, "mesh_info: %s\n", error.text);
     return status == WF_EINVAL ? 2 : status == WF_EIO ? 3 : 1;
 }

@@ -3,6 +3,7 @@
  * by the group of the innermost axis that sits there; below, what each link carries.
  */
 #include "apps/mesh_picture.h"
+#include "apps/program.h"
 #include "apps/step_report.h"
 #include <errno.h>
 #include <string.h>
@@ -189,7 +190,7 @@ static void draw(const wf_mesh_picture *m, FILE *out)
 
 wf_status wf_mesh_picture_svg(const wf_mesh_picture *m, const char *path, wf_error *error)
 {
-    FILE *out = fopen(path, "w");
+    FILE *out = wf_program_file(path, "w");
     bool bad = !out;
 
     if (out) {

@@ -104,7 +104,7 @@ static wf_status read_command_line(int argc, char **argv, wf_options *options, w
     reader in = {.at = argv + (argc > 0), .end = argv + argc};
     wf_status status = WF_OK;
 
-    while (status == WF_OK && in.at != in.end && !options->help && !*options->completion) {
+    while (status == WF_OK && in.at != in.end && !wf_options_asks(options)) {
         if (!strcmp(*in.at, "-h"))
             options->help = true;
         else if (is_flag(*in.at))
@@ -129,6 +129,11 @@ static wf_status set_defaults(wf_options *options, wf_error *error)
     return status;
 }
 
+bool wf_options_asks(const wf_options *options)
+{
+    return options->help || options->version || *options->completion;
+}
+
 wf_status wf_options_parse(int argc, char **argv, wf_options *options, wf_error *error)
 {
     wf_status status;
@@ -137,7 +142,7 @@ wf_status wf_options_parse(int argc, char **argv, wf_options *options, wf_error 
     status = set_defaults(options, error);
     if (status == WF_OK)
         status = read_command_line(argc, argv, options, error);
-    if (status == WF_OK && !options->help && !*options->completion) {
+    if (status == WF_OK && !wf_options_asks(options)) {
         if (options->config)
             status = wf_options_read_config(options, options->config, error);
         if (status == WF_OK)

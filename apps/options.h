@@ -59,13 +59,18 @@ typedef struct wf_options {
  * wf_options_parse - defaults, then the config file, then the command line; then all checks.
  *
  * Values that follow from others (micro_batch_size, ffn, n_kv_head, min_lr, ...) are filled in.
- * Only threads_per_rank may stay 0: it depends on the machine. With --help or --completion the
- * rest of the command line is not read or checked: look at `help` and `completion` first.
+ * Only threads_per_rank may stay 0: it depends on the machine. With --help, --version or
+ * --completion the rest of the command line is not read or checked: ask wf_options_asks first.
  *
  * @param options  filled; wf_options_free it after success, it is empty after a failure
  * Errors:         WF_EINVAL (a flag), WF_EIO (the config file), WF_ENOMEM
  */
 wf_status wf_options_parse(int argc, char **argv, wf_options *options, wf_error *error);
+
+/** wf_options_asks - whether a text was asked for (help, version, completion) in place of a run;
+ * wf_options_answer - prints it. */
+bool wf_options_asks(const wf_options *options);
+void wf_options_answer(const wf_options *options, FILE *out);
 
 /** wf_options_free - frees the texts; the struct itself is the caller's. */
 void wf_options_free(wf_options *options);

@@ -157,6 +157,10 @@ static wf_status check_plan(wf_options *o, wf_error *error)
             error, WF_EINVAL,
             "--report-json is of a step, and --steps is 0: use --plan --json FILE "
             "to go without");
+    if (o->comm_report && !o->steps && !o->plan)
+        return wf_error_set(error, WF_EINVAL,
+                            "--comm-report is of a step, and --steps is 0: use --plan to go "
+                            "without");
     if (o->given[WF_OPTION_rank] && !o->plan && !o->report_json && !o->comm_report && !o->trace)
         return wf_error_set(
             error, WF_EINVAL,
@@ -265,12 +269,19 @@ static wf_status check_sample(wf_options *o, wf_error *error)
 
 static wf_status check_transport(wf_options *o, wf_error *error)
 {
-    if (o->steps && !o->plan && !strcmp(o->transport, "fake"))
+    if (o->plan || strcmp(o->transport, "fake"))
+        return WF_OK;
+    if (o->steps)
         return wf_error_set(
             error, WF_EINVAL,
             "--transport fake moves no data, so it cannot train --steps %lld; use --transport "
             "threads, or --steps 0 for reports",
             (long long)o->steps);
+    if (o->sample)
+        return wf_error_set(error, WF_EINVAL,
+                            "--transport fake moves no data, so it cannot make --sample %lld; "
+                            "drop one of the two",
+                            (long long)o->sample);
     return WF_OK;
 }
 
@@ -279,7 +290,9 @@ static wf_status check_saving(wf_options *o, wf_error *error)
     const char *alone = o->save_interval ? "--save-interval"
                         : o->async_save  ? "--async-save"
                         : o->save_best   ? "--save-best"
-                                         : NULL;
+                        : o->exit_duration_in_mins > 0
+                            ? "--exit-duration-in-mins, which saves and stops,"
+                            : NULL;
 
     if (alone && !o->save)
         return wf_error_set(error, WF_EINVAL, "%s belongs to --save DIR; use it with that",
@@ -312,11 +325,11 @@ static wf_status check_data(wf_options *o, wf_error *error)
 wf_status wf_options_check(wf_options *options, wf_error *error)
 {
     static wf_status (*const rules[])(wf_options *, wf_error *) = {
-        wf_options_init_from, check_positions,    check_heads,     check_kv_heads,
-        derive_ffn,           check_trace,        check_world,     check_cuda_graph,
-        check_wrap,           check_plan,         check_batch,     check_schedule,
-        check_evaluation,     check_sample,       check_transport, check_saving,
-        check_data,           derive_param_dtype,
+        wf_options_init_from, wf_options_files, wf_options_resume, check_positions,
+        check_heads,          check_kv_heads,   derive_ffn,        check_trace,
+        check_world,          check_cuda_graph, check_wrap,        check_plan,
+        check_batch,          check_schedule,   check_evaluation,  check_sample,
+        check_transport,      check_saving,     check_data,        derive_param_dtype,
     };
     wf_status status = WF_OK;
 

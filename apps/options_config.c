@@ -5,6 +5,7 @@
  * booleans and texts pass through the same checks as on the command line.
  */
 #include "apps/options_table.h"
+#include "apps/program.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,20 +51,27 @@ static const char *typed(const wf_option_row *row, const json_t *value, char buf
     return buffer;
 }
 
-static wf_status read_value(wf_options *options, const wf_option_row *row, const char *where,
-                            const json_t *value, wf_error *error)
+wf_status wf_option_set_json(wf_options *options, const wf_option_row *row, const char *where,
+                             const json_t *value, wf_error *error)
 {
     char buffer[32];
     const char *text = typed(row, value, buffer);
 
-    if (!text)
-        return wf_error_set(error, WF_EINVAL, "%s must be %s in the config file", where,
-                            kind_name(row->kind));
+    if (!text) {
+        char *is = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
+
+        wf_error_set(error, WF_EINVAL, "%s must be %s, and is %.80s", where,
+                     kind_name(row->kind), is ? is : "nothing");
+        free(is);
+        return error->code;
+    }
     return wf_option_set(options, row, where, text, error);
 }
 
+/* seen: keys of rows that were read, since dashes and underscores make two of one. */
 static wf_status read_entry(wf_options *options, const char *path, const char *key,
-                            const json_t *value, wf_error *error)
+                            const json_t *value, const char *seen[WF_OPTION_COUNT],
+                            wf_error *error)
 {
     const wf_option_row *row = wf_option_find(key, strlen(key));
     char where[512];
@@ -82,14 +90,18 @@ static wf_status read_entry(wf_options *options, const char *path, const char *k
         return wf_error_set(error, WF_EINVAL,
                             "%s cannot stand in a config file; give %s on the command line",
                             where, wf_option_flag(row).text);
+    if (seen[row - wf_option_rows])
+        return wf_error_set(error, WF_EINVAL, "%s is there as \"%s\" too; keep one of them",
+                            where, seen[row - wf_option_rows]);
+    seen[row - wf_option_rows] = key;
     if (options->given[row - wf_option_rows] || json_is_null(value))
         return WF_OK;
     wf_option_clear(options, row);
     if (!json_is_array(value) || row->kind != WF_KIND_FILES)
-        return read_value(options, row, where, value, error);
+        return wf_option_set_json(options, row, where, value, error);
     json_array_foreach(value, i, item)
     {
-        status = read_value(options, row, where, item, error);
+        status = wf_option_set_json(options, row, where, item, error);
         if (status != WF_OK)
             break;
     }
@@ -114,7 +126,7 @@ static wf_status load(const char *path, json_t **root, wf_error *error)
     FILE *file;
 
     errno = 0;
-    file = fopen(path, "re");
+    file = wf_program_file(path, "r");
     *root = file ? json_loadf(file, JSON_REJECT_DUPLICATES, &problem) : NULL;
     if (!file || ferror(file))
         status =
@@ -129,6 +141,7 @@ static wf_status load(const char *path, json_t **root, wf_error *error)
 
 wf_status wf_options_read_config(wf_options *options, const char *path, wf_error *error)
 {
+    const char *seen[WF_OPTION_COUNT] = {NULL};
     json_t *root;
     wf_status status = load(path, &root, error);
 
@@ -141,7 +154,7 @@ wf_status wf_options_read_config(wf_options *options, const char *path, wf_error
     for (void *at = json_object_iter(root); at && status == WF_OK;
          at = json_object_iter_next(root, at))
         status = read_entry(options, path, json_object_iter_key(at), json_object_iter_value(at),
-                            error);
+                            seen, error);
     if (status == WF_OK)
         mark_given(options, root);
     json_decref(root);

@@ -1,5 +1,6 @@
 /* apps/options_help.c - the help text and the completion scripts, from apps/options.def. */
 #include "apps/options_table.h"
+#include "apps/program.h"
 #include <string.h>
 
 enum { HELP_INDENT = 28, HELP_WIDTH = 88 };
@@ -251,4 +252,14 @@ void wf_options_completion(FILE *out, const char *shell)
         complete_zsh(out);
     else
         complete_bash(out);
+}
+
+void wf_options_answer(const wf_options *options, FILE *out)
+{
+    if (options->help)
+        wf_options_help(out);
+    else if (options->version)
+        wf_program_version(out, "gpt_train");
+    else
+        wf_options_completion(out, options->completion);
 }

@@ -61,6 +61,10 @@ bool wf_choice_next(const char **cursor, wf_choice *choice);
 wf_status wf_option_set(wf_options *options, const wf_option_row *row, const char *where,
                         const char *text, wf_error *error);
 
+/* The same from JSON, as it stands in a config file. */
+wf_status wf_option_set_json(wf_options *options, const wf_option_row *row, const char *where,
+                             const json_t *value, wf_error *error);
+
 /* Frees what a text or list row holds, and leaves it empty. */
 void wf_option_clear(wf_options *options, const wf_option_row *row);
 
@@ -69,6 +73,12 @@ wf_status wf_options_read_config(wf_options *options, const char *path, wf_error
 
 /* What the folder of --init-from decides, where one is given. */
 wf_status wf_options_init_from(wf_options *options, wf_error *error);
+
+/* No file is written that is read, or written as another one too. */
+wf_status wf_options_files(wf_options *options, wf_error *error);
+
+/* What the checkpoint decides that a run goes on from, where there is one. */
+wf_status wf_options_resume(wf_options *options, wf_error *error);
 
 /* The rules that join several flags, and the values that follow from others. */
 wf_status wf_options_check(wf_options *options, wf_error *error);

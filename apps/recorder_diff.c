@@ -8,6 +8,7 @@
  * that was begun first is told. Where the member hangs in another group it has a cause there: such
  * a disagreement is told only if there is none of another kind.
  */
+#include "apps/program.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -296,18 +297,26 @@ static wf_status print_world(const world *w, wf_error *error)
 
 int main(int argc, char **argv)
 {
-    world w = {.n = argc - 1, .of = calloc((size_t)argc, sizeof *w.of)};
+    world w = {.n = argc - 1};
     wf_error error = {WF_OK, ""};
     int differ = 0;
     finding f = {0};
 
-    if (argc < 2 || argv[1][0] == '-') {
-        bool asked = argc > 1 && strcmp(argv[1], "--help") == 0;
-
-        fputs(help_text, asked ? stdout : stderr);
-        free(w.of);
-        return asked ? 0 : 2;
+    wf_program_begin();
+    if (wf_program_version_asked("recorder_diff", argc, argv))
+        return wf_program_end("recorder_diff", 0);
+    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
+        fputs(help_text, stdout);
+        return wf_program_end("recorder_diff", 0);
     }
+    if (argc < 2 || argv[1][0] == '-') {
+        fprintf(stderr, "recorder_diff: %s%s; see recorder_diff --help\n",
+                argc < 2 ? "no file was given" : "there is no flag ", argc < 2 ? "" : argv[1]);
+        return 2;
+    }
+    w.of = calloc((size_t)w.n, sizeof(wf_recording *));
+    if (!w.of)
+        wf_error_set(&error, WF_ENOMEM, "no memory for %d recordings", w.n);
     for (int i = 0; w.of && i < w.n && error.code == WF_OK; i++)
         read_file(argv[i + 1], &w.of[i], &error);
     if (w.of && error.code == WF_OK && print_world(&w, &error) == WF_OK) {
@@ -321,7 +330,8 @@ int main(int argc, char **argv)
         free(w.of[i]);
     free(w.of);
     if (error.code == WF_OK)
-        return differ;
+        return wf_program_end("recorder_diff", differ);
+    fflush(stdout);
     fprintf(stderr, "recorder_diff: %s\n", error.text);
-    return 3;
+    return error.code == WF_ENOMEM ? 1 : 3;
 }

@@ -109,9 +109,11 @@ static wf_status open_file(wf_run_log *log, const wf_run_log_options *o, wf_erro
     log->path = strdup(o->path);
     if (!log->path)
         return wf_error_set(error, WF_ENOMEM, "no memory for the log");
-    log->file =
-        open(o->path, O_WRONLY | O_CREAT | O_CLOEXEC | (o->append ? O_APPEND : O_TRUNC), 0666);
-    if (log->file < 0)
+    /* Not to wait for a reader where the name is a pipe's. */
+    log->file = open(
+        o->path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | (o->append ? O_APPEND : O_TRUNC),
+        0666);
+    if (log->file < 0 || fcntl(log->file, F_SETFL, o->append ? O_APPEND : 0) != 0)
         return wf_error_set(error, WF_EIO, "cannot open log file %s: %s", o->path,
                             strerror(errno));
     row = first_row(o);

@@ -1,5 +1,6 @@
 /* apps/sample.c - text from a trained model, byte by byte. */
 #include "apps/train_loop.h"
+#include "apps/wish.h"
 #include "core/host_data.h"
 #include <stdlib.h>
 #include <string.h>
@@ -59,7 +60,20 @@ static int next_byte(const wf_options *o, wf_par *par, wf_nn_gpt *model, const c
     return byte;
 }
 
-wf_status wf_sample_text(const wf_options *o, wf_par *par, wf_nn_gpt *model, FILE *out)
+/* Whether a rank was asked to stop. Without --save nobody listens: SIGTERM ends the process. */
+static bool stop_wished(const wf_options *o, wf_par *par)
+{
+    const uint64_t mine = wf_wish_now() & WF_WISH_STOP;
+    const uint64_t *all = o->save ? wf_mesh_gather(wf_par_mesh(par), &mine, sizeof mine) : NULL;
+    bool stop = false;
+
+    for (int64_t i = 0; all && i < o->tp * o->dp; i++)
+        stop = stop || all[i];
+    return stop;
+}
+
+wf_status wf_sample_text(const wf_options *o, wf_par *par, wf_nn_gpt *model, FILE *out,
+                         bool *stopped)
 {
     wf_context *ctx = wf_par_context(par);
     uint64_t key = wf_random_key((uint64_t)o->seed, WF_RANDOM_SAMPLE);
@@ -72,7 +86,7 @@ wf_status wf_sample_text(const wf_options *o, wf_par *par, wf_nn_gpt *model, FIL
                        (long long)o->sample);
     memcpy(text, prompt, (size_t)length);
     wf_context_training(ctx, false);
-    while (length < end) {
+    while (length < end && !(*stopped = stop_wished(o, par))) {
         int byte = next_byte(o, par, model, text, length, key);
 
         if (byte < 0)
@@ -80,7 +94,7 @@ wf_status wf_sample_text(const wf_options *o, wf_par *par, wf_nn_gpt *model, FIL
         text[length++] = (char)byte;
     }
     wf_context_training(ctx, true);
-    if (out && wf_context_status(ctx) == WF_OK) {
+    if (out && !*stopped && wf_context_status(ctx) == WF_OK) {
         fprintf(out, "\n--- sample ---\n");
         fwrite(text, 1, (size_t)length, out);
         fprintf(out, "\n--------------\n");

@@ -123,7 +123,14 @@ static void loaded(wf_saving *s, const wf_par_checkpoint *c)
     printf("going on from %s, after step %lld\n", wf_par_checkpoint_path(c),
            (long long)wf_par_checkpoint_step(c));
     fflush(stdout);
-    wf_resume_tell(s->options, c);
+    if (s->trainer)
+        wf_resume_tell(s->options, c);
+}
+
+static wf_status load(wf_saving *s, const wf_par_checkpoint *c, wf_error *error)
+{
+    return s->trainer ? wf_par_checkpoint_load(s->trainer, c, error)
+                      : wf_par_checkpoint_load_model(s->par, s->model, c, error);
 }
 
 wf_status wf_saving_resume(wf_saving *s, const wf_resume *resume, int64_t *step)
@@ -138,7 +145,7 @@ wf_status wf_saving_resume(wf_saving *s, const wf_resume *resume, int64_t *step)
         const wf_par_checkpoint *c = resume->checkpoint[i];
 
         error = (wf_error){WF_OK, ""};
-        if (wf_par_checkpoint_load(s->trainer, c, &error) == WF_OK) {
+        if (load(s, c, &error) == WF_OK) {
             loaded(s, c);
             *step = wf_par_checkpoint_step(c);
             return WF_OK;

@@ -15,7 +15,8 @@ typedef struct wf_saving_result {
 typedef struct wf_saving {
     const wf_options *options;
     wf_par *par;
-    wf_par_trainer *trainer;
+    wf_par_trainer *trainer; /* NULL: `model` alone is loaded, and nothing saved */
+    wf_nn_module *model;
     wf_par_saver *saver, *best; /* NULL: none */
     char **texts;               /* what checkpoints keep; the last pair is the best loss */
     int64_t text_count;

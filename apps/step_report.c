@@ -1,5 +1,6 @@
 /* apps/step_report.c - see the header. */
 #include "apps/step_report.h"
+#include "apps/program.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -158,7 +159,8 @@ static wf_status cannot_write(const char *path, wf_error *error)
 
 wf_status wf_step_report_check(const char *path, wf_error *error)
 {
-    FILE *file = fopen(path, "ae"); /* what it holds stays until there is something else */
+    FILE *file =
+        wf_program_file(path, "a"); /* what it holds stays until there is something else */
 
     return file && fclose(file) == 0 ? WF_OK : cannot_write(path, error);
 }
@@ -171,7 +173,7 @@ wf_status wf_step_report_write(json_t *json, const char *path, wf_error *error)
     if (!json)
         return wf_error_set(error, WF_ENOMEM, "no memory for a report as JSON");
     errno = 0;
-    file = fopen(path, "we");
+    file = wf_program_file(path, "w");
     good = file && json_dumpf(json, file, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) == 0 &&
            fputc('\n', file) != EOF;
     if (file && fclose(file))

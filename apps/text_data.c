@@ -54,6 +54,14 @@ static wf_status check_part(const wf_text_data *data, wf_text_part part, wf_erro
 
     if (have >= need)
         return WF_OK;
+    if (have < 2)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "the %s part has %lld of the data's %lld bytes (--val-fraction %g), and "
+            "the shortest sequence needs 2; use more --data, or another "
+            "--val-fraction",
+            part == WF_TEXT_TRAIN ? "training" : "validation", have, (long long)data->size,
+            data->val_fraction);
     return wf_error_set(
         error, WF_EINVAL,
         "a sequence of --seq-len %lld needs %lld bytes (one more, for the last target), but "
@@ -61,7 +69,7 @@ static wf_status check_part(const wf_text_data *data, wf_text_part part, wf_erro
         "%s part has %lld of the data's %lld (--val-fraction %g); use a --seq-len of at most "
         "%lld, more --data, or another --val-fraction",
         (long long)data->seq_len, need, part == WF_TEXT_TRAIN ? "training" : "validation", have,
-        (long long)data->size, data->val_fraction, have > 1 ? have - 1 : 1);
+        (long long)data->size, data->val_fraction, have - 1);
 }
 
 wf_status wf_text_data_open(const wf_text_options *options, wf_text_data **data,

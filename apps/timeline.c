@@ -1,12 +1,15 @@
 /* apps/timeline.c - see the header. */
 #include "apps/timeline.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 enum {
     COMPUTE,
@@ -15,11 +18,19 @@ enum {
     MOST_LINES = (WF_MAX_AXES + 1) * WF_COLLECTIVE_KINDS /* axes, and the world */
 };
 
+/* The rows of a rank, until those of all ranks are there. */
+typedef struct part {
+    char *text;
+    size_t bytes;
+} part;
+
 struct wf_timeline {
-    FILE *file;
-    char *path;
-    bool empty;
+    char *path;    /* without symbolic links */
+    char *partial; /* what is written, and then renamed */
     pthread_mutex_t lock;
+    bool changed; /* since the file was written */
+    int ranks, come;
+    part of[];
 };
 
 /* Where the rows of a rank are written. */
@@ -29,33 +40,59 @@ typedef struct rows {
     bool empty;
 } rows;
 
-static wf_status cannot_write(const wf_timeline *t, wf_error *error)
+static wf_status cannot_write(const char *path, wf_error *error)
 {
-    return wf_error_set(error, WF_EIO, "cannot write timeline %s: %s", t->path,
-                        strerror(errno));
+    return wf_error_set(error, WF_EIO, "cannot write timeline %s: %s", path, strerror(errno));
 }
 
-wf_status wf_timeline_open(const char *path, wf_timeline **timeline, wf_error *error)
+/* A timeline of nothing, so that the file is whole from the beginning. */
+static wf_status begin(const char *path, wf_error *error)
 {
-    wf_timeline *t = calloc(1, sizeof *t);
+    /* Not to wait for a reader where the name is a pipe's. */
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    struct stat s;
+    bool good = fd >= 0 && fstat(fd, &s) == 0;
+
+    if (good && !S_ISREG(s.st_mode)) {
+        close(fd);
+        return wf_error_set(error, WF_EIO,
+                            "cannot write timeline %s: it is no regular file, which a timeline "
+                            "replaces",
+                            path);
+    }
+    good = good && ftruncate(fd, 0) == 0 && write(fd, "[]\n", 3) == 3;
+    if (fd >= 0 && close(fd))
+        good = false;
+    return good ? WF_OK : cannot_write(path, error);
+}
+
+static void free_timeline(wf_timeline *t)
+{
+    for (int r = 0; r < t->ranks; r++)
+        free(t->of[r].text);
+    free(t->path);
+    free(t->partial);
+    free(t);
+}
+
+wf_status wf_timeline_open(const char *path, int ranks, wf_timeline **timeline, wf_error *error)
+{
+    wf_timeline *t;
 
     *timeline = NULL;
-    if (t)
-        t->path = strdup(path);
-    if (!t || !t->path) {
-        free(t);
+    if (begin(path, error) != WF_OK)
+        return error->code;
+    t = calloc(1, sizeof *t + (size_t)ranks * sizeof *t->of);
+    if (!t)
+        return wf_error_set(error, WF_ENOMEM, "no memory for a timeline");
+    t->path = realpath(path, NULL);
+    if (!t->path || asprintf(&t->partial, "%s.partial", t->path) < 0) {
+        t->partial = NULL;
+        free_timeline(t);
         return wf_error_set(error, WF_ENOMEM, "no memory for a timeline");
     }
-    t->file = fopen(path, "we");
-    if (!t->file) {
-        cannot_write(t, error);
-        free(t->path);
-        free(t);
-        return error->code;
-    }
-    t->empty = true;
+    t->ranks = ranks;
     pthread_mutex_init(&t->lock, NULL);
-    fputs("[\n", t->file);
     *timeline = t;
     return WF_OK;
 }
@@ -87,6 +124,23 @@ static wf_status put_name(rows *t, const char *what, int rank, int row, const ch
                json_pack("{s:s, s:s, s:i, s:i, s:{s:s}}", "name", what, "ph", "M", "pid", rank,
                          "tid", row, "args", "name", name),
                error);
+}
+
+/* Viewers sort by name or by number of events where nothing is said. */
+static wf_status put_order(rows *t, const char *what, int rank, int row, int place,
+                           wf_error *error)
+{
+    return put(t,
+               json_pack("{s:s, s:s, s:i, s:i, s:{s:i}}", "name", what, "ph", "M", "pid", rank,
+                         "tid", row, "args", "sort_index", place),
+               error);
+}
+
+static wf_status put_row(rows *t, int rank, int row, const char *name, wf_error *error)
+{
+    wf_status status = put_name(t, "thread_name", rank, row, name, error);
+
+    return status == WF_OK ? put_order(t, "thread_sort_index", rank, row, row, error) : status;
 }
 
 static wf_status put_event(rows *t, int rank, int row, const wf_trace_event *e, wf_error *error)
@@ -136,8 +190,8 @@ static wf_status put_transfers(rows *t, int rank, int64_t n, const wf_trace_even
         while (row < MOST_ROWS - 1 && busy[row] > transfer[i]->start)
             row++;
         if (busy[row] == 0)
-            status = put_name(t, "thread_name", rank, COMMUNICATION + row,
-                              row ? "communication at the same time" : "communication", error);
+            status = put_row(t, rank, COMMUNICATION + row,
+                             row ? "communication at the same time" : "communication", error);
         busy[row] = transfer[i]->end;
         if (status == WF_OK)
             status = put_event(t, rank, COMMUNICATION + row, transfer[i], error);
@@ -155,7 +209,9 @@ static wf_status put_rank(rows *t, int rank, const wf_trace *trace,
     snprintf(name, sizeof name, "rank %d", rank);
     status = put_name(t, "process_name", rank, COMPUTE, name, error);
     if (status == WF_OK)
-        status = put_name(t, "thread_name", rank, COMPUTE, "compute", error);
+        status = put_order(t, "process_sort_index", rank, COMPUTE, rank, error);
+    if (status == WF_OK)
+        status = put_row(t, rank, COMPUTE, "compute", error);
     for (int64_t i = 0; i < wf_trace_count(trace) && status == WF_OK; i++) {
         const wf_trace_event *e = wf_trace_at(trace, i);
 
@@ -190,34 +246,66 @@ wf_status wf_timeline_text(int rank, const wf_trace *trace, int64_t zero, char *
     return wf_error_set(error, WF_ENOMEM, "no memory for the timeline of rank %d", rank);
 }
 
-wf_status wf_timeline_put(wf_timeline *t, const char *text, size_t bytes, wf_error *error)
+/* All that has come, rank by rank. */
+static bool write_parts(const wf_timeline *t, FILE *file)
 {
-    wf_status status = WF_OK;
+    bool good = fputs("[\n", file) != EOF, empty = true;
+
+    for (int r = 0; r < t->ranks && good; r++) {
+        const part *p = &t->of[r];
+
+        if (!p->text)
+            continue;
+        good = (empty || fputs(",\n", file) != EOF) &&
+               fwrite(p->text, 1, p->bytes, file) == p->bytes;
+        empty = false;
+    }
+    return good && fputs("\n]\n", file) != EOF;
+}
+
+/* Under another name, and then renamed: whoever reads the file finds a whole one. */
+static wf_status replace(wf_timeline *t, wf_error *error)
+{
+    int fd = open(t->partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    bool good = file && write_parts(t, file);
+
+    if (file && fclose(file))
+        good = false;
+    else if (fd >= 0 && !file)
+        close(fd);
+    if (good && rename(t->partial, t->path) == 0) {
+        t->changed = false;
+        return WF_OK;
+    }
+    cannot_write(t->path, error);
+    if (fd >= 0)
+        unlink(t->partial);
+    return error->code;
+}
+
+void wf_timeline_put(wf_timeline *t, int rank, char *text, size_t bytes)
+{
+    wf_error later = {WF_OK, ""};
 
     pthread_mutex_lock(&t->lock);
-    errno = 0;
-    if (fputs(t->empty ? "" : ",\n", t->file) == EOF ||
-        fwrite(text, 1, bytes, t->file) != bytes || fflush(t->file))
-        status = cannot_write(t, error);
-    t->empty = false;
+    t->of[rank] = (part){text, bytes};
+    t->changed = true;
+    if (++t->come == t->ranks)
+        replace(t, &later);
     pthread_mutex_unlock(&t->lock);
-    return status;
 }
 
 wf_status wf_timeline_close(wf_timeline *t, wf_error *error)
 {
     wf_status status = WF_OK;
-    bool good;
 
     if (!t)
         return WF_OK;
-    errno = 0;
-    good = fputs("\n]\n", t->file) != EOF && !ferror(t->file);
-    if (fclose(t->file) || !good)
-        status = cannot_write(t, error);
+    if (t->changed)
+        status = replace(t, error);
     pthread_mutex_destroy(&t->lock);
-    free(t->path);
-    free(t);
+    free_timeline(t);
     return status;
 }
 

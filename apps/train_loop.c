@@ -3,6 +3,7 @@
 #include "apps/setup.h"
 #include "apps/step_report.h"
 #include "apps/train_loop.h"
+#include "apps/wish.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -137,8 +138,9 @@ static wf_status collect_rows(loop *l, const int64_t *here, wf_error *error)
             return wf_error_set(error, WF_ENOMEM, "no memory for the timeline of rank %d", r);
         status = wf_recv(l->rank->world, 1, r, text, bytes, error);
         if (status == WF_OK)
-            status = wf_timeline_put(l->job->timeline, text, (size_t)bytes, error);
-        free(text);
+            wf_timeline_put(l->job->timeline, r, text, (size_t)bytes);
+        else
+            free(text);
     }
     return status;
 }
@@ -155,7 +157,8 @@ static wf_status hand_in_rows(loop *l, const wf_trace *trace, bool well, wf_erro
     if (well && !(here = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine)))
         well = false;
     if (status == WF_OK && l->job->timeline) {
-        status = wf_timeline_put(l->job->timeline, text, bytes, error);
+        wf_timeline_put(l->job->timeline, l->rank->index, text, bytes);
+        text = NULL;
     } else if (status == WF_OK && well) {
         int64_t size = (int64_t)bytes;
 
@@ -268,13 +271,6 @@ static wf_status train_step(loop *l, int64_t step)
     return wf_context_status(ctx);
 }
 
-/* When it is sure that there is a run to speak of. */
-static void tell_device(const loop *l)
-{
-    if (l->job->no_gpu.code != WF_OK && l->rank->index == 0)
-        fprintf(stderr, "device auto: the CPU serves, since %s\n", l->job->no_gpu.text);
-}
-
 /* Said once: by the mesh, by what its trainer makes of the batch, or by a sum that has run. */
 static void tell_inexact(loop *l)
 {
@@ -294,6 +290,22 @@ static void tell_shared_gpus(const loop *l)
                 gpu->ranks, gpu->gpus, gpu->gpus == 1 ? "" : "s");
 }
 
+/* A line for each checkpoint, when it has been published. */
+static void tell_saved(loop *l, const wf_par_saver *saver, int64_t *told)
+{
+    int64_t step = saver ? wf_par_saver_saved(saver) : 0;
+    char path[4096];
+
+    if (step == *told)
+        return;
+    *told = step;
+    if (l->rank->index != 0)
+        return;
+    wf_run_log_clear(l->job->log);
+    printf("saved %s\n", wf_par_saver_path(saver, step, path, sizeof path));
+    fflush(stdout);
+}
+
 static void introduce(loop *l)
 {
     tell_inexact(l);
@@ -307,22 +319,48 @@ static void introduce(loop *l)
 static wf_status train(loop *l)
 {
     wf_context *ctx = wf_par_context(l->par);
-    int64_t step = 0;
+    int64_t step = 0, saved = 0, best = 0;
     bool stop = false;
 
-    if (wf_saving_open(&l->saving, l->o, l->par, l->trainer, l->job->saved) == WF_OK)
-        wf_saving_resume(&l->saving, l->job->resume, &step);
+    if (wf_saving_open(&l->saving, l->o, l->par, l->trainer, l->job->saved) == WF_OK &&
+        l->rank->index == 0)
+        wf_first_lines(stdout, l->o, &l->model->base, l->job->data);
+    wf_saving_resume(&l->saving, l->job->resume, &step);
     l->resumed = step;
     while (++step <= l->o->steps && !stop && wf_context_status(ctx) == WF_OK)
         if (train_step(l, step) == WF_OK) {
-            if (step == l->resumed + 1)
-                tell_device(l);
             tell_inexact(l);
             wf_saving_step(&l->saving, step, l->wishes, &stop);
+            tell_saved(l, l->saving.saver, &saved);
+            tell_saved(l, l->saving.best, &best);
         }
     if (wf_context_status(ctx) == WF_ENONFINITE) /* which every rank has found */
         wf_saving_finish(&l->saving);
     return wf_context_status(ctx);
+}
+
+/* Without steps the parameters alone are loaded. */
+static wf_status load_model(loop *l)
+{
+    int64_t step;
+
+    l->saving = (wf_saving){
+        .options = l->o, .par = l->par, .model = &l->model->base, .result = l->job->saved};
+    return wf_saving_resume(&l->saving, l->job->resume, &step);
+}
+
+/* Whoever asks a run to stop does not wait for a sample: the same command goes on with that. */
+static wf_status sample(loop *l)
+{
+    bool stopped = l->wishes & WF_WISH_STOP;
+
+    if (l->rank->index == 0)
+        wf_run_log_clear(l->job->log);
+    if (!stopped)
+        wf_sample_text(l->o, l->par, l->model, l->rank->index == 0 ? stdout : NULL, &stopped);
+    if (stopped)
+        l->job->saved->preempted = true;
+    return wf_context_status(wf_par_context(l->par));
 }
 
 static wf_status run(loop *l)
@@ -334,6 +372,8 @@ static wf_status run(loop *l)
     if (!l->model || wf_par_plan(l->par, &l->model->base, wf_par_gpt_plan) != WF_OK)
         return wf_context_status(ctx);
     introduce(l);
+    if (l->o->steps == 0 && l->rank->index == 0)
+        wf_first_lines(stdout, l->o, &l->model->base, NULL);
     if (l->o->steps == 0 && l->o->sample == 0)
         return WF_OK;
     if (wf_par_materialize(l->par, &l->model->base) != WF_OK)
@@ -346,13 +386,10 @@ static wf_status run(loop *l)
         if (open_trace(l) != WF_OK)
             return wf_context_status(ctx);
         train(l);
+    } else {
+        load_model(l);
     }
-    if (l->o->sample && wf_context_status(ctx) == WF_OK) {
-        if (l->rank->index == 0)
-            wf_run_log_clear(l->job->log);
-        wf_sample_text(l->o, l->par, l->model, l->rank->index == 0 ? stdout : NULL);
-    }
-    return wf_context_status(ctx);
+    return l->o->sample && wf_context_status(ctx) == WF_OK ? sample(l) : wf_context_status(ctx);
 }
 
 wf_status wf_train_rank(wf_rank *rank, void *arg)

@@ -3,6 +3,7 @@
  * libraries on it. `bench --help` lists the subcommands; each is a file of this folder.
  */
 #include "apps/bench/bench.h"
+#include "apps/program.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -13,18 +14,17 @@ static const bench_command *const commands[] = {
 
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
-static void help(FILE *out)
+static void help(void)
 {
-    fprintf(out,
-            "usage: bench COMMAND [--json] [--quick] [--threads N] [--seconds S] ...\n\n"
-            "How close Weft comes to this machine's limits, and to other libraries, which\n"
-            "are measured in the same run and take turns with it. Figures are medians.\n\n");
+    printf("usage: bench COMMAND [--json] [--quick] [--threads N] [--seconds S] ...\n\n"
+           "How close Weft comes to this machine's limits, and to other libraries, which\n"
+           "are measured in the same run and take turns with it. Figures are medians.\n\n");
     for (int i = 0; i < COMMANDS; i++)
-        fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
-    fprintf(out, "\nbench COMMAND --help says more. For example:\n\n"
-                 "  bench gemm --shapes 1024x768x3072 --forms NN\n"
-                 "  bench step --model demo --layouts 1x1t2,2x1,1x2,8x4,8x4sp\n"
-                 "  bench comm --json > comm.jsonl\n");
+        printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
+    printf("\nbench COMMAND --help says more. For example:\n\n"
+           "  bench gemm --shapes 1024x768x3072 --forms NN\n"
+           "  bench step --model demo --layouts 1x1t2,2x1,1x2,8x4,8x4sp\n"
+           "  bench comm --json > comm.jsonl\n");
 }
 
 static const bench_command *find(const char *name)
@@ -59,20 +59,23 @@ int main(int argc, char **argv)
     wf_topology machine;
     wf_status status;
 
+    wf_program_begin();
+    if (wf_program_version_asked("bench", argc, argv))
+        return wf_program_end("bench", 0);
     if (argc > 1 && strcmp(argv[1], "--help") == 0) {
-        help(stdout);
-        return 0;
+        help();
+        return wf_program_end("bench", 0);
     }
     if (!command) {
-        if (argc > 1)
-            fprintf(stderr, "bench: there is no command %s\n\n", argv[1]);
-        help(stderr);
+        fprintf(stderr, "bench: %s%s; bench --help lists them\n",
+                argc > 1 ? "there is no command " : "it takes a command",
+                argc > 1 ? argv[1] : "");
         return 2;
     }
     status = bench_options_parse(command, argc - 2, argv + 2, &options, &error);
     if (status == WF_OK && options.help) {
         bench_options_help(command);
-        return 0;
+        return wf_program_end("bench", 0);
     }
     report.json = options.json;
     if (status == WF_OK)
@@ -84,5 +87,5 @@ int main(int argc, char **argv)
         status = command->run(&options, &report, &error);
     if (status != WF_OK)
         fprintf(stderr, "bench %s: %s\n", command->name, error.text);
-    return status == WF_OK ? 0 : status == WF_EINVAL ? 2 : 1;
+    return status == WF_OK ? wf_program_end("bench", 0) : status == WF_EINVAL ? 2 : 1;
 }

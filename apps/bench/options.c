@@ -80,6 +80,9 @@ static wf_status set(const flag *f, const char *value, bench_options *o, wf_erro
     if (!value)
         return wf_error_set(error, WF_EINVAL, "%s needs a value: %s %s", f->name, f->name,
                             f->metavar);
+    if (f->kind == FLAG_TEXT && !*value)
+        return wf_error_set(error, WF_EINVAL, "%s '' is empty: %s %s", f->name, f->name,
+                            f->metavar);
     if (f->kind == FLAG_TEXT) {
         *(const char **)field = value;
         return WF_OK;

@@ -22,12 +22,26 @@ refuse()
         exec timeout -s KILL 5 "$gpt_train" "$@" >out 2>err
     )
     got=$?
-    sed -i '/^device auto: /d' err # which device serves is no part of what is wrong
+    sed -i -E '/^(model|mesh|data): /d' out # of a run that has begun
     [ $got = "$status" ] || problem+=" exit status $got, not $status;"
     [ "$(wc -l <err)" = 1 ] || problem+=" $(wc -l <err) lines on stderr;"
     grep -q '^gpt_train: ' err || problem+=" not said by gpt_train;"
     grep -qE -- "$pattern" err || problem+=" '$pattern' is not said;"
     [ ! -s out ] || problem+=" something on stdout;"
+    result "$name" "$problem"
+}
+
+# other NAME STATUS PATTERN PROGRAM ARGUMENT...: another program says no, in one line as well.
+other()
+{
+    local name=$1 status=$2 pattern=$3 program=$4 got problem=''
+    shift 4
+    timeout -s KILL 5 "$bin/$program" "$@" >out 2>err
+    got=$?
+    [ $got = "$status" ] || problem+=" exit status $got, not $status;"
+    [ "$(wc -l <err)" = 1 ] || problem+=" $(wc -l <err) lines on stderr;"
+    grep -q "^$program" err || problem+=" not said by $program;"
+    grep -qE -- "$pattern" err || problem+=" '$pattern' is not said;"
     result "$name" "$problem"
 }
 
@@ -149,6 +163,21 @@ refuse "a config file with a wrong type" 2 "word.json.*must be" --config word.js
 refuse "a config file with a command" 2 "command.json.*cannot stand in a config file" \
     --config command.json
 
+cp text.txt mine.txt && ln mine.txt other.txt
+for flag in --log-jsonl --trace --report-json; do
+    refuse "to write over the data by $flag" 2 "$flag other.txt is the file of --data mine.txt too" \
+        --data mine.txt --steps 3 $flag other.txt
+done
+result "which is as it was" "$(cmp text.txt mine.txt)"
+echo '{"global-batch-size": 2, "global_batch_size": 4}' >twice.json
+refuse "a key that is there twice" 2 "twice.json: \"global_batch_size\" is there as \"global-batch-size\"" \
+    --config twice.json
+mkfifo pipe
+refuse "a log into a pipe that nobody reads" 3 "log file pipe: No such device" "${tiny[@]}" --log-jsonl pipe
+refuse "a report into one" 3 "report pipe: No such device" "${tiny[@]}" --report-json pipe
+refuse "a config file that nobody writes" 2 "--config pipe, line 1" --config pipe
+refuse "a timeline that is a pipe" 3 "cannot write timeline pipe: " "${tiny[@]}" --trace pipe
+
 # Flags
 refuse "an unknown flag" 2 "unknown flag --tq; did you mean --tp" --tq 2
 refuse "a flag with a typing mistake" 2 "did you mean --global-batch-size" --global-batchsize 2
@@ -184,6 +213,12 @@ refuse "a warmup beyond the end" 2 "--warmup-steps 4 is more than --steps 3" "${
     --warmup-steps 4
 refuse "an evaluation without data" 2 "--eval-interval 1 needs validation data" "${tiny[@]}" \
     --val-fraction 0 --eval-interval 1
+refuse "a time for what nobody saves" 2 "--exit-duration-in-mins.* belongs to --save DIR" \
+    "${tiny[@]}" --exit-duration-in-mins 1
+refuse "a sample of random weights" 2 "--sample 9 with --steps 0.*--resume PATH or --init-from" \
+    --steps 0 --sample 9
+refuse "a sample that moves nothing" 2 "--transport fake .*cannot make --sample 9" --steps 0 \
+    --sample 9 --transport fake
 refuse "a sample of nothing" 2 "--sample-prompt is empty" "${tiny[@]}" --sample 5 \
     --sample-prompt ""
 refuse "an unknown shell" 2 "--completion 'fish' is unknown" --completion fish
@@ -194,9 +229,31 @@ shows "help says all" "^Usage: gpt_train --data FILE" "--sequence-parallel" "^Ex
 run "help wins over a missing file" --data text.txt --help
 run "completion" --completion bash
 shows "completion for bash" "complete -F"
+run "a version wins too" --data text.txt --version
+shows "version says all" "^gpt_train of Weft [0-9.]+, commit ([0-9a-f]+|unknown)" "^compiled by (gcc|clang) [0-9]" \
+    "^built in: threads"
+problem=''
+for program in gpt_train gpt_export gpt_diff ckpt mesh_info recorder_diff bench; do
+    for flag in --help --version; do
+        "$bin/$program" $flag >out 2>err || problem+=" $program $flag ends with $?;"
+        [ $flag = --help ] || grep -q "^$program of Weft " out || problem+=" not the version of $program;"
+        "$bin/$program" $flag >/dev/full 2>err
+        [ $? = 3 ] && grep -q "^$program: cannot write standard output: No space" err ||
+            problem+=" $program $flag is lost;"
+        "$bin/$program" $flag >&- 2>err
+        [ $? = 3 ] && grep -q "^$program: cannot write standard output" err ||
+            problem+=" $program $flag to nowhere;"
+    done
+done
+result "every program says its help and version, or that it cannot" "$problem"
 
 run "training on 2 x 2" "${tiny[@]}" --tp 2 --dp 2 --log-jsonl run.jsonl --digest \
     --eval-interval 2 --eval-iters 1 --sample 20 --show-layout --comm-report --strategy fsdp
+result "and nothing to complain of" "$(cat err)"
+shows "first of all model, mesh and data" \
+    "^model: gpt2, layers 1, heads 4, width 16, vocabulary 256; 7664 parameters in fp32$" \
+    "^mesh: tp 2 x dp 2 on c[a-z]+, full_shard, [0-9]+ threads? a rank$" \
+    "^data: text.txt: [0-9]+ bytes to train on, [0-9]+ to validate on; a step is 4 sequences of 16 "
 shows "progress" "^step 1/3  loss 5\.[0-9]+  norm .* lr .* ms .* tok/s .* GFLOP/s  mem .* eta " \
     "^step 3/3 .* val 5\.[0-9]+  digest [0-9a-f]{16}$"
 shows "the layout" "embed.table +\[256,16\] +\[tp/shard\] +\[64,16\]" \
@@ -246,6 +303,9 @@ import json
 for row in [json.loads(line) for line in open("plain.jsonl")][1:]:
     if "digest" in row or row["val_loss"] is not None: print(row)'
 run "several files" "${tiny[@]}" --data short.txt
+shows "which it says" "^data: text.txt and 1 more: "
+run "more entries than bytes" "${tiny[@]}" --vocab-size 300 --tp 2 --eval-interval 1
+result "which is told once" "$(grep -c "vocab-size 300 is more than the 256 bytes" err | grep -vx 1)"
 run "a layout that is not exact" "${tiny[@]}" --tp 3 --seq-len 8 --device cpu
 python "which says so once" '
 text = open("err").read()
@@ -344,6 +404,31 @@ phases = [e["name"] for e in events if e.get("cat") == "phase" and e["pid"] == 0
 if phases.count("forward") != 3 or phases.count("optimizer") != 3: print(phases)'
 run "the same without" "${tiny[@]}" --dp 2 --tp 2 --steps 4 --eval-interval 0 --digest
 result "has the same digests" "$([ "$traced" = "$(grep -o "digest .*" out)" ] || echo differ)"
+python "ranks are in order" '
+import json
+events = json.load(open("t.json"))
+if sorted({e["pid"] for e in events}) != list(dict.fromkeys(e["pid"] for e in events)): print("not in the file")
+place = {e["pid"]: e["args"]["sort_index"] for e in events if e["name"] == "process_sort_index"}
+if place != {r: r for r in range(4)}: print(place)'
+
+# begun PATTERN FLAG...: a run in the background until PATTERN is in its stdout; then $! is it.
+begun()
+{
+    local pattern=$1
+    shift
+    "$gpt_train" "$@" >out 2>err &
+    timeout 20 sh -c "until grep -q '$pattern' out; do sleep 0.02; done"
+}
+for steps in 2-3 2-1000000; do
+    begun "^step *5/" "${tiny[@]}" --dp 2 --tp 2 --steps 1000000 --trace killed.json --trace-steps $steps \
+        --eval-interval 5
+    python "the timeline of steps $steps meanwhile" 'import json; json.load(open("killed.json"))'
+    kill -KILL $! && wait $! 2>/dev/null
+    python "and when it was killed" '
+import json, sys
+ranks = {e["pid"] for e in json.load(open("killed.json"))}
+if ranks != (set(range(4)) if sys.argv[1] == "2-3" else set()): print(ranks)' $steps
+done
 refuse "a timeline where nobody can write" 3 "cannot write timeline folder/no/t.json: No such" \
     "${tiny[@]}" --trace folder/no/t.json
 refuse "a timeline of no step" 2 "--trace-steps 3-9 goes beyond --steps 3" "${tiny[@]}" \
@@ -382,8 +467,20 @@ run "gone on with in bf16" "${saved[@]}" --resume saved/step-00000002 --dtype bf
 result "which is told, of weights too" "$(grep -cE \
     '^from here on --(param-)?dtype is "bf16"; the checkpoint was made with "fp32"$' err |
     grep -vx 2)"
-refuse "another model" 2 "--n-embd 32 does not fit the checkpoint saved/step-00000003, which has 16" \
-    "${saved[@]}" --save saved --n-embd 32
+refuse "another model" 2 \
+    "saved/step-00000003 is of another model: --n-layer 2 \(it has 1\), --n-embd 32 \(it has 16\); drop" \
+    "${saved[@]}" --save saved --n-embd 32 --n-layer 2
+run "gone on with without the model's flags" --data text.txt --global-batch-size 4 --steps 4 --save saved
+shows "it is the same" "^model: gpt2, layers 1, heads 4, width 16, " "a step is 4 sequences of 16 bytes" \
+    "^step 4/4 "
+result "and a line for what is saved" "$(grep "^saved" out | grep -vx "saved saved/step-00000004")"
+run "a sample after training" "${saved[@]}" --save sampled --sample 20
+sed -n '/^--- sample/,$p' out >after
+run "a sample of what was saved" --steps 0 --resume sampled --sample 20 --tp 2 --dp 2
+result "is the same" "$(sed -n '/^--- sample/,$p' out | diff after - 2>&1 && [ -s after ] || echo "differs")"
+run "a plan of what was saved" --plan --resume saved
+shows "which has its model" "gpt2 of 1 blocks, 7664 parameters"
+refuse "to show what is not there" 8 "--resume nothing: there is no checkpoint" --steps 0 --resume nothing
 refuse "a checkpoint that is not there" 8 "--resume nothing: there is no checkpoint" "${tiny[@]}" \
     --resume nothing
 refuse "saving without a place" 2 "--save-interval belongs to --save" "${tiny[@]}" --save-interval 2
@@ -395,7 +492,7 @@ refuse "a place where another run saves" 8 "another run saves to locked .*use an
 exec 9>&-
 run "the same when that has ended" "${tiny[@]}" --save locked
 "$bin/ckpt" verify saved >out 2>err
-result "ckpt verify" "$([ $? = 0 ] && grep -q "step-00000003 is whole" out || echo "not whole")"
+result "ckpt verify" "$([ $? = 0 ] && grep -q "step-00000004 is whole" out || echo "not whole")"
 "$bin/ckpt" diff saved/step-00000002 saved/step-00000003 >out 2>err
 result "ckpt diff" "$([ $? = 1 ] && grep -q "^embed.table: .* elements differ" out || echo "not told")"
 for file in saved/step-*/index.json; do
@@ -403,9 +500,13 @@ for file in saved/step-*/index.json; do
 done
 "$gpt_train" "${saved[@]}" --save saved >out 2>err
 result "all are damaged" "$([ $? = 8 ] && grep -q "none of the .* can be used" err || echo "not told")"
-"$gpt_train" "${tiny[@]}" --steps 1000000 --save long --exit-duration-in-mins 0.005 >out 2>err
+"$gpt_train" "${tiny[@]}" --steps 1000000 --save long --exit-duration-in-mins 0.005 --sample 9 >out 2>err
 result "a run whose time is over" "$([ $? = 75 ] && [ -f long/latest ] || echo "not saved, or not 75")"
-
+result "makes no sample" "$(grep "^--- sample" out)"
+begun "^saved" "${tiny[@]}" --dp 2 --save asked --steps 1 --sample 1000000
+kill -TERM $!
+wait $!
+result "a run that is to stop makes no sample" "$([ $? = 75 ] && ! grep "^--- sample" out || echo "not 75")"
 
 # Two runs that differ in one flag, and where that shows first.
 run "digests of tensors" "${tiny[@]}" --digest=tensors --tp 2 --log-jsonl a.jsonl
@@ -470,5 +571,38 @@ refuse "weights that are cut short" 3 "model.safetensors: tensor .* past the end
 rm cut/model.safetensors && head -c 1000 text.txt >cut/pytorch_model.bin
 refuse "weights in a pickle" 2 "pytorch_model.bin is a pickle, .*save_pretrained" "${from[@]}" \
     --init-from cut
+
+# Mistakes with the other programs.
+other "gpt_export of nothing" 2 "it takes two folders" gpt_export
+other "gpt_export with an unknown flag" 2 "--foo is no flag" gpt_export --foo made exported
+other "gpt_export to a name that is empty" 2 "folder TO is empty" gpt_export made ""
+other "gpt_export as another type" 2 "--dtype f64 is none of f32, bf16 and f16" gpt_export made exported --dtype f64
+result "which leaves nothing" "$([ ! -e exported ] || echo exported)"
+other "gpt_diff of one" 2 "it takes two" gpt_diff a.jsonl
+other "gpt_diff of a log that is missing" 3 "cannot read nothing: No such file" gpt_diff a.jsonl nothing
+other "gpt_diff of a folder" 3 "folder, row 1: Is a directory.*two checkpoints" gpt_diff a.jsonl folder
+other "gpt_diff of a text" 3 "text.txt, row 1: .*it takes two files of --log-jsonl" gpt_diff a.jsonl text.txt
+head -c -9 a.jsonl >cut.jsonl
+other "gpt_diff of a log that is cut short" 3 "cut.jsonl, row 4: " gpt_diff a.jsonl cut.jsonl
+for step in 1 2 1000000000 9000000000000000000 1; do
+    echo "{\"step\": $step, \"loss_bits\": \"$step\"}"
+done >far.jsonl
+timeout -s KILL 5 "$bin/gpt_diff" far.jsonl far.jsonl >out 2>err
+result "gpt_diff of steps far away" "$([ $? = 0 ] && [ ! -s err ] || echo "exit status $?")"
+tail -n 2 far.jsonl >last.jsonl
+sed '1s/"1"}/"2"}/' far.jsonl >earlier.jsonl
+timeout -s KILL 5 "$bin/gpt_diff" earlier.jsonl last.jsonl >out 2>err
+result "the last row of a step counts" "$([ $? = 0 ] || cat out)"
+other "gpt_diff without an end" 3 "/dev/zero, row 1" gpt_diff a.jsonl /dev/zero
+other "ckpt of an unknown command" 2 "it takes list DIR, verify PATH" ckpt look saved
+other "ckpt list of nothing" 8 "there is no checkpoint in nothing" ckpt list nothing
+other "ckpt diff names the one" 8 "^ckpt: nothing is no checkpoint" ckpt diff made nothing
+other "mesh_info with an unknown flag" 2 "--foo is no flag" mesh_info --foo
+other "mesh_info without a value" 2 "--tp needs a value" mesh_info --tp
+other "recorder_diff of nothing" 2 "no file was given" recorder_diff
+other "recorder_diff of a text" 3 "text.txt is not a flight recorder" recorder_diff text.txt
+other "bench of nothing" 2 "it takes a command" bench
+other "bench of an unknown command" 2 "there is no command junk" bench junk
+other "bench of no shapes" 2 "--shapes '' is empty" bench gemm --shapes ""
 
 finish

@@ -92,6 +92,11 @@ static void bad_flags(void)
         {"--data a --rank 0",
          "--rank belongs to --plan, --report-json, --comm-report or --trace"},
         {"--steps 0 --report-json x", "--report-json is of a step"},
+        {"--steps 0 --comm-report", "--comm-report is of a step, and --steps is 0"},
+        {"--data a --exit-duration-in-mins 1", "stops, belongs to --save DIR"},
+        {"--data a --log-jsonl a", "--log-jsonl a is the file of --data a too"},
+        {"--data a --log-jsonl x --trace x", "--trace x is the file of --log-jsonl x too"},
+        {"--steps 0 --sample 3 --transport fake", "so it cannot make --sample 3"},
         {"--data a --trace-steps 2-3",
          "--trace-steps belongs to a timeline; use it with --trace"},
         {"--data a --trace t --trace-steps 3-2", "'3-2' is not a range of steps"},
@@ -169,6 +174,9 @@ static void values_and_defaults(void)
     wf_options_free(&o);
     CU_ASSERT_EQUAL(parse("-h", &o, &error), WF_OK);
     CU_ASSERT_TRUE(o.help);
+    wf_options_free(&o);
+    CU_ASSERT_EQUAL(parse("--steps 3 --version --nonsense", &o, &error), WF_OK);
+    CU_ASSERT_TRUE(o.version && wf_options_asks(&o));
     wf_options_free(&o);
     CU_ASSERT_EQUAL(parse("--completion zsh", &o, &error), WF_OK);
     CU_ASSERT_STRING_EQUAL(o.completion, "zsh");

@@ -71,7 +71,7 @@ static void bad_configs(void)
     } cases[] = {
         {"{\"tq\": 1}", "\"tq\" is an unknown key; did you mean \"tp\"?"},
         {"{\"nothing_like_it\": 1}", "\"nothing_like_it\" is an unknown key; --help"},
-        {"{\"tp\": \"2\"}", "\"tp\" must be a whole number in the config file"},
+        {"{\"tp\": \"2\"}", "\"tp\" must be a whole number, and is \"2\""},
         {"{\"tp\": 2.0}", "\"tp\" must be a whole number"},
         {"{\"tp\": 0}", "\"tp\" 0 is not in [1, 4096]"},
         {"{\"lr\": true}", "\"lr\" must be a number"},
@@ -86,6 +86,7 @@ static void bad_configs(void)
         {"{\"config\": \"b.json\"}", "\"config\" cannot stand in a config file"},
         {"{\"help\": true}", "\"help\" cannot stand in a config file"},
         {"{\"tp\": 1, \"tp\": 2}", "duplicate object key"},
+        {"{\"n-head\": 1, \"n_head\": null}", "\"n_head\" is there as \"n-head\" too"},
         {"[1, 2]", "must hold one JSON object"},
         {"{\"tp\": 1,\n \"dp\": }", "line 2"},
         {"", "'[' or '{' expected"},

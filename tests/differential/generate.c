@@ -171,8 +171,13 @@ static void draw_weighed_root(maker *m)
         if (s.in[1] < 0 || !append(p, s) || !run_on_one(m))
             continue;
         if (root >= 0) {
-            step sum = {.kind = STEP_APPLY, .round = ROUNDS, .op = &wf_op_add, .n_in = 2,
-                        .in = {root, p->n_values - 1}, .n_out = 1, .way = s.way};
+            step sum = {.kind = STEP_APPLY,
+                        .round = ROUNDS,
+                        .op = &wf_op_add,
+                        .n_in = 2,
+                        .in = {root, p->n_values - 1},
+                        .n_out = 1,
+                        .way = s.way};
 
             sum.to = place_dims(p, &m->d, 0, false);
             if (!append(p, sum) || !run_on_one(m))

@@ -58,13 +58,11 @@ static wf_dim draw_dim(const binding *b, draw *d, int letter, const selection *w
     if (name == '.' || name == 's')
         return draw_one_in(d, 5) ? draw_kind(d, size) : wf_dim_split(size);
     if (of_heads && name == 'h')
-        return wf_dim_split(b->known >> ('g' - 'a') & 1
-                                ? relative(d, b->dim['g' - 'a'].size, false)
-                                : size);
+        return wf_dim_split(
+            b->known >> ('g' - 'a') & 1 ? relative(d, b->dim['g' - 'a'].size, false) : size);
     if (of_heads && name == 'g')
-        return wf_dim_split(b->known >> ('h' - 'a') & 1
-                                ? relative(d, b->dim['h' - 'a'].size, true)
-                                : size);
+        return wf_dim_split(
+            b->known >> ('h' - 'a') & 1 ? relative(d, b->dim['h' - 'a'].size, true) : size);
     if (name == 'h' && op_is(b->op, "merge_heads"))
         return wf_dim_split(size);
     if (name == 'd' && strstr(b->op->signature, "hd!"))
@@ -118,7 +116,8 @@ placing draw_placing(const program *p, draw *d, int n, const int *places)
     placing to;
 
     for (int a = 0; a < AXES; a++) {
-        to.at[a] = (int8_t)(n == 0 || draw_one_in(d, 5) ? PLACE_WHOLE : places[draw_below(d, n)]);
+        to.at[a] =
+            (int8_t)(n == 0 || draw_one_in(d, 5) ? PLACE_WHOLE : places[draw_below(d, n)]);
         to.order[a] = (int8_t)a;
     }
     if (draw_one_in(d, 4))
@@ -161,8 +160,8 @@ int make_leaf(maker *m, wf_dtype dtype, int ndim, const wf_dim *dims, int below,
             s.to.at[a] = PLACE_MAX;
     if (!append(p, s))
         return -1;
-    p->value[id] = (value){
-        .dtype = dtype, .ndim = ndim, .below = below, .wanted = wanted, .source = id};
+    p->value[id] =
+        (value){.dtype = dtype, .ndim = ndim, .below = below, .wanted = wanted, .source = id};
     memcpy(p->value[id].dim, dims, (size_t)ndim * sizeof *dims);
     return run_on_one(m) ? id : -1;
 }
@@ -308,8 +307,9 @@ static way draw_way(maker *m)
 {
     if (!m->p->strict && draw_one_in(&m->d, 3))
         return WAY_AS_IS;
-    return draw_one_in(&m->d, 3) ? WAY_MANY : draw_one_in(&m->d, 6) ? WAY_KEEP_ORIGIN
-                                                                    : WAY_REDISTRIBUTE;
+    return draw_one_in(&m->d, 3)   ? WAY_MANY
+           : draw_one_in(&m->d, 6) ? WAY_KEEP_ORIGIN
+                                   : WAY_REDISTRIBUTE;
 }
 
 bool draw_apply(maker *m, const wf_op *op)

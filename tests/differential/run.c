@@ -18,8 +18,8 @@ static void compare(run *r, const char *what, int id, const wf_tensor *t, wf_dty
     wrong = differs(t, dtype, whole, count, !rough, r->p->storage == WF_BF16, text);
     if (wrong)
         fail_case(r->b, "rank %d, %s v%d, %s, promised %s: %s", r->rank->index, what, id,
-                  wf_tensor_describe(t, kind, sizeof kind), rough ? "to be close" : "bit for bit",
-                  wrong);
+                  wf_tensor_describe(t, kind, sizeof kind),
+                  rough ? "to be close" : "bit for bit", wrong);
     atomic_fetch_add(rough ? &r->b->close : &r->b->bits, r->rank->index == 0);
 }
 
@@ -83,7 +83,8 @@ static wf_status compare_gradients(run *r, bool rough)
             continue;
         gather(&g, id, grad);
         GOOD(complete(r, &g, "gradients"));
-        compare(r, "gradient of", id, g.t[0], v->grad_dtype, v->grad_whole, v->grad_count, rough);
+        compare(r, "gradient of", id, g.t[0], v->grad_dtype, v->grad_whole, v->grad_count,
+                rough);
         if (id != r->p->update)
             write_over(r, id);
     }

@@ -1,0 +1,65 @@
+/* apps/program.c - see the header. */
+#include "apps/program.h"
+#include "apps/commit.h" /* made by cmake/commit.cmake */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { CANNOT_WRITE = 3 };
+
+#ifdef __clang__
+#define COMPILER "clang " __clang_version__
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+
+void wf_program_begin(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) /* open takes the lowest that is free */
+            (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+FILE *wf_program_file(const char *path, const char *mode)
+{
+    int how =
+        *mode == 'r' ? O_RDONLY : O_WRONLY | O_CREAT | (*mode == 'w' ? O_TRUNC : O_APPEND);
+    int fd = open(path, how | O_CLOEXEC | O_NONBLOCK, 0666);
+    FILE *file = fd >= 0 && fcntl(fd, F_SETFL, how & O_APPEND) == 0 ? fdopen(fd, mode) : NULL;
+
+    if (fd >= 0 && !file)
+        close(fd);
+    return file;
+}
+
+void wf_program_version(FILE *out, const char *name)
+{
+    fprintf(out, "%s of Weft %s, commit %s\n", name, WEFT_VERSION,
+            *WEFT_COMMIT ? WEFT_COMMIT : "unknown");
+    fprintf(out, "compiled by %s, %s%s%s\n", COMPILER, WEFT_BUILD_TYPE,
+            *WEFT_SANITIZER ? " with sanitizers: " : "", WEFT_SANITIZER);
+    fprintf(out, "built in: threads%s%s%s\n", WEFT_HAS_MPI ? ", mpi" : "",
+            WEFT_HAS_CUDA ? ", cuda" : "", WEFT_HAS_NCCL ? ", nccl" : "");
+}
+
+bool wf_program_version_asked(const char *name, int argc, char **argv)
+{
+    bool asked = argc > 1 && strcmp(argv[1], "--version") == 0;
+
+    if (asked)
+        wf_program_version(stdout, name);
+    return asked;
+}
+
+int wf_program_end(const char *name, int status)
+{
+    bool before = ferror(stdout) != 0, now = fflush(stdout) != 0;
+
+    if (!before && !now)
+        return status;
+    if (!now || errno != EPIPE) /* a reader that has seen enough */
+        fprintf(stderr, "%s: cannot write standard output%s%s\n", name, now ? ": " : "",
+                now ? strerror(errno) : "");
+    return CANNOT_WRITE;
+}
