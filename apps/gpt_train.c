@@ -1,6 +1,7 @@
 /* apps/gpt_train.c - trains a GPT on text files, on any mesh of ranks: see gpt_train --help. */
 #include "apps/lock.h"
 #include "apps/plan.h"
+#include "apps/recordings.h"
 #include "apps/setup.h"
 #include "apps/step_report.h"
 #include "apps/train_loop.h"
@@ -118,18 +119,6 @@ static wf_status open_log(const wf_options *o, bool append, const wf_launcher *l
     return status;
 }
 
-/* One for all processes of a host. */
-static void recorder_directory(const wf_options *o, char *text, size_t size)
-{
-    int job = (int)(wf_launcher_detected().processes > 1 ? getppid() : getpid());
-    const char *tmp = getenv("TMPDIR");
-
-    if (o->recorder_dir)
-        snprintf(text, size, "%s", o->recorder_dir);
-    else
-        snprintf(text, size, "%s/weft-recorder-%d", tmp ? tmp : "/tmp", job);
-}
-
 /* A failure of the ranks, in one process of all; and where their recorders are. */
 static void tell(const wf_error *error, void *arg)
 {
@@ -137,7 +126,7 @@ static void tell(const wf_error *error, void *arg)
     char directory[400], more[500] = "";
     wf_error told = *error;
 
-    recorder_directory(job->options, directory, sizeof directory);
+    wf_recordings_directory(job->options, directory, sizeof directory);
     if (wf_recorder_written() > 0)
         snprintf(more, sizeof more, "; recorder_diff %s/rank-*.rec tells more", directory);
     if (told.code == WF_ENOMEM)
@@ -172,7 +161,9 @@ static wf_status train(const wf_options *o, wf_train_job *job, bool several, wf_
                                       .end = end};
     char directory[400];
 
-    recorder_directory(o, directory, sizeof directory);
+    wf_recordings_directory(o, directory, sizeof directory);
+    if (wf_launcher_detected().local_process == 0)
+        wf_recordings_forget(o);
     wf_recorder_crashes(STDERR_FILENO);
     if (!o->save && wf_launcher_detected().processes > 1)
         wf_wish_linger();
@@ -290,8 +281,11 @@ int main(int argc, char **argv)
     wf_error error = {WF_OK, ""};
     wf_options options;
     wf_saving_result saved = {.failed = false};
-    wf_launch_end end = {.told = wf_launcher_detected().process > 0};
-    wf_status status = wf_options_parse(argc, argv, &options, &error);
+    wf_launch_end end = {.told = wf_launcher_tells_elsewhere()};
+    wf_status status;
+
+    wf_wish_write_errors();
+    status = wf_options_parse(argc, argv, &options, &error);
 
     if (status == WF_OK && options.help && !end.told)
         wf_options_help(stdout);

@@ -19,6 +19,7 @@ struct wf_timeline {
     FILE *file;
     char *path;
     bool empty;
+    int failure; /* the first errno; told at the end, for a run is worth more than its timeline */
     pthread_mutex_t lock;
 };
 
@@ -190,18 +191,15 @@ wf_status wf_timeline_text(int rank, const wf_trace *trace, int64_t zero, char *
     return wf_error_set(error, WF_ENOMEM, "no memory for the timeline of rank %d", rank);
 }
 
-wf_status wf_timeline_put(wf_timeline *t, const char *text, size_t bytes, wf_error *error)
+void wf_timeline_put(wf_timeline *t, const char *text, size_t bytes)
 {
-    wf_status status = WF_OK;
-
     pthread_mutex_lock(&t->lock);
     errno = 0;
-    if (fputs(t->empty ? "" : ",\n", t->file) == EOF ||
-        fwrite(text, 1, bytes, t->file) != bytes || fflush(t->file))
-        status = cannot_write(t, error);
+    if (!t->failure && (fputs(t->empty ? "" : ",\n", t->file) == EOF ||
+                        fwrite(text, 1, bytes, t->file) != bytes || fflush(t->file)))
+        t->failure = errno;
     t->empty = false;
     pthread_mutex_unlock(&t->lock);
-    return status;
 }
 
 wf_status wf_timeline_close(wf_timeline *t, wf_error *error)
@@ -213,8 +211,10 @@ wf_status wf_timeline_close(wf_timeline *t, wf_error *error)
         return WF_OK;
     errno = 0;
     good = fputs("\n]\n", t->file) != EOF && !ferror(t->file);
-    if (fclose(t->file) || !good)
+    if (fclose(t->file) || !good || t->failure) {
+        errno = t->failure ? t->failure : errno;
         status = cannot_write(t, error);
+    }
     pthread_mutex_destroy(&t->lock);
     free(t->path);
     free(t);

@@ -33,17 +33,15 @@ wf_status wf_timeline_text(int rank, const wf_trace *trace, int64_t zero, char *
                            size_t *bytes, wf_error *error);
 
 /**
- * wf_timeline_put - the rows of a rank go to the file; ranks may call at the same time.
- *
- * Errors:  WF_EIO with path and reason
+ * wf_timeline_put - the rows of a rank go to the file; ranks may call at the same time. What cannot
+ * be written is told when the timeline closes.
  */
-wf_status wf_timeline_put(wf_timeline *timeline, const char *text, size_t bytes,
-                          wf_error *error);
+void wf_timeline_put(wf_timeline *timeline, const char *text, size_t bytes);
 
 /**
  * wf_timeline_close - ends and closes the file; NULL is allowed.
  *
- * Errors:  WF_EIO where the file's last bytes could not be kept
+ * Errors:  WF_EIO where something could not be written, with path and reason
  */
 wf_status wf_timeline_close(wf_timeline *timeline, wf_error *error);
 

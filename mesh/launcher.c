@@ -1,7 +1,6 @@
 /* mesh/launcher.c - reads what launchers put into the environment, and refuses contradictions. */
 #include "mesh/launcher.h"
 #include <limits.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +10,9 @@ static const struct row {
     const char *kind, *name, *size, *rank;
     const char *also[2]; /* the first two alone would prove nothing */
     const char *local, *local_rank;
+    /* Where one of these is missing too, the others were left by somebody: it is how the process
+       would reach its launcher. */
+    const char *witness[3];
 } rows[] = {
     {"mpi",
      "OpenMPI's mpirun",
@@ -18,28 +20,32 @@ static const struct row {
      "OMPI_COMM_WORLD_RANK",
      {NULL},
      "OMPI_COMM_WORLD_LOCAL_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_RANK"},
+     "OMPI_COMM_WORLD_LOCAL_RANK",
+     {"PMIX_NAMESPACE", "PMIX_RANK", "OMPI_MCA_orte_hnp_uri"}},
     {"mpi",
      "a launcher of PMI",
      "PMI_SIZE",
      "PMI_RANK",
      {NULL},
      "MPI_LOCALNRANKS",
-     "MPI_LOCALRANKID"},
+     "MPI_LOCALRANKID",
+     {"PMI_FD", "PMI_PORT", "PMI_CONTROL_PORT"}},
     {"mpi",
      "Slurm's srun",
      "SLURM_STEP_NUM_TASKS",
      "SLURM_PROCID",
      {"SLURM_STEP_ID"},
      NULL,
-     "SLURM_LOCALID"},
+     "SLURM_LOCALID",
+     {"SLURM_STEP_ID"}},
     {"torchrun",
      "torchrun",
      "WORLD_SIZE",
      "RANK",
      {"LOCAL_RANK", "MASTER_ADDR"},
      "LOCAL_WORLD_SIZE",
-     "LOCAL_RANK"},
+     "LOCAL_RANK",
+     {"MASTER_ADDR"}},
 };
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
@@ -88,6 +94,14 @@ static bool is_set(const struct row *r)
         if (!getenv(r->also[i]))
             return false;
     return size >= 1 && rank >= 0 && rank < size;
+}
+
+static bool is_reachable(const struct row *r)
+{
+    for (int i = 0; i < 3 && r->witness[i]; i++)
+        if (getenv(r->witness[i]))
+            return true;
+    return false;
 }
 
 static const struct row *find(void)
@@ -176,6 +190,13 @@ static wf_status check_transport(const char *transport, const wf_launcher *l, wf
                             "%s started %d; drop the flag, or start one process",
                             l->variable, l->processes, l->name, l->processes);
     return WF_OK;
+}
+
+bool wf_launcher_tells_elsewhere(void)
+{
+    const struct row *r = find();
+
+    return r && is_reachable(r) && wf_launcher_detected().process > 0;
 }
 
 wf_status wf_launcher_choose(const char *wanted, const char *transport, int ranks,

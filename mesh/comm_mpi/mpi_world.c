@@ -85,8 +85,9 @@ static wf_status check_size(int ranks, int processes, wf_error *error)
             error, WF_EINVAL,
             "%s started %d processes (%s), but %s, which libweft_mpi is built with, sees %d: "
             "the "
-            "launcher belongs to another MPI; use the mpirun of %s, or srun --mpi=pmix",
-            l->name, l->processes, l->variable, version, processes, version);
+            "launcher belongs to another MPI; use the mpirun of %s, or srun --mpi=pmix; or unset "
+            "%s where it is left from another job",
+            l->name, l->processes, l->variable, version, processes, version, l->variable);
     if (ranks % processes)
         return wf_mpi_host.error_set(
             error, WF_EINVAL,
