@@ -49,7 +49,8 @@ static int open_own(int at, const char *name, struct stat *s)
 
 static int newest_first(const void *a, const void *b)
 {
-    const struct timespec *x = &((const folder *)a)->changed, *y = &((const folder *)b)->changed;
+    const struct timespec *x = &((const folder *)a)->changed,
+                          *y = &((const folder *)b)->changed;
 
     if (x->tv_sec != y->tv_sec)
         return x->tv_sec < y->tv_sec ? 1 : -1;

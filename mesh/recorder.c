@@ -76,8 +76,8 @@ static int open_new(const wf_recorder *r)
         return -1;
     for (int i = 0; file < 0 && i < 2; i++) {
         unlinkat(folder, r->name, 0);
-        file = openat(folder, r->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                      0600);
+        file =
+            openat(folder, r->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     }
     close(folder);
     return file;

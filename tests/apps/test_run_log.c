@@ -309,7 +309,7 @@ static const wf_test tests[] = {
     {"rows parse", rows_parse},
     {"failing files", failing_files},
     {"failing console", failing_console},
-                                {"a disk that is full for a while", full_disk},
+    {"a disk that is full for a while", full_disk},
     {"plain console", plain_console},
     {"terminal console", terminal_console},
     {"clear ends the line", clear_ends_the_line},
