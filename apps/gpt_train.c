@@ -1,7 +1,12 @@
 /* apps/gpt_train.c - trains a GPT on text files, on any mesh of ranks: see gpt_train --help. */
 #include "apps/lock.h"
 #include "apps/plan.h"
+<<<<<<< HEAD
 #include "apps/program.h"
+||||||| 0af8f77
+=======
+#include "apps/recordings.h"
+>>>>>>> health
 #include "apps/setup.h"
 #include "apps/step_report.h"
 #include "apps/train_loop.h"
@@ -126,18 +131,6 @@ static wf_status open_log(const wf_options *o, bool append, const wf_launcher *l
     return status;
 }
 
-/* One for all processes of a host. */
-static void recorder_directory(const wf_options *o, char *text, size_t size)
-{
-    int job = (int)(wf_launcher_detected().processes > 1 ? getppid() : getpid());
-    const char *tmp = getenv("TMPDIR");
-
-    if (o->recorder_dir)
-        snprintf(text, size, "%s", o->recorder_dir);
-    else
-        snprintf(text, size, "%s/weft-recorder-%d", tmp ? tmp : "/tmp", job);
-}
-
 /* A failure of the ranks, in one process of all; and where their recorders are. */
 static void tell(const wf_error *error, void *arg)
 {
@@ -145,7 +138,7 @@ static void tell(const wf_error *error, void *arg)
     char directory[400], more[500] = "";
     wf_error told = *error;
 
-    recorder_directory(job->options, directory, sizeof directory);
+    wf_recordings_directory(job->options, directory, sizeof directory);
     if (wf_recorder_written() > 0)
         snprintf(more, sizeof more, "; recorder_diff %s/rank-*.rec tells more", directory);
     if (told.code == WF_ENOMEM)
@@ -180,7 +173,9 @@ static wf_status train(const wf_options *o, wf_train_job *job, bool several, wf_
                                       .end = end};
     char directory[400];
 
-    recorder_directory(o, directory, sizeof directory);
+    wf_recordings_directory(o, directory, sizeof directory);
+    if (wf_launcher_detected().local_process == 0)
+        wf_recordings_forget(o);
     wf_recorder_crashes(STDERR_FILENO);
     if (!o->save && wf_launcher_detected().processes > 1)
         wf_wish_linger();
@@ -312,9 +307,20 @@ int main(int argc, char **argv)
     wf_error error = {WF_OK, ""};
     wf_options options;
     wf_saving_result saved = {.failed = false};
+<<<<<<< HEAD
     wf_launch_end end = {.told = wf_launcher_detected().process > 0};
     wf_status status;
     int result;
+||||||| 0af8f77
+    wf_launch_end end = {.told = wf_launcher_detected().process > 0};
+    wf_status status = wf_options_parse(argc, argv, &options, &error);
+=======
+    wf_launch_end end = {.told = wf_launcher_tells_elsewhere()};
+    wf_status status;
+
+    wf_wish_write_errors();
+    status = wf_options_parse(argc, argv, &options, &error);
+>>>>>>> health
 
     wf_program_begin();
     status = wf_options_parse(argc, argv, &options, &error);

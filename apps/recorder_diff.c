@@ -43,6 +43,69 @@ static const char help_text[] =
     "Exit status: 0, the ranks agree; 1, they do not; 2, a mistake in the command; 3, a "
     "file.\n";
 
+static uint64_t oldest_event(const wf_recording *r)
+{
+    /* a signal may have come while the oldest one was written over */
+    return r->head.count > r->head.events ? r->head.count - r->head.events + 1 : 0;
+}
+
+static const wf_event *event_at(const wf_recording *r, uint64_t i)
+{
+    return &r->event[i % r->head.events];
+}
+
+/* Groups that found no room in the table share its last row, where nothing can be compared. */
+static bool is_shared(int group)
+{
+    return group == WF_RECORDER_GROUPS - 1;
+}
+
+/* Collectives of a group follow each other, from the first one on where none was forgotten: whoever
+   goes through them comes to an end. */
+static bool is_plausible(const wf_recording *r)
+{
+    uint64_t last[WF_RECORDER_GROUPS] = {0};
+    bool forgotten = oldest_event(r) > 0;
+
+    if (r->head.ranks < 1 || r->head.ranks > WF_MAX_RANKS || r->head.rank < 0 ||
+        r->head.rank >= r->head.ranks || r->head.groups < 0 ||
+        r->head.groups > WF_RECORDER_GROUPS || r->head.count > INT64_MAX)
+        return false;
+    for (uint64_t i = oldest_event(r); i < r->head.count; i++) {
+        const wf_event *e = event_at(r, i);
+
+        if (e->time == 0 || e->group >= r->head.groups || e->kind > WF_EVENT_FAIL ||
+            e->op > WF_COLLECTIVE_KINDS || e->sequence > r->head.count)
+            return false;
+        if (e->kind != WF_EVENT_BEGIN || e->sequence == 0 || is_shared(e->group))
+            continue;
+        if ((last[e->group] || !forgotten) && e->sequence != last[e->group] + 1)
+            return false;
+        last[e->group] = e->sequence;
+    }
+    return true;
+}
+
+/* Texts end, and have nothing that a terminal would obey. */
+static void clean(char *text, size_t size)
+{
+    text[size - 1] = '\0';
+    for (; *text; text++)
+        if ((unsigned char)*text < ' ' || *text == 127)
+            *text = '?';
+}
+
+static void clean_texts(wf_recording *r)
+{
+    clean(r->head.host, sizeof r->head.host);
+    clean(r->head.at, sizeof r->head.at);
+    clean(r->head.cause, sizeof r->head.cause);
+    for (int i = 0; i < r->head.groups; i++)
+        clean(r->group[i].name, sizeof r->group[i].name);
+    for (int i = 0; i < WF_RECORDER_EVENTS; i++)
+        clean(r->event[i].place, sizeof r->event[i].place);
+}
+
 static wf_status read_file(const char *path, wf_recording **out, wf_error *error)
 {
     FILE *file = fopen(path, "rb");
@@ -54,10 +117,15 @@ static wf_status read_file(const char *path, wf_recording **out, wf_error *error
     if (!file)
         status = wf_error_set(error, WF_EIO, "cannot read %s: %s", path, strerror(errno));
     else if (!whole || memcmp(r->head.magic, "WEFTREC", 8) != 0 ||
-             r->head.version != WF_RECORDER_VERSION || r->head.events != WF_RECORDER_EVENTS ||
-             r->head.groups < 0 || r->head.groups > WF_RECORDER_GROUPS)
+             r->head.version != WF_RECORDER_VERSION || r->head.events != WF_RECORDER_EVENTS)
         status =
             wf_error_set(error, WF_EIO, "%s is not a flight recorder of this version", path);
+    else if (!is_plausible(r))
+        status = wf_error_set(error, WF_EIO,
+                              "%s is damaged: its numbers contradict each other; leave it out",
+                              path);
+    else
+        clean_texts(r);
     if (file)
         fclose(file);
     return status;
@@ -70,16 +138,6 @@ static int find_group(const wf_recording *r, const wf_recorded_group *group)
         if (memcmp(&r->group[i], group, sizeof *group) == 0)
             return i;
     return -1;
-}
-
-static uint64_t oldest_event(const wf_recording *r)
-{
-    return r->head.count > r->head.events ? r->head.count - r->head.events : 0;
-}
-
-static const wf_event *event_at(const wf_recording *r, uint64_t i)
-{
-    return &r->event[i % r->head.events];
 }
 
 /* The n-th collective of a group, in the kind of event asked for; NULL where it is not held. */
@@ -205,7 +263,7 @@ static bool search(const world *w, finding *first)
 
             for (int k = 0; k < i && !seen; k++)
                 seen = find_group(w->of[k], group) >= 0;
-            if (seen || group->size == 1 || !search_group(w, group, &f))
+            if (seen || is_shared(g) || group->size == 1 || !search_group(w, group, &f))
                 continue;
             if (f.follows && w->n < w->of[0]->head.ranks)
                 continue; /* of what a rank did whose recording is not here */

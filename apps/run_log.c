@@ -20,6 +20,7 @@ struct wf_run_log {
     bool any; /* a step was logged */
     double mean_ms;
     int file;
+    bool failing; /* rows find no room; that has been told */
     char *path;
 };
 
@@ -49,21 +50,33 @@ static int64_t interval_for(int64_t steps, int64_t lines)
     return interval;
 }
 
-/* One write per row: a run that is killed leaves whole rows. */
+/* One write per row: a run that is killed leaves whole rows. Of one that finds no room, nothing. */
 static wf_status write_row(wf_run_log *log, const char *row, size_t size, wf_error *error)
 {
+    off_t end = lseek(log->file, 0, SEEK_END);
+
     while (size) {
         ssize_t done = write(log->file, row, size);
+        int failure = errno;
 
-        if (done < 0 && errno == EINTR)
+        if (done < 0 && failure == EINTR)
             continue;
-        if (done <= 0)
+        if (done <= 0) {
+            if (end >= 0 && ftruncate(log->file, end) == 0)
+                lseek(log->file, end, SEEK_SET);
             return wf_error_set(error, WF_EIO, "cannot write log file %s: %s", log->path,
-                                done < 0 ? strerror(errno) : "no byte was taken");
+                                done < 0 ? strerror(failure) : "no byte was taken");
+        }
         row += done;
         size -= (size_t)done;
     }
     return WF_OK;
+}
+
+/* Hours of work are not given up for a line about them. */
+static void warn(const wf_error *error)
+{
+    fprintf(stderr, "gpt_train: warning: %s; training goes on\n", error->text);
 }
 
 /* Numbers as short as they can be and still be read back as they were. */
@@ -177,11 +190,12 @@ static void write_digests(FILE *row, const wf_step_record *r)
 
 static wf_status write_step(wf_run_log *log, const wf_step_record *r, wf_error *error)
 {
+    wf_error unwritten = {WF_OK, ""};
     char *line = NULL, t[6][32];
     uint32_t bits;
     size_t length = 0;
     FILE *row = open_memstream(&line, &length);
-    wf_status status;
+    wf_status status = WF_OK;
 
     if (!row)
         return wf_error_set(error, WF_ENOMEM, "no memory for a row of the log");
@@ -200,8 +214,9 @@ static wf_status write_step(wf_run_log *log, const wf_step_record *r, wf_error *
     fputs("}\n", row);
     if (fclose(row)) /* memory that it grew into */
         status = wf_error_set(error, WF_ENOMEM, "no memory for a row of the log");
-    else
-        status = write_row(log, line, length, error);
+    else if (write_row(log, line, length, &unwritten) != WF_OK && !log->failing)
+        warn(&unwritten);
+    log->failing = unwritten.code != WF_OK;
     free(line);
     return status;
 }
@@ -261,14 +276,15 @@ static void format_line(char line[LINE_SIZE], const wf_run_log *log, const wf_st
         snprintf(line + used, (size_t)(LINE_SIZE - used), "  digest %016" PRIx64, r->digest);
 }
 
-static wf_status show_step(wf_run_log *log, const wf_step_record *r, wf_error *error)
+static void show_step(wf_run_log *log, const wf_step_record *r)
 {
+    wf_error error = {WF_OK, ""};
     bool keep =
         !log->any || r->step % log->interval == 0 || r->step >= log->steps || r->has_val_loss;
     char line[LINE_SIZE];
 
     if (!keep && !log->terminal)
-        return WF_OK;
+        return;
     format_line(line, log, r);
     if (log->terminal)
         fputs("\r\033[K", log->console);
@@ -277,9 +293,11 @@ static wf_status show_step(wf_run_log *log, const wf_step_record *r, wf_error *e
     if (keep)
         fputc('\n', log->console);
     log->line_open = !keep;
-    if (fflush(log->console))
-        return wf_error_set(error, WF_EIO, "cannot write to the console: %s", strerror(errno));
-    return WF_OK;
+    if (fflush(log->console)) {
+        wf_error_set(&error, WF_EIO, "cannot write to the console: %s", strerror(errno));
+        warn(&error);
+        log->console = NULL;
+    }
 }
 
 wf_status wf_run_log_step(wf_run_log *log, const wf_step_record *record, wf_error *error)
@@ -291,14 +309,14 @@ wf_status wf_run_log_step(wf_run_log *log, const wf_step_record *record, wf_erro
     if (log->file >= 0)
         status = write_step(log, record, error);
     if (status == WF_OK && log->console)
-        status = show_step(log, record, error);
+        show_step(log, record);
     log->any = true;
     return status;
 }
 
 void wf_run_log_clear(wf_run_log *log)
 {
-    if (!log || !log->line_open)
+    if (!log || !log->line_open || !log->console)
         return;
     fputs("\r\033[K", log->console);
     fflush(log->console);
@@ -312,7 +330,7 @@ wf_status wf_run_log_close(wf_run_log *log, wf_error *error)
     if (!log)
         return WF_OK;
     wf_run_log_clear(log);
-    if (log->file >= 0 && close(log->file))
+    if (log->file >= 0 && close(log->file) && !log->failing)
         status = wf_error_set(error, WF_EIO, "cannot close log file %s: %s", log->path,
                               strerror(errno));
     free(log->path);

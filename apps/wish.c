@@ -10,16 +10,31 @@ static atomic_uint wishes;
 
 static void note(int number)
 {
-    atomic_fetch_or(&wishes, number == SIGTERM ? WF_WISH_SAVE | WF_WISH_STOP : WF_WISH_SAVE);
+    atomic_fetch_or(&wishes, number == SIGUSR1 ? WF_WISH_SAVE : WF_WISH_SAVE | WF_WISH_STOP);
+}
+
+/* What is ignored stays so: nohup, and shells that start a run in the background, mean it. */
+static void note_from_now_on(int number, int flags)
+{
+    struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART | flags}, before;
+
+    sigemptyset(&action.sa_mask);
+    if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        sigaction(number, &action, NULL);
 }
 
 void wf_wish_listen(void)
 {
-    struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};
+    note_from_now_on(SIGTERM, 0);
+    note_from_now_on(SIGUSR1, 0);
+    note_from_now_on(SIGHUP, 0);
+    note_from_now_on(SIGINT, (int)SA_RESETHAND); /* who types it twice does not want to wait */
+}
 
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGUSR1, &action, NULL);
+void wf_wish_write_errors(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
 }
 
 static void end_now(int number)

@@ -21,6 +21,14 @@ target_compile_definitions(weft_flags INTERFACE _GNU_SOURCE)
 target_compile_options(weft_flags INTERFACE -ffp-contract=off -fno-math-errno
     -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Wmissing-prototypes
     $<$<BOOL:${WEFT_WERROR}>:-Werror>)
+# What makes an overwritten stack or buffer an end of the process, and tables of addresses read-only.
+# Sanitizers look more closely themselves.
+target_compile_options(weft_flags INTERFACE -fstack-protector-strong)
+if(NOT WEFT_SANITIZE)
+    target_compile_options(weft_flags INTERFACE
+        $<$<NOT:$<CONFIG:Debug>>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>)
+endif()
+add_link_options(LINKER:-z,relro LINKER:-z,now LINKER:-z,noexecstack)
 target_include_directories(weft_flags INTERFACE ${PROJECT_SOURCE_DIR})
 target_link_libraries(weft_flags INTERFACE weft_sanitize)
 

@@ -57,6 +57,7 @@ install(TARGETS weft EXPORT weft-targets
 foreach(plugin weft_mpi weft_cuda weft_nccl) # found beside libweft
     if(TARGET ${plugin})
         install(TARGETS ${plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+        set_target_properties(${plugin} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
     endif()
 endforeach()
 set(weft_package ${CMAKE_INSTALL_LIBDIR}/cmake/weft)
@@ -76,6 +77,15 @@ if(TARGET gpt_train)
     file(RELATIVE_PATH weft_from_bin /prefix/${CMAKE_INSTALL_BINDIR}
         /prefix/${CMAKE_INSTALL_LIBDIR})
     set(weft_apps gpt_train mesh_info recorder_diff)
-    set_target_properties(${weft_apps} PROPERTIES INSTALL_RPATH "$ORIGIN/${weft_from_bin}")
+    set_target_properties(${weft_apps} PROPERTIES
+        INSTALL_RPATH "$ORIGIN/${weft_from_bin};$ORIGIN/..")
     install(TARGETS ${weft_apps} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+
+# What is installed has one path to its libraries in both trees: with two, CMake keeps room for the
+# other one, and that room is an empty element, which the loader takes for the working directory.
+foreach(installed weft weft_mpi weft_cuda weft_nccl ${weft_apps})
+    if(TARGET ${installed})
+        set_target_properties(${installed} PROPERTIES BUILD_WITH_INSTALL_RPATH ON)
+    endif()
+endforeach()

@@ -38,17 +38,12 @@ static void *open_library(const char *name, char *why, size_t room)
 
     own_folder(folder, sizeof folder);
     why[0] = '\0';
-    for (int i = 0; !library && i < 4; i++) {
-        if (i == 0 && !named)
+    for (int i = 0; !library && i < 3; i++) {
+        const char *from = i == 0 ? named : i == 1 ? folder : "";
+
+        if (!from)
             continue;
-        snprintf(path, sizeof path, "%s%slibweft_%s.so",
-                 i == 0  ? named
-                 : i < 3 ? folder
-                         : "",
-                 i == 2  ? "/../"
-                 : i < 2 ? "/"
-                         : "",
-                 name);
+        snprintf(path, sizeof path, "%s%slibweft_%s.so", from, *from ? "/" : "", name);
         library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         /* One that is there and cannot be loaded is what the user wants to hear of. */
         if (!library && !strstr(why, "undefined") && !strstr(why, ".so."))

@@ -4,7 +4,8 @@
 
 #include "mesh/comm.h"
 
-/* The calling thread is a rank, by its handle of the world. */
+/* The calling thread is a rank, by its handle of the world; from the second call on it is none. */
 void wf_crash_rank(wf_comm *world);
+void wf_crash_no_rank(void);
 
 #endif

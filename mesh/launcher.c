@@ -1,9 +1,11 @@
 /* mesh/launcher.c - reads what launchers put into the environment, and refuses contradictions. */
 #include "mesh/launcher.h"
+#include <inttypes.h>
 #include <limits.h>
-#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* One that is set in full has started this process. An earlier row wins: a mpirun uses srun to
    reach its hosts, and what it starts has the variables of both. */
@@ -11,6 +13,10 @@ static const struct row {
     const char *kind, *name, *size, *rank;
     const char *also[2]; /* the first two alone would prove nothing */
     const char *local, *local_rank;
+    /* Where one of these is missing too, the others were left by somebody: it is how the process
+       would reach its launcher. */
+    const char *witness[3];
+    const char *job[2]; /* which tell one job of a user from another */
 } rows[] = {
     {"mpi",
      "OpenMPI's mpirun",
@@ -18,28 +24,36 @@ static const struct row {
      "OMPI_COMM_WORLD_RANK",
      {NULL},
      "OMPI_COMM_WORLD_LOCAL_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_RANK"},
+     "OMPI_COMM_WORLD_LOCAL_RANK",
+     {"PMIX_NAMESPACE", "PMIX_RANK", "OMPI_MCA_orte_hnp_uri"},
+     {"PMIX_NAMESPACE"}},
     {"mpi",
      "a launcher of PMI",
      "PMI_SIZE",
      "PMI_RANK",
      {NULL},
      "MPI_LOCALNRANKS",
-     "MPI_LOCALRANKID"},
+     "MPI_LOCALRANKID",
+     {"PMI_FD", "PMI_PORT", "PMI_CONTROL_PORT"},
+     {"PMI_PORT"}},
     {"mpi",
      "Slurm's srun",
      "SLURM_STEP_NUM_TASKS",
      "SLURM_PROCID",
      {"SLURM_STEP_ID"},
      NULL,
-     "SLURM_LOCALID"},
+     "SLURM_LOCALID",
+     {"SLURM_STEP_ID"},
+     {"SLURM_JOB_ID", "SLURM_STEP_ID"}},
     {"torchrun",
      "torchrun",
      "WORLD_SIZE",
      "RANK",
      {"LOCAL_RANK", "MASTER_ADDR"},
      "LOCAL_WORLD_SIZE",
-     "LOCAL_RANK"},
+     "LOCAL_RANK",
+     {"MASTER_ADDR"},
+     {"MASTER_PORT", "TORCHELASTIC_RUN_ID"}},
 };
 
 enum { ROWS = sizeof rows / sizeof rows[0] };
@@ -88,6 +102,14 @@ static bool is_set(const struct row *r)
         if (!getenv(r->also[i]))
             return false;
     return size >= 1 && rank >= 0 && rank < size;
+}
+
+static bool is_reachable(const struct row *r)
+{
+    for (int i = 0; i < 3 && r->witness[i]; i++)
+        if (getenv(r->witness[i]))
+            return true;
+    return false;
 }
 
 static const struct row *find(void)
@@ -176,6 +198,47 @@ static wf_status check_transport(const char *transport, const wf_launcher *l, wf
                             "%s started %d; drop the flag, or start one process",
                             l->variable, l->processes, l->name, l->processes);
     return WF_OK;
+}
+
+bool wf_launcher_tells_elsewhere(void)
+{
+    const struct row *r = find();
+
+    return r && is_reachable(r) && wf_launcher_detected().process > 0;
+}
+
+bool wf_launcher_job(char *text, size_t room)
+{
+    const struct row *r = find();
+    uint64_t hash = 14695981039346656037u;
+    bool any = false;
+
+    for (int i = 0; r && i < 2 && r->job[i]; i++)
+        for (const char *c = getenv(r->job[i]); c && *c; c++) {
+            hash = (hash ^ (uint64_t)(unsigned char)*c) * 1099511628211u;
+            any = true;
+        }
+    snprintf(text, room, "weft-%u-%016" PRIx64, (unsigned)geteuid(), hash);
+    return any;
+}
+
+int wf_launcher_process_of(int pid)
+{
+    const struct row *r = find();
+    char path[32], *word = NULL;
+    size_t room = 0, length = r ? strlen(r->rank) : 0;
+    FILE *file;
+    int process = -1;
+
+    snprintf(path, sizeof path, "/proc/%d/environ", pid);
+    file = r ? fopen(path, "re") : NULL;
+    while (file && process < 0 && getdelim(&word, &room, '\0', file) > 0)
+        if (strncmp(word, r->rank, length) == 0 && word[length] == '=')
+            process = atoi(word + length + 1);
+    free(word);
+    if (file)
+        fclose(file);
+    return process;
 }
 
 wf_status wf_launcher_choose(const char *wanted, const char *transport, int ranks,

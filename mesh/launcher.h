@@ -12,6 +12,8 @@
 #define WF_MESH_LAUNCHER_H
 
 #include "core/status.h"
+#include <stdbool.h>
+#include <stddef.h>
 
 WF_BEGIN_DECLS
 
@@ -26,6 +28,16 @@ typedef struct wf_launcher {
 
 /** wf_launcher_detected - what the environment says. A launcher of one process is kind "threads". */
 WF_API wf_launcher wf_launcher_detected(void);
+
+/** wf_launcher_tells_elsewhere - a failure that all processes meet alike is told by another one of
+ * them. False where the launcher's variables are left from another job: nobody else is there. */
+WF_API bool wf_launcher_tells_elsewhere(void);
+
+/* A name of this job for this user, not longer than 32 characters; false where none is known. */
+bool wf_launcher_job(char *text, size_t room);
+
+/* Which of the launcher's processes a process of this user's is; -1: not known. */
+int wf_launcher_process_of(int pid);
 
 /**
  * wf_launcher_choose - how the ranks of a world are to be started

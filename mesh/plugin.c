@@ -1,6 +1,7 @@
 /* mesh/plugin.c - what transports that are libraries of their own are given. */
 #include "mesh/plugin.h"
 #include "core/plugin.h"
+#include "mesh/muster.h"
 #include "mesh/threads_world.h"
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +27,8 @@ static const void *enter(void *symbol)
                                  .seating_find = wf_seating_find,
                                  .threads = &wf_transport_threads,
                                  .threads_open = wf_threads_open,
-                                 .threads_abort = abort_threads};
+                                 .threads_abort = abort_threads,
+                                 .leave = wf_muster_leave};
     wf_plugin_entry *entry;
 
     memcpy(&entry, &symbol, sizeof entry);

@@ -10,7 +10,7 @@
 #include "mesh/launcher.h"
 
 /* To be raised with every change to what a plugin and its host share: this file, mesh/comm.h. */
-enum { WF_PLUGIN_VERSION = 4 };
+enum { WF_PLUGIN_VERSION = 5 };
 
 typedef struct wf_plugin_host {
     size_t size; /* of this table; first, so that it can always be read */
@@ -37,6 +37,8 @@ typedef struct wf_plugin_host {
                               wf_error *error);
     const wf_transport *(*transport_find)(const char *name, wf_error *error);
     void (*threads_abort)(void *world, int rank, const wf_error *cause); /* from any thread */
+    void (*leave)(
+        void); /* the library behind the transport is about to end, in all processes */
 } wf_plugin_host;
 
 /* What a plugin exports as "wf_plugin": its transport, or NULL where size or version is not its own. */

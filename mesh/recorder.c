@@ -28,7 +28,7 @@ _Static_assert(offsetof(wf_recording_head, groups) % sizeof(uint64_t) == 0 &&
                "groups and pid are a word");
 
 static wf_recorder *_Atomic recorders[MOST_RECORDERS];
-static char directory[WF_RECORDER_PATH - 32];
+static char directory[WF_RECORDER_PATH];
 static _Atomic unsigned failures;
 static _Atomic int files;
 
@@ -51,6 +51,38 @@ static void store(wf_recorder *r, size_t at, const void *from, size_t bytes)
                               memory_order_relaxed);
 }
 
+/* Its folder, made by us or ours already, or the system's (/tmp): nobody else's, and no link to
+   another one, for its name can be guessed. Links within the way to it are the user's. */
+static int open_directory(const char *path)
+{
+    int folder;
+    struct stat s;
+
+    mkdir(path, 0700);
+    folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (folder >= 0 && (fstat(folder, &s) != 0 || (s.st_uid != geteuid() && s.st_uid != 0))) {
+        close(folder);
+        folder = -1;
+    }
+    return folder;
+}
+
+/* Always a new file: what is there under its name is taken away, and never written to. */
+static int open_new(const wf_recorder *r)
+{
+    int folder = open_directory(r->directory), file = -1;
+
+    if (folder < 0)
+        return -1;
+    for (int i = 0; file < 0 && i < 2; i++) {
+        unlinkat(folder, r->name, 0);
+        file =
+            openat(folder, r->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    }
+    close(folder);
+    return file;
+}
+
 /* Also called by a signal. */
 static void write_file(const wf_recorder *r)
 {
@@ -58,10 +90,9 @@ static void write_file(const wf_recorder *r)
     bool good;
     int file;
 
-    if (!*r->path)
+    if (!*r->directory)
         return;
-    mkdir(directory, 0777);
-    file = open(r->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    file = open_new(r);
     good = file >= 0;
     while (good && at < words) {
         uint64_t chunk[CHUNK];
@@ -179,10 +210,8 @@ static wf_recorder *recorder_open(const wf_comm *comm)
     atomic_store(&r->wait, 0);
     atomic_store(&r->files, false);
     memset(r->place, 0, sizeof r->place);
-    r->path[0] = '\0';
-    if (*directory)
-        snprintf(r->path, sizeof r->path, "%s/rank-%d.rec", directory,
-                 wf_comm_world_rank(comm, comm->rank));
+    memcpy(r->directory, directory, sizeof r->directory);
+    snprintf(r->name, sizeof r->name, "rank-%d.rec", wf_comm_world_rank(comm, comm->rank));
     begin_image(r, comm);
     atomic_store(&r->state, LIVE);
     return r;

@@ -63,7 +63,8 @@ typedef struct wf_recording {
 /**
  * wf_recorder_files - where recordings of worlds launched from now on go when a rank fails
  *
- * Files are <directory>/rank-<n>.rec; the directory is made when the first is written.
+ * Files are <directory>/rank-<n>.rec, readable by their user alone; the directory is made when the
+ * first is written. Where it is another user's, or a symbolic link, nothing is.
  *
  * @param directory  NULL: nothing is written, as at the start
  * @param on_signal  SIGUSR2 writes those of all ranks of this process too, hung ones included

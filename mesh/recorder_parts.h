@@ -22,7 +22,7 @@ struct wf_recorder {
     unsigned failures; /* of the process, when this was opened */
     bool written;
     char place[WF_RECORDER_PLACE];
-    char path[WF_RECORDER_PATH];
+    char directory[WF_RECORDER_PATH], name[32];
     wf_recorded_group group[WF_RECORDER_GROUPS]; /* as in the image */
 };
 

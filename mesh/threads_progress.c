@@ -7,6 +7,7 @@
  * Nobody is woken by a member that posts early: the last one wakes its own thread, and as many
  * of the others' as there are cores.
  */
+#include "core/signals.h"
 #include "mesh/threads_exchange.h"
 #include <signal.h>
 
@@ -82,7 +83,7 @@ static void start(progress *p)
 {
     sigset_t all, before;
 
-    sigfillset(&all);
+    wf_signals_of_process(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     p->started = pthread_create(&p->thread, NULL, run, p) == 0;
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -1,4 +1,5 @@
 /* mesh/watch.c - the watch over a world, its thread and its ends: see the header. */
+#include "core/signals.h"
 #include "mesh/watch_parts.h"
 #include <poll.h>
 #include <signal.h>
@@ -12,7 +13,8 @@
 
 enum {
     STACK_BYTES = 256 << 10,
-    LAST_WORDS_MS = 200 /* of a world that has failed */
+    LAST_WORDS_MS = 200, /* of a world that has failed */
+    DECIDE_MS = 800      /* who tells of a crash; launchers end all a second after a death */
 };
 
 /* Of this process, for a signal. */
@@ -47,7 +49,8 @@ static void tell_on(wf_world_watch *w)
 {
     pthread_mutex_lock(&w->lock);
     w->told = true;
-    pthread_cond_broadcast(&w->decided);
+    atomic_store(&w->all_told, true);
+    pthread_cond_broadcast(&w->heard);
     pthread_mutex_unlock(&w->lock);
     for (int i = 0; wf_watch_is_head(w) && i < w->n_peers; i++)
         if (w->peer[i].state == PEER_HERE)
@@ -60,7 +63,7 @@ static void tell_others(wf_world_watch *w)
     bool tells;
 
     pthread_mutex_lock(&w->lock);
-    tells = w->tells && !w->told;
+    tells = (w->tells || atomic_load(&w->said)) && !w->told;
     pthread_mutex_unlock(&w->lock);
     if (!tells)
         return;
@@ -103,6 +106,16 @@ static void take(wf_world_watch *w, watch_peer *p, const watch_head *h, const vo
     }
 }
 
+/* Who was to tell, or to say who, is gone: who waits for that hears it. */
+static void orphan(wf_world_watch *w, const watch_peer *p)
+{
+    pthread_mutex_lock(&w->lock);
+    if (p->process == 0 || p->process == w->verdict.teller)
+        w->orphaned = true;
+    pthread_cond_broadcast(&w->heard);
+    pthread_mutex_unlock(&w->lock);
+}
+
 static void hear(wf_world_watch *w, struct pollfd *set, int wait_ms)
 {
     uint64_t pokes;
@@ -124,6 +137,8 @@ static void hear(wf_world_watch *w, struct pollfd *set, int wait_ms)
         pthread_mutex_lock(&w->lock);
         closing = w->closing && !wf_watch_is_head(w);
         pthread_mutex_unlock(&w->lock);
+        if (wf_watch_has_verdict(w))
+            orphan(w, p);
         if (closing || wf_watch_has_verdict(w))
             p->state = PEER_LEFT;
         else
@@ -169,6 +184,7 @@ static void *run(void *arg)
         }
         hear(w, set,
              leaving || w->lost || (w->doubted && !w->proposed) ? 20 : (int)(due - now));
+        wf_watch_hear_crash(w);
         wf_watch_decide_loss(w);
         wf_watch_look_here(w);
         tell_others(w);
@@ -176,7 +192,7 @@ static void *run(void *arg)
     free(set);
     pthread_mutex_lock(&w->lock);
     w->stop = true;
-    pthread_cond_broadcast(&w->decided);
+    pthread_cond_broadcast(&w->heard);
     pthread_mutex_unlock(&w->lock);
     return NULL;
 }
@@ -190,7 +206,7 @@ static wf_status start(wf_world_watch *w, wf_error *error)
 
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    sigfillset(&all);
+    wf_signals_of_process(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     failure = pthread_create(&w->thread, &attributes, run, w);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -209,7 +225,7 @@ static void watch_free(wf_world_watch *w)
     }
     if (w->wake >= 0)
         close(w->wake);
-    pthread_cond_destroy(&w->decided);
+    pthread_cond_destroy(&w->heard);
     pthread_mutex_destroy(&w->lock);
     free(w->peer);
     free(w->rank);
@@ -254,7 +270,8 @@ wf_status wf_watch_open(const wf_watch_options *options, wf_world_watch **watch,
     w->o = *options;
     w->n_peers = wf_watch_is_head(w) ? options->processes - 1 : 1;
     pthread_mutex_init(&w->lock, NULL);
-    pthread_cond_init(&w->decided, NULL);
+    pthread_cond_init(&w->heard, NULL);
+    atomic_store(&w->decided, WF_WATCH_UNDECIDED);
     status = make_room(w) ? WF_OK
                           : wf_error_set(error, WF_ENOMEM, "no memory to watch %d ranks",
                                          options->ranks);
@@ -304,7 +321,7 @@ bool wf_watch_verdict(wf_world_watch *w, int milliseconds, wf_verdict *verdict)
 
     pthread_mutex_lock(&w->lock);
     while (!w->has_verdict && !w->stop && milliseconds > 0 &&
-           pthread_cond_timedwait(&w->decided, &w->lock, &until) == 0)
+           pthread_cond_timedwait(&w->heard, &w->lock, &until) == 0)
         ;
     has = w->has_verdict;
     if (has)
@@ -321,14 +338,18 @@ void wf_watch_told(wf_world_watch *w)
     wf_watch_poke(w);
 }
 
-void wf_watch_await_told(wf_world_watch *w, int milliseconds)
+bool wf_watch_await_told(wf_world_watch *w, int milliseconds)
 {
     const struct timespec until = in_a_while(milliseconds);
+    bool told;
 
     pthread_mutex_lock(&w->lock);
-    while (!w->told && !w->stop && pthread_cond_timedwait(&w->decided, &w->lock, &until) == 0)
+    while (!w->told && !w->orphaned && !w->stop &&
+           pthread_cond_timedwait(&w->heard, &w->lock, &until) == 0)
         ;
+    told = w->told || w->verdict.teller == WF_WATCH_NONE || wf_watch_given_up(w);
     pthread_mutex_unlock(&w->lock);
+    return told;
 }
 
 void wf_watch_leave(wf_world_watch *w)
@@ -348,18 +369,34 @@ void wf_watch_close(wf_world_watch *w)
     watch_free(w);
 }
 
-void wf_watch_last_words(int rank, const char *text)
+bool wf_watch_last_words(int rank, const char *text)
+{
+    const struct timespec nap = {.tv_nsec = 2000000};
+    wf_world_watch *w = atomic_load(&current);
+
+    if (!w || !w->n_peers)
+        return true;
+    w->crash = (wf_verdict){.culprit = rank >= 0 ? rank : w->o.rank[0],
+                            .teller = w->o.process,
+                            .code = WF_ELOST,
+                            .stuck = true};
+    memcpy(w->crash.text, text, strnlen(text, sizeof w->crash.text - 1));
+    atomic_store(&w->crashed, true);
+    wf_watch_poke(w);
+    for (int ms = 0; ms < DECIDE_MS && !atomic_load(&w->all_told); ms += 2) {
+        if (atomic_load(&w->decided) == w->o.process)
+            return true;
+        nanosleep(&nap, NULL);
+    }
+    return !atomic_load(&w->all_told);
+}
+
+void wf_watch_said(void)
 {
     wf_world_watch *w = atomic_load(&current);
-    wf_verdict v = {.culprit = rank, .code = WF_ELOST, .stuck = true};
 
     if (!w)
         return;
-    v.culprit = rank >= 0 ? rank : w->o.rank[0];
-    v.teller = w->o.process;
-    memcpy(v.text, text, strnlen(text, sizeof v.text - 1));
-    for (int i = 0; i < w->n_peers; i++)
-        if (w->peer[i].state == PEER_HERE)
-            wf_watch_send(&w->peer[i], wf_watch_is_head(w) ? WATCH_VERDICT : WATCH_CAUSE, &v,
-                          sizeof v);
+    atomic_store(&w->said, true);
+    wf_watch_poke(w);
 }

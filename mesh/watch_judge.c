@@ -68,7 +68,8 @@ void wf_watch_decide(wf_world_watch *w, const wf_verdict *v)
     if (first)
         w->verdict = *v;
     w->has_verdict = true;
-    pthread_cond_broadcast(&w->decided);
+    atomic_store(&w->decided, w->verdict.teller);
+    pthread_cond_broadcast(&w->heard);
     pthread_mutex_unlock(&w->lock);
     if (!first)
         return;
@@ -77,6 +78,17 @@ void wf_watch_decide(wf_world_watch *w, const wf_verdict *v)
             wf_watch_send(&w->peer[i], WATCH_VERDICT, v, sizeof *v);
     snprintf(cause.text, sizeof cause.text, "%s", v->text);
     w->o.transport->fail(w->o.world, v->culprit, &cause, v->stuck != 0);
+}
+
+void wf_watch_hear_crash(wf_world_watch *w)
+{
+    if (!atomic_load(&w->crashed) || w->crash_heard)
+        return;
+    w->crash_heard = true;
+    if (wf_watch_is_head(w))
+        wf_watch_decide(w, &w->crash);
+    else if (!wf_watch_has_verdict(w))
+        wf_watch_send(&w->peer[0], WATCH_CAUSE, &w->crash, sizeof w->crash);
 }
 
 /* What has gone wrong among the ranks here goes to process 0. That another one is missed has a
@@ -172,13 +184,12 @@ void wf_watch_find_stall(wf_world_watch *w)
     wf_watch_decide(w, &v);
 }
 
-/* This process was stopped for long: not its peers are lost, but they have left without it. */
-static bool given_up(const wf_world_watch *w)
+bool wf_watch_given_up(const wf_world_watch *w)
 {
     enum { LONG_MS = WF_WATCH_SILENCE * 1000 / 2 };
-    int64_t now = wf_watch_now();
+    int64_t now = wf_watch_now(), woken = atomic_load(&w->woken);
 
-    return now - w->ticked > LONG_MS || (w->woken && now - w->woken < LONG_MS);
+    return now - atomic_load(&w->ticked) > LONG_MS || (woken && now - woken < LONG_MS);
 }
 
 /* A peer is gone. Its ranks are missed soon, and where that is belongs to the verdict. */
@@ -191,17 +202,23 @@ void wf_watch_lose(wf_world_watch *w, watch_peer *p, const char *how)
         return;
     w->lost = p;
     w->how = how;
-    w->lost_at = wf_watch_now();
+    w->lost_at = wf_watch_now() - (p->silent_ms > WF_WATCH_SILENCE * 1000 ? MISSED_MS : 0);
     w->o.transport->fail(w->o.world, p->hello.rank, &unknown, true);
+}
+
+/* Of process 0, whoever is on its deputy's host: the deputy may be lost as well. */
+static int who_tells_of_loss(const wf_world_watch *w)
+{
+    if (wf_watch_is_head(w))
+        return wf_watch_given_up(w) ? w->deputy : 0;
+    return w->with_deputy ? w->o.process : WF_WATCH_NONE;
 }
 
 void wf_watch_decide_loss(wf_world_watch *w)
 {
     int rank = w->lost ? w->lost->hello.rank : 0, waiting;
-    wf_verdict v = {.culprit = rank,
-                    .teller = wf_watch_is_head(w) && !given_up(w) ? 0 : w->deputy,
-                    .code = WF_ELOST,
-                    .stuck = true};
+    wf_verdict v = {
+        .culprit = rank, .teller = who_tells_of_loss(w), .code = WF_ELOST, .stuck = true};
     char others[32] = "", where[WF_WATCH_WHERE + 16], other[WF_WATCH_WHERE + 64] = "";
 
     if (!w->lost || wf_watch_has_verdict(w) || wf_watch_now() - w->lost_at < MISSED_MS)

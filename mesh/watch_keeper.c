@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 enum {
-    KEEP_MS = 1500, /* launchers end all processes a second after one has died */
+    KEEP_MS = 3000, /* launchers end all processes a second or two after one has died */
     LOOK_MS = 20,
     MOST_DESCRIPTORS = 65536,
     STACK_BYTES = 32 << 10
@@ -82,6 +82,7 @@ void wf_watch_keep(int connections)
     static char stack[STACK_BYTES] __attribute__((aligned(64)));
     sigset_t all, before;
 
+    wf_watch_keep_no_more();
     list_bytes = sizeof *list + (size_t)connections * sizeof list->fd[0];
     list = mmap(NULL, list_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (list == MAP_FAILED) {

@@ -3,6 +3,7 @@
  * send. Process 0 listens; its transport carries its addresses to the others, which try them in
  * turn. WEFT_WATCH_ADDRESS names the one to be used where others than the listed ones work.
  */
+#include "mesh/muster.h"
 #include "mesh/watch_parts.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -23,21 +24,20 @@ enum {
     ADDRESSES = 16,
     ADDRESS_BYTES = 48,
     CONNECT_MS = 3000, /* to one address */
-    HELLO_MS = 5000,
-    MEET_MS = 60000 /* for all processes to come */
+    HELLO_MS = 5000
 };
 
 /* Where process 0 is; what its transport carries. */
 typedef struct meeting {
-    uint64_t token; /* not everybody who connects is one of us */
-    int32_t port, count;
-    char host[WF_WATCH_HOST];
+    watch_place at;
+    int32_t count;
     char address[ADDRESSES][ADDRESS_BYTES];
 } meeting;
 
 typedef struct welcome {
     watch_hello head; /* of process 0 */
     int32_t deputy;
+    char deputy_host[WF_WATCH_HOST];
 } welcome;
 
 /* ---- messages ---- */
@@ -84,23 +84,33 @@ bool wf_watch_receive(wf_world_watch *w, watch_peer *p,
     return true;
 }
 
-/* One message of a kind and size that are known; false: it has not come. */
-static bool receive_one(int fd, int wait_ms, wf_watch_kind kind, void *data, size_t bytes)
+/* All of it, or false: it has not come in time. Signals, a debugger, SIGSTOP change nothing. */
+static bool receive_all(int fd, int64_t until, void *data, size_t bytes)
 {
-    struct timeval limit = {wait_ms / 1000, wait_ms % 1000 * 1000};
-    watch_head h;
+    size_t got = 0;
 
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    return recv(fd, &h, sizeof h, MSG_WAITALL) == (ssize_t)sizeof h &&
-           h.kind == (uint32_t)kind && h.bytes == bytes &&
-           recv(fd, data, bytes, MSG_WAITALL) == (ssize_t)bytes;
+    while (got < bytes) {
+        struct pollfd set = {.fd = fd, .events = POLLIN};
+        int64_t left = until - wf_watch_now();
+        ssize_t came = recv(fd, (char *)data + got, bytes - got, MSG_DONTWAIT);
+
+        if (came > 0)
+            got += (size_t)came;
+        else if (came == 0 || (errno != EAGAIN && errno != EINTR))
+            return false;
+        else if (left <= 0 || (poll(&set, 1, (int)left) < 0 && errno != EINTR))
+            return false;
+    }
+    return true;
 }
 
-static void send_at_once(int fd)
+/* One message of a kind and size that are known. */
+static bool receive_one(int fd, int64_t until, wf_watch_kind kind, void *data, size_t bytes)
 {
-    int on = 1;
+    watch_head h;
 
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    return receive_all(fd, until, &h, sizeof h) && h.kind == (uint32_t)kind &&
+           h.bytes == bytes && receive_all(fd, until, data, bytes);
 }
 
 static watch_hello hello_of(const wf_world_watch *w, uint64_t token)
@@ -116,39 +126,45 @@ static watch_hello hello_of(const wf_world_watch *w, uint64_t token)
 
 /* ---- process 0 ---- */
 
-static int listen_anywhere(int32_t *port)
-{
-    union {
-        struct sockaddr any;
-        struct sockaddr_in6 six;
-        struct sockaddr_in four;
-    } a;
-    socklen_t size = sizeof a;
-    int off = 0, fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+typedef union socket_address {
+    struct sockaddr any;
+    struct sockaddr_in6 six;
+    struct sockaddr_in four;
+} socket_address;
 
-    memset(&a, 0, sizeof a);
-    a.six.sin6_family = AF_INET6;
-    a.six.sin6_addr = in6addr_any;
-    if (fd >= 0 && (setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0 ||
-                    bind(fd, &a.any, sizeof a.six) != 0)) {
+static int listen_at(const socket_address *a, socklen_t size)
+{
+    int off = 0, fd = socket(a->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd >= 0 && ((a->any.sa_family == AF_INET6 &&
+                     setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) != 0) ||
+                    bind(fd, &a->any, size) != 0 || listen(fd, SOMAXCONN) != 0)) {
         close(fd);
-        fd = -1;
+        return -1;
     }
-    if (fd < 0) { /* without IPv6 */
-        memset(&a, 0, sizeof a);
-        a.four.sin_family = AF_INET;
-        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd >= 0 && bind(fd, &a.any, sizeof a.four) != 0) {
-            close(fd);
-            return -1;
-        }
-    }
-    if (fd < 0 || listen(fd, SOMAXCONN) != 0 || getsockname(fd, &a.any, &size) != 0) {
+    return fd;
+}
+
+/* Where processes of other hosts are to come, anywhere they reach; else on this host alone. */
+static int listen_for_all(bool alone, int32_t *port)
+{
+    socket_address six = {.six = {.sin6_family = AF_INET6}},
+                   four = {.four = {.sin_family = AF_INET}};
+    socklen_t size = sizeof six;
+    int fd = -1;
+
+    if (alone)
+        four.four.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    else
+        fd = listen_at(&six, sizeof six.six);
+    if (fd < 0)
+        fd = listen_at(&four, sizeof four.four);
+    if (fd < 0 || getsockname(fd, &six.any, &size) != 0) {
         if (fd >= 0)
             close(fd);
         return -1;
     }
-    *port = ntohs(a.any.sa_family == AF_INET6 ? a.six.sin6_port : a.four.sin_port);
+    *port = ntohs(six.any.sa_family == AF_INET6 ? six.six.sin6_port : six.four.sin_port);
     return fd;
 }
 
@@ -165,11 +181,15 @@ static void add_address(meeting *m, const struct sockaddr *a)
         m->count++;
 }
 
-static void list_addresses(meeting *m)
+static void list_addresses(meeting *m, bool alone)
 {
     const char *named = getenv("WEFT_WATCH_ADDRESS");
     struct ifaddrs *all = NULL;
 
+    if (alone) {
+        strcpy(m->address[m->count++], "127.0.0.1");
+        return;
+    }
     if (named && *named && strlen(named) < ADDRESS_BYTES) {
         strcpy(m->address[m->count++], named);
         return;
@@ -180,48 +200,6 @@ static void list_addresses(meeting *m)
         if (i->ifa_addr)
             add_address(m, i->ifa_addr);
     freeifaddrs(all);
-}
-
-/* One of ours, or a stranger, who is sent away. */
-static void let_in(wf_world_watch *w, int fd, const meeting *m, int *come)
-{
-    watch_hello h = {0};
-    watch_peer *p;
-
-    if (!receive_one(fd, HELLO_MS, WATCH_HELLO, &h, sizeof h) || h.token != m->token ||
-        h.process < 1 || h.process > w->n_peers || w->peer[h.process - 1].fd >= 0) {
-        close(fd);
-        return;
-    }
-    p = &w->peer[h.process - 1];
-    h.host[sizeof h.host - 1] = '\0';
-    send_at_once(fd);
-    p->hello = h;
-    p->fd = fd;
-    wf_watch_kept(fd);
-    (*come)++;
-}
-
-static wf_status gather_all(wf_world_watch *w, int door, const meeting *m, wf_error *error)
-{
-    struct pollfd set = {.fd = door, .events = POLLIN};
-    int64_t until = wf_watch_now() + MEET_MS, left;
-    int come = 0;
-
-    while (come < w->n_peers && (left = until - wf_watch_now()) > 0) {
-        int fd;
-
-        if (poll(&set, 1, (int)left) > 0 && (fd = accept4(door, NULL, NULL, SOCK_CLOEXEC)) >= 0)
-            let_in(w, fd, m, &come);
-    }
-    for (int i = 0; i < w->n_peers; i++)
-        if (w->peer[i].fd < 0)
-            return wf_error_set(error, WF_ELOST,
-                                "process %d has not come to process 0 on %s, port %d, within "
-                                "%d s: TCP has to reach it; name its address in "
-                                "WEFT_WATCH_ADDRESS where hosts know another one",
-                                i + 1, m->host, (int)m->port, MEET_MS / 1000);
-    return WF_OK;
 }
 
 /* Who tells of the loss of process 0: the first that would not be lost with its host. */
@@ -237,24 +215,25 @@ static wf_status host_all(wf_world_watch *w, wf_error *error)
 {
     meeting m = {.count = 0};
     welcome reply;
-    int door = listen_anywhere(&m.port);
+    int door = listen_for_all(w->o.alone, &m.at.port);
     wf_status status;
 
-    if (getrandom(&m.token, sizeof m.token, 0) != sizeof m.token)
-        m.token = (uint64_t)wf_watch_now() ^ (uint64_t)getpid() << 32;
-    reply.head = hello_of(w, m.token);
-    memcpy(m.host, reply.head.host, sizeof m.host);
-    list_addresses(&m);
-    m.port = door < 0 ? -1 : m.port;
+    if (getrandom(&m.at.token, sizeof m.at.token, 0) != sizeof m.at.token)
+        m.at.token = (uint64_t)wf_watch_now() ^ (uint64_t)getpid() << 32;
+    reply.head = hello_of(w, m.at.token);
+    memcpy(m.at.host, reply.head.host, sizeof m.at.host);
+    list_addresses(&m, w->o.alone);
+    m.at.port = door < 0 ? -1 : m.at.port;
     status = w->o.transport->share(w->o.world, &m, sizeof m, error);
     if (status == WF_OK && door < 0)
         status = wf_error_set(error, WF_ELOST, "process 0 cannot listen for the others: %s",
                               strerror(errno));
     if (status == WF_OK)
-        status = gather_all(w, door, &m, error);
+        status = wf_watch_gather(w, door, &m.at, error);
     if (door >= 0)
         close(door);
-    reply.deputy = w->deputy = choose_deputy(w, m.host);
+    reply.deputy = w->deputy = choose_deputy(w, m.at.host);
+    memcpy(reply.deputy_host, w->peer[w->deputy - 1].hello.host, sizeof reply.deputy_host);
     for (int i = 0; status == WF_OK && i < w->n_peers; i++)
         wf_watch_send(&w->peer[i], WATCH_WELCOME, &reply, sizeof reply);
     return status;
@@ -265,14 +244,19 @@ static wf_status host_all(wf_world_watch *w, wf_error *error)
 static bool connects(int fd, const struct addrinfo *a)
 {
     struct pollfd set = {.fd = fd, .events = POLLOUT};
-    int failure = 0;
+    int64_t until = wf_watch_now() + CONNECT_MS, left = CONNECT_MS;
+    int failure = 0, ready = 1;
     socklen_t size = sizeof failure;
 
-    if (connect(fd, a->ai_addr, a->ai_addrlen) != 0 &&
-        (errno != EINPROGRESS || poll(&set, 1, CONNECT_MS) <= 0))
-        return false;
-    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &size) == 0 && failure == 0 &&
-           fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) == 0;
+    if (connect(fd, a->ai_addr, a->ai_addrlen) != 0) {
+        if (errno != EINPROGRESS && errno != EINTR)
+            return false;
+        while ((ready = poll(&set, 1, (int)left)) < 0 && errno == EINTR &&
+               (left = until - wf_watch_now()) > 0)
+            ;
+    }
+    return ready > 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &size) == 0 &&
+           failure == 0 && fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) == 0;
 }
 
 static int call(const char *address, int port)
@@ -310,26 +294,33 @@ static wf_status join(wf_world_watch *w, wf_error *error)
 
     if (status != WF_OK)
         return status;
-    mine = hello_of(w, m.token);
+    mine = hello_of(w, m.at.token);
     for (int pass = 0; pass < 2 && p->fd < 0; pass++)
         for (int i = 0; i < m.count && p->fd < 0; i++)
-            if (is_loopback(m.address[i]) ? pass == 0 && strcmp(mine.host, m.host) == 0
+            if (is_loopback(m.address[i]) ? pass == 0 && strcmp(mine.host, m.at.host) == 0
                                           : pass == 1)
-                p->fd = call(m.address[i], m.port);
+                p->fd = call(m.address[i], m.at.port);
     if (p->fd >= 0) {
-        send_at_once(p->fd);
+        wf_watch_send_at_once(p->fd);
         wf_watch_send(p, WATCH_HELLO, &mine, sizeof mine);
     }
-    if (p->fd < 0 || !receive_one(p->fd, MEET_MS, WATCH_WELCOME, &reply, sizeof reply))
+    if (p->fd >= 0 && !receive_one(p->fd, wf_watch_now() + wf_watch_meet_ms(w) + HELLO_MS,
+                                   WATCH_WELCOME, &reply, sizeof reply))
+        return wf_error_set(error, WF_ELOST,
+                            "process 0 on %s has ended, or waits for others, while the run "
+                            "started; process %d on %s has reached it",
+                            m.at.host, w->o.process, mine.host);
+    if (p->fd < 0)
         return wf_error_set(error, WF_ELOST,
                             "process %d on %s does not reach process 0 on %s over TCP, port %d "
                             "(%d addresses, the first %s); name one that works in "
                             "WEFT_WATCH_ADDRESS",
-                            w->o.process, mine.host, m.host, (int)m.port, (int)m.count,
+                            w->o.process, mine.host, m.at.host, (int)m.at.port, (int)m.count,
                             m.count ? m.address[0] : "none");
     wf_watch_kept(p->fd);
     p->hello = reply.head;
     w->deputy = reply.deputy;
+    w->with_deputy = strcmp(reply.deputy_host, mine.host) == 0;
     return WF_OK;
 }
 

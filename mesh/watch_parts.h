@@ -6,7 +6,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { WF_WATCH_PERIOD_MS = 200, WF_WATCH_WHERE = 224, WF_WATCH_HOST = 64 };
+enum {
+    WF_WATCH_UNDECIDED = -2,
+    WF_WATCH_PERIOD_MS = 200,
+    WF_WATCH_WHERE = 224,
+    WF_WATCH_HOST = 64
+};
 
 /* Messages between process 0 and another. A cause is a verdict that is proposed. */
 typedef enum wf_watch_kind {
@@ -29,6 +34,13 @@ typedef struct watch_hello {
     int32_t rank, unused; /* its first */
     char host[WF_WATCH_HOST];
 } watch_hello;
+
+/* Where process 0 waits for the others. */
+typedef struct watch_place {
+    uint64_t token; /* not everybody who connects is one of us */
+    int32_t port, unused;
+    char host[WF_WATCH_HOST];
+} watch_place;
 
 /* A rank, as its process sees it. */
 typedef struct watch_rank {
@@ -54,7 +66,8 @@ struct wf_world_watch {
     wf_watch_options o;
     int n_peers; /* process 0: all others; else process 0 alone */
     watch_peer *peer;
-    int deputy;             /* who tells where process 0 is lost */
+    int deputy;             /* who tells where process 0 is lost, or another of its host: */
+    bool with_deputy;       /* this one is there */
     watch_rank *rank;       /* [ranks] as last heard of */
     watch_rank *mine;       /* [here] the same of those here */
     uint64_t *pulse;        /* [here] */
@@ -63,15 +76,21 @@ struct wf_world_watch {
     const watch_peer *lost; /* the first that is, or NULL; how, and since when */
     const char *how;
     int64_t lost_at;
-    int64_t ticked;  /* when the thread was last at work */
-    int64_t woken;   /* when it went on after so long that peers may have given it up */
-    int wake;        /* an eventfd */
-    bool proposed;   /* what happened here, to process 0 */
-    int64_t doubted; /* since when it is known, in milliseconds */
+    int64_t ticked;       /* when the thread was last at work */
+    int64_t woken;        /* when it went on after so long that peers may have given it up */
+    int wake;             /* an eventfd */
+    bool proposed;        /* what happened here, to process 0 */
+    int64_t doubted;      /* since when it is known, in milliseconds */
+    wf_verdict crash;     /* of a rank here, from the signal that ends the process: */
+    _Atomic bool crashed; /* it is there */
+    bool crash_heard;
+    _Atomic bool said;     /* the process that crashes has told the user */
+    _Atomic int decided;   /* who tells, for a signal; UNDECIDED */
+    _Atomic bool all_told; /* `told`, likewise */
     pthread_t thread;
     pthread_mutex_t lock; /* of what follows */
-    pthread_cond_t decided;
-    bool has_verdict, tells, told, closing, stop;
+    pthread_cond_t heard;
+    bool has_verdict, tells, told, orphaned, closing, stop;
     wf_verdict verdict;
 };
 
@@ -94,6 +113,12 @@ int wf_watch_period(const wf_world_watch *w);
 bool wf_watch_has_verdict(wf_world_watch *w);
 void wf_watch_decide(wf_world_watch *w, const wf_verdict *v);
 
+/* This process was stopped for long: not its peers are lost, but they have left without it. */
+bool wf_watch_given_up(const wf_world_watch *w);
+
+/* A rank here has crashed: that goes to process 0, too. */
+void wf_watch_hear_crash(wf_world_watch *w);
+
 /* What has gone wrong here goes to process 0. */
 void wf_watch_look_here(wf_world_watch *w);
 
@@ -108,6 +133,17 @@ void wf_watch_decide_loss(wf_world_watch *w);
 
 /* A connection of the watch. */
 void wf_watch_kept(int fd);
+
+/* ---- watch_gather.c ---- */
+
+/* How long processes may take to meet: as long as the start may (mesh/muster.h, which sees more). */
+int wf_watch_meet_ms(const wf_world_watch *w);
+
+/* All others come to the door, or an error names who has not. */
+wf_status wf_watch_gather(wf_world_watch *w, int door, const watch_place *place,
+                          wf_error *error);
+
+void wf_watch_send_at_once(int fd);
 
 /* ---- watch_net.c ---- */
 

@@ -23,6 +23,7 @@ COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broa
 STALL = 2  # seconds: --stall-timeout of all runs
 # seconds from the fault to the end of the run, by how ranks run; a dead process, any other fault
 LIMIT = {"threads": 5, "mpi": 5, "hosts": 15, "mixed": 15}
+START = 20  # seconds that a start may take, with that --stall-timeout
 SILENCE = 10  # seconds until a process that is stopped counts as lost
 STEP = 3
 
@@ -33,6 +34,7 @@ EXPECT = {
     "quit": (DIED, 4),
     "stop": (r"rank RANK: lost: .* has been silent for 10 s; it was last heard of on ", 4),
     "segv": (r"rank RANK: SIGSEGV, an invalid memory reference; it was on ", None),
+    "overflow": (r"rank RANK: SIGSEGV, an invalid memory reference; it was on ", None),
     "abort": (r"rank RANK: SIGABRT, the program gave up; it was on ", None),
     "stall": (r"rank RANK: stalled, it has done nothing for \d\.\d s, and 2\.0 are allowed; it was on ", 6),
     "leave": (r"rank RANK has finished", 4),
@@ -44,23 +46,38 @@ EXPECT = {
 }
 
 
+# A process that the watch does not see yet, or no more: its host's others do.
+UNWATCHED = {
+    ("kill", "start"): r"process RANK (\(pid \d+\) on \w+ has ended while the run started|has not come)",
+    ("stop", "start"): r"process RANK has not come|process RANK \(pid \d+\) on \w+ has been stopped for 10 s while the run started",
+    ("kill", "meet"): r"process RANK \(pid \d+.* has ended while the run started",
+    ("stop", "meet"): r"process RANK \(pid \d+\) on \w+ has been stopped for 10 s while the run started",
+    ("kill", "last"): r"process RANK \(pid \d+\) on \w+ has ended while the run ended",
+    ("stop", "last"): r"process RANK \(pid \d+\) on \w+ has been stopped for 10 s while the run ended",
+}
+OUTSIDE = ("start", "meet", "last", "end")
+
+
 class Case:
     def __init__(self, on, action, phase, rank=2):
         self.on, self.action, self.phase, self.rank = on, action, phase, rank
-        self.early = phase == "init"
+        self.early = phase in ("init", *OUTSIDE)
         self.name = f"{on:8} {action:10} {phase:15} rank {rank}"
 
     def limit(self):
-        extra = {"stall": STALL + 1.5, "stop": SILENCE + 2}.get(self.action, 0)
+        extra = {"stall": STALL + 1.5, "stop": SILENCE + 1}.get(self.action, 0)
+        if (self.action, self.phase) == ("stop", "start"):
+            extra = START + 1
         return LIMIT[self.on] + extra
 
 
 def cases(on, quick):
     processes = on != "threads"
     phases = {
-        "kill": ["init", "forward", *COLLECTIVES, "optimizer", "save", "exit"] if processes else [],
+        "kill": ["start", "meet", "last", "init", "forward", *COLLECTIVES, "optimizer", "save", "exit"] if processes else [],
         "quit": ["forward", "exit"] if processes else [],
-        "stop": ["all_reduce"] if processes else [],
+        "stop": ["start", "meet", "all_reduce", "last"] if processes else [],
+        "overflow": ["forward"],
         "segv": ["init", "forward", "all_reduce", "optimizer", "exit"],
         "abort": ["forward"],
         "stall": ["init", "forward", *COLLECTIVES, "optimizer", "exit"],
@@ -75,7 +92,7 @@ def cases(on, quick):
         phases = {
             "threads": {"segv": ["forward"], "stall": ["forward"], "mismatch": ["all_gather"],
                         "full": ["save"]},
-            "mpi": {"kill": ["init", "all_reduce", "exit"], "segv": ["optimizer"],
+            "mpi": {"kill": ["meet", "all_reduce", "exit"], "segv": ["optimizer"],
                     "stall": ["forward"], "leave": ["all_gather"], "nonfinite": ["forward"],
                     "launcher": ["forward"]},
             "hosts": {"kill": ["all_gather"], "stall": ["optimizer"]},
@@ -186,6 +203,7 @@ class Runner:
     def judge(self, case, status, text, acted, ended):
         problems = []
         words, code = EXPECT[case.action]
+        words = UNWATCHED.get((case.action, case.phase), words)
         words = words and words.replace("RANK", str(case.rank))
         told = self.told(text)
         if acted is None:
@@ -200,7 +218,8 @@ class Runner:
             problems.append("exit status 0")
         # mpirun's own is that of the process that it sees end first
         if code is not None and status not in (code, "hangs") and not (
-                case.on != "threads" and case.action in ("kill", "quit", "stop")):
+                case.on != "threads" and case.action in ("kill", "quit", "stop")) and not (
+                case.phase == "last"):
             problems.append(f"exit status {status}, not {code}")
         if len(told) != 1:
             problems.append(f"told on {len(told)} lines")
@@ -214,6 +233,8 @@ class Runner:
     def judge_place(case, line):
         """Host, place in the mesh, step and collective of a rank that had them."""
         needed = [r" on \w+"]
+        if case.phase in OUTSIDE:
+            return []
         if not case.phase == "init":
             needed.append(r"shard \d, tp \d")
         if not case.early:

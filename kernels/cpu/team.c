@@ -15,6 +15,7 @@
  * because their leaving is one chain of release operations.
  */
 #include "kernels/cpu/team.h"
+#include "core/signals.h"
 #include <errno.h>
 #include <fenv.h>
 #include <limits.h>
@@ -187,7 +188,7 @@ static int start(wf_team *team, int threads)
     sigset_t all, before;
     int code = 0;
 
-    sigfillset(&all);
+    wf_signals_of_process(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     for (team->size = 1; team->size < threads; team->size++) {
         member *one = &team->members[team->size - 1];

@@ -4,13 +4,11 @@
  * has ended badly: then others may be gone, and finalising would wait for them.
  */
 #include "mesh/comm_mpi/mpi_world.h"
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-enum { FINALISE_S = 30, MOST_TAGS = 1 << 20, STUCK_NS = 200000000 };
+enum { MOST_TAGS = 1 << 20, STUCK_NS = 200000000 };
 
 wf_plugin_host wf_mpi_host;
 static bool ours;
@@ -24,28 +22,13 @@ uint64_t wf_mpi_hash(uint64_t seed, uint64_t word)
     return x ^ (x >> 29);
 }
 
-static void give_up_finalising(int signal_number)
-{
-    static const char text[] = "weft: MPI_Finalize does not end: a process of this job has "
-                               "been lost or stopped while it ended\n";
-
-    signal(signal_number, SIG_DFL);
-    if (write(STDERR_FILENO, text, sizeof text - 1) > 0)
-        raise(signal_number);
-    raise(signal_number);
-}
-
 /* All processes are waited for, and the watch is over. */
 static void finalise(void)
 {
-    struct sigaction action = {.sa_handler = give_up_finalising};
-
     if (!ours || ended_badly)
         return;
-    sigaction(SIGALRM, &action, NULL);
-    alarm(FINALISE_S);
+    wf_mpi_host.leave();
     MPI_Finalize();
-    alarm(0);
 }
 
 static wf_status initialise(wf_error *error)
@@ -85,8 +68,10 @@ static wf_status check_size(int ranks, int processes, wf_error *error)
             error, WF_EINVAL,
             "%s started %d processes (%s), but %s, which libweft_mpi is built with, sees %d: "
             "the "
-            "launcher belongs to another MPI; use the mpirun of %s, or srun --mpi=pmix",
-            l->name, l->processes, l->variable, version, processes, version);
+            "launcher belongs to another MPI; use the mpirun of %s, or srun --mpi=pmix; or "
+            "unset "
+            "%s where it is left from another job",
+            l->name, l->processes, l->variable, version, processes, version, l->variable);
     if (ranks % processes)
         return wf_mpi_host.error_set(
             error, WF_EINVAL,

@@ -502,11 +502,64 @@ done
 result "all are damaged" "$([ $? = 8 ] && grep -q "none of the .* can be used" err || echo "not told")"
 "$gpt_train" "${tiny[@]}" --steps 1000000 --save long --exit-duration-in-mins 0.005 --sample 9 >out 2>err
 result "a run whose time is over" "$([ $? = 75 ] && [ -f long/latest ] || echo "not saved, or not 75")"
+<<<<<<< HEAD
 result "makes no sample" "$(grep "^--- sample" out)"
 begun "^saved" "${tiny[@]}" --dp 2 --save asked --steps 1 --sample 1000000
 kill -TERM $!
 wait $!
 result "a run that is to stop makes no sample" "$([ $? = 75 ] && ! grep "^--- sample" out || echo "not 75")"
+||||||| 0af8f77
+
+=======
+
+# What happens to a run from outside. Its log, its console and its terminal are not worth its work.
+(
+    ulimit -f 4
+    exec timeout -s KILL 60 "$gpt_train" "${tiny[@]}" --steps 60 --log-jsonl small.jsonl --eval-interval 0
+) 2>err | cat >out
+result "a log that may not grow" "$([ "${PIPESTATUS[0]}" = 0 ] && grep -q "^step 60/60" out &&
+    [ "$(grep -c "warning: cannot write log file small.jsonl: File too large; training goes on" err)" = 1 ] ||
+    echo "ended, or not told once")"
+python "its rows are whole" '
+import json
+if len([json.loads(line) for line in open("small.jsonl")]) < 5: print("too few")'
+"$gpt_train" "${tiny[@]}" --steps 20 --eval-interval 0 --save piped 2>err | head -n 1 >out
+result "a reader that leaves" "$([ "${PIPESTATUS[0]}" = 0 ] && [ -f piped/latest ] || echo "ended, or unsaved")"
+# stopped SIGNAL: 75, and saved. Shells let background jobs ignore SIGINT, so this one is asked to.
+stopped()
+{
+    rm -rf halt
+    python3 - "$1" "$gpt_train" "${tiny[@]}" --steps 10000000 --save halt --eval-interval 0 >out 2>err <<'END'
+import os, signal, subprocess, sys
+for name in ("SIGINT", "SIGHUP", "SIGTERM"):
+    signal.signal(getattr(signal, name), signal.SIG_DFL)
+run = subprocess.Popen(sys.argv[2:], stdout=subprocess.PIPE)
+run.stdout.readline()
+run.send_signal(getattr(signal, sys.argv[1]))
+run.stdout.read()
+print(run.wait(timeout=60), os.path.lexists("halt/latest"))
+END
+    result "stopped by $1" "$([ "$(<out)" = "75 True" ] || cat out)"
+}
+stopped SIGHUP
+stopped SIGINT
+stopped SIGTERM
+OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 refuse "variables of another job" 2 \
+    "belongs to another MPI|transport mpi is not here" "${tiny[@]}" --tp 2
+mkdir -p up/bin && cp -P "$bin"/../libweft.so* up/bin && echo none >up/libweft_nccl.so
+LD_LIBRARY_PATH=$PWD/up/bin CUDA_VISIBLE_DEVICES=-1 refuse "a plugin of the folder above" 2 \
+    "transport nccl (joins GPUs|is not here: libweft_nccl.so: cannot open)" "${tiny[@]}" --transport nccl
+# Flight recorders of runs that failed: in a folder of one's own, and the newest few.
+mkdir tmp elsewhere && ln -s "$PWD/elsewhere" "tmp/weft-recorder-$(id -u)-1" && : >elsewhere/rank-0.rec
+for i in $(seq 12); do
+    TMPDIR=$PWD/tmp "$gpt_train" "${tiny[@]}" --dp 2 --lr 1e38 --clip-grad 0 --steps 20 --eval-interval 0 >out 2>err
+done
+result "recorders of runs that failed" "$(find tmp -maxdepth 1 -type d -name 'weft-recorder-*' -perm 700 |
+    wc -l | grep -vx 9; [ -f elsewhere/rank-0.rec ] || echo "a link was followed")"
+echo none >libjansson.so.4
+run "a library in the working directory" --help
+rm libjansson.so.4
+>>>>>>> health
 
 # Two runs that differ in one flag, and where that shows first.
 run "digests of tensors" "${tiny[@]}" --digest=tensors --tp 2 --log-jsonl a.jsonl

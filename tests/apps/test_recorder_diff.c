@@ -15,8 +15,8 @@ static int diff_files(const char *files)
     size_t n;
     FILE *pipe;
 
-    snprintf(command, sizeof command, "cd %s && " WEFT_RECORDER_DIFF " %s 2>&1", directory,
-             files);
+    snprintf(command, sizeof command,
+             "cd %s && timeout -s KILL 5 " WEFT_RECORDER_DIFF " %s 2>&1", directory, files);
     pipe = popen(command, "r");
     if (!pipe)
         return -1;
@@ -121,6 +121,56 @@ static void of_one_mind(void)
     remove_files();
 }
 
+/* Both recordings of a pair with one word of their own; what is said of them. */
+static int diff_changed(const wf_recording *good, size_t at, uint64_t word)
+{
+    for (int rank = 2; rank < 4; rank++) {
+        wf_recording changed = *good;
+        char path[128];
+        FILE *file;
+
+        changed.head.rank = rank;
+        memcpy((char *)&changed + at, &word, sizeof word);
+        snprintf(path, sizeof path, "%s/rank-%d.rec", directory, rank);
+        file = fopen(path, "wb");
+        CU_ASSERT_FATAL(file != NULL);
+        CU_ASSERT(fwrite(&changed, sizeof changed, 1, file) == 1 && fclose(file) == 0);
+    }
+    return diff_files("rank-2.rec rank-3.rec");
+}
+
+/* Whatever a file says, there is an end, and nothing that a terminal obeys. */
+static void damaged(void)
+{
+    static const uint64_t words[] = {0, 1ull << 59, INT64_MAX, 0x4a325b1b4a325b1bull};
+    const size_t event = offsetof(wf_recording, event), sequence = offsetof(wf_event, sequence);
+    static wf_recording good;
+    char path[128];
+    FILE *file;
+
+    run_apart(TOGETHER);
+    snprintf(path, sizeof path, "%s/rank-2.rec", directory);
+    file = fopen(path, "rb");
+    CU_ASSERT_FATAL(file && fread(&good, sizeof good, 1, file) == 1);
+    fclose(file);
+    for (size_t at = 8; at <= offsetof(wf_recording_head, host); at += 8)
+        for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+            int status = diff_changed(&good, at, words[i]);
+
+            CU_ASSERT(status == 0 || status == 1 || status == 3);
+            CU_ASSERT(strlen(output) < 4096 && !strchr(output, '\033'));
+        }
+    CU_ASSERT_EQUAL(diff_changed(&good, offsetof(wf_recording_head, count), 1ull << 60), 3);
+    prints("rank-2.rec is damaged");
+    for (size_t i = 0; i < good.head.count - 1; i++)
+        if (good.event[i].kind == WF_EVENT_BEGIN) {
+            CU_ASSERT_EQUAL(
+                diff_changed(&good, event + i * sizeof(wf_event) + sequence, 1ull << 59), 3);
+            prints("rank-2.rec is damaged");
+        }
+    remove_files();
+}
+
 static void mistakes(void)
 {
     CU_ASSERT_EQUAL(diff_files(""), 2);
@@ -131,11 +181,10 @@ static void mistakes(void)
     CU_ASSERT_EQUAL(diff_files("--help"), 0);
 }
 
-static const wf_test tests[] = {{"one is absent", absent},
-                                {"one does another thing", another},
-                                {"all of one mind", of_one_mind},
-                                {"mistakes", mistakes},
-                                {NULL, NULL}};
+static const wf_test tests[] = {
+    {"one is absent", absent},        {"one does another thing", another},
+    {"all of one mind", of_one_mind}, {"one is damaged", damaged},
+    {"mistakes", mistakes},           {NULL, NULL}};
 
 int main(void)
 {

@@ -3,7 +3,8 @@
  * CMakeLists.txt). WEFT_FAULT="ACTION PHASE RANK STEP" says what one rank does, once, when it comes
  * to that phase:
  *
- *     kill segv abort stop quit   its process dies of a signal, is stopped, or exits with 0
+ *     kill segv abort stop quit term overflow   its process dies of a signal, is stopped, exits with
+ *                                 0, is asked to end, or has no stack left
  *     stall                       the rank never goes on
  *     leave                       it returns as if its work were done
  *     mismatch                    it makes one barrier more than the others
@@ -12,9 +13,10 @@
  *     full                        its disk is full
  *     mark                        nothing but what follows
  *
- *     init forward optimizer save exit, the name of a collective, or end, after the launch
+ *     start before the launch, meet while processes meet, init forward optimizer save exit, the
+ *     name of a collective, end after the launch, or last when the program exits
  *
- * Steps count from 1, 0 is any time: it happens in that step or later. With a collective as the phase all ranks make one of each kind
+ * Several faults, with ; between them, are of one process each. Steps count from 1, 0 is any time: it happens in that step or later. With a collective as the phase all ranks make one of each kind
  * over the world at the beginning of each step, for those that training does not need. When the
  * rank acts it writes the time to the file WEFT_FAULT_LOG.
  */
@@ -22,6 +24,7 @@
 #include "apps/train_loop.h"
 #include "mesh/launcher.h"
 #include "mesh/recorder_parts.h"
+#include "mesh/watch.h"
 #include "parallel/update.h"
 #include <errno.h>
 #include <math.h>
@@ -33,6 +36,9 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { MOST_FAULTS = 8 };
+
+/* The one of this process, or, where all ranks are in one, of all of its ranks. */
 static struct fault {
     char action[16], phase[16];
     int rank, step;
@@ -49,8 +55,13 @@ __attribute__((constructor)) static void read_fault(void)
 {
     const char *text = getenv("WEFT_FAULT");
 
-    fault.any = text && sscanf(text, "%15s %15s %d %d", fault.action, fault.phase, &fault.rank,
-                               &fault.step) == 4;
+    for (int i = 0; text && *text && i < MOST_FAULTS && !fault.any; i++) {
+        fault.any = sscanf(text, "%15s %15s %d %d", fault.action, fault.phase, &fault.rank,
+                           &fault.step) == 4 &&
+                    (!strchr(text, ';') || fault.rank == wf_launcher_detected().process);
+        text = strchr(text, ';');
+        text = text ? text + 1 : NULL;
+    }
     for (int k = 0; fault.any && k < WF_COLLECTIVE_KINDS; k++)
         fault.collective = fault.collective ||
                            strcmp(fault.phase, wf_collective_name((wf_collective_kind)k)) == 0;
@@ -80,11 +91,13 @@ static void note_time(void)
     fclose(file);
 }
 
-/* True once, for the rank that is meant. */
+/* True once, for the rank that is meant; for each where that is -1. */
 static bool is_mine(const char *phase, int rank)
 {
-    if (!is_time(phase) || rank != fault.rank || atomic_flag_test_and_set(&acted))
+    if (!is_time(phase) || (rank != fault.rank && fault.rank >= 0))
         return false;
+    if (atomic_flag_test_and_set(&acted))
+        return fault.rank < 0;
     note_time();
     return true;
 }
@@ -93,6 +106,16 @@ static void stall(void)
 {
     for (;;)
         pause();
+}
+
+/* Calls itself until the stack is at its end. */
+static int overflow(volatile char *above)
+{
+    static volatile bool goes_on = true;
+    volatile char room[4096];
+
+    room[0] = above ? (char)(above[0] + 1) : 0;
+    return goes_on ? overflow(room) + room[0] : 0;
 }
 
 /* What ends or holds up the rank. */
@@ -104,6 +127,10 @@ static void act(void)
         *(volatile int *)(uintptr_t)(getpid() * 0) = 1;
     if (is_action("abort"))
         abort();
+    if (is_action("term"))
+        kill(getpid(), SIGTERM);
+    if (is_action("overflow"))
+        overflow(NULL);
     if (is_action("stop"))
         kill(getpid(), SIGSTOP);
     if (is_action("quit"))
@@ -145,6 +172,32 @@ REAL(void, wf_par_close, wf_par *par)
 {
     come_to("exit");
     __real_wf_par_close(par);
+}
+
+static void act_at_exit(void)
+{
+    if (is_mine("last", wf_launcher_detected().process))
+        act();
+}
+
+REAL(wf_status, wf_launch, const wf_launch_options *options,
+     wf_status (*rank_main)(wf_rank *rank, void *arg), void *arg, wf_error *error)
+{
+    wf_status status;
+
+    if (is_mine("start", wf_launcher_detected().process))
+        act();
+    status = __real_wf_launch(options, rank_main, arg, error);
+    atexit(act_at_exit); /* before MPI ends */
+    return status;
+}
+
+REAL(wf_status, wf_watch_open, const wf_watch_options *options, wf_world_watch **watch,
+     wf_error *error)
+{
+    if (is_mine("meet", options->process))
+        act();
+    return __real_wf_watch_open(options, watch, error);
 }
 
 REAL(void, wf_text_data_close, wf_text_data *data)

@@ -27,6 +27,10 @@ static const char *const variables[] = {
     "LOCAL_RANK",
     "MASTER_ADDR",
     "LOCAL_WORLD_SIZE",
+    "PMIX_NAMESPACE",
+    "PMIX_RANK",
+    "OMPI_MCA_orte_hnp_uri",
+    "PMI_FD",
 };
 
 /* "A=1 B=2", and nothing else that launchers set. */
@@ -42,6 +46,29 @@ static void environment(const char *settings)
 
         *value = '\0';
         setenv(word, value + 1, 1);
+    }
+}
+
+/* Process 0 speaks for all, and whoever is alone for itself. */
+static void who_tells(void)
+{
+    static const struct {
+        const char *settings;
+        bool elsewhere;
+    } cases[] = {
+        {"", false},
+        {"OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1", false}, /* left from another job */
+        {"OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 PMIX_RANK=1", true},
+        {"OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0 PMIX_RANK=0", false},
+        {"PMI_SIZE=2 PMI_RANK=1", false},
+        {"PMI_SIZE=2 PMI_RANK=1 PMI_FD=7", true},
+        {"SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=7 SLURM_STEP_ID=0", true},
+        {"WORLD_SIZE=2 RANK=1 LOCAL_RANK=1 MASTER_ADDR=a", true},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        environment(cases[i].settings);
+        CU_ASSERT_EQUAL(wf_launcher_tells_elsewhere(), cases[i].elsewhere);
     }
 }
 
@@ -209,6 +236,7 @@ int main(void)
 {
     static const wf_test tests[] = {
         {"what the environment says", detected},
+        {"who tells", who_tells},
         {"what is chosen, and what contradicts", chosen},
         {"a launch", launched},
         {NULL, NULL},

@@ -163,6 +163,37 @@ static void signal_writes_all(void)
     }
 }
 
+/* Links that somebody has put in the place of the folder and of a file are not followed. */
+static void links_are_not_followed(void)
+{
+    char inside[64], link[64], target[64], text[8] = "";
+    wf_error error = {WF_OK, ""};
+    int rounds = 1, before = wf_recorder_written();
+    FILE *file;
+
+    snprintf(inside, sizeof inside, "%s/rank-2.rec", directory);
+    snprintf(target, sizeof target, "%s/precious", directory);
+    snprintf(link, sizeof link, "%s/link", directory);
+    file = fopen(target, "w");
+    CU_ASSERT_FATAL(file && fputs("mine", file) > 0 && fclose(file) == 0);
+    CU_ASSERT(symlink(target, inside) == 0 && symlink(directory, link) == 0);
+    fail_once(1);
+    CU_ASSERT(wf_recorder_written() > before);
+    CU_ASSERT(read_recording(2)); /* a file of its own in place of the link */
+    file = fopen(target, "r");
+    CU_ASSERT(file && fgets(text, sizeof text, file) && strcmp(text, "mine") == 0);
+    fclose(file);
+    for (int r = 0; r < RANKS; r++)
+        read_recording(r);
+    before = wf_recorder_written();
+    wf_recorder_files(link, false, &error);
+    wf_launch(&(wf_launch_options){.ranks = RANKS}, stop_early, &rounds, &error);
+    wf_recorder_files(NULL, false, &error);
+    CU_ASSERT_EQUAL(wf_recorder_written(), before);
+    CU_ASSERT(!read_recording(2));
+    CU_ASSERT(unlink(link) == 0 && unlink(target) == 0);
+}
+
 static double now_ns(void)
 {
     struct timespec t;
@@ -209,6 +240,7 @@ static const wf_test tests[] = {{"all ranks write when one fails", all_ranks_wri
                                 {"old events go", old_events_go},
                                 {"success writes nothing", success_writes_nothing},
                                 {"a signal writes all", signal_writes_all},
+                                {"links are not followed", links_are_not_followed},
                                 {"what an event costs", cost},
                                 {NULL, NULL}};
 

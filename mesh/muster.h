@@ -1,0 +1,42 @@
+/*
+ * mesh/muster.h - the processes that a launcher started on one host, while the watch does not see them:
+ * before a world is open, and when it has ended. Each binds a name in the abstract namespace of
+ * sockets, made of user, job, world and its number on the host; such names leave nothing behind. Who
+ * is connected to has come, and its state is the system's to tell (/proc), stopped or not. Each looks at
+ * the one behind it, the last at the first, so whatever happens to some is seen by one that is left.
+ *
+ * Whoever of them tells the user what has become of the run binds one more name, which only one can,
+ * and says so to the others that are there: the name is free again when it and its keeper have ended.
+ */
+#ifndef WF_MESH_MUSTER_H
+#define WF_MESH_MUSTER_H
+
+#include "core/status.h"
+#include <stdbool.h>
+
+enum { WF_MUSTER_LEAST_S = 20 };
+
+/* A world is about to open here. limit: seconds that this may take, at least WF_MUSTER_LEAST_S; 0:
+   any time. In a process that nobody launched: what was claimed may be claimed again. */
+void wf_muster_open(double limit);
+
+/* SIGTERM is noted while a world opens, and does what it did. */
+void wf_muster_listen(bool on);
+
+/* While a world opens, about ten times a second: whether one of this host's processes has ended or
+   been stopped meanwhile, or the time is over. */
+bool wf_muster_look(wf_error *error);
+
+/* The end of MPI, which waits for all: from now on a thread looks, and ends the process. */
+void wf_muster_leave(void);
+
+/* True in one process of this host, once: it tells. From any one thread at a time. */
+bool wf_muster_claim(void);
+
+/* The same from a signal, which does not listen to others first. */
+bool wf_muster_claim_at_once(void);
+
+/* Whether this process has claimed it. */
+bool wf_muster_claimed(void);
+
+#endif

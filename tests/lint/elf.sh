@@ -1,0 +1,47 @@
+#!/bin/bash
+# elf.sh FOLDER - programs and libraries below it: the loader looks for what they need in folders that
+# are named whole or by their own place ($ORIGIN), never in the working directory, which an empty or
+# a relative element means; addresses are resolved before main() and read-only then; no stack can be
+# executed; functions with arrays look at their stack. First of all, a program without these has to be
+# found.
+set -uo pipefail
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# problems FILE: what is wrong with it, a word each.
+problems()
+{
+    local dynamic segments path element
+    dynamic=$(readelf -W -d "$1" 2>/dev/null)
+    segments=$(readelf -W -l "$1" 2>/dev/null)
+    path=$(sed -n 's/.*(R\(UN\)\?PATH).*\[\(.*\)\]$/\2/p' <<<"$dynamic")
+    if [ -n "$path" ] || grep -qE '\(R(UN)?PATH\)' <<<"$dynamic"; then
+        while IFS= read -r -d : element; do
+            [[ $element == /* || $element == "\$ORIGIN"* ]] || echo "path:'$path'"
+        done <<<"$path:"
+    fi
+    grep -q 'BIND_NOW\|Flags:.* NOW' <<<"$dynamic" || echo "no-now"
+    grep -q GNU_RELRO <<<"$segments" || echo "no-relro"
+    grep -q 'GNU_STACK.* RW  *0x' <<<"$segments" || echo "executable-stack"
+}
+
+echo 'int main(void) { return 0; }' >"$work/bad.c"
+if cc "$work/bad.c" -o "$work/bad" -Wl,-rpath,/lib:,-z,lazy,-z,norelro,-z,execstack 2>/dev/null; then
+    found=$(problems "$work/bad" | wc -l)
+    [ "$found" = 4 ] || { echo "elf: $found of 4 problems found, so this check is blind"; exit 1; }
+fi
+
+files=0 failed=0
+while IFS= read -r -d '' file; do
+    [ "$(head -c 4 "$file" | tail -c 3)" = ELF ] || continue
+    files=$((files + 1))
+    said=$(problems "$file" | tr '\n' ' ')
+    [ -z "$said" ] || { echo "elf: $file: $said"; failed=$((failed + 1)); }
+done < <(find "$1" -type f \( -perm -u+x -o -name '*.so*' \) \
+    ! -path '*/CMakeFiles/*' ! -path '*/tests/lint/*' -print0)
+for library in "$1"/libweft.so.*; do
+    grep -q __stack_chk_fail < <(readelf -W -s "$library") ||
+        { echo "elf: $library: no stack protector" && failed=1; }
+done
+echo "elf: $files files, $failed of them with a problem"
+[ $files -gt 10 ] && [ $failed = 0 ]
