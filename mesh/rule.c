@@ -51,7 +51,7 @@ static wf_status refuse(const wf_call *call, const char *format, ...)
                               t->layout ? "" : " whole");
     }
     return wf_fail(call->ctx, WF_ELAYOUT, "%s (%s) of %s: %s", call->op->name,
-                   call->op->signature, operands, why);
+                   call->signature, operands, why);
 }
 
 /* A sum over a dim that has to be whole is one that the op goes on with. */

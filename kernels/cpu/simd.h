@@ -87,8 +87,9 @@ typedef struct wf_simd {
     size_t (*gemm_workspace)(const wf_gemm *g, int threads);
     void (*gemm)(struct wf_team *team, const wf_gemm *g, void *workspace);
 
-    /* y = a + b, y = a * b, y = s * a; y may alias a or b. */
+    /* y = a + b, y = a - b, y = a * b, y = s * a; y may alias a or b. */
     void (*add)(const float *a, const float *b, float *y, int64_t n);
+    void (*sub)(const float *a, const float *b, float *y, int64_t n);
     void (*mul)(const float *a, const float *b, float *y, int64_t n);
     void (*scale)(const float *a, float s, float *y, int64_t n);
     void (*maximum)(const float *a, const float *b, float *y, int64_t n);
@@ -144,6 +145,9 @@ typedef struct wf_simd {
                          int64_t rows, int64_t d);
     /* dbias[d] = chain over rows of dy[r, d]; row r begins at dy + r * stride */
     void (*bias_leaf)(const float *dy, int64_t stride, float *dbias, int64_t rows, int64_t d);
+
+    /* of a softmax over rows of n, y: dx = y * (dy - dot), dot = sum of y * dy in 16 lanes */
+    void (*softmax_grad)(const float *y, const float *dy, float *dx, int64_t rows, int64_t n);
 
     /* Rotate pairs (i, i + dim/2) of every head of one token: y = rot(x); cosine and sine are
        [dim/2] of this token's position; inverse rotates back. x, y are [heads, dim]. */

@@ -57,7 +57,7 @@ typedef struct op_entry {
     void (*build)(op_case *c, const op_shape *s);
 } op_entry;
 
-typedef enum op_suite { OP_SUITE_A, OP_SUITE_B, OP_SUITE_IN_PLACE } op_suite;
+typedef enum op_suite { OP_SUITE_A, OP_SUITE_B, OP_SUITE_DIMS, OP_SUITE_IN_PLACE } op_suite;
 
 /* [batch, tokens, last], [batch, tokens] and [last], wanted. */
 op_operand op_activations(const op_shape *s, wf_dim last);
