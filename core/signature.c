@@ -74,8 +74,7 @@ static wf_status bind_input(const wf_call *call, wf_signature *sig, int i)
             return wf_fail(call->ctx, WF_ESHAPE,
                            "%s: dim %d of operand %d has size %" PRId64
                            ", but its partner has %" PRId64 " (signature %s)",
-                           call->op->name, d, i, t->dim[d].size, known->size,
-                           call->signature);
+                           call->op->name, d, i, t->dim[d].size, known->size, call->signature);
         } else if (known->grain != t->dim[d].grain || known->leaves != t->dim[d].leaves) {
             return wf_fail(call->ctx, WF_ESHAPE,
                            "%s: dim %d of operand %d (size %" PRId64 ") has grain %" PRId64

@@ -335,7 +335,8 @@ static wf_status sum_expand_reference(const wf_call *call, void *workspace)
 
     (void)workspace;
     for (int64_t e = 0; e < wf_tensor_local_count(y); e++)
-        ((double *)y->data)[e] = ((const double *)call->in[0]->data)[e / (rows * n) * n + e % n];
+        ((double *)y->data)[e] =
+            ((const double *)call->in[0]->data)[e / (rows * n) * n + e % n];
     return WF_OK;
 }
 
@@ -347,9 +348,8 @@ wf_tensor *wf_softmax(wf_tensor *x, int dim)
         return NULL;
     if (dim == x->ndim - 1)
         return wf_apply(&wf_op_softmax, NULL, 0, 1, x);
-    return wf_transpose(
-        wf_apply(&wf_op_softmax, NULL, 0, 1, wf_transpose(x, dim, x->ndim - 1)), dim,
-        x->ndim - 1);
+    return wf_transpose(wf_apply(&wf_op_softmax, NULL, 0, 1, wf_transpose(x, dim, x->ndim - 1)),
+                        dim, x->ndim - 1);
 }
 
 wf_tensor *wf_softmax_grad(wf_tensor *y, wf_tensor *dy)
@@ -404,18 +404,22 @@ static wf_status softmax_grad_reference(const wf_call *call, void *workspace)
 const wf_op wf_op_permute = {WF_OP_ROW(permute), .spell = permute_spell,
                              .reference = {.run = permute_reference},
                              .backward = permute_backward, .cpu = &wf_cpu_permute};
-const wf_op wf_op_slice = {WF_OP_ROW(slice), .spell = slice_spell, .save = WF_SAVE_IN(0),
-                           .shape = slice_shape, .reference = {.run = slice_reference},
-                           .backward = slice_backward, .cpu = &wf_cpu_slice};
+const wf_op wf_op_slice = {WF_OP_ROW(slice),
+                           .spell = slice_spell,
+                           .save = WF_SAVE_IN(0),
+                           .shape = slice_shape,
+                           .reference = {.run = slice_reference},
+                           .backward = slice_backward,
+                           .cpu = &wf_cpu_slice};
 const wf_op wf_op_slice_grad = {WF_OP_ROW(slice_grad),
                                 .spell = slice_grad_spell,
                                 .shapes = 1,
                                 .reference = {.run = slice_grad_reference},
                                 .backward = slice_grad_backward,
                                 .cpu = &wf_cpu_slice_grad};
-const wf_op wf_op_sum = {WF_OP_ROW(sum), .spell = sum_spell, .save = WF_SAVE_IN(0),
-                         .reference = {.run = sum_reference}, .backward = sum_backward,
-                         .cpu = &wf_cpu_sum};
+const wf_op wf_op_sum = {WF_OP_ROW(sum),           .spell = sum_spell,
+                         .save = WF_SAVE_IN(0),    .reference = {.run = sum_reference},
+                         .backward = sum_backward, .cpu = &wf_cpu_sum};
 const wf_op wf_op_sum_expand = {WF_OP_ROW(sum_expand),
                                 .spell = sum_expand_spell,
                                 .shapes = 1 << 1,

@@ -18,9 +18,8 @@ wf_tensor *wf_matmul(wf_tensor *a, wf_tensor *b, const wf_matmul_options *option
 
 static const char *spell(const wf_call *call, char *text)
 {
-    static const char *const signature[2][2] = {
-        {"...mk,...kn->...mn", "...mk,...nk->...mn"},
-        {"...km,...kn->...mn", "...km,...nk->...mn"}};
+    static const char *const signature[2][2] = {{"...mk,...kn->...mn", "...mk,...nk->...mn"},
+                                                {"...km,...kn->...mn", "...km,...nk->...mn"}};
     const wf_matmul_attr *attr = call->attr;
 
     (void)text;
@@ -37,13 +36,11 @@ static void backward(wf_gradient *g)
 
     if (g->want[0])
         g->din[0] =
-            ta ? wf_matmul(b, dy,
-                           &(wf_matmul_options){.transpose_a = tb, .transpose_b = true})
+            ta ? wf_matmul(b, dy, &(wf_matmul_options){.transpose_a = tb, .transpose_b = true})
                : wf_matmul(dy, b, &(wf_matmul_options){.transpose_b = !tb});
     if (g->want[1])
         g->din[1] =
-            tb ? wf_matmul(dy, a,
-                           &(wf_matmul_options){.transpose_a = true, .transpose_b = ta})
+            tb ? wf_matmul(dy, a, &(wf_matmul_options){.transpose_a = true, .transpose_b = ta})
                : wf_matmul(a, dy, &(wf_matmul_options){.transpose_a = !ta});
 }
 

@@ -291,20 +291,26 @@ WF_API wf_tensor *wf_merge_heads(wf_tensor *x);
  */
 WF_API wf_tensor *wf_rope(wf_tensor *x, double base, bool inverse);
 
+/** wf_attention_options - zeros: every token sees all, and nothing is dropped. */
+typedef struct wf_attention_options {
+    bool causal;   /* token i sees the tokens up to i alone */
+    float dropout; /* probability of dropping an attention weight; 0 in evaluation */
+    int site;      /* as in wf_dropout */
+} wf_attention_options;
+
 /**
- * wf_attention - causal attention: y = softmax(q k^T / sqrt(dim)) v, token i sees tokens <= i
+ * wf_attention - y = softmax(q k^T / sqrt(dim)) v, without the matrix of scores ever whole
  *
  * @param q        [batch, tokens, heads, dim]
  * @param k, v     [batch, tokens, groups, dim]; query head j uses group j / (heads / groups)
- * @param dropout  probability of dropping an attention weight; 0 in evaluation
- * @param site     as in wf_dropout
+ * @param options  NULL for none
  * Layout:      "bs!hd!,bs!gd!,bs!gd!->bs!hd!"; g whole, or split like h where each rank's heads
  *              use exactly its own groups
  * Gradient:    to q, k, v; dk and dv are summed over query heads in their 8 leaves, and are
  *              partial where h is split and g is whole
  */
-WF_API wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v, float dropout,
-                               int site);
+WF_API wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
+                               const wf_attention_options *options);
 
 /**
  * wf_logit_max - maximum over the (part of the) vocabulary; no gradient

@@ -6,6 +6,7 @@ static wf_tensor *attention_forward(wf_nn_module *self, wf_tensor *x)
 {
     enum { Q, K, V };
     wf_nn_attention *m = (wf_nn_attention *)self;
+    const wf_attention_options how = {.causal = true, .dropout = m->dropout, .site = m->site};
     wf_tensor *y[3];
 
     wf_nn_call_group(m->qkv, x, y);
@@ -14,8 +15,7 @@ static wf_tensor *attention_forward(wf_nn_module *self, wf_tensor *x)
     for (int i = Q; i <= K && m->rope_base > 0; i++)
         y[i] = wf_rope(y[i], m->rope_base, false);
     wf_nn_at_many(m, "qkv", 3, y);
-    return wf_nn_call(m->out,
-                      wf_merge_heads(wf_attention(y[Q], y[K], y[V], m->dropout, m->site)));
+    return wf_nn_call(m->out, wf_merge_heads(wf_attention(y[Q], y[K], y[V], &how)));
 }
 
 static wf_tensor *mlp_forward(wf_nn_module *self, wf_tensor *x)

@@ -93,7 +93,8 @@ static wf_status permute(const wf_call *call, void *workspace)
     matrix = j.y->local[j.y->ndim - 1];
     if (j.across != j.y->ndim - 1)
         matrix *= j.y->local[j.across];
-    wf_team_run(wf_cpu_of(call)->team, count / matrix, wf_piece_rows(matrix), permute_piece, &j);
+    wf_team_run(wf_cpu_of(call)->team, count / matrix, wf_piece_rows(matrix), permute_piece,
+                &j);
     return WF_OK;
 }
 

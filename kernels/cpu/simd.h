@@ -59,6 +59,7 @@ typedef struct wf_attention_head {
     uint64_t dropout_key;        /* Philox key of attention dropout */
     uint32_t dropout_counter[3]; /* counter words 1..3; word 0 is (i * seq + j) / 4 */
     float dropout;               /* probability, 0 for none; see the dropout kernel */
+    bool bidirectional;          /* every query sees all keys, not those up to its own alone */
     wf_attention_rows rows;      /* n may be 0 */
 } wf_attention_head;
 
@@ -174,7 +175,7 @@ typedef struct wf_simd {
     void (*exp_scale)(const float *x, float max, float s, float *y,
                       int64_t n); /* exp(x-max)*s */
 
-    /* Causal attention of one head in blocks, the score matrix never whole. out [seq, dim],
+    /* Flash attention of one head: in blocks, the score matrix never whole. out [seq, dim],
        lse[i] = log sum_j exp(score). `workspace` of attention_workspace(seq, dim) bytes. */
     size_t (*attention_workspace)(int64_t seq, int64_t dim);
     void (*attention)(const wf_attention_head *head, float *out, int64_t out_stride, float *lse,

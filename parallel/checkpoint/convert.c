@@ -101,7 +101,7 @@ void wf_convert_to(wf_safetensors_dtype dtype, const float *from, void *to, int6
 }
 
 void wf_hf_transpose(const float *from, int64_t from_step, int64_t rows, int64_t columns,
-                  float *to, int64_t to_step)
+                     float *to, int64_t to_step)
 {
     enum { TILE = 16 }; /* a cache line of each: both are walked in lines that stay near */
 

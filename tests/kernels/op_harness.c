@@ -34,8 +34,9 @@ static const char *const rows_of_b[] = {"add_layernorm",
                                         NULL};
 
 /* Those of test_ops_dims.c. */
-static const char *const rows_of_dims[] = {"permute", "slice", "slice_grad", "sum", "sum_expand",
-                                           "softmax", "softmax_grad", "matmul", NULL};
+static const char *const rows_of_dims[] = {"permute",      "slice",      "slice_grad",
+                                           "sum",          "sum_expand", "softmax",
+                                           "softmax_grad", "matmul",     NULL};
 
 static const op_shape shapes[] = {
     {1, 1, 3, 1, 1, 2, 3, false},   {1, 7, 5, 2, 1, 4, 9, false},

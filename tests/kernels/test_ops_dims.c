@@ -150,10 +150,8 @@ static void matmul_over_batch(op_case *c, const op_shape *s)
     wf_dim batch = wf_dim_batch(s->batch * s->tokens);
 
     *c = case_of(2, 1, apply_matmul_over_batch);
-    c->in[0] =
-        (op_operand){.ndim = 2, .dim = {batch, wf_dim_width(s->width)}, .wanted = true};
-    c->in[1] =
-        (op_operand){.ndim = 2, .dim = {batch, wf_dim_width(s->heads)}, .wanted = true};
+    c->in[0] = (op_operand){.ndim = 2, .dim = {batch, wf_dim_width(s->width)}, .wanted = true};
+    c->in[1] = (op_operand){.ndim = 2, .dim = {batch, wf_dim_width(s->heads)}, .wanted = true};
 }
 
 static const op_entry cases[] = {

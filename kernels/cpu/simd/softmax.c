@@ -13,9 +13,9 @@ void WF_ISA_NAME(wf_softmax_grad)(const float *y, const float *dy, float *dx, in
             sum = v16_fma(v16_load_n(y + i, n - i), v16_load_n(dy + i, n - i), sum);
         dot = v16_set1(v16_sum(sum));
         for (int64_t i = 0; i < n; i += V16)
-            v16_store_n(dx + i,
-                        v16_mul(v16_load_n(y + i, n - i),
-                                v16_sub(v16_load_n(dy + i, n - i), dot)),
-                        n - i);
+            v16_store_n(
+                dx + i,
+                v16_mul(v16_load_n(y + i, n - i), v16_sub(v16_load_n(dy + i, n - i), dot)),
+                n - i);
     }
 }
