@@ -90,10 +90,11 @@ static const wf_nn_field gpt_fields[] = {
     {NULL, 0, 0, 0}};
 
 const wf_nn_type wf_nn_attention_type = {"attention", sizeof(wf_nn_attention), attention_fields,
-                                         attention_forward};
-const wf_nn_type wf_nn_mlp_type = {"mlp", sizeof(wf_nn_mlp), mlp_fields, mlp_forward};
-const wf_nn_type wf_nn_block_type = {"block", sizeof(wf_nn_block), block_fields, block_forward};
-const wf_nn_type wf_nn_gpt_type = {"gpt", sizeof(wf_nn_gpt), gpt_fields, gpt_forward};
+                                         attention_forward, NULL};
+const wf_nn_type wf_nn_mlp_type = {"mlp", sizeof(wf_nn_mlp), mlp_fields, mlp_forward, NULL};
+const wf_nn_type wf_nn_block_type = {"block", sizeof(wf_nn_block), block_fields, block_forward,
+                                     NULL};
+const wf_nn_type wf_nn_gpt_type = {"gpt", sizeof(wf_nn_gpt), gpt_fields, gpt_forward, NULL};
 
 static bool takes(wf_nn_gpt *model, wf_tensor *tokens)
 {
