@@ -1,12 +1,8 @@
 /* apps/gpt_train.c - trains a GPT on text files, on any mesh of ranks: see gpt_train --help. */
 #include "apps/lock.h"
 #include "apps/plan.h"
-<<<<<<< HEAD
 #include "apps/program.h"
-||||||| 0af8f77
-=======
 #include "apps/recordings.h"
->>>>>>> health
 #include "apps/setup.h"
 #include "apps/step_report.h"
 #include "apps/train_loop.h"
@@ -307,20 +303,11 @@ int main(int argc, char **argv)
     wf_error error = {WF_OK, ""};
     wf_options options;
     wf_saving_result saved = {.failed = false};
-<<<<<<< HEAD
-    wf_launch_end end = {.told = wf_launcher_detected().process > 0};
-    wf_status status;
-    int result;
-||||||| 0af8f77
-    wf_launch_end end = {.told = wf_launcher_detected().process > 0};
-    wf_status status = wf_options_parse(argc, argv, &options, &error);
-=======
     wf_launch_end end = {.told = wf_launcher_tells_elsewhere()};
     wf_status status;
+    int result;
 
     wf_wish_write_errors();
-    status = wf_options_parse(argc, argv, &options, &error);
->>>>>>> health
 
     wf_program_begin();
     status = wf_options_parse(argc, argv, &options, &error);

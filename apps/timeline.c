@@ -25,19 +25,8 @@ typedef struct part {
 } part;
 
 struct wf_timeline {
-<<<<<<< HEAD
     char *path;    /* without symbolic links */
     char *partial; /* what is written, and then renamed */
-||||||| 0af8f77
-    FILE *file;
-    char *path;
-    bool empty;
-=======
-    FILE *file;
-    char *path;
-    bool empty;
-    int failure; /* the first errno; told at the end, for a run is worth more than its timeline */
->>>>>>> health
     pthread_mutex_t lock;
     bool changed; /* since the file was written */
     int ranks, come;
@@ -257,16 +246,9 @@ wf_status wf_timeline_text(int rank, const wf_trace *trace, int64_t zero, char *
     return wf_error_set(error, WF_ENOMEM, "no memory for the timeline of rank %d", rank);
 }
 
-<<<<<<< HEAD
 /* All that has come, rank by rank. */
 static bool write_parts(const wf_timeline *t, FILE *file)
-||||||| 0af8f77
-wf_status wf_timeline_put(wf_timeline *t, const char *text, size_t bytes, wf_error *error)
-=======
-void wf_timeline_put(wf_timeline *t, const char *text, size_t bytes)
->>>>>>> health
 {
-<<<<<<< HEAD
     bool good = fputs("[\n", file) != EOF, empty = true;
 
     for (int r = 0; r < t->ranks && good; r++) {
@@ -306,30 +288,11 @@ void wf_timeline_put(wf_timeline *t, int rank, char *text, size_t bytes)
 {
     wf_error later = {WF_OK, ""};
 
-||||||| 0af8f77
-    wf_status status = WF_OK;
-
-=======
->>>>>>> health
     pthread_mutex_lock(&t->lock);
-<<<<<<< HEAD
     t->of[rank] = (part){text, bytes};
     t->changed = true;
     if (++t->come == t->ranks)
         replace(t, &later);
-||||||| 0af8f77
-    errno = 0;
-    if (fputs(t->empty ? "" : ",\n", t->file) == EOF ||
-        fwrite(text, 1, bytes, t->file) != bytes || fflush(t->file))
-        status = cannot_write(t, error);
-    t->empty = false;
-=======
-    errno = 0;
-    if (!t->failure && (fputs(t->empty ? "" : ",\n", t->file) == EOF ||
-                        fwrite(text, 1, bytes, t->file) != bytes || fflush(t->file)))
-        t->failure = errno;
-    t->empty = false;
->>>>>>> health
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -339,22 +302,8 @@ wf_status wf_timeline_close(wf_timeline *t, wf_error *error)
 
     if (!t)
         return WF_OK;
-<<<<<<< HEAD
     if (t->changed)
         status = replace(t, error);
-||||||| 0af8f77
-    errno = 0;
-    good = fputs("\n]\n", t->file) != EOF && !ferror(t->file);
-    if (fclose(t->file) || !good)
-        status = cannot_write(t, error);
-=======
-    errno = 0;
-    good = fputs("\n]\n", t->file) != EOF && !ferror(t->file);
-    if (fclose(t->file) || !good || t->failure) {
-        errno = t->failure ? t->failure : errno;
-        status = cannot_write(t, error);
-    }
->>>>>>> health
     pthread_mutex_destroy(&t->lock);
     free_timeline(t);
     return status;

@@ -37,40 +37,18 @@ wf_status wf_timeline_text(int rank, const wf_trace *trace, int64_t zero, char *
                            size_t *bytes, wf_error *error);
 
 /**
-<<<<<<< HEAD
  * wf_timeline_put - the rows of a rank, once for each; with the last ones the file is written.
  * Ranks may call at the same time. What cannot be written is tried again, and told, when the
  * timeline closes: a run is worth more.
  *
  * @param text  from wf_timeline_text; the timeline's from now on
-||||||| 0af8f77
- * wf_timeline_put - the rows of a rank go to the file; ranks may call at the same time.
- *
- * Errors:  WF_EIO with path and reason
-=======
- * wf_timeline_put - the rows of a rank go to the file; ranks may call at the same time. What cannot
- * be written is told when the timeline closes.
->>>>>>> health
  */
-<<<<<<< HEAD
 void wf_timeline_put(wf_timeline *timeline, int rank, char *text, size_t bytes);
-||||||| 0af8f77
-wf_status wf_timeline_put(wf_timeline *timeline, const char *text, size_t bytes,
-                          wf_error *error);
-=======
-void wf_timeline_put(wf_timeline *timeline, const char *text, size_t bytes);
->>>>>>> health
 
 /**
  * wf_timeline_close - writes what has come since, and frees the timeline; NULL is allowed.
  *
-<<<<<<< HEAD
  * Errors:  WF_EIO with path and reason
-||||||| 0af8f77
- * Errors:  WF_EIO where the file's last bytes could not be kept
-=======
- * Errors:  WF_EIO where something could not be written, with path and reason
->>>>>>> health
  */
 wf_status wf_timeline_close(wf_timeline *timeline, wf_error *error);
 

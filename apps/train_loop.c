@@ -138,17 +138,9 @@ static wf_status collect_rows(loop *l, const int64_t *here, wf_error *error)
             return wf_error_set(error, WF_ENOMEM, "no memory for the timeline of rank %d", r);
         status = wf_recv(l->rank->world, 1, r, text, bytes, error);
         if (status == WF_OK)
-<<<<<<< HEAD
             wf_timeline_put(l->job->timeline, r, text, (size_t)bytes);
         else
             free(text);
-||||||| 0af8f77
-            status = wf_timeline_put(l->job->timeline, text, (size_t)bytes, error);
-        free(text);
-=======
-            wf_timeline_put(l->job->timeline, text, (size_t)bytes);
-        free(text);
->>>>>>> health
     }
     return status;
 }
@@ -165,14 +157,8 @@ static wf_status hand_in_rows(loop *l, const wf_trace *trace, bool well, wf_erro
     if (well && !(here = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine)))
         well = false;
     if (status == WF_OK && l->job->timeline) {
-<<<<<<< HEAD
         wf_timeline_put(l->job->timeline, l->rank->index, text, bytes);
         text = NULL;
-||||||| 0af8f77
-        status = wf_timeline_put(l->job->timeline, text, bytes, error);
-=======
-        wf_timeline_put(l->job->timeline, text, bytes);
->>>>>>> health
     } else if (status == WF_OK && well) {
         int64_t size = (int64_t)bytes;
 

@@ -73,7 +73,7 @@ static wf_status output_shape(const wf_call *call, const wf_signature *sig, int 
             return wf_fail(call->ctx, WF_EINVAL,
                            "%s: dim %d of output %d has a letter that no operand has: the op "
                            "needs a shape function (signature %s)",
-                           call->op->name, d, o, call->op->signature);
+                           call->op->name, d, o, call->signature);
         dims[d] = sig->dim[letter];
     }
     return WF_OK;
@@ -342,6 +342,7 @@ static void note_changes(const wf_call *call)
 
 wf_status wf_dispatch(wf_call *call)
 {
+    char text[WF_SIGNATURE_TEXT];
     wf_signature sig;
     wf_status status;
     bool fake;
@@ -350,6 +351,7 @@ wf_status wf_dispatch(wf_call *call)
     status = ready(call);
     if (status != WF_OK)
         return status;
+    call->signature = call->op->spell ? call->op->spell(call, text) : call->op->signature;
     status = wf_signature_match(call, &sig);
     if (status == WF_OK && !(call->op->flags & WF_OP_VIEW))
         status = check_dtypes(call);
@@ -363,6 +365,7 @@ wf_status wf_dispatch(wf_call *call)
     }
     if (status == WF_OK)
         status = wf_tape_record(call);
+    call->signature = NULL;
     if (status != WF_OK) {
         wf_fail(call->ctx, status, "%s failed", call->op->name); /* kept only without a text */
         memset(call->out, 0, sizeof call->out);

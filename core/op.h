@@ -16,7 +16,7 @@
 
 WF_BEGIN_DECLS
 
-enum { WF_MAX_INPUTS = 8, WF_MAX_OUTPUTS = 4, WF_MAX_ATTRIBUTES = 64 };
+enum { WF_MAX_INPUTS = 8, WF_MAX_OUTPUTS = 4, WF_MAX_ATTRIBUTES = 64, WF_SIGNATURE_TEXT = 64 };
 
 /* wf_op.flags */
 enum {
@@ -69,6 +69,7 @@ typedef struct wf_call {
     wf_tensor *into[WF_MAX_OUTPUTS];
     const void *attr; /* the op's own struct of parameters, at most WF_MAX_ATTRIBUTES bytes */
     size_t attr_size;
+    const char *signature; /* of this call; filled in by wf_dispatch, until it returns */
 } wf_call;
 
 /**
@@ -105,6 +106,10 @@ typedef struct wf_gradient {
 struct wf_op {
     const char *name;
     const char *signature;
+    /* NULL, or writes the signature of a call into text and returns it: for an op whose attributes
+       say which dims it works on (the dim of a sum, the order of a permutation). `signature` is
+       then an example, the one of the generated tests. */
+    const char *(*spell)(const wf_call *call, char text[WF_SIGNATURE_TEXT]);
     unsigned flags;
     unsigned save;        /* what its gradient reads: WF_SAVE_IN, WF_SAVE_OUT */
     unsigned save_others; /* inputs that only the gradients of other inputs read: WF_SAVE_IN */

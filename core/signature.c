@@ -74,15 +74,14 @@ static wf_status bind_input(const wf_call *call, wf_signature *sig, int i)
             return wf_fail(call->ctx, WF_ESHAPE,
                            "%s: dim %d of operand %d has size %" PRId64
                            ", but its partner has %" PRId64 " (signature %s)",
-                           call->op->name, d, i, t->dim[d].size, known->size,
-                           call->op->signature);
+                           call->op->name, d, i, t->dim[d].size, known->size, call->signature);
         } else if (known->grain != t->dim[d].grain || known->leaves != t->dim[d].leaves) {
             return wf_fail(call->ctx, WF_ESHAPE,
                            "%s: dim %d of operand %d (size %" PRId64 ") has grain %" PRId64
                            " and leaves %d, but its partner has grain %" PRId64
                            " and leaves %d; make both with the same wf_dim (signature %s)",
                            call->op->name, d, i, known->size, t->dim[d].grain, t->dim[d].leaves,
-                           known->grain, known->leaves, call->op->signature);
+                           known->grain, known->leaves, call->signature);
         }
     }
     return WF_OK;
@@ -104,7 +103,7 @@ static wf_status misfit(const wf_call *call)
         "%s: %d operands and %d outputs do not fit its signature %s: letters a to z, "
         "each perhaps with a \"!\", and one \"...\" per operand, as in "
         "\"...k,nk->...n\"",
-        call->op->name, call->n_in, call->n_out, call->op->signature);
+        call->op->name, call->n_in, call->n_out, call->signature);
 }
 
 static wf_status match_inputs(const wf_call *call, const char **s, int *rest, wf_signature *sig)
@@ -123,7 +122,7 @@ static wf_status match_inputs(const wf_call *call, const char **s, int *rest, wf
         if (ndim != written + (open ? *rest : 0) || (open && *rest < 0))
             return wf_fail(call->ctx, WF_ESHAPE,
                            "%s: operand %d has %d dims, which does not fit its signature %s",
-                           call->op->name, i, ndim, call->op->signature);
+                           call->op->name, i, ndim, call->signature);
         sig->ndim[i] = expand(*s, end, *rest, sig->letter[i], &sig->whole);
         if (bind_input(call, sig, i) != WF_OK)
             return WF_ESHAPE;
@@ -165,7 +164,7 @@ static uint32_t letters(const wf_signature *sig, int from, int to)
 
 wf_status wf_signature_match(const wf_call *call, wf_signature *sig)
 {
-    const char *s = call->op->signature;
+    const char *s = call->signature;
     int n_in = call->n_in, n = n_in + call->n_out, rest = -1;
     wf_status status;
 

@@ -16,7 +16,7 @@ typedef struct wf_signature {
     wf_dim dim[WF_LETTERS];
 } wf_signature;
 
-/* Match the operands of a call against its op's signature; WF_ESHAPE and a text where it fails. */
+/* Match the operands of a call against call->signature; WF_ESHAPE and a text where it fails. */
 wf_status wf_signature_match(const wf_call *call, wf_signature *sig);
 
 #endif

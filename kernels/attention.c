@@ -1,8 +1,8 @@
 /*
- * kernels/attention.c - causal attention (Vaswani et al. 2017) of query heads in groups that
- * share keys and values (Ainslie et al. 2023):
+ * kernels/attention.c - scaled dot-product attention (Vaswani et al. 2017) of query heads in
+ * groups that share keys and values (Ainslie et al. 2023), causal (j <= i) or bidirectional:
  *
- *     s[i, j] = q_i . k_j / sqrt(dim), j <= i;  lse_i = log sum_j exp(s[i, j])
+ *     s[i, j] = q_i . k_j / sqrt(dim);  lse_i = log sum_j exp(s[i, j])
  *     y_i     = sum_j keep[i, j] exp(s[i, j] - lse_i) v_j
  *
  * keep is 1, or under dropout 0 with its probability and 1 / (1 - dropout) else: word i *
@@ -16,9 +16,11 @@
 #include <inttypes.h>
 #include <math.h>
 
-wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v, float dropout, int site)
+wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
+                        const wf_attention_options *options)
 {
-    wf_attention_attr a = {.site = site};
+    const wf_attention_options o = options ? *options : (wf_attention_options){.causal = false};
+    wf_attention_attr a = {.site = o.site, .bidirectional = !o.causal};
     wf_call call = {.op = &wf_op_attention,
                     .n_in = 3,
                     .in = {q, k, v},
@@ -28,15 +30,16 @@ wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v, float dropout,
 
     if (!q)
         return NULL;
-    if (!(dropout >= 0 && dropout < 1) || site < 0 || site >= 1 << WF_ATTENTION_SITE_BITS) {
+    if (!(o.dropout >= 0 && o.dropout < 1) || o.site < 0 ||
+        o.site >= 1 << WF_ATTENTION_SITE_BITS) {
         wf_fail(q->ctx, WF_EINVAL,
                 "attention: dropout %g at site %d; the probability must be in [0, 1) and the "
                 "site in [0, %d)",
-                (double)dropout, site, 1 << WF_ATTENTION_SITE_BITS);
+                (double)o.dropout, o.site, 1 << WF_ATTENTION_SITE_BITS);
         return NULL;
     }
     if (wf_context_is_training(q->ctx)) {
-        a.dropout = dropout;
+        a.dropout = o.dropout;
         a.step = wf_context_step(q->ctx);
         a.first_sequence = wf_context_first_sequence(q->ctx);
         a.key = wf_random_key(wf_context_seed(q->ctx), WF_RANDOM_DROPOUT);
@@ -85,6 +88,7 @@ static void backward(wf_gradient *g)
    gradients are q_row apart, those of k, v and theirs k_row. */
 typedef struct head_view {
     int64_t tokens, dim, q_row, k_row;
+    bool bidirectional;
     int64_t q_at, k_at, lse_at, heads; /* offsets of token 0; lse's rows are `heads` apart */
     double scale, dropout;
     uint64_t key;
@@ -103,6 +107,7 @@ static head_view view(const wf_call *call, int64_t b, int64_t head)
                    .k_row = k->local[2] * k->local[3],
                    .heads = q->local[2],
                    .key = a->key,
+                   .bidirectional = a->bidirectional,
                    .dropout = (double)a->dropout};
 
     h.q_at = b * h.tokens * h.q_row + head * h.dim;
@@ -133,6 +138,12 @@ static double keep(const head_view *h, int64_t i, int64_t j)
     return out[word % 4] >= (uint32_t)(h->dropout * 0x1p32) ? 1 / (1 - h->dropout) : 0;
 }
 
+/* Query i sees the keys before this one. */
+static int64_t keys_end(const head_view *h, int64_t i)
+{
+    return h->bidirectional ? h->tokens : i + 1;
+}
+
 static void reference_head(const wf_call *call, const head_view *h, double *score)
 {
     const double *q = (const double *)call->in[0]->data + h->q_at;
@@ -144,16 +155,16 @@ static void reference_head(const wf_call *call, const head_view *h, double *scor
     for (int64_t i = 0; i < h->tokens; i++) {
         double max = -INFINITY, sum = 0;
 
-        for (int64_t j = 0; j <= i; j++) {
+        for (int64_t j = 0; j < keys_end(h, i); j++) {
             score[j] = dot(q + i * h->q_row, k + j * h->k_row, h->dim) * h->scale;
             max = score[j] > max ? score[j] : max;
         }
-        for (int64_t j = 0; j <= i; j++)
+        for (int64_t j = 0; j < keys_end(h, i); j++)
             sum += wf_exp(score[j] - max);
         lse[i * h->heads] = max + wf_log(sum);
         for (int64_t d = 0; d < h->dim; d++)
             y[i * h->q_row + d] = 0;
-        for (int64_t j = 0; j <= i; j++) {
+        for (int64_t j = 0; j < keys_end(h, i); j++) {
             double p = keep(h, i, j) * wf_exp(score[j] - lse[i * h->heads]);
 
             for (int64_t d = 0; d < h->dim; d++)
@@ -193,7 +204,7 @@ static void reference_head_grad(const wf_call *call, const head_view *h)
     double *dv = (double *)call->out[2]->data + h->k_at;
 
     for (int64_t i = 0; i < h->tokens; i++)
-        for (int64_t j = 0; j <= i; j++) {
+        for (int64_t j = 0; j < keys_end(h, i); j++) {
             int64_t qi = i * h->q_row, kj = j * h->k_row;
             double p = wf_exp(dot(q + qi, k + kj, h->dim) * h->scale - lse[i * h->heads]);
             double kept = keep(h, i, j), g = kept * dot(v + kj, dy + qi, h->dim);
@@ -222,12 +233,14 @@ static wf_status reference_grad(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-/* Two products over the causal half of the scores; backward makes five. */
+/* Two products over the scores, or the causal half of them; backward makes five. */
 static double product_flops(const wf_call *call, int products)
 {
+    const wf_attention_attr *a = call->attr;
     const wf_tensor *q = call->in[0];
 
-    return products * (double)wf_tensor_local_count(q) * (double)q->local[1];
+    return (a->bidirectional ? 2 : 1) * products * (double)wf_tensor_local_count(q) *
+           (double)q->local[1];
 }
 
 static double forward_flops(const wf_call *call)

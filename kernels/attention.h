@@ -18,6 +18,7 @@ typedef struct wf_attention_attr {
     uint64_t key;
     float dropout; /* 0 in evaluation */
     int site;
+    bool bidirectional;
 } wf_attention_attr;
 
 enum { WF_ATTENTION_SITE_BITS = 12 }; /* the rest of that counter word is the head's */

@@ -1,7 +1,8 @@
 /*
  * kernels/elementwise.c - one element in, one element out.
  *
- *     add, mul, scale    y = a + b, y = a b, y = factor x
+ *     add, sub, mul      y = a + b, y = a - b, y = a b
+ *     scale              y = factor x
  *     silu               y = x sigma(x)
  *     swiglu             y = silu(gate) up
  *     gelu               y = x/2 (1 + tanh(u)) = x sigma(2u),  u = sqrt(2/pi) (x + 0.044715
@@ -18,6 +19,11 @@ static const double gelu_cube = 0.044715;
 wf_tensor *wf_add(wf_tensor *a, wf_tensor *b)
 {
     return wf_apply(&wf_op_add, NULL, 0, 2, a, b);
+}
+
+wf_tensor *wf_sub(wf_tensor *a, wf_tensor *b)
+{
+    return wf_apply(&wf_op_sub, NULL, 0, 2, a, b);
 }
 
 wf_tensor *wf_mul(wf_tensor *a, wf_tensor *b)
@@ -74,6 +80,14 @@ static void add_backward(wf_gradient *g)
             g->din[i] = g->dout[0];
 }
 
+static void sub_backward(wf_gradient *g)
+{
+    if (g->want[0])
+        g->din[0] = g->dout[0];
+    if (g->want[1])
+        g->din[1] = wf_scale(g->dout[0], -1);
+}
+
 static void mul_backward(wf_gradient *g)
 {
     for (int i = 0; i < 2; i++)
@@ -117,6 +131,18 @@ static wf_status add_reference(const wf_call *call, void *workspace)
     (void)workspace;
     for (int64_t i = 0; i < n; i++)
         y[i] = a[i] + b[i];
+    return WF_OK;
+}
+
+static wf_status sub_reference(const wf_call *call, void *workspace)
+{
+    const double *a = call->in[0]->data, *b = call->in[1]->data;
+    double *y = call->out[0]->data;
+    int64_t n = wf_tensor_local_count(call->out[0]);
+
+    (void)workspace;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = a[i] - b[i];
     return WF_OK;
 }
 
@@ -229,6 +255,8 @@ static wf_status gelu_grad_reference(const wf_call *call, void *workspace)
 
 const wf_op wf_op_add = {WF_OP_ROW(add), .reference = {.run = add_reference},
                          .backward = add_backward, .cpu = &wf_cpu_add};
+const wf_op wf_op_sub = {WF_OP_ROW(sub), .reference = {.run = sub_reference},
+                         .backward = sub_backward, .cpu = &wf_cpu_sub};
 const wf_op wf_op_mul = {WF_OP_ROW(mul), .save_others = WF_SAVE_IN(0) | WF_SAVE_IN(1),
                          .reference = {.run = mul_reference}, .backward = mul_backward,
                          .cpu = &wf_cpu_mul};

@@ -21,12 +21,13 @@ WF_API const wf_op *wf_op_at(int id);
 WF_API const wf_op *wf_op_find(const char *name);
 
 /**
- * wf_add - y = a + b; wf_mul - y = a * b; wf_scale - y = factor * x
+ * wf_add - y = a + b; wf_sub - y = a - b; wf_mul - y = a * b; wf_scale - y = factor * x
  *
  * Layout:      "...,...->..."
  * Gradient:    to every operand
  */
 WF_API wf_tensor *wf_add(wf_tensor *a, wf_tensor *b);
+WF_API wf_tensor *wf_sub(wf_tensor *a, wf_tensor *b);
 WF_API wf_tensor *wf_mul(wf_tensor *a, wf_tensor *b);
 WF_API wf_tensor *wf_scale(wf_tensor *x, float factor);
 
@@ -103,6 +104,61 @@ WF_API wf_tensor *wf_batch_sum(wf_tensor *x);
 WF_API wf_tensor *wf_batch_expand(wf_tensor *dy, wf_tensor *like);
 WF_API wf_tensor *wf_token_sum(wf_tensor *x);
 WF_API wf_tensor *wf_token_expand(wf_tensor *dy, wf_tensor *like);
+
+/**
+ * wf_permute - the dims in another order; wf_transpose - two of them exchanged
+ *
+ * @param order  [x->ndim]: dim d of the result is dim order[d] of x
+ * Layout:      each dim keeps its axes: "abc->acb"
+ * Gradient:    to x
+ */
+WF_API wf_tensor *wf_permute(wf_tensor *x, const int *order);
+WF_API wf_tensor *wf_transpose(wf_tensor *x, int dim0, int dim1);
+
+/**
+ * wf_slice - the indices [first, first + count) of one dim, whole grains of it
+ *
+ * Layout:      "ab!c->ab!c" for dim 1: the dim is whole on each rank, others as they are
+ * Gradient:    to x, zero elsewhere, by wf_slice_grad (like for its shape)
+ */
+WF_API wf_tensor *wf_slice(wf_tensor *x, int dim, int64_t first, int64_t count);
+WF_API wf_tensor *wf_slice_grad(wf_tensor *like, wf_tensor *dy, int dim, int64_t first);
+
+/**
+ * wf_sum - the sum over one dim, which the result lacks; wf_mean - that, divided by its size
+ *
+ * Layout:      "abc->ac" for dim 1; partial where the dim is split, in which case a mean has to
+ *              be made of a sum that was redistributed first
+ * Gradient:    to x, by wf_sum_expand (like for its shape)
+ */
+WF_API wf_tensor *wf_sum(wf_tensor *x, int dim);
+WF_API wf_tensor *wf_mean(wf_tensor *x, int dim);
+WF_API wf_tensor *wf_sum_expand(wf_tensor *y, wf_tensor *like, int dim);
+
+/**
+ * wf_softmax - y = exp(x - max) / sum of exp(x - max) over one dim
+ *
+ * @param dim  the last one runs without copies, another is transposed there and back
+ * Layout:      "...n!->...n!": the dim is whole on each rank
+ * Gradient:    to x, by wf_softmax_grad (y, dy), of the last dim
+ */
+WF_API wf_tensor *wf_softmax(wf_tensor *x, int dim);
+WF_API wf_tensor *wf_softmax_grad(wf_tensor *y, wf_tensor *dy);
+
+/** wf_matmul_options - zeros: neither operand is transposed. */
+typedef struct wf_matmul_options {
+    bool transpose_a, transpose_b; /* its last two dims are exchanged */
+} wf_matmul_options;
+
+/**
+ * wf_matmul - y[.., m, n] = sum over k of a[.., m, k] b[.., k, n], a batch of products
+ *
+ * @param a, b     as many leading dims, of the same sizes
+ * @param options  NULL for none
+ * Layout:      "...mk,...kn->...mn", or with the dims of an operand exchanged
+ * Gradient:    to a and b. A product with a weight is wf_linear, whose weight has no batch
+ */
+WF_API wf_tensor *wf_matmul(wf_tensor *a, wf_tensor *b, const wf_matmul_options *options);
 
 /**
  * wf_linear - y = x W^T; wf_linear_group - the same for up to three weights that share x
@@ -237,20 +293,26 @@ WF_API wf_tensor *wf_merge_heads(wf_tensor *x);
  */
 WF_API wf_tensor *wf_rope(wf_tensor *x, double base, bool inverse);
 
+/** wf_attention_options - zeros: every token sees all, and nothing is dropped. */
+typedef struct wf_attention_options {
+    bool causal;   /* token i sees the tokens up to i alone */
+    float dropout; /* probability of dropping an attention weight; 0 in evaluation */
+    int site;      /* as in wf_dropout */
+} wf_attention_options;
+
 /**
- * wf_attention - causal attention: y = softmax(q k^T / sqrt(dim)) v, token i sees tokens <= i
+ * wf_attention - y = softmax(q k^T / sqrt(dim)) v, without the matrix of scores ever whole
  *
  * @param q        [batch, tokens, heads, dim]
  * @param k, v     [batch, tokens, groups, dim]; query head j uses group j / (heads / groups)
- * @param dropout  probability of dropping an attention weight; 0 in evaluation
- * @param site     as in wf_dropout
+ * @param options  NULL for none
  * Layout:      "bs!hd!,bs!gd!,bs!gd!->bs!hd!"; g whole, or split like h where each rank's heads
  *              use exactly its own groups
  * Gradient:    to q, k, v; dk and dv are summed over query heads in their 8 leaves, and are
  *              partial where h is split and g is whole
  */
-WF_API wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v, float dropout,
-                               int site);
+WF_API wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
+                               const wf_attention_options *options);
 
 /**
  * wf_logit_max - maximum over the (part of the) vocabulary; no gradient

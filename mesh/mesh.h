@@ -117,6 +117,20 @@ WF_API bool wf_layout_is_partial(const wf_layout *layout, int axis);
 WF_API char *wf_layout_print(const wf_layout *layout, char *text, size_t size);
 
 /**
+ * wf_layout_parse - the layout of a text, in the notation of wf_layout_print
+ *
+ * "whole", or "[dp, *, tp/shard] partial(pp)": dims in order (those behind the last one are whole),
+ * each with the axes that split it, outermost first, or *; then what is partial. An axis of one
+ * rank may stand anywhere and changes nothing.
+ *
+ * @param layout  filled in; NULL for whole, and on errors
+ * Collective:  no
+ * Errors:      WF_EINVAL, with the place in the text and the names of the axes; WF_ELAYOUT (an axis
+ *              that stands twice), WF_ENOMEM; recorded in the mesh's context and returned
+ */
+WF_API wf_status wf_layout_parse(wf_mesh *mesh, const char *text, const wf_layout **layout);
+
+/**
  * wf_layout_groups_agree - whether every rank's query heads (dim 2 of q) use exactly the key-value
  * heads (dim 2 of k) that it holds, so that attention needs no others
  */

@@ -52,8 +52,8 @@ static wf_status refuse(const wf_call *call, const char *format, ...)
                               wf_tensor_describe(t, text, sizeof text),
                               t->layout ? "" : " whole");
     }
-    return wf_fail(call->ctx, WF_ELAYOUT, "%s (%s) of %s: %s", call->op->name,
-                   call->op->signature, operands, why);
+    return wf_fail(call->ctx, WF_ELAYOUT, "%s (%s) of %s: %s", call->op->name, call->signature,
+                   operands, why);
 }
 
 /* A sum over a dim that has to be whole is one that the op goes on with. */

@@ -6,6 +6,7 @@ static wf_tensor *attention_forward(wf_nn_module *self, wf_tensor *x)
 {
     enum { Q, K, V };
     wf_nn_attention *m = (wf_nn_attention *)self;
+    const wf_attention_options how = {.causal = true, .dropout = m->dropout, .site = m->site};
     wf_tensor *y[3];
 
     wf_nn_call_group(m->qkv, x, y);
@@ -14,8 +15,7 @@ static wf_tensor *attention_forward(wf_nn_module *self, wf_tensor *x)
     for (int i = Q; i <= K && m->rope_base > 0; i++)
         y[i] = wf_rope(y[i], m->rope_base, false);
     wf_nn_at_many(m, "qkv", 3, y);
-    return wf_nn_call(m->out,
-                      wf_merge_heads(wf_attention(y[Q], y[K], y[V], m->dropout, m->site)));
+    return wf_nn_call(m->out, wf_merge_heads(wf_attention(y[Q], y[K], y[V], &how)));
 }
 
 static wf_tensor *mlp_forward(wf_nn_module *self, wf_tensor *x)
@@ -90,10 +90,11 @@ static const wf_nn_field gpt_fields[] = {
     {NULL, 0, 0, 0}};
 
 const wf_nn_type wf_nn_attention_type = {"attention", sizeof(wf_nn_attention), attention_fields,
-                                         attention_forward};
-const wf_nn_type wf_nn_mlp_type = {"mlp", sizeof(wf_nn_mlp), mlp_fields, mlp_forward};
-const wf_nn_type wf_nn_block_type = {"block", sizeof(wf_nn_block), block_fields, block_forward};
-const wf_nn_type wf_nn_gpt_type = {"gpt", sizeof(wf_nn_gpt), gpt_fields, gpt_forward};
+                                         attention_forward, NULL};
+const wf_nn_type wf_nn_mlp_type = {"mlp", sizeof(wf_nn_mlp), mlp_fields, mlp_forward, NULL};
+const wf_nn_type wf_nn_block_type = {"block", sizeof(wf_nn_block), block_fields, block_forward,
+                                     NULL};
+const wf_nn_type wf_nn_gpt_type = {"gpt", sizeof(wf_nn_gpt), gpt_fields, gpt_forward, NULL};
 
 static bool takes(wf_nn_gpt *model, wf_tensor *tokens)
 {

@@ -40,7 +40,7 @@ static const wf_nn_field fields[] = {
     {"bias", WF_NN_PARAMETER, offsetof(wf_nn_linear, bias), 0},
     {NULL, 0, 0, 0}};
 
-static const wf_nn_type linear_type = {"linear", sizeof(wf_nn_linear), fields, forward};
+static const wf_nn_type linear_type = {"linear", sizeof(wf_nn_linear), fields, forward, NULL};
 
 wf_nn_linear *wf_nn_linear_new(wf_context *ctx, const wf_nn_linear_options *o)
 {
@@ -65,7 +65,7 @@ static const wf_nn_field group_fields[] = {{"member", WF_NN_MEMBERS,
                                            {NULL, 0, 0, 0}};
 
 static const wf_nn_type group_type = {"linear_group", sizeof(wf_nn_linear_group), group_fields,
-                                      NULL};
+                                      NULL, NULL};
 
 wf_nn_linear_group *wf_nn_linear_group_new(wf_context *ctx, int count, const char *const *name,
                                            const wf_nn_linear_options *options)

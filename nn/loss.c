@@ -16,7 +16,7 @@
 
 enum { SUM, PICKED };
 
-static const wf_nn_type loss_type = {"loss", sizeof(wf_nn_loss), NULL, NULL};
+static const wf_nn_type loss_type = {"loss", sizeof(wf_nn_loss), NULL, NULL, NULL};
 
 wf_nn_loss *wf_nn_loss_new(wf_context *ctx)
 {

@@ -52,6 +52,8 @@ void wf_nn_free(wf_nn_module *m)
             free(child);
         }
     }
+    if (m->type->release)
+        m->type->release(m);
     free(m);
 }
 

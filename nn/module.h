@@ -55,6 +55,7 @@ typedef struct wf_nn_type {
     const wf_nn_field *fields; /* NULL: none */
     wf_tensor *(*forward)(wf_nn_module *self,
                           wf_tensor *x); /* NULL: it has a call of its own */
+    void (*release)(wf_nn_module *self); /* NULL, or frees what is in no field, before it */
 } wf_nn_type;
 
 /** wf_nn_hooks - what a plan puts into a model; every slot may be NULL. */

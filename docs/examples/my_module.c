@@ -64,11 +64,11 @@ static const wf_nn_field model_fields[] = {
     {NULL, 0, 0, 0}};
 
 static const wf_nn_type feed_forward_type = {"my_feed_forward", sizeof(my_feed_forward),
-                                             feed_forward_fields, feed_forward};
-static const wf_nn_type layer_type = {"my_layer", sizeof(my_layer), layer_fields,
-                                      layer_forward};
-static const wf_nn_type model_type = {"my_model", sizeof(my_model), model_fields,
-                                      model_forward};
+                                             feed_forward_fields, feed_forward, NULL};
+static const wf_nn_type layer_type = {"my_layer", sizeof(my_layer), layer_fields, layer_forward,
+                                      NULL};
+static const wf_nn_type model_type = {"my_model", sizeof(my_model), model_fields, model_forward,
+                                      NULL};
 
 /* A dim says how sums over it are cut: `hidden` in 8 leaves, which tensor parallelism splits;
    the model's width in one, since nothing splits it. */

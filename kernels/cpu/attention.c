@@ -100,6 +100,7 @@ static wf_attention_head describe(const job *j, int64_t b, int64_t head)
         .scale = 1.0f / sqrtf((float)j->dim),
         .dropout_key = a->key,
         .dropout = a->dropout,
+        .bidirectional = a->bidirectional,
     };
 
     wf_attention_counter(a, global, b, h.dropout_counter);

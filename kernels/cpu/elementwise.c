@@ -72,6 +72,12 @@ static wf_status add(const wf_call *call, void *workspace)
     return run_two(call, wf_cpu_of(call)->simd->add);
 }
 
+static wf_status sub(const wf_call *call, void *workspace)
+{
+    (void)workspace;
+    return run_two(call, wf_cpu_of(call)->simd->sub);
+}
+
 static wf_status mul(const wf_call *call, void *workspace)
 {
     (void)workspace;
@@ -141,6 +147,7 @@ static wf_status swiglu_grad(const wf_call *call, void *workspace)
 const wf_kernel wf_cpu_swiglu = {.run = swiglu};
 const wf_kernel wf_cpu_swiglu_grad = {.run = swiglu_grad};
 const wf_kernel wf_cpu_add = {.run = add};
+const wf_kernel wf_cpu_sub = {.run = sub};
 const wf_kernel wf_cpu_mul = {.run = mul};
 const wf_kernel wf_cpu_scale = {.run = scale};
 const wf_kernel wf_cpu_silu = {.run = silu};

@@ -65,6 +65,7 @@ typedef struct wf_attention_head {
     uint64_t dropout_key;        /* Philox key of attention dropout */
     uint32_t dropout_counter[3]; /* counter words 1..3; word 0 is (i * seq + j) / 4 */
     float dropout;               /* probability, 0 for none; see the dropout kernel */
+    bool bidirectional;          /* every query sees all keys, not those up to its own alone */
     wf_attention_rows rows;      /* n may be 0 */
 } wf_attention_head;
 
@@ -93,8 +94,9 @@ typedef struct wf_simd {
     size_t (*gemm_workspace)(const wf_gemm *g, int threads);
     void (*gemm)(struct wf_team *team, const wf_gemm *g, void *workspace);
 
-    /* y = a + b, y = a * b, y = s * a; y may alias a or b. */
+    /* y = a + b, y = a - b, y = a * b, y = s * a; y may alias a or b. */
     void (*add)(const float *a, const float *b, float *y, int64_t n);
+    void (*sub)(const float *a, const float *b, float *y, int64_t n);
     void (*mul)(const float *a, const float *b, float *y, int64_t n);
     void (*scale)(const float *a, float s, float *y, int64_t n);
     void (*maximum)(const float *a, const float *b, float *y, int64_t n);
@@ -152,6 +154,9 @@ typedef struct wf_simd {
     void (*bias_leaf)(const float *dy, int64_t stride, float *dbias, wf_leaf_rows rows,
                       int64_t d);
 
+    /* of a softmax over rows of n, y: dx = y * (dy - dot), dot = sum of y * dy in 16 lanes */
+    void (*softmax_grad)(const float *y, const float *dy, float *dx, int64_t rows, int64_t n);
+
     /* Rotate pairs (i, i + dim/2) of every head of one token: y = rot(x); cosine and sine are
        [dim/2] of this token's position; inverse rotates back. x, y are [heads, dim]. */
     void (*rope)(const float *x, const float *cosine, const float *sine, bool inverse, float *y,
@@ -177,7 +182,7 @@ typedef struct wf_simd {
     void (*exp_scale)(const float *x, float max, float s, float *y,
                       int64_t n); /* exp(x-max)*s */
 
-    /* Causal attention of one head in blocks, the score matrix never whole. out [seq, dim],
+    /* Flash attention of one head: in blocks, the score matrix never whole. out [seq, dim],
        lse[i] = log sum_j exp(score). `workspace` of attention_workspace(seq, dim) bytes. */
     size_t (*attention_workspace)(int64_t seq, int64_t dim);
     void (*attention)(const wf_attention_head *head, float *out, int64_t out_stride, float *lse,

@@ -7,6 +7,7 @@
  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/pieces.h"
+#include "kernels/dims.h"
 #include <string.h>
 
 enum { COLUMNS = 128 };
@@ -88,17 +89,28 @@ static wf_status token_sum(const wf_call *call, void *workspace)
     return run_sum(call, &j, call->in[0]->local[0]);
 }
 
-static wf_status batch_sum(const wf_call *call, void *workspace)
+static wf_status sum_over(const wf_call *call, int dim)
 {
     const wf_tensor *x = call->in[0];
-    sum_job j = {.rows = x->local[0],
-                 .n = wf_extent(x, 1, x->ndim),
-                 .each = x->dim[0].leaves == WF_LEAF_EACH && wf_context_exact(call->ctx),
-                 .sum = {.runs = 1, .step = x->local[0]}};
+    sum_job j = {.rows = x->local[dim],
+                 .n = wf_extent(x, dim + 1, x->ndim),
+                 .each = x->dim[dim].leaves == WF_LEAF_EACH && wf_context_exact(call->ctx),
+                 .sum = {.runs = 1, .step = x->local[dim]}};
 
+    j.sum.leaves = wf_leaf_cuts(x, dim, j.sum.at);
+    return run_sum(call, &j, wf_extent(x, 0, dim));
+}
+
+static wf_status batch_sum(const wf_call *call, void *workspace)
+{
     (void)workspace;
-    j.sum.leaves = wf_leaf_cuts(x, 0, j.sum.at);
-    return run_sum(call, &j, 1);
+    return sum_over(call, 0);
+}
+
+static wf_status sum(const wf_call *call, void *workspace)
+{
+    (void)workspace;
+    return sum_over(call, ((const wf_dim_attr *)call->attr)->dim);
 }
 
 static void bias_add_piece(void *arg, int64_t begin, int64_t end, int worker)
@@ -256,6 +268,35 @@ static wf_status token_expand(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
+/* Row r of the output, [outer, rows, n], is row r / rows of the operand. */
+static void sum_expand_piece(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const wf_call *call = arg;
+    const wf_tensor *y = call->out[0];
+    int dim = ((const wf_dim_attr *)call->attr)->dim;
+    int64_t rows = y->local[dim], n = wf_extent(y, dim + 1, y->ndim);
+
+    (void)worker;
+    for (int64_t r = begin; r < end; r++)
+        memcpy((float *)y->data + r * n, (const float *)call->in[0]->data + r / rows * n,
+               (size_t)n * sizeof(float));
+}
+
+static wf_status sum_expand(const wf_call *call, void *workspace)
+{
+    const wf_tensor *y = call->out[0];
+    int dim = ((const wf_dim_attr *)call->attr)->dim;
+    int64_t n = wf_extent(y, dim + 1, y->ndim);
+
+    (void)workspace;
+    if (n > 0)
+        wf_team_run(wf_cpu_of(call)->team, wf_extent(y, 0, dim + 1), wf_piece_rows(n),
+                    sum_expand_piece, (void *)call);
+    return WF_OK;
+}
+
+const wf_kernel wf_cpu_sum = {.run = sum};
+const wf_kernel wf_cpu_sum_expand = {.run = sum_expand};
 const wf_kernel wf_cpu_bias_add = {.run = bias_add};
 const wf_kernel wf_cpu_bias_grad = {.run = bias_grad};
 const wf_kernel wf_cpu_bias_gelu = {.run = bias_gelu};

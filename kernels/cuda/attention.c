@@ -46,6 +46,9 @@ static wf_cuda_heads heads_of(const wf_call *call)
                        .first_group = k->start[2],
                        .per_group = q->dim[2].size / k->dim[2].size,
                        .scale = 1.0f / sqrtf((float)q->local[3])};
+    const wf_attention_attr *attr = call->attr;
+
+    h.bidirectional = attr->bidirectional;
 
     set_dropout(&h, call->attr, wf_cuda_now(call));
     return h;

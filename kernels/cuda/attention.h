@@ -22,6 +22,7 @@ typedef struct wf_cuda_heads {
     int64_t batch, tokens, heads, groups, dim;
     int64_t first_head, first_group, per_group; /* in the whole */
     float scale;
+    bool bidirectional; /* every query sees all keys */
 
     /* dropout: 0 for none. A score is kept where its word is at least `threshold`. */
     uint64_t key;

@@ -1,7 +1,7 @@
 /*
- * kernels/cuda/attention_forward.cu - causal attention by a running softmax (Milakov and
+ * kernels/cuda/attention_forward.cu - flash attention by an online softmax (Milakov and
  * Gimelshein 2018; Dao et al. 2022): a block has a tile of queries and goes through the tiles of
- * keys up to its own; the rest is causal and never touched.
+ * keys, of a causal head up to its own: the rest is never touched.
  *
  *     m' = max(m, greatest of the tile's s)          s = q . k * scale
  *     l' = l e^(m - m') + sum of e^(s - m')          y' = y e^(m - m') + sum of keep e^(s - m') v
@@ -48,7 +48,7 @@ __device__ __forceinline__ void update(softmax_rows<M> &state, float s[M][M], fl
         for (int c = 0; c < M; c++) {
             int64_t column = j + tx + SIDE * c;
 
-            s[r][c] = column <= i + r && column < a.tokens ? s[r][c] * a.scale : -INFINITY;
+            s[r][c] = sees(a, i + r, column) && column < a.tokens ? s[r][c] * a.scale : -INFINITY;
             greatest = fmaxf(greatest, s[r][c]);
         }
         greatest = half_warp_greatest(greatest);
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(SIDE *SIDE) forward_kernel(wf_cuda_heads a)
     clear<M, Q>(y);
     load_tile<TILE>(queries, a.q, head_at(a, blockIdx.z, blockIdx.y), a.heads * a.dim, first,
                     a);
-    for (int64_t j = 0; j <= first; j += TILE) {
+    for (int64_t j = 0; j < keys_end<TILE>(a, first); j += TILE) {
         load_tile<TILE>(keys, a.k, at, stride, j, a);
         load_tile<TILE>(values, a.v, at, stride, j, a);
         __syncthreads();

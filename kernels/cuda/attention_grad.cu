@@ -1,5 +1,5 @@
 /*
- * kernels/cuda/attention_grad.cu - the gradient of causal attention without an atomic: delta = y .
+ * kernels/cuda/attention_grad.cu - the gradient of attention without an atomic: delta = y .
  * dy for every row; dq by tiles of queries, going through the keys; dk and dv of a query head by
  * tiles of keys, going through the queries; and where heads share keys, the sum over a group's.
  *
@@ -38,7 +38,7 @@ template <class T> __global__ void delta_kernel(wf_cuda_heads a)
 __device__ __forceinline__ void terms(float &p, float &ds, int64_t i, int64_t j, float lse,
                                       float delta, const wf_cuda_heads &a)
 {
-    bool counts = j <= i && i < a.tokens && j < a.tokens;
+    bool counts = sees(a, i, j) && i < a.tokens && j < a.tokens;
     float kept = counts && a.threshold ? keep(a, blockIdx.y, blockIdx.z, i, j) : 1.0f;
     float x = counts ? expf(p * a.scale - lse) : 0.0f;
 
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(SIDE *SIDE) dq_kernel(wf_cuda_heads a)
     clear<M, Q>(dq);
     load_tile<TILE>(queries, a.q, head, q_stride, first, a);
     load_tile<TILE>(dys, a.dy, head, q_stride, first, a);
-    for (int64_t j = 0; j <= first; j += TILE) {
+    for (int64_t j = 0; j < keys_end<TILE>(a, first); j += TILE) {
         load_tile<TILE>(keys, a.k, at, stride, j, a);
         load_tile<TILE>(values, a.v, at, stride, j, a);
         __syncthreads();
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(SIDE *SIDE) dkv_kernel(wf_cuda_heads a)
     clear<M, Q>(dv);
     load_tile<TILE>(keys, a.k, at, stride, first, a);
     load_tile<TILE>(values, a.v, at, stride, first, a);
-    for (int64_t i = first; i < a.tokens; i += TILE) {
+    for (int64_t i = a.bidirectional ? 0 : first; i < a.tokens; i += TILE) {
         load_tile<TILE>(queries, a.q, head, q_stride, i, a);
         load_tile<TILE>(dys, a.dy, head, q_stride, i, a);
         __syncthreads();

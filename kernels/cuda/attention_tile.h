@@ -23,6 +23,18 @@ static __device__ __host__ __forceinline__ int row_floats(int64_t dim)
     return (int)((dim + 7) / 8 * 8) + PAD;
 }
 
+static __device__ __forceinline__ bool sees(const wf_cuda_heads &a, int64_t query, int64_t key)
+{
+    return a.bidirectional || key <= query;
+}
+
+/* The tiles of keys that the tile of queries from `first` on sees begin before this one. */
+template <int TILE>
+static __device__ __forceinline__ int64_t keys_end(const wf_cuda_heads &a, int64_t first)
+{
+    return a.bidirectional ? a.tokens : first + 1;
+}
+
 template <int TILE, class T>
 static __device__ __forceinline__ void load_rows(float *tile, const T *head, int64_t stride,
                                                  int64_t first, const wf_cuda_heads &a)

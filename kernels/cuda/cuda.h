@@ -68,7 +68,7 @@ enum { WF_CUDA_SOURCES = 64, WF_CUDA_TARGETS = 64 };
 /* What reductions over ranks need: dst[d][i] = midpoint tree (core/tree.h) over s of src[s][i], or
    their chain, or the greatest; each source is read before a target is written at i, so a target
    may be a source. Of floats (element 4), or of bf16 (element 2) summed in float and rounded once. */
-typedef struct wf_cuda_sum {
+typedef struct wf_cuda_member_sum {
     const void *src[WF_CUDA_SOURCES];
     void *dst[WF_CUDA_TARGETS];
     int n_src, n_dst;
@@ -76,8 +76,8 @@ typedef struct wf_cuda_sum {
     bool tree;    /* false: src[0] + src[1] + .. */
     bool maximum; /* in place of a sum: a NaN where one is, +0 for either zero */
     int64_t n;
-} wf_cuda_sum;
-cudaError_t wf_cuda_launch_sum(cudaStream_t stream, const wf_cuda_sum *sum);
+} wf_cuda_member_sum;
+cudaError_t wf_cuda_launch_sum(cudaStream_t stream, const wf_cuda_member_sum *sum);
 
 /* out = a + b, both f32 or bf16 (added in float, rounded once); out may be a. */
 cudaError_t wf_cuda_launch_add(cudaStream_t stream, const void *a, const void *b, void *out,

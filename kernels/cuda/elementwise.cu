@@ -11,6 +11,13 @@ struct sum_of_two {
     }
 };
 
+struct difference {
+    __device__ void operator()(const float *in, float *out) const
+    {
+        out[0] = in[0] - in[1];
+    }
+};
+
 struct product {
     __device__ void operator()(const float *in, float *out) const
     {
@@ -77,6 +84,11 @@ wf_status add(const wf_call *call, void *)
     return wf_run_map<2, 1>(call, sum_of_two{});
 }
 
+wf_status sub(const wf_call *call, void *)
+{
+    return wf_run_map<2, 1>(call, difference{});
+}
+
 wf_status mul(const wf_call *call, void *)
 {
     return wf_run_map<2, 1>(call, product{});
@@ -119,6 +131,7 @@ wf_status swiglu_grad(const wf_call *call, void *)
 } // namespace
 
 const wf_kernel wf_cuda_add = {add, NULL, 0, WF_IN(0) | WF_IN(1) | WF_OUT(0)};
+const wf_kernel wf_cuda_sub = {sub, NULL, 0, WF_IN(0) | WF_IN(1) | WF_OUT(0)};
 const wf_kernel wf_cuda_mul = {mul, NULL, 0, WF_IN(0) | WF_IN(1) | WF_OUT(0)};
 const wf_kernel wf_cuda_scale = {scale, NULL, 0, WF_IN(0) | WF_OUT(0)};
 const wf_kernel wf_cuda_silu = {silu, NULL, 0, WF_IN(0) | WF_OUT(0)};

@@ -9,6 +9,7 @@
  *     linear_bias, linear_bias_gelu: linear, finished where its leaves are added
  */
 #include "kernels/cuda/matmul.h"
+#include "kernels/dims.h"
 #include "kernels/shared.h"
 
 static const void *at(const wf_tensor *t, int64_t element)
@@ -313,6 +314,113 @@ static wf_status dw(const wf_call *call, void *workspace)
     return status == WF_OK ? wf_cuda_product_run(&p, workspace) : status;
 }
 
+/* ---- matmul: one product after the other, of a batch ---- */
+
+static int summed_dim(const wf_call *call)
+{
+    const wf_matmul_attr *attr = call->attr;
+
+    return call->in[0]->ndim - (attr->transpose_a ? 2 : 1);
+}
+
+static bool sums_each(const wf_call *call)
+{
+    return call->in[0]->dim[summed_dim(call)].leaves == WF_LEAF_EACH &&
+           wf_cuda_host_table->context_exact(call->ctx);
+}
+
+static wf_cuda_piece matmul_piece(const wf_call *call, int64_t leaf, int member)
+{
+    const wf_matmul_attr *attr = call->attr;
+    const wf_tensor *a = call->in[0], *b = call->in[1], *y = call->out[0];
+    int dim = summed_dim(call);
+    int64_t m = y->local[y->ndim - 2], n = y->local[y->ndim - 1], k = a->local[dim];
+    int64_t cut[WF_LEAVES + 1], first = leaf, depth = 1;
+
+    (void)member;
+    if (!sums_each(call)) {
+        wf_cuda_host_table->leaf_cuts(a, dim, cut);
+        first = cut[leaf];
+        depth = cut[leaf + 1] - first;
+    }
+    return (wf_cuda_piece){.a = {at(a, attr->transpose_a ? first * m : first),
+                                 attr->transpose_a ? m : k, !attr->transpose_a},
+                           .b = {at(b, attr->transpose_b ? first : first * n),
+                                 attr->transpose_b ? k : n, attr->transpose_b},
+                           .depth = depth};
+}
+
+/* A call of one of the batch's products: its own data, and what does not change. */
+typedef struct matmul_call {
+    wf_call call;
+    wf_tensor a, b, y;
+} matmul_call;
+
+static int64_t matmul_batch(const wf_call *call, int64_t index, matmul_call *one)
+{
+    int last = call->out[0]->ndim - 1;
+    int64_t m, n, k = call->in[0]->local[summed_dim(call)];
+
+    *one = (matmul_call){.call = *call, .a = *call->in[0], .b = *call->in[1]};
+    one->y = *call->out[0];
+    m = one->y.local[last - 1];
+    n = one->y.local[last];
+    one->a.data = (void *)(uintptr_t)at(&one->a, index * m * k);
+    one->b.data = (void *)(uintptr_t)at(&one->b, index * k * n);
+    one->y.data = (void *)(uintptr_t)at(&one->y, index * m * n);
+    one->call.in[0] = &one->a;
+    one->call.in[1] = &one->b;
+    one->call.out[0] = &one->y;
+    return wf_extent(&one->y, 0, last - 1);
+}
+
+static wf_cuda_product matmul_product(const wf_call *one)
+{
+    const wf_tensor *a = one->in[0], *y = one->out[0];
+    int dim = summed_dim(one);
+    int64_t cut[WF_LEAVES + 1];
+
+    return (wf_cuda_product){
+        .call = one,
+        .type = a->dtype,
+        .c_type = y->dtype,
+        .m = y->local[y->ndim - 2],
+        .n = y->local[y->ndim - 1],
+        .c = y->data,
+        .leaves = sums_each(one) ? a->local[dim] : wf_cuda_host_table->leaf_cuts(a, dim, cut),
+        .members = 1,
+        .tree = is_tree(one, &a->dim[dim]),
+        .direct = may_be_direct(y),
+        .piece = matmul_piece};
+}
+
+static size_t matmul_workspace(const wf_call *call)
+{
+    size_t most = 0;
+    matmul_call one;
+
+    for (int64_t i = 0; i < matmul_batch(call, i, &one) && i < 2; i++) {
+        wf_cuda_product p = matmul_product(&one.call);
+        size_t bytes = wf_cuda_product_workspace(&p);
+
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static wf_status matmul(const wf_call *call, void *workspace)
+{
+    wf_status status = check_types(call);
+    matmul_call one;
+
+    for (int64_t i = 0; status == WF_OK && i < matmul_batch(call, i, &one); i++) {
+        wf_cuda_product p = matmul_product(&one.call);
+
+        status = wf_cuda_product_run(&p, workspace);
+    }
+    return status;
+}
+
 /* Factors are of one type; a result is rounded behind its sum, or stays f32 where it is partial. */
 enum { FACTORS = WF_IN(WF_MAX_INPUTS) - 1, RESULTS = WF_OUT(0) | WF_OUT(1) | WF_OUT(2) };
 enum {
@@ -332,6 +440,7 @@ const wf_kernel wf_cuda_linear1_dx = PRODUCT(dx, dx_workspace);
 const wf_kernel wf_cuda_linear2_dx = PRODUCT(dx, dx_workspace);
 const wf_kernel wf_cuda_linear3_dx = PRODUCT(dx, dx_workspace);
 const wf_kernel wf_cuda_linear_dw = PRODUCT(dw, dw_workspace);
+const wf_kernel wf_cuda_matmul = PRODUCT(matmul, matmul_workspace);
 const wf_kernel wf_cuda_linear1_bias = {joined, joined_workspace, .either = RESULTS | WF_IN(2),
                                         .alike = ONE};
 const wf_kernel wf_cuda_linear3_bias = {joined, joined_workspace,

@@ -90,7 +90,7 @@ static cublasStatus_t set(described *d, cublasLtMatmulDescAttributes_t attribute
 }
 
 /* c^T has a row of ours as a column, and cuBLAS adds a bias along columns. */
-static cublasStatus_t describe_bias(described *d, const wf_cuda_matmul *mm)
+static cublasStatus_t describe_bias(described *d, const wf_cuda_gemm *mm)
 {
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     int32_t type = (int32_t)data_type(mm->c_type);
@@ -103,7 +103,7 @@ static cublasStatus_t describe_bias(described *d, const wf_cuda_matmul *mm)
     return set(d, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &mm->bias, sizeof mm->bias, status);
 }
 
-static cublasStatus_t describe(described *d, const wf_cuda_matmul *mm, bool tf32)
+static cublasStatus_t describe(described *d, const wf_cuda_gemm *mm, bool tf32)
 {
     cublasComputeType_t compute =
         mm->type == WF_F32 && tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
@@ -138,7 +138,7 @@ static uint32_t aligned(const void *data, int64_t ld, wf_dtype type)
 }
 
 /* Keys are compared as bytes, so their padding is cleared, and none is assigned whole. */
-static void fill_key(algorithm_key *k, const wf_cuda_matmul *mm)
+static void fill_key(algorithm_key *k, const wf_cuda_gemm *mm)
 {
     memset(k, 0, sizeof *k);
     k->depth = mm->depth;
@@ -163,9 +163,9 @@ static void fill_key(algorithm_key *k, const wf_cuda_matmul *mm)
 }
 
 /* A product of the same kind and depth, of any size, with aligned rows. */
-static wf_cuda_matmul of_size(const wf_cuda_matmul *mm, int64_t m, int64_t n)
+static wf_cuda_gemm of_size(const wf_cuda_gemm *mm, int64_t m, int64_t n)
 {
-    wf_cuda_matmul other = *mm;
+    wf_cuda_gemm other = *mm;
 
     other.m = m;
     other.n = n;
@@ -201,7 +201,7 @@ static cublasStatus_t prefer(cublasLtMatmulPreferenceOpaque_t *wish, const algor
     return status;
 }
 
-static bool serves(cublasLtHandle_t blas, const wf_cuda_matmul *mm, bool tf32,
+static bool serves(cublasLtHandle_t blas, const wf_cuda_gemm *mm, bool tf32,
                    const cublasLtMatmulAlgo_t *algorithm)
 {
     cublasLtMatmulHeuristicResult_t result;
@@ -214,7 +214,7 @@ static bool serves(cublasLtHandle_t blas, const wf_cuda_matmul *mm, bool tf32,
 }
 
 /* One whose sums are not split, and which makes a product of any size. */
-static bool may_be_pinned(cublasLtHandle_t blas, const wf_cuda_matmul *mm, bool tf32,
+static bool may_be_pinned(cublasLtHandle_t blas, const wf_cuda_gemm *mm, bool tf32,
                           const cublasLtMatmulAlgo_t *algorithm)
 {
     static const int64_t size[][2] = {{1, 1}, {1, LARGE}, {LARGE, 1}, {65536, 64}};
@@ -227,7 +227,7 @@ static bool may_be_pinned(cublasLtHandle_t blas, const wf_cuda_matmul *mm, bool 
         splits > 1)
         return false;
     for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
-        wf_cuda_matmul other = of_size(mm, size[i][0], size[i][1]);
+        wf_cuda_gemm other = of_size(mm, size[i][0], size[i][1]);
 
         if (!serves(blas, &other, tf32, algorithm))
             return false;
@@ -235,11 +235,11 @@ static bool may_be_pinned(cublasLtHandle_t blas, const wf_cuda_matmul *mm, bool 
     return true;
 }
 
-static wf_status choose(const wf_call *call, const wf_cuda_matmul *asked,
+static wf_status choose(const wf_call *call, const wf_cuda_gemm *asked,
                         const algorithm_key *key, cublasLtMatmulAlgo_t *algorithm)
 {
     wf_cuda *cuda = wf_cuda_of(call);
-    wf_cuda_matmul mm = asked->pinned ? of_size(asked, LARGE, LARGE) : *asked;
+    wf_cuda_gemm mm = asked->pinned ? of_size(asked, LARGE, LARGE) : *asked;
     cublasLtMatmulHeuristicResult_t result[CANDIDATES];
     cublasLtMatmulPreferenceOpaque_t wish;
     cublasStatus_t status;
@@ -286,7 +286,7 @@ static wf_status add_algorithm(const wf_call *call, wf_cuda_math *math,
     return WF_OK;
 }
 
-static wf_status find(const wf_call *call, const wf_cuda_matmul *mm,
+static wf_status find(const wf_call *call, const wf_cuda_gemm *mm,
                       cublasLtMatmulAlgo_t *algorithm)
 {
     wf_cuda *cuda = wf_cuda_of(call);
@@ -311,7 +311,7 @@ static wf_status find(const wf_call *call, const wf_cuda_matmul *mm,
     return status;
 }
 
-wf_status wf_cuda_matmul_run(const wf_call *call, const wf_cuda_matmul *mm)
+wf_status wf_cuda_gemm_run(const wf_call *call, const wf_cuda_gemm *mm)
 {
     wf_cuda *cuda = wf_cuda_of(call);
     const float one = 1, before = mm->add ? 1 : 0;

@@ -21,7 +21,7 @@ typedef struct wf_cuda_factor {
 } wf_cuda_factor;
 
 /* c[m, n] (rows c_ld apart) = sum over depth of a[m, .] b[n, .], or added to what c holds. */
-typedef struct wf_cuda_matmul {
+typedef struct wf_cuda_gemm {
     wf_dtype type, c_type; /* WF_F32 or WF_BF16, of both factors and of c; sums are in float */
     wf_cuda_factor a, b;
     void *c;
@@ -34,9 +34,9 @@ typedef struct wf_cuda_matmul {
        workspace is read. Else what cuBLASLt holds best for the shape. */
     bool pinned;
     void *workspace; /* WF_CUDA_BLAS_WORKSPACE bytes where not pinned */
-} wf_cuda_matmul;
+} wf_cuda_gemm;
 
-wf_status wf_cuda_matmul_run(const wf_call *call, const wf_cuda_matmul *mm);
+wf_status wf_cuda_gemm_run(const wf_call *call, const wf_cuda_gemm *mm);
 
 /* ---- product.c: c = the midpoint tree over leaves, each a chain of products ---- */
 

@@ -238,12 +238,12 @@ static wf_status copy(wf_device *device, const wf_copy *c, bool aside, wf_error 
 static wf_status reduce(wf_device *device, const wf_reduce *r, bool aside, wf_error *error)
 {
     wf_cuda *cuda = device->self;
-    wf_cuda_sum sum = {.n_src = r->n_src,
-                       .n_dst = r->n_dst,
-                       .element = r->element,
-                       .tree = r->tree,
-                       .maximum = r->maximum,
-                       .n = r->n};
+    wf_cuda_member_sum sum = {.n_src = r->n_src,
+                              .n_dst = r->n_dst,
+                              .element = r->element,
+                              .tree = r->tree,
+                              .maximum = r->maximum,
+                              .n = r->n};
 
     if (r->n_src > WF_CUDA_SOURCES || r->n_dst > WF_CUDA_TARGETS)
         return wf_cuda_host_table->error_set(

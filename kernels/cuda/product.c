@@ -189,17 +189,17 @@ static wf_status multiply(const product_run *r, int64_t leaf, int member, const 
     const wf_cuda_product *p = r->p;
     wf_cuda_piece x = p->piece(p->call, leaf, member);
     char *room = behind_buffers(r);
-    wf_cuda_matmul mm = {.type = p->type,
-                         .c_type = c->type,
-                         .m = r->rows,
-                         .n = p->n,
-                         .depth = exact(p) ? whole_depth(p, x.depth) : x.depth,
-                         .c = c->to,
-                         .c_ld = c->ld,
-                         .add = c->add,
-                         .bias = c->last && p->bias ? p->bias->data : NULL,
-                         .pinned = exact(p),
-                         .workspace = behind(room, r->plan->pack)};
+    wf_cuda_gemm mm = {.type = p->type,
+                       .c_type = c->type,
+                       .m = r->rows,
+                       .n = p->n,
+                       .depth = exact(p) ? whole_depth(p, x.depth) : x.depth,
+                       .c = c->to,
+                       .c_ld = c->ld,
+                       .add = c->add,
+                       .bias = c->last && p->bias ? p->bias->data : NULL,
+                       .pinned = exact(p),
+                       .workspace = behind(room, r->plan->pack)};
     wf_status status;
 
     skip_rows(p, &x.a, r->row);
@@ -208,7 +208,7 @@ static wf_status multiply(const product_run *r, int64_t leaf, int member, const 
         status = make_whole(p, &x.b, p->n, x.depth, behind(room, r->plan->pack_b));
     mm.a = x.a;
     mm.b = x.b;
-    return status == WF_OK ? wf_cuda_matmul_run(p->call, &mm) : status;
+    return status == WF_OK ? wf_cuda_gemm_run(p->call, &mm) : status;
 }
 
 /* The chain of a leaf's products, in order; *any: whether there was one. */

@@ -14,7 +14,7 @@ enum { OPEN = 8 }; /* nodes that a tree over WF_CUDA_SOURCES leaves may have ope
 
 /* N sources known to the compiler, all on their way together, a pack of each. */
 template <class T, int N>
-__global__ void __launch_bounds__(WF_BLOCK) sum_kernel(const wf_cuda_sum a, bool wide)
+__global__ void __launch_bounds__(WF_BLOCK) sum_kernel(const wf_cuda_member_sum a, bool wide)
 {
     constexpr int PACK = wf_pack<T>::N;
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK * PACK;
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(WF_BLOCK) sum_kernel(const wf_cuda_sum a, bool
 
 /* Any number of sources, an element at a time: groups of odd sizes, chains and maxima. */
 template <class T, int MODE>
-__global__ void __launch_bounds__(WF_BLOCK) any_kernel(const wf_cuda_sum a)
+__global__ void __launch_bounds__(WF_BLOCK) any_kernel(const wf_cuda_member_sum a)
 {
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
 
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(WF_BLOCK) any_kernel(const wf_cuda_sum a)
     }
 }
 
-static bool aligned(const wf_cuda_sum *a)
+static bool aligned(const wf_cuda_member_sum *a)
 {
     uintptr_t bits = 0;
 
@@ -82,19 +82,19 @@ static bool aligned(const wf_cuda_sum *a)
 }
 
 template <class T, int N>
-static cudaError_t launch_tree(cudaStream_t stream, const wf_cuda_sum *a)
+static cudaError_t launch_tree(cudaStream_t stream, const wf_cuda_member_sum *a)
 {
     return wf_launch(sum_kernel<T, N>, wf_grid(a->n, WF_BLOCK * wf_pack<T>::N), WF_BLOCK, 0,
                      stream, *a, aligned(a));
 }
 
 template <class T, int MODE>
-static cudaError_t launch_any(cudaStream_t stream, const wf_cuda_sum *a)
+static cudaError_t launch_any(cudaStream_t stream, const wf_cuda_member_sum *a)
 {
     return wf_launch(any_kernel<T, MODE>, wf_grid(a->n, WF_BLOCK), WF_BLOCK, 0, stream, *a);
 }
 
-template <class T> static cudaError_t launch(cudaStream_t stream, const wf_cuda_sum *a)
+template <class T> static cudaError_t launch(cudaStream_t stream, const wf_cuda_member_sum *a)
 {
     if (a->maximum)
         return launch_any<T, GREATEST>(stream, a);
@@ -109,7 +109,7 @@ template <class T> static cudaError_t launch(cudaStream_t stream, const wf_cuda_
 
 } // namespace
 
-cudaError_t wf_cuda_launch_sum(cudaStream_t stream, const wf_cuda_sum *sum)
+cudaError_t wf_cuda_launch_sum(cudaStream_t stream, const wf_cuda_member_sum *sum)
 {
     return sum->element == sizeof(float) ? launch<float>(stream, sum)
                                          : launch<wf_bf16>(stream, sum);
@@ -118,7 +118,7 @@ cudaError_t wf_cuda_launch_sum(cudaStream_t stream, const wf_cuda_sum *sum)
 cudaError_t wf_cuda_launch_add(cudaStream_t stream, const void *a, const void *b, void *out,
                                wf_dtype dtype, int64_t n)
 {
-    wf_cuda_sum sum = {};
+    wf_cuda_member_sum sum = {};
 
     sum.src[0] = a;
     sum.src[1] = b;

@@ -1,11 +1,12 @@
 /*
- * kernels/cuda/sums.cu - the rows of kernels/sums.c. The sum over sequences is a midpoint tree over
- * them, element by element; sums inside a sequence are column_sum.h's, and token_sum's a warp for
+ * kernels/cuda/sums.cu - the rows of kernels/sums.c, and sum of kernels/dims.c. The sum over one dim
+ * is a midpoint tree over its chunks (or sequences), element by element; sums inside a sequence are column_sum.h's, and token_sum's a warp for
  * each of the 8 leaves.
  */
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/column_sum.h"
 #include "kernels/cuda/row_map.h"
+#include "kernels/dims.h"
 
 namespace
 {
@@ -140,29 +141,27 @@ wf_status bias_gelu_grad(const wf_call *call, void *)
     });
 }
 
-/* ---- over sequences ---- */
+/* ---- over one dim: sequences, or any other ---- */
 
 enum { OPEN = 40 }; /* nodes of a tree over up to 2^39 leaves */
 
-struct batch_job {
+struct dim_job {
     const void *x;
     float *y;
-    int64_t rows, n;
+    int64_t outer, rows, n; /* y[o, i] = sum over r of x[o, r, i] */
     int leaves; /* 0: one for each row */
     wf_row_leaves cuts;
     bool wide;
 };
 
-template <class T> __global__ void __launch_bounds__(WF_BLOCK) batch_sum_kernel(batch_job a)
+template <class T>
+__device__ __forceinline__ void sum_rows(const dim_job &a, const T *x, float *y, int64_t i)
 {
     constexpr int PACK = wf_pack<T>::N;
-    const int64_t i = ((int64_t)blockIdx.x * WF_BLOCK + threadIdx.x) * PACK, left = a.n - i;
-    const int64_t leaves = a.leaves ? a.leaves : a.rows;
+    const int64_t left = a.n - i, leaves = a.leaves ? a.leaves : a.rows;
     float node[OPEN][PACK];
     int open = 0;
 
-    if (left <= 0)
-        return;
 #pragma unroll
     for (int e = 0; e < PACK; e++)
         node[0][e] = 0.0f;
@@ -171,12 +170,12 @@ template <class T> __global__ void __launch_bounds__(WF_BLOCK) batch_sum_kernel(
         float leaf[PACK] = {};
 
         for (; r < end; r++) {
-            float x[PACK];
+            float term[PACK];
 
-            wf_load((const T *)a.x + r * a.n + i, left, a.wide, x);
+            wf_load(x + r * a.n + i, left, a.wide, term);
 #pragma unroll
             for (int e = 0; e < PACK; e++)
-                leaf[e] += x[e];
+                leaf[e] += term[e];
         }
         for (int m = wf_tree_merges(leaves, l); m > 0; m--) {
             open--;
@@ -190,27 +189,48 @@ template <class T> __global__ void __launch_bounds__(WF_BLOCK) batch_sum_kernel(
         open++;
     }
     for (int e = 0; e < PACK && e < left; e++)
-        a.y[i + e] = node[0][e];
+        y[i + e] = node[0][e];
 }
 
-wf_status batch_sum(const wf_call *call, void *)
+template <class T> __global__ void __launch_bounds__(WF_BLOCK) dim_sum_kernel(dim_job a)
+{
+    const int64_t i = ((int64_t)blockIdx.x * WF_BLOCK + threadIdx.x) * wf_pack<T>::N;
+
+    for (int64_t o = blockIdx.y; i < a.n && o < a.outer; o += gridDim.y)
+        sum_rows(a, (const T *)a.x + o * a.rows * a.n, a.y + o * a.n, i);
+}
+
+wf_status sum_over(const wf_call *call, int dim)
 {
     const wf_tensor *x = call->in[0];
-    batch_job a = {};
+    dim_job a = {};
 
     a.x = x->data;
     a.y = (float *)call->out[0]->data;
-    a.rows = x->local[0];
-    a.n = wf_extent(x, 1, x->ndim);
-    if (x->dim[0].leaves != WF_LEAF_EACH)
-        a.leaves = wf_cuda_host_table->leaf_cuts(x, 0, a.cuts.at);
+    a.outer = wf_extent(x, 0, dim);
+    a.rows = x->local[dim];
+    a.n = wf_extent(x, dim + 1, x->ndim);
+    if (x->dim[dim].leaves != WF_LEAF_EACH)
+        a.leaves = wf_cuda_host_table->leaf_cuts(x, dim, a.cuts.at);
     return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
 
         a.wide = wf_wide((const T *)a.x, a.n);
-        return wf_launch(batch_sum_kernel<T>, (unsigned)wf_ceil(a.n, WF_BLOCK * wf_pack<T>::N),
-                         WF_BLOCK, 0, wf_cuda_of(call)->stream, a);
+        return wf_launch(
+            dim_sum_kernel<T>,
+            dim3((unsigned)wf_ceil(a.n, WF_BLOCK * wf_pack<T>::N), wf_grid(a.outer, 1)),
+            WF_BLOCK, 0, wf_cuda_of(call)->stream, a);
     });
+}
+
+wf_status batch_sum(const wf_call *call, void *)
+{
+    return sum_over(call, 0);
+}
+
+wf_status sum(const wf_call *call, void *)
+{
+    return sum_over(call, ((const wf_dim_attr *)call->attr)->dim);
 }
 
 /* ---- over all tokens of a sequence ---- */
@@ -293,6 +313,7 @@ const wf_kernel wf_cuda_bias_grad = {bias_grad, NULL, 0, WF_IN(0)};
 const wf_kernel wf_cuda_bias_gelu_grad = {bias_gelu_grad, NULL, WF_IN(1),
                                           WF_IN(0) | WF_IN(2) | WF_OUT(0)};
 const wf_kernel wf_cuda_batch_sum = {batch_sum, NULL, 0, WF_IN(0)};
+const wf_kernel wf_cuda_sum = {sum, NULL, 0, WF_IN(0)};
 const wf_kernel wf_cuda_batch_expand = {batch_expand, NULL, WF_IN(0), WF_OUT(0)};
 const wf_kernel wf_cuda_token_sum = {token_sum, NULL, 0, WF_IN(0)};
 const wf_kernel wf_cuda_token_expand = {token_expand, NULL, WF_IN(0), WF_OUT(0)};

@@ -100,8 +100,8 @@ void wf_convert_to(wf_safetensors_dtype dtype, const float *from, void *to, int6
         narrow[i] = wf_to_f16(from[i]);
 }
 
-void wf_transpose(const float *from, int64_t from_step, int64_t rows, int64_t columns,
-                  float *to, int64_t to_step)
+void wf_hf_transpose(const float *from, int64_t from_step, int64_t rows, int64_t columns,
+                     float *to, int64_t to_step)
 {
     enum { TILE = 16 }; /* a cache line of each: both are walked in lines that stay near */
 

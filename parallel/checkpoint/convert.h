@@ -18,7 +18,7 @@ void wf_convert_from(wf_safetensors_dtype dtype, const void *from, float *to, in
 void wf_convert_to(wf_safetensors_dtype dtype, const float *from, void *to, int64_t n);
 
 /* to[c * to_step + r] = from[r * from_step + c] for r < rows, c < columns. */
-void wf_transpose(const float *from, int64_t from_step, int64_t rows, int64_t columns,
-                  float *to, int64_t to_step);
+void wf_hf_transpose(const float *from, int64_t from_step, int64_t rows, int64_t columns,
+                     float *to, int64_t to_step);
 
 #endif

@@ -53,7 +53,7 @@ static wf_status read_slab(source *s, const wf_hf_place *place, const wf_part *p
         return WF_OK;
     }
     wf_convert_from(s->entry->dtype, s->raw, plain, rows * columns);
-    wf_transpose(plain, columns, rows, columns, to + row, part->local[0]);
+    wf_hf_transpose(plain, columns, rows, columns, to + row, part->local[0]);
     return WF_OK;
 }
 

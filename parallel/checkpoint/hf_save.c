@@ -48,7 +48,7 @@ static wf_status write_slab(save *s, int64_t i, const float *from, const wf_part
         slab.local[0] = rows;
     }
     if (place->transposed)
-        wf_transpose(from + row, part->local[0], columns, rows, plain, columns);
+        wf_hf_transpose(from + row, part->local[0], columns, rows, plain, columns);
     wf_convert_to(s->dtype, place->transposed ? plain : from + row * columns, raw,
                   rows * columns);
     return wf_part_write(&slab, &whole, raw, wf_safetensors_dtype_size(s->dtype), &s->file,

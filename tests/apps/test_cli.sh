@@ -502,15 +502,11 @@ done
 result "all are damaged" "$([ $? = 8 ] && grep -q "none of the .* can be used" err || echo "not told")"
 "$gpt_train" "${tiny[@]}" --steps 1000000 --save long --exit-duration-in-mins 0.005 --sample 9 >out 2>err
 result "a run whose time is over" "$([ $? = 75 ] && [ -f long/latest ] || echo "not saved, or not 75")"
-<<<<<<< HEAD
 result "makes no sample" "$(grep "^--- sample" out)"
 begun "^saved" "${tiny[@]}" --dp 2 --save asked --steps 1 --sample 1000000
 kill -TERM $!
 wait $!
 result "a run that is to stop makes no sample" "$([ $? = 75 ] && ! grep "^--- sample" out || echo "not 75")"
-||||||| 0af8f77
-
-=======
 
 # What happens to a run from outside. Its log, its console and its terminal are not worth its work.
 (
@@ -559,7 +555,6 @@ result "recorders of runs that failed" "$(find tmp -maxdepth 1 -type d -name 'we
 echo none >libjansson.so.4
 run "a library in the working directory" --help
 rm libjansson.so.4
->>>>>>> health
 
 # Two runs that differ in one flag, and where that shows first.
 run "digests of tensors" "${tiny[@]}" --digest=tensors --tp 2 --log-jsonl a.jsonl

@@ -325,10 +325,11 @@ static wf_status refusals(bool plan, char text[2][sizeof((wf_error *)NULL)->text
     CU_ASSERT_PTR_NULL(wf_apply(&cube_op, NULL, 0, 1, x[0]));
     snprintf(text[0], sizeof text[0], "%s", wf_context_error(ctx)->text);
     wf_context_clear(ctx);
-    CU_ASSERT_PTR_NULL(wf_attention(x[1], x[1], x[1], 0, 0));
+    CU_ASSERT_PTR_NULL(wf_attention(x[1], x[1], x[1], &(wf_attention_options){.causal = true}));
     snprintf(text[1], sizeof text[1], "%s", wf_context_error(ctx)->text);
     wf_context_clear(ctx);
-    CU_ASSERT_PTR_NOT_NULL(wf_attention(x[0], x[0], x[0], 0, 0));
+    CU_ASSERT_PTR_NOT_NULL(
+        wf_attention(x[0], x[0], x[0], &(wf_attention_options){.causal = true}));
     status = wf_context_status(ctx);
     wf_context_close(ctx);
     return status;

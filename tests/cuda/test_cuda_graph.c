@@ -57,6 +57,7 @@ static wf_tensor *with_dropout(wf_tensor *x)
 {
     wf_tensor *gain, *heads, *y, *sum;
     wf_dim width = wf_dim_heads(HEADS_HERE, COLUMNS / HEADS_HERE);
+    const wf_attention_options how = {.causal = true, .dropout = 0.25f, .site = SITE + 3};
 
     wf_scope_open(x->ctx);
     gain = wf_tensor_new(x->ctx, WF_F32, 1, &width, NULL, WF_MEMORY_ACTIVATION);
@@ -64,7 +65,7 @@ static wf_tensor *with_dropout(wf_tensor *x)
     y = wf_dropout_add(x, wf_dropout(x, 0.25f, SITE), 0.25f, SITE + 1);
     y = wf_add_rmsnorm(x, y, gain, 1e-5f, 0.25f, SITE + 2, &sum);
     heads = wf_split_heads(y, COLUMNS / HEADS_HERE);
-    y = wf_merge_heads(wf_attention(heads, heads, heads, 0.25f, SITE + 3));
+    y = wf_merge_heads(wf_attention(heads, heads, heads, &how));
     return wf_scope_return(x->ctx, wf_add(y, sum));
 }
 

@@ -4,6 +4,7 @@
  * pinned is found out.
  */
 #include "kernels/attention.h"
+#include "kernels/dims.h"
 #include "kernels/shared.h"
 #include "tests/cuda/device_parts.h"
 #include "tests/cuda/gpu_main.h"
@@ -261,17 +262,66 @@ static void products_of_any_order(void)
     }
 }
 
+/* A batch of products: y[h, m, n] over k in chunks (0), one for each index of a batch (1). */
+static void matmul_of(const wf_matmul_attr *attr, wf_dim k, wf_dim n, wf_dtype dtype)
+{
+    const wf_dim h = wf_dim_split(5), m = wf_dim_split(11);
+    const wf_dim a[] = {h, attr->transpose_a ? k : m, attr->transpose_a ? m : k};
+    const wf_dim b[] = {h, attr->transpose_b ? n : k, attr->transpose_b ? k : n};
+    const wf_dim y[] = {h, m, n};
+    const int k_of_a = attr->transpose_a ? 1 : 2, k_of_b = attr->transpose_b ? 2 : 1;
+    const split over_k = {"matmul over k", {k_of_a, k_of_b}, {SUM}, TREE};
+    const split over_batch = {"matmul over its batch", {0, 0}, {0}, ANY};
+    const split over_m = {"matmul over m", {3 - k_of_a, WHOLE}, {1}, ANY};
+    const wf_call call = {
+        .op = &wf_op_matmul, .n_in = 2, .n_out = 1, .attr = attr, .attr_size = sizeof *attr};
+    numbers in[2], out;
+
+    open_context(false);
+    in[0] = random_numbers(3, a, dtype);
+    in[1] = random_numbers(3, b, dtype);
+    out = numbers_of(3, y, dtype);
+    check(&call, in, &out, &over_batch, false);
+    check(&call, in, &out, &over_m, false);
+    free(out.host);
+    out = numbers_of(3, y, WF_F32);
+    if (k.leaves == WF_LEAF_EIGHT)
+        check(&call, in, &out, &over_k, false);
+    free(in[0].host);
+    free(in[1].host);
+    free(out.host);
+    close_context();
+}
+
+static void batches_of_products(void)
+{
+    for (int ta = 0; ta < 2; ta++)
+        for (int tb = 0; tb < 2; tb++) {
+            const wf_matmul_attr attr = {.transpose_a = ta, .transpose_b = tb};
+
+            matmul_of(&attr, ffn, ta ? odd_width : width, WF_F32);
+            if (ta == tb)
+                matmul_of(&attr, width, even, ta ? WF_F32 : WF_BF16);
+            else
+                matmul_of(&attr, wf_dim_batch(9), width, WF_F32);
+        }
+}
+
 /* ---- attention ---- */
 
 /* tiny: gradients underflow. */
 static void attention_parts(const int64_t shape[4], float dropout, wf_dtype dtype, bool tiny,
-                            const split *forward, const split *backward)
+                            bool bidirectional, const split *forward, const split *backward)
 {
     const wf_dim b = wf_dim_batch(2), t = wf_dim_split(shape[2]), d = wf_dim_width(shape[3]);
     const wf_dim q_dims[] = {b, t, {shape[0], 1, WF_LEAF_EIGHT}, d};
     const wf_dim k_dims[] = {b, t, {shape[1], 1, WF_LEAF_EIGHT}, d};
-    const wf_attention_attr attr = {
-        .step = 11, .first_sequence = 40, .key = 9, .dropout = dropout, .site = 3};
+    const wf_attention_attr attr = {.step = 11,
+                                    .first_sequence = 40,
+                                    .key = 9,
+                                    .dropout = dropout,
+                                    .site = 3,
+                                    .bidirectional = bidirectional};
     const wf_call forward_call = {.op = &wf_op_attention, .n_in = 3, .n_out = 2, .attr = &attr};
     const wf_call backward_call = {
         .op = &wf_op_attention_grad, .n_in = 6, .n_out = 3, .attr = &attr};
@@ -314,33 +364,48 @@ static const split over_batch_grad = {
 /* heads, groups, tokens, dim */
 static void attention_heads(void)
 {
-    attention_parts((int64_t[]){5, 1, 70, 10}, 0, WF_F32, false, &over_heads, &over_heads_grad);
-    attention_parts((int64_t[]){3, 3, 65, 8}, 0, WF_F32, false, &over_heads, &over_heads_grad);
-    attention_parts((int64_t[]){8, 4, 33, 16}, 0, WF_F32, false, &over_groups,
+    attention_parts((int64_t[]){5, 1, 70, 10}, 0, WF_F32, false, false, &over_heads,
+                    &over_heads_grad);
+    attention_parts((int64_t[]){3, 3, 65, 8}, 0, WF_F32, false, false, &over_heads,
+                    &over_heads_grad);
+    attention_parts((int64_t[]){8, 4, 33, 16}, 0, WF_F32, false, false, &over_groups,
                     &over_groups_grad);
-    attention_parts((int64_t[]){2, 2, 67, 72}, 0, WF_F32, false, &over_batch, &over_batch_grad);
-    attention_parts((int64_t[]){2, 1, 35, 136}, 0, WF_F32, false, &over_batch,
+    attention_parts((int64_t[]){2, 2, 67, 72}, 0, WF_F32, false, false, &over_batch,
                     &over_batch_grad);
+    attention_parts((int64_t[]){2, 1, 35, 136}, 0, WF_F32, false, false, &over_batch,
+                    &over_batch_grad);
+}
+
+static void attention_to_all(void)
+{
+    attention_parts((int64_t[]){5, 1, 70, 10}, 0, WF_F32, false, true, &over_heads,
+                    &over_heads_grad);
+    attention_parts((int64_t[]){8, 4, 130, 72}, 0.2F, WF_F32, false, true, &over_groups,
+                    &over_groups_grad);
+    attention_parts((int64_t[]){4, 4, 70, 64}, 0, WF_BF16, false, true, &over_groups,
+                    &over_groups_grad);
 }
 
 static void attention_with_dropout(void)
 {
-    attention_parts((int64_t[]){6, 3, 37, 8}, 0.2F, WF_F32, false, &over_heads,
+    attention_parts((int64_t[]){6, 3, 37, 8}, 0.2F, WF_F32, false, false, &over_heads,
                     &over_heads_grad);
 }
 
 /* With 64 tokens no row is there that only fills a tile, and would make zeros +0. */
 static void attention_of_zeros(void)
 {
-    attention_parts((int64_t[]){5, 1, 33, 8}, 0, WF_F32, true, &over_heads, &over_heads_grad);
-    attention_parts((int64_t[]){8, 1, 64, 8}, 0, WF_F32, true, &over_heads, &over_heads_grad);
+    attention_parts((int64_t[]){5, 1, 33, 8}, 0, WF_F32, true, false, &over_heads,
+                    &over_heads_grad);
+    attention_parts((int64_t[]){8, 1, 64, 8}, 0, WF_F32, true, false, &over_heads,
+                    &over_heads_grad);
 }
 
 static void attention_of_bf16(void)
 {
-    attention_parts((int64_t[]){4, 4, 70, 64}, 0, WF_BF16, false, &over_groups,
+    attention_parts((int64_t[]){4, 4, 70, 64}, 0, WF_BF16, false, false, &over_groups,
                     &over_groups_grad);
-    attention_parts((int64_t[]){8, 4, 33, 12}, 0.1F, WF_BF16, false, &over_groups,
+    attention_parts((int64_t[]){8, 4, 33, 12}, 0.1F, WF_BF16, false, false, &over_groups,
                     &over_groups_grad);
 }
 
@@ -354,7 +419,9 @@ int main(void)
         {"groups of members that differ", mixed_groups},
         {"products with bias and gelu", joined_products},
         {"the same, chosen freely", joined_products_of_free_choice},
+        {"batches of products", batches_of_products},
         {"attention over heads, groups and sequences", attention_heads},
+        {"attention to all tokens", attention_to_all},
         {"attention with dropout", attention_with_dropout},
         {"attention, gradients underflow", attention_of_zeros},
         {"attention of bf16", attention_of_bf16},

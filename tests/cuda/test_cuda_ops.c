@@ -9,6 +9,7 @@
 #include "core/bf16.h"
 #include "core/random.h"
 #include "kernels/attention.h"
+#include "kernels/dims.h"
 #include "kernels/shared.h"
 #include "tests/cuda/device_parts.h"
 #include "tests/cuda/gpu_main.h"
@@ -209,6 +210,7 @@ static void elements(void)
     static const wf_scale_attr factor = {-1.7F};
     static const row rows[] = {
         {"add", "a:bsn a:bsn", "a:bsn", "bsn", NULL, 0},
+        {"sub", "a:bsn a:bsn", "a:bsn", "sn", NULL, 0},
         {"mul", "a:bsn a:bsn", "a:bsn", "sn", NULL, 0},
         {"scale", "a:bsn", "a:bsn", "n", WITH(factor)},
         {"silu", "a:bsn", "a:bsn", "n", NULL, 0},
@@ -253,6 +255,26 @@ static void sums(void)
         {"token_sum", "a:bsd", "f:b", "s", NULL, 0},
         {"token_expand", "v:b a:bsn", "a:bsn", "bs", NULL, 0},
         {NULL, NULL, NULL, NULL, NULL, 0}};
+
+    try_rows(rows);
+}
+
+static void named_dims(void)
+{
+    static const wf_permute_attr turn = {{0, 2, 1}}, far = {{3, 0, 2, 1}};
+    static const wf_slice_attr third = {.dim = 1, .first = 3};
+    static const wf_dim_attr first = {0}, second = {1}, last = {2};
+    static const row rows[] = {{"permute", "a:bsn", "a:bns", "bsn", WITH(turn)},
+                               {"permute", "a:bshe", "a:ebhs", "bsh", WITH(far)},
+                               {"slice", "a:bpd", "a:bsd", "b", WITH(third)},
+                               {"slice_grad", "a:bpd a:bsd", "a:bpd", "b", WITH(third)},
+                               {"sum", "a:bsn", "f:bn", "bsn", WITH(second)},
+                               {"sum", "a:bsn", "f:bs", "bsn", WITH(last)},
+                               {"sum", "a:bsn", "f:sn", "bsn", WITH(first)},
+                               {"sum_expand", "a:bn a:bsn", "a:bsn", "bsn", WITH(second)},
+                               {"softmax", "a:bsd", "a:bsd", "bs", NULL, 0},
+                               {"softmax_grad", "a:bsd a:bsd", "a:bsd", "bs", NULL, 0},
+                               {NULL, NULL, NULL, NULL, NULL, 0}};
 
     try_rows(rows);
 }
@@ -402,9 +424,9 @@ static void every_row(void)
 {
     for (int id = 1; id < WF_ID_count; id++) {
         const wf_op *op = wf_op_at(id);
-        bool elsewhere = op->flags & (WF_OP_VIEW | WF_OP_IN_PLACE) ||
-                         strncmp(op->name, "linear", 6) == 0 ||
-                         strncmp(op->name, "attention", 9) == 0;
+        bool elsewhere =
+            op->flags & (WF_OP_VIEW | WF_OP_IN_PLACE) || strncmp(op->name, "linear", 6) == 0 ||
+            strcmp(op->name, "matmul") == 0 || strncmp(op->name, "attention", 9) == 0;
 
         CU_ASSERT(tried[id] || elsewhere);
         if (!tried[id] && !elsewhere)
@@ -417,6 +439,7 @@ int main(void)
     static const wf_test tests[] = {{"element by element", elements},
                                     {"dropout", dropouts},
                                     {"sums", sums},
+                                    {"dims that are named", named_dims},
                                     {"norms", norms},
                                     {"norms of products that underflow", vanishing},
                                     {"norms of long rows", long_rows},

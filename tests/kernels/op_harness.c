@@ -12,7 +12,7 @@
 
 enum { MAX_BACKENDS = 8, MAX_TESTS = 32 };
 
-/* The rows that test_ops_b.c answers for; all others are test_ops_a.c's. */
+/* The rows that test_ops_b.c answers for; those that no list has are test_ops_a.c's. */
 static const char *const rows_of_b[] = {"add_layernorm",
                                         "add_layernorm_dx",
                                         "add_rmsnorm",
@@ -32,6 +32,11 @@ static const char *const rows_of_b[] = {"add_layernorm",
                                         "cross_entropy",
                                         "cross_entropy_grad",
                                         NULL};
+
+/* Those of test_ops_dims.c. */
+static const char *const rows_of_dims[] = {"permute",      "slice",      "slice_grad",
+                                           "sum",          "sum_expand", "softmax",
+                                           "softmax_grad", "matmul",     NULL};
 
 static const op_shape shapes[] = {
     {1, 1, 3, 1, 1, 2, 3, false},   {1, 7, 5, 2, 1, 4, 9, false},
@@ -323,13 +328,21 @@ static void same_bits(void)
         wf_context_close(backend[k]);
 }
 
+static bool has_row(const char *const *rows, const char *name)
+{
+    while (*rows && strcmp(*rows, name) != 0)
+        rows++;
+    return *rows;
+}
+
 static bool answers_for(op_suite suite, const wf_op *op)
 {
     if (op->flags & WF_OP_IN_PLACE)
         return suite == OP_SUITE_IN_PLACE;
-    for (int i = 0; rows_of_b[i]; i++)
-        if (strcmp(rows_of_b[i], op->name) == 0)
-            return suite == OP_SUITE_B;
+    if (has_row(rows_of_b, op->name))
+        return suite == OP_SUITE_B;
+    if (has_row(rows_of_dims, op->name))
+        return suite == OP_SUITE_DIMS;
     return suite == OP_SUITE_A;
 }
 
@@ -339,6 +352,8 @@ static void every_row(void)
     CU_ASSERT_FATAL(wf_op_count() < 256);
     for (int i = 0; rows_of_b[i]; i++)
         CU_ASSERT(wf_op_find(rows_of_b[i]) != NULL);
+    for (int i = 0; rows_of_dims[i]; i++)
+        CU_ASSERT(wf_op_find(rows_of_dims[i]) != NULL);
     for (int id = 1; id <= wf_op_count(); id++) {
         const wf_op *op = wf_op_at(id);
 
@@ -351,7 +366,8 @@ static void every_row(void)
 
 int op_main(op_suite suite, const op_entry *table, const wf_test *more)
 {
-    static const char *const title[] = {"ops a", "ops b", "ops in place", "ops computed"};
+    static const char *const title[] = {"ops a", "ops b", "ops on dims", "ops in place",
+                                        "ops computed"};
     wf_test tests[MAX_TESTS + 1] = {
         {"gradients against central differences", gradients},
         {"fp32 against the reference in double", against_reference},

@@ -60,6 +60,7 @@ typedef struct op_entry {
 typedef enum op_suite {
     OP_SUITE_A,
     OP_SUITE_B,
+    OP_SUITE_DIMS,
     OP_SUITE_IN_PLACE,
     OP_SUITE_COMPUTED /* answers for no row */
 } op_suite;

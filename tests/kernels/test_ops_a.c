@@ -38,6 +38,17 @@ static void add(op_case *c, const op_shape *s)
     c->in[0] = c->in[1] = op_activations(s, width(s));
 }
 
+static void apply_sub(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_sub(in[0], in[1]);
+}
+
+static void sub(op_case *c, const op_shape *s)
+{
+    *c = case_of(2, 1, apply_sub);
+    c->in[0] = c->in[1] = op_activations(s, width(s));
+}
+
 static void apply_mul(wf_tensor *const *in, wf_tensor **out)
 {
     out[0] = wf_mul(in[0], in[1]);
@@ -394,6 +405,7 @@ static void position_add(op_case *c, const op_shape *s)
 
 static const op_entry cases[] = {
     {"add", add},
+    {"sub", sub},
     {"mul", mul},
     {"scale", scale},
     {"silu", silu},

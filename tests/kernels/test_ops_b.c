@@ -109,9 +109,15 @@ static void rope_inverse(op_case *c, const op_shape *s)
     c->apply = apply_rope_inverse;
 }
 
+static wf_tensor *causal(wf_tensor *q, wf_tensor *k, wf_tensor *v, float dropout, int site)
+{
+    return wf_attention(
+        q, k, v, &(wf_attention_options){.causal = true, .dropout = dropout, .site = site});
+}
+
 static void apply_attention(wf_tensor *const *in, wf_tensor **out)
 {
-    out[0] = wf_attention(in[0], in[1], in[2], 0, 0);
+    out[0] = causal(in[0], in[1], in[2], 0, 0);
 }
 
 static void attention(op_case *c, const op_shape *s)
@@ -123,13 +129,27 @@ static void attention(op_case *c, const op_shape *s)
 
 static void apply_attention_dropout(wf_tensor *const *in, wf_tensor **out)
 {
-    out[0] = wf_attention(in[0], in[1], in[2], 0.3F, 2);
+    out[0] = causal(in[0], in[1], in[2], 0.3F, 2);
 }
 
 static void attention_dropout(op_case *c, const op_shape *s)
 {
     attention(c, s);
     c->apply = apply_attention_dropout;
+}
+
+static void apply_attention_bidirectional(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_attention(in[0], in[1], in[2], NULL);
+    out[1] =
+        wf_attention(in[0], in[1], in[2], &(wf_attention_options){.dropout = 0.3F, .site = 2});
+}
+
+static void attention_bidirectional(op_case *c, const op_shape *s)
+{
+    attention(c, s);
+    c->n_out = 2;
+    c->apply = apply_attention_bidirectional;
 }
 
 static void apply_logit_max(wf_tensor *const *in, wf_tensor **out)
@@ -211,6 +231,7 @@ static const op_entry entries[] = {{"layernorm", layernorm},
                                    {"rope, inverse", rope_inverse},
                                    {"attention", attention},
                                    {"attention with dropout", attention_dropout},
+                                   {"attention to all tokens", attention_bidirectional},
                                    {"logit_max", logit_max},
                                    {"logit_sum", logit_sum},
                                    {"logit_sum, picked not used", logit_sum_alone},
@@ -252,18 +273,18 @@ static void wrong_parameters(void)
     wf_tensor *odd = tensor(ctx, 1, 3, 6, 5), *none = tensor(ctx, 1, 3, 0, 4);
     wf_tensor *gain = wf_tensor_new(ctx, WF_F32, 1, &q->dim[3], NULL, WF_MEMORY_ACTIVATION);
 
-    refused(ctx, wf_attention(q, k, k, 0, 0), WF_ESHAPE, "6 query heads can't share 4");
-    refused(ctx, wf_attention(q, none, none, 0, 0), WF_ESHAPE, "can't share 0");
-    refused(ctx, wf_attention(q, q, q, 1, 0), WF_EINVAL, "dropout 1 ");
-    refused(ctx, wf_attention(q, q, q, -0.1F, 0), WF_EINVAL, "dropout -0.1");
-    refused(ctx, wf_attention(q, q, q, 0.1F, 4096), WF_EINVAL, "site 4096");
+    refused(ctx, causal(q, k, k, 0, 0), WF_ESHAPE, "6 query heads can't share 4");
+    refused(ctx, causal(q, none, none, 0, 0), WF_ESHAPE, "can't share 0");
+    refused(ctx, causal(q, q, q, 1, 0), WF_EINVAL, "dropout 1 ");
+    refused(ctx, causal(q, q, q, -0.1F, 0), WF_EINVAL, "dropout -0.1");
+    refused(ctx, causal(q, q, q, 0.1F, 4096), WF_EINVAL, "site 4096");
     refused(ctx, wf_rope(odd, 10000, false), WF_ESHAPE, "heads have 5");
     refused(ctx, wf_rope(q, 0, false), WF_EINVAL, "base is 0");
     refused(ctx, wf_rmsnorm(q, gain, 0), WF_EINVAL, "rmsnorm: eps is 0");
     refused(ctx, wf_layernorm(q, gain, gain, -1), WF_EINVAL, "layernorm: eps is -1");
-    refused(ctx, wf_attention(q, NULL, k, 0, 0), WF_EINVAL, "operand 1 is NULL");
+    refused(ctx, causal(q, NULL, k, 0, 0), WF_EINVAL, "operand 1 is NULL");
     refused(ctx, wf_layernorm(NULL, gain, gain, 1), WF_EINVAL, "operand 0 is NULL");
-    CU_ASSERT_PTR_NULL(wf_attention(NULL, k, k, 0, 0));
+    CU_ASSERT_PTR_NULL(causal(NULL, k, k, 0, 0));
     CU_ASSERT_PTR_NULL(wf_rope(NULL, 10000, false));
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
     wf_context_close(ctx);
@@ -305,23 +326,23 @@ static void dropout_position(void)
     wf_tensor *second = tensor(ctx, 1, 20, 2, 8);
 
     memcpy(second->data, (float *)x->data + 20 * 2 * 8, 20 * 2 * 8 * sizeof(float));
-    plain = wf_attention(x, x, x, 0, 4);
+    plain = causal(x, x, x, 0, 4);
     wf_context_position(ctx, 3, 10);
-    y = wf_attention(x, x, x, 0.5F, 4);
+    y = causal(x, x, x, 0.5F, 4);
     wf_context_position(ctx, 3, 11);
-    one = wf_attention(second, second, second, 0.5F, 4);
-    other = wf_attention(x, x, x, 0.5F, 4);
+    one = causal(second, second, second, 0.5F, 4);
+    other = causal(x, x, x, 0.5F, 4);
     CU_ASSERT(memcmp(one->data, (float *)y->data + 20 * 2 * 8, 20 * 2 * 8 * sizeof(float)) ==
               0);
     CU_ASSERT(!alike(y, other));
     CU_ASSERT(!alike(y, plain));
     wf_context_position(ctx, 4, 10);
-    CU_ASSERT(!alike(y, wf_attention(x, x, x, 0.5F, 4)));
+    CU_ASSERT(!alike(y, causal(x, x, x, 0.5F, 4)));
     wf_context_position(ctx, 3, 10);
-    CU_ASSERT(!alike(y, wf_attention(x, x, x, 0.5F, 5)));
-    CU_ASSERT(alike(y, wf_attention(x, x, x, 0.5F, 4)));
+    CU_ASSERT(!alike(y, causal(x, x, x, 0.5F, 5)));
+    CU_ASSERT(alike(y, causal(x, x, x, 0.5F, 4)));
     wf_context_training(ctx, false);
-    CU_ASSERT(alike(plain, wf_attention(x, x, x, 0.5F, 4)));
+    CU_ASSERT(alike(plain, causal(x, x, x, 0.5F, 4)));
     wf_context_close(ctx);
 }
 
@@ -333,7 +354,7 @@ static wf_tensor *late_gradient(wf_context *ctx, bool moved)
 
     wf_context_training(ctx, true);
     wf_context_position(ctx, 3, 10);
-    y = wf_attention(q, x, x, 0.5F, 4);
+    y = causal(q, x, x, 0.5F, 4);
     if (moved) {
         wf_context_position(ctx, 9, 50);
         wf_context_training(ctx, false);
@@ -360,7 +381,7 @@ static void flops(void)
     wf_context *ctx = op_context_open(1);
     wf_tensor *q = wf_leaf(tensor(ctx, 2, 20, 6, 8)), *k = tensor(ctx, 2, 20, 3, 8);
     wf_tape *tape = wf_tape_open(ctx);
-    wf_tensor *y = wf_attention(q, k, k, 0, 0);
+    wf_tensor *y = causal(q, k, k, 0, 0);
     double forward = 2.0 * 2 * 6 * 20 * 20 * 8;
 
     CU_ASSERT_EQUAL(wf_context_flops(ctx), forward);

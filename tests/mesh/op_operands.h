@@ -8,11 +8,12 @@
 
 #include "core/bits.h"
 #include "kernels/attention.h"
+#include "kernels/dims.h"
 #include "kernels/ops.h"
 #include "kernels/shared.h"
 #include "tests/mesh/mesh_harness.h"
 
-enum { ROWS = 7, HEAD_DIM = 4 };
+enum { ROWS = 7, HEAD_DIM = 4, SLICED = 5 };
 
 typedef struct op_operand {
     wf_dtype dtype;
@@ -26,6 +27,10 @@ typedef union op_attr {
     wf_add_norm_attr add_norm;
     wf_rope_attr rope;
     wf_attention_attr attention;
+    wf_dim_attr dim;
+    wf_permute_attr permute;
+    wf_slice_attr slice;
+    wf_matmul_attr matmul;
     int64_t count; /* rows, split_heads, merge_heads */
     float eps;
 } op_attr;
@@ -84,6 +89,8 @@ static inline int op_operands(const wf_op *op, bool heads, op_operand *o)
     }
     if (op_is(op, "split_heads"))
         o[0].dim[o[0].ndim - 1] = wf_dim_heads(letter_dim('h').size, HEAD_DIM);
+    if (op_is(op, "slice_grad"))
+        o[1].dim[1].size = SLICED;
     return n + 1;
 }
 
@@ -110,6 +117,12 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
             .step = 3, .first_sequence = x->start[0], .key = 7, .dropout = 0.3f, .site = 5};
     else if (op_is(op, "layernorm") || op_is(op, "rmsnorm"))
         a->eps = 0.01f;
+    else if (op_is(op, "sum") || op_is(op, "sum_expand"))
+        a->dim.dim = 1;
+    else if (op_is(op, "permute"))
+        a->permute = (wf_permute_attr){{0, 2, 1}};
+    else if (op_is(op, "slice") || op_is(op, "slice_grad"))
+        a->slice = (wf_slice_attr){.dim = 1, .first = 2, .count = SLICED};
     else if (op_is(op, "rows"))
         a->count = ROWS;
     else if (op_is(op, "split_heads"))

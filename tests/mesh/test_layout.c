@@ -45,6 +45,50 @@ static wf_status print(wf_rank *rank, wf_mesh *mesh, void *arg)
     return WF_OK;
 }
 
+/* What is printed is read again, and what is no layout is told with its place. */
+static wf_status parse(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    static const struct {
+        const char *text, *words;
+        wf_status status;
+    } wrong[] = {
+        {"", "", WF_OK},
+        {"[x]", "there is no axis of the mesh at character 2", WF_EINVAL},
+        {"[a, x]", "at character 5; ", WF_EINVAL},
+        {"[a/]", "there is no axis of the mesh at character 4", WF_EINVAL},
+        {"[a", "a ']' is missing at character 3", WF_EINVAL},
+        {"[a b]", "a ']' is missing", WF_EINVAL},
+        {"[a] partial(b", "a ')' is missing", WF_EINVAL},
+        {"[a] partial(a)", "is partial that splits a dim already", WF_EINVAL},
+        {"[a] whole", "there is something else at character 5", WF_EINVAL},
+        {"[*, *, *, *, *, *, a]", "a dim too many", WF_EINVAL},
+        {"[a, a]", "axis a cannot split dim 1", WF_ELAYOUT},
+        {"partial(a) max(b)", "partial as a sum over one axis", WF_ELAYOUT},
+    };
+    const wf_layout *all[MAX_LAYOUTS], *layout;
+    int n = all_layouts(mesh, 3, true, all);
+    char text[128];
+
+    (void)arg;
+    for (int i = 0; i < n; i++) {
+        GOOD(wf_layout_parse(mesh, wf_layout_print(all[i], text, sizeof text), &layout));
+        if (layout != all[i])
+            return wf_error_set(&rank->error, WF_EINTERNAL, "'%s' is read as another", text);
+    }
+    GOOD(wf_layout_parse(mesh, " [ b / a ,*, c ]  partial( c ) ", &layout));
+    NEED(layout == wf_layout_split(mesh, wf_layout_split(mesh, NULL, 0, 1), 0, 0));
+    GOOD(wf_layout_parse(mesh, "[] max(b)", &layout));
+    NEED(layout == wf_layout_partial(mesh, NULL, 1, WF_REDUCE_MAX));
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        NEED(wf_layout_parse(mesh, wrong[i].text, &layout) == wrong[i].status && !layout);
+        if (!strstr(wf_context_error(mesh->ctx)->text, wrong[i].words))
+            return wf_error_set(&rank->error, WF_EINTERNAL, "'%s' does not say '%s'",
+                                wf_context_error(mesh->ctx)->text, wrong[i].words);
+        wf_context_clear(mesh->ctx);
+    }
+    return WF_OK;
+}
+
 /* Layouts that mean the same are one pointer, whichever way they were made. */
 static wf_status interned(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
@@ -117,6 +161,7 @@ static void making_layouts(void)
 {
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = print});
     on_mesh((mesh_test){.n_axes = 3, .size = {2, 2, 1}, .body = interned});
+    on_mesh((mesh_test){.n_axes = 3, .size = {2, 2, 1}, .body = parse});
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = dual});
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = wrong});
 }
@@ -485,7 +530,7 @@ static void meshes_that_cannot_be(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {{"layouts are made, printed and one", making_layouts},
+    static const wf_test tests[] = {{"layouts are made, printed, read and one", making_layouts},
                                     {"parts lie end to end", cutting},
                                     {"axes of a mesh", axes_of_a_mesh},
                                     {"meshes that cannot be", meshes_that_cannot_be},

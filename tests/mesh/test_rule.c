@@ -65,6 +65,8 @@ static bool reads_beyond(const trial *t, uint32_t split)
 {
     bool of_groups = t->op->flags & WF_OP_GROUPS;
 
+    if (op_is(t->op, "slice") || op_is(t->op, "slice_grad"))
+        return (split >> ('n' - 'a') | split >> ('p' - 'a')) & 1;
     return (op_is(t->op, "rows") || op_is(t->op, "rows_grad"))
                ? split >> ('p' - 'a') & 1
                : of_groups && split >> ('g' - 'a') & 1;
@@ -368,7 +370,10 @@ static wf_status begin(trial *t, wf_rank *rank, wf_mesh *mesh, const wf_op *op, 
                 t->option[i][t->n_options[i]++] = operand_in(mesh, op, i, o, all[k]);
     }
     call = call_of(t, whole);
-    if (wf_dispatch(&call) != WF_OK || wf_signature_match(&call, &t->sig) != WF_OK)
+    if (wf_dispatch(&call) != WF_OK)
+        return give_up(rank, mesh->ctx);
+    call.signature = op->signature;
+    if (wf_signature_match(&call, &t->sig) != WF_OK)
         return give_up(rank, mesh->ctx);
     memcpy(t->want, call.out, sizeof t->want);
     return WF_OK;

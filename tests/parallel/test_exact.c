@@ -104,7 +104,7 @@ static const wf_nn_field head_norm_fields[] = {
     {NULL, 0, 0, 0}};
 
 static const wf_nn_type head_norm_type = {"head_norm", sizeof(head_norm), head_norm_fields,
-                                          head_norm_forward};
+                                          head_norm_forward, NULL};
 
 static void norm_heads(wf_nn_gpt *model)
 {

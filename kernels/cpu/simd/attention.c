@@ -1,8 +1,9 @@
 /*
- * kernels/cpu/simd/attention.c - causal attention of one head, forward, in blocks of 64 queries
- * by 64 keys; attention_grad.c is its gradient.
+ * kernels/cpu/simd/attention.c - attention of one head, forward, in blocks of 64 queries by 64
+ * keys with an online softmax; attention_grad.c is its gradient.
  *
- * For query i, over the keys j <= i (chain: one fma after the other, in ascending order):
+ * For query i, over the keys j <= i, or over all keys where the head is bidirectional (chain: one
+ * fma after the other, in ascending order):
  *
  *     s[j]   = chain over d of k[j][d] * (scale * q[i][d])
  *     m      = max of s, p[j] = exp(s[j] - m), or +0 below exp(-87), l = sum of p
@@ -11,9 +12,9 @@
  *
  * The keys come in blocks 0..63, 64..127, ... and m, l and the chain are renewed block by
  * block: m' = max(m, s of the block), l and out are multiplied by exp(m - m'), then the block's
- * terms are added, j ascending. A key after the query has p = 0 there. So the bits are a
- * function of the rows 0..i alone, whatever the instruction set; only the dropout mask knows
- * seq.
+ * terms are added, j ascending. A key after the query has p = 0 there. So the bits of causal
+ * attention are a function of the rows 0..i alone, whatever the instruction set; only the dropout
+ * mask knows seq.
  *
  * Keys and values are packed once for the head, keys as columns: every product then reads both
  * its operands at strides that a tile has as constants.
@@ -110,7 +111,7 @@ static void softmax(query_state *f, token_block keys, bool diagonal)
 static void add_keys(query_state *f, token_block keys)
 {
     const wf_attention_head *head = f->head;
-    bool diagonal = keys.begin == f->queries.begin;
+    bool diagonal = block_is_diagonal(head, f->queries, keys);
     block_product scores = {
         .m = keys.padded,
         .n = f->queries.padded,
@@ -139,8 +140,7 @@ static void add_keys(query_state *f, token_block keys)
     };
 
     block_product_columns(&scores);
-    if (diagonal)
-        block_mask(f->s, keys.padded, -INFINITY);
+    block_mask(head, f->s, f->queries, keys, -INFINITY);
     if (head->dropout > 0)
         block_keep(head, f->queries, keys, f->keep);
     softmax(f, keys, diagonal);
@@ -168,16 +168,27 @@ static void finish(query_state *f, float *out, int64_t out_stride, float *lse)
     }
 }
 
+static void pack_keys(query_state *f, token_block t)
+{
+    const wf_attention_head *head = f->head;
+    int64_t at = t.begin * f->width;
+
+    block_pack_columns(head->k, head->k_stride, t, head->dim, 1, f->kt + at);
+    block_pack(head->v, head->v_stride, t, head->dim, 1, f->v + at);
+}
+
 void WF_ISA_NAME(wf_attention)(const wf_attention_head *head, float *out, int64_t out_stride,
                                float *lse, void *workspace)
 {
     query_state f = carve(head, workspace);
+    int64_t packed = 0;
 
     for (int64_t begin = 0; begin < head->seq; begin += BLOCK) {
         token_block t = block_at(begin, head->seq);
+        int64_t end = block_keys_end(head, t);
 
-        block_pack_columns(head->k, head->k_stride, t, head->dim, 1, f.kt + begin * f.width);
-        block_pack(head->v, head->v_stride, t, head->dim, 1, f.v + begin * f.width);
+        for (; packed < end; packed += BLOCK)
+            pack_keys(&f, block_at(packed, head->seq));
         block_pack_columns(head->q, head->q_stride, t, head->dim, head->scale, f.qt);
         f.queries = t;
         ahead_to(&f.ahead, head, begin);
@@ -185,7 +196,7 @@ void WF_ISA_NAME(wf_attention)(const wf_attention_head *head, float *out, int64_
             f.max[i] = -INFINITY;
             f.sum[i] = 0;
         }
-        for (int64_t key = 0; key <= begin; key += BLOCK)
+        for (int64_t key = 0; key < end; key += BLOCK)
             add_keys(&f, block_at(key, head->seq));
         finish(&f, out, out_stride, lse);
     }

@@ -209,13 +209,17 @@ void block_unpack(const float *src, token_block t, int64_t dim, float scale, flo
     }
 }
 
-void block_mask(float *s, int64_t padded, float value)
+void block_mask(const wf_attention_head *head, float *s, token_block queries, token_block keys,
+                float value)
 {
     v16 masked = v16_set1(value);
 
-    for (int64_t j = 0; j < padded; j++) {
+    for (int64_t j = 0; block_is_diagonal(head, queries, keys) && j < keys.padded; j++) {
         float *row = s + j * BLOCK + j / GRAIN * GRAIN;
 
         v16_store(row, v16_select(v16m_first(j % GRAIN), masked, v16_load(row)));
     }
+    for (int64_t j = keys.count; head->bidirectional && j < keys.padded; j++)
+        for (int64_t i = 0; i < queries.padded; i += GRAIN)
+            v16_store(s + j * BLOCK + i, masked);
 }

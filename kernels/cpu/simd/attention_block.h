@@ -1,5 +1,5 @@
 /*
- * kernels/cpu/simd/attention_block.h - what the forward and backward pass of causal attention
+ * kernels/cpu/simd/attention_block.h - what the forward and backward pass of attention
  * share: the division of a head into blocks of tokens, copies between the caller's strided rows
  * and packed blocks, and the product of two blocks.
  *
@@ -75,6 +75,19 @@ static inline token_block block_at(int64_t begin, int64_t seq)
     return (token_block){begin, count, wf_attention_padded(count)};
 }
 
+/* A block whose keys some of its queries do not see; what else they do not see is never touched. */
+static inline bool block_is_diagonal(const wf_attention_head *head, token_block queries,
+                                     token_block keys)
+{
+    return !head->bidirectional && keys.begin == queries.begin;
+}
+
+/* The keys that a block of queries sees are those before this one. */
+static inline int64_t block_keys_end(const wf_attention_head *head, token_block queries)
+{
+    return head->bidirectional ? head->seq : queries.begin + queries.count;
+}
+
 /* The first cache line of a workspace, which has room for the shift. */
 static inline float *align_line(void *workspace)
 {
@@ -127,8 +140,10 @@ void block_pack_columns(const float *src, int64_t stride, token_block t, int64_t
 void block_unpack(const float *src, token_block t, int64_t dim, float scale, float *dst,
                   int64_t stride);
 
-/* s[j][i] = value where key j is later than query i, in the squares on the diagonal */
-void block_mask(float *s, int64_t padded, float value);
+/* s[j][i] = value where query i does not see key j: in the squares on the diagonal where the head
+   is causal, and in the padding behind the last key where it is not */
+void block_mask(const wf_attention_head *head, float *s, token_block queries, token_block keys,
+                float value);
 /* keep[j][i] = 1 / (1 - p) where dropout keeps the probability of key j for query i, else 0 */
 void block_keep(const wf_attention_head *head, token_block queries, token_block keys,
                 float *keep);

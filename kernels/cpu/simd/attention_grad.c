@@ -1,8 +1,8 @@
 /*
- * kernels/cpu/simd/attention_grad.c - gradient of causal attention of one head, in one pass
- * over the blocks of attention.c. The probabilities are made again from the saved lse.
+ * kernels/cpu/simd/attention_grad.c - gradient of attention of one head, in one pass over the
+ * blocks of attention.c. The probabilities are made again from the saved lse.
  *
- * For query i and key j <= i (chain: one fma after the other, in ascending order):
+ * For query i and key j <= i, or any key where the head is bidirectional (chain: one fma after the other, in ascending order):
  *
  *     p      = exp(s - lse[i]), or +0 below exp(-87), s as in the forward pass
  *     g      = keep * (chain over d of v[j][d] * dout[i][d]); keep is 1 without dropout
@@ -147,18 +147,17 @@ static void make_scores(grad_state *f, token_block keys, bool diagonal)
     scores.b = f->dout_t;
     scores.c = f->ds;
     block_product_columns(&scores);
-    if (diagonal) {
-        block_mask(f->s, keys.padded, -INFINITY);
-        block_mask(f->ds, keys.padded, 0);
-    }
+    block_mask(f->head, f->s, f->queries, keys, -INFINITY);
+    block_mask(f->head, f->ds, f->queries, keys, 0);
     if (f->head->dropout > 0)
         block_keep(f->head, f->queries, keys, f->keep);
     softmax_grad(f, keys, diagonal);
 }
 
-/* Add the block's share to dq, dk and dv; the diagonal is the first that dk and dv see. */
+/* Add the block's share to dq, dk and dv. */
 static void add_products(grad_state *f, token_block keys, bool diagonal)
 {
+    bool first = diagonal || f->queries.begin == 0; /* block of queries that sees these keys */
     int64_t at = keys.begin * f->width;
     block_product g = {
         .m = keys.padded,
@@ -169,7 +168,7 @@ static void add_products(grad_state *f, token_block keys, bool diagonal)
         .b_stride = f->width,
         .c = f->dv + at,
         .c_stride = f->width,
-        .add = !diagonal,
+        .add = !first,
         .part = diagonal ? PART_TERMS_FROM_ROW : PART_ALL,
         .ahead = &f->ahead,
     };
@@ -194,19 +193,25 @@ void WF_ISA_NAME(wf_attention_grad)(const wf_attention_head *head, const float *
                                     float *dk, float *dv, void *workspace)
 {
     grad_state f = carve(head, workspace);
+    int64_t packed = 0;
 
     f.dk = dk;
     f.dv = dv;
     for (int64_t begin = 0; begin < head->seq; begin += BLOCK) {
-        f.queries = block_at(begin, head->seq);
-        ahead_to(&f.ahead, head, begin);
-        load_keys(&f, f.queries);
-        load_queries(&f, out, out_stride, lse, dout, dout_stride);
-        for (int64_t key = 0; key <= begin; key += BLOCK) {
-            token_block keys = block_at(key, head->seq);
+        int64_t end;
 
-            make_scores(&f, keys, key == begin);
-            add_products(&f, keys, key == begin);
+        f.queries = block_at(begin, head->seq);
+        end = block_keys_end(head, f.queries);
+        ahead_to(&f.ahead, head, begin);
+        for (; packed < end; packed += BLOCK)
+            load_keys(&f, block_at(packed, head->seq));
+        load_queries(&f, out, out_stride, lse, dout, dout_stride);
+        for (int64_t key = 0; key < end; key += BLOCK) {
+            token_block keys = block_at(key, head->seq);
+            bool diagonal = block_is_diagonal(head, f.queries, keys);
+
+            make_scores(&f, keys, diagonal);
+            add_products(&f, keys, diagonal);
         }
         block_unpack(f.dq, f.queries, head->dim, head->scale, dq, dq_stride);
     }

@@ -14,6 +14,12 @@ void WF_ISA_NAME(wf_add)(const float *a, const float *b, float *y, int64_t n)
 }
 
 /* y = a * b */
+void WF_ISA_NAME(wf_sub)(const float *a, const float *b, float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i += V16)
+        v16_store_n(y + i, v16_sub(v16_load_n(a + i, n - i), v16_load_n(b + i, n - i)), n - i);
+}
+
 void WF_ISA_NAME(wf_mul)(const float *a, const float *b, float *y, int64_t n)
 {
     for (int64_t i = 0; i < n; i += V16)

@@ -12,6 +12,7 @@
 size_t WF_ISA_NAME(wf_gemm_workspace)(const wf_gemm *g, int threads);
 void WF_ISA_NAME(wf_gemm)(struct wf_team *team, const wf_gemm *g, void *workspace);
 void WF_ISA_NAME(wf_add)(const float *a, const float *b, float *y, int64_t n);
+void WF_ISA_NAME(wf_sub)(const float *a, const float *b, float *y, int64_t n);
 void WF_ISA_NAME(wf_mul)(const float *a, const float *b, float *y, int64_t n);
 void WF_ISA_NAME(wf_scale)(const float *a, float s, float *y, int64_t n);
 void WF_ISA_NAME(wf_maximum)(const float *a, const float *b, float *y, int64_t n);
@@ -51,6 +52,8 @@ void WF_ISA_NAME(wf_rmsnorm_leaf)(const float *x, const float *rstd, const float
                                   float *dgain, wf_leaf_rows rows, int64_t d);
 void WF_ISA_NAME(wf_bias_leaf)(const float *dy, int64_t stride, float *dbias, wf_leaf_rows rows,
                                int64_t d);
+void WF_ISA_NAME(wf_softmax_grad)(const float *y, const float *dy, float *dx, int64_t rows,
+                                  int64_t n);
 void WF_ISA_NAME(wf_rope)(const float *x, const float *cosine, const float *sine, bool inverse,
                           float *y, int64_t heads, int64_t dim);
 void WF_ISA_NAME(wf_dropout)(const float *x, float *y, int64_t n, uint64_t key,

@@ -1,0 +1,437 @@
+/*
+ * kernels/dims.c - ops on dims that the caller names: their signatures are spelled for each call.
+ *
+ *     permute      y = x with its dims in another order (transpose: two of them exchanged)
+ *     slice        y = the indices [first, first + count) of one dim; slice_grad puts them back
+ *     sum          y = sum of x over one dim, in the dim's chunks; sum_expand is its transpose
+ *     softmax      y = exp(x - max) / sum of exp(x - max) over the last dim
+ *
+ * A mean is a sum, scaled. The CPU's kernels are in kernels/cpu/dims.c.
+ */
+#include "core/math.h"
+#include "kernels/dims.h"
+#include <inttypes.h>
+#include <math.h>
+
+static char letter(int dim)
+{
+    return (char)('a' + dim);
+}
+
+/* The letters of dims 0 .. ndim - 1, `mark` behind that of dim `at`; returns the end. */
+static char *spell_dims(char *text, int ndim, int at, const char *mark)
+{
+    for (int d = 0; d < ndim; d++) {
+        *text++ = letter(d);
+        for (const char *m = d == at ? mark : ""; *m; m++)
+            *text++ = *m;
+    }
+    return text;
+}
+
+static char *spell_text(char *text, const char *more)
+{
+    while (*more)
+        *text++ = *more++;
+    *text = '\0';
+    return text;
+}
+
+/* WF_ESHAPE where x has no such dim. */
+static bool has_dim(const wf_tensor *x, const char *op, int dim)
+{
+    if (!x)
+        return false;
+    if (dim < 0 || dim >= x->ndim)
+        wf_fail(x->ctx, WF_ESHAPE, "%s: dim %d of a tensor with %d dims; they count from 0", op,
+                dim, x->ndim);
+    return dim >= 0 && dim < x->ndim;
+}
+
+/* ---- permute ---- */
+
+wf_tensor *wf_permute(wf_tensor *x, const int *order)
+{
+    wf_permute_attr a = {{0}};
+    unsigned seen = 0;
+
+    if (!x)
+        return NULL;
+    for (int d = 0; d < x->ndim; d++) {
+        if (!has_dim(x, "permute", order[d]))
+            return NULL;
+        seen |= 1u << order[d];
+        a.order[d] = (int8_t)order[d];
+    }
+    if (seen != (1u << x->ndim) - 1) {
+        wf_fail(x->ctx, WF_ESHAPE,
+                "permute: the order of %d dims names one of them twice; it takes each once",
+                x->ndim);
+        return NULL;
+    }
+    return wf_apply(&wf_op_permute, &a, sizeof a, 1, x);
+}
+
+wf_tensor *wf_transpose(wf_tensor *x, int dim0, int dim1)
+{
+    int order[WF_MAX_DIMS];
+
+    if (!has_dim(x, "transpose", dim0) || !has_dim(x, "transpose", dim1))
+        return NULL;
+    for (int d = 0; d < x->ndim; d++)
+        order[d] = d == dim0 ? dim1 : d == dim1 ? dim0 : d;
+    return wf_permute(x, order);
+}
+
+static const char *permute_spell(const wf_call *call, char *text)
+{
+    const wf_permute_attr *a = call->attr;
+    int ndim = call->in[0]->ndim;
+    char *at = spell_text(spell_dims(text, ndim, -1, ""), "->");
+
+    for (int d = 0; d < ndim; d++)
+        *at++ = letter(a->order[d]);
+    *at = '\0';
+    return text;
+}
+
+static void permute_backward(wf_gradient *g)
+{
+    const wf_permute_attr *a = g->attr;
+    int back[WF_MAX_DIMS];
+
+    for (int d = 0; d < g->dout[0]->ndim; d++)
+        back[a->order[d]] = d;
+    g->din[0] = wf_permute(g->dout[0], back);
+}
+
+static wf_status permute_reference(const wf_call *call, void *workspace)
+{
+    const wf_permute_attr *a = call->attr;
+    const wf_tensor *x = call->in[0], *y = call->out[0];
+    int64_t step[WF_MAX_DIMS];
+
+    (void)workspace;
+    wf_permute_steps(a, x, step);
+    for (int64_t e = 0; e < wf_tensor_local_count(y); e++) {
+        int64_t rest = e, from = 0;
+
+        for (int d = y->ndim - 1; d >= 0; d--) {
+            from += rest % y->local[d] * step[d];
+            rest /= y->local[d];
+        }
+        ((double *)y->data)[e] = ((const double *)x->data)[from];
+    }
+    return WF_OK;
+}
+
+/* ---- slice ---- */
+
+wf_tensor *wf_slice(wf_tensor *x, int dim, int64_t first, int64_t count)
+{
+    wf_slice_attr a = {.dim = (int8_t)dim, .first = first, .count = count};
+
+    if (!has_dim(x, "slice", dim))
+        return NULL;
+    if (first < 0 || count < 0 || first > x->dim[dim].size - count ||
+        first % x->dim[dim].grain != 0 || count % x->dim[dim].grain != 0) {
+        wf_fail(x->ctx, WF_ESHAPE,
+                "slice: indices [%" PRId64 ", %" PRId64 ") of dim %d, which has %" PRId64
+                " in grains of %" PRId64 "; take whole grains inside of it",
+                first, first + count, dim, x->dim[dim].size, x->dim[dim].grain);
+        return NULL;
+    }
+    return wf_apply(&wf_op_slice, &a, sizeof a, 1, x);
+}
+
+wf_tensor *wf_slice_grad(wf_tensor *like, wf_tensor *dy, int dim, int64_t first)
+{
+    wf_slice_attr a = {.dim = (int8_t)dim, .first = first};
+
+    if (!has_dim(like, "slice_grad", dim) || !dy)
+        return NULL;
+    if (dy->ndim == like->ndim)
+        a.count = dy->dim[dim].size;
+    if (first < 0 || first > like->dim[dim].size - a.count) {
+        wf_fail(like->ctx, WF_ESHAPE,
+                "slice_grad: %" PRId64 " indices from %" PRId64 " on do not lie in dim %d, "
+                "which has %" PRId64,
+                a.count, first, dim, like->dim[dim].size);
+        return NULL;
+    }
+    return wf_apply(&wf_op_slice_grad, &a, sizeof a, 2, like, dy);
+}
+
+/* "ab!c->ab!c" */
+static const char *slice_spell(const wf_call *call, char *text)
+{
+    const wf_slice_attr *a = call->attr;
+    int ndim = call->in[0]->ndim;
+    char *at = spell_text(spell_dims(text, ndim, a->dim, "!"), "->");
+
+    spell_text(spell_dims(at, ndim, a->dim, "!"), "");
+    return text;
+}
+
+/* "ab!c,az!c->ab!c" */
+static const char *slice_grad_spell(const wf_call *call, char *text)
+{
+    const wf_slice_attr *a = call->attr;
+    int ndim = call->in[0]->ndim;
+    char *at = spell_text(spell_dims(text, ndim, a->dim, "!"), ",");
+    char *dy = at;
+
+    at = spell_text(spell_dims(at, ndim, a->dim, "!"), "->");
+    dy[a->dim] = 'z';
+    spell_text(spell_dims(at, ndim, a->dim, "!"), "");
+    return text;
+}
+
+static wf_status slice_shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
+{
+    const wf_slice_attr *a = call->attr;
+    const wf_tensor *x = call->in[0];
+
+    (void)out;
+    *ndim = x->ndim;
+    for (int d = 0; d < x->ndim; d++)
+        dims[d] = x->dim[d];
+    dims[a->dim].size = a->count;
+    return WF_OK;
+}
+
+static void slice_backward(wf_gradient *g)
+{
+    const wf_slice_attr *a = g->attr;
+
+    g->din[0] = wf_slice_grad(g->in[0], g->dout[0], a->dim, a->first);
+}
+
+static void slice_grad_backward(wf_gradient *g)
+{
+    const wf_slice_attr *a = g->attr;
+
+    if (g->want[1])
+        g->din[1] = wf_slice(g->dout[0], a->dim, a->first, a->count);
+}
+
+static wf_status slice_reference(const wf_call *call, void *workspace)
+{
+    wf_slice_rows s = wf_slice_rows_of(call, call->in[0], call->out[0]);
+    const double *x = call->in[0]->data;
+    double *y = call->out[0]->data;
+
+    (void)workspace;
+    for (int64_t o = 0; o < s.outer; o++)
+        for (int64_t i = 0; i < s.part; i++)
+            y[o * s.part + i] = x[o * s.whole + s.skip + i];
+    return WF_OK;
+}
+
+static wf_status slice_grad_reference(const wf_call *call, void *workspace)
+{
+    wf_slice_rows s = wf_slice_rows_of(call, call->out[0], call->in[1]);
+    const double *dy = call->in[1]->data;
+    double *dx = call->out[0]->data;
+
+    (void)workspace;
+    for (int64_t o = 0; o < s.outer; o++)
+        for (int64_t i = 0; i < s.whole; i++)
+            dx[o * s.whole + i] =
+                i >= s.skip && i < s.skip + s.part ? dy[o * s.part + i - s.skip] : 0;
+    return WF_OK;
+}
+
+/* ---- sum ---- */
+
+wf_tensor *wf_sum(wf_tensor *x, int dim)
+{
+    wf_dim_attr a = {(int8_t)dim};
+
+    return has_dim(x, "sum", dim) ? wf_apply(&wf_op_sum, &a, sizeof a, 1, x) : NULL;
+}
+
+wf_tensor *wf_sum_expand(wf_tensor *y, wf_tensor *like, int dim)
+{
+    wf_dim_attr a = {(int8_t)dim};
+
+    return has_dim(like, "sum_expand", dim)
+               ? wf_apply(&wf_op_sum_expand, &a, sizeof a, 2, y, like)
+               : NULL;
+}
+
+wf_tensor *wf_mean(wf_tensor *x, int dim)
+{
+    wf_tensor *sum = wf_sum(x, dim);
+
+    return sum ? wf_scale(sum, 1.0f / (float)x->dim[dim].size) : NULL;
+}
+
+/* The letters of dims 0 .. ndim - 1 without that of dim `at`. */
+static char *spell_without(char *text, int ndim, int at)
+{
+    for (int d = 0; d < ndim; d++)
+        if (d != at)
+            *text++ = letter(d);
+    *text = '\0';
+    return text;
+}
+
+static const char *sum_spell(const wf_call *call, char *text)
+{
+    const wf_dim_attr *a = call->attr;
+    int ndim = call->in[0]->ndim;
+
+    spell_without(spell_text(spell_dims(text, ndim, -1, ""), "->"), ndim, a->dim);
+    return text;
+}
+
+static const char *sum_expand_spell(const wf_call *call, char *text)
+{
+    const wf_dim_attr *a = call->attr;
+    int ndim = call->in[1]->ndim;
+    char *at = spell_text(spell_without(text, ndim, a->dim), ",");
+
+    at = spell_text(spell_dims(at, ndim, -1, ""), "->");
+    spell_text(spell_dims(at, ndim, -1, ""), "");
+    return text;
+}
+
+static void sum_backward(wf_gradient *g)
+{
+    g->din[0] = wf_sum_expand(g->dout[0], g->in[0], ((const wf_dim_attr *)g->attr)->dim);
+}
+
+static void sum_expand_backward(wf_gradient *g)
+{
+    if (g->want[0])
+        g->din[0] = wf_sum(g->dout[0], ((const wf_dim_attr *)g->attr)->dim);
+}
+
+static wf_status sum_reference(const wf_call *call, void *workspace)
+{
+    const wf_tensor *x = call->in[0];
+    int dim = ((const wf_dim_attr *)call->attr)->dim;
+    int64_t outer = wf_extent(x, 0, dim), rows = x->local[dim];
+    int64_t n = wf_extent(x, dim + 1, x->ndim);
+    double *y = call->out[0]->data;
+
+    (void)workspace;
+    for (int64_t i = 0; i < outer * n; i++) {
+        const double *at = (const double *)x->data + i / n * rows * n + i % n;
+
+        y[i] = 0;
+        for (int64_t r = 0; r < rows; r++)
+            y[i] += at[r * n];
+    }
+    return WF_OK;
+}
+
+static wf_status sum_expand_reference(const wf_call *call, void *workspace)
+{
+    const wf_tensor *y = call->out[0];
+    int dim = ((const wf_dim_attr *)call->attr)->dim;
+    int64_t rows = y->local[dim], n = wf_extent(y, dim + 1, y->ndim);
+
+    (void)workspace;
+    for (int64_t e = 0; e < wf_tensor_local_count(y); e++)
+        ((double *)y->data)[e] =
+            ((const double *)call->in[0]->data)[e / (rows * n) * n + e % n];
+    return WF_OK;
+}
+
+/* ---- softmax ---- */
+
+wf_tensor *wf_softmax(wf_tensor *x, int dim)
+{
+    if (!has_dim(x, "softmax", dim))
+        return NULL;
+    if (dim == x->ndim - 1)
+        return wf_apply(&wf_op_softmax, NULL, 0, 1, x);
+    return wf_transpose(wf_apply(&wf_op_softmax, NULL, 0, 1, wf_transpose(x, dim, x->ndim - 1)),
+                        dim, x->ndim - 1);
+}
+
+wf_tensor *wf_softmax_grad(wf_tensor *y, wf_tensor *dy)
+{
+    return wf_apply(&wf_op_softmax_grad, NULL, 0, 2, y, dy);
+}
+
+static void softmax_backward(wf_gradient *g)
+{
+    g->din[0] = wf_softmax_grad(g->out[0], g->dout[0]);
+}
+
+static wf_status softmax_reference(const wf_call *call, void *workspace)
+{
+    const wf_tensor *t = call->in[0];
+    int64_t n = t->local[t->ndim - 1], rows = wf_extent(t, 0, t->ndim - 1);
+
+    (void)workspace;
+    for (int64_t r = 0; r < rows; r++) {
+        const double *x = (const double *)t->data + r * n;
+        double *y = (double *)call->out[0]->data + r * n, max = -INFINITY, sum = 0;
+
+        for (int64_t i = 0; i < n; i++)
+            max = x[i] > max ? x[i] : max;
+        for (int64_t i = 0; i < n; i++)
+            sum += wf_exp(x[i] - max);
+        for (int64_t i = 0; i < n; i++)
+            y[i] = wf_exp(x[i] - max) / sum;
+    }
+    return WF_OK;
+}
+
+static wf_status softmax_grad_reference(const wf_call *call, void *workspace)
+{
+    const wf_tensor *t = call->in[0];
+    int64_t n = t->local[t->ndim - 1], rows = wf_extent(t, 0, t->ndim - 1);
+
+    (void)workspace;
+    for (int64_t r = 0; r < rows; r++) {
+        const double *y = (const double *)t->data + r * n;
+        const double *dy = (const double *)call->in[1]->data + r * n;
+        double *dx = (double *)call->out[0]->data + r * n, dot = 0;
+
+        for (int64_t i = 0; i < n; i++)
+            dot += y[i] * dy[i];
+        for (int64_t i = 0; i < n; i++)
+            dx[i] = y[i] * (dy[i] - dot);
+    }
+    return WF_OK;
+}
+
+const wf_op wf_op_permute = {WF_OP_ROW(permute), .spell = permute_spell,
+                             .reference = {.run = permute_reference},
+                             .backward = permute_backward, .cpu = &wf_cpu_permute};
+const wf_op wf_op_slice = {WF_OP_ROW(slice),
+                           .spell = slice_spell,
+                           .save_shape = WF_SAVE_IN(0),
+                           .shape = slice_shape,
+                           .reference = {.run = slice_reference},
+                           .backward = slice_backward,
+                           .cpu = &wf_cpu_slice};
+const wf_op wf_op_slice_grad = {WF_OP_ROW(slice_grad),
+                                .spell = slice_grad_spell,
+                                .shapes = 1,
+                                .reference = {.run = slice_grad_reference},
+                                .backward = slice_grad_backward,
+                                .cpu = &wf_cpu_slice_grad};
+const wf_op wf_op_sum = {WF_OP_ROW(sum),
+                         .spell = sum_spell,
+                         .save_shape = WF_SAVE_IN(0),
+                         .reference = {.run = sum_reference},
+                         .backward = sum_backward,
+                         .cpu = &wf_cpu_sum};
+const wf_op wf_op_sum_expand = {WF_OP_ROW(sum_expand),
+                                .spell = sum_expand_spell,
+                                .shapes = 1 << 1,
+                                .reference = {.run = sum_expand_reference},
+                                .backward = sum_expand_backward,
+                                .cpu = &wf_cpu_sum_expand};
+const wf_op wf_op_softmax = {WF_OP_ROW(softmax), .save = WF_SAVE_OUT(0),
+                             .reference = {.run = softmax_reference},
+                             .backward = softmax_backward, .cpu = &wf_cpu_softmax};
+const wf_op wf_op_softmax_grad = {WF_OP_ROW(softmax_grad),
+                                  .reference = {.run = softmax_grad_reference},
+                                  .cpu = &wf_cpu_softmax_grad};

@@ -1,0 +1,96 @@
+/*
+ * nn/children.h - modules of named children, without a struct and a table of fields: what
+ * torch.nn.Module and its attributes are in PyTorch.
+ *
+ *     static wf_tensor *block_forward(wf_nn_module *self, wf_tensor *x)
+ *     {
+ *         x = wf_add(x, wf_nn_run(self, "mix", wf_nn_run(self, "norm1", x)));
+ *         return wf_add(x, wf_nn_run(self, "mlp", wf_nn_run(self, "norm2", x)));
+ *     }
+ *
+ *     block = wf_nn_module_new(ctx, "block", block_forward,
+ *                              WF_CHILD("norm1", wf_nn_rmsnorm_new(ctx, width, 1e-5f)),
+ *                              WF_CHILD("mix", mixer_new(ctx)),
+ *                              WF_CHILD("norm2", wf_nn_rmsnorm_new(ctx, width, 1e-5f)),
+ *                              WF_CHILD("mlp", mlp_new(ctx)));
+ */
+#ifndef WF_NN_CHILDREN_H
+#define WF_NN_CHILDREN_H
+
+#include "nn/module.h"
+
+WF_BEGIN_DECLS
+
+/** wf_nn_entry - a child or a parameter by name; a list ends with one that has none. */
+typedef struct wf_nn_entry {
+    const char *name;
+    wf_nn_kind kind;
+    void *value; /* a wf_nn_module *, a wf_nn_parameter *, or a wf_nn_module ** of `count` */
+    int64_t count;
+} wf_nn_entry;
+
+/* Entries of wf_nn_module_new. A list of children is named "block.0", "block.1" and so on, and
+   its array is the module's from then on (free). */
+#define WF_CHILD(name, module)                                                                 \
+    {                                                                                          \
+        name, WF_NN_CHILD, module, 1                                                           \
+    }
+#define WF_PARAMETER(name, parameter)                                                          \
+    {                                                                                          \
+        name, WF_NN_PARAMETER, parameter, 1                                                    \
+    }
+#define WF_CHILDREN(name, modules, number)                                                     \
+    {                                                                                          \
+        name, WF_NN_CHILDREN, modules, number                                                  \
+    }
+
+typedef wf_tensor *wf_nn_forward(wf_nn_module *self, wf_tensor *x);
+
+/**
+ * wf_nn_module_make, wf_nn_module_new - a module of children and parameters that have names
+ *
+ * Paths, initialisation, sharding plans, checkpoints and release follow from the names, as from a
+ * table of fields.
+ *
+ * @param type     what it is called where types matter: units, errors
+ * @param forward  runs it, on one tensor; NULL where it has a call of its own (wf_nn_enter)
+ * @param entries  each made before, in the order of the call; owned by the module from now on, also
+ *                 where it fails. One that is NULL was not made: the reason is in the context
+ * Owner:   its parent, or the caller (wf_nn_free)
+ * Errors:  WF_EINVAL (a name that stands twice, is empty or has a dot), WF_ENOMEM, and those of the
+ *          entries, in the context; result is then NULL
+ */
+WF_API wf_nn_module *wf_nn_module_make(wf_context *ctx, const char *type,
+                                       wf_nn_forward *forward, const wf_nn_entry *entries);
+#define wf_nn_module_new(ctx, type, forward, ...)                                              \
+    wf_nn_module_make(ctx, type, forward,                                                      \
+                      (const wf_nn_entry[]){__VA_ARGS__, {NULL, WF_NN_CHILD, NULL, 0}})
+
+/**
+ * wf_nn_child, wf_nn_children, wf_nn_parameter_of - an entry of a module by its name, of any kind
+ * of module; NULL, with WF_EINVAL in the context and the names that there are, where none is
+ *
+ * @param count  filled with the length of the list
+ * Owner:   the module
+ */
+WF_API wf_nn_module *wf_nn_child(wf_nn_module *self, const char *name);
+WF_API wf_nn_module **wf_nn_children(wf_nn_module *self, const char *name, int64_t *count);
+WF_API wf_nn_parameter *wf_nn_parameter_of(wf_nn_module *self, const char *name);
+
+/** wf_nn_run - wf_nn_call of a child by its name, or of all of a list, one behind the other. */
+WF_API wf_tensor *wf_nn_run(wf_nn_module *self, const char *name, wf_tensor *x);
+
+/** wf_nn_weight - wf_nn_use of a parameter by its name. */
+WF_API wf_tensor *wf_nn_weight(wf_nn_module *self, const char *name);
+
+/**
+ * wf_nn_keep - give a module numbers of its own (sizes, rates): a copy, which wf_nn_kept returns
+ *
+ * Errors:  WF_ENOMEM in the context; wf_nn_kept is NULL where nothing was kept
+ */
+WF_API wf_status wf_nn_keep(wf_nn_module *self, const void *numbers, size_t size);
+WF_API const void *wf_nn_kept(const wf_nn_module *self);
+
+WF_END_DECLS
+
+#endif

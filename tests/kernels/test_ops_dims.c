@@ -1,0 +1,211 @@
+/*
+ * tests/kernels/test_ops_dims.c - the ops on dims that a caller names: cases for op_harness.h, and
+ * what they refuse.
+ */
+#include "tests/kernels/op_harness.h"
+#include <string.h>
+
+static op_case case_of(int n_in, int n_out, void (*apply)(wf_tensor *const *, wf_tensor **))
+{
+    return (op_case){.n_in = n_in, .n_out = n_out, .apply = apply};
+}
+
+static void apply_permute(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_permute(in[0], (const int[]){2, 0, 3, 1});
+    out[1] = wf_permute(in[0], (const int[]){1, 0, 2, 3}); /* whole rows are copied */
+}
+
+static void permute(op_case *c, const op_shape *s)
+{
+    *c = case_of(1, 2, apply_permute);
+    c->in[0] = op_heads(s, s->heads);
+}
+
+static void apply_transpose(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_transpose(in[0], 1, 2);
+}
+
+static void transpose(op_case *c, const op_shape *s)
+{
+    *c = case_of(1, 1, apply_transpose);
+    c->in[0] = op_activations(s, wf_dim_split(s->width));
+}
+
+static void apply_slice(wf_tensor *const *in, wf_tensor **out)
+{
+    const wf_tensor *x = in[0];
+
+    out[0] = wf_slice(in[0], 1, x->dim[1].size / 2, x->dim[1].size - x->dim[1].size / 2);
+    out[1] = wf_slice(in[0], 2, 1, 2);
+    out[2] = wf_slice(in[0], 0, 0, 0);
+}
+
+static void slice(op_case *c, const op_shape *s)
+{
+    *c = case_of(1, 3, apply_slice);
+    c->in[0] = op_activations(s, wf_dim_width(s->width));
+}
+
+static void apply_slice_grad(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_slice_grad(in[0], in[1], 1, in[0]->dim[1].size - in[1]->dim[1].size);
+}
+
+static void slice_grad(op_case *c, const op_shape *s)
+{
+    *c = case_of(2, 1, apply_slice_grad);
+    c->in[0] = c->in[1] = op_activations(s, wf_dim_width(s->width));
+    c->in[1].dim[1].size = (s->tokens + 1) / 2;
+    c->in[0].wanted = false;
+}
+
+static void apply_sum(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_sum(in[0], 1);
+    out[1] = wf_mean(in[0], 2);
+    out[2] = wf_sum(in[0], 0);
+}
+
+static void sum(op_case *c, const op_shape *s)
+{
+    *c = case_of(1, 3, apply_sum);
+    c->in[0] = op_activations(s, wf_dim_split(s->width));
+}
+
+static void apply_sum_expand(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_sum_expand(in[0], in[1], 2);
+}
+
+static void sum_expand(op_case *c, const op_shape *s)
+{
+    *c = case_of(2, 1, apply_sum_expand);
+    c->in[0] = op_per_token(s);
+    c->in[1] = op_activations(s, wf_dim_width(s->width));
+    c->in[1].wanted = false;
+}
+
+static void apply_softmax(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_softmax(in[0], 2);
+    out[1] = wf_softmax(in[0], 1);
+}
+
+static void softmax(op_case *c, const op_shape *s)
+{
+    *c = case_of(1, 2, apply_softmax);
+    c->in[0] = op_activations(s, wf_dim_width(s->width));
+}
+
+/* Matrices of tokens by width and the like, a batch of sequences of them. */
+static op_operand matrices(const op_shape *s, wf_dim rows, wf_dim columns)
+{
+    return (op_operand){
+        .ndim = 3, .dim = {wf_dim_batch(s->batch), rows, columns}, .wanted = true};
+}
+
+static const wf_matmul_options turned_a = {.transpose_a = true};
+static const wf_matmul_options turned_b = {.transpose_b = true};
+static const wf_matmul_options turned = {.transpose_a = true, .transpose_b = true};
+
+static void apply_matmul(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_matmul(in[0], in[1], NULL);
+    out[1] = wf_matmul(in[2], in[3], &turned);
+}
+
+static void apply_matmul_one_turned(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_matmul(in[0], in[3], &turned_b);
+    out[1] = wf_matmul(in[2], in[1], &turned_a);
+}
+
+static void matmul(op_case *c, const op_shape *s)
+{
+    wf_dim m = wf_dim_split(s->tokens), k = wf_dim_split(s->width), n = wf_dim_width(s->heads);
+
+    *c = case_of(4, 2, apply_matmul);
+    c->in[0] = matrices(s, m, k);
+    c->in[1] = matrices(s, k, n);
+    c->in[2] = matrices(s, k, m);
+    c->in[3] = matrices(s, n, k);
+}
+
+static void matmul_one_turned(op_case *c, const op_shape *s)
+{
+    matmul(c, s);
+    c->apply = apply_matmul_one_turned;
+}
+
+static void apply_matmul_over_batch(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_matmul(in[0], in[1], &turned_a);
+}
+
+/* The sum over a batch has a chunk for each of its indices. */
+static void matmul_over_batch(op_case *c, const op_shape *s)
+{
+    wf_dim batch = wf_dim_batch(s->batch * s->tokens);
+
+    *c = case_of(2, 1, apply_matmul_over_batch);
+    c->in[0] = (op_operand){.ndim = 2, .dim = {batch, wf_dim_width(s->width)}, .wanted = true};
+    c->in[1] = (op_operand){.ndim = 2, .dim = {batch, wf_dim_width(s->heads)}, .wanted = true};
+}
+
+static const op_entry cases[] = {
+    {"permute", permute},
+    {"transpose", transpose},
+    {"slice", slice},
+    {"slice_grad", slice_grad},
+    {"sum", sum},
+    {"sum_expand", sum_expand},
+    {"softmax", softmax},
+    {"matmul", matmul},
+    {"matmul of one transposed", matmul_one_turned},
+    {"matmul over a batch", matmul_over_batch},
+    {NULL, NULL},
+};
+
+static void refused(wf_context *ctx, const wf_tensor *y, const char *words)
+{
+    CU_ASSERT_PTR_NULL(y);
+    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_ESHAPE);
+    if (!strstr(wf_context_error(ctx)->text, words)) {
+        printf("    '%s' is not in '%s'\n", words, wf_context_error(ctx)->text);
+        CU_FAIL("see above");
+    }
+    wf_context_clear(ctx);
+}
+
+static void refusals(void)
+{
+    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_split(5), wf_dim_heads(3, 4)};
+    wf_context *ctx = op_context_open(1);
+    wf_tensor *x;
+
+    wf_scope_open(ctx);
+    x = wf_tensor_new(ctx, WF_F32, 3, dims, NULL, WF_MEMORY_ACTIVATION);
+    refused(ctx, wf_permute(x, (const int[]){0, 1, 1}), "names one of them twice");
+    refused(ctx, wf_permute(x, (const int[]){0, 1, 3}), "dim 3 of a tensor with 3 dims");
+    refused(ctx, wf_transpose(x, 0, -1), "dim -1 of a tensor with 3 dims");
+    refused(ctx, wf_slice(x, 1, 3, 3), "[3, 6) of dim 1, which has 5");
+    refused(ctx, wf_slice(x, 1, 1, INT64_MAX), "of dim 1, which has 5");
+    refused(ctx, wf_slice(x, 2, 2, 4), "grains of 4");
+    refused(ctx, wf_slice_grad(x, x, 1, 1), "do not lie in dim 1");
+    refused(ctx, wf_sum(x, 3), "dim 3 of a tensor");
+    refused(ctx, wf_softmax(x, 3), "dim 3 of a tensor");
+    refused(ctx, wf_matmul(x, x, NULL), "has size 5, but its partner has 12");
+    CU_ASSERT_PTR_NULL(wf_sum(NULL, 0));
+    CU_ASSERT_PTR_NULL(wf_transpose(NULL, 0, 0));
+    wf_scope_close(ctx);
+    wf_context_close(ctx);
+}
+
+int main(void)
+{
+    static const wf_test more[] = {{"refusals", refusals}, {NULL, NULL}};
+
+    return op_main(OP_SUITE_DIMS, cases, more);
+}
