@@ -151,6 +151,10 @@ WF_API int64_t wf_layout_largest_part(const wf_mesh *mesh, const wf_layout *layo
  * arrives in any layout and is brought to the dual of x's. That of a vector, which has a row per
  * sequence, is summed over the ranks that share a sequence, then over sequences.
  *
+ * A weight that a model computes before it uses it (masked, normed, merged with another) passes
+ * wf_redistribute(w, w->layout) where ranks have shares of the batch: its gradient is summed over them
+ * there, in every micro-step, and then goes on through what made the weight.
+ *
  * @param to    of the same mesh; NULL for whole
  * Layout:      any to any; sums over ranks in tree order, rounded once where results are stored as
  *              bf16 (wf_context_storage): partial tensors are not
