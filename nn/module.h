@@ -27,11 +27,11 @@ struct wf_nn_parameter {
     bool decay;  /* weight decay applies: matrices yes, biases and norms no */
     bool frozen; /* no gradient is taken */
     int refs, uses;
-    wf_tensor
-        *use[WF_NN_USES]; /* leaves of the forward pass that runs, in order of use; NULL for one
-                                   that is made when backward runs its module again, */
-    int64_t number[WF_NN_USES]; /* by which it is known then (wf_context_uses) */
-    void *plan;                 /* what a plan has to say about it */
+    /* leaves of the forward pass that runs, in order of use, and the numbers of these uses
+       (wf_context_uses); NULL for one that is made when backward runs its module again */
+    wf_tensor *use[WF_NN_USES];
+    int64_t number[WF_NN_USES];
+    void *plan; /* what a plan has to say about it */
 };
 
 typedef enum wf_nn_kind {
