@@ -6,21 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The worst link of the group of `size` ranks from `first` on; -1 for one rank. */
-static int worst_link(const wf_placement *p, int first, int size, int stride)
-{
-    int worst = -1;
-
-    for (int i = 0; i < size && worst < WF_LINK_NETWORK; i++)
-        for (int j = 0; j < i; j++) {
-            int link =
-                (int)wf_seat_link(p, p->seat[first + i * stride], p->seat[first + j * stride]);
-
-            worst = link > worst ? link : worst;
-        }
-    return worst;
-}
-
 void wf_placement_groups(const wf_placement *p, int axis, int count[WF_LINKS])
 {
     int size = p->axis[axis].size, stride = wf_place_stride(p, axis);
@@ -28,7 +13,7 @@ void wf_placement_groups(const wf_placement *p, int axis, int count[WF_LINKS])
     memset(count, 0, WF_LINKS * sizeof *count);
     for (int r = 0; size > 1 && r < p->ranks; r++)
         if (wf_place_first(r, size, stride) == r)
-            count[worst_link(p, r, size, stride)]++;
+            count[wf_place_worst(p, r, size, stride)]++;
 }
 
 double wf_placement_cost(const wf_placement *p)
@@ -98,32 +83,112 @@ static void search_host(wf_placement *p, int host)
         wf_place_search(p, rank, ranks, seat, p->host[host]->n_devices);
 }
 
-/* Every axis as the one packed first, the innermost before the others. */
-static wf_status pack(wf_placement *p, const wf_seat *seat, int seats, wf_error *error)
-{
-    size_t bytes = (size_t)p->ranks * sizeof *p->seat;
-    wf_seat *best = malloc(bytes);
-    wf_status status = WF_OK;
+/* The cheapest so far. */
+typedef struct best {
+    wf_placement *p;
+    wf_seat *seat; /* [ranks] */
+    double cost;   /* -1: none yet */
+} best;
 
-    if (!best)
-        return wf_error_set(error, WF_ENOMEM, "no memory to place %d ranks", p->ranks);
-    p->cost = -1;
+/* Pack onto these seats: every axis as the one packed first, the innermost before the others. */
+static wf_status pack(best *b, const wf_seat *seat, int seats, wf_error *error)
+{
+    wf_placement *p = b->p;
+    wf_status status = WF_OK;
+    bool packed = false;
+
     for (int axis = p->n_axes - 1; status == WF_OK && axis >= 0; axis--) {
         double cost;
 
-        if (p->axis[axis].size == 1 && p->cost >= 0)
+        if (p->axis[axis].size == 1 && packed)
             continue;
+        packed = true;
         status = wf_place_pack(p, seat, seats, axis, error);
         for (int h = 0; status == WF_OK && h < p->n_hosts; h++)
             search_host(p, h);
         cost = wf_placement_cost(p);
-        if (status == WF_OK && (p->cost < 0 || cost < p->cost)) {
-            p->cost = cost;
-            memcpy(best, p->seat, bytes);
+        if (status == WF_OK && (b->cost < 0 || cost < b->cost)) {
+            b->cost = cost;
+            memcpy(b->seat, p->seat, (size_t)p->ranks * sizeof *p->seat);
         }
     }
-    memcpy(p->seat, best, status == WF_OK ? bytes : 0);
-    free(best);
+    return status;
+}
+
+static bool alike(const wf_host *a, const wf_host *b)
+{
+    size_t n = (size_t)a->n_devices;
+
+    return a == b || (a->n_devices == b->n_devices && memcmp(a->link, b->link, n * n) == 0);
+}
+
+/* All hosts, those with most devices first, and of these the first. */
+static void sort_hosts(const wf_placement *p, int *host)
+{
+    for (int h = 0; h < p->n_hosts; h++) {
+        int at = h;
+
+        for (; at > 0 && p->host[host[at - 1]]->n_devices < p->host[h]->n_devices; at--)
+            host[at] = host[at - 1];
+        host[at] = h;
+    }
+}
+
+/* The seats of so many hosts, which are in no order; the room is for all seats. */
+static int seats_of(const wf_placement *p, const int *host, int hosts, wf_seat *seat)
+{
+    int n = 0;
+
+    for (int h = 0; h < p->n_hosts; h++)
+        for (int i = 0; i < hosts; i++)
+            for (int d = 0; host[i] == h && d < p->host[h]->n_devices; d++)
+                seat[n++] = (wf_seat){h, d};
+    return n;
+}
+
+/* On any one host that has room for all, or else on the fewest hosts that have. */
+static wf_status pack_on_few(best *b, int *host, wf_seat *seat, wf_error *error)
+{
+    wf_placement *p = b->p;
+    wf_status status = WF_OK;
+    int few = 1, room;
+
+    sort_hosts(p, host);
+    for (room = p->host[host[0]]->n_devices; room < p->ranks; few++)
+        room += p->host[host[few]]->n_devices;
+    if (few == p->n_hosts)
+        return WF_OK;
+    if (few > 1)
+        return pack(b, seat, seats_of(p, host, few, seat), error);
+    for (int i = 0; i < p->n_hosts && p->host[host[i]]->n_devices >= p->ranks; i++)
+        if (status == WF_OK && (i == 0 || !alike(p->host[host[i]], p->host[host[i - 1]])))
+            status = pack(b, seat, seats_of(p, &host[i], 1, seat), error);
+    return status;
+}
+
+/* On all hosts, and on few; no step makes what is left cheaper. */
+static wf_status find_good(wf_placement *p, const wf_seat *seat, int seats, wf_error *error)
+{
+    size_t bytes = (size_t)p->ranks * sizeof *p->seat;
+    best b = {.p = p, .seat = malloc(bytes), .cost = -1};
+    int *host = malloc((size_t)p->n_hosts * sizeof *host);
+    wf_seat *some = malloc((size_t)seats * sizeof *some);
+    wf_status status = WF_OK;
+
+    if (!b.seat || !host || !some)
+        status = wf_error_set(error, WF_ENOMEM, "no memory to place %d ranks", p->ranks);
+    if (status == WF_OK)
+        status = pack(&b, seat, seats, error);
+    if (status == WF_OK)
+        status = pack_on_few(&b, host, some, error);
+    if (status == WF_OK) {
+        memcpy(p->seat, b.seat, bytes);
+        status = wf_place_swap(p, seat, seats, error);
+        p->cost = wf_placement_cost(p);
+    }
+    free(b.seat);
+    free(host);
+    free(some);
     return status;
 }
 
@@ -191,7 +256,7 @@ wf_status wf_placement_find(const wf_place_options *o, wf_placement *p, wf_error
         wf_place_search(p, order, p->ranks, seat, devices);
         p->cost = wf_placement_cost(p);
     } else {
-        status = pack(p, seat, devices, error);
+        status = find_good(p, seat, devices, error);
     }
     free(seat);
     if (status != WF_OK)

@@ -10,7 +10,9 @@
  * devices. Up to WF_PLACE_EXHAUSTIVE devices it is found by search over all placements. Beyond,
  * groups of one axis are packed first, each where it fits most tightly, then these blocks along the
  * next axis, and so on; every axis is tried as the first, and within each host of so few devices
- * the search then chooses.
+ * the search then chooses. That is tried on all hosts, and on as few as have room; from the best
+ * of these ranks then change seats as long as that is cheaper (up to 32,768 pairs of a rank and a
+ * device).
  */
 #ifndef WF_MESH_PLACEMENT_H
 #define WF_MESH_PLACEMENT_H
