@@ -13,12 +13,13 @@
 #include "core/math.h"
 #include "core/random.h"
 #include "kernels/attention.h"
+#include "kernels/shared.h"
 #include <inttypes.h>
 #include <math.h>
 
 wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v, float dropout, int site)
 {
-    wf_attention_attr a = {.site = site};
+    wf_attention_attr a = {.site = 0};
     wf_call call = {.op = &wf_op_attention,
                     .n_in = 3,
                     .in = {q, k, v},
@@ -28,18 +29,18 @@ wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v, float dropout,
 
     if (!q)
         return NULL;
-    if (!(dropout >= 0 && dropout < 1) || site < 0 || site >= 1 << WF_ATTENTION_SITE_BITS) {
+    if (!(dropout >= 0 && dropout < 1) || site < 0) {
         wf_fail(q->ctx, WF_EINVAL,
                 "attention: dropout %g at site %d; the probability must be in [0, 1) and the "
-                "site in [0, %d)",
-                (double)dropout, site, 1 << WF_ATTENTION_SITE_BITS);
+                "site not negative",
+                (double)dropout, site);
         return NULL;
     }
     if (wf_context_is_training(q->ctx)) {
         a.dropout = dropout;
         a.step = wf_context_step(q->ctx);
         a.first_sequence = wf_context_first_sequence(q->ctx);
-        a.key = wf_random_key(wf_context_seed(q->ctx), WF_RANDOM_DROPOUT);
+        a.key = wf_dropout_key(q->ctx, site, &a.site);
     }
     wf_dispatch(&call);
     return call.out[0];

@@ -278,10 +278,11 @@ static wf_status check_rules(wf_par *par, wf_nn_module *model, const wf_par_rule
         if (s.found)
             continue;
         wf_nn_visit(model, add_path, NULL, &s);
-        return wf_fail(par->ctx, WF_EINVAL,
-                       "the plan's rule %s (style %s) is for no module of the model, which has %s; "
-                       "?%s is a rule that may be for none",
-                       r->pattern, r->style->name, s.paths, r->pattern);
+        return wf_fail(
+            par->ctx, WF_EINVAL,
+            "the plan's rule %s (style %s) is for no module of the model, which has %s; "
+            "?%s is a rule that may be for none",
+            r->pattern, r->style->name, s.paths, r->pattern);
     }
     return WF_OK;
 }

@@ -449,20 +449,21 @@ static void host_memory(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {{"counts in 64 bytes", counts_in_64},
-                                    {"size classes", size_classes},
-                                    {"kinds and peak", kinds_and_peak},
-                                    {"the moment of the peak", moment_of_the_peak},
-                                    {"memory that is none", fake_memory},
-                                    {"memory that is none is nobody else's", fake_memory_is_nobody_elses},
-                                    {"limit", limit},
-                                    {"serves again", serves_again},
-                                    {"ranges split and join", ranges_split_and_join},
-                                    {"a long disorder", a_long_disorder},
-                                    {"failing allocator", failing_allocator},
-                                    {"absurd sizes", absurd_sizes},
-                                    {"host memory", host_memory},
-                                    {NULL, NULL}};
+    static const wf_test tests[] = {
+        {"counts in 64 bytes", counts_in_64},
+        {"size classes", size_classes},
+        {"kinds and peak", kinds_and_peak},
+        {"the moment of the peak", moment_of_the_peak},
+        {"memory that is none", fake_memory},
+        {"memory that is none is nobody else's", fake_memory_is_nobody_elses},
+        {"limit", limit},
+        {"serves again", serves_again},
+        {"ranges split and join", ranges_split_and_join},
+        {"a long disorder", a_long_disorder},
+        {"failing allocator", failing_allocator},
+        {"absurd sizes", absurd_sizes},
+        {"host memory", host_memory},
+        {NULL, NULL}};
 
     return wf_test_main("memory", tests);
 }

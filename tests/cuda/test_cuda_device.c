@@ -341,7 +341,8 @@ static void a_plan_refuses_what_a_run_does(void)
 
     CU_ASSERT_EQUAL(refusals(false, ran), WF_OK);
     CU_ASSERT_EQUAL(refusals(true, planned), WF_OK);
-    CU_ASSERT_PTR_NOT_NULL(strstr(ran[0], "cube does not run on the GPU: it is an application"));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(ran[0], "cube does not run on the GPU: it is an application"));
     CU_ASSERT_PTR_NOT_NULL(strstr(ran[1], "attention: heads of 512 dims"));
     for (int i = 0; i < 2; i++)
         CU_ASSERT_STRING_EQUAL(planned[i], ran[i]);
@@ -349,17 +350,17 @@ static void a_plan_refuses_what_a_run_does(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {{"the table of kernels is whole", table_is_whole},
-                                    {"versions are compared", versions},
-                                    {"bytes go there and back", bytes_there_and_back},
-                                    {"writes do not wait", writes_do_not_wait},
-                                    {"sums over ranks", sums_over_ranks},
-                                    {"squares are the CPU's", squares},
-                                    {"digests are the CPU's", digests},
-                                    {"what cannot be", what_cannot_be},
-                                    {"a plan refuses what a run does",
-                                     a_plan_refuses_what_a_run_does},
-                                    {NULL, NULL}};
+    static const wf_test tests[] = {
+        {"the table of kernels is whole", table_is_whole},
+        {"versions are compared", versions},
+        {"bytes go there and back", bytes_there_and_back},
+        {"writes do not wait", writes_do_not_wait},
+        {"sums over ranks", sums_over_ranks},
+        {"squares are the CPU's", squares},
+        {"digests are the CPU's", digests},
+        {"what cannot be", what_cannot_be},
+        {"a plan refuses what a run does", a_plan_refuses_what_a_run_does},
+        {NULL, NULL}};
 
     return gpu_test_main("cuda_device", tests);
 }

@@ -59,7 +59,7 @@ static wf_status interned(wf_rank *rank, wf_mesh *mesh, void *arg)
     NEED(wf_layout_split(mesh, b, 0, 0) == both);
     NEED(wf_layout_whole(mesh, both, 1) == a && wf_layout_whole(mesh, both, 0) == b);
     NEED(wf_layout_whole(mesh, a, 0) == NULL && wf_layout_whole(mesh, a, 1) == a);
-    NEED(wf_layout_split(mesh, a, 1, 2) == a);  /* an axis of one rank */
+    NEED(wf_layout_split(mesh, a, 1, 2) == a); /* an axis of one rank */
     NEED(wf_layout_partial(mesh, a, 2, WF_REDUCE_SUM) == a);
     NEED(wf_layout_whole(mesh, a, -1) == a);
     NEED(wf_layout_whole(mesh, wf_layout_partial(mesh, both, 1, WF_REDUCE_SUM), 1) == a);

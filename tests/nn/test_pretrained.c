@@ -107,8 +107,8 @@ static wf_status run_load_and_compare(model_rank *r, void *arg)
     const int32_t tokens[12] = {1, 2};
 
     wf_scope_open(r->ctx);
-    NEED(wf_nn_gpt_logits(r->model, wf_distribute(r->ctx, tokens, WF_I32, 2, dims,
-                                                  wf_par_batch_layout(r->par))));
+    NEED(wf_nn_gpt_logits(
+        r->model, wf_distribute(r->ctx, tokens, WF_I32, 2, dims, wf_par_batch_layout(r->par))));
     wf_scope_close(r->ctx);
     return load_and_compare(r, arg);
 }

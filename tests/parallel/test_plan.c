@@ -64,17 +64,18 @@ static wf_status wrong_plans(part *p)
     static const struct {
         wf_par_rule rules[3];
         const char *words;
-    } bad[] = {{{{"embed", &far}, {NULL, NULL}},
-                "style far splits dim 2 of parameter embed.table, which has only 2 dims"},
-               {{{"embed", &other}, {NULL, NULL}},
-                "style other splits parameter tables, but module embed (embedding)"},
-               {{{"embed", WF_VOCAB}, {"head", WF_ROW}, {NULL, NULL}},
-                "parameter embed.table is tied, but style row of module head"},
-               {{{"embed", WF_VOCAB}, {"block.*.atn.out", WF_ROW}, {NULL, NULL}},
-                "rule block.*.atn.out (style row) is for no module of the model, which has embed, "
-                "position, block.*, block.*.norm1, block.*.attn, block.*.attn.qkv, "},
-               {{{"heads", WF_COLUMN}, {"?block.1.attn", WF_GROUPS}, {NULL, NULL}},
-                "rule heads (style column)"}};
+    } bad[] = {
+        {{{"embed", &far}, {NULL, NULL}},
+         "style far splits dim 2 of parameter embed.table, which has only 2 dims"},
+        {{{"embed", &other}, {NULL, NULL}},
+         "style other splits parameter tables, but module embed (embedding)"},
+        {{{"embed", WF_VOCAB}, {"head", WF_ROW}, {NULL, NULL}},
+         "parameter embed.table is tied, but style row of module head"},
+        {{{"embed", WF_VOCAB}, {"block.*.atn.out", WF_ROW}, {NULL, NULL}},
+         "rule block.*.atn.out (style row) is for no module of the model, which has embed, "
+         "position, block.*, block.*.norm1, block.*.attn, block.*.attn.qkv, "},
+        {{{"heads", WF_COLUMN}, {"?block.1.attn", WF_GROUPS}, {NULL, NULL}},
+         "rule heads (style column)"}};
     wf_rank *rank = p->rank;
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
