@@ -162,6 +162,7 @@ static wf_status config_of(const wf_par_checkpoint *c, wf_nn_gpt_config *config,
     const char *arch = wf_par_checkpoint_option(c, "arch");
     const char *eps = wf_par_checkpoint_option(c, "norm_eps");
     const char *base = wf_par_checkpoint_option(c, "rope_base");
+    const char *tie = wf_par_checkpoint_option(c, "tie_embeddings");
 
     *config = (wf_nn_gpt_config){.arch = arch && strcmp(arch, "\"llama\"") == 0 ? WF_NN_LLAMA
                                                                                 : WF_NN_GPT2,
@@ -173,7 +174,8 @@ static wf_status config_of(const wf_par_checkpoint *c, wf_nn_gpt_config *config,
                                  .width = kept(c, "n_embd", error),
                                  .ffn = kept(c, "ffn", error),
                                  .eps = eps ? (float)strtod(eps, NULL) : 0,
-                                 .rope_base = base ? strtod(base, NULL) : 0};
+                                 .rope_base = base ? strtod(base, NULL) : 0,
+                                 .tied = tie && strcmp(tie, "\"on\"") == 0};
     return error->code;
 }
 

@@ -9,7 +9,8 @@ static const char *const deciding[] = {
     "arch",       "n_layer",      "n_head",
     "n_kv_head",  "n_embd",       "ffn",
     "vocab_size", "positions",    "norm_eps",
-    "rope_base",  "optimizer",    "seq_len",
+    "rope_base",  "optimizer",    "tie_embeddings",
+    "seq_len",
     "dropout",    "exact",        "seed",
     "data",       "steps",        "global_batch_size",
     "lr",         "min_lr",       "warmup_steps",
@@ -18,7 +19,7 @@ static const char *const deciding[] = {
     "dtype",      "param_dtype",
 };
 
-enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 11 };
+enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 12 };
 
 char **wf_resume_texts(const wf_options *options, int64_t *count)
 {
