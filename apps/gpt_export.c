@@ -193,6 +193,7 @@ static wf_status config_of(const wf_par_checkpoint *c, wf_nn_gpt_config *config,
     const char *arch = wf_par_checkpoint_option(c, "arch");
     const char *eps = wf_par_checkpoint_option(c, "norm_eps");
     const char *base = wf_par_checkpoint_option(c, "rope_base");
+    const char *tie = wf_par_checkpoint_option(c, "tie_embeddings");
     const int64_t most = 1 << 24, tensors = wf_par_checkpoint_parameters(c);
 
     *config = (wf_nn_gpt_config){.arch = arch && strcmp(arch, "\"llama\"") == 0 ? WF_NN_LLAMA
@@ -205,7 +206,8 @@ static wf_status config_of(const wf_par_checkpoint *c, wf_nn_gpt_config *config,
                                  .width = kept(c, "n_embd", most, error),
                                  .ffn = kept(c, "ffn", most, error),
                                  .eps = eps ? (float)strtod(eps, NULL) : 0,
-                                 .rope_base = base ? strtod(base, NULL) : 0};
+                                 .rope_base = base ? strtod(base, NULL) : 0,
+                                 .tied = tie && strcmp(tie, "\"on\"") == 0};
     return error->code;
 }
 

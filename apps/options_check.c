@@ -86,6 +86,19 @@ static wf_status derive_ffn(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
+static wf_status derive_tie(wf_options *o, wf_error *error)
+{
+    if (!is_llama(o) && !strcmp(o->tie_embeddings, "off"))
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--tie-embeddings off is for llama: the head of --arch %s is always "
+            "tied to the embedding",
+            o->arch);
+    if (!strcmp(o->tie_embeddings, "auto"))
+        snprintf(o->tie_embeddings, sizeof o->tie_embeddings, is_llama(o) ? "off" : "on");
+    return WF_OK;
+}
+
 /* Mixed precision as it is usual: weights are stored as activations are. */
 static wf_status derive_param_dtype(wf_options *o, wf_error *error)
 {
@@ -330,6 +343,7 @@ wf_status wf_options_check(wf_options *options, wf_error *error)
         check_world,          check_cuda_graph, check_wrap,        check_plan,
         check_batch,          check_schedule,   check_evaluation,  check_sample,
         check_transport,      check_saving,     check_data,        derive_param_dtype,
+        derive_tie,
     };
     wf_status status = WF_OK;
 

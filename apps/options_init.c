@@ -40,6 +40,20 @@ static wf_status take_arch(wf_options *o, const char *arch, wf_error *error)
     return WF_OK;
 }
 
+static wf_status take_tie(wf_options *o, bool tied, wf_error *error)
+{
+    const char *tie = tied ? "on" : "off";
+
+    if (strcmp(o->tie_embeddings, "auto") != 0 && strcmp(o->tie_embeddings, tie) != 0)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--tie-embeddings %s contradicts --init-from %s, whose model has %s; "
+            "drop --tie-embeddings",
+            o->tie_embeddings, o->init_from, tie);
+    strcpy(o->tie_embeddings, tie);
+    return WF_OK;
+}
+
 wf_status wf_options_init_from(wf_options *o, wf_error *error)
 {
     wf_nn_gpt_config c;
@@ -69,6 +83,8 @@ wf_status wf_options_init_from(wf_options *o, wf_error *error)
         status = take_real(o, WF_OPTION_norm_eps, &o->norm_eps, (double)c.eps, error);
     if (status == WF_OK && c.arch == WF_NN_LLAMA)
         status = take_real(o, WF_OPTION_rope_base, &o->rope_base, c.rope_base, error);
+    if (status == WF_OK && c.arch == WF_NN_LLAMA)
+        status = take_tie(o, c.tied, error);
     if (status == WF_OK && c.vocabulary < 256)
         status = wf_error_set(error, WF_EINVAL,
                               "--init-from %s: its vocabulary has %lld entries, and tokens are "

@@ -70,7 +70,8 @@ wf_nn_gpt *wf_setup_model(const wf_options *o, wf_context *ctx)
                                      .ffn = o->ffn,
                                      .dropout = (float)o->dropout,
                                      .eps = (float)o->norm_eps,
-                                     .rope_base = o->rope_base};
+                                     .rope_base = o->rope_base,
+                                     .tied = strcmp(o->tie_embeddings, "on") == 0};
     const char *again = strcmp(o->recompute, "none") == 0 ? NULL : o->recompute;
     wf_nn_gpt *model = wf_nn_gpt_new(ctx, &config);
 

@@ -13,6 +13,7 @@
 #include "core/math.h"
 #include "core/random.h"
 #include "kernels/attention.h"
+#include "kernels/shared.h"
 #include <inttypes.h>
 #include <math.h>
 
@@ -20,7 +21,7 @@ wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
                         const wf_attention_options *options)
 {
     const wf_attention_options o = options ? *options : (wf_attention_options){.causal = false};
-    wf_attention_attr a = {.site = o.site, .bidirectional = !o.causal};
+    wf_attention_attr a = {.bidirectional = !o.causal};
     wf_call call = {.op = &wf_op_attention,
                     .n_in = 3,
                     .in = {q, k, v},
@@ -30,19 +31,18 @@ wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
 
     if (!q)
         return NULL;
-    if (!(o.dropout >= 0 && o.dropout < 1) || o.site < 0 ||
-        o.site >= 1 << WF_ATTENTION_SITE_BITS) {
+    if (!(o.dropout >= 0 && o.dropout < 1) || o.site < 0) {
         wf_fail(q->ctx, WF_EINVAL,
                 "attention: dropout %g at site %d; the probability must be in [0, 1) and the "
-                "site in [0, %d)",
-                (double)o.dropout, o.site, 1 << WF_ATTENTION_SITE_BITS);
+                "site not negative",
+                (double)o.dropout, o.site);
         return NULL;
     }
     if (wf_context_is_training(q->ctx)) {
         a.dropout = o.dropout;
         a.step = wf_context_step(q->ctx);
         a.first_sequence = wf_context_first_sequence(q->ctx);
-        a.key = wf_random_key(wf_context_seed(q->ctx), WF_RANDOM_DROPOUT);
+        a.key = wf_dropout_key(q->ctx, o.site, &a.site);
     }
     wf_dispatch(&call);
     return call.out[0];

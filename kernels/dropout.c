@@ -4,12 +4,24 @@
  * index inside the whole sequence) alone, so no mask is stored.
  */
 #include "core/random.h"
+#include "kernels/attention.h"
 #include "kernels/shared.h"
+
+/* The first sites have one key, the next ones another: a counter has room for no more numbers beside
+   attention's heads, and a mask of any site is its own. */
+uint64_t wf_dropout_key(const wf_context *ctx, int site, int *counted)
+{
+    uint64_t key = wf_random_key(wf_context_seed(ctx), WF_RANDOM_DROPOUT);
+    uint32_t further = (uint32_t)site >> WF_ATTENTION_SITE_BITS;
+
+    *counted = site & ((1 << WF_ATTENTION_SITE_BITS) - 1);
+    return further ? wf_random_key(key, further) : key;
+}
 
 wf_status wf_dropout_here(wf_context *ctx, const char *op, float p, int site,
                           wf_dropout_attr *attr)
 {
-    *attr = (wf_dropout_attr){.site = site};
+    *attr = (wf_dropout_attr){.site = 0};
     if (!(p >= 0 && p < 1))
         return wf_fail(ctx, WF_EINVAL, "%s: the probability must be in [0, 1), not %g", op,
                        (double)p);
@@ -18,7 +30,7 @@ wf_status wf_dropout_here(wf_context *ctx, const char *op, float p, int site,
     attr->p = p;
     attr->step = wf_context_step(ctx);
     attr->first_sequence = wf_context_first_sequence(ctx);
-    attr->key = wf_random_key(wf_context_seed(ctx), WF_RANDOM_DROPOUT);
+    attr->key = wf_dropout_key(ctx, site, &attr->site);
     return WF_OK;
 }
 

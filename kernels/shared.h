@@ -70,6 +70,9 @@ typedef struct wf_add_norm_attr {
     float eps;
 } wf_add_norm_attr;
 
+/* wf_dropout_key - the key of a site's masks, and the number that its counters have. */
+uint64_t wf_dropout_key(const wf_context *ctx, int site, int *counted);
+
 /*
  * wf_dropout_here - the attributes of dropout at a site, now; p is 0 in evaluation. WF_EINVAL,
  * naming `op`, where p is not in [0, 1).

@@ -17,11 +17,12 @@ typedef enum wf_nn_arch { WF_NN_GPT2, WF_NN_LLAMA } wf_nn_arch;
 
 typedef struct wf_nn_gpt_config {
     wf_nn_arch arch; /* gpt2: learned positions, LayerNorm, GELU, biases, tied head;
-                        llama: RoPE, RMSNorm, SwiGLU, no biases, a head of its own */
+                        llama: RoPE, RMSNorm, SwiGLU, no biases, a head of its own unless tied */
     int64_t vocabulary, positions, layers, heads, kv_heads, width, ffn;
     float dropout;    /* of embeddings, residuals and attention weights */
     float eps;        /* of the norms; 0 means 1e-5 */
     double rope_base; /* llama; 0 means 10000 */
+    bool tied; /* llama: the head's weight is the embedding's table, as gpt2's always is */
 } wf_nn_gpt_config;
 
 typedef struct wf_nn_attention {
@@ -57,7 +58,7 @@ typedef struct wf_nn_gpt {
     int64_t layers;
     wf_nn_module **block;
     wf_nn_norm *norm;
-    wf_nn_linear *head; /* gpt2: its weight is embed's table */
+    wf_nn_linear *head; /* gpt2, and tied: its weight is embed's table */
     wf_nn_loss *loss;
 } wf_nn_gpt;
 

@@ -126,7 +126,7 @@ static wf_nn_linear *make_head(wf_context *ctx, const wf_nn_gpt *m)
 
     if (head && head->weight)
         head->weight->matrix = false;
-    if (head && m->config.arch == WF_NN_GPT2) {
+    if (head && (m->config.tied || m->config.arch == WF_NN_GPT2)) {
         wf_nn_parameter_free(head->weight);
         head->weight = wf_nn_tie(m->embed ? m->embed->table : NULL);
     }

@@ -24,14 +24,15 @@ WF_API wf_status wf_par_pretrained_config(const char *folder, wf_nn_gpt_config *
 /**
  * wf_par_pretrained_load - fill a materialised model with the weights of a folder
  *
- * F32, BF16 and F16 are read, into f32. Where the folder's Llama ties its head to the embedding,
- * both get the same numbers, and are trained apart.
+ * F32, BF16 and F16 are read, into f32. A Llama that ties its head to the embedding
+ * (tie_word_embeddings) is loaded into one that does (wf_nn_gpt_config.tied).
  *
  * @param model  built from the folder's config, planned and materialised
  * Layout:      any; a rank reads the runs of its own parts
  * Collective:  no
  * Errors:      in the context: WF_EIO, WF_EDATA (a tensor is missing, has another shape or type,
- *              or belongs to no parameter), WF_EUNSUPPORTED (a pickle), WF_ENOMEM
+ *              or belongs to no parameter), WF_EINVAL (one of the two models is tied),
+ *              WF_EUNSUPPORTED (a pickle), WF_ENOMEM
  */
 WF_API wf_status wf_par_pretrained_load(wf_par *par, wf_nn_gpt *model, const char *folder);
 

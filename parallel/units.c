@@ -16,7 +16,7 @@ typedef struct entry {
 typedef struct tree {
     wf_par *par;
     entry *entries;
-    int64_t count;
+    int64_t count, visited; /* entries that a visit has come by */
 } tree;
 
 /* Whether `path` lies below `above`: "block.1" is not below "block.10", and all below "". */
@@ -50,15 +50,24 @@ static int64_t lowest_common(const tree *t, int64_t a, int64_t b)
     return a;
 }
 
+static void visit_module(void *arg, wf_nn_module *m)
+{
+    tree *t = arg;
+
+    (void)m;
+    t->visited++;
+}
+
+/* A module's parameters come behind it, among those of its children. */
 static void find_home(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
 {
     tree *t = arg;
     wf_par_holding *h = wf_par_holding_of(p);
-    int64_t at = 0;
+    int64_t at = t->visited - 1;
 
     (void)name;
     while (t->entries[at].module != m)
-        at++;
+        at = t->entries[at].parent;
     h->home = h->home < 0 ? at : lowest_common(t, h->home, at);
 }
 
@@ -140,20 +149,25 @@ static void fill(wf_par_units *all, const tree *t, int64_t count, wf_nn_paramete
     for (int64_t i = 0; i < t->count; i++)
         if (t->entries[i].unit >= 0)
             all->unit[t->entries[i].unit].module = t->entries[i].module;
+    for (int64_t i = 0; i < count; i++)
+        all->unit[unit_of(t, parameter[i])].count++;
     for (int64_t u = 0; u < all->count; u++) {
         wf_par_unit *unit = &all->unit[u];
 
         unit->of = all;
         unit->parameter = next;
-        for (int split = 1; split >= 0; split--)
-            for (int64_t i = 0; i < count; i++)
-                if (unit_of(t, parameter[i]) == u &&
-                    wf_par_is_gathered(all->par, parameter[i]) == split) {
-                    unit->parameter[unit->count++] = parameter[i];
-                    unit->split += split;
-                }
         next += unit->count;
+        unit->count = 0;
     }
+    for (int split = 1; split >= 0; split--)
+        for (int64_t i = 0; i < count; i++) {
+            wf_par_unit *unit = &all->unit[unit_of(t, parameter[i])];
+
+            if (wf_par_is_gathered(all->par, parameter[i]) == split) {
+                unit->parameter[unit->count++] = parameter[i];
+                unit->split += split;
+            }
+        }
 }
 
 static void choose_reshard(wf_par_units *all)
@@ -200,7 +214,7 @@ static wf_par_units *make(tree *t, wf_nn_module *root, int64_t count,
 
     t->count = 0;
     wf_nn_visit(root, add_module, NULL, t);
-    wf_nn_visit(root, NULL, find_home, t);
+    wf_nn_visit(root, visit_module, find_home, t);
     for (int64_t i = 0; i < count; i++)
         t->entries[wf_par_holding_of(parameter[i])->home].elements +=
             wf_tensor_count(parameter[i]->tensor);

@@ -84,18 +84,14 @@ static wf_status read_part(source *s, const wf_hf_place *place, wf_tensor *t)
     return status;
 }
 
-/* The tensor of a place: under its name, under the one without a head, or, for a tied head, the
-   embedding. */
-static const wf_safetensors_entry *find(wf_hf_files *files, const wf_hf_config *config,
-                                        const wf_hf_place *place, int64_t *file)
+/* The tensor of a place: under its name, or under the one that a model without its head gives. */
+static const wf_safetensors_entry *find(wf_hf_files *files, const wf_hf_place *place,
+                                        int64_t *file)
 {
     size_t n = strlen(place->base);
     const char *name = place->name;
-    const wf_safetensors_entry *e = NULL;
+    const wf_safetensors_entry *e = wf_hf_find(files, name, file);
 
-    if (strcmp(name, "lm_head.weight") == 0 && config->tied)
-        name = "model.embed_tokens.weight";
-    e = wf_hf_find(files, name, file);
     return e || strncmp(name, place->base, n) != 0 ? e : wf_hf_find(files, name + n, file);
 }
 
@@ -121,9 +117,8 @@ static wf_status check_entry(const wf_hf_files *files, int64_t file,
     return WF_OK;
 }
 
-static wf_status load_parameter(wf_hf_files *files, const wf_hf_config *config,
-                                const wf_nn_gpt_config *model, wf_nn_parameter *p,
-                                wf_error *error)
+static wf_status load_parameter(wf_hf_files *files, const wf_nn_gpt_config *model,
+                                wf_nn_parameter *p, wf_error *error)
 {
     source s = {.error = error};
     wf_hf_place place;
@@ -133,7 +128,7 @@ static wf_status load_parameter(wf_hf_files *files, const wf_hf_config *config,
     if (!wf_hf_place_of(model, p, &place))
         return wf_error_set(error, WF_EUNSUPPORTED,
                             "parameter %s has no name in transformers' models", p->path);
-    s.entry = find(files, config, &place, &file);
+    s.entry = find(files, &place, &file);
     if (!s.entry)
         return wf_error_set(error, WF_EDATA,
                             "%s has no tensor \"%s\", which parameter %s would be read from",
@@ -143,6 +138,22 @@ static wf_status load_parameter(wf_hf_files *files, const wf_hf_config *config,
         status = wf_hf_reader(files, file, &s.file, error);
     s.data = files->file[file].header.data + s.entry->begin;
     return status == WF_OK ? read_part(&s, &place, p->tensor) : status;
+}
+
+/* A head of its own would be trained apart from the embedding that it is, and the other way round. */
+static wf_status check_tie(const char *folder, const wf_hf_config *config,
+                           const wf_nn_gpt_config *model, wf_error *error)
+{
+    bool tied = model->tied || model->arch == WF_NN_GPT2;
+
+    if (tied == config->tied)
+        return WF_OK;
+    return wf_error_set(
+        error, WF_EINVAL,
+        "%s: its model has %s, and the one that it is loaded into has %s: build "
+        "that with wf_nn_gpt_config.tied %s",
+        folder, config->tied ? "a head tied to its embedding" : "a head of its own",
+        tied ? "a tied one" : "one of its own", config->tied ? "true" : "false");
 }
 
 /* Everything in the files has a place in the model, or it is another model. */
@@ -199,11 +210,13 @@ wf_status wf_par_pretrained_load(wf_par *par, wf_nn_gpt *model, const char *fold
         return wf_fail(ctx, WF_ENOMEM, "no memory for a list of parameters");
     status = read_config(folder, &config, &error);
     if (status == WF_OK)
+        status = check_tie(folder, &config, &model->config, &error);
+    if (status == WF_OK)
         status = wf_hf_files_open(&files, &wf_system_files, folder, &error);
     if (status == WF_OK)
         wf_par_models_change(par);
     for (int64_t i = 0; i < count && status == WF_OK; i++)
-        status = load_parameter(&files, &config, &model->config, p[i], &error);
+        status = load_parameter(&files, &model->config, p[i], &error);
     if (status == WF_OK)
         status = check_unused(&files, &config, &error);
     wf_hf_files_close(&files);

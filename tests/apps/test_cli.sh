@@ -446,6 +446,15 @@ if big["model"]["parameters"] != 405853388800: print(big["model"])' \
         "$gpt_train" --plan --arch llama --n-layer 126 --n-embd 16384 --n-head 128 --n-kv-head 8 \
         --ffn 53248 --vocab-size 128256 --seq-len 8192 --tp 8 --dp 2048 \
         --global-batch-size 2048 --sequence-parallel
+    python "a plan of 4000 blocks takes four times as long as one of 1000" '
+import resource, subprocess, sys
+def seconds(blocks):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    subprocess.run(sys.argv[1:] + ["--n-layer", blocks], stdout=subprocess.DEVNULL, check=True)
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+small, large = min(seconds("1000") for i in range(3)), seconds("4000")
+if large > 9 * small: print(small, large)' \
+        "$gpt_train" --plan --arch llama --dp 4 --strategy full_shard --dropout 0.1
 fi
 # Checkpoints: saved on one mesh, gone on with on another, and what does not fit.
 saved=("${tiny[@]}" --dropout 0.1 --eval-interval 1 --digest)
@@ -572,7 +581,7 @@ run "ranks that share the cores" "${tiny[@]}" --tp 8 --dp 4 --sequence-parallel 
 
 # Weights of Hugging Face: any layout trains the same from them, and they come out as they went in.
 from=(--data text.txt --steps 2 --global-batch-size 4 --digest)
-for model in gpt2 llama; do
+for model in gpt2 llama llama_tied; do
     run "from a $model of transformers" "${from[@]}" --init-from "$reference/hf_$model" \
         --log-jsonl one.jsonl
     run "from the same on 2 x 2" "${from[@]}" --init-from "$reference/hf_$model" --tp 2 --dp 2 \
@@ -606,6 +615,27 @@ b = tensor("made/step-00000003/model.safetensors", "embed.table")
 if a != b or len(a) != 256 * 16 * 4: print(len(a), len(b))'
 "$bin/gpt_export" saved made_x >out 2>err
 result "gpt_export of a damaged one" "$([ $? = 3 ] && grep -q "saved/step-" err || echo "exit status $?")"
+# A Llama whose head is its embedding stays one: trained, saved, exported and trained again.
+run "a tied llama, saved" "${from[@]}" --init-from "$reference/hf_llama_tied" --dp 2 --save tied
+timeout -s KILL 60 "$bin/gpt_export" tied tied_out >out 2>err
+result "gpt_export of a tied llama" "$([ $? = 0 ] || echo "exit status $?")"
+python "its head is the embedding still" '
+import json, struct
+data = open("tied_out/model.safetensors", "rb").read()
+names = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
+config = json.load(open("tied_out/config.json"))
+if "lm_head.weight" in names or not config["tie_word_embeddings"]: print(config, list(names))'
+refuse "a tie that contradicts the weights" 2 "--tie-embeddings off contradicts .* has on" \
+    "${from[@]}" --init-from "$reference/hf_llama_tied" --tie-embeddings off
+refuse "a gpt2 that is not tied" 2 "--tie-embeddings off is for llama" "${tiny[@]}" \
+    --tie-embeddings off
+run "a plan of a tied llama" "${tiny[@]}" --arch llama --tie-embeddings on --plan --json tied.json
+python "a plan of the same untied has a head more" '
+import json, subprocess, sys
+subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
+tied, own = (json.load(open(n))["model"]["parameters"] for n in ("tied.json", "own.json"))
+if own - tied != 256 * 16: print(own, tied)' \
+    "$gpt_train" "${tiny[@]}" --arch llama --plan --json own.json
 refuse "weights from nowhere" 3 "cannot open nowhere/config.json" "${from[@]}" \
     --init-from nowhere
 refuse "a flag that contradicts the weights" 2 "--n-head 5 contradicts .* has 3; drop --n-head" \

@@ -96,8 +96,9 @@ static void are_strangers(const bool *a, const bool *b, int64_t n)
 static void every_place_has_its_own(void)
 {
     static const setting here = {1, 4, 10, 32};
-    static const setting other[] = {{2, 4, 10, 32}, {1, 5, 10, 32}, {1, 4, 11, 32},
-                                    {1, 4, 10, 64}, {1, 10, 4, 32}, {1, 4, 32, 10}};
+    static const setting other[] = {
+        {2, 4, 10, 32}, {1, 5, 10, 32}, {1, 4, 11, 32},        {1, 4, 10, 64},
+        {1, 10, 4, 32}, {1, 4, 32, 10}, {1, 4 + 4096, 10, 32}, {1, 4 + 3 * 4096, 10, 32}};
     static bool a[COUNT], b[COUNT];
     const int64_t sequence = TOKENS * WIDTH;
 
@@ -116,6 +117,29 @@ static void every_place_has_its_own(void)
     /* Sequence 34 has its mask wherever in a batch it stands. */
     mask((setting){1, 4, 10, 34}, b);
     CU_ASSERT(memcmp(a + 2 * sequence, b, (size_t)(4 * sequence) * sizeof *a) == 0);
+}
+
+/* Sites beyond those of 1365 blocks: as many as a model may have. */
+static void attention_in_deep_models(void)
+{
+    enum { SITES = 4, ELEMENTS = 16 * 2 * 8 };
+    const wf_dim dims[] = {wf_dim_batch(1), wf_dim_split(16), wf_dim_split(2), wf_dim_width(8)};
+    static const int site[SITES] = {4, 4 + 4096, 4 + 2 * 4096, 3 * 65536};
+    wf_context *ctx = lone_context(1);
+    wf_tensor *x, *y[SITES];
+
+    wf_scope_open(ctx);
+    x = wf_tensor_new(ctx, WF_F32, 4, dims, NULL, WF_MEMORY_ACTIVATION);
+    for (int64_t i = 0; x && i < ELEMENTS; i++)
+        ((float *)x->data)[i] = input(i);
+    for (int i = 0; i < SITES; i++) {
+        y[i] = wf_attention(x, x, x, 0.5f, site[i]);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(y[i]);
+        for (int k = 0; k < i; k++)
+            CU_ASSERT(memcmp(y[i]->data, y[k]->data, ELEMENTS * sizeof(float)) != 0);
+    }
+    wf_scope_close(ctx);
+    close_lone(ctx, WF_OK);
 }
 
 static void gradient_has_the_mask(void)
@@ -198,6 +222,7 @@ int main(void)
 {
     static const wf_test tests[] = {{"keeps its share", keeps_its_share},
                                     {"every place has its own mask", every_place_has_its_own},
+                                    {"attention in deep models", attention_in_deep_models},
                                     {"the gradient has the mask", gradient_has_the_mask},
                                     {"evaluation drops nothing", evaluation_drops_nothing},
                                     {"layouts keep the mask", layouts_keep_it},

@@ -37,7 +37,9 @@ enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
 static const struct {
     const char *folder, *dtype;
-} models[] = {{WEFT_REFERENCE "/hf_gpt2", "f32"}, {WEFT_REFERENCE "/hf_llama", "bf16"}};
+} models[] = {{WEFT_REFERENCE "/hf_gpt2", "f32"},
+              {WEFT_REFERENCE "/hf_llama", "bf16"},
+              {WEFT_REFERENCE "/hf_llama_tied", "bf16"}};
 enum { MODELS = sizeof models / sizeof *models };
 
 static wf_status compare_logits(model_rank *r, pretrained *p)
@@ -209,6 +211,7 @@ static void a_round_trip_keeps_every_byte(void)
                       again.width == test.config.width &&
                       again.vocabulary == test.config.vocabulary &&
                       again.positions == test.config.positions &&
+                      again.tied == test.config.tied &&
                       again.rope_base == test.config.rope_base);
             remove_folder(p.saved);
         }
@@ -288,6 +291,27 @@ static void what_does_not_fit_is_refused(void)
     fails("80", index_name, "{\"weight_map\": {\"a\": \"b\", \"a\": \"c\"}}", "duplicate");
 }
 
+/* A head that is tied in the folder and not in the model, and the other way round. */
+static void a_tie_is_no_accident(void)
+{
+    wf_error error = {WF_OK, ""};
+    pretrained p = {.folder = WEFT_REFERENCE "/hf_llama_tied",
+                    .reason =
+                        "has a head tied to its embedding, and the one that it is loaded"};
+    model_test test = {.options = {.tp = 2, .dp = 1}, .body = load_in_vain, .arg = &p};
+
+    CU_ASSERT_EQUAL(wf_par_pretrained_config(p.folder, &test.config, &error), WF_OK);
+    CU_ASSERT_TRUE(test.config.tied);
+    test.config.tied = false;
+    on_model_ranks(&test);
+    p.folder = WEFT_REFERENCE "/hf_llama";
+    p.reason = "has a head of its own, and";
+    CU_ASSERT_EQUAL(wf_par_pretrained_config(p.folder, &test.config, &error), WF_OK);
+    CU_ASSERT_FALSE(test.config.tied);
+    test.config.tied = true;
+    on_model_ranks(&test);
+}
+
 static wf_status save_in_vain(model_rank *r, void *arg)
 {
     pretrained *p = arg;
@@ -317,6 +341,7 @@ static const wf_test tests[] = {
     {"a model that has run with other weights", a_model_that_has_run},
     {"a round trip keeps every byte", a_round_trip_keeps_every_byte},
     {"what does not fit is refused", what_does_not_fit_is_refused},
+    {"a tie is no accident", a_tie_is_no_accident},
     {"a failed save is told by all", a_failed_save_is_told_by_all},
     {NULL, NULL}};
 

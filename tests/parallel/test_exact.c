@@ -137,6 +137,19 @@ static void norms_of_heads(void)
         check_rows(&one, rows + 4, ROWS - 4, FEW);
 }
 
+/* The table of the embedding is the head's weight too: two uses, each with a sum of its own. */
+static void llama_tied(void)
+{
+    training one = on_row(make_training(WF_NN_LLAMA, 3, false), &rows[0]), apart = one;
+
+    one.model.tied = true;
+    if (!train(&one) || !train(&apart))
+        return;
+    CU_ASSERT_NOT_EQUAL(one.digest, apart.digest);
+    CU_ASSERT(one.loss[STEPS - 1] < one.loss[0]);
+    check_rows(&one, rows + 2, ROWS - 2, UNDER_SANITIZER ? 5 : 3);
+}
+
 /* With the usual order of sums every layout that sums over tp has bits of its own. */
 static void off_differs(void)
 {
@@ -203,6 +216,7 @@ int main(void)
         {"norms of heads that are split", norms_of_heads},
         {"llama, 3 key-value heads", llama},
         {"llama, 4 key-value heads, with dropout and momentum", llama_noisy},
+        {"llama, its head tied", llama_tied},
         {"with exactness off they differ", off_differs},
         {"with exactness off micro-steps are one sum", off_accumulates},
         {"the digest sees what it should", digest_sees},
