@@ -16,7 +16,7 @@ enum { STEPS = 2, MOST_STRATEGIES = 16, MOST_SEQUENCES = 1 << 20 };
 typedef struct job {
     const wf_options *o;
     wf_par_report report;
-    char inexact[160];
+    char inexact[WF_INEXACT];
 } job;
 
 static void plan_steps(job *j, wf_par *par, wf_nn_module *model)

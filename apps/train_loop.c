@@ -275,7 +275,7 @@ static void tell_device(const loop *l)
         fprintf(stderr, "device auto: the CPU serves, since %s\n", l->job->no_gpu.text);
 }
 
-/* Said once: by the mesh, or by what its trainer makes of the batch. */
+/* Said once: by the mesh, by what its trainer makes of the batch, or by a sum that has run. */
 static void tell_inexact(loop *l)
 {
     const char *inexact = wf_par_inexact(l->par);
@@ -317,6 +317,7 @@ static wf_status train(loop *l)
         if (train_step(l, step) == WF_OK) {
             if (step == l->resumed + 1)
                 tell_device(l);
+            tell_inexact(l);
             wf_saving_step(&l->saving, step, l->wishes, &stop);
         }
     return wf_context_status(ctx);

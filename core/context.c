@@ -104,6 +104,27 @@ uint64_t wf_context_seed(const wf_context *ctx)
     return ctx->options.seed;
 }
 
+wf_uses *wf_context_uses(wf_context *ctx)
+{
+    return &ctx->uses;
+}
+
+const char *wf_context_inexact(const wf_context *ctx)
+{
+    return ctx->inexact[0] ? ctx->inexact : NULL;
+}
+
+void wf_context_tell_inexact(wf_context *ctx, const char *format, ...)
+{
+    va_list args;
+
+    if (ctx->inexact[0])
+        return;
+    va_start(args, format);
+    vsnprintf(ctx->inexact, sizeof ctx->inexact, format, args);
+    va_end(args);
+}
+
 bool wf_context_exact(const wf_context *ctx)
 {
     return !ctx->options.exact_off;

@@ -13,6 +13,8 @@
 
 WF_BEGIN_DECLS
 
+enum { WF_INEXACT = 512 }; /* bytes of a reason of wf_context_inexact, with its end */
+
 typedef struct wf_context_options {
     int rank;            /* shown in errors */
     size_t memory_limit; /* bytes of tensors, 0 for no limit */
@@ -59,6 +61,18 @@ WF_API bool wf_context_exact(const wf_context *ctx);
 WF_API bool wf_context_planning(const wf_context *ctx);
 
 /**
+ * wf_context_inexact - why the layout shows in the bits of what was computed so far, or NULL: the
+ * first reason that was found, "not layout-exact: .."; the same on all ranks of a mesh
+ *
+ * An op that sums a dim finds one where axes split it so that ranks do not add what one rank adds.
+ *
+ * Owner: the context
+ */
+WF_API const char *wf_context_inexact(const wf_context *ctx);
+/** wf_context_tell_inexact - keep this reason, unless one is kept already. */
+WF_API void wf_context_tell_inexact(wf_context *ctx, const char *format, ...) WF_PRINTF(2, 3);
+
+/**
  * wf_context_position - where training stands, for dropout: its masks depend on (site, step,
  * global sequence, position, feature) only.
  *
@@ -78,6 +92,17 @@ WF_API bool wf_context_is_training(const wf_context *ctx);
 
 /** wf_context_flops - the work of all ops so far that say how much theirs is (wf_op.flops). */
 WF_API double wf_context_flops(const wf_context *ctx);
+
+/** wf_uses - how uses of leaves are numbered, in the order of a forward pass. */
+typedef struct wf_uses {
+    int64_t next; /* the number of the next use */
+    bool
+        later; /* no tape records, but what runs will run again for one, with the same numbers */
+} wf_uses;
+
+/** wf_context_uses - the numbers of a context's uses; numbers are never used twice but for that.
+ * Owner: the context. */
+WF_API wf_uses *wf_context_uses(wf_context *ctx);
 
 /** wf_context_memory_kind - what results of ops are counted as from now on; returns the last.
  */

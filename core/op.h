@@ -35,7 +35,11 @@ enum {
     /* a sum of terms: contracted letters are split all together or not */
     WF_OP_TERMS = 64,
     /* the last output is the sum of the first over the letters that it lacks of it */
-    WF_OP_SUM_LAST = 128
+    WF_OP_SUM_LAST = 128,
+    /* of what is summed one term is picked, all others are zeros: any order has the same bits */
+    WF_OP_SELECT = 256,
+    /* what is summed is one chain, in each leaf of a batch (WF_LEAF_EACH) that is summed too */
+    WF_OP_CHAIN = 512
 };
 
 /* Operand i, output o, in a mask of both. */
@@ -121,6 +125,25 @@ WF_API wf_status wf_dispatch(wf_call *call);
 
 /** wf_apply - wf_dispatch for one output: operands follow n_in as wf_tensor pointers. */
 WF_API wf_tensor *wf_apply(const wf_op *op, const void *attr, size_t attr_size, int n_in, ...);
+
+/**
+ * wf_leaf_dim - which of the dims [first, end) of a shape has the leaves of a sum over all of them
+ *
+ * It is the last one of 8 leaves: the heads of [batch, tokens, heads, head_dim], else the tokens. A
+ * leaf is one chain over everything else, so an axis that splits another one of these dims shows
+ * in the sum's bits, as one that splits a dim of one leaf does. (A batch that is summed with other
+ * dims, WF_LEAF_EACH in front, has a leaf for each of its indices instead.)
+ *
+ * Returns: -1 where all of it is one leaf
+ */
+WF_HOST_DEVICE static inline int wf_leaf_dim(const wf_dim *dim, int first, int end)
+{
+    int d = end - 1;
+
+    while (d >= first && dim[d].leaves != WF_LEAF_EIGHT)
+        d--;
+    return d >= first ? d : -1;
+}
 
 /**
  * wf_leaf_cuts - how a sum over this rank's part of a dim is cut in leaves.

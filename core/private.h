@@ -43,9 +43,10 @@ struct wf_context {
     int64_t n_owned, owned_capacity;
     int64_t *marks;
     int n_marks, marks_capacity, lost_marks;
-    wf_blocks blocks;    /* tensors, storages, tapes and their nodes, moves: all bookkeeping */
-    wf_tape *tape;       /* the recording one */
-    uint64_t tapes;      /* serial number of the last tape */
+    wf_blocks blocks; /* tensors, storages, tapes and their nodes, moves: all bookkeeping */
+    wf_tape *tape;    /* the recording one */
+    uint64_t tapes;   /* serial number of the last tape */
+    wf_uses uses;
     wf_memory_kind kind; /* what results of ops are counted as */
     wf_dtype storage;    /* and stored as */
     int64_t step, first_sequence;
@@ -56,6 +57,7 @@ struct wf_context {
     struct wf_graph *graph; /* that is being recorded, or NULL */
     wf_watch *watch;        /* NULL: nobody looks at results */
     void *watcher;
+    char inexact[WF_INEXACT]; /* the first reason, or "" */
 };
 
 /* core/scope.c */

@@ -4,7 +4,8 @@
  * A dim of `size` elements made of indivisible grains is cut in p pieces at
  *     cut(i) = grain * floor(i * (size / grain) / p),      i = 0 .. p
  * for layouts and for the leaves of a contraction alike, so the cuts of 8 leaves contain those
- * of 2 and 4 ranks and nothing has to divide.
+ * of 2 and 4 ranks and nothing has to divide. Axes that cut a dim together are one of all their
+ * parts, so 2 x 4 ranks have the cuts of 8.
  *
  * A sum of n leaves is a binary tree halved top-down at the midpoint, a perfect one where n is a
  * power of two. Walking the leaves in order, wf_tree_merges(n, i) says how many pairs of open

@@ -93,7 +93,8 @@ WF_API void wf_bias_gelu_grad(wf_tensor *x, wf_tensor *bias, wf_tensor *dy, wf_t
                               wf_tensor **dbias);
 
 /**
- * wf_batch_sum - sum over dim 0, a leaf per index; wf_token_sum - sum over all dims but dim 0
+ * wf_batch_sum - sum over dim 0, a leaf per index; wf_token_sum - sum over all dims but dim 0, in
+ * the leaves of the last one that has 8 (wf_leaf_dim)
  *
  * Layout:      "b...->..." and "b...->b"
  * Gradient:    to x, by wf_batch_expand and wf_token_expand (dy, x for its shape)

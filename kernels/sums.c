@@ -10,7 +10,7 @@
  *     token_expand  y[b, ..] = x[b]
  *
  * The leaves of a sum over sequences are the sequences, those of a sum inside a sequence are
- * the tokens' 8. The CPU's kernels are in kernels/cpu/sums.c.
+ * the 8 of its last dim that has some (wf_leaf_dim): the tokens, or heads behind them. The CPU's kernels are in kernels/cpu/sums.c.
  */
 #include "kernels/op_table.h"
 

@@ -152,35 +152,84 @@ bool wf_layout_is_partial(const wf_layout *layout, int axis)
     return axis < 0 ? any != 0 : (any >> axis & 1) != 0;
 }
 
+/* How many of n axes cut between grains: those before the first fine one. */
+static int coarse(const wf_dim *dim, int n, const wf_cutter *axis)
+{
+    int k = 0;
+
+    while (k < n && (dim->grain == 1 || !axis[k].fine))
+        k++;
+    return k;
+}
+
+/* The number of all parts of these axes, and of the one that has their places. */
+static int64_t parts_of(int n, const wf_cutter *axis, int64_t *place)
+{
+    int64_t parts = 1;
+
+    *place = 0;
+    for (int i = 0; i < n; i++) {
+        parts *= axis[i].parts;
+        *place = *place * axis[i].parts + axis[i].place;
+    }
+    return parts;
+}
+
+int64_t wf_cut_together(const wf_dim *dim, int n, const wf_cutter *axis)
+{
+    int k = coarse(dim, n, axis);
+    int64_t place, parts = parts_of(k, axis, &place);
+    int64_t start = wf_cut(dim->size, dim->grain, parts, place), end;
+
+    if (k == n)
+        return start;
+    end = wf_cut(dim->size, dim->grain, parts, place + 1);
+    parts = parts_of(n - k, axis + k, &place);
+    return start + wf_cut(end - start, 1, parts, place);
+}
+
+int wf_layout_cutters(const wf_mesh *mesh, const wf_layout *layout, int i, int rank,
+                      wf_cutter axis[WF_MAX_AXES])
+{
+    int n = layout ? layout->n_axes[i] : 0;
+
+    for (int a = 0; a < n; a++) {
+        int number = layout->axis[i][a];
+
+        axis[a] = (wf_cutter){.parts = mesh->size[number],
+                              .place = wf_mesh_coordinate_of(mesh, rank, number),
+                              .fine = mesh->fine >> number & 1};
+    }
+    return n;
+}
+
 void wf_layout_part(const wf_mesh *mesh, const wf_layout *layout, int i, const wf_dim *dim,
                     int rank, int64_t *start, int64_t *local)
 {
+    wf_cutter axis[WF_MAX_AXES];
+    int n = wf_layout_cutters(mesh, layout, i, rank, axis);
+
     *start = 0;
     *local = dim->size;
-    for (int a = 0; layout && a < layout->n_axes[i]; a++) {
-        int axis = layout->axis[i][a];
-        int place = wf_mesh_coordinate_of(mesh, rank, axis);
-        int64_t from = wf_mesh_cut(mesh, axis, dim, *local, place);
-
-        *local = wf_mesh_cut(mesh, axis, dim, *local, place + 1) - from;
-        *start += from;
+    if (n) {
+        *start = wf_cut_together(dim, n, axis);
+        axis[n - 1].place++;
+        *local = wf_cut_together(dim, n, axis) - *start;
     }
 }
 
 /* The largest of p parts of n grains is ceil(n / p) of them (core/tree.h), which grows with n: the
-   largest part of an axis is one of the largest before it. */
+   largest part of fine axes is one of the largest before them. */
 int64_t wf_layout_largest_part(const wf_mesh *mesh, const wf_layout *layout, int i,
                                const wf_dim *dim)
 {
-    int64_t n = dim->size;
+    wf_cutter axis[WF_MAX_AXES];
+    int n = wf_layout_cutters(mesh, layout, i, 0, axis), k = coarse(dim, n, axis);
+    int64_t place, parts = parts_of(k, axis, &place);
+    int64_t most = (dim->size / dim->grain + parts - 1) / parts * dim->grain;
 
-    for (int a = 0; layout && a < layout->n_axes[i]; a++) {
-        int axis = layout->axis[i][a];
-        int64_t grain = wf_mesh_grain(mesh, axis, dim), parts = mesh->size[axis];
-
-        n = grain * ((n / grain + parts - 1) / parts);
-    }
-    return n;
+    parts = parts_of(n - k, axis + k, &place);
+    return (most + parts - 1) / parts;
 }
 
 wf_status wf_layout_fits(wf_context *ctx, const wf_layout *layout, int ndim)

@@ -250,16 +250,6 @@ void wf_mesh_cut_finely(wf_mesh *mesh, int axis)
         mesh->fine |= (uint8_t)(1u << axis);
 }
 
-int64_t wf_mesh_grain(const wf_mesh *mesh, int axis, const wf_dim *dim)
-{
-    return mesh->fine >> axis & 1 ? 1 : dim->grain;
-}
-
-int64_t wf_mesh_cut(const wf_mesh *mesh, int axis, const wf_dim *dim, int64_t n, int i)
-{
-    return wf_cut(n, wf_mesh_grain(mesh, axis, dim), mesh->size[axis], i);
-}
-
 wf_comm *wf_mesh_comm(const wf_mesh *mesh, int axis)
 {
     return mesh->comm[axis];

@@ -191,14 +191,18 @@ static wf_status run_local(wf_move *move, item *it)
     return advance(move, it);
 }
 
-/* cuts[i] = elements before piece i when an axis cuts dim d of t (n long). */
-static void cut_dim(const wf_tensor *t, int d, int64_t n, int axis, int64_t *cuts)
+/* cuts[i] = elements of t before piece i of its dim d, which the last axis of a layout cuts. */
+static void cut_dim(const wf_tensor *t, int d, const wf_layout *layout, int64_t *cuts)
 {
     const wf_mesh *mesh = t->ctx->mesh;
+    wf_cutter axis[WF_MAX_AXES];
+    int n = wf_layout_cutters(mesh, layout, d, mesh->rank, axis);
     int64_t unit = outer(t, d) * inner(t, d);
 
-    for (int i = 0; i <= mesh->size[axis]; i++)
-        cuts[i] = wf_mesh_cut(mesh, axis, &t->dim[d], n, i) * unit;
+    for (int64_t i = 0; i <= axis[n - 1].parts; i++) {
+        axis[n - 1].place = i;
+        cuts[i] = (wf_cut_together(&t->dim[d], n, axis) - t->start[d]) * unit;
+    }
 }
 
 /* Fill one buffer of the round's collective. */
@@ -223,15 +227,15 @@ static wf_status prepare(wf_move *move, item *it, wf_comm_buffer *buffer)
                                .cuts = it->cuts,
                                .out_cuts = it->out_cuts};
     if (it->step.kind == WF_REDUCE_SCATTER || it->step.kind == WF_ALL_TO_ALL) {
-        cut_dim(x, d, x->local[d], it->step.axis, it->cuts);
+        cut_dim(x, d, y->layout, it->cuts);
         buffer->rows = outer(x, d);
     }
     if (it->step.kind == WF_ALL_TO_ALL) {
-        cut_dim(y, from, y->local[from], it->step.axis, it->out_cuts);
+        cut_dim(y, from, x->layout, it->out_cuts);
         buffer->out_rows = outer(y, from);
     }
     if (it->step.kind == WF_ALL_GATHER) {
-        cut_dim(y, from, y->local[from], it->step.axis, it->cuts);
+        cut_dim(y, from, x->layout, it->cuts);
         buffer->rows = outer(y, from);
     }
     return WF_OK;

@@ -32,11 +32,25 @@ const wf_layout *wf_layout_intern(wf_mesh *mesh, const wf_layout *layout);
 /* A layout to change: a copy of `from`, or whole. */
 wf_layout wf_layout_copy(const wf_mesh *mesh, const wf_layout *from);
 
-/* What an axis cuts a dim between. */
-int64_t wf_mesh_grain(const wf_mesh *mesh, int axis, const wf_dim *dim);
+/* One of the axes that cut a dim together: its parts, and one of them; a fine one ignores grains. */
+typedef struct wf_cutter {
+    int64_t parts, place;
+    bool fine;
+} wf_cutter;
 
-/* Where an axis cuts n indices of a dim: part i begins at cut i. */
-int64_t wf_mesh_cut(const wf_mesh *mesh, int axis, const wf_dim *dim, int64_t n, int i);
+/*
+ * Where the part begins that has these places along n axes, the outermost first; the last place may
+ * be `parts`, for where the part before it ends.
+ *
+ * Axes cut a dim together as one of all their parts does, which is wf_cut(size, grain, p1 * p2,
+ * i1 * p2 + i2): 2 x 4 ranks have the cuts of 8, and p1 ranks alone those of every p2-th. From the
+ * first fine axis of a dim of grains on, axes cut what those before them left, anywhere.
+ */
+int64_t wf_cut_together(const wf_dim *dim, int n, const wf_cutter *axis);
+
+/* The axes that cut dim i in a layout, with the places of a rank; returns how many. */
+int wf_layout_cutters(const wf_mesh *mesh, const wf_layout *layout, int i, int rank,
+                      wf_cutter axis[WF_MAX_AXES]);
 
 /* WF_ELAYOUT and a text where a tensor of ndim dims cannot have this layout. */
 wf_status wf_layout_fits(wf_context *ctx, const wf_layout *layout, int ndim);
@@ -46,5 +60,12 @@ wf_tensor *wf_move_one(wf_tensor *x, const wf_layout *to);
 
 /* The layouts of an op's outputs (mesh/rule.c). */
 wf_status wf_layout_rule(const wf_call *call, const wf_signature *sig, const wf_layout **out);
+
+/* The letters that output o is a sum over, a bit each; a sum over ranks where axes split them. */
+uint32_t wf_layout_summed(const wf_call *call, const wf_signature *sig, int o);
+
+/* Tells the context where outputs of these layouts are not the sums of one rank (mesh/exact.c). */
+void wf_layout_tell_sums(const wf_call *call, const wf_signature *sig,
+                         const wf_layout *const *out);
 
 #endif

@@ -215,17 +215,18 @@ static wf_status pass_partial(const wf_call *call, uint8_t *sum, uint8_t *max)
     return refuse_partial(call, partial);
 }
 
-/* The axes that split what the last output sums of the first. */
-static uint8_t summed_last(const wf_call *call, const wf_signature *sig, const letters *l)
+/* The axes that split what this output alone sums: tokens of the last one, heads of groups that
+   are whole. */
+static uint8_t summed_here(const wf_call *call, const wf_signature *sig, const letters *l,
+                           int o)
 {
-    int first = call->n_in, last = first + call->n_out - 1;
+    uint32_t here = wf_layout_summed(call, sig, o) & ~sig->contracted;
     uint8_t sum = 0;
 
-    for (int d = 0; d < sig->ndim[first]; d++)
-        sum |= l->mask[sig->letter[first][d]];
-    for (int d = 0; d < sig->ndim[last]; d++)
-        sum &= (uint8_t)~l->mask[sig->letter[last][d]];
-    return sum;
+    for (int letter = 0; letter < WF_LETTERS; letter++)
+        if (here >> letter & 1)
+            sum |= l->mask[letter];
+    return call->op->flags & WF_OP_GROUPS ? sum & (uint8_t)~l->mask[G] : sum;
 }
 
 static wf_status output_layout(const wf_call *call, const wf_signature *sig, const letters *l,
@@ -235,13 +236,10 @@ static wf_status output_layout(const wf_call *call, const wf_signature *sig, con
     wf_layout layout = wf_layout_copy(mesh, NULL);
     int row = call->n_in + o;
     uint8_t used = 0;
-    bool has_g = false, has_h = false;
 
     for (int d = 0; d < sig->ndim[row]; d++) {
         int letter = sig->letter[row][d];
 
-        has_g |= letter == G;
-        has_h |= letter == H;
         if (used & l->mask[letter])
             return refuse(
                 call,
@@ -252,10 +250,7 @@ static wf_status output_layout(const wf_call *call, const wf_signature *sig, con
         layout.n_axes[d] = l->n[letter];
         memcpy(layout.axis[d], l->axis[letter], (size_t)l->n[letter]);
     }
-    if ((call->op->flags & WF_OP_GROUPS) && has_g && !has_h)
-        sum |= l->mask[H] & (uint8_t)~l->mask[G];
-    if ((call->op->flags & WF_OP_SUM_LAST) && o == call->n_out - 1)
-        sum |= summed_last(call, sig, l);
+    sum |= summed_here(call, sig, l, o);
     if (used & (sum | max))
         return refuse(
             call,
@@ -294,5 +289,7 @@ wf_status wf_layout_rule(const wf_call *call, const wf_signature *sig, const wf_
         sum |= contracted;
     for (int o = 0; o < call->n_out && status == WF_OK; o++)
         status = output_layout(call, sig, &l, o, sum, max, &out[o]);
+    if (status == WF_OK)
+        wf_layout_tell_sums(call, sig, out);
     return status;
 }

@@ -280,10 +280,25 @@ wf_tensor *wf_nn_at(void *module, const char *point, wf_tensor *x)
     return x;
 }
 
+/* The slot of the use that comes next in forward: the one that an earlier run of the same ops
+   took for it, or a new one. -1: there is none left. */
+static int slot_of(wf_nn_parameter *p, int64_t number)
+{
+    for (int u = 0; u < p->uses; u++)
+        if (p->number[u] == number)
+            return u;
+    if (p->uses == WF_NN_USES)
+        return -1;
+    p->number[p->uses] = number;
+    p->use[p->uses] = NULL;
+    return p->uses++;
+}
+
 wf_tensor *wf_nn_use(void *module, wf_nn_parameter *p)
 {
     wf_nn_module *m = module;
     wf_tensor *t;
+    wf_uses *uses;
 
     if (!p)
         return NULL;
@@ -295,16 +310,22 @@ wf_tensor *wf_nn_use(void *module, wf_nn_parameter *p)
                 p->path);
         return NULL;
     }
-    if (!p->frozen && wf_context_recording(m->ctx)) {
-        if (p->uses == WF_NN_USES) {
+    uses = wf_context_uses(m->ctx);
+    if (!p->frozen && (uses->later || wf_context_recording(m->ctx))) {
+        int slot = slot_of(p, uses->next++);
+
+        if (slot < 0) {
             wf_fail(m->ctx, WF_EINVAL, "parameter %s is used more than %d times in one pass",
                     p->path, WF_NN_USES);
             return NULL;
         }
-        t = wf_leaf(t);
-        if (!t)
-            return NULL;
-        p->use[p->uses++] = wf_tensor_retain(t);
+        if (!uses->later) {
+            t = wf_leaf(t);
+            if (!t)
+                return NULL;
+            wf_tensor_release(p->use[slot]);
+            p->use[slot] = wf_tensor_retain(t);
+        }
     }
     if (m->hooks && m->hooks->use)
         t = m->hooks->use(m->hooks->self, m, p, t);

@@ -26,8 +26,11 @@ struct wf_nn_parameter {
     bool decay;  /* weight decay applies: matrices yes, biases and norms no */
     bool frozen; /* no gradient is taken */
     int refs, uses;
-    wf_tensor *use[WF_NN_USES]; /* leaves of the forward pass that runs, in order of use */
-    void *plan;                 /* what a plan has to say about it */
+    /* leaves of the forward pass that runs, in order of use, and the numbers of these uses
+       (wf_context_uses); NULL for one that is made when backward runs its module again */
+    wf_tensor *use[WF_NN_USES];
+    int64_t number[WF_NN_USES];
+    void *plan; /* what a plan has to say about it */
 };
 
 typedef enum wf_nn_kind {
@@ -143,7 +146,7 @@ WF_API bool wf_nn_acts(const void *module, const char *point);
 
 /**
  * wf_nn_use - a parameter at this place of the forward pass; every use counts as a slot of its
- * own, whose gradients are added in the order of use.
+ * own, whose gradients are added in the order of use in forward, whatever backward runs again.
  */
 WF_API wf_tensor *wf_nn_use(void *module, wf_nn_parameter *parameter);
 

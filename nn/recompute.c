@@ -1,23 +1,29 @@
 /*
  * nn/recompute.c - a run of a module as one op on the tape: it saves the input, and its gradient
- * is the same run on a tape of its own, walked back at once.
+ * is the same run on a tape of its own, walked back at once. The first run numbers the uses of
+ * parameters, the second one gives them leaves under the same numbers.
  */
 #include "nn/recompute.h"
 #include <string.h>
 
 typedef struct run {
     wf_nn_module *module;
+    int64_t first; /* number of its first use of a parameter */
 } run;
 
-static wf_tensor *gradient_of(wf_nn_module *m, wf_tensor *x, wf_tensor *dy)
+static wf_tensor *gradient_of(const run *r, wf_tensor *x, wf_tensor *dy)
 {
+    wf_nn_module *m = r->module;
     wf_context *ctx = m->ctx;
+    wf_uses *uses = wf_context_uses(ctx), outside = *uses;
     wf_tape *tape = wf_tape_open(ctx);
     const char *phase = wf_context_phase(ctx, "forward again");
     wf_tensor *leaf = wf_leaf(x), *y;
 
+    *uses = (wf_uses){.next = r->first};
     wf_scope_open(ctx);
     y = wf_scope_return(ctx, leaf ? m->type->forward(m, leaf) : NULL);
+    *uses = outside;
     wf_context_phase(ctx, phase);
     if (y)
         wf_backward(y, dy, false);
@@ -30,7 +36,7 @@ static void backward(wf_gradient *g)
     const run *r = g->attr;
     wf_memory_kind kind = wf_context_memory_kind(g->ctx, WF_MEMORY_ACTIVATION);
 
-    g->din[0] = gradient_of(r->module, g->in[0], g->dout[0]);
+    g->din[0] = gradient_of(r, g->in[0], g->dout[0]);
     wf_context_memory_kind(g->ctx, kind);
 }
 
@@ -39,7 +45,8 @@ static const wf_op run_op = {
 
 wf_tensor *wf_nn_run_again(wf_nn_module *m, wf_tensor *x)
 {
-    run attr = {m};
+    wf_uses *uses = wf_context_uses(m->ctx);
+    run attr = {m, uses->next};
     wf_call call = {.op = &run_op,
                     .ctx = m->ctx,
                     .n_in = 1,
@@ -47,8 +54,11 @@ wf_tensor *wf_nn_run_again(wf_nn_module *m, wf_tensor *x)
                     .attr = &attr,
                     .attr_size = sizeof attr};
     wf_tape *tape = wf_tape_switch(m->ctx, NULL);
-    wf_tensor *y = m->type->forward(m, x);
+    wf_tensor *y;
 
+    uses->later = true; /* nothing runs again inside: no tape records */
+    y = m->type->forward(m, x);
+    uses->later = false;
     wf_tape_switch(m->ctx, tape);
     if (!y)
         return NULL;

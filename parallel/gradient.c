@@ -126,9 +126,9 @@ static wf_status sum_over_tp(wf_par_gradients *g, int64_t count,
 
     for (int64_t i = 0; i < count; i++)
         for (int u = 0; u < parameter[i]->uses; u++) {
-            wf_tensor **grad = &parameter[i]->use[u]->grad;
+            wf_tensor *leaf = parameter[i]->use[u], **grad = leaf ? &leaf->grad : NULL;
 
-            if (!*grad || !wf_layout_is_partial((*grad)->layout, tp))
+            if (!grad || !*grad || !wf_layout_is_partial((*grad)->layout, tp))
                 continue;
             g->place[n] = grad;
             g->to[n] = wf_layout_whole(mesh, (*grad)->layout, tp);
@@ -155,7 +155,7 @@ void wf_par_gradients_micro(wf_par_gradients *g, int64_t micro, int64_t micros)
 static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
 {
     const wf_par_holding *h = wf_par_holding_of(p);
-    wf_tensor *leaf = p->use[u], *grad = leaf->grad;
+    wf_tensor *leaf = p->use[u], *grad = leaf ? leaf->grad : NULL;
 
     if (grad && grad->ndim == p->tensor->ndim + 1) /* of a vector, per sequence */
         grad = wf_batch_sum(grad);
@@ -172,10 +172,11 @@ static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
 
 static void drop_gradients(wf_nn_parameter *p)
 {
-    for (int u = 0; u < p->uses; u++) {
-        wf_tensor_release(p->use[u]->grad);
-        p->use[u]->grad = NULL;
-    }
+    for (int u = 0; u < p->uses; u++)
+        if (p->use[u]) {
+            wf_tensor_release(p->use[u]->grad);
+            p->use[u]->grad = NULL;
+        }
 }
 
 wf_status wf_par_gradients_take(wf_par_gradients *g, int64_t n,

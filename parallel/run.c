@@ -10,20 +10,18 @@
 static void find_inexact(wf_par *par)
 {
     const wf_par_options *o = &par->options;
-    bool tp = o->tp != 1 && o->tp != 2 && o->tp != 4 && o->tp != 8;
-    bool dp = (o->dp & (o->dp - 1)) != 0;
 
-    if (o->reduce_dtype == WF_BF16 && !o->exact_off)
-        snprintf(par->inexact, sizeof par->inexact,
-                 "not layout-exact: gradients are rounded to bf16 before ranks sum them");
-    else if (o->exact_off)
-        snprintf(par->inexact, sizeof par->inexact, "not layout-exact: exact is off");
-    else if (tp)
-        snprintf(par->inexact, sizeof par->inexact,
-                 "not layout-exact: tp %d does not nest in the 8 leaves", o->tp);
-    else if (dp)
-        snprintf(par->inexact, sizeof par->inexact,
-                 "not layout-exact: dp %d is not a power of two", o->dp);
+    if (o->exact_off)
+        wf_context_tell_inexact(par->ctx, "not layout-exact: exact is off");
+    else if (o->reduce_dtype == WF_BF16)
+        wf_context_tell_inexact(
+            par->ctx, "not layout-exact: gradients are rounded to bf16 before ranks sum them");
+    else if (o->tp != 1 && o->tp != 2 && o->tp != 4 && o->tp != 8)
+        wf_context_tell_inexact(par->ctx,
+                                "not layout-exact: tp %d does not nest in the 8 leaves", o->tp);
+    else if (o->dp & (o->dp - 1))
+        wf_context_tell_inexact(par->ctx, "not layout-exact: dp %d is not a power of two",
+                                o->dp);
 }
 
 static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
@@ -207,5 +205,5 @@ const wf_layout *wf_par_batch_layout(const wf_par *par)
 
 const char *wf_par_inexact(const wf_par *par)
 {
-    return par->inexact[0] ? par->inexact : NULL;
+    return wf_context_inexact(par->ctx);
 }

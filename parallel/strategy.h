@@ -39,7 +39,6 @@ struct wf_par {
     bool
         reduced; /* gradients are summed in every micro-step: over shard, and where the strategy
                      has no groups over all dp ranks */
-    char inexact[160];
     wf_par_gpu gpu;                  /* gpus 0: none */
     struct place *places;            /* what plans have put into models */
     struct wf_par_holding *holdings; /* and into parameters */

@@ -72,9 +72,10 @@ static wf_status check(wf_par_trainer *t)
     if (!o->micro_batch)
         t->options.micro_batch = t->per_rank;
     t->micros = t->per_rank / t->options.micro_batch;
-    if (t->micros & (t->micros - 1) && !t->par->inexact[0])
-        snprintf(t->par->inexact, sizeof t->par->inexact,
-                 "not layout-exact: %" PRId64 " micro-steps are not a power of two", t->micros);
+    if (t->micros & (t->micros - 1))
+        wf_context_tell_inexact(
+            t->par->ctx, "not layout-exact: %" PRId64 " micro-steps are not a power of two",
+            t->micros);
     return WF_OK;
 }
 

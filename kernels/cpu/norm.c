@@ -2,8 +2,8 @@
  * kernels/cpu/norm.c - norms on the CPU: rows over the team, each by one call of the inner
  * loops.
  *
- * A sequence's gradient of gain and bias is a midpoint tree over the 8 leaves of its tokens. A
- * leaf is one chain over its rows, an empty one +0. A leaf may be -0 (a product can underflow),
+ * A sequence's gradient of gain and bias is a midpoint tree over the 8 leaves of its tokens, or of
+ * its heads (wf_leaf_dim). A leaf is one chain over its rows, an empty one +0. A leaf may be -0 (a product can underflow),
  * and -0 does not survive a sum with +0: zeros get one sign at the end, as they would on ranks
  * that hold a part of the leaves.
  */
@@ -99,9 +99,8 @@ static wf_status rmsnorm_dx(const wf_call *call, void *workspace)
 /* The gradients of vectors: leaf values are [sequence][output][leaf][d] in the workspace. */
 typedef struct vector_sums {
     const wf_call *call;
-    int64_t sequences, d;
-    int64_t row[WF_LEAVES + 1]; /* where each leaf of a sequence begins */
-    int leaves;
+    int64_t sequences, rows, d; /* rows of a sequence */
+    wf_row_sum sum;
     float *leaf;
 } vector_sums;
 
@@ -109,24 +108,18 @@ static vector_sums plan(const wf_call *call, void *workspace)
 {
     const wf_tensor *x = call->in[0];
     int last = x->ndim - 1;
-    vector_sums s = {.call = call,
-                     .sequences = x->local[0],
-                     .d = x->local[last],
-                     .row = {0, wf_extent(x, 1, last)},
-                     .leaves = 1,
-                     .leaf = workspace};
 
-    if (last > 1) {
-        s.leaves = wf_leaf_cuts(x, 1, s.row);
-        for (int l = 0; l <= s.leaves; l++)
-            s.row[l] *= wf_extent(x, 2, last);
-    }
-    return s;
+    return (vector_sums){.call = call,
+                         .sequences = x->local[0],
+                         .rows = wf_extent(x, 1, last),
+                         .d = x->local[last],
+                         .sum = wf_row_sum_of(x, last),
+                         .leaf = workspace};
 }
 
 static float *leaf_at(const vector_sums *s, int64_t sequence, int output, int leaf)
 {
-    return s->leaf + ((sequence * s->call->n_out + output) * s->leaves + leaf) * s->d;
+    return s->leaf + ((sequence * s->call->n_out + output) * s->sum.leaves + leaf) * s->d;
 }
 
 static void leaves_of(void *arg, int64_t begin, int64_t end, int worker)
@@ -138,9 +131,10 @@ static void leaves_of(void *arg, int64_t begin, int64_t end, int worker)
 
     (void)worker;
     for (int64_t i = begin; i < end; i++) {
-        int64_t b = i / s->leaves;
-        int l = (int)(i % s->leaves);
-        int64_t row = b * s->row[s->leaves] + s->row[l], rows = s->row[l + 1] - s->row[l];
+        int64_t b = i / s->sum.leaves;
+        int l = (int)(i % s->sum.leaves);
+        int64_t row = b * s->rows + s->sum.at[l];
+        wf_leaf_rows rows = wf_leaf_rows_of(&s->sum, l);
         const float *x = at(in[0], row * s->d);
 
         if (call->n_out == 2)
@@ -156,19 +150,20 @@ static wf_status dw(const wf_call *call, void *workspace)
 {
     wf_cpu *cpu = wf_cpu_of(call);
     vector_sums s = plan(call, workspace);
-    int64_t rows = s.row[s.leaves] / s.leaves; /* of a leaf, more or less */
+    int64_t rows = s.rows / s.sum.leaves; /* of a leaf, more or less */
 
     if (!workspace)
         return WF_OK; /* no output either */
-    wf_team_run(cpu->team, s.sequences * s.leaves, wf_piece_rows(rows * s.d), leaves_of, &s);
+    wf_team_run(cpu->team, s.sequences * s.sum.leaves, wf_piece_rows(rows * s.d), leaves_of,
+                &s);
     for (int64_t b = 0; b < s.sequences; b++)
         for (int o = 0; o < call->n_out; o++) {
             const float *leaf[WF_LEAVES];
             float *sum = at(call->out[o], b * s.d);
 
-            for (int l = 0; l < s.leaves; l++)
+            for (int l = 0; l < s.sum.leaves; l++)
                 leaf[l] = leaf_at(&s, b, o, l);
-            cpu->simd->sum(leaf, s.leaves, true, sum, s.d);
+            cpu->simd->sum(leaf, s.sum.leaves, true, sum, s.d);
             for (int64_t i = 0; i < s.d; i++)
                 sum[i] += 0.0f;
         }
@@ -179,7 +174,7 @@ static size_t dw_workspace(const wf_call *call)
 {
     vector_sums s = plan(call, NULL);
 
-    return (size_t)(s.sequences * call->n_out * s.leaves * s.d) * sizeof(float);
+    return (size_t)(s.sequences * call->n_out * s.sum.leaves * s.d) * sizeof(float);
 }
 
 const wf_kernel wf_cpu_layernorm = {.run = layernorm};

@@ -28,6 +28,12 @@ typedef struct wf_gemm_part {
     bool leaf;          /* true: begins a new leaf; the first part always does */
 } wf_gemm_part;
 
+/* The rows of a leaf: `runs` runs of `rows` rows each, which begin `step` rows apart. Those of one
+   run are those of the tokens in a leaf; more are heads of a leaf, token by token. */
+typedef struct wf_leaf_rows {
+    int64_t runs, step, rows;
+} wf_leaf_rows;
+
 /*
  * C = midpoint tree (core/tree.h) over leaves; a leaf is one ascending fma chain from +0 through
  * its parts in order; an empty leaf is +0, and so is every zero of C. C is overwritten, or added
@@ -133,7 +139,7 @@ typedef struct wf_simd {
                            int64_t d);
     /* dgain[d] = chain over rows of dy * xhat; dbias[d] = chain over rows of dy */
     void (*layernorm_leaf)(const float *x, const float *mean, const float *rstd,
-                           const float *dy, float *dgain, float *dbias, int64_t rows,
+                           const float *dy, float *dgain, float *dbias, wf_leaf_rows rows,
                            int64_t d);
     /* y = x * rstd * gain; rstd[r] = 1 / sqrt(mean_d x^2 + eps) */
     void (*rmsnorm)(const float *x, const float *gain, float eps, float *y, float *rstd,
@@ -141,9 +147,10 @@ typedef struct wf_simd {
     void (*rmsnorm_grad)(const float *x, const float *gain, const float *rstd, const float *dy,
                          float *dx, int64_t rows, int64_t d);
     void (*rmsnorm_leaf)(const float *x, const float *rstd, const float *dy, float *dgain,
-                         int64_t rows, int64_t d);
+                         wf_leaf_rows rows, int64_t d);
     /* dbias[d] = chain over rows of dy[r, d]; row r begins at dy + r * stride */
-    void (*bias_leaf)(const float *dy, int64_t stride, float *dbias, int64_t rows, int64_t d);
+    void (*bias_leaf)(const float *dy, int64_t stride, float *dbias, wf_leaf_rows rows,
+                      int64_t d);
 
     /* Rotate pairs (i, i + dim/2) of every head of one token: y = rot(x); cosine and sine are
        [dim/2] of this token's position; inverse rotates back. x, y are [heads, dim]. */

@@ -11,29 +11,29 @@
 
 enum { COLUMNS = 128 };
 
-/* y[o, n] = sum over r of x[o, r, n]; leaf l has the rows [at[l], at[l + 1]) * inner. */
+/* y[o, n] = sum over r of x[o, r, n] */
 typedef struct sum_job {
     const wf_simd *simd;
     const float *x;
     float *y;
-    int64_t rows, n;
-    int64_t leaves, inner;
-    bool each; /* one row per leaf, and `at` is not used */
-    int64_t at[WF_LEAVES + 1];
+    int64_t n, rows;
+    bool each; /* one row per leaf, and `sum` is not used */
+    wf_row_sum sum;
 } sum_job;
 
 static void sum_block(const sum_job *j, const float *x, float *y, int64_t columns)
 {
     float node[WF_TREE_DEPTH + 1][COLUMNS];
+    int64_t leaves = j->each ? j->rows : j->sum.leaves;
     int depth = 0;
 
     memset(node[0], 0, (size_t)columns * sizeof(float));
-    for (int64_t l = 0; l < j->leaves; l++) {
-        int64_t first = j->each ? l : j->at[l] * j->inner;
-        int64_t end = j->each ? l + 1 : j->at[l + 1] * j->inner;
+    for (int64_t l = 0; l < leaves; l++) {
+        const wf_leaf_rows one = {1, 1, 1};
 
-        j->simd->bias_leaf(x + first * j->n, j->n, node[depth++], end - first, columns);
-        for (int m = wf_tree_merges(j->leaves, l); m > 0; m--, depth--)
+        j->simd->bias_leaf(x + (j->each ? l : j->sum.at[l]) * j->n, j->n, node[depth++],
+                           j->each ? one : wf_leaf_rows_of(&j->sum, l), columns);
+        for (int m = wf_tree_merges(leaves, l); m > 0; m--, depth--)
             j->simd->add(node[depth - 2], node[depth - 1], node[depth - 2], columns);
     }
     memcpy(y, node[0], (size_t)columns * sizeof(float));
@@ -63,17 +63,12 @@ static wf_status run_sum(const wf_call *call, sum_job *j, int64_t outer)
     return WF_OK;
 }
 
-/* A sum inside each sequence over the dims [1, end), cut where dim 1 has its leaves. */
+/* A sum inside each sequence over the dims [1, end). */
 static sum_job sequences(const wf_call *call, int end, int64_t n)
 {
     const wf_tensor *x = call->in[0];
-    sum_job j = {.rows = wf_extent(x, 1, end), .n = n, .leaves = 1, .inner = 1, .at = {0, 1}};
 
-    if (end > 1) {
-        j.leaves = wf_leaf_cuts(x, 1, j.at);
-        j.inner = wf_extent(x, 2, end);
-    }
-    return j;
+    return (sum_job){.rows = wf_extent(x, 1, end), .n = n, .sum = wf_row_sum_of(x, end)};
 }
 
 static wf_status bias_grad(const wf_call *call, void *workspace)
@@ -96,11 +91,13 @@ static wf_status token_sum(const wf_call *call, void *workspace)
 static wf_status batch_sum(const wf_call *call, void *workspace)
 {
     const wf_tensor *x = call->in[0];
-    sum_job j = {.rows = x->local[0], .n = wf_extent(x, 1, x->ndim), .inner = 1};
+    sum_job j = {.rows = x->local[0],
+                 .n = wf_extent(x, 1, x->ndim),
+                 .each = x->dim[0].leaves == WF_LEAF_EACH && wf_context_exact(call->ctx),
+                 .sum = {.runs = 1, .step = x->local[0]}};
 
     (void)workspace;
-    j.each = x->dim[0].leaves == WF_LEAF_EACH && wf_context_exact(call->ctx);
-    j.leaves = j.each ? j.rows : wf_leaf_cuts(x, 0, j.at);
+    j.sum.leaves = wf_leaf_cuts(x, 0, j.sum.at);
     return run_sum(call, &j, 1);
 }
 
@@ -173,12 +170,14 @@ static void gelu_leaves(void *arg, int64_t begin, int64_t end, int worker)
 
     (void)worker;
     for (int64_t i = begin; i < end; i++) {
-        int64_t row = i / c->leaves * c->rows, l = i % c->leaves;
+        int64_t l = i % c->sum.leaves;
+        int64_t first = i / c->sum.leaves * c->rows + c->sum.at[l];
+        wf_leaf_rows rows = wf_leaf_rows_of(&c->sum, l);
         float *sum = j->leaf + i * c->n;
 
         memset(sum, 0, (size_t)c->n * sizeof(float));
-        for (int64_t r = c->at[l] * c->inner; r < c->at[l + 1] * c->inner; r++) {
-            int64_t at = (row + r) * c->n;
+        for (int64_t q = 0; q < rows.runs * rows.rows; q++) {
+            int64_t at = (first + q / rows.rows * rows.step + q % rows.rows) * c->n;
 
             simd->bias_gelu_grad(x + at, j->call->in[1]->data, dy + at, dx + at, 1, c->n);
             simd->add(sum, dx + at, sum, c->n);
@@ -194,14 +193,14 @@ static wf_status bias_gelu_grad(const wf_call *call, void *workspace)
 
     if (!workspace)
         return WF_OK; /* no output either */
-    wf_team_run(wf_cpu_of(call)->team, outer * c->leaves,
-                wf_piece_rows(c->rows / c->leaves * c->n), gelu_leaves, &j);
+    wf_team_run(wf_cpu_of(call)->team, outer * c->sum.leaves,
+                wf_piece_rows(c->rows / c->sum.leaves * c->n), gelu_leaves, &j);
     for (int64_t o = 0; o < outer; o++) {
         const float *leaf[WF_LEAVES];
 
-        for (int64_t l = 0; l < c->leaves; l++)
-            leaf[l] = j.leaf + (o * c->leaves + l) * c->n;
-        wf_cpu_of(call)->simd->sum(leaf, c->leaves, true,
+        for (int64_t l = 0; l < c->sum.leaves; l++)
+            leaf[l] = j.leaf + (o * c->sum.leaves + l) * c->n;
+        wf_cpu_of(call)->simd->sum(leaf, c->sum.leaves, true,
                                    (float *)call->out[1]->data + o * c->n, c->n);
     }
     return WF_OK;
@@ -211,7 +210,7 @@ static size_t bias_gelu_grad_workspace(const wf_call *call)
 {
     gelu_job j = plan_gelu(call, NULL);
 
-    return (size_t)(call->in[0]->local[0] * j.cuts.leaves * j.cuts.n) * sizeof(float);
+    return (size_t)(call->in[0]->local[0] * j.cuts.sum.leaves * j.cuts.n) * sizeof(float);
 }
 
 static void batch_expand_piece(void *arg, int64_t begin, int64_t end, int worker)

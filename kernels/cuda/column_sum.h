@@ -3,7 +3,8 @@
  *
  *     out[k][b, i] = midpoint tree over 8 leaves of sum over the leaf's rows r of term k of (b, r, i)
  *
- * A leaf's rows are dealt to 8 lanes, r to lane (r - first) % 8; a lane is a chain of additions from +0
+ * Leaves are those of the tokens, or of the heads (wf_leaf_dim): then a leaf's rows are some of every
+ * token's. They are dealt to 8 lanes in their order, row q of the leaf to lane q % 8; a lane is a chain of additions from +0
  * (so no sum is ever -0), and the lanes are added 4, 2, 1 apart. A block has 8 packs of columns of one sequence: the
  * 8 leaves times 8 lanes of each are threads, which meet in shared memory.
  */
@@ -14,9 +15,11 @@
 
 enum { WF_SUM_PACKS = 8, WF_SUM_LANES = 8, WF_SUM_ROWS = WF_LEAVES * WF_SUM_LANES };
 
-/* Where a sequence's rows begin, leaf by leaf. */
+/* The rows of a sequence, `runs` runs of `step` rows: leaf l has those from at[l] to at[l + 1] of
+   every run. */
 struct wf_row_leaves {
     int64_t at[WF_LEAVES + 1];
+    int64_t runs, step;
 };
 
 /* Of a tensor [b, tokens.., n], whose dims [1, end) are summed. Where the sum has one leaf, as it
@@ -24,14 +27,24 @@ struct wf_row_leaves {
 static inline wf_row_leaves wf_row_leaves_of(const wf_tensor *x, int end)
 {
     wf_row_leaves leaves = {};
-    int64_t inner = end > 1 ? wf_extent(x, 2, end) : 1, tokens = end > 1 ? x->local[1] : 1;
-    int n = end > 1 ? wf_cuda_host_table->leaf_cuts(x, 1, leaves.at) : 1;
+    int d = wf_leaf_dim(x->dim, 1, end), first = d < 0 ? 1 : d;
+    int64_t inner = d < 0 ? 1 : wf_extent(x, d + 1, end);
 
-    for (int l = 0; n == 1 && l <= WF_LEAVES; l++)
-        leaves.at[l] = wf_cut(tokens, 1, WF_LEAVES, l);
+    leaves.runs = wf_extent(x, 1, first);
+    leaves.step = wf_extent(x, first, end);
+    if (d < 0 || wf_cuda_host_table->leaf_cuts(x, d, leaves.at) == 1)
+        for (int l = 0; l <= WF_LEAVES; l++)
+            leaves.at[l] = wf_cut(leaves.step / inner, 1, WF_LEAVES, l);
     for (int l = 0; l <= WF_LEAVES; l++)
         leaves.at[l] *= inner;
     return leaves;
+}
+
+/* Row q of a leaf that has `length` rows of every run, counted in its sequence. */
+static __device__ __forceinline__ int64_t wf_row_of_leaf(const wf_row_leaves &leaves, int l,
+                                                         int64_t length, int64_t q)
+{
+    return leaves.at[l] + (leaves.runs == 1 ? q : q / length * leaves.step + q % length);
 }
 
 template <int OUT> struct wf_sums {
@@ -67,17 +80,19 @@ __global__ void __launch_bounds__(WF_SUM_PACKS *WF_SUM_ROWS)
     WF_SHARED(float, sum, OUT *WF_SUM_ROWS *COLUMNS);
     const int pack = (int)(threadIdx.x % WF_SUM_PACKS), y = (int)(threadIdx.x / WF_SUM_PACKS);
     const int64_t first = (int64_t)blockIdx.x * COLUMNS, i = first + pack * PACK;
-    const int64_t rows = a.leaves.at[WF_LEAVES], begin = a.leaves.at[y / WF_SUM_LANES];
-    const int64_t end = a.leaves.at[y / WF_SUM_LANES + 1];
+    const int mine = y / WF_SUM_LANES;
+    const int64_t rows = a.leaves.runs * a.leaves.step;
+    const int64_t length = a.leaves.at[mine + 1] - a.leaves.at[mine];
+    const int64_t end = a.leaves.runs * length;
 
     for (int64_t b = blockIdx.y; b < a.sequences; b += gridDim.y) {
         float own[OUT][PACK] = {};
 
 #pragma unroll 4
-        for (int64_t r = begin + y % WF_SUM_LANES; r < end && i < a.n; r += WF_SUM_LANES) {
+        for (int64_t q = y % WF_SUM_LANES; q < end && i < a.n; q += WF_SUM_LANES) {
             float term[OUT][PACK];
 
-            f.terms(b, b * rows + r, i, a.n - i, term);
+            f.terms(b, b * rows + wf_row_of_leaf(a.leaves, mine, length, q), i, a.n - i, term);
 #pragma unroll
             for (int k = 0; k < OUT; k++)
 #pragma unroll

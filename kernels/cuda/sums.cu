@@ -227,13 +227,14 @@ template <class T> __global__ void __launch_bounds__(WF_BLOCK) token_sum_kernel(
 {
     WF_SHARED(float, leaf, WF_LEAVES);
     const int l = (int)(threadIdx.x / WF_WARP);
-    const int64_t n = a.leaves.at[WF_LEAVES], end = a.leaves.at[l + 1];
+    const int64_t n = a.leaves.runs * a.leaves.step;
+    const int64_t length = a.leaves.at[l + 1] - a.leaves.at[l], end = a.leaves.runs * length;
 
     for (int64_t b = blockIdx.x; b < a.sequences; b += gridDim.x) {
         float sum = 0.0f;
 
-        for (int64_t i = a.leaves.at[l] + threadIdx.x % WF_WARP; i < end; i += WF_WARP)
-            sum += wf_get(((const T *)a.x)[b * n + i]);
+        for (int64_t i = threadIdx.x % WF_WARP; i < end; i += WF_WARP)
+            sum += wf_get(((const T *)a.x)[b * n + wf_row_of_leaf(a.leaves, l, length, i)]);
         sum = wf_warp_sum(sum);
         if (threadIdx.x % WF_WARP == 0)
             leaf[l] = sum;

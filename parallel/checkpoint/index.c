@@ -150,8 +150,7 @@ static wf_status parse_shape(const wf_json_source *s, wf_index_tensor *t)
     return WF_OK;
 }
 
-/* The axes of one dim. A cut that keeps to grains cannot follow one that does not: it would leave
-   elements out. */
+/* The axes of one dim. No layout cuts between grains what was cut inside them before. */
 static wf_status parse_splits(const wf_json_source *s, const wf_saved_mesh *mesh,
                               const json_t *list, int d, bool *taken, wf_index_tensor *t)
 {
@@ -270,10 +269,14 @@ static wf_status parse_index(const wf_json_source *s, const char *text, size_t b
 
     if (status == WF_OK)
         status = wf_json_text(s, "format", WF_INDEX_NAME, NULL, &format);
-    if (status == WF_OK && strcmp(format, WF_INDEX_FORMAT) != 0)
-        return wf_error_set(s->error, WF_EDATA,
-                            "%s has format \"%.80s\", and this version reads \"%s\" alone",
-                            s->name, format, WF_INDEX_FORMAT);
+    if (status == WF_OK) {
+        index->mesh.nested = strcmp(format, WF_INDEX_FORMAT_NESTED) == 0;
+        if (!index->mesh.nested && strcmp(format, WF_INDEX_FORMAT) != 0)
+            return wf_error_set(
+                s->error, WF_EDATA,
+                "%s has format \"%.80s\", and this version reads \"%s\" and \"%s\" alone",
+                s->name, format, WF_INDEX_FORMAT, WF_INDEX_FORMAT_NESTED);
+    }
     if (status == WF_OK)
         status = parse_numbers(s, index);
     if (status == WF_OK)

@@ -2,7 +2,7 @@
  * parallel/checkpoint/index.h - the index of a checkpoint: index.json, written last, which says
  * what the data files hold. Its size does not depend on the number of ranks. Not installed.
  *
- *     {"format": "weft-checkpoint-1", "checksum": "<XXH3 of this text with 16 zeros here>",
+ *     {"format": "weft-checkpoint-2", "checksum": "<XXH3 of this text with 16 zeros here>",
  *      "kind": "sharded", "step": 20, "sequences": 640, "digest": "<16 digits>",
  *      "files": 8, "bytes": 123456, "files_checksum": "<16 digits>", "strategy": "full_shard",
  *      "mesh": [{"name": "shard", "size": 4, "fine": true}, {"name": "tp", "size": 2, ..}],
@@ -20,7 +20,9 @@
 #include "parallel/checkpoint/files.h"
 #include "parallel/checkpoint/parts.h"
 
-#define WF_INDEX_FORMAT "weft-checkpoint-1"
+/* In format 1 the axes of a dim cut it one after the other (wf_saved_mesh.nested). */
+#define WF_INDEX_FORMAT        "weft-checkpoint-2"
+#define WF_INDEX_FORMAT_NESTED "weft-checkpoint-1"
 
 enum {
     WF_INDEX_BYTES = 16 << 20, /* of an index at most: some 60,000 tensors */

@@ -98,11 +98,11 @@ static json_t *describe(const wf_index *index)
     for (int64_t i = 0; i < index->count; i++)
         json_array_append_new(tensors, describe_tensor(index, &index->tensor[i]));
     return json_pack("{s:s, s:s, s:s, s:I, s:I, s:o, s:I, s:I, s:o, s:s, s:o, s:o, s:o}",
-                     "format", WF_INDEX_FORMAT, "checksum", zeros, "kind",
-                     wf_index_kind_name(index->kind), "step", (json_int_t)index->step,
-                     "sequences", (json_int_t)index->sequences, "digest",
-                     number_text(index->digest), "files", (json_int_t)index->files, "bytes",
-                     (json_int_t)index->bytes, "files_checksum",
+                     "format", index->mesh.nested ? WF_INDEX_FORMAT_NESTED : WF_INDEX_FORMAT,
+                     "checksum", zeros, "kind", wf_index_kind_name(index->kind), "step",
+                     (json_int_t)index->step, "sequences", (json_int_t)index->sequences,
+                     "digest", number_text(index->digest), "files", (json_int_t)index->files,
+                     "bytes", (json_int_t)index->bytes, "files_checksum",
                      number_text(index->files_checksum), "strategy", index->strategy, "mesh",
                      describe_mesh(&index->mesh), "options", options, "tensors", tensors);
 }

@@ -84,6 +84,16 @@ static bool same_layouts(const wf_index *a, const wf_index *b)
     return same;
 }
 
+/* Whether every rank finds in its own file the part that it holds. */
+static bool same_parts(const wf_index *a, const wf_index *b)
+{
+    for (int64_t i = 0; a->mesh.nested != b->mesh.nested && i < a->count; i++)
+        if (!wf_saved_same_parts(&a->mesh, &b->mesh, &a->tensor[i].layout, a->tensor[i].ndim,
+                                 a->tensor[i].dim))
+            return false;
+    return true;
+}
+
 static char *print_mesh(const wf_index *index, char *text, size_t size)
 {
     size_t n = (size_t)snprintf(text, size, "%s", index->strategy);
@@ -113,6 +123,12 @@ static wf_status check_model(const loader *l)
             "alone, which is %s; this one is %s: load it there and save it as "
             "sharded, which fits any",
             l->from->path, print_mesh(saved, a, sizeof a), print_mesh(mine, b, sizeof b));
+    if (status == WF_OK && saved->kind == WF_INDEX_LOCAL && !same_parts(mine, saved))
+        return wf_error_set(l->error, WF_EINVAL,
+                            "%s was saved as local by a version that cut dims of two axes in "
+                            "other places: load "
+                            "it there and save it as sharded, which fits any",
+                            l->from->path);
     return status;
 }
 

@@ -91,24 +91,50 @@ int64_t wf_saved_mesh_rank(const wf_saved_mesh *mesh, const int *coordinate)
     return rank;
 }
 
-/* Where an axis cuts n indices of a dim: its part i begins at cut i. */
-static int64_t cut_of(const wf_saved_mesh *mesh, int axis, const wf_dim *dim, int64_t n, int i)
+/* What wf_cut_together was before format 2 of the index: each axis cuts what the one before it left. */
+static int64_t cut_in_turn(const wf_dim *dim, int n, const wf_cutter *axis)
 {
-    return wf_cut(n, mesh->fine[axis] ? 1 : dim->grain, mesh->size[axis], i);
+    int64_t start = 0, local = dim->size;
+
+    for (int i = 0; i < n; i++) {
+        int64_t grain = axis[i].fine ? 1 : dim->grain;
+        int64_t from = wf_cut(local, grain, axis[i].parts, axis[i].place);
+
+        if (axis[i].place < axis[i].parts)
+            local = wf_cut(local, grain, axis[i].parts, axis[i].place + 1) - from;
+        start += from;
+    }
+    return start;
 }
 
-/* [start, start + local) of a dim, cut by its first `axes` axes one after another. */
-static void cut_dim(const wf_saved_mesh *mesh, const wf_saved_layout *layout, int d, int axes,
+/* Where a part of dim d begins that the first n axes cut: at place `last` of the last of them, and
+   at these coordinates of those before it. */
+static int64_t cut_at(const wf_saved_mesh *mesh, const wf_saved_layout *layout, int d, int n,
+                      const wf_dim *dim, const int *coordinate, int64_t last)
+{
+    wf_cutter cutter[WF_MAX_AXES];
+
+    for (int i = 0; i < n; i++) {
+        int axis = layout->axis[d][i];
+
+        cutter[i] = (wf_cutter){.parts = mesh->size[axis],
+                                .place = i == n - 1 ? last : coordinate[axis],
+                                .fine = mesh->fine[axis]};
+    }
+    return mesh->nested ? cut_in_turn(dim, n, cutter) : wf_cut_together(dim, n, cutter);
+}
+
+/* [start, start + local) of a dim that is cut by all of its axes. */
+static void cut_dim(const wf_saved_mesh *mesh, const wf_saved_layout *layout, int d,
                     const wf_dim *dim, const int *coordinate, int64_t *start, int64_t *local)
 {
+    int n = layout->n_axes[d], place = n ? coordinate[layout->axis[d][n - 1]] : 0;
+
     *start = 0;
     *local = dim->size;
-    for (int i = 0; i < axes; i++) {
-        int axis = layout->axis[d][i], place = coordinate[axis];
-        int64_t from = cut_of(mesh, axis, dim, *local, place);
-
-        *local = cut_of(mesh, axis, dim, *local, place + 1) - from;
-        *start += from;
+    if (n) {
+        *start = cut_at(mesh, layout, d, n, dim, coordinate, place);
+        *local = cut_at(mesh, layout, d, n, dim, coordinate, place + 1) - *start;
     }
 }
 
@@ -118,9 +144,25 @@ wf_part wf_saved_part(const wf_saved_mesh *mesh, const wf_saved_layout *layout, 
     wf_part part = {.ndim = ndim};
 
     for (int d = 0; d < ndim; d++)
-        cut_dim(mesh, layout, d, layout->n_axes[d], &dims[d], coordinate, &part.start[d],
-                &part.local[d]);
+        cut_dim(mesh, layout, d, &dims[d], coordinate, &part.start[d], &part.local[d]);
     return part;
+}
+
+bool wf_saved_same_parts(const wf_saved_mesh *a, const wf_saved_mesh *b,
+                         const wf_saved_layout *layout, int ndim, const wf_dim *dims)
+{
+    bool same = true;
+
+    for (int64_t r = 0; same && r < wf_saved_mesh_ranks(a); r++) {
+        int at[WF_MAX_AXES];
+        wf_part x, y;
+
+        wf_saved_mesh_coordinates(a, r, at);
+        x = wf_saved_part(a, layout, ndim, dims, at);
+        y = wf_saved_part(b, layout, ndim, dims, at);
+        same = memcmp(&x, &y, sizeof x) == 0;
+    }
+    return same;
 }
 
 int64_t wf_saved_writer(const wf_saved_mesh *mesh, const wf_saved_layout *layout, int ndim,
@@ -151,15 +193,21 @@ typedef struct walk {
     int coordinate[WF_MAX_AXES];
 } walk;
 
-/* The first part along an axis that ends behind `from`, of n indices. */
-static int first_behind(const walk *w, int d, int axis, int64_t n, int64_t from)
+/* Where part c along axis number i of dim d begins. */
+static int64_t begin_of(const walk *w, int d, int i, int64_t c)
 {
-    int low = 0, high = w->mesh->size[axis];
+    return cut_at(w->mesh, w->layout, d, i + 1, &w->dims[d], w->coordinate, c);
+}
+
+/* The first part along that axis which ends behind the beginning of mine. */
+static int first_behind(const walk *w, int d, int i)
+{
+    int low = 0, high = w->mesh->size[w->layout->axis[d][i]];
 
     while (low < high) {
         int middle = low + (high - low) / 2;
 
-        if (cut_of(w->mesh, axis, &w->dims[d], n, middle + 1) > from)
+        if (begin_of(w, d, i, middle + 1) > w->mine->start[d])
             high = middle;
         else
             low = middle + 1;
@@ -170,7 +218,6 @@ static int first_behind(const walk *w, int d, int axis, int64_t n, int64_t from)
 /* Axis number i of dim d, and those after it. */
 static wf_status walk_on(walk *w, int d, int i)
 {
-    int64_t start, local, from, to;
     wf_status status = WF_OK;
     int axis;
 
@@ -182,17 +229,13 @@ static wf_status walk_on(walk *w, int d, int i)
     if (i == w->layout->n_axes[d])
         return walk_on(w, d + 1, 0);
     axis = w->layout->axis[d][i];
-    cut_dim(w->mesh, w->layout, d, i, &w->dims[d], w->coordinate, &start, &local);
-    from = w->mine->start[d] - start;
-    to = from + w->mine->local[d];
-    for (int c = first_behind(w, d, axis, local, from);
-         c < w->mesh->size[axis] && status == WF_OK; c++) {
-        int64_t begin = cut_of(w->mesh, axis, &w->dims[d], local, c);
+    for (int c = first_behind(w, d, i); c < w->mesh->size[axis] && status == WF_OK; c++) {
+        int64_t begin = begin_of(w, d, i, c);
 
-        if (begin >= to)
+        if (begin >= w->mine->start[d] + w->mine->local[d])
             break;
         w->coordinate[axis] = c;
-        if (cut_of(w->mesh, axis, &w->dims[d], local, c + 1) > begin) /* not empty */
+        if (begin_of(w, d, i, c + 1) > begin) /* not empty */
             status = walk_on(w, d, i + 1);
     }
     w->coordinate[axis] = 0;

@@ -16,6 +16,8 @@ typedef struct wf_saved_mesh {
     char name[WF_MAX_AXES][WF_AXIS_NAME];
     int size[WF_MAX_AXES];
     bool fine[WF_MAX_AXES]; /* the axis cuts dims anywhere, also inside a grain */
+    bool
+        nested; /* axes of a dim cut one after the other, as they did before format 2 of the index */
 } wf_saved_mesh;
 
 /* The axes that split each dim, outermost first. */
@@ -50,6 +52,10 @@ int64_t wf_saved_mesh_rank(const wf_saved_mesh *mesh, const int *coordinate);
 /* The part that the rank of these coordinates holds. */
 wf_part wf_saved_part(const wf_saved_mesh *mesh, const wf_saved_layout *layout, int ndim,
                       const wf_dim *dims, const int *coordinate);
+
+/* Whether all ranks of two meshes that are alike but for `nested` hold the same parts of a tensor. */
+bool wf_saved_same_parts(const wf_saved_mesh *a, const wf_saved_mesh *b,
+                         const wf_saved_layout *layout, int ndim, const wf_dim *dims);
 
 /*
  * The rank that wrote the part of these coordinates: on axes that do not split the tensor all

@@ -227,8 +227,10 @@ static void want_rmsnorm_grad(const data *in, double *const want[OUTPUTS])
 
 static void run_leaves(const wf_simd *simd, const data *in, float *const out[OUTPUTS])
 {
-    simd->layernorm_leaf(in->x, in->mean, in->rstd, in->dy, out[0], out[1], in->rows, in->d);
-    simd->rmsnorm_leaf(in->x, in->rstd, in->dy, out[2], in->rows, in->d);
+    const wf_leaf_rows rows = {1, in->rows, in->rows};
+
+    simd->layernorm_leaf(in->x, in->mean, in->rstd, in->dy, out[0], out[1], rows, in->d);
+    simd->rmsnorm_leaf(in->x, in->rstd, in->dy, out[2], rows, in->d);
 }
 
 static void want_leaves(const data *in, double *const want[OUTPUTS])

@@ -40,7 +40,7 @@ static void sums(void)
     const split grad_batch = {"bias_grad", {0}, {0}, ANY};
     const split batch = {"batch_sum", {0}, {SUM}, TREE};
     const split batch_columns = {"batch_sum", {2}, {1}, ANY};
-    const split tokens = {"token_sum", {1}, {SUM}, TREE};
+    const split features = {"token_sum", {2}, {SUM}, TREE};
     const split token_batch = {"token_sum", {0}, {0}, ANY};
     wf_tensor *x;
 
@@ -51,8 +51,42 @@ static void sums(void)
     check(call_of(&wf_op_bias_grad, 1, x, NULL, NULL), &grad_batch);
     check(call_of(&wf_op_batch_sum, 1, x, NULL, NULL), &batch);
     check(call_of(&wf_op_batch_sum, 1, x, NULL, NULL), &batch_columns);
-    check(call_of(&wf_op_token_sum, 1, x, NULL, NULL), &tokens);
+    check(call_of(&wf_op_token_sum, 1, x, NULL, NULL), &features);
     check(call_of(&wf_op_token_sum, 1, x, NULL, NULL), &token_batch);
+    close_context();
+}
+
+/* Of several dims that are summed, the last one of 8 leaves may be split: heads, or tokens before a
+   dim of one leaf. */
+static void sums_of_two_dims(void)
+{
+    const wf_dim heads[] = {wf_dim_batch(3), wf_dim_split(11), wf_dim_split(13),
+                            wf_dim_width(37)};
+    const wf_dim tokens[] = {wf_dim_batch(3), wf_dim_split(11), wf_dim_width(5),
+                             wf_dim_width(37)};
+    const split over_heads = {"bias_grad over heads", {2}, {SUM}, TREE};
+    const split over_tokens = {"bias_grad over tokens", {1}, {SUM}, TREE};
+    const split gelu_heads = {"bias_gelu_grad", {2, WHOLE, 2}, {2, SUM}, TREE};
+    const split gelu_tokens = {"bias_gelu_grad", {1, WHOLE, 1}, {1, SUM}, TREE};
+    const split all_heads = {"token_sum over heads", {2}, {SUM}, TREE};
+    const split all_tokens = {"token_sum over tokens", {1}, {SUM}, TREE};
+    wf_tensor *x, *y, *bias;
+    wf_call gelu;
+
+    open_context(3);
+    x = random_tensor(4, heads);
+    y = random_tensor(4, tokens);
+    bias = random_tensor(1, &heads[3]);
+    check(call_of(&wf_op_bias_grad, 1, x, NULL, NULL), &over_heads);
+    check(call_of(&wf_op_bias_grad, 1, y, NULL, NULL), &over_tokens);
+    check(call_of(&wf_op_token_sum, 1, x, NULL, NULL), &all_heads);
+    check(call_of(&wf_op_token_sum, 1, y, NULL, NULL), &all_tokens);
+    gelu = call_of(&wf_op_bias_gelu_grad, 3, x, bias, x);
+    gelu.n_out = 2;
+    check(gelu, &gelu_heads);
+    gelu = call_of(&wf_op_bias_gelu_grad, 3, y, bias, y);
+    gelu.n_out = 2;
+    check(gelu, &gelu_tokens);
     close_context();
 }
 
@@ -258,6 +292,7 @@ int main(void)
     static const wf_test tests[] = {
         {"element by element", elements},
         {"sums", sums},
+        {"sums of two dims", sums_of_two_dims},
         {"sums of zeros", sums_of_zeros},
         {"expansions", expansions},
         {"embeddings", embeddings},

@@ -122,6 +122,36 @@ static void norm_parts(void)
     close_context();
 }
 
+/* A gain over heads, as of norms of queries and keys: heads may be split, tokens not; and tokens
+   before a dim of one leaf. */
+static void norm_parts_of_heads(void)
+{
+    const wf_dim heads[] = {wf_dim_batch(3), wf_dim_split(11), wf_dim_split(13),
+                            wf_dim_width(37)};
+    const wf_dim tokens[] = {wf_dim_batch(3), wf_dim_split(11), wf_dim_width(5),
+                             wf_dim_width(37)};
+    const split of_heads[] = {{"layernorm_dw over heads", {2, 2, 2, 2}, {SUM, SUM}, TREE},
+                              {"rmsnorm_dw over heads", {2, 2, 2}, {SUM}, TREE}};
+    const split of_tokens[] = {{"layernorm_dw over tokens", {1, 1, 1, 1}, {SUM, SUM}, TREE},
+                               {"rmsnorm_dw over tokens", {1, 1, 1}, {SUM}, TREE}};
+
+    open_context(2);
+    for (int i = 0; i < 2; i++) {
+        const wf_dim *dims = i ? tokens : heads;
+        const split *s = i ? of_tokens : of_heads;
+        wf_tensor *x = random_tensor(4, dims), *dy = random_tensor(4, dims);
+        wf_tensor *mean = random_tensor(3, dims), *rstd = random_tensor(3, dims);
+
+        check(
+            (wf_call){
+                .op = &wf_op_layernorm_dw, .n_in = 4, .in = {x, mean, rstd, dy}, .n_out = 2},
+            &s[0]);
+        check((wf_call){.op = &wf_op_rmsnorm_dw, .n_in = 3, .in = {x, rstd, dy}, .n_out = 1},
+              &s[1]);
+    }
+    close_context();
+}
+
 /* Products that underflow to -0: an empty part adds +0, and no zero may tell. */
 static void norm_parts_of_zeros(void)
 {
@@ -212,6 +242,7 @@ int main(void)
         {"attention over heads, gradients underflow", attention_heads_of_zeros},
         {"attention over heads and groups", attention_groups},
         {"norms over tokens and batch", norm_parts},
+        {"norms over heads", norm_parts_of_heads},
         {"norms of products that underflow", norm_parts_of_zeros},
         {"rope over tokens and heads", rope_parts},
         {"loss over the vocabulary", loss_parts_of_sizes},

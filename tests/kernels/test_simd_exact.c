@@ -321,7 +321,7 @@ static void bias_leaf_takes_strides(void)
         for (int64_t from = 0; from < 300; from += 59) {
             float y[301];
 
-            simd[b]->bias_leaf(in.x + from, 300, y, 20, 300 - from);
+            simd[b]->bias_leaf(in.x + from, 300, y, (wf_leaf_rows){1, 20, 20}, 300 - from);
             for (int64_t i = 0; i < 300 - from; i++) {
                 float right = 0.0f;
 
@@ -329,6 +329,39 @@ static void bias_leaf_takes_strides(void)
                     right += in.x[r * 300 + from + i];
                 CU_ASSERT_EQUAL(y[i], right);
             }
+        }
+    }
+}
+
+/* The rows of a leaf that is not all of a run: heads of every token, say. */
+static void leaves_take_runs(void)
+{
+    enum { RUNS = 5, STEP = 4, ROWS = 3, D = 83 };
+    const wf_leaf_rows rows = {RUNS, STEP, ROWS};
+    const wf_simd *simd[BUILDS];
+    int n = builds(simd);
+    data in = make_data(RUNS * STEP, D);
+
+    for (int b = 0; b < n; b++) {
+        float gain[D], bias[D], root[D], sum[D];
+
+        simd[b]->layernorm_leaf(in.x, in.mean, in.rstd, in.dy, gain, bias, rows, D);
+        simd[b]->rmsnorm_leaf(in.x, in.rstd, in.dy, root, rows, D);
+        simd[b]->bias_leaf(in.dy, D, sum, rows, D);
+        for (int64_t i = 0; i < D; i++) {
+            float want[3] = {0, 0, 0};
+
+            for (int64_t r = 0; r < RUNS * STEP; r++) {
+                float x = in.x[r * D + i], g = in.dy[r * D + i];
+
+                if (r % STEP >= ROWS)
+                    continue;
+                want[0] = fmaf(g, (x - in.mean[r]) * in.rstd[r], want[0]);
+                want[1] += g;
+                want[2] = fmaf(g, x * in.rstd[r], want[2]);
+            }
+            CU_ASSERT(gain[i] == want[0] && bias[i] == want[1]);
+            CU_ASSERT(root[i] == want[2] && sum[i] == want[1]);
         }
     }
 }
@@ -345,6 +378,7 @@ int main(void)
                                     {"exp is the scalar", exp_is_the_scalar},
                                     {"activations saturate", activations_saturate},
                                     {"bias_leaf takes strides", bias_leaf_takes_strides},
+                                    {"leaves take runs of rows", leaves_take_runs},
                                     {NULL, NULL}};
 
     return wf_test_main("simd_exact", tests);

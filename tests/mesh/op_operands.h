@@ -48,12 +48,15 @@ static inline wf_dim letter_dim(char letter)
     return dims[letter - 'a'];
 }
 
-/* "..." is tokens, and the batch before them where the signature has no letter for it. */
-static inline void add_rest(op_operand *o, const char *signature)
+/* What "..." is: tokens, with heads behind them or nothing; and the batch before them where the
+   signature has no letter for it. */
+static inline void add_rest(op_operand *o, const char *signature, bool heads)
 {
     if (!strchr(signature, 'b'))
         o->dim[o->ndim++] = letter_dim('b');
     o->dim[o->ndim++] = letter_dim(strchr(signature, 's') ? 'd' : 's');
+    if (heads)
+        o->dim[o->ndim++] = letter_dim('g');
 }
 
 static inline wf_dtype operand_type(const wf_op *op, int i)
@@ -62,7 +65,7 @@ static inline wf_dtype operand_type(const wf_op *op, int i)
 }
 
 /* Returns the number of operands. */
-static inline int op_operands(const wf_op *op, op_operand *o)
+static inline int op_operands(const wf_op *op, bool heads, op_operand *o)
 {
     const char *signature = op->signature;
     int n = 0;
@@ -73,7 +76,7 @@ static inline int op_operands(const wf_op *op, op_operand *o)
             n++;
             o[n] = (op_operand){.dtype = operand_type(op, n)};
         } else if (*s == '.') {
-            add_rest(&o[n], signature);
+            add_rest(&o[n], signature, heads);
             s += 2;
         } else if (*s != '!') {
             o[n].dim[o[n].ndim++] = letter_dim(*s);
@@ -133,8 +136,8 @@ static inline float operand_value(const wf_op *op, int i, int64_t index)
     return (float)(int64_t)(bits % (1 << 24)) / (1 << 23) - 1;
 }
 
-/* The operand in a layout: partial shares add up to its values, or have them as their maximum.
- */
+/* The operand in a layout: partial shares add up to its values, without rounding, or have them as
+   their maximum. */
 static inline wf_tensor *operand_in(wf_mesh *mesh, const wf_op *op, int i, const op_operand *o,
                                     const wf_layout *layout)
 {
@@ -153,12 +156,12 @@ static inline wf_tensor *operand_in(wf_mesh *mesh, const wf_op *op, int i, const
         int64_t top = index % members;
 
         if (layout && layout->max) {
-            value -= member == top ? 0 : (float)(1 + noise(i, index, member) % 64) / 64;
+            value -= member == top ? 0 : (float)(1 + noise(i, index, member) % 64) / 512;
         } else if (member > 0) {
-            value = (float)(noise(i, index, member) % 64) / 64;
+            value = (float)(noise(i, index, member) % 64) / 512;
         } else {
             for (int m = 1; m < members; m++)
-                value -= (float)(noise(i, index, m) % 64) / 64;
+                value -= (float)(noise(i, index, m) % 64) / 512;
         }
         put(o->dtype, t->data, e, value);
     }

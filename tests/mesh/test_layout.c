@@ -230,10 +230,10 @@ static wf_status next_ranks(wf_rank *rank, wf_mesh *mesh, void *arg)
     return WF_OK;
 }
 
-/* By hand: [a/b] cuts 8 as 4 + 4, then 1 + 1 + 2 of each; [b/a] as 2 + 3 + 3, then in two. */
+/* By hand: a and b cut 8 in 6 pieces, whichever is first; which rank has which differs. */
 static wf_status order_matters(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
-    static const int64_t a_then_b[] = {0, 1, 2, 4, 5, 6, 8}, b_then_a[] = {0, 1, 2, 3, 5, 6, 8};
+    static const int64_t cut[] = {0, 1, 2, 4, 5, 6, 8};
     const wf_layout *ab = wf_layout_split(mesh, wf_layout_split(mesh, NULL, 0, 0), 0, 1);
     const wf_layout *ba = wf_layout_split(mesh, wf_layout_split(mesh, NULL, 0, 1), 0, 0);
     const wf_dim dim = wf_dim_split(8);
@@ -246,15 +246,69 @@ static wf_status order_matters(wf_rank *rank, wf_mesh *mesh, void *arg)
 
         NEED(a == r / 3 && b == r % 3);
         wf_layout_part(mesh, ab, 0, &dim, r, &start, &local);
-        NEED(start == a_then_b[a * 3 + b] && start + local == a_then_b[a * 3 + b + 1]);
+        NEED(start == cut[a * 3 + b] && start + local == cut[a * 3 + b + 1]);
         wf_layout_part(mesh, ba, 0, &dim, r, &start, &local);
-        NEED(start == b_then_a[b * 2 + a] && start + local == b_then_a[b * 2 + a + 1]);
+        NEED(start == cut[b * 2 + a] && start + local == cut[b * 2 + a + 1]);
+    }
+    return WF_OK;
+}
+
+/* Axes that split a dim together have the cuts of one axis with as many parts as all of them, in
+   the order of the list; those of its beginning are among them. */
+static wf_status cut_as_one(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *all[MAX_LAYOUTS];
+    int n = all_layouts(mesh, 1, false, all);
+
+    (void)arg;
+    for (int i = 0; i < n; i++)
+        for (int64_t size = 0; size < 40; size++)
+            for (int r = 0; r < wf_mesh_ranks(mesh); r++) {
+                const wf_dim dim = wf_dim_heads(size, 3);
+                int64_t parts = 1, part = 0, start, local;
+
+                for (int a = 0; all[i] && a < all[i]->n_axes[0]; a++) {
+                    int axis = all[i]->axis[0][a];
+
+                    parts *= wf_mesh_size(mesh, axis);
+                    part =
+                        part * wf_mesh_size(mesh, axis) + wf_mesh_coordinate_of(mesh, r, axis);
+                }
+                wf_layout_part(mesh, all[i], 0, &dim, r, &start, &local);
+                NEED(start == wf_cut(3 * size, 3, parts, part));
+                NEED(start + local == wf_cut(3 * size, 3, parts, part + 1));
+            }
+    return WF_OK;
+}
+
+/* Behind a fine axis nothing keeps to grains, and every element is somewhere. */
+static wf_status cut_behind_fine(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *ab = wf_layout_split(mesh, wf_layout_split(mesh, NULL, 0, 0), 0, 1);
+    const wf_layout *ba = wf_layout_split(mesh, wf_layout_split(mesh, NULL, 0, 1), 0, 0);
+    const wf_dim dim = wf_dim_heads(5, 4);
+
+    (void)arg;
+    wf_mesh_cut_finely(mesh, 1);
+    for (int r = 0; r < 8; r++) {
+        int a = r / 4, b = r % 4;
+        int64_t start, local, half = wf_cut(20, 4, 2, a);
+
+        wf_layout_part(mesh, ab, 0, &dim, r, &start, &local);
+        NEED(start == half + wf_cut(a ? 12 : 8, 1, 4, b));
+        NEED(start + local == half + wf_cut(a ? 12 : 8, 1, 4, b + 1));
+        wf_layout_part(mesh, ba, 0, &dim, r, &start, &local);
+        NEED(start == wf_cut(20, 1, 8, b * 2 + a));
+        NEED(start + local == wf_cut(20, 1, 8, b * 2 + a + 1));
     }
     return WF_OK;
 }
 
 static void cutting(void)
 {
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 4}, .body = cut_as_one});
+    on_mesh((mesh_test){.n_axes = 3, .size = {2, 3, 2}, .body = cut_as_one});
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 4}, .body = cut_behind_fine});
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 3}, .body = order_matters});
     on_mesh((mesh_test){.n_axes = 1, .size = {5}, .body = cuts});
     on_mesh((mesh_test){.n_axes = 2, .size = {3, 2}, .body = cuts});

@@ -2,8 +2,8 @@
  * tests/mesh/test_rule.c - the layout rules of every row of ops.def, by brute force.
  *
  * Every combination of operand layouts is given to dispatch. Where it is accepted, the outputs,
- * gathered, must be those of whole operands: on 2, 4 and 8 ranks bit for bit. Where it is
- * refused, all ranks must be told the same, with every operand's layout in the text; and then
+ * gathered, must be those of whole operands: bit for bit, or the context tells that they are not;
+ * which it may do only where a short list says. Where it is refused, all ranks must be told the same, with every operand's layout in the text; and then
  * the op's kernel is run on the parts all the same, to see whether any layout of the outputs
  * would have been right: such a rule that nobody claims must be in a short list here, with the
  * reason.
@@ -27,7 +27,8 @@ typedef struct trial {
     int n_options[WF_MAX_INPUTS];
     wf_tensor *want[WF_MAX_OUTPUTS];
     op_attr attr;
-    int64_t accepted, refused, unclaimed;
+    bool heads; /* behind the tokens of "..." */
+    int64_t accepted, refused, unclaimed, told_inexact;
     uint64_t told; /* what this rank was told, in one number */
 } trial;
 
@@ -44,10 +45,20 @@ static const struct {
 };
 
 /*
- * Sums over tokens that have one leaf per sequence and not 8 pieces of one: nobody splits
- * tokens where these run, so they are right there, but not to the bit.
+ * Sums that 2, 4 or 8 ranks of one axis may tell to be other than those of one rank: of these ops,
+ * where one of these operand dims is split. Weights' gradients have a leaf for each sequence, and not
+ * for pieces of one; a sum over tokens and heads has its leaves where the heads are.
  */
-static const char *const rounded[] = {"linear_dw", "embedding_dw", NULL};
+static const struct {
+    const char *op;
+    int operand, dim;
+    bool heads; /* only where there are heads behind the tokens */
+} inexact[] = {
+    {"linear_dw", 0, 1, false},   {"linear_dw", 0, 2, true},    {"embedding_dw", 1, 1, false},
+    {"embedding_dw", 1, 2, true}, {"bias_grad", 0, 1, true},    {"bias_gelu_grad", 0, 1, true},
+    {"token_sum", 0, 1, true},    {"layernorm_dw", 0, 1, true}, {"rmsnorm_dw", 0, 1, true},
+    {NULL, 0, 0, false},
+};
 
 /* Splits after which a kernel would look for what another rank has: it is not run. */
 static bool reads_beyond(const trial *t, uint32_t split)
@@ -163,25 +174,39 @@ static bool splits(const trial *t, const wf_call *call, uint32_t *split)
     return true;
 }
 
-/* Whether the outputs must have the bits of whole operands. */
-static bool is_exact(const trial *t, const wf_call *call)
+/* Axes of a dim in another order than the mesh's. */
+static bool out_of_order(const wf_layout *layout)
 {
-    uint32_t split;
+    for (int d = 0; layout && d < WF_MAX_DIMS; d++)
+        for (int i = 1; i < layout->n_axes[d]; i++)
+            if (layout->axis[d][i] < layout->axis[d][i - 1])
+                return true;
+    return false;
+}
 
-    if (!t->op->id || t->mesh->n_axes > 1 || t->mesh->ranks == 3 ||
-        !wf_context_exact(t->mesh->ctx) || !splits(t, call, &split))
-        return false;
-    for (int i = 0; rounded[i]; i++)
-        if (op_is(t->op, rounded[i]) && split == 1u << TOKENS)
-            return false;
-    return true;
+/* Whether the list, or the order of axes, or their sizes, allow what the context tells. */
+static bool may_be_inexact(const trial *t, const wf_call *call)
+{
+    for (int i = 0; i < call->n_in; i++)
+        if (out_of_order(call->in[i]->layout))
+            return true;
+    for (int i = 0; inexact[i].op; i++)
+        if (op_is(t->op, inexact[i].op) && inexact[i].heads <= t->heads &&
+            call->in[inexact[i].operand]->layout &&
+            call->in[inexact[i].operand]->layout->n_axes[inexact[i].dim])
+            return true;
+    return t->mesh->ranks & (t->mesh->ranks - 1);
 }
 
 static wf_status check_accepted(trial *t, const wf_call *call)
 {
-    bool exact = is_exact(t, call);
+    const char *told = wf_context_inexact(t->mesh->ctx);
+    bool exact = t->op->id && wf_context_exact(t->mesh->ctx) && !told;
 
     t->accepted++;
+    t->told_inexact += told != NULL;
+    if (told && t->op->id && !may_be_inexact(t, call))
+        return blame(t, call, told);
     for (int o = 0; o < t->n_out; o++) {
         wf_tensor *whole = wf_whole(call->out[o]);
         char layout[128], text[256];
@@ -282,6 +307,7 @@ static wf_status one(trial *t, const int *choice)
     wf_status status;
 
     wf_scope_open(t->mesh->ctx);
+    t->mesh->ctx->inexact[0] = 0;
     if (wf_dispatch(&call) == WF_OK) {
         status = check_accepted(t, &call);
     } else {
@@ -294,14 +320,15 @@ static wf_status one(trial *t, const int *choice)
 }
 
 /* Operands in all their layouts, and what comes of them whole. */
-static wf_status begin(trial *t, wf_rank *rank, wf_mesh *mesh, const wf_op *op)
+static wf_status begin(trial *t, wf_rank *rank, wf_mesh *mesh, const wf_op *op, bool heads)
 {
     const wf_layout *all[MAX_LAYOUTS];
     int whole[WF_MAX_INPUTS] = {0};
     wf_call call;
 
-    *t = (trial){.rank = rank, .mesh = mesh, .op = op, .n_out = count_outputs(op)};
-    t->n_in = op_operands(op, t->operand);
+    *t = (trial){
+        .rank = rank, .mesh = mesh, .op = op, .n_out = count_outputs(op), .heads = heads};
+    t->n_in = op_operands(op, heads, t->operand);
     for (int i = 0; i < t->n_in; i++) {
         const op_operand *o = &t->operand[i];
 
@@ -334,11 +361,12 @@ static bool told_alike(const trial *t)
     return true;
 }
 
-static wf_status every_combination(wf_rank *rank, wf_mesh *mesh, const wf_op *op, trial *t)
+static wf_status every_combination(wf_rank *rank, wf_mesh *mesh, const wf_op *op, bool heads,
+                                   trial *t)
 {
     int choice[WF_MAX_INPUTS] = {0}, i;
 
-    GOOD(begin(t, rank, mesh, op));
+    GOOD(begin(t, rank, mesh, op, heads));
     do {
         GOOD(one(t, choice));
         for (i = 0; i < t->n_in && ++choice[i] == t->n_options[i]; i++)
@@ -348,6 +376,11 @@ static wf_status every_combination(wf_rank *rank, wf_mesh *mesh, const wf_op *op
     for (int k = 0; unclaimed[k].op; k++)
         if (mesh->n_axes == 1 && op_is(op, unclaimed[k].op) && !t->unclaimed)
             return wf_error_set(&rank->error, WF_EINTERNAL, "%s is in the list in vain",
+                                op->name);
+    for (int k = 0; inexact[k].op; k++)
+        if (op_is(op, inexact[k].op) && inexact[k].heads <= heads &&
+            wf_context_exact(mesh->ctx) && !t->told_inexact)
+            return wf_error_set(&rank->error, WF_EINTERNAL, "%s never tells of its sums",
                                 op->name);
     return WF_OK;
 }
@@ -379,9 +412,15 @@ static const wf_kernel product_kernel = {.run = product_of_sums};
 static const wf_op product_op = {
     .name = "product_of_sums", .signature = "nk,lm->nl", .cpu = &product_kernel};
 
+/* Every op with up to so many operands; or those with "...", which stands for heads as well. */
+typedef struct ops {
+    int most;
+    bool heads;
+} ops;
+
 static wf_status every_op(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
-    int most = *(const int *)arg;
+    const ops *which = arg;
     trial *t = malloc(sizeof *t);
     wf_status status = t ? WF_OK : WF_ENOMEM;
 
@@ -389,21 +428,28 @@ static wf_status every_op(wf_rank *rank, wf_mesh *mesh, void *arg)
         const wf_op *op = id ? wf_op_at(id) : &product_op;
         op_operand o[WF_MAX_INPUTS];
 
-        if ((op->flags & WF_OP_IN_PLACE) || op_operands(op, o) > most)
+        if ((op->flags & WF_OP_IN_PLACE) || op_operands(op, which->heads, o) > which->most ||
+            (which->heads && !strstr(op->signature, "...")))
             continue;
         wf_scope_open(mesh->ctx);
-        status = every_combination(rank, mesh, op, t);
+        status = every_combination(rank, mesh, op, which->heads, t);
         wf_scope_close(mesh->ctx);
     }
     free(t);
     return status;
 }
 
-/* Every op with up to so many operands. */
 static void try_ops(mesh_test test, int most_operands)
 {
     test.body = every_op;
-    test.arg = &most_operands;
+    test.arg = &(ops){.most = most_operands};
+    on_mesh(test);
+}
+
+static void try_ops_of_heads(mesh_test test, int most_operands)
+{
+    test.body = every_op;
+    test.arg = &(ops){.most = most_operands, .heads = true};
     on_mesh(test);
 }
 
@@ -422,6 +468,14 @@ static void on_4_and_8_ranks(void)
 static void on_two_axes(void)
 {
     try_ops((mesh_test){.n_axes = 2, .size = {2, 2}}, 2);
+    try_ops((mesh_test){.n_axes = 2, .size = {2, 4}}, UNDER_SANITIZER ? 1 : 2);
+    try_ops((mesh_test){.n_axes = 3, .size = {2, 2, 2}}, 1);
+}
+
+static void with_heads(void)
+{
+    try_ops_of_heads((mesh_test){.n_axes = 1, .size = {2}}, MANY);
+    try_ops_of_heads((mesh_test){.n_axes = 1, .size = {8}}, 2);
 }
 
 static void exact_off(void)
@@ -434,6 +488,7 @@ int main(void)
     static const wf_test tests[] = {{"every op on 2 and 3 ranks", on_2_and_3_ranks},
                                     {"empty parts on 4 and 8 ranks", on_4_and_8_ranks},
                                     {"two axes at once", on_two_axes},
+                                    {"tokens and heads", with_heads},
                                     {"exact off", exact_off},
                                     {NULL, NULL}};
 

@@ -1,5 +1,6 @@
 /* tests/nn/test_module.c - what every module has: points, uses, scopes, children, paths. */
 #include "kernels/ops.h"
+#include "nn/recompute.h"
 #include "tests/nn/model_ranks.h"
 
 /* A module of the tests' own: y = gain * x as often as `times` says, with children that may not
@@ -193,6 +194,120 @@ static void uses_are_slots(void)
     close_lone(ctx, WF_EINVAL);
 }
 
+/* x -> gain * x + 1, `times` times, then the children's: the gradient of every use is another. */
+static wf_tensor *affine_forward(wf_nn_module *self, wf_tensor *x)
+{
+    repeat *m = (repeat *)self;
+    wf_tensor *one = vector(m->base.ctx, 1);
+
+    for (int i = 0; i < m->times; i++)
+        x = wf_add(wf_mul(x, wf_nn_use(m, m->gain)), one);
+    for (int64_t i = 0; i < m->children; i++)
+        x = wf_nn_call(m->list[i], x);
+    return x;
+}
+
+static const wf_nn_type affine_type = {"affine", sizeof(repeat), repeat_fields, affine_forward};
+static const wf_nn_type root_type = {"root", sizeof(repeat), repeat_fields, affine_forward};
+
+static repeat *new_affine(wf_context *ctx, const wf_nn_type *type, wf_nn_parameter *gain,
+                          int times, int children)
+{
+    repeat *m = wf_nn_new(ctx, type);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(m);
+    m->times = times;
+    m->gain = gain;
+    m->list = calloc((size_t)children + 1, sizeof *m->list);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(m->list);
+    return m;
+}
+
+/* root: one use, then `first` and `second`; `first`: one use, then `inner` with one. */
+static repeat *four_uses(wf_context *ctx)
+{
+    repeat *m = new_repeat(ctx, 1), *root, *first;
+    wf_nn_parameter *gain = wf_nn_tie(m->gain);
+
+    wf_nn_free(&m->base);
+    root = new_affine(ctx, &root_type, gain, 1, 2);
+    first = new_affine(ctx, &affine_type, wf_nn_tie(gain), 1, 1);
+    first->list[first->children++] =
+        &new_affine(ctx, &affine_type, wf_nn_tie(gain), 1, 0)->base;
+    root->list[root->children++] = &first->base;
+    root->list[root->children++] = &new_affine(ctx, &affine_type, wf_nn_tie(gain), 1, 0)->base;
+    wf_nn_name_tree(&root->base);
+    return root;
+}
+
+/* The gradient of each use of gain; -1 where there is none. */
+static void gradients_of_uses(wf_context *ctx, repeat *root, bool defer, float *grad)
+{
+    wf_tape *tape;
+    wf_tensor *y;
+
+    wf_scope_open(ctx);
+    tape = wf_tape_open(ctx);
+    y = wf_nn_call(root, vector(ctx, 0.1f));
+    CU_ASSERT_EQUAL(root->gain->uses, WF_NN_USES);
+    CU_ASSERT_EQUAL(wf_backward(y, vector(ctx, 1), defer), WF_OK);
+    CU_ASSERT_EQUAL(wf_backward_weights(tape), WF_OK);
+    CU_ASSERT_EQUAL(root->gain->uses, WF_NN_USES);
+    for (int u = 0; u < root->gain->uses; u++) {
+        grad[u] = root->gain->use[u] ? first_of(root->gain->use[u]->grad) : -1;
+        wf_tensor_release(root->gain->use[u]);
+    }
+    root->gain->uses = 0;
+    wf_tape_close(tape);
+    wf_scope_close(ctx);
+}
+
+/* Uses have their places by the order of forward, whatever runs again, inside of what runs again
+   too, and whenever gradients of weights are made. */
+static void uses_keep_their_order(void)
+{
+    static const char *const again[] = {NULL, "affine", "root"};
+    wf_context *ctx = lone_context(1);
+    repeat *root = four_uses(ctx);
+    float plain[WF_NN_USES], grad[WF_NN_USES];
+
+    gradients_of_uses(ctx, root, false, plain);
+    for (int u = 1; u < WF_NN_USES; u++)
+        CU_ASSERT_NOT_EQUAL(plain[u], plain[u - 1]);
+    for (int i = 0; i < 3; i++)
+        for (int defer = 0; defer < 2; defer++) {
+            CU_ASSERT_EQUAL(wf_nn_recompute(&root->base, again[i]), WF_OK);
+            gradients_of_uses(ctx, root, defer, grad);
+            for (int u = 0; u < WF_NN_USES; u++)
+                CU_ASSERT_EQUAL(grad[u], plain[u]);
+        }
+    wf_nn_free(&root->base);
+    close_lone(ctx, WF_OK);
+}
+
+/* One use more than there may be is found in forward, not when backward runs it again; and what
+   runs without a tape counts none. */
+static void uses_are_counted_in_forward(void)
+{
+    wf_context *ctx = lone_context(1);
+    repeat *root = four_uses(ctx);
+    wf_tape *tape;
+
+    CU_ASSERT_EQUAL(wf_nn_recompute(&root->base, "affine"), WF_OK);
+    wf_scope_open(ctx);
+    CU_ASSERT_PTR_NOT_NULL(wf_nn_call(root, vector(ctx, 1)));
+    CU_ASSERT_EQUAL(root->gain->uses, 0);
+    root->times++;
+    tape = wf_tape_open(ctx);
+    CU_ASSERT_PTR_NULL(wf_nn_call(root, vector(ctx, 1)));
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(wf_context_error(ctx)->text, "gain is used more than 4 times"));
+    wf_tape_close(tape);
+    wf_scope_close(ctx);
+    wf_nn_free(&root->base);
+    close_lone(ctx, WF_EINVAL);
+}
+
 /* The paths of a tree's parameters, in the order of a walk. */
 static void list_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
 {
@@ -230,11 +345,14 @@ static void children_and_long_paths(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {{"hooks are heard", hooks_are_heard},
-                                    {"calls clean up", calls_clean_up},
-                                    {"uses are slots", uses_are_slots},
-                                    {"children, and paths too long", children_and_long_paths},
-                                    {NULL, NULL}};
+    static const wf_test tests[] = {
+        {"hooks are heard", hooks_are_heard},
+        {"calls clean up", calls_clean_up},
+        {"uses are slots", uses_are_slots},
+        {"uses keep their order", uses_keep_their_order},
+        {"uses are counted in forward", uses_are_counted_in_forward},
+        {"children, and paths too long", children_and_long_paths},
+        {NULL, NULL}};
 
     return wf_test_main("module", tests);
 }

@@ -23,6 +23,8 @@ typedef struct training {
     int steps;
     const char *frozen;    /* a pattern of wf_nn_freeze; NULL: none */
     const char *recompute; /* type of modules that run again in backward; NULL: none */
+    void (*change)(wf_nn_gpt *model); /* makes it another one than its config says; or NULL */
+    const wf_par_rule *plan;          /* NULL: wf_par_gpt_plan */
 
     /* on every rank; step 0 is before the first one. NULL: nobody watches */
     wf_status (*watch)(struct training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
@@ -33,7 +35,7 @@ typedef struct training {
     float loss[MAX_STEPS];
     double grad_norm[MAX_STEPS];
     uint64_t digest;
-    char inexact[160]; /* what wf_par_inexact says, or "" */
+    char inexact[WF_INEXACT]; /* what wf_par_inexact says, or "" */
 } training;
 
 /* Sequences that count up by 1 to 7, with a wrong token here and there. */
@@ -93,8 +95,10 @@ static inline wf_status trainer_part(part *p)
     wf_status status;
 
     p->arg = test->arg;
+    if (test->t->change)
+        test->t->change(p->gpt);
     wf_nn_recompute(p->model, test->t->recompute);
-    wf_par_plan(p->par, p->model, wf_par_gpt_plan);
+    wf_par_plan(p->par, p->model, test->t->plan ? test->t->plan : wf_par_gpt_plan);
     wf_par_materialize(p->par, p->model);
     if (test->t->frozen)
         wf_nn_freeze(p->model, test->t->frozen);
@@ -129,8 +133,6 @@ static inline wf_status train_steps(part *p, wf_par_trainer *trainer)
     const wf_par_data data = {.read = count_up};
     training *t = p->arg;
 
-    if (p->rank->index == 0 && wf_par_inexact(p->par))
-        snprintf(t->inexact, sizeof t->inexact, "%s", wf_par_inexact(p->par));
     if (t->watch)
         GOOD(t->watch(t, p->rank, p->par, p->gpt, 0));
     for (int step = 1; step <= t->steps && wf_context_status(p->ctx) == WF_OK; step++) {
@@ -145,6 +147,8 @@ static inline wf_status train_steps(part *p, wf_par_trainer *trainer)
             GOOD(t->watch(t, p->rank, p->par, p->gpt, step));
     }
     keep_digest(t, p, trainer);
+    if (p->rank->index == 0 && wf_par_inexact(p->par))
+        snprintf(t->inexact, sizeof t->inexact, "%s", wf_par_inexact(p->par));
     return WF_OK;
 }
 

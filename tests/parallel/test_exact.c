@@ -8,7 +8,7 @@
  */
 #include "tests/parallel/rows.h"
 
-enum { BATCH = 16, STEPS = UNDER_SANITIZER ? 3 : 6 };
+enum { HEAD_SIZE = 8, BATCH = 16, STEPS = UNDER_SANITIZER ? 3 : 6 };
 
 /* The first is what the others are compared with: one rank, one micro-step. */
 static const row rows[] = {
@@ -79,6 +79,64 @@ static void llama_noisy(void)
     compare_rows(WF_NN_LLAMA, 4, true);
 }
 
+/* In a block's mlp a norm of every head, as models have one of queries and keys: its gain is summed
+   over tokens and heads, and tensor parallelism splits the heads. */
+typedef struct head_norm {
+    wf_nn_module base;
+    wf_nn_linear *up, *down;
+    wf_nn_parameter *gain, *shift;
+} head_norm;
+
+static wf_tensor *head_norm_forward(wf_nn_module *self, wf_tensor *x)
+{
+    head_norm *m = (head_norm *)self;
+
+    x = wf_split_heads(wf_nn_call(m->up, x), HEAD_SIZE);
+    x = wf_bias_gelu(wf_rmsnorm(x, wf_nn_use(m, m->gain), 1e-5f), wf_nn_use(m, m->shift));
+    return wf_nn_call(m->down, wf_merge_heads(x));
+}
+
+static const wf_nn_field head_norm_fields[] = {
+    {"up", WF_NN_CHILD, offsetof(head_norm, up), 0},
+    {"down", WF_NN_CHILD, offsetof(head_norm, down), 0},
+    {"gain", WF_NN_PARAMETER, offsetof(head_norm, gain), 0},
+    {"shift", WF_NN_PARAMETER, offsetof(head_norm, shift), 0},
+    {NULL, 0, 0, 0}};
+
+static const wf_nn_type head_norm_type = {"head_norm", sizeof(head_norm), head_norm_fields,
+                                          head_norm_forward};
+
+static void norm_heads(wf_nn_gpt *model)
+{
+    const wf_dim width = wf_dim_width(WIDTH), heads = wf_dim_heads(HEADS, HEAD_SIZE);
+    const wf_dim one = wf_dim_width(HEAD_SIZE);
+
+    for (int64_t i = 0; i < model->layers; i++) {
+        wf_nn_block *b = (wf_nn_block *)model->block[i];
+        wf_context *ctx = model->base.ctx;
+        head_norm *m = wf_nn_new(ctx, &head_norm_type);
+
+        m->up = wf_nn_linear_new(
+            ctx, &(wf_nn_linear_options){.in = width, .out = heads, .deviation = 0.3f});
+        m->down = wf_nn_linear_new(
+            ctx, &(wf_nn_linear_options){.in = heads, .out = width, .deviation = 0.1f});
+        m->gain = wf_nn_parameter_new(ctx, 1, &one, false);
+        wf_nn_init_fill(m->gain, 1);
+        m->shift = wf_nn_parameter_new(ctx, 1, &one, false);
+        wf_nn_free(&b->mlp->base);
+        b->mlp = (wf_nn_mlp *)m;
+    }
+}
+
+static void norms_of_heads(void)
+{
+    training one = on_row(make_training(WF_NN_LLAMA, 3, false), &rows[0]);
+
+    one.change = norm_heads;
+    if (train(&one))
+        check_rows(&one, rows + 4, ROWS - 4, FEW);
+}
+
 /* With the usual order of sums every layout that sums over tp has bits of its own. */
 static void off_differs(void)
 {
@@ -118,6 +176,7 @@ int main(void)
     static const wf_test tests[] = {
         {"gpt2: a dozen layouts have the bits of one rank", gpt2},
         {"gpt2 with dropout and momentum", gpt2_noisy},
+        {"norms of heads that are split", norms_of_heads},
         {"llama, 3 key-value heads", llama},
         {"llama, 4 key-value heads, with dropout and momentum", llama_noisy},
         {"with exactness off they differ", off_differs},

@@ -6,7 +6,7 @@
 
 /* An index of two tensors on a mesh of 4 x 2. */
 static const char good[] =
-    "{\"format\": \"weft-checkpoint-1\", \"checksum\": \"0000000000000000\", "
+    "{\"format\": \"weft-checkpoint-2\", \"checksum\": \"0000000000000000\", "
     "\"kind\": \"sharded\", \"step\": 20, \"sequences\": 640, \"digest\": "
     "\"00000000000000ff\", "
     "\"files\": 8, \"bytes\": 4096, \"files_checksum\": \"123456789abcdef0\", "
@@ -21,9 +21,9 @@ static const char good[] =
 static const struct {
     const char *from, *to, *why;
 } hostile[] = {
-    {"weft-checkpoint-1", "weft-checkpoint-2", "this version reads"},
+    {"weft-checkpoint-2", "weft-checkpoint-3", "this version reads"},
     {"\"format\"", "\"x\"", "\"format\" is missing"},
-    {"\"weft-checkpoint-1\"", "1", "\"format\" is no text"},
+    {"\"weft-checkpoint-2\"", "1", "\"format\" is no text"},
     {"\"sharded\"", "\"shared\"", "its kind"},
     {"\"sharded\"", "7", "\"kind\" is no text"},
     {"\"kind\"", "\"step\"", "duplicate"},
@@ -187,6 +187,23 @@ static void every_flipped_bit_is_found(void)
     free(text);
 }
 
+/* An index of format 1 is read, known by its cuts, and stays what it is. */
+static void format_1_is_read(void)
+{
+    char *text = changed("weft-checkpoint-2", "weft-checkpoint-1", 1), *again = NULL;
+    wf_error error = {WF_OK, ""};
+    wf_index index;
+    size_t n = 0;
+
+    CU_ASSERT_EQUAL_FATAL(wf_index_parse(&index, "i", text, strlen(text), &error), WF_OK);
+    CU_ASSERT(index.mesh.nested);
+    CU_ASSERT_EQUAL(wf_index_format(&index, &again, &n, &error), WF_OK);
+    CU_ASSERT(again && n == strlen(text) && memcmp(text, again, n) == 0);
+    wf_index_close(&index);
+    free(again);
+    free(text);
+}
+
 /* Text to index to text: the same bytes. */
 static void an_index_comes_back(void)
 {
@@ -194,6 +211,8 @@ static void an_index_comes_back(void)
     wf_index index = read_good();
     wf_error error = {WF_OK, ""};
     size_t n;
+
+    CU_ASSERT(!index.mesh.nested);
 
     CU_ASSERT_EQUAL_FATAL(wf_index_format(&index, &again, &n, &error), WF_OK);
     CU_ASSERT(n == strlen(text) && memcmp(text, again, n) == 0);
@@ -226,6 +245,7 @@ static void large_indices_are_bounded(void)
 static const wf_test tests[] = {{"hostile indices are refused", hostile_indices_are_refused},
                                 {"a good index is read", a_good_index_is_read},
                                 {"every flipped bit is found", every_flipped_bit_is_found},
+                                {"format 1 is read", format_1_is_read},
                                 {"an index comes back", an_index_comes_back},
                                 {"large indices are bounded", large_indices_are_bounded},
                                 {NULL, NULL}};

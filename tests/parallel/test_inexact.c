@@ -205,6 +205,40 @@ static void llama_losses(void)
     compare_losses(WF_NN_LLAMA);
 }
 
+/* A plan that splits the model's width, which has one leaf: each tp has bits of its own, and says
+   so once it has run, with the tensor, the dim and the axis. */
+static const wf_par_style split_width = {
+    .name = "split width",
+    .splits = (const wf_par_split[]){{"weight", 1}, {NULL, 0}},
+    .borders = (const wf_par_border[]){
+        {"in", WF_PAR_SPLIT, 2, false}, {"sum", WF_PAR_WHOLE, 0, false}, {NULL, 0, 0, false}}};
+
+static const wf_par_rule width_plan[] = {{"block.1.mlp.up", &split_width}, {NULL, NULL}};
+
+static void a_plan_that_splits_the_width(void)
+{
+    static const char told[] =
+        "not layout-exact: linear1 in block.1.mlp.up sums dim 2 of f32 [18,16,24] [*, *, tp], "
+        "which tp splits: the dim has one leaf (wf_dim_split and wf_dim_heads make 8)";
+    training one = laid_out(WF_NN_GPT2, &one_rank);
+
+    one.plan = width_plan;
+    if (!train(&one))
+        return;
+    CU_ASSERT_STRING_EQUAL(one.inexact, "");
+    for (int tp = 2; tp <= 4; tp *= 2) {
+        training t = one;
+
+        t.layout.tp = tp;
+        if (!train(&t))
+            continue;
+        CU_ASSERT_NOT_EQUAL(t.digest, one.digest);
+        CU_ASSERT_STRING_EQUAL(t.inexact, told);
+        if (strcmp(t.inexact, told) != 0)
+            printf("\n    %s\n", t.inexact);
+    }
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
@@ -212,6 +246,7 @@ int main(void)
         {"llama: first loss and gradients", llama_gradients},
         {"gpt2: loss after 30 steps", gpt2_losses},
         {"llama: loss after 30 steps", llama_losses},
+        {"a plan that splits the width", a_plan_that_splits_the_width},
         {NULL, NULL},
     };
 

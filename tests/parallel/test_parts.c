@@ -79,8 +79,10 @@ static bool found_once(const wf_saved_mesh *mesh, const wf_saved_layout *layout,
     return good;
 }
 
-static const wf_saved_mesh mesh_a = {3, {"replicate", "shard", "tp"}, {2, 4, 3}, {0, 1, 0}};
-static const wf_saved_mesh mesh_b = {2, {"shard", "tp"}, {5, 2}, {1, 0}};
+static const wf_saved_mesh mesh_a = {3, {"replicate", "shard", "tp"}, {2, 4, 3}, {0, 1, 0}, 0};
+static const wf_saved_mesh nested_a = {
+    3, {"replicate", "shard", "tp"}, {2, 4, 3}, {0, 1, 0}, 1};
+static const wf_saved_mesh mesh_b = {2, {"shard", "tp"}, {5, 2}, {1, 0}, 0};
 static const wf_saved_layout layouts_a[] = {
     {{0}, {{0}}},         {{1, 0}, {{2}}},       {{0, 1}, {{0}, {2}}},    {{2, 0}, {{2, 1}}},
     {{1, 1}, {{1}, {2}}}, {{3, 0}, {{2, 0, 1}}}, {{1, 2}, {{0}, {2, 1}}},
@@ -111,9 +113,34 @@ static void any_layout_from_any(void)
                     CU_ASSERT_EQUAL(wf_saved_mesh_rank(&mesh_b, at), r);
                     mine = wf_saved_part(&mesh_b, &layouts_b[b], 2, shapes[s], at);
                     CU_ASSERT(found_once(&mesh_a, &layouts_a[a], 2, shapes[s], &mine, &visits));
+                    CU_ASSERT(
+                        found_once(&nested_a, &layouts_a[a], 2, shapes[s], &mine, &visits));
                     cases++;
                 }
     CU_ASSERT_EQUAL(cases, 5 * 7 * 5 * 10);
+}
+
+/* By hand: 13 rows on 2 x 4 ranks, of now and of a checkpoint of format 1. */
+static void cuts_of_format_1(void)
+{
+    static const int64_t now[] = {0, 1, 3, 4, 6, 8, 9, 11, 13},
+                         once[] = {0, 1, 3, 4, 6, 7, 9, 11, 13};
+    wf_saved_mesh mesh = {2, {"shard", "tp"}, {4, 2}, {1, 0}, false}, old = mesh;
+    const wf_saved_layout both = {{2}, {{1, 0}}}, one = {{1}, {{0}}};
+    const wf_dim odd = wf_dim_split(13), even = wf_dim_split(16);
+
+    old.nested = true;
+    for (int i = 0; i < 8; i++) {
+        const int at[] = {i % 4, i / 4};
+        wf_part a = wf_saved_part(&mesh, &both, 1, &odd, at);
+        wf_part b = wf_saved_part(&old, &both, 1, &odd, at);
+
+        CU_ASSERT(a.start[0] == now[i] && a.start[0] + a.local[0] == now[i + 1]);
+        CU_ASSERT(b.start[0] == once[i] && b.start[0] + b.local[0] == once[i + 1]);
+    }
+    CU_ASSERT(!wf_saved_same_parts(&mesh, &old, &both, 1, &odd));
+    CU_ASSERT(wf_saved_same_parts(&mesh, &old, &both, 1, &even));
+    CU_ASSERT(wf_saved_same_parts(&mesh, &old, &one, 1, &odd));
 }
 
 static void a_scalar_is_one_part(void)
@@ -153,7 +180,7 @@ static void writers_take_turns(void)
 /* 2^20 ranks: a part that overlaps few others is found without asking the rest. */
 static void work_does_not_grow_with_ranks(void)
 {
-    const wf_saved_mesh mesh = {1, {"shard"}, {1 << 20}, {true}};
+    const wf_saved_mesh mesh = {1, {"shard"}, {1 << 20}, {true}, false};
     const wf_saved_layout layout = {{1}, {{0}}};
     const wf_dim dim = {(int64_t)1 << 40, 1, 1};
     int64_t visits = 0;
@@ -211,6 +238,7 @@ static void the_same_as_a_mesh_that_runs(void)
 
 static const wf_test tests[] = {
     {"any layout from any", any_layout_from_any},
+    {"the cuts of format 1", cuts_of_format_1},
     {"a scalar is one part", a_scalar_is_one_part},
     {"writers take turns", writers_take_turns},
     {"work does not grow with ranks", work_does_not_grow_with_ranks},

@@ -63,6 +63,44 @@ static void llama(void)
     same_bits_as_kept(WF_NN_LLAMA);
 }
 
+/* All blocks share attention's output weight and the gain before it. */
+static void share_weights(wf_nn_gpt *model)
+{
+    wf_nn_block *first = (wf_nn_block *)model->block[0];
+
+    for (int64_t i = 1; i < model->layers; i++) {
+        wf_nn_block *b = (wf_nn_block *)model->block[i];
+
+        wf_nn_parameter_free(b->attn->out->weight);
+        wf_nn_parameter_free(b->norm1->gain);
+        b->attn->out->weight = wf_nn_tie(first->attn->out->weight);
+        b->norm1->gain = wf_nn_tie(first->norm1->gain);
+    }
+}
+
+/* Parameters of three and four uses: gradients are added in the order of forward. */
+static void many_uses(void)
+{
+    static const row shared[] = {
+        {.tp = 1, .dp = 1, .micro = 8, .recompute = "block"},
+        {.tp = 1, .dp = 1, .micro = 8, .recompute = "attention"},
+        {"no_shard", .tp = 2, .dp = 1, .micro = 4, .recompute = "block"},
+        {"full_shard", .tp = 2, .dp = 2, .micro = 2, .prefetch = 1, .recompute = "block"},
+        {"shard_grad_op", .tp = 1, .dp = 4, .micro = 1, .recompute = "attention"},
+        {"hybrid_shard", .tp = 1, .dp = 4, .group = 2, .micro = 1, .recompute = "block"},
+    };
+
+    for (int64_t layers = 3; layers <= 4; layers++) {
+        training kept = new_training(WF_NN_LLAMA, 3, BATCH);
+
+        kept.steps = 2;
+        kept.model.layers = layers;
+        kept.change = share_weights;
+        if (train(&kept))
+            check_rows(&kept, shared, sizeof shared / sizeof *shared, layers == 4 ? 2 : 1);
+    }
+}
+
 /* What a rank had of activations at most, and what it called over shard and tp. */
 typedef struct cost {
     size_t activations;
@@ -166,6 +204,7 @@ int main(void)
     static const wf_test tests[] = {
         {"gpt2, a frozen table, dropout: the bits of a run that keeps all", gpt2},
         {"llama, 3 key-value heads", llama},
+        {"weights that three or four blocks share", many_uses},
         {"memory and collectives", costs},
         {"units inside of what runs again", inner_units},
         {"types that no module has", unknown_types},

@@ -166,7 +166,7 @@ void WF_ISA_NAME(wf_bias_add)(const float *x, const float *bias, float *y, int64
 enum { COLUMNS = 8 };
 
 /* dbias[d] = chain over rows of dy[r, d], from +0 */
-void WF_ISA_NAME(wf_bias_leaf)(const float *dy, int64_t stride, float *dbias, int64_t rows,
+void WF_ISA_NAME(wf_bias_leaf)(const float *dy, int64_t stride, float *dbias, wf_leaf_rows rows,
                                int64_t d)
 {
     int64_t i = 0;
@@ -176,9 +176,12 @@ void WF_ISA_NAME(wf_bias_leaf)(const float *dy, int64_t stride, float *dbias, in
 
         for (int k = 0; k < COLUMNS; k++)
             sum[k] = v16_zero();
-        for (int64_t r = 0; r < rows; r++) {
-            for (int k = 0; k < COLUMNS; k++)
-                sum[k] = v16_add(sum[k], v16_load(dy + r * stride + i + k * V16));
+        for (int64_t run = 0; run < rows.runs; run++) {
+            const float *row = dy + run * rows.step * stride + i;
+
+            for (int64_t r = 0; r < rows.rows; r++, row += stride)
+                for (int k = 0; k < COLUMNS; k++)
+                    sum[k] = v16_add(sum[k], v16_load(row + k * V16));
         }
         for (int k = 0; k < COLUMNS; k++)
             v16_store(dbias + i + k * V16, sum[k]);
@@ -187,8 +190,9 @@ void WF_ISA_NAME(wf_bias_leaf)(const float *dy, int64_t stride, float *dbias, in
         int64_t n = d - i;
         v16 sum = v16_zero();
 
-        for (int64_t r = 0; r < rows; r++)
-            sum = v16_add(sum, v16_load_n(dy + r * stride + i, n));
+        for (int64_t run = 0; run < rows.runs; run++)
+            for (int64_t r = 0; r < rows.rows; r++)
+                sum = v16_add(sum, v16_load_n(dy + (run * rows.step + r) * stride + i, n));
         v16_store_n(dbias + i, sum, n);
     }
 }

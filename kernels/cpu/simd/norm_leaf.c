@@ -8,10 +8,15 @@
 
 enum { COLUMNS = 4 };
 
+/* Row after row of a leaf: for every r of it. */
+#define EACH_ROW(rows, r)                                                                      \
+    for (int64_t first = 0, run = 0; run < (rows).runs; run++, first += (rows).step)           \
+        for (int64_t r = first; r < first + (rows).rows; r++)
+
 /* dgain = fma(dy, (x - mean) * rstd, dgain), dbias = dbias + dy, row after row */
 void WF_ISA_NAME(wf_layernorm_leaf)(const float *x, const float *mean, const float *rstd,
-                                    const float *dy, float *dgain, float *dbias, int64_t rows,
-                                    int64_t d)
+                                    const float *dy, float *dgain, float *dbias,
+                                    wf_leaf_rows rows, int64_t d)
 {
     int64_t i = 0;
 
@@ -20,7 +25,8 @@ void WF_ISA_NAME(wf_layernorm_leaf)(const float *x, const float *mean, const flo
 
         for (int k = 0; k < COLUMNS; k++)
             gain[k] = bias[k] = v16_zero();
-        for (int64_t r = 0; r < rows; r++) {
+        EACH_ROW(rows, r)
+        {
             v16 middle = v16_set1(mean[r]), scale = v16_set1(rstd[r]);
 
             for (int k = 0; k < COLUMNS; k++) {
@@ -40,7 +46,8 @@ void WF_ISA_NAME(wf_layernorm_leaf)(const float *x, const float *mean, const flo
         int64_t n = d - i;
         v16 gain = v16_zero(), bias = v16_zero();
 
-        for (int64_t r = 0; r < rows; r++) {
+        EACH_ROW(rows, r)
+        {
             v16 g = v16_load_n(dy + r * d + i, n);
             v16 h = v16_sub(v16_load_n(x + r * d + i, n), v16_set1(mean[r]));
 
@@ -54,7 +61,7 @@ void WF_ISA_NAME(wf_layernorm_leaf)(const float *x, const float *mean, const flo
 
 /* dgain = fma(dy, x * rstd, dgain), row after row */
 void WF_ISA_NAME(wf_rmsnorm_leaf)(const float *x, const float *rstd, const float *dy,
-                                  float *dgain, int64_t rows, int64_t d)
+                                  float *dgain, wf_leaf_rows rows, int64_t d)
 {
     int64_t i = 0;
 
@@ -63,7 +70,8 @@ void WF_ISA_NAME(wf_rmsnorm_leaf)(const float *x, const float *rstd, const float
 
         for (int k = 0; k < COLUMNS; k++)
             gain[k] = v16_zero();
-        for (int64_t r = 0; r < rows; r++) {
+        EACH_ROW(rows, r)
+        {
             v16 scale = v16_set1(rstd[r]);
 
             for (int k = 0; k < COLUMNS; k++) {
@@ -79,7 +87,8 @@ void WF_ISA_NAME(wf_rmsnorm_leaf)(const float *x, const float *rstd, const float
         int64_t n = d - i;
         v16 gain = v16_zero();
 
-        for (int64_t r = 0; r < rows; r++) {
+        EACH_ROW(rows, r)
+        {
             v16 h = v16_mul(v16_load_n(x + r * d + i, n), v16_set1(rstd[r]));
 
             gain = v16_fma(v16_load_n(dy + r * d + i, n), h, gain);

@@ -1,0 +1,243 @@
+/*
+ * tests/mesh/test_sums.c - sums over dims that axes split, by hand: those that have the bits of one
+ * rank, and those that have not and tell so, once, with op, tensor, dim and axis.
+ */
+#include "kernels/ops.h"
+#include "tests/mesh/mesh_harness.h"
+
+enum { DIMS = 4, TABLE = 5 };
+
+typedef enum sum_kind {
+    BATCH_SUM,
+    TOKEN_SUM,
+    BIAS_GRAD,
+    RMSNORM_DW,
+    LINEAR,
+    LINEAR_DW
+} sum_kind;
+
+/* A sum over x of these dims, of which `dim` is split by axes in this order. */
+typedef struct sum_case {
+    sum_kind kind;
+    int ndim;
+    wf_dim dims[DIMS];
+    int dim;
+    const char *axes;  /* letters of the mesh's axes */
+    const char *words; /* of what is told; NULL: the bits are those of one rank */
+} sum_case;
+
+#define BATCH(n)                                                                               \
+    {                                                                                          \
+        n, 1, WF_LEAF_EACH                                                                     \
+    }
+#define EIGHT(n)                                                                               \
+    {                                                                                          \
+        n, 1, WF_LEAF_EIGHT                                                                    \
+    }
+#define ONE(n)                                                                                 \
+    {                                                                                          \
+        n, 1, WF_LEAF_ONE                                                                      \
+    }
+
+typedef struct sum_table {
+    sum_case row[TABLE]; /* up to one of no dims */
+} sum_table;
+
+static wf_tensor *run_case(wf_mesh *mesh, const sum_case *c, const wf_layout *layout)
+{
+    wf_context *ctx = mesh->ctx;
+    wf_tensor *x = make_tensor(ctx, WF_F32, 0, c->ndim, c->dims, layout);
+    const wf_layout *rows = layout;
+    wf_tensor *w;
+
+    if (c->kind == BATCH_SUM)
+        return wf_batch_sum(x);
+    if (c->kind == TOKEN_SUM)
+        return wf_token_sum(x);
+    if (c->kind == BIAS_GRAD)
+        return wf_bias_grad(x);
+    if (c->kind == LINEAR_DW)
+        return wf_linear_dw(x, make_tensor(ctx, WF_F32, 1, c->ndim, c->dims, layout));
+    if (c->kind == RMSNORM_DW)
+        return wf_rmsnorm_dw(x, make_tensor(ctx, WF_F32, 1, c->ndim - 1, c->dims, rows),
+                             make_tensor(ctx, WF_F32, 2, c->ndim, c->dims, layout));
+    rows = NULL; /* a weight, split along its dim 1 as x along its last */
+    for (const char *a = c->axes; layout && *a; a++)
+        rows = wf_layout_split(mesh, rows, 1, *a - 'a');
+    w = make_tensor(ctx, WF_F32, 1, 2, (wf_dim[]){wf_dim_width(5), c->dims[c->ndim - 1]}, rows);
+    return wf_linear(x, w);
+}
+
+static wf_status check_case(wf_rank *rank, wf_mesh *mesh, const sum_case *c)
+{
+    const wf_layout *layout = NULL;
+    wf_tensor *one, *many;
+    const char *told;
+
+    for (const char *a = c->axes; *a; a++)
+        layout = wf_layout_split(mesh, layout, c->dim, *a - 'a');
+    mesh->ctx->inexact[0] = 0;
+    one = run_case(mesh, c, NULL);
+    NEED(one && !wf_context_inexact(mesh->ctx));
+    many = wf_whole(run_case(mesh, c, layout));
+    told = wf_context_inexact(mesh->ctx);
+    if (!many)
+        return give_up(rank, mesh->ctx);
+    if (!c->words != !told || (told && !strstr(told, c->words)))
+        return wf_error_set(&rank->error, WF_EINTERNAL, "split by %s: \"%s\" instead of \"%s\"",
+                            c->axes, told ? told : "", c->words ? c->words : "");
+    if (!told &&
+        memcmp(one->data, many->data, (size_t)wf_tensor_local_count(one) * sizeof(float)) != 0)
+        return wf_error_set(&rank->error, WF_EINTERNAL, "split by %s: not the bits of one rank",
+                            c->axes);
+    return WF_OK;
+}
+
+static wf_status all_cases(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const sum_table *table = arg;
+
+    for (int i = 0; i < TABLE && table->row[i].ndim; i++) {
+        wf_status status;
+
+        wf_scope_open(mesh->ctx);
+        status = check_case(rank, mesh, &table->row[i]);
+        wf_scope_close(mesh->ctx);
+        if (status != WF_OK)
+            return status;
+    }
+    return WF_OK;
+}
+
+static void try_table(mesh_test mesh, sum_table table)
+{
+    mesh.body = all_cases;
+    mesh.arg = &table;
+    on_mesh(mesh);
+}
+
+/* 13 and 19 on 2 x 4 ranks are cut as on 8. */
+static void two_axes(void)
+{
+    try_table((mesh_test){.n_axes = 2, .size = {2, 4}},
+              (sum_table){{{LINEAR, 2, {BATCH(3), EIGHT(13)}, 1, "ab", NULL},
+                           {LINEAR, 2, {BATCH(3), EIGHT(19)}, 1, "ab", NULL},
+                           {BIAS_GRAD, 3, {BATCH(3), EIGHT(19), ONE(5)}, 1, "ab", NULL},
+                           {BATCH_SUM, 2, {BATCH(16), ONE(5)}, 0, "ab", NULL},
+                           {LINEAR,
+                            2,
+                            {BATCH(3), EIGHT(19)},
+                            1,
+                            "ba",
+                            "linear1 sums dim 1 of f32 [3,19] [*, b/a], which b/a splits: they "
+                            "are added in the order of the mesh"}}});
+}
+
+static void three_axes(void)
+{
+    try_table((mesh_test){.n_axes = 3, .size = {2, 2, 2}},
+              (sum_table){{{LINEAR, 2, {BATCH(3), EIGHT(13)}, 1, "abc", NULL},
+                           {LINEAR, 2, {BATCH(3), EIGHT(13)}, 1, "cab", "which c/a/b splits"},
+                           {LINEAR, 2, {BATCH(3), EIGHT(13)}, 1, "acb", "which a/c/b splits"},
+                           {TOKEN_SUM, 2, {BATCH(3), EIGHT(13)}, 1, "ac", NULL}}});
+}
+
+/* The halves of 11 are 5 and 6, theirs 2, 3, 3, 3; but 8 ranks cut 0 1 2 4 5 6 8 9 11. */
+static void batches(void)
+{
+    try_table((mesh_test){.n_axes = 1, .size = {8}},
+              (sum_table){{{BATCH_SUM,
+                            2,
+                            {BATCH(11), ONE(5)},
+                            0,
+                            "a",
+                            "batch_sum sums dim 0 of f32 [11,5] [a], which a splits: its cuts "
+                            "are not at the halves of the batch, and their halves"},
+                           {LINEAR_DW, 3, {BATCH(11), EIGHT(3), ONE(5)}, 0, "a", "halves"},
+                           {BATCH_SUM, 2, {BATCH(5), ONE(5)}, 0, "a", NULL},
+                           {BATCH_SUM, 2, {BATCH(24), ONE(5)}, 0, "a", NULL},
+                           {LINEAR_DW, 3, {BATCH(24), EIGHT(3), ONE(5)}, 0, "a", NULL}}});
+    try_table((mesh_test){.n_axes = 1, .size = {4}},
+              (sum_table){{{BATCH_SUM, 2, {BATCH(11), ONE(5)}, 0, "a", NULL}}});
+    try_table((mesh_test){.n_axes = 1, .size = {3}},
+              (sum_table){{{BATCH_SUM, 2, {BATCH(12), ONE(5)}, 0, "a", "halves"},
+                           {BATCH_SUM, 2, {BATCH(3), ONE(5)}, 0, "a", NULL}}});
+}
+
+/* As many ranks as make leaves, and others. */
+static void leaves(void)
+{
+    try_table((mesh_test){.n_axes = 1, .size = {3}},
+              (sum_table){{{LINEAR, 2, {BATCH(3), EIGHT(24)}, 1, "a", "the dim's 8 leaves"},
+                           {LINEAR, 2, {BATCH(3), {24, 8, WF_LEAF_EIGHT}}, 1, "a", NULL},
+                           {LINEAR, 2, {BATCH(3), ONE(24)}, 1, "a", "the dim has one leaf"},
+                           {LINEAR, 2, {BATCH(3), ONE(1)}, 1, "a", NULL}}});
+    try_table((mesh_test){.n_axes = 1, .size = {16}},
+              (sum_table){{{LINEAR, 2, {BATCH(3), EIGHT(8)}, 1, "a", NULL},
+                           {LINEAR, 2, {BATCH(3), EIGHT(16)}, 1, "a", "8 leaves"}}});
+}
+
+/* Heads have the leaves, where there are some; tokens then are a chain. */
+static void two_dims(void)
+{
+    try_table(
+        (mesh_test){.n_axes = 1, .size = {8}},
+        (sum_table){{{BIAS_GRAD, 4, {BATCH(3), EIGHT(9), EIGHT(13), ONE(5)}, 2, "a", NULL},
+                     {RMSNORM_DW, 4, {BATCH(3), EIGHT(9), EIGHT(13), ONE(5)}, 2, "a", NULL},
+                     {RMSNORM_DW, 4, {BATCH(3), EIGHT(9), ONE(13), ONE(5)}, 1, "a", NULL},
+                     {RMSNORM_DW,
+                      4,
+                      {BATCH(3), EIGHT(9), EIGHT(13), ONE(5)},
+                      1,
+                      "a",
+                      "rmsnorm_dw sums dim 1 of f32 [3,9,13,5] [*, a], which a splits: the "
+                      "dim is one chain inside the leaves of another one"},
+                     {LINEAR_DW,
+                      3,
+                      {BATCH(3), EIGHT(9), ONE(5)},
+                      1,
+                      "a",
+                      "linear_dw sums dim 1 of f32 [3,9,5] [*, a], which a splits: the dim "
+                      "is one chain inside the leaves of another one"}}});
+}
+
+/* The first reason stays, and says in which module it was; with exactness off there is none. */
+static wf_status told_once(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    static const sum_case cases[] = {{LINEAR, 2, {BATCH(3), ONE(24)}, 1, "a", NULL},
+                                     {BATCH_SUM, 2, {BATCH(11), ONE(5)}, 0, "a", NULL}};
+    const char *outside = wf_context_enter(mesh->ctx, "block.3.mlp");
+
+    (void)arg;
+    for (int i = 0; i < 2; i++)
+        NEED(run_case(mesh, &cases[i], wf_layout_split(mesh, NULL, cases[i].dim, 0)));
+    wf_context_enter(mesh->ctx, outside);
+    if (!wf_context_exact(mesh->ctx))
+        NEED(!wf_context_inexact(mesh->ctx));
+    else
+        NEED(strncmp(wf_context_inexact(mesh->ctx),
+                     "not layout-exact: linear1 in block.3.mlp sums dim 1 of f32 [3,24]",
+                     65) == 0);
+    wf_context_tell_inexact(mesh->ctx, "not layout-exact: %d", 7);
+    NEED(!strstr(wf_context_inexact(mesh->ctx), "7") == wf_context_exact(mesh->ctx));
+    return WF_OK;
+}
+
+static void once(void)
+{
+    on_mesh((mesh_test){.n_axes = 1, .size = {8}, .body = told_once});
+    on_mesh((mesh_test){.n_axes = 1, .size = {8}, .exact_off = true, .body = told_once});
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {{"two axes on one dim", two_axes},
+                                    {"three axes on one dim", three_axes},
+                                    {"batches", batches},
+                                    {"leaves", leaves},
+                                    {"two summed dims", two_dims},
+                                    {"what is told is told once", once},
+                                    {NULL, NULL}};
+
+    return wf_test_main("sums", tests);
+}
