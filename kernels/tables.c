@@ -79,6 +79,23 @@ static wf_status rows_shape(const wf_call *call, int out, int *ndim, wf_dim *dim
     return WF_OK;
 }
 
+/* The gradient has the dims of the table, whose rows it must not run out of. */
+static wf_status rows_grad_shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
+{
+    const wf_tensor *table = call->in[0], *dy = call->in[1];
+
+    (void)out;
+    if (dy->dim[0].size > table->dim[0].size)
+        return wf_fail(call->ctx, WF_ESHAPE,
+                       "rows_grad: %" PRId64 " rows of a table that has %" PRId64
+                       "; use shorter sequences or a longer table",
+                       dy->dim[0].size, table->dim[0].size);
+    dims[0] = table->dim[0];
+    dims[1] = table->dim[1];
+    *ndim = 2;
+    return WF_OK;
+}
+
 wf_status wf_check_tokens(const wf_call *call, const wf_tensor *tokens, int64_t vocabulary)
 {
     const int32_t *token = tokens->data;
@@ -201,9 +218,10 @@ const wf_op wf_op_rows = {WF_OP_ROW(rows),
                           .backward = rows_backward,
                           .shape = rows_shape,
                           .cpu = &wf_cpu_rows};
-const wf_op wf_op_rows_grad = {WF_OP_ROW(rows_grad), .wide = 1, .shapes = 1 << 0,
-                               .reference = {.run = rows_grad_reference},
-                               .cpu = &wf_cpu_rows_grad};
+const wf_op wf_op_rows_grad = {
+    WF_OP_ROW(rows_grad),     .wide = 1,
+    .shapes = 1 << 0,         .reference = {.run = rows_grad_reference},
+    .shape = rows_grad_shape, .cpu = &wf_cpu_rows_grad};
 const wf_op wf_op_position_add = {
     WF_OP_ROW(position_add), .reference = {.run = position_add_reference},
     .backward = position_add_backward, .cpu = &wf_cpu_position_add};

@@ -8,13 +8,15 @@
 #include "kernels/op_table.h"
 #include <inttypes.h>
 
+/* Of one head; grain and leaves 0: those of a width. */
 typedef struct heads_attr {
-    int64_t dim;
+    int64_t dim, grain;
+    int64_t leaves;
 } heads_attr;
 
 wf_tensor *wf_split_heads(wf_tensor *x, int64_t head_dim)
 {
-    heads_attr attr = {head_dim};
+    heads_attr attr = {.dim = head_dim};
 
     if (x && x->ndim >= WF_MAX_DIMS) {
         wf_fail(x->ctx, WF_ESHAPE,
@@ -27,8 +29,13 @@ wf_tensor *wf_split_heads(wf_tensor *x, int64_t head_dim)
 
 wf_tensor *wf_merge_heads(wf_tensor *x)
 {
-    heads_attr attr = {x && x->ndim ? x->dim[x->ndim - 1].size : 0};
+    heads_attr attr = {0};
 
+    if (x && x->ndim) {
+        const wf_dim *head = &x->dim[x->ndim - 1];
+
+        attr = (heads_attr){head->size, head->grain, head->leaves};
+    }
     return wf_apply(&wf_op_merge_heads, &attr, sizeof attr, 1, x);
 }
 
@@ -37,14 +44,16 @@ static void split_backward(wf_gradient *g)
     g->din[0] = wf_merge_heads(g->dout[0]);
 }
 
+/* The gradient has the dims that x had, whatever its heads were. */
 static void merge_backward(wf_gradient *g)
 {
-    g->din[0] = wf_split_heads(g->dout[0], ((const heads_attr *)g->attr)->dim);
+    g->din[0] = wf_apply(&wf_op_split_heads, g->attr, sizeof(heads_attr), 1, g->dout[0]);
 }
 
 static wf_status split_shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
 {
-    int64_t head_dim = ((const heads_attr *)call->attr)->dim;
+    const heads_attr *attr = call->attr;
+    int64_t head_dim = attr->dim;
     const wf_tensor *x = call->in[0];
     int last = x->ndim - 1;
 
@@ -58,7 +67,8 @@ static wf_status split_shape(const wf_call *call, int out, int *ndim, wf_dim *di
     for (int d = 0; d < last; d++)
         dims[d] = x->dim[d];
     dims[last] = (wf_dim){x->dim[last].size / head_dim, 1, x->dim[last].leaves};
-    dims[last + 1] = wf_dim_width(head_dim);
+    dims[last + 1] = attr->leaves ? (wf_dim){head_dim, attr->grain, (int)attr->leaves}
+                                  : wf_dim_width(head_dim);
     *ndim = x->ndim + 1;
     return WF_OK;
 }

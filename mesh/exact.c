@@ -185,8 +185,9 @@ static char *print_axes(const wf_mesh *mesh, const summed *s, char *text, size_t
     return text;
 }
 
-/* Why one of n summed dims is not what one rank adds; NULL where it is. */
-static const char *reason(const wf_mesh *mesh, const summed *s, int n)
+/* Why one of n summed dims is not what one rank adds; NULL where it is. Of several terms each has to
+   nest by itself: what is empty for one of them is not for another. */
+static const char *reason(const wf_mesh *mesh, const summed *s, int n, bool terms)
 {
     trees t = trees_of(mesh, s);
 
@@ -194,6 +195,9 @@ static const char *reason(const wf_mesh *mesh, const summed *s, int n)
         return NULL;
     if (!in_order(s))
         return "they are added in the order of the mesh, which is another one";
+    if (terms && n > 1)
+        return "members of a group are added inside of each leaf, so the ranks' parts must be "
+               "leaves of all of them: 8 each, over 2, 4 or 8 ranks";
     if (nests(&t, 0, 0, t.axis[0].parts, 0, t.leaves))
         return NULL;
     if (s->operand->dim[s->dim].leaves == WF_LEAF_EACH && t.leaves != 1)
@@ -234,7 +238,8 @@ void wf_layout_tell_sums(const wf_call *call, const wf_signature *sig,
         if (n)
             give_leaves(call, n, list);
         for (int i = 0; i < n; i++) {
-            const char *why = list[i].n_axes ? reason(mesh, &list[i], n) : NULL;
+            bool terms = call->op->flags & WF_OP_TERMS;
+            const char *why = list[i].n_axes ? reason(mesh, &list[i], n, terms) : NULL;
 
             if (why)
                 tell(call, &list[i], why);

@@ -99,8 +99,9 @@ static void set_here(const step *s, const wf_tensor *x, op_attr *a)
         a->attention.first_sequence = s->attr.attention.first_sequence + x->start[0];
 }
 
-/* Rows that their functions record as other ops; true where this is one. */
-static bool joined(const step *s, wf_tensor *const *in, wf_tensor **out)
+/* Rows whose functions do more than hand them on: they record other ops, or check what no signature
+   says. True where this is one. */
+static bool by_function(const step *s, wf_tensor *const *in, wf_tensor **out)
 {
     if (op_is(s->op, "linear1_bias"))
         wf_linear_bias(in[0], 1, &in[1], &in[2], out);
@@ -108,6 +109,12 @@ static bool joined(const step *s, wf_tensor *const *in, wf_tensor **out)
         wf_linear_bias(in[0], 3, &in[1], &in[4], out);
     else if (op_is(s->op, "linear1_bias_gelu"))
         out[0] = wf_linear_bias_gelu(in[0], in[1], in[2]);
+    else if (op_is(s->op, "rope"))
+        out[0] = wf_rope(in[0], s->attr.rope.base, s->attr.rope.inverse);
+    else if (op_is(s->op, "split_heads"))
+        out[0] = wf_split_heads(in[0], s->attr.count);
+    else if (op_is(s->op, "merge_heads"))
+        out[0] = wf_merge_heads(in[0]);
     else
         return false;
     return true;
@@ -123,7 +130,7 @@ wf_status apply(const step *s, wf_context *ctx, wf_tensor *const *in, wf_tensor 
                     .attr = &attr,
                     .attr_size = s->op->id ? sizeof attr : 0};
 
-    if (joined(s, in, out))
+    if (by_function(s, in, out))
         return wf_context_status(ctx);
     memcpy(call.in, in, (size_t)s->n_in * sizeof *in);
     set_here(s, in[0], &attr);
@@ -215,4 +222,9 @@ wf_status optimize(const program *p, wf_tensor *parameter, wf_tensor *gradient)
     wf_init_uniform(v, 0, 0.1f, 4);
     return p->adam ? wf_adamw(parameter, gradient, m, v, &update)
                    : wf_sgd(parameter, gradient, m, &update);
+}
+
+wf_tensor *whole_vector(const wf_tensor *leaf, wf_tensor *grad)
+{
+    return grad && grad->ndim == leaf->ndim + 1 ? wf_batch_sum(grad) : grad;
 }

@@ -90,8 +90,11 @@ static bool run_op(maker *m, const step *s)
     wf_tensor *in[WF_MAX_INPUTS], *out[WF_MAX_OUTPUTS] = {NULL};
     bool good;
 
-    for (int i = 0; i < s->n_in; i++)
+    for (int i = 0; i < s->n_in; i++) {
         in[i] = p->value[s->in[i]].one;
+        if (s->way != WAY_AS_IS)
+            in[i] = wf_redistribute(in[i], NULL);
+    }
     good = apply(s, m->ctx, in, out) == WF_OK;
     wf_context_clear(m->ctx);
     for (int o = 0; o < s->n_out && good; o++)
@@ -119,7 +122,7 @@ bool run_on_one(maker *m)
     } else if (s->kind == STEP_APPLY) {
         good = run_op(m, s);
     } else if (s->kind == STEP_MOVE) {
-        take_result(v, s->out[0], from->one);
+        take_result(v, s->out[0], wf_redistribute(from->one, NULL));
         v->source = from->source;
         v->below = from->below;
     } else {
@@ -237,26 +240,39 @@ static void draw_update(maker *m)
 
         if (p->step[k].kind == STEP_LEAF && v->wanted && v->dtype == WF_F32 && v->grad &&
             v->grad->dtype == WF_F32 && v->grad->ndim == v->ndim &&
-            partial_members(&p->step[k].to, p->world) == 1)
+            v->one->grad->ndim == v->ndim && partial_members(&p->step[k].to, p->world) == 1)
             p->update = p->step[k].out[0];
     }
+}
+
+/* What one rank may refuse to differentiate; all else is a fault. */
+static bool may_be_refused(const char *text)
+{
+    return strstr(text, "of a linear group was not used") ||
+           strstr(text, "two gradients of one vector meet") ||
+           strstr(text, "two sums that meet are not alike"); /* of batches that differ */
 }
 
 static void run_backward(maker *m)
 {
     program *p = m->p;
+    wf_tensor *root = p->value[p->root].one;
 
     for (int id = 0; id < p->n_values; id++)
         p->many_uses |= p->value[id].uses > 2;
-    p->backward = wf_backward(p->value[p->root].one, p->value[p->seed].one, false);
+    if (p->strict)
+        root = wf_redistribute(root, NULL);
+    p->backward = wf_backward(root, p->value[p->seed].one, false);
     snprintf(p->backward_text, sizeof p->backward_text, "%s", wf_context_error(m->ctx)->text);
     wf_context_clear(m->ctx);
+    if (p->backward != WF_OK && !may_be_refused(p->backward_text))
+        fail_case(m->b, "backward on one rank: %s", p->backward_text);
     for (int id = 0; id < p->n_values && p->backward == WF_OK; id++) {
         value *v = &p->value[id];
 
         if (!v->wanted || !v->one->grad)
             continue;
-        v->grad = v->one->grad;
+        v->grad = whole_vector(v->one, v->one->grad);
         v->grad_whole = copy_of(v->grad);
         v->grad_dtype = v->grad->dtype;
         v->grad_count = wf_tensor_count(v->grad);
@@ -311,7 +327,7 @@ bool generate(wf_context *ctx, const selection *what, const world *w, int64_t nu
         run_backward(&m);
     wf_tape_close(tape);
     wf_scope_close(ctx);
-    return wf_context_status(ctx) == WF_OK;
+    return wf_context_status(ctx) == WF_OK && !b->failed;
 }
 
 void forget_program(program *p)

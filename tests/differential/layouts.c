@@ -1,17 +1,16 @@
 /* tests/differential/layouts.c - what was drawn for a step, as layouts of a mesh. */
 #include "tests/differential/run.h"
 
-/* An axis that is cut finely may cut inside of grains: at rest only. */
-static bool fits(const run *r, int axis, const wf_dim *dim, bool at_rest)
+/* An axis that is cut finely may cut inside of heads, so an op that sees heads has none split by it. */
+static bool fits(const run *r, const step *s, int axis, const wf_dim *dim)
 {
-    return at_rest || axis != r->p->world->fine || dim->grain == 1;
+    return axis != r->p->world->fine || (dim->grain == 1 && !(s->op->flags & WF_OP_VIEW));
 }
 
-const wf_layout *layout_of_dims(const run *r, const placing *to, int ndim, const wf_dim *dims)
+const wf_layout *layout_of_dims(const run *r, const placing *to, int ndim)
 {
     const wf_layout *layout = NULL;
 
-    (void)dims;
     for (int k = 0; k < AXES; k++) {
         int axis = to->order[k], at = to->at[axis];
 
@@ -60,7 +59,7 @@ const wf_layout *layout_of_operand(const run *r, const step *s, int i)
             continue;
         split = together(s, &p, letter);
         for (int d = 0; d < p.ndim[i]; d++)
-            if (split >> p.letter[i][d] & 1 && fits(r, axis, &v->dim[d], false)) {
+            if (split >> p.letter[i][d] & 1 && fits(r, s, axis, &v->dim[d])) {
                 layout = wf_layout_split(r->mesh, layout, d, axis);
                 break;
             }
@@ -68,10 +67,10 @@ const wf_layout *layout_of_operand(const run *r, const step *s, int i)
     return layout;
 }
 
-bool cuts_grains(const run *r, const wf_tensor *t)
+bool cuts_heads(const run *r, const step *s, const wf_tensor *t)
 {
     int fine = r->p->world->fine;
     int dim = fine < 0 ? -1 : wf_layout_split_dim(t->layout, fine);
 
-    return dim >= 0 && t->dim[dim].grain > 1;
+    return dim >= 0 && !fits(r, s, fine, &t->dim[dim]);
 }

@@ -284,10 +284,14 @@ static void draw_attributes(maker *m, step *s)
     wf_tensor *x = m->p->value[s->in[0]].one;
 
     op_attributes(s->op, x, &s->attr);
+    m->p->drops |= strstr(s->op->name, "dropout") || strncmp(s->op->name, "add_", 4) == 0 ||
+                   s->op->flags & WF_OP_GROUPS;
     if (op_is(s->op, "scale"))
         s->attr.scale.factor = factors[draw_below(&m->d, 4)];
     if (op_is(s->op, "rows"))
         s->attr.count = x->dim[0].size ? 1 + draw_below(&m->d, (int)x->dim[0].size) : 0;
+    if (op_is(s->op, "rope"))
+        s->attr.rope.inverse = draw_one_in(&m->d, 2);
     if (op_is(s->op, "split_heads"))
         s->attr.count = x->dim[x->ndim - 1].grain;
 }

@@ -101,6 +101,7 @@ typedef struct program {
     int64_t number;
     wf_dtype storage;
     bool strict;   /* every operand passes a border, so that no gradient may be refused */
+    bool drops;    /* there is dropout in it */
     bool deferred; /* gradients of weights in a walk of their own */
     int n_steps, n_values;
     step step[STEPS];
@@ -176,14 +177,16 @@ float leaf_number(const step *s, wf_dtype dtype, int below, int64_t index, int m
 /* A leaf's element of the whole: its shares folded over the axes on which it is partial. */
 float leaf_element(const step *s, const world *w, const value *v, int64_t index);
 int partial_members(const placing *at, const world *w);
+/* The gradient of a leaf that may have a row per sequence, without these. */
+wf_tensor *whole_vector(const wf_tensor *leaf, wf_tensor *grad);
 /* One step of the program's optimizer, from moments that are drawn, in place. */
 wf_status optimize(const program *p, wf_tensor *parameter, wf_tensor *gradient);
 
 /* run.c */
 wf_status run_program(wf_rank *rank, wf_mesh *mesh, const program *p, board *b);
 
-/* promise.c: whether a call's results have the bits of one rank. */
-bool bits_promised(const wf_call *call);
+/* promise.c: calls whose results have the bits of one rank for certain; moves that keep them. */
+bool certainly_exact(const wf_call *call);
 bool move_keeps_bits(const wf_layout *from, const wf_layout *to);
 
 /* compare.c */

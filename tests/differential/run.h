@@ -13,14 +13,16 @@ typedef struct run {
     wf_tensor *value[VALUES];
     bool rough[VALUES]; /* summed in another order than on one rank: close, not equal */
     bool rough_now, rough_any, rough_back;
+    bool
+        fell_back; /* an operand passed a border that one rank has not: gradients meet elsewhere */
     uint64_t told; /* every refusal, in one number: alike on all ranks */
 } run;
 
 /* layouts.c */
-const wf_layout *layout_of_dims(const run *r, const placing *to, int ndim, const wf_dim *dims);
+const wf_layout *layout_of_dims(const run *r, const placing *to, int ndim);
 const wf_layout *layout_of_operand(const run *r, const step *s, int i);
-/* Whether an axis that is cut finely splits heads, so that no op may see this tensor. */
-bool cuts_grains(const run *r, const wf_tensor *t);
+/* Whether an axis that is cut finely splits heads, so that this op may not see the tensor. */
+bool cuts_heads(const run *r, const step *s, const wf_tensor *t);
 
 /* steps.c: runs a step; anything but WF_OK ends the world. */
 wf_status run_step(run *r, int k);

@@ -58,7 +58,7 @@ static wf_status failed(run *r, const char *what)
 static wf_tensor *make_part(run *r, const step *s, const value *v)
 {
     const world *w = r->p->world;
-    const wf_layout *layout = layout_of_dims(r, &s->to, v->ndim, v->dim);
+    const wf_layout *layout = layout_of_dims(r, &s->to, v->ndim);
     int members = partial_members(&s->to, w), member = 0;
     wf_tensor *t;
 
@@ -133,7 +133,7 @@ static wf_status run_move(run *r, const step *s)
     else if (s->way == WAY_LOCAL)
         y = by_its_parts(r, x);
     else
-        y = bring(r, x, layout_of_dims(r, &s->to, x->ndim, x->dim), s->way);
+        y = bring(r, x, layout_of_dims(r, &s->to, x->ndim), s->way);
     r->value[s->out[0]] = y;
     r->rough[s->out[0]] = r->rough_now || r->rough[s->in[0]];
     if (r->rank->index == 0)
@@ -185,12 +185,13 @@ static wf_status run_apply(run *r, const step *s)
 
     for (int i = 0; i < s->n_in; i++) {
         in[i] = r->value[s->in[i]];
-        as_is = as_is && !cuts_grains(r, in[i]);
+        as_is = as_is && !cuts_heads(r, s, in[i]);
     }
     for (int attempt = as_is ? 0 : 1; attempt < 3; attempt++) {
         static const char *const names[] = {"as it is", "as drawn", "whole"};
 
         r->rough_now = false;
+        r->fell_back |= attempt && s->way == WAY_AS_IS;
         if (attempt)
             GOOD(bring_operands(r, s, attempt == 2, in));
         write_call(r, s, names[attempt], in);
@@ -199,7 +200,7 @@ static wf_status run_apply(run *r, const step *s)
         if (attempt == 2)
             return failed(r, "refused though all operands are whole");
         atomic_fetch_add(&r->b->refused, r->rank->index == 0);
-        GOOD(note_refusal(r, "an op"));
+        GOOD(note_refusal(r, s->op->name));
     }
     return WF_OK;
 }

@@ -50,6 +50,8 @@ static bool read_line(int argc, char **argv, campaign *c)
         else if (strcmp(name, "--case") == 0)
             c->what.first = (int64_t)number, c->what.count = 1, c->show = true,
             c->shrink = false;
+        else if (strcmp(name, "--shrink") == 0)
+            c->shrink = number != 0;
         else if (strcmp(name, "--drop") == 0)
             c->what.drop = number;
         else if (strcmp(name, "--largest") == 0)
@@ -71,9 +73,9 @@ int main(int argc, char **argv)
     if (argc == 1)
         return wf_test_main("differential", tests);
     if (!read_line(argc, argv, &c)) {
-        printf("usage: test_differential [--cases N] [--seed S] [--case K [--drop X] "
-               "[--largest N] "
-               "[--largest-axis N]]\n");
+        printf(
+            "usage: test_differential [--cases N] [--seed S] [--shrink 0] [--case K [--drop X] "
+            "[--largest N] [--largest-axis N]]\n");
         return 2;
     }
     if (!run_campaign(&c))

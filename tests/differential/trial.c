@@ -304,6 +304,7 @@ bool run_campaign(campaign *c)
             break;
         }
         number = atomic_load(&c->b->number);
+        number = number < rest.first ? rest.first : number;
         look_at(c, number);
         rest.first = number + 1;
     }

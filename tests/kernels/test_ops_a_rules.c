@@ -263,6 +263,7 @@ static void dropout_gradient_keeps_its_mask(void)
 static void wrong_tokens(void)
 {
     const wf_dim table_dims[] = {wf_dim_split(5), dims[2]};
+    const wf_dim longer[] = {wf_dim_split(dims[1].size + 1), dims[2]};
     wf_tensor *table, *tokens;
 
     open_context(false);
@@ -280,6 +281,9 @@ static void wrong_tokens(void)
     expect(WF_ESHAPE, "6 rows of a table that has 5");
     CU_ASSERT_PTR_NULL(wf_rows(table, -1));
     expect(WF_ESHAPE, "-1 rows");
+    CU_ASSERT_PTR_NULL(
+        wf_rows_grad(normal_tensor(2, dims + 1, 3), normal_tensor(2, longer, 4)));
+    expect(WF_ESHAPE, "rows of a table that has");
     close_context();
 }
 
@@ -310,6 +314,26 @@ static void heads(void)
     close_context();
 }
 
+/* What split_heads did not make may be merged as well: its gradient has dims of its own. */
+static void merged_gradient(void)
+{
+    const wf_dim heads_of_leaves[] = {dims[0], wf_dim_split(3), wf_dim_heads(2, 2)};
+    wf_tensor *x, *y;
+    wf_tape *tape;
+
+    open_context(false);
+    tape = wf_tape_open(ctx);
+    x = wf_leaf(normal_tensor(3, heads_of_leaves, 1));
+    y = wf_merge_heads(x);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(y);
+    CU_ASSERT_EQUAL(wf_backward(y, normal_tensor(2, y->dim, 2), false), WF_OK);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(x->grad);
+    for (int i = 0; i < 3; i++)
+        CU_ASSERT(memcmp(&x->grad->dim[i], &x->dim[i], sizeof x->dim[i]) == 0);
+    wf_tape_close(tape);
+    close_context();
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
@@ -323,6 +347,7 @@ int main(void)
         {"a gradient keeps its mask", dropout_gradient_keeps_its_mask},
         {"wrong tokens", wrong_tokens},
         {"heads", heads},
+        {"the gradient of merged heads", merged_gradient},
         {NULL, NULL},
     };
 

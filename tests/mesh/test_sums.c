@@ -201,6 +201,43 @@ static void two_dims(void)
                       "is one chain inside the leaves of another one"}}});
 }
 
+/* The input gradient of two members that are split alike: only where each has leaves of its own for
+   every rank is it that of one rank. A member of one element has it on the last rank. */
+static wf_status members(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_dim second[] = {wf_dim_split(1), wf_dim_width(1)}, k = wf_dim_width(5);
+
+    (void)arg;
+    for (int i = 0; i < 2; i++) {
+        const wf_dim n[] = {wf_dim_split(12), second[i]};
+        wf_tensor *whole[2] = {NULL}, *dx[2];
+
+        mesh->ctx->inexact[0] = 0;
+        for (int split = 0; split < 2; split++) {
+            wf_tensor *dy[2], *w[2];
+
+            for (int m = 0; m < 2; m++) {
+                dy[m] = make_tensor(mesh->ctx, WF_F32, m, 2, (wf_dim[]){wf_dim_batch(3), n[m]},
+                                    split ? wf_layout_split(mesh, NULL, 1, 0) : NULL);
+                w[m] = make_tensor(mesh->ctx, WF_F32, 2 + m, 2, (wf_dim[]){n[m], k},
+                                   split ? wf_layout_split(mesh, NULL, 0, 0) : NULL);
+            }
+            dx[split] = wf_linear_dx(2, dy, w);
+            whole[split] = wf_whole(dx[split]);
+            NEED(whole[split] && !wf_context_inexact(mesh->ctx) == !(split && i));
+        }
+        NEED(i || memcmp(whole[0]->data, whole[1]->data, 15 * sizeof(float)) == 0);
+        NEED(!i || strstr(wf_context_inexact(mesh->ctx), "members of a group"));
+    }
+    return WF_OK;
+}
+
+static void groups(void)
+{
+    on_mesh((mesh_test){.n_axes = 1, .size = {2}, .body = members});
+    on_mesh((mesh_test){.n_axes = 1, .size = {8}, .body = members});
+}
+
 /* The first reason stays, and says in which module it was; with exactness off there is none. */
 static wf_status told_once(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
@@ -236,6 +273,7 @@ int main(void)
                                     {"batches", batches},
                                     {"leaves", leaves},
                                     {"two summed dims", two_dims},
+                                    {"members of a group", groups},
                                     {"what is told is told once", once},
                                     {NULL, NULL}};
 
