@@ -133,7 +133,8 @@ static void attention_in_deep_models(void)
     for (int64_t i = 0; x && i < ELEMENTS; i++)
         ((float *)x->data)[i] = input(i);
     for (int i = 0; i < SITES; i++) {
-        y[i] = wf_attention(x, x, x, 0.5f, site[i]);
+        y[i] = wf_attention(
+            x, x, x, &(wf_attention_options){.causal = true, .dropout = 0.5f, .site = site[i]});
         CU_ASSERT_PTR_NOT_NULL_FATAL(y[i]);
         for (int k = 0; k < i; k++)
             CU_ASSERT(memcmp(y[i]->data, y[k]->data, ELEMENTS * sizeof(float)) != 0);
