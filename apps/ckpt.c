@@ -12,11 +12,13 @@ static const char help[] =
     "them\n"
     "  ckpt verify PATH...  every byte against its checksums\n"
     "  ckpt show PATH       what it holds: tensors with shape, dtype and layout\n"
-    "  ckpt diff A B        which tensors differ, bit by bit, whatever the layouts\n\n"
+    "  ckpt diff A B        which tensors differ, bit by bit, whatever the layouts\n"
+    "  ckpt --version       version, commit, compiler and what is built in\n\n"
     "PATH, A and B are checkpoints (DIR/step-00000100), or directories of them: then the one "
     "that\n"
     "a run would go on from.\n\n"
-    "Exit status: 0 done, 1 they differ, 2 usage, 8 damaged, or cannot be read\n";
+    "Exit status: 0 done, 1 they differ, 2 usage, 3 output that cannot be written, 8 damaged,\n"
+    "or cannot be read\n";
 
 enum { SAME = 0, DIFFERENT = 1, USAGE = 2, DAMAGED = 8 };
 

@@ -19,7 +19,9 @@ static const char help[] =
     "norm, learning rate, validation loss or digest differ, bit by bit; and where they have\n"
     "digests of tensors (gpt_train --digest=tensors), the first tensor that differs after it.\n"
     "Or they are checkpoints, or directories of them: the tensors that differ.\n\n"
-    "Exit status: 0 the same, 1 different, 2 usage, 3 a file that cannot be read\n";
+    "gpt_diff --version says version, commit, compiler and what is built in.\n\n"
+    "Exit status: 0 the same, 1 different, 2 usage, 3 a file that cannot be read, or output\n"
+    "that cannot be written\n";
 
 /* A step's row of a log. */
 typedef struct logged_step {

@@ -49,6 +49,7 @@ static const char help_text[] =
     "  --bytes-dp BYTES      the same over each axis of data parallelism (default: 2e7)\n"
     "  --network GBIT        speed of a host's link, in Gbit/s (default: 50)\n"
     "  --svg FILE            draw it as a picture too\n"
+    "  --version             version, commit, compiler and what is built in\n"
     "\n"
     "For example:\n"
     "  mesh_info --tp 2                                        cores of this machine\n"

@@ -115,6 +115,8 @@ void wf_options_help(FILE *out)
         "      gpt_train --config run.json --lr 3e-4\n"
         "  Save every 100 steps; run it again to go on, also on another mesh:\n"
         "      gpt_train --data book.txt --save run --save-interval 100\n"
+        "  Read what it has learned so far:\n"
+        "      gpt_train --steps 0 --resume run --sample 400\n"
         "\nExit status\n"
         "  0 done; 1 out of memory, or an error of ours; 2 flags or data that don't fit; 3 a\n"
         "  file that cannot be read or written, or is damaged; 4 a rank was lost; 5 ranks\n"

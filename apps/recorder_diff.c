@@ -39,6 +39,7 @@ static const char help_text[] =
     "into --recorder-dir when a rank fails, and at any time after kill -USR2.\n"
     "\n"
     "  recorder_diff runs/7/rank-*.rec\n"
+    "  recorder_diff --version\n"
     "\n"
     "Exit status: 0, the ranks agree; 1, they do not; 2, a mistake in the command; 3, a "
     "file.\n";

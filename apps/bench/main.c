@@ -21,10 +21,11 @@ static void help(void)
            "are measured in the same run and take turns with it. Figures are medians.\n\n");
     for (int i = 0; i < COMMANDS; i++)
         printf("  %-10s %s\n", commands[i]->name, commands[i]->summary);
-    printf("\nbench COMMAND --help says more. For example:\n\n"
-           "  bench gemm --shapes 1024x768x3072 --forms NN\n"
-           "  bench step --model demo --layouts 1x1t2,2x1,1x2,8x4,8x4sp\n"
-           "  bench comm --json > comm.jsonl\n");
+    printf(
+        "\nbench COMMAND --help says more, bench --version what is built in. For example:\n\n"
+        "  bench gemm --shapes 1024x768x3072 --forms NN\n"
+        "  bench step --model demo --layouts 1x1t2,2x1,1x2,8x4,8x4sp\n"
+        "  bench comm --json > comm.jsonl\n");
 }
 
 static const bench_command *find(const char *name)

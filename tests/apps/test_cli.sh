@@ -234,16 +234,15 @@ shows "version says all" "^gpt_train of Weft [0-9.]+, commit ([0-9a-f]+|unknown)
     "^built in: threads"
 problem=''
 for program in gpt_train gpt_export gpt_diff ckpt mesh_info recorder_diff bench; do
-    for flag in --help --version; do
-        "$bin/$program" $flag >out 2>err || problem+=" $program $flag ends with $?;"
-        [ $flag = --help ] || grep -q "^$program of Weft " out || problem+=" not the version of $program;"
-        "$bin/$program" $flag >/dev/full 2>err
-        [ $? = 3 ] && grep -q "^$program: cannot write standard output: No space" err ||
-            problem+=" $program $flag is lost;"
-        "$bin/$program" $flag >&- 2>err
-        [ $? = 3 ] && grep -q "^$program: cannot write standard output" err ||
-            problem+=" $program $flag to nowhere;"
-    done
+    "$bin/$program" --help >out 2>err || problem+=" $program --help ends with $?;"
+    "$bin/$program" --version >out 2>err || problem+=" $program --version ends with $?;"
+    grep -q "^$program of Weft " out || problem+=" not the version of $program;"
+    "$bin/$program" --help >/dev/full 2>err
+    [ $? = 3 ] && grep -q "^$program: cannot write standard output: No space" err ||
+        problem+=" the help of $program is lost;"
+    "$bin/$program" --version >&- 2>err
+    [ $? = 3 ] && grep -q "^$program: cannot write standard output" err ||
+        problem+=" the version of $program goes nowhere;"
 done
 result "every program says its help and version, or that it cannot" "$problem"
 
