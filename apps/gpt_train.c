@@ -164,7 +164,6 @@ static wf_status train(const wf_options *o, wf_train_job *job, bool several, wf_
     wf_recordings_directory(o, directory, sizeof directory);
     if (wf_launcher_detected().local_process == 0)
         wf_recordings_forget(o);
-    wf_recorder_crashes(STDERR_FILENO);
     if (!o->save && wf_launcher_detected().processes > 1)
         wf_wish_linger();
     if (wf_recorder_files(directory, true, error) != WF_OK)
@@ -285,6 +284,7 @@ int main(int argc, char **argv)
     wf_status status;
 
     wf_wish_write_errors();
+    wf_recorder_crashes(STDERR_FILENO);
     status = wf_options_parse(argc, argv, &options, &error);
 
     if (status == WF_OK && options.help && !end.told)

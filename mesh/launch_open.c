@@ -235,7 +235,7 @@ static bool await_opening(opening *p, wf_error *error)
 
     wf_muster_listen(true);
     while (!atomic_load(&p->done) && !failed) {
-        wf_futex_wait(&p->done, 0, 100);
+        wf_futex_wait(&p->done, 0, 25);
         failed = !atomic_load(&p->done) && wf_muster_look(error);
     }
     wf_muster_listen(false);
@@ -285,7 +285,7 @@ wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, laun
         return status;
     if (t->seat)
         prepare_process();
-    wf_muster_open(t->seat ? o->stall_timeout : 0);
+    wf_muster_open(t->seat != NULL, o->stall_timeout);
     return t->seat && wf_launcher_detected().processes > 1
                ? open_together(t, o, out, end, error)
                : open_here(t, o, out, error);

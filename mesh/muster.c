@@ -25,7 +25,7 @@ enum {
 };
 
 static struct muster {
-    bool active;
+    bool active, named;
     int local, n;             /* this process's number on its host, of how many */
     char base[64];            /* of all names of this world */
     struct sockaddr_un claim; /* the name of who tells */
@@ -178,8 +178,10 @@ static void hear(void)
 
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == geteuid() &&
             recv(fd, &word, 1, MSG_DONTWAIT) == 1) {
-            muster.left = muster.left || (word == FAREWELL && who.pid == muster.next);
-            muster.told = muster.told || word == TOLD;
+            if (word == FAREWELL && who.pid == muster.next)
+                atomic_store(&muster.left, true);
+            if (word == TOLD)
+                atomic_store(&muster.told, true);
         }
         close(fd);
     }
@@ -202,12 +204,14 @@ static socklen_t claim_length(void)
                        strlen(muster.claim.sun_path + 1));
 }
 
-bool wf_muster_claim_at_once(void)
+bool wf_muster_claim(void)
 {
     if (atomic_flag_test_and_set(&claimed))
         return false;
-    if (!muster.active)
-        return true;
+    if (muster.active)
+        hear();
+    if (!muster.named || atomic_load(&muster.told))
+        return !muster.named;
     claim = take_name(&muster.claim, claim_length());
     if (claim < 0 && errno == EADDRINUSE)
         return false;
@@ -222,11 +226,9 @@ bool wf_muster_claimed(void)
     return claim >= 0;
 }
 
-bool wf_muster_claim(void)
+bool wf_muster_early(void)
 {
-    if (muster.active)
-        hear();
-    return !muster.told && wf_muster_claim_at_once();
+    return muster.named && !muster.active;
 }
 
 static bool look_at_next(bool ending, int64_t now, wf_error *error)
@@ -389,18 +391,36 @@ static void forget(void)
     atomic_flag_clear(&claimed);
 }
 
-void wf_muster_open(double limit)
+/* Names of the next world; false: nobody else is here, or nothing tells this job from others. */
+static bool make_names(const wf_launcher *l)
+{
+    if (l->processes == 1 || !wf_launcher_job(muster.base, sizeof muster.base - 16))
+        return false;
+    snprintf(muster.base + strlen(muster.base), 16, "-%d", worlds);
+    name_of(&muster.claim, "tells", 0);
+    return true;
+}
+
+void wf_muster_prepare(void)
+{
+    const wf_launcher l = wf_launcher_detected();
+
+    if (!muster.active)
+        muster.named = make_names(&l);
+}
+
+void wf_muster_open(bool joins, double limit)
 {
     const wf_launcher l = wf_launcher_detected();
     struct sockaddr_un a;
     socklen_t length;
 
     forget();
-    if (l.processes == 1 || !wf_launcher_job(muster.base, sizeof muster.base - 16))
+    muster.named = make_names(&l);
+    if (!joins || !muster.named)
         return;
-    if (worlds == 0)
+    if (worlds++ == 0)
         atexit(say_farewell); /* before MPI asks for the same, so after MPI has ended */
-    snprintf(muster.base + strlen(muster.base), 16, "-%d", worlds++);
     muster.local = l.local_process;
     muster.n = l.local > 0 ? l.local : 1;
     muster.processes = l.processes;
@@ -408,7 +428,6 @@ void wf_muster_open(double limit)
     muster.limit = limit <= 0                  ? 0
                    : limit < WF_MUSTER_LEAST_S ? WF_MUSTER_LEAST_S * 1000
                                                : (int64_t)(limit * 1e3);
-    name_of(&muster.claim, "tells", 0);
     length = name_of(&a, "", muster.local);
     muster.listener = take_name(&a, length);
     if (muster.listener < 0 || listen(muster.listener, SOMAXCONN) != 0) {
