@@ -17,7 +17,7 @@
 enum {
     LINE_BYTES = 700,
     STACK_BYTES = 64 << 10, /* for the handler, beside what the machine needs for a signal */
-    EARLY_MS = 300,         /* that the first stays where no world is open yet */
+    EARLY_MS = 900,         /* that the first stays where no world is open yet */
     OTHERS_MS = 3000 /* that a rank which crashed later waits for the line of the first */
 };
 

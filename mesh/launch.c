@@ -229,7 +229,7 @@ wf_status wf_launch(const wf_launch_options *options,
     if (!t)
         return error->code;
     status = wf_launch_open(t, options, &l, &end, error);
-    if (status == WF_ELOST && options->end)
+    if (wf_launch_is_own(status) && t->seat && options->end)
         *options->end = end;
     if (status == WF_OK) {
         l->rank_main = rank_main;

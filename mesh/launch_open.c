@@ -178,6 +178,8 @@ static wf_status open_here(const wf_transport *t, const wf_launch_options *o, la
     if (status == WF_OK)
         status = attach(*out, o, error);
     if (status != WF_OK && *out) {
+        if (t->fail) /* others may wait for this process: it is not to wait for them */
+            t->fail((*out)->world, (*out)->seats.rank[0], error, true);
         wf_launch_close(*out);
         *out = NULL;
     }
@@ -268,7 +270,7 @@ static wf_status open_together(const wf_transport *t, const wf_launch_options *o
     *out = p->launch;
     if (status != WF_OK)
         *error = p->error;
-    if (status == WF_ELOST) /* no two processes need meet the same one */
+    if (wf_launch_is_own(status))
         end->told = !wf_muster_claim();
     free(p->axis);
     free(p);

@@ -70,23 +70,30 @@ static int take_name(const struct sockaddr_un *a, socklen_t length)
     return fd;
 }
 
-/* A connection to a process of this host and this user; -1: it has not come, or is gone. */
-static int reach(int number, pid_t *pid)
+/* A connection to who of this host and this user has a name; -1: nobody has. */
+static int reach_name(const struct sockaddr_un *a, socklen_t length, pid_t *pid)
 {
     struct ucred who = {0};
-    socklen_t size = sizeof who, length;
-    struct sockaddr_un a;
+    socklen_t size = sizeof who;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-    length = name_of(&a, "", number);
     if (fd >= 0 &&
-        (connect(fd, (struct sockaddr *)&a, length) != 0 ||
+        (connect(fd, (const struct sockaddr *)a, length) != 0 ||
          getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 || who.uid != geteuid())) {
         close(fd);
         fd = -1;
     }
     *pid = who.pid;
     return fd;
+}
+
+/* A process; -1: it has not come, or is gone. */
+static int reach(int number, pid_t *pid)
+{
+    struct sockaddr_un a;
+    socklen_t length = name_of(&a, "", number);
+
+    return reach_name(&a, length, pid);
 }
 
 /* ---- who is there ---- */
@@ -215,6 +222,7 @@ bool wf_muster_claim(void)
     claim = take_name(&muster.claim, claim_length());
     if (claim < 0 && errno == EADDRINUSE)
         return false;
+    listen(claim, SOMAXCONN); /* who comes later sees that it is taken */
     for (int i = 0; i < muster.n; i++)
         if (i != muster.local)
             say(i, TOLD);
@@ -391,6 +399,16 @@ static void forget(void)
     atomic_flag_clear(&claimed);
 }
 
+static bool is_claimed(void)
+{
+    pid_t pid;
+    int fd = reach_name(&muster.claim, claim_length(), &pid);
+
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
 /* Names of the next world; false: nobody else is here, or nothing tells this job from others. */
 static bool make_names(const wf_launcher *l)
 {
@@ -398,6 +416,9 @@ static bool make_names(const wf_launcher *l)
         return false;
     snprintf(muster.base + strlen(muster.base), 16, "-%d", worlds);
     name_of(&muster.claim, "tells", 0);
+    muster.local = l->local_process;
+    muster.n = l->local > 0 ? l->local : 1;
+    muster.processes = l->processes;
     return true;
 }
 
@@ -421,9 +442,6 @@ void wf_muster_open(bool joins, double limit)
         return;
     if (worlds++ == 0)
         atexit(say_farewell); /* before MPI asks for the same, so after MPI has ended */
-    muster.local = l.local_process;
-    muster.n = l.local > 0 ? l.local : 1;
-    muster.processes = l.processes;
     muster.begun = wf_watch_now();
     muster.limit = limit <= 0                  ? 0
                    : limit < WF_MUSTER_LEAST_S ? WF_MUSTER_LEAST_S * 1000
@@ -434,6 +452,7 @@ void wf_muster_open(bool joins, double limit)
         forget(); /* somebody has the name: there is nothing to be known of the others */
         return;
     }
+    atomic_store(&muster.told, is_claimed());
     muster.active = true;
     wf_watch_kept(muster.listener);
 }
