@@ -172,7 +172,6 @@ static wf_status train(const wf_options *o, wf_train_job *job, bool several, wf_
     wf_recordings_directory(o, directory, sizeof directory);
     if (wf_launcher_detected().local_process == 0)
         wf_recordings_forget(o);
-    wf_recorder_crashes(STDERR_FILENO);
     if (!o->save && wf_launcher_detected().processes > 1)
         wf_wish_linger();
     if (wf_recorder_files(directory, true, error) != WF_OK)
@@ -307,9 +306,9 @@ int main(int argc, char **argv)
     wf_status status;
     int result;
 
-    wf_wish_write_errors();
-
     wf_program_begin();
+    wf_wish_write_errors();
+    wf_recorder_crashes(STDERR_FILENO);
     status = wf_options_parse(argc, argv, &options, &error);
     if (status == WF_OK && !wf_options_asks(&options))
         status = run(&options, &saved, &end, &error);

@@ -123,11 +123,9 @@ void wf_options_help(FILE *out)
         "  disagree on a collective; 6 a rank stalls, or all wait for each other; 7 a loss or\n"
         "  gradient that is not finite, which is not saved; 8 a checkpoint that cannot be "
         "saved\n"
-        "  or loaded; 75 saved and stopped early, by SIGTERM, SIGHUP, SIGINT (Ctrl-C; a second "
-        "one\n"
-        "  ends at once) or --exit-duration-in-mins: the same command goes on. A crash ends by "
-        "its\n"
-        "  signal\n",
+        "  or loaded; 75 saved and stopped early, by SIGTERM, SIGHUP, SIGINT (a second one\n"
+        "  ends at once) or --exit-duration-in-mins: the same command goes on. A crash\n"
+        "  ends by its signal\n",
         out);
 }
 

@@ -17,6 +17,7 @@
 enum {
     LINE_BYTES = 700,
     STACK_BYTES = 64 << 10, /* for the handler, beside what the machine needs for a signal */
+    EARLY_MS = 900,         /* that the first stays where no world is open yet */
     OTHERS_MS = 3000 /* that a rank which crashed later waits for the line of the first */
 };
 
@@ -115,8 +116,7 @@ static void tell(const char *signal)
     add(line, where);
     if (mine)
         wf_recorder_cause(mine, text);
-    if (wf_watch_last_words(mine ? wf_recorder_rank(mine) : -1, text) &&
-        wf_muster_claim_at_once()) {
+    if (wf_watch_last_words(mine ? wf_recorder_rank(mine) : -1, text) && wf_muster_claim()) {
         size_t length;
 
         add(line, "\n");
@@ -124,6 +124,8 @@ static void tell(const char *signal)
         if (told >= 0 && write(told, line, length) != (ssize_t)length)
             add(line, ""); /* nobody can be told */
         wf_watch_said();
+        if (wf_muster_early()) /* others crash alike, and have to see that this one tells */
+            nanosleep(&(struct timespec){.tv_nsec = EARLY_MS * 1000000L}, NULL);
     }
     wf_recorder_write_all();
 }
@@ -162,6 +164,7 @@ void wf_recorder_crashes(int fd)
     struct sigaction action = {.sa_handler = on_crash, .sa_flags = SA_ONSTACK};
 
     told = fd;
+    wf_muster_prepare();
     take_stack();
     sigemptyset(&action.sa_mask);
     for (int i = 0; i < DEADLY; i++) {

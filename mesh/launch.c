@@ -13,7 +13,7 @@ enum { STACK_BYTES = 4 << 20 };
 /* How long ranks may take to return when their world has failed: to the end of what they compute,
    and hardly at all where a process is lost, whose launcher will kill the others in a second. */
 enum {
-    LOOK_MS = 100,
+    LOOK_MS = 20,
     GRACE_MS = 10000,
     GRACE_STUCK_MS = 600,
     GRACE_LOST_MS = 300,
@@ -111,29 +111,6 @@ static int grace_ms(const wf_verdict *v)
     return !v->stuck ? GRACE_MS : v->code == WF_ELOST ? GRACE_LOST_MS : GRACE_STUCK_MS;
 }
 
-/* Wait for the ranks here; how many do not return. */
-static int await_ranks(launch *l)
-{
-    int64_t failed = 0;
-    uint32_t left;
-    wf_verdict v;
-
-    while ((left = atomic_load(&l->running)) > 0) {
-        wf_futex_wait(&l->running, left, LOOK_MS);
-        if (!verdict(l, 0, &v))
-            continue;
-        failed = failed ? failed : now_ms();
-        if (now_ms() - failed > grace_ms(&v))
-            break;
-    }
-    for (int i = 0; i < l->n; i++)
-        if (left)
-            pthread_detach(l->rank[i].thread);
-        else
-            pthread_join(l->rank[i].thread, NULL);
-    return (int)left;
-}
-
 /* What a rank here has returned where its transport keeps no cause. */
 static wf_status first_status(const launch *l, wf_error *error)
 {
@@ -148,58 +125,92 @@ static wf_status first_status(const launch *l, wf_error *error)
     return WF_OK;
 }
 
+/* How a world ends. */
+typedef struct ending {
+    wf_launch_end end;
+    wf_error *error;
+    bool failed; /* and that has been told, if it is this process's to tell */
+} ending;
+
 /* A world that failed is told by one process, for which the others wait. */
-static wf_status tell(launch *l, const wf_launch_options *o, const wf_verdict *v,
-                      wf_launch_end *end, wf_error *error)
+static void tell(launch *l, const wf_launch_options *o, const wf_verdict *v, ending *e)
 {
     bool mine = v->teller == l->watched.process;
 
-    wf_error_set(error, (wf_status)v->code, "%s", v->text);
+    e->failed = true;
+    wf_error_set(e->error, (wf_status)v->code, "%s", v->text);
     if (!mine) /* where the teller is lost as well, whoever claims it first */
         mine = !wf_watch_await_told(l->watch, v->stuck ? AWAIT_LOST_MS : GRACE_MS);
-    end->told = !mine || !wf_muster_claim();
-    if (!end->told && o->tell) {
-        o->tell(error, l->arg);
-        end->told = true;
+    e->end.told = !mine || !wf_muster_claim();
+    if (!e->end.told && o->tell) {
+        o->tell(e->error, l->arg);
+        e->end.told = true;
     }
     if (l->watch && mine)
         wf_watch_told(l->watch);
-    return error->code;
 }
 
-static wf_status run_ranks(launch *l, const wf_launch_options *o, wf_launch_end *end,
-                           wf_error *error)
+/* Wait for the ranks here; how many do not return. That a process is lost is told before: the launcher
+   may end all others at any moment. */
+static int await_ranks(launch *l, const wf_launch_options *o, ending *e)
 {
-    wf_status status = start_threads(l, error);
+    int64_t failed = 0;
+    uint32_t left;
     wf_verdict v;
-    bool failed;
+
+    while ((left = atomic_load(&l->running)) > 0) {
+        wf_futex_wait(&l->running, left, LOOK_MS);
+        if (!verdict(l, 0, &v))
+            continue;
+        if (!failed && v.stuck && v.code == WF_ELOST) {
+            wf_recorder_write_all();
+            tell(l, o, &v, e);
+        }
+        failed = failed ? failed : now_ms();
+        if (now_ms() - failed > grace_ms(&v))
+            break;
+    }
+    for (int i = 0; i < l->n; i++)
+        if (left)
+            pthread_detach(l->rank[i].thread);
+        else
+            pthread_join(l->rank[i].thread, NULL);
+    return (int)left;
+}
+
+static wf_status run_ranks(launch *l, const wf_launch_options *o, ending *e)
+{
+    wf_status status = start_threads(l, e->error);
+    wf_verdict v;
 
     for (int i = 0; status != WF_OK && l->watch && i < l->n; i++) /* the others are told */
-        wf_comm_abort(l->comm[i], error);
+        wf_comm_abort(l->comm[i], e->error);
     if (status == WF_OK)
-        end->stuck = await_ranks(l);
-    if (end->stuck)
+        e->end.stuck = await_ranks(l, o, e);
+    if (e->end.stuck)
         wf_recorder_write_all();
     else if (status == WF_OK && l->transport->settle)
         l->transport->settle(l->world);
-    failed = verdict(l, wf_watch_look(&l->watched, &v) ? VERDICT_MS : 0, &v);
-    if (failed && status == WF_OK)
-        status = tell(l, o, &v, end, error);
+    if (!e->failed && verdict(l, wf_watch_look(&l->watched, &v) ? VERDICT_MS : 0, &v) &&
+        status == WF_OK)
+        tell(l, o, &v, e);
     if (l->watch)
         wf_watch_leave(l->watch);
-    if (!failed && status == WF_OK && verdict(l, 0, &v)) /* while the others left */
-        status = tell(l, o, &v, end, error);
-    return status == WF_OK ? first_status(l, error) : status;
+    if (!e->failed && status == WF_OK && verdict(l, 0, &v)) /* while the others left */
+        tell(l, o, &v, e);
+    if (e->failed)
+        return e->error->code;
+    return status == WF_OK ? first_status(l, e->error) : status;
 }
 
 static wf_status run_world(launch *l, const wf_launch_options *o, wf_error *error)
 {
-    wf_launch_end end = {.stuck = 0};
-    wf_status status = run_ranks(l, o, &end, error);
+    ending e = {.error = error};
+    wf_status status = run_ranks(l, o, &e);
 
     if (o->end)
-        *o->end = end;
-    if (end.stuck) /* all of it is theirs */
+        *o->end = e.end;
+    if (e.end.stuck) /* all of it is theirs */
         l->next = atomic_exchange(&left_behind, l);
     else
         wf_launch_close(l);
@@ -218,7 +229,7 @@ wf_status wf_launch(const wf_launch_options *options,
     if (!t)
         return error->code;
     status = wf_launch_open(t, options, &l, &end, error);
-    if (status == WF_ELOST && options->end)
+    if (wf_launch_is_own(status) && t->seat && options->end)
         *options->end = end;
     if (status == WF_OK) {
         l->rank_main = rank_main;

@@ -49,7 +49,8 @@ typedef struct wf_launch_options {
     const wf_place_axis *axis;
     wf_rank_order order;
     /* Seconds after which a rank that neither goes on nor waits for others has failed; 0: never.
-       Reading, computing and saving for so long without a collective counts. */
+       Reading, computing and saving for so long without a collective counts. Processes have as long
+       to come together, 20 s at least. */
     double stall_timeout;
     /* NULL, or called when the world has failed, with the arg of the ranks, in one process; the
        others end after that. */

@@ -178,6 +178,8 @@ static wf_status open_here(const wf_transport *t, const wf_launch_options *o, la
     if (status == WF_OK)
         status = attach(*out, o, error);
     if (status != WF_OK && *out) {
+        if (t->fail) /* others may wait for this process: it is not to wait for them */
+            t->fail((*out)->world, (*out)->seats.rank[0], error, true);
         wf_launch_close(*out);
         *out = NULL;
     }
@@ -235,7 +237,7 @@ static bool await_opening(opening *p, wf_error *error)
 
     wf_muster_listen(true);
     while (!atomic_load(&p->done) && !failed) {
-        wf_futex_wait(&p->done, 0, 100);
+        wf_futex_wait(&p->done, 0, 25);
         failed = !atomic_load(&p->done) && wf_muster_look(error);
     }
     wf_muster_listen(false);
@@ -268,7 +270,7 @@ static wf_status open_together(const wf_transport *t, const wf_launch_options *o
     *out = p->launch;
     if (status != WF_OK)
         *error = p->error;
-    if (status == WF_ELOST) /* no two processes need meet the same one */
+    if (wf_launch_is_own(status))
         end->told = !wf_muster_claim();
     free(p->axis);
     free(p);
@@ -285,7 +287,7 @@ wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, laun
         return status;
     if (t->seat)
         prepare_process();
-    wf_muster_open(t->seat ? o->stall_timeout : 0);
+    wf_muster_open(t->seat != NULL, o->stall_timeout);
     return t->seat && wf_launcher_detected().processes > 1
                ? open_together(t, o, out, end, error)
                : open_here(t, o, out, error);

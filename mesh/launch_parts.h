@@ -44,6 +44,12 @@ const wf_transport *wf_launch_transport(const wf_launch_options *o, wf_error *er
 wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, launch **out,
                          wf_launch_end *end, wf_error *error);
 
+/* A failure to open that need not be that of all processes: one of them tells of one. */
+static inline bool wf_launch_is_own(wf_status status)
+{
+    return status != WF_OK && status != WF_EINVAL && status != WF_EUNSUPPORTED;
+}
+
 /* Gives all of it back; no rank uses it any more. */
 void wf_launch_close(launch *l);
 

@@ -25,7 +25,7 @@ enum {
 };
 
 static struct muster {
-    bool active;
+    bool active, named;
     int local, n;             /* this process's number on its host, of how many */
     char base[64];            /* of all names of this world */
     struct sockaddr_un claim; /* the name of who tells */
@@ -70,23 +70,30 @@ static int take_name(const struct sockaddr_un *a, socklen_t length)
     return fd;
 }
 
-/* A connection to a process of this host and this user; -1: it has not come, or is gone. */
-static int reach(int number, pid_t *pid)
+/* A connection to who of this host and this user has a name; -1: nobody has. */
+static int reach_name(const struct sockaddr_un *a, socklen_t length, pid_t *pid)
 {
     struct ucred who = {0};
-    socklen_t size = sizeof who, length;
-    struct sockaddr_un a;
+    socklen_t size = sizeof who;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-    length = name_of(&a, "", number);
     if (fd >= 0 &&
-        (connect(fd, (struct sockaddr *)&a, length) != 0 ||
+        (connect(fd, (const struct sockaddr *)a, length) != 0 ||
          getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 || who.uid != geteuid())) {
         close(fd);
         fd = -1;
     }
     *pid = who.pid;
     return fd;
+}
+
+/* A process; -1: it has not come, or is gone. */
+static int reach(int number, pid_t *pid)
+{
+    struct sockaddr_un a;
+    socklen_t length = name_of(&a, "", number);
+
+    return reach_name(&a, length, pid);
 }
 
 /* ---- who is there ---- */
@@ -178,8 +185,10 @@ static void hear(void)
 
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == geteuid() &&
             recv(fd, &word, 1, MSG_DONTWAIT) == 1) {
-            muster.left = muster.left || (word == FAREWELL && who.pid == muster.next);
-            muster.told = muster.told || word == TOLD;
+            if (word == FAREWELL && who.pid == muster.next)
+                atomic_store(&muster.left, true);
+            if (word == TOLD)
+                atomic_store(&muster.told, true);
         }
         close(fd);
     }
@@ -202,15 +211,18 @@ static socklen_t claim_length(void)
                        strlen(muster.claim.sun_path + 1));
 }
 
-bool wf_muster_claim_at_once(void)
+bool wf_muster_claim(void)
 {
     if (atomic_flag_test_and_set(&claimed))
         return false;
-    if (!muster.active)
-        return true;
+    if (muster.active)
+        hear();
+    if (!muster.named || atomic_load(&muster.told))
+        return !muster.named;
     claim = take_name(&muster.claim, claim_length());
     if (claim < 0 && errno == EADDRINUSE)
         return false;
+    listen(claim, SOMAXCONN); /* who comes later sees that it is taken */
     for (int i = 0; i < muster.n; i++)
         if (i != muster.local)
             say(i, TOLD);
@@ -222,11 +234,9 @@ bool wf_muster_claimed(void)
     return claim >= 0;
 }
 
-bool wf_muster_claim(void)
+bool wf_muster_early(void)
 {
-    if (muster.active)
-        hear();
-    return !muster.told && wf_muster_claim_at_once();
+    return muster.named && !muster.active;
 }
 
 static bool look_at_next(bool ending, int64_t now, wf_error *error)
@@ -389,32 +399,60 @@ static void forget(void)
     atomic_flag_clear(&claimed);
 }
 
-void wf_muster_open(double limit)
+static bool is_claimed(void)
+{
+    pid_t pid;
+    int fd = reach_name(&muster.claim, claim_length(), &pid);
+
+    if (fd >= 0)
+        close(fd);
+    return fd >= 0;
+}
+
+/* Names of the next world; false: nobody else is here, or nothing tells this job from others. */
+static bool make_names(const wf_launcher *l)
+{
+    if (l->processes == 1 || !wf_launcher_job(muster.base, sizeof muster.base - 16))
+        return false;
+    snprintf(muster.base + strlen(muster.base), 16, "-%d", worlds);
+    name_of(&muster.claim, "tells", 0);
+    muster.local = l->local_process;
+    muster.n = l->local > 0 ? l->local : 1;
+    muster.processes = l->processes;
+    return true;
+}
+
+void wf_muster_prepare(void)
+{
+    const wf_launcher l = wf_launcher_detected();
+
+    if (!muster.active)
+        muster.named = make_names(&l);
+}
+
+void wf_muster_open(bool joins, double limit)
 {
     const wf_launcher l = wf_launcher_detected();
     struct sockaddr_un a;
     socklen_t length;
 
     forget();
-    if (l.processes == 1 || !wf_launcher_job(muster.base, sizeof muster.base - 16))
+    muster.named = make_names(&l);
+    if (!joins || !muster.named)
         return;
-    if (worlds == 0)
+    if (worlds++ == 0)
         atexit(say_farewell); /* before MPI asks for the same, so after MPI has ended */
-    snprintf(muster.base + strlen(muster.base), 16, "-%d", worlds++);
-    muster.local = l.local_process;
-    muster.n = l.local > 0 ? l.local : 1;
-    muster.processes = l.processes;
     muster.begun = wf_watch_now();
     muster.limit = limit <= 0                  ? 0
                    : limit < WF_MUSTER_LEAST_S ? WF_MUSTER_LEAST_S * 1000
                                                : (int64_t)(limit * 1e3);
-    name_of(&muster.claim, "tells", 0);
     length = name_of(&a, "", muster.local);
     muster.listener = take_name(&a, length);
     if (muster.listener < 0 || listen(muster.listener, SOMAXCONN) != 0) {
         forget(); /* somebody has the name: there is nothing to be known of the others */
         return;
     }
+    atomic_store(&muster.told, is_claimed());
     muster.active = true;
     wf_watch_kept(muster.listener);
 }

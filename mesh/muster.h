@@ -16,25 +16,26 @@
 
 enum { WF_MUSTER_LEAST_S = 20 };
 
-/* A world is about to open here. limit: seconds that this may take, at least WF_MUSTER_LEAST_S; 0:
-   any time. In a process that nobody launched: what was claimed may be claimed again. */
-void wf_muster_open(double limit);
+/* Before any world opens: who crashes may claim already. */
+void wf_muster_prepare(void);
+bool wf_muster_early(void);
+
+/* A world is about to open here, and what was claimed may be claimed again. joins: it joins processes.
+   limit: seconds that this may take, at least WF_MUSTER_LEAST_S; 0: any time. */
+void wf_muster_open(bool joins, double limit);
 
 /* SIGTERM is noted while a world opens, and does what it did. */
 void wf_muster_listen(bool on);
 
-/* While a world opens, about ten times a second: whether one of this host's processes has ended or
+/* While a world opens, many times a second, for launchers leave little time: whether one of this host's processes has ended or
    been stopped meanwhile, or the time is over. */
 bool wf_muster_look(wf_error *error);
 
 /* The end of MPI, which waits for all: from now on a thread looks, and ends the process. */
 void wf_muster_leave(void);
 
-/* True in one process of this host, once: it tells. From any one thread at a time. */
+/* True in one process of this host, once: it tells. Also from a signal. */
 bool wf_muster_claim(void);
-
-/* The same from a signal, which does not listen to others first. */
-bool wf_muster_claim_at_once(void);
 
 /* Whether this process has claimed it. */
 bool wf_muster_claimed(void);

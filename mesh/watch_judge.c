@@ -11,7 +11,7 @@
 enum {
     LONGEST_PERIOD_MS = 5000,
     DOUBT_MS = 200,
-    MISSED_MS = 100 /* from a loss to the verdict */
+    MISSED_MS = 50 /* from a loss to the verdict */
 };
 
 int64_t wf_watch_now(void)

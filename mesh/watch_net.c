@@ -42,7 +42,7 @@ typedef struct welcome {
 
 /* ---- messages ---- */
 
-void wf_watch_send(const watch_peer *p, wf_watch_kind kind, const void *data, size_t bytes)
+bool wf_watch_send(const watch_peer *p, wf_watch_kind kind, const void *data, size_t bytes)
 {
     watch_head head = {(uint32_t)kind, (uint32_t)bytes};
     struct iovec part[2] = {{&head, sizeof head}, {(void *)(uintptr_t)data, bytes}};
@@ -52,6 +52,7 @@ void wf_watch_send(const watch_peer *p, wf_watch_kind kind, const void *data, si
     /* half a message would spoil all that follow: the peer sees the end instead */
     if (sent > 0 && (size_t)sent < sizeof head + bytes)
         shutdown(p->fd, SHUT_RDWR);
+    return sent == (ssize_t)(sizeof head + bytes);
 }
 
 bool wf_watch_receive(wf_world_watch *w, watch_peer *p,
@@ -235,7 +236,9 @@ static wf_status host_all(wf_world_watch *w, wf_error *error)
     reply.deputy = w->deputy = choose_deputy(w, m.at.host);
     memcpy(reply.deputy_host, w->peer[w->deputy - 1].hello.host, sizeof reply.deputy_host);
     for (int i = 0; status == WF_OK && i < w->n_peers; i++)
-        wf_watch_send(&w->peer[i], WATCH_WELCOME, &reply, sizeof reply);
+        if (!wf_watch_send(&w->peer[i], WATCH_WELCOME, &reply, sizeof reply))
+            status = wf_error_set(error, WF_ELOST, "process %d cannot be answered: %s", i + 1,
+                                  strerror(errno));
     return status;
 }
 
@@ -302,7 +305,9 @@ static wf_status join(wf_world_watch *w, wf_error *error)
                 p->fd = call(m.address[i], m.at.port);
     if (p->fd >= 0) {
         wf_watch_send_at_once(p->fd);
-        wf_watch_send(p, WATCH_HELLO, &mine, sizeof mine);
+        if (!wf_watch_send(p, WATCH_HELLO, &mine, sizeof mine))
+            return wf_error_set(error, WF_ELOST, "process 0 cannot be spoken to: %s",
+                                strerror(errno));
     }
     if (p->fd >= 0 && !receive_one(p->fd, wf_watch_now() + wf_watch_meet_ms(w) + HELLO_MS,
                                    WATCH_WELCOME, &reply, sizeof reply))

@@ -150,8 +150,8 @@ void wf_watch_send_at_once(int fd);
 /* Process 0 waits for the others, which find it. */
 wf_status wf_watch_meet(wf_world_watch *w, wf_error *error);
 
-/* Never waits; what finds no room is lost, as where the peer is. Also from a signal. */
-void wf_watch_send(const watch_peer *p, wf_watch_kind kind, const void *data, size_t bytes);
+/* Never waits; what finds no room is lost, as where the peer is: false. */
+bool wf_watch_send(const watch_peer *p, wf_watch_kind kind, const void *data, size_t bytes);
 
 /* Take what has come from a peer: `take` gets each message. False: the connection is closed. */
 bool wf_watch_receive(wf_world_watch *w, watch_peer *p,

@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
-"""failures.py [--quick] [--on KIND] [--only WORD] [--times N] [--jobs N] [BUILD] - what becomes of a
+"""failures.py [--quick] [--on KIND] [--only WORD] [--times N] [--jobs N] [--campaign NAME] [BUILD] - what becomes of a
 run when one of its ranks fails, in every phase: as threads, as processes on this host, and on
 two simulated hosts (root is needed for those; they are skipped without).
 
 A case passes when the failure was noticed in time by the run itself, when exactly one line says
 what happened, to which rank, and where that was, when the exit status is the documented one, and
 when nothing is left running. --quick is a dozen cases, --on threads|mpi|hosts|mixed one way to run.
+
+Campaigns: subsets, of 2 to 4 of 4 processes x 4 signals x 6 phases; together, all ranks crash at once,
+--times of them; calls, each system call of the rendezvous fails once, in both roles.
 """
 import argparse
 import concurrent.futures
+import errno
+import itertools
 import os
 import re
 import shutil
@@ -106,6 +111,103 @@ def cases(on, quick):
     return chosen
 
 
+class Subset(Case):
+    """The same happens to several of four processes, in the same phase."""
+
+    def __init__(self, on, action, phase, ranks):
+        super().__init__(on, action, phase, ranks[0])
+        self.ranks = ranks
+        self.name = f"{on:8} {action:10} {phase:15} ranks {','.join(map(str, ranks))}"
+
+    def limit(self):
+        return super().limit() + 2
+
+    def judge(self, runner, status, text, acted, ended):
+        everybody = len(self.ranks) == 4
+        told = runner.told(text)
+        if acted is None:
+            return ["the fault did not happen"]
+        if self.action == "term":  # which asks for an end, with what has been done saved
+            return [] if status in (0, 75) and not told else [f"exit status {status}", *told]
+        if everybody and self.action == "stop" and status == "hangs":
+            return []  # nobody is left who could notice
+        problems = ["hangs"] if status == "hangs" else []
+        if status != "hangs" and ended - acted > self.limit():
+            problems.append(f"took {ended - acted:.1f} s of {self.limit()}")
+        if status == 0:
+            problems.append("exit status 0")
+        if not told and not problems and self.action == "kill":
+            # nobody is left, or the launcher ended the others before they could notice, or before
+            # they had begun to look themselves
+            self.silent = "all are dead" if everybody else f"{ended - acted:.2f} s to the launcher's end"
+            if everybody or ended - acted < 0.35 or self.phase == "start":
+                return []
+        if len(told) != 1 and not (not told and everybody and self.action == "stop"):
+            problems.append(f"told on {len(told)} lines")
+        return problems
+
+
+class Together(Case):
+    """All ranks crash at once: as threads, 8 or 32, or as 4 processes."""
+
+    def __init__(self, on, ranks, number):
+        super().__init__(on, "segv", "forward", -1)
+        self.ranks = ranks
+        self.name = f"{on:8} {ranks} ranks crash together, {number}"
+
+    def judge(self, runner, status, text, acted, ended):
+        told = runner.told(text)
+        problems = [] if status not in (0, "hangs") else [f"exit status {status}"]
+        if len(told) != 1 or not re.search(r"rank \d+: SIGSEGV, an invalid memory", told[0]):
+            problems.append(f"told on {len(told)} lines")
+        if acted is None or (status != "hangs" and ended - acted > self.limit()):
+            problems.append("not acted, or late")
+        return problems
+
+
+class Call(Case):
+    """A system call of the rendezvous fails once in one process; the run goes on, or says why not."""
+
+    def __init__(self, name, number, process, code):
+        super().__init__("mpi", "call", "meet", process)
+        self.call = f"{name} {number} {process} {code}"
+        self.name = f"mpi      {name} {number} of process {process} fails: {errno.errorcode.get(code, code)}"
+
+    def judge(self, runner, status, text, acted, ended):
+        told = runner.told(text)
+        if status == "hangs":
+            return ["hangs"]
+        wanted = 0 if status == 0 else 1
+        return [] if len(told) == wanted else [f"exit status {status}, told on {len(told)} lines"]
+
+
+def subsets():
+    return [Subset("mpi", action, phase, ranks)
+            for action in ("kill", "segv", "term", "stop")
+            for phase in ("start", "meet", "forward", "all_reduce", "exit", "last")
+            for size in (2, 3, 4) for ranks in itertools.combinations(range(4), size)]
+
+
+def together(times):
+    kinds = [("threads", 8), ("threads", 32), ("mpi", 4)]
+    return [Together(*kinds[i % 3], i) for i in range(times)]
+
+
+def calls(runner):
+    """As often as each process makes each call in a run without a fault."""
+    log = f"{runner.top}/calls"
+    runner.run((1000 * (os.getpid() % 1000000), Call("none", 0, 0, 0)), {"WEFT_FAIL_LOG": log})
+    found = []
+    for line in sorted(set(open(log).read().splitlines())):
+        process, name, count = line.split()
+        if int(process) > 1:
+            continue
+        for number in range(1, min(int(count), 4) + 1):
+            for code in (errno.EINTR, errno.ENOMEM, errno.ECONNRESET):
+                found.append(Call(name, number, int(process), code))
+    return found
+
+
 class Runner:
     def __init__(self, build, here, top):
         self.build, self.here, self.top = build, here, top
@@ -126,25 +228,36 @@ class Runner:
 
     def command(self, case, work, seed):
         flags = ["--data", f"{self.top}/text", "--n-layer", "2", "--n-embd", "32", "--n-head", "4",
-                 "--vocab-size", "256", "--seq-len", "16", "--global-batch-size", "4",
+                 "--vocab-size", "256", "--seq-len", "16",
                  "--steps", str(100000 if case.action == "launcher" else STEP + 2), "--eval-interval", "0", "--threads-per-rank", "1",
-                 "--tp", "2", "--dp", "2", "--rank-order", "started", "--seed", str(seed), "--stall-timeout", str(STALL),
+                 *self.mesh(case), "--rank-order", "started", "--seed", str(seed), "--stall-timeout", str(STALL),
                  "--recorder-dir", f"{work}/recorder"]
-        if case.phase == "save":
+        if case.phase == "save" or case.action == "term":
             flags += ["--save", f"{work}/run"]
         launch = [word.replace("{work}", work) for word in self.launcher(case.on)]
         return launch + [self.program] + flags
 
-    def run(self, numbered):
+    @staticmethod
+    def mesh(case):
+        ranks = case.ranks if isinstance(case, Together) else 4
+        return ["--tp", "2" if ranks == 4 else "4", "--dp", str(ranks // (2 if ranks == 4 else 4)),
+                "--global-batch-size", "8"]
+
+    @staticmethod
+    def fault(case):
+        step = 0 if case.early or isinstance(case, Together) else STEP
+        action = "mark" if case.action == "launcher" else case.action
+        ranks = case.ranks if isinstance(case, Subset) else [case.rank]
+        return ";".join(f"{action} {case.phase} {rank} {step}" for rank in ranks)
+
+    def run(self, numbered, more=()):
         seed, case = numbered
         work = tempfile.mkdtemp(dir=self.top)
         log = f"{work}/acted"
-        step = 0 if case.early else STEP
-        action = "mark" if case.action == "launcher" else case.action
         environment = dict(os.environ, WEFT_PLUGINS=self.build, WEFT_FAULT_LOG=log,
-                           WEFT_FAULT=f"{action} {case.phase} {case.rank} {step}",
+                           WEFT_FAULT=self.fault(case), WEFT_FAIL_CALL=getattr(case, "call", ""),
                            TMPDIR=work, OMPI_ALLOW_RUN_AS_ROOT="1",
-                           OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+                           OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", **dict(more))
         with open(f"{work}/out", "w+") as out:
             job = subprocess.Popen(self.command(case, work, seed), cwd=work, env=environment,
                                    stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
@@ -160,8 +273,12 @@ class Runner:
             left = self.left(seed)
             out.seek(0)
             text = out.read()
-        acted = float(open(log).read()) if os.path.exists(log) else None
-        problems = self.judge(case, status, text, acted, ended)
+        times = open(log).read().split() if os.path.exists(log) else []
+        acted = float(times[-1]) if times else None
+        if hasattr(case, "judge"):
+            problems = case.judge(self, status, text, acted, ended)
+        else:
+            problems = self.judge(case, status, text, acted, ended)
         if left:
             problems.append(f"left running: {' '.join(left)}")
             self.end_all(left)
@@ -265,12 +382,13 @@ def main():
     parser.add_argument("--on", choices=["threads", "mpi", "hosts", "mixed"])
     parser.add_argument("--only", help="cases whose name contains this")
     parser.add_argument("--times", type=int, default=1, help="each case so often")
+    parser.add_argument("--campaign", choices=["subsets", "together", "calls"])
     parser.add_argument("--jobs", type=int, default=5)
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     build = os.path.abspath(options.build)
 
-    kinds = [options.on] if options.on else ["threads", "mpi", "hosts", "mixed"]
+    kinds = ["mpi"] if options.campaign else [options.on] if options.on else ["threads", "mpi", "hosts", "mixed"]
     if options.sanitized:
         kinds = ["threads"]
     if not shutil.which("mpirun") and kinds != ["threads"]:
@@ -290,13 +408,17 @@ def main():
     try:
         write_text(f"{top}/text")
         runner = Runner(build, here, top)
+        if options.campaign:
+            chosen = {"subsets": subsets, "together": lambda: together(options.times),
+                      "calls": lambda: calls(runner)}[options.campaign]()
+            chosen = [c for c in chosen if not options.only or options.only in c.name]
         seeds = enumerate(chosen, start=1000 * (os.getpid() % 1000000) + 1)
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
             for case, took, problems, told, text in pool.map(runner.run, seeds):
                 failed += bool(problems)
                 seconds = f"{took:5.1f} s" if took else "      -"
                 print(f"{'FAIL' if problems else 'ok  '} {case.name:43} {seconds}  "
-                      f"{told[0] if told else ''}", flush=True)
+                      f"{told[0] if told else getattr(case, 'silent', '')}", flush=True)
                 if problems:
                     print(f"     {'; '.join(problems)}")
                     print("\n".join("     | " + line for line in text.splitlines()[-20:]), flush=True)

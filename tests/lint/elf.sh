@@ -11,18 +11,17 @@ trap 'rm -rf "$work"' EXIT
 # problems FILE: what is wrong with it, a word each.
 problems()
 {
-    local dynamic segments path element
-    dynamic=$(readelf -W -d "$1" 2>/dev/null)
-    segments=$(readelf -W -l "$1" 2>/dev/null)
-    path=$(sed -n 's/.*(R\(UN\)\?PATH).*\[\(.*\)\]$/\2/p' <<<"$dynamic")
-    if [ -n "$path" ] || grep -qE '\(R(UN)?PATH\)' <<<"$dynamic"; then
+    local all path element
+    all=$(readelf -W -d -l "$1" 2>/dev/null)
+    if [[ $all =~ \((RPATH|RUNPATH)\)[^[]*\[([^]]*)\] ]]; then
+        path=${BASH_REMATCH[2]}
         while IFS= read -r -d : element; do
             [[ $element == /* || $element == "\$ORIGIN"* ]] || echo "path:'$path'"
         done <<<"$path:"
     fi
-    grep -q 'BIND_NOW\|Flags:.* NOW' <<<"$dynamic" || echo "no-now"
-    grep -q GNU_RELRO <<<"$segments" || echo "no-relro"
-    grep -q 'GNU_STACK.* RW  *0x' <<<"$segments" || echo "executable-stack"
+    [[ $all =~ BIND_NOW|Flags:[^$'\n']*\ NOW ]] || echo "no-now"
+    [[ $all == *GNU_RELRO* ]] || echo "no-relro"
+    [[ $all =~ GNU_STACK[^$'\n']*\ RW\ +0x ]] || echo "executable-stack"
 }
 
 echo 'int main(void) { return 0; }' >"$work/bad.c"
@@ -33,7 +32,8 @@ fi
 
 files=0 failed=0
 while IFS= read -r -d '' file; do
-    [ "$(head -c 4 "$file" | tail -c 3)" = ELF ] || continue
+    LC_ALL=C IFS= read -r -n 4 -d '' first <"$file" 2>/dev/null
+    [ "${first:1}" = ELF ] || continue
     files=$((files + 1))
     said=$(problems "$file" | tr '\n' ' ')
     [ -z "$said" ] || { echo "elf: $file: $said"; failed=$((failed + 1)); }
