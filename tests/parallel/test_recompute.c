@@ -85,7 +85,8 @@ static void many_uses(void)
         {.tp = 1, .dp = 1, .micro = 8, .recompute = "block"},
         {.tp = 1, .dp = 1, .micro = 8, .recompute = "attention"},
         {"no_shard", .tp = 2, .dp = 1, .micro = 4, .recompute = "block"},
-        {"full_shard", .tp = 2, .dp = 2, .micro = 2, .prefetch = 1, .recompute = "block"},
+        {"full_shard", .tp = 2, .dp = 2, .micro = 2, .prefetch = 1, .sequence_parallel = true,
+         .recompute = "block"},
         {"shard_grad_op", .tp = 1, .dp = 4, .micro = 1, .recompute = "attention"},
         {"hybrid_shard", .tp = 1, .dp = 4, .group = 2, .micro = 1, .recompute = "block"},
     };

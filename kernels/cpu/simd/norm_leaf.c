@@ -8,25 +8,29 @@
 
 enum { COLUMNS = 4 };
 
-/* Row after row of a leaf: for every r of it. */
-#define EACH_ROW(rows, r)                                                                      \
-    for (int64_t first = 0, run = 0; run < (rows).runs; run++, first += (rows).step)           \
-        for (int64_t r = first; r < first + (rows).rows; r++)
+/* The row behind r: where the rows of a run end (*end) the next run begins. */
+static inline int64_t next_row(wf_leaf_rows rows, int64_t r, int64_t *end)
+{
+    if (++r < *end)
+        return r;
+    *end += rows.step;
+    return *end - rows.rows;
+}
 
 /* dgain = fma(dy, (x - mean) * rstd, dgain), dbias = dbias + dy, row after row */
 void WF_ISA_NAME(wf_layernorm_leaf)(const float *x, const float *mean, const float *rstd,
                                     const float *dy, float *dgain, float *dbias,
                                     wf_leaf_rows rows, int64_t d)
 {
-    int64_t i = 0;
+    int64_t i = 0, n_rows = rows.runs * rows.rows;
 
     for (; i + COLUMNS * V16 <= d; i += COLUMNS * V16) {
         v16 gain[COLUMNS], bias[COLUMNS];
 
         for (int k = 0; k < COLUMNS; k++)
             gain[k] = bias[k] = v16_zero();
-        EACH_ROW(rows, r)
-        {
+        for (int64_t q = 0, r = 0, end = rows.rows; q < n_rows;
+             q++, r = next_row(rows, r, &end)) {
             v16 middle = v16_set1(mean[r]), scale = v16_set1(rstd[r]);
 
             for (int k = 0; k < COLUMNS; k++) {
@@ -46,8 +50,8 @@ void WF_ISA_NAME(wf_layernorm_leaf)(const float *x, const float *mean, const flo
         int64_t n = d - i;
         v16 gain = v16_zero(), bias = v16_zero();
 
-        EACH_ROW(rows, r)
-        {
+        for (int64_t q = 0, r = 0, end = rows.rows; q < n_rows;
+             q++, r = next_row(rows, r, &end)) {
             v16 g = v16_load_n(dy + r * d + i, n);
             v16 h = v16_sub(v16_load_n(x + r * d + i, n), v16_set1(mean[r]));
 
@@ -63,15 +67,15 @@ void WF_ISA_NAME(wf_layernorm_leaf)(const float *x, const float *mean, const flo
 void WF_ISA_NAME(wf_rmsnorm_leaf)(const float *x, const float *rstd, const float *dy,
                                   float *dgain, wf_leaf_rows rows, int64_t d)
 {
-    int64_t i = 0;
+    int64_t i = 0, n_rows = rows.runs * rows.rows;
 
     for (; i + COLUMNS * V16 <= d; i += COLUMNS * V16) {
         v16 gain[COLUMNS];
 
         for (int k = 0; k < COLUMNS; k++)
             gain[k] = v16_zero();
-        EACH_ROW(rows, r)
-        {
+        for (int64_t q = 0, r = 0, end = rows.rows; q < n_rows;
+             q++, r = next_row(rows, r, &end)) {
             v16 scale = v16_set1(rstd[r]);
 
             for (int k = 0; k < COLUMNS; k++) {
@@ -87,8 +91,8 @@ void WF_ISA_NAME(wf_rmsnorm_leaf)(const float *x, const float *rstd, const float
         int64_t n = d - i;
         v16 gain = v16_zero();
 
-        EACH_ROW(rows, r)
-        {
+        for (int64_t q = 0, r = 0, end = rows.rows; q < n_rows;
+             q++, r = next_row(rows, r, &end)) {
             v16 h = v16_mul(v16_load_n(x + r * d + i, n), v16_set1(rstd[r]));
 
             gain = v16_fma(v16_load_n(dy + r * d + i, n), h, gain);
