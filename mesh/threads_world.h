@@ -151,6 +151,8 @@ wf_status wf_threads_group(world *w, const group *parent, uint64_t ordinal, cons
                            const int *members, int n, int world_rank, group **out,
                            wf_error *error);
 
+void wf_threads_group_free(group *g);
+
 /* The place of an exchange; of one that nobody has posted yet, a free one that is made ready for it.
    Under the group's lock; NULL: out of memory. */
 place *wf_threads_place(group *g, uint64_t sequence);

@@ -5,13 +5,7 @@
  * have which worst link. Whatever has at most 8 devices is also compared with all placements,
  * by a count and a cost that stand apart from the library's.
  */
-#include "mesh/placement_parts.h"
-#include "tests/harness.h"
-#include "tests/sanitizer.h"
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#include "tests/mesh/placement_hosts.h"
 
 enum { MOST_HOSTS = 8 };
 
@@ -23,11 +17,6 @@ typedef struct place_case {
     int replicate, shard, tp;
     int groups[WF_LINKS]; /* of tp, by worst link */
 } place_case;
-
-#define ONE_PACKAGE  "pack:1 l3:1 core:8 pu:1"
-#define TWO_PACKAGES "pack:2 l3:1 core:4 pu:2"
-#define TWO_NODES    "pack:2 numa:2 core:4 pu:1"
-#define SMALL_CACHES "pack:1 l3:2 core:2 pu:1"
 
 static const place_case cases[] = {
     {"one package", {ONE_PACKAGE}, 1, 2, 4, {[WF_LINK_CACHE] = 2}},
@@ -106,96 +95,6 @@ static const place_case cases[] = {
      4,
      {[WF_LINK_CACHE] = 8}},
 };
-
-static wf_host *read_host(const char *source)
-{
-    char path[512];
-    wf_error error = {WF_OK, ""};
-    wf_host *host;
-
-    snprintf(path, sizeof path, "%s/%s", WEFT_TOPOLOGIES, source);
-    CU_ASSERT_EQUAL_FATAL(
-        wf_host_read(&(wf_host_options){.source = strstr(source, ".xml") ? path : source},
-                     &host, &error),
-        WF_OK);
-    return host;
-}
-
-/* The cost, from its definition: for every pair of ranks in a group, once. */
-static double cost_of(const wf_placement *p, const wf_seat *seat)
-{
-    double sum = 0;
-    int stride = p->ranks;
-
-    for (int a = 0; a < p->n_axes; a++) {
-        int size = p->axis[a].size;
-
-        stride /= size;
-        for (int r = 0; r < p->ranks; r++) {
-            double worst = 0;
-
-            if (r / stride % size)
-                continue;
-            for (int i = 0; i < size; i++)
-                for (int j = 0; j < i; j++) {
-                    wf_seat x = seat[r + i * stride], y = seat[r + j * stride];
-                    double w =
-                        x.host != y.host
-                            ? p->weight[WF_LINK_NETWORK]
-                            : p->weight[wf_host_link(p->host[x.host], x.device, y.device)];
-
-                    worst = w > worst ? w : worst;
-                }
-            sum += size * p->axis[a].bytes * worst;
-        }
-    }
-    return sum;
-}
-
-/* The least cost of all placements, and how many were looked at. */
-static double least_cost(const wf_placement *p, wf_seat *seat, int n, int turn, int64_t *seen)
-{
-    double least = INFINITY;
-
-    if (turn == p->ranks) {
-        ++*seen;
-        return cost_of(p, seat);
-    }
-    for (int i = turn; i < n; i++) {
-        wf_seat keep = seat[turn];
-        double cost;
-
-        seat[turn] = seat[i];
-        seat[i] = keep;
-        cost = least_cost(p, seat, n, turn + 1, seen);
-        least = cost < least ? cost : least;
-        seat[i] = seat[turn];
-        seat[turn] = keep;
-    }
-    return least;
-}
-
-static int list_seats(const wf_placement *p, wf_seat *seat)
-{
-    int n = 0;
-
-    for (int h = 0; h < p->n_hosts; h++)
-        for (int d = 0; d < p->host[h]->n_devices; d++)
-            seat[n++] = (wf_seat){h, d};
-    return n;
-}
-
-static void no_seat_twice(const wf_placement *p)
-{
-    for (int r = 0; r < p->ranks; r++) {
-        CU_ASSERT(p->seat[r].host >= 0 && p->seat[r].host < p->n_hosts);
-        CU_ASSERT(p->seat[r].device >= 0 &&
-                  p->seat[r].device < p->host[p->seat[r].host]->n_devices);
-        for (int s = 0; s < r; s++)
-            CU_ASSERT(p->seat[r].host != p->seat[s].host ||
-                      p->seat[r].device != p->seat[s].device);
-    }
-}
 
 /* Both ways of finding it are as cheap as the cheapest of all. */
 static void compare_all(wf_placement *p, const char *name)
@@ -294,147 +193,6 @@ static void any_links(void)
         wf_placement_free(&p);
     }
     CU_ASSERT(packed_worse > 0); /* or else these hosts show nothing */
-}
-
-static uint64_t drawn = 1;
-
-static int draw(int n)
-{
-    drawn = drawn * 6364136223846793005u + 1442695040888963407u;
-    return (int)((drawn >> 33) % (uint64_t)n);
-}
-
-/* Sizes that may leave devices over, and bytes of any proportions. */
-static void draw_axes(wf_place_axis axes[3], int devices, bool few)
-{
-    static const double usual[] = {10, 40, 160};
-    bool as_usual = draw(2);
-    int ranks = 1;
-
-    for (int a = 2; a >= 0; a--) {
-        int most = few ? (a ? 2 : 1) : devices / ranks < 8 ? devices / ranks : 8;
-
-        axes[a].size = 1 + draw(most);
-        axes[a].bytes = as_usual ? usual[a] : pow(10, draw(400) / 100.0);
-        ranks *= axes[a].size;
-    }
-}
-
-static bool cheaper(double a, double b)
-{
-    return a < b * (1 - 1e-9);
-}
-
-/* No two ranks that change seats, and no rank on a free one, make it cheaper. */
-static bool no_step_is_cheaper(const wf_placement *p, wf_seat *seat, int n)
-{
-    wf_seat *at = malloc((size_t)p->ranks * sizeof *at);
-    bool none = at != NULL;
-
-    for (int r = 0; none && r < p->ranks; r++)
-        for (int i = 0; none && i < n; i++) {
-            memcpy(at, p->seat, (size_t)p->ranks * sizeof *at);
-            for (int s = 0; s < p->ranks; s++)
-                if (at[s].host == seat[i].host && at[s].device == seat[i].device)
-                    at[s] = at[r];
-            at[r] = seat[i];
-            none = !cheaper(cost_of(p, at), p->cost);
-        }
-    free(at);
-    return none;
-}
-
-static bool no_host_is_cheaper(const wf_placement *p, const wf_place_options *o)
-{
-    bool none = true;
-
-    for (int h = 0; h < o->n_hosts; h++) {
-        wf_place_options alone = *o;
-        wf_error error = {WF_OK, ""};
-        wf_placement q;
-
-        alone.n_hosts = 1;
-        alone.host = &o->host[h];
-        if (o->host[h]->n_devices < p->ranks)
-            continue;
-        CU_ASSERT_EQUAL_FATAL(wf_placement_find(&alone, &q, &error), WF_OK);
-        none = none && !cheaper(q.cost, p->cost);
-        wf_placement_free(&q);
-    }
-    return none;
-}
-
-/* Jobs of any size on hosts of any kind, more than can be searched: what is packed is no dearer than
-   what any one step, or any one host, would make of it; of a few ranks, than any placement. */
-static void packed(void)
-{
-    static const char *const sources[] = {"crossed_pairs_4gpu.xml",
-                                          "dgx_8gpu_8nic.xml",
-                                          "odd_3gpu.xml",
-                                          "odd_5gpu.xml",
-                                          "odd_7gpu.xml",
-                                          "pairs_4gpu.xml",
-                                          "pcie_8gpu_2nic.xml",
-                                          "quads_8gpu.xml",
-                                          ONE_PACKAGE,
-                                          TWO_PACKAGES,
-                                          SMALL_CACHES};
-    enum { SOURCES = sizeof sources / sizeof *sources, ROUNDS = UNDER_SANITIZER ? 15 : 36 };
-    wf_host *all[SOURCES];
-    int searched = 0;
-
-    for (int i = 0; i < SOURCES; i++)
-        all[i] = read_host(sources[i]);
-    for (int round = 0; round < ROUNDS; round++) {
-        wf_place_axis axes[3] = {{"replicate", 1, 0}, {"shard", 1, 0}, {"tp", 1, 0}};
-        const wf_host *host[4];
-        bool few = round % 3 == 0; /* so few that all placements can be looked at */
-        wf_place_options o = {
-            .n_hosts = few ? 2 : 2 + draw(3), .n_axes = 3, .host = host, .axis = axes};
-        wf_seat seat[4 * 8];
-        wf_error error = {WF_OK, ""};
-        int devices = 0, kind = draw(SOURCES), alike = draw(2);
-        int64_t seen = 0;
-        wf_placement p;
-
-        for (int h = 0; h < o.n_hosts; h++) {
-            host[h] = all[alike ? kind : draw(SOURCES)];
-            devices += host[h]->n_devices;
-        }
-        draw_axes(axes, devices, few);
-        CU_ASSERT_EQUAL_FATAL(wf_placement_find(&o, &p, &error), WF_OK);
-        list_seats(&p, seat);
-        CU_ASSERT(fabs(p.cost - cost_of(&p, p.seat)) <= 1e-9 * p.cost);
-        no_seat_twice(&p);
-        CU_ASSERT(no_step_is_cheaper(&p, seat, devices));
-        CU_ASSERT(no_host_is_cheaper(&p, &o));
-        if (few && !p.exhaustive) {
-            CU_ASSERT(!cheaper(least_cost(&p, seat, devices, 0, &seen), p.cost));
-            searched++;
-        }
-        wf_placement_free(&p);
-    }
-    CU_ASSERT(searched > 2);
-    for (int i = 0; i < SOURCES; i++)
-        wf_host_free(all[i]);
-}
-
-/* 2 x 2 ranks have room on one of two hosts of seven. */
-static void smaller_than_the_machines(void)
-{
-    wf_host *h = read_host("odd_7gpu.xml");
-    const wf_host *hosts[] = {h, h};
-    const wf_place_axis axes[] = {{"shard", 2, 40}, {"tp", 2, 160}};
-    wf_place_options o = {.n_hosts = 2, .n_axes = 2, .host = hosts, .axis = axes};
-    wf_error error = {WF_OK, ""};
-    wf_placement p;
-
-    CU_ASSERT_EQUAL_FATAL(wf_placement_find(&o, &p, &error), WF_OK);
-    for (int r = 0; r < 4; r++)
-        CU_ASSERT_EQUAL(p.seat[r].host, p.seat[0].host);
-    CU_ASSERT_EQUAL(p.cost, 2 * 2 * (40 + 160) * p.weight[WF_LINK_NVLINK]);
-    wf_placement_free(&p);
-    wf_host_free(h);
 }
 
 /* Cost decides, not the order of axes: where data parallelism moves most, it sits inside. */
@@ -574,8 +332,6 @@ static void told_otherwise(void)
 
 static const wf_test tests[] = {{"hosts and meshes", all_cases},
                                 {"hosts of any links", any_links},
-                                {"packed", packed},
-                                {"smaller than the machines", smaller_than_the_machines},
                                 {"bytes decide", bytes_decide},
                                 {"traffic by link", traffic},
                                 {"the nearest network card", nearest_nics},
