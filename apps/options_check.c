@@ -89,10 +89,11 @@ static wf_status derive_ffn(wf_options *o, wf_error *error)
 static wf_status derive_tie(wf_options *o, wf_error *error)
 {
     if (!is_llama(o) && !strcmp(o->tie_embeddings, "off"))
-        return wf_error_set(error, WF_EINVAL,
-                            "--tie-embeddings off is for llama: the head of --arch %s is always "
-                            "tied to the embedding",
-                            o->arch);
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--tie-embeddings off is for llama: the head of --arch %s is always "
+            "tied to the embedding",
+            o->arch);
     if (!strcmp(o->tie_embeddings, "auto"))
         snprintf(o->tie_embeddings, sizeof o->tie_embeddings, is_llama(o) ? "off" : "on");
     return WF_OK;

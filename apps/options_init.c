@@ -45,10 +45,11 @@ static wf_status take_tie(wf_options *o, bool tied, wf_error *error)
     const char *tie = tied ? "on" : "off";
 
     if (strcmp(o->tie_embeddings, "auto") != 0 && strcmp(o->tie_embeddings, tie) != 0)
-        return wf_error_set(error, WF_EINVAL,
-                            "--tie-embeddings %s contradicts --init-from %s, whose model has %s; "
-                            "drop --tie-embeddings",
-                            o->tie_embeddings, o->init_from, tie);
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--tie-embeddings %s contradicts --init-from %s, whose model has %s; "
+            "drop --tie-embeddings",
+            o->tie_embeddings, o->init_from, tie);
     strcpy(o->tie_embeddings, tie);
     return WF_OK;
 }

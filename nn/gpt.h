@@ -22,7 +22,7 @@ typedef struct wf_nn_gpt_config {
     float dropout;    /* of embeddings, residuals and attention weights */
     float eps;        /* of the norms; 0 means 1e-5 */
     double rope_base; /* llama; 0 means 10000 */
-    bool tied;        /* llama: the head's weight is the embedding's table, as gpt2's always is */
+    bool tied; /* llama: the head's weight is the embedding's table, as gpt2's always is */
 } wf_nn_gpt_config;
 
 typedef struct wf_nn_attention {

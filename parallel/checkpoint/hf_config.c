@@ -251,16 +251,17 @@ static json_t *describe_gpt2(const wf_nn_gpt_config *m)
 
 static json_t *describe_llama(const wf_nn_gpt_config *m)
 {
-    return json_pack(
-        "{s:[s], s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:b, s:b, "
-        "s:b}",
-        "architectures", "LlamaForCausalLM", "model_type", "llama", "hidden_act", "silu",
-        "num_hidden_layers", (json_int_t)m->layers, "num_attention_heads", (json_int_t)m->heads,
-        "num_key_value_heads", (json_int_t)m->kv_heads, "hidden_size", (json_int_t)m->width,
-        "intermediate_size", (json_int_t)m->ffn, "max_position_embeddings",
-        (json_int_t)m->positions, "rms_norm_eps", plain(m->eps > 0 ? m->eps : 1e-5f),
-        "rope_theta", m->rope_base > 0 ? m->rope_base : 10000.0, "attention_dropout",
-        plain(m->dropout), "attention_bias", 0, "mlp_bias", 0, "tie_word_embeddings", (int)m->tied);
+    return json_pack("{s:[s], s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:b, s:b, "
+                     "s:b}",
+                     "architectures", "LlamaForCausalLM", "model_type", "llama", "hidden_act",
+                     "silu", "num_hidden_layers", (json_int_t)m->layers, "num_attention_heads",
+                     (json_int_t)m->heads, "num_key_value_heads", (json_int_t)m->kv_heads,
+                     "hidden_size", (json_int_t)m->width, "intermediate_size",
+                     (json_int_t)m->ffn, "max_position_embeddings", (json_int_t)m->positions,
+                     "rms_norm_eps", plain(m->eps > 0 ? m->eps : 1e-5f), "rope_theta",
+                     m->rope_base > 0 ? m->rope_base : 10000.0, "attention_dropout",
+                     plain(m->dropout), "attention_bias", 0, "mlp_bias", 0,
+                     "tie_word_embeddings", (int)m->tied);
 }
 
 wf_status wf_hf_config_format(const wf_nn_gpt_config *model, wf_safetensors_dtype dtype,

@@ -148,11 +148,12 @@ static wf_status check_tie(const char *folder, const wf_hf_config *config,
 
     if (tied == config->tied)
         return WF_OK;
-    return wf_error_set(error, WF_EINVAL,
-                        "%s: its model has %s, and the one that it is loaded into has %s: build "
-                        "that with wf_nn_gpt_config.tied %s",
-                        folder, config->tied ? "a head tied to its embedding" : "a head of its own",
-                        tied ? "a tied one" : "one of its own", config->tied ? "true" : "false");
+    return wf_error_set(
+        error, WF_EINVAL,
+        "%s: its model has %s, and the one that it is loaded into has %s: build "
+        "that with wf_nn_gpt_config.tied %s",
+        folder, config->tied ? "a head tied to its embedding" : "a head of its own",
+        tied ? "a tied one" : "one of its own", config->tied ? "true" : "false");
 }
 
 /* Everything in the files has a place in the model, or it is another model. */

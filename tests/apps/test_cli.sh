@@ -349,6 +349,26 @@ refuse "a timeline where nobody can write" 3 "cannot write timeline folder/no/t.
 refuse "a timeline of no step" 2 "--trace-steps 3-9 goes beyond --steps 3" "${tiny[@]}" \
     --trace t.json --trace-steps 3-9
 
+# What will not fit says so at once: under ulimit, and beside what the machine has.
+large=(--data text.txt --seq-len 16 --steps 1 --eval-interval 0 --device cpu)
+refuse "more memory than there is" 1 \
+    "does not fit: the tensors of the 2 ranks .* optimizer state, and .* leaves .*--memory-check off" \
+    "${large[@]}" --n-layer 400 --n-embd 16384 --n-head 128 --dp 2
+if [ "$sanitized" != --sanitized ]; then
+    some=("${large[@]}" --n-layer 4 --n-embd 1024 --n-head 8)
+    for limit in v d; do
+        timeout -s KILL 60 bash -c "ulimit -$limit 700000; exec \"\$@\"" - "$gpt_train" "${some[@]}" \
+            >out 2>err
+        result "a run that ulimit -$limit does not allow" "$([ $? = 1 ] &&
+            grep -q "this run does not fit: .* RLIMIT_[ADST]* .ulimit -$limit. .* leaves" err ||
+            cat err)"
+    done
+    timeout -s KILL 60 bash -c 'ulimit -v 700000; exec "$@"' - "$gpt_train" "${some[@]}" \
+        --memory-check off >out 2>err
+    result "it runs out of it where nobody looks" "$([ $? = 1 ] && ! grep -q "not fit" err &&
+        grep -q "out of memory\|no memory\|cannot start" err || cat err)"
+fi
+
 # Sizes of Llama 3.1 405B on 16,384 ranks; twice the time and memory that are promised.
 if [ "$sanitized" != --sanitized ]; then
     python "a plan of 405 billion parameters" '

@@ -297,7 +297,8 @@ static void a_tie_is_no_accident(void)
 {
     wf_error error = {WF_OK, ""};
     pretrained p = {.folder = WEFT_REFERENCE "/hf_llama_tied",
-                    .reason = "has a head tied to its embedding, and the one that it is loaded"};
+                    .reason =
+                        "has a head tied to its embedding, and the one that it is loaded"};
     model_test test = {.options = {.tp = 2, .dp = 1}, .body = load_in_vain, .arg = &p};
 
     CU_ASSERT_EQUAL(wf_par_pretrained_config(p.folder, &test.config, &error), WF_OK);
