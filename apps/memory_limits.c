@@ -167,25 +167,28 @@ static void read_groups(reading *r)
         fclose(f);
 }
 
-static void read_rlimit(reading *r, int resource, const char *name, const char *key)
+/* `key` of /proc/self/status is what counts against the limit. */
+static void add_rlimit(reading *r, const struct rlimit *l, const char *name, const char *key)
 {
-    struct rlimit l;
     double used = 1024 * number_in(r, "/proc/self", "status", key, 0);
 
-    if (getrlimit(resource, &l) == 0 && l.rlim_cur != RLIM_INFINITY)
-        add(r, name, (double)l.rlim_cur, (double)l.rlim_cur - used, false);
+    if (l->rlim_cur != RLIM_INFINITY)
+        add(r, name, (double)l->rlim_cur, (double)l->rlim_cur - used, false);
 }
 
 int wf_memory_limits(const char *root, wf_memory_limit limit[WF_MEMORY_LIMITS])
 {
     reading r = {.root = root, .limit = limit};
+    struct rlimit l;
     double free_memory;
 
     r.swap = 1024 * number_in(&r, "/proc", "meminfo", "SwapFree:", 0);
     free_memory = 1024 * number_in(&r, "/proc", "meminfo", "MemAvailable:", UNLIMITED) + r.swap;
     read_groups(&r);
-    read_rlimit(&r, RLIMIT_AS, "RLIMIT_AS (ulimit -v)", "VmSize:");
-    read_rlimit(&r, RLIMIT_DATA, "RLIMIT_DATA (ulimit -d)", "VmData:");
+    if (getrlimit(RLIMIT_AS, &l) == 0)
+        add_rlimit(&r, &l, "RLIMIT_AS (ulimit -v)", "VmSize:");
+    if (getrlimit(RLIMIT_DATA, &l) == 0)
+        add_rlimit(&r, &l, "RLIMIT_DATA (ulimit -d)", "VmData:");
     add(&r, "this machine's available memory", free_memory, free_memory, true);
     return r.count;
 }
