@@ -1,5 +1,6 @@
 /* apps/gpt_train.c - trains a GPT on text files, on any mesh of ranks: see gpt_train --help. */
 #include "apps/lock.h"
+#include "apps/memory_check.h"
 #include "apps/plan.h"
 #include "apps/program.h"
 #include "apps/recordings.h"
@@ -216,6 +217,7 @@ static wf_status launch(wf_options *o, wf_train_job *job, wf_resume *resume,
 
     if (open_data(o, &job->data, failed) == WF_OK &&
         prepare_saving(o, launcher, resume, job->saved, failed) == WF_OK &&
+        wf_memory_check(o, launcher, failed) == WF_OK &&
         open_log(o, resume->count > 0, launcher, &job->log, failed) == WF_OK && o->trace &&
         launcher->process == 0)
         wf_timeline_open(o->trace, (int)(o->tp * o->dp), &job->timeline, failed);

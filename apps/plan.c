@@ -16,6 +16,7 @@ enum { STEPS = 2, MOST_STRATEGIES = 16, MOST_SEQUENCES = 1 << 20 };
 
 typedef struct job {
     const wf_options *o;
+    int64_t steps; /* of which the last is told */
     wf_par_report report;
     char inexact[WF_INEXACT];
 } job;
@@ -26,13 +27,12 @@ static void plan_steps(job *j, wf_par *par, wf_nn_module *model)
     wf_context *ctx = wf_par_context(par);
     wf_par_trainer *trainer;
     wf_saving saving;
-    int64_t steps = j->o->steps == 1 ? 1 : STEPS;
 
     wf_par_plan(par, model, wf_par_gpt_plan);
     wf_par_materialize(par, model);
     trainer = wf_par_trainer_open(par, model, &options);
     wf_saving_open(&saving, j->o, par, trainer, NULL);
-    for (int step = 1; step <= steps && wf_context_status(ctx) == WF_OK; step++) {
+    for (int step = 1; step <= j->steps && wf_context_status(ctx) == WF_OK; step++) {
         const wf_par_data none = {NULL, NULL};
         wf_par_step result;
         float loss;
@@ -40,7 +40,7 @@ static void plan_steps(job *j, wf_par *par, wf_nn_module *model)
         wf_par_report_begin(par, &j->report);
         if (wf_par_train_step(trainer, step, &none, &result) == WF_OK)
             wf_par_report_end(par, model, &j->report);
-        if (step < steps && wf_setup_evaluates(j->o, step))
+        if (step < j->steps && wf_setup_evaluates(j->o, step))
             wf_par_evaluate(trainer, 1, &none, &loss); /* every batch gathers alike */
     }
     snprintf(j->inexact, sizeof j->inexact, "%s",
@@ -68,14 +68,29 @@ static wf_status plan_rank(wf_rank *rank, void *arg)
     return rank->error.code;
 }
 
+static wf_status make_steps(job *j, const wf_options *o, int64_t steps, int rank,
+                            wf_error *error)
+{
+    *j = (job){.o = o, .steps = steps};
+    *error = (wf_error){WF_OK, ""};
+    return wf_launch(
+        &(wf_launch_options){.ranks = (int)(o->tp * o->dp), .transport = "fake", .rank = rank},
+        plan_rank, j, error);
+}
+
 static wf_status make(job *j, const wf_options *o, wf_error *error)
 {
-    *j = (job){.o = o};
-    *error = (wf_error){WF_OK, ""};
-    return wf_launch(&(wf_launch_options){.ranks = (int)(o->tp * o->dp),
-                                          .transport = "fake",
-                                          .rank = (int)o->rank},
-                     plan_rank, j, error);
+    return make_steps(j, o, o->steps == 1 ? 1 : STEPS, (int)o->rank, error);
+}
+
+wf_status wf_plan_memory(const wf_options *o, int rank, wf_memory_report *memory,
+                         wf_error *error)
+{
+    job j;
+    wf_status status = make_steps(&j, o, 1, rank, error);
+
+    *memory = j.report.memory;
+    return status;
 }
 
 wf_status wf_plan_axes(const wf_options *o, wf_place_axis axis[WF_PLAN_AXES], wf_error *error)

@@ -11,6 +11,10 @@
  */
 wf_status wf_plan(const wf_options *options, FILE *out, wf_error *error);
 
+/* What a rank's tensors take in the first step of a run: for --memory-check. */
+wf_status wf_plan_memory(const wf_options *options, int rank, wf_memory_report *memory,
+                         wf_error *error);
+
 enum { WF_PLAN_AXES = 4 };
 
 /* The mesh's axes, outermost first, with what a rank receives over each in a step. */

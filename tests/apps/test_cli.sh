@@ -97,6 +97,9 @@ if [ "$sanitized" != --sanitized ]; then
     refuse "more worker threads than can be started" 1 "rank .* thread .* did not start" \
         "${tiny[@]}" --tp 4 --threads-per-rank 1024
     refuse "a model that does not fit" 1 "rank [0-3].*out of memory: [0-9]+ bytes for parameters" \
+        "${tiny[@]}" --tp 2 --dp 2 --n-embd 131072 --memory-check off
+    refuse "the same, told before anything is taken" 1 \
+        "not fit: the tensors of the 4 ranks .* most for [a-z ]+, and RLIMIT_AS .ulimit -v. .* leaves" \
         "${tiny[@]}" --tp 2 --dp 2 --n-embd 131072
     limit=''
 fi
@@ -432,6 +435,18 @@ refuse "a timeline where nobody can write" 3 "cannot write timeline folder/no/t.
     "${tiny[@]}" --trace folder/no/t.json
 refuse "a timeline of no step" 2 "--trace-steps 3-9 goes beyond --steps 3" "${tiny[@]}" \
     --trace t.json --trace-steps 3-9
+
+# What will not fit says so at once: under ulimit, and beside what the machine has.
+large=(--data text.txt --seq-len 16 --steps 1 --eval-interval 0 --device cpu)
+refuse "more memory than there is" 1 \
+    "does not fit: the tensors of the 2 ranks .* optimizer state, and .* leaves .*--memory-check off" \
+    "${large[@]}" --n-layer 400 --n-embd 16384 --n-head 128 --dp 2
+if [ "$sanitized" != --sanitized ]; then
+    timeout -s KILL 60 bash -c 'ulimit -d 700000; exec "$@"' - "$gpt_train" "${large[@]}" \
+        --n-layer 4 --n-embd 1024 --n-head 8 >out 2>err
+    result "a run that ulimit -d does not allow" "$([ $? = 1 ] &&
+        grep -q "this run does not fit: .* RLIMIT_DATA .ulimit -d. .* leaves" err || cat err)"
+fi
 
 # Sizes of Llama 3.1 405B on 16,384 ranks; twice the time and memory that are promised.
 if [ "$sanitized" != --sanitized ]; then
