@@ -48,7 +48,7 @@ WF_API wf_tensor *wf_leaf(wf_tensor *parameter);
  * Leaves have their gradient in leaf->grad afterwards (added to what was there). What root was
  * made of, and all that was recorded before root, is let go of: one walk per forward pass.
  *
- * @param seed           gradient of root: same shape, root's type or the device's, in any layout
+ * @param seed           gradient of root: same shape, the device's type or bf16, in any layout
  *                       that its op takes
  * @param defer_weights  true: leaves get theirs in wf_backward_weights only
  * Collective:  where borders are on the tape

@@ -214,9 +214,10 @@ const wf_op wf_op_rows = {WF_OP_ROW(rows),           .wide = 1,
                           .save = WF_SAVE_IN(0),     .reference = {.run = rows_reference},
                           .backward = rows_backward, .shape = rows_shape,
                           .cpu = &wf_cpu_rows};
-const wf_op wf_op_rows_grad = {WF_OP_ROW(rows_grad), .wide = 1, .shapes = 1 << 0,
-                               .reference = {.run = rows_grad_reference},
-                               .shape = rows_grad_shape, .cpu = &wf_cpu_rows_grad};
+const wf_op wf_op_rows_grad = {
+    WF_OP_ROW(rows_grad),     .wide = 1,
+    .shapes = 1 << 0,         .reference = {.run = rows_grad_reference},
+    .shape = rows_grad_shape, .cpu = &wf_cpu_rows_grad};
 const wf_op wf_op_position_add = {
     WF_OP_ROW(position_add), .reference = {.run = position_add_reference},
     .backward = position_add_backward, .cpu = &wf_cpu_position_add};

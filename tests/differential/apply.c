@@ -31,7 +31,8 @@ const wf_op weigh_op = {.name = "weigh",
                         .backward = weigh_backward,
                         .cpu = &weigh_kernel};
 
-static int letters_of(const char **s, const char *end, int rest, int8_t *letter, uint32_t *whole)
+static int letters_of(const char **s, const char *end, int rest, int8_t *letter,
+                      uint32_t *whole)
 {
     int n = 0;
 
@@ -92,7 +93,8 @@ static void set_here(const step *s, const wf_tensor *x, op_attr *a)
     if (op_is(s->op, "dropout") || op_is(s->op, "dropout_add"))
         a->dropout.first_sequence = first + x->start[0];
     else if (op_is(s->op, "add_layernorm") || op_is(s->op, "add_rmsnorm"))
-        a->add_norm.dropout.first_sequence = s->attr.add_norm.dropout.first_sequence + x->start[0];
+        a->add_norm.dropout.first_sequence =
+            s->attr.add_norm.dropout.first_sequence + x->start[0];
     else if (s->op->flags & WF_OP_GROUPS)
         a->attention.first_sequence = s->attr.attention.first_sequence + x->start[0];
 }

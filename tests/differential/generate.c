@@ -143,7 +143,7 @@ static void draw_move(maker *m)
     const value *v = &p->value[id];
     step s = {.kind = STEP_MOVE, .round = m->round, .n_in = 1, .in = {id}, .n_out = 1};
 
-    if (!p->n_values || v->hidden)
+    if (!p->n_values)
         return;
     s.to = place_dims(p, &m->d, v->ndim, v->dtype == WF_F32 && !draw_one_in(&m->d, 3));
     s.way = (way)(WAY_REDISTRIBUTE + draw_below(&m->d, WAYS - WAY_REDISTRIBUTE));
@@ -162,7 +162,7 @@ static void draw_weighed_root(maker *m)
         const value *v = &p->value[id];
         step s = {.kind = STEP_APPLY, .round = ROUNDS, .op = &weigh_op, .n_in = 2, .n_out = 1};
 
-        if (v->hidden || !v->one->requires_grad || p->value[v->source].uses)
+        if (!v->one->requires_grad || p->value[v->source].uses)
             continue;
         s.in[0] = id;
         s.in[1] = make_leaf(m, WF_F32, v->ndim, v->dim, 0, false);
@@ -174,8 +174,13 @@ static void draw_weighed_root(maker *m)
         if (s.in[1] < 0 || !append(p, s) || !run_on_one(m))
             continue;
         if (root >= 0) {
-            step sum = {.kind = STEP_APPLY, .round = ROUNDS, .op = &wf_op_add, .n_in = 2,
-                        .in = {root, p->n_values - 1}, .n_out = 1, .way = s.way};
+            step sum = {.kind = STEP_APPLY,
+                        .round = ROUNDS,
+                        .op = &wf_op_add,
+                        .n_in = 2,
+                        .in = {root, p->n_values - 1},
+                        .n_out = 1,
+                        .way = s.way};
 
             sum.to = place_dims(p, &m->d, 0, false);
             if (!append(p, sum) || !run_on_one(m))
@@ -192,7 +197,7 @@ static void draw_plain_root(maker *m)
     program *p = m->p;
 
     for (int id = p->n_values - 1; id >= 0 && p->root < 0; id--)
-        if (!p->value[id].hidden && p->value[id].one->tape)
+        if (p->value[id].one->tape)
             p->root = id;
 }
 
@@ -235,8 +240,7 @@ static void draw_update(maker *m)
 
         if (p->step[k].kind == STEP_LEAF && v->wanted && v->dtype == WF_F32 && v->grad &&
             v->grad->dtype == WF_F32 && v->grad->ndim == v->ndim &&
-            v->one->grad->ndim == v->ndim &&
-            partial_members(&p->step[k].to, p->world) == 1)
+            v->one->grad->ndim == v->ndim && partial_members(&p->step[k].to, p->world) == 1)
             p->update = p->step[k].out[0];
     }
 }

@@ -58,13 +58,11 @@ static wf_dim draw_dim(const binding *b, draw *d, int letter, const selection *w
     if (name == '.' || name == 's')
         return draw_one_in(d, 5) ? draw_kind(d, size) : wf_dim_split(size);
     if (of_heads && name == 'h')
-        return wf_dim_split(b->known >> ('g' - 'a') & 1
-                                ? relative(d, b->dim['g' - 'a'].size, false)
-                                : size);
+        return wf_dim_split(
+            b->known >> ('g' - 'a') & 1 ? relative(d, b->dim['g' - 'a'].size, false) : size);
     if (of_heads && name == 'g')
-        return wf_dim_split(b->known >> ('h' - 'a') & 1
-                                ? relative(d, b->dim['h' - 'a'].size, true)
-                                : size);
+        return wf_dim_split(
+            b->known >> ('h' - 'a') & 1 ? relative(d, b->dim['h' - 'a'].size, true) : size);
     if (name == 'h' && op_is(b->op, "merge_heads"))
         return wf_dim_split(size);
     if (name == 'd' && strstr(b->op->signature, "hd!"))
@@ -83,7 +81,7 @@ static bool bind(binding *b, int i, const value *v)
     bool integer = b->op->integers >> i & 1;
     binding after = *b;
 
-    if (v->hidden || (v->dtype == WF_I32) != integer || v->ndim != b->p.ndim[i])
+    if ((v->dtype == WF_I32) != integer || v->ndim != b->p.ndim[i])
         return false;
     for (int d = 0; d < v->ndim; d++) {
         int letter = b->p.letter[i][d];
@@ -118,7 +116,8 @@ placing draw_placing(const program *p, draw *d, int n, const int *places)
     placing to;
 
     for (int a = 0; a < AXES; a++) {
-        to.at[a] = (int8_t)(n == 0 || draw_one_in(d, 5) ? PLACE_WHOLE : places[draw_below(d, n)]);
+        to.at[a] =
+            (int8_t)(n == 0 || draw_one_in(d, 5) ? PLACE_WHOLE : places[draw_below(d, n)]);
         to.order[a] = (int8_t)a;
     }
     if (draw_one_in(d, 4))
@@ -161,8 +160,8 @@ int make_leaf(maker *m, wf_dtype dtype, int ndim, const wf_dim *dims, int below,
             s.to.at[a] = PLACE_MAX;
     if (!append(p, s))
         return -1;
-    p->value[id] = (value){
-        .dtype = dtype, .ndim = ndim, .below = below, .wanted = wanted, .source = id};
+    p->value[id] =
+        (value){.dtype = dtype, .ndim = ndim, .below = below, .wanted = wanted, .source = id};
     memcpy(p->value[id].dim, dims, (size_t)ndim * sizeof *dims);
     return run_on_one(m) ? id : -1;
 }
@@ -312,8 +311,20 @@ static way draw_way(maker *m)
 {
     if (!m->p->strict && draw_one_in(&m->d, 3))
         return WAY_AS_IS;
-    return draw_one_in(&m->d, 3) ? WAY_MANY : draw_one_in(&m->d, 6) ? WAY_KEEP_ORIGIN
-                                                                    : WAY_REDISTRIBUTE;
+    return draw_one_in(&m->d, 3)   ? WAY_MANY
+           : draw_one_in(&m->d, 6) ? WAY_KEEP_ORIGIN
+                                   : WAY_REDISTRIBUTE;
+}
+
+/* A run that happens again has parameters of its own: no other op has made them. */
+static bool may_run_again(const maker *m, const step *s)
+{
+    const value *v = m->p->value;
+
+    for (int i = 1; i < s->n_in; i++)
+        if (v[s->in[i]].one->tape)
+            return false;
+    return m->p->strict && s->n_out == 1 && v[s->in[0]].dtype != WF_I32;
 }
 
 bool draw_apply(maker *m, const wf_op *op)
@@ -335,5 +346,10 @@ bool draw_apply(maker *m, const wf_op *op)
     s.to = draw_placing(m->p, &m->d, n, letters);
     s.tied = !draw_one_in(&m->d, 8);
     s.way = draw_way(m);
-    return append(m->p, s) && run_on_one(m);
+    s.again = draw_one_in(&m->d, 3) && may_run_again(m, &s);
+    if (!append(m->p, s) || !run_on_one(m))
+        return false;
+    if (!m->p->value[m->p->n_values - 1].one->requires_grad) /* nothing to run again for */
+        m->p->step[m->p->n_steps - 1].again = false;
+    return true;
 }

@@ -70,10 +70,10 @@ typedef struct step {
     placing to;
     bool tied; /* members of a group, or heads and their groups, are split alike */
     way way;
-    int axis;            /* of WAY_BORDER */
-    uint64_t key;        /* of a leaf's numbers */
-    bool positive;       /* they are */
-    bool again_begins, again_ends; /* first and last step of what is run again in backward */
+    int axis;      /* of WAY_BORDER */
+    uint64_t key;  /* of a leaf's numbers */
+    bool positive; /* they are */
+    bool again;    /* an op whose run keeps its input alone, and runs again in backward */
 } step;
 
 /* What one rank has for a value. */
@@ -88,7 +88,6 @@ typedef struct value {
     int uses;
     int below;   /* of integers: all are less */
     bool wanted; /* a leaf whose gradient is compared */
-    bool hidden; /* inside of what is run again */
     /* the gradient of a leaf, and the parameter after an update; NULL where there is none */
     wf_tensor *grad;
     wf_dtype grad_dtype;
@@ -109,9 +108,9 @@ typedef struct program {
     int root, seed; /* what backward starts from; -1: there is none */
     wf_status backward;
     char backward_text[WF_ERROR_TEXT];
-    int update;    /* the leaf that an optimizer changes, or -1 */
-    bool adam;     /* by AdamW, else by SGD */
-    bool poke;     /* each gradient is written over when it has been compared */
+    int update;     /* the leaf that an optimizer changes, or -1 */
+    bool adam;      /* by AdamW, else by SGD */
+    bool poke;      /* each gradient is written over when it has been compared */
     bool many_uses; /* sums of three and more gradients have an order that layouts may change */
 } program;
 

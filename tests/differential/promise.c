@@ -84,7 +84,8 @@ bool certainly_exact(const wf_call *call)
             int letter = sig.letter[i][d];
             const wf_layout *layout = call->in[i]->layout;
 
-            if (!(summed >> letter & 1) || (seen >> letter & 1) || !layout || !layout->n_axes[d])
+            if (!(summed >> letter & 1) || (seen >> letter & 1) || !layout ||
+                !layout->n_axes[d])
                 continue;
             seen |= 1u << letter;
             split++;

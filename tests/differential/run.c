@@ -23,8 +23,8 @@ static void compare(run *r, const char *what, int id, const wf_tensor *t, wf_dty
     wrong = differs(t, dtype, whole, count, !rough, r->p->storage == WF_BF16, text);
     if (wrong)
         fail_case(r->b, "rank %d, %s v%d, %s, promised %s: %s", r->rank->index, what, id,
-                  wf_tensor_describe(t, kind, sizeof kind), rough ? "to be close" : "bit for bit",
-                  wrong);
+                  wf_tensor_describe(t, kind, sizeof kind),
+                  rough ? "to be close" : "bit for bit", wrong);
     atomic_fetch_add(rough ? &r->b->close : &r->b->bits, r->rank->index == 0);
 }
 
@@ -55,7 +55,7 @@ static wf_status compare_values(run *r)
     gathering g = {0};
 
     for (int id = 0; id < r->p->n_values; id++)
-        if (!r->p->value[id].hidden && r->value[id])
+        if (r->value[id])
             gather(&g, id, r->value[id]);
     GOOD(complete(r, &g, "values"));
     for (int i = 0; i < g.n; i++) {
@@ -161,7 +161,8 @@ static wf_status run_backward(run *r, wf_tape *tape)
                       wf_context_error(r->ctx)->text);
         return note_refusal(r, "backward");
     }
-    rough = r->rough_any || r->rough_back || r->fell_back || p->many_uses || p->world->exact_off;
+    rough =
+        r->rough_any || r->rough_back || r->fell_back || p->many_uses || p->world->exact_off;
     return compare_gradients(r, rough);
 }
 

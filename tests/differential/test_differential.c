@@ -29,7 +29,8 @@ static void print_counts(const campaign *c)
            " tensors bit for bit, %" PRId64 " close; backward %" PRId64 " times, %" PRId64
            " refused; %" PRId64 " failures\n",
            c->what.count, (int64_t)b->applied, (int64_t)b->refused, (int64_t)b->bits,
-           (int64_t)b->close, (int64_t)b->backwards, (int64_t)b->backwards_refused, c->failures);
+           (int64_t)b->close, (int64_t)b->backwards, (int64_t)b->backwards_refused,
+           c->failures);
 }
 
 /* Returns false where the line cannot be understood. */
@@ -47,7 +48,8 @@ static bool read_line(int argc, char **argv, campaign *c)
         else if (strcmp(name, "--seed") == 0)
             c->what.seed = number;
         else if (strcmp(name, "--case") == 0)
-            c->what.first = (int64_t)number, c->what.count = 1, c->show = true, c->shrink = false;
+            c->what.first = (int64_t)number, c->what.count = 1, c->show = true,
+            c->shrink = false;
         else if (strcmp(name, "--shrink") == 0)
             c->shrink = number != 0;
         else if (strcmp(name, "--drop") == 0)
@@ -71,8 +73,9 @@ int main(int argc, char **argv)
     if (argc == 1)
         return wf_test_main("differential", tests);
     if (!read_line(argc, argv, &c)) {
-        printf("usage: test_differential [--cases N] [--seed S] [--shrink 0] [--case K [--drop X] "
-               "[--largest N] [--largest-axis N]]\n");
+        printf(
+            "usage: test_differential [--cases N] [--seed S] [--shrink 0] [--case K [--drop X] "
+            "[--largest N] [--largest-axis N]]\n");
         return 2;
     }
     if (!run_campaign(&c))

@@ -19,7 +19,8 @@ enum { PER_WORLD = 8, LIMIT = UNDER_SANITIZER ? 60 : 10 /* seconds between two s
 static void say(board *b, const char *format, va_list args)
 {
     if (b->n_notes < NOTES)
-        b->n_notes += (size_t)vsnprintf(b->notes + b->n_notes, NOTES - b->n_notes, format, args);
+        b->n_notes +=
+            (size_t)vsnprintf(b->notes + b->n_notes, NOTES - b->n_notes, format, args);
 }
 
 void note(board *b, const char *format, ...)
@@ -48,7 +49,8 @@ static void note_world(board *b, const world *w, const program *p)
     b->n_notes = 0;
     note(b, "  mesh");
     for (int a = 0; a < w->n_axes; a++)
-        note(b, " %s=%d%s", mesh_axis_names[a], w->size[a], a == w->fine ? " (cut finely)" : "");
+        note(b, " %s=%d%s", mesh_axis_names[a], w->size[a],
+             a == w->fine ? " (cut finely)" : "");
     note(b, "%s, %d threads a rank, results stored as %s, %s, gradients %s\n",
          w->exact_off ? ", exact off" : "", w->threads, wf_dtype_name(p->storage),
          p->strict ? "a border before every operand" : "some borders",
@@ -272,16 +274,16 @@ static void look_at(campaign *c, int64_t number)
         return;
     }
     if (cases_are_well(&alone, c->b)) {
-        printf("case %" PRId64 " of seed %" PRIu64 " fails behind others, not alone: %s\n\n", number,
-               alone.seed, why);
+        printf("case %" PRId64 " of seed %" PRIu64 " fails behind others, not alone: %s\n\n",
+               number, alone.seed, why);
         return;
     }
     alone = shrink(c, alone);
     if (!cases_are_well(&alone, c->b))
         print_case(c, &alone);
     else
-        printf("case %" PRId64 " of seed %" PRIu64 " fails at times: %s\n\n", number, alone.seed,
-               why);
+        printf("case %" PRId64 " of seed %" PRIu64 " fails at times: %s\n\n", number,
+               alone.seed, why);
 }
 
 bool run_campaign(campaign *c)

@@ -281,7 +281,8 @@ static void wrong_tokens(void)
     expect(WF_ESHAPE, "6 rows of a table that has 5");
     CU_ASSERT_PTR_NULL(wf_rows(table, -1));
     expect(WF_ESHAPE, "-1 rows");
-    CU_ASSERT_PTR_NULL(wf_rows_grad(normal_tensor(2, dims + 1, 3), normal_tensor(2, longer, 4)));
+    CU_ASSERT_PTR_NULL(
+        wf_rows_grad(normal_tensor(2, dims + 1, 3), normal_tensor(2, longer, 4)));
     expect(WF_ESHAPE, "rows of a table that has");
     close_context();
 }
