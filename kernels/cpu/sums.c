@@ -55,8 +55,10 @@ static void sum_piece(void *arg, int64_t begin, int64_t end, int worker)
 
 static wf_status run_sum(const wf_call *call, sum_job *j, int64_t outer)
 {
+    static const float none = 0; /* for an operand without elements, of which none is read */
+
     j->simd = wf_cpu_of(call)->simd;
-    j->x = call->in[0]->data;
+    j->x = call->in[0]->data ? call->in[0]->data : &none;
     j->y = call->out[0]->data;
     wf_team_run(wf_cpu_of(call)->team, outer * ((j->n + COLUMNS - 1) / COLUMNS),
                 wf_piece_rows(j->rows * wf_least(j->n, COLUMNS)), sum_piece, j);
