@@ -229,9 +229,10 @@ static void batch_expand_piece(void *arg, int64_t begin, int64_t end, int worker
 static wf_status batch_expand(const wf_call *call, void *workspace)
 {
     (void)workspace;
-    wf_team_run(wf_cpu_of(call)->team, call->out[0]->local[0],
-                wf_piece_rows(wf_tensor_local_count(call->in[0])), batch_expand_piece,
-                (void *)call);
+    if (wf_tensor_local_count(call->in[0]))
+        wf_team_run(wf_cpu_of(call)->team, call->out[0]->local[0],
+                    wf_piece_rows(wf_tensor_local_count(call->in[0])), batch_expand_piece,
+                    (void *)call);
     return WF_OK;
 }
 

@@ -55,7 +55,7 @@ static wf_status embedding(const wf_call *call, void *workspace)
     wf_status status = wf_check_tokens(call, call->in[1], call->in[0]->dim[0].size);
 
     (void)workspace;
-    if (status == WF_OK)
+    if (status == WF_OK && wf_tensor_local_count(call->out[0]))
         wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->in[1]),
                     wf_piece_rows(call->in[0]->local[1]), embedding_piece, (void *)call);
     return status;
