@@ -150,7 +150,8 @@ static wf_status run_backward(run *r, wf_tape *tape)
         fail_case(r->b, "backward is refused on one rank, not here: %s", p->backward_text);
         return WF_OK;
     }
-    if (status == WF_EINVAL && r->fell_back) { /* gradients met that do not on one rank */
+    /* Gradients meet that do not, or do elsewhere, on one rank. */
+    if (r->fell_back && strstr(wf_context_error(r->ctx)->text, "meet")) {
         wf_context_clear(r->ctx);
         return WF_OK;
     }
