@@ -163,3 +163,417 @@ wf_status wf_tape_mark(wf_context *ctx, wf_status (*passed)(void *arg), void *ar
     ctx->tape->marks++;
     return WF_OK;
 }
+<<<<<<< HEAD
+||||||| 963c1d3
+
+/* Two gradients of different types meet in the device's: the one that is stored as bf16 is widened. */
+static wf_status widen_either(wf_context *ctx, wf_tensor **place, wf_tensor **grad)
+{
+    if ((*place)->dtype == (*grad)->dtype)
+        return WF_OK;
+    if ((*grad)->dtype == WF_BF16) {
+        *grad = wf_cast(*grad, ctx->device->dtype);
+    } else {
+        wf_tensor *wide = wf_cast(*place, ctx->device->dtype);
+
+        if (wide) {
+            wf_tensor_release(*place);
+            *place = wf_tensor_retain(wide);
+        }
+    }
+    return ctx->error.code;
+}
+
+/* Put a gradient where it belongs, adding it to what is there. */
+static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_tensor *grad)
+{
+    if (!grad)
+        return ctx->error.code;
+    if (!*place) {
+        *place = wf_tensor_retain(grad);
+        return WF_OK;
+    }
+    if (wf_tensor_is_partial(grad)) {
+        char text[256];
+
+        return wf_fail(ctx, WF_ELAYOUT,
+                       "two gradients of one tensor meet as partial sums, %s: sum each first, "
+                       "with a border at each use",
+                       wf_tensor_describe(grad, text, sizeof text));
+    }
+    if (widen_either(ctx, place, &grad) != WF_OK)
+        return ctx->error.code;
+    return wf_node_add(place, grad);
+}
+
+/* Give a gradient to an output of a node. */
+static wf_status deliver_to_node(wf_context *ctx, node *n, int output, wf_tensor *grad)
+{
+    if (n->walked)
+        return wf_fail(
+            ctx, WF_EINVAL,
+            "%s: gradients went through it before, and what it saved is gone: run the "
+            "forward pass again, or add what you differentiate and go back once",
+            n->op->name);
+    return deliver(ctx, &n->dout[output], grad);
+}
+
+/* Ask an op for the gradients of those operands which are leaves, or of those which are not. */
+static wf_status step_back(wf_context *ctx, node *n, bool leaves)
+{
+    wf_gradient g = {.ctx = ctx, .attr = n->attr, .n_in = n->n_in, .n_out = n->n_out};
+    wf_memory_kind kind = ctx->kind;
+    const char *path;
+    bool any = false;
+
+    memcpy(g.in, n->in, sizeof g.in);
+    memcpy(g.out, n->out, sizeof g.out);
+    memcpy(g.dout, n->dout, sizeof g.dout);
+    for (int i = 0; i < n->n_in; i++) {
+        g.want[i] = leaves ? n->from[i].leaf != NULL : n->from[i].made_by != NULL;
+        any |= g.want[i];
+    }
+    if (!any)
+        return WF_OK;
+    path = wf_context_enter(ctx, n->path);
+    wf_scope_open(ctx);
+    for (int i = 0; leaves && i < n->n_in; i++)
+        if (n->is_origin[i])
+            g.in[i] = ctx->distribution->move(n->in[i], n->again[i]);
+    if (leaves)
+        ctx->kind = WF_MEMORY_GRADIENT;
+    if (ctx->error.code == WF_OK)
+        n->op->backward(&g);
+    ctx->kind = kind;
+    for (int i = 0; i < n->n_in && ctx->error.code == WF_OK; i++) {
+        edge *e = &n->from[i];
+
+        if (e->leaf && g.din[i]) { /* asked for, or made by the way */
+            deliver(ctx, &e->leaf->grad, g.din[i]);
+            wf_tensor_release(e->leaf);
+            e->leaf = NULL;
+        } else if (g.want[i] && !leaves && g.din[i]) {
+            deliver_to_node(ctx, e->made_by, e->output, g.din[i]);
+        }
+    }
+    wf_scope_close(ctx);
+    wf_context_enter(ctx, path);
+    return ctx->error.code;
+}
+
+static bool has_gradient(const node *n)
+{
+    for (int o = 0; o < n->n_out; o++)
+        if (n->dout[o])
+            return true;
+    return false;
+}
+
+/* Of what was recorded after `from` only the marks. */
+static wf_status walk(wf_tape *tape, node *from, bool defer)
+{
+    wf_context *ctx = tape->ctx;
+    wf_status status = WF_OK;
+    bool later = true;
+
+    for (node *n = tape->newest; n && status == WF_OK; n = n->before) {
+        later &= n != from;
+        if (n->walked || (later && !n->passed))
+            continue;
+        n->walked = true;
+        if (n->passed)
+            status = n->passed(n->arg);
+        if (has_gradient(n)) {
+            status = step_back(ctx, n, false);
+            n->deferred = defer && has_leaves(n);
+            if (status == WF_OK && !n->deferred)
+                status = step_back(ctx, n, true);
+        }
+        if (!n->deferred)
+            forget(n);
+    }
+    return status;
+}
+
+static wf_status check_backward(wf_context *ctx, const wf_tensor *root, const wf_tensor *seed)
+{
+    char text_root[256], text_seed[256];
+    bool alike;
+
+    if (!root || !seed)
+        return wf_fail(ctx, WF_EINVAL,
+                       "wf_backward: the %s is NULL, though nothing failed "
+                       "before",
+                       root ? "seed" : "tensor to start from");
+    if (!ctx->tape || root->tape != ctx->tape->serial)
+        return wf_fail(ctx, WF_EINVAL,
+                       "wf_backward: the tensor was not made on the current tape: open a tape "
+                       "before the forward pass, and use parameters through wf_leaf");
+    alike = (root->rounds_to == seed->dtype || ctx->device->dtype == seed->dtype) &&
+            root->ndim == seed->ndim;
+    for (int i = 0; alike && i < root->ndim; i++)
+        alike = root->dim[i].size == seed->dim[i].size;
+    if (!alike)
+        return wf_fail(ctx, WF_ESHAPE, "wf_backward: the seed, %s, is not like the tensor, %s",
+                       wf_tensor_describe(seed, text_seed, sizeof text_seed),
+                       wf_tensor_describe(root, text_root, sizeof text_root));
+    return WF_OK;
+}
+
+wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
+{
+    wf_context *ctx;
+    wf_tape *tape, *recording;
+    wf_status status;
+
+    if (!root && !seed)
+        return WF_EINVAL;
+    ctx = root ? root->ctx : seed->ctx;
+    status = ctx->error.code;
+    if (status == WF_OK)
+        status = check_backward(ctx, root, seed);
+    if (status != WF_OK)
+        return status;
+    tape = ctx->tape;
+    if (defer_weights && tape->marks)
+        return wf_fail(
+            ctx, WF_EUNSUPPORTED,
+            "wf_backward: gradients of weights cannot be deferred where something "
+            "waits for them on the way (wf_tape_mark), as sharded strategies do: use "
+            "no_shard and local accumulation, or do not defer");
+    recording = wf_tape_switch(ctx, NULL);
+    status = deliver_to_node(ctx, root->node, root->output, seed);
+    if (status == WF_OK)
+        status = walk(tape, root->node, defer_weights);
+    wf_tape_switch(ctx, recording);
+    return status;
+}
+
+wf_status wf_backward_weights(wf_tape *tape)
+{
+    wf_context *ctx;
+    wf_tape *recording;
+    wf_status status;
+
+    if (!tape)
+        return WF_EINVAL; /* the reason is in the context that could not open it */
+    ctx = tape->ctx;
+    recording = wf_tape_switch(ctx, NULL);
+    status = ctx->error.code;
+    for (node *n = tape->newest; n && status == WF_OK; n = n->before) {
+        if (!n->deferred)
+            continue;
+        status = step_back(ctx, n, true);
+        n->deferred = false;
+        forget(n);
+    }
+    wf_tape_switch(ctx, recording);
+    return status;
+}
+=======
+
+/* Two gradients of different types meet in the device's: the one that is stored as bf16 is widened. */
+static wf_status widen_either(wf_context *ctx, wf_tensor **place, wf_tensor **grad)
+{
+    if ((*place)->dtype == (*grad)->dtype)
+        return WF_OK;
+    if ((*grad)->dtype == WF_BF16) {
+        *grad = wf_cast(*grad, ctx->device->dtype);
+    } else {
+        wf_tensor *wide = wf_cast(*place, ctx->device->dtype);
+
+        if (wide) {
+            wf_tensor_release(*place);
+            *place = wf_tensor_retain(wide);
+        }
+    }
+    return ctx->error.code;
+}
+
+/* Put a gradient where it belongs, adding it to what is there. */
+static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_tensor *grad)
+{
+    if (!grad)
+        return ctx->error.code;
+    if (!*place) {
+        *place = wf_tensor_retain(grad);
+        return WF_OK;
+    }
+    if (wf_tensor_is_partial(grad)) {
+        char text[256];
+
+        return wf_fail(ctx, WF_ELAYOUT,
+                       "two gradients of one tensor meet as partial sums, %s: sum each first, "
+                       "with a border at each use",
+                       wf_tensor_describe(grad, text, sizeof text));
+    }
+    if (widen_either(ctx, place, &grad) != WF_OK)
+        return ctx->error.code;
+    return wf_node_add(place, grad);
+}
+
+/* Give a gradient to an output of a node. */
+static wf_status deliver_to_node(wf_context *ctx, node *n, int output, wf_tensor *grad)
+{
+    if (n->walked)
+        return wf_fail(
+            ctx, WF_EINVAL,
+            "%s: gradients went through it before, and what it saved is gone: run the "
+            "forward pass again, or add what you differentiate and go back once",
+            n->op->name);
+    return deliver(ctx, &n->dout[output], grad);
+}
+
+/* Ask an op for the gradients of those operands which are leaves, or of those which are not. */
+static wf_status step_back(wf_context *ctx, node *n, bool leaves)
+{
+    wf_gradient g = {.ctx = ctx, .attr = n->attr, .n_in = n->n_in, .n_out = n->n_out};
+    wf_memory_kind kind = ctx->kind;
+    const char *path;
+    bool any = false;
+
+    memcpy(g.in, n->in, sizeof g.in);
+    memcpy(g.out, n->out, sizeof g.out);
+    memcpy(g.dout, n->dout, sizeof g.dout);
+    for (int i = 0; i < n->n_in; i++) {
+        g.want[i] = leaves ? n->from[i].leaf != NULL : n->from[i].made_by != NULL;
+        any |= g.want[i];
+    }
+    if (!any)
+        return WF_OK;
+    path = wf_context_enter(ctx, n->path);
+    wf_scope_open(ctx);
+    for (int i = 0; leaves && i < n->n_in; i++)
+        if (n->is_origin[i])
+            g.in[i] = ctx->distribution->move(n->in[i], n->again[i]);
+    if (leaves)
+        ctx->kind = WF_MEMORY_GRADIENT;
+    if (ctx->error.code == WF_OK)
+        n->op->backward(&g);
+    ctx->kind = kind;
+    for (int i = 0; i < n->n_in && ctx->error.code == WF_OK; i++) {
+        edge *e = &n->from[i];
+
+        if (e->leaf && g.din[i]) { /* asked for, or made by the way */
+            deliver(ctx, &e->leaf->grad, g.din[i]);
+            wf_tensor_release(e->leaf);
+            e->leaf = NULL;
+        } else if (g.want[i] && !leaves && g.din[i]) {
+            deliver_to_node(ctx, e->made_by, e->output, g.din[i]);
+        }
+    }
+    wf_scope_close(ctx);
+    wf_context_enter(ctx, path);
+    return ctx->error.code;
+}
+
+static bool has_gradient(const node *n)
+{
+    for (int o = 0; o < n->n_out; o++)
+        if (n->dout[o])
+            return true;
+    return false;
+}
+
+/* Of what was recorded after `from` only the marks. */
+static wf_status walk(wf_tape *tape, node *from, bool defer)
+{
+    wf_context *ctx = tape->ctx;
+    wf_status status = WF_OK;
+    bool later = true;
+
+    for (node *n = tape->newest; n && status == WF_OK; n = n->before) {
+        later &= n != from;
+        if (n->walked || (later && !n->passed))
+            continue;
+        n->walked = true;
+        if (n->passed)
+            status = n->passed(n->arg);
+        if (has_gradient(n)) {
+            status = step_back(ctx, n, false);
+            n->deferred = defer && has_leaves(n);
+            if (status == WF_OK && !n->deferred)
+                status = step_back(ctx, n, true);
+        }
+        if (!n->deferred)
+            forget(n);
+    }
+    return status;
+}
+
+static wf_status check_backward(wf_context *ctx, const wf_tensor *root, const wf_tensor *seed)
+{
+    char text_root[256], text_seed[256];
+    bool alike;
+
+    if (!root || !seed)
+        return wf_fail(ctx, WF_EINVAL,
+                       "wf_backward: the %s is NULL, though nothing failed "
+                       "before",
+                       root ? "seed" : "tensor to start from");
+    if (!ctx->tape || root->tape != ctx->tape->serial)
+        return wf_fail(ctx, WF_EINVAL,
+                       "wf_backward: the tensor was not made on the current tape: open a tape "
+                       "before the forward pass, and use parameters through wf_leaf");
+    alike = (seed->dtype == WF_BF16 || seed->dtype == ctx->device->dtype) &&
+            root->ndim == seed->ndim;
+    for (int i = 0; alike && i < root->ndim; i++)
+        alike = root->dim[i].size == seed->dim[i].size;
+    if (!alike)
+        return wf_fail(ctx, WF_ESHAPE, "wf_backward: the seed, %s, is not like the tensor, %s",
+                       wf_tensor_describe(seed, text_seed, sizeof text_seed),
+                       wf_tensor_describe(root, text_root, sizeof text_root));
+    return WF_OK;
+}
+
+wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
+{
+    wf_context *ctx;
+    wf_tape *tape, *recording;
+    wf_status status;
+
+    if (!root && !seed)
+        return WF_EINVAL;
+    ctx = root ? root->ctx : seed->ctx;
+    status = ctx->error.code;
+    if (status == WF_OK)
+        status = check_backward(ctx, root, seed);
+    if (status != WF_OK)
+        return status;
+    tape = ctx->tape;
+    if (defer_weights && tape->marks)
+        return wf_fail(
+            ctx, WF_EUNSUPPORTED,
+            "wf_backward: gradients of weights cannot be deferred where something "
+            "waits for them on the way (wf_tape_mark), as sharded strategies do: use "
+            "no_shard and local accumulation, or do not defer");
+    recording = wf_tape_switch(ctx, NULL);
+    status = deliver_to_node(ctx, root->node, root->output, seed);
+    if (status == WF_OK)
+        status = walk(tape, root->node, defer_weights);
+    wf_tape_switch(ctx, recording);
+    return status;
+}
+
+wf_status wf_backward_weights(wf_tape *tape)
+{
+    wf_context *ctx;
+    wf_tape *recording;
+    wf_status status;
+
+    if (!tape)
+        return WF_EINVAL; /* the reason is in the context that could not open it */
+    ctx = tape->ctx;
+    recording = wf_tape_switch(ctx, NULL);
+    status = ctx->error.code;
+    for (node *n = tape->newest; n && status == WF_OK; n = n->before) {
+        if (!n->deferred)
+            continue;
+        status = step_back(ctx, n, true);
+        n->deferred = false;
+        forget(n);
+    }
+    wf_tape_switch(ctx, recording);
+    return status;
+}
+>>>>>>> tester

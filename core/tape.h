@@ -51,7 +51,7 @@ WF_API wf_tensor *wf_leaf(wf_tensor *parameter);
  * initialisation, a tensor that is written to): where a gradient reads it, that is WF_EINVAL,
  * which names the op and the tensor. A write through tensor->data alone is not seen.
  *
- * @param seed           gradient of root: same shape, root's type or the device's, in any layout
+ * @param seed           gradient of root: same shape, the device's type or bf16, in any layout
  *                       that its op takes
  * @param defer_weights  true: leaves get theirs in wf_backward_weights only
  * Collective:  where borders are on the tape

@@ -56,8 +56,10 @@ static void sum_piece(void *arg, int64_t begin, int64_t end, int worker)
 
 static wf_status run_sum(const wf_call *call, sum_job *j, int64_t outer)
 {
+    static const float none = 0; /* for an operand without elements, of which none is read */
+
     j->simd = wf_cpu_of(call)->simd;
-    j->x = call->in[0]->data;
+    j->x = call->in[0]->data ? call->in[0]->data : &none;
     j->y = call->out[0]->data;
     wf_team_run(wf_cpu_of(call)->team, outer * ((j->n + COLUMNS - 1) / COLUMNS),
                 wf_piece_rows(j->rows * wf_least(j->n, COLUMNS)), sum_piece, j);
@@ -239,9 +241,10 @@ static void batch_expand_piece(void *arg, int64_t begin, int64_t end, int worker
 static wf_status batch_expand(const wf_call *call, void *workspace)
 {
     (void)workspace;
-    wf_team_run(wf_cpu_of(call)->team, call->out[0]->local[0],
-                wf_piece_rows(wf_tensor_local_count(call->in[0])), batch_expand_piece,
-                (void *)call);
+    if (wf_tensor_local_count(call->in[0]))
+        wf_team_run(wf_cpu_of(call)->team, call->out[0]->local[0],
+                    wf_piece_rows(wf_tensor_local_count(call->in[0])), batch_expand_piece,
+                    (void *)call);
     return WF_OK;
 }
 

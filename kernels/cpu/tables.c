@@ -11,9 +11,18 @@
 #include "kernels/shared.h"
 #include <string.h>
 
+/* From element i on; NULL where there is none. */
 static float *at(const wf_tensor *t, int64_t i)
 {
-    return (float *)t->data + i;
+    float *data = t->data;
+
+    return data ? data + i : NULL;
+}
+
+static void copy(float *to, const wf_tensor *from, int64_t n)
+{
+    if (n)
+        memcpy(to, from->data, (size_t)n * sizeof(float));
 }
 
 static void embedding_piece(void *arg, int64_t begin, int64_t end, int worker)
@@ -46,7 +55,7 @@ static wf_status embedding(const wf_call *call, void *workspace)
     wf_status status = wf_check_tokens(call, call->in[1], call->in[0]->dim[0].size);
 
     (void)workspace;
-    if (status == WF_OK)
+    if (status == WF_OK && wf_tensor_local_count(call->out[0]))
         wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->in[1]),
                     wf_piece_rows(call->in[0]->local[1]), embedding_piece, (void *)call);
     return status;
@@ -176,8 +185,7 @@ static wf_status embedding_dw(const wf_call *call, void *workspace)
 static wf_status rows(const wf_call *call, void *workspace)
 {
     (void)workspace;
-    memcpy(call->out[0]->data, call->in[0]->data,
-           (size_t)wf_tensor_local_count(call->out[0]) * sizeof(float));
+    copy(call->out[0]->data, call->in[0], wf_tensor_local_count(call->out[0]));
     return WF_OK;
 }
 
@@ -186,8 +194,9 @@ static wf_status rows_grad(const wf_call *call, void *workspace)
     int64_t n = wf_tensor_local_count(call->in[1]), all = wf_tensor_local_count(call->out[0]);
 
     (void)workspace;
-    memcpy(call->out[0]->data, call->in[1]->data, (size_t)n * sizeof(float));
-    memset(at(call->out[0], n), 0, (size_t)(all - n) * sizeof(float));
+    copy(call->out[0]->data, call->in[1], n);
+    if (all > n)
+        memset(at(call->out[0], n), 0, (size_t)(all - n) * sizeof(float));
     return WF_OK;
 }
 

@@ -143,7 +143,7 @@ static void draw_move(maker *m)
     const value *v = &p->value[id];
     step s = {.kind = STEP_MOVE, .round = m->round, .n_in = 1, .in = {id}, .n_out = 1};
 
-    if (!p->n_values || v->hidden)
+    if (!p->n_values)
         return;
     s.to = place_dims(p, &m->d, v->ndim, v->dtype == WF_F32 && !draw_one_in(&m->d, 3));
     s.way = (way)(WAY_REDISTRIBUTE + draw_below(&m->d, WAYS - WAY_REDISTRIBUTE));
@@ -162,7 +162,7 @@ static void draw_weighed_root(maker *m)
         const value *v = &p->value[id];
         step s = {.kind = STEP_APPLY, .round = ROUNDS, .op = &weigh_op, .n_in = 2, .n_out = 1};
 
-        if (v->hidden || !v->one->requires_grad || p->value[v->source].uses)
+        if (!v->one->requires_grad || p->value[v->source].uses)
             continue;
         s.in[0] = id;
         s.in[1] = make_leaf(m, WF_F32, v->ndim, v->dim, 0, false);
@@ -197,7 +197,7 @@ static void draw_plain_root(maker *m)
     program *p = m->p;
 
     for (int id = p->n_values - 1; id >= 0 && p->root < 0; id--)
-        if (!p->value[id].hidden && p->value[id].one->tape)
+        if (p->value[id].one->tape)
             p->root = id;
 }
 

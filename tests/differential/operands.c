@@ -81,7 +81,7 @@ static bool bind(binding *b, int i, const value *v)
     bool integer = b->op->integers >> i & 1;
     binding after = *b;
 
-    if (v->hidden || (v->dtype == WF_I32) != integer || v->ndim != b->p.ndim[i])
+    if ((v->dtype == WF_I32) != integer || v->ndim != b->p.ndim[i])
         return false;
     for (int d = 0; d < v->ndim; d++) {
         int letter = b->p.letter[i][d];
@@ -311,9 +311,30 @@ static way draw_way(maker *m)
 {
     if (!m->p->strict && draw_one_in(&m->d, 3))
         return WAY_AS_IS;
+<<<<<<< HEAD
     return draw_one_in(&m->d, 3)   ? WAY_MANY
            : draw_one_in(&m->d, 6) ? WAY_KEEP_ORIGIN
                                    : WAY_REDISTRIBUTE;
+||||||| 963c1d3
+    return draw_one_in(&m->d, 3)   ? WAY_MANY
+           : draw_one_in(&m->d, 6) ? WAY_KEEP_ORIGIN
+                                   : WAY_REDISTRIBUTE;
+=======
+    return draw_one_in(&m->d, 3)   ? WAY_MANY
+           : draw_one_in(&m->d, 6) ? WAY_KEEP_ORIGIN
+                                   : WAY_REDISTRIBUTE;
+}
+
+/* A run that happens again has parameters of its own: no other op has made them. */
+static bool may_run_again(const maker *m, const step *s)
+{
+    const value *v = m->p->value;
+
+    for (int i = 1; i < s->n_in; i++)
+        if (v[s->in[i]].one->tape)
+            return false;
+    return m->p->strict && s->n_out == 1 && v[s->in[0]].dtype != WF_I32;
+>>>>>>> tester
 }
 
 bool draw_apply(maker *m, const wf_op *op)
@@ -335,5 +356,10 @@ bool draw_apply(maker *m, const wf_op *op)
     s.to = draw_placing(m->p, &m->d, n, letters);
     s.tied = !draw_one_in(&m->d, 8);
     s.way = draw_way(m);
-    return append(m->p, s) && run_on_one(m);
+    s.again = draw_one_in(&m->d, 3) && may_run_again(m, &s);
+    if (!append(m->p, s) || !run_on_one(m))
+        return false;
+    if (!m->p->value[m->p->n_values - 1].one->requires_grad) /* nothing to run again for */
+        m->p->step[m->p->n_steps - 1].again = false;
+    return true;
 }

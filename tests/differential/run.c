@@ -55,7 +55,7 @@ static wf_status compare_values(run *r)
     gathering g = {0};
 
     for (int id = 0; id < r->p->n_values; id++)
-        if (!r->p->value[id].hidden && r->value[id])
+        if (r->value[id])
             gather(&g, id, r->value[id]);
     GOOD(complete(r, &g, "values"));
     for (int i = 0; i < g.n; i++) {
@@ -150,7 +150,8 @@ static wf_status run_backward(run *r, wf_tape *tape)
         fail_case(r->b, "backward is refused on one rank, not here: %s", p->backward_text);
         return WF_OK;
     }
-    if (status == WF_EINVAL && r->fell_back) { /* gradients met that do not on one rank */
+    /* Gradients meet that do not, or do elsewhere, on one rank. */
+    if (r->fell_back && strstr(wf_context_error(r->ctx)->text, "meet")) {
         wf_context_clear(r->ctx);
         return WF_OK;
     }

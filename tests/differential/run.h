@@ -2,9 +2,20 @@
 #ifndef WF_TESTS_DIFFERENTIAL_RUN_H
 #define WF_TESTS_DIFFERENTIAL_RUN_H
 
+#include "nn/recompute.h"
 #include "tests/differential/program.h"
 
-typedef struct run {
+typedef struct run run;
+
+/* An op as a module, so that backward can run it again. */
+typedef struct again {
+    wf_nn_module module;
+    run *r;
+    const step *s;
+    bool whole;
+} again;
+
+struct run {
     wf_rank *rank;
     wf_mesh *mesh;
     wf_context *ctx;
@@ -13,10 +24,19 @@ typedef struct run {
     wf_tensor *value[VALUES];
     bool rough[VALUES]; /* summed in another order than on one rank: close, not equal */
     bool rough_now, rough_any, rough_back;
+<<<<<<< HEAD
     bool
         fell_back; /* an operand passed a border that one rank has not: gradients meet elsewhere */
+||||||| 963c1d3
+    bool
+        fell_back; /* an operand passed a border that one rank has not: gradients meet elsewhere */
+=======
+    bool
+        fell_back; /* an operand passed a border that one rank has not: gradients meet elsewhere */
+    again again[STEPS];
+>>>>>>> tester
     uint64_t told; /* every refusal, in one number: alike on all ranks */
-} run;
+};
 
 /* layouts.c */
 const wf_layout *layout_of_dims(const run *r, const placing *to, int ndim);

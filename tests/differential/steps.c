@@ -27,7 +27,8 @@ static void write_call(run *r, const step *s, const char *how, wf_tensor *const 
 
     if (r->rank->index != 0)
         return;
-    note(r->b, "  round %d %s %s(", s->round, how, s->op->name);
+    note(r->b, "  round %d %s %s%s(", s->round, how, s->again ? "(runs again) " : "",
+         s->op->name);
     for (int i = 0; i < s->n_in; i++)
         note(r->b, "%sv%d %s", i ? ", " : "", s->in[i],
              in[i] ? wf_layout_print(in[i]->layout, text, sizeof text) : "missing");
@@ -176,6 +177,35 @@ static wf_status give_results(run *r, const step *s, wf_tensor *const *out)
     return WF_OK;
 }
 
+/* What a module does whenever it runs: its parameters are brought inside. */
+static wf_tensor *forward_again(wf_nn_module *module, wf_tensor *x)
+{
+    const again *a = (const again *)module;
+    wf_tensor *in[WF_MAX_INPUTS] = {x}, *out[WF_MAX_OUTPUTS] = {NULL};
+
+    for (int i = 1; i < a->s->n_in; i++)
+        in[i] = bring(a->r, a->r->value[a->s->in[i]],
+                      a->whole ? NULL : layout_of_operand(a->r, a->s, i), WAY_REDISTRIBUTE);
+    apply(a->s, module->ctx, in, out);
+    return out[0];
+}
+
+static const wf_nn_type again_type = {.name = "again", .forward = forward_again};
+
+/* The op itself, or as a module that keeps its input alone. */
+static wf_status apply_here(run *r, const step *s, bool whole, wf_tensor *const *in,
+                            wf_tensor **out)
+{
+    again *a = &r->again[s - r->p->step];
+
+    if (!s->again)
+        return apply(s, r->ctx, in, out);
+    *a =
+        (again){.module = {.type = &again_type, .ctx = r->ctx}, .r = r, .s = s, .whole = whole};
+    out[0] = wf_nn_run_again(&a->module, in[0]);
+    return wf_context_status(r->ctx);
+}
+
 /* As it is where that was drawn; else, or where that is refused, as drawn; else whole, which
    nothing may refuse. */
 static wf_status run_apply(run *r, const step *s)
@@ -195,7 +225,7 @@ static wf_status run_apply(run *r, const step *s)
         if (attempt)
             GOOD(bring_operands(r, s, attempt == 2, in));
         write_call(r, s, names[attempt], in);
-        if (apply(s, r->ctx, in, out) == WF_OK)
+        if (apply_here(r, s, attempt == 2, in, out) == WF_OK)
             return give_results(r, s, out);
         if (attempt == 2)
             return failed(r, "refused though all operands are whole");

@@ -9,7 +9,7 @@
  */
 #include "tests/differential/trial.h"
 
-enum { CI_CASES = UNDER_THREAD_SANITIZER ? 48 : UNDER_SANITIZER ? 80 : 300 };
+enum { CI_CASES = UNDER_THREAD_SANITIZER ? 48 : UNDER_SANITIZER ? 80 : 1000 };
 
 static void some_cases(void)
 {
