@@ -311,15 +311,6 @@ static way draw_way(maker *m)
 {
     if (!m->p->strict && draw_one_in(&m->d, 3))
         return WAY_AS_IS;
-<<<<<<< HEAD
-    return draw_one_in(&m->d, 3)   ? WAY_MANY
-           : draw_one_in(&m->d, 6) ? WAY_KEEP_ORIGIN
-                                   : WAY_REDISTRIBUTE;
-||||||| 963c1d3
-    return draw_one_in(&m->d, 3)   ? WAY_MANY
-           : draw_one_in(&m->d, 6) ? WAY_KEEP_ORIGIN
-                                   : WAY_REDISTRIBUTE;
-=======
     return draw_one_in(&m->d, 3)   ? WAY_MANY
            : draw_one_in(&m->d, 6) ? WAY_KEEP_ORIGIN
                                    : WAY_REDISTRIBUTE;
@@ -334,7 +325,6 @@ static bool may_run_again(const maker *m, const step *s)
         if (v[s->in[i]].one->tape)
             return false;
     return m->p->strict && s->n_out == 1 && v[s->in[0]].dtype != WF_I32;
->>>>>>> tester
 }
 
 bool draw_apply(maker *m, const wf_op *op)

@@ -70,22 +70,10 @@ typedef struct step {
     placing to;
     bool tied; /* members of a group, or heads and their groups, are split alike */
     way way;
-<<<<<<< HEAD
-    int axis;                      /* of WAY_BORDER */
-    uint64_t key;                  /* of a leaf's numbers */
-    bool positive;                 /* they are */
-    bool again_begins, again_ends; /* first and last step of what is run again in backward */
-||||||| 963c1d3
-    int axis;                      /* of WAY_BORDER */
-    uint64_t key;                  /* of a leaf's numbers */
-    bool positive;                 /* they are */
-    bool again_begins, again_ends; /* first and last step of what is run again in backward */
-=======
     int axis;      /* of WAY_BORDER */
     uint64_t key;  /* of a leaf's numbers */
     bool positive; /* they are */
     bool again;    /* an op whose run keeps its input alone, and runs again in backward */
->>>>>>> tester
 } step;
 
 /* What one rank has for a value. */

@@ -24,17 +24,9 @@ struct run {
     wf_tensor *value[VALUES];
     bool rough[VALUES]; /* summed in another order than on one rank: close, not equal */
     bool rough_now, rough_any, rough_back;
-<<<<<<< HEAD
-    bool
-        fell_back; /* an operand passed a border that one rank has not: gradients meet elsewhere */
-||||||| 963c1d3
-    bool
-        fell_back; /* an operand passed a border that one rank has not: gradients meet elsewhere */
-=======
     bool
         fell_back; /* an operand passed a border that one rank has not: gradients meet elsewhere */
     again again[STEPS];
->>>>>>> tester
     uint64_t told; /* every refusal, in one number: alike on all ranks */
 };
 

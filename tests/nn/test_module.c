@@ -347,7 +347,6 @@ static void children_and_long_paths(void)
     close_lone(ctx, WF_EINVAL);
 }
 
-<<<<<<< HEAD
 static const wf_nn_gpt_config tiny = {.arch = WF_NN_GPT2,
                                       .vocabulary = 7,
                                       .positions = 4,
@@ -478,8 +477,6 @@ static void children_refused(void)
     wf_context_close(ctx);
 }
 
-||||||| 963c1d3
-=======
 static wf_tensor *sum_of_tokens(wf_nn_module *self, wf_tensor *x)
 {
     (void)self;
@@ -519,7 +516,6 @@ static void rounded_gradients(void)
     close_lone(ctx, WF_OK);
 }
 
->>>>>>> tester
 int main(void)
 {
     static const wf_test tests[] = {
@@ -529,14 +525,10 @@ int main(void)
         {"uses keep their order", uses_keep_their_order},
         {"uses are counted in forward", uses_are_counted_in_forward},
         {"children, and paths too long", children_and_long_paths},
-<<<<<<< HEAD
         {"models in one tree", models_in_one_tree},
         {"modules of named children", named_children},
         {"children that are refused", children_refused},
-||||||| 963c1d3
-=======
         {"gradients of what runs again, as bf16", rounded_gradients},
->>>>>>> tester
         {NULL, NULL}};
 
     return wf_test_main("module", tests);
