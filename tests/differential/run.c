@@ -120,8 +120,9 @@ static wf_status walk_back(run *r, wf_tape *tape)
 {
     wf_tensor *root = r->value[r->p->root], *seed = r->value[r->p->seed];
 
-    /* A gradient of dropout has the mask of its forward's sequences, so it has to lie like that. */
-    if (!r->p->strict && r->p->drops)
+    /* A gradient of dropout has the mask of its forward's sequences, so it has to lie like that; and
+       what is cut finely may cut heads, which no op may see. */
+    if (!r->p->strict && (r->p->drops || r->p->world->fine >= 0))
         seed = wf_move_one(seed, wf_layout_dual(r->mesh, root->layout));
     if (r->p->strict)
         root = wf_redistribute(root, wf_layout_dual(r->mesh, root->layout));
@@ -151,7 +152,8 @@ static wf_status run_backward(run *r, wf_tape *tape)
         return WF_OK;
     }
     /* Gradients meet that do not, or do elsewhere, on one rank. */
-    if (r->fell_back && strstr(wf_context_error(r->ctx)->text, "meet")) {
+    if (status != WF_OK && r->fell_back &&
+        (p->backward != WF_OK || strstr(wf_context_error(r->ctx)->text, "meet"))) {
         wf_context_clear(r->ctx);
         return WF_OK;
     }
