@@ -223,7 +223,8 @@ static wf_status fail_once(trial *t, wf_rank *rank, wf_par_saver *saver, int64_t
         NEED(status == WF_OK || strstr(error.text, "cannot ") != NULL);
         NEED(status == WF_OK || broken->fault != WRITE_ENOSPC ||
              strstr(error.text, " bytes are needed in all, and ") != NULL);
-        NEED(status == WF_OK || broken->fault != WRITE_ENOSPC || asks_enough(t->dir, error.text));
+        NEED(status == WF_OK || broken->fault != WRITE_ENOSPC ||
+             asks_enough(t->dir, error.text));
         NEED(!left_over(t->dir) || status == WF_OK);
         if (step == NEW && !t->again)
             forget(t->dir, NEW);
