@@ -59,7 +59,10 @@ void wf_folder_close(wf_folder *folder)
 wf_status wf_folder_file(const wf_folder *in, const char *name, wf_file_mode mode,
                          wf_file *file, wf_error *error)
 {
-    return wf_file_open_in(file, in->calls, in->fd, in->path, name, mode, error);
+    wf_status status = wf_file_open_in(file, in->calls, in->fd, in->path, name, mode, error);
+
+    file->need = in->need;
+    return status;
 }
 
 wf_status wf_folder_has(const wf_folder *in, const char *name, bool *has, wf_error *error)

@@ -12,6 +12,7 @@ typedef struct wf_folder {
     const wf_file_calls *calls;
     int fd;
     bool missing; /* it could not be opened because there is none */
+    int64_t need; /* bytes of all that is written to it, which a full disk is to be told of */
     char path[WF_FILES_PATH];
 } wf_folder;
 

@@ -204,6 +204,7 @@ wf_status wf_save_publish(wf_par_saver *s, wf_error *error)
     keep.saved = s->published;
     keep.count = s->published_count + 1;
     status = wf_ckpt_enter(&place, s->calls, s->dir, s->step, s->mark, error);
+    place.dir.need = place.partial.need = s->need;
     if (status == WF_OK)
         status = wf_ckpt_publish(&place, s->mark, &index, &keep, error);
     wf_ckpt_leave(&place);
