@@ -131,35 +131,31 @@ wf_tensor *wf_slice(wf_tensor *x, int dim, int64_t first, int64_t count)
 {
     wf_slice_attr a = {.dim = (int8_t)dim, .first = first, .count = count};
 
-    if (!has_dim(x, "slice", dim))
-        return NULL;
-    if (first < 0 || count < 0 || first > x->dim[dim].size - count ||
-        first % x->dim[dim].grain != 0 || count % x->dim[dim].grain != 0) {
-        wf_fail(x->ctx, WF_ESHAPE,
-                "slice: indices [%" PRId64 ", %" PRId64 ") of dim %d, which has %" PRId64
-                " in grains of %" PRId64 "; take whole grains inside of it",
-                first, first + count, dim, x->dim[dim].size, x->dim[dim].grain);
-        return NULL;
-    }
-    return wf_apply(&wf_op_slice, &a, sizeof a, 1, x);
+    return has_dim(x, "slice", dim) ? wf_apply(&wf_op_slice, &a, sizeof a, 1, x) : NULL;
 }
 
 wf_tensor *wf_slice_grad(wf_tensor *like, wf_tensor *dy, int dim, int64_t first)
 {
     wf_slice_attr a = {.dim = (int8_t)dim, .first = first};
 
-    if (!has_dim(like, "slice_grad", dim) || !dy)
-        return NULL;
-    if (dy->ndim == like->ndim)
-        a.count = dy->dim[dim].size;
-    if (first < 0 || first > like->dim[dim].size - a.count) {
-        wf_fail(like->ctx, WF_ESHAPE,
-                "slice_grad: %" PRId64 " indices from %" PRId64 " on do not lie in dim %d, "
-                "which has %" PRId64,
-                a.count, first, dim, like->dim[dim].size);
-        return NULL;
-    }
-    return wf_apply(&wf_op_slice_grad, &a, sizeof a, 2, like, dy);
+    return has_dim(like, "slice_grad", dim)
+               ? wf_apply(&wf_op_slice_grad, &a, sizeof a, 2, like, dy)
+               : NULL;
+}
+
+/* Whether the indices [first, first + count) of `whole` are whole grains of its dim. */
+static wf_status check_slice(const wf_call *call, const wf_tensor *whole, int64_t count)
+{
+    const wf_slice_attr *a = call->attr;
+    const wf_dim *dim = &whole->dim[a->dim];
+
+    if (a->first >= 0 && count >= 0 && a->first <= dim->size - count &&
+        a->first % dim->grain == 0 && count % dim->grain == 0)
+        return WF_OK;
+    return wf_fail(call->ctx, WF_ESHAPE,
+                   "%s: %" PRId64 " indices from %" PRId64 " on of dim %d, which has %" PRId64
+                   " in grains of %" PRId64 "; take whole grains inside of it",
+                   call->op->name, count, a->first, a->dim, dim->size, dim->grain);
 }
 
 /* "ab!c->ab!c" */
@@ -197,7 +193,19 @@ static wf_status slice_shape(const wf_call *call, int out, int *ndim, wf_dim *di
     for (int d = 0; d < x->ndim; d++)
         dims[d] = x->dim[d];
     dims[a->dim].size = a->count;
-    return WF_OK;
+    return check_slice(call, x, a->count);
+}
+
+static wf_status slice_grad_shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
+{
+    const wf_slice_attr *a = call->attr;
+    const wf_tensor *like = call->in[0];
+
+    (void)out;
+    *ndim = like->ndim;
+    for (int d = 0; d < like->ndim; d++)
+        dims[d] = like->dim[d];
+    return check_slice(call, like, call->in[1]->dim[a->dim].size);
 }
 
 static void slice_backward(wf_gradient *g)
@@ -212,7 +220,7 @@ static void slice_grad_backward(wf_gradient *g)
     const wf_slice_attr *a = g->attr;
 
     if (g->want[1])
-        g->din[1] = wf_slice(g->dout[0], a->dim, a->first, a->count);
+        g->din[1] = wf_slice(g->dout[0], a->dim, a->first, g->in[1]->dim[a->dim].size);
 }
 
 static wf_status slice_reference(const wf_call *call, void *workspace)
@@ -413,6 +421,8 @@ const wf_op wf_op_slice = {WF_OP_ROW(slice),
                            .cpu = &wf_cpu_slice};
 const wf_op wf_op_slice_grad = {WF_OP_ROW(slice_grad),
                                 .spell = slice_grad_spell,
+                                .shape = slice_grad_shape,
+                                .save_shape = WF_SAVE_IN(1),
                                 .shapes = 1,
                                 .reference = {.run = slice_grad_reference},
                                 .backward = slice_grad_backward,

@@ -76,13 +76,13 @@ struct wf_world_watch {
     const watch_peer *lost; /* the first that is, or NULL; how, and since when */
     const char *how;
     int64_t lost_at;
-    int64_t ticked;       /* when the thread was last at work */
-    int64_t woken;        /* when it went on after so long that peers may have given it up */
-    int wake;             /* an eventfd */
-    bool proposed;        /* what happened here, to process 0 */
-    int64_t doubted;      /* since when it is known, in milliseconds */
-    wf_verdict crash;     /* of a rank here, from the signal that ends the process: */
-    _Atomic bool crashed; /* it is there */
+    _Atomic int64_t ticked; /* when the thread was last at work */
+    _Atomic int64_t woken;  /* when it went on after so long that peers may have given it up */
+    int wake;               /* an eventfd */
+    bool proposed;          /* what happened here, to process 0 */
+    int64_t doubted;        /* since when it is known, in milliseconds */
+    wf_verdict crash;       /* of a rank here, from the signal that ends the process: */
+    _Atomic bool crashed;   /* it is there */
     bool crash_heard;
     _Atomic bool said;     /* the process that crashes has told the user */
     _Atomic int decided;   /* who tells, for a signal; UNDECIDED */

@@ -190,10 +190,10 @@ static void refusals(void)
     refused(ctx, wf_permute(x, (const int[]){0, 1, 1}), "names one of them twice");
     refused(ctx, wf_permute(x, (const int[]){0, 1, 3}), "dim 3 of a tensor with 3 dims");
     refused(ctx, wf_transpose(x, 0, -1), "dim -1 of a tensor with 3 dims");
-    refused(ctx, wf_slice(x, 1, 3, 3), "[3, 6) of dim 1, which has 5");
+    refused(ctx, wf_slice(x, 1, 3, 3), "3 indices from 3 on of dim 1, which has 5");
     refused(ctx, wf_slice(x, 1, 1, INT64_MAX), "of dim 1, which has 5");
     refused(ctx, wf_slice(x, 2, 2, 4), "grains of 4");
-    refused(ctx, wf_slice_grad(x, x, 1, 1), "do not lie in dim 1");
+    refused(ctx, wf_slice_grad(x, x, 1, 1), "slice_grad: 5 indices from 1 on of dim 1");
     refused(ctx, wf_sum(x, 3), "dim 3 of a tensor");
     refused(ctx, wf_softmax(x, 3), "dim 3 of a tensor");
     refused(ctx, wf_matmul(x, x, NULL), "has size 5, but its partner has 12");
