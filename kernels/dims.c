@@ -13,9 +13,10 @@
 #include <inttypes.h>
 #include <math.h>
 
+/* As in ops.def, b is the first dim. */
 static char letter(int dim)
 {
-    return (char)('a' + dim);
+    return "bijklm"[dim];
 }
 
 /* The letters of dims 0 .. ndim - 1, `mark` behind that of dim `at`; returns the end. */
@@ -158,7 +159,7 @@ static wf_status check_slice(const wf_call *call, const wf_tensor *whole, int64_
                    call->op->name, count, a->first, a->dim, dim->size, dim->grain);
 }
 
-/* "ab!c->ab!c" */
+/* "bi!j->bi!j" */
 static const char *slice_spell(const wf_call *call, char *text)
 {
     const wf_slice_attr *a = call->attr;
@@ -169,7 +170,7 @@ static const char *slice_spell(const wf_call *call, char *text)
     return text;
 }
 
-/* "ab!c,az!c->ab!c" */
+/* "bi!j,bz!j->bi!j" */
 static const char *slice_grad_spell(const wf_call *call, char *text)
 {
     const wf_slice_attr *a = call->attr;
@@ -200,12 +201,20 @@ static wf_status slice_grad_shape(const wf_call *call, int out, int *ndim, wf_di
 {
     const wf_slice_attr *a = call->attr;
     const wf_tensor *like = call->in[0];
+    const wf_dim *part = &call->in[1]->dim[a->dim];
 
     (void)out;
     *ndim = like->ndim;
     for (int d = 0; d < like->ndim; d++)
         dims[d] = like->dim[d];
-    return check_slice(call, like, call->in[1]->dim[a->dim].size);
+    if (part->grain != dims[a->dim].grain || part->leaves != dims[a->dim].leaves)
+        return wf_fail(call->ctx, WF_ESHAPE,
+                       "slice_grad: dim %d of the slice has grain %" PRId64
+                       " and leaves %d, but the whole has grain %" PRId64
+                       " and leaves %d; make both with the same wf_dim",
+                       a->dim, part->grain, part->leaves, dims[a->dim].grain,
+                       dims[a->dim].leaves);
+    return check_slice(call, like, part->size);
 }
 
 static void slice_backward(wf_gradient *g)

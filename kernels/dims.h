@@ -24,6 +24,12 @@ typedef struct wf_matmul_attr {
     bool transpose_a, transpose_b;
 } wf_matmul_attr;
 
+/* A sum over a batch, which is dim 0, has a chunk for each index; elsewhere it is one chain. */
+static inline bool wf_is_batch(const wf_tensor *t, int dim)
+{
+    return dim == 0 && t->dim[0].leaves == WF_LEAF_EACH;
+}
+
 /* How far apart in x the neighbours along each dim of the output lie, in elements. */
 WF_HOST_DEVICE static inline void wf_permute_steps(const wf_permute_attr *a, const wf_tensor *x,
                                                    int64_t step[WF_MAX_DIMS])

@@ -110,7 +110,7 @@ WF_API wf_tensor *wf_token_expand(wf_tensor *dy, wf_tensor *like);
  * wf_permute - the dims in another order; wf_transpose - two of them exchanged
  *
  * @param order  [x->ndim]: dim d of the result is dim order[d] of x
- * Layout:      each dim keeps its axes: "abc->acb"
+ * Layout:      each dim keeps its axes: "bij->bji"
  * Gradient:    to x
  */
 WF_API wf_tensor *wf_permute(wf_tensor *x, const int *order);
@@ -119,7 +119,7 @@ WF_API wf_tensor *wf_transpose(wf_tensor *x, int dim0, int dim1);
 /**
  * wf_slice - the indices [first, first + count) of one dim, whole grains of it
  *
- * Layout:      "ab!c->ab!c" for dim 1: the dim is whole on each rank, others as they are
+ * Layout:      "bi!j->bi!j" for dim 1: the dim is whole on each rank, others as they are
  * Gradient:    to x, zero elsewhere, by wf_slice_grad (like for its shape)
  */
 WF_API wf_tensor *wf_slice(wf_tensor *x, int dim, int64_t first, int64_t count);
@@ -128,7 +128,7 @@ WF_API wf_tensor *wf_slice_grad(wf_tensor *like, wf_tensor *dy, int dim, int64_t
 /**
  * wf_sum - the sum over one dim, which the result lacks; wf_mean - that, divided by its size
  *
- * Layout:      "abc->ac" for dim 1; partial where the dim is split, in which case a mean has to
+ * Layout:      "bij->bj" for dim 1; partial where the dim is split, in which case a mean has to
  *              be made of a sum that was redistributed first
  * Gradient:    to x, by wf_sum_expand (like for its shape)
  */

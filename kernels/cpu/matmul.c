@@ -18,7 +18,7 @@ static chunks chunks_of(const wf_call *call)
     int dim = a->ndim - (attr->transpose_a ? 2 : 1);
     chunks c = {.k = a->local[dim]};
 
-    c.each = a->dim[dim].leaves == WF_LEAF_EACH && wf_context_exact(call->ctx);
+    c.each = wf_is_batch(a, dim) && wf_context_exact(call->ctx);
     c.n = c.each ? c.k : wf_leaf_cuts(a, dim, c.at);
     return c;
 }

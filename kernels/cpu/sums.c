@@ -96,7 +96,7 @@ static wf_status sum_over(const wf_call *call, int dim)
     const wf_tensor *x = call->in[0];
     sum_job j = {.rows = x->local[dim],
                  .n = wf_extent(x, dim + 1, x->ndim),
-                 .each = x->dim[dim].leaves == WF_LEAF_EACH && wf_context_exact(call->ctx),
+                 .each = wf_is_batch(x, dim) && wf_context_exact(call->ctx),
                  .sum = {.runs = 1, .step = x->local[dim]}};
 
     j.sum.leaves = wf_leaf_cuts(x, dim, j.sum.at);

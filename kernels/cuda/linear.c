@@ -325,7 +325,7 @@ static int summed_dim(const wf_call *call)
 
 static bool sums_each(const wf_call *call)
 {
-    return call->in[0]->dim[summed_dim(call)].leaves == WF_LEAF_EACH &&
+    return wf_is_batch(call->in[0], summed_dim(call)) &&
            wf_cuda_host_table->context_exact(call->ctx);
 }
 

@@ -210,7 +210,7 @@ wf_status sum_over(const wf_call *call, int dim)
     a.outer = wf_extent(x, 0, dim);
     a.rows = x->local[dim];
     a.n = wf_extent(x, dim + 1, x->ndim);
-    if (x->dim[dim].leaves != WF_LEAF_EACH)
+    if (!wf_is_batch(x, dim))
         a.leaves = wf_cuda_host_table->leaf_cuts(x, dim, a.cuts.at);
     return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;

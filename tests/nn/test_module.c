@@ -1,6 +1,5 @@
 /* tests/nn/test_module.c - what every module has: points, uses, scopes, children, paths. */
 #include "kernels/ops.h"
-#include "nn/children.h"
 #include "nn/recompute.h"
 #include "tests/nn/model_ranks.h"
 
@@ -402,81 +401,6 @@ static void models_in_one_tree(void)
     close_lone(ctx, WF_EINVAL);
 }
 
-static wf_tensor *twice_forward(wf_nn_module *self, wf_tensor *x)
-{
-    const float *factor = wf_nn_kept(self);
-
-    x = wf_mul(wf_nn_run(self, "list", x), wf_nn_weight(self, "gain"));
-    return wf_scale(wf_nn_run(self, "norm", x), *factor);
-}
-
-static wf_nn_parameter *gain_of(wf_context *ctx, float value)
-{
-    const wf_dim dim = wf_dim_width(3);
-    wf_nn_parameter *p = wf_nn_parameter_new(ctx, 1, &dim, false);
-
-    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
-    wf_tensor_release(p->tensor);
-    p->tensor = wf_tensor_retain(vector(ctx, value));
-    return p;
-}
-
-/* Fields follow from names: paths, parameters and runs are those of a module with a struct. */
-static void named_children(void)
-{
-    static const float factor = 0.5f;
-    wf_context *ctx = lone_context(1);
-    wf_nn_module **list = calloc(2, sizeof *list), *m;
-    wf_nn_parameter **all;
-    int64_t count;
-
-    wf_scope_open(ctx);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(list);
-    list[0] = &new_repeat(ctx, 1)->base;
-    list[1] = &new_repeat(ctx, 2)->base;
-    m = wf_nn_module_new(ctx, "twice", twice_forward, WF_PARAMETER("gain", gain_of(ctx, 2)),
-                         WF_CHILD("norm", new_repeat(ctx, 0)), WF_CHILDREN("list", list, 2));
-    CU_ASSERT_PTR_NOT_NULL_FATAL(m);
-    CU_ASSERT_EQUAL(wf_nn_keep(m, &factor, sizeof factor), WF_OK);
-    wf_nn_name_tree(m);
-    all = wf_nn_parameters(m, &count);
-    CU_ASSERT_EQUAL(count, 4);
-    CU_ASSERT_STRING_EQUAL(all[0]->path, "gain");
-    CU_ASSERT_STRING_EQUAL(all[1]->path, "norm.gain");
-    CU_ASSERT_STRING_EQUAL(all[3]->path, "list.1.gain");
-    free(all);
-    CU_ASSERT_EQUAL(first_of(wf_nn_call(m, vector(ctx, 1))), 27); /* 3 * 9 * 2 / 2 */
-    CU_ASSERT_PTR_EQUAL(wf_nn_children(m, "list", &count), list);
-    CU_ASSERT_EQUAL(count, 2);
-    CU_ASSERT_PTR_NULL(wf_nn_child(m, "norm2"));
-    CU_ASSERT(strstr(wf_context_error(ctx)->text, "has no child called norm2; it has norm") !=
-              NULL);
-    wf_context_clear(ctx);
-    wf_nn_free(m);
-    wf_scope_close(ctx);
-    wf_context_close(ctx);
-}
-
-/* A module that cannot be made frees what it was given. */
-static void children_refused(void)
-{
-    wf_context *ctx = lone_context(1);
-    const wf_dim wide = wf_dim_width(3);
-
-    CU_ASSERT_PTR_NULL(wf_nn_module_new(ctx, "two", NULL, WF_CHILD("a", new_repeat(ctx, 1)),
-                                        WF_CHILD("a", new_repeat(ctx, 1))));
-    CU_ASSERT(strstr(wf_context_error(ctx)->text, "two entries called a") != NULL);
-    wf_context_clear(ctx);
-    CU_ASSERT_PTR_NULL(wf_nn_module_new(
-        ctx, "dotted", NULL, WF_PARAMETER("a.b", wf_nn_parameter_new(ctx, 1, &wide, false))));
-    CU_ASSERT(strstr(wf_context_error(ctx)->text, "an entry called 'a.b'") != NULL);
-    wf_context_clear(ctx);
-    CU_ASSERT_PTR_NULL(wf_nn_module_new(ctx, "none", NULL, WF_CHILD("a", NULL)));
-    CU_ASSERT(strstr(wf_context_error(ctx)->text, "entry a of module none is NULL") != NULL);
-    wf_context_clear(ctx);
-    wf_context_close(ctx);
-}
-
 static wf_tensor *sum_of_tokens(wf_nn_module *self, wf_tensor *x)
 {
     (void)self;
@@ -526,8 +450,6 @@ int main(void)
         {"uses are counted in forward", uses_are_counted_in_forward},
         {"children, and paths too long", children_and_long_paths},
         {"models in one tree", models_in_one_tree},
-        {"modules of named children", named_children},
-        {"children that are refused", children_refused},
         {"gradients of what runs again, as bf16", rounded_gradients},
         {NULL, NULL}};
 

@@ -1,0 +1,115 @@
+/* tests/nn/test_children.c - modules of named children: what follows from the names, and refusals. */
+#include "nn/children.h"
+#include "kernels/ops.h"
+#include "tests/nn/model_ranks.h"
+
+static wf_tensor *vector(wf_context *ctx, float value)
+{
+    const wf_dim dim = wf_dim_width(3);
+    wf_tensor *t = wf_tensor_new(ctx, WF_F32, 1, &dim, NULL, WF_MEMORY_PARAMETER);
+
+    for (int i = 0; t && i < 3; i++)
+        ((float *)t->data)[i] = value;
+    return t;
+}
+
+static float first_of(const wf_tensor *t)
+{
+    return t ? *(const float *)t->data : -1;
+}
+
+/* A real one, of this value. */
+static wf_nn_parameter *gain_of(wf_context *ctx, float value)
+{
+    const wf_dim dim = wf_dim_width(3);
+    wf_nn_parameter *p = wf_nn_parameter_new(ctx, 1, &dim, false);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(p);
+    wf_tensor_release(p->tensor);
+    p->tensor = wf_tensor_retain(vector(ctx, value));
+    return p;
+}
+
+static wf_tensor *scaled_forward(wf_nn_module *self, wf_tensor *x)
+{
+    return wf_mul(x, wf_nn_weight(self, "gain"));
+}
+
+static wf_nn_module *scaled(wf_context *ctx, float gain)
+{
+    return wf_nn_module_new(ctx, "scaled", scaled_forward,
+                            WF_PARAMETER("gain", gain_of(ctx, gain)));
+}
+
+static wf_tensor *twice_forward(wf_nn_module *self, wf_tensor *x)
+{
+    const float *factor = wf_nn_kept(self);
+
+    x = wf_mul(wf_nn_run(self, "list", x), wf_nn_weight(self, "gain"));
+    return wf_scale(wf_nn_run(self, "norm", x), *factor);
+}
+
+/* Fields follow from names: paths, parameters and runs are those of a module with a struct. */
+static void named_children(void)
+{
+    static const float factor = 0.5f;
+    wf_context *ctx = lone_context(1);
+    wf_nn_module **list = calloc(2, sizeof *list), *m;
+    wf_nn_parameter **all;
+    int64_t count;
+
+    wf_scope_open(ctx);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(list);
+    list[0] = scaled(ctx, 3);
+    list[1] = scaled(ctx, 9);
+    m = wf_nn_module_new(ctx, "twice", twice_forward, WF_PARAMETER("gain", gain_of(ctx, 2)),
+                         WF_CHILD("norm", scaled(ctx, 1)), WF_CHILDREN("list", list, 2));
+    CU_ASSERT_PTR_NOT_NULL_FATAL(m);
+    CU_ASSERT_EQUAL(wf_nn_keep(m, &factor, sizeof factor), WF_OK);
+    wf_nn_name_tree(m);
+    all = wf_nn_parameters(m, &count);
+    CU_ASSERT_EQUAL(count, 4);
+    CU_ASSERT_STRING_EQUAL(all[0]->path, "gain");
+    CU_ASSERT_STRING_EQUAL(all[1]->path, "norm.gain");
+    CU_ASSERT_STRING_EQUAL(all[3]->path, "list.1.gain");
+    free(all);
+    CU_ASSERT_EQUAL(first_of(wf_nn_call(m, vector(ctx, 1))), 27); /* 3 * 9 * 2 / 2 */
+    CU_ASSERT_PTR_EQUAL(wf_nn_children(m, "list", &count), list);
+    CU_ASSERT_EQUAL(count, 2);
+    CU_ASSERT_PTR_NULL(wf_nn_child(m, "norm2"));
+    CU_ASSERT(strstr(wf_context_error(ctx)->text, "has no child called norm2; it has norm") !=
+              NULL);
+    wf_context_clear(ctx);
+    wf_nn_free(m);
+    wf_scope_close(ctx);
+    wf_context_close(ctx);
+}
+
+/* A module that cannot be made frees what it was given. */
+static void children_refused(void)
+{
+    wf_context *ctx = lone_context(1);
+    const wf_dim wide = wf_dim_width(3);
+
+    CU_ASSERT_PTR_NULL(wf_nn_module_new(ctx, "two", NULL, WF_CHILD("a", scaled(ctx, 1)),
+                                        WF_CHILD("a", scaled(ctx, 1))));
+    CU_ASSERT(strstr(wf_context_error(ctx)->text, "two entries called a") != NULL);
+    wf_context_clear(ctx);
+    CU_ASSERT_PTR_NULL(wf_nn_module_new(
+        ctx, "dotted", NULL, WF_PARAMETER("a.b", wf_nn_parameter_new(ctx, 1, &wide, false))));
+    CU_ASSERT(strstr(wf_context_error(ctx)->text, "an entry called 'a.b'") != NULL);
+    wf_context_clear(ctx);
+    CU_ASSERT_PTR_NULL(wf_nn_module_new(ctx, "none", NULL, WF_CHILD("a", NULL)));
+    CU_ASSERT(strstr(wf_context_error(ctx)->text, "entry a of module none is NULL") != NULL);
+    wf_context_clear(ctx);
+    wf_context_close(ctx);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {{"modules of named children", named_children},
+                                    {"children that are refused", children_refused},
+                                    {NULL, NULL}};
+
+    return wf_test_main("children", tests);
+}
