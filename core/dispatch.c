@@ -117,8 +117,7 @@ static wf_status check_into(const wf_call *call, int o, const output *out, bool 
     char text[256];
 
     for (int d = 0; alike && d < out->ndim; d++)
-        alike = t->dim[d].size == out->dims[d].size && t->dim[d].grain == out->dims[d].grain &&
-                t->dim[d].leaves == out->dims[d].leaves;
+        alike = wf_dim_equal(t->dim[d], out->dims[d]);
     if (!alike || t->ctx != call->ctx || wf_tensor_is_fake(t) != fake)
         return wf_fail(call->ctx, WF_ESHAPE,
                        "%s: output %d cannot go into %s: it needs a tensor of the output's "

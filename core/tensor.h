@@ -69,6 +69,11 @@ static inline wf_dim wf_dim_batch(int64_t size)
     return dim;
 }
 
+static inline bool wf_dim_equal(wf_dim a, wf_dim b)
+{
+    return a.size == b.size && a.grain == b.grain && a.leaves == b.leaves;
+}
+
 /** wf_tensor - read its fields freely, change them never. */
 typedef struct wf_tensor {
     wf_context *ctx;

@@ -113,9 +113,7 @@ static bool alike(const wf_nn_parameter *p, const wf_nn_parameter *q)
     const wf_par_holding *a = wf_par_holding_of(p), *b = wf_par_holding_of(q);
 
     for (int d = 0; d < 2; d++)
-        if (p->tensor->dim[d].size != q->tensor->dim[d].size ||
-            p->tensor->dim[d].grain != q->tensor->dim[d].grain ||
-            p->tensor->dim[d].leaves != q->tensor->dim[d].leaves)
+        if (!wf_dim_equal(p->tensor->dim[d], q->tensor->dim[d]))
             return false;
     return a->rest == b->rest && a->optimizer == b->optimizer;
 }

@@ -70,11 +70,6 @@ static wf_dim draw_dim(const binding *b, draw *d, int letter, const selection *w
     return draw_kind(d, size);
 }
 
-static bool same_dim(const wf_dim *a, const wf_dim *b)
-{
-    return a->size == b->size && a->grain == b->grain && a->leaves == b->leaves;
-}
-
 /* Whether a value can be operand i; its dims are bound then. */
 static bool bind(binding *b, int i, const value *v)
 {
@@ -87,7 +82,7 @@ static bool bind(binding *b, int i, const value *v)
         int letter = b->p.letter[i][d];
 
         if (after.known >> letter & 1) {
-            if (!same_dim(&after.dim[letter], &v->dim[d]))
+            if (!wf_dim_equal(after.dim[letter], v->dim[d]))
                 return false;
         } else {
             after.known |= 1u << letter;

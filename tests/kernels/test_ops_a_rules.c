@@ -329,7 +329,7 @@ static void merged_gradient(void)
     CU_ASSERT_EQUAL(wf_backward(y, normal_tensor(2, y->dim, 2), false), WF_OK);
     CU_ASSERT_PTR_NOT_NULL_FATAL(x->grad);
     for (int i = 0; i < 3; i++)
-        CU_ASSERT(memcmp(&x->grad->dim[i], &x->dim[i], sizeof x->dim[i]) == 0);
+        CU_ASSERT(wf_dim_equal(x->grad->dim[i], x->dim[i]));
     wf_tape_close(tape);
     close_context();
 }

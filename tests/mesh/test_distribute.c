@@ -97,7 +97,7 @@ static wf_status from_local(wf_rank *rank, wf_mesh *mesh, const wf_layout *a,
     grad = leaf->grad;
     NEED(grad && !grad->layout);
     for (int i = 0; i < 3; i++)
-        NEED(memcmp(&grad->dim[i], &leaf->dim[i], sizeof grad->dim[i]) == 0);
+        NEED(wf_dim_equal(grad->dim[i], leaf->dim[i]));
     grad = wf_tensor_view(grad, 3, dims, wf_layout_dual(mesh, a));
     GOOD(check_tensor(rank, grad, 1, c, wf_layout_dual(mesh, a)));
     wf_scope_close(ctx);
