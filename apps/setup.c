@@ -17,7 +17,8 @@ wf_par_options wf_setup_rank(const wf_options *o, bool plan)
                             .strategy = o->strategy,
                             .dp_replicate = (int)o->dp_replicate,
                             .shard_group_size = (int)o->shard_group_size,
-                            .wrap_type = o->wrap_type,
+                            /* its default gives way to a number of parameters */
+                            .wrap_type = o->wrap_min_params ? NULL : o->wrap_type,
                             .wrap_min_params = o->wrap_min_params,
                             .prefetch = (int)o->prefetch,
                             .reshard = strcmp(reshard, "always") == 0  ? WF_PAR_RESHARD_ALWAYS

@@ -319,6 +319,9 @@ run "a layout of 4096 ranks" --steps 0 --show-layout --transport fake --tp 8 --d
     --global-batch-size 512 --n-head 8 --n-layer 1 --strategy mics --shard-group-size 16
 shows "4096 ranks, a part of each picture" "^    \.\.\. and 64 parts more$" \
     " rank 0,128,256,.*,3968$" "^  block.0 +1774464 .* freed after forward$"
+run "units by number of parameters" --steps 0 --show-layout --dp 2 --n-head 4 --n-embd 16 --n-layer 1 \
+    --wrap-min-params 1000
+shows "which they are of" "^  block.0.mlp.up +1088 " "^  block.0.mlp.down +1040 "
 run "nothing to do" --steps 0
 
 # Plans: the same flags with --plan and without write the same, but for the key "plan".
