@@ -3,6 +3,7 @@
 #include "mesh/muster_parts.h"
 #include "mesh/watch_parts.h"
 #include <errno.h>
+#include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +11,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { FAREWELL = 'f', TOLD = 't' };
+enum { FAREWELL = 'f', TOLD = 't', AT_THE_END = 'e', ALL_ARE = 'a' };
+
+enum { WORD_MS = 200 }; /* from a connection to what is said: no time, but for who is stopped */
 
 wf_muster_state wf_muster = {.listener = -1};
 
@@ -76,14 +79,18 @@ void wf_muster_hear(void)
     while ((fd = accept4(wf_muster.listener, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
         struct ucred who = {0};
         socklen_t size = sizeof who;
+        struct pollfd said = {.fd = fd, .events = POLLIN};
         char word = 0;
 
+        poll(&said, 1, WORD_MS);
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == geteuid() &&
             recv(fd, &word, 1, MSG_DONTWAIT) == 1) {
             if (word == FAREWELL && who.pid == wf_muster.next)
                 atomic_store(&wf_muster.left, true);
             if (word == TOLD)
                 atomic_store(&wf_muster.told, true);
+            wf_muster.at_the_end += word == AT_THE_END;
+            wf_muster.all_are = wf_muster.all_are || word == ALL_ARE;
         }
         close(fd);
     }
@@ -98,6 +105,23 @@ static void say(int number, char word)
         return;
     send(fd, &word, 1, MSG_NOSIGNAL);
     close(fd);
+}
+
+void wf_muster_come_to_the_end(void)
+{
+    if (wf_muster.local > 0)
+        say(0, AT_THE_END);
+}
+
+bool wf_muster_all_are_at_the_end(void)
+{
+    wf_muster_hear();
+    if (wf_muster.local > 0 || wf_muster.all_are)
+        return wf_muster.all_are;
+    wf_muster.all_are = wf_muster.at_the_end == wf_muster.n - 1;
+    for (int i = 1; wf_muster.all_are && i < wf_muster.n; i++)
+        say(i, ALL_ARE);
+    return wf_muster.all_are;
 }
 
 static socklen_t claim_length(void)

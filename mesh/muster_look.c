@@ -1,10 +1,13 @@
 /* mesh/muster_look.c - who of a host's processes is there, while a run starts and while it ends. */
 #include "core/signals.h"
+#include "mesh/futex.h"
 #include "mesh/launcher.h"
 #include "mesh/muster_parts.h"
 #include "mesh/watch_parts.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,13 +16,14 @@
 
 enum {
     LOOK_MS = 100,
-    LEAVE_MS = 30000, /* for MPI to end */
+    LEAVE_MS = 30000, /* for all to come to the end, and for MPI to end */
     SAID_MS = 2000,   /* from a farewell to the end of all */
     STACK_BYTES = 128 << 10
 };
 
 static _Atomic bool ended;     /* somebody asks this process to end */
 static struct sigaction usual; /* what that would do */
+static _Atomic uint32_t may_end;
 
 /* ---- who is there ---- */
 
@@ -200,13 +204,16 @@ static void end_process(const wf_error *error)
 
 static void *look_to_the_end(void *unused)
 {
-    const struct timespec nap = {.tv_nsec = LOOK_MS * 1000000L};
+    struct pollfd words = {.fd = wf_muster.listener, .events = POLLIN};
     int64_t until = wf_watch_now() + LEAVE_MS;
     wf_error error = {WF_OK, ""};
 
     (void)unused;
+    wf_muster_come_to_the_end();
     while (error.code == WF_OK && !atomic_load(&wf_muster.over) && wf_watch_now() < until) {
-        nanosleep(&nap, NULL);
+        if (wf_muster_all_are_at_the_end() && !atomic_exchange(&may_end, 1))
+            wf_futex_wake(&may_end, 1);
+        poll(&words, 1, LOOK_MS);
         if (wf_muster.n > 1)
             look_at_next(true, wf_watch_now(), &error);
     }
@@ -214,8 +221,9 @@ static void *look_to_the_end(void *unused)
         return NULL;
     if (error.code == WF_OK)
         wf_error_set(&error, WF_ELOST,
-                     "MPI_Finalize does not end: a process of this run has been lost or "
-                     "stopped while it ended");
+                     "%s does not end: a process of this run has been lost or stopped while it "
+                     "ended",
+                     atomic_load(&may_end) ? "MPI_Finalize" : "the run");
     end_process(&error);
     return NULL;
 }
@@ -233,8 +241,12 @@ void wf_muster_leave(void)
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     wf_signals_of_process(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&thread, &attributes, look_to_the_end, NULL) != 0)
+    if (pthread_create(&thread, &attributes, look_to_the_end, NULL) != 0) {
         alarm(LEAVE_MS / 1000);
+        atomic_store(&may_end, 1);
+    }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
+    while (!atomic_load(&may_end)) /* or until the thread ends all */
+        wf_futex_wait(&may_end, 0, LOOK_MS);
 }

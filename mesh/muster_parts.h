@@ -19,6 +19,8 @@ typedef struct wf_muster_state {
     _Atomic bool left; /* the one behind this one has said farewell */
     _Atomic bool told; /* another one has said that it tells the user */
     _Atomic bool over; /* MPI has ended */
+    int at_the_end;    /* others that have said so, to the first */
+    bool all_are;      /* as the first says */
     pid_t next;        /* the one behind; 0: it has not come */
     int next_process;
     int64_t begun, stopped, gone; /* since when, in milliseconds; 0: it is not */
@@ -34,5 +36,10 @@ int wf_muster_reach(int number, pid_t *pid);
 
 /* What others have said: that they end as they should, or that they tell. */
 void wf_muster_hear(void);
+
+/* This one is at the end of the run; whether all of this host are, as the first of them hears and says.
+   What is said stays to be heard when who said it has ended. */
+void wf_muster_come_to_the_end(void);
+bool wf_muster_all_are_at_the_end(void);
 
 #endif
