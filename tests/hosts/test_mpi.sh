@@ -104,11 +104,11 @@ launcher_killed()
     until grep -qs 'step *2/' out || [ $((tries += 1)) -gt 300 ]; do
         sleep 0.1
     done
-    job=$(cat "/proc/$(pgrep -P $pid gpt_train | head -1)/environ" 2>err2 | tr '\0' '\n' |
+    job=$(tr '\0' '\n' <"/proc/$(pgrep -P "$pid" gpt_train | head -1)/environ" |
         sed -n 's/^PMIX_NAMESPACE=//p')
     job=$(printf %x "${job:-0}")
     [ "$(segments "$job")" = 2 ] || echo "OpenMPI has $(segments "$job") segments before, not 2;"
-    kill -KILL $pid
+    kill -KILL "$pid"
     ! left "^$PWD/gpt_train" || echo "processes are left;"
     for ((tries = 0; tries < 50; tries++)); do
         [ "$(segments "$job")" != 0 ] || return
