@@ -222,6 +222,27 @@ bool wf_launcher_job(char *text, size_t room)
     return any;
 }
 
+/* DIRECTORY/vader_segment.HOST.USER.JOB.NUMBER, where the job is written as a decimal number elsewhere,
+   and host and user as in the folder of this user's jobs, .../ompi.HOST.USER (OpenMPI 4). */
+bool wf_launcher_segment(char *path, size_t room)
+{
+    const char *directory = getenv("OMPI_MCA_btl_vader_backing_directory");
+    const char *top = getenv("OMPI_MCA_orte_top_session_dir"), *job = getenv("PMIX_NAMESPACE");
+    const char *owner = top ? strrchr(top, '/') : NULL;
+    int local = number("OMPI_COMM_WORLD_LOCAL_RANK"), length;
+    unsigned long value;
+    char *end;
+
+    if (!owner || strncmp(owner, "/ompi.", 6) != 0 || !job || local < 0)
+        return false;
+    value = strtoul(job, &end, 10);
+    if (end == job || *end || value > UINT32_MAX)
+        return false;
+    length = snprintf(path, room, "%s/vader_segment.%s.%lx.%d",
+                      directory ? directory : "/dev/shm", owner + 6, value, local);
+    return length > 0 && (size_t)length < room;
+}
+
 int wf_launcher_process_of(int pid)
 {
     const struct row *r = find();

@@ -36,6 +36,10 @@ WF_API bool wf_launcher_tells_elsewhere(void);
 /* A name of this job for this user, not longer than 32 characters; false where none is known. */
 bool wf_launcher_job(char *text, size_t room);
 
+/* The file of shared memory that OpenMPI makes for this process and its mpirun removes, unless that has
+   been killed. False: it is not known. */
+bool wf_launcher_segment(char *path, size_t room);
+
 /* Which of the launcher's processes a process of this user's is; -1: not known. */
 int wf_launcher_process_of(int pid);
 

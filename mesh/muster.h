@@ -31,7 +31,8 @@ void wf_muster_listen(bool on);
    been stopped meanwhile, or the time is over. */
 bool wf_muster_look(wf_error *error);
 
-/* The end of MPI, which waits for all: from now on a thread looks, and ends the process. */
+/* The end, before that of MPI: waits for all of this host, while a thread looks, which ends the process
+   where one is lost or stopped; it looks on until MPI has ended, too. */
 void wf_muster_leave(void);
 
 /* True in one process of this host, once: it tells. Also from a signal. */

@@ -3,8 +3,10 @@
  * peer's connection has been reset is held up in there, or ended, and who has to tell of a death may be
  * among them. A keeper is a process that shares this one's table of descriptors and nothing else.
  * When its parent is dead it hangs up the watch's connections, by which all hear of it, and holds
- * the others until nobody calls MPI any more.
+ * the others until nobody calls MPI any more. What MPI keeps for it in shared memory the launcher removes,
+ * and where that has been killed with all its processes, the keeper.
  */
+#include "mesh/launcher.h"
 #include "mesh/watch_parts.h"
 #include <errno.h>
 #include <sched.h>
@@ -34,6 +36,7 @@ typedef struct watched {
 static watched *list;
 static size_t list_bytes;
 static pid_t parent, launcher, keeper;
+static char segment[256]; /* the parent's alone; "": none */
 
 /* Files, devices and pipes end with the parent; so does what it printed to. */
 static void close_all_but_connections(void)
@@ -74,6 +77,8 @@ static int keep(void *unused)
     close_all_but_connections();
     for (int ms = 0; ms < KEEP_MS && (kill(launcher, 0) == 0 || errno == EPERM); ms += LOOK_MS)
         nanosleep(&nap, NULL);
+    if (*segment)
+        unlink(segment);
     return 0;
 }
 
@@ -91,6 +96,8 @@ void wf_watch_keep(int connections)
     }
     parent = getpid();
     launcher = getppid();
+    if (!wf_launcher_segment(segment, sizeof segment))
+        *segment = '\0';
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     keeper = clone(keep, stack + sizeof stack, CLONE_FILES, NULL);

@@ -55,6 +55,8 @@ EXPECT = {
 UNWATCHED = {
     ("kill", "start"): r"process RANK (\(pid \d+\) on \w+ has ended while the run started|has not come)",
     ("stop", "start"): r"process RANK has not come|process RANK \(pid \d+\) on \w+ has been stopped for 10 s while the run started",
+    # whose world is open while others still look as those who start do
+    ("kill", "init"): DIED + r"|process RANK \(pid \d+.* has ended while the run started",
     ("kill", "meet"): r"process RANK \(pid \d+.* has ended while the run started",
     ("stop", "meet"): r"process RANK \(pid \d+\) on \w+ has been stopped for 10 s while the run started",
     ("kill", "last"): r"process RANK \(pid \d+\) on \w+ has ended while the run ended",
@@ -103,6 +105,8 @@ def cases(on, quick):
             "hosts": {"kill": ["all_gather"], "stall": ["optimizer"]},
             "mixed": {},
         }[on]
+    if on == "mixed":  # before and after the watch nobody sees who is alone on its host
+        phases = {action: [p for p in phases[action] if p not in OUTSIDE] for action in phases}
     chosen = [Case(on, action, phase) for action in phases for phase in phases[action]]
     if processes and not quick:  # the one that all others are connected to
         chosen += [Case(on, action, phase, 0) for action in ("kill", "segv", "stall")
@@ -259,6 +263,7 @@ class Runner:
                            WEFT_FAULT=self.fault(case), WEFT_FAIL_CALL=getattr(case, "call", ""),
                            TMPDIR=work, OMPI_ALLOW_RUN_AS_ROOT="1",
                            OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", **dict(more))
+        alone = False
         with open(f"{work}/out", "w+") as out:
             job = subprocess.Popen(self.command(case, work, seed), cwd=work, env=environment,
                                    stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
@@ -268,6 +273,7 @@ class Runner:
                 status = job.wait(timeout=60)
             except subprocess.TimeoutExpired:
                 status = "hangs"
+                alone = not self.children(job.pid)
                 os.killpg(job.pid, signal.SIGKILL)
                 job.wait()
             ended = time.time()
@@ -280,6 +286,8 @@ class Runner:
             problems = case.judge(self, status, text, acted, ended)
         else:
             problems = self.judge(case, status, text, acted, ended)
+        if problems and alone:
+            problems.append("of all processes, the launcher's is left")
         if left:
             problems.append(f"left running: {' '.join(left)}")
             self.end_all(left)
@@ -292,6 +300,10 @@ class Runner:
                 break
             time.sleep(0.1)
         job.kill()
+
+    @staticmethod
+    def children(pid):
+        return subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
 
     @staticmethod
     def left(seed):
@@ -413,6 +425,7 @@ def main():
             chosen = {"subsets": subsets, "together": lambda: together(options.times),
                       "calls": lambda: calls(runner)}[options.campaign]()
             chosen = [c for c in chosen if not options.only or options.only in c.name]
+            chosen *= 1 if options.campaign == "together" else options.times
         seeds = enumerate(chosen, start=1000 * (os.getpid() % 1000000) + 1)
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
             for case, took, problems, told, text in pool.map(runner.run, seeds):

@@ -31,6 +31,18 @@ static void finalise(void)
     MPI_Finalize();
 }
 
+/* More ranks than cores are usual. On one host processes wait for each other before MPI ends
+   (wf_muster_leave); where some are killed while others wait in there, OpenMPI's mpirun, told to end the
+   rest, may never end itself. */
+static void set_defaults(void)
+{
+    const wf_launcher *l = &wf_mpi_host.launcher;
+
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    if (l->local == l->processes)
+        setenv("OMPI_MCA_async_mpi_finalize", "1", 0);
+}
+
 static wf_status initialise(wf_error *error)
 {
     int already = 0, provided = MPI_THREAD_SINGLE;
@@ -39,7 +51,7 @@ static wf_status initialise(wf_error *error)
     if (already) {
         MPI_Query_thread(&provided);
     } else {
-        setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0); /* more ranks than cores are usual */
+        set_defaults();
         if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS)
             return wf_mpi_host.error_set(error, WF_EUNSUPPORTED, "MPI cannot be initialised");
         ours = true;

@@ -47,7 +47,7 @@ expect()
     times=$2
     case $1 in
     several_parts) pattern='rank [0-9]: status 0' times=$3 ;;
-    background) pattern='rank [0-9]: ended in [0-9]\.[0-9]+ ms' times=$3 ;;
+    background) pattern='rank [0-9]: all 8388608 elements came' times=$3 ;;
     differ) pattern='process.*(all_reduce\(sum\).*barrier|barrier.*all_reduce\(sum\))' ;;
     differ_large) pattern='process .*all_reduce\(sum\) of 41943(04|24|84) bytes' ;;
     differ_blocks) pattern='process .*rank 1 sends .* which expects' ;;
@@ -85,6 +85,38 @@ ranks()
     ! pgrep -f "^$PWD/mpi_ranks" >/dev/null || echo "processes are left;"
 }
 
+# segments JOB: how many files of shared memory OpenMPI has for it.
+# shellcheck disable=SC2317
+segments()
+{
+    find /dev/shm -maxdepth 1 -name "vader_segment.*.$1.*" | wc -l
+}
+
+# mpirun is killed, and with it what it started: nothing of that stays in memory.
+# shellcheck disable=SC2317
+launcher_killed()
+{
+    local pid job tries=0
+    ln -s "$build/apps/gpt_train" ../text .
+    "${mpirun[@]}" -np 2 "$PWD/gpt_train" "${model[@]}" --steps 1000000 --tp 2 >out 2>err &
+    pid=$!
+    disown
+    until grep -qs 'step *2/' out || [ $((tries += 1)) -gt 300 ]; do
+        sleep 0.1
+    done
+    job=$(tr '\0' '\n' <"/proc/$(pgrep -P "$pid" gpt_train | head -1)/environ" |
+        sed -n 's/^PMIX_NAMESPACE=//p')
+    job=$(printf %x "${job:-0}")
+    [ "$(segments "$job")" = 2 ] || echo "OpenMPI has $(segments "$job") segments before, not 2;"
+    kill -KILL "$pid"
+    ! left "^$PWD/gpt_train" || echo "processes are left;"
+    for ((tries = 0; tries < 50; tries++)); do
+        [ "$(segments "$job")" != 0 ] || return
+        sleep 0.1
+    done
+    echo "$(segments "$job") segments are left;"
+}
+
 for n in 1 2 3 4; do
     start "test_comm in $n processes" every_case $n
 done
@@ -96,8 +128,10 @@ for processes in 4 2; do
     start "$form, one dies" ranks $processes 4 die
 done
 
-# A timeline of ranks in two processes, which one of them writes.
 write_text
+start "mpirun is killed" launcher_killed
+
+# A timeline of ranks in two processes, which one of them writes.
 problem=''
 timeout -s KILL 60 "${mpirun[@]}" -np 2 "$gpt_train" "${model[@]}" --steps 3 --tp 2 --dp 2 --trace t.json \
     >out 2>err || problem="exit status $?;"

@@ -31,6 +31,8 @@ static const char *const variables[] = {
     "PMIX_RANK",
     "OMPI_MCA_orte_hnp_uri",
     "PMI_FD",
+    "OMPI_MCA_orte_top_session_dir",
+    "OMPI_MCA_btl_vader_backing_directory",
 };
 
 /* "A=1 B=2", and nothing else that launchers set. */
@@ -69,6 +71,42 @@ static void who_tells(void)
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         environment(cases[i].settings);
         CU_ASSERT_EQUAL(wf_launcher_tells_elsewhere(), cases[i].elsewhere);
+    }
+}
+
+/* As OpenMPI 4.1 names it; a name that it might not have is none. */
+static void segment(void)
+{
+    static const struct {
+        const char *settings, *path;
+    } cases[] = {
+        {"OMPI_COMM_WORLD_LOCAL_RANK=3 PMIX_NAMESPACE=1478688769 "
+         "OMPI_MCA_orte_top_session_dir=/tmp/ompi.node7.1000",
+         "/dev/shm/vader_segment.node7.1000.58230001.3"},
+        {"OMPI_COMM_WORLD_LOCAL_RANK=0 PMIX_NAMESPACE=1 "
+         "OMPI_MCA_orte_top_session_dir=/t/ompi.a.0 "
+         "OMPI_MCA_btl_vader_backing_directory=/shm",
+         "/shm/vader_segment.a.0.1.0"},
+        {"", NULL},
+        {"OMPI_COMM_WORLD_LOCAL_RANK=0 PMIX_NAMESPACE=1", NULL},
+        {"OMPI_COMM_WORLD_LOCAL_RANK=0 PMIX_NAMESPACE=1 OMPI_MCA_orte_top_session_dir=/t/other",
+         NULL},
+        {"OMPI_COMM_WORLD_LOCAL_RANK=0 PMIX_NAMESPACE=prterun-node7-9@1 "
+         "OMPI_MCA_orte_top_session_dir=/t/ompi.a.0",
+         NULL},
+        {"PMIX_NAMESPACE=1 OMPI_MCA_orte_top_session_dir=/t/ompi.a.0", NULL},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char path[128] = "";
+        bool known;
+
+        environment(cases[i].settings);
+        known = wf_launcher_segment(path, sizeof path);
+        CU_ASSERT_EQUAL(known, cases[i].path != NULL);
+        if (known && cases[i].path)
+            CU_ASSERT_STRING_EQUAL(path, cases[i].path);
+        CU_ASSERT_FALSE(wf_launcher_segment(path, 8));
     }
 }
 
@@ -237,6 +275,7 @@ int main(void)
     static const wf_test tests[] = {
         {"what the environment says", detected},
         {"who tells", who_tells},
+        {"what is to be removed", segment},
         {"what is chosen, and what contradicts", chosen},
         {"a launch", launched},
         {NULL, NULL},
