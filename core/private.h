@@ -51,7 +51,8 @@ struct wf_context {
     wf_uses uses;
     wf_memory_kind kind; /* what results of ops are counted as */
     wf_dtype storage;    /* and stored as */
-    int64_t step, first_sequence;
+    int64_t step;
+    wf_sequences sequences;
     bool evaluating;
     double flops;
     wf_trace *trace; /* NULL: none is kept */

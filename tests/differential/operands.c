@@ -284,8 +284,6 @@ static void draw_attributes(maker *m, step *s)
     wf_tensor *x = m->p->value[s->in[0]].one;
 
     op_attributes(s->op, x, &s->attr);
-    m->p->drops |= strstr(s->op->name, "dropout") || strncmp(s->op->name, "add_", 4) == 0 ||
-                   s->op->flags & WF_OP_GROUPS;
     if (op_is(s->op, "scale"))
         s->attr.scale.factor = factors[draw_below(&m->d, 4)];
     if (op_is(s->op, "rows"))
