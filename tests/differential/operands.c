@@ -345,9 +345,5 @@ bool draw_apply(maker *m, const wf_op *op)
     s.tied = !draw_one_in(&m->d, 8);
     s.way = draw_way(m);
     s.again = draw_one_in(&m->d, 3) && may_run_again(m, &s);
-    if (!append(m->p, s) || !run_on_one(m))
-        return false;
-    if (!m->p->value[m->p->n_values - 1].one->requires_grad) /* nothing to run again for */
-        m->p->step[m->p->n_steps - 1].again = false;
-    return true;
+    return append(m->p, s) && run_on_one(m);
 }
