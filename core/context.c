@@ -135,10 +135,10 @@ bool wf_context_planning(const wf_context *ctx)
     return ctx->options.plan;
 }
 
-void wf_context_position(wf_context *ctx, int64_t step, int64_t first_sequence)
+void wf_context_position(wf_context *ctx, int64_t step, wf_sequences sequences)
 {
     ctx->step = step;
-    ctx->first_sequence = first_sequence;
+    ctx->sequences = sequences;
 }
 
 int64_t wf_context_step(const wf_context *ctx)
@@ -146,9 +146,9 @@ int64_t wf_context_step(const wf_context *ctx)
     return ctx->step;
 }
 
-int64_t wf_context_first_sequence(const wf_context *ctx)
+wf_sequences wf_context_sequences(const wf_context *ctx)
 {
-    return ctx->first_sequence;
+    return ctx->sequences;
 }
 
 void wf_context_training(wf_context *ctx, bool training)

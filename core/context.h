@@ -73,17 +73,32 @@ WF_API const char *wf_context_inexact(const wf_context *ctx);
 WF_API void wf_context_tell_inexact(wf_context *ctx, const char *format, ...) WF_PRINTF(2, 3);
 
 /**
+ * wf_sequences - the global sequences of a batch's rows: runs of `run` neighbours, the first of which
+ * begins with sequence `first` and every next one `stride` sequences later; 0 for one run of all.
+ */
+typedef struct wf_sequences {
+    int64_t first, run, stride;
+} wf_sequences;
+
+/** wf_sequence_of - the global sequence of a row of the whole batch: index row of a tensor's dim 0,
+ * of which a rank holds those from tensor->start[0] on. */
+WF_HOST_DEVICE static inline int64_t wf_sequence_of(const wf_sequences *s, int64_t row)
+{
+    return s->run > 0 ? s->first + row / s->run * s->stride + row % s->run : s->first + row;
+}
+
+/**
  * wf_context_position - where training stands, for dropout: its masks depend on (site, step,
  * global sequence, position, feature) only.
  *
- * @param step            training step
- * @param first_sequence  global index of the first sequence that this rank holds now
+ * @param step       training step
+ * @param sequences  of the whole batch that ops see now, the same on all ranks
  */
-WF_API void wf_context_position(wf_context *ctx, int64_t step, int64_t first_sequence);
-/** wf_context_step, wf_context_first_sequence - what wf_context_position said last; 0 before.
+WF_API void wf_context_position(wf_context *ctx, int64_t step, wf_sequences sequences);
+/** wf_context_step, wf_context_sequences - what wf_context_position said last; 0 before.
  */
 WF_API int64_t wf_context_step(const wf_context *ctx);
-WF_API int64_t wf_context_first_sequence(const wf_context *ctx);
+WF_API wf_sequences wf_context_sequences(const wf_context *ctx);
 
 /** wf_context_training - false (evaluation) makes dropout the identity; true at the start.
  * wf_context_is_training - which it is. */

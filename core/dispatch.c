@@ -154,6 +154,10 @@ static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake)
         if (call->into[o]) {
             call->out[o] = call->into[o];
         } else if (call->op->flags & WF_OP_VIEW) {
+            if (out.layout)
+                status = ctx->distribution->view(call, sig, out.layout, out.dims);
+            if (status != WF_OK)
+                return status;
             call->out[o] = wf_tensor_view(call->in[0], out.ndim, out.dims, out.layout);
         } else {
             call->out[o] =

@@ -11,6 +11,9 @@
 typedef struct wf_distribution {
     /* Layouts of the outputs of a call, or WF_ELAYOUT with both layouts and the way out. */
     wf_status (*rule)(const wf_call *call, const wf_signature *sig, const wf_layout **out);
+    /* Whether a rank's part of a view's operand is its part of the view, on all ranks; WF_ELAYOUT. */
+    wf_status (*view)(const wf_call *call, const wf_signature *sig, const wf_layout *layout,
+                      const wf_dim *dims);
     /* The part [start, start + local) of dim i of a shape that this rank holds. */
     void (*part)(const wf_layout *layout, int i, const wf_dim *dim, int64_t *start,
                  int64_t *local);
@@ -51,7 +54,8 @@ struct wf_context {
     wf_uses uses;
     wf_memory_kind kind; /* what results of ops are counted as */
     wf_dtype storage;    /* and stored as */
-    int64_t step, first_sequence;
+    int64_t step;
+    wf_sequences sequences;
     bool evaluating;
     double flops;
     wf_trace *trace; /* NULL: none is kept */

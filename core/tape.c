@@ -94,12 +94,25 @@ static void save_input(node *n, int i, wf_tensor *t)
     n->in_version[i] = n->in[i] ? wf_tensor_version(n->in[i]) : 0;
 }
 
+/* No tape records, but what runs will run again for one: only whether a gradient is wanted is noted. */
+static void note_wanted(const wf_call *call)
+{
+    bool wanted = false;
+
+    for (int i = 0; i < call->n_in; i++)
+        wanted |= call->in[i]->requires_grad;
+    for (int o = 0; o < call->n_out; o++)
+        call->out[o]->requires_grad |= wanted;
+}
+
 wf_status wf_tape_record(const wf_call *call)
 {
     wf_tape *tape = call->ctx->tape;
     bool wanted = false;
     node *n;
 
+    if (!tape && call->op->backward && call->ctx->uses.later)
+        note_wanted(call);
     if (!tape || !call->op->backward)
         return WF_OK;
     for (int i = 0; i < call->n_in; i++) {

@@ -34,6 +34,9 @@ WF_API bool wf_context_recording(const wf_context *ctx);
  * border between layouts, or a module that makes its gradients ahead of time and records an op
  * of its own whose backward hands them out (they are operands that the op saves).
  *
+ * Where no tape records it is called all the same: a module that will run again (wf_uses.later) finds
+ * out so whether its result wants a gradient.
+ *
  * @param call  op, ctx, n_in, in, n_out, out and attr; an op without backward leaves no trace
  * Errors:  recorded in the context and returned
  */

@@ -41,7 +41,7 @@ wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
     if (wf_context_is_training(q->ctx)) {
         a.dropout = o.dropout;
         a.step = wf_context_step(q->ctx);
-        a.first_sequence = wf_context_first_sequence(q->ctx);
+        a.sequences = wf_context_sequences(q->ctx);
         a.key = wf_dropout_key(q->ctx, o.site, &a.site);
     }
     wf_dispatch(&call);
@@ -114,7 +114,7 @@ static head_view view(const wf_call *call, int64_t b, int64_t head)
     h.k_at = b * h.tokens * h.k_row + group * h.dim;
     h.lse_at = b * h.tokens * h.heads + head;
     h.scale = 1 / sqrt((double)h.dim);
-    wf_attention_counter(a, global, b, h.counter);
+    wf_attention_counter(a, global, q->start[0] + b, h.counter);
     return h;
 }
 

@@ -29,7 +29,7 @@ wf_status wf_dropout_here(wf_context *ctx, const char *op, float p, int site,
         return WF_OK;
     attr->p = p;
     attr->step = wf_context_step(ctx);
-    attr->first_sequence = wf_context_first_sequence(ctx);
+    attr->sequences = wf_context_sequences(ctx);
     attr->key = wf_dropout_key(ctx, site, &attr->site);
     return WF_OK;
 }
@@ -38,8 +38,9 @@ double wf_dropout_factor(const wf_dropout_attr *attr, const wf_tensor *t, int64_
 {
     int64_t run, per_sequence = wf_extent(t, 1, t->ndim);
     int64_t at = wf_global_index(t, 1, i % per_sequence, &run);
-    uint32_t word[4] = {(uint32_t)(at / 4), (uint32_t)attr->site, (uint32_t)attr->step,
-                        (uint32_t)(attr->first_sequence + i / per_sequence)};
+    uint32_t word[4] = {
+        (uint32_t)(at / 4), (uint32_t)attr->site, (uint32_t)attr->step,
+        (uint32_t)wf_sequence_of(&attr->sequences, t->start[0] + i / per_sequence)};
 
     if (attr->p == 0)
         return 1;

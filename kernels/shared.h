@@ -56,9 +56,11 @@ static inline int wf_linear_joined(const wf_call *call)
     return call->n_in / 2;
 }
 
-/* The position is kept, so that the gradient has its forward's mask whenever it runs. */
+/* The position is kept, so that the gradient has its forward's mask whenever it runs; where a rank's
+   rows begin says the tensor that is worked on, so that it has it wherever it lies. */
 typedef struct wf_dropout_attr {
-    int64_t step, first_sequence;
+    int64_t step;
+    wf_sequences sequences;
     uint64_t key;
     float p;
     int site;

@@ -32,6 +32,7 @@ static int64_t parts(const wf_layout *layout, int i)
 }
 
 static const wf_distribution distribution = {.rule = wf_layout_rule,
+                                             .view = wf_layout_view,
                                              .part = part_here,
                                              .parts = parts,
                                              .print = print,

@@ -85,7 +85,7 @@ WF_API const void *wf_mesh_gather(wf_mesh *mesh, const void *mine, size_t bytes)
  * wf_mesh_cut_finely - cut dims along this axis anywhere, not between grains only
  *
  * For an axis that splits tensors at rest: they come in parts of the same size, and are whole on
- * it again before an op sees heads. Said before the first layout with the axis is used, on all
+ * it again before an op sees heads. A view of heads that it cuts is refused (WF_ELAYOUT). Said before the first layout with the axis is used, on all
  * ranks.
  */
 WF_API void wf_mesh_cut_finely(wf_mesh *mesh, int axis);

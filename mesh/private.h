@@ -64,6 +64,10 @@ wf_tensor *wf_move_one(wf_tensor *x, const wf_layout *to);
 
 /* The layouts of an op's outputs (mesh/rule.c). */
 wf_status wf_layout_rule(const wf_call *call, const wf_signature *sig, const wf_layout **out);
+/* WF_ELAYOUT where some rank's part of the operand is not its part of the view: an axis that is cut
+   finely may cut inside of what the view shows as one. */
+wf_status wf_layout_view(const wf_call *call, const wf_signature *sig, const wf_layout *layout,
+                         const wf_dim *dims);
 
 /* The letters that output o is a sum over, a bit each; a sum over ranks where axes split them. */
 uint32_t wf_layout_summed(const wf_call *call, const wf_signature *sig, int o);

@@ -14,6 +14,7 @@
  * rank's query heads use exactly its own groups.
  */
 #include "mesh/private.h"
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -323,4 +324,57 @@ wf_status wf_layout_rule(const wf_call *call, const wf_signature *sig, const wf_
     if (status == WF_OK)
         wf_layout_tell_sums(call, sig, out);
     return status;
+}
+
+/* Whether every rank's part of dim d of the operand is as much of the whole as its part of the view's
+   dim; one part after the other, so that they begin at the same elements then. */
+static bool same_parts(const wf_tensor *x, int d, const wf_layout *layout, int to,
+                       const wf_dim *dim)
+{
+    const wf_mesh *mesh = x->ctx->mesh;
+    unsigned axes = axes_of_dim(x->layout, d);
+
+    for (int rank = 0; rank >= 0; rank = wf_mesh_next(mesh, rank, axes)) {
+        int64_t start, n, view_n;
+
+        wf_layout_part(mesh, x->layout, d, &x->dim[d], rank, &start, &n);
+        wf_layout_part(mesh, layout, to, dim, rank, &start, &view_n);
+        if (n * dim->size != view_n * x->dim[d].size)
+            return false;
+    }
+    return true;
+}
+
+/* The first axis of a dim that is cut finely. */
+static const char *fine_axis(const wf_layout *layout, int dim)
+{
+    int i = 0;
+
+    while (i + 1 < layout->n_axes[dim] && !(layout->mesh->fine >> layout->axis[dim][i] & 1))
+        i++;
+    return layout->mesh->name[layout->axis[dim][i]];
+}
+
+wf_status wf_layout_view(const wf_call *call, const wf_signature *sig, const wf_layout *layout,
+                         const wf_dim *dims)
+{
+    const wf_tensor *x = call->in[0];
+
+    for (int d = 0; d < x->ndim && layout->mesh->fine; d++) {
+        int row = call->n_in, to = 0;
+
+        while (to < sig->ndim[row] && sig->letter[row][to] != sig->letter[0][d])
+            to++;
+        if (x->layout && x->layout->n_axes[d] && to < sig->ndim[row] &&
+            !same_parts(x, d, layout, to, &dims[to]))
+            return refuse(call,
+                          "axis %s cuts dim %d anywhere (wf_mesh_cut_finely), here not between "
+                          "the %" PRId64
+                          " parts that the view has of it; redistribute it to be "
+                          "whole on %s first",
+                          fine_axis(x->layout, d), d,
+                          x->dim[d].size < dims[to].size ? x->dim[d].size : dims[to].size,
+                          fine_axis(x->layout, d));
+    }
+    return WF_OK;
 }

@@ -245,7 +245,11 @@ static void record(const pass *p, wf_tensor *dw, float weight)
         call.in[call.n_in++] = p->weight;
         call.in[call.n_in++] = dw;
     }
-    if (call.n_in && wf_context_status(p->ctx) == WF_OK)
+    if (!call.n_in) { /* nothing is kept of this run: whether they want a gradient is all it tells */
+        call.in[call.n_in++] = p->x;
+        call.in[call.n_in++] = p->weight;
+    }
+    if (p->losses && wf_context_status(p->ctx) == WF_OK)
         wf_tape_record(&call);
 }
 

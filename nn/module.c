@@ -353,10 +353,10 @@ wf_tensor *wf_nn_use(void *module, wf_nn_parameter *p)
                     p->path, WF_NN_USES);
             return NULL;
         }
+        t = wf_leaf(t);
+        if (!t)
+            return NULL;
         if (!uses->later) {
-            t = wf_leaf(t);
-            if (!t)
-                return NULL;
             wf_tensor_release(p->use[slot]);
             p->use[slot] = wf_tensor_retain(t);
         }

@@ -4,6 +4,7 @@
  * parameters, the second one gives them leaves under the same numbers.
  */
 #include "nn/recompute.h"
+#include "kernels/ops.h"
 #include <string.h>
 
 typedef struct run {
@@ -25,7 +26,9 @@ static wf_tensor *gradient_of(const run *r, wf_tensor *x, wf_tensor *dy)
     y = wf_scope_return(ctx, leaf ? m->type->forward(m, leaf) : NULL);
     *uses = outside;
     wf_context_phase(ctx, phase);
-    if (y)
+    if (y && y->requires_grad && !y->tape)
+        y = wf_scale(y, 1); /* a parameter as it is: the walk begins with an op */
+    if (y && y->requires_grad)
         wf_backward(y, dy, false);
     wf_tape_close(tape);
     return leaf ? leaf->grad : NULL;
@@ -60,10 +63,10 @@ wf_tensor *wf_nn_run_again(wf_nn_module *m, wf_tensor *x)
     y = m->type->forward(m, x);
     uses->later = false;
     wf_tape_switch(m->ctx, tape);
-    if (!y)
-        return NULL;
-    call.in[0] = x->requires_grad ? x : wf_leaf(x); /* its parameters want theirs */
-    call.out[0] = y == x ? wf_tensor_alias(y) : y;
+    if (!y || y == x || !y->requires_grad)
+        return y;
+    call.in[0] = x->requires_grad ? x : wf_leaf(x);   /* its parameters want theirs */
+    call.out[0] = y->origin ? y : wf_tensor_alias(y); /* it may be a parameter */
     if (!call.in[0] || !call.out[0] || wf_tape_record(&call) != WF_OK)
         return NULL;
     return call.out[0];

@@ -67,7 +67,7 @@ static wf_status read_batches(wf_par_trainer *t, int64_t step, const wf_par_data
             wf_tensor_retain(b->tokens);
             wf_tensor_retain(b->targets);
         }
-        wf_par_batch_read(t, b, data, step, wf_par_first_sequence(t, k));
+        wf_par_batch_read(t, b, data, step, k);
     }
     wf_scope_close(ctx);
     return wf_context_status(ctx);
@@ -112,7 +112,7 @@ wf_status wf_par_recorded_gradients(wf_par_trainer *t, int64_t step, const wf_pa
     if (wf_context_status(ctx) != WF_OK)
         return wf_context_status(ctx);
     wf_context_phase(ctx, "recorded step");
-    wf_context_position(ctx, step, wf_par_first_sequence(t, 0));
+    wf_context_position(ctx, step, wf_par_sequences(t, 0));
     wf_graph_run(r->gradients, &(wf_now){.step = step}, sizeof(wf_now));
     for (int64_t i = 0; i < t->count; i++)
         t->grad[i] = wf_tensor_retain(r->grad[i]);

@@ -139,17 +139,18 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
     return t;
 }
 
-int64_t wf_par_first_sequence(const wf_par_trainer *t, int64_t k)
+/* Ranks that each micro-step sums over have neighbours in it. */
+wf_sequences wf_par_sequences(const wf_par_trainer *t, int64_t k)
 {
     const wf_par *par = t->par;
-    int64_t rank = wf_par_dp_rank(par), micro = t->options.micro_batch;
-    int64_t inner = par->strategy->groups /* ranks that each micro-step sums over */
-                        ? wf_mesh_size(par->mesh, wf_mesh_axis(par->mesh, "shard"))
-                        : wf_par_dp(par);
+    int64_t micro = t->options.micro_batch, ranks = 1;
 
-    if (!par->reduced)
-        return rank * t->per_rank + k * micro;
-    return rank / inner * inner * t->per_rank + (k * inner + rank % inner) * micro;
+    if (par->reduced)
+        ranks = par->strategy->groups
+                    ? wf_mesh_size(par->mesh, wf_mesh_axis(par->mesh, "shard"))
+                    : wf_par_dp(par);
+    return (wf_sequences){
+        .first = k * ranks * micro, .run = ranks * micro, .stride = ranks * t->per_rank};
 }
 
 wf_par_batch wf_par_batch_new(wf_par_trainer *t)
@@ -164,9 +165,10 @@ wf_par_batch wf_par_batch_new(wf_par_trainer *t)
 }
 
 wf_status wf_par_batch_read(wf_par_trainer *t, const wf_par_batch *b, const wf_par_data *data,
-                            int64_t step, int64_t first)
+                            int64_t step, int64_t k)
 {
     wf_context *ctx = t->par->ctx;
+    wf_sequences sequences = wf_par_sequences(t, k);
     wf_error error = {WF_OK, "the data gave no reason"};
     wf_status status = WF_OK;
     wf_host_data tokens, targets;
@@ -177,8 +179,8 @@ wf_status wf_par_batch_read(wf_par_trainer *t, const wf_par_batch *b, const wf_p
     x = wf_data_write(b->tokens, false, &tokens);
     y = wf_data_write(b->targets, false, &targets);
     if (x && y)
-        status = data->read(data->self, step, first, t->options.micro_batch, t->options.seq_len,
-                            x, y, &error);
+        status = data->read(data->self, step, wf_sequence_of(&sequences, b->tokens->start[0]),
+                            t->options.micro_batch, t->options.seq_len, x, y, &error);
     wf_data_close(&tokens);
     wf_data_close(&targets);
     if (status != WF_OK)
@@ -188,12 +190,11 @@ wf_status wf_par_batch_read(wf_par_trainer *t, const wf_par_batch *b, const wf_p
 
 /* The sequences of one micro-step. */
 static wf_par_batch read_batch(wf_par_trainer *t, const wf_par_data *data, int64_t step,
-                               int64_t first)
+                               int64_t k)
 {
     wf_par_batch b = wf_par_batch_new(t);
 
-    return wf_par_batch_read(t, &b, data, step, first) == WF_OK ? b
-                                                                : (wf_par_batch){NULL, NULL};
+    return wf_par_batch_read(t, &b, data, step, k) == WF_OK ? b : (wf_par_batch){NULL, NULL};
 }
 
 /* The sum of a micro-step's losses, partial over the data-parallel axes. */
@@ -230,16 +231,15 @@ static wf_tensor *constant_like(wf_tensor *t, float value)
 static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf_par_data *data)
 {
     wf_context *ctx = t->par->ctx;
-    int64_t first = wf_par_first_sequence(t, k);
     wf_dtype storage = wf_context_storage(ctx, t->par->options.dtype);
     wf_tensor *loss;
     wf_tape *tape;
     wf_par_batch b;
 
     wf_scope_open(ctx);
-    wf_context_position(ctx, step, first);
+    wf_context_position(ctx, step, wf_par_sequences(t, k));
     wf_context_phase(ctx, "forward");
-    b = t->given ? t->given[k] : read_batch(t, data, step, first);
+    b = t->given ? t->given[k] : read_batch(t, data, step, k);
     tape = wf_tape_open(ctx);
     loss = loss_of(t, b);
     wf_tape_switch(ctx, NULL);
@@ -458,7 +458,7 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
             wf_par_batch b;
 
             wf_scope_open(ctx);
-            b = read_batch(t, data, i, wf_par_first_sequence(t, k));
+            b = read_batch(t, data, i, k);
             t->loss[k] = wf_tensor_retain(sum_losses(loss_of(t, b)));
             wf_scope_close(ctx);
         }

@@ -28,15 +28,15 @@ struct wf_par_trainer {
     struct wf_par_recorded *recorded; /* NULL: every step is run op by op */
 };
 
-/* The global number of the first sequence that this rank has in micro-step k. */
-int64_t wf_par_first_sequence(const wf_par_trainer *t, int64_t k);
+/* The global sequences of micro-step k, of all ranks. */
+wf_sequences wf_par_sequences(const wf_par_trainer *t, int64_t k);
 
 /* Room for the sequences of a micro-step, of the scope; NULLs on error. */
 wf_par_batch wf_par_batch_new(wf_par_trainer *t);
 
-/* Bring the sequences from `first` on there. */
+/* Bring this rank's sequences of micro-step k there. */
 wf_status wf_par_batch_read(wf_par_trainer *t, const wf_par_batch *b, const wf_par_data *data,
-                            int64_t step, int64_t first);
+                            int64_t step, int64_t k);
 
 /* All micro-steps of a step: from sequences to `total` and `grad`. */
 wf_status wf_par_step_gradients(wf_par_trainer *t, int64_t step, const wf_par_data *data);

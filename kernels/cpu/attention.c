@@ -103,7 +103,7 @@ static wf_attention_head describe(const job *j, int64_t b, int64_t head)
         .bidirectional = a->bidirectional,
     };
 
-    wf_attention_counter(a, global, b, h.dropout_counter);
+    wf_attention_counter(a, global, q->start[0] + b, h.dropout_counter);
     return h;
 }
 

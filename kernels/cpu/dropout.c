@@ -13,8 +13,9 @@ void wf_cpu_dropout_range(const wf_simd *simd, const wf_dropout_attr *attr, cons
 
     for (int64_t i = begin; i < end; i += n) {
         int64_t run, first = wf_global_index(x, 1, i % per_sequence, &run);
-        uint32_t counter[3] = {(uint32_t)attr->site, (uint32_t)attr->step,
-                               (uint32_t)(attr->first_sequence + i / per_sequence)};
+        uint32_t counter[3] = {
+            (uint32_t)attr->site, (uint32_t)attr->step,
+            (uint32_t)wf_sequence_of(&attr->sequences, x->start[0] + i / per_sequence)};
 
         n = wf_least(run, end - i);
         simd->dropout((const float *)x->data + i, y + (i - begin), n, attr->key, counter, first,

@@ -15,12 +15,18 @@ static size_t lines(size_t bytes)
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
-static void set_dropout(wf_cuda_heads *h, const wf_attention_attr *attr, const wf_now *now)
+static void set_dropout(wf_cuda_heads *h, const wf_attention_attr *attr, const wf_tensor *q,
+                        const wf_now *now)
 {
+    const wf_sequences *s = &attr->sequences;
+
     h->key = attr->key;
     h->site = (uint32_t)attr->site;
     h->step = (uint32_t)attr->step;
-    h->first_sequence = (uint32_t)attr->first_sequence;
+    h->first_row = (uint32_t)q->start[0];
+    h->first = (uint32_t)s->first;
+    h->run = s->run > 0 ? (uint32_t)s->run : 1;
+    h->stride = s->run > 0 ? (uint32_t)s->stride : 1;
     h->now = now;
     h->kept = 1.0f;
     if (attr->dropout > 0) {
@@ -50,7 +56,7 @@ static wf_cuda_heads heads_of(const wf_call *call)
 
     h.bidirectional = attr->bidirectional;
 
-    set_dropout(&h, call->attr, wf_cuda_now(call));
+    set_dropout(&h, call->attr, q, wf_cuda_now(call));
     return h;
 }
 

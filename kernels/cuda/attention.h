@@ -26,9 +26,11 @@ typedef struct wf_cuda_heads {
 
     /* dropout: 0 for none. A score is kept where its word is at least `threshold`. */
     uint64_t key;
-    uint32_t threshold, site, step, first_sequence;
-    const wf_now *now; /* where the step is instead, or NULL */
-    float kept;        /* what a kept one is multiplied with */
+    uint32_t threshold, site, step;
+    uint32_t first_row;          /* in the whole */
+    uint32_t first, run, stride; /* wf_sequences of whole rows; run is at least 1 */
+    const wf_now *now;           /* where the step is instead, or NULL */
+    float kept;                  /* what a kept one is multiplied with */
 
     /* of the gradient: y . dy; and, where dk and dv are sums over heads, each head's */
     float *delta, *dk_parts, *dv_parts;

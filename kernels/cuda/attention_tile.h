@@ -227,7 +227,8 @@ static __device__ __forceinline__ float keep(const wf_cuda_heads &a, int64_t hea
 {
     uint32_t c1 = a.site | (uint32_t)(a.first_head + head) << WF_ATTENTION_SITE_BITS;
     uint32_t c2 = a.now ? (uint32_t)a.now->step : a.step;
-    uint32_t c3 = (uint32_t)(a.first_sequence + sequence);
+    uint32_t row = a.first_row + (uint32_t)sequence;
+    uint32_t c3 = a.first + row / a.run * a.stride + row % a.run; /* wf_sequence_of */
 
     return is_kept(a.key, (uint64_t)(i * a.tokens + j), c1, c2, c3, a.threshold) ? a.kept
                                                                                  : 0.0f;

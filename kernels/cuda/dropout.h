@@ -49,8 +49,9 @@ static __device__ __forceinline__ void wf_drop(const wf_dropper &d, int64_t i, i
         if (run == 0)
             at = wf_global_index(&d.t, 1, rest, &run);
         if (at / 4 != have) {
-            uint32_t counter[4] = {(uint32_t)(at / 4), (uint32_t)d.attr.site, step,
-                                   (uint32_t)(d.attr.first_sequence + b)};
+            uint32_t counter[4] = {
+                (uint32_t)(at / 4), (uint32_t)d.attr.site, step,
+                (uint32_t)wf_sequence_of(&d.attr.sequences, d.t.start[0] + b)};
 
             have = at / 4;
             wf_draw_words(counter, d.attr.key, word);

@@ -82,7 +82,7 @@ static void runs_are_calls(void)
     wf_tensor *x = new_tensor(ctx, 1), *y;
     wf_graph *graph;
 
-    wf_context_position(ctx, 1, FIRST);
+    wf_context_position(ctx, 1, (wf_sequences){.first = FIRST});
     with_dropout(x);
     CU_ASSERT_EQUAL_FATAL(wf_graph_begin(ctx), WF_OK);
     y = with_dropout(x);
@@ -93,7 +93,7 @@ static void runs_are_calls(void)
         set(x, (int)step / 2);
         CU_ASSERT_EQUAL(wf_graph_run(graph, &(wf_now){.step = step}, sizeof(wf_now)), WF_OK);
         numbers_of(y, got);
-        wf_context_position(ctx, step, FIRST);
+        wf_context_position(ctx, step, (wf_sequences){.first = FIRST});
         numbers_of(with_dropout(x), want);
         CU_ASSERT(memcmp(got, want, sizeof got) == 0);
         wf_scope_close(ctx);

@@ -317,7 +317,7 @@ static void attention_parts(const int64_t shape[4], float dropout, wf_dtype dtyp
     const wf_dim q_dims[] = {b, t, {shape[0], 1, WF_LEAF_EIGHT}, d};
     const wf_dim k_dims[] = {b, t, {shape[1], 1, WF_LEAF_EIGHT}, d};
     const wf_attention_attr attr = {.step = 11,
-                                    .first_sequence = 40,
+                                    .sequences = {.first = 40},
                                     .key = 9,
                                     .dropout = dropout,
                                     .site = 3,

@@ -227,7 +227,7 @@ static void elements(void)
 static void dropouts(void)
 {
     static const wf_dropout_attr attr = {
-        .p = 0.3F, .site = 2, .step = 9, .first_sequence = 4, .key = 1};
+        .p = 0.3F, .site = 2, .step = 9, .sequences = {.first = 4}, .key = 1};
     static const row rows[] = {{"dropout", "a:bsn", "a:bsn", "sn", WITH(attr)},
                                {"dropout", "a:bshe", "a:bshe", "h", WITH(attr)},
                                {"dropout_add", "a:bsn a:bsn", "a:bsn", "sn", WITH(attr)},
@@ -281,7 +281,8 @@ static void named_dims(void)
 
 static const float eps = 1e-5F;
 static const wf_add_norm_attr dropped = {
-    .dropout = {.p = 0.3F, .site = 2, .step = 9, .first_sequence = 4, .key = 1}, .eps = 1e-5F};
+    .dropout = {.p = 0.3F, .site = 2, .step = 9, .sequences = {.first = 4}, .key = 1},
+    .eps = 1e-5F};
 static const wf_add_norm_attr plain = {.eps = 1e-5F};
 
 static void norms(void)

@@ -85,20 +85,6 @@ pattern pattern_of(const wf_op *op, int rest)
     return p;
 }
 
-/* Dropout's masks are those of the global sequence: this rank's part begins at its own. */
-static void set_here(const step *s, const wf_tensor *x, op_attr *a)
-{
-    int64_t first = s->attr.dropout.first_sequence; /* at one place in all of them */
-
-    if (op_is(s->op, "dropout") || op_is(s->op, "dropout_add"))
-        a->dropout.first_sequence = first + x->start[0];
-    else if (op_is(s->op, "add_layernorm") || op_is(s->op, "add_rmsnorm"))
-        a->add_norm.dropout.first_sequence =
-            s->attr.add_norm.dropout.first_sequence + x->start[0];
-    else if (s->op->flags & WF_OP_GROUPS)
-        a->attention.first_sequence = s->attr.attention.first_sequence + x->start[0];
-}
-
 /* Rows whose functions do more than hand them on: they record other ops, or check what no signature
    says. True where this is one. */
 static bool by_function(const step *s, wf_tensor *const *in, wf_tensor **out)
@@ -122,18 +108,16 @@ static bool by_function(const step *s, wf_tensor *const *in, wf_tensor **out)
 
 wf_status apply(const step *s, wf_context *ctx, wf_tensor *const *in, wf_tensor **out)
 {
-    op_attr attr = s->attr;
     wf_call call = {.op = s->op,
                     .ctx = ctx,
                     .n_in = s->n_in,
                     .n_out = s->n_out,
-                    .attr = &attr,
-                    .attr_size = s->op->id ? sizeof attr : 0};
+                    .attr = &s->attr,
+                    .attr_size = s->op->id ? sizeof s->attr : 0};
 
     if (by_function(s, in, out))
         return wf_context_status(ctx);
     memcpy(call.in, in, (size_t)s->n_in * sizeof *in);
-    set_here(s, in[0], &attr);
     wf_dispatch(&call);
     memcpy(out, call.out, (size_t)s->n_out * sizeof *out);
     return wf_context_status(ctx);

@@ -1,12 +1,6 @@
 /* tests/differential/layouts.c - what was drawn for a step, as layouts of a mesh. */
 #include "tests/differential/run.h"
 
-/* An axis that is cut finely may cut inside of heads, so an op that sees heads has none split by it. */
-static bool fits(const run *r, const step *s, int axis, const wf_dim *dim)
-{
-    return axis != r->p->world->fine || (dim->grain == 1 && !(s->op->flags & WF_OP_VIEW));
-}
-
 const wf_layout *layout_of_dims(const run *r, const placing *to, int ndim)
 {
     const wf_layout *layout = NULL;
@@ -47,7 +41,6 @@ static uint32_t together(const step *s, const pattern *p, int letter)
 
 const wf_layout *layout_of_operand(const run *r, const step *s, int i)
 {
-    const value *v = &r->p->value[s->in[i]];
     pattern p = pattern_of(s->op, s->rest);
     const wf_layout *layout = NULL;
 
@@ -59,18 +52,10 @@ const wf_layout *layout_of_operand(const run *r, const step *s, int i)
             continue;
         split = together(s, &p, letter);
         for (int d = 0; d < p.ndim[i]; d++)
-            if (split >> p.letter[i][d] & 1 && fits(r, s, axis, &v->dim[d])) {
+            if (split >> p.letter[i][d] & 1) {
                 layout = wf_layout_split(r->mesh, layout, d, axis);
                 break;
             }
     }
     return layout;
-}
-
-bool cuts_heads(const run *r, const step *s, const wf_tensor *t)
-{
-    int fine = r->p->world->fine;
-    int dim = fine < 0 ? -1 : wf_layout_split_dim(t->layout, fine);
-
-    return dim >= 0 && !fits(r, s, fine, &t->dim[dim]);
 }

@@ -279,8 +279,6 @@ static void draw_attributes(maker *m, step *s)
     wf_tensor *x = m->p->value[s->in[0]].one;
 
     op_attributes(s->op, x, &s->attr);
-    m->p->drops |= strstr(s->op->name, "dropout") || strncmp(s->op->name, "add_", 4) == 0 ||
-                   s->op->flags & WF_OP_GROUPS;
     if (op_is(s->op, "scale"))
         s->attr.scale.factor = factors[draw_below(&m->d, 4)];
     if (op_is(s->op, "rows"))
@@ -342,9 +340,5 @@ bool draw_apply(maker *m, const wf_op *op)
     s.tied = !draw_one_in(&m->d, 8);
     s.way = draw_way(m);
     s.again = draw_one_in(&m->d, 3) && may_run_again(m, &s);
-    if (!append(m->p, s) || !run_on_one(m))
-        return false;
-    if (!m->p->value[m->p->n_values - 1].one->requires_grad) /* nothing to run again for */
-        m->p->step[m->p->n_steps - 1].again = false;
-    return true;
+    return append(m->p, s) && run_on_one(m);
 }

@@ -100,7 +100,6 @@ typedef struct program {
     int64_t number;
     wf_dtype storage;
     bool strict;   /* every operand passes a border, so that no gradient may be refused */
-    bool drops;    /* there is dropout in it */
     bool deferred; /* gradients of weights in a walk of their own */
     int n_steps, n_values;
     step step[STEPS];

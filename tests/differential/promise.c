@@ -19,11 +19,14 @@ static bool halves_agree(int64_t size, int p, int64_t leaf, int64_t n, int rank,
 }
 
 /* How many parts the axes cut a dim in; 0 where that is not promised for any sum. */
-static int promised_parts(const wf_layout *layout, int dim)
+static int promised_parts(const wf_tensor *t, int dim)
 {
+    const wf_layout *layout = t->layout;
     int p = 1;
 
     for (int i = 0; i < layout->n_axes[dim]; i++) {
+        if (t->dim[dim].grain > 1 && layout->mesh->fine >> layout->axis[dim][i] & 1)
+            return 0;
         if (i && layout->axis[dim][i] < layout->axis[dim][i - 1])
             return 0;
         p *= layout->mesh->size[layout->axis[dim][i]];
@@ -34,7 +37,7 @@ static int promised_parts(const wf_layout *layout, int dim)
 /* A sum over dim d of operand t, which has the letter. */
 static bool sum_promised(const wf_call *call, const wf_tensor *t, int d, int letter)
 {
-    int p = promised_parts(t->layout, d), leaves = t->dim[d].leaves;
+    int p = promised_parts(t, d), leaves = t->dim[d].leaves;
     bool of_rows = op_is(call->op, "linear_dw") || op_is(call->op, "embedding_dw");
 
     if (!p)

@@ -120,10 +120,6 @@ static wf_status walk_back(run *r, wf_tape *tape)
 {
     wf_tensor *root = r->value[r->p->root], *seed = r->value[r->p->seed];
 
-    /* A gradient of dropout has the mask of its forward's sequences, so it has to lie like that; and
-       what is cut finely may cut heads, which no op may see. */
-    if (!r->p->strict && (r->p->drops || r->p->world->fine >= 0))
-        seed = wf_move_one(seed, wf_layout_dual(r->mesh, root->layout));
     if (r->p->strict)
         root = wf_redistribute(root, wf_layout_dual(r->mesh, root->layout));
     wf_backward(root, seed, r->p->deferred);

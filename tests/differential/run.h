@@ -33,8 +33,6 @@ struct run {
 /* layouts.c */
 const wf_layout *layout_of_dims(const run *r, const placing *to, int ndim);
 const wf_layout *layout_of_operand(const run *r, const step *s, int i);
-/* Whether an axis that is cut finely splits heads, so that this op may not see the tensor. */
-bool cuts_heads(const run *r, const step *s, const wf_tensor *t);
 
 /* steps.c: runs a step; anything but WF_OK ends the world. */
 wf_status run_step(run *r, int k);

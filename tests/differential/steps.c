@@ -211,13 +211,10 @@ static wf_status apply_here(run *r, const step *s, bool whole, wf_tensor *const 
 static wf_status run_apply(run *r, const step *s)
 {
     wf_tensor *in[WF_MAX_INPUTS], *out[WF_MAX_OUTPUTS] = {NULL};
-    bool as_is = s->way == WAY_AS_IS;
 
-    for (int i = 0; i < s->n_in; i++) {
+    for (int i = 0; i < s->n_in; i++)
         in[i] = r->value[s->in[i]];
-        as_is = as_is && !cuts_heads(r, s, in[i]);
-    }
-    for (int attempt = as_is ? 0 : 1; attempt < 3; attempt++) {
+    for (int attempt = s->way == WAY_AS_IS ? 0 : 1; attempt < 3; attempt++) {
         static const char *const names[] = {"as it is", "as drawn", "whole"};
 
         r->rough_now = false;

@@ -74,7 +74,7 @@ static wf_context *context_over(wf_device *device, wf_error *error)
         printf("%s\n", error->text);
         CU_FAIL_FATAL("no context");
     }
-    wf_context_position(ctx, 3, 5);
+    wf_context_position(ctx, 3, (wf_sequences){.first = 5});
     return ctx;
 }
 

@@ -40,7 +40,7 @@ static void open_context(int threads)
 
     ctx = wf_context_open(wf_cpu_device(threads, &error), &options, &error);
     CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
-    wf_context_position(ctx, 11, 40);
+    wf_context_position(ctx, 11, (wf_sequences){.first = 40});
     stream = 0;
 }
 

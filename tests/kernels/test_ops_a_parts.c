@@ -193,7 +193,7 @@ static void masks(void)
 {
     const wf_dim dims[] = {wf_dim_batch(3), wf_dim_split(21), wf_dim_split(5), wf_dim_width(7)};
     const wf_dropout_attr attr = {
-        .p = 0.3F, .site = 2, .step = 9, .first_sequence = 4, .key = 1};
+        .p = 0.3F, .site = 2, .step = 9, .sequences = {.first = 4}, .key = 1};
     const split by_dim[] = {{"dropout over tokens", {1}, {1}, ANY},
                             {"dropout over heads", {2}, {2}, ANY},
                             {"dropout over features", {3}, {3}, ANY}};
@@ -226,7 +226,8 @@ static void masks_of_sequences(void)
     half_dims[0].size = 3;
     half = random_tensor(3, half_dims);
     wf_init_fill(half, 1);
-    wf_context_position(ctx, wf_context_step(ctx), wf_context_first_sequence(ctx) + 3);
+    wf_context_position(ctx, wf_context_step(ctx),
+                        (wf_sequences){.first = wf_context_sequences(ctx).first + 3});
     half = wf_dropout(half, 0.5F, 1);
     CU_ASSERT_PTR_NOT_NULL_FATAL(half);
     CU_ASSERT(memcmp(half->data, (float *)whole->data + n, bytes_of(half)) == 0);

@@ -18,7 +18,7 @@ static void open_context(bool exact_off)
 
     ctx = wf_context_open(wf_cpu_device(1, &error), &options, &error);
     CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
-    wf_context_position(ctx, 11, 40);
+    wf_context_position(ctx, 11, (wf_sequences){.first = 40});
 }
 
 static void close_context(void)
@@ -226,7 +226,7 @@ static void dropout_masks(void)
     CU_ASSERT_EQUAL(agreement(y, wf_dropout(x, 0.25F, 3)), 1);
     other = wf_dropout(x, 0.25F, 4);
     CU_ASSERT_DOUBLE_EQUAL(agreement(y, other), 10.0 / 16, 0.01); /* as chance has it */
-    wf_context_position(ctx, 12, 40);
+    wf_context_position(ctx, 12, (wf_sequences){.first = 40});
     CU_ASSERT_DOUBLE_EQUAL(agreement(y, wf_dropout(x, 0.25F, 3)), 10.0 / 16, 0.01);
     CU_ASSERT_PTR_EQUAL(wf_dropout(x, 0, 3), x);
     wf_context_training(ctx, false);
@@ -252,7 +252,7 @@ static void dropout_gradient_keeps_its_mask(void)
     tape = wf_tape_open(ctx);
     x = wf_leaf(ones);
     y = wf_dropout(x, 0.5F, 3);
-    wf_context_position(ctx, 12, 99);
+    wf_context_position(ctx, 12, (wf_sequences){.first = 99});
     CU_ASSERT_EQUAL(wf_backward(y, ones, false), WF_OK);
     CU_ASSERT_PTR_NOT_NULL_FATAL(x->grad);
     CU_ASSERT_EQUAL(agreement(y, x->grad), 1);

@@ -327,18 +327,18 @@ static void dropout_position(void)
 
     memcpy(second->data, (float *)x->data + 20 * 2 * 8, 20 * 2 * 8 * sizeof(float));
     plain = causal(x, x, x, 0, 4);
-    wf_context_position(ctx, 3, 10);
+    wf_context_position(ctx, 3, (wf_sequences){.first = 10});
     y = causal(x, x, x, 0.5F, 4);
-    wf_context_position(ctx, 3, 11);
+    wf_context_position(ctx, 3, (wf_sequences){.first = 11});
     one = causal(second, second, second, 0.5F, 4);
     other = causal(x, x, x, 0.5F, 4);
     CU_ASSERT(memcmp(one->data, (float *)y->data + 20 * 2 * 8, 20 * 2 * 8 * sizeof(float)) ==
               0);
     CU_ASSERT(!alike(y, other));
     CU_ASSERT(!alike(y, plain));
-    wf_context_position(ctx, 4, 10);
+    wf_context_position(ctx, 4, (wf_sequences){.first = 10});
     CU_ASSERT(!alike(y, causal(x, x, x, 0.5F, 4)));
-    wf_context_position(ctx, 3, 10);
+    wf_context_position(ctx, 3, (wf_sequences){.first = 10});
     CU_ASSERT(!alike(y, causal(x, x, x, 0.5F, 5)));
     CU_ASSERT(alike(y, causal(x, x, x, 0.5F, 4)));
     wf_context_training(ctx, false);
@@ -353,10 +353,10 @@ static wf_tensor *late_gradient(wf_context *ctx, bool moved)
     wf_tape *tape = wf_tape_open(ctx);
 
     wf_context_training(ctx, true);
-    wf_context_position(ctx, 3, 10);
+    wf_context_position(ctx, 3, (wf_sequences){.first = 10});
     y = causal(q, x, x, 0.5F, 4);
     if (moved) {
-        wf_context_position(ctx, 9, 50);
+        wf_context_position(ctx, 9, (wf_sequences){.first = 50});
         wf_context_training(ctx, false);
     }
     CU_ASSERT_EQUAL(wf_backward(y, x, false), WF_OK);

@@ -14,7 +14,7 @@ static void attention_parts(int64_t heads, int64_t groups, float dropout, bool t
     const wf_dim q_dims[] = {b, t, {heads, 1, WF_LEAF_EIGHT}, d};
     const wf_dim k_dims[] = {b, t, {groups, 1, WF_LEAF_EIGHT}, d};
     const wf_attention_attr attr = {
-        .step = 11, .first_sequence = 40, .key = 9, .dropout = dropout, .site = 3};
+        .step = 11, .sequences = {.first = 40}, .key = 9, .dropout = dropout, .site = 3};
     wf_call call = {
         .op = &wf_op_attention, .n_in = 3, .n_out = 2, .attr = &attr, .attr_size = sizeof attr};
     wf_call grad = call;

@@ -102,19 +102,16 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
         a->scale.factor = 1.5f;
     else if (op_is(op, "dropout") || op_is(op, "dropout_add"))
         a->dropout = (wf_dropout_attr){
-            .step = 3, .first_sequence = x->start[0], .key = 7, .p = 0.4f, .site = 5};
+            .step = 3, .sequences = {2, 3, 5}, .key = 7, .p = 0.4f, .site = 5};
     else if (op_is(op, "add_layernorm") || op_is(op, "add_rmsnorm"))
-        a->add_norm = (wf_add_norm_attr){.dropout = {.step = 3,
-                                                     .first_sequence = x->start[0],
-                                                     .key = 7,
-                                                     .p = 0.4f,
-                                                     .site = 5},
-                                         .eps = 0.01f};
+        a->add_norm = (wf_add_norm_attr){
+            .dropout = {.step = 3, .sequences = {2, 3, 5}, .key = 7, .p = 0.4f, .site = 5},
+            .eps = 0.01f};
     else if (op_is(op, "rope"))
         a->rope = (wf_rope_attr){.base = 100};
     else if (op->flags & WF_OP_GROUPS)
         a->attention = (wf_attention_attr){
-            .step = 3, .first_sequence = x->start[0], .key = 7, .dropout = 0.3f, .site = 5};
+            .step = 3, .sequences = {2, 3, 5}, .key = 7, .dropout = 0.3f, .site = 5};
     else if (op_is(op, "layernorm") || op_is(op, "rmsnorm"))
         a->eps = 0.01f;
     else if (op_is(op, "sum") || op_is(op, "sum_expand"))

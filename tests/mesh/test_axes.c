@@ -114,8 +114,73 @@ static wf_status misspelt_axes(wf_rank *rank, wf_mesh *mesh, void *arg)
     return wf_context_status(mesh->ctx);
 }
 
+/* Whether all ranks have the same of both dims, one of which counts in units of `size`. */
+static bool parts_agree(const wf_mesh *mesh, const wf_layout *layout, int64_t size,
+                        const wf_dim *elements, const wf_dim *heads)
+{
+    bool agree = true;
+
+    for (int r = 0; r < wf_mesh_ranks(mesh); r++) {
+        int64_t start, local, head, n;
+
+        wf_layout_part(mesh, layout, 1, elements, r, &start, &local);
+        wf_layout_part(mesh, layout, 1, heads, r, &head, &n);
+        agree &= local == size * n && (local == 0 || start == size * head);
+    }
+    return agree;
+}
+
+/* All ranks see what the whole has there, or all are told the same. */
+static wf_status same_answer(wf_rank *rank, wf_mesh *mesh, wf_tensor *y, bool agree)
+{
+    char said[WF_ERROR_TEXT] = "";
+    const char *all;
+
+    if (agree)
+        return check_tensor(rank, y, 4, y ? y->layout : NULL, y ? y->layout : NULL);
+    NEED(strchr(wf_context_error(mesh->ctx)->text, ':')); /* behind "rank 1" */
+    strcpy(said, strchr(wf_context_error(mesh->ctx)->text, ':'));
+    GOOD(refused(rank, mesh->ctx, y, WF_ELAYOUT, "redistribute it to be whole on b first"));
+    all = wf_mesh_gather(mesh, said, sizeof said);
+    NEED(all);
+    for (int r = 0; r < wf_mesh_ranks(mesh); r++)
+        NEED(strcmp(all + (size_t)r * sizeof said, said) == 0);
+    return WF_OK;
+}
+
+/* Heads that an axis cuts anywhere are seen as heads where all cuts are between them. */
+static wf_status views_of_fine_cuts(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *layout[MAX_LAYOUTS];
+    int n = all_layouts(mesh, 2, false, layout), agreed[2] = {0, 0};
+    wf_context *ctx = mesh->ctx;
+
+    (void)arg;
+    wf_mesh_cut_finely(mesh, 1);
+    for (int i = 0; i < n; i++)
+        for (int64_t heads = 0; heads < 10; heads++) {
+            const wf_dim merged[] = {wf_dim_batch(3), wf_dim_heads(heads, 4)};
+            const wf_dim split[] = {merged[0], wf_dim_split(heads), wf_dim_width(4)};
+            bool agree = parts_agree(mesh, layout[i], 4, &merged[1], &split[1]);
+
+            wf_scope_open(ctx);
+            GOOD(same_answer(
+                rank, mesh,
+                wf_split_heads(make_tensor(ctx, WF_F32, 4, 2, merged, layout[i]), 4), agree));
+            GOOD(same_answer(rank, mesh,
+                             wf_merge_heads(make_tensor(ctx, WF_F32, 4, 3, split, layout[i])),
+                             agree));
+            agreed[agree]++;
+            wf_scope_close(ctx);
+        }
+    NEED(agreed[0] > 10 && agreed[1] > 10);
+    return wf_context_status(ctx);
+}
+
 static void axes_of_a_mesh(void)
 {
+    on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = views_of_fine_cuts});
+    on_mesh((mesh_test){.n_axes = 2, .size = {3, 2}, .body = views_of_fine_cuts});
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 3}, .body = misspelt_axes});
     on_mesh((mesh_test){.n_axes = 3, .size = {2, 2, 3}, .body = axes});
     on_mesh((mesh_test){.n_axes = 3, .size = {2, 2, 3}, .body = next_ranks});

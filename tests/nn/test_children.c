@@ -1,5 +1,7 @@
-/* tests/nn/test_children.c - modules of named children: what follows from the names, and refusals. */
+/* tests/nn/test_children.c - modules of named children: what follows from the names, and refusals;
+ * modules with nothing to run again for. */
 #include "nn/children.h"
+#include "nn/recompute.h"
 #include "kernels/ops.h"
 #include "tests/nn/model_ranks.h"
 
@@ -105,10 +107,92 @@ static void children_refused(void)
     wf_context_close(ctx);
 }
 
+static wf_tensor *its_input(wf_nn_module *self, wf_tensor *x)
+{
+    (void)self;
+    return x;
+}
+
+static wf_tensor *detached(wf_nn_module *self, wf_tensor *x)
+{
+    (void)self;
+    return wf_scale(wf_detach(x), 3);
+}
+
+static wf_tensor *its_constant(wf_nn_module *self, wf_tensor *x)
+{
+    (void)x;
+    return *(wf_tensor *const *)wf_nn_kept(self);
+}
+
+static wf_tensor *its_parameter(wf_nn_module *self, wf_tensor *x)
+{
+    (void)x;
+    return wf_nn_weight(self, "gain");
+}
+
+/* The gradients of 3 (m(x) + x) at 1: of x, and of m's parameter. */
+static void gradients_of(wf_nn_module *m, bool again, float grad[2])
+{
+    wf_nn_parameter **all;
+    wf_context *ctx = m->ctx;
+    int64_t count;
+    wf_tape *tape;
+    wf_tensor *x;
+
+    CU_ASSERT_EQUAL(wf_nn_recompute(m, again ? "odd" : NULL), WF_OK);
+    all = wf_nn_parameters(m, &count);
+    wf_scope_open(ctx);
+    tape = wf_tape_open(ctx);
+    x = wf_leaf(vector(ctx, 5));
+    CU_ASSERT_EQUAL(
+        wf_backward(wf_scale(wf_add(wf_nn_call(m, x), x), 3), vector(ctx, 1), false), WF_OK);
+    grad[0] = first_of(x->grad);
+    grad[1] = all[0]->uses && all[0]->use[0] ? first_of(all[0]->use[0]->grad) : -1;
+    for (int u = 0; u < all[0]->uses; u++)
+        wf_tensor_release(all[0]->use[u]);
+    all[0]->uses = 0;
+    wf_tape_close(tape);
+    wf_scope_close(ctx);
+    free(all);
+}
+
+/* A module whose result has no gradient, or is none of its own, runs again as it runs once; and a
+   constant of its own is none that a tape knows. */
+static void nothing_to_run_again_for(void)
+{
+    wf_nn_forward *const forward[] = {its_input, detached, its_constant, its_parameter};
+    static const float expected[][2] = {{6, -1}, {3, -1}, {3, -1}, {3, 3}};
+    wf_context *ctx = lone_context(1);
+
+    wf_scope_open(ctx);
+    for (int i = 0; i < 4; i++) {
+        wf_tensor *constant = vector(ctx, 7);
+        wf_nn_module *m =
+            wf_nn_module_new(ctx, "odd", forward[i], WF_PARAMETER("gain", gain_of(ctx, 2)));
+
+        CU_ASSERT_PTR_NOT_NULL_FATAL(m);
+        CU_ASSERT_EQUAL(wf_nn_keep(m, &constant, sizeof(wf_tensor *)), WF_OK);
+        wf_nn_name_tree(m);
+        for (int again = 0; again < 3; again++) {
+            float grad[2];
+
+            gradients_of(m, again > 0, grad);
+            CU_ASSERT_EQUAL(grad[0], expected[i][0]);
+            CU_ASSERT_EQUAL(grad[1], expected[i][1]);
+            CU_ASSERT(!constant->requires_grad);
+        }
+        wf_nn_free(m);
+    }
+    wf_scope_close(ctx);
+    close_lone(ctx, WF_OK);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"modules of named children", named_children},
                                     {"children that are refused", children_refused},
+                                    {"nothing to run again for", nothing_to_run_again_for},
                                     {NULL, NULL}};
 
     return wf_test_main("children", tests);

@@ -39,7 +39,7 @@ static void keeps_its_share(void)
     static const float rates[] = {0.01f, 0.1f, 0.25f, 0.5f, 0.9f};
     wf_context *ctx = lone_context(1);
 
-    wf_context_position(ctx, 1, 0);
+    wf_context_position(ctx, 1, (wf_sequences){.first = 0});
     wf_scope_open(ctx);
     for (int r = 0; r < 5; r++) {
         const float *y = wf_dropout(ramp(ctx, NULL), rates[r], 2)->data;
@@ -74,7 +74,7 @@ static void mask(setting s, bool kept[COUNT])
     wf_context *ctx = lone_context(s.seed);
     wf_tensor *y;
 
-    wf_context_position(ctx, s.step, s.first);
+    wf_context_position(ctx, s.step, (wf_sequences){.first = s.first});
     wf_scope_open(ctx);
     y = wf_dropout(ramp(ctx, NULL), 0.3f, s.site);
     for (int64_t i = 0; y && i < COUNT; i++)
@@ -149,7 +149,7 @@ static void gradient_has_the_mask(void)
     wf_tensor *x, *y;
     wf_tape *tape;
 
-    wf_context_position(ctx, 3, 8);
+    wf_context_position(ctx, 3, (wf_sequences){.first = 8});
     wf_scope_open(ctx);
     tape = wf_tape_open(ctx);
     x = wf_leaf(ramp(ctx, NULL));
@@ -194,7 +194,7 @@ static wf_status any_layout(wf_rank *rank, wf_mesh *mesh, void *arg)
         wf_scope_open(ctx);
         x = ramp(ctx, layout[i]);
         NEED(x);
-        wf_context_position(ctx, 7, 100 + x->start[0]);
+        wf_context_position(ctx, 7, (wf_sequences){.first = 100});
         y = wf_dropout(x, 0.3f, 5);
         NEED(y && y->layout == layout[i]);
         for (int64_t k = 0; k < wf_tensor_local_count(y); k++)
@@ -209,12 +209,74 @@ static void layouts_keep_it(void)
     wf_context *ctx = lone_context(0);
     wf_tensor *y;
 
-    wf_context_position(ctx, 7, 100);
+    wf_context_position(ctx, 7, (wf_sequences){.first = 100});
     wf_scope_open(ctx);
     y = wf_dropout(ramp(ctx, NULL), 0.3f, 5);
     CU_ASSERT_PTR_NOT_NULL_FATAL(y);
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 3}, .body = any_layout, .arg = y->data});
     on_mesh((mesh_test){.n_axes = 2, .size = {3, 4}, .body = any_layout, .arg = y->data});
+    wf_scope_close(ctx);
+    close_lone(ctx, WF_OK);
+}
+
+/* The ops that contain dropout: of x, added to x, and in the sum before a norm. */
+static wf_tensor *dropped(int op, wf_tensor *x, wf_tensor *gain)
+{
+    wf_tensor *sum;
+
+    if (op == 0)
+        return wf_dropout(x, 0.3f, 5);
+    if (op == 1)
+        return wf_dropout_add(wf_detach(x), x, 0.3f, 5);
+    wf_add_rmsnorm(wf_detach(x), x, gain, 1e-5f, 0.3f, 5, &sum);
+    return sum;
+}
+
+/* Whatever ranks the gradient lies on, it has the mask that forward had: that of each element. */
+static wf_status gradient_in_any_layout(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    const wf_layout *layout[MAX_LAYOUTS];
+    int n = all_layouts(mesh, 3, false, layout);
+    wf_context *ctx = mesh->ctx;
+    const float *want = arg;
+
+    for (int k = 0; k < 3 * n * n; k++) {
+        const wf_layout *from = layout[k % n], *to = layout[k / n % n];
+        wf_tensor *x, *seed, *y, *gain;
+        wf_tape *tape;
+
+        if (k / n / n == 2 && from && from->n_axes[2]) /* a norm takes whole rows */
+            continue;
+        wf_scope_open(ctx);
+        tape = wf_tape_open(ctx);
+        x = wf_leaf(ramp(ctx, from));
+        seed = ramp(ctx, to);
+        gain = wf_tensor_new(ctx, WF_F32, 1, &cube[2], NULL, WF_MEMORY_ACTIVATION);
+        NEED(x && seed && gain && wf_init_fill(gain, 1) == WF_OK);
+        wf_context_position(ctx, 7, (wf_sequences){.first = 100});
+        y = dropped(k / n / n, x, gain);
+        NEED(y && wf_backward(y, seed, false) == WF_OK && x->grad);
+        for (int64_t e = 0; e < wf_tensor_local_count(x->grad); e++)
+            NEED(same_bits(((const float *)x->grad->data)[e], want[whole_index(x->grad, e)]));
+        wf_tape_close(tape);
+        wf_scope_close(ctx);
+    }
+    return WF_OK;
+}
+
+static void gradient_keeps_it(void)
+{
+    wf_context *ctx = lone_context(0);
+    wf_tensor *y;
+
+    wf_context_position(ctx, 7, (wf_sequences){.first = 100});
+    wf_scope_open(ctx);
+    y = wf_dropout(ramp(ctx, NULL), 0.3f, 5);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(y);
+    on_mesh(
+        (mesh_test){.n_axes = 1, .size = {4}, .body = gradient_in_any_layout, .arg = y->data});
+    on_mesh((mesh_test){
+        .n_axes = 2, .size = {2, 3}, .body = gradient_in_any_layout, .arg = y->data});
     wf_scope_close(ctx);
     close_lone(ctx, WF_OK);
 }
@@ -227,6 +289,7 @@ int main(void)
                                     {"the gradient has the mask", gradient_has_the_mask},
                                     {"evaluation drops nothing", evaluation_drops_nothing},
                                     {"layouts keep the mask", layouts_keep_it},
+                                    {"gradients of any layout keep it", gradient_keeps_it},
                                     {NULL, NULL}};
 
     return wf_test_main("dropout", tests);

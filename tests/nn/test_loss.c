@@ -68,7 +68,7 @@ static wf_tensor *there_and_back(model_rank *r, int64_t batch, bool fused, bool 
     wf_tensor *targets = any_tokens(r, batch, VOCABULARY, 1 << 20), *loss;
     wf_tape *tape;
 
-    wf_context_position(r->ctx, 3, tokens ? tokens->start[0] : 0);
+    wf_context_position(r->ctx, 3, (wf_sequences){.first = 0});
     tape = wf_tape_open(r->ctx);
     loss = fused ? wf_nn_gpt_loss(r->model, tokens, targets, weight)
                  : plain_loss(r, tokens, targets);

@@ -90,13 +90,20 @@ static void rank_leaves_early(void)
     CU_ASSERT(t.seconds < 5);
 }
 
+static int64_t first_sequence(const wf_tensor *tokens)
+{
+    wf_sequences sequences = wf_context_sequences(tokens->ctx);
+
+    return wf_sequence_of(&sequences, tokens->start[0]);
+}
+
 /* Sequence 3 is the second micro-step of data-parallel rank 1. */
 static wf_tensor *fail_in_micro_step(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
                                      float weight)
 {
     wf_context *ctx = model->ctx;
 
-    if (wf_context_rank(ctx) == 2 && wf_context_first_sequence(ctx) == 3)
+    if (wf_context_rank(ctx) == 2 && first_sequence(tokens) == 3)
         wf_fail(ctx, WF_EINVAL, "the cat sat on sequence 3");
     return wf_par_gpt_loss(model, tokens, targets, weight);
 }
@@ -146,7 +153,7 @@ static wf_tensor *explode(wf_nn_module *model, wf_tensor *tokens, wf_tensor *tar
                           float weight)
 {
     wf_context *ctx = model->ctx;
-    bool bad = wf_context_step(ctx) == 2 && wf_context_first_sequence(ctx) == 1;
+    bool bad = wf_context_step(ctx) == 2 && first_sequence(tokens) == 1;
     wf_tensor *loss = plain_loss(model, tokens, targets, weight);
 
     return bad ? wf_scale(loss, INFINITY) : loss;
@@ -157,7 +164,7 @@ static wf_tensor *explode_backward(wf_nn_module *model, wf_tensor *tokens, wf_te
                                    float weight)
 {
     wf_context *ctx = model->ctx;
-    bool bad = wf_context_step(ctx) == 2 && wf_context_first_sequence(ctx) == 1;
+    bool bad = wf_context_step(ctx) == 2 && first_sequence(tokens) == 1;
     wf_tensor *loss = plain_loss(model, tokens, targets, weight);
 
     return bad ? wf_scale(wf_scale(wf_scale(loss, 0), 1e30f), 1e30f) : loss;

@@ -26,7 +26,7 @@ static const row rows[] = {
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
-typedef bool runs(const wf_context *ctx, int64_t layer);
+typedef bool runs(const wf_tensor *tokens, int64_t layer);
 typedef wf_tensor *loss_function(wf_nn_module *m, wf_tensor *tokens, wf_tensor *targets,
                                  float weight);
 
@@ -41,7 +41,7 @@ static wf_tensor *loss_of(wf_nn_module *model, wf_tensor *tokens, wf_tensor *tar
     if (m->position)
         x = wf_nn_call(m->position, x);
     for (int64_t i = 0; i < m->layers; i++)
-        if (run(model->ctx, i))
+        if (run(tokens, i))
             x = wf_nn_call(m->block[i], x);
     loss =
         wf_nn_linear_cross_entropy(m->head, m->loss, wf_nn_call(m->norm, x), targets, weight);
@@ -49,9 +49,9 @@ static wf_tensor *loss_of(wf_nn_module *model, wf_tensor *tokens, wf_tensor *tar
     return loss;
 }
 
-static bool but_the_last(const wf_context *ctx, int64_t layer)
+static bool but_the_last(const wf_tensor *tokens, int64_t layer)
 {
-    (void)ctx;
+    (void)tokens;
     return layer != LAYERS - 1 && layer != LAYERS / 2;
 }
 
@@ -60,9 +60,9 @@ static wf_tensor *unused(wf_nn_module *m, wf_tensor *tokens, wf_tensor *targets,
     return loss_of(m, tokens, targets, weight, but_the_last);
 }
 
-static bool by_step(const wf_context *ctx, int64_t layer)
+static bool by_step(const wf_tensor *tokens, int64_t layer)
 {
-    return (layer + wf_context_step(ctx)) % 3 != 0;
+    return (layer + wf_context_step(tokens->ctx)) % 3 != 0;
 }
 
 static wf_tensor *dropped(wf_nn_module *m, wf_tensor *tokens, wf_tensor *targets, float weight)
@@ -71,9 +71,12 @@ static wf_tensor *dropped(wf_nn_module *m, wf_tensor *tokens, wf_tensor *targets
 }
 
 /* Of every batch, the second half goes without the odd layers, and the first without every third. */
-static bool by_half(const wf_context *ctx, int64_t layer)
+static bool by_half(const wf_tensor *tokens, int64_t layer)
 {
-    return wf_context_first_sequence(ctx) < BATCH / 2 ? layer % 3 : layer % 2 == 0;
+    wf_sequences sequences = wf_context_sequences(tokens->ctx);
+
+    return wf_sequence_of(&sequences, tokens->start[0]) < BATCH / 2 ? layer % 3
+                                                                    : layer % 2 == 0;
 }
 
 static wf_tensor *halved(wf_nn_module *m, wf_tensor *tokens, wf_tensor *targets, float weight)
