@@ -72,8 +72,10 @@ static bool need(const wf_options *o, int ranks, bool all, double room, double *
 }
 
 /* What helps most where one kind has most. */
-static const char *advice(const wf_options *o, wf_memory_kind most)
+static const char *advice(const wf_options *o, wf_memory_kind most, double needed, double other)
 {
+    if (other > needed)
+        return "start fewer ranks in a process, or fewer --threads-per-rank";
     if (most == WF_MEMORY_ACTIVATION || most == WF_MEMORY_WORKSPACE)
         return strcmp(o->recompute, "none") == 0
                    ? "use a smaller --micro-batch-size, or --recompute block"
@@ -92,13 +94,14 @@ wf_status wf_memory_check(const wf_options *o, const wf_launcher *launcher, wf_e
         o, limit, o->memory_check ? wf_memory_limits("", limit) : 0, ranks, local);
     wf_memory_report report;
     char bytes[32], most[32], left[32], other[32];
-    double room, needed;
+    double room, needed, own;
 
     if (!least || !o->steps || strcmp(o->device, "cuda") == 0)
         return WF_OK;
     room = room_of(o, least, ranks, local);
     if (!need(o, ranks, processes == 1, room, &needed, &report) || needed <= room)
         return WF_OK;
+    own = beside(o, ranks, least->reserved);
     for (int k = 1; k < WF_MEMORY_KINDS; k++)
         if (report.at_peak[k] > report.at_peak[largest])
             largest = k;
@@ -111,5 +114,5 @@ wf_status wf_memory_check(const wf_options *o, const wf_launcher *launcher, wf_e
         wf_memory_kind_name((wf_memory_kind)largest), least->name,
         wf_size_text(most, least->most), wf_size_text(left, room),
         least->shared && local > 1 ? " for each of its processes here" : "",
-        wf_size_text(other, beside(o, ranks, least->reserved)), advice(o, (wf_memory_kind)largest));
+        wf_size_text(other, own), advice(o, (wf_memory_kind)largest, needed, own));
 }

@@ -83,7 +83,7 @@ static double swap_of(const reading *r, const char *folder, bool newer, double r
 }
 
 static void add_group(reading *r, const char *folder, const char *group, bool newer,
-                      bool shared)
+                      bool for_all)
 {
     const struct version *v = &versions[newer];
     double most = number_in(r, folder, v->most, "", UNLIMITED);
@@ -97,7 +97,7 @@ static void add_group(reading *r, const char *folder, const char *group, bool ne
     snprintf(name, sizeof name, "%s of control group %.400s", v->most, *group ? group : "/");
     l = add(r, name, most, most - taken + swap_of(r, folder, newer, most - used));
     if (l)
-        l->shared = shared;
+        l->shared = for_all;
 }
 
 /* "4:memory:/a/b", or "0::/a/b" of version 2: where the path begins, or NULL. */
