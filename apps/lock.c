@@ -69,8 +69,8 @@ void wf_lock_withdraw(const char *dir)
     rmdir(path); /* where there is none in it */
     inside = opendir(dir);
     while (inside && (e = readdir(inside)))
-        more = more || (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") &&
-                        strcmp(e->d_name, "lock"));
+        more = more ||
+               (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && strcmp(e->d_name, "lock"));
     if (inside)
         closedir(inside);
     if (!inside || more)

@@ -27,12 +27,11 @@ static double beside(const wf_options *o, int ranks, bool reserved)
     return all;
 }
 
-/* What a limit leaves for the tensors of this process: all that were started here may share it. */
+/* What a limit leaves for the tensors of this process: all that were started here may share it.
+   Negative: not even the ranks have room. */
 static double room_of(const wf_options *o, const wf_memory_limit *limit, int ranks, int local)
 {
-    double room = limit->room / (limit->shared ? local : 1) - beside(o, ranks, limit->reserved);
-
-    return room > 0 ? room : 0;
+    return limit->room / (limit->shared ? local : 1) - beside(o, ranks, limit->reserved);
 }
 
 static const wf_memory_limit *tightest(const wf_options *o, const wf_memory_limit *limit, int n,
@@ -72,10 +71,8 @@ static bool need(const wf_options *o, int ranks, bool all, double room, double *
 }
 
 /* What helps most where one kind has most. */
-static const char *advice(const wf_options *o, wf_memory_kind most, double needed, double other)
+static const char *advice(const wf_options *o, wf_memory_kind most)
 {
-    if (other > needed)
-        return "start fewer ranks in a process, or fewer --threads-per-rank";
     if (most == WF_MEMORY_ACTIVATION || most == WF_MEMORY_WORKSPACE)
         return strcmp(o->recompute, "none") == 0
                    ? "use a smaller --micro-batch-size, or --recompute block"
@@ -90,29 +87,41 @@ wf_status wf_memory_check(const wf_options *o, const wf_launcher *launcher, wf_e
     int local = launcher->local > 0 ? launcher->local : 1, processes = launcher->processes;
     int ranks = (int)(o->tp * o->dp) / processes, largest = 0;
     wf_memory_limit limit[WF_MEMORY_LIMITS];
-    const wf_memory_limit *least = tightest(
-        o, limit, o->memory_check ? wf_memory_limits("", limit) : 0, ranks, local);
+    const wf_memory_limit *least =
+        tightest(o, limit, o->memory_check ? wf_memory_limits("", limit) : 0, ranks, local);
     wf_memory_report report;
-    char bytes[32], most[32], left[32], other[32];
-    double room, needed, own;
+    char bytes[32], most[32], left[32], of_ranks[32];
+    double room, needed;
 
     if (!least || !o->steps || strcmp(o->device, "cuda") == 0)
         return WF_OK;
     room = room_of(o, least, ranks, local);
+    wf_size_text(of_ranks, beside(o, ranks, least->reserved));
+    wf_size_text(most, least->most);
+    if (room < 0)
+        return wf_error_set(
+            error, WF_ENOMEM,
+            "this run does not fit: %d rank%s of %lld thread%s take %s in this process without "
+            "their tensors, and %s (%s) leaves %s%s; start fewer ranks in a process, or fewer "
+            "--threads-per-rank, or allow more; --memory-check off starts it all the same",
+            ranks, ranks == 1 ? "" : "s", (long long)o->threads_per_rank,
+            o->threads_per_rank == 1 ? "" : "s", of_ranks, least->name, most,
+            wf_size_text(left, least->room),
+            least->shared && local > 1 ? " for all of its processes here" : "");
     if (!need(o, ranks, processes == 1, room, &needed, &report) || needed <= room)
         return WF_OK;
-    own = beside(o, ranks, least->reserved);
     for (int k = 1; k < WF_MEMORY_KINDS; k++)
         if (report.at_peak[k] > report.at_peak[largest])
             largest = k;
     return wf_error_set(
         error, WF_ENOMEM,
         "this run does not fit: the tensors of the %d rank%s of this process take %s, most for "
-        "%s, and %s (%s) leaves %s%s, beside %s for the ranks themselves; %s (--plan tells what flags are worth), or allow more; "
-        "--memory-check off starts it all the same",
+        "%s, and %s (%s) leaves %s%s, beside %s for the ranks themselves; %s (--plan tells "
+        "what "
+        "flags are worth), or allow more; --memory-check off starts it all the same",
         ranks, ranks == 1 ? "" : "s", wf_size_text(bytes, needed),
-        wf_memory_kind_name((wf_memory_kind)largest), least->name,
-        wf_size_text(most, least->most), wf_size_text(left, room),
-        least->shared && local > 1 ? " for each of its processes here" : "",
-        wf_size_text(other, own), advice(o, (wf_memory_kind)largest, needed, own));
+        wf_memory_kind_name((wf_memory_kind)largest), least->name, most,
+        wf_size_text(left, room),
+        least->shared && local > 1 ? " for each of its processes here" : "", of_ranks,
+        advice(o, (wf_memory_kind)largest));
 }

@@ -47,10 +47,10 @@ wf_status wf_recordings_check(const wf_options *o, wf_error *error)
         return WF_OK;
     wf_recordings_directory(o, path, sizeof path);
     if (stat(path, &s) == 0) {
-        wrong = !S_ISDIR(s.st_mode)                            ? "it is no folder"
-                : s.st_uid != geteuid() && s.st_uid != 0       ? "it is another user's"
-                : access(path, W_OK | X_OK) != 0               ? strerror(errno)
-                                                               : NULL;
+        wrong = !S_ISDIR(s.st_mode)                      ? "it is no folder"
+                : s.st_uid != geteuid() && s.st_uid != 0 ? "it is another user's"
+                : access(path, W_OK | X_OK) != 0         ? strerror(errno)
+                                                         : NULL;
     } else {
         for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
             path[n - 1] = '\0';
@@ -61,11 +61,12 @@ wf_status wf_recordings_check(const wf_options *o, wf_error *error)
         }
         wrong = access(above, W_OK | X_OK) != 0 ? strerror(errno) : NULL;
     }
-    return wrong ? wf_error_set(error, WF_EIO,
-                                "--recorder-dir %s cannot be used: %s; name a folder, or one to "
-                                "be made in a folder that is there",
-                                o->recorder_dir, wrong)
-                 : WF_OK;
+    return wrong
+               ? wf_error_set(error, WF_EIO,
+                              "--recorder-dir %s cannot be used: %s; name a folder, or one to "
+                              "be made in a folder that is there",
+                              o->recorder_dir, wrong)
+               : WF_OK;
 }
 
 /* A folder of this user's, and no link to one; -1: it is not. */

@@ -299,8 +299,9 @@ wf_status wf_resume_open(const wf_options *o, wf_resume *r, wf_error *error)
     if (status == WF_OK && r->count) {
         shapes s = {o, r->checkpoint[0]};
 
-        status = wf_launch(&(wf_launch_options){.ranks = (int)(o->tp * o->dp), .transport = "fake"},
-                           compare_shapes, &s, error);
+        status =
+            wf_launch(&(wf_launch_options){.ranks = (int)(o->tp * o->dp), .transport = "fake"},
+                      compare_shapes, &s, error);
     }
     if (status != WF_OK)
         wf_resume_close(r);

@@ -72,8 +72,8 @@ static wf_status save_and_load(trial *t, wf_rank *rank, wf_par_trainer *trainer)
     return WF_OK;
 }
 
-static wf_status slow_data(void *self, int64_t step, int64_t first, int64_t count, int64_t length,
-                           int32_t *tokens, int32_t *targets, wf_error *error)
+static wf_status slow_data(void *self, int64_t step, int64_t first, int64_t count,
+                           int64_t length, int32_t *tokens, int32_t *targets, wf_error *error)
 {
     slow *s = self;
 
