@@ -1,7 +1,6 @@
 /* apps/checkpoint_diff.c - two checkpoints compared; see the header. */
 #include "apps/checkpoint_diff.h"
 #include "parallel/checkpoint/read.h"
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,11 +12,10 @@ enum { PATH = 4096 };
 bool wf_checkpoint_find(const char *path, char *text, wf_error *error)
 {
     struct stat s;
-    char index[PATH + 16], **paths;
+    char **paths;
     int64_t count;
 
-    snprintf(index, sizeof index, "%.4000s/index.json", path);
-    if (stat(index, &s) == 0 || (errno != ENOENT && errno != ENOTDIR)) {
+    if (wf_par_checkpoint_there(path)) {
         snprintf(text, PATH, "%s", path);
         return true;
     }

@@ -3,7 +3,6 @@
  * see gpt_export --help.
  */
 #include "apps/program.h"
-#include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -151,13 +150,11 @@ static int exit_status(wf_status status)
 /* The checkpoint that a path is, or the newest in it; NULL without an error: there is none. */
 static wf_par_checkpoint *find_checkpoint(const char *path, wf_error *error)
 {
-    char index[4096], **paths;
+    char **paths;
     wf_par_checkpoint *found = NULL;
-    struct stat s;
     int64_t count;
 
-    snprintf(index, sizeof index, "%s/index.json", path);
-    if (stat(index, &s) == 0 || (errno != ENOENT && errno != ENOTDIR))
+    if (wf_par_checkpoint_there(path))
         return wf_par_checkpoint_open(path, error);
     wf_par_checkpoint_list(path, &paths, &count, error);
     if (count && error->code == WF_OK)

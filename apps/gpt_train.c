@@ -190,7 +190,8 @@ static wf_status prepare_saving(const wf_options *o, const wf_launcher *launcher
     if (o->steps == 0 && o->sample == 0 && !o->resume)
         return WF_OK;
     if (o->steps && o->save) {
-        if (mkdir(o->save, 0755) != 0 && errno != EEXIST)
+        result->made = mkdir(o->save, 0755) == 0;
+        if (!result->made && errno != EEXIST)
             status = wf_error_set(error, WF_EIO, "cannot make directory %s: %s", o->save,
                                   strerror(errno));
         else if (launcher->process == 0) /* of several, it stands for all */
@@ -215,7 +216,7 @@ static wf_status launch(wf_options *o, wf_train_job *job, wf_resume *resume,
 {
     wf_error *failed = &job->failed;
 
-    if (open_data(o, &job->data, failed) == WF_OK &&
+    if (wf_recordings_check(o, failed) == WF_OK && open_data(o, &job->data, failed) == WF_OK &&
         prepare_saving(o, launcher, resume, job->saved, failed) == WF_OK &&
         wf_memory_check(o, launcher, failed) == WF_OK &&
         open_log(o, resume->count > 0, launcher, &job->log, failed) == WF_OK && o->trace &&
@@ -287,6 +288,8 @@ static wf_status run(wf_options *o, wf_saving_result *result, wf_launch_end *end
     closing = (wf_error){WF_OK, ""};
     if (job.log && wf_run_log_close(job.log, &closing) != WF_OK && status == WF_OK)
         status = wf_error_set(error, closing.code, "%s", closing.text);
+    if (status != WF_OK && result->made)
+        wf_lock_withdraw(o->save);
     wf_text_data_close(job.data);
     wf_resume_close(&resume);
     return status;
@@ -312,6 +315,7 @@ int main(int argc, char **argv)
     wf_wish_write_errors();
     wf_recorder_crashes(STDERR_FILENO);
     status = wf_options_parse(argc, argv, &options, &error);
+    saved.failed = options.bad_checkpoint;
     if (status == WF_OK && !wf_options_asks(&options))
         status = run(&options, &saved, &end, &error);
     else if (status == WF_OK && !end.told)

@@ -1,8 +1,10 @@
 /* apps/lock.c - one run at a time saves into a directory; see the header. */
 #include "apps/lock.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -54,4 +56,26 @@ wf_status wf_lock_directory(const char *dir, int *file, wf_error *error)
             dir, strerror(errno));
     close(fd);
     return error->code;
+}
+
+void wf_lock_withdraw(const char *dir)
+{
+    char path[PATH_MAX];
+    DIR *inside;
+    struct dirent *e;
+    bool more = false;
+
+    snprintf(path, sizeof path, "%s/best", dir);
+    rmdir(path); /* where there is none in it */
+    inside = opendir(dir);
+    while (inside && (e = readdir(inside)))
+        more = more ||
+               (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && strcmp(e->d_name, "lock"));
+    if (inside)
+        closedir(inside);
+    if (!inside || more)
+        return;
+    snprintf(path, sizeof path, "%s/lock", dir);
+    unlink(path);
+    rmdir(dir);
 }

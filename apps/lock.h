@@ -11,4 +11,7 @@
  */
 wf_status wf_lock_directory(const char *dir, int *file, wf_error *error);
 
+/* A directory that this run has made goes again, with its lock, where nothing was saved into it. */
+void wf_lock_withdraw(const char *dir);
+
 #endif

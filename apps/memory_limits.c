@@ -26,15 +26,17 @@ static const struct version {
     {"memory.max", "memory.current", "file ", "shmem "},
 };
 
-static void add(reading *r, const char *name, double most, double room, bool shared)
+/* Returns the limit, to add what else is known of it; NULL where it is none. */
+static wf_memory_limit *add(reading *r, const char *name, double most, double room)
 {
     wf_memory_limit *l = &r->limit[r->count];
 
     if (!(most < UNLIMITED) || r->count == WF_MEMORY_LIMITS)
-        return;
-    *l = (wf_memory_limit){.most = most, .room = room > 0 ? room : 0, .shared = shared};
+        return NULL;
+    *l = (wf_memory_limit){.most = most, .room = room > 0 ? room : 0};
     snprintf(l->name, sizeof l->name, "%s", name);
     r->count++;
+    return l;
 }
 
 static FILE *open_file(const reading *r, const char *folder, const char *name)
@@ -80,7 +82,8 @@ static double swap_of(const reading *r, const char *folder, bool newer, double r
     return left < r->swap ? (left > 0 ? left : 0) : r->swap;
 }
 
-static void add_group(reading *r, const char *folder, const char *group, bool newer)
+static void add_group(reading *r, const char *folder, const char *group, bool newer,
+                      bool for_all)
 {
     const struct version *v = &versions[newer];
     double most = number_in(r, folder, v->most, "", UNLIMITED);
@@ -88,14 +91,61 @@ static void add_group(reading *r, const char *folder, const char *group, bool ne
     double cache = number_in(r, folder, "memory.stat", v->cache, used);
     double shared = number_in(r, folder, "memory.stat", v->shared, 0);
     double taken = used - (cache - shared) > 0 ? used - (cache - shared) : 0;
+    wf_memory_limit *l;
     char name[512];
 
     snprintf(name, sizeof name, "%s of control group %.400s", v->most, *group ? group : "/");
-    add(r, name, most, most - taken + swap_of(r, folder, newer, most - used), false);
+    l = add(r, name, most, most - taken + swap_of(r, folder, newer, most - used));
+    if (l)
+        l->shared = for_all;
 }
 
-/* A group and those above it, up to where the file system of groups is mounted. */
-static void add_groups(reading *r, const char *mount, const char *group, bool newer)
+/* "4:memory:/a/b", or "0::/a/b" of version 2: where the path begins, or NULL. */
+static char *path_in(char *line)
+{
+    char *controllers = strchr(line, ':');
+    char *path = controllers ? strchr(controllers + 1, ':') : NULL;
+
+    if (!path)
+        return NULL;
+    path[strcspn(path, "\n")] = 0;
+    return path + 1;
+}
+
+/* The launcher's group, of the same groups as a line of this process; "" where it cannot be seen. */
+static void group_of_parent(const reading *r, const char *line, char group[PATH_MAX])
+{
+    double parent = number_in(r, "/proc/self", "status", "PPid:", 0);
+    size_t same = strcspn(line, ":") + 1;
+    char folder[64], other[LINE];
+    FILE *f;
+
+    snprintf(folder, sizeof folder, "/proc/%.0f", parent);
+    f = open_file(r, folder, "cgroup");
+    *group = 0;
+    while (f && !*group && fgets(other, sizeof other, f)) {
+        const char *path = strncmp(other, line, same) == 0 ? path_in(other) : NULL;
+
+        if (path)
+            snprintf(group, PATH_MAX, "%.4095s", path);
+    }
+    if (f)
+        fclose(f);
+}
+
+/* A process is born into the group of its parent: one that the launcher is in too is there for all
+   that it has started, and another one for this process alone. */
+static bool is_inside(const char *group, const char *path)
+{
+    size_t n = strcmp(path, "/") ? strlen(path) : 0;
+
+    return *group && strncmp(group, path, n) == 0 && (!group[n] || group[n] == '/');
+}
+
+/* A group and those above it, up to where the file system of groups is mounted. path: of the group,
+   as /proc tells it */
+static void add_groups(reading *r, const char *mount, char *path, const char *group, bool newer,
+                       const char *launcher)
 {
     char folder[2 * PATH_MAX];
     size_t base = strlen(mount);
@@ -104,11 +154,12 @@ static void add_groups(reading *r, const char *mount, const char *group, bool ne
     for (;;) {
         char *end;
 
-        add_group(r, folder, folder + base, newer);
+        add_group(r, folder, folder + base, newer, is_inside(launcher, path));
         end = strrchr(folder, '/');
         if (strlen(folder) <= base || !end)
             break;
         *end = 0;
+        *strrchr(path, '/') = 0; /* which ends as the folder does */
     }
 }
 
@@ -134,26 +185,24 @@ static bool find_mount(const reading *r, bool newer, char mount[PATH_MAX], char 
     return found;
 }
 
-/* "4:memory:/a/b", or "0::/a/b" of version 2. A container may see its group by another name than
+/* A container may see its group by another name than
    where it is mounted: what is mounted is its own then. */
 static void read_group(reading *r, char *line)
 {
-    char mount[PATH_MAX], top[PATH_MAX];
-    char *controllers = strchr(line, ':'),
-         *path = controllers ? strchr(controllers + 1, ':') : NULL;
-    bool newer = path == controllers + 1;
+    char mount[PATH_MAX], top[PATH_MAX], launcher[PATH_MAX], own[PATH_MAX], *path;
+    bool newer = strstr(line, "::") == strchr(line, ':');
     size_t n;
 
-    if (!path || (!newer && !strstr(controllers, "memory")) ||
-        !find_mount(r, newer, mount, top))
+    group_of_parent(r, line, launcher);
+    path = path_in(line);
+    if (!path || (!newer && !strstr(line, "memory")) || !find_mount(r, newer, mount, top))
         return;
-    path[strcspn(path, "\n")] = 0;
-    path++;
+    snprintf(own, sizeof own, "%.4095s", path);
     n = strcmp(top, "/") ? strlen(top) : 0;
     if (strncmp(path, top, n) != 0 || (path[n] && path[n] != '/') || strstr(path, "/.."))
-        add_groups(r, mount, "/", newer);
+        add_groups(r, mount, own, "/", newer, launcher);
     else
-        add_groups(r, mount, path[n] ? path + n : "/", newer);
+        add_groups(r, mount, own, path[n] ? path + n : "/", newer, launcher);
 }
 
 static void read_groups(reading *r)
@@ -172,13 +221,18 @@ static void add_rlimit(reading *r, const struct rlimit *l, const char *name, con
 {
     double used = 1024 * number_in(r, "/proc/self", "status", key, 0);
 
+    wf_memory_limit *limit = NULL;
+
     if (l->rlim_cur != RLIM_INFINITY)
-        add(r, name, (double)l->rlim_cur, (double)l->rlim_cur - used, false);
+        limit = add(r, name, (double)l->rlim_cur, (double)l->rlim_cur - used);
+    if (limit)
+        limit->reserved = true;
 }
 
 int wf_memory_limits(const char *root, wf_memory_limit limit[WF_MEMORY_LIMITS])
 {
     reading r = {.root = root, .limit = limit};
+    wf_memory_limit *machine;
     struct rlimit l;
     double free_memory;
 
@@ -189,6 +243,8 @@ int wf_memory_limits(const char *root, wf_memory_limit limit[WF_MEMORY_LIMITS])
         add_rlimit(&r, &l, "RLIMIT_AS (ulimit -v)", "VmSize:");
     if (getrlimit(RLIMIT_DATA, &l) == 0)
         add_rlimit(&r, &l, "RLIMIT_DATA (ulimit -d)", "VmData:");
-    add(&r, "this machine's available memory", free_memory, free_memory, true);
+    machine = add(&r, "this machine's available memory", free_memory, free_memory);
+    if (machine)
+        machine->shared = true;
     return r.count;
 }

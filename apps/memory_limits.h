@@ -11,7 +11,8 @@ typedef struct wf_memory_limit {
     char name[512]; /* "memory.max of control group /a/b" */
     double most;    /* bytes; of the machine: all that is available */
     double room;    /* what is left of them for this process, page cache counted as free */
-    bool shared;    /* all processes of the machine take from it */
+    bool shared;    /* all processes that a launcher has started here take from it */
+    bool reserved;  /* addresses count, also those where nothing lies yet */
 } wf_memory_limit;
 
 enum { WF_MEMORY_LIMITS = 64 };

@@ -53,6 +53,7 @@ typedef struct wf_options {
 #undef GROUP
 #undef OPTION
     bool given[WF_OPTION_COUNT]; /* by the command line or the config file, not by default */
+    bool bad_checkpoint;         /* after a failure: it is the checkpoint's to go on from */
 } wf_options;
 
 /**
@@ -63,7 +64,8 @@ typedef struct wf_options {
  * --completion the rest of the command line is not read or checked: ask wf_options_asks first.
  *
  * @param options  filled; wf_options_free it after success, it is empty after a failure
- * Errors:         WF_EINVAL (a flag), WF_EIO (the config file), WF_ENOMEM
+ * Errors:         WF_EINVAL (a flag), WF_EIO (the config file), WF_ENOMEM; WF_EIO, WF_EDATA with
+ *                 bad_checkpoint: the one to go on from, which decides flags
  */
 wf_status wf_options_parse(int argc, char **argv, wf_options *options, wf_error *error);
 

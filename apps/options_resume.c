@@ -60,6 +60,11 @@ static wf_status take(decision *d, const wf_option_row *row, const char *saved, 
     snprintf(where, sizeof where, "%.440s: \"%s\"", wf_par_checkpoint_path(d->from), row->name);
     status = wf_option_set_json(&theirs, row, where, value, error);
     json_decref(value);
+    /* each layer is built before anything can be compared with the tensors that there are */
+    if (status == WF_OK && theirs.n_layer > wf_par_checkpoint_parameters(d->from))
+        status = wf_error_set(error, WF_EDATA, "%s is %lld, and it has %lld tensors", where,
+                              (long long)theirs.n_layer,
+                              (long long)wf_par_checkpoint_parameters(d->from));
     if (status != WF_OK)
         return status;
     value_text(d->o, row, mine);
@@ -95,41 +100,45 @@ static wf_status take_all(decision *d, wf_error *error)
 }
 
 /* The first of a directory that can be read; what is wrong with others is told where they are
-   loaded. */
-static wf_par_checkpoint *open_first(const char *dir)
+   loaded, or here where none can. NULL: there is none, or why it is not known is told later. */
+static wf_par_checkpoint *open_first(const char *dir, wf_error *error)
 {
     char **paths = NULL;
     int64_t count = 0;
-    wf_error ignored = {WF_OK, ""};
+    wf_error why = {WF_OK, ""};
     wf_par_checkpoint *found = NULL;
+    bool listed = wf_par_checkpoint_list(dir, &paths, &count, &why) == WF_OK;
 
-    if (wf_par_checkpoint_list(dir, &paths, &count, &ignored) != WF_OK)
-        count = 0;
     for (int64_t i = 0; i < count; i++) {
-        found = found ? found : wf_par_checkpoint_open(paths[i], &ignored);
+        wf_error another = {WF_OK, ""};
+
+        if (listed && !found)
+            found = wf_par_checkpoint_open(paths[i], why.code == WF_OK ? &why : &another);
         free(paths[i]);
     }
     free(paths);
+    if (listed && count && !found)
+        wf_error_set(error, why.code,
+                     "none of the %lld checkpoints in %s can be used: %s; --resume none begins "
+                     "anew",
+                     (long long)count, dir, why.text);
     return found;
 }
 
 wf_status wf_options_resume(wf_options *o, wf_error *error)
 {
     const char *path = o->resume && strcmp(o->resume, "auto") != 0 ? o->resume : o->save;
-    wf_error ignored = {WF_OK, ""};
-    wf_par_checkpoint *c = NULL;
     decision d = {.o = o, .differ = ""};
-    wf_status status = WF_OK;
+    wf_par_checkpoint *c;
 
     if (!path || strcmp(path, "none") == 0)
         return WF_OK;
-    if (path == o->resume)
-        c = wf_par_checkpoint_open(path, &ignored);
-    if (!c)
-        c = open_first(path);
+    c = path == o->resume && wf_par_checkpoint_there(path) ? wf_par_checkpoint_open(path, error)
+                                                           : open_first(path, error);
     d.from = c;
     if (c)
-        status = take_all(&d, error);
+        take_all(&d, error);
     wf_par_checkpoint_close(c);
-    return status;
+    o->bad_checkpoint = error->code == WF_EIO || error->code == WF_EDATA;
+    return error->code;
 }

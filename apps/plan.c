@@ -17,6 +17,7 @@ enum { STEPS = 2, MOST_STRATEGIES = 16, MOST_SEQUENCES = 1 << 20 };
 typedef struct job {
     const wf_options *o;
     int64_t steps; /* of which the last is told */
+    bool memory;   /* alone: all that the first steps take, and an evaluation */
     wf_par_report report;
     char inexact[WF_INEXACT];
 } job;
@@ -25,23 +26,28 @@ static void plan_steps(job *j, wf_par *par, wf_nn_module *model)
 {
     const wf_par_train_options options = wf_setup_training(j->o);
     wf_context *ctx = wf_par_context(par);
+    const wf_par_data none = {NULL, NULL};
     wf_par_trainer *trainer;
     wf_saving saving;
+    float loss;
 
     wf_par_plan(par, model, wf_par_gpt_plan);
     wf_par_materialize(par, model);
     trainer = wf_par_trainer_open(par, model, &options);
     wf_saving_open(&saving, j->o, par, trainer, NULL);
     for (int step = 1; step <= j->steps && wf_context_status(ctx) == WF_OK; step++) {
-        const wf_par_data none = {NULL, NULL};
         wf_par_step result;
-        float loss;
 
         wf_par_report_begin(par, &j->report);
         if (wf_par_train_step(trainer, step, &none, &result) == WF_OK)
             wf_par_report_end(par, model, &j->report);
         if (step < j->steps && wf_setup_evaluates(j->o, step))
             wf_par_evaluate(trainer, 1, &none, &loss); /* every batch gathers alike */
+    }
+    if (j->memory) {
+        if (j->o->eval_interval)
+            wf_par_evaluate(trainer, 1, &none, &loss);
+        wf_pool_report(wf_context_pool(ctx), &j->report.memory);
     }
     snprintf(j->inexact, sizeof j->inexact, "%s",
              wf_par_inexact(par) ? wf_par_inexact(par) : "");
@@ -68,10 +74,9 @@ static wf_status plan_rank(wf_rank *rank, void *arg)
     return rank->error.code;
 }
 
-static wf_status make_steps(job *j, const wf_options *o, int64_t steps, int rank,
-                            wf_error *error)
+static wf_status make_steps(job *j, const wf_options *o, int rank, wf_error *error)
 {
-    *j = (job){.o = o, .steps = steps};
+    j->o = o;
     *error = (wf_error){WF_OK, ""};
     return wf_launch(
         &(wf_launch_options){.ranks = (int)(o->tp * o->dp), .transport = "fake", .rank = rank},
@@ -80,14 +85,15 @@ static wf_status make_steps(job *j, const wf_options *o, int64_t steps, int rank
 
 static wf_status make(job *j, const wf_options *o, wf_error *error)
 {
-    return make_steps(j, o, o->steps == 1 ? 1 : STEPS, (int)o->rank, error);
+    *j = (job){.steps = o->steps == 1 ? 1 : STEPS};
+    return make_steps(j, o, (int)o->rank, error);
 }
 
 wf_status wf_plan_memory(const wf_options *o, int rank, wf_memory_report *memory,
                          wf_error *error)
 {
-    job j;
-    wf_status status = make_steps(&j, o, 1, rank, error);
+    job j = {.steps = 1, .memory = true};
+    wf_status status = make_steps(&j, o, rank, error);
 
     *memory = j.report.memory;
     return status;

@@ -109,7 +109,7 @@ static void clean_texts(wf_recording *r)
 
 static wf_status read_file(const char *path, wf_recording **out, wf_error *error)
 {
-    FILE *file = fopen(path, "rb");
+    FILE *file = wf_program_file(path, "r");
     wf_recording *r = calloc(1, sizeof *r);
     bool whole = file && r && fread(r, sizeof *r, 1, file) == 1;
     wf_status status = WF_OK;

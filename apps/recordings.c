@@ -1,6 +1,7 @@
 /* apps/recordings.c - see the header. */
 #include "apps/recordings.h"
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <limits.h>
@@ -33,6 +34,39 @@ void wf_recordings_directory(const wf_options *o, char *text, size_t size)
         snprintf(text, size, "%s", realpath(o->recorder_dir, real) ? real : o->recorder_dir);
     else
         snprintf(text, size, "%s/weft-recorder-%u-%d", temporary(), (unsigned)geteuid(), job);
+}
+
+/* As the recorder sees it when it has to write: it makes the folder, and not what is above it. */
+wf_status wf_recordings_check(const wf_options *o, wf_error *error)
+{
+    char path[PATH_MAX], *slash;
+    const char *above = ".", *wrong = NULL;
+    struct stat s;
+
+    if (!o->recorder_dir)
+        return WF_OK;
+    wf_recordings_directory(o, path, sizeof path);
+    if (stat(path, &s) == 0) {
+        wrong = !S_ISDIR(s.st_mode)                      ? "it is no folder"
+                : s.st_uid != geteuid() && s.st_uid != 0 ? "it is another user's"
+                : access(path, W_OK | X_OK) != 0         ? strerror(errno)
+                                                         : NULL;
+    } else {
+        for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--)
+            path[n - 1] = '\0';
+        slash = strrchr(path, '/');
+        if (slash) {
+            *slash = '\0';
+            above = slash == path ? "/" : path;
+        }
+        wrong = access(above, W_OK | X_OK) != 0 ? strerror(errno) : NULL;
+    }
+    return wrong
+               ? wf_error_set(error, WF_EIO,
+                              "--recorder-dir %s cannot be used: %s; name a folder, or one to "
+                              "be made in a folder that is there",
+                              o->recorder_dir, wrong)
+               : WF_OK;
 }
 
 /* A folder of this user's, and no link to one; -1: it is not. */

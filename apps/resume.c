@@ -1,6 +1,6 @@
 /* apps/resume.c - checkpoints to go on from; see the header. */
 #include "apps/resume.h"
-#include <errno.h>
+#include "apps/setup.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -250,30 +250,59 @@ static wf_status open_list(const wf_options *o, const char *dir, wf_resume *r, w
     return status;
 }
 
-/* Also one that cannot be looked at: to open it says why. */
-static bool is_checkpoint(const char *path)
-{
-    char index[4096];
-    struct stat s;
+typedef struct shapes {
+    const wf_options *options;
+    const wf_par_checkpoint *checkpoint;
+} shapes;
 
-    return snprintf(index, sizeof index, "%s/index.json", path) < (int)sizeof index &&
-           (stat(index, &s) == 0 || (errno != ENOENT && errno != ENOTDIR));
+/* What is built of a size that a checkpoint speaks of can be larger than any machine: it is compared
+   with the tensors before anything of it is made. */
+static wf_status compare_shapes(wf_rank *rank, void *arg)
+{
+    const shapes *s = arg;
+    const wf_par_options options = wf_setup_rank(s->options, true);
+    wf_par *par = wf_par_open(rank, &options, &rank->error);
+    wf_nn_gpt *model = par ? wf_setup_model(s->options, wf_par_context(par)) : NULL;
+
+    if (model)
+        wf_par_checkpoint_fits(&model->base, s->checkpoint, &rank->error);
+    else if (par)
+        rank->error = *wf_context_error(wf_par_context(par));
+    if (model)
+        wf_nn_free(&model->base);
+    wf_par_close(par);
+    return rank->error.code;
 }
 
-wf_status wf_resume_open(const wf_options *o, wf_resume *r, wf_error *error)
+static wf_status open_all(const wf_options *o, wf_resume *r, wf_error *error)
 {
     bool automatic = !o->resume || strcmp(o->resume, "auto") == 0;
     wf_status status;
 
-    *r = (wf_resume){.count = 0};
     if (automatic)
         return o->save ? open_list(o, o->save, r, error) : WF_OK;
     if (strcmp(o->resume, "none") == 0)
         return WF_OK;
-    r->one = is_checkpoint(o->resume);
-    status = r->one ? open_one(o, o->resume, r, error) : open_list(o, o->resume, r, error);
+    status = wf_par_checkpoint_there(o->resume) ? open_one(o, o->resume, r, error)
+                                                : open_list(o, o->resume, r, error);
     if (status == WF_OK && !r->count)
         return wf_error_set(error, WF_EIO, "--resume %s: there is no checkpoint", o->resume);
+    return status;
+}
+
+wf_status wf_resume_open(const wf_options *o, wf_resume *r, wf_error *error)
+{
+    wf_status status;
+
+    *r = (wf_resume){.count = 0};
+    status = open_all(o, r, error);
+    if (status == WF_OK && r->count) {
+        shapes s = {o, r->checkpoint[0]};
+
+        status =
+            wf_launch(&(wf_launch_options){.ranks = (int)(o->tp * o->dp), .transport = "fake"},
+                      compare_shapes, &s, error);
+    }
     if (status != WF_OK)
         wf_resume_close(r);
     return status;

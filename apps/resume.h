@@ -15,12 +15,11 @@ enum { WF_RESUME_MOST = 8 }; /* checkpoints that are tried, newest first */
 typedef struct wf_resume {
     wf_par_checkpoint *checkpoint[WF_RESUME_MOST]; /* to be tried in this order */
     int count;
-    bool one; /* it was named, so no other will do */
 } wf_resume;
 
 /*
  * Open what --resume says. One that is damaged is told on stderr and left out. Owner: caller,
- * wf_resume_close. WF_EINVAL: flags that don't fit; else there is no checkpoint that can be used.
+ * wf_resume_close. WF_EINVAL: flags, or tensors of other shapes, that don't fit; else there is no checkpoint that can be used.
  */
 wf_status wf_resume_open(const wf_options *options, wf_resume *resume, wf_error *error);
 void wf_resume_close(wf_resume *resume);

@@ -123,7 +123,7 @@ static void loaded(wf_saving *s, const wf_par_checkpoint *c)
     printf("going on from %s, after step %lld\n", wf_par_checkpoint_path(c),
            (long long)wf_par_checkpoint_step(c));
     fflush(stdout);
-    if (s->trainer)
+    if (s->options->steps)
         wf_resume_tell(s->options, c);
 }
 

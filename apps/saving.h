@@ -9,6 +9,7 @@
 /* Shared by the ranks of a process, which all write the same to it. */
 typedef struct wf_saving_result {
     atomic_bool failed; /* the last save, or loading: exit status 8 where a file is to blame */
+    bool made;          /* the directory of --save, which was not there before */
     atomic_bool preempted; /* saved, and stopped before the last step: 75 */
 } wf_saving_result;
 

@@ -339,13 +339,21 @@ static wf_status train(loop *l)
     return wf_context_status(ctx);
 }
 
-/* Without steps the parameters alone are loaded. */
-static wf_status load_model(loop *l)
+/* Without steps the parameters alone are loaded; of a local checkpoint all that a trainer holds, in
+   whose layout it is. */
+static wf_status load_model(loop *l, const wf_par_train_options *options)
 {
+    const wf_resume *resume = l->job->resume;
     int64_t step;
 
-    l->saving = (wf_saving){
-        .options = l->o, .par = l->par, .model = &l->model->base, .result = l->job->saved};
+    for (int i = 0; i < resume->count && !l->trainer; i++)
+        if (wf_par_checkpoint_is_local(resume->checkpoint[i]))
+            l->trainer = wf_par_trainer_open(l->par, &l->model->base, options);
+    l->saving = (wf_saving){.options = l->o,
+                            .par = l->par,
+                            .trainer = l->trainer,
+                            .model = &l->model->base,
+                            .result = l->job->saved};
     return wf_saving_resume(&l->saving, l->job->resume, &step);
 }
 
@@ -387,7 +395,7 @@ static wf_status run(loop *l)
             return wf_context_status(ctx);
         train(l);
     } else {
-        load_model(l);
+        load_model(l, &options);
     }
     return l->o->sample && wf_context_status(ctx) == WF_OK ? sample(l) : wf_context_status(ctx);
 }

@@ -7,9 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Modest, so that thousands of ranks fit; data lives on the heap. */
-enum { STACK_BYTES = 4 << 20 };
-
 /* How long ranks may take to return when their world has failed: to the end of what they compute,
    and hardly at all where a process is lost, whose launcher will kill the others in a second. */
 enum {
@@ -71,7 +68,7 @@ static wf_status start_threads(launch *l, wf_error *error)
     int running, failure = 0;
 
     pthread_attr_init(&attributes);
-    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    pthread_attr_setstacksize(&attributes, WF_RANK_STACK);
     for (running = 0; running < l->n; running++) {
         failure =
             pthread_create(&l->rank[running].thread, &attributes, run_rank, &l->rank[running]);

@@ -9,6 +9,9 @@ WF_BEGIN_DECLS
 
 enum { WF_MAX_RANKS = 4096 };
 
+/* Bytes for the stack of a rank: modest, so that thousands of ranks fit; data lives on the heap. */
+enum { WF_RANK_STACK = 4 << 20 };
+
 /* One rank, as its function sees it. */
 typedef struct wf_rank {
     int index, size;
@@ -49,8 +52,9 @@ typedef struct wf_launch_options {
     const wf_place_axis *axis;
     wf_rank_order order;
     /* Seconds after which a rank that neither goes on nor waits for others has failed; 0: never.
-       Reading, computing and saving for so long without a collective counts. Processes have as long
-       to come together, 20 s at least. */
+       Computing for so long without a collective counts; to read data, and to read or write
+       checkpoints and models, may take any time. Processes have as long to come together, 20 s at
+       least. */
     double stall_timeout;
     /* NULL, or called when the world has failed, with the arg of the ranks, in one process; the
        others end after that. */

@@ -281,10 +281,12 @@ wf_status wf_launcher_choose(const char *wanted, const char *transport, int rank
     if (status == WF_OK)
         status = check_transport(transport, &l, error);
     if (status == WF_OK && ranks > 0 && ranks % l.processes)
-        status = wf_error_set(error, WF_EINVAL,
-                              "%d ranks cannot be shared out evenly over the %d processes that "
-                              "%s started (%s); start 1, %d, or a divisor of %d",
-                              ranks, l.processes, l.name, l.variable, ranks, ranks);
+        status =
+            wf_error_set(error, WF_EINVAL,
+                         "%d rank%s cannot be shared out evenly over the %d processes that "
+                         "%s started (%s); start %d%s",
+                         ranks, ranks == 1 ? "" : "s", l.processes, l.name, l.variable, ranks,
+                         ranks == 1 ? "" : ", or a divisor of that");
     *launcher = l;
     return status;
 }

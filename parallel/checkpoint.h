@@ -107,6 +107,10 @@ WF_API wf_status wf_par_checkpoint_list(const char *dir, char ***paths, int64_t 
 
 typedef struct wf_par_checkpoint wf_par_checkpoint;
 
+/** wf_par_checkpoint_there - whether a path is a checkpoint's own directory, and not one of several;
+ * also where it cannot be looked at: to open it says why. */
+WF_API bool wf_par_checkpoint_there(const char *path);
+
 /**
  * wf_par_checkpoint_open - read the index of a checkpoint; ranks may share what comes out
  *
@@ -118,11 +122,13 @@ WF_API wf_par_checkpoint *wf_par_checkpoint_open(const char *path, wf_error *err
 WF_API void wf_par_checkpoint_close(wf_par_checkpoint *checkpoint);
 
 /** wf_par_checkpoint_path, wf_par_checkpoint_step, wf_par_checkpoint_sequences - where it is, the
- * steps that are done, and the sequences of data that they took; wf_par_checkpoint_option - a text
- * that was kept with it, or NULL. Owner: the checkpoint. */
+ * steps that are done, and the sequences of data that they took; wf_par_checkpoint_is_local - whether
+ * it was saved with WF_PAR_SAVE_LOCAL; wf_par_checkpoint_option - a text that was kept with it, or
+ * NULL. Owner: the checkpoint. */
 WF_API const char *wf_par_checkpoint_path(const wf_par_checkpoint *checkpoint);
 WF_API int64_t wf_par_checkpoint_step(const wf_par_checkpoint *checkpoint);
 WF_API int64_t wf_par_checkpoint_sequences(const wf_par_checkpoint *checkpoint);
+WF_API bool wf_par_checkpoint_is_local(const wf_par_checkpoint *checkpoint);
 WF_API const char *wf_par_checkpoint_option(const wf_par_checkpoint *checkpoint,
                                             const char *key);
 

@@ -178,9 +178,12 @@ wf_status wf_par_batch_read(wf_par_trainer *t, const wf_par_batch *b, const wf_p
         return wf_context_status(ctx);
     x = wf_data_write(b->tokens, false, &tokens);
     y = wf_data_write(b->targets, false, &targets);
-    if (x && y)
+    if (x && y) {
+        wf_recorder_at_files(wf_mesh_world(t->par->mesh), true);
         status = data->read(data->self, step, wf_sequence_of(&sequences, b->tokens->start[0]),
                             t->options.micro_batch, t->options.seq_len, x, y, &error);
+        wf_recorder_at_files(wf_mesh_world(t->par->mesh), false);
+    }
     wf_data_close(&tokens);
     wf_data_close(&targets);
     if (status != WF_OK)

@@ -6,6 +6,7 @@
 #define WF_PARALLEL_CHECKPOINT_HF_FILES_H
 
 #include "parallel/checkpoint/safetensors.h"
+#include "parallel/pretrained.h"
 
 typedef struct wf_hf_file {
     char *path;
@@ -26,6 +27,10 @@ typedef struct wf_hf_files {
 wf_status wf_hf_files_open(wf_hf_files *files, const wf_file_calls *calls, const char *folder,
                            wf_error *error);
 void wf_hf_files_close(wf_hf_files *files);
+
+/* wf_par_pretrained_load by these calls. */
+wf_status wf_hf_load(wf_par *par, wf_nn_gpt *model, const wf_file_calls *calls,
+                     const char *folder);
 
 /* The names of files in an index, each once and sorted, free each and the list. Refused: what is
    no plain name in the folder itself, or no .safetensors. */

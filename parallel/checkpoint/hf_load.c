@@ -1,5 +1,6 @@
 /* parallel/checkpoint/hf_load.c - weights of Hugging Face into this rank's parts. */
 #include "core/host_data.h"
+#include "mesh/recorder_parts.h"
 #include "parallel/checkpoint/convert.h"
 #include "parallel/checkpoint/hf_config.h"
 #include "parallel/checkpoint/hf_files.h"
@@ -174,52 +175,70 @@ static wf_status check_unused(wf_hf_files *files, const wf_hf_config *config, wf
         files->folder, unused);
 }
 
-static wf_status read_config(const char *folder, wf_hf_config *config, wf_error *error)
+static wf_status read_config(const char *folder, const wf_file_calls *calls,
+                             wf_hf_config *config, wf_error *error)
 {
     char path[PATH_MAX];
 
     if (snprintf(path, sizeof path, "%s/config.json", folder) >= (int)sizeof path)
         return wf_error_set(error, WF_EIO, "the name of folder %.100s.. is too long", folder);
-    return wf_hf_config_read(config, &wf_system_files, path, error);
+    return wf_hf_config_read(config, calls, path, error);
 }
 
 wf_status wf_par_pretrained_config(const char *folder, wf_nn_gpt_config *config,
                                    wf_error *error)
 {
     wf_hf_config read;
-    wf_status status = read_config(folder, &read, error);
+    wf_status status = read_config(folder, &wf_system_files, &read, error);
 
     *config = read.model;
     return status;
 }
 
-wf_status wf_par_pretrained_load(wf_par *par, wf_nn_gpt *model, const char *folder)
+static wf_status load_all(wf_par *par, wf_nn_gpt *model, const wf_file_calls *calls,
+                          const char *folder, wf_error *error)
 {
-    wf_context *ctx = wf_par_context(par);
-    wf_error error = {WF_OK, ""};
     wf_hf_config config;
     wf_hf_files files = {.open = -1};
     int64_t count = 0;
-    wf_nn_parameter **p;
+    wf_nn_parameter **p = wf_nn_parameters(&model->base, &count);
+    wf_status status;
+
+    if (!p)
+        return wf_error_set(error, WF_ENOMEM, "no memory for a list of parameters");
+    status = read_config(folder, calls, &config, error);
+    if (status == WF_OK)
+        status = check_tie(folder, &config, &model->config, error);
+    if (status == WF_OK)
+        status = wf_hf_files_open(&files, calls, folder, error);
+    if (status == WF_OK)
+        wf_par_models_change(par);
+    for (int64_t i = 0; i < count && status == WF_OK; i++)
+        status = load_parameter(&files, &model->config, p[i], error);
+    if (status == WF_OK)
+        status = check_unused(&files, &config, error);
+    wf_hf_files_close(&files);
+    free(p);
+    return status;
+}
+
+wf_status wf_hf_load(wf_par *par, wf_nn_gpt *model, const wf_file_calls *calls,
+                     const char *folder)
+{
+    wf_context *ctx = wf_par_context(par);
+    wf_comm *world = wf_mesh_world(wf_par_mesh(par));
+    wf_error error = {WF_OK, ""};
     wf_status status;
 
     if (!model || wf_context_status(ctx) != WF_OK || wf_context_planning(ctx))
         return wf_context_status(ctx);
-    p = wf_nn_parameters(&model->base, &count);
-    if (!p)
-        return wf_fail(ctx, WF_ENOMEM, "no memory for a list of parameters");
-    status = read_config(folder, &config, &error);
-    if (status == WF_OK)
-        status = check_tie(folder, &config, &model->config, &error);
-    if (status == WF_OK)
-        status = wf_hf_files_open(&files, &wf_system_files, folder, &error);
-    if (status == WF_OK)
-        wf_par_models_change(par);
-    for (int64_t i = 0; i < count && status == WF_OK; i++)
-        status = load_parameter(&files, &model->config, p[i], &error);
-    if (status == WF_OK)
-        status = check_unused(&files, &config, &error);
-    wf_hf_files_close(&files);
-    free(p);
+    wf_recorder_at_files(world, true);
+    status = load_all(par, model, calls, folder, &error);
+    wf_recorder_at_files(world, false);
     return status == WF_OK ? WF_OK : wf_fail(ctx, status, "%s", error.text);
+}
+
+wf_status wf_par_pretrained_load(wf_par *par, wf_nn_gpt *model, const char *folder)
+{
+    return wf_hf_load(par, model, &wf_system_files, folder);
 }

@@ -279,8 +279,10 @@ wf_status wf_par_pretrained_save(wf_par *par, wf_nn_gpt *model, const char *fold
     if (!s)
         return wf_fail(ctx, WF_ENOMEM, "no memory to save a model");
     *s = (save){.par = par, .model = model};
+    wf_recorder_at_files(world, true);
     if (prepare(s, dtype) == WF_OK && first)
         create(s, folder);
+    wf_recorder_at_files(world, false);
     status = agree(s);
     if (status == WF_OK) {
         wf_recorder_at_files(world, true);
@@ -289,8 +291,10 @@ wf_status wf_par_pretrained_save(wf_par *par, wf_nn_gpt *model, const char *fold
         status = agree(s);
     }
     if (status == WF_OK) {
+        wf_recorder_at_files(world, true);
         if (first)
             publish(s, folder);
+        wf_recorder_at_files(world, false);
         status = agree(s);
     }
     free(s->parameter);

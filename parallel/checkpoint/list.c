@@ -7,10 +7,20 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+bool wf_par_checkpoint_there(const char *path)
+{
+    char index[PATH_MAX];
+    struct stat s;
+
+    return snprintf(index, sizeof index, "%s/index.json", path) < (int)sizeof index &&
+           (stat(index, &s) == 0 || (errno != ENOENT && errno != ENOTDIR));
+}
 
 /* A checkpoint of a directory by its name there. */
 typedef struct found {

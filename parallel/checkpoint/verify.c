@@ -61,6 +61,11 @@ int64_t wf_par_checkpoint_sequences(const wf_par_checkpoint *c)
     return c->index.sequences;
 }
 
+bool wf_par_checkpoint_is_local(const wf_par_checkpoint *c)
+{
+    return c->index.kind == WF_INDEX_LOCAL;
+}
+
 int64_t wf_par_checkpoint_parameters(const wf_par_checkpoint *c)
 {
     return c->index.count;

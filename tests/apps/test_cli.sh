@@ -93,8 +93,13 @@ refuse "more ranks than a machine runs" 2 "8192 ranks.*4096" "${tiny[@]}" --tp 4
 if [ "$sanitized" != --sanitized ]; then
     limit=2000000
     refuse "more ranks than can be started" 1 "only [0-9]+ of 4096 ranks can be started" \
+        "${tiny[@]}" --tp 1024 --dp 4 --memory-check off
+    refuse "the same, told before one is started" 1 \
+        "does not fit: 4096 ranks of 1 thread take .* without their tensors, .* start fewer ranks" \
         "${tiny[@]}" --tp 1024 --dp 4
     refuse "more worker threads than can be started" 1 "rank .* thread .* did not start" \
+        "${tiny[@]}" --tp 4 --threads-per-rank 1024 --memory-check off
+    refuse "the same, told before" 1 "4 ranks of 1024 threads take .* start fewer" \
         "${tiny[@]}" --tp 4 --threads-per-rank 1024
     refuse "a model that does not fit" 1 "rank [0-3].*out of memory: [0-9]+ bytes for parameters" \
         "${tiny[@]}" --tp 2 --dp 2 --n-embd 131072 --memory-check off

@@ -142,6 +142,59 @@ for case in 'layers|o["options"]["n_layer"] = "20000000"|3|n_layer is 20000000, 
     ) || failures=$((failures + 1))
     cases=$((cases + 1))
 done
+# The same for flags that a run takes from the checkpoint: nothing is built or planned of such a size.
+few=(--data text.txt --global-batch-size 4 --eval-interval 0 --threads-per-rank 1 --device cpu)
+for case in 'layers|o["options"]["n_layer"] = "65536"|8|"n_layer" is 65536, and it has 20 tensors' \
+    'layers that could be|o["options"]["n_layer"] = "16"|2|is not in it' \
+    'a vocabulary|o["options"]["vocab_size"] = "16777216"|2|has 256 in dim 0 there and 16777216 here'; do
+    IFS='|' read -r name program status pattern <<<"$case"
+    rm -rf bad && cp -r good bad
+    change bad/step-00000001/index.json "$program"
+    ends "$name that a run takes over" "$status" "$pattern" gpt_train "${few[@]}" --steps 2 --resume \
+        bad/step-00000001
+    ends "$name that a sample takes over" "$status" "$pattern" gpt_train --device cpu --steps 0 \
+        --sample 5 --resume bad
+    result "and nothing is begun" "$(grep '^model:' out)"
+done
+
+# A damaged index is told before what is wrong with flags that it would have completed.
+rm -rf bad && cp -r good bad && echo x >>bad/step-00000001/index.json
+for path in bad/step-00000001 bad; do
+    ends "damaged, with half of the flags: $path" 8 'bad/step-00000001/index.json: no JSON' gpt_train \
+        "${few[@]}" --n-embd 30 --n-head 4 --steps 2 --resume "$path"
+done
+ends "and where it is gone on from by itself" 8 'none of the 1 .* no JSON .*--resume none' gpt_train \
+    "${few[@]}" --n-embd 30 --n-head 4 --steps 2 --save bad
+
+# A sample from a local checkpoint: on the layout that it was saved with.
+train "the same numbers, sharded" --steps 1 --dp 2 --strategy zero1 --save sharded
+ends "a sample of it" 0 '' gpt_train --device cpu --steps 0 --sample 20 --resume sharded
+cp out sample
+ends "a sample of a local one" 0 '' gpt_train --device cpu --steps 0 --sample 20 --dp 2 --strategy \
+    zero1 --resume local
+result "is the same" "$(diff <(sed -n '/^--- sample/,$p' sample) <(sed -n '/^--- sample/,$p' out))"
+result "and flags of training are not told" "$(grep 'from here on' err)"
+ends "on another layout" 2 'saved as local, so it fits the layout .* zero1 .*load it there' \
+    gpt_train --device cpu --steps 0 --sample 20 --resume local
+
+# Folders are checked before a run begins, and one that it has made goes with it.
+for path in nowhere/folder text.txt; do
+    ends "--recorder-dir $path" 3 "--recorder-dir $path cannot be used: .*name a folder" gpt_train \
+        "${tiny[@]}" --steps 1 --recorder-dir "$path"
+done
+train "--recorder-dir that can be made" --steps 1 --recorder-dir made
+ends "a log that cannot be written" 3 'nowhere/log' gpt_train "${tiny[@]}" --steps 1 --save unused \
+    --save-best --eval-interval 1 --log-jsonl nowhere/log
+result "leaves no folder" "$(ls -d unused 2>&1 | grep -v 'No such')"
+ends "nor one that fails later" 7 'is not finite' gpt_train "${tiny[@]}" --steps 99 --save unused \
+    --lr 1000 --warmup-steps 0 --optimizer sgd --clip-grad 0
+result "before it has saved" "$(ls -d unused 2>&1 | grep -v 'No such')"
+mkdir empty
+ends "the same" 3 'nowhere/log' gpt_train "${tiny[@]}" --steps 1 --save empty --log-jsonl nowhere/log
+result "leaves one that was there" "$([ -d empty ] || echo gone)"
+mkfifo pipe
+ends "recorder_diff of a pipe" 3 'pipe is not a flight recorder' recorder_diff pipe
+
 change good/step-00000001/index.json 'o["options"]["lr"] = "\x1b[31m1\x7f\x9b5m"'
 ends "escapes in a value" 0 '' ckpt show good
 result "are not shown" "$(grep -P '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]' out)"

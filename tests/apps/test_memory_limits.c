@@ -129,6 +129,40 @@ static void containers(void)
     end();
 }
 
+/* 1: all that a launcher has started share the limit; 0: this process alone; -1: no such limit. */
+static int shared(const char *name)
+{
+    wf_memory_limit limit[WF_MEMORY_LIMITS];
+    int n = wf_memory_limits(root, limit);
+
+    for (int i = 0; i < n; i++)
+        if (strcmp(limit[i].name, name) == 0)
+            return limit[i].shared;
+    return -1;
+}
+
+/* A group that the launcher is in too, one of this process, and a launcher that cannot be seen. */
+static void groups_of_several_processes(void)
+{
+    begin();
+    put("/proc/self/status", "PPid:\t77\n");
+    put("/proc/self/cgroup", "4:memory:/job/task_0\n0::/x\n");
+    put("/proc/self/mountinfo", both);
+    put("/groups/memory/job/memory.limit_in_bytes", "4294967296\n");
+    put("/groups/memory/job/task_0/memory.limit_in_bytes", "4294967296\n");
+    put("/groups/unified/x/memory.max", "4294967296\n");
+    CU_ASSERT_EQUAL(shared("memory.limit_in_bytes of control group /job"), 0);
+    put("/proc/77/cgroup", "4:memory:/job/step\n0::/xx\n");
+    CU_ASSERT_EQUAL(shared("memory.limit_in_bytes of control group /job"), 1);
+    CU_ASSERT_EQUAL(shared("memory.limit_in_bytes of control group /job/task_0"), 0);
+    CU_ASSERT_EQUAL(shared("memory.max of control group /x"), 0);
+    put("/proc/77/cgroup", "0::/x\n4:memory:/job/task_0\n");
+    CU_ASSERT_EQUAL(shared("memory.limit_in_bytes of control group /job/task_0"), 1);
+    CU_ASSERT_EQUAL(shared("memory.max of control group /x"), 1);
+    CU_ASSERT_EQUAL(shared("this machine's available memory"), 1);
+    end();
+}
+
 /* In a child, which keeps them. */
 static void limits_of_the_process(void)
 {
@@ -155,6 +189,7 @@ static void limits_of_the_process(void)
 static const wf_test tests[] = {{"version 2, groups above, cache and swap", second_version},
                                 {"version 1", first_version},
                                 {"containers, and what cannot be read", containers},
+                                {"groups of several processes", groups_of_several_processes},
                                 {"limits of the process", limits_of_the_process},
                                 {NULL, NULL}};
 

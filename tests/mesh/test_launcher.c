@@ -194,6 +194,13 @@ static void chosen(void)
          NULL,
          {"--transport threads", "PMI_SIZE=2"}},
         {"PMI_SIZE=3 PMI_RANK=0", NULL, NULL, 8, NULL, {"8 ranks", "3 processes"}},
+        {"PMI_SIZE=3 PMI_RANK=0",
+         NULL,
+         NULL,
+         8,
+         NULL,
+         {"(PMI_SIZE)", "; start 8, or a divisor of that"}},
+        {"PMI_SIZE=2 PMI_RANK=0", NULL, NULL, 1, NULL, {"1 rank cannot", "; start 1"}},
         {"PMI_SIZE=1 PMI_RANK=0", NULL, NULL, 8, "threads", {NULL}},
         {"PMI_SIZE=1 PMI_RANK=0", "mpi", NULL, 8, "mpi", {NULL}},
         {"PMI_SIZE=1 PMI_RANK=0", NULL, "mpi", 8, "mpi", {NULL}},
@@ -242,6 +249,7 @@ static void chosen(void)
         } else {
             CU_ASSERT(strstr(error.text, cases[i].words[0]) != NULL);
             CU_ASSERT(strstr(error.text, cases[i].words[1]) != NULL);
+            CU_ASSERT(strstr(error.text, "1, 1") == NULL && strstr(error.text, "of 1") == NULL);
         }
     }
     environment("");

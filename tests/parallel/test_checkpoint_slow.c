@@ -1,22 +1,24 @@
 /*
  * tests/parallel/test_checkpoint_slow.c - a disk may be as slow as it likes: a rank that saves or
- * loads for longer than a stall may last does not stall, and its checkpoint is not lost.
+ * loads, a checkpoint or a model, or reads data for longer than a stall may last does not stall, and
+ * its checkpoint is not lost.
  */
+#include "parallel/checkpoint/hf_files.h"
 #include "tests/parallel/checkpoint_trial.h"
 #include <stdatomic.h>
 #include <time.h>
 
-static const double limit = 0.5;
+static const double limit = 0.3;
 
 /* One call of the next operation takes longer than the limit. */
 typedef struct slow {
-    _Atomic bool sync, read;
+    _Atomic bool sync, read, data;
 } slow;
 
 static void nap(_Atomic bool *once)
 {
     if (atomic_exchange(once, false))
-        nanosleep(&(struct timespec){.tv_nsec = (long)(1.7 * limit * 1e9)}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = (long)(1.3 * limit * 1e9)}, NULL);
 }
 
 static int slow_sync(void *self, int fd)
@@ -70,27 +72,84 @@ static wf_status save_and_load(trial *t, wf_rank *rank, wf_par_trainer *trainer)
     return WF_OK;
 }
 
-static void slow_files_are_no_stall(void)
+static wf_status slow_data(void *self, int64_t step, int64_t first, int64_t count,
+                           int64_t length, int32_t *tokens, int32_t *targets, wf_error *error)
+{
+    slow *s = self;
+
+    nap(&s->data);
+    return count_up(NULL, step, first, count, length, tokens, targets, error);
+}
+
+static wf_status train_and_export(part *p, wf_par_trainer *trainer)
+{
+    trial *t = p->arg;
+    slow *s = t->own;
+    wf_rank *rank = p->rank;
+    wf_file_calls calls = wf_system_files;
+    const wf_par_data data = {slow_data, s};
+    wf_par_step result;
+
+    calls.self = s;
+    calls.read = slow_read;
+    GOOD(wf_par_train_step(trainer, 1, &data, &result));
+    NEED(!atomic_load(&s->data));
+    GOOD(wf_par_pretrained_save(p->par, p->gpt, t->dir, "f32"));
+    if (rank->index == 1)
+        atomic_store(&s->read, true);
+    GOOD(barrier(rank));
+    GOOD(wf_hf_load(p->par, p->gpt, &calls, t->dir));
+    NEED(!atomic_load(&s->read));
+    return barrier(rank);
+}
+
+static wf_status model_rank(wf_rank *rank, void *arg)
+{
+    training what = new_training(WF_NN_GPT2, HEADS, BATCH);
+
+    what.model.layers = 1;
+    what.layout.dp = 4;
+    return on_trainer(rank, &what, train_and_export, arg);
+}
+
+static void run(wf_status (*rank_main)(wf_rank *, void *), trial *t, slow *s)
 {
     char dir[64];
-    slow s = {.sync = false, .read = false};
-    trial t = {.dir = dir, .own = &s, .run = save_and_load};
     wf_error error = {WF_OK, ""};
 
     if (UNDER_SANITIZER) /* where all else is that slow too */
         return;
     fresh_directory(dir);
-    wf_launch(&(wf_launch_options){.ranks = 4, .stall_timeout = limit}, trial_rank, &t, &error);
+    t->dir = dir;
+    t->own = s;
+    wf_launch(&(wf_launch_options){.ranks = 4, .stall_timeout = limit}, rank_main, t, &error);
     CU_ASSERT_EQUAL(error.code, WF_OK);
     if (error.code != WF_OK)
         printf("\n    %s\n", error.text);
     remove_directory(dir);
 }
 
+static void slow_files_are_no_stall(void)
+{
+    slow s = {.sync = false};
+    trial t = {.run = save_and_load};
+
+    run(trial_rank, &t, &s);
+}
+
+static void slow_data_and_models_are_no_stall(void)
+{
+    slow s = {.data = true};
+    trial t = {.cases = 0};
+
+    run(model_rank, &t, &s);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"slow files are no stall", slow_files_are_no_stall},
+        {"slow data and models are no stall", slow_data_and_models_are_no_stall},
         {NULL, NULL},
     };
 
