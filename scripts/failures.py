@@ -145,7 +145,7 @@ class Subset(Case):
             # nobody is left, or the launcher ended the others before they could notice, or before
             # they had begun to look themselves
             self.silent = "all are dead" if everybody else f"{ended - acted:.2f} s to the launcher's end"
-            if everybody or ended - acted < 0.7 or self.phase == "start":
+            if everybody or ended - acted < 0.35 or self.phase == "start":
                 return []
         if len(told) != 1 and not (not told and everybody and self.action == "stop"):
             problems.append(f"told on {len(told)} lines")
