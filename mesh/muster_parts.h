@@ -15,13 +15,13 @@ typedef struct wf_muster_state {
     char base[64];            /* of all names of this world */
     struct sockaddr_un claim; /* the name of who tells */
     int listener;
-    int processes;     /* of all hosts */
-    _Atomic bool left; /* the one behind this one has said farewell */
-    _Atomic bool told; /* another one has said that it tells the user */
-    _Atomic bool over; /* MPI has ended */
-    int at_the_end;    /* others that have said so, to the first */
-    bool all_are;      /* as the first says */
-    pid_t next;        /* the one behind; 0: it has not come */
+    int processes;          /* of all hosts */
+    _Atomic bool left;      /* the one behind this one has said farewell */
+    _Atomic bool told;      /* another one has said that it tells the user */
+    _Atomic bool over;      /* MPI has ended */
+    _Atomic int at_the_end; /* others that have said so, to the first */
+    _Atomic bool all_are;   /* as the first says */
+    pid_t next;             /* the one behind; 0: it has not come */
     int next_process;
     int64_t begun, stopped, gone; /* since when, in milliseconds; 0: it is not */
     int64_t limit;
