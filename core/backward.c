@@ -1,5 +1,6 @@
 /* core/backward.c - the walk back over a tape: who gets which gradient, and in what order. */
 #include "core/tape_parts.h"
+#include <inttypes.h>
 #include <string.h>
 
 void wf_node_forget(node *n)
@@ -110,6 +111,13 @@ static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_tensor *grad)
         return wf_fail(ctx, WF_ESHAPE,
                        "two gradients of one vector meet, one with a row per sequence and one "
                        "without, %s: give each place of use a wf_leaf of its own",
+                       wf_tensor_describe(grad, text, sizeof text));
+    if (grad->ndim && (*place)->dim[0].size != grad->dim[0].size)
+        return wf_fail(ctx, WF_ESHAPE,
+                       "two gradients of one vector meet, with rows of %" PRId64
+                       " and of %" PRId64 " sequences, %s: give each place of use a wf_leaf of "
+                       "its own, and add their gradients when each is summed (wf_batch_sum)",
+                       (*place)->dim[0].size, grad->dim[0].size,
                        wf_tensor_describe(grad, text, sizeof text));
     if (widen_either(ctx, place, &grad) != WF_OK)
         return ctx->error.code;

@@ -141,6 +141,11 @@ void wf_context_position(wf_context *ctx, int64_t step, wf_sequences sequences)
     ctx->sequences = sequences;
 }
 
+void wf_context_micro_steps(wf_context *ctx, int64_t count)
+{
+    ctx->micro_steps = count;
+}
+
 int64_t wf_context_step(const wf_context *ctx)
 {
     return ctx->step;

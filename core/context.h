@@ -100,6 +100,16 @@ WF_API void wf_context_position(wf_context *ctx, int64_t step, wf_sequences sequ
 WF_API int64_t wf_context_step(const wf_context *ctx);
 WF_API wf_sequences wf_context_sequences(const wf_context *ctx);
 
+/**
+ * wf_context_micro_steps - in how many batches one after the other a training step comes, from now on; 1
+ * at the start
+ *
+ * What a model computes from its parameters before it uses it has a gradient that is summed over a
+ * batch, and then goes back through what computed it: once for each of them. That has other bits
+ * than once for all, so wf_context_inexact tells of it where there are several.
+ */
+WF_API void wf_context_micro_steps(wf_context *ctx, int64_t count);
+
 /** wf_context_training - false (evaluation) makes dropout the identity; true at the start.
  * wf_context_is_training - which it is. */
 WF_API void wf_context_training(wf_context *ctx, bool training);

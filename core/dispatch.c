@@ -366,6 +366,8 @@ wf_status wf_dispatch(wf_call *call)
         if (status == WF_OK)
             note_changes(call);
     }
+    if (status == WF_OK && call->ctx->tape && call->ctx->micro_steps > 1)
+        wf_tape_tell_computed(call, &sig);
     if (status == WF_OK)
         status = wf_tape_record(call);
     call->signature = NULL;

@@ -56,6 +56,7 @@ struct wf_context {
     wf_dtype storage;    /* and stored as */
     int64_t step;
     wf_sequences sequences;
+    int64_t micro_steps;
     bool evaluating;
     double flops;
     wf_trace *trace; /* NULL: none is kept */
@@ -81,5 +82,9 @@ wf_tensor *wf_tensor_copy(const wf_tensor *t);
 
 /* core/cast.c: a sum that is complete, as it is stored: t itself, or t rounded; the scope's. */
 wf_tensor *wf_rounded(wf_tensor *t);
+
+/* Tell of an operand that is computed from parameters and whose gradient is a sum over the batch, while
+   a tape records and a step has several batches. */
+void wf_tape_tell_computed(const wf_call *call, const wf_signature *sig);
 
 #endif

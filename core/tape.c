@@ -1,5 +1,6 @@
 /* core/tape.c - the list of ops that ran; the walk back over it is in backward.c. */
 #include "core/tape_parts.h"
+#include <inttypes.h>
 #include <string.h>
 
 wf_tape *wf_tape_open(wf_context *ctx)
@@ -92,6 +93,52 @@ static void save_input(node *n, int i, wf_tensor *t)
         n->in[i] = wf_tensor_retain(t->origin ? t->origin : t);
     }
     n->in_version[i] = n->in[i] ? wf_tensor_version(n->in[i]) : 0;
+}
+
+/* Whether a tensor is a leaf, whole or in part, wherever it was moved: its gradient then comes to the
+   leaf as it is. */
+static bool is_moved_leaf(const wf_tensor *t, uint64_t serial)
+{
+    const node *n = t->tape == serial ? t->node : NULL;
+    int output = t->output;
+
+    while (n) {
+        const edge *e = &n->from[n->op->flags & WF_OP_BORDER ? output : 0];
+
+        if (!(n->op->flags & (WF_OP_BORDER | WF_OP_LINEAR)))
+            return false;
+        output = e->output;
+        n = e->made_by;
+    }
+    return true;
+}
+
+void wf_tape_tell_computed(const wf_call *call, const wf_signature *sig)
+{
+    wf_context *ctx = call->ctx;
+    uint32_t batch = 0;
+    char text[256];
+
+    for (int letter = 0; letter < WF_LETTERS; letter++)
+        if (sig->known[letter] && sig->dim[letter].leaves == WF_LEAF_EACH)
+            batch |= 1u << letter;
+    for (int i = 0; i < call->n_in && batch && wf_context_exact(ctx); i++) {
+        const wf_tensor *t = call->in[i];
+        uint32_t has = 0;
+
+        for (int d = 0; d < t->ndim; d++)
+            has |= 1u << sig->letter[i][d];
+        if (t->requires_grad && (batch & ~has) && !is_moved_leaf(t, ctx->tape->serial))
+            wf_context_tell_inexact(
+                ctx,
+                "not layout-exact: %s%s%s: operand %d, %s, is computed from parameters, and "
+                "its "
+                "gradient goes back through that in each of %" PRId64
+                " micro-steps: take one of them, so that it is summed over the batch before",
+                call->op->name, ctx->path && *ctx->path ? " in " : "",
+                ctx->path ? ctx->path : "", i, wf_tensor_describe(t, text, sizeof text),
+                ctx->micro_steps);
+    }
 }
 
 /* No tape records, but what runs will run again for one: only whether a gradient is wanted is noted. */

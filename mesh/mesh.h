@@ -153,7 +153,8 @@ WF_API int64_t wf_layout_largest_part(const wf_mesh *mesh, const wf_layout *layo
  *
  * A weight that a model computes before it uses it (masked, normed, merged with another) passes
  * wf_redistribute(w, w->layout) where ranks have shares of the batch: its gradient is summed over them
- * there, in every micro-step, and then goes on through what made the weight.
+ * there, in every micro-step, and then goes on through what made the weight. Another number of
+ * micro-steps then has other bits, which wf_context_inexact tells (wf_context_micro_steps).
  *
  * @param to    of the same mesh; NULL for whole
  * Layout:      any to any; sums over ranks in tree order, rounded once where results are stored as

@@ -241,6 +241,7 @@ static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf
 
     wf_scope_open(ctx);
     wf_context_position(ctx, step, wf_par_sequences(t, k));
+    wf_context_micro_steps(ctx, t->micros);
     wf_context_phase(ctx, "forward");
     b = t->given ? t->given[k] : read_batch(t, data, step, k);
     tape = wf_tape_open(ctx);
@@ -255,6 +256,7 @@ static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf
         wf_backward(loss, constant_like(loss, token_weight(t)), false);
     t->units->gradients = NULL;
     wf_tape_close(tape);
+    wf_context_micro_steps(ctx, 1);
     wf_context_storage(ctx, storage);
     wf_context_phase(ctx, "collecting gradients");
     if (wf_context_status(ctx) == WF_OK)

@@ -312,6 +312,30 @@ static void early_gradients(void)
     }
 }
 
+/* A bias as the leaf of two places that see batches of two sizes: one row per sequence of each. */
+static void rows_of_two_batches_meet(void)
+{
+    for (int leaves = 1; leaves <= 2; leaves++) {
+        wf_context *ctx = open_reference(0);
+        wf_tape *tape = wf_tape_open(ctx);
+        wf_tensor *b = leaf(ctx, 0, 2, ones), *other = leaves == 2 ? wf_leaf(b) : b;
+        wf_tensor *y = wf_batch_sum(wf_bias_add(make(ctx, 2, 2, ones), b));
+
+        y = wf_add(y, wf_batch_sum(wf_bias_add(make(ctx, 1, 2, ones), other)));
+        if (leaves == 2) {
+            CU_ASSERT_EQUAL(wf_backward(y, make(ctx, 0, 2, ones), false), WF_OK);
+            CU_ASSERT_TRUE(equals(b->grad, 4, ones) && equals(other->grad, 2, ones));
+        } else {
+            CU_ASSERT_EQUAL(wf_backward(y, make(ctx, 0, 2, ones), false), WF_ESHAPE);
+            CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE,
+                                   "with rows of 1 and of 2 sequences, f64 [2,2]: give each "
+                                   "place of use a wf_leaf of its own"));
+        }
+        wf_tape_close(tape);
+        wf_context_close(ctx);
+    }
+}
+
 /* A bias as the leaf of a place, where its gradient has a row per sequence, and of another op. */
 static void rows_meet_a_sum(void)
 {
@@ -337,6 +361,7 @@ int main(void)
                                     {"behind the root", behind_the_root},
                                     {"gradients made early", early_gradients},
                                     {"rows meet a sum", rows_meet_a_sum},
+                                    {"rows of two batches meet", rows_of_two_batches_meet},
                                     {NULL, NULL}};
 
     return wf_test_main("backward", tests);

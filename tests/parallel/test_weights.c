@@ -168,9 +168,43 @@ static void trained(void)
     }
 }
 
+/* What was computed has the gradient of one micro-step after the other: other bits than those of
+   one for all, and the run says so. */
+static void several_micro_steps(void)
+{
+    static const row rows[] = {
+        {"no_shard", .tp = 1, .dp = 1, .micro = 4},
+        {"no_shard", .tp = 1, .dp = 2, .micro = 2},
+        {"no_shard", .tp = 1, .dp = 2, .micro = 2, .accumulate = WF_PAR_REDUCED},
+        {"full_shard", .tp = 1, .dp = 4, .micro = 1, .accumulate = WF_PAR_REDUCED}};
+    training one = new_training(WF_NN_GPT2, HEADS, BATCH), steps;
+
+    one.options.loss = loss_of_net;
+    one.steps = 4;
+    if (!train_net(&one))
+        return;
+    CU_ASSERT_STRING_EQUAL(one.inexact, "");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        training t = on_row(one, &rows[i]);
+
+        if (!train_net(&t))
+            continue;
+        CU_ASSERT_NOT_EQUAL(t.digest, one.digest);
+        CU_ASSERT_DOUBLE_EQUAL(t.loss[3], one.loss[3], 1e-4);
+        CU_ASSERT(strstr(t.inexact, "not layout-exact: linear1 in net: operand 1, f32 [40,") !=
+                  NULL);
+        CU_ASSERT(strstr(t.inexact, "goes back through that in each of 2 micro-steps") != NULL);
+        if (i == 0)
+            steps = t; /* ranks that sum each micro-step have the same ones as one rank */
+        else if (t.layout.accumulate == WF_PAR_REDUCED)
+            CU_ASSERT_EQUAL(t.digest, steps.digest);
+    }
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"trained under every kind of strategy", trained},
+                                    {"in several micro-steps", several_micro_steps},
                                     {NULL, NULL}};
 
     return wf_test_main("weights", tests);
