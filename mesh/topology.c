@@ -4,6 +4,7 @@
 #include <hwloc.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static size_t cache_bytes(hwloc_topology_t machine, hwloc_obj_type_t type)
@@ -22,8 +23,13 @@ static int count(hwloc_topology_t machine, hwloc_obj_type_t type)
 
 static wf_status load(hwloc_topology_t machine, const char *xml, wf_error *error)
 {
-    if (xml && access(xml, R_OK) != 0)
+    struct stat s;
+
+    if (xml && (access(xml, R_OK) != 0 || stat(xml, &s) != 0))
         return wf_error_set(error, WF_EIO, "cannot read topology %s: %s", xml, strerror(errno));
+    if (xml && !S_ISREG(s.st_mode)) /* hwloc would wait for whoever writes to a pipe */
+        return wf_error_set(error, WF_EIO, "cannot read topology %s: it is no regular file",
+                            xml);
     if (xml && hwloc_topology_set_xml(machine, xml) != 0)
         return wf_error_set(error, WF_EIO,
                             "%s is not a topology in hwloc's XML (make one with: lstopo %s)",
