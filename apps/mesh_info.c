@@ -1,6 +1,7 @@
 /* apps/mesh_info.c - who would sit where: see mesh_info --help. */
 #include "apps/mesh_picture.h"
 #include "apps/program.h"
+#include <errno.h>
 #include <getopt.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -168,10 +169,16 @@ static wf_status parse(int argc, char **argv, request *q, wf_error *error)
 static wf_status read_plan(session *s, const char *path, wf_error *error)
 {
     json_error_t why;
-    json_t *plan = json_load_file(path, 0, &why), *mesh = json_object_get(plan, "mesh"), *row;
-    json_t *collectives = json_object_get(plan, "collectives");
+    FILE *file = wf_program_file(path, "r");
+    json_t *plan, *mesh, *collectives, *row;
     size_t i;
 
+    if (!file)
+        return wf_error_set(error, WF_EIO, "cannot read %s: %s", path, strerror(errno));
+    plan = json_loadf(file, 0, &why);
+    fclose(file);
+    mesh = json_object_get(plan, "mesh");
+    collectives = json_object_get(plan, "collectives");
     if (!json_is_object(mesh) || !json_is_array(collectives)) {
         json_decref(plan);
         return wf_error_set(error, WF_EIO,

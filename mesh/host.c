@@ -6,7 +6,7 @@
  * built with their vendor's library.
  */
 #include "mesh/host.h"
-#include <errno.h>
+#include "mesh/private.h"
 #include <hwloc.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,9 +66,8 @@ static wf_status load(reader *r, wf_error *error)
     bool file = source && access(source, F_OK) == 0;
 
     hwloc_topology_set_io_types_filter(r->machine, HWLOC_TYPE_FILTER_KEEP_ALL);
-    if (file && access(source, R_OK) != 0)
-        return wf_error_set(error, WF_EIO, "cannot read topology %s: %s", source,
-                            strerror(errno));
+    if (file && wf_topology_file(source, error) != WF_OK)
+        return error->code;
     if (file && hwloc_topology_set_xml(r->machine, source) != 0)
         return wf_error_set(error, WF_EIO,
                             "%s is not a topology in hwloc's XML (make one with: lstopo %s; "

@@ -26,6 +26,9 @@ struct wf_mesh {
     size_t gathered_bytes;
 };
 
+/* Whether hwloc can read a file: it would wait for whoever writes to a pipe. WF_EIO. */
+wf_status wf_topology_file(const char *xml, wf_error *error);
+
 /* The mesh's own copy of a layout; NULL where it is whole everywhere. */
 const wf_layout *wf_layout_intern(wf_mesh *mesh, const wf_layout *layout);
 

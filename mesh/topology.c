@@ -1,9 +1,11 @@
 /* mesh/topology.c - reading a machine through hwloc. */
 #include "mesh/topology.h"
+#include "mesh/private.h"
 #include <errno.h>
 #include <hwloc.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static size_t cache_bytes(hwloc_topology_t machine, hwloc_obj_type_t type)
@@ -20,10 +22,22 @@ static int count(hwloc_topology_t machine, hwloc_obj_type_t type)
     return n > 0 ? n : 1;
 }
 
+wf_status wf_topology_file(const char *xml, wf_error *error)
+{
+    struct stat s;
+
+    if (access(xml, R_OK) != 0 || stat(xml, &s) != 0)
+        return wf_error_set(error, WF_EIO, "cannot read topology %s: %s", xml, strerror(errno));
+    if (!S_ISREG(s.st_mode))
+        return wf_error_set(error, WF_EIO, "cannot read topology %s: it is no regular file",
+                            xml);
+    return WF_OK;
+}
+
 static wf_status load(hwloc_topology_t machine, const char *xml, wf_error *error)
 {
-    if (xml && access(xml, R_OK) != 0)
-        return wf_error_set(error, WF_EIO, "cannot read topology %s: %s", xml, strerror(errno));
+    if (xml && wf_topology_file(xml, error) != WF_OK)
+        return error->code;
     if (xml && hwloc_topology_set_xml(machine, xml) != 0)
         return wf_error_set(error, WF_EIO,
                             "%s is not a topology in hwloc's XML (make one with: lstopo %s)",

@@ -193,6 +193,8 @@ mkdir empty
 ends "the same" 3 'nowhere/log' gpt_train "${tiny[@]}" --steps 1 --save empty --log-jsonl nowhere/log
 result "leaves one that was there" "$([ -d empty ] || echo gone)"
 mkfifo pipe
+ends "a plan that is a pipe" 3 'pipe is not a plan' mesh_info --plan pipe
+ends "a topology that is one" 3 'pipe: it is no regular file' mesh_info --topology pipe
 ends "recorder_diff of a pipe" 3 'pipe is not a flight recorder' recorder_diff pipe
 
 change good/step-00000001/index.json 'o["options"]["lr"] = "\x1b[31m1\x7f\x9b5m"'
