@@ -84,6 +84,19 @@ static bool useful(const wf_tensor *t)
     return true;
 }
 
+/* What a number on the way to the root was added up of, without signs. */
+static double terms_of(const program *p, const step *s)
+{
+    const value *a = &p->value[s->in[0]], *b = s->n_in > 1 ? &p->value[s->in[1]] : NULL;
+    double sum = 0;
+
+    if (s->op != &weigh_op)
+        return a->terms + (b ? b->terms : 0);
+    for (int64_t i = 0; i < a->count; i++)
+        sum += fabs(element_of(a->dtype, a->whole, i) * element_of(b->dtype, b->whole, i));
+    return sum;
+}
+
 static bool run_op(maker *m, const step *s)
 {
     program *p = m->p;
@@ -101,6 +114,8 @@ static bool run_op(maker *m, const step *s)
         good = out[o] && useful(out[o]);
     for (int o = 0; o < s->n_out && good; o++)
         take_result(&p->value[s->out[o]], s->out[o], out[o]);
+    if (good && s->n_out && !out[0]->ndim)
+        p->value[s->out[0]].terms = terms_of(p, s);
     for (int i = 0; i < s->n_in && good; i++)
         if (in[i]->requires_grad)
             p->value[p->value[s->in[i]].source].uses++;

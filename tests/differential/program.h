@@ -86,8 +86,9 @@ typedef struct value {
     void *whole;
     int source; /* the value that is the same tensor on one rank: its uses are counted there */
     int uses;
-    int below;   /* of integers: all are less */
-    bool wanted; /* a leaf whose gradient is compared */
+    int below;    /* of integers: all are less */
+    double terms; /* of a number on the way to the root: what was added up, without signs */
+    bool wanted;  /* a leaf whose gradient is compared */
     /* the gradient of a leaf, and the parameter after an update; NULL where there is none */
     wf_tensor *grad;
     wf_dtype grad_dtype;
@@ -188,9 +189,15 @@ bool certainly_exact(const wf_call *call);
 bool move_keeps_bits(const wf_layout *from, const wf_layout *to);
 
 /* compare.c */
-/* This rank's part of a tensor against the whole; NULL where they agree, else what differs. */
-const char *differs(const wf_tensor *t, wf_dtype dtype, const void *whole, int64_t count,
-                    bool bits, bool stored_half, char text[256]);
+double element_of(wf_dtype dtype, const void *data, int64_t i);
+/* How far elements may be from those of a whole tensor, or from a number that so much was added up
+   to, without signs. */
+double tolerance(wf_dtype dtype, const void *whole, int64_t count, double terms,
+                 bool stored_half);
+/* This rank's part of a tensor against the whole; most: 0 where bits are compared. NULL where they
+   agree, else what differs. */
+const char *differs(const wf_tensor *t, wf_dtype dtype, const void *whole, double most,
+                    char text[256]);
 
 /* trial.c */
 void note(board *b, const char *format, ...) WF_PRINTF(2, 3);

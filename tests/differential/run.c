@@ -18,9 +18,11 @@ static void compare(run *r, const char *what, int id, const wf_tensor *t, wf_dty
                     const void *whole, int64_t count, bool rough)
 {
     char text[256], kind[256];
-    const char *wrong;
+    double most = rough ? tolerance(dtype, whole, count, t->ndim ? 0 : r->p->value[id].terms,
+                                    r->p->storage == WF_BF16)
+                        : 0;
+    const char *wrong = differs(t, dtype, whole, most, text);
 
-    wrong = differs(t, dtype, whole, count, !rough, r->p->storage == WF_BF16, text);
     if (wrong)
         fail_case(r->b, "rank %d, %s v%d, %s, promised %s: %s", r->rank->index, what, id,
                   wf_tensor_describe(t, kind, sizeof kind),
