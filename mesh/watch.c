@@ -14,7 +14,8 @@
 enum {
     STACK_BYTES = 256 << 10,
     LAST_WORDS_MS = 200, /* of a world that has failed */
-    DECIDE_MS = 800      /* who tells of a crash; launchers end all a second after a death */
+    DECIDE_MS = 800,     /* who tells of a crash; launchers end all a second after a death */
+    SAID_MS = 200        /* for other processes to be sent that this one has told */
 };
 
 /* Of this process, for a signal. */
@@ -70,6 +71,7 @@ static void tell_others(wf_world_watch *w)
     if (!wf_watch_is_head(w))
         wf_watch_send(&w->peer[0], WATCH_TOLD, NULL, 0);
     tell_on(w);
+    atomic_store(&w->said_on, true);
 }
 
 static void take_status(wf_world_watch *w, const watch_peer *p, const char *data)
@@ -393,10 +395,13 @@ bool wf_watch_last_words(int rank, const char *text)
 
 void wf_watch_said(void)
 {
+    const struct timespec nap = {.tv_nsec = 1000000};
     wf_world_watch *w = atomic_load(&current);
 
-    if (!w)
+    if (!w || !w->n_peers)
         return;
     atomic_store(&w->said, true);
     wf_watch_poke(w);
+    for (int ms = 0; ms < SAID_MS && !atomic_load(&w->said_on); ms++)
+        nanosleep(&nap, NULL);
 }

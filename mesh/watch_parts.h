@@ -85,6 +85,7 @@ struct wf_world_watch {
     _Atomic bool crashed;   /* it is there */
     bool crash_heard;
     _Atomic bool said;     /* the process that crashes has told the user */
+    _Atomic bool said_on;  /* and the others have been sent that it has */
     _Atomic int decided;   /* who tells, for a signal; UNDECIDED */
     _Atomic bool all_told; /* `told`, likewise */
     pthread_t thread;
