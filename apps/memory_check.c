@@ -117,8 +117,7 @@ wf_status wf_memory_check(const wf_options *o, const wf_launcher *launcher, wf_e
         error, WF_ENOMEM,
         "this run does not fit: the tensors of the %d rank%s of this process take %s, most for "
         "%s, and %s (%s) leaves %s%s, beside %s for the ranks themselves; %s (--plan tells "
-        "what "
-        "flags are worth), or allow more; --memory-check off starts it all the same",
+        "what flags are worth), or allow more; --memory-check off starts it all the same",
         ranks, ranks == 1 ? "" : "s", wf_size_text(bytes, needed),
         wf_memory_kind_name((wf_memory_kind)largest), least->name, most,
         wf_size_text(left, room),

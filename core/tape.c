@@ -132,8 +132,7 @@ void wf_tape_tell_computed(const wf_call *call, const wf_signature *sig)
             wf_context_tell_inexact(
                 ctx,
                 "not layout-exact: %s%s%s: operand %d, %s, is computed from parameters, and "
-                "its "
-                "gradient goes back through that in each of %" PRId64
+                "its gradient goes back through that in each of %" PRId64
                 " micro-steps: take one of them, so that it is summed over the batch before",
                 call->op->name, ctx->path && *ctx->path ? " in " : "",
                 ctx->path ? ctx->path : "", i, wf_tensor_describe(t, text, sizeof text),

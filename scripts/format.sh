@@ -1,5 +1,5 @@
 #!/bin/bash
-# format.sh [--check] - formats every C file with clang-format 14, or only says which are not.
+# format.sh [--check] - formats every C and CUDA file with clang-format 14, or only says which are not.
 # Other versions format differently: without 14, --check says that it is skipped and exits with 77.
 set -euo pipefail
 
@@ -21,5 +21,5 @@ if [ "${1:-}" = --check ]; then
 else
     mode=(-i)
 fi
-find . \( -name .git -o -name 'build*' -type d \) -prune -o -name '*.[ch]' -print0 |
+find . \( -name .git -o -name 'build*' -type d \) -prune -o \( -name '*.[ch]' -o -name '*.cu' \) -print0 |
     xargs -0 -r $tool --style=file "${mode[@]}"

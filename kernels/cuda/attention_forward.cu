@@ -48,7 +48,8 @@ __device__ __forceinline__ void update(softmax_rows<M> &state, float s[M][M], fl
         for (int c = 0; c < M; c++) {
             int64_t column = j + tx + SIDE * c;
 
-            s[r][c] = sees(a, i + r, column) && column < a.tokens ? s[r][c] * a.scale : -INFINITY;
+            s[r][c] =
+                sees(a, i + r, column) && column < a.tokens ? s[r][c] * a.scale : -INFINITY;
             greatest = fmaxf(greatest, s[r][c]);
         }
         greatest = half_warp_greatest(greatest);

@@ -149,7 +149,7 @@ struct dim_job {
     const void *x;
     float *y;
     int64_t outer, rows, n; /* y[o, i] = sum over r of x[o, r, i] */
-    int leaves; /* 0: one for each row */
+    int leaves;             /* 0: one for each row */
     wf_row_leaves cuts;
     bool wide;
 };

@@ -136,16 +136,7 @@ int open(const char *name, int flags, ...)
     return open_in(AT_FDCWD, name, flags, mode);
 }
 
-int open64(const char *name, int flags, ...)
-{
-    va_list list;
-    mode_t mode;
-
-    va_start(list, flags);
-    mode = flags & O_CREAT ? va_arg(list, mode_t) : 0;
-    va_end(list);
-    return open_in(AT_FDCWD, name, flags, mode);
-}
+int open64(const char *name, int flags, ...) __attribute__((alias("open")));
 
 int openat(int in, const char *name, int flags, ...)
 {

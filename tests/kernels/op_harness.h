@@ -71,8 +71,14 @@ op_operand op_per_token(const op_shape *s);
 op_operand op_vector(wf_dim dim);
 /* [batch, tokens, heads, head_dim], wanted. */
 op_operand op_heads(const op_shape *s, int64_t heads);
+op_operand op_matrix(wf_dim rows, wf_dim columns);
+/* The same, without a gradient. */
+op_operand op_unwanted(op_operand o);
 /* [batch, tokens], i32 below s->vocabulary. */
 op_operand op_token_ids(const op_shape *s);
+
+/* A case whose operands are still to be said. */
+op_case op_case_of(int n_in, int n_out, void (*apply)(wf_tensor *const *, wf_tensor **));
 
 /* A context of the kind the cases run in; asserts that it opens. 0 threads: the reference
  * device. */

@@ -32,6 +32,22 @@ op_operand op_per_token(const op_shape *s)
     return wanted(2, wf_dim_batch(s->batch), wf_dim_split(s->tokens), (wf_dim){0}, (wf_dim){0});
 }
 
+op_operand op_unwanted(op_operand o)
+{
+    o.wanted = false;
+    return o;
+}
+
+op_operand op_matrix(wf_dim rows, wf_dim columns)
+{
+    return (op_operand){.ndim = 2, .dim = {rows, columns}, .wanted = true};
+}
+
+op_case op_case_of(int n_in, int n_out, void (*apply)(wf_tensor *const *, wf_tensor **))
+{
+    return (op_case){.n_in = n_in, .n_out = n_out, .apply = apply};
+}
+
 op_operand op_vector(wf_dim dim)
 {
     return wanted(1, dim, (wf_dim){0}, (wf_dim){0}, (wf_dim){0});

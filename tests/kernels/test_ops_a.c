@@ -4,22 +4,6 @@
  */
 #include "tests/kernels/op_harness.h"
 
-static op_operand unwanted(op_operand o)
-{
-    o.wanted = false;
-    return o;
-}
-
-static op_operand matrix(wf_dim rows, wf_dim columns)
-{
-    return (op_operand){.ndim = 2, .dim = {rows, columns}, .wanted = true};
-}
-
-static op_case case_of(int n_in, int n_out, void (*apply)(wf_tensor *const *, wf_tensor **))
-{
-    return (op_case){.n_in = n_in, .n_out = n_out, .apply = apply};
-}
-
 static wf_dim width(const op_shape *s)
 {
     return wf_dim_width(s->width);
@@ -34,7 +18,7 @@ static void apply_add(wf_tensor *const *in, wf_tensor **out)
 
 static void add(op_case *c, const op_shape *s)
 {
-    *c = case_of(2, 1, apply_add);
+    *c = op_case_of(2, 1, apply_add);
     c->in[0] = c->in[1] = op_activations(s, width(s));
 }
 
@@ -45,7 +29,7 @@ static void apply_sub(wf_tensor *const *in, wf_tensor **out)
 
 static void sub(op_case *c, const op_shape *s)
 {
-    *c = case_of(2, 1, apply_sub);
+    *c = op_case_of(2, 1, apply_sub);
     c->in[0] = c->in[1] = op_activations(s, width(s));
 }
 
@@ -57,7 +41,7 @@ static void apply_mul(wf_tensor *const *in, wf_tensor **out)
 
 static void mul(op_case *c, const op_shape *s)
 {
-    *c = case_of(2, 2, apply_mul);
+    *c = op_case_of(2, 2, apply_mul);
     c->in[0] = c->in[1] = op_activations(s, width(s));
 }
 
@@ -68,7 +52,7 @@ static void apply_scale(wf_tensor *const *in, wf_tensor **out)
 
 static void scale(op_case *c, const op_shape *s)
 {
-    *c = case_of(1, 1, apply_scale);
+    *c = op_case_of(1, 1, apply_scale);
     c->in[0] = op_activations(s, width(s));
 }
 
@@ -79,7 +63,7 @@ static void apply_silu(wf_tensor *const *in, wf_tensor **out)
 
 static void silu(op_case *c, const op_shape *s)
 {
-    *c = case_of(1, 1, apply_silu);
+    *c = op_case_of(1, 1, apply_silu);
     c->in[0] = op_activations(s, width(s));
     c->in[0].low = -9;
     c->in[0].high = 9;
@@ -92,7 +76,7 @@ static void apply_swiglu(wf_tensor *const *in, wf_tensor **out)
 
 static void swiglu(op_case *c, const op_shape *s)
 {
-    *c = case_of(2, 1, apply_swiglu);
+    *c = op_case_of(2, 1, apply_swiglu);
     c->in[0] = c->in[1] = op_activations(s, width(s));
     c->in[0].low = -9;
     c->in[0].high = 9;
@@ -116,7 +100,7 @@ static void apply_dropout(wf_tensor *const *in, wf_tensor **out)
 
 static void dropout(op_case *c, const op_shape *s)
 {
-    *c = case_of(1, 1, apply_dropout);
+    *c = op_case_of(1, 1, apply_dropout);
     c->in[0] = op_activations(s, width(s));
 }
 
@@ -127,19 +111,19 @@ static void apply_dropout_add(wf_tensor *const *in, wf_tensor **out)
 
 static void dropout_add(op_case *c, const op_shape *s)
 {
-    *c = case_of(2, 1, apply_dropout_add);
+    *c = op_case_of(2, 1, apply_dropout_add);
     c->in[0] = c->in[1] = op_activations(s, width(s));
 }
 
 static void dropout_of_heads(op_case *c, const op_shape *s)
 {
-    *c = case_of(1, 1, apply_dropout);
+    *c = op_case_of(1, 1, apply_dropout);
     c->in[0] = op_heads(s, s->heads);
 }
 
 static void dropout_per_token(op_case *c, const op_shape *s)
 {
-    *c = case_of(1, 1, apply_dropout);
+    *c = op_case_of(1, 1, apply_dropout);
     c->in[0] = op_per_token(s);
 }
 
@@ -152,7 +136,7 @@ static void apply_bias_add(wf_tensor *const *in, wf_tensor **out)
 
 static void bias_add(op_case *c, const op_shape *s)
 {
-    *c = case_of(2, 1, apply_bias_add);
+    *c = op_case_of(2, 1, apply_bias_add);
     c->in[0] = op_activations(s, width(s));
     c->in[1] = op_vector(width(s));
 }
@@ -170,22 +154,22 @@ static void bias_gelu(op_case *c, const op_shape *s)
 
 static void bias_gelu_of_heads(op_case *c, const op_shape *s)
 {
-    *c = case_of(2, 1, apply_bias_gelu);
+    *c = op_case_of(2, 1, apply_bias_gelu);
     c->in[0] = op_heads(s, s->heads);
     c->in[1] = op_vector(wf_dim_width(s->head_dim));
 }
 
 static void bias_add_of_heads(op_case *c, const op_shape *s)
 {
-    *c = case_of(2, 1, apply_bias_add);
+    *c = op_case_of(2, 1, apply_bias_add);
     c->in[0] = op_heads(s, s->heads);
     c->in[1] = op_vector(wf_dim_width(s->head_dim));
 }
 
 static void bias_add_without_tokens(op_case *c, const op_shape *s)
 {
-    *c = case_of(2, 1, apply_bias_add);
-    c->in[0] = matrix(wf_dim_batch(s->batch), wf_dim_split(s->width));
+    *c = op_case_of(2, 1, apply_bias_add);
+    c->in[0] = op_matrix(wf_dim_batch(s->batch), wf_dim_split(s->width));
     c->in[1] = op_vector(wf_dim_split(s->width));
 }
 
@@ -196,14 +180,14 @@ static void apply_batch_sum(wf_tensor *const *in, wf_tensor **out)
 
 static void batch_sum(op_case *c, const op_shape *s)
 {
-    *c = case_of(1, 1, apply_batch_sum);
+    *c = op_case_of(1, 1, apply_batch_sum);
     c->in[0] = op_activations(s, width(s));
 }
 
 static void batch_sum_of_tokens(op_case *c, const op_shape *s)
 {
-    *c = case_of(1, 1, apply_batch_sum);
-    c->in[0] = matrix(wf_dim_split(s->tokens), width(s));
+    *c = op_case_of(1, 1, apply_batch_sum);
+    c->in[0] = op_matrix(wf_dim_split(s->tokens), width(s));
 }
 
 static void apply_batch_expand(wf_tensor *const *in, wf_tensor **out)
@@ -213,9 +197,9 @@ static void apply_batch_expand(wf_tensor *const *in, wf_tensor **out)
 
 static void batch_expand(op_case *c, const op_shape *s)
 {
-    *c = case_of(2, 1, apply_batch_expand);
-    c->in[0] = matrix(wf_dim_split(s->tokens), width(s));
-    c->in[1] = unwanted(op_activations(s, width(s)));
+    *c = op_case_of(2, 1, apply_batch_expand);
+    c->in[0] = op_matrix(wf_dim_split(s->tokens), width(s));
+    c->in[1] = op_unwanted(op_activations(s, width(s)));
 }
 
 static void apply_token_sum(wf_tensor *const *in, wf_tensor **out)
@@ -225,13 +209,13 @@ static void apply_token_sum(wf_tensor *const *in, wf_tensor **out)
 
 static void token_sum(op_case *c, const op_shape *s)
 {
-    *c = case_of(1, 1, apply_token_sum);
+    *c = op_case_of(1, 1, apply_token_sum);
     c->in[0] = op_per_token(s);
 }
 
 static void token_sum_of_activations(op_case *c, const op_shape *s)
 {
-    *c = case_of(1, 1, apply_token_sum);
+    *c = op_case_of(1, 1, apply_token_sum);
     c->in[0] = op_activations(s, width(s));
 }
 
@@ -242,9 +226,9 @@ static void apply_token_expand(wf_tensor *const *in, wf_tensor **out)
 
 static void token_expand(op_case *c, const op_shape *s)
 {
-    *c = case_of(2, 1, apply_token_expand);
+    *c = op_case_of(2, 1, apply_token_expand);
     c->in[0] = op_vector(wf_dim_batch(s->batch));
-    c->in[1] = unwanted(op_activations(s, width(s)));
+    c->in[1] = op_unwanted(op_activations(s, width(s)));
 }
 
 /* products */
@@ -256,9 +240,9 @@ static void apply_linear(wf_tensor *const *in, wf_tensor **out)
 
 static void linear(op_case *c, const op_shape *s)
 {
-    *c = case_of(2, 1, apply_linear);
+    *c = op_case_of(2, 1, apply_linear);
     c->in[0] = op_activations(s, width(s));
-    c->in[1] = matrix(wf_dim_split(s->vocabulary), width(s));
+    c->in[1] = op_matrix(wf_dim_split(s->vocabulary), width(s));
 }
 
 /* As after attention: the summed dim is made of heads. */
@@ -266,9 +250,9 @@ static void linear_over_heads(op_case *c, const op_shape *s)
 {
     wf_dim heads = wf_dim_heads(s->heads, s->head_dim);
 
-    *c = case_of(2, 1, apply_linear);
+    *c = op_case_of(2, 1, apply_linear);
     c->in[0] = op_activations(s, heads);
-    c->in[1] = matrix(width(s), heads);
+    c->in[1] = op_matrix(width(s), heads);
 }
 
 static void apply_linear2(wf_tensor *const *in, wf_tensor **out)
@@ -278,9 +262,9 @@ static void apply_linear2(wf_tensor *const *in, wf_tensor **out)
 
 static void linear2(op_case *c, const op_shape *s)
 {
-    *c = case_of(3, 2, apply_linear2);
+    *c = op_case_of(3, 2, apply_linear2);
     c->in[0] = op_activations(s, width(s));
-    c->in[1] = c->in[2] = matrix(wf_dim_split(s->vocabulary), width(s));
+    c->in[1] = c->in[2] = op_matrix(wf_dim_split(s->vocabulary), width(s));
 }
 
 static void apply_linear3(wf_tensor *const *in, wf_tensor **out)
@@ -290,10 +274,10 @@ static void apply_linear3(wf_tensor *const *in, wf_tensor **out)
 
 static void linear3(op_case *c, const op_shape *s)
 {
-    *c = case_of(4, 3, apply_linear3);
+    *c = op_case_of(4, 3, apply_linear3);
     c->in[0] = op_activations(s, width(s));
-    c->in[1] = matrix(wf_dim_heads(s->heads, s->head_dim), width(s));
-    c->in[2] = c->in[3] = matrix(wf_dim_heads(s->groups, s->head_dim), width(s));
+    c->in[1] = op_matrix(wf_dim_heads(s->heads, s->head_dim), width(s));
+    c->in[2] = c->in[3] = op_matrix(wf_dim_heads(s->groups, s->head_dim), width(s));
 }
 
 static void apply_linear_bias(wf_tensor *const *in, wf_tensor **out)
@@ -303,9 +287,9 @@ static void apply_linear_bias(wf_tensor *const *in, wf_tensor **out)
 
 static void linear_bias(op_case *c, const op_shape *s)
 {
-    *c = case_of(3, 1, apply_linear_bias);
+    *c = op_case_of(3, 1, apply_linear_bias);
     c->in[0] = op_activations(s, width(s));
-    c->in[1] = matrix(wf_dim_split(s->vocabulary), width(s));
+    c->in[1] = op_matrix(wf_dim_split(s->vocabulary), width(s));
     c->in[2] = op_vector(wf_dim_split(s->vocabulary));
 }
 
@@ -319,10 +303,10 @@ static void linear3_bias(op_case *c, const op_shape *s)
     const wf_dim queries = wf_dim_heads(s->heads, s->head_dim);
     const wf_dim keys = wf_dim_heads(s->groups, s->head_dim);
 
-    *c = case_of(7, 3, apply_linear3_bias);
+    *c = op_case_of(7, 3, apply_linear3_bias);
     c->in[0] = op_activations(s, width(s));
-    c->in[1] = matrix(queries, width(s));
-    c->in[2] = c->in[3] = matrix(keys, width(s));
+    c->in[1] = op_matrix(queries, width(s));
+    c->in[2] = c->in[3] = op_matrix(keys, width(s));
     c->in[4] = op_vector(queries);
     c->in[5] = c->in[6] = op_vector(keys);
 }
@@ -347,7 +331,7 @@ static void apply_split_heads(wf_tensor *const *in, wf_tensor **out)
 
 static void split_heads(op_case *c, const op_shape *s)
 {
-    *c = case_of(1, 1, apply_split_heads);
+    *c = op_case_of(1, 1, apply_split_heads);
     c->in[0] = op_activations(s, wf_dim_heads(s->heads, s->head_dim));
 }
 
@@ -358,7 +342,7 @@ static void apply_merge_heads(wf_tensor *const *in, wf_tensor **out)
 
 static void merge_heads(op_case *c, const op_shape *s)
 {
-    *c = case_of(1, 1, apply_merge_heads);
+    *c = op_case_of(1, 1, apply_merge_heads);
     c->in[0] = op_heads(s, s->heads);
 }
 
@@ -369,8 +353,8 @@ static void apply_embedding(wf_tensor *const *in, wf_tensor **out)
 
 static void embedding(op_case *c, const op_shape *s)
 {
-    *c = case_of(2, 1, apply_embedding);
-    c->in[0] = matrix(wf_dim_split(s->vocabulary), width(s));
+    *c = op_case_of(2, 1, apply_embedding);
+    c->in[0] = op_matrix(wf_dim_split(s->vocabulary), width(s));
     c->in[1] = op_token_ids(s);
 }
 
@@ -387,8 +371,8 @@ static void apply_rows(wf_tensor *const *in, wf_tensor **out)
 
 static void rows(op_case *c, const op_shape *s)
 {
-    *c = case_of(1, 1, apply_rows);
-    c->in[0] = matrix(wf_dim_width(s->tokens + 2), width(s));
+    *c = op_case_of(1, 1, apply_rows);
+    c->in[0] = op_matrix(wf_dim_width(s->tokens + 2), width(s));
 }
 
 static void apply_position_add(wf_tensor *const *in, wf_tensor **out)
@@ -398,9 +382,9 @@ static void apply_position_add(wf_tensor *const *in, wf_tensor **out)
 
 static void position_add(op_case *c, const op_shape *s)
 {
-    *c = case_of(2, 1, apply_position_add);
+    *c = op_case_of(2, 1, apply_position_add);
     c->in[0] = op_activations(s, width(s));
-    c->in[1] = matrix(wf_dim_split(s->tokens), width(s));
+    c->in[1] = op_matrix(wf_dim_split(s->tokens), width(s));
 }
 
 static const op_entry cases[] = {

@@ -6,22 +6,6 @@
 #include "tests/kernels/op_harness.h"
 #include "tests/sanitizer.h"
 
-static op_operand unwanted(op_operand o)
-{
-    o.wanted = false;
-    return o;
-}
-
-static op_operand matrix(wf_dim rows, wf_dim columns)
-{
-    return (op_operand){.ndim = 2, .dim = {rows, columns}, .wanted = true};
-}
-
-static op_case case_of(int n_in, int n_out, void (*apply)(wf_tensor *const *, wf_tensor **))
-{
-    return (op_case){.n_in = n_in, .n_out = n_out, .apply = apply};
-}
-
 static wf_dim width(const op_shape *s)
 {
     return wf_dim_width(s->width);
@@ -40,10 +24,10 @@ static void apply_masked(wf_tensor *const *in, wf_tensor **out)
 
 static void masked(op_case *c, const op_shape *s)
 {
-    *c = case_of(3, 1, apply_masked);
-    c->in[0] = unwanted(op_activations(s, width(s)));
-    c->in[1] = matrix(columns(s), width(s));
-    c->in[2] = unwanted(c->in[1]);
+    *c = op_case_of(3, 1, apply_masked);
+    c->in[0] = op_unwanted(op_activations(s, width(s)));
+    c->in[1] = op_matrix(columns(s), width(s));
+    c->in[2] = op_unwanted(c->in[1]);
 }
 
 /* w[n] = g[n] v[n] / |v[n]|, by rows. */
@@ -56,11 +40,11 @@ static void apply_weight_norm(wf_tensor *const *in, wf_tensor **out)
 
 static void weight_norm(op_case *c, const op_shape *s)
 {
-    *c = case_of(4, 1, apply_weight_norm);
+    *c = op_case_of(4, 1, apply_weight_norm);
     c->in[0] = op_activations(s, width(s));
-    c->in[1] = matrix(columns(s), width(s));
+    c->in[1] = op_matrix(columns(s), width(s));
     c->in[2] = op_vector(columns(s));
-    c->in[3] = unwanted(op_vector(width(s)));
+    c->in[3] = op_unwanted(op_vector(width(s)));
 }
 
 /* y = x (W + 2 B A)^T with W frozen. */
@@ -73,11 +57,11 @@ static void low_rank(op_case *c, const op_shape *s)
 {
     wf_dim rank = wf_dim_width(3);
 
-    *c = case_of(4, 1, apply_low_rank);
+    *c = op_case_of(4, 1, apply_low_rank);
     c->in[0] = op_activations(s, width(s));
-    c->in[1] = unwanted(matrix(columns(s), width(s)));
-    c->in[2] = matrix(columns(s), rank);
-    c->in[3] = matrix(width(s), rank);
+    c->in[1] = op_unwanted(op_matrix(columns(s), width(s)));
+    c->in[2] = op_matrix(columns(s), rank);
+    c->in[3] = op_matrix(width(s), rank);
 }
 
 /* A leaf beside a weight that is computed, in one group. */
@@ -90,9 +74,9 @@ static void apply_mixed(wf_tensor *const *in, wf_tensor **out)
 
 static void mixed(op_case *c, const op_shape *s)
 {
-    *c = case_of(4, 3, apply_mixed);
+    *c = op_case_of(4, 3, apply_mixed);
     c->in[0] = op_activations(s, width(s));
-    c->in[1] = c->in[2] = c->in[3] = matrix(columns(s), width(s));
+    c->in[1] = c->in[2] = c->in[3] = op_matrix(columns(s), width(s));
 }
 
 /* Biases and gains: a row per sequence is what only leaves get. */
@@ -105,7 +89,7 @@ static void apply_vectors(wf_tensor *const *in, wf_tensor **out)
 
 static void vectors(op_case *c, const op_shape *s)
 {
-    *c = case_of(3, 1, apply_vectors);
+    *c = op_case_of(3, 1, apply_vectors);
     c->in[0] = op_activations(s, columns(s));
     c->in[1] = c->in[2] = op_vector(columns(s));
 }
@@ -123,7 +107,7 @@ static void apply_norms(wf_tensor *const *in, wf_tensor **out)
 
 static void norms(op_case *c, const op_shape *s)
 {
-    *c = case_of(6, 4, apply_norms);
+    *c = op_case_of(6, 4, apply_norms);
     c->in[0] = c->in[1] = op_activations(s, width(s));
     for (int i = 2; i < 6; i++)
         c->in[i] = op_vector(width(s));
@@ -137,10 +121,10 @@ static void apply_group(wf_tensor *const *in, wf_tensor **out)
 
 static void group(op_case *c, const op_shape *s)
 {
-    *c = case_of(4, 3, apply_group);
+    *c = op_case_of(4, 3, apply_group);
     c->in[0] = op_activations(s, width(s));
-    c->in[1] = c->in[3] = matrix(columns(s), width(s));
-    c->in[2] = matrix(wf_dim_width(s->width + 1), width(s));
+    c->in[1] = c->in[3] = op_matrix(columns(s), width(s));
+    c->in[2] = op_matrix(wf_dim_width(s->width + 1), width(s));
 }
 
 static const op_entry cases[] = {

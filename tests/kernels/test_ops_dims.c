@@ -5,11 +5,6 @@
 #include "tests/kernels/op_harness.h"
 #include <string.h>
 
-static op_case case_of(int n_in, int n_out, void (*apply)(wf_tensor *const *, wf_tensor **))
-{
-    return (op_case){.n_in = n_in, .n_out = n_out, .apply = apply};
-}
-
 static void apply_permute(wf_tensor *const *in, wf_tensor **out)
 {
     out[0] = wf_permute(in[0], (const int[]){2, 0, 3, 1});
@@ -18,7 +13,7 @@ static void apply_permute(wf_tensor *const *in, wf_tensor **out)
 
 static void permute(op_case *c, const op_shape *s)
 {
-    *c = case_of(1, 2, apply_permute);
+    *c = op_case_of(1, 2, apply_permute);
     c->in[0] = op_heads(s, s->heads);
 }
 
@@ -29,7 +24,7 @@ static void apply_transpose(wf_tensor *const *in, wf_tensor **out)
 
 static void transpose(op_case *c, const op_shape *s)
 {
-    *c = case_of(1, 1, apply_transpose);
+    *c = op_case_of(1, 1, apply_transpose);
     c->in[0] = op_activations(s, wf_dim_split(s->width));
 }
 
@@ -44,7 +39,7 @@ static void apply_slice(wf_tensor *const *in, wf_tensor **out)
 
 static void slice(op_case *c, const op_shape *s)
 {
-    *c = case_of(1, 3, apply_slice);
+    *c = op_case_of(1, 3, apply_slice);
     c->in[0] = op_activations(s, wf_dim_width(s->width));
 }
 
@@ -55,7 +50,7 @@ static void apply_slice_grad(wf_tensor *const *in, wf_tensor **out)
 
 static void slice_grad(op_case *c, const op_shape *s)
 {
-    *c = case_of(2, 1, apply_slice_grad);
+    *c = op_case_of(2, 1, apply_slice_grad);
     c->in[0] = c->in[1] = op_activations(s, wf_dim_width(s->width));
     c->in[1].dim[1].size = (s->tokens + 1) / 2;
     c->in[0].wanted = false;
@@ -70,7 +65,7 @@ static void apply_sum(wf_tensor *const *in, wf_tensor **out)
 
 static void sum(op_case *c, const op_shape *s)
 {
-    *c = case_of(1, 3, apply_sum);
+    *c = op_case_of(1, 3, apply_sum);
     c->in[0] = op_activations(s, wf_dim_split(s->width));
 }
 
@@ -81,7 +76,7 @@ static void apply_sum_expand(wf_tensor *const *in, wf_tensor **out)
 
 static void sum_expand(op_case *c, const op_shape *s)
 {
-    *c = case_of(2, 1, apply_sum_expand);
+    *c = op_case_of(2, 1, apply_sum_expand);
     c->in[0] = op_per_token(s);
     c->in[1] = op_activations(s, wf_dim_width(s->width));
     c->in[1].wanted = false;
@@ -95,7 +90,7 @@ static void apply_softmax(wf_tensor *const *in, wf_tensor **out)
 
 static void softmax(op_case *c, const op_shape *s)
 {
-    *c = case_of(1, 2, apply_softmax);
+    *c = op_case_of(1, 2, apply_softmax);
     c->in[0] = op_activations(s, wf_dim_width(s->width));
 }
 
@@ -126,7 +121,7 @@ static void matmul(op_case *c, const op_shape *s)
 {
     wf_dim m = wf_dim_split(s->tokens), k = wf_dim_split(s->width), n = wf_dim_width(s->heads);
 
-    *c = case_of(4, 2, apply_matmul);
+    *c = op_case_of(4, 2, apply_matmul);
     c->in[0] = matrices(s, m, k);
     c->in[1] = matrices(s, k, n);
     c->in[2] = matrices(s, k, m);
@@ -149,7 +144,7 @@ static void matmul_over_batch(op_case *c, const op_shape *s)
 {
     wf_dim batch = wf_dim_batch(s->batch * s->tokens);
 
-    *c = case_of(2, 1, apply_matmul_over_batch);
+    *c = op_case_of(2, 1, apply_matmul_over_batch);
     c->in[0] = (op_operand){.ndim = 2, .dim = {batch, wf_dim_width(s->width)}, .wanted = true};
     c->in[1] = (op_operand){.ndim = 2, .dim = {batch, wf_dim_width(s->heads)}, .wanted = true};
 }

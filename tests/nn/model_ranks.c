@@ -48,3 +48,18 @@ void close_lone(wf_context *ctx, wf_status status)
         printf("\n    %s\n", wf_context_error(ctx)->text);
     wf_context_close(ctx);
 }
+
+wf_tensor *three_of(wf_context *ctx, float value)
+{
+    const wf_dim dim = wf_dim_width(3);
+    wf_tensor *t = wf_tensor_new(ctx, WF_F32, 1, &dim, NULL, WF_MEMORY_PARAMETER);
+
+    for (int i = 0; t && i < 3; i++)
+        ((float *)t->data)[i] = value;
+    return t;
+}
+
+float first_of(const wf_tensor *t)
+{
+    return t ? *(const float *)t->data : -1;
+}

@@ -36,6 +36,10 @@ void on_model_ranks(const model_test *test);
  */
 wf_context *lone_context(uint64_t seed);
 
+/* A parameter's vector of three elements of one value; and the first element of a vector, -1 of none. */
+wf_tensor *three_of(wf_context *ctx, float value);
+float first_of(const wf_tensor *t);
+
 /* Close it; `status` is what shall have become of it. */
 void close_lone(wf_context *ctx, wf_status status);
 

@@ -5,21 +5,6 @@
 #include "kernels/ops.h"
 #include "tests/nn/model_ranks.h"
 
-static wf_tensor *vector(wf_context *ctx, float value)
-{
-    const wf_dim dim = wf_dim_width(3);
-    wf_tensor *t = wf_tensor_new(ctx, WF_F32, 1, &dim, NULL, WF_MEMORY_PARAMETER);
-
-    for (int i = 0; t && i < 3; i++)
-        ((float *)t->data)[i] = value;
-    return t;
-}
-
-static float first_of(const wf_tensor *t)
-{
-    return t ? *(const float *)t->data : -1;
-}
-
 /* A real one, of this value. */
 static wf_nn_parameter *gain_of(wf_context *ctx, float value)
 {
@@ -28,7 +13,7 @@ static wf_nn_parameter *gain_of(wf_context *ctx, float value)
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(p);
     wf_tensor_release(p->tensor);
-    p->tensor = wf_tensor_retain(vector(ctx, value));
+    p->tensor = wf_tensor_retain(three_of(ctx, value));
     return p;
 }
 
@@ -75,7 +60,7 @@ static void named_children(void)
     CU_ASSERT_STRING_EQUAL(all[1]->path, "norm.gain");
     CU_ASSERT_STRING_EQUAL(all[3]->path, "list.1.gain");
     free(all);
-    CU_ASSERT_EQUAL(first_of(wf_nn_call(m, vector(ctx, 1))), 27); /* 3 * 9 * 2 / 2 */
+    CU_ASSERT_EQUAL(first_of(wf_nn_call(m, three_of(ctx, 1))), 27); /* 3 * 9 * 2 / 2 */
     CU_ASSERT_PTR_EQUAL(wf_nn_children(m, "list", &count), list);
     CU_ASSERT_EQUAL(count, 2);
     CU_ASSERT_PTR_NULL(wf_nn_child(m, "norm2"));
@@ -144,9 +129,9 @@ static void gradients_of(wf_nn_module *m, bool again, float grad[2])
     all = wf_nn_parameters(m, &count);
     wf_scope_open(ctx);
     tape = wf_tape_open(ctx);
-    x = wf_leaf(vector(ctx, 5));
+    x = wf_leaf(three_of(ctx, 5));
     CU_ASSERT_EQUAL(
-        wf_backward(wf_scale(wf_add(wf_nn_call(m, x), x), 3), vector(ctx, 1), false), WF_OK);
+        wf_backward(wf_scale(wf_add(wf_nn_call(m, x), x), 3), three_of(ctx, 1), false), WF_OK);
     grad[0] = first_of(x->grad);
     grad[1] = all[0]->uses && all[0]->use[0] ? first_of(all[0]->use[0]->grad) : -1;
     for (int u = 0; u < all[0]->uses; u++)
@@ -167,7 +152,7 @@ static void nothing_to_run_again_for(void)
 
     wf_scope_open(ctx);
     for (int i = 0; i < 4; i++) {
-        wf_tensor *constant = vector(ctx, 7);
+        wf_tensor *constant = three_of(ctx, 7);
         wf_nn_module *m =
             wf_nn_module_new(ctx, "odd", forward[i], WF_PARAMETER("gain", gain_of(ctx, 2)));
 

@@ -34,21 +34,6 @@ static const wf_nn_field repeat_fields[] = {
 static const wf_nn_type repeat_type = {"repeat", sizeof(repeat), repeat_fields, repeat_forward,
                                        NULL};
 
-static wf_tensor *vector(wf_context *ctx, float value)
-{
-    const wf_dim dim = wf_dim_width(3);
-    wf_tensor *t = wf_tensor_new(ctx, WF_F32, 1, &dim, NULL, WF_MEMORY_PARAMETER);
-
-    for (int i = 0; t && i < 3; i++)
-        ((float *)t->data)[i] = value;
-    return t;
-}
-
-static float first_of(const wf_tensor *t)
-{
-    return t ? *(const float *)t->data : -1;
-}
-
 /* Its gain is real, of 3, and it is used `times` times. */
 static repeat *new_repeat(wf_context *ctx, int times)
 {
@@ -61,7 +46,7 @@ static repeat *new_repeat(wf_context *ctx, int times)
     CU_ASSERT_PTR_NOT_NULL_FATAL(m->gain);
     wf_tensor_release(m->gain->tensor);
     wf_scope_open(ctx);
-    m->gain->tensor = wf_tensor_retain(vector(ctx, 3));
+    m->gain->tensor = wf_tensor_retain(three_of(ctx, 3));
     wf_scope_close(ctx);
     return m;
 }
@@ -120,7 +105,7 @@ static void hooks_are_heard(void)
 
     wf_nn_name_tree(&m->base);
     wf_scope_open(ctx);
-    x = vector(ctx, 1);
+    x = three_of(ctx, 1);
     CU_ASSERT_EQUAL(first_of(wf_nn_call(m, x)), 9);
     CU_ASSERT_PTR_EQUAL(wf_nn_at(m, "in", x), x);
     CU_ASSERT_PTR_EQUAL(wf_nn_use(m, m->gain), m->gain->tensor); /* no tape: no leaf */
@@ -148,10 +133,10 @@ static void calls_clean_up(void)
 
     wf_scope_open(ctx);
     before = in_use(ctx);
-    vector(ctx, 1);
+    three_of(ctx, 1);
     one = in_use(ctx) - before;
     CU_ASSERT(one > 0);
-    wf_nn_call(m, vector(ctx, 1));
+    wf_nn_call(m, three_of(ctx, 1));
     CU_ASSERT_EQUAL(in_use(ctx) - before, 3 * one);
     wf_scope_close(ctx);
     CU_ASSERT_EQUAL(in_use(ctx), before);
@@ -172,8 +157,8 @@ static void uses_are_slots(void)
     wf_nn_name_tree(&m->base);
     wf_scope_open(ctx);
     tape = wf_tape_open(ctx);
-    y = wf_nn_call(m, vector(ctx, 1));
-    CU_ASSERT_EQUAL(wf_backward(y, vector(ctx, 1), false), WF_OK);
+    y = wf_nn_call(m, three_of(ctx, 1));
+    CU_ASSERT_EQUAL(wf_backward(y, three_of(ctx, 1), false), WF_OK);
     CU_ASSERT_EQUAL(m->gain->uses, WF_NN_USES);
     for (int i = 0; i < m->gain->uses; i++) {
         CU_ASSERT_EQUAL(first_of(m->gain->use[i]->grad), 27);
@@ -182,10 +167,10 @@ static void uses_are_slots(void)
     m->gain->uses = 0;
     m->gain->frozen = true;
     m->times = WF_NN_USES + 1;
-    CU_ASSERT_EQUAL(first_of(wf_nn_call(m, vector(ctx, 1))), 243);
+    CU_ASSERT_EQUAL(first_of(wf_nn_call(m, three_of(ctx, 1))), 243);
     CU_ASSERT_EQUAL(m->gain->uses, 0);
     m->gain->frozen = false;
-    CU_ASSERT_PTR_NULL(wf_nn_call(m, vector(ctx, 1)));
+    CU_ASSERT_PTR_NULL(wf_nn_call(m, three_of(ctx, 1)));
     CU_ASSERT_PTR_NOT_NULL(
         strstr(wf_context_error(ctx)->text, "gain is used more than 4 times"));
     CU_ASSERT_EQUAL(m->gain->uses, WF_NN_USES); /* leaves that the parameter still holds */
@@ -199,7 +184,7 @@ static void uses_are_slots(void)
 static wf_tensor *affine_forward(wf_nn_module *self, wf_tensor *x)
 {
     repeat *m = (repeat *)self;
-    wf_tensor *one = vector(m->base.ctx, 1);
+    wf_tensor *one = three_of(m->base.ctx, 1);
 
     for (int i = 0; i < m->times; i++)
         x = wf_add(wf_mul(x, wf_nn_use(m, m->gain)), one);
@@ -251,9 +236,9 @@ static void gradients_of_uses(wf_context *ctx, repeat *root, bool defer, float *
 
     wf_scope_open(ctx);
     tape = wf_tape_open(ctx);
-    y = wf_nn_call(root, vector(ctx, 0.1f));
+    y = wf_nn_call(root, three_of(ctx, 0.1f));
     CU_ASSERT_EQUAL(root->gain->uses, WF_NN_USES);
-    CU_ASSERT_EQUAL(wf_backward(y, vector(ctx, 1), defer), WF_OK);
+    CU_ASSERT_EQUAL(wf_backward(y, three_of(ctx, 1), defer), WF_OK);
     CU_ASSERT_EQUAL(wf_backward_weights(tape), WF_OK);
     CU_ASSERT_EQUAL(root->gain->uses, WF_NN_USES);
     for (int u = 0; u < root->gain->uses; u++) {
@@ -298,11 +283,11 @@ static void uses_are_counted_in_forward(void)
 
     CU_ASSERT_EQUAL(wf_nn_recompute(&root->base, "affine"), WF_OK);
     wf_scope_open(ctx);
-    CU_ASSERT_PTR_NOT_NULL(wf_nn_call(root, vector(ctx, 1)));
+    CU_ASSERT_PTR_NOT_NULL(wf_nn_call(root, three_of(ctx, 1)));
     CU_ASSERT_EQUAL(root->gain->uses, 0);
     root->times++;
     tape = wf_tape_open(ctx);
-    CU_ASSERT_PTR_NULL(wf_nn_call(root, vector(ctx, 1)));
+    CU_ASSERT_PTR_NULL(wf_nn_call(root, three_of(ctx, 1)));
     CU_ASSERT_PTR_NOT_NULL(
         strstr(wf_context_error(ctx)->text, "gain is used more than 4 times"));
     wf_tape_close(tape);
