@@ -16,7 +16,7 @@
 #ifndef WF_APPS_STEP_REPORT_H
 #define WF_APPS_STEP_REPORT_H
 
-#include "apps/options.h"
+#include "apps/options/options.h"
 #include <weft/weft.h>
 
 /* "79.3 GiB"; returns text. */

@@ -9,7 +9,7 @@ include(CMakePackageConfigHelpers)
 function(weft_public_files out)
     set(public "")
     foreach(folder core kernels mesh nn parallel)
-        file(GLOB headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
+        file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
             ${PROJECT_SOURCE_DIR}/${folder}/*.h)
         foreach(header ${headers})
             file(STRINGS ${PROJECT_SOURCE_DIR}/${header} declared REGEX "WF_API" LIMIT_COUNT 1)

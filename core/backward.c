@@ -1,5 +1,5 @@
 /* core/backward.c - the walk back over a tape: who gets which gradient, and in what order. */
-#include "core/tape_parts.h"
+#include "core/tape_internal.h"
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* core/cast.c - from the type that a device computes in to a storage type, and back. */
-#include "core/private.h"
+#include "core/context_internal.h"
 
 static bool castable(const wf_tensor *t, wf_dtype dtype)
 {

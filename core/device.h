@@ -6,7 +6,7 @@
 
 WF_BEGIN_DECLS
 
-struct wf_exact_sum; /* core/exact_sum.h */
+struct wf_exact_sum; /* core/numerics/exact_sum.h */
 struct wf_device;
 
 /* Rows of `bytes`, from_step and to_step bytes apart; what is read and written does not overlap. */
@@ -23,7 +23,7 @@ typedef struct wf_reduce {
     void *const *dst;
     int n_src, n_dst;
     size_t element; /* 4: floats; 2: bf16, summed as floats and rounded once */
-    bool tree;      /* midpoint tree (core/tree.h), else in ascending order */
+    bool tree;      /* midpoint tree (core/numerics/tree.h), else in ascending order */
     bool maximum;
     int64_t n;
 } wf_reduce;
@@ -86,12 +86,12 @@ typedef struct wf_device {
     void (*stream)(const void *from, void *to, size_t bytes);
     /* required: add the squares of a tensor's local floats to a sum, in double. A leaf is one row
        of dim 0 times one of dim 1's 8 cuts: element i in lane i % 8, the lanes added 4, 2, 1
-       apart. The sum lies in the device's memory: see core/squares.h */
+       apart. The sum lies in the device's memory: see core/numerics/squares.h */
     void (*sum_squares)(const wf_tensor *t, struct wf_exact_sum *sum);
     /* required: out = a + b (out may be a), floats or bf16, same dtype and local shape, where two
        gradients meet */
     void (*add)(const wf_tensor *a, const wf_tensor *b, wf_tensor *out);
-    /* required: n floats of the device's type as bf16, and back (core/bf16.h) */
+    /* required: n floats of the device's type as bf16, and back (core/numerics/bf16.h) */
     void (*narrow)(const struct wf_device *device, const void *from, uint16_t *to, int64_t n);
     void (*widen)(const struct wf_device *device, const uint16_t *from, void *to, int64_t n);
     void (*close)(struct wf_device *device); /* required */

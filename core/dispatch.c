@@ -1,5 +1,5 @@
 /* core/dispatch.c - the one path of every op. */
-#include "core/private.h"
+#include "core/context_internal.h"
 #include <string.h>
 
 /* What an application's op may get wrong before anything is read. */

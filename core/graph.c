@@ -1,6 +1,6 @@
 /* core/graph.c - recorded work; see the header. */
 #include "core/graph.h"
-#include "core/private.h"
+#include "core/context_internal.h"
 #include <stdlib.h>
 
 struct wf_graph {

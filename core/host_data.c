@@ -1,6 +1,6 @@
 /* core/host_data.c - between the host and tensors that may lie elsewhere. */
 #include "core/host_data.h"
-#include "core/private.h"
+#include "core/context_internal.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* core/scope.c - scopes: a stack of tensors with marks; closing one releases what lies above.
  */
-#include "core/private.h"
+#include "core/context_internal.h"
 #include <stdlib.h>
 
 static bool grow(void **array, size_t element, int64_t *capacity)

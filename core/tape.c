@@ -1,5 +1,5 @@
 /* core/tape.c - the list of ops that ran; the walk back over it is in backward.c. */
-#include "core/tape_parts.h"
+#include "core/tape_internal.h"
 #include <inttypes.h>
 #include <string.h>
 

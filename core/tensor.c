@@ -1,5 +1,5 @@
 /* core/tensor.c - tensors, their storage and their parts. */
-#include "core/private.h"
+#include "core/context_internal.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@
 #ifndef WF_CORE_TENSOR_H
 #define WF_CORE_TENSOR_H
 
-#include "core/memory.h"
-#include "core/tree.h"
+#include "core/memory/memory.h"
+#include "core/numerics/tree.h"
 #include <stdbool.h>
 
 WF_BEGIN_DECLS
@@ -27,7 +27,7 @@ typedef enum wf_dtype {
     WF_DTYPES
 } wf_dtype;
 
-/* How a sum over a dim is cut in leaves (core/tree.h). */
+/* How a sum over a dim is cut in leaves (core/numerics/tree.h). */
 enum {
     WF_LEAF_ONE = 1,   /* one chain: the model's width, which nothing splits */
     WF_LEAF_EIGHT = 8, /* 8 leaves: heads, ffn, vocabulary, tokens */
@@ -195,7 +195,7 @@ WF_API char *wf_tensor_describe(const wf_tensor *t, char *text, size_t size);
 
 /**
  * wf_cast - the same tensor in another storage type: from what the device computes in to bf16
- * (core/bf16.h says how it is rounded), or back
+ * (core/numerics/bf16.h says how it is rounded), or back
  *
  * Collective:  no
  * Owner:       the innermost open scope; counted as results of ops are

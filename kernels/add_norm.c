@@ -7,7 +7,7 @@
  * z comes first, then s and the norm's statistics. All of it is made of kernels/norm.c's ops,
  * whose bits it has; the gradients of gain and bias are those ops themselves.
  */
-#include "kernels/shared.h"
+#include "kernels/shared_internal.h"
 
 enum { NORMED, SUM, STATISTICS };
 

@@ -10,10 +10,10 @@
  * it. On a mesh k and v may be whole where the heads are split: group = global head / (heads /
  * groups). The CPU's kernels are in kernels/cpu/attention.c.
  */
-#include "core/math.h"
-#include "core/random.h"
-#include "kernels/attention.h"
-#include "kernels/shared.h"
+#include "core/numerics/math.h"
+#include "core/numerics/random.h"
+#include "kernels/attention_internal.h"
+#include "kernels/shared_internal.h"
 #include <inttypes.h>
 #include <math.h>
 

@@ -1,7 +1,7 @@
-/* kernels/cuda.c - the CUDA device, which is a library of its own: kernels/cuda/host.h. */
+/* kernels/cuda.c - the CUDA device, which is a library of its own: kernels/cuda_host_internal.h. */
 #include "core/plugin.h"
-#include "kernels/cuda/host.h"
-#include "kernels/op_table.h"
+#include "kernels/cuda_host_internal.h"
+#include "kernels/op_table_internal.h"
 #include <dlfcn.h>
 #include <string.h>
 

@@ -8,8 +8,8 @@
  *
  * A mean is a sum, scaled. The CPU's kernels are in kernels/cpu/dims.c.
  */
-#include "core/math.h"
-#include "kernels/dims.h"
+#include "core/numerics/math.h"
+#include "kernels/dims_internal.h"
 #include <inttypes.h>
 #include <math.h>
 

@@ -3,9 +3,9 @@
  * Philox that decides about an element is a function of (seed, site, step, global sequence,
  * index inside the whole sequence) alone, so no mask is stored.
  */
-#include "core/random.h"
-#include "kernels/attention.h"
-#include "kernels/shared.h"
+#include "core/numerics/random.h"
+#include "kernels/attention_internal.h"
+#include "kernels/shared_internal.h"
 
 /* The first sites have one key, the next ones another: a counter has room for no more numbers beside
    attention's heads, and a mask of any site is its own. */

@@ -10,8 +10,8 @@
  *
  * with sigma(z) = 1 / (1 + exp(-z)). The CPU's kernels are in kernels/cpu/elementwise.c.
  */
-#include "core/math.h"
-#include "kernels/shared.h"
+#include "core/numerics/math.h"
+#include "kernels/shared_internal.h"
 
 static const double gelu_root = 0.79788456080286535588; /* sqrt(2/pi) */
 static const double gelu_cube = 0.044715;

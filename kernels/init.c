@@ -12,8 +12,8 @@
  *
  * The values are those of fp32 on every device, also where they are stored as f64.
  */
-#include "core/random.h"
-#include "kernels/shared.h"
+#include "core/numerics/random.h"
+#include "kernels/shared_internal.h"
 
 static wf_status in_place(const wf_op *op, wf_tensor *t, wf_init_attr *attr)
 {

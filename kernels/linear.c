@@ -9,7 +9,7 @@
  * every member. Where members differ in their leaves, neighbours that do not are a chain and a tree
  * of their own, and these are added in order. The CPU's kernels are in kernels/cpu/linear.c.
  */
-#include "kernels/shared.h"
+#include "kernels/shared_internal.h"
 
 enum { MEMBERS = 3 };
 

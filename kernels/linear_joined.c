@@ -9,9 +9,9 @@
  * have no gradients of their own. A product whose sum is partial must be made whole before, which
  * the signature says: k is whole on each rank.
  */
-#include "core/bf16.h"
+#include "core/numerics/bf16.h"
 #include "core/tape.h"
-#include "kernels/shared.h"
+#include "kernels/shared_internal.h"
 
 enum { MEMBERS = 3 };
 

@@ -9,8 +9,8 @@
  * target] dpicked. max has no gradient: it cancels out. The CPU's kernels are in
  * kernels/cpu/loss.c.
  */
-#include "core/math.h"
-#include "kernels/shared.h"
+#include "core/numerics/math.h"
+#include "kernels/shared_internal.h"
 #include <math.h>
 
 wf_tensor *wf_logit_max(wf_tensor *logits)

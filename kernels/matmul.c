@@ -7,7 +7,7 @@
  * The sum goes by the chunks of k, as every contraction. The CPU's kernel is in
  * kernels/cpu/matmul.c. Products with a weight are kernels/linear.c: a weight has no batch.
  */
-#include "kernels/dims.h"
+#include "kernels/dims_internal.h"
 
 wf_tensor *wf_matmul(wf_tensor *a, wf_tensor *b, const wf_matmul_options *options)
 {

@@ -11,7 +11,7 @@
  * mean and rstd are outputs because the gradients read them; they carry no gradient themselves.
  * The CPU's kernels are in kernels/cpu/norm.c.
  */
-#include "kernels/shared.h"
+#include "kernels/shared_internal.h"
 #include <math.h>
 
 static wf_tensor *norm(wf_call call, float eps)

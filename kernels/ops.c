@@ -1,5 +1,5 @@
 /* kernels/ops.c - the table of ops, made from ops.def. */
-#include "kernels/op_table.h"
+#include "kernels/op_table_internal.h"
 #include <string.h>
 
 #define OP(name, signature, flags) const char wf_signature_##name[] = signature;

@@ -199,7 +199,7 @@ WF_API wf_tensor *wf_linear_bias_gelu(wf_tensor *x, wf_tensor *weight, wf_tensor
  *
  * @param dx     where to write it (rows of a larger tensor); NULL: a new tensor
  * @param older  NULL, or the sum over earlier sequences, which becomes older + dW: a node of the
- *               batch's tree, where both halves are (core/tree.h)
+ *               batch's tree, where both halves are (core/numerics/tree.h)
  * Layout:      as wf_linear's gradients; dx and older as the results
  * Owner:       the caller of dx and older, which are also returned
  * Errors:      also WF_EINVAL while a tape records
@@ -362,7 +362,7 @@ WF_API void wf_cross_entropy_grad(wf_tensor *sum, wf_tensor *dloss, wf_tensor **
 
 /**
  * wf_init_fill, wf_init_normal, wf_init_uniform - set a parameter in place
- * wf_init_truncated - a normal distribution cut to [low, high], see wf_truncate (core/random.h)
+ * wf_init_truncated - a normal distribution cut to [low, high], see wf_truncate (core/numerics/random.h)
  * wf_init_scale - multiply it by a factor
  *
  * @param stream  number of the parameter: element i of the whole is a function of (seed, stream,
@@ -416,7 +416,7 @@ typedef struct wf_update {
 
 /**
  * wf_adamw - one step of AdamW (Loshchilov & Hutter 2019) on param, m and v, in place
- * wf_sgd   - one step of SGD with momentum beta1 in m, in place; both as in kernels/cpu/simd.h
+ * wf_sgd   - one step of SGD with momentum beta1 in m, in place; both as in kernels/cpu/simd_internal.h
  *
  * Layout:      all four alike, any but partial
  */

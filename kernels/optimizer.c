@@ -8,7 +8,7 @@
  *
  * with g = grad_scale * gradient. The CPU's kernels are in kernels/cpu/optimizer.c.
  */
-#include "kernels/op_table.h"
+#include "kernels/op_table_internal.h"
 #include <math.h>
 
 wf_status wf_adamw(wf_tensor *param, wf_tensor *grad, wf_tensor *m, wf_tensor *v,

@@ -1,8 +1,8 @@
 /* kernels/reference.c - the device that runs every op's own loop, in double. */
-#include "core/bf16.h"
+#include "core/numerics/bf16.h"
 #include "core/context.h"
 #include "kernels/devices.h"
-#include "kernels/shared.h"
+#include "kernels/shared_internal.h"
 #include <stdlib.h>
 
 static const wf_kernel *kernel(const wf_device *device, const wf_op *op)

@@ -3,8 +3,8 @@
  * every head turns by the angle position * base^(-2i/dim), position being the global index of
  * the token. The gradient turns back. The CPU's kernel is in kernels/cpu/rope.c.
  */
-#include "core/math.h"
-#include "kernels/attention.h"
+#include "core/numerics/math.h"
+#include "kernels/attention_internal.h"
 #include <inttypes.h>
 
 wf_tensor *wf_rope(wf_tensor *x, double base, bool inverse)

@@ -2,8 +2,8 @@
  * kernels/squares.c - the leaves of a norm: one row of dim 0 times one of dim 1's 8 cuts, each
  * element of a vector. They are the same for every layout, and are added without rounding.
  */
-#include "core/exact_sum.h"
-#include "kernels/shared.h"
+#include "core/numerics/exact_sum.h"
+#include "kernels/shared_internal.h"
 
 void wf_add_squares(const wf_tensor *t, int64_t begin, int64_t end,
                     double (*leaf)(const float *x, int64_t n), wf_exact_sum *sum)

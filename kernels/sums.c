@@ -12,7 +12,7 @@
  * The leaves of a sum over sequences are the sequences, those of a sum inside a sequence are
  * the 8 of its last dim that has some (wf_leaf_dim): the tokens, or heads behind them. The CPU's kernels are in kernels/cpu/sums.c.
  */
-#include "kernels/shared.h"
+#include "kernels/shared_internal.h"
 
 wf_tensor *wf_bias_add(wf_tensor *x, wf_tensor *bias)
 {

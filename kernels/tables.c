@@ -8,8 +8,8 @@
  *
  * The CPU's kernels are in kernels/cpu/tables.c.
  */
-#include "core/bf16.h"
-#include "kernels/shared.h"
+#include "core/numerics/bf16.h"
+#include "kernels/shared_internal.h"
 #include <inttypes.h>
 
 typedef struct rows_attr {

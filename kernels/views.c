@@ -5,7 +5,7 @@
  * dim is whole on every rank. The layout of heads is that of the merged dim, since both are cut
  * at the same heads.
  */
-#include "kernels/op_table.h"
+#include "kernels/op_table_internal.h"
 #include <inttypes.h>
 
 /* Of one head; grain and leaves 0: those of a width. */

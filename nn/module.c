@@ -1,6 +1,6 @@
 /* nn/module.c - the tree of modules. */
 #include "nn/module.h"
-#include "nn/recompute.h"
+#include "nn/checkpointing.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

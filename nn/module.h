@@ -10,7 +10,7 @@
 #define WF_NN_MODULE_H
 
 #include "core/tape.h"
-#include "nn/recipe.h"
+#include "nn/init_recipe.h"
 
 WF_BEGIN_DECLS
 
@@ -79,7 +79,7 @@ struct wf_nn_module {
     char path[WF_NN_PATH];
     const char *name; /* in a list of children; NULL: its number */
     bool member;      /* of a module that never calls it */
-    bool again;       /* it runs again in backward, see nn/recompute.h */
+    bool again;       /* it runs again in backward, see nn/checkpointing.h */
     const wf_nn_hooks *hooks;
 };
 
@@ -96,7 +96,7 @@ WF_API void wf_nn_free(wf_nn_module *module);
 
 /**
  * wf_nn_parameter_new - a parameter on the fake device, of zeros until wf_nn_init_normal or
- * another of nn/recipe.h says what it starts from.
+ * another of nn/init_recipe.h says what it starts from.
  *
  * @param decay  whether weight decay applies to it
  * Owner:   the field it is put into; wf_nn_tie for a second one

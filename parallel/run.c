@@ -1,7 +1,7 @@
 /* parallel/run.c - opening a rank's part of a run. */
 #include "parallel/run.h"
 #include "kernels/devices.h"
-#include "parallel/strategy.h"
+#include "parallel/parallel_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,8 +7,8 @@
 #ifndef WF_PARALLEL_RUN_H
 #define WF_PARALLEL_RUN_H
 
-#include "mesh/launch.h"
-#include "mesh/mesh.h"
+#include "mesh/cluster/launch.h"
+#include "mesh/array/mesh.h"
 
 WF_BEGIN_DECLS
 
@@ -30,7 +30,7 @@ typedef enum wf_par_reshard {
 
 typedef struct wf_par_options {
     int tp, dp;              /* 0 means 1; their product is the number of ranks */
-    const char *strategy;    /* a row of parallel/strategies.def; NULL: WF_PAR_STRATEGY */
+    const char *strategy;    /* a row of parallel/shard/strategies.def; NULL: WF_PAR_STRATEGY */
     int dp_replicate;        /* hybrid strategies: number of groups of dp ranks .. */
     int shard_group_size;    /* .. or ranks of a group; one of the two */
     const char *wrap_type;   /* modules of this type are units; NULL: "block" */
@@ -49,7 +49,7 @@ typedef struct wf_par_options {
     const char *device;     /* "cpu" or "cuda"; NULL: "cpu"; which GPU: see wf_par_gpu */
     bool tf32;              /* wf_cuda_options.tf32; on cuda alone */
     bool cuda_graph;        /* on cuda with one rank: steps are recorded once and run as CUDA
-                               graphs from the second one on (parallel/recorded.h). The loss
+                               graphs from the second one on (parallel/train/graph_step_internal.h). The loss
                                function and the model see the first two alone: neither may
                                depend on what the host changes later */
     int threads;            /* per rank; 0 means 1 */

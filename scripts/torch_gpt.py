@@ -19,7 +19,7 @@ import time
 
 import numpy as np
 
-INIT, DATA = 0, 2  # purposes of random numbers, core/random.h
+INIT, DATA = 0, 2  # purposes of random numbers, core/numerics/random.h
 DEVIATION = np.float32(0.02)
 BLOCKS_AT_ONCE = 1 << 15  # of four numbers; what they take fits in cache
 MASK = (1 << 64) - 1
@@ -28,7 +28,7 @@ HALF = np.uint64(32)
 
 
 def mix64(x):
-    """core/bits.h"""
+    """core/numerics/bits.h"""
     x = (x + 0x9E3779B97F4A7C15) & MASK
     x = ((x ^ x >> 30) * 0xBF58476D1CE4E5B9) & MASK
     x = ((x ^ x >> 27) * 0x94D049BB133111EB) & MASK
@@ -36,12 +36,12 @@ def mix64(x):
 
 
 def random_key(seed, purpose):
-    """core/random.c"""
+    """core/numerics/random.c"""
     return mix64((mix64(seed) + purpose) & MASK)
 
 
 def path_stream(path):
-    """core/digest.c: the random stream of a parameter."""
+    """core/numerics/digest.c: the random stream of a parameter."""
     value = 0
     for byte in path.encode():
         value = mix64(value ^ byte)
@@ -101,7 +101,7 @@ def write_weights(job):
 
 
 class Text:
-    """apps/text_data.c: bytes of one file; where a sequence begins is random."""
+    """apps/gpt_train/text_data.c: bytes of one file; where a sequence begins is random."""
 
     def __init__(self, job):
         self.bytes = np.fromfile(job["data"], np.uint8)
@@ -118,7 +118,7 @@ class Text:
 
 
 def learning_rate(job, step):
-    """nn/optimizer.c: a line up, then half a cosine down."""
+    """nn/optim/optimizer.c: a line up, then half a cosine down."""
     if step <= job["warmup_steps"]:
         return job["lr"] * step / job["warmup_steps"]
     at = (step - job["warmup_steps"]) / (job["steps"] - job["warmup_steps"])

@@ -6,7 +6,7 @@
  * multiply-adds a head forward, 5 backward (the scores again, then dV, dP, dQ, dK).
  */
 #include "apps/bench/bench.h"
-#include "kernels/attention.h"
+#include "kernels/attention_internal.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

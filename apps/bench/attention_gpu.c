@@ -4,7 +4,7 @@
  * As there, gradients may be added in any order. The kernels are called as they are, without dispatch.
  */
 #include "apps/bench/bench.h"
-#include "kernels/attention.h"
+#include "kernels/attention_internal.h"
 #include <math.h>
 
 enum { HEADS = 64, GROUPS = 8 };

@@ -17,7 +17,7 @@
  * input from memory once per output; a ratio above 1 there is no error.
  */
 #include "apps/bench/mpi.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd_internal.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@
  * multiply-adds that touch no memory: cores that share more than memory keep less.
  */
 #include "apps/bench/blas.h"
-#include "kernels/cpu/simd.h"
-#include "kernels/cpu/team.h"
+#include "kernels/cpu/simd_internal.h"
+#include "kernels/cpu/team_internal.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

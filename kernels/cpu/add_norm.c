@@ -3,8 +3,8 @@
  * time go through the inner loops of the ops that are joined, and stay in the first-level cache
  * from one to the next. So memory is passed once and the bits are those of the ops apart.
  */
-#include "kernels/cpu/dropout.h"
-#include "kernels/cpu/pieces.h"
+#include "kernels/cpu/dropout_internal.h"
+#include "kernels/cpu/pieces_internal.h"
 
 enum { NEAR = 2048 }; /* elements of the few rows */
 

@@ -7,9 +7,9 @@
  * and is left out: adding it could only turn -0 into +0, and all zeros become +0 at the end. So
  * a group of one head needs no sum, and no group has more than 5 open buffers.
  */
-#include "kernels/attention.h"
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/pieces.h"
+#include "kernels/attention_internal.h"
+#include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/pieces_internal.h"
 #include <math.h>
 
 enum { SMALL = 65536, MOST_BUFFERS = 5, LINE = 64 }; /* below SMALL scores nobody is woken */

@@ -1,9 +1,9 @@
 /* kernels/cpu/cpu.c - the fp32 CPU device. */
-#include "core/exact_sum.h"
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/pieces.h"
+#include "core/numerics/exact_sum.h"
+#include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/pieces_internal.h"
 #include "kernels/devices.h"
-#include "kernels/shared.h"
+#include "kernels/shared_internal.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

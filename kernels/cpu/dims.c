@@ -5,9 +5,9 @@
  *     softmax        m = greatest x, y = exp(x - m) * (1 / (sum of exp(x - m) in 16 lanes))
  *     softmax_grad   dx = y * (dy - (sum of y * dy in 16 lanes, each one fma after the other))
  */
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/pieces.h"
-#include "kernels/dims.h"
+#include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/pieces_internal.h"
+#include "kernels/dims_internal.h"
 #include <string.h>
 
 enum { TILE = 32 };

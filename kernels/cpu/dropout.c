@@ -1,6 +1,6 @@
 /* kernels/cpu/dropout.c - dropout, a run of neighbours in the whole sequence at a time. */
-#include "kernels/cpu/dropout.h"
-#include "kernels/cpu/pieces.h"
+#include "kernels/cpu/dropout_internal.h"
+#include "kernels/cpu/pieces_internal.h"
 
 enum {
     NEAR = 2048

@@ -1,7 +1,7 @@
 /* kernels/cpu/elementwise.c - runs an inner loop of one or two operands over pieces. */
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/pieces.h"
-#include "kernels/shared.h"
+#include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/pieces_internal.h"
+#include "kernels/shared_internal.h"
 
 typedef void loop1(const float *x, float *y, int64_t n);
 typedef void loop2(const float *a, const float *b, float *y, int64_t n);

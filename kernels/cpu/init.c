@@ -2,10 +2,10 @@
  * kernels/cpu/init.c - initialisation, a run of neighbours in the whole tensor at a time; a whole
  * one on one thread, of which each rank keeps its part.
  */
-#include "core/random.h"
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/pieces.h"
-#include "kernels/shared.h"
+#include "core/numerics/random.h"
+#include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/pieces_internal.h"
+#include "kernels/shared_internal.h"
 #include <string.h>
 
 typedef struct job job;

@@ -2,7 +2,7 @@
  * kernels/cpu/isa.c - which of the builds of kernels/cpu/simd/ this machine runs. The processor
  * is asked at run time, so one library serves every machine; the environment can ask for less.
  */
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/isa_internal.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* kernels/cpu/linear.c - products on the CPU: a row of parts for one GEMM each. */
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/pieces.h"
-#include "kernels/shared.h"
+#include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/pieces_internal.h"
+#include "kernels/shared_internal.h"
 #include <stdlib.h>
 
 enum { MEMBERS = 3, MAX_PARTS = MEMBERS * WF_LEAVES, DW_PARTS = 64 };

@@ -3,10 +3,10 @@
  * leaves of the vocabulary, a leaf being 16 lanes; an empty leaf is +0, and so is what a rank
  * picks from a row whose target is not in its part.
  */
-#include "core/math.h"
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/pieces.h"
-#include "kernels/shared.h"
+#include "core/numerics/math.h"
+#include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/pieces_internal.h"
+#include "kernels/shared_internal.h"
 
 enum { LOG_COST = 16 }; /* a logarithm is worth so many elements of a simple loop */
 

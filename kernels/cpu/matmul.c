@@ -1,7 +1,7 @@
 /* kernels/cpu/matmul.c - products of two tensors on the CPU: one GEMM after the other. */
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/pieces.h"
-#include "kernels/dims.h"
+#include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/pieces_internal.h"
+#include "kernels/dims_internal.h"
 #include <stdlib.h>
 
 /* The sum over k of both operands, in chunks [at[i], at[i + 1]) or one index each. */

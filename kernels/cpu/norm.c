@@ -7,8 +7,8 @@
  * and -0 does not survive a sum with +0: zeros get one sign at the end, as they would on ranks
  * that hold a part of the leaves.
  */
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/pieces.h"
+#include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/pieces_internal.h"
 
 static float *at(const wf_tensor *t, int64_t offset)
 {

@@ -1,6 +1,6 @@
 /* kernels/cpu/optimizer.c - optimizer steps over pieces of the elements. */
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/pieces.h"
+#include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/pieces_internal.h"
 
 static wf_adamw_constants constants(const wf_update *u)
 {

@@ -3,10 +3,10 @@
  * made once per call, in double (a float angle of token 10000 is off by 1e-3) and rounded to
  * float, and serve every sequence and head.
  */
-#include "core/math.h"
-#include "kernels/attention.h"
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/pieces.h"
+#include "core/numerics/math.h"
+#include "kernels/attention_internal.h"
+#include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/pieces_internal.h"
 
 enum { SINE_COST = 16 }; /* a sine and a cosine are worth so many turned elements */
 

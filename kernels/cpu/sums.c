@@ -5,9 +5,9 @@
  * A leaf is one chain over its rows from +0, so no leaf and no node is ever -0, and an empty
  * leaf changes nothing: the sum over a part of the leaves is a node of the whole sum.
  */
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/pieces.h"
-#include "kernels/dims.h"
+#include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/pieces_internal.h"
+#include "kernels/dims_internal.h"
 #include <string.h>
 
 enum { COLUMNS = 128 };

@@ -6,9 +6,9 @@
  * sequences of chains over its tokens. Sequences without the token would add +0, which changes
  * nothing: they, and whole subtrees of them, are skipped.
  */
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/pieces.h"
-#include "kernels/shared.h"
+#include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/pieces_internal.h"
+#include "kernels/shared_internal.h"
 #include <string.h>
 
 /* From element i on; NULL where there is none. */

@@ -14,7 +14,7 @@
  * caller wrote before OPEN is seen by who enters; what members wrote is seen by the caller
  * because their leaving is one chain of release operations.
  */
-#include "kernels/cpu/team.h"
+#include "kernels/cpu/team_internal.h"
 #include "core/signals.h"
 #include <errno.h>
 #include <fenv.h>

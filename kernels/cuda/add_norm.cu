@@ -1,5 +1,5 @@
 /* kernels/cuda/add_norm.cu - the rows of kernels/add_norm.c, each in one pass over memory. */
-#include "kernels/cuda/norm.h"
+#include "kernels/cuda/norm_internal.h"
 
 namespace
 {

@@ -2,9 +2,9 @@
  * kernels/cuda/attention.c - attention on the GPU: a call as its kernels take it, and who serves
  * it: cuDNN (cudnn.h) what it can and exact mode allows, our kernels everything else.
  */
-#include "kernels/attention.h"
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/cudnn.h"
+#include "kernels/attention_internal.h"
+#include "kernels/cuda/attention_internal.h"
+#include "kernels/cuda/cudnn_internal.h"
 #include <inttypes.h>
 #include <math.h>
 

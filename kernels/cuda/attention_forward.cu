@@ -9,7 +9,7 @@
  * and in the end y / l and lse = m + log l. A row's sum over a tile: each thread's columns in
  * order, then 8, 4, 2, 1 threads apart.
  */
-#include "kernels/cuda/attention_tile.h"
+#include "kernels/cuda/attention_tile_internal.h"
 
 namespace
 {

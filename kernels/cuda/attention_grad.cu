@@ -9,8 +9,8 @@
  * dk and dv of a group are the midpoint tree over the 8 leaves of the (global) query heads; a leaf
  * is the chain over its heads that belong to the group, +0 where there is none.
  */
-#include "kernels/cuda/attention_tile.h"
-#include "kernels/cuda/tree.h"
+#include "kernels/cuda/attention_tile_internal.h"
+#include "kernels/cuda/tree_internal.h"
 
 namespace
 {

@@ -6,7 +6,7 @@
  * called next, and stays: CUDA then says the same to every call. So the name that an error carries
  * is that of the op which noticed, and CUDA_LAUNCH_BLOCKING=1 in the environment finds the guilty.
  */
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device_internal.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * kernels/cuda/dims.cu - the rows of kernels/dims.c but sum, which is sums.cu's. A softmax has a
  * warp for each row: lanes take every 32nd element in order, then 16, 8, 4, 2, 1 lanes apart.
  */
-#include "kernels/cuda/operands.h"
-#include "kernels/dims.h"
+#include "kernels/cuda/operands_internal.h"
+#include "kernels/dims_internal.h"
 
 namespace
 {

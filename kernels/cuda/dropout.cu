@@ -1,5 +1,5 @@
 /* kernels/cuda/dropout.cu - the rows of kernels/dropout.c. */
-#include "kernels/cuda/dropout.h"
+#include "kernels/cuda/dropout_internal.h"
 
 namespace
 {

@@ -1,6 +1,6 @@
 /* kernels/cuda/elementwise.cu - the rows of kernels/elementwise.c. */
-#include "kernels/cuda/activation.h"
-#include "kernels/cuda/map.h"
+#include "kernels/cuda/activation_internal.h"
+#include "kernels/cuda/map_internal.h"
 
 namespace
 {

@@ -5,7 +5,7 @@
  * addresses are fixed, the driver lets what does not live at the same time share them, and what is
  * not given back in the graph holds the results of a launch until the next one.
  */
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device_internal.h"
 #include <stdlib.h>
 
 typedef struct recorded {

@@ -2,8 +2,8 @@
  * kernels/cuda/init_host.c - initialisation by functions of the application's own. They run on the
  * host, and what they set is brought to the GPU.
  */
-#include "kernels/cuda/device.h"
-#include "kernels/shared.h"
+#include "kernels/cuda/device_internal.h"
+#include "kernels/shared_internal.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,9 +8,9 @@
  *     linear_dw  dW = dy^T x       a leaf per sequence
  *     linear_bias, linear_bias_gelu: linear, finished where its leaves are added
  */
-#include "kernels/cuda/matmul.h"
-#include "kernels/dims.h"
-#include "kernels/shared.h"
+#include "kernels/cuda/matmul_internal.h"
+#include "kernels/dims_internal.h"
+#include "kernels/shared_internal.h"
 
 static const void *at(const wf_tensor *t, int64_t element)
 {

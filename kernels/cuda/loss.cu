@@ -6,7 +6,7 @@
  * which thread has an element must not depend on it: so sums read element by element, and only the
  * maximum and the gradient, which have no order, read packs.
  */
-#include "kernels/cuda/operands.h"
+#include "kernels/cuda/operands_internal.h"
 
 namespace
 {

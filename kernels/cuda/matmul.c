@@ -6,8 +6,8 @@
  * depth), found on a large product of that depth and tried on small and long ones, without a
  * split of the sum or a workspace; of any other for its whole shape.
  */
-#include "kernels/cuda/matmul.h"
-#include "kernels/cuda/cudnn.h"
+#include "kernels/cuda/matmul_internal.h"
+#include "kernels/cuda/cudnn_internal.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

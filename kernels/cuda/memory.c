@@ -6,7 +6,7 @@
  * and a failure is noted. Work aside has a stream of its own, which is waited for here: whoever
  * asks has already waited for what computes the sources.
  */
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device_internal.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

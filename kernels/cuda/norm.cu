@@ -1,6 +1,6 @@
 /* kernels/cuda/norm.cu - the rows of kernels/norm.c. */
-#include "kernels/cuda/norm.h"
-#include "kernels/cuda/column_sum.h"
+#include "kernels/cuda/norm_internal.h"
+#include "kernels/cuda/column_sum_internal.h"
 
 namespace
 {

@@ -2,7 +2,7 @@
  * kernels/cuda/optimizer.cu - the rows of kernels/optimizer.c, with the expressions of
  * kernels/cpu/simd/optimizer.c: parameters and moments are f32, the gradient is f32 or bf16.
  */
-#include "kernels/cuda/operands.h"
+#include "kernels/cuda/operands_internal.h"
 
 namespace
 {

@@ -1,5 +1,5 @@
 /* kernels/cuda/plugin.c - what libweft_cuda.so shows: how many GPUs there are, and a device. */
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device_internal.h"
 
 const wf_cuda_host *wf_cuda_host_table;
 

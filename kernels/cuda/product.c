@@ -1,6 +1,6 @@
 /*
  * kernels/cuda/product.c - a product whose sum is cut in leaves: cuBLASLt makes the leaves, and a
- * kernel of ours adds them in the midpoint tree (core/tree.h), up to eight in one pass.
+ * kernel of ours adds them in the midpoint tree (core/numerics/tree.h), up to eight in one pass.
  *
  * Leaves are floats in buffers of the workspace, for so many rows of the result at a time that the
  * buffers stay in the second level cache. Where there are more than eight, a node's left half
@@ -10,7 +10,7 @@
  * Whether the one product of a sum without leaves goes to the result directly depends on the
  * shape alone (`direct`), since cuBLAS may round to bf16 in another way than our kernel does.
  */
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/matmul_internal.h"
 
 enum { BUFFER = 8 << 20, ROWS = 128, LINE = 256, FLOATS = 4 };
 

@@ -3,12 +3,12 @@
  * tree over up to eight leaves in one pass, and copies with zeros behind them.
  *
  * A leaf counts as leaf + 0: a product that underflows may be -0, and an empty leaf of another
- * layout would make it +0 (core/tree.h). So every zero of a tree is +0.
+ * layout would make it +0 (core/numerics/tree.h). So every zero of a tree is +0.
  */
-#include "kernels/cuda/activation.h"
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/matmul.h"
-#include "kernels/cuda/tree.h"
+#include "kernels/cuda/activation_internal.h"
+#include "kernels/cuda/launch_internal.h"
+#include "kernels/cuda/matmul_internal.h"
+#include "kernels/cuda/tree_internal.h"
 
 enum { QUAD = 4, MOST_ROWS = 32768 };
 

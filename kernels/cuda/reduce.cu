@@ -3,8 +3,8 @@
  * elements at its place, so that a target may be a source, and neither the grid nor how a tensor is
  * cut can be seen.
  */
-#include "kernels/cuda/launch.h"
-#include "kernels/cuda/tree.h"
+#include "kernels/cuda/launch_internal.h"
+#include "kernels/cuda/tree_internal.h"
 
 namespace
 {

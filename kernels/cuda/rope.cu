@@ -2,8 +2,8 @@
  * kernels/cuda/rope.cu - the row of kernels/rope.c. Cosines and sines of this rank's tokens are made
  * first, in double, and rounded; they serve every sequence and head.
  */
-#include "kernels/attention.h"
-#include "kernels/cuda/operands.h"
+#include "kernels/attention_internal.h"
+#include "kernels/cuda/operands_internal.h"
 
 namespace
 {

@@ -1,11 +1,11 @@
 /* kernels/cuda/storage.cu - floats as bf16 and back, and words that are filled in. */
-#include "kernels/cuda/operands.h"
+#include "kernels/cuda/operands_internal.h"
 
 namespace
 {
 enum { EACH = 8 }; /* elements of a thread: 16 bytes of bf16, 32 of floats */
 
-/* Of core/bf16.h: denormals become zeros of their sign, on every device. */
+/* Of core/numerics/bf16.h: denormals become zeros of their sign, on every device. */
 __device__ __forceinline__ float flushed(float x)
 {
     return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x;

@@ -3,10 +3,10 @@
  * is a midpoint tree over its chunks (or sequences), element by element; sums inside a sequence are column_sum.h's, and token_sum's a warp for
  * each of the 8 leaves.
  */
-#include "kernels/cuda/activation.h"
-#include "kernels/cuda/column_sum.h"
-#include "kernels/cuda/row_map.h"
-#include "kernels/dims.h"
+#include "kernels/cuda/activation_internal.h"
+#include "kernels/cuda/column_sum_internal.h"
+#include "kernels/cuda/row_map_internal.h"
+#include "kernels/dims_internal.h"
 
 namespace
 {

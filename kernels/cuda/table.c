@@ -3,7 +3,7 @@
  * is named like the row's own. One that is not there has a reason in missing.def, and its call is
  * an error that says it, in a plan as well.
  */
-#include "kernels/cuda/device.h"
+#include "kernels/cuda/device_internal.h"
 
 #define OP(name, signature, flags) extern const wf_kernel wf_cuda_##name __attribute__((weak));
 #include "kernels/ops.def"

@@ -9,8 +9,8 @@
  * A token outside of the vocabulary cannot be told by a kernel: its embedding is NaN, and so the
  * loss; its gradient goes nowhere.
  */
-#include "kernels/cuda/operands.h"
-#include "kernels/cuda/row_map.h"
+#include "kernels/cuda/operands_internal.h"
+#include "kernels/cuda/row_map_internal.h"
 
 namespace
 {

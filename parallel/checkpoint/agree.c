@@ -4,8 +4,8 @@
  * Sums go up a binary tree of ranks and come down again: a rank talks to its parent and two
  * children at most, however many ranks there are.
  */
-#include "parallel/checkpoint/agree.h"
-#include "mesh/recorder_parts.h"
+#include "parallel/checkpoint/agree_internal.h"
+#include "mesh/health/recorder_events.h"
 #include <stdlib.h>
 #include <string.h>
 

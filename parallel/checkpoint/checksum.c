@@ -1,6 +1,6 @@
 /* parallel/checkpoint/checksum.c - XXH3 of bytes; see the header. */
-#include "parallel/checkpoint/checksum.h"
-#include "core/bits.h"
+#include "parallel/checkpoint/checksum_internal.h"
+#include "core/numerics/bits.h"
 #include <stdio.h>
 #include <xxhash.h>
 #if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)

@@ -4,7 +4,7 @@
  * Every step is on the disk before the next one relies on it: data and index before the rename
  * that shows them, the rename before `latest` names it, `latest` before anything is deleted.
  */
-#include "parallel/checkpoint/commit.h"
+#include "parallel/checkpoint/commit_internal.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
  * places, then reads back the tensors whose checksums it makes, and rank 0 writes the header.
  * No rank ever holds a whole model, and nothing is gathered.
  */
-#include "parallel/checkpoint/commit.h"
-#include "parallel/checkpoint/saver.h"
+#include "parallel/checkpoint/commit_internal.h"
+#include "parallel/checkpoint/saver_internal.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,12 +1,12 @@
 /* parallel/checkpoint/hf_load.c - weights of Hugging Face into this rank's parts. */
 #include "core/host_data.h"
-#include "mesh/recorder_parts.h"
-#include "parallel/checkpoint/convert.h"
-#include "parallel/checkpoint/hf_config.h"
-#include "parallel/checkpoint/hf_files.h"
-#include "parallel/checkpoint/hf_names.h"
-#include "parallel/gather.h"
-#include "parallel/pretrained.h"
+#include "mesh/health/recorder_events.h"
+#include "parallel/formats/convert_internal.h"
+#include "parallel/formats/hf_config_internal.h"
+#include "parallel/formats/hf_files_internal.h"
+#include "parallel/formats/hf_names_internal.h"
+#include "parallel/shard/unshard_internal.h"
+#include "parallel/checkpoint/pretrained.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

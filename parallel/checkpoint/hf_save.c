@@ -1,11 +1,11 @@
 /* parallel/checkpoint/hf_save.c - a model as a folder of Hugging Face, written by all ranks. */
 #include "core/host_data.h"
-#include "mesh/recorder_parts.h"
-#include "parallel/checkpoint/convert.h"
-#include "parallel/checkpoint/hf_config.h"
-#include "parallel/checkpoint/hf_names.h"
-#include "parallel/checkpoint/folder.h"
-#include "parallel/pretrained.h"
+#include "mesh/health/recorder_events.h"
+#include "parallel/formats/convert_internal.h"
+#include "parallel/formats/hf_config_internal.h"
+#include "parallel/formats/hf_names_internal.h"
+#include "parallel/checkpoint/folder_internal.h"
+#include "parallel/checkpoint/pretrained.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

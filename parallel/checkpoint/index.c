@@ -1,7 +1,7 @@
 /* parallel/checkpoint/index.c - reading and writing index.json; see the header. */
-#include "parallel/checkpoint/index.h"
-#include "parallel/checkpoint/checksum.h"
-#include "parallel/checkpoint/json.h"
+#include "parallel/checkpoint/index_internal.h"
+#include "parallel/checkpoint/checksum_internal.h"
+#include "parallel/formats/json_internal.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

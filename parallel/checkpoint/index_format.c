@@ -1,6 +1,6 @@
 /* parallel/checkpoint/index_format.c - writing index.json; see index.h. */
-#include "parallel/checkpoint/checksum.h"
-#include "parallel/checkpoint/index.h"
+#include "parallel/checkpoint/checksum_internal.h"
+#include "parallel/checkpoint/index_internal.h"
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /*
  * parallel/checkpoint/list.c - which checkpoints a directory has, and which files one of them has to
- * have: see parallel/checkpoint.h and commit.h.
+ * have: see parallel/checkpoint/checkpoint.h and commit.h.
  */
-#include "parallel/checkpoint.h"
-#include "parallel/checkpoint/commit.h"
+#include "parallel/checkpoint/checkpoint.h"
+#include "parallel/checkpoint/commit_internal.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -8,14 +8,14 @@
  * Where every rank wants just the parts that were saved, the bytes that it read are checked
  * against their checksums; else the digest of the whole is compared, which costs more.
  */
-#include "core/digest.h"
+#include "core/numerics/digest.h"
 #include "core/host_data.h"
-#include "mesh/recorder_parts.h"
-#include "parallel/checkpoint/agree.h"
-#include "parallel/checkpoint/checksum.h"
-#include "parallel/checkpoint/read.h"
-#include "parallel/checkpoint/state.h"
-#include "parallel/gather.h"
+#include "mesh/health/recorder_events.h"
+#include "parallel/checkpoint/agree_internal.h"
+#include "parallel/checkpoint/checksum_internal.h"
+#include "parallel/checkpoint/read_internal.h"
+#include "parallel/checkpoint/state_internal.h"
+#include "parallel/shard/unshard_internal.h"
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,7 +1,7 @@
 /* parallel/checkpoint/parts.c - parts of tensors on a saved mesh; see the header. */
-#include "parallel/checkpoint/parts.h"
-#include "core/tree.h"
-#include "mesh/private.h"
+#include "parallel/checkpoint/parts_internal.h"
+#include "core/numerics/tree.h"
+#include "mesh/array/array_internal.h"
 #include <string.h>
 
 wf_saved_mesh wf_saved_mesh_of(const wf_mesh *mesh)

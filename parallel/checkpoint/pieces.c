@@ -1,6 +1,6 @@
 /* parallel/checkpoint/pieces.c - what a rank writes; see the header. */
-#include "parallel/checkpoint/pieces.h"
-#include "core/digest.h"
+#include "parallel/checkpoint/pieces_internal.h"
+#include "core/numerics/digest.h"
 #include "core/host_data.h"
 #include <stdio.h>
 #include <stdlib.h>

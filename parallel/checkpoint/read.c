@@ -1,6 +1,6 @@
 /* parallel/checkpoint/read.c - parts of tensors from the files of a checkpoint; see the header. */
-#include "parallel/checkpoint/read.h"
-#include "parallel/checkpoint/pieces.h"
+#include "parallel/checkpoint/read_internal.h"
+#include "parallel/checkpoint/pieces_internal.h"
 #include <stdlib.h>
 #include <string.h>
 

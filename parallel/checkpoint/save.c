@@ -1,9 +1,9 @@
 /* parallel/checkpoint/save.c - a save as stages and agreements; see saver.h. */
 #include "core/host_data.h"
-#include "mesh/recorder_parts.h"
-#include "parallel/checkpoint/agree.h"
-#include "parallel/checkpoint/commit.h"
-#include "parallel/checkpoint/saver.h"
+#include "mesh/health/recorder_events.h"
+#include "parallel/checkpoint/agree_internal.h"
+#include "parallel/checkpoint/commit_internal.h"
+#include "parallel/checkpoint/saver_internal.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* parallel/checkpoint/stages.c - what a rank does in the stages of a save; see saver.h. */
-#include "parallel/checkpoint/commit.h"
-#include "parallel/checkpoint/saver.h"
+#include "parallel/checkpoint/commit_internal.h"
+#include "parallel/checkpoint/saver_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* parallel/checkpoint/state.c - what a checkpoint holds of a trainer; see the header. */
-#include "parallel/checkpoint/state.h"
+#include "parallel/checkpoint/state_internal.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* parallel/checkpoint/verify.c - the files of a checkpoint against their checksums. */
-#include "parallel/checkpoint/verify.h"
-#include "parallel/checkpoint/commit.h"
-#include "parallel/checkpoint/pieces.h"
+#include "parallel/checkpoint/verify_internal.h"
+#include "parallel/checkpoint/commit_internal.h"
+#include "parallel/checkpoint/pieces_internal.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

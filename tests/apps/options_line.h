@@ -2,7 +2,7 @@
 #ifndef WF_TESTS_APPS_OPTIONS_LINE_H
 #define WF_TESTS_APPS_OPTIONS_LINE_H
 
-#include "apps/options_table.h"
+#include "apps/options/options_table.h"
 #include "tests/harness.h"
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * tests/apps/test_memory_limits.c - limits of memory as machines state them: groups of both versions,
  * those above, containers, page cache and swap, in folders made up here; and ulimit.
  */
-#include "apps/memory_limits.h"
+#include "apps/gpt_train/memory_limits.h"
 #include "tests/harness.h"
 #include <limits.h>
 #include <stdio.h>

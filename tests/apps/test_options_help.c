@@ -1,5 +1,5 @@
 /* tests/apps/test_options_help.c - help and completion scripts know every flag, and work. */
-#include "apps/options_table.h"
+#include "apps/options/options_table.h"
 #include "tests/harness.h"
 #include <stdlib.h>
 #include <string.h>

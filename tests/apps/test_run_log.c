@@ -1,5 +1,5 @@
 /* tests/apps/test_run_log.c - console lines and JSONL rows of a run, read back. */
-#include "apps/run_log.h"
+#include "apps/gpt_train/run_log.h"
 #include "tests/harness.h"
 #include <math.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
 /* tests/apps/test_text_data.c - text files as data: the split, the sequences, bad files. */
-#include "apps/text_data.h"
+#include "apps/gpt_train/text_data.h"
 #include "tests/harness.h"
 #include <stdio.h>
 #include <stdlib.h>

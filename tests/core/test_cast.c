@@ -1,8 +1,8 @@
 /*
  * tests/core/test_cast.c - bf16 as a storage type: how floats are rounded, which ops take it, and
- * what it costs. The CPU's loops against the rule of core/bf16.h, at every length and offset.
+ * what it costs. The CPU's loops against the rule of core/numerics/bf16.h, at every length and offset.
  */
-#include "core/bf16.h"
+#include "core/numerics/bf16.h"
 #include "tests/core/core_harness.h"
 #include <math.h>
 #include <stdlib.h>

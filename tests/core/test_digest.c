@@ -1,5 +1,5 @@
 /* tests/core/test_digest.c - the digest is a sum over elements that sees every bit of each. */
-#include "core/digest.h"
+#include "core/numerics/digest.h"
 #include "tests/harness.h"
 #include <string.h>
 

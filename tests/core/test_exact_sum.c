@@ -2,8 +2,8 @@
  * tests/core/test_exact_sum.c - the exact sum against integer arithmetic, in any order and any
  * division, and its rounding at halves, denormals and overflow.
  */
-#include "core/exact_sum.h"
-#include "core/random.h"
+#include "core/numerics/exact_sum.h"
+#include "core/numerics/random.h"
 #include "tests/harness.h"
 #include <float.h>
 #include <math.h>

@@ -4,8 +4,8 @@
  * meet.
  */
 #define WF_ISA portable
-#include "core/math.h"
-#include "kernels/cpu/vec_math.h"
+#include "core/numerics/math.h"
+#include "kernels/cpu/vec_math_internal.h"
 #include "tests/harness.h"
 #include "tests/sanitizer.h"
 #include <float.h>

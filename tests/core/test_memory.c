@@ -1,6 +1,6 @@
 /* tests/core/test_memory.c - the pool: classes, accounting, limit, ranges and a failing device.
  */
-#include "core/blocks.h"
+#include "core/memory/blocks.h"
 #include "tests/harness.h"
 #include <signal.h>
 #include <stdbool.h>

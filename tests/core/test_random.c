@@ -2,7 +2,7 @@
  * tests/core/test_random.c - Philox against the known answers of its authors, and what is made
  * of it: ranges, moments, frequencies, and bulk forms equal to single ones.
  */
-#include "core/random.h"
+#include "core/numerics/random.h"
 #include "tests/harness.h"
 #include <math.h>
 #include <stdbool.h>

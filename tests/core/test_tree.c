@@ -1,6 +1,6 @@
 /* tests/core/test_tree.c - cuts cover and nest; the walk over leaves builds the midpoint tree.
  */
-#include "core/bits.h"
+#include "core/numerics/bits.h"
 #include "tests/core/core_harness.h"
 
 static const struct {

@@ -1,7 +1,7 @@
 /* tests/cuda/device_parts.c - the checks of device_parts.h. */
 #include "tests/cuda/device_parts.h"
-#include "core/bf16.h"
-#include "core/random.h"
+#include "core/numerics/bf16.h"
+#include "core/numerics/random.h"
 #include "kernels/devices.h"
 #include <math.h>
 #include <stdio.h>

@@ -2,12 +2,12 @@
  * tests/cuda/test_cuda_device.c - the device of the plugin: its table of kernels is whole, versions
  * are compared, and what the host asks of far memory is what the CPU would have done.
  */
-#include "core/digest.h"
+#include "core/numerics/digest.h"
 #include "core/host_data.h"
 #include "core/plugin.h"
-#include "core/squares.h"
-#include "kernels/cuda/host.h"
-#include "kernels/op_table.h"
+#include "core/numerics/squares.h"
+#include "kernels/cuda_host_internal.h"
+#include "kernels/op_table_internal.h"
 #include "tests/cuda/gpu_main.h"
 #include "tests/mesh/ranks.h"
 #include <dlfcn.h>

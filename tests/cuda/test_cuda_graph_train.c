@@ -3,7 +3,7 @@
  * without, bit for bit, and calls no op: both models, optimizers, types, with evaluations and
  * checkpoints in between; its plan is the run to the byte.
  */
-#include "parallel/report.h"
+#include "parallel/train/report.h"
 #include "tests/cuda/gpu_main.h"
 #include "tests/parallel/checkpoint_harness.h"
 

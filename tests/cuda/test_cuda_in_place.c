@@ -1,12 +1,12 @@
 /*
  * tests/cuda/test_cuda_in_place.c - initialisation and optimizers on the emulated GPU, which have the
- * CPU's bits, and casts, which have those of core/bf16.h.
+ * CPU's bits, and casts, which have those of core/numerics/bf16.h.
  */
-#include "core/bf16.h"
-#include "core/random.h"
-#include "kernels/cpu/cpu.h"
+#include "core/numerics/bf16.h"
+#include "core/numerics/random.h"
+#include "kernels/cpu/cpu_internal.h"
 #include "kernels/devices.h"
-#include "kernels/shared.h"
+#include "kernels/shared_internal.h"
 #include "tests/cuda/device_parts.h"
 #include "tests/cuda/gpu_main.h"
 #include <stdlib.h>

@@ -3,9 +3,9 @@
  * emulated cuBLASLt holds another order of sums best for every shape, so a product that is not
  * pinned is found out.
  */
-#include "kernels/attention.h"
-#include "kernels/dims.h"
-#include "kernels/shared.h"
+#include "kernels/attention_internal.h"
+#include "kernels/dims_internal.h"
+#include "kernels/shared_internal.h"
 #include "tests/cuda/device_parts.h"
 #include "tests/cuda/gpu_main.h"
 #include <stdlib.h>

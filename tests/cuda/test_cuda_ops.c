@@ -6,11 +6,11 @@
  * A case names its operands by their dims: a letter before the colon says how they are stored, those
  * behind it are dims of a shape. Dims that are split one after another follow from the letters.
  */
-#include "core/bf16.h"
-#include "core/random.h"
-#include "kernels/attention.h"
-#include "kernels/dims.h"
-#include "kernels/shared.h"
+#include "core/numerics/bf16.h"
+#include "core/numerics/random.h"
+#include "kernels/attention_internal.h"
+#include "kernels/dims_internal.h"
+#include "kernels/shared_internal.h"
 #include "tests/cuda/device_parts.h"
 #include "tests/cuda/gpu_main.h"
 #include <stdlib.h>
@@ -395,7 +395,7 @@ static void losses(void)
     try_rows(rows);
 }
 
-/* core/bf16.h: what is stored as bf16 is no denormal, also where a kernel rounds by itself. */
+/* core/numerics/bf16.h: what is stored as bf16 is no denormal, also where a kernel rounds by itself. */
 static void denormals(void)
 {
     enum { N = 21 };

@@ -6,7 +6,7 @@
  * WEFT_TEST_ALL in the environment tries every strategy on both models and longer curves; without
  * it each strategy is tried once.
  */
-#include "parallel/report.h"
+#include "parallel/train/report.h"
 #include "tests/cuda/gpu_main.h"
 #include "tests/parallel/checkpoint_harness.h"
 

@@ -3,7 +3,7 @@
 #ifndef WF_TESTS_DIFFERENTIAL_DRAW_H
 #define WF_TESTS_DIFFERENTIAL_DRAW_H
 
-#include "core/bits.h"
+#include "core/numerics/bits.h"
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -9,7 +9,7 @@
 #ifndef WF_TESTS_DIFFERENTIAL_PROGRAM_H
 #define WF_TESTS_DIFFERENTIAL_PROGRAM_H
 
-#include "core/bf16.h"
+#include "core/numerics/bf16.h"
 #include "tests/differential/draw.h"
 #include "tests/mesh/op_operands.h"
 #include <stdatomic.h>

@@ -2,7 +2,7 @@
 #ifndef WF_TESTS_DIFFERENTIAL_RUN_H
 #define WF_TESTS_DIFFERENTIAL_RUN_H
 
-#include "nn/recompute.h"
+#include "nn/checkpointing.h"
 #include "tests/differential/program.h"
 
 typedef struct run run;

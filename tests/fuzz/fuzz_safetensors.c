@@ -1,5 +1,5 @@
 /* tests/fuzz/fuzz_safetensors.c - 2 bytes: how much data follows; then the JSON of a header. */
-#include "parallel/checkpoint/safetensors.h"
+#include "parallel/formats/safetensors_internal.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,5 +1,5 @@
 /* tests/fuzz/fuzz_weight_map.c - model.safetensors.index.json: no name leaves the folder. */
-#include "parallel/checkpoint/hf_files.h"
+#include "parallel/formats/hf_files_internal.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -20,12 +20,12 @@
  * over the world at the beginning of each step, for those that training does not need. When the
  * rank acts it writes the time to the file WEFT_FAULT_LOG.
  */
-#include "apps/text_data.h"
-#include "apps/train_loop.h"
-#include "mesh/launcher.h"
-#include "mesh/recorder_parts.h"
-#include "mesh/watch.h"
-#include "parallel/update.h"
+#include "apps/gpt_train/text_data.h"
+#include "apps/gpt_train/train_loop.h"
+#include "mesh/cluster/launcher.h"
+#include "mesh/health/recorder_events.h"
+#include "mesh/health/failure_detector.h"
+#include "parallel/shard/update_internal.h"
 #include "tests/hosts/failing_calls.h"
 #include <errno.h>
 #include <math.h>

@@ -6,8 +6,8 @@
  * Each rank prints "CASE: rank 1: status 5: text" of what it met, each process "CASE: process 0:
  * status 5 (here) in 0.1 s: text" of its launch; the exit status is that of the last case.
  */
-#include "mesh/launch.h"
-#include "mesh/launcher.h"
+#include "mesh/cluster/launch.h"
+#include "mesh/cluster/launcher.h"
 #include "tests/mesh/ranks.h"
 #include <signal.h>
 #include <time.h>

@@ -1,6 +1,6 @@
 /* tests/kernels/op_harness.c - the checks of op_harness.h. */
-#include "kernels/cpu/cpu.h"
-#include "kernels/cpu/isa.h"
+#include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/isa_internal.h"
 #include "kernels/devices.h"
 #include "tests/kernels/op_trial.h"
 #include "tests/sanitizer.h"

@@ -9,8 +9,8 @@
 #ifndef WF_TESTS_OP_PARTS_H
 #define WF_TESTS_OP_PARTS_H
 
-#include "core/random.h"
-#include "kernels/cpu/cpu.h"
+#include "core/numerics/random.h"
+#include "kernels/cpu/cpu_internal.h"
 #include "kernels/devices.h"
 #include "tests/harness.h"
 #include <stdio.h>

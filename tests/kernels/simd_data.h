@@ -5,8 +5,8 @@
 #ifndef WF_TESTS_KERNELS_SIMD_DATA_H
 #define WF_TESTS_KERNELS_SIMD_DATA_H
 
-#include "core/random.h"
-#include "kernels/cpu/isa.h"
+#include "core/numerics/random.h"
+#include "kernels/cpu/isa_internal.h"
 #include <math.h>
 #include <stdint.h>
 

@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/random.h"
-#include "kernels/cpu/isa.h"
+#include "core/numerics/random.h"
+#include "kernels/cpu/isa_internal.h"
 
 typedef struct shape {
     int64_t seq, dim;

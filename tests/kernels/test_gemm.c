@@ -3,10 +3,10 @@
  * as it can be: a recursion over leaves, each of them a chain of fmaf. Every bit must agree,
  * for every instruction set, any size of team, any strides, and any cut in parts and leaves.
  */
-#include "core/tree.h"
-#include "kernels/cpu/gemm_plan.h"
-#include "kernels/cpu/isa.h"
-#include "kernels/cpu/team.h"
+#include "core/numerics/tree.h"
+#include "kernels/cpu/gemm_blocking_internal.h"
+#include "kernels/cpu/isa_internal.h"
+#include "kernels/cpu/team_internal.h"
 #include "tests/harness.h"
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * tests/kernels/test_ops_a_parts.c - ranks that hold parts (op_parts.h): element by element,
  * sums, tables, dropout and initialisation.
  */
-#include "kernels/shared.h"
+#include "kernels/shared_internal.h"
 #include "tests/kernels/op_parts.h"
 
 static wf_call call_of(const wf_op *op, int n_in, wf_tensor *a, wf_tensor *b, wf_tensor *c)

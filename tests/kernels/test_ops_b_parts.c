@@ -2,7 +2,7 @@
  * tests/kernels/test_ops_b_parts.c - ranks that hold parts (op_parts.h): norms, rope, attention
  * and cross-entropy.
  */
-#include "kernels/attention.h"
+#include "kernels/attention_internal.h"
 #include "tests/kernels/op_parts.h"
 
 /* tiny: gradients underflow to -0 where a probability is below 1/2; some ranks have no head. */

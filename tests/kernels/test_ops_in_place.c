@@ -2,7 +2,7 @@
  * tests/kernels/test_ops_in_place.c - the ops that work in place, initialisation and updates:
  * cases for op_harness.h, then what a case cannot say.
  */
-#include "core/random.h"
+#include "core/numerics/random.h"
 #include "tests/kernels/op_harness.h"
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /*
  * tests/kernels/test_random_simd.c - the random numbers of every instruction set are those of
- * core/random.h, to the bit, wherever a run begins and ends.
+ * core/numerics/random.h, to the bit, wherever a run begins and ends.
  */
 #include "tests/harness.h"
 #include "tests/kernels/simd_data.h"

@@ -3,7 +3,7 @@
  * bit: lanes, trees, masks, maxima and exp, by scalar loops, on every build that the machine
  * runs.
  */
-#include "core/math.h"
+#include "core/numerics/math.h"
 #include "tests/harness.h"
 #include "tests/kernels/simd_data.h"
 #include <stdlib.h>

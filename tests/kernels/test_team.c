@@ -3,7 +3,7 @@
  * counts, from as many members at once as there are, with the caller's modes; teams don't mind
  * being many.
  */
-#include "kernels/cpu/team.h"
+#include "kernels/cpu/team_internal.h"
 #include "tests/harness.h"
 #include <fenv.h>
 #include <pthread.h>

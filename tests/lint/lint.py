@@ -7,12 +7,14 @@ lint.py RULE [ROOT] - the rules of the house that a compiler can't check. RULE i
     length     a C file stays near 400 lines: past 450 it is warned of, past 500 it fails
     docs       every WF_API declaration has a doc block above it that names it, or the op it is
                the gradient of (wf_x_dx, wf_x_dw, wf_x_grad)
-    readme     the README shows apps/quickstart.c word for word; a folder's own names each of its
-               C files, in at most 120 lines, and its decisions are beside it in DECISIONS.md
+    readme     the README shows apps/quickstart.c word for word; each folder of the library has one
+               of its own that names each of its C files, in at most 120 lines, and its decisions are
+               beside it in DECISIONS.md
     selftest   proves that each rule finds what it is for, and nothing else
 
 Prints one line per finding and exits with 1 if there is any.
 """
+import fnmatch
 import pathlib
 import re
 import sys
@@ -140,9 +142,12 @@ def readme(root):
         if f"```c\n{program.read_text(encoding='utf-8')}```\n" not in shown:
             yield page, 1, f"does not show {program} as it is"
     for folder in LIBRARY + USERS:
-        page = root / folder / "README.md"
-        if page.exists():
+        for page in sorted((root / folder).rglob("README.md")):
             yield from folder_page(page)
+    for folder in LIBRARY:
+        for below in sorted({path.parent for path in c_files(root, (folder,))}):
+            if not (below / "README.md").exists():
+                yield below / "README.md", 1, "is missing"
 
 
 def folder_page(page):
@@ -154,9 +159,10 @@ def folder_page(page):
     for number, line in enumerate(lines, 1):
         if line.startswith("## Decisions"):
             yield page, number, "decisions belong in DECISIONS.md"
-    named = set(re.findall(r"[\w.]+\.(?:c|h|def)\b", "\n".join(lines)))
+    named = set(re.findall(r"[\w.*]+\.(?:c|h|def)\b", "\n".join(lines)))
     for path in sorted(page.parent.iterdir()):
-        if path.suffix in (".c", ".h", ".def") and path.name not in named:
+        if path.suffix in (".c", ".h", ".def") and not any(
+                fnmatch.fnmatchcase(path.name, name) for name in named):
             yield page, 1, f"does not name {path.name}"
 
 
@@ -168,14 +174,14 @@ SAMPLES = {
     "includes": [
         ("core/a.c", '#include "core/b.h"\n#include <stdio.h>\n', []),
         ("core/up.c", '#include "core/b.h"\n#include "kernels/ops.h"\n', [2]),
-        ("kernels/up.c", '#include "mesh/mesh.h"\n', [1]),
+        ("kernels/up.c", '#include "mesh/array/mesh.h"\n', [1]),
         ("mesh/side.c", '#include "nn/module.h"\n', [1]),
-        ("nn/side.c", '# include "mesh/mesh.h"\n', [1]),
+        ("nn/side.c", '# include "mesh/array/mesh.h"\n', [1]),
         ("nn/a.def", '#include "kernels/ops.def"\n', []),
-        ("parallel/a.c", '#include "nn/module.h"\n#include "mesh/mesh.h"\n', []),
+        ("parallel/a.c", '#include "nn/module.h"\n#include "mesh/array/mesh.h"\n', []),
         ("parallel/up.c", '#include "tests/harness.h"\n', [1]),
         ("mesh/cpu/bare.c", '#include "local.h"\n', [1]),
-        ("tests/a.c", '#include "core/b.h"\n#include "mesh/mesh.h"\n', []),
+        ("tests/a.c", '#include "core/b.h"\n#include "mesh/array/mesh.h"\n', []),
     ],
     "words": [
         ("core/a.c", "/* we never exit() */\nint x = snprintf(s, n, \"abort()\");\n", []),

@@ -10,9 +10,9 @@
 #ifndef WF_TESTS_MESH_MESH_HARNESS_H
 #define WF_TESTS_MESH_MESH_HARNESS_H
 
-#include "core/bits.h"
+#include "core/numerics/bits.h"
 #include "kernels/devices.h"
-#include "mesh/private.h"
+#include "mesh/array/array_internal.h"
 #include "tests/mesh/ranks.h"
 #include <inttypes.h>
 

@@ -6,11 +6,11 @@
 #ifndef WF_TESTS_MESH_OP_OPERANDS_H
 #define WF_TESTS_MESH_OP_OPERANDS_H
 
-#include "core/bits.h"
-#include "kernels/attention.h"
-#include "kernels/dims.h"
+#include "core/numerics/bits.h"
+#include "kernels/attention_internal.h"
+#include "kernels/dims_internal.h"
 #include "kernels/ops.h"
-#include "kernels/shared.h"
+#include "kernels/shared_internal.h"
 #include "tests/mesh/mesh_harness.h"
 
 enum { ROWS = 7, HEAD_DIM = 4, SLICED = 5 };

@@ -5,7 +5,7 @@
 #ifndef WF_TESTS_MESH_PLACEMENT_HOSTS_H
 #define WF_TESTS_MESH_PLACEMENT_HOSTS_H
 
-#include "mesh/placement_parts.h"
+#include "mesh/cluster/placement_internal.h"
 #include "tests/harness.h"
 #include <math.h>
 #include <stdio.h>

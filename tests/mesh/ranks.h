@@ -10,10 +10,10 @@
 #define WF_TESTS_MESH_RANKS_H
 
 #include "core/context.h"
-#include "core/tree.h"
-#include "mesh/comm.h"
-#include "mesh/launch.h"
-#include "mesh/launcher.h"
+#include "core/numerics/tree.h"
+#include "mesh/comm/transport.h"
+#include "mesh/cluster/launch.h"
+#include "mesh/cluster/launcher.h"
 #include "tests/harness.h"
 #include "tests/sanitizer.h"
 #include <stdio.h>

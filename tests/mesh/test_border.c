@@ -1,6 +1,6 @@
 /* tests/mesh/test_border.c - gradients that cross a redistribution, and what is kept for them.
  */
-#include "core/bf16.h"
+#include "core/numerics/bf16.h"
 #include "core/tape.h"
 #include "kernels/ops.h"
 #include "tests/mesh/mesh_harness.h"

@@ -6,7 +6,7 @@
  *
  *     test_exchange_stress [WORLDS]      by hand: 20000
  */
-#include "mesh/threads_exchange.h"
+#include "mesh/transport/threads/exchange_internal.h"
 #include "tests/mesh/ranks.h"
 #include <time.h>
 #include <unistd.h>

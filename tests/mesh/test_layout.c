@@ -2,7 +2,7 @@
  * tests/mesh/test_layout.c - layouts: where they cut, how they are told apart, printed and read, and
  * what cannot be one.
  */
-#include "core/bits.h"
+#include "core/numerics/bits.h"
 #include "kernels/ops.h"
 #include "tests/mesh/mesh_harness.h"
 

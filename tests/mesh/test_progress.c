@@ -3,7 +3,7 @@
  * which it was begun, and costs nothing where it is ended at once. The transport's link is made
  * slow, and sleeps, so that there is something to overlap with on any machine.
  */
-#include "mesh/threads_world.h"
+#include "mesh/transport/threads/world_internal.h"
 #include "tests/mesh/ranks.h"
 #include <time.h>
 

@@ -6,7 +6,7 @@
  * after any move is computed from the two layouts alone: shares are folded over the axes that
  * stop being partial, the innermost first, each by the midpoint tree.
  */
-#include "core/bf16.h"
+#include "core/numerics/bf16.h"
 #include "tests/mesh/mesh_harness.h"
 
 static wf_status every_pair_of(wf_rank *rank, wf_mesh *mesh, const shape *s, wf_dtype dtype)

@@ -2,8 +2,8 @@
  * tests/mesh/test_sum_bf16.c - sums over ranks of elements stored as bf16: the midpoint tree (or
  * the chain) over floats, rounded once, on both paths of collectives.
  */
-#include "core/bf16.h"
-#include "core/bits.h"
+#include "core/numerics/bf16.h"
+#include "core/numerics/bits.h"
 #include "tests/mesh/ranks.h"
 
 enum { COUNT = 20011, SIZE = 9 };

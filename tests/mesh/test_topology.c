@@ -1,7 +1,7 @@
 /* tests/mesh/test_topology.c - the machine as hwloc sees it, and machines that are not here. */
-#include "mesh/launch.h"
-#include "mesh/places.h"
-#include "mesh/topology.h"
+#include "mesh/cluster/launch.h"
+#include "mesh/cluster/affinity_internal.h"
+#include "mesh/cluster/topology.h"
 #include "tests/harness.h"
 #include <sched.h>
 #include <stdio.h>

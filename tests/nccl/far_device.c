@@ -3,7 +3,7 @@
  * wait for it finds nothing there, and what it does not wait for is gone.
  */
 #include "tests/nccl/far_device.h"
-#include "core/digest.h"
+#include "core/numerics/digest.h"
 #include "tests/mesh/ranks.h"
 #include <cuda_runtime_api.h>
 #include <pthread.h>

@@ -8,9 +8,9 @@
 #ifndef WF_TESTS_NN_MODEL_RANKS_H
 #define WF_TESTS_NN_MODEL_RANKS_H
 
-#include "nn/gpt.h"
-#include "parallel/materialize.h"
-#include "parallel/plan.h"
+#include "nn/models/gpt/gpt.h"
+#include "parallel/shard/materialize.h"
+#include "parallel/shard/sharding_plan.h"
 #include "tests/mesh/mesh_harness.h"
 
 typedef struct model_rank {

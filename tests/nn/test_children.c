@@ -1,7 +1,7 @@
 /* tests/nn/test_children.c - modules of named children: what follows from the names, and refusals;
  * modules with nothing to run again for. */
 #include "nn/children.h"
-#include "nn/recompute.h"
+#include "nn/checkpointing.h"
 #include "kernels/ops.h"
 #include "tests/nn/model_ranks.h"
 

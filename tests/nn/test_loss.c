@@ -4,7 +4,7 @@
  * sequences; and what it cannot do it refuses.
  */
 #include "kernels/ops.h"
-#include "parallel/gradient.h"
+#include "parallel/shard/gradient_reduce_internal.h"
 #include "tests/nn/model_ranks.h"
 
 enum { SEQUENCES = 6, TOKENS = 8, VOCABULARY = 257 };

@@ -1,6 +1,6 @@
 /* tests/nn/test_module.c - what every module has: points, uses, scopes, children, paths. */
 #include "kernels/ops.h"
-#include "nn/recompute.h"
+#include "nn/checkpointing.h"
 #include "tests/nn/model_ranks.h"
 
 /* A module of the tests' own: y = gain * x as often as `times` says, with children that may not

@@ -2,9 +2,9 @@
  * tests/nn/test_muon.c - Newton-Schulz against the same steps in double, what it is for (singular
  * values near 1), and Muon's update against its formula.
  */
-#include "nn/muon.h"
+#include "nn/optim/muon.h"
 #include "kernels/ops.h"
-#include "nn/optimizer.h"
+#include "nn/optim/optimizer.h"
 #include "tests/nn/model_ranks.h"
 #include <math.h>
 

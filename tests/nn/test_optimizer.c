@@ -2,7 +2,7 @@
  * tests/nn/test_optimizer.c - learning-rate schedules, AdamW and SGD, against plain double
  * arithmetic written from the papers' formulas.
  */
-#include "nn/optimizer.h"
+#include "nn/optim/optimizer.h"
 #include "kernels/ops.h"
 #include "tests/nn/model_ranks.h"
 #include <math.h>

@@ -3,8 +3,8 @@
  * tests/reference/make_pretrained.py): loaded on several layouts they give transformers' logits,
  * and what is saved again has the bytes that were read.
  */
-#include "parallel/checkpoint/hf_files.h"
-#include "parallel/pretrained.h"
+#include "parallel/formats/hf_files_internal.h"
+#include "parallel/checkpoint/pretrained.h"
 #include "tests/nn/model_ranks.h"
 #include "tests/nn/safetensors_file.h"
 #include <math.h>

@@ -2,9 +2,9 @@
  * tests/nn/test_recipe.c - recipes: what is recorded, printed and hashed, what is refused, and
  * that any shard of any layout of any recipe is the slice of the whole.
  */
-#include "core/random.h"
+#include "core/numerics/random.h"
 #include "kernels/ops.h"
-#include "nn/gpt.h"
+#include "nn/models/gpt/gpt.h"
 #include "tests/mesh/mesh_harness.h"
 #include "tests/nn/model_ranks.h"
 #include <math.h>

@@ -9,8 +9,8 @@
  *     gradients   each by 1e-5 of max(its own norm, 1e-3 of the whole gradient's norm)
  *     10 steps of AdamW: the losses differ by 1e-4, the gradients' norms by 1e-4 of themselves
  */
-#include "parallel/gradient.h"
-#include "parallel/train.h"
+#include "parallel/shard/gradient_reduce_internal.h"
+#include "parallel/train/train.h"
 #include "tests/nn/model_ranks.h"
 #include "tests/nn/safetensors_file.h"
 #include <math.h>

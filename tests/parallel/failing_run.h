@@ -9,9 +9,9 @@
 #ifndef WF_TESTS_PARALLEL_FAILING_RUN_H
 #define WF_TESTS_PARALLEL_FAILING_RUN_H
 
-#include "nn/gpt.h"
-#include "parallel/materialize.h"
-#include "parallel/train.h"
+#include "nn/models/gpt/gpt.h"
+#include "parallel/shard/materialize.h"
+#include "parallel/train/train.h"
 #include "tests/mesh/ranks.h"
 #include <stdatomic.h>
 #include <time.h>

@@ -7,9 +7,9 @@
 #define WF_TESTS_PARALLEL_PARALLEL_HARNESS_H
 
 #include "kernels/ops.h"
-#include "nn/recompute.h"
-#include "parallel/materialize.h"
-#include "parallel/train.h"
+#include "nn/checkpointing.h"
+#include "parallel/shard/materialize.h"
+#include "parallel/train/train.h"
 #include "tests/parallel/part.h"
 #include <inttypes.h>
 #include <math.h>

@@ -5,8 +5,8 @@
 #ifndef WF_TESTS_PARALLEL_PART_H
 #define WF_TESTS_PARALLEL_PART_H
 
-#include "nn/gpt.h"
-#include "parallel/plan.h"
+#include "nn/models/gpt/gpt.h"
+#include "parallel/shard/sharding_plan.h"
 #include "tests/mesh/ranks.h"
 
 typedef struct part {

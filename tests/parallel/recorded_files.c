@@ -1,6 +1,6 @@
 /* tests/parallel/recorded_files.c - recorded file calls, and crashes among them; see the header. */
 #include "tests/parallel/recorded_files.h"
-#include "core/bits.h"
+#include "core/numerics/bits.h"
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>

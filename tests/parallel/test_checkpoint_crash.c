@@ -4,7 +4,7 @@
  * (recorded_files.h). In each such state the old checkpoint or the new one is whole, and it is the
  * new one as soon as the save has returned.
  */
-#include "core/bits.h"
+#include "core/numerics/bits.h"
 #include "tests/parallel/checkpoint_harness.h"
 #include "tests/parallel/recorded_files.h"
 

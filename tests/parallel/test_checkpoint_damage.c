@@ -2,7 +2,7 @@
  * tests/parallel/test_checkpoint_damage.c - what is damaged is refused: bits flip, files are cut,
  * lost, swapped and mixed.
  */
-#include "core/bits.h"
+#include "core/numerics/bits.h"
 #include "tests/parallel/checkpoint_trial.h"
 #include <fcntl.h>
 

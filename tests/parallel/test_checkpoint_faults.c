@@ -3,8 +3,8 @@
  * there as a whole: the k-th file call of a save fails, for every k.
  */
 #include "kernels/ops.h"
-#include "parallel/checkpoint/commit.h"
-#include "parallel/trained.h"
+#include "parallel/checkpoint/commit_internal.h"
+#include "parallel/train/trained_internal.h"
 #include "tests/parallel/checkpoint_trial.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -26,7 +26,7 @@
  * part of an uneven split, the sum is the same, and so it is for all micro-steps and dp: each
  * sequence travels once. The formulas are in tp_traffic and dp_traffic below.
  */
-#include "core/exact_sum.h"
+#include "core/numerics/exact_sum.h"
 #include "tests/parallel/traffic.h"
 
 enum { BATCH = 16 };

@@ -3,7 +3,7 @@
  * micro-steps and recomputation (another than that of f32), the losses of f32 nearly, and half of
  * the bytes where whole tensors move.
  */
-#include "parallel/report.h"
+#include "parallel/train/report.h"
 #include "tests/parallel/rows.h"
 
 enum { BATCH = 16, STEPS = UNDER_SANITIZER ? 2 : 4 };

@@ -3,9 +3,9 @@
  * it is done, ties and frozen parameters, the memory that it takes, and a model of a trillion
  * parameters that takes next to none while it is fake.
  */
-#include "parallel/materialize.h"
-#include "parallel/measure.h"
-#include "parallel/train.h"
+#include "parallel/shard/materialize.h"
+#include "parallel/train/measure.h"
+#include "parallel/train/train.h"
 #include "tests/mesh/mesh_harness.h"
 #include "tests/parallel/part.h"
 #include <time.h>

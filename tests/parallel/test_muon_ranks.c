@@ -3,7 +3,7 @@
  * they are split by: layouts, strategies, storage. Matrices are dealt out, so that each is
  * orthogonalised on one rank of a group alone.
  */
-#include "nn/optimizer.h"
+#include "nn/optim/optimizer.h"
 #include "tests/parallel/rows.h"
 
 enum { BATCH = 16, STEPS = UNDER_SANITIZER ? 2 : 5, MAX_RANKS = 8 };

@@ -6,7 +6,7 @@
  * the test between those who ask and malloc, wf_blocks_take and wf_ranges_take: see
  * tests/CMakeLists.txt.
  */
-#include "core/ranges.h"
+#include "core/memory/ranges_internal.h"
 #include "tests/mesh/ranks.h"
 #include "tests/parallel/failing_run.h"
 #include <ctype.h>
@@ -227,7 +227,7 @@ static void memory_sweep(shortage *of, int model, int victim, int64_t least)
     printf("(%lld) ", (long long)requests);
 }
 
-/* Flight recorders stay for the ranks of later launches (mesh/recorder.c). */
+/* Flight recorders stay for the ranks of later launches (mesh/health/flight_recorder.c). */
 static void recorders_are_made(void)
 {
     trial t;

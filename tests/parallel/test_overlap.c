@@ -7,7 +7,7 @@
  * ms for a block forward; the link is set so that all gathers of a step take at most a quarter of
  * the time that its kernels were measured to take.
  */
-#include "mesh/threads_world.h"
+#include "mesh/transport/threads/world_internal.h"
 #include "tests/parallel/parallel_harness.h"
 #include <string.h>
 #include <time.h>

@@ -2,8 +2,8 @@
  * tests/parallel/test_parts.c - which rank of a saved mesh holds what: against the layouts of a
  * mesh that runs, and against element by element.
  */
-#include "mesh/private.h"
-#include "parallel/checkpoint/parts.h"
+#include "mesh/array/array_internal.h"
+#include "parallel/checkpoint/parts_internal.h"
 #include "kernels/devices.h"
 #include "tests/mesh/ranks.h"
 #include <time.h>

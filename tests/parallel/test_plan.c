@@ -2,8 +2,8 @@
  * tests/parallel/test_plan.c - planning, materialising and opening a trainer: what is refused,
  * with which words, and that a refusal leaves what was there as it was.
  */
-#include "parallel/materialize.h"
-#include "parallel/train.h"
+#include "parallel/shard/materialize.h"
+#include "parallel/train/train.h"
 #include "tests/mesh/mesh_harness.h"
 #include "tests/parallel/part.h"
 

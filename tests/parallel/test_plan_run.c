@@ -3,8 +3,8 @@
  * every kind at the peak, the moment of the peak, the most of each kind, collectives by axis and
  * kind, and work, on every rank.
  */
-#include "parallel/measure.h"
-#include "parallel/report.h"
+#include "parallel/train/measure.h"
+#include "parallel/train/report.h"
 #include "tests/parallel/parallel_harness.h"
 
 enum { MAX_RANKS = 16 };

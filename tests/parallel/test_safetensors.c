@@ -1,5 +1,5 @@
 /* tests/parallel/test_safetensors.c - headers of safetensors: hostile ones, and our own. */
-#include "parallel/checkpoint/safetensors.h"
+#include "parallel/formats/safetensors_internal.h"
 #include "tests/parallel/hostile.h"
 #include <stdint.h>
 #include <unistd.h>

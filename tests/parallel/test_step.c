@@ -2,7 +2,7 @@
  * tests/parallel/test_step.c - what a training step is made of, against its definition: evaluation
  * without dropout, the factor of clipping, the uses of a parameter that has several.
  */
-#include "parallel/gradient.h"
+#include "parallel/shard/gradient_reduce_internal.h"
 #include "tests/mesh/mesh_harness.h"
 #include "tests/parallel/parallel_harness.h"
 

@@ -2,8 +2,8 @@
  * tests/parallel/test_units.c - units: which modules are units under a wrap policy, how much of
  * them is gathered at a time, which are freed after forward, and what is refused.
  */
-#include "parallel/materialize.h"
-#include "parallel/train.h"
+#include "parallel/shard/materialize.h"
+#include "parallel/train/train.h"
 #include "tests/mesh/mesh_harness.h"
 #include "tests/parallel/part.h"
 #include <stdlib.h>

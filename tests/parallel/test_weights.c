@@ -5,8 +5,8 @@
  * gradient sums over ranks before it goes on through what made the weight. Trained under every kind of
  * strategy it has the digest of one rank.
  */
-#include "nn/embedding.h"
-#include "nn/loss.h"
+#include "nn/layers/embedding.h"
+#include "nn/layers/loss.h"
 #include "tests/mesh/mesh_harness.h"
 #include "tests/parallel/rows.h"
 

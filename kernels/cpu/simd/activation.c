@@ -3,8 +3,8 @@
  * times a sigmoid, since 1/2 (1 + tanh u) = 1 / (1 + exp(-2 u)): one exp and one division, and
  * small values keep their relative accuracy where 1 + tanh would cancel.
  */
-#include "kernels/cpu/simd/kernels.h"
-#include "kernels/cpu/vec_math.h"
+#include "kernels/cpu/simd/kernels_internal.h"
+#include "kernels/cpu/vec_math_internal.h"
 
 /* 1 + exp(-z) */
 static inline v16 one_plus_exp(v16 z)

@@ -19,11 +19,11 @@
  * Keys and values are packed once for the head, keys as columns: every product then reads both
  * its operands at strides that a tile has as constants.
  */
-#include "kernels/cpu/simd/attention_block.h"
+#include "kernels/cpu/simd/attention_block_internal.h"
 
 #include <math.h>
 
-#include "kernels/cpu/vec_math.h"
+#include "kernels/cpu/vec_math_internal.h"
 
 /* The head's packed keys and values, and what one block of queries keeps while they pass by. */
 typedef struct query_state {

@@ -5,9 +5,9 @@
  * A product goes by tiles of C that stay in registers over the whole sum, so an element is one
  * chain however the tiles are cut: their size is free to differ between instruction sets.
  */
-#include "kernels/cpu/simd/attention_block.h"
+#include "kernels/cpu/simd/attention_block_internal.h"
 
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/vec_internal.h"
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 

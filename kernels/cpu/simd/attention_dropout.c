@@ -2,14 +2,14 @@
  * kernels/cpu/simd/attention_dropout.c - which probabilities attention dropout keeps.
  *
  * The probability of key j for query i belongs to word w = i * seq + j, which is
- * philox({w / 4 mod 2^32, c1, c2, c3}, key)[w % 4] (core/random.h); it is kept where
+ * philox({w / 4 mod 2^32, c1, c2, c3}, key)[w % 4] (core/numerics/random.h); it is kept where
  * word >= floor(p * 2^32). Sixteen queries go side by side, and a call of Philox gives each of
  * them four keys. Where seq is no multiple of 4 the queries differ in which of a call's words
  * is for their first key, their phase.
  */
-#include "kernels/cpu/simd/attention_block.h"
+#include "kernels/cpu/simd/attention_block_internal.h"
 
-#include "kernels/cpu/vec_philox.h"
+#include "kernels/cpu/vec_philox_internal.h"
 
 /* keep[j][0 .. 15], row stride BLOCK, for the 16 queries from `query` on. */
 static void keep_queries(const wf_attention_head *head, int64_t query, token_block keys,

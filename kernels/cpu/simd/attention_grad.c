@@ -14,11 +14,11 @@
  * Queries are the outer loop. Keys and values are packed once for the head; dk and dv stay
  * packed with the caller.
  */
-#include "kernels/cpu/simd/attention_block.h"
+#include "kernels/cpu/simd/attention_block_internal.h"
 
 #include <math.h>
 
-#include "kernels/cpu/vec_math.h"
+#include "kernels/cpu/vec_math_internal.h"
 
 /* Of the whole head: k, blocks of kt and vt. Of a block of queries: rows q (scaled) and dout,
    and their columns. Scores are [BLOCK keys][BLOCK queries]. */

@@ -4,8 +4,8 @@
  *     y[i] = word(first + i) >= floor(p 2^32) ? x[i] * (1 / (1 - p)) : +0
  *     word(w) = philox({w / 4 mod 2^32, counter}, key)[w % 4]
  */
-#include "kernels/cpu/simd/kernels.h"
-#include "kernels/cpu/vec_philox.h"
+#include "kernels/cpu/simd/kernels_internal.h"
+#include "kernels/cpu/vec_philox_internal.h"
 
 enum { GROUP = 4 * V16, AHEAD = 8 * GROUP };
 

@@ -2,8 +2,8 @@
  * kernels/cpu/simd/elementwise.c - sums, products, bias and rotary embedding: one operation, or
  * the stated few, per element.
  */
-#include "kernels/cpu/simd/kernels.h"
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/simd/kernels_internal.h"
+#include "kernels/cpu/vec_internal.h"
 #include <string.h>
 
 /* y = a + b */
@@ -65,7 +65,7 @@ static inline void add_block(const float *x, int64_t n, v16 out[SUM_VECTORS])
         out[k] = v16_add(out[k], other[k]);
 }
 
-/* Node of the midpoint tree over `count` sources (core/tree.h), at elements i .. i + n - 1. */
+/* Node of the midpoint tree over `count` sources (core/numerics/tree.h), at elements i .. i + n - 1. */
 static void tree_block(const float *const *src, int64_t count, int64_t i, int64_t n,
                        v16 out[SUM_VECTORS])
 {

@@ -8,10 +8,10 @@
  * What the plan says is better read in place gets no panel, but for tiles at the edges, which a
  * panel fills up with zeros.
  */
-#include "kernels/cpu/simd/gemm.h"
-#include "kernels/cpu/pieces.h"
-#include "kernels/cpu/simd/kernels.h"
-#include "kernels/cpu/team.h"
+#include "kernels/cpu/simd/gemm_internal.h"
+#include "kernels/cpu/pieces_internal.h"
+#include "kernels/cpu/simd/kernels_internal.h"
+#include "kernels/cpu/team_internal.h"
 #include <stdatomic.h>
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * copied where the panel lies along the matrix's rows, 4 x 4 pieces turned where it lies across
  * them, single elements at the edges and for other strides.
  */
-#include "kernels/cpu/simd/gemm.h"
+#include "kernels/cpu/simd/gemm_internal.h"
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))

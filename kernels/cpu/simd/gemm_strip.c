@@ -3,9 +3,9 @@
  * piece by piece while the tiles of another strip are computed, and its tiles. Also the panels of A,
  * which all strips of a block share.
  */
-#include "kernels/cpu/simd/gemm.h"
-#include "kernels/cpu/pieces.h"
-#include "kernels/cpu/simd/kernels.h"
+#include "kernels/cpu/simd/gemm_internal.h"
+#include "kernels/cpu/pieces_internal.h"
+#include "kernels/cpu/simd/kernels_internal.h"
 
 enum { LINE = 64, SHORT_RUN = 16 };
 

@@ -3,7 +3,7 @@
  * tree over its leaves, each of them one ascending chain of fused multiply-adds from +0; cuts
  * between windows and steps only say where the chain and the tree's open nodes wait.
  */
-#include "kernels/cpu/simd/gemm.h"
+#include "kernels/cpu/simd/gemm_internal.h"
 
 #define INLINE static inline __attribute__((always_inline))
 

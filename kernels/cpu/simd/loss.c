@@ -2,8 +2,8 @@
  * kernels/cpu/simd/loss.c - the pieces of softmax and cross-entropy over a row that may be
  * split: the greatest element, a leaf of the sum of exp, and exp scaled.
  */
-#include "kernels/cpu/simd/kernels.h"
-#include "kernels/cpu/vec_math.h"
+#include "kernels/cpu/simd/kernels_internal.h"
+#include "kernels/cpu/vec_math_internal.h"
 
 /* The greatest element in any order: a NaN wins, zeros are +0; -inf for an empty row. */
 float WF_ISA_NAME(wf_row_max)(const float *x, int64_t n)

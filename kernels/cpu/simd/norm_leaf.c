@@ -3,8 +3,8 @@
  * column one chain from +0 over the rows in order, kept in a register while a block of columns
  * walks down the rows.
  */
-#include "kernels/cpu/simd/kernels.h"
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/simd/kernels_internal.h"
+#include "kernels/cpu/vec_internal.h"
 
 enum { COLUMNS = 4 };
 

@@ -1,8 +1,8 @@
 /*
  * kernels/cpu/simd/optimizer.c - parameter updates in one pass, and the leaf of gradient norms.
  */
-#include "kernels/cpu/simd/kernels.h"
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/simd/kernels_internal.h"
+#include "kernels/cpu/vec_internal.h"
 
 typedef struct adamw_lanes {
     v16 p, m, v;

@@ -1,10 +1,10 @@
 /*
  * kernels/cpu/simd/random.c - uniform, normal and truncated normal numbers, bit for bit those of
- * core/random.c (which states the formulas), sixteen Philox blocks at a time.
+ * core/numerics/random.c (which states the formulas), sixteen Philox blocks at a time.
  */
-#include "core/random.h"
-#include "kernels/cpu/simd/kernels.h"
-#include "kernels/cpu/vec_philox.h"
+#include "core/numerics/random.h"
+#include "kernels/cpu/simd/kernels_internal.h"
+#include "kernels/cpu/vec_philox_internal.h"
 
 enum { GROUP = 4 * V16 };
 

@@ -1,6 +1,6 @@
 /* kernels/cpu/simd/softmax.c - the gradient of a softmax over rows of n. */
-#include "kernels/cpu/simd/kernels.h"
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/simd/kernels_internal.h"
+#include "kernels/cpu/vec_internal.h"
 
 /* dot = sum of fma(y, dy, .) in 16 lanes; dx = y * (dy - dot) */
 void WF_ISA_NAME(wf_softmax_grad)(const float *y, const float *dy, float *dx, int64_t rows,

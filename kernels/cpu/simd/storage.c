@@ -2,8 +2,8 @@
  * kernels/cpu/simd/storage.c - floats as bf16 and back: integer operations of every element, which
  * the compiler makes vectors of.
  */
-#include "core/bf16.h"
-#include "kernels/cpu/simd/kernels.h"
+#include "core/numerics/bf16.h"
+#include "kernels/cpu/simd/kernels_internal.h"
 
 void WF_ISA_NAME(wf_narrow)(const float *restrict from, uint16_t *restrict to, int64_t n)
 {

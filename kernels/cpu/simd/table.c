@@ -2,7 +2,7 @@
  * kernels/cpu/simd/table.c - the table of kernels of the instruction set that is being
  * compiled.
  */
-#include "kernels/cpu/simd/kernels.h"
+#include "kernels/cpu/simd/kernels_internal.h"
 
 const wf_simd WF_ISA_NAME(wf_simd) = {
     .name = WF_ISA_TEXT,

@@ -11,7 +11,7 @@
  * Tensors are [batch, heads, tokens, dim] to cuDNN, by strides over our [batch, tokens, heads,
  * dim]; transposed factors are swapped strides. p and ds are bf16 where a product takes them.
  */
-#include "kernels/cuda/cudnn/graph.h"
+#include "kernels/cuda/cudnn/graph_internal.h"
 
 #define F32  CUDNN_DATA_FLOAT
 #define BF16 CUDNN_DATA_BFLOAT16

@@ -1,5 +1,5 @@
 /* kernels/cuda/cudnn/graph.c - operations of cuDNN's backend, put together to graphs. */
-#include "kernels/cuda/cudnn/graph.h"
+#include "kernels/cuda/cudnn/graph_internal.h"
 #include <stdio.h>
 #include <string.h>
 

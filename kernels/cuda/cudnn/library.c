@@ -2,7 +2,7 @@
  * kernels/cuda/cudnn/library.c - libcudnn.so.9, found when it is first asked for. A machine with CUDA
  * and without cuDNN runs all the same: our kernels serve attention then.
  */
-#include "kernels/cuda/cudnn/graph.h"
+#include "kernels/cuda/cudnn/graph_internal.h"
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>

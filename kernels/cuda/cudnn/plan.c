@@ -1,5 +1,5 @@
 /* kernels/cuda/cudnn/plan.c - from a graph of cuDNN's operations to a plan that runs. */
-#include "kernels/cuda/cudnn/graph.h"
+#include "kernels/cuda/cudnn/graph_internal.h"
 #include <string.h>
 
 enum { CANDIDATES = 16 };

@@ -9,9 +9,9 @@
  *
  * The workspace is ours to promise before there is a plan: plans that need more are passed over.
  */
-#include "kernels/cuda/cudnn.h"
-#include "kernels/cuda/cudnn/graph.h"
-#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/cudnn_internal.h"
+#include "kernels/cuda/cudnn/graph_internal.h"
+#include "kernels/cuda/matmul_internal.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
  *
  * WEFT_CUDNN_ALL in the environment makes plans of all cases, which takes half a minute.
  */
-#include "kernels/cuda/cudnn/graph.h"
+#include "kernels/cuda/cudnn/graph_internal.h"
 #include "tests/harness.h"
 #include <dlfcn.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
  * New memory and memory that was given back hold NaN patterns. Behind every allocation lies a zone
  * of the same, which must not change; under AddressSanitizer it is out of bounds as well.
  */
-#include "core/poison.h"
+#include "core/memory/poison_internal.h"
 #include "emulator.h"
 #include <stdlib.h>
 #include <string.h>

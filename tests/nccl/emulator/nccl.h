@@ -1,5 +1,5 @@
 /*
- * tests/nccl/emulator/nccl.h - the part of NCCL that mesh/comm_nccl calls, on the CPU and over shared
+ * tests/nccl/emulator/nccl.h - the part of NCCL that mesh/transport/nccl calls, on the CPU and over shared
  * memory, so that ranks may be threads or processes. As on GPUs: a call only puts work on its stream,
  * which stands still until its peers have come, or its communicator is aborted; communicators come
  * about while one polls; and nobody is told that a peer is gone.

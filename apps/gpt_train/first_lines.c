@@ -1,0 +1,62 @@
+/* apps/gpt_train/first_lines.c - what a run says before its first step: model, mesh and data. */
+#include "apps/gpt_train/train_loop.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+static int64_t count_parameters(wf_nn_module *model)
+{
+    int64_t count, sum = 0;
+    wf_nn_parameter **all = wf_nn_parameters(model, &count);
+
+    for (int64_t i = 0; all && i < count; i++) {
+        int64_t elements = 1;
+
+        for (int d = 0; d < all[i]->tensor->ndim; d++)
+            elements *= all[i]->tensor->dim[d].size;
+        sum += elements;
+    }
+    free(all);
+    return sum;
+}
+
+static void tell_data(FILE *out, const wf_options *o, const wf_text_data *data)
+{
+    int64_t train = wf_text_data_size(data, WF_TEXT_TRAIN);
+    int64_t validation = wf_text_data_size(data, WF_TEXT_VALIDATION);
+
+    fprintf(out, "data: %s", o->data.item[0]);
+    if (o->data.count > 1)
+        fprintf(out, " and %" PRId64 " more", o->data.count - 1);
+    fprintf(out,
+            ": %" PRId64 " bytes to train on, %" PRId64 " to validate on; a step is %" PRId64
+            " sequences of %" PRId64 " bytes\n",
+            train, validation, o->global_batch_size, o->seq_len);
+    if (o->vocab_size > 256)
+        fprintf(
+            stderr,
+            "gpt_train: warning: --vocab-size %" PRId64
+            " is more than the 256 bytes that text has: its entries from 256 on never occur\n",
+            o->vocab_size);
+}
+
+void wf_first_lines(FILE *out, const wf_options *o, wf_nn_module *model,
+                    const wf_text_data *data)
+{
+    int processes = wf_launcher_detected().processes;
+
+    fprintf(out,
+            "model: %s, layers %" PRId64 ", heads %" PRId64 ", width %" PRId64
+            ", vocabulary %" PRId64 "; %" PRId64 " parameters in %s\n",
+            o->arch, o->n_layer, o->n_head, o->n_embd, o->vocab_size, count_parameters(model),
+            o->param_dtype);
+    fprintf(out, "mesh: tp %" PRId64 " x dp %" PRId64 " on %s", o->tp, o->dp, o->device);
+    if (o->dp > 1)
+        fprintf(out, ", %s", o->strategy);
+    if (processes > 1)
+        fprintf(out, ", in %d processes", processes);
+    fprintf(out, ", %" PRId64 " thread%s a rank\n", o->threads_per_rank,
+            o->threads_per_rank == 1 ? "" : "s");
+    if (data)
+        tell_data(out, o, data);
+    fflush(out);
+}

@@ -1,0 +1,339 @@
+/* apps/gpt_train/run_log.c - the console line and the JSONL row of a step. */
+#include "apps/gpt_train/run_log.h"
+#include "parallel/train/measure.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { LINE_SIZE = 512, KEPT_ON_TERMINAL = 20, KEPT_IN_FILE = 100, EVERY_STEP_UP_TO = 50 };
+
+struct wf_run_log {
+    FILE *console;
+    bool terminal, line_open;
+    int columns;
+    int64_t steps, interval;
+    bool any; /* a step was logged */
+    double mean_ms;
+    int file;
+    bool failing; /* rows find no room; that has been told */
+    char *path;
+};
+
+void wf_run_log_console(wf_run_log_options *options, FILE *console)
+{
+    struct winsize size = {0};
+    const char *kind = getenv("TERM");
+
+    options->console = console;
+    options->terminal = isatty(fileno(console)) && !(kind && !strcmp(kind, "dumb"));
+    if (options->terminal && ioctl(fileno(console), TIOCGWINSZ, &size) == 0)
+        options->columns = size.ws_col;
+}
+
+/* The step between kept lines: 1, 2 or 5 times a power of ten, at most `lines` lines in all. */
+static int64_t interval_for(int64_t steps, int64_t lines)
+{
+    int64_t interval = 1;
+
+    while (steps / interval > lines) {
+        int64_t first = interval;
+
+        while (first >= 10)
+            first /= 10;
+        interval = first == 2 ? interval / 2 * 5 : interval * 2;
+    }
+    return interval;
+}
+
+/* One write per row: a run that is killed leaves whole rows. Of one that finds no room, nothing. */
+static wf_status write_row(wf_run_log *log, const char *row, size_t size, wf_error *error)
+{
+    off_t end = lseek(log->file, 0, SEEK_END);
+
+    while (size) {
+        ssize_t done = write(log->file, row, size);
+        int failure = errno;
+
+        if (done < 0 && failure == EINTR)
+            continue;
+        if (done <= 0) {
+            if (end >= 0 && ftruncate(log->file, end) == 0)
+                lseek(log->file, end, SEEK_SET);
+            return wf_error_set(error, WF_EIO, "cannot write log file %s: %s", log->path,
+                                done < 0 ? strerror(failure) : "no byte was taken");
+        }
+        row += done;
+        size -= (size_t)done;
+    }
+    return WF_OK;
+}
+
+/* Hours of work are not given up for a line about them. */
+static void warn(const wf_error *error)
+{
+    fprintf(stderr, "gpt_train: warning: %s; training goes on\n", error->text);
+}
+
+/* Numbers as short as they can be and still be read back as they were. */
+static char *dump_short(const json_t *value)
+{
+    char *text = json_dumps(value, JSON_REAL_PRECISION(15));
+    json_t *back = text ? json_loads(text, 0, NULL) : NULL;
+    bool same = back && json_equal(back, value);
+
+    json_decref(back);
+    if (same)
+        return text;
+    free(text);
+    return json_dumps(value, JSON_REAL_PRECISION(17));
+}
+
+static json_t *first_row(const wf_run_log_options *o)
+{
+    json_t *mesh = json_object(), *options = json_deep_copy(o->options);
+    json_int_t world = 1;
+
+    for (int i = 0; i < o->axis_count; i++) {
+        world *= o->axes[i].size;
+        if (json_object_set_new(mesh, o->axes[i].name, json_integer(o->axes[i].size)))
+            break;
+    }
+    if (!mesh || !options || json_object_size(mesh) != (size_t)o->axis_count) {
+        json_decref(mesh);
+        json_decref(options);
+        return NULL;
+    }
+    return json_pack("{s:o, s:I, s:s, s:o}", "mesh", mesh, "world", world, "transport",
+                     o->transport, "options", options);
+}
+
+static wf_status open_file(wf_run_log *log, const wf_run_log_options *o, wf_error *error)
+{
+    json_t *row;
+    char *text, *line = NULL;
+    int length = -1;
+    wf_status status;
+
+    log->path = strdup(o->path);
+    if (!log->path)
+        return wf_error_set(error, WF_ENOMEM, "no memory for the log");
+    /* Not to wait for a reader where the name is a pipe's. */
+    log->file = open(
+        o->path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | (o->append ? O_APPEND : O_TRUNC),
+        0666);
+    if (log->file < 0 || fcntl(log->file, F_SETFL, o->append ? O_APPEND : 0) != 0)
+        return wf_error_set(error, WF_EIO, "cannot open log file %s: %s", o->path,
+                            strerror(errno));
+    row = first_row(o);
+    text = row ? dump_short(row) : NULL;
+    if (text)
+        length = asprintf(&line, "%s\n", text);
+    status = length < 0 ? wf_error_set(error, WF_ENOMEM, "no memory for the log's first row")
+                        : write_row(log, line, (size_t)length, error);
+    if (length >= 0)
+        free(line);
+    free(text);
+    json_decref(row);
+    return status;
+}
+
+wf_status wf_run_log_open(const wf_run_log_options *options, wf_run_log **log, wf_error *error)
+{
+    wf_run_log *l = calloc(1, sizeof *l);
+    wf_status status = WF_OK;
+    int64_t lines = options->terminal ? KEPT_ON_TERMINAL : KEPT_IN_FILE;
+
+    *log = NULL;
+    if (!l)
+        return wf_error_set(error, WF_ENOMEM, "no memory for the log");
+    l->console = options->console;
+    l->terminal = options->terminal;
+    l->columns = options->columns > 0 ? options->columns : 80;
+    l->steps = options->steps;
+    l->interval = options->steps <= EVERY_STEP_UP_TO ? 1 : interval_for(options->steps, lines);
+    l->file = -1;
+    if (options->path)
+        status = open_file(l, options, error);
+    if (status == WF_OK)
+        *log = l;
+    else
+        wf_run_log_close(l, NULL);
+    return status;
+}
+
+/* A number that JSON can hold, or null. 9 digits bring back any float. */
+static const char *number(char out[32], double value, int digits)
+{
+    if (isfinite(value))
+        snprintf(out, 32, "%.*g", digits, value);
+    else
+        snprintf(out, 32, "null");
+    return out;
+}
+
+/* Paths are made of letters, digits, dots and underscores. */
+static void write_digests(FILE *row, const wf_step_record *r)
+{
+    static const char *const suffix[] = {"", ".m", ".v"};
+
+    fputs(", \"digests\": {", row);
+    for (int64_t i = 0; i < r->tensors; i++)
+        fprintf(row, "%s\"%s%s\": \"%016" PRIx64 "\"", i ? ", " : "", r->of[i].path,
+                suffix[r->of[i].kind], r->of[i].digest);
+    fputc('}', row);
+}
+
+static wf_status write_step(wf_run_log *log, const wf_step_record *r, wf_error *error)
+{
+    wf_error unwritten = {WF_OK, ""};
+    char *line = NULL, t[6][32];
+    uint32_t bits;
+    size_t length = 0;
+    FILE *row = open_memstream(&line, &length);
+    wf_status status = WF_OK;
+
+    if (!row)
+        return wf_error_set(error, WF_ENOMEM, "no memory for a row of the log");
+    memcpy(&bits, &r->loss, sizeof bits);
+    fprintf(row,
+            "{\"step\": %" PRId64 ", \"loss\": %s, \"loss_bits\": \"%08" PRIx32 "\", "
+            "\"grad_norm\": %s, \"lr\": %s, \"ms\": %s, \"tokens_per_s\": %s, "
+            "\"val_loss\": %s",
+            r->step, number(t[0], r->loss, 9), bits, number(t[1], r->grad_norm, 9),
+            number(t[2], r->lr, 9), number(t[3], r->ms, 6), number(t[4], r->tokens_per_s, 6),
+            number(t[5], r->has_val_loss ? r->val_loss : NAN, 9));
+    if (r->has_digest)
+        fprintf(row, ", \"digest\": \"%016" PRIx64 "\"", r->digest);
+    if (r->tensors)
+        write_digests(row, r);
+    fputs("}\n", row);
+    if (fclose(row)) /* memory that it grew into */
+        status = wf_error_set(error, WF_ENOMEM, "no memory for a row of the log");
+    else if (write_row(log, line, length, &unwritten) != WF_OK && !log->failing)
+        warn(&unwritten);
+    log->failing = unwritten.code != WF_OK;
+    free(line);
+    return status;
+}
+
+/* 1234567 as "1.23M": three digits and a unit. */
+static const char *with_unit(char out[32], double value, double base, const char *const *units,
+                             int count)
+{
+    int unit = 0;
+
+    while (value >= base && unit < count - 1) {
+        value /= base;
+        unit++;
+    }
+    snprintf(out, 32, "%.*f%s", unit && value < 100 ? 1 : 0, value, units[unit]);
+    return out;
+}
+
+static const char *duration(char out[32], double seconds)
+{
+    double whole = ceil(seconds);
+    long long s;
+
+    if (!(whole >= 0 && whole < 1e9))
+        return "?";
+    s = (long long)whole;
+    if (s >= 3600)
+        snprintf(out, 32, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(out, 32, "%lld:%02lld", s / 60, s % 60);
+    return out;
+}
+
+static int digits_of(int64_t n)
+{
+    return snprintf(NULL, 0, "%" PRId64, n);
+}
+
+static void format_line(char line[LINE_SIZE], const wf_run_log *log, const wf_step_record *r)
+{
+    static const char *const counts[] = {"", "k", "M", "G"};
+    static const char *const bytes[] = {" B", " KiB", " MiB", " GiB", " TiB"};
+    char rate[32], memory[32], left[32];
+    double seconds = (double)(log->steps - r->step) * log->mean_ms / 1e3;
+    int used = snprintf(
+        line, LINE_SIZE,
+        "step %*" PRId64 "/%" PRId64
+        "  loss %.4f  norm %.3f  lr %.2e  %.0f ms  %s tok/s  %.1f GFLOP/s  mem %s  eta %s",
+        digits_of(log->steps), r->step, log->steps, (double)r->loss, (double)r->grad_norm,
+        r->lr, r->ms, with_unit(rate, r->tokens_per_s, 1e3, counts, 4), r->gflops,
+        with_unit(memory, (double)r->memory_peak, 1024, bytes, 5), duration(left, seconds));
+
+    if (r->has_val_loss)
+        used += snprintf(line + used, (size_t)(LINE_SIZE - used), "  val %.4f",
+                         (double)r->val_loss);
+    if (r->has_digest)
+        snprintf(line + used, (size_t)(LINE_SIZE - used), "  digest %016" PRIx64, r->digest);
+}
+
+static void show_step(wf_run_log *log, const wf_step_record *r)
+{
+    wf_error error = {WF_OK, ""};
+    bool keep =
+        !log->any || r->step % log->interval == 0 || r->step >= log->steps || r->has_val_loss;
+    char line[LINE_SIZE];
+
+    if (!keep && !log->terminal)
+        return;
+    format_line(line, log, r);
+    if (log->terminal)
+        fputs("\r\033[K", log->console);
+    /* A line that wraps could not be rewritten. */
+    fprintf(log->console, "%.*s", keep ? LINE_SIZE : log->columns - 1, line);
+    if (keep)
+        fputc('\n', log->console);
+    log->line_open = !keep;
+    if (fflush(log->console)) {
+        wf_error_set(&error, WF_EIO, "cannot write to the console: %s", strerror(errno));
+        warn(&error);
+        log->console = NULL;
+    }
+}
+
+wf_status wf_run_log_step(wf_run_log *log, const wf_step_record *record, wf_error *error)
+{
+    wf_status status = WF_OK;
+
+    /* The first step is slow (caches, page faults): the mean soon forgets it. */
+    log->mean_ms = log->any ? 0.8 * log->mean_ms + 0.2 * record->ms : record->ms;
+    if (log->file >= 0)
+        status = write_step(log, record, error);
+    if (status == WF_OK && log->console)
+        show_step(log, record);
+    log->any = true;
+    return status;
+}
+
+void wf_run_log_clear(wf_run_log *log)
+{
+    if (!log || !log->line_open || !log->console)
+        return;
+    fputs("\r\033[K", log->console);
+    fflush(log->console);
+    log->line_open = false;
+}
+
+wf_status wf_run_log_close(wf_run_log *log, wf_error *error)
+{
+    wf_status status = WF_OK;
+
+    if (!log)
+        return WF_OK;
+    wf_run_log_clear(log);
+    if (log->file >= 0 && close(log->file) && !log->failing)
+        status = wf_error_set(error, WF_EIO, "cannot close log file %s: %s", log->path,
+                              strerror(errno));
+    free(log->path);
+    free(log);
+    return status;
+}

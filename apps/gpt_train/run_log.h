@@ -1,0 +1,93 @@
+/*
+ * apps/gpt_train/run_log.h - what a training run says: a line per step on the console, a row in a file.
+ *
+ * On a terminal one line rewrites itself, and about twenty lines of a run are kept. Elsewhere
+ * there are about a hundred plain lines. The first step, the last one and each one with a
+ * validation loss always have a line. The JSONL file has a row of the run, then a row per step:
+ *
+ *     {"mesh": {"dp": 2, "tp": 2}, "world": 4, "transport": "threads", "options": {...}}
+ *     {"step": 1, "loss": 5.54528999, "loss_bits": "40b17301", "grad_norm": ..., "lr": ...,
+ *      "ms": ..., "tokens_per_s": ..., "val_loss": null, "digest": "91c4..."}
+ *
+ * val_loss is null on steps without an evaluation, a number that is not finite is null, and
+ * digest is there only if the record has one. With digests of tensors it is followed by
+ * "digests": {PATH: ..., ...}, in the order of parameters; those of moments are PATH.m and PATH.v.
+ */
+#ifndef WF_APPS_RUN_LOG_H
+#define WF_APPS_RUN_LOG_H
+
+#include "core/status.h"
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef struct wf_run_axis {
+    const char *name;
+    int64_t size;
+} wf_run_axis;
+
+typedef struct wf_run_log_options {
+    FILE *console;    /* NULL: no lines */
+    bool terminal;    /* the console is one: rewrite a line */
+    int columns;      /* of the terminal; 0: 80 */
+    int64_t steps;    /* the last step's number */
+    const char *path; /* JSONL file; NULL: none */
+    bool append;      /* to what it has: a run goes on; else it is replaced */
+
+    /* The first row, needed with path only; borrowed for the call. */
+    const wf_run_axis *axes; /* outermost first */
+    int axis_count;
+    const char *transport;
+    const json_t *options;
+} wf_run_log_options;
+
+typedef struct wf_step_record {
+    int64_t step;    /* from 1 */
+    float loss;      /* mean over the global batch */
+    float grad_norm; /* before clipping */
+    double lr, ms, tokens_per_s, gflops;
+    size_t memory_peak; /* bytes, of the rank with most */
+    bool has_val_loss, has_digest;
+    float val_loss;
+    uint64_t digest;
+    const struct wf_par_tensor_digest *of; /* [tensors], with a digest; borrowed for the call */
+    int64_t tensors;
+} wf_step_record;
+
+typedef struct wf_run_log wf_run_log;
+
+/**
+ * wf_run_log_console - fills console, terminal and columns from what `console` is connected to.
+ */
+void wf_run_log_console(wf_run_log_options *options, FILE *console);
+
+/**
+ * wf_run_log_open - opens the file and writes its first row.
+ *
+ * Owner:   the caller, wf_run_log_close
+ * Errors:  WF_EIO with path and reason, WF_ENOMEM; *log is then NULL
+ */
+wf_status wf_run_log_open(const wf_run_log_options *options, wf_run_log **log, wf_error *error);
+
+/**
+ * wf_run_log_step - one step: a row that is in the file on return, and what the console shows.
+ *
+ * Errors:  WF_EIO with path and reason
+ */
+wf_status wf_run_log_step(wf_run_log *log, const wf_step_record *record, wf_error *error);
+
+/**
+ * wf_run_log_clear - ends a progress line, so that other text can follow on the console.
+ */
+void wf_run_log_clear(wf_run_log *log);
+
+/**
+ * wf_run_log_close - closes the file; NULL is allowed.
+ *
+ * Errors:  WF_EIO when the file's last bytes could not be kept
+ */
+wf_status wf_run_log_close(wf_run_log *log, wf_error *error);
+
+#endif

@@ -1,0 +1,239 @@
+/* apps/gpt_train/saving.c - checkpoints of a rank's training loop; see the header. */
+#include "apps/gpt_train/saving.h"
+#include "apps/gpt_train/signal_requests.h"
+#include <float.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+static char best_key[] = "best_val_loss";
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static bool first(const wf_saving *s)
+{
+    return wf_context_rank(wf_par_context(s->par)) == 0;
+}
+
+/* Every process has signals of its own, and one of its ranks grants them. */
+static bool first_of_process(const wf_saving *s)
+{
+    int64_t ranks = s->options->tp * s->options->dp / wf_launcher_detected().processes;
+
+    return wf_context_rank(wf_par_context(s->par)) % ranks == 0;
+}
+
+static wf_par_checkpoint_kind kind_of(const wf_options *o)
+{
+    return strcmp(o->checkpoint, "full") == 0    ? WF_PAR_SAVE_FULL
+           : strcmp(o->checkpoint, "local") == 0 ? WF_PAR_SAVE_LOCAL
+                                                 : WF_PAR_SAVE_SHARDED;
+}
+
+static wf_status open_savers(wf_saving *s)
+{
+    const wf_options *o = s->options;
+    char best[4096];
+    struct stat is;
+    wf_par_save_options options = {.dir = o->save,
+                                   .kind = kind_of(o),
+                                   .keep = (int)o->keep,
+                                   .async = o->async_save,
+                                   .option_count = s->text_count,
+                                   .option = (const char *const *)s->texts};
+
+    s->saver = wf_par_saver_open(s->trainer, &options);
+    if (s->saver && o->save_best) {
+        snprintf(best, sizeof best, "%.4000s/best", o->save);
+        if (lstat(best, &is) == 0 && S_ISLNK(is.st_mode))
+            return wf_fail(wf_par_context(s->par), WF_EIO,
+                           "%s is a symbolic link, and what it leads to would be written to: "
+                           "remove it",
+                           best);
+        options.dir = best;
+        options.keep = 2;
+        options.async = false; /* seldom, and without a second copy */
+        s->best = wf_par_saver_open(s->trainer, &options);
+    }
+    return wf_context_status(wf_par_context(s->par));
+}
+
+/* The flags, and behind them the best loss, whose text changes. */
+static char **make_texts(wf_saving *s)
+{
+    char **texts = wf_resume_texts(s->options, &s->text_count), **longer;
+
+    longer = texts ? realloc(texts, (size_t)(2 * s->text_count + 2) * sizeof *texts) : NULL;
+    if (!longer) {
+        wf_resume_free_texts(texts, s->text_count);
+        return NULL;
+    }
+    longer[2 * s->text_count] = best_key;
+    longer[2 * s->text_count + 1] = s->best_text;
+    s->text_count++;
+    return longer;
+}
+
+wf_status wf_saving_open(wf_saving *s, const wf_options *options, wf_par *par,
+                         wf_par_trainer *trainer, wf_saving_result *result)
+{
+    *s = (wf_saving){.options = options,
+                     .par = par,
+                     .trainer = trainer,
+                     .best_loss = FLT_MAX,
+                     .best_text = "",
+                     .started = now(),
+                     .result = result};
+    if (!options->save)
+        return WF_OK;
+    s->texts = make_texts(s);
+    if (!s->texts)
+        return wf_fail(wf_par_context(par), WF_ENOMEM, "no memory for the flags");
+    return open_savers(s);
+}
+
+void wf_saving_close(wf_saving *s)
+{
+    wf_par_saver_close(s->best);
+    wf_par_saver_close(s->saver);
+    if (s->texts) {
+        s->texts[2 * s->text_count - 1] = s->texts[2 * s->text_count - 2] = NULL;
+        wf_resume_free_texts(s->texts, s->text_count);
+    }
+    *s = (wf_saving){.saver = NULL};
+}
+
+static void loaded(wf_saving *s, const wf_par_checkpoint *c)
+{
+    const char *best = wf_par_checkpoint_option(c, best_key);
+
+    if (best && *best) {
+        snprintf(s->best_text, sizeof s->best_text, "%s", best);
+        s->best_loss = strtof(best, NULL);
+    }
+    if (!first(s))
+        return;
+    printf("going on from %s, after step %lld\n", wf_par_checkpoint_path(c),
+           (long long)wf_par_checkpoint_step(c));
+    fflush(stdout);
+    if (s->options->steps)
+        wf_resume_tell(s->options, c);
+}
+
+static wf_status load(wf_saving *s, const wf_par_checkpoint *c, wf_error *error)
+{
+    return s->trainer ? wf_par_checkpoint_load(s->trainer, c, error)
+                      : wf_par_checkpoint_load_model(s->par, s->model, c, error);
+}
+
+wf_status wf_saving_resume(wf_saving *s, const wf_resume *resume, int64_t *step)
+{
+    wf_context *ctx = wf_par_context(s->par);
+    wf_error error = {WF_OK, ""};
+
+    *step = 0;
+    if (!resume->count || wf_context_status(ctx) != WF_OK)
+        return wf_context_status(ctx);
+    for (int i = 0; i < resume->count; i++) {
+        const wf_par_checkpoint *c = resume->checkpoint[i];
+
+        error = (wf_error){WF_OK, ""};
+        if (load(s, c, &error) == WF_OK) {
+            loaded(s, c);
+            *step = wf_par_checkpoint_step(c);
+            return WF_OK;
+        }
+        wf_resume_explain(s->options, c, &error);
+        if (wf_context_status(ctx) != WF_OK || (error.code != WF_EDATA && error.code != WF_EIO))
+            break;
+        if (first(s) && i + 1 < resume->count)
+            fprintf(stderr, "gpt_train: %s; trying %s\n", error.text,
+                    wf_par_checkpoint_path(resume->checkpoint[i + 1]));
+    }
+    s->result->failed =
+        true; /* whether by a file, the run's status says: here it may be by a peer */
+    return wf_fail(ctx, error.code, "%s", error.text);
+}
+
+unsigned wf_saving_wishes(const wf_saving *s)
+{
+    double limit = s->options->exit_duration_in_mins * 60;
+    bool late = limit > 0 && first(s) && now() - s->started >= limit;
+
+    return (s->options->save ? wf_wish_now() : 0) | (late ? WF_WISH_SAVE | WF_WISH_STOP : 0);
+}
+
+void wf_saving_validated(wf_saving *s, float loss)
+{
+    if (!(loss < s->best_loss))
+        return;
+    s->best_loss = loss;
+    s->new_best = true;
+    snprintf(s->best_text, sizeof s->best_text, "%.9g", (double)loss);
+}
+
+/* What a save came to. One of the communication is in the context. */
+static wf_status heed(wf_saving *s, wf_status status, const wf_error *error)
+{
+    if (first(s) && status != WF_OK && wf_context_status(wf_par_context(s->par)) == WF_OK)
+        fprintf(stderr, "gpt_train: no checkpoint was saved: %s; those from before stay\n",
+                error->text);
+    s->result->failed = status != WF_OK;
+    return wf_context_status(wf_par_context(s->par));
+}
+
+/* End what is being written; then this step, and in the end wait for it. */
+static wf_status save(wf_saving *s, wf_par_saver *saver, int64_t step, bool wait)
+{
+    wf_error error = {WF_OK, ""};
+
+    if (wf_par_saver_busy(saver) &&
+        heed(s, wf_par_saver_finish(saver, &error), &error) != WF_OK)
+        return wf_context_status(wf_par_context(s->par));
+    error = (wf_error){WF_OK, ""};
+    if (wf_par_saver_saved(saver) == step)
+        return WF_OK;
+    if (wf_par_saver_save(saver, step, &error) == WF_OK && wait)
+        wf_par_saver_finish(saver, &error);
+    return heed(s, error.code, &error);
+}
+
+void wf_saving_finish(wf_saving *s)
+{
+    wf_error error = {WF_OK, ""};
+
+    if (s->saver && wf_par_saver_busy(s->saver) &&
+        wf_par_saver_finish(s->saver, &error) != WF_OK && first(s))
+        fprintf(stderr, "gpt_train: no checkpoint was saved: %s; those from before stay\n",
+                error.text);
+}
+
+wf_status wf_saving_step(wf_saving *s, int64_t step, unsigned wishes, bool *stop)
+{
+    const wf_options *o = s->options;
+    bool last = step == o->steps, leave = (wishes & WF_WISH_STOP) && !last;
+    bool due = o->save_interval && step % o->save_interval == 0;
+    wf_error error = {WF_OK, ""};
+    wf_status status = WF_OK;
+
+    *stop = leave;
+    if (s->best && s->new_best)
+        status = save(s, s->best, step, true);
+    s->new_best = false;
+    if (s->saver && status == WF_OK && wf_par_saver_busy(s->saver) &&
+        wf_par_saver_poll(s->saver, &error) != WF_OK)
+        status = heed(s, error.code, &error);
+    if (s->saver && status == WF_OK && (due || last || (wishes & WF_WISH_SAVE)))
+        status = save(s, s->saver, step, last || leave);
+    if (first_of_process(s))
+        wf_wish_granted(wishes);
+    s->result->preempted = leave;
+    return status;
+}

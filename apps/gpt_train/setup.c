@@ -1,0 +1,114 @@
+/* apps/gpt_train/setup.c - the flags as the library's options, for a run and for its plan. */
+#include "apps/gpt_train/setup.h"
+#include <stdio.h>
+#include <string.h>
+
+static wf_dtype dtype_of(const char *name)
+{
+    return strcmp(name, "bf16") == 0 ? WF_BF16 : WF_F32;
+}
+
+wf_par_options wf_setup_rank(const wf_options *o, bool plan)
+{
+    const char *reshard = o->reshard_after_forward, *accumulate = o->accumulate;
+
+    return (wf_par_options){.tp = (int)o->tp,
+                            .dp = (int)o->dp,
+                            .strategy = o->strategy,
+                            .dp_replicate = (int)o->dp_replicate,
+                            .shard_group_size = (int)o->shard_group_size,
+                            /* its default gives way to a number of parameters */
+                            .wrap_type = o->wrap_min_params ? NULL : o->wrap_type,
+                            .wrap_min_params = o->wrap_min_params,
+                            .prefetch = (int)o->prefetch,
+                            .reshard = strcmp(reshard, "always") == 0  ? WF_PAR_RESHARD_ALWAYS
+                                       : strcmp(reshard, "never") == 0 ? WF_PAR_RESHARD_NEVER
+                                                                       : WF_PAR_RESHARD_DEFAULT,
+                            .accumulate = strcmp(accumulate, "local") == 0     ? WF_PAR_LOCAL
+                                          : strcmp(accumulate, "reduced") == 0 ? WF_PAR_REDUCED
+                                                                               : WF_PAR_AUTO,
+                            .dtype = dtype_of(o->dtype),
+                            .param_dtype = dtype_of(o->param_dtype),
+                            .reduce_dtype = dtype_of(o->reduce_dtype),
+                            .sequence_parallel = o->sequence_parallel,
+                            .device = strcmp(o->device, "cuda") == 0 ? "cuda" : "cpu",
+                            .tf32 = o->tf32,
+                            .cuda_graph = o->cuda_graph,
+                            .threads = (int)o->threads_per_rank,
+                            .seed = (uint64_t)o->seed,
+                            .exact_off = !o->exact,
+                            .plan = plan,
+                            /* a plan goes on, to say how much would be enough */
+                            .memory_limit = plan ? 0 : (size_t)o->device_memory};
+}
+
+/* Each of the patterns, which commas separate. */
+static wf_status freeze(wf_nn_module *model, const char *patterns)
+{
+    wf_status status = WF_OK;
+
+    for (const char *at = patterns; at && *at && status == WF_OK;) {
+        size_t n = strcspn(at, ",");
+        char pattern[WF_NN_PATH];
+
+        snprintf(pattern, sizeof pattern, "%.*s", (int)n, at);
+        status = wf_nn_freeze(model, pattern);
+        at += n + (at[n] == ',');
+    }
+    return status;
+}
+
+wf_nn_gpt *wf_setup_model(const wf_options *o, wf_context *ctx)
+{
+    const wf_nn_gpt_config config = {.arch = strcmp(o->arch, "llama") == 0 ? WF_NN_LLAMA
+                                                                           : WF_NN_GPT2,
+                                     .vocabulary = o->vocab_size,
+                                     .positions = o->positions,
+                                     .layers = o->n_layer,
+                                     .heads = o->n_head,
+                                     .kv_heads = o->n_kv_head,
+                                     .width = o->n_embd,
+                                     .ffn = o->ffn,
+                                     .dropout = (float)o->dropout,
+                                     .eps = (float)o->norm_eps,
+                                     .rope_base = o->rope_base,
+                                     .tied = strcmp(o->tie_embeddings, "on") == 0};
+    const char *again = strcmp(o->recompute, "none") == 0 ? NULL : o->recompute;
+    wf_nn_gpt *model = wf_nn_gpt_new(ctx, &config);
+
+    if (!model || (wf_nn_recompute(&model->base, again) == WF_OK &&
+                   freeze(&model->base, o->freeze) == WF_OK))
+        return model;
+    wf_nn_free(&model->base);
+    return NULL;
+}
+
+static wf_nn_method method_of(const char *name)
+{
+    return strcmp(name, "sgd") == 0    ? WF_NN_SGD
+           : strcmp(name, "muon") == 0 ? WF_NN_MUON
+                                       : WF_NN_ADAMW;
+}
+
+wf_par_train_options wf_setup_training(const wf_options *o)
+{
+    return (wf_par_train_options){.global_batch = o->global_batch_size,
+                                  .micro_batch = o->micro_batch_size,
+                                  .seq_len = o->seq_len,
+                                  .clip = (float)o->clip_grad,
+                                  .optimizer = {.method = method_of(o->optimizer),
+                                                .beta1 = (float)o->beta1,
+                                                .beta2 = (float)o->beta2,
+                                                .eps = (float)o->eps,
+                                                .weight_decay = (float)o->weight_decay},
+                                  .schedule = {.lr = o->lr,
+                                               .min_lr = o->min_lr,
+                                               .warmup = o->warmup_steps,
+                                               .steps = o->steps},
+                                  .loss = wf_par_gpt_loss};
+}
+
+bool wf_setup_evaluates(const wf_options *o, int64_t step)
+{
+    return o->eval_interval && (step % o->eval_interval == 0 || step == o->steps);
+}

@@ -1,0 +1,15 @@
+/* apps/gpt_train/setup.h - the flags as the library's options, for a run and for its plan. */
+#ifndef WF_APPS_SETUP_H
+#define WF_APPS_SETUP_H
+
+#include "apps/options/options.h"
+#include <weft/weft.h>
+
+wf_par_options wf_setup_rank(const wf_options *options, bool plan);
+/* The model on the fake device; NULL with the reason in the context. Owner: caller. */
+wf_nn_gpt *wf_setup_model(const wf_options *options, wf_context *ctx);
+wf_par_train_options wf_setup_training(const wf_options *options);
+/* Whether a run evaluates behind this step. */
+bool wf_setup_evaluates(const wf_options *options, int64_t step);
+
+#endif

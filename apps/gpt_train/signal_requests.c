@@ -1,0 +1,72 @@
+/* apps/gpt_train/signal_requests.c - signals as wishes; see the header. */
+#include "apps/gpt_train/signal_requests.h"
+#include <signal.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
+enum { LINGER_S = 3 };
+
+static atomic_uint wishes;
+
+static void note(int number)
+{
+    atomic_fetch_or(&wishes, number == SIGUSR1 ? WF_WISH_SAVE : WF_WISH_SAVE | WF_WISH_STOP);
+}
+
+/* What is ignored stays so: nohup, and shells that start a run in the background, mean it. */
+static void note_from_now_on(int number, int flags)
+{
+    struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART | flags}, before;
+
+    sigemptyset(&action.sa_mask);
+    if (sigaction(number, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+        sigaction(number, &action, NULL);
+}
+
+void wf_wish_listen(void)
+{
+    note_from_now_on(SIGTERM, 0);
+    note_from_now_on(SIGUSR1, 0);
+    note_from_now_on(SIGHUP, 0);
+    note_from_now_on(SIGINT, (int)SA_RESETHAND); /* who types it twice does not want to wait */
+}
+
+void wf_wish_write_errors(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN);
+}
+
+static void end_now(int number)
+{
+    (void)number;
+    signal(SIGTERM, SIG_DFL);
+    raise(SIGTERM);
+}
+
+static void end_later(int number)
+{
+    (void)number;
+    alarm(LINGER_S);
+}
+
+void wf_wish_linger(void)
+{
+    struct sigaction later = {.sa_handler = end_later, .sa_flags = SA_RESTART};
+    struct sigaction now = {.sa_handler = end_now};
+
+    sigemptyset(&later.sa_mask);
+    sigemptyset(&now.sa_mask);
+    sigaction(SIGALRM, &now, NULL);
+    sigaction(SIGTERM, &later, NULL);
+}
+
+unsigned wf_wish_now(void)
+{
+    return atomic_load(&wishes);
+}
+
+void wf_wish_granted(unsigned granted)
+{
+    atomic_fetch_and(&wishes, ~granted);
+}

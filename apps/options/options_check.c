@@ -1,0 +1,353 @@
+/* apps/options/options_check.c - rules that join several flags, and values that follow from others. */
+#include "apps/options/options_table.h"
+#include <string.h>
+
+/* "96 or 102": the multiples of `of` next to value, as advice. */
+typedef struct advice {
+    char text[64];
+} advice;
+
+static advice multiples_near(int64_t value, int64_t of)
+{
+    int64_t low = value / of * of;
+    advice a;
+
+    if (low)
+        snprintf(a.text, sizeof a.text, "%lld or %lld", (long long)low, (long long)(low + of));
+    else
+        snprintf(a.text, sizeof a.text, "%lld", (long long)of);
+    return a;
+}
+
+static bool is_llama(const wf_options *o)
+{
+    return !strcmp(o->arch, "llama");
+}
+
+static wf_status check_heads(wf_options *o, wf_error *error)
+{
+    long long embd = o->n_embd, heads = o->n_head;
+
+    if (embd % heads)
+        return wf_error_set(error, WF_EINVAL,
+                            "--n-embd %lld is not a multiple of --n-head %lld; use --n-embd %s",
+                            embd, heads, multiples_near(embd, heads).text);
+    if (is_llama(o) && embd / heads % 2)
+        return wf_error_set(error, WF_EINVAL,
+                            "--n-embd %lld / --n-head %lld gives an odd head size %lld, and "
+                            "--arch llama rotates "
+                            "pairs (RoPE); use --n-embd %s",
+                            embd, heads, embd / heads, multiples_near(embd, 2 * heads).text);
+    return WF_OK;
+}
+
+static wf_status check_kv_heads(wf_options *o, wf_error *error)
+{
+    long long heads = o->n_head, kv = o->n_kv_head ? o->n_kv_head : heads, fit = kv;
+
+    if (!is_llama(o) && kv != heads)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--n-kv-head %lld differs from --n-head %lld, and --arch %s has no grouped-query "
+            "attention; drop the flag or use --arch llama",
+            kv, heads, o->arch);
+    if (kv > heads || heads % kv) {
+        if (fit > heads)
+            fit = heads;
+        while (heads % fit)
+            fit--;
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--n-kv-head %lld does not divide --n-head %lld; use --n-kv-head %lld", kv, heads,
+            fit);
+    }
+    o->n_kv_head = kv;
+    return WF_OK;
+}
+
+static wf_status check_positions(wf_options *o, wf_error *error)
+{
+    if (!o->positions)
+        o->positions = o->seq_len;
+    if (o->seq_len > o->positions)
+        return wf_error_set(error, WF_EINVAL,
+                            "--seq-len %lld is more than the model's --positions %lld; use "
+                            "--seq-len %lld",
+                            (long long)o->seq_len, (long long)o->positions,
+                            (long long)o->positions);
+    return WF_OK;
+}
+
+static wf_status derive_ffn(wf_options *o, wf_error *error)
+{
+    (void)error;
+    if (!o->ffn)
+        o->ffn = is_llama(o) ? ((8 * o->n_embd + 2) / 3 + 31) / 32 * 32 : 4 * o->n_embd;
+    return WF_OK;
+}
+
+static wf_status derive_tie(wf_options *o, wf_error *error)
+{
+    if (!is_llama(o) && !strcmp(o->tie_embeddings, "off"))
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--tie-embeddings off is for llama: the head of --arch %s is always "
+            "tied to the embedding",
+            o->arch);
+    if (!strcmp(o->tie_embeddings, "auto"))
+        snprintf(o->tie_embeddings, sizeof o->tie_embeddings, is_llama(o) ? "off" : "on");
+    return WF_OK;
+}
+
+/* Mixed precision as it is usual: weights are stored as activations are. */
+static wf_status derive_param_dtype(wf_options *o, wf_error *error)
+{
+    (void)error;
+    if (!o->given[WF_OPTION_param_dtype])
+        memcpy(o->param_dtype, o->dtype, sizeof o->param_dtype);
+    return WF_OK;
+}
+
+static wf_status check_world(wf_options *o, wf_error *error)
+{
+    enum { MOST_RANKS = 4096, MOST_PLANNED = 1 << 20 };
+    long long ranks = o->tp * o->dp, most = o->plan ? MOST_PLANNED : MOST_RANKS;
+
+    if (ranks > most)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--tp %lld x --dp %lld = %lld ranks, and %s at most %lld; lower --tp "
+            "or --dp",
+            (long long)o->tp, (long long)o->dp, ranks,
+            o->plan ? "a plan has" : "one machine runs", most);
+    if (!o->given[WF_OPTION_rank])
+        o->rank = ranks - 1;
+    if (o->rank >= ranks)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--rank %lld is not one of the %lld ranks of --tp %lld x --dp %lld, "
+            "which are 0 to %lld",
+            (long long)o->rank, ranks, (long long)o->tp, (long long)o->dp, ranks - 1);
+    return WF_OK;
+}
+
+static wf_status check_cuda_graph(wf_options *o, wf_error *error)
+{
+    long long tp = o->tp, dp = o->dp;
+
+    if (o->cuda_graph && tp * dp > 1)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--cuda-graph on records the step of a single rank, and the %lld ranks of --tp "
+            "%lld "
+            "x --dp %lld meet on their hosts in every step; use --tp 1 --dp 1, or --cuda-graph "
+            "off",
+            tp * dp, tp, dp);
+    return WF_OK;
+}
+
+/* A flag without the one that it belongs to would do nothing. */
+static wf_status check_plan(wf_options *o, wf_error *error)
+{
+    if (o->plan && o->report_json)
+        return wf_error_set(error, WF_EINVAL,
+                            "--report-json is of a run; with --plan use --json FILE");
+    if (o->plan && strcmp(o->transport, "auto") && strcmp(o->transport, "fake"))
+        return wf_error_set(error, WF_EINVAL,
+                            "--plan moves nothing, so it has no --transport %s; drop the flag",
+                            o->transport);
+    if (!o->plan && (o->json || o->find_batch))
+        return wf_error_set(error, WF_EINVAL, "%s belongs to a plan; use it with --plan%s",
+                            o->json ? "--json" : "--find-batch",
+                            o->json ? ", or --report-json for a run" : "");
+    if (o->find_batch && !o->device_memory)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--find-batch needs to know what is there: use it with --device-memory "
+            "SIZE, for instance 80GiB");
+    if (o->report_json && !o->steps)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--report-json is of a step, and --steps is 0: use --plan --json FILE "
+            "to go without");
+    if (o->comm_report && !o->steps && !o->plan)
+        return wf_error_set(error, WF_EINVAL,
+                            "--comm-report is of a step, and --steps is 0: use --plan to go "
+                            "without");
+    if (o->given[WF_OPTION_rank] && !o->plan && !o->report_json && !o->comm_report && !o->trace)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--rank belongs to --plan, --report-json, --comm-report or --trace");
+    return WF_OK;
+}
+
+static wf_status check_trace(wf_options *o, wf_error *error)
+{
+    bool given = o->given[WF_OPTION_trace_steps];
+    wf_steps *traced = &o->trace_steps;
+
+    if (given && !o->trace)
+        return wf_error_set(error, WF_EINVAL,
+                            "--trace-steps belongs to a timeline; use it with --trace FILE");
+    if (o->trace && (o->plan || !o->steps))
+        return wf_error_set(error, WF_EINVAL,
+                            "--trace is of steps that run, and %s; drop one of the two",
+                            o->plan ? "--plan runs none" : "--steps is 0");
+    if (!given)
+        *traced = (wf_steps){o->steps < 2 ? o->steps : 2, o->steps < 3 ? o->steps : 3};
+    if (o->trace && traced->last > o->steps)
+        return wf_error_set(error, WF_EINVAL,
+                            "--trace-steps %lld-%lld goes beyond --steps %lld; use steps up to "
+                            "that one, or more --steps",
+                            (long long)traced->first, (long long)traced->last,
+                            (long long)o->steps);
+    return WF_OK;
+}
+
+static wf_status check_wrap(wf_options *o, wf_error *error)
+{
+    if (o->wrap_min_params && o->given[WF_OPTION_wrap_type])
+        return wf_error_set(error, WF_EINVAL,
+                            "--wrap-type %s and --wrap-min-params %lld are two ways to choose "
+                            "units; use one of them",
+                            o->wrap_type, (long long)o->wrap_min_params);
+    return WF_OK;
+}
+
+static wf_status check_batch(wf_options *o, wf_error *error)
+{
+    long long global = o->global_batch_size, micro = o->micro_batch_size, dp = o->dp;
+
+    if (global % dp)
+        return wf_error_set(error, WF_EINVAL,
+                            "--global-batch-size %lld is not a multiple of --dp %lld; use "
+                            "--global-batch-size %s",
+                            global, dp, multiples_near(global, dp * (micro ? micro : 1)).text);
+    if (!micro)
+        o->micro_batch_size = global / dp;
+    else if (global % (dp * micro))
+        return wf_error_set(error, WF_EINVAL,
+                            "--global-batch-size %lld is not a multiple of --dp %lld x "
+                            "--micro-batch-size %lld = "
+                            "%lld; use --global-batch-size %s",
+                            global, dp, micro, dp * micro,
+                            multiples_near(global, dp * micro).text);
+    return WF_OK;
+}
+
+static wf_status check_schedule(wf_options *o, wf_error *error)
+{
+    if (!o->given[WF_OPTION_min_lr])
+        o->min_lr = o->lr / 10;
+    if (!o->given[WF_OPTION_warmup_steps])
+        o->warmup_steps = o->steps / 10 < 100 ? o->steps / 10 : 100;
+    if (o->min_lr > o->lr)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--min-lr %g is above --lr %g, where the rate starts to fall; use a --min-lr of at "
+            "most %g",
+            o->min_lr, o->lr, o->lr);
+    if (o->warmup_steps > o->steps)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--warmup-steps %lld is more than --steps %lld; use --warmup-steps %lld or more "
+            "--steps",
+            (long long)o->warmup_steps, (long long)o->steps, (long long)(o->steps / 10));
+    return WF_OK;
+}
+
+static wf_status check_evaluation(wf_options *o, wf_error *error)
+{
+    if (o->val_fraction > 0 || !o->eval_interval)
+        return WF_OK;
+    if (o->given[WF_OPTION_eval_interval])
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--eval-interval %lld needs validation data, but --val-fraction is 0; use "
+            "--val-fraction 0.1 or --eval-interval 0",
+            (long long)o->eval_interval);
+    o->eval_interval = 0;
+    return WF_OK;
+}
+
+static wf_status check_sample(wf_options *o, wf_error *error)
+{
+    if (o->sample && !*o->sample_prompt)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--sample-prompt is empty, and a sample continues at least one byte; use "
+            "--sample-prompt \"The \"");
+    return WF_OK;
+}
+
+static wf_status check_transport(wf_options *o, wf_error *error)
+{
+    if (o->plan || strcmp(o->transport, "fake"))
+        return WF_OK;
+    if (o->steps)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--transport fake moves no data, so it cannot train --steps %lld; use --transport "
+            "threads, or --steps 0 for reports",
+            (long long)o->steps);
+    if (o->sample)
+        return wf_error_set(error, WF_EINVAL,
+                            "--transport fake moves no data, so it cannot make --sample %lld; "
+                            "drop one of the two",
+                            (long long)o->sample);
+    return WF_OK;
+}
+
+static wf_status check_saving(wf_options *o, wf_error *error)
+{
+    const char *alone = o->save_interval ? "--save-interval"
+                        : o->async_save  ? "--async-save"
+                        : o->save_best   ? "--save-best"
+                        : o->exit_duration_in_mins > 0
+                            ? "--exit-duration-in-mins, which saves and stops,"
+                            : NULL;
+
+    if (alone && !o->save)
+        return wf_error_set(error, WF_EINVAL, "%s belongs to --save DIR; use it with that",
+                            alone);
+    if (o->keep == 1)
+        return wf_error_set(error, WF_EINVAL,
+                            "--keep 1 would leave none while one is damaged; use --keep 2 or "
+                            "more, or 0 to keep all");
+    if (o->save_best && !o->eval_interval)
+        return wf_error_set(error, WF_EINVAL,
+                            "--save-best needs a validation loss; use --eval-interval N and "
+                            "--val-fraction above 0");
+    if (o->resume && !strcmp(o->resume, "auto") && !o->save)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--resume auto looks into the directory of --save, which is missing; "
+            "use --resume PATH");
+    return WF_OK;
+}
+
+static wf_status check_data(wf_options *o, wf_error *error)
+{
+    if (o->steps && !o->plan && !o->data.count)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--data is missing: training needs at least one text file; use --data FILE...");
+    return WF_OK;
+}
+
+wf_status wf_options_check(wf_options *options, wf_error *error)
+{
+    static wf_status (*const rules[])(wf_options *, wf_error *) = {
+        wf_options_init_from, wf_options_files, wf_options_resume, check_positions,
+        check_heads,          check_kv_heads,   derive_ffn,        check_trace,
+        check_world,          check_cuda_graph, check_wrap,        check_plan,
+        check_batch,          check_schedule,   check_evaluation,  check_sample,
+        check_transport,      check_saving,     check_data,        derive_param_dtype,
+        derive_tie,
+    };
+    wf_status status = WF_OK;
+
+    for (size_t i = 0; i < sizeof rules / sizeof *rules && status == WF_OK; i++)
+        status = rules[i](options, error);
+    return status;
+}

@@ -1,0 +1,144 @@
+/*
+ * apps/options/options_resume.c - the flags that the checkpoint decides which a run goes on from: those of
+ * the group "Model", and --optimizer, whose tensors it holds.
+ */
+#include "apps/options/options_table.h"
+#include "parallel/checkpoint/checkpoint.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { VALUE = 64, DIFFERENCES = 1024 };
+
+/* Flags of a checkpoint beside those that were given. */
+typedef struct decision {
+    wf_options *o;
+    const wf_par_checkpoint *from;
+    char differ[DIFFERENCES]; /* all that contradict */
+} decision;
+
+/* A number or a word as a user would type it; other kinds decide nothing. */
+static const char *value_text(const wf_options *o, const wf_option_row *row, char text[VALUE])
+{
+    const void *field = (const char *)o + row->offset;
+
+    if (row->kind == WF_KIND_INT)
+        snprintf(text, VALUE, "%lld", (long long)*(const int64_t *)field);
+    else if (row->kind == WF_KIND_REAL)
+        snprintf(text, VALUE, "%.15g", *(const double *)field);
+    else
+        snprintf(text, VALUE, "%s", (const char *)field);
+    return text;
+}
+
+/* Sequences may be shorter than the model allows, and dropout may change from here on. */
+static bool is_fixed(const wf_option_row *row)
+{
+    wf_option_id id = (wf_option_id)(row - wf_option_rows);
+
+    return id != WF_OPTION_seq_len && id != WF_OPTION_dropout;
+}
+
+/* By the user, or by --init-from; 0 stands for a default where the row has a rule for one. */
+static bool is_decided(const wf_options *o, const wf_option_row *row)
+{
+    bool rule = row->standard && *row->standard == '=';
+
+    if (rule && *(const int64_t *)((const char *)o + row->offset) == 0)
+        return false;
+    return o->given[row - wf_option_rows] ||
+           (o->init_from && is_fixed(row) && row != &wf_option_rows[WF_OPTION_optimizer]);
+}
+
+static wf_status take(decision *d, const wf_option_row *row, const char *saved, wf_error *error)
+{
+    wf_options theirs = {0}; /* of which one field is filled */
+    json_t *value = json_loads(saved, JSON_DECODE_ANY, NULL);
+    char where[512], mine[VALUE], other[VALUE];
+    size_t used = strlen(d->differ);
+    wf_status status;
+
+    snprintf(where, sizeof where, "%.440s: \"%s\"", wf_par_checkpoint_path(d->from), row->name);
+    status = wf_option_set_json(&theirs, row, where, value, error);
+    json_decref(value);
+    /* each layer is built before anything can be compared with the tensors that there are */
+    if (status == WF_OK && theirs.n_layer > wf_par_checkpoint_parameters(d->from))
+        status = wf_error_set(error, WF_EDATA, "%s is %lld, and it has %lld tensors", where,
+                              (long long)theirs.n_layer,
+                              (long long)wf_par_checkpoint_parameters(d->from));
+    if (status != WF_OK)
+        return status;
+    value_text(d->o, row, mine);
+    value_text(&theirs, row, other);
+    if (!is_decided(d->o, row))
+        wf_option_set(d->o, row, where, other, error);
+    else if (is_fixed(row) && strcmp(mine, other) != 0)
+        snprintf(d->differ + used, sizeof d->differ - used, "%s%s %s (it has %s)",
+                 used ? ", " : "", wf_option_flag(row).text, mine, other);
+    return error->code;
+}
+
+static wf_status take_all(decision *d, wf_error *error)
+{
+    wf_status status = WF_OK;
+
+    for (int i = WF_OPTION_GROUP_model + 1; i < WF_OPTION_COUNT && status == WF_OK; i++) {
+        const wf_option_row *row = &wf_option_rows[i];
+        bool decides = i < WF_OPTION_GROUP_mesh || i == WF_OPTION_optimizer;
+        const char *saved = decides && row->kind != WF_KIND_FILE
+                                ? wf_par_checkpoint_option(d->from, row->name)
+                                : NULL;
+
+        if (saved)
+            status = take(d, row, saved, error);
+    }
+    if (status == WF_OK && *d->differ)
+        return wf_error_set(error, WF_EINVAL,
+                            "the checkpoint %s is of another model: %s; drop these flags to go "
+                            "on with it, or use another --save DIR or --resume none",
+                            wf_par_checkpoint_path(d->from), d->differ);
+    return status;
+}
+
+/* The first of a directory that can be read; what is wrong with others is told where they are
+   loaded, or here where none can. NULL: there is none, or why it is not known is told later. */
+static wf_par_checkpoint *open_first(const char *dir, wf_error *error)
+{
+    char **paths = NULL;
+    int64_t count = 0;
+    wf_error why = {WF_OK, ""};
+    wf_par_checkpoint *found = NULL;
+    bool listed = wf_par_checkpoint_list(dir, &paths, &count, &why) == WF_OK;
+
+    for (int64_t i = 0; i < count; i++) {
+        wf_error another = {WF_OK, ""};
+
+        if (listed && !found)
+            found = wf_par_checkpoint_open(paths[i], why.code == WF_OK ? &why : &another);
+        free(paths[i]);
+    }
+    free(paths);
+    if (listed && count && !found)
+        wf_error_set(error, why.code,
+                     "none of the %lld checkpoints in %s can be used: %s; --resume none begins "
+                     "anew",
+                     (long long)count, dir, why.text);
+    return found;
+}
+
+wf_status wf_options_resume(wf_options *o, wf_error *error)
+{
+    const char *path = o->resume && strcmp(o->resume, "auto") != 0 ? o->resume : o->save;
+    decision d = {.o = o, .differ = ""};
+    wf_par_checkpoint *c;
+
+    if (!path || strcmp(path, "none") == 0)
+        return WF_OK;
+    c = path == o->resume && wf_par_checkpoint_there(path) ? wf_par_checkpoint_open(path, error)
+                                                           : open_first(path, error);
+    d.from = c;
+    if (c)
+        take_all(&d, error);
+    wf_par_checkpoint_close(c);
+    o->bad_checkpoint = error->code == WF_EIO || error->code == WF_EDATA;
+    return error->code;
+}

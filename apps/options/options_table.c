@@ -1,0 +1,153 @@
+/* apps/options/options_table.c - apps/options/options.def as a table, and looking for a row in it. */
+#include "apps/options/options_table.h"
+#include <stddef.h>
+#include <string.h>
+
+enum { LONGEST_NAME = 40 };
+
+const wf_option_row wf_option_rows[WF_OPTION_COUNT] = {
+#define GROUP(id, title) [WF_OPTION_GROUP_##id] = {.kind = WF_KIND_GROUP, .name = title},
+#define OPTION(type, field, normal, allowed, value, words)                                     \
+    [WF_OPTION_##field] = {.kind = WF_KIND_##type,                                             \
+                           .name = #field,                                                     \
+                           .standard = normal,                                                 \
+                           .domain = allowed,                                                  \
+                           .metavar = value,                                                   \
+                           .help = words,                                                      \
+                           .offset = offsetof(wf_options, field)},
+#include "apps/options/options.def"
+#undef GROUP
+#undef OPTION
+};
+
+wf_flag wf_option_flag(const wf_option_row *row)
+{
+    wf_flag flag;
+
+    snprintf(flag.text, sizeof flag.text, "--%s", row->name);
+    for (char *c = flag.text; *c; c++)
+        if (*c == '_')
+            *c = '-';
+    return flag;
+}
+
+bool wf_option_is_bare(const wf_option_row *row)
+{
+    return row->kind == WF_KIND_BOOL || row->kind == WF_KIND_LEVEL;
+}
+
+bool wf_option_in_config(const wf_option_row *row)
+{
+    return row->kind != WF_KIND_GROUP && row - wf_option_rows < WF_OPTION_GROUP_command;
+}
+
+static char dashed(char c)
+{
+    return c == '_' ? '-' : c;
+}
+
+/* How many leading letters two names share; a dash is an underscore. */
+static size_t shared_start(const char *a, size_t length, const char *b)
+{
+    size_t n = 0;
+
+    while (n < length && b[n] && dashed(a[n]) == dashed(b[n]))
+        n++;
+    return n;
+}
+
+const wf_option_row *wf_option_find(const char *name, size_t length)
+{
+    for (int i = 0; i < WF_OPTION_COUNT; i++) {
+        const wf_option_row *row = &wf_option_rows[i];
+
+        if (row->kind != WF_KIND_GROUP && strlen(row->name) == length &&
+            shared_start(name, length, row->name) == length)
+            return row;
+    }
+    return NULL;
+}
+
+/* Insertions, deletions, replacements and swaps of neighbours that turn a into b. */
+static int distance(const char *a, size_t length, const char *b)
+{
+    int cost[LONGEST_NAME + 1][LONGEST_NAME + 1];
+    size_t width = strlen(b);
+
+    for (size_t i = 0; i <= length; i++)
+        cost[i][0] = (int)i;
+    for (size_t j = 0; j <= width; j++)
+        cost[0][j] = (int)j;
+    for (size_t i = 1; i <= length; i++) {
+        for (size_t j = 1; j <= width; j++) {
+            char x = dashed(a[i - 1]), y = dashed(b[j - 1]);
+            int best = cost[i - 1][j - 1] + (x != y);
+
+            if (cost[i - 1][j] + 1 < best)
+                best = cost[i - 1][j] + 1;
+            if (cost[i][j - 1] + 1 < best)
+                best = cost[i][j - 1] + 1;
+            if (i > 1 && j > 1 && x == dashed(b[j - 2]) && dashed(a[i - 2]) == y &&
+                cost[i - 2][j - 2] + 1 < best)
+                best = cost[i - 2][j - 2] + 1;
+            cost[i][j] = best;
+        }
+    }
+    return cost[length][width];
+}
+
+/* A name that was cut short, or written on, counts as one slip; of those the closest wins. */
+const wf_option_row *wf_option_nearest(const char *name, size_t length)
+{
+    const wf_option_row *nearest = NULL;
+    int slips = length < 4 ? 1 : length < 6 ? 2 : (int)(length / 3);
+    int best = (slips + 1) * LONGEST_NAME;
+
+    if (length < 2 || length > LONGEST_NAME)
+        return NULL;
+    for (int i = 0; i < WF_OPTION_COUNT; i++) {
+        const wf_option_row *row = &wf_option_rows[i];
+        size_t shared = shared_start(name, length, row->name);
+        int away, cost;
+
+        if (row->kind == WF_KIND_GROUP)
+            continue;
+        away = distance(name, length, row->name);
+        cost = away * LONGEST_NAME;
+        if (away && shared >= 3 && (shared == length || shared == strlen(row->name)))
+            cost = LONGEST_NAME + away;
+        if (cost < best) {
+            best = cost;
+            nearest = row;
+        }
+    }
+    return nearest;
+}
+
+static void take(char *to, const char *from, size_t length)
+{
+    if (length >= WF_CHOICE_LENGTH)
+        length = WF_CHOICE_LENGTH - 1;
+    memcpy(to, from, length);
+    to[length] = 0;
+}
+
+bool wf_choice_next(const char **cursor, wf_choice *choice)
+{
+    const char *word = *cursor + strspn(*cursor, " "), *equals;
+    size_t length = strcspn(word, " ");
+
+    if (!length)
+        return false;
+    *cursor = word + length;
+    equals = memchr(word, '=', length);
+    choice->alias = equals;
+    if (equals) {
+        take(choice->name, word, (size_t)(equals - word));
+        take(choice->means, equals + 1, length - (size_t)(equals + 1 - word));
+    } else {
+        take(choice->name, word, length);
+        take(choice->means, word, length);
+    }
+    return true;
+}

@@ -1,0 +1,244 @@
+/* apps/options/options_value.c - one value: text to a field of wf_options, checked against its domain.
+ */
+#include "apps/options/options_table.h"
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *field_of(wf_options *options, const wf_option_row *row)
+{
+    return (char *)options + row->offset;
+}
+
+static wf_status outside(const wf_option_row *row, const char *where, const char *text,
+                         wf_error *error)
+{
+    return wf_error_set(error, WF_EINVAL, "%s %s is not in %s (%s)", where, text, row->domain,
+                        row->help);
+}
+
+static wf_status set_int(void *field, const wf_option_row *row, const char *where,
+                         const char *text, wf_error *error)
+{
+    const char *high = strchr(row->domain, ',') + 1;
+    char *end, *bound_end;
+    long long value, low_bound, high_bound;
+
+    errno = 0;
+    value = strtoll(text, &end, 10);
+    if (end == text || *end || isspace((unsigned char)*text))
+        return wf_error_set(error, WF_EINVAL,
+                            "%s '%s' is not a whole number; it takes one in %s", where, text,
+                            row->domain);
+    if (errno == ERANGE)
+        return wf_error_set(error, WF_EINVAL, "%s %s does not fit in 64 bits; it must be in %s",
+                            where, text, row->domain);
+    low_bound = strtoll(row->domain + 1, NULL, 10);
+    high_bound = strtoll(high, &bound_end, 10);
+    if (bound_end == high) /* inf */
+        high_bound = INT64_MAX;
+    if (value < low_bound || value > high_bound)
+        return outside(row, where, text, error);
+    *(int64_t *)field = value;
+    return WF_OK;
+}
+
+static wf_status set_real(void *field, const wf_option_row *row, const char *where,
+                          const char *text, wf_error *error)
+{
+    const char *domain = row->domain;
+    double low = strtod(domain + 1, NULL), high = strtod(strchr(domain, ',') + 1, NULL), value;
+    bool open_low = *domain == '(', open_high = domain[strlen(domain) - 1] == ')';
+    char *end;
+
+    value = strtod(text, &end);
+    if (end == text || *end || strspn(text, "+-.0123456789eE") != strlen(text))
+        return wf_error_set(error, WF_EINVAL, "%s '%s' is not a number; it takes one in %s",
+                            where, text, domain);
+    if (!isfinite(value) || (open_low ? value <= low : value < low) ||
+        (open_high ? value >= high : value > high))
+        return outside(row, where, text, error);
+    *(double *)field = value;
+    return WF_OK;
+}
+
+static wf_status set_bool(void *field, const wf_option_row *row, const char *where,
+                          const char *text, wf_error *error)
+{
+    bool on = !strcmp(text, "on") || !strcmp(text, "true");
+
+    (void)row;
+    if (!on && strcmp(text, "off") && strcmp(text, "false"))
+        return wf_error_set(error, WF_EINVAL, "%s '%s' is neither on nor off", where, text);
+    *(bool *)field = on;
+    return WF_OK;
+}
+
+/* The words of a domain: "gpt2, llama". */
+static void list_choices(char *out, size_t size, const wf_option_row *row)
+{
+    const char *cursor = row->domain;
+    size_t used = 0;
+    wf_choice choice;
+
+    *out = 0;
+    while (wf_choice_next(&cursor, &choice))
+        if (used < size)
+            used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "",
+                                     choice.name);
+}
+
+static wf_status set_choice(void *field, const wf_option_row *row, const char *where,
+                            const char *text, wf_error *error)
+{
+    const char *cursor = row->domain;
+    char all[512];
+    wf_choice choice;
+
+    while (wf_choice_next(&cursor, &choice)) {
+        if (strcmp(choice.name, text))
+            continue;
+        memcpy(field, choice.means, sizeof choice.means);
+        return WF_OK;
+    }
+    list_choices(all, sizeof all, row);
+    return wf_error_set(error, WF_EINVAL, "%s '%s' is unknown; use one of: %s", where, text,
+                        all);
+}
+
+static wf_status set_text(void *field, const wf_option_row *row, const char *where,
+                          const char *text, wf_error *error)
+{
+    char *copy;
+
+    if (row->kind == WF_KIND_FILE && !*text)
+        return wf_error_set(error, WF_EINVAL, "%s is given an empty file name", where);
+    copy = strdup(text);
+    if (!copy)
+        return wf_error_set(error, WF_ENOMEM, "no memory for the value of %s", where);
+    free(*(char **)field);
+    *(char **)field = copy;
+    return WF_OK;
+}
+
+/* A list grows by one; the first value of a new source is cleared for by the caller. */
+static wf_status set_files(void *field, const wf_option_row *row, const char *where,
+                           const char *text, wf_error *error)
+{
+    wf_text_list *list = field;
+    char **item;
+
+    (void)row;
+    if (!*text)
+        return wf_error_set(error, WF_EINVAL, "%s is given an empty file name", where);
+    item = realloc(list->item, ((size_t)list->count + 1) * sizeof *item);
+    if (!item)
+        return wf_error_set(error, WF_ENOMEM, "no memory for the value of %s", where);
+    list->item = item;
+    item[list->count] = strdup(text);
+    if (!item[list->count])
+        return wf_error_set(error, WF_ENOMEM, "no memory for the value of %s", where);
+    list->count++;
+    return WF_OK;
+}
+
+/* "80GiB", "1.5GB", "512": a number of at most 2^53 bytes and maybe a unit. */
+static wf_status set_bytes(void *field, const wf_option_row *row, const char *where,
+                           const char *text, wf_error *error)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"", 1},         {"B", 1},        {"KiB", 0x1p10}, {"MiB", 0x1p20},
+                 {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"KB", 1e3},     {"MB", 1e6},
+                 {"GB", 1e9},     {"TB", 1e12}};
+    size_t digits = strspn(text, ".0123456789");
+    char *end;
+    double value = strtod(text, &end);
+
+    (void)row;
+    for (size_t i = 0; digits && end == text + digits && i < sizeof units / sizeof *units;
+         i++) {
+        double bytes = value * units[i].bytes;
+
+        if (strcmp(end, units[i].name) || bytes > 0x1p53)
+            continue;
+        *(int64_t *)field = (int64_t)bytes;
+        return WF_OK;
+    }
+    return wf_error_set(error, WF_EINVAL,
+                        "%s '%s' is not a size; it takes a number and maybe a unit, of at most "
+                        "8192 TiB: 80GiB, 512MiB, 1.5TB",
+                        where, text);
+}
+
+/* "5-8", or "5" for that one. */
+static wf_status set_steps(void *field, const wf_option_row *row, const char *where,
+                           const char *text, wf_error *error)
+{
+    wf_steps *steps = field;
+    char *end = NULL;
+    long long first = 0, last = 0;
+
+    (void)row;
+    errno = 0;
+    if (isdigit((unsigned char)*text))
+        first = last = strtoll(text, &end, 10);
+    if (end && *end == '-' && isdigit((unsigned char)end[1]))
+        last = strtoll(end + 1, &end, 10);
+    if (!end || *end || errno || first < 1 || last < first)
+        return wf_error_set(error, WF_EINVAL,
+                            "%s '%s' is not a range of steps; it takes the first and the last "
+                            "one, from 1 on: 2-3, or 5",
+                            where, text);
+    *steps = (wf_steps){first, last};
+    return WF_OK;
+}
+
+static void clear_text(void *field)
+{
+    free(*(char **)field);
+    *(char **)field = NULL;
+}
+
+static void clear_files(void *field)
+{
+    wf_text_list *list = field;
+
+    for (int64_t i = 0; i < list->count; i++)
+        free(list->item[i]);
+    free(list->item);
+    *list = (wf_text_list){0};
+}
+
+static const struct {
+    wf_status (*set)(void *field, const wf_option_row *, const char *where, const char *text,
+                     wf_error *);
+    void (*clear)(void *field);
+} kinds[WF_KIND_COUNT] = {
+    [WF_KIND_INT] = {set_int, NULL},
+    [WF_KIND_REAL] = {set_real, NULL},
+    [WF_KIND_BOOL] = {set_bool, NULL},
+    [WF_KIND_SWITCH] = {set_bool, NULL},
+    [WF_KIND_CHOICE] = {set_choice, NULL},
+    [WF_KIND_LEVEL] = {set_choice, NULL},
+    [WF_KIND_TEXT] = {set_text, clear_text},
+    [WF_KIND_FILE] = {set_text, clear_text},
+    [WF_KIND_FILES] = {set_files, clear_files},
+    [WF_KIND_BYTES] = {set_bytes, NULL},
+    [WF_KIND_STEPS] = {set_steps, NULL},
+};
+
+wf_status wf_option_set(wf_options *options, const wf_option_row *row, const char *where,
+                        const char *text, wf_error *error)
+{
+    return kinds[row->kind].set(field_of(options, row), row, where, text, error);
+}
+
+void wf_option_clear(wf_options *options, const wf_option_row *row)
+{
+    if (kinds[row->kind].clear)
+        kinds[row->kind].clear(field_of(options, row));
+}

@@ -1,0 +1,272 @@
+/*
+ * apps/tools/gpt_export.c - writes a model, of Hugging Face or of a checkpoint, as transformers load it:
+ * see gpt_export --help.
+ */
+#include "apps/program.h"
+#include <getopt.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <weft/weft.h>
+
+typedef struct job {
+    const char *from, *to, *dtype;
+    int ranks;
+    wf_par_checkpoint *checkpoint; /* NULL: from is a folder of Hugging Face */
+    wf_nn_gpt_config config;
+} job;
+
+static void help(void)
+{
+    fputs(
+        "gpt_export - write a model as transformers load it\n\n"
+        "Usage: gpt_export FROM TO [--dtype f32|bf16|f16] [--ranks N]\n\n"
+        "  FROM   a checkpoint of gpt_train, or a directory of them, of which the newest is\n"
+        "         taken; or a folder with config.json and model.safetensors, or several files\n"
+        "         and their index\n"
+        "  TO     a folder, made where it is missing: config.json and one model.safetensors\n"
+        "  --dtype NAME  type of the numbers (default: f32); rounded to the nearest, even in "
+        "a\n"
+        "                tie\n"
+        "  --ranks N     ranks among which the model is spread; under mpirun or srun one in\n"
+        "                each process, or more (default: as many as processes, else 1)\n"
+        "  --help, --version\n\n"
+        "Exit status: 0 done; 1 out of memory; 2 flags; 3 a file that cannot be read or\n"
+        "written, or is damaged\n",
+        stdout);
+}
+
+static wf_status load(const job *j, wf_par *par, wf_nn_gpt *model)
+{
+    wf_error error = {WF_OK, ""};
+
+    if (!j->checkpoint)
+        return wf_par_pretrained_load(par, model, j->from);
+    if (wf_par_checkpoint_load_model(par, &model->base, j->checkpoint, &error) != WF_OK)
+        wf_fail(wf_par_context(par), error.code, "%s", error.text);
+    return wf_context_status(wf_par_context(par));
+}
+
+/* Before anything of a size that a file speaks of is made. */
+static wf_status fits(const job *j, wf_par *par, wf_nn_gpt *model)
+{
+    wf_error error = {WF_OK, ""};
+
+    if (j->checkpoint && wf_par_checkpoint_fits(&model->base, j->checkpoint, &error) != WF_OK)
+        wf_fail(wf_par_context(par), error.code, "%s", error.text);
+    return wf_context_status(wf_par_context(par));
+}
+
+static wf_status export_rank(wf_rank *rank, void *arg)
+{
+    const job *j = arg;
+    const wf_par_options options = {.dp = j->ranks};
+    wf_par *par = wf_par_open(rank, &options, &rank->error);
+    wf_nn_gpt *model;
+    wf_status status;
+
+    if (!par)
+        return rank->error.code;
+    model = wf_nn_gpt_new(wf_par_context(par), &j->config);
+    if (model && fits(j, par, model) == WF_OK &&
+        wf_par_plan(par, &model->base, wf_par_gpt_plan) == WF_OK &&
+        wf_par_materialize(par, &model->base) == WF_OK && load(j, par, model) == WF_OK)
+        wf_par_pretrained_save(par, model, j->to, j->dtype);
+    status = wf_context_status(wf_par_context(par));
+    if (status != WF_OK)
+        wf_error_set(&rank->error, status, "%s", wf_context_error(wf_par_context(par))->text);
+    if (model)
+        wf_nn_free(&model->base);
+    wf_par_close(par);
+    return status;
+}
+
+static int count_of(const char *text)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+
+    return end == text || *end || n < 1 || n > WF_MAX_RANKS ? 0 : (int)n;
+}
+
+/* The exit status where there is nothing more to do, or -1. */
+static int read_command_line(int argc, char **argv, job *j)
+{
+    static const struct option flags[] = {{"dtype", required_argument, NULL, 'd'},
+                                          {"ranks", required_argument, NULL, 'r'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
+    int c;
+
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, "", flags, NULL)) != -1) {
+        if (c == 'h') {
+            help();
+            return 0;
+        }
+        if (c == 'd')
+            j->dtype = optarg;
+        else if (c != 'r') {
+            fprintf(stderr,
+                    "gpt_export: %s is no flag, or lacks its value; see gpt_export --help\n",
+                    argv[optind - 1]);
+            return 2;
+        } else if (!(j->ranks = count_of(optarg))) {
+            fprintf(stderr, "gpt_export: --ranks %s is no number from 1 to %d\n", optarg,
+                    WF_MAX_RANKS);
+            return 2;
+        }
+    }
+    if (argc - optind != 2) {
+        fprintf(stderr,
+                "gpt_export: it takes two folders, FROM and TO; see gpt_export --help\n");
+        return 2;
+    }
+    j->from = argv[optind];
+    j->to = argv[optind + 1];
+    if (!*j->from || !*j->to) {
+        fprintf(stderr, "gpt_export: the name of folder %s is empty\n",
+                *j->from ? "TO" : "FROM");
+        return 2;
+    }
+    if (strcmp(j->dtype, "f32") != 0 && strcmp(j->dtype, "bf16") != 0 &&
+        strcmp(j->dtype, "f16") != 0) {
+        fprintf(stderr, "gpt_export: --dtype %s is none of f32, bf16 and f16\n", j->dtype);
+        return 2;
+    }
+    return -1;
+}
+
+static int exit_status(wf_status status)
+{
+    if (status == WF_OK)
+        return 0;
+    if (status == WF_EINVAL || status == WF_EUNSUPPORTED)
+        return 2;
+    return status == WF_EIO || status == WF_EDATA ? 3 : 1;
+}
+
+/* The checkpoint that a path is, or the newest in it; NULL without an error: there is none. */
+static wf_par_checkpoint *find_checkpoint(const char *path, wf_error *error)
+{
+    char **paths;
+    wf_par_checkpoint *found = NULL;
+    int64_t count;
+
+    if (wf_par_checkpoint_there(path))
+        return wf_par_checkpoint_open(path, error);
+    wf_par_checkpoint_list(path, &paths, &count, error);
+    if (count && error->code == WF_OK)
+        found = wf_par_checkpoint_open(paths[0], error);
+    for (int64_t i = 0; i < count; i++)
+        free(paths[i]);
+    free(paths);
+    return found;
+}
+
+/* A whole number that gpt_train has kept with a checkpoint. What comes from a file is no reason to
+   build for ever: the model's parameters are compared with the checkpoint's before they are made. */
+static int64_t kept(const wf_par_checkpoint *c, const char *key, int64_t most, wf_error *error)
+{
+    const char *text = wf_par_checkpoint_option(c, key);
+    char *end = NULL;
+    long long n = text ? strtoll(text, &end, 10) : -1;
+
+    if (text && end != text && !*end && n > most)
+        wf_error_set(error, WF_EDATA, "%s says that %s is %lld, and it has %lld at most",
+                     wf_par_checkpoint_path(c), key, n, (long long)most);
+    if (text && end != text && !*end && n >= 1)
+        return n <= most ? n : 1;
+    wf_error_set(error, WF_EINVAL,
+                 "%s says nothing of %s: gpt_train has not made it, so its model is not known",
+                 wf_par_checkpoint_path(c), key);
+    return 1;
+}
+
+static wf_status config_of(const wf_par_checkpoint *c, wf_nn_gpt_config *config,
+                           wf_error *error)
+{
+    const char *arch = wf_par_checkpoint_option(c, "arch");
+    const char *eps = wf_par_checkpoint_option(c, "norm_eps");
+    const char *base = wf_par_checkpoint_option(c, "rope_base");
+    const char *tie = wf_par_checkpoint_option(c, "tie_embeddings");
+    const int64_t most = 1 << 24, tensors = wf_par_checkpoint_parameters(c);
+
+    *config = (wf_nn_gpt_config){.arch = arch && strcmp(arch, "\"llama\"") == 0 ? WF_NN_LLAMA
+                                                                                : WF_NN_GPT2,
+                                 .vocabulary = kept(c, "vocab_size", most, error),
+                                 .positions = kept(c, "positions", most, error),
+                                 .layers = kept(c, "n_layer", tensors, error),
+                                 .heads = kept(c, "n_head", most, error),
+                                 .kv_heads = kept(c, "n_kv_head", most, error),
+                                 .width = kept(c, "n_embd", most, error),
+                                 .ffn = kept(c, "ffn", most, error),
+                                 .eps = eps ? (float)strtod(eps, NULL) : 0,
+                                 .rope_base = base ? strtod(base, NULL) : 0,
+                                 .tied = tie && strcmp(tie, "\"on\"") == 0};
+    return error->code;
+}
+
+static bool same_folder(const char *a, const char *b)
+{
+    struct stat x, y;
+
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+/* What is read is not written over, nor is any other checkpoint. */
+static wf_status check_target(const job *j, wf_error *error)
+{
+    const char *read = j->checkpoint ? wf_par_checkpoint_path(j->checkpoint) : j->from;
+    char index[4096];
+    struct stat s;
+
+    snprintf(index, sizeof index, "%.4000s/index.json", j->to);
+    if (same_folder(j->from, j->to) || same_folder(read, j->to))
+        return wf_error_set(
+            error, WF_EINVAL,
+            "%s is what is read, and would be written over: name another folder", j->to);
+    if (lstat(index, &s) == 0)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "%s is a checkpoint, and would be written over: name another folder", j->to);
+    return WF_OK;
+}
+
+static wf_status run(job *j, wf_error *error)
+{
+    wf_status status;
+
+    j->checkpoint = find_checkpoint(j->from, error);
+    if (error->code != WF_OK)
+        return error->code;
+    status = j->checkpoint ? config_of(j->checkpoint, &j->config, error)
+                           : wf_par_pretrained_config(j->from, &j->config, error);
+    if (status == WF_OK)
+        status = check_target(j, error);
+    if (status == WF_OK)
+        status = wf_launch(&(wf_launch_options){.ranks = j->ranks}, export_rank, j, error);
+    wf_par_checkpoint_close(j->checkpoint);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    const wf_launcher launcher = wf_launcher_detected();
+    wf_error error = {WF_OK, ""};
+    job j = {.dtype = "f32", .ranks = launcher.processes > 1 ? launcher.processes : 1};
+    wf_status status;
+    int done;
+
+    wf_program_begin();
+    if (wf_program_version_asked("gpt_export", argc, argv))
+        return wf_program_end("gpt_export", 0);
+    done = read_command_line(argc, argv, &j);
+    if (done >= 0)
+        return done ? done : wf_program_end("gpt_export", 0);
+    status = run(&j, &error);
+    if (status != WF_OK && launcher.process <= 0)
+        fprintf(stderr, "gpt_export: %s\n", error.text);
+    return exit_status(status);
+}

@@ -1,0 +1,232 @@
+/*
+ * core/memory/memory.c - the pool: who takes how much for what, and where it comes from. Small blocks are
+ * kept by size class, large ones are ranges that split and join.
+ */
+#include "core/memory/memory.h"
+#include "core/memory/ranges_internal.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { ALIGN = 64, HUGE_PAGE = 2 << 20 };
+
+struct wf_pool {
+    size_t limit;
+    wf_allocator allocator;
+    wf_ranges ranges; /* not of an opaque allocator */
+    wf_blocks small;  /* chunks are ranges */
+    const char *phase, *place;
+    size_t most; /* in use since the mark */
+    wf_memory_report report;
+};
+
+const char *wf_memory_kind_name(wf_memory_kind kind)
+{
+    static const char *const text[] = {
+#define KIND(name, words) [WF_MEMORY_##name] = words,
+#include "core/memory/memory.def"
+#undef KIND
+    };
+
+    return (unsigned)kind < WF_MEMORY_KINDS ? text[kind] : "unknown kind";
+}
+
+static void *host_alloc(void *self, size_t bytes)
+{
+    void *result = NULL;
+    size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : ALIGN;
+
+    (void)self;
+    if (posix_memalign(&result, align, bytes) != 0)
+        return NULL;
+    if (align == HUGE_PAGE)
+        madvise(result, bytes, MADV_HUGEPAGE);
+    return result;
+}
+
+static void host_release(void *self, void *ptr, size_t bytes)
+{
+    (void)self;
+    (void)bytes;
+    free(ptr);
+}
+
+wf_allocator wf_host_allocator(void)
+{
+    return (wf_allocator){.alloc = host_alloc, .release = host_release};
+}
+
+static void *take_chunk(void *self, size_t bytes)
+{
+    return wf_ranges_take(self, bytes);
+}
+
+static void give_chunk(void *self, void *chunk, size_t bytes)
+{
+    (void)bytes;
+    wf_ranges_give(self, chunk);
+}
+
+wf_pool *wf_pool_open(const wf_allocator *allocator, size_t limit, wf_error *error)
+{
+    wf_pool *pool = calloc(1, sizeof *pool);
+
+    if (!pool) {
+        wf_error_set(error, WF_ENOMEM, "no memory for a pool's bookkeeping");
+        return NULL;
+    }
+    pool->limit = limit;
+    pool->allocator = *allocator;
+    pool->ranges.source = *allocator;
+    pool->small.source =
+        (wf_allocator){.alloc = take_chunk, .release = give_chunk, .self = &pool->ranges};
+    return pool;
+}
+
+void wf_pool_close(wf_pool *pool)
+{
+    if (!pool)
+        return;
+    wf_ranges_close(&pool->ranges);
+    free(pool);
+}
+
+static void *no_memory(const wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *error)
+{
+    const wf_memory_report *r = &pool->report;
+    char why[64] = "and the device had no more";
+    int largest = 0;
+
+    for (int k = 1; k < WF_MEMORY_KINDS; k++)
+        if (r->now[k] > r->now[largest])
+            largest = k;
+    if (pool->limit)
+        snprintf(why, sizeof why, "of a limit of %zu", pool->limit);
+    wf_error_set(
+        error, WF_ENOMEM,
+        "out of memory: %zu bytes for %s, when %zu were in use, most for %s: %zu, %s; use a "
+        "smaller micro-batch or more ranks",
+        bytes, wf_memory_kind_name(kind), r->in_use,
+        wf_memory_kind_name((wf_memory_kind)largest), r->now[largest], why);
+    return NULL;
+}
+
+static void copy_text(char *to, size_t size, const char *from)
+{
+    to[size - 1] = 0;
+    memccpy(to, from ? from : "", 0, size - 1);
+}
+
+static void count(wf_pool *pool, size_t bytes, wf_memory_kind kind)
+{
+    wf_memory_report *r = &pool->report;
+
+    r->in_use += bytes;
+    r->now[kind] += bytes;
+    if (r->now[kind] > r->most[kind])
+        r->most[kind] = r->now[kind];
+    if (r->in_use > pool->most)
+        pool->most = r->in_use;
+    if (r->in_use <= r->peak)
+        return;
+    r->peak = r->in_use;
+    memcpy(r->at_peak, r->now, sizeof r->now);
+    copy_text(r->phase, sizeof r->phase, pool->phase);
+    copy_text(r->place, sizeof r->place, pool->place);
+}
+
+static void *take_block(wf_pool *pool, size_t bytes)
+{
+    size_t counted = wf_block_bytes(bytes);
+
+    if (pool->allocator.opaque) {
+        pool->report.system_allocations++;
+        return pool->allocator.alloc(pool->allocator.self, counted);
+    }
+    return counted <= WF_BLOCK_SMALL ? wf_blocks_take(&pool->small, bytes)
+                                     : wf_ranges_take(&pool->ranges, bytes);
+}
+
+static void give_block(wf_pool *pool, void *block, size_t bytes)
+{
+    size_t counted = wf_block_bytes(bytes);
+
+    if (pool->allocator.opaque)
+        pool->allocator.release(pool->allocator.self, block, counted);
+    else if (counted <= WF_BLOCK_SMALL)
+        wf_blocks_give(&pool->small, block, bytes);
+    else
+        wf_ranges_give(&pool->ranges, block);
+}
+
+void *wf_pool_take(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *error)
+{
+    size_t counted = wf_block_bytes(bytes);
+    void *block;
+
+    if (bytes > SIZE_MAX / 4 || (pool->limit && pool->report.in_use + counted > pool->limit))
+        return no_memory(pool, bytes, kind, error);
+    block = take_block(pool, bytes);
+    if (!block)
+        return no_memory(pool, bytes, kind, error);
+    count(pool, counted, kind);
+    return block;
+}
+
+void wf_pool_give(wf_pool *pool, void *block, size_t bytes, wf_memory_kind kind)
+{
+    size_t counted = wf_block_bytes(bytes);
+
+    if (!block)
+        return;
+    give_block(pool, block, bytes);
+    wf_pool_let_go(pool, counted, kind);
+}
+
+void wf_pool_hold(wf_pool *pool, size_t bytes, wf_memory_kind kind)
+{
+    count(pool, bytes, kind);
+}
+
+void wf_pool_let_go(wf_pool *pool, size_t bytes, wf_memory_kind kind)
+{
+    pool->report.in_use -= bytes;
+    pool->report.now[kind] -= bytes;
+}
+
+void wf_pool_mark(wf_pool *pool)
+{
+    pool->most = pool->report.in_use;
+}
+
+size_t wf_pool_most(const wf_pool *pool)
+{
+    return pool->most;
+}
+
+void wf_pool_moment(wf_pool *pool, const char *phase, const char *place)
+{
+    pool->phase = phase;
+    pool->place = place;
+}
+
+void wf_pool_report(const wf_pool *pool, wf_memory_report *report)
+{
+    *report = pool->report;
+    if (pool->allocator.opaque)
+        return;
+    report->cached = pool->ranges.held - pool->report.in_use;
+    report->system_allocations = pool->ranges.allocations;
+}
+
+void wf_pool_reset_peak(wf_pool *pool)
+{
+    wf_memory_report *r = &pool->report;
+
+    r->peak = r->in_use;
+    memcpy(r->at_peak, r->now, sizeof r->now);
+    memcpy(r->most, r->now, sizeof r->now);
+    copy_text(r->phase, sizeof r->phase, pool->phase);
+    copy_text(r->place, sizeof r->place, pool->place);
+}

@@ -1,0 +1,110 @@
+/*
+ * core/memory/memory.h - the caching, accounting pool through which all tensor memory goes.
+ *
+ * A request is rounded to 64 bytes and counted under a kind from the moment it is taken until it
+ * is given back (program points, never completion), so that a plan and a run agree to the byte.
+ * What is given back is kept for the next request, split and joined as sizes ask for; how much
+ * more than what is in use the pool holds is reported apart. Blocks of an opaque allocator are
+ * never looked into: they may be memory of a device, or no memory at all.
+ */
+#ifndef WF_CORE_MEMORY_MEMORY_H
+#define WF_CORE_MEMORY_MEMORY_H
+
+#include "core/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+WF_BEGIN_DECLS
+
+typedef enum wf_memory_kind {
+#define KIND(name, text) WF_MEMORY_##name,
+#include "core/memory/memory.def"
+#undef KIND
+    WF_MEMORY_KINDS
+} wf_memory_kind;
+
+/** wf_allocator - where a pool gets its blocks from; alloc returns NULL when there is no more. */
+typedef struct wf_allocator {
+    void *(*alloc)(void *self, size_t bytes);               /* required; aligned to 64 bytes */
+    void (*release)(void *self, void *block, size_t bytes); /* required */
+    bool
+        opaque; /* the pool keeps no bookkeeping in blocks, and hands them through one by one */
+    void *self;
+} wf_allocator;
+
+enum { WF_MEMORY_PHASE = 32, WF_MEMORY_PLACE = 128 };
+
+typedef struct wf_memory_report {
+    size_t now[WF_MEMORY_KINDS];     /* bytes in use by kind */
+    size_t most[WF_MEMORY_KINDS];    /* the most that each kind had at any moment */
+    size_t at_peak[WF_MEMORY_KINDS]; /* bytes by kind at the moment of the peak */
+    size_t in_use, peak;
+    size_t cached;               /* held beyond what is in use */
+    char phase[WF_MEMORY_PHASE]; /* what was going on at the peak, "" where nobody said */
+    char place[WF_MEMORY_PLACE]; /* and in which module */
+    int64_t system_allocations;  /* calls of the allocator so far */
+} wf_memory_report;
+
+typedef struct wf_pool wf_pool;
+
+/** wf_memory_kind_name - "parameters", "gradients", ... Owner: static string. */
+WF_API const char *wf_memory_kind_name(wf_memory_kind kind);
+
+/** wf_host_allocator - host memory, aligned to 64 bytes; large blocks ask for huge pages. */
+WF_API wf_allocator wf_host_allocator(void);
+
+/**
+ * wf_fake_allocator - addresses without memory, for plans: whoever reads or writes there is
+ * stopped at once.
+ */
+WF_API wf_allocator wf_fake_allocator(void);
+
+/**
+ * wf_pool_open - a pool over an allocator.
+ *
+ * @param limit  bytes that may be in use at once, 0 for no limit
+ * Owner:   caller; wf_pool_close returns all that it holds, blocks in use too
+ * Errors:  WF_ENOMEM; result is then NULL
+ */
+WF_API wf_pool *wf_pool_open(const wf_allocator *allocator, size_t limit, wf_error *error);
+WF_API void wf_pool_close(wf_pool *pool);
+
+/**
+ * wf_pool_take - a block of at least `bytes` (0 gives a valid, empty block), counted as `kind`.
+ *
+ * Errors:  WF_ENOMEM with the bytes asked for, in use by kind, and the limit; result is NULL
+ */
+WF_API void *wf_pool_take(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *error);
+
+/** wf_pool_give - return a block; bytes and kind as it was taken. */
+WF_API void wf_pool_give(wf_pool *pool, void *block, size_t bytes, wf_memory_kind kind);
+
+/**
+ * wf_pool_hold, wf_pool_let_go - count bytes that the device keeps by itself, beyond the blocks of
+ * the pool: what a recorded graph needs each time it runs
+ */
+WF_API void wf_pool_hold(wf_pool *pool, size_t bytes, wf_memory_kind kind);
+WF_API void wf_pool_let_go(wf_pool *pool, size_t bytes, wf_memory_kind kind);
+
+/** wf_pool_mark - look for the most that is in use from now on; wf_pool_most - what it was. */
+WF_API void wf_pool_mark(wf_pool *pool);
+WF_API size_t wf_pool_most(const wf_pool *pool);
+
+/**
+ * wf_pool_moment - what is going on from now on, as the report will name the peak's moment.
+ *
+ * @param phase  for instance "backward"; both may be NULL, and stay alive until the next call
+ * @param place  for instance the path of a module
+ */
+WF_API void wf_pool_moment(wf_pool *pool, const char *phase, const char *place);
+
+/** wf_pool_report - what is in use, was at the peak, and is cached. */
+WF_API void wf_pool_report(const wf_pool *pool, wf_memory_report *report);
+
+/** wf_pool_reset_peak - the peak, and the most of each kind, is what is in use now. */
+WF_API void wf_pool_reset_peak(wf_pool *pool);
+
+WF_END_DECLS
+
+#endif

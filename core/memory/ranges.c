@@ -1,0 +1,230 @@
+/*
+ * core/memory/ranges.c - regions, cut in ranges.
+ *
+ *     region | range, its bytes | range, its bytes | ... | range, its bytes
+ *
+ * Every range knows its own size and the one before it, so that neighbours are found by address.
+ * Unused ranges wait in lists by size class. The smallest that fits is taken: by its own class
+ * first, in whose list it may be any, then from the next class above that is not empty.
+ */
+#include "core/memory/ranges_internal.h"
+#include "core/memory/poison_internal.h"
+#include <stdbool.h>
+
+enum { GROWTH = 32 /* a new region is at least this part of all */, REGION = 1 << 20 };
+
+typedef struct wf_range {
+    _Alignas(WF_BLOCK_UNIT) size_t bytes; /* with this description */
+    struct wf_range *before;              /* in memory; NULL for the first of a region */
+    struct wf_range *next, *previous;     /* in the list of its class */
+    bool unused, last;                    /* last of its region */
+} range;
+
+typedef struct wf_region {
+    _Alignas(WF_BLOCK_UNIT) struct wf_region *next;
+    size_t bytes;
+} region;
+
+WF_READS_POISON static range *behind(range *r)
+{
+    return r->last ? NULL : (range *)((char *)r + r->bytes);
+}
+
+/* The class that a range fills: the largest that it holds. */
+static int filled_class(size_t bytes)
+{
+    int c = wf_size_class(bytes);
+
+    return wf_class_bytes(c) > bytes ? c - 1 : c;
+}
+
+WF_READS_POISON static void put(wf_ranges *s, range *r)
+{
+    int c = filled_class(r->bytes);
+
+    r->unused = true;
+    r->previous = NULL;
+    r->next = s->unused[c];
+    if (r->next)
+        r->next->previous = r;
+    s->unused[c] = r;
+    s->occupied[c / 64] |= (uint64_t)1 << c % 64;
+}
+
+WF_READS_POISON static void pull(wf_ranges *s, range *r)
+{
+    int c = filled_class(r->bytes);
+
+    r->unused = false;
+    if (r->next)
+        r->next->previous = r->previous;
+    if (r->previous)
+        r->previous->next = r->next;
+    else
+        s->unused[c] = r->next;
+    if (!s->unused[c])
+        s->occupied[c / 64] &= ~((uint64_t)1 << c % 64);
+}
+
+/* The smallest of a list that holds so many bytes. */
+WF_READS_POISON static range *best(range *list, size_t bytes)
+{
+    range *found = NULL;
+
+    for (range *r = list; r; r = r->next)
+        if (r->bytes >= bytes && (!found || r->bytes < found->bytes))
+            found = r;
+    return found;
+}
+
+static range *find(const wf_ranges *s, size_t bytes)
+{
+    int c = filled_class(bytes), word;
+    range *found = best(s->unused[c], bytes);
+    uint64_t set;
+
+    if (found)
+        return found;
+    word = ++c / 64;
+    set = s->occupied[word] & ~(uint64_t)0 << c % 64;
+    while (!set && ++word <= WF_SIZE_CLASSES / 64)
+        set = s->occupied[word];
+    return set ? best(s->unused[64 * word + __builtin_ctzll(set)], bytes) : NULL;
+}
+
+/* Split what a request does not need, if that is of use to anybody. */
+WF_READS_POISON static void cut(wf_ranges *s, range *r, size_t bytes)
+{
+    size_t rest = r->bytes - bytes;
+    range *tail, *after = behind(r);
+
+    if (rest < sizeof *r + WF_BLOCK_SMALL)
+        return;
+    tail = (range *)((char *)r + bytes);
+    tail->bytes = rest;
+    tail->before = r;
+    tail->last = r->last;
+    r->bytes = bytes;
+    r->last = false;
+    if (after)
+        after->before = tail;
+    put(s, tail);
+}
+
+WF_READS_POISON static void join(range *r, range *after)
+{
+    r->bytes += after->bytes;
+    r->last = after->last;
+    after = behind(r);
+    if (after)
+        after->before = r;
+}
+
+static region *ask(wf_ranges *s, size_t bytes)
+{
+    region *g;
+
+    s->allocations++;
+    g = s->source.alloc(s->source.self, bytes);
+    if (g)
+        g->bytes = bytes;
+    return g;
+}
+
+WF_READS_POISON static void release(wf_ranges *s, region *g)
+{
+    WF_UNPOISON(g, g->bytes);
+    s->held -= g->bytes;
+    s->source.release(s->source.self, g, g->bytes);
+}
+
+/* Give back the regions that nobody has a part of. */
+WF_READS_POISON static void trim(wf_ranges *s)
+{
+    region **at = &s->regions;
+
+    while (*at) {
+        region *g = *at;
+        range *r = (range *)(g + 1);
+
+        if (r->unused && r->last) {
+            pull(s, r);
+            *at = g->next;
+            release(s, g);
+        } else {
+            at = &g->next;
+        }
+    }
+}
+
+/* A region that has a range of so many bytes. */
+WF_READS_POISON static range *grow(wf_ranges *s, size_t bytes)
+{
+    size_t least = sizeof(region) + bytes, more = wf_block_bytes(s->held / GROWTH);
+    region *g;
+    range *r;
+
+    more = more > REGION ? more : REGION;
+    g = ask(s, more > least ? more : least);
+    if (!g && more > least)
+        g = ask(s, least);
+    if (!g) { /* what lies unused may be enough in one piece */
+        trim(s);
+        g = ask(s, least);
+    }
+    if (!g)
+        return NULL;
+    g->next = s->regions;
+    s->regions = g;
+    s->held += g->bytes;
+    r = (range *)(g + 1);
+    r->bytes = g->bytes - sizeof(region);
+    r->before = NULL;
+    r->last = true;
+    put(s, r);
+    WF_POISON(r, r->bytes);
+    return r;
+}
+
+WF_READS_POISON void *wf_ranges_take(wf_ranges *s, size_t bytes)
+{
+    size_t all = wf_block_bytes(bytes) + sizeof(range);
+    range *r = find(s, all);
+
+    if (!r)
+        r = grow(s, all);
+    if (!r)
+        return NULL;
+    pull(s, r);
+    cut(s, r, all);
+    WF_UNPOISON(r + 1, bytes);
+    return r + 1;
+}
+
+WF_READS_POISON void wf_ranges_give(wf_ranges *s, void *block)
+{
+    range *r = (range *)block - 1, *after = behind(r);
+
+    if (after && after->unused) {
+        pull(s, after);
+        join(r, after);
+    }
+    if (r->before && r->before->unused) {
+        pull(s, r->before);
+        join(r->before, r);
+        r = r->before;
+    }
+    put(s, r);
+    WF_POISON(r, r->bytes);
+}
+
+WF_READS_POISON void wf_ranges_close(wf_ranges *s)
+{
+    while (s->regions) {
+        region *g = s->regions;
+
+        s->regions = g->next;
+        release(s, g);
+    }
+    *s = (wf_ranges){.source = s->source};
+}

@@ -1,0 +1,176 @@
+/*
+ * core/numerics/draw.h - numbers of each distribution from their random words (core/numerics/random.h): for core's
+ * own file, and for kernels of a GPU, which have the same bits by the same operations. Not installed.
+ */
+#ifndef WF_CORE_NUMERICS_DRAW_H
+#define WF_CORE_NUMERICS_DRAW_H
+
+#include "core/numerics/random.h"
+#include <math.h>
+#include <string.h>
+
+WF_HOST_DEVICE static inline void wf_draw_round(uint32_t c[4], uint32_t k0, uint32_t k1)
+{
+    uint64_t a = (uint64_t)c[0] * 0xD2511F53u, b = (uint64_t)c[2] * 0xCD9E8D57u;
+
+    c[0] = (uint32_t)(b >> 32) ^ c[1] ^ k0;
+    c[1] = (uint32_t)b;
+    c[2] = (uint32_t)(a >> 32) ^ c[3] ^ k1;
+    c[3] = (uint32_t)a;
+}
+
+WF_HOST_DEVICE static inline void wf_draw_words(const uint32_t counter[4], uint64_t key,
+                                                uint32_t out[4])
+{
+    uint32_t c[4] = {counter[0], counter[1], counter[2], counter[3]};
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+
+    for (int i = 0; i < 10; i++) {
+        wf_draw_round(c, k0, k1);
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    for (int i = 0; i < 4; i++)
+        out[i] = c[i];
+}
+
+/* Uniform in [0, 1), a multiple of 2^-24. */
+WF_HOST_DEVICE static inline float wf_draw_uniform(uint32_t word)
+{
+    return (float)(word >> 8) * 0x1p-24f;
+}
+
+/*
+ * The functions that follow are those of kernels/cpu/simd/random.c for one number, with
+ * the same bits. Polynomials are minimax, after exact reductions:
+ *
+ *     log(2^k (1 + f)) = k log 2 + f + f^2 p(f), sqrt(1/2) <= 1 + f < sqrt(2)
+ *     sin r = r + r^3 p(r^2), cos r = 1 + r^2 p(r^2), |r| <= pi / 4
+ */
+WF_HOST_DEVICE static inline float wf_draw_float_of(uint32_t bits)
+{
+    float x;
+
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+WF_HOST_DEVICE static inline uint32_t wf_draw_bits_of(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* word + 1/2, rounded once. */
+WF_HOST_DEVICE static inline float wf_draw_centre(uint32_t word)
+{
+    return fmaf((float)(word >> 16), 0x1p16f, (float)(word & 0xFFFFu) + 0.5f);
+}
+
+WF_HOST_DEVICE static inline float wf_draw_log_of(float k, float f)
+{
+    float p = -0x1.38b576p-4f;
+
+    p = fmaf(p, f, 0x1.055b68p-3f);
+    p = fmaf(p, f, -0x1.0d8542p-3f);
+    p = fmaf(p, f, 0x1.22da1ep-3f);
+    p = fmaf(p, f, -0x1.547244p-3f);
+    p = fmaf(p, f, 0x1.99a008p-3f);
+    p = fmaf(p, f, -0x1.000226p-2f);
+    p = fmaf(p, f, 0x1.555554p-2f);
+    p = fmaf(p, f, -0.5f);
+    return fmaf(k, 0x1.62e43p-1f, fmaf(f * f, p, f));
+}
+
+/* x > 0 is 2^k (1 + f). */
+WF_HOST_DEVICE static inline float wf_draw_split(float x, float *f)
+{
+    uint32_t shifted = wf_draw_bits_of(x) + (0x3F800000u - 0x3F3504F3u);
+
+    *f = wf_draw_float_of((shifted & 0x7FFFFFu) + 0x3F3504F3u) - 1.0f;
+    return (float)(shifted >> 23) - 127.0f;
+}
+
+/* log of (word + 1/2) / 2^32: near 1 from the exact distance to it */
+WF_HOST_DEVICE static inline float wf_draw_log_word(uint32_t word)
+{
+    float f, k = wf_draw_split(wf_draw_centre(word), &f);
+
+    if (k == 32.0f)
+        f = wf_draw_centre(~word) * -0x1p-32f;
+    return wf_draw_log_of(k - 32.0f, f);
+}
+
+/*
+ * Radius sqrt(-2 log u) with u = (first word + 1/2) / 2^32, angle (second word) / 2^32 turns,
+ * as the nearest quarter turn and the rest, which integers give exactly.
+ */
+WF_HOST_DEVICE static inline void wf_draw_normals(uint32_t first, uint32_t second, float out[2])
+{
+    float radius = sqrtf(wf_draw_log_word(first) * -2.0f), r, z, x, y;
+    uint32_t shifted = second + 0x20000000u, quarter = shifted >> 30;
+    float s = -0x1.9943ep-13f, c = 0x1.99eb9cp-16f;
+
+    r = (float)((int32_t)(shifted & 0x3FFFFFFFu) - 0x20000000) * 0x1.921fb6p-30f;
+    z = r * r;
+    s = fmaf(s, z, 0x1.11073ap-7f);
+    s = fmaf(s, z, -0x1.555546p-3f);
+    s = fmaf(r * z, s, r);
+    c = fmaf(c, z, -0x1.6c0c34p-10f);
+    c = fmaf(c, z, 0x1.55554ap-5f);
+    c = fmaf(c, z, -0.5f);
+    c = fmaf(c, z, 1.0f);
+    x = radius * (quarter & 1 ? s : c);
+    y = radius * (quarter & 1 ? c : s);
+    out[0] = quarter == 1 || quarter == 2 ? -x : x;
+    out[1] = quarter & 2 ? -y : y;
+}
+
+/* The normal number below which lies half of 1 + y, where 1 + y = low and 1 - y = high. */
+WF_HOST_DEVICE static inline float wf_draw_quantile(float y, float low, float high)
+{
+    float k, f, w, t, p;
+
+    k = wf_draw_split(low * high, &f);
+    w = -wf_draw_log_of(k, f);
+    w = w > 0.0f ? w : 0.0f;
+    if (w >= 5.0f) {
+        p = 0x1.ea23eap-16f;
+        t = sqrtf(w) - 3.75f;
+        p = fmaf(p, t, -0x1.66f6d2p-13f);
+        p = fmaf(p, t, 0x1.6bc44p-12f);
+        p = fmaf(p, t, -0x1.7cf214p-12f);
+        p = fmaf(p, t, 0x1.4d984p-11f);
+        p = fmaf(p, t, -0x1.dbbe36p-10f);
+        p = fmaf(p, t, 0x1.837d2ep-9f);
+        p = fmaf(p, t, 0x1.6d2e1ap+0f);
+        p = fmaf(p, t, 0x1.44b42p+2f);
+        return y * p;
+    }
+    p = 0x1.5aa726p-25f;
+    t = w - 2.5f;
+    p = fmaf(p, t, 0x1.04f958p-21f);
+    p = fmaf(p, t, -0x1.4ee988p-18f);
+    p = fmaf(p, t, -0x1.a147dcp-18f);
+    p = fmaf(p, t, 0x1.442ae6p-12f);
+    p = fmaf(p, t, -0x1.d0c8b4p-10f);
+    p = fmaf(p, t, -0x1.8332aap-8f);
+    p = fmaf(p, t, 0x1.652c86p-2f);
+    p = fmaf(p, t, 0x1.0fc8bep+1f);
+    return y * p;
+}
+
+WF_HOST_DEVICE static inline float wf_draw_truncated(const wf_truncated *t, uint32_t word)
+{
+    float u = wf_draw_centre(word) * 0x1p-32f, rest = wf_draw_centre(~word) * 0x1p-32f;
+    float x = wf_draw_quantile(fmaf(u, t->span, t->first), fmaf(u, t->span, t->below),
+                               fmaf(rest, t->span, t->above));
+
+    x = t->mean + t->deviation * x;
+    x = x > t->low ? x : t->low;
+    return x < t->high ? x : t->high;
+}
+
+#endif

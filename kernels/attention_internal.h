@@ -1,0 +1,36 @@
+/*
+ * kernels/attention_internal.h - parameters of attention and rope, for their wrappers, reference loops
+ * and kernels.
+ */
+#ifndef WF_KERNELS_ATTENTION_INTERNAL_H
+#define WF_KERNELS_ATTENTION_INTERNAL_H
+
+#include "kernels/op_table_internal.h"
+
+typedef struct wf_rope_attr {
+    double base;
+    bool inverse;
+} wf_rope_attr;
+
+/* The position is kept, so that the gradient has its forward's mask whenever it runs. */
+typedef struct wf_attention_attr {
+    int64_t step;
+    wf_sequences sequences;
+    uint64_t key;
+    float dropout; /* 0 in evaluation */
+    int site;
+    bool bidirectional;
+} wf_attention_attr;
+
+enum { WF_ATTENTION_SITE_BITS = 12 }; /* the rest of that counter word is the head's */
+
+/* Words 1..3 of the Philox counter of a head: `head` and `row` are those of the whole. */
+static inline void wf_attention_counter(const wf_attention_attr *a, int64_t head, int64_t row,
+                                        uint32_t counter[3])
+{
+    counter[0] = (uint32_t)a->site | (uint32_t)head << WF_ATTENTION_SITE_BITS;
+    counter[1] = (uint32_t)a->step;
+    counter[2] = (uint32_t)wf_sequence_of(&a->sequences, row);
+}
+
+#endif

@@ -1,0 +1,20 @@
+/* kernels/cpu/cpu_internal.h - what the CPU's kernels have at hand: the inner loops and the team. */
+#ifndef WF_KERNELS_CPU_CPU_INTERNAL_H
+#define WF_KERNELS_CPU_CPU_INTERNAL_H
+
+#include "kernels/cpu/simd_internal.h"
+#include "kernels/cpu/team_internal.h"
+#include "kernels/op_table_internal.h"
+
+typedef struct wf_cpu {
+    wf_device device;
+    const wf_simd *simd;
+    wf_team *team;
+} wf_cpu;
+
+static inline wf_cpu *wf_cpu_of(const wf_call *call)
+{
+    return wf_context_device(call->ctx)->self;
+}
+
+#endif

@@ -1,0 +1,244 @@
+/*
+ * kernels/cpu/gemm_blocking.c - the cuts of a product: windows over the long dimension, blocks over
+ * C.
+ */
+#include "kernels/cpu/gemm_blocking_internal.h"
+#include "core/numerics/tree.h"
+
+/* Up to this many columns are worth turning into rows: a tile is wider than it is high. */
+enum { FEW_COLUMNS = 8 };
+
+/*
+ * A number that a block packs is used once for each of its columns, or of its rows: with so few
+ * uses packing costs more than reading it where it lies. Rows that lie apart are slow to read: a
+ * tile's addresses do not fit in registers, and rows a page apart share a few lines of a cache.
+ */
+enum { ROW_USES = 32, COL_USES = 128 };
+
+/* Below this many multiplications waking a second thread costs more than it brings. */
+static const double alone = 1 << 18;
+
+static int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static int64_t div_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+wf_gemm_cursor wf_gemm_begin(const wf_gemm *g, bool transpose)
+{
+    wf_gemm_cursor c = {.parts = g->parts, .n_parts = g->n_parts, .transpose = transpose};
+
+    for (int64_t i = 0; i < g->n_parts; i++)
+        c.n_leaves += g->parts[i].leaf || i == 0;
+    return c;
+}
+
+/* A's rows, or B's columns, from element `first` of the long dimension on. */
+static wf_gemm_operand operand(const wf_gemm_part *part, bool of_b, int64_t first)
+{
+    wf_gemm_operand x = of_b ? (wf_gemm_operand){part->b, part->b_col, part->b_k}
+                             : (wf_gemm_operand){part->a, part->a_row, part->a_k};
+
+    if (first > 0 && x.at) /* NULL where only the workspace is asked for */
+        x.at += first * x.along;
+    return x;
+}
+
+/* Takes up to `room` elements of the current part, in pieces of one length where it is longer.
+ */
+static void take(wf_gemm_cursor *c, int64_t room, int64_t kc, wf_gemm_step *step)
+{
+    const wf_gemm_part *part = &c->parts[c->part];
+    int64_t left = part->k - c->first;
+
+    *step = (wf_gemm_step){.part = part, .first = c->first, .merges = -1, .level = c->level};
+    step->rows = operand(part, c->transpose, c->first);
+    step->cols = operand(part, !c->transpose, c->first);
+    step->k = left <= room ? left : min64(room, div_up(left, div_up(left, kc)));
+    c->first += step->k;
+    c->open = true;
+    if (step->k < left)
+        return;
+    c->part++;
+    c->first = 0;
+    if (c->part < c->n_parts && !c->parts[c->part].leaf)
+        return;
+    step->merges = wf_tree_merges(c->n_leaves, c->leaf);
+    c->level += 1 - step->merges;
+    c->leaf++;
+    c->open = false;
+}
+
+/* Marks what outlives the window, then for every step where the open nodes are. */
+static void settle(wf_gemm_window *w, int level)
+{
+    int opened_by[WF_TREE_DEPTH + 1];
+    uint64_t home = ~(uint64_t)0;
+
+    for (int i = 0; i < level; i++)
+        opened_by[i] = -1;
+    for (int i = 0; i < w->n_steps; i++) {
+        if (w->step[i].merges >= 0) {
+            level = w->step[i].level - w->step[i].merges;
+            opened_by[level++] = i;
+        }
+    }
+    for (int i = 0; i < level; i++) {
+        if (opened_by[i] >= 0)
+            w->step[opened_by[i]].keep = true;
+    }
+    for (int i = 0; i < w->n_steps; i++) {
+        wf_gemm_step *step = &w->step[i];
+
+        step->home = home;
+        if (step->merges >= 0) {
+            uint64_t bit = (uint64_t)1 << (step->level - step->merges);
+
+            home = step->keep ? home | bit : home & ~bit;
+        }
+    }
+}
+
+void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_window *w)
+{
+    wf_gemm_cursor c = *cursor, best = c;
+    int64_t k = 0, best_k = 0;
+    int n = 0, best_n = 0;
+
+    w->resume = c.open;
+    while (c.part < c.n_parts && n < WF_GEMM_STEPS && (k < kc || c.parts[c.part].k == 0)) {
+        take(&c, kc - k, kc, &w->step[n]);
+        k += w->step[n++].k;
+        /* In the second half of a window, stop where a leaf ends and fewest nodes are open. */
+        if (!c.open && (2 * k > kc || 2 * n > WF_GEMM_STEPS) &&
+            (best_n == 0 || c.level <= best.level)) {
+            best = c;
+            best_k = k;
+            best_n = n;
+        }
+    }
+    if (best_n == 0 || c.part == c.n_parts) {
+        best = c;
+        best_k = k;
+        best_n = n;
+    }
+    w->n_steps = best_n;
+    w->k = best_k;
+    w->last = best.part == best.n_parts;
+    settle(w, cursor->level);
+    *cursor = best;
+}
+
+/* Levels at home and the longest window. */
+static void measure(const wf_gemm *g, int64_t kc, wf_gemm_plan *plan)
+{
+    wf_gemm_cursor c = wf_gemm_begin(g, plan->transpose);
+    wf_gemm_window w = {.last = g->n_parts == 0};
+
+    while (!w.last) {
+        wf_gemm_next(&c, kc, &w);
+        if (w.k > plan->kc)
+            plan->kc = w.k;
+        if (!w.last && c.level + c.open > plan->levels)
+            plan->levels = c.level + c.open;
+    }
+}
+
+/*
+ * Which operands a tile can read well where they lie: rows one after the other, in pieces long
+ * enough to pay for finding each row, or side by side; columns side by side, as they are loaded
+ * in vectors. What lies side by side must not have steps of whole pages, which all fall on the
+ * same few lines of a level 1 cache.
+ */
+static void find_readable(const wf_gemm *g, wf_gemm_plan *plan)
+{
+    enum { PAGE = 4096 / sizeof(float), SHORT_PIECE = 16 };
+
+    plan->rows_in_place = plan->cols_in_place = true;
+    for (int64_t i = 0; i < g->n_parts; i++) {
+        const wf_gemm_part *part = &g->parts[i];
+        wf_gemm_operand rows = operand(part, plan->transpose, 0);
+        wf_gemm_operand cols = operand(part, !plan->transpose, 0);
+
+        if (part->k <= 0)
+            continue;
+        plan->rows_in_place &= (rows.along == 1 && part->k >= SHORT_PIECE) ||
+                               (rows.across == 1 && rows.along % PAGE != 0);
+        plan->cols_in_place &= cols.across == 1 && cols.along % PAGE != 0;
+    }
+}
+
+/* Multiplications that a core does in the time in which it packs one number. */
+static const int64_t pack_cost = 14;
+
+/* Of as few pieces as a limit allows, in whole tiles, the length of one. */
+static int64_t piece(int64_t size, int64_t tile, int64_t limit)
+{
+    return div_up(div_up(size, tile), div_up(size, limit)) * tile;
+}
+
+/* Rows of a block in groups, so that strips of columns of a group are done first by all members, the
+   packing of each strip included. */
+static int64_t group_of(const wf_gemm_limits *limits, int64_t threads, const wf_gemm_plan *plan)
+{
+    int64_t fewest = div_up(plan->rows, limits->block_rows), best = 0, least = INT64_MAX;
+    int64_t strips = div_up(plan->cols, limits->nr);
+
+    for (int64_t groups = fewest; groups < fewest + threads; groups++) {
+        int64_t rows = div_up(div_up(plan->rows, limits->mr), groups) * limits->mr;
+        int64_t rounds = div_up(strips * div_up(plan->rows, rows), threads);
+        int64_t cost = rounds * (rows + pack_cost);
+
+        if (cost < least) {
+            least = cost;
+            best = rows;
+        }
+    }
+    return best;
+}
+
+/*
+ * The members of a team stand side by side along the columns, as many as have a whole part of
+ * them, and others behind, along the rows: packed rows are then used for the most columns.
+ */
+static void cut_blocks(const wf_gemm_limits *limits, int64_t threads, wf_gemm_plan *plan)
+{
+    int64_t beside = min64(threads, div_up(plan->n, limits->block_cols));
+    int64_t behind = div_up(threads, beside);
+
+    plan->rows = piece(plan->m, limits->mr, limits->block_rows * behind);
+    plan->cols = piece(plan->n, limits->nr, limits->block_cols * beside);
+    plan->row_blocks = div_up(plan->m, plan->rows);
+    plan->col_blocks = div_up(plan->n, plan->cols);
+    plan->group = group_of(limits, threads, plan);
+    plan->rows_in_place &= plan->cols <= ROW_USES;
+    plan->cols_in_place &= plan->group <= COL_USES;
+}
+
+int wf_gemm_threads(const wf_gemm *g, int threads)
+{
+    double work = (double)g->m * (double)g->n;
+    int64_t k = 0;
+
+    for (int64_t i = 0; i < g->n_parts; i++)
+        k += g->parts[i].k;
+    return work * (double)k < alone ? 1 : threads;
+}
+
+wf_gemm_plan wf_gemm_plan_of(const wf_gemm *g, const wf_gemm_limits *limits, int threads)
+{
+    wf_gemm_plan plan = {.m = g->m, .n = g->n};
+
+    if (g->n <= FEW_COLUMNS && g->m > g->n)
+        plan = (wf_gemm_plan){.transpose = true, .m = g->n, .n = g->m};
+    if (g->m <= 0 || g->n <= 0)
+        return plan;
+    measure(g, limits->kc, &plan);
+    find_readable(g, &plan);
+    cut_blocks(limits, threads, &plan);
+    return plan;
+}

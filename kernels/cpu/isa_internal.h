@@ -1,0 +1,13 @@
+/* kernels/cpu/isa_internal.h - a table of kernels by the name of its instruction set. */
+#ifndef WF_KERNELS_CPU_ISA_INTERNAL_H
+#define WF_KERNELS_CPU_ISA_INTERNAL_H
+
+#include "kernels/cpu/simd_internal.h"
+
+/*
+ * wf_cpu_simd_named - "portable", "avx2" or "avx512"; NULL and the reason in *why (a static
+ * string; why may be NULL) where the name is unknown or the machine lacks the instructions.
+ */
+const wf_simd *wf_cpu_simd_named(const char *name, const char **why);
+
+#endif

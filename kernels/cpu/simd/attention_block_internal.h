@@ -1,0 +1,151 @@
+/*
+ * kernels/cpu/simd/attention_block_internal.h - what the forward and backward pass of attention
+ * share: the division of a head into blocks of tokens, copies between the caller's strided rows
+ * and packed blocks, and the product of two blocks.
+ *
+ * A block is 64 tokens; the last of a sequence is padded with zeros to a multiple of 16. Packed
+ * rows are [tokens][width], packed columns [width][64], width being the head size in whole
+ * vectors. Scores are kept transposed: S[j][i] for key j and query i, row stride 64. So 16
+ * queries share a vector, and maxima and sums over keys need no horizontal step.
+ *
+ * What the causal mask takes from a block on the diagonal goes by squares of 16: those above it
+ * are neither computed nor read, those on it are masked.
+ */
+#ifndef WF_KERNELS_CPU_SIMD_ATTENTION_BLOCK_INTERNAL_H
+#define WF_KERNELS_CPU_SIMD_ATTENTION_BLOCK_INTERNAL_H
+
+#include "kernels/cpu/simd/kernels_internal.h"
+
+/* Functions below, by the names that read well. */
+#define block_product_rows    WF_ISA_NAME(wf_block_product_rows)
+#define block_product_columns WF_ISA_NAME(wf_block_product_columns)
+#define block_pack            WF_ISA_NAME(wf_block_pack)
+#define block_pack_columns    WF_ISA_NAME(wf_block_pack_columns)
+#define block_unpack          WF_ISA_NAME(wf_block_unpack)
+#define block_mask            WF_ISA_NAME(wf_block_mask)
+#define block_keep            WF_ISA_NAME(wf_block_keep)
+
+enum {
+    BLOCK = 64, /* tokens; part of the numbers: it says when the running maximum is renewed */
+    GRAIN = WF_ATTENTION_GRAIN,
+};
+
+/* Tokens begin .. begin + count - 1, computed as `padded` of them. */
+typedef struct token_block {
+    int64_t begin, count, padded;
+} token_block;
+
+/* Which part of a product the causal mask leaves; bounds are rounded outwards to the grain. */
+typedef enum block_part {
+    PART_ALL,
+    PART_COLUMNS_FROM_ROW, /* elements (r, c) with c >= r */
+    PART_TERMS_TO_ROW,     /* terms p <= r of row r's sum */
+    PART_TERMS_FROM_ROW,   /* terms p >= r of row r's sum */
+} block_part;
+
+/* How far memory has been asked for a head's rows. Tokens from its last on are the next head's. */
+typedef struct block_ahead {
+    const wf_attention_head *head;
+    int64_t token, end;
+    int row; /* of the token */
+} block_ahead;
+
+/*
+ * C(r, c) = sum_p A(r, p) * B(p, c) as one fma chain, p ascending, from +0 or (add) from the
+ * C that is there, times scale[r] where scale is not NULL. m and n are multiples of the grain.
+ */
+typedef struct block_product {
+    int64_t m, n, k;
+    const float *a; /* A(r, p) = a[r * BLOCK + p], or a[p * BLOCK + r] */
+    const float *b; /* B(p, c) = b[p * b_stride + c] */
+    int64_t b_stride;
+    float *c; /* C(r, c) = c[r * c_stride + c] */
+    int64_t c_stride;
+    bool add;
+    const float *scale;
+    block_part part;
+    block_ahead *ahead; /* a few rows are asked for with every tile */
+} block_product;
+
+static inline token_block block_at(int64_t begin, int64_t seq)
+{
+    int64_t left = seq - begin;
+    int64_t count = left < BLOCK ? left : BLOCK;
+
+    return (token_block){begin, count, wf_attention_padded(count)};
+}
+
+/* A block whose keys some of its queries do not see; what else they do not see is never touched. */
+static inline bool block_is_diagonal(const wf_attention_head *head, token_block queries,
+                                     token_block keys)
+{
+    return !head->bidirectional && keys.begin == queries.begin;
+}
+
+/* The keys that a block of queries sees are those before this one. */
+static inline int64_t block_keys_end(const wf_attention_head *head, token_block queries)
+{
+    return head->bidirectional ? head->seq : queries.begin + queries.count;
+}
+
+/* The first cache line of a workspace, which has room for the shift. */
+static inline float *align_line(void *workspace)
+{
+    return (float *)(((uintptr_t)workspace + 63) / 64 * 64);
+}
+
+/* Carve `count` floats off a workspace, on a cache line of their own. */
+static inline float *take(float **at, int64_t count)
+{
+    float *begin = *at;
+
+    *at += wf_attention_padded(count);
+    return begin;
+}
+
+/* Bytes of a workspace of so many floats, each taken in multiples of the grain */
+static inline size_t workspace_of(int64_t floats)
+{
+    return (size_t)(floats + GRAIN) * sizeof(float);
+}
+
+/* Floats of all blocks of a head, each with room for BLOCK tokens */
+static inline int64_t head_floats(int64_t seq, int64_t dim)
+{
+    return (seq + BLOCK - 1) / BLOCK * BLOCK * wf_attention_padded(dim);
+}
+
+/* While the block at `begin` is computed, memory is asked for the next one. */
+static inline void ahead_to(block_ahead *a, const wf_attention_head *head, int64_t begin)
+{
+    int64_t seq = head->seq, next = begin + BLOCK < seq ? begin + BLOCK : seq;
+
+    *a = (block_ahead){.head = head, .token = next, .end = next};
+    if (head->rows.n > 0)
+        a->end += BLOCK < seq ? BLOCK : seq;
+}
+
+/* A(r, p) = a[r * BLOCK + p]: a transposed block of scores, or of columns */
+void block_product_rows(const block_product *g);
+/* A(r, p) = a[p * BLOCK + r] */
+void block_product_columns(const block_product *g);
+
+/* dst[t * width + d] = scale * src[(begin + t) * stride + d], zeros where that is outside
+   [count, dim]; block_pack_columns: dst[d * BLOCK + t] */
+void block_pack(const float *src, int64_t stride, token_block t, int64_t dim, float scale,
+                float *dst);
+void block_pack_columns(const float *src, int64_t stride, token_block t, int64_t dim,
+                        float scale, float *dst);
+/* dst[(begin + t) * stride + d] = src[t * width + d] * scale inside [count, dim] */
+void block_unpack(const float *src, token_block t, int64_t dim, float scale, float *dst,
+                  int64_t stride);
+
+/* s[j][i] = value where query i does not see key j: in the squares on the diagonal where the head
+   is causal, and in the padding behind the last key where it is not */
+void block_mask(const wf_attention_head *head, float *s, token_block queries, token_block keys,
+                float value);
+/* keep[j][i] = 1 / (1 - p) where dropout keeps the probability of key j for query i, else 0 */
+void block_keep(const wf_attention_head *head, token_block queries, token_block keys,
+                float *keep);
+
+#endif

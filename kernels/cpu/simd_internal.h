@@ -1,0 +1,218 @@
+/*
+ * kernels/cpu/simd_internal.h - the CPU's inner loops: plain functions over pointers, written once in
+ * kernels/cpu/simd/ over kernels/cpu/vec_internal.h and compiled for portable C, AVX2 and AVX-512.
+ *
+ * Every function computes each output element by one fixed expression, so the three builds give
+ * the same bits. A function does not divide its work; callers give row ranges to a team
+ * (kernels/cpu/team_internal.h). "Chain" means ascending order from +0; "16 lanes" means lane l takes the
+ * elements i = l, l+16, ... in ascending order from +0, and the lanes are then added as
+ * ((l + (l+8)) + ((l+4) + (l+12))) and so on down: l with l+8, then l+4, l+2, l+1.
+ */
+#ifndef WF_KERNELS_CPU_SIMD_INTERNAL_H
+#define WF_KERNELS_CPU_SIMD_INTERNAL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct wf_team;
+struct wf_truncated;
+
+/* One piece of a leaf's chain: A is [m, k] and B is [k, n], both with any strides. */
+typedef struct wf_gemm_part {
+    const float *a;
+    int64_t a_row, a_k; /* A(i, p) = a[i * a_row + p * a_k] */
+    const float *b;
+    int64_t b_k, b_col; /* B(p, j) = b[p * b_k + j * b_col] */
+    int64_t k;          /* length of the piece, >= 0 */
+    bool leaf;          /* true: begins a new leaf; the first part always does */
+} wf_gemm_part;
+
+/* The rows of a leaf: `runs` runs of `rows` rows each, which begin `step` rows apart. Those of one
+   run are those of the tokens in a leaf; more are heads of a leaf, token by token. */
+typedef struct wf_leaf_rows {
+    int64_t runs, step, rows;
+} wf_leaf_rows;
+
+/*
+ * C = midpoint tree (core/numerics/tree.h) over leaves; a leaf is one ascending fma chain from +0 through
+ * its parts in order; an empty leaf is +0, and so is every zero of C. C is overwritten, or added
+ * to (`add`). n_parts may be large (a leaf per sequence); m, n and k may be 0 or any size.
+ */
+typedef struct wf_gemm {
+    int64_t m, n;
+    float *c;
+    int64_t c_row; /* C(i, j) = c[i * c_row + j] */
+    bool add;      /* C = C + tree: what C holds is the older of two nodes */
+    const wf_gemm_part *parts;
+    int64_t n_parts;
+} wf_gemm;
+
+/* The rows that a head reads and writes, one of each for every token, and where those of the head
+   after it begin (NULL: there is none): memory is asked for them a block of tokens ahead. */
+typedef struct wf_attention_rows {
+    int n;
+    const float *at[8], *next[8];
+    int64_t stride[8];
+} wf_attention_rows;
+
+/* One head of one sequence; rows are tokens. Strides count floats between tokens. */
+typedef struct wf_attention_head {
+    int64_t seq, dim;       /* tokens; head size (any, fast for multiples of 16) */
+    const float *q, *k, *v; /* [seq, dim] */
+    int64_t q_stride, k_stride, v_stride;
+    float scale;                 /* 1/sqrt(dim) */
+    uint64_t dropout_key;        /* Philox key of attention dropout */
+    uint32_t dropout_counter[3]; /* counter words 1..3; word 0 is (i * seq + j) / 4 */
+    float dropout;               /* probability, 0 for none; see the dropout kernel */
+    bool bidirectional;          /* every query sees all keys, not those up to its own alone */
+    wf_attention_rows rows;      /* n may be 0 */
+} wf_attention_head;
+
+enum { WF_ATTENTION_GRAIN = 16 }; /* packed tokens and features come in whole vectors */
+
+static inline int64_t wf_attention_padded(int64_t n)
+{
+    return (n + WF_ATTENTION_GRAIN - 1) / WF_ATTENTION_GRAIN * WF_ATTENTION_GRAIN;
+}
+
+/* Which random numbers (core/numerics/random.h): those of a key and a stream, from an index on. */
+typedef struct wf_random_run {
+    uint64_t key, stream, first;
+} wf_random_run;
+
+typedef struct wf_adamw_constants {
+    float lr, beta1, beta2, eps, weight_decay;
+    float bias1, bias2; /* 1 / (1 - beta^t) */
+    float grad_scale;   /* clipping: the gradient is multiplied by it first */
+} wf_adamw_constants;
+
+typedef struct wf_simd {
+    const char *name;
+
+    /* Scratch bytes for wf_gemm over `threads` threads; gemm itself runs over the team. */
+    size_t (*gemm_workspace)(const wf_gemm *g, int threads);
+    void (*gemm)(struct wf_team *team, const wf_gemm *g, void *workspace);
+
+    /* y = a + b, y = a - b, y = a * b, y = s * a; y may alias a or b. */
+    void (*add)(const float *a, const float *b, float *y, int64_t n);
+    void (*sub)(const float *a, const float *b, float *y, int64_t n);
+    void (*mul)(const float *a, const float *b, float *y, int64_t n);
+    void (*scale)(const float *a, float s, float *y, int64_t n);
+    void (*maximum)(const float *a, const float *b, float *y, int64_t n);
+    /* y[i] = midpoint tree over s of src[s][i], or their chain src[0] + src[1] + ... (tree false);
+       y may be one of the sources. */
+    void (*sum)(const float *const *src, int64_t n_src, bool tree, float *y, int64_t n);
+
+    /* dst[d][i] = that, for all d; dst[d] may be one of the sources. `stream`: store past the
+       caches what will not be read soon. */
+    void (*sum_to_all)(const float *const *src, int64_t n_src, bool tree, float *const *dst,
+                       int64_t n_dst, bool stream, int64_t n);
+
+    /* floats as bf16 and back, as core/numerics/bf16.h says */
+    void (*narrow)(const float *from, uint16_t *to, int64_t n);
+    void (*widen)(const uint16_t *from, float *to, int64_t n);
+
+    /* to = from, past the caches: for what will not be read soon */
+    void (*stream)(const void *from, void *to, size_t bytes);
+
+    /* y[r, d] = x[r, d] + bias[d] */
+    void (*bias_add)(const float *x, const float *bias, float *y, int64_t rows, int64_t d);
+    /* silu(x) = x / (1 + exp(-x)); gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
+    void (*silu)(const float *x, float *y, int64_t n);
+    void (*silu_grad)(const float *x, const float *dy, float *dx, int64_t n);
+    void (*gelu)(const float *x, float *y, int64_t n);
+    void (*gelu_grad)(const float *x, const float *dy, float *dx, int64_t n);
+
+    /* swiglu: y = silu(gate) * up; dgate = silu_grad(gate, dy * up), dup = dy * silu(gate) */
+    void (*swiglu)(const float *gate, const float *up, float *y, int64_t n);
+    void (*swiglu_grad)(const float *gate, const float *up, const float *dy, float *dgate,
+                        float *dup, int64_t n);
+    /* of rows: y = gelu(x + bias); dx = gelu_grad(x + bias, dy) */
+    void (*bias_gelu)(const float *x, const float *bias, float *y, int64_t rows, int64_t d);
+    void (*bias_gelu_grad)(const float *x, const float *bias, const float *dy, float *dx,
+                           int64_t rows, int64_t d);
+
+    /* y = (x - mean) * rstd * gain + bias; mean, rstd [rows]; sums over d in 16 lanes. */
+    void (*layernorm)(const float *x, const float *gain, const float *bias, float eps, float *y,
+                      float *mean, float *rstd, int64_t rows, int64_t d);
+    void (*layernorm_grad)(const float *x, const float *gain, const float *mean,
+                           const float *rstd, const float *dy, float *dx, int64_t rows,
+                           int64_t d);
+    /* dgain[d] = chain over rows of dy * xhat; dbias[d] = chain over rows of dy */
+    void (*layernorm_leaf)(const float *x, const float *mean, const float *rstd,
+                           const float *dy, float *dgain, float *dbias, wf_leaf_rows rows,
+                           int64_t d);
+    /* y = x * rstd * gain; rstd[r] = 1 / sqrt(mean_d x^2 + eps) */
+    void (*rmsnorm)(const float *x, const float *gain, float eps, float *y, float *rstd,
+                    int64_t rows, int64_t d);
+    void (*rmsnorm_grad)(const float *x, const float *gain, const float *rstd, const float *dy,
+                         float *dx, int64_t rows, int64_t d);
+    void (*rmsnorm_leaf)(const float *x, const float *rstd, const float *dy, float *dgain,
+                         wf_leaf_rows rows, int64_t d);
+    /* dbias[d] = chain over rows of dy[r, d]; row r begins at dy + r * stride */
+    void (*bias_leaf)(const float *dy, int64_t stride, float *dbias, wf_leaf_rows rows,
+                      int64_t d);
+
+    /* of a softmax over rows of n, y: dx = y * (dy - dot), dot = sum of y * dy in 16 lanes */
+    void (*softmax_grad)(const float *y, const float *dy, float *dx, int64_t rows, int64_t n);
+
+    /* Rotate pairs (i, i + dim/2) of every head of one token: y = rot(x); cosine and sine are
+       [dim/2] of this token's position; inverse rotates back. x, y are [heads, dim]. */
+    void (*rope)(const float *x, const float *cosine, const float *sine, bool inverse, float *y,
+                 int64_t heads, int64_t dim);
+
+    /* Element i of the run belongs to Philox word (first + i): y = keep ? x / (1 - p) : 0, where
+       keep is word(first + i) >= floor(p * 2^32); word w is philox({w / 4 mod 2^32, c1, c2, c3},
+       key)[w % 4]. */
+    void (*dropout)(const float *x, float *y, int64_t n, uint64_t key,
+                    const uint32_t counter[3], int64_t first, float p);
+
+    /* dst[i] = the random number at run->first + i, as core/numerics/random.h makes it: shift + factor *
+       uniform, mean + deviation * normal (a product and a sum), or a truncated normal. */
+    void (*fill_uniform)(float *dst, int64_t n, const wf_random_run *run, float shift,
+                         float factor);
+    void (*fill_normal)(float *dst, int64_t n, const wf_random_run *run, float mean,
+                        float deviation);
+    void (*fill_truncated)(float *dst, int64_t n, const wf_random_run *run,
+                           const struct wf_truncated *truncated);
+
+    float (*row_max)(const float *x, int64_t n);            /* -inf where n is 0 */
+    float (*sum_exp)(const float *x, float max, int64_t n); /* 16 lanes: one leaf */
+    void (*exp_scale)(const float *x, float max, float s, float *y,
+                      int64_t n); /* exp(x-max)*s */
+
+    /* Flash attention of one head: in blocks, the score matrix never whole. out [seq, dim],
+       lse[i] = log sum_j exp(score). `workspace` of attention_workspace(seq, dim) bytes. */
+    size_t (*attention_workspace)(int64_t seq, int64_t dim);
+    void (*attention)(const wf_attention_head *head, float *out, int64_t out_stride, float *lse,
+                      void *workspace);
+    /* dq, dk, dv of this head alone, all overwritten. dk and dv are packed, for callers to sum
+       over grouped heads: [padded seq][padded dim] (wf_attention_padded). */
+    size_t (*attention_grad_workspace)(int64_t seq, int64_t dim);
+    void (*attention_grad)(const wf_attention_head *head, const float *out, int64_t out_stride,
+                           const float *lse, const float *dout, int64_t dout_stride, float *dq,
+                           int64_t dq_stride, float *dk, float *dv, void *workspace);
+    /* to[t * stride + d] = packed dk or dv, every zero +0; all zeros where packed is NULL */
+    void (*attention_unpack)(const float *packed, int64_t seq, int64_t dim, float *to,
+                             int64_t stride);
+
+    /* Decoupled weight decay (Loshchilov & Hutter 2019):
+       m = beta1 m + (1-beta1) g; v = beta2 v + (1-beta2) g^2;
+       p = p - lr (m bias1 / (sqrt(v bias2) + eps) + weight_decay p) */
+    void (*adamw)(float *p, const float *g, float *m, float *v, int64_t n,
+                  const wf_adamw_constants *c);
+    /* p = p - lr (g + weight_decay p), with momentum beta1 in m where beta1 > 0 (m = beta1 m + g) */
+    void (*sgd)(float *p, const float *g, float *m, int64_t n, const wf_adamw_constants *c);
+    /* sum of squares in double: 8 lanes (element i in lane i % 8), lanes added 4, 2, 1 apart */
+    double (*sum_squares)(const float *x, int64_t n);
+} wf_simd;
+
+/*
+ * wf_cpu_simd - the best table that this machine runs. WEFT_CPU_ISA=portable|avx2|avx512 in the
+ * environment asks for another one (valgrind has no AVX-512); one that is unknown or that the
+ * machine lacks gives NULL and the reason in *why.
+ */
+const wf_simd *wf_cpu_simd(const char **why);
+
+#endif

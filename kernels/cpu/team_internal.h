@@ -1,0 +1,38 @@
+/*
+ * kernels/cpu/team_internal.h - the threads that share one rank's kernels. A kernel is parallel over its
+ * outputs only, so neither the size of a team nor the order in which its members take their
+ * pieces can reach a number.
+ */
+#ifndef WF_KERNELS_CPU_TEAM_INTERNAL_H
+#define WF_KERNELS_CPU_TEAM_INTERNAL_H
+
+#include "core/status.h"
+#include <stdint.h>
+
+enum { WF_TEAM_MAX = 1024 };
+
+typedef struct wf_team wf_team;
+
+/*
+ * wf_team_open - a team of `threads` members: the caller and threads - 1 threads, which sleep
+ * while there is nothing to do. NULL with a text in *error where threads is outside 1 ..
+ * WF_TEAM_MAX or the machine has no more of them.
+ */
+wf_team *wf_team_open(int threads, wf_error *error);
+
+/* wf_team_close - ends the threads. NULL is nothing; no wf_team_run may be in progress. */
+void wf_team_close(wf_team *team);
+
+/* wf_team_size - members, the caller included; 1 for NULL, which is the caller alone. */
+int wf_team_size(const wf_team *team);
+
+/*
+ * wf_team_run - calls fn over pieces of 0 .. count - 1 and returns when all are done. Pieces
+ * begin at multiples of `grain` (>= 1), and are handed out as members become free; `worker`
+ * (0 .. size - 1, the caller is 0) tells which scratch space is fn's. Members compute with the
+ * caller's rounding and denormal modes. One thread at a time may run a team, and fn may not.
+ */
+void wf_team_run(wf_team *team, int64_t count, int64_t grain,
+                 void (*fn)(void *arg, int64_t begin, int64_t end, int worker), void *arg);
+
+#endif

@@ -1,0 +1,267 @@
+/*
+ * kernels/cuda/attention_tile_internal.h - the pieces that attention's kernels are made of. For .cu files.
+ *
+ * A block of 16 x 16 threads works on tiles of TILE rows in shared memory, kept as floats whatever
+ * they are stored as; TILE and the columns of an accumulator follow from the head's dim alone, so
+ * an element is one expression wherever its head and sequence are computed. Thread (tx, ty) has
+ * rows ty * M .. + M of a result; of scores the columns tx + 16 c, of an accumulator four at
+ * 4 (tx + 16 q). A row of a tile is dim rounded up to 8, and 4 more, so that 16 threads reading
+ * 16 bytes of as many rows meet no bank twice.
+ */
+#ifndef WF_KERNELS_CUDA_ATTENTION_TILE_INTERNAL_H
+#define WF_KERNELS_CUDA_ATTENTION_TILE_INTERNAL_H
+
+#include "core/numerics/draw.h"
+#include "kernels/attention_internal.h"
+#include "kernels/cuda/attention_internal.h"
+#include "kernels/cuda/launch_internal.h"
+
+enum { SIDE = 16, COLUMNS = 64 /* of an accumulator per step of q */, PAD = 4 };
+
+static __device__ __host__ __forceinline__ int row_floats(int64_t dim)
+{
+    return (int)((dim + 7) / 8 * 8) + PAD;
+}
+
+static __device__ __forceinline__ bool sees(const wf_cuda_heads &a, int64_t query, int64_t key)
+{
+    return a.bidirectional || key <= query;
+}
+
+/* The tiles of keys that the tile of queries from `first` on sees begin before this one. */
+template <int TILE>
+static __device__ __forceinline__ int64_t keys_end(const wf_cuda_heads &a, int64_t first)
+{
+    return a.bidirectional ? a.tokens : first + 1;
+}
+
+template <int TILE, class T>
+static __device__ __forceinline__ void load_rows(float *tile, const T *head, int64_t stride,
+                                                 int64_t first, const wf_cuda_heads &a)
+{
+    constexpr int PACK = wf_pack<T>::N;
+    int ld = row_floats(a.dim), packs = (ld - PAD) / PACK;
+    bool wide = a.dim % PACK == 0;
+
+    for (int i = (int)threadIdx.x; i < TILE * packs; i += SIDE * SIDE) {
+        int row = i / packs, column = i % packs * PACK;
+        float x[PACK];
+
+#pragma unroll
+        for (int e = 0; e < PACK; e++)
+            x[e] = 0.0f;
+        if (first + row < a.tokens)
+            wf_load(head + (first + row) * stride + column, a.dim - column, wide, x);
+#pragma unroll
+        for (int e = 0; e < PACK; e += 4)
+            *(float4 *)(tile + row * ld + column + e) =
+                make_float4(x[e], x[e + 1], x[e + 2], x[e + 3]);
+    }
+}
+
+/* Rows [first, first + TILE) of a head, which begins at element `at`, into shared memory, zeros
+   past its end and past dim. How it is stored is asked here and in put_tile alone: kernels of one
+   type each would take nvcc twice as long. */
+template <int TILE>
+static __device__ __forceinline__ void load_tile(float *tile, const void *data, int64_t at,
+                                                 int64_t stride, int64_t first,
+                                                 const wf_cuda_heads &a)
+{
+    if (a.type == WF_BF16)
+        load_rows<TILE>(tile, (const wf_bf16 *)data + at, stride, first, a);
+    else
+        load_rows<TILE>(tile, (const float *)data + at, stride, first, a);
+}
+
+/* s[r][c] = row ty * M + r of a . row tx + 16 c of b: a chain over ascending dim. */
+template <int M>
+static __device__ __forceinline__ void multiply_rows(float s[M][M], const float *a,
+                                                     const float *b, int ld)
+{
+    int tx = (int)threadIdx.x % SIDE, ty = (int)threadIdx.x / SIDE;
+
+#pragma unroll
+    for (int r = 0; r < M; r++)
+#pragma unroll
+        for (int c = 0; c < M; c++)
+            s[r][c] = 0.0f;
+#pragma unroll 1
+    for (int d = 0; d < ld - PAD; d += 4) {
+        float4 x[M], y[M];
+
+#pragma unroll
+        for (int r = 0; r < M; r++) {
+            x[r] = *(const float4 *)(a + (ty * M + r) * ld + d);
+            y[r] = *(const float4 *)(b + (tx + SIDE * r) * ld + d);
+        }
+#pragma unroll
+        for (int r = 0; r < M; r++)
+#pragma unroll
+            for (int c = 0; c < M; c++) {
+                s[r][c] = fmaf(x[r].x, y[c].x, s[r][c]);
+                s[r][c] = fmaf(x[r].y, y[c].y, s[r][c]);
+                s[r][c] = fmaf(x[r].z, y[c].z, s[r][c]);
+                s[r][c] = fmaf(x[r].w, y[c].w, s[r][c]);
+            }
+    }
+}
+
+/* The thread's scores into a matrix of TILE rows, TILE + 4 apart. */
+template <int M>
+static __device__ __forceinline__ void put_scores(float *p, const float s[M][M])
+{
+    int tx = (int)threadIdx.x % SIDE, ty = (int)threadIdx.x / SIDE;
+
+#pragma unroll
+    for (int r = 0; r < M; r++)
+#pragma unroll
+        for (int c = 0; c < M; c++)
+            p[(ty * M + r) * (M * SIDE + PAD) + tx + SIDE * c] = s[r][c];
+}
+
+static __device__ __forceinline__ void add_scaled(float4 &sum, float x, float4 y)
+{
+    sum.x = fmaf(x, y.x, sum.x);
+    sum.y = fmaf(x, y.y, sum.y);
+    sum.z = fmaf(x, y.z, sum.z);
+    sum.w = fmaf(x, y.w, sum.w);
+}
+
+/* sum[r][q] += p times the rows of b: a chain over ascending rows, four of which are read at
+   once. */
+template <int M, int Q>
+static __device__ __forceinline__ void add_product(float4 sum[M][Q], const float *p,
+                                                   const float *b, int ld)
+{
+    int tx = (int)threadIdx.x % SIDE, ty = (int)threadIdx.x / SIDE;
+
+#pragma unroll 1 /* 64 products a turn are enough, and the compiler would take all turns */
+    for (int j = 0; j < M * SIDE; j += 4) {
+        float4 x[M];
+
+#pragma unroll
+        for (int r = 0; r < M; r++)
+            x[r] = *(const float4 *)(p + (ty * M + r) * (M * SIDE + PAD) + j);
+#pragma unroll
+        for (int q = 0; q < Q; q++) {
+            int column = 4 * (tx + SIDE * q);
+            const float *y = b + j * ld + column;
+
+            if (column >= ld - PAD)
+                continue;
+#pragma unroll
+            for (int r = 0; r < M; r++) {
+                add_scaled(sum[r][q], x[r].x, *(const float4 *)y);
+                add_scaled(sum[r][q], x[r].y, *(const float4 *)(y + ld));
+                add_scaled(sum[r][q], x[r].z, *(const float4 *)(y + 2 * ld));
+                add_scaled(sum[r][q], x[r].w, *(const float4 *)(y + 3 * ld));
+            }
+        }
+    }
+}
+
+template <int M, int Q> static __device__ __forceinline__ void clear(float4 sum[M][Q])
+{
+#pragma unroll
+    for (int r = 0; r < M; r++)
+#pragma unroll
+        for (int q = 0; q < Q; q++)
+            sum[r][q] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+}
+
+template <int M, int Q, class T>
+static __device__ __forceinline__ void put_rows(const float4 sum[M][Q], T *head, int64_t stride,
+                                                int64_t first, const wf_cuda_heads &a)
+{
+    int tx = (int)threadIdx.x % SIDE, ty = (int)threadIdx.x / SIDE;
+
+#pragma unroll
+    for (int r = 0; r < M; r++) {
+        int64_t row = first + ty * M + r;
+
+        if (row >= a.tokens)
+            return;
+#pragma unroll
+        for (int q = 0; q < Q; q++) {
+            const float x[4] = {sum[r][q].x, sum[r][q].y, sum[r][q].z, sum[r][q].w};
+            int64_t column = 4 * (tx + SIDE * q);
+
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                if (column + e < a.dim)
+                    wf_put(head + row * stride + column + e, x[e] + 0.0f);
+        }
+    }
+}
+
+/* The accumulator's rows from `first` on, those that exist, to a head that begins at element `at`.
+   Zeros are +0, as those of a sum over the heads of a group are. */
+template <int M, int Q>
+static __device__ __forceinline__ void put_tile(const float4 sum[M][Q], void *data,
+                                                wf_dtype type, int64_t at, int64_t stride,
+                                                int64_t first, const wf_cuda_heads &a)
+{
+    if (type == WF_BF16)
+        put_rows<M, Q>(sum, (wf_bf16 *)data + at, stride, first, a);
+    else
+        put_rows<M, Q>(sum, (float *)data + at, stride, first, a);
+}
+
+/* Whether word `word` of a Philox stream keeps its score. A call: sixteen copies of it in every
+   kernel would be most of nvcc's work. */
+static __device__ __attribute__((noinline)) bool is_kept(uint64_t key, uint64_t word,
+                                                         uint32_t c1, uint32_t c2, uint32_t c3,
+                                                         uint32_t threshold)
+{
+    uint32_t c[4] = {(uint32_t)(word / 4), c1, c2, c3};
+
+    wf_draw_words(c, key, c);
+    c[0] = word & 1 ? c[1] : c[0]; /* no index: registers have none */
+    c[2] = word & 1 ? c[3] : c[2];
+    return (word & 2 ? c[2] : c[0]) >= threshold;
+}
+
+/* What dropout multiplies the score of tokens i and j with (kernels/attention.c). */
+static __device__ __forceinline__ float keep(const wf_cuda_heads &a, int64_t head,
+                                             int64_t sequence, int64_t i, int64_t j)
+{
+    uint32_t c1 = a.site | (uint32_t)(a.first_head + head) << WF_ATTENTION_SITE_BITS;
+    uint32_t c2 = a.now ? (uint32_t)a.now->step : a.step;
+    uint32_t row = a.first_row + (uint32_t)sequence;
+    uint32_t c3 = a.first + row / a.run * a.stride + row % a.run; /* wf_sequence_of */
+
+    return is_kept(a.key, (uint64_t)(i * a.tokens + j), c1, c2, c3, a.threshold) ? a.kept
+                                                                                 : 0.0f;
+}
+
+/* Where a head of a sequence begins in [batch, tokens, heads, dim]. */
+static __device__ __forceinline__ int64_t head_at(const wf_cuda_heads &a, int64_t sequence,
+                                                  int64_t head)
+{
+    return (sequence * a.tokens * a.heads + head) * a.dim;
+}
+
+static __device__ __forceinline__ int64_t group_at(const wf_cuda_heads &a, int64_t sequence,
+                                                   int64_t head)
+{
+    int64_t group = (a.first_head + head) / a.per_group - a.first_group;
+
+    return (sequence * a.tokens * a.groups + group) * a.dim;
+}
+
+/* A kernel over tiles of all heads and sequences; `tiles` rows in shared memory, and scores. */
+template <int TILE>
+static cudaError_t launch_tiles(void (*kernel)(wf_cuda_heads), int tiles, cudaStream_t stream,
+                                const wf_cuda_heads *a)
+{
+    size_t floats = (size_t)tiles * TILE * (size_t)row_floats(a->dim) + TILE * (TILE + PAD);
+    dim3 grid((unsigned)wf_ceil(a->tokens, TILE), (unsigned)a->heads, (unsigned)a->batch);
+    cudaError_t status = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)(floats * sizeof(float)));
+
+    if (status != cudaSuccess)
+        return status;
+    return wf_launch(kernel, grid, SIDE * SIDE, floats * sizeof(float), stream, *a);
+}
+
+#endif

@@ -1,0 +1,107 @@
+/*
+ * kernels/cuda/cuda_internal.h - what the files of the CUDA plugin share: the device, the host's table, and
+ * the launchers of what the device table needs beyond ops. For C and C++, with C linkage.
+ */
+#ifndef WF_KERNELS_CUDA_CUDA_INTERNAL_H
+#define WF_KERNELS_CUDA_CUDA_INTERNAL_H
+
+#include "kernels/cuda_host_internal.h"
+#include "kernels/now.h"
+#include "kernels/op_table_internal.h"
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+WF_BEGIN_DECLS
+
+extern const wf_cuda_host *wf_cuda_host_table;
+
+/* The kernel of a row of ops.def that has one. */
+const wf_kernel *wf_cuda_row(int id);
+
+/* One rank's GPU. */
+typedef struct wf_cuda {
+    wf_device device; /* device.queue is `stream` */
+    int ordinal;      /* -1: none, memory is only planned; kernels are not run then */
+    int arch;         /* 90 for compute capability 9.0; of a plan 90 */
+    int processors;   /* streaming multiprocessors; of a plan those of an H200, 132 */
+    bool tf32;
+    cudaStream_t stream;   /* all that the rank computes, in order */
+    cudaStream_t moves;    /* what any thread does for exchanges between ranks */
+    cublasLtHandle_t blas; /* made when first asked for (linear.c), closed with the device */
+    void *math;            /* linear.c's and attention.c's own: algorithms, plans */
+    struct wf_cuda_staging *staging; /* memory.c: pinned memory on the way to the GPU */
+    bool recording;                  /* graph.c: the stream is captured */
+    wf_now *now; /* graph.c: what recorded kernels read; there from the first recording on */
+    wf_error *failure; /* the first of what could not be told at once; under `lock` */
+    void *lock;
+} wf_cuda;
+
+static inline wf_cuda *wf_cuda_of(const wf_call *call)
+{
+    return (wf_cuda *)wf_cuda_host_table->context_device(call->ctx)->self;
+}
+
+/* Where a kernel of this call finds the numbers of the step that will run; NULL: they are those of
+   the call. */
+static inline const wf_now *wf_cuda_now(const wf_call *call)
+{
+    const wf_cuda *cuda = wf_cuda_of(call);
+
+    return cuda->recording ? cuda->now : NULL;
+}
+
+/* WF_OK, or a failure in the context that names `what` and says what CUDA says. A kernel's run()
+   ends with `return wf_cuda_check(call->ctx, cudaGetLastError(), call->op->name)`. */
+wf_status wf_cuda_check(wf_context *ctx, cudaError_t code, const char *what);
+
+/* A failure where there is no context to tell: it is told by the next check, read or wait. */
+void wf_cuda_note(wf_cuda *cuda, cudaError_t code, const char *what);
+
+#define OP(name, signature, flags) extern const wf_kernel wf_cuda_##name;
+#include "kernels/ops.def"
+#undef OP
+
+/* ---- launchers, in reduce.cu, storage.cu and measure.cu ---- */
+
+enum { WF_CUDA_SOURCES = 64, WF_CUDA_TARGETS = 64 };
+
+/* What reductions over ranks need: dst[d][i] = midpoint tree (core/numerics/tree.h) over s of src[s][i], or
+   their chain, or the greatest; each source is read before a target is written at i, so a target
+   may be a source. Of floats (element 4), or of bf16 (element 2) summed in float and rounded once. */
+typedef struct wf_cuda_member_sum {
+    const void *src[WF_CUDA_SOURCES];
+    void *dst[WF_CUDA_TARGETS];
+    int n_src, n_dst;
+    size_t element;
+    bool tree;    /* false: src[0] + src[1] + .. */
+    bool maximum; /* in place of a sum: a NaN where one is, +0 for either zero */
+    int64_t n;
+} wf_cuda_member_sum;
+cudaError_t wf_cuda_launch_sum(cudaStream_t stream, const wf_cuda_member_sum *sum);
+
+/* out = a + b, both f32 or bf16 (added in float, rounded once); out may be a. */
+cudaError_t wf_cuda_launch_add(cudaStream_t stream, const void *a, const void *b, void *out,
+                               wf_dtype dtype, int64_t n);
+/* core/numerics/bf16.h: to nearest even, denormals flushed */
+cudaError_t wf_cuda_launch_narrow(cudaStream_t stream, const float *from, uint16_t *to,
+                                  int64_t n);
+cudaError_t wf_cuda_launch_widen(cudaStream_t stream, const uint16_t *from, float *to,
+                                 int64_t n);
+cudaError_t wf_cuda_launch_fill(cudaStream_t stream, uint32_t *to, uint32_t word, int64_t n);
+
+/* *sum += for all rows r and leaves l the squares, in double, of x[r * columns + at[l] .. at[l + 1]):
+   element i of a leaf in lane i % 8, the lanes added 4, 2, 1 apart. */
+cudaError_t wf_cuda_launch_squares(cudaStream_t stream, const float *x, int64_t rows,
+                                   int64_t columns, const int64_t at[WF_LEAVES + 1], int leaves,
+                                   struct wf_exact_sum *sum);
+
+/* *digest += wf_digest_part of a tensor's floats */
+cudaError_t wf_cuda_launch_digest(cudaStream_t stream, const wf_tensor *t, uint64_t path_hash,
+                                  uint32_t kind, uint64_t *digest);
+
+/* ---- linear.c: frees blas and math ---- */
+void wf_cuda_math_close(wf_cuda *cuda);
+
+WF_END_DECLS
+
+#endif

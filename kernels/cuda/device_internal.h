@@ -1,0 +1,33 @@
+/* kernels/cuda/device_internal.h - the parts of the device, between plugin.c, device.c, memory.c, table.c. */
+#ifndef WF_KERNELS_CUDA_DEVICE_INTERNAL_H
+#define WF_KERNELS_CUDA_DEVICE_INTERNAL_H
+
+#include "kernels/cuda/cuda_internal.h"
+
+/* What the plugin exports. */
+wf_cuda_entry wf_plugin;
+
+/* device.c: the device of a GPU that is there, or of a plan. */
+wf_device *wf_cuda_device_open(const wf_cuda_options *options, wf_error *error);
+
+/* device.c: WF_OK, or the first failure that nobody could be told. */
+wf_status wf_cuda_failure(wf_cuda *cuda, wf_error *error);
+
+/* The calling thread speaks to this GPU from now on; kernels and copies do no more. */
+void wf_cuda_enter(const wf_cuda *cuda);
+
+/* memory.c */
+/* `readers`: as in wf_cuda_options. */
+wf_status wf_cuda_memory_open(wf_cuda *cuda, int readers, wf_error *error);
+void wf_cuda_memory_close(wf_cuda *cuda);
+extern const wf_far_memory wf_cuda_far;
+
+/* graph.c */
+extern const wf_graphs wf_cuda_graphs;
+void wf_cuda_graph_close(wf_cuda *cuda);
+
+/* table.c: the kernel of an op, and why there is none. */
+const wf_kernel *wf_cuda_kernel(const wf_device *device, const wf_op *op);
+const char *wf_cuda_missing(int id);
+
+#endif

@@ -1,0 +1,108 @@
+/*
+ * kernels/cuda/matmul_internal.h - one product of matrices by cuBLASLt, and products of leaves (product.c)
+ * that are made of it. Matrices are row-major here; matmul.c turns them around for cuBLAS.
+ */
+#ifndef WF_KERNELS_CUDA_MATMUL_INTERNAL_H
+#define WF_KERNELS_CUDA_MATMUL_INTERNAL_H
+
+#include "kernels/cuda/cuda_internal.h"
+
+WF_BEGIN_DECLS
+
+/* What cuBLASLt may use where it chooses freely; NVIDIA's advice for Hopper. */
+enum { WF_CUDA_BLAS_WORKSPACE = 32 << 20, WF_CUDA_ALIGNED = 16 };
+
+/* A factor: element (row, i) of the sum's index i is data[row * ld + i] where the index runs along
+   rows in memory (`along`), else data[i * ld + row]. */
+typedef struct wf_cuda_factor {
+    const void *data;
+    int64_t ld;
+    bool along;
+} wf_cuda_factor;
+
+/* c[m, n] (rows c_ld apart) = sum over depth of a[m, .] b[n, .], or added to what c holds. */
+typedef struct wf_cuda_gemm {
+    wf_dtype type, c_type; /* WF_F32 or WF_BF16, of both factors and of c; sums are in float */
+    wf_cuda_factor a, b;
+    void *c;
+    int64_t m, n, depth, c_ld;
+    bool add;
+    const void
+        *bias; /* NULL, or [n] of c's type, added to every row by cuBLASLt; not if pinned */
+    /* The algorithm is that of (types, directions, depth), whatever m and n: an element is then
+       one expression in every layout. Rows of a, b and c are aligned to 16 bytes, and no
+       workspace is read. Else what cuBLASLt holds best for the shape. */
+    bool pinned;
+    void *workspace; /* WF_CUDA_BLAS_WORKSPACE bytes where not pinned */
+} wf_cuda_gemm;
+
+wf_status wf_cuda_gemm_run(const wf_call *call, const wf_cuda_gemm *mm);
+
+/* ---- product.c: c = the midpoint tree over leaves, each a chain of products ---- */
+
+typedef struct wf_cuda_piece {
+    wf_cuda_factor a, b;
+    int64_t depth;
+} wf_cuda_piece;
+
+typedef struct wf_cuda_product {
+    const wf_call *call;
+    wf_dtype type, c_type;
+    int64_t m, n;
+    void *c; /* rows are n apart */
+    bool add;
+    int64_t leaves;
+    int members; /* products that a leaf is the chain of */
+    bool tree;   /* the leaves are those of exact mode, whatever their number is on this rank */
+    bool direct; /* where there is one product: it may go to c as it is */
+    /* NULL, or [n], added to the result when that is rounded; of a free choice of c's type */
+    const wf_tensor *bias;
+    void *gelu; /* NULL, or where gelu of that goes: c keeps the result itself */
+    wf_cuda_piece (*piece)(const wf_call *call, int64_t leaf, int member);
+} wf_cuda_product;
+
+size_t wf_cuda_product_workspace(const wf_cuda_product *p);
+wf_status wf_cuda_product_run(const wf_cuda_product *p, void *workspace);
+
+/* ---- product_kernels.cu ---- */
+
+enum { WF_CUDA_LEAVES = 8 }; /* that one pass adds */
+
+/* to[r, c] = the midpoint tree over from[.][r, c], or that added to what is there; NULL is +0. With
+   a bias as of wf_cuda_product. */
+typedef struct wf_cuda_join {
+    const float *from[WF_CUDA_LEAVES];
+    int n_from;
+    int64_t from_ld;
+    void *to;
+    int64_t to_ld, rows, columns;
+    wf_dtype type;
+    bool add;
+    const void *bias;
+    bool bias_bf16;
+    void *gelu; /* rows are to_ld apart */
+} wf_cuda_join;
+cudaError_t wf_cuda_launch_join(cudaStream_t stream, const wf_cuda_join *join);
+
+/* A copy of rows that are from_ld apart, to_ld apart, zeros from (rows, columns) on; elements of
+   `size` bytes. */
+typedef struct wf_cuda_pad {
+    const void *from;
+    void *to;
+    int64_t from_ld, to_ld, rows, columns, to_rows;
+    size_t size;
+} wf_cuda_pad;
+cudaError_t wf_cuda_launch_pad(cudaStream_t stream, const wf_cuda_pad *pad);
+
+/* ---- what wf_cuda.math holds; made when first asked for, NULL with a failure in the context ---- */
+
+typedef struct wf_cuda_math {
+    struct wf_cuda_algorithm *algorithm;
+    int n_algorithms, room;
+    struct wf_cudnn *cudnn;
+} wf_cuda_math;
+wf_cuda_math *wf_cuda_math_of(const wf_call *call);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,52 @@
+/*
+ * kernels/cuda_host_internal.h - what libweft and libweft_cuda.so tell each other. The plugin exports one
+ * symbol, wf_plugin, and links to nothing of Weft: what it calls there is in the host's table.
+ * Without a header of CUDA, for both sides.
+ */
+#ifndef WF_KERNELS_CUDA_HOST_INTERNAL_H
+#define WF_KERNELS_CUDA_HOST_INTERNAL_H
+
+#include "core/context.h"
+#include "core/numerics/random.h"
+#include "kernels/devices.h"
+
+WF_BEGIN_DECLS
+
+/* To be raised with every change to what both sides share: this file and all of core/ that it
+   includes. */
+enum { WF_CUDA_VERSION = 3 };
+
+typedef struct wf_cuda_host {
+    size_t size; /* of this table; first, so that it can always be read */
+    int version;
+    int ops; /* rows of kernels/ops.def: ids are counted over it */
+
+    wf_status (*error_set)(wf_error *error, wf_status code, const char *format, ...)
+        WF_PRINTF(3, 4);
+    wf_status (*fail)(wf_context *ctx, wf_status code, const char *format, ...) WF_PRINTF(3, 4);
+    wf_device *(*context_device)(wf_context *ctx);
+    bool (*context_exact)(const wf_context *ctx);
+    bool (*context_planning)(const wf_context *ctx);
+    wf_pool *(*context_pool)(wf_context *ctx);
+    void *(*pool_take)(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *error);
+    void (*pool_give)(wf_pool *pool, void *block, size_t bytes, wf_memory_kind kind);
+    int (*leaf_cuts)(const wf_tensor *t, int dim, int64_t at[WF_LEAVES + 1]);
+    int64_t (*tensor_local_count)(const wf_tensor *t);
+    size_t (*dtype_size)(wf_dtype dtype);
+    bool (*truncate)(wf_truncated *t, float mean, float deviation, float low, float high);
+} wf_cuda_host;
+
+typedef struct wf_cuda_plugin {
+    /* How many GPUs there are; 0 with an error that says why none can be used. */
+    int (*count)(wf_error *error);
+    wf_device *(*open)(const wf_cuda_options *options, wf_error *error);
+    /* For tests: why the GPU has no kernel of a row of ops.def; NULL: it has one, or needs none */
+    const char *(*missing)(int id);
+} wf_cuda_plugin;
+
+/* What the plugin exports as "wf_plugin"; NULL where size, version or ops are not its own. */
+typedef const wf_cuda_plugin *wf_cuda_entry(const wf_cuda_host *host);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,60 @@
+/*
+ * kernels/dims_internal.h - parameters of the ops of kernels/dims.c, and where their elements lie, for
+ * wrappers, reference loops and kernels.
+ */
+#ifndef WF_KERNELS_DIMS_INTERNAL_H
+#define WF_KERNELS_DIMS_INTERNAL_H
+
+#include "kernels/op_table_internal.h"
+
+typedef struct wf_dim_attr {
+    int8_t dim;
+} wf_dim_attr;
+
+typedef struct wf_permute_attr {
+    int8_t order[WF_MAX_DIMS]; /* dim d of the output is dim order[d] of the operand */
+} wf_permute_attr;
+
+typedef struct wf_slice_attr {
+    int8_t dim;
+    int64_t first, count;
+} wf_slice_attr;
+
+typedef struct wf_matmul_attr {
+    bool transpose_a, transpose_b;
+} wf_matmul_attr;
+
+/* A sum over a batch, which is dim 0, has a chunk for each index; elsewhere it is one chain. */
+static inline bool wf_is_batch(const wf_tensor *t, int dim)
+{
+    return dim == 0 && t->dim[0].leaves == WF_LEAF_EACH;
+}
+
+/* How far apart in x the neighbours along each dim of the output lie, in elements. */
+WF_HOST_DEVICE static inline void wf_permute_steps(const wf_permute_attr *a, const wf_tensor *x,
+                                                   int64_t step[WF_MAX_DIMS])
+{
+    for (int d = 0; d < x->ndim; d++) {
+        step[d] = 1;
+        for (int i = a->order[d] + 1; i < x->ndim; i++)
+            step[d] *= x->local[i];
+    }
+}
+
+/* A slice as pieces of rows: `part` elements behind the first `skip` of each `whole`. */
+typedef struct wf_slice_rows {
+    int64_t outer, whole, skip, part;
+} wf_slice_rows;
+
+static inline wf_slice_rows wf_slice_rows_of(const wf_call *call, const wf_tensor *whole,
+                                             const wf_tensor *part)
+{
+    const wf_slice_attr *a = (const wf_slice_attr *)call->attr;
+    int64_t inner = wf_extent(whole, a->dim + 1, whole->ndim);
+    wf_slice_rows rows = {wf_extent(whole, 0, a->dim), whole->local[a->dim] * inner,
+                          a->first * inner, part->local[a->dim] * inner};
+
+    return rows;
+}
+
+#endif

@@ -1,0 +1,137 @@
+/*
+ * kernels/shared_internal.h - what an op's file and its CPU kernel have in common: the parameters that a
+ * wrapper hands to the kernel, and where a local element lies in the whole.
+ */
+#ifndef WF_KERNELS_SHARED_INTERNAL_H
+#define WF_KERNELS_SHARED_INTERNAL_H
+
+#include "kernels/op_table_internal.h"
+
+WF_BEGIN_DECLS
+
+typedef struct wf_scale_attr {
+    float factor;
+} wf_scale_attr;
+
+typedef struct wf_linear_attr {
+    bool add; /* the product is added to what the output holds */
+} wf_linear_attr;
+
+static inline bool wf_linear_adds(const wf_call *call)
+{
+    const wf_linear_attr *attr = (const wf_linear_attr *)call->attr;
+
+    return attr && attr->add;
+}
+
+/*
+ * wf_vector_gradient - what operand i of a gradient is given, of the rows [b, n] that it has a row per
+ * sequence in: the rows themselves, or their sum where an op made the operand.
+ */
+wf_tensor *wf_vector_gradient(const wf_gradient *g, int i, wf_tensor *rows);
+
+/*
+ * wf_linear_run - the gradient of a group's input is a sum over runs of neighbouring members whose
+ * columns are cut in leaves alike. *run is that of the members from `first` on, as a call of its own,
+ * which adds to what the runs before it gave; returns where the next one begins.
+ */
+static inline int wf_linear_run(const wf_call *call, int first, wf_call *run)
+{
+    static const wf_linear_attr add = {.add = true};
+    int members = call->n_in / 2, next = first;
+    int last = call->in[0]->ndim - 1, leaves = call->in[2 * first]->dim[last].leaves;
+
+    *run = *call;
+    for (; next < members && call->in[2 * next]->dim[last].leaves == leaves; next++)
+        for (int i = 0; i < 2; i++)
+            run->in[2 * (next - first) + i] = call->in[2 * next + i];
+    run->n_in = 2 * (next - first);
+    run->attr = first > 0 ? &add : NULL;
+    return next;
+}
+
+/* How many products a call of linear_joined.c has: x, their weights, their biases. */
+static inline int wf_linear_joined(const wf_call *call)
+{
+    return call->n_in / 2;
+}
+
+/* The position is kept, so that the gradient has its forward's mask whenever it runs; where a rank's
+   rows begin says the tensor that is worked on, so that it has it wherever it lies. */
+typedef struct wf_dropout_attr {
+    int64_t step;
+    wf_sequences sequences;
+    uint64_t key;
+    float p;
+    int site;
+} wf_dropout_attr;
+
+/* Of the norm of x + dropout(y); p is 0 for no dropout. */
+typedef struct wf_add_norm_attr {
+    wf_dropout_attr dropout;
+    float eps;
+} wf_add_norm_attr;
+
+/* wf_dropout_key - the key of a site's masks, and the number that its counters have. */
+uint64_t wf_dropout_key(const wf_context *ctx, int site, int *counted);
+
+/*
+ * wf_dropout_here - the attributes of dropout at a site, now; p is 0 in evaluation. WF_EINVAL,
+ * naming `op`, where p is not in [0, 1).
+ */
+wf_status wf_dropout_here(wf_context *ctx, const char *op, float p, int site,
+                          wf_dropout_attr *attr);
+
+/* wf_dropout_factor - what dropout multiplies local element i of t with: 0 or 1 / (1 - p). */
+double wf_dropout_factor(const wf_dropout_attr *attr, const wf_tensor *t, int64_t i);
+
+/* The numbers of an initialisation are in the order of its wrapper's parameters. */
+typedef struct wf_init_attr {
+    uint64_t key, stream;
+    float arg[WF_INIT_ARGS];
+    wf_init_run *elements;
+    wf_init_all *whole;
+} wf_init_attr;
+
+static inline wf_init_site wf_init_site_of(const wf_init_attr *attr)
+{
+    wf_init_site site = {attr->key, attr->stream, attr->arg};
+
+    return site;
+}
+
+/*
+ * wf_global_index - index of local element e in the whole, both counted over the dims [from,
+ * ndim) alone. *run: as many elements from e on are neighbours in the whole too.
+ */
+WF_HOST_DEVICE static inline int64_t wf_global_index(const wf_tensor *t, int from, int64_t e,
+                                                     int64_t *run)
+{
+    int64_t length = 1, index = 0, stride = 1, rest = e;
+    bool whole = true;
+
+    for (int d = t->ndim - 1; d >= from; d--) {
+        if (whole)
+            length *= t->local[d];
+        whole = whole && t->local[d] == t->dim[d].size;
+        index += (t->start[d] + rest % t->local[d]) * stride;
+        rest /= t->local[d];
+        stride *= t->dim[d].size;
+    }
+    *run = length - e % length;
+    return index;
+}
+
+/*
+ * wf_check_tokens - WF_EINVAL, naming the token and its place, where one of an i32 operand is
+ * outside [0, vocabulary).
+ */
+wf_status wf_check_tokens(const wf_call *call, const wf_tensor *tokens, int64_t vocabulary);
+
+/* wf_add_squares - the squares of rows [begin, end) of dim 0, leaf by leaf, to an exact sum. */
+void wf_add_squares(const wf_tensor *t, int64_t begin, int64_t end,
+                    double (*leaf)(const float *x, int64_t n), struct wf_exact_sum *sum);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,82 @@
+/* mesh/array/array_internal.h - the inside of meshes and layouts. Not installed. */
+#ifndef WF_MESH_ARRAY_ARRAY_INTERNAL_H
+#define WF_MESH_ARRAY_ARRAY_INTERNAL_H
+
+#include "core/context_internal.h"
+#include "mesh/array/mesh.h"
+
+struct wf_layout {
+    struct wf_layout *next; /* the mesh's list */
+    const wf_mesh *mesh;
+    int8_t n_axes[WF_MAX_DIMS];
+    int8_t axis[WF_MAX_DIMS][WF_MAX_AXES]; /* ordered, outermost first */
+    uint8_t sum, max;                      /* axes over which it is partial, a bit each */
+};
+
+struct wf_mesh {
+    wf_context *ctx;
+    wf_comm *world;
+    int n_axes, ranks, rank;
+    char name[WF_MAX_AXES][WF_AXIS_NAME];
+    int size[WF_MAX_AXES];
+    uint8_t fine; /* a bit per axis: its cuts ignore grains */
+    wf_comm *comm[WF_MAX_AXES];
+    wf_layout *layouts;
+    void *gathered; /* what wf_mesh_gather brought last */
+    size_t gathered_bytes;
+};
+
+/* Whether hwloc can read a file: it would wait for whoever writes to a pipe. WF_EIO. */
+wf_status wf_topology_file(const char *xml, wf_error *error);
+
+/* The mesh's own copy of a layout; NULL where it is whole everywhere. */
+const wf_layout *wf_layout_intern(wf_mesh *mesh, const wf_layout *layout);
+
+/* A layout to change: a copy of `from`, or whole. */
+wf_layout wf_layout_copy(const wf_mesh *mesh, const wf_layout *from);
+
+/* Whether `axis` is the number of one. -1 never is; any other number that is none is an error of the
+   mesh's context. */
+bool wf_mesh_has_axis(const wf_mesh *mesh, int axis);
+
+/* One of the axes that cut a dim together: its parts, and one of them; a fine one ignores grains. */
+typedef struct wf_cutter {
+    int64_t parts, place;
+    bool fine;
+} wf_cutter;
+
+/*
+ * Where the part begins that has these places along n axes, the outermost first; the last place may
+ * be `parts`, for where the part before it ends.
+ *
+ * Axes cut a dim together as one of all their parts does, which is wf_cut(size, grain, p1 * p2,
+ * i1 * p2 + i2): 2 x 4 ranks have the cuts of 8, and p1 ranks alone those of every p2-th. From the
+ * first fine axis of a dim of grains on, axes cut what those before them left, anywhere.
+ */
+int64_t wf_cut_together(const wf_dim *dim, int n, const wf_cutter *axis);
+
+/* The axes that cut dim i in a layout, with the places of a rank; returns how many. */
+int wf_layout_cutters(const wf_mesh *mesh, const wf_layout *layout, int i, int rank,
+                      wf_cutter axis[WF_MAX_AXES]);
+
+/* WF_ELAYOUT and a text where a tensor of ndim dims cannot have this layout. */
+wf_status wf_layout_fits(wf_context *ctx, const wf_layout *layout, int ndim);
+
+/* The same tensor in another layout, nothing recorded (mesh/array/redistribute.c). */
+wf_tensor *wf_move_one(wf_tensor *x, const wf_layout *to);
+
+/* The layouts of an op's outputs (mesh/array/sharding_rule.c). */
+wf_status wf_layout_rule(const wf_call *call, const wf_signature *sig, const wf_layout **out);
+/* WF_ELAYOUT where some rank's part of the operand is not its part of the view: an axis that is cut
+   finely may cut inside of what the view shows as one. */
+wf_status wf_layout_view(const wf_call *call, const wf_signature *sig, const wf_layout *layout,
+                         const wf_dim *dims);
+
+/* The letters that output o is a sum over, a bit each; a sum over ranks where axes split them. */
+uint32_t wf_layout_summed(const wf_call *call, const wf_signature *sig, int o);
+
+/* Tells the context where outputs of these layouts are not the sums of one rank (mesh/array/exact.c). */
+void wf_layout_tell_sums(const wf_call *call, const wf_signature *sig,
+                         const wf_layout *const *out);
+
+#endif

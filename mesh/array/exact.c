@@ -1,0 +1,248 @@
+/*
+ * mesh/array/exact.c - whether ranks add what one rank would add, in its order.
+ *
+ * A sum over dims is a midpoint tree over the leaves of one of them (wf_leaf_dim), each a chain
+ * over everything else; ranks are added in the midpoint tree of each axis, the innermost axis of
+ * the mesh first. The bits are those of one rank where every node of the ranks' tree is a node of
+ * the leaves'. This is the one place where that is looked at: for every call, every dim that it
+ * sums and that axes split. Where it is not so, wf_context_inexact has the first one found.
+ */
+#include "mesh/array/array_internal.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static uint32_t letters_of(const wf_signature *sig, int row)
+{
+    uint32_t letters = 0;
+
+    for (int d = 0; d < sig->ndim[row]; d++)
+        letters |= 1u << sig->letter[row][d];
+    return letters;
+}
+
+uint32_t wf_layout_summed(const wf_call *call, const wf_signature *sig, int o)
+{
+    const uint32_t g = 1u << ('g' - 'a'), h = 1u << ('h' - 'a');
+    uint32_t has = letters_of(sig, call->n_in + o), letters = sig->contracted;
+
+    if (call->op->flags & WF_OP_GROUPS) {
+        letters &= ~g;
+        letters |= has & g ? h : 0; /* the gradient of a group is that of all of its heads */
+    }
+    if ((call->op->flags & WF_OP_SUM_LAST) && o == call->n_out - 1)
+        letters |= letters_of(sig, call->n_in);
+    return letters & ~has;
+}
+
+/* A dim that an output sums: of the first operand that has it, split by these axes. */
+typedef struct summed {
+    const wf_tensor *operand;
+    int dim, n_axes;
+    const int8_t *axis;
+    int64_t leaves;
+} summed;
+
+/* The summed dims, in the order of the operands. */
+static int list_summed(const wf_call *call, const wf_signature *sig, int o, summed *list)
+{
+    uint32_t letters = wf_layout_summed(call, sig, o);
+    int n = 0;
+
+    for (int i = 0; i < call->n_in; i++)
+        for (int d = 0; d < sig->ndim[i]; d++) {
+            const wf_layout *layout = call->in[i]->layout;
+            uint32_t letter = 1u << sig->letter[i][d];
+
+            if (!(letters & letter))
+                continue;
+            letters &= ~letter;
+            list[n++] = (summed){.operand = call->in[i],
+                                 .dim = d,
+                                 .n_axes = layout ? layout->n_axes[d] : 0,
+                                 .axis = layout ? layout->axis[d] : NULL,
+                                 .leaves = 1};
+        }
+    return n;
+}
+
+/* Which of them has leaves; in a sum of terms each has its own. */
+static void give_leaves(const wf_call *call, int n, summed *list)
+{
+    wf_dim dims[WF_LETTERS];
+    int which;
+
+    for (int i = 0; i < n; i++) {
+        dims[i] = list[i].operand->dim[list[i].dim];
+        if ((call->op->flags & WF_OP_TERMS) && dims[i].leaves == WF_LEAF_EIGHT)
+            list[i].leaves = WF_LEAVES;
+    }
+    if (call->op->flags & WF_OP_TERMS)
+        return;
+    if (list[0].dim == 0 && dims[0].leaves == WF_LEAF_EACH) {
+        list[0].leaves = dims[0].size;
+        return;
+    }
+    which = call->op->flags & WF_OP_CHAIN ? -1 : wf_leaf_dim(dims, 0, n);
+    if (which >= 0)
+        list[which].leaves = WF_LEAVES;
+}
+
+/* The two trees over one dim: of leaves, and of ranks, axis by axis. */
+typedef struct trees {
+    const wf_dim *dim;
+    int64_t leaves;
+    int n_axes;
+    wf_cutter axis[WF_MAX_AXES];
+    int64_t stride[WF_MAX_AXES], parts; /* parts from a member to the next one; all of them */
+} trees;
+
+static trees trees_of(const wf_mesh *mesh, const summed *s)
+{
+    trees t = {.dim = &s->operand->dim[s->dim], .leaves = s->leaves, .parts = 1};
+
+    t.n_axes = wf_layout_cutters(mesh, s->operand->layout, s->dim, 0, t.axis);
+    for (int i = t.n_axes - 1; i >= 0; i--) {
+        t.stride[i] = t.parts;
+        t.parts *= t.axis[i].parts;
+    }
+    return t;
+}
+
+/* Where a part begins, by its number; where a leaf does. */
+static int64_t part_at(const trees *t, int64_t p)
+{
+    wf_cutter axis[WF_MAX_AXES];
+
+    if (p == t->parts)
+        return t->dim->size;
+    memcpy(axis, t->axis, sizeof axis);
+    for (int i = 0; i < t->n_axes; i++) {
+        axis[i].place = p / t->stride[i];
+        p %= t->stride[i];
+    }
+    return wf_cut_together(t->dim, t->n_axes, axis);
+}
+
+static int64_t leaf_at(const trees *t, int64_t leaf)
+{
+    return wf_cut(t->dim->size, t->leaves == WF_LEAVES ? t->dim->grain : 1, t->leaves, leaf);
+}
+
+/*
+ * Whether n members of axis i, from part p on, have a tree that is the node over the leaves [leaf,
+ * leaf + leaves), which are the same elements. What is empty changes no sum, on either side.
+ */
+static bool nests(const trees *t, int i, int64_t p, int64_t n, int64_t leaf, int64_t leaves)
+{
+    int64_t middle, begin = part_at(t, p), end = part_at(t, p + n * t->stride[i]);
+
+    if (begin == end)
+        return true;
+    if (n == 1)
+        return i + 1 == t->n_axes || nests(t, i + 1, p, t->axis[i + 1].parts, leaf, leaves);
+    middle = part_at(t, p + n / 2 * t->stride[i]);
+    if (middle == begin)
+        return nests(t, i, p + n / 2 * t->stride[i], n - n / 2, leaf, leaves);
+    if (middle == end)
+        return nests(t, i, p, n / 2, leaf, leaves);
+    while (leaves > 1 && leaf_at(t, leaf + leaves / 2) != middle) {
+        int64_t half = leaf_at(t, leaf + leaves / 2);
+
+        if (half != begin && half != end)
+            return false;
+        leaf += half == begin ? leaves / 2 : 0;
+        leaves = half == begin ? leaves - leaves / 2 : leaves / 2;
+    }
+    return leaves > 1 && nests(t, i, p, n / 2, leaf, leaves / 2) &&
+           nests(t, i, p + n / 2 * t->stride[i], n - n / 2, leaf + leaves / 2,
+                 leaves - leaves / 2);
+}
+
+static bool in_order(const summed *s)
+{
+    for (int i = 1; i < s->n_axes; i++)
+        if (s->axis[i] < s->axis[i - 1])
+            return false;
+    return true;
+}
+
+/* What most calls have, without a walk over all ranks: powers of two, as many as cut the dim. */
+static bool plainly_nests(const trees *t)
+{
+    for (int i = 0; i < t->n_axes; i++)
+        if (t->axis[i].fine && t->dim->grain > 1)
+            return false;
+    return (t->parts & (t->parts - 1)) == 0 && t->leaves % t->parts == 0;
+}
+
+static char *print_axes(const wf_mesh *mesh, const summed *s, char *text, size_t size)
+{
+    size_t n = 0;
+
+    for (int i = 0; i < s->n_axes && n < size; i++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s", i ? "/" : "", mesh->name[s->axis[i]]);
+    return text;
+}
+
+/* Why one of n summed dims is not what one rank adds; NULL where it is. Of several terms each has to
+   nest by itself: what is empty for one of them is not for another. */
+static const char *reason(const wf_mesh *mesh, const summed *s, int n, bool terms)
+{
+    trees t = trees_of(mesh, s);
+
+    if (t.n_axes == 0 || (plainly_nests(&t) && in_order(s)))
+        return NULL;
+    if (!in_order(s))
+        return "they are added in the order of the mesh, which is another one";
+    if (terms && n > 1)
+        return "members of a group are added inside of each leaf, so the ranks' parts must be "
+               "leaves of all of them: 8 each, over 2, 4 or 8 ranks";
+    if (nests(&t, 0, 0, t.axis[0].parts, 0, t.leaves))
+        return NULL;
+    if (s->operand->dim[s->dim].leaves == WF_LEAF_EACH && t.leaves != 1)
+        return "its cuts are not at the halves of the batch, and their halves";
+    if (t.leaves != 1)
+        return "its cuts are not those of the dim's 8 leaves";
+    return n > 1 ? "the dim is one chain inside the leaves of another one"
+                 : "the dim has one leaf (wf_dim_split and wf_dim_heads make 8)";
+}
+
+static void tell(const wf_call *call, const summed *s, const char *why)
+{
+    const char *path = call->ctx->path;
+    char tensor[192], axes[96];
+
+    wf_context_tell_inexact(call->ctx,
+                            "not layout-exact: %s%s%s sums dim %d of %s, which %s splits: %s",
+                            call->op->name, path && *path ? " in " : "", path ? path : "",
+                            s->dim, wf_tensor_describe(s->operand, tensor, sizeof tensor),
+                            print_axes(call->ctx->mesh, s, axes, sizeof axes), why);
+}
+
+void wf_layout_tell_sums(const wf_call *call, const wf_signature *sig,
+                         const wf_layout *const *out)
+{
+    const wf_mesh *mesh = call->ctx->mesh;
+    unsigned before = 0;
+
+    if (!wf_context_exact(call->ctx) || wf_context_inexact(call->ctx) ||
+        (call->op->flags & WF_OP_SELECT))
+        return;
+    for (int i = 0; i < call->n_in; i++)
+        before |= call->in[i]->layout ? call->in[i]->layout->sum : 0;
+    for (int o = 0; o < call->n_out; o++) {
+        summed list[WF_LETTERS];
+        int n = out[o] && (out[o]->sum & ~before) ? list_summed(call, sig, o, list) : 0;
+
+        if (n)
+            give_leaves(call, n, list);
+        for (int i = 0; i < n; i++) {
+            bool terms = call->op->flags & WF_OP_TERMS;
+            const char *why = list[i].n_axes ? reason(mesh, &list[i], n, terms) : NULL;
+
+            if (why)
+                tell(call, &list[i], why);
+        }
+    }
+}

@@ -1,0 +1,314 @@
+/* mesh/array/mesh.c - named axes over the ranks of a world. */
+#include "mesh/comm/transport.h"
+#include "mesh/array/array_internal.h"
+#include "mesh/health/recorder_events.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void part_here(const wf_layout *layout, int i, const wf_dim *dim, int64_t *start,
+                      int64_t *local)
+{
+    wf_layout_part(layout->mesh, layout, i, dim, layout->mesh->rank, start, local);
+}
+
+static void print(const wf_layout *layout, char *text, size_t size)
+{
+    wf_layout_print(layout, text, size);
+}
+
+static bool partial(const wf_layout *layout)
+{
+    return layout->sum || layout->max;
+}
+
+static int64_t parts(const wf_layout *layout, int i)
+{
+    int64_t n = 1;
+
+    for (int a = 0; a < layout->n_axes[i]; a++)
+        n *= layout->mesh->size[layout->axis[i][a]];
+    return n;
+}
+
+static const wf_distribution distribution = {.rule = wf_layout_rule,
+                                             .view = wf_layout_view,
+                                             .part = part_here,
+                                             .parts = parts,
+                                             .print = print,
+                                             .partial = partial,
+                                             .move = wf_move_one};
+
+static wf_status check_axes(const wf_comm *world, int n, const wf_axis *axes, wf_error *error)
+{
+    int64_t product = 1, most = wf_comm_size(world);
+
+    if (n < 1 || n > WF_MAX_AXES)
+        return wf_error_set(error, WF_EINVAL, "a mesh has 1 to %d axes, not %d", WF_MAX_AXES,
+                            n);
+    for (int i = 0; i < n; i++) {
+        if (axes[i].size < 1)
+            return wf_error_set(error, WF_EINVAL, "mesh axis %s has size %d; at least 1",
+                                axes[i].name, axes[i].size);
+        if (!axes[i].name[0] || strlen(axes[i].name) >= WF_AXIS_NAME)
+            return wf_error_set(error, WF_EINVAL,
+                                "a mesh axis is called '%s'; names have 1 to %d letters",
+                                axes[i].name, WF_AXIS_NAME - 1);
+        for (int j = 0; j < i; j++)
+            if (strcmp(axes[i].name, axes[j].name) == 0)
+                return wf_error_set(error, WF_EINVAL, "two mesh axes are called %s",
+                                    axes[i].name);
+        if (product <= most) /* else it is wrong already, and might overflow */
+            product *= axes[i].size;
+    }
+    if (product != most)
+        return wf_error_set(error, WF_EINVAL,
+                            "the mesh axes multiply to %lld ranks, but %lld were started",
+                            (long long)product, (long long)most);
+    return WF_OK;
+}
+
+/* What has no values can't be sent. */
+static wf_status check_plan(const wf_context *ctx, const wf_comm *world, wf_error *error)
+{
+    if (!ctx->options.plan || !world->transport->moves)
+        return WF_OK;
+    return wf_error_set(
+        error, WF_EINVAL,
+        "a context that plans has no values to move over transport %s; launch its "
+        "rank on transport fake",
+        wf_comm_transport(world));
+}
+
+/* Ranks between neighbours along an axis. */
+static int stride(const wf_mesh *mesh, int axis)
+{
+    int ranks = 1;
+
+    for (int i = axis + 1; i < mesh->n_axes; i++)
+        ranks *= mesh->size[i];
+    return ranks;
+}
+
+static wf_status open_group(wf_mesh *mesh, int axis, wf_error *error)
+{
+    int step = stride(mesh, axis), size = mesh->size[axis];
+    int first = mesh->rank - wf_mesh_coordinate(mesh, axis) * step;
+    int *members = malloc((size_t)size * sizeof *members);
+    wf_status status;
+
+    if (!members)
+        return wf_error_set(error, WF_ENOMEM, "no memory for the group of axis %s",
+                            mesh->name[axis]);
+    for (int i = 0; i < size; i++)
+        members[i] = first + i * step;
+    status =
+        wf_comm_split(mesh->world, mesh->name[axis], members, size, &mesh->comm[axis], error);
+    free(members);
+    return status;
+}
+
+/* For whoever has to say which rank it was. Axes of one rank tell nothing. */
+static void note_coordinates(const wf_mesh *mesh)
+{
+    char text[WF_RECORDER_AT] = "";
+    size_t used = 0;
+
+    for (int i = 0; i < mesh->n_axes && used < sizeof text; i++)
+        if (mesh->size[i] > 1)
+            used +=
+                (size_t)snprintf(text + used, sizeof text - used, "%s%s %d", used ? ", " : "",
+                                 mesh->name[i], wf_mesh_coordinate(mesh, i));
+    wf_recorder_coordinates(mesh->world, text);
+}
+
+wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis *axes,
+                      wf_error *error)
+{
+    wf_mesh *mesh;
+
+    if (check_axes(world, n_axes, axes, error) != WF_OK ||
+        check_plan(ctx, world, error) != WF_OK)
+        return NULL;
+    if (ctx->mesh) {
+        wf_error_set(error, WF_EINVAL,
+                     "the context has a mesh of %d axes already, which its tensors are laid "
+                     "out over: close that one first, or open a context for each mesh",
+                     wf_mesh_axes(ctx->mesh));
+        return NULL;
+    }
+    mesh = calloc(1, sizeof *mesh);
+    if (!mesh) {
+        wf_error_set(error, WF_ENOMEM, "no memory for a mesh");
+        return NULL;
+    }
+    mesh->ctx = ctx;
+    mesh->world = world;
+    mesh->n_axes = n_axes;
+    mesh->ranks = wf_comm_size(world);
+    mesh->rank = wf_comm_rank(world);
+    for (int i = 0; i < n_axes; i++) {
+        snprintf(mesh->name[i], WF_AXIS_NAME, "%s", axes[i].name);
+        mesh->size[i] = axes[i].size;
+    }
+    wf_comm_set_reduce(world, &(wf_reduce_ops){.sum = ctx->device->sum,
+                                               .maximum = ctx->device->maximum,
+                                               .sum_to_all = ctx->device->sum_to_all,
+                                               .stream = ctx->device->stream,
+                                               .chain = ctx->options.exact_off});
+    for (int i = 0; i < n_axes; i++)
+        if (open_group(mesh, i, error) != WF_OK) {
+            wf_mesh_close(mesh);
+            return NULL;
+        }
+    note_coordinates(mesh);
+    ctx->mesh = mesh;
+    ctx->distribution = &distribution;
+    return mesh;
+}
+
+void wf_mesh_close(wf_mesh *mesh)
+{
+    if (!mesh)
+        return;
+    for (int i = mesh->n_axes - 1; i >= 0; i--)
+        wf_comm_close(mesh->comm[i]);
+    while (mesh->layouts) {
+        wf_layout *layout = mesh->layouts;
+
+        mesh->layouts = layout->next;
+        free(layout);
+    }
+    wf_blocks_give(&mesh->ctx->blocks, mesh->gathered, mesh->gathered_bytes);
+    mesh->ctx->mesh = NULL;
+    mesh->ctx->distribution = NULL;
+    free(mesh);
+}
+
+void wf_mesh_trace(wf_mesh *mesh, wf_trace *trace)
+{
+    wf_context_trace(mesh->ctx, trace);
+    wf_comm_trace(mesh->world, trace);
+    for (int i = 0; i < mesh->n_axes; i++)
+        wf_comm_trace(mesh->comm[i], trace);
+}
+
+wf_mesh *wf_mesh_of(const wf_context *ctx)
+{
+    return ctx->mesh;
+}
+
+int wf_mesh_ranks(const wf_mesh *mesh)
+{
+    return mesh ? mesh->ranks : 1;
+}
+
+int wf_mesh_axes(const wf_mesh *mesh)
+{
+    return mesh ? mesh->n_axes : 0;
+}
+
+int wf_mesh_axis(const wf_mesh *mesh, const char *name)
+{
+    for (int i = 0; mesh && i < mesh->n_axes; i++)
+        if (strcmp(mesh->name[i], name) == 0)
+            return i;
+    return -1;
+}
+
+bool wf_mesh_has_axis(const wf_mesh *mesh, int axis)
+{
+    if (axis >= 0 && mesh && axis < mesh->n_axes)
+        return true;
+    if (axis != -1 && mesh)
+        wf_fail(
+            mesh->ctx, WF_EINVAL,
+            "the mesh has %d axes, numbered from 0 on, and %d is none of them: wf_mesh_axis "
+            "finds the number of a name",
+            mesh->n_axes, axis);
+    return false;
+}
+
+const char *wf_mesh_axis_name(const wf_mesh *mesh, int axis)
+{
+    return wf_mesh_has_axis(mesh, axis) ? mesh->name[axis] : "no axis";
+}
+
+int wf_mesh_size(const wf_mesh *mesh, int axis)
+{
+    return wf_mesh_has_axis(mesh, axis) ? mesh->size[axis] : 1;
+}
+
+int wf_mesh_coordinate_of(const wf_mesh *mesh, int rank, int axis)
+{
+    return wf_mesh_has_axis(mesh, axis) ? rank / stride(mesh, axis) % mesh->size[axis] : 0;
+}
+
+int wf_mesh_coordinate(const wf_mesh *mesh, int axis)
+{
+    return mesh ? wf_mesh_coordinate_of(mesh, mesh->rank, axis) : 0;
+}
+
+int wf_mesh_next(const wf_mesh *mesh, int rank, unsigned axes)
+{
+    for (int axis = mesh->n_axes - 1; axis >= 0; axis--) {
+        int place = wf_mesh_coordinate_of(mesh, rank, axis), step = stride(mesh, axis);
+
+        if (!(axes >> axis & 1))
+            continue;
+        if (place + 1 < mesh->size[axis])
+            return rank + step;
+        rank -= place * step;
+    }
+    return -1;
+}
+
+void wf_mesh_cut_finely(wf_mesh *mesh, int axis)
+{
+    if (wf_mesh_has_axis(mesh, axis))
+        mesh->fine |= (uint8_t)(1u << axis);
+}
+
+wf_comm *wf_mesh_comm(const wf_mesh *mesh, int axis)
+{
+    return wf_mesh_has_axis(mesh, axis) ? mesh->comm[axis] : NULL;
+}
+
+wf_comm *wf_mesh_world(const wf_mesh *mesh)
+{
+    return mesh->world;
+}
+
+/* Room for so many gathered bytes, in place of those gathered last. */
+static void *gather_room(wf_mesh *mesh, size_t bytes)
+{
+    wf_blocks *blocks = &mesh->ctx->blocks;
+
+    wf_blocks_give(blocks, mesh->gathered, mesh->gathered_bytes);
+    mesh->gathered_bytes = bytes;
+    mesh->gathered = wf_blocks_take(blocks, bytes);
+    if (mesh->gathered && !mesh->world->transport->moves)
+        memset(mesh->gathered, 0, bytes); /* a plan, where nothing comes */
+    return mesh->gathered;
+}
+
+const void *wf_mesh_gather(wf_mesh *mesh, const void *mine, size_t bytes)
+{
+    wf_blocks *blocks = &mesh->ctx->blocks;
+    size_t cut_bytes = (size_t)(mesh->ranks + 1) * sizeof(int64_t);
+    int64_t *cuts = wf_blocks_take(blocks, cut_bytes);
+    void *all = gather_room(mesh, (size_t)mesh->ranks * bytes);
+    wf_error error = {WF_OK, ""};
+
+    if (!all || !cuts) {
+        wf_fail(mesh->ctx, WF_ENOMEM, "no memory to gather %zu bytes of %d ranks", bytes,
+                mesh->ranks);
+    } else {
+        for (int i = 0; i <= mesh->ranks; i++)
+            cuts[i] = i * (int64_t)bytes;
+        if (wf_all_gather(mesh->world, 1, mine, all, cuts, &error) != WF_OK)
+            wf_fail(mesh->ctx, error.code, "%s", error.text);
+    }
+    wf_blocks_give(blocks, cuts, cut_bytes);
+    return wf_context_status(mesh->ctx) == WF_OK ? all : NULL;
+}

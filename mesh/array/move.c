@@ -1,0 +1,446 @@
+/*
+ * mesh/array/move.c - carrying out the steps of a redistribution for many tensors at once.
+ *
+ * A round takes the first tensor that has a collective to do and all others whose next step is
+ * the same kind over the same axis: they travel as buffers of one collective, whose rows are the
+ * dims in front of the one that is cut.
+ */
+#include "mesh/array/move_internal.h"
+#include "mesh/comm/collective_internal.h"
+#include "mesh/health/recorder_events.h"
+#include <string.h>
+
+typedef struct item {
+    wf_tensor *now, *next; /* retained */
+    const wf_layout *to;
+    wf_move_step step;
+    bool in_round;
+    int64_t *cuts, *out_cuts; /* in elements, one more than members; one block */
+    size_t cut_bytes;
+} item;
+
+struct wf_move {
+    wf_context *ctx;
+    int64_t count;
+    wf_pending *pending;
+    bool background; /* the next collective may progress while the caller computes */
+    item items[];    /* [count] */
+};
+
+static size_t move_bytes(int64_t count)
+{
+    return sizeof(wf_move) + (size_t)count * sizeof(item);
+}
+
+static int64_t outer(const wf_tensor *t, int dim)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < dim; i++)
+        n *= t->local[i];
+    return n;
+}
+
+static int64_t inner(const wf_tensor *t, int dim)
+{
+    int64_t n = 1;
+
+    for (int i = dim + 1; i < t->ndim; i++)
+        n *= t->local[i];
+    return n;
+}
+
+/* Nothing is copied where there is nothing: a parameter before it is materialised, a plan. */
+static bool has_values(const wf_tensor *t)
+{
+    return !wf_tensor_is_fake(t) && !t->ctx->options.plan;
+}
+
+/* Copy [at, at + length) of a dim of src to [to, to + length) of the same dim of dst; all other
+   dims are alike, `rows` counts those before and `bytes` those behind. */
+static void slab(wf_context *ctx, char *dst, int64_t dst_n, int64_t to, const char *src,
+                 int64_t src_n, int64_t at, int64_t length, int64_t rows, size_t bytes)
+{
+    wf_copy copy = {.from = src + (size_t)at * bytes,
+                    .to = dst + (size_t)to * bytes,
+                    .bytes = (size_t)length * bytes,
+                    .from_step = (size_t)src_n * bytes,
+                    .to_step = (size_t)dst_n * bytes,
+                    .rows = rows};
+
+    if (!copy.bytes || rows == 0)
+        return;
+    if (ctx->device->far) {
+        ctx->device->far->copy(ctx->device, &copy, false, NULL);
+        return;
+    }
+    for (int64_t r = 0; r < rows; r++)
+        memcpy((char *)copy.to + (size_t)r * copy.to_step,
+               (const char *)copy.from + (size_t)r * copy.from_step, copy.bytes);
+}
+
+/* -0 is the one number that leaves every other as it is. */
+static void fill_zeros(wf_tensor *t)
+{
+    wf_device *device = t->ctx->device;
+    int64_t n = wf_tensor_local_count(t);
+    float *zero = t->data;
+
+    if (device->far && n)
+        device->far->fill(device, zero, 0x80000000u, n);
+    for (int64_t i = 0; i < n && !device->far; i++)
+        zero[i] = -0.0f;
+}
+
+static void drop_cuts(wf_move *move, item *it)
+{
+    wf_blocks_give(&move->ctx->blocks, it->cuts, it->cut_bytes);
+    it->cuts = it->out_cuts = NULL;
+    it->in_round = false;
+}
+
+static const wf_layout *layout_after(wf_mesh *mesh, const wf_layout *from,
+                                     const wf_move_step *step)
+{
+    if (step->kind == WF_MOVE_PARTIAL)
+        return wf_layout_partial(mesh, from, step->axis, step->reduction);
+    from = wf_layout_whole(mesh, from, step->axis);
+    return step->dim >= 0 && step->kind != WF_ALL_GATHER
+               ? wf_layout_split(mesh, from, step->dim, step->axis)
+               : from;
+}
+
+/* Sums of bf16 are taken as floats and rounded once for each axis. */
+static bool may_be_partial(const wf_tensor *t, const wf_move_step *step)
+{
+    bool reduces = step->kind == WF_ALL_REDUCE || step->kind == WF_REDUCE_SCATTER;
+
+    if (!reduces && step->kind != WF_MOVE_PARTIAL)
+        return true;
+    return t->dtype == WF_F32 ||
+           (t->dtype == WF_BF16 && reduces && step->reduction == WF_REDUCE_SUM);
+}
+
+/* The tensor after the step; the move holds it and no scope, so that what is passed through on
+   the way is freed at once. */
+static wf_status make_next(wf_move *move, item *it)
+{
+    wf_context *ctx = move->ctx;
+    wf_tensor *t = it->now;
+    const wf_layout *layout = layout_after(ctx->mesh, t->layout, &it->step);
+
+    if (!may_be_partial(t, &it->step))
+        return wf_fail(
+            ctx, WF_EDTYPE,
+            "redistribute: a partial tensor is f32, or a sum of bf16, this one is %s",
+            wf_dtype_name(t->dtype));
+    wf_scope_open(ctx);
+    if (wf_tensor_is_fake(t))
+        it->next = wf_tensor_fake(ctx, t->dtype, t->ndim, t->dim, layout);
+    else
+        it->next = wf_tensor_new(ctx, t->dtype, t->ndim, t->dim, layout, ctx->kind);
+    if (it->next)
+        it->next->rounds_to = t->rounds_to;
+    wf_tensor_retain(it->next);
+    wf_scope_close(ctx);
+    return ctx->error.code;
+}
+
+/* A sum that is complete is rounded at once, so that steps behind it move what is stored. */
+static wf_status advance(wf_move *move, item *it)
+{
+    wf_tensor *rounded;
+
+    wf_tensor_release(it->now);
+    it->now = it->next;
+    it->next = NULL;
+    wf_scope_open(move->ctx);
+    rounded = wf_rounded(it->now);
+    if (rounded && rounded != it->now) {
+        wf_tensor_release(it->now);
+        it->now = wf_tensor_retain(rounded);
+    }
+    wf_scope_close(move->ctx);
+    return move->ctx->error.code;
+}
+
+static wf_status run_local(wf_move *move, item *it)
+{
+    wf_tensor *x = it->now, *y;
+    int d = it->step.dim;
+
+    if (make_next(move, it) != WF_OK)
+        return move->ctx->error.code;
+    y = it->next;
+    if (has_values(x)) {
+        size_t element = wf_dtype_size(x->dtype);
+
+        if (it->step.kind == WF_MOVE_SLICE) {
+            slab(move->ctx, y->data, y->local[d], 0, x->data, x->local[d],
+                 y->start[d] - x->start[d], y->local[d], outer(x, d),
+                 (size_t)inner(x, d) * element);
+        } else if (it->step.reduction == WF_REDUCE_MAX ||
+                   wf_mesh_coordinate(move->ctx->mesh, it->step.axis) == 0) {
+            int64_t n = wf_tensor_local_count(x);
+
+            slab(move->ctx, y->data, n, 0, x->data, n, 0, n, 1, element);
+        } else {
+            fill_zeros(y);
+        }
+    }
+    return advance(move, it);
+}
+
+/* cuts[i] = elements of t before piece i of its dim d, which the last axis of a layout cuts. */
+static void cut_dim(const wf_tensor *t, int d, const wf_layout *layout, int64_t *cuts)
+{
+    const wf_mesh *mesh = t->ctx->mesh;
+    wf_cutter axis[WF_MAX_AXES];
+    int n = wf_layout_cutters(mesh, layout, d, mesh->rank, axis);
+    int64_t unit = outer(t, d) * inner(t, d);
+
+    for (int64_t i = 0; i <= axis[n - 1].parts; i++) {
+        axis[n - 1].place = i;
+        cuts[i] = (wf_cut_together(&t->dim[d], n, axis) - t->start[d]) * unit;
+    }
+}
+
+/* Fill one buffer of the round's collective. */
+static wf_status prepare(wf_move *move, item *it, wf_comm_buffer *buffer)
+{
+    int members = wf_mesh_size(move->ctx->mesh, it->step.axis);
+    wf_tensor *x = it->now, *y;
+    int from = it->step.from_dim, d = it->step.dim;
+
+    it->in_round = true;
+    if (make_next(move, it) != WF_OK)
+        return move->ctx->error.code;
+    y = it->next;
+    it->cut_bytes = 2 * (size_t)(members + 1) * sizeof(int64_t);
+    it->cuts = wf_blocks_take(&move->ctx->blocks, it->cut_bytes);
+    if (!it->cuts)
+        return wf_fail(move->ctx, WF_ENOMEM, "redistribute: no memory for cuts");
+    it->out_cuts = it->cuts + members + 1;
+    *buffer = (wf_comm_buffer){.in = x->data,
+                               .out = y->data,
+                               .count = wf_tensor_local_count(x),
+                               .cuts = it->cuts,
+                               .out_cuts = it->out_cuts};
+    if (it->step.kind == WF_REDUCE_SCATTER || it->step.kind == WF_ALL_TO_ALL) {
+        cut_dim(x, d, y->layout, it->cuts);
+        buffer->rows = outer(x, d);
+    }
+    if (it->step.kind == WF_ALL_TO_ALL) {
+        cut_dim(y, from, x->layout, it->out_cuts);
+        buffer->out_rows = outer(y, from);
+    }
+    if (it->step.kind == WF_ALL_GATHER) {
+        cut_dim(y, from, x->layout, it->cuts);
+        buffer->rows = outer(y, from);
+    }
+    return WF_OK;
+}
+
+static bool same_step(const item *a, const item *b)
+{
+    return a->step.kind == b->step.kind && a->step.axis == b->step.axis &&
+           a->step.reduction == b->step.reduction && a->now->dtype == b->now->dtype &&
+           !wf_tensor_is_fake(b->now);
+}
+
+/* Grains of dim d that the rank with most of them holds: every member of a group knows the same,
+   whatever the other axes have left it. */
+static int64_t most_grains(const wf_tensor *t, int d)
+{
+    return wf_layout_largest_part(t->ctx->mesh, t->layout, d, &t->dim[d]) / t->dim[d].grain;
+}
+
+/* A sum that is rounded when it is complete is scattered first, by its longest dim: what is
+   gathered then is rounded already, and moves as it is stored. Where transports sum in their own
+   order they do so best in one step. */
+static void round_halfway(const wf_move *move, item *it)
+{
+    const wf_tensor *t = it->now;
+    int longest = 0;
+
+    if (it->step.kind != WF_ALL_REDUCE || t->dtype == t->rounds_to || t->ndim == 0 ||
+        !wf_context_exact(move->ctx))
+        return;
+    for (int d = 1; d < t->ndim; d++)
+        if (most_grains(t, d) > most_grains(t, longest))
+            longest = d;
+    it->step.kind = WF_REDUCE_SCATTER;
+    it->step.dim = longest;
+}
+
+/* Do all local steps; returns the first tensor that has a collective to do, or NULL. */
+static item *next_item(wf_move *move)
+{
+    item *first = NULL;
+
+    for (int64_t i = 0; i < move->count; i++) {
+        item *it = &move->items[i];
+        bool more;
+
+        while ((more = wf_move_next(move->ctx->mesh, it->now->layout, it->to, &it->step)) &&
+               (it->step.kind >= WF_COLLECTIVE_KINDS || wf_tensor_is_fake(it->now)))
+            if (run_local(move, it) != WF_OK)
+                return NULL;
+        if (more)
+            round_halfway(move, it);
+        if (more && !first)
+            first = it;
+        if (!more)
+            it->step.kind = -1;
+    }
+    return first;
+}
+
+static wf_status post(wf_move *move, item *first)
+{
+    wf_mesh *mesh = move->ctx->mesh;
+    size_t bytes = (size_t)move->count * sizeof(wf_comm_buffer);
+    wf_comm_buffer *buffers = wf_blocks_take(&move->ctx->blocks, bytes);
+    wf_collective what = {.kind = (wf_collective_kind)first->step.kind,
+                          .reduction = first->step.reduction,
+                          .element = wf_dtype_size(first->now->dtype),
+                          .buffers = buffers,
+                          .device = move->ctx->device->far ? move->ctx->device : NULL};
+    wf_error error = {WF_OK, ""};
+    wf_status status = WF_OK;
+
+    if (!buffers)
+        return wf_fail(move->ctx, WF_ENOMEM, "redistribute: no memory for %lld buffers",
+                       (long long)move->count);
+    for (int64_t i = 0; i < move->count && status == WF_OK; i++)
+        if (move->items[i].step.kind >= 0 && same_step(first, &move->items[i]))
+            status = prepare(move, &move->items[i], &buffers[what.n_buffers++]);
+    wf_recorder_place(mesh->comm[first->step.axis], move->ctx->step, move->ctx->path);
+    if (status == WF_OK &&
+        wf_collective_post(mesh->comm[first->step.axis], &what, move->background,
+                           &move->pending, &error) != WF_OK)
+        status = wf_fail(move->ctx, error.code, "%s", error.text);
+    wf_blocks_give(&move->ctx->blocks, buffers, bytes);
+    return status;
+}
+
+static wf_status finish(wf_move *move)
+{
+    wf_error error = {WF_OK, ""};
+    wf_status status = wf_collective_end(move->pending, &error);
+
+    move->pending = NULL;
+    if (status != WF_OK)
+        return wf_fail(move->ctx, status, "%s", error.text);
+    for (int64_t i = 0; i < move->count; i++) {
+        item *it = &move->items[i];
+
+        if (!it->in_round)
+            continue;
+        drop_cuts(move, it);
+        if (advance(move, it) != WF_OK)
+            return move->ctx->error.code;
+    }
+    return WF_OK;
+}
+
+static bool all_fit(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                    const wf_layout *const *to)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (wf_tensor_is_absent(x[i])) {
+            wf_fail(ctx, WF_EINVAL,
+                    "redistribute: the memory of tensor %lld was given back (wf_tensor_drop)",
+                    (long long)i);
+            return false;
+        }
+    for (int64_t i = 0; i < count && ctx->mesh; i++)
+        if (wf_layout_fits(ctx, to[i], x[i]->ndim) != WF_OK)
+            return false;
+    return ctx->error.code == WF_OK;
+}
+
+/* Let go of the tensors on their way, and of the move. */
+static void drop_move(wf_move *move)
+{
+    for (int64_t i = 0; i < move->count; i++) {
+        drop_cuts(move, &move->items[i]);
+        wf_tensor_release(move->items[i].next);
+        wf_tensor_release(move->items[i].now);
+    }
+    wf_blocks_give(&move->ctx->blocks, move, move_bytes(move->count));
+}
+
+static wf_move *begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                      const wf_layout *const *to, bool background)
+{
+    wf_move *move;
+    item *first;
+
+    if (!all_fit(ctx, count, x, to))
+        return NULL;
+    move = wf_blocks_take(&ctx->blocks, move_bytes(count));
+    if (!move) {
+        wf_fail(ctx, WF_ENOMEM, "redistribute: no memory for %lld tensors", (long long)count);
+        return NULL;
+    }
+    memset(move, 0, move_bytes(count));
+    move->ctx = ctx;
+    move->count = count;
+    move->background = background;
+    for (int64_t i = 0; i < count; i++) {
+        move->items[i].now = wf_tensor_retain(x[i]);
+        move->items[i].to = to[i];
+    }
+    first = ctx->mesh ? next_item(move) : NULL;
+    if (first && ctx->error.code == WF_OK)
+        post(move, first);
+    if (ctx->error.code == WF_OK)
+        return move;
+    drop_move(move); /* it has posted nothing */
+    return NULL;
+}
+
+wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                       const wf_layout *const *to)
+{
+    return begin(ctx, count, x, to, true);
+}
+
+wf_status wf_move_run(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                      const wf_layout *const *to, wf_tensor **y)
+{
+    return wf_move_end(begin(ctx, count, x, to, false), y);
+}
+
+wf_status wf_move_end(wf_move *move, wf_tensor **y)
+{
+    wf_status status;
+    wf_context *ctx;
+
+    if (!move)
+        return WF_EINVAL; /* the reason is in the context */
+    ctx = move->ctx;
+    move->background = false;
+    while (move->pending) {
+        item *first;
+
+        if (finish(move) != WF_OK)
+            break;
+        first = next_item(move);
+        if (!first || ctx->error.code != WF_OK || post(move, first) != WF_OK)
+            break;
+    }
+    status = ctx->error.code;
+    for (int64_t i = 0; i < move->count; i++) {
+        item *it = &move->items[i];
+
+        y[i] = NULL;
+        if (status == WF_OK) {
+            y[i] = wf_scope_adopt(ctx, it->now); /* maybe not the scope it was begun in */
+            it->now = NULL;
+        }
+    }
+    drop_move(move);
+    return ctx->error.code;
+}

@@ -1,0 +1,331 @@
+/*
+ * mesh/array/redistribute.c - moving tensors from layout to layout, in steps of one axis each.
+ *
+ *     partial -> split    reduce-scatter        split -> whole     all-gather
+ *     partial -> whole    all-reduce            split -> split     all-to-all
+ *     whole -> split      a local copy          whole -> partial   the first rank keeps it
+ *
+ * What is to be split in the end and needs no other rank is cut first, so that less travels.
+ * Then come sums, the innermost axis before the outer ones: the tree over ranks is nested like
+ * the mesh. Steps of several tensors with the same kind and axis share a collective.
+ */
+#include "kernels/ops.h"
+#include "mesh/array/move_internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* The place of axis in an ordered list, or -1. */
+static int place_of(const int8_t *list, int n, int axis)
+{
+    for (int i = 0; i < n; i++)
+        if (list[i] == axis)
+            return i;
+    return -1;
+}
+
+/* The dim that `to` splits by axis, if `from` splits it by just what comes before; or -1. */
+static int ready_dim(const wf_layout *from, const wf_layout *to, int axis)
+{
+    for (int d = 0; d < WF_MAX_DIMS; d++) {
+        int place = place_of(to->axis[d], to->n_axes[d], axis);
+
+        if (place >= 0)
+            return from->n_axes[d] == place &&
+                           memcmp(from->axis[d], to->axis[d], (size_t)place) == 0
+                       ? d
+                       : -1;
+    }
+    return -1;
+}
+
+static bool slice_step(const wf_layout *from, const wf_layout *to, wf_move_step *step)
+{
+    unsigned busy = wf_layout_split_axes(from) | from->sum | from->max;
+
+    for (int axis = 0; axis < to->mesh->n_axes; axis++) {
+        int dim = busy >> axis & 1 ? -1 : ready_dim(from, to, axis);
+
+        if (dim >= 0) {
+            *step = (wf_move_step){.kind = WF_MOVE_SLICE, .axis = axis, .dim = dim};
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool reduce_step(const wf_layout *from, const wf_layout *to, wf_move_step *step)
+{
+    unsigned sum = from->sum & (unsigned)~to->sum, max = from->max & (unsigned)~to->max;
+
+    for (int axis = from->mesh->n_axes - 1; axis >= 0; axis--)
+        if ((sum | max) >> axis & 1) {
+            *step = (wf_move_step){.axis = axis, .dim = ready_dim(from, to, axis)};
+            step->kind = step->dim >= 0 ? WF_REDUCE_SCATTER : WF_ALL_REDUCE;
+            step->reduction = max ? WF_REDUCE_MAX : WF_REDUCE_SUM;
+            return true;
+        }
+    return false;
+}
+
+static bool remove_step(const wf_layout *from, const wf_layout *to, wf_move_step *step)
+{
+    for (int d = 0; d < WF_MAX_DIMS; d++) {
+        int n = from->n_axes[d], common = 0, axis;
+
+        while (common < n && common < to->n_axes[d] &&
+               from->axis[d][common] == to->axis[d][common])
+            common++;
+        if (n == common)
+            continue;
+        axis = from->axis[d][n - 1];
+        *step = (wf_move_step){.axis = axis, .from_dim = d, .dim = ready_dim(from, to, axis)};
+        step->kind = step->dim >= 0 ? WF_ALL_TO_ALL : WF_ALL_GATHER;
+        return true;
+    }
+    return false;
+}
+
+static bool partial_step(const wf_layout *from, const wf_layout *to, wf_move_step *step)
+{
+    unsigned sum = to->sum & (unsigned)~from->sum, max = to->max & (unsigned)~from->max;
+
+    for (int axis = 0; axis < to->mesh->n_axes; axis++)
+        if ((sum | max) >> axis & 1) {
+            *step = (wf_move_step){.kind = WF_MOVE_PARTIAL,
+                                   .axis = axis,
+                                   .reduction = max ? WF_REDUCE_MAX : WF_REDUCE_SUM};
+            return true;
+        }
+    return false;
+}
+
+bool wf_move_next(wf_mesh *mesh, const wf_layout *from, const wf_layout *to, wf_move_step *step)
+{
+    wf_layout a = wf_layout_copy(mesh, from), b = wf_layout_copy(mesh, to);
+
+    return from != to && (slice_step(&a, &b, step) || reduce_step(&a, &b, step) ||
+                          remove_step(&a, &b, step) || partial_step(&a, &b, step));
+}
+
+/* What the gradient of a border needs to know. */
+typedef struct border {
+    const wf_layout *from[WF_MAX_OUTPUTS];
+    int ndim[WF_MAX_OUTPUTS];
+    int axis; /* the one that it moves, or -1 for all */
+} border;
+
+/* Where a gradient goes: to the dual of where x came from, on the border's axes. That of a vector
+   may have a row per sequence in front of its dim. */
+static const wf_layout *gradient_layout(const wf_tensor *grad, const border *b, int i)
+{
+    wf_mesh *mesh = grad->ctx->mesh;
+    const wf_layout *to;
+    int dim;
+
+    if (b->axis < 0)
+        return wf_layout_dual(mesh, b->from[i]);
+    to = wf_layout_whole(mesh, grad->layout, b->axis);
+    dim = wf_layout_split_dim(b->from[i], b->axis);
+    return dim < 0 ? to : wf_layout_split(mesh, to, dim + grad->ndim - b->ndim[i], b->axis);
+}
+
+static bool has_rows(const wf_tensor *grad, const border *b, int i)
+{
+    return grad->ndim == b->ndim[i] + 1;
+}
+
+/* Rows are summed over the ranks that share a sequence, and then over sequences: the order in which
+   a plan sums the gradients of vectors (parallel/shard/gradient_reduce.c). */
+static wf_status sum_rows(const border *b, int n, const int *at, wf_tensor **grad)
+{
+    wf_tensor *x[WF_MAX_OUTPUTS];
+    const wf_layout *to[WF_MAX_OUTPUTS];
+    int rows = 0, of[WF_MAX_OUTPUTS];
+
+    for (int i = 0; i < n; i++) {
+        if (!has_rows(grad[i], b, at[i]))
+            continue;
+        x[rows] = grad[i];
+        to[rows] = wf_layout_dual(grad[i]->ctx->mesh, grad[i]->layout);
+        of[rows++] = i;
+    }
+    if (rows && wf_redistribute_many(rows, x, to, x) != WF_OK)
+        return x[0] ? x[0]->ctx->error.code : WF_EINVAL;
+    for (int i = 0; i < rows; i++) {
+        grad[of[i]] = wf_batch_sum(x[i]);
+        if (!grad[of[i]])
+            return WF_EINVAL;
+    }
+    return WF_OK;
+}
+
+/* A border on one axis hands rows on where a leaf or another border takes them. */
+static void border_backward(wf_gradient *g)
+{
+    const border *b = g->attr;
+    wf_tensor *x[WF_MAX_OUTPUTS], *y[WF_MAX_OUTPUTS];
+    const wf_layout *to[WF_MAX_OUTPUTS];
+    int n = 0, at[WF_MAX_OUTPUTS];
+
+    for (int i = 0; i < g->n_in; i++)
+        if (g->want[i] && g->dout[i]) {
+            at[n] = i;
+            x[n++] = g->dout[i];
+        }
+    if (b->axis < 0 && sum_rows(b, n, at, x) != WF_OK)
+        return;
+    for (int i = 0; i < n; i++)
+        to[i] = gradient_layout(x[i], b, at[i]);
+    if (n && wf_redistribute_many(n, x, to, y) == WF_OK)
+        for (int i = 0; i < n; i++)
+            g->din[at[i]] =
+                g->summed[at[i]] && has_rows(y[i], b, at[i]) ? wf_batch_sum(y[i]) : y[i];
+}
+
+static const wf_op border_op = {.name = "redistribute",
+                                .signature = "",
+                                .flags = WF_OP_BORDER,
+                                .backward = border_backward};
+
+/* Of a maximum over ranks only the rank that had it would get a gradient, and nobody keeps which. */
+static wf_status check_maximum(const wf_tensor *x, const wf_layout *to)
+{
+    char text[256];
+
+    if (!x->layout || !x->layout->max || !x->requires_grad || !x->ctx->tape ||
+        (to && (x->layout->max & ~to->max) == 0))
+        return WF_OK;
+    return wf_fail(x->ctx, WF_EUNSUPPORTED,
+                   "redistribute: a maximum over ranks has no gradient, but %s wants one: pass "
+                   "it through wf_detach first",
+                   wf_tensor_describe(x, text, sizeof text));
+}
+
+/* The context of the operands; NULL where one is missing or an error stands. */
+static wf_context *operands_ready(int count, wf_tensor *const *x)
+{
+    for (int i = 0; i < count; i++)
+        if (!x[i])
+            return NULL;
+    if (count < 1 || x[0]->ctx->error.code != WF_OK)
+        return NULL;
+    if (count > WF_MAX_OUTPUTS) {
+        wf_fail(x[0]->ctx, WF_EINVAL, "redistribute: at most %d tensors at once, not %d",
+                WF_MAX_OUTPUTS, count);
+        return NULL;
+    }
+    return x[0]->ctx;
+}
+
+/* Without the axis both are alike, and with it they are that and the axis behind it. */
+static bool differ_on(wf_mesh *mesh, int axis, const wf_layout *from, const wf_layout *to)
+{
+    const wf_layout *rest = wf_layout_whole(mesh, from, axis);
+    const wf_layout *of[] = {from, to};
+
+    for (int i = 0; i < 2; i++) {
+        int dim = wf_layout_split_dim(of[i], axis);
+
+        if (rest != wf_layout_whole(mesh, of[i], axis) ||
+            (dim >= 0 && wf_layout_split(mesh, rest, dim, axis) != of[i]))
+            return false;
+    }
+    return true;
+}
+
+static wf_status check_axis(wf_context *ctx, int axis, int count, wf_tensor *const *x,
+                            const wf_layout *const *to)
+{
+    char a[192], b[192];
+
+    if (!wf_mesh_has_axis(ctx->mesh, axis))
+        return ctx->error.code;
+    for (int i = 0; i < count; i++)
+        if (wf_layout_fits(ctx, to[i], x[i]->ndim) != WF_OK)
+            return ctx->error.code;
+        else if (to[i] != x[i]->layout && !differ_on(ctx->mesh, axis, x[i]->layout, to[i]))
+            return wf_fail(ctx, WF_ELAYOUT,
+                           "a border on axis %s alone: tensor %d is %s and is to be %s, which "
+                           "moves it on other axes too; take wf_redistribute, or a border for "
+                           "each axis, the innermost first",
+                           wf_mesh_axis_name(ctx->mesh, axis), i,
+                           wf_layout_print(x[i]->layout, a, sizeof a),
+                           wf_layout_print(to[i], b, sizeof b));
+    return WF_OK;
+}
+
+wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *const *to,
+                    wf_tensor **y)
+{
+    wf_call call = {.op = &border_op, .n_in = count, .n_out = count};
+    wf_context *ctx = operands_ready(count, x);
+    border b = {.axis = axis};
+
+    if (!ctx) {
+        wf_status status = count > 0 && x[0] ? x[0]->ctx->error.code : WF_EINVAL;
+
+        memset(y, 0, (size_t)count * sizeof *y);
+        return status;
+    }
+    memcpy(call.in, x, (size_t)count * sizeof *x);
+    if (check_axis(ctx, axis, count, x, to) != WF_OK) {
+        memset(y, 0, (size_t)count * sizeof *y);
+        return ctx->error.code;
+    }
+    if (wf_mesh_ranks(ctx->mesh) == 1 && (axis >= 0 || !ctx->tape)) {
+        memcpy(y, call.in, (size_t)count * sizeof *y);
+        return WF_OK;
+    }
+    for (int i = 0; i < count; i++) {
+        b.from[i] = x[i]->layout;
+        b.ndim[i] = x[i]->ndim;
+        check_maximum(x[i], to[i]);
+    }
+    if (ctx->error.code != WF_OK || wf_move_run(ctx, count, call.in, to, call.out) != WF_OK) {
+        memset(y, 0, (size_t)count * sizeof *y);
+        return ctx->error.code;
+    }
+    for (int i = 0; i < count; i++)
+        if (call.out[i] == call.in[i])
+            call.out[i] = wf_tensor_alias(call.in[i]);
+    call.ctx = ctx;
+    call.attr = &b;
+    call.attr_size = sizeof b;
+    if (ctx->error.code == WF_OK)
+        wf_tape_record(&call);
+    memcpy(y, call.out, (size_t)count * sizeof *y);
+    return ctx->error.code;
+}
+
+void wf_keep_origin(wf_tensor *y, wf_tensor *x)
+{
+    if (y && x && y != x && y->layout != x->layout && !y->origin)
+        y->origin = wf_tensor_retain(x);
+}
+
+wf_status wf_redistribute_many(int count, wf_tensor *const *x, const wf_layout *const *to,
+                               wf_tensor **y)
+{
+    return wf_border(-1, count, x, to, y);
+}
+
+wf_tensor *wf_redistribute(wf_tensor *x, const wf_layout *to)
+{
+    wf_tensor *y = NULL;
+
+    wf_redistribute_many(1, &x, &to, &y);
+    return y;
+}
+
+wf_tensor *wf_move_one(wf_tensor *x, const wf_layout *to)
+{
+    wf_tensor *y = NULL;
+
+    wf_move_run(x->ctx, 1, &x, &to, &y);
+    return y;
+}
+
+wf_tensor *wf_whole(wf_tensor *x)
+{
+    return wf_redistribute(x, NULL);
+}

@@ -1,0 +1,93 @@
+/* mesh/cluster/launch.h - start the ranks of a world and join them. */
+#ifndef WF_MESH_CLUSTER_LAUNCH_H
+#define WF_MESH_CLUSTER_LAUNCH_H
+
+#include "mesh/comm/collective.h"
+#include "mesh/cluster/placement.h"
+
+WF_BEGIN_DECLS
+
+enum { WF_MAX_RANKS = 4096 };
+
+/* Bytes for the stack of a rank: modest, so that thousands of ranks fit; data lives on the heap. */
+enum { WF_RANK_STACK = 4 << 20 };
+
+/* One rank, as its function sees it. */
+typedef struct wf_rank {
+    int index, size;
+    int seat; /* its place among the ranks of its host, on which tp neighbours are side by side */
+    int here;       /* ranks of its process, whose seats follow each other */
+    wf_comm *world; /* the launcher's; splits of it are closed by who made them */
+    wf_error error; /* what a failing rank_main leaves here is told to all */
+    const char
+        *warning; /* what the placement of the ranks costs, for one of them to tell; or NULL */
+} wf_rank;
+
+/* How a world ended, beside its status. */
+typedef struct wf_launch_end {
+    bool told; /* it failed, and that has been told: by `tell`, or by another process */
+    /* Ranks here that have not returned though the world has failed: they are stuck in what they
+       do, still use what they were given, and end with the process: it should _exit soon. */
+    int stuck;
+} wf_launch_end;
+
+/* Which ranks a launcher's processes run. */
+typedef enum wf_rank_order {
+    WF_ORDER_NEAR,    /* by the cheapest placement of the mesh: see mesh/cluster/placement.h */
+    WF_ORDER_STARTED, /* the first process the first ranks, and so on */
+    WF_ORDER_TRANSPOSED /* the innermost axis as far apart as the outermost could be: to compare */
+} wf_rank_order;
+
+typedef struct wf_launch_options {
+    int ranks; /* 1 .. WF_MAX_RANKS; any number on a transport that moves nothing */
+    const char
+        *launcher; /* "threads", "mpi"; NULL: what was detected (mesh/cluster/launcher.h) */
+    const char *transport; /* NULL: that of the launcher */
+    int rank;              /* which one to be where only one runs: on "fake" */
+    /* Threads that each rank will use: it is bound to as many cores of its own where there are
+       enough for all ranks, tp neighbours side by side. 0: the system places the ranks. */
+    int threads;
+    /* The mesh that the ranks will form, outermost axis first, with what a rank receives over each
+       in a step; n_axes 0: processes run ranks in the order of their start. */
+    int n_axes;
+    const wf_place_axis *axis;
+    wf_rank_order order;
+    /* Seconds after which a rank that neither goes on nor waits for others has failed; 0: never.
+       Computing for so long without a collective counts; to read data, and to read or write
+       checkpoints and models, may take any time. Processes have as long to come together, 20 s at
+       least. */
+    double stall_timeout;
+    /* NULL, or called when the world has failed, with the arg of the ranks, in one process; the
+       others end after that. */
+    void (*tell)(const wf_error *error, void *arg);
+    wf_launch_end *end; /* NULL, or filled in */
+} wf_launch_options;
+
+/**
+ * wf_launch - run rank_main once per rank, each on a thread of its own, and wait for all
+ *
+ * Where a launcher started several processes, each runs an equal share of the ranks, one or more,
+ * and all return the same status and text. Which ones is found from the processes' hosts and
+ * `axis`; rank 0 is in the first process.
+ *
+ * All ranks start or none does. A rank that fails wakes the others with WF_ELOST; one that
+ * returns while others wait for it is an error too. Of processes that die, are stopped or cannot be
+ * reached the others hear by themselves (mesh/health/failure_detector.h), and with stall_timeout of ranks that hang.
+ * The text of a failure names its rank, and where that was: host, place in the mesh, step,
+ * collective. Ranks that do not return then are left behind (wf_launch_end). Processes that a
+ * launcher started end when it does.
+ *
+ * @param rank_main  returns WF_OK, or a status with rank->error set
+ * @param arg        handed to every rank
+ * Returns:          WF_OK, or the failure that came first, its rank named in `error`
+ * Errors:           WF_EINVAL, WF_EUNSUPPORTED (transport, launcher), WF_ENOMEM (ranks that cannot be
+ *                   started), WF_ELOST (a process, or a rank that returned early), WF_ETIMEOUT (a
+ *                   stall, a deadlock), else what a rank returned
+ */
+WF_API wf_status wf_launch(const wf_launch_options *options,
+                           wf_status (*rank_main)(wf_rank *rank, void *arg), void *arg,
+                           wf_error *error);
+
+WF_END_DECLS
+
+#endif

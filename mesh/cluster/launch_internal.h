@@ -1,0 +1,56 @@
+/* mesh/cluster/launch_internal.h - a launch, as what opens it and what runs it share it. Not installed. */
+#ifndef WF_MESH_CLUSTER_LAUNCH_INTERNAL_H
+#define WF_MESH_CLUSTER_LAUNCH_INTERNAL_H
+
+#include "mesh/cluster/launch.h"
+#include "mesh/cluster/affinity_internal.h"
+#include "mesh/health/failure_detector.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef struct started {
+    struct launch *launch;
+    wf_rank rank;
+    int place; /* among the ranks that are bound to cores */
+    wf_status status;
+    pthread_t thread;
+} started;
+
+/* On the heap, for a rank that is stuck may outlive the call. */
+typedef struct launch {
+    const wf_transport *transport;
+    wf_status (*rank_main)(wf_rank *rank, void *arg);
+    void *arg;
+    void *world;
+    wf_places *places; /* NULL: the system's choice */
+    wf_watch_options watched;
+    wf_world_watch *watch; /* NULL: there is nothing that ranks do not notice themselves */
+    wf_comm **comm;        /* [n] */
+    wf_seating seats;      /* who runs here: */
+    int n;                 /* so many */
+    _Atomic uint32_t gate, running;
+    struct launch *next; /* of those left behind */
+    started rank[];
+} launch;
+
+/* ---- launch_open.c ---- */
+
+/* The transport that is asked for, or that suits what started this process. */
+const wf_transport *wf_launch_transport(const wf_launch_options *o, wf_error *error);
+
+/* A world whose ranks are attached and watched, and have not started: *out, which is NULL where it
+   cannot be. Where processes have to meet for that, *end tells how it failed: with `stuck` they have
+   not, and one of this process's threads is still waiting for them. */
+wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, launch **out,
+                         wf_launch_end *end, wf_error *error);
+
+/* A failure to open that need not be that of all processes: one of them tells of one. */
+static inline bool wf_launch_is_own(wf_status status)
+{
+    return status != WF_OK && status != WF_EINVAL && status != WF_EUNSUPPORTED;
+}
+
+/* Gives all of it back; no rank uses it any more. */
+void wf_launch_close(launch *l);
+
+#endif

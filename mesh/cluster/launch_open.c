@@ -1,0 +1,294 @@
+/*
+ * mesh/cluster/launch_open.c - a world until its ranks start: its transport, which ranks run here, the watch.
+ * What joins processes may wait for one of them for ever, so a thread of its own does that, and is left
+ * behind when one does not come.
+ */
+#include "core/futex.h"
+#include "mesh/cluster/launch_internal.h"
+#include "mesh/cluster/launcher.h"
+#include "mesh/health/muster.h"
+#include "mesh/health/recorder_events.h"
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+
+static wf_status attach(launch *l, const wf_launch_options *o, wf_error *error)
+{
+    wf_status status = WF_OK;
+
+    for (int i = 0; status == WF_OK && i < l->n; i++) {
+        wf_rank *rank = &l->rank[i].rank;
+
+        l->rank[i].launch = l;
+        l->rank[i].place = l->seats.seat[i] % l->seats.sharing;
+        rank->index = l->seats.rank[i];
+        rank->size = o->ranks;
+        rank->seat = l->seats.seat[i];
+        rank->here = l->n;
+        rank->warning = l->seats.warning;
+        status = l->transport->attach(l->world, rank->index, &l->comm[i], error);
+        rank->world = l->comm[i];
+        if (status == WF_OK)
+            wf_recorder_of(l->comm[i]);
+    }
+    l->watched =
+        (wf_watch_options){.transport = l->transport,
+                           .world = l->world,
+                           .comm = l->comm,
+                           .ranks = o->ranks,
+                           .rank = l->seats.rank,
+                           .here = l->n,
+                           .processes = o->ranks / l->n,
+                           .process = l->transport->seat ? wf_launcher_detected().process : 0,
+                           .limit = o->stall_timeout};
+    l->watched.alone = l->watched.processes == wf_launcher_detected().local;
+    if (status != WF_OK || !l->transport->moves ||
+        (l->watched.processes == 1 ? o->stall_timeout <= 0 : !l->transport->share))
+        return status;
+    status = wf_watch_open(&l->watched, &l->watch, error);
+    for (int i = 0; i < l->n; i++)
+        l->comm[i]->watch = l->watch;
+    return status;
+}
+
+static wf_status check(const wf_launch_options *o, const wf_transport *t, wf_error *error)
+{
+    if (o->ranks < 1 || (t->moves && o->ranks > WF_MAX_RANKS))
+        return wf_error_set(error, WF_EINVAL, "%d ranks: a world has 1 to %d ranks", o->ranks,
+                            WF_MAX_RANKS);
+    if (!t->moves && (o->rank < 0 || o->rank >= o->ranks))
+        return wf_error_set(error, WF_EINVAL, "rank %d of a world of %d: ranks are 0 to %d",
+                            o->rank, o->ranks, o->ranks - 1);
+    return WF_OK;
+}
+
+/* A transport that moves nothing takes no part in what launchers start. */
+const wf_transport *wf_launch_transport(const wf_launch_options *o, wf_error *error)
+{
+    const wf_transport *asked = o->transport ? wf_transport_find(o->transport, error) : NULL;
+    wf_launcher launcher;
+
+    if (o->transport && (!asked || !asked->moves))
+        return asked;
+    if (wf_launcher_choose(o->launcher, o->transport, o->ranks, &launcher, error) != WF_OK)
+        return NULL;
+    return asked ? asked : wf_transport_find(wf_launcher_transport(&launcher), error);
+}
+
+/* Threads of one process: all ranks, or the one that is asked for where nothing moves. */
+static wf_status seat_here(const wf_launch_options *o, bool moves, wf_seating *seats,
+                           wf_error *error)
+{
+    int n = moves ? o->ranks : 1;
+
+    *seats = (wf_seating){.n = n, .sharing = n, .local = 1};
+    seats->rank = malloc((size_t)n * sizeof *seats->rank);
+    seats->seat = malloc((size_t)n * sizeof *seats->seat);
+    if (!seats->rank || !seats->seat)
+        return wf_error_set(error, WF_ENOMEM, "no memory to start %d ranks", n);
+    for (int i = 0; i < n; i++) {
+        seats->rank[i] = moves ? i : o->rank;
+        seats->seat[i] = i;
+    }
+    return WF_OK;
+}
+
+static launch *launch_new(const wf_transport *transport, void *world, const wf_seating *seats)
+{
+    size_t n = (size_t)seats->n;
+    launch *l = calloc(1, sizeof *l + n * sizeof l->rank[0]);
+
+    if (!l)
+        return NULL;
+    l->comm = calloc(n, sizeof *l->comm);
+    if (!l->comm) {
+        free(l);
+        return NULL;
+    }
+    l->transport = transport;
+    l->world = world;
+    l->seats = *seats;
+    l->n = seats->n;
+    return l;
+}
+
+/* Who started this process shall not leave it behind. */
+static void prepare_process(void)
+{
+    wf_launcher l = wf_launcher_detected();
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (l.processes > 1) /* and what the muster listens to */
+        wf_watch_keep((l.process == 0 ? l.processes - 1 : 1) + 1);
+}
+
+/* A world that is open, and which of its ranks run here. */
+static wf_status open_world(const wf_transport *t, const wf_launch_options *o, launch **out,
+                            wf_error *error)
+{
+    const wf_seating_wish wish = {o->ranks, o->threads, o->n_axes, o->axis, o->order};
+    wf_seating seats = {.n = 0};
+    wf_places *places = NULL;
+    wf_status status;
+    void *world;
+
+    /* of several processes each has to know of the others on its host first */
+    if (t->moves && !t->seat && o->threads > 0)
+        places = wf_places_open(NULL, o->ranks, o->threads);
+    status = t->open(o->ranks, places != NULL, &world, error);
+    if (status != WF_OK) {
+        wf_places_close(places);
+        return status;
+    }
+    status =
+        t->seat ? t->seat(world, &wish, &seats, error) : seat_here(o, t->moves, &seats, error);
+    if (status == WF_OK && !(*out = launch_new(t, world, &seats)))
+        status = wf_error_set(error, WF_ENOMEM, "no memory to start %d ranks", seats.n);
+    if (status == WF_OK && t->seat && o->threads > 0)
+        places = wf_places_open(NULL, seats.sharing, o->threads);
+    if (status == WF_OK) {
+        (*out)->places = places;
+        return WF_OK;
+    }
+    t->close(world);
+    wf_places_close(places);
+    wf_seating_free(&seats);
+    return status;
+}
+
+void wf_launch_close(launch *l)
+{
+    for (int i = 0; i < l->n; i++)
+        wf_comm_close(l->comm[i]);
+    l->transport->close(l->world);
+    if (l->watch) /* the transport may ask it to the end */
+        wf_watch_close(l->watch);
+    wf_places_close(l->places);
+    wf_seating_free(&l->seats);
+    free(l->comm);
+    free(l);
+}
+
+static wf_status open_here(const wf_transport *t, const wf_launch_options *o, launch **out,
+                           wf_error *error)
+{
+    wf_status status = open_world(t, o, out, error);
+
+    if (status == WF_OK)
+        status = attach(*out, o, error);
+    if (status != WF_OK && *out) {
+        if (t->fail) /* others may wait for this process: it is not to wait for them */
+            t->fail((*out)->world, (*out)->seats.rank[0], error, true);
+        wf_launch_close(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+/* On the heap, with what it needs of the caller's: it may outlive the call. */
+typedef struct opening {
+    const wf_transport *transport;
+    wf_launch_options options;
+    wf_place_axis *axis;
+    launch *launch;
+    wf_status status;
+    wf_error error;
+    _Atomic uint32_t done;
+    struct opening *next; /* of those left behind */
+} opening;
+
+static opening *_Atomic left_behind;
+
+static void *run_opening(void *arg)
+{
+    opening *p = arg;
+
+    p->status = open_here(p->transport, &p->options, &p->launch, &p->error);
+    atomic_store(&p->done, 1);
+    wf_futex_wake(&p->done, 1);
+    return NULL;
+}
+
+static opening *opening_new(const wf_transport *t, const wf_launch_options *o)
+{
+    size_t axes = (size_t)o->n_axes;
+    opening *p = calloc(1, sizeof *p);
+
+    if (!p)
+        return NULL;
+    p->axis = calloc(axes + 1, sizeof *p->axis);
+    if (!p->axis) {
+        free(p);
+        return NULL;
+    }
+    if (axes)
+        memcpy(p->axis, o->axis, axes * sizeof *p->axis);
+    p->transport = t;
+    p->options = *o;
+    p->options.axis = p->axis;
+    return p;
+}
+
+/* False: it does not end, and why. */
+static bool await_opening(opening *p, wf_error *error)
+{
+    bool failed = false;
+
+    wf_muster_listen(true);
+    while (!atomic_load(&p->done) && !failed) {
+        wf_futex_wait(&p->done, 0, 25);
+        failed = !atomic_load(&p->done) && wf_muster_look(error);
+    }
+    wf_muster_listen(false);
+    return !failed;
+}
+
+/* In a thread that is left behind when the processes of this host do not all come. */
+static wf_status open_together(const wf_transport *t, const wf_launch_options *o, launch **out,
+                               wf_launch_end *end, wf_error *error)
+{
+    opening *p = opening_new(t, o);
+    pthread_t thread;
+    wf_status status;
+
+    if (!p || pthread_create(&thread, NULL, run_opening, p) != 0) {
+        if (p)
+            free(p->axis);
+        free(p);
+        return wf_error_set(error, WF_ENOMEM, "no memory for a thread that joins processes");
+    }
+    if (!await_opening(p, error)) {
+        end->stuck = 1;
+        end->told = !wf_muster_claim();
+        pthread_detach(thread);
+        p->next = atomic_exchange(&left_behind, p);
+        return error->code;
+    }
+    pthread_join(thread, NULL);
+    status = p->status;
+    *out = p->launch;
+    if (status != WF_OK)
+        *error = p->error;
+    if (wf_launch_is_own(status))
+        end->told = !wf_muster_claim();
+    free(p->axis);
+    free(p);
+    return status;
+}
+
+wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, launch **out,
+                         wf_launch_end *end, wf_error *error)
+{
+    wf_status status = check(o, t, error);
+
+    *out = NULL;
+    if (status != WF_OK)
+        return status;
+    if (t->seat)
+        prepare_process();
+    wf_muster_open(t->seat != NULL, o->stall_timeout);
+    return t->seat && wf_launcher_detected().processes > 1
+               ? open_together(t, o, out, end, error)
+               : open_here(t, o, out, error);
+}

@@ -1,0 +1,103 @@
+/*
+ * mesh/cluster/placement.h - which device of which host each rank of a mesh gets.
+ *
+ * The cost of a placement, in picoseconds of all ranks together, is
+ *
+ *     sum over axes, over groups of ranks along the axis:
+ *         ranks of the group * bytes that each receives * weight of the worst link between two
+ *
+ * and the placement found is the cheapest; of equally cheap ones the one with low ranks on low
+ * devices. Up to WF_PLACE_EXHAUSTIVE devices it is found by search over all placements. Beyond,
+ * groups of one axis are packed first, each where it fits most tightly, then these blocks along the
+ * next axis, and so on; every axis is tried as the first, and within each host of so few devices
+ * the search then chooses. That is tried on all hosts, and on as few as have room; from the best
+ * of these ranks then change seats as long as that is cheaper (up to 32,768 pairs of a rank and a
+ * device).
+ */
+#ifndef WF_MESH_CLUSTER_PLACEMENT_H
+#define WF_MESH_CLUSTER_PLACEMENT_H
+
+#include "mesh/cluster/host.h"
+#include "mesh/array/mesh.h"
+
+WF_BEGIN_DECLS
+
+enum { WF_PLACE_EXHAUSTIVE = 8 };
+
+typedef struct wf_place_axis {
+    const char *name;
+    int size;
+    double bytes; /* that a rank receives over it in a step */
+} wf_place_axis;
+
+typedef struct wf_seat {
+    int host, device;
+} wf_seat;
+
+typedef struct wf_placement {
+    int n_hosts, n_axes, ranks;
+    const wf_host *const *host; /* the caller's */
+    wf_place_axis axis[WF_MAX_AXES];
+    double weight[WF_LINKS];
+    bool exhaustive;
+    wf_seat *seat; /* [ranks] */
+    double cost;
+} wf_placement;
+
+typedef struct wf_place_options {
+    int n_hosts, n_axes;
+    const wf_host *const *host; /* kept, not copied */
+    const wf_place_axis *axis;  /* outermost first, as in wf_mesh_open; names are kept */
+    /* Of a host's link, which is never taken for faster than what is inside; 0: nominal. */
+    double network_gbit;
+} wf_place_options;
+
+/**
+ * wf_placement_find - the cheapest placement, as above
+ *
+ * @param out   on success to be freed with wf_placement_free
+ * Errors:      WF_EINVAL (fewer devices than ranks; sizes), WF_ENOMEM
+ */
+WF_API wf_status wf_placement_find(const wf_place_options *options, wf_placement *out,
+                                   wf_error *error);
+
+/**
+ * wf_placement_transposed - the same devices, but with the outermost axis side by side and the
+ * innermost one spread: what a list of ranks in the wrong order gives
+ *
+ * Errors:  WF_ENOMEM
+ */
+WF_API wf_status wf_placement_transposed(const wf_placement *from, wf_placement *out,
+                                         wf_error *error);
+
+/** wf_placement_free - frees what it holds. */
+WF_API void wf_placement_free(wf_placement *placement);
+
+/** wf_placement_cost - of any assignment of seats. */
+WF_API double wf_placement_cost(const wf_placement *placement);
+
+/** wf_placement_groups - how many groups along an axis have which link as their worst. */
+WF_API void wf_placement_groups(const wf_placement *placement, int axis, int count[WF_LINKS]);
+
+/**
+ * wf_placement_traffic - bytes of a step by the link that they pass
+ *
+ * Every member of a group receives the same from each other member, as in Weft's collectives.
+ *
+ * @param bytes    [WF_LINKS] all hosts together
+ * @param network  [n_hosts] that each host receives over the network; or NULL
+ */
+WF_API void wf_placement_traffic(const wf_placement *placement, double bytes[WF_LINKS],
+                                 double *network);
+
+/**
+ * wf_placement_warning - what is wrong with the placement: groups of the innermost axis that do
+ * not sit inside one host, and what that costs
+ *
+ * Returns: text, or NULL where nothing is
+ */
+WF_API char *wf_placement_warning(const wf_placement *placement, char *text, size_t size);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,418 @@
+/*
+ * mesh/comm/collective.c - collectives over any transport: what is asked is checked, copied, counted
+ * and fingerprinted here, and carried out by one of two paths.
+ *
+ * An all_reduce of many buffers is cut as if they were one, in lines of 16 floats: the share of
+ * member i is lines [i L / size, (i+1) L / size). Every element is reduced once, in rank order,
+ * so neither the cut nor who does it can show in the bits. A broadcast is cut alike.
+ */
+#include "mesh/comm/collective_internal.h"
+#include "mesh/health/recorder_events.h"
+#include <string.h>
+
+enum { LINE = 16 };
+
+static const char *const names[] = {
+    [WF_ALL_REDUCE] = "all_reduce",
+    [WF_REDUCE_SCATTER] = "reduce_scatter",
+    [WF_ALL_GATHER] = "all_gather",
+    [WF_ALL_TO_ALL] = "all_to_all",
+    [WF_BROADCAST] = "broadcast",
+    [WF_SEND] = "send",
+    [WF_RECV] = "recv",
+    [WF_BARRIER] = "barrier",
+};
+
+const char *wf_collective_name(wf_collective_kind kind)
+{
+    return (unsigned)kind < WF_COLLECTIVE_KINDS ? names[kind] : "unknown collective";
+}
+
+static bool reduces(const wf_collective *w)
+{
+    return w->kind == WF_ALL_REDUCE || w->kind == WF_REDUCE_SCATTER;
+}
+
+static bool reducible(const wf_collective *w)
+{
+    return w->element == 0 || w->element == sizeof(float) ||
+           (w->element == sizeof(uint16_t) && w->reduction == WF_REDUCE_SUM);
+}
+
+static bool has_cuts(const wf_collective *w)
+{
+    return w->kind == WF_REDUCE_SCATTER || w->kind == WF_ALL_GATHER || w->kind == WF_ALL_TO_ALL;
+}
+
+static bool has_peer(const wf_collective *w)
+{
+    return w->kind == WF_BROADCAST || w->kind == WF_SEND || w->kind == WF_RECV;
+}
+
+size_t wf_part_bytes(const wf_pending *p, const int64_t *cuts, int rank)
+{
+    int64_t sum = 0;
+
+    for (int64_t b = 0; b < p->what.n_buffers; b++)
+        sum += wf_part(p, cuts, b, rank + 1) - wf_part(p, cuts, b, rank);
+    return (size_t)sum * p->what.element;
+}
+
+static wf_status check_cuts(const wf_comm *c, const char *op, const int64_t *cuts, int64_t rows,
+                            wf_error *error)
+{
+    if (!cuts)
+        return wf_error_set(error, WF_EINVAL, "%s over %s has a buffer without cuts", op,
+                            c->name);
+    for (int i = 0; i <= c->size; i++)
+        if (i ? cuts[i] < cuts[i - 1] : cuts[0] != 0)
+            return wf_error_set(
+                error, WF_EINVAL,
+                "%s over %s: cuts begin with 0 and never fall, but cut %d is %lld", op, c->name,
+                i, (long long)cuts[i]);
+    for (int i = 0; i <= c->size && rows > 1; i++)
+        if (cuts[i] % rows != 0)
+            return wf_error_set(error, WF_EINVAL,
+                                "%s over %s: cut %d is %lld, no multiple of %lld rows", op,
+                                c->name, i, (long long)cuts[i], (long long)rows);
+    return WF_OK;
+}
+
+/* A part that lies in rows has no place inside what it comes from or goes to. */
+static wf_status check_apart(const wf_comm *c, const wf_collective *w, const wf_comm_buffer *b,
+                             wf_error *error)
+{
+    const int64_t *out_cuts = w->kind == WF_ALL_TO_ALL ? b->out_cuts : b->cuts;
+    size_t element = w->element ? w->element : sizeof(float);
+    int64_t part = b->cuts[c->rank + 1] - b->cuts[c->rank];
+    size_t in = (size_t)(w->kind == WF_ALL_GATHER ? part : b->cuts[c->size]) * element;
+    size_t out = (size_t)(w->kind == WF_REDUCE_SCATTER ? part : out_cuts[c->size]) * element;
+    uintptr_t x = (uintptr_t)b->in, y = (uintptr_t)b->out;
+
+    if ((b->rows <= 1 && b->out_rows <= 1) || x + in <= y || y + out <= x)
+        return WF_OK;
+    return wf_error_set(error, WF_EINVAL,
+                        "%s over %s: in and out overlap, and the parts lie in %lld rows; give "
+                        "them memory of their own",
+                        wf_collective_name(w->kind), c->name,
+                        (long long)(b->rows > 1 ? b->rows : b->out_rows));
+}
+
+static wf_status check(const wf_comm *c, const wf_collective *w, wf_error *error)
+{
+    const char *op = wf_collective_name(w->kind);
+    wf_status status = WF_OK;
+
+    if ((unsigned)w->kind >= WF_COLLECTIVE_KINDS || w->n_buffers < 0)
+        return wf_error_set(error, WF_EINVAL, "%s of %lld buffers over %s", op,
+                            (long long)w->n_buffers, c->name);
+    if (w->device && c->transport->moves && !c->transport->far)
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "%s over %s: transport %s moves the host's memory, and tensors lie "
+                            "on device %s; use --transport nccl, or threads, or --device cpu",
+                            op, c->name, c->transport->name, w->device->name);
+    if (reduces(w) && (!reducible(w) || !(c->reduce.sum || w->device)))
+        return wf_error_set(
+            error, WF_EINVAL, "%s over %s: %s", op, c->name,
+            c->reduce.sum || w->device
+                ? "reductions take floats (element 4), sums bf16 too (element 2)"
+                : "the group has no arithmetic (wf_comm_set_reduce)");
+    if (has_peer(w) &&
+        (w->peer < 0 || w->peer >= c->size || (w->peer == c->rank && w->kind != WF_BROADCAST)))
+        return wf_error_set(error, WF_EINVAL,
+                            "%s over %s: member %d is not another one of its %d (this is %d)",
+                            op, c->name, w->peer, c->size, c->rank);
+    for (int64_t b = 0; status == WF_OK && b < w->n_buffers; b++) {
+        if (has_cuts(w))
+            status = check_cuts(c, op, w->buffers[b].cuts, w->buffers[b].rows, error);
+        else if (w->buffers[b].count < 0)
+            status = wf_error_set(error, WF_EINVAL, "%s over %s of %lld elements", op, c->name,
+                                  (long long)w->buffers[b].count);
+        if (status == WF_OK && w->kind == WF_ALL_TO_ALL)
+            status = check_cuts(c, op, w->buffers[b].out_cuts, w->buffers[b].out_rows, error);
+        if (status == WF_OK && has_cuts(w))
+            status = check_apart(c, w, &w->buffers[b], error);
+    }
+    return status;
+}
+
+/* Cuts of one all_reduce or broadcast over all its buffers, as if they lay end to end. */
+static void cut_evenly(wf_pending *p)
+{
+    int size = p->comm->size;
+    int64_t total = 0, lines, first = 0;
+
+    for (int64_t b = 0; b < p->what.n_buffers; b++)
+        total += p->buffer[b].count;
+    lines = (total + LINE - 1) / LINE;
+    for (int64_t b = 0; b < p->what.n_buffers; b++) {
+        int64_t count = p->buffer[b].count;
+
+        for (int i = 0; i <= size; i++) {
+            int64_t at = LINE * (lines * i / size) - first;
+
+            p->cuts[b * (size + 1) + i] = at < 0 ? 0 : at > count ? count : at;
+        }
+        first += count;
+    }
+}
+
+/* A piece of the block at *used; with block NULL it is only counted. */
+static void *carve(char *block, size_t *used, int64_t n, size_t size)
+{
+    void *piece = block ? block + *used : NULL;
+
+    *used += ((size_t)n * size + 15) / 16 * 16;
+    return piece;
+}
+
+/* One block holds the pending collective and its arrays. With block NULL: how large it is. */
+static size_t lay_out(wf_pending *p, char *block, const wf_comm *c, const wf_collective *w)
+{
+    bool messages = w->kind == WF_SEND || w->kind == WF_RECV;
+    int64_t n = w->n_buffers, cuts = n * (c->size + 1);
+    size_t used = 0;
+
+    carve(block, &used, 1, sizeof *p);
+    p->buffer = carve(block, &used, n, sizeof *p->buffer);
+    p->x = carve(block, &used, messages ? n : 1, sizeof *p->x);
+    p->cuts = carve(block, &used, cuts, sizeof *p->cuts);
+    p->out_cuts = p->cuts;
+    if (w->kind == WF_ALL_TO_ALL)
+        p->out_cuts = carve(block, &used, cuts, sizeof *p->cuts);
+    p->result = carve(block, &used, n, sizeof *p->result);
+    p->pieces = carve(block, &used, c->size, sizeof *p->pieces);
+    p->source = carve(block, &used, c->size, sizeof *p->source);
+    p->target = carve(block, &used, c->size, sizeof *p->target);
+    p->send_bytes = carve(block, &used, c->size, sizeof *p->send_bytes);
+    p->recv_bytes = carve(block, &used, c->size, sizeof *p->recv_bytes);
+    return used;
+}
+
+static wf_pending *pending_new(wf_comm *c, const wf_collective *w)
+{
+    size_t row = (size_t)(c->size + 1) * sizeof(int64_t);
+    wf_pending size, *p;
+
+    size.bytes = lay_out(&size, NULL, c, w);
+    p = wf_blocks_take(&c->blocks, size.bytes);
+    if (!p)
+        return NULL;
+    memset(p, 0, size.bytes);
+    lay_out(p, (char *)p, c, w);
+    p->bytes = size.bytes;
+    p->comm = c;
+    p->what = *w;
+    if (p->what.element == 0)
+        p->what.element = sizeof(float);
+    if (w->n_buffers)
+        memcpy(p->buffer, w->buffers, (size_t)w->n_buffers * sizeof *p->buffer);
+    p->what.buffers = p->buffer;
+    for (int64_t b = 0; has_cuts(w) && b < w->n_buffers; b++) {
+        memcpy(p->cuts + b * (c->size + 1), w->buffers[b].cuts, row);
+        if (w->kind == WF_ALL_TO_ALL)
+            memcpy(p->out_cuts + b * (c->size + 1), w->buffers[b].out_cuts, row);
+    }
+    if (w->kind == WF_ALL_REDUCE || w->kind == WF_BROADCAST)
+        cut_evenly(p);
+    return p;
+}
+
+static void pending_free(wf_pending *p)
+{
+    const wf_device *device = wf_far_device(p);
+
+    if (!device)
+        wf_blocks_give(&p->comm->blocks, p->scratch, p->scratch_bytes);
+    else if (p->scratch)
+        device->allocator.release(device->allocator.self, p->scratch, p->scratch_bytes);
+    wf_blocks_give(&p->comm->blocks, p, p->bytes);
+}
+
+void *wf_scratch_take(wf_pending *p, size_t bytes)
+{
+    const wf_device *device = wf_far_device(p);
+
+    p->scratch_bytes = bytes;
+    p->scratch = device ? device->allocator.alloc(device->allocator.self, bytes)
+                        : wf_blocks_take(&p->comm->blocks, bytes);
+    return p->scratch;
+}
+
+static int64_t total_bytes(const wf_pending *p)
+{
+    int64_t sum = 0;
+
+    for (int64_t b = 0; b < p->what.n_buffers; b++)
+        sum += has_cuts(&p->what) ? wf_part(p, p->cuts, b, p->comm->size) : p->buffer[b].count;
+    return sum * (int64_t)p->what.element;
+}
+
+/* What this rank receives: for an all_reduce, the bytes of a ring. */
+static int64_t received_bytes(const wf_pending *p)
+{
+    int me = p->comm->rank, others = p->comm->size - 1;
+    bool cut = p->what.kind == WF_ALL_REDUCE || has_cuts(&p->what);
+    int64_t mine = cut ? (int64_t)wf_part_bytes(p, p->cuts, me) : 0, total = total_bytes(p);
+
+    switch (p->what.kind) {
+    case WF_ALL_REDUCE:
+        return others * mine + total - mine;
+    case WF_REDUCE_SCATTER:
+        return others * mine;
+    case WF_ALL_GATHER:
+        return total - mine;
+    case WF_ALL_TO_ALL:
+        total = 0;
+        for (int i = 0; i <= others; i++)
+            total += i == me ? 0 : (int64_t)wf_part_bytes(p, p->out_cuts, i);
+        return total;
+    case WF_BROADCAST:
+        return me == p->what.peer ? 0 : total;
+    case WF_RECV:
+        return total;
+    default:
+        return 0;
+    }
+}
+
+static void sign(wf_pending *p)
+{
+    const wf_collective *w = &p->what;
+    uint64_t shape = 14695981039346656037u;
+    int64_t words = has_cuts(w) ? w->n_buffers * (p->comm->size + 1) : w->n_buffers;
+
+    for (int64_t i = 0; i < words; i++) {
+        int64_t word = has_cuts(w) ? p->cuts[i] : p->buffer[i].count;
+
+        shape = (shape ^ (uint64_t)word) * 1099511628211u;
+        shape ^= shape >> 29;
+    }
+    for (int64_t b = 0; has_cuts(w) && b < w->n_buffers; b++)
+        shape = (shape ^ (uint64_t)p->buffer[b].rows) * 1099511628211u;
+    p->x->print = (wf_fingerprint){
+        .op = names[w->kind],
+        .detail = !reduces(w)                     ? ""
+                  : w->reduction == WF_REDUCE_SUM ? "sum"
+                                                  : "max",
+        .element = w->element,
+        .buffers = w->n_buffers,
+        /* An all_to_all's sizes differ by member; they are compared pair by pair. */
+        .bytes = w->kind == WF_ALL_TO_ALL ? -1 : total_bytes(p),
+        .root = w->kind == WF_BROADCAST ? w->peer : -1,
+        .shape = w->kind == WF_ALL_TO_ALL ? 0 : shape,
+    };
+    p->x->peer = w->peer;
+    p->x->device = w->device;
+    p->x->send_bytes = p->send_bytes;
+    p->x->recv_bytes = p->recv_bytes;
+}
+
+wf_status wf_collective_post(wf_comm *comm, const wf_collective *what, bool background,
+                             wf_pending **pending, wf_error *error)
+{
+    const wf_transport *t = comm->transport;
+    wf_status status = check(comm, what, error);
+    wf_pending *p;
+
+    *pending = NULL;
+    if (status != WF_OK)
+        return status;
+    p = pending_new(comm, what);
+    if (!p)
+        return wf_error_set(error, WF_ENOMEM, "no memory to begin %s over %s",
+                            names[what->kind], comm->name);
+    comm->ledger.of[what->kind].calls++;
+    comm->ledger.of[what->kind].bytes += received_bytes(p);
+    if (t->moves) {
+        p->sequence = wf_recorder_begin(comm, what->kind, total_bytes(p));
+        p->path = (t->exposure ? wf_exposed_paths : wf_packed_paths) + what->kind;
+        if (what->kind != WF_SEND && what->kind != WF_RECV)
+            sign(p);
+        p->x->background = background && comm->size > 1;
+        p->x->timed = comm->trace != NULL;
+        p->posted = comm->trace ? wf_trace_now() : 0;
+        wf_recorder_wait(comm, what->kind, p->sequence);
+        status = p->path->begin(p, error);
+        wf_recorder_wait_over(comm);
+    }
+    if (status != WF_OK) {
+        wf_recorder_end(comm, what->kind, p->sequence, true);
+        pending_free(p);
+        return status;
+    }
+    p->next = comm->in_flight;
+    comm->in_flight = p;
+    *pending = p;
+    return WF_OK;
+}
+
+wf_status wf_collective_begin(wf_comm *comm, const wf_collective *what, wf_pending **pending,
+                              wf_error *error)
+{
+    return wf_collective_post(comm, what, true, pending, error);
+}
+
+/* The transfer is what the transport says it is, or else the time from begin to end. Those of a
+   group go one after the other: one that began while the last bytes of another were under way
+   counts from when that was through. */
+static void trace(const wf_pending *p, int64_t waited)
+{
+    wf_comm *c = p->comm;
+    wf_trace_event e = {.kind = WF_TRACE_WAIT,
+                        .name = names[p->what.kind],
+                        .place = c->name,
+                        .start = waited,
+                        .end = wf_trace_now(),
+                        .bytes = received_bytes(p)};
+
+    wf_trace_add(c->trace, &e);
+    e.kind = WF_TRACE_TRANSFER;
+    e.start = p->x->began ? p->x->began : p->posted;
+    e.end = p->x->ended ? p->x->ended : e.end;
+    if (e.start < c->through)
+        e.start = c->through < e.end ? c->through : e.end;
+    wf_trace_add(c->trace, &e);
+    c->through = e.end;
+}
+
+wf_status wf_collective_end(wf_pending *p, wf_error *error)
+{
+    wf_pending **link;
+    wf_status status;
+    int64_t start;
+
+    if (!p)
+        return wf_error_set(error, WF_EINVAL,
+                            "wf_collective_end without a collective in flight");
+    start = p->posted ? wf_trace_now() : 0;
+    wf_recorder_wait(p->comm, p->what.kind, p->sequence);
+    status = p->path ? p->path->end(p, error) : WF_OK;
+    wf_recorder_wait_over(p->comm);
+    if (p->posted && p->comm->trace && p->comm->size > 1)
+        trace(p, start);
+    wf_recorder_end(p->comm, p->what.kind, p->sequence, status != WF_OK);
+    for (link = &p->comm->in_flight; *link != p; link = &(*link)->next)
+        ;
+    *link = p->next;
+    pending_free(p);
+    return status;
+}
+
+void wf_pending_drop(wf_comm *comm)
+{
+    while (comm->in_flight) {
+        wf_pending *next = comm->in_flight->next;
+
+        pending_free(comm->in_flight);
+        comm->in_flight = next;
+    }
+}
+
+wf_status wf_collective_run(wf_comm *comm, const wf_collective *what, wf_error *error)
+{
+    wf_pending *p;
+    wf_status status = wf_collective_post(comm, what, false, &p, error);
+
+    return status == WF_OK ? wf_collective_end(p, error) : status;
+}

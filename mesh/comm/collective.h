@@ -1,0 +1,232 @@
+/*
+ * mesh/comm/collective.h - communication over a group of ranks: a handle per rank and group, and
+ * collectives over plain buffers.
+ *
+ * Transports move bytes; arithmetic is ours. A sum over ranks is the midpoint tree
+ * (core/numerics/tree.h) over the members in their order, computed by the functions of wf_reduce_ops:
+ * the same bits over every transport.
+ *
+ *     all_reduce      out = sum or max over members of in
+ *     reduce_scatter  member i keeps elements [cuts[i], cuts[i+1]) of that
+ *     all_gather      member i brings elements [cuts[i], cuts[i+1]) of out
+ *     all_to_all      block i of in goes to member i; block i of out comes from member i
+ *     broadcast       out = in of the root
+ *
+ * Every member makes the same calls over a group in the same order, and ends what it has begun
+ * in the same order; one that differs makes WF_EMISMATCH on all. Pieces may be uneven and
+ * empty.
+ */
+#ifndef WF_MESH_COMM_COLLECTIVE_H
+#define WF_MESH_COMM_COLLECTIVE_H
+
+#include "core/trace.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+WF_BEGIN_DECLS
+
+typedef struct wf_comm wf_comm;       /* one rank's handle of one group of ranks */
+typedef struct wf_pending wf_pending; /* a collective that was begun and not ended */
+struct wf_device;
+
+typedef enum wf_collective_kind {
+    WF_ALL_REDUCE,
+    WF_REDUCE_SCATTER,
+    WF_ALL_GATHER,
+    WF_ALL_TO_ALL,
+    WF_BROADCAST,
+    WF_SEND,
+    WF_RECV,
+    WF_BARRIER,
+    WF_COLLECTIVE_KINDS
+} wf_collective_kind;
+
+typedef enum wf_reduction { WF_REDUCE_SUM, WF_REDUCE_MAX } wf_reduction;
+
+/* The arithmetic of reductions, with the meaning of the same names in kernels/cpu/simd_internal.h. */
+typedef struct wf_reduce_ops {
+    void (*sum)(const float *const *src, int64_t n_src, bool tree, float *y, int64_t n);
+    void (*maximum)(const float *a, const float *b, float *y, int64_t n);
+    /* sum, to many results, past the caches where `stream`; NULL: sum, then copies */
+    void (*sum_to_all)(const float *const *src, int64_t n_src, bool tree, float *const *dst,
+                       int64_t n_dst, bool stream, int64_t n);
+    /* copy past the caches what will not be read soon; NULL: there is no such copy */
+    void (*stream)(const void *from, void *to, size_t bytes);
+    bool chain; /* sums in ascending order of rank, not in the tree: exactness is off */
+} wf_reduce_ops;
+
+/*
+ * One of the buffers of a collective; counts and cuts in elements. `cuts` has one more entry
+ * than the group has members, begins with 0 and never falls. In place: out == in for
+ * all_reduce, reduce_scatter and all_to_all, in == out or in == out + cuts[rank] for
+ * all_gather; otherwise in and out are apart. reduce_scatter and all_to_all destroy an `in`
+ * that overlaps `out`.
+ *
+ * What is cut (in of reduce_scatter and all_to_all, out of all_gather and all_to_all) holds the
+ * members' parts one after the other, or, where a tensor is cut along an inner dim, `rows` rows
+ * with a row of every part in turn. Parts alone (the other side) are dense. With more than one
+ * row all cuts are multiples of the rows, and in and out are apart.
+ */
+typedef struct wf_comm_buffer {
+    const void *in;          /* not read by a broadcast's receivers and by recv */
+    void *out;               /* not written by a broadcast's root and by send */
+    int64_t count;           /* all_reduce, broadcast, send, recv */
+    const int64_t *cuts;     /* reduce_scatter, all_gather; all_to_all: of in */
+    const int64_t *out_cuts; /* all_to_all: of out */
+    int64_t rows;            /* of what is cut; 0 is 1 */
+    int64_t out_rows;        /* all_to_all: of out */
+} wf_comm_buffer;
+
+/* One collective over any number of buffers, which travel together: one check, one wait. */
+typedef struct wf_collective {
+    wf_collective_kind kind;
+    wf_reduction reduction; /* all_reduce, reduce_scatter: of floats, or sums of bf16 */
+    size_t element;         /* bytes of an element, of a bf16 2; 0 means those of a float */
+    int peer;               /* broadcast: the root; send, recv: the other end */
+    int64_t n_buffers;
+    const wf_comm_buffer
+        *buffers; /* copied by begin, with their cuts; not what they point to */
+    /* NULL, or this rank's device with memory of its own (wf_far_memory), where the buffers lie;
+       reductions are then its own, and all members' buffers lie on devices */
+    struct wf_device *device;
+} wf_collective;
+
+/* What went over a group: calls, and the bytes that this rank received from other members. */
+typedef struct wf_ledger {
+    struct {
+        int64_t calls, bytes;
+    } of[WF_COLLECTIVE_KINDS];
+} wf_ledger;
+
+/** wf_comm_rank - this rank's place in the group, 0 .. size - 1. */
+WF_API int wf_comm_rank(const wf_comm *comm);
+
+/** wf_comm_size - how many members the group has. */
+WF_API int wf_comm_size(const wf_comm *comm);
+
+/** wf_comm_name - the group's name, as errors show it. Owner: the group. */
+WF_API const char *wf_comm_name(const wf_comm *comm);
+
+/** wf_comm_world_rank - the world's number of a member. */
+WF_API int wf_comm_world_rank(const wf_comm *comm, int member);
+
+/** wf_comm_transport - name of the transport below, for instance "threads". */
+WF_API const char *wf_comm_transport(const wf_comm *comm);
+
+/** wf_comm_set_reduce - the arithmetic of this handle's reductions; groups split off inherit
+ * it. */
+WF_API void wf_comm_set_reduce(wf_comm *comm, const wf_reduce_ops *ops);
+
+/**
+ * wf_comm_trace - write down which collectives over this handle are under way when, and when this
+ * rank waits for them; for collectives that are begun from now on. NULL ends it.
+ *
+ * @param trace  the caller's, and open as long; kept by the rank's own thread
+ */
+WF_API void wf_comm_trace(wf_comm *comm, wf_trace *trace);
+
+/** wf_comm_ledger - what this rank has moved over the group since the last reset. */
+WF_API const wf_ledger *wf_comm_ledger(const wf_comm *comm);
+
+/** wf_comm_ledger_reset - count from zero again. */
+WF_API void wf_comm_ledger_reset(wf_comm *comm);
+
+/** wf_collective_name - "all_reduce" and so on. Owner: static string. */
+WF_API const char *wf_collective_name(wf_collective_kind kind);
+
+/**
+ * wf_comm_split - a group made of some members of another
+ *
+ * Every member of the parent makes the same number of splits, each naming the group that it is
+ * in itself; the groups of one split share no member. (The members are listed, not found by
+ * asking around, so a group's size is known to a rank that runs alone on the fake transport.)
+ *
+ * @param name     for errors and reports; cut to 31 characters
+ * @param members  ranks of the parent, ascending; the caller is among them
+ * Collective:     over the parent; returns without waiting
+ * Owner:          caller; wf_comm_close
+ * Errors:         WF_EINVAL, WF_ENOMEM, WF_EMISMATCH where members list the group differently,
+ *                 WF_ELOST
+ */
+WF_API wf_status wf_comm_split(wf_comm *parent, const char *name, const int *members, int n,
+                               wf_comm **out, wf_error *error);
+
+/**
+ * wf_comm_close - give a handle back; NULL is nothing. Closing over collectives in flight is an
+ * error that aborts the world.
+ */
+WF_API void wf_comm_close(wf_comm *comm);
+
+/**
+ * wf_comm_abort - this rank has failed: wake all ranks of the world with WF_ELOST
+ *
+ * When it returns no peer reads this rank's buffers any more. Collectives in flight are still
+ * to be ended (they return at once).
+ *
+ * @param cause  what the others' errors will cite; the first abort of a world stays
+ */
+WF_API void wf_comm_abort(wf_comm *comm, const wf_error *cause);
+
+/**
+ * wf_collective_begin - post this rank's part and return, without waiting for the others
+ *
+ * The buffers belong to the collective until it is ended or wf_comm_abort has returned. It
+ * waits only where 32 collectives of the group are unfinished among the peers. Over threads
+ * everything but messages progresses while the rank computes, exchanges of a rank in the order
+ * in which they were begun; wf_collective_run spares the thread that this takes.
+ *
+ * @param pending  set on success, else NULL; goes to wf_collective_end exactly once
+ * Collective:     over comm
+ * Errors:         WF_EINVAL, WF_ENOMEM, WF_EMISMATCH, WF_ELOST, WF_ETIMEOUT (a deadlock)
+ */
+WF_API wf_status wf_collective_begin(wf_comm *comm, const wf_collective *what,
+                                     wf_pending **pending, wf_error *error);
+
+/**
+ * wf_collective_end - wait until the results are in `out` and every peer is done with this
+ * rank's buffers; frees the handle, also on failure
+ *
+ * Errors:  WF_EMISMATCH, WF_ELOST, WF_ETIMEOUT; the contents of `out` are then undefined
+ */
+WF_API wf_status wf_collective_end(wf_pending *pending, wf_error *error);
+
+/** wf_collective_run - begin and end in one. Collective: over comm. */
+WF_API wf_status wf_collective_run(wf_comm *comm, const wf_collective *what, wf_error *error);
+
+/** wf_all_reduce - sum or max over members of one buffer of floats; out may be in. */
+WF_API wf_status wf_all_reduce(wf_comm *comm, wf_reduction reduction, const float *in,
+                               float *out, int64_t count, wf_error *error);
+
+/** wf_reduce_scatter - out[..] = elements [cuts[rank], cuts[rank+1]) of the sum or max of in.
+ */
+WF_API wf_status wf_reduce_scatter(wf_comm *comm, wf_reduction reduction, const float *in,
+                                   float *out, const int64_t *cuts, wf_error *error);
+
+/** wf_all_gather - elements [cuts[i], cuts[i+1]) of out are member i's in. */
+WF_API wf_status wf_all_gather(wf_comm *comm, size_t element, const void *in, void *out,
+                               const int64_t *cuts, wf_error *error);
+
+/** wf_all_to_all - block i of out is block `rank` of member i's in. */
+WF_API wf_status wf_all_to_all(wf_comm *comm, size_t element, const void *in,
+                               const int64_t *in_cuts, void *out, const int64_t *out_cuts,
+                               wf_error *error);
+
+/** wf_broadcast - the root's buffer, on every member. */
+WF_API wf_status wf_broadcast(wf_comm *comm, size_t element, int root, void *buffer,
+                              int64_t count, wf_error *error);
+
+/** wf_send - to one member, which receives as much; returns when it has. */
+WF_API wf_status wf_send(wf_comm *comm, size_t element, int to, const void *buffer,
+                         int64_t count, wf_error *error);
+
+/** wf_recv - the next message of one member. */
+WF_API wf_status wf_recv(wf_comm *comm, size_t element, int from, void *buffer, int64_t count,
+                         wf_error *error);
+
+/** wf_barrier - wait until every member is here. */
+WF_API wf_status wf_barrier(wf_comm *comm, wf_error *error);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,113 @@
+/*
+ * mesh/comm/collective_internal.h - a collective in flight, shared by the three files that carry it
+ * out: collective.c (checks, counts, begin and end), collective_exposed.c (peers' buffers are
+ * read in place) and collective_packed.c (transports that only move bytes).
+ */
+#ifndef WF_MESH_COMM_COLLECTIVE_INTERNAL_H
+#define WF_MESH_COMM_COLLECTIVE_INTERNAL_H
+
+#include "core/device.h"
+#include "mesh/comm/transport.h"
+
+typedef wf_status wf_collective_step(wf_pending *p, wf_error *error);
+
+/* wf_collective_begin; background: unless it is ended at once. */
+wf_status wf_collective_post(wf_comm *comm, const wf_collective *what, bool background,
+                             wf_pending **pending, wf_error *error);
+
+/* How one kind is carried out: post my part; wait, and bring the result. */
+typedef struct wf_collective_path {
+    wf_collective_step *begin, *end;
+} wf_collective_path;
+
+struct wf_pending {
+    wf_comm *comm;
+    wf_pending *next; /* in comm->in_flight */
+    const wf_collective_path *path;
+    wf_collective what;
+    uint64_t sequence;      /* the flight recorder's */
+    wf_comm_buffer *buffer; /* [n_buffers] */
+    int64_t *cuts;          /* [n_buffers][size + 1]: whose part is what, of any kind */
+    int64_t *out_cuts;      /* all_to_all: of out; else the same as cuts */
+    void **result;          /* [n_buffers] reduce_scatter: where my part is reduced */
+    int64_t *pieces, piece; /* [size] of each member's share; elements of one */
+    bool stream;            /* what is written will not be in the caches: store past them */
+    const void **source;    /* [size] */
+    void **target;          /* [size] */
+    size_t *send_bytes, *recv_bytes; /* [size] */
+    void *scratch;
+    size_t bytes, scratch_bytes; /* of this, and of scratch */
+    int64_t posted;              /* when, if it is traced; else 0 */
+    wf_exchange *x;              /* [1], or one per buffer for send and recv */
+};
+
+/* Where member `rank`'s part of buffer b begins; that of `rank` + 1 is its end. */
+static inline int64_t wf_part(const wf_pending *p, const int64_t *cuts, int64_t b, int rank)
+{
+    return cuts[b * (p->comm->size + 1) + rank];
+}
+
+/* Element `at` of a part lies at *place of what is cut in `rows`; returns how many elements lie
+   side by side from there on. */
+static inline int64_t wf_run(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b,
+                             int rank, int64_t at, int64_t *place)
+{
+    int64_t first = wf_part(p, cuts, b, rank), n = wf_part(p, cuts, b, rank + 1) - first;
+    int64_t length = rows > 1 ? n / rows : n;
+
+    *place = first + at;
+    if (rows > 1 && length > 0)
+        *place = at / length * (wf_part(p, cuts, b, p->comm->size) / rows) + first / rows +
+                 at % length;
+    return length > 0 ? length - at % length : 0;
+}
+
+/* A member's part of buffer b: its bytes, and where in `base` it is (NULL where it is empty).
+ */
+static inline size_t wf_locate(const wf_pending *p, const int64_t *cuts, int64_t b, int rank,
+                               const void *base, void **part)
+{
+    int64_t at = wf_part(p, cuts, b, rank), n = wf_part(p, cuts, b, rank + 1) - at;
+
+    *part = n ? (char *)base + (size_t)at * p->what.element : NULL;
+    return (size_t)n * p->what.element;
+}
+
+/* Room for p's own copies, freed with p; NULL where there is none. */
+void *wf_scratch_take(wf_pending *p, size_t bytes);
+
+/* Bytes of the parts of one member, over all buffers. */
+size_t wf_part_bytes(const wf_pending *p, const int64_t *cuts, int rank);
+
+/* The device in whose memory the buffers lie, or NULL: the host's. */
+static inline wf_device *wf_far_device(const wf_pending *p)
+{
+    return p->what.device;
+}
+
+/* memmove in the memory of the buffers, which minds neither NULL where there is nothing to move,
+   nor a move to itself. On a device it is done in the order of what the rank computes. */
+void wf_copy_part(const wf_pending *p, void *to, const void *from, size_t bytes);
+
+/* A part between `whole`, which is cut in `rows`, and a dense copy of it. Returns its bytes. */
+size_t wf_pack_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b, int rank,
+                    const void *whole, void *dense);
+size_t wf_unpack_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b,
+                      int rank, const void *dense, void *whole);
+
+/* target[0 .. n_targets) = sum or max over members of source[], on the device; `aside` as in
+   wf_far_memory. */
+wf_status wf_reduce_far(const wf_pending *p, int n_targets, int64_t n, bool aside,
+                        wf_error *error);
+
+/* y = sum or max over members of source[], in the order of ranks; y may be source[0], that of a
+   sum any of them. */
+void wf_reduce_members(const wf_pending *p, const void *const *source, void *y, int64_t n);
+
+/* Send, receive and barrier are the same on both paths. */
+wf_collective_step wf_messages_begin, wf_messages_end, wf_barrier_begin, wf_barrier_end;
+
+extern const wf_collective_path wf_exposed_paths[WF_COLLECTIVE_KINDS];
+extern const wf_collective_path wf_packed_paths[WF_COLLECTIVE_KINDS];
+
+#endif

@@ -1,0 +1,387 @@
+/*
+ * mesh/comm/collective_staged.c - collectives over transports that only move bytes. The parts for
+ * each member are packed side by side, so that any number of buffers travels as one block. A
+ * single buffer that has them side by side already travels as it is.
+ *
+ *     reduce_scatter = all_to_all of the parts, then my sum over what came
+ *     all_reduce     = that, then all_gather of the reduced parts; where the group is not exact and
+ *                      the transport has sums of its own, those
+ */
+#include "mesh/comm/collective_internal.h"
+
+static wf_status no_memory(const wf_pending *p, size_t bytes, wf_error *error)
+{
+    return wf_error_set(error, WF_ENOMEM, "no memory for %zu bytes to pack %s over %s", bytes,
+                        p->x->print.op, p->comm->name);
+}
+
+/* One buffer that has its parts side by side already. */
+static bool single(const wf_pending *p)
+{
+    return p->what.n_buffers == 1 && p->buffer[0].rows <= 1 && p->buffer[0].out_rows <= 1;
+}
+
+/* Of the whole buffer, in bytes. */
+static size_t extent(const wf_pending *p, const int64_t *cuts)
+{
+    return (size_t)wf_part(p, cuts, 0, p->comm->size) * p->what.element;
+}
+
+static bool apart(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+{
+    uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
+
+    return x + a_bytes <= y || y + b_bytes <= x;
+}
+
+static wf_status begin(wf_pending *p, wf_exchange_kind kind, wf_error *error)
+{
+    p->x->kind = kind;
+    return p->comm->transport->begin(p->comm, p->x, error);
+}
+
+static wf_status wait(wf_pending *p, wf_error *error)
+{
+    return p->comm->transport->wait(p->comm, p->x, error);
+}
+
+static void unpack(const wf_pending *p, const int64_t *cuts, const char *from)
+{
+    for (int i = 0; i < p->comm->size; i++)
+        for (int64_t b = 0; b < p->what.n_buffers; b++) {
+            const wf_comm_buffer *buffer = &p->buffer[b];
+            int64_t rows = p->what.kind == WF_ALL_TO_ALL ? buffer->out_rows : buffer->rows;
+
+            from += wf_unpack_part(p, cuts, rows, b, i, from, buffer->out);
+        }
+}
+
+/* The parts of all inputs, member by member: reductions and all_to_all. */
+static wf_status begin_all_to_all(wf_pending *p, wf_error *error)
+{
+    const wf_comm *c = p->comm;
+    bool reduces = p->what.kind != WF_ALL_TO_ALL;
+    size_t send = 0, recv = 0;
+    char *to;
+
+    for (int i = 0; i < c->size; i++) {
+        p->send_bytes[i] = wf_part_bytes(p, p->cuts, i);
+        p->recv_bytes[i] = wf_part_bytes(p, p->out_cuts, reduces ? c->rank : i);
+        send += p->send_bytes[i];
+        recv += p->recv_bytes[i];
+    }
+    p->x->mine_stays = reduces;
+    if (single(p) && (reduces || apart(p->buffer[0].in, send, p->buffer[0].out, recv))) {
+        p->x->send = p->buffer[0].in;
+        p->x->recv = reduces ? wf_scratch_take(p, recv) : p->buffer[0].out;
+        if (!p->x->recv && recv)
+            return no_memory(p, recv, error);
+        return begin(p, WF_EXCHANGE_ALL_TO_ALL, error);
+    }
+    to = wf_scratch_take(p, send + recv);
+    if (!to)
+        return no_memory(p, send + recv, error);
+    p->x->send = to;
+    for (int i = 0; i < c->size; i++)
+        for (int64_t b = 0; b < p->what.n_buffers; b++)
+            to += wf_pack_part(p, p->cuts, p->buffer[b].rows, b, i, p->buffer[b].in, to);
+    p->x->recv = to;
+    return begin(p, WF_EXCHANGE_ALL_TO_ALL, error);
+}
+
+static wf_status end_all_to_all(wf_pending *p, wf_error *error)
+{
+    wf_status status = wait(p, error);
+
+    if (status == WF_OK && p->x->recv != p->buffer[0].out)
+        unpack(p, p->out_cuts, p->x->recv);
+    return status;
+}
+
+/* What I add myself, where it was sent from. A sum may lie on it, but not overlap it otherwise; a
+   maximum may lie on the first member's alone (wf_reduce_members). */
+static const void *own_part(const wf_pending *p, const void *sum)
+{
+    const char *part = p->x->send;
+    char *came = p->x->recv;
+    size_t bytes = p->recv_bytes[0];
+
+    for (int i = 0; i < p->comm->rank; i++)
+        part += p->send_bytes[i];
+    came += (size_t)p->comm->rank * bytes;
+    if (apart(part, bytes, sum, bytes) ||
+        (part == sum && (p->what.reduction == WF_REDUCE_SUM || p->comm->rank == 0)))
+        return part;
+    wf_copy_part(p, came, part, bytes);
+    return came;
+}
+
+/* My part of all buffers, reduced: where it stays if that is one place, else into what came from
+   member 0. Inputs are not needed any more. */
+static wf_status end_reduce(wf_pending *p, void **sum, wf_error *error)
+{
+    wf_status status = wait(p, error);
+    int64_t n = (int64_t)(p->recv_bytes[0] / p->what.element);
+
+    *sum = p->x->recv;
+    if (single(p) && p->what.kind == WF_ALL_REDUCE)
+        wf_locate(p, p->cuts, 0, p->comm->rank, p->buffer[0].out, sum);
+    else if (single(p))
+        *sum = p->buffer[0].out;
+    if (status != WF_OK || n == 0)
+        return status;
+    for (int i = 0; i < p->comm->size; i++)
+        p->source[i] = (const char *)p->x->recv + (size_t)i * p->recv_bytes[0];
+    p->source[p->comm->rank] = own_part(p, *sum);
+    p->target[0] = *sum;
+    if (wf_far_device(p))
+        return wf_reduce_far(p, 1, n, false, error);
+    wf_reduce_members(p, p->source, *sum, n);
+    return WF_OK;
+}
+
+static wf_status end_reduce_scatter(wf_pending *p, wf_error *error)
+{
+    void *sum;
+    wf_status status = end_reduce(p, &sum, error);
+    const char *from = sum;
+
+    for (int64_t b = 0; status == WF_OK && b < p->what.n_buffers; b++) {
+        void *part;
+        size_t bytes = wf_locate(p, p->cuts, b, p->comm->rank, p->buffer[b].out, &part);
+
+        wf_copy_part(p, p->buffer[b].out, from, bytes);
+        from += bytes;
+    }
+    return status;
+}
+
+/* All buffers end to end, as broadcasts and the transport's own sums have them. */
+static size_t all_bytes(const wf_pending *p)
+{
+    size_t bytes = 0;
+
+    for (int64_t b = 0; b < p->what.n_buffers; b++)
+        bytes += (size_t)p->buffer[b].count * p->what.element;
+    return bytes;
+}
+
+static void pack_all(const wf_pending *p, char *to)
+{
+    for (int64_t b = 0; b < p->what.n_buffers; b++) {
+        size_t bytes = (size_t)p->buffer[b].count * p->what.element;
+
+        wf_copy_part(p, to, p->buffer[b].in, bytes);
+        to += bytes;
+    }
+}
+
+static void unpack_all(const wf_pending *p, const char *from)
+{
+    for (int64_t b = 0; b < p->what.n_buffers; b++) {
+        size_t bytes = (size_t)p->buffer[b].count * p->what.element;
+
+        wf_copy_part(p, p->buffer[b].out, from, bytes);
+        from += bytes;
+    }
+}
+
+static bool transport_sums(const wf_pending *p)
+{
+    return p->comm->transport->reduces && p->comm->reduce.chain && wf_far_device(p);
+}
+
+static wf_status begin_all_reduce(wf_pending *p, wf_error *error)
+{
+    if (!transport_sums(p))
+        return begin_all_to_all(p, error);
+    p->x->bytes = all_bytes(p);
+    p->x->send = p->buffer[0].in;
+    p->x->recv = p->buffer[0].out;
+    if (!single(p)) {
+        char *packed = wf_scratch_take(p, p->x->bytes);
+
+        if (!packed)
+            return no_memory(p, p->x->bytes, error);
+        pack_all(p, packed);
+        p->x->send = p->x->recv = packed;
+    }
+    return begin(p, WF_EXCHANGE_REDUCE, error);
+}
+
+static wf_status end_all_reduce(wf_pending *p, wf_error *error)
+{
+    bool summed = transport_sums(p);
+    void *sum = NULL;
+    wf_status status = summed ? wait(p, error) : end_reduce(p, &sum, error);
+
+    if (summed && status == WF_OK && !single(p))
+        unpack_all(p, p->scratch);
+    if (summed || status != WF_OK)
+        return status;
+    for (int i = 0; i < p->comm->size; i++)
+        p->recv_bytes[i] = wf_part_bytes(p, p->cuts, i);
+    p->x->print.op = "all_reduce (gathering)";
+    p->x->background = false;
+    p->x->mine_stays = false;
+    p->x->send = sum;
+    /* packed: as many bytes as were sent from here */
+    p->x->recv = single(p) ? p->buffer[0].out : p->scratch;
+    status = begin(p, WF_EXCHANGE_ALL_GATHER, error);
+    if (status == WF_OK)
+        status = wait(p, error);
+    if (status == WF_OK && !single(p))
+        unpack(p, p->cuts, p->x->recv);
+    return status;
+}
+
+/* An input that lies in out at another place than its own goes there first. */
+static wf_status gather_single(wf_pending *p, size_t bytes, wf_error *error)
+{
+    wf_comm_buffer *buffer = &p->buffer[0];
+
+    p->x->send = buffer->in;
+    p->x->recv = buffer->out;
+    if (!apart(buffer->in, bytes, buffer->out, extent(p, p->cuts))) {
+        void *place;
+
+        wf_locate(p, p->cuts, 0, p->comm->rank, buffer->out, &place);
+        wf_copy_part(p, place, buffer->in, bytes);
+        p->x->send = place;
+    }
+    return begin(p, WF_EXCHANGE_ALL_GATHER, error);
+}
+
+static wf_status begin_all_gather(wf_pending *p, wf_error *error)
+{
+    const wf_comm *c = p->comm;
+    size_t recv = 0, send = wf_part_bytes(p, p->cuts, c->rank);
+    char *to;
+
+    for (int i = 0; i < c->size; i++) {
+        p->recv_bytes[i] = wf_part_bytes(p, p->cuts, i);
+        recv += p->recv_bytes[i];
+    }
+    if (single(p))
+        return gather_single(p, send, error);
+    to = wf_scratch_take(p, send + recv);
+    if (!to)
+        return no_memory(p, send + recv, error);
+    p->x->send = to;
+    for (int64_t b = 0; b < p->what.n_buffers; b++) {
+        void *part;
+        size_t bytes = wf_locate(p, p->cuts, b, c->rank, p->buffer[b].out, &part);
+
+        wf_copy_part(p, to, p->buffer[b].in, bytes);
+        to += bytes;
+    }
+    p->x->recv = to;
+    return begin(p, WF_EXCHANGE_ALL_GATHER, error);
+}
+
+static wf_status end_all_gather(wf_pending *p, wf_error *error)
+{
+    wf_status status = wait(p, error);
+
+    if (status == WF_OK && !single(p))
+        unpack(p, p->cuts, p->x->recv);
+    return status;
+}
+
+static wf_status begin_broadcast(wf_pending *p, wf_error *error)
+{
+    const wf_comm *c = p->comm;
+    size_t bytes = all_bytes(p);
+    char *to;
+
+    p->x->bytes = bytes;
+    if (single(p)) {
+        p->x->send = p->buffer[0].in;
+        p->x->recv = c->rank == p->what.peer ? (void *)(uintptr_t)p->x->send : p->buffer[0].out;
+        return begin(p, WF_EXCHANGE_BROADCAST, error);
+    }
+    to = wf_scratch_take(p, bytes);
+    if (!to)
+        return no_memory(p, bytes, error);
+    p->x->send = p->x->recv = to;
+    if (c->rank == p->what.peer)
+        pack_all(p, to);
+    return begin(p, WF_EXCHANGE_BROADCAST, error);
+}
+
+static wf_status end_broadcast(wf_pending *p, wf_error *error)
+{
+    wf_status status = wait(p, error);
+
+    if (status == WF_OK && !single(p) && p->comm->rank != p->what.peer)
+        unpack_all(p, p->scratch);
+    return status;
+}
+
+wf_status wf_barrier_begin(wf_pending *p, wf_error *error)
+{
+    return begin(p, WF_EXCHANGE_BARRIER, error);
+}
+
+wf_status wf_barrier_end(wf_pending *p, wf_error *error)
+{
+    return wait(p, error);
+}
+
+/* End the first n messages; the first failure is the one that is told. */
+static wf_status end_messages(wf_pending *p, int64_t n, wf_error *error)
+{
+    wf_status status = WF_OK;
+
+    for (int64_t b = 0; b < n; b++) {
+        bool first = status == WF_OK;
+        wf_status one = p->comm->transport->wait(p->comm, &p->x[b], first ? error : NULL);
+
+        status = first ? one : status;
+    }
+    return status;
+}
+
+wf_status wf_messages_begin(wf_pending *p, wf_error *error)
+{
+    for (int64_t b = 0; b < p->what.n_buffers; b++) {
+        const wf_comm_buffer *buffer = &p->buffer[b];
+        wf_exchange *x = &p->x[b];
+        wf_status status;
+
+        x->kind = p->what.kind == WF_SEND ? WF_EXCHANGE_SEND : WF_EXCHANGE_RECV;
+        x->bytes = (size_t)buffer->count * p->what.element;
+        x->send = buffer->in;
+        x->recv = buffer->out;
+        x->peer = p->what.peer;
+        x->device = p->what.device;
+        x->print = (wf_fingerprint){.op = wf_collective_name(p->what.kind),
+                                    .detail = "",
+                                    .element = p->what.element,
+                                    .buffers = 1,
+                                    .bytes = (int64_t)x->bytes,
+                                    .root = -1};
+        status = p->comm->transport->begin(p->comm, x, error);
+        if (status != WF_OK) {
+            end_messages(p, b, NULL); /* fails at once: what failed here has failed the group */
+            return status;
+        }
+    }
+    return WF_OK;
+}
+
+wf_status wf_messages_end(wf_pending *p, wf_error *error)
+{
+    return end_messages(p, p->what.n_buffers, error);
+}
+
+const wf_collective_path wf_packed_paths[WF_COLLECTIVE_KINDS] = {
+    [WF_ALL_REDUCE] = {begin_all_reduce, end_all_reduce},
+    [WF_REDUCE_SCATTER] = {begin_all_to_all, end_reduce_scatter},
+    [WF_ALL_GATHER] = {begin_all_gather, end_all_gather},
+    [WF_ALL_TO_ALL] = {begin_all_to_all, end_all_to_all},
+    [WF_BROADCAST] = {begin_broadcast, end_broadcast},
+    [WF_SEND] = {wf_messages_begin, wf_messages_end},
+    [WF_RECV] = {wf_messages_begin, wf_messages_end},
+    [WF_BARRIER] = {wf_barrier_begin, wf_barrier_end},
+};

@@ -1,0 +1,177 @@
+/* mesh/comm/comm.c - the handle of a group, and the table of transports. */
+#include "mesh/transport/plugin.h"
+#include "mesh/health/recorder_events.h"
+#include "mesh/health/failure_detector.h"
+#include <stdio.h>
+#include <string.h>
+
+static const wf_transport *const transports[] = {
+#define TRANSPORT(name) &wf_transport_##name,
+#define PLUGIN(name, needs)
+#include "mesh/transport/transports.def"
+#undef TRANSPORT
+#undef PLUGIN
+};
+
+static const struct plugin {
+    const char *name, *needs;
+} plugins[] = {
+#define TRANSPORT(name)
+#define PLUGIN(name, needs) {#name, needs},
+#include "mesh/transport/transports.def"
+#undef TRANSPORT
+#undef PLUGIN
+};
+
+enum {
+    N_TRANSPORTS = sizeof transports / sizeof transports[0],
+    N_PLUGINS = sizeof plugins / sizeof plugins[0]
+};
+
+const wf_transport *wf_transport_find(const char *name, wf_error *error)
+{
+    if (!name)
+        return transports[0];
+    for (int i = 0; i < N_TRANSPORTS; i++)
+        if (strcmp(transports[i]->name, name) == 0)
+            return transports[i];
+    for (int i = 0; i < N_PLUGINS; i++)
+        if (strcmp(plugins[i].name, name) == 0)
+            return wf_plugin_load(name, plugins[i].needs, error);
+    wf_error_set(error, WF_EUNSUPPORTED,
+                 "transport %s is not built in this version; use --transport %s", name,
+                 transports[0]->name);
+    return NULL;
+}
+
+void wf_comm_init(wf_comm *comm, const wf_transport *transport, const char *name, int rank,
+                  int size, const int *members)
+{
+    comm->transport = transport;
+    comm->rank = rank;
+    comm->size = size;
+    comm->members = members;
+    snprintf(comm->name, sizeof comm->name, "%s", name);
+}
+
+int wf_comm_rank(const wf_comm *comm)
+{
+    return comm->rank;
+}
+
+int wf_comm_size(const wf_comm *comm)
+{
+    return comm->size;
+}
+
+const char *wf_comm_name(const wf_comm *comm)
+{
+    return comm->name;
+}
+
+int wf_comm_world_rank(const wf_comm *comm, int member)
+{
+    return comm->members ? comm->members[member] : member;
+}
+
+const char *wf_comm_transport(const wf_comm *comm)
+{
+    return comm->transport->name;
+}
+
+void wf_comm_set_reduce(wf_comm *comm, const wf_reduce_ops *ops)
+{
+    comm->reduce = *ops;
+}
+
+void wf_comm_trace(wf_comm *comm, wf_trace *trace)
+{
+    comm->trace = trace;
+}
+
+const wf_ledger *wf_comm_ledger(const wf_comm *comm)
+{
+    return &comm->ledger;
+}
+
+void wf_comm_ledger_reset(wf_comm *comm)
+{
+    comm->ledger = (wf_ledger){0};
+}
+
+static wf_status check_members(const wf_comm *parent, const char *name, const int *members,
+                               int n, wf_error *error)
+{
+    bool here = false;
+
+    if (n < 1 || n > parent->size)
+        return wf_error_set(error, WF_EINVAL,
+                            "group %s of %d members cannot be split from %s, which has %d",
+                            name, n, parent->name, parent->size);
+    for (int i = 0; i < n; i++) {
+        if (members[i] <= (i ? members[i - 1] : -1) || members[i] >= parent->size)
+            return wf_error_set(
+                error, WF_EINVAL,
+                "group %s lists rank %d at place %d; members ascend, from 0 to %d "
+                "in %s",
+                name, members[i], i, parent->size - 1, parent->name);
+        here = here || members[i] == parent->rank;
+    }
+    if (!here)
+        return wf_error_set(error, WF_EINVAL,
+                            "rank %d of %s splits group %s without being a member; each rank "
+                            "lists the group that it is in",
+                            parent->rank, parent->name, name);
+    return WF_OK;
+}
+
+wf_status wf_comm_split(wf_comm *parent, const char *name, const int *members, int n,
+                        wf_comm **out, wf_error *error)
+{
+    wf_status status = check_members(parent, name, members, n, error);
+
+    *out = NULL;
+    if (status == WF_OK)
+        status = parent->transport->split(parent, name, members, n, out, error);
+    if (status == WF_OK) {
+        (*out)->reduce = parent->reduce;
+        (*out)->watch = parent->watch;
+        wf_recorder_join(parent, *out);
+    }
+    return status;
+}
+
+void wf_comm_close(wf_comm *comm)
+{
+    if (!comm)
+        return;
+    if (comm->in_flight) {
+        wf_error cause = {WF_OK, ""};
+
+        wf_error_set(&cause, WF_EINVAL, "rank %d closed group %s over a collective in flight",
+                     wf_comm_world_rank(comm, comm->rank), comm->name);
+        wf_comm_abort(comm, &cause);
+        wf_pending_drop(comm);
+    }
+    wf_recorder_leave(comm);
+    wf_blocks_close(&comm->blocks);
+    comm->transport->detach(comm);
+}
+
+const char *wf_error_behind_rank(const wf_error *error, int rank, const char **colon)
+{
+    char name[32];
+    size_t length = (size_t)snprintf(name, sizeof name, "rank %d", rank);
+    bool named = strncmp(error->text, name, length) == 0 &&
+                 (error->text[length] == ',' || error->text[length] == ':');
+
+    *colon = named ? "" : ": ";
+    return named ? error->text + length : error->text;
+}
+
+void wf_comm_abort(wf_comm *comm, const wf_error *cause)
+{
+    comm->transport->abort(comm, cause);
+    wf_watch_poke(comm->watch);
+    wf_recorder_fail(comm, cause);
+}

@@ -1,0 +1,170 @@
+/*
+ * mesh/comm/transport.h - what a transport is: a file mesh/comm_<name>.c that fills a wf_transport, and a
+ * row in mesh/transport/transports.def. Transports move bytes and never add; mesh/comm/collective.c is their user.
+ *
+ * An exchange comes in two steps: begin() posts it and returns, wait() ends it. Exchanges begin in
+ * the same order on all members; several may be open. An exchange
+ * belongs to the transport from its start until wait() has returned, and after a failure too:
+ * no peer touches the rank's memory once the failing call has returned.
+ */
+#ifndef WF_MESH_COMM_TRANSPORT_H
+#define WF_MESH_COMM_TRANSPORT_H
+
+#include "core/memory/blocks.h"
+#include "core/trace.h"
+#include "mesh/comm/collective.h"
+#include "mesh/cluster/rank_map.h"
+
+/* What all members must say alike about an exchange; compared when it is posted. */
+typedef struct wf_fingerprint {
+    const char *op;     /* static string, "all_reduce" */
+    const char *detail; /* "sum", "max" or "" */
+    size_t element;
+    int64_t buffers, bytes;
+    int root;
+    uint64_t shape; /* hash of counts and cuts */
+} wf_fingerprint;
+
+bool wf_fingerprint_same(const wf_fingerprint *a, const wf_fingerprint *b);
+
+/* The text of a mismatch: `call` (from 0) of this member, and of member `other`. */
+void wf_fingerprint_differ(const wf_comm *comm, uint64_t call, const wf_fingerprint *mine,
+                           int other, const wf_fingerprint *theirs, char *text, size_t room);
+
+/* What an exchange moves; each takes those of the fields below that name it. */
+typedef enum wf_exchange_kind {
+    WF_EXCHANGE_BARRIER, /* nothing */
+    WF_EXCHANGE_ALL_TO_ALL,
+    WF_EXCHANGE_ALL_GATHER,
+    WF_EXCHANGE_BROADCAST,
+    WF_EXCHANGE_SEND,
+    WF_EXCHANGE_RECV,
+    WF_EXCHANGE_REDUCE /* where wf_transport.reduces */
+} wf_exchange_kind;
+
+static inline bool wf_exchange_is_message(wf_exchange_kind kind)
+{
+    return kind == WF_EXCHANGE_SEND || kind == WF_EXCHANGE_RECV;
+}
+
+typedef struct wf_exchange {
+    wf_exchange_kind kind;
+    wf_fingerprint print;
+    const void *send;         /* all_to_all: blocks for members 0, 1, ..; all_gather: mine */
+    const size_t *send_bytes; /* all_to_all: [size] */
+    void *recv;               /* blocks of members 0, 1, .. */
+    const size_t *recv_bytes; /* all_to_all, all_gather: [size] */
+    size_t bytes;             /* broadcast, send, recv, reduce */
+    int peer;                 /* broadcast: root; send, recv: the other end */
+    struct wf_device *device; /* NULL, or where send and recv point to: wf_collective.device */
+    bool mine_stays;          /* all_to_all: my own block is not looked for in recv */
+
+    /* expose: work that members share. When all have posted, any of them may do any piece of
+       anybody's share, once; the exchange is over when all pieces are done. */
+    wf_status (*work)(const struct wf_exchange *x, int share, int64_t piece, wf_error *error);
+    const int64_t *pieces; /* [size] of each member's share, alike on all; NULL: one each */
+    void *owner;           /* what work() needs to know of this member; peers look at theirs */
+    bool background;       /* let it progress between its start and wait() */
+    bool timed;            /* fill in what follows, where it is known; else they stay 0 */
+    int64_t began, ended;  /* when the first of its data moved, and the last: wf_trace_now() */
+
+    /* the transport's own notes */
+    wf_status (*finish)(wf_comm *comm, struct wf_exchange *x, wf_error *error);
+    wf_comm *comm;
+    uint64_t sequence;
+    void *place;
+    bool reading, queued;
+    struct wf_exchange *next;
+} wf_exchange;
+
+typedef wf_status wf_exchange_call(wf_comm *comm, wf_exchange *x, wf_error *error);
+
+/* For transports whose members can reach each other's memory in place. */
+typedef struct wf_exposure {
+    wf_exchange_call *expose; /* start an exchange of x->work */
+    /* A member's x->owner, of the same exchange; for work() alone. */
+    void *(*owner)(const wf_exchange *x, int member);
+} wf_exposure;
+
+typedef struct wf_transport {
+    const char *name;
+    bool moves; /* false: pointers are never followed, and one rank runs alone */
+    bool far;   /* moves memory of devices as well (wf_exchange.device) */
+
+    /* own_cores: every rank runs on cores that no other rank uses */
+    wf_status (*open)(int ranks, bool own_cores, void **world, wf_error *error);
+    void (*close)(void *world); /* when all handles are closed */
+    /* Which ranks run in this process, chosen before any is attached; NULL: all do. */
+    wf_status (*seat)(void *world, const wf_seating_wish *wish, wf_seating *out,
+                      wf_error *error);
+    /* Where ranks are in several processes, else NULL: carry process 0's data to all, before the
+       ranks run; return when all ranks of all processes have finished, or the world has failed. */
+    wf_status (*share)(void *world, void *data, size_t bytes, wf_error *error);
+    void (*settle)(void *world);
+    /* Why the world has failed as far as is known here, and by which rank, or WF_OK. From any
+       thread. */
+    wf_status (*cause)(void *world, int *culprit, wf_error *error);
+    /* The world has failed somewhere: all ranks here shall return. Lost: some other rank will
+       never answer again; then a cause without a text says just that, and a second call has the
+       text. From any thread. */
+    void (*fail)(void *world, int culprit, const wf_error *cause, bool lost);
+    wf_status (*attach)(void *world, int rank, wf_comm **out, wf_error *error);
+    wf_status (*split)(wf_comm *parent, const char *name, const int *members, int n,
+                       wf_comm **out, wf_error *error);
+    void (*detach)(wf_comm *comm);
+    void (*finish)(wf_comm *comm); /* this rank will call no more */
+    void (*abort)(wf_comm *comm, const wf_error *cause);
+
+    wf_exchange_call *begin, *wait;
+    /* It has an all-reduce of floats in device memory, in an order that is the library's: for groups
+       that are not exact. A sum, or with x->print.detail "max" the greatest. */
+    bool reduces;
+    /* Why `call` of `op`, or anything else over this group, cannot go on, or WF_OK; never waits, and
+       may be called from any thread. NULL: no transport is built on this one. */
+    wf_status (*alive)(wf_comm *comm, const char *op, uint64_t call, wf_error *error);
+    const wf_exposure *exposure; /* NULL where memory is not shared */
+} wf_transport;
+
+typedef struct wf_recorder wf_recorder; /* mesh/health/recorder_events.h */
+struct wf_world_watch;                  /* mesh/health/failure_detector.h */
+
+/* The handle; a transport puts it first in a struct of its own. */
+struct wf_comm {
+    const wf_transport *transport;
+    wf_reduce_ops reduce;
+    int rank, size;
+    const int *members; /* [size], ranks of the world; the transport's; NULL: 0, 1, 2, .. */
+    char name[32];
+    wf_ledger ledger;
+    wf_pending *in_flight;
+    wf_blocks blocks;             /* of collectives in flight */
+    wf_trace *trace;              /* of this rank, or NULL */
+    struct wf_world_watch *watch; /* over its world, or NULL */
+    int64_t through;              /* when the last one that was traced was over */
+    wf_recorder *recorder;
+    bool owns_recorder;
+    int recorded_group; /* in its table */
+    uint64_t recorded;  /* collectives, so far */
+};
+
+#define TRANSPORT(name) extern const wf_transport wf_transport_##name;
+#define PLUGIN(name, needs)
+#include "mesh/transport/transports.def"
+#undef TRANSPORT
+#undef PLUGIN
+
+/* The transport of a name, NULL meaning the default; NULL and an error where there is none. */
+const wf_transport *wf_transport_find(const char *name, wf_error *error);
+
+/* Fill a new handle's common part. */
+void wf_comm_init(wf_comm *comm, const wf_transport *transport, const char *name, int rank,
+                  int size, const int *members);
+
+/* What to print behind "rank 3" or "rank 3 failed" of an error of that rank: its text begins with
+   the rank where a context wrote it, and should not say it twice. *colon is ": " or "". */
+const char *wf_error_behind_rank(const wf_error *error, int rank, const char **colon);
+
+/* Free what wf_comm_close finds in flight. */
+void wf_pending_drop(wf_comm *comm);
+
+#endif

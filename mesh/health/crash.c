@@ -1,0 +1,178 @@
+/*
+ * mesh/health/crash.c - signals that end the process: recordings are written, and the rank is named, by
+ * plain system calls alone. What the signal did before, it then does: a core, a sanitizer's report.
+ */
+#include "mesh/health/crash.h"
+#include "mesh/health/muster.h"
+#include "mesh/health/recorder_events.h"
+#include "mesh/health/failure_detector.h"
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    LINE_BYTES = 700,
+    STACK_BYTES = 64 << 10, /* for the handler, beside what the machine needs for a signal */
+    EARLY_MS = 900,         /* that the first stays where no world is open yet */
+    OTHERS_MS = 3000 /* that a rank which crashed later waits for the line of the first */
+};
+
+static const struct {
+    int number;
+    const char *name;
+} deadly[] = {{SIGSEGV, "SIGSEGV, an invalid memory reference"},
+              {SIGBUS, "SIGBUS, memory that cannot be had"},
+              {SIGFPE, "SIGFPE, an invalid arithmetic operation"},
+              {SIGILL, "SIGILL, an invalid instruction"},
+              {SIGABRT, "SIGABRT, the program gave up"}};
+
+enum { DEADLY = sizeof deadly / sizeof deadly[0] };
+
+static struct sigaction before[DEADLY];
+static int told = -1;
+static _Atomic pid_t crashed; /* the thread that tells */
+static _Atomic bool done;
+static _Thread_local wf_recorder *mine;
+static _Thread_local stack_t stack; /* for a rank whose own has overflowed */
+
+/* Where somebody has given the thread one already, that one serves. */
+static void take_stack(void)
+{
+    size_t bytes = STACK_BYTES + getauxval(AT_MINSIGSTKSZ);
+    stack_t now = {.ss_flags = 0};
+    void *memory;
+
+    if (sigaltstack(NULL, &now) != 0 || !(now.ss_flags & SS_DISABLE))
+        return;
+    memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        return;
+    stack = (stack_t){.ss_sp = memory, .ss_size = bytes};
+    sigaltstack(&stack, NULL);
+}
+
+void wf_crash_rank(wf_comm *world)
+{
+    mine = wf_recorder_of(world);
+    take_stack();
+}
+
+void wf_crash_no_rank(void)
+{
+    const stack_t none = {.ss_flags = SS_DISABLE};
+
+    mine = NULL;
+    if (!stack.ss_sp)
+        return;
+    sigaltstack(&none, NULL);
+    munmap(stack.ss_sp, stack.ss_size);
+    stack = (stack_t){.ss_sp = NULL};
+}
+
+static void add(char *line, const char *text)
+{
+    size_t used = strlen(line);
+
+    for (; *text && used + 2 < LINE_BYTES; text++)
+        line[used++] = *text;
+    line[used] = '\0';
+}
+
+static void add_number(char *line, int number)
+{
+    char digits[16], *at = digits + sizeof digits;
+    unsigned left = number < 0 ? 0 : (unsigned)number;
+
+    *--at = '\0';
+    do
+        *--at = (char)('0' + left % 10);
+    while (left /= 10);
+    add(line, at);
+}
+
+static void tell(const char *signal)
+{
+    char line[LINE_BYTES] = "", where[256] = "";
+    const char *text;
+
+    add(line, program_invocation_short_name);
+    add(line, ": ");
+    text = line + strlen(line);
+    if (mine) {
+        wf_recorder_where(mine, where, sizeof where);
+        add(line, "rank ");
+        add_number(line, wf_recorder_rank(mine));
+    } else {
+        add(line, "a thread of process ");
+        add_number(line, (int)getpid());
+    }
+    add(line, ": ");
+    add(line, signal);
+    add(line, mine ? "; it was " : "");
+    add(line, where);
+    if (mine)
+        wf_recorder_cause(mine, text);
+    if (wf_watch_last_words(mine ? wf_recorder_rank(mine) : -1, text) && wf_muster_claim()) {
+        size_t length;
+
+        add(line, "\n");
+        length = strlen(line);
+        if (told >= 0 && write(told, line, length) != (ssize_t)length)
+            add(line, ""); /* nobody can be told */
+        wf_watch_said();
+        if (wf_muster_early()) /* others crash alike, and have to see that this one tells */
+            nanosleep(&(struct timespec){.tv_nsec = EARLY_MS * 1000000L}, NULL);
+    }
+    wf_recorder_write_all();
+}
+
+/* The first one to crash tells, and the process ends when it has; others wait for that. */
+static void tell_or_wait(const char *signal)
+{
+    const struct timespec nap = {.tv_nsec = 1000000};
+    pid_t nobody = 0, me = gettid();
+
+    if (atomic_compare_exchange_strong(&crashed, &nobody, me)) {
+        tell(signal);
+        atomic_store(&done, true);
+    } else if (nobody != me) { /* else it crashed while it told */
+        for (int ms = 0; ms < OTHERS_MS && !atomic_load(&done); ms++)
+            nanosleep(&nap, NULL);
+    }
+}
+
+/* The signal comes again when the handler has returned. */
+static void on_crash(int number)
+{
+    int keep = errno;
+
+    for (int i = 0; i < DEADLY; i++)
+        if (deadly[i].number == number) {
+            tell_or_wait(deadly[i].name);
+            sigaction(number, &before[i], NULL);
+        }
+    raise(number);
+    errno = keep;
+}
+
+void wf_recorder_crashes(int fd)
+{
+    struct sigaction action = {.sa_handler = on_crash, .sa_flags = SA_ONSTACK};
+
+    told = fd;
+    wf_muster_prepare();
+    take_stack();
+    sigemptyset(&action.sa_mask);
+    for (int i = 0; i < DEADLY; i++) {
+        struct sigaction now;
+
+        if (sigaction(deadly[i].number, NULL, &now) == 0 && now.sa_handler != on_crash) {
+            before[i] = now;
+            sigaction(deadly[i].number, &action, NULL);
+        }
+    }
+}

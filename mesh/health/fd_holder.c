@@ -1,0 +1,128 @@
+/*
+ * mesh/health/fd_holder.c - connections that outlive their process for a moment. Who calls MPI when a
+ * peer's connection has been reset is held up in there, or ended, and who has to tell of a death may be
+ * among them. A keeper is a process that shares this one's table of descriptors and nothing else.
+ * When its parent is dead it hangs up the watch's connections, by which all hear of it, and holds
+ * the others until nobody calls MPI any more. What MPI keeps for it in shared memory the launcher removes,
+ * and where that has been killed with all its processes, the keeper.
+ */
+#include "mesh/cluster/launcher.h"
+#include "mesh/health/failure_detector_internal.h"
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    KEEP_MS = 3000, /* launchers end all processes a second or two after one has died */
+    LOOK_MS = 20,
+    MOST_DESCRIPTORS = 65536,
+    STACK_BYTES = 32 << 10
+};
+
+/* What both know: memory that they share. */
+typedef struct watched {
+    _Atomic int count;
+    _Atomic int fd[]; /* the watch's */
+} watched;
+
+static watched *list;
+static size_t list_bytes;
+static pid_t parent, launcher, keeper;
+static char segment[256]; /* the parent's alone; "": none */
+
+/* Files, devices and pipes end with the parent; so does what it printed to. */
+static void close_all_but_connections(void)
+{
+    struct stat s;
+
+    for (int fd = 0; fd < MOST_DESCRIPTORS; fd++)
+        if (fstat(fd, &s) == 0 && (fd <= STDERR_FILENO || !S_ISSOCK(s.st_mode)))
+            close(fd);
+}
+
+/* For ps and pgrep: the arguments stay. */
+static void show_as(const char *name)
+{
+    size_t room = strlen(program_invocation_name), length = strlen(name);
+
+    prctl(PR_SET_NAME, name);
+    memset(program_invocation_name, 0, room);
+    memcpy(program_invocation_name, name, length < room ? length : room);
+}
+
+/* In a copy of the parent's memory, made early, while that is little. */
+static int keep(void *unused)
+{
+    const struct timespec nap = {.tv_nsec = LOOK_MS * 1000000L};
+    sigset_t set;
+    int number;
+
+    (void)unused;
+    show_as("weft-keeper");
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    while (getppid() == parent) /* a launcher's SIGTERM is for the parent */
+        sigwait(&set, &number);
+    for (int i = 0, n = atomic_load(&list->count); i < n; i++)
+        shutdown(atomic_load(&list->fd[i]), SHUT_RDWR);
+    close_all_but_connections();
+    for (int ms = 0; ms < KEEP_MS && (kill(launcher, 0) == 0 || errno == EPERM); ms += LOOK_MS)
+        nanosleep(&nap, NULL);
+    if (*segment)
+        unlink(segment);
+    return 0;
+}
+
+void wf_watch_keep(int connections)
+{
+    static char stack[STACK_BYTES] __attribute__((aligned(64)));
+    sigset_t all, before;
+
+    wf_watch_keep_no_more();
+    list_bytes = sizeof *list + (size_t)connections * sizeof list->fd[0];
+    list = mmap(NULL, list_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (list == MAP_FAILED) {
+        list = NULL;
+        return;
+    }
+    parent = getpid();
+    launcher = getppid();
+    if (!wf_launcher_segment(segment, sizeof segment))
+        *segment = '\0';
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    keeper = clone(keep, stack + sizeof stack, CLONE_FILES, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+void wf_watch_kept(int fd)
+{
+    int at;
+
+    if (!list)
+        return;
+    at = atomic_load(&list->count);
+    atomic_store(&list->fd[at], fd);
+    atomic_store(&list->count, at + 1);
+}
+
+void wf_watch_keep_no_more(void)
+{
+    if (!list)
+        return;
+    if (keeper > 0) {
+        kill(keeper, SIGKILL);
+        waitpid(keeper, NULL, __WALL);
+    }
+    munmap(list, list_bytes);
+    list = NULL;
+}

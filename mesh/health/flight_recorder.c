@@ -1,0 +1,388 @@
+/*
+ * mesh/health/flight_recorder.c - the flight recorder: see the header.
+ *
+ * Recorders are never freed but taken again by later ranks: a signal may look at any of them at
+ * any time. Everything that a signal does is a plain system call.
+ */
+#include "mesh/health/recorder_events.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_RECORDERS = 4096, CHUNK = 512 };
+
+enum { FREE, TAKEN, LIVE };
+
+_Static_assert(sizeof(wf_event) == 64, "an event is a line of the cache");
+_Static_assert(sizeof(wf_recording_head) == WF_RECORDER_HEAD, "the head has no holes");
+_Static_assert(offsetof(wf_recording_head, groups) % sizeof(uint64_t) == 0 &&
+                   offsetof(wf_recording_head, pid) ==
+                       offsetof(wf_recording_head, groups) + sizeof(int32_t),
+               "groups and pid are a word");
+
+static wf_recorder *_Atomic recorders[MOST_RECORDERS];
+static char directory[WF_RECORDER_PATH];
+static _Atomic unsigned failures;
+static _Atomic int files;
+
+static uint64_t clock_ns(clockid_t clock)
+{
+    struct timespec t;
+
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* The image is made of words, so that a signal on another thread may read it. */
+static void store(wf_recorder *r, size_t at, const void *from, size_t bytes)
+{
+    uint64_t words[64];
+
+    memcpy(words, from, bytes);
+    for (size_t i = 0; i < bytes / sizeof *words; i++)
+        atomic_store_explicit(&r->image[at / sizeof *words + i], words[i],
+                              memory_order_relaxed);
+}
+
+/* Its folder, made by us or ours already, or the system's (/tmp): nobody else's, and no link to
+   another one, for its name can be guessed. Links within the way to it are the user's. */
+static int open_directory(const char *path)
+{
+    int folder;
+    struct stat s;
+
+    mkdir(path, 0700);
+    folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (folder >= 0 && (fstat(folder, &s) != 0 || (s.st_uid != geteuid() && s.st_uid != 0))) {
+        close(folder);
+        folder = -1;
+    }
+    return folder;
+}
+
+/* Always a new file: what is there under its name is taken away, and never written to. */
+static int open_new(const wf_recorder *r)
+{
+    int folder = open_directory(r->directory), file = -1;
+
+    if (folder < 0)
+        return -1;
+    for (int i = 0; file < 0 && i < 2; i++) {
+        unlinkat(folder, r->name, 0);
+        file =
+            openat(folder, r->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    }
+    close(folder);
+    return file;
+}
+
+/* Also called by a signal. */
+static void write_file(const wf_recorder *r)
+{
+    size_t words = sizeof(wf_recording) / sizeof(uint64_t), at = 0;
+    bool good;
+    int file;
+
+    if (!*r->directory)
+        return;
+    file = open_new(r);
+    good = file >= 0;
+    while (good && at < words) {
+        uint64_t chunk[CHUNK];
+        size_t n = words - at < CHUNK ? words - at : CHUNK;
+
+        for (size_t i = 0; i < n; i++)
+            chunk[i] = atomic_load_explicit(&r->image[at + i], memory_order_relaxed);
+        good = write(file, chunk, n * sizeof *chunk) == (ssize_t)(n * sizeof *chunk);
+        at += n;
+    }
+    if (file >= 0)
+        close(file);
+    if (good)
+        atomic_fetch_add(&files, 1);
+}
+
+void wf_recorder_write_all(void)
+{
+    for (int i = 0; i < MOST_RECORDERS; i++) {
+        const wf_recorder *r = atomic_load(&recorders[i]);
+
+        if (!r)
+            break;
+        if (atomic_load(&r->state) == LIVE)
+            write_file(r);
+    }
+}
+
+static void on_wish(int signal)
+{
+    int keep = errno;
+
+    (void)signal;
+    wf_recorder_write_all();
+    errno = keep;
+}
+
+wf_status wf_recorder_files(const char *name, bool on_signal, wf_error *error)
+{
+    struct sigaction action = {.sa_handler = on_wish, .sa_flags = SA_RESTART};
+
+    if (name && strlen(name) >= sizeof directory)
+        return wf_error_set(error, WF_EINVAL, "a recorder's directory of %zu characters",
+                            strlen(name));
+    snprintf(directory, sizeof directory, "%s", name ? name : "");
+    sigemptyset(&action.sa_mask);
+    if (on_signal)
+        sigaction(SIGUSR2, &action, NULL);
+    return WF_OK;
+}
+
+int wf_recorder_written(void)
+{
+    return atomic_load(&files);
+}
+
+static wf_recorder *recorder_new(void)
+{
+    wf_recorder *r = calloc(1, sizeof *r);
+
+    if (r && !(r->image = calloc(1, sizeof(wf_recording)))) {
+        free(r);
+        return NULL;
+    }
+    if (r)
+        atomic_store(&r->state, TAKEN);
+    return r;
+}
+
+/* One that nobody has, or a new one. */
+static wf_recorder *take(void)
+{
+    for (int i = 0; i < MOST_RECORDERS; i++) {
+        wf_recorder *r = atomic_load(&recorders[i]), *mine;
+        int state = FREE;
+
+        if (r && atomic_compare_exchange_strong(&r->state, &state, TAKEN))
+            return r;
+        if (r)
+            continue;
+        mine = recorder_new();
+        if (!mine || atomic_compare_exchange_strong(&recorders[i], &r, mine))
+            return mine;
+        free(mine->image); /* another rank was faster */
+        free(mine);
+    }
+    return NULL;
+}
+
+static void begin_image(wf_recorder *r, const wf_comm *comm)
+{
+    wf_recording_head head = {.magic = "WEFTREC",
+                              .version = WF_RECORDER_VERSION,
+                              .events = WF_RECORDER_EVENTS,
+                              .rank = wf_comm_world_rank(comm, comm->rank),
+                              .ranks = comm->size,
+                              .pid = (int32_t)getpid()};
+
+    gethostname(head.host, sizeof head.host - 1);
+    store(r, 0, &head, sizeof head);
+}
+
+static wf_recorder *recorder_open(const wf_comm *comm)
+{
+    wf_recorder *r = take();
+
+    if (!r)
+        return NULL;
+    r->offset = clock_ns(CLOCK_REALTIME) - clock_ns(CLOCK_MONOTONIC);
+    r->step = 0;
+    r->groups = 0;
+    r->count = 0;
+    r->failures = atomic_load(&failures);
+    r->written = false;
+    atomic_store(&r->wait, 0);
+    atomic_store(&r->files, false);
+    memset(r->place, 0, sizeof r->place);
+    memcpy(r->directory, directory, sizeof r->directory);
+    snprintf(r->name, sizeof r->name, "rank-%d.rec", wf_comm_world_rank(comm, comm->rank));
+    begin_image(r, comm);
+    atomic_store(&r->state, LIVE);
+    return r;
+}
+
+/* How many groups of this name, first rank and size there are already. */
+static uint64_t same_groups(const wf_recorder *r, const wf_recorded_group *g)
+{
+    size_t key = offsetof(wf_recorded_group, members);
+    uint64_t same = 0;
+
+    for (int i = 0; i < r->groups; i++)
+        same += memcmp(&r->group[i], g, key) == 0;
+    return same;
+}
+
+/* A row of the table of groups; what does not fit shares the last. */
+static int add_group(wf_recorder *r, const wf_comm *comm)
+{
+    wf_recorded_group g = {.first = wf_comm_world_rank(comm, 0), .size = comm->size};
+    int32_t word_of_two[2] = {r->groups + 1, (int32_t)getpid()};
+    int at = r->groups;
+
+    if (at == WF_RECORDER_GROUPS)
+        return at - 1;
+    memcpy(g.name, comm->name, sizeof g.name);
+    g.members = 14695981039346656037u;
+    for (int i = 0; i < comm->size; i++)
+        g.members = (g.members ^ (uint64_t)wf_comm_world_rank(comm, i)) * 1099511628211u;
+    g.members ^= same_groups(r, &g) << 48;
+    r->group[r->groups++] = g;
+    store(r, offsetof(wf_recording, group) + (size_t)at * sizeof g, &g, sizeof g);
+    store(r, offsetof(wf_recording_head, groups), word_of_two, sizeof word_of_two);
+    return at;
+}
+
+wf_recorder *wf_recorder_of(wf_comm *comm)
+{
+    if (!comm->recorder && comm->transport->moves) {
+        comm->recorder = recorder_open(comm);
+        comm->owns_recorder = comm->recorder != NULL;
+        if (comm->recorder)
+            comm->recorded_group = add_group(comm->recorder, comm);
+    }
+    return comm->recorder;
+}
+
+void wf_recorder_join(wf_comm *parent, wf_comm *comm)
+{
+    comm->recorder = wf_recorder_of(parent);
+    if (comm->recorder)
+        comm->recorded_group = add_group(comm->recorder, comm);
+}
+
+/* Also what ended well is of interest when others have failed meanwhile. */
+void wf_recorder_leave(wf_comm *comm)
+{
+    wf_recorder *r = comm->recorder;
+
+    if (!r || !comm->owns_recorder)
+        return;
+    if (!r->written && r->count && atomic_load(&failures) != r->failures)
+        write_file(r);
+    atomic_store(&r->state, FREE);
+}
+
+void wf_recorder_coordinates(wf_comm *comm, const char *text)
+{
+    wf_recorder *r = wf_recorder_of(comm);
+    char at[WF_RECORDER_AT] = "";
+
+    if (!r)
+        return;
+    memcpy(at, text, strnlen(text, sizeof at - 1));
+    store(r, offsetof(wf_recording_head, at), at, sizeof at);
+}
+
+void wf_recorder_place(wf_comm *comm, int64_t step, const char *place)
+{
+    wf_recorder *r = wf_recorder_of(comm);
+
+    if (!r)
+        return;
+    r->step = (int32_t)step;
+    strncpy(r->place, place ? place : "", sizeof r->place - 1);
+}
+
+static void record(wf_recorder *r, wf_event *e)
+{
+    size_t slot = r->count % WF_RECORDER_EVENTS;
+
+    e->time = clock_ns(CLOCK_MONOTONIC) + r->offset;
+    e->step = r->step;
+    memcpy(e->place, r->place, sizeof e->place);
+    store(r, offsetof(wf_recording, event) + slot * sizeof *e, e, sizeof *e);
+    r->count++;
+    store(r, offsetof(wf_recording_head, count), &r->count, sizeof r->count);
+}
+
+static bool is_message(wf_collective_kind op)
+{
+    return op == WF_SEND || op == WF_RECV;
+}
+
+uint64_t wf_recorder_begin(wf_comm *comm, wf_collective_kind op, int64_t bytes)
+{
+    wf_recorder *r = wf_recorder_of(comm);
+    wf_event e = {.kind = WF_EVENT_BEGIN, .op = (uint8_t)op, .bytes = bytes};
+
+    if (!r)
+        return 0;
+    e.group = (uint16_t)comm->recorded_group;
+    e.sequence = is_message(op) ? 0 : ++comm->recorded;
+    record(r, &e);
+    return e.sequence;
+}
+
+void wf_recorder_end(wf_comm *comm, wf_collective_kind op, uint64_t sequence, bool failed)
+{
+    wf_event e = {.kind = failed ? WF_EVENT_FAIL : WF_EVENT_END,
+                  .op = (uint8_t)op,
+                  .group = (uint16_t)comm->recorded_group,
+                  .sequence = sequence};
+
+    if (comm->recorder)
+        record(comm->recorder, &e);
+}
+
+/* Sequence, group and operation, and a bit that is never 0. */
+void wf_recorder_wait(wf_comm *comm, wf_collective_kind op, uint64_t sequence)
+{
+    if (comm->recorder)
+        atomic_store_explicit(&comm->recorder->wait,
+                              sequence << 24 | (uint64_t)comm->recorded_group << 8 |
+                                  (uint64_t)op << 1 | 1,
+                              memory_order_relaxed);
+}
+
+void wf_recorder_wait_over(wf_comm *comm)
+{
+    if (comm->recorder)
+        atomic_store_explicit(&comm->recorder->wait, 0, memory_order_relaxed);
+}
+
+void wf_recorder_at_files(wf_comm *comm, bool at_files)
+{
+    if (wf_recorder_of(comm))
+        atomic_store_explicit(&comm->recorder->files, at_files, memory_order_relaxed);
+}
+
+void wf_recorder_cause(wf_recorder *r, const char *text)
+{
+    char cause[sizeof((wf_recording_head *)0)->cause] = "";
+
+    memcpy(cause, text, strnlen(text, sizeof cause - 1));
+    store(r, offsetof(wf_recording_head, cause), cause, sizeof cause);
+}
+
+void wf_recorder_fail(wf_comm *comm, const wf_error *cause)
+{
+    wf_recorder *r = wf_recorder_of(comm);
+    wf_event e = {.kind = WF_EVENT_FAIL, .op = WF_COLLECTIVE_KINDS};
+
+    if (!r)
+        return;
+    e.group = (uint16_t)comm->recorded_group;
+    atomic_fetch_add(&failures, 1);
+    if (r->count == 0) /* nothing has happened that a file could tell */
+        return;
+    record(r, &e);
+    wf_recorder_cause(r, cause ? cause->text : "");
+    r->written = true;
+    write_file(r);
+}

@@ -1,0 +1,91 @@
+/*
+ * mesh/health/flight_recorder.h - the flight recorder: the last 4,096 events of each rank's collectives, always
+ * kept, and written to a file when a rank fails, or at a signal. `recorder_diff` reads the files
+ * of all ranks.
+ *
+ * A file is a wf_recording as it lies in memory. Its words are written by the rank alone, each
+ * at once, so whoever writes the file at a signal sees whole words; the event that is being
+ * recorded at that moment may be half old.
+ */
+#ifndef WF_MESH_HEALTH_FLIGHT_RECORDER_H
+#define WF_MESH_HEALTH_FLIGHT_RECORDER_H
+
+#include "core/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+WF_BEGIN_DECLS
+
+enum {
+    WF_RECORDER_EVENTS = 4096,
+    WF_RECORDER_GROUPS = 256,
+    WF_RECORDER_PLACE = 32,
+    WF_RECORDER_AT = 64,
+    WF_RECORDER_HEAD = 512,
+    WF_RECORDER_VERSION = 2
+};
+
+typedef enum wf_event_kind { WF_EVENT_BEGIN, WF_EVENT_END, WF_EVENT_FAIL } wf_event_kind;
+
+typedef struct wf_event {
+    uint64_t time;     /* nanoseconds since 1970 */
+    uint64_t sequence; /* of the group's collectives, from 1; of messages 0 */
+    int64_t bytes;     /* of the buffers, all members together where they differ */
+    int32_t step;      /* of training; 0 where there is none */
+    uint16_t group;    /* in the recording's table */
+    uint8_t kind;      /* wf_event_kind */
+    uint8_t op;        /* wf_collective_kind; WF_COLLECTIVE_KINDS where none is meant */
+    char place[WF_RECORDER_PLACE]; /* the module at work; ends with 0 */
+} wf_event;
+
+typedef struct wf_recorded_group {
+    char name[32];
+    int32_t first, size; /* rank of the world of its first member; members */
+    uint64_t members;    /* hash of their ranks, and of which group of this kind it is */
+} wf_recorded_group;
+
+typedef struct wf_recording_head {
+    char magic[8]; /* "WEFTREC" */
+    uint32_t version, events;
+    int32_t rank, ranks, groups, pid;
+    uint64_t count; /* events so far; the last are kept, event i at [i % events] */
+    char host[64];
+    char at[WF_RECORDER_AT]; /* "shard 1, tp 0": its coordinates; "" before it has a mesh */
+    char cause[WF_RECORDER_HEAD - 168]; /* why it was written, where a rank failed */
+} wf_recording_head;
+
+typedef struct wf_recording {
+    wf_recording_head head;
+    wf_recorded_group group[WF_RECORDER_GROUPS];
+    wf_event event[WF_RECORDER_EVENTS];
+} wf_recording;
+
+/**
+ * wf_recorder_files - where recordings of worlds launched from now on go when a rank fails
+ *
+ * Files are <directory>/rank-<n>.rec, readable by their user alone; the directory is made when the
+ * first is written. Where it is another user's, or a symbolic link, nothing is.
+ *
+ * @param directory  NULL: nothing is written, as at the start
+ * @param on_signal  SIGUSR2 writes those of all ranks of this process too, hung ones included
+ * Errors:           WF_EINVAL (a name too long)
+ */
+WF_API wf_status wf_recorder_files(const char *directory, bool on_signal, wf_error *error);
+
+/**
+ * wf_recorder_crashes - a signal that ends the process leaves a trace
+ *
+ * From now on SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT write the recordings of all ranks of
+ * this process, and one line that names the rank and what it was at; then they do what they did
+ * before. Other processes of the world are told the same.
+ *
+ * @param fd  where the line goes, 2 for stderr; -1: nowhere
+ */
+WF_API void wf_recorder_crashes(int fd);
+
+/** wf_recorder_written - how many files this process has written. */
+WF_API int wf_recorder_written(void);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,44 @@
+/*
+ * mesh/health/muster.h - the processes that a launcher started on one host, while the watch does not see them:
+ * before a world is open, and when it has ended. Each binds a name in the abstract namespace of
+ * sockets, made of user, job, world and its number on the host; such names leave nothing behind. Who
+ * is connected to has come, and its state is the system's to tell (/proc), stopped or not. Each looks at
+ * the one behind it, the last at the first, so whatever happens to some is seen by one that is left.
+ *
+ * Whoever of them tells the user what has become of the run binds one more name, which only one can,
+ * and says so to the others that are there: the name is free again when it and its keeper have ended.
+ */
+#ifndef WF_MESH_HEALTH_MUSTER_H
+#define WF_MESH_HEALTH_MUSTER_H
+
+#include "core/status.h"
+#include <stdbool.h>
+
+enum { WF_MUSTER_LEAST_S = 20 };
+
+/* Before any world opens: who crashes may claim already. */
+void wf_muster_prepare(void);
+bool wf_muster_early(void);
+
+/* A world is about to open here, and what was claimed may be claimed again. joins: it joins processes.
+   limit: seconds that this may take, at least WF_MUSTER_LEAST_S; 0: any time. */
+void wf_muster_open(bool joins, double limit);
+
+/* SIGTERM is noted while a world opens, and does what it did. */
+void wf_muster_listen(bool on);
+
+/* While a world opens, many times a second, for launchers leave little time: whether one of this host's processes has ended or
+   been stopped meanwhile, or the time is over. */
+bool wf_muster_look(wf_error *error);
+
+/* The end, before that of MPI: waits for all of this host, while a thread looks, which ends the process
+   where one is lost or stopped; it looks on until MPI has ended, too. */
+void wf_muster_leave(void);
+
+/* True in one process of this host, once: it tells. Also from a signal. */
+bool wf_muster_claim(void);
+
+/* Whether this process has claimed it. */
+bool wf_muster_claimed(void);
+
+#endif

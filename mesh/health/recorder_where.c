@@ -1,0 +1,173 @@
+/*
+ * mesh/health/recorder_where.c - what a rank is at, read from its recorder while it goes on: by another
+ * thread, or by a signal, so nothing here calls what a signal may not.
+ */
+#include "mesh/health/recorder_events.h"
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define WHERE "; it was "
+
+static void load(const wf_recorder *r, size_t at, void *to, size_t bytes)
+{
+    uint64_t words[64];
+
+    for (size_t i = 0; i < bytes / sizeof *words; i++)
+        words[i] =
+            atomic_load_explicit(&r->image[at / sizeof *words + i], memory_order_relaxed);
+    memcpy(to, words, bytes);
+}
+
+int wf_recorder_rank(const wf_recorder *r)
+{
+    int32_t rank_and_ranks[2];
+
+    load(r, offsetof(wf_recording_head, rank), rank_and_ranks, sizeof rank_and_ranks);
+    return rank_and_ranks[0];
+}
+
+uint64_t wf_recorder_pulse(const wf_recorder *r, bool *waits)
+{
+    uint64_t wait = atomic_load(&r->wait), count;
+
+    load(r, offsetof(wf_recording_head, count), &count, sizeof count);
+    *waits = wait != 0;
+    if (atomic_load_explicit(&r->files, memory_order_relaxed)) {
+        struct timespec now;
+
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return ~((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
+    }
+    return wait ^ count << 32; /* a wait that is over has counted an event */
+}
+
+typedef struct line {
+    char *text;
+    size_t room, used;
+} line;
+
+static void put(line *l, const char *text)
+{
+    for (; *text && l->used + 1 < l->room; text++)
+        l->text[l->used++] = *text;
+    if (l->room)
+        l->text[l->used] = '\0';
+}
+
+static void put_number(line *l, uint64_t number)
+{
+    char digits[24], *at = digits + sizeof digits;
+
+    *--at = '\0';
+    do
+        *--at = (char)('0' + number % 10);
+    while (number /= 10);
+    put(l, at);
+}
+
+/* The event before the last `back` ones; false: it is not kept. */
+static bool event_at(const wf_recorder *r, uint64_t back, wf_event *e)
+{
+    uint64_t count;
+
+    load(r, offsetof(wf_recording_head, count), &count, sizeof count);
+    if (back >= count || back >= WF_RECORDER_EVENTS)
+        return false;
+    load(r,
+         offsetof(wf_recording, event) +
+             (size_t)((count - 1 - back) % WF_RECORDER_EVENTS) * sizeof *e,
+         e, sizeof *e);
+    e->place[sizeof e->place - 1] = '\0';
+    return true;
+}
+
+/* The last event; where collectives have failed since one last ended, the first of them, from which
+   the others follow. */
+static bool last_event(const wf_recorder *r, wf_event *last)
+{
+    wf_event e;
+    bool any = false;
+
+    for (uint64_t back = 0; event_at(r, back, &e) && e.kind != WF_EVENT_END; back++) {
+        bool fails = e.kind == WF_EVENT_FAIL;
+
+        if (e.op >= WF_COLLECTIVE_KINDS || (any && !fails))
+            continue;
+        *last = e;
+        any = true;
+    }
+    if (!any && event_at(r, 0, &e)) {
+        for (uint64_t back = 0; event_at(r, back, &e); back++)
+            if (e.op < WF_COLLECTIVE_KINDS) {
+                *last = e;
+                return true;
+            }
+    }
+    return any;
+}
+
+static void put_collective(line *l, const wf_recorder *r, const char *how, int op,
+                           uint64_t group, uint64_t sequence)
+{
+    wf_recorded_group g = {.size = 0};
+
+    if (group < WF_RECORDER_GROUPS)
+        load(r, offsetof(wf_recording, group) + (size_t)group * sizeof g, &g, sizeof g);
+    g.name[sizeof g.name - 1] = '\0';
+    put(l, how);
+    put(l, wf_collective_name((wf_collective_kind)op));
+    put(l, " over ");
+    put(l, g.name);
+    if (sequence) {
+        put(l, " (collective ");
+        put_number(l, sequence);
+        put(l, ")");
+    }
+}
+
+size_t wf_recorder_where(const wf_recorder *r, char *text, size_t room)
+{
+    static const char *const how[] = {[WF_EVENT_BEGIN] = ", having begun ",
+                                      [WF_EVENT_END] = ", after ",
+                                      [WF_EVENT_FAIL] = ", in "};
+    uint64_t wait = atomic_load(&r->wait);
+    int32_t step = atomic_load(&r->step);
+    wf_recording_head head;
+    line l = {text, room, 0};
+    wf_event e;
+    bool any = last_event(r, &e);
+
+    load(r, 0, &head, sizeof head);
+    put(&l, "on ");
+    put(&l, head.host);
+    put(&l, *head.at ? ", " : "");
+    put(&l, head.at);
+    if (step > 0) {
+        put(&l, ", in step ");
+        put_number(&l, (uint64_t)step);
+    }
+    if (wait)
+        put_collective(&l, r, ", in ", (int)(wait >> 1 & 0x7f), wait >> 8 & 0xffff, wait >> 24);
+    else if (any)
+        put_collective(&l, r, how[e.kind % 3], e.op, e.group, e.sequence);
+    else
+        put(&l, ", before its first collective");
+    if (any && *e.place) {
+        put(&l, ", at ");
+        put(&l, e.place);
+    }
+    return l.used;
+}
+
+void wf_recorder_locate(wf_comm *comm, wf_error *error)
+{
+    const wf_recorder *r = wf_recorder_of(comm);
+    size_t used = strlen(error->text);
+    char where[256];
+
+    if (!r || strstr(error->text, WHERE))
+        return;
+    wf_recorder_where(r, where, sizeof where);
+    snprintf(error->text + used, sizeof error->text - used, WHERE "%s", where);
+}

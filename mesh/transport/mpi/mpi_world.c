@@ -1,0 +1,438 @@
+/*
+ * mesh/transport/mpi/mpi_world.c - the plugin's symbol, and worlds and groups over processes. MPI is
+ * initialised by the first world of a process, and finalised when the process exits, unless a world
+ * has ended badly: then others may be gone, and finalising would wait for them.
+ */
+#include "mesh/transport/mpi/mpi_world_internal.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MOST_TAGS = 1 << 20, STUCK_NS = 200000000 };
+
+wf_plugin_host wf_mpi_host;
+static bool ours;
+static _Atomic bool ended_badly;
+
+uint64_t wf_mpi_hash(uint64_t seed, uint64_t word)
+{
+    uint64_t x = (seed ^ word) * 0x9e3779b97f4a7c15u + 1;
+
+    x = (x ^ (x >> 32)) * 0xd6e8feb86659fd93u;
+    return x ^ (x >> 29);
+}
+
+/* All processes are waited for, and the watch is over. */
+static void finalise(void)
+{
+    if (!ours || ended_badly)
+        return;
+    wf_mpi_host.leave();
+    MPI_Finalize();
+}
+
+/* More ranks than cores are usual. On one host processes wait for each other before MPI ends
+   (wf_muster_leave); where some are killed while others wait in there, OpenMPI's mpirun, told to end the
+   rest, may never end itself. */
+static void set_defaults(void)
+{
+    const wf_launcher *l = &wf_mpi_host.launcher;
+
+    setenv("OMPI_MCA_mpi_yield_when_idle", "1", 0);
+    if (l->local == l->processes)
+        setenv("OMPI_MCA_async_mpi_finalize", "1", 0);
+}
+
+static wf_status initialise(wf_error *error)
+{
+    int already = 0, provided = MPI_THREAD_SINGLE;
+
+    MPI_Initialized(&already);
+    if (already) {
+        MPI_Query_thread(&provided);
+    } else {
+        set_defaults();
+        if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided) != MPI_SUCCESS)
+            return wf_mpi_host.error_set(error, WF_EUNSUPPORTED, "MPI cannot be initialised");
+        ours = true;
+        atexit(finalise);
+    }
+    if (provided < MPI_THREAD_SERIALIZED)
+        return wf_mpi_host.error_set(
+            error, WF_EUNSUPPORTED,
+            "this MPI serves one thread only (level %d), and a rank is a "
+            "thread; use one with MPI_THREAD_SERIALIZED",
+            provided);
+    return WF_OK;
+}
+
+/* A launcher of another MPI starts processes that each see a world of their own. */
+static wf_status check_size(int ranks, int processes, wf_error *error)
+{
+    const wf_launcher *l = &wf_mpi_host.launcher;
+    char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length;
+
+    MPI_Get_library_version(version, &length);
+    version[strcspn(version, ",\n")] = '\0';
+    if (*l->name && l->processes != processes)
+        return wf_mpi_host.error_set(
+            error, WF_EINVAL,
+            "%s started %d processes (%s), but %s, which libweft_mpi is built with, sees %d: "
+            "the "
+            "launcher belongs to another MPI; use the mpirun of %s, or srun --mpi=pmix; or "
+            "unset "
+            "%s where it is left from another job",
+            l->name, l->processes, l->variable, version, processes, version, l->variable);
+    if (ranks % processes)
+        return wf_mpi_host.error_set(
+            error, WF_EINVAL,
+            "%d ranks cannot be shared out evenly over %d processes; start 1, %d, or a divisor "
+            "of %d",
+            ranks, processes, ranks, ranks);
+    return WF_OK;
+}
+
+static void world_free(mpi_world *w)
+{
+    while (w->early) {
+        early *next = w->early->next;
+
+        free(w->early);
+        w->early = next;
+    }
+    while (w->unused_early) {
+        early *next = w->unused_early->next;
+
+        free(w->unused_early);
+        w->unused_early = next;
+    }
+    while (w->notices) {
+        notice *next = w->notices->next;
+
+        free(w->notices->request);
+        free(w->notices);
+        w->notices = next;
+    }
+    if (w->threads)
+        wf_mpi_host.threads->close(w->threads);
+    pthread_cond_destroy(&w->wake);
+    pthread_mutex_destroy(&w->lock);
+    free(w->finished);
+    free(w->process_of);
+    free(w);
+}
+
+static wf_status world_start(mpi_world *w, int ranks, wf_error *error)
+{
+    int *tags, found = 0;
+
+    MPI_Comm_rank(MPI_COMM_WORLD, &w->process);
+    w->ranks = ranks;
+    w->here = ranks / w->processes;
+    w->finished = calloc((size_t)ranks, sizeof *w->finished);
+    if (!w->finished)
+        return wf_mpi_host.error_set(error, WF_ENOMEM, "no memory for a world of %d ranks",
+                                     ranks);
+    if (MPI_Comm_dup(MPI_COMM_WORLD, &w->comm) != MPI_SUCCESS)
+        return wf_mpi_host.error_set(error, WF_ELOST, "MPI cannot make a communicator");
+    MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
+    MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &tags, &found);
+    w->tags = found && *tags - TAG_DATA < MOST_TAGS ? *tags - TAG_DATA : MOST_TAGS;
+    return wf_mpi_open_slots(w, error);
+}
+
+static wf_status open_world(int ranks, bool own_cores, void **world, wf_error *error)
+{
+    wf_status status = initialise(error);
+    int processes = 1;
+    mpi_world *w;
+
+    (void)own_cores; /* processes have the cores that their launcher gives them */
+    if (status == WF_OK) {
+        MPI_Comm_size(MPI_COMM_WORLD, &processes);
+        status = check_size(ranks, processes, error);
+    }
+    if (status != WF_OK)
+        return status;
+    w = calloc(1, sizeof *w);
+    if (!w)
+        return wf_mpi_host.error_set(error, WF_ENOMEM, "no memory for a world of %d ranks",
+                                     ranks);
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->wake, NULL);
+    w->processes = processes;
+    status = world_start(w, ranks, error);
+    if (status != WF_OK) {
+        ended_badly = true;
+        world_free(w);
+        return status;
+    }
+    *world = w;
+    return WF_OK;
+}
+
+static bool notices_sent(mpi_world *w)
+{
+    for (notice *n = w->notices; n; n = n->next) {
+        int sent = 0;
+
+        MPI_Testall(w->processes, n->request, &sent, MPI_STATUSES_IGNORE);
+        if (!sent)
+            return false;
+    }
+    return true;
+}
+
+/* A call of all processes, before their ranks run. */
+static wf_status share(void *opaque, void *data, size_t bytes, wf_error *error)
+{
+    mpi_world *w = opaque;
+    int code;
+
+    pthread_mutex_lock(&w->lock);
+    code = MPI_Bcast(data, (int)bytes, MPI_BYTE, 0, w->comm);
+    pthread_mutex_unlock(&w->lock);
+    return code == MPI_SUCCESS
+               ? WF_OK
+               : wf_mpi_host.error_set(error, WF_ELOST, "MPI cannot reach all processes");
+}
+
+static void settle(void *opaque)
+{
+    mpi_world *w = opaque;
+
+    for (bool through = false; !through;) {
+        pthread_mutex_lock(&w->lock);
+        wf_mpi_progress(w);
+        through = atomic_load(&w->aborted) || (notices_sent(w) && w->n_finished == w->ranks);
+        pthread_mutex_unlock(&w->lock);
+        if (!through)
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+static wf_status cause(void *opaque, int *culprit, wf_error *error)
+{
+    mpi_world *w = opaque;
+    const char *colon, *text;
+
+    if (!atomic_load(&w->aborted))
+        return WF_OK;
+    *culprit = w->culprit;
+    text = wf_mpi_host.error_behind_rank(&w->cause, w->culprit, &colon);
+    return wf_mpi_host.error_set(error, w->cause.code, "rank %d%s%.1400s", w->culprit, colon,
+                                 text);
+}
+
+/* False: a process is lost, and who holds the lock is in MPI, which waits for it: the ranks here are
+   stuck. */
+static bool lock_for_abort(mpi_world *w, bool lost)
+{
+    struct timespec until;
+
+    if (!lost)
+        return pthread_mutex_lock(&w->lock) == 0;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += STUCK_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    return pthread_mutex_timedlock(&w->lock, &until) == 0;
+}
+
+static void fail(void *opaque, int culprit, const wf_error *why, bool lost)
+{
+    mpi_world *w = opaque;
+
+    if (lost) {
+        atomic_store(&w->lost, true);
+        ended_badly = true;
+    }
+    if (!*why->text || !lock_for_abort(w, lost))
+        return;
+    wf_mpi_abort(w, culprit, why);
+    pthread_mutex_unlock(&w->lock);
+}
+
+static void close_world(void *opaque)
+{
+    mpi_world *w = opaque;
+
+    wf_mpi_helper_stop(w);
+    wf_mpi_close_slots(w);
+    if (!ended_badly)
+        MPI_Comm_free(&w->comm);
+    world_free(w);
+}
+
+static mpi_comm *comm_new(mpi_world *w, const char *name, const int *ranks, int n, int rank)
+{
+    size_t size = (size_t)n;
+    mpi_comm *c = calloc(1, sizeof *c + size * (2 * sizeof(int) + 2 * sizeof(uint64_t)));
+    int inner = 0;
+
+    if (!c)
+        return NULL;
+    c->world = w;
+    c->sent = (uint64_t *)(c + 1);
+    c->received = c->sent + size;
+    c->ranks = (int *)(c->received + size);
+    c->local = c->ranks + size;
+    memcpy(c->ranks, ranks, size * sizeof *ranks);
+    for (int i = 0; i < n; i++) {
+        bool mine = w->process_of[ranks[i]] == w->process;
+
+        c->local[i] = mine ? inner++ : -1;
+        c->members = wf_mpi_hash(c->members, (uint64_t)ranks[i] + 1);
+    }
+    wf_mpi_host.comm_init(&c->base, &wf_transport_mpi, name, rank, n, c->ranks);
+    return c;
+}
+
+static wf_status no_memory(const char *name, int n, wf_error *error)
+{
+    return wf_mpi_host.error_set(error, WF_ENOMEM, "no memory for group %s of %d ranks", name,
+                                 n);
+}
+
+static wf_status attach(void *opaque, int rank, wf_comm **out, wf_error *error)
+{
+    mpi_world *w = opaque;
+    int *ranks = malloc((size_t)w->ranks * sizeof *ranks);
+    mpi_comm *c = NULL;
+    wf_status status;
+
+    for (int i = 0; ranks && i < w->ranks; i++)
+        ranks[i] = i;
+    if (ranks)
+        c = comm_new(w, "world", ranks, w->ranks, rank);
+    free(ranks);
+    if (!c)
+        return no_memory("world", w->ranks, error);
+    c->key = 1;
+    status = wf_mpi_host.threads->attach(w->threads, rank, &c->inner, error);
+    if (status != WF_OK) {
+        free(c);
+        return status;
+    }
+    *out = &c->base;
+    return WF_OK;
+}
+
+/* The members of this process, as members of the parent's inner group; how many. */
+static int inner_members(const mpi_comm *parent, const int *members, int n, int *inner)
+{
+    int count = 0;
+
+    for (int i = 0; i < n; i++)
+        if (parent->local[members[i]] >= 0)
+            inner[count++] = parent->local[members[i]];
+    return count;
+}
+
+/* Nothing is agreed on over MPI: a group is known by which split of which group it is. Its
+   members' lists are compared when they first meet. */
+static wf_status split(wf_comm *comm, const char *name, const int *members, int n,
+                       wf_comm **out, wf_error *error)
+{
+    mpi_comm *parent = wf_mpi_of(comm), *c = NULL;
+    int *ranks = calloc(2 * (size_t)n, sizeof *ranks), rank = 0, inner;
+    uint64_t key = wf_mpi_hash(wf_mpi_hash(parent->key, ~(uint64_t)0), parent->splits++);
+    wf_comm *threads = NULL;
+    wf_status status;
+
+    if (!ranks)
+        return no_memory(name, n, error);
+    inner = inner_members(parent, members, n, ranks + n);
+    status = wf_mpi_host.threads->split(parent->inner, name, ranks + n, inner, &threads, error);
+    for (int i = 0; i < n; i++) {
+        ranks[i] = parent->ranks[members[i]];
+        if (members[i] == comm->rank)
+            rank = i;
+    }
+    if (status == WF_OK && inner < n) {
+        c = comm_new(parent->world, name, ranks, n, rank);
+        status = c ? WF_OK : no_memory(name, n, error);
+    }
+    free(ranks);
+    if (status != WF_OK) {
+        if (threads)
+            wf_mpi_host.threads->detach(threads);
+        return status;
+    }
+    if (c) {
+        c->key = key;
+        c->inner = threads;
+    }
+    *out = c ? &c->base : threads;
+    return WF_OK;
+}
+
+static void detach(wf_comm *comm)
+{
+    wf_mpi_host.threads->detach(wf_mpi_of(comm)->inner);
+    free(comm);
+}
+
+static void finish(wf_comm *comm)
+{
+    mpi_comm *c = wf_mpi_of(comm);
+
+    wf_mpi_host.threads->finish(c->inner);
+    pthread_mutex_lock(&c->world->lock);
+    wf_mpi_tell_finished(c->world, c->ranks[comm->rank]);
+    pthread_mutex_unlock(&c->world->lock);
+}
+
+/* The rank's exchanges end here: their memory is the caller's again. */
+static void abort_world(wf_comm *comm, const wf_error *why)
+{
+    mpi_comm *c = wf_mpi_of(comm);
+    mpi_world *w = c->world;
+    int rank = c->ranks[comm->rank];
+
+    pthread_mutex_lock(&w->lock);
+    wf_mpi_abort(w, rank, why);
+    for (transfer **link = &w->active; *link;) {
+        transfer *t = *link;
+
+        if (t->comm->ranks[t->comm->base.rank] != rank) {
+            link = &t->next;
+            continue;
+        }
+        *link = t->next;
+        t->listed = false;
+        wf_mpi_abandon(t);
+        t->x->place = NULL;
+    }
+    pthread_mutex_unlock(&w->lock);
+    wf_mpi_host.threads->abort(c->inner, why);
+}
+
+const wf_transport wf_transport_mpi = {.name = "mpi",
+                                       .moves = true,
+                                       .open = open_world,
+                                       .close = close_world,
+                                       .seat = wf_mpi_seat,
+                                       .share = share,
+                                       .settle = settle,
+                                       .cause = cause,
+                                       .fail = fail,
+                                       .attach = attach,
+                                       .split = split,
+                                       .detach = detach,
+                                       .finish = finish,
+                                       .abort = abort_world,
+                                       .begin = wf_mpi_begin,
+                                       .wait = wf_mpi_wait,
+                                       .alive = wf_mpi_alive};
+
+__attribute__((visibility("default"))) wf_plugin_entry wf_plugin;
+
+const wf_transport *wf_plugin(const wf_plugin_host *host)
+{
+    if (host->size != sizeof *host || host->version != WF_PLUGIN_VERSION)
+        return NULL;
+    wf_mpi_host = *host;
+    return &wf_transport_mpi;
+}

@@ -1,0 +1,247 @@
+/*
+ * mesh/transport/nccl/nccl_group.c - a rank's stream and events, and the communicators of its groups:
+ * one of the world, made when the first group is split off it, and those split from that.
+ */
+#include "mesh/transport/nccl/nccl_world_internal.h"
+#include <stdlib.h>
+
+/* The device is the one that the rank's thread uses: that of its context. */
+wf_status wf_nccl_open_rank(nccl_rank *r, wf_error *error)
+{
+    int least = 0, greatest = 0;
+    wf_status status;
+
+    if (r->open)
+        return WF_OK;
+    status = wf_nccl_cuda(cudaGetDevice(&r->ordinal), "cudaGetDevice", error);
+    if (status == WF_OK)
+        status = wf_nccl_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                              "cudaDeviceGetStreamPriorityRange", error);
+    if (status == WF_OK)
+        status = wf_nccl_cuda(
+            cudaStreamCreateWithPriority(&r->stream, cudaStreamNonBlocking, greatest),
+            "cudaStreamCreateWithPriority", error);
+    if (status == WF_OK)
+        status = wf_nccl_cuda(cudaEventCreateWithFlags(&r->ready, cudaEventDisableTiming),
+                              "cudaEventCreateWithFlags", error);
+    for (int i = 0; i < SLOTS && status == WF_OK; i++)
+        status =
+            wf_nccl_cuda(cudaEventCreateWithFlags(&r->slot[i].done, cudaEventDisableTiming),
+                         "cudaEventCreateWithFlags", error);
+    pthread_mutex_lock(&r->lock);
+    r->open = status == WF_OK;
+    pthread_mutex_unlock(&r->lock);
+    return status == WF_OK ? wf_nccl_watch(r->world, error) : status;
+}
+
+/* To end a communicator takes all of its members, and those here are in one thread now: all are
+   asked first, then waited for. A world that has failed is not asked. */
+static void close_comms(nccl_rank *r)
+{
+    for (nccl_comm *c = r->comms; c; c = c->next) {
+        ncclResult_t state = ncclInProgress;
+
+        for (int naps = 0; c->nccl && state == ncclInProgress && naps < 4000;) {
+            ncclCommGetAsyncError(c->nccl, &state);
+            if (state == ncclInProgress)
+                wf_nccl_nap(&naps);
+        }
+        if (c->nccl && state == ncclSuccess)
+            ncclCommDestroy(c->nccl);
+        else if (c->nccl)
+            ncclCommAbort(c->nccl);
+        c->nccl = NULL;
+    }
+}
+
+static void finalize_comms(nccl_rank *r)
+{
+    if (!r->stopped && r->stream)
+        cudaStreamSynchronize(r->stream);
+    for (nccl_comm *c = r->comms; c; c = c->next)
+        if (c->nccl)
+            ncclCommFinalize(c->nccl);
+}
+
+void wf_nccl_close_rank(nccl_rank *r)
+{
+    nccl_world *w = r->world;
+    int device = 0;
+
+    cudaGetDevice(&device);
+    for (int i = 0; r == w->rank && i < w->here; i++) { /* before the first one is ended */
+        if (w->rank[i].open)
+            cudaSetDevice(w->rank[i].ordinal);
+        finalize_comms(&w->rank[i]);
+    }
+    if (r->open)
+        cudaSetDevice(r->ordinal);
+    close_comms(r);
+    for (int i = 0; i < SLOTS; i++)
+        if (r->slot[i].done)
+            cudaEventDestroy(r->slot[i].done);
+    if (r->ready)
+        cudaEventDestroy(r->ready);
+    if (r->stream)
+        cudaStreamDestroy(r->stream);
+    while (r->comms) {
+        nccl_comm *next = r->comms->next;
+
+        wf_nccl_alone_close(r->comms);
+        free(r->comms);
+        r->comms = next;
+    }
+    cudaSetDevice(device);
+}
+
+/* What its communicator says; an aborted one says nothing, and the watchdog said why. */
+static ncclResult_t state_of(nccl_comm *c)
+{
+    ncclResult_t state = ncclInProgress, asked = ncclSuccess;
+
+    pthread_mutex_lock(&c->rank->lock);
+    if (c->nccl)
+        asked = ncclCommGetAsyncError(c->nccl, &state);
+    pthread_mutex_unlock(&c->rank->lock);
+    return asked == ncclSuccess ? state : asked;
+}
+
+wf_status wf_nccl_settle(nccl_comm *c, const char *op, uint64_t call, wf_error *error)
+{
+    int64_t until = wf_nccl_now() + c->rank->world->patience;
+
+    for (int naps = 0;; wf_nccl_nap(&naps)) {
+        ncclResult_t state = state_of(c);
+        wf_status status = wf_nccl_good(c, state, op, error);
+
+        if (status != WF_OK || state == ncclSuccess)
+            return status;
+        status = wf_nccl_check(c, op, call, error);
+        if (status == WF_OK && wf_nccl_now() > until)
+            status = wf_nccl_host.error_set(
+                error, WF_ETIMEOUT,
+                "rank %d waits in %s over %s (call %llu) for NCCL, for %lld s by now; "
+                "WEFT_NCCL_TIMEOUT says how long it may take",
+                c->rank->index, op, c->base.name, (unsigned long long)call + 1,
+                (long long)(c->rank->world->patience / 1000000000));
+        if (status != WF_OK)
+            return status;
+    }
+}
+
+/* All members are here, and none has failed: what follows waits for all of them inside NCCL. */
+static wf_status meet(const nccl_comm *c, const char *op, wf_error *error)
+{
+    wf_exchange x = {.kind = WF_EXCHANGE_BARRIER,
+                     .print = {.op = op, .detail = "", .bytes = -1, .root = -1}};
+    wf_status status;
+
+    if (!c->inner)
+        return WF_OK;
+    status = c->inner->transport->begin(c->inner, &x, error);
+    return status == WF_OK ? c->inner->transport->wait(c->inner, &x, error) : status;
+}
+
+static wf_status share_id(const nccl_comm *c, ncclUniqueId *id, wf_error *error)
+{
+    wf_exchange x = {.kind = WF_EXCHANGE_BROADCAST,
+                     .print = {.op = "broadcast", .detail = "id", .bytes = sizeof *id},
+                     .send = id,
+                     .recv = id,
+                     .bytes = sizeof *id};
+    wf_status status = WF_OK;
+
+    if (c->base.rank == 0 || !c->inner)
+        status = wf_nccl_good(c, ncclGetUniqueId(id), "ncclGetUniqueId", error);
+    if (status != WF_OK || !c->inner)
+        return status;
+    status = c->inner->transport->begin(c->inner, &x, error);
+    return status == WF_OK ? c->inner->transport->wait(c->inner, &x, error) : status;
+}
+
+/* It is the watchdog's as well from here on. */
+static void keep(nccl_comm *c, ncclComm_t nccl)
+{
+    pthread_mutex_lock(&c->rank->lock);
+    c->nccl = nccl;
+    c->made = true;
+    pthread_mutex_unlock(&c->rank->lock);
+}
+
+wf_status wf_nccl_make(nccl_comm *c, wf_error *error)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclUniqueId id;
+    ncclComm_t nccl = NULL;
+    wf_status status = wf_nccl_open_rank(c->rank, error);
+
+    if (status != WF_OK || c->made || c->base.size == 1)
+        return status;
+    config.blocking = 0;
+    config.commName = c->base.name;
+    status = share_id(c, &id, error);
+    if (status == WF_OK)
+        status = wf_nccl_good(
+            c, ncclCommInitRankConfig(&nccl, c->base.size, id, c->base.rank, &config),
+            "ncclCommInitRankConfig", error);
+    if (nccl)
+        keep(c, nccl);
+    if (status == WF_OK)
+        status = wf_nccl_settle(c, "joining", 0, error);
+    return status == WF_OK ? wf_nccl_alone_open(c, error) : status;
+}
+
+/* Members that list their groups differently get one that is none of theirs. */
+static wf_status check_group(const nccl_comm *c, wf_error *error)
+{
+    int size = 0, rank = 0;
+
+    ncclCommCount(c->nccl, &size);
+    ncclCommUserRank(c->nccl, &rank);
+    if (size == c->base.size && rank == c->base.rank)
+        return WF_OK;
+    return wf_nccl_host.error_set(error, WF_EMISMATCH,
+                                  "rank %d lists %d members for group %s, as number %d, and "
+                                  "NCCL has %d, as number %d; all "
+                                  "members of a group list the same",
+                                  c->rank->index, c->base.size, c->base.name, c->base.rank,
+                                  size, rank);
+}
+
+static wf_status split_nccl(nccl_comm *parent, nccl_comm *c, int color, ncclComm_t *nccl,
+                            wf_error *error)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    ncclResult_t code = ncclSuccess;
+
+    config.blocking = 0;
+    config.commName = c->base.name;
+    pthread_mutex_lock(&parent->rank->lock);
+    if (parent->nccl)
+        code = ncclCommSplit(parent->nccl, c->base.size > 1 ? color : NCCL_SPLIT_NOCOLOR,
+                             c->base.rank, nccl, &config);
+    pthread_mutex_unlock(&parent->rank->lock);
+    return wf_nccl_good(c, code, "ncclCommSplit", error);
+}
+
+wf_status wf_nccl_split(nccl_comm *parent, nccl_comm *c, int color, wf_error *error)
+{
+    ncclComm_t nccl = NULL;
+    wf_status status = wf_nccl_make(parent, error);
+
+    if (status != WF_OK || parent->base.size == 1)
+        return status;
+    status = meet(parent, "split", error);
+    if (status == WF_OK)
+        status = split_nccl(parent, c, color, &nccl, error);
+    if (status == WF_OK)
+        status = wf_nccl_settle(parent, "split", parent->calls, error);
+    if (nccl)
+        keep(c, nccl);
+    if (status != WF_OK || c->base.size == 1)
+        return status;
+    status = wf_nccl_settle(c, "joining", 0, error);
+    if (status == WF_OK)
+        status = check_group(c, error);
+    return status == WF_OK ? wf_nccl_alone_open(c, error) : status;
+}

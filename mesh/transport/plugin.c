@@ -1,0 +1,49 @@
+/* mesh/transport/plugin.c - what transports that are libraries of their own are given. */
+#include "mesh/transport/plugin.h"
+#include "core/plugin.h"
+#include "mesh/health/muster.h"
+#include "mesh/transport/threads/world_internal.h"
+#include <stdio.h>
+#include <string.h>
+
+static void abort_threads(void *threads, int rank, const wf_error *cause)
+{
+    wf_threads_abort(threads, rank, cause);
+}
+
+static const void *enter(void *symbol)
+{
+    const wf_plugin_host host = {.size = sizeof host,
+                                 .version = WF_PLUGIN_VERSION,
+                                 .launcher = wf_launcher_detected(),
+                                 .error_set = wf_error_set,
+                                 .error_behind_rank = wf_error_behind_rank,
+                                 .comm_init = wf_comm_init,
+                                 .fingerprint_same = wf_fingerprint_same,
+                                 .fingerprint_differ = wf_fingerprint_differ,
+                                 .blocks_take = wf_blocks_take,
+                                 .blocks_give = wf_blocks_give,
+                                 .transport_find = wf_transport_find,
+                                 .seating_find = wf_seating_find,
+                                 .threads = &wf_transport_threads,
+                                 .threads_open = wf_threads_open,
+                                 .threads_abort = abort_threads,
+                                 .leave = wf_muster_leave};
+    wf_plugin_entry *entry;
+
+    memcpy(&entry, &symbol, sizeof entry);
+    return entry(&host);
+}
+
+const wf_transport *wf_plugin_load(const char *name, const char *needs, wf_error *error)
+{
+    char what[64];
+
+    snprintf(what, sizeof what, "transport %s", name);
+    return wf_plugin_find(&(wf_plugin_ask){.name = name,
+                                           .what = what,
+                                           .needs = needs,
+                                           .enter = enter,
+                                           .version = WF_PLUGIN_VERSION},
+                          error);
+}

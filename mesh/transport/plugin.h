@@ -1,0 +1,51 @@
+/*
+ * mesh/transport/plugin.h - a transport in a shared library of its own, libweft_<name>.so, so that one
+ * program runs with and without what the transport stands on. The library exports one symbol,
+ * wf_plugin, and links to nothing of Weft: what it needs is in the host's table.
+ */
+#ifndef WF_MESH_TRANSPORT_PLUGIN_H
+#define WF_MESH_TRANSPORT_PLUGIN_H
+
+#include "mesh/comm/transport.h"
+#include "mesh/cluster/launcher.h"
+
+/* To be raised with every change to what a plugin and its host share: this file, mesh/comm/transport.h. */
+enum { WF_PLUGIN_VERSION = 5 };
+
+typedef struct wf_plugin_host {
+    size_t size; /* of this table; first, so that it can always be read */
+    int version;
+    wf_launcher launcher; /* what this process was started by */
+
+    wf_status (*error_set)(wf_error *error, wf_status code, const char *format, ...)
+        WF_PRINTF(3, 4);
+    const char *(*error_behind_rank)(const wf_error *error, int rank, const char **colon);
+    void (*comm_init)(wf_comm *comm, const wf_transport *transport, const char *name, int rank,
+                      int size, const int *members);
+    bool (*fingerprint_same)(const wf_fingerprint *a, const wf_fingerprint *b);
+    void (*fingerprint_differ)(const wf_comm *comm, uint64_t call, const wf_fingerprint *mine,
+                               int other, const wf_fingerprint *theirs, char *text,
+                               size_t room);
+    void *(*blocks_take)(wf_blocks *blocks, size_t bytes);
+    void (*blocks_give)(wf_blocks *blocks, void *block, size_t bytes);
+
+    /* Which ranks run where; what carries data between those of one process, and their world. */
+    wf_status (*seating_find)(const wf_seating_wish *wish, const wf_processes *processes,
+                              wf_seating *out, wf_error *error);
+    const wf_transport *threads;
+    wf_status (*threads_open)(int ranks, const int *number, bool own_cores, void **world,
+                              wf_error *error);
+    const wf_transport *(*transport_find)(const char *name, wf_error *error);
+    void (*threads_abort)(void *world, int rank, const wf_error *cause); /* from any thread */
+    void (*leave)(
+        void); /* the library behind the transport is about to end, in all processes */
+} wf_plugin_host;
+
+/* What a plugin exports as "wf_plugin": its transport, or NULL where size or version is not its own. */
+typedef const wf_transport *wf_plugin_entry(const wf_plugin_host *host);
+
+/* Load libweft_<name>.so once, from $WEFT_PLUGINS, beside this library or the program, or where
+   the system looks; NULL and an error that says what it is made with. */
+const wf_transport *wf_plugin_load(const char *name, const char *needs, wf_error *error);
+
+#endif

@@ -1,0 +1,63 @@
+/*
+ * mesh/transport/threads/exchange_internal.h - the steps of an exchange between threads, for the files of the
+ * threads transport. A step that fails has ended the exchange: no peer reads this rank's memory
+ * any more.
+ */
+#ifndef WF_MESH_TRANSPORT_THREADS_EXCHANGE_INTERNAL_H
+#define WF_MESH_TRANSPORT_THREADS_EXCHANGE_INTERNAL_H
+
+#include "core/device.h"
+#include "mesh/transport/threads/world_internal.h"
+
+static inline threads_comm *wf_threads_of(wf_comm *comm)
+{
+    return (threads_comm *)comm;
+}
+
+/* What a member has posted; for x->work, while it has a piece to do. */
+static inline const wf_exchange *wf_threads_peer(const wf_exchange *x, int member)
+{
+    return ((const place *)x->place)->exchange[member];
+}
+
+/* What a rank posts is there for its peers: wait for a device that may still be computing it. */
+wf_status wf_threads_settle(const wf_exchange *x, wf_error *error);
+
+/* Copy between members' memory, from any thread. */
+wf_status wf_threads_copy(const wf_exchange *x, void *to, const void *from, size_t bytes,
+                          wf_error *error);
+
+/* Start an exchange of x->work. It is ended by wf_threads_finish_exchange(). */
+wf_status wf_threads_post(threads_comm *c, wf_exchange *x, wf_error *error);
+wf_exchange_call wf_threads_finish_exchange;
+extern const wf_exposure wf_threads_exposure;
+
+bool wf_threads_all_posted(const wf_exchange *x);
+
+/* When all have posted: do pieces until none is left. One thread of a rank at a time. */
+wf_status wf_threads_work(threads_comm *c, wf_exchange *x, wf_error *error);
+
+/* The rank's thread in the background (threads_progress.c) works on x when all have posted;
+   take_back() returns when it does not any more, whether or not there is work left. */
+void wf_threads_leave_to_progress(threads_comm *c, wf_exchange *x);
+void wf_threads_take_back(threads_comm *c, wf_exchange *x);
+
+/* Some members have all posted: wake at most so many of their threads that may have work, first
+   this member's own. */
+void wf_threads_poke(group *g, int member, int most);
+
+/* Between these two no peer frees or changes what it has posted: see wf_threads_give_up(). */
+wf_status wf_threads_begin_reading(threads_comm *c, wf_exchange *x, wf_error *error);
+void wf_threads_end_reading(threads_comm *c, wf_exchange *x);
+
+/* A failed exchange: the group is broken or the world aborted, so that no reader begins any
+   more; when the last one is through, the caller may free its buffers. */
+wf_status wf_threads_give_up(threads_comm *c, wf_exchange *x, wf_status status);
+
+/* Breaks the group: x is not what another member has posted at this place. */
+wf_status wf_threads_mismatch(threads_comm *c, const wf_exchange *x, int other,
+                              const wf_fingerprint *theirs, wf_error *error);
+
+wf_exchange_call wf_threads_send, wf_threads_recv;
+
+#endif

@@ -1,0 +1,186 @@
+/* mesh/transport/threads/group.c - groups of threads, the places of their exchanges and their channels. */
+#include "mesh/transport/threads/world_internal.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Members come to a group's lock at about the same time and hold it for a moment: worth a look or two
+   before a sleep. */
+static void init_lock(pthread_mutex_t *lock)
+{
+    pthread_mutexattr_t kind;
+
+    pthread_mutexattr_init(&kind);
+    pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_ADAPTIVE_NP);
+    pthread_mutex_init(lock, &kind);
+    pthread_mutexattr_destroy(&kind);
+}
+
+/* One more block of places, free ones. */
+static bool add_places(group *g)
+{
+    size_t size = (size_t)g->size, n = (size_t)g->places;
+    place **list = realloc(g->place, (n + PLACES) * sizeof(place *));
+    place *block = calloc(PLACES, sizeof *block);
+    _Atomic uint64_t *marks = calloc(PLACES * size, sizeof *marks);
+    _Atomic int64_t *taken = calloc(PLACES * size, sizeof *taken);
+    wf_exchange **posted = calloc(PLACES * size, sizeof(wf_exchange *));
+
+    g->place = list ? list : g->place;
+    if (!list || !block || !marks || !taken || !posted) {
+        free(block);
+        free((void *)marks);
+        free((void *)taken);
+        free(posted);
+        return false;
+    }
+    for (size_t i = 0; i < PLACES; i++) {
+        block[i] = (place){
+            .mark = marks + i * size, .taken = taken + i * size, .exchange = posted + i * size};
+        g->place[n + i] = &block[i];
+    }
+    g->places += PLACES;
+    return true;
+}
+
+/* The first of a block has the memory of all. */
+static void free_places(group *g)
+{
+    for (int i = 0; i < g->places; i += PLACES) {
+        free((void *)g->place[i]->mark);
+        free((void *)g->place[i]->taken);
+        free(g->place[i]->exchange);
+        free(g->place[i]);
+    }
+    free(g->place);
+}
+
+/* Members come one after the other, so that an exchange in flight is mostly where its number says,
+   and so is a free place for the next one. */
+static place *find_place(const group *g, uint64_t sequence, bool newest)
+{
+    for (int k = 0; k < g->places; k++) {
+        place *p = g->place[(sequence + (uint64_t)k) % (uint64_t)g->places];
+
+        if (newest ? atomic_load(&p->left) == p->target : p->sequence == sequence + 1)
+            return p;
+    }
+    return NULL;
+}
+
+place *wf_threads_place(group *g, uint64_t sequence)
+{
+    bool newest = sequence == g->exchanges;
+    place *p = find_place(g, sequence, newest);
+
+    if (!p && newest && add_places(g))
+        p = find_place(g, sequence, newest);
+    if (!p || !newest)
+        return p;
+    g->exchanges++;
+    p->sequence = sequence + 1;
+    p->target += (uint64_t)g->size;
+    p->ended = 0;
+    atomic_store(&p->done, 0);
+    atomic_store(&p->began, 0);
+    for (int i = 0; i < g->size; i++)
+        atomic_store(&p->taken[i], 0);
+    return p;
+}
+
+static group *group_new(const char *name, const int *members, int n)
+{
+    group *g = calloc(1, sizeof *g);
+    int *copy = malloc((size_t)n * sizeof *copy);
+
+    if (g)
+        g->size = n;
+    if (!g || !copy || !add_places(g)) {
+        if (g)
+            free_places(g);
+        free(g);
+        free(copy);
+        return NULL;
+    }
+    memcpy(copy, members, (size_t)n * sizeof *copy);
+    g->members = copy;
+    snprintf(g->name, sizeof g->name, "%s", name);
+    init_lock(&g->lock);
+    return g;
+}
+
+void wf_threads_group_free(group *g)
+{
+    while (g->channels) {
+        channel *next = g->channels->next;
+
+        free(g->channels);
+        g->channels = next;
+    }
+    pthread_mutex_destroy(&g->lock);
+    free(g->members);
+    free_places(g);
+    free(g);
+}
+
+/* Both lists ascend. */
+static bool shares_member(const group *g, const int *members, int n)
+{
+    for (int i = 0, k = 0; i < g->size && k < n;) {
+        if (g->members[i] == members[k])
+            return true;
+        if (g->members[i] < members[k])
+            i++;
+        else
+            k++;
+    }
+    return false;
+}
+
+wf_status wf_threads_group(world *w, const group *parent, uint64_t ordinal, const char *name,
+                           const int *members, int n, int world_rank, group **out,
+                           wf_error *error)
+{
+    wf_status status = WF_OK;
+    group *g;
+
+    pthread_mutex_lock(&w->lock);
+    for (g = w->groups; g; g = g->next)
+        if (g->parent == parent && g->ordinal == ordinal && shares_member(g, members, n))
+            break;
+    if (g && (g->size != n || memcmp(g->members, members, (size_t)n * sizeof *members) != 0)) {
+        status =
+            wf_error_set(error, WF_EMISMATCH,
+                         "rank %d lists %d members for group %s, another member lists %d for "
+                         "group %s, or other ones; all members of a group list the same",
+                         world_rank, n, name, g->size, g->name);
+    } else if (!g && !(g = group_new(name, members, n))) {
+        status = wf_error_set(error, WF_ENOMEM, "no memory for group %s of %d ranks", name, n);
+    } else if (!g->world) {
+        g->world = w;
+        g->parent = parent;
+        g->ordinal = ordinal;
+        g->next = w->groups;
+        w->groups = g;
+    }
+    pthread_mutex_unlock(&w->lock);
+    *out = g;
+    return status;
+}
+
+channel *wf_threads_channel(group *g, int from, int to)
+{
+    channel *c;
+
+    pthread_mutex_lock(&g->lock);
+    for (c = g->channels; c && !(c->from == from && c->to == to); c = c->next)
+        ;
+    if (!c && (c = calloc(1, sizeof *c))) {
+        c->from = from;
+        c->to = to;
+        c->next = g->channels;
+        g->channels = c;
+    }
+    pthread_mutex_unlock(&g->lock);
+    return c;
+}

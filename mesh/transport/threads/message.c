@@ -1,0 +1,93 @@
+/* mesh/transport/threads/message.c - messages from one thread to another, over channels of their own. */
+#include "mesh/transport/threads/exchange_internal.h"
+
+/* Wait until message x->sequence of the channel has come `steps` further: 0 free, 1 sent, 2
+   received. */
+static wf_status wait_message(threads_comm *c, wf_exchange *x, uint64_t steps, wf_error *error)
+{
+    message *m = x->place;
+    need n = {.group = c->group,
+              .word = &m->mark,
+              .target = 2 * (x->sequence / MESSAGES) + steps,
+              .peer = x->peer,
+              .op = x->print.op,
+              .call = x->sequence};
+    wf_status status = wf_threads_wait(c, &n, error);
+
+    return status == WF_OK ? WF_OK : wf_threads_give_up(c, x, status);
+}
+
+static wf_status finish_send(wf_comm *comm, wf_exchange *x, wf_error *error)
+{
+    return wait_message(wf_threads_of(comm), x, 2, error);
+}
+
+static wf_status finish_recv(wf_comm *comm, wf_exchange *x, wf_error *error)
+{
+    threads_comm *c = wf_threads_of(comm);
+    message *m = x->place;
+    wf_status status = wait_message(c, x, 1, error);
+
+    if (status != WF_OK)
+        return status;
+    status = wf_threads_begin_reading(c, x, error);
+    if (status != WF_OK)
+        return wf_threads_give_up(c, x, status);
+    if (m->print.bytes != x->print.bytes || m->print.element != x->print.element)
+        return wf_threads_give_up(c, x, wf_threads_mismatch(c, x, x->peer, &m->print, error));
+    status = wf_threads_settle(x, error); /* what held the memory before may not be over */
+    if (status == WF_OK)
+        status = wf_threads_copy(x, x->recv, m->data, x->bytes, error);
+    if (status != WF_OK)
+        return wf_threads_give_up(c, x, status);
+    wf_threads_end_reading(c, x);
+    atomic_fetch_add(&m->mark, 1);
+    wf_threads_wake(c->group);
+    return WF_OK;
+}
+
+static wf_status open_channel(threads_comm *c, wf_exchange *x, bool sends, wf_error *error)
+{
+    int me = c->base.rank;
+    wf_status status = wf_threads_check(c, x->print.op, c->sequence, error);
+    uint64_t *mine;
+    channel *line;
+
+    if (status != WF_OK)
+        return status;
+    line = wf_threads_channel(c->group, sends ? me : x->peer, sends ? x->peer : me);
+    if (!line)
+        return wf_error_set(error, WF_ENOMEM, "no memory for a channel between ranks %d and %d",
+                            c->world_rank, c->group->members[x->peer]);
+    x->reading = false;
+    mine = sends ? &line->sent : &line->received; /* the other count is the other end's alone */
+    x->sequence = (*mine)++;
+    x->place = &line->ring[x->sequence % MESSAGES];
+    return WF_OK;
+}
+
+wf_status wf_threads_send(wf_comm *comm, wf_exchange *x, wf_error *error)
+{
+    threads_comm *c = wf_threads_of(comm);
+    wf_status status = open_channel(c, x, true, error);
+    message *m = x->place;
+
+    if (status == WF_OK)
+        status = wf_threads_settle(x, error);
+    if (status == WF_OK)
+        status = wait_message(c, x, 0, error);
+    if (status != WF_OK)
+        return status;
+    x->finish = finish_send;
+    m->data = x->send;
+    m->print = x->print;
+    atomic_fetch_add(&m->mark, 1);
+    wf_threads_wake(c->group);
+    return WF_OK;
+}
+
+wf_status wf_threads_recv(wf_comm *comm, wf_exchange *x, wf_error *error)
+{
+    x->finish = finish_recv;
+    return open_channel(wf_threads_of(comm), x, false, error);
+}

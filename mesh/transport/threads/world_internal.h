@@ -1,0 +1,192 @@
+/*
+ * mesh/transport/threads/world_internal.h - the shared state of the threads transport: ranks that are threads of
+ * one process, the groups they form, and how one waits for another.
+ *
+ * All progress is counted in 64-bit words that only grow, and whoever waits, waits for a word
+ * to reach a target. A group has one event word: whoever completes something bumps it and wakes
+ * the group's sleepers. A wait is a few yielding polls, then sleep; nobody spins, for 32 ranks
+ * share two cores.
+ *
+ * An exchange has a place in the group, which its first poster takes. A member has POSTED there
+ * when others may touch its memory; when all have, whoever is awake takes pieces of the work until
+ * none is left, its own share first; who does the last piece, where none has failed or was left
+ * out, marks the exchange as over and wakes the others. So a member sleeps once where there are
+ * more ranks than cores, and of ranks that wait for the slowest, only as many are woken to help as
+ * there are cores. A place is free for another exchange when all have LEFT it. There are PLACES of
+ * them, and as many more as are needed where members have more exchanges in flight.
+ */
+#ifndef WF_MESH_TRANSPORT_THREADS_WORLD_INTERNAL_H
+#define WF_MESH_TRANSPORT_THREADS_WORLD_INTERNAL_H
+
+#include "mesh/comm/transport.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+enum { PLACES = 32, MESSAGES = 32 };
+
+typedef struct place {
+    _Atomic uint64_t posted; /* members that have, in all its exchanges .. */
+    _Atomic uint64_t left;   /* .. and that have left them */
+    uint64_t target;         /* of both, in the one that it serves; set by the first poster */
+    _Atomic uint64_t *mark;  /* [size] the exchange that each member posted last, + 1 */
+    wf_exchange **exchange;  /* [size]; a member's is gone when the exchange is over */
+    _Atomic int64_t *taken;  /* [size] pieces of the member's share that are taken */
+    _Atomic int64_t done;    /* pieces of all shares that are done, and done well */
+    _Atomic uint64_t over;   /* exchange that is over, + 1 */
+    _Atomic int64_t began;   /* where it is timed: when its first piece was taken */
+    int64_t ended;           /* and the last one done; set before `over` */
+    wf_fingerprint print;    /* of who posted first, and who; under the group's lock */
+    int first;
+    uint64_t sequence; /* which exchange it serves, or served last, + 1 */
+} place;
+
+/* Messages from one member to another. Message k takes ring[k % MESSAGES]; its mark is
+   2 * (k / MESSAGES) when the place is free, + 1 when sent, + 2 when received. */
+typedef struct message {
+    _Atomic uint64_t mark;
+    const void *data;
+    wf_fingerprint print;
+} message;
+
+typedef struct channel {
+    struct channel *next;
+    int from, to;
+    uint64_t sent, received; /* each used by its own end alone */
+    message ring[MESSAGES];
+} channel;
+
+typedef struct group {
+    struct group *next;
+    struct world *world;
+    const struct group *parent; /* with `ordinal`: which split of which group this is */
+    uint64_t ordinal;
+    char name[32];
+    int size;
+    int *members;
+    pthread_mutex_t lock;
+    _Atomic uint32_t event; /* what sleepers sleep on */
+    _Atomic int sleepers;
+    _Atomic int readers; /* threads that may be touching a peer's memory */
+    _Atomic bool broken; /* `mismatch` is set, and stays: a mismatch, or a device that failed */
+    wf_error mismatch;
+    channel *channels;  /* under lock, with what follows */
+    uint64_t exchanges; /* that some member has posted */
+    place **place;      /* [places], in blocks of PLACES that stay where they are */
+    int places;
+} group;
+
+/* What a rank waits for, in words that others can read and judge: it waits in vain while
+   *word < target. What ends the wait may come later: work that no rank has to be waited for. */
+typedef struct need {
+    const group *group;
+    const _Atomic uint64_t *word;
+    uint64_t target;
+    const _Atomic uint64_t *end; /* the wait ends when *end >= end_target; NULL: as word */
+    uint64_t end_target;
+    const _Atomic uint64_t *marks; /* of the members, each to reach `mark`; NULL: see peer */
+    uint64_t mark;
+    int peer; /* the member that is waited for where marks is NULL */
+    const char *op;
+    uint64_t call; /* which one over this group, or channel, from 0 */
+} need;
+
+/* A rank's thread for exchanges that progress while the rank computes: threads_progress.c. */
+typedef struct progress {
+    pthread_mutex_t lock;
+    pthread_cond_t wake, idle;
+    wf_exchange
+        *first; /* the rank's exchanges in the background, in the order of their start */
+    const wf_exchange *active;
+    bool started, stop;
+    pthread_t thread;
+} progress;
+
+typedef struct rank_state {
+    pthread_mutex_t lock; /* of what follows, but `finished`, `seen` and `progress` */
+    bool waiting;
+    uint64_t serial; /* counts waits */
+    need need;
+    uint64_t seen; /* the deadlock detector's note, under the world's lock */
+    _Atomic bool finished;
+    progress progress;
+} rank_state;
+
+typedef struct world {
+    int ranks;
+    int *number; /* [ranks] their numbers among those of all processes, ascending */
+    bool own_cores;
+    int cores;             /* that this process may use */
+    _Atomic uint64_t link; /* for tests: bytes per second of a rank's work; 0: no limit */
+    pthread_mutex_t lock;
+    group *groups; /* newest first; freed with the world */
+    _Atomic int waiting, finished;
+    _Atomic bool aborted;
+    int culprit; /* set before `aborted` */
+    wf_error cause;
+    rank_state rank[];
+} world;
+
+typedef struct threads_comm {
+    wf_comm base;
+    group *group;
+    int world_rank;
+    uint64_t sequence; /* exchanges posted */
+    uint64_t splits;
+} threads_comm;
+
+/* These ranks (ascending; NULL: 0, 1, ..) of a world that may go on in other processes. */
+world *wf_threads_world_new(int ranks, const int *number, bool own_cores);
+void wf_threads_world_free(world *w);
+
+/* The same as a transport's open(). */
+wf_status wf_threads_open(int ranks, const int *number, bool own_cores, void **world,
+                          wf_error *error);
+
+/* The state of a rank of this process. */
+rank_state *wf_threads_rank(world *w, int world_rank);
+
+/* The group of one split (parent, ordinal) with these members, which the first of them makes.
+ */
+wf_status wf_threads_group(world *w, const group *parent, uint64_t ordinal, const char *name,
+                           const int *members, int n, int world_rank, group **out,
+                           wf_error *error);
+
+void wf_threads_group_free(group *g);
+
+/* The place of an exchange; of one that nobody has posted yet, a free one that is made ready for it.
+   Under the group's lock; NULL: out of memory. */
+place *wf_threads_place(group *g, uint64_t sequence);
+
+/* The channel between two members, made on first use; NULL: out of memory. */
+channel *wf_threads_channel(group *g, int from, int to);
+
+/* Something that others may wait for has happened: wake all sleepers, or some. */
+void wf_threads_wake(group *g);
+void wf_threads_wake_some(group *g, int most);
+
+/* WF_OK, or why nothing over this group can go on; op and call for the text. */
+wf_status wf_threads_check(const threads_comm *c, const char *op, uint64_t call,
+                           wf_error *error);
+
+wf_status wf_threads_wait(const threads_comm *c, const need *n, wf_error *error);
+
+/* All members fail with this text. */
+wf_status wf_threads_break(group *g, wf_status code, const char *text, wf_error *error);
+
+void wf_threads_abort(world *w, int rank, const wf_error *cause);
+void wf_threads_finish(world *w, int rank);
+
+/* After a break or an abort: return when no peer touches the others' memory any more. */
+void wf_threads_quiesce(group *g);
+
+void wf_threads_progress_open(progress *p);
+void wf_threads_progress_close(progress *p); /* joins the thread */
+
+/* The rank's exchanges are lost, and the world is aborted: none is worked on any more. */
+void wf_threads_progress_drop(progress *p);
+
+/* For tests: each rank's share of work in this world takes as long as if its bytes went over a
+   link of this speed, which sleeps rather than works. To be set before the first exchange. */
+void wf_threads_limit(wf_comm *comm, uint64_t bytes_per_second);
+
+#endif

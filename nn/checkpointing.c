@@ -1,0 +1,101 @@
+/*
+ * nn/checkpointing.c - a run of a module as one op on the tape: it saves the input, and its gradient
+ * is the same run on a tape of its own, walked back at once. The first run numbers the uses of
+ * parameters, the second one gives them leaves under the same numbers.
+ */
+#include "nn/checkpointing.h"
+#include "kernels/ops.h"
+#include <string.h>
+
+typedef struct run {
+    wf_nn_module *module;
+    int64_t first; /* number of its first use of a parameter */
+} run;
+
+static wf_tensor *gradient_of(const run *r, wf_tensor *x, wf_tensor *dy)
+{
+    wf_nn_module *m = r->module;
+    wf_context *ctx = m->ctx;
+    wf_uses *uses = wf_context_uses(ctx), outside = *uses;
+    wf_tape *tape = wf_tape_open(ctx);
+    const char *phase = wf_context_phase(ctx, "forward again");
+    wf_tensor *leaf = wf_leaf(x), *y;
+
+    *uses = (wf_uses){.next = r->first};
+    wf_scope_open(ctx);
+    y = wf_scope_return(ctx, leaf ? m->type->forward(m, leaf) : NULL);
+    *uses = outside;
+    wf_context_phase(ctx, phase);
+    if (y && y->requires_grad && !y->tape)
+        y = wf_scale(y, 1); /* a parameter as it is: the walk begins with an op */
+    if (y && y->requires_grad)
+        wf_backward(y, dy, false);
+    wf_tape_close(tape);
+    return leaf ? leaf->grad : NULL;
+}
+
+static void backward(wf_gradient *g)
+{
+    const run *r = g->attr;
+    wf_memory_kind kind = wf_context_memory_kind(g->ctx, WF_MEMORY_ACTIVATION);
+
+    g->din[0] = gradient_of(r, g->in[0], g->dout[0]);
+    wf_context_memory_kind(g->ctx, kind);
+}
+
+static const wf_op run_op = {
+    .name = "run_again", .signature = "", .save = WF_SAVE_IN(0), .backward = backward};
+
+wf_tensor *wf_nn_run_again(wf_nn_module *m, wf_tensor *x)
+{
+    wf_uses *uses = wf_context_uses(m->ctx);
+    run attr = {m, uses->next};
+    wf_call call = {.op = &run_op,
+                    .ctx = m->ctx,
+                    .n_in = 1,
+                    .n_out = 1,
+                    .attr = &attr,
+                    .attr_size = sizeof attr};
+    wf_tape *tape = wf_tape_switch(m->ctx, NULL);
+    wf_tensor *y;
+
+    uses->later = true; /* nothing runs again inside: no tape records */
+    y = m->type->forward(m, x);
+    uses->later = false;
+    wf_tape_switch(m->ctx, tape);
+    if (!y || y == x || !y->requires_grad)
+        return y;
+    call.in[0] = x->requires_grad ? x : wf_leaf(x);   /* its parameters want theirs */
+    call.out[0] = y->origin ? y : wf_tensor_alias(y); /* it may be a parameter */
+    if (!call.in[0] || !call.out[0] || wf_tape_record(&call) != WF_OK)
+        return NULL;
+    return call.out[0];
+}
+
+typedef struct choice {
+    const char *type;
+    int64_t found;
+} choice;
+
+static void choose(void *arg, wf_nn_module *m)
+{
+    choice *c = arg;
+
+    m->again = c->type && strcmp(m->type->name, c->type) == 0 && m->type->forward && !m->member;
+    c->found += m->again;
+}
+
+wf_status wf_nn_recompute(wf_nn_module *root, const char *type)
+{
+    choice c = {type, 0};
+
+    if (!root)
+        return WF_EINVAL; /* the reason is in the context */
+    wf_nn_visit(root, choose, NULL, &c);
+    if (!type || c.found)
+        return WF_OK;
+    return wf_fail(root->ctx, WF_EINVAL,
+                   "no module of the model is of type %s and called by wf_nn_call, so that it "
+                   "could run again: name another type, \"block\" for instance",
+                   type);
+}

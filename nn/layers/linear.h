@@ -1,0 +1,53 @@
+/* nn/layers/linear.h - linear layers, alone and in groups that share their input. */
+#ifndef WF_NN_LAYERS_LINEAR_H
+#define WF_NN_LAYERS_LINEAR_H
+
+#include "nn/module.h"
+
+WF_BEGIN_DECLS
+
+typedef struct wf_nn_linear {
+    wf_nn_module base;
+    wf_nn_parameter *weight; /* [out, in] */
+    wf_nn_parameter *bias;   /* [out], or NULL */
+    bool gelu;
+} wf_nn_linear;
+
+/** Up to three linears of one input: q, k, v or gate, up. */
+typedef struct wf_nn_linear_group {
+    wf_nn_module base;
+    int64_t count;
+    wf_nn_module **member; /* wf_nn_linear each */
+} wf_nn_linear_group;
+
+typedef struct wf_nn_linear_options {
+    wf_dim in, out;
+    bool bias;
+    bool gelu;       /* gelu(x W^T + b), in one pass with the bias */
+    float deviation; /* of the normal distribution that weights start from; biases from 0 */
+} wf_nn_linear_options;
+
+/**
+ * wf_nn_linear_new - y = x W^T + b, or its gelu
+ *
+ * Points: "in" (x), "sum" (x W^T, before the bias: what a row-parallel plan adds up)
+ * Owner:  its parent
+ */
+WF_API wf_nn_linear *wf_nn_linear_new(wf_context *ctx, const wf_nn_linear_options *options);
+
+/**
+ * wf_nn_linear_group_new - linears that share an input and its gradient's one sum
+ *
+ * Points: "in" (x), "sum" of each member
+ * @param name  of the members, static strings
+ */
+WF_API wf_nn_linear_group *wf_nn_linear_group_new(wf_context *ctx, int count,
+                                                  const char *const *name,
+                                                  const wf_nn_linear_options *options);
+
+/** wf_nn_call_group - run a group; y gets a tensor per member. */
+WF_API void wf_nn_call_group(wf_nn_linear_group *group, wf_tensor *x, wf_tensor **y);
+
+WF_END_DECLS
+
+#endif

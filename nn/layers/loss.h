@@ -1,0 +1,51 @@
+/*
+ * nn/layers/loss.h - cross-entropy over a vocabulary that may be split: of logits, or together with the
+ * linear layer that makes them, a few sequences at a time.
+ */
+#ifndef WF_NN_LAYERS_LOSS_H
+#define WF_NN_LAYERS_LOSS_H
+
+#include "nn/layers/linear.h"
+
+WF_BEGIN_DECLS
+
+typedef struct wf_nn_loss {
+    wf_nn_module base;
+    int64_t
+        chunk; /* sequences of a rank whose logits are there at once; 0: what takes the least
+                      memory. No result depends on it */
+} wf_nn_loss;
+
+/**
+ * wf_nn_loss_new - what makes losses of logits
+ *
+ * Points: "max" (the largest logits), "sum" (sum of exponentials and picked logits, together)
+ * Owner:  its parent
+ */
+WF_API wf_nn_loss *wf_nn_loss_new(wf_context *ctx);
+
+/** wf_nn_cross_entropy - the loss of every token, [batch, tokens]; targets i32 [batch, tokens]. */
+WF_API wf_tensor *wf_nn_cross_entropy(wf_nn_loss *loss, wf_tensor *logits, wf_tensor *targets);
+
+/**
+ * wf_nn_linear_cross_entropy - wf_nn_cross_entropy(loss, wf_nn_call(head, x), targets), bit by
+ * bit, without ever holding the logits of all sequences
+ *
+ * Where a tape records, the gradients are made in the same pass, for the weight that is given.
+ * wf_backward then demands that weight as the gradient of every token's loss.
+ *
+ * @param head    linear [vocabulary, width] without bias, whose point "sum" moves nothing
+ * @param x       [batch, tokens, width]
+ * @param weight  what every token's loss is multiplied with in the sum that is differentiated
+ * Collective:  where a plan has borders: those of `loss` once per chunk
+ * Owner:       scope
+ * Errors:      WF_EUNSUPPORTED (a bias, or a border at "sum"), WF_ESHAPE (dim 0 is no batch);
+ *              result is then NULL. In wf_backward, WF_EINVAL for another gradient
+ * Gradient:    to x and the head's weight
+ */
+WF_API wf_tensor *wf_nn_linear_cross_entropy(wf_nn_linear *head, wf_nn_loss *loss, wf_tensor *x,
+                                             wf_tensor *targets, float weight);
+
+WF_END_DECLS
+
+#endif

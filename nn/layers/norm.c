@@ -1,0 +1,71 @@
+/* nn/layers/norm.c - norms as modules. */
+#include "nn/layers/norm.h"
+#include "kernels/ops.h"
+
+static wf_tensor *layernorm_forward(wf_nn_module *self, wf_tensor *x)
+{
+    wf_nn_norm *m = (wf_nn_norm *)self;
+
+    return wf_layernorm(x, wf_nn_use(m, m->gain), wf_nn_use(m, m->bias), m->eps);
+}
+
+static wf_tensor *rmsnorm_forward(wf_nn_module *self, wf_tensor *x)
+{
+    wf_nn_norm *m = (wf_nn_norm *)self;
+
+    return wf_rmsnorm(x, wf_nn_use(m, m->gain), m->eps);
+}
+
+wf_tensor *wf_nn_add_norm(wf_nn_norm *m, wf_tensor **x, wf_tensor *y, float p, int site)
+{
+    enum { NORMED, SUM };
+    wf_tensor *result[2] = {NULL, NULL};
+    const char *outside;
+
+    if (m && *x && y) {
+        outside = wf_nn_enter(m);
+        result[NORMED] =
+            m->bias
+                ? wf_add_layernorm(*x, y, wf_nn_use(m, m->gain), wf_nn_use(m, m->bias), m->eps,
+                                   p, site, &result[SUM])
+                : wf_add_rmsnorm(*x, y, wf_nn_use(m, m->gain), m->eps, p, site, &result[SUM]);
+        wf_nn_leave(m, outside, 2, result);
+    }
+    *x = result[SUM];
+    return result[NORMED];
+}
+
+static const wf_nn_field fields[] = {{"gain", WF_NN_PARAMETER, offsetof(wf_nn_norm, gain), 0},
+                                     {"bias", WF_NN_PARAMETER, offsetof(wf_nn_norm, bias), 0},
+                                     {NULL, 0, 0, 0}};
+
+static const wf_nn_type layernorm_type = {"layernorm", sizeof(wf_nn_norm), fields,
+                                          layernorm_forward, NULL};
+static const wf_nn_type rmsnorm_type = {"rmsnorm", sizeof(wf_nn_norm), fields, rmsnorm_forward,
+                                        NULL};
+
+static wf_nn_norm *norm(wf_context *ctx, const wf_nn_type *type, wf_dim width, float eps)
+{
+    wf_nn_norm *m = wf_nn_new(ctx, type);
+
+    if (!m)
+        return NULL;
+    m->eps = eps;
+    m->gain = wf_nn_parameter_new(ctx, 1, &width, false);
+    wf_nn_init_fill(m->gain, 1);
+    return m;
+}
+
+wf_nn_norm *wf_nn_layernorm_new(wf_context *ctx, wf_dim width, float eps)
+{
+    wf_nn_norm *m = norm(ctx, &layernorm_type, width, eps);
+
+    if (m)
+        m->bias = wf_nn_parameter_new(ctx, 1, &width, false);
+    return m;
+}
+
+wf_nn_norm *wf_nn_rmsnorm_new(wf_context *ctx, wf_dim width, float eps)
+{
+    return norm(ctx, &rmsnorm_type, width, eps);
+}

@@ -1,0 +1,32 @@
+/* nn/layers/norm.h - LayerNorm and RMSNorm over the last dim. */
+#ifndef WF_NN_LAYERS_NORM_H
+#define WF_NN_LAYERS_NORM_H
+
+#include "nn/module.h"
+
+WF_BEGIN_DECLS
+
+typedef struct wf_nn_norm {
+    wf_nn_module base;
+    wf_nn_parameter *gain; /* [width], from 1 */
+    wf_nn_parameter *bias; /* [width], from 0; NULL for RMSNorm */
+    float eps;
+} wf_nn_norm;
+
+/** wf_nn_layernorm_new, wf_nn_rmsnorm_new - see wf_layernorm and wf_rmsnorm. */
+WF_API wf_nn_norm *wf_nn_layernorm_new(wf_context *ctx, wf_dim width, float eps);
+WF_API wf_nn_norm *wf_nn_rmsnorm_new(wf_context *ctx, wf_dim width, float eps);
+
+/**
+ * wf_nn_add_norm - where a branch joins the residual stream: *x becomes *x + dropout(y)
+ *
+ * One op adds and norms, see wf_add_layernorm.
+ *
+ * @param p, site  of the branch's dropout, see wf_dropout
+ * Returns: the norm of the new *x
+ */
+WF_API wf_tensor *wf_nn_add_norm(wf_nn_norm *m, wf_tensor **x, wf_tensor *y, float p, int site);
+
+WF_END_DECLS
+
+#endif

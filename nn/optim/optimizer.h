@@ -1,0 +1,102 @@
+/* nn/optim/optimizer.h - AdamW, SGD and Muon over a model's parameters, and learning-rate schedules. */
+#ifndef WF_NN_OPTIM_OPTIMIZER_H
+#define WF_NN_OPTIM_OPTIMIZER_H
+
+#include "nn/module.h"
+
+WF_BEGIN_DECLS
+
+typedef enum wf_nn_method {
+    WF_NN_ADAMW,
+    WF_NN_SGD,
+    WF_NN_MUON /* matrices along orthogonalised momenta (nn/optim/muon.h), all else AdamW */
+} wf_nn_method;
+
+typedef struct wf_nn_optimizer_options {
+    wf_nn_method method;
+    float beta1, beta2, eps; /* sgd, muon's matrices: beta1 is the momentum, and no others */
+    float weight_decay;      /* of parameters that decay: not of biases and norms */
+} wf_nn_optimizer_options;
+
+typedef struct wf_nn_optimizer wf_nn_optimizer;
+
+/**
+ * wf_nn_optimizer_new - state for `count` materialised parameters
+ *
+ * @param parameter  kept, not copied: alive as long as the optimizer
+ * @param layout     per parameter, of its state; NULL: all like their parameters
+ * Owner:   caller; wf_nn_optimizer_free (NULL is allowed)
+ * Errors:  WF_EINVAL (betas, eps, decay), WF_ENOMEM in the context; result is then NULL
+ */
+WF_API wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_options *o,
+                                            int64_t count, wf_nn_parameter *const *parameter,
+                                            const wf_layout *const *layout);
+WF_API void wf_nn_optimizer_free(wf_nn_optimizer *optimizer);
+
+/**
+ * wf_nn_optimizer_step - one update of every parameter that has a gradient
+ *
+ * @param grad   per parameter, in its layout; NULL leaves it as it is
+ * @param lr     learning rate
+ * @param scale  gradients are multiplied by it first: clipping
+ * Collective:  no: element by element, in whatever layout a parameter has
+ */
+WF_API wf_status wf_nn_optimizer_step(wf_nn_optimizer *optimizer, wf_tensor *const *grad,
+                                      float lr, float scale);
+
+/**
+ * wf_nn_optimizer_begin, wf_nn_optimizer_update - the same parameter by parameter: begin a step,
+ * then update what the state of parameter i belongs to
+ *
+ * @param t     parameter i, or a part of it: in the layout of its state, as grad is. Muon needs
+ *              whole matrices; of parts it takes the three steps below
+ * @param grad  NULL leaves it as it is; stored as bf16 or like t
+ * Returns:     (begin) the numbers of the step, until the next one. Owner: the optimizer
+ */
+WF_API const wf_update *wf_nn_optimizer_begin(wf_nn_optimizer *optimizer, float lr,
+                                              float scale);
+WF_API wf_status wf_nn_optimizer_update(wf_nn_optimizer *optimizer, int64_t i, wf_tensor *t,
+                                        wf_tensor *grad);
+
+/** wf_nn_optimizer_is_matrix - whether Muon orthogonalises the updates of parameter i. */
+WF_API bool wf_nn_optimizer_is_matrix(const wf_nn_optimizer *optimizer, int64_t i);
+
+/**
+ * wf_nn_optimizer_direction, wf_nn_optimizer_apply - Muon's step for a matrix in parts:
+ *
+ *     m = beta1 m + g; direction = g + beta1 m            (Nesterov; any part alone)
+ *     wf_nn_orthogonalize(direction)                      (whole)
+ *     p = p - lr (0.2 sqrt(max(rows, columns)) direction + weight_decay p)   (any part alone)
+ *
+ * The factor gives updates the size that AdamW's have (Liu et al. 2025): one lr serves both.
+ *
+ * @param direction  of the part's layout, f32: filled; then orthogonalised
+ */
+WF_API wf_status wf_nn_optimizer_direction(wf_nn_optimizer *optimizer, int64_t i,
+                                           wf_tensor *grad, wf_tensor *direction);
+WF_API wf_status wf_nn_optimizer_apply(wf_nn_optimizer *optimizer, int64_t i, wf_tensor *t,
+                                       wf_tensor *direction);
+
+/** wf_nn_optimizer_moment - state tensor `which` (0: m, 1: v) of parameter i; NULL if none. */
+WF_API wf_tensor *wf_nn_optimizer_moment(const wf_nn_optimizer *optimizer, int64_t i,
+                                         int which);
+
+/** wf_nn_optimizer_resume - `steps` are done: the next one is corrected for bias accordingly;
+ * wf_nn_optimizer_began - how many that were, 0 where nothing was gone on with. */
+WF_API void wf_nn_optimizer_resume(wf_nn_optimizer *optimizer, int64_t steps);
+WF_API int64_t wf_nn_optimizer_began(const wf_nn_optimizer *optimizer);
+
+typedef struct wf_nn_schedule {
+    double lr, min_lr;
+    int64_t warmup, steps;
+} wf_nn_schedule;
+
+/**
+ * wf_nn_schedule_at - learning rate of a step (the first is 1): a line from 0 over `warmup`
+ * steps, then half a cosine from lr down to min_lr at `steps`   (Loshchilov & Hutter 2017)
+ */
+WF_API float wf_nn_schedule_at(const wf_nn_schedule *schedule, int64_t step);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,92 @@
+/*
+ * parallel/checkpoint/parts_internal.h - which rank of a saved mesh holds what part of a tensor, and which
+ * runs of elements two parts have in common. All of it follows from (shape, mesh, layout), so a
+ * loader of another layout needs nothing but those. Not installed.
+ */
+#ifndef WF_PARALLEL_CHECKPOINT_PARTS_INTERNAL_H
+#define WF_PARALLEL_CHECKPOINT_PARTS_INTERNAL_H
+
+#include "core/tensor.h"
+#include "mesh/array/mesh.h"
+#include "parallel/checkpoint/files_internal.h"
+
+/* A mesh without ranks behind it: outermost axis first. */
+typedef struct wf_saved_mesh {
+    int n_axes;
+    char name[WF_MAX_AXES][WF_AXIS_NAME];
+    int size[WF_MAX_AXES];
+    bool fine[WF_MAX_AXES]; /* the axis cuts dims anywhere, also inside a grain */
+    bool
+        nested; /* axes of a dim cut one after the other, as they did before format 2 of the index */
+} wf_saved_mesh;
+
+/* The axes that split each dim, outermost first. */
+typedef struct wf_saved_layout {
+    int n_axes[WF_MAX_DIMS];
+    int axis[WF_MAX_DIMS][WF_MAX_AXES];
+} wf_saved_layout;
+
+/* Elements [start, start + local) of each dim, held row by row. */
+typedef struct wf_part {
+    int ndim;
+    int64_t start[WF_MAX_DIMS], local[WF_MAX_DIMS];
+} wf_part;
+
+/* What a mesh and a layout of it (not partial) look like when they are saved. */
+wf_saved_mesh wf_saved_mesh_of(const wf_mesh *mesh);
+wf_saved_layout wf_saved_layout_of(const wf_layout *layout);
+
+int64_t wf_part_count(const wf_part *part);
+wf_part wf_part_of_tensor(const wf_tensor *t);
+
+/* A part in slabs of rows of its dim 0, of some 256 KiB, which stay in a core's caches: how many rows
+   a slab has (1 at least); the slab from a row on. */
+int64_t wf_part_slab_rows(const wf_part *part);
+wf_part wf_part_slab(const wf_part *part, int64_t row, int64_t rows);
+
+/* Ranks of a mesh; the coordinates of one of them; the rank of coordinates. */
+int64_t wf_saved_mesh_ranks(const wf_saved_mesh *mesh);
+void wf_saved_mesh_coordinates(const wf_saved_mesh *mesh, int64_t rank, int *coordinate);
+int64_t wf_saved_mesh_rank(const wf_saved_mesh *mesh, const int *coordinate);
+
+/* The part that the rank of these coordinates holds. */
+wf_part wf_saved_part(const wf_saved_mesh *mesh, const wf_saved_layout *layout, int ndim,
+                      const wf_dim *dims, const int *coordinate);
+
+/* Whether all ranks of two meshes that are alike but for `nested` hold the same parts of a tensor. */
+bool wf_saved_same_parts(const wf_saved_mesh *a, const wf_saved_mesh *b,
+                         const wf_saved_layout *layout, int ndim, const wf_dim *dims);
+
+/*
+ * The rank that wrote the part of these coordinates: on axes that do not split the tensor all
+ * ranks have copies, and they take turns by `number` of the tensor. coordinate is changed on
+ * those axes alone.
+ */
+int64_t wf_saved_writer(const wf_saved_mesh *mesh, const wf_saved_layout *layout, int ndim,
+                        int64_t number, int *coordinate);
+
+/*
+ * Call `visit` with the coordinates of every different part that overlaps `mine` (copies once,
+ * coordinates of axes that do not split are 0). Work grows with the parts that overlap and the
+ * logarithm of the ranks. Stops at the first status that is not WF_OK and returns it.
+ */
+wf_status wf_saved_parts_visit(const wf_saved_mesh *mesh, const wf_saved_layout *layout,
+                               int ndim, const wf_dim *dims, const wf_part *mine,
+                               wf_status (*visit)(void *arg, const int *coordinate,
+                                                  const wf_part *part),
+                               void *arg);
+
+/*
+ * Call `run` for every run of elements that a and b have in common: `n` elements from element
+ * at_a of a and at_b of b on, in ascending order, runs as long as both allow. Stops as above.
+ */
+wf_status wf_part_runs(const wf_part *a, const wf_part *b,
+                       wf_status (*run)(void *arg, int64_t at_a, int64_t at_b, int64_t n),
+                       void *arg);
+
+/* Write a part, of elements of `element` bytes, to its places in a file that has the whole tensor from
+   byte `at` on. */
+wf_status wf_part_write(const wf_part *part, const wf_part *whole, const void *data,
+                        int64_t element, const wf_file *file, int64_t at, wf_error *error);
+
+#endif

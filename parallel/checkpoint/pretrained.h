@@ -1,0 +1,56 @@
+/*
+ * parallel/checkpoint/pretrained.h - models in the format of Hugging Face's transformers: a folder with
+ * config.json and model.safetensors (or several, with their index). GPT-2 and Llama; every rank
+ * reads and writes its own parts alone, whatever the layout.
+ */
+#ifndef WF_PARALLEL_CHECKPOINT_PRETRAINED_H
+#define WF_PARALLEL_CHECKPOINT_PRETRAINED_H
+
+#include "nn/models/gpt/gpt.h"
+#include "parallel/run.h"
+
+WF_BEGIN_DECLS
+
+/**
+ * wf_par_pretrained_config - what model a folder holds
+ *
+ * @param config  filled; dropout is 0
+ * Collective:  no
+ * Errors:      WF_EIO (no such file), WF_EDATA (damaged), WF_EUNSUPPORTED (another kind of model)
+ */
+WF_API wf_status wf_par_pretrained_config(const char *folder, wf_nn_gpt_config *config,
+                                          wf_error *error);
+
+/**
+ * wf_par_pretrained_load - fill a materialised model with the weights of a folder
+ *
+ * F32, BF16 and F16 are read, into f32. A Llama that ties its head to the embedding
+ * (tie_word_embeddings) is loaded into one that does (wf_nn_gpt_config.tied).
+ *
+ * @param model  built from the folder's config, planned and materialised
+ * Layout:      any; a rank reads the runs of its own parts
+ * Collective:  no
+ * Errors:      in the context: WF_EIO, WF_EDATA (a tensor is missing, has another shape or type,
+ *              or belongs to no parameter), WF_EINVAL (one of the two models is tied),
+ *              WF_EUNSUPPORTED (a pickle), WF_ENOMEM
+ */
+WF_API wf_status wf_par_pretrained_load(wf_par *par, wf_nn_gpt *model, const char *folder);
+
+/**
+ * wf_par_pretrained_save - write a model as a folder that transformers load
+ *
+ * model.safetensors gets its size first and is then written by all ranks, each part once, in
+ * pieces of a few MiB; files have other names until they are whole.
+ *
+ * @param folder  made where it is missing; a model in it is replaced
+ * @param dtype   "f32", "bf16" or "f16"; NULL: f32. Rounded to the nearest, even in a tie
+ * Layout:      any; nothing is gathered
+ * Collective:  over the world; the ranks share the folder
+ * Errors:      in the context, on all ranks: WF_EINVAL (dtype), WF_EIO, WF_ENOMEM, WF_ELOST
+ */
+WF_API wf_status wf_par_pretrained_save(wf_par *par, wf_nn_gpt *model, const char *folder,
+                                        const char *dtype);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,86 @@
+/*
+ * parallel/checkpoint/saver_internal.h - the inside of a saver. A save goes through stages; in each a rank
+ * works by itself, on a thread of its own where it is asynchronous, and then all agree (agree.h):
+ *
+ *     sharded, local   begin | write my file | publish
+ *     full             begin | write my parts | checksums of the tensors that are mine | publish
+ *
+ * To begin is rank 0's: a new directory, whose mark all learn from the agreement.
+ *
+ * Not installed.
+ */
+#ifndef WF_PARALLEL_CHECKPOINT_SAVER_INTERNAL_H
+#define WF_PARALLEL_CHECKPOINT_SAVER_INTERNAL_H
+
+#include "parallel/checkpoint/checkpoint.h"
+#include "parallel/checkpoint/pieces_internal.h"
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* What beginning sums up, and what writing does. */
+enum { WF_BEGUN_MARK, WF_BEGUN_NEED, WF_BEGUN };
+enum { WF_SUM_FILES, WF_SUM_BYTES, WF_SUM_CHECKSUM, WF_SUM_DIGEST, WF_SUMS };
+
+/* What the numbers of a stage are that ranks add up. */
+typedef enum wf_save_numbers {
+    WF_NUMBERS_NONE,
+    WF_NUMBERS_BEGUN,
+    WF_NUMBERS_FILES,
+    WF_NUMBERS_TENSORS /* a checksum of each */
+} wf_save_numbers;
+
+typedef struct wf_save_stage {
+    /* The work of one rank: leaves its numbers in sum[]. NULL: there is no such stage. */
+    wf_status (*work)(wf_par_saver *s, wf_error *error);
+    wf_save_numbers numbers;
+} wf_save_stage;
+
+struct wf_par_saver {
+    wf_par *par;
+    wf_par_save_options options;
+    char *dir;
+    const wf_file_calls *calls;
+    wf_state state;
+    wf_pieces pieces;
+    wf_header header;     /* of this rank's file; of the one file with WF_INDEX_FULL */
+    int64_t header_bytes; /* whatever checksums stand in it */
+    int64_t need;  /* bytes of the whole checkpoint on a disk, of the save that is under way */
+    char *staging; /* asynchronous: what is written, from the pool */
+    char *room;    /* where pieces are cut out, one at a time */
+
+    int64_t step, saved;
+    uint64_t mark; /* of the directory that is written to; 0: there is none */
+    int64_t published_count;
+    int64_t *
+        published; /* [published_count] the steps that were saved, and on rank 0 the one that is */
+    const wf_save_stage *stage; /* the one that is under way, NULL: none */
+    int64_t sums;               /* numbers to agree on after it */
+    uint64_t *sum;              /* [sums] of the stage, then of all ranks */
+    uint64_t total[WF_SUMS];    /* of all data files */
+    wf_error error;             /* of the stage */
+    bool threaded;
+    pthread_t thread;
+    atomic_bool done;
+};
+
+/* The stages of a kind. */
+const wf_save_stage *wf_save_stages(wf_index_kind kind);
+
+/* A file of DIR/step-*.partial of the save that is under way, `rank` as in wf_ckpt_file. */
+wf_status wf_saver_file(const wf_par_saver *s, int64_t rank, wf_file_mode mode, wf_file *file,
+                        wf_error *error);
+
+/* Where the elements of a piece lie: in the staging memory or in the tensor; NULL: not side by
+   side. The same, or cut out, one piece at a time. */
+const char *wf_saver_place(const wf_par_saver *s, const wf_piece *piece);
+const char *wf_saver_data(const wf_par_saver *s, const wf_piece *piece);
+
+/* The first stage, and the last one: of rank 0. */
+wf_status wf_save_begin(wf_par_saver *s, wf_error *error);
+wf_status wf_save_publish(wf_par_saver *s, wf_error *error);
+/* The others of WF_INDEX_FULL; and its header, which rank 0 writes before it publishes. */
+wf_status wf_save_full_parts(wf_par_saver *s, wf_error *error);
+wf_status wf_save_full_checksums(wf_par_saver *s, wf_error *error);
+wf_status wf_save_full_header(wf_par_saver *s, wf_error *error);
+
+#endif

@@ -1,0 +1,31 @@
+/*
+ * parallel/checkpoint/state_internal.h - what a checkpoint holds of a trainer: its tensors in the order of
+ * the index, and which part of each a rank keeps. Not installed.
+ */
+#ifndef WF_PARALLEL_CHECKPOINT_STATE_INTERNAL_H
+#define WF_PARALLEL_CHECKPOINT_STATE_INTERNAL_H
+
+#include "parallel/checkpoint/index_internal.h"
+#include "parallel/train/trained_internal.h"
+
+typedef struct wf_state {
+    wf_par_trained trained;
+    wf_index index; /* strategy, mesh and tensors; the layouts are those of optimizer state */
+    wf_tensor *(*tensor)[WF_INDEX_KINDS]; /* [index.count]: master, m, v; NULL: there is none */
+    int coordinate[WF_MAX_AXES];          /* of this rank */
+} wf_state;
+
+/* Owner: caller, wf_state_close (also of a failed one). Errors: WF_ENOMEM */
+wf_status wf_state_open(wf_state *state, const wf_par_trainer *trainer, wf_error *error);
+void wf_state_close(wf_state *state);
+
+/* Free the options of its index. */
+void wf_state_drop_options(wf_state *state);
+
+/* The part of tensor i that this rank has in the layout of the index. */
+wf_part wf_state_part(const wf_state *state, int64_t i);
+
+/* Whether it is this rank among those with the same part that writes it. */
+bool wf_state_writes(const wf_state *state, int64_t i);
+
+#endif

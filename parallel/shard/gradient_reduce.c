@@ -1,0 +1,326 @@
+/* parallel/shard/gradient_reduce.c - collecting gradients; see the header. */
+#include "parallel/shard/gradient_reduce_internal.h"
+#include "kernels/ops.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct wf_par_gradients {
+    wf_par *par;
+    int64_t count;
+    wf_nn_parameter *const *parameter;
+    int64_t micro, micros; /* the micro-step that runs, of how many */
+    wf_par_counter (*slot)[WF_NN_USES];
+    wf_tensor **list; /* room for every slot, for moves */
+    const wf_layout **to;
+    wf_tensor ***place;
+    wf_move *summing; /* gradients on their way to the counters of [n_summing] slots */
+    wf_par_counter **counter;
+    int64_t n_summing;
+};
+
+/* NULL is a leaf, or a node, of nothing: a module did not run in these micro-steps. */
+static wf_status push(wf_par_counter *c, wf_tensor *leaf, int64_t n)
+{
+    wf_status status = WF_OK;
+
+    c->node[c->depth++] = wf_tensor_retain(leaf);
+    for (int merges = wf_tree_merges(n, c->next++); merges > 0 && status == WF_OK; merges--) {
+        wf_tensor **left = &c->node[c->depth - 2], *right = c->node[--c->depth];
+
+        if (!*left || !right) {
+            *left = *left ? *left : right;
+            continue;
+        }
+        status = wf_node_add(left, right);
+        wf_tensor_release(right);
+    }
+    return status;
+}
+
+wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *leaf, int64_t i, int64_t n)
+{
+    if (!leaf)
+        return WF_EINVAL; /* the reason is in the context */
+    if (!wf_context_exact(leaf->ctx)) {
+        if (c->depth > 0)
+            return wf_node_add(&c->node[0], leaf);
+        c->node[c->depth++] = wf_tensor_retain(leaf);
+        return WF_OK;
+    }
+    while (c->next < i)
+        push(c, NULL, n);
+    return push(c, leaf, n);
+}
+
+wf_status wf_par_counter_end(wf_par_counter *c, int64_t n)
+{
+    wf_status status = WF_OK;
+
+    if (c->depth && c->node[0] && !wf_context_exact(c->node[0]->ctx))
+        return WF_OK;
+    while (c->depth && c->next < n && status == WF_OK)
+        status = push(c, NULL, n);
+    return status;
+}
+
+void wf_par_counter_clear(wf_par_counter *c)
+{
+    while (c->depth)
+        wf_tensor_release(c->node[--c->depth]);
+    c->next = 0;
+}
+
+wf_par_gradients *wf_par_gradients_open(wf_par *par, int64_t count,
+                                        wf_nn_parameter *const *parameter)
+{
+    wf_par_gradients *g = calloc(1, sizeof *g);
+    size_t slots = (size_t)count * WF_NN_USES + 1;
+
+    if (g) {
+        *g = (wf_par_gradients){.par = par, .count = count, .parameter = parameter};
+        g->slot = calloc((size_t)count + 1, sizeof *g->slot);
+        g->list = calloc(slots, sizeof *g->list);
+        g->to = calloc(slots, sizeof *g->to);
+        g->place = calloc(slots, sizeof *g->place);
+        g->counter = calloc(slots, sizeof *g->counter);
+    }
+    if (!g || !g->slot || !g->list || !g->to || !g->place || !g->counter) {
+        wf_par_gradients_close(g);
+        wf_fail(par->ctx, WF_ENOMEM, "no memory for the gradients of %lld parameters",
+                (long long)count);
+        return NULL;
+    }
+    for (int64_t i = 0; i < count; i++)
+        wf_par_holding_of(parameter[i])->slot = i;
+    return g;
+}
+
+static void forget_uses(wf_nn_parameter *p)
+{
+    for (int u = 0; u < p->uses; u++)
+        wf_tensor_release(p->use[u]);
+    p->uses = 0;
+}
+
+/* Wait for the sums that were begun last, and push them. */
+static wf_status settle(wf_par_gradients *g)
+{
+    wf_context *ctx = g->par->ctx;
+    wf_status status = wf_context_status(ctx);
+    wf_memory_kind kind;
+
+    if (!g->summing || status != WF_OK)
+        return status; /* after an error the peers may never come */
+    kind = wf_context_memory_kind(ctx, WF_MEMORY_GRADIENT);
+    wf_scope_open(ctx);
+    status = wf_par_move_end(g->par, WF_MEMORY_GRADIENT, g->summing, g->list);
+    g->summing = NULL;
+    for (int64_t i = 0; i < g->n_summing && status == WF_OK; i++)
+        status = wf_par_counter_push(g->counter[i], g->list[i], g->micro, g->micros);
+    wf_scope_close(ctx);
+    wf_context_memory_kind(ctx, kind);
+    return wf_context_status(ctx);
+}
+
+void wf_par_gradients_reset(wf_par_gradients *g)
+{
+    settle(g);
+    for (int64_t i = 0; i < g->count; i++) {
+        forget_uses(g->parameter[i]);
+        for (int u = 0; u < WF_NN_USES; u++)
+            wf_par_counter_clear(&g->slot[i][u]);
+    }
+}
+
+void wf_par_gradients_close(wf_par_gradients *g)
+{
+    if (!g)
+        return;
+    if (g->summing)
+        wf_par_move_abandon(g->par, g->summing, g->list);
+    g->summing = NULL;
+    if (g->slot)
+        wf_par_gradients_reset(g);
+    free(g->slot);
+    free(g->list);
+    free(g->to);
+    free(g->place);
+    free(g->counter);
+    free(g);
+}
+
+/* Sum over tp what is partial there: the vectors of sequence-parallel regions. */
+static wf_status sum_over_tp(wf_par_gradients *g, int64_t count,
+                             wf_nn_parameter *const *parameter)
+{
+    wf_mesh *mesh = g->par->mesh;
+    int tp = wf_mesh_axis(mesh, "tp");
+    int64_t n = 0;
+    wf_status status;
+
+    for (int64_t i = 0; i < count; i++)
+        for (int u = 0; u < parameter[i]->uses; u++) {
+            wf_tensor *leaf = parameter[i]->use[u], **grad = leaf ? &leaf->grad : NULL;
+
+            if (!grad || !*grad || !wf_layout_is_partial((*grad)->layout, tp))
+                continue;
+            g->place[n] = grad;
+            g->to[n] = wf_layout_whole(mesh, (*grad)->layout, tp);
+            g->list[n++] = *grad;
+        }
+    if (!n)
+        return wf_context_status(g->par->ctx);
+    status = wf_move_run(g->par->ctx, n, g->list, g->to, g->list);
+    for (int64_t i = 0; i < n && status == WF_OK; i++) {
+        wf_tensor_retain(g->list[i]);
+        wf_tensor_release(*g->place[i]);
+        *g->place[i] = g->list[i];
+    }
+    return status;
+}
+
+void wf_par_gradients_micro(wf_par_gradients *g, int64_t micro, int64_t micros)
+{
+    g->micro = micro;
+    g->micros = micros;
+}
+
+/* The gradient of use u, if it has come: to be summed over ranks, or pushed as it is. */
+static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
+{
+    const wf_par_holding *h = wf_par_holding_of(p);
+    wf_tensor *leaf = p->use[u], *grad = leaf ? leaf->grad : NULL;
+    wf_par_counter *slot = g->slot[h->slot];
+
+    slot += g->par->options.exact_off ? 0 : u; /* all uses are one sum */
+
+    if (grad && grad->ndim == p->tensor->ndim + 1) /* of a vector, per sequence */
+        grad = wf_batch_sum(grad);
+    if (grad && g->par->options.reduce_dtype != grad->dtype)
+        grad = wf_cast(grad, g->par->options.reduce_dtype);
+    if (grad && g->par->reduced) {
+        g->counter[g->n_summing] = slot;
+        g->to[g->n_summing] = h->micro;
+        g->list[g->n_summing++] = grad;
+    } else if (grad) {
+        wf_par_counter_push(slot, grad, g->micro, g->micros);
+    }
+}
+
+static void drop_gradients(wf_nn_parameter *p)
+{
+    for (int u = 0; u < p->uses; u++)
+        if (p->use[u]) {
+            wf_tensor_release(p->use[u]->grad);
+            p->use[u]->grad = NULL;
+        }
+}
+
+wf_status wf_par_gradients_take(wf_par_gradients *g, int64_t n,
+                                wf_nn_parameter *const *parameter)
+{
+    wf_context *ctx = g->par->ctx;
+    wf_memory_kind kind;
+
+    if (settle(g) != WF_OK)
+        return wf_context_status(ctx);
+    kind = wf_context_memory_kind(ctx, WF_MEMORY_GRADIENT);
+    wf_scope_open(ctx);
+    g->n_summing = 0;
+    sum_over_tp(g, n, parameter);
+    for (int64_t i = 0; i < n; i++)
+        for (int u = 0; u < parameter[i]->uses && wf_context_status(ctx) == WF_OK; u++)
+            take_use(g, parameter[i], u);
+    if (g->n_summing && wf_context_status(ctx) == WF_OK)
+        g->summing =
+            wf_par_move_begin(g->par, WF_MEMORY_GRADIENT, g->n_summing, g->list, g->to);
+    for (int64_t i = 0; i < n; i++)
+        drop_gradients(parameter[i]);
+    wf_scope_close(ctx);
+    wf_context_memory_kind(ctx, kind);
+    return wf_context_status(ctx);
+}
+
+wf_status wf_par_gradients_micro_end(wf_par_gradients *g)
+{
+    wf_par_gradients_take(g, g->count, g->parameter);
+    settle(g);
+    for (int64_t i = 0; i < g->count; i++)
+        forget_uses(g->parameter[i]);
+    return wf_context_status(g->par->ctx);
+}
+
+/* Sum the nodes list[from .. to) over data-parallel ranks, in place. */
+static wf_status sum_bucket(wf_par_gradients *g, int64_t from, int64_t to)
+{
+    wf_context *ctx = g->par->ctx;
+    wf_status status;
+
+    wf_scope_open(ctx);
+    status = wf_move_run(ctx, to - from, g->list + from, g->to + from, g->list + from);
+    for (int64_t i = from; i < to && status == WF_OK; i++) {
+        wf_tensor_retain(g->list[i]);
+        wf_tensor_release(*g->place[i]);
+        *g->place[i] = g->list[i];
+    }
+    wf_scope_close(ctx);
+    return status;
+}
+
+static wf_status sum_over_dp(wf_par_gradients *g)
+{
+    const wf_par *par = g->par;
+    int64_t n = 0, first = 0;
+    size_t bytes = 0;
+
+    for (int64_t i = 0; i < g->count; i++)
+        for (int u = 0; u < WF_NN_USES; u++)
+            if (g->slot[i][u].depth) {
+                g->place[n] = &g->slot[i][u].node[0];
+                g->list[n] = g->slot[i][u].node[0];
+                g->to[n++] = wf_par_holding_of(g->parameter[i])->gradient;
+            }
+    for (int64_t i = 0; i < n; i++) {
+        bytes += (size_t)wf_tensor_local_count(g->list[i]) * wf_dtype_size(g->list[i]->dtype);
+        if (bytes < WF_PAR_BUCKET_BYTES && i + 1 < n)
+            continue;
+        if (sum_bucket(g, first, i + 1) != WF_OK)
+            break;
+        first = i + 1;
+        bytes = 0;
+    }
+    return wf_context_status(par->ctx);
+}
+
+/* The slots' nodes added in the order of use; the first one's is handed to the caller. */
+static wf_tensor *take_sum(wf_par_counter slot[WF_NN_USES])
+{
+    wf_tensor *sum = NULL;
+
+    for (int u = 0; u < WF_NN_USES; u++) {
+        if (sum && slot[u].depth)
+            wf_node_add(&sum, slot[u].node[0]);
+        else if (slot[u].depth)
+            sum = wf_tensor_retain(slot[u].node[0]);
+        wf_par_counter_clear(&slot[u]);
+    }
+    return sum;
+}
+
+wf_status wf_par_gradients_finish(wf_par_gradients *g, wf_tensor **grad)
+{
+    wf_context *ctx = g->par->ctx;
+    wf_memory_kind kind = wf_context_memory_kind(ctx, WF_MEMORY_GRADIENT);
+
+    for (int64_t i = 0; i < g->count; i++)
+        for (int u = 0; u < WF_NN_USES; u++)
+            wf_par_counter_end(&g->slot[i][u], g->micros);
+    sum_over_dp(g);
+    wf_scope_open(ctx);
+    for (int64_t i = 0; i < g->count && wf_context_status(ctx) == WF_OK; i++)
+        grad[i] = take_sum(g->slot[i]);
+    wf_scope_close(ctx);
+    wf_par_gradients_reset(g);
+    wf_context_memory_kind(ctx, kind);
+    return wf_context_status(ctx);
+}

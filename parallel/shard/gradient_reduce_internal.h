@@ -1,0 +1,68 @@
+/*
+ * parallel/shard/gradient_reduce_internal.h - from the tape's gradients of one micro-step to the gradients of a step.
+ * Not installed.
+ *
+ * A parameter used k times has k slots. A slot's gradient is made whole over tp where it is
+ * partial there (one fused collective for all that are taken together), vectors are summed over
+ * their sequences, and the result is pushed on the slot's binary counter: open nodes of the
+ * midpoint tree over micro-steps.
+ *
+ * With a reduce_dtype of bf16 that result is rounded first, and all that follows is stored so; the
+ * sums themselves are taken in f32.
+ *
+ *     local accumulation   all are taken after backward; nodes stay partial over the
+ *                          data-parallel axes until the step ends
+ *     reduced              each unit's are taken when backward is through with it: one collective
+ *                          begins to sum them over ranks, and ends when the next unit's are taken
+ *
+ * (Rounded gradients of local accumulation are taken unit by unit too, for their memory.)
+ *
+ * Under exact off there is no tree: a parameter has one slot, to which every use of every micro-step
+ * is added in turn, also under local accumulation unit by unit. So one buffer of gradients is all.
+ *
+ * After the last micro-step each slot holds one node; what is still partial is summed in
+ * buckets, and the slots of a parameter are added in the order of use.
+ */
+#ifndef WF_PARALLEL_SHARD_GRADIENT_REDUCE_INTERNAL_H
+#define WF_PARALLEL_SHARD_GRADIENT_REDUCE_INTERNAL_H
+
+#include "nn/module.h"
+#include "parallel/parallel_internal.h"
+
+typedef struct wf_par_gradients wf_par_gradients;
+
+wf_par_gradients *wf_par_gradients_open(wf_par *par, int64_t count,
+                                        wf_nn_parameter *const *parameter);
+void wf_par_gradients_close(wf_par_gradients *g);
+
+/* Forget leaves and open nodes: before the first micro-step, and after a failure. */
+void wf_par_gradients_reset(wf_par_gradients *g);
+
+/* Micro-step number `micro` of `micros` begins. */
+void wf_par_gradients_micro(wf_par_gradients *g, int64_t micro, int64_t micros);
+
+/* Take the gradients that uses of these parameters have by now. Collective. */
+wf_status wf_par_gradients_take(wf_par_gradients *g, int64_t n,
+                                wf_nn_parameter *const *parameter);
+
+/* Take what is left and forget the leaves of the micro-step. Collective. */
+wf_status wf_par_gradients_micro_end(wf_par_gradients *g);
+
+/* Bring all to their layouts; grad[i] (retained, NULL where unused) per parameter.
+   Collective over the data-parallel axes. */
+wf_status wf_par_gradients_finish(wf_par_gradients *g, wf_tensor **grad);
+
+/* A counter of open nodes: push leaf number i of n, in order. Leaves that are left out count as
+   nothing. After the end one node is there, if any leaf was. Under exact off there is never more than
+   one. */
+typedef struct wf_par_counter {
+    wf_tensor *node[WF_TREE_DEPTH]; /* retained; NULL: of leaves that were left out */
+    int depth;
+    int64_t next; /* the leaf that comes next */
+} wf_par_counter;
+
+wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *leaf, int64_t i, int64_t n);
+wf_status wf_par_counter_end(wf_par_counter *c, int64_t n);
+void wf_par_counter_clear(wf_par_counter *c);
+
+#endif

@@ -1,0 +1,131 @@
+/* parallel/shard/materialize.c - from recipes to shards, a parameter at a time. */
+#include "parallel/shard/materialize.h"
+#include "parallel/shard/unshard_internal.h"
+#include "parallel/shard/sharding_plan.h"
+#include "parallel/parallel_internal.h"
+#include <stdlib.h>
+
+typedef wf_status action(wf_par *par, wf_nn_parameter *p);
+
+/* Every parameter below a module, ties once. */
+static wf_status each(wf_par *par, wf_nn_module *module, action *act)
+{
+    wf_context *ctx = par->ctx;
+    wf_status status = WF_OK;
+    int64_t count = 0;
+    wf_nn_parameter **p;
+
+    if (!module || wf_context_status(ctx) != WF_OK)
+        return wf_context_status(ctx);
+    p = wf_nn_parameters(module, &count);
+    if (!p)
+        return wf_fail(ctx, WF_ENOMEM, "no memory for a list of parameters");
+    for (int64_t i = 0; i < count && status == WF_OK; i++)
+        status = act(par, p[i]);
+    free(p);
+    return status;
+}
+
+static void put(wf_nn_parameter *p, wf_tensor *t)
+{
+    wf_tensor *last = p->tensor;
+
+    p->tensor = wf_tensor_retain(t);
+    wf_tensor_release(last);
+}
+
+/* Where a parameter that is split at rest, or a master, is gathered to; no memory yet. */
+static void prepare_gathered(wf_par *par, wf_nn_parameter *p)
+{
+    wf_par_holding *h = wf_par_holding_of(p);
+    const wf_tensor *fake = p->tensor;
+
+    if (!wf_par_is_gathered(par, p))
+        return;
+    wf_tensor_release(h->gathered);
+    h->gathered = wf_tensor_retain(
+        wf_tensor_absent(par->ctx, par->options.param_dtype, fake->ndim, fake->dim, h->use));
+    p->at_use = h->gathered;
+}
+
+/* Beside bf16, the f32 master is the optimizer's. */
+static wf_memory_kind kind_at_rest(const wf_par *par)
+{
+    return par->options.param_dtype == WF_F32 ? WF_MEMORY_PARAMETER : WF_MEMORY_OPTIMIZER;
+}
+
+static wf_status make_real(wf_par *par, wf_nn_parameter *p)
+{
+    const wf_tensor *fake = p->tensor;
+    wf_context *ctx = par->ctx;
+    wf_tensor *real;
+
+    if (!wf_tensor_is_fake(fake))
+        return WF_OK;
+    wf_scope_open(ctx);
+    real = wf_tensor_new(ctx, fake->dtype, fake->ndim, fake->dim, wf_par_layout(p),
+                         kind_at_rest(par));
+    prepare_gathered(par, p);
+    if (real && wf_nn_replay(p, real) == WF_OK)
+        put(p, real);
+    wf_scope_close(ctx);
+    return wf_context_status(ctx);
+}
+
+static wf_status is_planned(wf_par *par, wf_nn_parameter *p)
+{
+    (void)par;
+    return p->plan ? WF_OK : WF_EINVAL;
+}
+
+wf_status wf_par_materialize(wf_par *par, wf_nn_module *module)
+{
+    const char *phase = wf_context_phase(par->ctx, "initialisation");
+
+    if (each(par, module, is_planned) == WF_EINVAL)
+        wf_par_plan(par, module, NULL);
+    each(par, module, make_real);
+    wf_context_phase(par->ctx, phase);
+    return wf_context_status(par->ctx);
+}
+
+static wf_status nobody_holds(wf_par *par, wf_nn_parameter *p)
+{
+    if (p->tensor->refs > 1 && !wf_tensor_is_fake(p->tensor))
+        return wf_fail(par->ctx, WF_EINVAL,
+                       "parameter %s is in use and cannot be made fake: close the trainer, or "
+                       "release what else holds it, before",
+                       p->path);
+    return WF_OK;
+}
+
+static wf_status make_fake(wf_par *par, wf_nn_parameter *p)
+{
+    const wf_tensor *real = p->tensor;
+    wf_par_holding *h = wf_par_holding_of(p);
+    wf_context *ctx = par->ctx;
+    wf_tensor *fake;
+
+    if (wf_tensor_is_fake(real))
+        return WF_OK;
+    while (p->uses > 0) /* leaves of a pass that is over share the storage */
+        wf_tensor_release(p->use[--p->uses]);
+    wf_scope_open(ctx);
+    fake = wf_tensor_fake(ctx, real->dtype, real->ndim, real->dim, NULL);
+    if (fake) {
+        put(p, fake);
+        wf_tensor_release(h->gathered);
+        wf_tensor_release(h->stored);
+        h->gathered = h->stored = p->at_use = NULL;
+    }
+    wf_scope_close(ctx);
+    return wf_context_status(ctx);
+}
+
+wf_status wf_par_dematerialize(wf_par *par, wf_nn_module *module)
+{
+    if (each(par, module, nobody_holds) != WF_OK)
+        return wf_context_status(par->ctx);
+    wf_par_models_change(par);
+    return each(par, module, make_fake);
+}

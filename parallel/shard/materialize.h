@@ -1,0 +1,44 @@
+/*
+ * parallel/shard/materialize.h - making a planned model real, and fake again.
+ *
+ * Unit by unit: any module is a unit, down to the whole model. A rank takes memory for its own
+ * shards alone, beside the one whole parameter at a time of recipes that need it, such as
+ * orthogonal: never more than the shards and one unit.
+ */
+#ifndef WF_PARALLEL_SHARD_MATERIALIZE_H
+#define WF_PARALLEL_SHARD_MATERIALIZE_H
+
+#include "nn/module.h"
+#include "parallel/run.h"
+
+WF_BEGIN_DECLS
+
+/**
+ * wf_par_materialize - make a planned model, or a module of it, real: each rank its own shards,
+ * from the recipes (nn/init_recipe.h). What is real already stays as it is; a tied parameter, frozen
+ * or not, is made once
+ *
+ * Element i of a parameter is a function of (seed, path, i), so a shard is the slice of the
+ * whole, and a model made module by module has the bits of one made at once.
+ *
+ * @param module  a model, or a module of a planned one; without a plan it gets one without rules
+ * Collective:  no
+ * Errors:      WF_ENOMEM; what a recipe refuses (wf_nn_replay)
+ */
+WF_API wf_status wf_par_materialize(wf_par *par, wf_nn_module *module);
+
+/**
+ * wf_par_dematerialize - make a model, or a module of it, fake again: its memory is given back,
+ * its values are gone, and its plan and recipes stay. It may be planned anew
+ *
+ * A parameter that is tied to a module outside is made fake there too.
+ *
+ * Collective:  no
+ * Errors:      WF_EINVAL: a trainer or somebody else holds one of its parameters; all are then as
+ *              they were
+ */
+WF_API wf_status wf_par_dematerialize(wf_par *par, wf_nn_module *module);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,152 @@
+/*
+ * parallel/shard/muon.c - matrices dealt out over the ranks of tp and shard.
+ *
+ * Matrices of one shape and layout are stacked: [matrices, rows, columns], split like each of
+ * them. Moved to be split by matrices, the stack is an all-to-all away from every rank having
+ * whole ones; it orthogonalises those, and the way back is another all-to-all. A stack is as high
+ * as there are ranks, so that each has one matrix at a time. Ranks of `replicate` do the same.
+ */
+#include "parallel/shard/muon_internal.h"
+#include "core/context_internal.h"
+#include "kernels/ops.h"
+#include "nn/optim/muon.h"
+#include <string.h>
+
+typedef struct stack {
+    wf_par *par;
+    wf_nn_optimizer *optimizer;
+    wf_nn_parameter *const *parameter;
+    wf_tensor *const *grad;
+    int64_t n, *index; /* which of the parameters */
+} stack;
+
+/* The layout of a stack of matrices of `layout`. Plans split by tp first, strategies by shard. */
+static const wf_layout *stacked(wf_mesh *mesh, const wf_layout *layout)
+{
+    static const char *const axes[] = {"tp", "shard"};
+    const wf_layout *to = NULL;
+
+    for (int i = 0; i < 2; i++) {
+        int axis = wf_mesh_axis(mesh, axes[i]), dim = wf_layout_split_dim(layout, axis);
+
+        if (dim >= 0)
+            to = wf_layout_split(mesh, to, dim + 1, axis);
+    }
+    return to;
+}
+
+/* Split by matrices; in the order in which axes leave the other dims, the innermost first. */
+static const wf_layout *dealt(wf_mesh *mesh)
+{
+    const wf_layout *to = wf_layout_split(mesh, NULL, 0, wf_mesh_axis(mesh, "shard"));
+
+    return wf_layout_split(mesh, to, 0, wf_mesh_axis(mesh, "tp"));
+}
+
+/* Matrix k of a stack, as this rank has it. */
+static wf_tensor *matrix_of(wf_tensor *t, int64_t k, const wf_dim *dims,
+                            const wf_layout *layout)
+{
+    wf_tensor *row = wf_tensor_rows(t, k, 1);
+
+    return row ? wf_tensor_view(row, 2, dims, layout) : NULL;
+}
+
+static wf_tensor *move(const stack *s, wf_tensor *t, const wf_layout *to)
+{
+    wf_tensor *moved = NULL;
+
+    wf_par_move_end(s->par, WF_MEMORY_BUFFER,
+                    wf_par_move_begin(s->par, WF_MEMORY_BUFFER, 1, &t, &to), &moved);
+    return moved;
+}
+
+/* What the momenta say about each matrix, in the layout of the optimizer's state. */
+static wf_tensor *directions(const stack *s)
+{
+    const wf_nn_parameter *first = s->parameter[s->index[0]];
+    const wf_layout *layout = wf_par_holding_of(first)->optimizer;
+    const wf_dim *dims = first->tensor->dim;
+    wf_tensor *all =
+        wf_tensor_new(s->par->ctx, WF_F32, 3, (wf_dim[]){wf_dim_batch(s->n), dims[0], dims[1]},
+                      stacked(s->par->mesh, layout), WF_MEMORY_BUFFER);
+
+    for (int64_t k = 0; k < s->n && all; k++) {
+        wf_tensor *direction = matrix_of(all, k, dims, layout);
+
+        wf_scope_open(s->par->ctx);
+        wf_nn_optimizer_direction(s->optimizer, s->index[k],
+                                  move(s, s->grad[s->index[k]], layout), direction);
+        wf_scope_close(s->par->ctx);
+    }
+    return wf_context_status(s->par->ctx) == WF_OK ? all : NULL;
+}
+
+static wf_status step(const stack *s)
+{
+    const wf_nn_parameter *first = s->parameter[s->index[0]];
+    const wf_layout *rest = wf_par_holding_of(first)->rest;
+    const wf_dim *dims = first->tensor->dim;
+    wf_context *ctx = s->par->ctx;
+    wf_tensor *mine, *back = NULL;
+
+    wf_scope_open(ctx);
+    mine = directions(s);
+    mine = mine ? move(s, mine, dealt(s->par->mesh)) : NULL;
+    for (int64_t k = 0; mine && k < mine->local[0]; k++) {
+        wf_tensor *matrix = matrix_of(mine, k, dims, NULL);
+
+        if (!matrix || wf_nn_orthogonalize(matrix) != WF_OK)
+            break;
+    }
+    if (mine && wf_context_status(ctx) == WF_OK)
+        back = move(s, mine, stacked(s->par->mesh, rest));
+    for (int64_t k = 0; back && k < s->n; k++)
+        wf_nn_optimizer_apply(s->optimizer, s->index[k], s->parameter[s->index[k]]->tensor,
+                              matrix_of(back, k, dims, rest));
+    wf_scope_close(ctx);
+    return wf_context_status(ctx);
+}
+
+static bool alike(const wf_nn_parameter *p, const wf_nn_parameter *q)
+{
+    const wf_par_holding *a = wf_par_holding_of(p), *b = wf_par_holding_of(q);
+
+    for (int d = 0; d < 2; d++)
+        if (!wf_dim_equal(p->tensor->dim[d], q->tensor->dim[d]))
+            return false;
+    return a->rest == b->rest && a->optimizer == b->optimizer;
+}
+
+wf_status wf_par_muon_update(wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
+                             wf_nn_parameter *const *parameter, wf_tensor *const *grad)
+{
+    wf_mesh *mesh = par->mesh;
+    int64_t most = (int64_t)wf_mesh_size(mesh, wf_mesh_axis(mesh, "tp")) *
+                   wf_mesh_size(mesh, wf_mesh_axis(mesh, "shard"));
+    stack s = {.par = par, .optimizer = optimizer, .parameter = parameter, .grad = grad};
+    wf_blocks *blocks = &par->ctx->blocks;
+    size_t done_bytes = (size_t)count * sizeof(bool), bytes = (size_t)most * sizeof *s.index;
+    bool *done = wf_blocks_take(blocks, done_bytes);
+
+    s.index = wf_blocks_take(blocks, bytes);
+    if (done && s.index)
+        memset(done, 0, done_bytes);
+    else
+        wf_fail(par->ctx, WF_ENOMEM, "no memory for a stack of %lld matrices", (long long)most);
+    for (int64_t i = 0; i < count && wf_context_status(par->ctx) == WF_OK; i++) {
+        if (done[i] || !grad[i] || !wf_nn_optimizer_is_matrix(optimizer, i))
+            continue;
+        s.n = 0;
+        for (int64_t k = i; k < count && s.n < most; k++)
+            if (!done[k] && grad[k] && wf_nn_optimizer_is_matrix(optimizer, k) &&
+                alike(parameter[i], parameter[k])) {
+                done[k] = true;
+                s.index[s.n++] = k;
+            }
+        step(&s);
+    }
+    wf_blocks_give(blocks, done, done_bytes);
+    wf_blocks_give(blocks, s.index, bytes);
+    return wf_context_status(par->ctx);
+}

@@ -1,0 +1,352 @@
+/* parallel/shard/sharding_plan.c - applying a plan: layouts of parameters, and hooks at points. */
+#include "parallel/shard/sharding_plan.h"
+#include "parallel/shard/unshard_internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* What a plan puts into a module. */
+typedef struct place {
+    wf_nn_hooks hooks;
+    const wf_par *par;
+    const wf_par_style *style; /* NULL where no rule matches .. */
+    wf_par_unit *unit;         /* .. or where it is not one of those that act */
+    struct place *next;
+} place;
+
+static const wf_layout *border_layout(const wf_par *par, const wf_par_border *b,
+                                      const wf_layout *from)
+{
+    wf_mesh *mesh = par->mesh;
+    int tp = wf_mesh_axis(mesh, "tp");
+    bool split = b->state == WF_PAR_SPLIT ||
+                 (b->state == WF_PAR_RESIDUAL && par->options.sequence_parallel);
+    const wf_layout *to;
+
+    if (split && wf_layout_split_dim(from, tp) == b->dim)
+        return from;
+    to = wf_layout_whole(mesh, from, tp);
+    return split ? wf_layout_split(mesh, to, b->dim, tp) : to;
+}
+
+static void pass(const place *p, const wf_par_border *b, int n, wf_tensor **x)
+{
+    const wf_layout *to[WF_MAX_OUTPUTS];
+    wf_tensor *y[WF_MAX_OUTPUTS];
+
+    for (int i = 0; i < n; i++)
+        to[i] = border_layout(p->par, b, x[i]->layout);
+    wf_border(wf_mesh_axis(p->par->mesh, "tp"), n, x, to, y);
+    for (int i = 0; i < n; i++) {
+        if (b->again)
+            wf_keep_origin(y[i], x[i]);
+        x[i] = y[i];
+    }
+}
+
+static void at_point(void *self, wf_nn_module *module, const char *point, int n, wf_tensor **x)
+{
+    const place *p = self;
+
+    (void)module;
+    for (const wf_par_border *b = p->style ? p->style->borders : NULL; b && b->point; b++) {
+        if (strcmp(b->point, point) != 0)
+            continue;
+        if (b->state != WF_PAR_GROUPS)
+            pass(p, b, n, x);
+        else if (n > 1 && !wf_layout_groups_agree(x[0], x[1]))
+            pass(p, b, n - 1, x + 1);
+    }
+}
+
+/* On one rank of tp every layout is whole and stays it. */
+static bool acts_at(void *self, const char *point)
+{
+    const place *p = self;
+    const wf_par_border *b = p->style ? p->style->borders : NULL;
+
+    while (b && b->point && strcmp(b->point, point) != 0)
+        b++;
+    return b && b->point && p->par->options.tp > 1;
+}
+
+static void at_enter(void *self, wf_nn_module *module)
+{
+    const place *p = self;
+
+    (void)module;
+    if (p->unit)
+        wf_par_unit_enter(p->unit);
+}
+
+static void at_leave(void *self, wf_nn_module *module)
+{
+    const place *p = self;
+
+    (void)module;
+    if (p->unit)
+        wf_par_unit_leave(p->unit);
+}
+
+/* The module's place, made where it has none; NULL on error. */
+static place *place_in(wf_par *par, wf_nn_module *m)
+{
+    place *p;
+
+    if (m->hooks)
+        return m->hooks->self;
+    p = calloc(1, sizeof *p);
+    if (!p) {
+        wf_fail(par->ctx, WF_ENOMEM, "no memory for a plan");
+        return NULL;
+    }
+    *p = (place){.par = par, .next = par->places};
+    p->hooks = (wf_nn_hooks){
+        .at = at_point, .acts = acts_at, .enter = at_enter, .leave = at_leave, .self = p};
+    par->places = p;
+    m->hooks = &p->hooks;
+    return p;
+}
+
+typedef struct planner {
+    wf_par *par;
+    const wf_par_rule *rules;
+    const wf_par_style *style; /* of the module whose parameters are visited */
+    const wf_par_split *split;
+    bool found;
+} planner;
+
+/* Every parameter has a holding, and nothing of an earlier plan in it. */
+static void plain_layout(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
+{
+    planner *pl = arg;
+    wf_par_holding *h = p->plan;
+
+    (void)m;
+    (void)name;
+    if (!p->tensor || !wf_tensor_is_fake(p->tensor)) {
+        wf_fail(pl->par->ctx, WF_EINVAL,
+                "parameter %s is real already: a model is planned before it is materialised",
+                p->path);
+        return;
+    }
+    if (!h) {
+        h = calloc(1, sizeof *h);
+        if (!h) {
+            wf_fail(pl->par->ctx, WF_ENOMEM, "no memory for the plan of %s", p->path);
+            return;
+        }
+        h->next = pl->par->holdings;
+        pl->par->holdings = h;
+        p->plan = h;
+    }
+    *h = (wf_par_holding){.next = h->next, .home = -1};
+}
+
+static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
+{
+    planner *pl = arg;
+    wf_mesh *mesh = pl->par->mesh;
+    wf_par_holding *h = p->plan;
+    const wf_layout *layout;
+
+    if (strcmp(name, pl->split->parameter) != 0)
+        return;
+    pl->found = true;
+    if (pl->split->dim >= p->tensor->ndim) {
+        wf_fail(pl->par->ctx, WF_EINVAL,
+                "style %s splits dim %d of parameter %s, which has only %d dims",
+                pl->style->name, pl->split->dim, p->path, p->tensor->ndim);
+        return;
+    }
+    layout = wf_layout_split(mesh, NULL, pl->split->dim, wf_mesh_axis(mesh, "tp"));
+    if (h->styled && h->use != layout)
+        wf_fail(pl->par->ctx, WF_EINVAL,
+                "parameter %s is tied, but style %s of module %s splits it in another way than "
+                "its first place does",
+                p->path, pl->style->name, m->path);
+    h->use = layout;
+    h->styled = true;
+}
+
+static void plan_module(void *arg, wf_nn_module *m)
+{
+    planner *pl = arg;
+    const wf_par_style *style = NULL;
+    place *p;
+
+    for (const wf_par_rule *r = pl->rules; r && r->pattern; r++)
+        if (wf_nn_path_matches(r->pattern + (*r->pattern == '?'), m->path))
+            style = r->style;
+    if (wf_context_status(pl->par->ctx) != WF_OK)
+        return;
+    m->hooks = NULL; /* an earlier plan's */
+    if (!style)
+        return;
+    pl->style = style;
+    for (pl->split = style->splits; pl->split && pl->split->parameter; pl->split++) {
+        pl->found = false;
+        wf_nn_visit(m, NULL, split_parameter, pl);
+        if (!pl->found && strcmp(pl->split->parameter, "bias") != 0)
+            wf_fail(pl->par->ctx, WF_EINVAL,
+                    "style %s splits parameter %s, but module %s (%s) "
+                    "has none of that name",
+                    style->name, pl->split->parameter, m->path, m->type->name);
+    }
+    p = place_in(pl->par, m);
+    if (p)
+        p->style = style;
+}
+
+static void finish_layout(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
+{
+    planner *pl = arg;
+
+    (void)m;
+    (void)name;
+    wf_par_lay_out(pl->par, p->tensor, p->plan);
+}
+
+/* Form the model's units, and put those that act into their modules; the root as well, whose
+   begin is that of a pass. */
+static void plan_units(wf_par *par, wf_nn_module *model)
+{
+    wf_par_units *all;
+    bool act = false;
+
+    wf_par_units_drop(par, model);
+    all = wf_par_units_new(par, model);
+    for (int64_t u = all ? all->count - 1 : -1; u >= 0; u--) {
+        place *p;
+
+        act = act || wf_par_unit_acts(&all->unit[u]);
+        if (!wf_par_unit_acts(&all->unit[u]) && !(act && u == 0))
+            continue;
+        p = place_in(par, all->unit[u].module);
+        if (!p)
+            return;
+        p->unit = &all->unit[u];
+    }
+}
+
+/* A pattern that is looked for, and what there is: the paths of modules, numbers as "*". */
+typedef struct search {
+    const char *pattern;
+    bool found;
+    char paths[640];
+} search;
+
+static void look(void *arg, wf_nn_module *m)
+{
+    search *s = arg;
+
+    s->found = s->found || wf_nn_path_matches(s->pattern, m->path);
+}
+
+static void add_path(void *arg, wf_nn_module *m)
+{
+    search *s = arg;
+    char path[WF_NN_PATH];
+    size_t n = 0;
+
+    for (const char *at = m->path; *at;) {
+        size_t length = strcspn(at, ".");
+
+        if (strspn(at, "0123456789") == length) {
+            path[n++] = '*';
+        } else {
+            memcpy(path + n, at, length);
+            n += length;
+        }
+        at += length;
+        if (*at)
+            path[n++] = *at++;
+    }
+    path[n] = 0;
+    if (n)
+        wf_par_add_name(s->paths, sizeof s->paths, path);
+}
+
+/* Every rule is for something, or says that it may be for nothing. */
+static wf_status check_rules(wf_par *par, wf_nn_module *model, const wf_par_rule *rules)
+{
+    for (const wf_par_rule *r = rules; r && r->pattern; r++) {
+        search s = {.pattern = r->pattern};
+
+        if (*r->pattern == '?')
+            continue;
+        wf_nn_visit(model, look, NULL, &s);
+        if (s.found)
+            continue;
+        wf_nn_visit(model, add_path, NULL, &s);
+        return wf_fail(
+            par->ctx, WF_EINVAL,
+            "the plan's rule %s (style %s) is for no module of the model, which has %s; "
+            "?%s is a rule that may be for none",
+            r->pattern, r->style->name, s.paths, r->pattern);
+    }
+    return WF_OK;
+}
+
+wf_status wf_par_plan(wf_par *par, wf_nn_module *model, const wf_par_rule *rules)
+{
+    planner pl = {.par = par, .rules = rules};
+
+    if (!model || wf_context_status(par->ctx) != WF_OK)
+        return wf_context_status(par->ctx);
+    wf_nn_name_tree(model);
+    if (check_rules(par, model, rules) != WF_OK)
+        return wf_context_status(par->ctx);
+    wf_nn_visit(model, NULL, plain_layout, &pl);
+    if (wf_context_status(par->ctx) != WF_OK)
+        return wf_context_status(par->ctx);
+    wf_nn_visit(model, plan_module, NULL, &pl);
+    wf_nn_visit(model, NULL, finish_layout, &pl);
+    if (wf_context_status(par->ctx) == WF_OK)
+        plan_units(par, model);
+    return wf_context_status(par->ctx);
+}
+
+wf_status wf_par_reshard_unit(wf_par *par, wf_nn_module *model, const char *pattern,
+                              bool reshard)
+{
+    wf_par_units *all = wf_par_units_of(par, model);
+    bool found = false;
+
+    for (int64_t u = 0; all && u < all->count; u++)
+        if (wf_nn_path_matches(pattern, all->unit[u].module->path)) {
+            all->unit[u].reshard = reshard;
+            found = true;
+        }
+    return found ? WF_OK
+                 : wf_fail(par->ctx, WF_EINVAL,
+                           "no unit of the model is at %s: --show-layout lists its units",
+                           *pattern ? pattern : "the root");
+}
+
+wf_status wf_par_rest(wf_par *par, wf_nn_module *model)
+{
+    wf_par_units_change(wf_par_units_of(par, model));
+    return wf_context_status(par->ctx);
+}
+
+void wf_par_drop_plans(wf_par *par)
+{
+    wf_par_units_drop(par, NULL);
+    for (place *p = par->places, *next; p; p = next) {
+        next = p->next;
+        free(p);
+    }
+    for (wf_par_holding *h = par->holdings, *next; h; h = next) {
+        next = h->next;
+        wf_tensor_release(h->gathered);
+        wf_tensor_release(h->stored);
+        free(h);
+    }
+    par->places = NULL;
+    par->holdings = NULL;
+}
+
+const wf_layout *wf_par_layout(const wf_nn_parameter *parameter)
+{
+    return parameter->plan ? wf_par_holding_of(parameter)->rest : NULL;
+}

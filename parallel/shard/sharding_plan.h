@@ -1,0 +1,119 @@
+/*
+ * parallel/shard/sharding_plan.h - plans: a table of (module path pattern, style) that makes a model tensor
+ * parallel without a word in the model.
+ *
+ *     static const wf_par_rule gpt_tp[] = {
+ *         {"embed", WF_VOCAB}, {"block.*.attn.qkv", WF_COLUMN}, ..., {NULL, NULL}};
+ *
+ * A style says which parameters of the module (and of its children) are split over tp, and how
+ * the tensors at its points are laid out. Applications may write styles of their own.
+ */
+#ifndef WF_PARALLEL_SHARD_SHARDING_PLAN_H
+#define WF_PARALLEL_SHARD_SHARDING_PLAN_H
+
+#include "nn/module.h"
+#include "parallel/run.h"
+
+WF_BEGIN_DECLS
+
+/** wf_par_state - the layout over tp that a border brings tensors to. */
+typedef enum wf_par_state {
+    WF_PAR_WHOLE,    /* whole */
+    WF_PAR_RESIDUAL, /* `dim` split with sequence parallelism, else whole */
+    WF_PAR_SPLIT,    /* `dim` split */
+    WF_PAR_GROUPS /* keys and values (x[1], x[2]): whole where their cuts miss those of x[0] */
+} wf_par_state;
+
+typedef struct wf_par_split {
+    const char *parameter; /* field name; NULL ends the list */
+    int dim;
+} wf_par_split;
+
+typedef struct wf_par_border {
+    const char *point; /* NULL ends the list */
+    wf_par_state state;
+    int dim;
+    bool again; /* keep the tensor from before the border for the gradients of weights, and move
+                   it again then (wf_keep_origin) */
+} wf_par_border;
+
+typedef struct wf_par_style {
+    const char *name;
+    const wf_par_split *splits;
+    const wf_par_border *borders;
+} wf_par_style;
+
+/* The styles of transformers (Shoeybi et al. 2019; Korthikanti et al. 2022). */
+extern WF_API const wf_par_style wf_par_column;   /* linear: outputs split, input whole */
+extern WF_API const wf_par_style wf_par_row;      /* linear: inputs split, output summed */
+extern WF_API const wf_par_style wf_par_vocab;    /* embedding: vocabulary split, rows summed */
+extern WF_API const wf_par_style wf_par_position; /* position table: its rows like the tokens */
+extern WF_API const wf_par_style wf_par_groups; /* attention: key-value heads for its queries */
+extern WF_API const wf_par_style wf_par_loss;   /* cross-entropy over a split vocabulary */
+#define WF_COLUMN   (&wf_par_column)
+#define WF_ROW      (&wf_par_row)
+#define WF_VOCAB    (&wf_par_vocab)
+#define WF_POSITION (&wf_par_position)
+#define WF_GROUPS   (&wf_par_groups)
+#define WF_LOSS     (&wf_par_loss)
+
+typedef struct wf_par_rule {
+    const char *pattern; /* module path; "*" stands for one name, and a "?" in front says that
+                            models may be without such a module, which else is an error */
+    const wf_par_style *style;
+} wf_par_rule;
+
+/** wf_par_gpt_plan - tensor (and sequence) parallelism of wf_nn_gpt, both architectures. */
+extern WF_API const wf_par_rule wf_par_gpt_plan[];
+
+/**
+ * wf_par_plan - lay a model's parameters out and put the plan's borders at its points
+ *
+ * @param model  named (wf_nn_name_tree), not materialised; the plan stays alive with it
+ * @param rules  ended by a NULL pattern; a later rule that matches wins. NULL: nothing split
+ * Collective:  no
+ * Errors:      WF_EINVAL: no module is at a rule's pattern; a style names
+ *              a parameter or dim that its module lacks; wrap_type names a type that no module
+ *              is of; a tied parameter gets two layouts; or the model is materialised
+ */
+WF_API wf_status wf_par_plan(wf_par *par, wf_nn_module *model, const wf_par_rule *rules);
+
+/** wf_par_layout - the layout at rest that a plan gave to a parameter. */
+WF_API const wf_layout *wf_par_layout(const wf_nn_parameter *parameter);
+
+/** wf_par_unit_info - a unit: modules whose parameters are gathered and freed together. */
+typedef struct wf_par_unit_info {
+    const char *path, *type;      /* of its module; "" is the root's path */
+    int64_t parameters, gathered; /* how many there are, and how many of them are split */
+    int64_t elements;
+    size_t rest_bytes, use_bytes; /* of this rank */
+    bool reshard;                 /* gathered parameters are given back after forward */
+} wf_par_unit_info;
+
+/** wf_par_unit_count, wf_par_unit_at - the units of a planned model, the root first. */
+WF_API int64_t wf_par_unit_count(const wf_par *par, const wf_nn_module *model);
+WF_API wf_par_unit_info wf_par_unit_at(const wf_par *par, const wf_nn_module *model, int64_t i);
+
+/**
+ * wf_par_reshard_unit - choose for the units of some modules, in place of wf_par_options.reshard
+ *
+ * @param pattern  of module paths; "*" stands for one name, "" is the root
+ * @param reshard  whether parameters are given back after forward and gathered again for
+ *                 backward: less memory, for one more gather
+ * Errors:  WF_EINVAL: no unit matches
+ */
+WF_API wf_status wf_par_reshard_unit(wf_par *par, wf_nn_module *model, const char *pattern,
+                                     bool reshard);
+
+/**
+ * wf_par_rest - give back all that a model has gathered
+ *
+ * A trainer does it. A loop of one's own needs it after a forward pass on a tape that no backward
+ * followed, before parameters change; where they are stored as bf16, before every change, since
+ * only then they are made anew from the masters. Collective: over shard.
+ */
+WF_API wf_status wf_par_rest(wf_par *par, wf_nn_module *model);
+
+WF_END_DECLS
+
+#endif

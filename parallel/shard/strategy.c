@@ -1,0 +1,221 @@
+/*
+ * parallel/shard/strategy.c - strategies by name, how they lay the dp ranks out over the axes replicate
+ * and shard, and the layouts of parameters that follow.
+ */
+#include "parallel/parallel_internal.h"
+#include <stdio.h>
+#include <string.h>
+
+static const wf_par_strategy *const strategies[] = {
+#define STRATEGY(name, strategy, words) strategy,
+#include "parallel/shard/strategies.def"
+#undef STRATEGY
+};
+
+enum { STRATEGIES = sizeof strategies / sizeof *strategies };
+
+const char *wf_par_strategy_name(int i)
+{
+    return i >= 0 && i < STRATEGIES ? strategies[i]->name : NULL;
+}
+
+void wf_par_add_name(char *list, size_t size, const char *name)
+{
+    static const char full[] = ", ..";
+    size_t n = strlen(name), used = strlen(list);
+
+    for (const char *at = list; (at = strstr(at, name)); at += n)
+        if ((at == list || at[-1] == ' ') && (at[n] == 0 || at[n] == ','))
+            return;
+    if (used + n + sizeof full + 2 <= size)
+        snprintf(list + used, size - used, "%s%s", used ? ", " : "", name);
+    else if (used < sizeof full || strcmp(list + used + 1 - sizeof full, full) != 0)
+        snprintf(list + used, size - used, "%s", full);
+}
+
+const wf_par_strategy *wf_par_strategy_find(const char *name, wf_error *error)
+{
+    char names[256] = "";
+
+    for (int i = 0; i < STRATEGIES; i++) {
+        if (strcmp(strategies[i]->name, name) == 0)
+            return strategies[i];
+        wf_par_add_name(names, sizeof names, strategies[i]->name);
+    }
+    wf_error_set(error, WF_EINVAL, "there is no strategy %s; use one of: %s", name, names);
+    return NULL;
+}
+
+/* The groups of a hybrid strategy: their number and size, either of which the user may give. */
+static wf_status find_groups(const wf_par_options *o, const char *name, int dp, int *replicate,
+                             int *shard, wf_error *error)
+{
+    *replicate = o->dp_replicate;
+    *shard = o->shard_group_size;
+    if (*replicate < 0 || *shard < 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "dp-replicate %d, shard-group-size %d: neither "
+                            "can be negative",
+                            *replicate, *shard);
+    if (!*replicate && !*shard && dp > 1)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "strategy %s has groups of ranks: say how many (dp-replicate) or how "
+            "large (shard-group-size), or use full_shard",
+            name);
+    if (*replicate && *shard && (int64_t)*replicate * *shard != dp)
+        return wf_error_set(error, WF_EINVAL,
+                            "dp %d is not %d group%s of %d rank%s: dp-replicate x "
+                            "shard-group-size must be dp, and one of the two is enough",
+                            dp, *replicate, *replicate == 1 ? "" : "s", *shard,
+                            *shard == 1 ? "" : "s");
+    if (dp % (*shard ? *shard : *replicate ? *replicate : 1))
+        return wf_error_set(error, WF_EINVAL,
+                            "dp %d cannot be laid out in groups with %s %d: use a number that "
+                            "divides dp",
+                            dp, *shard ? "shard-group-size" : "dp-replicate",
+                            *shard ? *shard : *replicate);
+    if (!*shard)
+        *shard = *replicate ? dp / *replicate : 1;
+    *replicate = dp / *shard;
+    return WF_OK;
+}
+
+wf_status wf_par_axes(const wf_par_options *o, int *replicate, int *shard, wf_error *error)
+{
+    const wf_par_strategy *s =
+        wf_par_strategy_find(o->strategy ? o->strategy : WF_PAR_STRATEGY, error);
+    int dp = o->dp ? o->dp : 1;
+
+    *replicate = *shard = 1;
+    if (!s)
+        return WF_EINVAL;
+    if (s->groups)
+        return find_groups(o, s->name, dp, replicate, shard, error);
+    if (o->dp_replicate || o->shard_group_size)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "strategy %s has no groups of ranks: dp-replicate and "
+            "shard-group-size belong to hybrid_shard, hybrid_shard_zero2 and mics",
+            s->name);
+    *(s->split_optimizer ? shard : replicate) = dp;
+    return WF_OK;
+}
+
+/* Elements of the largest part that any rank holds. */
+static int64_t largest_part(const wf_mesh *mesh, const wf_tensor *t, const wf_layout *layout)
+{
+    int64_t count = 1;
+
+    for (int d = 0; d < t->ndim; d++)
+        count *= wf_layout_largest_part(mesh, layout, d, &t->dim[d]);
+    return count;
+}
+
+/* A leaf of the gradient's norm is a row of dim 0 times one of dim 1's 8 cuts (measure.h), so
+   dim 1 may only be cut there. Ranks that do not differ on its axes have the same cuts. */
+static bool keeps_norm_leaves(const wf_mesh *mesh, const wf_dim *dim, const wf_layout *layout)
+{
+    unsigned axes = 0;
+
+    for (int axis = 0; axis < wf_mesh_axes(mesh); axis++)
+        if (wf_layout_split_dim(layout, axis) == 1)
+            axes |= 1u << axis;
+    for (int rank = 0; rank >= 0; rank = wf_mesh_next(mesh, rank, axes)) {
+        int64_t start, local;
+        int cut = 0;
+
+        wf_layout_part(mesh, layout, 1, dim, rank, &start, &local);
+        while (cut < WF_LEAVES && wf_cut(dim->size, dim->grain, WF_LEAVES, cut) < start)
+            cut++;
+        if (wf_cut(dim->size, dim->grain, WF_LEAVES, cut) != start)
+            return false;
+    }
+    return true;
+}
+
+/*
+ * Cut by shard: dim 0, whose parts need no packing on their way, unless it is so small that its
+ * largest part is over 1/16 larger than dim 1's.
+ */
+static const wf_layout *split_layout(wf_par *par, const wf_tensor *t, const wf_layout *use)
+{
+    int shard = wf_mesh_axis(par->mesh, "shard");
+    const wf_layout *rows, *columns;
+
+    if (t->ndim == 0)
+        return use;
+    rows = wf_layout_split(par->mesh, use, 0, shard);
+    if (rows == use || t->ndim == 1)
+        return rows;
+    columns = wf_layout_split(par->mesh, use, 1, shard);
+    if (16 * largest_part(par->mesh, t, rows) > 17 * largest_part(par->mesh, t, columns) &&
+        keeps_norm_leaves(par->mesh, &t->dim[1], columns))
+        return columns;
+    return rows;
+}
+
+bool wf_par_is_gathered(const wf_par *par, const wf_nn_parameter *p)
+{
+    const wf_par_holding *h = wf_par_holding_of(p);
+
+    return h->rest != h->use || par->options.param_dtype != p->tensor->dtype;
+}
+
+void wf_par_lay_out(wf_par *par, const wf_tensor *t, wf_par_holding *h)
+{
+    const wf_par_strategy *s = par->strategy;
+    const wf_layout *split = split_layout(par, t, h->use);
+
+    bool master = par->options.param_dtype != t->dtype;
+
+    h->rest = s->split_parameters || (master && s->split_optimizer) ? split : h->use;
+    h->gradient = s->split_gradients ? split : h->use;
+    h->optimizer = s->split_optimizer ? split : h->use;
+    h->micro = h->gradient;
+    if (s->groups)
+        h->micro = wf_layout_partial(par->mesh, h->gradient,
+                                     wf_mesh_axis(par->mesh, "replicate"), WF_REDUCE_SUM);
+}
+
+wf_move *wf_par_move_begin(wf_par *par, wf_memory_kind kind, int64_t count, wf_tensor *const *x,
+                           const wf_layout *const *to)
+{
+    wf_memory_kind outside = wf_context_memory_kind(par->ctx, kind);
+    wf_move *move = wf_move_begin(par->ctx, count, x, to);
+
+    wf_context_memory_kind(par->ctx, outside);
+    return move;
+}
+
+wf_status wf_par_move_end(wf_par *par, wf_memory_kind kind, wf_move *move, wf_tensor **y)
+{
+    wf_memory_kind outside = wf_context_memory_kind(par->ctx, kind);
+    wf_status status = wf_move_end(move, y);
+
+    wf_context_memory_kind(par->ctx, outside);
+    return status;
+}
+
+wf_status wf_par_move_run(wf_par *par, wf_memory_kind kind, int64_t count, wf_tensor *const *x,
+                          const wf_layout *const *to, wf_tensor **y)
+{
+    wf_memory_kind outside = wf_context_memory_kind(par->ctx, kind);
+    wf_status status = wf_move_run(par->ctx, count, x, to, y);
+
+    wf_context_memory_kind(par->ctx, outside);
+    return status;
+}
+
+void wf_par_move_abandon(wf_par *par, wf_move *move, wf_tensor **y)
+{
+    wf_error cause = *wf_context_error(par->ctx);
+
+    if (cause.code == WF_OK)
+        wf_error_set(&cause, WF_EINVAL, "rank %d: a run was closed in the middle of a step",
+                     wf_context_rank(par->ctx));
+    wf_comm_abort(wf_mesh_world(par->mesh), &cause);
+    wf_scope_open(par->ctx);
+    wf_move_end(move, y);
+    wf_scope_close(par->ctx);
+}

@@ -1,0 +1,45 @@
+/* parallel/shard/tensor_parallel.c - the styles of tensor parallelism, and the plan of GPT-2 and Llama. */
+#include "parallel/shard/sharding_plan.h"
+
+const wf_par_style wf_par_column = {
+    .name = "column",
+    .splits = (const wf_par_split[]){{"weight", 0}, {"bias", 0}, {NULL, 0}},
+    .borders = (const wf_par_border[]){{"in", WF_PAR_WHOLE, 0, true}, {NULL, 0, 0, false}}};
+
+const wf_par_style wf_par_row = {.name = "row",
+                                 .splits = (const wf_par_split[]){{"weight", 1}, {NULL, 0}},
+                                 .borders = (const wf_par_border[]){
+                                     {"sum", WF_PAR_RESIDUAL, 1, false}, {NULL, 0, 0, false}}};
+
+const wf_par_style wf_par_vocab = {
+    .name = "vocab",
+    .splits = (const wf_par_split[]){{"table", 0}, {NULL, 0}},
+    .borders =
+        (const wf_par_border[]){{"sum", WF_PAR_RESIDUAL, 1, false}, {NULL, 0, 0, false}}};
+
+const wf_par_style wf_par_position = {
+    .name = "position",
+    .borders =
+        (const wf_par_border[]){{"rows", WF_PAR_RESIDUAL, 0, false}, {NULL, 0, 0, false}}};
+
+const wf_par_style wf_par_groups = {
+    .name = "groups",
+    .borders = (const wf_par_border[]){{"qkv", WF_PAR_GROUPS, 2, false}, {NULL, 0, 0, false}}};
+
+const wf_par_style wf_par_loss = {
+    .name = "loss",
+    .borders = (const wf_par_border[]){
+        {"max", WF_PAR_WHOLE, 0, false}, {"sum", WF_PAR_WHOLE, 0, false}, {NULL, 0, 0, false}}};
+
+/* Positions and `up` are GPT-2's, gate_up is Llama's; and a model may have no blocks. */
+const wf_par_rule wf_par_gpt_plan[] = {{"embed", WF_VOCAB},
+                                       {"?position", WF_POSITION},
+                                       {"?block.*.attn", WF_GROUPS},
+                                       {"?block.*.attn.qkv", WF_COLUMN},
+                                       {"?block.*.attn.out", WF_ROW},
+                                       {"?block.*.mlp.up", WF_COLUMN},
+                                       {"?block.*.mlp.gate_up", WF_COLUMN},
+                                       {"?block.*.mlp.down", WF_ROW},
+                                       {"head", WF_COLUMN},
+                                       {"loss", WF_LOSS},
+                                       {NULL, NULL}};

@@ -1,0 +1,60 @@
+/*
+ * parallel/shard/units_internal.h - units: modules whose parameters are gathered and freed together, and whose
+ * gradients are summed together. Not installed.
+ *
+ * The root of a model is a unit; which modules below it are, the wrap policy says (by type, or by
+ * number of parameters). A parameter belongs to the lowest unit that contains all its uses.
+ */
+#ifndef WF_PARALLEL_SHARD_UNITS_INTERNAL_H
+#define WF_PARALLEL_SHARD_UNITS_INTERNAL_H
+
+#include "parallel/shard/gradient_reduce_internal.h"
+#include "parallel/parallel_internal.h"
+
+typedef struct wf_par_unit {
+    struct wf_par_units *of;
+    wf_nn_module *module;
+    wf_nn_parameter **parameter; /* [count]; the first `split` are gathered, the others whole */
+    int64_t count, split;
+    bool reshard;    /* after forward */
+    bool stays;      /* gathered until parameters change */
+    bool here;       /* gathered */
+    wf_move *coming; /* being gathered */
+    int entered;     /* runs of its module that have begun and not ended */
+} wf_par_unit;
+
+/* Units in an order that was seen, from which the next ones are known in advance. */
+typedef struct wf_par_sequence {
+    wf_par_unit **unit;
+    int64_t count, capacity, at;
+} wf_par_sequence;
+
+typedef struct wf_par_units {
+    struct wf_par_units *next; /* of the rank's models */
+    wf_par *par;
+    wf_nn_module *root;
+    int64_t count;
+    wf_par_unit *unit; /* the root first, parents before children */
+    wf_nn_parameter **parameters;
+    wf_tensor **list; /* room for the parameters of any unit, for moves */
+    const wf_layout **to;
+    wf_par_sequence entered, left; /* in forward; backward takes the second one backwards */
+    int depth;                     /* of runs that have begun */
+    bool recording;                /* the pass that runs is on a tape */
+    bool walking;                  /* backward goes over it: modules that run do so again */
+    wf_par_gradients *gradients;   /* takes those of a unit when they are complete, or NULL */
+} wf_par_units;
+
+/* The units of a model that wf_par_plan has seen; NULL for another one. */
+wf_par_units *wf_par_units_of(const wf_par *par, const wf_nn_module *model);
+
+/* Form the units of a named model, whose parameters have their layouts. NULL on error. */
+wf_par_units *wf_par_units_new(wf_par *par, wf_nn_module *root);
+
+/* Whether something happens where a unit's module begins and ends. */
+bool wf_par_unit_acts(const wf_par_unit *unit);
+
+/* Forget the units of a model, or of all (NULL). */
+void wf_par_units_drop(wf_par *par, const wf_nn_module *root);
+
+#endif

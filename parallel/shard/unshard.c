@@ -1,0 +1,265 @@
+/*
+ * parallel/shard/unshard.c - gathering and releasing units.
+ *
+ * Forward, unit u enters:   begin the gathers of u and of the next `prefetch` units; wait for u
+ *          u leaves:        release it, unless it is kept for backward
+ * Backward reaches u's end: the same for u and the units before it
+ *          and its begin:   its gradients are complete and taken; release it
+ *
+ * Which units are next is known from the pass before. One that was gathered ahead and does not come
+ * is given back as soon as that shows: another comes in its place, or the pass ends.
+ *
+ * So at most `prefetch` + 1 units are gathered or under way, beside those that contain the one
+ * that runs. A unit's parameters travel in one collective. What modules compute with is one tensor
+ * per parameter that stays, with all that aliases it, while its memory comes and goes: what a tape
+ * has saved of it finds its data again in backward.
+ */
+#include "parallel/shard/unshard_internal.h"
+#include <stdlib.h>
+
+bool wf_par_sequence_expects(const wf_par_sequence *s, const wf_par_unit *unit)
+{
+    return s->at < s->count && s->unit[s->at] == unit;
+}
+
+wf_status wf_par_sequence_see(wf_par_units *all, wf_par_sequence *s, wf_par_unit *unit)
+{
+    if (!wf_par_sequence_expects(s, unit)) {
+        if (s->at == s->capacity) {
+            int64_t wider = s->capacity ? 2 * s->capacity : all->count;
+            wf_par_unit **larger = realloc(s->unit, (size_t)wider * sizeof *larger);
+
+            if (!larger)
+                return wf_fail(all->par->ctx, WF_ENOMEM, "no memory for the order of units");
+            s->unit = larger;
+            s->capacity = wider;
+        }
+        s->unit[s->at] = unit;
+        s->count = s->at + 1;
+    }
+    s->at++;
+    return WF_OK;
+}
+
+/* What is gathered: the parameter at rest, or a copy of the master as it is stored. */
+static wf_tensor *source(wf_par *par, wf_nn_parameter *p)
+{
+    wf_par_holding *h = wf_par_holding_of(p);
+    wf_memory_kind kind;
+
+    if (p->tensor->dtype == par->options.param_dtype)
+        return p->tensor;
+    if (h->stored)
+        return h->stored;
+    kind = wf_context_memory_kind(par->ctx, WF_MEMORY_PARAMETER);
+    wf_scope_open(par->ctx);
+    h->stored = wf_tensor_retain(wf_cast(p->tensor, par->options.param_dtype));
+    wf_scope_close(par->ctx);
+    wf_context_memory_kind(par->ctx, kind);
+    return h->stored;
+}
+
+static void forget_stored(wf_nn_parameter *p)
+{
+    wf_par_holding *h = wf_par_holding_of(p);
+
+    wf_tensor_release(h->stored);
+    h->stored = NULL;
+}
+
+static wf_memory_kind kind_of(const wf_par_unit *u)
+{
+    return u->stays ? WF_MEMORY_PARAMETER : WF_MEMORY_GATHERED;
+}
+
+static wf_status begin(wf_par_unit *u)
+{
+    wf_par_units *all = u->of;
+
+    if (u->here || u->coming || !u->split)
+        return WF_OK;
+    for (int64_t i = 0; i < u->split; i++) {
+        all->list[i] = source(all->par, u->parameter[i]);
+        if (!all->list[i])
+            return wf_context_status(all->par->ctx);
+        all->to[i] = wf_par_holding_of(u->parameter[i])->use;
+    }
+    u->coming = wf_par_move_begin(all->par, kind_of(u), u->split, all->list, all->to);
+    return wf_context_status(all->par->ctx);
+}
+
+/* Wait until it is here. */
+static wf_status finish(wf_par_unit *u)
+{
+    wf_par_units *all = u->of;
+    wf_context *ctx = all->par->ctx;
+    wf_status status;
+
+    if (!u->coming)
+        return wf_context_status(ctx);
+    wf_scope_open(ctx);
+    status = wf_par_move_end(all->par, kind_of(u), u->coming, all->list);
+    u->coming = NULL;
+    for (int64_t i = 0; i < u->split && status == WF_OK; i++) {
+        wf_par_holding *h = wf_par_holding_of(u->parameter[i]);
+
+        status = wf_tensor_take(h->gathered, all->list[i]);
+        if (all->list[i] == h->stored || !u->reshard ||
+            u->stays) /* it is in what was gathered */
+            forget_stored(u->parameter[i]);
+    }
+    wf_scope_close(ctx);
+    u->here = status == WF_OK;
+    return status;
+}
+
+static void release(wf_par_unit *u)
+{
+    if (u->stays)
+        return;
+    for (int64_t i = 0; u->here && i < u->split; i++)
+        wf_tensor_drop(wf_par_holding_of(u->parameter[i])->gathered);
+    u->here = false;
+}
+
+/* Give back what was gathered ahead, but for u. */
+static wf_status give_back(wf_par_units *all, const wf_par_unit *u)
+{
+    wf_status status = wf_context_status(all->par->ctx);
+
+    for (int64_t i = 0; i < all->count && status == WF_OK; i++) {
+        if (&all->unit[i] == u || !all->unit[i].coming)
+            continue;
+        status = finish(&all->unit[i]);
+        release(&all->unit[i]);
+    }
+    return status;
+}
+
+/* Gather u, and begin to gather those that follow s->unit[at], forwards or backwards. */
+static wf_status gather(wf_par_unit *u, const wf_par_sequence *s, int64_t at, int way)
+{
+    int wanted = u->of->par->options.prefetch;
+    wf_status status = begin(u);
+
+    while (status == WF_OK && wanted > 0 && (at += way) >= 0 && at < s->count) {
+        wf_par_unit *next = s->unit[at];
+
+        if (next == u || next->here || !next->split)
+            continue;
+        status = begin(next);
+        wanted--;
+    }
+    return status == WF_OK ? finish(u) : status;
+}
+
+/* Backward has gone through all that the unit's module computed. */
+static wf_status complete(void *arg)
+{
+    wf_par_unit *u = arg;
+    wf_par_units *all = u->of;
+    wf_status status = wf_context_status(all->par->ctx);
+
+    if (all->gradients && status == WF_OK)
+        status = wf_par_gradients_take(all->gradients, u->count, u->parameter);
+    if (u->entered == 0)
+        release(u);
+    if (u == all->unit)
+        all->walking = false;
+    return status;
+}
+
+/* Backward comes to the last thing that the unit's module computed. */
+static wf_status needed_again(void *arg)
+{
+    wf_par_unit *u = arg;
+    wf_par_sequence *s = &u->of->left;
+
+    if (u == u->of->unit)
+        u->of->walking = true;
+    while (s->at > 0 && s->unit[--s->at] != u)
+        ;
+    return gather(u, s, s->at, -1);
+}
+
+/* What runs again in backward is no part of the order in which units come in a pass. */
+static wf_status enter(wf_par_unit *u)
+{
+    wf_par_units *all = u->of;
+    wf_status status = WF_OK;
+
+    if (all->walking) {
+        status = begin(u);
+        return status == WF_OK ? finish(u) : status;
+    }
+    if (!wf_par_sequence_expects(&all->entered, u))
+        status = give_back(all, u);
+    if (status == WF_OK)
+        status = wf_par_sequence_see(all, &all->entered, u);
+    return status == WF_OK ? gather(u, &all->entered, all->entered.at - 1, 1) : status;
+}
+
+void wf_par_unit_enter(wf_par_unit *u)
+{
+    wf_par_units *all = u->of;
+    wf_context *ctx = all->par->ctx;
+
+    if (all->depth++ == 0 && !all->walking) {
+        all->entered.at = all->left.at = 0;
+        all->recording = wf_context_recording(ctx);
+    }
+    u->entered++;
+    if (wf_context_status(ctx) == WF_OK && enter(u) == WF_OK)
+        wf_tape_mark(ctx, complete, u);
+}
+
+void wf_par_unit_leave(wf_par_unit *u)
+{
+    wf_par_units *all = u->of;
+    wf_context *ctx = all->par->ctx;
+
+    if (wf_context_status(ctx) == WF_OK &&
+        (all->walking || wf_par_sequence_see(all, &all->left, u) == WF_OK))
+        wf_tape_mark(ctx, needed_again, u);
+    all->depth--;
+    if (--u->entered == 0 && !all->walking && (u->reshard || !all->recording))
+        release(u); /* backward goes on with what has just run again */
+    if (all->depth > 0 || all->walking)
+        return;
+    all->entered.count = all->entered.at;
+    give_back(all, NULL);
+    if (!all->recording)
+        wf_par_units_rest(all);
+}
+
+void wf_par_units_rest(wf_par_units *all)
+{
+    for (int64_t u = 0; all && u < all->count; u++) {
+        if (wf_context_status(all->par->ctx) == WF_OK)
+            finish(&all->unit[u]);
+        release(&all->unit[u]);
+    }
+    if (all)
+        all->walking = false;
+}
+
+void wf_par_units_change(wf_par_units *all)
+{
+    wf_par_units_rest(all);
+    for (int64_t u = 0; all && u < all->count; u++) {
+        wf_par_unit *unit = &all->unit[u];
+
+        for (int64_t i = 0; i < unit->split; i++) {
+            forget_stored(unit->parameter[i]);
+            if (unit->here)
+                wf_tensor_drop(wf_par_holding_of(unit->parameter[i])->gathered);
+        }
+        unit->here = false;
+    }
+}
+
+void wf_par_models_change(wf_par *par)
+{
+    for (wf_par_units *all = par->models; all; all = all->next)
+        wf_par_units_change(all);
+}

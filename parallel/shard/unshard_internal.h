@@ -1,0 +1,32 @@
+/*
+ * parallel/shard/unshard_internal.h - units over time: gathered before their module runs, released behind it, and
+ * gathered again for backward; with `prefetch` units under way ahead of the one that runs.
+ * Not installed.
+ */
+#ifndef WF_PARALLEL_SHARD_UNSHARD_INTERNAL_H
+#define WF_PARALLEL_SHARD_UNSHARD_INTERNAL_H
+
+#include "parallel/shard/units_internal.h"
+
+/* A unit's module begins; it ends. Collective over shard. */
+void wf_par_unit_enter(wf_par_unit *unit);
+void wf_par_unit_leave(wf_par_unit *unit);
+
+/* Bring all to rest, also what was gathered in advance and never used. After an error what is in
+   flight stays so, since its peers may never come: it ends at the next use, or with the plan. */
+void wf_par_units_rest(wf_par_units *all);
+
+/* The same before parameters change, or after: also what stays, and copies of masters. */
+void wf_par_units_change(wf_par_units *all);
+
+/* Whether the unit is the one that was expected next. */
+bool wf_par_sequence_expects(const wf_par_sequence *s, const wf_par_unit *unit);
+
+/* The same for every planned model of a rank: its parameters at rest are about to be overwritten,
+   by a checkpoint or by weights from elsewhere. */
+void wf_par_models_change(wf_par *par);
+
+/* A unit comes next; what was expected to come from here on is forgotten if it was another. */
+wf_status wf_par_sequence_see(wf_par_units *all, wf_par_sequence *s, wf_par_unit *unit);
+
+#endif

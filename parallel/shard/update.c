@@ -1,0 +1,140 @@
+/* parallel/shard/update.c - the optimizer's step; see the header. */
+#include "parallel/shard/update_internal.h"
+#include "core/context_internal.h"
+#include "parallel/shard/muon_internal.h"
+#include <stdlib.h>
+
+wf_nn_optimizer *wf_par_optimizer_new(wf_par *par, const wf_nn_optimizer_options *options,
+                                      int64_t count, wf_nn_parameter *const *parameter)
+{
+    const wf_layout **layout = calloc((size_t)count + 1, sizeof *layout);
+    wf_nn_optimizer *optimizer = NULL;
+
+    if (!layout)
+        wf_fail(par->ctx, WF_ENOMEM, "no memory for the layouts of an optimizer's state");
+    for (int64_t i = 0; layout && i < count; i++)
+        layout[i] = wf_par_holding_of(parameter[i])->optimizer;
+    if (layout)
+        optimizer = wf_nn_optimizer_new(par->ctx, options, count, parameter, layout);
+    free(layout);
+    return optimizer;
+}
+
+/* Parameters whose parts are updated and gathered together. */
+typedef struct bucket {
+    wf_par *par;
+    wf_nn_optimizer *optimizer;
+    wf_nn_parameter *const *parameter;
+    wf_tensor *const *grad;
+    int64_t n, *index; /* which of the parameters */
+    wf_tensor **list;  /* [2 n]: their parts, then those of their gradients */
+    const wf_layout **to;
+    size_t bytes;
+} bucket;
+
+static bool bucket_open(bucket *b, int64_t count)
+{
+    wf_blocks *blocks = &b->par->ctx->blocks;
+    size_t n = (size_t)count;
+
+    b->index = wf_blocks_take(blocks, n * sizeof *b->index);
+    b->list = wf_blocks_take(blocks, 2 * n * sizeof *b->list);
+    b->to = wf_blocks_take(blocks, 2 * n * sizeof *b->to);
+    if (b->index && b->list && b->to)
+        return true;
+    wf_fail(b->par->ctx, WF_ENOMEM, "no memory for a bucket of %lld parameters",
+            (long long)count);
+    return false;
+}
+
+static void bucket_close(bucket *b, int64_t count)
+{
+    wf_blocks *blocks = &b->par->ctx->blocks;
+    size_t n = (size_t)count;
+
+    wf_blocks_give(blocks, b->index, n * sizeof *b->index);
+    wf_blocks_give(blocks, b->list, 2 * n * sizeof *b->list);
+    wf_blocks_give(blocks, b->to, 2 * n * sizeof *b->to);
+}
+
+/* Cut this rank's parts, which moves nothing, and update them. */
+static wf_status update_parts(bucket *b)
+{
+    for (int64_t k = 0; k < b->n; k++) {
+        int64_t i = b->index[k];
+
+        b->list[k] = b->parameter[i]->tensor;
+        b->list[b->n + k] = b->grad[i];
+        b->to[k] = b->to[b->n + k] = wf_par_holding_of(b->parameter[i])->optimizer;
+    }
+    wf_par_move_run(b->par, WF_MEMORY_BUFFER, 2 * b->n, b->list, b->to, b->list);
+    for (int64_t k = 0; k < b->n && wf_context_status(b->par->ctx) == WF_OK; k++)
+        wf_nn_optimizer_update(b->optimizer, b->index[k], b->list[k], b->list[b->n + k]);
+    return wf_context_status(b->par->ctx);
+}
+
+static wf_status gather_parts(bucket *b)
+{
+    wf_status status;
+
+    for (int64_t k = 0; k < b->n; k++)
+        b->to[k] = wf_par_holding_of(b->parameter[b->index[k]])->rest;
+    status = wf_par_move_run(b->par, WF_MEMORY_PARAMETER, b->n, b->list, b->to, b->list);
+    for (int64_t k = 0; k < b->n && status == WF_OK; k++) {
+        wf_tensor *t = b->parameter[b->index[k]]->tensor;
+
+        if (b->list[k] == t) /* a master, which is updated where it rests */
+            continue;
+        wf_tensor_drop(t);
+        status = wf_tensor_take(t, b->list[k]);
+    }
+    return status;
+}
+
+static void flush(bucket *b)
+{
+    if (!b->n || wf_context_status(b->par->ctx) != WF_OK)
+        return;
+    wf_scope_open(b->par->ctx);
+    if (update_parts(b) == WF_OK)
+        gather_parts(b);
+    wf_scope_close(b->par->ctx);
+    b->n = 0;
+    b->bytes = 0;
+}
+
+wf_status wf_par_update_parameters(wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
+                                   wf_nn_parameter *const *parameter, wf_tensor *const *grad)
+{
+    bucket b = {.par = par, .optimizer = optimizer, .parameter = parameter, .grad = grad};
+
+    if (bucket_open(&b, count)) {
+        for (int64_t i = 0; i < count && wf_context_status(par->ctx) == WF_OK; i++) {
+            const wf_par_holding *h = wf_par_holding_of(parameter[i]);
+            wf_tensor *t = parameter[i]->tensor;
+
+            if (wf_nn_optimizer_is_matrix(optimizer, i))
+                continue; /* below */
+            if (h->optimizer == h->rest && h->optimizer == h->gradient) {
+                wf_nn_optimizer_update(optimizer, i, t, grad[i]);
+            } else if (grad[i]) {
+                b.index[b.n++] = i;
+                b.bytes += (size_t)wf_tensor_local_count(t) * wf_dtype_size(t->dtype);
+                if (b.bytes >= WF_PAR_BUCKET_BYTES)
+                    flush(&b);
+            }
+        }
+        flush(&b);
+        wf_par_muon_update(par, optimizer, count, parameter, grad);
+    }
+    bucket_close(&b, count);
+    return wf_context_status(par->ctx);
+}
+
+wf_status wf_par_update(wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
+                        wf_nn_parameter *const *parameter, wf_tensor *const *grad, float lr,
+                        float scale)
+{
+    wf_nn_optimizer_begin(optimizer, lr, scale);
+    return wf_par_update_parameters(par, optimizer, count, parameter, grad);
+}

@@ -1,0 +1,153 @@
+/* parallel/train/measure.c - global norm and digest. */
+#include "parallel/train/measure.h"
+#include "core/numerics/digest.h"
+#include "core/host_data.h"
+#include "core/numerics/squares.h"
+#include "parallel/checkpoint/agree_internal.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool wf_par_counts_here(const wf_mesh *mesh, const wf_tensor *t)
+{
+    for (int axis = 0; axis < wf_mesh_axes(mesh); axis++)
+        if (wf_layout_split_dim(t->layout, axis) < 0 && wf_mesh_coordinate(mesh, axis) != 0)
+            return false;
+    return true;
+}
+
+static void add_squares(wf_tensor *t, wf_squares *squares)
+{
+    wf_context *ctx = t->ctx;
+    wf_device *device = wf_context_device(ctx);
+    wf_memory_kind kind = wf_context_memory_kind(ctx, WF_MEMORY_WORKSPACE);
+
+    wf_scope_open(ctx);
+    if (t->dtype != device->dtype)
+        t = wf_cast(t, device->dtype);
+    if (t)
+        wf_squares_add(squares, t);
+    wf_scope_close(ctx);
+    wf_context_memory_kind(ctx, kind);
+}
+
+wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor, double *norm)
+{
+    wf_exact_sum sum, total;
+    const wf_exact_sum *all;
+    wf_squares squares;
+
+    wf_squares_begin(&squares, par->ctx);
+    for (int64_t i = 0; i < count; i++)
+        if (tensor[i] && wf_par_counts_here(par->mesh, tensor[i]))
+            add_squares(tensor[i], &squares);
+    if (wf_squares_end(&squares, &sum) != WF_OK)
+        return wf_context_status(par->ctx);
+    all = wf_mesh_gather(par->mesh, &sum, sizeof sum);
+    if (!all)
+        return wf_context_status(par->ctx);
+    total = all[0];
+    for (int i = 1; i < wf_mesh_ranks(par->mesh); i++)
+        wf_exact_merge(&total, &all[i]);
+    *norm = sqrt(wf_exact_value(&total));
+    return WF_OK;
+}
+
+/* What the part of a tensor here adds to the digest: nothing where another rank counts it. */
+static uint64_t digest_here(const wf_mesh *mesh, const wf_tensor *t, const char *path,
+                            uint32_t kind)
+{
+    int64_t size[WF_MAX_DIMS];
+    wf_host_data view;
+    const float *data;
+    const wf_device *device = wf_context_device(t->ctx);
+    uint64_t digest = 0;
+
+    if (!wf_par_counts_here(mesh, t))
+        return 0;
+    if (device->far) {
+        device->far->digest(t, wf_digest_path(path), kind, &digest);
+        return digest;
+    }
+    for (int i = 0; i < t->ndim; i++)
+        size[i] = t->dim[i].size;
+    data = wf_data_read(t, &view);
+    if (data)
+        digest =
+            wf_digest_part(wf_digest_path(path), kind, t->ndim, size, t->start, t->local, data);
+    wf_data_close(&view);
+    return digest;
+}
+
+static wf_status check_values(const wf_par *par)
+{
+    if (!wf_context_planning(par->ctx))
+        return WF_OK;
+    return wf_fail(par->ctx, WF_EINVAL,
+                   "a plan has no values, and so no digest: open a context that does not plan");
+}
+
+/* Of parameter i: its value, or a moment; NULL where it has none. */
+static const wf_tensor *tensor_of(const wf_nn_parameter *parameter,
+                                  const wf_nn_optimizer *optimizer, int64_t i, int kind)
+{
+    if (kind == 0)
+        return parameter->tensor;
+    return optimizer ? wf_nn_optimizer_moment(optimizer, i, kind - 1) : NULL;
+}
+
+wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
+                        const wf_nn_optimizer *optimizer, uint64_t *digest)
+{
+    uint64_t sum = 0;
+    const uint64_t *all;
+
+    if (check_values(par) != WF_OK)
+        return wf_context_status(par->ctx);
+    for (int64_t i = 0; i < count; i++)
+        for (int kind = 0; kind < WF_PAR_KINDS; kind++) {
+            const wf_tensor *t = tensor_of(parameter[i], optimizer, i, kind);
+
+            if (t)
+                sum += digest_here(par->mesh, t, parameter[i]->path, (uint32_t)kind);
+        }
+    all = wf_mesh_gather(par->mesh, &sum, sizeof sum);
+    if (!all)
+        return wf_context_status(par->ctx);
+    *digest = 0;
+    for (int i = 0; i < wf_mesh_ranks(par->mesh); i++)
+        *digest += all[i];
+    return WF_OK;
+}
+
+wf_status wf_par_digests(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
+                         const wf_nn_optimizer *optimizer, wf_par_tensor_digest **list,
+                         int64_t *n)
+{
+    wf_par_tensor_digest *of = calloc((size_t)count * WF_PAR_KINDS + 1, sizeof *of);
+    uint64_t *sum = calloc((size_t)count * WF_PAR_KINDS + 1, sizeof *sum);
+    wf_error error = {WF_OK, ""};
+
+    *list = of;
+    *n = 0;
+    if (!of || !sum)
+        wf_fail(par->ctx, WF_ENOMEM, "no memory for the digests of %lld parameters",
+                (long long)count);
+    else
+        check_values(par);
+    for (int64_t i = 0; wf_context_status(par->ctx) == WF_OK && i < count; i++)
+        for (int kind = 0; kind < WF_PAR_KINDS; kind++) {
+            const wf_tensor *t = tensor_of(parameter[i], optimizer, i, kind);
+
+            if (!t)
+                continue;
+            sum[*n] = digest_here(par->mesh, t, parameter[i]->path, (uint32_t)kind);
+            of[(*n)++] = (wf_par_tensor_digest){.path = parameter[i]->path, .kind = kind};
+        }
+    if (wf_context_status(par->ctx) == WF_OK && wf_agree(par, *n, sum, &error) != WF_OK)
+        wf_fail(par->ctx, error.code, "%s", error.text); /* kept where there is none yet */
+    for (int64_t i = 0; i < *n; i++)
+        of[i].digest = sum[i];
+    free(sum);
+    return wf_context_status(par->ctx);
+}

@@ -1,0 +1,63 @@
+/*
+ * parallel/train/report.h - what a step takes and moves on one rank: the same function says it of a run
+ * and of a plan, and both say the same, to the byte.
+ *
+ *     wf_par_report_begin(par, &report);
+ *     wf_par_train_step(trainer, 2, &data, &result);
+ *     wf_par_report_end(par, model, &report);
+ *
+ * The first step may make things that later ones find; steps from the second on are alike.
+ */
+#ifndef WF_PARALLEL_TRAIN_REPORT_H
+#define WF_PARALLEL_TRAIN_REPORT_H
+
+#include "nn/module.h"
+#include "parallel/run.h"
+
+WF_BEGIN_DECLS
+
+/* What went over an axis of the mesh; over the world, which comes last, with the name "world". */
+typedef struct wf_par_traffic {
+    char axis[WF_AXIS_NAME];
+    int ranks;
+    wf_ledger ledger;
+} wf_par_traffic;
+
+/* Units that are alike, as the blocks of a transformer are. */
+typedef struct wf_par_unit_group {
+    char type[32];       /* of their modules; "root" for a model's root */
+    int64_t count;       /* how many there are */
+    int64_t parameters;  /* elements of one, before it is split in any way */
+    size_t rest, at_use; /* bytes of one on this rank: at rest, and while it computes */
+    bool gathered;       /* at_use is memory of its own beside what rests */
+} wf_par_unit_group;
+
+enum { WF_PAR_UNIT_GROUPS = 16 };
+
+typedef struct wf_par_report {
+    int rank;
+    int64_t parameters; /* elements of the model, ties once */
+    int64_t share;      /* those that this rank would hold if data parallelism split none */
+    wf_memory_report memory; /* since the context was opened */
+    double flops;
+    int64_t units;
+    int n_groups; /* of units, in the order of the first of each; beyond the last, left out */
+    wf_par_unit_group group[WF_PAR_UNIT_GROUPS];
+    int n_traffic; /* the axes, outermost first, and the world */
+    wf_par_traffic traffic[WF_MAX_AXES + 1];
+} wf_par_report;
+
+/** wf_par_report_begin - count collectives and work from zero. */
+WF_API void wf_par_report_begin(wf_par *par, wf_par_report *report);
+
+/**
+ * wf_par_report_end - fill in what was taken and moved since wf_par_report_begin
+ *
+ * @param model  planned
+ * Collective:  no
+ */
+WF_API void wf_par_report_end(wf_par *par, wf_nn_module *model, wf_par_report *report);
+
+WF_END_DECLS
+
+#endif
