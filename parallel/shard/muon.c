@@ -7,7 +7,6 @@
  * as there are ranks, so that each has one matrix at a time. Ranks of `replicate` do the same.
  */
 #include "parallel/shard/muon_internal.h"
-#include "core/context_internal.h"
 #include "kernels/ops.h"
 #include "nn/optim/muon.h"
 #include <string.h>
@@ -125,7 +124,7 @@ wf_status wf_par_muon_update(wf_par *par, wf_nn_optimizer *optimizer, int64_t co
     int64_t most = (int64_t)wf_mesh_size(mesh, wf_mesh_axis(mesh, "tp")) *
                    wf_mesh_size(mesh, wf_mesh_axis(mesh, "shard"));
     stack s = {.par = par, .optimizer = optimizer, .parameter = parameter, .grad = grad};
-    wf_blocks *blocks = &par->ctx->blocks;
+    wf_blocks *blocks = wf_context_blocks(par->ctx);
     size_t done_bytes = (size_t)count * sizeof(bool), bytes = (size_t)most * sizeof *s.index;
     bool *done = wf_blocks_take(blocks, done_bytes);
 

@@ -17,7 +17,7 @@
 #include "parallel/train/measure.h"
 #include "parallel/train/anomaly_internal.h"
 #include "parallel/train/graph_step_internal.h"
-#include "parallel/train/trained_internal.h"
+#include "parallel/train/train_internal.h"
 #include "parallel/shard/update_internal.h"
 #include <inttypes.h>
 #include <math.h>
