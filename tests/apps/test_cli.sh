@@ -272,7 +272,7 @@ shows "the units" "^  \(root\) +4384 +4672 +9344  kept until after backward$" \
     "^  block.0 +3280 +3376 +6752  freed after forward$"
 shows "the collectives" "tp +2 all_reduce +[0-9]+ +[0-9]+$" "shard +2 all_gather +3 " \
     "shard +2 reduce_scatter +2 " "shard +2 all_reduce +1 " \
-    "world +4 recv +2 " "world +4 broadcast +1 "
+    "world +4 broadcast +1 " "world +4 send +1 "
 python "the sample" '
 text = open("out", "rb").read()
 sample = text.split(b"\n--- sample ---\n")[1].split(b"\n--------------\n")[0]
