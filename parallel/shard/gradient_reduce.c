@@ -149,23 +149,32 @@ void wf_par_gradients_close(wf_par_gradients *g)
     free(g);
 }
 
-/* Sum over tp what is partial there: the vectors of sequence-parallel regions. */
-static wf_status sum_over_tp(wf_par_gradients *g, int64_t count,
-                             wf_nn_parameter *const *parameter)
+static const wf_layout *summed_layout(const wf_par *par, const wf_tensor *grad)
 {
-    wf_mesh *mesh = g->par->mesh;
-    int tp = wf_mesh_axis(mesh, "tp");
+    const wf_layout *to = grad->layout;
+
+    for (int axis = 0; axis < wf_mesh_axes(par->mesh); axis++)
+        if (!wf_par_is_dp(par, axis) && wf_layout_is_partial(to, axis))
+            to = wf_layout_whole(par->mesh, to, axis);
+    return to;
+}
+
+/* Sum what is partial over axes that are not data-parallel: vectors of sequence-parallel regions. */
+static wf_status sum_over_tensor_axes(wf_par_gradients *g, int64_t count,
+                                      wf_nn_parameter *const *parameter)
+{
     int64_t n = 0;
     wf_status status;
 
     for (int64_t i = 0; i < count; i++)
         for (int u = 0; u < parameter[i]->uses; u++) {
             wf_tensor *leaf = parameter[i]->use[u], **grad = leaf ? &leaf->grad : NULL;
+            const wf_layout *summed = grad && *grad ? summed_layout(g->par, *grad) : NULL;
 
-            if (!grad || !*grad || !wf_layout_is_partial((*grad)->layout, tp))
+            if (!grad || !*grad || summed == (*grad)->layout)
                 continue;
             g->place[n] = grad;
-            g->to[n] = wf_layout_whole(mesh, (*grad)->layout, tp);
+            g->to[n] = summed;
             g->list[n++] = *grad;
         }
     if (!n)
@@ -227,7 +236,7 @@ wf_status wf_par_gradients_take(wf_par_gradients *g, int64_t n,
     kind = wf_context_memory_kind(ctx, WF_MEMORY_GRADIENT);
     wf_scope_open(ctx);
     g->n_summing = 0;
-    sum_over_tp(g, n, parameter);
+    sum_over_tensor_axes(g, n, parameter);
     for (int64_t i = 0; i < n; i++)
         for (int u = 0; u < parameter[i]->uses && wf_context_status(ctx) == WF_OK; u++)
             take_use(g, parameter[i], u);
