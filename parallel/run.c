@@ -12,11 +12,11 @@ void wf_par_tell_axis(wf_par *par, int axis)
 
     if (size != 1 && size != 2 && size != 4 && size != 8)
         wf_context_tell_inexact(par->ctx,
-                                "not layout-exact: %s %d does not nest in the 8 leaves",
+                                "not layout-exact: %s %d does not nest in the 8 chunks",
                                 wf_mesh_axis_name(par->mesh, axis), size);
 }
 
-/* Layouts nest in the 8 leaves and in the batch's halves only where both are powers of two. */
+/* Layouts nest in the 8 chunks and in the batch's halves only where both are powers of two. */
 static void find_inexact(wf_par *par)
 {
     const wf_par_options *o = &par->options;

@@ -18,12 +18,12 @@ struct wf_par_gradients {
     int64_t n_summing;
 };
 
-/* NULL is a leaf, or a node, of nothing: a module did not run in these micro-steps. */
-static wf_status push(wf_par_counter *c, wf_tensor *leaf, int64_t n)
+/* NULL is a term, or a node, of nothing: a module did not run in these micro-steps. */
+static wf_status push(wf_par_counter *c, wf_tensor *term, int64_t n)
 {
     wf_status status = WF_OK;
 
-    c->node[c->depth++] = wf_tensor_retain(leaf);
+    c->node[c->depth++] = wf_tensor_retain(term);
     for (int merges = wf_tree_merges(n, c->next++); merges > 0 && status == WF_OK; merges--) {
         wf_tensor **left = &c->node[c->depth - 2], *right = c->node[--c->depth];
 
@@ -31,25 +31,25 @@ static wf_status push(wf_par_counter *c, wf_tensor *leaf, int64_t n)
             *left = *left ? *left : right;
             continue;
         }
-        status = wf_node_add(left, right);
+        status = wf_partial_add(left, right);
         wf_tensor_release(right);
     }
     return status;
 }
 
-wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *leaf, int64_t i, int64_t n)
+wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *term, int64_t i, int64_t n)
 {
-    if (!leaf)
+    if (!term)
         return WF_EINVAL; /* the reason is in the context */
-    if (!wf_context_exact(leaf->ctx)) {
+    if (!wf_context_exact(term->ctx)) {
         if (c->depth > 0)
-            return wf_node_add(&c->node[0], leaf);
-        c->node[c->depth++] = wf_tensor_retain(leaf);
+            return wf_partial_add(&c->node[0], term);
+        c->node[c->depth++] = wf_tensor_retain(term);
         return WF_OK;
     }
     while (c->next < i)
         push(c, NULL, n);
-    return push(c, leaf, n);
+    return push(c, term, n);
 }
 
 wf_status wf_par_counter_end(wf_par_counter *c, int64_t n)
@@ -308,7 +308,7 @@ static wf_tensor *take_sum(wf_par_counter slot[WF_NN_USES])
 
     for (int u = 0; u < WF_NN_USES; u++) {
         if (sum && slot[u].depth)
-            wf_node_add(&sum, slot[u].node[0]);
+            wf_partial_add(&sum, slot[u].node[0]);
         else if (slot[u].depth)
             sum = wf_tensor_retain(slot[u].node[0]);
         wf_par_counter_clear(&slot[u]);
