@@ -32,7 +32,7 @@ wf_status wf_agree_on(wf_par *par, size_t bytes, void *mine, wf_combine *combine
 
     if (!room)
         return wf_fail(par->ctx, WF_ENOMEM, "no memory to agree on %zu bytes", bytes);
-    if (wf_context_planning(par->ctx)) /* nothing comes */
+    if (wf_context_dry_run(par->ctx)) /* nothing comes */
         combine = NULL;
     status = up_and_down(wf_mesh_world(par->mesh), bytes, mine, room, combine, &error);
     wf_blocks_give(blocks, room, bytes);
@@ -100,7 +100,7 @@ wf_status wf_agree(wf_par *par, int64_t n, uint64_t *sum, wf_error *mine)
     status = wf_agree_on(par, bytes, all, add);
     if (status != WF_OK) {
         wf_error_set(mine, status, "%s", wf_context_error(par->ctx)->text);
-    } else if (!wf_context_planning(par->ctx)) {
+    } else if (!wf_context_dry_run(par->ctx)) {
         if (n)
             memcpy(sum, all, (size_t)n * sizeof *sum);
         if (all[n])
