@@ -3,7 +3,7 @@
 #include "core/futex.h"
 #include "mesh/cluster/launch_internal.h"
 #include "mesh/health/muster.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/health/observe.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -8,7 +8,7 @@
 #include "mesh/transport/launcher.h"
 #include "mesh/transport/registry.h"
 #include "mesh/health/muster.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/health/observe.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +31,7 @@ static wf_status attach(launch *l, const wf_launch_options *o, wf_error *error)
         status = l->transport->attach(l->world, rank->index, &l->comm[i], error);
         rank->world = l->comm[i];
         if (status == WF_OK)
-            wf_recorder_of(l->comm[i]);
+            wf_health_observe(l->comm[i]);
     }
     l->watched = (wf_watch_options){.transport = l->transport,
                                     .world = l->world,
@@ -48,7 +48,7 @@ static wf_status attach(launch *l, const wf_launch_options *o, wf_error *error)
         return status;
     status = wf_watch_open(&l->watched, &l->watch, error);
     for (int i = 0; i < l->n; i++)
-        l->comm[i]->watch = l->watch;
+        wf_health_wake(l->comm[i], l->watch);
     return status;
 }
 

@@ -1,7 +1,6 @@
 /* mesh/comm/comm.c - the handle of a group. */
 #include "mesh/comm/transport.h"
-#include "mesh/health/recorder_events.h"
-#include "mesh/health/failure_detector.h"
+#include "mesh/comm/observer.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -96,8 +95,8 @@ wf_status wf_comm_split(wf_comm *parent, const char *name, const int *members, i
         status = parent->transport->split(parent, name, members, n, out, error);
     if (status == WF_OK) {
         (*out)->reduce = parent->reduce;
-        (*out)->watch = parent->watch;
-        wf_recorder_join(parent, *out);
+        if (parent->observer)
+            parent->observer->split(parent, *out);
     }
     return status;
 }
@@ -114,7 +113,8 @@ void wf_comm_close(wf_comm *comm)
         wf_comm_abort(comm, &cause);
         wf_pending_drop(comm);
     }
-    wf_recorder_leave(comm);
+    if (comm->observer)
+        comm->observer->closes(comm);
     wf_blocks_close(&comm->blocks);
     comm->transport->detach(comm);
 }
@@ -133,6 +133,6 @@ const char *wf_error_behind_rank(const wf_error *error, int rank, const char **c
 void wf_comm_abort(wf_comm *comm, const wf_error *cause)
 {
     comm->transport->abort(comm, cause);
-    wf_watch_poke(comm->watch);
-    wf_recorder_fail(comm, cause);
+    if (comm->observer)
+        comm->observer->failed(comm, cause);
 }

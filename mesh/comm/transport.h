@@ -154,8 +154,7 @@ typedef struct wf_transport {
     const wf_exposure *exposure; /* NULL where memory is not shared */
 } wf_transport;
 
-typedef struct wf_recorder wf_recorder; /* mesh/health/recorder_events.h */
-struct wf_world_watch;                  /* mesh/health/failure_detector.h */
+struct wf_comm_observer; /* mesh/comm/observer.h */
 
 /* The handle; a transport puts it first in a struct of its own. */
 struct wf_comm {
@@ -166,14 +165,11 @@ struct wf_comm {
     char name[32];
     wf_ledger ledger;
     wf_pending *in_flight;
-    wf_blocks blocks;             /* of collectives in flight */
-    wf_trace *trace;              /* of this rank, or NULL */
-    struct wf_world_watch *watch; /* over its world, or NULL */
-    int64_t through;              /* when the last one that was traced was over */
-    wf_recorder *recorder;
-    bool owns_recorder;
-    int recorded_group; /* in its table */
-    uint64_t recorded;  /* collectives, so far */
+    wf_blocks blocks;                        /* of collectives in flight */
+    wf_trace *trace;                         /* of this rank, or NULL */
+    int64_t through;                         /* when the last one that was traced was over */
+    const struct wf_comm_observer *observer; /* or NULL */
+    void *observed;                          /* the observer's notes on this handle */
 };
 
 /* Fill a new handle's common part. */

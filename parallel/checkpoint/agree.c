@@ -5,7 +5,7 @@
  * children at most, however many ranks there are.
  */
 #include "parallel/checkpoint/agree_internal.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/comm/collective.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +17,7 @@ static wf_status tell(wf_par *par, wf_error *mine)
     wf_error first;
 
     if (mine->code != WF_OK && ranks > 1)
-        wf_recorder_locate(wf_mesh_world(par->mesh), mine);
+        wf_comm_locate(wf_mesh_world(par->mesh), mine);
     all = wf_mesh_gather(par->mesh, mine, sizeof *mine);
 
     if (!all && mine->code == WF_OK) /* one that knew already has left */
