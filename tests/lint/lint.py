@@ -24,7 +24,7 @@ import tempfile
 FOLDERS = {
     "core": {"core"},
     "kernels": {"core", "kernels"},
-    "mesh": {"core", "kernels", "mesh"},
+    "mesh": {"core", "mesh"},
     "nn": {"core", "kernels", "nn"},
     "parallel": {"core", "kernels", "mesh", "nn", "parallel"},
 }
