@@ -115,8 +115,8 @@ typedef struct wf_local_ranks {
 
 typedef struct wf_transport {
     const char *name;
-    bool moves; /* false: pointers are never followed, and one rank runs alone */
-    bool far;   /* moves memory of devices as well (wf_exchange.device) */
+    bool moves;         /* false: pointers are never followed, and one rank runs alone */
+    bool device_memory; /* moves memory of devices as well (wf_exchange.device) */
 
     wf_status (*open)(const wf_world_options *options, void **world, wf_error *error);
     void (*close)(void *world); /* when all handles are closed */

@@ -18,12 +18,12 @@ struct wf_par_gradients {
     int64_t n_summing;
 };
 
-/* NULL is a leaf, or a node, of nothing: a module did not run in these micro-steps. */
-static wf_status push(wf_par_counter *c, wf_tensor *leaf, int64_t n)
+/* NULL is a chunk, or a node, of nothing: a module did not run in these micro-steps. */
+static wf_status push(wf_par_counter *c, wf_tensor *chunk, int64_t n)
 {
     wf_status status = WF_OK;
 
-    c->node[c->depth++] = wf_tensor_retain(leaf);
+    c->node[c->depth++] = wf_tensor_retain(chunk);
     for (int merges = wf_tree_merges(n, c->next++); merges > 0 && status == WF_OK; merges--) {
         wf_tensor **left = &c->node[c->depth - 2], *right = c->node[--c->depth];
 
@@ -31,25 +31,25 @@ static wf_status push(wf_par_counter *c, wf_tensor *leaf, int64_t n)
             *left = *left ? *left : right;
             continue;
         }
-        status = wf_node_add(left, right);
+        status = wf_partial_add(left, right);
         wf_tensor_release(right);
     }
     return status;
 }
 
-wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *leaf, int64_t i, int64_t n)
+wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *chunk, int64_t i, int64_t n)
 {
-    if (!leaf)
+    if (!chunk)
         return WF_EINVAL; /* the reason is in the context */
-    if (!wf_context_exact(leaf->ctx)) {
+    if (!wf_context_exact(chunk->ctx)) {
         if (c->depth > 0)
-            return wf_node_add(&c->node[0], leaf);
-        c->node[c->depth++] = wf_tensor_retain(leaf);
+            return wf_partial_add(&c->node[0], chunk);
+        c->node[c->depth++] = wf_tensor_retain(chunk);
         return WF_OK;
     }
     while (c->next < i)
         push(c, NULL, n);
-    return push(c, leaf, n);
+    return push(c, chunk, n);
 }
 
 wf_status wf_par_counter_end(wf_par_counter *c, int64_t n)
@@ -160,7 +160,7 @@ static wf_status sum_over_tp(wf_par_gradients *g, int64_t count,
 
     for (int64_t i = 0; i < count; i++)
         for (int u = 0; u < parameter[i]->uses; u++) {
-            wf_tensor *leaf = parameter[i]->use[u], **grad = leaf ? &leaf->grad : NULL;
+            wf_tensor *chunk = parameter[i]->use[u], **grad = chunk ? &chunk->grad : NULL;
 
             if (!grad || !*grad || !wf_layout_is_partial((*grad)->layout, tp))
                 continue;
@@ -189,7 +189,7 @@ void wf_par_gradients_micro(wf_par_gradients *g, int64_t micro, int64_t micros)
 static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
 {
     const wf_par_holding *h = wf_par_holding_of(p);
-    wf_tensor *leaf = p->use[u], *grad = leaf ? leaf->grad : NULL;
+    wf_tensor *chunk = p->use[u], *grad = chunk ? chunk->grad : NULL;
     wf_par_counter *slot = g->slot[h->slot];
 
     slot += g->par->options.exact_off ? 0 : u; /* all uses are one sum */
@@ -299,7 +299,7 @@ static wf_tensor *take_sum(wf_par_counter slot[WF_NN_USES])
 
     for (int u = 0; u < WF_NN_USES; u++) {
         if (sum && slot[u].depth)
-            wf_node_add(&sum, slot[u].node[0]);
+            wf_partial_add(&sum, slot[u].node[0]);
         else if (slot[u].depth)
             sum = wf_tensor_retain(slot[u].node[0]);
         wf_par_counter_clear(&slot[u]);
