@@ -37,18 +37,9 @@ function(weft_public_files out)
 endfunction()
 
 weft_public_files(weft_public)
-set(WEFT_INCLUDES "")
-foreach(file ${weft_public})
-    if(file MATCHES "\\.h$")
-        string(APPEND WEFT_INCLUDES "#include \"${file}\"\n")
-    endif()
-    cmake_path(GET file PARENT_PATH folder)
-    install(FILES ${file} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft/${folder})
-endforeach()
-configure_file(cmake/weft.h.in include/weft/weft.h @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/include/weft/weft.h
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft)
-# <weft/weft.h> for the tree's own apps; INCLUDES DESTINATION below says it for the installed one.
+include(cmake/public_headers.cmake)
+weft_public_headers(${weft_public})
+# <weft/...> for the tree's own apps; INCLUDES DESTINATION below says it for the installed one.
 target_include_directories(weft INTERFACE $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>)
 
 install(TARGETS weft EXPORT weft-targets

@@ -19,9 +19,8 @@ alone()
 {
     printf '#include "%s"\nint not_empty;\n' "$1" >"$work/alone.c"
     cp "$work/alone.c" "$work/alone.cc"
-    "$cc" -std=c11 -Wall -Wextra -Wpedantic -Werror -I"$include/weft" -fsyntax-only "$work/alone.c" &&
-        "$cxx" -std=c++17 -Wall -Wextra -Wpedantic -Werror -I"$include/weft" -fsyntax-only \
-            "$work/alone.cc"
+    "$cc" -std=c11 -Wall -Wextra -Wpedantic -Werror -I"$include" -fsyntax-only "$work/alone.c" &&
+        "$cxx" -std=c++17 -Wall -Wextra -Wpedantic -Werror -I"$include" -fsyntax-only "$work/alone.cc"
 }
 
 echo 'int half(void' >"$work/broken.h"
