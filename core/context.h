@@ -123,6 +123,7 @@ typedef struct wf_uses {
     int64_t next; /* the number of the next use */
     bool
         later; /* no tape records, but what runs will run again for one, with the same numbers */
+    bool recompute; /* this is such a run again, in backward */
 } wf_uses;
 
 /** wf_context_uses - the numbers of a context's uses; numbers are never used twice but for that.
