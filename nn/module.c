@@ -233,8 +233,8 @@ void wf_nn_leave(void *module, const char *outside, int n, wf_tensor **results)
 
 static wf_tensor *run(wf_nn_module *m, wf_tensor *x)
 {
-    return m->again && wf_context_recording(m->ctx) ? wf_nn_run_again(m, x)
-                                                    : m->type->forward(m, x);
+    return m->recompute && wf_context_recording(m->ctx) ? wf_nn_checkpoint(m, x)
+                                                        : m->type->forward(m, x);
 }
 
 wf_tensor *wf_nn_call(void *module, wf_tensor *x)

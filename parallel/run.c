@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Layouts nest in the 8 leaves and in the batch's halves only where both are powers of two. */
+/* Layouts nest in the 8 chunks and in the batch's halves only where both are powers of two. */
 static void find_inexact(wf_par *par)
 {
     const wf_par_options *o = &par->options;
@@ -18,7 +18,7 @@ static void find_inexact(wf_par *par)
             par->ctx, "not layout-exact: gradients are rounded to bf16 before ranks sum them");
     else if (o->tp != 1 && o->tp != 2 && o->tp != 4 && o->tp != 8)
         wf_context_tell_inexact(par->ctx,
-                                "not layout-exact: tp %d does not nest in the 8 leaves", o->tp);
+                                "not layout-exact: tp %d does not nest in the 8 chunks", o->tp);
     else if (o->dp & (o->dp - 1))
         wf_context_tell_inexact(par->ctx, "not layout-exact: dp %d is not a power of two",
                                 o->dp);

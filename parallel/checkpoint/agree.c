@@ -72,7 +72,7 @@ wf_status wf_agree(wf_par *par, int64_t n, uint64_t *sum, wf_error *mine)
     if (status != WF_OK) {
         wf_error_set(mine, status, "%s", lost.text);
         wf_fail(par->ctx, status, "%s", lost.text);
-    } else if (!wf_context_planning(par->ctx)) {
+    } else if (!wf_context_dry_run(par->ctx)) {
         if (n)
             memcpy(sum, all, (size_t)n * sizeof *sum);
         if (all[n])

@@ -273,7 +273,7 @@ wf_status wf_par_pretrained_save(wf_par *par, wf_nn_gpt *model, const char *fold
     bool first = wf_context_rank(ctx) == 0;
     wf_status status;
 
-    if (!model || wf_context_status(ctx) != WF_OK || wf_context_planning(ctx))
+    if (!model || wf_context_status(ctx) != WF_OK || wf_context_dry_run(ctx))
         return wf_context_status(ctx);
     s = calloc(1, sizeof *s);
     if (!s)

@@ -40,7 +40,7 @@ typedef struct wf_index_tensor {
     unsigned kinds; /* WF_INDEX_VALUE and moments */
     int ndim;
     wf_dim
-        dim[WF_MAX_DIMS]; /* sizes and grains; leaves are not saved (0): a model knows them */
+        dim[WF_MAX_DIMS]; /* sizes and grains; chunks are not saved (0): a model knows them */
     wf_saved_layout layout;
 } wf_index_tensor;
 

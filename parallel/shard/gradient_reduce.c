@@ -25,12 +25,12 @@ struct wf_par_gradients {
     int64_t n_summing;
 };
 
-/* NULL is a leaf, or a node, of nothing: a module did not run in these micro-steps. */
-static wf_status push(wf_par_counter *c, wf_tensor *leaf, int64_t n)
+/* NULL is a chunk, or a node, of nothing: a module did not run in these micro-steps. */
+static wf_status push(wf_par_counter *c, wf_tensor *chunk, int64_t n)
 {
     wf_status status = WF_OK;
 
-    c->node[c->depth++] = wf_tensor_retain(leaf);
+    c->node[c->depth++] = wf_tensor_retain(chunk);
     for (int merges = wf_tree_merges(n, c->next++); merges > 0 && status == WF_OK; merges--) {
         wf_tensor **left = &c->node[c->depth - 2], *right = c->node[--c->depth];
 
@@ -38,25 +38,25 @@ static wf_status push(wf_par_counter *c, wf_tensor *leaf, int64_t n)
             *left = *left ? *left : right;
             continue;
         }
-        status = wf_node_add(left, right);
+        status = wf_partial_add(left, right);
         wf_tensor_release(right);
     }
     return status;
 }
 
-wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *leaf, int64_t i, int64_t n)
+wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *chunk, int64_t i, int64_t n)
 {
-    if (!leaf)
+    if (!chunk)
         return WF_EINVAL; /* the reason is in the context */
-    if (!wf_context_exact(leaf->ctx)) {
+    if (!wf_context_exact(chunk->ctx)) {
         if (c->depth > 0)
-            return wf_node_add(&c->node[0], leaf);
-        c->node[c->depth++] = wf_tensor_retain(leaf);
+            return wf_partial_add(&c->node[0], chunk);
+        c->node[c->depth++] = wf_tensor_retain(chunk);
         return WF_OK;
     }
     while (c->next < i)
         push(c, NULL, n);
-    return push(c, leaf, n);
+    return push(c, chunk, n);
 }
 
 wf_status wf_par_counter_end(wf_par_counter *c, int64_t n)
@@ -347,7 +347,7 @@ static wf_tensor *take_sum(const struct slots *s)
         wf_par_counter *c = &s->slot[u];
 
         if (sum && c->depth)
-            wf_node_add(&sum, c->node[0]);
+            wf_partial_add(&sum, c->node[0]);
         else if (c->depth)
             sum = wf_tensor_retain(c->node[0]);
         wf_par_counter_clear(c);

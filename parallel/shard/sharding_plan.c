@@ -37,7 +37,7 @@ static void pass(const place *p, const wf_par_border *b, int n, wf_tensor **x)
         to[i] = border_layout(p->par, b, x[i]->layout);
     wf_border(wf_mesh_axis(p->par->mesh, "tp"), n, x, to, y);
     for (int i = 0; i < n; i++) {
-        if (b->again)
+        if (b->regather)
             wf_keep_origin(y[i], x[i]);
         x[i] = y[i];
     }

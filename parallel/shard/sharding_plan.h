@@ -33,7 +33,8 @@ typedef struct wf_par_border {
     const char *point; /* NULL ends the list */
     wf_par_state state;
     int dim;
-    bool again; /* keep the tensor from before the border for the gradients of weights, and move
+    bool
+        regather; /* keep the tensor from before the border for the gradients of weights, and move
                    it again then (wf_keep_origin) */
 } wf_par_border;
 

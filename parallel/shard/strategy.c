@@ -112,9 +112,9 @@ static int64_t largest_part(const wf_mesh *mesh, const wf_tensor *t, const wf_la
     return count;
 }
 
-/* A leaf of the gradient's norm is a row of dim 0 times one of dim 1's 8 cuts (measure.h), so
+/* A chunk of the gradient's norm is a row of dim 0 times one of dim 1's 8 cuts (measure.h), so
    dim 1 may only be cut there. Ranks that do not differ on its axes have the same cuts. */
-static bool keeps_norm_leaves(const wf_mesh *mesh, const wf_dim *dim, const wf_layout *layout)
+static bool keeps_norm_chunks(const wf_mesh *mesh, const wf_dim *dim, const wf_layout *layout)
 {
     unsigned axes = 0;
 
@@ -126,9 +126,9 @@ static bool keeps_norm_leaves(const wf_mesh *mesh, const wf_dim *dim, const wf_l
         int cut = 0;
 
         wf_layout_part(mesh, layout, 1, dim, rank, &start, &local);
-        while (cut < WF_LEAVES && wf_cut(dim->size, dim->grain, WF_LEAVES, cut) < start)
+        while (cut < WF_MAX_CHUNKS && wf_cut(dim->size, dim->grain, WF_MAX_CHUNKS, cut) < start)
             cut++;
-        if (wf_cut(dim->size, dim->grain, WF_LEAVES, cut) != start)
+        if (wf_cut(dim->size, dim->grain, WF_MAX_CHUNKS, cut) != start)
             return false;
     }
     return true;
@@ -150,7 +150,7 @@ static const wf_layout *split_layout(wf_par *par, const wf_tensor *t, const wf_l
         return rows;
     columns = wf_layout_split(par->mesh, use, 1, shard);
     if (16 * largest_part(par->mesh, t, rows) > 17 * largest_part(par->mesh, t, columns) &&
-        keeps_norm_leaves(par->mesh, &t->dim[1], columns))
+        keeps_norm_chunks(par->mesh, &t->dim[1], columns))
         return columns;
     return rows;
 }

@@ -42,7 +42,7 @@ int64_t wf_par_first_not_finite(wf_par *par, int64_t count, wf_tensor *const *te
 /* A maximum over nothing is -inf, and is right. */
 static void look(void *arg, const wf_call *call)
 {
-    wf_par_watch *w = arg;
+    wf_par_anomaly *w = arg;
     const char *path = wf_context_path(call->ctx), *phase = wf_context_phase_now(call->ctx);
     char shape[128];
 
@@ -61,10 +61,10 @@ static void look(void *arg, const wf_call *call)
     }
 }
 
-void wf_par_watch_begin(wf_par_watch *w, wf_par *par)
+void wf_par_anomaly_begin(wf_par_anomaly *w, wf_par *par)
 {
-    *w = (wf_par_watch){.par = par};
-    wf_context_watch(par->ctx, look, w);
+    *w = (wf_par_anomaly){.par = par};
+    wf_context_observe(par->ctx, look, w);
 }
 
 static bool before(const struct wf_par_sight *a, const struct wf_par_sight *b)
@@ -74,12 +74,12 @@ static bool before(const struct wf_par_sight *a, const struct wf_par_sight *b)
     return a->micro < b->micro || (a->micro == b->micro && a->call < b->call);
 }
 
-bool wf_par_watch_end(wf_par_watch *w, char *text, size_t size)
+bool wf_par_anomaly_end(wf_par_anomaly *w, char *text, size_t size)
 {
     struct wf_par_sight first = w->first;
     const struct wf_par_sight *all;
 
-    wf_context_watch(w->par->ctx, NULL, NULL);
+    wf_context_observe(w->par->ctx, NULL, NULL);
     all = wf_mesh_gather(w->par->mesh, &w->first, sizeof w->first);
     for (int r = 0; all && r < wf_mesh_ranks(w->par->mesh); r++)
         if (r == 0 || before(&all[r], &first))

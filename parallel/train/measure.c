@@ -65,8 +65,8 @@ static uint64_t digest_here(const wf_mesh *mesh, const wf_tensor *t, const char 
 
     if (!wf_par_counts_here(mesh, t))
         return 0;
-    if (device->far) {
-        device->far->digest(t, wf_digest_path(path), kind, &digest);
+    if (device->memory) {
+        device->memory->digest(t, wf_digest_path(path), kind, &digest);
         return digest;
     }
     for (int i = 0; i < t->ndim; i++)
@@ -81,7 +81,7 @@ static uint64_t digest_here(const wf_mesh *mesh, const wf_tensor *t, const char 
 
 static wf_status check_values(const wf_par *par)
 {
-    if (!wf_context_planning(par->ctx))
+    if (!wf_context_dry_run(par->ctx))
         return WF_OK;
     return wf_fail(par->ctx, WF_EINVAL,
                    "a plan has no values, and so no digest: open a context that does not plan");

@@ -25,7 +25,7 @@ struct wf_par_trainer {
     wf_tensor **moved; /* the same, on its way */
     const wf_layout **to;
     const wf_par_batch *given; /* [micros] what micro-steps take; NULL: each reads its own */
-    struct wf_par_recorded *recorded; /* NULL: every step is run op by op */
+    struct wf_par_graph_step *graph_step; /* NULL: every step is run op by op */
 };
 
 /* The global sequences of micro-step k, of all ranks. */

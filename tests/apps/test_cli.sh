@@ -2,7 +2,7 @@
 # test_cli.sh GPT_TRAIN [--sanitized] - gpt_train as a user meets it. What cannot work is refused
 # within 5 s with one line on stderr, nothing on stdout and the exit status of --help; what can
 # work prints and logs what it promises. A sanitizer's shadow memory needs more address space than
-# the limits of some cases leave: --sanitized leaves those out.
+# the limits of some cases leave: --sanitized chunks those out.
 set -uo pipefail
 
 gpt_train=$1 sanitized=${2:-}
@@ -316,7 +316,7 @@ result "which is told once" "$(grep -c "vocab-size 300 is more than the 256 byte
 run "a layout that is not exact" "${tiny[@]}" --tp 3 --seq-len 8 --device cpu
 python "which says so once" '
 text = open("err").read()
-if text != "not layout-exact: tp 3 does not nest in the 8 leaves\n": print(text)'
+if text != "not layout-exact: tp 3 does not nest in the 8 chunks\n": print(text)'
 run "a layout of 512 ranks, without data" --steps 0 --show-layout --transport fake --tp 8 --dp 64 \
     --global-batch-size 64 --n-head 8 --n-layer 1 --strategy no_shard
 shows "512 ranks" "block.0.attn.qkv.q.weight +\[384,384\] +\[tp\] +\[48,384\]" "7,15,23,.*,511$"
