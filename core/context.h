@@ -69,6 +69,9 @@ WF_API bool wf_context_dry_run(const wf_context *ctx);
  * Owner: the context
  */
 WF_API const char *wf_context_inexact(const wf_context *ctx);
+/** wf_context_inexact_clear - forget the reason: what is computed from now on is judged alone. Every
+ * rank of a mesh does so at the same place. */
+WF_API void wf_context_inexact_clear(wf_context *ctx);
 /** wf_context_tell_inexact - keep this reason, unless one is kept already. */
 WF_API void wf_context_tell_inexact(wf_context *ctx, const char *format, ...) WF_PRINTF(2, 3);
 
