@@ -4,17 +4,18 @@
  * A module's struct begins with a wf_nn_module. Its type names the struct's size, its forward
  * function and its fields (parameters and children), from which follow paths, iteration,
  * initialisation and release. Model code knows no mesh: it names points ("in", "sum") and uses
- * of parameters, and a plan may hook them; without one they are the identity.
+ * of parameters, which hooks may change; without one they are the identity.
  */
 #ifndef WF_NN_MODULE_H
 #define WF_NN_MODULE_H
 
 #include "core/tape.h"
+#include "nn/hooks.h"
 #include "nn/init_recipe.h"
 
 WF_BEGIN_DECLS
 
-enum { WF_NN_PATH = 128, WF_NN_USES = 4 };
+enum { WF_NN_PATH = 128 };
 
 /** wf_nn_parameter - one parameter; a tied one is in the tree twice, as the same pointer. */
 struct wf_nn_parameter {
@@ -26,11 +27,12 @@ struct wf_nn_parameter {
     bool matrix; /* a map between features, which Muon orthogonalises: no table, no head */
     bool decay;  /* weight decay applies: matrices yes, biases and norms no */
     bool frozen; /* no gradient is taken */
-    int refs, uses;
+    int refs;
     /* leaves of the forward pass that runs, in order of use, and the numbers of these uses
        (wf_context_uses); NULL for one that is made when backward runs its module again */
-    wf_tensor *use[WF_NN_USES];
-    int64_t number[WF_NN_USES];
+    int uses, room;
+    wf_tensor **use;
+    int64_t *number;
     void *plan; /* what a plan has to say about it */
 };
 
@@ -58,29 +60,15 @@ typedef struct wf_nn_type {
     void (*release)(wf_nn_module *self); /* NULL, or frees what is in no field, before it */
 } wf_nn_type;
 
-/** wf_nn_hooks - what a plan puts into a model; every slot may be NULL. */
-typedef struct wf_nn_hooks {
-    /* tensors x[0..n) at a named point of a module; the hook replaces those it moves */
-    void (*at)(void *self, wf_nn_module *module, const char *point, int n, wf_tensor **x);
-    /* whether `at` may change what passes a point; NULL: wherever there is an `at` */
-    bool (*acts)(void *self, const char *point);
-    /* the tensor to compute with in place of a parameter */
-    wf_tensor *(*use)(void *self, wf_nn_module *module, wf_nn_parameter *parameter,
-                      wf_tensor *t);
-    /* around a run of the module: before its first op, and after its last one */
-    void (*enter)(void *self, wf_nn_module *module);
-    void (*leave)(void *self, wf_nn_module *module);
-    void *self;
-} wf_nn_hooks;
-
 struct wf_nn_module {
     const wf_nn_type *type;
     wf_context *ctx;
     char path[WF_NN_PATH];
-    const char *name; /* in a list of children; NULL: its number */
-    bool member;      /* of a module that never calls it */
-    bool recompute;   /* activation checkpointing: see nn/checkpointing.h */
-    const wf_nn_hooks *hooks;
+    const char *name;          /* in a list of children; NULL: its number */
+    bool member;               /* of a module that never calls it */
+    bool recompute;            /* activation checkpointing: see nn/checkpointing.h */
+    const wf_nn_hooks **hooks; /* a list, see nn/hooks.h */
+    int n_hooks;
 };
 
 /**
@@ -158,6 +146,10 @@ WF_API bool wf_nn_acts(const void *module, const char *point);
  * own, whose gradients are added in the order of use in forward, whatever backward runs again.
  */
 WF_API wf_tensor *wf_nn_use(void *module, wf_nn_parameter *parameter);
+
+/** wf_nn_forget_uses - release a parameter's leaves with their gradients: a loop of one's own does so
+ * before the next forward pass, a trainer for itself. */
+WF_API void wf_nn_forget_uses(wf_nn_parameter *parameter);
 
 /** wf_nn_visit - call `module` and `parameter` (either may be NULL) for all of a tree, in field
  * order, parents first; a tied parameter comes once per place. */
