@@ -237,7 +237,7 @@ static void exposed_path(void)
 static void run_packed(void)
 {
     if (!test_transport())
-        run_all_sizes(packed_threads());
+        run_all_sizes(staged_threads());
 }
 
 static void packed_path(void)
@@ -301,8 +301,8 @@ static void several_in_flight(void)
 {
     run_ranks(5, in_flight, &(world_case){0});
     run_ranks(32, in_flight, &(world_case){0});
-    if (packed_threads())
-        run_ranks(5, in_flight, &(world_case){.transport = packed_threads()});
+    if (staged_threads())
+        run_ranks(5, in_flight, &(world_case){.transport = staged_threads()});
 }
 
 /* As many exchanges in flight as a program likes, ended in any order; and again, now that there is
