@@ -95,6 +95,11 @@ wf_pool *wf_context_pool(wf_context *ctx)
     return ctx->pool;
 }
 
+wf_blocks *wf_context_blocks(wf_context *ctx)
+{
+    return &ctx->blocks;
+}
+
 int wf_context_rank(const wf_context *ctx)
 {
     return ctx->options.rank;

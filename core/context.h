@@ -9,6 +9,7 @@
 #define WF_CORE_CONTEXT_H
 
 #include "core/device.h"
+#include "core/memory/blocks.h"
 #include "core/trace.h"
 
 WF_BEGIN_DECLS
@@ -59,6 +60,10 @@ WF_API int wf_context_rank(const wf_context *ctx);
 WF_API uint64_t wf_context_seed(const wf_context *ctx);
 WF_API bool wf_context_exact(const wf_context *ctx);
 WF_API bool wf_context_dry_run(const wf_context *ctx);
+
+/** wf_context_blocks - small blocks of the host's memory for what the rank needs again and again: what
+ * is taken is given back before the context closes. Owner: the context. */
+WF_API wf_blocks *wf_context_blocks(wf_context *ctx);
 
 /**
  * wf_context_inexact - why the layout shows in the bits of what was computed so far, or NULL: the

@@ -6,7 +6,7 @@
 #include "parallel/formats/hf_files_internal.h"
 #include "parallel/formats/hf_names_internal.h"
 #include "parallel/shard/unshard_internal.h"
-#include "parallel/checkpoint/pretrained.h"
+#include "parallel/checkpoint/pretrained_internal.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -17,7 +17,7 @@
 #ifndef WF_PARALLEL_CHECKPOINT_INDEX_INTERNAL_H
 #define WF_PARALLEL_CHECKPOINT_INDEX_INTERNAL_H
 
-#include "parallel/checkpoint/folder_internal.h"
+#include "parallel/files/folder_internal.h"
 #include "parallel/checkpoint/parts_internal.h"
 
 /* In format 1 the axes of a dim cut it one after the other (wf_saved_mesh.nested). */

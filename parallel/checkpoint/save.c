@@ -1,7 +1,7 @@
 /* parallel/checkpoint/save.c - a save as stages and agreements; see saver.h. */
 #include "core/host_data.h"
 #include "mesh/comm/collective.h"
-#include "parallel/checkpoint/agree_internal.h"
+#include "parallel/agree_internal.h"
 #include "parallel/checkpoint/commit_internal.h"
 #include "parallel/checkpoint/saver_internal.h"
 #include <inttypes.h>

@@ -35,7 +35,7 @@ wf_par_gradients *wf_par_gradients_open(wf_par *par, int64_t count,
                                         wf_nn_parameter *const *parameter);
 void wf_par_gradients_close(wf_par_gradients *g);
 
-/* Forget chunks and open nodes: before the first micro-step, and after a failure. */
+/* Forget leaves and open nodes: before the first micro-step, and after a failure. */
 void wf_par_gradients_reset(wf_par_gradients *g);
 
 /* Micro-step number `micro` of `micros` begins. */
@@ -45,23 +45,23 @@ void wf_par_gradients_micro(wf_par_gradients *g, int64_t micro, int64_t micros);
 wf_status wf_par_gradients_take(wf_par_gradients *g, int64_t n,
                                 wf_nn_parameter *const *parameter);
 
-/* Take what is left and forget the chunks of the micro-step. Collective. */
+/* Take what is left and forget the leaves of the micro-step. Collective. */
 wf_status wf_par_gradients_micro_end(wf_par_gradients *g);
 
 /* Bring all to their layouts; grad[i] (retained, NULL where unused) per parameter.
    Collective over the data-parallel axes. */
 wf_status wf_par_gradients_finish(wf_par_gradients *g, wf_tensor **grad);
 
-/* A counter of open nodes: push chunk number i of n, in order. Chunks that are left out count as
-   nothing. After the end one node is there, if any chunk was. Under exact off there is never more than
+/* A counter of open nodes: push term number i of n, in order. Terms that are left out count as
+   nothing. After the end one node is there, if any term was. Under exact off there is never more than
    one. */
 typedef struct wf_par_counter {
-    wf_tensor *node[WF_TREE_DEPTH]; /* retained; NULL: of chunks that were left out */
+    wf_tensor *node[WF_TREE_DEPTH]; /* retained; NULL: of terms that were left out */
     int depth;
-    int64_t next; /* the chunk that comes next */
+    int64_t next; /* the term that comes next */
 } wf_par_counter;
 
-wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *chunk, int64_t i, int64_t n);
+wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *term, int64_t i, int64_t n);
 wf_status wf_par_counter_end(wf_par_counter *c, int64_t n);
 void wf_par_counter_clear(wf_par_counter *c);
 

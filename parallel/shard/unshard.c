@@ -139,7 +139,7 @@ static wf_status give_back(wf_par_units *all, const wf_par_unit *u)
 /* Gather u, and begin to gather those that follow s->unit[at], forwards or backwards. */
 static wf_status gather(wf_par_unit *u, const wf_par_sequence *s, int64_t at, int way)
 {
-    int wanted = u->of->par->options.prefetch;
+    int wanted = u->policy.prefetch;
     wf_status status = begin(u);
 
     while (status == WF_OK && wanted > 0 && (at += way) >= 0 && at < s->count) {

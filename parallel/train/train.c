@@ -17,7 +17,7 @@
 #include "parallel/train/measure.h"
 #include "parallel/train/anomaly_internal.h"
 #include "parallel/train/graph_step_internal.h"
-#include "parallel/train/trained_internal.h"
+#include "parallel/train/train_internal.h"
 #include "parallel/shard/update_internal.h"
 #include <inttypes.h>
 #include <math.h>
@@ -146,9 +146,7 @@ wf_sequences wf_par_sequences(const wf_par_trainer *t, int64_t k)
     int64_t micro = t->options.micro_batch, ranks = 1;
 
     if (par->reduced)
-        ranks = par->strategy->groups
-                    ? wf_mesh_size(par->mesh, wf_mesh_axis(par->mesh, "shard"))
-                    : wf_par_dp(par);
+        ranks = wf_par_ranks_along(par, par->reduced);
     return (wf_sequences){
         .first = k * ranks * micro, .run = ranks * micro, .stride = ranks * t->per_rank};
 }
@@ -271,16 +269,10 @@ static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf
 static wf_status sum_micro_steps(wf_par_trainer *t, wf_par_counter *sum)
 {
     wf_context *ctx = t->par->ctx;
-    wf_mesh *mesh = t->par->mesh;
     const wf_layout **to = t->to;
 
-    for (int64_t k = 0; k < t->micros; k++) {
-        to[k] = t->loss[k]->layout;
-        if (t->par->reduced)
-            to[k] = wf_layout_whole(mesh, to[k], wf_mesh_axis(mesh, "shard"));
-        if (t->par->reduced && !t->par->strategy->groups)
-            to[k] = wf_layout_whole(mesh, to[k], wf_mesh_axis(mesh, "replicate"));
-    }
+    for (int64_t k = 0; k < t->micros; k++)
+        to[k] = wf_par_whole_over(t->par, t->loss[k]->layout, t->par->reduced);
     wf_scope_open(ctx);
     if (wf_move_run(ctx, t->micros, t->loss, to, t->moved) == WF_OK)
         for (int64_t k = 0; k < t->micros; k++)

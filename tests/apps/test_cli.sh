@@ -272,7 +272,7 @@ shows "the units" "^  \(root\) +4384 +4672 +9344  kept until after backward$" \
     "^  block.0 +3280 +3376 +6752  freed after forward$"
 shows "the collectives" "tp +2 all_reduce +[0-9]+ +[0-9]+$" "shard +2 all_gather +3 " \
     "shard +2 reduce_scatter +2 " "shard +2 all_reduce +1 " \
-    "world +4 all_gather +1 "
+    "world +4 broadcast +1 " "world +4 send +1 "
 python "the sample" '
 text = open("out", "rb").read()
 sample = text.split(b"\n--- sample ---\n")[1].split(b"\n--------------\n")[0]
@@ -409,7 +409,7 @@ for rank in range(4):
     if not count[rank, "op", None, None]: print("no kernels of rank", rank)
     for cat in "transfer", "wait":
         if count[rank, cat, "shard", "all_gather"] != 9: print(count) # 2 a block, 1 the root
-        if count[rank, cat, "world", "all_gather"] != 3: print(count) # the norm
+        if count[rank, cat, "world", "broadcast"] != 3: print(count) # the norm
 phases = [e["name"] for e in events if e.get("cat") == "phase" and e["pid"] == 0]
 if phases.count("forward") != 3 or phases.count("optimizer") != 3: print(phases)'
 run "the same without" "${tiny[@]}" --dp 2 --tp 2 --steps 4 --eval-interval 0 --digest

@@ -1,6 +1,8 @@
-/* parallel/train/trainer_internal.h - a trainer, between train.c and recorded.c. Not installed. */
-#ifndef WF_PARALLEL_TRAIN_TRAINER_INTERNAL_H
-#define WF_PARALLEL_TRAIN_TRAINER_INTERNAL_H
+/*
+ * parallel/train/train_internal.h - a trainer as the step, its graphs and checkpoints see it.
+ */
+#ifndef WF_PARALLEL_TRAIN_TRAIN_INTERNAL_H
+#define WF_PARALLEL_TRAIN_TRAIN_INTERNAL_H
 
 #include "parallel/shard/unshard_internal.h"
 #include "parallel/train/train.h"
@@ -40,5 +42,24 @@ wf_status wf_par_batch_read(wf_par_trainer *t, const wf_par_batch *b, const wf_p
 
 /* All micro-steps of a step: from sequences to `total` and `grad`. */
 wf_status wf_par_step_gradients(wf_par_trainer *t, int64_t step, const wf_par_data *data);
+
+/* What of a trainer outlives it: masters, moments and counts. */
+typedef struct wf_par_trained {
+    wf_par *par;
+    int64_t count;
+    wf_nn_parameter *const *parameter; /* [count] */
+    wf_nn_optimizer *optimizer;
+    int64_t global_batch;
+} wf_par_trained;
+
+/* Alive as long as the trainer. */
+wf_par_trained wf_par_trainer_trained(const wf_par_trainer *trainer);
+
+/* What the optimizer updates of parameter i, f32, in the layout at rest or one that is split
+   further: the parameter itself. */
+static inline wf_tensor *wf_par_master(const wf_par_trained *t, int64_t i)
+{
+    return t->parameter[i]->tensor;
+}
 
 #endif
