@@ -37,7 +37,7 @@ bool wf_threads_all_posted(const wf_exchange *x);
 /* When all have posted: do pieces until none is left. One thread of a rank at a time. */
 wf_status wf_threads_work(threads_comm *c, wf_exchange *x, wf_error *error);
 
-/* The rank's thread in the background (threads_progress.c) works on x when all have posted;
+/* The rank's thread in the background (progress.c) works on x when all have posted;
    take_back() returns when it does not any more, whether or not there is work left. */
 void wf_threads_leave_to_progress(threads_comm *c, wf_exchange *x);
 void wf_threads_take_back(threads_comm *c, wf_exchange *x);
