@@ -1,4 +1,5 @@
 /* apps/gpt_train/train_loop.c - one rank: build, plan, materialise, train, evaluate, sample. */
+#include "apps/gpt_train/rank_trace.h"
 #include "apps/gpt_train/saving.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/step_report.h"
@@ -7,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-enum { TRACE_EVENTS = 1 << 17 }; /* of a rank */
 
 typedef struct loop {
     wf_rank *rank;
@@ -20,8 +19,7 @@ typedef struct loop {
     wf_saving saving;
     int64_t resumed; /* steps that were done before */
     unsigned wishes; /* of all ranks, at the end of a step */
-    wf_trace *trace;
-    int64_t trace_zero;
+    rank_trace trace;
     bool told; /* that the layout is not exact */
 } loop;
 
@@ -119,111 +117,6 @@ static int64_t report_step(const loop *l)
     return l->resumed + (l->o->steps - l->resumed < 2 ? 1 : 2);
 }
 
-/* The rows of ranks in other processes come to rank 0, which has the file. */
-static wf_status collect_rows(loop *l, const int64_t *here, wf_error *error)
-{
-    wf_status status = WF_OK;
-
-    for (int r = 0; r < l->rank->size && status == WF_OK; r++) {
-        int64_t bytes = 0;
-        char *text;
-
-        if (here[r])
-            continue;
-        status = wf_recv(l->rank->world, sizeof bytes, r, &bytes, 1, error);
-        if (status != WF_OK)
-            break;
-        text = malloc((size_t)bytes + 1);
-        if (!text)
-            return wf_error_set(error, WF_ENOMEM, "no memory for the timeline of rank %d", r);
-        status = wf_recv(l->rank->world, 1, r, text, bytes, error);
-        if (status == WF_OK)
-            wf_timeline_put(l->job->timeline, r, text, (size_t)bytes);
-        else
-            free(text);
-    }
-    return status;
-}
-
-/* Of a run that has failed, the rows of rank 0's process alone. */
-static wf_status hand_in_rows(loop *l, const wf_trace *trace, bool well, wf_error *error)
-{
-    const int64_t mine = l->job->timeline != NULL, *here = NULL;
-    char *text;
-    size_t bytes;
-    wf_status status =
-        wf_timeline_text(l->rank->index, trace, l->trace_zero, &text, &bytes, error);
-
-    if (well && !(here = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine)))
-        well = false;
-    if (status == WF_OK && l->job->timeline) {
-        wf_timeline_put(l->job->timeline, l->rank->index, text, bytes);
-        text = NULL;
-    } else if (status == WF_OK && well) {
-        int64_t size = (int64_t)bytes;
-
-        status = wf_send(l->rank->world, sizeof size, 0, &size, 1, error);
-        if (status == WF_OK)
-            status = wf_send(l->rank->world, 1, 0, text, size, error);
-    }
-    free(text);
-    return status == WF_OK && well && l->rank->index == 0 ? collect_rows(l, here, error)
-                                                          : status;
-}
-
-/* What was traced goes to the file when the last of its steps is done, or when the run ends. */
-static wf_status tell_timeline(loop *l)
-{
-    wf_context *ctx = wf_par_context(l->par);
-    wf_error error = {WF_OK, ""};
-    wf_trace *trace = l->trace;
-    bool well = wf_context_status(ctx) == WF_OK;
-
-    l->trace = NULL;
-    if (trace && hand_in_rows(l, trace, well, &error) != WF_OK)
-        wf_fail(ctx, error.code, "%s", error.text);
-    if (trace && l->rank->index == l->o->rank && wf_context_status(ctx) == WF_OK) {
-        wf_timeline_summary(stdout, trace);
-        fprintf(stdout, "  (of rank %d, in steps %lld to %lld; %lld events found no room)\n",
-                l->rank->index, (long long)l->o->trace_steps.first,
-                (long long)l->o->trace_steps.last, (long long)wf_trace_lost(trace));
-        fflush(stdout);
-    }
-    wf_trace_close(trace);
-    return wf_context_status(ctx);
-}
-
-/* All ranks count from rank 0's beginning. */
-static wf_status open_trace(loop *l)
-{
-    wf_error error = {WF_OK, ""};
-
-    if (!l->o->trace)
-        return WF_OK;
-    l->trace_zero = wf_timeline_clock();
-    l->trace = wf_trace_open(TRACE_EVENTS, &error);
-    if (!l->trace || wf_broadcast(l->rank->world, sizeof l->trace_zero, 0, &l->trace_zero, 1,
-                                  &error) != WF_OK)
-        return wf_fail(wf_par_context(l->par), error.code, "%s", error.text);
-    return WF_OK;
-}
-
-/* wf_par_train_step, on the timeline if it is asked for. */
-static wf_status run_step(loop *l, int64_t step, const wf_par_data *data, wf_par_step *result)
-{
-    const wf_steps *traced = &l->o->trace_steps;
-    wf_status status;
-
-    if (l->trace && step >= traced->first)
-        wf_mesh_trace(wf_par_mesh(l->par), l->trace);
-    status = wf_par_train_step(l->trainer, step, data, result);
-    if (l->trace)
-        wf_mesh_trace(wf_par_mesh(l->par), NULL);
-    if (status == WF_OK && step == traced->last)
-        status = tell_timeline(l);
-    return status;
-}
-
 /* As --digest asks for them; those of tensors are in *of, which the caller frees. */
 static wf_status take_digests(loop *l, wf_step_log *record, wf_par_tensor_digest **of)
 {
@@ -252,7 +145,7 @@ static wf_status train_step(loop *l, int64_t step)
     wf_par_tensor_digest *digests = NULL;
 
     wf_par_report_begin(l->par, &report);
-    if (run_step(l, step, &train, &result) != WF_OK)
+    if (rank_trace_step(&l->trace, l->trainer, step, &train, &result) != WF_OK)
         return wf_context_status(ctx);
     if (l->rank->index == l->o->rank && step == report_step(l) &&
         tell_step(l, step, &report) != WF_OK)
@@ -391,7 +284,7 @@ static wf_status run(loop *l)
     if (l->o->steps) {
         l->trainer = wf_par_trainer_open(l->par, &l->model->base, &options);
         tell_inexact(l);
-        if (open_trace(l) != WF_OK)
+        if (rank_trace_open(&l->trace) != WF_OK)
             return wf_context_status(ctx);
         train(l);
     } else {
@@ -412,11 +305,13 @@ wf_status wf_train_rank(wf_rank *rank, void *arg)
     l.par = wf_par_open(rank, &options, &rank->error);
     if (!l.par)
         return rank->error.code;
+    l.trace =
+        (rank_trace){.rank = rank, .par = l.par, .options = l.o, .timeline = job->timeline};
     status = run(&l);
     if (status != WF_OK)
         wf_error_set(&rank->error, status, "%s", wf_context_error(wf_par_context(l.par))->text);
     wf_saving_close(&l.saving);
-    tell_timeline(&l);
+    rank_trace_close(&l.trace);
     wf_par_trainer_close(l.trainer);
     if (l.model)
         wf_nn_free(&l.model->base);

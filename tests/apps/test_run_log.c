@@ -55,6 +55,36 @@ static json_t *rows_of(const char *path)
     return rows;
 }
 
+static void check_first_row(const json_t *row, const json_t *options)
+{
+    const json_t *mesh = json_object_get(row, "mesh");
+
+    CU_ASSERT_EQUAL(json_integer_value(json_object_get(mesh, "dp")), 2);
+    CU_ASSERT_EQUAL(json_integer_value(json_object_get(mesh, "tp")), 4);
+    CU_ASSERT_EQUAL(json_integer_value(json_object_get(row, "world")), 8);
+    CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(row, "transport")), "threads");
+    CU_ASSERT_TRUE(json_equal(json_object_get(row, "options"), options));
+}
+
+/* The row of record_of(1) with this loss. */
+static void check_step_row(const json_t *row, float loss)
+{
+    uint32_t bits;
+    char hex[16];
+
+    memcpy(&bits, &loss, sizeof bits);
+    snprintf(hex, sizeof hex, "%08x", bits);
+    CU_ASSERT_EQUAL(json_integer_value(json_object_get(row, "step")), 1);
+    CU_ASSERT_EQUAL((float)json_real_value(json_object_get(row, "loss")), loss);
+    CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(row, "loss_bits")), hex);
+    CU_ASSERT_EQUAL(json_real_value(json_object_get(row, "lr")), 9.1e-4);
+    CU_ASSERT_EQUAL(json_real_value(json_object_get(row, "ms")), 312.4);
+    CU_ASSERT_EQUAL(json_real_value(json_object_get(row, "tokens_per_s")), 13110.5);
+    CU_ASSERT_EQUAL(json_real_value(json_object_get(row, "grad_norm")), 0.75);
+    CU_ASSERT_TRUE(json_is_null(json_object_get(row, "val_loss")));
+    CU_ASSERT_PTR_NULL(json_object_get(row, "digest"));
+}
+
 static void rows_parse(void)
 {
     const char *path = temporary_path();
@@ -67,11 +97,9 @@ static void rows_parse(void)
                             .options = options};
     wf_step_log r = record_of(1);
     wf_error error = {0};
-    json_t *rows, *row, *mesh;
+    json_t *rows, *row;
     wf_run_log *log;
     float loss = 5.545290f;
-    uint32_t bits;
-    char hex[16];
 
     CU_ASSERT_EQUAL_FATAL(wf_run_log_open(&o, &log, &error), WF_OK);
     r.loss = loss;
@@ -90,27 +118,8 @@ static void rows_parse(void)
     rows = rows_of(path);
     CU_ASSERT_EQUAL_FATAL(json_array_size(rows), 3);
 
-    row = json_array_get(rows, 0);
-    mesh = json_object_get(row, "mesh");
-    CU_ASSERT_EQUAL(json_integer_value(json_object_get(mesh, "dp")), 2);
-    CU_ASSERT_EQUAL(json_integer_value(json_object_get(mesh, "tp")), 4);
-    CU_ASSERT_EQUAL(json_integer_value(json_object_get(row, "world")), 8);
-    CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(row, "transport")), "threads");
-    CU_ASSERT_TRUE(json_equal(json_object_get(row, "options"), options));
-
-    row = json_array_get(rows, 1);
-    memcpy(&bits, &loss, sizeof bits);
-    snprintf(hex, sizeof hex, "%08x", bits);
-    CU_ASSERT_EQUAL(json_integer_value(json_object_get(row, "step")), 1);
-    CU_ASSERT_EQUAL((float)json_real_value(json_object_get(row, "loss")), loss);
-    CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(row, "loss_bits")), hex);
-    CU_ASSERT_EQUAL(json_real_value(json_object_get(row, "lr")), 9.1e-4);
-    CU_ASSERT_EQUAL(json_real_value(json_object_get(row, "ms")), 312.4);
-    CU_ASSERT_EQUAL(json_real_value(json_object_get(row, "tokens_per_s")), 13110.5);
-    CU_ASSERT_EQUAL(json_real_value(json_object_get(row, "grad_norm")), 0.75);
-    CU_ASSERT_TRUE(json_is_null(json_object_get(row, "val_loss")));
-    CU_ASSERT_PTR_NULL(json_object_get(row, "digest"));
-
+    check_first_row(json_array_get(rows, 0), options);
+    check_step_row(json_array_get(rows, 1), loss);
     row = json_array_get(rows, 2);
     CU_ASSERT_TRUE(json_is_null(json_object_get(row, "loss")));
     CU_ASSERT_TRUE(json_is_null(json_object_get(row, "grad_norm")));
