@@ -9,10 +9,10 @@
 typedef struct rank_trace {
     wf_rank *rank;
     wf_par *par;
-    const wf_options *options;
-    wf_timeline *timeline; /* where rank 0 runs; else NULL */
-    wf_trace *trace;       /* NULL: none is kept, or it is written already */
-    int64_t zero;          /* where all ranks count from */
+    const app_options *options;
+    app_timeline *timeline; /* where rank 0 runs; else NULL */
+    wf_trace *trace;        /* NULL: none is kept, or it is written already */
+    int64_t zero;           /* where all ranks count from */
 } rank_trace;
 
 /* Begin to count from rank 0's clock, where there is a --trace. Collective. Errors: in the context. */

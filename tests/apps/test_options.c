@@ -113,7 +113,7 @@ static void bad_flags(void)
 
 static void values_and_defaults(void)
 {
-    wf_options o;
+    app_options o;
     wf_error error;
 
     CU_ASSERT_EQUAL_FATAL(
@@ -138,14 +138,14 @@ static void values_and_defaults(void)
     CU_ASSERT_EQUAL(o.ffn, 4 * 384);
     CU_ASSERT_PTR_NULL(o.log_jsonl);
     CU_ASSERT_STRING_EQUAL(o.param_dtype, "fp32");
-    wf_options_free(&o);
+    app_options_free(&o);
 
     CU_ASSERT_EQUAL_FATAL(parse("--data a --dtype bf16", &o, &error), WF_OK);
     CU_ASSERT_STRING_EQUAL(o.param_dtype, "bf16"); /* as activations are */
-    wf_options_free(&o);
+    app_options_free(&o);
     CU_ASSERT_EQUAL_FATAL(parse("--data a --dtype bf16 --param-dtype fp32", &o, &error), WF_OK);
     CU_ASSERT_STRING_EQUAL(o.param_dtype, "fp32");
-    wf_options_free(&o);
+    app_options_free(&o);
 
     CU_ASSERT_EQUAL_FATAL(parse("--data a --arch llama --n-embd 384 --n-kv-head 2 --min-lr 0 "
                                 "--warmup-steps 0 --val-fraction 0",
@@ -156,38 +156,38 @@ static void values_and_defaults(void)
     CU_ASSERT_EQUAL(o.min_lr, 0);
     CU_ASSERT_EQUAL(o.warmup_steps, 0);
     CU_ASSERT_EQUAL(o.eval_interval, 0); /* nothing to evaluate on */
-    wf_options_free(&o);
+    app_options_free(&o);
 }
 
 /* Reports need no data; help and completion stop reading. */
 static void without_a_run(void)
 {
-    wf_options o;
+    app_options o;
     wf_error error;
 
     CU_ASSERT_EQUAL(parse("--steps 0 --show-layout --transport fake", &o, &error), WF_OK);
-    wf_options_free(&o);
+    app_options_free(&o);
     CU_ASSERT_EQUAL(parse("--plan --tp 8 --dp 2048 --global-batch-size 2048", &o, &error),
                     WF_OK);
     CU_ASSERT_EQUAL(o.rank, 16383);
     CU_ASSERT_EQUAL(o.device_memory, 0);
-    wf_options_free(&o);
+    app_options_free(&o);
     CU_ASSERT_EQUAL(parse("--plan --dp 3 --find-batch --device-memory 1GiB", &o, &error),
                     WF_OK);
     CU_ASSERT_EQUAL(o.micro_batch_size, 6); /* 16 sequences do not divide: one micro-step */
-    wf_options_free(&o);
+    app_options_free(&o);
     CU_ASSERT_EQUAL(parse("--tp 2 --help --nonsense", &o, &error), WF_OK);
     CU_ASSERT_TRUE(o.help);
-    wf_options_free(&o);
+    app_options_free(&o);
     CU_ASSERT_EQUAL(parse("-h", &o, &error), WF_OK);
     CU_ASSERT_TRUE(o.help);
-    wf_options_free(&o);
+    app_options_free(&o);
     CU_ASSERT_EQUAL(parse("--steps 3 --version --nonsense", &o, &error), WF_OK);
-    CU_ASSERT_TRUE(o.version && wf_options_asks(&o));
-    wf_options_free(&o);
+    CU_ASSERT_TRUE(o.version && app_options_asks(&o));
+    app_options_free(&o);
     CU_ASSERT_EQUAL(parse("--completion zsh", &o, &error), WF_OK);
     CU_ASSERT_STRING_EQUAL(o.completion, "zsh");
-    wf_options_free(&o);
+    app_options_free(&o);
 }
 
 static void sizes(void)
@@ -209,13 +209,13 @@ static void sizes(void)
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char line[64];
-        wf_options o;
+        app_options o;
         wf_error error;
 
         snprintf(line, sizeof line, "--plan --device-memory %s", cases[i].text);
         CU_ASSERT_EQUAL_FATAL(parse(line, &o, &error), WF_OK);
         CU_ASSERT_EQUAL(o.device_memory, cases[i].bytes);
-        wf_options_free(&o);
+        app_options_free(&o);
     }
 }
 
@@ -232,34 +232,35 @@ static void ranges_of_steps(void)
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char line[96];
-        wf_options o;
+        app_options o;
         wf_error error;
 
         snprintf(line, sizeof line, "--data a --trace t %s", cases[i].line);
         CU_ASSERT_EQUAL_FATAL(parse(line, &o, &error), WF_OK);
         CU_ASSERT_EQUAL(o.trace_steps.first, cases[i].first);
         CU_ASSERT_EQUAL(o.trace_steps.last, cases[i].last);
-        wf_options_free(&o);
+        app_options_free(&o);
     }
 }
 
 /* The table itself: whatever has a default accepts it, names fit, no flag stands twice. */
 static void table_is_sound(void)
 {
-    for (int i = 0; i < WF_OPTION_COUNT; i++) {
-        const wf_option_row *row = &wf_option_rows[i];
+    for (int i = 0; i < APP_OPTION_COUNT; i++) {
+        const app_option_row *row = &app_option_rows[i];
         const char *cursor = row->domain;
-        wf_choice choice;
+        app_choice choice;
 
-        if (row->kind == WF_KIND_GROUP)
+        if (row->kind == APP_KIND_GROUP)
             continue;
-        CU_ASSERT_PTR_EQUAL(wf_option_find(row->name, strlen(row->name)), row);
-        CU_ASSERT_PTR_EQUAL(wf_option_nearest(row->name, strlen(row->name)), row);
-        CU_ASSERT_TRUE(strlen(wf_option_flag(row).text) == strlen(row->name) + 2);
-        CU_ASSERT_TRUE(row->metavar || row->kind == WF_KIND_BOOL);
-        CU_ASSERT_TRUE(row->domain || (row->kind != WF_KIND_INT && row->kind != WF_KIND_REAL));
-        while (row->kind == WF_KIND_CHOICE && wf_choice_next(&cursor, &choice)) {
-            CU_ASSERT_TRUE(strlen(choice.name) < WF_CHOICE_LENGTH - 1);
+        CU_ASSERT_PTR_EQUAL(app_option_find(row->name, strlen(row->name)), row);
+        CU_ASSERT_PTR_EQUAL(app_option_nearest(row->name, strlen(row->name)), row);
+        CU_ASSERT_TRUE(strlen(app_option_flag(row).text) == strlen(row->name) + 2);
+        CU_ASSERT_TRUE(row->metavar || row->kind == APP_KIND_BOOL);
+        CU_ASSERT_TRUE(row->domain ||
+                       (row->kind != APP_KIND_INT && row->kind != APP_KIND_REAL));
+        while (row->kind == APP_KIND_CHOICE && app_choice_next(&cursor, &choice)) {
+            CU_ASSERT_TRUE(strlen(choice.name) < APP_CHOICE_LENGTH - 1);
             CU_ASSERT_TRUE(choice.alias == (strcmp(choice.name, choice.means) != 0));
         }
     }
