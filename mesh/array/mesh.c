@@ -1,7 +1,7 @@
 /* mesh/array/mesh.c - named axes over the ranks of a world. */
+#include "mesh/comm/observer.h"
 #include "mesh/comm/transport.h"
 #include "mesh/array/array_internal.h"
-#include "mesh/health/recorder_events.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,7 +111,7 @@ static wf_status open_group(wf_mesh *mesh, int axis, wf_error *error)
 /* For whoever has to say which rank it was. Axes of one rank tell nothing. */
 static void note_coordinates(const wf_mesh *mesh)
 {
-    char text[WF_RECORDER_AT] = "";
+    char text[WF_MAX_AXES * (WF_AXIS_NAME + 16)] = "";
     size_t used = 0;
 
     for (int i = 0; i < mesh->n_axes && used < sizeof text; i++)
@@ -119,7 +119,7 @@ static void note_coordinates(const wf_mesh *mesh)
             used +=
                 (size_t)snprintf(text + used, sizeof text - used, "%s%s %d", used ? ", " : "",
                                  mesh->name[i], wf_mesh_coordinate(mesh, i));
-    wf_recorder_coordinates(mesh->world, text);
+    wf_comm_coordinates(mesh->world, text);
 }
 
 wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis *axes,

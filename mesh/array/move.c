@@ -7,7 +7,6 @@
  */
 #include "mesh/array/move_internal.h"
 #include "mesh/comm/collective_internal.h"
-#include "mesh/health/recorder_events.h"
 #include <string.h>
 
 typedef struct item {
@@ -315,7 +314,7 @@ static wf_status post(wf_move *move, item *first)
     for (int64_t i = 0; i < move->count && status == WF_OK; i++)
         if (move->items[i].step.kind >= 0 && same_step(first, &move->items[i]))
             status = prepare(move, &move->items[i], &buffers[what.n_buffers++]);
-    wf_recorder_place(mesh->comm[first->step.axis], move->ctx->step, move->ctx->path);
+    wf_comm_place(mesh->comm[first->step.axis], move->ctx->step, move->ctx->path);
     if (status == WF_OK &&
         wf_collective_post(mesh->comm[first->step.axis], &what, move->background,
                            &move->pending, &error) != WF_OK)

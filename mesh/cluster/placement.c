@@ -1,6 +1,5 @@
 /* mesh/cluster/placement.c - the cost of a placement, the way to the cheapest, and what it moves. */
 #include "mesh/cluster/placement.h"
-#include "mesh/cluster/launch.h"
 #include "mesh/cluster/placement_internal.h"
 #include <stdio.h>
 #include <stdlib.h>

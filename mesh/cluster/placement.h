@@ -22,7 +22,14 @@
 
 WF_BEGIN_DECLS
 
-enum { WF_PLACE_EXHAUSTIVE = 8 };
+enum { WF_MAX_RANKS = 4096, WF_PLACE_EXHAUSTIVE = 8 };
+
+/* Which ranks a launcher's processes run. */
+typedef enum wf_rank_order {
+    WF_ORDER_NEAR,    /* by the cheapest placement of the mesh */
+    WF_ORDER_STARTED, /* the first process the first ranks, and so on */
+    WF_ORDER_TRANSPOSED /* the innermost axis as far apart as the outermost could be: to compare */
+} wf_rank_order;
 
 typedef struct wf_place_axis {
     const char *name;

@@ -25,7 +25,7 @@ struct wf_pending {
     wf_pending *next; /* in comm->in_flight */
     const wf_collective_path *path;
     wf_collective what;
-    uint64_t sequence;      /* the flight recorder's */
+    uint64_t sequence;      /* the observer's */
     wf_comm_buffer *buffer; /* [n_buffers] */
     int64_t *cuts;          /* [n_buffers][size + 1]: whose part is what, of any kind */
     int64_t *out_cuts;      /* all_to_all: of out; else the same as cuts */

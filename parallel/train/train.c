@@ -12,7 +12,7 @@
  */
 #include "core/host_data.h"
 #include "kernels/ops.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/comm/collective.h"
 #include "nn/models/gpt/gpt.h"
 #include "parallel/train/measure.h"
 #include "parallel/train/anomaly_internal.h"
@@ -177,10 +177,10 @@ wf_status wf_par_batch_read(wf_par_trainer *t, const wf_par_batch *b, const wf_p
     x = wf_data_write(b->tokens, false, &tokens);
     y = wf_data_write(b->targets, false, &targets);
     if (x && y) {
-        wf_recorder_at_files(wf_mesh_world(t->par->mesh), true);
+        wf_comm_at_files(wf_mesh_world(t->par->mesh), true);
         status = data->read(data->self, step, wf_sequence_of(&sequences, b->tokens->start[0]),
                             t->options.micro_batch, t->options.seq_len, x, y, &error);
-        wf_recorder_at_files(wf_mesh_world(t->par->mesh), false);
+        wf_comm_at_files(wf_mesh_world(t->par->mesh), false);
     }
     wf_data_close(&tokens);
     wf_data_close(&targets);
@@ -421,7 +421,7 @@ wf_status wf_par_train_step(wf_par_trainer *t, int64_t step, const wf_par_data *
     int64_t bad;
 
     *result = (wf_par_step){.lr = wf_nn_schedule_at(&t->options.schedule, step)};
-    wf_recorder_place(wf_mesh_world(t->par->mesh), step, NULL);
+    wf_comm_place(wf_mesh_world(t->par->mesh), step, NULL);
     wf_par_gradients_reset(t->gradients);
     wf_par_units_rest(t->units); /* what a step that failed has left under way */
     if (t->graph_step)
