@@ -42,11 +42,11 @@ static void plan_steps(job *j, wf_par *par, wf_nn_module *model)
         if (wf_par_train_step(trainer, step, &none, &result) == WF_OK)
             wf_par_report_end(par, model, &j->report);
         if (step < j->steps && wf_setup_evaluates(j->o, step))
-            wf_par_evaluate(trainer, 1, &none, &loss); /* every batch gathers alike */
+            wf_par_evaluate(trainer, 1, &none, NULL, &loss); /* every batch gathers alike */
     }
     if (j->memory) {
         if (j->o->eval_interval)
-            wf_par_evaluate(trainer, 1, &none, &loss);
+            wf_par_evaluate(trainer, 1, &none, NULL, &loss);
         wf_pool_report(wf_context_pool(ctx), &j->report.memory);
     }
     snprintf(j->inexact, sizeof j->inexact, "%s",
