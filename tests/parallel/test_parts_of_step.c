@@ -168,8 +168,8 @@ static wf_status change_gradients(part *p, wf_par_trainer *trainer)
 
     for (int step = 1; step <= t->steps; step++) {
         GOOD(wf_par_step_begin(trainer, step)); /* and is given up, in a micro-step */
-        wf_par_backward(trainer, wf_par_gpt_loss(p->model,
-                                                 wf_par_micro_step_begin(trainer, &data)));
+        wf_par_backward(trainer,
+                        wf_par_gpt_loss(p->model, wf_par_micro_step_begin(trainer, &data)));
         wf_par_gpt_loss(p->model, wf_par_micro_step_begin(trainer, &data));
         GOOD(wf_par_zero_grad(trainer));
         for (int again = 0; again < 2; again++) { /* the second time they are kept */
