@@ -1,5 +1,5 @@
 /* parallel/train/evaluate.c - the mean of a loss, or of another number, over other data. */
-#include "parallel/train/batch_internal.h"
+#include "parallel/train/read_batch_internal.h"
 #include "parallel/train/losses_internal.h"
 #include "parallel/train/step_internal.h"
 

@@ -3,7 +3,7 @@
 #include "core/graph.h"
 #include "kernels/now.h"
 #include "parallel/shard/update_internal.h"
-#include "parallel/train/batch_internal.h"
+#include "parallel/train/read_batch_internal.h"
 #include "parallel/train/step_internal.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* parallel/train/open.c - opening and closing a trainer. */
 #include "parallel/shard/update_internal.h"
-#include "parallel/train/batch_internal.h"
+#include "parallel/train/read_batch_internal.h"
 #include "parallel/train/graph_step_internal.h"
 #include "parallel/train/losses_internal.h"
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #include "kernels/ops.h"
 #include "mesh/health/recorder_events.h"
 #include "parallel/shard/update_internal.h"
-#include "parallel/train/batch_internal.h"
+#include "parallel/train/read_batch_internal.h"
 #include "parallel/train/graph_step_internal.h"
 #include "parallel/train/losses_internal.h"
 #include <inttypes.h>

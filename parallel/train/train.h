@@ -111,7 +111,7 @@ WF_API int64_t wf_par_micro_steps(const wf_par_trainer *trainer);
  * wf_par_zero_grad - forget what a step has left: gradients, losses, a micro-step that never came
  * to its backward pass. The next part is wf_par_step_begin
  *
- * Collective:  no
+ * Collective:  over the mesh
  */
 WF_API wf_status wf_par_zero_grad(wf_par_trainer *trainer);
 
@@ -119,7 +119,7 @@ WF_API wf_status wf_par_zero_grad(wf_par_trainer *trainer);
  * wf_par_step_begin - a step begins, with wf_par_zero_grad
  *
  * @param step  1, 2, ..; decides data and dropout
- * Collective:  no
+ * Collective:  over the mesh
  */
 WF_API wf_status wf_par_step_begin(wf_par_trainer *trainer, int64_t step);
 

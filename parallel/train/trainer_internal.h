@@ -1,5 +1,5 @@
 /*
- * parallel/train/trainer_internal.h - a trainer, and the step that it is in: what batch.c, losses.c,
+ * parallel/train/trainer_internal.h - a trainer, and the step that it is in: what read_batch.c, losses.c,
  * step.c, graph_step.c, anomaly.c and evaluate.c share. Not installed.
  */
 #ifndef WF_PARALLEL_TRAIN_TRAINER_INTERNAL_H

@@ -1,6 +1,6 @@
-/* parallel/train/batch_internal.h - the batches of a trainer: made, and read. Not installed. */
-#ifndef WF_PARALLEL_TRAIN_BATCH_INTERNAL_H
-#define WF_PARALLEL_TRAIN_BATCH_INTERNAL_H
+/* parallel/train/read_batch_internal.h - the batches of a trainer: made, and read. Not installed. */
+#ifndef WF_PARALLEL_TRAIN_READ_BATCH_INTERNAL_H
+#define WF_PARALLEL_TRAIN_READ_BATCH_INTERNAL_H
 
 #include "parallel/train/trainer_internal.h"
 
