@@ -44,9 +44,9 @@ static void backward(wf_gradient *g)
 }
 
 static const wf_op run_op = {
-    .name = "run_again", .signature = "", .save = WF_SAVE_IN(0), .backward = backward};
+    .name = "checkpoint", .signature = "", .save = WF_SAVE_IN(0), .backward = backward};
 
-wf_tensor *wf_nn_run_again(wf_nn_module *m, wf_tensor *x)
+wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
 {
     wf_uses *uses = wf_context_uses(m->ctx);
     run attr = {m, uses->next};
@@ -81,8 +81,9 @@ static void choose(void *arg, wf_nn_module *m)
 {
     choice *c = arg;
 
-    m->again = c->type && strcmp(m->type->name, c->type) == 0 && m->type->forward && !m->member;
-    c->found += m->again;
+    m->recompute =
+        c->type && strcmp(m->type->name, c->type) == 0 && m->type->forward && !m->member;
+    c->found += m->recompute;
 }
 
 wf_status wf_nn_recompute(wf_nn_module *root, const char *type)

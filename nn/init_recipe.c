@@ -353,7 +353,7 @@ static void hash_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_p
     for (int i = 0; i < p->tensor->ndim; i++) {
         *hash = mixed(*hash, (uint64_t)p->tensor->dim[i].size);
         *hash = mixed(*hash, (uint64_t)p->tensor->dim[i].grain);
-        *hash = mixed(*hash, (uint64_t)p->tensor->dim[i].leaves);
+        *hash = mixed(*hash, (uint64_t)p->tensor->dim[i].chunks);
     }
     *hash = mixed(*hash, wf_nn_recipe_hash(p));
 }

@@ -283,8 +283,8 @@ wf_tensor *wf_nn_call(void *module, wf_tensor *x)
         return NULL;
     }
     outside = wf_nn_enter(m);
-    y = m->again && wf_context_recording(m->ctx) ? wf_nn_run_again(m, x)
-                                                 : m->type->forward(m, x);
+    y = m->recompute && wf_context_recording(m->ctx) ? wf_nn_checkpoint(m, x)
+                                                     : m->type->forward(m, x);
     wf_nn_leave(m, outside, 1, &y);
     return y;
 }

@@ -79,7 +79,7 @@ struct wf_nn_module {
     char path[WF_NN_PATH];
     const char *name; /* in a list of children; NULL: its number */
     bool member;      /* of a module that never calls it */
-    bool again;       /* it runs again in backward, see nn/checkpointing.h */
+    bool recompute;   /* activation checkpointing: see nn/checkpointing.h */
     const wf_nn_hooks *hooks;
 };
 

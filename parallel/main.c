@@ -1,6 +1,8 @@
 /* parallel/main.c - a program's main: the one place of the library that prints and exits. */
 #include "parallel/main.h"
 #include "mesh/cluster/launcher.h"
+#include "parallel/parallel_internal.h"
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +12,7 @@
 typedef struct job {
     const char *program;
     wf_par_options options;
+    wf_axis axis[WF_MAX_AXES + 1]; /* those of the options, with other sizes */
     wf_status (*function)(wf_par *par, void *arg);
     void *arg;
 } job;
@@ -66,23 +69,58 @@ static void tell(const wf_error *error, void *arg)
     fprintf(stderr, "%s: %s\n", ((const job *)arg)->program, error->text);
 }
 
-/* --tp N and --dp N. */
-static wf_status read_arguments(int argc, char **argv, wf_par_options *o, wf_error *error)
+/* The size that an argument --NAME sets: of an axis of the program's own, or tp and dp. NULL: none. */
+static int *size_of(job *j, const char *argument)
 {
-    for (int i = 1; i < argc; i += 2) {
-        int *number = strcmp(argv[i], "--tp") == 0   ? &o->tp
-                      : strcmp(argv[i], "--dp") == 0 ? &o->dp
-                                                     : NULL;
-        char *end = NULL;
-        long value = number && i + 1 < argc ? strtol(argv[i + 1], &end, 10) : 0;
+    if (strncmp(argument, "--", 2) != 0)
+        return NULL;
+    for (int i = 0; j->options.axes && j->axis[i].name; i++)
+        if (strcmp(argument + 2, j->axis[i].name) == 0)
+            return &j->axis[i].size;
+    if (j->options.axes)
+        return NULL;
+    return strcmp(argument, "--tp") == 0   ? &j->options.tp
+           : strcmp(argument, "--dp") == 0 ? &j->options.dp
+                                           : NULL;
+}
 
-        if (!number)
-            return wf_error_set(error, WF_EINVAL,
-                                "unknown argument %s: there are --tp N and --dp N", argv[i]);
+static wf_status unknown(const job *j, const char *argument, wf_error *error)
+{
+    char names[256] = "";
+
+    for (int i = 0; j->options.axes && j->axis[i].name; i++)
+        wf_par_add_name(names, sizeof names, j->axis[i].name);
+    return wf_error_set(error, WF_EINVAL,
+                        "unknown argument %s: there is --AXIS N for each axis of the mesh: %s",
+                        argument, j->options.axes ? names : "tp, dp");
+}
+
+/* Copy the options, and put sizes that are given in their place. */
+static wf_status read_arguments(int argc, char **argv, job *j, wf_error *error)
+{
+    const wf_axis *axes = j->options.axes;
+    int n = 0;
+
+    while (axes && axes[n].name)
+        n++;
+    if (n > WF_MAX_AXES)
+        return wf_error_set(error, WF_EINVAL, "a mesh of %d axes: it has %d at most", n,
+                            WF_MAX_AXES);
+    if (axes) {
+        memcpy(j->axis, axes, (size_t)n * sizeof *axes);
+        j->options.axes = j->axis;
+    }
+    for (int i = 1; i < argc; i += 2) {
+        int *size = size_of(j, argv[i]);
+        char *end = NULL;
+        long value = size && i + 1 < argc ? strtol(argv[i + 1], &end, 10) : 0;
+
+        if (!size)
+            return unknown(j, argv[i], error);
         if (value < 1 || value > WF_MAX_RANKS || *end)
             return wf_error_set(error, WF_EINVAL, "%s %s: give it a number from 1 to %d",
                                 argv[i], i + 1 < argc ? argv[i + 1] : "", WF_MAX_RANKS);
-        *number = (int)value;
+        *size = (int)value;
     }
     return WF_OK;
 }
@@ -102,9 +140,11 @@ int wf_par_main(int argc, char **argv, const wf_par_options *options,
     wf_launch_end end = {.told = wf_launcher_tells_elsewhere()};
     wf_launch_options launch = {.tell = tell, .end = &end};
     wf_error error = {WF_OK, ""};
-    wf_status status = read_arguments(argc, argv, &j.options, &error);
+    wf_status status = read_arguments(argc, argv, &j, &error);
+    int64_t ranks;
 
-    launch.ranks = (j.options.tp ? j.options.tp : 1) * (j.options.dp ? j.options.dp : 1);
+    ranks = wf_par_ranks(&j.options);
+    launch.ranks = ranks < INT_MAX ? (int)ranks : INT_MAX;
     if (status == WF_OK)
         status = wf_launch(&launch, run_rank, &j, &error);
     if (status != WF_OK && !end.told)

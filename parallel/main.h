@@ -14,13 +14,13 @@ WF_BEGIN_DECLS
  *         return wf_par_main(argc, argv, &(wf_par_options){.tp = 2, .dp = 2}, train, NULL);
  *     }
  *
- * The tp x dp ranks are threads of this process; where a launcher has started several processes (mpirun,
+ * The ranks of the mesh are threads of this process; where a launcher has started several processes (mpirun,
  * srun, torchrun: mesh/cluster/launcher.h), each runs an equal share of them. A rank that fails ends
  * all of them, and one line on stderr, of one process, says which it was and why.
  *
- * @param argv      argv[0] names the program in that line; what follows may be --tp N and --dp N, in
- *                  place of the options' own. A program with arguments of its own reads them itself,
- *                  and passes argc 1
+ * @param argv      argv[0] names the program in that line; what follows may be --AXIS N, another size
+ *                  for an axis of the mesh: --tp 4 --dp 1. A program with arguments of its own reads
+ *                  them itself, and passes argc 1
  * @param options   of every rank (wf_par_open)
  * @param function  what a rank does; it fails where it returns another status than WF_OK, or leaves
  *                  an error in the context of `par`

@@ -1,7 +1,7 @@
 /* apps/gpt_train/memory_check.c - a run's plan beside the limits of its process; see the header. */
 #include "apps/gpt_train/memory_check.h"
 #include "apps/gpt_train/memory_limits.h"
-#include "apps/gpt_train/plan.h"
+#include "apps/gpt_train/dry_run.h"
 #include "apps/step_report.h"
 #include <pthread.h>
 #include <string.h>
@@ -55,15 +55,15 @@ static bool need(const wf_options *o, int ranks, bool all, double room, double *
     wf_error error;
 
     *bytes = 0;
-    if (wf_plan_memory(o, (int)(o->tp * o->dp) - 1, &report, &error) != WF_OK)
+    if (wf_dry_run_memory(o, (int)(o->tp * o->dp) - 1, &report, &error) != WF_OK)
         return false;
     if (ranks * (double)report.peak <= room)
         return true;
-    if (wf_plan_memory(o, 0, first, &error) != WF_OK)
+    if (wf_dry_run_memory(o, 0, first, &error) != WF_OK)
         return false;
     *bytes = ranks * (double)first->peak;
     for (int rank = 1; all && ranks <= MOST_PLANS && rank < ranks; rank++) {
-        if (wf_plan_memory(o, rank, &report, &error) != WF_OK)
+        if (wf_dry_run_memory(o, rank, &report, &error) != WF_OK)
             return false;
         *bytes += (double)report.peak - (double)first->peak;
     }

@@ -84,7 +84,7 @@ static double at(wf_context *ctx, double x)
     return value;
 }
 
-static wf_status slopes(double *slope, wf_error *error)
+static wf_status differences(double *numeric, wf_error *error)
 {
     const double h = 1e-6;
     wf_device *device = wf_reference_device(error);
@@ -94,7 +94,7 @@ static wf_status slopes(double *slope, wf_error *error)
     if (!ctx)
         return error->code;
     for (int i = 0; i < COUNT; i++)
-        slope[i] = weight(i) * (at(ctx, input(i) + h) - at(ctx, input(i) - h)) / (2 * h);
+        numeric[i] = weight(i) * (at(ctx, input(i) + h) - at(ctx, input(i) - h)) / (2 * h);
     status = wf_error_set(error, wf_context_status(ctx), "%s", wf_context_error(ctx)->text);
     wf_context_close(ctx);
     return status;
@@ -120,17 +120,17 @@ static bool small(const char *what, double error, double bound)
 
 int main(void)
 {
-    double y[COUNT], dx[COUNT], fast_y[COUNT], fast_dx[COUNT], slope[COUNT];
+    double y[COUNT], dx[COUNT], fast_y[COUNT], fast_dx[COUNT], numeric[COUNT];
     wf_error error = {WF_OK, ""};
     bool right;
 
     if (values(wf_reference_device(&error), WF_F64, y, dx, &error) != WF_OK ||
         values(wf_cpu_device(1, &error), WF_F32, fast_y, fast_dx, &error) != WF_OK ||
-        slopes(slope, &error) != WF_OK) {
+        differences(numeric, &error) != WF_OK) {
         fprintf(stderr, "%s\n", error.text);
         return 1;
     }
-    right = small("gradient, to finite differences", distance(dx, slope), 1e-6);
+    right = small("gradient, to finite differences", distance(dx, numeric), 1e-6);
     right &= small("CPU kernel, to the reference", distance(fast_y, y), 1e-6);
     right &= small("its gradient, to the reference", distance(fast_dx, dx), 1e-6);
     return right ? 0 : 1;

@@ -70,8 +70,8 @@ static void slab(wf_context *ctx, char *dst, int64_t dst_n, int64_t to, const ch
 
     if (!copy.bytes || rows == 0)
         return;
-    if (ctx->device->far) {
-        ctx->device->far->copy(ctx->device, &copy, false, NULL);
+    if (ctx->device->memory) {
+        ctx->device->memory->copy(ctx->device, &copy, false, NULL);
         return;
     }
     for (int64_t r = 0; r < rows; r++)
@@ -86,9 +86,9 @@ static void fill_zeros(wf_tensor *t)
     int64_t n = wf_tensor_local_count(t);
     float *zero = t->data;
 
-    if (device->far && n)
-        device->far->fill(device, zero, 0x80000000u, n);
-    for (int64_t i = 0; i < n && !device->far; i++)
+    if (device->memory && n)
+        device->memory->fill(device, zero, 0x80000000u, n);
+    for (int64_t i = 0; i < n && !device->memory; i++)
         zero[i] = -0.0f;
 }
 
@@ -305,7 +305,7 @@ static wf_status post(wf_move *move, item *first)
                           .reduction = first->step.reduction,
                           .element = wf_dtype_size(first->now->dtype),
                           .buffers = buffers,
-                          .device = move->ctx->device->far ? move->ctx->device : NULL};
+                          .device = move->ctx->device->memory ? move->ctx->device : NULL};
     wf_error error = {WF_OK, ""};
     wf_status status = WF_OK;
 

@@ -106,7 +106,7 @@ static wf_status check(const wf_comm *c, const wf_collective *w, wf_error *error
     if ((unsigned)w->kind >= WF_COLLECTIVE_KINDS || w->n_buffers < 0)
         return wf_error_set(error, WF_EINVAL, "%s of %lld buffers over %s", op,
                             (long long)w->n_buffers, c->name);
-    if (w->device && c->transport->moves && !c->transport->far)
+    if (w->device && c->transport->moves && !c->transport->device_memory)
         return wf_error_set(error, WF_EUNSUPPORTED,
                             "%s over %s: transport %s moves the host's memory, and tensors lie "
                             "on device %s; use --transport nccl, or threads, or --device cpu",
@@ -220,7 +220,7 @@ static wf_pending *pending_new(wf_comm *c, const wf_collective *w)
 
 static void pending_free(wf_pending *p)
 {
-    const wf_device *device = wf_far_device(p);
+    const wf_device *device = wf_on_device(p);
 
     if (!device)
         wf_blocks_give(&p->comm->blocks, p->scratch, p->scratch_bytes);
@@ -231,7 +231,7 @@ static void pending_free(wf_pending *p)
 
 void *wf_scratch_take(wf_pending *p, size_t bytes)
 {
-    const wf_device *device = wf_far_device(p);
+    const wf_device *device = wf_on_device(p);
 
     p->scratch_bytes = bytes;
     p->scratch = device ? device->allocator.alloc(device->allocator.self, bytes)

@@ -87,7 +87,7 @@ typedef struct wf_collective {
     int64_t n_buffers;
     const wf_comm_buffer
         *buffers; /* copied by begin, with their cuts; not what they point to */
-    /* NULL, or this rank's device with memory of its own (wf_far_memory), where the buffers lie;
+    /* NULL, or this rank's device with memory of its own (wf_device_memory), where the buffers lie;
        reductions are then its own, and all members' buffers lie on devices */
     struct wf_device *device;
 } wf_collective;

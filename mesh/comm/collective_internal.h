@@ -80,7 +80,7 @@ void *wf_scratch_take(wf_pending *p, size_t bytes);
 size_t wf_part_bytes(const wf_pending *p, const int64_t *cuts, int rank);
 
 /* The device in whose memory the buffers lie, or NULL: the host's. */
-static inline wf_device *wf_far_device(const wf_pending *p)
+static inline wf_device *wf_on_device(const wf_pending *p)
 {
     return p->what.device;
 }
@@ -95,10 +95,10 @@ size_t wf_pack_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int6
 size_t wf_unpack_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b,
                       int rank, const void *dense, void *whole);
 
-/* target[0 .. n_targets) = sum or max over members of source[], on the device; `aside` as in
-   wf_far_memory. */
-wf_status wf_reduce_far(const wf_pending *p, int n_targets, int64_t n, bool aside,
-                        wf_error *error);
+/* target[0 .. n_targets) = sum or max over members of source[], on the device; `side_stream` as in
+   wf_device_memory. */
+wf_status wf_reduce_on_device(const wf_pending *p, int n_targets, int64_t n, bool side_stream,
+                              wf_error *error);
 
 /* y = sum or max over members of source[], in the order of ranks; y may be source[0], that of a
    sum any of them. */

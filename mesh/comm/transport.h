@@ -88,8 +88,8 @@ typedef struct wf_exposure {
 
 typedef struct wf_transport {
     const char *name;
-    bool moves; /* false: pointers are never followed, and one rank runs alone */
-    bool far;   /* moves memory of devices as well (wf_exchange.device) */
+    bool moves;         /* false: pointers are never followed, and one rank runs alone */
+    bool device_memory; /* moves memory of devices as well (wf_exchange.device) */
 
     /* own_cores: every rank runs on cores that no other rank uses */
     wf_status (*open)(int ranks, bool own_cores, void **world, wf_error *error);

@@ -18,12 +18,12 @@ struct wf_par_gradients {
     int64_t n_summing;
 };
 
-/* NULL is a leaf, or a node, of nothing: a module did not run in these micro-steps. */
-static wf_status push(wf_par_counter *c, wf_tensor *leaf, int64_t n)
+/* NULL is a term, or a node, of nothing: a module did not run in these micro-steps. */
+static wf_status push(wf_par_counter *c, wf_tensor *term, int64_t n)
 {
     wf_status status = WF_OK;
 
-    c->node[c->depth++] = wf_tensor_retain(leaf);
+    c->node[c->depth++] = wf_tensor_retain(term);
     for (int merges = wf_tree_merges(n, c->next++); merges > 0 && status == WF_OK; merges--) {
         wf_tensor **left = &c->node[c->depth - 2], *right = c->node[--c->depth];
 
@@ -31,25 +31,25 @@ static wf_status push(wf_par_counter *c, wf_tensor *leaf, int64_t n)
             *left = *left ? *left : right;
             continue;
         }
-        status = wf_node_add(left, right);
+        status = wf_partial_add(left, right);
         wf_tensor_release(right);
     }
     return status;
 }
 
-wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *leaf, int64_t i, int64_t n)
+wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *term, int64_t i, int64_t n)
 {
-    if (!leaf)
+    if (!term)
         return WF_EINVAL; /* the reason is in the context */
-    if (!wf_context_exact(leaf->ctx)) {
+    if (!wf_context_exact(term->ctx)) {
         if (c->depth > 0)
-            return wf_node_add(&c->node[0], leaf);
-        c->node[c->depth++] = wf_tensor_retain(leaf);
+            return wf_partial_add(&c->node[0], term);
+        c->node[c->depth++] = wf_tensor_retain(term);
         return WF_OK;
     }
     while (c->next < i)
         push(c, NULL, n);
-    return push(c, leaf, n);
+    return push(c, term, n);
 }
 
 wf_status wf_par_counter_end(wf_par_counter *c, int64_t n)
@@ -149,23 +149,32 @@ void wf_par_gradients_close(wf_par_gradients *g)
     free(g);
 }
 
-/* Sum over tp what is partial there: the vectors of sequence-parallel regions. */
-static wf_status sum_over_tp(wf_par_gradients *g, int64_t count,
-                             wf_nn_parameter *const *parameter)
+static const wf_layout *summed_layout(const wf_par *par, const wf_tensor *grad)
 {
-    wf_mesh *mesh = g->par->mesh;
-    int tp = wf_mesh_axis(mesh, "tp");
+    const wf_layout *to = grad->layout;
+
+    for (int axis = 0; axis < wf_mesh_axes(par->mesh); axis++)
+        if (!wf_par_is_dp(par, axis) && wf_layout_is_partial(to, axis))
+            to = wf_layout_whole(par->mesh, to, axis);
+    return to;
+}
+
+/* Sum what is partial over axes that are not data-parallel: vectors of sequence-parallel regions. */
+static wf_status sum_over_tensor_axes(wf_par_gradients *g, int64_t count,
+                                      wf_nn_parameter *const *parameter)
+{
     int64_t n = 0;
     wf_status status;
 
     for (int64_t i = 0; i < count; i++)
         for (int u = 0; u < parameter[i]->uses; u++) {
             wf_tensor *leaf = parameter[i]->use[u], **grad = leaf ? &leaf->grad : NULL;
+            const wf_layout *summed = grad && *grad ? summed_layout(g->par, *grad) : NULL;
 
-            if (!grad || !*grad || !wf_layout_is_partial((*grad)->layout, tp))
+            if (!grad || !*grad || summed == (*grad)->layout)
                 continue;
             g->place[n] = grad;
-            g->to[n] = wf_layout_whole(mesh, (*grad)->layout, tp);
+            g->to[n] = summed;
             g->list[n++] = *grad;
         }
     if (!n)
@@ -227,7 +236,7 @@ wf_status wf_par_gradients_take(wf_par_gradients *g, int64_t n,
     kind = wf_context_memory_kind(ctx, WF_MEMORY_GRADIENT);
     wf_scope_open(ctx);
     g->n_summing = 0;
-    sum_over_tp(g, n, parameter);
+    sum_over_tensor_axes(g, n, parameter);
     for (int64_t i = 0; i < n; i++)
         for (int u = 0; u < parameter[i]->uses && wf_context_status(ctx) == WF_OK; u++)
             take_use(g, parameter[i], u);
@@ -299,7 +308,7 @@ static wf_tensor *take_sum(wf_par_counter slot[WF_NN_USES])
 
     for (int u = 0; u < WF_NN_USES; u++) {
         if (sum && slot[u].depth)
-            wf_node_add(&sum, slot[u].node[0]);
+            wf_partial_add(&sum, slot[u].node[0]);
         else if (slot[u].depth)
             sum = wf_tensor_retain(slot[u].node[0]);
         wf_par_counter_clear(&slot[u]);

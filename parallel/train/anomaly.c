@@ -3,6 +3,7 @@
  * gradients are not, and which op has the first such result of a step that runs again.
  */
 #include "core/numerics/squares.h"
+#include "parallel/agree_internal.h"
 #include "parallel/train/losses_internal.h"
 #include "parallel/train/step_internal.h"
 #include <inttypes.h>
@@ -11,7 +12,7 @@
 #include <string.h>
 
 /* Looks at the results of ops from begin to end. */
-typedef struct watch {
+typedef struct anomaly {
     wf_par *par;
     int64_t micro; /* which micro-step runs */
     int64_t calls; /* so far */
@@ -20,7 +21,7 @@ typedef struct watch {
         int64_t call, micro;
         char text[320];
     } first;
-} watch;
+} anomaly;
 
 /* Squares of floats do not overflow in double, and the sum has no range. */
 static bool is_finite(wf_tensor *t)
@@ -43,25 +44,32 @@ static bool is_finite(wf_tensor *t)
     return isfinite(wf_exact_value(&sum));
 }
 
+static void take_lower(void *into, const void *from, size_t bytes)
+{
+    int64_t *a = into;
+    const int64_t *b = from;
+
+    (void)bytes;
+    *a = *b < *a ? *b : *a;
+}
+
 /* The first of some tensors (NULL entries are skipped) that is not finite on some rank, or -1.
    Collective: over the world, where the context has no error */
 static int64_t first_not_finite(wf_par *par, int64_t count, wf_tensor *const *tensor)
 {
-    const int64_t *all;
     int64_t first = 0;
 
     while (first < count && (!tensor[first] || is_finite(tensor[first])))
         first++;
-    all = wf_mesh_gather(par->mesh, &first, sizeof first);
-    for (int r = 0; all && r < wf_mesh_ranks(par->mesh); r++)
-        first = all[r] < first ? all[r] : first;
+    if (wf_agree_on(par, sizeof first, &first, take_lower) != WF_OK)
+        return -1;
     return first < count ? first : -1;
 }
 
 /* A maximum over nothing is -inf, and is right. */
 static void look(void *arg, const wf_call *call)
 {
-    watch *w = arg;
+    anomaly *w = arg;
     const char *path = wf_context_path(call->ctx), *phase = wf_context_phase_now(call->ctx);
     char shape[128];
 
@@ -80,10 +88,10 @@ static void look(void *arg, const wf_call *call)
     }
 }
 
-static void watch_begin(watch *w, wf_par *par)
+static void anomaly_begin(anomaly *w, wf_par *par)
 {
-    *w = (watch){.par = par};
-    wf_context_watch(par->ctx, look, w);
+    *w = (anomaly){.par = par};
+    wf_context_observe(par->ctx, look, w);
 }
 
 static bool before(const struct sight *a, const struct sight *b)
@@ -93,18 +101,21 @@ static bool before(const struct sight *a, const struct sight *b)
     return a->micro < b->micro || (a->micro == b->micro && a->call < b->call);
 }
 
+static void take_earlier(void *into, const void *from, size_t bytes)
+{
+    (void)bytes;
+    if (before(from, into))
+        memcpy(into, from, sizeof(struct sight));
+}
+
 /* Says what op on what rank has the first result that is not finite; false where none has.
    Collective: over the world */
-static bool watch_end(watch *w, char *text, size_t size)
+static bool anomaly_end(anomaly *w, char *text, size_t size)
 {
     struct sight first = w->first;
-    const struct sight *all;
 
-    wf_context_watch(w->par->ctx, NULL, NULL);
-    all = wf_mesh_gather(w->par->mesh, &w->first, sizeof w->first);
-    for (int r = 0; all && r < wf_mesh_ranks(w->par->mesh); r++)
-        if (r == 0 || before(&all[r], &first))
-            first = all[r];
+    wf_context_observe(w->par->ctx, NULL, NULL);
+    wf_agree_on(w->par, sizeof first, &first, take_earlier);
     snprintf(text, size, "%s", first.text);
     return first.seen;
 }
@@ -123,15 +134,15 @@ static int64_t bad_parameter(wf_par_trainer *t)
 }
 
 /* Run the micro-steps again, and look at every result. */
-static bool watch_again(wf_par_trainer *t, const wf_par_data *data, char *text, size_t size)
+static bool run_again(wf_par_trainer *t, const wf_par_data *data, char *text, size_t size)
 {
     wf_context *ctx = t->par->ctx;
-    watch w;
+    anomaly w;
     wf_tensor *total;
     float loss;
 
     wf_par_step_begin(t, t->step.number);
-    watch_begin(&w, t->par);
+    anomaly_begin(&w, t->par);
     while (w.micro < t->micros && wf_context_status(ctx) == WF_OK) {
         wf_par_micro_step(t, data, NULL);
         w.micro++;
@@ -139,7 +150,7 @@ static bool watch_again(wf_par_trainer *t, const wf_par_data *data, char *text, 
     total = wf_par_losses_total(t);
     wf_par_losses_mean(t, total, &loss);
     wf_tensor_release(total);
-    return watch_end(&w, text, size);
+    return anomaly_end(&w, text, size);
 }
 
 /* Where a step began not to be finite. */
@@ -153,7 +164,7 @@ static void find_beginning(wf_par_trainer *t, const wf_par_data *data, char *tex
         snprintf(text, size,
                  "in no parameter; with the step's data and a loss function in the trainer's "
                  "options the op would be found");
-    else if (!watch_again(t, data, text, size))
+    else if (!run_again(t, data, text, size))
         snprintf(text, size, "no op makes it, but a sum over micro-steps or ranks");
 }
 

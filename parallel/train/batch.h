@@ -14,7 +14,7 @@ enum { WF_PAR_FIELDS = 8 };
 /**
  * wf_par_field - a tensor that every batch has: [batch, dim...]
  *
- *     {"tokens", WF_I32, {wf_dim_split(1024)}}, {"image", WF_F32, {wf_dim_width(784)}},
+ *     {"tokens", WF_I32, {wf_dim_chunked(1024)}}, {"image", WF_F32, {wf_dim_width(784)}},
  *     {"label", WF_I32}
  */
 typedef struct wf_par_field {

@@ -12,7 +12,7 @@
 #ifndef WF_PARALLEL_TRAIN_GRAPH_STEP_INTERNAL_H
 #define WF_PARALLEL_TRAIN_GRAPH_STEP_INTERNAL_H
 
-#include "parallel/train/trainer_internal.h"
+#include "parallel/train/train_internal.h"
 
 typedef struct wf_par_graph_step wf_par_graph_step;
 

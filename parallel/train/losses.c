@@ -50,7 +50,7 @@ static wf_status check(const wf_par_trainer *t, const wf_tensor *loss)
     if (!loss) /* kept only where nothing failed before */
         return wf_fail(ctx, WF_EINVAL, "the loss function returned NULL");
     if (loss->dtype == WF_I32 || (loss->ndim > 0 && (loss->dim[0].size != sequences ||
-                                                     loss->dim[0].leaves != WF_LEAF_EACH)))
+                                                     loss->dim[0].chunks != WF_CHUNKS_EACH)))
         return wf_fail(ctx, WF_ESHAPE,
                        "the loss is %s, but it has to be of floats: [%" PRId64
                        ", ..] with the batch as its first dim (wf_dim_batch), or without dims, "
@@ -103,16 +103,10 @@ wf_status wf_par_losses_put(wf_par_trainer *t, const wf_par_batch *batch, int64_
 static wf_status sum_micro_steps(wf_par_trainer *t, wf_par_counter *sum)
 {
     wf_context *ctx = t->par->ctx;
-    wf_mesh *mesh = t->par->mesh;
     wf_par_losses *l = &t->losses;
 
-    for (int64_t k = 0; k < t->micros; k++) {
-        l->to[k] = l->sum[k]->layout;
-        if (t->par->reduced)
-            l->to[k] = wf_layout_whole(mesh, l->to[k], wf_mesh_axis(mesh, "shard"));
-        if (t->par->reduced && !t->par->strategy->groups)
-            l->to[k] = wf_layout_whole(mesh, l->to[k], wf_mesh_axis(mesh, "replicate"));
-    }
+    for (int64_t k = 0; k < t->micros; k++)
+        l->to[k] = wf_par_whole_over(t->par, l->sum[k]->layout, t->par->reduced);
     wf_scope_open(ctx);
     if (wf_move_run(ctx, t->micros, l->sum, l->to, l->moved) == WF_OK)
         for (int64_t k = 0; k < t->micros; k++)
@@ -147,7 +141,7 @@ wf_status wf_par_losses_mean(wf_par_trainer *t, wf_tensor *total, float *mean)
     *mean = 0;
     wf_scope_open(ctx);
     total = computed(total);
-    if (total && !wf_context_planning(ctx) && wf_data_get(total, 0, 1, &sum) == WF_OK)
+    if (total && !wf_context_dry_run(ctx) && wf_data_get(total, 0, 1, &sum) == WF_OK)
         *mean = sum * t->losses.weight;
     wf_scope_close(ctx);
     return wf_context_status(ctx);

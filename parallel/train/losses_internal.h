@@ -8,7 +8,7 @@
 #ifndef WF_PARALLEL_TRAIN_LOSSES_INTERNAL_H
 #define WF_PARALLEL_TRAIN_LOSSES_INTERNAL_H
 
-#include "parallel/train/trainer_internal.h"
+#include "parallel/train/train_internal.h"
 
 wf_status wf_par_losses_open(wf_par_trainer *t);
 void wf_par_losses_close(wf_par_trainer *t);

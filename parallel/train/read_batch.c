@@ -68,9 +68,7 @@ wf_sequences wf_par_sequences(const wf_par_trainer *t, int64_t k)
     int64_t micro = t->options.micro_batch, ranks = 1;
 
     if (par->reduced)
-        ranks = par->strategy->groups
-                    ? wf_mesh_size(par->mesh, wf_mesh_axis(par->mesh, "shard"))
-                    : wf_par_dp(par);
+        ranks = wf_par_ranks_along(par, par->reduced);
     return (wf_sequences){
         .first = k * ranks * micro, .run = ranks * micro, .stride = ranks * t->per_rank};
 }
@@ -120,7 +118,7 @@ wf_status wf_par_batch_read(wf_par_trainer *t, const wf_par_batch *batch,
     void *room[WF_PAR_FIELDS];
     wf_status status = WF_OK;
 
-    if (wf_context_status(ctx) != WF_OK || wf_context_planning(ctx) ||
+    if (wf_context_status(ctx) != WF_OK || wf_context_dry_run(ctx) ||
         check_data(t, data) != WF_OK)
         return wf_context_status(ctx);
     for (int i = 0; i < t->fields; i++)

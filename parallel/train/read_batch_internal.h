@@ -2,7 +2,7 @@
 #ifndef WF_PARALLEL_TRAIN_READ_BATCH_INTERNAL_H
 #define WF_PARALLEL_TRAIN_READ_BATCH_INTERNAL_H
 
-#include "parallel/train/trainer_internal.h"
+#include "parallel/train/train_internal.h"
 
 /* Count the fields of the options; WF_EINVAL, WF_ESHAPE for a list that is none of fields. */
 wf_status wf_par_fields_check(wf_par_trainer *t);

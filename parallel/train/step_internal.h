@@ -2,7 +2,7 @@
 #ifndef WF_PARALLEL_TRAIN_STEP_INTERNAL_H
 #define WF_PARALLEL_TRAIN_STEP_INTERNAL_H
 
-#include "parallel/train/trainer_internal.h"
+#include "parallel/train/train_internal.h"
 
 /* WF_EINVAL: `part` was called where another one comes next, which the text says. */
 wf_status wf_par_misplaced(wf_par_trainer *t, const char *part);

@@ -1,6 +1,6 @@
 /* parallel/train/train.c - the training step, as a composition of its parts. */
 #include "nn/models/gpt/gpt.h"
-#include "parallel/train/trainer_internal.h"
+#include "parallel/train/train_internal.h"
 
 wf_tensor *wf_par_gpt_loss(wf_nn_module *model, const wf_par_batch *batch)
 {

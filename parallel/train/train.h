@@ -65,8 +65,8 @@ WF_API wf_tensor *wf_par_gpt_loss(wf_nn_module *model, const wf_par_batch *batch
    token that follows each. */
 /* clang-format off */
 #define WF_PAR_GPT_FIELDS(length)                        \
-    {{"tokens", WF_I32, {{(length), 1, WF_LEAF_EIGHT}}}, \
-     {"targets", WF_I32, {{(length), 1, WF_LEAF_EIGHT}}}}
+    {{"tokens", WF_I32, {{(length), 1, WF_CHUNKS_8}}}, \
+     {"targets", WF_I32, {{(length), 1, WF_CHUNKS_8}}}}
 /* clang-format on */
 
 /**

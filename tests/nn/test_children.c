@@ -1,5 +1,5 @@
 /* tests/nn/test_children.c - modules of named children: what follows from the names, and refusals;
- * modules with nothing to run again for. */
+ * modules with nothing to recompute for. */
 #include "nn/children.h"
 #include "nn/checkpointing.h"
 #include "kernels/ops.h"
@@ -144,7 +144,7 @@ static void gradients_of(wf_nn_module *m, bool again, float grad[2])
 
 /* A module whose result has no gradient, or is none of its own, runs again as it runs once; and a
    constant of its own is none that a tape knows. */
-static void nothing_to_run_again_for(void)
+static void nothing_to_recompute_for(void)
 {
     wf_nn_forward *const forward[] = {its_input, detached, its_constant, its_parameter};
     static const float expected[][2] = {{6, -1}, {3, -1}, {3, -1}, {3, 3}};
@@ -177,7 +177,7 @@ int main(void)
 {
     static const wf_test tests[] = {{"modules of named children", named_children},
                                     {"children that are refused", children_refused},
-                                    {"nothing to run again for", nothing_to_run_again_for},
+                                    {"nothing to recompute for", nothing_to_recompute_for},
                                     {NULL, NULL}};
 
     return wf_test_main("children", tests);

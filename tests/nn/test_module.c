@@ -397,7 +397,7 @@ static wf_tensor *sum_of_tokens(wf_nn_module *self, wf_tensor *x)
 static void rounded_gradients(void)
 {
     static const wf_nn_type type = {.name = "sum", .forward = sum_of_tokens};
-    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_split(3)};
+    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(3)};
     wf_context *ctx = lone_context(1);
     wf_nn_module m = {.type = &type, .ctx = ctx};
     float grad[2] = {0, 1};
@@ -414,7 +414,7 @@ static void rounded_gradients(void)
         wf_init_uniform(x, -1, 1, 1);
         wf_init_fill(seed, 0.7f);
         x = wf_leaf(x);
-        y = wf_scale(again ? wf_nn_run_again(&m, x) : wf_token_sum(x), 0.3f);
+        y = wf_scale(again ? wf_nn_checkpoint(&m, x) : wf_token_sum(x), 0.3f);
         CU_ASSERT_EQUAL(wf_backward(y, seed, false), WF_OK);
         CU_ASSERT_PTR_NOT_NULL_FATAL(x->grad);
         grad[again] = *(const float *)x->grad->data;

@@ -31,14 +31,15 @@ static classifier *new_classifier(wf_context *ctx)
     if (m) {
         m->first =
             wf_nn_linear_new(ctx, &(wf_nn_linear_options){.in = wf_dim_width(SIDE * SIDE),
-                                                          .out = wf_dim_split(HIDDEN),
+                                                          .out = wf_dim_chunked(HIDDEN),
                                                           .bias = true,
                                                           .gelu = true,
                                                           .deviation = 0.4f});
-        m->second = wf_nn_linear_new(ctx, &(wf_nn_linear_options){.in = wf_dim_split(HIDDEN),
-                                                                  .out = wf_dim_split(CLASSES),
-                                                                  .bias = true,
-                                                                  .deviation = 0.4f});
+        m->second =
+            wf_nn_linear_new(ctx, &(wf_nn_linear_options){.in = wf_dim_chunked(HIDDEN),
+                                                          .out = wf_dim_chunked(CLASSES),
+                                                          .bias = true,
+                                                          .deviation = 0.4f});
         m->loss = wf_nn_loss_new(ctx);
         wf_nn_name_tree(&m->base);
     }

@@ -360,11 +360,11 @@ static wf_status stumble(void *arg)
     return wf_fail(arg, WF_EINVAL, "the cat sat on the tape");
 }
 
-static void enter_and_mark(void *self, wf_nn_module *m)
+static void enter_and_hook(void *self, wf_nn_module *m)
 {
     (void)self;
     behind->enter(behind->self, m);
-    wf_tape_mark(m->ctx, stumble, m->ctx);
+    wf_tape_hook(m->ctx, stumble, m->ctx);
 }
 
 static void only_leave(void *self, wf_nn_module *m)
@@ -376,7 +376,7 @@ static void only_leave(void *self, wf_nn_module *m)
 /* In backward, when the gradients of block 1 are being summed and block 0 is through. */
 static wf_tensor *break_backward(wf_nn_module *model, const wf_par_batch *batch)
 {
-    static const wf_nn_hooks hooks = {.enter = enter_and_mark, .leave = only_leave};
+    static const wf_nn_hooks hooks = {.enter = enter_and_hook, .leave = only_leave};
     wf_nn_module *block = ((wf_nn_gpt *)model)->block[0];
 
     if (wf_context_rank(model->ctx) == 1) {

@@ -34,9 +34,8 @@ static wf_status rank_work(wf_par *par, void *arg)
 static char said[2048];
 
 /* wf_par_main with these arguments, and what it prints on stderr. */
-static int run_main(program *p, int argc, char **argv)
+static int run_options(const wf_par_options *options, program *p, int argc, char **argv)
 {
-    const wf_par_options options = {.tp = 2, .dp = 2, .seed = 1};
     FILE *file = tmpfile();
     int before = dup(STDERR_FILENO), status;
     size_t n;
@@ -44,7 +43,7 @@ static int run_main(program *p, int argc, char **argv)
     CU_ASSERT_PTR_NOT_NULL_FATAL(file);
     fflush(stderr);
     dup2(fileno(file), STDERR_FILENO);
-    status = wf_par_main(argc, argv, &options, rank_work, p);
+    status = wf_par_main(argc, argv, options, rank_work, p);
     fflush(stderr);
     dup2(before, STDERR_FILENO);
     close(before);
@@ -53,6 +52,11 @@ static int run_main(program *p, int argc, char **argv)
     said[n] = '\0';
     fclose(file);
     return status;
+}
+
+static int run_main(program *p, int argc, char **argv)
+{
+    return run_options(&(wf_par_options){.tp = 2, .dp = 2, .seed = 1}, p, argc, argv);
 }
 
 static void mesh_of_the_options(void)
@@ -75,16 +79,35 @@ static void mesh_of_the_arguments(void)
     CU_ASSERT(one.ran == 1 && one.tp == 1 && one.dp == 1);
 }
 
+/* Axes of the program's own have their sizes by their names, and there are no others. */
+static void axes_of_ones_own(void)
+{
+    const wf_par_options own = {.axes = WF_AXES({"dp", 2}, {"tp", 1}, {"heads", 2})};
+    const wf_axis many[] = {{"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}, {"e", 1},
+                            {"f", 1}, {"g", 1}, {"h", 1}, {"i", 1}, {NULL, 0}};
+    program p = {.ran = 0};
+
+    CU_ASSERT_EQUAL(run_options(&own, &p, 3, (char *[]){"cat", "--tp", "2"}), 0);
+    CU_ASSERT(p.ran == 255 && p.tp == 2 && p.dp == 2);
+    CU_ASSERT_EQUAL(own.axes[1].size, 1);
+    CU_ASSERT_EQUAL(run_options(&own, &p, 3, (char *[]){"cat", "--pp", "2"}), 2);
+    CU_ASSERT_PTR_NOT_NULL(strstr(said, "for each axis of the mesh: dp, tp, heads"));
+    CU_ASSERT_EQUAL(run_options(&(wf_par_options){.axes = many}, &p, 1, (char *[]){"cat"}), 2);
+    CU_ASSERT_PTR_NOT_NULL(strstr(said, "a mesh of 9 axes: it has 8 at most"));
+}
+
 /* No rank starts. */
 static void wrong_arguments(void)
 {
     static const struct {
         const char *flag, *value, *says;
-    } wrong[] = {{"--tp", "0", "cat: --tp 0: give it a number from 1 to 4096\n"},
-                 {"--dp", "two", "cat: --dp two: give it a number from 1 to 4096\n"},
-                 {"--tp", "", "cat: --tp : give it a number from 1 to 4096\n"},
-                 {"--tp", "2x", "cat: --tp 2x: give it a number"},
-                 {"--pp", "2", "cat: unknown argument --pp: there are --tp N and --dp N\n"}};
+    } wrong[] = {
+        {"--tp", "0", "cat: --tp 0: give it a number from 1 to 4096\n"},
+        {"--dp", "two", "cat: --dp two: give it a number from 1 to 4096\n"},
+        {"--tp", "", "cat: --tp : give it a number from 1 to 4096\n"},
+        {"--tp", "2x", "cat: --tp 2x: give it a number"},
+        {"--pp", "2",
+         "cat: unknown argument --pp: there is --AXIS N for each axis of the mesh: tp, dp\n"}};
 
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         program p = {.ran = 0};
@@ -123,6 +146,7 @@ int main(void)
 {
     static const wf_test tests[] = {{"the mesh of the options", mesh_of_the_options},
                                     {"the mesh of the arguments", mesh_of_the_arguments},
+                                    {"axes of one's own", axes_of_ones_own},
                                     {"wrong arguments", wrong_arguments},
                                     {"failures", failures},
                                     {NULL, NULL}};

@@ -42,7 +42,7 @@ static wf_tensor *own_tensors(part *p, const training *t, int step, wf_tensor **
 {
     wf_sequences sequences = wf_context_sequences(p->ctx);
     int64_t micro = t->options.micro_batch ? t->options.micro_batch : BATCH / t->layout.dp;
-    const wf_dim dims[] = {wf_dim_batch(micro * t->layout.dp), wf_dim_split(TOKENS)};
+    const wf_dim dims[] = {wf_dim_batch(micro * t->layout.dp), wf_dim_chunked(TOKENS)};
     const wf_layout *layout = wf_par_batch_layout(p->par);
     wf_tensor *tokens = wf_tensor_new(p->ctx, WF_I32, 2, dims, layout, WF_MEMORY_ACTIVATION);
 

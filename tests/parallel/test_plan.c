@@ -93,7 +93,7 @@ static wf_status wrong_plans(part *p)
 static wf_status never_named(part *p)
 {
     static const char *const names[] = {"a", "b"};
-    wf_nn_linear_options o = {.in = wf_dim_width(3), .out = wf_dim_split(5), .deviation = 1};
+    wf_nn_linear_options o = {.in = wf_dim_width(3), .out = wf_dim_chunked(5), .deviation = 1};
     wf_nn_linear_group *group =
         wf_nn_linear_group_new(p->ctx, 2, names, (wf_nn_linear_options[]){o, o});
     wf_rank *rank = p->rank;

@@ -390,7 +390,7 @@ static void abort_world(wf_comm *comm, const wf_error *why)
 
 const wf_transport wf_transport_nccl = {.name = "nccl",
                                         .moves = true,
-                                        .far = true,
+                                        .device_memory = true,
                                         .open = open_world,
                                         .close = close_world,
                                         .seat = seat,

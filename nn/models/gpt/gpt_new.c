@@ -85,7 +85,7 @@ wf_nn_mlp *wf_nn_mlp_new(wf_context *ctx, const wf_nn_gpt_config *c)
 {
     static const char *const name[] = {"gate", "up"};
     wf_nn_mlp *m = wf_nn_new(ctx, &wf_nn_mlp_type);
-    wf_dim width = wf_dim_width(c->width), ffn = wf_dim_split(c->ffn);
+    wf_dim width = wf_dim_width(c->width), ffn = wf_dim_chunked(c->ffn);
     wf_nn_linear_options up = linear_options(c, width, ffn, deviation);
     wf_nn_linear_options gate_up[] = {up, up};
     wf_nn_linear_options down = linear_options(c, ffn, width, residual_deviation(c));
@@ -120,7 +120,7 @@ wf_nn_block *wf_nn_block_new(wf_context *ctx, const wf_nn_gpt_config *c, int64_t
 static wf_nn_linear *make_head(wf_context *ctx, const wf_nn_gpt *m)
 {
     wf_nn_linear_options o = {.in = wf_dim_width(m->config.width),
-                              .out = wf_dim_split(m->config.vocabulary),
+                              .out = wf_dim_chunked(m->config.vocabulary),
                               .deviation = deviation};
     wf_nn_linear *head = wf_nn_linear_new(ctx, &o);
 
@@ -144,7 +144,7 @@ wf_nn_gpt *wf_nn_gpt_new(wf_context *ctx, const wf_nn_gpt_config *c)
     if (!m)
         return NULL;
     m->config = *c;
-    m->embed = wf_nn_embedding_new(ctx, wf_dim_split(c->vocabulary), width, deviation);
+    m->embed = wf_nn_embedding_new(ctx, wf_dim_chunked(c->vocabulary), width, deviation);
     if (c->arch == WF_NN_GPT2)
         m->position = wf_nn_position_new(ctx, c->positions, width, deviation);
     m->block = calloc((size_t)c->layers + 1, sizeof *m->block);

@@ -1,5 +1,5 @@
 /*
- * kernels/cpu/simd/norm_leaf.c - gradients of gains and biases over the rows of one leaf: per
+ * kernels/cpu/simd/norm_chunk.c - gradients of gains and biases over the rows of one chunk: per
  * column one chain from +0 over the rows in order, kept in a register while a block of columns
  * walks down the rows.
  */
@@ -9,7 +9,7 @@
 enum { COLUMNS = 4 };
 
 /* The row behind r: where the rows of a run end (*end) the next run begins. */
-static inline int64_t next_row(wf_leaf_rows rows, int64_t r, int64_t *end)
+static inline int64_t next_row(wf_chunk_rows rows, int64_t r, int64_t *end)
 {
     if (++r < *end)
         return r;
@@ -18,9 +18,9 @@ static inline int64_t next_row(wf_leaf_rows rows, int64_t r, int64_t *end)
 }
 
 /* dgain = fma(dy, (x - mean) * rstd, dgain), dbias = dbias + dy, row after row */
-void WF_ISA_NAME(wf_layernorm_leaf)(const float *x, const float *mean, const float *rstd,
-                                    const float *dy, float *dgain, float *dbias,
-                                    wf_leaf_rows rows, int64_t d)
+void WF_ISA_NAME(wf_layernorm_chunk)(const float *x, const float *mean, const float *rstd,
+                                     const float *dy, float *dgain, float *dbias,
+                                     wf_chunk_rows rows, int64_t d)
 {
     int64_t i = 0, n_rows = rows.runs * rows.rows;
 
@@ -64,8 +64,8 @@ void WF_ISA_NAME(wf_layernorm_leaf)(const float *x, const float *mean, const flo
 }
 
 /* dgain = fma(dy, x * rstd, dgain), row after row */
-void WF_ISA_NAME(wf_rmsnorm_leaf)(const float *x, const float *rstd, const float *dy,
-                                  float *dgain, wf_leaf_rows rows, int64_t d)
+void WF_ISA_NAME(wf_rmsnorm_chunk)(const float *x, const float *rstd, const float *dy,
+                                   float *dgain, wf_chunk_rows rows, int64_t d)
 {
     int64_t i = 0, n_rows = rows.runs * rows.rows;
 

@@ -1,9 +1,9 @@
 /*
- * parallel/train/trainer_internal.h - a trainer, and the step that it is in: what read_batch.c, losses.c,
- * step.c, graph_step.c, anomaly.c and evaluate.c share. Not installed.
+ * parallel/train/train_internal.h - a trainer, and the step that it is in: what read_batch.c, losses.c,
+ * step.c, graph_step.c, anomaly.c and evaluate.c share.
  */
-#ifndef WF_PARALLEL_TRAIN_TRAINER_INTERNAL_H
-#define WF_PARALLEL_TRAIN_TRAINER_INTERNAL_H
+#ifndef WF_PARALLEL_TRAIN_TRAIN_INTERNAL_H
+#define WF_PARALLEL_TRAIN_TRAIN_INTERNAL_H
 
 #include "parallel/shard/unshard_internal.h"
 #include "parallel/train/train.h"

@@ -1,8 +1,8 @@
 /*
- * tests/nccl/far_device.c - a device that does everything later, on an emulated stream: what does not
+ * tests/nccl/device_memory.c - a device that does everything later, on an emulated stream: what does not
  * wait for it finds nothing there, and what it does not wait for is gone.
  */
-#include "tests/nccl/far_device.h"
+#include "tests/nccl/device_memory.h"
 #include "core/numerics/digest.h"
 #include "tests/mesh/ranks.h"
 #include <cuda_runtime_api.h>
@@ -67,23 +67,24 @@ static wf_status later(wf_device *device, void (*run)(void *), void *job, wf_err
     return wf_error_set(error, WF_ENOMEM, "the emulated stream takes no more");
 }
 
-static wf_status queue_copy(wf_device *device, const wf_copy *copy, bool aside, wf_error *error)
+static wf_status queue_copy(wf_device *device, const wf_copy *copy, bool side_stream,
+                            wf_error *error)
 {
     wf_copy *job = malloc(sizeof *job);
 
-    (void)aside; /* asked for by threads' exchanges alone */
+    (void)side_stream; /* asked for by threads' exchanges alone */
     if (job)
         *job = *copy;
     return later(device, run_copy, job, error);
 }
 
-static wf_status queue_reduce(wf_device *device, const wf_reduce *r, bool aside,
+static wf_status queue_reduce(wf_device *device, const wf_reduce *r, bool side_stream,
                               wf_error *error)
 {
     size_t pointers = (size_t)r->n_src + (size_t)r->n_dst;
     reduce_job *job = malloc(sizeof *job + pointers * sizeof *job->pointers);
 
-    (void)aside;
+    (void)side_stream;
     if (job) {
         job->reduce = *r;
         memcpy(job->pointers, r->src, (size_t)r->n_src * sizeof *r->src);
@@ -94,7 +95,7 @@ static wf_status queue_reduce(wf_device *device, const wf_reduce *r, bool aside,
     return later(device, run_reduce, job, error);
 }
 
-static const wf_far_memory queued = {.copy = queue_copy, .reduce = queue_reduce};
+static const wf_device_memory queued = {.copy = queue_copy, .reduce = queue_reduce};
 
 static void *take(void *self, size_t bytes)
 {
@@ -137,7 +138,7 @@ struct wf_device *test_device(void)
         device = (wf_device){.name = "emulated",
                              .dtype = WF_F32,
                              .allocator = {.alloc = take, .release = give, .self = &device},
-                             .far = &queued,
+                             .memory = &queued,
                              .queue = queue};
     }
     return &device;
@@ -162,16 +163,17 @@ static void write_now(wf_device *d, void *to, const void *host, size_t bytes)
     memcpy(to, host, bytes);
 }
 
-static wf_status copy_now(wf_device *d, const wf_copy *copy, bool aside, wf_error *error)
+static wf_status copy_now(wf_device *d, const wf_copy *copy, bool side_stream, wf_error *error)
 {
-    (void)d, (void)aside, (void)error;
+    (void)d, (void)side_stream, (void)error;
     copy_rows(copy);
     return WF_OK;
 }
 
-static wf_status reduce_now(wf_device *d, const wf_reduce *reduce, bool aside, wf_error *error)
+static wf_status reduce_now(wf_device *d, const wf_reduce *reduce, bool side_stream,
+                            wf_error *error)
 {
-    (void)d, (void)aside, (void)error;
+    (void)d, (void)side_stream, (void)error;
     reduce_floats(reduce);
     return WF_OK;
 }
@@ -200,10 +202,10 @@ static wf_status digest_now(const wf_tensor *t, uint64_t path_hash, uint32_t kin
     return WF_OK;
 }
 
-const wf_far_memory far_at_once = {.read = read_now,
-                                   .write = write_now,
-                                   .copy = copy_now,
-                                   .reduce = reduce_now,
-                                   .fill = fill_now,
-                                   .wait = wait_now,
-                                   .digest = digest_now};
+const wf_device_memory memory_at_once = {.read = read_now,
+                                         .write = write_now,
+                                         .copy = copy_now,
+                                         .reduce = reduce_now,
+                                         .fill = fill_now,
+                                         .wait = wait_now,
+                                         .digest = digest_now};

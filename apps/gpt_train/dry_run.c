@@ -1,11 +1,11 @@
 /*
- * apps/gpt_train/plan.c - gpt_train --plan.
+ * apps/gpt_train/dry_run.c - gpt_train --plan.
  *
  * The plan is the run itself on the fake device and the fake transport: the same calls, no
  * memory, no arithmetic. Two steps are taken and the second is told, as in a run; an evaluation
  * that comes between them is taken too, since what it gathers may stay for the step.
  */
-#include "apps/gpt_train/plan.h"
+#include "apps/gpt_train/dry_run.h"
 #include "apps/gpt_train/saving.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/step_report.h"
@@ -22,7 +22,7 @@ typedef struct job {
     char inexact[WF_INEXACT];
 } job;
 
-static void plan_steps(job *j, wf_par *par, wf_nn_module *model)
+static void dry_run_steps(job *j, wf_par *par, wf_nn_module *model)
 {
     const wf_par_train_options options = wf_setup_training(j->o);
     wf_context *ctx = wf_par_context(par);
@@ -66,7 +66,7 @@ static wf_status plan_rank(wf_rank *rank, void *arg)
         return rank->error.code;
     model = wf_setup_model(j->o, wf_par_context(par));
     if (model) {
-        plan_steps(j, par, &model->base);
+        dry_run_steps(j, par, &model->base);
         wf_nn_free(&model->base);
     }
     rank->error = *wf_context_error(wf_par_context(par));
@@ -89,8 +89,8 @@ static wf_status make(job *j, const wf_options *o, wf_error *error)
     return make_steps(j, o, (int)o->rank, error);
 }
 
-wf_status wf_plan_memory(const wf_options *o, int rank, wf_memory_report *memory,
-                         wf_error *error)
+wf_status wf_dry_run_memory(const wf_options *o, int rank, wf_memory_report *memory,
+                            wf_error *error)
 {
     job j = {.steps = 1, .memory = true};
     wf_status status = make_steps(&j, o, rank, error);
@@ -99,14 +99,15 @@ wf_status wf_plan_memory(const wf_options *o, int rank, wf_memory_report *memory
     return status;
 }
 
-wf_status wf_plan_axes(const wf_options *o, wf_place_axis axis[WF_PLAN_AXES], wf_error *error)
+wf_status wf_dry_run_axes(const wf_options *o, wf_place_axis axis[WF_DRY_RUN_AXES],
+                          wf_error *error)
 {
-    static const char *const names[WF_PLAN_AXES] = {"pp", "replicate", "shard", "tp"};
+    static const char *const names[WF_DRY_RUN_AXES] = {"pp", "replicate", "shard", "tp"};
     job j;
 
     if (make(&j, o, error) != WF_OK)
         return error->code;
-    for (int a = 0; a < WF_PLAN_AXES; a++) {
+    for (int a = 0; a < WF_DRY_RUN_AXES; a++) {
         const wf_par_traffic *t = &j.report.traffic[a];
 
         axis[a] = (wf_place_axis){names[a], t->ranks, 0};
@@ -338,7 +339,7 @@ static wf_status tell(const wf_options *o, const job *j, const choices *c, FILE 
     return o->json ? wf_step_report_write(plan_json(o, r, c), o->json, error) : WF_OK;
 }
 
-wf_status wf_plan(const wf_options *options, FILE *out, wf_error *error)
+wf_status wf_dry_run(const wf_options *options, FILE *out, wf_error *error)
 {
     wf_options o = *options; /* its texts stay the caller's */
     bool found = false;
@@ -372,7 +373,7 @@ static int best_choice(const wf_options *o, const choices *c)
     return best;
 }
 
-void wf_plan_advise(const wf_options *o, wf_error *error)
+void wf_dry_run_advise(const wf_options *o, wf_error *error)
 {
     wf_error ignored, told = *error;
     char peak[32], there[32], needed[32];

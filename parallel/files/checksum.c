@@ -1,5 +1,5 @@
-/* parallel/checkpoint/checksum.c - XXH3 of bytes; see the header. */
-#include "parallel/checkpoint/checksum_internal.h"
+/* parallel/files/checksum.c - XXH3 of bytes; see the header. */
+#include "parallel/files/checksum_internal.h"
 #include "core/numerics/bits.h"
 #include <stdio.h>
 #include <xxhash.h>
