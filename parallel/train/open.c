@@ -3,6 +3,7 @@
 #include "parallel/train/read_batch_internal.h"
 #include "parallel/train/graph_step_internal.h"
 #include "parallel/train/losses_internal.h"
+#include "parallel/train/step_internal.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -107,8 +108,8 @@ void wf_par_trainer_close(wf_par_trainer *t)
 {
     if (!t)
         return;
-    if (t->gradients)
-        wf_par_zero_grad(t); /* of a loop that left off in the middle of a step */
+    if (t->step.grad)
+        wf_par_step_drop(t); /* of a loop that left off in the middle of a step */
     for (int64_t i = 0; i < t->held; i++)
         wf_tensor_release(t->parameter[i]->tensor);
     wf_par_graph_step_close(t);

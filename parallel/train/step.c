@@ -58,32 +58,33 @@ static void close_tape(wf_par_trainer *t)
     wf_context_storage(t->par->ctx, t->step.storage);
 }
 
-void wf_par_release_gradients(wf_par_trainer *t)
+void wf_par_step_drop(wf_par_trainer *t)
 {
+    if (t->step.running) {
+        close_tape(t);
+        wf_scope_close(t->par->ctx);
+    }
     for (int64_t i = 0; i < t->count; i++) {
         wf_tensor_release(t->step.grad[i]);
         t->step.grad[i] = NULL;
     }
-}
-
-wf_status wf_par_zero_grad(wf_par_trainer *t)
-{
-    wf_context *ctx = t->par->ctx;
-
-    if (t->step.running) {
-        close_tape(t);
-        wf_par_units_rest(t->units);
-        wf_scope_close(ctx);
-    }
-    wf_par_release_gradients(t);
-    wf_par_gradients_reset(t->gradients);
     wf_par_losses_clear(t);
     wf_tensor_release(t->step.total);
     t->step.total = NULL;
     t->step.stage = WF_PAR_STAGE_NONE;
     t->step.of_graph = false;
-    wf_context_phase(ctx, NULL);
-    return wf_context_status(ctx);
+}
+
+wf_status wf_par_zero_grad(wf_par_trainer *t)
+{
+    bool running = t->step.running;
+
+    wf_par_step_drop(t);
+    if (running)
+        wf_par_units_rest(t->units);
+    wf_par_gradients_reset(t->gradients);
+    wf_context_phase(t->par->ctx, NULL);
+    return wf_context_status(t->par->ctx);
 }
 
 wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)

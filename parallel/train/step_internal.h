@@ -21,7 +21,7 @@ wf_status wf_par_run_micro_steps(wf_par_trainer *t, const wf_par_data *data,
 /* wf_par_reduce up to what the host reads: from open sums to step.grad and step.total. */
 wf_status wf_par_reduce_sums(wf_par_trainer *t);
 
-/* Release step.grad. */
-void wf_par_release_gradients(wf_par_trainer *t);
+/* Forget what the step holds, with nobody else: what is under way between ranks stays so. */
+void wf_par_step_drop(wf_par_trainer *t);
 
 #endif
