@@ -1,6 +1,6 @@
 /* parallel/main.c - a program's main: the one place of the library that prints and exits. */
 #include "parallel/main.h"
-#include "mesh/cluster/launcher.h"
+#include "mesh/transport/launcher.h"
 #include "parallel/parallel_internal.h"
 #include <limits.h>
 #include <stdio.h>

@@ -15,7 +15,7 @@ WF_BEGIN_DECLS
  *     }
  *
  * The ranks of the mesh are threads of this process; where a launcher has started several processes (mpirun,
- * srun, torchrun: mesh/cluster/launcher.h), each runs an equal share of them. A rank that fails ends
+ * srun, torchrun: mesh/transport/launcher.h), each runs an equal share of them. A rank that fails ends
  * all of them, and one line on stderr, of one process, says which it was and why.
  *
  * @param argv      argv[0] names the program in that line; what follows may be --AXIS N, another size

@@ -11,10 +11,6 @@
 
 typedef wf_status wf_collective_step(wf_pending *p, wf_error *error);
 
-/* wf_collective_begin; background: unless it is ended at once. */
-wf_status wf_collective_post(wf_comm *comm, const wf_collective *what, bool background,
-                             wf_pending **pending, wf_error *error);
-
 /* How one kind is carried out: post my part; wait, and bring the result. */
 typedef struct wf_collective_path {
     wf_collective_step *begin, *end;
@@ -25,7 +21,7 @@ struct wf_pending {
     wf_pending *next; /* in comm->in_flight */
     const wf_collective_path *path;
     wf_collective what;
-    uint64_t sequence;      /* the flight recorder's */
+    uint64_t sequence;      /* the observer's */
     wf_comm_buffer *buffer; /* [n_buffers] */
     int64_t *cuts;          /* [n_buffers][size + 1]: whose part is what, of any kind */
     int64_t *out_cuts;      /* all_to_all: of out; else the same as cuts */

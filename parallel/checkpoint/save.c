@@ -1,6 +1,6 @@
 /* parallel/checkpoint/save.c - a save as stages and agreements; see saver.h. */
 #include "core/host_data.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/comm/collective.h"
 #include "parallel/agree_internal.h"
 #include "parallel/checkpoint/commit_internal.h"
 #include "parallel/checkpoint/saver_internal.h"
@@ -188,9 +188,9 @@ static void begin_stage(wf_par_saver *s, const wf_save_stage *stage, const wf_er
     s->threaded = s->options.async && pthread_create(&s->thread, NULL, work, s) == 0;
     if (s->threaded)
         return;
-    wf_recorder_at_files(world, true);
+    wf_comm_at_files(world, true);
     work(s); /* also where no thread is to be had: later, but as well */
-    wf_recorder_at_files(world, false);
+    wf_comm_at_files(world, false);
 }
 
 /* The index is written later, when the caller's texts may have changed. */
@@ -256,9 +256,9 @@ static wf_status end_stage(wf_par_saver *s, wf_error *error)
     wf_error mine;
     wf_status status;
 
-    wf_recorder_at_files(wf_mesh_world(s->par->mesh), true);
+    wf_comm_at_files(wf_mesh_world(s->par->mesh), true);
     join(s);
-    wf_recorder_at_files(wf_mesh_world(s->par->mesh), false);
+    wf_comm_at_files(wf_mesh_world(s->par->mesh), false);
     mine = s->error;
     status = wf_agree(s->par, s->sums, s->sum, &mine);
     if (status == WF_OK) {

@@ -10,7 +10,7 @@
  */
 #include "parallel/train/read_batch_internal.h"
 #include "core/host_data.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/comm/collective.h"
 #include <string.h>
 
 static int dims_of(const wf_par_field *field)
@@ -124,11 +124,11 @@ wf_status wf_par_batch_read(wf_par_trainer *t, const wf_par_batch *batch,
     for (int i = 0; i < t->fields; i++)
         room[i] = wf_data_write(batch->tensor[i], false, &view[i]);
     if (wf_context_status(ctx) == WF_OK) {
-        wf_recorder_at_files(world, true);
+        wf_comm_at_files(world, true);
         status =
             data->read(data->self, step, wf_sequence_of(&sequences, batch->tensor[0]->start[0]),
                        t->options.micro_batch, room, &error);
-        wf_recorder_at_files(world, false);
+        wf_comm_at_files(world, false);
     }
     for (int i = 0; i < t->fields; i++)
         wf_data_close(&view[i]);

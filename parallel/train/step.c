@@ -1,7 +1,7 @@
 /* parallel/train/step.c - the parts of a training step, in the order in which they come. */
 #include "parallel/train/step_internal.h"
 #include "kernels/ops.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/comm/collective.h"
 #include "parallel/shard/update_internal.h"
 #include "parallel/train/read_batch_internal.h"
 #include "parallel/train/graph_step_internal.h"
@@ -89,7 +89,7 @@ wf_status wf_par_zero_grad(wf_par_trainer *t)
 
 wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
 {
-    wf_recorder_place(wf_mesh_world(t->par->mesh), step, NULL);
+    wf_comm_place(wf_mesh_world(t->par->mesh), step, NULL);
     wf_par_zero_grad(t);
     wf_par_units_rest(t->units); /* what a step that failed has left under way */
     t->step.stage = WF_PAR_STAGE_MICRO_STEPS;

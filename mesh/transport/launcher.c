@@ -1,5 +1,5 @@
-/* mesh/cluster/launcher.c - reads what launchers put into the environment, and refuses contradictions. */
-#include "mesh/cluster/launcher.h"
+/* mesh/transport/launcher.c - reads what launchers put into the environment, and refuses contradictions. */
+#include "mesh/transport/launcher.h"
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /*
- * mesh/cluster/launcher.h - what started this process: a user, or a launcher that started others beside
+ * mesh/transport/launcher.h - what started this process: a user, or a launcher that started others beside
  * it. Launchers say so in the environment:
  *
  *     OpenMPI's mpirun   OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_RANK
@@ -8,8 +8,8 @@
  *                        are on this host: SLURM_STEP_TASKS_PER_NODE, SLURM_NODEID
  *     torchrun           WORLD_SIZE, RANK, beside LOCAL_RANK and MASTER_ADDR
  */
-#ifndef WF_MESH_CLUSTER_LAUNCHER_H
-#define WF_MESH_CLUSTER_LAUNCHER_H
+#ifndef WF_MESH_TRANSPORT_LAUNCHER_H
+#define WF_MESH_TRANSPORT_LAUNCHER_H
 
 #include "core/status.h"
 #include <stdbool.h>
