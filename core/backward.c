@@ -121,7 +121,7 @@ static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_tensor *grad)
                        wf_tensor_describe(grad, text, sizeof text));
     if (widen_either(ctx, place, &grad) != WF_OK)
         return ctx->error.code;
-    return wf_node_add(place, grad);
+    return wf_partial_add(place, grad);
 }
 
 /* Give a gradient to an output of a node. */
@@ -176,7 +176,7 @@ static wf_status recall(wf_context *ctx, node *n, wf_gradient *g)
             good = unchanged(n, n->in[i], n->in_version[i], "operand", i);
         if (good)
             g->in[i] =
-                n->is_origin[i] ? ctx->distribution->move(n->in[i], n->again[i]) : n->in[i];
+                n->is_origin[i] ? ctx->distribution->move(n->in[i], n->regather[i]) : n->in[i];
     }
     for (int o = 0; o < n->n_out && good; o++) {
         if (n->out[o])
@@ -263,7 +263,7 @@ static bool has_gradient(const node *n)
     return false;
 }
 
-/* Of what was recorded after `from` only the marks. */
+/* Of what was recorded after `from` only the hooks. */
 static wf_status walk(wf_tape *tape, node *from, bool defer)
 {
     wf_context *ctx = tape->ctx;
@@ -272,11 +272,11 @@ static wf_status walk(wf_tape *tape, node *from, bool defer)
 
     for (node *n = tape->newest; n && status == WF_OK; n = n->before) {
         later &= n != from;
-        if (n->walked || (later && !n->passed))
+        if (n->walked || (later && !n->hook))
             continue;
         n->walked = true;
-        if (n->passed)
-            status = wf_tape_settle(tape) == WF_OK ? n->passed(n->arg) : ctx->error.code;
+        if (n->hook)
+            status = wf_tape_settle(tape) == WF_OK ? n->hook(n->arg) : ctx->error.code;
         if (has_gradient(n)) {
             note_versions(n);
             status = step_back(tape, n, false);
@@ -330,11 +330,11 @@ wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
     if (status != WF_OK)
         return status;
     tape = ctx->tape;
-    if (defer_weights && tape->marks)
+    if (defer_weights && tape->n_hooks)
         return wf_fail(
             ctx, WF_EUNSUPPORTED,
             "wf_backward: gradients of weights cannot be deferred where something "
-            "waits for them on the way (wf_tape_mark), as sharded strategies do: use "
+            "waits for them on the way (wf_tape_hook), as sharded strategies do: use "
             "no_shard and local accumulation, or do not defer");
     recording = wf_tape_switch(ctx, NULL);
     status = deliver_to_node(ctx, root->node, root->output, seed);

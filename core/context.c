@@ -43,7 +43,8 @@ void wf_context_close(wf_context *ctx)
 {
     if (!ctx)
         return;
-    while (ctx->device->far && ctx->n_owned > 0) /* whose pool does not know what is in use */
+    while (ctx->device->memory &&
+           ctx->n_owned > 0) /* whose pool does not know what is in use */
         wf_tensor_release(ctx->owned[--ctx->n_owned]);
     wf_pool_close(ctx->pool); /* with the data of tensors that somebody still holds */
     wf_blocks_close(&ctx->blocks);
@@ -94,6 +95,11 @@ wf_pool *wf_context_pool(wf_context *ctx)
     return ctx->pool;
 }
 
+wf_blocks *wf_context_blocks(wf_context *ctx)
+{
+    return &ctx->blocks;
+}
+
 int wf_context_rank(const wf_context *ctx)
 {
     return ctx->options.rank;
@@ -114,6 +120,11 @@ const char *wf_context_inexact(const wf_context *ctx)
     return ctx->inexact[0] ? ctx->inexact : NULL;
 }
 
+void wf_context_inexact_clear(wf_context *ctx)
+{
+    ctx->inexact[0] = 0;
+}
+
 void wf_context_tell_inexact(wf_context *ctx, const char *format, ...)
 {
     va_list args;
@@ -130,7 +141,7 @@ bool wf_context_exact(const wf_context *ctx)
     return !ctx->options.exact_off;
 }
 
-bool wf_context_planning(const wf_context *ctx)
+bool wf_context_dry_run(const wf_context *ctx)
 {
     return ctx->options.plan;
 }
@@ -210,10 +221,10 @@ const char *wf_context_phase_now(const wf_context *ctx)
     return ctx->phase;
 }
 
-void wf_context_watch(wf_context *ctx, wf_watch *watch, void *arg)
+void wf_context_observe(wf_context *ctx, wf_op_observer *observe, void *arg)
 {
-    ctx->watch = watch;
-    ctx->watcher = arg;
+    ctx->observe = observe;
+    ctx->observer_arg = arg;
 }
 
 static void end_phase(wf_context *ctx)

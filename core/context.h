@@ -9,6 +9,7 @@
 #define WF_CORE_CONTEXT_H
 
 #include "core/device.h"
+#include "core/memory/blocks.h"
 #include "core/trace.h"
 
 WF_BEGIN_DECLS
@@ -51,14 +52,18 @@ WF_API wf_status wf_fail(wf_context *ctx, wf_status code, const char *format, ..
     WF_PRINTF(3, 4);
 
 /** wf_context_device, wf_context_pool, wf_context_rank, wf_context_seed, wf_context_exact,
- * wf_context_planning - what the context was opened with; exact is false under exact off. Owner:
+ * wf_context_dry_run - what the context was opened with; exact is false under exact off. Owner:
  * the context. */
 WF_API wf_device *wf_context_device(wf_context *ctx);
 WF_API wf_pool *wf_context_pool(wf_context *ctx);
 WF_API int wf_context_rank(const wf_context *ctx);
 WF_API uint64_t wf_context_seed(const wf_context *ctx);
 WF_API bool wf_context_exact(const wf_context *ctx);
-WF_API bool wf_context_planning(const wf_context *ctx);
+WF_API bool wf_context_dry_run(const wf_context *ctx);
+
+/** wf_context_blocks - small blocks of the host's memory for what the rank needs again and again: what
+ * is taken is given back before the context closes. Owner: the context. */
+WF_API wf_blocks *wf_context_blocks(wf_context *ctx);
 
 /**
  * wf_context_inexact - why the layout shows in the bits of what was computed so far, or NULL: the
@@ -69,6 +74,9 @@ WF_API bool wf_context_planning(const wf_context *ctx);
  * Owner: the context
  */
 WF_API const char *wf_context_inexact(const wf_context *ctx);
+/** wf_context_inexact_clear - forget the reason: what is computed from now on is judged alone. Every
+ * rank of a mesh does so at the same place. */
+WF_API void wf_context_inexact_clear(wf_context *ctx);
 /** wf_context_tell_inexact - keep this reason, unless one is kept already. */
 WF_API void wf_context_tell_inexact(wf_context *ctx, const char *format, ...) WF_PRINTF(2, 3);
 
@@ -123,6 +131,7 @@ typedef struct wf_uses {
     int64_t next; /* the number of the next use */
     bool
         later; /* no tape records, but what runs will run again for one, with the same numbers */
+    bool recompute; /* this is such a run again, in backward */
 } wf_uses;
 
 /** wf_context_uses - the numbers of a context's uses; numbers are never used twice but for that.
@@ -136,7 +145,7 @@ WF_API wf_memory_kind wf_context_memory_kind(wf_context *ctx, wf_memory_kind kin
 /**
  * wf_context_storage - what results of ops are stored as from now on: WF_BF16, or the device's own
  * type, which it is at first; returns the last. Ops compute in the device's type and round once;
- * wf_op.wide says which results are never rounded, and a partial sum is when it is complete.
+ * wf_op.keep_fp32 says which results are never rounded, and a partial sum is when it is complete.
  *
  * Errors:  WF_EDTYPE in the context where it is another type
  */
@@ -157,16 +166,16 @@ WF_API const char *wf_context_phase(wf_context *ctx, const char *phase);
 WF_API const char *wf_context_path(const wf_context *ctx);
 WF_API const char *wf_context_phase_now(const wf_context *ctx);
 
-/** wf_watch - looks at a call of an op that has just been made. */
-typedef void wf_watch(void *arg, const wf_call *call);
+/** wf_op_observer - looks at a call of an op that has just been made. */
+typedef void wf_op_observer(void *arg, const wf_call *call);
 
 /**
- * wf_context_watch - show every call of an op with its results, as they are made, until this is
+ * wf_context_observe - show every call of an op with its results, as they are made, until this is
  * called with NULL; views are not shown, nor what a plan or the fake device does not compute
  *
- * @param watch  may read, and calls no op
+ * @param observe  may read, and calls no op
  */
-WF_API void wf_context_watch(wf_context *ctx, wf_watch *watch, void *arg);
+WF_API void wf_context_observe(wf_context *ctx, wf_op_observer *observe, void *arg);
 
 /**
  * wf_context_trace - write down what kernels and phases take from now on, until it is called with

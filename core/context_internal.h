@@ -61,9 +61,9 @@ struct wf_context {
     double flops;
     wf_trace *trace; /* NULL: none is kept */
     int64_t phase_start;
-    struct wf_graph *graph; /* that is being recorded, or NULL */
-    wf_watch *watch;        /* NULL: nobody looks at results */
-    void *watcher;
+    struct wf_graph *graph;  /* that is being recorded, or NULL */
+    wf_op_observer *observe; /* NULL: nobody looks at results */
+    void *observer_arg;
     char inexact[WF_INEXACT]; /* the first reason, or "" */
 };
 

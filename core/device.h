@@ -29,28 +29,28 @@ typedef struct wf_reduce {
 } wf_reduce;
 
 /**
- * wf_far_memory - memory that the host can neither read nor write, and what works on it.
+ * wf_device_memory - memory that the host can neither read nor write, and what works on it.
  *
  * What a device is asked for happens in the order in which the rank asked, and later: only read,
  * digest and wait wait for it. Functions that return nothing keep their failures, and the next read, wait
- * or kernel tells them. `aside` is for exchanges between ranks: any thread may ask for it, beside
+ * or kernel tells them. `side_stream` is for exchanges between ranks: any thread may ask for it, beside
  * what the rank computes, and it is done when the call returns.
  */
-typedef struct wf_far_memory {
+typedef struct wf_device_memory {
     wf_status (*read)(struct wf_device *device, void *host, const void *from, size_t bytes,
                       wf_error *error);
     /* `host` may be changed when it has returned */
     void (*write)(struct wf_device *device, void *to, const void *host, size_t bytes);
-    wf_status (*copy)(struct wf_device *device, const wf_copy *copy, bool aside,
+    wf_status (*copy)(struct wf_device *device, const wf_copy *copy, bool side_stream,
                       wf_error *error);
-    wf_status (*reduce)(struct wf_device *device, const wf_reduce *reduce, bool aside,
+    wf_status (*reduce)(struct wf_device *device, const wf_reduce *reduce, bool side_stream,
                         wf_error *error);
     void (*fill)(struct wf_device *device, void *to, uint32_t word, int64_t n);
     wf_status (*wait)(struct wf_device *device, wf_error *error);
     /* what wf_digest_part gives of a tensor of floats; waits for it. Errors are the context's */
     wf_status (*digest)(const wf_tensor *t, uint64_t path_hash, uint32_t kind,
                         uint64_t *digest);
-} wf_far_memory;
+} wf_device_memory;
 
 /**
  * wf_graphs - work that is recorded and run again (core/graph.h). Between begin and end all that the
@@ -71,8 +71,8 @@ typedef struct wf_device {
     const char *name;
     wf_dtype dtype; /* of the floats that its kernels take */
     wf_allocator allocator;
-    const wf_far_memory *far; /* NULL: tensors lie in the host's memory */
-    const wf_graphs *graphs;  /* NULL: work is not recorded */
+    const wf_device_memory *memory; /* NULL: tensors lie in the host's memory */
+    const wf_graphs *graphs;        /* NULL: work is not recorded */
     void *queue; /* what orders the device's work, of its own kind: on CUDA a cudaStream_t */
     /* required: the kernel of an op on this device, or NULL (the call is then an error) */
     const wf_kernel *(*kernel)(const struct wf_device *device, const wf_op *op);
@@ -84,13 +84,16 @@ typedef struct wf_device {
                        int64_t n_dst, bool stream, int64_t n);
     /* copy past the caches what will not be read soon; NULL: there is no such copy */
     void (*stream)(const void *from, void *to, size_t bytes);
-    /* required: add the squares of a tensor's local floats to a sum, in double. A leaf is one row
+    /* required: add the squares of a tensor's local floats to a sum, in double. A chunk is one row
        of dim 0 times one of dim 1's 8 cuts: element i in lane i % 8, the lanes added 4, 2, 1
        apart. The sum lies in the device's memory: see core/numerics/squares.h */
     void (*sum_squares)(const wf_tensor *t, struct wf_exact_sum *sum);
     /* required: out = a + b (out may be a), floats or bf16, same dtype and local shape, where two
        gradients meet */
     void (*add)(const wf_tensor *a, const wf_tensor *b, wf_tensor *out);
+    /* required: the op that adds up dim 0, the sequences: a border on the mesh runs it on the gradient
+       of a vector, which comes with a row per sequence (WF_OP_BORDER) */
+    const wf_op *batch_sum;
     /* required: n floats of the device's type as bf16, and back (core/numerics/bf16.h) */
     void (*narrow)(const struct wf_device *device, const void *from, uint16_t *to, int64_t n);
     void (*widen)(const struct wf_device *device, const uint16_t *from, void *to, int64_t n);

@@ -102,7 +102,7 @@ static wf_status describe_output(const wf_call *call, const wf_signature *sig, i
     const wf_context *ctx = call->ctx;
     bool partial = layout && ctx->distribution->partial(layout);
 
-    out->rounds_to = call->op->wide >> o & 1 ? ctx->device->dtype : ctx->storage;
+    out->rounds_to = call->op->keep_fp32 >> o & 1 ? ctx->device->dtype : ctx->storage;
     out->dtype = partial ? ctx->device->dtype : out->rounds_to;
     out->layout = layout;
     return output_shape(call, sig, o, &out->ndim, out->dims);
@@ -251,9 +251,9 @@ static wf_tensor *stand_in(seen *s, wf_tensor *t, wf_tensor *other, bool taken)
 
 static const wf_call *see(const wf_call *call, const wf_kernel *kernel, seen *s)
 {
-    unsigned taken = kernel->either | call->op->shapes; /* WF_IN(i) is bit i */
+    unsigned taken = kernel->mixed_ok | call->op->shapes; /* WF_IN(i) is bit i */
 
-    taken |= all_stored(call, kernel->alike) ? kernel->alike : 0;
+    taken |= all_stored(call, kernel->all_bf16) ? kernel->all_bf16 : 0;
     s->differs = false;
     s->bytes = 0;
     s->call = *call;
@@ -320,8 +320,8 @@ static wf_status run_kernel(const wf_call *asked)
         status = run_traced(call, kernel, workspace ? workspace + s.bytes : NULL);
         if (status == WF_OK)
             round_outputs(asked, &s);
-        if (status == WF_OK && ctx->watch)
-            ctx->watch(ctx->watcher, asked);
+        if (status == WF_OK && ctx->observe)
+            ctx->observe(ctx->observer_arg, asked);
     }
     if (asked->op->flops)
         ctx->flops += asked->op->flops(asked);

@@ -74,7 +74,7 @@ wf_graph *wf_graph_end(wf_context *ctx)
     return graph;
 }
 
-bool wf_graph_is_recorded(const wf_context *ctx)
+bool wf_graph_is_captured(const wf_context *ctx)
 {
     return ctx->graph != NULL;
 }

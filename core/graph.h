@@ -40,8 +40,8 @@ wf_status wf_graph_begin(wf_context *ctx);
  */
 wf_graph *wf_graph_end(wf_context *ctx);
 
-/** wf_graph_is_recorded - whether one is: no value can be read, since none is computed. */
-bool wf_graph_is_recorded(const wf_context *ctx);
+/** wf_graph_is_captured - whether one is: no value can be read, since none is computed. */
+bool wf_graph_is_captured(const wf_context *ctx);
 
 /**
  * wf_graph_run - do what was recorded, after all that the rank has asked for before

@@ -17,7 +17,7 @@ static wf_status fetch(const wf_tensor *t, size_t at, size_t bytes, void *to)
 
     if (bytes == 0)
         return WF_OK;
-    if (device->far->read(device, to, (const char *)t->data + at, bytes, &error) == WF_OK)
+    if (device->memory->read(device, to, (const char *)t->data + at, bytes, &error) == WF_OK)
         return WF_OK;
     return wf_fail(t->ctx, error.code, "%s", error.text);
 }
@@ -25,7 +25,7 @@ static wf_status fetch(const wf_tensor *t, size_t at, size_t bytes, void *to)
 static void *open_view(wf_tensor *t, bool fill, wf_host_data *view)
 {
     *view = (wf_host_data){.t = t};
-    if (!t->ctx->device->far)
+    if (!t->ctx->device->memory)
         return t->data;
     view->copy = malloc(bytes_of(t) + 1);
     if (!view->copy)
@@ -58,7 +58,7 @@ void wf_data_close(wf_host_data *view)
     wf_device *device = view->copy ? view->t->ctx->device : NULL;
 
     if (device && view->changed && bytes_of(view->t))
-        device->far->write(device, view->t->data, view->copy, bytes_of(view->t));
+        device->memory->write(device, view->t->data, view->copy, bytes_of(view->t));
     free(view->copy);
     *view = (wf_host_data){.t = NULL};
 }
@@ -67,7 +67,7 @@ wf_status wf_data_get(const wf_tensor *t, int64_t first, int64_t n, void *to)
 {
     size_t size = wf_dtype_size(t->dtype), at = (size_t)first * size, bytes = (size_t)n * size;
 
-    if (t->ctx->device->far)
+    if (t->ctx->device->memory)
         return fetch(t, at, bytes, to);
     memcpy(to, (const char *)t->data + at, bytes);
     return WF_OK;
@@ -78,7 +78,7 @@ void *wf_data_take(wf_context *ctx, size_t bytes, wf_memory_kind kind)
     wf_error error = {WF_OK, ""};
     void *block;
 
-    if (ctx->device->far)
+    if (ctx->device->memory)
         block = malloc(ctx->options.plan ? 1 : bytes + 1); /* a plan touches none of it */
     else
         block = wf_pool_take(ctx->pool, bytes, kind, &error);
@@ -90,7 +90,7 @@ void *wf_data_take(wf_context *ctx, size_t bytes, wf_memory_kind kind)
 
 void wf_data_give(wf_context *ctx, void *block, size_t bytes, wf_memory_kind kind)
 {
-    if (ctx->device->far)
+    if (ctx->device->memory)
         free(block);
     else
         wf_pool_give(ctx->pool, block, bytes, kind);

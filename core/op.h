@@ -7,7 +7,7 @@
  *   - a letter that no output has is summed: splitting it leaves a partial sum (a partial max
  *     with WF_OP_MAX)
  *   - "!" after a letter: that dim must be whole on each rank
- * A dim of an output takes size, grain and leaves from the first operand that has its letter.
+ * A dim of an output takes size, grain and chunks from the first operand that has its letter.
  */
 #ifndef WF_CORE_OP_H
 #define WF_CORE_OP_H
@@ -44,7 +44,7 @@ enum {
     WF_OP_BORDER = 512,
     /* of what is summed one term is picked, all others are zeros: any order has the same bits */
     WF_OP_SELECT = 1024,
-    /* what is summed is one chain, in each leaf of a batch (WF_LEAF_EACH) that is summed too */
+    /* what is summed is one chain, in each chunk of a batch (WF_CHUNKS_EACH) that is summed too */
     WF_OP_CHAIN = 2048
 };
 
@@ -82,8 +82,8 @@ typedef struct wf_kernel {
     wf_status (*run)(const wf_call *call, void *workspace);
     size_t (*workspace)(const wf_call *call); /* NULL: none; asked in a plan too, so what cannot
                                                  be run fails here */
-    unsigned either; /* WF_IN, WF_OUT: what it takes in either type, each for itself */
-    unsigned alike;  /* WF_IN, WF_OUT: what it takes as bf16 where all of it is */
+    unsigned mixed_ok; /* WF_IN, WF_OUT: what it takes in either type, each for itself */
+    unsigned all_bf16; /* WF_IN, WF_OUT: what it takes as bf16 where all of it is */
 } wf_kernel;
 
 /** wf_gradient - one node of the tape on its way back. */
@@ -121,7 +121,8 @@ struct wf_op {
                           stored as bf16 unless the op writes to an operand */
     unsigned shapes;   /* bit i: of operand i only the shape is read */
     unsigned writes;   /* WF_IN: operands beside the first that an op in place writes to */
-    unsigned wide; /* bit o: output o is of the device's type, whatever results are stored as:
+    unsigned
+        keep_fp32; /* bit o: output o is of the device's type, whatever results are stored as:
                           statistics, losses, gradients of parameters */
     /* NULL, or the dims of output `out` where the signature cannot say them. */
     wf_status (*shape)(const wf_call *call, int out, int *ndim, wf_dim *dims);
@@ -144,33 +145,33 @@ WF_API wf_status wf_dispatch(wf_call *call);
 WF_API wf_tensor *wf_apply(const wf_op *op, const void *attr, size_t attr_size, int n_in, ...);
 
 /**
- * wf_leaf_dim - which of the dims [first, end) of a shape has the leaves of a sum over all of them
+ * wf_chunk_dim - which of the dims [first, end) of a shape has the chunks of a sum over all of them
  *
- * It is the last one of 8 leaves: the heads of [batch, tokens, heads, head_dim], else the tokens. A
- * leaf is one chain over everything else, so an axis that splits another one of these dims shows
- * in the sum's bits, as one that splits a dim of one leaf does. (A batch that is summed with other
- * dims, WF_LEAF_EACH in front, has a leaf for each of its indices instead.)
+ * It is the last one of 8 chunks: the heads of [batch, tokens, heads, head_dim], else the tokens. A
+ * chunk is one chain over everything else, so an axis that splits another one of these dims shows
+ * in the sum's bits, as one that splits a dim of one chunk does. (A batch that is summed with other
+ * dims, WF_CHUNKS_EACH in front, has a chunk for each of its indices instead.)
  *
- * Returns: -1 where all of it is one leaf
+ * Returns: -1 where all of it is one chunk
  */
-WF_HOST_DEVICE static inline int wf_leaf_dim(const wf_dim *dim, int first, int end)
+WF_HOST_DEVICE static inline int wf_chunk_dim(const wf_dim *dim, int first, int end)
 {
     int d = end - 1;
 
-    while (d >= first && dim[d].leaves != WF_LEAF_EIGHT)
+    while (d >= first && dim[d].chunks != WF_CHUNKS_8)
         d--;
     return d >= first ? d : -1;
 }
 
 /**
- * wf_leaf_cuts - how a sum over this rank's part of a dim is cut in leaves.
+ * wf_chunk_cuts - how a sum over this rank's part of a dim is cut in chunks.
  *
- * @param at  filled with local offsets at[0] = 0 .. at[n] = local; for WF_LEAF_EIGHT these are
- *            the global leaves cut down to the part, most of them empty where it is a small one
- *            (an empty leaf is +0, so the whole tree of 8 gives the node of any subtree)
- * Returns: n: 1 or 8; under exact off always 1. For WF_LEAF_EACH use the indices themselves
+ * @param at  filled with local offsets at[0] = 0 .. at[n] = local; for WF_CHUNKS_8 these are
+ *            the global chunks cut down to the part, most of them empty where it is a small one
+ *            (an empty chunk is +0, so the whole tree of 8 gives the node of any subtree)
+ * Returns: n: 1 or 8; under exact off always 1. For WF_CHUNKS_EACH use the indices themselves
  */
-WF_API int wf_leaf_cuts(const wf_tensor *t, int dim, int64_t at[WF_LEAVES + 1]);
+WF_API int wf_chunk_cuts(const wf_tensor *t, int dim, int64_t at[WF_MAX_CHUNKS + 1]);
 
 WF_END_DECLS
 

@@ -40,7 +40,7 @@ static wf_tensor *place_of_sum(wf_tensor *a, const wf_tensor *b)
     return wf_tensor_like(a, a->ctx->kind);
 }
 
-wf_status wf_node_add(wf_tensor **older, wf_tensor *newer)
+wf_status wf_partial_add(wf_tensor **older, wf_tensor *newer)
 {
     wf_tensor *a = *older, *sum;
 
@@ -58,12 +58,12 @@ wf_status wf_node_add(wf_tensor **older, wf_tensor *newer)
     return WF_OK;
 }
 
-wf_tensor *wf_node_add_to(wf_tensor *a, wf_tensor *b)
+wf_tensor *wf_partial_add_to(wf_tensor *a, wf_tensor *b)
 {
     if (!nodes_meet(a, b))
         return NULL;
     if (computes(a) && computes(b))
         a->ctx->device->add(a, b, a);
-    wf_tensor_changed(a, "wf_node_add_to");
+    wf_tensor_changed(a, "wf_partial_add_to");
     return a;
 }

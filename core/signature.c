@@ -75,13 +75,13 @@ static wf_status bind_input(const wf_call *call, wf_signature *sig, int i)
                            "%s: dim %d of operand %d has size %" PRId64
                            ", but its partner has %" PRId64 " (signature %s)",
                            call->op->name, d, i, t->dim[d].size, known->size, call->signature);
-        } else if (known->grain != t->dim[d].grain || known->leaves != t->dim[d].leaves) {
+        } else if (known->grain != t->dim[d].grain || known->chunks != t->dim[d].chunks) {
             return wf_fail(call->ctx, WF_ESHAPE,
                            "%s: dim %d of operand %d (size %" PRId64 ") has grain %" PRId64
-                           " and leaves %d, but its partner has grain %" PRId64
-                           " and leaves %d; make both with the same wf_dim (signature %s)",
-                           call->op->name, d, i, known->size, t->dim[d].grain, t->dim[d].leaves,
-                           known->grain, known->leaves, call->signature);
+                           " and chunks %d, but its partner has grain %" PRId64
+                           " and chunks %d; make both with the same wf_dim (signature %s)",
+                           call->op->name, d, i, known->size, t->dim[d].grain, t->dim[d].chunks,
+                           known->grain, known->chunks, call->signature);
         }
     }
     return WF_OK;

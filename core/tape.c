@@ -89,7 +89,7 @@ static void save_input(node *n, int i, wf_tensor *t)
         n->in[i] = wf_tensor_retain(t);
     } else if ((n->op->save_others & WF_SAVE_IN(i)) && others_want(n, i)) {
         n->is_origin[i] = t->origin != NULL;
-        n->again[i] = t->layout;
+        n->regather[i] = t->layout;
         n->in[i] = wf_tensor_retain(t->origin ? t->origin : t);
     }
     n->in_version[i] = n->in[i] ? wf_tensor_version(n->in[i]) : 0;
@@ -120,7 +120,7 @@ void wf_tape_tell_computed(const wf_call *call, const wf_signature *sig)
     char text[256];
 
     for (int letter = 0; letter < WF_LETTERS; letter++)
-        if (sig->known[letter] && sig->dim[letter].leaves == WF_LEAF_EACH)
+        if (sig->known[letter] && sig->dim[letter].chunks == WF_CHUNKS_EACH)
             batch |= 1u << letter;
     for (int i = 0; i < call->n_in && batch && wf_context_exact(ctx); i++) {
         const wf_tensor *t = call->in[i];
@@ -208,7 +208,7 @@ wf_status wf_tape_record(const wf_call *call)
     return WF_OK;
 }
 
-wf_status wf_tape_mark(wf_context *ctx, wf_status (*passed)(void *arg), void *arg)
+wf_status wf_tape_hook(wf_context *ctx, wf_status (*hook)(void *arg), void *arg)
 {
     node *n;
 
@@ -216,9 +216,9 @@ wf_status wf_tape_mark(wf_context *ctx, wf_status (*passed)(void *arg), void *ar
         return ctx->error.code;
     n = append(ctx->tape);
     if (!n)
-        return wf_fail(ctx, WF_ENOMEM, "no memory for the tape's mark");
-    n->passed = passed;
+        return wf_fail(ctx, WF_ENOMEM, "no memory for a hook of the tape");
+    n->hook = hook;
     n->arg = arg;
-    ctx->tape->marks++;
+    ctx->tape->n_hooks++;
     return WF_OK;
 }

@@ -67,20 +67,20 @@ WF_API wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weight
 WF_API wf_status wf_backward_weights(wf_tape *tape);
 
 /**
- * wf_tape_mark - have a function called when the walk back passes this place: whatever was
+ * wf_tape_hook - have a function called when the walk back passes this place: whatever was
  * recorded later has its gradients then, leaves included. Nothing happens where no tape records.
  *
  * It is called once, whether gradients flow there or not, and also where the place lies behind
  * the tensor that backward starts from. It may run ops; nothing records them. Gradients cannot
- * be deferred on a tape with marks.
+ * be deferred on a tape with hooks.
  *
- * @param passed  what it returns ends the walk, unless it is WF_OK
+ * @param hook    what it returns ends the walk, unless it is WF_OK
  * Errors:        WF_ENOMEM in the context
  */
-WF_API wf_status wf_tape_mark(wf_context *ctx, wf_status (*passed)(void *arg), void *arg);
+WF_API wf_status wf_tape_hook(wf_context *ctx, wf_status (*hook)(void *arg), void *arg);
 
 /**
- * wf_node_add - *older + newer as nodes of one tree of sums: the only sum of partial tensors
+ * wf_partial_add - *older + newer as nodes of one tree of sums: the only sum of partial tensors
  * that exactness allows, for tensors of one layout.
  *
  * @param older  a tensor that the caller retains; the sum takes its place, in the same memory
@@ -88,11 +88,11 @@ WF_API wf_status wf_tape_mark(wf_context *ctx, wf_status (*passed)(void *arg), v
  * Owner:   caller, as of *older
  * Errors:  WF_ELAYOUT where the two are not alike, WF_ENOMEM; *older is then as it was
  */
-WF_API wf_status wf_node_add(wf_tensor **older, wf_tensor *newer);
+WF_API wf_status wf_partial_add(wf_tensor **older, wf_tensor *newer);
 
-/** wf_node_add_to - a + b in a's memory, whoever else sees it: returns a, or NULL where an operand
+/** wf_partial_add_to - a + b in a's memory, whoever else sees it: returns a, or NULL where an operand
  * is NULL or on errors. */
-WF_API wf_tensor *wf_node_add_to(wf_tensor *a, wf_tensor *b);
+WF_API wf_tensor *wf_partial_add_to(wf_tensor *a, wf_tensor *b);
 
 /** wf_detach - an alias that gradients do not pass. Owner: the innermost scope. */
 WF_API wf_tensor *wf_detach(wf_tensor *t);

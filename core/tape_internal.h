@@ -26,10 +26,10 @@ struct wf_node {
     /* how often they had been changed in place when they were saved, or last used */
     uint32_t in_version[WF_MAX_INPUTS], out_version[WF_MAX_OUTPUTS],
         dout_version[WF_MAX_OUTPUTS];
-    const wf_layout *again[WF_MAX_INPUTS]; /* in[i] is an origin: redistribute it to this */
+    const wf_layout *regather[WF_MAX_INPUTS]; /* in[i] is an origin: redistribute it to this */
     bool is_origin[WF_MAX_INPUTS];
     _Alignas(8) unsigned char attr[WF_MAX_ATTRIBUTES];
-    wf_status (*passed)(void *arg); /* of a mark, which has no op */
+    wf_status (*hook)(void *arg); /* of wf_tape_hook; such a node has no op */
     void *arg;
 };
 
@@ -38,7 +38,7 @@ struct wf_tape {
     uint64_t serial;
     node *newest;
     node *given; /* those with leaves that have their gradients */
-    int64_t marks;
+    int64_t n_hooks;
 };
 
 /* Let go of what a node holds, once nobody needs it any more. */

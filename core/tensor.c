@@ -56,12 +56,12 @@ static wf_status check_dim(wf_context *ctx, int i, const wf_dim *dim)
                        "dim %d has size %" PRId64 " and grain %" PRId64
                        ": the size must be a multiple of the grain, and neither negative",
                        i, dim->size, dim->grain);
-    if (dim->leaves != WF_LEAF_ONE && dim->leaves != WF_LEAF_EIGHT &&
-        dim->leaves != WF_LEAF_EACH)
+    if (dim->chunks != WF_CHUNKS_1 && dim->chunks != WF_CHUNKS_8 &&
+        dim->chunks != WF_CHUNKS_EACH)
         return wf_fail(ctx, WF_ESHAPE,
-                       "dim %d has %d leaves, not %d, %d or %d: make it with wf_dim_width, "
-                       "wf_dim_split, wf_dim_heads or wf_dim_batch",
-                       i, dim->leaves, WF_LEAF_ONE, WF_LEAF_EIGHT, WF_LEAF_EACH);
+                       "dim %d has %d chunks, not %d, %d or %d: make it with wf_dim_width, "
+                       "wf_dim_chunked, wf_dim_heads or wf_dim_batch",
+                       i, dim->chunks, WF_CHUNKS_1, WF_CHUNKS_8, WF_CHUNKS_EACH);
     return WF_OK;
 }
 
@@ -267,10 +267,10 @@ wf_tensor *wf_tensor_rows(wf_tensor *source, int64_t first, int64_t count)
 
     if (!source)
         return NULL;
-    if (source->ndim > 0 && source->dim[0].leaves == WF_LEAF_EIGHT) {
+    if (source->ndim > 0 && source->dim[0].chunks == WF_CHUNKS_8) {
         wf_fail(
             source->ctx, WF_ESHAPE,
-            "rows of %s: its dim 0 is summed in 8 leaves of the whole, which a part of the "
+            "rows of %s: its dim 0 is summed in 8 chunks of the whole, which a part of the "
             "rows has not; take rows of a batch (wf_dim_batch) or of a width (wf_dim_width)",
             wf_tensor_describe(source, text, sizeof text));
         return NULL;
@@ -305,10 +305,10 @@ wf_tensor *wf_tensor_copy(const wf_tensor *t)
 
     if (!y || !bytes || t->ctx->options.plan)
         return y;
-    if (device->far)
-        device->far->copy(device,
-                          &(wf_copy){.from = t->data, .to = y->data, .bytes = bytes, .rows = 1},
-                          false, NULL); /* it keeps a failure, and tells it */
+    if (device->memory)
+        device->memory->copy(
+            device, &(wf_copy){.from = t->data, .to = y->data, .bytes = bytes, .rows = 1},
+            false, NULL); /* it keeps a failure, and tells it */
     else
         memcpy(y->data, t->data, bytes);
     return y;
@@ -416,20 +416,20 @@ char *wf_tensor_describe(const wf_tensor *t, char *text, size_t size)
     return text;
 }
 
-int wf_leaf_cuts(const wf_tensor *t, int dim, int64_t at[WF_LEAVES + 1])
+int wf_chunk_cuts(const wf_tensor *t, int dim, int64_t at[WF_MAX_CHUNKS + 1])
 {
     const wf_dim *d = &t->dim[dim];
     int64_t start = t->start[dim], local = t->local[dim];
 
     at[0] = 0;
-    if (d->leaves != WF_LEAF_EIGHT || t->ctx->options.exact_off) {
+    if (d->chunks != WF_CHUNKS_8 || t->ctx->options.exact_off) {
         at[1] = local;
         return 1;
     }
-    for (int i = 1; i <= WF_LEAVES; i++) {
-        int64_t offset = wf_cut(d->size, d->grain, WF_LEAVES, i) - start;
+    for (int i = 1; i <= WF_MAX_CHUNKS; i++) {
+        int64_t offset = wf_cut(d->size, d->grain, WF_MAX_CHUNKS, i) - start;
 
         at[i] = offset < 0 ? 0 : offset > local ? local : offset;
     }
-    return WF_LEAVES;
+    return WF_MAX_CHUNKS;
 }

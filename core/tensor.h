@@ -27,51 +27,51 @@ typedef enum wf_dtype {
     WF_DTYPES
 } wf_dtype;
 
-/* How a sum over a dim is cut in leaves (core/numerics/tree.h). */
+/* How a sum over a dim is cut in chunks (core/numerics/tree.h). */
 enum {
-    WF_LEAF_ONE = 1,   /* one chain: the model's width, which nothing splits */
-    WF_LEAF_EIGHT = 8, /* 8 leaves: heads, ffn, vocabulary, tokens */
-    WF_LEAF_EACH = -1  /* one leaf per index: the batch */
+    WF_CHUNKS_1 = 1,    /* one chain: the model's width, which nothing splits */
+    WF_CHUNKS_8 = 8,    /* 8 chunks: heads, ffn, vocabulary, tokens */
+    WF_CHUNKS_EACH = -1 /* one chunk per index: the batch */
 };
 
-/** wf_dim - one dim of a shape; grain and leaves belong to the shape, not to the layout. */
+/** wf_dim - one dim of a shape; grain and chunks belong to the shape, not to the layout. */
 typedef struct wf_dim {
     int64_t size;
     int64_t grain; /* never cut inside a grain: head_dim where a dim is made of heads, else 1 */
-    int leaves;    /* WF_LEAF_ONE, WF_LEAF_EIGHT or WF_LEAF_EACH */
+    int chunks;    /* WF_CHUNKS_1, WF_CHUNKS_8 or WF_CHUNKS_EACH */
 } wf_dim;
 
 static inline wf_dim wf_dim_width(int64_t size)
 {
-    wf_dim dim = {size, 1, WF_LEAF_ONE};
+    wf_dim dim = {size, 1, WF_CHUNKS_1};
 
     return dim;
 }
 
-static inline wf_dim wf_dim_split(int64_t size)
+static inline wf_dim wf_dim_chunked(int64_t size)
 {
-    wf_dim dim = {size, 1, WF_LEAF_EIGHT};
+    wf_dim dim = {size, 1, WF_CHUNKS_8};
 
     return dim;
 }
 
 static inline wf_dim wf_dim_heads(int64_t heads, int64_t head_dim)
 {
-    wf_dim dim = {heads * head_dim, head_dim, WF_LEAF_EIGHT};
+    wf_dim dim = {heads * head_dim, head_dim, WF_CHUNKS_8};
 
     return dim;
 }
 
 static inline wf_dim wf_dim_batch(int64_t size)
 {
-    wf_dim dim = {size, 1, WF_LEAF_EACH};
+    wf_dim dim = {size, 1, WF_CHUNKS_EACH};
 
     return dim;
 }
 
 static inline bool wf_dim_equal(wf_dim a, wf_dim b)
 {
-    return a.size == b.size && a.grain == b.grain && a.leaves == b.leaves;
+    return a.size == b.size && a.grain == b.grain && a.chunks == b.chunks;
 }
 
 /** wf_tensor - read its fields freely, change them never. */
@@ -110,7 +110,7 @@ WF_API const char *wf_dtype_name(wf_dtype dtype);
  * @param kind    what the memory is counted as
  * Collective:  no
  * Owner:       the innermost open scope
- * Errors:      WF_ESHAPE (sizes, grains or leaves that no dim has, over WF_MAX_DIMS, over 2^63
+ * Errors:      WF_ESHAPE (sizes, grains or chunks that no dim has, over WF_MAX_DIMS, over 2^63
  *              bytes), WF_ENOMEM; result is then NULL
  */
 WF_API wf_tensor *wf_tensor_new(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim *dims,
@@ -143,11 +143,11 @@ WF_API wf_tensor *wf_tensor_view(wf_tensor *t, int ndim, const wf_dim *dims,
  *
  * Other ranks may take another count, as long as nothing moves over the axes that split dim 0.
  *
- * @param t  its dim 0 is a batch (wf_dim_batch) or a width (wf_dim_width): the 8 leaves of another
+ * @param t  its dim 0 is a batch (wf_dim_batch) or a width (wf_dim_width): the 8 chunks of another
  *           dim are those of the whole
  * Owner:    the innermost open scope
  * Errors:   WF_ESHAPE (rows that this rank does not hold, or that cut a grain; a dim 0 with 8
- *           leaves); result is then NULL
+ *           chunks); result is then NULL
  */
 WF_API wf_tensor *wf_tensor_rows(wf_tensor *t, int64_t first, int64_t count);
 

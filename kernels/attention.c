@@ -255,7 +255,7 @@ static double grad_flops(const wf_call *call)
 
 const wf_op wf_op_attention = {
     WF_OP_ROW(attention),
-    .wide = 1 << 1,
+    .keep_fp32 = 1 << 1,
     .save = WF_SAVE_IN(0) | WF_SAVE_IN(1) | WF_SAVE_IN(2) | WF_SAVE_OUT(0) | WF_SAVE_OUT(1),
     .reference = {.run = reference, .workspace = reference_workspace},
     .backward = backward,

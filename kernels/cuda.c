@@ -14,11 +14,11 @@ static const void *enter(void *symbol)
                                       .fail = wf_fail,
                                       .context_device = wf_context_device,
                                       .context_exact = wf_context_exact,
-                                      .context_planning = wf_context_planning,
+                                      .context_dry_run = wf_context_dry_run,
                                       .context_pool = wf_context_pool,
                                       .pool_take = wf_pool_take,
                                       .pool_give = wf_pool_give,
-                                      .leaf_cuts = wf_leaf_cuts,
+                                      .chunk_cuts = wf_chunk_cuts,
                                       .tensor_local_count = wf_tensor_local_count,
                                       .dtype_size = wf_dtype_size,
                                       .truncate = wf_truncate};
@@ -60,6 +60,9 @@ int wf_cuda_count(bool quick, wf_error *error)
 wf_device *wf_cuda_device(const wf_cuda_options *options, wf_error *error)
 {
     const wf_cuda_plugin *cuda = plugin(error);
+    wf_device *device = cuda ? cuda->open(options, error) : NULL;
 
-    return cuda ? cuda->open(options, error) : NULL;
+    if (device)
+        device->batch_sum = &wf_op_batch_sum;
+    return device;
 }

@@ -14,7 +14,7 @@ WF_BEGIN_DECLS
 
 /* To be raised with every change to what both sides share: this file and all of core/ that it
    includes. */
-enum { WF_CUDA_VERSION = 3 };
+enum { WF_CUDA_VERSION = 4 };
 
 typedef struct wf_cuda_host {
     size_t size; /* of this table; first, so that it can always be read */
@@ -26,11 +26,11 @@ typedef struct wf_cuda_host {
     wf_status (*fail)(wf_context *ctx, wf_status code, const char *format, ...) WF_PRINTF(3, 4);
     wf_device *(*context_device)(wf_context *ctx);
     bool (*context_exact)(const wf_context *ctx);
-    bool (*context_planning)(const wf_context *ctx);
+    bool (*context_dry_run)(const wf_context *ctx);
     wf_pool *(*context_pool)(wf_context *ctx);
     void *(*pool_take)(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *error);
     void (*pool_give)(wf_pool *pool, void *block, size_t bytes, wf_memory_kind kind);
-    int (*leaf_cuts)(const wf_tensor *t, int dim, int64_t at[WF_LEAVES + 1]);
+    int (*chunk_cuts)(const wf_tensor *t, int dim, int64_t at[WF_MAX_CHUNKS + 1]);
     int64_t (*tensor_local_count)(const wf_tensor *t);
     size_t (*dtype_size)(wf_dtype dtype);
     bool (*truncate)(wf_truncated *t, float mean, float deviation, float low, float high);

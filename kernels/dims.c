@@ -207,13 +207,13 @@ static wf_status slice_grad_shape(const wf_call *call, int out, int *ndim, wf_di
     *ndim = like->ndim;
     for (int d = 0; d < like->ndim; d++)
         dims[d] = like->dim[d];
-    if (part->grain != dims[a->dim].grain || part->leaves != dims[a->dim].leaves)
+    if (part->grain != dims[a->dim].grain || part->chunks != dims[a->dim].chunks)
         return wf_fail(call->ctx, WF_ESHAPE,
                        "slice_grad: dim %d of the slice has grain %" PRId64
-                       " and leaves %d, but the whole has grain %" PRId64
-                       " and leaves %d; make both with the same wf_dim",
-                       a->dim, part->grain, part->leaves, dims[a->dim].grain,
-                       dims[a->dim].leaves);
+                       " and chunks %d, but the whole has grain %" PRId64
+                       " and chunks %d; make both with the same wf_dim",
+                       a->dim, part->grain, part->chunks, dims[a->dim].grain,
+                       dims[a->dim].chunks);
     return check_slice(call, like, part->size);
 }
 

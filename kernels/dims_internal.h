@@ -27,7 +27,7 @@ typedef struct wf_matmul_attr {
 /* A sum over a batch, which is dim 0, has a chunk for each index; elsewhere it is one chain. */
 static inline bool wf_is_batch(const wf_tensor *t, int dim)
 {
-    return dim == 0 && t->dim[0].leaves == WF_LEAF_EACH;
+    return dim == 0 && t->dim[0].chunks == WF_CHUNKS_EACH;
 }
 
 /* How far apart in x the neighbours along each dim of the output lie, in elements. */

@@ -246,9 +246,9 @@ static wf_status gelu_grad_reference(const wf_call *call, void *workspace)
     for (int64_t i = 0; i < n; i++) {
         double square = x[i] * x[i];
         double s = sigma(2 * gelu_root * x[i] * (1 + gelu_cube * square));
-        double slope = 2 * gelu_root * (1 + 3 * gelu_cube * square);
+        double tanh_gradient = 2 * gelu_root * (1 + 3 * gelu_cube * square);
 
-        dx[i] = dy[i] * s * (1 + x[i] * (1 - s) * slope);
+        dx[i] = dy[i] * s * (1 + x[i] * (1 - s) * tanh_gradient);
     }
     return WF_OK;
 }

@@ -3,10 +3,10 @@
  *
  *     linear     y_m[r, n] = sum_k x[r, k] W_m[n, k]
  *     linear_dx  dx[r, k]  = sum over n, through the members in order, of dy_m[r, n] W_m[n, k]
- *     linear_dw  dW[n, k]  = sum over rows r of dy[r, n] x[r, k], a leaf per sequence
+ *     linear_dw  dW[n, k]  = sum over rows r of dy[r, n] x[r, k], a chunk per sequence
  *
- * The leaves of a sum over n are those of n's dim: leaf l of dx is one chain through leaf l of
- * every member. Where members differ in their leaves, neighbours that do not are a chain and a tree
+ * The chunks of a sum over n are those of n's dim: chunk l of dx is one chain through chunk l of
+ * every member. Where members differ in their chunks, neighbours that do not are a chain and a tree
  * of their own, and these are added in order. The CPU's kernels are in kernels/cpu/linear.c.
  */
 #include "kernels/shared_internal.h"
@@ -217,6 +217,6 @@ const wf_op wf_op_linear2_dx = {WF_OP_ROW(linear2_dx), .reference = {.run = refe
                                 .flops = dx_flops, .cpu = &wf_cpu_linear2_dx};
 const wf_op wf_op_linear3_dx = {WF_OP_ROW(linear3_dx), .reference = {.run = reference_dx},
                                 .flops = dx_flops, .cpu = &wf_cpu_linear3_dx};
-const wf_op wf_op_linear_dw = {WF_OP_ROW(linear_dw), .wide = 1,
+const wf_op wf_op_linear_dw = {WF_OP_ROW(linear_dw), .keep_fp32 = 1,
                                .reference = {.run = reference_dw}, .flops = dw_flops,
                                .cpu = &wf_cpu_linear_dw};

@@ -184,10 +184,10 @@ static wf_status reference_cross_entropy_grad(const wf_call *call, void *workspa
     return WF_OK;
 }
 
-const wf_op wf_op_logit_max = {WF_OP_ROW(logit_max), .wide = 1,
+const wf_op wf_op_logit_max = {WF_OP_ROW(logit_max), .keep_fp32 = 1,
                                .reference = {.run = reference_max}, .cpu = &wf_cpu_logit_max};
 const wf_op wf_op_logit_sum = {WF_OP_ROW(logit_sum),
-                               .wide = 1 | 1 << 1,
+                               .keep_fp32 = 1 | 1 << 1,
                                .save = WF_SAVE_IN(0) | WF_SAVE_IN(1) | WF_SAVE_IN(2),
                                .integers = 1 << 2,
                                .reference = {.run = reference_sum},
@@ -197,11 +197,11 @@ const wf_op wf_op_logit_sum_grad = {WF_OP_ROW(logit_sum_grad), .integers = 1 << 
                                     .reference = {.run = reference_sum_grad},
                                     .cpu = &wf_cpu_logit_sum_grad};
 const wf_op wf_op_cross_entropy = {WF_OP_ROW(cross_entropy),
-                                   .wide = 1,
+                                   .keep_fp32 = 1,
                                    .save = WF_SAVE_IN(0),
                                    .reference = {.run = reference_cross_entropy},
                                    .backward = cross_entropy_backward,
                                    .cpu = &wf_cpu_cross_entropy};
-const wf_op wf_op_cross_entropy_grad = {WF_OP_ROW(cross_entropy_grad), .wide = 1 | 1 << 1,
+const wf_op wf_op_cross_entropy_grad = {WF_OP_ROW(cross_entropy_grad), .keep_fp32 = 1 | 1 << 1,
                                         .reference = {.run = reference_cross_entropy_grad},
                                         .cpu = &wf_cpu_cross_entropy_grad};

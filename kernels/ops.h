@@ -95,8 +95,8 @@ WF_API void wf_bias_gelu_grad(wf_tensor *x, wf_tensor *bias, wf_tensor *dy, wf_t
                               wf_tensor **dbias);
 
 /**
- * wf_batch_sum - sum over dim 0, a leaf per index; wf_token_sum - sum over all dims but dim 0, in
- * the leaves of the last one that has 8 (wf_leaf_dim)
+ * wf_batch_sum - sum over dim 0, a chunk per index; wf_token_sum - sum over all dims but dim 0, in
+ * the chunks of the last one that has 8 (wf_chunk_dim)
  *
  * Layout:      "b...->..." and "b...->b"
  * Gradient:    to x, by wf_batch_expand and wf_token_expand (dy, x for its shape)
@@ -170,8 +170,8 @@ WF_API wf_tensor *wf_matmul(wf_tensor *a, wf_tensor *b, const wf_matmul_options 
  * @param y       filled with count tensors [b, .., n]
  * Layout:      "b...k,nk,mk,lk->b...n,b...m,b...l"
  * Gradient:    to x as one sum through the members in order (one op, one partial sum), to the
- *              weights with one leaf per sequence. So the n of all weights are split by the same
- *              axes; they may be cut in leaves apart, some as wf_dim_split and some as wf_dim_width
+ *              weights with one chunk per sequence. So the n of all weights are split by the same
+ *              axes; they may be cut in chunks apart, some as wf_dim_chunked and some as wf_dim_width
  */
 WF_API wf_tensor *wf_linear(wf_tensor *x, wf_tensor *weight);
 WF_API void wf_linear_group(wf_tensor *x, int count, wf_tensor *const *weight, wf_tensor **y);
@@ -259,13 +259,13 @@ WF_API wf_tensor *wf_add_rmsnorm(wf_tensor *x, wf_tensor *y, wf_tensor *gain, fl
  *                its result is a partial sum
  * @param tokens  i32 [b, ..]; each in [0, v), else WF_EINVAL naming the token
  * Layout:      "vd,b...->b...d"
- * Gradient:    to table, a leaf per sequence, by wf_embedding_dw (table for its shape)
+ * Gradient:    to table, a chunk per sequence, by wf_embedding_dw (table for its shape)
  */
 WF_API wf_tensor *wf_embedding(wf_tensor *table, wf_tensor *tokens);
 WF_API wf_tensor *wf_embedding_dw(wf_tensor *table, wf_tensor *tokens, wf_tensor *dy);
 
 /**
- * wf_rows - the first n rows of a table [p, d], as tokens: [n, d] with n cut in 8 leaves
+ * wf_rows - the first n rows of a table [p, d], as tokens: [n, d] with n cut in 8 chunks
  * wf_position_add - y[b, s, d] = x[b, s, d] + rows[s, d]
  *
  * Layout:      "p!d->sd" and "bsd,sd->bsd"
@@ -309,7 +309,7 @@ typedef struct wf_attention_options {
  * @param options  NULL for none
  * Layout:      "bs!hd!,bs!gd!,bs!gd!->bs!hd!"; g whole, or split like h where each rank's heads
  *              use exactly its own groups
- * Gradient:    to q, k, v; dk and dv are summed over query heads in their 8 leaves, and are
+ * Gradient:    to q, k, v; dk and dv are summed over query heads in their 8 chunks, and are
  *              partial where h is split and g is whole
  */
 WF_API wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,

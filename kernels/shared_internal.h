@@ -32,17 +32,17 @@ wf_tensor *wf_vector_gradient(const wf_gradient *g, int i, wf_tensor *rows);
 
 /*
  * wf_linear_run - the gradient of a group's input is a sum over runs of neighbouring members whose
- * columns are cut in leaves alike. *run is that of the members from `first` on, as a call of its own,
+ * columns are cut in chunks alike. *run is that of the members from `first` on, as a call of its own,
  * which adds to what the runs before it gave; returns where the next one begins.
  */
 static inline int wf_linear_run(const wf_call *call, int first, wf_call *run)
 {
     static const wf_linear_attr add = {.add = true};
     int members = call->n_in / 2, next = first;
-    int last = call->in[0]->ndim - 1, leaves = call->in[2 * first]->dim[last].leaves;
+    int last = call->in[0]->ndim - 1, chunks = call->in[2 * first]->dim[last].chunks;
 
     *run = *call;
-    for (; next < members && call->in[2 * next]->dim[last].leaves == leaves; next++)
+    for (; next < members && call->in[2 * next]->dim[last].chunks == chunks; next++)
         for (int i = 0; i < 2; i++)
             run->in[2 * (next - first) + i] = call->in[2 * next + i];
     run->n_in = 2 * (next - first);
@@ -128,9 +128,9 @@ WF_HOST_DEVICE static inline int64_t wf_global_index(const wf_tensor *t, int fro
  */
 wf_status wf_check_tokens(const wf_call *call, const wf_tensor *tokens, int64_t vocabulary);
 
-/* wf_add_squares - the squares of rows [begin, end) of dim 0, leaf by leaf, to an exact sum. */
+/* wf_add_squares - the squares of rows [begin, end) of dim 0, chunk by chunk, to an exact sum. */
 void wf_add_squares(const wf_tensor *t, int64_t begin, int64_t end,
-                    double (*leaf)(const float *x, int64_t n), struct wf_exact_sum *sum);
+                    double (*chunk)(const float *x, int64_t n), struct wf_exact_sum *sum);
 
 WF_END_DECLS
 

@@ -1,27 +1,27 @@
 /*
- * kernels/squares.c - the leaves of a norm: one row of dim 0 times one of dim 1's 8 cuts, each
+ * kernels/squares.c - the chunks of a norm: one row of dim 0 times one of dim 1's 8 cuts, each
  * element of a vector. They are the same for every layout, and are added without rounding.
  */
 #include "core/numerics/exact_sum.h"
 #include "kernels/shared_internal.h"
 
 void wf_add_squares(const wf_tensor *t, int64_t begin, int64_t end,
-                    double (*leaf)(const float *x, int64_t n), wf_exact_sum *sum)
+                    double (*chunk)(const float *x, int64_t n), wf_exact_sum *sum)
 {
-    int64_t inner = wf_extent(t, 2, t->ndim), at[WF_LEAVES + 1] = {0};
+    int64_t inner = wf_extent(t, 2, t->ndim), at[WF_MAX_CHUNKS + 1] = {0};
     int64_t columns = t->ndim > 1 ? t->local[1] * inner : 1;
-    int leaves = t->ndim > 1 ? WF_LEAVES : 1;
+    int chunks = t->ndim > 1 ? WF_MAX_CHUNKS : 1;
     const float *x = (const float *)t->data + begin * columns;
 
-    for (int l = 1; l <= leaves && t->ndim > 1; l++) {
-        int64_t cut = wf_cut(t->dim[1].size, t->dim[1].grain, WF_LEAVES, l) - t->start[1];
+    for (int l = 1; l <= chunks && t->ndim > 1; l++) {
+        int64_t cut = wf_cut(t->dim[1].size, t->dim[1].grain, WF_MAX_CHUNKS, l) - t->start[1];
 
         at[l] = (cut < 0 ? 0 : cut > t->local[1] ? t->local[1] : cut) * inner;
     }
     if (t->ndim <= 1)
         at[1] = 1;
     for (int64_t r = begin; r < end; r++, x += columns)
-        for (int l = 0; l < leaves; l++)
+        for (int l = 0; l < chunks; l++)
             if (at[l + 1] > at[l])
-                wf_exact_add(sum, leaf(x + at[l], at[l + 1] - at[l]));
+                wf_exact_add(sum, chunk(x + at[l], at[l + 1] - at[l]));
 }

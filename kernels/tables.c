@@ -2,7 +2,7 @@
  * kernels/tables.c - rows of tables, by token and by position.
  *
  *     embedding     y[b, .., d] = table[tokens[b, ..], d]
- *     embedding_dw  dtable[v, d] = sum of dy[b, .., d] where tokens[b, ..] = v, a leaf per
+ *     embedding_dw  dtable[v, d] = sum of dy[b, .., d] where tokens[b, ..] = v, a chunk per
  * sequence rows          y[s, d] = table[s, d] for s < n rows_grad     dtable[p, d] = dy[p, d]
  * for p < n, else 0 position_add  y[b, s, d] = x[b, s, d] + rows[s, d]
  *
@@ -73,7 +73,7 @@ static wf_status rows_shape(const wf_call *call, int out, int *ndim, wf_dim *dim
                        "rows: %" PRId64 " rows of a table that has %" PRId64
                        "; use shorter sequences or a longer table",
                        n, table->dim[0].size);
-    dims[0] = wf_dim_split(n);
+    dims[0] = wf_dim_chunked(n);
     dims[1] = table->dim[1];
     *ndim = 2;
     return WF_OK;
@@ -202,24 +202,24 @@ const wf_op wf_op_embedding = {WF_OP_ROW(embedding),
                                .save = WF_SAVE_IN(1),
                                .save_shape = WF_SAVE_IN(0),
                                .integers = 1 << 1,
-                               .reference = {.run = embedding_reference, .either = WF_IN(0)},
+                               .reference = {.run = embedding_reference, .mixed_ok = WF_IN(0)},
                                .backward = embedding_backward,
                                .cpu = &wf_cpu_embedding};
 const wf_op wf_op_embedding_dw = {WF_OP_ROW(embedding_dw),
-                                  .wide = 1,
+                                  .keep_fp32 = 1,
                                   .integers = 1 << 1,
                                   .shapes = 1 << 0,
                                   .reference = {.run = embedding_dw_reference},
                                   .cpu = &wf_cpu_embedding_dw};
 const wf_op wf_op_rows = {WF_OP_ROW(rows),
-                          .wide = 1,
+                          .keep_fp32 = 1,
                           .save_shape = WF_SAVE_IN(0),
                           .reference = {.run = rows_reference},
                           .backward = rows_backward,
                           .shape = rows_shape,
                           .cpu = &wf_cpu_rows};
 const wf_op wf_op_rows_grad = {
-    WF_OP_ROW(rows_grad),     .wide = 1,
+    WF_OP_ROW(rows_grad),     .keep_fp32 = 1,
     .shapes = 1 << 0,         .reference = {.run = rows_grad_reference},
     .shape = rows_grad_shape, .cpu = &wf_cpu_rows_grad};
 const wf_op wf_op_position_add = {

@@ -1,17 +1,17 @@
 /*
  * kernels/views.c - split_heads and merge_heads: the same data under other dims.
  *
- * A last dim of heads * dim elements with grain dim is [heads, dim]: heads keeps the leaves,
+ * A last dim of heads * dim elements with grain dim is [heads, dim]: heads keeps the chunks,
  * dim is whole on every rank. The layout of heads is that of the merged dim, since both are cut
  * at the same heads.
  */
 #include "kernels/op_table_internal.h"
 #include <inttypes.h>
 
-/* Of one head; grain and leaves 0: those of a width. */
+/* Of one head; grain and chunks 0: those of a width. */
 typedef struct heads_attr {
     int64_t dim, grain;
-    int64_t leaves;
+    int64_t chunks;
 } heads_attr;
 
 wf_tensor *wf_split_heads(wf_tensor *x, int64_t head_dim)
@@ -34,7 +34,7 @@ wf_tensor *wf_merge_heads(wf_tensor *x)
     if (x && x->ndim) {
         const wf_dim *head = &x->dim[x->ndim - 1];
 
-        attr = (heads_attr){head->size, head->grain, head->leaves};
+        attr = (heads_attr){head->size, head->grain, head->chunks};
     }
     return wf_apply(&wf_op_merge_heads, &attr, sizeof attr, 1, x);
 }
@@ -66,8 +66,8 @@ static wf_status split_shape(const wf_call *call, int out, int *ndim, wf_dim *di
                        x->dim[last].grain, head_dim, head_dim);
     for (int d = 0; d < last; d++)
         dims[d] = x->dim[d];
-    dims[last] = (wf_dim){x->dim[last].size / head_dim, 1, x->dim[last].leaves};
-    dims[last + 1] = attr->leaves ? (wf_dim){head_dim, attr->grain, (int)attr->leaves}
+    dims[last] = (wf_dim){x->dim[last].size / head_dim, 1, x->dim[last].chunks};
+    dims[last + 1] = attr->chunks ? (wf_dim){head_dim, attr->grain, (int)attr->chunks}
                                   : wf_dim_width(head_dim);
     *ndim = x->ndim + 1;
     return WF_OK;
@@ -88,7 +88,7 @@ static wf_status merge_shape(const wf_call *call, int out, int *ndim, wf_dim *di
     for (int d = 0; d < last - 1; d++)
         dims[d] = x->dim[d];
     dims[last - 1] =
-        (wf_dim){x->dim[last - 1].size * head_dim, head_dim, x->dim[last - 1].leaves};
+        (wf_dim){x->dim[last - 1].size * head_dim, head_dim, x->dim[last - 1].chunks};
     *ndim = x->ndim - 1;
     return WF_OK;
 }

@@ -22,8 +22,8 @@ WF_BEGIN_DECLS
  */
 WF_API wf_status wf_nn_recompute(wf_nn_module *root, const char *type);
 
-/** wf_nn_run_again - the output of a module that is marked so, while a tape records. */
-WF_API wf_tensor *wf_nn_run_again(wf_nn_module *module, wf_tensor *x);
+/** wf_nn_checkpoint - the output of a module that is marked so, while a tape records. */
+WF_API wf_tensor *wf_nn_checkpoint(wf_nn_module *module, wf_tensor *x);
 
 WF_END_DECLS
 

@@ -1,10 +1,11 @@
 /*
- * parallel/parallel_internal.h - what a data-parallel strategy decides: a strategy is a table of choices,
- * and the mechanism (units.h, gather.h, gradient.h) is shared. Not installed.
+ * parallel/parallel_internal.h - a rank's parallel run, and what data parallelism decides about each
+ * parameter: a strategy is a row of choices, and the mechanism (shard/units_internal.h,
+ * unshard_internal.h, gradient_reduce_internal.h) is shared. Not installed.
  *
- * The dp ranks are laid out over the axes replicate (outer) and shard. At use a parameter has the
+ * Some axes of the mesh are data-parallel: they split the batch. To compute with, a parameter has the
  * layout that tensor parallelism gives it; at rest it, its gradient and its optimizer state have
- * that one too, or are split: one dim is cut further by the axis shard.
+ * that one too, or are sharded: one dim is cut further by one of the data-parallel axes.
  *
  * Where parameters are bf16, the one at rest is the f32 master, which lies where the optimizer's
  * state does; what modules compute with is bf16 and always gathered, be it from this rank alone.
@@ -17,37 +18,43 @@
 
 enum { WF_PAR_BUCKET_BYTES = 25 << 20 }; /* about as much goes in one collective */
 
-/* Copy parallel/shard/full_shard.c to add one. */
+/* A row of parallel/shard/strategies.def. */
 typedef struct wf_par_strategy {
     const char *name;
-    bool groups;           /* shard is a group of the dp ranks, else all or none of them */
+    bool groups;           /* the data-parallel ranks form groups, inside of which it splits */
     bool split_parameters; /* at rest; they are gathered unit by unit */
     bool keep_gathered;    /* from forward until after backward, by default */
     bool split_gradients;
     bool split_optimizer;
-    bool reduce_each; /* gradients are summed over shard in every micro-step, by default */
+    bool reduce_each; /* gradients are summed over ranks in every micro-step, by default */
 } wf_par_strategy;
 
-extern const wf_par_strategy wf_par_no_shard, wf_par_zero1, wf_par_shard_grad_op,
-    wf_par_full_shard, wf_par_hybrid_shard, wf_par_hybrid_shard_zero2, wf_par_mics;
+/* How the data-parallel ranks hold the parameters of some modules. */
+typedef struct wf_par_policy {
+    const wf_par_strategy *strategy;
+    int axis;     /* what it splits is split over this one; the others hold copies */
+    int prefetch; /* units that are gathered ahead of the one that runs */
+    wf_par_reshard reshard;
+} wf_par_policy;
 
 struct wf_par {
     wf_context *ctx;
     wf_mesh *mesh;
-    const wf_par_strategy *strategy;
     wf_par_options options;
-    bool
-        reduced; /* gradients are summed in every micro-step: over shard, and where the strategy
-                     has no groups over all dp ranks */
-    wf_par_gpu gpu;                  /* gpus 0: none */
-    struct place *places;            /* what plans have put into models */
-    struct wf_par_holding *holdings; /* and into parameters */
-    struct wf_par_units *models;     /* the units of every planned model */
+    int n_dp, dp_axis[WF_MAX_AXES]; /* the data-parallel axes, outermost first */
+    wf_par_policy policy;           /* of the options: what wf_par_plan shards with */
+    unsigned reduced; /* over which gradients are summed in every micro-step; 0: once a step */
+    wf_par_gpu gpu;   /* gpus 0: none */
+    struct place *places;               /* what plans have put into models */
+    struct wf_par_holding *holdings;    /* and into parameters */
+    struct wf_par_units *models;        /* the units of every planned model */
+    struct wf_par_sharding_plan *plans; /* what has been asked for, model by model */
 };
 
 /* What a plan has to say about a parameter. */
 typedef struct wf_par_holding {
     struct wf_par_holding *next; /* of the rank's list */
+    const wf_par_policy *policy; /* that of its unit */
     const wf_layout *use, *rest, *gradient, *optimizer;
     const wf_layout *micro; /* of its gradient after a micro-step that sums it */
     wf_tensor *gathered; /* in `use`, absent between uses; NULL where that is the one at rest */
@@ -79,7 +86,29 @@ const wf_par_strategy *wf_par_strategy_find(const char *name, wf_error *error);
 /* Whether what modules compute with is another tensor than the parameter at rest. */
 bool wf_par_is_gathered(const wf_par *par, const wf_nn_parameter *p);
 
-/* Fill in the layouts that follow from `use` and the strategy. */
+/* The name of the strategy of all units; "per_module" where they differ. */
+const char *wf_par_strategy_of(const wf_par *par);
+
+/* Whether an axis is one of the data-parallel ones; all of these, a bit each. */
+bool wf_par_is_dp(const wf_par *par, int axis);
+unsigned wf_par_dp_axes(const wf_par *par);
+
+/* The other axes: those that sharding plans may split tensors over. */
+unsigned wf_par_tensor_axes(const wf_par *par);
+
+/* The axes over which gradients of this policy are summed together in a micro-step, a bit each. */
+unsigned wf_par_policy_reduces(const wf_par *par, const wf_par_policy *policy);
+
+/* Ranks along all of these axes, a bit each. */
+int64_t wf_par_ranks_along(const wf_par *par, unsigned axes);
+
+/* `layout`, but whole over all of these axes. */
+const wf_layout *wf_par_whole_over(const wf_par *par, const wf_layout *layout, unsigned axes);
+
+/* Tell the context where the parts of a tensor axis do not nest in the tree of sums. */
+void wf_par_tell_axis(wf_par *par, int axis);
+
+/* Fill in the layouts that follow from `use` and the policy. */
 void wf_par_lay_out(wf_par *par, const wf_tensor *t, wf_par_holding *h);
 
 /* Of the ranks that hold the same part, the one that is first on every other axis counts it. */

@@ -6,22 +6,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Layouts nest in the 8 leaves and in the batch's halves only where both are powers of two. */
+void wf_par_tell_axis(wf_par *par, int axis)
+{
+    int size = wf_mesh_size(par->mesh, axis);
+
+    if (size != 1 && size != 2 && size != 4 && size != 8)
+        wf_context_tell_inexact(par->ctx,
+                                "not layout-exact: %s %d does not nest in the 8 chunks",
+                                wf_mesh_axis_name(par->mesh, axis), size);
+}
+
+/* Layouts nest in the 8 chunks and in the batch's halves only where both are powers of two. */
 static void find_inexact(wf_par *par)
 {
     const wf_par_options *o = &par->options;
+    int dp = wf_par_dp(par);
 
     if (o->exact_off)
         wf_context_tell_inexact(par->ctx, "not layout-exact: exact is off");
     else if (o->reduce_dtype == WF_BF16)
         wf_context_tell_inexact(
             par->ctx, "not layout-exact: gradients are rounded to bf16 before ranks sum them");
-    else if (o->tp != 1 && o->tp != 2 && o->tp != 4 && o->tp != 8)
-        wf_context_tell_inexact(par->ctx,
-                                "not layout-exact: tp %d does not nest in the 8 leaves", o->tp);
-    else if (o->dp & (o->dp - 1))
-        wf_context_tell_inexact(par->ctx, "not layout-exact: dp %d is not a power of two",
-                                o->dp);
+    if (!o->axes)
+        wf_par_tell_axis(par, wf_mesh_axis(par->mesh, "tp"));
+    if (dp & (dp - 1))
+        wf_context_tell_inexact(par->ctx, "not layout-exact: dp %d is not a power of two", dp);
 }
 
 static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
@@ -32,10 +41,18 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
             "cuda_graph records the step of a single rank, and %d ranks meet on their hosts in "
             "every step: use tp 1 and dp 1, or leave cuda_graph off",
             ranks);
+    if (o->axes && (o->tp > 1 || o->dp > 1 || o->dp_replicate || o->shard_group_size))
+        return wf_error_set(
+            error, WF_EINVAL,
+            "a mesh has the axes that are given, or those of tp, dp and groups of "
+            "dp: give one of the two");
+    if (o->dp_axes && !o->axes)
+        return wf_error_set(error, WF_EINVAL,
+                            "dp_axes names some of the axes that are given, and none are");
     if (o->tp < 1 || o->dp < 1 || o->threads < 1)
         return wf_error_set(error, WF_EINVAL, "tp %d, dp %d and threads %d must be at least 1",
                             o->tp, o->dp, o->threads);
-    if ((int64_t)o->tp * o->dp != ranks)
+    if (!o->axes && (int64_t)o->tp * o->dp != ranks)
         return wf_error_set(error, WF_EINVAL,
                             "tp %d x dp %d is %lld ranks, but %d were started", o->tp, o->dp,
                             (long long)o->tp * o->dp, ranks);
@@ -65,8 +82,8 @@ static wf_device *open_gpu(const wf_par_options *o, const wf_rank *rank, wf_par_
     gpu->gpus = wf_cuda_count(false, error);
     if (gpu->gpus == 0)
         return NULL;
-    gpu->ordinal = rank->seat % gpu->gpus;
-    gpu->ranks = rank->here;
+    gpu->ordinal = rank->local_rank % gpu->gpus;
+    gpu->ranks = rank->local_size;
     return wf_cuda_device(&(wf_cuda_options){.ordinal = gpu->ordinal,
                                              .readers = !in_place                ? 0
                                                         : gpu->ranks < gpu->gpus ? gpu->ranks
@@ -113,46 +130,131 @@ static bool open_context(wf_par *par, const wf_rank *rank, wf_error *error)
     return par->ctx != NULL;
 }
 
+static void fill_in_defaults(wf_par_options *o)
+{
+    if (!o->tp)
+        o->tp = 1;
+    if (!o->dp)
+        o->dp = 1;
+    if (!o->threads)
+        o->threads = 1;
+    if (!o->strategy)
+        o->strategy = WF_PAR_STRATEGY;
+}
+
+/* The mesh of tp, dp and the strategy's groups. */
+static wf_mesh *open_usual_mesh(wf_par *par, wf_rank *rank, wf_error *error)
+{
+    int replicate, shard;
+
+    if (wf_par_axes(&par->options, &replicate, &shard, error) != WF_OK)
+        return NULL;
+    return wf_mesh_open(
+        par->ctx, rank->world, 4,
+        (wf_axis[]){
+            {"pp", 1}, {"replicate", replicate}, {"shard", shard}, {"tp", par->options.tp}},
+        error);
+}
+
+static wf_mesh *open_mesh(wf_par *par, wf_rank *rank, wf_error *error)
+{
+    int n = 0;
+
+    if (!par->options.axes)
+        return open_usual_mesh(par, rank, error);
+    while (par->options.axes[n].name)
+        n++;
+    return wf_mesh_open(par->ctx, rank->world, n, par->options.axes, error);
+}
+
+static wf_status add_dp_axis(wf_par *par, const char *name, wf_error *error)
+{
+    int axis = wf_mesh_axis(par->mesh, name);
+
+    if (axis < 0)
+        return wf_error_set(error, WF_EINVAL, "dp_axes names %s, which is no axis of the mesh",
+                            name);
+    if (par->n_dp > 0 && axis <= par->dp_axis[par->n_dp - 1])
+        return wf_error_set(
+            error, WF_EINVAL,
+            "dp_axes names %s behind an axis that is not outside of it: name them "
+            "in the order of the mesh, each once",
+            name);
+    par->dp_axis[par->n_dp++] = axis;
+    return WF_OK;
+}
+
+/* The axes that split the batch: those that are named, or dp, or replicate and shard. */
+static wf_status find_dp_axes(wf_par *par, wf_error *error)
+{
+    static const char *const usual[] = {"replicate", "shard"};
+    const char *at = par->options.dp_axes;
+    char name[WF_AXIS_NAME];
+    wf_status status = WF_OK;
+
+    if (!at && wf_mesh_axis(par->mesh, "dp") >= 0)
+        at = "dp";
+    for (int i = 0; !at && i < 2 && status == WF_OK; i++)
+        if (wf_mesh_axis(par->mesh, usual[i]) >= 0)
+            status = add_dp_axis(par, usual[i], error);
+    while (at && *at && status == WF_OK) {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, "/"), at);
+        status = add_dp_axis(par, name, error);
+        at += strcspn(at, "/");
+        at += *at == '/';
+    }
+    return status;
+}
+
+/* Of the usual mesh only shard cuts tensors; of another one any data-parallel axis may. */
+static void cut_finely(wf_par *par)
+{
+    for (int i = par->options.axes ? 0 : par->n_dp - 1; i < par->n_dp; i++)
+        wf_mesh_cut_finely(par->mesh, par->dp_axis[i]);
+}
+
+int64_t wf_par_ranks(const wf_par_options *o)
+{
+    int64_t ranks = 1;
+
+    for (const wf_axis *a = o->axes; a && a->name; a++)
+        ranks *= a->size;
+    return o->axes ? ranks : (int64_t)(o->tp ? o->tp : 1) * (o->dp ? o->dp : 1);
+}
+
+static wf_status open_parts(wf_par *par, wf_rank *rank, wf_error *error)
+{
+    const wf_par_options *o = &par->options;
+    const wf_par_strategy *strategy = wf_par_strategy_find(o->strategy, error);
+
+    if (!strategy || check(o, rank->size, error) != WF_OK || !open_context(par, rank, error))
+        return WF_EINVAL;
+    par->mesh = open_mesh(par, rank, error);
+    if (!par->mesh || find_dp_axes(par, error) != WF_OK)
+        return WF_EINVAL;
+    par->policy = (wf_par_policy){.strategy = strategy,
+                                  .axis = par->n_dp ? par->dp_axis[par->n_dp - 1] : -1,
+                                  .prefetch = o->prefetch,
+                                  .reshard = o->reshard};
+    cut_finely(par);
+    find_inexact(par);
+    return WF_OK;
+}
+
 wf_par *wf_par_open(wf_rank *rank, const wf_par_options *options, wf_error *error)
 {
     wf_par *par = calloc(1, sizeof *par);
-    int replicate, shard;
 
     if (!par) {
         wf_error_set(error, WF_ENOMEM, "no memory for a rank's description");
         return NULL;
     }
     par->options = *options;
-    if (!par->options.tp)
-        par->options.tp = 1;
-    if (!par->options.dp)
-        par->options.dp = 1;
-    if (!par->options.threads)
-        par->options.threads = 1;
-    if (!par->options.strategy)
-        par->options.strategy = WF_PAR_STRATEGY;
-    par->strategy = wf_par_strategy_find(par->options.strategy, error);
-    if (!par->strategy || check(&par->options, rank->size, error) != WF_OK ||
-        wf_par_axes(&par->options, &replicate, &shard, error) != WF_OK ||
-        !open_context(par, rank, error)) {
-        wf_par_close(par);
-        return NULL;
-    }
-    par->reduced = par->options.dp > 1 &&
-                   (par->options.accumulate == WF_PAR_REDUCED ||
-                    (par->options.accumulate == WF_PAR_AUTO && par->strategy->reduce_each));
-    par->mesh = wf_mesh_open(
-        par->ctx, rank->world, 4,
-        (wf_axis[]){
-            {"pp", 1}, {"replicate", replicate}, {"shard", shard}, {"tp", par->options.tp}},
-        error);
-    if (!par->mesh) {
-        wf_par_close(par);
-        return NULL;
-    }
-    wf_mesh_cut_finely(par->mesh, wf_mesh_axis(par->mesh, "shard"));
-    find_inexact(par);
-    return par;
+    fill_in_defaults(&par->options);
+    if (open_parts(par, rank, error) == WF_OK)
+        return par;
+    wf_par_close(par);
+    return NULL;
 }
 
 void wf_par_close(wf_par *par)
@@ -182,25 +284,26 @@ const wf_par_gpu *wf_par_gpu_of(const wf_par *par)
 
 int wf_par_dp(const wf_par *par)
 {
-    return par->options.dp;
+    return (int)wf_par_ranks_along(par, wf_par_dp_axes(par));
 }
 
 int wf_par_dp_rank(const wf_par *par)
 {
-    wf_mesh *mesh = par->mesh;
-    int shard = wf_mesh_axis(mesh, "shard");
+    int rank = 0;
 
-    return wf_mesh_coordinate(mesh, wf_mesh_axis(mesh, "replicate")) *
-               wf_mesh_size(mesh, shard) +
-           wf_mesh_coordinate(mesh, shard);
+    for (int i = 0; i < par->n_dp; i++)
+        rank = rank * wf_mesh_size(par->mesh, par->dp_axis[i]) +
+               wf_mesh_coordinate(par->mesh, par->dp_axis[i]);
+    return rank;
 }
 
 const wf_layout *wf_par_batch_layout(const wf_par *par)
 {
-    wf_mesh *mesh = par->mesh;
-    const wf_layout *layout = wf_layout_split(mesh, NULL, 0, wf_mesh_axis(mesh, "replicate"));
+    const wf_layout *layout = NULL;
 
-    return wf_layout_split(mesh, layout, 0, wf_mesh_axis(mesh, "shard"));
+    for (int i = 0; i < par->n_dp; i++)
+        layout = wf_layout_split(par->mesh, layout, 0, par->dp_axis[i]);
+    return layout;
 }
 
 const char *wf_par_inexact(const wf_par *par)

@@ -1,8 +1,12 @@
 /*
  * parallel/run.h - one rank's part of a run: its device, context and mesh, in one call.
  *
- * The mesh has the axes pp, replicate, shard, tp (outermost first): a strategy of data
- * parallelism says how the dp ranks are laid out over replicate and shard.
+ * The mesh has the axes that the options name, outermost first:
+ *
+ *     wf_par_open(rank, &(wf_par_options){.axes = WF_AXES({"dp", 4}, {"tp", 2})}, error);
+ *
+ * or, from the numbers tp and dp, the axes pp, replicate, shard, tp: a strategy of data parallelism
+ * says how the dp ranks are laid out over replicate and shard.
  */
 #ifndef WF_PARALLEL_RUN_H
 #define WF_PARALLEL_RUN_H
@@ -28,12 +32,25 @@ typedef enum wf_par_reshard {
     WF_PAR_RESHARD_NEVER
 } wf_par_reshard;
 
+/* Axes of a mesh, outermost first, for wf_par_options. */
+#define WF_AXES(...)                                                                           \
+    (const wf_axis[])                                                                          \
+    {                                                                                          \
+        __VA_ARGS__,                                                                           \
+        {                                                                                      \
+            NULL, 0                                                                            \
+        }                                                                                      \
+    }
+
 typedef struct wf_par_options {
-    int tp, dp;              /* 0 means 1; their product is the number of ranks */
-    const char *strategy;    /* a row of parallel/shard/strategies.def; NULL: WF_PAR_STRATEGY */
-    int dp_replicate;        /* hybrid strategies: number of groups of dp ranks .. */
-    int shard_group_size;    /* .. or ranks of a group; one of the two */
-    const char *wrap_type;   /* modules of this type are units; NULL: "block" */
+    const wf_axis *axes;   /* WF_AXES: the mesh; their sizes multiply to the number of ranks */
+    const char *dp_axes;   /* those that split the batch, outermost first: "replicate/shard";
+                                NULL: dp where there is one, else replicate and shard */
+    int tp, dp;            /* without axes: 0 means 1; their product is the number of ranks */
+    const char *strategy;  /* a row of parallel/shard/strategies.def; NULL: WF_PAR_STRATEGY */
+    int dp_replicate;      /* hybrid strategies: number of groups of dp ranks .. */
+    int shard_group_size;  /* .. or ranks of a group; one of the two */
+    const char *wrap_type; /* modules of this type are units; NULL: "block" */
     int64_t wrap_min_params; /* above 0: modules of so many parameters are units instead */
     int prefetch;            /* units gathered ahead of the one that runs */
     wf_par_reshard reshard;
@@ -64,7 +81,7 @@ typedef struct wf_par_options {
 typedef struct wf_par wf_par;
 
 /**
- * wf_par_gpu - which GPU a rank has: its place among the ranks of its host (wf_rank.seat) modulo
+ * wf_par_gpu - which GPU a rank has: its place among the ranks of its host (wf_rank.local_rank) modulo
  * the number of GPUs that its process sees. A launcher may show a process all GPUs of the host or
  * only its own (CUDA_VISIBLE_DEVICES). More ranks than GPUs share them over transport threads;
  * NCCL refuses that, but for processes that are told to be hosts of their own (NCCL_HOSTID).
@@ -76,6 +93,9 @@ typedef struct wf_par_gpu {
 
 /** wf_par_strategy_name - the i-th strategy that is built, from 0 on; NULL after the last. */
 WF_API const char *wf_par_strategy_name(int i);
+
+/** wf_par_ranks - how many ranks the mesh of these options has. */
+WF_API int64_t wf_par_ranks(const wf_par_options *options);
 
 /**
  * wf_par_open - device, context and mesh of this rank

@@ -210,7 +210,7 @@ def plot_gemm():
     rows = [r for r in load("gemm1") if r.get("of_best") and r["form"] == "NT"]
     rows.sort(key=lambda r: r["m"] * r["k"] * r["n"])
     data = [[i, f"\"{r['m']}x{r['k']}x{r['n']}\"", r["fma_peak"],
-             r["eight_leaves"] / r["of_best"], r["one_leaf"], r["eight_leaves"]]
+             r["eight_chunks"] / r["of_best"], r["one_chunk"], r["eight_chunks"]]
             for i, r in enumerate(rows)]
     if data:
         gnuplot("gemm", block("d", data) + (
@@ -219,7 +219,7 @@ def plot_gemm():
             'set bmargin 7\n'
             'plot $d using 1:3:xtic(2) with lines lw 2 dt 2 lc rgb "#888888" title "FMA peak", '
             '$d using 1:4 with points pt 7 lc rgb "#d08000" title "best library", '
-            '$d using 1:5 with points pt 6 lc rgb "#5080c0" title "Weft, one leaf", '
+            '$d using 1:5 with points pt 6 lc rgb "#5080c0" title "Weft, one chunk", '
             '$d using 1:6 with linespoints pt 7 lw 2 lc rgb "#1040a0" title "Weft, exact"\n'))
 
 

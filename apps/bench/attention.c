@@ -82,7 +82,7 @@ static double run_backward(void *arg, int64_t repeat)
 /* Queries, keys, values and a gradient for them, and what the forward pass leaves. */
 static wf_status prepare(bench *b, const shape *s)
 {
-    const wf_dim dims[] = {wf_dim_batch(BATCH), wf_dim_split(s->seq), wf_dim_split(HEADS),
+    const wf_dim dims[] = {wf_dim_batch(BATCH), wf_dim_chunked(s->seq), wf_dim_chunked(HEADS),
                            wf_dim_width(s->dim)};
     wf_tensor **inputs[] = {&b->q, &b->k, &b->v, &b->dout};
 

@@ -46,7 +46,7 @@ static wf_status prepare_pass(pass *p, wf_context *ctx, const wf_op *op)
     p->call.attr_size = sizeof no_dropout;
     p->kernel = device->kernel(device, op);
     floats = (int64_t)(p->kernel->workspace(&p->call) / sizeof(float)) + 1;
-    p->workspace = wf_tensor_new(ctx, WF_F32, 1, (wf_dim[]){wf_dim_split(floats)}, NULL,
+    p->workspace = wf_tensor_new(ctx, WF_F32, 1, (wf_dim[]){wf_dim_chunked(floats)}, NULL,
                                  WF_MEMORY_WORKSPACE);
     return wf_context_status(ctx);
 }
@@ -61,12 +61,12 @@ static double time_pass(void *arg, int64_t repeat)
     const pass *p = arg;
     wf_device *device = wf_context_device(p->call.ctx);
     wf_error error = {WF_OK, ""};
-    bool good = device->far->wait(device, &error) == WF_OK;
+    bool good = device->memory->wait(device, &error) == WF_OK;
     double start = bench_now(2); /* of the wall */
 
     for (int64_t i = 0; i < repeat && good; i++)
         good = run_pass(p) == WF_OK;
-    good = good && device->far->wait(device, &error) == WF_OK;
+    good = good && device->memory->wait(device, &error) == WF_OK;
     return good ? bench_now(2) - start : NAN;
 }
 
@@ -74,9 +74,9 @@ static double time_pass(void *arg, int64_t repeat)
 static wf_status prepare(wf_context *ctx, int64_t seq, int64_t dim, pass *forward,
                          pass *backward)
 {
-    const wf_dim q[] = {wf_dim_batch(1), wf_dim_split(seq), wf_dim_split(HEADS),
+    const wf_dim q[] = {wf_dim_batch(1), wf_dim_chunked(seq), wf_dim_chunked(HEADS),
                         wf_dim_width(dim)};
-    const wf_dim k[] = {wf_dim_batch(1), wf_dim_split(seq), wf_dim_split(GROUPS),
+    const wf_dim k[] = {wf_dim_batch(1), wf_dim_chunked(seq), wf_dim_chunked(GROUPS),
                         wf_dim_width(dim)};
     wf_call *f = &forward->call, *b = &backward->call;
 

@@ -45,7 +45,7 @@ typedef struct caller {
 
 static double run_batch(const caller *c, int64_t calls)
 {
-    const wf_dim dims[] = {wf_dim_batch(4), wf_dim_split(16)};
+    const wf_dim dims[] = {wf_dim_batch(4), wf_dim_chunked(16)};
     wf_tensor *x[4];
     wf_tape *tape;
     double start, seconds;

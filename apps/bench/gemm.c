@@ -1,5 +1,5 @@
 /*
- * apps/bench/gemm.c - bench gemm: products in all forms, with one leaf and with eight, beside
+ * apps/bench/gemm.c - bench gemm: products in all forms, with one chunk and with eight, beside
  * the peak of multiply-add and the BLAS libraries that are here.
  *
  * Three settings: one thread; a team of all cores; and as many callers as there are cores, each
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEAVES = 8, CALLERS = 16, FORMS = 4, SHAPES = 64 };
+enum { CHUNKS = 8, CALLERS = 16, FORMS = 4, SHAPES = 64 };
 
 typedef struct shape {
     int64_t m, k, n;
@@ -29,7 +29,7 @@ typedef struct setting {
 /* What one caller computes. */
 typedef struct caller {
     bench_product product;
-    wf_gemm_part parts[LEAVES];
+    wf_gemm_part parts[CHUNKS];
     wf_gemm gemm;
     void *workspace;
     bench_blas_call peer[BENCH_BLAS];
@@ -54,7 +54,7 @@ typedef struct bench {
 /* One of those who race: which product, by whom, and by how many callers. */
 typedef struct runner {
     bench *b;
-    int leaves; /* 0: a library's */
+    int chunks; /* 0: a library's */
     int blas;
     int active;
     int64_t repeat;
@@ -70,25 +70,25 @@ static void run_caller(void *arg, int index)
     if (index >= r->active)
         return;
     for (int64_t i = 0; i < r->repeat; i++) {
-        if (r->leaves == 0)
+        if (r->chunks == 0)
             r->failed = r->failed || !b->blas[r->blas].multiply(&c->peer[r->blas]);
         else
             b->simd->gemm(b->team, &c->gemm, c->workspace);
     }
 }
 
-/* Leaf i takes the i-th part of k. */
-static void cut(caller *c, int leaves)
+/* Chunk i takes the i-th part of k. */
+static void cut(caller *c, int chunks)
 {
     const bench_product *p = &c->product;
 
     c->gemm = (wf_gemm){
-        .m = p->m, .n = p->n, .c = p->c, .c_row = p->n, .parts = c->parts, .n_parts = leaves};
-    for (int i = 0; i < leaves; i++) {
-        int64_t first = p->k * i / leaves, end = p->k * (i + 1) / leaves;
+        .m = p->m, .n = p->n, .c = p->c, .c_row = p->n, .parts = c->parts, .n_parts = chunks};
+    for (int i = 0; i < chunks; i++) {
+        int64_t first = p->k * i / chunks, end = p->k * (i + 1) / chunks;
         wf_gemm_part *part = &c->parts[i];
 
-        *part = (wf_gemm_part){.leaf = true, .k = end - first};
+        *part = (wf_gemm_part){.chunk = true, .k = end - first};
         part->a_row = p->a_trans ? 1 : p->k;
         part->a_k = p->a_trans ? p->m : 1;
         part->b_k = p->b_trans ? 1 : p->n;
@@ -104,8 +104,8 @@ static double run(void *arg, int64_t repeat)
     bench *b = r->b;
     double start, seconds;
 
-    for (int i = 0; i < r->active && r->leaves; i++)
-        cut(&b->caller[i], r->leaves);
+    for (int i = 0; i < r->active && r->chunks; i++)
+        cut(&b->caller[i], r->chunks);
     r->repeat = repeat;
     if (b->callers > 1) {
         seconds = bench_crew_run(b->crew, run_caller, r);
@@ -130,12 +130,12 @@ static wf_status prepare(bench *b, const shape *s)
         if (!c->product.a || !c->product.b || !c->product.c)
             return WF_ENOMEM;
         for (int form = 0; form < FORMS; form++) {
-            for (int leaves = 1; leaves <= LEAVES; leaves += LEAVES - 1) {
+            for (int chunks = 1; chunks <= CHUNKS; chunks += CHUNKS - 1) {
                 size_t need;
 
                 c->product.a_trans = form & 1;
                 c->product.b_trans = form & 2;
-                cut(c, leaves);
+                cut(c, chunks);
                 need = b->simd->gemm_workspace(&c->gemm, wf_team_size(b->team));
                 workspace = need > workspace ? need : workspace;
             }
@@ -180,8 +180,8 @@ static void report_form(bench *b, const setting *s, const char *form, const benc
     *cell++ = bench_number("n", (double)size->n, 0);
     *cell++ = bench_text("form", form);
     *cell++ = bench_number("fma_peak", peak, 1);
-    *cell++ = bench_number("one_leaf", b->callers * flops / e[ONE].seconds, 1);
-    *cell++ = bench_number("eight_leaves", eight, 1);
+    *cell++ = bench_number("one_chunk", b->callers * flops / e[ONE].seconds, 1);
+    *cell++ = bench_number("eight_chunks", eight, 1);
     for (int i = 0; i < b->n_blas; i++) {
         double rate = b->callers * flops / e[LIBRARIES + i].seconds;
 
@@ -220,9 +220,9 @@ static wf_status race_form(bench *b, const setting *s, const char *form)
         bool library = i >= LIBRARIES && i < alone;
 
         runners[i] = (runner){.b = b,
-                              .leaves = library    ? 0
+                              .chunks = library    ? 0
                                         : i == ONE ? 1
-                                                   : LEAVES,
+                                                   : CHUNKS,
                               .blas = library ? i - LIBRARIES : 0,
                               .active = i < alone ? b->callers : 1};
         entrants[i] = (bench_entrant){.run = run, .arg = &runners[i]};
@@ -274,7 +274,7 @@ static wf_status run_setting(bench *b, const setting *s, const shape *shapes, in
         forget(b);
     }
     if (b->rows)
-        bench_note(b->report, "%s, eight leaves of the best library: mean %.3f, least %.3f",
+        bench_note(b->report, "%s, eight chunks of the best library: mean %.3f, least %.3f",
                    s->name, exp(b->ratio_log / b->rows), b->ratio_least);
     wf_team_close(b->team);
     bench_crew_close(b->crew);

@@ -120,7 +120,8 @@ static void race_inits(bench *b)
 
 static wf_status run_inits(bench *b)
 {
-    const wf_dim dims[] = {wf_dim_split(b->o->quick ? 1 << 7 : 1 << 13), wf_dim_width(1 << 11)};
+    const wf_dim dims[] = {wf_dim_chunked(b->o->quick ? 1 << 7 : 1 << 13),
+                           wf_dim_width(1 << 11)};
 
     b->ctx = bench_context(b->threads, b->error);
     b->crew = b->ctx ? bench_crew_open(b->threads, b->error) : NULL;

@@ -9,7 +9,7 @@
 typedef struct bench {
     const bench_options *o;
     wf_context *ctx;
-    wf_device *far; /* the GPU; NULL: on the CPU, with so many threads */
+    wf_device *gpu; /* the GPU; NULL: on the CPU, with so many threads */
     int threads;
     wf_tensor *x, *y, *m, *v; /* [batch, tokens, width] */
     wf_tensor *gain, *bias, *mean, *rstd;
@@ -111,9 +111,9 @@ typedef struct runner {
 /* The GPU is through with what it was asked for; the clock is that of the wall then. */
 static double stop_clock(const bench *b)
 {
-    if (b->far)
-        b->far->far->wait(b->far, NULL);
-    return bench_now(b->far ? 2 : b->threads);
+    if (b->gpu)
+        b->gpu->memory->wait(b->gpu, NULL);
+    return bench_now(b->gpu ? 2 : b->threads);
 }
 
 static double run_op(void *arg, int64_t repeat)
@@ -129,7 +129,7 @@ static double run_op(void *arg, int64_t repeat)
     return wf_context_status(r->b->ctx) == WF_OK ? stop_clock(r->b) - start : NAN;
 }
 
-static double run_far_copy(void *arg, int64_t repeat)
+static double run_device_copy(void *arg, int64_t repeat)
 {
     bench *b = arg;
     const wf_copy copy = {.from = b->y->data,
@@ -139,7 +139,7 @@ static double run_far_copy(void *arg, int64_t repeat)
     double start = stop_clock(b);
 
     for (int64_t i = 0; i < repeat; i++)
-        if (b->far->far->copy(b->far, &copy, false, NULL) != WF_OK)
+        if (b->gpu->memory->copy(b->gpu, &copy, false, NULL) != WF_OK)
             return NAN;
     return stop_clock(b) - start;
 }
@@ -155,8 +155,8 @@ static wf_tensor *array(bench *b, int ndim, const wf_dim *dims, float deviation)
 
 static void prepare(bench *b)
 {
-    const wf_dim dims[] = {wf_dim_batch(b->far && !b->o->quick ? 64 : 16),
-                           wf_dim_split(b->o->quick ? 16 : 1024),
+    const wf_dim dims[] = {wf_dim_batch(b->gpu && !b->o->quick ? 64 : 16),
+                           wf_dim_chunked(b->o->quick ? 16 : 1024),
                            wf_dim_width(b->o->quick ? 64 : 1024)};
     wf_tensor **big[] = {&b->x, &b->y, &b->m, &b->v};
 
@@ -214,9 +214,9 @@ static void run_race(bench_report *report, bench *b, bench_crew *crew)
                    entrants[BENCH_STORES + i].seconds, limit);
 }
 
-static void run_far_race(bench_report *report, bench *b)
+static void run_device_race(bench_report *report, bench *b)
 {
-    bench_entrant entrants[1 + OPS] = {{.run = run_far_copy, .arg = b}};
+    bench_entrant entrants[1 + OPS] = {{.run = run_device_copy, .arg = b}};
     runner runners[OPS];
     double size = (double)wf_tensor_local_count(b->x) * sizeof(float), limit;
 
@@ -239,11 +239,11 @@ static wf_status run_gpu(const bench_options *o, bench_report *report, wf_error 
 
     if (!b.ctx)
         return error->code;
-    b.far = wf_context_device(b.ctx);
+    b.gpu = wf_context_device(b.ctx);
     wf_scope_open(b.ctx);
     prepare(&b);
     if (wf_context_status(b.ctx) == WF_OK)
-        run_far_race(report, &b);
+        run_device_race(report, &b);
     wf_scope_close(b.ctx);
     if (wf_context_status(b.ctx) != WF_OK)
         wf_error_set(error, wf_context_status(b.ctx), "%s", wf_context_error(b.ctx)->text);

@@ -177,7 +177,7 @@ static const char *number(char out[32], double value, int digits)
 }
 
 /* Paths are made of letters, digits, dots and underscores. */
-static void write_digests(FILE *row, const wf_step_record *r)
+static void write_digests(FILE *row, const wf_step_log *r)
 {
     static const char *const suffix[] = {"", ".m", ".v"};
 
@@ -188,7 +188,7 @@ static void write_digests(FILE *row, const wf_step_record *r)
     fputc('}', row);
 }
 
-static wf_status write_step(wf_run_log *log, const wf_step_record *r, wf_error *error)
+static wf_status write_step(wf_run_log *log, const wf_step_log *r, wf_error *error)
 {
     wf_error unwritten = {WF_OK, ""};
     char *line = NULL, t[6][32];
@@ -255,7 +255,7 @@ static int digits_of(int64_t n)
     return snprintf(NULL, 0, "%" PRId64, n);
 }
 
-static void format_line(char line[LINE_SIZE], const wf_run_log *log, const wf_step_record *r)
+static void format_line(char line[LINE_SIZE], const wf_run_log *log, const wf_step_log *r)
 {
     static const char *const counts[] = {"", "k", "M", "G"};
     static const char *const bytes[] = {" B", " KiB", " MiB", " GiB", " TiB"};
@@ -276,7 +276,7 @@ static void format_line(char line[LINE_SIZE], const wf_run_log *log, const wf_st
         snprintf(line + used, (size_t)(LINE_SIZE - used), "  digest %016" PRIx64, r->digest);
 }
 
-static void show_step(wf_run_log *log, const wf_step_record *r)
+static void show_step(wf_run_log *log, const wf_step_log *r)
 {
     wf_error error = {WF_OK, ""};
     bool keep =
@@ -300,7 +300,7 @@ static void show_step(wf_run_log *log, const wf_step_record *r)
     }
 }
 
-wf_status wf_run_log_step(wf_run_log *log, const wf_step_record *record, wf_error *error)
+wf_status wf_run_log_step(wf_run_log *log, const wf_step_log *record, wf_error *error)
 {
     wf_status status = WF_OK;
 

@@ -43,7 +43,7 @@ typedef struct wf_run_log_options {
     const json_t *options;
 } wf_run_log_options;
 
-typedef struct wf_step_record {
+typedef struct wf_step_log {
     int64_t step;    /* from 1 */
     float loss;      /* mean over the global batch */
     float grad_norm; /* before clipping */
@@ -54,7 +54,7 @@ typedef struct wf_step_record {
     uint64_t digest;
     const struct wf_par_tensor_digest *of; /* [tensors], with a digest; borrowed for the call */
     int64_t tensors;
-} wf_step_record;
+} wf_step_log;
 
 typedef struct wf_run_log wf_run_log;
 
@@ -76,7 +76,7 @@ wf_status wf_run_log_open(const wf_run_log_options *options, wf_run_log **log, w
  *
  * Errors:  WF_EIO with path and reason
  */
-wf_status wf_run_log_step(wf_run_log *log, const wf_step_record *record, wf_error *error);
+wf_status wf_run_log_step(wf_run_log *log, const wf_step_log *record, wf_error *error);
 
 /**
  * wf_run_log_clear - ends a progress line, so that other text can follow on the console.

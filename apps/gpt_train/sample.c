@@ -44,7 +44,7 @@ static int next_byte(const wf_options *o, wf_par *par, wf_nn_gpt *model, const c
     wf_context *ctx = wf_par_context(par);
     int64_t seen = length < o->seq_len ? length : o->seq_len;
     int64_t bytes = o->vocab_size < 256 ? o->vocab_size : 256;
-    wf_dim dims[] = {wf_dim_batch(1), wf_dim_split(seen)};
+    wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(seen)};
     wf_tensor *tokens, *logits;
     float last[256];
     int byte = -1;

@@ -58,7 +58,7 @@ static wf_status read_validation(void *self, int64_t step, int64_t first, int64_
 
 /* The largest of all ranks' memory peaks, the work of all since it was counted last, and what any
    of them was asked for. */
-static wf_status sum_up(loop *l, double flops, wf_step_record *record)
+static wf_status sum_up(loop *l, double flops, wf_step_log *record)
 {
     typedef struct share {
         double peak, flops;
@@ -84,7 +84,7 @@ static wf_status sum_up(loop *l, double flops, wf_step_record *record)
     return wf_context_status(ctx);
 }
 
-static wf_status evaluate(loop *l, int64_t step, wf_step_record *record)
+static wf_status evaluate(loop *l, int64_t step, wf_step_log *record)
 {
     const wf_par_data validation = {read_validation, (void *)l->job};
 
@@ -225,7 +225,7 @@ static wf_status run_step(loop *l, int64_t step, const wf_par_data *data, wf_par
 }
 
 /* As --digest asks for them; those of tensors are in *of, which the caller frees. */
-static wf_status take_digests(loop *l, wf_step_record *record, wf_par_tensor_digest **of)
+static wf_status take_digests(loop *l, wf_step_log *record, wf_par_tensor_digest **of)
 {
     bool each = strcmp(l->o->digest, "tensors") == 0;
 
@@ -245,7 +245,7 @@ static wf_status train_step(loop *l, int64_t step)
     const wf_par_data train = {read_train, (void *)l->job};
     wf_context *ctx = wf_par_context(l->par);
     double start = now_ms(), flops = wf_context_flops(ctx);
-    wf_step_record record = {.step = step};
+    wf_step_log record = {.step = step};
     wf_error error = {WF_OK, ""};
     wf_par_step result;
     wf_par_report report;

@@ -1,6 +1,7 @@
 /* core/memory/blocks.c - free lists by size class over chunks. */
 #include "core/memory/blocks.h"
 #include "core/memory/poison_internal.h"
+#include "core/memory/size_class_internal.h"
 #include <stdlib.h>
 
 enum { CHUNK = 64 << 10 };

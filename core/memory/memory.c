@@ -4,6 +4,7 @@
  */
 #include "core/memory/memory.h"
 #include "core/memory/ranges_internal.h"
+#include "core/memory/size_class_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

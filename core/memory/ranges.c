@@ -9,6 +9,7 @@
  */
 #include "core/memory/ranges_internal.h"
 #include "core/memory/poison_internal.h"
+#include "core/memory/size_class_internal.h"
 #include <stdbool.h>
 
 enum { GROWTH = 32 /* a new region is at least this part of all */, REGION = 1 << 20 };

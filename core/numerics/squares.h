@@ -12,7 +12,7 @@ typedef struct wf_squares {
     wf_context *ctx;
     wf_exact_sum sum;
     wf_exact_sum *there; /* sum, or device memory; NULL: there was none */
-    int64_t added;       /* leaves, since what is there was last brought here */
+    int64_t added;       /* chunks, since what is there was last brought here */
 } wf_squares;
 
 /* Errors are the context's. Of a plan nothing is added, and memory is counted. */

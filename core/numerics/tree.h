@@ -3,13 +3,13 @@
  *
  * A dim of `size` elements made of indivisible grains is cut in p pieces at
  *     cut(i) = grain * floor(i * (size / grain) / p),      i = 0 .. p
- * for layouts and for the leaves of a contraction alike, so the cuts of 8 leaves contain those
+ * for layouts and for the chunks of a contraction alike, so the cuts of 8 chunks contain those
  * of 2 and 4 ranks and nothing has to divide. Axes that cut a dim together are one of all their
  * parts, so 2 x 4 ranks have the cuts of 8.
  *
- * A sum of n leaves is a binary tree halved top-down at the midpoint, a perfect one where n is a
- * power of two. Walking the leaves in order, wf_tree_merges(n, i) says how many pairs of open
- * nodes to add after leaf i, always (older + newer).
+ * A sum of n chunks is a binary tree halved top-down at the midpoint, a perfect one where n is a
+ * power of two. Walking the chunks in order, wf_tree_merges(n, i) says how many pairs of open
+ * nodes to add after chunk i, always (older + newer).
  */
 #ifndef WF_CORE_NUMERICS_TREE_H
 #define WF_CORE_NUMERICS_TREE_H
@@ -17,7 +17,7 @@
 #include "core/export.h"
 #include <stdint.h>
 
-enum { WF_LEAVES = 8, WF_TREE_DEPTH = 64 };
+enum { WF_MAX_CHUNKS = 8, WF_TREE_DEPTH = 64 };
 
 WF_HOST_DEVICE static inline int64_t wf_cut(int64_t size, int64_t grain, int64_t parts,
                                             int64_t i)
@@ -25,7 +25,7 @@ WF_HOST_DEVICE static inline int64_t wf_cut(int64_t size, int64_t grain, int64_t
     return grain * (i * (size / grain) / parts);
 }
 
-/* How many nodes of the midpoint tree over n leaves are complete with leaf i (0 <= i < n). */
+/* How many nodes of the midpoint tree over n chunks are complete with chunk i (0 <= i < n). */
 WF_HOST_DEVICE static inline int wf_tree_merges(int64_t n, int64_t i)
 {
     int64_t first = 0;

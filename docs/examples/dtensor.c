@@ -89,8 +89,8 @@ static float weight_gradient_at(int n, int k) /* of the sum of all products */
 static wf_status product(const rank *r)
 {
     float x_whole[BATCH][IN], weight_whole[OUT][IN];
-    wf_dim x_dims[] = {wf_dim_batch(BATCH), wf_dim_split(IN)};
-    wf_dim weight_dims[] = {wf_dim_width(OUT), wf_dim_split(IN)};
+    wf_dim x_dims[] = {wf_dim_batch(BATCH), wf_dim_chunked(IN)};
+    wf_dim weight_dims[] = {wf_dim_width(OUT), wf_dim_chunked(IN)};
     const wf_layout *by_dp = wf_layout_split(r->mesh, NULL, 0, r->dp);
     const wf_layout *x_layout = wf_layout_split(r->mesh, by_dp, 1, r->tp);
     const wf_layout *weight_layout = wf_layout_split(r->mesh, NULL, 1, r->tp);
@@ -135,7 +135,7 @@ static float square_gradient_at(int i, int j)
 static wf_status local_parts(const rank *r)
 {
     wf_dim part_dims[] = {wf_dim_width(BATCH / DP), wf_dim_width(IN / TP)};
-    wf_dim dims[] = {wf_dim_batch(BATCH), wf_dim_split(IN)};
+    wf_dim dims[] = {wf_dim_batch(BATCH), wf_dim_chunked(IN)};
     const wf_layout *layout =
         wf_layout_split(r->mesh, wf_layout_split(r->mesh, NULL, 0, r->dp), 1, r->tp);
     int row = wf_mesh_coordinate(r->mesh, r->dp) * (BATCH / DP);
@@ -198,8 +198,8 @@ static wf_status own_shares(const rank *r)
  */
 static wf_status refused(const rank *r)
 {
-    wf_dim x_dims[] = {wf_dim_batch(BATCH), wf_dim_split(IN)};
-    wf_dim weight_dims[] = {wf_dim_width(OUT), wf_dim_split(IN)};
+    wf_dim x_dims[] = {wf_dim_batch(BATCH), wf_dim_chunked(IN)};
+    wf_dim weight_dims[] = {wf_dim_width(OUT), wf_dim_chunked(IN)};
     const wf_layout *layout = wf_layout_split(r->mesh, NULL, 1, r->tp);
     wf_tensor *x = wf_tensor_new(r->ctx, WF_F32, 2, x_dims, NULL, WF_MEMORY_ACTIVATION);
     wf_tensor *weight =

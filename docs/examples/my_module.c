@@ -70,11 +70,11 @@ static const wf_nn_type layer_type = {"my_layer", sizeof(my_layer), layer_fields
 static const wf_nn_type model_type = {"my_model", sizeof(my_model), model_fields, model_forward,
                                       NULL};
 
-/* A dim says how sums over it are cut: `hidden` in 8 leaves, which tensor parallelism splits;
+/* A dim says how sums over it are cut: `hidden` in 8 chunks, which tensor parallelism splits;
    the model's width in one, since nothing splits it. */
 static my_feed_forward *feed_forward_new(wf_context *ctx, const my_sizes *s)
 {
-    wf_dim width = wf_dim_width(s->width), hidden = wf_dim_split(s->hidden);
+    wf_dim width = wf_dim_width(s->width), hidden = wf_dim_chunked(s->hidden);
     my_feed_forward *m = wf_nn_new(ctx, &feed_forward_type);
 
     if (!m)
@@ -99,7 +99,7 @@ static wf_nn_module *layer_new(wf_context *ctx, const my_sizes *s)
 
 my_model *my_model_new(wf_context *ctx, const my_sizes *s)
 {
-    wf_dim vocabulary = wf_dim_split(s->vocabulary), width = wf_dim_width(s->width);
+    wf_dim vocabulary = wf_dim_chunked(s->vocabulary), width = wf_dim_width(s->width);
     my_model *m = wf_nn_new(ctx, &model_type);
 
     if (!m)

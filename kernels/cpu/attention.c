@@ -2,8 +2,8 @@
  * kernels/cpu/attention.c - attention on the CPU: forward over (sequence, head) pairs, backward
  * over (sequence, group) pairs.
  *
- * dk and dv of a group are the midpoint tree over the 8 leaves of the (global) query heads; a
- * leaf is the chain over its heads that belong to the group. A leaf or node without any is +0
+ * dk and dv of a group are the midpoint tree over the 8 chunks of the (global) query heads; a
+ * chunk is the chain over its heads that belong to the group. A chunk or node without any is +0
  * and is left out: adding it could only turn -0 into +0, and all zeros become +0 at the end. So
  * a group of one head needs no sum, and no group has more than 5 open buffers.
  */
@@ -22,8 +22,8 @@ typedef struct job {
     size_t block, bytes;                /* of one head's scratch; of a worker's whole space */
     int64_t packed;                     /* floats of one head's packed dk, or dv */
     int buffers;                        /* of dk and dv, packed, dv after dk */
-    int leaves;
-    int64_t leaf[WF_LEAVES + 1]; /* local heads */
+    int chunks;
+    int64_t chunk[WF_MAX_CHUNKS + 1]; /* local heads */
     char *workspace;
 } job;
 
@@ -53,7 +53,7 @@ static job plan(const wf_call *call, bool backward, void *workspace)
     if (backward) {
         j.buffers = j.per_group < MOST_BUFFERS ? (int)j.per_group : MOST_BUFFERS;
         j.bytes += (size_t)j.buffers * lines((size_t)(2 * j.packed) * sizeof(float));
-        j.leaves = wf_leaf_cuts(q, 2, j.leaf);
+        j.chunks = wf_chunk_cuts(q, 2, j.chunk);
     }
     return j;
 }
@@ -215,10 +215,10 @@ static float *join(group_sum *s, float *a, float *b)
     return a;
 }
 
-/* The chain over the group's heads in one leaf; NULL where there is none. */
-static float *leaf_sum(group_sum *s, int leaf)
+/* The chain over the group's heads in one chunk; NULL where there is none. */
+static float *chunk_sum(group_sum *s, int chunk)
 {
-    int64_t first = s->j->leaf[leaf], end = s->j->leaf[leaf + 1];
+    int64_t first = s->j->chunk[chunk], end = s->j->chunk[chunk + 1];
     float *sum = NULL;
 
     first = first > s->first ? first : s->first;
@@ -242,15 +242,15 @@ static void groups_of(void *arg, int64_t begin, int64_t end, int worker)
         int64_t first = (k->start[2] + group) * j->per_group - q->start[2];
         int64_t at = (b * j->tokens * j->groups + group) * j->dim;
         group_sum s = {.j = j, .worker = worker, .b = b, .first = first, .more = i + 1 < end};
-        float *open[WF_LEAVES];
+        float *open[WF_MAX_CHUNKS];
         int n = 0;
 
         s.end = first + j->per_group;
         for (; s.n_spare < j->buffers; s.n_spare++)
             s.spare[s.n_spare] = buffer_of(j, worker, s.n_spare);
-        for (int l = 0; l < j->leaves; l++) {
-            open[n++] = leaf_sum(&s, l);
-            for (int m = wf_tree_merges(j->leaves, l); m > 0; m--, n--)
+        for (int l = 0; l < j->chunks; l++) {
+            open[n++] = chunk_sum(&s, l);
+            for (int m = wf_tree_merges(j->chunks, l); m > 0; m--, n--)
                 open[n - 2] = join(&s, open[n - 2], open[n - 1]);
         }
         j->simd->attention_unpack(open[0], j->tokens, j->dim,

@@ -33,7 +33,7 @@ wf_gemm_cursor wf_gemm_begin(const wf_gemm *g, bool transpose)
     wf_gemm_cursor c = {.parts = g->parts, .n_parts = g->n_parts, .transpose = transpose};
 
     for (int64_t i = 0; i < g->n_parts; i++)
-        c.n_leaves += g->parts[i].leaf || i == 0;
+        c.n_chunks += g->parts[i].chunk || i == 0;
     return c;
 }
 
@@ -65,11 +65,11 @@ static void take(wf_gemm_cursor *c, int64_t room, int64_t kc, wf_gemm_step *step
         return;
     c->part++;
     c->first = 0;
-    if (c->part < c->n_parts && !c->parts[c->part].leaf)
+    if (c->part < c->n_parts && !c->parts[c->part].chunk)
         return;
-    step->merges = wf_tree_merges(c->n_leaves, c->leaf);
+    step->merges = wf_tree_merges(c->n_chunks, c->chunk);
     c->level += 1 - step->merges;
-    c->leaf++;
+    c->chunk++;
     c->open = false;
 }
 
@@ -113,7 +113,7 @@ void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_window *w)
     while (c.part < c.n_parts && n < WF_GEMM_STEPS && (k < kc || c.parts[c.part].k == 0)) {
         take(&c, kc - k, kc, &w->step[n]);
         k += w->step[n++].k;
-        /* In the second half of a window, stop where a leaf ends and fewest nodes are open. */
+        /* In the second half of a window, stop where a chunk ends and fewest nodes are open. */
         if (!c.open && (2 * k > kc || 2 * n > WF_GEMM_STEPS) &&
             (best_n == 0 || c.level <= best.level)) {
             best = c;
@@ -134,17 +134,17 @@ void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_window *w)
 }
 
 /* Levels at home and the longest window. */
-static void measure(const wf_gemm *g, int64_t kc, wf_gemm_plan *plan)
+static void measure(const wf_gemm *g, int64_t kc, wf_gemm_blocking *blocking)
 {
-    wf_gemm_cursor c = wf_gemm_begin(g, plan->transpose);
+    wf_gemm_cursor c = wf_gemm_begin(g, blocking->transpose);
     wf_gemm_window w = {.last = g->n_parts == 0};
 
     while (!w.last) {
         wf_gemm_next(&c, kc, &w);
-        if (w.k > plan->kc)
-            plan->kc = w.k;
-        if (!w.last && c.level + c.open > plan->levels)
-            plan->levels = c.level + c.open;
+        if (w.k > blocking->kc)
+            blocking->kc = w.k;
+        if (!w.last && c.level + c.open > blocking->levels)
+            blocking->levels = c.level + c.open;
     }
 }
 
@@ -154,21 +154,21 @@ static void measure(const wf_gemm *g, int64_t kc, wf_gemm_plan *plan)
  * in vectors. What lies side by side must not have steps of whole pages, which all fall on the
  * same few lines of a level 1 cache.
  */
-static void find_readable(const wf_gemm *g, wf_gemm_plan *plan)
+static void find_readable(const wf_gemm *g, wf_gemm_blocking *blocking)
 {
     enum { PAGE = 4096 / sizeof(float), SHORT_PIECE = 16 };
 
-    plan->rows_in_place = plan->cols_in_place = true;
+    blocking->rows_in_place = blocking->cols_in_place = true;
     for (int64_t i = 0; i < g->n_parts; i++) {
         const wf_gemm_part *part = &g->parts[i];
-        wf_gemm_operand rows = operand(part, plan->transpose, 0);
-        wf_gemm_operand cols = operand(part, !plan->transpose, 0);
+        wf_gemm_operand rows = operand(part, blocking->transpose, 0);
+        wf_gemm_operand cols = operand(part, !blocking->transpose, 0);
 
         if (part->k <= 0)
             continue;
-        plan->rows_in_place &= (rows.along == 1 && part->k >= SHORT_PIECE) ||
-                               (rows.across == 1 && rows.along % PAGE != 0);
-        plan->cols_in_place &= cols.across == 1 && cols.along % PAGE != 0;
+        blocking->rows_in_place &= (rows.along == 1 && part->k >= SHORT_PIECE) ||
+                                   (rows.across == 1 && rows.along % PAGE != 0);
+        blocking->cols_in_place &= cols.across == 1 && cols.along % PAGE != 0;
     }
 }
 
@@ -183,14 +183,15 @@ static int64_t piece(int64_t size, int64_t tile, int64_t limit)
 
 /* Rows of a block in groups, so that strips of columns of a group are done first by all members, the
    packing of each strip included. */
-static int64_t group_of(const wf_gemm_limits *limits, int64_t threads, const wf_gemm_plan *plan)
+static int64_t group_of(const wf_gemm_limits *limits, int64_t threads,
+                        const wf_gemm_blocking *blocking)
 {
-    int64_t fewest = div_up(plan->rows, limits->block_rows), best = 0, least = INT64_MAX;
-    int64_t strips = div_up(plan->cols, limits->nr);
+    int64_t fewest = div_up(blocking->rows, limits->block_rows), best = 0, least = INT64_MAX;
+    int64_t strips = div_up(blocking->cols, limits->nr);
 
     for (int64_t groups = fewest; groups < fewest + threads; groups++) {
-        int64_t rows = div_up(div_up(plan->rows, limits->mr), groups) * limits->mr;
-        int64_t rounds = div_up(strips * div_up(plan->rows, rows), threads);
+        int64_t rows = div_up(div_up(blocking->rows, limits->mr), groups) * limits->mr;
+        int64_t rounds = div_up(strips * div_up(blocking->rows, rows), threads);
         int64_t cost = rounds * (rows + pack_cost);
 
         if (cost < least) {
@@ -205,18 +206,19 @@ static int64_t group_of(const wf_gemm_limits *limits, int64_t threads, const wf_
  * The members of a team stand side by side along the columns, as many as have a whole part of
  * them, and others behind, along the rows: packed rows are then used for the most columns.
  */
-static void cut_blocks(const wf_gemm_limits *limits, int64_t threads, wf_gemm_plan *plan)
+static void cut_blocks(const wf_gemm_limits *limits, int64_t threads,
+                       wf_gemm_blocking *blocking)
 {
-    int64_t beside = min64(threads, div_up(plan->n, limits->block_cols));
+    int64_t beside = min64(threads, div_up(blocking->n, limits->block_cols));
     int64_t behind = div_up(threads, beside);
 
-    plan->rows = piece(plan->m, limits->mr, limits->block_rows * behind);
-    plan->cols = piece(plan->n, limits->nr, limits->block_cols * beside);
-    plan->row_blocks = div_up(plan->m, plan->rows);
-    plan->col_blocks = div_up(plan->n, plan->cols);
-    plan->group = group_of(limits, threads, plan);
-    plan->rows_in_place &= plan->cols <= ROW_USES;
-    plan->cols_in_place &= plan->group <= COL_USES;
+    blocking->rows = piece(blocking->m, limits->mr, limits->block_rows * behind);
+    blocking->cols = piece(blocking->n, limits->nr, limits->block_cols * beside);
+    blocking->row_blocks = div_up(blocking->m, blocking->rows);
+    blocking->col_blocks = div_up(blocking->n, blocking->cols);
+    blocking->group = group_of(limits, threads, blocking);
+    blocking->rows_in_place &= blocking->cols <= ROW_USES;
+    blocking->cols_in_place &= blocking->group <= COL_USES;
 }
 
 int wf_gemm_threads(const wf_gemm *g, int threads)
@@ -229,16 +231,17 @@ int wf_gemm_threads(const wf_gemm *g, int threads)
     return work * (double)k < alone ? 1 : threads;
 }
 
-wf_gemm_plan wf_gemm_plan_of(const wf_gemm *g, const wf_gemm_limits *limits, int threads)
+wf_gemm_blocking wf_gemm_blocking_of(const wf_gemm *g, const wf_gemm_limits *limits,
+                                     int threads)
 {
-    wf_gemm_plan plan = {.m = g->m, .n = g->n};
+    wf_gemm_blocking blocking = {.m = g->m, .n = g->n};
 
     if (g->n <= FEW_COLUMNS && g->m > g->n)
-        plan = (wf_gemm_plan){.transpose = true, .m = g->n, .n = g->m};
+        blocking = (wf_gemm_blocking){.transpose = true, .m = g->n, .n = g->m};
     if (g->m <= 0 || g->n <= 0)
-        return plan;
-    measure(g, limits->kc, &plan);
-    find_readable(g, &plan);
-    cut_blocks(limits, threads, &plan);
-    return plan;
+        return blocking;
+    measure(g, limits->kc, &blocking);
+    find_readable(g, &blocking);
+    cut_blocks(limits, threads, &blocking);
+    return blocking;
 }

@@ -4,7 +4,7 @@
  *
  * C is cut in blocks, one after the other, and a team shares each of them; a block is cut in tiles
  * of mr rows and nr columns, which live in registers. The long dimension is cut in windows of at
- * most kc, which may hold many short leaves or a piece of a long one. A tile goes through all steps
+ * most kc, which may hold many short chunks or a piece of a long one. A tile goes through all steps
  * of a window with its running chain in registers; what it leaves for the next window, an open chain
  * and the open nodes of its tree, waits at home in the block's scratch, one level per node.
  *
@@ -19,7 +19,7 @@
 enum {
     WF_GEMM_STEPS = 64, /* at most, in a window */
     /* Nodes that open and close within a window at most: lefts of a midpoint tree are at least
-       (1, 1, 2, 3, 5, 9, 17, ...) leaves, newest first, so 64 leaves have seven of them. */
+       (1, 1, 2, 3, 5, 9, 17, ...) chunks, newest first, so 64 chunks have seven of them. */
     WF_GEMM_LOCAL = 8
 };
 
@@ -36,12 +36,12 @@ typedef struct wf_gemm_operand {
     int64_t across, along;
 } wf_gemm_operand;
 
-/* A piece of one part. `level` and `home` are of the moment when the step's leaf began. */
+/* A piece of one part. `level` and `home` are of the moment when the step's chunk began. */
 typedef struct wf_gemm_step {
     const wf_gemm_part *part;
     int64_t first, k;           /* columns first .. first + k - 1 of the part's A */
     wf_gemm_operand rows, cols; /* of all that is computed, for these k */
-    int merges;    /* open nodes to add when its leaf ends here; -1: the leaf goes on */
+    int merges;    /* open nodes to add when its chunk ends here; -1: the chunk goes on */
     int level;     /* open nodes */
     uint64_t home; /* bit l: node l is at home, else in the tile's own stack */
     bool keep;     /* the node that it opens goes home */
@@ -52,21 +52,21 @@ typedef struct wf_gemm_window {
     int n_steps;
     int64_t k;   /* of all steps */
     bool resume; /* the first step goes on with the chain at home */
-    bool last;   /* the last leaf ends here */
+    bool last;   /* the last chunk ends here */
 } wf_gemm_window;
 
 /* Where the next window begins. */
 typedef struct wf_gemm_cursor {
     const wf_gemm_part *parts;
-    int64_t n_parts, n_leaves;
-    bool transpose;      /* as in the plan */
+    int64_t n_parts, n_chunks;
+    bool transpose;      /* as in the blocking */
     int64_t part, first; /* next element to take */
-    int64_t leaf;        /* its leaf */
+    int64_t chunk;       /* its chunk */
     int level;           /* open nodes */
-    bool open;           /* the leaf has begun */
+    bool open;           /* the chunk has begun */
 } wf_gemm_cursor;
 
-typedef struct wf_gemm_plan {
+typedef struct wf_gemm_blocking {
     bool transpose; /* compute C^T = B^T A^T: the same chains, with long rows to the right */
     int64_t m, n;   /* rows and columns of what is computed */
     int64_t rows, cols; /* of a block, multiples of a tile */
@@ -75,14 +75,15 @@ typedef struct wf_gemm_plan {
     bool rows_in_place, cols_in_place; /* whole tiles read them where they lie */
     int64_t kc;                        /* of the longest window */
     int64_t levels;                    /* nodes that a tile has at home, at most */
-} wf_gemm_plan;
+} wf_gemm_blocking;
 
 /* How many of so many threads are worth waking. */
 int wf_gemm_threads(const wf_gemm *g, int threads);
 
-wf_gemm_plan wf_gemm_plan_of(const wf_gemm *g, const wf_gemm_limits *limits, int threads);
+wf_gemm_blocking wf_gemm_blocking_of(const wf_gemm *g, const wf_gemm_limits *limits,
+                                     int threads);
 
-/* The first window's; `transpose` as in the plan. */
+/* The first window's; `transpose` as in the blocking. */
 wf_gemm_cursor wf_gemm_begin(const wf_gemm *g, bool transpose);
 
 /* The next window of at most kc; call it until a window is the last. Needs a part. */

@@ -4,7 +4,7 @@
 #include "kernels/shared_internal.h"
 #include <stdlib.h>
 
-enum { MEMBERS = 3, MAX_PARTS = MEMBERS * WF_LEAVES, DW_PARTS = 64 };
+enum { MEMBERS = 3, MAX_PARTS = MEMBERS * WF_MAX_CHUNKS, DW_PARTS = 64 };
 
 /* From that element on; NULL where only the workspace is asked for. */
 static const float *elements(const wf_tensor *t, int64_t first)
@@ -14,15 +14,15 @@ static const float *elements(const wf_tensor *t, int64_t first)
     return data ? data + first : NULL;
 }
 
-/* y_m[rows, n] = x[rows, k] W_m[n, k]^T; k is cut in its leaves. */
+/* y_m[rows, n] = x[rows, k] W_m[n, k]^T; k is cut in its chunks. */
 static wf_gemm forward_product(const wf_call *call, int m, wf_gemm_part *parts)
 {
     const wf_tensor *x = call->in[0], *w = call->in[m + 1];
     int last = x->ndim - 1;
-    int64_t k = x->local[last], n = w->local[0], at[WF_LEAVES + 1];
-    int leaves = wf_leaf_cuts(x, last, at);
+    int64_t k = x->local[last], n = w->local[0], at[WF_MAX_CHUNKS + 1];
+    int chunks = wf_chunk_cuts(x, last, at);
 
-    for (int l = 0; l < leaves; l++)
+    for (int l = 0; l < chunks; l++)
         parts[l] = (wf_gemm_part){.a = elements(x, at[l]),
                                   .a_row = k,
                                   .a_k = 1,
@@ -30,27 +30,27 @@ static wf_gemm forward_product(const wf_call *call, int m, wf_gemm_part *parts)
                                   .b_k = 1,
                                   .b_col = k,
                                   .k = at[l + 1] - at[l],
-                                  .leaf = true};
+                                  .chunk = true};
     return (wf_gemm){.m = wf_extent(x, 0, last),
                      .n = n,
                      .c = call->out[m]->data,
                      .c_row = n,
                      .parts = parts,
-                     .n_parts = leaves};
+                     .n_parts = chunks};
 }
 
-/* dx[rows, k] of a run: leaf l is one chain through leaf l of every member's n. */
+/* dx[rows, k] of a run: chunk l is one chain through chunk l of every member's n. */
 static wf_gemm dx_product(const wf_call *call, wf_gemm_part *parts)
 {
-    int members = call->n_in / 2, leaves = 0, n_parts = 0;
-    int64_t at[MEMBERS][WF_LEAVES + 1];
+    int members = call->n_in / 2, chunks = 0, n_parts = 0;
+    int64_t at[MEMBERS][WF_MAX_CHUNKS + 1];
     const wf_tensor *dx = call->out[0];
     int last = dx->ndim - 1;
     int64_t k = dx->local[last];
 
     for (int m = 0; m < members; m++)
-        leaves = wf_leaf_cuts(call->in[2 * m], last, at[m]);
-    for (int l = 0; l < leaves; l++)
+        chunks = wf_chunk_cuts(call->in[2 * m], last, at[m]);
+    for (int l = 0; l < chunks; l++)
         for (int m = 0; m < members; m++) {
             const wf_tensor *dy = call->in[2 * m], *w = call->in[2 * m + 1];
             int64_t n = dy->local[last];
@@ -62,7 +62,7 @@ static wf_gemm dx_product(const wf_call *call, wf_gemm_part *parts)
                                               .b_k = k,
                                               .b_col = 1,
                                               .k = at[m][l + 1] - at[m][l],
-                                              .leaf = m == 0};
+                                              .chunk = m == 0};
         }
     return (wf_gemm){.m = wf_extent(dx, 0, last),
                      .n = k,
@@ -148,17 +148,17 @@ static wf_status dx(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-/* dW[n, k]: a leaf per index of a batch dim (the rows of one sequence are its chain), one leaf
+/* dW[n, k]: a chunk per index of a batch dim (the rows of one sequence are its chain), one chunk
    of all rows for any other leading dim. The parts live at the start of the workspace. */
-static bool leaf_each(const wf_call *call)
+static bool chunk_each(const wf_call *call)
 {
-    return call->in[0]->dim[0].leaves == WF_LEAF_EACH && wf_context_exact(call->ctx);
+    return call->in[0]->dim[0].chunks == WF_CHUNKS_EACH && wf_context_exact(call->ctx);
 }
 
 static size_t dw_parts_bytes(const wf_call *call)
 {
-    int64_t leaves = leaf_each(call) ? call->in[0]->local[0] : 1;
-    size_t n = leaves > 0 ? (size_t)leaves : 1; /* a rank without sequences has dW = 0 */
+    int64_t chunks = chunk_each(call) ? call->in[0]->local[0] : 1;
+    size_t n = chunks > 0 ? (size_t)chunks : 1; /* a rank without sequences has dW = 0 */
 
     return (n * sizeof(wf_gemm_part) + 63) / 64 * 64;
 }
@@ -167,12 +167,12 @@ static wf_gemm dw_product(const wf_call *call, wf_gemm_part *parts)
 {
     const wf_tensor *dy = call->in[0], *x = call->in[1];
     int last = dy->ndim - 1;
-    bool each = leaf_each(call);
-    int64_t leaves = each ? dy->local[0] : 1;
+    bool each = chunk_each(call);
+    int64_t chunks = each ? dy->local[0] : 1;
     int64_t rows = wf_extent(dy, each ? 1 : 0, last);
     int64_t n = dy->local[last], k = x->local[last];
 
-    for (int64_t l = 0; l < leaves; l++)
+    for (int64_t l = 0; l < chunks; l++)
         parts[l] = (wf_gemm_part){.a = elements(dy, l * rows * n),
                                   .a_row = 1,
                                   .a_k = n,
@@ -180,14 +180,14 @@ static wf_gemm dw_product(const wf_call *call, wf_gemm_part *parts)
                                   .b_k = k,
                                   .b_col = 1,
                                   .k = rows,
-                                  .leaf = true};
+                                  .chunk = true};
     return (wf_gemm){.m = n,
                      .n = k,
                      .c = call->out[0]->data,
                      .c_row = k,
                      .add = wf_linear_adds(call),
                      .parts = parts,
-                     .n_parts = leaves};
+                     .n_parts = chunks};
 }
 
 static size_t dw_workspace(const wf_call *call)

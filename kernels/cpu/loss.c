@@ -1,6 +1,6 @@
 /*
  * kernels/cpu/loss.c - cross-entropy on the CPU. The sum of a row is a midpoint tree over the
- * leaves of the vocabulary, a leaf being 16 lanes; an empty leaf is +0, and so is what a rank
+ * chunks of the vocabulary, a chunk being 16 lanes; an empty chunk is +0, and so is what a rank
  * picks from a row whose target is not in its part.
  */
 #include "core/numerics/math.h"
@@ -40,16 +40,16 @@ static wf_status logit_max(const wf_call *call, void *workspace)
     return over_rows(call, max_rows);
 }
 
-/* Midpoint tree over the leaves of one row. */
-static float row_sum(const wf_simd *simd, const float *x, float max, int leaves,
+/* Midpoint tree over the chunks of one row. */
+static float row_sum(const wf_simd *simd, const float *x, float max, int chunks,
                      const int64_t *at)
 {
-    float open[WF_LEAVES];
+    float open[WF_MAX_CHUNKS];
     int n = 0;
 
-    for (int l = 0; l < leaves; l++) {
+    for (int l = 0; l < chunks; l++) {
         open[n++] = simd->sum_exp(x + at[l], max, at[l + 1] - at[l]);
-        for (int m = wf_tree_merges(leaves, l); m > 0; m--, n--)
+        for (int m = wf_tree_merges(chunks, l); m > 0; m--, n--)
             open[n - 2] += open[n - 1];
     }
     return open[0];
@@ -64,14 +64,14 @@ static void sum_rows(void *arg, int64_t begin, int64_t end, int worker)
     const int32_t *target = call->in[2]->data;
     float *sum = call->out[0]->data, *picked = call->out[1]->data;
     int last = t->ndim - 1;
-    int64_t n = t->local[last], at[WF_LEAVES + 1];
-    int leaves = wf_leaf_cuts(t, last, at);
+    int64_t n = t->local[last], at[WF_MAX_CHUNKS + 1];
+    int chunks = wf_chunk_cuts(t, last, at);
 
     (void)worker;
     for (int64_t r = begin; r < end; r++) {
         int64_t v = target[r] - t->start[last];
 
-        sum[r] = row_sum(simd, x + r * n, max[r], leaves, at);
+        sum[r] = row_sum(simd, x + r * n, max[r], chunks, at);
         picked[r] = v >= 0 && v < n ? x[r * n + v] + 0.0f : 0.0f;
     }
 }

@@ -8,7 +8,7 @@
 typedef struct chunks {
     int64_t n, k;
     bool each;
-    int64_t at[WF_LEAVES + 1];
+    int64_t at[WF_MAX_CHUNKS + 1];
 } chunks;
 
 static chunks chunks_of(const wf_call *call)
@@ -19,7 +19,7 @@ static chunks chunks_of(const wf_call *call)
     chunks c = {.k = a->local[dim]};
 
     c.each = wf_is_batch(a, dim) && wf_context_exact(call->ctx);
-    c.n = c.each ? c.k : wf_leaf_cuts(a, dim, c.at);
+    c.n = c.each ? c.k : wf_chunk_cuts(a, dim, c.at);
     return c;
 }
 
@@ -46,7 +46,7 @@ static wf_gemm product(const wf_call *call, const chunks *c, int64_t batch, wf_g
                           .a_k = attr->transpose_a ? m : 1,
                           .b_k = attr->transpose_b ? 1 : n,
                           .b_col = attr->transpose_b ? k : 1,
-                          .leaf = true};
+                          .chunk = true};
 
     for (int64_t l = 0; l < c->n; l++) {
         int64_t first = c->each ? l : c->at[l], end = c->each ? l + 1 : c->at[l + 1];

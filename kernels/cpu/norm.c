@@ -2,10 +2,10 @@
  * kernels/cpu/norm.c - norms on the CPU: rows over the team, each by one call of the inner
  * loops.
  *
- * A sequence's gradient of gain and bias is a midpoint tree over the 8 leaves of its tokens, or of
- * its heads (wf_leaf_dim). A leaf is one chain over its rows, an empty one +0. A leaf may be -0 (a product can underflow),
+ * A sequence's gradient of gain and bias is a midpoint tree over the 8 chunks of its tokens, or of
+ * its heads (wf_chunk_dim). A chunk is one chain over its rows, an empty one +0. A chunk may be -0 (a product can underflow),
  * and -0 does not survive a sum with +0: zeros get one sign at the end, as they would on ranks
- * that hold a part of the leaves.
+ * that hold a part of the chunks.
  */
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/pieces_internal.h"
@@ -96,12 +96,12 @@ static wf_status rmsnorm_dx(const wf_call *call, void *workspace)
     return over_rows(call, rmsnorm_dx_rows);
 }
 
-/* The gradients of vectors: leaf values are [sequence][output][leaf][d] in the workspace. */
+/* The gradients of vectors: chunk values are [sequence][output][chunk][d] in the workspace. */
 typedef struct vector_sums {
     const wf_call *call;
     int64_t sequences, rows, d; /* rows of a sequence */
     wf_row_sum sum;
-    float *leaf;
+    float *chunk;
 } vector_sums;
 
 static vector_sums plan(const wf_call *call, void *workspace)
@@ -114,15 +114,15 @@ static vector_sums plan(const wf_call *call, void *workspace)
                          .rows = wf_extent(x, 1, last),
                          .d = x->local[last],
                          .sum = wf_row_sum_of(x, last),
-                         .leaf = workspace};
+                         .chunk = workspace};
 }
 
-static float *leaf_at(const vector_sums *s, int64_t sequence, int output, int leaf)
+static float *chunk_at(const vector_sums *s, int64_t sequence, int output, int chunk)
 {
-    return s->leaf + ((sequence * s->call->n_out + output) * s->sum.leaves + leaf) * s->d;
+    return s->chunk + ((sequence * s->call->n_out + output) * s->sum.chunks + chunk) * s->d;
 }
 
-static void leaves_of(void *arg, int64_t begin, int64_t end, int worker)
+static void chunks_of(void *arg, int64_t begin, int64_t end, int worker)
 {
     const vector_sums *s = arg;
     const wf_call *call = s->call;
@@ -131,18 +131,18 @@ static void leaves_of(void *arg, int64_t begin, int64_t end, int worker)
 
     (void)worker;
     for (int64_t i = begin; i < end; i++) {
-        int64_t b = i / s->sum.leaves;
-        int l = (int)(i % s->sum.leaves);
+        int64_t b = i / s->sum.chunks;
+        int l = (int)(i % s->sum.chunks);
         int64_t row = b * s->rows + s->sum.at[l];
-        wf_leaf_rows rows = wf_leaf_rows_of(&s->sum, l);
+        wf_chunk_rows rows = wf_chunk_rows_of(&s->sum, l);
         const float *x = at(in[0], row * s->d);
 
         if (call->n_out == 2)
-            simd->layernorm_leaf(x, at(in[1], row), at(in[2], row), at(in[3], row * s->d),
-                                 leaf_at(s, b, 0, l), leaf_at(s, b, 1, l), rows, s->d);
+            simd->layernorm_chunk(x, at(in[1], row), at(in[2], row), at(in[3], row * s->d),
+                                  chunk_at(s, b, 0, l), chunk_at(s, b, 1, l), rows, s->d);
         else
-            simd->rmsnorm_leaf(x, at(in[1], row), at(in[2], row * s->d), leaf_at(s, b, 0, l),
-                               rows, s->d);
+            simd->rmsnorm_chunk(x, at(in[1], row), at(in[2], row * s->d), chunk_at(s, b, 0, l),
+                                rows, s->d);
     }
 }
 
@@ -150,20 +150,20 @@ static wf_status dw(const wf_call *call, void *workspace)
 {
     wf_cpu *cpu = wf_cpu_of(call);
     vector_sums s = plan(call, workspace);
-    int64_t rows = s.rows / s.sum.leaves; /* of a leaf, more or less */
+    int64_t rows = s.rows / s.sum.chunks; /* of a chunk, more or less */
 
     if (!workspace)
         return WF_OK; /* no output either */
-    wf_team_run(cpu->team, s.sequences * s.sum.leaves, wf_piece_rows(rows * s.d), leaves_of,
+    wf_team_run(cpu->team, s.sequences * s.sum.chunks, wf_piece_rows(rows * s.d), chunks_of,
                 &s);
     for (int64_t b = 0; b < s.sequences; b++)
         for (int o = 0; o < call->n_out; o++) {
-            const float *leaf[WF_LEAVES];
+            const float *chunk[WF_MAX_CHUNKS];
             float *sum = at(call->out[o], b * s.d);
 
-            for (int l = 0; l < s.sum.leaves; l++)
-                leaf[l] = leaf_at(&s, b, o, l);
-            cpu->simd->sum(leaf, s.sum.leaves, true, sum, s.d);
+            for (int l = 0; l < s.sum.chunks; l++)
+                chunk[l] = chunk_at(&s, b, o, l);
+            cpu->simd->sum(chunk, s.sum.chunks, true, sum, s.d);
             for (int64_t i = 0; i < s.d; i++)
                 sum[i] += 0.0f;
         }
@@ -174,7 +174,7 @@ static size_t dw_workspace(const wf_call *call)
 {
     vector_sums s = plan(call, NULL);
 
-    return (size_t)(s.sequences * call->n_out * s.sum.leaves * s.d) * sizeof(float);
+    return (size_t)(s.sequences * call->n_out * s.sum.chunks * s.d) * sizeof(float);
 }
 
 const wf_kernel wf_cpu_layernorm = {.run = layernorm};

@@ -1,6 +1,6 @@
 /*
  * kernels/cpu/pieces_internal.h - how small a piece of elementwise work is still worth a thread, and which
- * rows a leaf of a sum inside of a sequence has.
+ * rows a chunk of a sum inside of a sequence has.
  */
 #ifndef WF_KERNELS_CPU_PIECES_INTERNAL_H
 #define WF_KERNELS_CPU_PIECES_INTERNAL_H
@@ -21,33 +21,33 @@ static inline int64_t wf_least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* The rows of a sequence that are summed: leaf l has those from at[l] to at[l + 1] of every run. */
+/* The rows of a sequence that are summed: chunk l has those from at[l] to at[l + 1] of every run. */
 typedef struct wf_row_sum {
-    int leaves;
+    int chunks;
     int64_t runs, step; /* runs of `step` rows make up the sequence */
-    int64_t at[WF_LEAVES + 1];
+    int64_t at[WF_MAX_CHUNKS + 1];
 } wf_row_sum;
 
-/* A sum over the dims [1, end) of x, which has its leaves where wf_leaf_dim says. */
+/* A sum over the dims [1, end) of x, which has its chunks where wf_chunk_dim says. */
 static inline wf_row_sum wf_row_sum_of(const wf_tensor *x, int end)
 {
-    int d = wf_leaf_dim(x->dim, 1, end);
-    wf_row_sum s = {.leaves = 1, .runs = 1, .step = wf_extent(x, 1, end)};
+    int d = wf_chunk_dim(x->dim, 1, end);
+    wf_row_sum s = {.chunks = 1, .runs = 1, .step = wf_extent(x, 1, end)};
 
     s.at[1] = s.step;
     if (d < 0)
         return s;
-    s.leaves = wf_leaf_cuts(x, d, s.at);
+    s.chunks = wf_chunk_cuts(x, d, s.at);
     s.runs = wf_extent(x, 1, d);
     s.step = wf_extent(x, d, end);
-    for (int l = 0; l <= s.leaves; l++)
+    for (int l = 0; l <= s.chunks; l++)
         s.at[l] *= wf_extent(x, d + 1, end);
     return s;
 }
 
-static inline wf_leaf_rows wf_leaf_rows_of(const wf_row_sum *s, int64_t leaf)
+static inline wf_chunk_rows wf_chunk_rows_of(const wf_row_sum *s, int64_t chunk)
 {
-    return (wf_leaf_rows){s->runs, s->step, s->at[leaf + 1] - s->at[leaf]};
+    return (wf_chunk_rows){s->runs, s->step, s->at[chunk + 1] - s->at[chunk]};
 }
 
 #endif

@@ -18,26 +18,26 @@
 struct wf_team;
 struct wf_truncated;
 
-/* One piece of a leaf's chain: A is [m, k] and B is [k, n], both with any strides. */
+/* One piece of a chunk's chain: A is [m, k] and B is [k, n], both with any strides. */
 typedef struct wf_gemm_part {
     const float *a;
     int64_t a_row, a_k; /* A(i, p) = a[i * a_row + p * a_k] */
     const float *b;
     int64_t b_k, b_col; /* B(p, j) = b[p * b_k + j * b_col] */
     int64_t k;          /* length of the piece, >= 0 */
-    bool leaf;          /* true: begins a new leaf; the first part always does */
+    bool chunk;         /* true: begins a new chunk; the first part always does */
 } wf_gemm_part;
 
-/* The rows of a leaf: `runs` runs of `rows` rows each, which begin `step` rows apart. Those of one
-   run are those of the tokens in a leaf; more are heads of a leaf, token by token. */
-typedef struct wf_leaf_rows {
+/* The rows of a chunk: `runs` runs of `rows` rows each, which begin `step` rows apart. Those of one
+   run are those of the tokens in a chunk; more are heads of a chunk, token by token. */
+typedef struct wf_chunk_rows {
     int64_t runs, step, rows;
-} wf_leaf_rows;
+} wf_chunk_rows;
 
 /*
- * C = midpoint tree (core/numerics/tree.h) over leaves; a leaf is one ascending fma chain from +0 through
- * its parts in order; an empty leaf is +0, and so is every zero of C. C is overwritten, or added
- * to (`add`). n_parts may be large (a leaf per sequence); m, n and k may be 0 or any size.
+ * C = midpoint tree (core/numerics/tree.h) over chunks; a chunk is one ascending fma chain from +0 through
+ * its parts in order; an empty chunk is +0, and so is every zero of C. C is overwritten, or added
+ * to (`add`). n_parts may be large (a chunk per sequence); m, n and k may be 0 or any size.
  */
 typedef struct wf_gemm {
     int64_t m, n;
@@ -140,19 +140,19 @@ typedef struct wf_simd {
                            const float *rstd, const float *dy, float *dx, int64_t rows,
                            int64_t d);
     /* dgain[d] = chain over rows of dy * xhat; dbias[d] = chain over rows of dy */
-    void (*layernorm_leaf)(const float *x, const float *mean, const float *rstd,
-                           const float *dy, float *dgain, float *dbias, wf_leaf_rows rows,
-                           int64_t d);
+    void (*layernorm_chunk)(const float *x, const float *mean, const float *rstd,
+                            const float *dy, float *dgain, float *dbias, wf_chunk_rows rows,
+                            int64_t d);
     /* y = x * rstd * gain; rstd[r] = 1 / sqrt(mean_d x^2 + eps) */
     void (*rmsnorm)(const float *x, const float *gain, float eps, float *y, float *rstd,
                     int64_t rows, int64_t d);
     void (*rmsnorm_grad)(const float *x, const float *gain, const float *rstd, const float *dy,
                          float *dx, int64_t rows, int64_t d);
-    void (*rmsnorm_leaf)(const float *x, const float *rstd, const float *dy, float *dgain,
-                         wf_leaf_rows rows, int64_t d);
+    void (*rmsnorm_chunk)(const float *x, const float *rstd, const float *dy, float *dgain,
+                          wf_chunk_rows rows, int64_t d);
     /* dbias[d] = chain over rows of dy[r, d]; row r begins at dy + r * stride */
-    void (*bias_leaf)(const float *dy, int64_t stride, float *dbias, wf_leaf_rows rows,
-                      int64_t d);
+    void (*bias_chunk)(const float *dy, int64_t stride, float *dbias, wf_chunk_rows rows,
+                       int64_t d);
 
     /* of a softmax over rows of n, y: dx = y * (dy - dot), dot = sum of y * dy in 16 lanes */
     void (*softmax_grad)(const float *y, const float *dy, float *dx, int64_t rows, int64_t n);
@@ -178,7 +178,7 @@ typedef struct wf_simd {
                            const struct wf_truncated *truncated);
 
     float (*row_max)(const float *x, int64_t n);            /* -inf where n is 0 */
-    float (*sum_exp)(const float *x, float max, int64_t n); /* 16 lanes: one leaf */
+    float (*sum_exp)(const float *x, float max, int64_t n); /* 16 lanes: one chunk */
     void (*exp_scale)(const float *x, float max, float s, float *y,
                       int64_t n); /* exp(x-max)*s */
 

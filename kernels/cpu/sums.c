@@ -1,9 +1,9 @@
 /*
  * kernels/cpu/sums.c - sums on the CPU: blocks of columns, each one a midpoint tree over
- * leaves.
+ * chunks.
  *
- * A leaf is one chain over its rows from +0, so no leaf and no node is ever -0, and an empty
- * leaf changes nothing: the sum over a part of the leaves is a node of the whole sum.
+ * A chunk is one chain over its rows from +0, so no chunk and no node is ever -0, and an empty
+ * chunk changes nothing: the sum over a part of the chunks is a node of the whole sum.
  */
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/pieces_internal.h"
@@ -18,23 +18,23 @@ typedef struct sum_job {
     const float *x;
     float *y;
     int64_t n, rows;
-    bool each; /* one row per leaf, and `sum` is not used */
+    bool each; /* one row per chunk, and `sum` is not used */
     wf_row_sum sum;
 } sum_job;
 
 static void sum_block(const sum_job *j, const float *x, float *y, int64_t columns)
 {
     float node[WF_TREE_DEPTH + 1][COLUMNS];
-    int64_t leaves = j->each ? j->rows : j->sum.leaves;
+    int64_t chunks = j->each ? j->rows : j->sum.chunks;
     int depth = 0;
 
     memset(node[0], 0, (size_t)columns * sizeof(float));
-    for (int64_t l = 0; l < leaves; l++) {
-        const wf_leaf_rows one = {1, 1, 1};
+    for (int64_t l = 0; l < chunks; l++) {
+        const wf_chunk_rows one = {1, 1, 1};
 
-        j->simd->bias_leaf(x + (j->each ? l : j->sum.at[l]) * j->n, j->n, node[depth++],
-                           j->each ? one : wf_leaf_rows_of(&j->sum, l), columns);
-        for (int m = wf_tree_merges(leaves, l); m > 0; m--, depth--)
+        j->simd->bias_chunk(x + (j->each ? l : j->sum.at[l]) * j->n, j->n, node[depth++],
+                            j->each ? one : wf_chunk_rows_of(&j->sum, l), columns);
+        for (int m = wf_tree_merges(chunks, l); m > 0; m--, depth--)
             j->simd->add(node[depth - 2], node[depth - 1], node[depth - 2], columns);
     }
     memcpy(y, node[0], (size_t)columns * sizeof(float));
@@ -99,7 +99,7 @@ static wf_status sum_over(const wf_call *call, int dim)
                  .each = wf_is_batch(x, dim) && wf_context_exact(call->ctx),
                  .sum = {.runs = 1, .step = x->local[dim]}};
 
-    j.sum.leaves = wf_leaf_cuts(x, dim, j.sum.at);
+    j.sum.chunks = wf_chunk_cuts(x, dim, j.sum.at);
     return run_sum(call, &j, wf_extent(x, 0, dim));
 }
 
@@ -157,11 +157,11 @@ static wf_status bias_gelu(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-/* The gradient of bias_gelu: leaves of the bias's are [sequence][leaf][n] in the workspace. */
+/* The gradient of bias_gelu: chunks of the bias's are [sequence][chunk][n] in the workspace. */
 typedef struct gelu_job {
     const wf_call *call;
     sum_job cuts;
-    float *leaf;
+    float *chunk;
 } gelu_job;
 
 static gelu_job plan_gelu(const wf_call *call, void *workspace)
@@ -170,11 +170,11 @@ static gelu_job plan_gelu(const wf_call *call, void *workspace)
     int last = x->ndim - 1;
 
     return (gelu_job){
-        .call = call, .cuts = sequences(call, last, x->local[last]), .leaf = workspace};
+        .call = call, .cuts = sequences(call, last, x->local[last]), .chunk = workspace};
 }
 
-/* A row of dx is added to its leaf's chain while it is in the first-level cache. */
-static void gelu_leaves(void *arg, int64_t begin, int64_t end, int worker)
+/* A row of dx is added to its chunk's chain while it is in the first-level cache. */
+static void gelu_chunks(void *arg, int64_t begin, int64_t end, int worker)
 {
     const gelu_job *j = arg;
     const sum_job *c = &j->cuts;
@@ -184,10 +184,10 @@ static void gelu_leaves(void *arg, int64_t begin, int64_t end, int worker)
 
     (void)worker;
     for (int64_t i = begin; i < end; i++) {
-        int64_t l = i % c->sum.leaves;
-        int64_t first = i / c->sum.leaves * c->rows + c->sum.at[l];
-        wf_leaf_rows rows = wf_leaf_rows_of(&c->sum, l);
-        float *sum = j->leaf + i * c->n;
+        int64_t l = i % c->sum.chunks;
+        int64_t first = i / c->sum.chunks * c->rows + c->sum.at[l];
+        wf_chunk_rows rows = wf_chunk_rows_of(&c->sum, l);
+        float *sum = j->chunk + i * c->n;
 
         memset(sum, 0, (size_t)c->n * sizeof(float));
         for (int64_t q = 0; q < rows.runs * rows.rows; q++) {
@@ -207,14 +207,14 @@ static wf_status bias_gelu_grad(const wf_call *call, void *workspace)
 
     if (!workspace)
         return WF_OK; /* no output either */
-    wf_team_run(wf_cpu_of(call)->team, outer * c->sum.leaves,
-                wf_piece_rows(c->rows / c->sum.leaves * c->n), gelu_leaves, &j);
+    wf_team_run(wf_cpu_of(call)->team, outer * c->sum.chunks,
+                wf_piece_rows(c->rows / c->sum.chunks * c->n), gelu_chunks, &j);
     for (int64_t o = 0; o < outer; o++) {
-        const float *leaf[WF_LEAVES];
+        const float *chunk[WF_MAX_CHUNKS];
 
-        for (int64_t l = 0; l < c->sum.leaves; l++)
-            leaf[l] = j.leaf + (o * c->sum.leaves + l) * c->n;
-        wf_cpu_of(call)->simd->sum(leaf, c->sum.leaves, true,
+        for (int64_t l = 0; l < c->sum.chunks; l++)
+            chunk[l] = j.chunk + (o * c->sum.chunks + l) * c->n;
+        wf_cpu_of(call)->simd->sum(chunk, c->sum.chunks, true,
                                    (float *)call->out[1]->data + o * c->n, c->n);
     }
     return WF_OK;
@@ -224,7 +224,7 @@ static size_t bias_gelu_grad_workspace(const wf_call *call)
 {
     gelu_job j = plan_gelu(call, NULL);
 
-    return (size_t)(call->in[0]->local[0] * j.cuts.sum.leaves * j.cuts.n) * sizeof(float);
+    return (size_t)(call->in[0]->local[0] * j.cuts.sum.chunks * j.cuts.n) * sizeof(float);
 }
 
 static void batch_expand_piece(void *arg, int64_t begin, int64_t end, int worker)

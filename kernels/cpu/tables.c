@@ -65,10 +65,10 @@ typedef struct dw_job {
     const wf_simd *simd;
     const float *dy;
     float *dtable;
-    int64_t d, rows;           /* of this part of the table */
-    int64_t tokens;            /* here */
-    int64_t leaves, leaf_size; /* leaves of leaf_size tokens each */
-    int64_t depth;             /* open nodes a tree over them may need besides its result */
+    int64_t d, rows;            /* of this part of the table */
+    int64_t tokens;             /* here */
+    int64_t chunks, chunk_size; /* chunks of chunk_size tokens each */
+    int64_t depth;              /* open nodes a tree over them may need besides its result */
     int64_t *first; /* [rows + 1]: row r's tokens are order[first[r] .. first[r + 1]) */
     int64_t *order; /* [tokens] */
     float *scratch; /* [workers, depth, d] */
@@ -77,17 +77,17 @@ typedef struct dw_job {
 static dw_job dw_job_of(const wf_call *call, void *workspace)
 {
     const wf_tensor *table = call->out[0], *tokens = call->in[1];
-    bool each = tokens->dim[0].leaves == WF_LEAF_EACH && wf_context_exact(call->ctx);
+    bool each = tokens->dim[0].chunks == WF_CHUNKS_EACH && wf_context_exact(call->ctx);
     dw_job j = {.simd = wf_cpu_of(call)->simd,
                 .dy = call->in[2]->data,
                 .dtable = table->data,
                 .d = table->local[1],
                 .rows = table->local[0],
                 .tokens = wf_tensor_local_count(tokens),
-                .leaves = each ? tokens->local[0] : 1,
-                .leaf_size = wf_extent(tokens, each ? 1 : 0, tokens->ndim)};
+                .chunks = each ? tokens->local[0] : 1,
+                .chunk_size = wf_extent(tokens, each ? 1 : 0, tokens->ndim)};
 
-    for (int64_t n = j.leaves; n > 1; n -= n / 2)
+    for (int64_t n = j.chunks; n > 1; n -= n / 2)
         j.depth++;
     if (workspace) {
         j.first = workspace;
@@ -128,8 +128,8 @@ static void sort_tokens(const dw_job *j, const int32_t *token, int64_t start)
     j->first[0] = 0;
 }
 
-/* The node over `count` leaves from `leaf` on, whose tokens are [begin, end): at least one. */
-static void sum_node(const dw_job *j, const int64_t *begin, const int64_t *end, int64_t leaf,
+/* The node over `count` chunks from `chunk` on, whose tokens are [begin, end): at least one. */
+static void sum_node(const dw_job *j, const int64_t *begin, const int64_t *end, int64_t chunk,
                      int64_t count, float *sum, float *scratch)
 {
     const int64_t *middle = begin;
@@ -141,14 +141,14 @@ static void sum_node(const dw_job *j, const int64_t *begin, const int64_t *end, 
             j->simd->add(sum, j->dy + *begin * j->d, sum, j->d);
         return;
     }
-    while (middle < end && *middle < (leaf + left) * j->leaf_size)
+    while (middle < end && *middle < (chunk + left) * j->chunk_size)
         middle++;
     if (middle > begin)
-        sum_node(j, begin, middle, leaf, left, sum, scratch);
+        sum_node(j, begin, middle, chunk, left, sum, scratch);
     if (middle < end) {
         float *right = middle > begin ? scratch : sum;
 
-        sum_node(j, middle, end, leaf + left, count - left, right, scratch + j->d);
+        sum_node(j, middle, end, chunk + left, count - left, right, scratch + j->d);
         if (right == scratch)
             j->simd->add(sum, scratch, sum, j->d);
     }
@@ -162,7 +162,7 @@ static void dw_piece(void *arg, int64_t begin, int64_t end, int worker)
         float *sum = j->dtable + r * j->d;
 
         if (j->first[r] < j->first[r + 1])
-            sum_node(j, j->order + j->first[r], j->order + j->first[r + 1], 0, j->leaves, sum,
+            sum_node(j, j->order + j->first[r], j->order + j->first[r + 1], 0, j->chunks, sum,
                      j->scratch + worker * j->depth * j->d);
         else
             memset(sum, 0, (size_t)j->d * sizeof(float));
@@ -221,7 +221,7 @@ static wf_status position_add(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-const wf_kernel wf_cpu_embedding = {.run = embedding, .either = WF_IN(0)};
+const wf_kernel wf_cpu_embedding = {.run = embedding, .mixed_ok = WF_IN(0)};
 const wf_kernel wf_cpu_embedding_dw = {.run = embedding_dw, .workspace = dw_workspace};
 const wf_kernel wf_cpu_rows = {.run = rows};
 const wf_kernel wf_cpu_rows_grad = {.run = rows_grad};

@@ -12,7 +12,7 @@ static __device__ __forceinline__ float wf_silu_of(float x)
     return x * wf_sigmoid(x);
 }
 
-static __device__ __forceinline__ float wf_silu_slope(float x, float dy)
+static __device__ __forceinline__ float wf_silu_backward(float x, float dy)
 {
     float s = wf_sigmoid(x);
 
@@ -36,7 +36,7 @@ static __device__ __forceinline__ float wf_gelu_of(float x)
     return x * wf_gelu_sigmoid(x, wf_gelu_square(x));
 }
 
-static __device__ __forceinline__ float wf_gelu_slope(float x, float dy)
+static __device__ __forceinline__ float wf_gelu_backward(float x, float dy)
 {
     float square = wf_gelu_square(x), s = wf_gelu_sigmoid(x, square);
     float t = fmaf(square, 0x1.b6676cp-3f, 0x1.988454p0f);

@@ -38,7 +38,7 @@ wf_status add_norm_dx(const wf_call *call, void *)
 {
     bool centred = call->n_in == 6;
     int last = call->n_in - 1;
-    wf_norm_slope a = {};
+    wf_norm_gradient a = {};
 
     a.x = call->in[0]->data;
     a.gain = wf_vector_of(call->in[1]);
@@ -49,7 +49,7 @@ wf_status add_norm_dx(const wf_call *call, void *)
     a.dx = call->out[0]->data;
     a.rows = wf_rows(call->in[0]);
     a.d = wf_width(call->in[0]);
-    return wf_run(call, [&](auto zero) { return wf_norm_slopes<decltype(zero)>(call, a); });
+    return wf_run(call, [&](auto zero) { return wf_norm_backward<decltype(zero)>(call, a); });
 }
 } // namespace
 

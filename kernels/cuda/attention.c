@@ -178,7 +178,7 @@ static wf_status grad(const wf_call *call, void *workspace)
     if (has_sums(&h)) {
         h.dk_parts = (float *)((char *)workspace + delta_bytes(&h));
         h.dv_parts = (float *)((char *)h.dk_parts + parts_bytes(&h));
-        h.leaves = wf_cuda_host_table->leaf_cuts(call->in[0], 2, h.leaf);
+        h.chunks = wf_cuda_host_table->chunk_cuts(call->in[0], 2, h.chunk);
     }
     return wf_cuda_check(call->ctx, wf_cuda_launch_attention_grad(wf_cuda_of(call)->stream, &h),
                          call->op->name);
@@ -191,5 +191,5 @@ enum {
         WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_IN(3) | WF_IN(5) | WF_OUT(0) | WF_OUT(1) | WF_OUT(2)
 };
 
-const wf_kernel wf_cuda_attention = {forward, forward_workspace, .alike = FORWARD};
-const wf_kernel wf_cuda_attention_grad = {grad, grad_workspace, .alike = GRAD};
+const wf_kernel wf_cuda_attention = {forward, forward_workspace, .all_bf16 = FORWARD};
+const wf_kernel wf_cuda_attention_grad = {grad, grad_workspace, .all_bf16 = GRAD};

@@ -6,7 +6,7 @@
  *     p = e^(q . k scale - lse), ds = p (keep v . dy - delta) scale
  *     dq_i = sum_j ds k_j        dk_j = sum_i ds q_i        dv_j = sum_i keep p dy_i
  *
- * dk and dv of a group are the midpoint tree over the 8 leaves of the (global) query heads; a leaf
+ * dk and dv of a group are the midpoint tree over the 8 chunks of the (global) query heads; a chunk
  * is the chain over its heads that belong to the group, +0 where there is none.
  */
 #include "kernels/cuda/attention_tile_internal.h"
@@ -152,9 +152,9 @@ __global__ void __launch_bounds__(SIDE *SIDE) dkv_kernel(wf_cuda_heads a)
     put_gradient<M, Q>(dv, a.dv, a.dv_parts, first, a);
 }
 
-/* The chain over the group's heads in one leaf. */
-__device__ __forceinline__ float leaf_sum(const float *parts, int64_t begin, int64_t end,
-                                          int64_t step)
+/* The chain over the group's heads in one chunk. */
+__device__ __forceinline__ float chunk_sum(const float *parts, int64_t begin, int64_t end,
+                                           int64_t step)
 {
     float sum = 0.0f;
 
@@ -164,7 +164,7 @@ __device__ __forceinline__ float leaf_sum(const float *parts, int64_t begin, int
 }
 
 /* One thread for an element of dk and of dv. */
-template <int LEAVES, class T> __global__ void group_kernel(wf_cuda_heads a)
+template <int CHUNKS, class T> __global__ void group_kernel(wf_cuda_heads a)
 {
     int64_t n = a.batch * a.tokens * a.groups * a.dim;
     int64_t step = (int64_t)gridDim.x * blockDim.x;
@@ -173,19 +173,19 @@ template <int LEAVES, class T> __global__ void group_kernel(wf_cuda_heads a)
         int64_t d = i % a.dim, group = i / a.dim % a.groups, token = i / a.dim / a.groups;
         int64_t first = (a.first_group + group) * a.per_group - a.first_head;
         int64_t at = token * a.heads * a.dim + d;
-        float dk[LEAVES], dv[LEAVES];
+        float dk[CHUNKS], dv[CHUNKS];
 
 #pragma unroll
-        for (int l = 0; l < LEAVES; l++) {
-            int64_t begin = a.leaf[l] > first ? a.leaf[l] : first;
+        for (int l = 0; l < CHUNKS; l++) {
+            int64_t begin = a.chunk[l] > first ? a.chunk[l] : first;
             int64_t last = first + a.per_group,
-                    end = a.leaf[l + 1] < last ? a.leaf[l + 1] : last;
+                    end = a.chunk[l + 1] < last ? a.chunk[l + 1] : last;
 
-            dk[l] = leaf_sum(a.dk_parts + at, begin, end, a.dim);
-            dv[l] = leaf_sum(a.dv_parts + at, begin, end, a.dim);
+            dk[l] = chunk_sum(a.dk_parts + at, begin, end, a.dim);
+            dv[l] = chunk_sum(a.dv_parts + at, begin, end, a.dim);
         }
-        wf_put((T *)a.dk + i, wf_tree_of<LEAVES>(dk));
-        wf_put((T *)a.dv + i, wf_tree_of<LEAVES>(dv));
+        wf_put((T *)a.dk + i, wf_tree_of<CHUNKS>(dk));
+        wf_put((T *)a.dv + i, wf_tree_of<CHUNKS>(dv));
     }
 }
 
@@ -216,7 +216,7 @@ template <class T> cudaError_t launch(cudaStream_t stream, const wf_cuda_heads *
         status = launch_heads(stream, a);
     if (status != cudaSuccess || !a->dk_parts)
         return status;
-    return wf_launch(a->leaves == 1 ? group_kernel<1, T> : group_kernel<WF_LEAVES, T>,
+    return wf_launch(a->chunks == 1 ? group_kernel<1, T> : group_kernel<WF_MAX_CHUNKS, T>,
                      wf_grid(elements, WF_BLOCK), WF_BLOCK, 0, stream, *a);
 }
 

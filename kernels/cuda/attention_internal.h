@@ -34,8 +34,8 @@ typedef struct wf_cuda_heads {
 
     /* of the gradient: y . dy; and, where dk and dv are sums over heads, each head's */
     float *delta, *dk_parts, *dv_parts;
-    int leaves;
-    int64_t leaf[WF_LEAVES + 1]; /* local heads */
+    int chunks;
+    int64_t chunk[WF_MAX_CHUNKS + 1]; /* local heads */
 } wf_cuda_heads;
 
 cudaError_t wf_cuda_launch_attention(cudaStream_t stream, const wf_cuda_heads *a);

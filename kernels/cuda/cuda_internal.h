@@ -89,11 +89,11 @@ cudaError_t wf_cuda_launch_widen(cudaStream_t stream, const uint16_t *from, floa
                                  int64_t n);
 cudaError_t wf_cuda_launch_fill(cudaStream_t stream, uint32_t *to, uint32_t word, int64_t n);
 
-/* *sum += for all rows r and leaves l the squares, in double, of x[r * columns + at[l] .. at[l + 1]):
-   element i of a leaf in lane i % 8, the lanes added 4, 2, 1 apart. */
+/* *sum += for all rows r and chunks l the squares, in double, of x[r * columns + at[l] .. at[l + 1]):
+   element i of a chunk in lane i % 8, the lanes added 4, 2, 1 apart. */
 cudaError_t wf_cuda_launch_squares(cudaStream_t stream, const float *x, int64_t rows,
-                                   int64_t columns, const int64_t at[WF_LEAVES + 1], int leaves,
-                                   struct wf_exact_sum *sum);
+                                   int64_t columns, const int64_t at[WF_MAX_CHUNKS + 1],
+                                   int chunks, struct wf_exact_sum *sum);
 
 /* *digest += wf_digest_part of a tensor's floats */
 cudaError_t wf_cuda_launch_digest(cudaStream_t stream, const wf_tensor *t, uint64_t path_hash,

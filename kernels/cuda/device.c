@@ -105,8 +105,8 @@ static void widen(const wf_device *device, const uint16_t *from, void *to, int64
         wf_cuda_note(cuda, wf_cuda_launch_widen(cuda->stream, from, to, n), "cast");
 }
 
-/* Local offsets of dim 1's leaves, in elements of a row, as kernels/squares.c cuts them. */
-static int leaves_of_row(const wf_tensor *t, int64_t *columns, int64_t at[WF_LEAVES + 1])
+/* Local offsets of dim 1's chunks, in elements of a row, as kernels/squares.c cuts them. */
+static int chunks_of_row(const wf_tensor *t, int64_t *columns, int64_t at[WF_MAX_CHUNKS + 1])
 {
     int64_t inner = 1;
 
@@ -118,24 +118,24 @@ static int leaves_of_row(const wf_tensor *t, int64_t *columns, int64_t at[WF_LEA
     for (int d = 2; d < t->ndim; d++)
         inner *= t->local[d];
     *columns = t->local[1] * inner;
-    for (int l = 1; l <= WF_LEAVES; l++) {
-        int64_t cut = wf_cut(t->dim[1].size, t->dim[1].grain, WF_LEAVES, l) - t->start[1];
+    for (int l = 1; l <= WF_MAX_CHUNKS; l++) {
+        int64_t cut = wf_cut(t->dim[1].size, t->dim[1].grain, WF_MAX_CHUNKS, l) - t->start[1];
 
         at[l] = (cut < 0 ? 0 : cut > t->local[1] ? t->local[1] : cut) * inner;
     }
-    return WF_LEAVES;
+    return WF_MAX_CHUNKS;
 }
 
 static void sum_squares(const wf_tensor *t, struct wf_exact_sum *sum)
 {
     wf_cuda *cuda = cuda_of(wf_cuda_host_table->context_device(t->ctx));
-    int64_t at[WF_LEAVES + 1], columns, rows = t->ndim ? t->local[0] : 1;
-    int leaves = leaves_of_row(t, &columns, at);
+    int64_t at[WF_MAX_CHUNKS + 1], columns, rows = t->ndim ? t->local[0] : 1;
+    int chunks = chunks_of_row(t, &columns, at);
 
     wf_cuda_enter(cuda);
     if (rows && columns)
         wf_cuda_note(
-            cuda, wf_cuda_launch_squares(cuda->stream, t->data, rows, columns, at, leaves, sum),
+            cuda, wf_cuda_launch_squares(cuda->stream, t->data, rows, columns, at, chunks, sum),
             "sum_squares");
 }
 
@@ -216,7 +216,7 @@ wf_device *wf_cuda_device_open(const wf_cuda_options *options, wf_error *error)
                       .lock = &o->lock};
     cuda->device = (wf_device){.name = "cuda",
                                .dtype = WF_F32,
-                               .far = &wf_cuda_far,
+                               .memory = &wf_cuda_memory,
                                .graphs = &wf_cuda_graphs,
                                .kernel = wf_cuda_kernel,
                                .sum_squares = sum_squares,

@@ -20,7 +20,7 @@ void wf_cuda_enter(const wf_cuda *cuda);
 /* `readers`: as in wf_cuda_options. */
 wf_status wf_cuda_memory_open(wf_cuda *cuda, int readers, wf_error *error);
 void wf_cuda_memory_close(wf_cuda *cuda);
-extern const wf_far_memory wf_cuda_far;
+extern const wf_device_memory wf_cuda_memory;
 
 /* graph.c */
 extern const wf_graphs wf_cuda_graphs;

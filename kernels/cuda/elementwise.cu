@@ -41,10 +41,10 @@ struct silu_of {
     }
 };
 
-struct silu_slope {
+struct silu_backward {
     __device__ void operator()(const float *in, float *out) const
     {
-        out[0] = wf_silu_slope(in[0], in[1]);
+        out[0] = wf_silu_backward(in[0], in[1]);
     }
 };
 
@@ -55,10 +55,10 @@ struct gelu_of {
     }
 };
 
-struct gelu_slope {
+struct gelu_backward {
     __device__ void operator()(const float *in, float *out) const
     {
-        out[0] = wf_gelu_slope(in[0], in[1]);
+        out[0] = wf_gelu_backward(in[0], in[1]);
     }
 };
 
@@ -71,10 +71,10 @@ struct swiglu_of {
 };
 
 /* gate, up, dy */
-struct swiglu_slope {
+struct swiglu_backward {
     __device__ void operator()(const float *in, float *out) const
     {
-        out[0] = wf_silu_slope(in[0], in[2] * in[1]);
+        out[0] = wf_silu_backward(in[0], in[2] * in[1]);
         out[1] = in[2] * wf_silu_of(in[0]);
     }
 };
@@ -106,7 +106,7 @@ wf_status silu(const wf_call *call, void *)
 
 wf_status silu_grad(const wf_call *call, void *)
 {
-    return wf_run_map<2, 1>(call, silu_slope{});
+    return wf_run_map<2, 1>(call, silu_backward{});
 }
 
 wf_status gelu(const wf_call *call, void *)
@@ -116,7 +116,7 @@ wf_status gelu(const wf_call *call, void *)
 
 wf_status gelu_grad(const wf_call *call, void *)
 {
-    return wf_run_map<2, 1>(call, gelu_slope{});
+    return wf_run_map<2, 1>(call, gelu_backward{});
 }
 
 wf_status swiglu(const wf_call *call, void *)
@@ -126,7 +126,7 @@ wf_status swiglu(const wf_call *call, void *)
 
 wf_status swiglu_grad(const wf_call *call, void *)
 {
-    return wf_run_map<3, 2>(call, swiglu_slope{});
+    return wf_run_map<3, 2>(call, swiglu_backward{});
 }
 } // namespace
 

@@ -97,7 +97,7 @@ static wf_status run(wf_device *device, void *graph, const void *now, size_t byt
     recorded *r = graph;
 
     r->ran = true;
-    wf_cuda_far.write(device, cuda->now, now, bytes);
+    wf_cuda_memory.write(device, cuda->now, now, bytes);
     return tell(cuda, cudaGraphLaunch(r->exec, cuda->stream), "a graph", error);
 }
 

@@ -19,7 +19,7 @@ static wf_status bring(const wf_call *call, const float *part, int64_t count)
     const wf_tensor *t = call->in[0];
     wf_cuda *cuda = wf_cuda_of(call);
 
-    wf_cuda_far.write(&cuda->device, t->data, part, (size_t)count * sizeof *part);
+    wf_cuda_memory.write(&cuda->device, t->data, part, (size_t)count * sizeof *part);
     return wf_cuda_check(call->ctx, cudaSuccess, call->op->name);
 }
 

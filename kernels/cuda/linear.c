@@ -1,12 +1,12 @@
 /*
  * kernels/cuda/linear.c - products with weights on the GPU: the rows of ops.def as products of
- * leaves (product.c).
+ * chunks (product.c).
  *
- *     linear     y_m = x W_m^T     leaves of k; a piece is a block of columns of x and of W
- *     linear_dx  dx = dy_m W_m     leaves of n, each the chain of its members' products; a product
- *                                  for every run of members with the same leaves
- *     linear_dw  dW = dy^T x       a leaf per sequence
- *     linear_bias, linear_bias_gelu: linear, finished where its leaves are added
+ *     linear     y_m = x W_m^T     chunks of k; a piece is a block of columns of x and of W
+ *     linear_dx  dx = dy_m W_m     chunks of n, each the chain of its members' products; a product
+ *                                  for every run of members with the same chunks
+ *     linear_dw  dW = dy^T x       a chunk per sequence
+ *     linear_bias, linear_bias_gelu: linear, finished where its chunks are added
  */
 #include "kernels/cuda/matmul_internal.h"
 #include "kernels/dims_internal.h"
@@ -24,12 +24,12 @@ static bool cuts_are_aligned(const wf_dim *dim, wf_dtype type)
 {
     int64_t step = WF_CUDA_ALIGNED / (type == WF_BF16 ? 2 : 4);
 
-    return dim->grain % step == 0 || dim->size % (WF_LEAVES * step) == 0;
+    return dim->grain % step == 0 || dim->size % (WF_MAX_CHUNKS * step) == 0;
 }
 
 static bool is_tree(const wf_call *call, const wf_dim *summed)
 {
-    return summed->leaves != WF_LEAF_ONE && wf_cuda_host_table->context_exact(call->ctx);
+    return summed->chunks != WF_CHUNKS_1 && wf_cuda_host_table->context_exact(call->ctx);
 }
 
 /* Rows of a result are aligned as its shape promises, and as they lie here. */
@@ -55,17 +55,17 @@ static wf_status check_types(const wf_call *call)
 }
 
 /* y[rows, n] = x[rows, k] W[n, k]^T; the call is that of one member. */
-static wf_cuda_piece forward_piece(const wf_call *call, int64_t leaf, int member)
+static wf_cuda_piece forward_piece(const wf_call *call, int64_t chunk, int member)
 {
     const wf_tensor *x = call->in[0], *w = call->in[1];
     int last = x->ndim - 1;
-    int64_t k = x->local[last], cut[WF_LEAVES + 1];
+    int64_t k = x->local[last], cut[WF_MAX_CHUNKS + 1];
 
     (void)member;
-    wf_cuda_host_table->leaf_cuts(x, last, cut);
-    return (wf_cuda_piece){.a = {at(x, cut[leaf]), k, true},
-                           .b = {at(w, cut[leaf]), k, true},
-                           .depth = cut[leaf + 1] - cut[leaf]};
+    wf_cuda_host_table->chunk_cuts(x, last, cut);
+    return (wf_cuda_piece){.a = {at(x, cut[chunk]), k, true},
+                           .b = {at(w, cut[chunk]), k, true},
+                           .depth = cut[chunk + 1] - cut[chunk]};
 }
 
 /* One member's part of a group, as a call of its own. */
@@ -82,7 +82,7 @@ static wf_cuda_product forward_product(const wf_call *call)
 {
     const wf_tensor *x = call->in[0];
     int last = x->ndim - 1;
-    int64_t cut[WF_LEAVES + 1];
+    int64_t cut[WF_MAX_CHUNKS + 1];
 
     return (wf_cuda_product){.call = call,
                              .type = x->dtype,
@@ -90,7 +90,7 @@ static wf_cuda_product forward_product(const wf_call *call)
                              .m = wf_extent(x, 0, last),
                              .n = call->in[1]->local[0],
                              .c = call->out[0]->data,
-                             .leaves = wf_cuda_host_table->leaf_cuts(x, last, cut),
+                             .chunks = wf_cuda_host_table->chunk_cuts(x, last, cut),
                              .members = 1,
                              .tree = is_tree(call, &x->dim[last]),
                              .direct = may_be_direct(call->out[0]),
@@ -131,7 +131,7 @@ static bool fits(const wf_tensor *bias, const wf_tensor *y)
 }
 
 /* A product with its bias, and what it makes of it; *then: that is left to be done. In exact mode the
-   kernel that adds leaves has it all; else cuBLASLt adds biases, and gelu is a pass of its own: the
+   kernel that adds chunks has it all; else cuBLASLt adds biases, and gelu is a pass of its own: the
    sum that cuBLASLt would keep for the gradient has the bias in it, ours has not. */
 static wf_cuda_product joined_product(const wf_call *call, int m, wf_call *one, bool *then)
 {
@@ -195,23 +195,23 @@ static wf_status joined(const wf_call *call, void *workspace)
 }
 
 /* dx[rows, k] = dy[rows, n] W[n, k]: columns of dy, rows of W. */
-static wf_cuda_piece dx_piece(const wf_call *call, int64_t leaf, int member)
+static wf_cuda_piece dx_piece(const wf_call *call, int64_t chunk, int member)
 {
     const wf_tensor *dy = call->in[2 * member], *w = call->in[2 * member + 1];
     int last = dy->ndim - 1;
-    int64_t n = dy->local[last], k = w->local[1], cut[WF_LEAVES + 1];
+    int64_t n = dy->local[last], k = w->local[1], cut[WF_MAX_CHUNKS + 1];
 
-    wf_cuda_host_table->leaf_cuts(dy, last, cut);
-    return (wf_cuda_piece){.a = {at(dy, cut[leaf]), n, true},
-                           .b = {at(w, cut[leaf] * k), k, false},
-                           .depth = cut[leaf + 1] - cut[leaf]};
+    wf_cuda_host_table->chunk_cuts(dy, last, cut);
+    return (wf_cuda_piece){.a = {at(dy, cut[chunk]), n, true},
+                           .b = {at(w, cut[chunk] * k), k, false},
+                           .depth = cut[chunk + 1] - cut[chunk]};
 }
 
 static wf_cuda_product dx_product(const wf_call *call)
 {
     const wf_tensor *dx = call->out[0], *dy = call->in[0];
     int last = dx->ndim - 1;
-    int64_t cut[WF_LEAVES + 1];
+    int64_t cut[WF_MAX_CHUNKS + 1];
 
     return (wf_cuda_product){.call = call,
                              .type = dy->dtype,
@@ -220,7 +220,7 @@ static wf_cuda_product dx_product(const wf_call *call)
                              .n = dx->local[last],
                              .c = dx->data,
                              .add = wf_linear_adds(call),
-                             .leaves = wf_cuda_host_table->leaf_cuts(dy, last, cut),
+                             .chunks = wf_cuda_host_table->chunk_cuts(dy, last, cut),
                              .members = call->n_in / 2,
                              .tree = is_tree(call, &dy->dim[last]),
                              .direct = may_be_direct(dx),
@@ -259,31 +259,31 @@ static wf_status dx(const wf_call *call, void *workspace)
     return status;
 }
 
-/* The rows of one sequence are a leaf; of any other leading dim all rows are one. */
-static bool leaf_each(const wf_call *call)
+/* The rows of one sequence are a chunk; of any other leading dim all rows are one. */
+static bool chunk_each(const wf_call *call)
 {
-    return call->in[0]->dim[0].leaves == WF_LEAF_EACH &&
+    return call->in[0]->dim[0].chunks == WF_CHUNKS_EACH &&
            wf_cuda_host_table->context_exact(call->ctx);
 }
 
 /* dW[n, k] = dy[rows, n]^T x[rows, k]: rows of both. */
-static wf_cuda_piece dw_piece(const wf_call *call, int64_t leaf, int member)
+static wf_cuda_piece dw_piece(const wf_call *call, int64_t chunk, int member)
 {
     const wf_tensor *dy = call->in[0], *x = call->in[1];
     int last = dy->ndim - 1;
-    int64_t rows = wf_extent(dy, leaf_each(call) ? 1 : 0, last);
+    int64_t rows = wf_extent(dy, chunk_each(call) ? 1 : 0, last);
     int64_t n = dy->local[last], k = x->local[last];
 
     (void)member;
-    return (wf_cuda_piece){.a = {at(dy, leaf * rows * n), n, false},
-                           .b = {at(x, leaf * rows * k), k, false},
+    return (wf_cuda_piece){.a = {at(dy, chunk * rows * n), n, false},
+                           .b = {at(x, chunk * rows * k), k, false},
                            .depth = rows};
 }
 
 static wf_cuda_product dw_product(const wf_call *call)
 {
     const wf_tensor *dw = call->out[0], *dy = call->in[0];
-    int64_t leaves = leaf_each(call) ? dy->local[0] : 1;
+    int64_t chunks = chunk_each(call) ? dy->local[0] : 1;
 
     return (wf_cuda_product){.call = call,
                              .type = dy->dtype,
@@ -292,9 +292,9 @@ static wf_cuda_product dw_product(const wf_call *call)
                              .n = dw->local[1],
                              .c = dw->data,
                              .add = wf_linear_adds(call),
-                             .leaves = leaves,
+                             .chunks = chunks,
                              .members = 1,
-                             .tree = leaf_each(call),
+                             .tree = chunk_each(call),
                              .direct = may_be_direct(dw),
                              .piece = dw_piece};
 }
@@ -329,19 +329,19 @@ static bool sums_each(const wf_call *call)
            wf_cuda_host_table->context_exact(call->ctx);
 }
 
-static wf_cuda_piece matmul_piece(const wf_call *call, int64_t leaf, int member)
+static wf_cuda_piece matmul_piece(const wf_call *call, int64_t chunk, int member)
 {
     const wf_matmul_attr *attr = call->attr;
     const wf_tensor *a = call->in[0], *b = call->in[1], *y = call->out[0];
     int dim = summed_dim(call);
     int64_t m = y->local[y->ndim - 2], n = y->local[y->ndim - 1], k = a->local[dim];
-    int64_t cut[WF_LEAVES + 1], first = leaf, depth = 1;
+    int64_t cut[WF_MAX_CHUNKS + 1], first = chunk, depth = 1;
 
     (void)member;
     if (!sums_each(call)) {
-        wf_cuda_host_table->leaf_cuts(a, dim, cut);
-        first = cut[leaf];
-        depth = cut[leaf + 1] - first;
+        wf_cuda_host_table->chunk_cuts(a, dim, cut);
+        first = cut[chunk];
+        depth = cut[chunk + 1] - first;
     }
     return (wf_cuda_piece){.a = {at(a, attr->transpose_a ? first * m : first),
                                  attr->transpose_a ? m : k, !attr->transpose_a},
@@ -378,7 +378,7 @@ static wf_cuda_product matmul_product(const wf_call *one)
 {
     const wf_tensor *a = one->in[0], *y = one->out[0];
     int dim = summed_dim(one);
-    int64_t cut[WF_LEAVES + 1];
+    int64_t cut[WF_MAX_CHUNKS + 1];
 
     return (wf_cuda_product){
         .call = one,
@@ -387,7 +387,7 @@ static wf_cuda_product matmul_product(const wf_call *one)
         .m = y->local[y->ndim - 2],
         .n = y->local[y->ndim - 1],
         .c = y->data,
-        .leaves = sums_each(one) ? a->local[dim] : wf_cuda_host_table->leaf_cuts(a, dim, cut),
+        .chunks = sums_each(one) ? a->local[dim] : wf_cuda_host_table->chunk_cuts(a, dim, cut),
         .members = 1,
         .tree = is_tree(one, &a->dim[dim]),
         .direct = may_be_direct(y),
@@ -430,7 +430,7 @@ enum {
 
 #define PRODUCT(run, workspace)                                                                \
     {                                                                                          \
-        run, workspace, .either = RESULTS, .alike = FACTORS                                    \
+        run, workspace, .mixed_ok = RESULTS, .all_bf16 = FACTORS                               \
     }
 
 const wf_kernel wf_cuda_linear1 = PRODUCT(forward, forward_workspace);
@@ -441,10 +441,10 @@ const wf_kernel wf_cuda_linear2_dx = PRODUCT(dx, dx_workspace);
 const wf_kernel wf_cuda_linear3_dx = PRODUCT(dx, dx_workspace);
 const wf_kernel wf_cuda_linear_dw = PRODUCT(dw, dw_workspace);
 const wf_kernel wf_cuda_matmul = PRODUCT(matmul, matmul_workspace);
-const wf_kernel wf_cuda_linear1_bias = {joined, joined_workspace, .either = RESULTS | WF_IN(2),
-                                        .alike = ONE};
+const wf_kernel wf_cuda_linear1_bias = {joined, joined_workspace,
+                                        .mixed_ok = RESULTS | WF_IN(2), .all_bf16 = ONE};
 const wf_kernel wf_cuda_linear3_bias = {joined, joined_workspace,
-                                        .either = RESULTS | WF_IN(4) | WF_IN(5) | WF_IN(6),
-                                        .alike = THREE};
+                                        .mixed_ok = RESULTS | WF_IN(4) | WF_IN(5) | WF_IN(6),
+                                        .all_bf16 = THREE};
 const wf_kernel wf_cuda_linear1_bias_gelu = {joined, joined_workspace,
-                                             .either = RESULTS | WF_IN(2), .alike = ONE};
+                                             .mixed_ok = RESULTS | WF_IN(2), .all_bf16 = ONE};

@@ -1,7 +1,7 @@
 /*
  * kernels/cuda/loss.cu - the rows of kernels/loss.c: a block for every row of the vocabulary.
  *
- * The sum of a row is a midpoint tree over the 8 leaves of the vocabulary; element e of a leaf is in
+ * The sum of a row is a midpoint tree over the 8 chunks of the vocabulary; element e of a chunk is in
  * thread e % 256, a chain, and threads are added as wf_block_sum does. Rows may begin anywhere, and
  * which thread has an element must not depend on it: so sums read element by element, and only the
  * maximum and the gradient, which have no order, read packs.
@@ -67,31 +67,31 @@ struct sum_job {
     const float *max;
     const int32_t *target;
     float *sum, *picked;
-    int64_t at[WF_LEAVES + 1], start, size;
+    int64_t at[WF_MAX_CHUNKS + 1], start, size;
 };
 
 template <class T> __global__ void __launch_bounds__(WF_BLOCK) sum_kernel(sum_job a)
 {
-    WF_SHARED(float, room, WF_LEAVES *WF_WARP);
+    WF_SHARED(float, room, WF_MAX_CHUNKS *WF_WARP);
 
     for (int64_t r = blockIdx.x; r < a.l.rows; r += gridDim.x) {
         const T *x = (const T *)a.l.x + r * a.l.n;
         const float max = a.max[r];
-        float leaf[WF_LEAVES] = {};
+        float chunk[WF_MAX_CHUNKS] = {};
 
 #pragma unroll
-        for (int l = 0; l < WF_LEAVES; l++) {
+        for (int l = 0; l < WF_MAX_CHUNKS; l++) {
 #pragma unroll 8
             for (int64_t i = a.at[l] + threadIdx.x; i < a.at[l + 1]; i += WF_BLOCK)
-                leaf[l] += wf_exp_of(wf_get(x[i]) - max);
+                chunk[l] += wf_exp_of(wf_get(x[i]) - max);
         }
-        wf_block_sum<WF_LEAVES>(leaf, room);
+        wf_block_sum<WF_MAX_CHUNKS>(chunk, room);
         if (threadIdx.x == 0) {
             int64_t v = a.target[r] - a.start;
             bool known = a.target[r] >= 0 && a.target[r] < a.size;
 
-            a.sum[r] = ((leaf[0] + leaf[1]) + (leaf[2] + leaf[3])) +
-                       ((leaf[4] + leaf[5]) + (leaf[6] + leaf[7]));
+            a.sum[r] = ((chunk[0] + chunk[1]) + (chunk[2] + chunk[3])) +
+                       ((chunk[4] + chunk[5]) + (chunk[6] + chunk[7]));
             a.picked[r] = !known ? NAN : v >= 0 && v < a.l.n ? wf_get(x[v]) + 0.0f : 0.0f;
         }
     }
@@ -181,7 +181,7 @@ wf_status logit_max(const wf_call *call, void *)
     });
 }
 
-/* Under exact off a part has one leaf, which is cut in 8 all the same. */
+/* Under exact off a part has one chunk, which is cut in 8 all the same. */
 wf_status logit_sum(const wf_call *call, void *)
 {
     const wf_tensor *x = call->in[0];
@@ -194,9 +194,9 @@ wf_status logit_sum(const wf_call *call, void *)
     a.picked = (float *)call->out[1]->data;
     a.start = x->start[last];
     a.size = x->dim[last].size;
-    if (wf_cuda_host_table->leaf_cuts(x, last, a.at) == 1)
-        for (int l = 0; l <= WF_LEAVES; l++)
-            a.at[l] = wf_cut(x->local[last], 1, WF_LEAVES, l);
+    if (wf_cuda_host_table->chunk_cuts(x, last, a.at) == 1)
+        for (int l = 0; l <= WF_MAX_CHUNKS; l++)
+            a.at[l] = wf_cut(x->local[last], 1, WF_MAX_CHUNKS, l);
     return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
 

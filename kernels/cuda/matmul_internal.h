@@ -1,5 +1,5 @@
 /*
- * kernels/cuda/matmul_internal.h - one product of matrices by cuBLASLt, and products of leaves (product.c)
+ * kernels/cuda/matmul_internal.h - one product of matrices by cuBLASLt, and products of chunks (product.c)
  * that are made of it. Matrices are row-major here; matmul.c turns them around for cuBLAS.
  */
 #ifndef WF_KERNELS_CUDA_MATMUL_INTERNAL_H
@@ -38,7 +38,7 @@ typedef struct wf_cuda_gemm {
 
 wf_status wf_cuda_gemm_run(const wf_call *call, const wf_cuda_gemm *mm);
 
-/* ---- product.c: c = the midpoint tree over leaves, each a chain of products ---- */
+/* ---- product.c: c = the midpoint tree over chunks, each a chain of products ---- */
 
 typedef struct wf_cuda_piece {
     wf_cuda_factor a, b;
@@ -51,14 +51,14 @@ typedef struct wf_cuda_product {
     int64_t m, n;
     void *c; /* rows are n apart */
     bool add;
-    int64_t leaves;
-    int members; /* products that a leaf is the chain of */
-    bool tree;   /* the leaves are those of exact mode, whatever their number is on this rank */
+    int64_t chunks;
+    int members; /* products that a chunk is the chain of */
+    bool tree;   /* the chunks are those of exact mode, whatever their number is on this rank */
     bool direct; /* where there is one product: it may go to c as it is */
     /* NULL, or [n], added to the result when that is rounded; of a free choice of c's type */
     const wf_tensor *bias;
     void *gelu; /* NULL, or where gelu of that goes: c keeps the result itself */
-    wf_cuda_piece (*piece)(const wf_call *call, int64_t leaf, int member);
+    wf_cuda_piece (*piece)(const wf_call *call, int64_t chunk, int member);
 } wf_cuda_product;
 
 size_t wf_cuda_product_workspace(const wf_cuda_product *p);
@@ -66,12 +66,12 @@ wf_status wf_cuda_product_run(const wf_cuda_product *p, void *workspace);
 
 /* ---- product_kernels.cu ---- */
 
-enum { WF_CUDA_LEAVES = 8 }; /* that one pass adds */
+enum { WF_CUDA_CHUNKS = 8 }; /* that one pass adds */
 
 /* to[r, c] = the midpoint tree over from[.][r, c], or that added to what is there; NULL is +0. With
    a bias as of wf_cuda_product. */
 typedef struct wf_cuda_join {
-    const float *from[WF_CUDA_LEAVES];
+    const float *from[WF_CUDA_CHUNKS];
     int n_from;
     int64_t from_ld;
     void *to;

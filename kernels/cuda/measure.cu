@@ -12,15 +12,15 @@ namespace
 
 typedef unsigned long long word; /* of CUDA's atomics */
 
-enum { LANES = 8, LEAVES_OF_BLOCK = WF_BLOCK / LANES, MOST_BLOCKS = 1024 };
+enum { LANES = 8, CHUNKS_OF_BLOCK = WF_BLOCK / LANES, MOST_BLOCKS = 1024 };
 
 /* cuts of a row, by value */
 struct cuts {
-    int64_t at[WF_LEAVES + 1];
+    int64_t at[WF_MAX_CHUNKS + 1];
 };
 
 /* Not negative, so that words may stand for limbs. */
-__device__ __forceinline__ void add_leaf(double x, word *limb, word *not_finite)
+__device__ __forceinline__ void add_chunk(double x, word *limb, word *not_finite)
 {
     int64_t part[3];
     int first, said = wf_exact_split(x, &first, part);
@@ -32,7 +32,7 @@ __device__ __forceinline__ void add_leaf(double x, word *limb, word *not_finite)
             atomicAdd(limb + first + i, (word)part[i]);
 }
 
-__device__ __forceinline__ double leaf_of(const float *row, int64_t begin, int64_t end)
+__device__ __forceinline__ double chunk_of(const float *row, int64_t begin, int64_t end)
 {
     double sum = 0;
 
@@ -44,12 +44,12 @@ __device__ __forceinline__ double leaf_of(const float *row, int64_t begin, int64
     return sum;
 }
 
-/* A lane takes every eighth square; those of a leaf sit side by side in a warp. */
+/* A lane takes every eighth square; those of a chunk sit side by side in a warp. */
 __global__ void __launch_bounds__(WF_BLOCK)
-    squares_kernel(const float *x, int64_t rows, int64_t columns, cuts c, int leaves,
+    squares_kernel(const float *x, int64_t rows, int64_t columns, cuts c, int chunks,
                    wf_exact_sum *all)
 {
-    const int64_t step = (int64_t)gridDim.x * LEAVES_OF_BLOCK, n = rows * leaves;
+    const int64_t step = (int64_t)gridDim.x * CHUNKS_OF_BLOCK, n = rows * chunks;
     const int lane = (int)(threadIdx.x % LANES);
     WF_SHARED(word, limb, WF_EXACT_LIMBS);
     WF_SHARED(word, not_finite, 1);
@@ -59,15 +59,16 @@ __global__ void __launch_bounds__(WF_BLOCK)
     if (threadIdx.x == 0)
         not_finite[0] = 0;
     __syncthreads();
-    for (int64_t first = (int64_t)blockIdx.x * LEAVES_OF_BLOCK; first < n; first += step) {
+    for (int64_t first = (int64_t)blockIdx.x * CHUNKS_OF_BLOCK; first < n; first += step) {
         int64_t i = first + threadIdx.x / LANES;
-        int l = (int)(i % leaves);
-        double sum = i < n ? leaf_of(x + i / leaves * columns, c.at[l] + lane, c.at[l + 1]) : 0;
+        int l = (int)(i % chunks);
+        double sum =
+            i < n ? chunk_of(x + i / chunks * columns, c.at[l] + lane, c.at[l + 1]) : 0;
 
         for (int apart = LANES / 2; apart > 0; apart /= 2)
             sum += __shfl_down_sync(0xffffffffu, sum, apart, LANES);
         if (lane == 0 && i < n)
-            add_leaf(sum, limb, not_finite);
+            add_chunk(sum, limb, not_finite);
     }
     __syncthreads();
     for (int i = (int)threadIdx.x; i < WF_EXACT_LIMBS; i += WF_BLOCK)
@@ -138,15 +139,15 @@ unsigned grid_of(int64_t pieces, int64_t per_block)
 } // namespace
 
 cudaError_t wf_cuda_launch_squares(cudaStream_t stream, const float *x, int64_t rows,
-                                   int64_t columns, const int64_t at[WF_LEAVES + 1], int leaves,
-                                   wf_exact_sum *sum)
+                                   int64_t columns, const int64_t at[WF_MAX_CHUNKS + 1],
+                                   int chunks, wf_exact_sum *sum)
 {
     cuts c = {};
 
-    for (int l = 0; l <= leaves; l++)
+    for (int l = 0; l <= chunks; l++)
         c.at[l] = at[l];
-    return wf_launch(squares_kernel, grid_of(rows * leaves, LEAVES_OF_BLOCK), WF_BLOCK, 0,
-                     stream, x, rows, columns, c, leaves, sum);
+    return wf_launch(squares_kernel, grid_of(rows * chunks, CHUNKS_OF_BLOCK), WF_BLOCK, 0,
+                     stream, x, rows, columns, c, chunks, sum);
 }
 
 cudaError_t wf_cuda_launch_digest(cudaStream_t stream, const wf_tensor *t, uint64_t path_hash,

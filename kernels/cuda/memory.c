@@ -2,8 +2,8 @@
  * kernels/cuda/memory.c - the GPU's memory: stream-ordered blocks from CUDA's pool, which keeps what
  * is given back, and the copies, fills, sums and digests that the host asks for.
  *
- * Without `aside` all goes to the rank's stream, after what it computes and before what follows,
- * and a failure is noted. Work aside has a stream of its own, which is waited for here: whoever
+ * Without `side_stream` all goes to the rank's stream, after what it computes and before what follows,
+ * and a failure is noted. Work on the side stream, which is waited for here: whoever
  * asks has already waited for what computes the sources.
  */
 #include "kernels/cuda/device_internal.h"
@@ -100,10 +100,10 @@ static wf_status finish(wf_cuda *cuda, cudaStream_t stream, cudaError_t code, co
 }
 
 /* Of work on the rank's own stream nothing is said now. */
-static wf_status end(wf_cuda *cuda, bool aside, cudaError_t code, const char *what,
+static wf_status end(wf_cuda *cuda, bool side_stream, cudaError_t code, const char *what,
                      wf_error *error)
 {
-    if (aside)
+    if (side_stream)
         return finish(cuda, cuda->moves, code, what, error);
     wf_cuda_note(cuda, code, what);
     return WF_OK;
@@ -224,18 +224,19 @@ static cudaError_t copy_rows(const wf_copy *c, cudaStream_t stream)
     return code;
 }
 
-static wf_status copy(wf_device *device, const wf_copy *c, bool aside, wf_error *error)
+static wf_status copy(wf_device *device, const wf_copy *c, bool side_stream, wf_error *error)
 {
     wf_cuda *cuda = device->self;
-    cudaStream_t stream = aside ? cuda->moves : cuda->stream;
+    cudaStream_t stream = side_stream ? cuda->moves : cuda->stream;
 
     if (c->bytes == 0 || c->rows == 0)
         return WF_OK;
     wf_cuda_enter(cuda);
-    return end(cuda, aside, copy_rows(c, stream), "a copy", error);
+    return end(cuda, side_stream, copy_rows(c, stream), "a copy", error);
 }
 
-static wf_status reduce(wf_device *device, const wf_reduce *r, bool aside, wf_error *error)
+static wf_status reduce(wf_device *device, const wf_reduce *r, bool side_stream,
+                        wf_error *error)
 {
     wf_cuda *cuda = device->self;
     wf_cuda_member_sum sum = {.n_src = r->n_src,
@@ -256,7 +257,8 @@ static wf_status reduce(wf_device *device, const wf_reduce *r, bool aside, wf_er
     memcpy(sum.src, r->src, (size_t)r->n_src * sizeof *sum.src);
     memcpy(sum.dst, r->dst, (size_t)r->n_dst * sizeof *sum.dst);
     wf_cuda_enter(cuda);
-    return end(cuda, aside, wf_cuda_launch_sum(aside ? cuda->moves : cuda->stream, &sum),
+    return end(cuda, side_stream,
+               wf_cuda_launch_sum(side_stream ? cuda->moves : cuda->stream, &sum),
                "a sum over ranks", error);
 }
 
@@ -304,10 +306,10 @@ static wf_status digest(const wf_tensor *t, uint64_t path_hash, uint32_t kind, u
     return error.code == WF_OK ? WF_OK : host->fail(t->ctx, error.code, "%s", error.text);
 }
 
-const wf_far_memory wf_cuda_far = {.read = read_back,
-                                   .write = write_there,
-                                   .copy = copy,
-                                   .reduce = reduce,
-                                   .fill = fill,
-                                   .wait = wait,
-                                   .digest = digest};
+const wf_device_memory wf_cuda_memory = {.read = read_back,
+                                         .write = write_there,
+                                         .copy = copy,
+                                         .reduce = reduce,
+                                         .fill = fill,
+                                         .wait = wait,
+                                         .digest = digest};

@@ -35,7 +35,7 @@ wf_status norm_dx(const wf_call *call, void *)
 {
     bool centred = call->n_in == 5;
     int last = call->n_in - 1;
-    wf_norm_slope a = {};
+    wf_norm_gradient a = {};
 
     a.x = call->in[0]->data;
     a.gain = wf_vector_of(call->in[1]);
@@ -45,7 +45,7 @@ wf_status norm_dx(const wf_call *call, void *)
     a.dx = call->out[0]->data;
     a.rows = wf_rows(call->in[0]);
     a.d = wf_width(call->in[0]);
-    return wf_run(call, [&](auto zero) { return wf_norm_slopes<decltype(zero)>(call, a); });
+    return wf_run(call, [&](auto zero) { return wf_norm_backward<decltype(zero)>(call, a); });
 }
 
 /* Terms of dgain, and of dbias where there is a mean. */
@@ -60,11 +60,11 @@ template <class T, int OUT> struct norm_terms {
     {
         constexpr int PACK = wf_pack<T>::N;
         wf_pack<T> raw = wf_read(x + r * d + i, left, wide);
-        wf_pack<T> slope = wf_read(dy + r * d + i, left, wide);
+        wf_pack<T> gradient = wf_read(dy + r * d + i, left, wide);
         float middle = OUT == 2 ? mean[r] : 0.0f, scale = rstd[r], v[PACK];
 
         wf_unpack(raw, v);
-        wf_unpack(slope, out[OUT - 1]);
+        wf_unpack(gradient, out[OUT - 1]);
 #pragma unroll
         for (int e = 0; e < PACK; e++)
             out[0][e] = out[OUT - 1][e] * ((v[e] - middle) * scale);
@@ -79,7 +79,7 @@ template <int OUT> wf_status norm_dw(const wf_call *call)
 
     for (int k = 0; k < OUT; k++)
         a.out[k] = (float *)call->out[k]->data;
-    a.leaves = wf_row_leaves_of(x, x->ndim - 1);
+    a.chunks = wf_row_chunks_of(x, x->ndim - 1);
     a.sequences = x->local[0];
     a.n = wf_width(x);
     return wf_run(call, [&](auto zero) {

@@ -175,7 +175,7 @@ __global__ void __launch_bounds__(WF_ROW_THREADS) wf_norm_kernel(S source, wf_no
     }
 }
 
-struct wf_norm_slope {
+struct wf_norm_gradient {
     const void *x, *dy, *ds; /* ds: NULL, or what is added to the result */
     void *dx;
     wf_vector gain;
@@ -186,7 +186,7 @@ struct wf_norm_slope {
 
 /* h and g = dy gain of pack k; zeros beyond the row */
 template <class T, bool CENTRED>
-static __device__ __forceinline__ void wf_norm_terms(const wf_norm_slope &a, int64_t i,
+static __device__ __forceinline__ void wf_norm_terms(const wf_norm_gradient &a, int64_t i,
                                                      float mean, float rstd,
                                                      const wf_pack<T> &x, const wf_pack<T> &dy,
                                                      float *h, float *g)
@@ -206,7 +206,7 @@ static __device__ __forceinline__ void wf_norm_terms(const wf_norm_slope &a, int
 
 /* dx = rstd (g - a - h b), a = sum g / d (0 where not CENTRED), b = sum g h / d */
 template <class T, bool CENTRED>
-__global__ void __launch_bounds__(WF_ROW_THREADS) wf_norm_slope_kernel(wf_norm_slope a)
+__global__ void __launch_bounds__(WF_ROW_THREADS) wf_norm_backward_kernel(wf_norm_gradient a)
 {
     constexpr int PACK = wf_pack<T>::N;
     WF_SHARED(float, room, 2 * WF_WARP);
@@ -220,17 +220,18 @@ __global__ void __launch_bounds__(WF_ROW_THREADS) wf_norm_slope_kernel(wf_norm_s
         float h[WF_ROW_PACKS][PACK], g[WF_ROW_PACKS][PACK], sum[2] = {0.0f, 0.0f};
 
         for (int64_t c = 0; c < a.d; c += piece) {
-            wf_pack<T> raw[WF_ROW_PACKS], slope[WF_ROW_PACKS];
+            wf_pack<T> raw[WF_ROW_PACKS], gradient[WF_ROW_PACKS];
 
 #pragma unroll
             for (int k = 0; k < WF_ROW_PACKS; k++) {
                 raw[k] = wf_read(x + wf_row_at<T>(c, k), a.d - wf_row_at<T>(c, k), a.wide);
-                slope[k] = wf_read(dy + wf_row_at<T>(c, k), a.d - wf_row_at<T>(c, k), a.wide);
+                gradient[k] =
+                    wf_read(dy + wf_row_at<T>(c, k), a.d - wf_row_at<T>(c, k), a.wide);
             }
 #pragma unroll
             for (int k = 0; k < WF_ROW_PACKS; k++) {
-                wf_norm_terms<T, CENTRED>(a, wf_row_at<T>(c, k), mean, rstd, raw[k], slope[k],
-                                          h[k], g[k]);
+                wf_norm_terms<T, CENTRED>(a, wf_row_at<T>(c, k), mean, rstd, raw[k],
+                                          gradient[k], h[k], g[k]);
 #pragma unroll
                 for (int e = 0; e < PACK; e++) {
                     sum[0] += g[k][e];
@@ -270,7 +271,7 @@ __global__ void __launch_bounds__(WF_ROW_THREADS) wf_norm_slope_kernel(wf_norm_s
 }
 
 template <class T>
-static inline cudaError_t wf_norm_slopes(const wf_call *call, wf_norm_slope a)
+static inline cudaError_t wf_norm_backward(const wf_call *call, wf_norm_gradient a)
 {
     unsigned threads = wf_row_threads<T>(a.d), grid = wf_grid(a.rows, 1);
     cudaStream_t stream = wf_cuda_of(call)->stream;
@@ -278,8 +279,8 @@ static inline cudaError_t wf_norm_slopes(const wf_call *call, wf_norm_slope a)
     a.wide = wf_wide((const T *)a.x, a.d) && wf_wide((const T *)a.dy, a.d) &&
              wf_wide((const T *)a.ds, a.d) && wf_wide((const T *)a.dx, a.d) &&
              wf_wide_vector(a.gain, a.d);
-    return a.mean ? wf_launch(wf_norm_slope_kernel<T, true>, grid, threads, 0, stream, a)
-                  : wf_launch(wf_norm_slope_kernel<T, false>, grid, threads, 0, stream, a);
+    return a.mean ? wf_launch(wf_norm_backward_kernel<T, true>, grid, threads, 0, stream, a)
+                  : wf_launch(wf_norm_backward_kernel<T, false>, grid, threads, 0, stream, a);
 }
 
 template <class T, class S>

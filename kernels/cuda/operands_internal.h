@@ -1,7 +1,7 @@
 /*
  * kernels/cuda/operands_internal.h - in which type the tensors of a call are stored, and the kernel that is
- * compiled for it. Activations of a call (wf_kernel.alike) are all f32 or all bf16, or dispatch
- * widens them; vectors of parameters (wf_kernel.either) may be either, each for itself; all other
+ * compiled for it. Activations of a call (wf_kernel.all_bf16) are all f32 or all bf16, or dispatch
+ * widens them; vectors of parameters (wf_kernel.mixed_ok) may be either, each for itself; all other
  * floats (statistics, sums, losses, gradients of vectors) are f32.
  */
 #ifndef WF_KERNELS_CUDA_OPERANDS_INTERNAL_H
@@ -31,11 +31,11 @@ static inline wf_status wf_check_types(const wf_call *call, bool *bf16)
         int i = output ? k - call->n_in : k;
         const wf_tensor *t = output ? call->out[i] : call->in[i];
         unsigned bit = output ? WF_OUT(i) : WF_IN(i);
-        bool either = (kernel->either & bit) != 0;
+        bool either = (kernel->mixed_ok & bit) != 0;
 
         if (!output && ((call->op->integers | call->op->shapes) >> i & 1))
             continue;
-        if (kernel->alike & bit) {
+        if (kernel->all_bf16 & bit) {
             if (stored == WF_DTYPES)
                 stored = t->dtype;
             if (t->dtype != stored || (stored != WF_F32 && stored != WF_BF16))

@@ -58,10 +58,10 @@ template <class G> __global__ void __launch_bounds__(WF_BLOCK) adamw_kernel(upda
         gradient_at((const G *)a.grad + i, n, a.wide, g);
 #pragma unroll
         for (int k = 0; k < EACH; k++) {
-            float slope = g[k] * u.grad_scale, root, change;
+            float gradient = g[k] * u.grad_scale, root, change;
 
-            m[k] = fmaf(1.0f - u.beta1, slope, u.beta1 * m[k]);
-            v[k] = fmaf((1.0f - u.beta2) * slope, slope, u.beta2 * v[k]);
+            m[k] = fmaf(1.0f - u.beta1, gradient, u.beta1 * m[k]);
+            v[k] = fmaf((1.0f - u.beta2) * gradient, gradient, u.beta2 * v[k]);
             root = sqrtf(v[k] * u.bias2);
             change = (m[k] * u.bias1) / (root + u.eps);
             change = fmaf(u.weight_decay, p[k], change);

@@ -1,13 +1,13 @@
 /*
- * kernels/cuda/product.c - a product whose sum is cut in leaves: cuBLASLt makes the leaves, and a
+ * kernels/cuda/product.c - a product whose sum is cut in chunks: cuBLASLt makes the chunks, and a
  * kernel of ours adds them in the midpoint tree (core/numerics/tree.h), up to eight in one pass.
  *
- * Leaves are floats in buffers of the workspace, for so many rows of the result at a time that the
+ * Chunks are floats in buffers of the workspace, for so many rows of the result at a time that the
  * buffers stay in the second level cache. Where there are more than eight, a node's left half
  * waits in a buffer of its own. What is not aligned as pinned algorithms need it, or not of a
  * whole depth, is copied before with zeros behind it: they add nothing, in any layout.
  *
- * Whether the one product of a sum without leaves goes to the result directly depends on the
+ * Whether the one product of a sum without chunks goes to the result directly depends on the
  * shape alone (`direct`), since cuBLAS may round to bf16 in another way than our kernel does.
  */
 #include "kernels/cuda/matmul_internal.h"
@@ -17,7 +17,7 @@ enum { BUFFER = 8 << 20, ROWS = 128, LINE = 256, FLOATS = 4 };
 /* How a product is laid out in its workspace; nothing of it shows in a result. */
 typedef struct plan {
     int64_t rows, ld;    /* of a buffer */
-    int buffers;         /* for leaves, then one per level of the tree above eight */
+    int buffers;         /* for chunks, then one per level of the tree above eight */
     size_t buffer, pack; /* bytes of a buffer, of a copy of both factors */
     size_t pack_b;       /* where the copy of b begins */
 } plan;
@@ -66,7 +66,7 @@ static bool is_direct(const wf_cuda_product *p)
     bool floats = p->members == 1 || p->c_type == WF_F32;
     bool typed = p->c_type == WF_F32 || p->type == WF_BF16;
 
-    return p->leaves == 1 && !p->tree && floats && typed &&
+    return p->chunks == 1 && !p->tree && floats && typed &&
            (exact(p) ? p->direct && !p->bias : true);
 }
 
@@ -92,11 +92,11 @@ static size_t copy_bytes(const wf_cuda_product *p, const wf_cuda_factor *f, int6
 }
 
 /* Nodes that wait while the other half of theirs is made. */
-static int levels(int64_t leaves)
+static int levels(int64_t chunks)
 {
     int n = 0;
 
-    for (; leaves > WF_CUDA_LEAVES; leaves -= leaves / 2)
+    for (; chunks > WF_CUDA_CHUNKS; chunks -= chunks / 2)
         n++;
     return n;
 }
@@ -108,16 +108,16 @@ static plan plan_of(const wf_cuda_product *p)
 
     if (!is_direct(p)) {
         int64_t fit = BUFFER / (4 * (l.ld > 0 ? l.ld : 1)) / ROWS * ROWS;
-        int64_t leaves = p->leaves < WF_CUDA_LEAVES ? p->leaves : WF_CUDA_LEAVES;
+        int64_t chunks = p->chunks < WF_CUDA_CHUNKS ? p->chunks : WF_CUDA_CHUNKS;
 
         fit = fit < ROWS ? ROWS : fit;
         l.rows = l.rows < fit ? l.rows : fit;
-        l.buffers = (int)leaves + levels(p->leaves);
+        l.buffers = (int)chunks + levels(p->chunks);
         l.buffer = lines((size_t)(l.rows * l.ld) * sizeof(float));
     }
-    for (int64_t leaf = 0; leaf < p->leaves; leaf++)
+    for (int64_t chunk = 0; chunk < p->chunks; chunk++)
         for (int m = 0; m < p->members; m++) {
-            wf_cuda_piece x = p->piece(p->call, leaf, m);
+            wf_cuda_piece x = p->piece(p->call, chunk, m);
             size_t a = copy_bytes(p, &x.a, l.rows, x.depth);
             size_t b = copy_bytes(p, &x.b, p->n, x.depth);
 
@@ -183,11 +183,11 @@ static wf_status make_whole(const wf_cuda_product *p, wf_cuda_factor *f, int64_t
                          p->call->op->name);
 }
 
-/* One product of a leaf's chain to c, or added to it. */
-static wf_status multiply(const product_run *r, int64_t leaf, int member, const target *c)
+/* One product of a chunk's chain to c, or added to it. */
+static wf_status multiply(const product_run *r, int64_t chunk, int member, const target *c)
 {
     const wf_cuda_product *p = r->p;
-    wf_cuda_piece x = p->piece(p->call, leaf, member);
+    wf_cuda_piece x = p->piece(p->call, chunk, member);
     char *room = behind_buffers(r);
     wf_cuda_gemm mm = {.type = p->type,
                        .c_type = c->type,
@@ -211,16 +211,16 @@ static wf_status multiply(const product_run *r, int64_t leaf, int member, const 
     return status == WF_OK ? wf_cuda_gemm_run(p->call, &mm) : status;
 }
 
-/* The chain of a leaf's products, in order; *any: whether there was one. */
-static wf_status make_leaf(const product_run *r, int64_t leaf, target c, bool *any)
+/* The chain of a chunk's products, in order; *any: whether there was one. */
+static wf_status make_chunk(const product_run *r, int64_t chunk, target c, bool *any)
 {
     wf_status status = WF_OK;
 
     *any = false;
     for (int m = 0; m < r->p->members && status == WF_OK; m++) {
-        if (r->p->piece(r->p->call, leaf, m).depth == 0)
+        if (r->p->piece(r->p->call, chunk, m).depth == 0)
             continue;
-        status = multiply(r, leaf, m, &c);
+        status = multiply(r, chunk, m, &c);
         c.add = *any = true;
     }
     return status;
@@ -251,7 +251,7 @@ static target float_target(const product_run *r, int64_t buffer)
     return (target){.to = buffer_of(r, buffer), .ld = r->plan->ld, .type = WF_F32};
 }
 
-/* Up to eight leaves, in one pass. */
+/* Up to eight chunks, in one pass. */
 static wf_status small_node(const product_run *r, int64_t first, int64_t count,
                             const target *to)
 {
@@ -261,22 +261,22 @@ static wf_status small_node(const product_run *r, int64_t first, int64_t count,
     for (int64_t l = 0; l < count && status == WF_OK; l++) {
         bool any;
 
-        status = make_leaf(r, first + l, float_target(r, l), &any);
+        status = make_chunk(r, first + l, float_target(r, l), &any);
         j.from[l] = any ? buffer_of(r, l) : NULL;
     }
     return status == WF_OK ? join(r, &j, to) : status;
 }
 
-/* The node over `count` leaves; of a right half it comes to lie in buffer 0. */
+/* The node over `count` chunks; of a right half it comes to lie in buffer 0. */
 static wf_status make_node(const product_run *r, int64_t first, int64_t count, int level,
                            const target *to)
 {
-    int waiting = WF_CUDA_LEAVES + level;
+    int waiting = WF_CUDA_CHUNKS + level;
     wf_cuda_join j = {.n_from = 2};
     target half;
     wf_status status;
 
-    if (count <= WF_CUDA_LEAVES)
+    if (count <= WF_CUDA_CHUNKS)
         return small_node(r, first, count, to);
     half = float_target(r, waiting);
     status = make_node(r, first, count / 2, level + 1, &half);
@@ -294,7 +294,7 @@ static wf_status run_direct(const product_run *r, const target *c)
     wf_status status;
     bool any;
 
-    status = make_leaf(r, 0, *c, &any);
+    status = make_chunk(r, 0, *c, &any);
     if (status == WF_OK && !any && !c->add)
         status = wf_cuda_check(call->ctx,
                                cudaMemsetAsync(c->to, 0,
@@ -320,7 +320,7 @@ wf_status wf_cuda_product_run(const wf_cuda_product *p, void *workspace)
             c.gelu = (char *)p->gelu + at;
 
         r.rows = p->m - r.row < l.rows ? p->m - r.row : l.rows;
-        status = is_direct(p) ? run_direct(&r, &c) : make_node(&r, 0, p->leaves, 0, &c);
+        status = is_direct(p) ? run_direct(&r, &c) : make_node(&r, 0, p->chunks, 0, &c);
     }
     return status;
 }

@@ -1,8 +1,8 @@
 /*
- * kernels/cuda/product_kernels.cu - what products of leaves need beside cuBLASLt: the midpoint
- * tree over up to eight leaves in one pass, and copies with zeros behind them.
+ * kernels/cuda/product_kernels.cu - what products of chunks need beside cuBLASLt: the midpoint
+ * tree over up to eight chunks in one pass, and copies with zeros behind them.
  *
- * A leaf counts as leaf + 0: a product that underflows may be -0, and an empty leaf of another
+ * A chunk counts as chunk + 0: a product that underflows may be -0, and an empty chunk of another
  * layout would make it +0 (core/numerics/tree.h). So every zero of a tree is +0.
  */
 #include "kernels/cuda/activation_internal.h"
@@ -43,7 +43,7 @@ __device__ __forceinline__ void finish(const wf_cuda_join &j, int64_t row, int64
         wf_put((T *)j.gelu + row * j.to_ld + column, wf_gelu_of(y));
 }
 
-/* One thread for four neighbours; leaves are read 16 bytes at a time, their rows are aligned. */
+/* One thread for four neighbours; chunks are read 16 bytes at a time, their rows are aligned. */
 template <int N, class T> __global__ void join_kernel(wf_cuda_join j)
 {
     int64_t column = QUAD * ((int64_t)blockIdx.x * blockDim.x + threadIdx.x);
@@ -51,7 +51,7 @@ template <int N, class T> __global__ void join_kernel(wf_cuda_join j)
     if (column >= j.columns)
         return;
     for (int64_t row = blockIdx.y; row < j.rows; row += gridDim.y) {
-        float leaf[QUAD][N > 0 ? N : 1];
+        float chunk[QUAD][N > 0 ? N : 1];
 
 #pragma unroll
         for (int l = 0; l < N; l++) {
@@ -59,15 +59,15 @@ template <int N, class T> __global__ void join_kernel(wf_cuda_join j)
 
             if (j.from[l])
                 x = *(const float4 *)(j.from[l] + row * j.from_ld + column);
-            leaf[0][l] = x.x + 0.0f;
-            leaf[1][l] = x.y + 0.0f;
-            leaf[2][l] = x.z + 0.0f;
-            leaf[3][l] = x.w + 0.0f;
+            chunk[0][l] = x.x + 0.0f;
+            chunk[1][l] = x.y + 0.0f;
+            chunk[2][l] = x.z + 0.0f;
+            chunk[3][l] = x.w + 0.0f;
         }
 #pragma unroll
         for (int c = 0; c < QUAD; c++) {
             if (column + c < j.columns)
-                finish<T>(j, row, column + c, wf_tree_of<N>(leaf[c]));
+                finish<T>(j, row, column + c, wf_tree_of<N>(chunk[c]));
         }
     }
 }

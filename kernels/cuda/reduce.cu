@@ -10,7 +10,7 @@ namespace
 {
 
 enum { TREE, CHAIN, GREATEST };
-enum { OPEN = 8 }; /* nodes that a tree over WF_CUDA_SOURCES leaves may have open */
+enum { OPEN = 8 }; /* nodes that a tree over WF_CUDA_SOURCES chunks may have open */
 
 /* N sources known to the compiler, all on their way together, a pack of each. */
 template <class T, int N>

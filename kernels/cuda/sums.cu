@@ -1,7 +1,7 @@
 /*
  * kernels/cuda/sums.cu - the rows of kernels/sums.c, and sum of kernels/dims.c. The sum over one dim
  * is a midpoint tree over its chunks (or sequences), element by element; sums inside a sequence are column_sum.h's, and token_sum's a warp for
- * each of the 8 leaves.
+ * each of the 8 chunks.
  */
 #include "kernels/cuda/activation_internal.h"
 #include "kernels/cuda/column_sum_internal.h"
@@ -80,7 +80,7 @@ wf_status bias_grad(const wf_call *call, void *)
 {
     const wf_tensor *x = call->in[0];
     wf_sums<1> a = {{(float *)call->out[0]->data},
-                    wf_row_leaves_of(x, x->ndim - 1),
+                    wf_row_chunks_of(x, x->ndim - 1),
                     x->local[0],
                     wf_width(x)};
 
@@ -105,14 +105,14 @@ template <class T> struct gelu_terms {
     {
         constexpr int PACK = wf_pack<T>::N;
         wf_pack<T> raw = wf_read(x + r * n + i, left, wide);
-        wf_pack<T> slope = wf_read(dy + r * n + i, left, wide);
+        wf_pack<T> gradient = wf_read(dy + r * n + i, left, wide);
         float v[PACK], d[PACK];
 
         wf_unpack(raw, v);
-        wf_unpack(slope, d);
+        wf_unpack(gradient, d);
 #pragma unroll
         for (int e = 0; e < PACK; e++)
-            v[e] = e < left ? wf_gelu_slope(v[e] + wf_at(bias, i + e), d[e]) : 0.0f;
+            v[e] = e < left ? wf_gelu_backward(v[e] + wf_at(bias, i + e), d[e]) : 0.0f;
         wf_store(dx + r * n + i, left, wide, v);
         wf_unpack(wf_packed(v, dx), out[0]);
     }
@@ -122,7 +122,7 @@ wf_status bias_gelu_grad(const wf_call *call, void *)
 {
     const wf_tensor *x = call->in[0], *dy = call->in[2], *dx = call->out[0];
     wf_sums<1> a = {{(float *)call->out[1]->data},
-                    wf_row_leaves_of(x, x->ndim - 1),
+                    wf_row_chunks_of(x, x->ndim - 1),
                     x->local[0],
                     wf_width(x)};
 
@@ -143,14 +143,14 @@ wf_status bias_gelu_grad(const wf_call *call, void *)
 
 /* ---- over one dim: sequences, or any other ---- */
 
-enum { OPEN = 40 }; /* nodes of a tree over up to 2^39 leaves */
+enum { OPEN = 40 }; /* nodes of a tree over up to 2^39 chunks */
 
 struct dim_job {
     const void *x;
     float *y;
     int64_t outer, rows, n; /* y[o, i] = sum over r of x[o, r, i] */
-    int leaves;             /* 0: one for each row */
-    wf_row_leaves cuts;
+    int chunks;             /* 0: one for each row */
+    wf_row_chunks cuts;
     bool wide;
 };
 
@@ -158,16 +158,16 @@ template <class T>
 __device__ __forceinline__ void sum_rows(const dim_job &a, const T *x, float *y, int64_t i)
 {
     constexpr int PACK = wf_pack<T>::N;
-    const int64_t left = a.n - i, leaves = a.leaves ? a.leaves : a.rows;
+    const int64_t left = a.n - i, chunks = a.chunks ? a.chunks : a.rows;
     float node[OPEN][PACK];
     int open = 0;
 
 #pragma unroll
     for (int e = 0; e < PACK; e++)
         node[0][e] = 0.0f;
-    for (int64_t l = 0; l < leaves; l++) {
-        int64_t r = a.leaves ? a.cuts.at[l] : l, end = a.leaves ? a.cuts.at[l + 1] : l + 1;
-        float leaf[PACK] = {};
+    for (int64_t l = 0; l < chunks; l++) {
+        int64_t r = a.chunks ? a.cuts.at[l] : l, end = a.chunks ? a.cuts.at[l + 1] : l + 1;
+        float chunk[PACK] = {};
 
         for (; r < end; r++) {
             float term[PACK];
@@ -175,17 +175,17 @@ __device__ __forceinline__ void sum_rows(const dim_job &a, const T *x, float *y,
             wf_load(x + r * a.n + i, left, a.wide, term);
 #pragma unroll
             for (int e = 0; e < PACK; e++)
-                leaf[e] += term[e];
+                chunk[e] += term[e];
         }
-        for (int m = wf_tree_merges(leaves, l); m > 0; m--) {
+        for (int m = wf_tree_merges(chunks, l); m > 0; m--) {
             open--;
 #pragma unroll
             for (int e = 0; e < PACK; e++)
-                leaf[e] = node[open][e] + leaf[e];
+                chunk[e] = node[open][e] + chunk[e];
         }
 #pragma unroll
         for (int e = 0; e < PACK; e++)
-            node[open][e] = leaf[e];
+            node[open][e] = chunk[e];
         open++;
     }
     for (int e = 0; e < PACK && e < left; e++)
@@ -211,7 +211,7 @@ wf_status sum_over(const wf_call *call, int dim)
     a.rows = x->local[dim];
     a.n = wf_extent(x, dim + 1, x->ndim);
     if (!wf_is_batch(x, dim))
-        a.leaves = wf_cuda_host_table->leaf_cuts(x, dim, a.cuts.at);
+        a.chunks = wf_cuda_host_table->chunk_cuts(x, dim, a.cuts.at);
     return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
 
@@ -239,29 +239,29 @@ struct token_job {
     const void *x;
     float *y;
     int64_t sequences;
-    wf_row_leaves leaves;
+    wf_row_chunks chunks;
 };
 
-/* Warp l has leaf l: element i of it in lane i % 32, a chain. */
+/* Warp l has chunk l: element i of it in lane i % 32, a chain. */
 template <class T> __global__ void __launch_bounds__(WF_BLOCK) token_sum_kernel(token_job a)
 {
-    WF_SHARED(float, leaf, WF_LEAVES);
+    WF_SHARED(float, chunk, WF_MAX_CHUNKS);
     const int l = (int)(threadIdx.x / WF_WARP);
-    const int64_t n = a.leaves.runs * a.leaves.step;
-    const int64_t length = a.leaves.at[l + 1] - a.leaves.at[l], end = a.leaves.runs * length;
+    const int64_t n = a.chunks.runs * a.chunks.step;
+    const int64_t length = a.chunks.at[l + 1] - a.chunks.at[l], end = a.chunks.runs * length;
 
     for (int64_t b = blockIdx.x; b < a.sequences; b += gridDim.x) {
         float sum = 0.0f;
 
         for (int64_t i = threadIdx.x % WF_WARP; i < end; i += WF_WARP)
-            sum += wf_get(((const T *)a.x)[b * n + wf_row_of_leaf(a.leaves, l, length, i)]);
+            sum += wf_get(((const T *)a.x)[b * n + wf_row_of_chunk(a.chunks, l, length, i)]);
         sum = wf_warp_sum(sum);
         if (threadIdx.x % WF_WARP == 0)
-            leaf[l] = sum;
+            chunk[l] = sum;
         __syncthreads();
         if (threadIdx.x == 0)
-            a.y[b] = ((leaf[0] + leaf[1]) + (leaf[2] + leaf[3])) +
-                     ((leaf[4] + leaf[5]) + (leaf[6] + leaf[7]));
+            a.y[b] = ((chunk[0] + chunk[1]) + (chunk[2] + chunk[3])) +
+                     ((chunk[4] + chunk[5]) + (chunk[6] + chunk[7]));
         __syncthreads();
     }
 }
@@ -270,7 +270,7 @@ wf_status token_sum(const wf_call *call, void *)
 {
     const wf_tensor *x = call->in[0];
     token_job a = {x->data, (float *)call->out[0]->data, x->local[0],
-                   wf_row_leaves_of(x, x->ndim)};
+                   wf_row_chunks_of(x, x->ndim)};
 
     return wf_run(call, [&](auto zero) {
         return wf_launch(token_sum_kernel<decltype(zero)>, wf_grid(a.sequences, 1), WF_BLOCK, 0,

@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(WF_BLOCK) rank_kernel(sorting s)
     }
 }
 
-/* How far down the midpoint tree over n leaves i and j part, i < j. */
+/* How far down the midpoint tree over n chunks i and j part, i < j. */
 __device__ int depth_of(int64_t n, int64_t i, int64_t j)
 {
     int64_t first = 0;
@@ -208,19 +208,19 @@ struct rows_job {
     sorting s;
     const void *dy;
     float *dtable;
-    int64_t d, leaves, leaf_size;
+    int64_t d, chunks, chunk_size;
     bool wide;
 };
 
-/* Subtree w of the 8 that the tree over `leaves` sequences has three levels down; n may be 0. */
-__device__ __forceinline__ void subtree(int64_t leaves, int w, int64_t *first, int64_t *n)
+/* Subtree w of the 8 that the tree over `chunks` sequences has three levels down; n may be 0. */
+__device__ __forceinline__ void subtree(int64_t chunks, int w, int64_t *first, int64_t *n)
 {
     *first = 0;
-    *n = leaves;
+    *n = chunks;
     for (int bit = WARPS / 2; bit > 0; bit /= 2) {
         int64_t left = *n / 2;
 
-        if (*n <= 1) { /* a leaf stays on the left */
+        if (*n <= 1) { /* a chunk stays on the left */
             *n = w & bit ? 0 : *n;
         } else if (w & bit) {
             *first += left;
@@ -231,18 +231,18 @@ __device__ __forceinline__ void subtree(int64_t leaves, int w, int64_t *first, i
     }
 }
 
-/* The node over leaves [first, first + n), whose tokens are order[k .. end): at least one. */
+/* The node over chunks [first, first + n), whose tokens are order[k .. end): at least one. */
 template <class T>
 __device__ void sum_node(const rows_job &a, int64_t first, int64_t n, uint32_t k, uint32_t end,
                          int64_t i, float *sum)
 {
     constexpr int PACK = wf_pack<T>::N;
     float node[OPEN][PACK];
-    int64_t leaf_of[OPEN];
+    int64_t chunk_of[OPEN];
     int open = 0;
 
     while (k < end) {
-        int64_t leaf = a.s.order[k] / a.leaf_size - first, next = -1;
+        int64_t chunk = a.s.order[k] / a.chunk_size - first, next = -1;
         float v[PACK] = {};
 
         for (; k < end && next < 0; k++) {
@@ -252,19 +252,19 @@ __device__ void sum_node(const rows_job &a, int64_t first, int64_t n, uint32_t k
 #pragma unroll
             for (int e = 0; e < PACK; e++)
                 v[e] += x[e];
-            if (k + 1 < end && a.s.order[k + 1] / a.leaf_size - first != leaf)
-                next = a.s.order[k + 1] / a.leaf_size - first;
+            if (k + 1 < end && a.s.order[k + 1] / a.chunk_size - first != chunk)
+                next = a.s.order[k + 1] / a.chunk_size - first;
         }
-        /* Nodes whose place in the tree lies below where the next leaf parts are complete. */
-        while (open > 0 &&
-               (next < 0 || depth_of(n, leaf_of[open - 1], leaf) > depth_of(n, leaf, next))) {
+        /* Nodes whose place in the tree lies below where the next chunk parts are complete. */
+        while (open > 0 && (next < 0 || depth_of(n, chunk_of[open - 1], chunk) >
+                                            depth_of(n, chunk, next))) {
             open--;
 #pragma unroll
             for (int e = 0; e < PACK; e++)
                 v[e] = node[open][e] + v[e];
-            leaf = leaf_of[open];
+            chunk = chunk_of[open];
         }
-        leaf_of[open] = leaf;
+        chunk_of[open] = chunk;
 #pragma unroll
         for (int e = 0; e < PACK; e++)
             node[open][e] = v[e];
@@ -290,9 +290,9 @@ template <class T> __global__ void __launch_bounds__(LANES *WARPS) rows_kernel(r
         uint32_t from, to;
         float v[PACK] = {};
 
-        subtree(a.leaves, w, &first, &n);
-        from = find(a.s.order, begin, end, first * a.leaf_size);
-        to = find(a.s.order, from, end, (first + n) * a.leaf_size);
+        subtree(a.chunks, w, &first, &n);
+        from = find(a.s.order, begin, end, first * a.chunk_size);
+        to = find(a.s.order, from, end, (first + n) * a.chunk_size);
         if (from < to && i < a.d)
             sum_node<T>(a, first, n, from, to, i, v);
         if (begin < end) { /* the same in all threads of the block */
@@ -347,8 +347,8 @@ wf_status embedding_dw(const wf_call *call, void *workspace)
     a.dy = call->in[2]->data;
     a.dtable = (float *)call->out[0]->data;
     a.d = call->out[0]->local[1];
-    a.leaves = tokens->local[0];
-    a.leaf_size = wf_extent(tokens, 1, tokens->ndim);
+    a.chunks = tokens->local[0];
+    a.chunk_size = wf_extent(tokens, 1, tokens->ndim);
     return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
         cudaStream_t stream = wf_cuda_of(call)->stream;

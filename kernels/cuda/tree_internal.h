@@ -2,14 +2,14 @@
 #ifndef WF_KERNELS_CUDA_TREE_INTERNAL_H
 #define WF_KERNELS_CUDA_TREE_INTERNAL_H
 
-template <int N> static __device__ __forceinline__ float wf_tree_of(const float *leaf)
+template <int N> static __device__ __forceinline__ float wf_tree_of(const float *chunk)
 {
     if constexpr (N == 0)
         return 0.0f;
     else if constexpr (N == 1)
-        return leaf[0];
+        return chunk[0];
     else
-        return wf_tree_of<N / 2>(leaf) + wf_tree_of<N - N / 2>(leaf + N / 2);
+        return wf_tree_of<N / 2>(chunk) + wf_tree_of<N - N / 2>(chunk + N / 2);
 }
 
 #endif

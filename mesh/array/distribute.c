@@ -44,7 +44,7 @@ wf_tensor *wf_distribute(wf_context *ctx, const void *whole, wf_dtype dtype, int
     if (wf_layout_fits(ctx, layout, ndim) != WF_OK)
         return NULL;
     t = wf_tensor_new(ctx, dtype, ndim, dims, layout, ctx->kind);
-    if (!t || wf_tensor_local_count(t) == 0 || wf_context_planning(ctx))
+    if (!t || wf_tensor_local_count(t) == 0 || wf_context_dry_run(ctx))
         return t;
     local = wf_data_write(t, false, &view);
     if (local)
@@ -156,6 +156,6 @@ wf_tensor *wf_to_local(wf_tensor *x, const wf_layout *grad_layout)
         return NULL;
     }
     for (int i = 0; i < x->ndim; i++)
-        dims[i] = (wf_dim){x->local[i], 1, WF_LEAF_ONE};
+        dims[i] = (wf_dim){x->local[i], 1, WF_CHUNKS_1};
     return record(&to_local_op, x, wf_tensor_view(x, x->ndim, dims, NULL), &view);
 }

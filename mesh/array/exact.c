@@ -1,10 +1,10 @@
 /*
  * mesh/array/exact.c - whether ranks add what one rank would add, in its order.
  *
- * A sum over dims is a midpoint tree over the leaves of one of them (wf_leaf_dim), each a chain
+ * A sum over dims is a midpoint tree over the chunks of one of them (wf_chunk_dim), each a chain
  * over everything else; ranks are added in the midpoint tree of each axis, the innermost axis of
  * the mesh first. The bits are those of one rank where every node of the ranks' tree is a node of
- * the leaves'. This is the one place where that is looked at: for every call, every dim that it
+ * the chunks'. This is the one place where that is looked at: for every call, every dim that it
  * sums and that axes split. Where it is not so, wf_context_inexact has the first one found.
  */
 #include "mesh/array/array_internal.h"
@@ -40,7 +40,7 @@ typedef struct summed {
     const wf_tensor *operand;
     int dim, n_axes;
     const int8_t *axis;
-    int64_t leaves;
+    int64_t chunks;
 } summed;
 
 /* The summed dims, in the order of the operands. */
@@ -61,37 +61,37 @@ static int list_summed(const wf_call *call, const wf_signature *sig, int o, summ
                                  .dim = d,
                                  .n_axes = layout ? layout->n_axes[d] : 0,
                                  .axis = layout ? layout->axis[d] : NULL,
-                                 .leaves = 1};
+                                 .chunks = 1};
         }
     return n;
 }
 
-/* Which of them has leaves; in a sum of terms each has its own. */
-static void give_leaves(const wf_call *call, int n, summed *list)
+/* Which of them has chunks; in a sum of terms each has its own. */
+static void give_chunks(const wf_call *call, int n, summed *list)
 {
     wf_dim dims[WF_LETTERS];
     int which;
 
     for (int i = 0; i < n; i++) {
         dims[i] = list[i].operand->dim[list[i].dim];
-        if ((call->op->flags & WF_OP_TERMS) && dims[i].leaves == WF_LEAF_EIGHT)
-            list[i].leaves = WF_LEAVES;
+        if ((call->op->flags & WF_OP_TERMS) && dims[i].chunks == WF_CHUNKS_8)
+            list[i].chunks = WF_MAX_CHUNKS;
     }
     if (call->op->flags & WF_OP_TERMS)
         return;
-    if (list[0].dim == 0 && dims[0].leaves == WF_LEAF_EACH) {
-        list[0].leaves = dims[0].size;
+    if (list[0].dim == 0 && dims[0].chunks == WF_CHUNKS_EACH) {
+        list[0].chunks = dims[0].size;
         return;
     }
-    which = call->op->flags & WF_OP_CHAIN ? -1 : wf_leaf_dim(dims, 0, n);
+    which = call->op->flags & WF_OP_CHAIN ? -1 : wf_chunk_dim(dims, 0, n);
     if (which >= 0)
-        list[which].leaves = WF_LEAVES;
+        list[which].chunks = WF_MAX_CHUNKS;
 }
 
-/* The two trees over one dim: of leaves, and of ranks, axis by axis. */
+/* The two trees over one dim: of chunks, and of ranks, axis by axis. */
 typedef struct trees {
     const wf_dim *dim;
-    int64_t leaves;
+    int64_t chunks;
     int n_axes;
     wf_cutter axis[WF_MAX_AXES];
     int64_t stride[WF_MAX_AXES], parts; /* parts from a member to the next one; all of them */
@@ -99,7 +99,7 @@ typedef struct trees {
 
 static trees trees_of(const wf_mesh *mesh, const summed *s)
 {
-    trees t = {.dim = &s->operand->dim[s->dim], .leaves = s->leaves, .parts = 1};
+    trees t = {.dim = &s->operand->dim[s->dim], .chunks = s->chunks, .parts = 1};
 
     t.n_axes = wf_layout_cutters(mesh, s->operand->layout, s->dim, 0, t.axis);
     for (int i = t.n_axes - 1; i >= 0; i--) {
@@ -109,7 +109,7 @@ static trees trees_of(const wf_mesh *mesh, const summed *s)
     return t;
 }
 
-/* Where a part begins, by its number; where a leaf does. */
+/* Where a part begins, by its number; where a chunk does. */
 static int64_t part_at(const trees *t, int64_t p)
 {
     wf_cutter axis[WF_MAX_AXES];
@@ -124,39 +124,40 @@ static int64_t part_at(const trees *t, int64_t p)
     return wf_cut_together(t->dim, t->n_axes, axis);
 }
 
-static int64_t leaf_at(const trees *t, int64_t leaf)
+static int64_t chunk_at(const trees *t, int64_t chunk)
 {
-    return wf_cut(t->dim->size, t->leaves == WF_LEAVES ? t->dim->grain : 1, t->leaves, leaf);
+    return wf_cut(t->dim->size, t->chunks == WF_MAX_CHUNKS ? t->dim->grain : 1, t->chunks,
+                  chunk);
 }
 
 /*
- * Whether n members of axis i, from part p on, have a tree that is the node over the leaves [leaf,
- * leaf + leaves), which are the same elements. What is empty changes no sum, on either side.
+ * Whether n members of axis i, from part p on, have a tree that is the node over the chunks [chunk,
+ * chunk + chunks), which are the same elements. What is empty changes no sum, on either side.
  */
-static bool nests(const trees *t, int i, int64_t p, int64_t n, int64_t leaf, int64_t leaves)
+static bool nests(const trees *t, int i, int64_t p, int64_t n, int64_t chunk, int64_t chunks)
 {
     int64_t middle, begin = part_at(t, p), end = part_at(t, p + n * t->stride[i]);
 
     if (begin == end)
         return true;
     if (n == 1)
-        return i + 1 == t->n_axes || nests(t, i + 1, p, t->axis[i + 1].parts, leaf, leaves);
+        return i + 1 == t->n_axes || nests(t, i + 1, p, t->axis[i + 1].parts, chunk, chunks);
     middle = part_at(t, p + n / 2 * t->stride[i]);
     if (middle == begin)
-        return nests(t, i, p + n / 2 * t->stride[i], n - n / 2, leaf, leaves);
+        return nests(t, i, p + n / 2 * t->stride[i], n - n / 2, chunk, chunks);
     if (middle == end)
-        return nests(t, i, p, n / 2, leaf, leaves);
-    while (leaves > 1 && leaf_at(t, leaf + leaves / 2) != middle) {
-        int64_t half = leaf_at(t, leaf + leaves / 2);
+        return nests(t, i, p, n / 2, chunk, chunks);
+    while (chunks > 1 && chunk_at(t, chunk + chunks / 2) != middle) {
+        int64_t half = chunk_at(t, chunk + chunks / 2);
 
         if (half != begin && half != end)
             return false;
-        leaf += half == begin ? leaves / 2 : 0;
-        leaves = half == begin ? leaves - leaves / 2 : leaves / 2;
+        chunk += half == begin ? chunks / 2 : 0;
+        chunks = half == begin ? chunks - chunks / 2 : chunks / 2;
     }
-    return leaves > 1 && nests(t, i, p, n / 2, leaf, leaves / 2) &&
-           nests(t, i, p + n / 2 * t->stride[i], n - n / 2, leaf + leaves / 2,
-                 leaves - leaves / 2);
+    return chunks > 1 && nests(t, i, p, n / 2, chunk, chunks / 2) &&
+           nests(t, i, p + n / 2 * t->stride[i], n - n / 2, chunk + chunks / 2,
+                 chunks - chunks / 2);
 }
 
 static bool in_order(const summed *s)
@@ -173,7 +174,7 @@ static bool plainly_nests(const trees *t)
     for (int i = 0; i < t->n_axes; i++)
         if (t->axis[i].fine && t->dim->grain > 1)
             return false;
-    return (t->parts & (t->parts - 1)) == 0 && t->leaves % t->parts == 0;
+    return (t->parts & (t->parts - 1)) == 0 && t->chunks % t->parts == 0;
 }
 
 static char *print_axes(const wf_mesh *mesh, const summed *s, char *text, size_t size)
@@ -196,16 +197,16 @@ static const char *reason(const wf_mesh *mesh, const summed *s, int n, bool term
     if (!in_order(s))
         return "they are added in the order of the mesh, which is another one";
     if (terms && n > 1)
-        return "members of a group are added inside of each leaf, so the ranks' parts must be "
-               "leaves of all of them: 8 each, over 2, 4 or 8 ranks";
-    if (nests(&t, 0, 0, t.axis[0].parts, 0, t.leaves))
+        return "members of a group are added inside of each chunk, so the ranks' parts must be "
+               "chunks of all of them: 8 each, over 2, 4 or 8 ranks";
+    if (nests(&t, 0, 0, t.axis[0].parts, 0, t.chunks))
         return NULL;
-    if (s->operand->dim[s->dim].leaves == WF_LEAF_EACH && t.leaves != 1)
+    if (s->operand->dim[s->dim].chunks == WF_CHUNKS_EACH && t.chunks != 1)
         return "its cuts are not at the halves of the batch, and their halves";
-    if (t.leaves != 1)
-        return "its cuts are not those of the dim's 8 leaves";
-    return n > 1 ? "the dim is one chain inside the leaves of another one"
-                 : "the dim has one leaf (wf_dim_split and wf_dim_heads make 8)";
+    if (t.chunks != 1)
+        return "its cuts are not those of the dim's 8 chunks";
+    return n > 1 ? "the dim is one chain inside the chunks of another one"
+                 : "the dim has one chunk (wf_dim_chunked and wf_dim_heads make 8)";
 }
 
 static void tell(const wf_call *call, const summed *s, const char *why)
@@ -236,7 +237,7 @@ void wf_layout_tell_sums(const wf_call *call, const wf_signature *sig,
         int n = out[o] && (out[o]->sum & ~before) ? list_summed(call, sig, o, list) : 0;
 
         if (n)
-            give_leaves(call, n, list);
+            give_chunks(call, n, list);
         for (int i = 0; i < n; i++) {
             bool terms = call->op->flags & WF_OP_TERMS;
             const char *why = list[i].n_axes ? reason(mesh, &list[i], n, terms) : NULL;

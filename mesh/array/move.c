@@ -6,8 +6,6 @@
  * dims in front of the one that is cut.
  */
 #include "mesh/array/move_internal.h"
-#include "mesh/comm/collective_internal.h"
-#include "mesh/health/recorder_events.h"
 #include <string.h>
 
 typedef struct item {
@@ -70,8 +68,8 @@ static void slab(wf_context *ctx, char *dst, int64_t dst_n, int64_t to, const ch
 
     if (!copy.bytes || rows == 0)
         return;
-    if (ctx->device->far) {
-        ctx->device->far->copy(ctx->device, &copy, false, NULL);
+    if (ctx->device->memory) {
+        ctx->device->memory->copy(ctx->device, &copy, false, NULL);
         return;
     }
     for (int64_t r = 0; r < rows; r++)
@@ -86,9 +84,9 @@ static void fill_zeros(wf_tensor *t)
     int64_t n = wf_tensor_local_count(t);
     float *zero = t->data;
 
-    if (device->far && n)
-        device->far->fill(device, zero, 0x80000000u, n);
-    for (int64_t i = 0; i < n && !device->far; i++)
+    if (device->memory && n)
+        device->memory->fill(device, zero, 0x80000000u, n);
+    for (int64_t i = 0; i < n && !device->memory; i++)
         zero[i] = -0.0f;
 }
 
@@ -305,7 +303,8 @@ static wf_status post(wf_move *move, item *first)
                           .reduction = first->step.reduction,
                           .element = wf_dtype_size(first->now->dtype),
                           .buffers = buffers,
-                          .device = move->ctx->device->far ? move->ctx->device : NULL};
+                          .device = move->ctx->device->memory ? move->ctx->device : NULL,
+                          .at_once = !move->background};
     wf_error error = {WF_OK, ""};
     wf_status status = WF_OK;
 
@@ -315,10 +314,9 @@ static wf_status post(wf_move *move, item *first)
     for (int64_t i = 0; i < move->count && status == WF_OK; i++)
         if (move->items[i].step.kind >= 0 && same_step(first, &move->items[i]))
             status = prepare(move, &move->items[i], &buffers[what.n_buffers++]);
-    wf_recorder_place(mesh->comm[first->step.axis], move->ctx->step, move->ctx->path);
-    if (status == WF_OK &&
-        wf_collective_post(mesh->comm[first->step.axis], &what, move->background,
-                           &move->pending, &error) != WF_OK)
+    wf_comm_place(mesh->comm[first->step.axis], move->ctx->step, move->ctx->path);
+    if (status == WF_OK && wf_collective_begin(mesh->comm[first->step.axis], &what,
+                                               &move->pending, &error) != WF_OK)
         status = wf_fail(move->ctx, error.code, "%s", error.text);
     wf_blocks_give(&move->ctx->blocks, buffers, bytes);
     return status;

@@ -3,7 +3,7 @@
 #include "core/futex.h"
 #include "mesh/cluster/launch_internal.h"
 #include "mesh/health/muster.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/health/observe.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,8 +50,8 @@ static void *run_rank(void *opaque)
         wf_futex_wait(&l->gate, GATE_SHUT, 1000);
     if (atomic_load(&l->gate) == GATE_CANCELLED)
         return NULL;
-    if (l->places)
-        wf_places_bind(l->places, s->place);
+    if (l->affinity)
+        wf_affinity_bind(l->affinity, s->bound);
     wf_crash_rank(s->rank.world);
     s->status = l->rank_main(&s->rank, l->arg);
     end_rank(l, s);
@@ -226,7 +226,7 @@ wf_status wf_launch(const wf_launch_options *options,
     if (!t)
         return error->code;
     status = wf_launch_open(t, options, &l, &end, error);
-    if (wf_launch_is_own(status) && t->seat && options->end)
+    if (wf_launch_is_own(status) && t->processes && options->end)
         *options->end = end;
     if (status == WF_OK) {
         l->rank_main = rank_main;

@@ -7,16 +7,14 @@
 
 WF_BEGIN_DECLS
 
-enum { WF_MAX_RANKS = 4096 };
-
 /* Bytes for the stack of a rank: modest, so that thousands of ranks fit; data lives on the heap. */
 enum { WF_RANK_STACK = 4 << 20 };
 
 /* One rank, as its function sees it. */
 typedef struct wf_rank {
     int index, size;
-    int seat; /* its place among the ranks of its host, on which tp neighbours are side by side */
-    int here;       /* ranks of its process, whose seats follow each other */
+    int local_rank; /* its number among the ranks of its host, where tp neighbours are side by side */
+    int local_size; /* ranks of its process, whose local ranks follow each other */
     wf_comm *world; /* the launcher's; splits of it are closed by who made them */
     wf_error error; /* what a failing rank_main leaves here is told to all */
     const char
@@ -31,17 +29,10 @@ typedef struct wf_launch_end {
     int stuck;
 } wf_launch_end;
 
-/* Which ranks a launcher's processes run. */
-typedef enum wf_rank_order {
-    WF_ORDER_NEAR,    /* by the cheapest placement of the mesh: see mesh/cluster/placement.h */
-    WF_ORDER_STARTED, /* the first process the first ranks, and so on */
-    WF_ORDER_TRANSPOSED /* the innermost axis as far apart as the outermost could be: to compare */
-} wf_rank_order;
-
 typedef struct wf_launch_options {
     int ranks; /* 1 .. WF_MAX_RANKS; any number on a transport that moves nothing */
     const char
-        *launcher; /* "threads", "mpi"; NULL: what was detected (mesh/cluster/launcher.h) */
+        *launcher; /* "threads", "mpi"; NULL: what was detected (mesh/transport/launcher.h) */
     const char *transport; /* NULL: that of the launcher */
     int rank;              /* which one to be where only one runs: on "fake" */
     /* Threads that each rank will use: it is bound to as many cores of its own where there are

@@ -4,6 +4,7 @@
 
 #include "mesh/cluster/launch.h"
 #include "mesh/cluster/affinity_internal.h"
+#include "mesh/cluster/rank_map.h"
 #include "mesh/health/failure_detector.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -11,7 +12,7 @@
 typedef struct started {
     struct launch *launch;
     wf_rank rank;
-    int place; /* among the ranks that are bound to cores */
+    int bound; /* its number among the ranks that are bound to cores */
     wf_status status;
     pthread_t thread;
 } started;
@@ -22,12 +23,13 @@ typedef struct launch {
     wf_status (*rank_main)(wf_rank *rank, void *arg);
     void *arg;
     void *world;
-    wf_places *places; /* NULL: the system's choice */
+    wf_affinity *affinity; /* NULL: the system's choice */
     wf_watch_options watched;
     wf_world_watch *watch; /* NULL: there is nothing that ranks do not notice themselves */
     wf_comm **comm;        /* [n] */
-    wf_seating seats;      /* who runs here: */
-    int n;                 /* so many */
+    wf_rank_map map;       /* which ranks run here: */
+    int n;                 /* so many .. */
+    int process;           /* .. in this one of the world's processes */
     _Atomic uint32_t gate, running;
     struct launch *next; /* of those left behind */
     started rank[];

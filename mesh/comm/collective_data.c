@@ -8,12 +8,12 @@
 
 static void copy_rows(const wf_pending *p, const wf_copy *copy)
 {
-    wf_device *device = wf_far_device(p);
+    wf_device *device = wf_on_device(p);
 
     if (!copy->bytes || copy->rows < 1)
         return;
     if (device) {
-        device->far->copy(device, copy, false, NULL); /* it keeps a failure, and tells it */
+        device->memory->copy(device, copy, false, NULL); /* it keeps a failure, and tells it */
         return;
     }
     for (int64_t r = 0; r < copy->rows; r++)
@@ -99,10 +99,10 @@ static void reduce_bf16(const wf_pending *p, const void *const *source, uint16_t
     }
 }
 
-wf_status wf_reduce_far(const wf_pending *p, int n_targets, int64_t n, bool aside,
-                        wf_error *error)
+wf_status wf_reduce_on_device(const wf_pending *p, int n_targets, int64_t n, bool side_stream,
+                              wf_error *error)
 {
-    wf_device *device = wf_far_device(p);
+    wf_device *device = wf_on_device(p);
     wf_reduce reduce = {.src = p->source,
                         .dst = p->target,
                         .n_src = p->comm->size,
@@ -112,7 +112,7 @@ wf_status wf_reduce_far(const wf_pending *p, int n_targets, int64_t n, bool asid
                         .maximum = p->what.reduction == WF_REDUCE_MAX,
                         .n = n};
 
-    return device->far->reduce(device, &reduce, aside, error);
+    return device->memory->reduce(device, &reduce, side_stream, error);
 }
 
 void wf_reduce_members(const wf_pending *p, const void *const *source, void *y, int64_t n)

@@ -56,7 +56,7 @@ static int64_t slice_elements(const wf_pending *p)
 {
     int64_t n = SLICE_BYTES / (int64_t)p->what.element;
 
-    return wf_far_device(p) ? INT64_MAX / 4 : n ? n : 1;
+    return wf_on_device(p) ? INT64_MAX / 4 : n ? n : 1;
 }
 
 /* A share is the member's part of all buffers, end to end, and a piece some slices of it. */
@@ -97,7 +97,7 @@ static wf_status begin(wf_pending *p, wf_error *error)
     }
     if (p->what.kind == WF_REDUCE_SCATTER)
         copies = 1;
-    p->stream = c->reduce.stream && !wf_far_device(p) &&
+    p->stream = c->reduce.stream && !wf_on_device(p) &&
                 total * copies * (int64_t)p->what.element >= STREAM_BYTES;
     p->x->pieces = p->pieces;
     p->x->owner = p;
@@ -114,12 +114,12 @@ static wf_status put(const wf_pending *p, void *to, const void *from, int64_t n,
 {
     size_t bytes = (size_t)n * p->what.element;
     wf_copy copy = {.from = from, .to = to, .bytes = bytes, .rows = 1};
-    wf_device *device = wf_far_device(p);
+    wf_device *device = wf_on_device(p);
 
     if (to == from || bytes == 0)
         return WF_OK;
     if (device)
-        return device->far->copy(device, &copy, true, error);
+        return device->memory->copy(device, &copy, true, error);
     if (p->stream)
         p->comm->reduce.stream(from, to, bytes);
     else
@@ -145,8 +145,8 @@ static wf_status reduce_slice(const wf_exchange *x, const slice *s, int n_target
 
     for (int i = 0; i < p->comm->size; i++)
         p->source[i] = place_of(p, (void *)member(x, i)->buffer[s->b].in, s->place);
-    if (wf_far_device(p))
-        return wf_reduce_far(p, n_targets, s->n, true, error);
+    if (wf_on_device(p))
+        return wf_reduce_on_device(p, n_targets, s->n, true, error);
     if (p->what.reduction == WF_REDUCE_SUM && ops->sum_to_all &&
         p->what.element == sizeof(float)) {
         ops->sum_to_all((const float *const *)p->source, p->comm->size, !ops->chain,

@@ -11,10 +11,6 @@
 
 typedef wf_status wf_collective_step(wf_pending *p, wf_error *error);
 
-/* wf_collective_begin; background: unless it is ended at once. */
-wf_status wf_collective_post(wf_comm *comm, const wf_collective *what, bool background,
-                             wf_pending **pending, wf_error *error);
-
 /* How one kind is carried out: post my part; wait, and bring the result. */
 typedef struct wf_collective_path {
     wf_collective_step *begin, *end;
@@ -25,7 +21,7 @@ struct wf_pending {
     wf_pending *next; /* in comm->in_flight */
     const wf_collective_path *path;
     wf_collective what;
-    uint64_t sequence;      /* the flight recorder's */
+    uint64_t sequence;      /* the observer's */
     wf_comm_buffer *buffer; /* [n_buffers] */
     int64_t *cuts;          /* [n_buffers][size + 1]: whose part is what, of any kind */
     int64_t *out_cuts;      /* all_to_all: of out; else the same as cuts */
@@ -80,7 +76,7 @@ void *wf_scratch_take(wf_pending *p, size_t bytes);
 size_t wf_part_bytes(const wf_pending *p, const int64_t *cuts, int rank);
 
 /* The device in whose memory the buffers lie, or NULL: the host's. */
-static inline wf_device *wf_far_device(const wf_pending *p)
+static inline wf_device *wf_on_device(const wf_pending *p)
 {
     return p->what.device;
 }
@@ -95,10 +91,10 @@ size_t wf_pack_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int6
 size_t wf_unpack_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b,
                       int rank, const void *dense, void *whole);
 
-/* target[0 .. n_targets) = sum or max over members of source[], on the device; `aside` as in
-   wf_far_memory. */
-wf_status wf_reduce_far(const wf_pending *p, int n_targets, int64_t n, bool aside,
-                        wf_error *error);
+/* target[0 .. n_targets) = sum or max over members of source[], on the device; `side_stream` as in
+   wf_device_memory. */
+wf_status wf_reduce_on_device(const wf_pending *p, int n_targets, int64_t n, bool side_stream,
+                              wf_error *error);
 
 /* y = sum or max over members of source[], in the order of ranks; y may be source[0], that of a
    sum any of them. */

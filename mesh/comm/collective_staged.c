@@ -134,8 +134,8 @@ static wf_status end_reduce(wf_pending *p, void **sum, wf_error *error)
         p->source[i] = (const char *)p->x->recv + (size_t)i * p->recv_bytes[0];
     p->source[p->comm->rank] = own_part(p, *sum);
     p->target[0] = *sum;
-    if (wf_far_device(p))
-        return wf_reduce_far(p, 1, n, false, error);
+    if (wf_on_device(p))
+        return wf_reduce_on_device(p, 1, n, false, error);
     wf_reduce_members(p, p->source, *sum, n);
     return WF_OK;
 }
@@ -188,7 +188,7 @@ static void unpack_all(const wf_pending *p, const char *from)
 
 static bool transport_sums(const wf_pending *p)
 {
-    return p->comm->transport->reduces && p->comm->reduce.chain && wf_far_device(p);
+    return p->comm->transport->reduces && p->comm->reduce.chain && wf_on_device(p);
 }
 
 static wf_status begin_all_reduce(wf_pending *p, wf_error *error)

@@ -1,6 +1,6 @@
 /*
- * mesh/comm/transport.h - what a transport is: a file mesh/comm_<name>.c that fills a wf_transport, and a
- * row in mesh/transport/transports.def. Transports move bytes and never add; mesh/comm/collective.c is their user.
+ * mesh/comm/transport.h - what a transport is: sources in mesh/transport that fill a wf_transport.
+ * Transports move bytes and never add; mesh/comm/collective.c is their user.
  *
  * An exchange comes in two steps: begin() posts it and returns, wait() ends it. Exchanges begin in
  * the same order on all members; several may be open. An exchange
@@ -13,7 +13,6 @@
 #include "core/memory/blocks.h"
 #include "core/trace.h"
 #include "mesh/comm/collective.h"
-#include "mesh/cluster/rank_map.h"
 
 /* What all members must say alike about an exchange; compared when it is posted. */
 typedef struct wf_fingerprint {
@@ -86,17 +85,47 @@ typedef struct wf_exposure {
     void *(*owner)(const wf_exchange *x, int member);
 } wf_exposure;
 
+/* How a world is opened. */
+typedef struct wf_world_options {
+    int ranks;
+    bool own_cores; /* every rank runs on cores that no other rank uses */
+    /* NULL, or what a library that joins processes calls when the process exits, before it ends its
+       own business with the others. */
+    void (*leave)(void);
+} wf_world_options;
+
+/* The processes that a world joins. */
+typedef struct wf_processes {
+    int n, mine;
+    int host; /* the number of the first process on the same host as this one */
+} wf_processes;
+
+/* What all processes say, side by side: the bytes of process p are all[begin[p]] .. all[begin[p + 1]],
+   `begin` has one more entry than there are processes, and *all is to be freed. */
+typedef wf_status wf_gather_call(void *world, const void *mine, size_t bytes, char **all,
+                                 size_t *begin, wf_error *error);
+
+/* Which ranks run in this process, and which process runs each rank. */
+typedef struct wf_local_ranks {
+    int n;
+    const int *rank;     /* [n], ascending */
+    const int *process;  /* [ranks of the world] */
+    int local_processes; /* processes of this host */
+} wf_local_ranks;
+
 typedef struct wf_transport {
     const char *name;
-    bool moves; /* false: pointers are never followed, and one rank runs alone */
-    bool far;   /* moves memory of devices as well (wf_exchange.device) */
+    bool moves;         /* false: pointers are never followed, and one rank runs alone */
+    bool device_memory; /* moves memory of devices as well (wf_exchange.device) */
 
-    /* own_cores: every rank runs on cores that no other rank uses */
-    wf_status (*open)(int ranks, bool own_cores, void **world, wf_error *error);
+    wf_status (*open)(const wf_world_options *options, void **world, wf_error *error);
     void (*close)(void *world); /* when all handles are closed */
-    /* Which ranks run in this process, chosen before any is attached; NULL: all do. */
-    wf_status (*seat)(void *world, const wf_seating_wish *wish, wf_seating *out,
-                      wf_error *error);
+    /* Calls of all processes, before any rank is attached; NULL where all ranks are threads of one
+       process. The processes that the world joins; everybody's bytes, NULL where processes cannot
+       speak before their ranks run (each then runs one rank); and which ranks run where. */
+    wf_status (*processes)(void *world, wf_processes *processes, wf_error *error);
+    wf_gather_call *gather;
+    wf_status (*place)(void *world, const wf_local_ranks *ranks, wf_error *error);
     /* Where ranks are in several processes, else NULL: carry process 0's data to all, before the
        ranks run; return when all ranks of all processes have finished, or the world has failed. */
     wf_status (*share)(void *world, void *data, size_t bytes, wf_error *error);
@@ -125,8 +154,7 @@ typedef struct wf_transport {
     const wf_exposure *exposure; /* NULL where memory is not shared */
 } wf_transport;
 
-typedef struct wf_recorder wf_recorder; /* mesh/health/recorder_events.h */
-struct wf_world_watch;                  /* mesh/health/failure_detector.h */
+struct wf_comm_observer; /* mesh/comm/observer.h */
 
 /* The handle; a transport puts it first in a struct of its own. */
 struct wf_comm {
@@ -137,24 +165,12 @@ struct wf_comm {
     char name[32];
     wf_ledger ledger;
     wf_pending *in_flight;
-    wf_blocks blocks;             /* of collectives in flight */
-    wf_trace *trace;              /* of this rank, or NULL */
-    struct wf_world_watch *watch; /* over its world, or NULL */
-    int64_t through;              /* when the last one that was traced was over */
-    wf_recorder *recorder;
-    bool owns_recorder;
-    int recorded_group; /* in its table */
-    uint64_t recorded;  /* collectives, so far */
+    wf_blocks blocks;                        /* of collectives in flight */
+    wf_trace *trace;                         /* of this rank, or NULL */
+    int64_t through;                         /* when the last one that was traced was over */
+    const struct wf_comm_observer *observer; /* or NULL */
+    void *observed;                          /* the observer's notes on this handle */
 };
-
-#define TRANSPORT(name) extern const wf_transport wf_transport_##name;
-#define PLUGIN(name, needs)
-#include "mesh/transport/transports.def"
-#undef TRANSPORT
-#undef PLUGIN
-
-/* The transport of a name, NULL meaning the default; NULL and an error where there is none. */
-const wf_transport *wf_transport_find(const char *name, wf_error *error);
 
 /* Fill a new handle's common part. */
 void wf_comm_init(wf_comm *comm, const wf_transport *transport, const char *name, int rank,

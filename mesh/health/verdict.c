@@ -2,7 +2,7 @@
  * mesh/health/verdict.c - what has become of a world: what its ranks are at, which of them stalls, what
  * is said of a process that is lost, and the one verdict.
  */
-#include "mesh/health/recorder_events.h"
+#include "mesh/health/recorder_internal.h"
 #include "mesh/health/failure_detector_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -126,7 +126,7 @@ int wf_watch_period(const wf_world_watch *w)
 void wf_watch_look_at_ranks(wf_world_watch *w, int64_t now)
 {
     for (int i = 0; i < w->o.here; i++) {
-        const wf_recorder *r = w->o.comm[i]->recorder;
+        const wf_recorder *r = wf_recorder_of(w->o.comm[i]);
         watch_rank *to = &w->mine[i];
         bool waits = false;
         uint64_t pulse = r ? wf_recorder_pulse(r, &waits) : 0;

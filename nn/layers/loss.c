@@ -5,7 +5,7 @@
  * the same however the vocabulary is split.
  *
  * With the linear layer that makes the logits it runs in chunks of whole sequences. The weight's
- * gradient is the batch's midpoint tree with a leaf per sequence, so chunks are its nodes: any
+ * gradient is the batch's midpoint tree with a chunk per sequence, so chunks are its nodes: any
  * size gives the same bits.
  */
 #include "nn/layers/loss.h"
@@ -178,7 +178,7 @@ static wf_tensor *run_node(const pass *p, int64_t from, int64_t to, wf_tensor *o
     wf_scope_open(p->ctx);
     node = run_node(p, middle, to, run_node(p, from, middle, NULL));
     if (older)
-        node = wf_node_add_to(older, node);
+        node = wf_partial_add_to(older, node);
     return wf_scope_return(p->ctx, node);
 }
 
@@ -207,7 +207,7 @@ static void fused_backward(wf_gradient *g)
 {
     float weight = ((const made_for *)g->attr)->weight;
     const wf_tensor *dloss = g->dout[0];
-    bool values = dloss->data && !wf_context_planning(g->ctx) && !wf_graph_is_recorded(g->ctx);
+    bool values = dloss->data && !wf_context_dry_run(g->ctx) && !wf_graph_is_captured(g->ctx);
 
     if (values && !all_weigh(dloss, weight)) {
         wf_fail(g->ctx, WF_EINVAL,
@@ -262,7 +262,7 @@ static wf_status check(const pass *p)
         return wf_fail(p->ctx, WF_EUNSUPPORTED,
                        "linear_cross_entropy: the head has a bias, which a head fused with its "
                        "loss has not; use wf_nn_cross_entropy on the logits");
-    if (p->x->ndim < 2 || p->x->dim[0].leaves != WF_LEAF_EACH)
+    if (p->x->ndim < 2 || p->x->dim[0].chunks != WF_CHUNKS_EACH)
         return wf_fail(p->ctx, WF_ESHAPE,
                        "linear_cross_entropy: x is %s, but its first dim must be a batch "
                        "(wf_dim_batch), a sequence per row; use wf_nn_cross_entropy on the "

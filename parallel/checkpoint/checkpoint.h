@@ -37,8 +37,7 @@ typedef struct wf_par_save_options {
     /* Texts to be kept with it: key, value, key, value, ..; read whenever a save begins. */
     int64_t option_count;
     const char *const *option;
-    const struct wf_file_calls
-        *calls; /* parallel/checkpoint/files_internal.h; NULL: the system's */
+    const struct wf_file_calls *calls; /* parallel/files/files_internal.h; NULL: the system's */
 } wf_par_save_options;
 
 typedef struct wf_par_saver wf_par_saver;

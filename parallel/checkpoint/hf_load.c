@@ -1,12 +1,12 @@
 /* parallel/checkpoint/hf_load.c - weights of Hugging Face into this rank's parts. */
 #include "core/host_data.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/comm/collective.h"
 #include "parallel/formats/convert_internal.h"
 #include "parallel/formats/hf_config_internal.h"
 #include "parallel/formats/hf_files_internal.h"
 #include "parallel/formats/hf_names_internal.h"
 #include "parallel/shard/unshard_internal.h"
-#include "parallel/checkpoint/pretrained.h"
+#include "parallel/checkpoint/pretrained_internal.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -230,11 +230,11 @@ wf_status wf_hf_load(wf_par *par, wf_nn_gpt *model, const wf_file_calls *calls,
     wf_error error = {WF_OK, ""};
     wf_status status;
 
-    if (!model || wf_context_status(ctx) != WF_OK || wf_context_planning(ctx))
+    if (!model || wf_context_status(ctx) != WF_OK || wf_context_dry_run(ctx))
         return wf_context_status(ctx);
-    wf_recorder_at_files(world, true);
+    wf_comm_at_files(world, true);
     status = load_all(par, model, calls, folder, &error);
-    wf_recorder_at_files(world, false);
+    wf_comm_at_files(world, false);
     return status == WF_OK ? WF_OK : wf_fail(ctx, status, "%s", error.text);
 }
 

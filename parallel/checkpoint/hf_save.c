@@ -1,10 +1,12 @@
 /* parallel/checkpoint/hf_save.c - a model as a folder of Hugging Face, written by all ranks. */
 #include "core/host_data.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/comm/collective.h"
 #include "parallel/formats/convert_internal.h"
 #include "parallel/formats/hf_config_internal.h"
 #include "parallel/formats/hf_names_internal.h"
-#include "parallel/checkpoint/folder_internal.h"
+#include "parallel/files/folder_internal.h"
+#include "parallel/agree_internal.h"
+#include "parallel/checkpoint/parts_internal.h"
 #include "parallel/checkpoint/pretrained.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -152,21 +154,11 @@ static wf_status prepare(save *s, const char *dtype)
 /* All ranks go on, or all stop with the first reason among them. */
 static wf_status agree(save *s)
 {
-    typedef struct verdict {
-        wf_status code;
-        char text[380];
-    } verdict;
-    wf_mesh *mesh = wf_par_mesh(s->par);
-    wf_context *ctx = wf_par_context(s->par);
-    verdict mine = {.code = s->error.code};
-    const verdict *all;
+    wf_error error = s->error;
 
-    snprintf(mine.text, sizeof mine.text, "%.*s", (int)sizeof mine.text - 1, s->error.text);
-    all = wf_mesh_gather(mesh, &mine, sizeof mine);
-    for (int r = 0; all && r < wf_mesh_ranks(mesh); r++)
-        if (all[r].code != WF_OK)
-            return wf_fail(ctx, all[r].code, "%s", all[r].text);
-    return wf_context_status(ctx);
+    if (wf_agree(s->par, 0, NULL, &error) == WF_OK)
+        return WF_OK;
+    return wf_fail(wf_par_context(s->par), error.code, "%s", error.text);
 }
 
 static int64_t file_bytes(const save *s)
@@ -273,28 +265,28 @@ wf_status wf_par_pretrained_save(wf_par *par, wf_nn_gpt *model, const char *fold
     bool first = wf_context_rank(ctx) == 0;
     wf_status status;
 
-    if (!model || wf_context_status(ctx) != WF_OK || wf_context_planning(ctx))
+    if (!model || wf_context_status(ctx) != WF_OK || wf_context_dry_run(ctx))
         return wf_context_status(ctx);
     s = calloc(1, sizeof *s);
     if (!s)
         return wf_fail(ctx, WF_ENOMEM, "no memory to save a model");
     *s = (save){.par = par, .model = model};
-    wf_recorder_at_files(world, true);
+    wf_comm_at_files(world, true);
     if (prepare(s, dtype) == WF_OK && first)
         create(s, folder);
-    wf_recorder_at_files(world, false);
+    wf_comm_at_files(world, false);
     status = agree(s);
     if (status == WF_OK) {
-        wf_recorder_at_files(world, true);
+        wf_comm_at_files(world, true);
         write_parts(s, folder);
-        wf_recorder_at_files(world, false);
+        wf_comm_at_files(world, false);
         status = agree(s);
     }
     if (status == WF_OK) {
-        wf_recorder_at_files(world, true);
+        wf_comm_at_files(world, true);
         if (first)
             publish(s, folder);
-        wf_recorder_at_files(world, false);
+        wf_comm_at_files(world, false);
         status = agree(s);
     }
     free(s->parameter);

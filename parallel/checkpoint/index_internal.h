@@ -17,7 +17,7 @@
 #ifndef WF_PARALLEL_CHECKPOINT_INDEX_INTERNAL_H
 #define WF_PARALLEL_CHECKPOINT_INDEX_INTERNAL_H
 
-#include "parallel/checkpoint/folder_internal.h"
+#include "parallel/files/folder_internal.h"
 #include "parallel/checkpoint/parts_internal.h"
 
 /* In format 1 the axes of a dim cut it one after the other (wf_saved_mesh.nested). */
@@ -40,7 +40,7 @@ typedef struct wf_index_tensor {
     unsigned kinds; /* WF_INDEX_VALUE and moments */
     int ndim;
     wf_dim
-        dim[WF_MAX_DIMS]; /* sizes and grains; leaves are not saved (0): a model knows them */
+        dim[WF_MAX_DIMS]; /* sizes and grains; chunks are not saved (0): a model knows them */
     wf_saved_layout layout;
 } wf_index_tensor;
 

@@ -1,14 +1,12 @@
 /*
- * parallel/checkpoint/parts_internal.h - which rank of a saved mesh holds what part of a tensor, and which
- * runs of elements two parts have in common. All of it follows from (shape, mesh, layout), so a
- * loader of another layout needs nothing but those. Not installed.
+ * parallel/checkpoint/parts_internal.h - which rank of a saved mesh holds what part of a tensor. All of it
+ * follows from (shape, mesh, layout), so a loader of another layout needs nothing but those.
  */
 #ifndef WF_PARALLEL_CHECKPOINT_PARTS_INTERNAL_H
 #define WF_PARALLEL_CHECKPOINT_PARTS_INTERNAL_H
 
-#include "core/tensor.h"
 #include "mesh/array/mesh.h"
-#include "parallel/checkpoint/files_internal.h"
+#include "parallel/files/part_internal.h"
 
 /* A mesh without ranks behind it: outermost axis first. */
 typedef struct wf_saved_mesh {
@@ -26,23 +24,9 @@ typedef struct wf_saved_layout {
     int axis[WF_MAX_DIMS][WF_MAX_AXES];
 } wf_saved_layout;
 
-/* Elements [start, start + local) of each dim, held row by row. */
-typedef struct wf_part {
-    int ndim;
-    int64_t start[WF_MAX_DIMS], local[WF_MAX_DIMS];
-} wf_part;
-
 /* What a mesh and a layout of it (not partial) look like when they are saved. */
 wf_saved_mesh wf_saved_mesh_of(const wf_mesh *mesh);
 wf_saved_layout wf_saved_layout_of(const wf_layout *layout);
-
-int64_t wf_part_count(const wf_part *part);
-wf_part wf_part_of_tensor(const wf_tensor *t);
-
-/* A part in slabs of rows of its dim 0, of some 256 KiB, which stay in a core's caches: how many rows
-   a slab has (1 at least); the slab from a row on. */
-int64_t wf_part_slab_rows(const wf_part *part);
-wf_part wf_part_slab(const wf_part *part, int64_t row, int64_t rows);
 
 /* Ranks of a mesh; the coordinates of one of them; the rank of coordinates. */
 int64_t wf_saved_mesh_ranks(const wf_saved_mesh *mesh);
@@ -75,18 +59,5 @@ wf_status wf_saved_parts_visit(const wf_saved_mesh *mesh, const wf_saved_layout 
                                wf_status (*visit)(void *arg, const int *coordinate,
                                                   const wf_part *part),
                                void *arg);
-
-/*
- * Call `run` for every run of elements that a and b have in common: `n` elements from element
- * at_a of a and at_b of b on, in ascending order, runs as long as both allow. Stops as above.
- */
-wf_status wf_part_runs(const wf_part *a, const wf_part *b,
-                       wf_status (*run)(void *arg, int64_t at_a, int64_t at_b, int64_t n),
-                       void *arg);
-
-/* Write a part, of elements of `element` bytes, to its places in a file that has the whole tensor from
-   byte `at` on. */
-wf_status wf_part_write(const wf_part *part, const wf_part *whole, const void *data,
-                        int64_t element, const wf_file *file, int64_t at, wf_error *error);
 
 #endif

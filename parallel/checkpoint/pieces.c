@@ -36,7 +36,7 @@ static bool is_one_run(const wf_piece *piece, int64_t *at)
 const char *wf_piece_data(const wf_piece *piece)
 {
     const float *data = piece->tensor->data;
-    bool far = wf_context_device(piece->tensor->ctx)->far != NULL;
+    bool far = wf_context_device(piece->tensor->ctx)->memory != NULL;
     int64_t at;
 
     return !far && is_one_run(piece, &at) ? (const char *)(data + at) : NULL;

@@ -1,7 +1,7 @@
 /* parallel/checkpoint/save.c - a save as stages and agreements; see saver.h. */
 #include "core/host_data.h"
-#include "mesh/health/recorder_events.h"
-#include "parallel/checkpoint/agree_internal.h"
+#include "mesh/comm/collective.h"
+#include "parallel/agree_internal.h"
 #include "parallel/checkpoint/commit_internal.h"
 #include "parallel/checkpoint/saver_internal.h"
 #include <inttypes.h>
@@ -50,7 +50,7 @@ static bool take_memory(wf_par_saver *s)
         s->staging = wf_data_take(ctx, (size_t)s->pieces.bytes, WF_MEMORY_CHECKPOINT);
     else if (s->pieces.largest)
         s->room = wf_data_take(ctx, (size_t)s->pieces.largest, WF_MEMORY_CHECKPOINT);
-    if (s->staging && !wf_context_planning(ctx))
+    if (s->staging && !wf_context_dry_run(ctx))
         memset(s->staging, 0, (size_t)s->pieces.bytes); /* now, not when a step has to wait */
     if (!s->sum || !s->dir)
         wf_fail(ctx, WF_ENOMEM, "no memory to save checkpoints");
@@ -181,16 +181,16 @@ static void begin_stage(wf_par_saver *s, const wf_save_stage *stage, const wf_er
     s->sums = numbers_of(s, stage);
     memset(s->sum, 0, (size_t)s->sums * sizeof *s->sum);
     atomic_store(&s->done, false);
-    if (wf_context_planning(s->par->ctx) || before->code != WF_OK) {
+    if (wf_context_dry_run(s->par->ctx) || before->code != WF_OK) {
         atomic_store(&s->done, true);
         return;
     }
     s->threaded = s->options.async && pthread_create(&s->thread, NULL, work, s) == 0;
     if (s->threaded)
         return;
-    wf_recorder_at_files(world, true);
+    wf_comm_at_files(world, true);
     work(s); /* also where no thread is to be had: later, but as well */
-    wf_recorder_at_files(world, false);
+    wf_comm_at_files(world, false);
 }
 
 /* The index is written later, when the caller's texts may have changed. */
@@ -231,7 +231,7 @@ wf_status wf_par_saver_save(wf_par_saver *s, int64_t step, wf_error *error)
     s->step = step;
     if (!keep_options(s))
         wf_error_set(&short_of, WF_ENOMEM, "no memory for the options of a checkpoint");
-    if (s->staging && !wf_context_planning(s->par->ctx))
+    if (s->staging && !wf_context_dry_run(s->par->ctx))
         for (int64_t i = 0; i < s->pieces.count; i++)
             wf_piece_copy(&s->pieces.piece[i], s->staging + s->pieces.piece[i].at, false);
     begin_stage(s, wf_save_stages((wf_index_kind)s->options.kind), &short_of);
@@ -256,9 +256,9 @@ static wf_status end_stage(wf_par_saver *s, wf_error *error)
     wf_error mine;
     wf_status status;
 
-    wf_recorder_at_files(wf_mesh_world(s->par->mesh), true);
+    wf_comm_at_files(wf_mesh_world(s->par->mesh), true);
     join(s);
-    wf_recorder_at_files(wf_mesh_world(s->par->mesh), false);
+    wf_comm_at_files(wf_mesh_world(s->par->mesh), false);
     mine = s->error;
     status = wf_agree(s->par, s->sums, s->sum, &mine);
     if (status == WF_OK) {

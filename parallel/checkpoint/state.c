@@ -50,7 +50,7 @@ wf_status wf_state_open(wf_state *s, const wf_par_trainer *trainer, wf_error *er
         good = describe(s, i, orders[i].i);
     free(orders);
     s->index.mesh = wf_saved_mesh_of(t.par->mesh);
-    strncpy(s->index.strategy, t.par->strategy->name, sizeof s->index.strategy - 1);
+    strncpy(s->index.strategy, wf_par_strategy_of(t.par), sizeof s->index.strategy - 1);
     for (int a = 0; a < s->index.mesh.n_axes; a++)
         s->coordinate[a] = wf_mesh_coordinate(t.par->mesh, a);
     if (good)

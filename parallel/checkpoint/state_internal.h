@@ -6,7 +6,7 @@
 #define WF_PARALLEL_CHECKPOINT_STATE_INTERNAL_H
 
 #include "parallel/checkpoint/index_internal.h"
-#include "parallel/train/trained_internal.h"
+#include "parallel/train/train_internal.h"
 
 typedef struct wf_state {
     wf_par_trained trained;

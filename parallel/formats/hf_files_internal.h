@@ -6,7 +6,6 @@
 #define WF_PARALLEL_FORMATS_HF_FILES_INTERNAL_H
 
 #include "parallel/formats/safetensors_internal.h"
-#include "parallel/checkpoint/pretrained.h"
 
 typedef struct wf_hf_file {
     char *path;
@@ -27,10 +26,6 @@ typedef struct wf_hf_files {
 wf_status wf_hf_files_open(wf_hf_files *files, const wf_file_calls *calls, const char *folder,
                            wf_error *error);
 void wf_hf_files_close(wf_hf_files *files);
-
-/* wf_par_pretrained_load by these calls. */
-wf_status wf_hf_load(wf_par *par, wf_nn_gpt *model, const wf_file_calls *calls,
-                     const char *folder);
 
 /* The names of files in an index, each once and sorted, free each and the list. Refused: what is
    no plain name in the folder itself, or no .safetensors. */

@@ -8,7 +8,7 @@
 #define WF_PARALLEL_FORMATS_HF_NAMES_INTERNAL_H
 
 #include "nn/models/gpt/gpt.h"
-#include "parallel/checkpoint/parts_internal.h"
+#include "parallel/files/part_internal.h"
 
 enum { WF_HF_NAME = 256 };
 

@@ -9,7 +9,7 @@
 #ifndef WF_PARALLEL_FORMATS_JSON_INTERNAL_H
 #define WF_PARALLEL_FORMATS_JSON_INTERNAL_H
 
-#include "parallel/checkpoint/files_internal.h"
+#include "parallel/files/files_internal.h"
 #include <jansson.h>
 
 /*

@@ -52,16 +52,16 @@ wf_status wf_par_gradients_micro_end(wf_par_gradients *g);
    Collective over the data-parallel axes. */
 wf_status wf_par_gradients_finish(wf_par_gradients *g, wf_tensor **grad);
 
-/* A counter of open nodes: push leaf number i of n, in order. Leaves that are left out count as
-   nothing. After the end one node is there, if any leaf was. Under exact off there is never more than
+/* A counter of open nodes: push term number i of n, in order. Terms that are left out count as
+   nothing. After the end one node is there, if any term was. Under exact off there is never more than
    one. */
 typedef struct wf_par_counter {
-    wf_tensor *node[WF_TREE_DEPTH]; /* retained; NULL: of leaves that were left out */
+    wf_tensor *node[WF_TREE_DEPTH]; /* retained; NULL: of terms that were left out */
     int depth;
-    int64_t next; /* the leaf that comes next */
+    int64_t next; /* the term that comes next */
 } wf_par_counter;
 
-wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *leaf, int64_t i, int64_t n);
+wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *term, int64_t i, int64_t n);
 wf_status wf_par_counter_end(wf_par_counter *c, int64_t n);
 void wf_par_counter_clear(wf_par_counter *c);
 

@@ -1,13 +1,13 @@
 /*
- * parallel/shard/muon.c - matrices dealt out over the ranks of tp and shard.
+ * parallel/shard/muon.c - matrices dealt out over the ranks of the axes that split them.
  *
  * Matrices of one shape and layout are stacked: [matrices, rows, columns], split like each of
  * them. Moved to be split by matrices, the stack is an all-to-all away from every rank having
  * whole ones; it orthogonalises those, and the way back is another all-to-all. A stack is as high
- * as there are ranks, so that each has one matrix at a time. Ranks of `replicate` do the same.
+ * as there are ranks, so that each has one matrix at a time. Ranks along other data-parallel axes do
+ * the same.
  */
 #include "parallel/shard/muon_internal.h"
-#include "core/context_internal.h"
 #include "kernels/ops.h"
 #include "nn/optim/muon.h"
 #include <string.h>
@@ -17,30 +17,48 @@ typedef struct stack {
     wf_nn_optimizer *optimizer;
     wf_nn_parameter *const *parameter;
     wf_tensor *const *grad;
-    int64_t n, *index; /* which of the parameters */
+    const wf_par_policy *policy; /* that of all of them */
+    int64_t n, *index;           /* which of the parameters */
 } stack;
 
-/* The layout of a stack of matrices of `layout`. Plans split by tp first, strategies by shard. */
-static const wf_layout *stacked(wf_mesh *mesh, const wf_layout *layout)
+/* The axes that split matrices of a policy: those of tensor parallelism, then the policy's own. Returns
+   how many. */
+static int splitting_axes(const wf_par *par, const wf_par_policy *policy, int axes[WF_MAX_AXES])
 {
-    static const char *const axes[] = {"tp", "shard"};
-    const wf_layout *to = NULL;
+    int n = 0;
 
-    for (int i = 0; i < 2; i++) {
-        int axis = wf_mesh_axis(mesh, axes[i]), dim = wf_layout_split_dim(layout, axis);
+    for (int axis = 0; axis < wf_mesh_axes(par->mesh); axis++)
+        if (wf_par_tensor_axes(par) >> axis & 1)
+            axes[n++] = axis;
+    if (policy->axis >= 0)
+        axes[n++] = policy->axis;
+    return n;
+}
+
+/* The layout of a stack of matrices of `layout`, split by the same axes in the same order. */
+static const wf_layout *stacked(const stack *s, const wf_layout *layout)
+{
+    const wf_layout *to = NULL;
+    int axes[WF_MAX_AXES], n = splitting_axes(s->par, s->policy, axes);
+
+    for (int i = 0; i < n; i++) {
+        int dim = wf_layout_split_dim(layout, axes[i]);
 
         if (dim >= 0)
-            to = wf_layout_split(mesh, to, dim + 1, axis);
+            to = wf_layout_split(s->par->mesh, to, dim + 1, axes[i]);
     }
     return to;
 }
 
 /* Split by matrices; in the order in which axes leave the other dims, the innermost first. */
-static const wf_layout *dealt(wf_mesh *mesh)
+static const wf_layout *dealt(const stack *s)
 {
-    const wf_layout *to = wf_layout_split(mesh, NULL, 0, wf_mesh_axis(mesh, "shard"));
+    const wf_layout *to = NULL;
+    int axes[WF_MAX_AXES];
 
-    return wf_layout_split(mesh, to, 0, wf_mesh_axis(mesh, "tp"));
+    for (int i = splitting_axes(s->par, s->policy, axes) - 1; i >= 0; i--)
+        to = wf_layout_split(s->par->mesh, to, 0, axes[i]);
+    return to;
 }
 
 /* Matrix k of a stack, as this rank has it. */
@@ -69,7 +87,7 @@ static wf_tensor *directions(const stack *s)
     const wf_dim *dims = first->tensor->dim;
     wf_tensor *all =
         wf_tensor_new(s->par->ctx, WF_F32, 3, (wf_dim[]){wf_dim_batch(s->n), dims[0], dims[1]},
-                      stacked(s->par->mesh, layout), WF_MEMORY_BUFFER);
+                      stacked(s, layout), WF_MEMORY_BUFFER);
 
     for (int64_t k = 0; k < s->n && all; k++) {
         wf_tensor *direction = matrix_of(all, k, dims, layout);
@@ -92,7 +110,7 @@ static wf_status step(const stack *s)
 
     wf_scope_open(ctx);
     mine = directions(s);
-    mine = mine ? move(s, mine, dealt(s->par->mesh)) : NULL;
+    mine = mine ? move(s, mine, dealt(s)) : NULL;
     for (int64_t k = 0; mine && k < mine->local[0]; k++) {
         wf_tensor *matrix = matrix_of(mine, k, dims, NULL);
 
@@ -100,7 +118,7 @@ static wf_status step(const stack *s)
             break;
     }
     if (mine && wf_context_status(ctx) == WF_OK)
-        back = move(s, mine, stacked(s->par->mesh, rest));
+        back = move(s, mine, stacked(s, rest));
     for (int64_t k = 0; back && k < s->n; k++)
         wf_nn_optimizer_apply(s->optimizer, s->index[k], s->parameter[s->index[k]]->tensor,
                               matrix_of(back, k, dims, rest));
@@ -115,19 +133,24 @@ static bool alike(const wf_nn_parameter *p, const wf_nn_parameter *q)
     for (int d = 0; d < 2; d++)
         if (!wf_dim_equal(p->tensor->dim[d], q->tensor->dim[d]))
             return false;
-    return a->rest == b->rest && a->optimizer == b->optimizer;
+    return a->rest == b->rest && a->optimizer == b->optimizer &&
+           a->policy->axis == b->policy->axis;
+}
+
+static unsigned axis_bit(const wf_par_policy *policy)
+{
+    return policy->axis >= 0 ? 1u << policy->axis : 0;
 }
 
 wf_status wf_par_muon_update(wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
                              wf_nn_parameter *const *parameter, wf_tensor *const *grad)
 {
-    wf_mesh *mesh = par->mesh;
-    int64_t most = (int64_t)wf_mesh_size(mesh, wf_mesh_axis(mesh, "tp")) *
-                   wf_mesh_size(mesh, wf_mesh_axis(mesh, "shard"));
+    int64_t most = wf_par_ranks_along(par, wf_par_tensor_axes(par) | wf_par_dp_axes(par));
     stack s = {.par = par, .optimizer = optimizer, .parameter = parameter, .grad = grad};
-    wf_blocks *blocks = &par->ctx->blocks;
+    wf_blocks *blocks = wf_context_blocks(par->ctx);
     size_t done_bytes = (size_t)count * sizeof(bool), bytes = (size_t)most * sizeof *s.index;
     bool *done = wf_blocks_take(blocks, done_bytes);
+    int64_t high;
 
     s.index = wf_blocks_take(blocks, bytes);
     if (done && s.index)
@@ -138,7 +161,9 @@ wf_status wf_par_muon_update(wf_par *par, wf_nn_optimizer *optimizer, int64_t co
         if (done[i] || !grad[i] || !wf_nn_optimizer_is_matrix(optimizer, i))
             continue;
         s.n = 0;
-        for (int64_t k = i; k < count && s.n < most; k++)
+        s.policy = wf_par_holding_of(parameter[i])->policy;
+        high = wf_par_ranks_along(par, wf_par_tensor_axes(par) | axis_bit(s.policy));
+        for (int64_t k = i; k < count && s.n < high; k++)
             if (!done[k] && grad[k] && wf_nn_optimizer_is_matrix(optimizer, k) &&
                 alike(parameter[i], parameter[k])) {
                 done[k] = true;

@@ -1,5 +1,5 @@
 /* parallel/shard/sharding_plan.c - applying a plan: layouts of parameters, and hooks at points. */
-#include "parallel/shard/sharding_plan.h"
+#include "parallel/shard/sharding_plan_internal.h"
 #include "parallel/shard/unshard_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -9,35 +9,35 @@ typedef struct place {
     wf_nn_hooks hooks;
     const wf_par *par;
     const wf_par_style *style; /* NULL where no rule matches .. */
+    int axis;                  /* over which the style splits */
     wf_par_unit *unit;         /* .. or where it is not one of those that act */
     struct place *next;
 } place;
 
-static const wf_layout *border_layout(const wf_par *par, const wf_par_border *b,
+static const wf_layout *border_layout(const place *p, const wf_par_border *b,
                                       const wf_layout *from)
 {
-    wf_mesh *mesh = par->mesh;
-    int tp = wf_mesh_axis(mesh, "tp");
+    wf_mesh *mesh = p->par->mesh;
     bool split = b->state == WF_PAR_SPLIT ||
-                 (b->state == WF_PAR_RESIDUAL && par->options.sequence_parallel);
+                 (b->state == WF_PAR_RESIDUAL && p->par->options.sequence_parallel);
     const wf_layout *to;
 
-    if (split && wf_layout_split_dim(from, tp) == b->dim)
+    if (split && wf_layout_split_dim(from, p->axis) == b->dim)
         return from;
-    to = wf_layout_whole(mesh, from, tp);
-    return split ? wf_layout_split(mesh, to, b->dim, tp) : to;
+    to = wf_layout_whole(mesh, from, p->axis);
+    return split ? wf_layout_split(mesh, to, b->dim, p->axis) : to;
 }
 
 static void pass(const place *p, const wf_par_border *b, int n, wf_tensor **x)
 {
-    const wf_layout *to[WF_MAX_OUTPUTS];
+    const wf_layout *to[WF_MAX_OUTPUTS] = {NULL};
     wf_tensor *y[WF_MAX_OUTPUTS];
 
     for (int i = 0; i < n; i++)
-        to[i] = border_layout(p->par, b, x[i]->layout);
-    wf_border(wf_mesh_axis(p->par->mesh, "tp"), n, x, to, y);
+        to[i] = border_layout(p, b, x[i]->layout);
+    wf_border(p->axis, n, x, to, y);
     for (int i = 0; i < n; i++) {
-        if (b->again)
+        if (b->regather)
             wf_keep_origin(y[i], x[i]);
         x[i] = y[i];
     }
@@ -58,7 +58,7 @@ static void at_point(void *self, wf_nn_module *module, const char *point, int n,
     }
 }
 
-/* On one rank of tp every layout is whole and stays it. */
+/* Along an axis of one rank every layout is whole and stays it. */
 static bool acts_at(void *self, const char *point)
 {
     const place *p = self;
@@ -66,7 +66,7 @@ static bool acts_at(void *self, const char *point)
 
     while (b && b->point && strcmp(b->point, point) != 0)
         b++;
-    return b && b->point && p->par->options.tp > 1;
+    return b && b->point && wf_mesh_size(p->par->mesh, p->axis) > 1;
 }
 
 static void at_enter(void *self, wf_nn_module *module)
@@ -87,13 +87,22 @@ static void at_leave(void *self, wf_nn_module *module)
         wf_par_unit_leave(p->unit);
 }
 
+/* What a plan has put into a module, among the hooks of others; NULL: nothing. */
+static place *place_of(const wf_nn_module *m)
+{
+    for (int i = 0; i < m->n_hooks; i++)
+        if (m->hooks[i]->at == at_point)
+            return m->hooks[i]->self;
+    return NULL;
+}
+
 /* The module's place, made where it has none; NULL on error. */
 static place *place_in(wf_par *par, wf_nn_module *m)
 {
-    place *p;
+    place *p = place_of(m);
 
-    if (m->hooks)
-        return m->hooks->self;
+    if (p)
+        return p;
     p = calloc(1, sizeof *p);
     if (!p) {
         wf_fail(par->ctx, WF_ENOMEM, "no memory for a plan");
@@ -103,14 +112,14 @@ static place *place_in(wf_par *par, wf_nn_module *m)
     p->hooks = (wf_nn_hooks){
         .at = at_point, .acts = acts_at, .enter = at_enter, .leave = at_leave, .self = p};
     par->places = p;
-    m->hooks = &p->hooks;
-    return p;
+    return wf_nn_hook_add(m, &p->hooks) == WF_OK ? p : NULL;
 }
 
 typedef struct planner {
     wf_par *par;
-    const wf_par_rule *rules;
-    const wf_par_style *style; /* of the module whose parameters are visited */
+    const wf_par_sharding_plan *plan;
+    const wf_par_style *style; /* of the module whose parameters are visited .. */
+    int axis;                  /* .. and the axis that it splits over */
     const wf_par_split *split;
     bool found;
 } planner;
@@ -158,7 +167,7 @@ static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_
                 pl->style->name, pl->split->dim, p->path, p->tensor->ndim);
         return;
     }
-    layout = wf_layout_split(mesh, NULL, pl->split->dim, wf_mesh_axis(mesh, "tp"));
+    layout = wf_layout_split(mesh, NULL, pl->split->dim, pl->axis);
     if (h->styled && h->use != layout)
         wf_fail(pl->par->ctx, WF_EINVAL,
                 "parameter %s is tied, but style %s of module %s splits it in another way than "
@@ -174,12 +183,17 @@ static void plan_module(void *arg, wf_nn_module *m)
     const wf_par_style *style = NULL;
     place *p;
 
-    for (const wf_par_rule *r = pl->rules; r && r->pattern; r++)
-        if (wf_nn_path_matches(r->pattern + (*r->pattern == '?'), m->path))
-            style = r->style;
+    for (const wf_par_tensor_rules *t = pl->plan->tensor; t; t = t->next)
+        for (const wf_par_rule *r = t->rules; r && r->pattern; r++)
+            if (wf_nn_path_matches(r->pattern + (*r->pattern == '?'), m->path)) {
+                style = r->style;
+                pl->axis = t->axis;
+            }
     if (wf_context_status(pl->par->ctx) != WF_OK)
         return;
-    m->hooks = NULL; /* an earlier plan's */
+    p = place_of(m);
+    if (p)
+        wf_nn_hook_remove(m, &p->hooks); /* an earlier plan's */
     if (!style)
         return;
     pl->style = style;
@@ -193,28 +207,21 @@ static void plan_module(void *arg, wf_nn_module *m)
                     style->name, pl->split->parameter, m->path, m->type->name);
     }
     p = place_in(pl->par, m);
-    if (p)
+    if (p) {
         p->style = style;
-}
-
-static void finish_layout(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
-{
-    planner *pl = arg;
-
-    (void)m;
-    (void)name;
-    wf_par_lay_out(pl->par, p->tensor, p->plan);
+        p->axis = pl->axis;
+    }
 }
 
 /* Form the model's units, and put those that act into their modules; the root as well, whose
    begin is that of a pass. */
-static void plan_units(wf_par *par, wf_nn_module *model)
+static void plan_units(wf_par *par, wf_nn_module *model, const wf_par_sharding_plan *plan)
 {
     wf_par_units *all;
     bool act = false;
 
     wf_par_units_drop(par, model);
-    all = wf_par_units_new(par, model);
+    all = wf_par_units_new(par, model, plan);
     for (int64_t u = all ? all->count - 1 : -1; u >= 0; u--) {
         place *p;
 
@@ -287,22 +294,23 @@ static wf_status check_rules(wf_par *par, wf_nn_module *model, const wf_par_rule
     return WF_OK;
 }
 
-wf_status wf_par_plan(wf_par *par, wf_nn_module *model, const wf_par_rule *rules)
+wf_status wf_par_sharding_plan_apply(wf_par *par, wf_nn_module *model,
+                                     const wf_par_sharding_plan *plan)
 {
-    planner pl = {.par = par, .rules = rules};
+    planner pl = {.par = par, .plan = plan};
 
-    if (!model || wf_context_status(par->ctx) != WF_OK)
-        return wf_context_status(par->ctx);
     wf_nn_name_tree(model);
-    if (check_rules(par, model, rules) != WF_OK)
-        return wf_context_status(par->ctx);
+    for (const wf_par_tensor_rules *t = plan->tensor; t; t = t->next) {
+        if (check_rules(par, model, t->rules) != WF_OK)
+            return wf_context_status(par->ctx);
+        wf_par_tell_axis(par, t->axis);
+    }
     wf_nn_visit(model, NULL, plain_layout, &pl);
     if (wf_context_status(par->ctx) != WF_OK)
         return wf_context_status(par->ctx);
     wf_nn_visit(model, plan_module, NULL, &pl);
-    wf_nn_visit(model, NULL, finish_layout, &pl);
     if (wf_context_status(par->ctx) == WF_OK)
-        plan_units(par, model);
+        plan_units(par, model, plan);
     return wf_context_status(par->ctx);
 }
 
@@ -342,6 +350,7 @@ void wf_par_drop_plans(wf_par *par)
         wf_tensor_release(h->stored);
         free(h);
     }
+    wf_par_sharding_plan_drop(par, NULL);
     par->places = NULL;
     par->holdings = NULL;
 }

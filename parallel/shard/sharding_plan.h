@@ -1,6 +1,8 @@
 /*
- * parallel/shard/sharding_plan.h - plans: a table of (module path pattern, style) that makes a model tensor
- * parallel without a word in the model.
+ * parallel/shard/sharding_plan.h - sharding plans: which modules are tensor-parallel over which axis,
+ * and which are sharded over which, without a word in the model.
+ *
+ * Tensor parallelism is a table of (module path pattern, style):
  *
  *     static const wf_par_rule gpt_tp[] = {
  *         {"embed", WF_VOCAB}, {"block.*.attn.qkv", WF_COLUMN}, ..., {NULL, NULL}};
@@ -33,7 +35,8 @@ typedef struct wf_par_border {
     const char *point; /* NULL ends the list */
     wf_par_state state;
     int dim;
-    bool again; /* keep the tensor from before the border for the gradients of weights, and move
+    bool
+        regather; /* keep the tensor from before the border for the gradients of weights, and move
                    it again then (wf_keep_origin) */
 } wf_par_border;
 
@@ -63,11 +66,76 @@ typedef struct wf_par_rule {
     const wf_par_style *style;
 } wf_par_rule;
 
+/* The rules of layers, as entries of a table: {"embed", WF_VOCAB}, WF_ATTENTION_RULES("block.*.attn"),
+   WF_GELU_MLP_RULES("block.*.mlp"), .. A pattern may begin with "?" here too. */
+#define WF_ATTENTION_RULES(pattern)                                                            \
+    {pattern, WF_GROUPS}, {pattern ".qkv", WF_COLUMN},                                         \
+    {                                                                                          \
+        pattern ".out", WF_ROW                                                                 \
+    }
+#define WF_GELU_MLP_RULES(pattern)                                                             \
+    {pattern ".up", WF_COLUMN},                                                                \
+    {                                                                                          \
+        pattern ".down", WF_ROW                                                                \
+    }
+#define WF_SWIGLU_MLP_RULES(pattern)                                                           \
+    {pattern ".gate_up", WF_COLUMN},                                                           \
+    {                                                                                          \
+        pattern ".down", WF_ROW                                                                \
+    }
+
 /** wf_par_gpt_plan - tensor (and sequence) parallelism of wf_nn_gpt, both architectures. */
 extern WF_API const wf_par_rule wf_par_gpt_plan[];
 
 /**
- * wf_par_plan - lay a model's parameters out and put the plan's borders at its points
+ * wf_par_tensor - split modules over an axis of the mesh (torch's parallelize_module): lay their
+ * parameters out, and put the borders of their styles at their points
+ *
+ *     wf_par_tensor(par, model, "tp", transformer_rules);
+ *
+ * @param model  not materialised; may have been given rules over other axes before
+ * @param axis   by name; not a data-parallel one
+ * @param rules  ended by a NULL pattern; a later rule that matches wins; alive with the model
+ * Collective:  no
+ * Errors:      WF_EINVAL: no such axis, and those of wf_par_plan
+ */
+WF_API wf_status wf_par_tensor(wf_par *par, wf_nn_module *model, const char *axis,
+                               const wf_par_rule *rules);
+
+/** wf_par_shard_options - how modules are sharded; all zeros is full_shard without prefetch. */
+typedef struct wf_par_shard_options {
+    const char *strategy; /* a row of parallel/shard/strategies.def; NULL: WF_PAR_STRATEGY */
+    int prefetch;         /* units gathered ahead of the one that runs */
+    wf_par_reshard reshard;
+} wf_par_shard_options;
+
+/**
+ * wf_par_shard - make modules units that are sharded over a data-parallel axis (fully_shard)
+ *
+ *     wf_par_shard(par, model, "block.*", "dp", &(wf_par_shard_options){.prefetch = 1});
+ *     wf_par_shard(par, model, "", "dp", NULL);
+ *
+ * Each module has a say of its own; parameters below it that are in no unit of their own go with it.
+ * What no call is for is whole on every data-parallel rank, as in DDP. Along data-parallel axes
+ * other than `axis` ranks hold copies (HSDP); gradients of strategies that split them are summed
+ * over `axis` in every micro-step and over the others once a step where `axis` is the innermost
+ * one and all units agree, else over all of them at once.
+ *
+ * @param model    not materialised
+ * @param pattern  of module paths; "*" stands for one name, "" is the root; the last call that
+ *                 matches a module wins
+ * @param axis     by name; one of wf_par_options.dp_axes
+ * @param options  NULL: all zeros
+ * Collective:  no
+ * Errors:      WF_EINVAL: no such axis, strategy or module, a module that is never called by itself,
+ *              or the model is materialised; WF_ENOMEM
+ */
+WF_API wf_status wf_par_shard(wf_par *par, wf_nn_module *model, const char *pattern,
+                              const char *axis, const wf_par_shard_options *options);
+
+/**
+ * wf_par_plan - both by the options of the run, in place of what was asked before: `rules` over the
+ * axis tp, and units by wrap_type or wrap_min_params under the one strategy
  *
  * @param model  named (wf_nn_name_tree), not materialised; the plan stays alive with it
  * @param rules  ended by a NULL pattern; a later rule that matches wins. NULL: nothing split

@@ -1,13 +1,14 @@
 /*
- * parallel/shard/strategy.c - strategies by name, how they lay the dp ranks out over the axes replicate
- * and shard, and the layouts of parameters that follow.
+ * parallel/shard/strategy.c - strategies by name, how they lay the dp ranks out in groups, and the
+ * layouts of parameters that follow.
  */
-#include "parallel/parallel_internal.h"
+#include "parallel/shard/units_internal.h"
 #include <stdio.h>
 #include <string.h>
 
-static const wf_par_strategy *const strategies[] = {
-#define STRATEGY(name, strategy, words) strategy,
+static const wf_par_strategy strategies[] = {
+#define STRATEGY(name, groups, parameters, keep, gradients, optimizer, reduce)                 \
+    {#name, groups, parameters, keep, gradients, optimizer, reduce},
 #include "parallel/shard/strategies.def"
 #undef STRATEGY
 };
@@ -16,7 +17,7 @@ enum { STRATEGIES = sizeof strategies / sizeof *strategies };
 
 const char *wf_par_strategy_name(int i)
 {
-    return i >= 0 && i < STRATEGIES ? strategies[i]->name : NULL;
+    return i >= 0 && i < STRATEGIES ? strategies[i].name : NULL;
 }
 
 void wf_par_add_name(char *list, size_t size, const char *name)
@@ -38,9 +39,9 @@ const wf_par_strategy *wf_par_strategy_find(const char *name, wf_error *error)
     char names[256] = "";
 
     for (int i = 0; i < STRATEGIES; i++) {
-        if (strcmp(strategies[i]->name, name) == 0)
-            return strategies[i];
-        wf_par_add_name(names, sizeof names, strategies[i]->name);
+        if (strcmp(strategies[i].name, name) == 0)
+            return &strategies[i];
+        wf_par_add_name(names, sizeof names, strategies[i].name);
     }
     wf_error_set(error, WF_EINVAL, "there is no strategy %s; use one of: %s", name, names);
     return NULL;
@@ -81,6 +82,21 @@ static wf_status find_groups(const wf_par_options *o, const char *name, int dp, 
     return WF_OK;
 }
 
+const char *wf_par_strategy_of(const wf_par *par)
+{
+    const char *name = NULL;
+
+    for (const wf_par_units *all = par->models; all; all = all->next)
+        for (int64_t u = 0; u < all->count; u++) {
+            const char *of = all->unit[u].policy.strategy->name;
+
+            if (name && strcmp(name, of) != 0)
+                return "per_module";
+            name = of;
+        }
+    return name ? name : par->policy.strategy->name;
+}
+
 wf_status wf_par_axes(const wf_par_options *o, int *replicate, int *shard, wf_error *error)
 {
     const wf_par_strategy *s =
@@ -112,9 +128,9 @@ static int64_t largest_part(const wf_mesh *mesh, const wf_tensor *t, const wf_la
     return count;
 }
 
-/* A leaf of the gradient's norm is a row of dim 0 times one of dim 1's 8 cuts (measure.h), so
+/* A chunk of the gradient's norm is a row of dim 0 times one of dim 1's 8 cuts (measure.h), so
    dim 1 may only be cut there. Ranks that do not differ on its axes have the same cuts. */
-static bool keeps_norm_leaves(const wf_mesh *mesh, const wf_dim *dim, const wf_layout *layout)
+static bool keeps_norm_chunks(const wf_mesh *mesh, const wf_dim *dim, const wf_layout *layout)
 {
     unsigned axes = 0;
 
@@ -126,31 +142,31 @@ static bool keeps_norm_leaves(const wf_mesh *mesh, const wf_dim *dim, const wf_l
         int cut = 0;
 
         wf_layout_part(mesh, layout, 1, dim, rank, &start, &local);
-        while (cut < WF_LEAVES && wf_cut(dim->size, dim->grain, WF_LEAVES, cut) < start)
+        while (cut < WF_MAX_CHUNKS && wf_cut(dim->size, dim->grain, WF_MAX_CHUNKS, cut) < start)
             cut++;
-        if (wf_cut(dim->size, dim->grain, WF_LEAVES, cut) != start)
+        if (wf_cut(dim->size, dim->grain, WF_MAX_CHUNKS, cut) != start)
             return false;
     }
     return true;
 }
 
 /*
- * Cut by shard: dim 0, whose parts need no packing on their way, unless it is so small that its
- * largest part is over 1/16 larger than dim 1's.
+ * Cut by the policy's axis: dim 0, whose parts need no packing on their way, unless it is so small
+ * that its largest part is over 1/16 larger than dim 1's.
  */
-static const wf_layout *split_layout(wf_par *par, const wf_tensor *t, const wf_layout *use)
+static const wf_layout *split_layout(wf_par *par, const wf_tensor *t, const wf_layout *use,
+                                     int shard)
 {
-    int shard = wf_mesh_axis(par->mesh, "shard");
     const wf_layout *rows, *columns;
 
-    if (t->ndim == 0)
+    if (t->ndim == 0 || shard < 0)
         return use;
     rows = wf_layout_split(par->mesh, use, 0, shard);
     if (rows == use || t->ndim == 1)
         return rows;
     columns = wf_layout_split(par->mesh, use, 1, shard);
     if (16 * largest_part(par->mesh, t, rows) > 17 * largest_part(par->mesh, t, columns) &&
-        keeps_norm_leaves(par->mesh, &t->dim[1], columns))
+        keeps_norm_chunks(par->mesh, &t->dim[1], columns))
         return columns;
     return rows;
 }
@@ -162,20 +178,69 @@ bool wf_par_is_gathered(const wf_par *par, const wf_nn_parameter *p)
     return h->rest != h->use || par->options.param_dtype != p->tensor->dtype;
 }
 
+bool wf_par_is_dp(const wf_par *par, int axis)
+{
+    for (int i = 0; i < par->n_dp; i++)
+        if (par->dp_axis[i] == axis)
+            return true;
+    return false;
+}
+
+unsigned wf_par_dp_axes(const wf_par *par)
+{
+    unsigned axes = 0;
+
+    for (int i = 0; i < par->n_dp; i++)
+        axes |= 1u << par->dp_axis[i];
+    return axes;
+}
+
+unsigned wf_par_tensor_axes(const wf_par *par)
+{
+    return ((1u << wf_mesh_axes(par->mesh)) - 1) & ~wf_par_dp_axes(par);
+}
+
+/* Split gradients of neighbours are summed by themselves, and across groups once a step. */
+unsigned wf_par_policy_reduces(const wf_par *par, const wf_par_policy *policy)
+{
+    bool innermost = par->n_dp > 0 && policy->axis == par->dp_axis[par->n_dp - 1];
+
+    return policy->strategy->split_gradients && innermost ? 1u << policy->axis
+                                                          : wf_par_dp_axes(par);
+}
+
+int64_t wf_par_ranks_along(const wf_par *par, unsigned axes)
+{
+    int64_t ranks = 1;
+
+    for (int axis = 0; axis < wf_mesh_axes(par->mesh); axis++)
+        if (axes >> axis & 1)
+            ranks *= wf_mesh_size(par->mesh, axis);
+    return ranks;
+}
+
+const wf_layout *wf_par_whole_over(const wf_par *par, const wf_layout *layout, unsigned axes)
+{
+    for (int axis = 0; axis < wf_mesh_axes(par->mesh); axis++)
+        if (axes >> axis & 1)
+            layout = wf_layout_whole(par->mesh, layout, axis);
+    return layout;
+}
+
 void wf_par_lay_out(wf_par *par, const wf_tensor *t, wf_par_holding *h)
 {
-    const wf_par_strategy *s = par->strategy;
-    const wf_layout *split = split_layout(par, t, h->use);
-
+    const wf_par_strategy *s = h->policy->strategy;
+    const wf_layout *split = split_layout(par, t, h->use, h->policy->axis);
     bool master = par->options.param_dtype != t->dtype;
 
     h->rest = s->split_parameters || (master && s->split_optimizer) ? split : h->use;
     h->gradient = s->split_gradients ? split : h->use;
     h->optimizer = s->split_optimizer ? split : h->use;
     h->micro = h->gradient;
-    if (s->groups)
-        h->micro = wf_layout_partial(par->mesh, h->gradient,
-                                     wf_mesh_axis(par->mesh, "replicate"), WF_REDUCE_SUM);
+    for (int i = 0; i < par->n_dp; i++)
+        if (!(par->reduced >> par->dp_axis[i] & 1) &&
+            wf_mesh_size(par->mesh, par->dp_axis[i]) > 1)
+            h->micro = wf_layout_partial(par->mesh, h->micro, par->dp_axis[i], WF_REDUCE_SUM);
 }
 
 wf_move *wf_par_move_begin(wf_par *par, wf_memory_kind kind, int64_t count, wf_tensor *const *x,

@@ -1,7 +1,6 @@
-/* parallel/shard/units.c - the wrap policy: which modules are units, and who belongs to which. */
+/* parallel/shard/units.c - which modules are units (the wrap policy), and who belongs to which. */
 #include "parallel/shard/units_internal.h"
 #include "parallel/shard/unshard_internal.h"
-#include "parallel/shard/sharding_plan.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,10 +10,12 @@ typedef struct entry {
     int64_t parent;   /* -1 for the root */
     int64_t elements; /* of parameters that have their home here or, not yet wrapped, below */
     int64_t unit;     /* its number where it is one, else -1 */
+    const wf_par_policy *policy; /* of a unit */
 } entry;
 
 typedef struct tree {
     wf_par *par;
+    const wf_par_sharding_plan *plan;
     entry *entries;
     int64_t count, visited; /* entries that a visit has come by */
 } tree;
@@ -81,18 +82,10 @@ static bool can_be_unit(const tree *t, int64_t i)
 }
 
 /* A type that is asked for has to be one that units can be of. */
-static wf_status check_type(const tree *t)
+static wf_status check_type(const tree *t, const char *type)
 {
-    const char *type = t->par->options.wrap_type;
     char types[320] = "";
 
-    if (!type)
-        return WF_OK;
-    if (t->par->options.wrap_min_params > 0)
-        return wf_fail(t->par->ctx, WF_EINVAL,
-                       "units are formed by type (wrap_type %s) or by number of parameters "
-                       "(wrap_min_params %lld): give one of the two",
-                       type, (long long)t->par->options.wrap_min_params);
     for (int64_t i = 0; i < t->count; i++) {
         if (!can_be_unit(t, i))
             continue;
@@ -107,25 +100,89 @@ static wf_status check_type(const tree *t)
         type, types);
 }
 
+/* A path that is asked for has to be that of a module, and all that have it run by themselves. */
+static wf_status check_path(const tree *t, const char *pattern)
+{
+    bool found = false;
+
+    for (int64_t i = 0; i < t->count; i++) {
+        if (!wf_nn_path_matches(pattern, t->entries[i].module->path))
+            continue;
+        found = true;
+        if (!can_be_unit(t, i))
+            return wf_fail(
+                t->par->ctx, WF_EINVAL,
+                "module %s belongs to a group that uses its parameters without calling "
+                "it, so there is no moment to unshard it at: shard the group",
+                t->entries[i].module->path);
+    }
+    return found ? WF_OK
+                 : wf_fail(
+                       t->par->ctx, WF_EINVAL,
+                       "no module of the model is at %s: wf_nn_visit shows the paths there are",
+                       pattern);
+}
+
+static wf_status check_rules(const tree *t)
+{
+    wf_status status = WF_OK;
+
+    for (const wf_par_shard_rule *r = t->plan->shard; r && status == WF_OK; r = r->next)
+        if (r->min_elements == 0 && !r->type)
+            status = check_path(t, r->pattern);
+        else if (r->type && t->par->options.wrap_type)
+            status = check_type(t, r->type);
+    return status;
+}
+
+static bool is_for(const wf_par_shard_rule *r, const entry *e)
+{
+    if (r->min_elements > 0)
+        return e->elements >= r->min_elements;
+    if (r->type)
+        return strcmp(e->module->type->name, r->type) == 0;
+    return wf_nn_path_matches(r->pattern, e->module->path);
+}
+
+/* What the last rule says that is for a module; NULL where none is. */
+static const wf_par_policy *policy_of(const tree *t, const entry *e)
+{
+    const wf_par_policy *policy = NULL;
+
+    for (const wf_par_shard_rule *r = t->plan->shard; r; r = r->next)
+        if (is_for(r, e))
+            policy = &r->policy;
+    return policy;
+}
+
+/* The root is a unit whatever it has; rules by type or size are for modules below it. */
+static const wf_par_policy *policy_of_root(const tree *t)
+{
+    const wf_par_policy *policy = &t->plan->rest;
+
+    for (const wf_par_shard_rule *r = t->plan->shard; r; r = r->next)
+        if (r->min_elements == 0 && !r->type && wf_nn_path_matches(r->pattern, ""))
+            policy = &r->policy;
+    return policy;
+}
+
 /* Children are met before their parents, so that the smallest modules that are large enough are
    wrapped, and what is left counts for the next one above. Returns how many units there are. */
 static int64_t wrap(tree *t)
 {
-    const wf_par_options *o = &t->par->options;
-    const char *type = o->wrap_type ? o->wrap_type : "block";
     int64_t units = 0;
 
     for (int64_t i = t->count - 1; i > 0; i--) {
         entry *e = &t->entries[i];
-        bool wanted = o->wrap_min_params > 0 ? e->elements >= o->wrap_min_params
-                                             : strcmp(e->module->type->name, type) == 0;
 
-        if (wanted && can_be_unit(t, i))
+        e->policy = can_be_unit(t, i) ? policy_of(t, e) : NULL;
+        if (e->policy)
             e->unit = 0;
         else
             t->entries[e->parent].elements += e->elements;
     }
     t->entries[0].unit = 0;
+    t->entries[0].policy = policy_of_root(t);
     for (int64_t i = 0; i < t->count; i++)
         if (t->entries[i].unit == 0)
             t->entries[i].unit = units++;
@@ -141,14 +198,57 @@ static int64_t unit_of(const tree *t, const wf_nn_parameter *p)
     return t->entries[at].unit;
 }
 
+/* Over which axes gradients are summed in every micro-step: one answer for all of a run, since the
+   numbers of sequences follow from it. */
+static wf_status choose_reduced(const tree *t)
+{
+    wf_par *par = t->par;
+    unsigned axes = wf_par_policy_reduces(par, t->entries[0].policy);
+    bool each = par->options.accumulate == WF_PAR_REDUCED;
+
+    for (int64_t i = 0; i < t->count; i++) {
+        if (t->entries[i].unit < 0)
+            continue;
+        if (wf_par_policy_reduces(par, t->entries[i].policy) != axes)
+            axes = wf_par_dp_axes(par);
+        each = each || (par->options.accumulate == WF_PAR_AUTO &&
+                        t->entries[i].policy->strategy->reduce_each);
+    }
+    if (!each || wf_par_dp(par) == 1)
+        axes = 0;
+    if (par->models && par->reduced != axes)
+        return wf_fail(
+            par->ctx, WF_EINVAL,
+            "the models of a run sum their gradients over the same axes in every "
+            "micro-step: give them strategies that do, or set wf_par_options.accumulate");
+    par->reduced = axes;
+    return WF_OK;
+}
+
+/* Parameters follow their unit. */
+static void shard_parameters(const tree *t, int64_t count, wf_nn_parameter **parameter)
+{
+    for (int64_t i = 0; i < count; i++) {
+        wf_par_holding *h = wf_par_holding_of(parameter[i]);
+        int64_t at = h->home;
+
+        while (t->entries[at].unit < 0)
+            at = t->entries[at].parent;
+        h->policy = t->entries[at].policy;
+        wf_par_lay_out(t->par, parameter[i]->tensor, h);
+    }
+}
+
 /* Give each unit its parameters, those that are split first. */
 static void fill(wf_par_units *all, const tree *t, int64_t count, wf_nn_parameter **parameter)
 {
     wf_nn_parameter **next = all->parameters;
 
     for (int64_t i = 0; i < t->count; i++)
-        if (t->entries[i].unit >= 0)
+        if (t->entries[i].unit >= 0) {
             all->unit[t->entries[i].unit].module = t->entries[i].module;
+            all->unit[t->entries[i].unit].policy = *t->entries[i].policy;
+        }
     for (int64_t i = 0; i < count; i++)
         all->unit[unit_of(t, parameter[i])].count++;
     for (int64_t u = 0; u < all->count; u++) {
@@ -172,13 +272,13 @@ static void fill(wf_par_units *all, const tree *t, int64_t count, wf_nn_paramete
 
 static void choose_reshard(wf_par_units *all)
 {
-    const wf_par *par = all->par;
-
     for (int64_t u = 0; u < all->count; u++) {
-        all->unit[u].reshard = par->options.reshard == WF_PAR_RESHARD_DEFAULT
-                                   ? u > 0 && !par->strategy->keep_gathered
-                                   : par->options.reshard == WF_PAR_RESHARD_ALWAYS;
-        all->unit[u].stays = !par->strategy->split_parameters;
+        const wf_par_policy *policy = &all->unit[u].policy;
+
+        all->unit[u].reshard = policy->reshard == WF_PAR_RESHARD_DEFAULT
+                                   ? u > 0 && !policy->strategy->keep_gathered
+                                   : policy->reshard == WF_PAR_RESHARD_ALWAYS;
+        all->unit[u].stays = !policy->strategy->split_parameters;
     }
 }
 
@@ -218,7 +318,7 @@ static wf_par_units *make(tree *t, wf_nn_module *root, int64_t count,
     for (int64_t i = 0; i < count; i++)
         t->entries[wf_par_holding_of(parameter[i])->home].elements +=
             wf_tensor_count(parameter[i]->tensor);
-    if (check_type(t) != WF_OK) {
+    if (check_rules(t) != WF_OK) {
         free(all);
         return NULL;
     }
@@ -234,17 +334,21 @@ static wf_par_units *make(tree *t, wf_nn_module *root, int64_t count,
         units_free(all);
         return NULL;
     }
-    fill(all, t, count, parameter);
-    choose_reshard(all);
-    if (expect_order(all) == WF_OK)
-        return all;
+    if (choose_reduced(t) == WF_OK) {
+        shard_parameters(t, count, parameter);
+        fill(all, t, count, parameter);
+        choose_reshard(all);
+        if (expect_order(all) == WF_OK)
+            return all;
+    }
     units_free(all);
     return NULL;
 }
 
-wf_par_units *wf_par_units_new(wf_par *par, wf_nn_module *root)
+wf_par_units *wf_par_units_new(wf_par *par, wf_nn_module *root,
+                               const wf_par_sharding_plan *plan)
 {
-    tree t = {.par = par};
+    tree t = {.par = par, .plan = plan};
     wf_par_units *all = NULL;
     int64_t count = 0;
     wf_nn_parameter **parameter = wf_nn_parameters(root, &count);

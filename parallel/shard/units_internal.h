@@ -2,18 +2,19 @@
  * parallel/shard/units_internal.h - units: modules whose parameters are gathered and freed together, and whose
  * gradients are summed together. Not installed.
  *
- * The root of a model is a unit; which modules below it are, the wrap policy says (by type, or by
- * number of parameters). A parameter belongs to the lowest unit that contains all its uses.
+ * The root of a model is a unit; which modules below it are, its sharding plan says (by path, by
+ * type, or by number of parameters). A parameter belongs to the lowest unit that contains all its uses.
  */
 #ifndef WF_PARALLEL_SHARD_UNITS_INTERNAL_H
 #define WF_PARALLEL_SHARD_UNITS_INTERNAL_H
 
 #include "parallel/shard/gradient_reduce_internal.h"
-#include "parallel/parallel_internal.h"
+#include "parallel/shard/sharding_plan_internal.h"
 
 typedef struct wf_par_unit {
     struct wf_par_units *of;
     wf_nn_module *module;
+    wf_par_policy policy;
     wf_nn_parameter **parameter; /* [count]; the first `split` are gathered, the others whole */
     int64_t count, split;
     bool reshard;    /* after forward */
@@ -48,8 +49,10 @@ typedef struct wf_par_units {
 /* The units of a model that wf_par_plan has seen; NULL for another one. */
 wf_par_units *wf_par_units_of(const wf_par *par, const wf_nn_module *model);
 
-/* Form the units of a named model, whose parameters have their layouts. NULL on error. */
-wf_par_units *wf_par_units_new(wf_par *par, wf_nn_module *root);
+/* Form the units of a named model, whose parameters have the layouts of tensor parallelism, and
+   shard their parameters. NULL on error. */
+wf_par_units *wf_par_units_new(wf_par *par, wf_nn_module *root,
+                               const wf_par_sharding_plan *plan);
 
 /* Whether something happens where a unit's module begins and ends. */
 bool wf_par_unit_acts(const wf_par_unit *unit);

@@ -139,7 +139,7 @@ static wf_status give_back(wf_par_units *all, const wf_par_unit *u)
 /* Gather u, and begin to gather those that follow s->unit[at], forwards or backwards. */
 static wf_status gather(wf_par_unit *u, const wf_par_sequence *s, int64_t at, int way)
 {
-    int wanted = u->of->par->options.prefetch;
+    int wanted = u->policy.prefetch;
     wf_status status = begin(u);
 
     while (status == WF_OK && wanted > 0 && (at += way) >= 0 && at < s->count) {
@@ -154,7 +154,7 @@ static wf_status gather(wf_par_unit *u, const wf_par_sequence *s, int64_t at, in
 }
 
 /* Backward has gone through all that the unit's module computed. */
-static wf_status complete(void *arg)
+static wf_status post_backward(void *arg)
 {
     wf_par_unit *u = arg;
     wf_par_units *all = u->of;
@@ -170,7 +170,7 @@ static wf_status complete(void *arg)
 }
 
 /* Backward comes to the last thing that the unit's module computed. */
-static wf_status needed_again(void *arg)
+static wf_status pre_backward(void *arg)
 {
     wf_par_unit *u = arg;
     wf_par_sequence *s = &u->of->left;
@@ -210,7 +210,7 @@ void wf_par_unit_enter(wf_par_unit *u)
     }
     u->entered++;
     if (wf_context_status(ctx) == WF_OK && enter(u) == WF_OK)
-        wf_tape_mark(ctx, complete, u);
+        wf_tape_hook(ctx, post_backward, u);
 }
 
 void wf_par_unit_leave(wf_par_unit *u)
@@ -220,7 +220,7 @@ void wf_par_unit_leave(wf_par_unit *u)
 
     if (wf_context_status(ctx) == WF_OK &&
         (all->walking || wf_par_sequence_see(all, &all->left, u) == WF_OK))
-        wf_tape_mark(ctx, needed_again, u);
+        wf_tape_hook(ctx, pre_backward, u);
     all->depth--;
     if (--u->entered == 0 && !all->walking && (u->reshard || !all->recording))
         release(u); /* backward goes on with what has just run again */

@@ -1,6 +1,5 @@
 /* parallel/shard/update.c - the optimizer's step; see the header. */
 #include "parallel/shard/update_internal.h"
-#include "core/context_internal.h"
 #include "parallel/shard/muon_internal.h"
 #include <stdlib.h>
 
@@ -34,7 +33,7 @@ typedef struct bucket {
 
 static bool bucket_open(bucket *b, int64_t count)
 {
-    wf_blocks *blocks = &b->par->ctx->blocks;
+    wf_blocks *blocks = wf_context_blocks(b->par->ctx);
     size_t n = (size_t)count;
 
     b->index = wf_blocks_take(blocks, n * sizeof *b->index);
@@ -49,7 +48,7 @@ static bool bucket_open(bucket *b, int64_t count)
 
 static void bucket_close(bucket *b, int64_t count)
 {
-    wf_blocks *blocks = &b->par->ctx->blocks;
+    wf_blocks *blocks = wf_context_blocks(b->par->ctx);
     size_t n = (size_t)count;
 
     wf_blocks_give(blocks, b->index, n * sizeof *b->index);

@@ -1,9 +1,11 @@
 /* parallel/train/anomaly.c - where numbers stop being finite; see the header. */
 #include "parallel/train/anomaly_internal.h"
 #include "core/numerics/squares.h"
+#include "parallel/agree_internal.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* Squares of floats do not overflow in double, and the sum has no range. */
 static bool is_finite(wf_tensor *t)
@@ -26,23 +28,30 @@ static bool is_finite(wf_tensor *t)
     return isfinite(wf_exact_value(&sum));
 }
 
+static void take_lower(void *into, const void *from, size_t bytes)
+{
+    int64_t *a = into;
+    const int64_t *b = from;
+
+    (void)bytes;
+    *a = *b < *a ? *b : *a;
+}
+
 int64_t wf_par_first_not_finite(wf_par *par, int64_t count, wf_tensor *const *tensor)
 {
-    const int64_t *all;
     int64_t first = 0;
 
     while (first < count && (!tensor[first] || is_finite(tensor[first])))
         first++;
-    all = wf_mesh_gather(par->mesh, &first, sizeof first);
-    for (int r = 0; all && r < wf_mesh_ranks(par->mesh); r++)
-        first = all[r] < first ? all[r] : first;
+    if (wf_agree_on(par, sizeof first, &first, take_lower) != WF_OK)
+        return -1;
     return first < count ? first : -1;
 }
 
 /* A maximum over nothing is -inf, and is right. */
 static void look(void *arg, const wf_call *call)
 {
-    wf_par_watch *w = arg;
+    wf_par_anomaly *w = arg;
     const char *path = wf_context_path(call->ctx), *phase = wf_context_phase_now(call->ctx);
     char shape[128];
 
@@ -61,10 +70,10 @@ static void look(void *arg, const wf_call *call)
     }
 }
 
-void wf_par_watch_begin(wf_par_watch *w, wf_par *par)
+void wf_par_anomaly_begin(wf_par_anomaly *w, wf_par *par)
 {
-    *w = (wf_par_watch){.par = par};
-    wf_context_watch(par->ctx, look, w);
+    *w = (wf_par_anomaly){.par = par};
+    wf_context_observe(par->ctx, look, w);
 }
 
 static bool before(const struct wf_par_sight *a, const struct wf_par_sight *b)
@@ -74,16 +83,19 @@ static bool before(const struct wf_par_sight *a, const struct wf_par_sight *b)
     return a->micro < b->micro || (a->micro == b->micro && a->call < b->call);
 }
 
-bool wf_par_watch_end(wf_par_watch *w, char *text, size_t size)
+static void take_earlier(void *into, const void *from, size_t bytes)
+{
+    (void)bytes;
+    if (before(from, into))
+        memcpy(into, from, sizeof(struct wf_par_sight));
+}
+
+bool wf_par_anomaly_end(wf_par_anomaly *w, char *text, size_t size)
 {
     struct wf_par_sight first = w->first;
-    const struct wf_par_sight *all;
 
-    wf_context_watch(w->par->ctx, NULL, NULL);
-    all = wf_mesh_gather(w->par->mesh, &w->first, sizeof w->first);
-    for (int r = 0; all && r < wf_mesh_ranks(w->par->mesh); r++)
-        if (r == 0 || before(&all[r], &first))
-            first = all[r];
+    wf_context_observe(w->par->ctx, NULL, NULL);
+    wf_agree_on(w->par, sizeof first, &first, take_earlier);
     snprintf(text, size, "%s", first.text);
     return first.seen;
 }

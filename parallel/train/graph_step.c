@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct wf_par_recorded {
+struct wf_par_graph_step {
     bool warm;           /* a step was run op by op */
     bool ran;            /* the gradients of this step are the graph's */
     wf_par_batch *batch; /* [micros] retained: written before each run */
@@ -14,9 +14,9 @@ struct wf_par_recorded {
     wf_tensor **grad, *total; /* retained: what a run leaves */
 };
 
-wf_par_recorded *wf_par_recorded_open(wf_par_trainer *t)
+wf_par_graph_step *wf_par_graph_step_open(wf_par_trainer *t)
 {
-    wf_par_recorded *r = calloc(1, sizeof *r);
+    wf_par_graph_step *r = calloc(1, sizeof *r);
 
     if (r) {
         r->batch = calloc((size_t)t->micros, sizeof *r->batch);
@@ -33,9 +33,9 @@ wf_par_recorded *wf_par_recorded_open(wf_par_trainer *t)
     return NULL;
 }
 
-void wf_par_recorded_close(wf_par_trainer *t)
+void wf_par_graph_step_close(wf_par_trainer *t)
 {
-    wf_par_recorded *r = t->recorded;
+    wf_par_graph_step *r = t->graph_step;
 
     if (!r)
         return;
@@ -55,7 +55,7 @@ void wf_par_recorded_close(wf_par_trainer *t)
 
 static wf_status read_batches(wf_par_trainer *t, int64_t step, const wf_par_data *data)
 {
-    wf_par_recorded *r = t->recorded;
+    wf_par_graph_step *r = t->graph_step;
     wf_context *ctx = t->par->ctx;
 
     wf_scope_open(ctx);
@@ -77,7 +77,7 @@ static wf_status read_batches(wf_par_trainer *t, int64_t step, const wf_par_data
    leaves none. */
 static void record_gradients(wf_par_trainer *t, int64_t step, const wf_par_data *data)
 {
-    wf_par_recorded *r = t->recorded;
+    wf_par_graph_step *r = t->graph_step;
 
     wf_par_units_change(t->units);
     if (wf_graph_begin(t->par->ctx) != WF_OK)
@@ -95,9 +95,9 @@ static void record_gradients(wf_par_trainer *t, int64_t step, const wf_par_data 
     t->total = NULL;
 }
 
-wf_status wf_par_recorded_gradients(wf_par_trainer *t, int64_t step, const wf_par_data *data)
+wf_status wf_par_graph_step_gradients(wf_par_trainer *t, int64_t step, const wf_par_data *data)
 {
-    wf_par_recorded *r = t->recorded;
+    wf_par_graph_step *r = t->graph_step;
     wf_context *ctx = t->par->ctx;
 
     r->ran = false;
@@ -121,9 +121,9 @@ wf_status wf_par_recorded_gradients(wf_par_trainer *t, int64_t step, const wf_pa
     return wf_context_status(ctx);
 }
 
-wf_status wf_par_recorded_update(wf_par_trainer *t, float lr, float scale)
+wf_status wf_par_graph_step_update(wf_par_trainer *t, float lr, float scale)
 {
-    wf_par_recorded *r = t->recorded;
+    wf_par_graph_step *r = t->graph_step;
     wf_context *ctx = t->par->ctx;
     const wf_update *u;
     wf_now now;

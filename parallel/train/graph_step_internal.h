@@ -11,18 +11,18 @@
 #ifndef WF_PARALLEL_TRAIN_GRAPH_STEP_INTERNAL_H
 #define WF_PARALLEL_TRAIN_GRAPH_STEP_INTERNAL_H
 
-#include "parallel/train/trainer_internal.h"
+#include "parallel/train/train_internal.h"
 
-typedef struct wf_par_recorded wf_par_recorded;
+typedef struct wf_par_graph_step wf_par_graph_step;
 
-wf_par_recorded *wf_par_recorded_open(wf_par_trainer *t);
-void wf_par_recorded_close(wf_par_trainer *t);
+wf_par_graph_step *wf_par_graph_step_open(wf_par_trainer *t);
+void wf_par_graph_step_close(wf_par_trainer *t);
 
 /* wf_par_step_gradients by the graph, once there is one. */
-wf_status wf_par_recorded_gradients(wf_par_trainer *t, int64_t step, const wf_par_data *data);
+wf_status wf_par_graph_step_gradients(wf_par_trainer *t, int64_t step, const wf_par_data *data);
 
 /* wf_par_update by the graph, where the gradients are those of the other one. Muon looks at norms
    on the host between its products: its updates are run op by op. */
-wf_status wf_par_recorded_update(wf_par_trainer *t, float lr, float scale);
+wf_status wf_par_graph_step_update(wf_par_trainer *t, float lr, float scale);
 
 #endif

@@ -3,7 +3,7 @@
 #include "core/numerics/digest.h"
 #include "core/host_data.h"
 #include "core/numerics/squares.h"
-#include "parallel/checkpoint/agree_internal.h"
+#include "parallel/agree_internal.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,10 +31,15 @@ static void add_squares(wf_tensor *t, wf_squares *squares)
     wf_context_memory_kind(ctx, kind);
 }
 
+static void merge(void *into, const void *from, size_t bytes)
+{
+    (void)bytes;
+    wf_exact_merge(into, from);
+}
+
 wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor, double *norm)
 {
-    wf_exact_sum sum, total;
-    const wf_exact_sum *all;
+    wf_exact_sum sum;
     wf_squares squares;
 
     wf_squares_begin(&squares, par->ctx);
@@ -43,13 +48,9 @@ wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor, doub
             add_squares(tensor[i], &squares);
     if (wf_squares_end(&squares, &sum) != WF_OK)
         return wf_context_status(par->ctx);
-    all = wf_mesh_gather(par->mesh, &sum, sizeof sum);
-    if (!all)
+    if (wf_agree_on(par, sizeof sum, &sum, merge) != WF_OK)
         return wf_context_status(par->ctx);
-    total = all[0];
-    for (int i = 1; i < wf_mesh_ranks(par->mesh); i++)
-        wf_exact_merge(&total, &all[i]);
-    *norm = sqrt(wf_exact_value(&total));
+    *norm = sqrt(wf_exact_value(&sum));
     return WF_OK;
 }
 
@@ -65,8 +66,8 @@ static uint64_t digest_here(const wf_mesh *mesh, const wf_tensor *t, const char 
 
     if (!wf_par_counts_here(mesh, t))
         return 0;
-    if (device->far) {
-        device->far->digest(t, wf_digest_path(path), kind, &digest);
+    if (device->memory) {
+        device->memory->digest(t, wf_digest_path(path), kind, &digest);
         return digest;
     }
     for (int i = 0; i < t->ndim; i++)
@@ -81,7 +82,7 @@ static uint64_t digest_here(const wf_mesh *mesh, const wf_tensor *t, const char 
 
 static wf_status check_values(const wf_par *par)
 {
-    if (!wf_context_planning(par->ctx))
+    if (!wf_context_dry_run(par->ctx))
         return WF_OK;
     return wf_fail(par->ctx, WF_EINVAL,
                    "a plan has no values, and so no digest: open a context that does not plan");
@@ -100,7 +101,7 @@ wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *para
                         const wf_nn_optimizer *optimizer, uint64_t *digest)
 {
     uint64_t sum = 0;
-    const uint64_t *all;
+    wf_error error = {WF_OK, ""};
 
     if (check_values(par) != WF_OK)
         return wf_context_status(par->ctx);
@@ -111,12 +112,9 @@ wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *para
             if (t)
                 sum += digest_here(par->mesh, t, parameter[i]->path, (uint32_t)kind);
         }
-    all = wf_mesh_gather(par->mesh, &sum, sizeof sum);
-    if (!all)
+    if (wf_agree(par, 1, &sum, &error) != WF_OK)
         return wf_context_status(par->ctx);
-    *digest = 0;
-    for (int i = 0; i < wf_mesh_ranks(par->mesh); i++)
-        *digest += all[i];
+    *digest = sum;
     return WF_OK;
 }
 

@@ -10,7 +10,7 @@ WF_BEGIN_DECLS
 /**
  * wf_par_norm - the square root of the sum of squares of all elements of some tensors
  *
- * Leaf: one row of dim 0 times one of dim 1's 8 cuts, in double; leaves are added exactly
+ * Chunk: one row of dim 0 times one of dim 1's 8 cuts, in double; chunks are added exactly
  * (core/numerics/exact_sum.h), so neither order nor layout matters. Copies on several ranks count once.
  *
  * @param tensor  not partial; NULL entries are skipped

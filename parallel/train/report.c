@@ -27,8 +27,8 @@ static int64_t share_of(const wf_par *par, const wf_nn_parameter *p)
     const wf_layout *layout = wf_par_layout(p);
     int64_t count = 1;
 
-    layout = wf_layout_whole(mesh, layout, wf_mesh_axis(mesh, "shard"));
-    layout = wf_layout_whole(mesh, layout, wf_mesh_axis(mesh, "replicate"));
+    for (int i = 0; i < par->n_dp; i++)
+        layout = wf_layout_whole(mesh, layout, par->dp_axis[i]);
     for (int i = 0; i < p->tensor->ndim; i++) {
         int64_t start, local;
 

@@ -12,12 +12,12 @@
  */
 #include "core/host_data.h"
 #include "kernels/ops.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/comm/collective.h"
 #include "nn/models/gpt/gpt.h"
 #include "parallel/train/measure.h"
 #include "parallel/train/anomaly_internal.h"
 #include "parallel/train/graph_step_internal.h"
-#include "parallel/train/trained_internal.h"
+#include "parallel/train/train_internal.h"
 #include "parallel/shard/update_internal.h"
 #include <inttypes.h>
 #include <math.h>
@@ -85,7 +85,7 @@ void wf_par_trainer_close(wf_par_trainer *t)
         return;
     for (int64_t i = 0; i < t->held; i++)
         wf_tensor_release(t->parameter[i]->tensor);
-    wf_par_recorded_close(t);
+    wf_par_graph_step_close(t);
     wf_par_gradients_close(t->gradients);
     wf_nn_optimizer_free(t->optimizer);
     free(t->grad);
@@ -127,7 +127,7 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
             wf_fail(ctx, WF_ENOMEM, "no memory for %lld micro-steps", (long long)t->micros);
         t->optimizer = wf_par_optimizer_new(par, &options->optimizer, t->count, t->parameter);
         t->gradients = wf_par_gradients_open(par, t->count, t->parameter);
-        t->recorded = par->options.cuda_graph ? wf_par_recorded_open(t) : NULL;
+        t->graph_step = par->options.cuda_graph ? wf_par_graph_step_open(t) : NULL;
         for (; t->held < t->count; t->held++)
             wf_tensor_retain(t->parameter[t->held]->tensor);
         wf_context_phase(ctx, phase);
@@ -146,9 +146,7 @@ wf_sequences wf_par_sequences(const wf_par_trainer *t, int64_t k)
     int64_t micro = t->options.micro_batch, ranks = 1;
 
     if (par->reduced)
-        ranks = par->strategy->groups
-                    ? wf_mesh_size(par->mesh, wf_mesh_axis(par->mesh, "shard"))
-                    : wf_par_dp(par);
+        ranks = wf_par_ranks_along(par, par->reduced);
     return (wf_sequences){
         .first = k * ranks * micro, .run = ranks * micro, .stride = ranks * t->per_rank};
 }
@@ -158,7 +156,7 @@ wf_par_batch wf_par_batch_new(wf_par_trainer *t)
     wf_context *ctx = t->par->ctx;
     const wf_layout *layout = wf_par_batch_layout(t->par);
     wf_dim dims[] = {wf_dim_batch(t->options.micro_batch * wf_par_dp(t->par)),
-                     wf_dim_split(t->options.seq_len)};
+                     wf_dim_chunked(t->options.seq_len)};
 
     return (wf_par_batch){wf_tensor_new(ctx, WF_I32, 2, dims, layout, WF_MEMORY_ACTIVATION),
                           wf_tensor_new(ctx, WF_I32, 2, dims, layout, WF_MEMORY_ACTIVATION)};
@@ -174,15 +172,15 @@ wf_status wf_par_batch_read(wf_par_trainer *t, const wf_par_batch *b, const wf_p
     wf_host_data tokens, targets;
     int32_t *x, *y;
 
-    if (!b->tokens || !b->targets || wf_context_planning(ctx))
+    if (!b->tokens || !b->targets || wf_context_dry_run(ctx))
         return wf_context_status(ctx);
     x = wf_data_write(b->tokens, false, &tokens);
     y = wf_data_write(b->targets, false, &targets);
     if (x && y) {
-        wf_recorder_at_files(wf_mesh_world(t->par->mesh), true);
+        wf_comm_at_files(wf_mesh_world(t->par->mesh), true);
         status = data->read(data->self, step, wf_sequence_of(&sequences, b->tokens->start[0]),
                             t->options.micro_batch, t->options.seq_len, x, y, &error);
-        wf_recorder_at_files(wf_mesh_world(t->par->mesh), false);
+        wf_comm_at_files(wf_mesh_world(t->par->mesh), false);
     }
     wf_data_close(&tokens);
     wf_data_close(&targets);
@@ -271,16 +269,10 @@ static wf_status micro_step(wf_par_trainer *t, int64_t step, int64_t k, const wf
 static wf_status sum_micro_steps(wf_par_trainer *t, wf_par_counter *sum)
 {
     wf_context *ctx = t->par->ctx;
-    wf_mesh *mesh = t->par->mesh;
     const wf_layout **to = t->to;
 
-    for (int64_t k = 0; k < t->micros; k++) {
-        to[k] = t->loss[k]->layout;
-        if (t->par->reduced)
-            to[k] = wf_layout_whole(mesh, to[k], wf_mesh_axis(mesh, "shard"));
-        if (t->par->reduced && !t->par->strategy->groups)
-            to[k] = wf_layout_whole(mesh, to[k], wf_mesh_axis(mesh, "replicate"));
-    }
+    for (int64_t k = 0; k < t->micros; k++)
+        to[k] = wf_par_whole_over(t->par, t->loss[k]->layout, t->par->reduced);
     wf_scope_open(ctx);
     if (wf_move_run(ctx, t->micros, t->loss, to, t->moved) == WF_OK)
         for (int64_t k = 0; k < t->micros; k++)
@@ -317,7 +309,7 @@ static wf_status read_mean(wf_par_trainer *t, wf_tensor *total, float *mean)
     wf_context *ctx = t->par->ctx;
     float sum;
 
-    if (total && !wf_context_planning(ctx) && wf_data_get(total, 0, 1, &sum) == WF_OK)
+    if (total && !wf_context_dry_run(ctx) && wf_data_get(total, 0, 1, &sum) == WF_OK)
         *mean = sum * token_weight(t);
     wf_tensor_release(total);
     return wf_context_status(ctx);
@@ -349,8 +341,8 @@ static bool is_finite(const wf_par_step *result)
 
 static void apply(wf_par_trainer *t, float lr, float scale)
 {
-    if (t->recorded)
-        wf_par_recorded_update(t, lr, scale);
+    if (t->graph_step)
+        wf_par_graph_step_update(t, lr, scale);
     else
         wf_par_update(t->par, t->optimizer, t->count, t->parameter, t->grad, lr, scale);
 }
@@ -380,20 +372,20 @@ static wf_status update(wf_par_trainer *t, wf_par_step *result, int64_t *bad)
 }
 
 /* Run the micro-steps again, and look at every result. */
-static bool watch_again(wf_par_trainer *t, int64_t step, const wf_par_data *data, char *text,
-                        size_t size)
+static bool find_anomaly(wf_par_trainer *t, int64_t step, const wf_par_data *data, char *text,
+                         size_t size)
 {
-    wf_par_watch watch;
+    wf_par_anomaly anomaly;
     float loss;
 
     wf_par_gradients_reset(t->gradients);
-    wf_par_watch_begin(&watch, t->par);
+    wf_par_anomaly_begin(&anomaly, t->par);
     for (int64_t k = 0; k < t->micros && wf_context_status(t->par->ctx) == WF_OK; k++) {
-        watch.micro = k;
+        anomaly.micro = k;
         micro_step(t, step, k, data);
     }
     read_mean(t, total_loss(t), &loss);
-    return wf_par_watch_end(&watch, text, size);
+    return wf_par_anomaly_end(&anomaly, text, size);
 }
 
 /* The step is lost; say where that begins: a parameter, or an op in a module. */
@@ -411,7 +403,7 @@ static wf_status not_finite(wf_par_trainer *t, int64_t step, const wf_par_data *
     if (bad >= 0)
         snprintf(where, sizeof where, "parameter %s is not finite itself",
                  t->parameter[bad]->path);
-    else if (!watch_again(t, step, data, where, sizeof where))
+    else if (!find_anomaly(t, step, data, where, sizeof where))
         snprintf(where, sizeof where, "no op makes it, but a sum over micro-steps or ranks");
     if (bad_gradient >= 0)
         snprintf(gradient, sizeof gradient, "; the gradient of %s is not finite",
@@ -429,11 +421,11 @@ wf_status wf_par_train_step(wf_par_trainer *t, int64_t step, const wf_par_data *
     int64_t bad;
 
     *result = (wf_par_step){.lr = wf_nn_schedule_at(&t->options.schedule, step)};
-    wf_recorder_place(wf_mesh_world(t->par->mesh), step, NULL);
+    wf_comm_place(wf_mesh_world(t->par->mesh), step, NULL);
     wf_par_gradients_reset(t->gradients);
     wf_par_units_rest(t->units); /* what a step that failed has left under way */
-    if (t->recorded)
-        wf_par_recorded_gradients(t, step, data);
+    if (t->graph_step)
+        wf_par_graph_step_gradients(t, step, data);
     else
         wf_par_step_gradients(t, step, data);
     read_mean(t, t->total, &result->loss);

@@ -40,7 +40,7 @@ for row in results:
 ' "$command" "$@" || fail "$command: rows"
 }
 
-rows gemm m k n fma_peak one_leaf eight_leaves of_peak
+rows gemm m k n fma_peak one_chunk eight_chunks of_peak
 rows attention seq dim gflops fma_peak of_peak
 rows step ms tokens_per_s gflops fma_peak of_peak times_first memory_mb
 rows comm ranks bytes us copy_us of_copy

@@ -2,7 +2,7 @@
 # test_cli.sh GPT_TRAIN [--sanitized] - gpt_train as a user meets it. What cannot work is refused
 # within 5 s with one line on stderr, nothing on stdout and the exit status of --help; what can
 # work prints and logs what it promises. A sanitizer's shadow memory needs more address space than
-# the limits of some cases leave: --sanitized leaves those out.
+# the limits of some cases leave: --sanitized chunks those out.
 set -uo pipefail
 
 gpt_train=$1 sanitized=${2:-}
@@ -272,7 +272,7 @@ shows "the units" "^  \(root\) +4384 +4672 +9344  kept until after backward$" \
     "^  block.0 +3280 +3376 +6752  freed after forward$"
 shows "the collectives" "tp +2 all_reduce +[0-9]+ +[0-9]+$" "shard +2 all_gather +3 " \
     "shard +2 reduce_scatter +2 " "shard +2 all_reduce +1 " \
-    "world +4 all_gather +1 "
+    "world +4 broadcast +1 " "world +4 send +1 "
 python "the sample" '
 text = open("out", "rb").read()
 sample = text.split(b"\n--- sample ---\n")[1].split(b"\n--------------\n")[0]
@@ -316,7 +316,7 @@ result "which is told once" "$(grep -c "vocab-size 300 is more than the 256 byte
 run "a layout that is not exact" "${tiny[@]}" --tp 3 --seq-len 8 --device cpu
 python "which says so once" '
 text = open("err").read()
-if text != "not layout-exact: tp 3 does not nest in the 8 leaves\n": print(text)'
+if text != "not layout-exact: tp 3 does not nest in the 8 chunks\n": print(text)'
 run "a layout of 512 ranks, without data" --steps 0 --show-layout --transport fake --tp 8 --dp 64 \
     --global-batch-size 64 --n-head 8 --n-layer 1 --strategy no_shard
 shows "512 ranks" "block.0.attn.qkv.q.weight +\[384,384\] +\[tp\] +\[48,384\]" "7,15,23,.*,511$"
@@ -374,13 +374,13 @@ wide=("${tiny[@]}" --dp 4 --n-embd 128 --eval-interval 0)
 run "a plan under full_shard" "${wide[@]}" --strategy full_shard --plan --json plan.json
 cap=$(python3 -c 'import json; print(json.load(open("plan.json"))["memory"]["peak"])')
 refuse "no_shard with too little memory" 1 \
-    "in use, most for [a-z ]+: [0-9]+, .*no_shard needs .*, most for .*full_shard fits: it takes" \
+    "in use, most for [a-z ]+: [0-9]+, .*a rank needs .*, most for .*what fits, .*--strategy [a-z_]+ takes" \
     "${wide[@]}" --strategy no_shard --device-memory "$cap"
 said=$(cat err)
 run "a plan under no_shard" "${wide[@]}" --strategy no_shard --plan --device-memory "$cap"
 largest=$(sed -n 's/^does not fit.*; the most is //p' out)
 result "which has named the largest kind" \
-    "$(grep -q "MiB a rank, most for ${largest:?};" <<<"$said" || echo "$largest: $said")"
+    "$(grep -q "MiB, most for ${largest:?};" <<<"$said" || echo "$largest: $said")"
 run "full_shard with the same memory" "${wide[@]}" --strategy full_shard --device-memory "$cap"
 
 # Timelines
@@ -409,7 +409,7 @@ for rank in range(4):
     if not count[rank, "op", None, None]: print("no kernels of rank", rank)
     for cat in "transfer", "wait":
         if count[rank, cat, "shard", "all_gather"] != 9: print(count) # 2 a block, 1 the root
-        if count[rank, cat, "world", "all_gather"] != 3: print(count) # the norm
+        if count[rank, cat, "world", "broadcast"] != 3: print(count) # the norm
 phases = [e["name"] for e in events if e.get("cat") == "phase" and e["pid"] == 0]
 if phases.count("forward") != 3 or phases.count("optimizer") != 3: print(phases)'
 run "the same without" "${tiny[@]}" --dp 2 --tp 2 --steps 4 --eval-interval 0 --digest

@@ -11,9 +11,9 @@
 
 static const wf_run_axis axes[] = {{"dp", 2}, {"tp", 4}};
 
-static wf_step_record record_of(int64_t step)
+static wf_step_log record_of(int64_t step)
 {
-    return (wf_step_record){
+    return (wf_step_log){
         .step = step,
         .loss = 5.5f - 0.001f * (float)step,
         .grad_norm = 0.75f,
@@ -65,7 +65,7 @@ static void rows_parse(void)
                             .axis_count = 2,
                             .transport = "threads",
                             .options = options};
-    wf_step_record r = record_of(1);
+    wf_step_log r = record_of(1);
     wf_error error = {0};
     json_t *rows, *row, *mesh;
     wf_run_log *log;
@@ -146,7 +146,7 @@ static void failing_console(void)
 {
     FILE *full = fopen("/dev/full", "w");
     wf_run_log_options o = {.steps = 3, .console = full};
-    wf_step_record r = record_of(1);
+    wf_step_log r = record_of(1);
     wf_error error = {0};
     wf_run_log *log;
 
@@ -177,7 +177,7 @@ static void full_disk(void)
     signal(SIGXFSZ, SIG_IGN);
     CU_ASSERT_EQUAL_FATAL(wf_run_log_open(&o, &log, &error), WF_OK);
     for (int64_t step = 1; step <= 6; step++) {
-        wf_step_record r = record_of(step);
+        wf_step_log r = record_of(step);
 
         if (step == 3 && stat(path, &file) == 0 && getrlimit(RLIMIT_FSIZE, &before) == 0) {
             limit = before;
@@ -210,7 +210,7 @@ static char *console_of(int64_t steps, bool terminal, int columns, int64_t val_s
 
     CU_ASSERT_EQUAL_FATAL(wf_run_log_open(&o, &log, &error), WF_OK);
     for (int64_t step = 1; step <= steps; step++) {
-        wf_step_record r = record_of(step);
+        wf_step_log r = record_of(step);
 
         r.has_val_loss = step == val_step;
         r.val_loss = 4.5f;
@@ -279,7 +279,7 @@ static void clear_ends_the_line(void)
 
     CU_ASSERT_EQUAL_FATAL(wf_run_log_open(&o, &log, &error), WF_OK);
     for (int64_t step = 1; step <= 2; step++) {
-        wf_step_record r = record_of(step);
+        wf_step_log r = record_of(step);
 
         CU_ASSERT_EQUAL(wf_run_log_step(log, &r, &error), WF_OK);
     }

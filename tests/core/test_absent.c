@@ -1,5 +1,5 @@
 /*
- * tests/core/test_absent.c - tensors whose memory comes and goes, and marks on a tape: the two
+ * tests/core/test_absent.c - tensors whose memory comes and goes, and hooks on a tape: the two
  * things that let a parameter be gathered for forward, given back, and gathered for backward.
  */
 #include "tests/core/core_harness.h"
@@ -85,10 +85,10 @@ static void a_tape_finds_its_data_again(void)
     wf_context_close(ctx);
 }
 
-/* A mark notes whether some leaf has its gradient by then. */
+/* A hook notes whether some leaf has its gradient by then. */
 typedef struct witness {
     const wf_tensor *leaf;
-    int passed, number;
+    int calls, number;
     bool has_gradient;
     wf_status answer;
 } witness;
@@ -99,14 +99,14 @@ static wf_status pass(void *arg)
 {
     witness *w = arg;
 
-    w->passed++;
+    w->calls++;
     w->number = ++passed_so_far;
     w->has_gradient = w->leaf && w->leaf->grad;
     return w->answer;
 }
 
-/* z = ((a) | b a) | c: marks between, behind the end, and where nothing flows. */
-static void marks_are_passed_backwards(void)
+/* z = ((a) | b a) | c: hooks between, behind the end, and where nothing flows. */
+static void hooks_are_called_backwards(void)
 {
     wf_context *ctx = open_reference(0);
     wf_tensor *a = wf_leaf(make(ctx, 0, 2, ones)), *b = wf_leaf(make(ctx, 0, 2, ones)), *u, *z;
@@ -114,15 +114,15 @@ static void marks_are_passed_backwards(void)
     wf_tape *tape;
 
     passed_so_far = 0;
-    CU_ASSERT_EQUAL(wf_tape_mark(ctx, pass, &first), WF_OK); /* no tape */
+    CU_ASSERT_EQUAL(wf_tape_hook(ctx, pass, &first), WF_OK); /* no tape */
     tape = wf_tape_open(ctx);
-    wf_tape_mark(ctx, pass, &first);
+    wf_tape_hook(ctx, pass, &first);
     u = wf_scale(a, 3);
-    wf_tape_mark(ctx, pass, &second);
+    wf_tape_hook(ctx, pass, &second);
     z = wf_mul(u, b);
-    wf_tape_mark(ctx, pass, &third);
+    wf_tape_hook(ctx, pass, &third);
     wf_add(z, z); /* nothing comes from here */
-    wf_tape_mark(ctx, pass, &last);
+    wf_tape_hook(ctx, pass, &last);
     CU_ASSERT_EQUAL(wf_backward(z, make(ctx, 0, 2, ones), true), WF_EUNSUPPORTED);
     CU_ASSERT(refused(ctx, WF_EUNSUPPORTED, "cannot be deferred"));
     CU_ASSERT_EQUAL(passed_so_far, 0);
@@ -130,20 +130,20 @@ static void marks_are_passed_backwards(void)
     CU_ASSERT(last.number == 1 && third.number == 2 && second.number == 3 && first.number == 4);
     CU_ASSERT(!last.has_gradient && !third.has_gradient);
     CU_ASSERT(second.has_gradient && first.has_gradient);
-    CU_ASSERT(first.passed == 1 && last.passed == 1);
+    CU_ASSERT(first.calls == 1 && last.calls == 1);
     wf_tape_close(tape);
     wf_context_close(ctx);
 }
 
 /* What a mark returns ends the walk. */
-static void marks_can_fail(void)
+static void hooks_can_fail(void)
 {
     wf_context *ctx = open_reference(0);
     wf_tape *tape = wf_tape_open(ctx);
     wf_tensor *a = wf_leaf(make(ctx, 0, 2, ones)), *u = wf_scale(a, 3), *z;
     witness w = {.answer = WF_ELOST};
 
-    wf_tape_mark(ctx, pass, &w);
+    wf_tape_hook(ctx, pass, &w);
     z = wf_scale(u, 2);
     CU_ASSERT_EQUAL(wf_backward(z, make(ctx, 0, 2, ones), false), WF_ELOST);
     CU_ASSERT_PTR_NULL(a->grad);
@@ -157,8 +157,8 @@ int main(void)
         {"what shares data comes and goes together", aliases_come_and_go_together},
         {"wrong takes, and ops on what is absent", wrong_takes},
         {"a tape finds its data again", a_tape_finds_its_data_again},
-        {"marks are passed backwards", marks_are_passed_backwards},
-        {"marks can fail", marks_can_fail},
+        {"hooks are called backwards", hooks_are_called_backwards},
+        {"hooks can fail", hooks_can_fail},
         {NULL, NULL},
     };
 

@@ -64,30 +64,30 @@ static void views_of_gradients(void)
     wf_context_close(ctx);
 }
 
-/* A mark that looks at leaves finds them settled, though the walk goes on with what they share. */
+/* A hook that looks at leaves finds them settled, though the walk goes on with what they share. */
 typedef struct scaling {
     wf_tensor *leaf;
-    int passed;
+    int calls;
 } scaling;
 
 static wf_status scale_gradient(void *arg)
 {
     scaling *s = arg;
 
-    s->passed++;
+    s->calls++;
     return wf_init_scale(s->leaf->grad, 100);
 }
 
-static void marks_find_them_settled(void)
+static void hooks_find_them_settled(void)
 {
     wf_context *ctx = open_reference(0);
     wf_tape *tape = wf_tape_open(ctx);
     wf_tensor *a = leaf(ctx, 0, 4, ones), *b = leaf(ctx, 0, 4, ones), *u = wf_scale(a, 3);
     scaling s = {.leaf = b};
 
-    wf_tape_mark(ctx, scale_gradient, &s);
+    wf_tape_hook(ctx, scale_gradient, &s);
     CU_ASSERT_EQUAL(wf_backward(wf_add(u, b), make(ctx, 0, 4, ones), false), WF_OK);
-    CU_ASSERT_TRUE(s.passed == 1 && equals(a->grad, 4, (const double[]){3, 3, 3, 3}));
+    CU_ASSERT_TRUE(s.calls == 1 && equals(a->grad, 4, (const double[]){3, 3, 3, 3}));
     CU_ASSERT_TRUE(equals(b->grad, 4, (const double[]){100, 100, 100, 100}));
     wf_tape_close(tape);
     wf_context_close(ctx);
@@ -114,7 +114,7 @@ static void by_host(wf_tensor *x)
 
 static void by_sum(wf_tensor *x)
 {
-    wf_node_add_to(x, x);
+    wf_partial_add_to(x, x);
 }
 
 static void by_optimizer(wf_tensor *x)
@@ -129,7 +129,7 @@ static void by_optimizer(wf_tensor *x)
 static void by_output(wf_tensor *x)
 {
     wf_tape *tape = wf_tape_switch(x->ctx, NULL);
-    wf_dim dims[] = {x->dim[0], x->dim[1], wf_dim_split(2)};
+    wf_dim dims[] = {x->dim[0], x->dim[1], wf_dim_chunked(2)};
     wf_tensor *logits = wf_tensor_new(x->ctx, WF_F64, 3, dims, NULL, WF_MEMORY_ACTIVATION);
     wf_tensor *max, *sum, *picked,
         *targets = wf_tensor_new(x->ctx, WF_I32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
@@ -146,7 +146,7 @@ static const struct {
     void (*change)(wf_tensor *x);
     const char *by;
 } changes[] = {{by_scale, "(by init_scale)"},   {by_alias, "(by init_fill)"},
-               {by_host, "(by wf_data_write)"}, {by_sum, "(by wf_node_add_to)"},
+               {by_host, "(by wf_data_write)"}, {by_sum, "(by wf_partial_add_to)"},
                {by_optimizer, "(by sgd)"},      {by_output, "(by cross_entropy)"}};
 
 enum { CHANGES = sizeof changes / sizeof changes[0] };
@@ -241,7 +241,7 @@ static void changed_results_and_seeds(void)
     wf_context_close(ctx);
 }
 
-/* What was recorded after the root has its own walk later; a mark there is passed. */
+/* What was recorded after the root has its own walk later; a hook there is called. */
 static void behind_the_root(void)
 {
     wf_context *ctx = open_reference(0);
@@ -250,14 +250,14 @@ static void behind_the_root(void)
     wf_tensor *first = wf_scale(a, 2), *second = wf_scale(b, 3);
     scaling s = {.leaf = a};
 
-    wf_tape_mark(ctx, scale_gradient, &s);
+    wf_tape_hook(ctx, scale_gradient, &s);
     wf_init_fill(a->grad = wf_tensor_retain(make(ctx, 0, 4, ones)), 0);
     CU_ASSERT_EQUAL(wf_backward(first, make(ctx, 0, 4, ones), false), WF_OK);
     CU_ASSERT_TRUE(equals(a->grad, 4, (const double[]){2, 2, 2, 2}));
-    CU_ASSERT_TRUE(s.passed == 1 && !b->grad);
+    CU_ASSERT_TRUE(s.calls == 1 && !b->grad);
     CU_ASSERT_EQUAL(wf_backward(second, make(ctx, 0, 4, ones), false), WF_OK);
     CU_ASSERT_TRUE(equals(b->grad, 4, (const double[]){3, 3, 3, 3}));
-    CU_ASSERT_EQUAL(s.passed, 1);
+    CU_ASSERT_EQUAL(s.calls, 1);
     wf_tape_close(tape);
     wf_context_close(ctx);
 }
@@ -354,7 +354,7 @@ int main(void)
 {
     static const wf_test tests[] = {{"leaves own their gradients", leaves_own_their_gradients},
                                     {"views of gradients", views_of_gradients},
-                                    {"marks find them settled", marks_find_them_settled},
+                                    {"hooks find them settled", hooks_find_them_settled},
                                     {"changed before backward", changed_before_backward},
                                     {"changes that do not matter", changes_that_do_not_matter},
                                     {"changed results and seeds", changed_results_and_seeds},

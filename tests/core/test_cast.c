@@ -110,7 +110,7 @@ static void ops_widen(void)
     enum { ROWS = 3, N = 40, K = 24 };
     wf_context *ctx = open_cpu(1);
     wf_dim shape[] = {wf_dim_batch(ROWS), wf_dim_width(K)};
-    wf_dim weights[] = {wf_dim_split(N), wf_dim_width(K)};
+    wf_dim weights[] = {wf_dim_chunked(N), wf_dim_width(K)};
     wf_tensor *x = wf_tensor_new(ctx, WF_F32, 2, shape, NULL, WF_MEMORY_ACTIVATION);
     wf_tensor *w = wf_tensor_new(ctx, WF_F32, 2, weights, NULL, WF_MEMORY_PARAMETER);
     wf_tensor *half, *y, *right;
@@ -139,7 +139,7 @@ static void tables_are_read_by_rows(void)
 {
     enum { ROWS = 1000, D = 24 };
     wf_context *ctx = open_cpu(1);
-    wf_dim dims[] = {wf_dim_split(ROWS), wf_dim_width(D)}, batch = wf_dim_batch(3);
+    wf_dim dims[] = {wf_dim_chunked(ROWS), wf_dim_width(D)}, batch = wf_dim_batch(3);
     wf_tensor *table = wf_tensor_new(ctx, WF_F32, 2, dims, NULL, WF_MEMORY_PARAMETER), *half;
     wf_tensor *ids = wf_tensor_new(ctx, WF_I32, 1, &batch, NULL, WF_MEMORY_ACTIVATION);
     wf_tensor *y, *right, *dy, *dtable;

@@ -50,7 +50,7 @@ static wf_tensor *cube(wf_tensor *x)
 
 static void own_op(void)
 {
-    static const double value[] = {1, -2, 3}, third[] = {1, -8, 27}, slope[] = {3, 12, 27};
+    static const double value[] = {1, -2, 3}, third[] = {1, -8, 27}, gradient[] = {3, 12, 27};
     static const double ones[] = {1, 1, 1};
     wf_context *ctx = open_reference(0), *cpu;
     wf_dim dim = wf_dim_width(3);
@@ -62,7 +62,7 @@ static void own_op(void)
     y = cube(x);
     CU_ASSERT_TRUE(equals(y, 3, third));
     CU_ASSERT_EQUAL(wf_backward(y, make(ctx, 0, 3, ones), false), WF_OK);
-    CU_ASSERT_TRUE(equals(x->grad, 3, slope));
+    CU_ASSERT_TRUE(equals(x->grad, 3, gradient));
     wf_tape_close(tape);
     wf_context_close(ctx);
 
@@ -78,7 +78,7 @@ static void own_op(void)
         CU_ASSERT_EQUAL((double)((float *)y->data)[i], third[i]);
     CU_ASSERT_EQUAL(wf_backward(y, y, false), WF_OK); /* the result is its own weight */
     for (int i = 0; i < 3; i++)
-        CU_ASSERT_EQUAL((double)((float *)x->grad->data)[i], slope[i] * third[i]);
+        CU_ASSERT_EQUAL((double)((float *)x->grad->data)[i], gradient[i] * third[i]);
     wf_context_close(cpu);
 }
 
@@ -133,8 +133,8 @@ static void wrong_operands(void)
 
 static void wrong_shapes(void)
 {
-    static const wf_dim heads[] = {{6, 2, WF_LEAF_EIGHT}}, split[] = {{6, 1, WF_LEAF_EIGHT}};
-    static const wf_dim width[] = {{6, 1, WF_LEAF_ONE}};
+    static const wf_dim heads[] = {{6, 2, WF_CHUNKS_8}}, split[] = {{6, 1, WF_CHUNKS_8}};
+    static const wf_dim width[] = {{6, 1, WF_CHUNKS_1}};
     wf_context *ctx = open_reference(0);
     wf_tensor *h = wf_tensor_fake(ctx, WF_F64, 1, heads, NULL);
     wf_tensor *s = wf_tensor_fake(ctx, WF_F64, 1, split, NULL);
@@ -145,10 +145,10 @@ static void wrong_shapes(void)
 
     CU_ASSERT_PTR_NULL(wf_add(w, s));
     CU_ASSERT_TRUE(
-        refused(ctx, WF_ESHAPE, "leaves 8, but its partner has grain 1 and leaves 1"));
+        refused(ctx, WF_ESHAPE, "chunks 8, but its partner has grain 1 and chunks 1"));
     CU_ASSERT_PTR_NULL(wf_add(h, s));
     CU_ASSERT_TRUE(
-        refused(ctx, WF_ESHAPE, "grain 1 and leaves 8, but its partner has grain 2"));
+        refused(ctx, WF_ESHAPE, "grain 1 and chunks 8, but its partner has grain 2"));
     CU_ASSERT_PTR_NULL(wf_add(matrix, w));
     CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE, "add: operand 1 has 1 dims, which does not fit"));
     CU_ASSERT_PTR_NULL(wf_linear(w, w));
@@ -209,8 +209,8 @@ static void wrong_ops(void)
 
 static void wrong_types(void)
 {
-    static const wf_dim dims[] = {{3, 1, WF_LEAF_EIGHT}, {3, 1, WF_LEAF_ONE}};
-    static const wf_dim batch[] = {{3, 1, WF_LEAF_EACH}};
+    static const wf_dim dims[] = {{3, 1, WF_CHUNKS_8}, {3, 1, WF_CHUNKS_1}};
+    static const wf_dim batch[] = {{3, 1, WF_CHUNKS_EACH}};
     wf_context *ctx = open_reference(0);
     wf_tensor *table = wf_tensor_new(ctx, WF_F64, 2, dims, NULL, WF_MEMORY_ACTIVATION);
     wf_tensor *ids = wf_tensor_new(ctx, WF_I32, 1, batch, NULL, WF_MEMORY_ACTIVATION);

@@ -1,6 +1,7 @@
 /* tests/core/test_memory.c - the pool: classes, accounting, limit, ranges and a failing device.
  */
 #include "core/memory/blocks.h"
+#include "core/memory/size_class_internal.h"
 #include "tests/harness.h"
 #include <signal.h>
 #include <stdbool.h>

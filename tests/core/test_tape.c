@@ -109,7 +109,7 @@ static const double dw2_value[] = {0, -4, -3, 10};
 
 static layers forward(wf_context *ctx)
 {
-    wf_dim k = wf_dim_width(2), n = wf_dim_split(2);
+    wf_dim k = wf_dim_width(2), n = wf_dim_chunked(2);
     layers l = {.tape = wf_tape_open(ctx)};
 
     l.x = leaf(ctx, 2, 2, x_value);
@@ -258,7 +258,7 @@ static void unused_outputs(void)
     wf_context *ctx = open_reference(0);
 
     for (int used = 1; used < 4; used++) { /* bits: which outputs are used */
-        double slope = (used & 1 ? 2 : 0) + (used & 2 ? 3 : 0);
+        double gradient = (used & 1 ? 2 : 0) + (used & 2 ? 3 : 0);
         wf_tape *tape = wf_tape_open(ctx);
         wf_tensor *a = leaf(ctx, 0, 2, av), *b = leaf(ctx, 0, 2, av), *z;
         wf_call call = {.op = &fork_op, .n_in = 1, .in = {a}, .n_out = 2};
@@ -269,7 +269,7 @@ static void unused_outputs(void)
         z = used == 3 ? wf_add(call.out[0], call.out[1]) : wf_scale(call.out[used - 1], 1);
         CU_ASSERT_EQUAL(wf_backward(z, make(ctx, 0, 2, ones), false), WF_OK);
         CU_ASSERT_EQUAL(missing, 3 & ~used);
-        CU_ASSERT_TRUE(equals(a->grad, 2, (const double[]){slope, slope}));
+        CU_ASSERT_TRUE(equals(a->grad, 2, (const double[]){gradient, gradient}));
         CU_ASSERT_PTR_NULL(b->grad);
         wf_tape_close(tape);
     }

@@ -14,7 +14,7 @@ static void types(void)
 static void shapes(void)
 {
     wf_context *ctx = open_reference(0);
-    wf_dim dims[] = {wf_dim_batch(4), wf_dim_split(5), wf_dim_heads(3, 8)};
+    wf_dim dims[] = {wf_dim_batch(4), wf_dim_chunked(5), wf_dim_heads(3, 8)};
     wf_tensor *t = wf_tensor_new(ctx, WF_F32, 3, dims, NULL, WF_MEMORY_PARAMETER);
     wf_tensor *scalar = wf_tensor_new(ctx, WF_F64, 0, NULL, NULL, WF_MEMORY_ACTIVATION);
     wf_memory_report report;
@@ -61,7 +61,7 @@ static void impossible_shapes(void)
         {1, {{-1, 1, 1}}, "dim 0 has size -1 and grain 1"},
         {1, {{6, 0, 1}}, "size 6 and grain 0"},
         {1, {{6, 4, 1}}, "must be a multiple of the grain"},
-        {2, {{6, 1, 1}, {6, 2, 3}}, "dim 1 has 3 leaves"},
+        {2, {{6, 1, 1}, {6, 2, 3}}, "dim 1 has 3 chunks"},
         {1, {{6, 1, 0}}, "make it with wf_dim_width"},
         {2, {{INT64_C(1) << 31, 1, 1}, {INT64_C(1) << 30, 1, 1}}, "larger than 2^63 bytes"},
         {2, {{INT64_MAX, 1, 1}, {INT64_MAX, 1, 1}}, "dim 0 of size 9223372036854775807"},
@@ -123,7 +123,7 @@ static void rows_of_a_tensor(void)
 
     CU_ASSERT_TRUE_FATAL(equals(rows, 4, value + 2));
     CU_ASSERT_PTR_EQUAL(rows->data, (double *)t->data + 2);
-    CU_ASSERT_TRUE(rows->dim[0].size == 2 && rows->dim[0].leaves == WF_LEAF_EACH);
+    CU_ASSERT_TRUE(rows->dim[0].size == 2 && rows->dim[0].chunks == WF_CHUNKS_EACH);
     CU_ASSERT_EQUAL(rows->start[0], 1);
     rows = wf_tensor_rows(rows, 1, 1);
     CU_ASSERT_TRUE(equals(rows, 2, value + 4));
@@ -142,8 +142,8 @@ static void rows_of_a_tensor(void)
     CU_ASSERT_PTR_NULL(wf_tensor_rows(t, INT64_MAX, 1));
     CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE, "this rank has 3"));
     CU_ASSERT_PTR_NULL(wf_tensor_rows(wf_tensor_fake(ctx, WF_F64, 2, heads, NULL), 0, 4));
-    CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE, "summed in 8 leaves of the whole"));
-    heads[0].leaves = WF_LEAF_ONE;
+    CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE, "summed in 8 chunks of the whole"));
+    heads[0].chunks = WF_CHUNKS_1;
     CU_ASSERT_PTR_NULL(wf_tensor_rows(wf_tensor_fake(ctx, WF_F64, 2, heads, NULL), 0, 3));
     CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE, "must be a multiple of the grain"));
     wf_context_close(ctx);

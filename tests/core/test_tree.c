@@ -1,4 +1,4 @@
-/* tests/core/test_tree.c - cuts cover and nest; the walk over leaves builds the midpoint tree.
+/* tests/core/test_tree.c - cuts cover and nest; the walk over chunks builds the midpoint tree.
  */
 #include "core/numerics/bits.h"
 #include "tests/core/core_harness.h"
@@ -34,14 +34,14 @@ static void cuts_cover(void)
 static void cuts_nest(void)
 {
     for (int64_t size = 0; size < 200; size++)
-        for (int64_t parts = 1; parts < WF_LEAVES; parts *= 2)
+        for (int64_t parts = 1; parts < WF_MAX_CHUNKS; parts *= 2)
             for (int64_t i = 0; i <= parts; i++)
                 for (int64_t grain = 1; grain <= 64; grain *= 4)
                     CU_ASSERT_EQUAL(
                         wf_cut(size * grain, grain, parts, i),
-                        wf_cut(size * grain, grain, WF_LEAVES, i * WF_LEAVES / parts));
-    for (int64_t i = 0; i <= WF_LEAVES; i++) /* 3 does not */
-        CU_ASSERT_NOT_EQUAL(wf_cut(24, 1, 3, 1), wf_cut(24, 1, WF_LEAVES, i));
+                        wf_cut(size * grain, grain, WF_MAX_CHUNKS, i * WF_MAX_CHUNKS / parts));
+    for (int64_t i = 0; i <= WF_MAX_CHUNKS; i++) /* 3 does not */
+        CU_ASSERT_NOT_EQUAL(wf_cut(24, 1, 3, 1), wf_cut(24, 1, WF_MAX_CHUNKS, i));
 }
 
 /* A sum that sees order and shape. */
@@ -82,7 +82,7 @@ static void walk_is_the_tree(void)
     CU_ASSERT_EQUAL(wf_tree_merges(INT64_C(1) << 40, (INT64_C(1) << 40) - 1), 40);
 }
 
-/* Ranks that hold equal parts of the leaves add up to the same tree: theirs are its nodes. */
+/* Ranks that hold equal parts of the chunks add up to the same tree: theirs are its nodes. */
 static void ranks_are_nodes(void)
 {
     for (int64_t ranks = 1; ranks <= 8; ranks *= 2)
@@ -98,55 +98,55 @@ static void ranks_are_nodes(void)
         }
 }
 
-/* The leaves of the parts, laid side by side, are the leaves of the whole. */
-static void leaves_of_parts(void)
+/* The chunks of the parts, laid side by side, are the chunks of the whole. */
+static void chunks_of_parts(void)
 {
     wf_context *ctx = open_reference(0);
 
     for (int s = 0; s < SIZES; s++)
         for (int64_t parts = 1; parts <= 9; parts++) {
-            wf_dim dim = {sizes[s].size, sizes[s].grain, WF_LEAF_EIGHT};
+            wf_dim dim = {sizes[s].size, sizes[s].grain, WF_CHUNKS_8};
             wf_tensor part = *wf_tensor_fake(ctx, WF_F64, 1, &dim, NULL);
-            int64_t length[WF_LEAVES] = {0};
+            int64_t length[WF_MAX_CHUNKS] = {0};
 
             for (int64_t p = 0; p < parts; p++) {
-                int64_t at[WF_LEAVES + 1], end = wf_cut(dim.size, dim.grain, parts, p + 1);
+                int64_t at[WF_MAX_CHUNKS + 1], end = wf_cut(dim.size, dim.grain, parts, p + 1);
 
                 part.start[0] = wf_cut(dim.size, dim.grain, parts, p);
                 part.local[0] = end - part.start[0];
-                CU_ASSERT_EQUAL(wf_leaf_cuts(&part, 0, at), WF_LEAVES);
+                CU_ASSERT_EQUAL(wf_chunk_cuts(&part, 0, at), WF_MAX_CHUNKS);
                 CU_ASSERT_EQUAL(at[0], 0);
-                CU_ASSERT_EQUAL(at[WF_LEAVES], part.local[0]);
-                for (int i = 0; i < WF_LEAVES; i++) {
+                CU_ASSERT_EQUAL(at[WF_MAX_CHUNKS], part.local[0]);
+                for (int i = 0; i < WF_MAX_CHUNKS; i++) {
                     CU_ASSERT_TRUE(at[i] <= at[i + 1]);
                     if (at[i] < at[i + 1])
                         CU_ASSERT_TRUE(part.start[0] + at[i] >=
-                                       wf_cut(dim.size, dim.grain, WF_LEAVES, i));
+                                       wf_cut(dim.size, dim.grain, WF_MAX_CHUNKS, i));
                     length[i] += at[i + 1] - at[i];
                 }
             }
-            for (int i = 0; i < WF_LEAVES; i++)
-                CU_ASSERT_EQUAL(length[i], wf_cut(dim.size, dim.grain, WF_LEAVES, i + 1) -
-                                               wf_cut(dim.size, dim.grain, WF_LEAVES, i));
+            for (int i = 0; i < WF_MAX_CHUNKS; i++)
+                CU_ASSERT_EQUAL(length[i], wf_cut(dim.size, dim.grain, WF_MAX_CHUNKS, i + 1) -
+                                               wf_cut(dim.size, dim.grain, WF_MAX_CHUNKS, i));
         }
     wf_context_close(ctx);
 }
 
-static void one_leaf(void)
+static void one_chunk(void)
 {
     wf_context_options off = {.exact_off = true};
     wf_context *ctx[] = {open_reference(0),
                          wf_context_open(wf_reference_device(NULL), &off, NULL)};
-    wf_dim dims[] = {wf_dim_width(10), wf_dim_split(10)};
-    int64_t at[WF_LEAVES + 1];
+    wf_dim dims[] = {wf_dim_width(10), wf_dim_chunked(10)};
+    int64_t at[WF_MAX_CHUNKS + 1];
 
     for (int i = 0; i < 2; i++) {
         wf_tensor *t = wf_tensor_fake(ctx[i], WF_F64, 2, dims, NULL);
 
-        CU_ASSERT_EQUAL(wf_leaf_cuts(t, 0, at), 1);
+        CU_ASSERT_EQUAL(wf_chunk_cuts(t, 0, at), 1);
         CU_ASSERT_TRUE(at[0] == 0 && at[1] == 10);
-        CU_ASSERT_EQUAL(wf_leaf_cuts(t, 1, at), i == 0 ? WF_LEAVES : 1);
-        CU_ASSERT_EQUAL(at[i == 0 ? WF_LEAVES : 1], 10);
+        CU_ASSERT_EQUAL(wf_chunk_cuts(t, 1, at), i == 0 ? WF_MAX_CHUNKS : 1);
+        CU_ASSERT_EQUAL(at[i == 0 ? WF_MAX_CHUNKS : 1], 10);
         CU_ASSERT_EQUAL(wf_context_exact(ctx[i]), i == 0);
         wf_context_close(ctx[i]);
     }
@@ -157,10 +157,10 @@ int main(void)
     static const wf_test tests[] = {
         {"cuts cover", cuts_cover},
         {"cuts nest", cuts_nest},
-        {"the walk over leaves is the midpoint tree", walk_is_the_tree},
+        {"the walk over chunks is the midpoint tree", walk_is_the_tree},
         {"what ranks hold are its nodes", ranks_are_nodes},
-        {"leaves of parts", leaves_of_parts},
-        {"one leaf", one_leaf},
+        {"chunks of parts", chunks_of_parts},
+        {"one chunk", one_chunk},
         {NULL, NULL}};
 
     return wf_test_main("tree", tests);

@@ -132,7 +132,7 @@ void run_on_device(const wf_call *like, numbers *in, numbers *out, bool add)
         CU_ASSERT_PTR_NOT_NULL_FATAL(n->block);
         n->t.data = (char *)n->block + shift * wf_dtype_size(n->t.dtype);
         if (i < n_in || add)
-            device->far->write(device, n->t.data, n->host, bytes_of(&n->t));
+            device->memory->write(device, n->t.data, n->host, bytes_of(&n->t));
         *(i < n_in ? &call.in[i] : &call.out[i - n_in]) = &n->t;
     }
     workspace_bytes = kernel->workspace ? kernel->workspace(&call) : 0;
@@ -142,8 +142,8 @@ void run_on_device(const wf_call *like, numbers *in, numbers *out, bool add)
     for (int i = 0; i < (n_out ? n_out : n_in); i++) {
         numbers *n = n_out ? &out[i] : &in[i]; /* in place: operands are the results */
 
-        CU_ASSERT_EQUAL(device->far->read(device, n->host, n->t.data, bytes_of(&n->t), &error),
-                        WF_OK);
+        CU_ASSERT_EQUAL(
+            device->memory->read(device, n->host, n->t.data, bytes_of(&n->t), &error), WF_OK);
     }
     if (wf_context_status(ctx) != WF_OK)
         printf("\n%s\n", wf_context_error(ctx)->text);
@@ -226,7 +226,7 @@ void check_reference(const wf_call *like, const numbers *in, const numbers *out,
     free(workspace);
 }
 
-/* The midpoint tree over ranks, which is what leaves of a partial sum come to. */
+/* The midpoint tree over ranks, which is what chunks of a partial sum come to. */
 static float tree_of(const float *x, int n)
 {
     return n == 1 ? x[0] : tree_of(x, n / 2) + tree_of(x + n / 2, n - n / 2);

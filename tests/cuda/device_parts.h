@@ -11,7 +11,7 @@
 
 enum { WHOLE = -1, SUM = -2, MAX = -3, MOST_PARTS = 8 };
 
-#define TREE (1u << 2 | 1u << 8) /* where ranks nest in the 8 leaves */
+#define TREE (1u << 2 | 1u << 8) /* where ranks nest in the 8 chunks */
 #define ANY  (1u << 3 | 1u << 8) /* where nothing is summed */
 
 /* Which dim of each operand and output is split; bit p of parts: over p ranks. */

@@ -84,7 +84,7 @@ static void versions(void)
 
 static wf_tensor *new_tensor(wf_context *ctx, int64_t rows, int64_t columns, int member)
 {
-    wf_dim dims[] = {wf_dim_batch(rows), wf_dim_split(columns)};
+    wf_dim dims[] = {wf_dim_batch(rows), wf_dim_chunked(columns)};
     wf_tensor *t = wf_tensor_new(ctx, WF_F32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
     wf_host_data view;
     float *x = wf_data_write(t, false, &view);
@@ -105,21 +105,21 @@ static void bytes_there_and_back(void)
     wf_host_data vx, vy;
 
     /* columns 5 .. 14 of a to columns 20 .. 29 of b, then b's first floats one place on */
-    device->far->copy(device,
-                      &(wf_copy){.from = (float *)a->data + 5,
-                                 .to = (float *)b->data + 20,
-                                 .bytes = 10 * sizeof(float),
-                                 .from_step = COLUMNS * sizeof(float),
-                                 .to_step = COLUMNS * sizeof(float),
-                                 .rows = ROWS},
-                      false, NULL);
-    device->far->copy(device,
-                      &(wf_copy){.from = b->data,
-                                 .to = (float *)b->data + 1,
-                                 .bytes = 18 * sizeof(float),
-                                 .rows = 1},
-                      false, NULL);
-    device->far->fill(device, (float *)b->data + 38, 0x80000000u, 3);
+    device->memory->copy(device,
+                         &(wf_copy){.from = (float *)a->data + 5,
+                                    .to = (float *)b->data + 20,
+                                    .bytes = 10 * sizeof(float),
+                                    .from_step = COLUMNS * sizeof(float),
+                                    .to_step = COLUMNS * sizeof(float),
+                                    .rows = ROWS},
+                         false, NULL);
+    device->memory->copy(device,
+                         &(wf_copy){.from = b->data,
+                                    .to = (float *)b->data + 1,
+                                    .bytes = 18 * sizeof(float),
+                                    .rows = 1},
+                         false, NULL);
+    device->memory->fill(device, (float *)b->data + 38, 0x80000000u, 3);
     x = (float *)(uintptr_t)wf_data_read(a, &vx);
     y = (float *)(uintptr_t)wf_data_read(b, &vy);
     CU_ASSERT_FATAL(x && y);
@@ -185,16 +185,16 @@ static void sums_over_ranks(void)
         test_sum(host, MEMBERS, tree, want, N);
         dst[0] = t[0]->data;
         dst[1] = t[3]->data;
-        CU_ASSERT_EQUAL(device->far->wait(device, &error), WF_OK);
-        CU_ASSERT_EQUAL(device->far->reduce(device,
-                                            &(wf_reduce){.src = src,
-                                                         .dst = dst,
-                                                         .n_src = MEMBERS,
-                                                         .n_dst = 2,
-                                                         .element = 4,
-                                                         .tree = tree,
-                                                         .n = N},
-                                            true, &error),
+        CU_ASSERT_EQUAL(device->memory->wait(device, &error), WF_OK);
+        CU_ASSERT_EQUAL(device->memory->reduce(device,
+                                               &(wf_reduce){.src = src,
+                                                            .dst = dst,
+                                                            .n_src = MEMBERS,
+                                                            .n_dst = 2,
+                                                            .element = 4,
+                                                            .tree = tree,
+                                                            .n = N},
+                                               true, &error),
                         WF_OK);
         for (int i = 0; i < 4; i += 3) {
             CU_ASSERT_EQUAL(wf_data_get(t[i], 0, N, got), WF_OK);
@@ -210,8 +210,8 @@ static void sums_over_ranks(void)
 static double squares_on(wf_device *device, float special, wf_error *error)
 {
     wf_context *ctx = wf_context_open(device, NULL, error);
-    wf_tensor *vector =
-        wf_tensor_new(ctx, WF_F32, 1, (wf_dim[]){wf_dim_split(1)}, NULL, WF_MEMORY_ACTIVATION);
+    wf_tensor *vector = wf_tensor_new(ctx, WF_F32, 1, (wf_dim[]){wf_dim_chunked(1)}, NULL,
+                                      WF_MEMORY_ACTIVATION);
     wf_host_data view;
     wf_squares squares;
     wf_exact_sum sum;
@@ -246,7 +246,7 @@ static void squares(void)
 /* Parts of a tensor of three dims, as layouts cut them: the elements' places in the whole count. */
 static void digests(void)
 {
-    const wf_dim dims[] = {wf_dim_batch(7), wf_dim_split(12), wf_dim_split(5)};
+    const wf_dim dims[] = {wf_dim_batch(7), wf_dim_chunked(12), wf_dim_chunked(5)};
     const int64_t size[] = {7, 12, 5};
     const struct {
         int64_t start[3], local[3];
@@ -267,7 +267,7 @@ static void digests(void)
         memcpy(part.start, parts[p].start, sizeof parts[p].start);
         memcpy(part.local, parts[p].local, sizeof parts[p].local);
         want = wf_digest_part(42, 2, 3, size, part.start, part.local, host);
-        CU_ASSERT_EQUAL(wf_context_device(ctx)->far->digest(&part, 42, 2, &got), WF_OK);
+        CU_ASSERT_EQUAL(wf_context_device(ctx)->memory->digest(&part, 42, 2, &got), WF_OK);
         CU_ASSERT_EQUAL(got, want);
     }
     wf_context_close(ctx);
@@ -282,13 +282,13 @@ static void what_cannot_be(void)
     CU_ASSERT_EQUAL(error.code, WF_EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "there is no GPU 99"));
     ctx = open_context(1 << 20);
-    CU_ASSERT_PTR_NULL(wf_tensor_new(ctx, WF_F32, 1, (wf_dim[]){wf_dim_split(1 << 20)}, NULL,
+    CU_ASSERT_PTR_NULL(wf_tensor_new(ctx, WF_F32, 1, (wf_dim[]){wf_dim_chunked(1 << 20)}, NULL,
                                      WF_MEMORY_ACTIVATION));
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_ENOMEM);
     wf_context_close(ctx);
     ctx = open_context(0); /* more than any device has */
-    CU_ASSERT_PTR_NULL(wf_tensor_new(ctx, WF_F32, 1, (wf_dim[]){wf_dim_split(1ll << 40)}, NULL,
-                                     WF_MEMORY_ACTIVATION));
+    CU_ASSERT_PTR_NULL(wf_tensor_new(ctx, WF_F32, 1, (wf_dim[]){wf_dim_chunked(1ll << 40)},
+                                     NULL, WF_MEMORY_ACTIVATION));
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_ENOMEM);
     wf_context_close(ctx);
 }
@@ -317,7 +317,7 @@ static wf_status refusals(bool plan, char text[2][sizeof((wf_error *)NULL)->text
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
     for (int i = 0; i < 2; i++) {
-        const wf_dim dims[] = {wf_dim_batch(1), wf_dim_split(4), wf_dim_split(2),
+        const wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(4), wf_dim_chunked(2),
                                wf_dim_width(i ? 512 : 32)};
 
         x[i] = wf_tensor_new(ctx, WF_F32, 4, dims, NULL, WF_MEMORY_ACTIVATION);

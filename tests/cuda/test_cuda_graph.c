@@ -43,11 +43,11 @@ static void set(wf_tensor *t, int member)
 
 static wf_tensor *new_tensor(wf_context *ctx, int member)
 {
-    wf_dim dims[] = {wf_dim_batch(BATCH), wf_dim_split(ROWS),
+    wf_dim dims[] = {wf_dim_batch(BATCH), wf_dim_chunked(ROWS),
                      wf_dim_heads(HEADS_HERE, COLUMNS / HEADS_HERE)};
     wf_tensor *t = wf_tensor_new(ctx, WF_F32, 3, dims, NULL, WF_MEMORY_ACTIVATION);
 
-    if (t && !wf_context_planning(ctx))
+    if (t && !wf_context_dry_run(ctx))
         set(t, member);
     return t;
 }

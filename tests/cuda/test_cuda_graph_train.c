@@ -93,7 +93,7 @@ static wf_status count_ops(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *m
 
     (void)rank, (void)model;
     if (step == 0)
-        wf_context_watch(ctx, count_call, t->arg);
+        wf_context_observe(ctx, count_call, t->arg);
     CU_ASSERT((*(int *)t->arg > 0) == (step == 1 || step == 2));
     CU_ASSERT(step < 2 || wf_context_flops(ctx) == step * flops);
     *(int *)t->arg = 0;

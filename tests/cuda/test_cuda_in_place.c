@@ -35,7 +35,7 @@ static void on_cpu(const wf_call *like, numbers *in)
 static void try_in_place(const char *name, const void *attr, size_t attr_size, int n_in,
                          int64_t size, int part)
 {
-    const wf_dim dims[] = {wf_dim_split(7), wf_dim_split(size)};
+    const wf_dim dims[] = {wf_dim_chunked(7), wf_dim_chunked(size)};
     wf_call call = {.op = wf_op_find(name), .attr = attr, .attr_size = attr_size, .n_in = n_in};
     numbers gpu[WF_MAX_INPUTS], cpu[WF_MAX_INPUTS];
 
@@ -100,12 +100,12 @@ static void cast_of(wf_device *device, const float *x, int64_t n, int64_t place)
     wf_error error = {WF_OK, ""};
 
     CU_ASSERT_FATAL(floats && halves && n <= 64);
-    device->far->write(device, floats + place, x, (size_t)n * sizeof *x);
+    device->memory->write(device, floats + place, x, (size_t)n * sizeof *x);
     device->narrow(device, floats + place, halves + place, n);
     device->widen(device, halves + place, floats + place, n);
-    CU_ASSERT_EQUAL(device->far->read(device, half, halves + place, (size_t)n * 2, &error),
+    CU_ASSERT_EQUAL(device->memory->read(device, half, halves + place, (size_t)n * 2, &error),
                     WF_OK);
-    CU_ASSERT_EQUAL(device->far->read(device, back, floats + place, (size_t)n * 4, &error),
+    CU_ASSERT_EQUAL(device->memory->read(device, back, floats + place, (size_t)n * 4, &error),
                     WF_OK);
     for (int64_t i = 0; i < n; i++) {
         float expected = wf_bf16_value(wf_bf16_of(x[i]));

@@ -12,13 +12,13 @@
 
 /* ---- products ---- */
 
-static const wf_dim heads = {48, 4, WF_LEAF_EIGHT}, ffn = {37, 1, WF_LEAF_EIGHT};
-static const wf_dim sparse = {5, 1, WF_LEAF_EIGHT}, even = {192, 8, WF_LEAF_EIGHT};
-static const wf_dim width = {24, 1, WF_LEAF_ONE}, odd_width = {19, 1, WF_LEAF_ONE};
+static const wf_dim heads = {48, 4, WF_CHUNKS_8}, ffn = {37, 1, WF_CHUNKS_8};
+static const wf_dim sparse = {5, 1, WF_CHUNKS_8}, even = {192, 8, WF_CHUNKS_8};
+static const wf_dim width = {24, 1, WF_CHUNKS_1}, odd_width = {19, 1, WF_CHUNKS_1};
 
 static numbers activations(wf_dim last, wf_dtype dtype)
 {
-    const wf_dim dims[] = {wf_dim_batch(10), wf_dim_split(11), last};
+    const wf_dim dims[] = {wf_dim_batch(10), wf_dim_chunked(11), last};
 
     return random_numbers(3, dims, dtype);
 }
@@ -64,7 +64,7 @@ static void product_parts(wf_dim k, wf_dim n, wf_dtype dtype, float shrink)
     const split dw_over_batch = {"linear_dw over batch", {0, 0}, {SUM}, 1u << 2};
     const split dw_over_n = {"linear_dw over n", {2, WHOLE}, {0}, ANY};
     const split dw_over_k = {"linear_dw over k", {WHOLE, 2}, {1}, ANY};
-    bool small = shrink > 0, tree_k = k.leaves != WF_LEAF_ONE;
+    bool small = shrink > 0, tree_k = k.chunks != WF_CHUNKS_1;
     numbers x, w, dy;
 
     open_context(false);
@@ -182,7 +182,7 @@ static void joined_products_of_free_choice(void)
         }
 }
 
-/* Members of a group have leaves of different sizes; a leaf runs through all of them. */
+/* Members of a group have chunks of different sizes; a chunk runs through all of them. */
 static void product_groups(void)
 {
     const split over_n = {"linear3_dx over n, m, l", {2, 0, 2, 0, 2, 0}, {SUM}, TREE};
@@ -211,7 +211,7 @@ static void product_groups(void)
     close_context();
 }
 
-/* Members that differ in their leaves: runs of neighbours, added in order. */
+/* Members that differ in their chunks: runs of neighbours, added in order. */
 static void mixed_groups(void)
 {
     const split over_k = {"linear3_dx over k", {WHOLE, 1, WHOLE, 1, WHOLE, 1}, {2}, ANY};
@@ -265,7 +265,7 @@ static void products_of_any_order(void)
 /* A batch of products: y[h, m, n] over k in chunks (0), one for each index of a batch (1). */
 static void matmul_of(const wf_matmul_attr *attr, wf_dim k, wf_dim n, wf_dtype dtype)
 {
-    const wf_dim h = wf_dim_split(5), m = wf_dim_split(11);
+    const wf_dim h = wf_dim_chunked(5), m = wf_dim_chunked(11);
     const wf_dim a[] = {h, attr->transpose_a ? k : m, attr->transpose_a ? m : k};
     const wf_dim b[] = {h, attr->transpose_b ? n : k, attr->transpose_b ? k : n};
     const wf_dim y[] = {h, m, n};
@@ -285,7 +285,7 @@ static void matmul_of(const wf_matmul_attr *attr, wf_dim k, wf_dim n, wf_dtype d
     check(&call, in, &out, &over_m, false);
     free(out.host);
     out = numbers_of(3, y, WF_F32);
-    if (k.leaves == WF_LEAF_EIGHT)
+    if (k.chunks == WF_CHUNKS_8)
         check(&call, in, &out, &over_k, false);
     free(in[0].host);
     free(in[1].host);
@@ -313,9 +313,9 @@ static void batches_of_products(void)
 static void attention_parts(const int64_t shape[4], float dropout, wf_dtype dtype, bool tiny,
                             bool bidirectional, const split *forward, const split *backward)
 {
-    const wf_dim b = wf_dim_batch(2), t = wf_dim_split(shape[2]), d = wf_dim_width(shape[3]);
-    const wf_dim q_dims[] = {b, t, {shape[0], 1, WF_LEAF_EIGHT}, d};
-    const wf_dim k_dims[] = {b, t, {shape[1], 1, WF_LEAF_EIGHT}, d};
+    const wf_dim b = wf_dim_batch(2), t = wf_dim_chunked(shape[2]), d = wf_dim_width(shape[3]);
+    const wf_dim q_dims[] = {b, t, {shape[0], 1, WF_CHUNKS_8}, d};
+    const wf_dim k_dims[] = {b, t, {shape[1], 1, WF_CHUNKS_8}, d};
     const wf_attention_attr attr = {.step = 11,
                                     .sequences = {.first = 40},
                                     .key = 9,

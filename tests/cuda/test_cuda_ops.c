@@ -46,17 +46,17 @@ static wf_dim dim_of(const shape *s, char letter)
     case 'b':
         return wf_dim_batch(s->b);
     case 's':
-        return wf_dim_split(s->s);
+        return wf_dim_chunked(s->s);
     case 'd':
         return wf_dim_width(s->d);
     case 'n':
-        return wf_dim_split(s->n);
+        return wf_dim_chunked(s->n);
     case 'h':
-        return wf_dim_split(s->h);
+        return wf_dim_chunked(s->h);
     case 'e':
         return wf_dim_width(s->e);
     case 'v':
-        return wf_dim_split(s->v);
+        return wf_dim_chunked(s->v);
     default:
         return wf_dim_width(s->s + 3);
     }
@@ -112,7 +112,7 @@ static int place_of(const char *words, int index, char letter)
 }
 
 /* Split over one letter; outputs without it are partial, which only floats can be. 8 ranks nest in
-   the leaves, and have parts that are empty; 3 have parts that do not. */
+   the chunks, and have parts that are empty; 3 have parts that do not. */
 static bool split_over(const row *r, char letter, const wf_call *call, const numbers *out,
                        split *s)
 {
@@ -308,7 +308,7 @@ static void norms(void)
 /* Products that underflow to -0: an empty part adds +0, and no zero may tell. */
 static void vanishing(void)
 {
-    const wf_dim dims[] = {wf_dim_batch(1), wf_dim_split(8), wf_dim_width(4)};
+    const wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(8), wf_dim_width(4)};
     const split parts = {"gradients of -0", {1, 1, 1, 1}, {SUM, SUM}, TREE};
     const wf_call layer = {.op = &wf_op_layernorm_dw, .n_in = 4, .n_out = 2};
     const wf_call rms = {.op = &wf_op_rmsnorm_dw, .n_in = 3, .n_out = 1};

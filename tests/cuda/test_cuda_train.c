@@ -46,7 +46,7 @@ static training make_training(wf_nn_arch arch, const char *device)
     return t;
 }
 
-/* Not the CPU's bits: other chains and trees inside a leaf. */
+/* Not the CPU's bits: other chains and trees inside a chunk. */
 static void curve(wf_nn_arch arch)
 {
     training cpu = make_training(arch, "cpu"), gpu = make_training(arch, "cuda");
@@ -161,7 +161,7 @@ static wf_status look_at_gpu(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt 
     const wf_par_gpu *gpu = wf_par_gpu_of(par);
 
     (void)t, (void)model, (void)step;
-    NEED(gpu && gpu->gpus == 3 && gpu->ranks == rank->size && rank->seat == rank->index);
+    NEED(gpu && gpu->gpus == 3 && gpu->ranks == rank->size && rank->local_rank == rank->index);
     NEED(gpu->ordinal == rank->index % 3);
     return WF_OK;
 }
@@ -187,8 +187,8 @@ static void several_gpus(void)
 
 /* What the host reads of the device's memory. */
 static struct {
-    const wf_far_memory *real;
-    wf_far_memory counting;
+    const wf_device_memory *real;
+    wf_device_memory counting;
     size_t bytes, most; /* of all steps, and of one */
 } reading;
 
@@ -206,10 +206,10 @@ static wf_status watch_reads(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt 
 
     (void)t, (void)rank, (void)model;
     if (step == 0) {
-        reading.real = device->far;
-        reading.counting = *device->far;
+        reading.real = device->memory;
+        reading.counting = *device->memory;
         reading.counting.read = count_read;
-        device->far = &reading.counting;
+        device->memory = &reading.counting;
     }
     reading.most = reading.bytes > reading.most ? reading.bytes : reading.most;
     reading.bytes = 0;

@@ -26,7 +26,7 @@ static void weigh_backward(wf_gradient *g)
 static const wf_kernel weigh_kernel = {.run = weigh_run};
 const wf_op weigh_op = {.name = "weigh",
                         .signature = "...,...->",
-                        .wide = 1,
+                        .keep_fp32 = 1,
                         .save = WF_SAVE_IN(1),
                         .backward = weigh_backward,
                         .cpu = &weigh_kernel};

@@ -32,7 +32,7 @@ static wf_dim draw_kind(draw *d, int64_t size)
         return wf_dim_heads((size + head - 1) / head, head);
     if (kind == 1)
         return wf_dim_batch(size);
-    return kind < 5 ? wf_dim_split(size) : wf_dim_width(size);
+    return kind < 5 ? wf_dim_chunked(size) : wf_dim_width(size);
 }
 
 /* A multiple of n, or a divisor. */
@@ -56,15 +56,15 @@ static wf_dim draw_dim(const binding *b, draw *d, int letter, const selection *w
     if (name == 'b')
         return draw_one_in(d, 6) ? draw_kind(d, size) : wf_dim_batch(size);
     if (name == '.' || name == 's')
-        return draw_one_in(d, 5) ? draw_kind(d, size) : wf_dim_split(size);
+        return draw_one_in(d, 5) ? draw_kind(d, size) : wf_dim_chunked(size);
     if (of_heads && name == 'h')
-        return wf_dim_split(
+        return wf_dim_chunked(
             b->known >> ('g' - 'a') & 1 ? relative(d, b->dim['g' - 'a'].size, false) : size);
     if (of_heads && name == 'g')
-        return wf_dim_split(
+        return wf_dim_chunked(
             b->known >> ('h' - 'a') & 1 ? relative(d, b->dim['h' - 'a'].size, true) : size);
     if (name == 'h' && op_is(b->op, "merge_heads"))
-        return wf_dim_split(size);
+        return wf_dim_chunked(size);
     if (name == 'd' && strstr(b->op->signature, "hd!"))
         return wf_dim_width(op_is(b->op, "rope") ? 2 * (1 + draw_below(d, 3)) : 1 + size % 6);
     return draw_kind(d, size);
@@ -185,7 +185,7 @@ static int compute_from(maker *m, int leaf)
         s.kind = STEP_MOVE;
         s.way = WAY_REDISTRIBUTE;
     } else if (how == 3 && v->wanted) {
-        s.kind = STEP_AGAIN;
+        s.kind = STEP_REUSE;
     } else {
         return leaf;
     }
@@ -309,8 +309,8 @@ static way draw_way(maker *m)
                                    : WAY_REDISTRIBUTE;
 }
 
-/* A run that happens again has parameters of its own: no other op has made them. */
-static bool may_run_again(const maker *m, const step *s)
+/* A run that is recomputed has parameters of its own: no other op has made them. */
+static bool may_recompute(const maker *m, const step *s)
 {
     const value *v = m->p->value;
 
@@ -339,6 +339,6 @@ bool draw_apply(maker *m, const wf_op *op)
     s.to = draw_placing(m->p, &m->d, n, letters);
     s.tied = !draw_one_in(&m->d, 8);
     s.way = draw_way(m);
-    s.again = draw_one_in(&m->d, 3) && may_run_again(m, &s);
+    s.recompute = draw_one_in(&m->d, 3) && may_recompute(m, &s);
     return append(m->p, s) && run_on_one(m);
 }

@@ -43,7 +43,7 @@ typedef struct selection {
 
 typedef enum step_kind {
     STEP_LEAF,  /* a tensor from plain memory */
-    STEP_AGAIN, /* another leaf of the same parameter */
+    STEP_REUSE, /* another leaf of the same parameter */
     STEP_MOVE,  /* the same value in another layout */
     STEP_APPLY  /* an op */
 } step_kind;
@@ -70,10 +70,10 @@ typedef struct step {
     placing to;
     bool tied; /* members of a group, or heads and their groups, are split alike */
     way way;
-    int axis;      /* of WAY_BORDER */
-    uint64_t key;  /* of a leaf's numbers */
-    bool positive; /* they are */
-    bool again;    /* an op whose run keeps its input alone, and runs again in backward */
+    int axis;       /* of WAY_BORDER */
+    uint64_t key;   /* of a leaf's numbers */
+    bool positive;  /* they are */
+    bool recompute; /* an op under activation checkpointing: its input alone is kept */
 } step;
 
 /* What one rank has for a value. */

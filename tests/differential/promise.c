@@ -3,19 +3,19 @@
  *
  * The context tells of every sum that has not (wf_context_inexact); all else is compared bit for
  * bit. So that it does not tell of everything, these it must not tell of: 2, 4 or 8 parts, by axes
- * in the order of the mesh, of a dim that has 8 leaves, or of a batch whose halves are the ranks'.
+ * in the order of the mesh, of a dim that has 8 chunks, or of a batch whose halves are the ranks'.
  */
 #include "tests/differential/program.h"
 
-/* Whether ranks [rank, rank + ranks) of p hold the nodes of the midpoint tree over leaves
-   [leaf, leaf + n). */
-static bool halves_agree(int64_t size, int p, int64_t leaf, int64_t n, int rank, int ranks)
+/* Whether ranks [rank, rank + ranks) of p hold the nodes of the midpoint tree over chunks
+   [chunk, chunk + n). */
+static bool halves_agree(int64_t size, int p, int64_t chunk, int64_t n, int rank, int ranks)
 {
     if (ranks == 1 || n <= 1)
         return true;
-    return wf_cut(size, 1, p, rank + ranks / 2) == leaf + n / 2 &&
-           halves_agree(size, p, leaf, n / 2, rank, ranks / 2) &&
-           halves_agree(size, p, leaf + n / 2, n - n / 2, rank + ranks / 2, ranks - ranks / 2);
+    return wf_cut(size, 1, p, rank + ranks / 2) == chunk + n / 2 &&
+           halves_agree(size, p, chunk, n / 2, rank, ranks / 2) &&
+           halves_agree(size, p, chunk + n / 2, n - n / 2, rank + ranks / 2, ranks - ranks / 2);
 }
 
 /* How many parts the axes cut a dim in; 0 where that is not promised for any sum. */
@@ -37,19 +37,19 @@ static int promised_parts(const wf_tensor *t, int dim)
 /* A sum over dim d of operand t, which has the letter. */
 static bool sum_promised(const wf_call *call, const wf_tensor *t, int d, int letter)
 {
-    int p = promised_parts(t, d), leaves = t->dim[d].leaves;
+    int p = promised_parts(t, d), chunks = t->dim[d].chunks;
     bool of_rows = op_is(call->op, "linear_dw") || op_is(call->op, "embedding_dw");
 
     if (!p)
         return false;
-    if (letter == 'b' - 'a' && leaves == WF_LEAF_EACH)
+    if (letter == 'b' - 'a' && chunks == WF_CHUNKS_EACH)
         return halves_agree(t->dim[d].size, p, 0, t->dim[d].size, 0, p);
     if (letter == 'b' - 'a')
-        return op_is(call->op, "batch_sum") && leaves == WF_LEAF_EIGHT;
+        return op_is(call->op, "batch_sum") && chunks == WF_CHUNKS_8;
     if (letter >= 26) /* tokens, where there are no heads behind them */
         return d == 1 && t->ndim <= (op_is(call->op, "token_sum") ? 2 : 3) &&
-               leaves == WF_LEAF_EIGHT && !of_rows;
-    return leaves == WF_LEAF_EIGHT;
+               chunks == WF_CHUNKS_8 && !of_rows;
+    return chunks == WF_CHUNKS_8;
 }
 
 /* The letters that are summed: beside those of the signature, what the last output lacks of the

@@ -204,9 +204,9 @@ wf_status run_program(wf_rank *rank, wf_mesh *mesh, const program *p, board *b)
     wf_scope_open(r.ctx);
     tape = wf_tape_open(r.ctx);
     wf_context_storage(r.ctx, p->storage);
-    wf_context_watch(r.ctx, look, &r);
+    wf_context_observe(r.ctx, look, &r);
     status = run_steps(&r, tape);
-    wf_context_watch(r.ctx, NULL, NULL);
+    wf_context_observe(r.ctx, NULL, NULL);
     wf_context_storage(r.ctx, WF_F32);
     wf_tape_close(tape);
     wf_scope_close(r.ctx);

@@ -7,13 +7,13 @@
 
 typedef struct run run;
 
-/* An op as a module, so that backward can run it again. */
-typedef struct again {
+/* An op as a module, so that backward can recompute it. */
+typedef struct recomputed {
     wf_nn_module module;
     run *r;
     const step *s;
     bool whole;
-} again;
+} recomputed;
 
 struct run {
     wf_rank *rank;
@@ -26,7 +26,7 @@ struct run {
     bool rough_now, rough_any, rough_back;
     bool
         fell_back; /* an operand passed a border that one rank has not: gradients meet elsewhere */
-    again again[STEPS];
+    recomputed recomputed[STEPS];
     uint64_t told; /* every refusal, in one number: alike on all ranks */
 };
 

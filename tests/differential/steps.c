@@ -16,7 +16,7 @@ static void write_step(run *r, const step *s)
         if (r->value[id] && r->value[id]->ndim)
             for (int d = 0; d < r->value[id]->ndim; d++)
                 note(r->b, "%s%d/%d", d ? "," : " grains/chunks ",
-                     (int)r->value[id]->dim[d].grain, r->value[id]->dim[d].leaves);
+                     (int)r->value[id]->dim[d].grain, r->value[id]->dim[d].chunks);
     }
     note(r->b, "%s\n", r->rough[s->out[0]] ? " (close)" : "");
 }
@@ -27,7 +27,7 @@ static void write_call(run *r, const step *s, const char *how, wf_tensor *const 
 
     if (r->rank->index != 0)
         return;
-    note(r->b, "  round %d %s %s%s(", s->round, how, s->again ? "(runs again) " : "",
+    note(r->b, "  round %d %s %s%s(", s->round, how, s->recompute ? "(recomputed) " : "",
          s->op->name);
     for (int i = 0; i < s->n_in; i++)
         note(r->b, "%sv%d %s", i ? ", " : "", s->in[i],
@@ -178,9 +178,9 @@ static wf_status give_results(run *r, const step *s, wf_tensor *const *out)
 }
 
 /* What a module does whenever it runs: its parameters are brought inside. */
-static wf_tensor *forward_again(wf_nn_module *module, wf_tensor *x)
+static wf_tensor *recompute_forward(wf_nn_module *module, wf_tensor *x)
 {
-    const again *a = (const again *)module;
+    const recomputed *a = (const recomputed *)module;
     wf_tensor *in[WF_MAX_INPUTS] = {x}, *out[WF_MAX_OUTPUTS] = {NULL};
 
     for (int i = 1; i < a->s->n_in; i++)
@@ -190,19 +190,19 @@ static wf_tensor *forward_again(wf_nn_module *module, wf_tensor *x)
     return out[0];
 }
 
-static const wf_nn_type again_type = {.name = "again", .forward = forward_again};
+static const wf_nn_type recompute_type = {.name = "recomputed", .forward = recompute_forward};
 
 /* The op itself, or as a module that keeps its input alone. */
 static wf_status apply_here(run *r, const step *s, bool whole, wf_tensor *const *in,
                             wf_tensor **out)
 {
-    again *a = &r->again[s - r->p->step];
+    recomputed *a = &r->recomputed[s - r->p->step];
 
-    if (!s->again)
+    if (!s->recompute)
         return apply(s, r->ctx, in, out);
-    *a =
-        (again){.module = {.type = &again_type, .ctx = r->ctx}, .r = r, .s = s, .whole = whole};
-    out[0] = wf_nn_run_again(&a->module, in[0]);
+    *a = (recomputed){
+        .module = {.type = &recompute_type, .ctx = r->ctx}, .r = r, .s = s, .whole = whole};
+    out[0] = wf_nn_checkpoint(&a->module, in[0]);
     return wf_context_status(r->ctx);
 }
 
@@ -246,7 +246,7 @@ wf_status run_step(run *r, int k)
         status = run_apply(r, s);
     else
         r->value[s->out[0]] = wf_leaf(r->value[s->in[0]]);
-    if (s->kind == STEP_AGAIN)
+    if (s->kind == STEP_REUSE)
         r->rough[s->out[0]] = r->rough[s->in[0]];
     if (status == WF_OK)
         write_step(r, s);

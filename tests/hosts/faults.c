@@ -22,8 +22,8 @@
  */
 #include "apps/gpt_train/text_data.h"
 #include "apps/gpt_train/train_loop.h"
-#include "mesh/cluster/launcher.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/transport/launcher.h"
+#include "mesh/health/recorder_internal.h"
 #include "mesh/health/failure_detector.h"
 #include "parallel/shard/update_internal.h"
 #include "tests/hosts/failing_calls.h"

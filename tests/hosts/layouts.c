@@ -9,7 +9,7 @@
  * Started by nobody it begins with one rank; `layouts STEPS` under mpirun has 8 ranks in any number
  * of processes that divides 8.
  */
-#include "mesh/cluster/launcher.h"
+#include "mesh/transport/launcher.h"
 #include "tests/parallel/rows.h"
 #include <unistd.h>
 

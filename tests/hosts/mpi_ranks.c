@@ -7,7 +7,7 @@
  * status 5 (here) in 0.1 s: text" of its launch; the exit status is that of the last case.
  */
 #include "mesh/cluster/launch.h"
-#include "mesh/cluster/launcher.h"
+#include "mesh/transport/launcher.h"
 #include "tests/mesh/ranks.h"
 #include <signal.h>
 #include <time.h>

@@ -44,7 +44,7 @@ static const op_shape shapes[] = {
     {2, 9, 33, 6, 2, 4, 33, false}, {3, 99, 203, 6, 2, 16, 301, true}};
 
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
-enum { SLOPES = UNDER_SANITIZER ? 2 : SHAPES }; /* the others run without them */
+enum { NUMERIC_SHAPES = UNDER_SANITIZER ? 2 : SHAPES }; /* the others run without them */
 
 static op_suite running;
 static const op_entry *entries;
@@ -53,13 +53,13 @@ static bool seen_reference[256], seen_cpu[256]; /* rows of ops.def, by id */
 static const wf_kernel *(*reference_kernel)(const wf_device *, const wf_op *);
 static const wf_kernel *(*cpu_kernel)(const wf_device *, const wf_op *);
 
-static const wf_kernel *watched_reference(const wf_device *device, const wf_op *op)
+static const wf_kernel *observed_reference(const wf_device *device, const wf_op *op)
 {
     seen_reference[op->id] = true;
     return reference_kernel(device, op);
 }
 
-static const wf_kernel *watched_cpu(const wf_device *device, const wf_op *op)
+static const wf_kernel *observed_cpu(const wf_device *device, const wf_op *op)
 {
     seen_cpu[op->id] = true;
     return cpu_kernel(device, op);
@@ -85,10 +85,10 @@ wf_context *op_context_open(int threads)
 
     if (device && threads) {
         cpu_kernel = device->kernel;
-        device->kernel = watched_cpu;
+        device->kernel = observed_cpu;
     } else if (device) {
         reference_kernel = device->kernel;
-        device->kernel = watched_reference;
+        device->kernel = observed_reference;
     }
     return context_over(device, &error);
 }
@@ -165,7 +165,7 @@ static double *differences(wf_context *ctx, op_trial *t, int i)
 {
     const double step = 0x1p-17;
     int64_t n = op_elements(&t->c.in[i]);
-    double *slope = op_numbers(n);
+    double *numeric = op_numbers(n);
 
     for (int64_t k = 0; k < n; k++) {
         double x = t->x[i][k], above, below;
@@ -175,9 +175,9 @@ static double *differences(wf_context *ctx, op_trial *t, int i)
         t->x[i][k] = x - step;
         below = loss_at(ctx, t);
         t->x[i][k] = x;
-        slope[k] = (above - below) / (2 * step);
+        numeric[k] = (above - below) / (2 * step);
     }
-    return slope;
+    return numeric;
 }
 
 /* Gradients of vectors come per sequence, [batch, ..]: add them up in place. */
@@ -203,7 +203,7 @@ static void gradient_trial(wf_context *ctx, op_trial *t)
             whole_gradient(&r, OP_OUTPUTS + i, t->c.in[i].ndim);
     for (int i = 0; i < t->c.n_in; i++) {
         int g = OP_OUTPUTS + i;
-        double *slope, error;
+        double *numeric, error;
 
         if (!r.value[g])
             continue;
@@ -211,12 +211,12 @@ static void gradient_trial(wf_context *ctx, op_trial *t)
             op_fail(t, "gradient of operand %d has %" PRId64 " elements", i, r.count[g]);
             continue;
         }
-        slope = differences(ctx, t, i);
+        numeric = differences(ctx, t, i);
         error =
-            distance(r.value[g], slope, r.count[g]) / measure(&r, g, OP_OUTPUTS, OP_RESULTS);
+            distance(r.value[g], numeric, r.count[g]) / measure(&r, g, OP_OUTPUTS, OP_RESULTS);
         if (!(error <= 1e-6))
             op_fail(t, "gradient of operand %d is %.1e away from differences", i, error);
-        free(slope);
+        free(numeric);
     }
     op_forget(&r);
 }
@@ -230,7 +230,7 @@ static void gradients(void)
     wf_context *ctx = op_context_open(0);
 
     for (const op_entry *e = entries; e->name; e++)
-        for (int s = 0; s < SLOPES; s++) {
+        for (int s = 0; s < NUMERIC_SHAPES; s++) {
             op_trial t = op_trial_begin(e, &shapes[s], seed_of(e, s));
 
             if (!shapes[s].large)

@@ -27,7 +27,7 @@ typedef struct split {
     unsigned parts; /* bit p: over p ranks */
 } split;
 
-#define TREE (1u << 2 | 1u << 4 | 1u << 8) /* where ranks nest in the 8 leaves */
+#define TREE (1u << 2 | 1u << 4 | 1u << 8) /* where ranks nest in the 8 chunks */
 #define ANY  (TREE | 1u << 3 | 1u << 5 | 1u << 6 | 1u << 7) /* where nothing is summed */
 
 static wf_context *ctx;

@@ -24,12 +24,13 @@ static op_operand wanted(int ndim, wf_dim a, wf_dim b, wf_dim c, wf_dim d)
 
 op_operand op_activations(const op_shape *s, wf_dim last)
 {
-    return wanted(3, wf_dim_batch(s->batch), wf_dim_split(s->tokens), last, (wf_dim){0});
+    return wanted(3, wf_dim_batch(s->batch), wf_dim_chunked(s->tokens), last, (wf_dim){0});
 }
 
 op_operand op_per_token(const op_shape *s)
 {
-    return wanted(2, wf_dim_batch(s->batch), wf_dim_split(s->tokens), (wf_dim){0}, (wf_dim){0});
+    return wanted(2, wf_dim_batch(s->batch), wf_dim_chunked(s->tokens), (wf_dim){0},
+                  (wf_dim){0});
 }
 
 op_operand op_unwanted(op_operand o)
@@ -55,7 +56,7 @@ op_operand op_vector(wf_dim dim)
 
 op_operand op_heads(const op_shape *s, int64_t heads)
 {
-    return wanted(4, wf_dim_batch(s->batch), wf_dim_split(s->tokens), wf_dim_split(heads),
+    return wanted(4, wf_dim_batch(s->batch), wf_dim_chunked(s->tokens), wf_dim_chunked(heads),
                   wf_dim_width(s->head_dim));
 }
 

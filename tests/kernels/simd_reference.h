@@ -225,15 +225,15 @@ static void want_rmsnorm_grad(const data *in, double *const want[OUTPUTS])
     want_norm_grad(in, want[0], false);
 }
 
-static void run_leaves(const wf_simd *simd, const data *in, float *const out[OUTPUTS])
+static void run_chunks(const wf_simd *simd, const data *in, float *const out[OUTPUTS])
 {
-    const wf_leaf_rows rows = {1, in->rows, in->rows};
+    const wf_chunk_rows rows = {1, in->rows, in->rows};
 
-    simd->layernorm_leaf(in->x, in->mean, in->rstd, in->dy, out[0], out[1], rows, in->d);
-    simd->rmsnorm_leaf(in->x, in->rstd, in->dy, out[2], rows, in->d);
+    simd->layernorm_chunk(in->x, in->mean, in->rstd, in->dy, out[0], out[1], rows, in->d);
+    simd->rmsnorm_chunk(in->x, in->rstd, in->dy, out[2], rows, in->d);
 }
 
-static void want_leaves(const data *in, double *const want[OUTPUTS])
+static void want_chunks(const data *in, double *const want[OUTPUTS])
 {
     for (int64_t i = 0; i < in->d; i++) {
         want[0][i] = want[1][i] = want[2][i] = 0.0;
@@ -380,7 +380,7 @@ static const kernel kernels[] = {
     {"rmsnorm", {FULL, PER_ROW}, run_rmsnorm, want_rmsnorm},
     {"layernorm_grad", {FULL}, run_layernorm_grad, want_layernorm_grad},
     {"rmsnorm_grad", {FULL}, run_rmsnorm_grad, want_rmsnorm_grad},
-    {"leaves", {PER_COLUMN, PER_COLUMN, PER_COLUMN}, run_leaves, want_leaves},
+    {"chunks", {PER_COLUMN, PER_COLUMN, PER_COLUMN}, run_chunks, want_chunks},
     {"rope", {FULL, FULL}, run_rope, want_rope},
     {"softmax", {FULL, PER_ROW, PER_ROW}, run_softmax, want_softmax},
     {"adamw", {FULL, FULL, FULL}, run_adamw, want_adamw},

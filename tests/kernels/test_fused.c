@@ -193,7 +193,7 @@ static void bits_of_the_ops_apart(void)
         CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
         wf_context_position(ctx, 3, (wf_sequences){.first = 5});
         for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
-            const wf_dim dims[] = {wf_dim_batch(sizes[s][0]), wf_dim_split(sizes[s][1]),
+            const wf_dim dims[] = {wf_dim_batch(sizes[s][0]), wf_dim_chunked(sizes[s][1]),
                                    wf_dim_width(sizes[s][2])};
 
             for (size_t p = 0; p < sizeof pairs / sizeof *pairs; p++) {

@@ -1,7 +1,7 @@
 /*
  * tests/kernels/test_gemm.c - products of matrices against their definition, written as plainly
- * as it can be: a recursion over leaves, each of them a chain of fmaf. Every bit must agree,
- * for every instruction set, any size of team, any strides, and any cut in parts and leaves.
+ * as it can be: a recursion over chunks, each of them a chain of fmaf. Every bit must agree,
+ * for every instruction set, any size of team, any strides, and any cut in parts and chunks.
  */
 #include "core/numerics/tree.h"
 #include "kernels/cpu/gemm_blocking_internal.h"
@@ -54,30 +54,30 @@ static float *values(int64_t n)
     return x;
 }
 
-/* The first of the leaves from `part` on that begins after `skip` more leaves. */
-static int64_t leaf_part(const wf_gemm *g, int64_t part, int64_t skip)
+/* The first of the chunks from `part` on that begins after `skip` more chunks. */
+static int64_t chunk_part(const wf_gemm *g, int64_t part, int64_t skip)
 {
     while (skip > 0) {
         part++;
-        skip -= part >= g->n_parts || g->parts[part].leaf;
+        skip -= part >= g->n_parts || g->parts[part].chunk;
     }
     return part;
 }
 
-static float tree(const wf_gemm *g, int64_t i, int64_t j, int64_t part, int64_t leaves)
+static float tree(const wf_gemm *g, int64_t i, int64_t j, int64_t part, int64_t chunks)
 {
     float sum = 0.0f;
 
-    if (leaves > 1) {
-        float left = tree(g, i, j, part, leaves / 2);
+    if (chunks > 1) {
+        float left = tree(g, i, j, part, chunks / 2);
 
-        part = leaf_part(g, part, leaves / 2);
-        return left + tree(g, i, j, part, leaves - leaves / 2);
+        part = chunk_part(g, part, chunks / 2);
+        return left + tree(g, i, j, part, chunks - chunks / 2);
     }
     for (int64_t first = part; part < g->n_parts; part++) {
         const wf_gemm_part *p = &g->parts[part];
 
-        if (part > first && p->leaf)
+        if (part > first && p->chunk)
             break;
         for (int64_t k = 0; k < p->k; k++)
             sum = fmaf(p->a[i * p->a_row + k * p->a_k], p->b[k * p->b_k + j * p->b_col], sum);
@@ -107,16 +107,16 @@ static int same(const wf_gemm *g, const float *c, const float *want, const float
 static void check(wf_gemm *g)
 {
     static const char *const names[] = {"portable", "avx2", "avx512"};
-    int64_t floats = 2 * GUARD + g->m * g->c_row, leaves = 0;
+    int64_t floats = 2 * GUARD + g->m * g->c_row, chunks = 0;
     float *want = malloc((size_t)(g->m * g->n) * sizeof *want + 1);
     float *poison = values(floats), *c = malloc((size_t)floats * sizeof *c);
 
     for (int64_t p = 0; p < g->n_parts; p++)
-        leaves += g->parts[p].leaf || p == 0;
+        chunks += g->parts[p].chunk || p == 0;
     for (int64_t i = 0; i < g->m * g->n; i++) {
         float older = poison[GUARD + i / g->n * g->c_row + i % g->n];
 
-        want[i] = (leaves ? tree(g, i / g->n, i % g->n, 0, leaves) : 0.0f) + 0.0f;
+        want[i] = (chunks ? tree(g, i / g->n, i % g->n, 0, chunks) : 0.0f) + 0.0f;
         if (g->add)
             want[i] = older + want[i];
     }
@@ -195,17 +195,17 @@ static void random_products(void)
 
         for (int64_t i = 0; i < n_parts; i++)
             parts[i] =
-                (wf_gemm_part){.k = below(5) ? below(most) + least : 0, .leaf = below(2)};
-        parts[0].leaf = true;
+                (wf_gemm_part){.k = below(5) ? below(most) + least : 0, .chunk = below(2)};
+        parts[0].chunk = true;
         check_parts(m, n, parts, n_parts);
     }
 }
 
-/* The forms of a training step: leaves of one length, also many and short, and one long one. */
-static void even_leaves(void)
+/* The forms of a training step: chunks of one length, also many and short, and one long one. */
+static void even_chunks(void)
 {
     static const int64_t cases[][4] = {
-        /* m, n, leaves, k of each */
+        /* m, n, chunks, k of each */
         {30, 70, 1, 2000}, {30, 70, 8, 96},  {17, 40, 8, 384}, {15, 33, 16, 500},
         {29, 35, 64, 8},   {5, 17, 600, 1},  {16, 48, 96, 13}, {14, 32, 7, 60},
         {3, 64, 3, 700},   {1, 200, 8, 100}, {200, 1, 8, 100}, {1, 1, 5, 900},
@@ -215,7 +215,7 @@ static void even_leaves(void)
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         for (int64_t l = 0; l < cases[i][2]; l++)
-            parts[l] = (wf_gemm_part){.k = cases[i][3], .leaf = true};
+            parts[l] = (wf_gemm_part){.k = cases[i][3], .chunk = true};
         check_parts(cases[i][0], cases[i][1], parts, cases[i][2]);
     }
 }
@@ -223,7 +223,7 @@ static void even_leaves(void)
 /* Large enough for several blocks of rows, and of columns, and for members of a team to share. */
 static void many_blocks(void)
 {
-    wf_gemm_part parts[3] = {{.k = 5, .leaf = true}, {.k = 40}, {.k = 9, .leaf = true}};
+    wf_gemm_part parts[3] = {{.k = 5, .chunk = true}, {.k = 40}, {.k = 9, .chunk = true}};
 
     check_parts(1100, 90, parts, 3);
     check_parts(20, 6200, parts, 3);
@@ -232,8 +232,8 @@ static void many_blocks(void)
 
 static void nothing(void)
 {
-    wf_gemm_part empty[3] = {{.leaf = true}, {.leaf = true}, {.k = 0}};
-    wf_gemm_part one[1] = {{.k = 3, .leaf = true}};
+    wf_gemm_part empty[3] = {{.chunk = true}, {.chunk = true}, {.k = 0}};
+    wf_gemm_part one[1] = {{.k = 3, .chunk = true}};
 
     check_parts(20, 30, empty, 3);
     check_parts(20, 30, empty, 0);
@@ -241,12 +241,12 @@ static void nothing(void)
     check_parts(20, 0, one, 1);
 }
 
-static wf_gemm_plan plan_of(wf_gemm_part part, int64_t m, int64_t n)
+static wf_gemm_blocking blocking_of(wf_gemm_part part, int64_t m, int64_t n)
 {
     static const wf_gemm_limits limits = {14, 32, 384, 504, 3072};
     wf_gemm g = {.m = m, .n = n, .parts = &part, .n_parts = 1};
 
-    return wf_gemm_plan_of(&g, &limits, 1);
+    return wf_gemm_blocking_of(&g, &limits, 1);
 }
 
 /* A narrow product packs little of its large operand, where a tile can read it as it lies. */
@@ -258,20 +258,20 @@ static void narrow_in_place(void)
     wf_gemm_part spread = {.a_row = 512, .a_k = 2, .b_k = 512, .b_col = 2, .k = 256};
     wf_gemm_part pages = {.a_row = 1, .a_k = 2048, .b_k = 1024, .b_col = 1, .k = 384};
 
-    CU_ASSERT_TRUE(plan_of(forward, 2048, 32).rows_in_place);
-    CU_ASSERT_FALSE(plan_of(forward, 2048, 32).cols_in_place);
-    CU_ASSERT_FALSE(plan_of(forward, 2048, 768).rows_in_place);
-    CU_ASSERT_FALSE(plan_of(pieces, 2048, 32).rows_in_place);
-    CU_ASSERT_TRUE(plan_of(gradient, 32, 768).cols_in_place);
-    CU_ASSERT_FALSE(plan_of(gradient, 32, 768).rows_in_place);
-    CU_ASSERT_FALSE(plan_of(gradient, 768, 768).cols_in_place);
-    CU_ASSERT_FALSE(plan_of(spread, 32, 32).rows_in_place);
-    CU_ASSERT_FALSE(plan_of(spread, 32, 32).cols_in_place);
-    CU_ASSERT_FALSE(plan_of(pages, 32, 32).rows_in_place);
-    CU_ASSERT_FALSE(plan_of(pages, 32, 32).cols_in_place);
+    CU_ASSERT_TRUE(blocking_of(forward, 2048, 32).rows_in_place);
+    CU_ASSERT_FALSE(blocking_of(forward, 2048, 32).cols_in_place);
+    CU_ASSERT_FALSE(blocking_of(forward, 2048, 768).rows_in_place);
+    CU_ASSERT_FALSE(blocking_of(pieces, 2048, 32).rows_in_place);
+    CU_ASSERT_TRUE(blocking_of(gradient, 32, 768).cols_in_place);
+    CU_ASSERT_FALSE(blocking_of(gradient, 32, 768).rows_in_place);
+    CU_ASSERT_FALSE(blocking_of(gradient, 768, 768).cols_in_place);
+    CU_ASSERT_FALSE(blocking_of(spread, 32, 32).rows_in_place);
+    CU_ASSERT_FALSE(blocking_of(spread, 32, 32).cols_in_place);
+    CU_ASSERT_FALSE(blocking_of(pages, 32, 32).rows_in_place);
+    CU_ASSERT_FALSE(blocking_of(pages, 32, 32).cols_in_place);
 }
 
-/* Parts that begin no leaf are one chain: the same bits as one part of all of them. */
+/* Parts that begin no chunk are one chain: the same bits as one part of all of them. */
 static void parts_are_one_chain(void)
 {
     enum { M = 9, N = 37, K = 450 };
@@ -293,7 +293,7 @@ static void parts_are_one_chain(void)
     free(b);
 }
 
-/* Windows cover every element once and in order, whatever the leaves. */
+/* Windows cover every element once and in order, whatever the chunks. */
 static void windows_cover(void)
 {
     static const float one[] = {1.0f}; /* every element, as no stride is set */
@@ -308,7 +308,7 @@ static void windows_cover(void)
         g.n_parts = 1 + below(200);
         for (int64_t i = 0; i < g.n_parts; i++)
             parts[i] =
-                (wf_gemm_part){.a = one, .b = one, .k = below(longest), .leaf = below(3) != 0};
+                (wf_gemm_part){.a = one, .b = one, .k = below(longest), .chunk = below(3) != 0};
         for (c = wf_gemm_begin(&g, false); !w.last;) {
             int64_t in_window = 0;
 
@@ -336,7 +336,7 @@ int main(void)
     static const wf_test tests[] = {
         {"windows cover the long dimension", windows_cover},
         {"random products", random_products},
-        {"even leaves", even_leaves},
+        {"even chunks", even_chunks},
         {"many blocks", many_blocks},
         {"nothing to sum", nothing},
         {"narrow products are read in place", narrow_in_place},

@@ -2,12 +2,12 @@
 #include "tests/kernels/op_parts.h"
 
 /* 12 heads of 4 features: over 8 ranks they are cut unevenly, and never inside a head. */
-static const wf_dim heads = {48, 4, WF_LEAF_EIGHT}, ffn = {37, 1, WF_LEAF_EIGHT};
-static const wf_dim sparse = {5, 1, WF_LEAF_EIGHT}; /* less than one index for each rank */
+static const wf_dim heads = {48, 4, WF_CHUNKS_8}, ffn = {37, 1, WF_CHUNKS_8};
+static const wf_dim sparse = {5, 1, WF_CHUNKS_8}; /* less than one index for each rank */
 
 static wf_tensor *activations(wf_dim last)
 {
-    const wf_dim dims[] = {wf_dim_batch(8), wf_dim_split(11), last};
+    const wf_dim dims[] = {wf_dim_batch(8), wf_dim_chunked(11), last};
 
     return random_tensor(3, dims);
 }
@@ -70,7 +70,7 @@ static void products_that_underflow(void)
     product_parts(sparse, sparse, 1e-25F);
 }
 
-/* Members of a group have leaves of different sizes; a leaf runs through all of them. */
+/* Members of a group have chunks of different sizes; a chunk runs through all of them. */
 static void product_groups(void)
 {
     const split over_n = {"linear3_dx over n, m, l", {2, 0, 2, 0, 2, 0}, {SUM}, TREE};
@@ -90,7 +90,7 @@ static void product_groups(void)
     close_context();
 }
 
-/* Members that differ in their leaves: neighbours that do not are a sum of their own, and these are
+/* Members that differ in their chunks: neighbours that do not are a sum of their own, and these are
    added in order, so that a rank's part of dx is the slice of the whole. */
 static void mixed_groups(void)
 {

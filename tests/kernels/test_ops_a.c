@@ -169,8 +169,8 @@ static void bias_add_of_heads(op_case *c, const op_shape *s)
 static void bias_add_without_tokens(op_case *c, const op_shape *s)
 {
     *c = op_case_of(2, 1, apply_bias_add);
-    c->in[0] = op_matrix(wf_dim_batch(s->batch), wf_dim_split(s->width));
-    c->in[1] = op_vector(wf_dim_split(s->width));
+    c->in[0] = op_matrix(wf_dim_batch(s->batch), wf_dim_chunked(s->width));
+    c->in[1] = op_vector(wf_dim_chunked(s->width));
 }
 
 static void apply_batch_sum(wf_tensor *const *in, wf_tensor **out)
@@ -187,7 +187,7 @@ static void batch_sum(op_case *c, const op_shape *s)
 static void batch_sum_of_tokens(op_case *c, const op_shape *s)
 {
     *c = op_case_of(1, 1, apply_batch_sum);
-    c->in[0] = op_matrix(wf_dim_split(s->tokens), width(s));
+    c->in[0] = op_matrix(wf_dim_chunked(s->tokens), width(s));
 }
 
 static void apply_batch_expand(wf_tensor *const *in, wf_tensor **out)
@@ -198,7 +198,7 @@ static void apply_batch_expand(wf_tensor *const *in, wf_tensor **out)
 static void batch_expand(op_case *c, const op_shape *s)
 {
     *c = op_case_of(2, 1, apply_batch_expand);
-    c->in[0] = op_matrix(wf_dim_split(s->tokens), width(s));
+    c->in[0] = op_matrix(wf_dim_chunked(s->tokens), width(s));
     c->in[1] = op_unwanted(op_activations(s, width(s)));
 }
 
@@ -242,7 +242,7 @@ static void linear(op_case *c, const op_shape *s)
 {
     *c = op_case_of(2, 1, apply_linear);
     c->in[0] = op_activations(s, width(s));
-    c->in[1] = op_matrix(wf_dim_split(s->vocabulary), width(s));
+    c->in[1] = op_matrix(wf_dim_chunked(s->vocabulary), width(s));
 }
 
 /* As after attention: the summed dim is made of heads. */
@@ -264,7 +264,7 @@ static void linear2(op_case *c, const op_shape *s)
 {
     *c = op_case_of(3, 2, apply_linear2);
     c->in[0] = op_activations(s, width(s));
-    c->in[1] = c->in[2] = op_matrix(wf_dim_split(s->vocabulary), width(s));
+    c->in[1] = c->in[2] = op_matrix(wf_dim_chunked(s->vocabulary), width(s));
 }
 
 static void apply_linear3(wf_tensor *const *in, wf_tensor **out)
@@ -289,8 +289,8 @@ static void linear_bias(op_case *c, const op_shape *s)
 {
     *c = op_case_of(3, 1, apply_linear_bias);
     c->in[0] = op_activations(s, width(s));
-    c->in[1] = op_matrix(wf_dim_split(s->vocabulary), width(s));
-    c->in[2] = op_vector(wf_dim_split(s->vocabulary));
+    c->in[1] = op_matrix(wf_dim_chunked(s->vocabulary), width(s));
+    c->in[2] = op_vector(wf_dim_chunked(s->vocabulary));
 }
 
 static void apply_linear3_bias(wf_tensor *const *in, wf_tensor **out)
@@ -354,7 +354,7 @@ static void apply_embedding(wf_tensor *const *in, wf_tensor **out)
 static void embedding(op_case *c, const op_shape *s)
 {
     *c = op_case_of(2, 1, apply_embedding);
-    c->in[0] = op_matrix(wf_dim_split(s->vocabulary), width(s));
+    c->in[0] = op_matrix(wf_dim_chunked(s->vocabulary), width(s));
     c->in[1] = op_token_ids(s);
 }
 
@@ -384,7 +384,7 @@ static void position_add(op_case *c, const op_shape *s)
 {
     *c = op_case_of(2, 1, apply_position_add);
     c->in[0] = op_activations(s, width(s));
-    c->in[1] = op_matrix(wf_dim_split(s->tokens), width(s));
+    c->in[1] = op_matrix(wf_dim_chunked(s->tokens), width(s));
 }
 
 static const op_entry cases[] = {

@@ -12,7 +12,7 @@ static wf_call call_of(const wf_op *op, int n_in, wf_tensor *a, wf_tensor *b, wf
 
 static void elements(void)
 {
-    const wf_dim dims[] = {wf_dim_batch(3), wf_dim_split(5), wf_dim_heads(3, 4)};
+    const wf_dim dims[] = {wf_dim_batch(3), wf_dim_chunked(5), wf_dim_heads(3, 4)};
     const wf_op *const ops[] = {&wf_op_add, &wf_op_mul, &wf_op_silu_grad, &wf_op_gelu_grad};
     const split last = {"elementwise", {2, 2}, {2}, ANY};
     const split tokens = {"bias_add", {1, WHOLE}, {1}, ANY};
@@ -34,7 +34,7 @@ static void elements(void)
 
 static void sums(void)
 {
-    const wf_dim dims[] = {wf_dim_batch(8), wf_dim_split(21), wf_dim_split(137)};
+    const wf_dim dims[] = {wf_dim_batch(8), wf_dim_chunked(21), wf_dim_chunked(137)};
     const split grad_tokens = {"bias_grad", {1}, {SUM}, TREE};
     const split grad_columns = {"bias_grad", {2}, {1}, ANY};
     const split grad_batch = {"bias_grad", {0}, {0}, ANY};
@@ -56,13 +56,13 @@ static void sums(void)
     close_context();
 }
 
-/* Of several dims that are summed, the last one of 8 leaves may be split: heads, or tokens before a
-   dim of one leaf. */
+/* Of several dims that are summed, the last one of 8 chunks may be split: heads, or tokens before a
+   dim of one chunk. */
 static void sums_of_two_dims(void)
 {
-    const wf_dim heads[] = {wf_dim_batch(3), wf_dim_split(11), wf_dim_split(13),
+    const wf_dim heads[] = {wf_dim_batch(3), wf_dim_chunked(11), wf_dim_chunked(13),
                             wf_dim_width(37)};
-    const wf_dim tokens[] = {wf_dim_batch(3), wf_dim_split(11), wf_dim_width(5),
+    const wf_dim tokens[] = {wf_dim_batch(3), wf_dim_chunked(11), wf_dim_width(5),
                              wf_dim_width(37)};
     const split over_heads = {"bias_grad over heads", {2}, {SUM}, TREE};
     const split over_tokens = {"bias_grad over tokens", {1}, {SUM}, TREE};
@@ -90,11 +90,11 @@ static void sums_of_two_dims(void)
     close_context();
 }
 
-/* Leaves that are empty, and zeros of both signs: which zero comes out may not tell the ranks.
+/* Chunks that are empty, and zeros of both signs: which zero comes out may not tell the ranks.
  */
 static void sums_of_zeros(void)
 {
-    const wf_dim dims[] = {wf_dim_batch(4), wf_dim_split(3), wf_dim_split(2)};
+    const wf_dim dims[] = {wf_dim_batch(4), wf_dim_chunked(3), wf_dim_chunked(2)};
     const split tokens = {"bias_grad of zeros", {1}, {SUM}, TREE};
     const split batch = {"batch_sum of zeros", {0}, {SUM}, TREE};
     wf_tensor *x;
@@ -110,7 +110,7 @@ static void sums_of_zeros(void)
 
 static void expansions(void)
 {
-    const wf_dim dims[] = {wf_dim_batch(6), wf_dim_split(7), wf_dim_width(5)};
+    const wf_dim dims[] = {wf_dim_batch(6), wf_dim_chunked(7), wf_dim_width(5)};
     const split batch = {"batch_expand", {WHOLE, 0}, {0}, ANY};
     const split batch_tokens = {"batch_expand", {0, 1}, {1}, ANY};
     const split tokens = {"token_expand", {WHOLE, 1}, {1}, ANY};
@@ -131,8 +131,8 @@ static void expansions(void)
 /* vocabulary: less than ranks, so that some have no row; and more than there are tokens. */
 static void embedding_of(int64_t vocabulary)
 {
-    const wf_dim dims[] = {wf_dim_batch(8), wf_dim_split(11), wf_dim_width(19)};
-    const wf_dim table_dims[] = {wf_dim_split(vocabulary), dims[2]};
+    const wf_dim dims[] = {wf_dim_batch(8), wf_dim_chunked(11), wf_dim_width(19)};
+    const wf_dim table_dims[] = {wf_dim_chunked(vocabulary), dims[2]};
     const split rows = {"embedding", {0, WHOLE}, {SUM}, ANY};
     const split columns = {"embedding", {1, WHOLE}, {2}, ANY};
     const split tokens = {"embedding", {WHOLE, 1}, {1}, ANY};
@@ -165,7 +165,7 @@ static void embeddings(void)
 
 static void positions(void)
 {
-    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_split(13), wf_dim_width(10)};
+    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(13), wf_dim_width(10)};
     const wf_dim table_dims[] = {wf_dim_width(15), dims[2]};
     const split columns = {"rows", {1}, {1}, ANY};
     const split grad_columns = {"rows_grad", {1, 1}, {1}, ANY};
@@ -191,7 +191,8 @@ static void positions(void)
 
 static void masks(void)
 {
-    const wf_dim dims[] = {wf_dim_batch(3), wf_dim_split(21), wf_dim_split(5), wf_dim_width(7)};
+    const wf_dim dims[] = {wf_dim_batch(3), wf_dim_chunked(21), wf_dim_chunked(5),
+                           wf_dim_width(7)};
     const wf_dropout_attr attr = {
         .p = 0.3F, .site = 2, .step = 9, .sequences = {.first = 4}, .key = 1};
     const split by_dim[] = {{"dropout over tokens", {1}, {1}, ANY},
@@ -212,7 +213,7 @@ static void masks(void)
  * own. */
 static void masks_of_sequences(void)
 {
-    const wf_dim dims[] = {wf_dim_batch(6), wf_dim_split(4), wf_dim_width(9)};
+    const wf_dim dims[] = {wf_dim_batch(6), wf_dim_chunked(4), wf_dim_width(9)};
     wf_tensor *x, *whole, *half;
     wf_dim half_dims[3];
     int64_t n;
@@ -274,7 +275,7 @@ static void slices_of(const wf_op *op, wf_tensor *whole)
 
 static void shards_are_slices(void)
 {
-    const wf_dim dims[] = {wf_dim_split(21), wf_dim_split(5), wf_dim_width(333)};
+    const wf_dim dims[] = {wf_dim_chunked(21), wf_dim_chunked(5), wf_dim_width(333)};
     wf_tensor *t;
 
     open_context(3);

@@ -45,7 +45,7 @@ static wf_tensor *normal_tensor(int ndim, const wf_dim *dims, uint64_t stream)
 
 static wf_tensor *tokens_of(int64_t batch, int64_t tokens, int64_t vocabulary)
 {
-    const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_split(tokens)};
+    const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_chunked(tokens)};
     wf_tensor *t = wf_tensor_new(ctx, WF_I32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(t);
@@ -59,28 +59,28 @@ static float at(const wf_tensor *t, int64_t i)
     return ((const float *)t->data)[i];
 }
 
-/* The midpoint tree, as a recursion; no leaves are +0. */
-static float tree(const float *leaf, int64_t n)
+/* The midpoint tree, as a recursion; no chunks are +0. */
+static float tree(const float *chunk, int64_t n)
 {
     if (n <= 1)
-        return n ? leaf[0] : 0;
-    return tree(leaf, n / 2) + tree(leaf + n / 2, n - n / 2);
+        return n ? chunk[0] : 0;
+    return tree(chunk, n / 2) + tree(chunk + n / 2, n - n / 2);
 }
 
 enum { B = 6, S = 21, D = 37 };
 
-static const wf_dim dims[] = {{B, 1, WF_LEAF_EACH}, {S, 1, WF_LEAF_EIGHT}, {D, 1, WF_LEAF_ONE}};
+static const wf_dim dims[] = {{B, 1, WF_CHUNKS_EACH}, {S, 1, WF_CHUNKS_8}, {D, 1, WF_CHUNKS_1}};
 
-/* Sum over the tokens of sequence b, column d: 8 leaves, each a chain; or one chain. */
+/* Sum over the tokens of sequence b, column d: 8 chunks, each a chain; or one chain. */
 static float token_tree(const wf_tensor *x, int64_t b, int64_t d, bool chain)
 {
-    float leaf[WF_LEAVES] = {0};
-    int leaves = chain ? 1 : WF_LEAVES;
+    float chunk[WF_MAX_CHUNKS] = {0};
+    int chunks = chain ? 1 : WF_MAX_CHUNKS;
 
-    for (int l = 0; l < leaves; l++)
-        for (int64_t s = wf_cut(S, 1, leaves, l); s < wf_cut(S, 1, leaves, l + 1); s++)
-            leaf[l] += at(x, (b * S + s) * D + d);
-    return tree(leaf, leaves);
+    for (int l = 0; l < chunks; l++)
+        for (int64_t s = wf_cut(S, 1, chunks, l); s < wf_cut(S, 1, chunks, l + 1); s++)
+            chunk[l] += at(x, (b * S + s) * D + d);
+    return tree(chunk, chunks);
 }
 
 static void check_sums(bool chain)
@@ -97,11 +97,11 @@ static void check_sums(bool chain)
             wrong += at(tokens, b * D + d) != token_tree(x, b, d, chain);
     CU_ASSERT_EQUAL(wrong, 0);
     for (int64_t i = 0; i < S * D; i++) {
-        float leaf[B], sum = 0;
+        float chunk[B], sum = 0;
 
         for (int64_t b = 0; b < B; b++)
-            sum += leaf[b] = at(x, b * S * D + i);
-        wrong += at(batch, i) != (chain ? sum : tree(leaf, B));
+            sum += chunk[b] = at(x, b * S * D + i);
+        wrong += at(batch, i) != (chain ? sum : tree(chunk, B));
     }
     CU_ASSERT_EQUAL(wrong, 0);
     close_context();
@@ -125,23 +125,23 @@ static void token_sum_is_a_tree(void)
     x = normal_tensor(2, dims, 2);
     y = wf_token_sum(x);
     for (int64_t b = 0; b < B; b++) {
-        float leaf[WF_LEAVES] = {0};
+        float chunk[WF_MAX_CHUNKS] = {0};
 
-        for (int l = 0; l < WF_LEAVES; l++)
+        for (int l = 0; l < WF_MAX_CHUNKS; l++)
             for (int64_t s = wf_cut(S, 1, 8, l); s < wf_cut(S, 1, 8, l + 1); s++)
-                leaf[l] += at(x, b * S + s);
-        CU_ASSERT_EQUAL(at(y, b), tree(leaf, WF_LEAVES));
+                chunk[l] += at(x, b * S + s);
+        CU_ASSERT_EQUAL(at(y, b), tree(chunk, WF_MAX_CHUNKS));
     }
     close_context();
 }
 
-/* Every sequence has its leaf here, also those without the token, which the kernel skips. */
+/* Every sequence has its chunk here, also those without the token, which the kernel skips. */
 static void check_embedding_dw(bool chain)
 {
     enum { V = 50 };
-    const wf_dim table_dims[] = {wf_dim_split(V), dims[2]};
+    const wf_dim table_dims[] = {wf_dim_chunked(V), dims[2]};
     wf_tensor *table, *tokens, *dy, *dtable;
-    int leaves = chain ? 1 : B, size = B * S / leaves, wrong = 0;
+    int chunks = chain ? 1 : B, size = B * S / chunks, wrong = 0;
 
     open_context(chain);
     table = normal_tensor(2, table_dims, 3);
@@ -150,12 +150,12 @@ static void check_embedding_dw(bool chain)
     dtable = wf_embedding_dw(table, tokens, dy);
     for (int64_t v = 0; v < V; v++)
         for (int64_t d = 0; d < D; d++) {
-            float leaf[B] = {0};
+            float chunk[B] = {0};
 
             for (int64_t i = 0; i < B * S; i++)
                 if (((const int32_t *)tokens->data)[i] == v)
-                    leaf[i / size] += at(dy, i * D + d);
-            wrong += at(dtable, v * D + d) != tree(leaf, leaves);
+                    chunk[i / size] += at(dy, i * D + d);
+            wrong += at(dtable, v * D + d) != tree(chunk, chunks);
         }
     CU_ASSERT_EQUAL(wrong, 0);
     close_context();
@@ -182,7 +182,7 @@ static double mean_of(const wf_tensor *t, int power)
 
 static void initial_values(void)
 {
-    const wf_dim big[] = {wf_dim_split(300), wf_dim_width(401)};
+    const wf_dim big[] = {wf_dim_chunked(300), wf_dim_width(401)};
     wf_tensor *t, *other;
 
     open_context(false);
@@ -214,7 +214,7 @@ static double agreement(const wf_tensor *a, const wf_tensor *b)
 
 static void dropout_masks(void)
 {
-    const wf_dim big[] = {wf_dim_batch(4), wf_dim_split(50), wf_dim_width(303)};
+    const wf_dim big[] = {wf_dim_batch(4), wf_dim_chunked(50), wf_dim_width(303)};
     wf_tensor *x, *y, *other;
 
     open_context(false);
@@ -262,8 +262,8 @@ static void dropout_gradient_keeps_its_mask(void)
 
 static void wrong_tokens(void)
 {
-    const wf_dim table_dims[] = {wf_dim_split(5), dims[2]};
-    const wf_dim longer[] = {wf_dim_split(dims[1].size + 1), dims[2]};
+    const wf_dim table_dims[] = {wf_dim_chunked(5), dims[2]};
+    const wf_dim longer[] = {wf_dim_chunked(dims[1].size + 1), dims[2]};
     wf_tensor *table, *tokens;
 
     open_context(false);
@@ -300,13 +300,13 @@ static void heads(void)
     CU_ASSERT_EQUAL(split->ndim, 4);
     CU_ASSERT_PTR_EQUAL(split->data, x->data);
     CU_ASSERT(split->dim[2].size == 3 && split->dim[2].grain == 1);
-    CU_ASSERT(split->dim[2].leaves == WF_LEAF_EIGHT);
-    CU_ASSERT(split->dim[3].size == 8 && split->dim[3].leaves == WF_LEAF_ONE);
+    CU_ASSERT(split->dim[2].chunks == WF_CHUNKS_8);
+    CU_ASSERT(split->dim[3].size == 8 && split->dim[3].chunks == WF_CHUNKS_1);
     back = wf_merge_heads(split);
     CU_ASSERT_PTR_NOT_NULL_FATAL(back);
     CU_ASSERT(back->ndim == 3 && back->dim[1].size == S);
     CU_ASSERT(back->dim[2].size == 24 && back->dim[2].grain == 8);
-    CU_ASSERT(back->dim[2].leaves == WF_LEAF_EIGHT);
+    CU_ASSERT(back->dim[2].chunks == WF_CHUNKS_8);
     CU_ASSERT_PTR_NULL(wf_split_heads(x, 4));
     expect(WF_ESHAPE, "grain 8, not the head size 4");
     CU_ASSERT_PTR_NULL(wf_merge_heads(normal_tensor(4, twice, 1)));
@@ -317,13 +317,13 @@ static void heads(void)
 /* What split_heads did not make may be merged as well: its gradient has dims of its own. */
 static void merged_gradient(void)
 {
-    const wf_dim heads_of_leaves[] = {dims[0], wf_dim_split(3), wf_dim_heads(2, 2)};
+    const wf_dim heads_of_chunks[] = {dims[0], wf_dim_chunked(3), wf_dim_heads(2, 2)};
     wf_tensor *x, *y;
     wf_tape *tape;
 
     open_context(false);
     tape = wf_tape_open(ctx);
-    x = wf_leaf(normal_tensor(3, heads_of_leaves, 1));
+    x = wf_leaf(normal_tensor(3, heads_of_chunks, 1));
     y = wf_merge_heads(x);
     CU_ASSERT_PTR_NOT_NULL_FATAL(y);
     CU_ASSERT_EQUAL(wf_backward(y, normal_tensor(2, y->dim, 2), false), WF_OK);
@@ -337,7 +337,7 @@ static void merged_gradient(void)
 int main(void)
 {
     static const wf_test tests[] = {
-        {"sums are trees over leaves", sums_are_trees},
+        {"sums are trees over chunks", sums_are_trees},
         {"without exactness, chains", sums_are_chains},
         {"token_sum is a tree", token_sum_is_a_tree},
         {"embedding_dw is a tree", embedding_dw_is_a_tree},

@@ -31,7 +31,7 @@ static void rmsnorm(op_case *c, const op_shape *s)
     c->in[1] = op_vector(d);
 }
 
-/* One token per sequence, and tokens in two dims: the leaves of a sequence are other ones. */
+/* One token per sequence, and tokens in two dims: the chunks of a sequence are other ones. */
 static void rmsnorm_of_rows(op_case *c, const op_shape *s)
 {
     rmsnorm(c, s);
@@ -160,7 +160,7 @@ static void apply_logit_max(wf_tensor *const *in, wf_tensor **out)
 static void logit_max(op_case *c, const op_shape *s)
 {
     *c = (op_case){.n_in = 1, .n_out = 1, .constant = {true}, .apply = apply_logit_max};
-    c->in[0] = op_activations(s, wf_dim_split(s->vocabulary));
+    c->in[0] = op_activations(s, wf_dim_chunked(s->vocabulary));
     c->in[0].wanted = false;
 }
 
@@ -173,7 +173,7 @@ static void apply_logit_sum(wf_tensor *const *in, wf_tensor **out)
 static void logit_sum(op_case *c, const op_shape *s)
 {
     *c = (op_case){.n_in = 3, .n_out = 2, .apply = apply_logit_sum};
-    c->in[0] = op_activations(s, wf_dim_split(s->vocabulary));
+    c->in[0] = op_activations(s, wf_dim_chunked(s->vocabulary));
     c->in[1] = op_per_token(s);
     c->in[1].wanted = false;
     c->in[2] = op_token_ids(s);
@@ -217,7 +217,7 @@ static void apply_loss(wf_tensor *const *in, wf_tensor **out)
 static void loss(op_case *c, const op_shape *s)
 {
     *c = (op_case){.n_in = 2, .n_out = 1, .apply = apply_loss};
-    c->in[0] = op_activations(s, wf_dim_split(s->vocabulary));
+    c->in[0] = op_activations(s, wf_dim_chunked(s->vocabulary));
     c->in[0].low = -20;
     c->in[0].high = 20;
     c->in[1] = op_token_ids(s);
@@ -247,7 +247,7 @@ static const op_entry entries[] = {{"layernorm", layernorm},
 static wf_tensor *tensor(wf_context *ctx, int64_t batch, int64_t tokens, int64_t heads,
                          int64_t dim)
 {
-    const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_split(tokens), wf_dim_split(heads),
+    const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_chunked(tokens), wf_dim_chunked(heads),
                            wf_dim_width(dim)};
     wf_tensor *t = wf_tensor_new(ctx, WF_F32, 4, dims, NULL, WF_MEMORY_ACTIVATION);
 

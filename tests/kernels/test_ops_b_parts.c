@@ -9,10 +9,10 @@
 static void attention_parts(int64_t heads, int64_t groups, float dropout, bool tiny,
                             const split *forward, const split *backward)
 {
-    const wf_dim b = wf_dim_batch(2), t = wf_dim_split(tiny ? 64 : 70);
+    const wf_dim b = wf_dim_batch(2), t = wf_dim_chunked(tiny ? 64 : 70);
     const wf_dim d = wf_dim_width(10);
-    const wf_dim q_dims[] = {b, t, {heads, 1, WF_LEAF_EIGHT}, d};
-    const wf_dim k_dims[] = {b, t, {groups, 1, WF_LEAF_EIGHT}, d};
+    const wf_dim q_dims[] = {b, t, {heads, 1, WF_CHUNKS_8}, d};
+    const wf_dim k_dims[] = {b, t, {groups, 1, WF_CHUNKS_8}, d};
     const wf_attention_attr attr = {
         .step = 11, .sequences = {.first = 40}, .key = 9, .dropout = dropout, .site = 3};
     wf_call call = {
@@ -73,7 +73,7 @@ static void attention_groups(void)
 
 static void norm_parts(void)
 {
-    const wf_dim dims[] = {wf_dim_batch(3), wf_dim_split(21), wf_dim_width(37)};
+    const wf_dim dims[] = {wf_dim_batch(3), wf_dim_chunked(21), wf_dim_width(37)};
     const split rows = {"layernorm", {1, WHOLE, WHOLE}, {1, 1, 1}, ANY};
     const split rows_dx = {"layernorm_dx", {1, WHOLE, 1, 1, 1}, {1}, ANY};
     const split rows_dw = {"layernorm_dw", {1, 1, 1, 1}, {SUM, SUM}, TREE};
@@ -123,12 +123,12 @@ static void norm_parts(void)
 }
 
 /* A gain over heads, as of norms of queries and keys: heads may be split, tokens not; and tokens
-   before a dim of one leaf. */
+   before a dim of one chunk. */
 static void norm_parts_of_heads(void)
 {
-    const wf_dim heads[] = {wf_dim_batch(3), wf_dim_split(11), wf_dim_split(13),
+    const wf_dim heads[] = {wf_dim_batch(3), wf_dim_chunked(11), wf_dim_chunked(13),
                             wf_dim_width(37)};
-    const wf_dim tokens[] = {wf_dim_batch(3), wf_dim_split(11), wf_dim_width(5),
+    const wf_dim tokens[] = {wf_dim_batch(3), wf_dim_chunked(11), wf_dim_width(5),
                              wf_dim_width(37)};
     const split of_heads[] = {{"layernorm_dw over heads", {2, 2, 2, 2}, {SUM, SUM}, TREE},
                               {"rmsnorm_dw over heads", {2, 2, 2}, {SUM}, TREE}};
@@ -155,7 +155,7 @@ static void norm_parts_of_heads(void)
 /* Products that underflow to -0: an empty part adds +0, and no zero may tell. */
 static void norm_parts_of_zeros(void)
 {
-    const wf_dim dims[] = {wf_dim_batch(1), wf_dim_split(8), wf_dim_width(4)};
+    const wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(8), wf_dim_width(4)};
     const split rms_dw = {"rmsnorm_dw of -0", {1, 1, 1}, {SUM}, TREE};
     const split layer_dw = {"layernorm_dw of -0", {1, 1, 1, 1}, {SUM, SUM}, TREE};
     wf_tensor *x, *dy, *mean, *rstd;
@@ -183,7 +183,8 @@ static void norm_parts_of_zeros(void)
 
 static void rope_parts(void)
 {
-    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_split(21), wf_dim_split(5), wf_dim_width(6)};
+    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(21), wf_dim_chunked(5),
+                           wf_dim_width(6)};
     const wf_rope_attr attr = {.base = 10000};
     const split tokens = {"rope over tokens", {1}, {1}, ANY};
     const split heads = {"rope over heads", {2}, {2}, ANY};
@@ -202,7 +203,7 @@ static void rope_parts(void)
 
 static void loss_parts(int64_t vocabulary)
 {
-    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_split(9), wf_dim_split(vocabulary)};
+    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(9), wf_dim_chunked(vocabulary)};
     const split max = {"logit_max", {2}, {MAX}, ANY};
     const split sum = {"logit_sum", {2, WHOLE, WHOLE}, {SUM, SUM}, TREE};
     const split grad = {"logit_sum_grad", {2, WHOLE, WHOLE, WHOLE, WHOLE}, {2}, ANY};

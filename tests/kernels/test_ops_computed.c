@@ -13,7 +13,7 @@ static wf_dim width(const op_shape *s)
 
 static wf_dim columns(const op_shape *s)
 {
-    return wf_dim_split(s->tokens + 2);
+    return wf_dim_chunked(s->tokens + 2);
 }
 
 /* A scaled weight under a mask; nothing else has a gradient: x is data. */

@@ -25,7 +25,7 @@ static void apply_transpose(wf_tensor *const *in, wf_tensor **out)
 static void transpose(op_case *c, const op_shape *s)
 {
     *c = op_case_of(1, 1, apply_transpose);
-    c->in[0] = op_activations(s, wf_dim_split(s->width));
+    c->in[0] = op_activations(s, wf_dim_chunked(s->width));
 }
 
 static void apply_slice(wf_tensor *const *in, wf_tensor **out)
@@ -66,7 +66,7 @@ static void apply_sum(wf_tensor *const *in, wf_tensor **out)
 static void sum(op_case *c, const op_shape *s)
 {
     *c = op_case_of(1, 3, apply_sum);
-    c->in[0] = op_activations(s, wf_dim_split(s->width));
+    c->in[0] = op_activations(s, wf_dim_chunked(s->width));
 }
 
 static void apply_sum_expand(wf_tensor *const *in, wf_tensor **out)
@@ -119,7 +119,8 @@ static void apply_matmul_one_turned(wf_tensor *const *in, wf_tensor **out)
 
 static void matmul(op_case *c, const op_shape *s)
 {
-    wf_dim m = wf_dim_split(s->tokens), k = wf_dim_split(s->width), n = wf_dim_width(s->heads);
+    wf_dim m = wf_dim_chunked(s->tokens), k = wf_dim_chunked(s->width),
+           n = wf_dim_width(s->heads);
 
     *c = op_case_of(4, 2, apply_matmul);
     c->in[0] = matrices(s, m, k);
@@ -176,7 +177,7 @@ static void refused(wf_context *ctx, const wf_tensor *y, const char *words)
 
 static void refusals(void)
 {
-    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_split(5), wf_dim_heads(3, 4)};
+    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(5), wf_dim_heads(3, 4)};
     wf_context *ctx = op_context_open(1);
     wf_tensor *x;
 

@@ -310,8 +310,8 @@ static void activations_saturate(void)
     }
 }
 
-/* Columns of a wider matrix, as a leaf of a split bias is. */
-static void bias_leaf_takes_strides(void)
+/* Columns of a wider matrix, as a chunk of a split bias is. */
+static void bias_chunk_takes_strides(void)
 {
     const wf_simd *simd[BUILDS];
     int n = builds(simd);
@@ -321,7 +321,7 @@ static void bias_leaf_takes_strides(void)
         for (int64_t from = 0; from < 300; from += 59) {
             float y[301];
 
-            simd[b]->bias_leaf(in.x + from, 300, y, (wf_leaf_rows){1, 20, 20}, 300 - from);
+            simd[b]->bias_chunk(in.x + from, 300, y, (wf_chunk_rows){1, 20, 20}, 300 - from);
             for (int64_t i = 0; i < 300 - from; i++) {
                 float right = 0.0f;
 
@@ -333,11 +333,11 @@ static void bias_leaf_takes_strides(void)
     }
 }
 
-/* The rows of a leaf that is not all of a run: heads of every token, say. */
-static void leaves_take_runs(void)
+/* The rows of a chunk that is not all of a run: heads of every token, say. */
+static void chunks_take_runs(void)
 {
     enum { RUNS = 5, STEP = 4, ROWS = 3, D = 83 };
-    const wf_leaf_rows rows = {RUNS, STEP, ROWS};
+    const wf_chunk_rows rows = {RUNS, STEP, ROWS};
     const wf_simd *simd[BUILDS];
     int n = builds(simd);
     data in = make_data(RUNS * STEP, D);
@@ -345,9 +345,9 @@ static void leaves_take_runs(void)
     for (int b = 0; b < n; b++) {
         float gain[D], bias[D], root[D], sum[D];
 
-        simd[b]->layernorm_leaf(in.x, in.mean, in.rstd, in.dy, gain, bias, rows, D);
-        simd[b]->rmsnorm_leaf(in.x, in.rstd, in.dy, root, rows, D);
-        simd[b]->bias_leaf(in.dy, D, sum, rows, D);
+        simd[b]->layernorm_chunk(in.x, in.mean, in.rstd, in.dy, gain, bias, rows, D);
+        simd[b]->rmsnorm_chunk(in.x, in.rstd, in.dy, root, rows, D);
+        simd[b]->bias_chunk(in.dy, D, sum, rows, D);
         for (int64_t i = 0; i < D; i++) {
             float want[3] = {0, 0, 0};
 
@@ -377,8 +377,8 @@ int main(void)
                                     {"maxima", maxima_are_blind_to_order},
                                     {"exp is the scalar", exp_is_the_scalar},
                                     {"activations saturate", activations_saturate},
-                                    {"bias_leaf takes strides", bias_leaf_takes_strides},
-                                    {"leaves take runs of rows", leaves_take_runs},
+                                    {"bias_chunk takes strides", bias_chunk_takes_strides},
+                                    {"chunks take runs of rows", chunks_take_runs},
                                     {NULL, NULL}};
 
     return wf_test_main("simd_exact", tests);

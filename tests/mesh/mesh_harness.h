@@ -231,10 +231,10 @@ typedef struct shape {
 } shape;
 
 static const shape shapes[] = {
-    {2, {{5, 1, WF_LEAF_ONE}, {7, 1, WF_LEAF_EIGHT}}},
-    {2, {{1, 1, WF_LEAF_EACH}, {12, 4, WF_LEAF_EIGHT}}}, /* empty shards, and heads of 4 */
-    {3, {{3, 1, WF_LEAF_EACH}, {8, 4, WF_LEAF_EIGHT}, {5, 1, WF_LEAF_ONE}}},
-    {3, {{7, 1, WF_LEAF_EACH}, {1, 1, WF_LEAF_ONE}, {10, 1, WF_LEAF_EIGHT}}},
+    {2, {{5, 1, WF_CHUNKS_1}, {7, 1, WF_CHUNKS_8}}},
+    {2, {{1, 1, WF_CHUNKS_EACH}, {12, 4, WF_CHUNKS_8}}}, /* empty shards, and heads of 4 */
+    {3, {{3, 1, WF_CHUNKS_EACH}, {8, 4, WF_CHUNKS_8}, {5, 1, WF_CHUNKS_1}}},
+    {3, {{7, 1, WF_CHUNKS_EACH}, {1, 1, WF_CHUNKS_1}, {10, 1, WF_CHUNKS_8}}},
 };
 
 enum { SHAPES = sizeof shapes / sizeof *shapes };

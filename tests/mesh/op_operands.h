@@ -43,12 +43,12 @@ static inline bool op_is(const wf_op *op, const char *name)
 static inline wf_dim letter_dim(char letter)
 {
     static const wf_dim dims[26] = {
-        ['b' - 'a'] = {5, 1, WF_LEAF_EACH},   ['d' - 'a'] = {6, 1, WF_LEAF_ONE},
-        ['g' - 'a'] = {3, 1, WF_LEAF_EIGHT},  ['h' - 'a'] = {6, 1, WF_LEAF_EIGHT},
-        ['k' - 'a'] = {11, 1, WF_LEAF_EIGHT}, ['l' - 'a'] = {5, 1, WF_LEAF_EIGHT},
-        ['m' - 'a'] = {7, 1, WF_LEAF_EIGHT},  ['n' - 'a'] = {9, 1, WF_LEAF_EIGHT},
-        ['p' - 'a'] = {9, 1, WF_LEAF_ONE},    ['s' - 'a'] = {ROWS, 1, WF_LEAF_EIGHT},
-        ['v' - 'a'] = {11, 1, WF_LEAF_EIGHT}};
+        ['b' - 'a'] = {5, 1, WF_CHUNKS_EACH}, ['d' - 'a'] = {6, 1, WF_CHUNKS_1},
+        ['g' - 'a'] = {3, 1, WF_CHUNKS_8},    ['h' - 'a'] = {6, 1, WF_CHUNKS_8},
+        ['k' - 'a'] = {11, 1, WF_CHUNKS_8},   ['l' - 'a'] = {5, 1, WF_CHUNKS_8},
+        ['m' - 'a'] = {7, 1, WF_CHUNKS_8},    ['n' - 'a'] = {9, 1, WF_CHUNKS_8},
+        ['p' - 'a'] = {9, 1, WF_CHUNKS_1},    ['s' - 'a'] = {ROWS, 1, WF_CHUNKS_8},
+        ['v' - 'a'] = {11, 1, WF_CHUNKS_8}};
 
     return dims[letter - 'a'];
 }
@@ -90,7 +90,7 @@ static inline int op_operands(const wf_op *op, bool heads, op_operand *o)
     if (op_is(op, "split_heads"))
         o[0].dim[o[0].ndim - 1] = wf_dim_heads(letter_dim('h').size, HEAD_DIM);
     if (op_is(op, "slice_grad"))
-        o[1].dim[1] = (wf_dim){SLICED, 1, o[0].dim[1].leaves};
+        o[1].dim[1] = (wf_dim){SLICED, 1, o[0].dim[1].chunks};
     return n + 1;
 }
 

@@ -11,9 +11,9 @@
 
 #include "core/context.h"
 #include "core/numerics/tree.h"
-#include "mesh/comm/transport.h"
 #include "mesh/cluster/launch.h"
-#include "mesh/cluster/launcher.h"
+#include "mesh/transport/launcher.h"
+#include "mesh/transport/registry.h"
 #include "tests/harness.h"
 #include "tests/sanitizer.h"
 #include <stdio.h>

@@ -42,8 +42,8 @@ static const struct {
 
 /*
  * Sums that 2, 4 or 8 ranks of one axis may tell to be other than those of one rank: of these ops,
- * where one of these operand dims is split. Weights' gradients have a leaf for each sequence, and not
- * for pieces of one; a sum over tokens and heads has its leaves where the heads are.
+ * where one of these operand dims is split. Weights' gradients have a chunk for each sequence, and not
+ * for pieces of one; a sum over tokens and heads has its chunks where the heads are.
  */
 static const struct {
     const char *op;

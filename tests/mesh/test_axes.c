@@ -160,7 +160,7 @@ static wf_status views_of_fine_cuts(wf_rank *rank, wf_mesh *mesh, void *arg)
     for (int i = 0; i < n; i++)
         for (int64_t heads = 0; heads < 10; heads++) {
             const wf_dim merged[] = {wf_dim_batch(3), wf_dim_heads(heads, 4)};
-            const wf_dim split[] = {merged[0], wf_dim_split(heads), wf_dim_width(4)};
+            const wf_dim split[] = {merged[0], wf_dim_chunked(heads), wf_dim_width(4)};
             bool agree = parts_agree(mesh, layout[i], 4, &merged[1], &split[1]);
 
             wf_scope_open(ctx);

@@ -23,7 +23,7 @@ static wf_status gradient(wf_rank *rank, wf_mesh *mesh, const wf_layout *a, cons
     seed = make_tensor(ctx, WF_F32, 1, s->ndim, s->dim, c);
     if (wf_backward(y, seed, false) != WF_OK)
         return give_up(rank, ctx);
-    NEED(leaf->grad && leaf->grad->dim[1].leaves == WF_LEAF_EIGHT);
+    NEED(leaf->grad && leaf->grad->dim[1].chunks == WF_CHUNKS_8);
     GOOD(check_tensor(rank, leaf->grad, 1, c, wf_layout_dual(mesh, a)));
     wf_scope_close(ctx);
     wf_tape_close(tape);
@@ -208,8 +208,8 @@ static product multiply(wf_mesh *mesh, wf_tensor *x, wf_tensor *w)
 static wf_status rounded_once(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     enum { ROWS = 6, N = 10, K = 16 };
-    const wf_dim in[] = {wf_dim_batch(ROWS), wf_dim_split(K)};
-    const wf_dim weight[] = {wf_dim_width(N), wf_dim_split(K)};
+    const wf_dim in[] = {wf_dim_batch(ROWS), wf_dim_chunked(K)};
+    const wf_dim weight[] = {wf_dim_width(N), wf_dim_chunked(K)};
     const wf_layout *split = wf_layout_split(mesh, NULL, 1, 0);
     wf_context *ctx = mesh->ctx;
     wf_tensor *x = make_tensor(ctx, WF_F32, 0, 2, in, split);

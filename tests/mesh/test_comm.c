@@ -413,15 +413,16 @@ static wf_status seats(wf_rank *rank, void *arg)
     (void)arg;
     for (int i = 0; i <= rank->size; i++)
         cuts[i] = i;
-    status = wf_all_gather(rank->world, sizeof *seat, &rank->seat, seat, cuts, &rank->error);
+    status =
+        wf_all_gather(rank->world, sizeof *seat, &rank->local_rank, seat, cuts, &rank->error);
     for (int i = 0; i < rank->size; i++)
         seen |= 1 << seat[i];
     free(seat);
     free(cuts);
     GOOD(status);
     NEED(seen == (1 << rank->size) - 1);
-    NEED(!local || rank->seat == atoi(local));
-    NEED(rank->here >= 1 && rank->size % rank->here == 0);
+    NEED(!local || rank->local_rank == atoi(local));
+    NEED(rank->local_size >= 1 && rank->size % rank->local_size == 0);
     return WF_OK;
 }
 

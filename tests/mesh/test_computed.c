@@ -77,7 +77,7 @@ static wf_tensor *leaf(program *p, int i)
 
 static void open_matrix(program *p)
 {
-    add_parameter(p, 0, 2, (wf_dim[]){wf_dim_split(OUT), wf_dim_width(WIDTH)}, p->rest);
+    add_parameter(p, 0, 2, (wf_dim[]){wf_dim_chunked(OUT), wf_dim_width(WIDTH)}, p->rest);
 }
 
 static wf_tensor *gathered(program *p)
@@ -105,7 +105,7 @@ static wf_tensor *scaled_behind(program *p)
 
 static void open_weight_norm(program *p)
 {
-    const wf_dim n = wf_dim_split(OUT);
+    const wf_dim n = wf_dim_chunked(OUT);
 
     open_matrix(p);
     add_parameter(p, 1, 1, &n, p->rest);
@@ -123,7 +123,7 @@ static void open_low_rank(program *p)
 {
     const wf_dim rank = wf_dim_width(RANK);
 
-    add_parameter(p, 0, 2, (wf_dim[]){wf_dim_split(OUT), rank}, p->rest);
+    add_parameter(p, 0, 2, (wf_dim[]){wf_dim_chunked(OUT), rank}, p->rest);
     add_parameter(p, 0.1F, 2, (wf_dim[]){wf_dim_width(WIDTH), rank}, NULL);
 }
 
@@ -150,8 +150,8 @@ enum { KINDS = sizeof kinds / sizeof kinds[0] };
 static void open_program(program *p, wf_rank *rank, wf_mesh *mesh, const kind *k)
 {
     int b = wf_mesh_axis(mesh, "b");
-    const wf_dim n = wf_dim_split(OUT), width = wf_dim_width(WIDTH);
-    const wf_dim x[] = {wf_dim_batch(BATCH), wf_dim_split(TOKENS), width};
+    const wf_dim n = wf_dim_chunked(OUT), width = wf_dim_width(WIDTH);
+    const wf_dim x[] = {wf_dim_batch(BATCH), wf_dim_chunked(TOKENS), width};
     const wf_dim y[] = {x[0], x[1], n};
 
     *p = (program){.rank = rank, .mesh = mesh};

@@ -7,7 +7,7 @@
 #include "tests/mesh/mesh_harness.h"
 
 static const wf_dim dims[] = {
-    {5, 1, WF_LEAF_EACH}, {12, 4, WF_LEAF_EIGHT}, {3, 1, WF_LEAF_ONE}};
+    {5, 1, WF_CHUNKS_EACH}, {12, 4, WF_CHUNKS_8}, {3, 1, WF_CHUNKS_1}};
 
 enum { COUNT = 5 * 12 * 3 };
 
@@ -75,7 +75,7 @@ static wf_tensor *part(wf_mesh *mesh, const wf_layout *layout)
     wf_dim local[3];
 
     for (int i = 0; t && i < 3; i++) /* heads stay heads: the gradient must come back as such */
-        local[i] = (wf_dim){t->local[i], dims[i].grain, dims[i].leaves};
+        local[i] = (wf_dim){t->local[i], dims[i].grain, dims[i].chunks};
     return wf_tensor_view(t, 3, local, NULL);
 }
 

@@ -87,8 +87,8 @@ static wf_status maximum(wf_rank *rank, wf_mesh *mesh, void *arg)
 /* Whatever layouts a group accepts, its gradient can be made. */
 static wf_status groups_go_back(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
-    const wf_dim x_dims[] = {wf_dim_batch(4), wf_dim_split(5)};
-    const wf_dim w_dims[] = {wf_dim_split(6), wf_dim_split(5)};
+    const wf_dim x_dims[] = {wf_dim_batch(4), wf_dim_chunked(5)};
+    const wf_dim w_dims[] = {wf_dim_chunked(6), wf_dim_chunked(5)};
     const wf_layout *all[MAX_LAYOUTS];
     wf_context *ctx = mesh->ctx;
     int n = all_layouts(mesh, 2, false, all), accepted = 0, apart = 0;
@@ -149,7 +149,7 @@ static wf_status into_another_layout(wf_rank *rank, wf_mesh *mesh, void *arg)
 static wf_status biases(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     const wf_layout *split = wf_layout_split(mesh, NULL, 0, 0), *whole = NULL;
-    const wf_dim dims[] = {wf_dim_batch(4), wf_dim_split(3), wf_dim_split(6)};
+    const wf_dim dims[] = {wf_dim_batch(4), wf_dim_chunked(3), wf_dim_chunked(6)};
     wf_context *ctx = mesh->ctx;
     wf_tape *tape = wf_tape_open(ctx);
     wf_tensor *bias = wf_leaf(ones(mesh, 1, &dims[2], split)), *y, *b;
@@ -172,10 +172,10 @@ static wf_status biases(wf_rank *rank, wf_mesh *mesh, void *arg)
 
 /* An input that was gathered, and is gathered again for the gradient of a weight that was computed: of
    the rows that the forward pass has seen. */
-static wf_status gathered_again(wf_rank *rank, wf_mesh *mesh, void *arg)
+static wf_status regathered(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     const wf_layout *rows = wf_layout_split(mesh, NULL, 1, 0);
-    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_split(4), wf_dim_width(3)};
+    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(4), wf_dim_width(3)};
     wf_context *ctx = mesh->ctx;
 
     (void)arg;
@@ -227,7 +227,7 @@ static void borders(void)
 {
     for (int ranks = 1; ranks < 4; ranks++) {
         on_mesh((mesh_test){.n_axes = 1, .size = {ranks}, .body = biases});
-        on_mesh((mesh_test){.n_axes = 1, .size = {ranks}, .body = gathered_again});
+        on_mesh((mesh_test){.n_axes = 1, .size = {ranks}, .body = regathered});
     }
 }
 

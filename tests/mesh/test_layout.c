@@ -218,7 +218,7 @@ static wf_status cuts(wf_rank *rank, wf_mesh *mesh, void *arg)
     for (int i = 0; i < n; i++)
         for (int64_t k = 0; k < 40; k++) {
             int64_t grain = 1 + (int64_t)(wf_mix64((uint64_t)k) % 5);
-            wf_dim dim = {k * grain, grain, WF_LEAF_EIGHT};
+            wf_dim dim = {k * grain, grain, WF_CHUNKS_8};
 
             GOOD(covers(rank, mesh, all[i], &dim));
         }
@@ -236,7 +236,7 @@ static wf_status largest_parts(wf_rank *rank, wf_mesh *mesh, void *arg)
         for (int i = 0; i < n; i++)
             for (int64_t k = 0; k < 40; k++) {
                 int64_t grain = 1 + k % 5;
-                wf_dim dim = {k * grain, grain, WF_LEAF_EIGHT};
+                wf_dim dim = {k * grain, grain, WF_CHUNKS_8};
 
                 NEED(wf_layout_largest_part(mesh, all[i], 0, &dim) ==
                      largest(mesh, all[i], &dim));
@@ -252,7 +252,7 @@ static wf_status order_matters(wf_rank *rank, wf_mesh *mesh, void *arg)
     static const int64_t cut[] = {0, 1, 2, 4, 5, 6, 8};
     const wf_layout *ab = wf_layout_split(mesh, wf_layout_split(mesh, NULL, 0, 0), 0, 1);
     const wf_layout *ba = wf_layout_split(mesh, wf_layout_split(mesh, NULL, 0, 1), 0, 0);
-    const wf_dim dim = wf_dim_split(8);
+    const wf_dim dim = wf_dim_chunked(8);
 
     (void)arg;
     NEED(ab != ba);

@@ -2,7 +2,7 @@
  * tests/mesh/test_recorder.c - the flight recorder: what is kept of a world, when it is written,
  * and what an event costs.
  */
-#include "mesh/health/recorder_events.h"
+#include "mesh/health/recorder_internal.h"
 #include "tests/mesh/ranks.h"
 #include <signal.h>
 #include <stdatomic.h>

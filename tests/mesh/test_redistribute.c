@@ -89,7 +89,7 @@ static wf_status check_rounded(wf_rank *rank, const wf_tensor *y, const wf_layou
 
 static wf_status rounded_pairs(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
-    static const shape cut_apart = {2, {{5, 1, WF_LEAF_ONE}, {3, 1, WF_LEAF_ONE}}};
+    static const shape cut_apart = {2, {{5, 1, WF_CHUNKS_1}, {3, 1, WF_CHUNKS_1}}};
     wf_context *ctx = mesh->ctx;
 
     (void)arg;

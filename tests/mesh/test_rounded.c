@@ -9,7 +9,7 @@ enum { ROWS = 8, COLUMNS = 16, TERMS = 24 };
 
 static wf_tensor *matrix(wf_mesh *mesh, int id, int64_t rows, const wf_layout *layout)
 {
-    const wf_dim dims[] = {wf_dim_width(rows), wf_dim_split(TERMS)};
+    const wf_dim dims[] = {wf_dim_width(rows), wf_dim_chunked(TERMS)};
     wf_tensor *t = wf_tensor_new(mesh->ctx, WF_F32, 2, dims, layout, WF_MEMORY_ACTIVATION);
 
     for (int64_t e = 0; t && e < wf_tensor_local_count(t); e++)

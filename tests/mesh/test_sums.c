@@ -28,15 +28,15 @@ typedef struct sum_case {
 
 #define BATCH(n)                                                                               \
     {                                                                                          \
-        n, 1, WF_LEAF_EACH                                                                     \
+        n, 1, WF_CHUNKS_EACH                                                                   \
     }
 #define EIGHT(n)                                                                               \
     {                                                                                          \
-        n, 1, WF_LEAF_EIGHT                                                                    \
+        n, 1, WF_CHUNKS_8                                                                      \
     }
 #define ONE(n)                                                                                 \
     {                                                                                          \
-        n, 1, WF_LEAF_ONE                                                                      \
+        n, 1, WF_CHUNKS_1                                                                      \
     }
 
 typedef struct sum_table {
@@ -164,20 +164,20 @@ static void batches(void)
                            {BATCH_SUM, 2, {BATCH(3), ONE(5)}, 0, "a", NULL}}});
 }
 
-/* As many ranks as make leaves, and others. */
-static void leaves(void)
+/* As many ranks as make chunks, and others. */
+static void chunks(void)
 {
     try_table((mesh_test){.n_axes = 1, .size = {3}},
-              (sum_table){{{LINEAR, 2, {BATCH(3), EIGHT(24)}, 1, "a", "the dim's 8 leaves"},
-                           {LINEAR, 2, {BATCH(3), {24, 8, WF_LEAF_EIGHT}}, 1, "a", NULL},
-                           {LINEAR, 2, {BATCH(3), ONE(24)}, 1, "a", "the dim has one leaf"},
+              (sum_table){{{LINEAR, 2, {BATCH(3), EIGHT(24)}, 1, "a", "the dim's 8 chunks"},
+                           {LINEAR, 2, {BATCH(3), {24, 8, WF_CHUNKS_8}}, 1, "a", NULL},
+                           {LINEAR, 2, {BATCH(3), ONE(24)}, 1, "a", "the dim has one chunk"},
                            {LINEAR, 2, {BATCH(3), ONE(1)}, 1, "a", NULL}}});
     try_table((mesh_test){.n_axes = 1, .size = {16}},
               (sum_table){{{LINEAR, 2, {BATCH(3), EIGHT(8)}, 1, "a", NULL},
-                           {LINEAR, 2, {BATCH(3), EIGHT(16)}, 1, "a", "8 leaves"}}});
+                           {LINEAR, 2, {BATCH(3), EIGHT(16)}, 1, "a", "8 chunks"}}});
 }
 
-/* Heads have the leaves, where there are some; tokens then are a chain. */
+/* Heads have the chunks, where there are some; tokens then are a chain. */
 static void two_dims(void)
 {
     try_table(
@@ -191,25 +191,25 @@ static void two_dims(void)
                       1,
                       "a",
                       "rmsnorm_dw sums dim 1 of f32 [3,9,13,5] [*, a], which a splits: the "
-                      "dim is one chain inside the leaves of another one"},
+                      "dim is one chain inside the chunks of another one"},
                      {LINEAR_DW,
                       3,
                       {BATCH(3), EIGHT(9), ONE(5)},
                       1,
                       "a",
                       "linear_dw sums dim 1 of f32 [3,9,5] [*, a], which a splits: the dim "
-                      "is one chain inside the leaves of another one"}}});
+                      "is one chain inside the chunks of another one"}}});
 }
 
-/* The input gradient of two members that are split alike: only where each has leaves of its own for
+/* The input gradient of two members that are split alike: only where each has chunks of its own for
    every rank is it that of one rank. A member of one element has it on the last rank. */
 static wf_status members(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
-    const wf_dim second[] = {wf_dim_split(1), wf_dim_width(1)}, k = wf_dim_width(5);
+    const wf_dim second[] = {wf_dim_chunked(1), wf_dim_width(1)}, k = wf_dim_width(5);
 
     (void)arg;
     for (int i = 0; i < 2; i++) {
-        const wf_dim n[] = {wf_dim_split(12), second[i]};
+        const wf_dim n[] = {wf_dim_chunked(12), second[i]};
         wf_tensor *whole[2] = {NULL}, *dx[2];
 
         mesh->ctx->inexact[0] = 0;
@@ -271,7 +271,7 @@ int main(void)
     static const wf_test tests[] = {{"two axes on one dim", two_axes},
                                     {"three axes on one dim", three_axes},
                                     {"batches", batches},
-                                    {"leaves", leaves},
+                                    {"chunks", chunks},
                                     {"two summed dims", two_dims},
                                     {"members of a group", groups},
                                     {"what is told is told once", once},

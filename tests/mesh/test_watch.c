@@ -2,7 +2,7 @@
  * tests/mesh/test_watch.c - ranks that hang and ranks that crash: noticed by the others, named with
  * where they were, and left behind. Ranks in several processes: scripts/failures.py.
  */
-#include "mesh/health/recorder_events.h"
+#include "mesh/health/recorder_internal.h"
 #include "mesh/health/failure_detector_internal.h"
 #include "tests/mesh/ranks.h"
 #include <netinet/in.h>

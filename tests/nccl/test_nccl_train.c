@@ -4,7 +4,7 @@
  * ranks goes over NCCL and every sum is ours. And the library's own sums, which are close.
  */
 #include "kernels/devices.h"
-#include "tests/nccl/far_device.h"
+#include "tests/nccl/device_memory.h"
 #include "tests/parallel/rows.h"
 
 wf_device *__real_wf_cpu_device(int threads, wf_error *error);
@@ -17,7 +17,7 @@ wf_device *__wrap_wf_cpu_device(int threads, wf_error *error)
     wf_device *device = __real_wf_cpu_device(threads, error);
 
     if (device && far)
-        device->far = &far_at_once;
+        device->memory = &memory_at_once;
     return device;
 }
 

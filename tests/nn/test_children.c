@@ -1,5 +1,5 @@
 /* tests/nn/test_children.c - modules of named children: what follows from the names, and refusals;
- * modules with nothing to run again for. */
+ * modules with nothing to recompute for. */
 #include "nn/children.h"
 #include "nn/checkpointing.h"
 #include "kernels/ops.h"
@@ -134,9 +134,7 @@ static void gradients_of(wf_nn_module *m, bool again, float grad[2])
         wf_backward(wf_scale(wf_add(wf_nn_call(m, x), x), 3), three_of(ctx, 1), false), WF_OK);
     grad[0] = first_of(x->grad);
     grad[1] = all[0]->uses && all[0]->use[0] ? first_of(all[0]->use[0]->grad) : -1;
-    for (int u = 0; u < all[0]->uses; u++)
-        wf_tensor_release(all[0]->use[u]);
-    all[0]->uses = 0;
+    wf_nn_forget_uses(all[0]);
     wf_tape_close(tape);
     wf_scope_close(ctx);
     free(all);
@@ -144,7 +142,7 @@ static void gradients_of(wf_nn_module *m, bool again, float grad[2])
 
 /* A module whose result has no gradient, or is none of its own, runs again as it runs once; and a
    constant of its own is none that a tape knows. */
-static void nothing_to_run_again_for(void)
+static void nothing_to_recompute_for(void)
 {
     wf_nn_forward *const forward[] = {its_input, detached, its_constant, its_parameter};
     static const float expected[][2] = {{6, -1}, {3, -1}, {3, -1}, {3, 3}};
@@ -177,7 +175,7 @@ int main(void)
 {
     static const wf_test tests[] = {{"modules of named children", named_children},
                                     {"children that are refused", children_refused},
-                                    {"nothing to run again for", nothing_to_run_again_for},
+                                    {"nothing to recompute for", nothing_to_recompute_for},
                                     {NULL, NULL}};
 
     return wf_test_main("children", tests);

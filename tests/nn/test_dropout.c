@@ -11,7 +11,7 @@
 enum { BATCH = 6, TOKENS = 37, WIDTH = 50, COUNT = BATCH * TOKENS * WIDTH };
 
 static const wf_dim cube[] = {
-    {BATCH, 1, WF_LEAF_EACH}, {TOKENS, 1, WF_LEAF_EIGHT}, {WIDTH, 1, WF_LEAF_ONE}};
+    {BATCH, 1, WF_CHUNKS_EACH}, {TOKENS, 1, WF_CHUNKS_8}, {WIDTH, 1, WF_CHUNKS_1}};
 
 /* All ones and more, so that a zero is a dropped element. */
 static float input(int64_t i)
@@ -123,7 +123,8 @@ static void every_place_has_its_own(void)
 static void attention_in_deep_models(void)
 {
     enum { SITES = 4, ELEMENTS = 16 * 2 * 8 };
-    const wf_dim dims[] = {wf_dim_batch(1), wf_dim_split(16), wf_dim_split(2), wf_dim_width(8)};
+    const wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(16), wf_dim_chunked(2),
+                           wf_dim_width(8)};
     static const int site[SITES] = {4, 4 + 4096, 4 + 2 * 4096, 3 * 65536};
     wf_context *ctx = lone_context(1);
     wf_tensor *x, *y[SITES];

@@ -260,7 +260,7 @@ static void freezing(void)
 /* A failure names the module in which it happened; one before the model does too. */
 static wf_status wrong_inputs(model_rank *r, void *arg)
 {
-    const wf_dim dims[] = {wf_dim_batch(1), wf_dim_split(7), wf_dim_width(5)};
+    const wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(7), wf_dim_width(5)};
     wf_nn_mlp *mlp = ((wf_nn_block *)r->model->block[1])->mlp;
     wf_rank *rank = r->rank;
 

@@ -27,7 +27,7 @@ static wf_nn_gpt_config config_of(wf_nn_arch arch)
 /* Tokens, or targets, of `batch` sequences: any, but the same whoever holds them. */
 static wf_tensor *any_tokens(model_rank *r, int64_t batch, int64_t vocabulary, uint64_t which)
 {
-    const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_split(TOKENS)};
+    const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_chunked(TOKENS)};
     wf_tensor *t = wf_tensor_new(r->ctx, WF_I32, 2, dims, wf_par_batch_layout(r->par),
                                  WF_MEMORY_ACTIVATION);
 
@@ -245,11 +245,10 @@ static void twice_at_sum(void *self, wf_nn_module *m, const char *point, int n, 
 
 static wf_status misuse(model_rank *r, void *arg)
 {
-    const wf_dim dims[] = {wf_dim_split(4), wf_dim_split(TOKENS), wf_dim_width(24)};
+    const wf_dim dims[] = {wf_dim_chunked(4), wf_dim_chunked(TOKENS), wf_dim_width(24)};
     const wf_nn_hooks hooks = {.at = twice_at_sum};
     wf_nn_linear *head = r->model->head;
-    const wf_nn_hooks *planned = head->base.hooks;
-    const wf_dim vocabulary = wf_dim_split(VOCABULARY);
+    const wf_dim vocabulary = wf_dim_chunked(VOCABULARY);
     wf_rank *rank = r->rank;
     wf_tensor *tokens, *x;
 
@@ -260,10 +259,10 @@ static wf_status misuse(model_rank *r, void *arg)
     GOOD(refused(rank, r->ctx,
                  wf_nn_linear_cross_entropy(head, r->model->loss, x, tokens, weight), WF_ESHAPE,
                  "must be a batch"));
-    head->base.hooks = &hooks;
+    GOOD(wf_nn_hook_add(head, &hooks));
     GOOD(refused(rank, r->ctx, wf_nn_gpt_loss(r->model, tokens, tokens, weight),
                  WF_EUNSUPPORTED, "in head: linear_cross_entropy: the plan moves logits"));
-    head->base.hooks = planned;
+    NEED(wf_nn_hook_remove(head, &hooks));
     head->bias = wf_nn_parameter_new(r->ctx, 1, &vocabulary, false);
     GOOD(refused(rank, r->ctx, wf_nn_gpt_loss(r->model, tokens, tokens, weight),
                  WF_EUNSUPPORTED, "the head has a bias"));
@@ -358,7 +357,7 @@ static void logits_are_never_whole(void)
 /* A model that is fake has fake losses, and a way back that reads nothing. */
 static void on_nothing(void)
 {
-    const wf_dim dims[] = {wf_dim_batch(512), wf_dim_split(TOKENS)};
+    const wf_dim dims[] = {wf_dim_batch(512), wf_dim_chunked(TOKENS)};
     wf_nn_gpt_config config = config_of(WF_NN_GPT2);
     wf_context *ctx = lone_context(1);
     wf_nn_gpt *model = wf_nn_gpt_new(ctx, &config);

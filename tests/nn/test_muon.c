@@ -63,7 +63,7 @@ static matrix newton_schulz(matrix x)
 
 static wf_tensor *tensor_of(wf_context *ctx, const matrix *m)
 {
-    wf_dim dims[] = {wf_dim_split(m->rows), wf_dim_width(m->columns)};
+    wf_dim dims[] = {wf_dim_chunked(m->rows), wf_dim_width(m->columns)};
     wf_tensor *t = wf_tensor_new(ctx, WF_F32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
 
     for (int i = 0; t && i < m->rows; i++)
@@ -144,7 +144,7 @@ static void update_is_the_formula(void)
     const wf_nn_optimizer_options options = {WF_NN_MUON, 0.9f, 0.95f, 1e-8f, 0.1f};
     wf_context *ctx = lone_context(1);
     matrix p = matrix_like(ROWS, COLUMNS), m = {.rows = ROWS, .columns = COLUMNS};
-    wf_dim dims[] = {wf_dim_split(ROWS), wf_dim_width(COLUMNS)};
+    wf_dim dims[] = {wf_dim_chunked(ROWS), wf_dim_width(COLUMNS)};
     wf_nn_parameter *w = wf_nn_parameter_new(ctx, 2, dims, true);
     wf_nn_optimizer *o;
 

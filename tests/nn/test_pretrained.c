@@ -53,7 +53,7 @@ static wf_status compare_logits(model_rank *r, pretrained *p)
     NEED(safetensors_find(p->file, "logits", "F32", &logits));
     wf_scope_open(r->ctx);
     x = wf_distribute(r->ctx, tokens.data, WF_I32, 2,
-                      (wf_dim[]){wf_dim_batch(tokens.dim[0]), wf_dim_split(tokens.dim[1])},
+                      (wf_dim[]){wf_dim_batch(tokens.dim[0]), wf_dim_chunked(tokens.dim[1])},
                       wf_par_batch_layout(r->par));
     y = wf_whole(wf_nn_gpt_logits(r->model, x));
     NEED(y && wf_tensor_count(y) == logits.count);
@@ -105,7 +105,7 @@ static void logits_are_those_of_transformers(void)
 static wf_status run_load_and_compare(model_rank *r, void *arg)
 {
     wf_rank *rank = r->rank;
-    const wf_dim dims[] = {wf_dim_batch(6), wf_dim_split(2)};
+    const wf_dim dims[] = {wf_dim_batch(6), wf_dim_chunked(2)};
     const int32_t tokens[12] = {1, 2};
 
     wf_scope_open(r->ctx);

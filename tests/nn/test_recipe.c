@@ -124,7 +124,7 @@ static int random_dims(int round, wf_dim dims[3])
         int64_t grain = 1 + pick(round, 1 + 3 * d, 3) % 2 * 2;
 
         dims[d] = (wf_dim){grain * pick(round, 2 + 3 * d, ndim > 1 ? 8 : 40), grain,
-                           pick(round, 3 + 3 * d, 2) ? WF_LEAF_EIGHT : WF_LEAF_ONE};
+                           pick(round, 3 + 3 * d, 2) ? WF_CHUNKS_8 : WF_CHUNKS_1};
     }
     return ndim;
 }

@@ -80,7 +80,7 @@ static wf_status set_parameters(model_rank *r, const reference *ref)
 
 static wf_tensor *whole_batch(model_rank *r, const safetensors_entry *e)
 {
-    const wf_dim dims[] = {wf_dim_batch(e->dim[0]), wf_dim_split(e->dim[1])};
+    const wf_dim dims[] = {wf_dim_batch(e->dim[0]), wf_dim_chunked(e->dim[1])};
 
     return wf_distribute(r->ctx, e->data, WF_I32, 2, dims, wf_par_batch_layout(r->par));
 }

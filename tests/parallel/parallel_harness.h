@@ -25,6 +25,7 @@ typedef struct training {
     const char *recompute; /* type of modules that run again in backward; NULL: none */
     void (*change)(wf_nn_gpt *model); /* makes it another one than its config says; or NULL */
     const wf_par_rule *plan;          /* NULL: wf_par_gpt_plan */
+    wf_status (*parallelize)(wf_par *par, wf_nn_module *model); /* in place of wf_par_plan */
 
     /* on every rank; step 0 is before the first one. NULL: nobody watches */
     wf_status (*watch)(struct training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
@@ -98,7 +99,10 @@ static inline wf_status trainer_part(part *p)
     if (test->t->change)
         test->t->change(p->gpt);
     wf_nn_recompute(p->model, test->t->recompute);
-    wf_par_plan(p->par, p->model, test->t->plan ? test->t->plan : wf_par_gpt_plan);
+    if (test->t->parallelize)
+        GOOD(test->t->parallelize(p->par, p->model));
+    else
+        wf_par_plan(p->par, p->model, test->t->plan ? test->t->plan : wf_par_gpt_plan);
     wf_par_materialize(p->par, p->model);
     if (test->t->frozen)
         wf_nn_freeze(p->model, test->t->frozen);
@@ -160,7 +164,7 @@ static inline wf_status training_rank(wf_rank *rank, void *arg)
 /* Run it over a transport, or the usual one; whether it succeeded, which the test demands. */
 static inline bool train_over(training *t, const char *transport)
 {
-    wf_launch_options launch = {.ranks = t->layout.tp * t->layout.dp, .transport = transport};
+    wf_launch_options launch = {.ranks = (int)wf_par_ranks(&t->layout), .transport = transport};
     wf_error error = {WF_OK, ""};
 
     wf_launch(&launch, training_rank, t, &error);

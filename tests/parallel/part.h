@@ -49,12 +49,10 @@ static inline wf_status part_rank(wf_rank *rank, void *arg)
     return status;
 }
 
-/* On all tp x dp ranks, every one of which shall succeed. */
+/* On all ranks of the mesh, every one of which shall succeed. */
 static inline void run_parts(part_test test)
 {
-    const wf_par_options *o = &test.options;
-
-    run_ranks((o->tp ? o->tp : 1) * (o->dp ? o->dp : 1), part_rank, &test);
+    run_ranks((int)wf_par_ranks(&test.options), part_rank, &test);
 }
 
 #endif

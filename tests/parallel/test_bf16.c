@@ -216,7 +216,7 @@ static void loading_makes_copies_anew(void)
 static wf_status real_again(part *p)
 {
     wf_rank *rank = p->rank;
-    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_split(TOKENS)};
+    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(TOKENS)};
     int32_t tokens[2 * TOKENS] = {1, 2, 3};
     wf_tensor *x, *first, *second;
 

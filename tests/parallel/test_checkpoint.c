@@ -120,7 +120,7 @@ static void local(void)
                whole.digest);
 }
 
-/* Layouts that do not nest in the leaves: the values that are loaded are still the ones saved. */
+/* Layouts that do not nest in the chunks: the values that are loaded are still the ones saved. */
 static void inexact(void)
 {
     static const row odd[] = {{"full_shard", .tp = 3, .dp = 1},

@@ -4,7 +4,7 @@
  */
 #include "kernels/ops.h"
 #include "parallel/checkpoint/commit_internal.h"
-#include "parallel/train/trained_internal.h"
+#include "parallel/train/train_internal.h"
 #include "tests/parallel/checkpoint_trial.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -19,7 +19,8 @@
  * a block gathers k and v together and scatters the sum of their gradients.
  *
  * Over replicate, per step: an all-reduce of the loss, one of each bucket of gradients (25 MiB:
- * here one). Over the world: one all-gather, for the gradient's norm.
+ * here one). Over the world: one agreement on the gradient's norm, messages up a binary tree of ranks
+ * and a broadcast.
  *
  * Bytes are those received by all ranks together: of a tensor of n bytes over t ranks an
  * all-gather and a reduce-scatter take (t - 1) n, an all-reduce twice that. Whoever holds which
@@ -144,10 +145,12 @@ static traffic dp_traffic(const training *t)
 static traffic world_traffic(const training *t)
 {
     int64_t ranks = t->layout.tp * t->layout.dp;
-    traffic n = {.calls = {0}};
+    int64_t bytes = (ranks - 1) * (int64_t)sizeof(wf_exact_sum);
+    traffic n = {.calls = {0}, .agreements = 1};
 
-    n.calls[WF_ALL_GATHER] = 1;
-    n.bytes[WF_ALL_GATHER] = ranks * (ranks - 1) * (int64_t)sizeof(wf_exact_sum);
+    n.bytes[WF_RECV] = bytes;
+    n.calls[WF_BROADCAST] = 1;
+    n.bytes[WF_BROADCAST] = bytes;
     return n;
 }
 

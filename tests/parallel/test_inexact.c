@@ -12,9 +12,9 @@
 
 enum { BATCH = 18, STEPS = UNDER_SANITIZER ? 5 : MAX_STEPS, RATE = 1 << 16 };
 
-static const char tp_3[] = "not layout-exact: tp 3 does not nest in the 8 leaves";
-static const char tp_5[] = "not layout-exact: tp 5 does not nest in the 8 leaves";
-static const char tp_7[] = "not layout-exact: tp 7 does not nest in the 8 leaves";
+static const char tp_3[] = "not layout-exact: tp 3 does not nest in the 8 chunks";
+static const char tp_5[] = "not layout-exact: tp 5 does not nest in the 8 chunks";
+static const char tp_7[] = "not layout-exact: tp 7 does not nest in the 8 chunks";
 static const char dp_3[] = "not layout-exact: dp 3 is not a power of two";
 static const char dp_6[] = "not layout-exact: dp 6 is not a power of two";
 static const char micro_3[] = "not layout-exact: 3 micro-steps are not a power of two";
@@ -205,7 +205,7 @@ static void llama_losses(void)
     compare_losses(WF_NN_LLAMA);
 }
 
-/* A plan that splits the model's width, which has one leaf: each tp has bits of its own, and says
+/* A plan that splits the model's width, which has one chunk: each tp has bits of its own, and says
    so once it has run, with the tensor, the dim and the axis. */
 static const wf_par_style split_width = {
     .name = "split width",
@@ -219,7 +219,7 @@ static void a_plan_that_splits_the_width(void)
 {
     static const char told[] =
         "not layout-exact: linear1 in block.1.mlp.up sums dim 2 of f32 [18,16,24] [*, *, tp], "
-        "which tp splits: the dim has one leaf (wf_dim_split and wf_dim_heads make 8)";
+        "which tp splits: the dim has one chunk (wf_dim_chunked and wf_dim_heads make 8)";
     training one = laid_out(WF_NN_GPT2, &one_rank);
 
     one.plan = width_plan;

@@ -198,8 +198,8 @@ static void what_is_in_it(void)
         for (int r = 0; r < RANKS; r++) {
             const wf_trace *trace = all.rank[r];
 
-            CU_ASSERT_EQUAL(count(trace, WF_TRACE_TRANSFER, "all_gather"), 2 * LAYERS + 2);
-            CU_ASSERT_EQUAL(count(trace, WF_TRACE_WAIT, "all_gather"), 2 * LAYERS + 2);
+            CU_ASSERT_EQUAL(count(trace, WF_TRACE_TRANSFER, "all_gather"), 2 * LAYERS + 1);
+            CU_ASSERT_EQUAL(count(trace, WF_TRACE_WAIT, "all_gather"), 2 * LAYERS + 1);
             CU_ASSERT_EQUAL(count(trace, WF_TRACE_TRANSFER, "reduce_scatter"), LAYERS + 1);
             CU_ASSERT_EQUAL(count(trace, WF_TRACE_PHASE, "forward"), 1);
             CU_ASSERT_EQUAL(count(trace, WF_TRACE_PHASE, "backward"), 1);

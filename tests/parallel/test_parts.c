@@ -127,7 +127,7 @@ static void cuts_of_format_1(void)
                          once[] = {0, 1, 3, 4, 6, 7, 9, 11, 13};
     wf_saved_mesh mesh = {2, {"shard", "tp"}, {4, 2}, {1, 0}, false}, old = mesh;
     const wf_saved_layout both = {{2}, {{1, 0}}}, one = {{1}, {{0}}};
-    const wf_dim odd = wf_dim_split(13), even = wf_dim_split(16);
+    const wf_dim odd = wf_dim_chunked(13), even = wf_dim_chunked(16);
 
     old.nested = true;
     for (int i = 0; i < 8; i++) {
@@ -199,7 +199,7 @@ static void work_does_not_grow_with_ranks(void)
 static wf_status same_as_running(wf_rank *rank, void *arg)
 {
     static const wf_axis axes[] = {{"replicate", 2}, {"shard", 2}, {"tp", 3}};
-    const wf_dim dims[] = {wf_dim_heads(7, 4), wf_dim_split(10)};
+    const wf_dim dims[] = {wf_dim_heads(7, 4), wf_dim_chunked(10)};
     wf_context *ctx = wf_context_open(wf_cpu_device(1, &rank->error), NULL, &rank->error);
     wf_mesh *mesh = wf_mesh_open(ctx, rank->world, 3, axes, &rank->error);
     const wf_layout *layout;

@@ -134,7 +134,8 @@ static const wf_nn_type thrice_type = {"thrice", sizeof(thrice), fields, NULL, N
 
 static wf_tensor *waves(part *p, int id)
 {
-    const wf_dim dims[] = {wf_dim_batch(BATCH), wf_dim_split(TOKENS), wf_dim_split(FEATURES)};
+    const wf_dim dims[] = {wf_dim_batch(BATCH), wf_dim_chunked(TOKENS),
+                           wf_dim_chunked(FEATURES)};
     wf_mesh *mesh = wf_mesh_of(p->ctx);
     wf_tensor *t = wf_tensor_new(p->ctx, WF_F32, 3, dims,
                                  wf_layout_split(mesh, NULL, 1, wf_mesh_axis(mesh, "tp")),
@@ -180,7 +181,7 @@ static float on_one_rank[FEATURES];
 
 static wf_status three_uses(part *p)
 {
-    const wf_dim dim = wf_dim_split(FEATURES);
+    const wf_dim dim = wf_dim_chunked(FEATURES);
     wf_rank *rank = p->rank;
     thrice *m = wf_nn_new(p->ctx, &thrice_type);
     wf_par_gradients *g = NULL;

@@ -79,7 +79,7 @@ static wf_status evaluate(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *mo
     wf_context *ctx = wf_par_context(par);
     wf_memory_report memory;
     wf_tensor *tokens, *logits;
-    wf_dim dims[] = {wf_dim_batch(t->layout.dp), wf_dim_split(TOKENS)};
+    wf_dim dims[] = {wf_dim_batch(t->layout.dp), wf_dim_chunked(TOKENS)};
 
     (void)step;
     wf_scope_open(ctx);

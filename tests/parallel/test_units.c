@@ -282,7 +282,7 @@ static wf_status outside_of_a_unit(part *p)
 {
     wf_rank *rank = p->rank;
     wf_nn_block *block = (wf_nn_block *)p->gpt->block[0];
-    wf_dim dims[] = {wf_dim_batch(2), wf_dim_split(TOKENS), wf_dim_width(12)};
+    wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(TOKENS), wf_dim_width(12)};
     wf_tensor *x;
 
     GOOD(wf_par_materialize(p->par, p->model));
@@ -302,7 +302,7 @@ static wf_status outside_of_a_unit(part *p)
 static wf_status loop_of_ones_own(part *p)
 {
     wf_rank *rank = p->rank;
-    wf_dim dims[] = {wf_dim_batch(2), wf_dim_split(TOKENS)};
+    wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(TOKENS)};
     wf_tensor *tokens, *loss, *seed;
     wf_memory_report memory;
     wf_tape *tape;

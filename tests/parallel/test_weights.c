@@ -39,7 +39,7 @@ static const wf_nn_type net_type = {"net", sizeof(net), fields, NULL, NULL};
 static net *new_net(wf_context *ctx)
 {
     const wf_dim width = wf_dim_width(WIDTH), out = wf_dim_width(OUT);
-    const wf_dim words = wf_dim_split(VOCABULARY), rank = wf_dim_width(RANK);
+    const wf_dim words = wf_dim_chunked(VOCABULARY), rank = wf_dim_width(RANK);
     net *m = wf_nn_new(ctx, &net_type);
 
     if (!m)

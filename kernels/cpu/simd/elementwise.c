@@ -172,8 +172,8 @@ void WF_ISA_NAME(wf_bias_add)(const float *x, const float *bias, float *y, int64
 enum { COLUMNS = 8 };
 
 /* dbias[d] = chain over rows of dy[r, d], from +0 */
-void WF_ISA_NAME(wf_bias_leaf)(const float *dy, int64_t stride, float *dbias, wf_leaf_rows rows,
-                               int64_t d)
+void WF_ISA_NAME(wf_bias_chunk)(const float *dy, int64_t stride, float *dbias,
+                                wf_chunk_rows rows, int64_t d)
 {
     int64_t i = 0;
 

@@ -5,7 +5,7 @@
  * pieces, takes them from the front, and packs its next strip (its panel of B) while it computes; who
  * is done takes others' pieces from the back.
  *
- * What the plan says is better read in place gets no panel, but for tiles at the edges, which a
+ * What the blocking says is better read in place gets no panel, but for tiles at the edges, which a
  * panel fills up with zeros.
  */
 #include "kernels/cpu/simd/gemm_internal.h"
@@ -70,7 +70,7 @@ static member *member_of(const job *x, int64_t i)
 /* Strips of a stage, those of each group of rows counted apart. */
 static int64_t strips(const job *x, const gemm_stage *at)
 {
-    return gemm_tiles(at->cols, GEMM_NR) * gemm_tiles(at->rows, x->product.plan.group);
+    return gemm_tiles(at->cols, GEMM_NR) * gemm_tiles(at->rows, x->product.blocking.group);
 }
 
 /* The strip of a stage with which a member's range begins. */
@@ -128,7 +128,7 @@ static void arrive(const job *x, member *own, int64_t strip, int64_t who, bool o
 /* Pieces of that member's range, as long as there are any. */
 static void run_range(const job *x, member *own, int64_t who, bool other)
 {
-    const wf_gemm_plan *plan = &x->product.plan;
+    const wf_gemm_blocking *blocking = &x->product.blocking;
     const gemm_stage *at = x->now;
     float *edge = (float *)own + x->size.member + x->size.b;
     gemm_strip *ahead;
@@ -136,8 +136,9 @@ static void run_range(const job *x, member *own, int64_t who, bool other)
 
     while ((piece = take(member_of(x, who), other)) >= 0) {
         int64_t strip = piece / PIECES, part = piece % PIECES;
-        int64_t row = strip / gemm_tiles(at->cols, GEMM_NR) * plan->group;
-        int64_t rows = wf_least(plan->group, at->rows - row), high = gemm_tiles(rows, GEMM_MR);
+        int64_t row = strip / gemm_tiles(at->cols, GEMM_NR) * blocking->group;
+        int64_t rows = wf_least(blocking->group, at->rows - row),
+                high = gemm_tiles(rows, GEMM_MR);
         gemm_rows some = {.begin = row + high * part / PIECES * GEMM_MR,
                           .end = row + wf_least(rows, high * (part + 1) / PIECES * GEMM_MR),
                           .share = high};
@@ -184,21 +185,21 @@ static void run_stage(job *x, struct wf_team *team)
 /* `next` is the stage after `now`: the next window of its block, or the next block's first, if any. */
 static void follow(job *x)
 {
-    const wf_gemm_plan *plan = &x->product.plan;
+    const wf_gemm_blocking *blocking = &x->product.blocking;
     gemm_stage *next = x->now == x->stage ? x->stage + 1 : x->stage;
 
     if (!x->now || x->now->window.last) {
         x->next = NULL;
-        if (x->block == plan->row_blocks * plan->col_blocks)
+        if (x->block == blocking->row_blocks * blocking->col_blocks)
             return;
-        x->cursor = wf_gemm_begin(x->product.g, plan->transpose);
+        x->cursor = wf_gemm_begin(x->product.g, blocking->transpose);
         x->block++;
     }
-    next->row0 = (x->block - 1) % plan->row_blocks * plan->rows;
-    next->rows = wf_least(plan->rows, plan->m - next->row0);
-    next->col0 = (x->block - 1) / plan->row_blocks * plan->cols;
-    next->cols = wf_least(plan->cols, plan->n - next->col0);
-    next->first_packed = WF_ISA_NAME(wf_gemm_in_place)(plan, next->rows);
+    next->row0 = (x->block - 1) % blocking->row_blocks * blocking->rows;
+    next->rows = wf_least(blocking->rows, blocking->m - next->row0);
+    next->col0 = (x->block - 1) / blocking->row_blocks * blocking->cols;
+    next->cols = wf_least(blocking->cols, blocking->n - next->col0);
+    next->first_packed = WF_ISA_NAME(wf_gemm_in_place)(blocking, next->rows);
     wf_gemm_next(&x->cursor, limits.kc, &next->window);
     x->next = next;
 }
@@ -206,17 +207,17 @@ static void follow(job *x)
 /* Sizes of scratch. */
 static void measure(job *x, const wf_gemm *g, int threads)
 {
-    wf_gemm_plan plan;
+    wf_gemm_blocking blocking;
 
     x->members = wf_gemm_threads(g, threads);
-    plan = wf_gemm_plan_of(g, &limits, x->members);
-    x->product = (gemm_product){.g = g, .plan = plan};
+    blocking = wf_gemm_blocking_of(g, &limits, x->members);
+    x->product = (gemm_product){.g = g, .blocking = blocking};
     x->product.home_level =
-        gemm_tiles(plan.rows, GEMM_MR) * gemm_tiles(plan.cols, GEMM_NR) * GEMM_TILE;
-    x->size.a = lines((plan.rows_in_place ? GEMM_MR : plan.rows) * plan.kc);
-    x->size.home = lines(plan.levels * x->product.home_level);
+        gemm_tiles(blocking.rows, GEMM_MR) * gemm_tiles(blocking.cols, GEMM_NR) * GEMM_TILE;
+    x->size.a = lines((blocking.rows_in_place ? GEMM_MR : blocking.rows) * blocking.kc);
+    x->size.home = lines(blocking.levels * x->product.home_level);
     x->size.member = lines((int64_t)(sizeof(member) / sizeof(float)));
-    x->size.panel = (int64_t)lines(GEMM_NR * plan.kc);
+    x->size.panel = (int64_t)lines(GEMM_NR * blocking.kc);
     x->size.b = 2 * (size_t)x->size.panel;
     x->size.edge = lines(GEMM_TILE);
 }
@@ -240,7 +241,7 @@ void WF_ISA_NAME(wf_gemm)(struct wf_team *team, const wf_gemm *g, void *workspac
 
     if (g->m <= 0 || g->n <= 0)
         return;
-    if (g->n_parts <= 0) { /* a tree without leaves */
+    if (g->n_parts <= 0) { /* a tree without chunks */
         for (int64_t i = 0; i < g->m && !g->add; i++)
             memset(g->c + i * g->c_row, 0, (size_t)g->n * sizeof *g->c);
         return;

@@ -78,7 +78,7 @@ void WF_ISA_NAME(wf_gemm_pack_cols)(float *panel, const wf_gemm_operand *x, int6
 /* A product on its way. */
 typedef struct gemm_product {
     const wf_gemm *g;
-    wf_gemm_plan plan;
+    wf_gemm_blocking blocking;
     float *home;        /* what tiles leave for the next window, strips first */
     int64_t home_level; /* floats from one level to the next */
 } gemm_product;
@@ -93,7 +93,7 @@ typedef struct gemm_stage {
 
 /* How many of a block's rows tiles read in place: those in front of a last tile that is higher than
    what is left for it, or none. */
-int64_t WF_ISA_NAME(wf_gemm_in_place)(const wf_gemm_plan *plan, int64_t rows);
+int64_t WF_ISA_NAME(wf_gemm_in_place)(const wf_gemm_blocking *blocking, int64_t rows);
 
 /* Packs panels begin .. end - 1 of a block's rows, for all steps of its window. */
 void WF_ISA_NAME(wf_gemm_pack_stage)(const gemm_stage *at, int64_t begin, int64_t end);

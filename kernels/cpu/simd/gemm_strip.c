@@ -42,11 +42,11 @@ static void ask(const gemm_ahead *ahead)
     }
 }
 
-int64_t WF_ISA_NAME(wf_gemm_in_place)(const wf_gemm_plan *plan, int64_t rows)
+int64_t WF_ISA_NAME(wf_gemm_in_place)(const wf_gemm_blocking *blocking, int64_t rows)
 {
     int64_t left = rows % GEMM_MR;
 
-    if (!plan->rows_in_place)
+    if (!blocking->rows_in_place)
         return 0;
     return left == gemm_height(cut_for(left)) ? rows : rows - left;
 }
@@ -106,8 +106,8 @@ static void run_tile(const gemm_product *p, const gemm_stage *at, gemm_tile *til
 {
     int64_t rows = wf_least(GEMM_MR, at->row0 + at->rows - row);
     int64_t cols = wf_least(GEMM_NR, at->col0 + at->cols - col);
-    int64_t c_row = p->plan.transpose ? 1 : p->g->c_row;
-    int64_t c_col = p->plan.transpose ? p->g->c_row : 1;
+    int64_t c_row = p->blocking.transpose ? 1 : p->g->c_row;
+    int64_t c_col = p->blocking.transpose ? p->g->c_row : 1;
     int cut = cut_for(rows);
     float *c = p->g->c + row * c_row + col * c_col;
     bool direct = rows == gemm_height(cut) && cols == GEMM_NR && c_col == 1 && !p->g->add;
@@ -126,7 +126,7 @@ gemm_strip WF_ISA_NAME(wf_gemm_strip)(const gemm_product *p, const gemm_stage *a
     const wf_gemm_window *w = &at->window;
     gemm_strip s = {.window = w, .col = column, .count = wf_least(GEMM_NR, at->cols - column)};
 
-    if (s.count == GEMM_NR && p->plan.cols_in_place)
+    if (s.count == GEMM_NR && p->blocking.cols_in_place)
         s.step = w->n_steps;
     else
         s.panel = s.to = panel;

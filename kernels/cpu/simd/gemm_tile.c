@@ -1,6 +1,6 @@
 /*
  * kernels/cpu/simd/gemm_tile.c - a tile of a product in registers. An element is the midpoint
- * tree over its leaves, each of them one ascending chain of fused multiply-adds from +0; cuts
+ * tree over its chunks, each of them one ascending chain of fused multiply-adds from +0; cuts
  * between windows and steps only say where the chain and the tree's open nodes wait.
  */
 #include "kernels/cpu/simd/gemm_internal.h"
@@ -153,8 +153,8 @@ INLINE asking asking_of(const int rows, const gemm_tile *t)
     return ask;
 }
 
-/* The sign of a zero may not tell how leaves lie on ranks: -0 + -0 is -0, but -0 + an empty
-   leaf is +0. */
+/* The sign of a zero may not tell how chunks lie on ranks: -0 + -0 is -0, but -0 + an empty
+   chunk is +0. */
 INLINE void clear_signs(const int rows, accumulators *acc)
 {
     UNROLL

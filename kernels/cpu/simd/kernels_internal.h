@@ -41,17 +41,17 @@ void WF_ISA_NAME(wf_layernorm)(const float *x, const float *gain, const float *b
 void WF_ISA_NAME(wf_layernorm_grad)(const float *x, const float *gain, const float *mean,
                                     const float *rstd, const float *dy, float *dx, int64_t rows,
                                     int64_t d);
-void WF_ISA_NAME(wf_layernorm_leaf)(const float *x, const float *mean, const float *rstd,
-                                    const float *dy, float *dgain, float *dbias,
-                                    wf_leaf_rows rows, int64_t d);
+void WF_ISA_NAME(wf_layernorm_chunk)(const float *x, const float *mean, const float *rstd,
+                                     const float *dy, float *dgain, float *dbias,
+                                     wf_chunk_rows rows, int64_t d);
 void WF_ISA_NAME(wf_rmsnorm)(const float *x, const float *gain, float eps, float *y,
                              float *rstd, int64_t rows, int64_t d);
 void WF_ISA_NAME(wf_rmsnorm_grad)(const float *x, const float *gain, const float *rstd,
                                   const float *dy, float *dx, int64_t rows, int64_t d);
-void WF_ISA_NAME(wf_rmsnorm_leaf)(const float *x, const float *rstd, const float *dy,
-                                  float *dgain, wf_leaf_rows rows, int64_t d);
-void WF_ISA_NAME(wf_bias_leaf)(const float *dy, int64_t stride, float *dbias, wf_leaf_rows rows,
-                               int64_t d);
+void WF_ISA_NAME(wf_rmsnorm_chunk)(const float *x, const float *rstd, const float *dy,
+                                   float *dgain, wf_chunk_rows rows, int64_t d);
+void WF_ISA_NAME(wf_bias_chunk)(const float *dy, int64_t stride, float *dbias,
+                                wf_chunk_rows rows, int64_t d);
 void WF_ISA_NAME(wf_softmax_grad)(const float *y, const float *dy, float *dx, int64_t rows,
                                   int64_t n);
 void WF_ISA_NAME(wf_rope)(const float *x, const float *cosine, const float *sine, bool inverse,

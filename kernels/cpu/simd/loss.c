@@ -1,6 +1,6 @@
 /*
  * kernels/cpu/simd/loss.c - the pieces of softmax and cross-entropy over a row that may be
- * split: the greatest element, a leaf of the sum of exp, and exp scaled.
+ * split: the greatest element, a chunk of the sum of exp, and exp scaled.
  */
 #include "kernels/cpu/simd/kernels_internal.h"
 #include "kernels/cpu/vec_math_internal.h"
@@ -22,7 +22,7 @@ float WF_ISA_NAME(wf_row_max)(const float *x, int64_t n)
     return v16_max_lanes(v16_max_nan(v16_max_nan(a, b), v16_max_nan(c, d)));
 }
 
-/* Sum of exp(x - max) in 16 lanes: one leaf. */
+/* Sum of exp(x - max) in 16 lanes: one chunk. */
 float WF_ISA_NAME(wf_sum_exp)(const float *x, float max, int64_t n)
 {
     v16 sum = v16_zero(), top = v16_set1(max);

@@ -1,5 +1,5 @@
 /*
- * kernels/cpu/simd/optimizer.c - parameter updates in one pass, and the leaf of gradient norms.
+ * kernels/cpu/simd/optimizer.c - parameter updates in one pass, and the chunk of gradient norms.
  */
 #include "kernels/cpu/simd/kernels_internal.h"
 #include "kernels/cpu/vec_internal.h"

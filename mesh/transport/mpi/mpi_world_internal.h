@@ -147,11 +147,12 @@ static inline mpi_comm *wf_mpi_of(wf_comm *comm)
 
 uint64_t wf_mpi_hash(uint64_t seed, uint64_t word);
 
-/* ---- mpi_seat.c ---- */
+/* ---- mpi_place.c ---- */
 
-/* Which ranks run here; opens their world of threads. */
-wf_status wf_mpi_seat(void *world, const wf_seating_wish *wish, wf_seating *out,
-                      wf_error *error);
+/* wf_transport's calls of these names; place opens the world of threads of the ranks here. */
+wf_status wf_mpi_processes(void *world, wf_processes *processes, wf_error *error);
+wf_gather_call wf_mpi_gather;
+wf_status wf_mpi_place(void *world, const wf_local_ranks *ranks, wf_error *error);
 
 /* ---- mpi_heads.c, under the lock ---- */
 

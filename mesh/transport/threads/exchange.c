@@ -195,7 +195,7 @@ wf_status wf_threads_mismatch(threads_comm *c, const wf_exchange *x, int other,
 
 wf_status wf_threads_settle(const wf_exchange *x, wf_error *error)
 {
-    return x->device ? x->device->far->wait(x->device, error) : WF_OK;
+    return x->device ? x->device->memory->wait(x->device, error) : WF_OK;
 }
 
 wf_status wf_threads_copy(const wf_exchange *x, void *to, const void *from, size_t bytes,
@@ -206,7 +206,7 @@ wf_status wf_threads_copy(const wf_exchange *x, void *to, const void *from, size
     if (!bytes || to == from)
         return WF_OK;
     if (x->device)
-        return x->device->far->copy(x->device, &copy, true, error);
+        return x->device->memory->copy(x->device, &copy, true, error);
     memcpy(to, from, bytes);
     return WF_OK;
 }

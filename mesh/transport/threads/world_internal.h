@@ -138,10 +138,6 @@ typedef struct threads_comm {
 world *wf_threads_world_new(int ranks, const int *number, bool own_cores);
 void wf_threads_world_free(world *w);
 
-/* The same as a transport's open(). */
-wf_status wf_threads_open(int ranks, const int *number, bool own_cores, void **world,
-                          wf_error *error);
-
 /* The state of a rank of this process. */
 rank_state *wf_threads_rank(world *w, int world_rank);
 

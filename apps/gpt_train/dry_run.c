@@ -1,0 +1,146 @@
+/* apps/gpt_train/dry_run.c - see the header. */
+#include "apps/gpt_train/dry_run.h"
+#include "apps/gpt_train/saving.h"
+#include "apps/gpt_train/setup.h"
+
+enum { STEPS = 2 };
+
+typedef struct job {
+    const wf_options *o;
+    int64_t steps;   /* the last one is reported */
+    bool evaluation; /* after the last step, where the run has any */
+    size_t limit;    /* bytes of the rank; 0: none */
+    dry_run *run;
+} job;
+
+/* An evaluation between the steps is taken too, since what it gathers may stay for the next step. */
+static void take_steps(job *j, wf_par *par, wf_nn_module *model)
+{
+    const wf_par_train_options options = wf_setup_training(j->o);
+    wf_context *ctx = wf_par_context(par);
+    const wf_par_data none = {NULL, NULL};
+    wf_par_report *report = &j->run->report;
+    wf_par_trainer *trainer;
+    wf_saving saving;
+    float loss;
+
+    wf_par_plan(par, model, wf_par_gpt_plan);
+    wf_par_materialize(par, model);
+    trainer = wf_par_trainer_open(par, model, &options);
+    wf_saving_open(&saving, j->o, par, trainer, NULL);
+    for (int step = 1; step <= j->steps && wf_context_status(ctx) == WF_OK; step++) {
+        wf_par_step result;
+
+        wf_par_report_begin(par, report);
+        if (wf_par_train_step(trainer, step, &none, &result) == WF_OK)
+            wf_par_report_end(par, model, report);
+        if (step < j->steps && wf_setup_evaluates(j->o, step))
+            wf_par_evaluate(trainer, 1, &none, &loss); /* every batch gathers alike */
+    }
+    if (j->evaluation && wf_context_status(ctx) == WF_OK) {
+        if (j->o->eval_interval)
+            wf_par_evaluate(trainer, 1, &none, &loss);
+        wf_pool_report(wf_context_pool(ctx), &report->memory);
+    }
+    snprintf(j->run->inexact, sizeof j->run->inexact, "%s",
+             wf_par_inexact(par) ? wf_par_inexact(par) : "");
+    wf_saving_close(&saving);
+    wf_par_trainer_close(trainer);
+}
+
+static wf_status dry_rank(wf_rank *rank, void *arg)
+{
+    job *j = arg;
+    wf_par_options options = wf_setup_rank(j->o, true);
+    wf_nn_gpt *model;
+    wf_par *par;
+
+    options.memory_limit = j->limit;
+    par = wf_par_open(rank, &options, &rank->error);
+
+    if (!par)
+        return rank->error.code;
+    model = wf_setup_model(j->o, wf_par_context(par));
+    if (model) {
+        take_steps(j, par, &model->base);
+        wf_nn_free(&model->base);
+    }
+    rank->error = *wf_context_error(wf_par_context(par));
+    wf_par_close(par);
+    return rank->error.code;
+}
+
+static wf_status launch(job *j, int rank, wf_error *error)
+{
+    const wf_options *o = j->o;
+
+    *j->run = (dry_run){.inexact = ""};
+    *error = (wf_error){WF_OK, ""};
+    return wf_launch(
+        &(wf_launch_options){.ranks = (int)(o->tp * o->dp), .transport = "fake", .rank = rank},
+        dry_rank, j, error);
+}
+
+static int64_t steps_of(const wf_options *o)
+{
+    return o->steps == 1 ? 1 : STEPS;
+}
+
+wf_status dry_run_step(const wf_options *o, dry_run *run, wf_error *error)
+{
+    job j = {.o = o, .steps = steps_of(o), .run = run};
+
+    return launch(&j, (int)o->rank, error);
+}
+
+wf_status dry_run_within(const wf_options *o, bool start, size_t limit, dry_run *run,
+                         wf_error *error)
+{
+    job j = {.o = o,
+             .steps = start ? 1 : steps_of(o),
+             .evaluation = start,
+             .limit = limit,
+             .run = run};
+
+    return launch(&j, (int)o->rank, error);
+}
+
+wf_status dry_run_start(const wf_options *o, int rank, dry_run *run, wf_error *error)
+{
+    job j = {.o = o, .steps = 1, .evaluation = true, .run = run};
+
+    return launch(&j, rank, error);
+}
+
+static double received(const wf_ledger *ledger)
+{
+    double bytes = 0;
+
+    for (int k = 0; k < WF_COLLECTIVE_KINDS; k++)
+        bytes += (double)ledger->of[k].bytes;
+    return bytes;
+}
+
+wf_status dry_run_axes(const wf_options *o, wf_place_axis axis[DRY_RUN_AXES], wf_error *error)
+{
+    static const char *const names[DRY_RUN_AXES] = {"pp", "replicate", "shard", "tp"};
+    dry_run run;
+
+    if (dry_run_step(o, &run, error) != WF_OK)
+        return error->code;
+    for (int a = 0; a < DRY_RUN_AXES; a++) {
+        const wf_par_traffic *t = &run.report.traffic[a];
+
+        axis[a] = (wf_place_axis){names[a], t->ranks, received(&t->ledger)};
+    }
+    return WF_OK;
+}
+
+double dry_run_traffic(const dry_run *run)
+{
+    double bytes = 0;
+
+    for (int i = 0; i < run->report.n_traffic; i++)
+        bytes += received(&run->report.traffic[i].ledger);
+    return bytes;
+}

@@ -1,0 +1,87 @@
+/* mesh/health/recorder_internal.h - a rank's flight recorder: what it is told, and what is read from it. */
+#ifndef WF_MESH_HEALTH_RECORDER_INTERNAL_H
+#define WF_MESH_HEALTH_RECORDER_INTERNAL_H
+
+#include "mesh/comm/transport.h"
+#include "mesh/health/flight_recorder.h"
+#include <stdatomic.h>
+
+typedef _Atomic uint64_t wf_word;
+
+enum { WF_RECORDER_PATH = 512 };
+
+typedef struct wf_recorder {
+    _Atomic int state;
+    wf_word wait;       /* 0, or what the rank waits in: see wf_recorder_wait() */
+    _Atomic bool files; /* the rank reads or writes files */
+    wf_word *image;     /* a wf_recording */
+    uint64_t offset;    /* from the monotonic clock to 1970 */
+    _Atomic int32_t step;
+    int groups;
+    uint64_t count;
+    unsigned failures; /* of the process, when this was opened */
+    bool written;
+    char place[WF_RECORDER_PLACE];
+    char directory[WF_RECORDER_PATH], name[32];
+    wf_recorded_group group[WF_RECORDER_GROUPS]; /* as in the image */
+} wf_recorder;
+
+/* What is kept with each handle: wf_comm.observed. */
+typedef struct wf_recorded {
+    wf_recorder *recorder;
+    struct wf_world_watch *watch; /* the failure detector that is woken, or NULL */
+    bool owns_recorder;
+    int group;      /* in the recorder's table */
+    uint64_t count; /* collectives, so far */
+} wf_recorded;
+
+/* A recorder for the rank of this handle; false: there is no memory. */
+bool wf_recorder_open(wf_comm *world);
+
+/* The recorder of a handle, or NULL. */
+wf_recorder *wf_recorder_of(const wf_comm *comm);
+
+/* A group was split off: its events go where the parent's go. False: there is no memory. */
+bool wf_recorder_join(const wf_comm *parent, wf_comm *comm);
+
+/* The handle closes; the one that opened the recorder gives it back. */
+void wf_recorder_leave(wf_comm *comm);
+
+/* "shard 1, tp 0": where the rank is in its mesh. */
+void wf_recorder_coordinates(wf_comm *comm, const char *text);
+
+/* What the rank is at, for the events to come. place: copied, NULL for none. */
+void wf_recorder_place(wf_comm *comm, int64_t step, const char *place);
+
+/* A collective begins; returns its sequence number, for its end. */
+uint64_t wf_recorder_begin(wf_comm *comm, wf_collective_kind op, int64_t bytes);
+void wf_recorder_end(wf_comm *comm, wf_collective_kind op, uint64_t sequence, bool failed);
+
+/* The rank waits for others in a collective, and no longer. */
+void wf_recorder_wait(wf_comm *comm, wf_collective_kind op, uint64_t sequence);
+void wf_recorder_wait_over(wf_comm *comm);
+
+/* The rank reads or writes files from now on, or no longer. A disk may be as slow as it likes: until
+   then the rank goes on, as the failure detector sees it. */
+void wf_recorder_at_files(wf_comm *comm, bool at_files);
+
+/* "; it was on .." goes behind the text, where none is there yet. */
+void wf_recorder_locate(wf_comm *comm, wf_error *error);
+
+/* This rank has failed: say so and write its file. */
+void wf_recorder_fail(wf_comm *comm, const wf_error *cause);
+
+/* ---- from any thread, and from a signal (recorder_where.c) ---- */
+
+/* Changes whenever the rank begins or ends something; *waits: for others. */
+uint64_t wf_recorder_pulse(const wf_recorder *r, bool *waits);
+
+/* "on node1, shard 1, tp 0, in step 12, in all_reduce over tp (collective 57), at block.1.attn". */
+size_t wf_recorder_where(const wf_recorder *r, char *text, size_t room);
+
+int wf_recorder_rank(const wf_recorder *r);
+
+/* Why the rank's file will be written. */
+void wf_recorder_cause(wf_recorder *r, const char *text);
+
+#endif

@@ -1,0 +1,27 @@
+/*
+ * parallel/agree_internal.h - what all ranks come to know together, by messages up a binary tree of
+ * ranks and a broadcast of what came together at its root: what a rank sends, receives and holds does
+ * not grow with the number of ranks.
+ */
+#ifndef WF_PARALLEL_AGREE_INTERNAL_H
+#define WF_PARALLEL_AGREE_INTERNAL_H
+
+#include "parallel/parallel_internal.h"
+
+/* Puts what one part of the ranks has together with what another part has. */
+typedef void wf_combine(void *into, const void *from, size_t bytes);
+
+/*
+ * `mine` becomes the combination of what all ranks have, the same on each of them. Collective: over
+ * the world; where that fails the context has the error. In a plan it stays as it is.
+ */
+wf_status wf_agree_on(wf_par *par, size_t bytes, void *mine, wf_combine *combine);
+
+/*
+ * sum[0 .. n) become their sums over the ranks, mod 2^64. Where `mine` of any rank has a code, that
+ * of the lowest such rank comes out on all. Collective: over the world; where that fails the
+ * context has the error, and `mine` too. In a plan the sums stay as they are.
+ */
+wf_status wf_agree(wf_par *par, int64_t n, uint64_t *sum, wf_error *mine);
+
+#endif

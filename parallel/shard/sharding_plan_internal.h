@@ -1,0 +1,51 @@
+/*
+ * parallel/shard/sharding_plan_internal.h - what has been asked for one model: rules of tensor
+ * parallelism over axes, and which modules are sharded how. Not installed.
+ */
+#ifndef WF_PARALLEL_SHARD_SHARDING_PLAN_INTERNAL_H
+#define WF_PARALLEL_SHARD_SHARDING_PLAN_INTERNAL_H
+
+#include "parallel/parallel_internal.h"
+#include "parallel/shard/sharding_plan.h"
+
+/* Modules that become units, by one of three: their path, their type, or how many parameters they
+   have that are in no unit yet. */
+typedef struct wf_par_shard_rule {
+    struct wf_par_shard_rule *next; /* in the order in which they came */
+    wf_par_policy policy;
+    char pattern[WF_NN_PATH];
+    const char *type;     /* NULL: not by type */
+    int64_t min_elements; /* 0: not by size */
+} wf_par_shard_rule;
+
+typedef struct wf_par_tensor_rules {
+    struct wf_par_tensor_rules *next;
+    const wf_par_rule *rules;
+    int axis;
+} wf_par_tensor_rules;
+
+typedef struct wf_par_sharding_plan {
+    struct wf_par_sharding_plan *next; /* of the rank's models */
+    const wf_nn_module *root;
+    wf_par_tensor_rules *tensor;
+    wf_par_shard_rule *shard;
+    wf_par_policy rest; /* of the root, where no rule is for it */
+} wf_par_sharding_plan;
+
+/* The plan of a model, made where it has none; NULL on error. */
+wf_par_sharding_plan *wf_par_sharding_plan_of(wf_par *par, const wf_nn_module *model);
+
+/* Forget what was asked for a model, or for all (NULL). */
+void wf_par_sharding_plan_drop(wf_par *par, const wf_nn_module *model);
+
+/* Add what is to be split over an axis; what is to be a unit. WF_ENOMEM. */
+wf_status wf_par_sharding_plan_tensor(wf_par *par, wf_par_sharding_plan *plan, int axis,
+                                      const wf_par_rule *rules);
+wf_status wf_par_sharding_plan_shard(wf_par *par, wf_par_sharding_plan *plan,
+                                     const wf_par_shard_rule *rule);
+
+/* Lay the model out anew by its plan, put borders at its points, and form its units. */
+wf_status wf_par_sharding_plan_apply(wf_par *par, wf_nn_module *model,
+                                     const wf_par_sharding_plan *plan);
+
+#endif

@@ -1,0 +1,211 @@
+/*
+ * tests/nccl/device_memory.c - a device that does everything later, on an emulated stream: what does not
+ * wait for it finds nothing there, and what it does not wait for is gone.
+ */
+#include "tests/nccl/device_memory.h"
+#include "core/numerics/digest.h"
+#include "tests/mesh/ranks.h"
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+
+typedef struct reduce_job {
+    wf_reduce reduce;
+    const void *pointers[]; /* sources, then targets */
+} reduce_job;
+
+static void copy_rows(const wf_copy *c)
+{
+    for (int64_t r = 0; r < c->rows; r++)
+        memmove((char *)c->to + (size_t)r * c->to_step,
+                (const char *)c->from + (size_t)r * c->from_step, c->bytes);
+}
+
+static float tree_or_chain(const float *x, int n, bool tree)
+{
+    int left = tree ? n / 2 : n - 1;
+
+    return n == 1 ? x[0]
+                  : tree_or_chain(x, left, tree) + tree_or_chain(x + left, n - left, tree);
+}
+
+static void reduce_floats(const wf_reduce *r)
+{
+    float *x = malloc((size_t)r->n_src * sizeof *x);
+
+    for (int64_t i = 0; i < r->n; i++) {
+        float y;
+
+        for (int s = 0; s < r->n_src; s++)
+            x[s] = ((const float *)r->src[s])[i];
+        y = x[0];
+        for (int s = 1; s < r->n_src && r->maximum; s++)
+            y = x[s] > y ? x[s] : y;
+        if (!r->maximum)
+            y = tree_or_chain(x, r->n_src, r->tree);
+        for (int d = 0; d < r->n_dst; d++)
+            ((float *)r->dst[d])[i] = y;
+    }
+    free(x);
+}
+
+static void run_copy(void *opaque)
+{
+    copy_rows(opaque);
+    free(opaque);
+}
+
+static void run_reduce(void *opaque)
+{
+    reduce_floats(&((reduce_job *)opaque)->reduce);
+    free(opaque);
+}
+
+static wf_status later(wf_device *device, void (*run)(void *), void *job, wf_error *error)
+{
+    if (job && cudaLaunchHostFunc(device->queue, run, job) == cudaSuccess)
+        return WF_OK;
+    return wf_error_set(error, WF_ENOMEM, "the emulated stream takes no more");
+}
+
+static wf_status queue_copy(wf_device *device, const wf_copy *copy, bool side_stream,
+                            wf_error *error)
+{
+    wf_copy *job = malloc(sizeof *job);
+
+    (void)side_stream; /* asked for by threads' exchanges alone */
+    if (job)
+        *job = *copy;
+    return later(device, run_copy, job, error);
+}
+
+static wf_status queue_reduce(wf_device *device, const wf_reduce *r, bool side_stream,
+                              wf_error *error)
+{
+    size_t pointers = (size_t)r->n_src + (size_t)r->n_dst;
+    reduce_job *job = malloc(sizeof *job + pointers * sizeof *job->pointers);
+
+    (void)side_stream;
+    if (job) {
+        job->reduce = *r;
+        memcpy(job->pointers, r->src, (size_t)r->n_src * sizeof *r->src);
+        memcpy(job->pointers + r->n_src, r->dst, (size_t)r->n_dst * sizeof *r->dst);
+        job->reduce.src = job->pointers;
+        job->reduce.dst = (void *const *)(job->pointers + r->n_src);
+    }
+    return later(device, run_reduce, job, error);
+}
+
+static const wf_device_memory queued = {.copy = queue_copy, .reduce = queue_reduce};
+
+static void *take(void *self, size_t bytes)
+{
+    void *block = malloc(bytes ? bytes : 1);
+
+    (void)self;
+    if (block)
+        memset(block, 0xff, bytes);
+    return block;
+}
+
+static void give(void *self, void *block, size_t bytes)
+{
+    (void)bytes;
+    cudaLaunchHostFunc(((wf_device *)self)->queue, free, block);
+}
+
+/* One a thread, which is a rank. */
+static _Thread_local wf_device device;
+static pthread_key_t at_end;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void end_queue(void *queue)
+{
+    cudaStreamDestroy(queue);
+}
+
+static void make_key(void)
+{
+    pthread_key_create(&at_end, end_queue);
+}
+
+struct wf_device *test_device(void)
+{
+    cudaStream_t queue;
+
+    pthread_once(&once, make_key);
+    if (!device.queue && cudaStreamCreateWithPriority(&queue, 0, 0) == cudaSuccess) {
+        pthread_setspecific(at_end, queue);
+        device = (wf_device){.name = "emulated",
+                             .dtype = WF_F32,
+                             .allocator = {.alloc = take, .release = give, .self = &device},
+                             .memory = &queued,
+                             .queue = queue};
+    }
+    return &device;
+}
+
+void test_device_settle(void)
+{
+    cudaStreamSynchronize(device.queue);
+}
+
+static wf_status read_now(wf_device *d, void *host, const void *from, size_t bytes,
+                          wf_error *error)
+{
+    (void)d, (void)error;
+    memcpy(host, from, bytes);
+    return WF_OK;
+}
+
+static void write_now(wf_device *d, void *to, const void *host, size_t bytes)
+{
+    (void)d;
+    memcpy(to, host, bytes);
+}
+
+static wf_status copy_now(wf_device *d, const wf_copy *copy, bool side_stream, wf_error *error)
+{
+    (void)d, (void)side_stream, (void)error;
+    copy_rows(copy);
+    return WF_OK;
+}
+
+static wf_status reduce_now(wf_device *d, const wf_reduce *reduce, bool side_stream,
+                            wf_error *error)
+{
+    (void)d, (void)side_stream, (void)error;
+    reduce_floats(reduce);
+    return WF_OK;
+}
+
+static void fill_now(wf_device *d, void *to, uint32_t word, int64_t n)
+{
+    (void)d;
+    for (int64_t i = 0; i < n; i++)
+        memcpy((char *)to + (size_t)i * sizeof word, &word, sizeof word);
+}
+
+static wf_status wait_now(wf_device *d, wf_error *error)
+{
+    (void)d, (void)error;
+    return WF_OK;
+}
+
+static wf_status digest_now(const wf_tensor *t, uint64_t path_hash, uint32_t kind,
+                            uint64_t *digest)
+{
+    int64_t size[WF_MAX_DIMS];
+
+    for (int d = 0; d < t->ndim; d++)
+        size[d] = t->dim[d].size;
+    *digest = wf_digest_part(path_hash, kind, t->ndim, size, t->start, t->local, t->data);
+    return WF_OK;
+}
+
+const wf_device_memory memory_at_once = {.read = read_now,
+                                         .write = write_now,
+                                         .copy = copy_now,
+                                         .reduce = reduce_now,
+                                         .fill = fill_now,
+                                         .wait = wait_now,
+                                         .digest = digest_now};
