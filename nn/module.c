@@ -1,4 +1,6 @@
 /* nn/module.c - the tree of modules. */
+#include "core/numerics/bits.h"
+#include "core/numerics/digest.h"
 #include "nn/checkpointing.h"
 #include "nn/hooks_internal.h"
 #include <stdio.h>
@@ -290,4 +292,35 @@ wf_nn_parameter **wf_nn_parameters(wf_nn_module *root, int64_t *count)
         wf_nn_visit(root, NULL, add_parameter, &l);
     *count = l.count;
     return l.entry;
+}
+
+wf_tensor *wf_nn_use(void *module, wf_nn_parameter *p)
+{
+    wf_nn_module *m = module;
+    wf_tensor *t = p ? wf_nn_parameter_use(m->ctx, p) : NULL;
+
+    return t ? wf_nn_hooks_use(m, p, t) : NULL;
+}
+
+static void add_to_hash(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
+{
+    uint64_t *hash = arg;
+
+    *hash = wf_mix64(*hash ^ wf_digest_path(m->path));
+    *hash = wf_mix64(*hash ^ wf_digest_path(name));
+    *hash = wf_mix64(*hash ^ wf_digest_path(p->path)); /* another one's where it is tied */
+    for (int i = 0; i < p->tensor->ndim; i++) {
+        *hash = wf_mix64(*hash ^ (uint64_t)p->tensor->dim[i].size);
+        *hash = wf_mix64(*hash ^ (uint64_t)p->tensor->dim[i].grain);
+        *hash = wf_mix64(*hash ^ (uint64_t)p->tensor->dim[i].chunks);
+    }
+    *hash = wf_mix64(*hash ^ wf_nn_recipe_hash(p));
+}
+
+uint64_t wf_nn_model_hash(wf_nn_module *root)
+{
+    uint64_t hash = 0;
+
+    wf_nn_visit(root, NULL, add_to_hash, &hash);
+    return hash;
 }

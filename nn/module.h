@@ -11,30 +11,9 @@
 
 #include "core/tape.h"
 #include "nn/hooks.h"
-#include "nn/init_recipe.h"
+#include "nn/parameter.h"
 
 WF_BEGIN_DECLS
-
-enum { WF_NN_PATH = 128 };
-
-/** wf_nn_parameter - one parameter; a tied one is in the tree twice, as the same pointer. */
-struct wf_nn_parameter {
-    char path[WF_NN_PATH]; /* of its first place in the tree; the key of its initialisation */
-    const wf_nn_module *named_by; /* the module of that place, which may move with its tree */
-    wf_tensor *tensor;            /* at rest; fake until it is materialised */
-    wf_tensor *at_use;            /* what modules compute with, a plan's; NULL: tensor */
-    wf_nn_recipe recipe;          /* what it starts from */
-    bool matrix; /* a map between features, which Muon orthogonalises: no table, no head */
-    bool decay;  /* weight decay applies: matrices yes, biases and norms no */
-    bool frozen; /* no gradient is taken */
-    int refs;
-    /* leaves of the forward pass that runs, in order of use, and the numbers of these uses
-       (wf_context_uses); NULL for one that is made when backward runs its module again */
-    int uses, room;
-    wf_tensor **use;
-    int64_t *number;
-    void *plan; /* what a plan has to say about it */
-};
 
 typedef enum wf_nn_kind {
     WF_NN_PARAMETER = 1,
@@ -81,22 +60,6 @@ WF_API void *wf_nn_new(wf_context *ctx, const wf_nn_type *type);
 
 /** wf_nn_free - a module with its children and parameters; NULL is allowed. */
 WF_API void wf_nn_free(wf_nn_module *module);
-
-/**
- * wf_nn_parameter_new - a parameter on the fake device, of zeros until wf_nn_init_normal or
- * another of nn/init_recipe.h says what it starts from.
- *
- * @param decay  whether weight decay applies to it
- * Owner:   the field it is put into; wf_nn_tie for a second one
- */
-WF_API wf_nn_parameter *wf_nn_parameter_new(wf_context *ctx, int ndim, const wf_dim *dims,
-                                            bool decay);
-
-/** wf_nn_parameter_free - give one of its fields' holds back. NULL is allowed. */
-WF_API void wf_nn_parameter_free(wf_nn_parameter *parameter);
-
-/** wf_nn_tie - the same parameter for another field. */
-WF_API wf_nn_parameter *wf_nn_tie(wf_nn_parameter *parameter);
 
 /**
  * wf_nn_name_tree - give every module and parameter below root its path, root being ""
@@ -147,10 +110,6 @@ WF_API bool wf_nn_acts(const void *module, const char *point);
  */
 WF_API wf_tensor *wf_nn_use(void *module, wf_nn_parameter *parameter);
 
-/** wf_nn_forget_uses - release a parameter's leaves with their gradients: a loop of one's own does so
- * before the next forward pass, a trainer for itself. */
-WF_API void wf_nn_forget_uses(wf_nn_parameter *parameter);
-
 /** wf_nn_visit - call `module` and `parameter` (either may be NULL) for all of a tree, in field
  * order, parents first; a tied parameter comes once per place. */
 WF_API void wf_nn_visit(wf_nn_module *root, void (*module)(void *arg, wf_nn_module *m),
@@ -161,6 +120,12 @@ WF_API void wf_nn_visit(wf_nn_module *root, void (*module)(void *arg, wf_nn_modu
 /** wf_nn_parameters - all parameters of a tree, ties once, in field order. Owner: caller,
  * free(). */
 WF_API wf_nn_parameter **wf_nn_parameters(wf_nn_module *root, int64_t *count);
+
+/**
+ * wf_nn_model_hash - of all paths, shapes, ties and recipes below a named root: two models of one
+ * hash start from the same numbers under the same seed
+ */
+WF_API uint64_t wf_nn_model_hash(wf_nn_module *root);
 
 WF_END_DECLS
 

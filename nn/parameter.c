@@ -1,5 +1,5 @@
 /* nn/parameter.c - parameters: making and freeing them, and their uses in a forward pass. */
-#include "nn/hooks_internal.h"
+#include "nn/parameter.h"
 #include <stdlib.h>
 
 wf_nn_parameter *wf_nn_parameter_new(wf_context *ctx, int ndim, const wf_dim *dims, bool decay)
@@ -97,24 +97,19 @@ static wf_tensor *leaf_of(wf_nn_parameter *p, wf_tensor *t, wf_uses *uses)
     return leaf;
 }
 
-wf_tensor *wf_nn_use(void *module, wf_nn_parameter *p)
+wf_tensor *wf_nn_parameter_use(wf_context *ctx, wf_nn_parameter *p)
 {
-    wf_nn_module *m = module;
-    wf_tensor *t;
-    wf_uses *uses;
+    wf_tensor *t = p->at_use ? p->at_use : p->tensor;
+    wf_uses *uses = wf_context_uses(ctx);
 
-    if (!p)
-        return NULL;
-    t = p->at_use ? p->at_use : p->tensor;
     if (wf_tensor_is_absent(t)) {
-        wf_fail(m->ctx, WF_EINVAL,
+        wf_fail(ctx, WF_EINVAL,
                 "parameter %s is used outside of the module that its unit belongs to, and is "
                 "not gathered: enter that module (wf_nn_call, wf_nn_enter) around all uses",
                 p->path);
         return NULL;
     }
-    uses = wf_context_uses(m->ctx);
-    if (!p->frozen && (uses->later || wf_context_recording(m->ctx)))
+    if (!p->frozen && (uses->later || wf_context_recording(ctx)))
         t = leaf_of(p, t, uses);
-    return wf_nn_hooks_use(m, p, t);
+    return t;
 }

@@ -11,10 +11,6 @@
 
 typedef wf_status wf_collective_step(wf_pending *p, wf_error *error);
 
-/* wf_collective_begin; background: unless it is ended at once. */
-wf_status wf_collective_post(wf_comm *comm, const wf_collective *what, bool background,
-                             wf_pending **pending, wf_error *error);
-
 /* How one kind is carried out: post my part; wait, and bring the result. */
 typedef struct wf_collective_path {
     wf_collective_step *begin, *end;
