@@ -1,7 +1,7 @@
 /* apps/gpt_train/gpt_train.c - trains a GPT on text files, on any mesh of ranks: see gpt_train --help. */
 #include "apps/gpt_train/lock.h"
 #include "apps/gpt_train/memory_check.h"
-#include "apps/gpt_train/dry_run.h"
+#include "apps/gpt_train/plan.h"
 #include "apps/program.h"
 #include "apps/gpt_train/recordings.h"
 #include "apps/gpt_train/setup.h"
@@ -139,7 +139,7 @@ static void report(const wf_error *error, void *arg)
     if (wf_recorder_written() > 0)
         snprintf(more, sizeof more, "; recorder_diff %s/rank-*.rec tells more", directory);
     if (told.code == WF_ENOMEM)
-        wf_dry_run_advise(job->options, &told);
+        plan_explain(job->options, &told);
     fflush(stdout);
     fprintf(stderr, "gpt_train: %s%s\n", told.text, more);
 }
@@ -155,14 +155,14 @@ static wf_rank_order rank_order(const wf_options *o)
 static wf_status train(const wf_options *o, wf_train_job *job, bool several, wf_launch_end *end,
                        wf_error *error)
 {
-    wf_place_axis axis[WF_DRY_RUN_AXES];
+    wf_place_axis axis[DRY_RUN_AXES];
     wf_error unplanned; /* what cannot be planned cannot be run, and says so then */
-    bool planned = several && wf_dry_run_axes(o, axis, &unplanned) == WF_OK;
+    bool planned = several && dry_run_axes(o, axis, &unplanned) == WF_OK;
     const wf_launch_options launch = {.ranks = (int)(o->tp * o->dp),
                                       .threads = o->bind_ranks ? (int)o->threads_per_rank : 0,
                                       .launcher = unless_auto(o->launcher),
                                       .transport = unless_auto(o->transport),
-                                      .n_axes = planned ? WF_DRY_RUN_AXES : 0,
+                                      .n_axes = planned ? DRY_RUN_AXES : 0,
                                       .axis = axis,
                                       .order = rank_order(o),
                                       .stall_timeout = o->stall_timeout,
@@ -274,7 +274,7 @@ static wf_status run(wf_options *o, wf_saving_result *result, wf_launch_end *end
     if (status == WF_OK)
         status = choose_threads(o, &launcher, error);
     if (status == WF_OK && o->plan)
-        return wf_dry_run(o, stdout, error);
+        return plan_run(o, stdout, error);
     if (status == WF_OK && o->report_json)
         status = wf_step_report_check(o->report_json, error);
     if (status == WF_OK)
@@ -282,7 +282,7 @@ static wf_status run(wf_options *o, wf_saving_result *result, wf_launch_end *end
     if (end->stuck) /* all of it is in use */
         return status;
     if (status == WF_ENOMEM && !end->reported)
-        wf_dry_run_advise(o, error);
+        plan_explain(o, error);
     if (wf_timeline_close(job.timeline, &closing) != WF_OK && status == WF_OK)
         status = wf_error_set(error, closing.code, "%s", closing.text);
     closing = (wf_error){WF_OK, ""};

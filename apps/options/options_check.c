@@ -218,6 +218,10 @@ static wf_status check_batch(wf_options *o, wf_error *error)
 {
     long long global = o->global_batch_size, micro = o->micro_batch_size, dp = o->dp;
 
+    if (o->find_batch) { /* the search chooses both, and has as many micro-steps */
+        o->micro_batch_size = micro ? micro : (global + dp - 1) / dp;
+        return WF_OK;
+    }
     if (global % dp)
         return wf_error_set(error, WF_EINVAL,
                             "--global-batch-size %lld is not a multiple of --dp %lld; use "

@@ -374,13 +374,13 @@ wide=("${tiny[@]}" --dp 4 --n-embd 128 --eval-interval 0)
 run "a plan under full_shard" "${wide[@]}" --strategy full_shard --plan --json plan.json
 cap=$(python3 -c 'import json; print(json.load(open("plan.json"))["memory"]["peak"])')
 refuse "no_shard with too little memory" 1 \
-    "in use, most for [a-z ]+: [0-9]+, .*no_shard needs .*, most for .*full_shard fits: it takes" \
+    "in use, most for [a-z ]+: [0-9]+, .*a rank needs .*, most for .*what fits, .*--strategy [a-z_]+ takes" \
     "${wide[@]}" --strategy no_shard --device-memory "$cap"
 said=$(cat err)
 run "a plan under no_shard" "${wide[@]}" --strategy no_shard --plan --device-memory "$cap"
 largest=$(sed -n 's/^does not fit.*; the most is //p' out)
 result "which has named the largest kind" \
-    "$(grep -q "MiB a rank, most for ${largest:?};" <<<"$said" || echo "$largest: $said")"
+    "$(grep -q "MiB, most for ${largest:?};" <<<"$said" || echo "$largest: $said")"
 run "full_shard with the same memory" "${wide[@]}" --strategy full_shard --device-memory "$cap"
 
 # Timelines
