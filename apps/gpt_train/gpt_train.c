@@ -129,7 +129,7 @@ static wf_status open_log(const app_options *o, bool append, const wf_launcher *
 }
 
 /* A failure of the ranks, in one process of all; and where their recorders are. */
-static void tell(const wf_error *error, void *arg)
+static void report(const wf_error *error, void *arg)
 {
     const app_train_job *job = arg;
     char directory[400], more[500] = "";
@@ -166,7 +166,7 @@ static wf_status train(const app_options *o, app_train_job *job, bool several,
                                       .axis = axis,
                                       .order = rank_order(o),
                                       .stall_timeout = o->stall_timeout,
-                                      .tell = tell,
+                                      .report = report,
                                       .end = end};
     char directory[400];
 
@@ -262,7 +262,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
     wf_error closing = {WF_OK, ""};
     wf_status status = WF_OK;
 
-    if (moves_nothing(o) && end->told)
+    if (moves_nothing(o) && end->reported)
         return WF_OK;
     if (moves_nothing(o))
         launcher = (wf_launcher){.kind = "threads", .processes = 1, .local = 1};
@@ -281,7 +281,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
         status = launch(o, &job, &resume, &launcher, end, error);
     if (end->stuck) /* all of it is in use */
         return status;
-    if (status == WF_ENOMEM && !end->told)
+    if (status == WF_ENOMEM && !end->reported)
         plan_explain(o, error);
     if (app_timeline_close(job.timeline, &closing) != WF_OK && status == WF_OK)
         status = wf_error_set(error, closing.code, "%s", closing.text);
@@ -307,7 +307,7 @@ int main(int argc, char **argv)
     wf_error error = {WF_OK, ""};
     app_options options;
     app_saving_result saved = {.failed = false};
-    wf_launch_end end = {.told = wf_launcher_tells_elsewhere()};
+    wf_launch_end end = {.reported = wf_launcher_reports_elsewhere()};
     wf_status status;
     int result;
 
@@ -318,11 +318,11 @@ int main(int argc, char **argv)
     saved.failed = options.bad_checkpoint;
     if (status == WF_OK && !app_options_asks(&options))
         status = run(&options, &saved, &end, &error);
-    else if (status == WF_OK && !end.told)
+    else if (status == WF_OK && !end.reported)
         app_options_answer(&options, stdout);
     if (status != WF_OK)
         fflush(stdout);
-    if (status != WF_OK && !end.told)
+    if (status != WF_OK && !end.reported)
         fprintf(stderr, "gpt_train: %s\n", error.text);
     else if (status != WF_OK) /* launchers end all when one has: let the other say why */
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);

@@ -7,7 +7,8 @@
 #include <string.h>
 
 static const char help[] =
-    "ckpt - looks at the checkpoints of gpt_train --save\n\n"
+    "ckpt - look at the checkpoints of gpt_train --save\n\n"
+    "Usage: ckpt COMMAND [PATH]...\n\n"
     "  ckpt list DIR        the checkpoints in a directory, in the order in which a run tries "
     "them\n"
     "  ckpt verify PATH...  every byte against its checksums\n"

@@ -13,7 +13,8 @@
 enum { SAME = 0, DIFFERENT = 1, USAGE = 2, UNREADABLE = 3 };
 
 static const char help[] =
-    "gpt_diff A B - where two runs of gpt_train differ\n\n"
+    "gpt_diff - find where two runs of gpt_train differ\n\n"
+    "Usage: gpt_diff A B\n\n"
     "A and B are files of --log-jsonl: the first step that both have and in which loss, "
     "gradient\n"
     "norm, learning rate, validation loss or digest differ, bit by bit; and where they have\n"

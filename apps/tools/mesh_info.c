@@ -32,7 +32,9 @@ typedef struct session {
 } session;
 
 static const char help_text[] =
-    "usage: mesh_info [--hosts N] [--topology MACHINE]... [--tp N] [--dp N] ...\n"
+    "mesh_info - place the ranks of a mesh on the devices of hosts\n"
+    "\n"
+    "Usage: mesh_info [--hosts N] [--topology MACHINE]... [--tp N] [--dp N] ...\n"
     "\n"
     "Places the ranks of a mesh on the devices of hosts, draws who sits where, and says why\n"
     "and what it would cost otherwise. Without --topology the host is this machine.\n"
@@ -52,7 +54,7 @@ static const char help_text[] =
     "  --svg FILE            draw it as a picture too\n"
     "  --version             version, commit, compiler and what is built in\n"
     "\n"
-    "For example:\n"
+    "Examples\n"
     "  mesh_info --tp 2                                        cores of this machine\n"
     "  mesh_info --hosts 4 --topology dgx.xml --tp 8 --dp 4 --svg mesh.svg\n"
     "  mesh_info --hosts 2 --topology 'pack:2 l3:1 core:8 pu:1' --tp 4 --dp 8\n"

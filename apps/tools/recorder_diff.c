@@ -31,7 +31,9 @@ typedef struct finding {
 } finding;
 
 static const char help_text[] =
-    "usage: recorder_diff FILE...\n"
+    "recorder_diff - find where the ranks of a run disagree\n"
+    "\n"
+    "Usage: recorder_diff FILE...\n"
     "\n"
     "Reads the flight recorders of the ranks of a run (rank-0.rec, rank-1.rec, ...) and names\n"
     "the first disagreement: rank, group, sequence number and operation. gpt_train writes "

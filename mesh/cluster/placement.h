@@ -18,7 +18,7 @@
 #define WF_MESH_CLUSTER_PLACEMENT_H
 
 #include "mesh/cluster/host.h"
-#include "mesh/array/mesh.h"
+#include "mesh/array/grid.h"
 
 WF_BEGIN_DECLS
 
@@ -45,6 +45,7 @@ typedef struct wf_placement {
     int n_hosts, n_axes, ranks;
     const wf_host *const *host; /* the caller's */
     wf_place_axis axis[WF_MAX_AXES];
+    int size[WF_MAX_AXES]; /* of the axes, for mesh/array/grid.h */
     double weight[WF_LINKS];
     bool exhaustive;
     wf_seat *seat; /* [ranks] */

@@ -1,6 +1,7 @@
 /* mesh/cluster/rank_map.c - ranks to processes, by what all processes say of their hosts. */
 #include "mesh/cluster/rank_map.h"
 #include "mesh/cluster/affinity_internal.h"
+#include "mesh/cluster/placement_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,10 +191,8 @@ static wf_status in_order(const hosts *s, const wf_rank_map_options *o, const wf
 {
     int h = 0, device = 0;
 
-    *p = (wf_placement){
-        .n_hosts = s->n_hosts, .n_axes = o->n_axes, .ranks = o->ranks, .host = host};
-    for (int i = 0; i < o->n_axes; i++)
-        p->axis[i] = o->axis[i];
+    *p = (wf_placement){.n_hosts = s->n_hosts, .ranks = o->ranks, .host = host};
+    wf_place_axes(p, o->n_axes, o->axis);
     for (int link = 0; link < WF_LINKS; link++)
         p->weight[link] = wf_link_weight((wf_link)link);
     p->seat = malloc((size_t)o->ranks * sizeof *p->seat);
@@ -227,8 +226,8 @@ static wf_status place(const hosts *s, const wf_rank_map_options *o, const wf_ho
 {
     const wf_place_options options = {
         .n_hosts = s->n_hosts, .n_axes = o->n_axes, .host = host, .axis = o->axis};
-    int64_t ranks = 1;
     wf_status status;
+    int64_t ranks = 1;
 
     for (int i = 0; i < o->n_axes; i++)
         ranks *= o->axis[i].size;
@@ -246,16 +245,13 @@ static wf_status place(const hosts *s, const wf_rank_map_options *o, const wf_ho
 /* The name of rank r when coordinates 0 and those of rank `zero` have changed places. */
 static int renamed(const wf_placement *p, int r, int zero)
 {
-    int name = r, stride = 1;
+    int at[WF_MAX_AXES], first[WF_MAX_AXES];
 
-    for (int i = p->n_axes - 1; i >= 0; i--) {
-        int size = p->axis[i].size, here = r / stride % size, there = zero / stride % size;
-        int now = here == there ? 0 : here == 0 ? there : here;
-
-        name += (now - here) * stride;
-        stride *= size;
-    }
-    return name;
+    wf_grid_coordinates(p->n_axes, p->size, r, at);
+    wf_grid_coordinates(p->n_axes, p->size, zero, first);
+    for (int i = 0; i < p->n_axes; i++)
+        at[i] = at[i] == first[i] ? 0 : at[i] == 0 ? first[i] : at[i];
+    return p->n_axes ? (int)wf_grid_rank(p->n_axes, p->size, at) : r;
 }
 
 static int rank_at_first_seat(const wf_placement *p)

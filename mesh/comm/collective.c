@@ -308,8 +308,8 @@ static void sign(wf_pending *p)
     p->x->recv_bytes = p->recv_bytes;
 }
 
-wf_status wf_collective_post(wf_comm *comm, const wf_collective *what, bool background,
-                             wf_pending **pending, wf_error *error)
+static wf_status post(wf_comm *comm, const wf_collective *what, bool background,
+                      wf_pending **pending, wf_error *error)
 {
     const wf_transport *t = comm->transport;
     wf_status status = check(comm, what, error);
@@ -326,7 +326,7 @@ wf_status wf_collective_post(wf_comm *comm, const wf_collective *what, bool back
     comm->ledger.of[what->kind].bytes += received_bytes(p);
     if (t->moves) {
         p->sequence = wf_comm_begins(comm, what->kind, total_bytes(p));
-        p->path = (t->exposure ? wf_exposed_paths : wf_packed_paths) + what->kind;
+        p->path = (t->direct ? wf_direct_paths : wf_staged_paths) + what->kind;
         if (what->kind != WF_SEND && what->kind != WF_RECV)
             sign(p);
         p->x->background = background && comm->size > 1;
@@ -350,7 +350,7 @@ wf_status wf_collective_post(wf_comm *comm, const wf_collective *what, bool back
 wf_status wf_collective_begin(wf_comm *comm, const wf_collective *what, wf_pending **pending,
                               wf_error *error)
 {
-    return wf_collective_post(comm, what, true, pending, error);
+    return post(comm, what, !what->at_once, pending, error);
 }
 
 /* The transfer is what the transport says it is, or else the time from begin to end. Those of a
@@ -412,7 +412,7 @@ void wf_pending_drop(wf_comm *comm)
 wf_status wf_collective_run(wf_comm *comm, const wf_collective *what, wf_error *error)
 {
     wf_pending *p;
-    wf_status status = wf_collective_post(comm, what, false, &p, error);
+    wf_status status = post(comm, what, false, &p, error);
 
     return status == WF_OK ? wf_collective_end(p, error) : status;
 }

@@ -90,6 +90,7 @@ typedef struct wf_collective {
     /* NULL, or this rank's device with memory of its own (wf_device_memory), where the buffers lie;
        reductions are then its own, and all members' buffers lie on devices */
     struct wf_device *device;
+    bool at_once; /* begun only to be ended: no thread works on it in the background */
 } wf_collective;
 
 /* What went over a group: calls, and the bytes that this rank received from other members. */

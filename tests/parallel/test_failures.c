@@ -362,38 +362,26 @@ static void all_fail_and_go_on(void)
     }
 }
 
-/* The hooks of block 0 on the rank that fails: the plan's own, and a mark that fails. */
-static _Thread_local const wf_nn_hooks *behind;
-
+/* A hook of block 0 on the rank that fails: it puts one on the tape, which fails. */
 static wf_status stumble(void *arg)
 {
     return wf_fail(arg, WF_EINVAL, "the cat sat on the tape");
 }
 
-static void enter_and_hook(void *self, wf_nn_module *m)
+static void add_tape_hook(void *self, wf_nn_module *m)
 {
     (void)self;
-    behind->enter(behind->self, m);
     wf_tape_hook(m->ctx, stumble, m->ctx);
-}
-
-static void only_leave(void *self, wf_nn_module *m)
-{
-    (void)self;
-    behind->leave(behind->self, m);
 }
 
 /* In backward, when the gradients of block 1 are being summed and block 0 is through. */
 static wf_tensor *break_backward(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
                                  float weight)
 {
-    static const wf_nn_hooks hooks = {.enter = enter_and_hook, .leave = only_leave};
-    wf_nn_module *block = ((wf_nn_gpt *)model)->block[0];
+    static const wf_nn_hooks hooks = {.enter = add_tape_hook};
 
-    if (wf_context_rank(model->ctx) == 1) {
-        behind = block->hooks != &hooks ? block->hooks : behind;
-        block->hooks = &hooks;
-    }
+    if (wf_context_rank(model->ctx) == 1)
+        wf_nn_hook_add(((wf_nn_gpt *)model)->block[0], &hooks);
     return wf_par_gpt_loss(model, tokens, targets, weight);
 }
 
