@@ -127,7 +127,7 @@ WF_API double wf_context_flops(const wf_context *ctx);
 typedef struct wf_uses {
     int64_t next; /* the number of the next use */
     bool
-        later; /* no tape records, but what runs will run again for one, with the same numbers */
+        later; /* no tape records, but what runs will be recomputed for one, with the same numbers */
 } wf_uses;
 
 /** wf_context_uses - the numbers of a context's uses; numbers are never used twice but for that.

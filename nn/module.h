@@ -1,5 +1,6 @@
 /*
- * nn/module.h - modules: structs with a table of their fields, built on the fake device.
+ * nn/module.h - modules: structs with a table of their fields, built on the fake device (a meta
+ * device: tensors have shapes and no data).
  *
  * A module's struct begins with a wf_nn_module. Its type names the struct's size, its forward
  * function and its fields (parameters and children), from which follow paths, iteration,
@@ -155,7 +156,7 @@ WF_API bool wf_nn_acts(const void *module, const char *point);
 
 /**
  * wf_nn_use - a parameter at this place of the forward pass; every use counts as a slot of its
- * own, whose gradients are added in the order of use in forward, whatever backward runs again.
+ * own, whose gradients are added in the order of use in forward, whatever backward recomputes.
  */
 WF_API wf_tensor *wf_nn_use(void *module, wf_nn_parameter *parameter);
 

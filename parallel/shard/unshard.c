@@ -182,7 +182,7 @@ static wf_status pre_backward(void *arg)
     return gather(u, s, s->at, -1);
 }
 
-/* What runs again in backward is no part of the order in which units come in a pass. */
+/* What is recomputed in backward is no part of the order in which units come in a pass. */
 static wf_status enter(wf_par_unit *u)
 {
     wf_par_units *all = u->of;
@@ -223,7 +223,7 @@ void wf_par_unit_leave(wf_par_unit *u)
         wf_tape_hook(ctx, pre_backward, u);
     all->depth--;
     if (--u->entered == 0 && !all->walking && (u->reshard || !all->recording))
-        release(u); /* backward goes on with what has just run again */
+        release(u); /* backward goes on with what has just been recomputed */
     if (all->depth > 0 || all->walking)
         return;
     all->entered.count = all->entered.at;

@@ -1,5 +1,5 @@
 /*
- * tests/cuda/test_cuda_graph.c - work that is recorded and run again: the same bits as op by op, with
+ * tests/cuda/test_cuda_graph.c - graph capture: work that is captured and replayed: the same bits as op by op, with
  * the numbers of the step that runs; memory is counted; what cannot be recorded is an error.
  */
 #include "core/graph.h"
