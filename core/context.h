@@ -19,7 +19,7 @@ enum { WF_INEXACT = 512 }; /* bytes of a reason of wf_context_inexact, with its 
 typedef struct wf_context_options {
     int rank;            /* shown in errors */
     size_t memory_limit; /* bytes of tensors, 0 for no limit */
-    uint64_t seed;       /* of dropout and initialisation */
+    uint64_t seed;       /* seeds dropout and initialisation */
     bool exact_off;      /* plain chains and rank-order sums: faster, tied to the layout */
     bool plan; /* memory is counted and never taken, kernels are not run: what would a run need?
                   Tensors have no values, and their data must not be touched */

@@ -69,7 +69,7 @@ typedef struct wf_graphs {
 /** wf_device - where tensors live and ops run; one per context, owned by it. */
 typedef struct wf_device {
     const char *name;
-    wf_dtype dtype; /* of the floats that its kernels take */
+    wf_dtype dtype; /* its kernels take floats of this type */
     wf_allocator allocator;
     const wf_device_memory *memory; /* NULL: tensors lie in the host's memory */
     const wf_graphs *graphs;        /* NULL: work is not recorded */

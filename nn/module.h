@@ -19,7 +19,7 @@ enum { WF_NN_PATH = 128, WF_NN_USES = 4 };
 
 /** wf_nn_parameter - one parameter; a tied one is in the tree twice, as the same pointer. */
 struct wf_nn_parameter {
-    char path[WF_NN_PATH]; /* of its first place in the tree; the key of its initialisation */
+    char path[WF_NN_PATH]; /* its first place in the tree; the key of its initialisation */
     const wf_nn_module *named_by; /* the module of that place, which may move with its tree */
     wf_tensor *tensor;            /* at rest; fake until it is materialised */
     wf_tensor *at_use;            /* what modules compute with, a plan's; NULL: tensor */
@@ -46,7 +46,7 @@ typedef enum wf_nn_kind {
 typedef struct wf_nn_field {
     const char *name;
     wf_nn_kind kind;
-    size_t offset;       /* of a wf_nn_parameter *, a module *, or a module ** */
+    size_t offset;       /* there is a wf_nn_parameter *, a module *, or a module ** */
     size_t count_offset; /* WF_NN_CHILDREN, WF_NN_MEMBERS: of the int64_t that counts them */
 } wf_nn_field;
 
@@ -79,7 +79,7 @@ struct wf_nn_module {
     wf_context *ctx;
     char path[WF_NN_PATH];
     const char *name; /* in a list of children; NULL: its number */
-    bool member;      /* of a module that never calls it */
+    bool member;      /* it belongs to a module that never calls it */
     bool recompute;   /* activation checkpointing: see nn/checkpointing.h */
     const wf_nn_hooks *hooks;
 };

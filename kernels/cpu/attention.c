@@ -17,11 +17,11 @@ enum { SMALL = 65536, MOST_BUFFERS = 5, LINE = 64 }; /* below SMALL scores nobod
 typedef struct job {
     const wf_call *call;
     const wf_simd *simd;
-    int64_t tokens, dim, heads, groups; /* of this rank */
+    int64_t tokens, dim, heads, groups; /* this rank's */
     int64_t per_group;                  /* query heads of a group, globally */
-    size_t block, bytes;                /* of one head's scratch; of a worker's whole space */
+    size_t block, bytes;                /* one head's scratch; a worker's whole space */
     int64_t packed;                     /* floats of one head's packed dk, or dv */
-    int buffers;                        /* of dk and dv, packed, dv after dk */
+    int buffers;                        /* they hold dk and dv, packed, dv after dk */
     int chunks;
     int64_t chunk[WF_MAX_CHUNKS + 1]; /* local heads */
     char *workspace;

@@ -41,7 +41,7 @@ typedef struct wf_gemm_operand {
 typedef struct wf_gemm_step {
     const wf_gemm_part *part;
     int64_t first, k;           /* columns first .. first + k - 1 of the part's A */
-    wf_gemm_operand rows, cols; /* of all that is computed, for these k */
+    wf_gemm_operand rows, cols; /* all that is computed, for these k */
     int merges;       /* open nodes to add when its chunk ends here; -1: the chunk goes on */
     int level;        /* open nodes */
     uint64_t spilled; /* bit l: node l is spilled, else it is in the tile's own stack */
@@ -51,7 +51,7 @@ typedef struct wf_gemm_step {
 typedef struct wf_gemm_kc_block {
     wf_gemm_step step[WF_GEMM_STEPS];
     int n_steps;
-    int64_t k;   /* of all steps */
+    int64_t k;   /* the sum over all steps */
     bool resume; /* the first step goes on with the spilled chain */
     bool last;   /* the last chunk ends here */
 } wf_gemm_kc_block;
@@ -70,11 +70,11 @@ typedef struct wf_gemm_cursor {
 typedef struct wf_gemm_blocking {
     bool transpose; /* compute C^T = B^T A^T: the same chains, with long rows to the right */
     int64_t m, n;   /* rows and columns of what is computed */
-    int64_t rows, cols; /* of a block, multiples of a tile */
+    int64_t rows, cols; /* a block's, multiples of a tile's */
     int64_t row_blocks, col_blocks;
     int64_t group; /* rows of a block for which columns are packed once, a multiple of a tile */
     bool rows_in_place, cols_in_place; /* whole tiles read them where they lie */
-    int64_t kc;                        /* of the longest KC block */
+    int64_t kc;                        /* the length of the longest KC block */
     int64_t levels;                    /* nodes that a tile has spilled, at most */
 } wf_gemm_blocking;
 

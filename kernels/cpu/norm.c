@@ -150,7 +150,7 @@ static wf_status dw(const wf_call *call, void *workspace)
 {
     wf_cpu *cpu = wf_cpu_of(call);
     vector_sums s = plan(call, workspace);
-    int64_t rows = s.rows / s.sum.chunks; /* of a chunk, more or less */
+    int64_t rows = s.rows / s.sum.chunks; /* a chunk's, more or less */
 
     if (!workspace)
         return WF_OK; /* no output either */

@@ -128,7 +128,7 @@ typedef struct wf_simd {
     void (*swiglu)(const float *gate, const float *up, float *y, int64_t n);
     void (*swiglu_grad)(const float *gate, const float *up, const float *dy, float *dgate,
                         float *dup, int64_t n);
-    /* of rows: y = gelu(x + bias); dx = gelu_grad(x + bias, dy) */
+    /* rows: y = gelu(x + bias); dx = gelu_grad(x + bias, dy) */
     void (*bias_gelu)(const float *x, const float *bias, float *y, int64_t rows, int64_t d);
     void (*bias_gelu_grad)(const float *x, const float *bias, const float *dy, float *dx,
                            int64_t rows, int64_t d);
@@ -154,7 +154,7 @@ typedef struct wf_simd {
     void (*bias_chunk)(const float *dy, int64_t stride, float *dbias, wf_chunk_rows rows,
                        int64_t d);
 
-    /* of a softmax over rows of n, y: dx = y * (dy - dot), dot = sum of y * dy in 16 lanes */
+    /* the gradient of a softmax y over rows of n: dx = y * (dy - dot), dot = sum of y * dy in 16 lanes */
     void (*softmax_grad)(const float *y, const float *dy, float *dx, int64_t rows, int64_t n);
 
     /* Rotate pairs (i, i + dim/2) of every head of one token: y = rot(x); cosine and sine are

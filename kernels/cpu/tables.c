@@ -65,7 +65,7 @@ typedef struct dw_job {
     const wf_simd *simd;
     const float *dy;
     float *dtable;
-    int64_t d, rows;            /* of this part of the table */
+    int64_t d, rows;            /* this part of the table has so many */
     int64_t tokens;             /* here */
     int64_t chunks, chunk_size; /* chunks of chunk_size tokens each */
     int64_t depth;              /* open nodes a tree over them may need besides its result */

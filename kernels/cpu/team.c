@@ -35,8 +35,9 @@
 enum {
     OPEN = 1 << 16,
     STOP = 1 << 17,
-    INSIDE = OPEN - 1,   /* mask of the count */
-    PATIENCE_NS = 50000, /* of yields before a sleep, which takes as long to end */
+    INSIDE = OPEN - 1, /* mask of the count */
+    PATIENCE_NS =
+        50000, /* a member yields so long before it sleeps, which takes as long to end */
     TASKS = 8, /* tasks per member: a late member costs little, and so does handing out */
     MEMBERS_SLEEP = 1,
     CALLER_SLEEPS = 2,

@@ -203,7 +203,7 @@ static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
 
     slot += g->par->options.exact_off ? 0 : u; /* all uses are one sum */
 
-    if (grad && grad->ndim == p->tensor->ndim + 1) /* of a vector, per sequence */
+    if (grad && grad->ndim == p->tensor->ndim + 1) /* a vector's gradient, per sequence */
         grad = wf_batch_sum(grad);
     if (grad && g->par->options.reduce_dtype != grad->dtype)
         grad = wf_cast(grad, g->par->options.reduce_dtype);

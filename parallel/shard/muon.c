@@ -17,8 +17,8 @@ typedef struct stack {
     wf_nn_optimizer *optimizer;
     wf_nn_parameter *const *parameter;
     wf_tensor *const *grad;
-    const wf_par_policy *policy; /* that of all of them */
-    int64_t n, *index;           /* which of the parameters */
+    const wf_par_policy *policy; /* all of them have it */
+    int64_t n, *index;           /* the numbers of the parameters */
 } stack;
 
 /* The axes that split matrices of a policy: those of tensor parallelism, then the policy's own. Returns

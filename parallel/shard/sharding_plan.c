@@ -110,7 +110,7 @@ static place *place_in(wf_par *par, wf_nn_module *m)
 typedef struct planner {
     wf_par *par;
     const wf_par_sharding_plan *plan;
-    const wf_par_style *style; /* of the module whose parameters are visited .. */
+    const wf_par_style *style; /* the style of the module whose parameters are visited .. */
     int axis;                  /* .. and the axis that it splits over */
     const wf_par_split *split;
     bool found;

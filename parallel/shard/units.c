@@ -8,9 +8,9 @@
 typedef struct entry {
     wf_nn_module *module;
     int64_t parent;   /* -1 for the root */
-    int64_t elements; /* of parameters that have their home here or, not yet wrapped, below */
+    int64_t elements; /* counts parameters whose owner is here or, not yet wrapped, below */
     int64_t unit;     /* its number where it is one, else -1 */
-    const wf_par_policy *policy; /* of a unit */
+    const wf_par_policy *policy; /* a unit's */
 } entry;
 
 typedef struct tree {

@@ -31,7 +31,7 @@ typedef struct wf_par_sequence {
 } wf_par_sequence;
 
 typedef struct wf_par_units {
-    struct wf_par_units *next; /* of the rank's models */
+    struct wf_par_units *next; /* links the units of the rank's models */
     wf_par *par;
     wf_nn_module *root;
     int64_t count;
@@ -40,7 +40,7 @@ typedef struct wf_par_units {
     wf_tensor **list; /* room for the parameters of any unit, for moves */
     const wf_layout **to;
     wf_par_sequence entered, left; /* in forward; backward takes the second one backwards */
-    int depth;                     /* of runs that have begun */
+    int depth;                     /* so many runs have begun */
     bool recording;                /* the pass that runs is on a tape */
     bool walking;                  /* backward goes over it: modules that run do so again */
     wf_par_gradients *gradients;   /* takes those of a unit when they are complete, or NULL */

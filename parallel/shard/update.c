@@ -25,7 +25,7 @@ typedef struct bucket {
     wf_nn_optimizer *optimizer;
     wf_nn_parameter *const *parameter;
     wf_tensor *const *grad;
-    int64_t n, *index; /* which of the parameters */
+    int64_t n, *index; /* the numbers of the parameters */
     wf_tensor **list;  /* [2 n]: their parts, then those of their gradients */
     const wf_layout **to;
     size_t bytes;

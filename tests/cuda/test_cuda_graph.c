@@ -114,7 +114,7 @@ static void updates(void)
     const wf_update own = {.lr = 0.5f, .grad_scale = 2};
     wf_graph *graph;
 
-    step.lr = 77; /* of a step that is past */
+    step.lr = 77; /* this belongs to a step that is past */
     CU_ASSERT_EQUAL_FATAL(wf_graph_begin(ctx), WF_OK);
     wf_adamw(p[0], grad, m, v, &step);
     wf_sgd(p[1], grad, m, &own);

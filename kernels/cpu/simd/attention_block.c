@@ -15,7 +15,7 @@ enum {
     /* 32 AVX-512 registers hold 16 sums, 16 AVX2 registers (two to a v16) hold 4. */
     TILE_ROWS = WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 ? 8 : 4,
     TILE_VECTORS = WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 ? 2 : 1,
-    PREFETCH_FLOATS = 8 * V16, /* with a tile: more would wait for each other */
+    PREFETCH_FLOATS = 8 * V16, /* a tile prefetches so many: more would wait for each other */
 };
 
 _Static_assert(GRAIN % TILE_ROWS == 0, "a tile lies in one grain of rows");

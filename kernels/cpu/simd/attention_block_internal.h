@@ -47,7 +47,7 @@ typedef enum block_part {
 typedef struct block_ahead {
     const wf_attention_head *head;
     int64_t token, end;
-    int row; /* of the token */
+    int row; /* the token's */
 } block_ahead;
 
 /*

@@ -16,7 +16,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { LINE = 64, TASKS = 4 /* of a micro-panel of a group of rows */ };
+enum { LINE = 64, TASKS = 4 /* a micro-panel of a group of rows has so many */ };
 
 static const wf_gemm_limits limits = {
     .mr = GEMM_MR,
@@ -28,16 +28,16 @@ static const wf_gemm_limits limits = {
 
 /* A member's own, at the start of its scratch. */
 typedef struct member {
-    _Atomic uint64_t left;      /* of its range, tasks that nobody has: first << 32 | end */
+    _Atomic uint64_t left;      /* tasks of its range that nobody has: first << 32 | end */
     gemm_micropanel now, ahead; /* being computed; being packed */
     int64_t now_is, ahead_is;   /* their numbers over all macro-kernels; -1: none */
-    int panel;                  /* of `now`, of the member's two */
+    int panel;                  /* the one of the member's two that `now` has */
 } member;
 
 /* Scratch, in floats; each part begins at a cache line. */
 typedef struct scratch {
-    size_t a, spill;        /* of the team: packed rows of a KC block; spilled partial sums */
-    size_t member, b, edge; /* of a member: its struct; two panels; a tile */
+    size_t a, spill;        /* the team's: packed rows of a KC block; spilled partial sums */
+    size_t member, b, edge; /* a member's: its struct; two panels; a tile */
     int64_t panel;          /* from one panel of b to the next */
 } scratch;
 

@@ -47,7 +47,7 @@ typedef struct gemm_ahead {
 /* A tile on its way through a KC block. */
 typedef struct gemm_tile {
     const wf_gemm_kc_block *kc_block;
-    gemm_source rows, cols; /* of a whole tile: what is in place can all be read */
+    gemm_source rows, cols; /* a whole tile's: what is in place can all be read */
     float *spill;           /* spilled partial sums: GEMM_TILE floats for level 0 */
     int64_t spill_level;    /* floats from one level to the next */
     float *c;               /* where the root goes, once the KC block is the last */
@@ -104,7 +104,7 @@ typedef struct gemm_micropanel {
     int64_t col, count;
     float *panel, *to; /* NULL: in place */
     int step;
-    int64_t first; /* of the step, not packed yet */
+    int64_t first; /* the step's first element that is not packed yet */
 } gemm_micropanel;
 
 /* The micro-panel at a column of a macro-kernel, to be packed into that panel. */
