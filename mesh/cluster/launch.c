@@ -138,7 +138,7 @@ static void report(launch *l, const wf_launch_options *o, const wf_verdict *v, e
     e->failed = true;
     wf_error_set(e->error, (wf_status)v->code, "%s", v->text);
     if (!mine) /* where the reporter is lost as well, whoever claims it first */
-        mine = !wf_watch_await_told(l->detector, v->stuck ? AWAIT_LOST_MS : GRACE_MS);
+        mine = !wf_watch_await_told(l->detector, v->ended ? AWAIT_LOST_MS : GRACE_MS);
     e->end.reported = !mine || !wf_muster_claim();
     if (!e->end.reported && o->report) {
         o->report(e->error, l->arg);
