@@ -156,7 +156,7 @@ typedef struct bench_copy {
     void *to;
     size_t bytes;
     bench_store store;
-    int64_t repeat; /* the number of the run in progress */
+    int64_t repeat; /* how often the run in progress copies */
 } bench_copy;
 
 bench_entrant bench_copier(bench_copy *copy);

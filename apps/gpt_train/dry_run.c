@@ -35,11 +35,11 @@ static void take_steps(job *j, wf_par *par, wf_nn_module *model)
         if (wf_par_train_step(trainer, step, &none, &result) == WF_OK)
             wf_par_report_end(par, model, report);
         if (step < j->steps && app_setup_evaluates(j->o, step))
-            wf_par_evaluate(trainer, 1, &none, &loss); /* every batch gathers alike */
+            wf_par_evaluate(trainer, 1, &none, NULL, &loss); /* every batch gathers alike */
     }
     if (j->evaluation && wf_context_status(ctx) == WF_OK) {
         if (j->o->eval_interval)
-            wf_par_evaluate(trainer, 1, &none, &loss);
+            wf_par_evaluate(trainer, 1, &none, NULL, &loss);
         wf_pool_report(wf_context_pool(ctx), &report->memory);
     }
     snprintf(j->run->inexact, sizeof j->run->inexact, "%s",

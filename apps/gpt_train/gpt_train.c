@@ -18,36 +18,12 @@
 
 enum { EXIT_CHECKPOINT = 8, EXIT_PREEMPTED = 75 };
 
-static int status_of_error(wf_status status)
-{
-    switch (status) {
-    case WF_OK:
-        return 0;
-    case WF_EINVAL:
-    case WF_EUNSUPPORTED:
-        return 2;
-    case WF_EIO:
-    case WF_EDATA:
-        return 3;
-    case WF_ELOST:
-        return 4;
-    case WF_EMISMATCH:
-        return 5;
-    case WF_ETIMEOUT:
-        return 6;
-    case WF_ENONFINITE:
-        return 7;
-    default:
-        return 1;
-    }
-}
-
 /* Exit status by what went wrong, as documented in --help. */
 static int exit_status(wf_status status, const app_saving_result *saved)
 {
     if (saved->failed && (status == WF_OK || status == WF_EIO || status == WF_EDATA))
         return EXIT_CHECKPOINT;
-    return status == WF_OK && saved->preempted ? EXIT_PREEMPTED : status_of_error(status);
+    return status == WF_OK && saved->preempted ? EXIT_PREEMPTED : wf_par_exit_status(status);
 }
 
 /* The host's cores are shared out evenly among its ranks; a rank has at least one thread. A

@@ -6,11 +6,7 @@
 #include <pthread.h>
 #include <string.h>
 
-enum {
-    MOST_PLANS = 64, /* ranks are planned one by one up to so many */
-    ADVICE_SECONDS =
-        1 /* the search for what would fit may take: whoever waits wants to know soon */
-};
+enum { MOST_PLANS = 64 }; /* ranks are planned one by one up to so many */
 
 /* What a rank takes beside its tensors, as measured on worlds of 512 to 2048 ranks: the recorder and
    what is kept for collectives, of which a part grows with the number of members. */
@@ -99,7 +95,7 @@ static wf_status no_room(const app_options *o, const app_memory_limit *least, in
 {
     double room = room_of(o, least, ranks, local);
     const plan_advice_limits limits = {
-        .room = room / ranks, .start = true, .seconds = ADVICE_SECONDS};
+        .room = room / ranks, .start = true, .seconds = PLAN_EXPLAIN_SECONDS};
     char bytes[32], most[32], left[32], of_ranks[32], phrase[WF_ERROR_TEXT / 2];
     plan_advice advice;
 

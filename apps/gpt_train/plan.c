@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_SEQUENCES = 1 << 20, ADVICE_SECONDS = 15, EXPLAIN_SECONDS = 1 };
+enum { MOST_SEQUENCES = 1 << 20, ADVICE_SECONDS = 15 };
 
 bool plan_fits(const app_options *o, const dry_run *run)
 {
@@ -164,7 +164,7 @@ wf_status plan_run(const app_options *options, FILE *out, wf_error *error)
 void plan_explain(const app_options *o, wf_error *error)
 {
     const plan_advice_limits limits = {.room = (double)o->device_memory,
-                                       .seconds = EXPLAIN_SECONDS};
+                                       .seconds = PLAN_EXPLAIN_SECONDS};
     wf_error ignored, told = *error;
     char needed[32], phrase[WF_ERROR_TEXT / 2];
     plan_advice advice;

@@ -6,7 +6,8 @@
 enum {
     NONE = -1,
     MOST_SWEEPS = 3,
-    PATIENCE = 3 /* s, until it is told that this takes long */
+    PATIENCE = 2, /* s, until it is told that this takes long */
+    BUSY = 2      /* times the limit of work is the limit of waiting */
 };
 
 /* A setting of each knob, or NONE. */
@@ -19,16 +20,16 @@ typedef struct search {
     const dry_run *base_run;
     const plan_advice_limits *limits;
     plan_advice *advice;
-    double begun;
+    double work,
+        wall; /* s of this process's work and of the clock on the wall, at the beginning */
     bool told;
 } search;
 
-/* Seconds of work of this process: what else the machine does leaves the advice as it is. */
-static double now(void)
+static double now(clockid_t clock)
 {
     struct timespec t;
 
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -101,17 +102,19 @@ static void describe(const search *s, const combination *c, const app_options *o
     text[used >= 2 ? used - 2 : 0] = 0; /* without the last comma */
 }
 
-/* Whether the time is over; says once that it takes long. */
+/* Whether the time is over; says once that it takes long. It is this process's own work, so that a
+   busy machine gives the same advice, unless it is so busy that nobody would wait. */
 static bool is_over(search *s)
 {
-    double passed = now() - s->begun;
+    double work = now(CLOCK_PROCESS_CPUTIME_ID) - s->work,
+           wall = now(CLOCK_MONOTONIC) - s->wall;
 
-    if (!s->told && s->limits->progress && passed > PATIENCE) {
+    if (!s->told && s->limits->progress && wall > PATIENCE) {
         s->told = true;
         fprintf(stderr, "looking for flags that would fit, for %.0f s at most\n",
                 s->limits->seconds);
     }
-    if (passed > s->limits->seconds)
+    if (work > s->limits->seconds || wall > BUSY * s->limits->seconds)
         s->advice->stopped = true;
     return s->advice->stopped;
 }
@@ -326,7 +329,12 @@ static void find_smallest(search *s, const combination *c)
 void plan_advice_find(const app_options *options, const dry_run *base,
                       const plan_advice_limits *limits, plan_advice *advice)
 {
-    search s = {options, base, limits, advice, now(), false};
+    search s = {.base = options,
+                .base_run = base,
+                .limits = limits,
+                .advice = advice,
+                .work = now(CLOCK_PROCESS_CPUTIME_ID),
+                .wall = now(CLOCK_MONOTONIC)};
     combination all;
 
     *advice = (plan_advice){.n = 0};

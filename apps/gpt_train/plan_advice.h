@@ -15,6 +15,9 @@
 
 enum { PLAN_ADVICE_LINES = 5, PLAN_FLAGS = 400 };
 
+/* The time for an error's advice: whoever waits for an error wants to know soon. */
+#define PLAN_EXPLAIN_SECONDS 0.5
+
 typedef struct plan_advice_line {
     char flags[PLAN_FLAGS]; /* the change */
     char cost[240];         /* in words */

@@ -94,7 +94,7 @@ wf_par_train_options app_setup_training(const app_options *o)
 {
     return (wf_par_train_options){.global_batch = o->global_batch_size,
                                   .micro_batch = o->micro_batch_size,
-                                  .seq_len = o->seq_len,
+                                  .field = WF_PAR_GPT_FIELDS(o->seq_len),
                                   .clip = (float)o->clip_grad,
                                   .optimizer = {.method = method_of(o->optimizer),
                                                 .beta1 = (float)o->beta1,

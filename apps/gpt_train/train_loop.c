@@ -32,26 +32,23 @@ static double now_ms(void)
 }
 
 static wf_status read_part(void *self, app_text_part part, int64_t step, int64_t first,
-                           int64_t count, int32_t *tokens, int32_t *targets, wf_error *error)
+                           int64_t count, void *const *field, wf_error *error)
 {
     const app_train_job *job = self;
 
-    return app_text_data_read(job->data, part, step, first, count, tokens, targets, error);
+    return app_text_data_read(job->data, part, step, first, count, field[0], field[1], error);
 }
 
 static wf_status read_train(void *self, int64_t step, int64_t first, int64_t count,
-                            int64_t length, int32_t *tokens, int32_t *targets, wf_error *error)
+                            void *const *field, wf_error *error)
 {
-    (void)length;
-    return read_part(self, APP_TEXT_TRAIN, step, first, count, tokens, targets, error);
+    return read_part(self, APP_TEXT_TRAIN, step, first, count, field, error);
 }
 
 static wf_status read_validation(void *self, int64_t step, int64_t first, int64_t count,
-                                 int64_t length, int32_t *tokens, int32_t *targets,
-                                 wf_error *error)
+                                 void *const *field, wf_error *error)
 {
-    (void)length;
-    return read_part(self, APP_TEXT_VALIDATION, step, first, count, tokens, targets, error);
+    return read_part(self, APP_TEXT_VALIDATION, step, first, count, field, error);
 }
 
 /* The largest of all ranks' memory peaks, the work of all since it was counted last, and what any
@@ -89,7 +86,8 @@ static wf_status evaluate(loop *l, int64_t step, app_step_log *record)
     if (!app_setup_evaluates(l->o, step))
         return WF_OK;
     record->has_val_loss = true;
-    if (wf_par_evaluate(l->trainer, l->o->eval_iters, &validation, &record->val_loss) == WF_OK)
+    if (wf_par_evaluate(l->trainer, l->o->eval_iters, &validation, NULL, &record->val_loss) ==
+        WF_OK)
         app_saving_validated(&l->saving, record->val_loss);
     return wf_context_status(wf_par_context(l->par));
 }

@@ -218,14 +218,13 @@ REAL(void, app_text_data_close, app_text_data *data)
 }
 
 /* The whole tensor-parallel group sees the same sequences. */
-REAL(wf_tensor *, wf_par_gpt_loss, wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-     float weight)
+REAL(wf_tensor *, wf_par_gpt_loss, wf_nn_module *model, const wf_par_batch *batch)
 {
     wf_tensor *loss;
     int tp = wf_mesh_size(wf_mesh_of(ctx), wf_mesh_axis(wf_mesh_of(ctx), "tp"));
 
     come_to("forward");
-    loss = __real_wf_par_gpt_loss(model, tokens, targets, weight);
+    loss = __real_wf_par_gpt_loss(model, batch);
     if (loss && me && is_action("nonfinite") && is_time("forward") &&
         me->index / tp == fault.rank / tp) {
         is_mine("forward", me->index);
