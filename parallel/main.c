@@ -63,7 +63,7 @@ static wf_status run_rank(wf_rank *rank, void *arg)
 }
 
 /* A failure of the ranks, in one process of all. */
-static void tell(const wf_error *error, void *arg)
+static void report(const wf_error *error, void *arg)
 {
     fflush(stdout);
     fprintf(stderr, "%s: %s\n", ((const job *)arg)->program, error->text);
@@ -137,8 +137,8 @@ int wf_par_main(int argc, char **argv, const wf_par_options *options,
 {
     job j = {
         .program = name_of(argc, argv), .options = *options, .function = function, .arg = arg};
-    wf_launch_end end = {.told = wf_launcher_tells_elsewhere()};
-    wf_launch_options launch = {.tell = tell, .end = &end};
+    wf_launch_end end = {.reported = wf_launcher_reports_elsewhere()};
+    wf_launch_options launch = {.report = report, .end = &end};
     wf_error error = {WF_OK, ""};
     wf_status status = read_arguments(argc, argv, &j, &error);
     int64_t ranks;
@@ -147,8 +147,8 @@ int wf_par_main(int argc, char **argv, const wf_par_options *options,
     launch.ranks = ranks < INT_MAX ? (int)ranks : INT_MAX;
     if (status == WF_OK)
         status = wf_launch(&launch, run_rank, &j, &error);
-    if (status != WF_OK && !end.told)
-        tell(&error, &j);
+    if (status != WF_OK && !end.reported)
+        report(&error, &j);
     else if (status != WF_OK) /* launchers end all when one has: let the other say why */
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     if (end.stuck) /* ranks still run, and may never end */

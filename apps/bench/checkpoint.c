@@ -20,7 +20,7 @@ typedef struct bench {
     const bench_options *o;
     bench_report *report;
     char dir[256], file[280];
-    char *from, *to; /* of the state's bytes */
+    char *from, *to; /* two buffers of the state's size */
     size_t bytes;
     double seconds[FIGURES][ROUNDS];
 } bench;

@@ -15,7 +15,7 @@ typedef struct combination {
 } combination;
 
 typedef struct search {
-    const wf_options *base;
+    const app_options *base;
     const dry_run *base_run;
     const plan_advice_limits *limits;
     plan_advice *advice;
@@ -41,7 +41,7 @@ static combination nothing(void)
     return c;
 }
 
-static plan_set apply(const search *s, const combination *c, wf_options *o)
+static plan_set apply(const search *s, const combination *c, app_options *o)
 {
     *o = *s->base; /* its texts stay the caller's */
     for (int k = 0; k < PLAN_KNOBS; k++) {
@@ -72,7 +72,7 @@ static bool changes_numbers(const combination *c)
     return false;
 }
 
-static void describe(const search *s, const combination *c, const wf_options *o,
+static void describe(const search *s, const combination *c, const app_options *o,
                      const dry_run *run, plan_advice_line *line)
 {
     char *text = line->cost;
@@ -117,9 +117,9 @@ static bool is_over(search *s)
 }
 
 /* The same with few micro-steps: those after the second take no more memory, but time to plan. */
-static wf_options shortened(const wf_options *options)
+static app_options shortened(const app_options *options)
 {
-    wf_options o = *options;
+    app_options o = *options;
     int64_t micro_step = o.dp * o.micro_batch_size;
 
     if (o.global_batch_size > 2 * micro_step)
@@ -127,7 +127,7 @@ static wf_options shortened(const wf_options *options)
     return o;
 }
 
-static bool fits(const search *s, const wf_options *o, dry_run *run)
+static bool fits(const search *s, const app_options *o, dry_run *run)
 {
     wf_error ignored;
 
@@ -138,7 +138,7 @@ static bool fits(const search *s, const wf_options *o, dry_run *run)
 /* Whether a combination fits; then with its line. One that does not is left early. */
 static plan_set attempt(search *s, const combination *c, plan_advice_line *line)
 {
-    wf_options o, few;
+    app_options o, few;
     dry_run run;
     plan_set set = is_over(s) ? PLAN_END : apply(s, c, &o);
 
@@ -157,7 +157,7 @@ static plan_set attempt(search *s, const combination *c, plan_advice_line *line)
    none. */
 static double peak_of(search *s, const combination *c)
 {
-    wf_options o;
+    app_options o;
     wf_error ignored;
     dry_run run;
 
@@ -208,7 +208,7 @@ static void find_single(search *s)
 static int strongest(const search *s, const combination *c, int k)
 {
     combination other = *c;
-    wf_options o;
+    app_options o;
     plan_set set = PLAN_SET;
     int last = NONE;
 
@@ -315,7 +315,7 @@ static void find_together(search *s, combination *all)
 /* The line of the combination that takes least, where none fits. */
 static void find_smallest(search *s, const combination *c)
 {
-    wf_options o;
+    app_options o;
     wf_error ignored;
     dry_run run;
 
@@ -323,7 +323,7 @@ static void find_smallest(search *s, const combination *c)
         describe(s, c, &o, &run, &s->advice->smallest);
 }
 
-void plan_advice_find(const wf_options *options, const dry_run *base,
+void plan_advice_find(const app_options *options, const dry_run *base,
                       const plan_advice_limits *limits, plan_advice *advice)
 {
     search s = {options, base, limits, advice, now(), false};

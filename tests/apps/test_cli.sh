@@ -2,7 +2,7 @@
 # test_cli.sh GPT_TRAIN [--sanitized] - gpt_train as a user meets it. What cannot work is refused
 # within 5 s with one line on stderr, nothing on stdout and the exit status of --help; what can
 # work prints and logs what it promises. A sanitizer's shadow memory needs more address space than
-# the limits of some cases leave: --sanitized chunks those out.
+# the limits of some cases leave: --sanitized leaves those out.
 set -uo pipefail
 
 gpt_train=$1 sanitized=${2:-}
