@@ -43,6 +43,7 @@ EXPECT = {
     "overflow": (r"rank RANK: SIGSEGV, an invalid memory reference; it was on ", None),
     "abort": (r"rank RANK: SIGABRT, the program gave up; it was on ", None),
     "stall": (r"rank RANK: stalled, it has done nothing for \d\.\d s, and 2\.0 are allowed; it was on ", 6),
+    "slow_stall": (r"rank RANK: stalled, it has done nothing for \d\.\d s, and 2\.0 are allowed; it was on ", 6),
     "leave": (r"rank RANK has finished", 4),
     "mismatch": (r"over \w+, call \d+ of rank \d is .* that of rank \d is ", 5),
     "nonfinite": (r"rank \d: .*(inf|nan)", 7),
@@ -63,6 +64,13 @@ UNWATCHED = {
     ("kill", "last"): r"process RANK \(pid \d+\) on \w+ has ended while the run ended",
     ("stop", "last"): r"process RANK \(pid \d+\) on \w+ has been stopped for 10 s while the run ended",
 }
+# Before the failure detector is connected no word passes between hosts: each reports in its own words, on
+# one line at most, what is true of it.
+UNCONNECTED = re.compile(
+    r"process \d \(pid \d+.*\) on \w+ has (ended|been stopped for 10 s) while the run started"
+    r"|process number \d of this host( \(pid \d+\))? (has not come|is stopped)"
+    r"|all 2 processes of this host have come, and others have not"
+    r"|has reached process 0 on \w+, which (has ended the start|still waits for others)")
 OUTSIDE = ("start", "meet", "last", "end")
 
 
@@ -73,7 +81,7 @@ class Case:
         self.name = f"{on:8} {action:10} {phase:15} rank {rank}"
 
     def limit(self):
-        extra = {"stall": STALL + 1.5, "stop": SILENCE + 1}.get(self.action, 0)
+        extra = {"stall": STALL + 1.5, "slow_stall": STALL + 3.5, "stop": SILENCE + 1}.get(self.action, 0)
         if (self.action, self.phase) == ("stop", "start"):
             extra = START + 1
         return LIMIT[self.on] + extra
@@ -113,6 +121,7 @@ def cases(on, quick):
         chosen += [Case(on, action, phase, 0) for action in ("kill", "segv", "stall")
                    for phase in ("init", "forward", "all_gather", "optimizer", "exit")]
         chosen.append(Case(on, "stop", "all_reduce", 0))
+        chosen.append(Case(on, "slow_stall", "forward", 0))  # its reporter is late
     return chosen
 
 
@@ -355,6 +364,8 @@ class Runner:
                 case.on != "threads" and case.action in ("kill", "quit", "stop")) and not (
                 case.phase == "last"):
             problems.append(f"exit status {status}, not {code}")
+        if case.on == "hosts" and case.phase in ("start", "meet"):
+            return problems + self.judge_unconnected(words, told)
         if len(told) != 1:
             problems.append(f"told on {len(told)} lines")
         elif not re.search(words, told[0]):
@@ -362,6 +373,15 @@ class Runner:
         else:
             problems += self.judge_place(case, told[0])
         return problems
+
+    @staticmethod
+    def judge_unconnected(words, told):
+        """One verdict of all, or at most one line of each of two hosts, none of which is wrong."""
+        if len(told) == 1 and re.search(rf"{words}|{EXPECT['stop'][0].replace('RANK', '2')}", told[0]):
+            return []
+        wrong = [line for line in told if not UNCONNECTED.search(line)]
+        problems = [f"told on {len(told)} lines"] if len(set(told)) not in (1, 2) or len(told) > 2 else []
+        return problems + [f"is not what a host knows before the connections: {line}" for line in wrong]
 
     @staticmethod
     def judge_place(case, line):

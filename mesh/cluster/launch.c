@@ -129,6 +129,13 @@ typedef struct ending {
     bool failed; /* and that has been told, if it is this process's to tell */
 } ending;
 
+/* How long the others wait for the reporter. Where a process is lost, the launcher ends all in a second;
+   a rank that is stuck otherwise has its own grace and its recording before the report. */
+static int await_report_ms(const wf_verdict *v)
+{
+    return v->stuck && v->code == WF_ELOST ? AWAIT_LOST_MS : GRACE_MS;
+}
+
 /* A world that failed is told by one process, for which the others wait. */
 static void tell(launch *l, const wf_launch_options *o, const wf_verdict *v, ending *e)
 {
@@ -137,7 +144,7 @@ static void tell(launch *l, const wf_launch_options *o, const wf_verdict *v, end
     e->failed = true;
     wf_error_set(e->error, (wf_status)v->code, "%s", v->text);
     if (!mine) /* where the teller is lost as well, whoever claims it first */
-        mine = !wf_watch_await_told(l->watch, v->stuck ? AWAIT_LOST_MS : GRACE_MS);
+        mine = !wf_watch_await_told(l->watch, await_report_ms(v));
     e->end.told = !mine || !wf_muster_claim();
     if (!e->end.told && o->tell) {
         o->tell(e->error, l->arg);

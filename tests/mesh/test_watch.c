@@ -339,6 +339,83 @@ static void processes_meet(void)
         close(fd[i]);
 }
 
+typedef struct host_of_one {
+    pthread_t thread;
+    bool decided;
+    wf_verdict verdict;
+} host_of_one;
+
+/* Process 0 of two: it hears that the other is lost, and reports it. */
+static void *report_a_loss(void *arg)
+{
+    host_of_one *h = arg;
+    bool head = true;
+    int rank = 0;
+    wf_comm comm = {.size = 2}, *comms[1] = {&comm};
+    const wf_watch_options o = {.transport = &market_transport,
+                                .world = &head,
+                                .comm = comms,
+                                .ranks = 2,
+                                .here = 1,
+                                .rank = &rank,
+                                .processes = 2,
+                                .alone = true};
+    wf_world_watch *w = NULL;
+    wf_error error = {WF_OK, ""};
+
+    if (wf_watch_open(&o, &w, &error) != WF_OK)
+        return NULL;
+    h->decided = wf_watch_verdict(w, 5000, &h->verdict);
+    wf_watch_told(w);
+    wf_watch_leave(w);
+    wf_watch_close(w);
+    return NULL;
+}
+
+/* Whether a message of this kind comes before the connection ends. */
+static bool hears(int fd, wf_watch_kind kind)
+{
+    char data[sizeof(wf_verdict) + sizeof(watch_rank)];
+    watch_head h = {0};
+
+    while (recv(fd, &h, sizeof h, MSG_WAITALL) == sizeof h && h.bytes <= sizeof data)
+        if (h.bytes && recv(fd, data, h.bytes, MSG_WAITALL) != (ssize_t)h.bytes)
+            return false;
+        else if (h.kind == kind)
+            return true;
+    return false;
+}
+
+/* A process that was given up may go on: it hears the verdict, and that it has been reported. */
+static void who_was_lost_hears_of_the_report(void)
+{
+    struct {
+        watch_head head;
+        watch_hello hello;
+    } said = {.head = {WATCH_HELLO, sizeof said.hello}, .hello = {.process = 1, .rank = 1}};
+    host_of_one head = {.decided = false};
+    watch_place place;
+    int fd;
+
+    market.shared = false;
+    pthread_create(&head.thread, NULL, report_a_loss, &head);
+    pthread_mutex_lock(&market.lock);
+    while (!market.shared)
+        pthread_cond_wait(&market.changed, &market.lock);
+    memcpy(&place, market.data, sizeof place);
+    pthread_mutex_unlock(&market.lock);
+    fd = strange_connection(place.port);
+    said.hello.token = place.token;
+    CU_ASSERT(send(fd, &said, sizeof said, MSG_NOSIGNAL) == sizeof said);
+    CU_ASSERT(hears(fd, WATCH_WELCOME));
+    shutdown(fd, SHUT_WR); /* process 0 sees the end, and this side still hears */
+    CU_ASSERT(hears(fd, WATCH_VERDICT));
+    CU_ASSERT(hears(fd, WATCH_TOLD));
+    pthread_join(head.thread, NULL);
+    close(fd);
+    CU_ASSERT(head.decided);
+}
+
 /* A process with a connection of the watch and another one is killed. */
 static pid_t kill_a_child(int *watched, int *other)
 {
@@ -381,14 +458,16 @@ static void connections_outlive(void)
     close(other);
 }
 
-static const wf_test tests[] = {{"a rank crashes", a_rank_crashes},
-                                {"all ranks crash", all_crash},
-                                {"a stack overflows", a_stack_overflows},
-                                {"processes meet", processes_meet},
-                                {"connections outlive their process", connections_outlive},
-                                {"slow is no stall", slow_is_no_stall},
-                                {"a rank hangs", a_rank_hangs},
-                                {NULL, NULL}};
+static const wf_test tests[] = {
+    {"a rank crashes", a_rank_crashes},
+    {"all ranks crash", all_crash},
+    {"a stack overflows", a_stack_overflows},
+    {"processes meet", processes_meet},
+    {"who was lost hears of the report", who_was_lost_hears_of_the_report},
+    {"connections outlive their process", connections_outlive},
+    {"slow is no stall", slow_is_no_stall},
+    {"a rank hangs", a_rank_hangs},
+    {NULL, NULL}};
 
 int main(void)
 {
