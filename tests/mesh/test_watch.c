@@ -5,6 +5,7 @@
 #include "mesh/health/recorder_internal.h"
 #include "mesh/health/failure_detector_internal.h"
 #include "tests/mesh/ranks.h"
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -343,7 +344,24 @@ typedef struct host_of_one {
     pthread_t thread;
     bool decided;
     wf_verdict verdict;
+    int peer; /* the other's end of the connection */
+    bool crashes,
+        sent; /* it reports as a crash does; that has been sent when wf_watch_said returns */
 } host_of_one;
+
+/* Whether a message of this kind comes before the connection ends. */
+static bool hears(int fd, wf_watch_kind kind)
+{
+    char data[sizeof(wf_verdict) + sizeof(watch_rank)];
+    watch_head h = {0};
+
+    while (recv(fd, &h, sizeof h, MSG_WAITALL) == sizeof h && h.bytes <= sizeof data)
+        if (h.bytes && recv(fd, data, h.bytes, MSG_WAITALL) != (ssize_t)h.bytes)
+            return false;
+        else if (h.kind == kind)
+            return true;
+    return false;
+}
 
 /* Process 0 of two: it hears that the other is lost, and reports it. */
 static void *report_a_loss(void *arg)
@@ -366,54 +384,66 @@ static void *report_a_loss(void *arg)
     if (wf_watch_open(&o, &w, &error) != WF_OK)
         return NULL;
     h->decided = wf_watch_verdict(w, 5000, &h->verdict);
-    wf_watch_told(w);
+    if (h->crashes) {
+        double start = now();
+
+        wf_watch_said();
+        fcntl(h->peer, F_SETFL, O_NONBLOCK);
+        h->sent = hears(h->peer, WATCH_TOLD) && now() - start < 1;
+    } else {
+        wf_watch_told(w);
+    }
     wf_watch_leave(w);
     wf_watch_close(w);
     return NULL;
 }
 
-/* Whether a message of this kind comes before the connection ends. */
-static bool hears(int fd, wf_watch_kind kind)
-{
-    char data[sizeof(wf_verdict) + sizeof(watch_rank)];
-    watch_head h = {0};
-
-    while (recv(fd, &h, sizeof h, MSG_WAITALL) == sizeof h && h.bytes <= sizeof data)
-        if (h.bytes && recv(fd, data, h.bytes, MSG_WAITALL) != (ssize_t)h.bytes)
-            return false;
-        else if (h.kind == kind)
-            return true;
-    return false;
-}
-
-/* A process that was given up may go on: it hears the verdict, and that it has been reported. */
-static void who_was_lost_hears_of_the_report(void)
+/* Process 1 connects, and is lost: process 0 sees the end, and this side still hears. */
+static void lose_process_1(host_of_one *head)
 {
     struct {
         watch_head head;
         watch_hello hello;
     } said = {.head = {WATCH_HELLO, sizeof said.hello}, .hello = {.process = 1, .rank = 1}};
-    host_of_one head = {.decided = false};
     watch_place place;
-    int fd;
 
     market.shared = false;
-    pthread_create(&head.thread, NULL, report_a_loss, &head);
+    pthread_create(&head->thread, NULL, report_a_loss, head);
     pthread_mutex_lock(&market.lock);
     while (!market.shared)
         pthread_cond_wait(&market.changed, &market.lock);
     memcpy(&place, market.data, sizeof place);
     pthread_mutex_unlock(&market.lock);
-    fd = strange_connection(place.port);
+    head->peer = strange_connection(place.port);
     said.hello.token = place.token;
-    CU_ASSERT(send(fd, &said, sizeof said, MSG_NOSIGNAL) == sizeof said);
-    CU_ASSERT(hears(fd, WATCH_WELCOME));
-    shutdown(fd, SHUT_WR); /* process 0 sees the end, and this side still hears */
-    CU_ASSERT(hears(fd, WATCH_VERDICT));
-    CU_ASSERT(hears(fd, WATCH_TOLD));
+    CU_ASSERT(send(head->peer, &said, sizeof said, MSG_NOSIGNAL) == sizeof said);
+    CU_ASSERT(hears(head->peer, WATCH_WELCOME));
+    shutdown(head->peer, SHUT_WR);
+}
+
+/* A process that was given up may go on: it hears the verdict, and that it has been reported. */
+static void who_was_lost_hears_of_the_report(void)
+{
+    host_of_one head = {.decided = false};
+
+    lose_process_1(&head);
+    CU_ASSERT(hears(head.peer, WATCH_VERDICT));
+    CU_ASSERT(hears(head.peer, WATCH_TOLD));
     pthread_join(head.thread, NULL);
-    close(fd);
+    close(head.peer);
     CU_ASSERT(head.decided);
+}
+
+/* A process that crashes ends when the others have been sent that it has reported. */
+static void a_crash_waits_for_its_report(void)
+{
+    host_of_one head = {.crashes = true};
+
+    lose_process_1(&head);
+    pthread_join(head.thread, NULL);
+    close(head.peer);
+    CU_ASSERT(head.decided);
+    CU_ASSERT(head.sent);
 }
 
 /* A process with a connection of the watch and another one is killed. */
@@ -464,6 +494,7 @@ static const wf_test tests[] = {
     {"a stack overflows", a_stack_overflows},
     {"processes meet", processes_meet},
     {"who was lost hears of the report", who_was_lost_hears_of_the_report},
+    {"a crash waits for its report", a_crash_waits_for_its_report},
     {"connections outlive their process", connections_outlive},
     {"slow is no stall", slow_is_no_stall},
     {"a rank hangs", a_rank_hangs},
