@@ -294,7 +294,6 @@ static wf_status join(wf_world_watch *w, wf_error *error)
     watch_hello mine;
     welcome reply;
     wf_status status = w->o.transport->share(w->o.world, &m, sizeof m, error);
-    int64_t until;
 
     if (status != WF_OK)
         return status;
@@ -310,15 +309,12 @@ static wf_status join(wf_world_watch *w, wf_error *error)
             return wf_error_set(error, WF_ELOST, "process 0 cannot be spoken to: %s",
                                 strerror(errno));
     }
-    until = wf_watch_now() + wf_watch_meet_ms(w) + HELLO_MS;
-    if (p->fd >= 0 && !receive_one(p->fd, until, WATCH_WELCOME, &reply, sizeof reply))
-        return wf_error_set(error, WF_ELOST, "process %d on %s has reached process 0 on %s, %s",
-                            w->o.process, mine.host, m.at.host,
-                            wf_watch_now() < until
-                                ? "which has ended the start: a process of this run has been "
-                                  "lost while the run started, here or on another host"
-                                : "which still waits for others: not all processes of this run "
-                                  "have come");
+    if (p->fd >= 0 && !receive_one(p->fd, wf_watch_now() + wf_watch_meet_ms(w) + HELLO_MS,
+                                   WATCH_WELCOME, &reply, sizeof reply))
+        return wf_error_set(error, WF_ELOST,
+                            "process 0 on %s has given up the start of the run, or has ended; "
+                            "process %d on %s had reached it",
+                            m.at.host, w->o.process, mine.host);
     if (p->fd < 0)
         return wf_error_set(error, WF_ELOST,
                             "process %d on %s does not reach process 0 on %s over TCP, port %d "
