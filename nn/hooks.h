@@ -23,6 +23,9 @@
  * Activation checkpointing: the modules inside of one that is recomputed run again in backward, and
  * so do their hooks; wf_nn_is_recomputing tells. A hook that changes a tensor changes it in both
  * runs alike. The hooks of the recomputed module itself lie outside of what runs again.
+ *
+ * In a dry run the tensors have no data; and a step that a device replays as a graph runs hooks when it
+ * is captured, not when it is replayed.
  */
 #ifndef WF_NN_HOOKS_H
 #define WF_NN_HOOKS_H

@@ -19,8 +19,8 @@
 
 WF_BEGIN_DECLS
 
-/** wf_op_check_operand - one operand: its shape, and what numbers it holds. Operands that the op takes
- * as i32 (wf_op.integers) are so here, all others are floats. */
+/** wf_op_check_operand - one operand: its shape, and what numbers it holds: whole ones, as i32, where the
+ * op takes those (wf_op.integers), else floats of the device. */
 typedef struct wf_op_check_operand {
     int ndim;
     wf_dim dim[WF_MAX_DIMS]; /* small ones, which the mesh may cut unevenly */
@@ -60,7 +60,7 @@ typedef struct wf_op_check_report {
  *   3. on a small mesh, ranks as threads: every way to lay the operands out, split on any dim by
  *      either axis or both, and partial where the op takes that (WF_OP_LINEAR). Outputs and gradients
  *      have the bits of one rank, or are told to be layout-inexact and right but for rounding, or the
- *      layouts are refused (WF_ELAYOUT) with a text that names the op
+ *      layouts are refused (WF_ELAYOUT), by the op or where its gradient is taken
  *
  * Numbers are functions of operand and index, so every call checks the same ones.
  *

@@ -82,7 +82,7 @@ static wf_status blame(const layouts *l, const wf_op_run *run, const char *what)
                         l->check->op->name, text, what);
 }
 
-/* An op that refuses layouts says so by name, or nobody would find the place. */
+/* Layouts may be refused; any other failure is one of the op. */
 static wf_status check_refused(layouts *l, const wf_op_run *run)
 {
     const wf_error *error = wf_context_error(l->ctx);

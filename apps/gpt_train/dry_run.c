@@ -6,7 +6,7 @@
 enum { STEPS = 2 };
 
 typedef struct job {
-    const wf_options *o;
+    const app_options *o;
     int64_t steps;   /* the last one is reported */
     bool evaluation; /* after the last step, where the run has any */
     size_t limit;    /* bytes of the rank; 0: none */
@@ -16,42 +16,42 @@ typedef struct job {
 /* An evaluation between the steps is taken too, since what it gathers may stay for the next step. */
 static void take_steps(job *j, wf_par *par, wf_nn_module *model)
 {
-    const wf_par_train_options options = wf_setup_training(j->o);
+    const wf_par_train_options options = app_setup_training(j->o);
     wf_context *ctx = wf_par_context(par);
     const wf_par_data none = {NULL, NULL};
     wf_par_report *report = &j->run->report;
     wf_par_trainer *trainer;
-    wf_saving saving;
+    app_saving saving;
     float loss;
 
     wf_par_plan(par, model, wf_par_gpt_plan);
     wf_par_materialize(par, model);
     trainer = wf_par_trainer_open(par, model, &options);
-    wf_saving_open(&saving, j->o, par, trainer, NULL);
+    app_saving_open(&saving, j->o, par, trainer, NULL);
     for (int step = 1; step <= j->steps && wf_context_status(ctx) == WF_OK; step++) {
         wf_par_step result;
 
         wf_par_report_begin(par, report);
         if (wf_par_train_step(trainer, step, &none, &result) == WF_OK)
             wf_par_report_end(par, model, report);
-        if (step < j->steps && wf_setup_evaluates(j->o, step))
-            wf_par_evaluate(trainer, 1, &none, &loss); /* every batch gathers alike */
+        if (step < j->steps && app_setup_evaluates(j->o, step))
+            wf_par_evaluate(trainer, 1, &none, NULL, &loss); /* every batch gathers alike */
     }
     if (j->evaluation && wf_context_status(ctx) == WF_OK) {
         if (j->o->eval_interval)
-            wf_par_evaluate(trainer, 1, &none, &loss);
+            wf_par_evaluate(trainer, 1, &none, NULL, &loss);
         wf_pool_report(wf_context_pool(ctx), &report->memory);
     }
     snprintf(j->run->inexact, sizeof j->run->inexact, "%s",
              wf_par_inexact(par) ? wf_par_inexact(par) : "");
-    wf_saving_close(&saving);
+    app_saving_close(&saving);
     wf_par_trainer_close(trainer);
 }
 
 static wf_status dry_rank(wf_rank *rank, void *arg)
 {
     job *j = arg;
-    wf_par_options options = wf_setup_rank(j->o, true);
+    wf_par_options options = app_setup_rank(j->o, true);
     wf_nn_gpt *model;
     wf_par *par;
 
@@ -60,7 +60,7 @@ static wf_status dry_rank(wf_rank *rank, void *arg)
 
     if (!par)
         return rank->error.code;
-    model = wf_setup_model(j->o, wf_par_context(par));
+    model = app_setup_model(j->o, wf_par_context(par));
     if (model) {
         take_steps(j, par, &model->base);
         wf_nn_free(&model->base);
@@ -72,7 +72,7 @@ static wf_status dry_rank(wf_rank *rank, void *arg)
 
 static wf_status launch(job *j, int rank, wf_error *error)
 {
-    const wf_options *o = j->o;
+    const app_options *o = j->o;
 
     *j->run = (dry_run){.inexact = ""};
     *error = (wf_error){WF_OK, ""};
@@ -81,19 +81,19 @@ static wf_status launch(job *j, int rank, wf_error *error)
         dry_rank, j, error);
 }
 
-static int64_t steps_of(const wf_options *o)
+static int64_t steps_of(const app_options *o)
 {
     return o->steps == 1 ? 1 : STEPS;
 }
 
-wf_status dry_run_step(const wf_options *o, dry_run *run, wf_error *error)
+wf_status dry_run_step(const app_options *o, dry_run *run, wf_error *error)
 {
     job j = {.o = o, .steps = steps_of(o), .run = run};
 
     return launch(&j, (int)o->rank, error);
 }
 
-wf_status dry_run_within(const wf_options *o, bool start, size_t limit, dry_run *run,
+wf_status dry_run_within(const app_options *o, bool start, size_t limit, dry_run *run,
                          wf_error *error)
 {
     job j = {.o = o,
@@ -105,7 +105,7 @@ wf_status dry_run_within(const wf_options *o, bool start, size_t limit, dry_run 
     return launch(&j, (int)o->rank, error);
 }
 
-wf_status dry_run_start(const wf_options *o, int rank, dry_run *run, wf_error *error)
+wf_status dry_run_start(const app_options *o, int rank, dry_run *run, wf_error *error)
 {
     job j = {.o = o, .steps = 1, .evaluation = true, .run = run};
 
@@ -121,7 +121,7 @@ static double received(const wf_ledger *ledger)
     return bytes;
 }
 
-wf_status dry_run_axes(const wf_options *o, wf_place_axis axis[DRY_RUN_AXES], wf_error *error)
+wf_status dry_run_axes(const app_options *o, wf_place_axis axis[DRY_RUN_AXES], wf_error *error)
 {
     static const char *const names[DRY_RUN_AXES] = {"pp", "replicate", "shard", "tp"};
     dry_run run;

@@ -11,26 +11,26 @@
 #include <weft/weft.h>
 
 typedef struct dry_run {
-    wf_par_report report;     /* of the last step that was taken */
+    wf_par_report report;     /* what the last step took */
     char inexact[WF_INEXACT]; /* the first place where the layout shows in the numbers, or "" */
 } dry_run;
 
 /* The second step of a run, as its rank --rank reports it, with what the first one leaves. */
-wf_status dry_run_step(const wf_options *options, dry_run *run, wf_error *error);
+wf_status dry_run_step(const app_options *options, dry_run *run, wf_error *error);
 
 /* The first step of a run, and the memory of an evaluation too where the run has any: what
    --memory-check compares. */
-wf_status dry_run_start(const wf_options *options, int rank, dry_run *run, wf_error *error);
+wf_status dry_run_start(const app_options *options, int rank, dry_run *run, wf_error *error);
 
 /* Either of the two, of the rank --rank, that fails with WF_ENOMEM as soon as it takes more than
    `limit` bytes: faster where it does not fit. */
-wf_status dry_run_within(const wf_options *options, bool start, size_t limit, dry_run *run,
+wf_status dry_run_within(const app_options *options, bool start, size_t limit, dry_run *run,
                          wf_error *error);
 
 enum { DRY_RUN_AXES = 4 };
 
 /* The mesh's axes, outermost first, with what a rank receives over each in a step. */
-wf_status dry_run_axes(const wf_options *options, wf_place_axis axis[DRY_RUN_AXES],
+wf_status dry_run_axes(const app_options *options, wf_place_axis axis[DRY_RUN_AXES],
                        wf_error *error);
 
 /* Bytes that the rank receives in the step, over all axes. */

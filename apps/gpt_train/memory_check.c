@@ -6,17 +6,14 @@
 #include <pthread.h>
 #include <string.h>
 
-enum {
-    MOST_PLANS = 64,   /* ranks are planned one by one up to so many */
-    ADVICE_SECONDS = 1 /* of looking for what would fit: whoever waits wants to know soon */
-};
+enum { MOST_PLANS = 64 }; /* ranks are planned one by one up to so many */
 
 /* What a rank takes beside its tensors, as measured on worlds of 512 to 2048 ranks: the recorder and
    what is kept for collectives, of which a part grows with the number of members. */
 enum { OF_RANK = 640 << 10, OF_MEMBER = 1 << 10 };
 
-/* Of a process with so many ranks. Stacks have addresses of their own, and hardly anything in them. */
-static double beside(const wf_options *o, int ranks, bool reserved)
+/* What a process with so many ranks takes beside tensors. Stacks have addresses of their own, and hardly anything in them. */
+static double beside(const app_options *o, int ranks, bool reserved)
 {
     double members = (double)(o->tp * o->dp), all = ranks * (OF_RANK + OF_MEMBER * members);
     pthread_attr_t attributes;
@@ -32,15 +29,15 @@ static double beside(const wf_options *o, int ranks, bool reserved)
 
 /* What a limit leaves for the tensors of this process: all that were started here may share it.
    Negative: not even the ranks have room. */
-static double room_of(const wf_options *o, const wf_memory_limit *limit, int ranks, int local)
+static double room_of(const app_options *o, const app_memory_limit *limit, int ranks, int local)
 {
     return limit->room / (limit->shared ? local : 1) - beside(o, ranks, limit->reserved);
 }
 
-static const wf_memory_limit *tightest(const wf_options *o, const wf_memory_limit *limit, int n,
-                                       int ranks, int local)
+static const app_memory_limit *tightest(const app_options *o, const app_memory_limit *limit,
+                                        int n, int ranks, int local)
 {
-    const wf_memory_limit *least = NULL;
+    const app_memory_limit *least = NULL;
 
     for (int i = 0; i < n; i++)
         if (!least || room_of(o, &limit[i], ranks, local) < room_of(o, least, ranks, local))
@@ -51,7 +48,7 @@ static const wf_memory_limit *tightest(const wf_options *o, const wf_memory_limi
 /* Bytes of all ranks of this process. Parts grow with the rank's number, so the first has least and
    the last most: where those of the last would do, or nobody knows which ranks these are, one plan
    is enough. */
-static bool need(const wf_options *o, int ranks, bool all, double room, double *bytes,
+static bool need(const app_options *o, int ranks, bool all, double room, double *bytes,
                  dry_run *last)
 {
     dry_run other;
@@ -75,8 +72,8 @@ static bool need(const wf_options *o, int ranks, bool all, double room, double *
     return true;
 }
 
-static wf_status no_room_for_ranks(const wf_options *o, const wf_memory_limit *least, int ranks,
-                                   int local, wf_error *error)
+static wf_status no_room_for_ranks(const app_options *o, const app_memory_limit *least,
+                                   int ranks, int local, wf_error *error)
 {
     char of_ranks[32], most[32], left[32];
 
@@ -87,18 +84,18 @@ static wf_status no_room_for_ranks(const wf_options *o, const wf_memory_limit *l
         "--threads-per-rank, or allow more; --memory-check off starts it all the same",
         ranks, ranks == 1 ? "" : "s", (long long)o->threads_per_rank,
         o->threads_per_rank == 1 ? "" : "s",
-        wf_size_text(of_ranks, beside(o, ranks, least->reserved)), least->name,
-        wf_size_text(most, least->most), wf_size_text(left, least->room),
+        app_size_text(of_ranks, beside(o, ranks, least->reserved)), least->name,
+        app_size_text(most, least->most), app_size_text(left, least->room),
         least->shared && local > 1 ? " for all of its processes here" : "");
 }
 
 /* The error of a run that needs too much, with what would fit. */
-static wf_status no_room(const wf_options *o, const wf_memory_limit *least, int ranks,
+static wf_status no_room(const app_options *o, const app_memory_limit *least, int ranks,
                          int local, double needed, const dry_run *last, wf_error *error)
 {
     double room = room_of(o, least, ranks, local);
     const plan_advice_limits limits = {
-        .room = room / ranks, .start = true, .seconds = ADVICE_SECONDS};
+        .room = room / ranks, .start = true, .seconds = PLAN_EXPLAIN_SECONDS};
     char bytes[32], most[32], left[32], of_ranks[32], phrase[WF_ERROR_TEXT / 2];
     plan_advice advice;
 
@@ -109,20 +106,20 @@ static wf_status no_room(const wf_options *o, const wf_memory_limit *least, int 
         "this run does not fit: the tensors of the %d rank%s of this process take %s, most for "
         "%s, and %s (%s) leaves %s%s, beside %s for the ranks themselves; %s; "
         "or allow more; --memory-check off starts it all the same",
-        ranks, ranks == 1 ? "" : "s", wf_size_text(bytes, needed),
+        ranks, ranks == 1 ? "" : "s", app_size_text(bytes, needed),
         wf_memory_kind_name(plan_largest_kind(&last->report.memory)), least->name,
-        wf_size_text(most, least->most), wf_size_text(left, room),
+        app_size_text(most, least->most), app_size_text(left, room),
         least->shared && local > 1 ? " for each of its processes here" : "",
-        wf_size_text(of_ranks, beside(o, ranks, least->reserved)), phrase);
+        app_size_text(of_ranks, beside(o, ranks, least->reserved)), phrase);
 }
 
-wf_status wf_memory_check(const wf_options *o, const wf_launcher *launcher, wf_error *error)
+wf_status app_memory_check(const app_options *o, const wf_launcher *launcher, wf_error *error)
 {
     int local = launcher->local > 0 ? launcher->local : 1, processes = launcher->processes;
     int ranks = (int)(o->tp * o->dp) / processes;
-    wf_memory_limit limit[WF_MEMORY_LIMITS];
-    const wf_memory_limit *least =
-        tightest(o, limit, o->memory_check ? wf_memory_limits("", limit) : 0, ranks, local);
+    app_memory_limit limit[APP_MEMORY_LIMITS];
+    const app_memory_limit *least =
+        tightest(o, limit, o->memory_check ? app_memory_limits("", limit) : 0, ranks, local);
     dry_run last;
     double room, needed;
 

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_SEQUENCES = 1 << 20, ADVICE_SECONDS = 15, EXPLAIN_SECONDS = 1 };
+enum { MOST_SEQUENCES = 1 << 20, ADVICE_SECONDS = 15 };
 
-bool plan_fits(const wf_options *o, const dry_run *run)
+bool plan_fits(const app_options *o, const dry_run *run)
 {
     return !o->device_memory || run->report.memory.peak <= (size_t)o->device_memory;
 }
@@ -24,7 +24,7 @@ wf_memory_kind plan_largest_kind(const wf_memory_report *m)
 
 /* The same micro-steps of m sequences each. False where the plan fails or does not fit; only a
    failure that is not of memory is one of the search. */
-static bool batch_fits(wf_options *o, int64_t micros, int64_t m, wf_error *error)
+static bool batch_fits(app_options *o, int64_t micros, int64_t m, wf_error *error)
 {
     dry_run run;
     wf_status status;
@@ -38,7 +38,7 @@ static bool batch_fits(wf_options *o, int64_t micros, int64_t m, wf_error *error
 }
 
 /* Doubling, then halving the gap; leaves the batch in *o, a micro-batch of 1 if none fits. */
-static wf_status find_batch(wf_options *o, bool *found, wf_error *error)
+static wf_status find_batch(app_options *o, bool *found, wf_error *error)
 {
     int64_t micro_step = o->dp * o->micro_batch_size;
     int64_t micros = (o->global_batch_size + micro_step - 1) / micro_step;
@@ -63,7 +63,7 @@ static wf_status find_batch(wf_options *o, bool *found, wf_error *error)
 }
 
 /* The batch that was found. It has the micro-steps of the flags, so the global batch follows. */
-static void print_batch(FILE *out, const wf_options *o, const wf_options *asked, bool found)
+static void print_batch(FILE *out, const app_options *o, const app_options *asked, bool found)
 {
     int64_t micros = o->global_batch_size / (o->dp * o->micro_batch_size);
 
@@ -78,7 +78,7 @@ static void print_batch(FILE *out, const wf_options *o, const wf_options *asked,
             " data parallel rank%s x the micro-batch",
             o->micro_batch_size, o->global_batch_size, micros, micros == 1 ? "" : "s", o->dp,
             o->dp == 1 ? "" : "s");
-    if (asked->given[WF_OPTION_global_batch_size])
+    if (asked->given[APP_OPTION_global_batch_size])
         fprintf(out, ", where --global-batch-size %" PRId64 " was given",
                 asked->global_batch_size);
     fputs("\n\n", out);
@@ -86,12 +86,12 @@ static void print_batch(FILE *out, const wf_options *o, const wf_options *asked,
 
 static wf_status plan_strategies(plan_report *p, wf_error *error)
 {
-    const wf_options *o = p->options;
+    const app_options *o = p->options;
     const char *name;
 
     p->n_strategies = 0;
     for (int s = 0; o->dp > 1 && p->n_strategies < PLAN_STRATEGIES; s++) {
-        wf_options other = *o;
+        app_options other = *o;
 
         name = wf_par_strategy_name(s);
         if (!name)
@@ -109,7 +109,7 @@ static wf_status plan_strategies(plan_report *p, wf_error *error)
 /* The FLOPs of the same step where nothing is recomputed. */
 static wf_status plan_model_flops(plan_report *p, wf_error *error)
 {
-    wf_options none = *p->options;
+    app_options none = *p->options;
     dry_run run;
 
     p->model_flops = p->run.report.flops;
@@ -123,7 +123,7 @@ static wf_status plan_model_flops(plan_report *p, wf_error *error)
 
 static wf_status make(plan_report *p, wf_error *error)
 {
-    const wf_options *o = p->options;
+    const app_options *o = p->options;
 
     if (dry_run_step(o, &p->run, error) != WF_OK || plan_model_flops(p, error) != WF_OK ||
         plan_strategies(p, error) != WF_OK)
@@ -138,13 +138,13 @@ static wf_status make(plan_report *p, wf_error *error)
     return WF_OK;
 }
 
-wf_status plan_run(const wf_options *options, FILE *out, wf_error *error)
+wf_status plan_run(const app_options *options, FILE *out, wf_error *error)
 {
-    wf_options o = *options; /* its texts stay the caller's */
+    app_options o = *options; /* its texts stay the caller's */
     bool found = false;
     plan_report *p;
 
-    if (o.json && wf_step_report_check(o.json, error) != WF_OK)
+    if (o.json && app_step_report_check(o.json, error) != WF_OK)
         return error->code;
     if (o.find_batch && find_batch(&o, &found, error) != WF_OK)
         return error->code;
@@ -161,10 +161,10 @@ wf_status plan_run(const wf_options *options, FILE *out, wf_error *error)
     return error->code;
 }
 
-void plan_explain(const wf_options *o, wf_error *error)
+void plan_explain(const app_options *o, wf_error *error)
 {
     const plan_advice_limits limits = {.room = (double)o->device_memory,
-                                       .seconds = EXPLAIN_SECONDS};
+                                       .seconds = PLAN_EXPLAIN_SECONDS};
     wf_error ignored, told = *error;
     char needed[32], phrase[WF_ERROR_TEXT / 2];
     plan_advice advice;
@@ -176,6 +176,6 @@ void plan_explain(const wf_options *o, wf_error *error)
     plan_advice_phrase(phrase, sizeof phrase, &advice, &limits);
     *error = (wf_error){WF_OK, ""};
     wf_error_set(error, told.code, "%.600s; a rank needs %s, most for %s; %s", told.text,
-                 wf_size_text(needed, (double)run.report.memory.peak),
+                 app_size_text(needed, (double)run.report.memory.peak),
                  wf_memory_kind_name(plan_largest_kind(&run.report.memory)), phrase);
 }

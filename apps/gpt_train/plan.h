@@ -8,7 +8,7 @@ enum { PLAN_STRATEGIES = 16 };
 
 /* A plan as it is printed. */
 typedef struct plan_report {
-    const wf_options *options;
+    const app_options *options;
     dry_run run;
     double model_flops; /* without recomputation */
     int n_strategies;   /* all others; none where there is no data parallelism */
@@ -22,13 +22,13 @@ typedef struct plan_report {
  * Plan what the flags say; print it, and write it where --json says. With --find-batch the
  * micro-batch is looked for first.
  */
-wf_status plan_run(const wf_options *options, FILE *out, wf_error *error);
+wf_status plan_run(const app_options *options, FILE *out, wf_error *error);
 
 /* A run went out of memory under --device-memory: add to its error what would fit. */
-void plan_explain(const wf_options *options, wf_error *error);
+void plan_explain(const app_options *options, wf_error *error);
 
 /* Whether a dry run fits in --device-memory, which may be any. */
-bool plan_fits(const wf_options *options, const dry_run *run);
+bool plan_fits(const app_options *options, const dry_run *run);
 
 /* A plan as text and as JSON (plan_report.c). Errors: WF_EIO, WF_ENOMEM */
 wf_status plan_report_write(const plan_report *report, FILE *out, wf_error *error);

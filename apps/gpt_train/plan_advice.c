@@ -6,7 +6,8 @@
 enum {
     NONE = -1,
     MOST_SWEEPS = 3,
-    PATIENCE = 3 /* s, until it is told that this takes long */
+    PATIENCE = 2, /* s, until it is told that this takes long */
+    BUSY = 2      /* times the limit of work is the limit of waiting */
 };
 
 /* A setting of each knob, or NONE. */
@@ -15,20 +16,20 @@ typedef struct combination {
 } combination;
 
 typedef struct search {
-    const wf_options *base;
+    const app_options *base;
     const dry_run *base_run;
     const plan_advice_limits *limits;
     plan_advice *advice;
-    double begun;
+    double work,
+        wall; /* s of this process's work and of the clock on the wall, at the beginning */
     bool told;
 } search;
 
-/* Seconds of work of this process: what else the machine does leaves the advice as it is. */
-static double now(void)
+static double now(clockid_t clock)
 {
     struct timespec t;
 
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -41,7 +42,7 @@ static combination nothing(void)
     return c;
 }
 
-static plan_set apply(const search *s, const combination *c, wf_options *o)
+static plan_set apply(const search *s, const combination *c, app_options *o)
 {
     *o = *s->base; /* its texts stay the caller's */
     for (int k = 0; k < PLAN_KNOBS; k++) {
@@ -72,7 +73,7 @@ static bool changes_numbers(const combination *c)
     return false;
 }
 
-static void describe(const search *s, const combination *c, const wf_options *o,
+static void describe(const search *s, const combination *c, const app_options *o,
                      const dry_run *run, plan_advice_line *line)
 {
     char *text = line->cost;
@@ -101,25 +102,27 @@ static void describe(const search *s, const combination *c, const wf_options *o,
     text[used >= 2 ? used - 2 : 0] = 0; /* without the last comma */
 }
 
-/* Whether the time is over; says once that it takes long. */
+/* Whether the time is over; says once that it takes long. It is this process's own work, so that a
+   busy machine gives the same advice, unless it is so busy that nobody would wait. */
 static bool is_over(search *s)
 {
-    double passed = now() - s->begun;
+    double work = now(CLOCK_PROCESS_CPUTIME_ID) - s->work,
+           wall = now(CLOCK_MONOTONIC) - s->wall;
 
-    if (!s->told && s->limits->progress && passed > PATIENCE) {
+    if (!s->told && s->limits->progress && wall > PATIENCE) {
         s->told = true;
         fprintf(stderr, "looking for flags that would fit, for %.0f s at most\n",
                 s->limits->seconds);
     }
-    if (passed > s->limits->seconds)
+    if (work > s->limits->seconds || wall > BUSY * s->limits->seconds)
         s->advice->stopped = true;
     return s->advice->stopped;
 }
 
 /* The same with few micro-steps: those after the second take no more memory, but time to plan. */
-static wf_options shortened(const wf_options *options)
+static app_options shortened(const app_options *options)
 {
-    wf_options o = *options;
+    app_options o = *options;
     int64_t micro_step = o.dp * o.micro_batch_size;
 
     if (o.global_batch_size > 2 * micro_step)
@@ -127,7 +130,7 @@ static wf_options shortened(const wf_options *options)
     return o;
 }
 
-static bool fits(const search *s, const wf_options *o, dry_run *run)
+static bool fits(const search *s, const app_options *o, dry_run *run)
 {
     wf_error ignored;
 
@@ -138,7 +141,7 @@ static bool fits(const search *s, const wf_options *o, dry_run *run)
 /* Whether a combination fits; then with its line. One that does not is left early. */
 static plan_set attempt(search *s, const combination *c, plan_advice_line *line)
 {
-    wf_options o, few;
+    app_options o, few;
     dry_run run;
     plan_set set = is_over(s) ? PLAN_END : apply(s, c, &o);
 
@@ -157,7 +160,7 @@ static plan_set attempt(search *s, const combination *c, plan_advice_line *line)
    none. */
 static double peak_of(search *s, const combination *c)
 {
-    wf_options o;
+    app_options o;
     wf_error ignored;
     dry_run run;
 
@@ -208,7 +211,7 @@ static void find_single(search *s)
 static int strongest(const search *s, const combination *c, int k)
 {
     combination other = *c;
-    wf_options o;
+    app_options o;
     plan_set set = PLAN_SET;
     int last = NONE;
 
@@ -315,7 +318,7 @@ static void find_together(search *s, combination *all)
 /* The line of the combination that takes least, where none fits. */
 static void find_smallest(search *s, const combination *c)
 {
-    wf_options o;
+    app_options o;
     wf_error ignored;
     dry_run run;
 
@@ -323,10 +326,15 @@ static void find_smallest(search *s, const combination *c)
         describe(s, c, &o, &run, &s->advice->smallest);
 }
 
-void plan_advice_find(const wf_options *options, const dry_run *base,
+void plan_advice_find(const app_options *options, const dry_run *base,
                       const plan_advice_limits *limits, plan_advice *advice)
 {
-    search s = {options, base, limits, advice, now(), false};
+    search s = {.base = options,
+                .base_run = base,
+                .limits = limits,
+                .advice = advice,
+                .work = now(CLOCK_PROCESS_CPUTIME_ID),
+                .wall = now(CLOCK_MONOTONIC)};
     combination all;
 
     *advice = (plan_advice){.n = 0};

@@ -15,18 +15,21 @@
 
 enum { PLAN_ADVICE_LINES = 5, PLAN_FLAGS = 400 };
 
+/* The time for an error's advice: whoever waits for an error wants to know soon. */
+#define PLAN_EXPLAIN_SECONDS 0.5
+
 typedef struct plan_advice_line {
     char flags[PLAN_FLAGS]; /* the change */
     char cost[240];         /* in words */
     int64_t ranks;
-    double peak, flops, traffic; /* of a rank, in a step */
+    double peak, flops, traffic; /* what a rank takes in a step */
 } plan_advice_line;
 
 typedef struct plan_advice_limits {
     double room;     /* bytes of a rank */
     bool start;      /* compare the first step and an evaluation, as --memory-check does */
     bool more_ranks; /* whether more ranks than those of the options may be proposed */
-    double seconds;  /* of the whole search */
+    double seconds;  /* the sum over the whole search */
     bool progress;   /* tell on stderr that it takes long */
 } plan_advice_limits;
 
@@ -40,7 +43,7 @@ typedef struct plan_advice {
 } plan_advice;
 
 /* Look for changes that make the options' plan, which is `base`, fit. */
-void plan_advice_find(const wf_options *options, const dry_run *base,
+void plan_advice_find(const app_options *options, const dry_run *base,
                       const plan_advice_limits *limits, plan_advice *advice);
 
 /* The advice as lines; as one phrase of an error; as a list of a JSON report. */

@@ -10,15 +10,15 @@ enum {
 };
 
 /* A CHOICE as setting i of a knob that has one. */
-static plan_set choose(char choice[WF_CHOICE_LENGTH], const char *word, bool possible)
+static plan_set choose(char choice[APP_CHOICE_LENGTH], const char *word, bool possible)
 {
     if (!possible || strcmp(choice, word) == 0)
         return PLAN_SKIP;
-    snprintf(choice, WF_CHOICE_LENGTH, "%s", word);
+    snprintf(choice, APP_CHOICE_LENGTH, "%s", word);
     return PLAN_SET;
 }
 
-static plan_set set_sequence_parallel(wf_options *o, int i)
+static plan_set set_sequence_parallel(app_options *o, int i)
 {
     if (i)
         return PLAN_END;
@@ -28,7 +28,7 @@ static plan_set set_sequence_parallel(wf_options *o, int i)
     return PLAN_SET;
 }
 
-static plan_set set_async_save(wf_options *o, int i)
+static plan_set set_async_save(app_options *o, int i)
 {
     if (i)
         return PLAN_END;
@@ -38,7 +38,7 @@ static plan_set set_async_save(wf_options *o, int i)
     return PLAN_SET;
 }
 
-static plan_set set_cuda_graph(wf_options *o, int i)
+static plan_set set_cuda_graph(app_options *o, int i)
 {
     if (i)
         return PLAN_END;
@@ -48,7 +48,7 @@ static plan_set set_cuda_graph(wf_options *o, int i)
     return PLAN_SET;
 }
 
-static plan_set set_prefetch(wf_options *o, int i)
+static plan_set set_prefetch(app_options *o, int i)
 {
     if (i)
         return PLAN_END;
@@ -58,7 +58,7 @@ static plan_set set_prefetch(wf_options *o, int i)
     return PLAN_SET;
 }
 
-static plan_set set_wrap(wf_options *o, int i)
+static plan_set set_wrap(app_options *o, int i)
 {
     static const char *const type[] = {"mlp", "attention"};
 
@@ -69,7 +69,7 @@ static plan_set set_wrap(wf_options *o, int i)
 }
 
 /* Micro-batches of about a half, a quarter, ... that divide what a rank takes in a step. */
-static plan_set set_micro_batch(wf_options *o, int i)
+static plan_set set_micro_batch(app_options *o, int i)
 {
     int64_t sequences = o->global_batch_size / o->dp, micro = o->micro_batch_size;
 
@@ -84,22 +84,22 @@ static plan_set set_micro_batch(wf_options *o, int i)
     return PLAN_SET;
 }
 
-bool plan_set_strategy(wf_options *o, const char *name)
+bool plan_set_strategy(app_options *o, const char *name)
 {
     wf_par_options layout;
     int replicate, shard;
 
     snprintf(o->strategy, sizeof o->strategy, "%s", name);
-    layout = wf_setup_rank(o, true);
+    layout = app_setup_rank(o, true);
     if (wf_par_axes(&layout, &replicate, &shard, NULL) == WF_OK)
         return true;
     o->dp_replicate = o->shard_group_size = 0; /* strategies without groups take no sizes */
-    layout = wf_setup_rank(o, true);
+    layout = app_setup_rank(o, true);
     return wf_par_axes(&layout, &replicate, &shard, NULL) == WF_OK;
 }
 
 /* Strategies that hold less than the present one, from the one that holds most of them. */
-static plan_set set_strategy(wf_options *o, int i)
+static plan_set set_strategy(app_options *o, int i)
 {
     static const char *const names[] = {"no_shard",     "zero1", "hybrid_shard_zero2",
                                         "hybrid_shard", "mics",  "shard_grad_op",
@@ -115,12 +115,12 @@ static plan_set set_strategy(wf_options *o, int i)
     return plan_set_strategy(o, names[i]) ? PLAN_SET : PLAN_SKIP;
 }
 
-static plan_set set_reshard(wf_options *o, int i)
+static plan_set set_reshard(app_options *o, int i)
 {
     return i ? PLAN_END : choose(o->reshard_after_forward, "always", o->dp > 1);
 }
 
-static plan_set set_recompute(wf_options *o, int i)
+static plan_set set_recompute(app_options *o, int i)
 {
     static const char *const what[] = {"attention", "block"};
 
@@ -130,7 +130,7 @@ static plan_set set_recompute(wf_options *o, int i)
 
 /* Tensor parallelism above `low` and up to `high`, on the same ranks: without sequence parallelism
    and with it, twice what it was, four times, ... */
-static plan_set set_tp_between(wf_options *o, int i, int64_t low, int64_t high)
+static plan_set set_tp_between(app_options *o, int i, int64_t low, int64_t high)
 {
     int64_t times = (int64_t)2 << i / 2, tp = o->tp * times;
 
@@ -144,23 +144,23 @@ static plan_set set_tp_between(wf_options *o, int i, int64_t low, int64_t high)
     return PLAN_SET;
 }
 
-static plan_set set_tp(wf_options *o, int i)
+static plan_set set_tp(app_options *o, int i)
 {
     return set_tp_between(o, i, 1, EXACT_TP);
 }
 
-static plan_set set_large_tp(wf_options *o, int i)
+static plan_set set_large_tp(app_options *o, int i)
 {
     return set_tp_between(o, i, EXACT_TP, MOST_RANKS);
 }
 
-static plan_set set_reduce_dtype(wf_options *o, int i)
+static plan_set set_reduce_dtype(app_options *o, int i)
 {
     return i ? PLAN_END : choose(o->reduce_dtype, "bf16", o->dp > 1);
 }
 
 /* Activations, parameters, or both as bf16. */
-static plan_set set_dtype(wf_options *o, int i)
+static plan_set set_dtype(app_options *o, int i)
 {
     plan_set activations, parameters;
 
@@ -173,7 +173,7 @@ static plan_set set_dtype(wf_options *o, int i)
     return activations == PLAN_SET || parameters == PLAN_SET ? PLAN_SET : PLAN_SKIP;
 }
 
-static plan_set set_optimizer(wf_options *o, int i)
+static plan_set set_optimizer(app_options *o, int i)
 {
     static const char *const method[] = {"muon", "sgd"};
 
@@ -182,7 +182,7 @@ static plan_set set_optimizer(wf_options *o, int i)
 }
 
 /* 2, 4, ... times the data parallelism, with the same global batch as far as it divides. */
-static plan_set set_dp(wf_options *o, int i)
+static plan_set set_dp(app_options *o, int i)
 {
     if (i >= DOUBLINGS || o->tp * o->dp > MOST_RANKS >> (i + 1))
         return PLAN_END;
@@ -196,7 +196,7 @@ static plan_set set_dp(wf_options *o, int i)
     return PLAN_SET;
 }
 
-static plan_set set_more_tp(wf_options *o, int i)
+static plan_set set_more_tp(app_options *o, int i)
 {
     if (i >= DOUBLINGS)
         return PLAN_END;
@@ -242,12 +242,12 @@ static void add_flag(const char *key, const json_t *value, char *text, size_t si
     snprintf(text + used, size - used, "%s--%s%s", used ? " " : "", name, word);
 }
 
-void plan_flags(const wf_options *from, const wf_options *other, char *text, size_t size)
+void plan_flags(const app_options *from, const app_options *other, char *text, size_t size)
 {
-    json_t *before = wf_options_json(from), *after = wf_options_json(other), *value;
+    json_t *before = app_options_json(from), *after = app_options_json(other), *value;
     const char *key;
     /* what follows from dp where it is not given */
-    bool micro = from->dp != other->dp && !from->given[WF_OPTION_micro_batch_size];
+    bool micro = from->dp != other->dp && !from->given[APP_OPTION_micro_batch_size];
 
     *text = 0;
     if (before && after)

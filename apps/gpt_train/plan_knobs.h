@@ -22,7 +22,7 @@ typedef struct plan_knob {
     plan_price price;
     const char *cost; /* in words, or NULL */
     /* Change the options to setting i, counted from 0; a later one saves more memory. */
-    plan_set (*set)(wf_options *options, int i);
+    plan_set (*set)(app_options *options, int i);
 } plan_knob;
 
 enum { PLAN_KNOBS = 16 };
@@ -30,9 +30,9 @@ enum { PLAN_KNOBS = 16 };
 extern const plan_knob plan_knobs[PLAN_KNOBS];
 
 /* Another strategy, with its groups of ranks if it has any. False where it cannot lay out these. */
-bool plan_set_strategy(wf_options *options, const char *name);
+bool plan_set_strategy(app_options *options, const char *name);
 
 /* The flags that make `other` out of `from`, as a user types them; cut where text is too short. */
-void plan_flags(const wf_options *from, const wf_options *other, char *text, size_t size);
+void plan_flags(const app_options *from, const app_options *other, char *text, size_t size);
 
 #endif

@@ -6,12 +6,12 @@
 
 static double state_of(const wf_par_report *r)
 {
-    return wf_bytes_per_parameter(r, WF_MEMORY_PARAMETER) +
-           wf_bytes_per_parameter(r, WF_MEMORY_GRADIENT) +
-           wf_bytes_per_parameter(r, WF_MEMORY_OPTIMIZER);
+    return app_bytes_per_parameter(r, WF_MEMORY_PARAMETER) +
+           app_bytes_per_parameter(r, WF_MEMORY_GRADIENT) +
+           app_bytes_per_parameter(r, WF_MEMORY_OPTIMIZER);
 }
 
-static void print_setting(FILE *out, const wf_options *o, const wf_par_report *r)
+static void print_setting(FILE *out, const app_options *o, const wf_par_report *r)
 {
     fprintf(out, "plan of rank %d of %" PRId64 ":", r->rank, o->tp * o->dp);
     for (int i = 0; i < r->n_traffic - 1; i++)
@@ -36,13 +36,13 @@ static void print_memory(FILE *out, const wf_par_report *r)
     fprintf(out, "  %-24s %14s %14s\n", "memory", "at the peak", "at most");
     for (int k = 0; k < WF_MEMORY_KINDS; k++)
         fprintf(out, "  %-24s %14s %14s\n", wf_memory_kind_name((wf_memory_kind)k),
-                wf_size_text(a, (double)m->at_peak[k]), wf_size_text(b, (double)m->most[k]));
-    fprintf(out, "  %-24s %14s in %s\n", "peak", wf_size_text(a, (double)m->peak),
-            wf_moment_text(moment, sizeof moment, m));
+                app_size_text(a, (double)m->at_peak[k]), app_size_text(b, (double)m->most[k]));
+    fprintf(out, "  %-24s %14s in %s\n", "peak", app_size_text(a, (double)m->peak),
+            app_moment_text(moment, sizeof moment, m));
     fprintf(out, "  %-24s %14.2f = %.2f parameters + %.2f gradients + %.2f optimizer state\n\n",
-            "bytes per parameter", state_of(r), wf_bytes_per_parameter(r, WF_MEMORY_PARAMETER),
-            wf_bytes_per_parameter(r, WF_MEMORY_GRADIENT),
-            wf_bytes_per_parameter(r, WF_MEMORY_OPTIMIZER));
+            "bytes per parameter", state_of(r), app_bytes_per_parameter(r, WF_MEMORY_PARAMETER),
+            app_bytes_per_parameter(r, WF_MEMORY_GRADIENT),
+            app_bytes_per_parameter(r, WF_MEMORY_OPTIMIZER));
 }
 
 static void print_units(FILE *out, const wf_par_report *r)
@@ -56,9 +56,9 @@ static void print_units(FILE *out, const wf_par_report *r)
         const wf_par_unit_group *g = &r->group[i];
 
         shown += g->count;
-        wf_size_text(use, (double)g->at_use);
+        app_size_text(use, (double)g->at_use);
         fprintf(out, "  %-18s %6" PRId64 " %18" PRId64 " %14s %14s\n", g->type, g->count,
-                g->parameters, wf_size_text(rest, (double)g->rest), g->gathered ? use : "-");
+                g->parameters, app_size_text(rest, (double)g->rest), g->gathered ? use : "-");
     }
     if (shown < r->units)
         fprintf(out, "  and %" PRId64 " others\n", r->units - shown);
@@ -79,7 +79,7 @@ static double above_the_mean(const wf_par_report *r)
 }
 
 /* What the table of units does not explain by itself. */
-static void print_unit_notes(FILE *out, const wf_options *o, const wf_par_report *r)
+static void print_unit_notes(FILE *out, const app_options *o, const wf_par_report *r)
 {
     double above = 100 * above_the_mean(r);
 
@@ -109,7 +109,7 @@ static void print_flops(FILE *out, const plan_report *p)
         out);
 }
 
-static void print_left_out(FILE *out, const wf_options *o)
+static void print_left_out(FILE *out, const app_options *o)
 {
     fprintf(out,
             "  not counted: code, stacks, flight recorders, buffers of the transport, and free "
@@ -122,19 +122,19 @@ static void print_left_out(FILE *out, const wf_options *o)
 
 static void print_fit(FILE *out, const plan_report *p)
 {
-    const wf_options *o = p->options;
+    const app_options *o = p->options;
     char there[32], gap[32];
     double room = (double)o->device_memory - (double)p->run.report.memory.peak;
 
     if (!o->device_memory)
         return;
-    wf_size_text(there, (double)o->device_memory);
+    app_size_text(there, (double)o->device_memory);
     if (room >= 0) {
-        fprintf(out, "fits in %s, and leaves %s\n", there, wf_size_text(gap, room));
+        fprintf(out, "fits in %s, and leaves %s\n", there, app_size_text(gap, room));
         return;
     }
     fprintf(out, "does not fit in %s: %s too much; the most is %s\n", there,
-            wf_size_text(gap, -room),
+            app_size_text(gap, -room),
             wf_memory_kind_name(plan_largest_kind(&p->run.report.memory)));
     plan_advice_print(out, &p->advice, &p->limits);
 }
@@ -147,7 +147,7 @@ static void print_strategies(FILE *out, const plan_report *p)
         const dry_run *run = &p->strategy_run[i];
 
         fprintf(out, "  --strategy %-20s %14s peak, %.2f bytes per parameter%s\n",
-                p->strategy[i], wf_size_text(peak, (double)run->report.memory.peak),
+                p->strategy[i], app_size_text(peak, (double)run->report.memory.peak),
                 state_of(&run->report),
                 !p->options->device_memory   ? ""
                 : plan_fits(p->options, run) ? ": fits"
@@ -158,8 +158,8 @@ static void print_strategies(FILE *out, const plan_report *p)
 /* What a plan alone knows comes first, so that a diff with a run's report shows just that. */
 static json_t *plan_json(const plan_report *p)
 {
-    const wf_options *o = p->options;
-    json_t *list = json_array(), *report = wf_step_report_json(o, &p->run.report), *json;
+    const app_options *o = p->options;
+    json_t *list = json_array(), *report = app_step_report_json(o, &p->run.report), *json;
 
     for (int i = 0; i < p->n_strategies; i++) {
         const dry_run *run = &p->strategy_run[i];
@@ -183,7 +183,7 @@ static json_t *plan_json(const plan_report *p)
 
 wf_status plan_report_write(const plan_report *p, FILE *out, wf_error *error)
 {
-    const wf_options *o = p->options;
+    const app_options *o = p->options;
     const wf_par_report *r = &p->run.report;
 
     if (*p->run.inexact)
@@ -193,10 +193,10 @@ wf_status plan_report_write(const plan_report *p, FILE *out, wf_error *error)
     print_unit_notes(out, o, r);
     print_memory(out, r);
     print_left_out(out, o);
-    wf_step_report_collectives(out, r);
+    app_step_report_collectives(out, r);
     fputc('\n', out);
     print_flops(out, p);
     print_fit(out, p);
     print_strategies(out, p);
-    return o->json ? wf_step_report_write(plan_json(p), o->json, error) : WF_OK;
+    return o->json ? app_step_report_write(plan_json(p), o->json, error) : WF_OK;
 }

@@ -23,7 +23,8 @@ typedef struct wf_rank {
 
 /* How a world ended, beside its status. */
 typedef struct wf_launch_end {
-    bool told; /* it failed, and that has been told: by `tell`, or by another process */
+    bool
+        reported; /* it failed, and the user has heard of it: by `report`, or by another process */
     /* Ranks here that have not returned though the world has failed: they are stuck in what they
        do, still use what they were given, and end with the process: it should _exit soon. */
     int stuck;
@@ -50,7 +51,7 @@ typedef struct wf_launch_options {
     double stall_timeout;
     /* NULL, or called when the world has failed, with the arg of the ranks, in one process; the
        others end after that. */
-    void (*tell)(const wf_error *error, void *arg);
+    void (*report)(const wf_error *error, void *arg);
     wf_launch_end *end; /* NULL, or filled in */
 } wf_launch_options;
 

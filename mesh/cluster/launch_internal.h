@@ -24,12 +24,12 @@ typedef struct launch {
     void *arg;
     void *world;
     wf_affinity *affinity; /* NULL: the system's choice */
-    wf_watch_options watched;
-    wf_world_watch *watch; /* NULL: there is nothing that ranks do not notice themselves */
-    wf_comm **comm;        /* [n] */
-    wf_rank_map map;       /* which ranks run here: */
-    int n;                 /* so many .. */
-    int process;           /* .. in this one of the world's processes */
+    wf_watch_options detection;
+    wf_world_watch *detector; /* NULL: there is nothing that ranks do not notice themselves */
+    wf_comm **comm;           /* [n] */
+    wf_rank_map map;          /* which ranks run here: */
+    int n;                    /* so many .. */
+    int process;              /* .. in this one of the world's processes */
     _Atomic uint32_t gate, running;
     struct launch *next; /* of those left behind */
     started rank[];
@@ -40,7 +40,7 @@ typedef struct launch {
 /* The transport that is asked for, or that suits what started this process. */
 const wf_transport *wf_launch_transport(const wf_launch_options *o, wf_error *error);
 
-/* A world whose ranks are attached and watched, and have not started: *out, which is NULL where it
+/* A world whose ranks are attached and seen by the failure detector, and have not started: *out, which is NULL where it
    cannot be. Where processes have to meet for that, *end tells how it failed: with `stuck` they have
    not, and one of this process's threads is still waiting for them. */
 wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, launch **out,

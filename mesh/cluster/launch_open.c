@@ -1,5 +1,5 @@
 /*
- * mesh/cluster/launch_open.c - a world until its ranks start: its transport, which ranks run here, the watch.
+ * mesh/cluster/launch_open.c - a world until its ranks start: its transport, which ranks run here, the failure detector.
  * What joins processes may wait for one of them for ever, so a thread of its own does that, and is left
  * behind when one does not come.
  */
@@ -33,22 +33,22 @@ static wf_status attach(launch *l, const wf_launch_options *o, wf_error *error)
         if (status == WF_OK)
             wf_health_observe(l->comm[i]);
     }
-    l->watched = (wf_watch_options){.transport = l->transport,
-                                    .world = l->world,
-                                    .comm = l->comm,
-                                    .ranks = o->ranks,
-                                    .rank = l->map.rank,
-                                    .here = l->n,
-                                    .processes = o->ranks / l->n,
-                                    .process = l->process,
-                                    .limit = o->stall_timeout};
-    l->watched.alone = l->watched.processes == wf_launcher_detected().local;
+    l->detection = (wf_watch_options){.transport = l->transport,
+                                      .world = l->world,
+                                      .comm = l->comm,
+                                      .ranks = o->ranks,
+                                      .rank = l->map.rank,
+                                      .here = l->n,
+                                      .processes = o->ranks / l->n,
+                                      .process = l->process,
+                                      .limit = o->stall_timeout};
+    l->detection.alone = l->detection.processes == wf_launcher_detected().local;
     if (status != WF_OK || !l->transport->moves ||
-        (l->watched.processes == 1 ? o->stall_timeout <= 0 : !l->transport->share))
+        (l->detection.processes == 1 ? o->stall_timeout <= 0 : !l->transport->share))
         return status;
-    status = wf_watch_open(&l->watched, &l->watch, error);
+    status = wf_watch_open(&l->detection, &l->detector, error);
     for (int i = 0; i < l->n; i++)
-        wf_health_wake(l->comm[i], l->watch);
+        wf_health_wake(l->comm[i], l->detector);
     return status;
 }
 
@@ -173,8 +173,8 @@ void wf_launch_close(launch *l)
     for (int i = 0; i < l->n; i++)
         wf_comm_close(l->comm[i]);
     l->transport->close(l->world);
-    if (l->watch) /* the transport may ask it to the end */
-        wf_watch_close(l->watch);
+    if (l->detector) /* the transport may ask it to the end */
+        wf_watch_close(l->detector);
     wf_affinity_close(l->affinity);
     wf_rank_map_free(&l->map);
     free(l->comm);
@@ -271,7 +271,7 @@ static wf_status open_together(const wf_transport *t, const wf_launch_options *o
     }
     if (!await_opening(p, error)) {
         end->stuck = 1;
-        end->told = !wf_muster_claim();
+        end->reported = !wf_muster_claim();
         pthread_detach(thread);
         p->next = atomic_exchange(&left_behind, p);
         return error->code;
@@ -282,7 +282,7 @@ static wf_status open_together(const wf_transport *t, const wf_launch_options *o
     if (status != WF_OK)
         *error = p->error;
     if (wf_launch_is_own(status))
-        end->told = !wf_muster_claim();
+        end->reported = !wf_muster_claim();
     free(p->axis);
     free(p);
     return status;

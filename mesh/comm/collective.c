@@ -326,7 +326,7 @@ static wf_status post(wf_comm *comm, const wf_collective *what, bool background,
     comm->ledger.of[what->kind].bytes += received_bytes(p);
     if (t->moves) {
         p->sequence = wf_comm_begins(comm, what->kind, total_bytes(p));
-        p->path = (t->exposure ? wf_exposed_paths : wf_packed_paths) + what->kind;
+        p->path = (t->direct ? wf_direct_paths : wf_staged_paths) + what->kind;
         if (what->kind != WF_SEND && what->kind != WF_RECV)
             sign(p);
         p->x->background = background && comm->size > 1;

@@ -1,7 +1,7 @@
 /*
  * mesh/comm/collective_internal.h - a collective in flight, shared by the three files that carry it
- * out: collective.c (checks, counts, begin and end), collective_exposed.c (peers' buffers are
- * read in place) and collective_packed.c (transports that only move bytes).
+ * out: collective.c (checks, counts, begin and end), collective_direct.c (peers' buffers are
+ * read in place) and collective_staged.c (transports that only move bytes).
  */
 #ifndef WF_MESH_COMM_COLLECTIVE_INTERNAL_H
 #define WF_MESH_COMM_COLLECTIVE_INTERNAL_H
@@ -103,7 +103,7 @@ void wf_reduce_members(const wf_pending *p, const void *const *source, void *y, 
 /* Send, receive and barrier are the same on both paths. */
 wf_collective_step wf_messages_begin, wf_messages_end, wf_barrier_begin, wf_barrier_end;
 
-extern const wf_collective_path wf_exposed_paths[WF_COLLECTIVE_KINDS];
-extern const wf_collective_path wf_packed_paths[WF_COLLECTIVE_KINDS];
+extern const wf_collective_path wf_direct_paths[WF_COLLECTIVE_KINDS];
+extern const wf_collective_path wf_staged_paths[WF_COLLECTIVE_KINDS];
 
 #endif

@@ -58,7 +58,7 @@ typedef struct wf_exchange {
     struct wf_device *device; /* NULL, or where send and recv point to: wf_collective.device */
     bool mine_stays;          /* all_to_all: my own block is not looked for in recv */
 
-    /* expose: work that members share. When all have posted, any of them may do any piece of
+    /* direct: work that members share. When all have posted, any of them may do any piece of
        anybody's share, once; the exchange is over when all pieces are done. */
     wf_status (*work)(const struct wf_exchange *x, int share, int64_t piece, wf_error *error);
     const int64_t *pieces; /* [size] of each member's share, alike on all; NULL: one each */
@@ -79,11 +79,11 @@ typedef struct wf_exchange {
 typedef wf_status wf_exchange_call(wf_comm *comm, wf_exchange *x, wf_error *error);
 
 /* For transports whose members can reach each other's memory in place. */
-typedef struct wf_exposure {
-    wf_exchange_call *expose; /* start an exchange of x->work */
+typedef struct wf_direct_access {
+    wf_exchange_call *begin; /* an exchange of x->work */
     /* A member's x->owner, of the same exchange; for work() alone. */
     void *(*owner)(const wf_exchange *x, int member);
-} wf_exposure;
+} wf_direct_access;
 
 /* How a world is opened. */
 typedef struct wf_world_options {
@@ -151,7 +151,7 @@ typedef struct wf_transport {
     /* Why `call` of `op`, or anything else over this group, cannot go on, or WF_OK; never waits, and
        may be called from any thread. NULL: no transport is built on this one. */
     wf_status (*alive)(wf_comm *comm, const char *op, uint64_t call, wf_error *error);
-    const wf_exposure *exposure; /* NULL where memory is not shared */
+    const wf_direct_access *direct; /* NULL where memory is not shared */
 } wf_transport;
 
 struct wf_comm_observer; /* mesh/comm/observer.h */

@@ -29,9 +29,9 @@ typedef struct wf_launcher {
 /** wf_launcher_detected - what the environment says. A launcher of one process is kind "threads". */
 WF_API wf_launcher wf_launcher_detected(void);
 
-/** wf_launcher_tells_elsewhere - a failure that all processes meet alike is told by another one of
+/** wf_launcher_reports_elsewhere - a failure that all processes meet alike is reported by another one of
  * them. False where the launcher's variables are left from another job: nobody else is there. */
-WF_API bool wf_launcher_tells_elsewhere(void);
+WF_API bool wf_launcher_reports_elsewhere(void);
 
 /* A name of this job for this user, not longer than 32 characters; false where none is known. */
 bool wf_launcher_job(char *text, size_t room);

@@ -336,7 +336,7 @@ static wf_status check_digest(loader *l, uint64_t digest)
 wf_status wf_par_checkpoint_load(wf_par_trainer *trainer, const wf_par_checkpoint *checkpoint,
                                  wf_error *error)
 {
-    wf_par *par = wf_par_trainer_trained(trainer).par;
+    wf_par *par = wf_par_trainer_state(trainer).par;
     wf_error mine = {WF_OK, ""};
     uint64_t digest = 0;
     wf_state state;

@@ -93,7 +93,7 @@ wf_par_saver *wf_par_saver_open(wf_par_trainer *trainer, const wf_par_save_optio
 
     if (!trainer)
         return NULL;
-    par = wf_par_trainer_trained(trainer).par;
+    par = wf_par_trainer_state(trainer).par;
     if (wf_context_status(par->ctx) != WF_OK || check(par, options) != WF_OK)
         return NULL;
     s = calloc(1, sizeof *s);

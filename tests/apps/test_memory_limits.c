@@ -52,8 +52,8 @@ static void end(void)
 /* Room in GiB by name, -1 where there is no such limit. */
 static double room(const char *name)
 {
-    wf_memory_limit limit[WF_MEMORY_LIMITS];
-    int n = wf_memory_limits(root, limit);
+    app_memory_limit limit[APP_MEMORY_LIMITS];
+    int n = app_memory_limits(root, limit);
 
     for (int i = 0; i < n; i++)
         if (strcmp(limit[i].name, name) == 0)
@@ -132,8 +132,8 @@ static void containers(void)
 /* 1: all that a launcher has started share the limit; 0: this process alone; -1: no such limit. */
 static int shared(const char *name)
 {
-    wf_memory_limit limit[WF_MEMORY_LIMITS];
-    int n = wf_memory_limits(root, limit);
+    app_memory_limit limit[APP_MEMORY_LIMITS];
+    int n = app_memory_limits(root, limit);
 
     for (int i = 0; i < n; i++)
         if (strcmp(limit[i].name, name) == 0)

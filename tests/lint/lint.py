@@ -6,7 +6,8 @@ lint.py RULE [ROOT] - the rules of the house that a compiler can't check. RULE i
                a folder (the table ROOMS)
     circles    no more than three files include each other in a circle; a file is a header with
                the source of its name
-    words      the library never exits, aborts or prints, and nothing is left to be done
+    words      the library never exits, aborts or prints, but in what is a program's main (PROGRAM),
+               and nothing is left to be done
     length     a C file stays near 400 lines: past 450 it is warned of, past 500 it fails
     docs       every WF_API declaration has a doc block above it that names it, or the op it is
                the gradient of (wf_x_dx, wf_x_dw, wf_x_grad)
@@ -48,12 +49,14 @@ LIBRARY = tuple(FOLDERS)
 
 # A circle of files may have so many; larger ones that still stand, each by one of its files.
 MOST_CIRCLE = 3
-LARGER_CIRCLES = ("core/tape", "parallel/train/train")
+LARGER_CIRCLES = ("core/tape",)
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 FORBIDDEN_CALL = re.compile(
     r"(?<![.>])\b(abort|exit|_exit|_Exit|quick_exit|printf|vprintf|puts|putchar|perror|errx|warnx)"
     r"\s*\(")
+# wf_par_main is what a program's main is: it prints the one error and gives the exit status.
+PROGRAM = "parallel/main.c"
 FORBIDDEN_STREAM = re.compile(r"\b(stdout|stderr)\b")
 UNDONE = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b")
 GRADIENT = re.compile(r"_(dx|dw|grad)$")
@@ -163,6 +166,8 @@ def circles(root):
 
 def words(root):
     for path in c_files(root, LIBRARY):
+        if path.relative_to(root).as_posix() == PROGRAM:
+            continue
         for number, line in enumerate(code_lines(path), 1):
             match = FORBIDDEN_CALL.search(line) or FORBIDDEN_STREAM.search(line)
             if match:
@@ -293,6 +298,8 @@ SAMPLES = {
         ("core/a.c", "/* we never exit() */\nint x = snprintf(s, n, \"abort()\");\n", []),
         ("core/abort.c", "int x;\nvoid f(void) { abort(); }\n", [2]),
         ("mesh/a.c", "void f(row *r) { r->abort(1); (*r).exit(2); }\n", []),
+        ("parallel/main.c", "void f(void) { fprintf(stderr, \"x\"); _exit(1); }\n", []),
+        ("parallel/train/main.c", "void f(void) { fprintf(stderr, \"x\"); }\n", [1]),
         ("mesh/exit.c", "void f(void) { exit (1); }\n", [1]),
         ("nn/print.c", "void f(void)\n{\n    printf(\"x\");\n}\n", [3]),
         ("kernels/stream.c", "void f(void) { fprintf(stderr, \"x\"); }\n", [1]),

@@ -170,7 +170,7 @@ static void both_paths(void)
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         run_ranks(sizes[i], everything, NULL);
-        run_ranks(sizes[i], everything, (void *)(uintptr_t)packed_threads());
+        run_ranks(sizes[i], everything, (void *)(uintptr_t)staged_threads());
     }
 }
 

@@ -70,7 +70,7 @@ static void who_tells(void)
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         environment(cases[i].settings);
-        CU_ASSERT_EQUAL(wf_launcher_tells_elsewhere(), cases[i].elsewhere);
+        CU_ASSERT_EQUAL(wf_launcher_reports_elsewhere(), cases[i].elsewhere);
     }
 }
 

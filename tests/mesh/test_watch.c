@@ -69,7 +69,7 @@ static void a_rank_hangs(void)
     CU_ASSERT(strstr(error.text, "waits on ") != NULL);
     CU_ASSERT(strstr(error.text, ", in barrier over world (collective 2)") != NULL);
     CU_ASSERT_EQUAL(end.stuck, 1);
-    CU_ASSERT(!end.told);
+    CU_ASSERT(!end.reported);
     CU_ASSERT_EQUAL(atomic_load(&returned), 3);
     for (int r = 0; r < 4; r++)
         CU_ASSERT(remove_recording(r));

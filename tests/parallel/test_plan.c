@@ -113,26 +113,27 @@ static wf_status never_named(part *p)
     return refuses(p, WF_EINVAL, "a group of 0 linears: it has at least 1");
 }
 
-static wf_tensor *no_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                          float weight)
+static wf_tensor *no_loss(wf_nn_module *model, const wf_par_batch *batch)
 {
-    (void)model, (void)tokens, (void)targets, (void)weight;
+    (void)model, (void)batch;
     return NULL;
 }
 
-static wf_status zeros(void *self, int64_t step, int64_t first, int64_t count, int64_t length,
-                       int32_t *tokens, int32_t *targets, wf_error *error)
+enum { LENGTH = 8 };
+
+static wf_status zeros(void *self, int64_t step, int64_t first, int64_t count,
+                       void *const *field, wf_error *error)
 {
     (void)step, (void)first, (void)error;
-    memset(tokens, 0, (size_t)(count * length) * sizeof *tokens);
-    memset(targets, 0, (size_t)(count * length) * sizeof *targets);
+    for (int i = 0; i < 2; i++)
+        memset(field[i], 0, (size_t)(count * LENGTH) * sizeof(int32_t));
     return self ? WF_EIO : WF_OK; /* fails, and does not say why */
 }
 
 static wf_status trainers(part *p)
 {
     wf_par_train_options o = {.global_batch = 2,
-                              .seq_len = 8,
+                              .field = WF_PAR_GPT_FIELDS(LENGTH),
                               .optimizer = {WF_NN_SGD, 0, 0, 0, 0},
                               .schedule = {.lr = 1, .steps = 9},
                               .loss = wf_par_gpt_loss};
@@ -147,8 +148,10 @@ static wf_status trainers(part *p)
                  "parameter embed.table is fake: wf_par_materialize comes before"));
     GOOD(wf_par_materialize(p->par, p->model));
     o.loss = NULL;
-    NEED(!wf_par_trainer_open(p->par, p->model, &o));
+    t = wf_par_trainer_open(p->par, p->model, &o);
+    NEED(t && wf_par_train_step(t, 1, &data, &step) == WF_EINVAL);
     GOOD(refuses(p, WF_EINVAL, "a trainer needs a loss function"));
+    wf_par_trainer_close(t);
     o.loss = no_loss;
     t = wf_par_trainer_open(p->par, p->model, &o);
     NEED(t && wf_par_train_step(t, 1, &data, &step) == WF_EINVAL);
@@ -160,7 +163,7 @@ static wf_status trainers(part *p)
     GOOD(refuses(p, WF_EIO, "the data gave no reason"));
     NEED(wf_par_train_step(t, 1, &data, &step) == WF_OK && step.loss > 0);
     wf_context_training(p->ctx, false); /* evaluating leaves it so */
-    NEED(wf_par_evaluate(t, 1, &data, &step.loss) == WF_OK);
+    NEED(wf_par_evaluate(t, 1, &data, NULL, &step.loss) == WF_OK);
     NEED(!wf_context_is_training(p->ctx));
     wf_par_trainer_close(t);
     return WF_OK;

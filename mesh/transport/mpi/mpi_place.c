@@ -100,7 +100,7 @@ static void choose_polls(mpi_world *w, int processes)
 
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         cores = CPU_COUNT(&set);
-    alone = w->here * processes <= cores;
+    alone = w->local_size * processes <= cores;
     w->polls = alone ? POLLS_ALONE : POLLS;
     w->patience = alone ? PATIENCE_ALONE : 1;
 }
@@ -125,6 +125,6 @@ wf_status wf_mpi_place(void *world, const wf_local_ranks *ranks, wf_error *error
     memcpy(w->process_of, ranks->process, bytes);
     w->first = ranks->rank[0];
     choose_polls(w, ranks->local_processes);
-    status = wf_mpi_host.threads_open(w->here, ranks->rank, false, &w->threads, error);
+    status = wf_mpi_host.threads_open(w->local_size, ranks->rank, false, &w->threads, error);
     return status == WF_OK ? wf_mpi_helper_start(w, error) : status;
 }

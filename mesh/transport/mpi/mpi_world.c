@@ -131,7 +131,7 @@ static wf_status world_start(mpi_world *w, int ranks, wf_error *error)
 
     MPI_Comm_rank(MPI_COMM_WORLD, &w->process);
     w->ranks = ranks;
-    w->here = ranks / w->processes;
+    w->local_size = ranks / w->processes;
     w->finished = calloc((size_t)ranks, sizeof *w->finished);
     if (!w->finished)
         return wf_mpi_host.error_set(error, WF_ENOMEM, "no memory for a world of %d ranks",

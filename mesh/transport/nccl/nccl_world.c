@@ -131,7 +131,7 @@ static wf_status open_below(nccl_world *w, const wf_world_options *options, wf_e
 
 static void world_free(nccl_world *w)
 {
-    for (int i = 0; w->rank && i < w->here; i++) {
+    for (int i = 0; w->rank && i < w->local_size; i++) {
         wf_nccl_close_rank(&w->rank[i]);
         pthread_mutex_destroy(&w->rank[i].lock);
     }
@@ -200,8 +200,8 @@ static wf_status place(void *opaque, const wf_local_ranks *ranks, wf_error *erro
     w->rank = calloc((size_t)ranks->n, sizeof *w->rank);
     if (!w->rank)
         return wf_nccl_host.error_set(error, WF_ENOMEM, "no memory for %d ranks", ranks->n);
-    w->here = ranks->n;
-    for (int i = 0; i < w->here; i++) {
+    w->local_size = ranks->n;
+    for (int i = 0; i < w->local_size; i++) {
         w->rank[i] = (nccl_rank){.world = w, .index = ranks->rank[i]};
         pthread_mutex_init(&w->rank[i].lock, NULL);
     }
@@ -238,7 +238,7 @@ static void fail(void *opaque, int culprit, const wf_error *why, bool lost)
         w->below->fail(w->below_world, culprit, why, lost);
     if (!*why->text)
         return;
-    for (int i = 0; i < w->here; i++) {
+    for (int i = 0; i < w->local_size; i++) {
         pthread_mutex_lock(&w->rank[i].lock);
         wf_nccl_stop(&w->rank[i], why);
         pthread_mutex_unlock(&w->rank[i].lock);

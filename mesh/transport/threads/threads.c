@@ -225,5 +225,5 @@ const wf_transport wf_transport_threads = {
     .begin = begin,
     .wait = finish_exchange,
     .alive = alive,
-    .exposure = &wf_threads_exposure,
+    .direct = &wf_threads_direct,
 };

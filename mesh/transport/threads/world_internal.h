@@ -90,7 +90,7 @@ typedef struct need {
     uint64_t call; /* which one over this group, or channel, from 0 */
 } need;
 
-/* A rank's thread for exchanges that progress while the rank computes: threads_progress.c. */
+/* A rank's thread for exchanges that progress while the rank computes: progress.c. */
 typedef struct progress {
     pthread_mutex_t lock;
     pthread_cond_t wake, idle;
