@@ -202,7 +202,8 @@ typedef struct wf_simd {
        p = p - lr (m bias1 / (sqrt(v bias2) + eps) + weight_decay p) */
     void (*adamw)(float *p, const float *g, float *m, float *v, int64_t n,
                   const wf_adamw_constants *c);
-    /* p = p - lr (g + weight_decay p), with momentum beta1 in m where beta1 > 0 (m = beta1 m + g) */
+    /* d = g + weight_decay p; with momentum, where beta1 > 0, m = beta1 m + d and d = m;
+       p = p - lr d */
     void (*sgd)(float *p, const float *g, float *m, int64_t n, const wf_adamw_constants *c);
     /* sum of squares in double: 8 lanes (element i in lane i % 8), lanes added 4, 2, 1 apart */
     double (*sum_squares)(const float *x, int64_t n);

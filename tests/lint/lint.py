@@ -14,9 +14,9 @@ lint.py RULE [ROOT] - the rules of the house that a compiler can't check. RULE i
                mid-sentence
     docs       every WF_API declaration has a doc block above it that names it, or the op it is
                the gradient of (wf_x_dx, wf_x_dw, wf_x_grad)
-    readme     the README shows apps/quickstart.c word for word; each folder of the library has one
-               of its own that names each of its C files, in at most 120 lines, and its decisions are
-               beside it in DECISIONS.md
+    readme     docs/quickstart.md shows apps/quickstart.c word for word, and the README some of its lines;
+               each folder of the library has a README of its own that names each of its C files, in
+               at most 120 lines, and its decisions are beside it in DECISIONS.md
     selftest   proves that each rule finds what it is for, and nothing else
 
 Prints one line per finding and exits with 1 if there is any.
@@ -295,11 +295,11 @@ def docs(root):
 
 
 def readme(root):
-    program, page = root / "apps/quickstart.c", root / "README.md"
+    program = root / "apps/quickstart.c"
     if program.exists():
-        shown = page.read_text(encoding="utf-8") if page.exists() else ""
-        if f"```c\n{program.read_text(encoding='utf-8')}```\n" not in shown:
-            yield page, 1, f"does not show {program} as it is"
+        text = program.read_text(encoding="utf-8")
+        for name, whole in (("docs/quickstart.md", True), ("README.md", False)):
+            yield from program_shown(root / name, program, text, whole)
     for folder in LIBRARY + USERS:
         for page in sorted((root / folder).rglob("README.md")):
             yield from folder_page(page)
@@ -307,6 +307,14 @@ def readme(root):
         for below in sorted({path.parent for path in c_files(root, (folder,))}):
             if not (below / "README.md").exists():
                 yield below / "README.md", 1, "is missing"
+
+
+def program_shown(page, program, text, whole):
+    """A page shows a program as it is: the whole one, or lines that stand in it one after the other."""
+    shown = page.read_text(encoding="utf-8") if page.exists() else ""
+    blocks = re.findall(r"^```c\n(.*?)^```$", shown, flags=re.M | re.S)
+    if not blocks or any(text != block if whole else block not in text for block in blocks):
+        yield page, 1, f"does not show {program} as it is"
 
 
 def folder_page(page):
@@ -394,7 +402,7 @@ SAMPLES = {
     ],
     "readme": [
         ("README.md", "no program\n", []),
-        ("apps/quickstart.c", "int main(void);\n", [1]),
+        ("apps/quickstart.c", "int main(void);\n", [1, 1]),
         ("mesh/README.md", "# mesh\n" * 120, []),
         ("nn/README.md", "# nn\n" * 120 + "## Decisions\n", [121, 121]),
     ],
