@@ -14,14 +14,14 @@ enum { CANNOT_WRITE = 3 };
 #define COMPILER "gcc " __VERSION__
 #endif
 
-void wf_program_begin(void)
+void app_program_begin(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) /* open takes the lowest that is free */
             (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
-FILE *wf_program_file(const char *path, const char *mode)
+FILE *app_program_file(const char *path, const char *mode)
 {
     int how =
         *mode == 'r' ? O_RDONLY : O_WRONLY | O_CREAT | (*mode == 'w' ? O_TRUNC : O_APPEND);
@@ -33,7 +33,7 @@ FILE *wf_program_file(const char *path, const char *mode)
     return file;
 }
 
-void wf_program_version(FILE *out, const char *name)
+void app_program_version(FILE *out, const char *name)
 {
     fprintf(out, "%s of Weft %s, commit %s\n", name, WEFT_VERSION,
             *WEFT_COMMIT ? WEFT_COMMIT : "unknown");
@@ -43,16 +43,16 @@ void wf_program_version(FILE *out, const char *name)
             WEFT_HAS_CUDA ? ", cuda" : "", WEFT_HAS_NCCL ? ", nccl" : "");
 }
 
-bool wf_program_version_asked(const char *name, int argc, char **argv)
+bool app_program_version_asked(const char *name, int argc, char **argv)
 {
     bool asked = argc > 1 && strcmp(argv[1], "--version") == 0;
 
     if (asked)
-        wf_program_version(stdout, name);
+        app_program_version(stdout, name);
     return asked;
 }
 
-int wf_program_end(const char *name, int status)
+int app_program_end(const char *name, int status)
 {
     bool before = ferror(stdout) != 0, now = fflush(stdout) != 0;
 

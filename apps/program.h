@@ -10,20 +10,20 @@
 
 /* A program was started without stdin, stdout or stderr: files that it opens must not get their
    numbers, or what is printed would go into them. To read or write those three stays an error. */
-void wf_program_begin(void);
+void app_program_begin(void);
 
 /* fopen with mode "r", "w" or "a" that does not wait at a pipe for somebody at its other end: without
    one there is nothing to read, and to write is an error. */
-FILE *wf_program_file(const char *path, const char *mode);
+FILE *app_program_file(const char *path, const char *mode);
 
 /* Whether the first argument is --version, which is printed then. */
-bool wf_program_version_asked(const char *name, int argc, char **argv);
+bool app_program_version_asked(const char *name, int argc, char **argv);
 
 /* The version, the commit where it is known, the compiler, and what the build has. */
-void wf_program_version(FILE *out, const char *name);
+void app_program_version(FILE *out, const char *name);
 
 /* The exit status of a program that has nothing to complain of: `status`, or 3 with a line on stderr
    where stdout has failed. */
-int wf_program_end(const char *name, int status);
+int app_program_end(const char *name, int status);
 
 #endif

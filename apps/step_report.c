@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-char *wf_size_text(char text[32], double bytes)
+char *app_size_text(char text[32], double bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
     int unit = 0;
@@ -18,18 +18,18 @@ char *wf_size_text(char text[32], double bytes)
     return text;
 }
 
-char *wf_moment_text(char *text, size_t size, const wf_memory_report *memory)
+char *app_moment_text(char *text, size_t size, const wf_memory_report *memory)
 {
     snprintf(text, size, "%s%s%s", memory->phase, *memory->place ? " of " : "", memory->place);
     return text;
 }
 
-double wf_bytes_per_parameter(const wf_par_report *r, wf_memory_kind kind)
+double app_bytes_per_parameter(const wf_par_report *r, wf_memory_kind kind)
 {
     return r->share ? (double)r->memory.most[kind] / (double)r->share : 0;
 }
 
-void wf_step_report_collectives(FILE *out, const wf_par_report *r)
+void app_step_report_collectives(FILE *out, const wf_par_report *r)
 {
     fprintf(out, "  %-10s %6s %-16s %10s %18s\n", "axis", "ranks", "collective", "per step",
             "bytes received");
@@ -83,7 +83,7 @@ static json_t *state_json(const wf_par_report *r)
     char key[32];
 
     for (int i = 0; i < 3; i++) {
-        double bytes = wf_bytes_per_parameter(r, state[i]);
+        double bytes = app_bytes_per_parameter(r, state[i]);
 
         json_object_set_new(object, key_of(key, state[i]), json_real(bytes));
         sum += bytes;
@@ -126,7 +126,7 @@ static json_t *units_json(const wf_par_report *r)
     return list;
 }
 
-static json_t *model_json(const wf_options *o, const wf_par_report *r)
+static json_t *model_json(const app_options *o, const wf_par_report *r)
 {
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "arch", o->arch, "layers",
                      (json_int_t)o->n_layer, "heads", (json_int_t)o->n_head, "kv_heads",
@@ -135,7 +135,7 @@ static json_t *model_json(const wf_options *o, const wf_par_report *r)
                      (json_int_t)r->parameters, "share", (json_int_t)r->share);
 }
 
-json_t *wf_step_report_json(const wf_options *o, const wf_par_report *r)
+json_t *app_step_report_json(const app_options *o, const wf_par_report *r)
 {
     char moment[WF_MEMORY_PHASE + WF_MEMORY_PLACE + 8];
 
@@ -146,7 +146,7 @@ json_t *wf_step_report_json(const wf_options *o, const wf_par_report *r)
         model_json(o, r), "units", units_json(r), "batch", "global",
         (json_int_t)o->global_batch_size, "micro", (json_int_t)o->micro_batch_size, "tokens",
         (json_int_t)o->seq_len, "memory", "peak", (json_int_t)r->memory.peak, "moment",
-        wf_moment_text(moment, sizeof moment, &r->memory), "at_peak",
+        app_moment_text(moment, sizeof moment, &r->memory), "at_peak",
         kinds_json(r->memory.at_peak), "most", kinds_json(r->memory.most),
         "bytes_per_parameter", state_json(r), "collectives", collectives_json(r), "flops",
         r->flops);
@@ -157,15 +157,15 @@ static wf_status cannot_write(const char *path, wf_error *error)
     return wf_error_set(error, WF_EIO, "cannot write report %s: %s", path, strerror(errno));
 }
 
-wf_status wf_step_report_check(const char *path, wf_error *error)
+wf_status app_step_report_check(const char *path, wf_error *error)
 {
     FILE *file =
-        wf_program_file(path, "a"); /* what it holds stays until there is something else */
+        app_program_file(path, "a"); /* what it holds stays until there is something else */
 
     return file && fclose(file) == 0 ? WF_OK : cannot_write(path, error);
 }
 
-wf_status wf_step_report_write(json_t *json, const char *path, wf_error *error)
+wf_status app_step_report_write(json_t *json, const char *path, wf_error *error)
 {
     FILE *file;
     bool good;
@@ -173,7 +173,7 @@ wf_status wf_step_report_write(json_t *json, const char *path, wf_error *error)
     if (!json)
         return wf_error_set(error, WF_ENOMEM, "no memory for a report as JSON");
     errno = 0;
-    file = wf_program_file(path, "w");
+    file = app_program_file(path, "w");
     good = file && json_dumpf(json, file, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) == 0 &&
            fputc('\n', file) != EOF;
     if (file && fclose(file))

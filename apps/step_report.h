@@ -20,24 +20,24 @@
 #include <weft/weft.h>
 
 /* "79.3 GiB"; returns text. */
-char *wf_size_text(char text[32], double bytes);
+char *app_size_text(char text[32], double bytes);
 
 /* "backward of block.1.mlp": when the peak was; returns text. */
-char *wf_moment_text(char *text, size_t size, const wf_memory_report *memory);
+char *app_moment_text(char *text, size_t size, const wf_memory_report *memory);
 
 /* Bytes that each element of the rank's share takes for a kind of memory, at most. */
-double wf_bytes_per_parameter(const wf_par_report *report, wf_memory_kind kind);
+double app_bytes_per_parameter(const wf_par_report *report, wf_memory_kind kind);
 
 /* A line per collective that was called. */
-void wf_step_report_collectives(FILE *out, const wf_par_report *report);
+void app_step_report_collectives(FILE *out, const wf_par_report *report);
 
 /* The object above; NULL where memory ran out. Owner: the caller. */
-json_t *wf_step_report_json(const wf_options *options, const wf_par_report *report);
+json_t *app_step_report_json(const app_options *options, const wf_par_report *report);
 
 /* Whether the file can be written, before a run that will: WF_EIO with path and reason. */
-wf_status wf_step_report_check(const char *path, wf_error *error);
+wf_status app_step_report_check(const char *path, wf_error *error);
 
 /* Write it to a file, replacing that; takes json. WF_EIO with path and reason. */
-wf_status wf_step_report_write(json_t *json, const char *path, wf_error *error);
+wf_status app_step_report_write(json_t *json, const char *path, wf_error *error);
 
 #endif

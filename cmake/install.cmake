@@ -1,5 +1,6 @@
 # cmake/install.cmake - what an installed Weft is: the shared library, its public headers under
-# <weft/...>, the umbrella <weft/weft.h>, a CMake package (weft::weft), a pkg-config file, the apps.
+# <weft/...>, the umbrella <weft/weft.h>, a CMake package (weft::weft), a pkg-config file, the apps,
+# and what documents.cmake adds.
 #
 # A header is public where it declares something WF_API, or where a public one includes it. The
 # umbrella is generated from that list, so it can't fall behind.
@@ -37,18 +38,9 @@ function(weft_public_files out)
 endfunction()
 
 weft_public_files(weft_public)
-set(WEFT_INCLUDES "")
-foreach(file ${weft_public})
-    if(file MATCHES "\\.h$")
-        string(APPEND WEFT_INCLUDES "#include \"${file}\"\n")
-    endif()
-    cmake_path(GET file PARENT_PATH folder)
-    install(FILES ${file} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft/${folder})
-endforeach()
-configure_file(cmake/weft.h.in include/weft/weft.h @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/include/weft/weft.h
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/weft)
-# <weft/weft.h> for the tree's own apps; INCLUDES DESTINATION below says it for the installed one.
+include(cmake/public_headers.cmake)
+weft_public_headers(${weft_public})
+# <weft/...> for the tree's own apps; INCLUDES DESTINATION below says it for the installed one.
 target_include_directories(weft INTERFACE $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>)
 
 install(TARGETS weft EXPORT weft-targets
@@ -76,11 +68,12 @@ install(FILES ${PROJECT_BINARY_DIR}/weft.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/
 if(TARGET gpt_train)
     file(RELATIVE_PATH weft_from_bin /prefix/${CMAKE_INSTALL_BINDIR}
         /prefix/${CMAKE_INSTALL_LIBDIR})
-    set(weft_apps gpt_train mesh_info recorder_diff)
+    set(weft_apps ckpt gpt_diff gpt_export gpt_train mesh_info recorder_diff)
     set_target_properties(${weft_apps} PROPERTIES
         INSTALL_RPATH "$ORIGIN/${weft_from_bin};$ORIGIN/..")
     install(TARGETS ${weft_apps} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+include(cmake/documents.cmake)
 
 # What is installed has one path to its libraries in both trees: with two, CMake keeps room for the
 # other one, and that room is an empty element, which the loader takes for the working directory.

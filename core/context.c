@@ -120,6 +120,11 @@ const char *wf_context_inexact(const wf_context *ctx)
     return ctx->inexact[0] ? ctx->inexact : NULL;
 }
 
+void wf_context_inexact_clear(wf_context *ctx)
+{
+    ctx->inexact[0] = 0;
+}
+
 void wf_context_tell_inexact(wf_context *ctx, const char *format, ...)
 {
     va_list args;

@@ -74,6 +74,9 @@ WF_API wf_blocks *wf_context_blocks(wf_context *ctx);
  * Owner: the context
  */
 WF_API const char *wf_context_inexact(const wf_context *ctx);
+/** wf_context_inexact_clear - forget the reason: what is computed from now on is judged alone. Every
+ * rank of a mesh does so at the same place. */
+WF_API void wf_context_inexact_clear(wf_context *ctx);
 /** wf_context_tell_inexact - keep this reason, unless one is kept already. */
 WF_API void wf_context_tell_inexact(wf_context *ctx, const char *format, ...) WF_PRINTF(2, 3);
 
@@ -128,6 +131,7 @@ typedef struct wf_uses {
     int64_t next; /* the number of the next use */
     bool
         later; /* no tape records, but what runs will be recomputed for one, with the same numbers */
+    bool recompute; /* this is such a run that is recomputed, in backward */
 } wf_uses;
 
 /** wf_context_uses - the numbers of a context's uses; numbers are never used twice but for that.

@@ -91,6 +91,9 @@ typedef struct wf_device {
     /* required: out = a + b (out may be a), floats or bf16, same dtype and local shape, where two
        gradients meet */
     void (*add)(const wf_tensor *a, const wf_tensor *b, wf_tensor *out);
+    /* required: the op that adds up dim 0, the sequences: a border on the mesh runs it on the gradient
+       of a vector, which comes with a row per sequence (WF_OP_BORDER) */
+    const wf_op *batch_sum;
     /* required: n floats of the device's type as bf16, and back (core/numerics/bf16.h) */
     void (*narrow)(const struct wf_device *device, const void *from, uint16_t *to, int64_t n);
     void (*widen)(const struct wf_device *device, const uint16_t *from, void *to, int64_t n);

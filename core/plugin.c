@@ -60,8 +60,8 @@ static const void *load(const wf_plugin_ask *ask, wf_error *error)
 
     if (!library) {
         wf_error_set(error, WF_EUNSUPPORTED,
-                     "%s is not here: %s; it is built where CMake finds %s, and looked for "
-                     "beside libweft and in $WEFT_PLUGINS",
+                     "%s is not here: %s; scripts/build.sh --all builds it where CMake finds "
+                     "%s, and it is looked for beside libweft and in $WEFT_PLUGINS",
                      ask->what, why, ask->needs);
         return NULL;
     }

@@ -60,6 +60,9 @@ int wf_cuda_count(bool quick, wf_error *error)
 wf_device *wf_cuda_device(const wf_cuda_options *options, wf_error *error)
 {
     const wf_cuda_plugin *cuda = plugin(error);
+    wf_device *device = cuda ? cuda->open(options, error) : NULL;
 
-    return cuda ? cuda->open(options, error) : NULL;
+    if (device)
+        device->batch_sum = &wf_op_batch_sum;
+    return device;
 }

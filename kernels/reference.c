@@ -102,6 +102,7 @@ wf_device *wf_reference_device(wf_error *error)
                           .maximum = maximum,
                           .sum_squares = sum_squares,
                           .add = add,
+                          .batch_sum = &wf_op_batch_sum,
                           .narrow = narrow,
                           .widen = widen,
                           .close = close_device};

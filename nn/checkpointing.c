@@ -9,8 +9,18 @@
 
 typedef struct run {
     wf_nn_module *module;
-    int64_t first; /* number of its first use of a parameter */
+    int64_t first, end; /* numbers of its uses of parameters */
 } run;
+
+/* Both runs of a module are to do the same, or gradients would go to the wrong uses. */
+static void check_uses(const run *r, int64_t end)
+{
+    if (end != r->end)
+        wf_fail(r->module->ctx, WF_EINVAL,
+                "module %s uses parameters %lld times in forward and %lld times when it runs "
+                "again in backward: its forward and its hooks must do the same in both runs",
+                r->module->path, (long long)(r->end - r->first), (long long)(end - r->first));
+}
 
 static wf_tensor *gradient_of(const run *r, wf_tensor *x, wf_tensor *dy)
 {
@@ -21,9 +31,11 @@ static wf_tensor *gradient_of(const run *r, wf_tensor *x, wf_tensor *dy)
     const char *phase = wf_context_phase(ctx, "forward again");
     wf_tensor *leaf = wf_leaf(x), *y;
 
-    *uses = (wf_uses){.next = r->first};
+    *uses = (wf_uses){.next = r->first, .recompute = true};
     wf_scope_open(ctx);
     y = wf_scope_return(ctx, leaf ? m->type->forward(m, leaf) : NULL);
+    if (y)
+        check_uses(r, uses->next);
     *uses = outside;
     wf_context_phase(ctx, phase);
     if (y && y->requires_grad && !y->tape)
@@ -49,7 +61,7 @@ static const wf_op run_op = {
 wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
 {
     wf_uses *uses = wf_context_uses(m->ctx);
-    run attr = {m, uses->next};
+    run attr = {m, uses->next, 0};
     wf_call call = {.op = &run_op,
                     .ctx = m->ctx,
                     .n_in = 1,
@@ -62,6 +74,7 @@ wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
     uses->later = true; /* nothing is recomputed inside: no tape records */
     y = m->type->forward(m, x);
     uses->later = false;
+    attr.end = uses->next;
     wf_tape_switch(m->ctx, tape);
     if (!y || y == x || !y->requires_grad)
         return y;

@@ -2,7 +2,7 @@
 #include "nn/init_recipe.h"
 #include "core/numerics/bits.h"
 #include "core/numerics/digest.h"
-#include "nn/module.h"
+#include "nn/parameter.h"
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -340,28 +340,5 @@ uint64_t wf_nn_recipe_hash(const wf_nn_parameter *p)
         }
         hash = mixed(hash, s->of ? wf_digest_path(s->of->path) : 0);
     }
-    return hash;
-}
-
-static void hash_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
-{
-    uint64_t *hash = arg;
-
-    *hash = mixed(*hash, wf_digest_path(m->path));
-    *hash = mixed(*hash, wf_digest_path(name));
-    *hash = mixed(*hash, wf_digest_path(p->path)); /* another one's where it is tied */
-    for (int i = 0; i < p->tensor->ndim; i++) {
-        *hash = mixed(*hash, (uint64_t)p->tensor->dim[i].size);
-        *hash = mixed(*hash, (uint64_t)p->tensor->dim[i].grain);
-        *hash = mixed(*hash, (uint64_t)p->tensor->dim[i].chunks);
-    }
-    *hash = mixed(*hash, wf_nn_recipe_hash(p));
-}
-
-uint64_t wf_nn_model_hash(wf_nn_module *root)
-{
-    uint64_t hash = 0;
-
-    wf_nn_visit(root, NULL, hash_parameter, &hash);
     return hash;
 }

@@ -107,12 +107,6 @@ WF_API char *wf_nn_recipe_print(const wf_nn_parameter *parameter, char *text, si
 /** wf_nn_recipe_hash - of its ops, numbers and copied paths: equal for equal recipes. */
 WF_API uint64_t wf_nn_recipe_hash(const wf_nn_parameter *parameter);
 
-/**
- * wf_nn_model_hash - of all paths, shapes, ties and recipes below a named root: two models of one
- * hash start from the same numbers under the same seed
- */
-WF_API uint64_t wf_nn_model_hash(wf_nn_module *root);
-
 WF_END_DECLS
 
 #endif

@@ -1,6 +1,8 @@
 /* nn/module.c - the tree of modules. */
-#include "nn/module.h"
+#include "core/numerics/bits.h"
+#include "core/numerics/digest.h"
 #include "nn/checkpointing.h"
+#include "nn/hooks_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,17 +25,6 @@ void *wf_nn_new(wf_context *ctx, const wf_nn_type *type)
     return m;
 }
 
-void wf_nn_parameter_free(wf_nn_parameter *p)
-{
-    if (!p || --p->refs > 0)
-        return;
-    for (int u = 0; u < p->uses; u++)
-        wf_tensor_release(p->use[u]);
-    wf_tensor_release(p->tensor);
-    wf_nn_recipe_clear(p);
-    free(p);
-}
-
 void wf_nn_free(wf_nn_module *m)
 {
     if (!m)
@@ -54,31 +45,8 @@ void wf_nn_free(wf_nn_module *m)
     }
     if (m->type->release)
         m->type->release(m);
+    free(m->hooks);
     free(m);
-}
-
-wf_nn_parameter *wf_nn_parameter_new(wf_context *ctx, int ndim, const wf_dim *dims, bool decay)
-{
-    wf_nn_parameter *p = calloc(1, sizeof *p);
-
-    if (!p) {
-        wf_fail(ctx, WF_ENOMEM, "no memory for a parameter");
-        return NULL;
-    }
-    p->refs = 1;
-    p->decay = decay;
-    wf_scope_open(ctx);
-    p->tensor = wf_tensor_retain(wf_tensor_fake(ctx, WF_F32, ndim, dims, NULL));
-    wf_scope_close(ctx);
-    wf_nn_init_fill(p, 0);
-    return p;
-}
-
-wf_nn_parameter *wf_nn_tie(wf_nn_parameter *parameter)
-{
-    if (parameter)
-        parameter->refs++;
-    return parameter;
 }
 
 void wf_nn_visit(wf_nn_module *m, void (*module)(void *arg, wf_nn_module *m),
@@ -252,8 +220,7 @@ const char *wf_nn_enter(void *module)
 
     wf_scope_open(m->ctx);
     outside = wf_context_enter(m->ctx, m->path[0] ? m->path : m->type->name);
-    if (m->hooks && m->hooks->enter)
-        m->hooks->enter(m->hooks->self, m);
+    wf_nn_hooks_enter(m);
     return outside;
 }
 
@@ -261,10 +228,15 @@ void wf_nn_leave(void *module, const char *outside, int n, wf_tensor **results)
 {
     wf_nn_module *m = module;
 
-    if (m->hooks && m->hooks->leave)
-        m->hooks->leave(m->hooks->self, m);
+    wf_nn_hooks_leave(m);
     wf_scope_keep(m->ctx, n, results);
     wf_context_enter(m->ctx, outside);
+}
+
+static wf_tensor *run(wf_nn_module *m, wf_tensor *x)
+{
+    return m->recompute && wf_context_recording(m->ctx) ? wf_nn_checkpoint(m, x)
+                                                        : m->type->forward(m, x);
 }
 
 wf_tensor *wf_nn_call(void *module, wf_tensor *x)
@@ -283,87 +255,11 @@ wf_tensor *wf_nn_call(void *module, wf_tensor *x)
         return NULL;
     }
     outside = wf_nn_enter(m);
-    y = m->recompute && wf_context_recording(m->ctx) ? wf_nn_checkpoint(m, x)
-                                                     : m->type->forward(m, x);
+    x = wf_nn_hooks_pre_forward(m, x);
+    y = x ? run(m, x) : NULL;
+    y = wf_nn_hooks_post_forward(m, x, y);
     wf_nn_leave(m, outside, 1, &y);
     return y;
-}
-
-void wf_nn_at_many(void *module, const char *point, int n, wf_tensor **x)
-{
-    wf_nn_module *m = module;
-
-    for (int i = 0; i < n; i++)
-        if (!x[i])
-            return;
-    if (m->hooks && m->hooks->at)
-        m->hooks->at(m->hooks->self, m, point, n, x);
-}
-
-bool wf_nn_acts(const void *module, const char *point)
-{
-    const wf_nn_module *m = module;
-    const wf_nn_hooks *h = m->hooks;
-
-    return h && h->at && (!h->acts || h->acts(h->self, point));
-}
-
-wf_tensor *wf_nn_at(void *module, const char *point, wf_tensor *x)
-{
-    wf_nn_at_many(module, point, 1, &x);
-    return x;
-}
-
-/* The slot of the use that comes next in forward: the one that an earlier run of the same ops
-   took for it, or a new one. -1: there is none left. */
-static int slot_of(wf_nn_parameter *p, int64_t number)
-{
-    for (int u = 0; u < p->uses; u++)
-        if (p->number[u] == number)
-            return u;
-    if (p->uses == WF_NN_USES)
-        return -1;
-    p->number[p->uses] = number;
-    p->use[p->uses] = NULL;
-    return p->uses++;
-}
-
-wf_tensor *wf_nn_use(void *module, wf_nn_parameter *p)
-{
-    wf_nn_module *m = module;
-    wf_tensor *t;
-    wf_uses *uses;
-
-    if (!p)
-        return NULL;
-    t = p->at_use ? p->at_use : p->tensor;
-    if (wf_tensor_is_absent(t)) {
-        wf_fail(m->ctx, WF_EINVAL,
-                "parameter %s is used outside of the module that its unit belongs to, and is "
-                "not gathered: enter that module (wf_nn_call, wf_nn_enter) around all uses",
-                p->path);
-        return NULL;
-    }
-    uses = wf_context_uses(m->ctx);
-    if (!p->frozen && (uses->later || wf_context_recording(m->ctx))) {
-        int slot = slot_of(p, uses->next++);
-
-        if (slot < 0) {
-            wf_fail(m->ctx, WF_EINVAL, "parameter %s is used more than %d times in one pass",
-                    p->path, WF_NN_USES);
-            return NULL;
-        }
-        t = wf_leaf(t);
-        if (!t)
-            return NULL;
-        if (!uses->later) {
-            wf_tensor_release(p->use[slot]);
-            p->use[slot] = wf_tensor_retain(t);
-        }
-    }
-    if (m->hooks && m->hooks->use)
-        t = m->hooks->use(m->hooks->self, m, p, t);
-    return t;
 }
 
 typedef struct list {
@@ -396,4 +292,35 @@ wf_nn_parameter **wf_nn_parameters(wf_nn_module *root, int64_t *count)
         wf_nn_visit(root, NULL, add_parameter, &l);
     *count = l.count;
     return l.entry;
+}
+
+wf_tensor *wf_nn_use(void *module, wf_nn_parameter *p)
+{
+    wf_nn_module *m = module;
+    wf_tensor *t = p ? wf_nn_parameter_use(m->ctx, p) : NULL;
+
+    return t ? wf_nn_hooks_use(m, p, t) : NULL;
+}
+
+static void add_to_hash(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
+{
+    uint64_t *hash = arg;
+
+    *hash = wf_mix64(*hash ^ wf_digest_path(m->path));
+    *hash = wf_mix64(*hash ^ wf_digest_path(name));
+    *hash = wf_mix64(*hash ^ wf_digest_path(p->path)); /* another one's where it is tied */
+    for (int i = 0; i < p->tensor->ndim; i++) {
+        *hash = wf_mix64(*hash ^ (uint64_t)p->tensor->dim[i].size);
+        *hash = wf_mix64(*hash ^ (uint64_t)p->tensor->dim[i].grain);
+        *hash = wf_mix64(*hash ^ (uint64_t)p->tensor->dim[i].chunks);
+    }
+    *hash = wf_mix64(*hash ^ wf_nn_recipe_hash(p));
+}
+
+uint64_t wf_nn_model_hash(wf_nn_module *root)
+{
+    uint64_t hash = 0;
+
+    wf_nn_visit(root, NULL, add_to_hash, &hash);
+    return hash;
 }

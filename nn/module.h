@@ -5,35 +5,16 @@
  * A module's struct begins with a wf_nn_module. Its type names the struct's size, its forward
  * function and its fields (parameters and children), from which follow paths, iteration,
  * initialisation and release. Model code knows no mesh: it names points ("in", "sum") and uses
- * of parameters, and a plan may hook them; without one they are the identity.
+ * of parameters, which hooks may change; without one they are the identity.
  */
 #ifndef WF_NN_MODULE_H
 #define WF_NN_MODULE_H
 
 #include "core/tape.h"
-#include "nn/init_recipe.h"
+#include "nn/hooks.h"
+#include "nn/parameter.h"
 
 WF_BEGIN_DECLS
-
-enum { WF_NN_PATH = 128, WF_NN_USES = 4 };
-
-/** wf_nn_parameter - one parameter; a tied one is in the tree twice, as the same pointer. */
-struct wf_nn_parameter {
-    char path[WF_NN_PATH]; /* its first place in the tree; the key of its initialisation */
-    const wf_nn_module *named_by; /* the module of that place, which may move with its tree */
-    wf_tensor *tensor;            /* at rest; fake until it is materialised */
-    wf_tensor *at_use;            /* what modules compute with, a plan's; NULL: tensor */
-    wf_nn_recipe recipe;          /* what it starts from */
-    bool matrix; /* a map between features, which Muon orthogonalises: no table, no head */
-    bool decay;  /* weight decay applies: matrices yes, biases and norms no */
-    bool frozen; /* no gradient is taken */
-    int refs, uses;
-    /* leaves of the forward pass that runs, in order of use, and the numbers of these uses
-       (wf_context_uses); NULL for one that is made when backward runs its module again */
-    wf_tensor *use[WF_NN_USES];
-    int64_t number[WF_NN_USES];
-    void *plan; /* what a plan has to say about it */
-};
 
 typedef enum wf_nn_kind {
     WF_NN_PARAMETER = 1,
@@ -59,29 +40,15 @@ typedef struct wf_nn_type {
     void (*release)(wf_nn_module *self); /* NULL, or frees what is in no field, before it */
 } wf_nn_type;
 
-/** wf_nn_hooks - what a plan puts into a model; every slot may be NULL. */
-typedef struct wf_nn_hooks {
-    /* tensors x[0..n) at a named point of a module; the hook replaces those it moves */
-    void (*at)(void *self, wf_nn_module *module, const char *point, int n, wf_tensor **x);
-    /* whether `at` may change what passes a point; NULL: wherever there is an `at` */
-    bool (*acts)(void *self, const char *point);
-    /* the tensor to compute with in place of a parameter */
-    wf_tensor *(*use)(void *self, wf_nn_module *module, wf_nn_parameter *parameter,
-                      wf_tensor *t);
-    /* around a run of the module: before its first op, and after its last one */
-    void (*enter)(void *self, wf_nn_module *module);
-    void (*leave)(void *self, wf_nn_module *module);
-    void *self;
-} wf_nn_hooks;
-
 struct wf_nn_module {
     const wf_nn_type *type;
     wf_context *ctx;
     char path[WF_NN_PATH];
-    const char *name; /* in a list of children; NULL: its number */
-    bool member;      /* it belongs to a module that never calls it */
-    bool recompute;   /* activation checkpointing: see nn/checkpointing.h */
-    const wf_nn_hooks *hooks;
+    const char *name;          /* in a list of children; NULL: its number */
+    bool member;               /* it belongs to a module that never calls it */
+    bool recompute;            /* activation checkpointing: see nn/checkpointing.h */
+    const wf_nn_hooks **hooks; /* a list, see nn/hooks.h */
+    int n_hooks;
 };
 
 /**
@@ -94,22 +61,6 @@ WF_API void *wf_nn_new(wf_context *ctx, const wf_nn_type *type);
 
 /** wf_nn_free - a module with its children and parameters; NULL is allowed. */
 WF_API void wf_nn_free(wf_nn_module *module);
-
-/**
- * wf_nn_parameter_new - a parameter on the fake device, of zeros until wf_nn_init_normal or
- * another of nn/init_recipe.h says what it starts from.
- *
- * @param decay  whether weight decay applies to it
- * Owner:   the field it is put into; wf_nn_tie for a second one
- */
-WF_API wf_nn_parameter *wf_nn_parameter_new(wf_context *ctx, int ndim, const wf_dim *dims,
-                                            bool decay);
-
-/** wf_nn_parameter_free - give one of its fields' holds back. NULL is allowed. */
-WF_API void wf_nn_parameter_free(wf_nn_parameter *parameter);
-
-/** wf_nn_tie - the same parameter for another field. */
-WF_API wf_nn_parameter *wf_nn_tie(wf_nn_parameter *parameter);
 
 /**
  * wf_nn_name_tree - give every module and parameter below root its path, root being ""
@@ -170,6 +121,12 @@ WF_API void wf_nn_visit(wf_nn_module *root, void (*module)(void *arg, wf_nn_modu
 /** wf_nn_parameters - all parameters of a tree, ties once, in field order. Owner: caller,
  * free(). */
 WF_API wf_nn_parameter **wf_nn_parameters(wf_nn_module *root, int64_t *count);
+
+/**
+ * wf_nn_model_hash - of all paths, shapes, ties and recipes below a named root: two models of one
+ * hash start from the same numbers under the same seed
+ */
+WF_API uint64_t wf_nn_model_hash(wf_nn_module *root);
 
 WF_END_DECLS
 

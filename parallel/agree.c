@@ -1,6 +1,6 @@
 /* parallel/agree.c - agreement of ranks; see the header. */
 #include "parallel/agree_internal.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/comm/collective.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,7 +70,7 @@ static wf_status tell(wf_par *par, wf_error *mine)
     failure first = {wf_context_rank(par->ctx), *mine};
 
     if (mine->code != WF_OK && wf_mesh_ranks(par->mesh) > 1)
-        wf_recorder_locate(wf_mesh_world(par->mesh), &first.error);
+        wf_comm_locate(wf_mesh_world(par->mesh), &first.error);
     if (wf_agree_on(par, sizeof first, &first, take_lower) != WF_OK)
         /* one that knew already has left */
         return mine->code != WF_OK ? mine->code

@@ -82,8 +82,8 @@ static wf_device *open_gpu(const wf_par_options *o, const wf_rank *rank, wf_par_
     gpu->gpus = wf_cuda_count(false, error);
     if (gpu->gpus == 0)
         return NULL;
-    gpu->ordinal = rank->seat % gpu->gpus;
-    gpu->ranks = rank->here;
+    gpu->ordinal = rank->local_rank % gpu->gpus;
+    gpu->ranks = rank->local_size;
     return wf_cuda_device(&(wf_cuda_options){.ordinal = gpu->ordinal,
                                              .readers = !in_place                ? 0
                                                         : gpu->ranks < gpu->gpus ? gpu->ranks

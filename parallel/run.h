@@ -82,7 +82,7 @@ typedef struct wf_par_options {
 typedef struct wf_par wf_par;
 
 /**
- * wf_par_gpu - which GPU a rank has: its place among the ranks of its host (wf_rank.seat) modulo
+ * wf_par_gpu - which GPU a rank has: its place among the ranks of its host (wf_rank.local_rank) modulo
  * the number of GPUs that its process sees. A launcher may show a process all GPUs of the host or
  * only its own (CUDA_VISIBLE_DEVICES). More ranks than GPUs share them over transport threads;
  * NCCL refuses that, but for processes that are told to be hosts of their own (NCCL_HOSTID).

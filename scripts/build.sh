@@ -1,14 +1,43 @@
 #!/bin/bash
-# build.sh DIR [CMAKE OPTION...] - configures the tree into DIR and builds it with all cores.
+# build.sh --all [CMAKE OPTION...]
+# build.sh [--only TARGET] DIR [CMAKE OPTION...]
+#
+# Configures the tree into DIR and builds it, or one target of it, with all cores. --all builds into
+# build/ all that this machine can: the library, every program and the MPI, CUDA and NCCL plugins. It
+# installs OpenMPI where that is missing, and says which plugins it could not build, and why.
 # CC chooses the compiler, as always with CMake.
 set -euo pipefail
 
-root=$(cd "$(dirname "$0")/.." && pwd)
-if [ $# = 0 ]; then
-    echo "usage: $0 DIR [CMAKE OPTION...]" >&2
+usage()
+{
+    echo "usage: $0 --all [CMAKE OPTION...]" >&2
+    echo "       $0 [--only TARGET] DIR [CMAKE OPTION...]" >&2
     exit 2
-fi
-dir=$1
-shift
-cmake -S "$root" -B "$dir" "$@" | grep -v '^-- ' || [ "${PIPESTATUS[0]}" = 0 ]
-cmake --build "$dir" -j "$(nproc)" -- --no-print-directory
+}
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+what=()
+case "${1:-}" in
+--all)
+    "$root/scripts/install_packages.sh" --mpi
+    dir=$root/build
+    shift
+    set -- -DCMAKE_BUILD_TYPE=Release "$@"
+    ;;
+--only)
+    [ $# -ge 3 ] || usage
+    what=(--target "$2")
+    dir=$3
+    shift 3
+    ;;
+-* | "") usage ;;
+*)
+    dir=$1
+    shift
+    ;;
+esac
+
+# Of CMake's own messages only those about missing plugins are shown. The plugins are on unless an
+# option says otherwise, whatever this folder was configured with before.
+cmake -S "$root" -B "$dir" -DWEFT_PLUGINS=ON "$@" | awk '!/^-- / || / no libweft_/'
+cmake --build "$dir" -j "$(nproc)" "${what[@]}" -- --no-print-directory

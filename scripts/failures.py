@@ -59,11 +59,18 @@ UNWATCHED = {
     # whose world is open while others still look as those who start do
     ("kill", "init"): DIED + r"|process RANK \(pid \d+.* has ended while the run started",
     ("kill", "meet"): r"process RANK \(pid \d+.* has ended while the run started",
-    ("stop", "meet"): r"process RANK \(pid \d+\) on \w+ has been stopped for 10 s while the run started",
+    # who may be in the world already, and silent there
+    ("stop", "meet"): EXPECT["stop"][0] + r"|process RANK \(pid \d+\) on \w+ has been stopped for 10 s while the run started",
     ("kill", "last"): r"process RANK \(pid \d+\) on \w+ has ended while the run ended",
     ("stop", "last"): r"process RANK \(pid \d+\) on \w+ has been stopped for 10 s while the run ended",
 }
 OUTSIDE = ("start", "meet", "last", "end")
+# Before the failure detector's connections are there no word passes between hosts: each says at most
+# one line of what it sees, and knows the others' processes by nothing.
+NO_WORD_YET = ("start", "meet")
+SEEN_FROM_A_HOST = (r"on (node\d): process number \d of this host|seen from (node\d): |"
+                    r"process \d \(pid \d+\) on (node\d) has|"
+                    r"has given up the start of the run, or has ended; process \d on (node\d) had")
 
 
 class Case:
@@ -355,13 +362,25 @@ class Runner:
                 case.on != "threads" and case.action in ("kill", "quit", "stop")) and not (
                 case.phase == "last"):
             problems.append(f"exit status {status}, not {code}")
-        if len(told) != 1:
+        if case.on in ("hosts", "mixed") and case.phase in NO_WORD_YET and not (
+                len(told) == 1 and re.search(words, told[0])):
+            problems += self.judge_hosts(told)
+        elif len(told) != 1:
             problems.append(f"told on {len(told)} lines")
         elif not re.search(words, told[0]):
             problems.append(f"does not say '{words}'")
         else:
             problems += self.judge_place(case, told[0])
         return problems
+
+    @staticmethod
+    def judge_hosts(told):
+        """One line a host at most, each of what that host sees."""
+        seen = [re.search(SEEN_FROM_A_HOST, line) for line in told]
+        hosts = [next(g for g in m.groups() if g) for m in seen if m]
+        if not told or len(hosts) < len(told) or len(set(hosts)) < len(hosts):
+            return [f"told on {len(told)} lines, not on one that a host sees"]
+        return []
 
     @staticmethod
     def judge_place(case, line):

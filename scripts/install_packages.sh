@@ -1,15 +1,17 @@
 #!/bin/bash
-# install_packages.sh [--no-tests] - the Debian and Ubuntu packages that Weft needs.
+# install_packages.sh [--no-tests | --mpi] - the Debian and Ubuntu packages that Weft needs.
 # Asks for nothing that is there already, so it works offline and without root on a ready machine.
-# With --no-tests: only what building the library and the apps takes.
+# With --no-tests: only what building the library and the apps takes. With --mpi: that, and OpenMPI.
 set -euo pipefail
 
 tests=yes
+mpi=yes
 case "${1:-}" in
---no-tests) tests=no ;;
+--no-tests) tests=no mpi=no ;;
+--mpi) tests=no ;;
 "") ;;
 *)
-    echo "usage: $0 [--no-tests]" >&2
+    echo "usage: $0 [--no-tests | --mpi]" >&2
     exit 2
     ;;
 esac
@@ -37,10 +39,12 @@ need python3 command -v python3
 need libhwloc-dev has_module hwloc
 need libjansson-dev has_module jansson
 need libxxhash-dev has_module libxxhash
-if [ $tests = yes ]; then
-    need libcunit1-dev has_module cunit
+if [ $mpi = yes ]; then
     need libopenmpi-dev has_module ompi-c
     need openmpi-bin command -v mpirun
+fi
+if [ $tests = yes ]; then
+    need libcunit1-dev has_module cunit
     need clang command -v clang
 fi
 

@@ -215,7 +215,8 @@ def plot_gemm():
     if data:
         gnuplot("gemm", block("d", data) + (
             'set title "Matrix products, one thread (x W^T)"\nset ylabel "GFLOP/s"\n'
-            'set yrange [0:*]\nset xtics rotate by -40 left\nset xrange [-0.5:*]\nset rmargin 9\n'
+            'set yrange [0:*]\nset xtics rotate by -40 left\nset xrange [-0.5:*]\nset rmargin 14\n'
+            'set bmargin 7\n'
             'plot $d using 1:3:xtic(2) with lines lw 2 dt 2 lc rgb "#888888" title "FMA peak", '
             '$d using 1:4 with points pt 7 lc rgb "#d08000" title "best library", '
             '$d using 1:5 with points pt 6 lc rgb "#5080c0" title "Weft, one chunk", '
@@ -223,23 +224,25 @@ def plot_gemm():
 
 
 def plot_layouts():
-    """Step time against ranks, as multiples of one rank with two threads."""
+    """Step time by layout, in the order of ranks, as multiples of one rank with two threads."""
     def ranks(layout):
         return math.prod(map(int, re.match(r"(\d+)x(\d+)", layout).groups()))
 
+    every = sorted({r["layout"] for r in load("layouts")},
+                   key=lambda name: (ranks(name), LAYOUTS.split(",").index(name)))
     text, plots = "", []
     for model, colour in (("demo", "#1040a0"), ("wide", "#d08000")):
-        rows = [r for r in load("layouts") if r["model"] == model]
-        data = [[ranks(r["layout"]), r["times_first"], f"\"{r['layout']}\""] for r in rows]
+        data = [[every.index(r["layout"]), f"\"{r['layout']}\"", r["times_first"]]
+                for r in load("layouts") if r["model"] == model]
         if data:
             text += block(model, data)
-            plots += [f'${model} using 1:2 with points pt 7 lc rgb "{colour}" title "{model}"',
-                      f'${model} using 1:2:3 with labels offset 2.5,0.5 font ",9" '
-                      f'tc rgb "{colour}" notitle']
+            plots.append(f'${model} using 1:3:xtic(2) with points pt 7 lc rgb "{colour}" '
+                         f'title "{model}"')
     if plots:
         gnuplot("layouts", text + (
             'set title "The same step on more ranks than the machine has cores (2)"\n'
-            'set logscale x 2\nset xlabel "ranks"\nset yrange [0.8:*]\nset xrange [0.9:48]\n'
+            'set xlabel "layout: tp x dp ranks, fewest first"\n'
+            f'set yrange [0.8:*]\nset xrange [-0.5:{len(every) - 0.5}]\n'
             'set ylabel "times one rank with two threads"\n'
             f'plot 1 with lines dt 2 lc rgb "#888888" notitle, {", ".join(plots)}\n'))
 

@@ -112,7 +112,7 @@ else
     # left out: what computes on one thread, or on a team that kernels.test_team covers; and other
     # numbers, counts and formulas in the exchanges of test_exact, test_strategies and
     # test_redistribute
-    alone="test_ops_|test_math|test_gemm|test_simd_exact|test_placement|test_seating"
+    alone="test_ops_|test_math|test_gemm|test_simd_exact|test_placement|test_rank_map"
     alone+="|test_safetensors|test_index|test_random_simd|test_fused"
     alike="test_bf16|test_dtype|test_recompute|test_muon_ranks|test_inexact|test_plan_run"
     alike+="|test_freeze|test_collectives|test_shard_traffic|test_steady|test_reference|test_rule"

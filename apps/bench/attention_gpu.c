@@ -62,7 +62,7 @@ static double time_pass(void *arg, int64_t repeat)
     wf_device *device = wf_context_device(p->call.ctx);
     wf_error error = {WF_OK, ""};
     bool good = device->memory->wait(device, &error) == WF_OK;
-    double start = bench_now(2); /* of the wall */
+    double start = bench_now(2); /* wall time */
 
     for (int64_t i = 0; i < repeat && good; i++)
         good = run_pass(p) == WF_OK;

@@ -16,7 +16,7 @@
 typedef struct bench_options {
     bool json, quick, help;
     int64_t threads; /* 0: the command's own choice */
-    double seconds;  /* of one race; 0: the standard */
+    double seconds;  /* what one race takes; 0: the standard */
     const char *shapes, *forms;
     const char *model, *layouts;
     int64_t tp, dp; /* 0: not given */
@@ -72,7 +72,7 @@ static inline bench_cell bench_number(const char *name, double number, int decim
 struct bench_report {
     const char *command;
     bool json;
-    char titles[512]; /* of the table that is being printed */
+    char titles[512]; /* the head of the table that is being printed */
 };
 
 /* One result; cells end with one that has no name. A table gets titles when its columns change.
@@ -146,7 +146,7 @@ double bench_fma_flops(const bench_crew *crew);
 /* The same chains by one member while the others are idle: a member's share of those operations. */
 bench_entrant bench_fma_alone(bench_crew *crew);
 
-/* How a copy stores: as memcpy does, or past the caches. */
+/* How a copy stores: as memcpy does, or non-temporal. */
 typedef enum bench_store { BENCH_STORE_PLAIN, BENCH_STORE_STREAM, BENCH_STORES } bench_store;
 
 /* A copy of `bytes` (a multiple of 64 per member) shared out among a crew. */
@@ -156,7 +156,7 @@ typedef struct bench_copy {
     void *to;
     size_t bytes;
     bench_store store;
-    int64_t repeat; /* of the run in progress */
+    int64_t repeat; /* how often the run in progress copies */
 } bench_copy;
 
 bench_entrant bench_copier(bench_copy *copy);

@@ -26,7 +26,7 @@ typedef struct bench_blas_call {
 
 struct bench_blas {
     const char *name;
-    void (*set_threads)(int threads); /* of products that this thread calls from now on */
+    void (*set_threads)(int threads); /* how many the products of this thread use from now on */
     bool (*multiply)(bench_blas_call *call);
     void (*close)(bench_blas_call *call); /* NULL: nothing to do */
 };

@@ -22,7 +22,7 @@ struct bench_ceiling {
     int n_blas, n_performers;
     bench_product product[PRODUCTS];
     int64_t times[PRODUCTS]; /* in a step */
-    float *memory[3];        /* of A, B and C, for the largest */
+    float *memory[3];        /* A, B and C, as long as the largest shape needs */
     performer performer[BENCH_ENTRANTS];
 };
 

@@ -20,7 +20,7 @@ typedef struct bench {
     const bench_options *o;
     bench_report *report;
     char dir[256], file[280];
-    char *from, *to; /* of the state's bytes */
+    char *from, *to; /* two buffers of the state's size */
     size_t bytes;
     double seconds[FIGURES][ROUNDS];
 } bench;
@@ -167,7 +167,7 @@ static wf_status bench_rank(wf_rank *rank, void *arg)
         trainer = wf_par_trainer_open(
             par, &model->base,
             &(wf_par_train_options){.global_batch = 1,
-                                    .seq_len = 64,
+                                    .field = WF_PAR_GPT_FIELDS(64),
                                     .optimizer = {WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0.1f},
                                     .schedule = {.lr = 1e-3, .steps = 1},
                                     .loss = wf_par_gpt_loss});

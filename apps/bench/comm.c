@@ -10,7 +10,7 @@
  *     all_gather       the parts of one, N results    one input to each output
  *     reduce_scatter   N inputs, the parts of one     that of all_reduce, times (N + 1) / 2 N
  *
- * The copy is the faster of plain stores and stores past the caches, in the same memory and the
+ * The copy is the faster of plain stores and non-temporal stores, in the same memory and the
  * same race. It is strict for small sizes: a core copies what its own cache still holds from the
  * turn before and waits for nobody, where ranks must wait for each other, by sleep and wake when
  * there are more of them than cores. It is lax for all_gather of large sizes, which reads its
@@ -33,7 +33,7 @@ typedef struct bench {
     int n_worlds, n_sizes;
     int worlds[WORLDS];
     size_t sizes[SIZES], most;
-    /* of the world that is measured */
+    /* The world that is measured */
     bench_world *world;
     bench_crew *crew;
     int ranks;

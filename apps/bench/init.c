@@ -19,7 +19,7 @@ typedef struct bench {
     wf_par *par;
     wf_nn_gpt_config config;
     bool real;
-    int64_t bytes; /* of the model's parameters */
+    int64_t bytes; /* what the model's parameters take */
 } bench;
 
 static void init_fill(wf_tensor *t)

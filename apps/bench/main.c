@@ -60,12 +60,12 @@ int main(int argc, char **argv)
     wf_topology machine;
     wf_status status;
 
-    wf_program_begin();
-    if (wf_program_version_asked("bench", argc, argv))
-        return wf_program_end("bench", 0);
+    app_program_begin();
+    if (app_program_version_asked("bench", argc, argv))
+        return app_program_end("bench", 0);
     if (argc > 1 && strcmp(argv[1], "--help") == 0) {
         help();
-        return wf_program_end("bench", 0);
+        return app_program_end("bench", 0);
     }
     if (!command) {
         fprintf(stderr, "bench: %s%s; bench --help lists them\n",
@@ -76,7 +76,7 @@ int main(int argc, char **argv)
     status = bench_options_parse(command, argc - 2, argv + 2, &options, &error);
     if (status == WF_OK && options.help) {
         bench_options_help(command);
-        return wf_program_end("bench", 0);
+        return app_program_end("bench", 0);
     }
     report.json = options.json;
     if (status == WF_OK)
@@ -88,5 +88,5 @@ int main(int argc, char **argv)
         status = command->run(&options, &report, &error);
     if (status != WF_OK)
         fprintf(stderr, "bench %s: %s\n", command->name, error.text);
-    return status == WF_OK ? wf_program_end("bench", 0) : status == WF_EINVAL ? 2 : 1;
+    return status == WF_OK ? app_program_end("bench", 0) : status == WF_EINVAL ? 2 : 1;
 }

@@ -290,7 +290,8 @@ const bench_command bench_memory = {
     .summary = "ops that are bound by memory, beside the fastest copy",
     .more =
         "Ops over 64 MiB arrays whose time is that of their memory. The limit is the faster\n"
-        "of two copies, one as memcpy stores and one past the caches, by as many threads.\n"
+        "of two copies, one as memcpy stores and one with non-temporal stores, by as many "
+        "threads.\n"
         "Without --threads: one thread, then all cores. On a GPU the arrays have 256 MiB, and\n"
         "the limit is a copy within its memory.\n\n"
         "  bench memory --threads 2\n"

@@ -63,9 +63,11 @@ double bench_model_flops(const bench_model *model)
 }
 
 static wf_status read_tokens(void *self, int64_t step, int64_t first, int64_t count,
-                             int64_t length, int32_t *tokens, int32_t *targets, wf_error *error)
+                             void *const *field, wf_error *error)
 {
     const bench_model *model = self;
+    int32_t *tokens = field[0], *targets = field[1];
+    int64_t length = model->seq;
 
     (void)error;
     for (int64_t i = 0; i < count * length; i++) {
@@ -92,7 +94,7 @@ static wf_status open_model(bench_trainee *t, const bench_model *model)
     t->trainer = wf_par_trainer_open(
         t->par, root,
         &(wf_par_train_options){.global_batch = model->batch,
-                                .seq_len = model->seq,
+                                .field = WF_PAR_GPT_FIELDS(model->seq),
                                 .clip = 1,
                                 .optimizer = {WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0.1f},
                                 .schedule = {.lr = 1e-4, .min_lr = 1e-5, .steps = 1 << 20},

@@ -47,7 +47,7 @@ void bench_ceiling_close(bench_ceiling *ceiling);
    returns how many, BENCH_BLAS at most. Of all calls there may be BENCH_ENTRANTS. */
 int bench_ceiling_entrants(bench_ceiling *ceiling, int threads, bench_entrant *entrant);
 
-/* Of the fastest library, from its entrants after a race. */
+/* What the fastest library reached, from its entrants after a race. */
 double bench_ceiling_gflops(const bench_ceiling *ceiling, const bench_entrant *entrant);
 
 #endif

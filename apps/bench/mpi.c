@@ -116,7 +116,7 @@ static void exec_child(const bench_options *o, int ranks, const char *sizes)
                                         NULL};
 
     snprintf(count, sizeof count, "%d", ranks);
-    if (geteuid() == 0) { /* which OpenMPI refuses otherwise */
+    if (geteuid() == 0) { /* OpenMPI refuses root otherwise */
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
         setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     }
@@ -134,7 +134,7 @@ FILE *bench_mpi_start(const bench_options *o, int ranks, const char *sizes, pid_
     *child = fork();
     if (*child == 0) {
         dup2(ends[1], STDOUT_FILENO);
-        close(STDIN_FILENO); /* which is not mpirun's to read */
+        close(STDIN_FILENO); /* mpirun is not to read it */
         open("/dev/null", O_RDONLY);
         close(ends[0]);
         close(ends[1]);

@@ -42,7 +42,7 @@ static double warm_up(bench_entrant *e, double sample, int64_t *repeat)
     }
 }
 
-/* A limit that is over in a moment would be measured in one of the machine's moods, and what it is
+/* A limit that is over in a moment would be measured in a moment of noise, and what it is
    compared with in all of them: everyone runs for a twentieth of the longest turn at least. */
 static void even_out(int count, const bench_entrant *entrant, int64_t *repeat)
 {

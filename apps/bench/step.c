@@ -24,7 +24,7 @@ typedef struct layout {
     /* told by the ranks */
     bool exact;
     size_t *peak;            /* [ranks] */
-    wf_memory_report memory; /* of rank 0 */
+    wf_memory_report memory; /* what rank 0 has */
     float loss[LOSSES];
     int64_t steps, asked; /* done; of the turn that runs */
     double seconds;
@@ -36,8 +36,9 @@ typedef struct bench {
     wf_error *error;
     int n;
     layout layout[LAYOUTS];
-    bench_crew *peak[LAYOUTS]; /* of a layout's busy threads; shared by those with as many */
-    bench_ceiling *ceiling;    /* NULL: without libraries */
+    bench_crew
+        *peak[LAYOUTS]; /* one for each layout's busy threads; layouts with as many share it */
+    bench_ceiling *ceiling; /* NULL: without libraries */
 } bench;
 
 static wf_status open_rank(wf_rank *rank, void **own, void *arg)

@@ -1,27 +1,39 @@
-/* apps/gpt_train/dry_run.h - gpt_train --plan: two steps on the fake device, on one rank of any world. */
+/*
+ * apps/gpt_train/dry_run.h - a training step as it would be, on one rank of any world.
+ *
+ * A dry run is the run itself on the fake device and the fake transport: the same calls, no memory,
+ * no arithmetic. It takes milliseconds, and a model of 405 billion parameters a quarter of a second.
+ */
 #ifndef WF_APPS_DRY_RUN_H
 #define WF_APPS_DRY_RUN_H
 
 #include "apps/options/options.h"
 #include <weft/weft.h>
 
-/*
- * Plan what the flags say; print it, and write it where --json says. With --find-batch the
- * micro-batch is looked for first.
- */
-wf_status wf_dry_run(const wf_options *options, FILE *out, wf_error *error);
+typedef struct dry_run {
+    wf_par_report report;     /* what the last step took */
+    char inexact[WF_INEXACT]; /* the first place where the layout shows in the numbers, or "" */
+} dry_run;
 
-/* What a rank's tensors take in the first step of a run: for --memory-check. */
-wf_status wf_dry_run_memory(const wf_options *options, int rank, wf_memory_report *memory,
-                            wf_error *error);
+/* The second step of a run, as its rank --rank reports it, with what the first one leaves. */
+wf_status dry_run_step(const app_options *options, dry_run *run, wf_error *error);
 
-enum { WF_DRY_RUN_AXES = 4 };
+/* The first step of a run, and the memory of an evaluation too where the run has any: what
+   --memory-check compares. */
+wf_status dry_run_start(const app_options *options, int rank, dry_run *run, wf_error *error);
+
+/* Either of the two, of the rank --rank, that fails with WF_ENOMEM as soon as it takes more than
+   `limit` bytes: faster where it does not fit. */
+wf_status dry_run_within(const app_options *options, bool start, size_t limit, dry_run *run,
+                         wf_error *error);
+
+enum { DRY_RUN_AXES = 4 };
 
 /* The mesh's axes, outermost first, with what a rank receives over each in a step. */
-wf_status wf_dry_run_axes(const wf_options *options, wf_place_axis axis[WF_DRY_RUN_AXES],
-                          wf_error *error);
+wf_status dry_run_axes(const app_options *options, wf_place_axis axis[DRY_RUN_AXES],
+                       wf_error *error);
 
-/* A run went out of memory under --device-memory: add to its error which strategy would fit. */
-void wf_dry_run_advise(const wf_options *options, wf_error *error);
+/* Bytes that the rank receives in the step, over all axes. */
+double dry_run_traffic(const dry_run *run);
 
 #endif

@@ -19,10 +19,10 @@ static int64_t count_parameters(wf_nn_module *model)
     return sum;
 }
 
-static void tell_data(FILE *out, const wf_options *o, const wf_text_data *data)
+static void tell_data(FILE *out, const app_options *o, const app_text_data *data)
 {
-    int64_t train = wf_text_data_size(data, WF_TEXT_TRAIN);
-    int64_t validation = wf_text_data_size(data, WF_TEXT_VALIDATION);
+    int64_t train = app_text_data_size(data, APP_TEXT_TRAIN);
+    int64_t validation = app_text_data_size(data, APP_TEXT_VALIDATION);
 
     fprintf(out, "data: %s", o->data.item[0]);
     if (o->data.count > 1)
@@ -39,8 +39,8 @@ static void tell_data(FILE *out, const wf_options *o, const wf_text_data *data)
             o->vocab_size);
 }
 
-void wf_first_lines(FILE *out, const wf_options *o, wf_nn_module *model,
-                    const wf_text_data *data)
+void app_first_lines(FILE *out, const app_options *o, wf_nn_module *model,
+                     const app_text_data *data)
 {
     int processes = wf_launcher_detected().processes;
 

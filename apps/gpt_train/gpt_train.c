@@ -1,7 +1,7 @@
 /* apps/gpt_train/gpt_train.c - trains a GPT on text files, on any mesh of ranks: see gpt_train --help. */
 #include "apps/gpt_train/lock.h"
 #include "apps/gpt_train/memory_check.h"
-#include "apps/gpt_train/dry_run.h"
+#include "apps/gpt_train/plan.h"
 #include "apps/program.h"
 #include "apps/gpt_train/recordings.h"
 #include "apps/gpt_train/setup.h"
@@ -18,41 +18,17 @@
 
 enum { EXIT_CHECKPOINT = 8, EXIT_PREEMPTED = 75 };
 
-static int status_of_error(wf_status status)
-{
-    switch (status) {
-    case WF_OK:
-        return 0;
-    case WF_EINVAL:
-    case WF_EUNSUPPORTED:
-        return 2;
-    case WF_EIO:
-    case WF_EDATA:
-        return 3;
-    case WF_ELOST:
-        return 4;
-    case WF_EMISMATCH:
-        return 5;
-    case WF_ETIMEOUT:
-        return 6;
-    case WF_ENONFINITE:
-        return 7;
-    default:
-        return 1;
-    }
-}
-
 /* Exit status by what went wrong, as documented in --help. */
-static int exit_status(wf_status status, const wf_saving_result *saved)
+static int exit_status(wf_status status, const app_saving_result *saved)
 {
     if (saved->failed && (status == WF_OK || status == WF_EIO || status == WF_EDATA))
         return EXIT_CHECKPOINT;
-    return status == WF_OK && saved->preempted ? EXIT_PREEMPTED : status_of_error(status);
+    return status == WF_OK && saved->preempted ? EXIT_PREEMPTED : wf_par_exit_status(status);
 }
 
 /* The host's cores are shared out evenly among its ranks; a rank has at least one thread. A
    process that is bound to some of them shares out those. */
-static wf_status choose_threads(wf_options *o, const wf_launcher *launcher, wf_error *error)
+static wf_status choose_threads(app_options *o, const wf_launcher *launcher, wf_error *error)
 {
     int64_t ranks = o->tp * o->dp / launcher->processes;
     int64_t local = launcher->local ? launcher->local : launcher->processes;
@@ -78,40 +54,40 @@ static const char *unless_auto(const char *choice)
 }
 
 /* A plan and a report move nothing: of several processes, one makes it. */
-static bool moves_nothing(const wf_options *o)
+static bool moves_nothing(const app_options *o)
 {
     return o->plan || strcmp(o->transport, "fake") == 0;
 }
 
-static wf_status open_data(const wf_options *o, wf_text_data **data, wf_error *error)
+static wf_status open_data(const app_options *o, app_text_data **data, wf_error *error)
 {
     *data = NULL;
     if (o->steps == 0)
         return WF_OK;
-    return wf_text_data_open(&(wf_text_options){.files = o->data.item,
-                                                .file_count = o->data.count,
-                                                .val_fraction = o->val_fraction,
-                                                .validates = o->eval_interval > 0,
-                                                .seq_len = o->seq_len,
-                                                .seed = (uint64_t)o->seed},
-                             data, error);
+    return app_text_data_open(&(app_text_options){.files = o->data.item,
+                                                  .file_count = o->data.count,
+                                                  .val_fraction = o->val_fraction,
+                                                  .validates = o->eval_interval > 0,
+                                                  .seq_len = o->seq_len,
+                                                  .seed = (uint64_t)o->seed},
+                              data, error);
 }
 
 /* Rank 0 alone writes it. */
-static wf_status open_log(const wf_options *o, bool append, const wf_launcher *launcher,
-                          wf_run_log **log, wf_error *error)
+static wf_status open_log(const app_options *o, bool append, const wf_launcher *launcher,
+                          app_run_log **log, wf_error *error)
 {
-    wf_run_axis axes[] = {{"pp", 1}, {"replicate", 1}, {"shard", 1}, {"tp", o->tp}};
-    const wf_par_options layout = wf_setup_rank(o, false);
+    app_run_axis axes[] = {{"pp", 1}, {"replicate", 1}, {"shard", 1}, {"tp", o->tp}};
+    const wf_par_options layout = app_setup_rank(o, false);
     int replicate, shard;
-    wf_run_log_options options = {.steps = o->steps,
-                                  .path = o->log_jsonl,
-                                  .append = append,
-                                  .axes = axes,
-                                  .axis_count = 4,
-                                  .transport = strcmp(o->transport, "auto") == 0
-                                                   ? wf_launcher_transport(launcher)
-                                                   : o->transport};
+    app_run_log_options options = {.steps = o->steps,
+                                   .path = o->log_jsonl,
+                                   .append = append,
+                                   .axes = axes,
+                                   .axis_count = 4,
+                                   .transport = strcmp(o->transport, "auto") == 0
+                                                    ? wf_launcher_transport(launcher)
+                                                    : o->transport};
     json_t *json;
     wf_status status = wf_par_axes(&layout, &replicate, &shard, error);
 
@@ -120,31 +96,31 @@ static wf_status open_log(const wf_options *o, bool append, const wf_launcher *l
         return status;
     axes[1].size = replicate;
     axes[2].size = shard;
-    options.options = json = wf_options_json(o);
-    wf_run_log_console(&options, stdout);
-    status = json ? wf_run_log_open(&options, log, error)
+    options.options = json = app_options_json(o);
+    app_run_log_console(&options, stdout);
+    status = json ? app_run_log_open(&options, log, error)
                   : wf_error_set(error, WF_ENOMEM, "no memory for the options as JSON");
     json_decref(json);
     return status;
 }
 
 /* A failure of the ranks, in one process of all; and where their recorders are. */
-static void tell(const wf_error *error, void *arg)
+static void report(const wf_error *error, void *arg)
 {
-    const wf_train_job *job = arg;
+    const app_train_job *job = arg;
     char directory[400], more[500] = "";
     wf_error told = *error;
 
-    wf_recordings_directory(job->options, directory, sizeof directory);
+    app_recordings_directory(job->options, directory, sizeof directory);
     if (wf_recorder_written() > 0)
         snprintf(more, sizeof more, "; recorder_diff %s/rank-*.rec tells more", directory);
     if (told.code == WF_ENOMEM)
-        wf_dry_run_advise(job->options, &told);
+        plan_explain(job->options, &told);
     fflush(stdout);
     fprintf(stderr, "gpt_train: %s%s\n", told.text, more);
 }
 
-static wf_rank_order rank_order(const wf_options *o)
+static wf_rank_order rank_order(const app_options *o)
 {
     return strcmp(o->rank_order, "near") == 0      ? WF_ORDER_NEAR
            : strcmp(o->rank_order, "started") == 0 ? WF_ORDER_STARTED
@@ -152,37 +128,37 @@ static wf_rank_order rank_order(const wf_options *o)
 }
 
 /* Launch the ranks; a failure also says where their recorders are. */
-static wf_status train(const wf_options *o, wf_train_job *job, bool several, wf_launch_end *end,
-                       wf_error *error)
+static wf_status train(const app_options *o, app_train_job *job, bool several,
+                       wf_launch_end *end, wf_error *error)
 {
-    wf_place_axis axis[WF_DRY_RUN_AXES];
+    wf_place_axis axis[DRY_RUN_AXES];
     wf_error unplanned; /* what cannot be planned cannot be run, and says so then */
-    bool planned = several && wf_dry_run_axes(o, axis, &unplanned) == WF_OK;
+    bool planned = several && dry_run_axes(o, axis, &unplanned) == WF_OK;
     const wf_launch_options launch = {.ranks = (int)(o->tp * o->dp),
                                       .threads = o->bind_ranks ? (int)o->threads_per_rank : 0,
                                       .launcher = unless_auto(o->launcher),
                                       .transport = unless_auto(o->transport),
-                                      .n_axes = planned ? WF_DRY_RUN_AXES : 0,
+                                      .n_axes = planned ? DRY_RUN_AXES : 0,
                                       .axis = axis,
                                       .order = rank_order(o),
                                       .stall_timeout = o->stall_timeout,
-                                      .tell = tell,
+                                      .report = report,
                                       .end = end};
     char directory[400];
 
-    wf_recordings_directory(o, directory, sizeof directory);
+    app_recordings_directory(o, directory, sizeof directory);
     if (wf_launcher_detected().local_process == 0)
-        wf_recordings_forget(o);
+        app_recordings_forget(o);
     if (!o->save && wf_launcher_detected().processes > 1)
-        wf_wish_linger();
+        signal_requests_linger();
     if (wf_recorder_files(directory, true, error) != WF_OK)
         return error->code;
-    return wf_launch(&launch, wf_train_rank, job, error);
+    return wf_launch(&launch, app_train_rank, job, error);
 }
 
 /* The directory of --save has to be there before hours of work are to go into it. */
-static wf_status prepare_saving(const wf_options *o, const wf_launcher *launcher,
-                                wf_resume *resume, wf_saving_result *result, wf_error *error)
+static wf_status prepare_saving(const app_options *o, const wf_launcher *launcher,
+                                app_resume *resume, app_saving_result *result, wf_error *error)
 {
     wf_status status = WF_OK;
     int lock; /* kept until the process ends */
@@ -194,12 +170,12 @@ static wf_status prepare_saving(const wf_options *o, const wf_launcher *launcher
         if (!result->made && errno != EEXIST)
             status = wf_error_set(error, WF_EIO, "cannot make directory %s: %s", o->save,
                                   strerror(errno));
-        else if (launcher->process == 0) /* of several, it stands for all */
-            status = wf_lock_directory(o->save, &lock, error);
-        wf_wish_listen();
+        else if (launcher->process == 0) /* it stands for all processes */
+            status = app_lock_directory(o->save, &lock, error);
+        signal_requests_listen();
     }
     if (status == WF_OK)
-        status = wf_resume_open(o, resume, error);
+        status = app_resume_open(o, resume, error);
     if (status == WF_OK && o->steps == 0 && o->sample && !o->init_from && !resume->count)
         status =
             wf_error_set(error, WF_EINVAL,
@@ -210,25 +186,25 @@ static wf_status prepare_saving(const wf_options *o, const wf_launcher *launcher
     return status;
 }
 
-/* What goes wrong in one process of several is told to the others by its ranks, which fail. */
-static wf_status launch(wf_options *o, wf_train_job *job, wf_resume *resume,
+/* Where something goes wrong in one process of several, its ranks fail, which tells the others. */
+static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
                         const wf_launcher *launcher, wf_launch_end *end, wf_error *error)
 {
     wf_error *failed = &job->failed;
 
-    if (wf_recordings_check(o, failed) == WF_OK && open_data(o, &job->data, failed) == WF_OK &&
+    if (app_recordings_check(o, failed) == WF_OK && open_data(o, &job->data, failed) == WF_OK &&
         prepare_saving(o, launcher, resume, job->saved, failed) == WF_OK &&
-        wf_memory_check(o, launcher, failed) == WF_OK &&
+        app_memory_check(o, launcher, failed) == WF_OK &&
         open_log(o, resume->count > 0, launcher, &job->log, failed) == WF_OK && o->trace &&
         launcher->process == 0)
-        wf_timeline_open(o->trace, (int)(o->tp * o->dp), &job->timeline, failed);
+        app_timeline_open(o->trace, (int)(o->tp * o->dp), &job->timeline, failed);
     if (job->failed.code != WF_OK && launcher->processes == 1)
         return wf_error_set(error, job->failed.code, "%s", job->failed.text);
     return train(o, job, launcher->processes > 1, end, error);
 }
 
 /* What --device auto stands for. Where the CPU serves somebody who asked, that is told in a line. */
-static wf_status choose_device(wf_options *o, wf_error *error)
+static wf_status choose_device(app_options *o, wf_error *error)
 {
     wf_error why = {WF_OK, ""};
     bool choose = strcmp(o->device, "auto") == 0;
@@ -246,23 +222,23 @@ static wf_status choose_device(wf_options *o, wf_error *error)
     }
     if (!choose)
         return wf_error_set(error, why.code, "--device cuda: %s; use --device cpu", why.text);
-    if (o->given[WF_OPTION_device] && wf_launcher_detected().process <= 0)
+    if (o->given[APP_OPTION_device] && wf_launcher_detected().process <= 0)
         fprintf(stderr, "device auto: the CPU serves, since %s\n", why.text);
     snprintf(o->device, sizeof o->device, "cpu");
     return WF_OK;
 }
 
-static wf_status run(wf_options *o, wf_saving_result *result, wf_launch_end *end,
+static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *end,
                      wf_error *error)
 {
-    wf_resume resume = {.count = 0};
-    wf_train_job job = {
+    app_resume resume = {.count = 0};
+    app_train_job job = {
         .options = o, .resume = &resume, .saved = result, .failed = {WF_OK, ""}};
     wf_launcher launcher = wf_launcher_detected();
     wf_error closing = {WF_OK, ""};
     wf_status status = WF_OK;
 
-    if (moves_nothing(o) && end->told)
+    if (moves_nothing(o) && end->reported)
         return WF_OK;
     if (moves_nothing(o))
         launcher = (wf_launcher){.kind = "threads", .processes = 1, .local = 1};
@@ -274,63 +250,63 @@ static wf_status run(wf_options *o, wf_saving_result *result, wf_launch_end *end
     if (status == WF_OK)
         status = choose_threads(o, &launcher, error);
     if (status == WF_OK && o->plan)
-        return wf_dry_run(o, stdout, error);
+        return plan_run(o, stdout, error);
     if (status == WF_OK && o->report_json)
-        status = wf_step_report_check(o->report_json, error);
+        status = app_step_report_check(o->report_json, error);
     if (status == WF_OK)
         status = launch(o, &job, &resume, &launcher, end, error);
     if (end->stuck) /* all of it is in use */
         return status;
-    if (status == WF_ENOMEM && !end->told)
-        wf_dry_run_advise(o, error);
-    if (wf_timeline_close(job.timeline, &closing) != WF_OK && status == WF_OK)
+    if (status == WF_ENOMEM && !end->reported)
+        plan_explain(o, error);
+    if (app_timeline_close(job.timeline, &closing) != WF_OK && status == WF_OK)
         status = wf_error_set(error, closing.code, "%s", closing.text);
     closing = (wf_error){WF_OK, ""};
-    if (job.log && wf_run_log_close(job.log, &closing) != WF_OK && status == WF_OK)
+    if (job.log && app_run_log_close(job.log, &closing) != WF_OK && status == WF_OK)
         status = wf_error_set(error, closing.code, "%s", closing.text);
     if (status != WF_OK && result->made)
-        wf_lock_withdraw(o->save);
-    wf_text_data_close(job.data);
-    wf_resume_close(&resume);
+        app_lock_withdraw(o->save);
+    app_text_data_close(job.data);
+    app_resume_close(&resume);
     return status;
 }
 
 /* Whether what is printed is what was wanted; else it tells how training went, which has its log. */
-static bool is_asked(const wf_options *o)
+static bool is_asked(const app_options *o)
 {
-    return wf_options_asks(o) || o->plan || o->steps == 0 || o->sample || o->show_layout ||
+    return app_options_asks(o) || o->plan || o->steps == 0 || o->sample || o->show_layout ||
            o->comm_report;
 }
 
 int main(int argc, char **argv)
 {
     wf_error error = {WF_OK, ""};
-    wf_options options;
-    wf_saving_result saved = {.failed = false};
-    wf_launch_end end = {.told = wf_launcher_tells_elsewhere()};
+    app_options options;
+    app_saving_result saved = {.failed = false};
+    wf_launch_end end = {.reported = wf_launcher_reports_elsewhere()};
     wf_status status;
     int result;
 
-    wf_program_begin();
-    wf_wish_write_errors();
+    app_program_begin();
+    signal_requests_write_errors();
     wf_recorder_crashes(STDERR_FILENO);
-    status = wf_options_parse(argc, argv, &options, &error);
+    status = app_options_parse(argc, argv, &options, &error);
     saved.failed = options.bad_checkpoint;
-    if (status == WF_OK && !wf_options_asks(&options))
+    if (status == WF_OK && !app_options_asks(&options))
         status = run(&options, &saved, &end, &error);
-    else if (status == WF_OK && !end.told)
-        wf_options_answer(&options, stdout);
+    else if (status == WF_OK && !end.reported)
+        app_options_answer(&options, stdout);
     if (status != WF_OK)
         fflush(stdout);
-    if (status != WF_OK && !end.told)
+    if (status != WF_OK && !end.reported)
         fprintf(stderr, "gpt_train: %s\n", error.text);
     else if (status != WF_OK) /* launchers end all when one has: let the other say why */
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     result = exit_status(status, &saved);
     if (result == 0 && is_asked(&options))
-        result = wf_program_end("gpt_train", result);
+        result = app_program_end("gpt_train", result);
     if (end.stuck) /* ranks still run, and may never end */
         _exit(result);
-    wf_options_free(&options);
+    app_options_free(&options);
     return result;
 }

@@ -131,7 +131,7 @@ static void print_units(FILE *out, const wf_par *par, const wf_nn_module *model)
     }
 }
 
-void wf_report_layout(FILE *out, wf_par *par, wf_nn_module *model)
+void app_report_layout(FILE *out, wf_par *par, wf_nn_module *model)
 {
     layout_report r = {.out = out, .mesh = wf_par_mesh(par)};
 

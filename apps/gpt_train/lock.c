@@ -24,7 +24,7 @@ static wf_status taken(const char *dir, int file, wf_error *error)
                         dir, *who ? who : "unknown");
 }
 
-wf_status wf_lock_directory(const char *dir, int *file, wf_error *error)
+wf_status app_lock_directory(const char *dir, int *file, wf_error *error)
 {
     char path[PATH_MAX];
     struct stat s;
@@ -58,7 +58,7 @@ wf_status wf_lock_directory(const char *dir, int *file, wf_error *error)
     return error->code;
 }
 
-void wf_lock_withdraw(const char *dir)
+void app_lock_withdraw(const char *dir)
 {
     char path[PATH_MAX];
     DIR *inside;

@@ -9,9 +9,9 @@
  * has no locks that is told on stderr, and *file is -1.
  * Errors:  WF_EIO: another process has it, which is named, or the file cannot be written
  */
-wf_status wf_lock_directory(const char *dir, int *file, wf_error *error);
+wf_status app_lock_directory(const char *dir, int *file, wf_error *error);
 
 /* A directory that this run has made goes again, with its lock, where nothing was saved into it. */
-void wf_lock_withdraw(const char *dir);
+void app_lock_withdraw(const char *dir);
 
 #endif

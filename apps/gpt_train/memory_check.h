@@ -12,7 +12,7 @@
  * Errors:  WF_ENOMEM, with the limit, the need and what to change. What cannot be planned is left to
  *          the run to tell
  */
-wf_status wf_memory_check(const wf_options *options, const wf_launcher *launcher,
-                          wf_error *error);
+wf_status app_memory_check(const app_options *options, const wf_launcher *launcher,
+                           wf_error *error);
 
 #endif

@@ -13,7 +13,7 @@ static const double UNLIMITED = 0x1p62;
 
 typedef struct reading {
     const char *root;
-    wf_memory_limit *limit;
+    app_memory_limit *limit;
     int count;
     double swap; /* free on this machine */
 } reading;
@@ -27,13 +27,13 @@ static const struct version {
 };
 
 /* Returns the limit, to add what else is known of it; NULL where it is none. */
-static wf_memory_limit *add(reading *r, const char *name, double most, double room)
+static app_memory_limit *add(reading *r, const char *name, double most, double room)
 {
-    wf_memory_limit *l = &r->limit[r->count];
+    app_memory_limit *l = &r->limit[r->count];
 
-    if (!(most < UNLIMITED) || r->count == WF_MEMORY_LIMITS)
+    if (!(most < UNLIMITED) || r->count == APP_MEMORY_LIMITS)
         return NULL;
-    *l = (wf_memory_limit){.most = most, .room = room > 0 ? room : 0};
+    *l = (app_memory_limit){.most = most, .room = room > 0 ? room : 0};
     snprintf(l->name, sizeof l->name, "%s", name);
     r->count++;
     return l;
@@ -91,7 +91,7 @@ static void add_group(reading *r, const char *folder, const char *group, bool ne
     double cache = number_in(r, folder, "memory.stat", v->cache, used);
     double shared = number_in(r, folder, "memory.stat", v->shared, 0);
     double taken = used - (cache - shared) > 0 ? used - (cache - shared) : 0;
-    wf_memory_limit *l;
+    app_memory_limit *l;
     char name[512];
 
     snprintf(name, sizeof name, "%s of control group %.400s", v->most, *group ? group : "/");
@@ -159,7 +159,7 @@ static void add_groups(reading *r, const char *mount, char *path, const char *gr
         if (strlen(folder) <= base || !end)
             break;
         *end = 0;
-        *strrchr(path, '/') = 0; /* which ends as the folder does */
+        *strrchr(path, '/') = 0; /* it ends as the folder does */
     }
 }
 
@@ -221,7 +221,7 @@ static void add_rlimit(reading *r, const struct rlimit *l, const char *name, con
 {
     double used = 1024 * number_in(r, "/proc/self", "status", key, 0);
 
-    wf_memory_limit *limit = NULL;
+    app_memory_limit *limit = NULL;
 
     if (l->rlim_cur != RLIM_INFINITY)
         limit = add(r, name, (double)l->rlim_cur, (double)l->rlim_cur - used);
@@ -229,10 +229,10 @@ static void add_rlimit(reading *r, const struct rlimit *l, const char *name, con
         limit->reserved = true;
 }
 
-int wf_memory_limits(const char *root, wf_memory_limit limit[WF_MEMORY_LIMITS])
+int app_memory_limits(const char *root, app_memory_limit limit[APP_MEMORY_LIMITS])
 {
     reading r = {.root = root, .limit = limit};
-    wf_memory_limit *machine;
+    app_memory_limit *machine;
     struct rlimit l;
     double free_memory;
 

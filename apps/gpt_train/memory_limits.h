@@ -7,21 +7,21 @@
 
 #include <stdbool.h>
 
-typedef struct wf_memory_limit {
+typedef struct app_memory_limit {
     char name[512]; /* "memory.max of control group /a/b" */
     double most;    /* bytes; of the machine: all that is available */
     double room;    /* what is left of them for this process, page cache counted as free */
     bool shared;    /* all processes that a launcher has started here take from it */
     bool reserved;  /* addresses count, also those where nothing lies yet */
-} wf_memory_limit;
+} app_memory_limit;
 
-enum { WF_MEMORY_LIMITS = 64 };
+enum { APP_MEMORY_LIMITS = 64 };
 
 /*
- * The limits that there are, at most WF_MEMORY_LIMITS; returns how many. Those that cannot be read
+ * The limits that there are, at most APP_MEMORY_LIMITS; returns how many. Those that cannot be read
  * are none.
  * root: "" for this machine's /proc and control groups, or a folder that has others, for tests
  */
-int wf_memory_limits(const char *root, wf_memory_limit limit[WF_MEMORY_LIMITS]);
+int app_memory_limits(const char *root, app_memory_limit limit[APP_MEMORY_LIMITS]);
 
 #endif

@@ -25,7 +25,7 @@ static const char *temporary(void)
 }
 
 /* A folder that is named may be a link of the user's, which the recorder itself would not follow. */
-void wf_recordings_directory(const wf_options *o, char *text, size_t size)
+void app_recordings_directory(const app_options *o, char *text, size_t size)
 {
     int job = (int)(wf_launcher_detected().processes > 1 ? getppid() : getpid());
     char real[PATH_MAX];
@@ -36,8 +36,8 @@ void wf_recordings_directory(const wf_options *o, char *text, size_t size)
         snprintf(text, size, "%s/weft-recorder-%u-%d", temporary(), (unsigned)geteuid(), job);
 }
 
-/* As the recorder sees it when it has to write: it makes the folder, and not what is above it. */
-wf_status wf_recordings_check(const wf_options *o, wf_error *error)
+/* Whether the recorder will be able to write: it makes the folder, and not what is above it. */
+wf_status app_recordings_check(const app_options *o, wf_error *error)
 {
     char path[PATH_MAX], *slash;
     const char *above = ".", *wrong = NULL;
@@ -45,7 +45,7 @@ wf_status wf_recordings_check(const wf_options *o, wf_error *error)
 
     if (!o->recorder_dir)
         return WF_OK;
-    wf_recordings_directory(o, path, sizeof path);
+    app_recordings_directory(o, path, sizeof path);
     if (stat(path, &s) == 0) {
         wrong = !S_ISDIR(s.st_mode)                      ? "it is no folder"
                 : s.st_uid != geteuid() && s.st_uid != 0 ? "it is another user's"
@@ -138,7 +138,7 @@ static void forget(int top, const char *name)
     unlinkat(top, name, AT_REMOVEDIR); /* where nothing else is in it */
 }
 
-void wf_recordings_forget(const wf_options *o)
+void app_recordings_forget(const app_options *o)
 {
     DIR *top = o->recorder_dir ? NULL : opendir(temporary());
     folder *all;
@@ -149,7 +149,7 @@ void wf_recordings_forget(const wf_options *o)
     all = list_own(top, &n);
     if (n)
         qsort(all, n, sizeof *all, newest_first);
-    for (size_t i = WF_RECORDINGS_KEPT; i < n; i++)
+    for (size_t i = APP_RECORDINGS_KEPT; i < n; i++)
         forget(dirfd(top), all[i].name);
     free(all);
     closedir(top);

@@ -8,16 +8,16 @@
 #include "apps/options/options.h"
 #include <stddef.h>
 
-enum { WF_RECORDINGS_KEPT = 8 };
+enum { APP_RECORDINGS_KEPT = 8 };
 
 /* The folder of this run, the same for all of its processes on a host. */
-void wf_recordings_directory(const wf_options *o, char *text, size_t size);
+void app_recordings_directory(const app_options *o, char *text, size_t size);
 
 /* Whether a failure could be told there. Errors: WF_EIO, with what to change */
-wf_status wf_recordings_check(const wf_options *o, wf_error *error);
+wf_status app_recordings_check(const app_options *o, wf_error *error);
 
 /* Runs that failed before: all but the newest are forgotten. Another user's are left alone, and what
    is no recording. */
-void wf_recordings_forget(const wf_options *o);
+void app_recordings_forget(const app_options *o);
 
 #endif

@@ -46,7 +46,7 @@ enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 12 };
 static const char data_bytes[] = "data_bytes"; /* no flag: what the files of --data weigh */
 
 /* "[1200,340]": files may grow under the names that they have. */
-static char *sizes_of(const wf_options *o)
+static char *sizes_of(const app_options *o)
 {
     json_t *sizes = json_array();
     char *text;
@@ -62,9 +62,9 @@ static char *sizes_of(const wf_options *o)
     return text;
 }
 
-char **wf_resume_texts(const wf_options *options, int64_t *count)
+char **app_resume_texts(const app_options *options, int64_t *count)
 {
-    json_t *json = wf_options_json(options);
+    json_t *json = app_options_json(options);
     char **texts = calloc(2 * DECIDING + 2, sizeof *texts);
     bool good = json && texts;
 
@@ -89,11 +89,11 @@ char **wf_resume_texts(const wf_options *options, int64_t *count)
     }
     if (good)
         return texts;
-    wf_resume_free_texts(texts, *count);
+    app_resume_free_texts(texts, *count);
     return NULL;
 }
 
-void wf_resume_free_texts(char **texts, int64_t count)
+void app_resume_free_texts(char **texts, int64_t count)
 {
     for (int64_t i = 0; texts && i < 2 * count; i++)
         free(texts[i]);
@@ -118,14 +118,14 @@ static char *flag_of(const char *key, char text[64])
 }
 
 /* Call for each flag whose value is another one in a checkpoint. */
-static wf_status compare(const wf_options *o, const wf_par_checkpoint *c,
+static wf_status compare(const app_options *o, const wf_par_checkpoint *c,
                          wf_status (*differs)(const wf_par_checkpoint *c, const char *key,
                                               const char *mine, const char *saved,
                                               wf_error *error),
                          wf_error *error)
 {
     int64_t count;
-    char **texts = wf_resume_texts(o, &count);
+    char **texts = app_resume_texts(o, &count);
     wf_status status =
         texts ? WF_OK : wf_error_set(error, WF_ENOMEM, "no memory to compare flags");
 
@@ -135,7 +135,7 @@ static wf_status compare(const wf_options *o, const wf_par_checkpoint *c,
         if (saved && strcmp(saved, texts[2 * i + 1]) != 0)
             status = differs(c, texts[2 * i], texts[2 * i + 1], saved, error);
     }
-    wf_resume_free_texts(texts, count);
+    app_resume_free_texts(texts, count);
     return status;
 }
 
@@ -171,7 +171,7 @@ static wf_status tell(const wf_par_checkpoint *c, const char *key, const char *m
     return WF_OK;
 }
 
-void wf_resume_tell(const wf_options *options, const wf_par_checkpoint *checkpoint)
+void app_resume_tell(const app_options *options, const wf_par_checkpoint *checkpoint)
 {
     compare(options, checkpoint, tell, NULL);
 }
@@ -192,15 +192,16 @@ static wf_status explain(const wf_par_checkpoint *c, const char *key, const char
     return WF_OK;
 }
 
-void wf_resume_explain(const wf_options *options, const wf_par_checkpoint *checkpoint,
-                       wf_error *error)
+void app_resume_explain(const app_options *options, const wf_par_checkpoint *checkpoint,
+                        wf_error *error)
 {
     if (error->code == WF_EINVAL)
         compare(options, checkpoint, explain, error);
     wf_text_visible(error->text);
 }
 
-static wf_status open_one(const wf_options *o, const char *path, wf_resume *r, wf_error *error)
+static wf_status open_one(const app_options *o, const char *path, app_resume *r,
+                          wf_error *error)
 {
     wf_par_checkpoint *c = wf_par_checkpoint_open(path, error);
     wf_status status = c ? compare(o, c, refuse, error) : error->code;
@@ -214,7 +215,8 @@ static wf_status open_one(const wf_options *o, const char *path, wf_resume *r, w
 
 /* All of a directory, as far as they can be opened. The first of them has to fit the flags; another
    that does not is of a run before, and left out. */
-static wf_status open_list(const wf_options *o, const char *dir, wf_resume *r, wf_error *error)
+static wf_status open_list(const app_options *o, const char *dir, app_resume *r,
+                           wf_error *error)
 {
     char **paths;
     int64_t count;
@@ -232,7 +234,7 @@ static wf_status open_list(const wf_options *o, const char *dir, wf_resume *r, w
     for (int64_t i = 0; i < count; i++) {
         wf_error why = {WF_OK, ""};
 
-        if (status == WF_OK && r->count < WF_RESUME_MOST &&
+        if (status == WF_OK && r->count < APP_RESUME_MOST &&
             open_one(o, paths[i], r, &why) != WF_OK) {
             if (why.code != WF_EINVAL)
                 fprintf(stderr, "gpt_train: %s\n", why.text);
@@ -251,7 +253,7 @@ static wf_status open_list(const wf_options *o, const char *dir, wf_resume *r, w
 }
 
 typedef struct shapes {
-    const wf_options *options;
+    const app_options *options;
     const wf_par_checkpoint *checkpoint;
 } shapes;
 
@@ -260,9 +262,9 @@ typedef struct shapes {
 static wf_status compare_shapes(wf_rank *rank, void *arg)
 {
     const shapes *s = arg;
-    const wf_par_options options = wf_setup_rank(s->options, true);
+    const wf_par_options options = app_setup_rank(s->options, true);
     wf_par *par = wf_par_open(rank, &options, &rank->error);
-    wf_nn_gpt *model = par ? wf_setup_model(s->options, wf_par_context(par)) : NULL;
+    wf_nn_gpt *model = par ? app_setup_model(s->options, wf_par_context(par)) : NULL;
 
     if (model)
         wf_par_checkpoint_fits(&model->base, s->checkpoint, &rank->error);
@@ -274,7 +276,7 @@ static wf_status compare_shapes(wf_rank *rank, void *arg)
     return rank->error.code;
 }
 
-static wf_status open_all(const wf_options *o, wf_resume *r, wf_error *error)
+static wf_status open_all(const app_options *o, app_resume *r, wf_error *error)
 {
     bool automatic = !o->resume || strcmp(o->resume, "auto") == 0;
     wf_status status;
@@ -290,11 +292,11 @@ static wf_status open_all(const wf_options *o, wf_resume *r, wf_error *error)
     return status;
 }
 
-wf_status wf_resume_open(const wf_options *o, wf_resume *r, wf_error *error)
+wf_status app_resume_open(const app_options *o, app_resume *r, wf_error *error)
 {
     wf_status status;
 
-    *r = (wf_resume){.count = 0};
+    *r = (app_resume){.count = 0};
     status = open_all(o, r, error);
     if (status == WF_OK && r->count) {
         shapes s = {o, r->checkpoint[0]};
@@ -304,11 +306,11 @@ wf_status wf_resume_open(const wf_options *o, wf_resume *r, wf_error *error)
                       compare_shapes, &s, error);
     }
     if (status != WF_OK)
-        wf_resume_close(r);
+        app_resume_close(r);
     return status;
 }
 
-void wf_resume_close(wf_resume *r)
+void app_resume_close(app_resume *r)
 {
     for (int i = 0; i < r->count; i++)
         wf_par_checkpoint_close(r->checkpoint[i]);

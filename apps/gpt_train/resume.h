@@ -10,30 +10,30 @@
 #include "apps/options/options.h"
 #include <weft/weft.h>
 
-enum { WF_RESUME_MOST = 8 }; /* checkpoints that are tried, newest first */
+enum { APP_RESUME_MOST = 8 }; /* checkpoints that are tried, newest first */
 
-typedef struct wf_resume {
-    wf_par_checkpoint *checkpoint[WF_RESUME_MOST]; /* to be tried in this order */
+typedef struct app_resume {
+    wf_par_checkpoint *checkpoint[APP_RESUME_MOST]; /* to be tried in this order */
     int count;
-} wf_resume;
+} app_resume;
 
 /*
  * Open what --resume says. One that is damaged is told on stderr and left out. Owner: caller,
- * wf_resume_close. WF_EINVAL: flags, or tensors of other shapes, that don't fit; else there is no checkpoint that can be used.
+ * app_resume_close. WF_EINVAL: flags, or tensors of other shapes, that don't fit; else there is no checkpoint that can be used.
  */
-wf_status wf_resume_open(const wf_options *options, wf_resume *resume, wf_error *error);
-void wf_resume_close(wf_resume *resume);
+wf_status app_resume_open(const app_options *options, app_resume *resume, wf_error *error);
+void app_resume_close(app_resume *resume);
 
 /* Tell on stderr which flags differ from those of a checkpoint. */
-void wf_resume_tell(const wf_options *options, const wf_par_checkpoint *checkpoint);
+void app_resume_tell(const app_options *options, const wf_par_checkpoint *checkpoint);
 
 /* A checkpoint does not fit the model: say which flags may be why, behind the text of the error. */
-void wf_resume_explain(const wf_options *options, const wf_par_checkpoint *checkpoint,
-                       wf_error *error);
+void app_resume_explain(const app_options *options, const wf_par_checkpoint *checkpoint,
+                        wf_error *error);
 
 /* The flags that a checkpoint keeps: key, value, ..; NULL where memory ran out. Owner: caller,
-   wf_resume_free_texts. */
-char **wf_resume_texts(const wf_options *options, int64_t *count);
-void wf_resume_free_texts(char **texts, int64_t count);
+   app_resume_free_texts. */
+char **app_resume_texts(const app_options *options, int64_t *count);
+void app_resume_free_texts(char **texts, int64_t count);
 
 #endif

@@ -12,7 +12,7 @@
 
 enum { LINE_SIZE = 512, KEPT_ON_TERMINAL = 20, KEPT_IN_FILE = 100, EVERY_STEP_UP_TO = 50 };
 
-struct wf_run_log {
+struct app_run_log {
     FILE *console;
     bool terminal, line_open;
     int columns;
@@ -24,7 +24,7 @@ struct wf_run_log {
     char *path;
 };
 
-void wf_run_log_console(wf_run_log_options *options, FILE *console)
+void app_run_log_console(app_run_log_options *options, FILE *console)
 {
     struct winsize size = {0};
     const char *kind = getenv("TERM");
@@ -51,7 +51,7 @@ static int64_t interval_for(int64_t steps, int64_t lines)
 }
 
 /* One write per row: a run that is killed leaves whole rows. Of one that finds no room, nothing. */
-static wf_status write_row(wf_run_log *log, const char *row, size_t size, wf_error *error)
+static wf_status write_row(app_run_log *log, const char *row, size_t size, wf_error *error)
 {
     off_t end = lseek(log->file, 0, SEEK_END);
 
@@ -93,7 +93,7 @@ static char *dump_short(const json_t *value)
     return json_dumps(value, JSON_REAL_PRECISION(17));
 }
 
-static json_t *first_row(const wf_run_log_options *o)
+static json_t *first_row(const app_run_log_options *o)
 {
     json_t *mesh = json_object(), *options = json_deep_copy(o->options);
     json_int_t world = 1;
@@ -112,7 +112,7 @@ static json_t *first_row(const wf_run_log_options *o)
                      o->transport, "options", options);
 }
 
-static wf_status open_file(wf_run_log *log, const wf_run_log_options *o, wf_error *error)
+static wf_status open_file(app_run_log *log, const app_run_log_options *o, wf_error *error)
 {
     json_t *row;
     char *text, *line = NULL;
@@ -122,7 +122,7 @@ static wf_status open_file(wf_run_log *log, const wf_run_log_options *o, wf_erro
     log->path = strdup(o->path);
     if (!log->path)
         return wf_error_set(error, WF_ENOMEM, "no memory for the log");
-    /* Not to wait for a reader where the name is a pipe's. */
+    /* This does not wait for a reader where the name is a pipe's. */
     log->file = open(
         o->path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | (o->append ? O_APPEND : O_TRUNC),
         0666);
@@ -142,9 +142,10 @@ static wf_status open_file(wf_run_log *log, const wf_run_log_options *o, wf_erro
     return status;
 }
 
-wf_status wf_run_log_open(const wf_run_log_options *options, wf_run_log **log, wf_error *error)
+wf_status app_run_log_open(const app_run_log_options *options, app_run_log **log,
+                           wf_error *error)
 {
-    wf_run_log *l = calloc(1, sizeof *l);
+    app_run_log *l = calloc(1, sizeof *l);
     wf_status status = WF_OK;
     int64_t lines = options->terminal ? KEPT_ON_TERMINAL : KEPT_IN_FILE;
 
@@ -162,7 +163,7 @@ wf_status wf_run_log_open(const wf_run_log_options *options, wf_run_log **log, w
     if (status == WF_OK)
         *log = l;
     else
-        wf_run_log_close(l, NULL);
+        app_run_log_close(l, NULL);
     return status;
 }
 
@@ -177,7 +178,7 @@ static const char *number(char out[32], double value, int digits)
 }
 
 /* Paths are made of letters, digits, dots and underscores. */
-static void write_digests(FILE *row, const wf_step_log *r)
+static void write_digests(FILE *row, const app_step_log *r)
 {
     static const char *const suffix[] = {"", ".m", ".v"};
 
@@ -188,7 +189,7 @@ static void write_digests(FILE *row, const wf_step_log *r)
     fputc('}', row);
 }
 
-static wf_status write_step(wf_run_log *log, const wf_step_log *r, wf_error *error)
+static wf_status write_step(app_run_log *log, const app_step_log *r, wf_error *error)
 {
     wf_error unwritten = {WF_OK, ""};
     char *line = NULL, t[6][32];
@@ -255,7 +256,7 @@ static int digits_of(int64_t n)
     return snprintf(NULL, 0, "%" PRId64, n);
 }
 
-static void format_line(char line[LINE_SIZE], const wf_run_log *log, const wf_step_log *r)
+static void format_line(char line[LINE_SIZE], const app_run_log *log, const app_step_log *r)
 {
     static const char *const counts[] = {"", "k", "M", "G"};
     static const char *const bytes[] = {" B", " KiB", " MiB", " GiB", " TiB"};
@@ -276,7 +277,7 @@ static void format_line(char line[LINE_SIZE], const wf_run_log *log, const wf_st
         snprintf(line + used, (size_t)(LINE_SIZE - used), "  digest %016" PRIx64, r->digest);
 }
 
-static void show_step(wf_run_log *log, const wf_step_log *r)
+static void show_step(app_run_log *log, const app_step_log *r)
 {
     wf_error error = {WF_OK, ""};
     bool keep =
@@ -300,7 +301,7 @@ static void show_step(wf_run_log *log, const wf_step_log *r)
     }
 }
 
-wf_status wf_run_log_step(wf_run_log *log, const wf_step_log *record, wf_error *error)
+wf_status app_run_log_step(app_run_log *log, const app_step_log *record, wf_error *error)
 {
     wf_status status = WF_OK;
 
@@ -314,7 +315,7 @@ wf_status wf_run_log_step(wf_run_log *log, const wf_step_log *record, wf_error *
     return status;
 }
 
-void wf_run_log_clear(wf_run_log *log)
+void app_run_log_clear(app_run_log *log)
 {
     if (!log || !log->line_open || !log->console)
         return;
@@ -323,13 +324,13 @@ void wf_run_log_clear(wf_run_log *log)
     log->line_open = false;
 }
 
-wf_status wf_run_log_close(wf_run_log *log, wf_error *error)
+wf_status app_run_log_close(app_run_log *log, wf_error *error)
 {
     wf_status status = WF_OK;
 
     if (!log)
         return WF_OK;
-    wf_run_log_clear(log);
+    app_run_log_clear(log);
     if (log->file >= 0 && close(log->file) && !log->failing)
         status = wf_error_set(error, WF_EIO, "cannot close log file %s: %s", log->path,
                               strerror(errno));

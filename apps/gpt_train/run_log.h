@@ -23,27 +23,27 @@
 #include <stdint.h>
 #include <stdio.h>
 
-typedef struct wf_run_axis {
+typedef struct app_run_axis {
     const char *name;
     int64_t size;
-} wf_run_axis;
+} app_run_axis;
 
-typedef struct wf_run_log_options {
+typedef struct app_run_log_options {
     FILE *console;    /* NULL: no lines */
     bool terminal;    /* the console is one: rewrite a line */
-    int columns;      /* of the terminal; 0: 80 */
+    int columns;      /* columns of the terminal; 0: 80 */
     int64_t steps;    /* the last step's number */
     const char *path; /* JSONL file; NULL: none */
     bool append;      /* to what it has: a run goes on; else it is replaced */
 
     /* The first row, needed with path only; borrowed for the call. */
-    const wf_run_axis *axes; /* outermost first */
+    const app_run_axis *axes; /* outermost first */
     int axis_count;
     const char *transport;
     const json_t *options;
-} wf_run_log_options;
+} app_run_log_options;
 
-typedef struct wf_step_log {
+typedef struct app_step_log {
     int64_t step;    /* from 1 */
     float loss;      /* mean over the global batch */
     float grad_norm; /* before clipping */
@@ -54,40 +54,41 @@ typedef struct wf_step_log {
     uint64_t digest;
     const struct wf_par_tensor_digest *of; /* [tensors], with a digest; borrowed for the call */
     int64_t tensors;
-} wf_step_log;
+} app_step_log;
 
-typedef struct wf_run_log wf_run_log;
+typedef struct app_run_log app_run_log;
 
 /**
- * wf_run_log_console - fills console, terminal and columns from what `console` is connected to.
+ * app_run_log_console - fills console, terminal and columns from what `console` is connected to.
  */
-void wf_run_log_console(wf_run_log_options *options, FILE *console);
+void app_run_log_console(app_run_log_options *options, FILE *console);
 
 /**
- * wf_run_log_open - opens the file and writes its first row.
+ * app_run_log_open - opens the file and writes its first row.
  *
- * Owner:   the caller, wf_run_log_close
+ * Owner:   the caller, app_run_log_close
  * Errors:  WF_EIO with path and reason, WF_ENOMEM; *log is then NULL
  */
-wf_status wf_run_log_open(const wf_run_log_options *options, wf_run_log **log, wf_error *error);
+wf_status app_run_log_open(const app_run_log_options *options, app_run_log **log,
+                           wf_error *error);
 
 /**
- * wf_run_log_step - one step: a row that is in the file on return, and what the console shows.
+ * app_run_log_step - one step: a row that is in the file on return, and what the console shows.
  *
  * Errors:  WF_EIO with path and reason
  */
-wf_status wf_run_log_step(wf_run_log *log, const wf_step_log *record, wf_error *error);
+wf_status app_run_log_step(app_run_log *log, const app_step_log *record, wf_error *error);
 
 /**
- * wf_run_log_clear - ends a progress line, so that other text can follow on the console.
+ * app_run_log_clear - ends a progress line, so that other text can follow on the console.
  */
-void wf_run_log_clear(wf_run_log *log);
+void app_run_log_clear(app_run_log *log);
 
 /**
- * wf_run_log_close - closes the file; NULL is allowed.
+ * app_run_log_close - closes the file; NULL is allowed.
  *
  * Errors:  WF_EIO when the file's last bytes could not be kept
  */
-wf_status wf_run_log_close(wf_run_log *log, wf_error *error);
+wf_status app_run_log_close(app_run_log *log, wf_error *error);
 
 #endif

@@ -38,7 +38,7 @@ static void show(wf_tensor *tokens, const char *text)
 }
 
 /* The next byte after text[0 .. length), seeing at most seq_len bytes; -1 on failure. */
-static int next_byte(const wf_options *o, wf_par *par, wf_nn_gpt *model, const char *text,
+static int next_byte(const app_options *o, wf_par *par, wf_nn_gpt *model, const char *text,
                      int64_t length, uint64_t key)
 {
     wf_context *ctx = wf_par_context(par);
@@ -61,9 +61,9 @@ static int next_byte(const wf_options *o, wf_par *par, wf_nn_gpt *model, const c
 }
 
 /* Whether a rank was asked to stop. Without --save nobody listens: SIGTERM ends the process. */
-static bool stop_wished(const wf_options *o, wf_par *par)
+static bool stop_wished(const app_options *o, wf_par *par)
 {
-    const uint64_t mine = wf_wish_now() & WF_WISH_STOP;
+    const uint64_t mine = signal_requests_now() & APP_SIGNAL_STOP;
     const uint64_t *all = o->save ? wf_mesh_gather(wf_par_mesh(par), &mine, sizeof mine) : NULL;
     bool stop = false;
 
@@ -72,8 +72,8 @@ static bool stop_wished(const wf_options *o, wf_par *par)
     return stop;
 }
 
-wf_status wf_sample_text(const wf_options *o, wf_par *par, wf_nn_gpt *model, FILE *out,
-                         bool *stopped)
+wf_status app_sample_text(const app_options *o, wf_par *par, wf_nn_gpt *model, FILE *out,
+                          bool *stopped)
 {
     wf_context *ctx = wf_par_context(par);
     uint64_t key = wf_random_key((uint64_t)o->seed, WF_RANDOM_SAMPLE);

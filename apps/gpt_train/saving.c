@@ -17,29 +17,29 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static bool first(const wf_saving *s)
+static bool first(const app_saving *s)
 {
     return wf_context_rank(wf_par_context(s->par)) == 0;
 }
 
-/* Every process has signals of its own, and one of its ranks grants them. */
-static bool first_of_process(const wf_saving *s)
+/* Every process has signals of its own, and one of its ranks honours them. */
+static bool first_of_process(const app_saving *s)
 {
     int64_t ranks = s->options->tp * s->options->dp / wf_launcher_detected().processes;
 
     return wf_context_rank(wf_par_context(s->par)) % ranks == 0;
 }
 
-static wf_par_checkpoint_kind kind_of(const wf_options *o)
+static wf_par_checkpoint_kind kind_of(const app_options *o)
 {
     return strcmp(o->checkpoint, "full") == 0    ? WF_PAR_SAVE_FULL
            : strcmp(o->checkpoint, "local") == 0 ? WF_PAR_SAVE_LOCAL
                                                  : WF_PAR_SAVE_SHARDED;
 }
 
-static wf_status open_savers(wf_saving *s)
+static wf_status open_savers(app_saving *s)
 {
-    const wf_options *o = s->options;
+    const app_options *o = s->options;
     char best[4096];
     struct stat is;
     wf_par_save_options options = {.dir = o->save,
@@ -66,13 +66,13 @@ static wf_status open_savers(wf_saving *s)
 }
 
 /* The flags, and behind them the best loss, whose text changes. */
-static char **make_texts(wf_saving *s)
+static char **make_texts(app_saving *s)
 {
-    char **texts = wf_resume_texts(s->options, &s->text_count), **longer;
+    char **texts = app_resume_texts(s->options, &s->text_count), **longer;
 
     longer = texts ? realloc(texts, (size_t)(2 * s->text_count + 2) * sizeof *texts) : NULL;
     if (!longer) {
-        wf_resume_free_texts(texts, s->text_count);
+        app_resume_free_texts(texts, s->text_count);
         return NULL;
     }
     longer[2 * s->text_count] = best_key;
@@ -81,16 +81,16 @@ static char **make_texts(wf_saving *s)
     return longer;
 }
 
-wf_status wf_saving_open(wf_saving *s, const wf_options *options, wf_par *par,
-                         wf_par_trainer *trainer, wf_saving_result *result)
+wf_status app_saving_open(app_saving *s, const app_options *options, wf_par *par,
+                          wf_par_trainer *trainer, app_saving_result *result)
 {
-    *s = (wf_saving){.options = options,
-                     .par = par,
-                     .trainer = trainer,
-                     .best_loss = FLT_MAX,
-                     .best_text = "",
-                     .started = now(),
-                     .result = result};
+    *s = (app_saving){.options = options,
+                      .par = par,
+                      .trainer = trainer,
+                      .best_loss = FLT_MAX,
+                      .best_text = "",
+                      .started = now(),
+                      .result = result};
     if (!options->save)
         return WF_OK;
     s->texts = make_texts(s);
@@ -99,18 +99,18 @@ wf_status wf_saving_open(wf_saving *s, const wf_options *options, wf_par *par,
     return open_savers(s);
 }
 
-void wf_saving_close(wf_saving *s)
+void app_saving_close(app_saving *s)
 {
     wf_par_saver_close(s->best);
     wf_par_saver_close(s->saver);
     if (s->texts) {
         s->texts[2 * s->text_count - 1] = s->texts[2 * s->text_count - 2] = NULL;
-        wf_resume_free_texts(s->texts, s->text_count);
+        app_resume_free_texts(s->texts, s->text_count);
     }
-    *s = (wf_saving){.saver = NULL};
+    *s = (app_saving){.saver = NULL};
 }
 
-static void loaded(wf_saving *s, const wf_par_checkpoint *c)
+static void loaded(app_saving *s, const wf_par_checkpoint *c)
 {
     const char *best = wf_par_checkpoint_option(c, best_key);
 
@@ -124,16 +124,16 @@ static void loaded(wf_saving *s, const wf_par_checkpoint *c)
            (long long)wf_par_checkpoint_step(c));
     fflush(stdout);
     if (s->options->steps)
-        wf_resume_tell(s->options, c);
+        app_resume_tell(s->options, c);
 }
 
-static wf_status load(wf_saving *s, const wf_par_checkpoint *c, wf_error *error)
+static wf_status load(app_saving *s, const wf_par_checkpoint *c, wf_error *error)
 {
     return s->trainer ? wf_par_checkpoint_load(s->trainer, c, error)
                       : wf_par_checkpoint_load_model(s->par, s->model, c, error);
 }
 
-wf_status wf_saving_resume(wf_saving *s, const wf_resume *resume, int64_t *step)
+wf_status app_saving_resume(app_saving *s, const app_resume *resume, int64_t *step)
 {
     wf_context *ctx = wf_par_context(s->par);
     wf_error error = {WF_OK, ""};
@@ -150,7 +150,7 @@ wf_status wf_saving_resume(wf_saving *s, const wf_resume *resume, int64_t *step)
             *step = wf_par_checkpoint_step(c);
             return WF_OK;
         }
-        wf_resume_explain(s->options, c, &error);
+        app_resume_explain(s->options, c, &error);
         if (wf_context_status(ctx) != WF_OK || (error.code != WF_EDATA && error.code != WF_EIO))
             break;
         if (first(s) && i + 1 < resume->count)
@@ -162,15 +162,16 @@ wf_status wf_saving_resume(wf_saving *s, const wf_resume *resume, int64_t *step)
     return wf_fail(ctx, error.code, "%s", error.text);
 }
 
-unsigned wf_saving_wishes(const wf_saving *s)
+unsigned app_saving_requests(const app_saving *s)
 {
     double limit = s->options->exit_duration_in_mins * 60;
     bool late = limit > 0 && first(s) && now() - s->started >= limit;
 
-    return (s->options->save ? wf_wish_now() : 0) | (late ? WF_WISH_SAVE | WF_WISH_STOP : 0);
+    return (s->options->save ? signal_requests_now() : 0) |
+           (late ? APP_SIGNAL_SAVE | APP_SIGNAL_STOP : 0);
 }
 
-void wf_saving_validated(wf_saving *s, float loss)
+void app_saving_validated(app_saving *s, float loss)
 {
     if (!(loss < s->best_loss))
         return;
@@ -180,7 +181,7 @@ void wf_saving_validated(wf_saving *s, float loss)
 }
 
 /* What a save came to. One of the communication is in the context. */
-static wf_status heed(wf_saving *s, wf_status status, const wf_error *error)
+static wf_status heed(app_saving *s, wf_status status, const wf_error *error)
 {
     if (first(s) && status != WF_OK && wf_context_status(wf_par_context(s->par)) == WF_OK)
         fprintf(stderr, "gpt_train: no checkpoint was saved: %s; those from before stay\n",
@@ -190,7 +191,7 @@ static wf_status heed(wf_saving *s, wf_status status, const wf_error *error)
 }
 
 /* End what is being written; then this step, and in the end wait for it. */
-static wf_status save(wf_saving *s, wf_par_saver *saver, int64_t step, bool wait)
+static wf_status save(app_saving *s, wf_par_saver *saver, int64_t step, bool wait)
 {
     wf_error error = {WF_OK, ""};
 
@@ -205,7 +206,7 @@ static wf_status save(wf_saving *s, wf_par_saver *saver, int64_t step, bool wait
     return heed(s, error.code, &error);
 }
 
-void wf_saving_finish(wf_saving *s)
+void app_saving_finish(app_saving *s)
 {
     wf_error error = {WF_OK, ""};
 
@@ -215,10 +216,10 @@ void wf_saving_finish(wf_saving *s)
                 error.text);
 }
 
-wf_status wf_saving_step(wf_saving *s, int64_t step, unsigned wishes, bool *stop)
+wf_status app_saving_step(app_saving *s, int64_t step, unsigned requests, bool *stop)
 {
-    const wf_options *o = s->options;
-    bool last = step == o->steps, leave = (wishes & WF_WISH_STOP) && !last;
+    const app_options *o = s->options;
+    bool last = step == o->steps, leave = (requests & APP_SIGNAL_STOP) && !last;
     bool due = o->save_interval && step % o->save_interval == 0;
     wf_error error = {WF_OK, ""};
     wf_status status = WF_OK;
@@ -230,10 +231,10 @@ wf_status wf_saving_step(wf_saving *s, int64_t step, unsigned wishes, bool *stop
     if (s->saver && status == WF_OK && wf_par_saver_busy(s->saver) &&
         wf_par_saver_poll(s->saver, &error) != WF_OK)
         status = heed(s, error.code, &error);
-    if (s->saver && status == WF_OK && (due || last || (wishes & WF_WISH_SAVE)))
+    if (s->saver && status == WF_OK && (due || last || (requests & APP_SIGNAL_SAVE)))
         status = save(s, s->saver, step, last || leave);
     if (first_of_process(s))
-        wf_wish_granted(wishes);
+        signal_requests_honoured(requests);
     s->result->preempted = leave;
     return status;
 }

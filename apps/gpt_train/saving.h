@@ -7,14 +7,14 @@
 #include <weft/weft.h>
 
 /* Shared by the ranks of a process, which all write the same to it. */
-typedef struct wf_saving_result {
+typedef struct app_saving_result {
     atomic_bool failed; /* the last save, or loading: exit status 8 where a file is to blame */
     bool made;          /* the directory of --save, which was not there before */
     atomic_bool preempted; /* saved, and stopped before the last step: 75 */
-} wf_saving_result;
+} app_saving_result;
 
-typedef struct wf_saving {
-    const wf_options *options;
+typedef struct app_saving {
+    const app_options *options;
     wf_par *par;
     wf_par_trainer *trainer; /* NULL: `model` alone is loaded, and nothing saved */
     wf_nn_module *model;
@@ -22,33 +22,33 @@ typedef struct wf_saving {
     char **texts;               /* what checkpoints keep; the last pair is the best loss */
     int64_t text_count;
     char best_text[32];
-    float best_loss; /* of validation; FLT_MAX before */
+    float best_loss; /* the lowest of validation so far; FLT_MAX before */
     bool new_best;
     double started; /* s, of the process */
-    wf_saving_result *result;
-} wf_saving;
+    app_saving_result *result;
+} app_saving;
 
 /* Take what saving needs. Errors: in the context. In a plan too, since it is memory. */
-wf_status wf_saving_open(wf_saving *s, const wf_options *options, wf_par *par,
-                         wf_par_trainer *trainer, wf_saving_result *result);
-void wf_saving_close(wf_saving *s);
+wf_status app_saving_open(app_saving *s, const app_options *options, wf_par *par,
+                          wf_par_trainer *trainer, app_saving_result *result);
+void app_saving_close(app_saving *s);
 
 /* Load the first of these that is valid; *step is what it has done, 0 where there is none.
    Collective. Errors: in the context. */
-wf_status wf_saving_resume(wf_saving *s, const wf_resume *resume, int64_t *step);
+wf_status app_saving_resume(app_saving *s, const app_resume *resume, int64_t *step);
 
-/* This rank's wishes at the end of a step (apps/gpt_train/signal_requests.h); the ranks add them up. */
-unsigned wf_saving_wishes(const wf_saving *s);
+/* This rank's requests at the end of a step (apps/gpt_train/signal_requests.h); the ranks add them up. */
+unsigned app_saving_requests(const app_saving *s);
 
 /* A validation loss. */
-void wf_saving_validated(wf_saving *s, float loss);
+void app_saving_validated(app_saving *s, float loss);
 
-/* The end of a step with the wishes of all ranks: save what is to be saved. *stop: it was the
+/* The end of a step with the requests of all ranks: save what is to be saved. *stop: it was the
    last one. Collective. A save that fails is told, and training goes on. */
-wf_status wf_saving_step(wf_saving *s, int64_t step, unsigned wishes, bool *stop);
+wf_status app_saving_step(app_saving *s, int64_t step, unsigned requests, bool *stop);
 
 /* Training ends because of what all ranks have found alike: what is still being written is a state
    from before, and is finished. Collective. */
-void wf_saving_finish(wf_saving *s);
+void app_saving_finish(app_saving *s);
 
 #endif

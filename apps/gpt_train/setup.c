@@ -8,7 +8,7 @@ static wf_dtype dtype_of(const char *name)
     return strcmp(name, "bf16") == 0 ? WF_BF16 : WF_F32;
 }
 
-wf_par_options wf_setup_rank(const wf_options *o, bool plan)
+wf_par_options app_setup_rank(const app_options *o, bool plan)
 {
     const char *reshard = o->reshard_after_forward, *accumulate = o->accumulate;
 
@@ -58,7 +58,7 @@ static wf_status freeze(wf_nn_module *model, const char *patterns)
     return status;
 }
 
-wf_nn_gpt *wf_setup_model(const wf_options *o, wf_context *ctx)
+wf_nn_gpt *app_setup_model(const app_options *o, wf_context *ctx)
 {
     const wf_nn_gpt_config config = {.arch = strcmp(o->arch, "llama") == 0 ? WF_NN_LLAMA
                                                                            : WF_NN_GPT2,
@@ -90,11 +90,11 @@ static wf_nn_method method_of(const char *name)
                                        : WF_NN_ADAMW;
 }
 
-wf_par_train_options wf_setup_training(const wf_options *o)
+wf_par_train_options app_setup_training(const app_options *o)
 {
     return (wf_par_train_options){.global_batch = o->global_batch_size,
                                   .micro_batch = o->micro_batch_size,
-                                  .seq_len = o->seq_len,
+                                  .field = WF_PAR_GPT_FIELDS(o->seq_len),
                                   .clip = (float)o->clip_grad,
                                   .optimizer = {.method = method_of(o->optimizer),
                                                 .beta1 = (float)o->beta1,
@@ -108,7 +108,7 @@ wf_par_train_options wf_setup_training(const wf_options *o)
                                   .loss = wf_par_gpt_loss};
 }
 
-bool wf_setup_evaluates(const wf_options *o, int64_t step)
+bool app_setup_evaluates(const app_options *o, int64_t step)
 {
     return o->eval_interval && (step % o->eval_interval == 0 || step == o->steps);
 }

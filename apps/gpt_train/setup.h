@@ -5,11 +5,11 @@
 #include "apps/options/options.h"
 #include <weft/weft.h>
 
-wf_par_options wf_setup_rank(const wf_options *options, bool plan);
+wf_par_options app_setup_rank(const app_options *options, bool plan);
 /* The model on the fake device; NULL with the reason in the context. Owner: caller. */
-wf_nn_gpt *wf_setup_model(const wf_options *options, wf_context *ctx);
-wf_par_train_options wf_setup_training(const wf_options *options);
+wf_nn_gpt *app_setup_model(const app_options *options, wf_context *ctx);
+wf_par_train_options app_setup_training(const app_options *options);
 /* Whether a run evaluates behind this step. */
-bool wf_setup_evaluates(const wf_options *options, int64_t step);
+bool app_setup_evaluates(const app_options *options, int64_t step);
 
 #endif

@@ -1,4 +1,4 @@
-/* apps/gpt_train/signal_requests.c - signals as wishes; see the header. */
+/* apps/gpt_train/signal_requests.c - signals as requests; see the header. */
 #include "apps/gpt_train/signal_requests.h"
 #include <signal.h>
 #include <stdatomic.h>
@@ -6,11 +6,12 @@
 
 enum { LINGER_S = 3 };
 
-static atomic_uint wishes;
+static atomic_uint requests;
 
 static void note(int number)
 {
-    atomic_fetch_or(&wishes, number == SIGUSR1 ? WF_WISH_SAVE : WF_WISH_SAVE | WF_WISH_STOP);
+    atomic_fetch_or(&requests,
+                    number == SIGUSR1 ? APP_SIGNAL_SAVE : APP_SIGNAL_SAVE | APP_SIGNAL_STOP);
 }
 
 /* What is ignored stays so: nohup, and shells that start a run in the background, mean it. */
@@ -23,7 +24,7 @@ static void note_from_now_on(int number, int flags)
         sigaction(number, &action, NULL);
 }
 
-void wf_wish_listen(void)
+void signal_requests_listen(void)
 {
     note_from_now_on(SIGTERM, 0);
     note_from_now_on(SIGUSR1, 0);
@@ -31,7 +32,7 @@ void wf_wish_listen(void)
     note_from_now_on(SIGINT, (int)SA_RESETHAND); /* who types it twice does not want to wait */
 }
 
-void wf_wish_write_errors(void)
+void signal_requests_write_errors(void)
 {
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN);
@@ -50,7 +51,7 @@ static void end_later(int number)
     alarm(LINGER_S);
 }
 
-void wf_wish_linger(void)
+void signal_requests_linger(void)
 {
     struct sigaction later = {.sa_handler = end_later, .sa_flags = SA_RESTART};
     struct sigaction now = {.sa_handler = end_now};
@@ -61,12 +62,12 @@ void wf_wish_linger(void)
     sigaction(SIGTERM, &later, NULL);
 }
 
-unsigned wf_wish_now(void)
+unsigned signal_requests_now(void)
 {
-    return atomic_load(&wishes);
+    return atomic_load(&requests);
 }
 
-void wf_wish_granted(unsigned granted)
+void signal_requests_honoured(unsigned honoured)
 {
-    atomic_fetch_and(&wishes, ~granted);
+    atomic_fetch_and(&requests, ~honoured);
 }

@@ -1,24 +1,25 @@
 /*
- * apps/gpt_train/signal_requests.h - what somebody outside wishes of a run: SIGUSR1 to save, SIGTERM, SIGHUP
- * (the terminal is gone) and SIGINT to save and stop. Handlers only note it; ranks look at the end of a step, and agree.
+ * apps/gpt_train/signal_requests.h - signals as requests to a run: SIGUSR1 asks it to save, SIGTERM,
+ * SIGHUP (the terminal is gone) and SIGINT ask it to save and stop. A handler only notes the request; the
+ * ranks look at the end of a step, and agree.
  */
-#ifndef WF_APPS_WISH_H
-#define WF_APPS_WISH_H
+#ifndef WF_APPS_SIGNAL_REQUESTS_H
+#define WF_APPS_SIGNAL_REQUESTS_H
 
-enum { WF_WISH_SAVE = 1, WF_WISH_STOP = 2 };
+enum { APP_SIGNAL_SAVE = 1, APP_SIGNAL_STOP = 2 };
 
-/* From now on these signals are wishes; a second SIGINT ends the process. */
-void wf_wish_listen(void);
+/* From now on these signals are requests; a second SIGINT ends the process. */
+void signal_requests_listen(void);
 
 /* A reader that is gone and a file that may not grow are errors of write(), not signals. */
-void wf_wish_write_errors(void);
+void signal_requests_write_errors(void);
 
-/* SIGTERM ends this process a little later. A launcher ends all processes so when one has failed;
-   what that was can still be said. */
-void wf_wish_linger(void);
+/* SIGTERM ends this process a little later. A launcher ends all processes with it when one has failed,
+   and there is time to say what has. */
+void signal_requests_linger(void);
 
-/* The wishes so far, a bit each; those that were granted are forgotten. */
-unsigned wf_wish_now(void);
-void wf_wish_granted(unsigned wishes);
+/* The requests so far, a bit each; those that were honoured are forgotten. */
+unsigned signal_requests_now(void);
+void signal_requests_honoured(unsigned requests);
 
 #endif

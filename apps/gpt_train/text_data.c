@@ -15,7 +15,7 @@ typedef struct text_file {
     int64_t first; /* place of its first byte in the whole text */
 } text_file;
 
-struct wf_text_data {
+struct app_text_data {
     text_file *files;
     int64_t file_count;
     int64_t size, train_size;
@@ -24,7 +24,7 @@ struct wf_text_data {
     uint64_t key;
 };
 
-static wf_status open_file(wf_text_data *data, text_file *file, const char *name,
+static wf_status open_file(app_text_data *data, text_file *file, const char *name,
                            wf_error *error)
 {
     struct stat info;
@@ -32,7 +32,7 @@ static wf_status open_file(wf_text_data *data, text_file *file, const char *name
     file->name = strdup(name);
     if (!file->name)
         return wf_error_set(error, WF_ENOMEM, "no memory for the data file's name");
-    /* Not to wait for a writer where the name is a pipe's. */
+    /* This does not wait for a writer where the name is a pipe's. */
     file->descriptor = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file->descriptor < 0 || fstat(file->descriptor, &info))
         return wf_error_set(error, WF_EIO, "cannot open data file %s: %s", name,
@@ -48,9 +48,9 @@ static wf_status open_file(wf_text_data *data, text_file *file, const char *name
     return WF_OK;
 }
 
-static wf_status check_part(const wf_text_data *data, wf_text_part part, wf_error *error)
+static wf_status check_part(const app_text_data *data, app_text_part part, wf_error *error)
 {
-    long long have = wf_text_data_size(data, part), need = data->seq_len + 1;
+    long long have = app_text_data_size(data, part), need = data->seq_len + 1;
 
     if (have >= need)
         return WF_OK;
@@ -60,7 +60,7 @@ static wf_status check_part(const wf_text_data *data, wf_text_part part, wf_erro
             "the %s part has %lld of the data's %lld bytes (--val-fraction %g), and "
             "the shortest sequence needs 2; use more --data, or another "
             "--val-fraction",
-            part == WF_TEXT_TRAIN ? "training" : "validation", have, (long long)data->size,
+            part == APP_TEXT_TRAIN ? "training" : "validation", have, (long long)data->size,
             data->val_fraction);
     return wf_error_set(
         error, WF_EINVAL,
@@ -68,14 +68,14 @@ static wf_status check_part(const wf_text_data *data, wf_text_part part, wf_erro
         "the "
         "%s part has %lld of the data's %lld (--val-fraction %g); use a --seq-len of at most "
         "%lld, more --data, or another --val-fraction",
-        (long long)data->seq_len, need, part == WF_TEXT_TRAIN ? "training" : "validation", have,
-        (long long)data->size, data->val_fraction, have - 1);
+        (long long)data->seq_len, need, part == APP_TEXT_TRAIN ? "training" : "validation",
+        have, (long long)data->size, data->val_fraction, have - 1);
 }
 
-wf_status wf_text_data_open(const wf_text_options *options, wf_text_data **data,
-                            wf_error *error)
+wf_status app_text_data_open(const app_text_options *options, app_text_data **data,
+                             wf_error *error)
 {
-    wf_text_data *d = calloc(1, sizeof *d);
+    app_text_data *d = calloc(1, sizeof *d);
     wf_status status = WF_OK;
 
     *data = NULL;
@@ -97,17 +97,17 @@ wf_status wf_text_data_open(const wf_text_options *options, wf_text_data **data,
     }
     d->train_size = d->size - (int64_t)((double)d->size * options->val_fraction);
     if (status == WF_OK)
-        status = check_part(d, WF_TEXT_TRAIN, error);
+        status = check_part(d, APP_TEXT_TRAIN, error);
     if (status == WF_OK && options->validates)
-        status = check_part(d, WF_TEXT_VALIDATION, error);
+        status = check_part(d, APP_TEXT_VALIDATION, error);
     if (status == WF_OK)
         *data = d;
     else
-        wf_text_data_close(d);
+        app_text_data_close(d);
     return status;
 }
 
-void wf_text_data_close(wf_text_data *data)
+void app_text_data_close(app_text_data *data)
 {
     if (!data)
         return;
@@ -120,13 +120,13 @@ void wf_text_data_close(wf_text_data *data)
     free(data);
 }
 
-int64_t wf_text_data_size(const wf_text_data *data, wf_text_part part)
+int64_t app_text_data_size(const app_text_data *data, app_text_part part)
 {
-    return part == WF_TEXT_TRAIN ? data->train_size : data->size - data->train_size;
+    return part == APP_TEXT_TRAIN ? data->train_size : data->size - data->train_size;
 }
 
 /* The file that holds a byte of the whole text. */
-static const text_file *file_at(const wf_text_data *data, int64_t at)
+static const text_file *file_at(const app_text_data *data, int64_t at)
 {
     int64_t low = 0, high = data->file_count;
 
@@ -142,7 +142,7 @@ static const text_file *file_at(const wf_text_data *data, int64_t at)
 }
 
 /* size bytes of the whole text, which may lie in several files. */
-static wf_status read_bytes(const wf_text_data *data, int64_t at, unsigned char *to,
+static wf_status read_bytes(const app_text_data *data, int64_t at, unsigned char *to,
                             int64_t size, wf_error *error)
 {
     while (size) {
@@ -166,20 +166,20 @@ static wf_status read_bytes(const wf_text_data *data, int64_t at, unsigned char 
 }
 
 /* Where a sequence begins. Validation draws from streams that no step reaches. */
-static int64_t start_of(const wf_text_data *data, wf_text_part part, int64_t batch,
+static int64_t start_of(const app_text_data *data, app_text_part part, int64_t batch,
                         int64_t index)
 {
-    bool validation = part == WF_TEXT_VALIDATION;
+    bool validation = part == APP_TEXT_VALIDATION;
     uint64_t stream = (uint64_t)batch | (validation ? UINT64_C(1) << 63 : 0);
-    uint64_t starts = (uint64_t)(wf_text_data_size(data, part) - data->seq_len);
+    uint64_t starts = (uint64_t)(app_text_data_size(data, part) - data->seq_len);
 
     return (int64_t)wf_random_below(data->key, stream, (uint64_t)index, starts) +
            (validation ? data->train_size : 0);
 }
 
-wf_status wf_text_data_read(const wf_text_data *data, wf_text_part part, int64_t batch,
-                            int64_t first, int64_t count, int32_t *tokens, int32_t *targets,
-                            wf_error *error)
+wf_status app_text_data_read(const app_text_data *data, app_text_part part, int64_t batch,
+                             int64_t first, int64_t count, int32_t *tokens, int32_t *targets,
+                             wf_error *error)
 {
     int64_t length = data->seq_len;
     wf_status status = check_part(data, part, error);

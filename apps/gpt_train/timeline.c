@@ -13,7 +13,7 @@
 
 enum {
     COMPUTE,
-    COMMUNICATION, /* and further rows */
+    COMMUNICATION, /* the first of the rows for collectives */
     MOST_ROWS = 16,
     MOST_LINES = (WF_MAX_AXES + 1) * WF_COLLECTIVE_KINDS /* axes, and the world */
 };
@@ -24,7 +24,7 @@ typedef struct part {
     size_t bytes;
 } part;
 
-struct wf_timeline {
+struct app_timeline {
     char *path;    /* without symbolic links */
     char *partial; /* what is written, and then renamed */
     pthread_mutex_t lock;
@@ -48,7 +48,7 @@ static wf_status cannot_write(const char *path, wf_error *error)
 /* A timeline of nothing, so that the file is whole from the beginning. */
 static wf_status begin(const char *path, wf_error *error)
 {
-    /* Not to wait for a reader where the name is a pipe's. */
+    /* This does not wait for a reader where the name is a pipe's. */
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
     struct stat s;
     bool good = fd >= 0 && fstat(fd, &s) == 0;
@@ -66,7 +66,7 @@ static wf_status begin(const char *path, wf_error *error)
     return good ? WF_OK : cannot_write(path, error);
 }
 
-static void free_timeline(wf_timeline *t)
+static void free_timeline(app_timeline *t)
 {
     for (int r = 0; r < t->ranks; r++)
         free(t->of[r].text);
@@ -75,9 +75,10 @@ static void free_timeline(wf_timeline *t)
     free(t);
 }
 
-wf_status wf_timeline_open(const char *path, int ranks, wf_timeline **timeline, wf_error *error)
+wf_status app_timeline_open(const char *path, int ranks, app_timeline **timeline,
+                            wf_error *error)
 {
-    wf_timeline *t;
+    app_timeline *t;
 
     *timeline = NULL;
     if (begin(path, error) != WF_OK)
@@ -97,7 +98,7 @@ wf_status wf_timeline_open(const char *path, int ranks, wf_timeline **timeline, 
     return WF_OK;
 }
 
-int64_t wf_timeline_clock(void)
+int64_t app_timeline_clock(void)
 {
     struct timespec t;
 
@@ -223,12 +224,12 @@ static wf_status put_rank(rows *t, int rank, const wf_trace *trace,
     return status == WF_OK ? put_transfers(t, rank, n, transfer, error) : status;
 }
 
-wf_status wf_timeline_text(int rank, const wf_trace *trace, int64_t zero, char **text,
-                           size_t *bytes, wf_error *error)
+wf_status app_timeline_text(int rank, const wf_trace *trace, int64_t zero, char **text,
+                            size_t *bytes, wf_error *error)
 {
     const wf_trace_event **transfer =
         malloc(((size_t)wf_trace_count(trace) + 1) * sizeof(const wf_trace_event *));
-    rows to = {.zero = zero - (wf_timeline_clock() - wf_trace_now()), .empty = true};
+    rows to = {.zero = zero - (app_timeline_clock() - wf_trace_now()), .empty = true};
     wf_status status;
 
     *text = NULL;
@@ -247,7 +248,7 @@ wf_status wf_timeline_text(int rank, const wf_trace *trace, int64_t zero, char *
 }
 
 /* All that has come, rank by rank. */
-static bool write_parts(const wf_timeline *t, FILE *file)
+static bool write_parts(const app_timeline *t, FILE *file)
 {
     bool good = fputs("[\n", file) != EOF, empty = true;
 
@@ -264,7 +265,7 @@ static bool write_parts(const wf_timeline *t, FILE *file)
 }
 
 /* Under another name, and then renamed: whoever reads the file finds a whole one. */
-static wf_status replace(wf_timeline *t, wf_error *error)
+static wf_status replace(app_timeline *t, wf_error *error)
 {
     int fd = open(t->partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
     FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
@@ -284,7 +285,7 @@ static wf_status replace(wf_timeline *t, wf_error *error)
     return error->code;
 }
 
-void wf_timeline_put(wf_timeline *t, int rank, char *text, size_t bytes)
+void app_timeline_put(app_timeline *t, int rank, char *text, size_t bytes)
 {
     wf_error later = {WF_OK, ""};
 
@@ -296,7 +297,7 @@ void wf_timeline_put(wf_timeline *t, int rank, char *text, size_t bytes)
     pthread_mutex_unlock(&t->lock);
 }
 
-wf_status wf_timeline_close(wf_timeline *t, wf_error *error)
+wf_status app_timeline_close(app_timeline *t, wf_error *error)
 {
     wf_status status = WF_OK;
 
@@ -324,7 +325,7 @@ static line *line_of(line *lines, int *n, const wf_trace_event *e)
     return &lines[(*n)++];
 }
 
-void wf_timeline_summary(FILE *out, const wf_trace *trace)
+void app_timeline_summary(FILE *out, const wf_trace *trace)
 {
     line lines[MOST_LINES];
     int n = 0;

@@ -11,49 +11,49 @@
 #include <stdio.h>
 #include <weft/weft.h>
 
-typedef struct wf_timeline wf_timeline; /* one for all ranks, where rank 0 runs */
+typedef struct app_timeline app_timeline; /* one for all ranks, where rank 0 runs */
 
 /**
- * wf_timeline_open - makes the file, so that a run does not begin whose timeline cannot be kept.
+ * app_timeline_open - makes the file, so that a run does not begin whose timeline cannot be kept.
  *
  * @param ranks  how many will put rows
- * Owner:   the caller, wf_timeline_close
+ * Owner:   the caller, app_timeline_close
  * Errors:  WF_EIO with path and reason, WF_ENOMEM; *timeline is then NULL
  */
-wf_status wf_timeline_open(const char *path, int ranks, wf_timeline **timeline,
-                           wf_error *error);
+wf_status app_timeline_open(const char *path, int ranks, app_timeline **timeline,
+                            wf_error *error);
 
-/** wf_timeline_clock - nanoseconds since 1970: what the hosts of a run have in common. */
-int64_t wf_timeline_clock(void);
+/** app_timeline_clock - nanoseconds since 1970: what the hosts of a run have in common. */
+int64_t app_timeline_clock(void);
 
 /**
- * wf_timeline_text - what one rank did, as rows of the file, which another process may put there.
+ * app_timeline_text - what one rank did, as rows of the file, which another process may put there.
  *
- * @param zero  when the timeline begins, by wf_timeline_clock
+ * @param zero  when the timeline begins, by app_timeline_clock
  * Owner:       the caller, free; NULL on failure
  * Errors:      WF_ENOMEM
  */
-wf_status wf_timeline_text(int rank, const wf_trace *trace, int64_t zero, char **text,
-                           size_t *bytes, wf_error *error);
+wf_status app_timeline_text(int rank, const wf_trace *trace, int64_t zero, char **text,
+                            size_t *bytes, wf_error *error);
 
 /**
- * wf_timeline_put - the rows of a rank, once for each; with the last ones the file is written.
+ * app_timeline_put - the rows of a rank, once for each; with the last ones the file is written.
  * Ranks may call at the same time. What cannot be written is tried again, and told, when the
  * timeline closes: a run is worth more.
  *
- * @param text  from wf_timeline_text; the timeline's from now on
+ * @param text  from app_timeline_text; the timeline's from now on
  */
-void wf_timeline_put(wf_timeline *timeline, int rank, char *text, size_t bytes);
+void app_timeline_put(app_timeline *timeline, int rank, char *text, size_t bytes);
 
 /**
- * wf_timeline_close - writes what has come since, and frees the timeline; NULL is allowed.
+ * app_timeline_close - writes what has come since, and frees the timeline; NULL is allowed.
  *
  * Errors:  WF_EIO with path and reason
  */
-wf_status wf_timeline_close(wf_timeline *timeline, wf_error *error);
+wf_status app_timeline_close(app_timeline *timeline, wf_error *error);
 
-/** wf_timeline_summary - how long collectives took by axis and kind, how much of that passed while
+/** app_timeline_summary - how long collectives took by axis and kind, how much of that passed while
  * kernels ran, and how long the rank stood still for them. */
-void wf_timeline_summary(FILE *out, const wf_trace *trace);
+void app_timeline_summary(FILE *out, const wf_trace *trace);
 
 #endif

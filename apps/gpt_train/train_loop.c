@@ -1,4 +1,5 @@
 /* apps/gpt_train/train_loop.c - one rank: build, plan, materialise, train, evaluate, sample. */
+#include "apps/gpt_train/rank_trace.h"
 #include "apps/gpt_train/saving.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/step_report.h"
@@ -8,21 +9,18 @@
 #include <string.h>
 #include <time.h>
 
-enum { TRACE_EVENTS = 1 << 17 }; /* of a rank */
-
 typedef struct loop {
     wf_rank *rank;
-    const wf_train_job *job;
-    const wf_options *o;
+    const app_train_job *job;
+    const app_options *o;
     wf_par *par;
     wf_nn_gpt *model;
     wf_par_trainer *trainer;
-    wf_saving saving;
-    int64_t resumed; /* steps that were done before */
-    unsigned wishes; /* of all ranks, at the end of a step */
-    wf_trace *trace;
-    int64_t trace_zero;
-    bool told; /* that the layout is not exact */
+    app_saving saving;
+    int64_t resumed;   /* steps that were done before */
+    unsigned requests; /* those of all ranks, at the end of a step */
+    rank_trace trace;
+    bool told; /* true once it is said that the layout is not exact */
 } loop;
 
 static double now_ms(void)
@@ -33,36 +31,33 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-static wf_status read_part(void *self, wf_text_part part, int64_t step, int64_t first,
-                           int64_t count, int32_t *tokens, int32_t *targets, wf_error *error)
+static wf_status read_part(void *self, app_text_part part, int64_t step, int64_t first,
+                           int64_t count, void *const *field, wf_error *error)
 {
-    const wf_train_job *job = self;
+    const app_train_job *job = self;
 
-    return wf_text_data_read(job->data, part, step, first, count, tokens, targets, error);
+    return app_text_data_read(job->data, part, step, first, count, field[0], field[1], error);
 }
 
 static wf_status read_train(void *self, int64_t step, int64_t first, int64_t count,
-                            int64_t length, int32_t *tokens, int32_t *targets, wf_error *error)
+                            void *const *field, wf_error *error)
 {
-    (void)length;
-    return read_part(self, WF_TEXT_TRAIN, step, first, count, tokens, targets, error);
+    return read_part(self, APP_TEXT_TRAIN, step, first, count, field, error);
 }
 
 static wf_status read_validation(void *self, int64_t step, int64_t first, int64_t count,
-                                 int64_t length, int32_t *tokens, int32_t *targets,
-                                 wf_error *error)
+                                 void *const *field, wf_error *error)
 {
-    (void)length;
-    return read_part(self, WF_TEXT_VALIDATION, step, first, count, tokens, targets, error);
+    return read_part(self, APP_TEXT_VALIDATION, step, first, count, field, error);
 }
 
 /* The largest of all ranks' memory peaks, the work of all since it was counted last, and what any
    of them was asked for. */
-static wf_status sum_up(loop *l, double flops, wf_step_log *record)
+static wf_status sum_up(loop *l, double flops, app_step_log *record)
 {
     typedef struct share {
         double peak, flops;
-        uint64_t wishes;
+        uint64_t requests;
     } share;
     wf_context *ctx = wf_par_context(l->par);
     const share *all;
@@ -72,27 +67,28 @@ static wf_status sum_up(loop *l, double flops, wf_step_log *record)
     wf_pool_report(wf_context_pool(ctx), &report);
     mine = (share){.peak = (double)report.peak,
                    .flops = wf_context_flops(ctx) - flops,
-                   .wishes = wf_saving_wishes(&l->saving)};
-    l->wishes = 0;
+                   .requests = app_saving_requests(&l->saving)};
+    l->requests = 0;
     all = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine);
     for (int i = 0; all && i < l->rank->size; i++) {
         if ((size_t)all[i].peak > record->memory_peak)
             record->memory_peak = (size_t)all[i].peak;
         record->gflops += all[i].flops / record->ms / 1e6;
-        l->wishes |= (unsigned)all[i].wishes;
+        l->requests |= (unsigned)all[i].requests;
     }
     return wf_context_status(ctx);
 }
 
-static wf_status evaluate(loop *l, int64_t step, wf_step_log *record)
+static wf_status evaluate(loop *l, int64_t step, app_step_log *record)
 {
     const wf_par_data validation = {read_validation, (void *)l->job};
 
-    if (!wf_setup_evaluates(l->o, step))
+    if (!app_setup_evaluates(l->o, step))
         return WF_OK;
     record->has_val_loss = true;
-    if (wf_par_evaluate(l->trainer, l->o->eval_iters, &validation, &record->val_loss) == WF_OK)
-        wf_saving_validated(&l->saving, record->val_loss);
+    if (wf_par_evaluate(l->trainer, l->o->eval_iters, &validation, NULL, &record->val_loss) ==
+        WF_OK)
+        app_saving_validated(&l->saving, record->val_loss);
     return wf_context_status(wf_par_context(l->par));
 }
 
@@ -103,13 +99,13 @@ static wf_status tell_step(loop *l, int64_t step, wf_par_report *report)
 
     wf_par_report_end(l->par, &l->model->base, report);
     if (l->o->comm_report) {
-        wf_step_report_collectives(stdout, report);
+        app_step_report_collectives(stdout, report);
         fprintf(stdout, "  (of rank %d, in step %lld; the world's is the gradient norm)\n",
                 l->rank->index, (long long)step);
         fflush(stdout);
     }
-    if (l->o->report_json && wf_step_report_write(wf_step_report_json(l->o, report),
-                                                  l->o->report_json, &error) != WF_OK)
+    if (l->o->report_json && app_step_report_write(app_step_report_json(l->o, report),
+                                                   l->o->report_json, &error) != WF_OK)
         return wf_fail(wf_par_context(l->par), error.code, "%s", error.text);
     return WF_OK;
 }
@@ -119,113 +115,8 @@ static int64_t report_step(const loop *l)
     return l->resumed + (l->o->steps - l->resumed < 2 ? 1 : 2);
 }
 
-/* The rows of ranks in other processes come to rank 0, which has the file. */
-static wf_status collect_rows(loop *l, const int64_t *here, wf_error *error)
-{
-    wf_status status = WF_OK;
-
-    for (int r = 0; r < l->rank->size && status == WF_OK; r++) {
-        int64_t bytes = 0;
-        char *text;
-
-        if (here[r])
-            continue;
-        status = wf_recv(l->rank->world, sizeof bytes, r, &bytes, 1, error);
-        if (status != WF_OK)
-            break;
-        text = malloc((size_t)bytes + 1);
-        if (!text)
-            return wf_error_set(error, WF_ENOMEM, "no memory for the timeline of rank %d", r);
-        status = wf_recv(l->rank->world, 1, r, text, bytes, error);
-        if (status == WF_OK)
-            wf_timeline_put(l->job->timeline, r, text, (size_t)bytes);
-        else
-            free(text);
-    }
-    return status;
-}
-
-/* Of a run that has failed, the rows of rank 0's process alone. */
-static wf_status hand_in_rows(loop *l, const wf_trace *trace, bool well, wf_error *error)
-{
-    const int64_t mine = l->job->timeline != NULL, *here = NULL;
-    char *text;
-    size_t bytes;
-    wf_status status =
-        wf_timeline_text(l->rank->index, trace, l->trace_zero, &text, &bytes, error);
-
-    if (well && !(here = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine)))
-        well = false;
-    if (status == WF_OK && l->job->timeline) {
-        wf_timeline_put(l->job->timeline, l->rank->index, text, bytes);
-        text = NULL;
-    } else if (status == WF_OK && well) {
-        int64_t size = (int64_t)bytes;
-
-        status = wf_send(l->rank->world, sizeof size, 0, &size, 1, error);
-        if (status == WF_OK)
-            status = wf_send(l->rank->world, 1, 0, text, size, error);
-    }
-    free(text);
-    return status == WF_OK && well && l->rank->index == 0 ? collect_rows(l, here, error)
-                                                          : status;
-}
-
-/* What was traced goes to the file when the last of its steps is done, or when the run ends. */
-static wf_status tell_timeline(loop *l)
-{
-    wf_context *ctx = wf_par_context(l->par);
-    wf_error error = {WF_OK, ""};
-    wf_trace *trace = l->trace;
-    bool well = wf_context_status(ctx) == WF_OK;
-
-    l->trace = NULL;
-    if (trace && hand_in_rows(l, trace, well, &error) != WF_OK)
-        wf_fail(ctx, error.code, "%s", error.text);
-    if (trace && l->rank->index == l->o->rank && wf_context_status(ctx) == WF_OK) {
-        wf_timeline_summary(stdout, trace);
-        fprintf(stdout, "  (of rank %d, in steps %lld to %lld; %lld events found no room)\n",
-                l->rank->index, (long long)l->o->trace_steps.first,
-                (long long)l->o->trace_steps.last, (long long)wf_trace_lost(trace));
-        fflush(stdout);
-    }
-    wf_trace_close(trace);
-    return wf_context_status(ctx);
-}
-
-/* All ranks count from rank 0's beginning. */
-static wf_status open_trace(loop *l)
-{
-    wf_error error = {WF_OK, ""};
-
-    if (!l->o->trace)
-        return WF_OK;
-    l->trace_zero = wf_timeline_clock();
-    l->trace = wf_trace_open(TRACE_EVENTS, &error);
-    if (!l->trace || wf_broadcast(l->rank->world, sizeof l->trace_zero, 0, &l->trace_zero, 1,
-                                  &error) != WF_OK)
-        return wf_fail(wf_par_context(l->par), error.code, "%s", error.text);
-    return WF_OK;
-}
-
-/* wf_par_train_step, on the timeline if it is asked for. */
-static wf_status run_step(loop *l, int64_t step, const wf_par_data *data, wf_par_step *result)
-{
-    const wf_steps *traced = &l->o->trace_steps;
-    wf_status status;
-
-    if (l->trace && step >= traced->first)
-        wf_mesh_trace(wf_par_mesh(l->par), l->trace);
-    status = wf_par_train_step(l->trainer, step, data, result);
-    if (l->trace)
-        wf_mesh_trace(wf_par_mesh(l->par), NULL);
-    if (status == WF_OK && step == traced->last)
-        status = tell_timeline(l);
-    return status;
-}
-
-/* As --digest asks for them; those of tensors are in *of, which the caller frees. */
-static wf_status take_digests(loop *l, wf_step_log *record, wf_par_tensor_digest **of)
+/* Take the digests that --digest asks for; those of tensors are in *of, which the caller frees. */
+static wf_status take_digests(loop *l, app_step_log *record, wf_par_tensor_digest **of)
 {
     bool each = strcmp(l->o->digest, "tensors") == 0;
 
@@ -245,14 +136,14 @@ static wf_status train_step(loop *l, int64_t step)
     const wf_par_data train = {read_train, (void *)l->job};
     wf_context *ctx = wf_par_context(l->par);
     double start = now_ms(), flops = wf_context_flops(ctx);
-    wf_step_log record = {.step = step};
+    app_step_log record = {.step = step};
     wf_error error = {WF_OK, ""};
     wf_par_step result;
     wf_par_report report;
     wf_par_tensor_digest *digests = NULL;
 
     wf_par_report_begin(l->par, &report);
-    if (run_step(l, step, &train, &result) != WF_OK)
+    if (rank_trace_step(&l->trace, l->trainer, step, &train, &result) != WF_OK)
         return wf_context_status(ctx);
     if (l->rank->index == l->o->rank && step == report_step(l) &&
         tell_step(l, step, &report) != WF_OK)
@@ -265,7 +156,7 @@ static wf_status train_step(loop *l, int64_t step)
     if (sum_up(l, flops, &record) != WF_OK || evaluate(l, step, &record) != WF_OK)
         return wf_context_status(ctx);
     if (take_digests(l, &record, &digests) == WF_OK && l->rank->index == 0 &&
-        wf_run_log_step(l->job->log, &record, &error) != WF_OK)
+        app_run_log_step(l->job->log, &record, &error) != WF_OK)
         wf_fail(ctx, error.code, "%s", error.text);
     free(digests);
     return wf_context_status(ctx);
@@ -301,7 +192,7 @@ static void tell_saved(loop *l, const wf_par_saver *saver, int64_t *told)
     *told = step;
     if (l->rank->index != 0)
         return;
-    wf_run_log_clear(l->job->log);
+    app_run_log_clear(l->job->log);
     printf("saved %s\n", wf_par_saver_path(saver, step, path, sizeof path));
     fflush(stdout);
 }
@@ -313,7 +204,7 @@ static void introduce(loop *l)
     if (l->rank->warning && l->rank->index == 0)
         fprintf(stderr, "gpt_train: warning: %s\n", l->rank->warning);
     if (l->o->show_layout && l->rank->index == 0)
-        wf_report_layout(stdout, l->par, &l->model->base);
+        app_report_layout(stdout, l->par, &l->model->base);
 }
 
 static wf_status train(loop *l)
@@ -322,20 +213,20 @@ static wf_status train(loop *l)
     int64_t step = 0, saved = 0, best = 0;
     bool stop = false;
 
-    if (wf_saving_open(&l->saving, l->o, l->par, l->trainer, l->job->saved) == WF_OK &&
+    if (app_saving_open(&l->saving, l->o, l->par, l->trainer, l->job->saved) == WF_OK &&
         l->rank->index == 0)
-        wf_first_lines(stdout, l->o, &l->model->base, l->job->data);
-    wf_saving_resume(&l->saving, l->job->resume, &step);
+        app_first_lines(stdout, l->o, &l->model->base, l->job->data);
+    app_saving_resume(&l->saving, l->job->resume, &step);
     l->resumed = step;
     while (++step <= l->o->steps && !stop && wf_context_status(ctx) == WF_OK)
         if (train_step(l, step) == WF_OK) {
             tell_inexact(l);
-            wf_saving_step(&l->saving, step, l->wishes, &stop);
+            app_saving_step(&l->saving, step, l->requests, &stop);
             tell_saved(l, l->saving.saver, &saved);
             tell_saved(l, l->saving.best, &best);
         }
-    if (wf_context_status(ctx) == WF_ENONFINITE) /* which every rank has found */
-        wf_saving_finish(&l->saving);
+    if (wf_context_status(ctx) == WF_ENONFINITE) /* every rank has found it */
+        app_saving_finish(&l->saving);
     return wf_context_status(ctx);
 }
 
@@ -343,29 +234,29 @@ static wf_status train(loop *l)
    whose layout it is. */
 static wf_status load_model(loop *l, const wf_par_train_options *options)
 {
-    const wf_resume *resume = l->job->resume;
+    const app_resume *resume = l->job->resume;
     int64_t step;
 
     for (int i = 0; i < resume->count && !l->trainer; i++)
         if (wf_par_checkpoint_is_local(resume->checkpoint[i]))
             l->trainer = wf_par_trainer_open(l->par, &l->model->base, options);
-    l->saving = (wf_saving){.options = l->o,
-                            .par = l->par,
-                            .trainer = l->trainer,
-                            .model = &l->model->base,
-                            .result = l->job->saved};
-    return wf_saving_resume(&l->saving, l->job->resume, &step);
+    l->saving = (app_saving){.options = l->o,
+                             .par = l->par,
+                             .trainer = l->trainer,
+                             .model = &l->model->base,
+                             .result = l->job->saved};
+    return app_saving_resume(&l->saving, l->job->resume, &step);
 }
 
 /* Whoever asks a run to stop does not wait for a sample: the same command goes on with that. */
 static wf_status sample(loop *l)
 {
-    bool stopped = l->wishes & WF_WISH_STOP;
+    bool stopped = l->requests & APP_SIGNAL_STOP;
 
     if (l->rank->index == 0)
-        wf_run_log_clear(l->job->log);
+        app_run_log_clear(l->job->log);
     if (!stopped)
-        wf_sample_text(l->o, l->par, l->model, l->rank->index == 0 ? stdout : NULL, &stopped);
+        app_sample_text(l->o, l->par, l->model, l->rank->index == 0 ? stdout : NULL, &stopped);
     if (stopped)
         l->job->saved->preempted = true;
     return wf_context_status(wf_par_context(l->par));
@@ -373,15 +264,15 @@ static wf_status sample(loop *l)
 
 static wf_status run(loop *l)
 {
-    const wf_par_train_options options = wf_setup_training(l->o);
+    const wf_par_train_options options = app_setup_training(l->o);
     wf_context *ctx = wf_par_context(l->par);
 
-    l->model = wf_setup_model(l->o, ctx);
+    l->model = app_setup_model(l->o, ctx);
     if (!l->model || wf_par_plan(l->par, &l->model->base, wf_par_gpt_plan) != WF_OK)
         return wf_context_status(ctx);
     introduce(l);
     if (l->o->steps == 0 && l->rank->index == 0)
-        wf_first_lines(stdout, l->o, &l->model->base, NULL);
+        app_first_lines(stdout, l->o, &l->model->base, NULL);
     if (l->o->steps == 0 && l->o->sample == 0)
         return WF_OK;
     if (wf_par_materialize(l->par, &l->model->base) != WF_OK)
@@ -391,7 +282,7 @@ static wf_status run(loop *l)
     if (l->o->steps) {
         l->trainer = wf_par_trainer_open(l->par, &l->model->base, &options);
         tell_inexact(l);
-        if (open_trace(l) != WF_OK)
+        if (rank_trace_open(&l->trace) != WF_OK)
             return wf_context_status(ctx);
         train(l);
     } else {
@@ -400,10 +291,10 @@ static wf_status run(loop *l)
     return l->o->sample && wf_context_status(ctx) == WF_OK ? sample(l) : wf_context_status(ctx);
 }
 
-wf_status wf_train_rank(wf_rank *rank, void *arg)
+wf_status app_train_rank(wf_rank *rank, void *arg)
 {
-    const wf_train_job *job = arg;
-    const wf_par_options options = wf_setup_rank(job->options, false);
+    const app_train_job *job = arg;
+    const wf_par_options options = app_setup_rank(job->options, false);
     loop l = {.rank = rank, .job = job, .o = job->options};
     wf_status status;
 
@@ -412,11 +303,13 @@ wf_status wf_train_rank(wf_rank *rank, void *arg)
     l.par = wf_par_open(rank, &options, &rank->error);
     if (!l.par)
         return rank->error.code;
+    l.trace =
+        (rank_trace){.rank = rank, .par = l.par, .options = l.o, .timeline = job->timeline};
     status = run(&l);
     if (status != WF_OK)
         wf_error_set(&rank->error, status, "%s", wf_context_error(wf_par_context(l.par))->text);
-    wf_saving_close(&l.saving);
-    tell_timeline(&l);
+    app_saving_close(&l.saving);
+    rank_trace_close(&l.trace);
     wf_par_trainer_close(l.trainer);
     if (l.model)
         wf_nn_free(&l.model->base);

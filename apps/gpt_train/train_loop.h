@@ -10,30 +10,30 @@
 #include <weft/weft.h>
 
 /* Shared by all ranks; only rank 0 writes to the log and to stdout. */
-typedef struct wf_train_job {
-    const wf_options *options;
-    wf_text_data *data;
-    wf_run_log *log; /* where rank 0 runs; else NULL */
-    wf_error failed; /* before the launch, in this process: its ranks tell it */
-    const wf_resume *resume;
-    wf_saving_result *saved;
-    wf_timeline *timeline; /* where rank 0 runs and one is kept; else NULL */
-} wf_train_job;
+typedef struct app_train_job {
+    const app_options *options;
+    app_text_data *data;
+    app_run_log *log; /* where rank 0 runs; else NULL */
+    wf_error failed;  /* before the launch, in this process: its ranks tell it */
+    const app_resume *resume;
+    app_saving_result *saved;
+    app_timeline *timeline; /* where rank 0 runs and one is kept; else NULL */
+} app_train_job;
 
-/* rank_main of wf_launch; arg is the wf_train_job. */
-wf_status wf_train_rank(wf_rank *rank, void *arg);
+/* rank_main of wf_launch; arg is the app_train_job. */
+wf_status app_train_rank(wf_rank *rank, void *arg);
 
 /* Model, mesh and, where there is any, data. The vocabulary is no larger than bytes need, or that is
    told on stderr. */
-void wf_first_lines(FILE *out, const wf_options *options, wf_nn_module *model,
-                    const wf_text_data *data);
+void app_first_lines(FILE *out, const app_options *options, wf_nn_module *model,
+                     const app_text_data *data);
 
 /* Print every parameter's shape, layout and local shape, then who holds which part, then the units. */
-void wf_report_layout(FILE *out, wf_par *par, wf_nn_module *model);
+void app_report_layout(FILE *out, wf_par *par, wf_nn_module *model);
 
 /* Generate options->sample bytes after the prompt; rank 0 prints. Collective. *stopped: SIGTERM came
    to a rank before the last byte, and nothing is printed. */
-wf_status wf_sample_text(const wf_options *options, wf_par *par, wf_nn_gpt *model, FILE *out,
-                         bool *stopped);
+wf_status app_sample_text(const app_options *options, wf_par *par, wf_nn_gpt *model, FILE *out,
+                          bool *stopped);
 
 #endif

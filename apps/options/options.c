@@ -11,7 +11,7 @@
 /* The arguments still to be read. */
 typedef struct reader {
     char **at, **end;
-    const wf_option_row *last; /* flag read before, for the text of an error */
+    const app_option_row *last; /* flag read before, for the text of an error */
 } reader;
 
 static bool is_flag(const char *argument)
@@ -20,22 +20,22 @@ static bool is_flag(const char *argument)
 }
 
 /* Whether the reader stands at a value for a flag; a file named -x is given as ./-x. */
-static bool at_value(const reader *in, const wf_option_row *row)
+static bool at_value(const reader *in, const app_option_row *row)
 {
     if (in->at == in->end)
         return false;
-    return row->kind == WF_KIND_FILES ? **in->at != '-' : !is_flag(*in->at);
+    return row->kind == APP_KIND_FILES ? **in->at != '-' : !is_flag(*in->at);
 }
 
 static wf_status unknown_flag(const char *argument, size_t name_length, wf_error *error)
 {
     const char *name = argument + strspn(argument, "-");
     int shown = (int)(name - argument) + (int)name_length;
-    const wf_option_row *row = wf_option_nearest(name, name_length);
+    const app_option_row *row = app_option_nearest(name, name_length);
 
     if (row)
         return wf_error_set(error, WF_EINVAL, "unknown flag %.*s; did you mean %s?", shown,
-                            argument, wf_option_flag(row).text);
+                            argument, app_option_flag(row).text);
     return wf_error_set(error, WF_EINVAL, "unknown flag %.*s; --help lists all flags", shown,
                         argument);
 }
@@ -46,41 +46,41 @@ static wf_status stray_argument(const reader *in, wf_error *error)
 
     if (argument[0] == '-' && argument[1] && strspn(argument + 1, ".0123456789") == 0)
         return unknown_flag(argument, strcspn(argument + 1, "="), error);
-    if (in->last && wf_option_is_bare(in->last))
+    if (in->last && app_option_is_bare(in->last))
         return wf_error_set(
             error, WF_EINVAL,
             "unexpected argument '%s': %s takes no value (%s=off switches it off)", argument,
-            wf_option_flag(in->last).text, wf_option_flag(in->last).text);
+            app_option_flag(in->last).text, app_option_flag(in->last).text);
     return wf_error_set(
         error, WF_EINVAL,
         "unexpected argument '%s': every value follows a flag; files of text follow --data",
         argument);
 }
 
-static wf_status missing_value(const wf_option_row *row, wf_error *error)
+static wf_status missing_value(const app_option_row *row, wf_error *error)
 {
     return wf_error_set(error, WF_EINVAL, "%s needs a value: %s %s (%s)",
-                        wf_option_flag(row).text, wf_option_flag(row).text, row->metavar,
+                        app_option_flag(row).text, app_option_flag(row).text, row->metavar,
                         row->help);
 }
 
-static wf_status set_given(wf_options *options, const wf_option_row *row, const char *text,
+static wf_status set_given(app_options *options, const app_option_row *row, const char *text,
                            wf_error *error)
 {
-    bool *given = &options->given[row - wf_option_rows];
+    bool *given = &options->given[row - app_option_rows];
 
     if (!*given)
-        wf_option_clear(options, row);
+        app_option_clear(options, row);
     *given = true;
-    return wf_option_set(options, row, wf_option_flag(row).text, text, error);
+    return app_option_set(options, row, app_option_flag(row).text, text, error);
 }
 
 /* Reads one flag with its value or values. */
-static wf_status read_flag(reader *in, wf_options *options, wf_error *error)
+static wf_status read_flag(reader *in, app_options *options, wf_error *error)
 {
     const char *argument = *in->at, *name = argument + 2, *value = strchr(name, '=');
     size_t length = value ? (size_t)(value - name) : strlen(name);
-    const wf_option_row *row = wf_option_find(name, length);
+    const app_option_row *row = app_option_find(name, length);
     wf_status status;
 
     if (!row)
@@ -89,22 +89,22 @@ static wf_status read_flag(reader *in, wf_options *options, wf_error *error)
     in->last = row;
     if (value)
         return set_given(options, row, value + 1, error);
-    if (wf_option_is_bare(row))
+    if (app_option_is_bare(row))
         return set_given(options, row, "on", error);
     if (!at_value(in, row))
         return missing_value(row, error);
     do
         status = set_given(options, row, *in->at++, error);
-    while (status == WF_OK && row->kind == WF_KIND_FILES && at_value(in, row));
+    while (status == WF_OK && row->kind == APP_KIND_FILES && at_value(in, row));
     return status;
 }
 
-static wf_status read_command_line(int argc, char **argv, wf_options *options, wf_error *error)
+static wf_status read_command_line(int argc, char **argv, app_options *options, wf_error *error)
 {
     reader in = {.at = argv + (argc > 0), .end = argv + argc};
     wf_status status = WF_OK;
 
-    while (status == WF_OK && in.at != in.end && !wf_options_asks(options)) {
+    while (status == WF_OK && in.at != in.end && !app_options_asks(options)) {
         if (!strcmp(*in.at, "-h"))
             options->help = true;
         else if (is_flag(*in.at))
@@ -115,26 +115,26 @@ static wf_status read_command_line(int argc, char **argv, wf_options *options, w
     return status;
 }
 
-static wf_status set_defaults(wf_options *options, wf_error *error)
+static wf_status set_defaults(app_options *options, wf_error *error)
 {
     wf_status status = WF_OK;
 
-    for (int i = 0; i < WF_OPTION_COUNT && status == WF_OK; i++) {
-        const wf_option_row *row = &wf_option_rows[i];
+    for (int i = 0; i < APP_OPTION_COUNT && status == WF_OK; i++) {
+        const app_option_row *row = &app_option_rows[i];
 
         if (row->standard && *row->standard != '=')
             status =
-                wf_option_set(options, row, wf_option_flag(row).text, row->standard, error);
+                app_option_set(options, row, app_option_flag(row).text, row->standard, error);
     }
     return status;
 }
 
-bool wf_options_asks(const wf_options *options)
+bool app_options_asks(const app_options *options)
 {
     return options->help || options->version || *options->completion;
 }
 
-wf_status wf_options_parse(int argc, char **argv, wf_options *options, wf_error *error)
+wf_status app_options_parse(int argc, char **argv, app_options *options, wf_error *error)
 {
     wf_status status;
 
@@ -142,19 +142,19 @@ wf_status wf_options_parse(int argc, char **argv, wf_options *options, wf_error 
     status = set_defaults(options, error);
     if (status == WF_OK)
         status = read_command_line(argc, argv, options, error);
-    if (status == WF_OK && !wf_options_asks(options)) {
+    if (status == WF_OK && !app_options_asks(options)) {
         if (options->config)
-            status = wf_options_read_config(options, options->config, error);
+            status = app_options_read_config(options, options->config, error);
         if (status == WF_OK)
-            status = wf_options_check(options, error);
+            status = app_options_check(options, error);
     }
     if (status != WF_OK)
-        wf_options_free(options);
+        app_options_free(options);
     return status;
 }
 
-void wf_options_free(wf_options *options)
+void app_options_free(app_options *options)
 {
-    for (int i = 0; i < WF_OPTION_COUNT; i++)
-        wf_option_clear(options, &wf_option_rows[i]);
+    for (int i = 0; i < APP_OPTION_COUNT; i++)
+        app_option_clear(options, &app_option_rows[i]);
 }

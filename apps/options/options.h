@@ -1,5 +1,5 @@
 /*
- * apps/options/options.h - the command line of gpt_train: wf_options has one field per row of
+ * apps/options/options.h - the command line of gpt_train: app_options has one field per row of
  * apps/options/options.def, from which parsing, help, config files, JSON and completion follow too.
  */
 #ifndef WF_APPS_OPTIONS_H
@@ -11,83 +11,83 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { WF_CHOICE_LENGTH = 24 };
+enum { APP_CHOICE_LENGTH = 24 };
 
-typedef struct wf_text_list {
+typedef struct app_text_list {
     char **item;
     int64_t count;
-} wf_text_list;
+} app_text_list;
 
-typedef struct wf_steps {
+typedef struct app_steps {
     int64_t first, last;
-} wf_steps;
+} app_steps;
 
 /* The C type of each kind of row. Texts belong to the options; an absent one is NULL. */
-typedef int64_t wf_option_INT;
-typedef double wf_option_REAL;
-typedef bool wf_option_BOOL;
-typedef bool wf_option_SWITCH;
-typedef char wf_option_CHOICE[WF_CHOICE_LENGTH];
-typedef char wf_option_LEVEL[WF_CHOICE_LENGTH];
-typedef char *wf_option_TEXT;
-typedef char *wf_option_FILE;
-typedef wf_text_list wf_option_FILES;
-typedef int64_t wf_option_BYTES;
-typedef wf_steps wf_option_STEPS;
+typedef int64_t app_option_INT;
+typedef double app_option_REAL;
+typedef bool app_option_BOOL;
+typedef bool app_option_SWITCH;
+typedef char app_option_CHOICE[APP_CHOICE_LENGTH];
+typedef char app_option_LEVEL[APP_CHOICE_LENGTH];
+typedef char *app_option_TEXT;
+typedef char *app_option_FILE;
+typedef app_text_list app_option_FILES;
+typedef int64_t app_option_BYTES;
+typedef app_steps app_option_STEPS;
 
-/* WF_OPTION_<field>: the index of a row; a group has one as well. */
-typedef enum wf_option_id {
-#define GROUP(name, title)                                   WF_OPTION_GROUP_##name,
-#define OPTION(kind, field, standard, domain, metavar, help) WF_OPTION_##field,
+/* APP_OPTION_<field>: the index of a row; a group has one as well. */
+typedef enum app_option_id {
+#define GROUP(name, title)                                   APP_OPTION_GROUP_##name,
+#define OPTION(kind, field, standard, domain, metavar, help) APP_OPTION_##field,
 #include "apps/options/options.def"
 #undef GROUP
 #undef OPTION
-    WF_OPTION_COUNT
-} wf_option_id;
+    APP_OPTION_COUNT
+} app_option_id;
 
-/** wf_options - what the user asked for; after wf_options_parse complete and checked. */
-typedef struct wf_options {
+/** app_options - what the user asked for; after app_options_parse complete and checked. */
+typedef struct app_options {
 #define GROUP(name, title)
-#define OPTION(kind, field, standard, domain, metavar, help) wf_option_##kind field;
+#define OPTION(kind, field, standard, domain, metavar, help) app_option_##kind field;
 #include "apps/options/options.def"
 #undef GROUP
 #undef OPTION
-    bool given[WF_OPTION_COUNT]; /* by the command line or the config file, not by default */
-    bool bad_checkpoint;         /* after a failure: it is the checkpoint's to go on from */
-} wf_options;
+    bool given[APP_OPTION_COUNT]; /* by the command line or the config file, not by default */
+    bool bad_checkpoint;          /* after a failure: it is the checkpoint's to go on from */
+} app_options;
 
 /**
- * wf_options_parse - defaults, then the config file, then the command line; then all checks.
+ * app_options_parse - defaults, then the config file, then the command line; then all checks.
  *
  * Values that follow from others (micro_batch_size, ffn, n_kv_head, min_lr, ...) are filled in.
  * Only threads_per_rank may stay 0: it depends on the machine. With --help, --version or
- * --completion the rest of the command line is not read or checked: ask wf_options_asks first.
+ * --completion the rest of the command line is not read or checked: ask app_options_asks first.
  *
- * @param options  filled; wf_options_free it after success, it is empty after a failure
+ * @param options  filled; app_options_free it after success, it is empty after a failure
  * Errors:         WF_EINVAL (a flag), WF_EIO (the config file), WF_ENOMEM; WF_EIO, WF_EDATA with
  *                 bad_checkpoint: the one to go on from, which decides flags
  */
-wf_status wf_options_parse(int argc, char **argv, wf_options *options, wf_error *error);
+wf_status app_options_parse(int argc, char **argv, app_options *options, wf_error *error);
 
-/** wf_options_asks - whether a text was asked for (help, version, completion) in place of a run;
- * wf_options_answer - prints it. */
-bool wf_options_asks(const wf_options *options);
-void wf_options_answer(const wf_options *options, FILE *out);
+/** app_options_asks - whether a text was asked for (help, version, completion) in place of a run;
+ * app_options_answer - prints it. */
+bool app_options_asks(const app_options *options);
+void app_options_answer(const app_options *options, FILE *out);
 
-/** wf_options_free - frees the texts; the struct itself is the caller's. */
-void wf_options_free(wf_options *options);
+/** app_options_free - frees the texts; the struct itself is the caller's. */
+void app_options_free(app_options *options);
 
 /**
- * wf_options_json - the options as an object that --config reads back to the same options.
+ * app_options_json - the options as an object that --config reads back to the same options.
  *
  * Owner:  the caller; NULL when memory ran out
  */
-json_t *wf_options_json(const wf_options *options);
+json_t *app_options_json(const app_options *options);
 
-/** wf_options_help - the whole help text. */
-void wf_options_help(FILE *out);
+/** app_options_help - the whole help text. */
+void app_options_help(FILE *out);
 
-/** wf_options_completion - a completion script; shell is "bash" or "zsh". */
-void wf_options_completion(FILE *out, const char *shell);
+/** app_options_completion - a completion script; shell is "bash" or "zsh". */
+void app_options_completion(FILE *out, const char *shell);
 
 #endif

@@ -19,12 +19,12 @@ static advice multiples_near(int64_t value, int64_t of)
     return a;
 }
 
-static bool is_llama(const wf_options *o)
+static bool is_llama(const app_options *o)
 {
     return !strcmp(o->arch, "llama");
 }
 
-static wf_status check_heads(wf_options *o, wf_error *error)
+static wf_status check_heads(app_options *o, wf_error *error)
 {
     long long embd = o->n_embd, heads = o->n_head;
 
@@ -41,7 +41,7 @@ static wf_status check_heads(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
-static wf_status check_kv_heads(wf_options *o, wf_error *error)
+static wf_status check_kv_heads(app_options *o, wf_error *error)
 {
     long long heads = o->n_head, kv = o->n_kv_head ? o->n_kv_head : heads, fit = kv;
 
@@ -65,7 +65,7 @@ static wf_status check_kv_heads(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
-static wf_status check_positions(wf_options *o, wf_error *error)
+static wf_status check_positions(app_options *o, wf_error *error)
 {
     if (!o->positions)
         o->positions = o->seq_len;
@@ -78,7 +78,7 @@ static wf_status check_positions(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
-static wf_status derive_ffn(wf_options *o, wf_error *error)
+static wf_status derive_ffn(app_options *o, wf_error *error)
 {
     (void)error;
     if (!o->ffn)
@@ -86,7 +86,7 @@ static wf_status derive_ffn(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
-static wf_status derive_tie(wf_options *o, wf_error *error)
+static wf_status derive_tie(app_options *o, wf_error *error)
 {
     if (!is_llama(o) && !strcmp(o->tie_embeddings, "off"))
         return wf_error_set(
@@ -100,15 +100,15 @@ static wf_status derive_tie(wf_options *o, wf_error *error)
 }
 
 /* Mixed precision as it is usual: weights are stored as activations are. */
-static wf_status derive_param_dtype(wf_options *o, wf_error *error)
+static wf_status derive_param_dtype(app_options *o, wf_error *error)
 {
     (void)error;
-    if (!o->given[WF_OPTION_param_dtype])
+    if (!o->given[APP_OPTION_param_dtype])
         memcpy(o->param_dtype, o->dtype, sizeof o->param_dtype);
     return WF_OK;
 }
 
-static wf_status check_world(wf_options *o, wf_error *error)
+static wf_status check_world(app_options *o, wf_error *error)
 {
     enum { MOST_RANKS = 4096, MOST_PLANNED = 1 << 20 };
     long long ranks = o->tp * o->dp, most = o->plan ? MOST_PLANNED : MOST_RANKS;
@@ -120,7 +120,7 @@ static wf_status check_world(wf_options *o, wf_error *error)
             "or --dp",
             (long long)o->tp, (long long)o->dp, ranks,
             o->plan ? "a plan has" : "one machine runs", most);
-    if (!o->given[WF_OPTION_rank])
+    if (!o->given[APP_OPTION_rank])
         o->rank = ranks - 1;
     if (o->rank >= ranks)
         return wf_error_set(
@@ -131,7 +131,7 @@ static wf_status check_world(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
-static wf_status check_cuda_graph(wf_options *o, wf_error *error)
+static wf_status check_cuda_graph(app_options *o, wf_error *error)
 {
     long long tp = o->tp, dp = o->dp;
 
@@ -147,7 +147,7 @@ static wf_status check_cuda_graph(wf_options *o, wf_error *error)
 }
 
 /* A flag without the one that it belongs to would do nothing. */
-static wf_status check_plan(wf_options *o, wf_error *error)
+static wf_status check_plan(app_options *o, wf_error *error)
 {
     if (o->plan && o->report_json)
         return wf_error_set(error, WF_EINVAL,
@@ -174,17 +174,18 @@ static wf_status check_plan(wf_options *o, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "--comm-report is of a step, and --steps is 0: use --plan to go "
                             "without");
-    if (o->given[WF_OPTION_rank] && !o->plan && !o->report_json && !o->comm_report && !o->trace)
+    if (o->given[APP_OPTION_rank] && !o->plan && !o->report_json && !o->comm_report &&
+        !o->trace)
         return wf_error_set(
             error, WF_EINVAL,
             "--rank belongs to --plan, --report-json, --comm-report or --trace");
     return WF_OK;
 }
 
-static wf_status check_trace(wf_options *o, wf_error *error)
+static wf_status check_trace(app_options *o, wf_error *error)
 {
-    bool given = o->given[WF_OPTION_trace_steps];
-    wf_steps *traced = &o->trace_steps;
+    bool given = o->given[APP_OPTION_trace_steps];
+    app_steps *traced = &o->trace_steps;
 
     if (given && !o->trace)
         return wf_error_set(error, WF_EINVAL,
@@ -194,7 +195,7 @@ static wf_status check_trace(wf_options *o, wf_error *error)
                             "--trace is of steps that run, and %s; drop one of the two",
                             o->plan ? "--plan runs none" : "--steps is 0");
     if (!given)
-        *traced = (wf_steps){o->steps < 2 ? o->steps : 2, o->steps < 3 ? o->steps : 3};
+        *traced = (app_steps){o->steps < 2 ? o->steps : 2, o->steps < 3 ? o->steps : 3};
     if (o->trace && traced->last > o->steps)
         return wf_error_set(error, WF_EINVAL,
                             "--trace-steps %lld-%lld goes beyond --steps %lld; use steps up to "
@@ -204,9 +205,9 @@ static wf_status check_trace(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
-static wf_status check_wrap(wf_options *o, wf_error *error)
+static wf_status check_wrap(app_options *o, wf_error *error)
 {
-    if (o->wrap_min_params && o->given[WF_OPTION_wrap_type])
+    if (o->wrap_min_params && o->given[APP_OPTION_wrap_type])
         return wf_error_set(error, WF_EINVAL,
                             "--wrap-type %s and --wrap-min-params %lld are two ways to choose "
                             "units; use one of them",
@@ -214,10 +215,14 @@ static wf_status check_wrap(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
-static wf_status check_batch(wf_options *o, wf_error *error)
+static wf_status check_batch(app_options *o, wf_error *error)
 {
     long long global = o->global_batch_size, micro = o->micro_batch_size, dp = o->dp;
 
+    if (o->find_batch) { /* the search chooses both, and has as many micro-steps */
+        o->micro_batch_size = micro ? micro : (global + dp - 1) / dp;
+        return WF_OK;
+    }
     if (global % dp)
         return wf_error_set(error, WF_EINVAL,
                             "--global-batch-size %lld is not a multiple of --dp %lld; use "
@@ -235,11 +240,11 @@ static wf_status check_batch(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
-static wf_status check_schedule(wf_options *o, wf_error *error)
+static wf_status check_schedule(app_options *o, wf_error *error)
 {
-    if (!o->given[WF_OPTION_min_lr])
+    if (!o->given[APP_OPTION_min_lr])
         o->min_lr = o->lr / 10;
-    if (!o->given[WF_OPTION_warmup_steps])
+    if (!o->given[APP_OPTION_warmup_steps])
         o->warmup_steps = o->steps / 10 < 100 ? o->steps / 10 : 100;
     if (o->min_lr > o->lr)
         return wf_error_set(
@@ -256,11 +261,11 @@ static wf_status check_schedule(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
-static wf_status check_evaluation(wf_options *o, wf_error *error)
+static wf_status check_evaluation(app_options *o, wf_error *error)
 {
     if (o->val_fraction > 0 || !o->eval_interval)
         return WF_OK;
-    if (o->given[WF_OPTION_eval_interval])
+    if (o->given[APP_OPTION_eval_interval])
         return wf_error_set(
             error, WF_EINVAL,
             "--eval-interval %lld needs validation data, but --val-fraction is 0; use "
@@ -270,7 +275,7 @@ static wf_status check_evaluation(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
-static wf_status check_sample(wf_options *o, wf_error *error)
+static wf_status check_sample(app_options *o, wf_error *error)
 {
     if (o->sample && !*o->sample_prompt)
         return wf_error_set(
@@ -280,7 +285,7 @@ static wf_status check_sample(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
-static wf_status check_transport(wf_options *o, wf_error *error)
+static wf_status check_transport(app_options *o, wf_error *error)
 {
     if (o->plan || strcmp(o->transport, "fake"))
         return WF_OK;
@@ -298,7 +303,7 @@ static wf_status check_transport(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
-static wf_status check_saving(wf_options *o, wf_error *error)
+static wf_status check_saving(app_options *o, wf_error *error)
 {
     const char *alone = o->save_interval ? "--save-interval"
                         : o->async_save  ? "--async-save"
@@ -326,7 +331,7 @@ static wf_status check_saving(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
-static wf_status check_data(wf_options *o, wf_error *error)
+static wf_status check_data(app_options *o, wf_error *error)
 {
     if (o->steps && !o->plan && !o->data.count)
         return wf_error_set(
@@ -335,14 +340,29 @@ static wf_status check_data(wf_options *o, wf_error *error)
     return WF_OK;
 }
 
-wf_status wf_options_check(wf_options *options, wf_error *error)
+wf_status app_options_check(app_options *options, wf_error *error)
 {
-    static wf_status (*const rules[])(wf_options *, wf_error *) = {
-        wf_options_init_from, wf_options_files, wf_options_resume, check_positions,
-        check_heads,          check_kv_heads,   derive_ffn,        check_trace,
-        check_world,          check_cuda_graph, check_wrap,        check_plan,
-        check_batch,          check_schedule,   check_evaluation,  check_sample,
-        check_transport,      check_saving,     check_data,        derive_param_dtype,
+    static wf_status (*const rules[])(app_options *, wf_error *) = {
+        app_options_init_from,
+        app_options_files,
+        app_options_resume,
+        check_positions,
+        check_heads,
+        check_kv_heads,
+        derive_ffn,
+        check_trace,
+        check_world,
+        check_cuda_graph,
+        check_wrap,
+        check_plan,
+        check_batch,
+        check_schedule,
+        check_evaluation,
+        check_sample,
+        check_transport,
+        check_saving,
+        check_data,
+        derive_param_dtype,
         derive_tie,
     };
     wf_status status = WF_OK;

@@ -10,49 +10,49 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *kind_name(wf_option_kind kind)
+static const char *kind_name(app_option_kind kind)
 {
-    static const char *const names[WF_KIND_COUNT] = {
-        [WF_KIND_INT] = "a whole number",
-        [WF_KIND_REAL] = "a number",
-        [WF_KIND_BOOL] = "true or false",
-        [WF_KIND_SWITCH] = "true or false, \"on\" or \"off\"",
-        [WF_KIND_CHOICE] = "a word in quotes",
-        [WF_KIND_LEVEL] = "true or false, or a word in quotes",
-        [WF_KIND_TEXT] = "text in quotes",
-        [WF_KIND_FILE] = "a file name in quotes",
-        [WF_KIND_FILES] = "a list of file names",
-        [WF_KIND_BYTES] = "a number of bytes, or a size in quotes",
+    static const char *const names[APP_KIND_COUNT] = {
+        [APP_KIND_INT] = "a whole number",
+        [APP_KIND_REAL] = "a number",
+        [APP_KIND_BOOL] = "true or false",
+        [APP_KIND_SWITCH] = "true or false, \"on\" or \"off\"",
+        [APP_KIND_CHOICE] = "a word in quotes",
+        [APP_KIND_LEVEL] = "true or false, or a word in quotes",
+        [APP_KIND_TEXT] = "text in quotes",
+        [APP_KIND_FILE] = "a file name in quotes",
+        [APP_KIND_FILES] = "a list of file names",
+        [APP_KIND_BYTES] = "a number of bytes, or a size in quotes",
     };
 
     return names[kind];
 }
 
-static bool is_words(wf_option_kind kind)
+static bool is_words(app_option_kind kind)
 {
-    return kind >= WF_KIND_SWITCH;
+    return kind >= APP_KIND_SWITCH;
 }
 
 /* A JSON value as a user would type it, in buffer or in place; NULL if the row can't take it.
  */
-static const char *typed(const wf_option_row *row, const json_t *value, char buffer[32])
+static const char *typed(const app_option_row *row, const json_t *value, char buffer[32])
 {
     if (json_is_string(value) && is_words(row->kind))
         return json_string_value(value);
-    if (json_is_boolean(value) && (wf_option_is_bare(row) || row->kind == WF_KIND_SWITCH))
+    if (json_is_boolean(value) && (app_option_is_bare(row) || row->kind == APP_KIND_SWITCH))
         return json_is_true(value) ? "on" : "off";
-    if (json_is_integer(value) &&
-        (row->kind == WF_KIND_INT || row->kind == WF_KIND_REAL || row->kind == WF_KIND_BYTES))
+    if (json_is_integer(value) && (row->kind == APP_KIND_INT || row->kind == APP_KIND_REAL ||
+                                   row->kind == APP_KIND_BYTES))
         snprintf(buffer, 32, "%lld", (long long)json_integer_value(value));
-    else if (json_is_real(value) && row->kind == WF_KIND_REAL)
+    else if (json_is_real(value) && row->kind == APP_KIND_REAL)
         snprintf(buffer, 32, "%.17g", json_real_value(value));
     else
         return NULL;
     return buffer;
 }
 
-wf_status wf_option_set_json(wf_options *options, const wf_option_row *row, const char *where,
-                             const json_t *value, wf_error *error)
+wf_status app_option_set_json(app_options *options, const app_option_row *row,
+                              const char *where, const json_t *value, wf_error *error)
 {
     char buffer[32];
     const char *text = typed(row, value, buffer);
@@ -65,15 +65,15 @@ wf_status wf_option_set_json(wf_options *options, const wf_option_row *row, cons
         free(is);
         return error->code;
     }
-    return wf_option_set(options, row, where, text, error);
+    return app_option_set(options, row, where, text, error);
 }
 
 /* seen: keys of rows that were read, since dashes and underscores make two of one. */
-static wf_status read_entry(wf_options *options, const char *path, const char *key,
-                            const json_t *value, const char *seen[WF_OPTION_COUNT],
+static wf_status read_entry(app_options *options, const char *path, const char *key,
+                            const json_t *value, const char *seen[APP_OPTION_COUNT],
                             wf_error *error)
 {
-    const wf_option_row *row = wf_option_find(key, strlen(key));
+    const app_option_row *row = app_option_find(key, strlen(key));
     char where[512];
     wf_status status = WF_OK;
     size_t i;
@@ -81,27 +81,27 @@ static wf_status read_entry(wf_options *options, const char *path, const char *k
 
     snprintf(where, sizeof where, "%s: \"%s\"", path, key);
     if (!row) {
-        row = wf_option_nearest(key, strlen(key));
+        row = app_option_nearest(key, strlen(key));
         return wf_error_set(error, WF_EINVAL, "%s is an unknown key; %s%s%s", where,
                             row ? "did you mean \"" : "--help lists all flags",
                             row ? row->name : "", row ? "\"?" : "");
     }
-    if (!wf_option_in_config(row))
+    if (!app_option_in_config(row))
         return wf_error_set(error, WF_EINVAL,
                             "%s cannot stand in a config file; give %s on the command line",
-                            where, wf_option_flag(row).text);
-    if (seen[row - wf_option_rows])
+                            where, app_option_flag(row).text);
+    if (seen[row - app_option_rows])
         return wf_error_set(error, WF_EINVAL, "%s is there as \"%s\" too; keep one of them",
-                            where, seen[row - wf_option_rows]);
-    seen[row - wf_option_rows] = key;
-    if (options->given[row - wf_option_rows] || json_is_null(value))
+                            where, seen[row - app_option_rows]);
+    seen[row - app_option_rows] = key;
+    if (options->given[row - app_option_rows] || json_is_null(value))
         return WF_OK;
-    wf_option_clear(options, row);
-    if (!json_is_array(value) || row->kind != WF_KIND_FILES)
-        return wf_option_set_json(options, row, where, value, error);
+    app_option_clear(options, row);
+    if (!json_is_array(value) || row->kind != APP_KIND_FILES)
+        return app_option_set_json(options, row, where, value, error);
     json_array_foreach(value, i, item)
     {
-        status = wf_option_set_json(options, row, where, item, error);
+        status = app_option_set_json(options, row, where, item, error);
         if (status != WF_OK)
             break;
     }
@@ -109,13 +109,13 @@ static wf_status read_entry(wf_options *options, const char *path, const char *k
 }
 
 /* Marks what the file gave only afterwards: until then `given` means the command line. */
-static void mark_given(wf_options *options, json_t *root)
+static void mark_given(app_options *options, json_t *root)
 {
     for (void *at = json_object_iter(root); at; at = json_object_iter_next(root, at)) {
         const char *key = json_object_iter_key(at);
 
         if (!json_is_null(json_object_iter_value(at)))
-            options->given[wf_option_find(key, strlen(key)) - wf_option_rows] = true;
+            options->given[app_option_find(key, strlen(key)) - app_option_rows] = true;
     }
 }
 
@@ -126,7 +126,7 @@ static wf_status load(const char *path, json_t **root, wf_error *error)
     FILE *file;
 
     errno = 0;
-    file = wf_program_file(path, "r");
+    file = app_program_file(path, "r");
     *root = file ? json_loadf(file, JSON_REJECT_DUPLICATES, &problem) : NULL;
     if (!file || ferror(file))
         status =
@@ -139,9 +139,9 @@ static wf_status load(const char *path, json_t **root, wf_error *error)
     return status;
 }
 
-wf_status wf_options_read_config(wf_options *options, const char *path, wf_error *error)
+wf_status app_options_read_config(app_options *options, const char *path, wf_error *error)
 {
-    const char *seen[WF_OPTION_COUNT] = {NULL};
+    const char *seen[APP_OPTION_COUNT] = {NULL};
     json_t *root;
     wf_status status = load(path, &root, error);
 
@@ -204,7 +204,7 @@ static json_t *json_words(const void *field)
 
 static json_t *json_list(const void *field)
 {
-    const wf_text_list *list = field;
+    const app_text_list *list = field;
     json_t *made = json_array();
 
     for (int64_t i = 0; made && i < list->count; i++) {
@@ -216,21 +216,22 @@ static json_t *json_list(const void *field)
     return made;
 }
 
-json_t *wf_options_json(const wf_options *options)
+json_t *app_options_json(const app_options *options)
 {
-    static json_t *(*const as_json[WF_KIND_COUNT])(const void *) = {
-        [WF_KIND_INT] = json_int,     [WF_KIND_REAL] = json_number, [WF_KIND_BOOL] = json_bool,
-        [WF_KIND_SWITCH] = json_bool, [WF_KIND_CHOICE] = json_word, [WF_KIND_LEVEL] = json_word,
-        [WF_KIND_TEXT] = json_words,  [WF_KIND_FILE] = json_words,  [WF_KIND_FILES] = json_list,
-        [WF_KIND_BYTES] = json_int,
+    static json_t *(*const as_json[APP_KIND_COUNT])(const void *) = {
+        [APP_KIND_INT] = json_int,     [APP_KIND_REAL] = json_number,
+        [APP_KIND_BOOL] = json_bool,   [APP_KIND_SWITCH] = json_bool,
+        [APP_KIND_CHOICE] = json_word, [APP_KIND_LEVEL] = json_word,
+        [APP_KIND_TEXT] = json_words,  [APP_KIND_FILE] = json_words,
+        [APP_KIND_FILES] = json_list,  [APP_KIND_BYTES] = json_int,
     };
     json_t *root = json_object();
 
-    for (int i = 0; root && i < WF_OPTION_COUNT; i++) {
-        const wf_option_row *row = &wf_option_rows[i];
+    for (int i = 0; root && i < APP_OPTION_COUNT; i++) {
+        const app_option_row *row = &app_option_rows[i];
         const void *field = (const char *)options + row->offset;
 
-        if (wf_option_in_config(row) &&
+        if (app_option_in_config(row) &&
             json_object_set_new(root, row->name, as_json[row->kind](field))) {
             json_decref(root);
             root = NULL;

@@ -16,34 +16,34 @@ static bool is_same(const char *a, const char *b)
     return there && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-static wf_status refuse(wf_option_id id, const char *path, wf_option_id other_id,
+static wf_status refuse(app_option_id id, const char *path, app_option_id other_id,
                         const char *other, wf_error *error)
 {
     return wf_error_set(
         error, WF_EINVAL,
         "%s %s is the file of %s %s too, and would overwrite it; use another name",
-        wf_option_flag(&wf_option_rows[id]).text, path,
-        wf_option_flag(&wf_option_rows[other_id]).text, other);
+        app_option_flag(&app_option_rows[id]).text, path,
+        app_option_flag(&app_option_rows[other_id]).text, other);
 }
 
-wf_status wf_options_files(wf_options *o, wf_error *error)
+wf_status app_options_files(app_options *o, wf_error *error)
 {
     const struct {
-        wf_option_id id;
+        app_option_id id;
         const char *path;
-    } written[] = {{WF_OPTION_log_jsonl, o->log_jsonl},
-                   {WF_OPTION_json, o->json},
-                   {WF_OPTION_report_json, o->report_json},
-                   {WF_OPTION_trace, o->trace}};
+    } written[] = {{APP_OPTION_log_jsonl, o->log_jsonl},
+                   {APP_OPTION_json, o->json},
+                   {APP_OPTION_report_json, o->report_json},
+                   {APP_OPTION_trace, o->trace}};
 
     for (size_t i = 0; i < sizeof written / sizeof *written; i++) {
         const char *path = written[i].path;
 
         for (int64_t k = 0; path && k < o->data.count; k++)
             if (is_same(path, o->data.item[k]))
-                return refuse(written[i].id, path, WF_OPTION_data, o->data.item[k], error);
+                return refuse(written[i].id, path, APP_OPTION_data, o->data.item[k], error);
         if (path && o->config && is_same(path, o->config))
-            return refuse(written[i].id, path, WF_OPTION_config, o->config, error);
+            return refuse(written[i].id, path, APP_OPTION_config, o->config, error);
         for (size_t k = 0; path && k < i; k++)
             if (written[k].path && is_same(path, written[k].path))
                 return refuse(written[i].id, path, written[k].id, written[k].path, error);

@@ -36,14 +36,14 @@ static void append(char *to, size_t size, const char *between, const char *word)
 }
 
 /* "[gpt2, llama]" for a CHOICE or LEVEL row; an alias as ddp=no_shard. */
-static int help_choices(FILE *out, int column, const wf_option_row *row)
+static int help_choices(FILE *out, int column, const app_option_row *row)
 {
     const char *cursor = row->domain;
     char all[512] = "", line[640];
-    wf_choice choice;
+    app_choice choice;
 
-    while (wf_choice_next(&cursor, &choice)) {
-        char word[3 * WF_CHOICE_LENGTH];
+    while (app_choice_next(&cursor, &choice)) {
+        char word[3 * APP_CHOICE_LENGTH];
 
         snprintf(word, sizeof word, "%s%s%s", choice.name, choice.alias ? "=" : "",
                  choice.alias ? choice.means : "");
@@ -53,25 +53,25 @@ static int help_choices(FILE *out, int column, const wf_option_row *row)
     return wrap(out, column, line);
 }
 
-static void help_row(FILE *out, const wf_option_row *row)
+static void help_row(FILE *out, const app_option_row *row)
 {
     char left[80], standard[96];
     int column = HELP_INDENT;
 
-    snprintf(left, sizeof left, "  %s%s%s%s", wf_option_flag(row).text,
-             row->kind == WF_KIND_LEVEL ? "[="
-             : row->metavar             ? " "
-                                        : "",
-             row->metavar ? row->metavar : "", row->kind == WF_KIND_LEVEL ? "]" : "");
+    snprintf(left, sizeof left, "  %s%s%s%s", app_option_flag(row).text,
+             row->kind == APP_KIND_LEVEL ? "[="
+             : row->metavar              ? " "
+                                         : "",
+             row->metavar ? row->metavar : "", row->kind == APP_KIND_LEVEL ? "]" : "");
     fprintf(out, "%-*s", HELP_INDENT, left);
     if (strlen(left) >= HELP_INDENT)
         fprintf(out, "\n%*s", HELP_INDENT, "");
     column = wrap(out, column, row->help);
-    if (row->kind == WF_KIND_CHOICE || row->kind == WF_KIND_LEVEL)
+    if (row->kind == APP_KIND_CHOICE || row->kind == APP_KIND_LEVEL)
         column = help_choices(out, column, row);
-    if (row->standard && row->kind != WF_KIND_BOOL) {
+    if (row->standard && row->kind != APP_KIND_BOOL) {
         const char *text = row->standard + (*row->standard == '=');
-        const char *quote = row->kind == WF_KIND_TEXT ? "\"" : "";
+        const char *quote = row->kind == APP_KIND_TEXT ? "\"" : "";
 
         snprintf(standard, sizeof standard, "(default:\t%s%s%s)", quote, text, quote);
         wrap(out, column, standard);
@@ -79,17 +79,17 @@ static void help_row(FILE *out, const wf_option_row *row)
     fputc('\n', out);
 }
 
-void wf_options_help(FILE *out)
+void app_options_help(FILE *out)
 {
     fputs("gpt_train - train a GPT on text files, its tensors spread over tp x dp ranks\n\n"
           "Usage: gpt_train --data FILE... [flags]\n\n"
           "Ranks are threads of this process. The layout decides where numbers are computed,\n"
           "never what they are: any --tp, --dp and --micro-batch-size give the same bits.\n",
           out);
-    for (int i = 0; i < WF_OPTION_COUNT; i++) {
-        const wf_option_row *row = &wf_option_rows[i];
+    for (int i = 0; i < APP_OPTION_COUNT; i++) {
+        const app_option_row *row = &app_option_rows[i];
 
-        if (row->kind == WF_KIND_GROUP)
+        if (row->kind == APP_KIND_GROUP)
             fprintf(out, "\n%s\n", row->name);
         else
             help_row(out, row);
@@ -130,21 +130,21 @@ void wf_options_help(FILE *out)
 }
 
 /* The values that may follow a flag: choices, or on and off. Empty for free values. */
-static void possible_values(const wf_option_row *row, char *out, size_t size)
+static void possible_values(const app_option_row *row, char *out, size_t size)
 {
     const char *cursor = row->domain;
-    wf_choice choice;
+    app_choice choice;
 
     *out = 0;
-    if (row->kind == WF_KIND_SWITCH)
+    if (row->kind == APP_KIND_SWITCH)
         append(out, size, " ", "on off");
-    while (row->kind == WF_KIND_CHOICE && wf_choice_next(&cursor, &choice))
+    while (row->kind == APP_KIND_CHOICE && app_choice_next(&cursor, &choice))
         append(out, size, " ", choice.name);
 }
 
-static bool is_file(const wf_option_row *row)
+static bool is_file(const app_option_row *row)
 {
-    return row->kind == WF_KIND_FILE || row->kind == WF_KIND_FILES;
+    return row->kind == APP_KIND_FILE || row->kind == APP_KIND_FILES;
 }
 
 /* Offers values after a flag that takes one, files as long as the last flag takes several. */
@@ -166,14 +166,14 @@ static void complete_bash(FILE *out)
         "    done\n"
         "    case $prev in\n",
         out);
-    for (int i = 0; i < WF_OPTION_COUNT; i++) {
-        const wf_option_row *row = &wf_option_rows[i];
+    for (int i = 0; i < APP_OPTION_COUNT; i++) {
+        const app_option_row *row = &app_option_rows[i];
         char values[256];
 
-        if (row->kind == WF_KIND_GROUP || wf_option_is_bare(row))
+        if (row->kind == APP_KIND_GROUP || app_option_is_bare(row))
             continue;
         possible_values(row, values, sizeof values);
-        fprintf(out, "    %s) ", wf_option_flag(row).text);
+        fprintf(out, "    %s) ", app_option_flag(row).text);
         if (*values)
             fprintf(out, "COMPREPLY=($(compgen -W \"%s\" -- \"$cur\")); ", values);
         else if (is_file(row))
@@ -183,17 +183,17 @@ static void complete_bash(FILE *out)
     fputs("    esac\n"
           "    case $flag in\n",
           out);
-    for (int i = 0; i < WF_OPTION_COUNT; i++)
-        if (wf_option_rows[i].kind == WF_KIND_FILES)
+    for (int i = 0; i < APP_OPTION_COUNT; i++)
+        if (app_option_rows[i].kind == APP_KIND_FILES)
             fprintf(out,
                     "    %s) [[ $cur == -* ]] || { _gpt_train_files \"$cur\"; return; } ;;\n",
-                    wf_option_flag(&wf_option_rows[i]).text);
+                    app_option_flag(&app_option_rows[i]).text);
     fputs("    esac\n"
           "    COMPREPLY=($(compgen -W \"",
           out);
-    for (int i = 0; i < WF_OPTION_COUNT; i++)
-        if (wf_option_rows[i].kind != WF_KIND_GROUP)
-            fprintf(out, "%s%s", i > 1 ? " " : "", wf_option_flag(&wf_option_rows[i]).text);
+    for (int i = 0; i < APP_OPTION_COUNT; i++)
+        if (app_option_rows[i].kind != APP_KIND_GROUP)
+            fprintf(out, "%s%s", i > 1 ? " " : "", app_option_flag(&app_option_rows[i]).text);
     fputs("\" -- \"$cur\"))\n"
           "}\n\n"
           "complete -F _gpt_train gpt_train\n",
@@ -220,18 +220,18 @@ static void complete_zsh(FILE *out)
           "{\n"
           "    _arguments",
           out);
-    for (int i = 0; i < WF_OPTION_COUNT; i++) {
-        const wf_option_row *row = &wf_option_rows[i];
+    for (int i = 0; i < APP_OPTION_COUNT; i++) {
+        const app_option_row *row = &app_option_rows[i];
         char values[256];
 
-        if (row->kind == WF_KIND_GROUP)
+        if (row->kind == APP_KIND_GROUP)
             continue;
-        fprintf(out, " \\\n        '%s%s[", row->kind == WF_KIND_FILES ? "*" : "",
-                wf_option_flag(row).text);
+        fprintf(out, " \\\n        '%s%s[", row->kind == APP_KIND_FILES ? "*" : "",
+                app_option_flag(row).text);
         zsh_text(out, row->help);
         fputc(']', out);
         possible_values(row, values, sizeof values);
-        if (!wf_option_is_bare(row))
+        if (!app_option_is_bare(row))
             fprintf(out, ":%s:", row->metavar);
         if (*values)
             fprintf(out, "(%s)", values);
@@ -249,7 +249,7 @@ static void complete_zsh(FILE *out)
           out);
 }
 
-void wf_options_completion(FILE *out, const char *shell)
+void app_options_completion(FILE *out, const char *shell)
 {
     if (!strcmp(shell, "zsh"))
         complete_zsh(out);
@@ -257,12 +257,12 @@ void wf_options_completion(FILE *out, const char *shell)
         complete_bash(out);
 }
 
-void wf_options_answer(const wf_options *options, FILE *out)
+void app_options_answer(const app_options *options, FILE *out)
 {
     if (options->help)
-        wf_options_help(out);
+        app_options_help(out);
     else if (options->version)
-        wf_program_version(out, "gpt_train");
+        app_program_version(out, "gpt_train");
     else
-        wf_options_completion(out, options->completion);
+        app_options_completion(out, options->completion);
 }

@@ -4,34 +4,34 @@
 #include <string.h>
 
 /* A flag that was given has to agree; 0 stood for a default. */
-static wf_status take_int(wf_options *o, wf_option_id id, int64_t *field, int64_t value,
+static wf_status take_int(app_options *o, app_option_id id, int64_t *field, int64_t value,
                           wf_error *error)
 {
     if (o->given[id] && *field && *field != value)
         return wf_error_set(error, WF_EINVAL,
                             "%s %lld contradicts --init-from %s, whose model has %lld; drop %s",
-                            wf_option_flag(&wf_option_rows[id]).text, (long long)*field,
+                            app_option_flag(&app_option_rows[id]).text, (long long)*field,
                             o->init_from, (long long)value,
-                            wf_option_flag(&wf_option_rows[id]).text);
+                            app_option_flag(&app_option_rows[id]).text);
     *field = value;
     return WF_OK;
 }
 
-static wf_status take_real(wf_options *o, wf_option_id id, double *field, double value,
+static wf_status take_real(app_options *o, app_option_id id, double *field, double value,
                            wf_error *error)
 {
     if (o->given[id] && (float)*field != (float)value)
         return wf_error_set(error, WF_EINVAL,
                             "%s %g contradicts --init-from %s, whose model has %g; drop %s",
-                            wf_option_flag(&wf_option_rows[id]).text, *field, o->init_from,
-                            value, wf_option_flag(&wf_option_rows[id]).text);
+                            app_option_flag(&app_option_rows[id]).text, *field, o->init_from,
+                            value, app_option_flag(&app_option_rows[id]).text);
     *field = value;
     return WF_OK;
 }
 
-static wf_status take_arch(wf_options *o, const char *arch, wf_error *error)
+static wf_status take_arch(app_options *o, const char *arch, wf_error *error)
 {
-    if (o->given[WF_OPTION_arch] && strcmp(o->arch, arch) != 0)
+    if (o->given[APP_OPTION_arch] && strcmp(o->arch, arch) != 0)
         return wf_error_set(error, WF_EINVAL,
                             "--arch %s contradicts --init-from %s, whose model is %s; drop "
                             "--arch",
@@ -40,7 +40,7 @@ static wf_status take_arch(wf_options *o, const char *arch, wf_error *error)
     return WF_OK;
 }
 
-static wf_status take_tie(wf_options *o, bool tied, wf_error *error)
+static wf_status take_tie(app_options *o, bool tied, wf_error *error)
 {
     const char *tie = tied ? "on" : "off";
 
@@ -54,21 +54,21 @@ static wf_status take_tie(wf_options *o, bool tied, wf_error *error)
     return WF_OK;
 }
 
-wf_status wf_options_init_from(wf_options *o, wf_error *error)
+wf_status app_options_init_from(app_options *o, wf_error *error)
 {
     wf_nn_gpt_config c;
     struct {
-        wf_option_id id;
+        app_option_id id;
         int64_t *field;
         const int64_t *value;
     } const sizes[] = {
-        {WF_OPTION_n_layer, &o->n_layer, &c.layers},
-        {WF_OPTION_n_head, &o->n_head, &c.heads},
-        {WF_OPTION_n_kv_head, &o->n_kv_head, &c.kv_heads},
-        {WF_OPTION_n_embd, &o->n_embd, &c.width},
-        {WF_OPTION_ffn, &o->ffn, &c.ffn},
-        {WF_OPTION_vocab_size, &o->vocab_size, &c.vocabulary},
-        {WF_OPTION_positions, &o->positions, &c.positions},
+        {APP_OPTION_n_layer, &o->n_layer, &c.layers},
+        {APP_OPTION_n_head, &o->n_head, &c.heads},
+        {APP_OPTION_n_kv_head, &o->n_kv_head, &c.kv_heads},
+        {APP_OPTION_n_embd, &o->n_embd, &c.width},
+        {APP_OPTION_ffn, &o->ffn, &c.ffn},
+        {APP_OPTION_vocab_size, &o->vocab_size, &c.vocabulary},
+        {APP_OPTION_positions, &o->positions, &c.positions},
     };
     wf_status status;
 
@@ -80,9 +80,9 @@ wf_status wf_options_init_from(wf_options *o, wf_error *error)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && status == WF_OK; i++)
         status = take_int(o, sizes[i].id, sizes[i].field, *sizes[i].value, error);
     if (status == WF_OK)
-        status = take_real(o, WF_OPTION_norm_eps, &o->norm_eps, (double)c.eps, error);
+        status = take_real(o, APP_OPTION_norm_eps, &o->norm_eps, (double)c.eps, error);
     if (status == WF_OK && c.arch == WF_NN_LLAMA)
-        status = take_real(o, WF_OPTION_rope_base, &o->rope_base, c.rope_base, error);
+        status = take_real(o, APP_OPTION_rope_base, &o->rope_base, c.rope_base, error);
     if (status == WF_OK && c.arch == WF_NN_LLAMA)
         status = take_tie(o, c.tied, error);
     if (status == WF_OK && c.vocabulary < 256)
@@ -90,7 +90,7 @@ wf_status wf_options_init_from(wf_options *o, wf_error *error)
                               "--init-from %s: its vocabulary has %lld entries, and tokens are "
                               "bytes, 256 of them; take a model with more",
                               o->init_from, (long long)c.vocabulary);
-    if (status == WF_OK && !o->given[WF_OPTION_seq_len] && o->seq_len > o->positions)
+    if (status == WF_OK && !o->given[APP_OPTION_seq_len] && o->seq_len > o->positions)
         o->seq_len = o->positions;
     return status;
 }

@@ -11,19 +11,19 @@ enum { VALUE = 64, DIFFERENCES = 1024 };
 
 /* Flags of a checkpoint beside those that were given. */
 typedef struct decision {
-    wf_options *o;
+    app_options *o;
     const wf_par_checkpoint *from;
     char differ[DIFFERENCES]; /* all that contradict */
 } decision;
 
 /* A number or a word as a user would type it; other kinds decide nothing. */
-static const char *value_text(const wf_options *o, const wf_option_row *row, char text[VALUE])
+static const char *value_text(const app_options *o, const app_option_row *row, char text[VALUE])
 {
     const void *field = (const char *)o + row->offset;
 
-    if (row->kind == WF_KIND_INT)
+    if (row->kind == APP_KIND_INT)
         snprintf(text, VALUE, "%lld", (long long)*(const int64_t *)field);
-    else if (row->kind == WF_KIND_REAL)
+    else if (row->kind == APP_KIND_REAL)
         snprintf(text, VALUE, "%.15g", *(const double *)field);
     else
         snprintf(text, VALUE, "%s", (const char *)field);
@@ -31,34 +31,35 @@ static const char *value_text(const wf_options *o, const wf_option_row *row, cha
 }
 
 /* Sequences may be shorter than the model allows, and dropout may change from here on. */
-static bool is_fixed(const wf_option_row *row)
+static bool is_fixed(const app_option_row *row)
 {
-    wf_option_id id = (wf_option_id)(row - wf_option_rows);
+    app_option_id id = (app_option_id)(row - app_option_rows);
 
-    return id != WF_OPTION_seq_len && id != WF_OPTION_dropout;
+    return id != APP_OPTION_seq_len && id != APP_OPTION_dropout;
 }
 
 /* By the user, or by --init-from; 0 stands for a default where the row has a rule for one. */
-static bool is_decided(const wf_options *o, const wf_option_row *row)
+static bool is_decided(const app_options *o, const app_option_row *row)
 {
     bool rule = row->standard && *row->standard == '=';
 
     if (rule && *(const int64_t *)((const char *)o + row->offset) == 0)
         return false;
-    return o->given[row - wf_option_rows] ||
-           (o->init_from && is_fixed(row) && row != &wf_option_rows[WF_OPTION_optimizer]);
+    return o->given[row - app_option_rows] ||
+           (o->init_from && is_fixed(row) && row != &app_option_rows[APP_OPTION_optimizer]);
 }
 
-static wf_status take(decision *d, const wf_option_row *row, const char *saved, wf_error *error)
+static wf_status take(decision *d, const app_option_row *row, const char *saved,
+                      wf_error *error)
 {
-    wf_options theirs = {0}; /* of which one field is filled */
+    app_options theirs = {0}; /* one field of it is filled */
     json_t *value = json_loads(saved, JSON_DECODE_ANY, NULL);
     char where[512], mine[VALUE], other[VALUE];
     size_t used = strlen(d->differ);
     wf_status status;
 
     snprintf(where, sizeof where, "%.440s: \"%s\"", wf_par_checkpoint_path(d->from), row->name);
-    status = wf_option_set_json(&theirs, row, where, value, error);
+    status = app_option_set_json(&theirs, row, where, value, error);
     json_decref(value);
     /* each layer is built before anything can be compared with the tensors that there are */
     if (status == WF_OK && theirs.n_layer > wf_par_checkpoint_parameters(d->from))
@@ -70,10 +71,10 @@ static wf_status take(decision *d, const wf_option_row *row, const char *saved, 
     value_text(d->o, row, mine);
     value_text(&theirs, row, other);
     if (!is_decided(d->o, row))
-        wf_option_set(d->o, row, where, other, error);
+        app_option_set(d->o, row, where, other, error);
     else if (is_fixed(row) && strcmp(mine, other) != 0)
         snprintf(d->differ + used, sizeof d->differ - used, "%s%s %s (it has %s)",
-                 used ? ", " : "", wf_option_flag(row).text, mine, other);
+                 used ? ", " : "", app_option_flag(row).text, mine, other);
     return error->code;
 }
 
@@ -81,10 +82,10 @@ static wf_status take_all(decision *d, wf_error *error)
 {
     wf_status status = WF_OK;
 
-    for (int i = WF_OPTION_GROUP_model + 1; i < WF_OPTION_COUNT && status == WF_OK; i++) {
-        const wf_option_row *row = &wf_option_rows[i];
-        bool decides = i < WF_OPTION_GROUP_mesh || i == WF_OPTION_optimizer;
-        const char *saved = decides && row->kind != WF_KIND_FILE
+    for (int i = APP_OPTION_GROUP_model + 1; i < APP_OPTION_COUNT && status == WF_OK; i++) {
+        const app_option_row *row = &app_option_rows[i];
+        bool decides = i < APP_OPTION_GROUP_mesh || i == APP_OPTION_optimizer;
+        const char *saved = decides && row->kind != APP_KIND_FILE
                                 ? wf_par_checkpoint_option(d->from, row->name)
                                 : NULL;
 
@@ -125,7 +126,7 @@ static wf_par_checkpoint *open_first(const char *dir, wf_error *error)
     return found;
 }
 
-wf_status wf_options_resume(wf_options *o, wf_error *error)
+wf_status app_options_resume(app_options *o, wf_error *error)
 {
     const char *path = o->resume && strcmp(o->resume, "auto") != 0 ? o->resume : o->save;
     decision d = {.o = o, .differ = ""};

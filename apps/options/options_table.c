@@ -5,24 +5,24 @@
 
 enum { LONGEST_NAME = 40 };
 
-const wf_option_row wf_option_rows[WF_OPTION_COUNT] = {
-#define GROUP(id, title) [WF_OPTION_GROUP_##id] = {.kind = WF_KIND_GROUP, .name = title},
+const app_option_row app_option_rows[APP_OPTION_COUNT] = {
+#define GROUP(id, title) [APP_OPTION_GROUP_##id] = {.kind = APP_KIND_GROUP, .name = title},
 #define OPTION(type, field, normal, allowed, value, words)                                     \
-    [WF_OPTION_##field] = {.kind = WF_KIND_##type,                                             \
-                           .name = #field,                                                     \
-                           .standard = normal,                                                 \
-                           .domain = allowed,                                                  \
-                           .metavar = value,                                                   \
-                           .help = words,                                                      \
-                           .offset = offsetof(wf_options, field)},
+    [APP_OPTION_##field] = {.kind = APP_KIND_##type,                                           \
+                            .name = #field,                                                    \
+                            .standard = normal,                                                \
+                            .domain = allowed,                                                 \
+                            .metavar = value,                                                  \
+                            .help = words,                                                     \
+                            .offset = offsetof(app_options, field)},
 #include "apps/options/options.def"
 #undef GROUP
 #undef OPTION
 };
 
-wf_flag wf_option_flag(const wf_option_row *row)
+app_flag app_option_flag(const app_option_row *row)
 {
-    wf_flag flag;
+    app_flag flag;
 
     snprintf(flag.text, sizeof flag.text, "--%s", row->name);
     for (char *c = flag.text; *c; c++)
@@ -31,14 +31,14 @@ wf_flag wf_option_flag(const wf_option_row *row)
     return flag;
 }
 
-bool wf_option_is_bare(const wf_option_row *row)
+bool app_option_is_bare(const app_option_row *row)
 {
-    return row->kind == WF_KIND_BOOL || row->kind == WF_KIND_LEVEL;
+    return row->kind == APP_KIND_BOOL || row->kind == APP_KIND_LEVEL;
 }
 
-bool wf_option_in_config(const wf_option_row *row)
+bool app_option_in_config(const app_option_row *row)
 {
-    return row->kind != WF_KIND_GROUP && row - wf_option_rows < WF_OPTION_GROUP_command;
+    return row->kind != APP_KIND_GROUP && row - app_option_rows < APP_OPTION_GROUP_command;
 }
 
 static char dashed(char c)
@@ -56,12 +56,12 @@ static size_t shared_start(const char *a, size_t length, const char *b)
     return n;
 }
 
-const wf_option_row *wf_option_find(const char *name, size_t length)
+const app_option_row *app_option_find(const char *name, size_t length)
 {
-    for (int i = 0; i < WF_OPTION_COUNT; i++) {
-        const wf_option_row *row = &wf_option_rows[i];
+    for (int i = 0; i < APP_OPTION_COUNT; i++) {
+        const app_option_row *row = &app_option_rows[i];
 
-        if (row->kind != WF_KIND_GROUP && strlen(row->name) == length &&
+        if (row->kind != APP_KIND_GROUP && strlen(row->name) == length &&
             shared_start(name, length, row->name) == length)
             return row;
     }
@@ -97,20 +97,20 @@ static int distance(const char *a, size_t length, const char *b)
 }
 
 /* A name that was cut short, or written on, counts as one slip; of those the closest wins. */
-const wf_option_row *wf_option_nearest(const char *name, size_t length)
+const app_option_row *app_option_nearest(const char *name, size_t length)
 {
-    const wf_option_row *nearest = NULL;
+    const app_option_row *nearest = NULL;
     int slips = length < 4 ? 1 : length < 6 ? 2 : (int)(length / 3);
     int best = (slips + 1) * LONGEST_NAME;
 
     if (length < 2 || length > LONGEST_NAME)
         return NULL;
-    for (int i = 0; i < WF_OPTION_COUNT; i++) {
-        const wf_option_row *row = &wf_option_rows[i];
+    for (int i = 0; i < APP_OPTION_COUNT; i++) {
+        const app_option_row *row = &app_option_rows[i];
         size_t shared = shared_start(name, length, row->name);
         int away, cost;
 
-        if (row->kind == WF_KIND_GROUP)
+        if (row->kind == APP_KIND_GROUP)
             continue;
         away = distance(name, length, row->name);
         cost = away * LONGEST_NAME;
@@ -126,13 +126,13 @@ const wf_option_row *wf_option_nearest(const char *name, size_t length)
 
 static void take(char *to, const char *from, size_t length)
 {
-    if (length >= WF_CHOICE_LENGTH)
-        length = WF_CHOICE_LENGTH - 1;
+    if (length >= APP_CHOICE_LENGTH)
+        length = APP_CHOICE_LENGTH - 1;
     memcpy(to, from, length);
     to[length] = 0;
 }
 
-bool wf_choice_next(const char **cursor, wf_choice *choice)
+bool app_choice_next(const char **cursor, app_choice *choice)
 {
     const char *word = *cursor + strspn(*cursor, " "), *equals;
     size_t length = strcspn(word, " ");

@@ -1,4 +1,4 @@
-/* apps/options/options_value.c - one value: text to a field of wf_options, checked against its domain.
+/* apps/options/options_value.c - one value: text to a field of app_options, checked against its domain.
  */
 #include "apps/options/options_table.h"
 #include <ctype.h>
@@ -7,19 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void *field_of(wf_options *options, const wf_option_row *row)
+static void *field_of(app_options *options, const app_option_row *row)
 {
     return (char *)options + row->offset;
 }
 
-static wf_status outside(const wf_option_row *row, const char *where, const char *text,
+static wf_status outside(const app_option_row *row, const char *where, const char *text,
                          wf_error *error)
 {
     return wf_error_set(error, WF_EINVAL, "%s %s is not in %s (%s)", where, text, row->domain,
                         row->help);
 }
 
-static wf_status set_int(void *field, const wf_option_row *row, const char *where,
+static wf_status set_int(void *field, const app_option_row *row, const char *where,
                          const char *text, wf_error *error)
 {
     const char *high = strchr(row->domain, ',') + 1;
@@ -45,7 +45,7 @@ static wf_status set_int(void *field, const wf_option_row *row, const char *wher
     return WF_OK;
 }
 
-static wf_status set_real(void *field, const wf_option_row *row, const char *where,
+static wf_status set_real(void *field, const app_option_row *row, const char *where,
                           const char *text, wf_error *error)
 {
     const char *domain = row->domain;
@@ -64,7 +64,7 @@ static wf_status set_real(void *field, const wf_option_row *row, const char *whe
     return WF_OK;
 }
 
-static wf_status set_bool(void *field, const wf_option_row *row, const char *where,
+static wf_status set_bool(void *field, const app_option_row *row, const char *where,
                           const char *text, wf_error *error)
 {
     bool on = !strcmp(text, "on") || !strcmp(text, "true");
@@ -77,27 +77,27 @@ static wf_status set_bool(void *field, const wf_option_row *row, const char *whe
 }
 
 /* The words of a domain: "gpt2, llama". */
-static void list_choices(char *out, size_t size, const wf_option_row *row)
+static void list_choices(char *out, size_t size, const app_option_row *row)
 {
     const char *cursor = row->domain;
     size_t used = 0;
-    wf_choice choice;
+    app_choice choice;
 
     *out = 0;
-    while (wf_choice_next(&cursor, &choice))
+    while (app_choice_next(&cursor, &choice))
         if (used < size)
             used += (size_t)snprintf(out + used, size - used, "%s%s", used ? ", " : "",
                                      choice.name);
 }
 
-static wf_status set_choice(void *field, const wf_option_row *row, const char *where,
+static wf_status set_choice(void *field, const app_option_row *row, const char *where,
                             const char *text, wf_error *error)
 {
     const char *cursor = row->domain;
     char all[512];
-    wf_choice choice;
+    app_choice choice;
 
-    while (wf_choice_next(&cursor, &choice)) {
+    while (app_choice_next(&cursor, &choice)) {
         if (strcmp(choice.name, text))
             continue;
         memcpy(field, choice.means, sizeof choice.means);
@@ -108,12 +108,12 @@ static wf_status set_choice(void *field, const wf_option_row *row, const char *w
                         all);
 }
 
-static wf_status set_text(void *field, const wf_option_row *row, const char *where,
+static wf_status set_text(void *field, const app_option_row *row, const char *where,
                           const char *text, wf_error *error)
 {
     char *copy;
 
-    if (row->kind == WF_KIND_FILE && !*text)
+    if (row->kind == APP_KIND_FILE && !*text)
         return wf_error_set(error, WF_EINVAL, "%s is given an empty file name", where);
     copy = strdup(text);
     if (!copy)
@@ -124,10 +124,10 @@ static wf_status set_text(void *field, const wf_option_row *row, const char *whe
 }
 
 /* A list grows by one; the first value of a new source is cleared for by the caller. */
-static wf_status set_files(void *field, const wf_option_row *row, const char *where,
+static wf_status set_files(void *field, const app_option_row *row, const char *where,
                            const char *text, wf_error *error)
 {
-    wf_text_list *list = field;
+    app_text_list *list = field;
     char **item;
 
     (void)row;
@@ -145,7 +145,7 @@ static wf_status set_files(void *field, const wf_option_row *row, const char *wh
 }
 
 /* "80GiB", "1.5GB", "512": a number of at most 2^53 bytes and maybe a unit. */
-static wf_status set_bytes(void *field, const wf_option_row *row, const char *where,
+static wf_status set_bytes(void *field, const app_option_row *row, const char *where,
                            const char *text, wf_error *error)
 {
     static const struct {
@@ -175,10 +175,10 @@ static wf_status set_bytes(void *field, const wf_option_row *row, const char *wh
 }
 
 /* "5-8", or "5" for that one. */
-static wf_status set_steps(void *field, const wf_option_row *row, const char *where,
+static wf_status set_steps(void *field, const app_option_row *row, const char *where,
                            const char *text, wf_error *error)
 {
-    wf_steps *steps = field;
+    app_steps *steps = field;
     char *end = NULL;
     long long first = 0, last = 0;
 
@@ -193,7 +193,7 @@ static wf_status set_steps(void *field, const wf_option_row *row, const char *wh
                             "%s '%s' is not a range of steps; it takes the first and the last "
                             "one, from 1 on: 2-3, or 5",
                             where, text);
-    *steps = (wf_steps){first, last};
+    *steps = (app_steps){first, last};
     return WF_OK;
 }
 
@@ -205,39 +205,39 @@ static void clear_text(void *field)
 
 static void clear_files(void *field)
 {
-    wf_text_list *list = field;
+    app_text_list *list = field;
 
     for (int64_t i = 0; i < list->count; i++)
         free(list->item[i]);
     free(list->item);
-    *list = (wf_text_list){0};
+    *list = (app_text_list){0};
 }
 
 static const struct {
-    wf_status (*set)(void *field, const wf_option_row *, const char *where, const char *text,
+    wf_status (*set)(void *field, const app_option_row *, const char *where, const char *text,
                      wf_error *);
     void (*clear)(void *field);
-} kinds[WF_KIND_COUNT] = {
-    [WF_KIND_INT] = {set_int, NULL},
-    [WF_KIND_REAL] = {set_real, NULL},
-    [WF_KIND_BOOL] = {set_bool, NULL},
-    [WF_KIND_SWITCH] = {set_bool, NULL},
-    [WF_KIND_CHOICE] = {set_choice, NULL},
-    [WF_KIND_LEVEL] = {set_choice, NULL},
-    [WF_KIND_TEXT] = {set_text, clear_text},
-    [WF_KIND_FILE] = {set_text, clear_text},
-    [WF_KIND_FILES] = {set_files, clear_files},
-    [WF_KIND_BYTES] = {set_bytes, NULL},
-    [WF_KIND_STEPS] = {set_steps, NULL},
+} kinds[APP_KIND_COUNT] = {
+    [APP_KIND_INT] = {set_int, NULL},
+    [APP_KIND_REAL] = {set_real, NULL},
+    [APP_KIND_BOOL] = {set_bool, NULL},
+    [APP_KIND_SWITCH] = {set_bool, NULL},
+    [APP_KIND_CHOICE] = {set_choice, NULL},
+    [APP_KIND_LEVEL] = {set_choice, NULL},
+    [APP_KIND_TEXT] = {set_text, clear_text},
+    [APP_KIND_FILE] = {set_text, clear_text},
+    [APP_KIND_FILES] = {set_files, clear_files},
+    [APP_KIND_BYTES] = {set_bytes, NULL},
+    [APP_KIND_STEPS] = {set_steps, NULL},
 };
 
-wf_status wf_option_set(wf_options *options, const wf_option_row *row, const char *where,
-                        const char *text, wf_error *error)
+wf_status app_option_set(app_options *options, const app_option_row *row, const char *where,
+                         const char *text, wf_error *error)
 {
     return kinds[row->kind].set(field_of(options, row), row, where, text, error);
 }
 
-void wf_option_clear(wf_options *options, const wf_option_row *row)
+void app_option_clear(app_options *options, const app_option_row *row)
 {
     if (kinds[row->kind].clear)
         kinds[row->kind].clear(field_of(options, row));

@@ -9,7 +9,7 @@
 
 enum { PATH = 4096 };
 
-bool wf_checkpoint_find(const char *path, char *text, wf_error *error)
+bool app_checkpoint_find(const char *path, char *text, wf_error *error)
 {
     struct stat s;
     char **paths;
@@ -129,8 +129,8 @@ static wf_status diff_tensor(side *a, side *b, const wf_index_tensor *t, FILE *o
     return status;
 }
 
-wf_status wf_checkpoint_diff(const char *path_a, const char *path_b, FILE *out, bool *same,
-                             wf_error *error)
+wf_status app_checkpoint_diff(const char *path_a, const char *path_b, FILE *out, bool *same,
+                              wf_error *error)
 {
     side a = {.c = NULL}, b = {.c = NULL};
     wf_status status = open_side(&a, path_a, error);

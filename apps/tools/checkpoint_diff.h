@@ -10,11 +10,11 @@
  * The checkpoint that a path means: itself, or what a run would go on from in a directory of them.
  * text has 4096 bytes; false: neither, or, with an error, it cannot be known.
  */
-bool wf_checkpoint_find(const char *path, char *text, wf_error *error);
+bool app_checkpoint_find(const char *path, char *text, wf_error *error);
 
 /* Say on `out` in which step and tensors they differ, one line each; *same: nothing. One tensor of
    each is in memory at a time. */
-wf_status wf_checkpoint_diff(const char *a, const char *b, FILE *out, bool *same,
-                             wf_error *error);
+wf_status app_checkpoint_diff(const char *a, const char *b, FILE *out, bool *same,
+                              wf_error *error);
 
 #endif

@@ -7,7 +7,8 @@
 #include <string.h>
 
 static const char help[] =
-    "ckpt - looks at the checkpoints of gpt_train --save\n\n"
+    "ckpt - look at the checkpoints of gpt_train --save\n\n"
+    "Usage: ckpt COMMAND [PATH]...\n\n"
     "  ckpt list DIR        the checkpoints in a directory, in the order in which a run tries "
     "them\n"
     "  ckpt verify PATH...  every byte against its checksums\n"
@@ -33,7 +34,7 @@ static wf_par_checkpoint *open_path(const char *path, wf_error *error)
 {
     char found[4096];
 
-    if (wf_checkpoint_find(path, found, error))
+    if (app_checkpoint_find(path, found, error))
         return wf_par_checkpoint_open(found, error);
     wf_error_set(error, WF_EIO, "%s is no checkpoint, and has none in it", path);
     return NULL;
@@ -173,11 +174,11 @@ static int diff(const char *path_a, const char *path_b)
     wf_error error = {WF_OK, ""};
     bool same;
 
-    if (!wf_checkpoint_find(path_a, a, &error))
+    if (!app_checkpoint_find(path_a, a, &error))
         wf_error_set(&error, WF_EIO, "%s is no checkpoint, and has none in it", path_a);
-    else if (!wf_checkpoint_find(path_b, b, &error))
+    else if (!app_checkpoint_find(path_b, b, &error))
         wf_error_set(&error, WF_EIO, "%s is no checkpoint, and has none in it", path_b);
-    else if (wf_checkpoint_diff(a, b, stdout, &same, &error) == WF_OK)
+    else if (app_checkpoint_diff(a, b, stdout, &same, &error) == WF_OK)
         return same ? SAME : DIFFERENT;
     return complain(&error);
 }
@@ -208,7 +209,7 @@ int main(int argc, char **argv)
 {
     int result;
 
-    wf_program_begin();
-    result = wf_program_version_asked("ckpt", argc, argv) ? SAME : run(argc, argv);
-    return result <= DIFFERENT ? wf_program_end("ckpt", result) : result;
+    app_program_begin();
+    result = app_program_version_asked("ckpt", argc, argv) ? SAME : run(argc, argv);
+    return result <= DIFFERENT ? app_program_end("ckpt", result) : result;
 }

@@ -13,7 +13,8 @@
 enum { SAME = 0, DIFFERENT = 1, USAGE = 2, UNREADABLE = 3 };
 
 static const char help[] =
-    "gpt_diff A B - where two runs of gpt_train differ\n\n"
+    "gpt_diff - find where two runs of gpt_train differ\n\n"
+    "Usage: gpt_diff A B\n\n"
     "A and B are files of --log-jsonl: the first step that both have and in which loss, "
     "gradient\n"
     "norm, learning rate, validation loss or digest differ, bit by bit; and where they have\n"
@@ -70,7 +71,7 @@ static int by_number(const void *a, const void *b)
     return x->place < y->place ? -1 : 1;
 }
 
-/* Of the rows of one step, the last stays. */
+/* The last row of a step replaces the others. */
 static void put_in_order(run *r)
 {
     size_t kept = 0;
@@ -117,7 +118,7 @@ static const char *read_row(FILE *file, run *r, json_error_t *why, bool *more)
 
 static bool read_run(const char *path, run *r)
 {
-    FILE *file = wf_program_file(path, "r");
+    FILE *file = app_program_file(path, "r");
     const char *problem = file ? NULL : strerror(errno);
     bool more = true;
     json_error_t why;
@@ -237,22 +238,22 @@ int main(int argc, char **argv)
     bool same = false;
     int result = UNREADABLE;
 
-    wf_program_begin();
-    if (wf_program_version_asked("gpt_diff", argc, argv))
-        return wf_program_end("gpt_diff", SAME);
+    app_program_begin();
+    if (app_program_version_asked("gpt_diff", argc, argv))
+        return app_program_end("gpt_diff", SAME);
     if (argc == 2 && strcmp(argv[1], "--help") == 0) {
         fputs(help, stdout);
-        return wf_program_end("gpt_diff", SAME);
+        return app_program_end("gpt_diff", SAME);
     }
     if (argc != 3 || argv[1][0] == '-' || argv[2][0] == '-') {
         fprintf(stderr, "gpt_diff: it takes two files or folders; see gpt_diff --help\n");
         return USAGE;
     }
-    if (!wf_checkpoint_find(argv[1], a, &error) || !wf_checkpoint_find(argv[2], b, &error))
+    if (!app_checkpoint_find(argv[1], a, &error) || !app_checkpoint_find(argv[2], b, &error))
         result = error.code == WF_OK ? diff_runs(argv[1], argv[2]) : UNREADABLE;
-    else if (wf_checkpoint_diff(a, b, stdout, &same, &error) == WF_OK)
+    else if (app_checkpoint_diff(a, b, stdout, &same, &error) == WF_OK)
         result = same ? SAME : DIFFERENT;
     if (error.code != WF_OK)
         fprintf(stderr, "gpt_diff: %s\n", error.text);
-    return result <= DIFFERENT ? wf_program_end("gpt_diff", result) : result;
+    return result <= DIFFERENT ? app_program_end("gpt_diff", result) : result;
 }

@@ -259,12 +259,12 @@ int main(int argc, char **argv)
     wf_status status;
     int done;
 
-    wf_program_begin();
-    if (wf_program_version_asked("gpt_export", argc, argv))
-        return wf_program_end("gpt_export", 0);
+    app_program_begin();
+    if (app_program_version_asked("gpt_export", argc, argv))
+        return app_program_end("gpt_export", 0);
     done = read_command_line(argc, argv, &j);
     if (done >= 0)
-        return done ? done : wf_program_end("gpt_export", 0);
+        return done ? done : app_program_end("gpt_export", 0);
     status = run(&j, &error);
     if (status != WF_OK && launcher.process <= 0)
         fprintf(stderr, "gpt_export: %s\n", error.text);

@@ -32,7 +32,9 @@ typedef struct session {
 } session;
 
 static const char help_text[] =
-    "usage: mesh_info [--hosts N] [--topology MACHINE]... [--tp N] [--dp N] ...\n"
+    "mesh_info - place the ranks of a mesh on the devices of hosts\n"
+    "\n"
+    "Usage: mesh_info [--hosts N] [--topology MACHINE]... [--tp N] [--dp N] ...\n"
     "\n"
     "Places the ranks of a mesh on the devices of hosts, draws who sits where, and says why\n"
     "and what it would cost otherwise. Without --topology the host is this machine.\n"
@@ -52,7 +54,7 @@ static const char help_text[] =
     "  --svg FILE            draw it as a picture too\n"
     "  --version             version, commit, compiler and what is built in\n"
     "\n"
-    "For example:\n"
+    "Examples\n"
     "  mesh_info --tp 2                                        cores of this machine\n"
     "  mesh_info --hosts 4 --topology dgx.xml --tp 8 --dp 4 --svg mesh.svg\n"
     "  mesh_info --hosts 2 --topology 'pack:2 l3:1 core:8 pu:1' --tp 4 --dp 8\n"
@@ -169,7 +171,7 @@ static wf_status parse(int argc, char **argv, request *q, wf_error *error)
 static wf_status read_plan(session *s, const char *path, wf_error *error)
 {
     json_error_t why;
-    FILE *file = wf_program_file(path, "r");
+    FILE *file = app_program_file(path, "r");
     json_t *plan, *mesh, *collectives, *row;
     size_t i;
 
@@ -253,7 +255,7 @@ static wf_status place(session *s, const request *q, wf_error *error)
                                       .host = s->host,
                                       .axis = s->axis,
                                       .network_gbit = q->network};
-    wf_mesh_picture picture = {&s->chosen, &s->transposed, s->name, s->bytes_from};
+    app_mesh_picture picture = {&s->chosen, &s->transposed, s->name, s->bytes_from};
     char warning[512];
     wf_status status = wf_placement_find(&options, &s->chosen, error);
 
@@ -261,11 +263,11 @@ static wf_status place(session *s, const request *q, wf_error *error)
         status = wf_placement_transposed(&s->chosen, &s->transposed, error);
     if (status != WF_OK)
         return status;
-    wf_mesh_picture_text(&picture, stdout);
+    app_mesh_picture_text(&picture, stdout);
     fflush(stdout);
     if (wf_placement_warning(&s->chosen, warning, sizeof warning))
         fprintf(stderr, "mesh_info: warning: %s\n", warning);
-    return q->svg ? wf_mesh_picture_svg(&picture, q->svg, error) : WF_OK;
+    return q->svg ? app_mesh_picture_svg(&picture, q->svg, error) : WF_OK;
 }
 
 int main(int argc, char **argv)
@@ -275,13 +277,13 @@ int main(int argc, char **argv)
     wf_error error = {WF_OK, ""};
     wf_status status;
 
-    wf_program_begin();
-    if (wf_program_version_asked("mesh_info", argc, argv))
-        return wf_program_end("mesh_info", 0);
+    app_program_begin();
+    if (app_program_version_asked("mesh_info", argc, argv))
+        return app_program_end("mesh_info", 0);
     status = parse(argc, argv, &q, &error);
     if (status == WF_OK && q.help) {
         fputs(help_text, stdout);
-        return wf_program_end("mesh_info", 0);
+        return app_program_end("mesh_info", 0);
     }
     if (status == WF_OK)
         status = set_axes(&s, &q, &error);
@@ -294,7 +296,7 @@ int main(int argc, char **argv)
     for (int h = 0; h < s.n_hosts && h < MOST_HOSTS; h++)
         wf_host_free(s.read[h]);
     if (status == WF_OK)
-        return wf_program_end("mesh_info", 0);
+        return app_program_end("mesh_info", 0);
     fprintf(stderr, "mesh_info: %s\n", error.text);
     return status == WF_EINVAL ? 2 : status == WF_EIO ? 3 : 1;
 }

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-int wf_mesh_picture_rank(const wf_placement *p, int host, int device)
+int app_mesh_picture_rank(const wf_placement *p, int host, int device)
 {
     for (int r = 0; r < p->ranks; r++)
         if (p->seat[r].host == host && p->seat[r].device == device)
@@ -12,7 +12,7 @@ int wf_mesh_picture_rank(const wf_placement *p, int host, int device)
     return -1;
 }
 
-char *wf_mesh_picture_place(const wf_placement *p, int rank, char *text, size_t size)
+char *app_mesh_picture_place(const wf_placement *p, int rank, char *text, size_t size)
 {
     int stride = p->ranks;
     size_t used = 0;
@@ -27,7 +27,7 @@ char *wf_mesh_picture_place(const wf_placement *p, int rank, char *text, size_t 
     return text;
 }
 
-double wf_mesh_picture_network(const wf_placement *p)
+double app_mesh_picture_network(const wf_placement *p)
 {
     double bytes[WF_LINKS], most = 0, *network = calloc((size_t)p->n_hosts, sizeof *network);
 
@@ -43,21 +43,22 @@ double wf_mesh_picture_network(const wf_placement *p)
 static void print_device(const wf_placement *p, int host, int d, FILE *out)
 {
     const wf_host_device *device = &p->host[host]->device[d];
-    int rank = wf_mesh_picture_rank(p, host, d);
+    int rank = app_mesh_picture_rank(p, host, d);
     char place[96];
 
     fprintf(out, "    %-8s %-13s", device->name, device->bus);
     if (rank < 0)
         fprintf(out, "free");
     else
-        fprintf(out, "rank %-4d %s", rank, wf_mesh_picture_place(p, rank, place, sizeof place));
+        fprintf(out, "rank %-4d %s", rank,
+                app_mesh_picture_place(p, rank, place, sizeof place));
     if (device->nic >= 0)
         fprintf(out, "; network by %s (%s)", p->host[host]->nic[device->nic].name,
                 wf_link_name(device->nic_link));
     fprintf(out, "\n");
 }
 
-static void print_host(const wf_mesh_picture *m, int h, FILE *out)
+static void print_host(const app_mesh_picture *m, int h, FILE *out)
 {
     const wf_placement *p = m->chosen;
     const wf_host *host = p->host[h];
@@ -93,10 +94,10 @@ static void print_axis(const wf_placement *p, int axis, FILE *out)
                 fprintf(out, " in %d", count[l]);
             before = ", ";
         }
-    fprintf(out, "; each rank receives %s a step\n", wf_size_text(size, a->bytes));
+    fprintf(out, "; each rank receives %s a step\n", app_size_text(size, a->bytes));
 }
 
-static void print_why(const wf_mesh_picture *m, FILE *out)
+static void print_why(const app_mesh_picture *m, FILE *out)
 {
     const wf_placement *p = m->chosen;
 
@@ -115,11 +116,11 @@ static void print_row(FILE *out, const char *what, double chosen, double transpo
 {
     char a[32], b[32];
 
-    fprintf(out, "  %-32s %14s %14s\n", what, wf_size_text(a, chosen),
-            wf_size_text(b, transposed));
+    fprintf(out, "  %-32s %14s %14s\n", what, app_size_text(a, chosen),
+            app_size_text(b, transposed));
 }
 
-static void print_alternative(const wf_mesh_picture *m, FILE *out)
+static void print_alternative(const app_mesh_picture *m, FILE *out)
 {
     double chosen[WF_LINKS], transposed[WF_LINKS];
     const wf_placement *p = m->chosen, *t = m->transposed;
@@ -131,13 +132,13 @@ static void print_alternative(const wf_mesh_picture *m, FILE *out)
         if (chosen[l] > 0 || transposed[l] > 0)
             print_row(out, wf_link_name((wf_link)l), chosen[l], transposed[l]);
     if (p->n_hosts > 1)
-        print_row(out, "into one host, at most", wf_mesh_picture_network(p),
-                  wf_mesh_picture_network(t));
+        print_row(out, "into one host, at most", app_mesh_picture_network(p),
+                  app_mesh_picture_network(t));
     fprintf(out, "  %-32s %11.3f ms %11.3f ms\n", "nominal time of a rank",
             p->cost / p->ranks * 1e-9, t->cost / t->ranks * 1e-9);
 }
 
-void wf_mesh_picture_text(const wf_mesh_picture *m, FILE *out)
+void app_mesh_picture_text(const app_mesh_picture *m, FILE *out)
 {
     const wf_placement *p = m->chosen;
     const char *before = "";

@@ -13,7 +13,7 @@ enum {
     CELL_HEIGHT = 58,
     GAP = 8,
     HEAD = 24,          /* a line of text above a box's contents */
-    CELLS_IN_A_ROW = 4, /* of a package */
+    CELLS_IN_A_ROW = 4, /* each package has so many */
     HOSTS_IN_A_ROW = 2,
     MARGIN = 20,
     ROW = 20,
@@ -74,7 +74,7 @@ static int host_height(const wf_host *host)
 static void draw_device(const wf_placement *p, int h, int d, double x, double y, FILE *out)
 {
     const wf_host_device *device = &p->host[h]->device[d];
-    int rank = wf_mesh_picture_rank(p, h, d);
+    int rank = app_mesh_picture_rank(p, h, d);
     char line[128], style[96];
 
     if (rank < 0)
@@ -86,14 +86,14 @@ static void draw_device(const wf_placement *p, int h, int d, double x, double y,
     if (rank >= 0) {
         snprintf(line, sizeof line, "rank %d", rank);
         text(out, x + 6, y + 17, "rank", line);
-        text(out, x + 6, y + 32, "small", wf_mesh_picture_place(p, rank, line, sizeof line));
+        text(out, x + 6, y + 32, "small", app_mesh_picture_place(p, rank, line, sizeof line));
     }
     snprintf(line, sizeof line, "%s%s%s", device->name, device->nic >= 0 ? ", " : "",
              device->nic >= 0 ? p->host[h]->nic[device->nic].name : "");
     text(out, x + 6, y + 49, "small", line);
 }
 
-static void draw_host(const wf_mesh_picture *m, int h, double x, double y, FILE *out)
+static void draw_host(const app_mesh_picture *m, int h, double x, double y, FILE *out)
 {
     const wf_host *host = m->chosen->host[h];
     char line[160];
@@ -124,7 +124,7 @@ static void draw_row(FILE *out, double y, const char *a, const char *b, const ch
     text(out, MARGIN + 400, y, "line", c);
 }
 
-static void draw_bytes(const wf_mesh_picture *m, double y, FILE *out)
+static void draw_bytes(const app_mesh_picture *m, double y, FILE *out)
 {
     double chosen[WF_LINKS], transposed[WF_LINKS];
     char a[32], b[32];
@@ -134,14 +134,14 @@ static void draw_bytes(const wf_mesh_picture *m, double y, FILE *out)
     draw_row(out, y, "bytes of a step by link", "chosen", "transposed");
     for (int l = 0; l < WF_LINKS; l++)
         if (chosen[l] > 0 || transposed[l] > 0)
-            draw_row(out, y += ROW, wf_link_name((wf_link)l), wf_size_text(a, chosen[l]),
-                     wf_size_text(b, transposed[l]));
+            draw_row(out, y += ROW, wf_link_name((wf_link)l), app_size_text(a, chosen[l]),
+                     app_size_text(b, transposed[l]));
     snprintf(a, sizeof a, "%.3f ms", m->chosen->cost / m->chosen->ranks * 1e-9);
     snprintf(b, sizeof b, "%.3f ms", m->transposed->cost / m->chosen->ranks * 1e-9);
     draw_row(out, y + ROW, "nominal time of a rank", a, b);
 }
 
-static int used_links(const wf_mesh_picture *m)
+static int used_links(const app_mesh_picture *m)
 {
     double chosen[WF_LINKS], transposed[WF_LINKS];
     int n = 0;
@@ -163,7 +163,7 @@ static int row_height(const wf_placement *p, int h)
     return most;
 }
 
-static void draw(const wf_mesh_picture *m, FILE *out)
+static void draw(const app_mesh_picture *m, FILE *out)
 {
     const wf_placement *p = m->chosen;
     int columns = p->n_hosts < HOSTS_IN_A_ROW ? p->n_hosts : HOSTS_IN_A_ROW;
@@ -188,9 +188,9 @@ static void draw(const wf_mesh_picture *m, FILE *out)
     fprintf(out, "</svg>\n");
 }
 
-wf_status wf_mesh_picture_svg(const wf_mesh_picture *m, const char *path, wf_error *error)
+wf_status app_mesh_picture_svg(const app_mesh_picture *m, const char *path, wf_error *error)
 {
-    FILE *out = wf_program_file(path, "w");
+    FILE *out = app_program_file(path, "w");
     bool bad = !out;
 
     if (out) {

@@ -31,7 +31,9 @@ typedef struct finding {
 } finding;
 
 static const char help_text[] =
-    "usage: recorder_diff FILE...\n"
+    "recorder_diff - find where the ranks of a run disagree\n"
+    "\n"
+    "Usage: recorder_diff FILE...\n"
     "\n"
     "Reads the flight recorders of the ranks of a run (rank-0.rec, rank-1.rec, ...) and names\n"
     "the first disagreement: rank, group, sequence number and operation. gpt_train writes "
@@ -109,7 +111,7 @@ static void clean_texts(wf_recording *r)
 
 static wf_status read_file(const char *path, wf_recording **out, wf_error *error)
 {
-    FILE *file = wf_program_file(path, "r");
+    FILE *file = app_program_file(path, "r");
     wf_recording *r = calloc(1, sizeof *r);
     bool whole = file && r && fread(r, sizeof *r, 1, file) == 1;
     wf_status status = WF_OK;
@@ -267,7 +269,7 @@ static bool search(const world *w, finding *first)
             if (seen || is_shared(g) || group->size == 1 || !search_group(w, group, &f))
                 continue;
             if (f.follows && w->n < w->of[0]->head.ranks)
-                continue; /* of what a rank did whose recording is not here */
+                continue; /* nobody knows what a rank did whose recording is not here */
             if (!any || (f.follows != first->follows ? first->follows : f.time < first->time))
                 *first = f;
             any = true;
@@ -361,12 +363,12 @@ int main(int argc, char **argv)
     int differ = 0;
     finding f = {0};
 
-    wf_program_begin();
-    if (wf_program_version_asked("recorder_diff", argc, argv))
-        return wf_program_end("recorder_diff", 0);
+    app_program_begin();
+    if (app_program_version_asked("recorder_diff", argc, argv))
+        return app_program_end("recorder_diff", 0);
     if (argc == 2 && strcmp(argv[1], "--help") == 0) {
         fputs(help_text, stdout);
-        return wf_program_end("recorder_diff", 0);
+        return app_program_end("recorder_diff", 0);
     }
     if (argc < 2 || argv[1][0] == '-') {
         fprintf(stderr, "recorder_diff: %s%s; see recorder_diff --help\n",
@@ -389,7 +391,7 @@ int main(int argc, char **argv)
         free(w.of[i]);
     free(w.of);
     if (error.code == WF_OK)
-        return wf_program_end("recorder_diff", differ);
+        return app_program_end("recorder_diff", differ);
     fflush(stdout);
     fprintf(stderr, "recorder_diff: %s\n", error.text);
     return error.code == WF_ENOMEM ? 1 : 3;

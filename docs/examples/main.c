@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { STEPS = 40, VOCABULARY = 67 };
+enum { STEPS = 40, VOCABULARY = 67, TOKENS = 16 };
 
 typedef struct run {
     wf_par_options options;
@@ -18,14 +18,15 @@ typedef struct run {
 /* Sequences of random tokens, each followed by 5 t + 3: a function of (step, sequence) alone.
  */
 static wf_status read_data(void *self, int64_t step, int64_t first, int64_t count,
-                           int64_t length, int32_t *tokens, int32_t *targets, wf_error *error)
+                           void *const *field, wf_error *error)
 {
     uint64_t key = wf_random_key(1, WF_RANDOM_DATA);
+    int32_t *tokens = field[0], *targets = field[1];
 
     (void)self;
     (void)error;
-    for (int64_t i = 0; i < count * length; i++) {
-        uint64_t index = (uint64_t)(first * length + i);
+    for (int64_t i = 0; i < count * TOKENS; i++) {
+        uint64_t index = (uint64_t)(first * TOKENS + i);
 
         tokens[i] = (int32_t)wf_random_below(key, (uint64_t)step, index, VOCABULARY);
         targets[i] = (5 * tokens[i] + 3) % VOCABULARY;
@@ -39,7 +40,7 @@ static wf_status train(wf_par *par, run *r, bool writes)
     const my_sizes sizes = {.vocabulary = VOCABULARY, .width = 24, .hidden = 27, .layers = 2};
     const wf_par_train_options options = {
         .global_batch = 8,
-        .seq_len = 16,
+        .field = WF_PAR_GPT_FIELDS(TOKENS),
         .clip = 1,
         .optimizer = {WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0.01f},
         .schedule = {.lr = 3e-2, .min_lr = 3e-3, .warmup = 4, .steps = STEPS},

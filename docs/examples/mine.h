@@ -51,8 +51,7 @@ typedef struct my_sizes {
 my_model *my_model_new(wf_context *ctx, const my_sizes *sizes);
 
 /** my_model_loss - cross-entropy of every token, for wf_par_train_options. */
-wf_tensor *my_model_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                         float weight);
+wf_tensor *my_model_loss(wf_nn_module *model, const wf_par_batch *batch);
 
 /* my_plan.c */
 

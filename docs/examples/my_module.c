@@ -34,15 +34,13 @@ static wf_tensor *model_forward(wf_nn_module *self, wf_tensor *tokens)
 }
 
 /* Of plain ops, so that any weight of the losses may come back; wf_nn_linear_cross_entropy would
-   need less memory, and be told that weight. */
-wf_tensor *my_model_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                         float weight)
+   need less memory, and be told that weight (wf_par_batch_weight). */
+wf_tensor *my_model_loss(wf_nn_module *model, const wf_par_batch *batch)
 {
     my_model *m = (my_model *)model;
+    wf_tensor *logits = wf_nn_call(m, wf_par_batch_tensor(batch, "tokens"));
 
-    (void)weight;
-
-    return wf_nn_cross_entropy(m->loss, wf_nn_call(m, tokens), targets);
+    return wf_nn_cross_entropy(m->loss, logits, wf_par_batch_tensor(batch, "targets"));
 }
 
 /* Fields give paths, initialisation, optimizer state, digest and release. */

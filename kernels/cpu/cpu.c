@@ -161,6 +161,7 @@ wf_device *wf_cpu_device(int threads, wf_error *error)
                               .copy_non_temporal = simd->copy_non_temporal,
                               .sum_squares = sum_squares,
                               .add = add,
+                              .batch_sum = &wf_op_batch_sum,
                               .narrow = narrow,
                               .widen = widen,
                               .close = close_device,

@@ -26,9 +26,6 @@ struct wf_mesh {
     size_t gathered_bytes;
 };
 
-/* Whether hwloc can read a file: it would wait for whoever writes to a pipe. WF_EIO. */
-wf_status wf_topology_file(const char *xml, wf_error *error);
-
 /* The mesh's own copy of a layout; NULL where it is whole everywhere. */
 const wf_layout *wf_layout_intern(wf_mesh *mesh, const wf_layout *layout);
 
@@ -38,22 +35,6 @@ wf_layout wf_layout_copy(const wf_mesh *mesh, const wf_layout *from);
 /* Whether `axis` is the number of one. -1 never is; any other number that is none is an error of the
    mesh's context. */
 bool wf_mesh_has_axis(const wf_mesh *mesh, int axis);
-
-/* One of the axes that cut a dim together: its parts, and one of them; a fine one ignores grains. */
-typedef struct wf_cutter {
-    int64_t parts, place;
-    bool fine;
-} wf_cutter;
-
-/*
- * Where the part begins that has these places along n axes, the outermost first; the last place may
- * be `parts`, for where the part before it ends.
- *
- * Axes cut a dim together as one of all their parts does, which is wf_cut(size, grain, p1 * p2,
- * i1 * p2 + i2): 2 x 4 ranks have the cuts of 8, and p1 ranks alone those of every p2-th. From the
- * first fine axis of a dim of grains on, axes cut what those before them left, anywhere.
- */
-int64_t wf_cut_together(const wf_dim *dim, int n, const wf_cutter *axis);
 
 /* The axes that cut dim i in a layout, with the places of a rank; returns how many. */
 int wf_layout_cutters(const wf_mesh *mesh, const wf_layout *layout, int i, int rank,

@@ -29,6 +29,15 @@ static bool same(const wf_layout *a, const wf_layout *b)
     return true;
 }
 
+int wf_layout_dim_axes(const wf_layout *layout, int dim, int axis[WF_MAX_AXES])
+{
+    int n = layout && dim >= 0 && dim < WF_MAX_DIMS ? layout->n_axes[dim] : 0;
+
+    for (int i = 0; i < n; i++)
+        axis[i] = layout->axis[dim][i];
+    return n;
+}
+
 unsigned wf_layout_split_axes(const wf_layout *layout)
 {
     unsigned axes = 0;
@@ -170,42 +179,6 @@ bool wf_layout_is_partial(const wf_layout *layout, int axis)
     return axis < 0 ? any != 0 : axis < WF_MAX_AXES && (any >> axis & 1);
 }
 
-/* How many of n axes cut between grains: those before the first fine one. */
-static int coarse(const wf_dim *dim, int n, const wf_cutter *axis)
-{
-    int k = 0;
-
-    while (k < n && (dim->grain == 1 || !axis[k].fine))
-        k++;
-    return k;
-}
-
-/* The number of all parts of these axes, and of the one that has their places. */
-static int64_t parts_of(int n, const wf_cutter *axis, int64_t *place)
-{
-    int64_t parts = 1;
-
-    *place = 0;
-    for (int i = 0; i < n; i++) {
-        parts *= axis[i].parts;
-        *place = *place * axis[i].parts + axis[i].place;
-    }
-    return parts;
-}
-
-int64_t wf_cut_together(const wf_dim *dim, int n, const wf_cutter *axis)
-{
-    int k = coarse(dim, n, axis);
-    int64_t place, parts = parts_of(k, axis, &place);
-    int64_t start = wf_cut(dim->size, dim->grain, parts, place), end;
-
-    if (k == n)
-        return start;
-    end = wf_cut(dim->size, dim->grain, parts, place + 1);
-    parts = parts_of(n - k, axis + k, &place);
-    return start + wf_cut(end - start, 1, parts, place);
-}
-
 int wf_layout_cutters(const wf_mesh *mesh, const wf_layout *layout, int i, int rank,
                       wf_cutter axis[WF_MAX_AXES])
 {
@@ -236,18 +209,13 @@ void wf_layout_part(const wf_mesh *mesh, const wf_layout *layout, int i, const w
     }
 }
 
-/* The largest of p parts of n grains is ceil(n / p) of them (core/numerics/tree.h), which grows with n: the
-   largest part of fine axes is one of the largest before them. */
 int64_t wf_layout_largest_part(const wf_mesh *mesh, const wf_layout *layout, int i,
                                const wf_dim *dim)
 {
     wf_cutter axis[WF_MAX_AXES];
-    int n = wf_layout_cutters(mesh, layout, i, 0, axis), k = coarse(dim, n, axis);
-    int64_t place, parts = parts_of(k, axis, &place);
-    int64_t most = (dim->size / dim->grain + parts - 1) / parts * dim->grain;
+    int n = wf_layout_cutters(mesh, layout, i, 0, axis);
 
-    parts = parts_of(n - k, axis + k, &place);
-    return (most + parts - 1) / parts;
+    return wf_cut_largest(dim, n, axis);
 }
 
 wf_status wf_layout_fits(wf_context *ctx, const wf_layout *layout, int ndim)

@@ -1,7 +1,7 @@
 /* mesh/array/mesh.c - named axes over the ranks of a world. */
+#include "mesh/comm/observer.h"
 #include "mesh/comm/transport.h"
 #include "mesh/array/array_internal.h"
-#include "mesh/health/recorder_events.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,20 +80,10 @@ static wf_status check_plan(const wf_context *ctx, const wf_comm *world, wf_erro
         wf_comm_transport(world));
 }
 
-/* Ranks between neighbours along an axis. */
-static int stride(const wf_mesh *mesh, int axis)
-{
-    int ranks = 1;
-
-    for (int i = axis + 1; i < mesh->n_axes; i++)
-        ranks *= mesh->size[i];
-    return ranks;
-}
-
 static wf_status open_group(wf_mesh *mesh, int axis, wf_error *error)
 {
-    int step = stride(mesh, axis), size = mesh->size[axis];
-    int first = mesh->rank - wf_mesh_coordinate(mesh, axis) * step;
+    int step = wf_grid_stride(mesh->n_axes, mesh->size, axis), size = mesh->size[axis];
+    int first = wf_grid_first(mesh->n_axes, mesh->size, mesh->rank, axis);
     int *members = malloc((size_t)size * sizeof *members);
     wf_status status;
 
@@ -111,7 +101,7 @@ static wf_status open_group(wf_mesh *mesh, int axis, wf_error *error)
 /* For whoever has to say which rank it was. Axes of one rank tell nothing. */
 static void note_coordinates(const wf_mesh *mesh)
 {
-    char text[WF_RECORDER_AT] = "";
+    char text[WF_MAX_AXES * (WF_AXIS_NAME + 16)] = "";
     size_t used = 0;
 
     for (int i = 0; i < mesh->n_axes && used < sizeof text; i++)
@@ -119,7 +109,7 @@ static void note_coordinates(const wf_mesh *mesh)
             used +=
                 (size_t)snprintf(text + used, sizeof text - used, "%s%s %d", used ? ", " : "",
                                  mesh->name[i], wf_mesh_coordinate(mesh, i));
-    wf_recorder_coordinates(mesh->world, text);
+    wf_comm_coordinates(mesh->world, text);
 }
 
 wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis *axes,
@@ -241,7 +231,9 @@ int wf_mesh_size(const wf_mesh *mesh, int axis)
 
 int wf_mesh_coordinate_of(const wf_mesh *mesh, int rank, int axis)
 {
-    return wf_mesh_has_axis(mesh, axis) ? rank / stride(mesh, axis) % mesh->size[axis] : 0;
+    return wf_mesh_has_axis(mesh, axis)
+               ? wf_grid_coordinate(mesh->n_axes, mesh->size, rank, axis)
+               : 0;
 }
 
 int wf_mesh_coordinate(const wf_mesh *mesh, int axis)
@@ -252,13 +244,14 @@ int wf_mesh_coordinate(const wf_mesh *mesh, int axis)
 int wf_mesh_next(const wf_mesh *mesh, int rank, unsigned axes)
 {
     for (int axis = mesh->n_axes - 1; axis >= 0; axis--) {
-        int place = wf_mesh_coordinate_of(mesh, rank, axis), step = stride(mesh, axis);
+        int first = wf_grid_first(mesh->n_axes, mesh->size, rank, axis);
+        int step = wf_grid_stride(mesh->n_axes, mesh->size, axis);
 
         if (!(axes >> axis & 1))
             continue;
-        if (place + 1 < mesh->size[axis])
+        if (rank < first + (mesh->size[axis] - 1) * step)
             return rank + step;
-        rank -= place * step;
+        rank = first;
     }
     return -1;
 }
@@ -267,6 +260,11 @@ void wf_mesh_cut_finely(wf_mesh *mesh, int axis)
 {
     if (wf_mesh_has_axis(mesh, axis))
         mesh->fine |= (uint8_t)(1u << axis);
+}
+
+bool wf_mesh_cuts_finely(const wf_mesh *mesh, int axis)
+{
+    return wf_mesh_has_axis(mesh, axis) && mesh->fine >> axis & 1;
 }
 
 wf_comm *wf_mesh_comm(const wf_mesh *mesh, int axis)

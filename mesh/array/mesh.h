@@ -11,11 +11,10 @@
 #define WF_MESH_ARRAY_MESH_H
 
 #include "core/context.h"
+#include "mesh/array/grid.h"
 #include "mesh/comm/collective.h"
 
 WF_BEGIN_DECLS
-
-enum { WF_MAX_AXES = 8, WF_AXIS_NAME = 16 };
 
 typedef struct wf_mesh wf_mesh;
 
@@ -90,6 +89,9 @@ WF_API const void *wf_mesh_gather(wf_mesh *mesh, const void *mine, size_t bytes)
  */
 WF_API void wf_mesh_cut_finely(wf_mesh *mesh, int axis);
 
+/** wf_mesh_cuts_finely - whether wf_mesh_cut_finely was said of this axis; false for axis -1. */
+WF_API bool wf_mesh_cuts_finely(const wf_mesh *mesh, int axis);
+
 /*
  * Layouts are made step by step, belong to the mesh, and are equal when their pointers are.
  * Splitting by an axis of size 1, or by an unknown one (-1), changes nothing.
@@ -109,6 +111,8 @@ WF_API const wf_layout *wf_layout_dual(wf_mesh *mesh, const wf_layout *layout);
 
 /** wf_layout_split_dim - the dim that `axis` splits, or -1. */
 WF_API int wf_layout_split_dim(const wf_layout *layout, int axis);
+/** wf_layout_dim_axes - the axes that split `dim`, outermost first; returns how many. */
+WF_API int wf_layout_dim_axes(const wf_layout *layout, int dim, int axis[WF_MAX_AXES]);
 /** wf_layout_split_axes - the axes that split any dim, a bit each. */
 WF_API unsigned wf_layout_split_axes(const wf_layout *layout);
 /** wf_layout_is_partial - over this axis, or over any (-1). */

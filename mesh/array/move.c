@@ -6,8 +6,6 @@
  * dims in front of the one that is cut.
  */
 #include "mesh/array/move_internal.h"
-#include "mesh/comm/collective_internal.h"
-#include "mesh/health/recorder_events.h"
 #include <string.h>
 
 typedef struct item {
@@ -305,7 +303,8 @@ static wf_status post(wf_move *move, item *first)
                           .reduction = first->step.reduction,
                           .element = wf_dtype_size(first->now->dtype),
                           .buffers = buffers,
-                          .device = move->ctx->device->memory ? move->ctx->device : NULL};
+                          .device = move->ctx->device->memory ? move->ctx->device : NULL,
+                          .at_once = !move->background};
     wf_error error = {WF_OK, ""};
     wf_status status = WF_OK;
 
@@ -315,10 +314,9 @@ static wf_status post(wf_move *move, item *first)
     for (int64_t i = 0; i < move->count && status == WF_OK; i++)
         if (move->items[i].step.kind >= 0 && same_step(first, &move->items[i]))
             status = prepare(move, &move->items[i], &buffers[what.n_buffers++]);
-    wf_recorder_place(mesh->comm[first->step.axis], move->ctx->step, move->ctx->path);
-    if (status == WF_OK &&
-        wf_collective_post(mesh->comm[first->step.axis], &what, move->background,
-                           &move->pending, &error) != WF_OK)
+    wf_comm_place(mesh->comm[first->step.axis], move->ctx->step, move->ctx->path);
+    if (status == WF_OK && wf_collective_begin(mesh->comm[first->step.axis], &what,
+                                               &move->pending, &error) != WF_OK)
         status = wf_fail(move->ctx, error.code, "%s", error.text);
     wf_blocks_give(&move->ctx->blocks, buffers, bytes);
     return status;

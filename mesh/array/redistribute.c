@@ -9,7 +9,6 @@
  * Then come sums, the innermost axis before the outer ones: the tree over ranks is nested like
  * the mesh. Steps of several tensors with the same kind and axis share a collective.
  */
-#include "kernels/ops.h"
 #include "mesh/array/move_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -134,6 +133,11 @@ static bool has_rows(const wf_tensor *grad, const border *b, int i)
     return grad->ndim == b->ndim[i] + 1;
 }
 
+static wf_tensor *sum_sequences(wf_tensor *rows)
+{
+    return wf_apply(rows->ctx->device->batch_sum, NULL, 0, 1, rows);
+}
+
 /* Rows are summed over the ranks that share a sequence, and then over sequences: the order in which
    a plan sums the gradients of vectors (parallel/shard/gradient_reduce.c). */
 static wf_status sum_rows(const border *b, int n, const int *at, wf_tensor **grad)
@@ -152,7 +156,7 @@ static wf_status sum_rows(const border *b, int n, const int *at, wf_tensor **gra
     if (rows && wf_redistribute_many(rows, x, to, x) != WF_OK)
         return x[0] ? x[0]->ctx->error.code : WF_EINVAL;
     for (int i = 0; i < rows; i++) {
-        grad[of[i]] = wf_batch_sum(x[i]);
+        grad[of[i]] = sum_sequences(x[i]);
         if (!grad[of[i]])
             return WF_EINVAL;
     }
@@ -179,7 +183,7 @@ static void border_backward(wf_gradient *g)
     if (n && wf_redistribute_many(n, x, to, y) == WF_OK)
         for (int i = 0; i < n; i++)
             g->din[at[i]] =
-                g->summed[at[i]] && has_rows(y[i], b, at[i]) ? wf_batch_sum(y[i]) : y[i];
+                g->summed[at[i]] && has_rows(y[i], b, at[i]) ? sum_sequences(y[i]) : y[i];
 }
 
 static const wf_op border_op = {.name = "redistribute",

@@ -3,7 +3,7 @@
 #include <hwloc.h>
 #include <stdlib.h>
 
-struct wf_places {
+struct wf_affinity {
     hwloc_topology_t machine;
     int threads;
 };
@@ -18,7 +18,7 @@ static void restrict_to_mask(hwloc_topology_t machine)
     hwloc_bitmap_free(mask);
 }
 
-int wf_places_allowed(unsigned char *set, int most)
+int wf_affinity_allowed(unsigned char *set, int most)
 {
     hwloc_topology_t machine;
     hwloc_bitmap_t mask = hwloc_bitmap_alloc();
@@ -46,59 +46,59 @@ int wf_places_allowed(unsigned char *set, int most)
     return allowed;
 }
 
-wf_places *wf_places_open(const char *xml, int ranks, int threads)
+wf_affinity *wf_affinity_open(const char *xml, int ranks, int threads)
 {
-    wf_places *places = calloc(1, sizeof *places);
+    wf_affinity *affinity = calloc(1, sizeof *affinity);
     int cores;
 
-    if (!places)
+    if (!affinity)
         return NULL;
-    places->threads = threads;
-    if (hwloc_topology_init(&places->machine) != 0) {
-        free(places);
+    affinity->threads = threads;
+    if (hwloc_topology_init(&affinity->machine) != 0) {
+        free(affinity);
         return NULL;
     }
-    if ((xml && hwloc_topology_set_xml(places->machine, xml) != 0) ||
-        hwloc_topology_load(places->machine) != 0) {
-        wf_places_close(places);
+    if ((xml && hwloc_topology_set_xml(affinity->machine, xml) != 0) ||
+        hwloc_topology_load(affinity->machine) != 0) {
+        wf_affinity_close(affinity);
         return NULL;
     }
     if (!xml)
-        restrict_to_mask(places->machine);
-    cores = hwloc_get_nbobjs_by_type(places->machine, HWLOC_OBJ_CORE);
+        restrict_to_mask(affinity->machine);
+    cores = hwloc_get_nbobjs_by_type(affinity->machine, HWLOC_OBJ_CORE);
     if (threads < 1 || ranks < 2 || ranks > cores / threads) {
-        wf_places_close(places);
+        wf_affinity_close(affinity);
         return NULL;
     }
-    return places;
+    return affinity;
 }
 
-void wf_places_close(wf_places *places)
+void wf_affinity_close(wf_affinity *affinity)
 {
-    if (!places)
+    if (!affinity)
         return;
-    hwloc_topology_destroy(places->machine);
-    free(places);
+    hwloc_topology_destroy(affinity->machine);
+    free(affinity);
 }
 
-bool wf_places_core(const wf_places *places, int rank, int core)
+bool wf_affinity_core(const wf_affinity *affinity, int rank, int core)
 {
-    return core / places->threads == rank;
+    return core / affinity->threads == rank;
 }
 
-void wf_places_bind(const wf_places *places, int rank)
+void wf_affinity_bind(const wf_affinity *affinity, int rank)
 {
     hwloc_bitmap_t mine = hwloc_bitmap_alloc();
-    bool nodes = hwloc_get_nbobjs_by_type(places->machine, HWLOC_OBJ_NUMANODE) > 1;
+    bool nodes = hwloc_get_nbobjs_by_type(affinity->machine, HWLOC_OBJ_NUMANODE) > 1;
 
-    for (int i = 0; mine && i < places->threads; i++)
+    for (int i = 0; mine && i < affinity->threads; i++)
         hwloc_bitmap_or(mine, mine,
-                        hwloc_get_obj_by_type(places->machine, HWLOC_OBJ_CORE,
-                                              (unsigned)(rank * places->threads + i))
+                        hwloc_get_obj_by_type(affinity->machine, HWLOC_OBJ_CORE,
+                                              (unsigned)(rank * affinity->threads + i))
                             ->cpuset);
     if (mine)
-        hwloc_set_cpubind(places->machine, mine, HWLOC_CPUBIND_THREAD);
+        hwloc_set_cpubind(affinity->machine, mine, HWLOC_CPUBIND_THREAD);
     if (mine && nodes) /* not strictly: a node that is full is no reason to fail */
-        hwloc_set_membind(places->machine, mine, HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_THREAD);
+        hwloc_set_membind(affinity->machine, mine, HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_THREAD);
     hwloc_bitmap_free(mine);
 }

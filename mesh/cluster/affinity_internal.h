@@ -10,26 +10,26 @@
 
 #include <stdbool.h>
 
-typedef struct wf_places wf_places;
+typedef struct wf_affinity wf_affinity;
 
-/* wf_places_allowed - which cores of this machine the process may use: core i is bit i % 8 of
+/* wf_affinity_allowed - which cores of this machine the process may use: core i is bit i % 8 of
    set[i / 8], which is zero before. Returns how many; -1: unknown. */
-int wf_places_allowed(unsigned char *set, int most);
+int wf_affinity_allowed(unsigned char *set, int most);
 
-/* wf_places_open - xml: a machine as lstopo wrote it; NULL: this one, as far as this process may
+/* wf_affinity_open - xml: a machine as lstopo wrote it; NULL: this one, as far as this process may
    use it. NULL where there are no cores for each rank; and for one rank, which has no neighbour
    to keep off, while another process of one rank would take the same core. */
-wf_places *wf_places_open(const char *xml, int ranks, int threads);
+wf_affinity *wf_affinity_open(const char *xml, int ranks, int threads);
 
-/* wf_places_close - NULL is nothing. */
-void wf_places_close(wf_places *places);
+/* wf_affinity_close - NULL is nothing. */
+void wf_affinity_close(wf_affinity *affinity);
 
-/* wf_places_core - whether a rank may run on core `core` (in logical order). */
-bool wf_places_core(const wf_places *places, int rank, int core);
+/* wf_affinity_core - whether a rank may run on core `core` (in logical order). */
+bool wf_affinity_core(const wf_affinity *affinity, int rank, int core);
 
-/* wf_places_bind - bind the calling thread, and those that it will start, to a rank's cores, and
+/* wf_affinity_bind - bind the calling thread, and those that it will start, to a rank's cores, and
    what memory they touch first to the NUMA nodes there while these have any. Where the system
    refuses, nothing is lost but time. */
-void wf_places_bind(const wf_places *places, int rank);
+void wf_affinity_bind(const wf_affinity *affinity, int rank);
 
 #endif

@@ -6,7 +6,7 @@
  * built with their vendor's library.
  */
 #include "mesh/cluster/host.h"
-#include "mesh/array/array_internal.h"
+#include "mesh/cluster/topology_internal.h"
 #include <hwloc.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #include "core/futex.h"
 #include "mesh/cluster/launch_internal.h"
 #include "mesh/health/muster.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/health/observe.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +38,7 @@ static void end_rank(launch *l, started *s)
         wf_error_set(&rank->error, s->status, "%s", wf_status_name(s->status));
         wf_comm_abort(rank->world, &rank->error);
     }
-    wf_watch_finished(l->watch, (int)(s - l->rank));
+    wf_watch_finished(l->detector, (int)(s - l->rank));
 }
 
 static void *run_rank(void *opaque)
@@ -50,8 +50,8 @@ static void *run_rank(void *opaque)
         wf_futex_wait(&l->gate, GATE_SHUT, 1000);
     if (atomic_load(&l->gate) == GATE_CANCELLED)
         return NULL;
-    if (l->places)
-        wf_places_bind(l->places, s->place);
+    if (l->affinity)
+        wf_affinity_bind(l->affinity, s->bound);
     wf_crash_rank(s->rank.world);
     s->status = l->rank_main(&s->rank, l->arg);
     end_rank(l, s);
@@ -100,7 +100,8 @@ static int64_t now_ms(void)
 /* Whether the world has failed, and how. */
 static bool verdict(const launch *l, int wait_ms, wf_verdict *v)
 {
-    return l->watch ? wf_watch_verdict(l->watch, wait_ms, v) : wf_watch_look(&l->watched, v);
+    return l->detector ? wf_watch_verdict(l->detector, wait_ms, v)
+                       : wf_watch_look(&l->detection, v);
 }
 
 static int grace_ms(const wf_verdict *v)
@@ -126,28 +127,28 @@ static wf_status first_status(const launch *l, wf_error *error)
 typedef struct ending {
     wf_launch_end end;
     wf_error *error;
-    bool failed; /* and that has been told, if it is this process's to tell */
+    bool failed; /* and that has been reported, if it is this process's to report */
 } ending;
 
-/* A world that failed is told by one process, for which the others wait. */
-static void tell(launch *l, const wf_launch_options *o, const wf_verdict *v, ending *e)
+/* A world that failed is reported by one process, for which the others wait. */
+static void report(launch *l, const wf_launch_options *o, const wf_verdict *v, ending *e)
 {
-    bool mine = v->teller == l->watched.process;
+    bool mine = v->teller == l->detection.process;
 
     e->failed = true;
     wf_error_set(e->error, (wf_status)v->code, "%s", v->text);
-    if (!mine) /* where the teller is lost as well, whoever claims it first */
-        mine = !wf_watch_await_told(l->watch, v->stuck ? AWAIT_LOST_MS : GRACE_MS);
-    e->end.told = !mine || !wf_muster_claim();
-    if (!e->end.told && o->tell) {
-        o->tell(e->error, l->arg);
-        e->end.told = true;
+    if (!mine) /* where the reporter is lost as well, whoever claims it first */
+        mine = !wf_watch_await_told(l->detector, v->ended ? AWAIT_LOST_MS : GRACE_MS);
+    e->end.reported = !mine || !wf_muster_claim();
+    if (!e->end.reported && o->report) {
+        o->report(e->error, l->arg);
+        e->end.reported = true;
     }
-    if (l->watch && mine)
-        wf_watch_told(l->watch);
+    if (l->detector && mine)
+        wf_watch_told(l->detector);
 }
 
-/* Wait for the ranks here; how many do not return. That a process is lost is told before: the launcher
+/* Wait for the ranks here; how many do not return. That a process is lost is reported before: the launcher
    may end all others at any moment. */
 static int await_ranks(launch *l, const wf_launch_options *o, ending *e)
 {
@@ -161,7 +162,7 @@ static int await_ranks(launch *l, const wf_launch_options *o, ending *e)
             continue;
         if (!failed && v.stuck && v.code == WF_ELOST) {
             wf_recorder_write_all();
-            tell(l, o, &v, e);
+            report(l, o, &v, e);
         }
         failed = failed ? failed : now_ms();
         if (now_ms() - failed > grace_ms(&v))
@@ -180,7 +181,8 @@ static wf_status run_ranks(launch *l, const wf_launch_options *o, ending *e)
     wf_status status = start_threads(l, e->error);
     wf_verdict v;
 
-    for (int i = 0; status != WF_OK && l->watch && i < l->n; i++) /* the others are told */
+    for (int i = 0; status != WF_OK && l->detector && i < l->n;
+         i++) /* the others are notified */
         wf_comm_abort(l->comm[i], e->error);
     if (status == WF_OK)
         e->end.stuck = await_ranks(l, o, e);
@@ -188,13 +190,13 @@ static wf_status run_ranks(launch *l, const wf_launch_options *o, ending *e)
         wf_recorder_write_all();
     else if (status == WF_OK && l->transport->settle)
         l->transport->settle(l->world);
-    if (!e->failed && verdict(l, wf_watch_look(&l->watched, &v) ? VERDICT_MS : 0, &v) &&
+    if (!e->failed && verdict(l, wf_watch_look(&l->detection, &v) ? VERDICT_MS : 0, &v) &&
         status == WF_OK)
-        tell(l, o, &v, e);
-    if (l->watch)
-        wf_watch_leave(l->watch);
+        report(l, o, &v, e);
+    if (l->detector)
+        wf_watch_leave(l->detector);
     if (!e->failed && status == WF_OK && verdict(l, 0, &v)) /* while the others left */
-        tell(l, o, &v, e);
+        report(l, o, &v, e);
     if (e->failed)
         return e->error->code;
     return status == WF_OK ? first_status(l, e->error) : status;
@@ -226,14 +228,14 @@ wf_status wf_launch(const wf_launch_options *options,
     if (!t)
         return error->code;
     status = wf_launch_open(t, options, &l, &end, error);
-    if (wf_launch_is_own(status) && t->seat && options->end)
+    if (wf_launch_is_own(status) && t->processes && options->end)
         *options->end = end;
     if (status == WF_OK) {
         l->rank_main = rank_main;
         l->arg = arg;
         status = run_world(l, options, error);
     }
-    if (!wf_muster_claimed()) /* else its keeper holds that name a little longer */
+    if (!wf_muster_claimed()) /* else its fd holder keeps that name a little longer */
         wf_watch_keep_no_more();
     return status;
 }

@@ -7,16 +7,14 @@
 
 WF_BEGIN_DECLS
 
-enum { WF_MAX_RANKS = 4096 };
-
 /* Bytes for the stack of a rank: modest, so that thousands of ranks fit; data lives on the heap. */
 enum { WF_RANK_STACK = 4 << 20 };
 
 /* One rank, as its function sees it. */
 typedef struct wf_rank {
     int index, size;
-    int seat; /* its place among the ranks of its host, on which tp neighbours are side by side */
-    int here;       /* ranks of its process, whose seats follow each other */
+    int local_rank; /* its number among the ranks of its host, where tp neighbours are side by side */
+    int local_size; /* ranks of its process, whose local ranks follow each other */
     wf_comm *world; /* the launcher's; splits of it are closed by who made them */
     wf_error error; /* what a failing rank_main leaves here is told to all */
     const char
@@ -25,23 +23,17 @@ typedef struct wf_rank {
 
 /* How a world ended, beside its status. */
 typedef struct wf_launch_end {
-    bool told; /* it failed, and that has been told: by `tell`, or by another process */
+    bool
+        reported; /* it failed, and the user has heard of it: by `report`, or by another process */
     /* Ranks here that have not returned though the world has failed: they are stuck in what they
        do, still use what they were given, and end with the process: it should _exit soon. */
     int stuck;
 } wf_launch_end;
 
-/* Which ranks a launcher's processes run. */
-typedef enum wf_rank_order {
-    WF_ORDER_NEAR,    /* by the cheapest placement of the mesh: see mesh/cluster/placement.h */
-    WF_ORDER_STARTED, /* the first process the first ranks, and so on */
-    WF_ORDER_TRANSPOSED /* the innermost axis as far apart as the outermost could be: to compare */
-} wf_rank_order;
-
 typedef struct wf_launch_options {
     int ranks; /* 1 .. WF_MAX_RANKS; any number on a transport that moves nothing */
     const char
-        *launcher; /* "threads", "mpi"; NULL: what was detected (mesh/cluster/launcher.h) */
+        *launcher; /* "threads", "mpi"; NULL: what was detected (mesh/transport/launcher.h) */
     const char *transport; /* NULL: that of the launcher */
     int rank;              /* which one to be where only one runs: on "fake" */
     /* Threads that each rank will use: it is bound to as many cores of its own where there are
@@ -59,7 +51,7 @@ typedef struct wf_launch_options {
     double stall_timeout;
     /* NULL, or called when the world has failed, with the arg of the ranks, in one process; the
        others end after that. */
-    void (*tell)(const wf_error *error, void *arg);
+    void (*report)(const wf_error *error, void *arg);
     wf_launch_end *end; /* NULL, or filled in */
 } wf_launch_options;
 

@@ -4,6 +4,7 @@
 
 #include "mesh/cluster/launch.h"
 #include "mesh/cluster/affinity_internal.h"
+#include "mesh/cluster/rank_map.h"
 #include "mesh/health/failure_detector.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -11,7 +12,7 @@
 typedef struct started {
     struct launch *launch;
     wf_rank rank;
-    int place; /* among the ranks that are bound to cores */
+    int bound; /* its number among the ranks that are bound to cores */
     wf_status status;
     pthread_t thread;
 } started;
@@ -22,12 +23,13 @@ typedef struct launch {
     wf_status (*rank_main)(wf_rank *rank, void *arg);
     void *arg;
     void *world;
-    wf_places *places; /* NULL: the system's choice */
-    wf_watch_options watched;
-    wf_world_watch *watch; /* NULL: there is nothing that ranks do not notice themselves */
-    wf_comm **comm;        /* [n] */
-    wf_seating seats;      /* who runs here: */
-    int n;                 /* so many */
+    wf_affinity *affinity; /* NULL: the system's choice */
+    wf_watch_options detection;
+    wf_world_watch *detector; /* NULL: there is nothing that ranks do not notice themselves */
+    wf_comm **comm;           /* [n] */
+    wf_rank_map map;          /* which ranks run here: */
+    int n;                    /* so many .. */
+    int process;              /* .. in this one of the world's processes */
     _Atomic uint32_t gate, running;
     struct launch *next; /* of those left behind */
     started rank[];
@@ -38,7 +40,7 @@ typedef struct launch {
 /* The transport that is asked for, or that suits what started this process. */
 const wf_transport *wf_launch_transport(const wf_launch_options *o, wf_error *error);
 
-/* A world whose ranks are attached and watched, and have not started: *out, which is NULL where it
+/* A world whose ranks are attached and seen by the failure detector, and have not started: *out, which is NULL where it
    cannot be. Where processes have to meet for that, *end tells how it failed: with `stuck` they have
    not, and one of this process's threads is still waiting for them. */
 wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, launch **out,

@@ -1,13 +1,14 @@
 /*
- * mesh/cluster/launch_open.c - a world until its ranks start: its transport, which ranks run here, the watch.
+ * mesh/cluster/launch_open.c - a world until its ranks start: its transport, which ranks run here, the failure detector.
  * What joins processes may wait for one of them for ever, so a thread of its own does that, and is left
  * behind when one does not come.
  */
 #include "core/futex.h"
 #include "mesh/cluster/launch_internal.h"
-#include "mesh/cluster/launcher.h"
+#include "mesh/transport/launcher.h"
+#include "mesh/transport/registry.h"
 #include "mesh/health/muster.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/health/observe.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,34 +22,33 @@ static wf_status attach(launch *l, const wf_launch_options *o, wf_error *error)
         wf_rank *rank = &l->rank[i].rank;
 
         l->rank[i].launch = l;
-        l->rank[i].place = l->seats.seat[i] % l->seats.sharing;
-        rank->index = l->seats.rank[i];
+        l->rank[i].bound = l->map.local_rank[i] % l->map.sharing;
+        rank->index = l->map.rank[i];
         rank->size = o->ranks;
-        rank->seat = l->seats.seat[i];
-        rank->here = l->n;
-        rank->warning = l->seats.warning;
+        rank->local_rank = l->map.local_rank[i];
+        rank->local_size = l->n;
+        rank->warning = l->map.warning;
         status = l->transport->attach(l->world, rank->index, &l->comm[i], error);
         rank->world = l->comm[i];
         if (status == WF_OK)
-            wf_recorder_of(l->comm[i]);
+            wf_health_observe(l->comm[i]);
     }
-    l->watched =
-        (wf_watch_options){.transport = l->transport,
-                           .world = l->world,
-                           .comm = l->comm,
-                           .ranks = o->ranks,
-                           .rank = l->seats.rank,
-                           .here = l->n,
-                           .processes = o->ranks / l->n,
-                           .process = l->transport->seat ? wf_launcher_detected().process : 0,
-                           .limit = o->stall_timeout};
-    l->watched.alone = l->watched.processes == wf_launcher_detected().local;
+    l->detection = (wf_watch_options){.transport = l->transport,
+                                      .world = l->world,
+                                      .comm = l->comm,
+                                      .ranks = o->ranks,
+                                      .rank = l->map.rank,
+                                      .here = l->n,
+                                      .processes = o->ranks / l->n,
+                                      .process = l->process,
+                                      .limit = o->stall_timeout};
+    l->detection.alone = l->detection.processes == wf_launcher_detected().local;
     if (status != WF_OK || !l->transport->moves ||
-        (l->watched.processes == 1 ? o->stall_timeout <= 0 : !l->transport->share))
+        (l->detection.processes == 1 ? o->stall_timeout <= 0 : !l->transport->share))
         return status;
-    status = wf_watch_open(&l->watched, &l->watch, error);
+    status = wf_watch_open(&l->detection, &l->detector, error);
     for (int i = 0; i < l->n; i++)
-        l->comm[i]->watch = l->watch;
+        wf_health_wake(l->comm[i], l->detector);
     return status;
 }
 
@@ -76,27 +76,36 @@ const wf_transport *wf_launch_transport(const wf_launch_options *o, wf_error *er
     return asked ? asked : wf_transport_find(wf_launcher_transport(&launcher), error);
 }
 
-/* Threads of one process: all ranks, or the one that is asked for where nothing moves. */
-static wf_status seat_here(const wf_launch_options *o, bool moves, wf_seating *seats,
-                           wf_error *error)
+/* Which ranks run here: all of them in one process, or the one that is asked for where nothing moves.
+   Of several processes each has those that the rank map gives it, or one where processes cannot tell
+   each other of their hosts. */
+static wf_status map_ranks(const wf_transport *t, void *world, const wf_launch_options *o,
+                           wf_processes *all, wf_rank_map *map, wf_error *error)
 {
-    int n = moves ? o->ranks : 1;
+    const wf_rank_map_options options = {o->ranks, o->threads, o->n_axes, o->axis, o->order};
+    wf_status status = t->processes ? t->processes(world, all, error) : WF_OK;
+    int local = wf_launcher_detected().local_process;
 
-    *seats = (wf_seating){.n = n, .sharing = n, .local = 1};
-    seats->rank = malloc((size_t)n * sizeof *seats->rank);
-    seats->seat = malloc((size_t)n * sizeof *seats->seat);
-    if (!seats->rank || !seats->seat)
-        return wf_error_set(error, WF_ENOMEM, "no memory to start %d ranks", n);
-    for (int i = 0; i < n; i++) {
-        seats->rank[i] = moves ? i : o->rank;
-        seats->seat[i] = i;
-    }
-    return WF_OK;
+    if (status != WF_OK)
+        return status;
+    if (all->n > 1 && t->gather)
+        status = wf_rank_map_find(&options, &(wf_rank_map_peers){*all, t->gather, world}, map,
+                                  error);
+    else if (all->n > 1)
+        status = wf_rank_map_even(o->ranks, 1, all->mine, local, map, error);
+    else if (t->moves)
+        status = wf_rank_map_even(o->ranks, o->ranks, 0, 0, map, error);
+    else
+        status = wf_rank_map_even(o->ranks, 1, o->rank, 0, map, error);
+    if (status != WF_OK || !t->place)
+        return status;
+    return t->place(
+        world, &(wf_local_ranks){map->n, map->rank, map->process, map->local_processes}, error);
 }
 
-static launch *launch_new(const wf_transport *transport, void *world, const wf_seating *seats)
+static launch *launch_new(const wf_transport *transport, void *world, const wf_rank_map *map)
 {
-    size_t n = (size_t)seats->n;
+    size_t n = (size_t)map->n;
     launch *l = calloc(1, sizeof *l + n * sizeof l->rank[0]);
 
     if (!l)
@@ -108,8 +117,8 @@ static launch *launch_new(const wf_transport *transport, void *world, const wf_s
     }
     l->transport = transport;
     l->world = world;
-    l->seats = *seats;
-    l->n = seats->n;
+    l->map = *map;
+    l->n = map->n;
     return l;
 }
 
@@ -127,33 +136,35 @@ static void prepare_process(void)
 static wf_status open_world(const wf_transport *t, const wf_launch_options *o, launch **out,
                             wf_error *error)
 {
-    const wf_seating_wish wish = {o->ranks, o->threads, o->n_axes, o->axis, o->order};
-    wf_seating seats = {.n = 0};
-    wf_places *places = NULL;
+    wf_world_options options = {.ranks = o->ranks, .leave = wf_muster_leave};
+    wf_processes all = {.n = 1};
+    wf_rank_map map = {.n = 0};
+    wf_affinity *affinity = NULL;
     wf_status status;
     void *world;
 
     /* of several processes each has to know of the others on its host first */
-    if (t->moves && !t->seat && o->threads > 0)
-        places = wf_places_open(NULL, o->ranks, o->threads);
-    status = t->open(o->ranks, places != NULL, &world, error);
+    if (t->moves && !t->processes && o->threads > 0)
+        affinity = wf_affinity_open(NULL, o->ranks, o->threads);
+    options.own_cores = affinity != NULL;
+    status = t->open(&options, &world, error);
     if (status != WF_OK) {
-        wf_places_close(places);
+        wf_affinity_close(affinity);
         return status;
     }
-    status =
-        t->seat ? t->seat(world, &wish, &seats, error) : seat_here(o, t->moves, &seats, error);
-    if (status == WF_OK && !(*out = launch_new(t, world, &seats)))
-        status = wf_error_set(error, WF_ENOMEM, "no memory to start %d ranks", seats.n);
-    if (status == WF_OK && t->seat && o->threads > 0)
-        places = wf_places_open(NULL, seats.sharing, o->threads);
+    status = map_ranks(t, world, o, &all, &map, error);
+    if (status == WF_OK && !(*out = launch_new(t, world, &map)))
+        status = wf_error_set(error, WF_ENOMEM, "no memory to start %d ranks", map.n);
+    if (status == WF_OK && t->processes && o->threads > 0)
+        affinity = wf_affinity_open(NULL, map.sharing, o->threads);
     if (status == WF_OK) {
-        (*out)->places = places;
+        (*out)->affinity = affinity;
+        (*out)->process = all.mine;
         return WF_OK;
     }
     t->close(world);
-    wf_places_close(places);
-    wf_seating_free(&seats);
+    wf_affinity_close(affinity);
+    wf_rank_map_free(&map);
     return status;
 }
 
@@ -162,10 +173,10 @@ void wf_launch_close(launch *l)
     for (int i = 0; i < l->n; i++)
         wf_comm_close(l->comm[i]);
     l->transport->close(l->world);
-    if (l->watch) /* the transport may ask it to the end */
-        wf_watch_close(l->watch);
-    wf_places_close(l->places);
-    wf_seating_free(&l->seats);
+    if (l->detector) /* the transport may ask it to the end */
+        wf_watch_close(l->detector);
+    wf_affinity_close(l->affinity);
+    wf_rank_map_free(&l->map);
     free(l->comm);
     free(l);
 }
@@ -179,7 +190,7 @@ static wf_status open_here(const wf_transport *t, const wf_launch_options *o, la
         status = attach(*out, o, error);
     if (status != WF_OK && *out) {
         if (t->fail) /* others may wait for this process: it is not to wait for them */
-            t->fail((*out)->world, (*out)->seats.rank[0], error, true);
+            t->fail((*out)->world, (*out)->map.rank[0], error, true);
         wf_launch_close(*out);
         *out = NULL;
     }
@@ -260,7 +271,7 @@ static wf_status open_together(const wf_transport *t, const wf_launch_options *o
     }
     if (!await_opening(p, error)) {
         end->stuck = 1;
-        end->told = !wf_muster_claim();
+        end->reported = !wf_muster_claim();
         pthread_detach(thread);
         p->next = atomic_exchange(&left_behind, p);
         return error->code;
@@ -271,7 +282,7 @@ static wf_status open_together(const wf_transport *t, const wf_launch_options *o
     if (status != WF_OK)
         *error = p->error;
     if (wf_launch_is_own(status))
-        end->told = !wf_muster_claim();
+        end->reported = !wf_muster_claim();
     free(p->axis);
     free(p);
     return status;
@@ -285,10 +296,10 @@ wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, laun
     *out = NULL;
     if (status != WF_OK)
         return status;
-    if (t->seat)
+    if (t->processes)
         prepare_process();
-    wf_muster_open(t->seat != NULL, o->stall_timeout);
-    return t->seat && wf_launcher_detected().processes > 1
+    wf_muster_open(t->processes != NULL, o->stall_timeout);
+    return t->processes && wf_launcher_detected().processes > 1
                ? open_together(t, o, out, end, error)
                : open_here(t, o, out, error);
 }

@@ -1,6 +1,5 @@
 /* mesh/cluster/placement.c - the cost of a placement, the way to the cheapest, and what it moves. */
 #include "mesh/cluster/placement.h"
-#include "mesh/cluster/launch.h"
 #include "mesh/cluster/placement_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +11,7 @@ void wf_placement_groups(const wf_placement *p, int axis, int count[WF_LINKS])
 
     memset(count, 0, WF_LINKS * sizeof *count);
     for (int r = 0; size > 1 && r < p->ranks; r++)
-        if (wf_place_first(r, size, stride) == r)
+        if (wf_place_first(p, r, axis) == r)
             count[wf_place_worst(p, r, size, stride)]++;
 }
 
@@ -40,8 +39,8 @@ void wf_placement_traffic(const wf_placement *p, double bytes[WF_LINKS], double 
         double share = size > 1 ? p->axis[axis].bytes / (size - 1) : 0;
 
         for (int r = 0; r < p->ranks; r++)
-            for (int i = 0; i < size; i++) {
-                int peer = wf_place_first(r, size, stride) + i * stride;
+            for (int i = 0, first = wf_place_first(p, r, axis); i < size; i++) {
+                int peer = first + i * stride;
                 wf_link link;
 
                 if (peer == r)
@@ -239,11 +238,11 @@ wf_status wf_placement_find(const wf_place_options *o, wf_placement *p, wf_error
     wf_seat *seat;
     wf_status status;
 
-    *p = (wf_placement){.n_hosts = o->n_hosts, .n_axes = o->n_axes, .host = o->host};
+    *p = (wf_placement){.n_hosts = o->n_hosts, .host = o->host};
     status = check(o, &p->ranks, &devices, error);
     if (status != WF_OK)
         return status;
-    memcpy(p->axis, o->axis, (size_t)o->n_axes * sizeof *o->axis);
+    wf_place_axes(p, o->n_axes, o->axis);
     set_weights(p, o->network_gbit);
     seat = all_seats(p, devices);
     p->seat = calloc((size_t)p->ranks, sizeof *p->seat);

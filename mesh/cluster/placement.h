@@ -18,11 +18,18 @@
 #define WF_MESH_CLUSTER_PLACEMENT_H
 
 #include "mesh/cluster/host.h"
-#include "mesh/array/mesh.h"
+#include "mesh/array/grid.h"
 
 WF_BEGIN_DECLS
 
-enum { WF_PLACE_EXHAUSTIVE = 8 };
+enum { WF_MAX_RANKS = 4096, WF_PLACE_EXHAUSTIVE = 8 };
+
+/* Which ranks a launcher's processes run. */
+typedef enum wf_rank_order {
+    WF_ORDER_NEAR,    /* by the cheapest placement of the mesh */
+    WF_ORDER_STARTED, /* the first process the first ranks, and so on */
+    WF_ORDER_TRANSPOSED /* the innermost axis as far apart as the outermost could be: to compare */
+} wf_rank_order;
 
 typedef struct wf_place_axis {
     const char *name;
@@ -38,6 +45,7 @@ typedef struct wf_placement {
     int n_hosts, n_axes, ranks;
     const wf_host *const *host; /* the caller's */
     wf_place_axis axis[WF_MAX_AXES];
+    int size[WF_MAX_AXES]; /* of the axes, for mesh/array/grid.h */
     double weight[WF_LINKS];
     bool exhaustive;
     wf_seat *seat; /* [ranks] */

@@ -11,20 +11,26 @@ static inline wf_link wf_seat_link(const wf_placement *p, wf_seat a, wf_seat b)
                             : wf_host_link(p->host[a.host], a.device, b.device);
 }
 
+/* The axes of a placement, and their sizes. */
+static inline void wf_place_axes(wf_placement *p, int n, const wf_place_axis *axis)
+{
+    p->n_axes = n;
+    for (int i = 0; i < n; i++) {
+        p->axis[i] = axis[i];
+        p->size[i] = axis[i].size;
+    }
+}
+
 /* Ranks from one coordinate along an axis to the next. */
 static inline int wf_place_stride(const wf_placement *p, int axis)
 {
-    int stride = 1;
-
-    for (int i = axis + 1; i < p->n_axes; i++)
-        stride *= p->axis[i].size;
-    return stride;
+    return wf_grid_stride(p->n_axes, p->size, axis);
 }
 
 /* The first rank of the group along an axis that a rank is in. */
-static inline int wf_place_first(int rank, int size, int stride)
+static inline int wf_place_first(const wf_placement *p, int rank, int axis)
 {
-    return rank - rank / stride % size * stride;
+    return wf_grid_first(p->n_axes, p->size, rank, axis);
 }
 
 /* The worst link of the group of `size` ranks from `first` on; -1 for one rank. */

@@ -55,7 +55,7 @@ static double added_cost(const search *s, int turn)
     for (int axis = 0; axis < s->p->n_axes; axis++) {
         const wf_place_axis *a = &s->p->axis[axis];
         int stride = wf_place_stride(s->p, axis);
-        int first = wf_place_first(s->rank[turn], a->size, stride);
+        int first = wf_place_first(s->p, s->rank[turn], axis);
 
         sum += a->bytes * a->size *
                (group_weight(s, first, a->size, stride, turn) -

@@ -16,7 +16,7 @@ typedef struct chair {
 static double group_cost(const wf_placement *p, int axis, int rank)
 {
     const wf_place_axis *a = &p->axis[axis];
-    int stride = wf_place_stride(p, axis), first = wf_place_first(rank, a->size, stride);
+    int stride = wf_place_stride(p, axis), first = wf_place_first(p, rank, axis);
     int worst = wf_place_worst(p, first, a->size, stride);
 
     return worst < 0 ? 0 : a->bytes * a->size * p->weight[worst];
@@ -28,10 +28,8 @@ static double cost_of_two(const wf_placement *p, int a, int b)
     double sum = 0;
 
     for (int axis = 0; axis < p->n_axes; axis++) {
-        int size = p->axis[axis].size, stride = wf_place_stride(p, axis);
-
         sum += group_cost(p, axis, a);
-        if (b >= 0 && wf_place_first(a, size, stride) != wf_place_first(b, size, stride))
+        if (b >= 0 && wf_place_first(p, a, axis) != wf_place_first(p, b, axis))
             sum += group_cost(p, axis, b);
     }
     return sum;

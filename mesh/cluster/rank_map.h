@@ -14,44 +14,45 @@
 #ifndef WF_MESH_CLUSTER_RANK_MAP_H
 #define WF_MESH_CLUSTER_RANK_MAP_H
 
-#include "mesh/cluster/launch.h"
+#include "mesh/cluster/placement.h"
+#include "mesh/comm/transport.h"
 
-enum { WF_SEATING_TEXT = 512 };
+enum { WF_RANK_MAP_TEXT = 512 };
 
-typedef struct wf_seating_wish {
+typedef struct wf_rank_map_options {
     int ranks;   /* of the world */
     int threads; /* of a rank, that want a core each; 0: not known */
     int n_axes;  /* of the mesh; 0: the launcher's order */
     const wf_place_axis *axis;
     wf_rank_order order;
-} wf_seating_wish;
+} wf_rank_map_options;
 
-typedef struct wf_seating {
-    int n;         /* ranks of this process */
-    int *rank;     /* [n], ascending */
-    int *seat;     /* [n] their places among the ranks of this host, side by side */
-    int sharing;   /* ranks that may use the same cores: of the host, or of this process */
-    int *process;  /* [ranks of the world] which runs each */
-    int local;     /* processes of this host */
-    char *warning; /* what the placement costs, or NULL */
-} wf_seating;
+typedef struct wf_rank_map {
+    int n;           /* ranks of this process */
+    int *rank;       /* [n], ascending */
+    int *local_rank; /* [n] their numbers among the ranks of this host, side by side */
+    int sharing;     /* ranks that may use the same cores: of the host, or of this process */
+    int *process;    /* [ranks of the world] which runs each */
+    int local_processes; /* of this host */
+    char *warning;       /* what the placement costs, or NULL */
+} wf_rank_map;
 
-/* What all processes say, side by side: that of process p is at begin[p] .. begin[p + 1]. To be
-   freed. */
-typedef wf_status wf_gather_call(void *world, const void *mine, size_t bytes, char **all,
-                                 size_t *begin, wf_error *error);
-
-/* The processes that a transport joins. */
-typedef struct wf_processes {
-    int n, mine;
-    int host; /* the number of the first process on the same host as this one */
+/* The processes of a world, and the call that brings together what they say. */
+typedef struct wf_rank_map_peers {
+    wf_processes all;
     wf_gather_call *gather;
     void *world; /* for gather */
-} wf_processes;
+} wf_rank_map_peers;
 
-/* Collective over the processes; on success to be freed with wf_seating_free. */
-wf_status wf_seating_find(const wf_seating_wish *wish, const wf_processes *processes,
-                          wf_seating *out, wf_error *error);
-void wf_seating_free(wf_seating *seating);
+/* Collective over the processes; on success to be freed with wf_rank_map_free. */
+wf_status wf_rank_map_find(const wf_rank_map_options *options, const wf_rank_map_peers *peers,
+                           wf_rank_map *out, wf_error *error);
+
+/* The map without a choice: n ranks from `first` on run here, process after process has as many, and
+   the first of them is number `local` on its host. */
+wf_status wf_rank_map_even(int ranks, int n, int first, int local, wf_rank_map *out,
+                           wf_error *error);
+
+void wf_rank_map_free(wf_rank_map *map);
 
 #endif

@@ -1,6 +1,6 @@
 /* mesh/cluster/topology.c - reading a machine through hwloc. */
 #include "mesh/cluster/topology.h"
-#include "mesh/array/array_internal.h"
+#include "mesh/cluster/topology_internal.h"
 #include <errno.h>
 #include <hwloc.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
  * so neither the cut nor who does it can show in the bits. A broadcast is cut alike.
  */
 #include "mesh/comm/collective_internal.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/comm/observer.h"
 #include <string.h>
 
 enum { LINE = 16 };
@@ -308,8 +308,8 @@ static void sign(wf_pending *p)
     p->x->recv_bytes = p->recv_bytes;
 }
 
-wf_status wf_collective_post(wf_comm *comm, const wf_collective *what, bool background,
-                             wf_pending **pending, wf_error *error)
+static wf_status post(wf_comm *comm, const wf_collective *what, bool background,
+                      wf_pending **pending, wf_error *error)
 {
     const wf_transport *t = comm->transport;
     wf_status status = check(comm, what, error);
@@ -325,19 +325,19 @@ wf_status wf_collective_post(wf_comm *comm, const wf_collective *what, bool back
     comm->ledger.of[what->kind].calls++;
     comm->ledger.of[what->kind].bytes += received_bytes(p);
     if (t->moves) {
-        p->sequence = wf_recorder_begin(comm, what->kind, total_bytes(p));
-        p->path = (t->exposure ? wf_exposed_paths : wf_packed_paths) + what->kind;
+        p->sequence = wf_comm_begins(comm, what->kind, total_bytes(p));
+        p->path = (t->direct ? wf_direct_paths : wf_staged_paths) + what->kind;
         if (what->kind != WF_SEND && what->kind != WF_RECV)
             sign(p);
         p->x->background = background && comm->size > 1;
         p->x->timed = comm->trace != NULL;
         p->posted = comm->trace ? wf_trace_now() : 0;
-        wf_recorder_wait(comm, what->kind, p->sequence);
+        wf_comm_waits(comm, what->kind, p->sequence);
         status = p->path->begin(p, error);
-        wf_recorder_wait_over(comm);
+        wf_comm_waits_no_more(comm);
     }
     if (status != WF_OK) {
-        wf_recorder_end(comm, what->kind, p->sequence, true);
+        wf_comm_ends(comm, what->kind, p->sequence, true);
         pending_free(p);
         return status;
     }
@@ -350,7 +350,7 @@ wf_status wf_collective_post(wf_comm *comm, const wf_collective *what, bool back
 wf_status wf_collective_begin(wf_comm *comm, const wf_collective *what, wf_pending **pending,
                               wf_error *error)
 {
-    return wf_collective_post(comm, what, true, pending, error);
+    return post(comm, what, !what->at_once, pending, error);
 }
 
 /* The transfer is what the transport says it is, or else the time from begin to end. Those of a
@@ -386,12 +386,12 @@ wf_status wf_collective_end(wf_pending *p, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "wf_collective_end without a collective in flight");
     start = p->posted ? wf_trace_now() : 0;
-    wf_recorder_wait(p->comm, p->what.kind, p->sequence);
+    wf_comm_waits(p->comm, p->what.kind, p->sequence);
     status = p->path ? p->path->end(p, error) : WF_OK;
-    wf_recorder_wait_over(p->comm);
+    wf_comm_waits_no_more(p->comm);
     if (p->posted && p->comm->trace && p->comm->size > 1)
         trace(p, start);
-    wf_recorder_end(p->comm, p->what.kind, p->sequence, status != WF_OK);
+    wf_comm_ends(p->comm, p->what.kind, p->sequence, status != WF_OK);
     for (link = &p->comm->in_flight; *link != p; link = &(*link)->next)
         ;
     *link = p->next;
@@ -412,7 +412,7 @@ void wf_pending_drop(wf_comm *comm)
 wf_status wf_collective_run(wf_comm *comm, const wf_collective *what, wf_error *error)
 {
     wf_pending *p;
-    wf_status status = wf_collective_post(comm, what, false, &p, error);
+    wf_status status = post(comm, what, false, &p, error);
 
     return status == WF_OK ? wf_collective_end(p, error) : status;
 }

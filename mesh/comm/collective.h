@@ -90,6 +90,7 @@ typedef struct wf_collective {
     /* NULL, or this rank's device with memory of its own (wf_device_memory), where the buffers lie;
        reductions are then its own, and all members' buffers lie on devices */
     struct wf_device *device;
+    bool at_once; /* begun only to be ended: no thread works on it in the background */
 } wf_collective;
 
 /* What went over a group: calls, and the bytes that this rank received from other members. */
@@ -125,6 +126,25 @@ WF_API void wf_comm_set_reduce(wf_comm *comm, const wf_reduce_ops *ops);
  * @param trace  the caller's, and open as long; kept by the rank's own thread
  */
 WF_API void wf_comm_trace(wf_comm *comm, wf_trace *trace);
+
+/**
+ * wf_comm_place - what the rank is at, for the flight recorder: the step of training, and the module
+ *
+ * @param step   0 where there is none
+ * @param place  copied; NULL for none
+ */
+WF_API void wf_comm_place(wf_comm *comm, int64_t step, const char *place);
+
+/**
+ * wf_comm_at_files - the rank reads or writes files from now on (true), or no longer
+ *
+ * A disk may be as slow as it likes: a rank at files does not stall (wf_launch_options.stall_timeout).
+ */
+WF_API void wf_comm_at_files(wf_comm *comm, bool at_files);
+
+/** wf_comm_locate - "; it was on .." goes behind the text of a rank's error: host, place in the mesh,
+ * step and collective. Nothing where that is said there already. */
+WF_API void wf_comm_locate(wf_comm *comm, wf_error *error);
 
 /** wf_comm_ledger - what this rank has moved over the group since the last reset. */
 WF_API const wf_ledger *wf_comm_ledger(const wf_comm *comm);

@@ -31,7 +31,7 @@ typedef wf_status slice_work(const wf_exchange *x, int share, const slice *s, wf
 
 static const wf_pending *member(const wf_exchange *x, int i)
 {
-    return x->comm->transport->exposure->owner(x, i);
+    return x->comm->transport->direct->owner(x, i);
 }
 
 static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
@@ -101,7 +101,7 @@ static wf_status begin(wf_pending *p, wf_error *error)
                 total * copies * (int64_t)p->what.element >= STREAM_BYTES;
     p->x->pieces = p->pieces;
     p->x->owner = p;
-    return c->transport->exposure->expose(p->comm, p->x, error);
+    return c->transport->direct->begin(p->comm, p->x, error);
 }
 
 static wf_status end(wf_pending *p, wf_error *error)
@@ -366,10 +366,10 @@ static wf_status begin_all_to_all(wf_pending *p, wf_error *error)
     }
     p->x->work = all_to_all_piece;
     p->x->owner = p;
-    return p->comm->transport->exposure->expose(p->comm, p->x, error);
+    return p->comm->transport->direct->begin(p->comm, p->x, error);
 }
 
-const wf_collective_path wf_exposed_paths[WF_COLLECTIVE_KINDS] = {
+const wf_collective_path wf_direct_paths[WF_COLLECTIVE_KINDS] = {
     [WF_ALL_REDUCE] = {begin_all_reduce, end},
     [WF_REDUCE_SCATTER] = {begin_reduce_scatter, end_reduce_scatter},
     [WF_ALL_GATHER] = {begin_all_gather, end},

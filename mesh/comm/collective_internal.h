@@ -1,7 +1,7 @@
 /*
  * mesh/comm/collective_internal.h - a collective in flight, shared by the three files that carry it
- * out: collective.c (checks, counts, begin and end), collective_exposed.c (peers' buffers are
- * read in place) and collective_packed.c (transports that only move bytes).
+ * out: collective.c (checks, counts, begin and end), collective_direct.c (peers' buffers are
+ * read in place) and collective_staged.c (transports that only move bytes).
  */
 #ifndef WF_MESH_COMM_COLLECTIVE_INTERNAL_H
 #define WF_MESH_COMM_COLLECTIVE_INTERNAL_H
@@ -10,10 +10,6 @@
 #include "mesh/comm/transport.h"
 
 typedef wf_status wf_collective_step(wf_pending *p, wf_error *error);
-
-/* wf_collective_begin; background: unless it is ended at once. */
-wf_status wf_collective_post(wf_comm *comm, const wf_collective *what, bool background,
-                             wf_pending **pending, wf_error *error);
 
 /* How one kind is carried out: post my part; wait, and bring the result. */
 typedef struct wf_collective_path {
@@ -25,7 +21,7 @@ struct wf_pending {
     wf_pending *next; /* in comm->in_flight */
     const wf_collective_path *path;
     wf_collective what;
-    uint64_t sequence;      /* the flight recorder's */
+    uint64_t sequence;      /* the observer's */
     wf_comm_buffer *buffer; /* [n_buffers] */
     int64_t *cuts;          /* [n_buffers][size + 1]: whose part is what, of any kind */
     int64_t *out_cuts;      /* all_to_all: of out; else the same as cuts */
@@ -107,7 +103,7 @@ void wf_reduce_members(const wf_pending *p, const void *const *source, void *y, 
 /* Send, receive and barrier are the same on both paths. */
 wf_collective_step wf_messages_begin, wf_messages_end, wf_barrier_begin, wf_barrier_end;
 
-extern const wf_collective_path wf_exposed_paths[WF_COLLECTIVE_KINDS];
-extern const wf_collective_path wf_packed_paths[WF_COLLECTIVE_KINDS];
+extern const wf_collective_path wf_direct_paths[WF_COLLECTIVE_KINDS];
+extern const wf_collective_path wf_staged_paths[WF_COLLECTIVE_KINDS];
 
 #endif

@@ -375,7 +375,7 @@ wf_status wf_messages_end(wf_pending *p, wf_error *error)
     return end_messages(p, p->what.n_buffers, error);
 }
 
-const wf_collective_path wf_packed_paths[WF_COLLECTIVE_KINDS] = {
+const wf_collective_path wf_staged_paths[WF_COLLECTIVE_KINDS] = {
     [WF_ALL_REDUCE] = {begin_all_reduce, end_all_reduce},
     [WF_REDUCE_SCATTER] = {begin_all_to_all, end_reduce_scatter},
     [WF_ALL_GATHER] = {begin_all_gather, end_all_gather},

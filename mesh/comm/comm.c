@@ -1,48 +1,8 @@
-/* mesh/comm/comm.c - the handle of a group, and the table of transports. */
-#include "mesh/transport/plugin.h"
-#include "mesh/health/recorder_events.h"
-#include "mesh/health/failure_detector.h"
+/* mesh/comm/comm.c - the handle of a group. */
+#include "mesh/comm/transport.h"
+#include "mesh/comm/observer.h"
 #include <stdio.h>
 #include <string.h>
-
-static const wf_transport *const transports[] = {
-#define TRANSPORT(name) &wf_transport_##name,
-#define PLUGIN(name, needs)
-#include "mesh/transport/transports.def"
-#undef TRANSPORT
-#undef PLUGIN
-};
-
-static const struct plugin {
-    const char *name, *needs;
-} plugins[] = {
-#define TRANSPORT(name)
-#define PLUGIN(name, needs) {#name, needs},
-#include "mesh/transport/transports.def"
-#undef TRANSPORT
-#undef PLUGIN
-};
-
-enum {
-    N_TRANSPORTS = sizeof transports / sizeof transports[0],
-    N_PLUGINS = sizeof plugins / sizeof plugins[0]
-};
-
-const wf_transport *wf_transport_find(const char *name, wf_error *error)
-{
-    if (!name)
-        return transports[0];
-    for (int i = 0; i < N_TRANSPORTS; i++)
-        if (strcmp(transports[i]->name, name) == 0)
-            return transports[i];
-    for (int i = 0; i < N_PLUGINS; i++)
-        if (strcmp(plugins[i].name, name) == 0)
-            return wf_plugin_load(name, plugins[i].needs, error);
-    wf_error_set(error, WF_EUNSUPPORTED,
-                 "transport %s is not built in this version; use --transport %s", name,
-                 transports[0]->name);
-    return NULL;
-}
 
 void wf_comm_init(wf_comm *comm, const wf_transport *transport, const char *name, int rank,
                   int size, const int *members)
@@ -135,8 +95,8 @@ wf_status wf_comm_split(wf_comm *parent, const char *name, const int *members, i
         status = parent->transport->split(parent, name, members, n, out, error);
     if (status == WF_OK) {
         (*out)->reduce = parent->reduce;
-        (*out)->watch = parent->watch;
-        wf_recorder_join(parent, *out);
+        if (parent->observer)
+            parent->observer->split(parent, *out);
     }
     return status;
 }
@@ -153,7 +113,8 @@ void wf_comm_close(wf_comm *comm)
         wf_comm_abort(comm, &cause);
         wf_pending_drop(comm);
     }
-    wf_recorder_leave(comm);
+    if (comm->observer)
+        comm->observer->closes(comm);
     wf_blocks_close(&comm->blocks);
     comm->transport->detach(comm);
 }
@@ -172,6 +133,6 @@ const char *wf_error_behind_rank(const wf_error *error, int rank, const char **c
 void wf_comm_abort(wf_comm *comm, const wf_error *cause)
 {
     comm->transport->abort(comm, cause);
-    wf_watch_poke(comm->watch);
-    wf_recorder_fail(comm, cause);
+    if (comm->observer)
+        comm->observer->failed(comm, cause);
 }

@@ -1,6 +1,6 @@
 /*
- * mesh/comm/transport.h - what a transport is: a file mesh/comm_<name>.c that fills a wf_transport, and a
- * row in mesh/transport/transports.def. Transports move bytes and never add; mesh/comm/collective.c is their user.
+ * mesh/comm/transport.h - what a transport is: sources in mesh/transport that fill a wf_transport.
+ * Transports move bytes and never add; mesh/comm/collective.c is their user.
  *
  * An exchange comes in two steps: begin() posts it and returns, wait() ends it. Exchanges begin in
  * the same order on all members; several may be open. An exchange
@@ -13,7 +13,6 @@
 #include "core/memory/blocks.h"
 #include "core/trace.h"
 #include "mesh/comm/collective.h"
-#include "mesh/cluster/rank_map.h"
 
 /* What all members must say alike about an exchange; compared when it is posted. */
 typedef struct wf_fingerprint {
@@ -59,7 +58,7 @@ typedef struct wf_exchange {
     struct wf_device *device; /* NULL, or where send and recv point to: wf_collective.device */
     bool mine_stays;          /* all_to_all: my own block is not looked for in recv */
 
-    /* expose: work that members share. When all have posted, any of them may do any piece of
+    /* direct: work that members share. When all have posted, any of them may do any piece of
        anybody's share, once; the exchange is over when all pieces are done. */
     wf_status (*work)(const struct wf_exchange *x, int share, int64_t piece, wf_error *error);
     const int64_t *pieces; /* [size] of each member's share, alike on all; NULL: one each */
@@ -80,23 +79,53 @@ typedef struct wf_exchange {
 typedef wf_status wf_exchange_call(wf_comm *comm, wf_exchange *x, wf_error *error);
 
 /* For transports whose members can reach each other's memory in place. */
-typedef struct wf_exposure {
-    wf_exchange_call *expose; /* start an exchange of x->work */
+typedef struct wf_direct_access {
+    wf_exchange_call *begin; /* an exchange of x->work */
     /* A member's x->owner, of the same exchange; for work() alone. */
     void *(*owner)(const wf_exchange *x, int member);
-} wf_exposure;
+} wf_direct_access;
+
+/* How a world is opened. */
+typedef struct wf_world_options {
+    int ranks;
+    bool own_cores; /* every rank runs on cores that no other rank uses */
+    /* NULL, or what a library that joins processes calls when the process exits, before it ends its
+       own business with the others. */
+    void (*leave)(void);
+} wf_world_options;
+
+/* The processes that a world joins. */
+typedef struct wf_processes {
+    int n, mine;
+    int host; /* the number of the first process on the same host as this one */
+} wf_processes;
+
+/* What all processes say, side by side: the bytes of process p are all[begin[p]] .. all[begin[p + 1]],
+   `begin` has one more entry than there are processes, and *all is to be freed. */
+typedef wf_status wf_gather_call(void *world, const void *mine, size_t bytes, char **all,
+                                 size_t *begin, wf_error *error);
+
+/* Which ranks run in this process, and which process runs each rank. */
+typedef struct wf_local_ranks {
+    int n;
+    const int *rank;     /* [n], ascending */
+    const int *process;  /* [ranks of the world] */
+    int local_processes; /* processes of this host */
+} wf_local_ranks;
 
 typedef struct wf_transport {
     const char *name;
     bool moves;         /* false: pointers are never followed, and one rank runs alone */
     bool device_memory; /* moves memory of devices as well (wf_exchange.device) */
 
-    /* own_cores: every rank runs on cores that no other rank uses */
-    wf_status (*open)(int ranks, bool own_cores, void **world, wf_error *error);
+    wf_status (*open)(const wf_world_options *options, void **world, wf_error *error);
     void (*close)(void *world); /* when all handles are closed */
-    /* Which ranks run in this process, chosen before any is attached; NULL: all do. */
-    wf_status (*seat)(void *world, const wf_seating_wish *wish, wf_seating *out,
-                      wf_error *error);
+    /* Calls of all processes, before any rank is attached; NULL where all ranks are threads of one
+       process. The processes that the world joins; everybody's bytes, NULL where processes cannot
+       speak before their ranks run (each then runs one rank); and which ranks run where. */
+    wf_status (*processes)(void *world, wf_processes *processes, wf_error *error);
+    wf_gather_call *gather;
+    wf_status (*place)(void *world, const wf_local_ranks *ranks, wf_error *error);
     /* Where ranks are in several processes, else NULL: carry process 0's data to all, before the
        ranks run; return when all ranks of all processes have finished, or the world has failed. */
     wf_status (*share)(void *world, void *data, size_t bytes, wf_error *error);
@@ -122,11 +151,10 @@ typedef struct wf_transport {
     /* Why `call` of `op`, or anything else over this group, cannot go on, or WF_OK; never waits, and
        may be called from any thread. NULL: no transport is built on this one. */
     wf_status (*alive)(wf_comm *comm, const char *op, uint64_t call, wf_error *error);
-    const wf_exposure *exposure; /* NULL where memory is not shared */
+    const wf_direct_access *direct; /* NULL where memory is not shared */
 } wf_transport;
 
-typedef struct wf_recorder wf_recorder; /* mesh/health/recorder_events.h */
-struct wf_world_watch;                  /* mesh/health/failure_detector.h */
+struct wf_comm_observer; /* mesh/comm/observer.h */
 
 /* The handle; a transport puts it first in a struct of its own. */
 struct wf_comm {
@@ -137,24 +165,12 @@ struct wf_comm {
     char name[32];
     wf_ledger ledger;
     wf_pending *in_flight;
-    wf_blocks blocks;             /* of collectives in flight */
-    wf_trace *trace;              /* of this rank, or NULL */
-    struct wf_world_watch *watch; /* over its world, or NULL */
-    int64_t through;              /* when the last one that was traced was over */
-    wf_recorder *recorder;
-    bool owns_recorder;
-    int recorded_group; /* in its table */
-    uint64_t recorded;  /* collectives, so far */
+    wf_blocks blocks;                        /* of collectives in flight */
+    wf_trace *trace;                         /* of this rank, or NULL */
+    int64_t through;                         /* when the last one that was traced was over */
+    const struct wf_comm_observer *observer; /* or NULL */
+    void *observed;                          /* the observer's notes on this handle */
 };
-
-#define TRANSPORT(name) extern const wf_transport wf_transport_##name;
-#define PLUGIN(name, needs)
-#include "mesh/transport/transports.def"
-#undef TRANSPORT
-#undef PLUGIN
-
-/* The transport of a name, NULL meaning the default; NULL and an error where there is none. */
-const wf_transport *wf_transport_find(const char *name, wf_error *error);
 
 /* Fill a new handle's common part. */
 void wf_comm_init(wf_comm *comm, const wf_transport *transport, const char *name, int rank,

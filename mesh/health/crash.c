@@ -4,7 +4,8 @@
  */
 #include "mesh/health/crash.h"
 #include "mesh/health/muster.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/health/observe.h"
+#include "mesh/health/recorder_internal.h"
 #include "mesh/health/failure_detector.h"
 #include <errno.h>
 #include <signal.h>

@@ -37,7 +37,7 @@ static void tick(wf_world_watch *w, int64_t passed)
         wf_watch_send(p, WATCH_STATUS, w->mine, (size_t)w->o.here * sizeof *w->mine);
         p->silent_ms += by;
         if (p->silent_ms > WF_WATCH_SILENCE * 1000)
-            wf_watch_lose(w, p, "has been silent for 10 s");
+            wf_watch_lose(w, p, "has been silent for 10 s", false);
     }
     if (wf_watch_is_head(w) && w->o.limit > 0 && !wf_watch_has_verdict(w))
         wf_watch_find_stall(w);
@@ -144,7 +144,7 @@ static void hear(wf_world_watch *w, struct pollfd *set, int wait_ms)
         if (closing || wf_watch_has_verdict(w))
             p->state = PEER_LEFT;
         else
-            wf_watch_lose(w, p, "has ended");
+            wf_watch_lose(w, p, "has ended", true);
     }
 }
 
@@ -381,7 +381,8 @@ bool wf_watch_last_words(int rank, const char *text)
     w->crash = (wf_verdict){.culprit = rank >= 0 ? rank : w->o.rank[0],
                             .teller = w->o.process,
                             .code = WF_ELOST,
-                            .stuck = true};
+                            .stuck = true,
+                            .ended = true};
     memcpy(w->crash.text, text, strnlen(text, sizeof w->crash.text - 1));
     atomic_store(&w->crashed, true);
     wf_watch_poke(w);

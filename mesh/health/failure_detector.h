@@ -22,6 +22,7 @@ typedef struct wf_verdict {
         teller;   /* the process that says so to the user; WF_WATCH_NONE: one of another host */
     int32_t code; /* wf_status */
     int32_t stuck; /* ranks do not come back: lost, or stuck in what they do */
+    int32_t ended; /* a process has: its launcher ends the others within a second */
     char text[WF_WATCH_TEXT];
 } wf_verdict;
 

@@ -75,6 +75,7 @@ struct wf_world_watch {
     _Atomic bool *finished; /* [here] */
     const watch_peer *lost; /* the first that is, or NULL; how, and since when */
     const char *how;
+    bool ended; /* it has, and is not only silent */
     int64_t lost_at;
     _Atomic int64_t ticked; /* when the thread was last at work */
     _Atomic int64_t woken;  /* when it went on after so long that peers may have given it up */
@@ -127,7 +128,7 @@ void wf_watch_look_at_ranks(wf_world_watch *w, int64_t now);
 void wf_watch_find_stall(wf_world_watch *w);
 
 /* A peer is gone; when it is known where it is missed, the verdict is that. */
-void wf_watch_lose(wf_world_watch *w, watch_peer *p, const char *how);
+void wf_watch_lose(wf_world_watch *w, watch_peer *p, const char *how, bool ended);
 void wf_watch_decide_loss(wf_world_watch *w);
 
 /* ---- watch_keeper.c ---- */

@@ -4,7 +4,8 @@
  * Recorders are never freed but taken again by later ranks: a signal may look at any of them at
  * any time. Everything that a signal does is a plain system call.
  */
-#include "mesh/health/recorder_events.h"
+#include "mesh/health/observe.h"
+#include "mesh/health/recorder_internal.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -248,53 +249,72 @@ static int add_group(wf_recorder *r, const wf_comm *comm)
     return at;
 }
 
-wf_recorder *wf_recorder_of(wf_comm *comm)
+wf_recorder *wf_recorder_of(const wf_comm *comm)
 {
-    if (!comm->recorder && comm->transport->moves) {
-        comm->recorder = recorder_open(comm);
-        comm->owns_recorder = comm->recorder != NULL;
-        if (comm->recorder)
-            comm->recorded_group = add_group(comm->recorder, comm);
-    }
-    return comm->recorder;
+    const wf_recorded *notes = comm->observed;
+
+    return notes ? notes->recorder : NULL;
 }
 
-void wf_recorder_join(wf_comm *parent, wf_comm *comm)
+static bool note(wf_comm *comm, wf_recorder *r, bool owns_recorder,
+                 struct wf_world_watch *watch)
 {
-    comm->recorder = wf_recorder_of(parent);
-    if (comm->recorder)
-        comm->recorded_group = add_group(comm->recorder, comm);
+    wf_recorded *notes = calloc(1, sizeof *notes);
+
+    if (!notes)
+        return false;
+    *notes = (wf_recorded){.recorder = r,
+                           .watch = watch,
+                           .owns_recorder = owns_recorder,
+                           .group = add_group(r, comm)};
+    comm->observed = notes;
+    return true;
+}
+
+bool wf_recorder_open(wf_comm *world)
+{
+    wf_recorder *r = recorder_open(world);
+
+    if (!r || note(world, r, true, NULL))
+        return r != NULL;
+    atomic_store(&r->state, FREE);
+    return false;
+}
+
+bool wf_recorder_join(const wf_comm *parent, wf_comm *comm)
+{
+    const wf_recorded *notes = parent->observed;
+
+    return note(comm, notes->recorder, false, notes->watch);
 }
 
 /* Also what ended well is of interest when others have failed meanwhile. */
 void wf_recorder_leave(wf_comm *comm)
 {
-    wf_recorder *r = comm->recorder;
+    wf_recorded *notes = comm->observed;
+    wf_recorder *r = notes->recorder;
 
-    if (!r || !comm->owns_recorder)
-        return;
-    if (!r->written && r->count && atomic_load(&failures) != r->failures)
-        write_file(r);
-    atomic_store(&r->state, FREE);
+    if (notes->owns_recorder) {
+        if (!r->written && r->count && atomic_load(&failures) != r->failures)
+            write_file(r);
+        atomic_store(&r->state, FREE);
+    }
+    free(notes);
+    comm->observed = NULL;
 }
 
 void wf_recorder_coordinates(wf_comm *comm, const char *text)
 {
-    wf_recorder *r = wf_recorder_of(comm);
     char at[WF_RECORDER_AT] = "";
 
-    if (!r)
-        return;
     memcpy(at, text, strnlen(text, sizeof at - 1));
-    store(r, offsetof(wf_recording_head, at), at, sizeof at);
+    store(wf_recorder_of(comm), offsetof(wf_recording_head, at), at, sizeof at);
 }
 
 void wf_recorder_place(wf_comm *comm, int64_t step, const char *place)
 {
     wf_recorder *r = wf_recorder_of(comm);
 
-    if (!r)
-        return;
     r->step = (int32_t)step;
     strncpy(r->place, place ? place : "", sizeof r->place - 1);
 }
@@ -318,48 +338,44 @@ static bool is_message(wf_collective_kind op)
 
 uint64_t wf_recorder_begin(wf_comm *comm, wf_collective_kind op, int64_t bytes)
 {
-    wf_recorder *r = wf_recorder_of(comm);
+    wf_recorded *notes = comm->observed;
     wf_event e = {.kind = WF_EVENT_BEGIN, .op = (uint8_t)op, .bytes = bytes};
 
-    if (!r)
-        return 0;
-    e.group = (uint16_t)comm->recorded_group;
-    e.sequence = is_message(op) ? 0 : ++comm->recorded;
-    record(r, &e);
+    e.group = (uint16_t)notes->group;
+    e.sequence = is_message(op) ? 0 : ++notes->count;
+    record(notes->recorder, &e);
     return e.sequence;
 }
 
 void wf_recorder_end(wf_comm *comm, wf_collective_kind op, uint64_t sequence, bool failed)
 {
+    const wf_recorded *notes = comm->observed;
     wf_event e = {.kind = failed ? WF_EVENT_FAIL : WF_EVENT_END,
                   .op = (uint8_t)op,
-                  .group = (uint16_t)comm->recorded_group,
+                  .group = (uint16_t)notes->group,
                   .sequence = sequence};
 
-    if (comm->recorder)
-        record(comm->recorder, &e);
+    record(notes->recorder, &e);
 }
 
 /* Sequence, group and operation, and a bit that is never 0. */
 void wf_recorder_wait(wf_comm *comm, wf_collective_kind op, uint64_t sequence)
 {
-    if (comm->recorder)
-        atomic_store_explicit(&comm->recorder->wait,
-                              sequence << 24 | (uint64_t)comm->recorded_group << 8 |
-                                  (uint64_t)op << 1 | 1,
-                              memory_order_relaxed);
+    const wf_recorded *notes = comm->observed;
+
+    atomic_store_explicit(&notes->recorder->wait,
+                          sequence << 24 | (uint64_t)notes->group << 8 | (uint64_t)op << 1 | 1,
+                          memory_order_relaxed);
 }
 
 void wf_recorder_wait_over(wf_comm *comm)
 {
-    if (comm->recorder)
-        atomic_store_explicit(&comm->recorder->wait, 0, memory_order_relaxed);
+    atomic_store_explicit(&wf_recorder_of(comm)->wait, 0, memory_order_relaxed);
 }
 
 void wf_recorder_at_files(wf_comm *comm, bool at_files)
 {
-    if (wf_recorder_of(comm))
-        atomic_store_explicit(&comm->recorder->files, at_files, memory_order_relaxed);
+    atomic_store_explicit(&wf_recorder_of(comm)->files, at_files, memory_order_relaxed);
 }
 
 void wf_recorder_cause(wf_recorder *r, const char *text)
@@ -372,12 +388,11 @@ void wf_recorder_cause(wf_recorder *r, const char *text)
 
 void wf_recorder_fail(wf_comm *comm, const wf_error *cause)
 {
-    wf_recorder *r = wf_recorder_of(comm);
-    wf_event e = {.kind = WF_EVENT_FAIL, .op = WF_COLLECTIVE_KINDS};
+    const wf_recorded *notes = comm->observed;
+    wf_recorder *r = notes->recorder;
+    wf_event e = {
+        .kind = WF_EVENT_FAIL, .op = WF_COLLECTIVE_KINDS, .group = (uint16_t)notes->group};
 
-    if (!r)
-        return;
-    e.group = (uint16_t)comm->recorded_group;
     atomic_fetch_add(&failures, 1);
     if (r->count == 0) /* nothing has happened that a file could tell */
         return;

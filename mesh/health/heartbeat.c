@@ -312,8 +312,8 @@ static wf_status join(wf_world_watch *w, wf_error *error)
     if (p->fd >= 0 && !receive_one(p->fd, wf_watch_now() + wf_watch_meet_ms(w) + HELLO_MS,
                                    WATCH_WELCOME, &reply, sizeof reply))
         return wf_error_set(error, WF_ELOST,
-                            "process 0 on %s has ended, or waits for others, while the run "
-                            "started; process %d on %s has reached it",
+                            "process 0 on %s has given up the start of the run, or has ended; "
+                            "process %d on %s had reached it",
                             m.at.host, w->o.process, mine.host);
     if (p->fd < 0)
         return wf_error_set(error, WF_ELOST,

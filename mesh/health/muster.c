@@ -1,5 +1,5 @@
 /* mesh/health/muster.c - the names of a host's processes, what they say to each other, and who claims to tell. */
-#include "mesh/cluster/launcher.h"
+#include "mesh/transport/launcher.h"
 #include "mesh/health/muster_internal.h"
 #include "mesh/health/failure_detector_internal.h"
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* mesh/muster_look.c - who of a host's processes is there, while a run starts and while it ends. */
 #include "core/signals.h"
 #include "core/futex.h"
-#include "mesh/cluster/launcher.h"
+#include "mesh/transport/launcher.h"
 #include "mesh/health/muster_internal.h"
 #include "mesh/health/failure_detector_internal.h"
 #include <errno.h>

@@ -2,7 +2,7 @@
  * mesh/health/recorder_where.c - what a rank is at, read from its recorder while it goes on: by another
  * thread, or by a signal, so nothing here calls what a signal may not.
  */
-#include "mesh/health/recorder_events.h"
+#include "mesh/health/recorder_internal.h"
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -2,7 +2,7 @@
  * mesh/health/verdict.c - what has become of a world: what its ranks are at, which of them stalls, what
  * is said of a process that is lost, and the one verdict.
  */
-#include "mesh/health/recorder_events.h"
+#include "mesh/health/recorder_internal.h"
 #include "mesh/health/failure_detector_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -126,7 +126,7 @@ int wf_watch_period(const wf_world_watch *w)
 void wf_watch_look_at_ranks(wf_world_watch *w, int64_t now)
 {
     for (int i = 0; i < w->o.here; i++) {
-        const wf_recorder *r = w->o.comm[i]->recorder;
+        const wf_recorder *r = wf_recorder_of(w->o.comm[i]);
         watch_rank *to = &w->mine[i];
         bool waits = false;
         uint64_t pulse = r ? wf_recorder_pulse(r, &waits) : 0;
@@ -193,7 +193,7 @@ bool wf_watch_given_up(const wf_world_watch *w)
 }
 
 /* A peer is gone. Its ranks are missed soon, and where that is belongs to the verdict. */
-void wf_watch_lose(wf_world_watch *w, watch_peer *p, const char *how)
+void wf_watch_lose(wf_world_watch *w, watch_peer *p, const char *how, bool ended)
 {
     wf_error unknown = {WF_ELOST, ""};
 
@@ -202,6 +202,7 @@ void wf_watch_lose(wf_world_watch *w, watch_peer *p, const char *how)
         return;
     w->lost = p;
     w->how = how;
+    w->ended = ended;
     w->lost_at = wf_watch_now() - (p->silent_ms > WF_WATCH_SILENCE * 1000 ? MISSED_MS : 0);
     w->o.transport->fail(w->o.world, p->hello.rank, &unknown, true);
 }
@@ -217,8 +218,11 @@ static int who_tells_of_loss(const wf_world_watch *w)
 void wf_watch_decide_loss(wf_world_watch *w)
 {
     int rank = w->lost ? w->lost->hello.rank : 0, waiting;
-    wf_verdict v = {
-        .culprit = rank, .teller = who_tells_of_loss(w), .code = WF_ELOST, .stuck = true};
+    wf_verdict v = {.culprit = rank,
+                    .teller = who_tells_of_loss(w),
+                    .code = WF_ELOST,
+                    .stuck = true,
+                    .ended = w->ended};
     char others[32] = "", where[WF_WATCH_WHERE + 16], other[WF_WATCH_WHERE + 64] = "";
 
     if (!w->lost || wf_watch_has_verdict(w) || wf_watch_now() - w->lost_at < MISSED_MS)

@@ -2,7 +2,7 @@
  * mesh/transport/fake.c - the transport that moves nothing: one rank of a world of any size runs
  * alone, and its collectives are counted. It is what plans are made on.
  */
-#include "mesh/comm/transport.h"
+#include "mesh/transport/registry.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,14 +11,14 @@ typedef struct fake_comm {
     int members[];
 } fake_comm;
 
-static wf_status open_world(int ranks, bool own_cores, void **world, wf_error *error)
+static wf_status open_world(const wf_world_options *options, void **world, wf_error *error)
 {
     int *size = malloc(sizeof *size);
 
-    (void)own_cores;
     if (!size)
-        return wf_error_set(error, WF_ENOMEM, "no memory for a world of %d ranks", ranks);
-    *size = ranks;
+        return wf_error_set(error, WF_ENOMEM, "no memory for a world of %d ranks",
+                            options->ranks);
+    *size = options->ranks;
     *world = size;
     return WF_OK;
 }

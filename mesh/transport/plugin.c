@@ -1,15 +1,10 @@
 /* mesh/transport/plugin.c - what transports that are libraries of their own are given. */
 #include "mesh/transport/plugin.h"
 #include "core/plugin.h"
-#include "mesh/health/muster.h"
-#include "mesh/transport/threads/world_internal.h"
+#include "mesh/transport/registry.h"
+#include "mesh/transport/threads/threads.h"
 #include <stdio.h>
 #include <string.h>
-
-static void abort_threads(void *threads, int rank, const wf_error *cause)
-{
-    wf_threads_abort(threads, rank, cause);
-}
 
 static const void *enter(void *symbol)
 {
@@ -24,11 +19,9 @@ static const void *enter(void *symbol)
                                  .blocks_take = wf_blocks_take,
                                  .blocks_give = wf_blocks_give,
                                  .transport_find = wf_transport_find,
-                                 .seating_find = wf_seating_find,
                                  .threads = &wf_transport_threads,
                                  .threads_open = wf_threads_open,
-                                 .threads_abort = abort_threads,
-                                 .leave = wf_muster_leave};
+                                 .threads_abort = wf_threads_world_abort};
     wf_plugin_entry *entry;
 
     memcpy(&entry, &symbol, sizeof entry);

@@ -7,10 +7,10 @@
 #define WF_MESH_TRANSPORT_PLUGIN_H
 
 #include "mesh/comm/transport.h"
-#include "mesh/cluster/launcher.h"
+#include "mesh/transport/launcher.h"
 
 /* To be raised with every change to what a plugin and its host share: this file, mesh/comm/transport.h. */
-enum { WF_PLUGIN_VERSION = 5 };
+enum { WF_PLUGIN_VERSION = 6 };
 
 typedef struct wf_plugin_host {
     size_t size; /* of this table; first, so that it can always be read */
@@ -29,16 +29,12 @@ typedef struct wf_plugin_host {
     void *(*blocks_take)(wf_blocks *blocks, size_t bytes);
     void (*blocks_give)(wf_blocks *blocks, void *block, size_t bytes);
 
-    /* Which ranks run where; what carries data between those of one process, and their world. */
-    wf_status (*seating_find)(const wf_seating_wish *wish, const wf_processes *processes,
-                              wf_seating *out, wf_error *error);
+    /* What carries data between the ranks of one process, and their world. */
     const wf_transport *threads;
     wf_status (*threads_open)(int ranks, const int *number, bool own_cores, void **world,
                               wf_error *error);
     const wf_transport *(*transport_find)(const char *name, wf_error *error);
     void (*threads_abort)(void *world, int rank, const wf_error *cause); /* from any thread */
-    void (*leave)(
-        void); /* the library behind the transport is about to end, in all processes */
 } wf_plugin_host;
 
 /* What a plugin exports as "wf_plugin": its transport, or NULL where size or version is not its own. */

@@ -3,7 +3,7 @@
 #include "kernels/ops.h"
 #include <stdlib.h>
 
-enum { MEMBERS = 3 };
+enum { TOGETHER = 3 }; /* members of a group, in one op */
 
 /* A bias may join the product where a plan leaves that as it is. */
 static bool joins(const wf_nn_linear *m)
@@ -72,8 +72,8 @@ wf_nn_linear_group *wf_nn_linear_group_new(wf_context *ctx, int count, const cha
 {
     wf_nn_linear_group *m;
 
-    if (count < 1 || count > MEMBERS) {
-        wf_fail(ctx, WF_EINVAL, "a group of %d linears: it has 1 to %d", count, MEMBERS);
+    if (count < 1) {
+        wf_fail(ctx, WF_EINVAL, "a group of %d linears: it has at least 1", count);
         return NULL;
     }
     m = wf_nn_new(ctx, &group_type);
@@ -96,42 +96,51 @@ wf_nn_linear_group *wf_nn_linear_group_new(wf_context *ctx, int count, const cha
     return m;
 }
 
-/* Whether all members' biases join their products in one op. */
-static bool group_joins(const wf_nn_linear_group *m)
+/* Whether the biases of these members join their products in one op. */
+static bool all_join(wf_nn_module *const *member, int count)
 {
-    bool all = m->count != 2;
+    bool all = count != 2;
 
-    for (int64_t i = 0; i < m->count; i++) {
-        const wf_nn_linear *member = (const wf_nn_linear *)m->member[i];
+    for (int i = 0; i < count; i++) {
+        const wf_nn_linear *m = (const wf_nn_linear *)member[i];
 
-        all = all && joins(member) && !member->gelu;
+        all = all && joins(m) && !m->gelu;
     }
     return all;
 }
 
+/* Up to three members in one op. */
+static void call_together(wf_nn_module *const *member, int count, wf_tensor *x, wf_tensor **y)
+{
+    wf_tensor *weight[TOGETHER], *bias[TOGETHER];
+
+    for (int i = 0; i < count; i++)
+        weight[i] = wf_nn_use(member[i], ((wf_nn_linear *)member[i])->weight);
+    if (all_join(member, count)) {
+        for (int i = 0; i < count; i++)
+            bias[i] = wf_nn_use(member[i], ((wf_nn_linear *)member[i])->bias);
+        wf_linear_bias(x, count, weight, bias, y);
+        return;
+    }
+    wf_linear_group(x, count, weight, y);
+    for (int i = 0; i < count; i++)
+        y[i] = finish((wf_nn_linear *)member[i], y[i]);
+}
+
 void wf_nn_call_group(wf_nn_linear_group *m, wf_tensor *x, wf_tensor **y)
 {
-    wf_tensor *weight[MEMBERS], *bias[MEMBERS];
     const char *outside;
     int count = (int)m->count;
-    bool join = group_joins(m);
 
     for (int i = 0; i < count; i++)
         y[i] = NULL;
     if (!x)
         return;
     outside = wf_nn_enter(m);
-    x = wf_nn_at(m, "in", x);
-    for (int i = 0; i < count; i++)
-        weight[i] = wf_nn_use(m->member[i], ((wf_nn_linear *)m->member[i])->weight);
-    if (join) {
-        for (int i = 0; i < count; i++)
-            bias[i] = wf_nn_use(m->member[i], ((wf_nn_linear *)m->member[i])->bias);
-        wf_linear_bias(x, count, weight, bias, y);
-    } else {
-        wf_linear_group(x, count, weight, y);
-        for (int i = 0; i < count; i++)
-            y[i] = finish((wf_nn_linear *)m->member[i], y[i]);
+    for (int i = 0; i < count; i += TOGETHER) {
+        int n = count - i < TOGETHER ? count - i : TOGETHER;
+
+        call_together(m->member + i, n, wf_nn_at(m, "in", x), y + i);
     }
     wf_nn_leave(m, outside, count, y);
 }

@@ -13,7 +13,7 @@ typedef struct wf_nn_linear {
     bool gelu;
 } wf_nn_linear;
 
-/** Up to three linears of one input: q, k, v or gate, up. */
+/** Linears of one input: q, k, v or gate, up. */
 typedef struct wf_nn_linear_group {
     wf_nn_module base;
     int64_t count;
@@ -23,8 +23,9 @@ typedef struct wf_nn_linear_group {
 typedef struct wf_nn_linear_options {
     wf_dim in, out;
     bool bias;
-    bool gelu;       /* gelu(x W^T + b), in one pass with the bias */
-    float deviation; /* of the normal distribution that weights start from; biases from 0 */
+    bool gelu; /* gelu(x W^T + b), in one pass with the bias */
+    float
+        deviation; /* the deviation of the normal distribution that weights start from; biases from 0 */
 } wf_nn_linear_options;
 
 /**
@@ -38,8 +39,12 @@ WF_API wf_nn_linear *wf_nn_linear_new(wf_context *ctx, const wf_nn_linear_option
 /**
  * wf_nn_linear_group_new - linears that share an input and its gradient's one sum
  *
+ * Up to three members are one op. More of them are several, each with a sum of its own where a plan
+ * splits their outputs: x passes "in" once for each, and their gradients are added in order.
+ *
  * Points: "in" (x), "sum" of each member
- * @param name  of the members, static strings
+ * @param count  at least 1
+ * @param name   of the members, static strings
  */
 WF_API wf_nn_linear_group *wf_nn_linear_group_new(wf_context *ctx, int count,
                                                   const char *const *name,

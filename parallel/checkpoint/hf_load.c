@@ -1,6 +1,6 @@
 /* parallel/checkpoint/hf_load.c - weights of Hugging Face into this rank's parts. */
 #include "core/host_data.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/comm/collective.h"
 #include "parallel/formats/convert_internal.h"
 #include "parallel/formats/hf_config_internal.h"
 #include "parallel/formats/hf_files_internal.h"
@@ -232,9 +232,9 @@ wf_status wf_hf_load(wf_par *par, wf_nn_gpt *model, const wf_file_calls *calls,
 
     if (!model || wf_context_status(ctx) != WF_OK || wf_context_dry_run(ctx))
         return wf_context_status(ctx);
-    wf_recorder_at_files(world, true);
+    wf_comm_at_files(world, true);
     status = load_all(par, model, calls, folder, &error);
-    wf_recorder_at_files(world, false);
+    wf_comm_at_files(world, false);
     return status == WF_OK ? WF_OK : wf_fail(ctx, status, "%s", error.text);
 }
 

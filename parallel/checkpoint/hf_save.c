@@ -1,6 +1,6 @@
 /* parallel/checkpoint/hf_save.c - a model as a folder of Hugging Face, written by all ranks. */
 #include "core/host_data.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/comm/collective.h"
 #include "parallel/formats/convert_internal.h"
 #include "parallel/formats/hf_config_internal.h"
 #include "parallel/formats/hf_names_internal.h"
@@ -271,22 +271,22 @@ wf_status wf_par_pretrained_save(wf_par *par, wf_nn_gpt *model, const char *fold
     if (!s)
         return wf_fail(ctx, WF_ENOMEM, "no memory to save a model");
     *s = (save){.par = par, .model = model};
-    wf_recorder_at_files(world, true);
+    wf_comm_at_files(world, true);
     if (prepare(s, dtype) == WF_OK && first)
         create(s, folder);
-    wf_recorder_at_files(world, false);
+    wf_comm_at_files(world, false);
     status = agree(s);
     if (status == WF_OK) {
-        wf_recorder_at_files(world, true);
+        wf_comm_at_files(world, true);
         write_parts(s, folder);
-        wf_recorder_at_files(world, false);
+        wf_comm_at_files(world, false);
         status = agree(s);
     }
     if (status == WF_OK) {
-        wf_recorder_at_files(world, true);
+        wf_comm_at_files(world, true);
         if (first)
             publish(s, folder);
-        wf_recorder_at_files(world, false);
+        wf_comm_at_files(world, false);
         status = agree(s);
     }
     free(s->parameter);

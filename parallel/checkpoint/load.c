@@ -10,7 +10,7 @@
  */
 #include "core/numerics/digest.h"
 #include "core/host_data.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/comm/collective.h"
 #include "parallel/agree_internal.h"
 #include "parallel/files/checksum_internal.h"
 #include "parallel/checkpoint/read_internal.h"
@@ -164,13 +164,13 @@ static wf_status check_headers(loader *l, wf_par *par)
     uint64_t sums[2] = {0, !wants_what_was_saved(l)}, one = 0;
     wf_status status = WF_OK;
 
-    wf_recorder_at_files(wf_mesh_world(par->mesh), true);
+    wf_comm_at_files(wf_mesh_world(par->mesh), true);
     for (int64_t r = wf_context_rank(par->ctx); r < l->from->index.files && status == WF_OK;
          r += ranks) {
         status = wf_checkpoint_header(l->from, r, &one, l->error);
         sums[0] += one;
     }
-    wf_recorder_at_files(wf_mesh_world(par->mesh), false);
+    wf_comm_at_files(wf_mesh_world(par->mesh), false);
     status = wf_agree(par, 2, sums, l->error);
     l->as_saved = sums[1] == 0;
     if (status == WF_OK && sums[0] != l->from->index.files_checksum)
@@ -292,11 +292,11 @@ static wf_status read_all(loader *l, uint64_t *digest)
     bool threaded = pthread_create(&thread, NULL, read_some, &other) == 0;
     const wf_error *error;
 
-    wf_recorder_at_files(world, true);
+    wf_comm_at_files(world, true);
     read_some(&mine);
     if (threaded)
         pthread_join(thread, NULL);
-    wf_recorder_at_files(world, false);
+    wf_comm_at_files(world, false);
     *digest = mine.digest + other.digest;
     error = mine.error.code != WF_OK ? &mine.error : &other.error;
     return error->code == WF_OK ? WF_OK
@@ -309,11 +309,11 @@ static wf_status check_contents(loader *l, wf_par *par)
     int64_t ranks = wf_mesh_ranks(par->mesh);
     wf_status status = WF_OK;
 
-    wf_recorder_at_files(wf_mesh_world(par->mesh), true);
+    wf_comm_at_files(wf_mesh_world(par->mesh), true);
     for (int64_t r = wf_context_rank(par->ctx); r < l->from->index.files && status == WF_OK;
          r += ranks)
         status = wf_checkpoint_contents(l->from, r, l->error);
-    wf_recorder_at_files(wf_mesh_world(par->mesh), false);
+    wf_comm_at_files(wf_mesh_world(par->mesh), false);
     return wf_agree(par, 0, NULL, l->error);
 }
 
@@ -336,7 +336,7 @@ static wf_status check_digest(loader *l, uint64_t digest)
 wf_status wf_par_checkpoint_load(wf_par_trainer *trainer, const wf_par_checkpoint *checkpoint,
                                  wf_error *error)
 {
-    wf_par *par = wf_par_trainer_trained(trainer).par;
+    wf_par *par = wf_par_trainer_state(trainer).par;
     wf_error mine = {WF_OK, ""};
     uint64_t digest = 0;
     wf_state state;
@@ -432,9 +432,9 @@ wf_status wf_par_checkpoint_load_model(wf_par *par, wf_nn_module *model,
         status = check_contents(&l, par);
     if (status == WF_OK) {
         wf_par_models_change(par);
-        wf_recorder_at_files(wf_mesh_world(par->mesh), true);
+        wf_comm_at_files(wf_mesh_world(par->mesh), true);
         read_model(&l, count, parameter);
-        wf_recorder_at_files(wf_mesh_world(par->mesh), false);
+        wf_comm_at_files(wf_mesh_world(par->mesh), false);
         status = wf_agree(par, 0, NULL, &mine);
     }
     free(parameter);

@@ -1,7 +1,7 @@
 /* parallel/checkpoint/parts.c - parts of tensors on a saved mesh; see the header. */
 #include "parallel/checkpoint/parts_internal.h"
 #include "core/numerics/tree.h"
-#include "mesh/array/array_internal.h"
+#include <stdio.h>
 #include <string.h>
 
 wf_saved_mesh wf_saved_mesh_of(const wf_mesh *mesh)
@@ -9,9 +9,9 @@ wf_saved_mesh wf_saved_mesh_of(const wf_mesh *mesh)
     wf_saved_mesh saved = {.n_axes = wf_mesh_axes(mesh)};
 
     for (int a = 0; a < saved.n_axes; a++) {
-        memcpy(saved.name[a], mesh->name[a], sizeof saved.name[a]);
-        saved.size[a] = mesh->size[a];
-        saved.fine[a] = mesh->fine >> a & 1;
+        snprintf(saved.name[a], sizeof saved.name[a], "%s", wf_mesh_axis_name(mesh, a));
+        saved.size[a] = wf_mesh_size(mesh, a);
+        saved.fine[a] = wf_mesh_cuts_finely(mesh, a);
     }
     return saved;
 }
@@ -20,38 +20,24 @@ wf_saved_layout wf_saved_layout_of(const wf_layout *layout)
 {
     wf_saved_layout saved = {.n_axes = {0}};
 
-    for (int d = 0; layout && d < WF_MAX_DIMS; d++) {
-        saved.n_axes[d] = layout->n_axes[d];
-        for (int i = 0; i < layout->n_axes[d]; i++)
-            saved.axis[d][i] = layout->axis[d][i];
-    }
+    for (int d = 0; d < WF_MAX_DIMS; d++)
+        saved.n_axes[d] = wf_layout_dim_axes(layout, d, saved.axis[d]);
     return saved;
 }
 
 int64_t wf_saved_mesh_ranks(const wf_saved_mesh *mesh)
 {
-    int64_t ranks = 1;
-
-    for (int a = 0; a < mesh->n_axes; a++)
-        ranks *= mesh->size[a];
-    return ranks;
+    return wf_grid_ranks(mesh->n_axes, mesh->size);
 }
 
 void wf_saved_mesh_coordinates(const wf_saved_mesh *mesh, int64_t rank, int *coordinate)
 {
-    for (int a = mesh->n_axes - 1; a >= 0; a--) {
-        coordinate[a] = (int)(rank % mesh->size[a]);
-        rank /= mesh->size[a];
-    }
+    wf_grid_coordinates(mesh->n_axes, mesh->size, rank, coordinate);
 }
 
 int64_t wf_saved_mesh_rank(const wf_saved_mesh *mesh, const int *coordinate)
 {
-    int64_t rank = 0;
-
-    for (int a = 0; a < mesh->n_axes; a++)
-        rank = rank * mesh->size[a] + coordinate[a];
-    return rank;
+    return wf_grid_rank(mesh->n_axes, mesh->size, coordinate);
 }
 
 /* What wf_cut_together was before format 2 of the index: each axis cuts what the one before it left. */

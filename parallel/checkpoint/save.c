@@ -1,6 +1,6 @@
 /* parallel/checkpoint/save.c - a save as stages and agreements; see saver.h. */
 #include "core/host_data.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/comm/collective.h"
 #include "parallel/agree_internal.h"
 #include "parallel/checkpoint/commit_internal.h"
 #include "parallel/checkpoint/saver_internal.h"
@@ -93,7 +93,7 @@ wf_par_saver *wf_par_saver_open(wf_par_trainer *trainer, const wf_par_save_optio
 
     if (!trainer)
         return NULL;
-    par = wf_par_trainer_trained(trainer).par;
+    par = wf_par_trainer_state(trainer).par;
     if (wf_context_status(par->ctx) != WF_OK || check(par, options) != WF_OK)
         return NULL;
     s = calloc(1, sizeof *s);
@@ -188,9 +188,9 @@ static void begin_stage(wf_par_saver *s, const wf_save_stage *stage, const wf_er
     s->threaded = s->options.async && pthread_create(&s->thread, NULL, work, s) == 0;
     if (s->threaded)
         return;
-    wf_recorder_at_files(world, true);
+    wf_comm_at_files(world, true);
     work(s); /* also where no thread is to be had: later, but as well */
-    wf_recorder_at_files(world, false);
+    wf_comm_at_files(world, false);
 }
 
 /* The index is written later, when the caller's texts may have changed. */
@@ -256,9 +256,9 @@ static wf_status end_stage(wf_par_saver *s, wf_error *error)
     wf_error mine;
     wf_status status;
 
-    wf_recorder_at_files(wf_mesh_world(s->par->mesh), true);
+    wf_comm_at_files(wf_mesh_world(s->par->mesh), true);
     join(s);
-    wf_recorder_at_files(wf_mesh_world(s->par->mesh), false);
+    wf_comm_at_files(wf_mesh_world(s->par->mesh), false);
     mine = s->error;
     status = wf_agree(s->par, s->sums, s->sum, &mine);
     if (status == WF_OK) {

@@ -15,9 +15,10 @@ static int by_path(const void *a, const void *b)
 
 static bool describe(wf_state *s, int64_t at, int64_t i)
 {
-    const wf_par_trained *t = &s->trained;
+    const wf_par_train_state *t = &s->trained;
     wf_index_tensor *entry = &s->index.tensor[at];
-    wf_tensor *master = wf_par_master(t, i);
+    wf_tensor *master =
+        t->parameter[i]->tensor; /* f32, at rest, split like its moments or less */
 
     s->tensor[at][0] = master;
     s->tensor[at][1] = wf_nn_optimizer_moment(t->optimizer, i, 0);
@@ -34,7 +35,7 @@ static bool describe(wf_state *s, int64_t at, int64_t i)
 
 wf_status wf_state_open(wf_state *s, const wf_par_trainer *trainer, wf_error *error)
 {
-    wf_par_trained t = wf_par_trainer_trained(trainer);
+    wf_par_train_state t = wf_par_trainer_state(trainer);
     order *orders = calloc((size_t)t.count + 1, sizeof *orders);
     bool good = orders != NULL;
 

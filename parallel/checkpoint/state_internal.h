@@ -6,10 +6,11 @@
 #define WF_PARALLEL_CHECKPOINT_STATE_INTERNAL_H
 
 #include "parallel/checkpoint/index_internal.h"
-#include "parallel/train/train_internal.h"
+#include "parallel/parallel_internal.h"
+#include "parallel/train/train.h"
 
 typedef struct wf_state {
-    wf_par_trained trained;
+    wf_par_train_state trained;
     wf_index index; /* strategy, mesh and tensors; the layouts are those of optimizer state */
     wf_tensor *(*tensor)[WF_INDEX_KINDS]; /* [index.count]: master, m, v; NULL: there is none */
     int coordinate[WF_MAX_AXES];          /* this rank's */

@@ -4,13 +4,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The slots of a parameter: as many as it ever had uses in a micro-step. */
+struct slots {
+    wf_par_counter *slot;
+    int count;
+};
+
 struct wf_par_gradients {
     wf_par *par;
     int64_t count;
     wf_nn_parameter *const *parameter;
     int64_t micro, micros; /* the micro-step that runs, of how many */
-    wf_par_counter (*slot)[WF_NN_USES];
-    wf_tensor **list; /* room for every slot, for moves */
+    struct slots *slots;   /* [count] */
+    int64_t n_slots,
+        room; /* all parameters' slots; those that the arrays below have room for */
+    wf_tensor **list;
     const wf_layout **to;
     wf_tensor ***place;
     wf_move *summing; /* gradients on their way to the counters of [n_summing] slots */
@@ -74,17 +82,12 @@ wf_par_gradients *wf_par_gradients_open(wf_par *par, int64_t count,
                                         wf_nn_parameter *const *parameter)
 {
     wf_par_gradients *g = calloc(1, sizeof *g);
-    size_t slots = (size_t)count * WF_NN_USES + 1;
 
     if (g) {
         *g = (wf_par_gradients){.par = par, .count = count, .parameter = parameter};
-        g->slot = calloc((size_t)count + 1, sizeof *g->slot);
-        g->list = calloc(slots, sizeof *g->list);
-        g->to = calloc(slots, sizeof *g->to);
-        g->place = calloc(slots, sizeof *g->place);
-        g->counter = calloc(slots, sizeof *g->counter);
+        g->slots = calloc((size_t)count + 1, sizeof *g->slots);
     }
-    if (!g || !g->slot || !g->list || !g->to || !g->place || !g->counter) {
+    if (!g || !g->slots) {
         wf_par_gradients_close(g);
         wf_fail(par->ctx, WF_ENOMEM, "no memory for the gradients of %lld parameters",
                 (long long)count);
@@ -95,11 +98,50 @@ wf_par_gradients *wf_par_gradients_open(wf_par *par, int64_t count,
     return g;
 }
 
-static void forget_uses(wf_nn_parameter *p)
+/* The array with room for n elements, or as it is where there is no memory. */
+static void *grow_array(void *array, int64_t n, size_t size, bool *there)
 {
-    for (int u = 0; u < p->uses; u++)
-        wf_tensor_release(p->use[u]);
-    p->uses = 0;
+    void *grown = *there ? realloc(array, (size_t)n * size) : NULL;
+
+    *there = grown != NULL;
+    return grown ? grown : array;
+}
+
+/* A slot for each of a parameter's uses; returns how many are new. */
+static int add_slots(struct slots *s, int uses, bool *there)
+{
+    int more = uses - s->count;
+
+    if (more <= 0)
+        return 0;
+    s->slot = grow_array(s->slot, uses, sizeof *s->slot, there);
+    if (!*there)
+        return 0;
+    memset(s->slot + s->count, 0, (size_t)more * sizeof *s->slot);
+    s->count = uses;
+    return more;
+}
+
+/* Room for the uses that parameters have now. It stays, so that a step like the one before takes no
+   memory. Nothing may be on its way to a counter. */
+static wf_status make_room(wf_par_gradients *g, int64_t n, wf_nn_parameter *const *parameter)
+{
+    bool there = true;
+
+    for (int64_t i = 0; i < n && there; i++)
+        g->n_slots += add_slots(&g->slots[wf_par_holding_of(parameter[i])->slot],
+                                parameter[i]->uses, &there);
+    if (there && g->n_slots > g->room) {
+        g->list = grow_array(g->list, g->n_slots, sizeof *g->list, &there);
+        g->to = grow_array(g->to, g->n_slots, sizeof *g->to, &there);
+        g->place = grow_array(g->place, g->n_slots, sizeof *g->place, &there);
+        g->counter = grow_array(g->counter, g->n_slots, sizeof *g->counter, &there);
+        g->room = there ? g->n_slots : g->room;
+    }
+    return there ? WF_OK
+                 : wf_fail(g->par->ctx, WF_ENOMEM,
+                           "no memory for the gradients of %lld uses of parameters",
+                           (long long)g->n_slots);
 }
 
 /* Wait for the sums that were begun last, and push them. */
@@ -126,9 +168,9 @@ void wf_par_gradients_reset(wf_par_gradients *g)
 {
     settle(g);
     for (int64_t i = 0; i < g->count; i++) {
-        forget_uses(g->parameter[i]);
-        for (int u = 0; u < WF_NN_USES; u++)
-            wf_par_counter_clear(&g->slot[i][u]);
+        wf_nn_forget_uses(g->parameter[i]);
+        for (int u = 0; u < g->slots[i].count; u++)
+            wf_par_counter_clear(&g->slots[i].slot[u]);
     }
 }
 
@@ -139,9 +181,11 @@ void wf_par_gradients_close(wf_par_gradients *g)
     if (g->summing)
         wf_par_move_abandon(g->par, g->summing, g->list);
     g->summing = NULL;
-    if (g->slot)
+    if (g->slots)
         wf_par_gradients_reset(g);
-    free(g->slot);
+    for (int64_t i = 0; g->slots && i < g->count; i++)
+        free(g->slots[i].slot);
+    free(g->slots);
     free(g->list);
     free(g->to);
     free(g->place);
@@ -199,7 +243,7 @@ static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
 {
     const wf_par_holding *h = wf_par_holding_of(p);
     wf_tensor *leaf = p->use[u], *grad = leaf ? leaf->grad : NULL;
-    wf_par_counter *slot = g->slot[h->slot];
+    wf_par_counter *slot = g->slots[h->slot].slot;
 
     slot += g->par->options.exact_off ? 0 : u; /* all uses are one sum */
 
@@ -231,7 +275,7 @@ wf_status wf_par_gradients_take(wf_par_gradients *g, int64_t n,
     wf_context *ctx = g->par->ctx;
     wf_memory_kind kind;
 
-    if (settle(g) != WF_OK)
+    if (settle(g) != WF_OK || make_room(g, n, parameter) != WF_OK)
         return wf_context_status(ctx);
     kind = wf_context_memory_kind(ctx, WF_MEMORY_GRADIENT);
     wf_scope_open(ctx);
@@ -255,7 +299,7 @@ wf_status wf_par_gradients_micro_end(wf_par_gradients *g)
     wf_par_gradients_take(g, g->count, g->parameter);
     settle(g);
     for (int64_t i = 0; i < g->count; i++)
-        forget_uses(g->parameter[i]);
+        wf_nn_forget_uses(g->parameter[i]);
     return wf_context_status(g->par->ctx);
 }
 
@@ -283,12 +327,15 @@ static wf_status sum_over_dp(wf_par_gradients *g)
     size_t bytes = 0;
 
     for (int64_t i = 0; i < g->count; i++)
-        for (int u = 0; u < WF_NN_USES; u++)
-            if (g->slot[i][u].depth) {
-                g->place[n] = &g->slot[i][u].node[0];
-                g->list[n] = g->slot[i][u].node[0];
-                g->to[n++] = wf_par_holding_of(g->parameter[i])->gradient;
-            }
+        for (int u = 0; u < g->slots[i].count; u++) {
+            wf_par_counter *c = &g->slots[i].slot[u];
+
+            if (!c->depth)
+                continue;
+            g->place[n] = &c->node[0];
+            g->list[n] = c->node[0];
+            g->to[n++] = wf_par_holding_of(g->parameter[i])->gradient;
+        }
     for (int64_t i = 0; i < n; i++) {
         bytes += (size_t)wf_tensor_local_count(g->list[i]) * wf_dtype_size(g->list[i]->dtype);
         if (bytes < WF_PAR_BUCKET_BYTES && i + 1 < n)
@@ -302,16 +349,18 @@ static wf_status sum_over_dp(wf_par_gradients *g)
 }
 
 /* The slots' nodes added in the order of use; the first one's is handed to the caller. */
-static wf_tensor *take_sum(wf_par_counter slot[WF_NN_USES])
+static wf_tensor *take_sum(const struct slots *s)
 {
     wf_tensor *sum = NULL;
 
-    for (int u = 0; u < WF_NN_USES; u++) {
-        if (sum && slot[u].depth)
-            wf_partial_add(&sum, slot[u].node[0]);
-        else if (slot[u].depth)
-            sum = wf_tensor_retain(slot[u].node[0]);
-        wf_par_counter_clear(&slot[u]);
+    for (int u = 0; u < s->count; u++) {
+        wf_par_counter *c = &s->slot[u];
+
+        if (sum && c->depth)
+            wf_partial_add(&sum, c->node[0]);
+        else if (c->depth)
+            sum = wf_tensor_retain(c->node[0]);
+        wf_par_counter_clear(c);
     }
     return sum;
 }
@@ -322,12 +371,12 @@ wf_status wf_par_gradients_finish(wf_par_gradients *g, wf_tensor **grad)
     wf_memory_kind kind = wf_context_memory_kind(ctx, WF_MEMORY_GRADIENT);
 
     for (int64_t i = 0; i < g->count; i++)
-        for (int u = 0; u < WF_NN_USES; u++)
-            wf_par_counter_end(&g->slot[i][u], g->micros);
+        for (int u = 0; u < g->slots[i].count; u++)
+            wf_par_counter_end(&g->slots[i].slot[u], g->micros);
     sum_over_dp(g);
     wf_scope_open(ctx);
     for (int64_t i = 0; i < g->count && wf_context_status(ctx) == WF_OK; i++)
-        grad[i] = take_sum(g->slot[i]);
+        grad[i] = take_sum(&g->slots[i]);
     wf_scope_close(ctx);
     wf_par_gradients_reset(g);
     wf_context_memory_kind(ctx, kind);

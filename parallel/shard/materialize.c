@@ -108,8 +108,7 @@ static wf_status make_fake(wf_par *par, wf_nn_parameter *p)
 
     if (wf_tensor_is_fake(real))
         return WF_OK;
-    while (p->uses > 0) /* leaves of a pass that is over share the storage */
-        wf_tensor_release(p->use[--p->uses]);
+    wf_nn_forget_uses(p); /* leaves of a pass that is over share the storage */
     wf_scope_open(ctx);
     fake = wf_tensor_fake(ctx, real->dtype, real->ndim, real->dim, NULL);
     if (fake) {

@@ -87,13 +87,22 @@ static void at_leave(void *self, wf_nn_module *module)
         wf_par_unit_leave(p->unit);
 }
 
+/* What a plan has put into a module, among the hooks of others; NULL: nothing. */
+static place *place_of(const wf_nn_module *m)
+{
+    for (int i = 0; i < m->n_hooks; i++)
+        if (m->hooks[i]->at == at_point)
+            return m->hooks[i]->self;
+    return NULL;
+}
+
 /* The module's place, made where it has none; NULL on error. */
 static place *place_in(wf_par *par, wf_nn_module *m)
 {
-    place *p;
+    place *p = place_of(m);
 
-    if (m->hooks)
-        return m->hooks->self;
+    if (p)
+        return p;
     p = calloc(1, sizeof *p);
     if (!p) {
         wf_fail(par->ctx, WF_ENOMEM, "no memory for a plan");
@@ -103,8 +112,7 @@ static place *place_in(wf_par *par, wf_nn_module *m)
     p->hooks = (wf_nn_hooks){
         .at = at_point, .acts = acts_at, .enter = at_enter, .leave = at_leave, .self = p};
     par->places = p;
-    m->hooks = &p->hooks;
-    return p;
+    return wf_nn_hook_add(m, &p->hooks) == WF_OK ? p : NULL;
 }
 
 typedef struct planner {
@@ -183,7 +191,9 @@ static void plan_module(void *arg, wf_nn_module *m)
             }
     if (wf_context_status(pl->par->ctx) != WF_OK)
         return;
-    m->hooks = NULL; /* an earlier plan's */
+    p = place_of(m);
+    if (p)
+        wf_nn_hook_remove(m, &p->hooks); /* an earlier plan's */
     if (!style)
         return;
     pl->style = style;

@@ -66,6 +66,24 @@ typedef struct wf_par_rule {
     const wf_par_style *style;
 } wf_par_rule;
 
+/* The rules of layers, as entries of a table: {"embed", WF_VOCAB}, WF_ATTENTION_RULES("block.*.attn"),
+   WF_GELU_MLP_RULES("block.*.mlp"), .. A pattern may begin with "?" here too. */
+#define WF_ATTENTION_RULES(pattern)                                                            \
+    {pattern, WF_GROUPS}, {pattern ".qkv", WF_COLUMN},                                         \
+    {                                                                                          \
+        pattern ".out", WF_ROW                                                                 \
+    }
+#define WF_GELU_MLP_RULES(pattern)                                                             \
+    {pattern ".up", WF_COLUMN},                                                                \
+    {                                                                                          \
+        pattern ".down", WF_ROW                                                                \
+    }
+#define WF_SWIGLU_MLP_RULES(pattern)                                                           \
+    {pattern ".gate_up", WF_COLUMN},                                                           \
+    {                                                                                          \
+        pattern ".down", WF_ROW                                                                \
+    }
+
 /** wf_par_gpt_plan - tensor (and sequence) parallelism of wf_nn_gpt, both architectures. */
 extern WF_API const wf_par_rule wf_par_gpt_plan[];
 

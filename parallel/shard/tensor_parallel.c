@@ -31,15 +31,12 @@ const wf_par_style wf_par_loss = {
     .borders = (const wf_par_border[]){
         {"max", WF_PAR_WHOLE, 0, false}, {"sum", WF_PAR_WHOLE, 0, false}, {NULL, 0, 0, false}}};
 
-/* Positions and `up` are GPT-2's, gate_up is Llama's; and a model may have no blocks. */
+/* Positions and a gelu MLP are GPT-2's, a SwiGLU MLP is Llama's; and a model may have no blocks. */
 const wf_par_rule wf_par_gpt_plan[] = {{"embed", WF_VOCAB},
                                        {"?position", WF_POSITION},
-                                       {"?block.*.attn", WF_GROUPS},
-                                       {"?block.*.attn.qkv", WF_COLUMN},
-                                       {"?block.*.attn.out", WF_ROW},
-                                       {"?block.*.mlp.up", WF_COLUMN},
-                                       {"?block.*.mlp.gate_up", WF_COLUMN},
-                                       {"?block.*.mlp.down", WF_ROW},
+                                       WF_ATTENTION_RULES("?block.*.attn"),
+                                       WF_GELU_MLP_RULES("?block.*.mlp"),
+                                       WF_SWIGLU_MLP_RULES("?block.*.mlp"),
                                        {"head", WF_COLUMN},
                                        {"loss", WF_LOSS},
                                        {NULL, NULL}};

@@ -1,11 +1,27 @@
-/* parallel/train/anomaly.c - where numbers stop being finite; see the header. */
-#include "parallel/train/anomaly_internal.h"
+/*
+ * parallel/train/anomaly.c - anomaly detection: where numbers stop being finite. Which parameters or
+ * gradients are not, and which op has the first such result of a step that runs again.
+ */
 #include "core/numerics/squares.h"
 #include "parallel/agree_internal.h"
+#include "parallel/train/losses_internal.h"
+#include "parallel/train/step_internal.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Looks at the results of ops from begin to end. */
+typedef struct anomaly {
+    wf_par *par;
+    int64_t micro; /* the micro-step that runs */
+    int64_t calls; /* so far */
+    struct sight {
+        bool seen;
+        int64_t call, micro;
+        char text[320];
+    } first;
+} anomaly;
 
 /* Squares of floats do not overflow in double, and the sum has no range. */
 static bool is_finite(wf_tensor *t)
@@ -37,7 +53,9 @@ static void take_lower(void *into, const void *from, size_t bytes)
     *a = *b < *a ? *b : *a;
 }
 
-int64_t wf_par_first_not_finite(wf_par *par, int64_t count, wf_tensor *const *tensor)
+/* The first of some tensors (NULL entries are skipped) that is not finite on some rank, or -1.
+   Collective: over the world, where the context has no error */
+static int64_t first_not_finite(wf_par *par, int64_t count, wf_tensor *const *tensor)
 {
     int64_t first = 0;
 
@@ -51,7 +69,7 @@ int64_t wf_par_first_not_finite(wf_par *par, int64_t count, wf_tensor *const *te
 /* A maximum over nothing is -inf, and is right. */
 static void look(void *arg, const wf_call *call)
 {
-    wf_par_anomaly *w = arg;
+    anomaly *w = arg;
     const char *path = wf_context_path(call->ctx), *phase = wf_context_phase_now(call->ctx);
     char shape[128];
 
@@ -70,13 +88,13 @@ static void look(void *arg, const wf_call *call)
     }
 }
 
-void wf_par_anomaly_begin(wf_par_anomaly *w, wf_par *par)
+static void anomaly_begin(anomaly *w, wf_par *par)
 {
-    *w = (wf_par_anomaly){.par = par};
+    *w = (anomaly){.par = par};
     wf_context_observe(par->ctx, look, w);
 }
 
-static bool before(const struct wf_par_sight *a, const struct wf_par_sight *b)
+static bool before(const struct sight *a, const struct sight *b)
 {
     if (!a->seen || !b->seen)
         return a->seen;
@@ -87,15 +105,89 @@ static void take_earlier(void *into, const void *from, size_t bytes)
 {
     (void)bytes;
     if (before(from, into))
-        memcpy(into, from, sizeof(struct wf_par_sight));
+        memcpy(into, from, sizeof(struct sight));
 }
 
-bool wf_par_anomaly_end(wf_par_anomaly *w, char *text, size_t size)
+/* Says what op on what rank has the first result that is not finite; false where none has.
+   Collective: over the world */
+static bool anomaly_end(anomaly *w, char *text, size_t size)
 {
-    struct wf_par_sight first = w->first;
+    struct sight first = w->first;
 
     wf_context_observe(w->par->ctx, NULL, NULL);
     wf_agree_on(w->par, sizeof first, &first, take_earlier);
     snprintf(text, size, "%s", first.text);
     return first.seen;
+}
+
+/* The first parameter whose value is not finite, or -1. */
+static int64_t bad_parameter(wf_par_trainer *t)
+{
+    wf_tensor **list = t->step.grad; /* room, which is empty here */
+    int64_t bad;
+
+    for (int64_t i = 0; i < t->count; i++)
+        list[i] = t->parameter[i]->tensor;
+    bad = first_not_finite(t->par, t->count, list);
+    memset(list, 0, (size_t)t->count * sizeof *list); /* they are not held */
+    return bad;
+}
+
+/* Run the micro-steps again, and look at every result. */
+static bool run_again(wf_par_trainer *t, const wf_par_data *data, char *text, size_t size)
+{
+    wf_context *ctx = t->par->ctx;
+    anomaly w;
+    wf_tensor *total;
+    float loss;
+
+    wf_par_step_begin(t, t->step.number);
+    anomaly_begin(&w, t->par);
+    while (w.micro < t->micros && wf_context_status(ctx) == WF_OK) {
+        wf_par_micro_step(t, data, NULL);
+        w.micro++;
+    }
+    total = wf_par_losses_total(t);
+    wf_par_losses_mean(t, total, &loss);
+    wf_tensor_release(total);
+    return anomaly_end(&w, text, size);
+}
+
+/* Where a step began not to be finite. */
+static void find_beginning(wf_par_trainer *t, const wf_par_data *data, char *text, size_t size)
+{
+    int64_t bad = bad_parameter(t);
+
+    if (bad >= 0)
+        snprintf(text, size, "parameter %s is not finite itself", t->parameter[bad]->path);
+    else if (!data || !t->options.loss)
+        snprintf(text, size,
+                 "in no parameter; with the step's data and a loss function in the trainer's "
+                 "options the op would be found");
+    else if (!run_again(t, data, text, size))
+        snprintf(text, size, "no op makes it, but a sum over micro-steps or ranks");
+}
+
+wf_status wf_par_check_finite(wf_par_trainer *t, float loss, double norm,
+                              const wf_par_data *data)
+{
+    wf_context *ctx = t->par->ctx;
+    char where[480], gradient[WF_NN_PATH + 64] = "";
+    int64_t bad;
+
+    if (wf_context_status(ctx) != WF_OK || (isfinite(loss) && isfinite(norm)))
+        return wf_context_status(ctx);
+    if (t->step.stage != WF_PAR_STAGE_REDUCED)
+        return wf_par_misplaced(t, "wf_par_check_finite");
+    bad = first_not_finite(t->par, t->count, t->step.grad);
+    if (bad >= 0)
+        snprintf(gradient, sizeof gradient, "; the gradient of %s is not finite",
+                 t->parameter[bad]->path);
+    wf_par_zero_grad(t);
+    find_beginning(t, data, where, sizeof where);
+    wf_par_zero_grad(t);
+    return wf_fail(ctx, WF_ENONFINITE,
+                   "loss %g or gradient norm %g is not finite: lower --lr, or check the data; "
+                   "it begins here: %s%s",
+                   (double)loss, norm, where, gradient);
 }

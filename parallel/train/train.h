@@ -1,34 +1,52 @@
-/* parallel/train/train.h - the training step: micro-steps, gradients, clipping, update. */
+/*
+ * parallel/train/train.h - training: a step in one call, or in parts for a loop of one's own.
+ *
+ *     for (int64_t step = 1; step <= steps; step++) {           
+ *         wf_par_step_begin(trainer, step);
+ *         for (int64_t k = 0; k < wf_par_micro_steps(trainer); k++) {
+ *             const wf_par_batch *batch = wf_par_micro_step_begin(trainer, &data);
+ *             wf_par_backward(trainer, my_loss(model, batch));
+ *         }
+ *         wf_par_reduce(trainer, &loss);
+ *         wf_par_clip(trainer, 1.0f, &norm);
+ *         wf_par_optimizer_step(trainer, lr);
+ *     }
+ *
+ * A loop of the parts has the bits of wf_par_train_step. Each records its errors in the context and
+ * returns WF_OK, or the code of the first one; a part that is called where another one comes next is
+ * WF_EINVAL, and says which. Every rank calls them alike.
+ */
 #ifndef WF_PARALLEL_TRAIN_TRAIN_H
 #define WF_PARALLEL_TRAIN_TRAIN_H
 
 #include "nn/optim/optimizer.h"
+#include "parallel/train/batch.h"
 #include "parallel/train/measure.h"
 
 WF_BEGIN_DECLS
 
-/** wf_par_data - where sequences come from. */
-typedef struct wf_par_data {
-    /* Fill tokens and targets [count, length] with sequences first, first + 1, .. of a step: a
-       function of (step, sequence) alone, called with each rank's own sequences only. */
-    wf_status (*read)(void *self, int64_t step, int64_t first, int64_t count, int64_t length,
-                      int32_t *tokens, int32_t *targets, wf_error *error);
-    void *self;
-} wf_par_data;
+/**
+ * wf_par_loss_function - what is trained for, of one micro-step. One of:
+ *
+ *     [batch, ..]   a loss per sequence, or per element of one: their mean over the global batch is
+ *                   differentiated, so that no layout and no micro-batch changes a bit
+ *     without dims  a mean of its own over the sequences of the micro-step (of all ranks: whole, or
+ *                   partial over them). Several micro-steps count alike, and are told as inexact
+ *
+ * Returns:  NULL after an error, which is in the context
+ */
+typedef wf_tensor *wf_par_loss_function(wf_nn_module *model, const wf_par_batch *batch);
 
 typedef struct wf_par_train_options {
     int64_t global_batch; /* sequences per step; a multiple of dp x micro_batch */
     int64_t
         micro_batch; /* sequences per data-parallel rank and micro-step; 0: one micro-step */
-    int64_t seq_len;
-    float clip; /* of the gradients' global norm; 0: never */
+    wf_par_field field[WF_PAR_FIELDS]; /* the tensors of a batch */
+    float clip;                        /* bounds the gradients' global norm; 0: never */
     wf_nn_optimizer_options optimizer;
     wf_nn_schedule schedule;
-    /* per-token losses [batch, tokens]; wf_par_gpt_loss for a wf_nn_gpt. Each counts `weight` =
-       1 / (tokens of the global batch) in the mean that is differentiated, which a loss that
-       makes gradients ahead of time needs to know */
-    wf_tensor *(*loss)(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                       float weight);
+    wf_par_loss_function
+        *loss; /* wf_par_gpt_loss for a wf_nn_gpt; NULL for a loop of one's own alone */
 } wf_par_train_options;
 
 /* In a plan, which has no values, loss and norm are 0, and no data is read. */
@@ -40,34 +58,155 @@ typedef struct wf_par_step {
 
 typedef struct wf_par_trainer wf_par_trainer;
 
-/** wf_par_gpt_loss - the loss function of wf_nn_gpt for wf_par_train_options. */
-WF_API wf_tensor *wf_par_gpt_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                                  float weight);
+/** wf_par_gpt_loss - the wf_par_loss_function of wf_nn_gpt, for batches of WF_PAR_GPT_FIELDS. */
+WF_API wf_tensor *wf_par_gpt_loss(wf_nn_module *model, const wf_par_batch *batch);
+
+/* The fields that it reads, for wf_par_train_options.field: sequences of so many tokens, and the
+   token that follows each. */
+/* clang-format off */
+#define WF_PAR_GPT_FIELDS(length)                        \
+    {{"tokens", WF_I32, {{(length), 1, WF_CHUNKS_8}}}, \
+     {"targets", WF_I32, {{(length), 1, WF_CHUNKS_8}}}}
+/* clang-format on */
 
 /**
  * wf_par_trainer_open - what trains a materialised model
  *
  * Owner:   caller; wf_par_trainer_close (NULL is allowed)
- * Errors:  WF_EINVAL (a global batch that the layout cannot form), WF_ENOMEM; NULL then
+ * Errors:  WF_EINVAL (a global batch that the layout cannot form, fields that are none), WF_ENOMEM;
+ *          NULL then
  */
 WF_API wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
                                            const wf_par_train_options *options);
 WF_API void wf_par_trainer_close(wf_par_trainer *trainer);
 
 /**
- * wf_par_train_step - one step over a global batch
+ * wf_par_train_step - one step over a global batch: the parts below, with options.loss, clip and
+ * schedule
  *
  * @param step    1, 2, ..; decides learning rate, data and dropout
  * Collective:  over the mesh
- * Errors:      recorded in the context; WF_ENONFINITE where the loss or norm is not finite (the
- *              model is then as it was)
+ * Errors:      WF_ENONFINITE where the loss or norm is not finite (wf_par_check_finite; the model
+ *              is then as it was), and those of the parts
  */
 WF_API wf_status wf_par_train_step(wf_par_trainer *trainer, int64_t step,
                                    const wf_par_data *data, wf_par_step *result);
 
-/** wf_par_evaluate - mean loss over `batches` global batches of other data, without dropout. */
+/**
+ * wf_par_evaluate - the mean over `batches` global batches of other data, without dropout
+ *
+ * @param metric  of which the mean is taken, as of a loss; NULL: options.loss
+ * @param mean    over the batches, each of which counts alike
+ * Collective:    over the mesh
+ * Errors:        WF_EINVAL in the middle of a step's micro-steps
+ */
 WF_API wf_status wf_par_evaluate(wf_par_trainer *trainer, int64_t batches,
-                                 const wf_par_data *data, float *loss);
+                                 const wf_par_data *data, wf_par_loss_function *metric,
+                                 float *mean);
+
+/** wf_par_micro_steps - how many micro-steps a step has: global_batch / (dp x micro_batch). */
+WF_API int64_t wf_par_micro_steps(const wf_par_trainer *trainer);
+
+/**
+ * wf_par_zero_grad - forget what a step has left: gradients, losses, a micro-step that never came
+ * to its backward pass. The next part is wf_par_step_begin
+ *
+ * Collective:  over the mesh
+ */
+WF_API wf_status wf_par_zero_grad(wf_par_trainer *trainer);
+
+/**
+ * wf_par_step_begin - a step begins, with wf_par_zero_grad
+ *
+ * @param step  1, 2, ..; decides data and dropout
+ * Collective:  over the mesh
+ */
+WF_API wf_status wf_par_step_begin(wf_par_trainer *trainer, int64_t step);
+
+/**
+ * wf_par_micro_step_begin - the next micro-step begins: its batch is read, and a tape records from
+ * here to wf_par_backward. Tensors that are made in between are gone after it
+ *
+ * @param data  NULL: the batch has no tensors, the caller makes its own (for the sequences of
+ *              wf_context_sequences)
+ * Collective:  no
+ * Owner:       the trainer, until wf_par_backward
+ * Errors:      those of data->read; NULL then
+ */
+WF_API const wf_par_batch *wf_par_micro_step_begin(wf_par_trainer *trainer,
+                                                   const wf_par_data *data);
+
+/**
+ * wf_par_backward - the micro-step ends: its loss is added up, and gradients with respect to all
+ * parameters are, where the strategy says so summed over ranks unit by unit
+ *
+ * @param loss  of this micro-step, as wf_par_loss_function says
+ * Collective:  over the mesh
+ * Errors:      WF_EINVAL, WF_ESHAPE (a loss that is none)
+ */
+WF_API wf_status wf_par_backward(wf_par_trainer *trainer, wf_tensor *loss);
+
+/**
+ * wf_par_forward_backward - all micro-steps of a step, with options.loss; with wf_par_options.cuda_graph
+ * from the second step on as one graph
+ *
+ * Collective:  over the mesh
+ */
+WF_API wf_status wf_par_forward_backward(wf_par_trainer *trainer, const wf_par_data *data);
+
+/**
+ * wf_par_reduce - gradients and loss are summed over ranks and micro-steps
+ *
+ * @param mean_loss  over the global batch; NULL: nobody wants it
+ * Collective:       over the mesh
+ * Errors:           WF_EINVAL while micro-steps are left
+ */
+WF_API wf_status wf_par_reduce(wf_par_trainer *trainer, float *mean_loss);
+
+/**
+ * wf_par_gradient - the gradient of a parameter, between wf_par_reduce and wf_par_optimizer_step
+ *
+ * Its shape is the parameter's, in the layout in which the strategy keeps gradients; f32, or what
+ * wf_par_options.reduce_dtype says. It may be changed in place: what is there when
+ * wf_par_optimizer_step comes is what the update takes, times the factor of wf_par_clip.
+ *
+ * Owner:   the trainer, until wf_par_optimizer_step or wf_par_zero_grad
+ * Returns: NULL where it has none: it is frozen, or no module has used it
+ * Errors:  WF_EINVAL (there are no gradients now, a parameter of another model); NULL then
+ */
+WF_API wf_tensor *wf_par_gradient(wf_par_trainer *trainer, const wf_nn_parameter *parameter);
+
+/**
+ * wf_par_clip - the global norm of all gradients, and what the update scales them by:
+ * max_norm / (norm + 1e-6) where that is below 1, as torch.nn.utils.clip_grad_norm_
+ *
+ * The tensors stay as they are; the factor is applied where the update reads them, once.
+ *
+ * @param max_norm  0: the norm alone, no clipping
+ * @param norm      before clipping; NULL: nobody wants it
+ * Collective:      over the world
+ */
+WF_API wf_status wf_par_clip(wf_par_trainer *trainer, float max_norm, double *norm);
+
+/**
+ * wf_par_check_finite - WF_ENONFINITE where the loss or norm is not finite, with where that begins: a
+ * parameter, or the op of a module on a rank. The step is over then, and the model as it was
+ *
+ * To find the op the micro-steps run again, with options.loss, and every result is looked at.
+ *
+ * @param data  that of the step; NULL: nothing runs again, parameters and gradients are looked at
+ * Collective:  over the world where something is not finite
+ */
+WF_API wf_status wf_par_check_finite(wf_par_trainer *trainer, float loss, double norm,
+                                     const wf_par_data *data);
+
+/**
+ * wf_par_optimizer_step - update the parameters; the gradients are gone afterwards
+ *
+ * Collective:  over the mesh
+ * Errors:      WF_EINVAL before wf_par_reduce
+ */
+WF_API wf_status wf_par_optimizer_step(wf_par_trainer *trainer, float lr);
 
 /** wf_par_trainer_digest - see wf_par_digest. Collective: over the world. */
 WF_API wf_status wf_par_trainer_digest(wf_par_trainer *trainer, uint64_t *digest);
@@ -75,6 +214,18 @@ WF_API wf_status wf_par_trainer_digest(wf_par_trainer *trainer, uint64_t *digest
 /** wf_par_trainer_digests - see wf_par_digests. Collective: over the world. Owner: caller. */
 WF_API wf_status wf_par_trainer_digests(wf_par_trainer *trainer, wf_par_tensor_digest **list,
                                         int64_t *n);
+
+/** wf_par_train_state - what of a trainer outlives it: what a checkpoint holds. */
+typedef struct wf_par_train_state {
+    wf_par *par;
+    int64_t count;
+    wf_nn_parameter *const *parameter; /* [count], ties once; their tensors are f32, at rest */
+    wf_nn_optimizer *optimizer;
+    int64_t global_batch;
+} wf_par_train_state;
+
+/** wf_par_trainer_state - parameters and optimizer of a trainer. Owner: the trainer. */
+WF_API wf_par_train_state wf_par_trainer_state(const wf_par_trainer *trainer);
 
 WF_END_DECLS
 

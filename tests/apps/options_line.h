@@ -11,7 +11,7 @@
 enum { MOST_ARGUMENTS = 32 };
 
 /* Parses words of a line that are divided by single spaces; "_" stands for an empty word. */
-static inline wf_status parse(const char *line, wf_options *options, wf_error *error)
+static inline wf_status parse(const char *line, app_options *options, wf_error *error)
 {
     char copy[1024], *argv[MOST_ARGUMENTS], *rest = copy, *word;
     int argc = 1;
@@ -21,12 +21,12 @@ static inline wf_status parse(const char *line, wf_options *options, wf_error *e
     argv[0] = "gpt_train";
     while (argc < MOST_ARGUMENTS && (word = strsep(&rest, " ")))
         argv[argc++] = strcmp(word, "_") ? word : "";
-    return wf_options_parse(*line ? argc : 1, argv, options, error);
+    return app_options_parse(*line ? argc : 1, argv, options, error);
 }
 
 static inline void check_fails(const char *line, wf_status expected, const char *words)
 {
-    wf_options options;
+    app_options options;
     wf_error error;
     wf_status status = parse(line, &options, &error);
     bool good = status == expected && error.code == expected && strstr(error.text, words);
@@ -36,7 +36,7 @@ static inline void check_fails(const char *line, wf_status expected, const char 
     CU_ASSERT_TRUE(good);
     CU_ASSERT_PTR_NULL(options.data.item);
     if (status == WF_OK)
-        wf_options_free(&options);
+        app_options_free(&options);
 }
 
 #endif

@@ -52,8 +52,8 @@ static void end(void)
 /* Room in GiB by name, -1 where there is no such limit. */
 static double room(const char *name)
 {
-    wf_memory_limit limit[WF_MEMORY_LIMITS];
-    int n = wf_memory_limits(root, limit);
+    app_memory_limit limit[APP_MEMORY_LIMITS];
+    int n = app_memory_limits(root, limit);
 
     for (int i = 0; i < n; i++)
         if (strcmp(limit[i].name, name) == 0)
@@ -79,7 +79,7 @@ static void second_version(void)
     put("/groups/unified/a/memory.swap.max", "0\n");
     CU_ASSERT_EQUAL(room("memory.max of control group /a/b"), -1);
     CU_ASSERT_EQUAL(room("memory.max of control group /a"), 7);
-    CU_ASSERT_EQUAL(room("this machine's available memory"), 33); /* with swap */
+    CU_ASSERT_EQUAL(room("this machine's available memory"), 33); /* swap included */
     put("/groups/unified/a/b/memory.max", "1073741824\n"); /* no word of what is in use; swap */
     CU_ASSERT_EQUAL(room("memory.max of control group /a/b"), 2);
     put("/groups/unified/a/memory.current", "11811160064\n"); /* more than it may */
@@ -132,8 +132,8 @@ static void containers(void)
 /* 1: all that a launcher has started share the limit; 0: this process alone; -1: no such limit. */
 static int shared(const char *name)
 {
-    wf_memory_limit limit[WF_MEMORY_LIMITS];
-    int n = wf_memory_limits(root, limit);
+    app_memory_limit limit[APP_MEMORY_LIMITS];
+    int n = app_memory_limits(root, limit);
 
     for (int i = 0; i < n; i++)
         if (strcmp(limit[i].name, name) == 0)

@@ -2,121 +2,118 @@
 #include "tests/apps/options_line.h"
 
 /* Each line is wrong in one way; the words are what the user has to read. */
+static const struct {
+    const char *line, *words;
+} bad_line[] = {
+    {"--data a --micro-batch 2",
+     "unknown flag --micro-batch; did you mean --micro-batch-size?"},
+    {"--data a --nlayer 2", "did you mean --n-layer?"},
+    {"--data a --setps=2", "unknown flag --setps; did you mean --steps?"},
+    {"--data a --warmup 2", "did you mean --warmup-steps?"},
+    {"--data a --frobnicate", "unknown flag --frobnicate; --help lists all flags"},
+    {"--data a -tp 2", "unknown flag -tp; did you mean --tp?"},
+    {"", "--data is missing"},
+    {"--data", "--data needs a value: --data FILE..."},
+    {"--data --tp 2", "--data needs a value"},
+    {"--data=", "--data is given an empty file name"},
+    {"--data _", "--data is given an empty file name"},
+    {"book.txt", "unexpected argument 'book.txt': every value follows a flag"},
+    {"--data a --digest off", "--digest takes no value (--digest=off switches it off)"},
+    {"--data a --digest=maybe", "--digest 'maybe' is unknown; use one of: off, on, tensors"},
+    {"--data a --find-batch=maybe", "--find-batch 'maybe' is neither on nor off"},
+    {"--data a --data -b", "--data needs a value"},
+    {"--data a --tp", "--tp needs a value: --tp N"},
+    {"--data a --tp --dp 2", "--tp needs a value"},
+    {"--data a --tp two", "--tp 'two' is not a whole number"},
+    {"--data a --tp 2.5", "--tp '2.5' is not a whole number"},
+    {"--data a --tp=", "--tp '' is not a whole number"},
+    {"--data a --tp 0", "--tp 0 is not in [1, 4096]"},
+    {"--data a --tp -4", "--tp -4 is not in [1, 4096]"},
+    {"--data a --steps 99999999999999999999", "--steps 99999999999999999999 does not fit"},
+    {"--data a --seed -1", "--seed -1 is not in [0, inf)"},
+    {"--data a --lr fast", "--lr 'fast' is not a number"},
+    {"--data a --lr nan", "--lr 'nan' is not a number"},
+    {"--data a --lr 0x1p3", "--lr '0x1p3' is not a number"},
+    {"--data a --lr 0", "--lr 0 is not in (0, 1000]"},
+    {"--data a --lr 1e999", "--lr 1e999 is not in (0, 1000]"},
+    {"--data a --lr 1e-3x", "--lr '1e-3x' is not a number"},
+    {"--data a --dropout 1", "--dropout 1 is not in [0, 1)"},
+    {"--data a --beta1 1", "--beta1 1 is not in [0, 1)"},
+    {"--data a --beta2 -0.1", "--beta2 -0.1 is not in [0, 1)"},
+    {"--data a --eps 0", "--eps 0 is not in (0, 1]"},
+    {"--data a --clip-grad -1", "--clip-grad -1 is not in [0, inf)"},
+    {"--data a --clip-grad 1e999", "--clip-grad 1e999 is not in [0, inf)"},
+    {"--data a --val-fraction 1", "--val-fraction 1 is not in [0, 1)"},
+    {"--data a --vocab-size 100", "--vocab-size 100 is not in [256, 16777216]"},
+    {"--data a --arch bert", "--arch 'bert' is unknown; use one of: gpt2, llama"},
+    {"--data a --optimizer adam", "--optimizer 'adam' is unknown; use one of: adamw, sgd"},
+    {"--data a --exact maybe", "--exact 'maybe' is neither on nor off"},
+    {"--data a --strategy zero9", "use one of: full_shard, fsdp, zero3, "},
+    {"--data a --wrap-type mlp --wrap-min-params 9", "are two ways to choose units"},
+    {"--data a --reshard-after-forward maybe", "use one of: default, always, never"},
+    {"--data a --accumulate all", "use one of: auto, local, reduced"},
+    {"--data a --prefetch -1", "--prefetch -1 is not in"},
+    {"--data a --log-jsonl=", "--log-jsonl is given an empty file name"},
+    {"--data a --n-embd 100 --n-head 6", "use --n-embd 96 or 102"},
+    {"--data a --n-embd 4 --n-head 6",
+     "--n-embd 4 is not a multiple of --n-head 6; use --n-embd 6"},
+    {"--data a --arch llama --n-embd 90 --n-head 6", "odd head size 15"},
+    {"--data a --arch llama --n-kv-head 4 --n-head 6",
+     "does not divide --n-head 6; use --n-kv-head 3"},
+    {"--data a --arch llama --n-kv-head 12 --n-head 6", "use --n-kv-head 6"},
+    {"--data a --n-kv-head 2", "use --arch llama"},
+    {"--data a --global-batch-size 10 --dp 4",
+     "not a multiple of --dp 4; use --global-batch-size 8 or 12"},
+    {"--data a --global-batch-size 12 --dp 4 --micro-batch-size 2",
+     "--dp 4 x --micro-batch-size 2 = 8; use --global-batch-size 8 or 16"},
+    {"--data a --tp 4096 --dp 2 --global-batch-size 2", "8192 ranks"},
+    {"--data a --steps 10 --warmup-steps 11", "--warmup-steps 11 is more than --steps 10"},
+    {"--data a --lr 1e-4 --min-lr 1e-3", "--min-lr 0.001 is above --lr 0.0001"},
+    {"--data a --val-fraction 0 --eval-interval 5", "needs validation data"},
+    {"--data a --sample 10 --sample-prompt=", "--sample-prompt is empty"},
+    {"--data a --transport fake", "--transport fake moves no data"},
+    {"--data a --device-memory lots",
+     "--device-memory 'lots' is not a size; it takes a number"},
+    {"--data a --device-memory 80Gib", "80GiB, 512MiB, 1.5TB"},
+    {"--data a --device-memory -1", "is not a size"},
+    {"--data a --device-memory .", "is not a size"},
+    {"--data a --device-memory 9000TiB", "of at most 8192 TiB"},
+    {"--data a --find-batch", "--find-batch belongs to a plan; use it with --plan"},
+    {"--data a --json x", "--json belongs to a plan; use it with --plan, or --report-json"},
+    {"--plan --find-batch", "use it with --device-memory SIZE"},
+    {"--plan --report-json x", "with --plan use --json FILE"},
+    {"--plan --transport threads", "--plan moves nothing"},
+    {"--plan --tp 4096 --dp 512 --global-batch-size 512",
+     "2097152 ranks, and a plan has at most 1048576"},
+    {"--plan --tp 2 --rank 2", "--rank 2 is not one of the 2 ranks of --tp 2 x --dp 1"},
+    {"--data a --rank 0", "--rank belongs to --plan, --report-json, --comm-report or --trace"},
+    {"--steps 0 --report-json x", "--report-json is of a step"},
+    {"--steps 0 --comm-report", "--comm-report is of a step, and --steps is 0"},
+    {"--data a --exit-duration-in-mins 1", "stops, belongs to --save DIR"},
+    {"--data a --log-jsonl a", "--log-jsonl a is the file of --data a too"},
+    {"--data a --log-jsonl x --trace x", "--trace x is the file of --log-jsonl x too"},
+    {"--steps 0 --sample 3 --transport fake", "so it cannot make --sample 3"},
+    {"--data a --trace-steps 2-3", "--trace-steps belongs to a timeline; use it with --trace"},
+    {"--data a --trace t --trace-steps 3-2", "'3-2' is not a range of steps"},
+    {"--data a --trace t --trace-steps 0-2", "'0-2' is not a range of steps"},
+    {"--data a --trace t --trace-steps 1-", "'1-' is not a range of steps"},
+    {"--data a --trace t --trace-steps two", "2-3, or 5"},
+    {"--data a --trace t --trace-steps 99999999999999999999", "is not a range of steps"},
+    {"--data a --trace t --steps 4 --trace-steps 4-5", "goes beyond --steps 4"},
+    {"--data a --trace t --steps 0", "--steps is 0"},
+    {"--trace t --plan", "--plan runs none"},
+    {"--data a --completion fish", "--completion 'fish' is unknown; use one of: bash, zsh"},
+};
+
 static void bad_flags(void)
 {
-    static const struct {
-        const char *line, *words;
-    } cases[] = {
-        {"--data a --micro-batch 2",
-         "unknown flag --micro-batch; did you mean --micro-batch-size?"},
-        {"--data a --nlayer 2", "did you mean --n-layer?"},
-        {"--data a --setps=2", "unknown flag --setps; did you mean --steps?"},
-        {"--data a --warmup 2", "did you mean --warmup-steps?"},
-        {"--data a --frobnicate", "unknown flag --frobnicate; --help lists all flags"},
-        {"--data a -tp 2", "unknown flag -tp; did you mean --tp?"},
-        {"", "--data is missing"},
-        {"--data", "--data needs a value: --data FILE..."},
-        {"--data --tp 2", "--data needs a value"},
-        {"--data=", "--data is given an empty file name"},
-        {"--data _", "--data is given an empty file name"},
-        {"book.txt", "unexpected argument 'book.txt': every value follows a flag"},
-        {"--data a --digest off", "--digest takes no value (--digest=off switches it off)"},
-        {"--data a --digest=maybe",
-         "--digest 'maybe' is unknown; use one of: off, on, tensors"},
-        {"--data a --find-batch=maybe", "--find-batch 'maybe' is neither on nor off"},
-        {"--data a --data -b", "--data needs a value"},
-        {"--data a --tp", "--tp needs a value: --tp N"},
-        {"--data a --tp --dp 2", "--tp needs a value"},
-        {"--data a --tp two", "--tp 'two' is not a whole number"},
-        {"--data a --tp 2.5", "--tp '2.5' is not a whole number"},
-        {"--data a --tp=", "--tp '' is not a whole number"},
-        {"--data a --tp 0", "--tp 0 is not in [1, 4096]"},
-        {"--data a --tp -4", "--tp -4 is not in [1, 4096]"},
-        {"--data a --steps 99999999999999999999", "--steps 99999999999999999999 does not fit"},
-        {"--data a --seed -1", "--seed -1 is not in [0, inf)"},
-        {"--data a --lr fast", "--lr 'fast' is not a number"},
-        {"--data a --lr nan", "--lr 'nan' is not a number"},
-        {"--data a --lr 0x1p3", "--lr '0x1p3' is not a number"},
-        {"--data a --lr 0", "--lr 0 is not in (0, 1000]"},
-        {"--data a --lr 1e999", "--lr 1e999 is not in (0, 1000]"},
-        {"--data a --lr 1e-3x", "--lr '1e-3x' is not a number"},
-        {"--data a --dropout 1", "--dropout 1 is not in [0, 1)"},
-        {"--data a --beta1 1", "--beta1 1 is not in [0, 1)"},
-        {"--data a --beta2 -0.1", "--beta2 -0.1 is not in [0, 1)"},
-        {"--data a --eps 0", "--eps 0 is not in (0, 1]"},
-        {"--data a --clip-grad -1", "--clip-grad -1 is not in [0, inf)"},
-        {"--data a --clip-grad 1e999", "--clip-grad 1e999 is not in [0, inf)"},
-        {"--data a --val-fraction 1", "--val-fraction 1 is not in [0, 1)"},
-        {"--data a --vocab-size 100", "--vocab-size 100 is not in [256, 16777216]"},
-        {"--data a --arch bert", "--arch 'bert' is unknown; use one of: gpt2, llama"},
-        {"--data a --optimizer adam", "--optimizer 'adam' is unknown; use one of: adamw, sgd"},
-        {"--data a --exact maybe", "--exact 'maybe' is neither on nor off"},
-        {"--data a --strategy zero9", "use one of: full_shard, fsdp, zero3, "},
-        {"--data a --wrap-type mlp --wrap-min-params 9", "are two ways to choose units"},
-        {"--data a --reshard-after-forward maybe", "use one of: default, always, never"},
-        {"--data a --accumulate all", "use one of: auto, local, reduced"},
-        {"--data a --prefetch -1", "--prefetch -1 is not in"},
-        {"--data a --log-jsonl=", "--log-jsonl is given an empty file name"},
-        {"--data a --n-embd 100 --n-head 6", "use --n-embd 96 or 102"},
-        {"--data a --n-embd 4 --n-head 6",
-         "--n-embd 4 is not a multiple of --n-head 6; use --n-embd 6"},
-        {"--data a --arch llama --n-embd 90 --n-head 6", "odd head size 15"},
-        {"--data a --arch llama --n-kv-head 4 --n-head 6",
-         "does not divide --n-head 6; use --n-kv-head 3"},
-        {"--data a --arch llama --n-kv-head 12 --n-head 6", "use --n-kv-head 6"},
-        {"--data a --n-kv-head 2", "use --arch llama"},
-        {"--data a --global-batch-size 10 --dp 4",
-         "not a multiple of --dp 4; use --global-batch-size 8 or 12"},
-        {"--data a --global-batch-size 12 --dp 4 --micro-batch-size 2",
-         "--dp 4 x --micro-batch-size 2 = 8; use --global-batch-size 8 or 16"},
-        {"--data a --tp 4096 --dp 2 --global-batch-size 2", "8192 ranks"},
-        {"--data a --steps 10 --warmup-steps 11", "--warmup-steps 11 is more than --steps 10"},
-        {"--data a --lr 1e-4 --min-lr 1e-3", "--min-lr 0.001 is above --lr 0.0001"},
-        {"--data a --val-fraction 0 --eval-interval 5", "needs validation data"},
-        {"--data a --sample 10 --sample-prompt=", "--sample-prompt is empty"},
-        {"--data a --transport fake", "--transport fake moves no data"},
-        {"--data a --device-memory lots",
-         "--device-memory 'lots' is not a size; it takes a number"},
-        {"--data a --device-memory 80Gib", "80GiB, 512MiB, 1.5TB"},
-        {"--data a --device-memory -1", "is not a size"},
-        {"--data a --device-memory .", "is not a size"},
-        {"--data a --device-memory 9000TiB", "of at most 8192 TiB"},
-        {"--data a --find-batch", "--find-batch belongs to a plan; use it with --plan"},
-        {"--data a --json x", "--json belongs to a plan; use it with --plan, or --report-json"},
-        {"--plan --find-batch", "use it with --device-memory SIZE"},
-        {"--plan --report-json x", "with --plan use --json FILE"},
-        {"--plan --transport threads", "--plan moves nothing"},
-        {"--plan --tp 4096 --dp 512 --global-batch-size 512",
-         "2097152 ranks, and a plan has at most 1048576"},
-        {"--plan --tp 2 --rank 2", "--rank 2 is not one of the 2 ranks of --tp 2 x --dp 1"},
-        {"--data a --rank 0",
-         "--rank belongs to --plan, --report-json, --comm-report or --trace"},
-        {"--steps 0 --report-json x", "--report-json is of a step"},
-        {"--steps 0 --comm-report", "--comm-report is of a step, and --steps is 0"},
-        {"--data a --exit-duration-in-mins 1", "stops, belongs to --save DIR"},
-        {"--data a --log-jsonl a", "--log-jsonl a is the file of --data a too"},
-        {"--data a --log-jsonl x --trace x", "--trace x is the file of --log-jsonl x too"},
-        {"--steps 0 --sample 3 --transport fake", "so it cannot make --sample 3"},
-        {"--data a --trace-steps 2-3",
-         "--trace-steps belongs to a timeline; use it with --trace"},
-        {"--data a --trace t --trace-steps 3-2", "'3-2' is not a range of steps"},
-        {"--data a --trace t --trace-steps 0-2", "'0-2' is not a range of steps"},
-        {"--data a --trace t --trace-steps 1-", "'1-' is not a range of steps"},
-        {"--data a --trace t --trace-steps two", "2-3, or 5"},
-        {"--data a --trace t --trace-steps 99999999999999999999", "is not a range of steps"},
-        {"--data a --trace t --steps 4 --trace-steps 4-5", "goes beyond --steps 4"},
-        {"--data a --trace t --steps 0", "--steps is 0"},
-        {"--trace t --plan", "--plan runs none"},
-        {"--data a --completion fish", "--completion 'fish' is unknown; use one of: bash, zsh"},
-    };
-
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        check_fails(cases[i].line, WF_EINVAL, cases[i].words);
+    for (size_t i = 0; i < sizeof bad_line / sizeof *bad_line; i++)
+        check_fails(bad_line[i].line, WF_EINVAL, bad_line[i].words);
 }
 
 static void values_and_defaults(void)
 {
-    wf_options o;
+    app_options o;
     wf_error error;
 
     CU_ASSERT_EQUAL_FATAL(
@@ -141,14 +138,14 @@ static void values_and_defaults(void)
     CU_ASSERT_EQUAL(o.ffn, 4 * 384);
     CU_ASSERT_PTR_NULL(o.log_jsonl);
     CU_ASSERT_STRING_EQUAL(o.param_dtype, "fp32");
-    wf_options_free(&o);
+    app_options_free(&o);
 
     CU_ASSERT_EQUAL_FATAL(parse("--data a --dtype bf16", &o, &error), WF_OK);
     CU_ASSERT_STRING_EQUAL(o.param_dtype, "bf16"); /* as activations are */
-    wf_options_free(&o);
+    app_options_free(&o);
     CU_ASSERT_EQUAL_FATAL(parse("--data a --dtype bf16 --param-dtype fp32", &o, &error), WF_OK);
     CU_ASSERT_STRING_EQUAL(o.param_dtype, "fp32");
-    wf_options_free(&o);
+    app_options_free(&o);
 
     CU_ASSERT_EQUAL_FATAL(parse("--data a --arch llama --n-embd 384 --n-kv-head 2 --min-lr 0 "
                                 "--warmup-steps 0 --val-fraction 0",
@@ -159,28 +156,38 @@ static void values_and_defaults(void)
     CU_ASSERT_EQUAL(o.min_lr, 0);
     CU_ASSERT_EQUAL(o.warmup_steps, 0);
     CU_ASSERT_EQUAL(o.eval_interval, 0); /* nothing to evaluate on */
-    wf_options_free(&o);
+    app_options_free(&o);
+}
 
-    /* Reports need no data; help and completion stop reading. */
+/* Reports need no data; help and completion stop reading. */
+static void without_a_run(void)
+{
+    app_options o;
+    wf_error error;
+
     CU_ASSERT_EQUAL(parse("--steps 0 --show-layout --transport fake", &o, &error), WF_OK);
-    wf_options_free(&o);
+    app_options_free(&o);
     CU_ASSERT_EQUAL(parse("--plan --tp 8 --dp 2048 --global-batch-size 2048", &o, &error),
                     WF_OK);
     CU_ASSERT_EQUAL(o.rank, 16383);
     CU_ASSERT_EQUAL(o.device_memory, 0);
-    wf_options_free(&o);
+    app_options_free(&o);
+    CU_ASSERT_EQUAL(parse("--plan --dp 3 --find-batch --device-memory 1GiB", &o, &error),
+                    WF_OK);
+    CU_ASSERT_EQUAL(o.micro_batch_size, 6); /* 16 sequences do not divide: one micro-step */
+    app_options_free(&o);
     CU_ASSERT_EQUAL(parse("--tp 2 --help --nonsense", &o, &error), WF_OK);
     CU_ASSERT_TRUE(o.help);
-    wf_options_free(&o);
+    app_options_free(&o);
     CU_ASSERT_EQUAL(parse("-h", &o, &error), WF_OK);
     CU_ASSERT_TRUE(o.help);
-    wf_options_free(&o);
+    app_options_free(&o);
     CU_ASSERT_EQUAL(parse("--steps 3 --version --nonsense", &o, &error), WF_OK);
-    CU_ASSERT_TRUE(o.version && wf_options_asks(&o));
-    wf_options_free(&o);
+    CU_ASSERT_TRUE(o.version && app_options_asks(&o));
+    app_options_free(&o);
     CU_ASSERT_EQUAL(parse("--completion zsh", &o, &error), WF_OK);
     CU_ASSERT_STRING_EQUAL(o.completion, "zsh");
-    wf_options_free(&o);
+    app_options_free(&o);
 }
 
 static void sizes(void)
@@ -202,13 +209,13 @@ static void sizes(void)
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char line[64];
-        wf_options o;
+        app_options o;
         wf_error error;
 
         snprintf(line, sizeof line, "--plan --device-memory %s", cases[i].text);
         CU_ASSERT_EQUAL_FATAL(parse(line, &o, &error), WF_OK);
         CU_ASSERT_EQUAL(o.device_memory, cases[i].bytes);
-        wf_options_free(&o);
+        app_options_free(&o);
     }
 }
 
@@ -225,34 +232,35 @@ static void ranges_of_steps(void)
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char line[96];
-        wf_options o;
+        app_options o;
         wf_error error;
 
         snprintf(line, sizeof line, "--data a --trace t %s", cases[i].line);
         CU_ASSERT_EQUAL_FATAL(parse(line, &o, &error), WF_OK);
         CU_ASSERT_EQUAL(o.trace_steps.first, cases[i].first);
         CU_ASSERT_EQUAL(o.trace_steps.last, cases[i].last);
-        wf_options_free(&o);
+        app_options_free(&o);
     }
 }
 
 /* The table itself: whatever has a default accepts it, names fit, no flag stands twice. */
 static void table_is_sound(void)
 {
-    for (int i = 0; i < WF_OPTION_COUNT; i++) {
-        const wf_option_row *row = &wf_option_rows[i];
+    for (int i = 0; i < APP_OPTION_COUNT; i++) {
+        const app_option_row *row = &app_option_rows[i];
         const char *cursor = row->domain;
-        wf_choice choice;
+        app_choice choice;
 
-        if (row->kind == WF_KIND_GROUP)
+        if (row->kind == APP_KIND_GROUP)
             continue;
-        CU_ASSERT_PTR_EQUAL(wf_option_find(row->name, strlen(row->name)), row);
-        CU_ASSERT_PTR_EQUAL(wf_option_nearest(row->name, strlen(row->name)), row);
-        CU_ASSERT_TRUE(strlen(wf_option_flag(row).text) == strlen(row->name) + 2);
-        CU_ASSERT_TRUE(row->metavar || row->kind == WF_KIND_BOOL);
-        CU_ASSERT_TRUE(row->domain || (row->kind != WF_KIND_INT && row->kind != WF_KIND_REAL));
-        while (row->kind == WF_KIND_CHOICE && wf_choice_next(&cursor, &choice)) {
-            CU_ASSERT_TRUE(strlen(choice.name) < WF_CHOICE_LENGTH - 1);
+        CU_ASSERT_PTR_EQUAL(app_option_find(row->name, strlen(row->name)), row);
+        CU_ASSERT_PTR_EQUAL(app_option_nearest(row->name, strlen(row->name)), row);
+        CU_ASSERT_TRUE(strlen(app_option_flag(row).text) == strlen(row->name) + 2);
+        CU_ASSERT_TRUE(row->metavar || row->kind == APP_KIND_BOOL);
+        CU_ASSERT_TRUE(row->domain ||
+                       (row->kind != APP_KIND_INT && row->kind != APP_KIND_REAL));
+        while (row->kind == APP_KIND_CHOICE && app_choice_next(&cursor, &choice)) {
+            CU_ASSERT_TRUE(strlen(choice.name) < APP_CHOICE_LENGTH - 1);
             CU_ASSERT_TRUE(choice.alias == (strcmp(choice.name, choice.means) != 0));
         }
     }
@@ -261,6 +269,7 @@ static void table_is_sound(void)
 static const wf_test tests[] = {
     {"bad flags", bad_flags},
     {"values and defaults", values_and_defaults},
+    {"without a run", without_a_run},
     {"sizes with units", sizes},
     {"ranges of steps", ranges_of_steps},
     {"the table is sound", table_is_sound},

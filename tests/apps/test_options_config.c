@@ -17,7 +17,7 @@ static char *write_config(const char *text)
 
 /* Parses "--config FILE" with this text in it, and more flags before and after. */
 static wf_status parse_config(const char *text, const char *before, const char *after,
-                              wf_options *options, wf_error *error)
+                              app_options *options, wf_error *error)
 {
     const char *path = write_config(text);
     char line[1024];
@@ -32,7 +32,7 @@ static wf_status parse_config(const char *text, const char *before, const char *
 
 static void config_and_precedence(void)
 {
-    wf_options o;
+    app_options o;
     wf_error error;
     const char *text =
         "{\"tp\": 4, \"n-layer\": 3, \"n_embd\": 48, \"lr\": 1, \"digest\": true,"
@@ -52,16 +52,16 @@ static void config_and_precedence(void)
     CU_ASSERT_STRING_EQUAL(o.arch, "llama");
     CU_ASSERT_STRING_EQUAL(o.sample_prompt, "two words");
     CU_ASSERT_EQUAL(o.data.count, 2);
-    CU_ASSERT_TRUE(o.given[WF_OPTION_n_layer] && !o.given[WF_OPTION_min_lr]);
-    wf_options_free(&o);
+    CU_ASSERT_TRUE(o.given[APP_OPTION_n_layer] && !o.given[APP_OPTION_min_lr]);
+    app_options_free(&o);
 
     CU_ASSERT_EQUAL_FATAL(parse_config(text, "--data mine", "", &o, &error), WF_OK);
     CU_ASSERT_EQUAL(o.data.count, 1); /* a list is replaced, not added to */
     CU_ASSERT_STRING_EQUAL(o.data.item[0], "mine");
-    wf_options_free(&o);
+    app_options_free(&o);
     CU_ASSERT_EQUAL_FATAL(parse_config("{\"data\": \"one\"}", "", "", &o, &error), WF_OK);
     CU_ASSERT_EQUAL(o.data.count, 1);
-    wf_options_free(&o);
+    app_options_free(&o);
 }
 
 static void bad_configs(void)
@@ -91,7 +91,7 @@ static void bad_configs(void)
         {"{\"tp\": 1,\n \"dp\": }", "line 2"},
         {"", "'[' or '{' expected"},
     };
-    wf_options o;
+    app_options o;
     wf_error error;
 
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -109,7 +109,7 @@ static void bad_configs(void)
 /* What the options print as JSON, read back as a config file, prints the same. */
 static void json_round_trip(void)
 {
-    wf_options first, second;
+    app_options first, second;
     wf_error error;
     json_t *one, *two;
     char *text;
@@ -120,14 +120,14 @@ static void json_round_trip(void)
               "--log-jsonl out.jsonl --device-memory 3GiB",
               &first, &error),
         WF_OK);
-    one = wf_options_json(&first);
+    one = app_options_json(&first);
     CU_ASSERT_PTR_NOT_NULL_FATAL(one);
-    for (int i = 0; i < WF_OPTION_COUNT; i++)
-        CU_ASSERT_EQUAL(json_object_get(one, wf_option_rows[i].name) != NULL,
-                        wf_option_in_config(&wf_option_rows[i]));
+    for (int i = 0; i < APP_OPTION_COUNT; i++)
+        CU_ASSERT_EQUAL(json_object_get(one, app_option_rows[i].name) != NULL,
+                        app_option_in_config(&app_option_rows[i]));
     text = json_dumps(one, 0);
     CU_ASSERT_EQUAL_FATAL(parse_config(text, "", "", &second, &error), WF_OK);
-    two = wf_options_json(&second);
+    two = app_options_json(&second);
     CU_ASSERT_TRUE(json_equal(one, two));
     CU_ASSERT_EQUAL(second.seed, INT64_MAX);
     CU_ASSERT_EQUAL(second.lr, 0.0123456789);
@@ -136,24 +136,24 @@ static void json_round_trip(void)
     free(text);
     json_decref(one);
     json_decref(two);
-    wf_options_free(&first);
-    wf_options_free(&second);
+    app_options_free(&first);
+    app_options_free(&second);
 }
 
 /* A name that is not UTF-8 still gives JSON. */
 static void json_of_foreign_names(void)
 {
-    wf_options o;
+    app_options o;
     wf_error error;
     json_t *made;
 
     CU_ASSERT_EQUAL_FATAL(parse("--data caf\xe9.txt", &o, &error), WF_OK);
-    made = wf_options_json(&o);
+    made = app_options_json(&o);
     CU_ASSERT_PTR_NOT_NULL_FATAL(made);
     CU_ASSERT_STRING_EQUAL(json_string_value(json_array_get(json_object_get(made, "data"), 0)),
                            "caf?.txt");
     json_decref(made);
-    wf_options_free(&o);
+    app_options_free(&o);
 }
 
 int main(void)

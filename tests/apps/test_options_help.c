@@ -20,7 +20,7 @@ static char *printed(void (*print)(FILE *, const char *), const char *argument)
 static void print_help(FILE *out, const char *argument)
 {
     (void)argument;
-    wf_options_help(out);
+    app_options_help(out);
 }
 
 static bool has_word(const char *text, const char *word)
@@ -35,13 +35,13 @@ static bool has_word(const char *text, const char *word)
 
 static void help_and_completion_know_all(void)
 {
-    char *texts[] = {printed(print_help, NULL), printed(wf_options_completion, "bash"),
-                     printed(wf_options_completion, "zsh")};
+    char *texts[] = {printed(print_help, NULL), printed(app_options_completion, "bash"),
+                     printed(app_options_completion, "zsh")};
 
     for (size_t t = 0; t < 3; t++) {
-        for (int i = 0; i < WF_OPTION_COUNT; i++)
-            if (wf_option_rows[i].kind != WF_KIND_GROUP)
-                CU_ASSERT_TRUE(has_word(texts[t], wf_option_flag(&wf_option_rows[i]).text));
+        for (int i = 0; i < APP_OPTION_COUNT; i++)
+            if (app_option_rows[i].kind != APP_KIND_GROUP)
+                CU_ASSERT_TRUE(has_word(texts[t], app_option_flag(&app_option_rows[i]).text));
         CU_ASSERT_FALSE(has_word(texts[t], "--no-such-flag"));
     }
     CU_ASSERT_PTR_NOT_NULL(strstr(texts[0], "[auto, threads, mpi, nccl, fake]"));
@@ -67,7 +67,7 @@ static void bash_completes(void)
         {"gpt_train --data /etc/passwd --wei", "--weight-decay"},
         {"gpt_train --tp ", ""},
     };
-    char *script = printed(wf_options_completion, "bash"),
+    char *script = printed(app_options_completion, "bash"),
          path[] = "/tmp/weft-completion-XXXXXX";
     int file = mkstemp(path);
 

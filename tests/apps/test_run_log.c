@@ -9,11 +9,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const wf_run_axis axes[] = {{"dp", 2}, {"tp", 4}};
+static const app_run_axis axes[] = {{"dp", 2}, {"tp", 4}};
 
-static wf_step_log record_of(int64_t step)
+static app_step_log record_of(int64_t step)
 {
-    return (wf_step_log){
+    return (app_step_log){
         .step = step,
         .loss = 5.5f - 0.001f * (float)step,
         .grad_norm = 0.75f,
@@ -55,50 +55,23 @@ static json_t *rows_of(const char *path)
     return rows;
 }
 
-static void rows_parse(void)
+static void check_first_row(const json_t *row, const json_t *options)
 {
-    const char *path = temporary_path();
-    json_t *options = json_pack("{s:f, s:f, s:s}", "lr", 0.1, "third", 1.0 / 3, "arch", "gpt2");
-    wf_run_log_options o = {.path = path,
-                            .steps = 3,
-                            .axes = axes,
-                            .axis_count = 2,
-                            .transport = "threads",
-                            .options = options};
-    wf_step_log r = record_of(1);
-    wf_error error = {0};
-    json_t *rows, *row, *mesh;
-    wf_run_log *log;
-    float loss = 5.545290f;
-    uint32_t bits;
-    char hex[16];
+    const json_t *mesh = json_object_get(row, "mesh");
 
-    CU_ASSERT_EQUAL_FATAL(wf_run_log_open(&o, &log, &error), WF_OK);
-    r.loss = loss;
-    CU_ASSERT_EQUAL(wf_run_log_step(log, &r, &error), WF_OK);
-    rows = rows_of(path); /* before the log is closed: each row is in the file at once */
-    CU_ASSERT_EQUAL(json_array_size(rows), 2);
-    json_decref(rows);
-    r = record_of(2);
-    r.loss = NAN;
-    r.grad_norm = INFINITY;
-    r.has_val_loss = r.has_digest = true;
-    r.val_loss = 4.25f;
-    r.digest = 0xabcdef;
-    CU_ASSERT_EQUAL(wf_run_log_step(log, &r, &error), WF_OK);
-    CU_ASSERT_EQUAL(wf_run_log_close(log, &error), WF_OK);
-    rows = rows_of(path);
-    CU_ASSERT_EQUAL_FATAL(json_array_size(rows), 3);
-
-    row = json_array_get(rows, 0);
-    mesh = json_object_get(row, "mesh");
     CU_ASSERT_EQUAL(json_integer_value(json_object_get(mesh, "dp")), 2);
     CU_ASSERT_EQUAL(json_integer_value(json_object_get(mesh, "tp")), 4);
     CU_ASSERT_EQUAL(json_integer_value(json_object_get(row, "world")), 8);
     CU_ASSERT_STRING_EQUAL(json_string_value(json_object_get(row, "transport")), "threads");
     CU_ASSERT_TRUE(json_equal(json_object_get(row, "options"), options));
+}
 
-    row = json_array_get(rows, 1);
+/* The row of record_of(1) with this loss. */
+static void check_step_row(const json_t *row, float loss)
+{
+    uint32_t bits;
+    char hex[16];
+
     memcpy(&bits, &loss, sizeof bits);
     snprintf(hex, sizeof hex, "%08x", bits);
     CU_ASSERT_EQUAL(json_integer_value(json_object_get(row, "step")), 1);
@@ -110,7 +83,43 @@ static void rows_parse(void)
     CU_ASSERT_EQUAL(json_real_value(json_object_get(row, "grad_norm")), 0.75);
     CU_ASSERT_TRUE(json_is_null(json_object_get(row, "val_loss")));
     CU_ASSERT_PTR_NULL(json_object_get(row, "digest"));
+}
 
+static void rows_parse(void)
+{
+    const char *path = temporary_path();
+    json_t *options = json_pack("{s:f, s:f, s:s}", "lr", 0.1, "third", 1.0 / 3, "arch", "gpt2");
+    app_run_log_options o = {.path = path,
+                             .steps = 3,
+                             .axes = axes,
+                             .axis_count = 2,
+                             .transport = "threads",
+                             .options = options};
+    app_step_log r = record_of(1);
+    wf_error error = {0};
+    json_t *rows, *row;
+    app_run_log *log;
+    float loss = 5.545290f;
+
+    CU_ASSERT_EQUAL_FATAL(app_run_log_open(&o, &log, &error), WF_OK);
+    r.loss = loss;
+    CU_ASSERT_EQUAL(app_run_log_step(log, &r, &error), WF_OK);
+    rows = rows_of(path); /* before the log is closed: each row is in the file at once */
+    CU_ASSERT_EQUAL(json_array_size(rows), 2);
+    json_decref(rows);
+    r = record_of(2);
+    r.loss = NAN;
+    r.grad_norm = INFINITY;
+    r.has_val_loss = r.has_digest = true;
+    r.val_loss = 4.25f;
+    r.digest = 0xabcdef;
+    CU_ASSERT_EQUAL(app_run_log_step(log, &r, &error), WF_OK);
+    CU_ASSERT_EQUAL(app_run_log_close(log, &error), WF_OK);
+    rows = rows_of(path);
+    CU_ASSERT_EQUAL_FATAL(json_array_size(rows), 3);
+
+    check_first_row(json_array_get(rows, 0), options);
+    check_step_row(json_array_get(rows, 1), loss);
     row = json_array_get(rows, 2);
     CU_ASSERT_TRUE(json_is_null(json_object_get(row, "loss")));
     CU_ASSERT_TRUE(json_is_null(json_object_get(row, "grad_norm")));
@@ -126,18 +135,18 @@ static void rows_parse(void)
 static void failing_files(void)
 {
     json_t *options = json_object();
-    wf_run_log_options o = {
+    app_run_log_options o = {
         .steps = 3, .axes = axes, .axis_count = 2, .transport = "threads", .options = options};
     wf_error error = {0};
-    wf_run_log *log = (wf_run_log *)&o;
+    app_run_log *log = (app_run_log *)&o;
 
     o.path = "/nowhere/at/all.jsonl";
-    CU_ASSERT_EQUAL(wf_run_log_open(&o, &log, &error), WF_EIO);
+    CU_ASSERT_EQUAL(app_run_log_open(&o, &log, &error), WF_EIO);
     CU_ASSERT_PTR_NULL(log);
     CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "/nowhere/at/all.jsonl: No such file"));
     error = (wf_error){0};
     o.path = "/dev/full";
-    CU_ASSERT_EQUAL(wf_run_log_open(&o, &log, &error), WF_EIO);
+    CU_ASSERT_EQUAL(app_run_log_open(&o, &log, &error), WF_EIO);
     CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "/dev/full: No space left on device"));
     json_decref(options);
 }
@@ -145,16 +154,16 @@ static void failing_files(void)
 static void failing_console(void)
 {
     FILE *full = fopen("/dev/full", "w");
-    wf_run_log_options o = {.steps = 3, .console = full};
-    wf_step_log r = record_of(1);
+    app_run_log_options o = {.steps = 3, .console = full};
+    app_step_log r = record_of(1);
     wf_error error = {0};
-    wf_run_log *log;
+    app_run_log *log;
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(full);
-    CU_ASSERT_EQUAL_FATAL(wf_run_log_open(&o, &log, &error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(app_run_log_open(&o, &log, &error), WF_OK);
     for (int i = 0; i < 2; i++)
-        CU_ASSERT_EQUAL(wf_run_log_step(log, &r, &error), WF_OK); /* it is told, once */
-    CU_ASSERT_EQUAL(wf_run_log_close(log, NULL), WF_OK);
+        CU_ASSERT_EQUAL(app_run_log_step(log, &r, &error), WF_OK); /* it is told, once */
+    CU_ASSERT_EQUAL(app_run_log_close(log, NULL), WF_OK);
     fclose(full);
 }
 
@@ -163,21 +172,21 @@ static void full_disk(void)
 {
     const char *path = temporary_path();
     json_t *options = json_object(), *rows;
-    wf_run_log_options o = {.path = path,
-                            .steps = 9,
-                            .axes = axes,
-                            .axis_count = 2,
-                            .transport = "threads",
-                            .options = options};
+    app_run_log_options o = {.path = path,
+                             .steps = 9,
+                             .axes = axes,
+                             .axis_count = 2,
+                             .transport = "threads",
+                             .options = options};
     struct rlimit before, limit;
     wf_error error = {0};
     struct stat file;
-    wf_run_log *log;
+    app_run_log *log;
 
     signal(SIGXFSZ, SIG_IGN);
-    CU_ASSERT_EQUAL_FATAL(wf_run_log_open(&o, &log, &error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(app_run_log_open(&o, &log, &error), WF_OK);
     for (int64_t step = 1; step <= 6; step++) {
-        wf_step_log r = record_of(step);
+        app_step_log r = record_of(step);
 
         if (step == 3 && stat(path, &file) == 0 && getrlimit(RLIMIT_FSIZE, &before) == 0) {
             limit = before;
@@ -186,9 +195,9 @@ static void full_disk(void)
         }
         if (step == 5)
             setrlimit(RLIMIT_FSIZE, &before);
-        CU_ASSERT_EQUAL(wf_run_log_step(log, &r, &error), WF_OK);
+        CU_ASSERT_EQUAL(app_run_log_step(log, &r, &error), WF_OK);
     }
-    CU_ASSERT_EQUAL(wf_run_log_close(log, &error), WF_OK);
+    CU_ASSERT_EQUAL(app_run_log_close(log, &error), WF_OK);
     rows = rows_of(path);
     CU_ASSERT_EQUAL(json_array_size(rows), 5);
     CU_ASSERT_EQUAL(json_integer_value(json_object_get(json_array_get(rows, 3), "step")), 5);
@@ -203,20 +212,20 @@ static char *console_of(int64_t steps, bool terminal, int columns, int64_t val_s
     char *text = NULL;
     size_t size;
     FILE *console = open_memstream(&text, &size);
-    wf_run_log_options o = {
+    app_run_log_options o = {
         .steps = steps, .console = console, .terminal = terminal, .columns = columns};
     wf_error error = {0};
-    wf_run_log *log;
+    app_run_log *log;
 
-    CU_ASSERT_EQUAL_FATAL(wf_run_log_open(&o, &log, &error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(app_run_log_open(&o, &log, &error), WF_OK);
     for (int64_t step = 1; step <= steps; step++) {
-        wf_step_log r = record_of(step);
+        app_step_log r = record_of(step);
 
         r.has_val_loss = step == val_step;
         r.val_loss = 4.5f;
-        CU_ASSERT_EQUAL(wf_run_log_step(log, &r, &error), WF_OK);
+        CU_ASSERT_EQUAL(app_run_log_step(log, &r, &error), WF_OK);
     }
-    CU_ASSERT_EQUAL(wf_run_log_close(log, &error), WF_OK);
+    CU_ASSERT_EQUAL(app_run_log_close(log, &error), WF_OK);
     fclose(console);
     return text;
 }
@@ -273,21 +282,21 @@ static void clear_ends_the_line(void)
     char *text = NULL;
     size_t size;
     FILE *console = open_memstream(&text, &size);
-    wf_run_log_options o = {.steps = 1000, .console = console, .terminal = true};
+    app_run_log_options o = {.steps = 1000, .console = console, .terminal = true};
     wf_error error = {0};
-    wf_run_log *log;
+    app_run_log *log;
 
-    CU_ASSERT_EQUAL_FATAL(wf_run_log_open(&o, &log, &error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(app_run_log_open(&o, &log, &error), WF_OK);
     for (int64_t step = 1; step <= 2; step++) {
-        wf_step_log r = record_of(step);
+        app_step_log r = record_of(step);
 
-        CU_ASSERT_EQUAL(wf_run_log_step(log, &r, &error), WF_OK);
+        CU_ASSERT_EQUAL(app_run_log_step(log, &r, &error), WF_OK);
     }
     CU_ASSERT_NOT_EQUAL(memcmp(text + size - 4, "\r\033[K", 4), 0);
-    wf_run_log_clear(log);
+    app_run_log_clear(log);
     CU_ASSERT_EQUAL(memcmp(text + size - 4, "\r\033[K", 4), 0);
-    wf_run_log_clear(log);
-    CU_ASSERT_EQUAL(wf_run_log_close(log, &error), WF_OK);
+    app_run_log_clear(log);
+    CU_ASSERT_EQUAL(app_run_log_close(log, &error), WF_OK);
     fclose(console);
     CU_ASSERT_EQUAL(count(text, "\r\033[K"), 3);
     free(text);
@@ -295,11 +304,11 @@ static void clear_ends_the_line(void)
 
 static void console_of_a_pipe(void)
 {
-    wf_run_log_options o = {0};
+    app_run_log_options o = {0};
     FILE *plain = fopen("/dev/null", "w");
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(plain);
-    wf_run_log_console(&o, plain);
+    app_run_log_console(&o, plain);
     CU_ASSERT_PTR_EQUAL(o.console, plain);
     CU_ASSERT_FALSE(o.terminal);
     fclose(plain);

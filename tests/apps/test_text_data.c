@@ -42,11 +42,11 @@ static char *write_file(const char *name, int64_t first, int64_t size)
     return path;
 }
 
-static wf_text_data *open_good(const wf_text_options *options)
+static app_text_data *open_good(const app_text_options *options)
 {
     wf_error error = {0};
-    wf_text_data *data;
-    wf_status status = wf_text_data_open(options, &data, &error);
+    app_text_data *data;
+    wf_status status = app_text_data_open(options, &data, &error);
 
     if (status != WF_OK)
         printf("\n    %s\n", error.text);
@@ -73,28 +73,28 @@ static void sequences_and_split(void)
 {
     char *files[] = {write_file("a", 0, 700), write_file("b", 700, 5),
                      write_file("c", 705, 295)};
-    wf_text_options o = {.files = files,
-                         .file_count = 3,
-                         .val_fraction = 0.2,
-                         .validates = true,
-                         .seq_len = SEQ,
-                         .seed = 7};
-    wf_text_data *data = open_good(&o);
+    app_text_options o = {.files = files,
+                          .file_count = 3,
+                          .val_fraction = 0.2,
+                          .validates = true,
+                          .seq_len = SEQ,
+                          .seed = 7};
+    app_text_data *data = open_good(&o);
     int32_t tokens[SEQ], targets[SEQ];
     wf_error error = {0};
     bool seen[2][1000] = {{false}};
     int64_t crossed = 0, distinct[2] = {0};
 
-    CU_ASSERT_EQUAL(wf_text_data_size(data, WF_TEXT_TRAIN), 800);
-    CU_ASSERT_EQUAL(wf_text_data_size(data, WF_TEXT_VALIDATION), 200);
+    CU_ASSERT_EQUAL(app_text_data_size(data, APP_TEXT_TRAIN), 800);
+    CU_ASSERT_EQUAL(app_text_data_size(data, APP_TEXT_VALIDATION), 200);
     for (int part = 0; part < 2; part++) {
         int64_t low = part ? 800 : 0, high = part ? 1000 : 800;
 
         for (int64_t i = 0; i < 4000; i++) {
             int64_t place;
 
-            CU_ASSERT_EQUAL_FATAL(wf_text_data_read(data, (wf_text_part)part, i / 8, i % 8, 1,
-                                                    tokens, targets, &error),
+            CU_ASSERT_EQUAL_FATAL(app_text_data_read(data, (app_text_part)part, i / 8, i % 8, 1,
+                                                     tokens, targets, &error),
                                   WF_OK);
             place = place_of(tokens, targets, 1000);
             CU_ASSERT_TRUE_FATAL(place >= low && place + SEQ + 1 <= high);
@@ -109,7 +109,7 @@ static void sequences_and_split(void)
     CU_ASSERT_TRUE(seen[0][0] || seen[0][1] || seen[0][2]);
     CU_ASSERT_TRUE(seen[1][800] && seen[1][983]); /* the first place and the last */
     CU_ASSERT_TRUE(crossed > 0);
-    wf_text_data_close(data);
+    app_text_data_close(data);
 }
 
 /* Where a batch is the same number, both parts draw places of their own: here they are as large as
@@ -117,13 +117,13 @@ static void sequences_and_split(void)
 static void parts_have_streams_of_their_own(void)
 {
     char *files[] = {write_file("halves", 0, 1000)};
-    wf_text_options o = {.files = files,
-                         .file_count = 1,
-                         .val_fraction = 0.5,
-                         .validates = true,
-                         .seq_len = SEQ,
-                         .seed = 11};
-    wf_text_data *data = open_good(&o);
+    app_text_options o = {.files = files,
+                          .file_count = 1,
+                          .val_fraction = 0.5,
+                          .validates = true,
+                          .seq_len = SEQ,
+                          .seed = 11};
+    app_text_data *data = open_good(&o);
     wf_error error = {0};
     int same = 0;
 
@@ -133,28 +133,28 @@ static void parts_have_streams_of_their_own(void)
         for (int part = 0; part < 2; part++) {
             int32_t tokens[SEQ], targets[SEQ];
 
-            CU_ASSERT_EQUAL(wf_text_data_read(data, (wf_text_part)part, i / 8, i % 8, 1, tokens,
-                                              targets, &error),
+            CU_ASSERT_EQUAL(app_text_data_read(data, (app_text_part)part, i / 8, i % 8, 1,
+                                               tokens, targets, &error),
                             WF_OK);
             place[part] = place_of(tokens, targets, 1000) - 500 * part;
         }
         same += place[0] == place[1];
     }
-    CU_ASSERT_TRUE(same < 8); /* of 484 places: less than one by chance */
-    wf_text_data_close(data);
+    CU_ASSERT_TRUE(same < 8); /* among 484 places chance makes less than one */
+    app_text_data_close(data);
 }
 
-static void read_all(const wf_text_options *o, int64_t batch, int64_t count, int64_t at_once,
+static void read_all(const app_text_options *o, int64_t batch, int64_t count, int64_t at_once,
                      int32_t *tokens, int32_t *targets)
 {
-    wf_text_data *data = open_good(o);
+    app_text_data *data = open_good(o);
     wf_error error = {0};
 
     for (int64_t i = 0; i < count; i += at_once)
-        CU_ASSERT_EQUAL(wf_text_data_read(data, WF_TEXT_TRAIN, batch, i, at_once,
-                                          tokens + i * SEQ, targets + i * SEQ, &error),
+        CU_ASSERT_EQUAL(app_text_data_read(data, APP_TEXT_TRAIN, batch, i, at_once,
+                                           tokens + i * SEQ, targets + i * SEQ, &error),
                         WF_OK);
-    wf_text_data_close(data);
+    app_text_data_close(data);
 }
 
 /* A sequence depends on seed, step and global index: not on who reads how many of them, and not
@@ -163,9 +163,9 @@ static void only_positions_count(void)
 {
     char *whole[] = {write_file("whole", 0, 1000)};
     char *parts[] = {write_file("first", 0, 333), write_file("second", 333, 667)};
-    wf_text_options one = {
+    app_text_options one = {
         .files = whole, .file_count = 1, .val_fraction = 0.1, .seq_len = SEQ, .seed = 3};
-    wf_text_options two = one, other = one;
+    app_text_options two = one, other = one;
     int32_t a[2][8 * SEQ], b[2][8 * SEQ];
 
     two.files = parts;
@@ -183,11 +183,11 @@ static void only_positions_count(void)
     CU_ASSERT_NOT_EQUAL(memcmp(a, b, sizeof a), 0);
 }
 
-static void check_fails(const wf_text_options *o, wf_status expected, const char *words)
+static void check_fails(const app_text_options *o, wf_status expected, const char *words)
 {
     wf_error error = {0};
-    wf_text_data *data = (wf_text_data *)&error;
-    wf_status status = wf_text_data_open(o, &data, &error);
+    app_text_data *data = (app_text_data *)&error;
+    wf_status status = app_text_data_open(o, &data, &error);
 
     if (status != expected || !strstr(error.text, words))
         printf("\n    wanted %s\n    gave %d: %s\n", words, status, error.text);
@@ -199,7 +199,7 @@ static void check_fails(const wf_text_options *o, wf_status expected, const char
 static void bad_files(void)
 {
     char *files[2] = {write_file("good", 0, 100), NULL};
-    wf_text_options o = {.files = files, .file_count = 2, .seq_len = SEQ};
+    app_text_options o = {.files = files, .file_count = 2, .seq_len = SEQ};
 
     files[1] = path_of("missing");
     check_fails(&o, WF_EIO, "missing: No such file or directory");
@@ -209,7 +209,7 @@ static void bad_files(void)
     check_fails(&o, WF_EIO, "data file /dev/null is not a regular file");
     files[1] = path_of("pipe");
     CU_ASSERT_EQUAL(mkfifo(files[1], 0600), 0);
-    check_fails(&o, WF_EIO, "pipe is not a regular file"); /* and doesn't wait for a writer */
+    check_fails(&o, WF_EIO, "pipe is not a regular file"); /* it doesn't wait for a writer */
     files[1] = write_file("empty", 0, 0);
     check_fails(&o, WF_EINVAL, "empty is empty");
     files[1] = write_file("secret", 0, 10);
@@ -223,18 +223,18 @@ static void bad_files(void)
 static void sequence_too_long(void)
 {
     char *files[] = {write_file("text", 0, 100)};
-    wf_text_options o = {.files = files, .file_count = 1, .seq_len = 99};
+    app_text_options o = {.files = files, .file_count = 1, .seq_len = 99};
     int32_t tokens[100], targets[100];
     wf_error error = {0};
-    wf_text_data *data = open_good(&o); /* 100 bytes hold one sequence of 99 */
+    app_text_data *data = open_good(&o); /* 100 bytes hold one sequence of 99 */
 
-    CU_ASSERT_EQUAL(wf_text_data_read(data, WF_TEXT_TRAIN, 1, 0, 1, tokens, targets, &error),
+    CU_ASSERT_EQUAL(app_text_data_read(data, APP_TEXT_TRAIN, 1, 0, 1, tokens, targets, &error),
                     WF_OK);
     CU_ASSERT_TRUE(tokens[0] == byte_at(0) && targets[98] == byte_at(99));
     CU_ASSERT_EQUAL(
-        wf_text_data_read(data, WF_TEXT_VALIDATION, 0, 0, 1, tokens, targets, &error),
+        app_text_data_read(data, APP_TEXT_VALIDATION, 0, 0, 1, tokens, targets, &error),
         WF_EINVAL);
-    wf_text_data_close(data);
+    app_text_data_close(data);
 
     o.seq_len = 100;
     check_fails(
@@ -243,7 +243,7 @@ static void sequence_too_long(void)
         "has 100 of the data's 100 (--val-fraction 0); use a --seq-len of at most 99");
     o.seq_len = 50;
     o.val_fraction = 0.1;
-    wf_text_data_close(open_good(&o)); /* nothing validates */
+    app_text_data_close(open_good(&o)); /* nothing validates */
     o.validates = true;
     check_fails(&o, WF_EINVAL, "the validation part has 10 of the data's 100");
 }
@@ -251,16 +251,16 @@ static void sequence_too_long(void)
 static void file_becomes_shorter(void)
 {
     char *files[] = {write_file("shrinks", 0, 1000)};
-    wf_text_options o = {.files = files, .file_count = 1, .seq_len = SEQ};
-    wf_text_data *data = open_good(&o);
+    app_text_options o = {.files = files, .file_count = 1, .seq_len = SEQ};
+    app_text_data *data = open_good(&o);
     int32_t tokens[64 * SEQ], targets[64 * SEQ];
     wf_error error = {0};
 
     CU_ASSERT_EQUAL(truncate(files[0], 100), 0);
-    CU_ASSERT_EQUAL(wf_text_data_read(data, WF_TEXT_TRAIN, 0, 0, 64, tokens, targets, &error),
+    CU_ASSERT_EQUAL(app_text_data_read(data, APP_TEXT_TRAIN, 0, 0, 64, tokens, targets, &error),
                     WF_EIO);
     CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "shrinks: it became shorter"));
-    wf_text_data_close(data);
+    app_text_data_close(data);
 }
 
 static const wf_test tests[] = {

@@ -7,7 +7,7 @@
 #include "tests/cuda/gpu_main.h"
 #include "tests/parallel/checkpoint_harness.h"
 
-enum { GRAPH_STEPS = 10 };
+enum { GRAPH_STEPS = 10, LENGTH = 4 };
 
 static training make_training(wf_nn_arch arch)
 {
@@ -19,7 +19,9 @@ static training make_training(wf_nn_arch arch)
     t.model.ffn = 32;
     t.model.dropout = 0.1f;
     t.options.micro_batch = 2;
-    t.options.seq_len = t.model.positions = 4;
+    t.model.positions = LENGTH;
+    for (int i = 0; i < 2; i++)
+        t.options.field[i].dim[0].size = LENGTH;
     t.options.clip = 0.1f;
     t.steps = UNDER_SANITIZER ? 4 : GRAPH_STEPS;
     t.layout.device = "cuda";
@@ -118,7 +120,7 @@ static void no_op_is_called(void)
 static wf_status evaluating_rank(wf_rank *rank, void *arg)
 {
     training *t = arg;
-    const wf_par_data data = {.read = count_up};
+    const wf_par_data data = {count_up, &t->options.field[0].dim[0].size};
     wf_par *par = wf_par_open(rank, &t->layout, &rank->error);
     wf_nn_gpt *model = par ? wf_nn_gpt_new(wf_par_context(par), &t->model) : NULL;
     wf_par_trainer *trainer;
@@ -131,7 +133,7 @@ static wf_status evaluating_rank(wf_rank *rank, void *arg)
         wf_par_step result;
 
         wf_par_train_step(trainer, step, &data, &result);
-        wf_par_evaluate(trainer, 1, &data, &t->loss[step - 1]);
+        wf_par_evaluate(trainer, 1, &data, NULL, &t->loss[step - 1]);
     }
     wf_par_trainer_digest(trainer, &t->digest);
     rank->error = *wf_context_error(wf_par_context(par));

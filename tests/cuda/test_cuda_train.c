@@ -161,7 +161,7 @@ static wf_status look_at_gpu(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt 
     const wf_par_gpu *gpu = wf_par_gpu_of(par);
 
     (void)t, (void)model, (void)step;
-    NEED(gpu && gpu->gpus == 3 && gpu->ranks == rank->size && rank->seat == rank->index);
+    NEED(gpu && gpu->gpus == 3 && gpu->ranks == rank->size && rank->local_rank == rank->index);
     NEED(gpu->ordinal == rank->index % 3);
     return WF_OK;
 }

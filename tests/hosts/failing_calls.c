@@ -5,7 +5,7 @@
  * of what it has called: "PROCESS NAME COUNT".
  */
 #include "tests/hosts/failing_calls.h"
-#include "mesh/cluster/launcher.h"
+#include "mesh/transport/launcher.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>

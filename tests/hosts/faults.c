@@ -22,8 +22,8 @@
  */
 #include "apps/gpt_train/text_data.h"
 #include "apps/gpt_train/train_loop.h"
-#include "mesh/cluster/launcher.h"
-#include "mesh/health/recorder_events.h"
+#include "mesh/transport/launcher.h"
+#include "mesh/health/recorder_internal.h"
 #include "mesh/health/failure_detector.h"
 #include "parallel/shard/update_internal.h"
 #include "tests/hosts/failing_calls.h"
@@ -153,10 +153,10 @@ static void come_to(const char *phase)
     type __wrap_##name(__VA_ARGS__);                                                           \
     type __wrap_##name(__VA_ARGS__)
 
-REAL(wf_status, wf_train_rank, wf_rank *rank, void *arg)
+REAL(wf_status, app_train_rank, wf_rank *rank, void *arg)
 {
     me = rank;
-    return setjmp(way_out) ? WF_OK : __real_wf_train_rank(rank, arg);
+    return setjmp(way_out) ? WF_OK : __real_app_train_rank(rank, arg);
 }
 
 REAL(wf_par *, wf_par_open, wf_rank *rank, const wf_par_options *options, wf_error *error)
@@ -208,24 +208,23 @@ REAL(wf_status, wf_watch_open, const wf_watch_options *options, wf_world_watch *
     return status;
 }
 
-REAL(void, wf_text_data_close, wf_text_data *data)
+REAL(void, app_text_data_close, app_text_data *data)
 {
     int process = wf_launcher_detected().process;
 
     if (is_mine("end", process))
         act();
-    __real_wf_text_data_close(data);
+    __real_app_text_data_close(data);
 }
 
 /* The whole tensor-parallel group sees the same sequences. */
-REAL(wf_tensor *, wf_par_gpt_loss, wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-     float weight)
+REAL(wf_tensor *, wf_par_gpt_loss, wf_nn_module *model, const wf_par_batch *batch)
 {
     wf_tensor *loss;
     int tp = wf_mesh_size(wf_mesh_of(ctx), wf_mesh_axis(wf_mesh_of(ctx), "tp"));
 
     come_to("forward");
-    loss = __real_wf_par_gpt_loss(model, tokens, targets, weight);
+    loss = __real_wf_par_gpt_loss(model, batch);
     if (loss && me && is_action("nonfinite") && is_time("forward") &&
         me->index / tp == fault.rank / tp) {
         is_mine("forward", me->index);
@@ -235,12 +234,12 @@ REAL(wf_tensor *, wf_par_gpt_loss, wf_nn_module *model, wf_tensor *tokens, wf_te
     return loss;
 }
 
-REAL(wf_status, wf_text_data_read, const wf_text_data *data, wf_text_part part, int64_t step,
+REAL(wf_status, app_text_data_read, const app_text_data *data, app_text_part part, int64_t step,
      int64_t first, int64_t count, int32_t *tokens, int32_t *targets, wf_error *error)
 {
     if (is_action("read") && me && is_mine("forward", me->index))
         return wf_error_set(error, WF_EIO, "cannot read the text: %s", strerror(EIO));
-    return __real_wf_text_data_read(data, part, step, first, count, tokens, targets, error);
+    return __real_app_text_data_read(data, part, step, first, count, tokens, targets, error);
 }
 
 REAL(wf_status, wf_par_update, wf_par *par, wf_nn_optimizer *optimizer, int64_t count,

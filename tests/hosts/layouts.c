@@ -9,7 +9,7 @@
  * Started by nobody it begins with one rank; `layouts STEPS` under mpirun has 8 ranks in any number
  * of processes that divides 8.
  */
-#include "mesh/cluster/launcher.h"
+#include "mesh/transport/launcher.h"
 #include "tests/parallel/rows.h"
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ enum { ROWS = sizeof rows / sizeof *rows };
 /* What one run of a row leaves, in the process of rank 0. */
 typedef struct run {
     training t;
-    char host[8][HOST_NAME]; /* of each rank */
+    char host[8][HOST_NAME]; /* each rank's */
     char warning[512];
 } run;
 

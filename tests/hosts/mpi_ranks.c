@@ -7,7 +7,7 @@
  * status 5 (here) in 0.1 s: text" of its launch; the exit status is that of the last case.
  */
 #include "mesh/cluster/launch.h"
-#include "mesh/cluster/launcher.h"
+#include "mesh/transport/launcher.h"
 #include "tests/mesh/ranks.h"
 #include <signal.h>
 #include <time.h>
@@ -265,7 +265,7 @@ static void say(const wf_error *error, const char *who)
 }
 
 /* Before the others leave: mpirun ends all of them when one has. */
-static void tell(const wf_error *error, void *arg)
+static void report(const wf_error *error, void *arg)
 {
     (void)arg;
     now.told_here = true;
@@ -295,19 +295,20 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s RANKS CASE...\n", argv[0]);
         return 2;
     }
-    signal(SIGTERM,
-           SIG_IGN); /* of mpirun when a process has died: what became of it is told first */
+    signal(
+        SIGTERM,
+        SIG_IGN); /* mpirun sends it when a process has died: what became of it is told first */
     for (int i = 2; i < argc; i++) {
-        wf_launch_end end = {.told = false};
+        wf_launch_end end = {.reported = false};
         wf_launch_options options = {
-            .ranks = atoi(argv[1]), .launcher = "mpi", .tell = tell, .end = &end};
+            .ranks = atoi(argv[1]), .launcher = "mpi", .report = report, .end = &end};
 
         find_case(argv[i]);
         error = (wf_error){WF_OK, ""};
         clock_gettime(CLOCK_MONOTONIC, &now.begun);
         wf_launch(&options, rank_main, NULL, &error);
         if (!now.told_here)
-            say(&error, end.told ? "elsewhere" : "here");
+            say(&error, end.reported ? "elsewhere" : "here");
     }
     return (int)error.code;
 }

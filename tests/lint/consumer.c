@@ -1,10 +1,9 @@
 /*
  * tests/lint/consumer.c - a user's program, built against the installed library: it includes
- * the umbrella, a single header both ways, and calls into the library.
+ * the umbrella and a single header, and calls into the library.
  */
 #include <weft/weft.h>
 #include <weft/core/status.h>
-#include "core/status.h"
 #include <stdio.h>
 
 int main(void)

@@ -2,8 +2,9 @@
 # install.sh BUILD WORK CC CXX - installs a built tree below WORK and uses it as a stranger would:
 # every header compiles alone, as C11 and as C++17; a program builds and runs through CMake's
 # find_package and through pkg-config; after the installed tree was moved, too; the examples of
-# docs/examples, which bring an op, a module and a plan of their own, build and pass; and the
-# library shows wf_ symbols only. First of all, a header that does not compile has to be found.
+# docs/examples, which bring an op, a module and a plan of their own, build and pass; the library shows
+# wf_ symbols only; programs have their manual pages, with all flags, and completion; license and
+# documentation are there. First of all, a header that does not compile has to be found.
 set -euo pipefail
 
 build=$1 work=$2 cc=$3 cxx=$4
@@ -19,9 +20,8 @@ alone()
 {
     printf '#include "%s"\nint not_empty;\n' "$1" >"$work/alone.c"
     cp "$work/alone.c" "$work/alone.cc"
-    "$cc" -std=c11 -Wall -Wextra -Wpedantic -Werror -I"$include/weft" -fsyntax-only "$work/alone.c" &&
-        "$cxx" -std=c++17 -Wall -Wextra -Wpedantic -Werror -I"$include/weft" -fsyntax-only \
-            "$work/alone.cc"
+    "$cc" -std=c11 -Wall -Wextra -Wpedantic -Werror -I"$include" -fsyntax-only "$work/alone.c" &&
+        "$cxx" -std=c++17 -Wall -Wextra -Wpedantic -Werror -I"$include" -fsyntax-only "$work/alone.cc"
 }
 
 echo 'int half(void' >"$work/broken.h"
@@ -71,6 +71,39 @@ if [ -n "$strangers" ]; then
     echo "install: the library shows symbols that are not wf_: $strangers" >&2
     exit 1
 fi
+
+# pages BIN MAN: every program in BIN runs, and MAN has its page, with all flags of its help.
+pages()
+{
+    local program page text flag bad=0
+
+    for program in "$1"/*; do
+        page=$2/${program##*/}.1
+        [ -s "$page" ] || { echo "install: no page for ${program##*/}" >&2; bad=1; continue; }
+        text=$(sed 's/\\-/-/g' "$page")
+        while IFS= read -r flag; do
+            [[ $text == *"$flag"* ]] ||
+                { echo "install: $page does not have $flag" >&2; bad=1; }
+        done < <("$program" --help | grep -o -e '--[a-z][a-z-]*' | sort -u)
+    done
+    return $bad
+}
+
 if [ -x "$work/prefix/bin/gpt_train" ]; then
-    "$work/prefix/bin/gpt_train" --help >/dev/null
+    for program in ckpt gpt_diff gpt_export gpt_train mesh_info recorder_diff; do
+        [ -x "$work/prefix/bin/$program" ] || { echo "install: no $program" >&2; exit 1; }
+    done
+    share=$work/prefix/share
+    if pages "$work/prefix/bin" "$work" 2>/dev/null; then
+        echo "install: pages were found where there are none, so this check is blind" >&2
+        exit 1
+    fi
+    pages "$work/prefix/bin" "$share/man/man1"
+    # shellcheck disable=SC1091 # it is made by the build
+    (source "$share/bash-completion/completions/gpt_train" && complete -p gpt_train >/dev/null)
+    head -1 "$share/zsh/site-functions/_gpt_train" | grep -q '^#compdef gpt_train$'
 fi
+for file in LICENSE README.md SECURITY.md docs/README.md docs/examples/CMakeLists.txt; do
+    [ -s "$(find "$work/prefix" -path "*/doc/weft/$file")" ] ||
+        { echo "install: $file is not there" >&2; exit 1; }
+done

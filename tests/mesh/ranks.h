@@ -11,9 +11,9 @@
 
 #include "core/context.h"
 #include "core/numerics/tree.h"
-#include "mesh/comm/transport.h"
 #include "mesh/cluster/launch.h"
-#include "mesh/cluster/launcher.h"
+#include "mesh/transport/launcher.h"
+#include "mesh/transport/registry.h"
 #include "tests/harness.h"
 #include "tests/sanitizer.h"
 #include <stdio.h>
@@ -136,14 +136,14 @@ static inline const char *test_transport(void)
 
 /* The threads, as a transport that cannot show memory: the other path of every collective. NULL,
    which is the transport as launched, where the test is over another one. */
-static inline const wf_transport *packed_threads(void)
+static inline const wf_transport *staged_threads(void)
 {
     static wf_transport packed;
 
     if (test_transport())
         return NULL;
     packed = wf_transport_threads;
-    packed.exposure = NULL;
+    packed.direct = NULL;
     return &packed;
 }
 

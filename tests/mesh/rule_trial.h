@@ -17,7 +17,7 @@ typedef struct trial {
     wf_mesh *mesh;
     const wf_op *op;
     int n_in, n_out;
-    wf_signature sig; /* of the whole operands */
+    wf_signature sig; /* the whole operands' */
     op_operand operand[WF_MAX_INPUTS];
     wf_tensor *option[WF_MAX_INPUTS][MAX_LAYOUTS];
     int n_options[WF_MAX_INPUTS];

@@ -228,28 +228,28 @@ static void run_all_sizes(const wf_transport *transport)
     run_ranks(7, everything, &(world_case){.transport = transport, .chain = true});
 }
 
-static void exposed_path(void)
+static void direct_path(void)
 {
     run_all_sizes(NULL);
 }
 
 /* Over a transport that is asked for there is one path, which has been run. */
-static void run_packed(void)
+static void run_staged(void)
 {
     if (!test_transport())
-        run_all_sizes(packed_threads());
+        run_all_sizes(staged_threads());
 }
 
-static void packed_path(void)
+static void staged_path(void)
 {
-    run_packed();
+    run_staged();
 }
 
 static void one_by_one(void)
 {
     alone = true;
     run_all_sizes(NULL);
-    run_packed();
+    run_staged();
     alone = false;
 }
 
@@ -301,8 +301,8 @@ static void several_in_flight(void)
 {
     run_ranks(5, in_flight, &(world_case){0});
     run_ranks(32, in_flight, &(world_case){0});
-    if (packed_threads())
-        run_ranks(5, in_flight, &(world_case){.transport = packed_threads()});
+    if (staged_threads())
+        run_ranks(5, in_flight, &(world_case){.transport = staged_threads()});
 }
 
 /* As many exchanges in flight as a program likes, ended in any order; and again, now that there is
@@ -413,15 +413,16 @@ static wf_status seats(wf_rank *rank, void *arg)
     (void)arg;
     for (int i = 0; i <= rank->size; i++)
         cuts[i] = i;
-    status = wf_all_gather(rank->world, sizeof *seat, &rank->seat, seat, cuts, &rank->error);
+    status =
+        wf_all_gather(rank->world, sizeof *seat, &rank->local_rank, seat, cuts, &rank->error);
     for (int i = 0; i < rank->size; i++)
         seen |= 1 << seat[i];
     free(seat);
     free(cuts);
     GOOD(status);
     NEED(seen == (1 << rank->size) - 1);
-    NEED(!local || rank->seat == atoi(local));
-    NEED(rank->here >= 1 && rank->size % rank->here == 0);
+    NEED(!local || rank->local_rank == atoi(local));
+    NEED(rank->local_size >= 1 && rank->size % rank->local_size == 0);
     return WF_OK;
 }
 
@@ -434,8 +435,8 @@ static void seats_of_a_host(void)
 int main(void)
 {
     static const wf_test tests[] = {
-        {"peers' buffers read in place", exposed_path},
-        {"packed and moved", packed_path},
+        {"peers' buffers read in place", direct_path},
+        {"packed and moved", staged_path},
         {"one buffer at a time", one_by_one},
         {"several in flight", several_in_flight},
         {"many in flight", many_in_flight},

@@ -103,7 +103,7 @@ static void mismatch(void)
 
     for (int path = 0; path < 2; path++)
         for (int v = 0; v < 7; v++) {
-            outcome o = {.transport = path ? packed_threads() : NULL, .variant = v};
+            outcome o = {.transport = path ? staged_threads() : NULL, .variant = v};
 
             run(&o, 4, differ);
             for (int r = 0; r < 4; r++) {
@@ -339,7 +339,7 @@ static wf_status storm(wf_rank *rank, void *arg)
 static void memory_after_failure(void)
 {
     for (int v = 0; v < 60; v++) {
-        outcome o = {.transport = v % 4 == 3 ? packed_threads() : NULL, .variant = v};
+        outcome o = {.transport = v % 4 == 3 ? staged_threads() : NULL, .variant = v};
 
         run(&o, 4, storm);
         CU_ASSERT(says(&o.launch, WF_EIO, "rank", "the disk is gone"));

@@ -54,7 +54,7 @@ static int64_t sum_over_ranks(const counted *n, wf_collective_kind kind)
 /* Every byte is counted once, where it arrives; the path and the fake transport count alike. */
 static void ledger(void)
 {
-    counted real = {.transport = NULL}, packed = {.transport = packed_threads()}, fake = {0};
+    counted real = {.transport = NULL}, packed = {.transport = staged_threads()}, fake = {0};
 
     run_ranks(4, traffic, &real);
     run_ranks(4, traffic, &packed);

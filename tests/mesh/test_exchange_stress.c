@@ -50,18 +50,18 @@ static void told(tally *t, wf_status status, bool right)
 /* What a member shows to the others. */
 typedef struct parts {
     float in[FLOATS], out[MEMBERS * FLOATS];
-    uint64_t random[MEMBERS]; /* of the work on each member's share, whoever does it */
+    uint64_t random[MEMBERS]; /* for the work on each member's share, whoever does it */
 } parts;
 
 static wf_status gather_share(const wf_exchange *x, int share, int64_t piece, wf_error *error)
 {
-    parts *from = wf_threads_exposure.owner(x, share);
+    parts *from = wf_threads_direct.owner(x, share);
 
     (void)piece, (void)error;
     if (any(&from->random[share]) % 2)
         usleep((useconds_t)(any(&from->random[share]) % 300));
     for (int m = 0; m < x->comm->size; m++) {
-        parts *to = wf_threads_exposure.owner(x, m);
+        parts *to = wf_threads_direct.owner(x, m);
 
         memcpy(to->out + share * FLOATS, from->in, sizeof from->in);
     }
@@ -92,7 +92,7 @@ static wf_status gather_and_abort(wf_rank *rank, void *arg)
         for (int i = 0; i < FLOATS; i++)
             p->in[i] = number(rank->index, call, i);
         memset(p->out, 0, sizeof p->out);
-        status = wf_threads_exposure.expose(rank->world, &x, &rank->error);
+        status = wf_threads_direct.begin(rank->world, &x, &rank->error);
         if (status == WF_OK && any(&mine) % 2)
             usleep((useconds_t)(any(&mine) % 200));
         if (quits) {
@@ -188,7 +188,7 @@ static wf_status two_shares(wf_rank *rank, void *arg)
                      .work = share_of_two,
                      .owner = s};
 
-    GOOD(wf_threads_exposure.expose(rank->world, &x, &rank->error));
+    GOOD(wf_threads_direct.begin(rank->world, &x, &rank->error));
     while (rank->index == 0 && !atomic_load(&s->begun))
         sleep_ms(1);
     if (rank->index == 0 && !s->fails)
@@ -231,7 +231,7 @@ static wf_status abort_in_a_piece(wf_rank *rank, void *arg)
     reader *r = arg;
     wf_exchange x = {.print = {.op = "slow", .detail = ""}, .work = slow_share, .owner = r};
 
-    GOOD(wf_threads_exposure.expose(rank->world, &x, &rank->error));
+    GOOD(wf_threads_direct.begin(rank->world, &x, &rank->error));
     if (rank->index == 1)
         return wf_threads_finish_exchange(rank->world, &x, &rank->error);
     while (!atomic_load(&r->reading))

@@ -1,7 +1,7 @@
 /* tests/mesh/test_launcher.c - what started this process, by the environment; and contradictions,
  * which are told with both sides by name. */
 #include "mesh/cluster/launch.h"
-#include "mesh/cluster/launcher.h"
+#include "mesh/transport/launcher.h"
 #include "tests/harness.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,7 +70,7 @@ static void who_tells(void)
 
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         environment(cases[i].settings);
-        CU_ASSERT_EQUAL(wf_launcher_tells_elsewhere(), cases[i].elsewhere);
+        CU_ASSERT_EQUAL(wf_launcher_reports_elsewhere(), cases[i].elsewhere);
     }
 }
 

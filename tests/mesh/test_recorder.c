@@ -2,7 +2,7 @@
  * tests/mesh/test_recorder.c - the flight recorder: what is kept of a world, when it is written,
  * and what an event costs.
  */
-#include "mesh/health/recorder_events.h"
+#include "mesh/health/recorder_internal.h"
 #include "tests/mesh/ranks.h"
 #include <signal.h>
 #include <stdatomic.h>
@@ -194,6 +194,34 @@ static void links_are_not_followed(void)
     CU_ASSERT(unlink(link) == 0 && unlink(target) == 0);
 }
 
+/* A handle without an observer, and a group split off it, work and are recorded nowhere. */
+static wf_status unobserved(wf_rank *rank, void *arg)
+{
+    const struct wf_comm_observer *observer = rank->world->observer;
+    uint64_t count = wf_recorder_of(rank->world)->count;
+    const int all[RANKS] = {0, 1, 2, 3};
+    wf_comm *group;
+
+    (void)arg;
+    rank->world->observer = NULL;
+    GOOD(wf_comm_split(rank->world, "all", all, RANKS, &group, &rank->error));
+    wf_comm_place(group, 3, "nowhere");
+    wf_comm_at_files(group, true);
+    GOOD(wf_barrier(group, &rank->error));
+    wf_comm_close(group);
+    GOOD(wf_barrier(rank->world, &rank->error));
+    rank->world->observer = observer;
+    NEED(wf_recorder_of(rank->world)->count == count);
+    GOOD(wf_barrier(rank->world, &rank->error));
+    NEED(wf_recorder_of(rank->world)->count == count + 2);
+    return WF_OK;
+}
+
+static void nobody_observes(void)
+{
+    run_ranks(RANKS, unobserved, NULL);
+}
+
 static double now_ns(void)
 {
     struct timespec t;
@@ -237,6 +265,7 @@ static void cost(void)
 }
 
 static const wf_test tests[] = {{"all ranks write when one fails", all_ranks_write},
+                                {"a handle that nobody observes", nobody_observes},
                                 {"old events go", old_events_go},
                                 {"success writes nothing", success_writes_nothing},
                                 {"a signal writes all", signal_writes_all},

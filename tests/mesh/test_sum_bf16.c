@@ -94,7 +94,7 @@ static void exposed_path(void)
 
 static void packed_path(void)
 {
-    all_sizes(packed_threads());
+    all_sizes(staged_threads());
 }
 
 int main(void)

@@ -83,17 +83,17 @@ static void places(void)
     write_machine(path);
     for (int threads = 1; threads <= 9; threads++)
         for (int ranks = 1; ranks <= 9; ranks++) {
-            wf_places *p = wf_places_open(path, ranks, threads);
+            wf_affinity *p = wf_affinity_open(path, ranks, threads);
 
             CU_ASSERT((p != NULL) == (ranks > 1 && ranks * threads <= 8));
             for (int core = 0; p && core < 8; core++)
                 for (int r = 0; r < ranks; r++)
-                    CU_ASSERT_EQUAL(wf_places_core(p, r, core),
+                    CU_ASSERT_EQUAL(wf_affinity_core(p, r, core),
                                     core >= r * threads && core < (r + 1) * threads);
-            wf_places_close(p);
+            wf_affinity_close(p);
         }
     unlink(path);
-    CU_ASSERT(wf_places_open("/nowhere/topology.xml", 1, 1) == NULL);
+    CU_ASSERT(wf_affinity_open("/nowhere/topology.xml", 1, 1) == NULL);
 }
 
 /* On this machine, as the system sees it. */
@@ -113,12 +113,12 @@ static void ranks_are_bound(void)
     sched_getaffinity(0, sizeof mine, &mine);
     for (int threads = 0; threads < 2; threads++) {
         wf_launch_options o = {.ranks = 2, .threads = threads};
-        wf_places *enough = wf_places_open(NULL, 2, 1);
+        wf_affinity *enough = wf_affinity_open(NULL, 2, 1);
 
         CU_ASSERT_EQUAL(wf_launch(&o, look_where, sets, &error), WF_OK);
         CPU_AND(&both, &sets[0], &sets[1]);
         CU_ASSERT_EQUAL(CPU_COUNT(&both), threads && enough ? 0 : CPU_COUNT(&mine));
-        wf_places_close(enough);
+        wf_affinity_close(enough);
     }
 }
 

@@ -2,7 +2,7 @@
  * tests/mesh/test_watch.c - ranks that hang and ranks that crash: noticed by the others, named with
  * where they were, and left behind. Ranks in several processes: scripts/failures.py.
  */
-#include "mesh/health/recorder_events.h"
+#include "mesh/health/recorder_internal.h"
 #include "mesh/health/failure_detector_internal.h"
 #include "tests/mesh/ranks.h"
 #include <netinet/in.h>
@@ -69,7 +69,7 @@ static void a_rank_hangs(void)
     CU_ASSERT(strstr(error.text, "waits on ") != NULL);
     CU_ASSERT(strstr(error.text, ", in barrier over world (collective 2)") != NULL);
     CU_ASSERT_EQUAL(end.stuck, 1);
-    CU_ASSERT(!end.told);
+    CU_ASSERT(!end.reported);
     CU_ASSERT_EQUAL(atomic_load(&returned), 3);
     for (int r = 0; r < 4; r++)
         CU_ASSERT(remove_recording(r));

@@ -248,7 +248,6 @@ static wf_status misuse(model_rank *r, void *arg)
     const wf_dim dims[] = {wf_dim_chunked(4), wf_dim_chunked(TOKENS), wf_dim_width(24)};
     const wf_nn_hooks hooks = {.at = twice_at_sum};
     wf_nn_linear *head = r->model->head;
-    const wf_nn_hooks *planned = head->base.hooks;
     const wf_dim vocabulary = wf_dim_chunked(VOCABULARY);
     wf_rank *rank = r->rank;
     wf_tensor *tokens, *x;
@@ -260,10 +259,10 @@ static wf_status misuse(model_rank *r, void *arg)
     GOOD(refused(rank, r->ctx,
                  wf_nn_linear_cross_entropy(head, r->model->loss, x, tokens, weight), WF_ESHAPE,
                  "must be a batch"));
-    head->base.hooks = &hooks;
+    GOOD(wf_nn_hook_add(head, &hooks));
     GOOD(refused(rank, r->ctx, wf_nn_gpt_loss(r->model, tokens, tokens, weight),
                  WF_EUNSUPPORTED, "in head: linear_cross_entropy: the plan moves logits"));
-    head->base.hooks = planned;
+    NEED(wf_nn_hook_remove(head, &hooks));
     head->bias = wf_nn_parameter_new(r->ctx, 1, &vocabulary, false);
     GOOD(refused(rank, r->ctx, wf_nn_gpt_loss(r->model, tokens, tokens, weight),
                  WF_EUNSUPPORTED, "the head has a bias"));

@@ -174,16 +174,17 @@ static wf_status compare_gradients(model_rank *r, const reference *ref, distance
 
 /* Every step sees the same batch. */
 static wf_status read_batch(void *self, int64_t step, int64_t first, int64_t count,
-                            int64_t length, int32_t *tokens, int32_t *targets, wf_error *error)
+                            void *const *field, wf_error *error)
 {
     const reference *ref = self;
-    size_t bytes = (size_t)(count * length) * sizeof *tokens;
+    int64_t length = ref->tokens.dim[1];
+    size_t bytes = (size_t)(count * length) * sizeof(int32_t);
 
     (void)step;
-    if (length != ref->tokens.dim[1] || first + count > ref->tokens.dim[0])
+    if (first + count > ref->tokens.dim[0])
         return wf_error_set(error, WF_EINVAL, "sequences that the file does not have");
-    memcpy(tokens, (const int32_t *)ref->tokens.data + first * length, bytes);
-    memcpy(targets, (const int32_t *)ref->targets.data + first * length, bytes);
+    memcpy(field[0], (const int32_t *)ref->tokens.data + first * length, bytes);
+    memcpy(field[1], (const int32_t *)ref->targets.data + first * length, bytes);
     return WF_OK;
 }
 
@@ -242,7 +243,7 @@ static void settings(reference *ref)
     ref->train = (wf_par_train_options){
         .global_batch = ref->tokens.dim[0],
         .micro_batch = 1,
-        .seq_len = ref->tokens.dim[1],
+        .field = WF_PAR_GPT_FIELDS(ref->tokens.dim[1]),
         .clip = (float)safetensors_number(f, "clip_grad"),
         .optimizer = {.method = WF_NN_ADAMW,
                       .beta1 = (float)safetensors_number(f, "beta1"),

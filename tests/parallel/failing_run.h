@@ -33,10 +33,9 @@ typedef struct trial {
     bool victim_leaves;     /* after the model is built, content */
     int64_t skipped_step;   /* 0: none */
     /* NULL: nothing unusual */
-    wf_tensor *(*loss)(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                       float weight);
-    wf_status (*read)(void *self, int64_t step, int64_t first, int64_t count, int64_t length,
-                      int32_t *tokens, int32_t *targets, wf_error *error);
+    wf_par_loss_function *loss;
+    wf_status (*read)(void *self, int64_t step, int64_t first, int64_t count,
+                      void *const *field, wf_error *error);
     /* called after each step; false ends the rank */
     bool (*after)(struct trial *trial, wf_par *par, wf_par_trainer *trainer, int64_t step);
 
@@ -52,10 +51,13 @@ typedef struct trial {
 static _Thread_local int this_rank = -1;
 
 static inline wf_status count_up(void *self, int64_t step, int64_t first, int64_t count,
-                                 int64_t length, int32_t *tokens, int32_t *targets,
-                                 wf_error *error)
+                                 void *const *field, wf_error *error)
 {
-    (void)self, (void)error;
+    const trial *t = self;
+    int64_t length = this_rank == t->victim && t->victim_seq_len ? t->victim_seq_len : 8;
+    int32_t *tokens = field[0], *targets = field[1];
+
+    (void)error;
     for (int64_t i = 0; i < count * length; i++) {
         tokens[i] = (int32_t)((7 * step + 11 * (first + i / length) + i % length) % 61);
         targets[i] = (tokens[i] + 1) % 61;
@@ -70,7 +72,7 @@ static inline void train(trial *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
     wf_par_train_options options = {
         .global_batch = 4,
         .micro_batch = 1,
-        .seq_len = victim && t->victim_seq_len ? t->victim_seq_len : 8,
+        .field = WF_PAR_GPT_FIELDS(victim && t->victim_seq_len ? t->victim_seq_len : 8),
         .clip = 1,
         .optimizer = {WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0.1f},
         .schedule = {.lr = 1e-2, .min_lr = 1e-3, .warmup = 1, .steps = 10},

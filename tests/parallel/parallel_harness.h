@@ -39,12 +39,15 @@ typedef struct training {
     char inexact[WF_INEXACT]; /* what wf_par_inexact says, or "" */
 } training;
 
-/* Sequences that count up by 1 to 7, with a wrong token here and there. */
+/* Sequences that count up by 1 to 7, with a wrong token here and there; self is NULL, or how long
+   they are. */
 static inline wf_status count_up(void *self, int64_t step, int64_t first, int64_t count,
-                                 int64_t length, int32_t *tokens, int32_t *targets,
-                                 wf_error *error)
+                                 void *const *field, wf_error *error)
 {
-    (void)self, (void)error;
+    int64_t length = self ? *(const int64_t *)self : TOKENS;
+    int32_t *tokens = field[0], *targets = field[1];
+
+    (void)error;
     for (int64_t s = 0; s < count; s++) {
         int64_t seq = first + s, by = 1 + (seq + step) % 7;
 
@@ -74,7 +77,7 @@ static inline training new_training(wf_nn_arch arch, int64_t kv_heads, int64_t g
                   .ffn = 4 * WIDTH},
         .layout = {.tp = 1, .dp = 1, .seed = 7},
         .options = {.global_batch = global_batch,
-                    .seq_len = TOKENS,
+                    .field = WF_PAR_GPT_FIELDS(TOKENS),
                     .clip = 1,
                     .optimizer = {WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0.1f},
                     .schedule = {.lr = 1e-2, .min_lr = 1e-3, .warmup = 3, .steps = MAX_STEPS},
@@ -134,8 +137,8 @@ static inline void keep_digest(training *t, part *p, wf_par_trainer *trainer)
 
 static inline wf_status train_steps(part *p, wf_par_trainer *trainer)
 {
-    const wf_par_data data = {.read = count_up};
     training *t = p->arg;
+    const wf_par_data data = {count_up, &t->options.field[0].dim[0].size};
 
     if (t->watch)
         GOOD(t->watch(t, p->rank, p->par, p->gpt, 0));

@@ -133,7 +133,7 @@ static wf_status loss_now(wf_par_trainer *trainer, float *loss)
 {
     const wf_par_data data = {.read = count_up};
 
-    return wf_par_evaluate(trainer, 1, &data, loss);
+    return wf_par_evaluate(trainer, 1, &data, NULL, loss);
 }
 
 static wf_status open_first(const char *dir, wf_rank *rank, wf_par_checkpoint **c)

@@ -4,7 +4,7 @@
  */
 #include "kernels/ops.h"
 #include "parallel/checkpoint/commit_internal.h"
-#include "parallel/train/train_internal.h"
+#include "parallel/train/train.h"
 #include "tests/parallel/checkpoint_trial.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -247,7 +247,7 @@ static wf_status every_call_fails(trial *t, wf_rank *rank, wf_par_trainer *train
     GOOD(wf_par_saver_save(saver, t->again ? NEW : OLD, &rank->error));
     wf_par_saver_close(saver);
     if (t->again) /* the same step, and other values */
-        GOOD(wf_init_fill(wf_par_trainer_trained(trainer).parameter[0]->tensor, 1));
+        GOOD(wf_init_fill(wf_par_trainer_state(trainer).parameter[0]->tensor, 1));
     saver = wf_par_saver_open(trainer, &faulty);
     for (int64_t k = 0; fired; k++) {
         status = fail_once(t, rank, saver, k, &fired);
@@ -312,7 +312,7 @@ static wf_status save_spoiled(trial *t, wf_rank *rank, wf_par_trainer *trainer)
 
     GOOD(wf_par_saver_save(saver, OLD, &rank->error));
     GOOD(wf_par_saver_finish(saver, &rank->error));
-    GOOD(wf_init_fill(wf_par_trainer_trained(trainer).parameter[0]->tensor, INFINITY));
+    GOOD(wf_init_fill(wf_par_trainer_state(trainer).parameter[0]->tensor, INFINITY));
     status = wf_par_saver_save(saver, NEW, &error);
     if (status == WF_OK)
         status = wf_par_saver_finish(saver, &error);

@@ -73,12 +73,12 @@ static wf_status save_and_load(trial *t, wf_rank *rank, wf_par_trainer *trainer)
 }
 
 static wf_status slow_data(void *self, int64_t step, int64_t first, int64_t count,
-                           int64_t length, int32_t *tokens, int32_t *targets, wf_error *error)
+                           void *const *field, wf_error *error)
 {
     slow *s = self;
 
     nap(&s->data);
-    return count_up(NULL, step, first, count, length, tokens, targets, error);
+    return count_up(NULL, step, first, count, field, error);
 }
 
 static wf_status train_and_export(part *p, wf_par_trainer *trainer)

@@ -50,8 +50,7 @@ static void longer_sequences_on_one_rank(void)
 }
 
 /* The same loss, but rank 1 has summed another tensor over its group on the way. */
-static wf_tensor *sum_on_the_way(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                                 float weight)
+static wf_tensor *sum_on_the_way(wf_nn_module *model, const wf_par_batch *batch)
 {
     wf_context *ctx = model->ctx;
     wf_mesh *mesh = wf_mesh_of(ctx);
@@ -64,7 +63,7 @@ static wf_tensor *sum_on_the_way(wf_nn_module *model, wf_tensor *tokens, wf_tens
         memset(x->data, 0, (size_t)wf_tensor_local_count(x) * sizeof(float));
     if (!wf_redistribute(x, NULL))
         return NULL;
-    return wf_par_gpt_loss(model, tokens, targets, weight);
+    return wf_par_gpt_loss(model, batch);
 }
 
 static void another_tensor_on_one_rank(void)
@@ -90,22 +89,21 @@ static void rank_leaves_early(void)
     CU_ASSERT(t.seconds < 5);
 }
 
-static int64_t first_sequence(const wf_tensor *tokens)
+static int64_t first_sequence(const wf_tensor *rows)
 {
-    wf_sequences sequences = wf_context_sequences(tokens->ctx);
+    wf_sequences sequences = wf_context_sequences(rows->ctx);
 
-    return wf_sequence_of(&sequences, tokens->start[0]);
+    return wf_sequence_of(&sequences, rows->start[0]);
 }
 
 /* Sequence 3 is the second micro-step of data-parallel rank 1. */
-static wf_tensor *fail_in_micro_step(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                                     float weight)
+static wf_tensor *fail_in_micro_step(wf_nn_module *model, const wf_par_batch *batch)
 {
     wf_context *ctx = model->ctx;
 
-    if (wf_context_rank(ctx) == 2 && first_sequence(tokens) == 3)
+    if (wf_context_rank(ctx) == 2 && first_sequence(batch->tensor[0]) == 3)
         wf_fail(ctx, WF_EINVAL, "the cat sat on sequence 3");
-    return wf_par_gpt_loss(model, tokens, targets, weight);
+    return wf_par_gpt_loss(model, batch);
 }
 
 static void rank_fails_in_a_micro_step(void)
@@ -119,11 +117,11 @@ static void rank_fails_in_a_micro_step(void)
 }
 
 static wf_status broken_disk(void *self, int64_t step, int64_t first, int64_t count,
-                             int64_t length, int32_t *tokens, int32_t *targets, wf_error *error)
+                             void *const *field, wf_error *error)
 {
     if (this_rank == 1 && step == 2)
         return wf_error_set(error, WF_EIO, "cannot read data file cat.txt: Input/output error");
-    return count_up(self, step, first, count, length, tokens, targets, error);
+    return count_up(self, step, first, count, field, error);
 }
 
 static void data_fail_on_one_rank(void)
@@ -139,33 +137,31 @@ static void data_fail_on_one_rank(void)
 }
 
 /* Of plain ops, which take any gradient. */
-static wf_tensor *plain_loss(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                             float weight)
+static wf_tensor *plain_loss(wf_nn_module *model, const wf_par_batch *batch)
 {
     wf_nn_gpt *m = (wf_nn_gpt *)model;
 
-    (void)weight;
-    return wf_nn_cross_entropy(m->loss, wf_nn_gpt_logits(m, tokens), targets);
+    return wf_nn_cross_entropy(m->loss,
+                               wf_nn_gpt_logits(m, wf_par_batch_tensor(batch, "tokens")),
+                               wf_par_batch_tensor(batch, "targets"));
 }
 
 /* Step 2 has an infinite loss, in one sequence. */
-static wf_tensor *explode(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                          float weight)
+static wf_tensor *explode(wf_nn_module *model, const wf_par_batch *batch)
 {
     wf_context *ctx = model->ctx;
-    bool bad = wf_context_step(ctx) == 2 && first_sequence(tokens) == 1;
-    wf_tensor *loss = plain_loss(model, tokens, targets, weight);
+    bool bad = wf_context_step(ctx) == 2 && first_sequence(batch->tensor[0]) == 1;
+    wf_tensor *loss = plain_loss(model, batch);
 
     return bad ? wf_scale(loss, INFINITY) : loss;
 }
 
 /* The loss of step 2 is finite, and its gradient is not: 1e30 x 1e30 x 0 backwards. */
-static wf_tensor *explode_backward(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                                   float weight)
+static wf_tensor *explode_backward(wf_nn_module *model, const wf_par_batch *batch)
 {
     wf_context *ctx = model->ctx;
-    bool bad = wf_context_step(ctx) == 2 && first_sequence(tokens) == 1;
-    wf_tensor *loss = plain_loss(model, tokens, targets, weight);
+    bool bad = wf_context_step(ctx) == 2 && first_sequence(batch->tensor[0]) == 1;
+    wf_tensor *loss = plain_loss(model, batch);
 
     return bad ? wf_scale(wf_scale(wf_scale(loss, 0), 1e30f), 1e30f) : loss;
 }
@@ -189,8 +185,7 @@ static bool digest_after(trial *t, wf_par *par, wf_par_trainer *trainer, int64_t
 
 static void not_finite(void)
 {
-    static wf_tensor *(*const losses[])(wf_nn_module *, wf_tensor *, wf_tensor *,
-                                        float) = {explode, explode_backward};
+    static wf_par_loss_function *const losses[] = {explode, explode_backward};
     trial without = {.tp = 2,
                      .dp = 2,
                      .steps = 3,
@@ -220,26 +215,23 @@ static void not_finite(void)
 }
 
 /* From step 2 on a weight of block 0 is what it must not be. */
-static wf_tensor *spoil(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                        float weight, float value)
+static wf_tensor *spoil(wf_nn_module *model, const wf_par_batch *batch, float value)
 {
     wf_nn_block *block = (wf_nn_block *)((wf_nn_gpt *)model)->block[0];
 
     if (wf_context_step(model->ctx) == 2)
         wf_init_fill(((wf_nn_linear *)block->mlp->down)->weight->tensor, value);
-    return wf_par_gpt_loss(model, tokens, targets, weight);
+    return wf_par_gpt_loss(model, batch);
 }
 
-static wf_tensor *spoil_parameter(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                                  float weight)
+static wf_tensor *spoil_parameter(wf_nn_module *model, const wf_par_batch *batch)
 {
-    return spoil(model, tokens, targets, weight, NAN);
+    return spoil(model, batch, NAN);
 }
 
-static wf_tensor *overflow_result(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                                  float weight)
+static wf_tensor *overflow_result(wf_nn_module *model, const wf_par_batch *batch)
 {
-    return spoil(model, tokens, targets, weight, 3e38f);
+    return spoil(model, batch, 3e38f);
 }
 
 static void tensor_and_layer_are_named(void)
@@ -297,14 +289,13 @@ static void forgotten_borders(void)
 }
 
 /* Step 2: inside of block 0, while block 1 is being gathered. */
-static wf_tensor *break_block(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                              float weight)
+static wf_tensor *break_block(wf_nn_module *model, const wf_par_batch *batch)
 {
     wf_nn_block *block = (wf_nn_block *)((wf_nn_gpt *)model)->block[0];
 
     if (wf_context_rank(model->ctx) == 2 && wf_context_step(model->ctx) == 2)
         block->attn->head_dim = 5;
-    return wf_par_gpt_loss(model, tokens, targets, weight);
+    return wf_par_gpt_loss(model, batch);
 }
 
 static void rank_fails_while_units_are_gathered(void)
@@ -328,13 +319,12 @@ static void rank_fails_while_units_are_gathered(void)
     }
 }
 
-static wf_tensor *break_all(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                            float weight)
+static wf_tensor *break_all(wf_nn_module *model, const wf_par_batch *batch)
 {
     wf_nn_block *block = (wf_nn_block *)((wf_nn_gpt *)model)->block[0];
 
     block->attn->head_dim = wf_context_step(model->ctx) == 2 ? 5 : 4;
-    return wf_par_gpt_loss(model, tokens, targets, weight);
+    return wf_par_gpt_loss(model, batch);
 }
 
 /* Every rank meets the same error with gathers under way, and forgets it: what is under way ends
@@ -362,39 +352,26 @@ static void all_fail_and_go_on(void)
     }
 }
 
-/* The hooks of block 0 on the rank that fails: the plan's own, and a mark that fails. */
-static _Thread_local const wf_nn_hooks *behind;
-
+/* A hook of block 0 on the rank that fails: it puts one on the tape, which fails. */
 static wf_status stumble(void *arg)
 {
     return wf_fail(arg, WF_EINVAL, "the cat sat on the tape");
 }
 
-static void enter_and_hook(void *self, wf_nn_module *m)
+static void add_tape_hook(void *self, wf_nn_module *m)
 {
     (void)self;
-    behind->enter(behind->self, m);
     wf_tape_hook(m->ctx, stumble, m->ctx);
 }
 
-static void only_leave(void *self, wf_nn_module *m)
-{
-    (void)self;
-    behind->leave(behind->self, m);
-}
-
 /* In backward, when the gradients of block 1 are being summed and block 0 is through. */
-static wf_tensor *break_backward(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                                 float weight)
+static wf_tensor *break_backward(wf_nn_module *model, const wf_par_batch *batch)
 {
-    static const wf_nn_hooks hooks = {.enter = enter_and_hook, .leave = only_leave};
-    wf_nn_module *block = ((wf_nn_gpt *)model)->block[0];
+    static const wf_nn_hooks hooks = {.enter = add_tape_hook};
 
-    if (wf_context_rank(model->ctx) == 1) {
-        behind = block->hooks != &hooks ? block->hooks : behind;
-        block->hooks = &hooks;
-    }
-    return wf_par_gpt_loss(model, tokens, targets, weight);
+    if (wf_context_rank(model->ctx) == 1)
+        wf_nn_hook_add(((wf_nn_gpt *)model)->block[0], &hooks);
+    return wf_par_gpt_loss(model, batch);
 }
 
 static void rank_fails_while_gradients_are_summed(void)

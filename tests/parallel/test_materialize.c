@@ -189,7 +189,7 @@ static wf_status memory_is_bounded(part *p)
 static wf_status held(part *p)
 {
     static const wf_par_train_options options = {.global_batch = 4,
-                                                 .seq_len = 8,
+                                                 .field = WF_PAR_GPT_FIELDS(8),
                                                  .optimizer = {WF_NN_SGD, 0, 0, 0, 0},
                                                  .schedule = {.lr = 1, .steps = 9},
                                                  .loss = wf_par_gpt_loss};

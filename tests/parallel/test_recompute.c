@@ -78,7 +78,7 @@ static void share_weights(wf_nn_gpt *model)
     }
 }
 
-/* Parameters of three and four uses: gradients are added in the order of forward. */
+/* Parameters of three and six uses: gradients are added in the order of forward. */
 static void many_uses(void)
 {
     static const row shared[] = {
@@ -91,14 +91,14 @@ static void many_uses(void)
         {"hybrid_shard", .tp = 1, .dp = 4, .group = 2, .micro = 1, .recompute = "block"},
     };
 
-    for (int64_t layers = 3; layers <= 4; layers++) {
+    for (int64_t layers = 3; layers <= 6; layers += 3) {
         training kept = new_training(WF_NN_LLAMA, 3, BATCH);
 
         kept.steps = 2;
         kept.model.layers = layers;
         kept.change = share_weights;
         if (train(&kept))
-            check_rows(&kept, shared, sizeof shared / sizeof *shared, layers == 4 ? 2 : 1);
+            check_rows(&kept, shared, sizeof shared / sizeof *shared, layers == 6 ? 2 : 1);
     }
 }
 

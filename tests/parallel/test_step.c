@@ -18,11 +18,11 @@ static wf_status evaluate_and_train(part *p, wf_par_trainer *trainer)
     losses mine = {0, 0, 0}, *out = p->arg;
     wf_par_step result;
 
-    GOOD(wf_par_evaluate(trainer, 2, &data, &mine.before));
+    GOOD(wf_par_evaluate(trainer, 2, &data, NULL, &mine.before));
     NEED(wf_context_is_training(p->ctx));
     GOOD(wf_par_train_step(trainer, 1, &data, &result));
     mine.trained = result.loss;
-    GOOD(wf_par_evaluate(trainer, 2, &data, &mine.after));
+    GOOD(wf_par_evaluate(trainer, 2, &data, NULL, &mine.after));
     if (rank->index == 0)
         *out = mine;
     return WF_OK;

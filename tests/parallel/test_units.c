@@ -132,17 +132,17 @@ static void wrap_policies(void)
 }
 
 static wf_status read_zeros(void *self, int64_t step, int64_t first, int64_t count,
-                            int64_t length, int32_t *tokens, int32_t *targets, wf_error *error)
+                            void *const *field, wf_error *error)
 {
     (void)self, (void)step, (void)first, (void)error;
-    memset(tokens, 0, (size_t)(count * length) * sizeof *tokens);
-    memset(targets, 0, (size_t)(count * length) * sizeof *targets);
+    for (int i = 0; i < 2; i++)
+        memset(field[i], 0, (size_t)(count * TOKENS) * sizeof(int32_t));
     return WF_OK;
 }
 
 static const wf_par_train_options training = {.global_batch = 4,
                                               .micro_batch = 1,
-                                              .seq_len = TOKENS,
+                                              .field = WF_PAR_GPT_FIELDS(TOKENS),
                                               .optimizer = {WF_NN_SGD, 0, 0, 0, 0},
                                               .schedule = {.lr = 1, .steps = 9},
                                               .loss = wf_par_gpt_loss};

@@ -27,13 +27,12 @@ static const row rows[] = {
 enum { ROWS = sizeof rows / sizeof *rows };
 
 typedef bool runs(const wf_tensor *tokens, int64_t layer);
-typedef wf_tensor *loss_function(wf_nn_module *m, wf_tensor *tokens, wf_tensor *targets,
-                                 float weight);
 
 /* The loss of a GPT of which only some layers run. */
-static wf_tensor *loss_of(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                          float weight, runs *run)
+static wf_tensor *loss_of(wf_nn_module *model, const wf_par_batch *batch, runs *run)
 {
+    wf_tensor *tokens = wf_par_batch_tensor(batch, "tokens");
+    wf_tensor *targets = wf_par_batch_tensor(batch, "targets");
     wf_nn_gpt *m = (wf_nn_gpt *)model;
     const char *outside = wf_nn_enter(m);
     wf_tensor *x = wf_nn_call(m->embed, tokens), *loss;
@@ -43,8 +42,8 @@ static wf_tensor *loss_of(wf_nn_module *model, wf_tensor *tokens, wf_tensor *tar
     for (int64_t i = 0; i < m->layers; i++)
         if (run(tokens, i))
             x = wf_nn_call(m->block[i], x);
-    loss =
-        wf_nn_linear_cross_entropy(m->head, m->loss, wf_nn_call(m->norm, x), targets, weight);
+    loss = wf_nn_linear_cross_entropy(m->head, m->loss, wf_nn_call(m->norm, x), targets,
+                                      wf_par_batch_weight(batch, targets));
     wf_nn_leave(m, outside, 1, &loss);
     return loss;
 }
@@ -55,9 +54,9 @@ static bool but_the_last(const wf_tensor *tokens, int64_t layer)
     return layer != LAYERS - 1 && layer != LAYERS / 2;
 }
 
-static wf_tensor *unused(wf_nn_module *m, wf_tensor *tokens, wf_tensor *targets, float weight)
+static wf_tensor *unused(wf_nn_module *m, const wf_par_batch *batch)
 {
-    return loss_of(m, tokens, targets, weight, but_the_last);
+    return loss_of(m, batch, but_the_last);
 }
 
 static bool by_step(const wf_tensor *tokens, int64_t layer)
@@ -65,9 +64,9 @@ static bool by_step(const wf_tensor *tokens, int64_t layer)
     return (layer + wf_context_step(tokens->ctx)) % 3 != 0;
 }
 
-static wf_tensor *dropped(wf_nn_module *m, wf_tensor *tokens, wf_tensor *targets, float weight)
+static wf_tensor *dropped(wf_nn_module *m, const wf_par_batch *batch)
 {
-    return loss_of(m, tokens, targets, weight, by_step);
+    return loss_of(m, batch, by_step);
 }
 
 /* Of every batch, the second half goes without the odd layers, and the first without every third. */
@@ -79,12 +78,12 @@ static bool by_half(const wf_tensor *tokens, int64_t layer)
                                                                     : layer % 2 == 0;
 }
 
-static wf_tensor *halved(wf_nn_module *m, wf_tensor *tokens, wf_tensor *targets, float weight)
+static wf_tensor *halved(wf_nn_module *m, const wf_par_batch *batch)
 {
-    return loss_of(m, tokens, targets, weight, by_half);
+    return loss_of(m, batch, by_half);
 }
 
-static training make_training(wf_nn_arch arch, loss_function *loss, int micro)
+static training make_training(wf_nn_arch arch, wf_par_loss_function *loss, int micro)
 {
     training t = new_training(arch, 3, BATCH);
 
@@ -131,7 +130,7 @@ static wf_status bound(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model
 
 static void given_back(void)
 {
-    static loss_function *const losses[] = {unused, dropped, halved};
+    static wf_par_loss_function *const losses[] = {unused, dropped, halved};
 
     for (int i = 0; i < 3; i++) {
         training t = on_row(make_training(WF_NN_LLAMA, losses[i], 2), &rows[0]);

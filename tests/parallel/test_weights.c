@@ -100,17 +100,16 @@ static wf_tensor *merged(net *m)
     return border(wf_add(wf_nn_use(m, m->fixed), wf_scale(wf_linear(up, down), 0.6f)));
 }
 
-static wf_tensor *loss_of_net(wf_nn_module *model, wf_tensor *tokens, wf_tensor *targets,
-                              float weight)
+static wf_tensor *loss_of_net(wf_nn_module *model, const wf_par_batch *batch)
 {
     net *m = (net *)model;
     const char *outside = wf_nn_enter(m);
-    wf_tensor *y = wf_nn_call(m->embed, tokens);
+    wf_tensor *y = wf_nn_call(m->embed, wf_par_batch_tensor(batch, "tokens"));
 
-    (void)weight;
     y = wf_linear(y, normed(m));
     y = wf_gelu(wf_bias_add(y, border(wf_scale(wf_nn_use(m, m->bias), 1.7f))));
-    y = wf_nn_cross_entropy(m->loss, wf_linear(y, merged(m)), targets);
+    y = wf_nn_cross_entropy(m->loss, wf_linear(y, merged(m)),
+                            wf_par_batch_tensor(batch, "targets"));
     wf_nn_leave(m, outside, 1, &y);
     return y;
 }

@@ -131,7 +131,7 @@ static wf_status begin_inside(transfer *t, wf_error *error)
     }
     t->inner.work = wf_mpi_copy_inside;
     t->inner.owner = t;
-    return threads->exposure->expose(inner, &t->inner, error);
+    return threads->direct->begin(inner, &t->inner, error);
 }
 
 /* A message to another process has no part inside. */

@@ -9,7 +9,7 @@
 
 enum { BUSY_NS = 100000, IDLE_NS = 50000000 };
 
-/* Sleeps for so long, or until poked. */
+/* Sleeps for so long, or until woken. */
 static void nap(mpi_world *w, long ns)
 {
     struct timespec until;

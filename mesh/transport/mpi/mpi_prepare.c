@@ -55,7 +55,7 @@ static char *incoming(const wf_exchange *x, int member, size_t *bytes)
 wf_status wf_mpi_copy_inside(const wf_exchange *inner, int share, int64_t piece,
                              wf_error *error)
 {
-    const wf_exposure *memory = wf_mpi_host.threads->exposure;
+    const wf_direct_access *memory = wf_mpi_host.threads->direct;
     const transfer *to = memory->owner(inner, share);
     int receiver = to->comm->base.rank;
 

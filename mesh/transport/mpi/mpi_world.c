@@ -12,6 +12,7 @@ enum { MOST_TAGS = 1 << 20, STUCK_NS = 200000000 };
 
 wf_plugin_host wf_mpi_host;
 static bool ours;
+static void (*leave)(void); /* of the last world: wf_world_options */
 static _Atomic bool ended_badly;
 
 uint64_t wf_mpi_hash(uint64_t seed, uint64_t word)
@@ -22,12 +23,13 @@ uint64_t wf_mpi_hash(uint64_t seed, uint64_t word)
     return x ^ (x >> 29);
 }
 
-/* All processes are waited for, and the watch is over. */
+/* All processes are waited for, and the failure detector has ended. */
 static void finalise(void)
 {
     if (!ours || ended_badly)
         return;
-    wf_mpi_host.leave();
+    if (leave)
+        leave();
     MPI_Finalize();
 }
 
@@ -129,7 +131,7 @@ static wf_status world_start(mpi_world *w, int ranks, wf_error *error)
 
     MPI_Comm_rank(MPI_COMM_WORLD, &w->process);
     w->ranks = ranks;
-    w->here = ranks / w->processes;
+    w->local_size = ranks / w->processes;
     w->finished = calloc((size_t)ranks, sizeof *w->finished);
     if (!w->finished)
         return wf_mpi_host.error_set(error, WF_ENOMEM, "no memory for a world of %d ranks",
@@ -142,13 +144,14 @@ static wf_status world_start(mpi_world *w, int ranks, wf_error *error)
     return wf_mpi_open_slots(w, error);
 }
 
-static wf_status open_world(int ranks, bool own_cores, void **world, wf_error *error)
+/* Processes have the cores that their launcher gives them. */
+static wf_status open_world(const wf_world_options *options, void **world, wf_error *error)
 {
     wf_status status = initialise(error);
-    int processes = 1;
+    int processes = 1, ranks = options->ranks;
     mpi_world *w;
 
-    (void)own_cores; /* processes have the cores that their launcher gives them */
+    leave = options->leave;
     if (status == WF_OK) {
         MPI_Comm_size(MPI_COMM_WORLD, &processes);
         status = check_size(ranks, processes, error);
@@ -413,7 +416,9 @@ const wf_transport wf_transport_mpi = {.name = "mpi",
                                        .moves = true,
                                        .open = open_world,
                                        .close = close_world,
-                                       .seat = wf_mpi_seat,
+                                       .processes = wf_mpi_processes,
+                                       .gather = wf_mpi_gather,
+                                       .place = wf_mpi_place,
                                        .share = share,
                                        .settle = settle,
                                        .cause = cause,

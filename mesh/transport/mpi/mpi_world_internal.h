@@ -1,5 +1,5 @@
 /*
- * mesh/transport/mpi/mpi_world_internal.h - the transport between processes: each runs `here` ranks of the world
+ * mesh/transport/mpi/mpi_world_internal.h - the transport between processes: each runs `local_size` ranks of the world
  * as threads, one or many. What members of one process owe each other goes through the threads
  * transport (a group that lies in one process is a group of threads and nothing else); what crosses
  * processes goes over MPI, from rank to rank.
@@ -63,7 +63,7 @@ typedef struct notice {
 
 typedef struct mpi_world {
     MPI_Comm comm;
-    int processes, process, ranks, here;
+    int processes, process, ranks, local_size;
     int *process_of; /* [ranks] which runs each */
     int first;       /* rank of this process */
     int polls;       /* before a wait begins to sleep */
@@ -147,11 +147,12 @@ static inline mpi_comm *wf_mpi_of(wf_comm *comm)
 
 uint64_t wf_mpi_hash(uint64_t seed, uint64_t word);
 
-/* ---- mpi_seat.c ---- */
+/* ---- mpi_place.c ---- */
 
-/* Which ranks run here; opens their world of threads. */
-wf_status wf_mpi_seat(void *world, const wf_seating_wish *wish, wf_seating *out,
-                      wf_error *error);
+/* wf_transport's calls of these names; place opens the world of threads of the ranks here. */
+wf_status wf_mpi_processes(void *world, wf_processes *processes, wf_error *error);
+wf_gather_call wf_mpi_gather;
+wf_status wf_mpi_place(void *world, const wf_local_ranks *ranks, wf_error *error);
 
 /* ---- mpi_heads.c, under the lock ---- */
 
@@ -163,7 +164,7 @@ void wf_mpi_close_slots(mpi_world *w);
 void wf_mpi_progress(mpi_world *w);
 
 /* The world has failed, here or elsewhere: all ranks here shall return. The first cause stays; the
-   host's watch brings it to the other processes (mesh/health/failure_detector.h). */
+   host's failure detector brings it to the other processes (mesh/health/failure_detector.h). */
 void wf_mpi_abort(mpi_world *w, int culprit, const wf_error *cause);
 
 void wf_mpi_tell_finished(mpi_world *w, int rank);

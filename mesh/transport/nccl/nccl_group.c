@@ -69,7 +69,8 @@ void wf_nccl_close_rank(nccl_rank *r)
     int device = 0;
 
     cudaGetDevice(&device);
-    for (int i = 0; r == w->rank && i < w->here; i++) { /* before the first one is ended */
+    for (int i = 0; r == w->rank && i < w->local_size;
+         i++) { /* before the first one is ended */
         if (w->rank[i].open)
             cudaSetDevice(w->rank[i].ordinal);
         finalize_comms(&w->rank[i]);

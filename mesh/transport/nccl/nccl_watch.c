@@ -96,7 +96,7 @@ static void *watch(void *opaque)
         if (w->stop)
             break;
         pthread_mutex_unlock(&w->lock);
-        for (int i = 0; i < w->here; i++) {
+        for (int i = 0; i < w->local_size; i++) {
             pthread_mutex_lock(&w->rank[i].lock);
             look(&w->rank[i]);
             pthread_mutex_unlock(&w->rank[i].lock);

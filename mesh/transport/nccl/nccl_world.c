@@ -119,19 +119,19 @@ static wf_status open_alone(int ranks, wf_error *error)
     return WF_OK;
 }
 
-static wf_status open_below(nccl_world *w, int ranks, bool own_cores, wf_error *error)
+static wf_status open_below(nccl_world *w, const wf_world_options *options, wf_error *error)
 {
     const char *kind = wf_nccl_host.launcher.kind;
 
     if (strcmp(kind, "torchrun") == 0)
-        return open_alone(ranks, error);
+        return open_alone(options->ranks, error);
     w->below = wf_nccl_host.transport_find(kind, error);
-    return w->below ? w->below->open(ranks, own_cores, &w->below_world, error) : error->code;
+    return w->below ? w->below->open(options, &w->below_world, error) : error->code;
 }
 
 static void world_free(nccl_world *w)
 {
-    for (int i = 0; w->rank && i < w->here; i++) {
+    for (int i = 0; w->rank && i < w->local_size; i++) {
         wf_nccl_close_rank(&w->rank[i]);
         pthread_mutex_destroy(&w->rank[i].lock);
     }
@@ -143,7 +143,7 @@ static void world_free(nccl_world *w)
     free(w);
 }
 
-static wf_status open_world(int ranks, bool own_cores, void **world, wf_error *error)
+static wf_status open_world(const wf_world_options *options, void **world, wf_error *error)
 {
     const char *patience = getenv("WEFT_NCCL_TIMEOUT");
     double seconds = patience ? strtod(patience, NULL) : 0;
@@ -152,14 +152,14 @@ static wf_status open_world(int ranks, bool own_cores, void **world, wf_error *e
 
     if (status == WF_OK && !(w = calloc(1, sizeof *w)))
         status = wf_nccl_host.error_set(error, WF_ENOMEM, "no memory for a world of %d ranks",
-                                        ranks);
+                                        options->ranks);
     if (status != WF_OK)
         return status;
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->wake, NULL);
-    w->ranks = ranks;
+    w->ranks = options->ranks;
     w->patience = (int64_t)((seconds > 0 ? seconds : PATIENCE_SECONDS) * 1e9);
-    status = open_below(w, ranks, own_cores, error);
+    status = open_below(w, options, error);
     if (status != WF_OK) {
         world_free(w);
         return status;
@@ -168,39 +168,41 @@ static wf_status open_world(int ranks, bool own_cores, void **world, wf_error *e
     return WF_OK;
 }
 
-/* Where the world below does not say: all ranks are threads of this process, or it is one. */
-static wf_status seat_alone(const nccl_world *w, wf_seating *out, wf_error *error)
+/* Where nothing is below, NCCL has yet to find the hosts. */
+static wf_status processes(void *opaque, wf_processes *out, wf_error *error)
 {
-    int n = w->below ? w->ranks : 1;
+    nccl_world *w = opaque;
+    const wf_launcher *l = &wf_nccl_host.launcher;
 
-    *out = (wf_seating){.n = n, .sharing = n, .local = 1};
-    out->rank = malloc((size_t)n * sizeof *out->rank);
-    out->seat = malloc((size_t)n * sizeof *out->seat);
-    if (!out->rank || !out->seat)
-        return wf_nccl_host.error_set(error, WF_ENOMEM, "no memory for %d ranks", n);
-    for (int i = 0; i < n; i++) {
-        out->rank[i] = w->below ? i : wf_nccl_host.launcher.process;
-        out->seat[i] = w->below ? i : wf_nccl_host.launcher.local_process;
-    }
+    if (w->below && w->below->processes)
+        return w->below->processes(w->below_world, out, error);
+    *out = w->below ? (wf_processes){.n = 1}
+                    : (wf_processes){.n = l->processes, .mine = l->process, .host = l->process};
     return WF_OK;
 }
 
-static wf_status seat(void *opaque, const wf_seating_wish *wish, wf_seating *out,
-                      wf_error *error)
+static wf_status gather(void *opaque, const void *mine, size_t bytes, char **all, size_t *begin,
+                        wf_error *error)
 {
     nccl_world *w = opaque;
-    wf_status status = w->below && w->below->seat
-                           ? w->below->seat(w->below_world, wish, out, error)
-                           : seat_alone(w, out, error);
+
+    return w->below->gather(w->below_world, mine, bytes, all, begin, error);
+}
+
+static wf_status place(void *opaque, const wf_local_ranks *ranks, wf_error *error)
+{
+    nccl_world *w = opaque;
+    wf_status status =
+        w->below && w->below->place ? w->below->place(w->below_world, ranks, error) : WF_OK;
 
     if (status != WF_OK)
         return status;
-    w->rank = calloc((size_t)out->n, sizeof *w->rank);
+    w->rank = calloc((size_t)ranks->n, sizeof *w->rank);
     if (!w->rank)
-        return wf_nccl_host.error_set(error, WF_ENOMEM, "no memory for %d ranks", out->n);
-    w->here = out->n;
-    for (int i = 0; i < w->here; i++) {
-        w->rank[i] = (nccl_rank){.world = w, .index = out->rank[i]};
+        return wf_nccl_host.error_set(error, WF_ENOMEM, "no memory for %d ranks", ranks->n);
+    w->local_size = ranks->n;
+    for (int i = 0; i < w->local_size; i++) {
+        w->rank[i] = (nccl_rank){.world = w, .index = ranks->rank[i]};
         pthread_mutex_init(&w->rank[i].lock, NULL);
     }
     return WF_OK;
@@ -236,7 +238,7 @@ static void fail(void *opaque, int culprit, const wf_error *why, bool lost)
         w->below->fail(w->below_world, culprit, why, lost);
     if (!*why->text)
         return;
-    for (int i = 0; i < w->here; i++) {
+    for (int i = 0; i < w->local_size; i++) {
         pthread_mutex_lock(&w->rank[i].lock);
         wf_nccl_stop(&w->rank[i], why);
         pthread_mutex_unlock(&w->rank[i].lock);
@@ -393,7 +395,9 @@ const wf_transport wf_transport_nccl = {.name = "nccl",
                                         .device_memory = true,
                                         .open = open_world,
                                         .close = close_world,
-                                        .seat = seat,
+                                        .processes = processes,
+                                        .gather = gather,
+                                        .place = place,
                                         .share = share,
                                         .settle = settle,
                                         .cause = cause,
@@ -417,6 +421,7 @@ const wf_transport *wf_plugin(const wf_plugin_host *host)
         return NULL;
     wf_nccl_host = *host;
     alone = wf_transport_nccl;
-    alone.share = NULL; /* processes with nothing below cannot speak before NCCL is up */
+    alone.gather = NULL; /* processes with nothing below cannot speak before NCCL is up */
+    alone.share = NULL;
     return strcmp(host->launcher.kind, "torchrun") == 0 ? &alone : &wf_transport_nccl;
 }

@@ -60,9 +60,9 @@ typedef struct nccl_rank {
 typedef struct nccl_world {
     const wf_transport *below; /* NULL: nothing */
     void *below_world;
-    int ranks, here;
+    int ranks, local_size;
     int64_t patience; /* nanoseconds that a launch, or a communicator in the making, may take */
-    nccl_rank *rank;  /* [here] */
+    nccl_rank *rank;  /* [local_size] */
     pthread_t watchdog;
     pthread_mutex_t lock; /* of what follows */
     pthread_cond_t wake;

@@ -1,6 +1,6 @@
 /*
  * mesh/transport/threads/exchange.c - an exchange between threads: posted as a pointer to the poster's
- * own wf_exchange, worked on in place by whoever is awake, and left. See threads_world.h.
+ * own wf_exchange, worked on in place by whoever is awake, and left. See world_internal.h.
  */
 #include "mesh/transport/threads/exchange_internal.h"
 #include <stdio.h>
@@ -146,7 +146,7 @@ static void start_work(threads_comm *c, place *p, wf_exchange *x)
         return;
     }
     if (x->background)
-        wf_threads_poke(c->group, c->base.rank, (int)helpers);
+        wf_threads_wake_for(c->group, c->base.rank, (int)helpers);
     if (helpers > 1 && (bytes < 0 || bytes >= WORTH_HELP))
         wf_threads_wake_some(c->group, (int)helpers - 1);
 }
@@ -266,7 +266,7 @@ wf_status wf_threads_post(threads_comm *c, wf_exchange *x, wf_error *error)
     return WF_OK;
 }
 
-static wf_status expose(wf_comm *comm, wf_exchange *x, wf_error *error)
+static wf_status begin_direct(wf_comm *comm, wf_exchange *x, wf_error *error)
 {
     return wf_threads_post(wf_threads_of(comm), x, error);
 }
@@ -276,4 +276,4 @@ static void *owner(const wf_exchange *x, int member)
     return wf_threads_peer(x, member)->owner;
 }
 
-const wf_exposure wf_threads_exposure = {.expose = expose, .owner = owner};
+const wf_direct_access wf_threads_direct = {.begin = begin_direct, .owner = owner};

@@ -30,21 +30,21 @@ wf_status wf_threads_copy(const wf_exchange *x, void *to, const void *from, size
 /* Start an exchange of x->work. It is ended by wf_threads_finish_exchange(). */
 wf_status wf_threads_post(threads_comm *c, wf_exchange *x, wf_error *error);
 wf_exchange_call wf_threads_finish_exchange;
-extern const wf_exposure wf_threads_exposure;
+extern const wf_direct_access wf_threads_direct;
 
 bool wf_threads_all_posted(const wf_exchange *x);
 
 /* When all have posted: do pieces until none is left. One thread of a rank at a time. */
 wf_status wf_threads_work(threads_comm *c, wf_exchange *x, wf_error *error);
 
-/* The rank's thread in the background (threads_progress.c) works on x when all have posted;
+/* The rank's thread in the background (progress.c) works on x when all have posted;
    take_back() returns when it does not any more, whether or not there is work left. */
 void wf_threads_leave_to_progress(threads_comm *c, wf_exchange *x);
 void wf_threads_take_back(threads_comm *c, wf_exchange *x);
 
 /* Some members have all posted: wake at most so many of their threads that may have work, first
    this member's own. */
-void wf_threads_poke(group *g, int member, int most);
+void wf_threads_wake_for(group *g, int member, int most);
 
 /* Between these two no peer frees or changes what it has posted: see wf_threads_give_up(). */
 wf_status wf_threads_begin_reading(threads_comm *c, wf_exchange *x, wf_error *error);

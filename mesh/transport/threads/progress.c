@@ -134,7 +134,7 @@ void wf_threads_progress_drop(progress *p)
     pthread_mutex_unlock(&p->lock);
 }
 
-void wf_threads_poke(group *g, int member, int most)
+void wf_threads_wake_for(group *g, int member, int most)
 {
     for (int k = 0; k < g->size && most > 0; k++) {
         progress *p = progress_of(g, (member + k) % g->size);

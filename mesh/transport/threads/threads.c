@@ -1,10 +1,12 @@
 /*
  * mesh/transport/threads/threads.c - the transport between ranks that are threads of one process: the calls
- * that move bytes, and worlds and groups. Below it: threads_exchange (post, work in place,
- * leave), threads_progress (the same while the ranks compute), threads_message (send and
- * receive) and threads_world (shared state, waiting, abort).
+ * that move bytes, and worlds and groups. Below it: exchange.c (post, work in place, leave),
+ * progress.c (the same while the ranks compute), message.c (send and receive) and world.c (shared
+ * state, waiting, abort).
  */
+#include "mesh/transport/registry.h"
 #include "mesh/transport/threads/exchange_internal.h"
+#include "mesh/transport/threads/threads.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,9 +93,14 @@ wf_status wf_threads_open(int ranks, const int *number, bool own_cores, void **o
     return WF_OK;
 }
 
-static wf_status open_world(int ranks, bool own_cores, void **out, wf_error *error)
+void wf_threads_world_abort(void *w, int rank, const wf_error *why)
 {
-    return wf_threads_open(ranks, NULL, own_cores, out, error);
+    wf_threads_abort(w, rank, why);
+}
+
+static wf_status open_world(const wf_world_options *options, void **out, wf_error *error)
+{
+    return wf_threads_open(options->ranks, NULL, options->own_cores, out, error);
 }
 
 static void close_world(void *w)
@@ -218,5 +225,5 @@ const wf_transport wf_transport_threads = {
     .begin = begin,
     .wait = finish_exchange,
     .alive = alive,
-    .exposure = &wf_threads_exposure,
+    .direct = &wf_threads_direct,
 };

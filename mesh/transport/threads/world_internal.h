@@ -90,7 +90,7 @@ typedef struct need {
     uint64_t call; /* which one over this group, or channel, from 0 */
 } need;
 
-/* A rank's thread for exchanges that progress while the rank computes: threads_progress.c. */
+/* A rank's thread for exchanges that progress while the rank computes: progress.c. */
 typedef struct progress {
     pthread_mutex_t lock;
     pthread_cond_t wake, idle;
@@ -137,10 +137,6 @@ typedef struct threads_comm {
 /* These ranks (ascending; NULL: 0, 1, ..) of a world that may go on in other processes. */
 world *wf_threads_world_new(int ranks, const int *number, bool own_cores);
 void wf_threads_world_free(world *w);
-
-/* The same as a transport's open(). */
-wf_status wf_threads_open(int ranks, const int *number, bool own_cores, void **world,
-                          wf_error *error);
 
 /* The state of a rank of this process. */
 rank_state *wf_threads_rank(world *w, int world_rank);

@@ -2,34 +2,6 @@
 #include "kernels/ops.h"
 #include "nn/models/gpt/gpt_internal.h"
 
-static wf_tensor *attention_forward(wf_nn_module *self, wf_tensor *x)
-{
-    enum { Q, K, V };
-    wf_nn_attention *m = (wf_nn_attention *)self;
-    const wf_attention_options how = {.causal = true, .dropout = m->dropout, .site = m->site};
-    wf_tensor *y[3];
-
-    wf_nn_call_group(m->qkv, x, y);
-    for (int i = Q; i <= V; i++)
-        y[i] = wf_split_heads(y[i], m->head_dim);
-    for (int i = Q; i <= K && m->rope_base > 0; i++)
-        y[i] = wf_rope(y[i], m->rope_base, false);
-    wf_nn_at_many(m, "qkv", 3, y);
-    return wf_nn_call(m->out, wf_merge_heads(wf_attention(y[Q], y[K], y[V], &how)));
-}
-
-static wf_tensor *mlp_forward(wf_nn_module *self, wf_tensor *x)
-{
-    enum { GATE, UP };
-    wf_nn_mlp *m = (wf_nn_mlp *)self;
-    wf_tensor *y[2];
-
-    if (m->up)
-        return wf_nn_call(m->down, wf_nn_call(m->up, x)); /* up ends in gelu */
-    wf_nn_call_group(m->gate_up, x, y);                   /* one op: they share an input */
-    return wf_nn_call(m->down, wf_swiglu(y[GATE], y[UP]));
-}
-
 static wf_tensor *block_forward(wf_nn_module *self, wf_tensor *x)
 {
     wf_nn_block *m = (wf_nn_block *)self;
@@ -62,17 +34,6 @@ static wf_tensor *gpt_forward(wf_nn_module *self, wf_tensor *tokens)
     return wf_nn_call(m->head, features(m, tokens));
 }
 
-static const wf_nn_field attention_fields[] = {
-    {"qkv", WF_NN_CHILD, offsetof(wf_nn_attention, qkv), 0},
-    {"out", WF_NN_CHILD, offsetof(wf_nn_attention, out), 0},
-    {NULL, 0, 0, 0}};
-
-static const wf_nn_field mlp_fields[] = {
-    {"up", WF_NN_CHILD, offsetof(wf_nn_mlp, up), 0},
-    {"gate_up", WF_NN_CHILD, offsetof(wf_nn_mlp, gate_up), 0},
-    {"down", WF_NN_CHILD, offsetof(wf_nn_mlp, down), 0},
-    {NULL, 0, 0, 0}};
-
 static const wf_nn_field block_fields[] = {
     {"norm1", WF_NN_CHILD, offsetof(wf_nn_block, norm1), 0},
     {"attn", WF_NN_CHILD, offsetof(wf_nn_block, attn), 0},
@@ -89,9 +50,6 @@ static const wf_nn_field gpt_fields[] = {
     {"loss", WF_NN_CHILD, offsetof(wf_nn_gpt, loss), 0},
     {NULL, 0, 0, 0}};
 
-const wf_nn_type wf_nn_attention_type = {"attention", sizeof(wf_nn_attention), attention_fields,
-                                         attention_forward, NULL};
-const wf_nn_type wf_nn_mlp_type = {"mlp", sizeof(wf_nn_mlp), mlp_fields, mlp_forward, NULL};
 const wf_nn_type wf_nn_block_type = {"block", sizeof(wf_nn_block), block_fields, block_forward,
                                      NULL};
 const wf_nn_type wf_nn_gpt_type = {"gpt", sizeof(wf_nn_gpt), gpt_fields, gpt_forward, NULL};

@@ -7,8 +7,10 @@
 #ifndef WF_NN_MODELS_GPT_GPT_H
 #define WF_NN_MODELS_GPT_GPT_H
 
+#include "nn/layers/attention.h"
 #include "nn/layers/embedding.h"
 #include "nn/layers/loss.h"
+#include "nn/layers/mlp.h"
 #include "nn/layers/norm.h"
 
 WF_BEGIN_DECLS
@@ -19,28 +21,11 @@ typedef struct wf_nn_gpt_config {
     wf_nn_arch arch; /* gpt2: learned positions, LayerNorm, GELU, biases, tied head;
                         llama: RoPE, RMSNorm, SwiGLU, no biases, a head of its own unless tied */
     int64_t vocabulary, positions, layers, heads, kv_heads, width, ffn;
-    float dropout;    /* of embeddings, residuals and attention weights */
-    float eps;        /* of the norms; 0 means 1e-5 */
+    float dropout;    /* for embeddings, residuals and attention weights */
+    float eps;        /* the norms'; 0 means 1e-5 */
     double rope_base; /* llama; 0 means 10000 */
     bool tied; /* llama: the head's weight is the embedding's table, as gpt2's always is */
 } wf_nn_gpt_config;
-
-typedef struct wf_nn_attention {
-    wf_nn_module base;
-    wf_nn_linear_group *qkv;
-    wf_nn_linear *out;
-    int64_t head_dim;
-    double rope_base; /* 0: no rotation */
-    float dropout;
-    int site; /* of dropout, see wf_dropout */
-} wf_nn_attention;
-
-typedef struct wf_nn_mlp {
-    wf_nn_module base;
-    wf_nn_linear *up;            /* gpt2: with gelu */
-    wf_nn_linear_group *gate_up; /* llama: silu(gate(x)) * up(x) */
-    wf_nn_linear *down;
-} wf_nn_mlp;
 
 typedef struct wf_nn_block {
     wf_nn_module base;
@@ -75,18 +60,13 @@ typedef struct wf_nn_gpt {
 WF_API wf_nn_gpt *wf_nn_gpt_new(wf_context *ctx, const wf_nn_gpt_config *config);
 
 /**
- * wf_nn_attention_new, wf_nn_mlp_new, wf_nn_block_new - the parts, for models of one's own
+ * wf_nn_block_new - x + attn(norm1(x)), and the same of the mlp
  *
- * @param config  of the model they are for: of it they read sizes, arch and dropout
- * @param site    number of the dropout of attention weights, see wf_dropout
+ * @param config  of the model that it is for: sizes, arch and dropout
  * @param number  of the block, from 0: its dropout sites follow from it
- * Points:  attention: "qkv" (queries, keys and values, before they meet)
  * Owner:   its parent
- * Errors:  WF_ENOMEM in the context; result is then NULL
+ * Errors:  WF_EINVAL as in wf_nn_gpt_new, WF_ENOMEM in the context
  */
-WF_API wf_nn_attention *wf_nn_attention_new(wf_context *ctx, const wf_nn_gpt_config *config,
-                                            int site);
-WF_API wf_nn_mlp *wf_nn_mlp_new(wf_context *ctx, const wf_nn_gpt_config *config);
 WF_API wf_nn_block *wf_nn_block_new(wf_context *ctx, const wf_nn_gpt_config *config,
                                     int64_t number);
 

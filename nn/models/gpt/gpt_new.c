@@ -5,6 +5,7 @@
 
 static const float deviation = 0.02f;
 
+/* What no layer checks: each checks its own sizes. */
 static wf_status check(wf_context *ctx, const wf_nn_gpt_config *c)
 {
     if (c->vocabulary < 1 || c->positions < 1 || c->layers < 0 || c->heads < 1 ||
@@ -16,19 +17,6 @@ static wf_status check(wf_context *ctx, const wf_nn_gpt_config *c)
                        (long long)c->vocabulary, (long long)c->positions, (long long)c->layers,
                        (long long)c->heads, (long long)c->kv_heads, (long long)c->width,
                        (long long)c->ffn);
-    if (c->width % c->heads)
-        return wf_fail(ctx, WF_EINVAL,
-                       "width %lld is not a multiple of %lld heads: change one of them",
-                       (long long)c->width, (long long)c->heads);
-    if (c->heads % c->kv_heads)
-        return wf_fail(
-            ctx, WF_EINVAL,
-            "%lld heads cannot share %lld key-value heads: the second must divide the "
-            "first",
-            (long long)c->heads, (long long)c->kv_heads);
-    if (c->arch == WF_NN_LLAMA && c->width / c->heads % 2)
-        return wf_fail(ctx, WF_EINVAL, "RoPE rotates pairs: head size %lld must be even",
-                       (long long)(c->width / c->heads));
     if (!(c->dropout >= 0 && c->dropout < 1))
         return wf_fail(ctx, WF_EINVAL, "dropout %g must be at least 0 and below 1",
                        (double)c->dropout);
@@ -44,61 +32,38 @@ static wf_nn_norm *make_norm(wf_context *ctx, const wf_nn_gpt_config *c)
                                  : wf_nn_rmsnorm_new(ctx, width, eps);
 }
 
-static wf_nn_linear_options linear_options(const wf_nn_gpt_config *c, wf_dim in, wf_dim out,
-                                           float std)
-{
-    return (wf_nn_linear_options){
-        .in = in, .out = out, .bias = c->arch == WF_NN_GPT2, .deviation = std};
-}
-
 /* Those that write to the residual stream start smaller the more of them there are. */
 static float residual_deviation(const wf_nn_gpt_config *c)
 {
     return deviation / sqrtf(2.0f * (float)(c->layers > 0 ? c->layers : 1));
 }
 
-wf_nn_attention *wf_nn_attention_new(wf_context *ctx, const wf_nn_gpt_config *c, int site)
+static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *c, int site)
 {
-    static const char *const name[] = {"q", "k", "v"};
-    wf_nn_attention *m = wf_nn_new(ctx, &wf_nn_attention_type);
-    wf_dim width = wf_dim_width(c->width);
-    wf_dim q = wf_dim_heads(c->heads, c->width / c->heads);
-    wf_dim kv = wf_dim_heads(c->kv_heads, c->width / c->heads);
-    wf_nn_linear_options qkv[] = {linear_options(c, width, q, deviation),
-                                  linear_options(c, width, kv, deviation),
-                                  linear_options(c, width, kv, deviation)};
-    wf_nn_linear_options out = linear_options(c, q, width, residual_deviation(c));
+    double base = c->rope_base > 0 ? c->rope_base : 10000;
 
-    if (!m)
-        return NULL;
-    m->qkv = wf_nn_linear_group_new(ctx, 3, name, qkv);
-    m->out = wf_nn_linear_new(ctx, &out);
-    m->head_dim = c->width / c->heads;
-    if (c->arch == WF_NN_LLAMA)
-        m->rope_base = c->rope_base > 0 ? c->rope_base : 10000;
-    m->dropout = c->dropout;
-    m->site = site;
-    return m;
+    return wf_nn_attention_new(
+        ctx, &(wf_nn_attention_options){.width = c->width,
+                                        .heads = c->heads,
+                                        .kv_heads = c->kv_heads,
+                                        .causal = true,
+                                        .bias = c->arch == WF_NN_GPT2,
+                                        .rope_base = c->arch == WF_NN_LLAMA ? base : 0,
+                                        .dropout = c->dropout,
+                                        .site = site,
+                                        .deviation = deviation,
+                                        .out_deviation = residual_deviation(c)});
 }
 
-wf_nn_mlp *wf_nn_mlp_new(wf_context *ctx, const wf_nn_gpt_config *c)
+static wf_nn_mlp *make_mlp(wf_context *ctx, const wf_nn_gpt_config *c)
 {
-    static const char *const name[] = {"gate", "up"};
-    wf_nn_mlp *m = wf_nn_new(ctx, &wf_nn_mlp_type);
-    wf_dim width = wf_dim_width(c->width), ffn = wf_dim_chunked(c->ffn);
-    wf_nn_linear_options up = linear_options(c, width, ffn, deviation);
-    wf_nn_linear_options gate_up[] = {up, up};
-    wf_nn_linear_options down = linear_options(c, ffn, width, residual_deviation(c));
+    wf_nn_mlp_options o = {.width = c->width,
+                           .hidden = c->ffn,
+                           .bias = c->arch == WF_NN_GPT2,
+                           .deviation = deviation,
+                           .out_deviation = residual_deviation(c)};
 
-    if (!m)
-        return NULL;
-    up.gelu = c->arch == WF_NN_GPT2;
-    if (c->arch == WF_NN_GPT2)
-        m->up = wf_nn_linear_new(ctx, &up);
-    else
-        m->gate_up = wf_nn_linear_group_new(ctx, 2, name, gate_up);
-    m->down = wf_nn_linear_new(ctx, &down);
-    return m;
+    return c->arch == WF_NN_GPT2 ? wf_nn_gelu_mlp_new(ctx, &o) : wf_nn_swiglu_mlp_new(ctx, &o);
 }
 
 wf_nn_block *wf_nn_block_new(wf_context *ctx, const wf_nn_gpt_config *c, int64_t number)
@@ -109,9 +74,9 @@ wf_nn_block *wf_nn_block_new(wf_context *ctx, const wf_nn_gpt_config *c, int64_t
     if (!m)
         return NULL;
     m->norm1 = make_norm(ctx, c);
-    m->attn = wf_nn_attention_new(ctx, c, site + 2);
+    m->attn = make_attention(ctx, c, site + 2);
     m->norm2 = make_norm(ctx, c);
-    m->mlp = wf_nn_mlp_new(ctx, c);
+    m->mlp = make_mlp(ctx, c);
     m->dropout = c->dropout;
     m->site = site;
     return m;

@@ -1,7 +1,7 @@
 /*
- * mesh/transport/mpi/mpi_seat.c - which ranks run in which process: who is on one host, and what all
- * processes say of themselves, brought together; the choice is the host's (mesh/cluster/rank_map.h). Only
- * here are MPI's own collectives used, while nobody else is in MPI.
+ * mesh/transport/mpi/mpi_place.c - a world before its ranks are attached: which processes there are and
+ * who is on one host, bytes of all of them side by side, and which ranks run here. Only here are MPI's
+ * own collectives used, while nobody else is in MPI.
  */
 #include "mesh/transport/mpi/mpi_world_internal.h"
 #include <limits.h>
@@ -25,7 +25,8 @@ static wf_status check(int code, wf_error *error)
     if (code == MPI_SUCCESS)
         return WF_OK;
     MPI_Error_string(code, text, &length);
-    return wf_mpi_host.error_set(error, WF_ELOST, "MPI, while ranks were seated: %s", text);
+    return wf_mpi_host.error_set(error, WF_ELOST,
+                                 "MPI, while processes spoke of their hosts: %s", text);
 }
 
 /* Everybody's bytes, of which `count` tells how many there are. */
@@ -39,7 +40,7 @@ static wf_status gather_counted(mpi_world *w, const void *mine, int *count, char
         begin[p + 1] = begin[p] + (size_t)count[p];
     if (begin[w->processes] > INT_MAX)
         return wf_mpi_host.error_set(error, WF_EUNSUPPORTED,
-                                     "the hosts' descriptions take %zu bytes, more than MPI "
+                                     "what the processes say takes %zu bytes, more than MPI "
                                      "gathers at once; start fewer processes",
                                      begin[w->processes]);
     for (int p = 0; p < w->processes; p++)
@@ -52,7 +53,7 @@ static wf_status gather_counted(mpi_world *w, const void *mine, int *count, char
         error);
 }
 
-static wf_status gather(void *opaque, const void *mine, size_t bytes, char **all, size_t *begin,
+wf_status wf_mpi_gather(void *opaque, const void *mine, size_t bytes, char **all, size_t *begin,
                         wf_error *error)
 {
     mpi_world *w = opaque;
@@ -91,7 +92,7 @@ static wf_status find_host(mpi_world *w, int *host, wf_error *error)
 }
 
 /* As between threads: who has a core saves the slower sleep by more polls. */
-static void choose_polls(mpi_world *w, int local)
+static void choose_polls(mpi_world *w, int processes)
 {
     int cores = 1;
     cpu_set_t set;
@@ -99,29 +100,31 @@ static void choose_polls(mpi_world *w, int local)
 
     if (sched_getaffinity(0, sizeof set, &set) == 0)
         cores = CPU_COUNT(&set);
-    alone = w->here * local <= cores;
+    alone = w->local_size * processes <= cores;
     w->polls = alone ? POLLS_ALONE : POLLS;
     w->patience = alone ? PATIENCE_ALONE : 1;
 }
 
-wf_status wf_mpi_seat(void *world, const wf_seating_wish *wish, wf_seating *out,
-                      wf_error *error)
+wf_status wf_mpi_processes(void *world, wf_processes *processes, wf_error *error)
 {
     mpi_world *w = world;
-    wf_processes all = {.n = w->processes, .mine = w->process, .gather = gather, .world = w};
-    size_t bytes = (size_t)w->ranks * sizeof *w->process_of;
-    wf_status status = find_host(w, &all.host, error);
 
-    if (status == WF_OK)
-        status = wf_mpi_host.seating_find(wish, &all, out, error);
-    if (status != WF_OK)
-        return status;
+    *processes = (wf_processes){.n = w->processes, .mine = w->process};
+    return find_host(w, &processes->host, error);
+}
+
+wf_status wf_mpi_place(void *world, const wf_local_ranks *ranks, wf_error *error)
+{
+    mpi_world *w = world;
+    size_t bytes = (size_t)w->ranks * sizeof *w->process_of;
+    wf_status status;
+
     w->process_of = malloc(bytes);
     if (!w->process_of)
         return no_memory(bytes, error);
-    memcpy(w->process_of, out->process, bytes);
-    w->first = out->rank[0];
-    choose_polls(w, out->local);
-    status = wf_mpi_host.threads_open(w->here, out->rank, false, &w->threads, error);
+    memcpy(w->process_of, ranks->process, bytes);
+    w->first = ranks->rank[0];
+    choose_polls(w, ranks->local_processes);
+    status = wf_mpi_host.threads_open(w->local_size, ranks->rank, false, &w->threads, error);
     return status == WF_OK ? wf_mpi_helper_start(w, error) : status;
 }

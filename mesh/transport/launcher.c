@@ -1,5 +1,5 @@
-/* mesh/cluster/launcher.c - reads what launchers put into the environment, and refuses contradictions. */
-#include "mesh/cluster/launcher.h"
+/* mesh/transport/launcher.c - reads what launchers put into the environment, and refuses contradictions. */
+#include "mesh/transport/launcher.h"
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@ static const struct row {
     /* Where one of these is missing too, the others were left by somebody: it is how the process
        would reach its launcher. */
     const char *witness[3];
-    const char *job[2]; /* which tell one job of a user from another */
+    const char *job[2]; /* which distinguish the jobs of a user */
 } rows[] = {
     {"mpi",
      "OpenMPI's mpirun",
@@ -200,7 +200,7 @@ static wf_status check_transport(const char *transport, const wf_launcher *l, wf
     return WF_OK;
 }
 
-bool wf_launcher_tells_elsewhere(void)
+bool wf_launcher_reports_elsewhere(void)
 {
     const struct row *r = find();
 

@@ -1,6 +1,6 @@
-/* mesh/health/recorder_events.h - the flight recorder as communication uses it. Not installed. */
-#ifndef WF_MESH_HEALTH_RECORDER_EVENTS_H
-#define WF_MESH_HEALTH_RECORDER_EVENTS_H
+/* mesh/health/recorder_internal.h - a rank's flight recorder: what it is told, and what is read from it. */
+#ifndef WF_MESH_HEALTH_RECORDER_INTERNAL_H
+#define WF_MESH_HEALTH_RECORDER_INTERNAL_H
 
 #include "mesh/comm/transport.h"
 #include "mesh/health/flight_recorder.h"
@@ -10,7 +10,7 @@ typedef _Atomic uint64_t wf_word;
 
 enum { WF_RECORDER_PATH = 512 };
 
-struct wf_recorder {
+typedef struct wf_recorder {
     _Atomic int state;
     wf_word wait;       /* 0, or what the rank waits in: see wf_recorder_wait() */
     _Atomic bool files; /* the rank reads or writes files */
@@ -24,14 +24,25 @@ struct wf_recorder {
     char place[WF_RECORDER_PLACE];
     char directory[WF_RECORDER_PATH], name[32];
     wf_recorded_group group[WF_RECORDER_GROUPS]; /* as in the image */
-};
+} wf_recorder;
 
-/* The recorder of a rank, opened with its first group; NULL on a transport that moves nothing, or
-   where there is no memory: a run does not fail for it. */
-wf_recorder *wf_recorder_of(wf_comm *comm);
+/* What is kept with each handle: wf_comm.observed. */
+typedef struct wf_recorded {
+    wf_recorder *recorder;
+    struct wf_world_watch *watch; /* the failure detector that is woken, or NULL */
+    bool owns_recorder;
+    int group;      /* in the recorder's table */
+    uint64_t count; /* collectives, so far */
+} wf_recorded;
 
-/* A group split off: its events go where the parent's go. */
-void wf_recorder_join(wf_comm *parent, wf_comm *comm);
+/* A recorder for the rank of this handle; false: there is no memory. */
+bool wf_recorder_open(wf_comm *world);
+
+/* The recorder of a handle, or NULL. */
+wf_recorder *wf_recorder_of(const wf_comm *comm);
+
+/* A group was split off: its events go where the parent's go. False: there is no memory. */
+bool wf_recorder_join(const wf_comm *parent, wf_comm *comm);
 
 /* The handle closes; the one that opened the recorder gives it back. */
 void wf_recorder_leave(wf_comm *comm);
@@ -51,7 +62,7 @@ void wf_recorder_wait(wf_comm *comm, wf_collective_kind op, uint64_t sequence);
 void wf_recorder_wait_over(wf_comm *comm);
 
 /* The rank reads or writes files from now on, or no longer. A disk may be as slow as it likes: until
-   then the rank goes on, as the watch sees it. */
+   then the rank goes on, as the failure detector sees it. */
 void wf_recorder_at_files(wf_comm *comm, bool at_files);
 
 /* "; it was on .." goes behind the text, where none is there yet. */
@@ -70,8 +81,7 @@ size_t wf_recorder_where(const wf_recorder *r, char *text, size_t room);
 
 int wf_recorder_rank(const wf_recorder *r);
 
-/* Why the rank's file will be written; write the files of all ranks of this process. */
+/* Why the rank's file will be written. */
 void wf_recorder_cause(wf_recorder *r, const char *text);
-void wf_recorder_write_all(void);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * tests/mesh/test_seating.c - which ranks run in which process: processes of several hosts are
+ * tests/mesh/test_rank_map.c - which ranks run in which process: processes of several hosts are
  * played by turns, each with what the others would say. Their machine is this one.
  */
 #include "mesh/cluster/rank_map.h"
@@ -12,7 +12,7 @@ enum { MOST = 32, MOST_RANKS = 2048 };
 
 typedef struct play {
     int n;          /* processes */
-    int host[MOST]; /* of each, as the number of the first process there */
+    int host[MOST]; /* each one's host, as the number of the first process there */
     int gathers;
 } play;
 
@@ -44,7 +44,7 @@ static wf_status gather(void *world, const void *mine, size_t bytes, char **all,
     return WF_OK;
 }
 
-static bool inside_one_host(const play *p, const wf_seating *s, int first, int n)
+static bool inside_one_host(const play *p, const wf_rank_map *s, int first, int n)
 {
     for (int r = first; r < first + n; r++)
         if (p->host[s->process[r]] != p->host[s->process[first]])
@@ -68,19 +68,19 @@ static int groups_inside(const char *hosts, int here, int tp, wf_rank_order orde
     play p = deal(hosts);
     int ranks = p.n * here, inside = 0, first[MOST_RANKS], runs[MOST] = {0};
     const wf_place_axis axes[] = {{"dp", ranks / tp, 1e6}, {"tp", tp, 1e8}};
-    const wf_seating_wish wish = {ranks, 1, 2, axes, order};
+    const wf_rank_map_options options = {ranks, 1, 2, axes, order};
 
     for (int mine = 0; mine < p.n; mine += mine < 2 ? 1 : p.n - 3) { /* 0, 1, 2, the last */
-        const wf_processes all = {p.n, mine, p.host[mine], gather, &p};
+        const wf_rank_map_peers all = {{p.n, mine, p.host[mine]}, gather, &p};
         wf_error error = {WF_OK, ""};
-        wf_seating s;
+        wf_rank_map s;
 
-        CU_ASSERT_EQUAL_FATAL(wf_seating_find(&wish, &all, &s, &error), WF_OK);
+        CU_ASSERT_EQUAL_FATAL(wf_rank_map_find(&options, &all, &s, &error), WF_OK);
         CU_ASSERT_EQUAL(s.n, here);
         for (int i = 0; i < s.n; i++) {
             CU_ASSERT_EQUAL(s.process[s.rank[i]], mine);
             CU_ASSERT(i == 0 || s.rank[i] > s.rank[i - 1]);
-            CU_ASSERT(s.seat[i] >= 0 && s.seat[i] < s.local * here);
+            CU_ASSERT(s.local_rank[i] >= 0 && s.local_rank[i] < s.local_processes * here);
         }
         if (mine == 0) {
             CU_ASSERT_EQUAL(s.rank[0], 0);
@@ -92,7 +92,7 @@ static int groups_inside(const char *hosts, int here, int tp, wf_rank_order orde
             *warned = s.warning != NULL;
         }
         CU_ASSERT(memcmp(first, s.process, (size_t)ranks * sizeof *first) == 0);
-        wf_seating_free(&s);
+        wf_rank_map_free(&s);
     }
     for (int i = 0; i < p.n; i++)
         CU_ASSERT_EQUAL(runs[i], here);
@@ -146,26 +146,27 @@ static void other_orders(void)
 static void without_axes(void)
 {
     play p = deal("ABAB");
-    const wf_seating_wish wish = {.ranks = 8};
-    const wf_processes all = {p.n, 1, p.host[1], gather, &p};
+    const wf_rank_map_options options = {.ranks = 8};
+    const wf_rank_map_peers all = {{p.n, 1, p.host[1]}, gather, &p};
     wf_error error = {WF_OK, ""};
-    wf_seating s;
+    wf_rank_map s;
 
-    CU_ASSERT_EQUAL_FATAL(wf_seating_find(&wish, &all, &s, &error), WF_OK);
-    CU_ASSERT(s.n == 2 && s.rank[0] == 2 && s.rank[1] == 3 && s.local == 2 && !s.warning);
-    wf_seating_free(&s);
+    CU_ASSERT_EQUAL_FATAL(wf_rank_map_find(&options, &all, &s, &error), WF_OK);
+    CU_ASSERT(s.n == 2 && s.rank[0] == 2 && s.rank[1] == 3 && s.local_processes == 2 &&
+              !s.warning);
+    wf_rank_map_free(&s);
 }
 
 static void axes_that_do_not_fit(void)
 {
     play p = deal("AB");
     const wf_place_axis axes[] = {{"tp", 2, 1}};
-    const wf_seating_wish wish = {8, 1, 1, axes, WF_ORDER_NEAR};
-    const wf_processes all = {p.n, 0, 0, gather, &p};
+    const wf_rank_map_options options = {8, 1, 1, axes, WF_ORDER_NEAR};
+    const wf_rank_map_peers all = {{p.n, 0, 0}, gather, &p};
     wf_error error = {WF_OK, ""};
-    wf_seating s;
+    wf_rank_map s;
 
-    CU_ASSERT_EQUAL(wf_seating_find(&wish, &all, &s, &error), WF_EINVAL);
+    CU_ASSERT_EQUAL(wf_rank_map_find(&options, &all, &s, &error), WF_EINVAL);
     CU_ASSERT(strstr(error.text, "make 2 ranks, and the world has 8") != NULL);
 }
 
@@ -177,5 +178,5 @@ static const wf_test tests[] = {{"tp is inside hosts", tp_is_inside_hosts},
 
 int main(void)
 {
-    return wf_test_main("seating", tests);
+    return wf_test_main("rank map", tests);
 }

@@ -1,5 +1,5 @@
 /*
- * mesh/cluster/launcher.h - what started this process: a user, or a launcher that started others beside
+ * mesh/transport/launcher.h - what started this process: a user, or a launcher that started others beside
  * it. Launchers say so in the environment:
  *
  *     OpenMPI's mpirun   OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_RANK
@@ -8,8 +8,8 @@
  *                        are on this host: SLURM_STEP_TASKS_PER_NODE, SLURM_NODEID
  *     torchrun           WORLD_SIZE, RANK, beside LOCAL_RANK and MASTER_ADDR
  */
-#ifndef WF_MESH_CLUSTER_LAUNCHER_H
-#define WF_MESH_CLUSTER_LAUNCHER_H
+#ifndef WF_MESH_TRANSPORT_LAUNCHER_H
+#define WF_MESH_TRANSPORT_LAUNCHER_H
 
 #include "core/status.h"
 #include <stdbool.h>
@@ -29,9 +29,9 @@ typedef struct wf_launcher {
 /** wf_launcher_detected - what the environment says. A launcher of one process is kind "threads". */
 WF_API wf_launcher wf_launcher_detected(void);
 
-/** wf_launcher_tells_elsewhere - a failure that all processes meet alike is told by another one of
+/** wf_launcher_reports_elsewhere - a failure that all processes meet alike is reported by another one of
  * them. False where the launcher's variables are left from another job: nobody else is there. */
-WF_API bool wf_launcher_tells_elsewhere(void);
+WF_API bool wf_launcher_reports_elsewhere(void);
 
 /* A name of this job for this user, not longer than 32 characters; false where none is known. */
 bool wf_launcher_job(char *text, size_t room);

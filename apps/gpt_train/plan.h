@@ -1,0 +1,39 @@
+/* apps/gpt_train/plan.h - gpt_train --plan: what a step takes and moves on one rank of any world. */
+#ifndef WF_APPS_PLAN_H
+#define WF_APPS_PLAN_H
+
+#include "apps/gpt_train/plan_advice.h"
+
+enum { PLAN_STRATEGIES = 16 };
+
+/* A plan as it is printed. */
+typedef struct plan_report {
+    const app_options *options;
+    dry_run run;
+    double model_flops; /* without recomputation */
+    int n_strategies;   /* all others; none where there is no data parallelism */
+    const char *strategy[PLAN_STRATEGIES];
+    dry_run strategy_run[PLAN_STRATEGIES];
+    plan_advice_limits limits;
+    plan_advice advice; /* empty where the plan fits */
+} plan_report;
+
+/*
+ * Plan what the flags say; print it, and write it where --json says. With --find-batch the
+ * micro-batch is looked for first.
+ */
+wf_status plan_run(const app_options *options, FILE *out, wf_error *error);
+
+/* A run went out of memory under --device-memory: add to its error what would fit. */
+void plan_explain(const app_options *options, wf_error *error);
+
+/* Whether a dry run fits in --device-memory, which may be any. */
+bool plan_fits(const app_options *options, const dry_run *run);
+
+/* A plan as text and as JSON (plan_report.c). Errors: WF_EIO, WF_ENOMEM */
+wf_status plan_report_write(const plan_report *report, FILE *out, wf_error *error);
+
+/* The kind of memory of which there is most at the peak. */
+wf_memory_kind plan_largest_kind(const wf_memory_report *memory);
+
+#endif

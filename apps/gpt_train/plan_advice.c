@@ -1,0 +1,347 @@
+/* apps/gpt_train/plan_advice.c - see the header. */
+#include "apps/gpt_train/plan_advice.h"
+#include <string.h>
+#include <time.h>
+
+enum {
+    NONE = -1,
+    MOST_SWEEPS = 3,
+    PATIENCE = 2, /* s, until it is told that this takes long */
+    BUSY = 2      /* times the limit of work is the limit of waiting */
+};
+
+/* A setting of each knob, or NONE. */
+typedef struct combination {
+    int setting[PLAN_KNOBS];
+} combination;
+
+typedef struct search {
+    const app_options *base;
+    const dry_run *base_run;
+    const plan_advice_limits *limits;
+    plan_advice *advice;
+    double work,
+        wall; /* s of this process's work and of the clock on the wall, at the beginning */
+    bool told;
+} search;
+
+static double now(clockid_t clock)
+{
+    struct timespec t;
+
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static combination nothing(void)
+{
+    combination c;
+
+    for (int k = 0; k < PLAN_KNOBS; k++)
+        c.setting[k] = NONE;
+    return c;
+}
+
+static plan_set apply(const search *s, const combination *c, app_options *o)
+{
+    *o = *s->base; /* its texts stay the caller's */
+    for (int k = 0; k < PLAN_KNOBS; k++) {
+        plan_set set = c->setting[k] == NONE ? PLAN_SET : plan_knobs[k].set(o, c->setting[k]);
+
+        if (set != PLAN_SET)
+            return set;
+    }
+    if (o->tp != s->base->tp || o->dp != s->base->dp)
+        o->rank = o->tp * o->dp - 1; /* the last one has the largest parts */
+    return PLAN_SET;
+}
+
+/* "FLOPs +33 %, " */
+static size_t add_share(char *text, size_t size, const char *what, double before, double after)
+{
+    if (before <= 0)
+        return after > 0 ? (size_t)snprintf(text, size, "%s where there was none, ", what) : 0;
+    return (size_t)snprintf(text, size, "%s %+.0f %%, ", what,
+                            100 * (after - before) / before + 0.0);
+}
+
+static bool changes_numbers(const combination *c)
+{
+    for (int k = 0; k < PLAN_KNOBS; k++)
+        if (c->setting[k] != NONE && plan_knobs[k].price == PLAN_NUMBERS)
+            return true;
+    return false;
+}
+
+static void describe(const search *s, const combination *c, const app_options *o,
+                     const dry_run *run, plan_advice_line *line)
+{
+    char *text = line->cost;
+    size_t size = sizeof line->cost, used;
+
+    *line = (plan_advice_line){.ranks = o->tp * o->dp,
+                               .peak = (double)run->report.memory.peak,
+                               .flops = run->report.flops,
+                               .traffic = dry_run_traffic(run)};
+    plan_flags(s->base, o, line->flags, sizeof line->flags);
+    used = add_share(text, size, "FLOPs", s->base_run->report.flops, line->flops);
+    used += add_share(text + used, size - used, "traffic", dry_run_traffic(s->base_run),
+                      line->traffic);
+    for (int k = 0; k < PLAN_KNOBS; k++)
+        if (c->setting[k] != NONE && plan_knobs[k].cost && used < size)
+            used += (size_t)snprintf(text + used, size - used, "%s, ", plan_knobs[k].cost);
+    if (changes_numbers(c) && used < size)
+        used += (size_t)snprintf(text + used, size - used, "other numbers, ");
+    if (*run->inexact && !*s->base_run->inexact && used < size)
+        used += (size_t)snprintf(text + used, size - used, "not layout-exact, ");
+    if (line->ranks != s->base->tp * s->base->dp && used < size)
+        used +=
+            (size_t)snprintf(text + used, size - used, "%lld ranks, ", (long long)line->ranks);
+    if (used >= size)
+        used = size - 1;
+    text[used >= 2 ? used - 2 : 0] = 0; /* without the last comma */
+}
+
+/* Whether the time is over; says once that it takes long. It is this process's own work, so that a
+   busy machine gives the same advice, unless it is so busy that nobody would wait. */
+static bool is_over(search *s)
+{
+    double work = now(CLOCK_PROCESS_CPUTIME_ID) - s->work,
+           wall = now(CLOCK_MONOTONIC) - s->wall;
+
+    if (!s->told && s->limits->progress && wall > PATIENCE) {
+        s->told = true;
+        fprintf(stderr, "looking for flags that would fit, for %.0f s at most\n",
+                s->limits->seconds);
+    }
+    if (work > s->limits->seconds || wall > BUSY * s->limits->seconds)
+        s->advice->stopped = true;
+    return s->advice->stopped;
+}
+
+/* The same with few micro-steps: those after the second take no more memory, but time to plan. */
+static app_options shortened(const app_options *options)
+{
+    app_options o = *options;
+    int64_t micro_step = o.dp * o.micro_batch_size;
+
+    if (o.global_batch_size > 2 * micro_step)
+        o.global_batch_size = 2 * micro_step;
+    return o;
+}
+
+static bool fits(const search *s, const app_options *o, dry_run *run)
+{
+    wf_error ignored;
+
+    return s->limits->room >= 1 &&
+           dry_run_within(o, s->limits->start, (size_t)s->limits->room, run, &ignored) == WF_OK;
+}
+
+/* Whether a combination fits; then with its line. One that does not is left early. */
+static plan_set attempt(search *s, const combination *c, plan_advice_line *line)
+{
+    app_options o, few;
+    dry_run run;
+    plan_set set = is_over(s) ? PLAN_END : apply(s, c, &o);
+
+    if (set != PLAN_SET)
+        return set;
+    s->advice->planned++;
+    few = shortened(&o);
+    if (!fits(s, &few, &run) ||
+        (few.global_batch_size != o.global_batch_size && !fits(s, &o, &run)))
+        return PLAN_SKIP;
+    describe(s, c, &o, &run, line);
+    return PLAN_SET;
+}
+
+/* The peak of a combination's first step, which is hardly less than that of a run; 0 where it has
+   none. */
+static double peak_of(search *s, const combination *c)
+{
+    app_options o;
+    wf_error ignored;
+    dry_run run;
+
+    if (is_over(s) || apply(s, c, &o) != PLAN_SET)
+        return 0;
+    s->advice->planned++;
+    o = shortened(&o);
+    if (dry_run_start(&o, (int)o.rank, &run, &ignored) != WF_OK)
+        return 0;
+    return (double)run.report.memory.peak;
+}
+
+static void add_line(plan_advice *a, const plan_advice_line *line)
+{
+    for (int i = 0; i < a->n; i++)
+        if (strcmp(a->line[i].flags, line->flags) == 0)
+            return;
+    if (a->n < PLAN_ADVICE_LINES)
+        a->line[a->n++] = *line;
+}
+
+/* The mildest setting of a knob with which all fits, beside what is in c already. */
+static bool fit(search *s, int k, combination *c, plan_advice_line *line)
+{
+    plan_set set = PLAN_SKIP;
+
+    for (int i = 0; set == PLAN_SKIP; i++) {
+        c->setting[k] = i;
+        set = attempt(s, c, line);
+    }
+    if (set == PLAN_END)
+        c->setting[k] = NONE;
+    return set == PLAN_SET;
+}
+
+static void find_single(search *s)
+{
+    for (int k = 0; k < PLAN_KNOBS; k++) {
+        combination c = nothing();
+        plan_advice_line line;
+
+        if (plan_knobs[k].price != PLAN_RANKS && fit(s, k, &c, &line))
+            add_line(s->advice, &line);
+    }
+}
+
+/* The last setting of a knob, which saves most, beside what is in c already; or NONE. */
+static int strongest(const search *s, const combination *c, int k)
+{
+    combination other = *c;
+    app_options o;
+    plan_set set = PLAN_SET;
+    int last = NONE;
+
+    for (int i = 0; set != PLAN_END; i++) {
+        other.setting[k] = i;
+        set = apply(s, &other, &o);
+        if (set == PLAN_SET)
+            last = i;
+    }
+    return last;
+}
+
+/* Take back what is not needed, the dearest first, or make it milder. */
+static void relax(search *s, combination *c, plan_advice_line *line)
+{
+    for (int k = PLAN_KNOBS - 1; k >= 0; k--) {
+        int needed = c->setting[k];
+        bool found = false;
+
+        for (int i = NONE; i < needed && !found; i++) {
+            c->setting[k] = i;
+            found = attempt(s, c, line) == PLAN_SET;
+        }
+        if (!found)
+            c->setting[k] = needed;
+    }
+}
+
+/* Turn a knob as far as it goes; back where that saves hardly anything. */
+static bool turn(search *s, int k, combination *c, double *peak)
+{
+    double now;
+
+    c->setting[k] = strongest(s, c, k);
+    if (c->setting[k] == NONE)
+        return false;
+    now = peak_of(s, c);
+    if (now > 0 && now < 0.999 * *peak)
+        *peak = now;
+    else
+        c->setting[k] = NONE;
+    return c->setting[k] != NONE;
+}
+
+/* Turn knobs of this price and of none until all together fit, then relax. What does not help at
+   first may help where something else no longer makes the peak, so it is tried again. */
+static bool add_up(search *s, plan_price price, combination *c, double *peak)
+{
+    bool less = true;
+    plan_advice_line line;
+
+    for (int sweep = 0; sweep < MOST_SWEEPS && less; sweep++) {
+        less = false;
+        for (int k = 0; k < PLAN_KNOBS; k++) {
+            plan_price asked = plan_knobs[k].price;
+
+            if (c->setting[k] != NONE || (asked != price && asked != PLAN_FREE) ||
+                !turn(s, k, c, peak))
+                continue;
+            less = true;
+            if (*peak <= s->limits->room && attempt(s, c, &line) == PLAN_SET) {
+                relax(s, c, &line);
+                add_line(s->advice, &line);
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* More ranks, as few as will do, for what all else together has made of the plan. */
+static bool spread(search *s, const combination *from)
+{
+    for (int k = 0; k < PLAN_KNOBS; k++) {
+        combination c = *from;
+        plan_advice_line line;
+
+        if (plan_knobs[k].price != PLAN_RANKS || !fit(s, k, &c, &line))
+            continue;
+        relax(s, &c, &line);
+        add_line(s->advice, &line);
+        return true;
+    }
+    return false;
+}
+
+/* Without other numbers or ranks; else with either; else with both. `all` becomes what takes least on
+   these ranks. */
+static void find_together(search *s, combination *all)
+{
+    combination base = nothing();
+    double peak = (double)s->base_run->report.memory.peak;
+
+    s->advice->together = true;
+    *all = base;
+    if (add_up(s, PLAN_FREE, &base, &peak))
+        return;
+    *all = base;
+    add_up(s, PLAN_NUMBERS, all, &peak);
+    if (s->limits->more_ranks && !spread(s, &base) && !s->advice->n)
+        spread(s, all);
+}
+
+/* The line of the combination that takes least, where none fits. */
+static void find_smallest(search *s, const combination *c)
+{
+    app_options o;
+    wf_error ignored;
+    dry_run run;
+
+    if (apply(s, c, &o) == PLAN_SET && dry_run_step(&o, &run, &ignored) == WF_OK)
+        describe(s, c, &o, &run, &s->advice->smallest);
+}
+
+void plan_advice_find(const app_options *options, const dry_run *base,
+                      const plan_advice_limits *limits, plan_advice *advice)
+{
+    search s = {.base = options,
+                .base_run = base,
+                .limits = limits,
+                .advice = advice,
+                .work = now(CLOCK_PROCESS_CPUTIME_ID),
+                .wall = now(CLOCK_MONOTONIC)};
+    combination all;
+
+    *advice = (plan_advice){.n = 0};
+    find_single(&s);
+    if (advice->n)
+        return;
+    find_together(&s, &all);
+    if (!advice->n)
+        find_smallest(&s, &all);
+}

@@ -1,0 +1,55 @@
+/*
+ * apps/gpt_train/plan_advice.h - what would make a plan fit that does not: every candidate is a dry
+ * run of its own, nothing is guessed.
+ *
+ * Single changes are tried first, in the order of plan_knobs.h. Where none is enough, changes are added
+ * up, each as far as it goes, until all together fit; then those that are not needed are taken back or
+ * made milder, the dearest first. That is done among the changes that keep numbers and ranks, then with
+ * other numbers, and with more ranks.
+ */
+#ifndef WF_APPS_PLAN_ADVICE_H
+#define WF_APPS_PLAN_ADVICE_H
+
+#include "apps/gpt_train/dry_run.h"
+#include "apps/gpt_train/plan_knobs.h"
+
+enum { PLAN_ADVICE_LINES = 5, PLAN_FLAGS = 400 };
+
+/* The time for an error's advice: whoever waits for an error wants to know soon. */
+#define PLAN_EXPLAIN_SECONDS 0.5
+
+typedef struct plan_advice_line {
+    char flags[PLAN_FLAGS]; /* the change */
+    char cost[240];         /* in words */
+    int64_t ranks;
+    double peak, flops, traffic; /* what a rank takes in a step */
+} plan_advice_line;
+
+typedef struct plan_advice_limits {
+    double room;     /* bytes of a rank */
+    bool start;      /* compare the first step and an evaluation, as --memory-check does */
+    bool more_ranks; /* whether more ranks than those of the options may be proposed */
+    double seconds;  /* the sum over the whole search */
+    bool progress;   /* tell on stderr that it takes long */
+} plan_advice_limits;
+
+typedef struct plan_advice {
+    int n;
+    plan_advice_line line[PLAN_ADVICE_LINES]; /* what fits, the cheapest first */
+    bool together;                            /* no single change is enough */
+    plan_advice_line smallest;                /* where nothing fits: all that saves memory */
+    int planned;
+    bool stopped; /* the time was over before all was planned */
+} plan_advice;
+
+/* Look for changes that make the options' plan, which is `base`, fit. */
+void plan_advice_find(const app_options *options, const dry_run *base,
+                      const plan_advice_limits *limits, plan_advice *advice);
+
+/* The advice as lines; as one phrase of an error; as a list of a JSON report. */
+void plan_advice_print(FILE *out, const plan_advice *advice, const plan_advice_limits *limits);
+void plan_advice_phrase(char *text, size_t size, const plan_advice *advice,
+                        const plan_advice_limits *limits);
+json_t *plan_advice_json(const plan_advice *advice);
+
+#endif

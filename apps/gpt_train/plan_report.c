@@ -1,0 +1,202 @@
+/* apps/gpt_train/plan_report.c - a plan as text and as JSON. */
+#include "apps/gpt_train/plan.h"
+#include "apps/step_report.h"
+#include <inttypes.h>
+#include <string.h>
+
+static double state_of(const wf_par_report *r)
+{
+    return app_bytes_per_parameter(r, WF_MEMORY_PARAMETER) +
+           app_bytes_per_parameter(r, WF_MEMORY_GRADIENT) +
+           app_bytes_per_parameter(r, WF_MEMORY_OPTIMIZER);
+}
+
+static void print_setting(FILE *out, const app_options *o, const wf_par_report *r)
+{
+    fprintf(out, "plan of rank %d of %" PRId64 ":", r->rank, o->tp * o->dp);
+    for (int i = 0; i < r->n_traffic - 1; i++)
+        fprintf(out, "%s %s %d", i ? " x" : "", r->traffic[i].axis, r->traffic[i].ranks);
+    fprintf(out, "; strategy %s\n", o->strategy);
+    fprintf(out,
+            "  %s of %" PRId64 " blocks, %" PRId64 " parameters; %" PRId64
+            " are this rank's share of tensor parallelism\n",
+            o->arch, o->n_layer, r->parameters, r->share);
+    fprintf(out,
+            "  a step is %" PRId64 " sequences of %" PRId64 " tokens; a rank takes %" PRId64
+            " at a time, %" PRId64 " times\n\n",
+            o->global_batch_size, o->seq_len, o->micro_batch_size,
+            o->global_batch_size / (o->dp * o->micro_batch_size));
+}
+
+static void print_memory(FILE *out, const wf_par_report *r)
+{
+    const wf_memory_report *m = &r->memory;
+    char a[32], b[32], moment[WF_MEMORY_PHASE + WF_MEMORY_PLACE + 8];
+
+    fprintf(out, "  %-24s %14s %14s\n", "memory", "at the peak", "at most");
+    for (int k = 0; k < WF_MEMORY_KINDS; k++)
+        fprintf(out, "  %-24s %14s %14s\n", wf_memory_kind_name((wf_memory_kind)k),
+                app_size_text(a, (double)m->at_peak[k]), app_size_text(b, (double)m->most[k]));
+    fprintf(out, "  %-24s %14s in %s\n", "peak", app_size_text(a, (double)m->peak),
+            app_moment_text(moment, sizeof moment, m));
+    fprintf(out, "  %-24s %14.2f = %.2f parameters + %.2f gradients + %.2f optimizer state\n\n",
+            "bytes per parameter", state_of(r), app_bytes_per_parameter(r, WF_MEMORY_PARAMETER),
+            app_bytes_per_parameter(r, WF_MEMORY_GRADIENT),
+            app_bytes_per_parameter(r, WF_MEMORY_OPTIMIZER));
+}
+
+static void print_units(FILE *out, const wf_par_report *r)
+{
+    int64_t shown = 0;
+    char rest[32], use[32];
+
+    fprintf(out, "  %-18s %6s %18s %14s %14s\n", "units", "count", "parameters each", "at rest",
+            "gathered");
+    for (int i = 0; i < r->n_groups; i++) {
+        const wf_par_unit_group *g = &r->group[i];
+
+        shown += g->count;
+        app_size_text(use, (double)g->at_use);
+        fprintf(out, "  %-18s %6" PRId64 " %18" PRId64 " %14s %14s\n", g->type, g->count,
+                g->parameters, app_size_text(rest, (double)g->rest), g->gathered ? use : "-");
+    }
+    if (shown < r->units)
+        fprintf(out, "  and %" PRId64 " others\n", r->units - shown);
+}
+
+/* By how much what this rank holds at rest exceeds the mean of the ranks that split it; 0 where
+   parameters are not split. */
+static double above_the_mean(const wf_par_report *r)
+{
+    double whole = (double)r->share * sizeof(float), rest = 0, shards = 1;
+
+    for (int i = 0; i < r->n_groups; i++)
+        rest += (double)r->group[i].count * (double)r->group[i].rest;
+    for (int i = 0; i < r->n_traffic; i++)
+        if (strcmp(r->traffic[i].axis, "shard") == 0)
+            shards = r->traffic[i].ranks;
+    return shards > 1 && rest < whole ? rest * shards / whole - 1 : 0;
+}
+
+/* What the table of units does not explain by itself. */
+static void print_unit_notes(FILE *out, const app_options *o, const wf_par_report *r)
+{
+    double above = 100 * above_the_mean(r);
+
+    if (strcmp(o->param_dtype, "bf16") == 0)
+        fprintf(out, "  at rest units are fp32 masters, which count as optimizer state below; "
+                     "parameters are their bf16 copy\n");
+    if (above >= 1)
+        fprintf(
+            out,
+            "  this rank's shards are %.0f %% above the mean of all: matrices are cut between "
+            "rows, of which some ranks have one more\n",
+            above);
+    fputc('\n', out);
+}
+
+static void print_flops(FILE *out, const plan_report *p)
+{
+    double all = p->run.report.flops, again = all - p->model_flops;
+
+    fprintf(out, "  %.4g FLOPs of matrix products a step, of this rank: %.4g of the model", all,
+            p->model_flops);
+    if (again > 0)
+        fprintf(out, " and %.4g (%.0f %% more) of recomputation", again,
+                100 * again / p->model_flops);
+    fputs(
+        "\n  (in backward, attention makes its scores again, which counts as the model's)\n\n",
+        out);
+}
+
+static void print_left_out(FILE *out, const app_options *o)
+{
+    fprintf(out,
+            "  not counted: code, stacks, flight recorders, buffers of the transport, and free "
+            "blocks between tensors (fragmentation)%s\n\n",
+            strcmp(o->device, "cuda") == 0 ? ";\n  on the GPU also the CUDA context, what the "
+                                             "handles of cuBLAS and cuDNN keep (the workspace "
+                                             "of their products is counted), and NCCL's buffers"
+                                           : "");
+}
+
+static void print_fit(FILE *out, const plan_report *p)
+{
+    const app_options *o = p->options;
+    char there[32], gap[32];
+    double room = (double)o->device_memory - (double)p->run.report.memory.peak;
+
+    if (!o->device_memory)
+        return;
+    app_size_text(there, (double)o->device_memory);
+    if (room >= 0) {
+        fprintf(out, "fits in %s, and leaves %s\n", there, app_size_text(gap, room));
+        return;
+    }
+    fprintf(out, "does not fit in %s: %s too much; the most is %s\n", there,
+            app_size_text(gap, -room),
+            wf_memory_kind_name(plan_largest_kind(&p->run.report.memory)));
+    plan_advice_print(out, &p->advice, &p->limits);
+}
+
+static void print_strategies(FILE *out, const plan_report *p)
+{
+    char peak[32];
+
+    for (int i = 0; i < p->n_strategies; i++) {
+        const dry_run *run = &p->strategy_run[i];
+
+        fprintf(out, "  --strategy %-20s %14s peak, %.2f bytes per parameter%s\n",
+                p->strategy[i], app_size_text(peak, (double)run->report.memory.peak),
+                state_of(&run->report),
+                !p->options->device_memory   ? ""
+                : plan_fits(p->options, run) ? ": fits"
+                                             : ": does not fit");
+    }
+}
+
+/* What a plan alone knows comes first, so that a diff with a run's report shows just that. */
+static json_t *plan_json(const plan_report *p)
+{
+    const app_options *o = p->options;
+    json_t *list = json_array(), *report = app_step_report_json(o, &p->run.report), *json;
+
+    for (int i = 0; i < p->n_strategies; i++) {
+        const dry_run *run = &p->strategy_run[i];
+
+        json_array_append_new(list, json_pack("{s:s, s:I, s:f, s:b}", "name", p->strategy[i],
+                                              "peak", (json_int_t)run->report.memory.peak,
+                                              "bytes_per_parameter", state_of(&run->report),
+                                              "fits", plan_fits(o, run)));
+    }
+    json = json_pack("{s:{s:I, s:b, s:f, s:f, s:o?, s:o?}}", "plan", "device_memory",
+                     (json_int_t)o->device_memory, "fits", plan_fits(o, &p->run), "model_flops",
+                     p->model_flops, "above_mean", above_the_mean(&p->run.report), "strategies",
+                     list, "advice", plan_advice_json(&p->advice));
+    if (!report || !json || json_object_update(json, report)) {
+        json_decref(json);
+        json = NULL;
+    }
+    json_decref(report);
+    return json;
+}
+
+wf_status plan_report_write(const plan_report *p, FILE *out, wf_error *error)
+{
+    const app_options *o = p->options;
+    const wf_par_report *r = &p->run.report;
+
+    if (*p->run.inexact)
+        fprintf(stderr, "%s\n", p->run.inexact);
+    print_setting(out, o, r);
+    print_units(out, r);
+    print_unit_notes(out, o, r);
+    print_memory(out, r);
+    print_left_out(out, o);
+    app_step_report_collectives(out, r);
+    fputc('\n', out);
+    print_flops(out, p);
+    print_fit(out, p);
+    print_strategies(out, p);
+    return o->json ? app_step_report_write(plan_json(p), o->json, error) : WF_OK;
+}

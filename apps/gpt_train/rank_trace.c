@@ -1,0 +1,108 @@
+/* apps/gpt_train/rank_trace.c - see the header. */
+#include "apps/gpt_train/rank_trace.h"
+#include <stdlib.h>
+
+enum { TRACE_EVENTS = 1 << 17 }; /* a rank keeps so many */
+
+/* The rows of ranks in other processes come to rank 0, which has the file. */
+static wf_status collect_rows(rank_trace *t, const int64_t *here, wf_error *error)
+{
+    wf_status status = WF_OK;
+
+    for (int r = 0; r < t->rank->size && status == WF_OK; r++) {
+        int64_t bytes = 0;
+        char *text;
+
+        if (here[r])
+            continue;
+        status = wf_recv(t->rank->world, sizeof bytes, r, &bytes, 1, error);
+        if (status != WF_OK)
+            break;
+        text = malloc((size_t)bytes + 1);
+        if (!text)
+            return wf_error_set(error, WF_ENOMEM, "no memory for the timeline of rank %d", r);
+        status = wf_recv(t->rank->world, 1, r, text, bytes, error);
+        if (status == WF_OK)
+            app_timeline_put(t->timeline, r, text, (size_t)bytes);
+        else
+            free(text);
+    }
+    return status;
+}
+
+/* The rows of this rank go to rank 0, which has the file; of a run that has failed, not from other
+   processes. */
+static wf_status hand_in_rows(rank_trace *t, const wf_trace *trace, bool well, wf_error *error)
+{
+    const int64_t mine = t->timeline != NULL, *here = NULL;
+    char *text;
+    size_t bytes;
+    wf_status status = app_timeline_text(t->rank->index, trace, t->zero, &text, &bytes, error);
+
+    if (well && !(here = wf_mesh_gather(wf_par_mesh(t->par), &mine, sizeof mine)))
+        well = false;
+    if (status == WF_OK && t->timeline) {
+        app_timeline_put(t->timeline, t->rank->index, text, bytes);
+        text = NULL;
+    } else if (status == WF_OK && well) {
+        int64_t size = (int64_t)bytes;
+
+        status = wf_send(t->rank->world, sizeof size, 0, &size, 1, error);
+        if (status == WF_OK)
+            status = wf_send(t->rank->world, 1, 0, text, size, error);
+    }
+    free(text);
+    return status == WF_OK && well && t->rank->index == 0 ? collect_rows(t, here, error)
+                                                          : status;
+}
+
+wf_status rank_trace_close(rank_trace *t)
+{
+    wf_context *ctx = wf_par_context(t->par);
+    wf_error error = {WF_OK, ""};
+    wf_trace *trace = t->trace;
+    bool well = wf_context_status(ctx) == WF_OK;
+
+    t->trace = NULL;
+    if (trace && hand_in_rows(t, trace, well, &error) != WF_OK)
+        wf_fail(ctx, error.code, "%s", error.text);
+    if (trace && t->rank->index == t->options->rank && wf_context_status(ctx) == WF_OK) {
+        app_timeline_summary(stdout, trace);
+        fprintf(stdout, "  (of rank %d, in steps %lld to %lld; %lld events found no room)\n",
+                t->rank->index, (long long)t->options->trace_steps.first,
+                (long long)t->options->trace_steps.last, (long long)wf_trace_lost(trace));
+        fflush(stdout);
+    }
+    wf_trace_close(trace);
+    return wf_context_status(ctx);
+}
+
+wf_status rank_trace_open(rank_trace *t)
+{
+    wf_error error = {WF_OK, ""};
+
+    if (!t->options->trace)
+        return WF_OK;
+    t->zero = app_timeline_clock();
+    t->trace = wf_trace_open(TRACE_EVENTS, &error);
+    if (!t->trace ||
+        wf_broadcast(t->rank->world, sizeof t->zero, 0, &t->zero, 1, &error) != WF_OK)
+        return wf_fail(wf_par_context(t->par), error.code, "%s", error.text);
+    return WF_OK;
+}
+
+wf_status rank_trace_step(rank_trace *t, wf_par_trainer *trainer, int64_t step,
+                          const wf_par_data *data, wf_par_step *result)
+{
+    const app_steps *traced = &t->options->trace_steps;
+    wf_status status;
+
+    if (t->trace && step >= traced->first)
+        wf_mesh_trace(wf_par_mesh(t->par), t->trace);
+    status = wf_par_train_step(trainer, step, data, result);
+    if (t->trace)
+        wf_mesh_trace(wf_par_mesh(t->par), NULL);
+    if (status == WF_OK && step == traced->last)
+        status = rank_trace_close(t);
+    return status;
+}

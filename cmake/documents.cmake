@@ -1,0 +1,33 @@
+# cmake/documents.cmake - what an installed Weft says of itself: its license and documentation, a manual
+# page for every program, made of its --help, and completion of gpt_train's flags for bash and zsh.
+install(FILES LICENSE README.md SECURITY.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN "*.jsonl" EXCLUDE)
+
+# A sanitized program may not run before its environment is set up.
+if(NOT TARGET gpt_train OR WEFT_SANITIZE)
+    return()
+endif()
+set(pages "")
+list(JOIN weft_apps " " names)
+foreach(app ${weft_apps})
+    set(page ${PROJECT_BINARY_DIR}/man/${app}.1)
+    add_custom_command(OUTPUT ${page}
+        COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/man
+        COMMAND bash ${PROJECT_SOURCE_DIR}/scripts/man_page.sh $<TARGET_FILE:${app}>
+            ${PROJECT_VERSION} ${names} > ${page}.part
+        COMMAND ${CMAKE_COMMAND} -E rename ${page}.part ${page}
+        DEPENDS ${app} ${PROJECT_SOURCE_DIR}/scripts/man_page.sh VERBATIM)
+    list(APPEND pages ${page})
+endforeach()
+install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+
+set(completions ${PROJECT_BINARY_DIR}/completion)
+add_custom_command(OUTPUT ${completions}/gpt_train ${completions}/_gpt_train
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${completions}
+    COMMAND gpt_train --completion bash > ${completions}/gpt_train
+    COMMAND gpt_train --completion zsh > ${completions}/_gpt_train
+    DEPENDS gpt_train VERBATIM)
+install(FILES ${completions}/gpt_train
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+install(FILES ${completions}/_gpt_train DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+add_custom_target(documents ALL DEPENDS ${pages} ${completions}/gpt_train)

@@ -1,0 +1,94 @@
+/* mesh/array/grid.c - coordinates, strides and cuts: see the header. */
+#include "mesh/array/grid.h"
+#include "core/numerics/tree.h"
+
+int64_t wf_grid_ranks(int n, const int *size)
+{
+    int64_t ranks = 1;
+
+    for (int i = 0; i < n; i++)
+        ranks *= size[i];
+    return ranks;
+}
+
+int wf_grid_stride(int n, const int *size, int axis)
+{
+    return (int)wf_grid_ranks(n - axis - 1, size + axis + 1);
+}
+
+int wf_grid_coordinate(int n, const int *size, int rank, int axis)
+{
+    return rank / wf_grid_stride(n, size, axis) % size[axis];
+}
+
+int wf_grid_first(int n, const int *size, int rank, int axis)
+{
+    int stride = wf_grid_stride(n, size, axis);
+
+    return rank - rank / stride % size[axis] * stride;
+}
+
+void wf_grid_coordinates(int n, const int *size, int64_t rank, int *coordinate)
+{
+    for (int i = n - 1; i >= 0; i--) {
+        coordinate[i] = (int)(rank % size[i]);
+        rank /= size[i];
+    }
+}
+
+int64_t wf_grid_rank(int n, const int *size, const int *coordinate)
+{
+    int64_t rank = 0;
+
+    for (int i = 0; i < n; i++)
+        rank = rank * size[i] + coordinate[i];
+    return rank;
+}
+
+/* How many of n axes cut between grains: those before the first fine one. */
+static int coarse(const wf_dim *dim, int n, const wf_cutter *axis)
+{
+    int k = 0;
+
+    while (k < n && (dim->grain == 1 || !axis[k].fine))
+        k++;
+    return k;
+}
+
+/* The number of all parts of these axes, and of the one that has their places. */
+static int64_t parts_of(int n, const wf_cutter *axis, int64_t *place)
+{
+    int64_t parts = 1;
+
+    *place = 0;
+    for (int i = 0; i < n; i++) {
+        parts *= axis[i].parts;
+        *place = *place * axis[i].parts + axis[i].place;
+    }
+    return parts;
+}
+
+int64_t wf_cut_together(const wf_dim *dim, int n, const wf_cutter *axis)
+{
+    int k = coarse(dim, n, axis);
+    int64_t place, parts = parts_of(k, axis, &place);
+    int64_t start = wf_cut(dim->size, dim->grain, parts, place), end;
+
+    if (k == n)
+        return start;
+    end = wf_cut(dim->size, dim->grain, parts, place + 1);
+    parts = parts_of(n - k, axis + k, &place);
+    return start + wf_cut(end - start, 1, parts, place);
+}
+
+/* The largest of p parts of n grains is ceil(n / p) of them (core/numerics/tree.h), which grows with n: the
+   largest part of fine axes is one of the largest before them. */
+int64_t wf_cut_largest(const wf_dim *dim, int n, const wf_cutter *axis)
+{
+    int k = coarse(dim, n, axis);
+    int64_t place, parts = parts_of(k, axis, &place);
+    int64_t most = (dim->size / dim->grain + parts - 1) / parts * dim->grain;
+
+    parts = parts_of(n - k, axis + k, &place);
+    return (most + parts - 1) / parts;
+}

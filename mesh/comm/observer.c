@@ -1,0 +1,50 @@
+/* mesh/comm/observer.c - tells the observer of a handle what its rank does. */
+#include "mesh/comm/observer.h"
+#include "mesh/comm/transport.h"
+
+void wf_comm_coordinates(wf_comm *comm, const char *text)
+{
+    if (comm->observer)
+        comm->observer->coordinates(comm, text);
+}
+
+void wf_comm_place(wf_comm *comm, int64_t step, const char *place)
+{
+    if (comm->observer)
+        comm->observer->place(comm, step, place);
+}
+
+uint64_t wf_comm_begins(wf_comm *comm, wf_collective_kind op, int64_t bytes)
+{
+    return comm->observer ? comm->observer->begin(comm, op, bytes) : 0;
+}
+
+void wf_comm_ends(wf_comm *comm, wf_collective_kind op, uint64_t sequence, bool failed)
+{
+    if (comm->observer)
+        comm->observer->end(comm, op, sequence, failed);
+}
+
+void wf_comm_waits(wf_comm *comm, wf_collective_kind op, uint64_t sequence)
+{
+    if (comm->observer)
+        comm->observer->wait(comm, op, sequence);
+}
+
+void wf_comm_waits_no_more(wf_comm *comm)
+{
+    if (comm->observer)
+        comm->observer->wait_over(comm);
+}
+
+void wf_comm_at_files(wf_comm *comm, bool at_files)
+{
+    if (comm->observer)
+        comm->observer->at_files(comm, at_files);
+}
+
+void wf_comm_locate(wf_comm *comm, wf_error *error)
+{
+    if (comm->observer)
+        comm->observer->locate(comm, error);
+}

@@ -1,0 +1,44 @@
+/* mesh/health/observe.c - what mesh/health wants to see of the collectives of a rank. */
+#include "mesh/health/observe.h"
+#include "mesh/comm/observer.h"
+#include "mesh/health/recorder_internal.h"
+
+static void failed(wf_comm *comm, const wf_error *cause)
+{
+    const wf_recorded *notes = comm->observed;
+
+    wf_watch_poke(notes->watch);
+    wf_recorder_fail(comm, cause);
+}
+
+static void split(wf_comm *parent, wf_comm *comm)
+{
+    if (wf_recorder_join(parent, comm))
+        comm->observer = parent->observer;
+}
+
+static const wf_comm_observer observer = {.split = split,
+                                          .closes = wf_recorder_leave,
+                                          .coordinates = wf_recorder_coordinates,
+                                          .place = wf_recorder_place,
+                                          .begin = wf_recorder_begin,
+                                          .end = wf_recorder_end,
+                                          .wait = wf_recorder_wait,
+                                          .wait_over = wf_recorder_wait_over,
+                                          .at_files = wf_recorder_at_files,
+                                          .locate = wf_recorder_locate,
+                                          .failed = failed};
+
+void wf_health_observe(wf_comm *world)
+{
+    if (world->transport->moves && wf_recorder_open(world))
+        world->observer = &observer;
+}
+
+void wf_health_wake(wf_comm *world, wf_world_watch *watch)
+{
+    wf_recorded *notes = world->observed;
+
+    if (notes)
+        notes->watch = watch;
+}

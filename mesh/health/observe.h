@@ -1,0 +1,19 @@
+/* mesh/health/observe.h - the rank's flight recorder sees its collectives, and the failure detector hears at
+ * once when it fails. */
+#ifndef WF_MESH_HEALTH_OBSERVE_H
+#define WF_MESH_HEALTH_OBSERVE_H
+
+#include "mesh/health/failure_detector.h"
+
+/* From now on over this handle of the world and groups that are split off it; before the first of them.
+   Nothing on a transport that moves nothing, or where there is no memory: a run does not fail for it. */
+void wf_health_observe(wf_comm *world);
+
+/* From now on a rank that fails over this handle, or over a group that is split off it, wakes the
+   failure detector; before the first group. */
+void wf_health_wake(wf_comm *world, wf_world_watch *watch);
+
+/* Write the recordings of all ranks of this process (mesh/health/flight_recorder.h). */
+void wf_recorder_write_all(void);
+
+#endif

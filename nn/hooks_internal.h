@@ -1,0 +1,19 @@
+/* nn/hooks_internal.h - where a module calls its hooks, for nn/module.c. Not installed. */
+#ifndef WF_NN_HOOKS_INTERNAL_H
+#define WF_NN_HOOKS_INTERNAL_H
+
+#include "nn/module.h"
+
+void wf_nn_hooks_enter(wf_nn_module *m);
+void wf_nn_hooks_leave(wf_nn_module *m);
+
+/* The input that forward gets; NULL on errors. */
+wf_tensor *wf_nn_hooks_pre_forward(wf_nn_module *m, wf_tensor *x);
+
+/* The output that the caller gets, for the input that forward got. NULL in gives NULL out. */
+wf_tensor *wf_nn_hooks_post_forward(wf_nn_module *m, wf_tensor *x, wf_tensor *y);
+
+/* The tensor to compute with in place of t, a parameter. */
+wf_tensor *wf_nn_hooks_use(wf_nn_module *m, wf_nn_parameter *p, wf_tensor *t);
+
+#endif

@@ -1,0 +1,89 @@
+/* nn/layers/attention.c - queries, keys and values, attention, and the projection of its output. */
+#include "nn/layers/attention.h"
+#include "kernels/ops.h"
+
+static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
+{
+    enum { Q, K, V };
+    wf_nn_attention *m = (wf_nn_attention *)self;
+    const wf_attention_options how = {
+        .causal = m->causal, .dropout = m->dropout, .site = m->site};
+    wf_tensor *y[3];
+
+    wf_nn_call_group(m->qkv, x, y);
+    for (int i = Q; i <= V; i++)
+        y[i] = wf_split_heads(y[i], m->head_dim);
+    for (int i = Q; i <= K && m->rope_base > 0; i++)
+        y[i] = wf_rope(y[i], m->rope_base, false);
+    wf_nn_at_many(m, "qkv", 3, y);
+    return wf_nn_call(m->out, wf_merge_heads(wf_attention(y[Q], y[K], y[V], &how)));
+}
+
+static const wf_nn_field fields[] = {{"qkv", WF_NN_CHILD, offsetof(wf_nn_attention, qkv), 0},
+                                     {"out", WF_NN_CHILD, offsetof(wf_nn_attention, out), 0},
+                                     {NULL, 0, 0, 0}};
+
+static const wf_nn_type attention_type = {"attention", sizeof(wf_nn_attention), fields, forward,
+                                          NULL};
+
+/* The options with the sizes that zeros stand for; false where they make no attention. */
+static bool complete(wf_context *ctx, wf_nn_attention_options *o)
+{
+    bool whole = o->head_dim || o->heads < 1 || o->width % o->heads == 0;
+
+    if (o->kv_heads == 0)
+        o->kv_heads = o->heads;
+    if (o->head_dim == 0 && o->heads > 0)
+        o->head_dim = o->width / o->heads;
+    if (o->width < 1 || o->heads < 1 || o->kv_heads < 1 || o->head_dim < 0)
+        wf_fail(ctx, WF_EINVAL,
+                "attention of width %lld with %lld heads, %lld key-value heads and head size "
+                "%lld: each must be at least 1",
+                (long long)o->width, (long long)o->heads, (long long)o->kv_heads,
+                (long long)o->head_dim);
+    else if (!whole)
+        wf_fail(ctx, WF_EINVAL,
+                "width %lld is not a multiple of %lld heads: change one of them",
+                (long long)o->width, (long long)o->heads);
+    else if (o->heads % o->kv_heads)
+        wf_fail(ctx, WF_EINVAL,
+                "%lld heads cannot share %lld key-value heads: the second must divide the "
+                "first",
+                (long long)o->heads, (long long)o->kv_heads);
+    else if (o->rope_base > 0 && o->head_dim % 2)
+        wf_fail(ctx, WF_EINVAL, "RoPE rotates pairs: head size %lld must be even",
+                (long long)o->head_dim);
+    else if (!(o->dropout >= 0 && o->dropout < 1))
+        wf_fail(ctx, WF_EINVAL, "dropout %g must be at least 0 and below 1",
+                (double)o->dropout);
+    return wf_context_status(ctx) == WF_OK;
+}
+
+wf_nn_attention *wf_nn_attention_new(wf_context *ctx, const wf_nn_attention_options *options)
+{
+    static const char *const name[] = {"q", "k", "v"};
+    wf_nn_attention_options o = *options;
+    float deviation = o.deviation > 0 ? o.deviation : 0.02f;
+    wf_nn_attention *m = complete(ctx, &o) ? wf_nn_new(ctx, &attention_type) : NULL;
+    wf_dim width = wf_dim_width(o.width), q = wf_dim_heads(o.heads, o.head_dim);
+    wf_dim kv = wf_dim_heads(o.kv_heads, o.head_dim);
+    wf_nn_linear_options out = {.in = q,
+                                .out = width,
+                                .bias = o.bias,
+                                .deviation = o.out_deviation > 0 ? o.out_deviation : deviation};
+    wf_nn_linear_options qkv[3];
+
+    if (!m)
+        return NULL;
+    for (int i = 0; i < 3; i++)
+        qkv[i] = (wf_nn_linear_options){
+            .in = width, .out = i ? kv : q, .bias = o.bias, .deviation = deviation};
+    m->qkv = wf_nn_linear_group_new(ctx, 3, name, qkv);
+    m->out = wf_nn_linear_new(ctx, &out);
+    m->head_dim = o.head_dim;
+    m->rope_base = o.rope_base;
+    m->causal = o.causal;
+    m->dropout = o.dropout;
+    m->site = o.site;
+    return m;
+}

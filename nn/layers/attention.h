@@ -1,0 +1,54 @@
+/* nn/layers/attention.h - attention with its projections: of multiple heads, or of heads in groups. */
+#ifndef WF_NN_LAYERS_ATTENTION_H
+#define WF_NN_LAYERS_ATTENTION_H
+
+#include "nn/layers/linear.h"
+
+WF_BEGIN_DECLS
+
+/** wf_nn_attention_options - width and heads have no default; zeros elsewhere give attention of every
+ * token to all of its sequence, without biases, positions and dropout. */
+typedef struct wf_nn_attention_options {
+    int64_t width;    /* the input's and the output's */
+    int64_t heads;    /* query heads */
+    int64_t kv_heads; /* key-value heads, each for heads / kv_heads queries; 0: heads */
+    int64_t head_dim; /* 0: width / heads */
+    bool causal;      /* a token sees those before it and itself alone */
+    bool bias;        /* in all four projections */
+    double rope_base; /* RoPE's base, 10000 for instance; 0: no rotation */
+    float dropout;    /* the probability for attention weights */
+    int site;         /* number of that dropout, see wf_dropout */
+    /* the deviation of the normal distributions that weights start from: of queries, keys and values, 0 means 0.02;
+       of the output, 0 means the same */
+    float deviation, out_deviation;
+} wf_nn_attention_options;
+
+typedef struct wf_nn_attention {
+    wf_nn_module base;
+    wf_nn_linear_group *qkv;
+    wf_nn_linear *out;
+    int64_t head_dim;
+    double rope_base;
+    bool causal;
+    float dropout;
+    int site;
+} wf_nn_attention;
+
+/**
+ * wf_nn_attention_new - y = out(softmax(q k^T / sqrt(head_dim)) v), q, k and v linear in x
+ *
+ * x and y are [batch, tokens, width]. Children: qkv.{q,k,v}, out; tensor parallel by
+ * WF_ATTENTION_RULES.
+ *
+ * Points:  "qkv" (queries, keys and values, before they meet)
+ * Owner:   its parent
+ * Errors:  WF_EINVAL in the context (sizes below 1, heads that do not divide the width, kv_heads that
+ *          do not divide the heads, an odd head size with RoPE, dropout outside of [0, 1)),
+ *          WF_ENOMEM; result is then NULL
+ */
+WF_API wf_nn_attention *wf_nn_attention_new(wf_context *ctx,
+                                            const wf_nn_attention_options *options);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,70 @@
+/* nn/layers/mlp.c - two linear layers with gelu in between, or three with a gate. */
+#include "nn/layers/mlp.h"
+#include "kernels/ops.h"
+
+static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
+{
+    enum { GATE, UP };
+    wf_nn_mlp *m = (wf_nn_mlp *)self;
+    wf_tensor *y[2];
+
+    if (m->up)
+        return wf_nn_call(m->down, wf_nn_call(m->up, x)); /* up ends in gelu */
+    wf_nn_call_group(m->gate_up, x, y);                   /* one op: they share an input */
+    return wf_nn_call(m->down, wf_swiglu(y[GATE], y[UP]));
+}
+
+static const wf_nn_field fields[] = {{"up", WF_NN_CHILD, offsetof(wf_nn_mlp, up), 0},
+                                     {"gate_up", WF_NN_CHILD, offsetof(wf_nn_mlp, gate_up), 0},
+                                     {"down", WF_NN_CHILD, offsetof(wf_nn_mlp, down), 0},
+                                     {NULL, 0, 0, 0}};
+
+static const wf_nn_type mlp_type = {"mlp", sizeof(wf_nn_mlp), fields, forward, NULL};
+
+/* The way up and the way down; false where the sizes make no MLP. */
+static bool complete(wf_context *ctx, const wf_nn_mlp_options *o, wf_nn_linear_options *up,
+                     wf_nn_linear_options *down)
+{
+    wf_dim width = wf_dim_width(o->width);
+    wf_dim hidden = wf_dim_chunked(o->hidden ? o->hidden : 4 * o->width);
+    float deviation = o->deviation > 0 ? o->deviation : 0.02f;
+
+    if (o->width < 1 || o->hidden < 0)
+        wf_fail(ctx, WF_EINVAL,
+                "an MLP of width %lld with %lld features in between: each must be at least 1",
+                (long long)o->width, (long long)o->hidden);
+    *up = (wf_nn_linear_options){
+        .in = width, .out = hidden, .bias = o->bias, .deviation = deviation};
+    *down = (wf_nn_linear_options){.in = hidden,
+                                   .out = width,
+                                   .bias = o->bias,
+                                   .deviation =
+                                       o->out_deviation > 0 ? o->out_deviation : deviation};
+    return wf_context_status(ctx) == WF_OK;
+}
+
+wf_nn_mlp *wf_nn_gelu_mlp_new(wf_context *ctx, const wf_nn_mlp_options *options)
+{
+    wf_nn_linear_options up, down;
+    wf_nn_mlp *m = complete(ctx, options, &up, &down) ? wf_nn_new(ctx, &mlp_type) : NULL;
+
+    if (!m)
+        return NULL;
+    up.gelu = true;
+    m->up = wf_nn_linear_new(ctx, &up);
+    m->down = wf_nn_linear_new(ctx, &down);
+    return m;
+}
+
+wf_nn_mlp *wf_nn_swiglu_mlp_new(wf_context *ctx, const wf_nn_mlp_options *options)
+{
+    static const char *const name[] = {"gate", "up"};
+    wf_nn_linear_options up, down;
+    wf_nn_mlp *m = complete(ctx, options, &up, &down) ? wf_nn_new(ctx, &mlp_type) : NULL;
+
+    if (!m)
+        return NULL;
+    m->gate_up = wf_nn_linear_group_new(ctx, 2, name, (wf_nn_linear_options[]){up, up});
+    m->down = wf_nn_linear_new(ctx, &down);
+    return m;
+}

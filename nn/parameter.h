@@ -1,0 +1,62 @@
+/* nn/parameter.h - parameters: made on the meta device, tied, and their uses in a forward pass. */
+#ifndef WF_NN_PARAMETER_H
+#define WF_NN_PARAMETER_H
+
+#include "core/tape.h"
+#include "nn/init_recipe.h"
+
+WF_BEGIN_DECLS
+
+enum { WF_NN_PATH = 128 };
+
+/** wf_nn_parameter - one parameter; a tied one is in the tree twice, as the same pointer. */
+struct wf_nn_parameter {
+    char path[WF_NN_PATH]; /* its first place in the tree; the key of its initialisation */
+    const wf_nn_module *named_by; /* the module of that place, which may move with its tree */
+    wf_tensor *tensor;            /* at rest; fake until it is materialised */
+    wf_tensor *at_use;            /* what modules compute with, a plan's; NULL: tensor */
+    wf_nn_recipe recipe;          /* what it starts from */
+    bool matrix; /* a map between features, which Muon orthogonalises: no table, no head */
+    bool decay;  /* weight decay applies: matrices yes, biases and norms no */
+    bool frozen; /* no gradient is taken */
+    int refs;
+    /* leaves of the forward pass that runs, in order of use, and the numbers of these uses
+       (wf_context_uses); NULL for one that is made when backward runs its module again */
+    int uses, room;
+    wf_tensor **use;
+    int64_t *number;
+    void *plan; /* what a plan has to say about it */
+};
+
+/**
+ * wf_nn_parameter_new - a parameter on the fake device, of zeros until wf_nn_init_normal or
+ * another of nn/init_recipe.h says what it starts from.
+ *
+ * @param decay  whether weight decay applies to it
+ * Owner:   the field it is put into; wf_nn_tie for a second one
+ */
+WF_API wf_nn_parameter *wf_nn_parameter_new(wf_context *ctx, int ndim, const wf_dim *dims,
+                                            bool decay);
+
+/** wf_nn_parameter_free - give one of its fields' holds back. NULL is allowed. */
+WF_API void wf_nn_parameter_free(wf_nn_parameter *parameter);
+
+/** wf_nn_tie - the same parameter for another field. */
+WF_API wf_nn_parameter *wf_nn_tie(wf_nn_parameter *parameter);
+
+/** wf_nn_forget_uses - release a parameter's leaves with their gradients: a loop of one's own does so
+ * before the next forward pass, a trainer for itself. */
+WF_API void wf_nn_forget_uses(wf_nn_parameter *parameter);
+
+/**
+ * wf_nn_parameter_use - what the next use of a parameter computes with: while a tape records, a leaf
+ * of its own, found again by later runs of the same ops. Modules use it through wf_nn_use.
+ *
+ * Owner:   scope
+ * Errors:  WF_EINVAL (it is not gathered), WF_ENOMEM in the context; result is then NULL
+ */
+WF_API wf_tensor *wf_nn_parameter_use(wf_context *ctx, wf_nn_parameter *parameter);
+
+WF_END_DECLS
+
+#endif

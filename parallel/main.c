@@ -1,0 +1,157 @@
+/* parallel/main.c - a program's main: the one place of the library that prints and exits. */
+#include "parallel/main.h"
+#include "mesh/transport/launcher.h"
+#include "parallel/parallel_internal.h"
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct job {
+    const char *program;
+    wf_par_options options;
+    wf_axis axis[WF_MAX_AXES + 1]; /* those of the options, with other sizes */
+    wf_status (*function)(wf_par *par, void *arg);
+    void *arg;
+} job;
+
+int wf_par_exit_status(wf_status status)
+{
+    switch (status) {
+    case WF_OK:
+        return 0;
+    case WF_EINVAL:
+    case WF_EUNSUPPORTED:
+        return 2;
+    case WF_EIO:
+    case WF_EDATA:
+        return 3;
+    case WF_ELOST:
+        return 4;
+    case WF_EMISMATCH:
+        return 5;
+    case WF_ETIMEOUT:
+        return 6;
+    case WF_ENONFINITE:
+        return 7;
+    default:
+        return 1;
+    }
+}
+
+static wf_status run_rank(wf_rank *rank, void *arg)
+{
+    const job *j = arg;
+    wf_par *par = wf_par_open(rank, &j->options, &rank->error);
+    wf_status status;
+
+    if (!par)
+        return rank->error.code;
+    if (rank->warning && rank->index == 0)
+        fprintf(stderr, "%s: warning: %s\n", j->program, rank->warning);
+    status = j->function(par, j->arg);
+    if (wf_context_status(wf_par_context(par)) != WF_OK)
+        rank->error = *wf_context_error(wf_par_context(par)); /* what failed first */
+    else if (status != WF_OK && rank->error.code == WF_OK)
+        wf_error_set(&rank->error, status,
+                     "rank %d: its function returned status %d, and no error is in its context",
+                     rank->index, (int)status);
+    wf_par_close(par);
+    return rank->error.code;
+}
+
+/* A failure of the ranks, in one process of all. */
+static void report(const wf_error *error, void *arg)
+{
+    fflush(stdout);
+    fprintf(stderr, "%s: %s\n", ((const job *)arg)->program, error->text);
+}
+
+/* The size that an argument --NAME sets: of an axis of the program's own, or tp and dp. NULL: none. */
+static int *size_of(job *j, const char *argument)
+{
+    if (strncmp(argument, "--", 2) != 0)
+        return NULL;
+    for (int i = 0; j->options.axes && j->axis[i].name; i++)
+        if (strcmp(argument + 2, j->axis[i].name) == 0)
+            return &j->axis[i].size;
+    if (j->options.axes)
+        return NULL;
+    return strcmp(argument, "--tp") == 0   ? &j->options.tp
+           : strcmp(argument, "--dp") == 0 ? &j->options.dp
+                                           : NULL;
+}
+
+static wf_status unknown(const job *j, const char *argument, wf_error *error)
+{
+    char names[256] = "";
+
+    for (int i = 0; j->options.axes && j->axis[i].name; i++)
+        wf_par_add_name(names, sizeof names, j->axis[i].name);
+    return wf_error_set(error, WF_EINVAL,
+                        "unknown argument %s: there is --AXIS N for each axis of the mesh: %s",
+                        argument, j->options.axes ? names : "tp, dp");
+}
+
+/* Copy the options, and put sizes that are given in their place. */
+static wf_status read_arguments(int argc, char **argv, job *j, wf_error *error)
+{
+    const wf_axis *axes = j->options.axes;
+    int n = 0;
+
+    while (axes && axes[n].name)
+        n++;
+    if (n > WF_MAX_AXES)
+        return wf_error_set(error, WF_EINVAL, "a mesh of %d axes: it has %d at most", n,
+                            WF_MAX_AXES);
+    if (axes) {
+        memcpy(j->axis, axes, (size_t)n * sizeof *axes);
+        j->options.axes = j->axis;
+    }
+    for (int i = 1; i < argc; i += 2) {
+        int *size = size_of(j, argv[i]);
+        char *end = NULL;
+        long value = size && i + 1 < argc ? strtol(argv[i + 1], &end, 10) : 0;
+
+        if (!size)
+            return unknown(j, argv[i], error);
+        if (value < 1 || value > WF_MAX_RANKS || *end)
+            return wf_error_set(error, WF_EINVAL, "%s %s: give it a number from 1 to %d",
+                                argv[i], i + 1 < argc ? argv[i + 1] : "", WF_MAX_RANKS);
+        *size = (int)value;
+    }
+    return WF_OK;
+}
+
+static const char *name_of(int argc, char **argv)
+{
+    const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
+
+    return slash ? slash + 1 : argc > 0 ? argv[0] : "weft";
+}
+
+int wf_par_main(int argc, char **argv, const wf_par_options *options,
+                wf_status (*function)(wf_par *par, void *arg), void *arg)
+{
+    job j = {
+        .program = name_of(argc, argv), .options = *options, .function = function, .arg = arg};
+    wf_launch_end end = {.reported = wf_launcher_reports_elsewhere()};
+    wf_launch_options launch = {.report = report, .end = &end};
+    wf_error error = {WF_OK, ""};
+    wf_status status = read_arguments(argc, argv, &j, &error);
+    int64_t ranks;
+
+    ranks = wf_par_ranks(&j.options);
+    launch.ranks = ranks < INT_MAX ? (int)ranks : INT_MAX;
+    if (status == WF_OK)
+        status = wf_launch(&launch, run_rank, &j, &error);
+    if (status != WF_OK && !end.reported)
+        report(&error, &j);
+    else if (status != WF_OK) /* launchers end all when one has: let the other say why */
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+    if (end.stuck) /* ranks still run, and may never end */
+        _exit(wf_par_exit_status(status));
+    return wf_par_exit_status(status);
+}

@@ -1,0 +1,44 @@
+/* parallel/main.h - what the main of a program over ranks is. */
+#ifndef WF_PARALLEL_MAIN_H
+#define WF_PARALLEL_MAIN_H
+
+#include "parallel/run.h"
+
+WF_BEGIN_DECLS
+
+/**
+ * wf_par_main - start the ranks of a mesh, run a function on each, and say how it ended
+ *
+ *     int main(int argc, char **argv)
+ *     {
+ *         return wf_par_main(argc, argv, &(wf_par_options){.tp = 2, .dp = 2}, train, NULL);
+ *     }
+ *
+ * The ranks of the mesh are threads of this process; where a launcher has started several processes (mpirun,
+ * srun, torchrun: mesh/transport/launcher.h), each runs an equal share of them. A rank that fails ends
+ * all of them, and one line on stderr, of one process, says which it was and why.
+ *
+ * @param argv      argv[0] names the program in that line; what follows may be --AXIS N, another size
+ *                  for an axis of the mesh: --tp 4 --dp 1. A program with arguments of its own reads
+ *                  them itself, and passes argc 1
+ * @param options   of every rank (wf_par_open)
+ * @param function  what a rank does; it fails where it returns another status than WF_OK, or leaves
+ *                  an error in the context of `par`
+ * @param arg       handed to the function of every rank of this process
+ * Returns:         wf_par_exit_status of how it ended, the same in all processes. Where ranks do not
+ *                  return after a failure (wf_launch_end), the process ends with it instead
+ */
+WF_API int wf_par_main(int argc, char **argv, const wf_par_options *options,
+                       wf_status (*function)(wf_par *par, void *arg), void *arg);
+
+/**
+ * wf_par_exit_status - the exit status by what went wrong: 0 nothing; 2 bad input, or something that is
+ * not supported (WF_EINVAL, WF_EUNSUPPORTED); 3 files (WF_EIO, WF_EDATA); 4 a rank or process was
+ * lost (WF_ELOST); 5 ranks did something else than the others (WF_EMISMATCH); 6 a stall
+ * (WF_ETIMEOUT); 7 numbers are not finite (WF_ENONFINITE); 1 anything else
+ */
+WF_API int wf_par_exit_status(wf_status status);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,57 @@
+/* parallel/train/evaluate.c - the mean of a loss, or of another number, over other data. */
+#include "parallel/train/read_batch_internal.h"
+#include "parallel/train/losses_internal.h"
+#include "parallel/train/step_internal.h"
+
+/* Of one global batch. */
+static wf_status evaluate_batch(wf_par_trainer *t, int64_t number, const wf_par_data *data,
+                                wf_par_loss_function *metric, float *mean)
+{
+    wf_context *ctx = t->par->ctx;
+    wf_tensor *total;
+
+    for (int64_t k = 0; k < t->micros && wf_context_status(ctx) == WF_OK; k++) {
+        wf_par_batch batch;
+
+        wf_scope_open(ctx);
+        batch = wf_par_batch_new(t);
+        if (wf_par_batch_read(t, &batch, data, number, k) == WF_OK)
+            wf_par_losses_put(t, &batch, k, metric(t->model, &batch));
+        wf_scope_close(ctx);
+    }
+    total = wf_par_losses_total(t);
+    wf_par_losses_mean(t, total, mean);
+    wf_tensor_release(total);
+    return wf_context_status(ctx);
+}
+
+/* Batch by batch, so that the tree over sequences is that of a training step. */
+wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data *data,
+                          wf_par_loss_function *metric, float *mean)
+{
+    wf_context *ctx = t->par->ctx;
+    bool training = wf_context_is_training(ctx);
+    wf_dtype storage;
+    double sum = 0;
+
+    *mean = 0;
+    if (t->step.stage == WF_PAR_STAGE_MICRO_STEPS)
+        return wf_par_misplaced(t, "wf_par_evaluate");
+    if (!metric)
+        metric = wf_par_loss_of(t);
+    storage = wf_context_storage(ctx, t->par->options.dtype);
+    wf_context_training(ctx, false);
+    wf_context_phase(ctx, "evaluation");
+    for (int64_t i = 0; i < batches && wf_context_status(ctx) == WF_OK; i++) {
+        float one = 0;
+
+        evaluate_batch(t, i, data, metric, &one);
+        sum += (double)one;
+    }
+    wf_context_phase(ctx, NULL);
+    wf_context_storage(ctx, storage);
+    wf_context_training(ctx, training);
+    if (batches > 0)
+        *mean = (float)(sum / (double)batches);
+    return wf_context_status(ctx);
+}

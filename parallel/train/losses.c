@@ -1,0 +1,148 @@
+/* parallel/train/losses.c - the mean of a global batch's losses; see the header. */
+#include "parallel/train/losses_internal.h"
+#include "core/host_data.h"
+#include "kernels/ops.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+wf_status wf_par_losses_open(wf_par_trainer *t)
+{
+    wf_par_losses *l = &t->losses;
+
+    l->sum = calloc((size_t)t->micros, sizeof *l->sum);
+    l->moved = calloc((size_t)t->micros, sizeof *l->moved);
+    l->to = calloc((size_t)t->micros, sizeof *l->to);
+    if (l->sum && l->moved && l->to)
+        return WF_OK;
+    return wf_fail(t->par->ctx, WF_ENOMEM, "no memory for %" PRId64 " micro-steps", t->micros);
+}
+
+void wf_par_losses_clear(wf_par_trainer *t)
+{
+    for (int64_t k = 0; t->losses.sum && k < t->micros; k++) {
+        wf_tensor_release(t->losses.sum[k]);
+        t->losses.sum[k] = NULL;
+    }
+}
+
+void wf_par_losses_close(wf_par_trainer *t)
+{
+    wf_par_losses_clear(t);
+    free(t->losses.sum);
+    free(t->losses.moved);
+    free(t->losses.to);
+}
+
+/* A sum of what is stored as bf16 is taken in what ops compute in. */
+static wf_tensor *computed(wf_tensor *t)
+{
+    wf_dtype dtype = t ? wf_context_device(t->ctx)->dtype : WF_F32;
+
+    return t && t->dtype == WF_BF16 ? wf_cast(t, dtype) : t;
+}
+
+static wf_status check(const wf_par_trainer *t, const wf_tensor *loss)
+{
+    wf_context *ctx = t->par->ctx;
+    int64_t sequences = t->options.micro_batch * wf_par_dp(t->par);
+    char text[160];
+
+    if (!loss) /* kept only where nothing failed before */
+        return wf_fail(ctx, WF_EINVAL, "the loss function returned NULL");
+    if (loss->dtype == WF_I32 || (loss->ndim > 0 && (loss->dim[0].size != sequences ||
+                                                     loss->dim[0].chunks != WF_CHUNKS_EACH)))
+        return wf_fail(ctx, WF_ESHAPE,
+                       "the loss is %s, but it has to be of floats: [%" PRId64
+                       ", ..] with the batch as its first dim (wf_dim_batch), or without dims, "
+                       "a mean of its own",
+                       wf_tensor_describe(loss, text, sizeof text), sequences);
+    return WF_OK;
+}
+
+/* In what order a model sums its own mean is not known: its gradient goes back from each one. */
+static void tell_scalar(const wf_par_trainer *t)
+{
+    if (t->micros > 1)
+        wf_context_tell_inexact(t->par->ctx,
+                                "not layout-exact: the loss is a mean of its own over each of "
+                                "%" PRId64
+                                " micro-steps, which has other bits than one over all: return "
+                                "a loss per sequence, [batch, ..], or use one micro-step",
+                                t->micros);
+}
+
+wf_status wf_par_losses_put(wf_par_trainer *t, const wf_par_batch *batch, int64_t k,
+                            wf_tensor *loss)
+{
+    wf_context *ctx = t->par->ctx;
+    float weight;
+
+    if (check(t, loss) != WF_OK)
+        return wf_context_status(ctx);
+    weight = loss->ndim ? wf_par_batch_weight(batch, loss) : 1.0f / (float)t->micros;
+    if (k == 0)
+        t->losses.weight = weight;
+    else if (weight != t->losses.weight)
+        return wf_fail(ctx, WF_ESHAPE,
+                       "the losses of micro-steps 1 and %" PRId64
+                       " have other sizes: in one step all are alike",
+                       k + 1);
+    if (loss->ndim == 0)
+        tell_scalar(t);
+    loss = computed(loss);
+    if (loss && loss->ndim > 0)
+        loss = wf_batch_sum(wf_token_sum(loss));
+    else if (loss)
+        loss = wf_tensor_alias(loss); /* without its tape */
+    t->losses.sum[k] = wf_tensor_retain(loss);
+    return wf_context_status(ctx);
+}
+
+/* Sum the losses of a step over the ranks that each micro-step sums over, then in the tree over
+   micro-steps: in the order in which gradients are. */
+static wf_status sum_micro_steps(wf_par_trainer *t, wf_par_counter *sum)
+{
+    wf_context *ctx = t->par->ctx;
+    wf_par_losses *l = &t->losses;
+
+    for (int64_t k = 0; k < t->micros; k++)
+        l->to[k] = wf_par_whole_over(t->par, l->sum[k]->layout, t->par->reduced);
+    wf_scope_open(ctx);
+    if (wf_move_run(ctx, t->micros, l->sum, l->to, l->moved) == WF_OK)
+        for (int64_t k = 0; k < t->micros; k++)
+            wf_par_counter_push(sum, l->moved[k], k, t->micros);
+    wf_scope_close(ctx);
+    return wf_context_status(ctx);
+}
+
+wf_tensor *wf_par_losses_total(wf_par_trainer *t)
+{
+    wf_context *ctx = t->par->ctx;
+    wf_par_counter counter = {.depth = 0};
+    const wf_layout *whole = NULL;
+    wf_tensor *sum = NULL;
+
+    wf_scope_open(ctx);
+    if (wf_context_status(ctx) != WF_OK || sum_micro_steps(t, &counter) != WF_OK ||
+        wf_move_run(ctx, 1, counter.node, &whole, &sum) != WF_OK)
+        sum = NULL;
+    wf_tensor_retain(sum);
+    wf_scope_close(ctx);
+    wf_par_counter_clear(&counter);
+    wf_par_losses_clear(t);
+    return sum;
+}
+
+wf_status wf_par_losses_mean(wf_par_trainer *t, wf_tensor *total, float *mean)
+{
+    wf_context *ctx = t->par->ctx;
+    float sum;
+
+    *mean = 0;
+    wf_scope_open(ctx);
+    total = computed(total);
+    if (total && !wf_context_dry_run(ctx) && wf_data_get(total, 0, 1, &sum) == WF_OK)
+        *mean = sum * t->losses.weight;
+    wf_scope_close(ctx);
+    return wf_context_status(ctx);
+}

@@ -1,0 +1,29 @@
+/*
+ * parallel/train/losses_internal.h - from the losses of micro-steps to their mean over the global
+ * batch. Not installed.
+ *
+ * A loss [batch, ..] is summed, and each of its elements counts 1 / (elements of the global batch). A
+ * scalar is a mean that the model has taken itself over a micro-step, and counts 1 / micro-steps.
+ */
+#ifndef WF_PARALLEL_TRAIN_LOSSES_INTERNAL_H
+#define WF_PARALLEL_TRAIN_LOSSES_INTERNAL_H
+
+#include "parallel/train/train_internal.h"
+
+wf_status wf_par_losses_open(wf_par_trainer *t);
+void wf_par_losses_close(wf_par_trainer *t);
+
+/* Keep the sum of the loss of micro-step k. WF_EINVAL (NULL), WF_ESHAPE (neither of the two). */
+wf_status wf_par_losses_put(wf_par_trainer *t, const wf_par_batch *batch, int64_t k,
+                            wf_tensor *loss);
+
+/* The sum over all, on every rank, retained; forgets those of the micro-steps. Collective. */
+wf_tensor *wf_par_losses_total(wf_par_trainer *t);
+
+/* Forget what was put. */
+void wf_par_losses_clear(wf_par_trainer *t);
+
+/* The mean over the global batch, of the total; 0 in a plan. */
+wf_status wf_par_losses_mean(wf_par_trainer *t, wf_tensor *total, float *mean);
+
+#endif

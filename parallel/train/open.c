@@ -1,0 +1,141 @@
+/* parallel/train/open.c - opening and closing a trainer. */
+#include "parallel/shard/update_internal.h"
+#include "parallel/train/read_batch_internal.h"
+#include "parallel/train/graph_step_internal.h"
+#include "parallel/train/losses_internal.h"
+#include "parallel/train/step_internal.h"
+#include <inttypes.h>
+#include <stdlib.h>
+
+static bool trains_something(const wf_par_trainer *t)
+{
+    for (int64_t i = 0; i < t->count; i++)
+        if (!t->parameter[i]->frozen)
+            return true;
+    return false;
+}
+
+static wf_status check_model(wf_par_trainer *t)
+{
+    if (!trains_something(t))
+        return wf_fail(t->par->ctx, WF_EINVAL,
+                       "all parameters are frozen: a trainer needs one at least that is not");
+    for (int64_t i = 0; i < t->count; i++)
+        if (wf_tensor_is_fake(t->parameter[i]->tensor))
+            return wf_fail(t->par->ctx, WF_EINVAL,
+                           "parameter %s is fake: wf_par_materialize comes before a trainer",
+                           t->parameter[i]->path);
+    t->units = wf_par_units_of(t->par, t->model);
+    if (!t->units)
+        return wf_fail(t->par->ctx, WF_EINVAL,
+                       "the module that is trained has no plan of its own: wf_par_plan and "
+                       "wf_par_materialize take the same module as the trainer");
+    return WF_OK;
+}
+
+static wf_status check_batch(wf_par_trainer *t)
+{
+    const wf_par_train_options *o = &t->options;
+    int64_t dp = wf_par_dp(t->par);
+
+    if (o->global_batch < 1 || o->micro_batch < 0)
+        return wf_fail(t->par->ctx, WF_EINVAL,
+                       "global batch %" PRId64 " and micro-batch %" PRId64
+                       ": batch sizes must be positive",
+                       o->global_batch, o->micro_batch);
+    if (o->global_batch % (dp * (o->micro_batch ? o->micro_batch : 1)))
+        return wf_fail(t->par->ctx, WF_EINVAL,
+                       "global batch %" PRId64 " is not a multiple of dp %" PRId64
+                       " x micro-batch %" PRId64 ": change one of the three",
+                       o->global_batch, dp, o->micro_batch ? o->micro_batch : 1);
+    t->per_rank = o->global_batch / dp;
+    if (!o->micro_batch)
+        t->options.micro_batch = t->per_rank;
+    t->micros = t->per_rank / t->options.micro_batch;
+    if (t->micros & (t->micros - 1))
+        wf_context_tell_inexact(
+            t->par->ctx, "not layout-exact: %" PRId64 " micro-steps are not a power of two",
+            t->micros);
+    return wf_par_fields_check(t);
+}
+
+/* What a trainer has beside its options: optimizer, gradients, losses. */
+static wf_status make_parts(wf_par_trainer *t)
+{
+    wf_par *par = t->par;
+    const char *phase = wf_context_phase(par->ctx, "initialisation");
+
+    wf_par_losses_open(t);
+    t->optimizer = wf_par_optimizer_new(par, &t->options.optimizer, t->count, t->parameter);
+    t->gradients = wf_par_gradients_open(par, t->count, t->parameter);
+    t->graph = par->options.cuda_graph ? wf_par_graph_step_open(t) : NULL;
+    for (; t->held < t->count; t->held++)
+        wf_tensor_retain(t->parameter[t->held]->tensor);
+    wf_context_phase(par->ctx, phase);
+    return wf_context_status(par->ctx);
+}
+
+wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
+                                    const wf_par_train_options *options)
+{
+    wf_context *ctx = par->ctx;
+    wf_par_trainer *t;
+
+    if (wf_context_status(ctx) != WF_OK)
+        return NULL;
+    t = calloc(1, sizeof *t);
+    if (!t) {
+        wf_fail(ctx, WF_ENOMEM, "no memory for a trainer");
+        return NULL;
+    }
+    t->par = par;
+    t->model = model;
+    t->options = *options;
+    t->parameter = wf_nn_parameters(model, &t->count);
+    t->step.grad = calloc((size_t)t->count + 1, sizeof(wf_tensor *));
+    if (!t->parameter || !t->step.grad)
+        wf_fail(ctx, WF_ENOMEM, "no memory for %" PRId64 " parameters", t->count);
+    else if (check_model(t) == WF_OK && check_batch(t) == WF_OK)
+        make_parts(t);
+    if (wf_context_status(ctx) != WF_OK) {
+        wf_par_trainer_close(t);
+        return NULL;
+    }
+    return t;
+}
+
+void wf_par_trainer_close(wf_par_trainer *t)
+{
+    if (!t)
+        return;
+    if (t->step.grad)
+        wf_par_step_drop(t); /* a loop may have left off in the middle of a step */
+    for (int64_t i = 0; i < t->held; i++)
+        wf_tensor_release(t->parameter[i]->tensor);
+    wf_par_graph_step_close(t);
+    wf_par_gradients_close(t->gradients);
+    wf_nn_optimizer_free(t->optimizer);
+    wf_par_losses_close(t);
+    free(t->step.grad);
+    free(t->parameter);
+    free(t);
+}
+
+wf_status wf_par_trainer_digest(wf_par_trainer *t, uint64_t *digest)
+{
+    return wf_par_digest(t->par, t->count, t->parameter, t->optimizer, digest);
+}
+
+wf_status wf_par_trainer_digests(wf_par_trainer *t, wf_par_tensor_digest **list, int64_t *n)
+{
+    return wf_par_digests(t->par, t->count, t->parameter, t->optimizer, list, n);
+}
+
+wf_par_train_state wf_par_trainer_state(const wf_par_trainer *t)
+{
+    return (wf_par_train_state){.par = t->par,
+                                .count = t->count,
+                                .parameter = t->parameter,
+                                .optimizer = t->optimizer,
+                                .global_batch = t->options.global_batch};
+}

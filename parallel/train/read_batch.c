@@ -1,0 +1,138 @@
+/*
+ * parallel/train/read_batch.c - the batches of a training step: made, numbered and read.
+ *
+ * The sequences of a global batch are numbered from outer to inner by what is summed last to what
+ * is summed first, so that every strategy has the same tree over the same numbers:
+ *
+ *     local accumulation                   (rank, micro-step, sequence)
+ *     a reduction per micro-step           (micro-step, rank, sequence)
+ *     the same inside of groups of ranks   (group, micro-step, rank in the group, sequence)
+ */
+#include "parallel/train/read_batch_internal.h"
+#include "core/host_data.h"
+#include "mesh/comm/collective.h"
+#include <string.h>
+
+static int dims_of(const wf_par_field *field)
+{
+    int n = 0;
+
+    while (n < WF_MAX_DIMS - 1 && field->dim[n].size != 0)
+        n++;
+    return n;
+}
+
+/* The shape of a field's tensor for so many sequences; returns its number of dims. */
+static int shape_of(const wf_par_field *field, int64_t sequences, wf_dim dim[WF_MAX_DIMS])
+{
+    int n = dims_of(field);
+
+    dim[0] = wf_dim_batch(sequences);
+    memcpy(dim + 1, field->dim, (size_t)n * sizeof *dim);
+    return n + 1;
+}
+
+static int64_t batch_size(const wf_par_trainer *t)
+{
+    return t->options.micro_batch * wf_par_dp(t->par);
+}
+
+wf_status wf_par_fields_check(wf_par_trainer *t)
+{
+    wf_context *ctx = t->par->ctx;
+    const wf_par_field *field = t->options.field;
+
+    wf_scope_open(ctx);
+    for (t->fields = 0; t->fields < WF_PAR_FIELDS && field[t->fields].name; t->fields++) {
+        const wf_par_field *f = &field[t->fields];
+        wf_dim dim[WF_MAX_DIMS];
+        int ndim = shape_of(f, 1, dim);
+
+        for (int i = 0; i < t->fields; i++)
+            if (strcmp(field[i].name, f->name) == 0)
+                wf_fail(ctx, WF_EINVAL, "two fields of a batch have the name %s", f->name);
+        if ((unsigned)f->dtype >= WF_DTYPES)
+            wf_fail(ctx, WF_EINVAL, "field %s of a batch has dtype %d, which is none", f->name,
+                    (int)f->dtype);
+        else
+            wf_tensor_fake(ctx, f->dtype, ndim, dim, NULL); /* says what is wrong with dims */
+    }
+    wf_scope_close(ctx);
+    return wf_context_status(ctx);
+}
+
+/* Ranks that each micro-step sums over have neighbours in it. */
+wf_sequences wf_par_sequences(const wf_par_trainer *t, int64_t k)
+{
+    const wf_par *par = t->par;
+    int64_t micro = t->options.micro_batch, ranks = 1;
+
+    if (par->reduced)
+        ranks = wf_par_ranks_along(par, par->reduced);
+    return (wf_sequences){
+        .first = k * ranks * micro, .run = ranks * micro, .stride = ranks * t->per_rank};
+}
+
+wf_par_batch wf_par_batch_without_tensors(const wf_par_trainer *t)
+{
+    return (wf_par_batch){.ctx = t->par->ctx,
+                          .global_batch = t->options.global_batch,
+                          .fields = t->fields,
+                          .field = t->options.field};
+}
+
+wf_par_batch wf_par_batch_new(wf_par_trainer *t)
+{
+    const wf_layout *layout = wf_par_batch_layout(t->par);
+    wf_par_batch batch = wf_par_batch_without_tensors(t);
+
+    for (int i = 0; i < t->fields; i++) {
+        wf_dim dim[WF_MAX_DIMS];
+        int ndim = shape_of(&batch.field[i], batch_size(t), dim);
+
+        batch.tensor[i] = wf_tensor_new(t->par->ctx, batch.field[i].dtype, ndim, dim, layout,
+                                        WF_MEMORY_ACTIVATION);
+    }
+    return batch;
+}
+
+static wf_status check_data(const wf_par_trainer *t, const wf_par_data *data)
+{
+    if (!data || !data->read)
+        return wf_fail(t->par->ctx, WF_EINVAL, "there is no data to read a batch from");
+    if (!t->fields)
+        return wf_fail(t->par->ctx, WF_EINVAL,
+                       "a batch has no fields to read data into: name them in "
+                       "wf_par_train_options.field");
+    return WF_OK;
+}
+
+wf_status wf_par_batch_read(wf_par_trainer *t, const wf_par_batch *batch,
+                            const wf_par_data *data, int64_t step, int64_t k)
+{
+    wf_context *ctx = t->par->ctx;
+    wf_sequences sequences = wf_par_sequences(t, k);
+    wf_error error = {WF_OK, "the data gave no reason"};
+    wf_comm *world = wf_mesh_world(t->par->mesh);
+    wf_host_data view[WF_PAR_FIELDS];
+    void *room[WF_PAR_FIELDS];
+    wf_status status = WF_OK;
+
+    if (wf_context_status(ctx) != WF_OK || wf_context_dry_run(ctx) ||
+        check_data(t, data) != WF_OK)
+        return wf_context_status(ctx);
+    for (int i = 0; i < t->fields; i++)
+        room[i] = wf_data_write(batch->tensor[i], false, &view[i]);
+    if (wf_context_status(ctx) == WF_OK) {
+        wf_comm_at_files(world, true);
+        status =
+            data->read(data->self, step, wf_sequence_of(&sequences, batch->tensor[0]->start[0]),
+                       t->options.micro_batch, room, &error);
+        wf_comm_at_files(world, false);
+    }
+    for (int i = 0; i < t->fields; i++)
+        wf_data_close(&view[i]);
+    if (status != WF_OK)
+        wf_fail(ctx, status, "%s", error.text);
+    return wf_context_status(ctx);
+}

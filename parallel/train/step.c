@@ -1,0 +1,291 @@
+/* parallel/train/step.c - the parts of a training step, in the order in which they come. */
+#include "parallel/train/step_internal.h"
+#include "kernels/ops.h"
+#include "mesh/comm/collective.h"
+#include "parallel/shard/update_internal.h"
+#include "parallel/train/read_batch_internal.h"
+#include "parallel/train/graph_step_internal.h"
+#include "parallel/train/losses_internal.h"
+#include <inttypes.h>
+#include <stdio.h>
+
+wf_status wf_par_misplaced(wf_par_trainer *t, const char *part)
+{
+    const wf_par_step_state *s = &t->step;
+    const char *next = "wf_par_step_begin";
+    char where[96] = "no step has begun";
+
+    if (s->stage == WF_PAR_STAGE_REDUCED) {
+        snprintf(where, sizeof where, "the gradients of step %" PRId64 " are reduced",
+                 s->number);
+        next = "wf_par_optimizer_step (or wf_par_gradient, wf_par_clip, wf_par_check_finite)";
+    } else if (s->stage == WF_PAR_STAGE_MICRO_STEPS && s->running) {
+        snprintf(where, sizeof where, "micro-step %" PRId64 " of %" PRId64 " has begun",
+                 s->micro + 1, t->micros);
+        next = "wf_par_backward";
+    } else if (s->stage == WF_PAR_STAGE_MICRO_STEPS) {
+        snprintf(where, sizeof where, "%" PRId64 " of %" PRId64 " micro-steps are done",
+                 s->micro, t->micros);
+        next = s->micro == t->micros ? "wf_par_reduce"
+               : s->micro            ? "wf_par_micro_step_begin"
+                                     : "wf_par_micro_step_begin (or wf_par_forward_backward)";
+    }
+    return wf_fail(t->par->ctx, WF_EINVAL, "%s was called, but %s: %s comes next", part, where,
+                   next);
+}
+
+/* Whether no error was before, and the step is where `part` may come. */
+static bool may_come(wf_par_trainer *t, const char *part, bool here)
+{
+    if (wf_context_status(t->par->ctx) == WF_OK && !here)
+        wf_par_misplaced(t, part);
+    return wf_context_status(t->par->ctx) == WF_OK;
+}
+
+int64_t wf_par_micro_steps(const wf_par_trainer *t)
+{
+    return t->micros;
+}
+
+/* The tape of a micro-step ends, and with it what it has changed in the context. */
+static void close_tape(wf_par_trainer *t)
+{
+    t->units->gradients = NULL;
+    wf_tape_close(t->step.tape);
+    t->step.tape = NULL;
+    t->step.running = false;
+    wf_context_micro_steps(t->par->ctx, 1);
+    wf_context_storage(t->par->ctx, t->step.storage);
+}
+
+void wf_par_step_drop(wf_par_trainer *t)
+{
+    if (t->step.running) {
+        close_tape(t);
+        wf_scope_close(t->par->ctx);
+    }
+    for (int64_t i = 0; i < t->count; i++) {
+        wf_tensor_release(t->step.grad[i]);
+        t->step.grad[i] = NULL;
+    }
+    wf_par_losses_clear(t);
+    wf_tensor_release(t->step.total);
+    t->step.total = NULL;
+    t->step.stage = WF_PAR_STAGE_NONE;
+    t->step.of_graph = false;
+}
+
+wf_status wf_par_zero_grad(wf_par_trainer *t)
+{
+    bool running = t->step.running;
+
+    wf_par_step_drop(t);
+    if (running)
+        wf_par_units_rest(t->units);
+    wf_par_gradients_reset(t->gradients);
+    wf_context_phase(t->par->ctx, NULL);
+    return wf_context_status(t->par->ctx);
+}
+
+wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
+{
+    wf_comm_place(wf_mesh_world(t->par->mesh), step, NULL);
+    wf_par_zero_grad(t);
+    wf_par_units_rest(t->units); /* what a step that failed has left under way */
+    t->step.stage = WF_PAR_STAGE_MICRO_STEPS;
+    t->step.number = step;
+    t->step.micro = 0;
+    t->step.grad_scale = 1;
+    return wf_context_status(t->par->ctx);
+}
+
+/* Up to the tape: whoever has no data makes the tensors on it. */
+static const wf_par_batch *begin(wf_par_trainer *t, const wf_par_data *data,
+                                 const wf_par_batch *given, bool reads)
+{
+    wf_context *ctx = t->par->ctx;
+    wf_par_step_state *s = &t->step;
+
+    s->storage = wf_context_storage(ctx, t->par->options.dtype);
+    wf_scope_open(ctx);
+    wf_context_position(ctx, s->number, wf_par_sequences(t, s->micro));
+    wf_context_micro_steps(ctx, t->micros);
+    wf_context_phase(ctx, "forward");
+    if (given)
+        s->batch = *given;
+    else if (!reads)
+        s->batch = wf_par_batch_without_tensors(t);
+    else {
+        s->batch = wf_par_batch_new(t);
+        wf_par_batch_read(t, &s->batch, data, s->number, s->micro);
+    }
+    s->tape = wf_tape_open(ctx);
+    s->running = true;
+    return wf_context_status(ctx) == WF_OK ? &s->batch : NULL;
+}
+
+const wf_par_batch *wf_par_micro_step_begin(wf_par_trainer *t, const wf_par_data *data)
+{
+    const wf_par_step_state *s = &t->step;
+
+    if (!may_come(t, "wf_par_micro_step_begin",
+                  s->stage == WF_PAR_STAGE_MICRO_STEPS && !s->running && s->micro < t->micros))
+        return NULL;
+    return begin(t, data, NULL, data != NULL);
+}
+
+/* The gradient of the loss, of what ops compute in: what tensors are weighted with is not rounded. */
+static wf_tensor *seed_of(const wf_par_trainer *t, wf_tensor *loss)
+{
+    wf_context *ctx = t->par->ctx;
+    wf_tensor *seed =
+        wf_tensor_new(ctx, wf_context_device(ctx)->dtype, loss->ndim, loss->dim,
+                      wf_layout_dual(t->par->mesh, loss->layout), WF_MEMORY_ACTIVATION);
+
+    return seed && wf_init_fill(seed, t->losses.weight) == WF_OK ? seed : NULL;
+}
+
+wf_status wf_par_backward(wf_par_trainer *t, wf_tensor *loss)
+{
+    wf_context *ctx = t->par->ctx;
+    wf_par_step_state *s = &t->step;
+
+    if (!s->running) {
+        may_come(t, "wf_par_backward", false);
+        return wf_context_status(ctx);
+    }
+    wf_tape_switch(ctx, NULL);
+    wf_par_losses_put(t, &s->batch, s->micro, loss);
+    wf_tape_switch(ctx, s->tape);
+    wf_par_gradients_micro(t->gradients, s->micro, t->micros);
+    t->units->gradients = wf_par_takes_units(t->par) ? t->gradients : NULL;
+    wf_context_phase(ctx, "backward");
+    if (wf_context_status(ctx) == WF_OK)
+        wf_backward(loss, seed_of(t, loss), false);
+    close_tape(t);
+    wf_context_phase(ctx, "collecting gradients");
+    if (wf_context_status(ctx) == WF_OK)
+        wf_par_gradients_micro_end(t->gradients);
+    wf_par_units_rest(t->units);
+    wf_scope_close(ctx);
+    s->micro++;
+    return wf_context_status(ctx);
+}
+
+wf_par_loss_function *wf_par_loss_of(wf_par_trainer *t)
+{
+    if (!t->options.loss)
+        wf_fail(t->par->ctx, WF_EINVAL,
+                "a trainer needs a loss function: wf_par_gpt_loss, or one of your own");
+    return t->options.loss;
+}
+
+wf_status wf_par_micro_step(wf_par_trainer *t, const wf_par_data *data,
+                            const wf_par_batch *given)
+{
+    wf_par_loss_function *loss = wf_par_loss_of(t);
+    const wf_par_batch *batch;
+
+    if (wf_context_status(t->par->ctx) != WF_OK)
+        return wf_context_status(t->par->ctx);
+    batch = begin(t, data, given, true);
+    return wf_par_backward(t, batch ? loss(t->model, batch) : NULL);
+}
+
+wf_status wf_par_run_micro_steps(wf_par_trainer *t, const wf_par_data *data,
+                                 const wf_par_batch *given)
+{
+    int64_t *k = &t->step.micro;
+
+    while (*k < t->micros && wf_par_micro_step(t, data, given ? &given[*k] : NULL) == WF_OK)
+        continue;
+    return wf_context_status(t->par->ctx);
+}
+
+wf_status wf_par_forward_backward(wf_par_trainer *t, const wf_par_data *data)
+{
+    const wf_par_step_state *s = &t->step;
+
+    if (!may_come(t, "wf_par_forward_backward",
+                  s->stage == WF_PAR_STAGE_MICRO_STEPS && !s->running && s->micro == 0))
+        return wf_context_status(t->par->ctx);
+    return t->graph ? wf_par_graph_forward_backward(t, data)
+                    : wf_par_run_micro_steps(t, data, NULL);
+}
+
+wf_status wf_par_reduce_sums(wf_par_trainer *t)
+{
+    wf_context *ctx = t->par->ctx;
+
+    t->step.total = wf_par_losses_total(t);
+    return wf_context_status(ctx) == WF_OK ? wf_par_gradients_finish(t->gradients, t->step.grad)
+                                           : wf_context_status(ctx);
+}
+
+wf_status wf_par_reduce(wf_par_trainer *t, float *mean_loss)
+{
+    wf_context *ctx = t->par->ctx;
+    wf_par_step_state *s = &t->step;
+
+    if (mean_loss)
+        *mean_loss = 0;
+    if (!may_come(t, "wf_par_reduce",
+                  s->stage == WF_PAR_STAGE_MICRO_STEPS && !s->running && s->micro == t->micros))
+        return wf_context_status(ctx);
+    if (!s->total) /* a graph has summed what it has computed */
+        wf_par_reduce_sums(t);
+    if (mean_loss)
+        wf_par_losses_mean(t, s->total, mean_loss);
+    wf_tensor_release(s->total);
+    s->total = NULL;
+    s->stage = WF_PAR_STAGE_REDUCED;
+    return wf_context_status(ctx);
+}
+
+wf_tensor *wf_par_gradient(wf_par_trainer *t, const wf_nn_parameter *parameter)
+{
+    int64_t i = 0;
+
+    if (!may_come(t, "wf_par_gradient", t->step.stage == WF_PAR_STAGE_REDUCED))
+        return NULL;
+    while (i < t->count && t->parameter[i] != parameter)
+        i++;
+    if (i < t->count)
+        return t->step.grad[i];
+    wf_fail(t->par->ctx, WF_EINVAL, "%s is no parameter of the model that is trained",
+            parameter ? parameter->path : "NULL");
+    return NULL;
+}
+
+wf_status wf_par_clip(wf_par_trainer *t, float max_norm, double *norm)
+{
+    wf_context *ctx = t->par->ctx;
+    double value = 0, scale;
+
+    if (norm)
+        *norm = 0;
+    if (!may_come(t, "wf_par_clip", t->step.stage == WF_PAR_STAGE_REDUCED) ||
+        wf_par_norm(t->par, t->count, t->step.grad, &value) != WF_OK)
+        return wf_context_status(ctx);
+    scale = max_norm > 0 ? (double)max_norm / (value + 1e-6) : 1;
+    t->step.grad_scale = scale < 1 ? (float)scale : 1;
+    if (norm)
+        *norm = value;
+    return wf_context_status(ctx);
+}
+
+wf_status wf_par_optimizer_step(wf_par_trainer *t, float lr)
+{
+    wf_context *ctx = t->par->ctx;
+    float scale = t->step.grad_scale;
+
+    if (!may_come(t, "wf_par_optimizer_step", t->step.stage == WF_PAR_STAGE_REDUCED))
+        return wf_context_status(ctx);
+    wf_context_phase(ctx, "optimizer");
+    wf_par_units_change(t->units);
+    if (t->graph)
+        wf_par_graph_update(t, lr, scale);
+    else
+        wf_par_update(t->par, t->optimizer, t->count, t->parameter, t->step.grad, lr, scale);
+    return wf_par_zero_grad(t);
+}

@@ -1,0 +1,27 @@
+/* parallel/train/step_internal.h - inside of the parts of a step. Not installed. */
+#ifndef WF_PARALLEL_TRAIN_STEP_INTERNAL_H
+#define WF_PARALLEL_TRAIN_STEP_INTERNAL_H
+
+#include "parallel/train/train_internal.h"
+
+/* WF_EINVAL: `part` was called where another one comes next, which the text says. */
+wf_status wf_par_misplaced(wf_par_trainer *t, const char *part);
+
+/* options.loss, or WF_EINVAL where it is NULL. */
+wf_par_loss_function *wf_par_loss_of(wf_par_trainer *t);
+
+/* The next micro-step with options.loss. `given`, or NULL: its batch, which has been read. */
+wf_status wf_par_micro_step(wf_par_trainer *t, const wf_par_data *data,
+                            const wf_par_batch *given);
+
+/* All that are left of them; `given`, or NULL: a batch for each micro-step of the step. */
+wf_status wf_par_run_micro_steps(wf_par_trainer *t, const wf_par_data *data,
+                                 const wf_par_batch *given);
+
+/* wf_par_reduce up to what the host reads: from open sums to step.grad and step.total. */
+wf_status wf_par_reduce_sums(wf_par_trainer *t);
+
+/* Forget what the step holds, with nobody else: what is under way between ranks stays so. */
+void wf_par_step_drop(wf_par_trainer *t);
+
+#endif

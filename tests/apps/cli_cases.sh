@@ -1,0 +1,93 @@
+# shellcheck shell=bash disable=SC2034,SC2154 # for those who source it
+# tests/apps/cli_cases.sh - sourced by tests of gpt_train as a user meets it, which have set $gpt_train
+# and $sanitized: how a case is told, and the files that cases read.
+bin=$(dirname "$gpt_train") # where the other programs are
+reference=$(cd "$(dirname "$0")/../reference" && pwd)
+# shellcheck source=tests/cases.sh
+. "$(dirname "$0")/../cases.sh"
+limit='' # of address space in KiB
+
+# refuse NAME STATUS PATTERN FLAG...: PATTERN is in the one line of stderr.
+refuse()
+{
+    local name=$1 status=$2 pattern=$3 got problem=''
+    shift 3
+    (
+        [ -z "$limit" ] || ulimit -S -v "$limit"
+        exec timeout -s KILL 5 "$gpt_train" "$@" >out 2>err
+    )
+    got=$?
+    sed -i -E '/^(model|mesh|data): /d' out # of a run that has begun
+    [ $got = "$status" ] || problem+=" exit status $got, not $status;"
+    [ "$(wc -l <err)" = 1 ] || problem+=" $(wc -l <err) lines on stderr;"
+    grep -q '^gpt_train: ' err || problem+=" not said by gpt_train;"
+    grep -qE -- "$pattern" err || problem+=" '$pattern' is not said;"
+    [ ! -s out ] || problem+=" something on stdout;"
+    result "$name" "$problem"
+}
+
+# other NAME STATUS PATTERN PROGRAM ARGUMENT...: another program says no, in one line as well.
+other()
+{
+    local name=$1 status=$2 pattern=$3 program=$4 got problem=''
+    shift 4
+    timeout -s KILL 5 "$bin/$program" "$@" >out 2>err
+    got=$?
+    [ $got = "$status" ] || problem+=" exit status $got, not $status;"
+    [ "$(wc -l <err)" = 1 ] || problem+=" $(wc -l <err) lines on stderr;"
+    grep -q "^$program" err || problem+=" not said by $program;"
+    grep -qE -- "$pattern" err || problem+=" '$pattern' is not said;"
+    result "$name" "$problem"
+}
+
+# run NAME FLAG...: ends well; its stdout is in out, its stderr in err.
+run()
+{
+    local name=$1
+    shift
+    if timeout -s KILL 120 "$gpt_train" "$@" >out 2>err; then
+        result "$name" ""
+    else
+        result "$name" "exit status $?"
+    fi
+}
+
+# shows NAME PATTERN...: each is in stdout of the last run.
+shows()
+{
+    local name=$1 problem='' pattern
+    shift
+    for pattern; do
+        grep -qE -- "$pattern" out || problem+=" '$pattern' is missing;"
+    done
+    result "$name" "$problem"
+}
+
+# python NAME PROGRAM ARGUMENT...: what it prints is wrong.
+python()
+{
+    result "$1" "$(python3 -c "${@:2}" 2>&1)"
+}
+
+for i in $(seq 1 600); do
+    echo "On day $i the cat sat on mat number $((i * i % 89)) and thought."
+done >text.txt
+head -c 100 text.txt >short.txt
+: >empty.txt
+mkdir folder
+echo '{"tp": 2,' >broken.json
+echo '[1]' >list.json
+echo '{"tpp": 2}' >unknown.json
+echo '{"tp": "two"}' >word.json
+echo '{"help": true}' >command.json
+tiny=(--data text.txt --n-layer 1 --n-head 4 --n-embd 16 --seq-len 16 --global-batch-size 4
+    --steps 3)
+
+# begun PATTERN FLAG...: a run in the background until PATTERN is in its stdout; then $! is it.
+begun()
+{
+    local pattern=$1
+    shift
+    "$gpt_train" "$@" >out 2>err &
+    timeout 20 sh -c "until grep -q '$pattern' out; do sleep 0.02; done"
+}

@@ -1,0 +1,151 @@
+#!/bin/bash
+# test_cli_plans.sh GPT_TRAIN [--sanitized] - plans, timelines, and runs that memory has no room for.
+set -uo pipefail
+
+gpt_train=$1 sanitized=${2:-}
+# shellcheck source=tests/apps/cli_cases.sh
+. "$(dirname "$0")/cli_cases.sh"
+
+# Plans: the same flags with --plan and without write the same, but for the key "plan".
+same='
+import json
+plan, ran = json.load(open("plan.json")), json.load(open("ran.json"))
+del plan["plan"]
+if plan != ran or not ran["memory"]["peak"] or not ran["flops"]: print(plan, ran)'
+for flags in "" "--tp 4 --sequence-parallel" "--dp 4 --micro-batch-size 1 --dropout 0.1" \
+    "--dp 2 --dtype bf16 --strategy zero1" "--dp 2 --tp 2 --param-dtype bf16" \
+    "--tp 2 --dp 2 --arch llama --n-kv-head 2 --rank 1" "--tp 3 --seq-len 8 --optimizer sgd"; do
+    read -ra more <<<"$flags"
+    run "a run with $flags" "${tiny[@]}" "${more[@]}" --report-json ran.json --eval-interval 1
+    run "its plan" "${tiny[@]}" "${more[@]}" --plan --json plan.json --eval-interval 1
+    python "they agree" "$same"
+done
+shows "a plan" "^plan of rank 2 of 3: pp 1 x replicate 1 x shard 1 x tp 3; strategy [a-z0-9_]+$" \
+    "^  root +1 +4256 +[0-9.]+ KiB +-$" "^  block +1 +3280 " \
+    "parameters +[0-9.]+ KiB +[0-9.]+ KiB$" "^  peak +[0-9.]+ KiB in (for|back)ward of " \
+    "bytes per parameter" "tp +3 all_reduce +[0-9]+ +[0-9]+$" "FLOPs"
+run "the batch that fits" "${tiny[@]}" --plan --dp 2 --find-batch --device-memory 1MiB \
+    --json plan.json
+shows "the batch" "^the largest micro-batch that fits: --micro-batch-size [0-9]+ " "^fits in 1.00 MiB"
+read -ra batch <<<"$(grep -o -- "--micro-batch-size.*" out)"
+run "it fits in a run" "${tiny[@]}" --dp 2 --device-memory 1MiB "${batch[@]}" --eval-interval 0
+micro=$((batch[1] + 1))
+run "a plan of one sequence more" "${tiny[@]}" --plan --dp 2 --micro-batch-size $micro \
+    --global-batch-size $((2 * micro)) --device-memory 1MiB
+shows "it does not fit" "^does not fit in 1.00 MiB: .* too much; the most is "
+run "no batch fits" "${tiny[@]}" --plan --find-batch --device-memory 9KiB
+shows "which it says" "no micro-batch fits, not even one of 1 sequence" "does not fit in 9.00 KiB"
+
+# A giant, of whose activations a plan takes more than 16 TiB in all: scripts/giants.py has them all.
+giant=(--plan --arch llama --n-layer 126 --n-head 128 --n-kv-head 8 --n-embd 16384 --ffn 53248
+    --vocab-size 128256 --seq-len 8192 --tp 8 --dp 8 --dtype bf16 --sequence-parallel
+    --recompute block --device cpu)
+run "405 billion parameters" "${giant[@]}" --micro-batch-size 4 --global-batch-size 32
+shows "the giant" "llama of 126 blocks, 405[0-9]{9} parameters"
+run "the batch of a giant" "${giant[@]}" --find-batch --micro-batch-size 1 --global-batch-size 8 \
+    --device-memory 400GiB
+shows "it" "^the largest micro-batch that fits: --micro-batch-size [0-9]+ "
+
+# What full_shard needs is too little for no_shard, which says what there is most of, and what fits.
+wide=("${tiny[@]}" --dp 4 --n-embd 128 --eval-interval 0)
+run "a plan under full_shard" "${wide[@]}" --strategy full_shard --plan --json plan.json
+cap=$(python3 -c 'import json; print(json.load(open("plan.json"))["memory"]["peak"])')
+refuse "no_shard with too little memory" 1 \
+    "in use, most for [a-z ]+: [0-9]+, .*a rank needs .*, most for .*what fits, .*--strategy [a-z_]+ takes" \
+    "${wide[@]}" --strategy no_shard --device-memory "$cap"
+said=$(cat err)
+run "a plan under no_shard" "${wide[@]}" --strategy no_shard --plan --device-memory "$cap"
+largest=$(sed -n 's/^does not fit.*; the most is //p' out)
+result "which has named the largest kind" \
+    "$(grep -q "MiB, most for ${largest:?};" <<<"$said" || echo "$largest: $said")"
+run "full_shard with the same memory" "${wide[@]}" --strategy full_shard --device-memory "$cap"
+
+# Timelines
+run "a timeline" "${tiny[@]}" --dp 2 --tp 2 --steps 4 --trace t.json --trace-steps 2-4 \
+    --eval-interval 0 --digest
+shows "its summary" "shard +all_gather +[0-9]+ +[0-9.]+ +[0-9]+ % +[0-9.]+$" "tp +all_reduce +[0-9]+ " \
+    "of rank 3, in steps 2 to 4; 0 events found no room"
+traced=$(grep -o "digest .*" out)
+python "the timeline" '
+import collections, json
+events = json.load(open("t.json"))
+rows = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+for rank in range(4):
+    if rows.get((rank, 0)) != "compute" or rows.get((rank, 1)) != "communication": print(rows)
+count, through = collections.Counter(), {}
+for e in sorted((e for e in events if e["ph"] == "X"), key=lambda e: (e["ts"], -e["dur"])):
+    row, end = (e["pid"], e["tid"]), e["ts"] + e["dur"]
+    if e["ts"] < 0 or e["dur"] < 0 or row not in rows: print(e)
+    if (e["cat"] == "transfer") != (e["tid"] > 0): print(e)
+    if e["cat"] in ("transfer", "wait") and not {"axis", "kind", "bytes"} <= e["args"].keys(): print(e)
+    if e["cat"] == "phase": continue # contains the others
+    if e["ts"] < through.get(row, 0) - 2e-3: print("overlaps", e)
+    through[row] = end
+    count[e["pid"], e["cat"], e["args"].get("axis"), e["args"].get("kind")] += 1
+for rank in range(4):
+    if not count[rank, "op", None, None]: print("no kernels of rank", rank)
+    for cat in "transfer", "wait":
+        if count[rank, cat, "shard", "all_gather"] != 9: print(count) # 2 a block, 1 the root
+        if count[rank, cat, "world", "broadcast"] != 3: print(count) # the norm
+phases = [e["name"] for e in events if e.get("cat") == "phase" and e["pid"] == 0]
+if phases.count("forward") != 3 or phases.count("optimizer") != 3: print(phases)'
+run "the same without" "${tiny[@]}" --dp 2 --tp 2 --steps 4 --eval-interval 0 --digest
+result "has the same digests" "$([ "$traced" = "$(grep -o "digest .*" out)" ] || echo differ)"
+python "ranks are in order" '
+import json
+events = json.load(open("t.json"))
+if sorted({e["pid"] for e in events}) != list(dict.fromkeys(e["pid"] for e in events)): print("not in the file")
+place = {e["pid"]: e["args"]["sort_index"] for e in events if e["name"] == "process_sort_index"}
+if place != {r: r for r in range(4)}: print(place)'
+
+for steps in 2-3 2-1000000; do
+    begun "^step *5/" "${tiny[@]}" --dp 2 --tp 2 --steps 1000000 --trace killed.json --trace-steps $steps \
+        --eval-interval 5
+    python "the timeline of steps $steps meanwhile" 'import json; json.load(open("killed.json"))'
+    kill -KILL $! && wait $! 2>/dev/null
+    python "and when it was killed" '
+import json, sys
+ranks = {e["pid"] for e in json.load(open("killed.json"))}
+if ranks != (set(range(4)) if sys.argv[1] == "2-3" else set()): print(ranks)' $steps
+done
+refuse "a timeline where nobody can write" 3 "cannot write timeline folder/no/t.json: No such" \
+    "${tiny[@]}" --trace folder/no/t.json
+refuse "a timeline of no step" 2 "--trace-steps 3-9 goes beyond --steps 3" "${tiny[@]}" \
+    --trace t.json --trace-steps 3-9
+
+# What will not fit says so at once: under ulimit, and beside what the machine has.
+large=(--data text.txt --seq-len 16 --steps 1 --eval-interval 0 --device cpu)
+refuse "more memory than there is" 1 \
+    "does not fit: the tensors of the 2 ranks .* optimizer state, and .* leaves .*--memory-check off" \
+    "${large[@]}" --n-layer 400 --n-embd 16384 --n-head 128 --dp 2
+if [ "$sanitized" != --sanitized ]; then
+    timeout -s KILL 60 bash -c 'ulimit -d 700000; exec "$@"' - "$gpt_train" "${large[@]}" \
+        --n-layer 4 --n-embd 1024 --n-head 8 >out 2>err
+    result "a run that ulimit -d does not allow" "$([ $? = 1 ] &&
+        grep -q "this run does not fit: .* RLIMIT_DATA .ulimit -d. .* leaves" err || cat err)"
+fi
+
+# Sizes of Llama 3.1 405B on 16,384 ranks; twice the time and memory that are promised.
+if [ "$sanitized" != --sanitized ]; then
+    python "a plan of 405 billion parameters" '
+import json, resource, subprocess, sys
+subprocess.run(sys.argv[1:] + ["--json", "big.json"], stdout=subprocess.DEVNULL, check=True)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+if used.ru_utime + used.ru_stime > 1 or used.ru_maxrss > 400000: print(used)
+big = json.load(open("big.json"))
+if big["model"]["parameters"] != 405853388800: print(big["model"])' \
+        "$gpt_train" --plan --arch llama --n-layer 126 --n-embd 16384 --n-head 128 --n-kv-head 8 \
+        --ffn 53248 --vocab-size 128256 --seq-len 8192 --tp 8 --dp 2048 \
+        --global-batch-size 2048 --sequence-parallel
+    python "a plan of 4000 blocks takes four times as long as one of 1000" '
+import resource, subprocess, sys
+def seconds(blocks):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    subprocess.run(sys.argv[1:] + ["--n-layer", blocks], stdout=subprocess.DEVNULL, check=True)
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+small, large = min(seconds("1000") for i in range(3)), seconds("4000")
+if large > 9 * small: print(small, large)' \
+        "$gpt_train" --plan --arch llama --dp 4 --strategy full_shard --dropout 0.1
+fi
+
+finish

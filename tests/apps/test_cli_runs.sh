@@ -1,0 +1,238 @@
+#!/bin/bash
+# test_cli_runs.sh GPT_TRAIN [--sanitized] - what becomes of a run: checkpoints, signals, flight recorders,
+# weights of Hugging Face, and the programs that read what a run has left.
+set -uo pipefail
+
+gpt_train=$1 sanitized=${2:-}
+# shellcheck source=tests/apps/cli_cases.sh
+. "$(dirname "$0")/cli_cases.sh"
+
+# Checkpoints: saved on one mesh, gone on with on another, and what does not fit.
+saved=("${tiny[@]}" --dropout 0.1 --eval-interval 1 --digest)
+run "a run without a stop" "${saved[@]}" --log-jsonl whole.jsonl
+run "the same, saved" "${saved[@]}" --save saved --save-interval 2 --tp 2 --dp 2 --save-best
+rm -r saved/step-00000003
+refuse "latest names what is not there" 8 "latest names step-00000003, which is not there; .*--resume none" \
+    "${saved[@]}" --save saved
+echo step-00000002 >saved/latest
+run "gone on with elsewhere" "${saved[@]}" --save saved --dp 4 --async-save on --log-jsonl rest.jsonl
+shows "from where" "^going on from saved/step-00000002, after step 2$"
+python "the last step is the same" '
+import json
+a, b = ([json.loads(line) for line in open(name)][-1] for name in ("whole.jsonl", "rest.jsonl"))
+for key in ("step", "loss_bits", "digest", "val_loss"):
+    if a[key] != b[key]: print(key, a[key], b[key])'
+run "nothing is left to do" "${saved[@]}" --save saved
+run "gone on with in bf16" "${saved[@]}" --resume saved/step-00000002 --dtype bf16
+result "which is told, of weights too" "$(grep -cE \
+    '^from here on --(param-)?dtype is "bf16"; the checkpoint was made with "fp32"$' err |
+    grep -vx 2)"
+refuse "another model" 2 \
+    "saved/step-00000003 is of another model: --n-layer 2 \(it has 1\), --n-embd 32 \(it has 16\); drop" \
+    "${saved[@]}" --save saved --n-embd 32 --n-layer 2
+run "gone on with without the model's flags" --data text.txt --global-batch-size 4 --steps 4 --save saved
+shows "it is the same" "^model: gpt2, layers 1, heads 4, width 16, " "a step is 4 sequences of 16 bytes" \
+    "^step 4/4 "
+result "and a line for what is saved" "$(grep "^saved" out | grep -vx "saved saved/step-00000004")"
+run "a sample after training" "${saved[@]}" --save sampled --sample 20
+sed -n '/^--- sample/,$p' out >after
+run "a sample of what was saved" --steps 0 --resume sampled --sample 20 --tp 2 --dp 2
+result "is the same" "$(sed -n '/^--- sample/,$p' out | diff after - 2>&1 && [ -s after ] || echo "differs")"
+run "a plan of what was saved" --plan --resume saved
+shows "which has its model" "gpt2 of 1 blocks, 7664 parameters"
+refuse "to show what is not there" 8 "--resume nothing: there is no checkpoint" --steps 0 --resume nothing
+refuse "a checkpoint that is not there" 8 "--resume nothing: there is no checkpoint" "${tiny[@]}" \
+    --resume nothing
+refuse "saving without a place" 2 "--save-interval belongs to --save" "${tiny[@]}" --save-interval 2
+refuse "one checkpoint alone" 2 "--keep 1 would leave none" "${tiny[@]}" --save saved --keep 1
+refuse "a place that cannot be made" 8 "cannot make directory no/where" "${tiny[@]}" --save no/where
+mkdir locked && exec 9>locked/lock && flock 9
+refuse "a place where another run saves" 8 "another run saves to locked .*use another --save" \
+    "${tiny[@]}" --save locked
+exec 9>&-
+run "the same when that has ended" "${tiny[@]}" --save locked
+"$bin/ckpt" verify saved >out 2>err
+result "ckpt verify" "$([ $? = 0 ] && grep -q "step-00000004 is whole" out || echo "not whole")"
+"$bin/ckpt" diff saved/step-00000002 saved/step-00000003 >out 2>err
+result "ckpt diff" "$([ $? = 1 ] && grep -q "^embed.table: .* elements differ" out || echo "not told")"
+for file in saved/step-*/index.json; do
+    echo " " >>"$file"
+done
+"$gpt_train" "${saved[@]}" --save saved >out 2>err
+result "all are damaged" "$([ $? = 8 ] && grep -q "none of the .* can be used" err || echo "not told")"
+"$gpt_train" "${tiny[@]}" --steps 1000000 --save long --exit-duration-in-mins 0.005 --sample 9 >out 2>err
+result "a run whose time is over" "$([ $? = 75 ] && [ -f long/latest ] || echo "not saved, or not 75")"
+result "makes no sample" "$(grep "^--- sample" out)"
+begun "^saved" "${tiny[@]}" --dp 2 --save asked --steps 1 --sample 1000000
+kill -TERM $!
+wait $!
+result "a run that is to stop makes no sample" "$([ $? = 75 ] && ! grep "^--- sample" out || echo "not 75")"
+
+# What happens to a run from outside. Its log, its console and its terminal are not worth its work.
+(
+    ulimit -f 4
+    exec timeout -s KILL 60 "$gpt_train" "${tiny[@]}" --steps 60 --log-jsonl small.jsonl --eval-interval 0
+) 2>err | cat >out
+result "a log that may not grow" "$([ "${PIPESTATUS[0]}" = 0 ] && grep -q "^step 60/60" out &&
+    [ "$(grep -c "warning: cannot write log file small.jsonl: File too large; training goes on" err)" = 1 ] ||
+    echo "ended, or not told once")"
+python "its rows are whole" '
+import json
+if len([json.loads(line) for line in open("small.jsonl")]) < 5: print("too few")'
+"$gpt_train" "${tiny[@]}" --steps 20 --eval-interval 0 --save piped 2>err | head -n 1 >out
+result "a reader that leaves" "$([ "${PIPESTATUS[0]}" = 0 ] && [ -f piped/latest ] || echo "ended, or unsaved")"
+# stopped SIGNAL: 75, and saved. Shells let background jobs ignore SIGINT, so this one is asked to.
+stopped()
+{
+    rm -rf halt
+    python3 - "$1" "$gpt_train" "${tiny[@]}" --steps 10000000 --save halt --eval-interval 0 >out 2>err <<'END'
+import os, signal, subprocess, sys
+for name in ("SIGINT", "SIGHUP", "SIGTERM"):
+    signal.signal(getattr(signal, name), signal.SIG_DFL)
+run = subprocess.Popen(sys.argv[2:], stdout=subprocess.PIPE)
+run.stdout.readline()
+run.send_signal(getattr(signal, sys.argv[1]))
+run.stdout.read()
+print(run.wait(timeout=60), os.path.lexists("halt/latest"))
+END
+    result "stopped by $1" "$([ "$(<out)" = "75 True" ] || cat out)"
+}
+stopped SIGHUP
+stopped SIGINT
+stopped SIGTERM
+# what an MPI that cannot start has allocated is its own to free
+ASAN_OPTIONS=detect_leaks=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 refuse "variables of another job" 2 \
+    "belongs to another MPI|transport mpi is not here" "${tiny[@]}" --tp 2
+mkdir -p up/bin && cp -P "$bin"/../libweft.so* up/bin && echo none >up/libweft_nccl.so
+LD_LIBRARY_PATH=$PWD/up/bin CUDA_VISIBLE_DEVICES=-1 refuse "a plugin of the folder above" 2 \
+    "transport nccl (joins GPUs|is not here: libweft_nccl.so: cannot open)" "${tiny[@]}" --transport nccl
+# Flight recorders of runs that failed: in a folder of one's own, and the newest few.
+mkdir tmp elsewhere && ln -s "$PWD/elsewhere" "tmp/weft-recorder-$(id -u)-1" && : >elsewhere/rank-0.rec
+for i in $(seq 12); do
+    TMPDIR=$PWD/tmp "$gpt_train" "${tiny[@]}" --dp 2 --optimizer sgd --lr 1000 --clip-grad 0 --steps 20 --eval-interval 0 >out 2>err
+done
+result "recorders of runs that failed" "$(find tmp -maxdepth 1 -type d -name 'weft-recorder-*' -perm 700 |
+    wc -l | grep -vx 9; [ -f elsewhere/rank-0.rec ] || echo "a link was followed")"
+echo none >libjansson.so.4
+run "a library in the working directory" --help
+rm libjansson.so.4
+
+# Two runs that differ in one flag, and where that shows first.
+run "digests of tensors" "${tiny[@]}" --digest=tensors --tp 2 --log-jsonl a.jsonl
+run "the same with another decay" "${tiny[@]}" --digest=tensors --weight-decay 0.2 --log-jsonl b.jsonl
+"$bin/gpt_diff" a.jsonl b.jsonl >out 2>err
+result "gpt_diff names the step" "$([ $? = 1 ] && grep -q "^step 1: digest is " out || echo no)"
+result "and the tensor" "$(grep -qE "^step 1: tensor embed.table differs, the first of " out || echo no)"
+python "they add up to the digest" '
+import json
+for row in map(json.loads, open("a.jsonl")):
+    if "step" in row and sum(int(d, 16) for d in row["digests"].values()) % 2**64 != \
+            int(row["digest"], 16): print(row)'
+
+run "ranks that share the cores" "${tiny[@]}" --tp 8 --dp 4 --sequence-parallel --steps 2
+
+# Weights of Hugging Face: any layout trains the same from them, and they come out as they went in.
+from=(--data text.txt --steps 2 --global-batch-size 4 --digest)
+for model in gpt2 llama llama_tied; do
+    run "from a $model of transformers" "${from[@]}" --init-from "$reference/hf_$model" \
+        --log-jsonl one.jsonl
+    run "from the same on 2 x 2" "${from[@]}" --init-from "$reference/hf_$model" --tp 2 --dp 2 \
+        --log-jsonl four.jsonl
+    timeout -s KILL 60 "$bin/gpt_export" "$reference/hf_$model" "out_$model" \
+        >out 2>err
+    result "gpt_export of the $model" "$([ $? = 0 ] || echo "exit status $?")"
+    run "from what was exported" "${from[@]}" --init-from "out_$model" --log-jsonl again.jsonl
+    python "the same digests from all three" '
+import json
+a, b, c = ([json.loads(line).get("digest") for line in open(name)]
+           for name in ("one.jsonl", "four.jsonl", "again.jsonl"))
+if not a == b == c or not a[-1]: print(a, b, c)'
+done
+run "a checkpoint to be exported" "${tiny[@]}" --tp 2 --dp 2 --save made --checkpoint full
+for ranks in 1 3; do
+    timeout -s KILL 60 "$bin/gpt_export" made "made_$ranks" --ranks $ranks >out 2>err
+    result "gpt_export of a checkpoint on $ranks ranks" "$([ $? = 0 ] || echo "exit status $?")"
+done
+result "the same bytes" "$(cmp made_1/model.safetensors made_3/model.safetensors 2>&1)"
+python "its embedding is that of the checkpoint" '
+import json, struct
+def tensor(path, name):
+    data = open(path, "rb").read()
+    n = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + n])
+    begin, end = next(v["data_offsets"] for k, v in header.items() if k.endswith(name))
+    return data[8 + n + begin:8 + n + end]
+a = tensor("made_3/model.safetensors", "wte.weight")
+b = tensor("made/step-00000003/model.safetensors", "embed.table")
+if a != b or len(a) != 256 * 16 * 4: print(len(a), len(b))'
+"$bin/gpt_export" saved made_x >out 2>err
+result "gpt_export of a damaged one" "$([ $? = 3 ] && grep -q "saved/step-" err || echo "exit status $?")"
+# A Llama whose head is its embedding stays one: trained, saved, exported and trained again.
+run "a tied llama, saved" "${from[@]}" --init-from "$reference/hf_llama_tied" --dp 2 --save tied
+timeout -s KILL 60 "$bin/gpt_export" tied tied_out >out 2>err
+result "gpt_export of a tied llama" "$([ $? = 0 ] || echo "exit status $?")"
+python "its head is the embedding still" '
+import json, struct
+data = open("tied_out/model.safetensors", "rb").read()
+names = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
+config = json.load(open("tied_out/config.json"))
+if "lm_head.weight" in names or not config["tie_word_embeddings"]: print(config, list(names))'
+refuse "a tie that contradicts the weights" 2 "--tie-embeddings off contradicts .* has on" \
+    "${from[@]}" --init-from "$reference/hf_llama_tied" --tie-embeddings off
+refuse "a gpt2 that is not tied" 2 "--tie-embeddings off is for llama" "${tiny[@]}" \
+    --tie-embeddings off
+run "a plan of a tied llama" "${tiny[@]}" --arch llama --tie-embeddings on --plan --json tied.json
+python "a plan of the same untied has a head more" '
+import json, subprocess, sys
+subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)
+tied, own = (json.load(open(n))["model"]["parameters"] for n in ("tied.json", "own.json"))
+if own - tied != 256 * 16: print(own, tied)' \
+    "$gpt_train" "${tiny[@]}" --arch llama --plan --json own.json
+refuse "weights from nowhere" 3 "cannot open nowhere/config.json" "${from[@]}" \
+    --init-from nowhere
+refuse "a flag that contradicts the weights" 2 "--n-head 5 contradicts .* has 3; drop --n-head" \
+    "${from[@]}" --init-from "$reference/hf_gpt2" --n-head 5
+refuse "sequences longer than the model" 2 "--seq-len 64 is more than .* 32; use --seq-len 32" \
+    "${from[@]}" --init-from "$reference/hf_gpt2" --seq-len 64
+cp -r "$reference/hf_gpt2" cut && head -c 50000 "$reference/hf_gpt2/model.safetensors" \
+    >cut/model.safetensors
+refuse "weights that are cut short" 3 "model.safetensors: tensor .* past the end of the file" \
+    "${from[@]}" --init-from cut
+rm cut/model.safetensors && head -c 1000 text.txt >cut/pytorch_model.bin
+refuse "weights in a pickle" 2 "pytorch_model.bin is a pickle, .*save_pretrained" "${from[@]}" \
+    --init-from cut
+
+# Mistakes with the other programs.
+other "gpt_export of nothing" 2 "it takes two folders" gpt_export
+other "gpt_export with an unknown flag" 2 "--foo is no flag" gpt_export --foo made exported
+other "gpt_export to a name that is empty" 2 "folder TO is empty" gpt_export made ""
+other "gpt_export as another type" 2 "--dtype f64 is none of f32, bf16 and f16" gpt_export made exported --dtype f64
+result "which leaves nothing" "$([ ! -e exported ] || echo exported)"
+other "gpt_diff of one" 2 "it takes two" gpt_diff a.jsonl
+other "gpt_diff of a log that is missing" 3 "cannot read nothing: No such file" gpt_diff a.jsonl nothing
+other "gpt_diff of a folder" 3 "folder, row 1: Is a directory.*two checkpoints" gpt_diff a.jsonl folder
+other "gpt_diff of a text" 3 "text.txt, row 1: .*it takes two files of --log-jsonl" gpt_diff a.jsonl text.txt
+head -c -9 a.jsonl >cut.jsonl
+other "gpt_diff of a log that is cut short" 3 "cut.jsonl, row 4: " gpt_diff a.jsonl cut.jsonl
+for step in 1 2 1000000000 9000000000000000000 1; do
+    echo "{\"step\": $step, \"loss_bits\": \"$step\"}"
+done >far.jsonl
+timeout -s KILL 5 "$bin/gpt_diff" far.jsonl far.jsonl >out 2>err
+result "gpt_diff of steps far away" "$([ $? = 0 ] && [ ! -s err ] || echo "exit status $?")"
+tail -n 2 far.jsonl >last.jsonl
+sed '1s/"1"}/"2"}/' far.jsonl >earlier.jsonl
+timeout -s KILL 5 "$bin/gpt_diff" earlier.jsonl last.jsonl >out 2>err
+result "the last row of a step counts" "$([ $? = 0 ] || cat out)"
+other "gpt_diff without an end" 3 "/dev/zero, row 1" gpt_diff a.jsonl /dev/zero
+other "ckpt of an unknown command" 2 "it takes list DIR, verify PATH" ckpt look saved
+other "ckpt list of nothing" 8 "there is no checkpoint in nothing" ckpt list nothing
+other "ckpt diff names the one" 8 "^ckpt: nothing is no checkpoint" ckpt diff made nothing
+other "mesh_info with an unknown flag" 2 "--foo is no flag" mesh_info --foo
+other "mesh_info without a value" 2 "--tp needs a value" mesh_info --tp
+other "recorder_diff of nothing" 2 "no file was given" recorder_diff
+other "recorder_diff of a text" 3 "text.txt is not a flight recorder" recorder_diff text.txt
+other "bench of nothing" 2 "it takes a command" bench
+other "bench of an unknown command" 2 "there is no command junk" bench junk
+other "bench of no shapes" 2 "--shapes '' is empty" bench gemm --shapes ""
+
+finish

@@ -1,0 +1,155 @@
+/*
+ * tests/parallel/test_main.c - a program's main: the ranks of a mesh run its function, and how they end
+ * is one line on stderr and an exit status.
+ */
+#include "parallel/main.h"
+#include "tests/harness.h"
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct program {
+    atomic_int ran; /* a bit for each rank */
+    int tp, dp;     /* as rank 0 found them */
+    wf_status returns, fails;
+} program;
+
+static wf_status rank_work(wf_par *par, void *arg)
+{
+    program *p = arg;
+    wf_context *ctx = wf_par_context(par);
+    int rank = wf_context_rank(ctx);
+
+    atomic_fetch_or(&p->ran, 1 << rank);
+    if (rank == 0) {
+        p->tp = wf_mesh_size(wf_par_mesh(par), wf_mesh_axis(wf_par_mesh(par), "tp"));
+        p->dp = wf_par_dp(par);
+    }
+    if (p->fails != WF_OK && rank == wf_mesh_ranks(wf_par_mesh(par)) - 1)
+        wf_fail(ctx, p->fails, "the cat sat on the last rank");
+    return rank == 0 ? p->returns : WF_OK;
+}
+
+static char said[2048];
+
+/* wf_par_main with these arguments, and what it prints on stderr. */
+static int run_options(const wf_par_options *options, program *p, int argc, char **argv)
+{
+    FILE *file = tmpfile();
+    int before = dup(STDERR_FILENO), status;
+    size_t n;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+    fflush(stderr);
+    dup2(fileno(file), STDERR_FILENO);
+    status = wf_par_main(argc, argv, options, rank_work, p);
+    fflush(stderr);
+    dup2(before, STDERR_FILENO);
+    close(before);
+    rewind(file);
+    n = fread(said, 1, sizeof said - 1, file);
+    said[n] = '\0';
+    fclose(file);
+    return status;
+}
+
+static int run_main(program *p, int argc, char **argv)
+{
+    return run_options(&(wf_par_options){.tp = 2, .dp = 2, .seed = 1}, p, argc, argv);
+}
+
+static void mesh_of_the_options(void)
+{
+    program p = {.ran = 0};
+
+    CU_ASSERT_EQUAL(run_main(&p, 1, (char *[]){"cat"}), 0);
+    CU_ASSERT_EQUAL(p.ran, 15);
+    CU_ASSERT(p.tp == 2 && p.dp == 2);
+    CU_ASSERT_STRING_EQUAL(said, "");
+}
+
+static void mesh_of_the_arguments(void)
+{
+    program p = {.ran = 0}, one = {.ran = 0};
+
+    CU_ASSERT_EQUAL(run_main(&p, 5, (char *[]){"cat", "--dp", "1", "--tp", "3"}), 0);
+    CU_ASSERT(p.ran == 7 && p.tp == 3 && p.dp == 1);
+    CU_ASSERT_EQUAL(run_main(&one, 5, (char *[]){"cat", "--tp", "1", "--dp", "1"}), 0);
+    CU_ASSERT(one.ran == 1 && one.tp == 1 && one.dp == 1);
+}
+
+/* Axes of the program's own have their sizes by their names, and there are no others. */
+static void axes_of_ones_own(void)
+{
+    const wf_par_options own = {.axes = WF_AXES({"dp", 2}, {"tp", 1}, {"heads", 2})};
+    const wf_axis many[] = {{"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}, {"e", 1},
+                            {"f", 1}, {"g", 1}, {"h", 1}, {"i", 1}, {NULL, 0}};
+    program p = {.ran = 0};
+
+    CU_ASSERT_EQUAL(run_options(&own, &p, 3, (char *[]){"cat", "--tp", "2"}), 0);
+    CU_ASSERT(p.ran == 255 && p.tp == 2 && p.dp == 2);
+    CU_ASSERT_EQUAL(own.axes[1].size, 1);
+    CU_ASSERT_EQUAL(run_options(&own, &p, 3, (char *[]){"cat", "--pp", "2"}), 2);
+    CU_ASSERT_PTR_NOT_NULL(strstr(said, "for each axis of the mesh: dp, tp, heads"));
+    CU_ASSERT_EQUAL(run_options(&(wf_par_options){.axes = many}, &p, 1, (char *[]){"cat"}), 2);
+    CU_ASSERT_PTR_NOT_NULL(strstr(said, "a mesh of 9 axes: it has 8 at most"));
+}
+
+/* No rank starts. */
+static void wrong_arguments(void)
+{
+    static const struct {
+        const char *flag, *value, *says;
+    } wrong[] = {
+        {"--tp", "0", "cat: --tp 0: give it a number from 1 to 4096\n"},
+        {"--dp", "two", "cat: --dp two: give it a number from 1 to 4096\n"},
+        {"--tp", "", "cat: --tp : give it a number from 1 to 4096\n"},
+        {"--tp", "2x", "cat: --tp 2x: give it a number"},
+        {"--pp", "2",
+         "cat: unknown argument --pp: there is --AXIS N for each axis of the mesh: tp, dp\n"}};
+
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        program p = {.ran = 0};
+        char *argv[] = {"/bin/cat", (char *)wrong[i].flag, (char *)wrong[i].value};
+
+        CU_ASSERT_EQUAL(run_main(&p, 3, argv), 2);
+        CU_ASSERT_EQUAL(p.ran, 0);
+        CU_ASSERT(strncmp(said, wrong[i].says, strlen(wrong[i].says)) == 0);
+    }
+    CU_ASSERT_EQUAL(run_main(&(program){.ran = 0}, 2, (char *[]){"cat", "--dp"}), 2);
+}
+
+/* One line, with the rank, whatever all the others have seen of it. */
+static void failures(void)
+{
+    static const struct {
+        wf_status code;
+        int exit;
+    } ends[] = {{WF_EINVAL, 2}, {WF_EUNSUPPORTED, 2}, {WF_EIO, 3},      {WF_EDATA, 3},
+                {WF_ELOST, 4},  {WF_EMISMATCH, 5},    {WF_ETIMEOUT, 6}, {WF_ENONFINITE, 7},
+                {WF_ENOMEM, 1}, {WF_EINTERNAL, 1},    {WF_EDEVICE, 1}};
+
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
+        program p = {.fails = ends[i].code};
+
+        CU_ASSERT_EQUAL(run_main(&p, 1, (char *[]){"cat"}), ends[i].exit);
+        CU_ASSERT_EQUAL(wf_par_exit_status(ends[i].code), ends[i].exit);
+        CU_ASSERT(strncmp(said, "cat: rank 3: the cat sat on the last rank", 41) == 0);
+        CU_ASSERT_PTR_EQUAL(strchr(said, '\n'), said + strlen(said) - 1);
+    }
+    CU_ASSERT_EQUAL(run_main(&(program){.returns = WF_EDATA}, 1, (char *[]){"cat"}), 3);
+    CU_ASSERT_PTR_NOT_NULL(strstr(said, "rank 0: its function returned status"));
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {{"the mesh of the options", mesh_of_the_options},
+                                    {"the mesh of the arguments", mesh_of_the_arguments},
+                                    {"axes of one's own", axes_of_ones_own},
+                                    {"wrong arguments", wrong_arguments},
+                                    {"failures", failures},
+                                    {NULL, NULL}};
+
+    return wf_test_main("main", tests);
+}
