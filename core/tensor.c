@@ -195,8 +195,8 @@ wf_status wf_tensor_take(wf_tensor *t, wf_tensor *from)
 }
 
 /* A tensor of other dims and layout that sees the data of `source`; the caller checks sizes. */
-static wf_tensor *window(wf_tensor *source, int ndim, const wf_dim *dims,
-                         const wf_layout *layout)
+static wf_tensor *view_of(wf_tensor *source, int ndim, const wf_dim *dims,
+                          const wf_layout *layout)
 {
     wf_tensor *t = blank(source->ctx, source->dtype);
 
@@ -221,7 +221,7 @@ static wf_tensor *window(wf_tensor *source, int ndim, const wf_dim *dims,
 wf_tensor *wf_tensor_view(wf_tensor *source, int ndim, const wf_dim *dims,
                           const wf_layout *layout)
 {
-    wf_tensor *t = source ? window(source, ndim, dims, layout) : NULL;
+    wf_tensor *t = source ? view_of(source, ndim, dims, layout) : NULL;
 
     if (!t)
         return NULL;
@@ -263,7 +263,7 @@ wf_tensor *wf_tensor_rows(wf_tensor *source, int64_t first, int64_t count)
     parts = source->layout ? source->ctx->distribution->parts(source->layout, 0) : 1;
     memcpy(dims, source->dim, sizeof dims);
     dims[0].size = count * parts;
-    t = window(source, source->ndim, dims, source->layout);
+    t = view_of(source, source->ndim, dims, source->layout);
     if (!t)
         return NULL;
     for (int i = 1; i < t->ndim; i++)
