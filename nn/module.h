@@ -1,6 +1,6 @@
 /*
- * nn/module.h - modules: structs with a table of their fields, built on the fake device (a meta
- * device: tensors have shapes and no data).
+ * nn/module.h - modules: structs with a table of their fields, built on the
+ * fake device, a meta device: tensors have shapes and no data.
  *
  * A module's struct begins with a wf_nn_module. Its type names the struct's size, its forward
  * function and its fields (parameters and children), from which follow paths, iteration,

@@ -42,7 +42,7 @@ typedef struct wf_par_train_options {
     int64_t
         micro_batch; /* sequences per data-parallel rank and micro-step; 0: one micro-step */
     wf_par_field field[WF_PAR_FIELDS]; /* the tensors of a batch */
-    float clip;                        /* of the gradients' global norm; 0: never */
+    float clip;                        /* bounds the gradients' global norm; 0: never */
     wf_nn_optimizer_options optimizer;
     wf_nn_schedule schedule;
     wf_par_loss_function
