@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 typedef struct wf_plugin_ask {
-    const char *name;  /* of the library: "mpi" */
+    const char *name;  /* the library's: "mpi" */
     const char *what;  /* for errors: "transport mpi" */
     const char *needs; /* what it is built with */
     /* Calls the library's wf_plugin with the host's table; NULL where that is of another version. */

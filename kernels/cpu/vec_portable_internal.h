@@ -61,12 +61,12 @@ static inline void v16_store(float *p, v16 a)
     memcpy(p, a.f, sizeof(a.f));
 }
 
-static inline void v16_stream(float *p, v16 a)
+static inline void v16_store_non_temporal(float *p, v16 a)
 {
     v16_store(p, a);
 }
 
-static inline void v16_stream_end(void)
+static inline void v16_non_temporal_end(void)
 {
 }
 

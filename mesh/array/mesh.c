@@ -144,7 +144,7 @@ wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis
     wf_comm_set_reduce(world, &(wf_reduce_ops){.sum = ctx->device->sum,
                                                .maximum = ctx->device->maximum,
                                                .sum_to_all = ctx->device->sum_to_all,
-                                               .stream = ctx->device->stream,
+                                               .stream = ctx->device->copy_non_temporal,
                                                .chain = ctx->options.exact_off});
     for (int i = 0; i < n_axes; i++)
         if (open_group(mesh, i, error) != WF_OK) {

@@ -19,7 +19,7 @@ typedef struct source {
     const wf_file *file;
     const wf_safetensors_entry *entry;
     int64_t data; /* where the tensor begins in the file */
-    char *raw;    /* of a slab */
+    char *raw;    /* a slab's bytes */
     wf_error *error;
 } source;
 

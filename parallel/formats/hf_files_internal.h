@@ -18,7 +18,7 @@ typedef struct wf_hf_files {
     char *folder;
     int64_t count;
     wf_hf_file *file;
-    int64_t open; /* which one `reader` is, or -1 */
+    int64_t open; /* the number of the one that `reader` reads, or -1 */
     wf_file reader;
 } wf_hf_files;
 

@@ -15,11 +15,12 @@ enum { WF_HF_NAME = 256 };
 /* Element (o, i) of the parameter is theirs[offset + o, i], or theirs[i, offset + o]. */
 typedef struct wf_hf_place {
     char name[WF_HF_NAME]; /* as LMHeadModel or ForCausalLM save it */
-    const char *base;      /* of name, what a model saved without its head leaves away */
+    const char
+        *base; /* the beginning of name that a model saved without its head leaves away */
     bool transposed;
     int64_t offset;
     int ndim;
-    int64_t shape[WF_MAX_DIMS]; /* of theirs */
+    int64_t shape[WF_MAX_DIMS]; /* the shape of theirs */
 } wf_hf_place;
 
 /* False where the model has no such parameter. */

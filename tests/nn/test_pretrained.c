@@ -19,7 +19,7 @@ typedef struct pretrained {
     double off;        /* the largest difference of a logit on rank 0 .. */
     char saved[FOLDER];
     const char *dtype;
-    const char *reason; /* that loading has to fail with; NULL: it works */
+    const char *reason; /* loading has to fail for it; NULL: it works */
 } pretrained;
 
 static const wf_par_options layouts[] = {
