@@ -131,7 +131,7 @@ typedef struct wf_uses {
     int64_t next; /* the number of the next use */
     bool
         later; /* no tape records, but what runs will be recomputed for one, with the same numbers */
-    bool recompute; /* this is such a run that is recomputed, in backward */
+    bool recompute; /* this is such a recomputation, in backward */
 } wf_uses;
 
 /** wf_context_uses - the numbers of a context's uses; numbers are never used twice but for that.

@@ -16,8 +16,7 @@ struct wf_par_gradients {
     wf_nn_parameter *const *parameter;
     int64_t micro, micros; /* the micro-step that runs, of how many */
     struct slots *slots;   /* [count] */
-    int64_t n_slots,
-        room; /* all parameters' slots; those that the arrays below have room for */
+    int64_t n_slots, room; /* all parameters'; those that the arrays below have room for */
     wf_tensor **list;
     const wf_layout **to;
     wf_tensor ***place;
