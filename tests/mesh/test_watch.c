@@ -3,7 +3,7 @@
  * where they were, and left behind. Ranks in several processes: scripts/failures.py.
  */
 #include "mesh/health/recorder_internal.h"
-#include "mesh/health/failure_detector_internal.h"
+#include "mesh/health/failure_detector_parts_internal.h"
 #include "tests/mesh/ranks.h"
 #include <netinet/in.h>
 #include <signal.h>
