@@ -132,7 +132,7 @@ static app_options shortened(const app_options *options)
 
 static bool fits(const search *s, const app_options *o, dry_run *run)
 {
-    wf_error ignored;
+    wf_error ignored = {WF_OK, ""};
 
     return s->limits->room >= 1 &&
            dry_run_within(o, s->limits->start, (size_t)s->limits->room, run, &ignored) == WF_OK;
@@ -161,7 +161,7 @@ static plan_set attempt(search *s, const combination *c, plan_advice_line *line)
 static double peak_of(search *s, const combination *c)
 {
     app_options o;
-    wf_error ignored;
+    wf_error ignored = {WF_OK, ""};
     dry_run run;
 
     if (is_over(s) || apply(s, c, &o) != PLAN_SET)
@@ -312,7 +312,7 @@ static void find_dear(search *s, const combination *free, double peak, combinati
 static void find_smallest(search *s, const combination *c)
 {
     app_options o;
-    wf_error ignored;
+    wf_error ignored = {WF_OK, ""};
     dry_run run;
 
     if (apply(s, c, &o) == PLAN_SET && dry_run_step(&o, &run, &ignored) == WF_OK)
