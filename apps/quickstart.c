@@ -56,7 +56,7 @@ static wf_status train(wf_par *par, void *unused)
             printf("step %3d  loss %.6f\n", step, (double)result.loss);
     wf_par_trainer_close(trainer);
     wf_nn_free(model);
-    return wf_context_status(ctx); /* of the first error, if there was any */
+    return wf_context_status(ctx); /* the first error, if there was any */
 }
 
 /* Try --tp 4 --dp 1, or mpirun -np 4: the same losses. */

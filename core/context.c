@@ -43,10 +43,10 @@ void wf_context_close(wf_context *ctx)
 {
     if (!ctx)
         return;
-    while (ctx->device->memory &&
-           ctx->n_owned > 0) /* whose pool does not know what is in use */
+    while (ctx->device->memory && ctx->n_owned > 0) /* the pool does not know what is in use */
         wf_tensor_release(ctx->owned[--ctx->n_owned]);
-    wf_pool_close(ctx->pool); /* with the data of tensors that somebody still holds */
+    wf_pool_close(
+        ctx->pool); /* this frees the data of tensors that somebody still holds, too */
     wf_blocks_close(&ctx->blocks);
     ctx->device->close(ctx->device);
     free(ctx->owned);

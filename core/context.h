@@ -20,7 +20,7 @@ enum { WF_INEXACT = 512 }; /* bytes of a reason of wf_context_inexact, with its 
 typedef struct wf_context_options {
     int rank;            /* shown in errors */
     size_t memory_limit; /* bytes of tensors, 0 for no limit */
-    uint64_t seed;       /* of dropout and initialisation */
+    uint64_t seed;       /* seeds dropout and initialisation */
     bool exact_off;      /* plain chains and rank-order sums: faster, tied to the layout */
     bool plan; /* memory is counted and never taken, kernels are not run: what would a run need?
                   Tensors have no values, and their data must not be touched */
@@ -131,8 +131,8 @@ WF_API double wf_context_flops(const wf_context *ctx);
 typedef struct wf_uses {
     int64_t next; /* the number of the next use */
     bool
-        later; /* no tape records, but what runs will run again for one, with the same numbers */
-    bool recompute; /* this is such a run again, in backward */
+        later; /* no tape records, but what runs will be recomputed for one, with the same numbers */
+    bool recompute; /* this is such a recomputation, in backward */
 } wf_uses;
 
 /** wf_context_uses - the numbers of a context's uses; numbers are never used twice but for that.

@@ -32,7 +32,7 @@ struct wf_context {
     uint64_t tapes;       /* serial number of the last tape */
     wf_uses uses;
     wf_memory_kind kind; /* what results of ops are counted as */
-    wf_dtype storage;    /* and stored as */
+    wf_dtype storage;    /* results are stored as this */
     int64_t step;
     wf_sequences sequences;
     int64_t micro_steps;
@@ -40,7 +40,7 @@ struct wf_context {
     double flops;
     wf_trace *trace; /* NULL: none is kept */
     int64_t phase_start;
-    struct wf_graph *graph;  /* that is being recorded, or NULL */
+    struct wf_graph *graph;  /* the graph that is being captured, or NULL */
     wf_op_observer *observe; /* NULL: nobody looks at results */
     void *observer_arg;
     char inexact[WF_INEXACT]; /* the first reason, or "" */

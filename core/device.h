@@ -54,7 +54,7 @@ typedef struct wf_device_memory {
 } wf_device_memory;
 
 /**
- * wf_graphs - work that is recorded and run again (core/graph.h). Between begin and end all that the
+ * wf_graphs - graph capture: work that is captured once and replayed (core/graph.h). Between begin and end all that the
  * rank asks for is kept in order and not done. `now` is what kernels that were recorded read anew in
  * every run, in memory of the device that stays where it is.
  */
@@ -70,7 +70,7 @@ typedef struct wf_graphs {
 /** wf_device - where tensors live and ops run; one per context, owned by it. */
 typedef struct wf_device {
     const char *name;
-    wf_dtype dtype; /* of the floats that its kernels take */
+    wf_dtype dtype; /* its kernels take floats of this type */
     wf_allocator allocator;
     const wf_device_memory *memory; /* NULL: tensors lie in the host's memory */
     const wf_graphs *graphs;        /* NULL: work is not recorded */
@@ -80,11 +80,11 @@ typedef struct wf_device {
     /* required: sums or maxima of many buffers, for the reductions over ranks */
     void (*sum)(const float *const *src, int64_t n_src, bool tree, float *dst, int64_t n);
     void (*maximum)(const float *a, const float *b, float *dst, int64_t n);
-    /* sum, to many results, past the caches where `stream`; NULL: sum, then copies */
+    /* sum, to many results, by non-temporal stores where `non_temporal`; NULL: sum, then copies */
     void (*sum_to_all)(const float *const *src, int64_t n_src, bool tree, float *const *dst,
-                       int64_t n_dst, bool stream, int64_t n);
-    /* copy past the caches what will not be read soon; NULL: there is no such copy */
-    void (*stream)(const void *from, void *to, size_t bytes);
+                       int64_t n_dst, bool non_temporal, int64_t n);
+    /* copy by non-temporal stores what will not be read soon; NULL: there is no such copy */
+    void (*copy_non_temporal)(const void *from, void *to, size_t bytes);
     /* required: add the squares of a tensor's local floats to a sum, in double. A chunk is one row
        of dim 0 times one of dim 1's 8 cuts: element i in lane i % 8, the lanes added 4, 2, 1
        apart. The sum lies in the device's memory: see core/numerics/squares.h */

@@ -216,7 +216,7 @@ typedef struct seen {
     wf_call call;
     wf_tensor in[WF_MAX_INPUTS], out[WF_MAX_OUTPUTS];
     bool differs; /* from the call as it was made: something is widened, */
-    size_t bytes; /* which takes so many */
+    size_t bytes; /* what is widened takes so many */
 } seen;
 
 /* Whether all tensors of a mask are stored as bf16, and there are some. */

@@ -1,6 +1,6 @@
 /*
- * core/graph.h - a stretch of a rank's work on its device, recorded once and run again and again,
- * without what the host does to ask for it: CUDA's graphs.
+ * core/graph.h - graph capture: a stretch of a rank's work on its device, captured once and replayed
+ * without what the host does to launch it (CUDA graphs).
  *
  * What is recorded keeps its tensors, their addresses, and the attributes of its ops. What differs
  * from run to run is in tensors that are written before one (a batch), or in a few numbers that

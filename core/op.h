@@ -42,7 +42,7 @@ enum {
     /* a border between layouts: takes the gradient of a vector as a row per sequence, see
        wf_gradient.summed */
     WF_OP_BORDER = 512,
-    /* of what is summed one term is picked, all others are zeros: any order has the same bits */
+    /* one term of the sum is picked, all others are zeros: any order has the same bits */
     WF_OP_SELECT = 1024,
     /* what is summed is one chain, in each chunk of a batch (WF_CHUNKS_EACH) that is summed too */
     WF_OP_CHAIN = 2048
@@ -69,7 +69,7 @@ typedef struct wf_call {
     wf_tensor *into[WF_MAX_OUTPUTS];
     const void *attr; /* the op's own struct of parameters, at most WF_MAX_ATTRIBUTES bytes */
     size_t attr_size;
-    const char *signature; /* of this call; filled in by wf_dispatch, until it returns */
+    const char *signature; /* this call's; filled in by wf_dispatch, until it returns */
 } wf_call;
 
 /**
@@ -94,7 +94,7 @@ typedef struct wf_gradient {
     wf_tensor *in[WF_MAX_INPUTS];    /* those that the op saves (WF_SAVE_IN), else NULL */
     wf_tensor *out[WF_MAX_OUTPUTS];  /* those that the op saves (WF_SAVE_OUT), else NULL */
     wf_tensor *dout[WF_MAX_OUTPUTS]; /* NULL where an output was not used */
-    bool want[WF_MAX_INPUTS];        /* which of din are asked for in this call */
+    bool want[WF_MAX_INPUTS];        /* the elements of din that this call has to fill */
     /* An op made the operand, and takes a gradient of its shape. Leaves and borders take that of a
        vector as a row per sequence: what sums it knows whether ranks share a sequence. */
     bool summed[WF_MAX_INPUTS];

@@ -13,7 +13,7 @@ WF_BEGIN_DECLS
 
 /** wf_plugin_ask - a library that is asked for. */
 typedef struct wf_plugin_ask {
-    const char *name;  /* of the library: "mpi" */
+    const char *name;  /* the library's: "mpi" */
     const char *what;  /* for errors: "transport mpi" */
     const char *needs; /* what it is built with */
     /* Calls the library's wf_plugin with the host's table; NULL where that is of another version. */

@@ -1,4 +1,4 @@
-/* core/tape.c - the list of ops that ran; the walk back over it is in backward.c. */
+/* core/tape.c - autograd's tape, the list of ops that ran; the walk back over it is in backward.c. */
 #include "core/tape_internal.h"
 #include <inttypes.h>
 #include <string.h>
@@ -140,7 +140,7 @@ void wf_tape_tell_computed(const wf_call *call, const wf_signature *sig)
     }
 }
 
-/* No tape records, but what runs will run again for one: only whether a gradient is wanted is noted. */
+/* No tape records, but what runs will be recomputed for one (activation checkpointing): only whether a gradient is wanted is noted. */
 static void note_wanted(const wf_call *call)
 {
     bool wanted = false;

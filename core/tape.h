@@ -1,5 +1,5 @@
 /*
- * core/tape.h - reverse-mode differentiation: a list of the ops that ran, walked backwards.
+ * core/tape.h - autograd, reverse-mode differentiation: a tape, the list of the ops that ran, walked backwards.
  *
  * A leaf is a tensor with requires_grad that no op made: a parameter at one place of use.
  * Gradients with respect to leaves are steps of their own and can be deferred, which is what
@@ -34,7 +34,7 @@ WF_API bool wf_context_recording(const wf_context *ctx);
  * border between layouts, or a module that makes its gradients ahead of time and records an op
  * of its own whose backward hands them out (they are operands that the op saves).
  *
- * Where no tape records it is called all the same: a module that will run again (wf_uses.later) finds
+ * Where no tape records it is called all the same: a module that will be recomputed (wf_uses.later) finds
  * out so whether its result wants a gradient.
  *
  * @param call  op, ctx, n_in, in, n_out, out and attr; an op without backward leaves no trace

@@ -19,7 +19,7 @@ struct wf_node {
     node *before; /* recorded before this one */
     node *given;  /* the next one in the tape's list */
     const wf_op *op;
-    const char *path; /* of the module that recorded it */
+    const char *path; /* the module that recorded it */
     int n_in, n_out;
     bool walked;   /* gradients went through it: once only */
     bool deferred; /* its leaves are still owed their gradients */
@@ -31,7 +31,7 @@ struct wf_node {
     const wf_layout *regather[WF_MAX_INPUTS]; /* in[i] is an origin: redistribute it to this */
     bool is_origin[WF_MAX_INPUTS];
     _Alignas(8) unsigned char attr[WF_MAX_ATTRIBUTES];
-    wf_status (*hook)(void *arg); /* of wf_tape_hook; such a node has no op */
+    wf_status (*hook)(void *arg); /* set by wf_tape_hook; such a node has no op */
     void *arg;
 };
 

@@ -5,28 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-size_t wf_dtype_size(wf_dtype dtype)
-{
-    static const size_t size[] = {
-#define DTYPE(name, type, text) [WF_##name] = sizeof(type),
-#include "core/dtype.def"
-#undef DTYPE
-    };
-
-    return size[dtype];
-}
-
-const char *wf_dtype_name(wf_dtype dtype)
-{
-    static const char *const name[] = {
-#define DTYPE(name, type, text) [WF_##name] = text,
-#include "core/dtype.def"
-#undef DTYPE
-    };
-
-    return (unsigned)dtype < WF_DTYPES ? name[dtype] : "unknown type";
-}
-
 /* A blank tensor, owned by the caller. */
 static wf_tensor *blank(wf_context *ctx, wf_dtype dtype)
 {
@@ -217,8 +195,8 @@ wf_status wf_tensor_take(wf_tensor *t, wf_tensor *from)
 }
 
 /* A tensor of other dims and layout that sees the data of `source`; the caller checks sizes. */
-static wf_tensor *window(wf_tensor *source, int ndim, const wf_dim *dims,
-                         const wf_layout *layout)
+static wf_tensor *view_of(wf_tensor *source, int ndim, const wf_dim *dims,
+                          const wf_layout *layout)
 {
     wf_tensor *t = blank(source->ctx, source->dtype);
 
@@ -243,7 +221,7 @@ static wf_tensor *window(wf_tensor *source, int ndim, const wf_dim *dims,
 wf_tensor *wf_tensor_view(wf_tensor *source, int ndim, const wf_dim *dims,
                           const wf_layout *layout)
 {
-    wf_tensor *t = source ? window(source, ndim, dims, layout) : NULL;
+    wf_tensor *t = source ? view_of(source, ndim, dims, layout) : NULL;
 
     if (!t)
         return NULL;
@@ -285,7 +263,7 @@ wf_tensor *wf_tensor_rows(wf_tensor *source, int64_t first, int64_t count)
     parts = source->layout ? source->ctx->distribution->parts(source->layout, 0) : 1;
     memcpy(dims, source->dim, sizeof dims);
     dims[0].size = count * parts;
-    t = window(source, source->ndim, dims, source->layout);
+    t = view_of(source, source->ndim, dims, source->layout);
     if (!t)
         return NULL;
     for (int i = 1; i < t->ndim; i++)
@@ -366,70 +344,4 @@ void wf_tensor_release(wf_tensor *t)
     wf_tensor_release(t->grad);
     wf_tensor_release(t->origin);
     wf_blocks_give(&t->ctx->blocks, t, sizeof *t);
-}
-
-bool wf_tensor_is_fake(const wf_tensor *t)
-{
-    return !t->storage;
-}
-
-bool wf_tensor_is_partial(const wf_tensor *t)
-{
-    return t->layout && t->ctx->distribution && t->ctx->distribution->partial(t->layout);
-}
-
-int64_t wf_tensor_count(const wf_tensor *t)
-{
-    int64_t count = 1;
-
-    for (int i = 0; i < t->ndim; i++)
-        count *= t->dim[i].size;
-    return count;
-}
-
-int64_t wf_tensor_local_count(const wf_tensor *t)
-{
-    int64_t count = 1;
-
-    for (int i = 0; i < t->ndim; i++)
-        count *= t->local[i];
-    return count;
-}
-
-char *wf_tensor_describe(const wf_tensor *t, char *text, size_t size)
-{
-    size_t n;
-
-    if (!t) {
-        snprintf(text, size, "(none)");
-        return text;
-    }
-    n = (size_t)snprintf(text, size, "%s [", wf_dtype_name(t->dtype));
-    for (int i = 0; i < t->ndim && n < size; i++)
-        n += (size_t)snprintf(text + n, size - n, "%s%" PRId64, i ? "," : "", t->dim[i].size);
-    if (n < size)
-        n += (size_t)snprintf(text + n, size - n, "]");
-    if (t->layout && t->ctx->distribution && n + 1 < size) {
-        text[n++] = ' ';
-        t->ctx->distribution->print(t->layout, text + n, size - n);
-    }
-    return text;
-}
-
-int wf_chunk_cuts(const wf_tensor *t, int dim, int64_t at[WF_MAX_CHUNKS + 1])
-{
-    const wf_dim *d = &t->dim[dim];
-    int64_t start = t->start[dim], local = t->local[dim];
-
-    at[0] = 0;
-    if (d->chunks != WF_CHUNKS_8 || t->ctx->options.exact_off) {
-        at[1] = local;
-        return 1;
-    }
-    for (int i = 1; i <= WF_MAX_CHUNKS; i++) {
-        int64_t offset = wf_cut(d->size, d->grain, WF_MAX_CHUNKS, i) - start;
-
-        at[i] = offset < 0 ? 0 : offset > local ? local : offset;
-    }
-    return WF_MAX_CHUNKS;
 }

@@ -20,7 +20,7 @@ struct wf_tensor {
     wf_context *ctx;
     int refs;
     wf_dtype dtype;
-    wf_dtype rounds_to; /* of a partial sum, when it is complete; else dtype */
+    wf_dtype rounds_to; /* the type of a partial sum when it is complete; else dtype */
     int ndim;
     wf_dim dim[WF_MAX_DIMS];    /* global */
     int64_t start[WF_MAX_DIMS]; /* this rank holds [start, start + local) of each dim */
@@ -28,13 +28,13 @@ struct wf_tensor {
     const wf_layout *layout; /* NULL: whole on every rank */
     wf_storage *storage;     /* NULL on the fake device */
     void *data;
-    size_t offset;                /* of data in the storage */
+    size_t offset;                /* where data begins in the storage */
     struct wf_tensor *next_alias; /* a ring of those that share the storage */
     bool requires_grad;
     uint64_t tape; /* the tape and node that made it; 0 where none did */
     struct wf_node *node;
     int output;
-    struct wf_tensor *grad; /* of a leaf, after wf_backward */
+    struct wf_tensor *grad; /* a leaf's gradient, after wf_backward */
     struct wf_tensor
         *origin; /* a tape keeps this one and redistributes it again; mostly NULL */
 };

@@ -22,10 +22,10 @@ typedef enum wf_trace_kind {
 /* Times are of wf_trace_now(). Texts are borrowed: they live as long as the trace is read. */
 typedef struct wf_trace_event {
     wf_trace_kind kind;
-    const char *name;  /* of the op, the phase, the transfer */
+    const char *name;  /* the op's, the phase's, the transfer's */
     const char *place; /* the module of an op, the group of a transfer; NULL: none */
     int64_t start, end;
-    int64_t bytes; /* that a transfer brings to this rank */
+    int64_t bytes; /* a transfer brings so many to this rank */
 } wf_trace_event;
 
 typedef struct wf_trace wf_trace;

@@ -17,7 +17,7 @@ WF_BEGIN_DECLS
 enum { WF_CUDA_VERSION = 4 };
 
 typedef struct wf_cuda_host {
-    size_t size; /* of this table; first, so that it can always be read */
+    size_t size; /* this table's; it comes first, so that it can always be read */
     int version;
     int ops; /* rows of kernels/ops.def: ids are counted over it */
 

@@ -17,7 +17,7 @@ WF_BEGIN_DECLS
 WF_API wf_device *wf_cpu_device(int threads, wf_error *error);
 
 typedef struct wf_cuda_options {
-    int ordinal; /* which GPU of this process; several ranks may share one */
+    int ordinal; /* the number of a GPU of this process; several ranks may share one */
     int readers; /* GPUs 0 .. readers - 1 read its memory in place, as ranks that are threads do */
     bool plan; /* no GPU is touched: what would its ops need? For a context that plans */
     bool tf32; /* products of f32 may round their factors to tf32: faster, 10 bits */

@@ -4,14 +4,11 @@
  *     permute      y = x with its dims in another order (transpose: two of them exchanged)
  *     slice        y = the indices [first, first + count) of one dim; slice_grad puts them back
  *     sum          y = sum of x over one dim, in the dim's chunks; sum_expand is its transpose
- *     softmax      y = exp(x - max) / sum of exp(x - max) over the last dim
  *
  * A mean is a sum, scaled. The CPU's kernels are in kernels/cpu/dims.c.
  */
-#include "core/numerics/math.h"
 #include "kernels/dims_internal.h"
 #include <inttypes.h>
-#include <math.h>
 
 /* As in ops.def, b is the first dim. */
 static char letter(int dim)
@@ -38,8 +35,7 @@ static char *spell_text(char *text, const char *more)
     return text;
 }
 
-/* WF_ESHAPE where x has no such dim. */
-static bool has_dim(const wf_tensor *x, const char *op, int dim)
+bool wf_has_dim(const wf_tensor *x, const char *op, int dim)
 {
     if (!x)
         return false;
@@ -59,7 +55,7 @@ wf_tensor *wf_permute(wf_tensor *x, const int *order)
     if (!x)
         return NULL;
     for (int d = 0; d < x->ndim; d++) {
-        if (!has_dim(x, "permute", order[d]))
+        if (!wf_has_dim(x, "permute", order[d]))
             return NULL;
         seen |= 1u << order[d];
         a.order[d] = (int8_t)order[d];
@@ -77,7 +73,7 @@ wf_tensor *wf_transpose(wf_tensor *x, int dim0, int dim1)
 {
     int order[WF_MAX_DIMS];
 
-    if (!has_dim(x, "transpose", dim0) || !has_dim(x, "transpose", dim1))
+    if (!wf_has_dim(x, "transpose", dim0) || !wf_has_dim(x, "transpose", dim1))
         return NULL;
     for (int d = 0; d < x->ndim; d++)
         order[d] = d == dim0 ? dim1 : d == dim1 ? dim0 : d;
@@ -132,14 +128,14 @@ wf_tensor *wf_slice(wf_tensor *x, int dim, int64_t first, int64_t count)
 {
     wf_slice_attr a = {.dim = (int8_t)dim, .first = first, .count = count};
 
-    return has_dim(x, "slice", dim) ? wf_apply(&wf_op_slice, &a, sizeof a, 1, x) : NULL;
+    return wf_has_dim(x, "slice", dim) ? wf_apply(&wf_op_slice, &a, sizeof a, 1, x) : NULL;
 }
 
 wf_tensor *wf_slice_grad(wf_tensor *like, wf_tensor *dy, int dim, int64_t first)
 {
     wf_slice_attr a = {.dim = (int8_t)dim, .first = first};
 
-    return has_dim(like, "slice_grad", dim)
+    return wf_has_dim(like, "slice_grad", dim)
                ? wf_apply(&wf_op_slice_grad, &a, sizeof a, 2, like, dy)
                : NULL;
 }
@@ -265,14 +261,14 @@ wf_tensor *wf_sum(wf_tensor *x, int dim)
 {
     wf_dim_attr a = {(int8_t)dim};
 
-    return has_dim(x, "sum", dim) ? wf_apply(&wf_op_sum, &a, sizeof a, 1, x) : NULL;
+    return wf_has_dim(x, "sum", dim) ? wf_apply(&wf_op_sum, &a, sizeof a, 1, x) : NULL;
 }
 
 wf_tensor *wf_sum_expand(wf_tensor *y, wf_tensor *like, int dim)
 {
     wf_dim_attr a = {(int8_t)dim};
 
-    return has_dim(like, "sum_expand", dim)
+    return wf_has_dim(like, "sum_expand", dim)
                ? wf_apply(&wf_op_sum_expand, &a, sizeof a, 2, y, like)
                : NULL;
 }
@@ -357,67 +353,6 @@ static wf_status sum_expand_reference(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-/* ---- softmax ---- */
-
-wf_tensor *wf_softmax(wf_tensor *x, int dim)
-{
-    if (!has_dim(x, "softmax", dim))
-        return NULL;
-    if (dim == x->ndim - 1)
-        return wf_apply(&wf_op_softmax, NULL, 0, 1, x);
-    return wf_transpose(wf_apply(&wf_op_softmax, NULL, 0, 1, wf_transpose(x, dim, x->ndim - 1)),
-                        dim, x->ndim - 1);
-}
-
-wf_tensor *wf_softmax_grad(wf_tensor *y, wf_tensor *dy)
-{
-    return wf_apply(&wf_op_softmax_grad, NULL, 0, 2, y, dy);
-}
-
-static void softmax_backward(wf_gradient *g)
-{
-    g->din[0] = wf_softmax_grad(g->out[0], g->dout[0]);
-}
-
-static wf_status softmax_reference(const wf_call *call, void *workspace)
-{
-    const wf_tensor *t = call->in[0];
-    int64_t n = t->local[t->ndim - 1], rows = wf_extent(t, 0, t->ndim - 1);
-
-    (void)workspace;
-    for (int64_t r = 0; r < rows; r++) {
-        const double *x = (const double *)t->data + r * n;
-        double *y = (double *)call->out[0]->data + r * n, max = -INFINITY, sum = 0;
-
-        for (int64_t i = 0; i < n; i++)
-            max = x[i] > max ? x[i] : max;
-        for (int64_t i = 0; i < n; i++)
-            sum += wf_exp(x[i] - max);
-        for (int64_t i = 0; i < n; i++)
-            y[i] = wf_exp(x[i] - max) / sum;
-    }
-    return WF_OK;
-}
-
-static wf_status softmax_grad_reference(const wf_call *call, void *workspace)
-{
-    const wf_tensor *t = call->in[0];
-    int64_t n = t->local[t->ndim - 1], rows = wf_extent(t, 0, t->ndim - 1);
-
-    (void)workspace;
-    for (int64_t r = 0; r < rows; r++) {
-        const double *y = (const double *)t->data + r * n;
-        const double *dy = (const double *)call->in[1]->data + r * n;
-        double *dx = (double *)call->out[0]->data + r * n, dot = 0;
-
-        for (int64_t i = 0; i < n; i++)
-            dot += y[i] * dy[i];
-        for (int64_t i = 0; i < n; i++)
-            dx[i] = y[i] * (dy[i] - dot);
-    }
-    return WF_OK;
-}
-
 const wf_op wf_op_permute = {WF_OP_ROW(permute), .spell = permute_spell,
                              .reference = {.run = permute_reference},
                              .backward = permute_backward, .cpu = &wf_cpu_permute};
@@ -448,9 +383,3 @@ const wf_op wf_op_sum_expand = {WF_OP_ROW(sum_expand),
                                 .reference = {.run = sum_expand_reference},
                                 .backward = sum_expand_backward,
                                 .cpu = &wf_cpu_sum_expand};
-const wf_op wf_op_softmax = {WF_OP_ROW(softmax), .save = WF_SAVE_OUT(0),
-                             .reference = {.run = softmax_reference},
-                             .backward = softmax_backward, .cpu = &wf_cpu_softmax};
-const wf_op wf_op_softmax_grad = {WF_OP_ROW(softmax_grad),
-                                  .reference = {.run = softmax_grad_reference},
-                                  .cpu = &wf_cpu_softmax_grad};

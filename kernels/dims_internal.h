@@ -1,5 +1,5 @@
 /*
- * kernels/dims_internal.h - parameters of the ops of kernels/dims.c, and where their elements lie, for
+ * kernels/dims_internal.h - parameters of the ops of kernels/dims.c and matmul.c, and where their elements lie, for
  * wrappers, reference loops and kernels.
  */
 #ifndef WF_KERNELS_DIMS_INTERNAL_H
@@ -24,6 +24,9 @@ typedef struct wf_matmul_attr {
     bool transpose_a, transpose_b;
 } wf_matmul_attr;
 
+/* Whether x has such a dim; where it is a tensor that has not, WF_ESHAPE in its context. */
+bool wf_has_dim(const wf_tensor *x, const char *op, int dim);
+
 /* A sum over a batch, which is dim 0, has a chunk for each index; elsewhere it is one chain. */
 static inline bool wf_is_batch(const wf_tensor *t, int dim)
 {
@@ -41,7 +44,7 @@ WF_HOST_DEVICE static inline void wf_permute_steps(const wf_permute_attr *a, con
     }
 }
 
-/* A slice as pieces of rows: `part` elements behind the first `skip` of each `whole`. */
+/* A slice as parts of rows: `part` elements behind the first `skip` of each `whole`. */
 typedef struct wf_slice_rows {
     int64_t outer, whole, skip, part;
 } wf_slice_rows;

@@ -12,8 +12,8 @@ WF_BEGIN_DECLS
 
 /** wf_now - what wf_graph_run takes. */
 typedef struct wf_now {
-    int64_t step;                       /* of dropout, as in wf_context_position */
-    float lr, bias1, bias2, grad_scale; /* of updates with of_step set (wf_update) */
+    int64_t step;                       /* dropout's, as in wf_context_position */
+    float lr, bias1, bias2, grad_scale; /* for updates with of_step set (wf_update) */
 } wf_now;
 
 WF_END_DECLS

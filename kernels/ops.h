@@ -415,8 +415,17 @@ typedef struct wf_update {
 } wf_update;
 
 /**
- * wf_adamw - one step of AdamW (Loshchilov & Hutter 2019) on param, m and v, in place
- * wf_sgd   - one step of SGD with momentum beta1 in m, in place; both as in kernels/cpu/simd_internal.h
+ * wf_adamw - one step of AdamW (Loshchilov & Hutter 2019) on param, m and v, in place:
+ *
+ *     m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
+ *     param = param - lr (m bias1 / (sqrt(v bias2) + eps) + weight_decay param)
+ *
+ * wf_sgd - one step of SGD with momentum (Sutskever et al. 2013), in place, as torch.optim.SGD defines
+ * it without dampening or Nesterov; the decay goes through the momentum:
+ *
+ *     m = beta1 m + g + weight_decay param,  param = param - lr m
+ *
+ * In both, g = grad_scale grad. Where beta1 is 0, wf_sgd neither reads nor writes m.
  *
  * Layout:      all four alike, any but partial
  */

@@ -3,10 +3,9 @@
  *
  *     adamw   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
  *             p = p - lr (m bias1 / (sqrt(v bias2) + eps) + weight_decay p)
- *     sgd     m = beta1 m + g + weight_decay p,  p = p - lr m; m is neither read nor written
- * where beta1 is 0
+ *     sgd     m = beta1 m + g + weight_decay p,  p = p - lr m
  *
- * with g = grad_scale * gradient. The CPU's kernels are in kernels/cpu/optimizer.c.
+ * with g = grad_scale * gradient. Where beta1 is 0, sgd neither reads nor writes m. The CPU's kernels are in kernels/cpu/optimizer.c.
  */
 #include "kernels/op_table_internal.h"
 #include <math.h>

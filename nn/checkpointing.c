@@ -1,6 +1,6 @@
 /*
- * nn/checkpointing.c - a run of a module as one op on the tape: it saves the input, and its gradient
- * is the same run on a tape of its own, walked back at once. The first run numbers the uses of
+ * nn/checkpointing.c - activation checkpointing: a run of a module is one op on the tape. It saves the
+ * input, and its gradient recomputes the run on a tape of its own, walked back at once. The first run numbers the uses of
  * parameters, the second one gives them leaves under the same numbers.
  */
 #include "nn/checkpointing.h"
@@ -71,7 +71,7 @@ wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
     wf_tape *tape = wf_tape_switch(m->ctx, NULL);
     wf_tensor *y;
 
-    uses->later = true; /* nothing runs again inside: no tape records */
+    uses->later = true; /* nothing is recomputed inside: no tape records */
     y = m->type->forward(m, x);
     uses->later = false;
     attr.end = uses->next;
@@ -110,6 +110,6 @@ wf_status wf_nn_recompute(wf_nn_module *root, const char *type)
         return WF_OK;
     return wf_fail(root->ctx, WF_EINVAL,
                    "no module of the model is of type %s and called by wf_nn_call, so that it "
-                   "could run again: name another type, \"block\" for instance",
+                   "could be recomputed: name another type, \"block\" for instance",
                    type);
 }

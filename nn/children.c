@@ -21,7 +21,7 @@ typedef struct named {
     wf_nn_module base;
     wf_nn_type type;
     void *kept;
-    wf_nn_field *fields; /* of this block, as the slots are */
+    wf_nn_field *fields; /* they lie in this block, as the slots do */
     slot slots[];
 } named;
 

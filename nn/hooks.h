@@ -20,7 +20,7 @@
  * A plan (wf_par_plan) gathers parameters at `enter` and gives them back at `leave`, wherever its hooks
  * stand in the list, so the four others find them gathered in forward.
  *
- * Activation checkpointing: the modules inside of one that is recomputed run again in backward, and
+ * Activation checkpointing: the modules inside of one that is recomputed run in backward too, and
  * so do their hooks; wf_nn_is_recomputing tells. A hook that changes a tensor changes it in both
  * runs alike. The hooks of the recomputed module itself lie outside of what runs again.
  *
@@ -46,11 +46,11 @@ typedef struct wf_nn_hooks {
     /* around a run of the module: before its first op, and after its last one */
     void (*enter)(void *self, wf_nn_module *module);
     void (*leave)(void *self, wf_nn_module *module);
-    /* of modules that wf_nn_call runs: the input x that forward gets, and the output that the caller
+    /* Modules that wf_nn_call runs: the input x that forward gets, and the output that the caller
        gets in place of y; x and y as they are, where a hook only looks at them */
     wf_tensor *(*pre_forward)(void *self, wf_nn_module *module, wf_tensor *x);
     wf_tensor *(*post_forward)(void *self, wf_nn_module *module, wf_tensor *x, wf_tensor *y);
-    /* of the same modules: the gradient of the output before it goes into the module, and that of the
+    /* The same modules: the gradient of the output before it goes into the module, and that of the
        input as it comes out, or what takes its place, of the same shape and layout. They are called
        where such a gradient flows: there is none of tokens, nor of a frozen module's input */
     wf_tensor *(*pre_backward)(void *self, wf_nn_module *module, wf_tensor *gradient);
@@ -74,7 +74,7 @@ WF_API wf_status wf_nn_hook_add(void *module, const wf_nn_hooks *hooks);
  * times; returns whether they were there. */
 WF_API bool wf_nn_hook_remove(void *module, const wf_nn_hooks *hooks);
 
-/** wf_nn_is_recomputing - whether a module runs again in backward (nn/checkpointing.h), so that a hook
+/** wf_nn_is_recomputing - whether a module is recomputed in backward (nn/checkpointing.h), so that a hook
  * that counts or prints can leave such a run out. */
 WF_API bool wf_nn_is_recomputing(const void *module);
 

@@ -38,7 +38,7 @@ typedef struct wf_nn_recipe {
     struct wf_nn_step {
         const wf_nn_init_op *op;
         float arg[WF_INIT_ARGS];
-        wf_nn_parameter *of; /* whose random numbers; NULL: the parameter's own */
+        wf_nn_parameter *of; /* the numbers drawn are this one's; NULL: the parameter's own */
     } step[WF_NN_STEPS];
 } wf_nn_recipe;
 

@@ -1,5 +1,6 @@
 /*
- * nn/module.h - modules: structs with a table of their fields, built on the fake device.
+ * nn/module.h - modules: structs with a table of their fields, built on the
+ * fake device, a meta device: tensors have shapes and no data.
  *
  * A module's struct begins with a wf_nn_module. Its type names the struct's size, its forward
  * function and its fields (parameters and children), from which follow paths, iteration,
@@ -26,7 +27,7 @@ typedef enum wf_nn_kind {
 typedef struct wf_nn_field {
     const char *name;
     wf_nn_kind kind;
-    size_t offset;       /* of a wf_nn_parameter *, a module *, or a module ** */
+    size_t offset;       /* there is a wf_nn_parameter *, a module *, or a module ** */
     size_t count_offset; /* WF_NN_CHILDREN, WF_NN_MEMBERS: of the int64_t that counts them */
 } wf_nn_field;
 
@@ -44,7 +45,7 @@ struct wf_nn_module {
     wf_context *ctx;
     char path[WF_NN_PATH];
     const char *name;          /* in a list of children; NULL: its number */
-    bool member;               /* of a module that never calls it */
+    bool member;               /* it belongs to a module that never calls it */
     bool recompute;            /* activation checkpointing: see nn/checkpointing.h */
     const wf_nn_hooks **hooks; /* a list, see nn/hooks.h */
     int n_hooks;
@@ -106,7 +107,7 @@ WF_API bool wf_nn_acts(const void *module, const char *point);
 
 /**
  * wf_nn_use - a parameter at this place of the forward pass; every use counts as a slot of its
- * own, whose gradients are added in the order of use in forward, whatever backward runs again.
+ * own, whose gradients are added in the order of use in forward, whatever backward recomputes.
  */
 WF_API wf_tensor *wf_nn_use(void *module, wf_nn_parameter *parameter);
 

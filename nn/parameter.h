@@ -11,7 +11,7 @@ enum { WF_NN_PATH = 128 };
 
 /** wf_nn_parameter - one parameter; a tied one is in the tree twice, as the same pointer. */
 struct wf_nn_parameter {
-    char path[WF_NN_PATH]; /* of its first place in the tree; the key of its initialisation */
+    char path[WF_NN_PATH]; /* its first place in the tree; the key of its initialisation */
     const wf_nn_module *named_by; /* the module of that place, which may move with its tree */
     wf_tensor *tensor;            /* at rest; fake until it is materialised */
     wf_tensor *at_use;            /* what modules compute with, a plan's; NULL: tensor */

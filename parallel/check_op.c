@@ -88,9 +88,9 @@ static wf_status check_gradients(wf_context *ctx, const wf_op_check *c, const wf
                                  wf_op_check_report *report, wf_error *error)
 {
     const double bound = c->gradient_bound > 0 ? c->gradient_bound : 1e-6;
-    wf_op_results slopes = {.n = {0}};
+    wf_op_results differences = {.n = {0}};
     wf_op_run again = {.check = c, .ctx = ctx, .gradients = true};
-    wf_status status = wf_op_run_once(&again, &slopes);
+    wf_status status = wf_op_run_once(&again, &differences);
 
     for (int i = 0; i < c->n_in && status == WF_OK; i++)
         if (r->x[WF_MAX_OUTPUTS + i]) {
@@ -103,14 +103,14 @@ static wf_status check_gradients(wf_context *ctx, const wf_op_check *c, const wf
                             (long long)elements(&c->in[i]));
                 break;
             }
-            status = difference(ctx, c, i, &slopes);
+            status = difference(ctx, c, i, &differences);
         }
     for (int i = 0; i < c->n_in && status == WF_OK; i++) {
         double off;
 
         if (!r->x[WF_MAX_OUTPUTS + i])
             continue;
-        off = wf_op_distance(r, &slopes, WF_MAX_OUTPUTS + i);
+        off = wf_op_distance(r, &differences, WF_MAX_OUTPUTS + i);
         report->gradient = fmax(report->gradient, off);
         if (!(off <= bound)) /* so that a NaN is one, too */
             status = wf_error_set(error, WF_EINVAL,
@@ -119,7 +119,7 @@ static wf_status check_gradients(wf_context *ctx, const wf_op_check *c, const wf
                                   "what the reference loop does?",
                                   c->op->name, i, off, bound);
     }
-    wf_op_results_forget(&slopes);
+    wf_op_results_forget(&differences);
     return wf_context_status(ctx) == WF_OK ? status : reason(ctx, error);
 }
 

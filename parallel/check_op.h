@@ -45,7 +45,8 @@ typedef struct wf_op_check {
 
 /** wf_op_check_report - what was found, as far as it was looked for. */
 typedef struct wf_op_check_report {
-    double gradient; /* of the reference, to finite differences: the largest of all operands */
+    double
+        gradient; /* the reference's distance to finite differences, the largest of all operands */
     double kernel;   /* outputs and gradients of the CPU's kernels, to the reference's */
     int64_t exact;   /* combinations of layouts with the bits of one rank */
     int64_t inexact; /* those of which the run tells that they are not: wf_context_inexact */

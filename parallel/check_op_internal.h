@@ -19,7 +19,7 @@ typedef struct wf_op_run {
     const wf_op_check *check;
     wf_context *ctx;
     bool gradients;
-    const wf_layout *layout[WF_MAX_INPUTS]; /* of the operands; NULL: whole */
+    const wf_layout *layout[WF_MAX_INPUTS]; /* the operands'; NULL: whole */
     /* an element that is moved, for differences; by 0: none is */
     int operand;
     int64_t element;

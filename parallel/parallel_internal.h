@@ -42,27 +42,31 @@ struct wf_par {
     wf_mesh *mesh;
     wf_par_options options;
     int n_dp, dp_axis[WF_MAX_AXES]; /* the data-parallel axes, outermost first */
-    wf_par_policy policy;           /* of the options: what wf_par_plan shards with */
+    wf_par_policy policy;           /* the options': what wf_par_plan shards with */
     unsigned reduced; /* over which gradients are summed in every micro-step; 0: once a step */
     wf_par_gpu gpu;   /* gpus 0: none */
     struct place *places;               /* what plans have put into models */
-    struct wf_par_holding *holdings;    /* and into parameters */
+    struct wf_par_holding *holdings;    /* the parameters that it is cut into */
     struct wf_par_units *models;        /* the units of every planned model */
     struct wf_par_sharding_plan *plans; /* what has been asked for, model by model */
 };
 
-/* What a plan has to say about a parameter. */
+/* What a sharding plan has to say about a parameter: layouts where it is computed with (whole, or split
+   by tensor parallelism), where it is kept, for its gradient and for the optimizer's state. */
 typedef struct wf_par_holding {
-    struct wf_par_holding *next; /* of the rank's list */
-    const wf_par_policy *policy; /* that of its unit */
-    const wf_layout *use, *rest, *gradient, *optimizer;
-    const wf_layout *micro; /* of its gradient after a micro-step that sums it */
-    wf_tensor *gathered; /* in `use`, absent between uses; NULL where that is the one at rest */
-    wf_tensor *stored;   /* bf16, at rest: made of the master when it is first gathered after an
-                            update; NULL in between, and where parameters are f32 */
-    int64_t home;        /* the lowest module that has all its uses, see units.c */
-    int64_t slot;        /* of its gradients, see gradient.c */
-    bool styled;         /* a style has said how it is used */
+    struct wf_par_holding *next; /* links the rank's list */
+    const wf_par_policy *policy; /* its unit's */
+    const wf_layout *compute_layout, *shard_layout, *gradient, *optimizer;
+    const wf_layout *micro; /* the layout of its gradient after a micro-step that sums it */
+    wf_tensor *
+        gathered; /* in its compute layout, absent between uses; NULL where that is the shard */
+    wf_tensor *
+        low_precision; /* the bf16 copy in the shard layout: made of the master when it is first
+                                 gathered after an update; NULL in between, and where parameters are
+                                 f32 */
+    int64_t owner;     /* the lowest module that has all its uses, see units.c */
+    int64_t slot;      /* where its gradients are, see gradient_reduce.c */
+    bool styled;       /* a style has said how it is used */
 } wf_par_holding;
 
 static inline wf_par_holding *wf_par_holding_of(const wf_nn_parameter *p)

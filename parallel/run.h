@@ -74,8 +74,9 @@ typedef struct wf_par_options {
     bool exact_off;
     bool
         plan; /* count what a rank would take and move, over transport fake: see wf_par_report */
-    size_t memory_limit;           /* bytes of tensors per rank, 0 for no limit */
-    const wf_allocator *allocator; /* of every rank's device memory; NULL: the device's own */
+    size_t memory_limit; /* bytes of tensors per rank, 0 for no limit */
+    const wf_allocator
+        *allocator; /* every rank's device memory comes from it; NULL: the device's own */
 } wf_par_options;
 
 typedef struct wf_par wf_par;
@@ -88,7 +89,7 @@ typedef struct wf_par wf_par;
  */
 typedef struct wf_par_gpu {
     int ordinal, gpus; /* this one of so many, by CUDA's numbers */
-    int ranks;         /* of the process: more than gpus share them */
+    int ranks;         /* so many in the process: more than gpus share them */
 } wf_par_gpu;
 
 /** wf_par_strategy_name - the i-th strategy that is built, from 0 on; NULL after the last. */

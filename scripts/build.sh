@@ -3,8 +3,8 @@
 # build.sh [--only TARGET] DIR [CMAKE OPTION...]
 #
 # Configures the tree into DIR and builds it, or one target of it, with all cores. --all builds into
-# build/ all that this machine can: the library, every program and the MPI, CUDA and NCCL plugins. It
-# installs OpenMPI where that is missing, and says which plugins it could not build, and why.
+# build/ all that this machine can, tests apart: the library, every program and the MPI, CUDA and NCCL
+# plugins. It installs OpenMPI where that is missing, and says which plugins it could not build, and why.
 # CC chooses the compiler, as always with CMake.
 set -euo pipefail
 
@@ -22,7 +22,7 @@ case "${1:-}" in
     "$root/scripts/install_packages.sh" --mpi
     dir=$root/build
     shift
-    set -- -DCMAKE_BUILD_TYPE=Release "$@"
+    set -- -DCMAKE_BUILD_TYPE=Release -DBUILD_TESTING=OFF "$@"
     ;;
 --only)
     [ $# -ge 3 ] || usage

@@ -43,6 +43,7 @@ EXPECT = {
     "overflow": (r"rank RANK: SIGSEGV, an invalid memory reference; it was on ", None),
     "abort": (r"rank RANK: SIGABRT, the program gave up; it was on ", None),
     "stall": (r"rank RANK: stalled, it has done nothing for \d\.\d s, and 2\.0 are allowed; it was on ", 6),
+    "slow_stall": (r"rank RANK: stalled, it has done nothing for \d\.\d s, and 2\.0 are allowed; it was on ", 6),
     "leave": (r"rank RANK has finished", 4),
     "mismatch": (r"over \w+, call \d+ of rank \d is .* that of rank \d is ", 5),
     "nonfinite": (r"rank \d: .*(inf|nan)", 7),
@@ -80,7 +81,7 @@ class Case:
         self.name = f"{on:8} {action:10} {phase:15} rank {rank}"
 
     def limit(self):
-        extra = {"stall": STALL + 1.5, "stop": SILENCE + 1}.get(self.action, 0)
+        extra = {"stall": STALL + 1.5, "slow_stall": STALL + 3.5, "stop": SILENCE + 1}.get(self.action, 0)
         if (self.action, self.phase) == ("stop", "start"):
             extra = START + 1
         return LIMIT[self.on] + extra
@@ -120,6 +121,7 @@ def cases(on, quick):
         chosen += [Case(on, action, phase, 0) for action in ("kill", "segv", "stall")
                    for phase in ("init", "forward", "all_gather", "optimizer", "exit")]
         chosen.append(Case(on, "stop", "all_reduce", 0))
+        chosen.append(Case(on, "slow_stall", "forward", 0))  # its reporter is late
     return chosen
 
 

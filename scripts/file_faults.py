@@ -53,7 +53,7 @@ class Place:
     def __init__(self, build, folder):
         self.train = str(build / "apps/gpt_train")
         self.ckpt = str(build / "apps/ckpt")
-        self.library = str(build / "tests/libfailing_calls.so")
+        self.library = str(build / "tests/libfile_call_faults.so")
         self.folder = pathlib.Path(folder)
         self.text = self.folder / "text.txt"
         self.text.write_text("".join(f"On day {i} the cat sat on mat {i * i % 89}.\n"

@@ -301,7 +301,7 @@ static wf_status run_comm(const bench_options *o, bench_report *report, wf_error
     b.reduce = (wf_reduce_ops){.sum = simd->sum,
                                .maximum = simd->maximum,
                                .sum_to_all = simd->sum_to_all,
-                               .stream = simd->stream};
+                               .stream = simd->copy_non_temporal};
     if (list_sizes(&b) != WF_OK || list_worlds(&b) != WF_OK)
         return error->code;
     if (o->mpi_child && o->processes)

@@ -20,7 +20,7 @@ struct bench_crew {
     pthread_cond_t begin, done;
     int64_t turn;                     /* counts runs */
     int working;                      /* members other than the caller that are not through */
-    void (*fn)(void *arg, int index); /* NULL: go home */
+    void (*fn)(void *arg, int index); /* NULL: the thread ends */
     void *arg;
     atomic_int ready; /* members that are awake; work starts when all are */
     member member[];

@@ -160,7 +160,7 @@ typedef struct training {
     const bench_model *model;
     wf_par_options options;
     int64_t steps;
-    _Atomic int64_t blocks; /* that pools took from the system, so far */
+    _Atomic int64_t blocks; /* pools took so many from the system, so far */
 } training;
 
 static wf_status open_rank(wf_rank *rank, void **own, void *arg)

@@ -13,12 +13,12 @@ struct bench_world {
     int working;
     bool failed;      /* a rank has, and the world ends */
     bool over;        /* the launcher has returned: all ranks have */
-    bench_part *part; /* NULL: go home */
+    bench_part *part; /* NULL: the thread ends */
     void *arg;
     wf_error error;
 };
 
-/* After a failure the others, who may be waiting for their next turn, go home as well. */
+/* After a failure the others, who may be waiting for their next turn, end as well. */
 static void end_part(bench_world *world, wf_status status)
 {
     pthread_mutex_lock(&world->lock);

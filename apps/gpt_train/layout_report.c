@@ -127,7 +127,7 @@ static void print_units(FILE *out, const wf_par *par, const wf_nn_module *model)
                                        : "kept until after backward";
 
         fprintf(out, "  %-34s %12" PRId64 " %14zu %14zu  %s\n", *u.path ? u.path : "(root)",
-                u.elements, u.rest_bytes, u.use_bytes, when);
+                u.elements, u.shard_bytes, u.compute_bytes, when);
     }
 }
 

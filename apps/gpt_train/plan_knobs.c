@@ -4,7 +4,8 @@
 #include <string.h>
 
 enum {
-    MOST_RANKS = 1 << 16, /* that are proposed: the time of a plan grows with their number */
+    MOST_RANKS =
+        1 << 16, /* more are not proposed: the time of a plan grows with their number */
     DOUBLINGS = 6,
     EXACT_TP = 8 /* up to here no layout shows in the numbers */
 };

@@ -2,7 +2,7 @@
 #include "apps/gpt_train/rank_trace.h"
 #include <stdlib.h>
 
-enum { TRACE_EVENTS = 1 << 17 }; /* that a rank keeps */
+enum { TRACE_EVENTS = 1 << 17 }; /* a rank keeps so many */
 
 /* The rows of ranks in other processes come to rank 0, which has the file. */
 static wf_status collect_rows(rank_trace *t, const int64_t *here, wf_error *error)

@@ -20,7 +20,7 @@ typedef struct loop {
     int64_t resumed;   /* steps that were done before */
     unsigned requests; /* those of all ranks, at the end of a step */
     rank_trace trace;
-    bool told; /* that the layout is not exact */
+    bool told; /* true once it is said that the layout is not exact */
 } loop;
 
 static double now_ms(void)

@@ -22,7 +22,7 @@ typedef enum app_option_kind {
 
 typedef struct app_option_row {
     app_option_kind kind;
-    const char *name; /* with underscores; of a group its title */
+    const char *name; /* underscores between words; a group's is its title */
     const char *standard, *domain, *metavar, *help;
     size_t offset; /* where the field is in app_options */
 } app_option_row;

@@ -13,7 +13,7 @@
 
 WF_BEGIN_DECLS
 
-enum { WF_SIZE_CLASSES = 8 * 58 }; /* of blocks */
+enum { WF_SIZE_CLASSES = 8 * 58 }; /* sizes of blocks come in so many classes */
 
 /** wf_blocks - zeroed it is ready for use, over malloc; else with a source of chunks. */
 typedef struct wf_blocks {

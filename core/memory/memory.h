@@ -42,7 +42,7 @@ typedef struct wf_memory_report {
     size_t in_use, peak;
     size_t cached;               /* held beyond what is in use */
     char phase[WF_MEMORY_PHASE]; /* what was going on at the peak, "" where nobody said */
-    char place[WF_MEMORY_PLACE]; /* and in which module */
+    char place[WF_MEMORY_PLACE]; /* the module where it happened */
     int64_t system_allocations;  /* calls of the allocator so far */
 } wf_memory_report;
 

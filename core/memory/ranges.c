@@ -15,7 +15,7 @@
 enum { GROWTH = 32 /* a new region is at least this part of all */, REGION = 1 << 20 };
 
 typedef struct wf_range {
-    _Alignas(WF_BLOCK_UNIT) size_t bytes; /* with this description */
+    _Alignas(WF_BLOCK_UNIT) size_t bytes; /* this description included */
     struct wf_range *before;              /* in memory; NULL for the first of a region */
     struct wf_range *next, *previous;     /* in the list of its class */
     bool unused, last;                    /* last of its region */

@@ -141,7 +141,7 @@ static double split(double x, double *f)
     }
     k += (int)(bits >> 52);
     mantissa = bits & 0xFFFFFFFFFFFFFu;
-    if (mantissa >= 0x6A09E667F3BCDu) { /* of sqrt(2) */
+    if (mantissa >= 0x6A09E667F3BCDu) { /* the mantissa of sqrt(2) */
         *f = double_of_bits(mantissa | (uint64_t)1022 << 52) - 1.0;
         k++;
     } else {
@@ -290,7 +290,7 @@ static double sine_near_zero(double r, double low)
     p = p * z + 0x1.1111111110c83p-7;
     p = p * z - 0x1.5555555555555p-3;
     if (r == 0.0)
-        return r; /* with its sign */
+        return r; /* the sign is that of x */
     return r + (r * z * p + low * (1.0 - 0.5 * z));
 }
 

@@ -50,7 +50,7 @@ WF_API float wf_random_normal(uint64_t key, uint64_t stream, uint64_t index);
 /** wf_truncated - a normal distribution cut to an interval; made by wf_truncate. */
 typedef struct wf_truncated {
     float mean, deviation, low, high;
-    /* of the normal distribution: twice its share below low, above high and between them, and
+    /* the normal distribution: twice its share below low, above high and between them, and
        the first minus 1 */
     float below, above, span, first;
 } wf_truncated;

@@ -75,7 +75,7 @@ static float product_at(int b, int n)
     return sum;
 }
 
-static float weight_gradient_at(int n, int k) /* of the sum of all products */
+static float weight_gradient_at(int n, int k) /* the gradient of the sum of all products */
 {
     float sum = 0;
 

@@ -12,7 +12,7 @@ enum { STEPS = 40, VOCABULARY = 67, TOKENS = 16 };
 typedef struct run {
     wf_par_options options;
     float loss[STEPS];
-    uint64_t digest; /* of all parameters and optimizer state, after the last step */
+    uint64_t digest; /* covers all parameters and optimizer state, after the last step */
 } run;
 
 /* Sequences of random tokens, each followed by 5 t + 3: a function of (step, sequence) alone.

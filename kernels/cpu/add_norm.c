@@ -4,7 +4,7 @@
  * from one to the next. So memory is passed once and the bits are those of the ops apart.
  */
 #include "kernels/cpu/dropout_internal.h"
-#include "kernels/cpu/pieces_internal.h"
+#include "kernels/cpu/task_size_internal.h"
 
 enum { NEAR = 2048 }; /* elements of the few rows */
 
@@ -78,7 +78,7 @@ static wf_status over_rows(const wf_call *call, void (*rows_of)(void *, int64_t,
 {
     const wf_tensor *x = call->in[0];
 
-    wf_team_run(wf_cpu_of(call)->team, wf_extent(x, 0, x->ndim - 1), wf_piece_rows(width(call)),
+    wf_team_run(wf_cpu_of(call)->team, wf_extent(x, 0, x->ndim - 1), wf_task_rows(width(call)),
                 rows_of, (void *)call);
     return WF_OK;
 }

@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/attention.c - attention on the CPU: forward over (sequence, head) pairs, backward
- * over (sequence, group) pairs.
+ * kernels/cpu/attention.c - flash attention on the CPU: forward over (sequence, head) pairs,
+ * backward over (sequence, group) pairs.
  *
  * dk and dv of a group are the midpoint tree over the 8 chunks of the (global) query heads; a
  * chunk is the chain over its heads that belong to the group. A chunk or node without any is +0
@@ -9,7 +9,7 @@
  */
 #include "kernels/attention_internal.h"
 #include "kernels/cpu/cpu_internal.h"
-#include "kernels/cpu/pieces_internal.h"
+#include "kernels/cpu/task_size_internal.h"
 #include <math.h>
 
 enum { SMALL = 65536, MOST_BUFFERS = 5, LINE = 64 }; /* below SMALL scores nobody is woken */
@@ -17,11 +17,11 @@ enum { SMALL = 65536, MOST_BUFFERS = 5, LINE = 64 }; /* below SMALL scores nobod
 typedef struct job {
     const wf_call *call;
     const wf_simd *simd;
-    int64_t tokens, dim, heads, groups; /* of this rank */
+    int64_t tokens, dim, heads, groups; /* this rank's */
     int64_t per_group;                  /* query heads of a group, globally */
-    size_t block, bytes;                /* of one head's scratch; of a worker's whole space */
+    size_t block, bytes;                /* one head's scratch; a worker's whole space */
     int64_t packed;                     /* floats of one head's packed dk, or dv */
-    int buffers;                        /* of dk and dv, packed, dv after dk */
+    int buffers;                        /* they hold dk and dv, packed, dv after dk */
     int chunks;
     int64_t chunk[WF_MAX_CHUNKS + 1]; /* local heads */
     char *workspace;
@@ -154,13 +154,13 @@ static void heads_of(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-static wf_status run(job *j, int64_t pieces, void (*fn)(void *, int64_t, int64_t, int))
+static wf_status run(job *j, int64_t tasks, void (*fn)(void *, int64_t, int64_t, int))
 {
     wf_team *team = wf_cpu_of(j->call)->team;
     double scores = (double)j->call->in[0]->local[0] * (double)j->heads * (double)j->tokens *
                     (double)j->tokens / 2;
 
-    wf_team_run(scores < SMALL ? NULL : team, pieces, 1, fn, j);
+    wf_team_run(scores < SMALL ? NULL : team, tasks, 1, fn, j);
     return WF_OK;
 }
 

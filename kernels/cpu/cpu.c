@@ -1,7 +1,7 @@
 /* kernels/cpu/cpu.c - the fp32 CPU device. */
 #include "core/numerics/exact_sum.h"
 #include "kernels/cpu/cpu_internal.h"
-#include "kernels/cpu/pieces_internal.h"
+#include "kernels/cpu/task_size_internal.h"
 #include "kernels/devices.h"
 #include "kernels/shared_internal.h"
 #include <pthread.h>
@@ -36,7 +36,7 @@ static void add_stored(const wf_simd *simd, const uint16_t *a, const uint16_t *b
     }
 }
 
-static void add_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void add_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const sum_of_two *j = arg;
 
@@ -55,7 +55,7 @@ static void add(const wf_tensor *a, const wf_tensor *b, wf_tensor *out)
     wf_cpu *cpu = wf_context_device(a->ctx)->self;
     sum_of_two j = {cpu->simd, a, b, out};
 
-    wf_team_run(cpu->team, wf_tensor_local_count(a), WF_PIECE_ELEMENTS, add_piece, &j);
+    wf_team_run(cpu->team, wf_tensor_local_count(a), WF_TASK_ELEMENTS, add_task, &j);
 }
 
 typedef struct change {
@@ -64,7 +64,7 @@ typedef struct change {
     void *to;
 } change;
 
-static void narrow_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void narrow_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const change *j = arg;
 
@@ -72,7 +72,7 @@ static void narrow_piece(void *arg, int64_t begin, int64_t end, int worker)
     j->simd->narrow((const float *)j->from + begin, (uint16_t *)j->to + begin, end - begin);
 }
 
-static void widen_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void widen_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const change *j = arg;
 
@@ -85,7 +85,7 @@ static void narrow(const wf_device *device, const void *from, uint16_t *to, int6
     wf_cpu *cpu = device->self;
     change j = {cpu->simd, from, to};
 
-    wf_team_run(cpu->team, n, WF_PIECE_ELEMENTS, narrow_piece, &j);
+    wf_team_run(cpu->team, n, WF_TASK_ELEMENTS, narrow_task, &j);
 }
 
 static void widen(const wf_device *device, const uint16_t *from, void *to, int64_t n)
@@ -93,26 +93,26 @@ static void widen(const wf_device *device, const uint16_t *from, void *to, int64
     wf_cpu *cpu = device->self;
     change j = {cpu->simd, from, to};
 
-    wf_team_run(cpu->team, n, WF_PIECE_ELEMENTS, widen_piece, &j);
+    wf_team_run(cpu->team, n, WF_TASK_ELEMENTS, widen_task, &j);
 }
 
 typedef struct squares {
     const wf_simd *simd;
     const wf_tensor *t;
     wf_exact_sum *sum;
-    pthread_mutex_t lock; /* of sum; whoever comes first makes no difference to it */
+    pthread_mutex_t lock; /* guards sum; whoever comes first makes no difference to it */
 } squares;
 
-static void squares_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void squares_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     squares *j = arg;
-    wf_exact_sum piece;
+    wf_exact_sum partial;
 
     (void)worker;
-    memset(&piece, 0, sizeof piece);
-    wf_add_squares(j->t, begin, end, j->simd->sum_squares, &piece);
+    memset(&partial, 0, sizeof partial);
+    wf_add_squares(j->t, begin, end, j->simd->sum_squares, &partial);
     pthread_mutex_lock(&j->lock);
-    wf_exact_merge(j->sum, &piece);
+    wf_exact_merge(j->sum, &partial);
     pthread_mutex_unlock(&j->lock);
 }
 
@@ -122,7 +122,7 @@ static void sum_squares(const wf_tensor *t, wf_exact_sum *sum)
     squares j = {.simd = cpu->simd, .t = t, .sum = sum, .lock = PTHREAD_MUTEX_INITIALIZER};
 
     wf_team_run(cpu->team, wf_extent(t, 0, t->ndim < 1 ? 0 : 1),
-                wf_piece_rows(wf_extent(t, 1, t->ndim)), squares_piece, &j);
+                wf_task_rows(wf_extent(t, 1, t->ndim)), squares_task, &j);
     pthread_mutex_destroy(&j.lock);
 }
 
@@ -158,7 +158,7 @@ wf_device *wf_cpu_device(int threads, wf_error *error)
                               .sum = simd->sum,
                               .maximum = simd->maximum,
                               .sum_to_all = simd->sum_to_all,
-                              .stream = simd->stream,
+                              .copy_non_temporal = simd->copy_non_temporal,
                               .sum_squares = sum_squares,
                               .add = add,
                               .batch_sum = &wf_op_batch_sum,

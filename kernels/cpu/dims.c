@@ -6,7 +6,7 @@
  *     softmax_grad   dx = y * (dy - (sum of y * dy in 16 lanes, each one fma after the other))
  */
 #include "kernels/cpu/cpu_internal.h"
-#include "kernels/cpu/pieces_internal.h"
+#include "kernels/cpu/task_size_internal.h"
 #include "kernels/dims_internal.h"
 #include <string.h>
 
@@ -54,7 +54,7 @@ static void permute_matrix(const permute_job *j, const float *x, float *y)
                     y[r * row + c] = x[r + c * step];
 }
 
-static void permute_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void permute_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const permute_job *j = arg;
     int last = j->y->ndim - 1;
@@ -93,8 +93,7 @@ static wf_status permute(const wf_call *call, void *workspace)
     matrix = j.y->local[j.y->ndim - 1];
     if (j.across != j.y->ndim - 1)
         matrix *= j.y->local[j.across];
-    wf_team_run(wf_cpu_of(call)->team, count / matrix, wf_piece_rows(matrix), permute_piece,
-                &j);
+    wf_team_run(wf_cpu_of(call)->team, count / matrix, wf_task_rows(matrix), permute_task, &j);
     return WF_OK;
 }
 
@@ -104,7 +103,7 @@ typedef struct slice_job {
     float *to;
 } slice_job;
 
-static void slice_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void slice_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const slice_job *j = arg;
     const wf_slice_rows *s = &j->rows;
@@ -122,12 +121,12 @@ static wf_status slice(const wf_call *call, void *workspace)
 
     (void)workspace;
     if (j.rows.part > 0)
-        wf_team_run(wf_cpu_of(call)->team, j.rows.outer, wf_piece_rows(j.rows.part),
-                    slice_piece, &j);
+        wf_team_run(wf_cpu_of(call)->team, j.rows.outer, wf_task_rows(j.rows.part), slice_task,
+                    &j);
     return WF_OK;
 }
 
-static void slice_grad_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void slice_grad_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const slice_job *j = arg;
     const wf_slice_rows *s = &j->rows;
@@ -151,8 +150,8 @@ static wf_status slice_grad(const wf_call *call, void *workspace)
 
     (void)workspace;
     if (j.rows.whole > 0)
-        wf_team_run(wf_cpu_of(call)->team, j.rows.outer, wf_piece_rows(j.rows.whole),
-                    slice_grad_piece, &j);
+        wf_team_run(wf_cpu_of(call)->team, j.rows.outer, wf_task_rows(j.rows.whole),
+                    slice_grad_task, &j);
     return WF_OK;
 }
 
@@ -161,7 +160,7 @@ static int64_t row_length(const wf_call *call)
     return call->out[0]->local[call->out[0]->ndim - 1];
 }
 
-static void softmax_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void softmax_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const wf_call *call = arg;
     const wf_simd *simd = wf_cpu_of(call)->simd;
@@ -177,7 +176,7 @@ static void softmax_piece(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-static void softmax_grad_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void softmax_grad_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const wf_call *call = arg;
     int64_t n = row_length(call);
@@ -190,26 +189,26 @@ static void softmax_grad_piece(void *arg, int64_t begin, int64_t end, int worker
 }
 
 static wf_status run_rows(const wf_call *call,
-                          void (*piece)(void *arg, int64_t begin, int64_t end, int worker))
+                          void (*task)(void *arg, int64_t begin, int64_t end, int worker))
 {
     const wf_tensor *y = call->out[0];
 
     if (row_length(call) > 0)
         wf_team_run(wf_cpu_of(call)->team, wf_extent(y, 0, y->ndim - 1),
-                    wf_piece_rows(row_length(call)), piece, (void *)call);
+                    wf_task_rows(row_length(call)), task, (void *)call);
     return WF_OK;
 }
 
 static wf_status softmax(const wf_call *call, void *workspace)
 {
     (void)workspace;
-    return run_rows(call, softmax_piece);
+    return run_rows(call, softmax_task);
 }
 
 static wf_status softmax_grad(const wf_call *call, void *workspace)
 {
     (void)workspace;
-    return run_rows(call, softmax_grad_piece);
+    return run_rows(call, softmax_grad_task);
 }
 
 const wf_kernel wf_cpu_permute = {.run = permute};

@@ -1,6 +1,6 @@
 /* kernels/cpu/dropout.c - dropout, a run of neighbours in the whole sequence at a time. */
 #include "kernels/cpu/dropout_internal.h"
-#include "kernels/cpu/pieces_internal.h"
+#include "kernels/cpu/task_size_internal.h"
 
 enum {
     NEAR = 2048
@@ -23,7 +23,7 @@ void wf_cpu_dropout_range(const wf_simd *simd, const wf_dropout_attr *attr, cons
     }
 }
 
-static void piece(void *arg, int64_t begin, int64_t end, int worker)
+static void task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const wf_call *call = arg;
 
@@ -32,7 +32,7 @@ static void piece(void *arg, int64_t begin, int64_t end, int worker)
                          (float *)call->out[0]->data + begin);
 }
 
-static void add_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void add_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const wf_call *call = arg;
     const wf_simd *simd = wf_cpu_of(call)->simd;
@@ -51,16 +51,16 @@ static void add_piece(void *arg, int64_t begin, int64_t end, int worker)
 static wf_status run_dropout(const wf_call *call, void *workspace)
 {
     (void)workspace;
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->in[0]), WF_PIECE_ELEMENTS,
-                piece, (void *)call);
+    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->in[0]), WF_TASK_ELEMENTS,
+                task, (void *)call);
     return WF_OK;
 }
 
 static wf_status run_dropout_add(const wf_call *call, void *workspace)
 {
     (void)workspace;
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->in[0]), WF_PIECE_ELEMENTS,
-                add_piece, (void *)call);
+    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->in[0]), WF_TASK_ELEMENTS,
+                add_task, (void *)call);
     return WF_OK;
 }
 

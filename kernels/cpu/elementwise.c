@@ -1,6 +1,6 @@
-/* kernels/cpu/elementwise.c - runs an inner loop of one or two operands over pieces. */
+/* kernels/cpu/elementwise.c - runs an inner loop of one or two operands in the tasks of a team. */
 #include "kernels/cpu/cpu_internal.h"
-#include "kernels/cpu/pieces_internal.h"
+#include "kernels/cpu/task_size_internal.h"
 #include "kernels/shared_internal.h"
 
 typedef void loop1(const float *x, float *y, int64_t n);
@@ -22,7 +22,7 @@ static job job_of(const wf_call *call)
                  .y = call->out[0]->data};
 }
 
-static void piece_of_one(void *arg, int64_t begin, int64_t end, int worker)
+static void task_of_one(void *arg, int64_t begin, int64_t end, int worker)
 {
     const job *j = arg;
 
@@ -30,7 +30,7 @@ static void piece_of_one(void *arg, int64_t begin, int64_t end, int worker)
     j->one(j->a + begin, j->y + begin, end - begin);
 }
 
-static void piece_of_two(void *arg, int64_t begin, int64_t end, int worker)
+static void task_of_two(void *arg, int64_t begin, int64_t end, int worker)
 {
     const job *j = arg;
 
@@ -38,7 +38,7 @@ static void piece_of_two(void *arg, int64_t begin, int64_t end, int worker)
     j->two(j->a + begin, j->b + begin, j->y + begin, end - begin);
 }
 
-static void piece_of_scale(void *arg, int64_t begin, int64_t end, int worker)
+static void task_of_scale(void *arg, int64_t begin, int64_t end, int worker)
 {
     const job *j = arg;
 
@@ -51,8 +51,8 @@ static wf_status run_one(const wf_call *call, loop1 *loop)
     job j = job_of(call);
 
     j.one = loop;
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_PIECE_ELEMENTS,
-                piece_of_one, &j);
+    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_TASK_ELEMENTS,
+                task_of_one, &j);
     return WF_OK;
 }
 
@@ -61,8 +61,8 @@ static wf_status run_two(const wf_call *call, loop2 *loop)
     job j = job_of(call);
 
     j.two = loop;
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_PIECE_ELEMENTS,
-                piece_of_two, &j);
+    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_TASK_ELEMENTS,
+                task_of_two, &j);
     return WF_OK;
 }
 
@@ -90,8 +90,8 @@ static wf_status scale(const wf_call *call, void *workspace)
 
     (void)workspace;
     j.factor = ((const wf_scale_attr *)call->attr)->factor;
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_PIECE_ELEMENTS,
-                piece_of_scale, &j);
+    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_TASK_ELEMENTS,
+                task_of_scale, &j);
     return WF_OK;
 }
 
@@ -125,7 +125,7 @@ static wf_status swiglu(const wf_call *call, void *workspace)
     return run_two(call, wf_cpu_of(call)->simd->swiglu);
 }
 
-static void piece_of_swiglu_grad(void *arg, int64_t begin, int64_t end, int worker)
+static void task_of_swiglu_grad(void *arg, int64_t begin, int64_t end, int worker)
 {
     const wf_call *call = arg;
     const float *gate = call->in[0]->data, *up = call->in[1]->data, *dy = call->in[2]->data;
@@ -139,8 +139,8 @@ static void piece_of_swiglu_grad(void *arg, int64_t begin, int64_t end, int work
 static wf_status swiglu_grad(const wf_call *call, void *workspace)
 {
     (void)workspace;
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_PIECE_ELEMENTS,
-                piece_of_swiglu_grad, (void *)call);
+    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_TASK_ELEMENTS,
+                task_of_swiglu_grad, (void *)call);
     return WF_OK;
 }
 

@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/gemm_blocking.c - the cuts of a product: windows over the long dimension, blocks over
- * C.
+ * kernels/cpu/gemm_blocking.c - the blocking of a product: KC blocks over the long dimension,
+ * blocks over C.
  */
 #include "kernels/cpu/gemm_blocking_internal.h"
 #include "core/numerics/tree.h"
@@ -43,13 +43,12 @@ static wf_gemm_operand operand(const wf_gemm_part *part, bool of_b, int64_t firs
     wf_gemm_operand x = of_b ? (wf_gemm_operand){part->b, part->b_col, part->b_k}
                              : (wf_gemm_operand){part->a, part->a_row, part->a_k};
 
-    if (first > 0 && x.at) /* NULL where only the workspace is asked for */
+    if (first > 0 && x.at) /* NULL where only the workspace is wanted */
         x.at += first * x.along;
     return x;
 }
 
-/* Takes up to `room` elements of the current part, in pieces of one length where it is longer.
- */
+/* Takes up to `room` elements of the current part, in runs of one length where it is longer. */
 static void take(wf_gemm_cursor *c, int64_t room, int64_t kc, wf_gemm_step *step)
 {
     const wf_gemm_part *part = &c->parts[c->part];
@@ -73,11 +72,11 @@ static void take(wf_gemm_cursor *c, int64_t room, int64_t kc, wf_gemm_step *step
     c->open = false;
 }
 
-/* Marks what outlives the window, then for every step where the open nodes are. */
-static void settle(wf_gemm_window *w, int level)
+/* Marks the partial sums that outlive the KC block, then for every step where the open nodes are. */
+static void settle(wf_gemm_kc_block *w, int level)
 {
     int opened_by[WF_TREE_DEPTH + 1];
-    uint64_t home = ~(uint64_t)0;
+    uint64_t spilled = ~(uint64_t)0;
 
     for (int i = 0; i < level; i++)
         opened_by[i] = -1;
@@ -89,21 +88,21 @@ static void settle(wf_gemm_window *w, int level)
     }
     for (int i = 0; i < level; i++) {
         if (opened_by[i] >= 0)
-            w->step[opened_by[i]].keep = true;
+            w->step[opened_by[i]].spills = true;
     }
     for (int i = 0; i < w->n_steps; i++) {
         wf_gemm_step *step = &w->step[i];
 
-        step->home = home;
+        step->spilled = spilled;
         if (step->merges >= 0) {
             uint64_t bit = (uint64_t)1 << (step->level - step->merges);
 
-            home = step->keep ? home | bit : home & ~bit;
+            spilled = step->spills ? spilled | bit : spilled & ~bit;
         }
     }
 }
 
-void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_window *w)
+void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_kc_block *w)
 {
     wf_gemm_cursor c = *cursor, best = c;
     int64_t k = 0, best_k = 0;
@@ -113,7 +112,7 @@ void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_window *w)
     while (c.part < c.n_parts && n < WF_GEMM_STEPS && (k < kc || c.parts[c.part].k == 0)) {
         take(&c, kc - k, kc, &w->step[n]);
         k += w->step[n++].k;
-        /* In the second half of a window, stop where a chunk ends and fewest nodes are open. */
+        /* In the second half of a KC block, stop where a chunk ends and fewest nodes are open. */
         if (!c.open && (2 * k > kc || 2 * n > WF_GEMM_STEPS) &&
             (best_n == 0 || c.level <= best.level)) {
             best = c;
@@ -133,11 +132,11 @@ void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_window *w)
     *cursor = best;
 }
 
-/* Levels at home and the longest window. */
+/* Measures the levels of spilled partial sums and the longest KC block. */
 static void measure(const wf_gemm *g, int64_t kc, wf_gemm_blocking *blocking)
 {
     wf_gemm_cursor c = wf_gemm_begin(g, blocking->transpose);
-    wf_gemm_window w = {.last = g->n_parts == 0};
+    wf_gemm_kc_block w = {.last = g->n_parts == 0};
 
     while (!w.last) {
         wf_gemm_next(&c, kc, &w);
@@ -149,14 +148,14 @@ static void measure(const wf_gemm *g, int64_t kc, wf_gemm_blocking *blocking)
 }
 
 /*
- * Which operands a tile can read well where they lie: rows one after the other, in pieces long
+ * Which operands a tile can read well where they lie: rows one after the other, in runs long
  * enough to pay for finding each row, or side by side; columns side by side, as they are loaded
  * in vectors. What lies side by side must not have steps of whole pages, which all fall on the
  * same few lines of a level 1 cache.
  */
 static void find_readable(const wf_gemm *g, wf_gemm_blocking *blocking)
 {
-    enum { PAGE = 4096 / sizeof(float), SHORT_PIECE = 16 };
+    enum { PAGE = 4096 / sizeof(float), SHORT_RUN = 16 };
 
     blocking->rows_in_place = blocking->cols_in_place = true;
     for (int64_t i = 0; i < g->n_parts; i++) {
@@ -166,7 +165,7 @@ static void find_readable(const wf_gemm *g, wf_gemm_blocking *blocking)
 
         if (part->k <= 0)
             continue;
-        blocking->rows_in_place &= (rows.along == 1 && part->k >= SHORT_PIECE) ||
+        blocking->rows_in_place &= (rows.along == 1 && part->k >= SHORT_RUN) ||
                                    (rows.across == 1 && rows.along % PAGE != 0);
         blocking->cols_in_place &= cols.across == 1 && cols.along % PAGE != 0;
     }
@@ -175,23 +174,23 @@ static void find_readable(const wf_gemm *g, wf_gemm_blocking *blocking)
 /* Multiplications that a core does in the time in which it packs one number. */
 static const int64_t pack_cost = 14;
 
-/* Of as few pieces as a limit allows, in whole tiles, the length of one. */
-static int64_t piece(int64_t size, int64_t tile, int64_t limit)
+/* The length of a part, in whole tiles, where a limit asks for as few parts as it allows. */
+static int64_t part_length(int64_t size, int64_t tile, int64_t limit)
 {
     return div_up(div_up(size, tile), div_up(size, limit)) * tile;
 }
 
-/* Rows of a block in groups, so that strips of columns of a group are done first by all members, the
-   packing of each strip included. */
+/* How many rows make a group: the team does all micro-panels of a group before the next group, in the
+   least time, the packing of each micro-panel included. */
 static int64_t group_of(const wf_gemm_limits *limits, int64_t threads,
                         const wf_gemm_blocking *blocking)
 {
     int64_t fewest = div_up(blocking->rows, limits->block_rows), best = 0, least = INT64_MAX;
-    int64_t strips = div_up(blocking->cols, limits->nr);
+    int64_t micropanels = div_up(blocking->cols, limits->nr);
 
     for (int64_t groups = fewest; groups < fewest + threads; groups++) {
         int64_t rows = div_up(div_up(blocking->rows, limits->mr), groups) * limits->mr;
-        int64_t rounds = div_up(strips * div_up(blocking->rows, rows), threads);
+        int64_t rounds = div_up(micropanels * div_up(blocking->rows, rows), threads);
         int64_t cost = rounds * (rows + pack_cost);
 
         if (cost < least) {
@@ -212,8 +211,8 @@ static void cut_blocks(const wf_gemm_limits *limits, int64_t threads,
     int64_t beside = min64(threads, div_up(blocking->n, limits->block_cols));
     int64_t behind = div_up(threads, beside);
 
-    blocking->rows = piece(blocking->m, limits->mr, limits->block_rows * behind);
-    blocking->cols = piece(blocking->n, limits->nr, limits->block_cols * beside);
+    blocking->rows = part_length(blocking->m, limits->mr, limits->block_rows * behind);
+    blocking->cols = part_length(blocking->n, limits->nr, limits->block_cols * beside);
     blocking->row_blocks = div_up(blocking->m, blocking->rows);
     blocking->col_blocks = div_up(blocking->n, blocking->cols);
     blocking->group = group_of(limits, threads, blocking);

@@ -3,10 +3,11 @@
  * set but for the sizes in wf_gemm_limits. No cut can be seen in the result.
  *
  * C is cut in blocks, one after the other, and a team shares each of them; a block is cut in tiles
- * of mr rows and nr columns, which live in registers. The long dimension is cut in windows of at
- * most kc, which may hold many short chunks or a piece of a long one. A tile goes through all steps
- * of a window with its running chain in registers; what it leaves for the next window, an open chain
- * and the open nodes of its tree, waits at home in the block's scratch, one level per node.
+ * of mr rows and nr columns, which live in registers. The long dimension is cut in KC blocks of
+ * at most kc elements, which may hold many short chunks or a run of a long one. The microkernel takes a
+ * tile through all steps of a KC block with its running chain in registers. What it leaves for the next
+ * KC block, an open chain and the open nodes of its tree, are spilled partial sums: they wait in the
+ * block's scratch, one level per node.
  *
  * The rows (A) and the columns (B) of a tile come from panels packed in the order in which it
  * reads them, or, where too few tiles would share a panel to pay for it, from where they lie.
@@ -17,15 +18,15 @@
 #include "kernels/cpu/simd_internal.h"
 
 enum {
-    WF_GEMM_STEPS = 64, /* at most, in a window */
-    /* Nodes that open and close within a window at most: lefts of a midpoint tree are at least
+    WF_GEMM_STEPS = 64, /* at most, in a KC block */
+    /* Nodes that open and close within a KC block at most: lefts of a midpoint tree are at least
        (1, 1, 2, 3, 5, 9, 17, ...) chunks, newest first, so 64 chunks have seven of them. */
     WF_GEMM_LOCAL = 8
 };
 
 typedef struct wf_gemm_limits {
     int64_t mr, nr;                 /* a tile */
-    int64_t kc;                     /* a window */
+    int64_t kc;                     /* a KC block */
     int64_t block_rows, block_cols; /* a member's part of a block */
 } wf_gemm_limits;
 
@@ -36,26 +37,26 @@ typedef struct wf_gemm_operand {
     int64_t across, along;
 } wf_gemm_operand;
 
-/* A piece of one part. `level` and `home` are of the moment when the step's chunk began. */
+/* A step is a run of one part. `level` and `spilled` are of the moment when the step's chunk began. */
 typedef struct wf_gemm_step {
     const wf_gemm_part *part;
     int64_t first, k;           /* columns first .. first + k - 1 of the part's A */
-    wf_gemm_operand rows, cols; /* of all that is computed, for these k */
-    int merges;    /* open nodes to add when its chunk ends here; -1: the chunk goes on */
-    int level;     /* open nodes */
-    uint64_t home; /* bit l: node l is at home, else in the tile's own stack */
-    bool keep;     /* the node that it opens goes home */
+    wf_gemm_operand rows, cols; /* all that is computed, for these k */
+    int merges;       /* open nodes to add when its chunk ends here; -1: the chunk goes on */
+    int level;        /* open nodes */
+    uint64_t spilled; /* bit l: node l is spilled, else it is in the tile's own stack */
+    bool spills;      /* the node that it opens is spilled */
 } wf_gemm_step;
 
-typedef struct wf_gemm_window {
+typedef struct wf_gemm_kc_block {
     wf_gemm_step step[WF_GEMM_STEPS];
     int n_steps;
-    int64_t k;   /* of all steps */
-    bool resume; /* the first step goes on with the chain at home */
+    int64_t k;   /* the sum over all steps */
+    bool resume; /* the first step goes on with the spilled chain */
     bool last;   /* the last chunk ends here */
-} wf_gemm_window;
+} wf_gemm_kc_block;
 
-/* Where the next window begins. */
+/* Where the next KC block begins. */
 typedef struct wf_gemm_cursor {
     const wf_gemm_part *parts;
     int64_t n_parts, n_chunks;
@@ -69,12 +70,12 @@ typedef struct wf_gemm_cursor {
 typedef struct wf_gemm_blocking {
     bool transpose; /* compute C^T = B^T A^T: the same chains, with long rows to the right */
     int64_t m, n;   /* rows and columns of what is computed */
-    int64_t rows, cols; /* of a block, multiples of a tile */
+    int64_t rows, cols; /* a block's, multiples of a tile's */
     int64_t row_blocks, col_blocks;
     int64_t group; /* rows of a block for which columns are packed once, a multiple of a tile */
     bool rows_in_place, cols_in_place; /* whole tiles read them where they lie */
-    int64_t kc;                        /* of the longest window */
-    int64_t levels;                    /* nodes that a tile has at home, at most */
+    int64_t kc;                        /* the length of the longest KC block */
+    int64_t levels;                    /* nodes that a tile has spilled, at most */
 } wf_gemm_blocking;
 
 /* How many of so many threads are worth waking. */
@@ -83,10 +84,10 @@ int wf_gemm_threads(const wf_gemm *g, int threads);
 wf_gemm_blocking wf_gemm_blocking_of(const wf_gemm *g, const wf_gemm_limits *limits,
                                      int threads);
 
-/* The first window's; `transpose` as in the blocking. */
+/* The cursor of the first KC block; `transpose` as in the blocking. */
 wf_gemm_cursor wf_gemm_begin(const wf_gemm *g, bool transpose);
 
-/* The next window of at most kc; call it until a window is the last. Needs a part. */
-void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_window *window);
+/* Gives the next KC block of at most kc; call it until a KC block is the last. Needs a part. */
+void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_kc_block *kc_block);
 
 #endif

@@ -4,7 +4,7 @@
  */
 #include "core/numerics/random.h"
 #include "kernels/cpu/cpu_internal.h"
-#include "kernels/cpu/pieces_internal.h"
+#include "kernels/cpu/task_size_internal.h"
 #include "kernels/shared_internal.h"
 #include <string.h>
 
@@ -21,7 +21,7 @@ struct job {
     wf_truncated truncated;
 };
 
-static void piece(void *arg, int64_t begin, int64_t end, int worker)
+static void task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const job *j = arg;
     float *x = j->t->data;
@@ -44,8 +44,7 @@ static job job_of(const wf_call *call, neighbours *make)
 
 static wf_status run_job(const wf_call *call, job j)
 {
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(j.t), WF_PIECE_ELEMENTS, piece,
-                &j);
+    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(j.t), WF_TASK_ELEMENTS, task, &j);
     return WF_OK;
 }
 

@@ -1,6 +1,6 @@
 /* kernels/cpu/linear.c - products on the CPU: a row of parts for one GEMM each. */
 #include "kernels/cpu/cpu_internal.h"
-#include "kernels/cpu/pieces_internal.h"
+#include "kernels/cpu/task_size_internal.h"
 #include "kernels/shared_internal.h"
 #include <stdlib.h>
 
@@ -238,7 +238,7 @@ static size_t joined_workspace(const wf_call *call)
     return forward_workspace(&product);
 }
 
-static void round_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void round_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     enum { BLOCK = 256 };
     const rounding *r = arg;
@@ -259,8 +259,8 @@ static void round_product(const wf_call *call, const wf_tensor *y)
     rounding r = {wf_cpu_of(call)->simd, y->data};
 
     if (y->rounds_to == WF_BF16)
-        wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(y), WF_PIECE_ELEMENTS,
-                    round_piece, &r);
+        wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(y), WF_TASK_ELEMENTS,
+                    round_task, &r);
 }
 
 static wf_status joined(const wf_call *call, void *workspace)

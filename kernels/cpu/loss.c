@@ -5,7 +5,7 @@
  */
 #include "core/numerics/math.h"
 #include "kernels/cpu/cpu_internal.h"
-#include "kernels/cpu/pieces_internal.h"
+#include "kernels/cpu/task_size_internal.h"
 #include "kernels/shared_internal.h"
 
 enum { LOG_COST = 16 }; /* a logarithm is worth so many elements of a simple loop */
@@ -16,7 +16,7 @@ static wf_status over_rows(const wf_call *call, void (*rows_of)(void *, int64_t,
     const wf_tensor *x = call->in[0];
     int64_t rows = wf_extent(x, 0, x->ndim - 1), n = x->local[x->ndim - 1];
 
-    wf_team_run(wf_cpu_of(call)->team, rows, wf_piece_rows(n), rows_of, (void *)call);
+    wf_team_run(wf_cpu_of(call)->team, rows, wf_task_rows(n), rows_of, (void *)call);
     return WF_OK;
 }
 
@@ -128,7 +128,7 @@ static wf_status cross_entropy(const wf_call *call, void *workspace)
     int64_t n = wf_tensor_local_count(call->out[0]);
 
     (void)workspace;
-    wf_team_run(wf_cpu_of(call)->team, n, wf_piece_rows(LOG_COST), cross_entropy_tokens,
+    wf_team_run(wf_cpu_of(call)->team, n, wf_task_rows(LOG_COST), cross_entropy_tokens,
                 (void *)call);
     return WF_OK;
 }

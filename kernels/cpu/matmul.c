@@ -1,6 +1,6 @@
 /* kernels/cpu/matmul.c - products of two tensors on the CPU: one GEMM after the other. */
 #include "kernels/cpu/cpu_internal.h"
-#include "kernels/cpu/pieces_internal.h"
+#include "kernels/cpu/task_size_internal.h"
 #include "kernels/dims_internal.h"
 #include <stdlib.h>
 

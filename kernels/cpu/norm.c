@@ -8,7 +8,7 @@
  * that hold a part of the chunks.
  */
 #include "kernels/cpu/cpu_internal.h"
-#include "kernels/cpu/pieces_internal.h"
+#include "kernels/cpu/task_size_internal.h"
 
 static float *at(const wf_tensor *t, int64_t offset)
 {
@@ -20,7 +20,7 @@ static wf_status over_rows(const wf_call *call, void (*rows_of)(void *, int64_t,
     const wf_tensor *x = call->in[0];
     int64_t rows = wf_extent(x, 0, x->ndim - 1), d = x->local[x->ndim - 1];
 
-    wf_team_run(wf_cpu_of(call)->team, rows, wf_piece_rows(d), rows_of, (void *)call);
+    wf_team_run(wf_cpu_of(call)->team, rows, wf_task_rows(d), rows_of, (void *)call);
     return WF_OK;
 }
 
@@ -150,12 +150,11 @@ static wf_status dw(const wf_call *call, void *workspace)
 {
     wf_cpu *cpu = wf_cpu_of(call);
     vector_sums s = plan(call, workspace);
-    int64_t rows = s.rows / s.sum.chunks; /* of a chunk, more or less */
+    int64_t rows = s.rows / s.sum.chunks; /* a chunk's, more or less */
 
     if (!workspace)
         return WF_OK; /* no output either */
-    wf_team_run(cpu->team, s.sequences * s.sum.chunks, wf_piece_rows(rows * s.d), chunks_of,
-                &s);
+    wf_team_run(cpu->team, s.sequences * s.sum.chunks, wf_task_rows(rows * s.d), chunks_of, &s);
     for (int64_t b = 0; b < s.sequences; b++)
         for (int o = 0; o < call->n_out; o++) {
             const float *chunk[WF_MAX_CHUNKS];

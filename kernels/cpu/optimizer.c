@@ -1,6 +1,6 @@
-/* kernels/cpu/optimizer.c - optimizer steps over pieces of the elements. */
+/* kernels/cpu/optimizer.c - optimizer steps, in tasks over the elements. */
 #include "kernels/cpu/cpu_internal.h"
-#include "kernels/cpu/pieces_internal.h"
+#include "kernels/cpu/task_size_internal.h"
 
 static wf_adamw_constants constants(const wf_update *u)
 {
@@ -19,7 +19,7 @@ static float *at(const wf_tensor *t, int64_t i)
     return (float *)t->data + i;
 }
 
-static void adamw_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void adamw_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const wf_call *call = arg;
     wf_tensor *const *in = call->in;
@@ -30,7 +30,7 @@ static void adamw_piece(void *arg, int64_t begin, int64_t end, int worker)
                                  at(in[3], begin), end - begin, &c);
 }
 
-static void sgd_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void sgd_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const wf_call *call = arg;
     wf_tensor *const *in = call->in;
@@ -44,16 +44,16 @@ static void sgd_piece(void *arg, int64_t begin, int64_t end, int worker)
 static wf_status adamw(const wf_call *call, void *workspace)
 {
     (void)workspace;
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->in[0]), WF_PIECE_ELEMENTS,
-                adamw_piece, (void *)call);
+    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->in[0]), WF_TASK_ELEMENTS,
+                adamw_task, (void *)call);
     return WF_OK;
 }
 
 static wf_status sgd(const wf_call *call, void *workspace)
 {
     (void)workspace;
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->in[0]), WF_PIECE_ELEMENTS,
-                sgd_piece, (void *)call);
+    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->in[0]), WF_TASK_ELEMENTS,
+                sgd_task, (void *)call);
     return WF_OK;
 }
 

@@ -6,7 +6,7 @@
 #include "core/numerics/math.h"
 #include "kernels/attention_internal.h"
 #include "kernels/cpu/cpu_internal.h"
-#include "kernels/cpu/pieces_internal.h"
+#include "kernels/cpu/task_size_internal.h"
 
 enum { SINE_COST = 16 }; /* a sine and a cosine are worth so many turned elements */
 
@@ -81,8 +81,8 @@ static wf_status rope(const wf_call *call, void *workspace)
 
     for (int64_t i = 0; i < j.half; i++)
         j.turn[i] = wf_pow(a->base, -2.0 * (double)i / (double)(2 * j.half));
-    wf_team_run(team, j.tokens, wf_piece_rows(SINE_COST * j.half), make_tables, &j);
-    wf_team_run(team, rows, wf_piece_rows(2 * j.half * j.heads), turn_rows, &j);
+    wf_team_run(team, j.tokens, wf_task_rows(SINE_COST * j.half), make_tables, &j);
+    wf_team_run(team, rows, wf_task_rows(2 * j.half * j.heads), turn_rows, &j);
     return WF_OK;
 }
 

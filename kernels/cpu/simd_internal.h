@@ -18,13 +18,13 @@
 struct wf_team;
 struct wf_truncated;
 
-/* One piece of a chunk's chain: A is [m, k] and B is [k, n], both with any strides. */
+/* One part of a chunk's chain: A is [m, k] and B is [k, n], both with any strides. */
 typedef struct wf_gemm_part {
     const float *a;
     int64_t a_row, a_k; /* A(i, p) = a[i * a_row + p * a_k] */
     const float *b;
     int64_t b_k, b_col; /* B(p, j) = b[p * b_k + j * b_col] */
-    int64_t k;          /* length of the piece, >= 0 */
+    int64_t k;          /* length of the part, >= 0 */
     bool chunk;         /* true: begins a new chunk; the first part always does */
 } wf_gemm_part;
 
@@ -49,7 +49,7 @@ typedef struct wf_gemm {
 } wf_gemm;
 
 /* The rows that a head reads and writes, one of each for every token, and where those of the head
-   after it begin (NULL: there is none): memory is asked for them a block of tokens ahead. */
+   after it begin (NULL: there is none): they are prefetched a block of tokens ahead. */
 typedef struct wf_attention_rows {
     int n;
     const float *at[8], *next[8];
@@ -104,17 +104,17 @@ typedef struct wf_simd {
        y may be one of the sources. */
     void (*sum)(const float *const *src, int64_t n_src, bool tree, float *y, int64_t n);
 
-    /* dst[d][i] = that, for all d; dst[d] may be one of the sources. `stream`: store past the
-       caches what will not be read soon. */
+    /* dst[d][i] = that, for all d; dst[d] may be one of the sources. `non_temporal`: by non-temporal
+       stores, for what will not be read soon. */
     void (*sum_to_all)(const float *const *src, int64_t n_src, bool tree, float *const *dst,
-                       int64_t n_dst, bool stream, int64_t n);
+                       int64_t n_dst, bool non_temporal, int64_t n);
 
     /* floats as bf16 and back, as core/numerics/bf16.h says */
     void (*narrow)(const float *from, uint16_t *to, int64_t n);
     void (*widen)(const uint16_t *from, float *to, int64_t n);
 
-    /* to = from, past the caches: for what will not be read soon */
-    void (*stream)(const void *from, void *to, size_t bytes);
+    /* to = from by non-temporal stores: for what will not be read soon */
+    void (*copy_non_temporal)(const void *from, void *to, size_t bytes);
 
     /* y[r, d] = x[r, d] + bias[d] */
     void (*bias_add)(const float *x, const float *bias, float *y, int64_t rows, int64_t d);
@@ -128,7 +128,7 @@ typedef struct wf_simd {
     void (*swiglu)(const float *gate, const float *up, float *y, int64_t n);
     void (*swiglu_grad)(const float *gate, const float *up, const float *dy, float *dgate,
                         float *dup, int64_t n);
-    /* of rows: y = gelu(x + bias); dx = gelu_grad(x + bias, dy) */
+    /* rows: y = gelu(x + bias); dx = gelu_grad(x + bias, dy) */
     void (*bias_gelu)(const float *x, const float *bias, float *y, int64_t rows, int64_t d);
     void (*bias_gelu_grad)(const float *x, const float *bias, const float *dy, float *dx,
                            int64_t rows, int64_t d);
@@ -154,7 +154,7 @@ typedef struct wf_simd {
     void (*bias_chunk)(const float *dy, int64_t stride, float *dbias, wf_chunk_rows rows,
                        int64_t d);
 
-    /* of a softmax over rows of n, y: dx = y * (dy - dot), dot = sum of y * dy in 16 lanes */
+    /* the gradient of a softmax y over rows of n: dx = y * (dy - dot), dot = sum of y * dy in 16 lanes */
     void (*softmax_grad)(const float *y, const float *dy, float *dx, int64_t rows, int64_t n);
 
     /* Rotate pairs (i, i + dim/2) of every head of one token: y = rot(x); cosine and sine are
@@ -202,7 +202,8 @@ typedef struct wf_simd {
        p = p - lr (m bias1 / (sqrt(v bias2) + eps) + weight_decay p) */
     void (*adamw)(float *p, const float *g, float *m, float *v, int64_t n,
                   const wf_adamw_constants *c);
-    /* p = p - lr (g + weight_decay p), with momentum beta1 in m where beta1 > 0 (m = beta1 m + g) */
+    /* d = g + weight_decay p; with momentum, where beta1 > 0, m = beta1 m + d and d = m;
+       p = p - lr d */
     void (*sgd)(float *p, const float *g, float *m, int64_t n, const wf_adamw_constants *c);
     /* sum of squares in double: 8 lanes (element i in lane i % 8), lanes added 4, 2, 1 apart */
     double (*sum_squares)(const float *x, int64_t n);

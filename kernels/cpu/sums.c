@@ -6,7 +6,7 @@
  * chunk changes nothing: the sum over a part of the chunks is a node of the whole sum.
  */
 #include "kernels/cpu/cpu_internal.h"
-#include "kernels/cpu/pieces_internal.h"
+#include "kernels/cpu/task_size_internal.h"
 #include "kernels/dims_internal.h"
 #include <string.h>
 
@@ -40,7 +40,7 @@ static void sum_block(const sum_job *j, const float *x, float *y, int64_t column
     memcpy(y, node[0], (size_t)columns * sizeof(float));
 }
 
-static void sum_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void sum_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const sum_job *j = arg;
     int64_t blocks = (j->n + COLUMNS - 1) / COLUMNS;
@@ -62,7 +62,7 @@ static wf_status run_sum(const wf_call *call, sum_job *j, int64_t outer)
     j->x = call->in[0]->data ? call->in[0]->data : &none;
     j->y = call->out[0]->data;
     wf_team_run(wf_cpu_of(call)->team, outer * ((j->n + COLUMNS - 1) / COLUMNS),
-                wf_piece_rows(j->rows * wf_least(j->n, COLUMNS)), sum_piece, j);
+                wf_task_rows(j->rows * wf_least(j->n, COLUMNS)), sum_task, j);
     return WF_OK;
 }
 
@@ -115,7 +115,7 @@ static wf_status sum(const wf_call *call, void *workspace)
     return sum_over(call, ((const wf_dim_attr *)call->attr)->dim);
 }
 
-static void bias_add_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void bias_add_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const wf_call *call = arg;
     int64_t n = call->in[1]->local[0];
@@ -132,11 +132,11 @@ static wf_status bias_add(const wf_call *call, void *workspace)
 
     (void)workspace;
     wf_team_run(wf_cpu_of(call)->team, wf_extent(x, 0, x->ndim - 1),
-                wf_piece_rows(x->local[x->ndim - 1]), bias_add_piece, (void *)call);
+                wf_task_rows(x->local[x->ndim - 1]), bias_add_task, (void *)call);
     return WF_OK;
 }
 
-static void bias_gelu_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void bias_gelu_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const wf_call *call = arg;
     int64_t n = call->in[1]->local[0];
@@ -153,7 +153,7 @@ static wf_status bias_gelu(const wf_call *call, void *workspace)
 
     (void)workspace;
     wf_team_run(wf_cpu_of(call)->team, wf_extent(x, 0, x->ndim - 1),
-                wf_piece_rows(x->local[x->ndim - 1]), bias_gelu_piece, (void *)call);
+                wf_task_rows(x->local[x->ndim - 1]), bias_gelu_task, (void *)call);
     return WF_OK;
 }
 
@@ -208,7 +208,7 @@ static wf_status bias_gelu_grad(const wf_call *call, void *workspace)
     if (!workspace)
         return WF_OK; /* no output either */
     wf_team_run(wf_cpu_of(call)->team, outer * c->sum.chunks,
-                wf_piece_rows(c->rows / c->sum.chunks * c->n), gelu_chunks, &j);
+                wf_task_rows(c->rows / c->sum.chunks * c->n), gelu_chunks, &j);
     for (int64_t o = 0; o < outer; o++) {
         const float *chunk[WF_MAX_CHUNKS];
 
@@ -227,7 +227,7 @@ static size_t bias_gelu_grad_workspace(const wf_call *call)
     return (size_t)(call->in[0]->local[0] * j.cuts.sum.chunks * j.cuts.n) * sizeof(float);
 }
 
-static void batch_expand_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void batch_expand_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const wf_call *call = arg;
     int64_t n = wf_tensor_local_count(call->in[0]);
@@ -243,12 +243,12 @@ static wf_status batch_expand(const wf_call *call, void *workspace)
     (void)workspace;
     if (wf_tensor_local_count(call->in[0]))
         wf_team_run(wf_cpu_of(call)->team, call->out[0]->local[0],
-                    wf_piece_rows(wf_tensor_local_count(call->in[0])), batch_expand_piece,
+                    wf_task_rows(wf_tensor_local_count(call->in[0])), batch_expand_task,
                     (void *)call);
     return WF_OK;
 }
 
-static void token_expand_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void token_expand_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const wf_call *call = arg;
     const wf_tensor *out = call->out[0];
@@ -267,12 +267,12 @@ static wf_status token_expand(const wf_call *call, void *workspace)
 
     (void)workspace;
     wf_team_run(wf_cpu_of(call)->team, out->local[0],
-                wf_piece_rows(wf_extent(out, 1, out->ndim)), token_expand_piece, (void *)call);
+                wf_task_rows(wf_extent(out, 1, out->ndim)), token_expand_task, (void *)call);
     return WF_OK;
 }
 
 /* Row r of the output, [outer, rows, n], is row r / rows of the operand. */
-static void sum_expand_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void sum_expand_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const wf_call *call = arg;
     const wf_tensor *y = call->out[0];
@@ -293,8 +293,8 @@ static wf_status sum_expand(const wf_call *call, void *workspace)
 
     (void)workspace;
     if (n > 0)
-        wf_team_run(wf_cpu_of(call)->team, wf_extent(y, 0, dim + 1), wf_piece_rows(n),
-                    sum_expand_piece, (void *)call);
+        wf_team_run(wf_cpu_of(call)->team, wf_extent(y, 0, dim + 1), wf_task_rows(n),
+                    sum_expand_task, (void *)call);
     return WF_OK;
 }
 

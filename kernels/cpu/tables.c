@@ -7,7 +7,7 @@
  * nothing: they, and whole subtrees of them, are skipped.
  */
 #include "kernels/cpu/cpu_internal.h"
-#include "kernels/cpu/pieces_internal.h"
+#include "kernels/cpu/task_size_internal.h"
 #include "kernels/shared_internal.h"
 #include <string.h>
 
@@ -25,7 +25,7 @@ static void copy(float *to, const wf_tensor *from, int64_t n)
         memcpy(to, from->data, (size_t)n * sizeof(float));
 }
 
-static void embedding_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void embedding_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const wf_call *call = arg;
     const wf_tensor *table = call->in[0];
@@ -57,7 +57,7 @@ static wf_status embedding(const wf_call *call, void *workspace)
     (void)workspace;
     if (status == WF_OK && wf_tensor_local_count(call->out[0]))
         wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->in[1]),
-                    wf_piece_rows(call->in[0]->local[1]), embedding_piece, (void *)call);
+                    wf_task_rows(call->in[0]->local[1]), embedding_task, (void *)call);
     return status;
 }
 
@@ -65,7 +65,7 @@ typedef struct dw_job {
     const wf_simd *simd;
     const float *dy;
     float *dtable;
-    int64_t d, rows;            /* of this part of the table */
+    int64_t d, rows;            /* this part of the table has so many */
     int64_t tokens;             /* here */
     int64_t chunks, chunk_size; /* chunks of chunk_size tokens each */
     int64_t depth;              /* open nodes a tree over them may need besides its result */
@@ -154,7 +154,7 @@ static void sum_node(const dw_job *j, const int64_t *begin, const int64_t *end, 
     }
 }
 
-static void dw_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void dw_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const dw_job *j = arg;
 
@@ -178,7 +178,7 @@ static wf_status embedding_dw(const wf_call *call, void *workspace)
     if (status != WF_OK)
         return status;
     sort_tokens(&j, call->in[1]->data, call->out[0]->start[0]);
-    wf_team_run(wf_cpu_of(call)->team, j.rows, wf_piece_rows(per_row), dw_piece, &j);
+    wf_team_run(wf_cpu_of(call)->team, j.rows, wf_task_rows(per_row), dw_task, &j);
     return WF_OK;
 }
 
@@ -200,7 +200,7 @@ static wf_status rows_grad(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-static void position_add_piece(void *arg, int64_t begin, int64_t end, int worker)
+static void position_add_task(void *arg, int64_t begin, int64_t end, int worker)
 {
     const wf_call *call = arg;
     int64_t period = wf_tensor_local_count(call->in[1]), n;
@@ -216,8 +216,8 @@ static void position_add_piece(void *arg, int64_t begin, int64_t end, int worker
 static wf_status position_add(const wf_call *call, void *workspace)
 {
     (void)workspace;
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_PIECE_ELEMENTS,
-                position_add_piece, (void *)call);
+    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_TASK_ELEMENTS,
+                position_add_task, (void *)call);
     return WF_OK;
 }
 

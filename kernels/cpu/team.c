@@ -1,15 +1,16 @@
 /*
- * kernels/cpu/team.c - a team of sleeping threads. Many ranks may share few cores, so nobody
+ * kernels/cpu/team.c - a team of sleeping threads, which share a job's tasks. (The work stealing of a
+ * product is in simd/gemm.c.) Many ranks may share few cores, so nobody
  * spins: a member that has yielded for a short while sleeps on a futex, and the caller never
  * waits for a member that has not begun; it does the work itself.
  *
  * All of the team's state is one word, on which everybody sleeps:
  *
  *     bits 0 ..   members inside the current job
- *     OPEN        the job has pieces left, so members may enter it
+ *     OPEN        the job has tasks left, so members may enter it
  *     STOP        the team is being closed
  *
- * A member enters by adding one to a word that is OPEN. Whoever finds no piece left takes OPEN
+ * A member enters by adding one to a word that is OPEN. Whoever finds no task left takes OPEN
  * away, and the job is over when nobody is inside: then the next one may be written. What the
  * caller wrote before OPEN is seen by who enters; what members wrote is seen by the caller
  * because their leaving is one chain of release operations.
@@ -33,9 +34,10 @@
 enum {
     OPEN = 1 << 16,
     STOP = 1 << 17,
-    INSIDE = OPEN - 1,   /* mask of the count */
-    PATIENCE_NS = 50000, /* of yields before a sleep, which takes as long to end */
-    PIECES = 8, /* pieces per member: a late member costs little, and so does handing out */
+    INSIDE = OPEN - 1, /* mask of the count */
+    PATIENCE_NS =
+        50000, /* a member yields so long before it sleeps, which takes as long to end */
+    TASKS = 8, /* tasks per member: a late member costs little, and so does handing out */
     MEMBERS_SLEEP = 1,
     CALLER_SLEEPS = 2,
     LINE = 64
@@ -52,7 +54,7 @@ struct wf_team {
     _Alignas(LINE) _Atomic int64_t next; /* first index that nobody has */
     /* the job: written by the caller while nobody is inside */
     _Alignas(LINE) int64_t count;
-    int64_t piece;
+    int64_t task;
     void (*fn)(void *arg, int64_t begin, int64_t end, int worker);
     void *arg;
     fenv_t modes;
@@ -70,16 +72,16 @@ static void wake(_Atomic uint32_t *word, int64_t how_many, uint32_t who)
     syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, (int)how_many, NULL, NULL, who);
 }
 
-/* Takes pieces until none is left, then shuts the door behind it. */
+/* Takes tasks until none is left, then closes the job to members that come later. */
 static void work(wf_team *team, int worker)
 {
     int64_t begin;
 
-    while ((begin = atomic_fetch_add_explicit(&team->next, team->piece, memory_order_relaxed)) <
+    while ((begin = atomic_fetch_add_explicit(&team->next, team->task, memory_order_relaxed)) <
            team->count) {
         int64_t left = team->count - begin;
 
-        team->fn(team->arg, begin, begin + (left < team->piece ? left : team->piece), worker);
+        team->fn(team->arg, begin, begin + (left < team->task ? left : team->task), worker);
     }
     atomic_fetch_and_explicit(&team->state, ~(uint32_t)OPEN, memory_order_relaxed);
 }
@@ -153,7 +155,7 @@ static void wait_until_empty(wf_team *team)
 void wf_team_run(wf_team *team, int64_t count, int64_t grain,
                  void (*fn)(void *arg, int64_t begin, int64_t end, int worker), void *arg)
 {
-    int64_t members = wf_team_size(team), pieces;
+    int64_t members = wf_team_size(team), tasks;
 
     if (count <= 0)
         return;
@@ -162,16 +164,16 @@ void wf_team_run(wf_team *team, int64_t count, int64_t grain,
         return;
     }
     team->count = count;
-    team->piece = (count / (members * PIECES) + grain - 1) / grain * grain;
-    if (team->piece < grain)
-        team->piece = grain;
+    team->task = (count / (members * TASKS) + grain - 1) / grain * grain;
+    if (team->task < grain)
+        team->task = grain;
     team->fn = fn;
     team->arg = arg;
     fegetenv(&team->modes);
     atomic_store_explicit(&team->next, 0, memory_order_relaxed);
     atomic_store_explicit(&team->state, OPEN, memory_order_release);
-    pieces = (count - 1) / team->piece + 1;
-    wake(&team->state, (members < pieces ? members : pieces) - 1, MEMBERS_SLEEP);
+    tasks = (count - 1) / team->task + 1;
+    wake(&team->state, (members < tasks ? members : tasks) - 1, MEMBERS_SLEEP);
     work(team, 0);
     wait_until_empty(team);
 }

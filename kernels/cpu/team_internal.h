@@ -1,7 +1,7 @@
 /*
  * kernels/cpu/team_internal.h - the threads that share one rank's kernels. A kernel is parallel over its
  * outputs only, so neither the size of a team nor the order in which its members take their
- * pieces can reach a number.
+ * tasks can reach a number.
  */
 #ifndef WF_KERNELS_CPU_TEAM_INTERNAL_H
 #define WF_KERNELS_CPU_TEAM_INTERNAL_H
@@ -27,8 +27,8 @@ void wf_team_close(wf_team *team);
 int wf_team_size(const wf_team *team);
 
 /*
- * wf_team_run - calls fn over pieces of 0 .. count - 1 and returns when all are done. Pieces
- * begin at multiples of `grain` (>= 1), and are handed out as members become free; `worker`
+ * wf_team_run - calls fn over tasks, ranges of 0 .. count - 1 and returns when all are done. Tasks
+ * begin at multiples of `grain` (>= 1), and every member takes the next one as it becomes free; `worker`
  * (0 .. size - 1, the caller is 0) tells which scratch space is fn's. Members compute with the
  * caller's rounding and denormal modes. One thread at a time may run a team, and fn may not.
  */

@@ -52,13 +52,13 @@ static inline void v16_store(float *p, v16 a)
     _mm256_storeu_ps(p + 8, a.hi);
 }
 
-static inline void v16_stream(float *p, v16 a)
+static inline void v16_store_non_temporal(float *p, v16 a)
 {
     _mm256_stream_ps(p, a.lo);
     _mm256_stream_ps(p + 8, a.hi);
 }
 
-static inline void v16_stream_end(void)
+static inline void v16_non_temporal_end(void)
 {
     _mm_sfence();
 }

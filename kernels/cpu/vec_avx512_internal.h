@@ -37,12 +37,12 @@ static inline void v16_store(float *p, v16 a)
     _mm512_storeu_ps(p, a);
 }
 
-static inline void v16_stream(float *p, v16 a)
+static inline void v16_store_non_temporal(float *p, v16 a)
 {
     _mm512_stream_ps(p, a);
 }
 
-static inline void v16_stream_end(void)
+static inline void v16_non_temporal_end(void)
 {
     _mm_sfence();
 }

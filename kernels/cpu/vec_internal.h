@@ -21,8 +21,8 @@
  * What every instruction set defines, lane by lane:
  *
  *   v16_load, v16_store       any alignment
- *   v16_stream               store past the caches where there is such a store; p is a multiple
- *                            of 64. v16_stream_end() comes before anybody else reads it.
+ *   v16_store_non_temporal    non-temporal store where there is such an instruction; p is a
+ *                             multiple of 64. v16_non_temporal_end() comes before anybody else reads it.
  *   v16_load_n, v16_store_n   the first n lanes, all from n = 16 on; n >= 0. The others load
  *                             as +0, and are neither read nor written in memory
  *   v16_set1, v16_zero

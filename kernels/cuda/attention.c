@@ -66,7 +66,7 @@ static wf_status check(const wf_call *call, const wf_cuda_heads *h)
 {
     for (int i = 0; i < call->n_in + call->n_out; i++) {
         const wf_tensor *t = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
-        bool is_lse = i == 4; /* of either op */
+        bool is_lse = i == 4; /* either op has it there */
 
         if (t->dtype != (is_lse ? WF_F32 : h->type))
             return wf_cuda_host_table->fail(

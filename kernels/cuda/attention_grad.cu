@@ -1,5 +1,5 @@
 /*
- * kernels/cuda/attention_grad.cu - the gradient of attention without an atomic: delta = y .
+ * kernels/cuda/attention_grad.cu - the gradient of flash attention without an atomic: delta = y .
  * dy for every row; dq by tiles of queries, going through the keys; dk and dv of a query head by
  * tiles of keys, going through the queries; and where heads share keys, the sum over a group's.
  *

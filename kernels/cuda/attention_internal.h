@@ -18,7 +18,7 @@ typedef struct wf_cuda_heads {
     void *y; /* read by the gradient */
     float *lse;
     void *dq, *dk, *dv;
-    wf_dtype type; /* of all but lse */
+    wf_dtype type; /* the type of all but lse */
     int64_t batch, tokens, heads, groups, dim;
     int64_t first_head, first_group, per_group; /* in the whole */
     float scale;
@@ -32,7 +32,7 @@ typedef struct wf_cuda_heads {
     const wf_now *now;           /* where the step is instead, or NULL */
     float kept;                  /* what a kept one is multiplied with */
 
-    /* of the gradient: y . dy; and, where dk and dv are sums over heads, each head's */
+    /* the gradient's: y . dy; and, where dk and dv are sums over heads, each head's */
     float *delta, *dk_parts, *dv_parts;
     int chunks;
     int64_t chunk[WF_MAX_CHUNKS + 1]; /* local heads */

@@ -16,7 +16,7 @@
 #include "kernels/cuda/attention_internal.h"
 #include "kernels/cuda/launch_internal.h"
 
-enum { SIDE = 16, COLUMNS = 64 /* of an accumulator per step of q */, PAD = 4 };
+enum { SIDE = 16, COLUMNS = 64 /* an accumulator's per step of q */, PAD = 4 };
 
 static __device__ __host__ __forceinline__ int row_floats(int64_t dim)
 {

@@ -9,7 +9,8 @@ namespace
 {
 struct permute_job {
     int ndim;
-    int64_t count, local[WF_MAX_DIMS], step[WF_MAX_DIMS]; /* of the output; of x */
+    int64_t count, local[WF_MAX_DIMS],
+        step[WF_MAX_DIMS]; /* the output's; steps are those of x */
 };
 
 template <class T>

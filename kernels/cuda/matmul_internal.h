@@ -66,7 +66,7 @@ wf_status wf_cuda_product_run(const wf_cuda_product *p, void *workspace);
 
 /* ---- product_kernels.cu ---- */
 
-enum { WF_CUDA_CHUNKS = 8 }; /* that one pass adds */
+enum { WF_CUDA_CHUNKS = 8 }; /* one pass adds so many */
 
 /* to[r, c] = the midpoint tree over from[.][r, c], or that added to what is there; NULL is +0. With
    a bias as of wf_cuda_product. */

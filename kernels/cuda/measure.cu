@@ -10,7 +10,7 @@
 namespace
 {
 
-typedef unsigned long long word; /* of CUDA's atomics */
+typedef unsigned long long word; /* what CUDA's atomics take */
 
 enum { LANES = 8, CHUNKS_OF_BLOCK = WF_BLOCK / LANES, MOST_BLOCKS = 1024 };
 

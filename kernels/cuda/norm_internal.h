@@ -21,7 +21,7 @@ template <class T> static inline unsigned wf_row_threads(int64_t d)
     return (unsigned)(threads < WF_ROW_THREADS ? threads : (int64_t)WF_ROW_THREADS);
 }
 
-/* Where pack k of this thread begins, in the piece of a row that begins at c. */
+/* Where pack k of this thread begins, in the part of a row that begins at c. */
 template <class T> static __device__ __forceinline__ int64_t wf_row_at(int64_t c, int k)
 {
     return c + ((int64_t)k * blockDim.x + threadIdx.x) * wf_pack<T>::N;
@@ -91,13 +91,55 @@ struct wf_norm {
     void *y;
     float *mean, *rstd;
     int64_t rows, d;
-    bool wide; /* of rows and vectors alike */
+    bool wide; /* true for rows and vectors alike */
 };
 
 /* 1 / sqrt(sum / d + eps) */
 static __device__ __forceinline__ float wf_inverse_root(float sum, int64_t d, float eps)
 {
     return 1.0f / sqrtf(sum / (float)d + eps);
+}
+
+/* The part of a row that begins at c, `v`, read by all threads; its sum is added to *sum. */
+template <class T, class S>
+static __device__ __forceinline__ void wf_norm_read(const S &source, const wf_norm &a,
+                                                    int64_t row, int64_t c,
+                                                    float (*v)[wf_pack<T>::N], float *sum)
+{
+    constexpr int PACK = wf_pack<T>::N;
+    typename S::raw raw[WF_ROW_PACKS];
+
+#pragma unroll
+    for (int k = 0; k < WF_ROW_PACKS; k++)
+        raw[k] = source.read(row + wf_row_at<T>(c, k), a.d - wf_row_at<T>(c, k));
+#pragma unroll
+    for (int k = 0; k < WF_ROW_PACKS; k++) {
+        source.finish(raw[k], row + wf_row_at<T>(c, k), a.d - wf_row_at<T>(c, k), v[k]);
+#pragma unroll
+        for (int e = 0; e < PACK; e++)
+            *sum += v[k][e];
+    }
+}
+
+/* y = (v - mean) rstd gain + bias for the pack at column i, 0 <= i < d; no mean and no bias where
+   not CENTRED. */
+template <class T, bool CENTRED>
+static __device__ __forceinline__ void wf_norm_write(const wf_norm &a, int64_t row, int64_t i,
+                                                     const float *v, float mean, float rstd)
+{
+    constexpr int PACK = wf_pack<T>::N;
+    float gain[PACK], bias[PACK] = {};
+
+    wf_load_vector<PACK>(a.gain, i, a.d - i, a.wide, gain);
+    if (CENTRED)
+        wf_load_vector<PACK>(a.bias, i, a.d - i, a.wide, bias);
+#pragma unroll
+    for (int e = 0; e < PACK; e++) {
+        float h = (v[e] - mean) * rstd;
+
+        gain[e] = CENTRED ? fmaf(h, gain[e], bias[e]) : h * gain[e];
+    }
+    wf_store((T *)a.y + row + i, a.d - i, a.wide, gain);
 }
 
 template <class T, bool CENTRED, class S>
@@ -111,21 +153,8 @@ __global__ void __launch_bounds__(WF_ROW_THREADS) wf_norm_kernel(S source, wf_no
     for (int64_t r = blockIdx.x; r < a.rows; r += gridDim.x) {
         float v[WF_ROW_PACKS][PACK], sum = 0.0f, square = 0.0f, mean = 0.0f, rstd;
 
-        for (int64_t c = 0; c < a.d; c += piece) {
-            typename S::raw raw[WF_ROW_PACKS];
-
-#pragma unroll
-            for (int k = 0; k < WF_ROW_PACKS; k++)
-                raw[k] = source.read(r * a.d + wf_row_at<T>(c, k), a.d - wf_row_at<T>(c, k));
-#pragma unroll
-            for (int k = 0; k < WF_ROW_PACKS; k++) {
-                source.finish(raw[k], r * a.d + wf_row_at<T>(c, k), a.d - wf_row_at<T>(c, k),
-                              v[k]);
-#pragma unroll
-                for (int e = 0; e < PACK; e++)
-                    sum += v[k][e];
-            }
-        }
+        for (int64_t c = 0; c < a.d; c += piece)
+            wf_norm_read<T>(source, a, r * a.d, c, v, &sum);
         if (CENTRED) {
             wf_block_sum<1>(&sum, room);
             mean = sum / (float)a.d;
@@ -150,22 +179,12 @@ __global__ void __launch_bounds__(WF_ROW_THREADS) wf_norm_kernel(S source, wf_no
 #pragma unroll
             for (int k = 0; k < WF_ROW_PACKS; k++) {
                 int64_t i = wf_row_at<T>(c, k);
-                float gain[PACK], bias[PACK] = {};
 
                 if (i >= a.d)
                     continue;
                 if (!once)
                     source.again(r * a.d + i, a.d - i, v[k]);
-                wf_load_vector<PACK>(a.gain, i, a.d - i, a.wide, gain);
-                if (CENTRED)
-                    wf_load_vector<PACK>(a.bias, i, a.d - i, a.wide, bias);
-#pragma unroll
-                for (int e = 0; e < PACK; e++) {
-                    float h = (v[k][e] - mean) * rstd;
-
-                    gain[e] = CENTRED ? fmaf(h, gain[e], bias[e]) : h * gain[e];
-                }
-                wf_store((T *)a.y + r * a.d + i, a.d - i, a.wide, gain);
+                wf_norm_write<T, CENTRED>(a, r * a.d, i, v[k], mean, rstd);
             }
         if (threadIdx.x == 0) {
             a.rstd[r] = rstd;

@@ -16,7 +16,7 @@ enum { BUFFER = 8 << 20, ROWS = 128, LINE = 256, FLOATS = 4 };
 
 /* How a product is laid out in its workspace; nothing of it shows in a result. */
 typedef struct plan {
-    int64_t rows, ld;    /* of a buffer */
+    int64_t rows, ld;    /* a buffer's */
     int buffers;         /* for chunks, then one per level of the tree above eight */
     size_t buffer, pack; /* bytes of a buffer, of a copy of both factors */
     size_t pack_b;       /* where the copy of b begins */
@@ -26,7 +26,7 @@ typedef struct product_run {
     const wf_cuda_product *p;
     const plan *plan;
     char *workspace;
-    int64_t row, rows; /* of the result */
+    int64_t row, rows; /* rows of the result */
 } product_run;
 
 /* Where a node of the tree goes. */

@@ -98,7 +98,7 @@ template <class T> static cudaError_t launch(cudaStream_t stream, const wf_cuda_
 {
     if (a->maximum)
         return launch_any<T, GREATEST>(stream, a);
-    if (a->n_src == 2) /* which is the chain too */
+    if (a->n_src == 2) /* the tree of two is their chain, too */
         return launch_tree<T, 2>(stream, a);
     if (!a->tree)
         return launch_any<T, CHAIN>(stream, a);

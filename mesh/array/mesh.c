@@ -141,11 +141,12 @@ wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis
         snprintf(mesh->name[i], WF_AXIS_NAME, "%s", axes[i].name);
         mesh->size[i] = axes[i].size;
     }
-    wf_comm_set_reduce(world, &(wf_reduce_ops){.sum = wf_context_device(ctx)->sum,
-                                               .maximum = wf_context_device(ctx)->maximum,
-                                               .sum_to_all = wf_context_device(ctx)->sum_to_all,
-                                               .stream = wf_context_device(ctx)->stream,
-                                               .chain = !wf_context_exact(ctx)});
+    wf_comm_set_reduce(world,
+                       &(wf_reduce_ops){.sum = wf_context_device(ctx)->sum,
+                                        .maximum = wf_context_device(ctx)->maximum,
+                                        .sum_to_all = wf_context_device(ctx)->sum_to_all,
+                                        .stream = wf_context_device(ctx)->copy_non_temporal,
+                                        .chain = !wf_context_exact(ctx)});
     for (int i = 0; i < n_axes; i++)
         if (open_group(mesh, i, error) != WF_OK) {
             wf_mesh_close(mesh);

@@ -150,8 +150,8 @@ WF_API int64_t wf_layout_largest_part(const wf_mesh *mesh, const wf_layout *layo
 /**
  * wf_redistribute - the same tensor in another layout
  *
- * The only function of Weft's model code that communicates. A border is recorded even where it
- * does nothing forward, also on one rank, since its gradient is the transposed move: a gradient
+ * The activations of a model move between ranks by this function, wf_redistribute_many and wf_border,
+ * and by nothing else. A border is recorded even where it does nothing forward, also on one rank, since its gradient is the transposed move: a gradient
  * arrives in any layout and is brought to the dual of x's. That of a vector, which has a row per
  * sequence, is summed over the ranks that share a sequence, then over sequences.
  *

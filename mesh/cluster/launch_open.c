@@ -31,7 +31,7 @@ static wf_status attach(launch *l, const wf_launch_options *o, wf_error *error)
         status = l->transport->attach(l->world, rank->index, &l->comm[i], error);
         rank->world = l->comm[i];
         if (status == WF_OK)
-            wf_health_observe(l->comm[i]);
+            status = wf_health_observe(l->comm[i], error);
     }
     l->detection = (wf_watch_options){.transport = l->transport,
                                       .world = l->world,

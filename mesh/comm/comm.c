@@ -93,10 +93,14 @@ wf_status wf_comm_split(wf_comm *parent, const char *name, const int *members, i
     *out = NULL;
     if (status == WF_OK)
         status = parent->transport->split(parent, name, members, n, out, error);
-    if (status == WF_OK) {
-        (*out)->reduce = parent->reduce;
-        if (parent->observer)
-            parent->observer->split(parent, *out);
+    if (status != WF_OK)
+        return status;
+    (*out)->reduce = parent->reduce;
+    if (parent->observer)
+        status = parent->observer->split(parent, *out, error);
+    if (status != WF_OK) {
+        wf_comm_close(*out);
+        *out = NULL;
     }
     return status;
 }

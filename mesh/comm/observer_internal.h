@@ -10,8 +10,9 @@
 
 /* All functions are there, and are called by the rank's own thread but where said otherwise. */
 typedef struct wf_comm_observer {
-    /* A group was split off: an observer that wants to see it sets its `observer`. The handle closes. */
-    void (*split)(wf_comm *parent, wf_comm *comm);
+    /* A group was split off: an observer that wants to see it sets its `observer`; what it returns is
+       what the split returns. The handle closes. */
+    wf_status (*split)(const wf_comm *parent, wf_comm *comm, wf_error *error);
     void (*closes)(wf_comm *comm);
     /* "shard 1, tp 0": where the rank is in its mesh; copied. */
     void (*coordinates)(wf_comm *comm, const char *text);

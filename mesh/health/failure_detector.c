@@ -44,7 +44,8 @@ static void tick(wf_world_watch *w, int64_t passed)
 
 /* ---- the thread ---- */
 
-/* The user has been told, by this process or another. */
+/* The user has been told, by this process or another. A process that was lost because it was stopped
+   may go on, and has the verdict: it hears of this too, or it would report the verdict again. */
 static void tell_on(wf_world_watch *w)
 {
     pthread_mutex_lock(&w->lock);
@@ -53,7 +54,7 @@ static void tell_on(wf_world_watch *w)
     pthread_cond_broadcast(&w->heard);
     pthread_mutex_unlock(&w->lock);
     for (int i = 0; wf_watch_is_head(w) && i < w->n_peers; i++)
-        if (w->peer[i].state == PEER_HERE)
+        if (w->peer[i].state != PEER_LEFT)
             wf_watch_send(&w->peer[i], WATCH_TOLD, NULL, 0);
 }
 

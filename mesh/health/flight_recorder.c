@@ -256,36 +256,36 @@ wf_recorder *wf_recorder_of(const wf_comm *comm)
     return notes ? notes->recorder : NULL;
 }
 
-static bool note(wf_comm *comm, wf_recorder *r, bool owns_recorder,
-                 struct wf_world_watch *watch)
+static wf_status note(wf_comm *comm, wf_recorder *r, bool owns_recorder,
+                      struct wf_world_watch *watch, wf_error *error)
 {
     wf_recorded *notes = calloc(1, sizeof *notes);
 
     if (!notes)
-        return false;
+        return wf_error_set(error, WF_ENOMEM, "no memory to record group %s", comm->name);
     *notes = (wf_recorded){.recorder = r,
                            .watch = watch,
                            .owns_recorder = owns_recorder,
                            .group = add_group(r, comm)};
     comm->observed = notes;
-    return true;
+    return WF_OK;
 }
 
-bool wf_recorder_open(wf_comm *world)
+wf_status wf_recorder_open(wf_comm *world, wf_error *error)
 {
     wf_recorder *r = recorder_open(world);
+    wf_status status = r ? note(world, r, true, NULL, error) : WF_OK;
 
-    if (!r || note(world, r, true, NULL))
-        return r != NULL;
-    atomic_store(&r->state, FREE);
-    return false;
+    if (status != WF_OK)
+        atomic_store(&r->state, FREE);
+    return status;
 }
 
-bool wf_recorder_join(const wf_comm *parent, wf_comm *comm)
+wf_status wf_recorder_join(const wf_comm *parent, wf_comm *comm, wf_error *error)
 {
     const wf_recorded *notes = parent->observed;
 
-    return note(comm, notes->recorder, false, notes->watch);
+    return note(comm, notes->recorder, false, notes->watch, error);
 }
 
 /* Also what ended well is of interest when others have failed meanwhile. */

@@ -1,4 +1,4 @@
-/* mesh/muster_look.c - who of a host's processes is there, while a run starts and while it ends. */
+/* mesh/health/muster_look.c - who of a host's processes is there, while a run starts and while it ends. */
 #include "core/thread.h"
 #include "core/futex.h"
 #include "mesh/transport/launcher.h"

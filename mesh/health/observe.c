@@ -11,10 +11,13 @@ static void failed(wf_comm *comm, const wf_error *cause)
     wf_recorder_fail(comm, cause);
 }
 
-static void split(wf_comm *parent, wf_comm *comm)
+static wf_status split(const wf_comm *parent, wf_comm *comm, wf_error *error)
 {
-    if (wf_recorder_join(parent, comm))
+    wf_status status = wf_recorder_join(parent, comm, error);
+
+    if (status == WF_OK)
         comm->observer = parent->observer;
+    return status;
 }
 
 static const wf_comm_observer observer = {.split = split,
@@ -29,10 +32,13 @@ static const wf_comm_observer observer = {.split = split,
                                           .locate = wf_recorder_locate,
                                           .failed = failed};
 
-void wf_health_observe(wf_comm *world)
+wf_status wf_health_observe(wf_comm *world, wf_error *error)
 {
-    if (world->transport->moves && wf_recorder_open(world))
+    wf_status status = world->transport->moves ? wf_recorder_open(world, error) : WF_OK;
+
+    if (wf_recorder_of(world))
         world->observer = &observer;
+    return status;
 }
 
 void wf_health_wake(wf_comm *world, wf_world_watch *watch)

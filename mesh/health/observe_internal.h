@@ -6,8 +6,9 @@
 #include "mesh/health/failure_detector_internal.h"
 
 /* From now on over this handle of the world and groups that are split off it; before the first of them.
-   Nothing on a transport that moves nothing, or where there is no memory: a run does not fail for it. */
-void wf_health_observe(wf_comm *world);
+   Nothing on a transport that moves nothing, or where there is no memory for a recorder: a run does not
+   fail for it. Errors: WF_ENOMEM. */
+wf_status wf_health_observe(wf_comm *world, wf_error *error);
 
 /* From now on a rank that fails over this handle, or over a group that is split off it, wakes the
    failure detector; before the first group. */

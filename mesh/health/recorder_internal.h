@@ -35,14 +35,15 @@ typedef struct wf_recorded {
     uint64_t count; /* collectives, so far */
 } wf_recorded;
 
-/* A recorder for the rank of this handle; false: there is no memory. */
-bool wf_recorder_open(wf_comm *world);
+/* A recorder for the rank of this handle; none where there is no memory for one. Errors: WF_ENOMEM, of
+   the notes. */
+wf_status wf_recorder_open(wf_comm *world, wf_error *error);
 
 /* The recorder of a handle, or NULL. */
 wf_recorder *wf_recorder_of(const wf_comm *comm);
 
-/* A group was split off: its events go where the parent's go. False: there is no memory. */
-bool wf_recorder_join(const wf_comm *parent, wf_comm *comm);
+/* A group was split off: its events go where the parent's go. Errors: WF_ENOMEM. */
+wf_status wf_recorder_join(const wf_comm *parent, wf_comm *comm, wf_error *error);
 
 /* The handle closes; the one that opened the recorder gives it back. */
 void wf_recorder_leave(wf_comm *comm);

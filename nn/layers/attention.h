@@ -9,16 +9,16 @@ WF_BEGIN_DECLS
 /** wf_nn_attention_options - width and heads have no default; zeros elsewhere give attention of every
  * token to all of its sequence, without biases, positions and dropout. */
 typedef struct wf_nn_attention_options {
-    int64_t width;    /* of the input and of the output */
-    int64_t heads;    /* of queries */
-    int64_t kv_heads; /* of keys and values, each for heads / kv_heads queries; 0: heads */
+    int64_t width;    /* the input's and the output's */
+    int64_t heads;    /* query heads */
+    int64_t kv_heads; /* key-value heads, each for heads / kv_heads queries; 0: heads */
     int64_t head_dim; /* 0: width / heads */
     bool causal;      /* a token sees those before it and itself alone */
     bool bias;        /* in all four projections */
     double rope_base; /* RoPE's base, 10000 for instance; 0: no rotation */
-    float dropout;    /* of attention weights */
+    float dropout;    /* the probability for attention weights */
     int site;         /* number of that dropout, see wf_dropout */
-    /* of the normal distributions that weights start from: of queries, keys and values, 0 means 0.02;
+    /* the deviation of the normal distributions that weights start from: of queries, keys and values, 0 means 0.02;
        of the output, 0 means the same */
     float deviation, out_deviation;
 } wf_nn_attention_options;

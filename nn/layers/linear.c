@@ -3,7 +3,7 @@
 #include "kernels/ops.h"
 #include <stdlib.h>
 
-enum { TOGETHER = 3 }; /* of a group, in one op */
+enum { TOGETHER = 3 }; /* members of a group, in one op */
 
 /* A bias may join the product where a plan leaves that as it is. */
 static bool joins(const wf_nn_linear *m)

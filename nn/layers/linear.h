@@ -23,8 +23,9 @@ typedef struct wf_nn_linear_group {
 typedef struct wf_nn_linear_options {
     wf_dim in, out;
     bool bias;
-    bool gelu;       /* gelu(x W^T + b), in one pass with the bias */
-    float deviation; /* of the normal distribution that weights start from; biases from 0 */
+    bool gelu; /* gelu(x W^T + b), in one pass with the bias */
+    float
+        deviation; /* the deviation of the normal distribution that weights start from; biases from 0 */
 } wf_nn_linear_options;
 
 /**

@@ -55,7 +55,7 @@ typedef struct pass {
     wf_tensor *losses;   /* [batch, tokens] */
     wf_tensor *seed;     /* their gradient; NULL where none is wanted */
     wf_tensor *dx;       /* NULL where it is not wanted */
-    bool want_x, want_w; /* which gradients are */
+    bool want_x, want_w; /* the gradients that are wanted */
     int64_t chunk;       /* sequences, at most */
 } pass;
 

@@ -8,17 +8,17 @@ WF_BEGIN_DECLS
 
 /** wf_nn_mlp_options - sizes, and what zeros mean. */
 typedef struct wf_nn_mlp_options {
-    int64_t width;  /* of the input and of the output */
+    int64_t width;  /* the input's and the output's */
     int64_t hidden; /* features in between; 0: 4 * width */
     bool bias;
-    /* of the normal distributions that weights start from: 0 means 0.02; of the output, 0 means the
+    /* the deviation of the normal distributions that weights start from: 0 means 0.02; of the output, 0 means the
        same */
     float deviation, out_deviation;
 } wf_nn_mlp_options;
 
 typedef struct wf_nn_mlp {
     wf_nn_module base;
-    wf_nn_linear *up;            /* with gelu; NULL in a SwiGLU MLP */
+    wf_nn_linear *up;            /* a gelu MLP's; NULL in a SwiGLU MLP */
     wf_nn_linear_group *gate_up; /* silu(gate(x)) * up(x); NULL in a gelu MLP */
     wf_nn_linear *down;
 } wf_nn_mlp;

@@ -12,7 +12,7 @@ struct wf_nn_optimizer {
     int64_t count, steps, began;
     wf_nn_parameter *const *parameter;
     wf_tensor *(*moment)[2];
-    wf_update update; /* of the step that was begun */
+    wf_update update; /* the step that was begun */
 };
 
 void wf_nn_optimizer_free(wf_nn_optimizer *o)

@@ -15,7 +15,7 @@ typedef enum wf_nn_method {
 typedef struct wf_nn_optimizer_options {
     wf_nn_method method;
     float beta1, beta2, eps; /* sgd, muon's matrices: beta1 is the momentum, and no others */
-    float weight_decay;      /* of parameters that decay: not of biases and norms */
+    float weight_decay;      /* for parameters that decay: biases and norms do not */
 } wf_nn_optimizer_options;
 
 typedef struct wf_nn_optimizer wf_nn_optimizer;

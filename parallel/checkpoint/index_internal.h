@@ -25,7 +25,7 @@
 #define WF_INDEX_FORMAT_NESTED "weft-checkpoint-1"
 
 enum {
-    WF_INDEX_BYTES = 16 << 20, /* of an index at most: some 60,000 tensors */
+    WF_INDEX_BYTES = 16 << 20, /* an index has so many at most: some 60,000 tensors */
     WF_INDEX_NAME = 512,       /* bytes of a path, a key or a name, with its end */
     WF_INDEX_OPTION = 65536    /* bytes of an option's value, with its end */
 };
@@ -47,7 +47,7 @@ typedef struct wf_index_tensor {
 typedef struct wf_index {
     wf_index_kind kind;
     int64_t step;      /* the last one that is done */
-    int64_t sequences; /* of the data that are done: the position to go on from */
+    int64_t sequences; /* so many of the data are done: the position to go on from */
     uint64_t digest;
     int64_t files, bytes;    /* data files, and what they weigh together */
     uint64_t files_checksum; /* sum of wf_checksum_file over them */

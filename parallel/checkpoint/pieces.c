@@ -87,7 +87,8 @@ void wf_pieces_close(wf_pieces *p)
 typedef struct cut {
     const float *from;
     float *to;
-    void (*stream)(const void *from, void *to, size_t bytes); /* NULL: through the caches */
+    void (*non_temporal)(const void *from, void *to,
+                         size_t bytes); /* NULL: through the caches */
 } cut;
 
 static wf_status copy_run(void *arg, int64_t at_held, int64_t at_piece, int64_t n)
@@ -96,8 +97,8 @@ static wf_status copy_run(void *arg, int64_t at_held, int64_t at_piece, int64_t 
 
     size_t bytes = (size_t)n * sizeof(float);
 
-    if (c->stream)
-        c->stream(c->from + at_held, c->to + at_piece, bytes);
+    if (c->non_temporal)
+        c->non_temporal(c->from + at_held, c->to + at_piece, bytes);
     else
         memcpy(c->to + at_piece, c->from + at_held, bytes);
     return WF_OK;
@@ -108,7 +109,7 @@ void wf_piece_copy(const wf_piece *piece, char *to, bool soon)
     wf_part held = wf_part_of_tensor(piece->tensor);
     wf_host_data view;
     cut c = {wf_data_read(piece->tensor, &view), (float *)(void *)to,
-             soon ? NULL : wf_context_device(piece->tensor->ctx)->stream};
+             soon ? NULL : wf_context_device(piece->tensor->ctx)->copy_non_temporal};
 
     if (c.from)
         wf_part_runs(&held, &piece->part, copy_run, &c);

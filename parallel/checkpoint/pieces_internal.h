@@ -15,7 +15,7 @@
 typedef struct wf_piece {
     const wf_tensor *tensor;
     wf_part part; /* the tensor's here, or a part of that */
-    int64_t i;    /* of the index */
+    int64_t i;    /* the number in the index */
     int bit;      /* value, m, v */
     bool counts;  /* in the digest: copies of it do not */
     int64_t at;   /* byte of the staging memory, where there is some */
@@ -25,8 +25,8 @@ typedef struct wf_piece {
 typedef struct wf_pieces {
     int64_t count;
     wf_piece *piece;
-    int64_t bytes;   /* of all */
-    int64_t largest; /* of those that have to be cut out before they are written */
+    int64_t bytes;   /* all pieces together */
+    int64_t largest; /* the largest of those that have to be cut out before they are written */
 } wf_pieces;
 
 /* What this rank writes; everything it holds with WF_INDEX_LOCAL. Owner: caller, wf_pieces_close. */
@@ -37,13 +37,13 @@ void wf_pieces_close(wf_pieces *pieces);
 /* Its elements where they lie side by side, else NULL. */
 const char *wf_piece_data(const wf_piece *piece);
 
-/* Cut them out to `to`; past the caches where they will not be read soon. */
+/* Cut them out to `to`, by non-temporal stores where they will not be read soon. */
 void wf_piece_copy(const wf_piece *piece, char *to, bool soon);
 
 /* What is said of its elements, which lie at `data`. */
 typedef struct wf_piece_sums {
     uint64_t digest;   /* what they add to it */
-    uint64_t checksum; /* of their bytes */
+    uint64_t checksum; /* the checksum of their bytes */
 } wf_piece_sums;
 
 /* WF_ENONFINITE, naming it, where a parameter is not finite: nobody should go on from that.

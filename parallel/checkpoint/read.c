@@ -46,7 +46,7 @@ void wf_reader_close(wf_reader *r)
 /* A tensor that is being read. */
 typedef struct reading {
     wf_reader *reader;
-    int64_t number; /* of it in the index */
+    int64_t number; /* its place in the index */
     const wf_index_tensor *saved;
     int bit;
     const wf_part *mine;
@@ -74,7 +74,7 @@ static source *source_of(reading *l, int64_t rank)
 typedef struct transfer {
     const reading *l;
     const source *from;
-    int64_t at;          /* of the tensor's bytes in the file */
+    int64_t at;          /* where the tensor's bytes begin in the file */
     int64_t runs, first; /* how many there are; the first byte, and the one behind the last */
     int64_t end, elements;
     char *span; /* [first, end) where it was read at once */

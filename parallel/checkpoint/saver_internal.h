@@ -42,22 +42,22 @@ struct wf_par_saver {
     const wf_file_calls *calls;
     wf_state state;
     wf_pieces pieces;
-    wf_header header;     /* of this rank's file; of the one file with WF_INDEX_FULL */
+    wf_header header;     /* this rank's file's; with WF_INDEX_FULL that of the one file */
     int64_t header_bytes; /* whatever checksums stand in it */
     int64_t need;  /* bytes of the whole checkpoint on a disk, of the save that is under way */
     char *staging; /* asynchronous: what is written, from the pool */
     char *room;    /* where pieces are cut out, one at a time */
 
     int64_t step, saved;
-    uint64_t mark; /* of the directory that is written to; 0: there is none */
+    uint64_t mark; /* marks the directory that is written to; 0: there is none */
     int64_t published_count;
     int64_t *
         published; /* [published_count] the steps that were saved, and on rank 0 the one that is */
     const wf_save_stage *stage; /* the one that is under way, NULL: none */
     int64_t sums;               /* numbers to agree on after it */
     uint64_t *sum;              /* [sums] of the stage, then of all ranks */
-    uint64_t total[WF_SUMS];    /* of all data files */
-    wf_error error;             /* of the stage */
+    uint64_t total[WF_SUMS];    /* the totals of all data files */
+    wf_error error;             /* the stage's */
     bool threaded;
     pthread_t thread;
     atomic_bool done;

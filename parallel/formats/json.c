@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const size_t most_values = 1 << 21; /* of 100,000 tensors there are fewer */
+static const size_t most_values = 1 << 21; /* 100,000 tensors have fewer */
 
 static wf_status wrong(const char *name, wf_error *error, const char *what)
 {

@@ -25,7 +25,7 @@ wf_status wf_json_parse(json_t **object, const char *name, const char *text, siz
  * `standard` is not NULL, a key that is missing or null has that value instead.
  */
 typedef struct wf_json_source {
-    const char *name; /* of the file */
+    const char *name; /* the file's */
     const json_t *object;
     wf_error *error;
 } wf_json_source;

@@ -16,7 +16,7 @@ struct wf_par_gradients {
     wf_nn_parameter *const *parameter;
     int64_t micro, micros; /* the micro-step that runs, of how many */
     struct slots *slots;   /* [count] */
-    int64_t n_slots, room; /* of all parameters; those that the arrays below have room for */
+    int64_t n_slots, room; /* all parameters'; those that the arrays below have room for */
     wf_tensor **list;
     const wf_layout **to;
     wf_tensor ***place;
@@ -246,7 +246,7 @@ static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
 
     slot += g->par->options.exact_off ? 0 : u; /* all uses are one sum */
 
-    if (grad && grad->ndim == p->tensor->ndim + 1) /* of a vector, per sequence */
+    if (grad && grad->ndim == p->tensor->ndim + 1) /* a vector's gradient, per sequence */
         grad = wf_batch_sum(grad);
     if (grad && g->par->options.reduce_dtype != grad->dtype)
         grad = wf_cast(grad, g->par->options.reduce_dtype);

@@ -43,8 +43,8 @@ static void prepare_gathered(wf_par *par, wf_nn_parameter *p)
     if (!wf_par_is_gathered(par, p))
         return;
     wf_tensor_release(h->gathered);
-    h->gathered = wf_tensor_retain(
-        wf_tensor_absent(par->ctx, par->options.param_dtype, fake->ndim, fake->dim, h->use));
+    h->gathered = wf_tensor_retain(wf_tensor_absent(par->ctx, par->options.param_dtype,
+                                                    fake->ndim, fake->dim, h->compute_layout));
     p->at_use = h->gathered;
 }
 
@@ -114,8 +114,8 @@ static wf_status make_fake(wf_par *par, wf_nn_parameter *p)
     if (fake) {
         put(p, fake);
         wf_tensor_release(h->gathered);
-        wf_tensor_release(h->stored);
-        h->gathered = h->stored = p->at_use = NULL;
+        wf_tensor_release(h->low_precision);
+        h->gathered = h->low_precision = p->at_use = NULL;
     }
     wf_scope_close(ctx);
     return wf_context_status(ctx);

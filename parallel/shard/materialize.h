@@ -1,5 +1,6 @@
 /*
- * parallel/shard/materialize.h - making a planned model real, and fake again.
+ * parallel/shard/materialize.h - making a planned model real, and fake again: a fake
+ * parameter is on the meta device, it has a shape and a recipe and no data.
  *
  * Unit by unit: any module is a unit, down to the whole model. A rank takes memory for its own
  * shards alone, beside the one whole parameter at a time of recipes that need it, such as

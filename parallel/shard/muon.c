@@ -17,8 +17,8 @@ typedef struct stack {
     wf_nn_optimizer *optimizer;
     wf_nn_parameter *const *parameter;
     wf_tensor *const *grad;
-    const wf_par_policy *policy; /* that of all of them */
-    int64_t n, *index;           /* which of the parameters */
+    const wf_par_policy *policy; /* all of them have it */
+    int64_t n, *index;           /* the numbers of the parameters */
 } stack;
 
 /* The axes that split matrices of a policy: those of tensor parallelism, then the policy's own. Returns
@@ -103,7 +103,7 @@ static wf_tensor *directions(const stack *s)
 static wf_status step(const stack *s)
 {
     const wf_nn_parameter *first = s->parameter[s->index[0]];
-    const wf_layout *rest = wf_par_holding_of(first)->rest;
+    const wf_layout *rest = wf_par_holding_of(first)->shard_layout;
     const wf_dim *dims = first->tensor->dim;
     wf_context *ctx = s->par->ctx;
     wf_tensor *mine, *back = NULL;
@@ -133,7 +133,7 @@ static bool alike(const wf_nn_parameter *p, const wf_nn_parameter *q)
     for (int d = 0; d < 2; d++)
         if (!wf_dim_equal(p->tensor->dim[d], q->tensor->dim[d]))
             return false;
-    return a->rest == b->rest && a->optimizer == b->optimizer &&
+    return a->shard_layout == b->shard_layout && a->optimizer == b->optimizer &&
            a->policy->axis == b->policy->axis;
 }
 

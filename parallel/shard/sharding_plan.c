@@ -118,7 +118,7 @@ static place *place_in(wf_par *par, wf_nn_module *m)
 typedef struct planner {
     wf_par *par;
     const wf_par_sharding_plan *plan;
-    const wf_par_style *style; /* of the module whose parameters are visited .. */
+    const wf_par_style *style; /* the style of the module whose parameters are visited .. */
     int axis;                  /* .. and the axis that it splits over */
     const wf_par_split *split;
     bool found;
@@ -148,7 +148,7 @@ static void plain_layout(void *arg, wf_nn_module *m, const char *name, wf_nn_par
         pl->par->holdings = h;
         p->plan = h;
     }
-    *h = (wf_par_holding){.next = h->next, .home = -1};
+    *h = (wf_par_holding){.next = h->next, .owner = -1};
 }
 
 static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
@@ -168,12 +168,12 @@ static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_
         return;
     }
     layout = wf_layout_split(mesh, NULL, pl->split->dim, pl->axis);
-    if (h->styled && h->use != layout)
+    if (h->styled && h->compute_layout != layout)
         wf_fail(pl->par->ctx, WF_EINVAL,
                 "parameter %s is tied, but style %s of module %s splits it in another way than "
                 "its first place does",
                 p->path, pl->style->name, m->path);
-    h->use = layout;
+    h->compute_layout = layout;
     h->styled = true;
 }
 
@@ -347,7 +347,7 @@ void wf_par_drop_plans(wf_par *par)
     for (wf_par_holding *h = par->holdings, *next; h; h = next) {
         next = h->next;
         wf_tensor_release(h->gathered);
-        wf_tensor_release(h->stored);
+        wf_tensor_release(h->low_precision);
         free(h);
     }
     wf_par_sharding_plan_drop(par, NULL);
@@ -357,5 +357,5 @@ void wf_par_drop_plans(wf_par *par)
 
 const wf_layout *wf_par_layout(const wf_nn_parameter *parameter)
 {
-    return parameter->plan ? wf_par_holding_of(parameter)->rest : NULL;
+    return parameter->plan ? wf_par_holding_of(parameter)->shard_layout : NULL;
 }

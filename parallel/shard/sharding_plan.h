@@ -84,9 +84,6 @@ typedef struct wf_par_rule {
         pattern ".down", WF_ROW                                                                \
     }
 
-/** wf_par_gpt_plan - tensor (and sequence) parallelism of wf_nn_gpt, both architectures. */
-extern WF_API const wf_par_rule wf_par_gpt_plan[];
-
 /**
  * wf_par_tensor - split modules over an axis of the mesh (torch's parallelize_module): lay their
  * parameters out, and put the borders of their styles at their points
@@ -151,11 +148,11 @@ WF_API const wf_layout *wf_par_layout(const wf_nn_parameter *parameter);
 
 /** wf_par_unit_info - a unit: modules whose parameters are gathered and freed together. */
 typedef struct wf_par_unit_info {
-    const char *path, *type;      /* of its module; "" is the root's path */
+    const char *path, *type;      /* its module's; "" is the root's path */
     int64_t parameters, gathered; /* how many there are, and how many of them are split */
     int64_t elements;
-    size_t rest_bytes, use_bytes; /* of this rank */
-    bool reshard;                 /* gathered parameters are given back after forward */
+    size_t shard_bytes, compute_bytes; /* this rank's */
+    bool reshard;                      /* gathered parameters are given back after forward */
 } wf_par_unit_info;
 
 /** wf_par_unit_count, wf_par_unit_at - the units of a planned model, the root first. */

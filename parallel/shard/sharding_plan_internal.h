@@ -25,11 +25,11 @@ typedef struct wf_par_tensor_rules {
 } wf_par_tensor_rules;
 
 typedef struct wf_par_sharding_plan {
-    struct wf_par_sharding_plan *next; /* of the rank's models */
+    struct wf_par_sharding_plan *next; /* links the plans of the rank's models */
     const wf_nn_module *root;
     wf_par_tensor_rules *tensor;
     wf_par_shard_rule *shard;
-    wf_par_policy rest; /* of the root, where no rule is for it */
+    wf_par_policy rest; /* the root's, where no rule is for it */
 } wf_par_sharding_plan;
 
 /* The plan of a model, made where it has none; NULL on error. */

@@ -175,7 +175,7 @@ bool wf_par_is_gathered(const wf_par *par, const wf_nn_parameter *p)
 {
     const wf_par_holding *h = wf_par_holding_of(p);
 
-    return h->rest != h->use || par->options.param_dtype != p->tensor->dtype;
+    return h->shard_layout != h->compute_layout || par->options.param_dtype != p->tensor->dtype;
 }
 
 bool wf_par_is_dp(const wf_par *par, int axis)
@@ -230,12 +230,13 @@ const wf_layout *wf_par_whole_over(const wf_par *par, const wf_layout *layout, u
 void wf_par_lay_out(wf_par *par, const wf_tensor *t, wf_par_holding *h)
 {
     const wf_par_strategy *s = h->policy->strategy;
-    const wf_layout *split = split_layout(par, t, h->use, h->policy->axis);
+    const wf_layout *split = split_layout(par, t, h->compute_layout, h->policy->axis);
     bool master = par->options.param_dtype != t->dtype;
 
-    h->rest = s->split_parameters || (master && s->split_optimizer) ? split : h->use;
-    h->gradient = s->split_gradients ? split : h->use;
-    h->optimizer = s->split_optimizer ? split : h->use;
+    h->shard_layout =
+        s->split_parameters || (master && s->split_optimizer) ? split : h->compute_layout;
+    h->gradient = s->split_gradients ? split : h->compute_layout;
+    h->optimizer = s->split_optimizer ? split : h->compute_layout;
     h->micro = h->gradient;
     for (int i = 0; i < par->n_dp; i++)
         if (!(par->reduced >> par->dp_axis[i] & 1) &&

@@ -8,9 +8,9 @@
 typedef struct entry {
     wf_nn_module *module;
     int64_t parent;   /* -1 for the root */
-    int64_t elements; /* of parameters that have their home here or, not yet wrapped, below */
+    int64_t elements; /* counts parameters whose owner is here or, not yet wrapped, below */
     int64_t unit;     /* its number where it is one, else -1 */
-    const wf_par_policy *policy; /* of a unit */
+    const wf_par_policy *policy; /* a unit's */
 } entry;
 
 typedef struct tree {
@@ -69,10 +69,10 @@ static void find_home(void *arg, wf_nn_module *m, const char *name, wf_nn_parame
     (void)name;
     while (t->entries[at].module != m)
         at = t->entries[at].parent;
-    h->home = h->home < 0 ? at : lowest_common(t, h->home, at);
+    h->owner = h->owner < 0 ? at : lowest_common(t, h->owner, at);
 }
 
-/* Whether a module can be a unit: it is entered, so that there is a moment to gather at. */
+/* Whether a module can be a unit: its forward is called, so that there is a moment to gather at. */
 static bool can_be_unit(const tree *t, int64_t i)
 {
     for (; i > 0; i = t->entries[i].parent)
@@ -191,7 +191,7 @@ static int64_t wrap(tree *t)
 
 static int64_t unit_of(const tree *t, const wf_nn_parameter *p)
 {
-    int64_t at = wf_par_holding_of(p)->home;
+    int64_t at = wf_par_holding_of(p)->owner;
 
     while (t->entries[at].unit < 0)
         at = t->entries[at].parent;
@@ -230,7 +230,7 @@ static void shard_parameters(const tree *t, int64_t count, wf_nn_parameter **par
 {
     for (int64_t i = 0; i < count; i++) {
         wf_par_holding *h = wf_par_holding_of(parameter[i]);
-        int64_t at = h->home;
+        int64_t at = h->owner;
 
         while (t->entries[at].unit < 0)
             at = t->entries[at].parent;
@@ -278,15 +278,15 @@ static void choose_reshard(wf_par_units *all)
         all->unit[u].reshard = policy->reshard == WF_PAR_RESHARD_DEFAULT
                                    ? u > 0 && !policy->strategy->keep_gathered
                                    : policy->reshard == WF_PAR_RESHARD_ALWAYS;
-        all->unit[u].stays = !policy->strategy->split_parameters;
+        all->unit[u].keep_unsharded = !policy->strategy->split_parameters;
     }
 }
 
-/* The modules will be entered in the order of the tree, as far as one can know. */
+/* The modules will run in the order of the tree, as far as one can know. */
 static wf_status expect_order(wf_par_units *all)
 {
     for (int64_t u = 0; u < all->count; u++)
-        if (wf_par_sequence_see(all, &all->entered, &all->unit[u]) != WF_OK)
+        if (wf_par_sequence_see(all, &all->forward_order, &all->unit[u]) != WF_OK)
             return wf_context_status(all->par->ctx);
     return WF_OK;
 }
@@ -296,14 +296,14 @@ static void units_free(wf_par_units *all)
     if (!all)
         return;
     for (int64_t u = 0; all->unit && u < all->count; u++)
-        if (all->unit[u].coming)
-            wf_par_move_abandon(all->par, all->unit[u].coming, all->list);
+        if (all->unit[u].handle)
+            wf_par_move_abandon(all->par, all->unit[u].handle, all->list);
     free(all->unit);
     free(all->parameters);
     free(all->list);
     free(all->to);
-    free(all->entered.unit);
-    free(all->left.unit);
+    free(all->forward_order.unit);
+    free(all->backward_order.unit);
     free(all);
 }
 
@@ -316,7 +316,7 @@ static wf_par_units *make(tree *t, wf_nn_module *root, int64_t count,
     wf_nn_visit(root, add_module, NULL, t);
     wf_nn_visit(root, visit_module, find_home, t);
     for (int64_t i = 0; i < count; i++)
-        t->entries[wf_par_holding_of(parameter[i])->home].elements +=
+        t->entries[wf_par_holding_of(parameter[i])->owner].elements +=
             wf_tensor_count(parameter[i]->tensor);
     if (check_rules(t) != WF_OK) {
         free(all);
@@ -391,45 +391,4 @@ wf_par_units *wf_par_units_of(const wf_par *par, const wf_nn_module *model)
 bool wf_par_unit_acts(const wf_par_unit *u)
 {
     return u->split > 0 || (wf_par_takes_units(u->of->par) && u->count > 0);
-}
-
-int64_t wf_par_unit_count(const wf_par *par, const wf_nn_module *model)
-{
-    const wf_par_units *all = wf_par_units_of(par, model);
-
-    return all ? all->count : 0;
-}
-
-static size_t local_bytes(const wf_mesh *mesh, const wf_tensor *t, wf_dtype dtype,
-                          const wf_layout *layout)
-{
-    size_t bytes = wf_dtype_size(dtype);
-    int64_t start, local;
-
-    for (int i = 0; i < t->ndim; i++) {
-        wf_layout_part(mesh, layout, i, &t->dim[i], wf_comm_rank(wf_mesh_world(mesh)), &start,
-                       &local);
-        bytes *= (size_t)local;
-    }
-    return bytes;
-}
-
-wf_par_unit_info wf_par_unit_at(const wf_par *par, const wf_nn_module *model, int64_t i)
-{
-    const wf_par_unit *u = &wf_par_units_of(par, model)->unit[i];
-    wf_par_unit_info info = {.path = u->module->path,
-                             .type = u->module->type->name,
-                             .parameters = u->count,
-                             .gathered = u->split,
-                             .reshard = u->reshard};
-
-    for (int64_t k = 0; k < u->count; k++) {
-        const wf_tensor *t = u->parameter[k]->tensor;
-        const wf_par_holding *h = wf_par_holding_of(u->parameter[k]);
-
-        info.elements += wf_tensor_count(t);
-        info.rest_bytes += local_bytes(par->mesh, t, t->dtype, h->rest);
-        info.use_bytes += local_bytes(par->mesh, t, par->options.param_dtype, h->use);
-    }
-    return info;
 }

@@ -17,11 +17,11 @@ typedef struct wf_par_unit {
     wf_par_policy policy;
     wf_nn_parameter **parameter; /* [count]; the first `split` are gathered, the others whole */
     int64_t count, split;
-    bool reshard;    /* after forward */
-    bool stays;      /* gathered until parameters change */
-    bool here;       /* gathered */
-    wf_move *coming; /* being gathered */
-    int entered;     /* runs of its module that have begun and not ended */
+    bool reshard;        /* after forward */
+    bool keep_unsharded; /* its parameters stay gathered until they change */
+    bool unsharded;      /* its parameters are gathered */
+    wf_move *handle;     /* the gather in flight, or NULL */
+    int active;          /* runs of its module that have begun and not ended */
 } wf_par_unit;
 
 /* Units in an order that was seen, from which the next ones are known in advance. */
@@ -31,7 +31,7 @@ typedef struct wf_par_sequence {
 } wf_par_sequence;
 
 typedef struct wf_par_units {
-    struct wf_par_units *next; /* of the rank's models */
+    struct wf_par_units *next; /* links the units of the rank's models */
     wf_par *par;
     wf_nn_module *root;
     int64_t count;
@@ -39,11 +39,13 @@ typedef struct wf_par_units {
     wf_nn_parameter **parameters;
     wf_tensor **list; /* room for the parameters of any unit, for moves */
     const wf_layout **to;
-    wf_par_sequence entered, left; /* in forward; backward takes the second one backwards */
-    int depth;                     /* of runs that have begun */
-    bool recording;                /* the pass that runs is on a tape */
-    bool walking;                  /* backward goes over it: modules that run do so again */
-    wf_par_gradients *gradients;   /* takes those of a unit when they are complete, or NULL */
+    wf_par_sequence forward_order; /* units as their modules begin in forward */
+    wf_par_sequence
+        backward_order;          /* units as they end in forward; backward takes it backwards */
+    int depth;                   /* so many runs have begun */
+    bool recording;              /* the pass that runs is on a tape */
+    bool in_backward;            /* modules that run now are recomputed */
+    wf_par_gradients *gradients; /* takes those of a unit when they are complete, or NULL */
 } wf_par_units;
 
 /* The units of a model that wf_par_plan has seen; NULL for another one. */

@@ -1,17 +1,17 @@
 /*
  * parallel/shard/unshard.c - gathering and releasing units.
  *
- * Forward, unit u enters:   begin the gathers of u and of the next `prefetch` units; wait for u
- *          u leaves:        release it, unless it is kept for backward
+ * Forward, unit u begins:   begin the gathers of u and of the next `prefetch` units; wait for u
+ *          u ends:          release it, unless it is kept for backward
  * Backward reaches u's end: the same for u and the units before it
  *          and its begin:   its gradients are complete and taken; release it
  *
- * Which units are next is known from the pass before. One that was gathered ahead and does not come
+ * Which units are next is known from the pass before. One that was prefetched and does not come
  * is given back as soon as that shows: another comes in its place, or the pass ends.
  *
  * So at most `prefetch` + 1 units are gathered or under way, beside those that contain the one
  * that runs. A unit's parameters travel in one collective. What modules compute with is one tensor
- * per parameter that stays, with all that aliases it, while its memory comes and goes: what a tape
+ * per parameter, which is kept with all that aliases it while its memory comes and goes: what a tape
  * has saved of it finds its data again in backward.
  */
 #include "parallel/shard/unshard_internal.h"
@@ -41,7 +41,7 @@ wf_status wf_par_sequence_see(wf_par_units *all, wf_par_sequence *s, wf_par_unit
     return WF_OK;
 }
 
-/* What is gathered: the parameter at rest, or a copy of the master as it is stored. */
+/* What is gathered: the parameter's shard, or the low-precision copy of its master. */
 static wf_tensor *source(wf_par *par, wf_nn_parameter *p)
 {
     wf_par_holding *h = wf_par_holding_of(p);
@@ -49,86 +49,86 @@ static wf_tensor *source(wf_par *par, wf_nn_parameter *p)
 
     if (p->tensor->dtype == par->options.param_dtype)
         return p->tensor;
-    if (h->stored)
-        return h->stored;
+    if (h->low_precision)
+        return h->low_precision;
     kind = wf_context_memory_kind(par->ctx, WF_MEMORY_PARAMETER);
     wf_scope_open(par->ctx);
-    h->stored = wf_tensor_retain(wf_cast(p->tensor, par->options.param_dtype));
+    h->low_precision = wf_tensor_retain(wf_cast(p->tensor, par->options.param_dtype));
     wf_scope_close(par->ctx);
     wf_context_memory_kind(par->ctx, kind);
-    return h->stored;
+    return h->low_precision;
 }
 
-static void forget_stored(wf_nn_parameter *p)
+static void forget_low_precision(wf_nn_parameter *p)
 {
     wf_par_holding *h = wf_par_holding_of(p);
 
-    wf_tensor_release(h->stored);
-    h->stored = NULL;
+    wf_tensor_release(h->low_precision);
+    h->low_precision = NULL;
 }
 
 static wf_memory_kind kind_of(const wf_par_unit *u)
 {
-    return u->stays ? WF_MEMORY_PARAMETER : WF_MEMORY_GATHERED;
+    return u->keep_unsharded ? WF_MEMORY_PARAMETER : WF_MEMORY_GATHERED;
 }
 
 static wf_status begin(wf_par_unit *u)
 {
     wf_par_units *all = u->of;
 
-    if (u->here || u->coming || !u->split)
+    if (u->unsharded || u->handle || !u->split)
         return WF_OK;
     for (int64_t i = 0; i < u->split; i++) {
         all->list[i] = source(all->par, u->parameter[i]);
         if (!all->list[i])
             return wf_context_status(all->par->ctx);
-        all->to[i] = wf_par_holding_of(u->parameter[i])->use;
+        all->to[i] = wf_par_holding_of(u->parameter[i])->compute_layout;
     }
-    u->coming = wf_par_move_begin(all->par, kind_of(u), u->split, all->list, all->to);
+    u->handle = wf_par_move_begin(all->par, kind_of(u), u->split, all->list, all->to);
     return wf_context_status(all->par->ctx);
 }
 
-/* Wait until it is here. */
+/* Waits until it is gathered. */
 static wf_status finish(wf_par_unit *u)
 {
     wf_par_units *all = u->of;
     wf_context *ctx = all->par->ctx;
     wf_status status;
 
-    if (!u->coming)
+    if (!u->handle)
         return wf_context_status(ctx);
     wf_scope_open(ctx);
-    status = wf_par_move_end(all->par, kind_of(u), u->coming, all->list);
-    u->coming = NULL;
+    status = wf_par_move_end(all->par, kind_of(u), u->handle, all->list);
+    u->handle = NULL;
     for (int64_t i = 0; i < u->split && status == WF_OK; i++) {
         wf_par_holding *h = wf_par_holding_of(u->parameter[i]);
 
         status = wf_tensor_take(h->gathered, all->list[i]);
-        if (all->list[i] == h->stored || !u->reshard ||
-            u->stays) /* it is in what was gathered */
-            forget_stored(u->parameter[i]);
+        if (all->list[i] == h->low_precision || !u->reshard ||
+            u->keep_unsharded) /* it is in what was gathered */
+            forget_low_precision(u->parameter[i]);
     }
     wf_scope_close(ctx);
-    u->here = status == WF_OK;
+    u->unsharded = status == WF_OK;
     return status;
 }
 
 static void release(wf_par_unit *u)
 {
-    if (u->stays)
+    if (u->keep_unsharded)
         return;
-    for (int64_t i = 0; u->here && i < u->split; i++)
+    for (int64_t i = 0; u->unsharded && i < u->split; i++)
         wf_tensor_drop(wf_par_holding_of(u->parameter[i])->gathered);
-    u->here = false;
+    u->unsharded = false;
 }
 
-/* Give back what was gathered ahead, but for u. */
+/* Gives back what was prefetched, but for u. */
 static wf_status give_back(wf_par_units *all, const wf_par_unit *u)
 {
     wf_status status = wf_context_status(all->par->ctx);
 
     for (int64_t i = 0; i < all->count && status == WF_OK; i++) {
-        if (&all->unit[i] == u || !all->unit[i].coming)
+        if (&all->unit[i] == u || !all->unit[i].handle)
             continue;
         status = finish(&all->unit[i]);
         release(&all->unit[i]);
@@ -136,7 +136,7 @@ static wf_status give_back(wf_par_units *all, const wf_par_unit *u)
     return status;
 }
 
-/* Gather u, and begin to gather those that follow s->unit[at], forwards or backwards. */
+/* Gathers u, and prefetches those that follow s->unit[at], forwards or backwards. */
 static wf_status gather(wf_par_unit *u, const wf_par_sequence *s, int64_t at, int way)
 {
     int wanted = u->policy.prefetch;
@@ -145,7 +145,7 @@ static wf_status gather(wf_par_unit *u, const wf_par_sequence *s, int64_t at, in
     while (status == WF_OK && wanted > 0 && (at += way) >= 0 && at < s->count) {
         wf_par_unit *next = s->unit[at];
 
-        if (next == u || next->here || !next->split)
+        if (next == u || next->unsharded || !next->split)
             continue;
         status = begin(next);
         wanted--;
@@ -162,10 +162,10 @@ static wf_status post_backward(void *arg)
 
     if (all->gradients && status == WF_OK)
         status = wf_par_gradients_take(all->gradients, u->count, u->parameter);
-    if (u->entered == 0)
+    if (u->active == 0)
         release(u);
     if (u == all->unit)
-        all->walking = false;
+        all->in_backward = false;
     return status;
 }
 
@@ -173,30 +173,31 @@ static wf_status post_backward(void *arg)
 static wf_status pre_backward(void *arg)
 {
     wf_par_unit *u = arg;
-    wf_par_sequence *s = &u->of->left;
+    wf_par_sequence *s = &u->of->backward_order;
 
     if (u == u->of->unit)
-        u->of->walking = true;
+        u->of->in_backward = true;
     while (s->at > 0 && s->unit[--s->at] != u)
         ;
     return gather(u, s, s->at, -1);
 }
 
-/* What runs again in backward is no part of the order in which units come in a pass. */
+/* What is recomputed in backward is no part of the order in which units come in a pass. */
 static wf_status enter(wf_par_unit *u)
 {
     wf_par_units *all = u->of;
     wf_status status = WF_OK;
 
-    if (all->walking) {
+    if (all->in_backward) {
         status = begin(u);
         return status == WF_OK ? finish(u) : status;
     }
-    if (!wf_par_sequence_expects(&all->entered, u))
+    if (!wf_par_sequence_expects(&all->forward_order, u))
         status = give_back(all, u);
     if (status == WF_OK)
-        status = wf_par_sequence_see(all, &all->entered, u);
-    return status == WF_OK ? gather(u, &all->entered, all->entered.at - 1, 1) : status;
+        status = wf_par_sequence_see(all, &all->forward_order, u);
+    return status == WF_OK ? gather(u, &all->forward_order, all->forward_order.at - 1, 1)
+                           : status;
 }
 
 void wf_par_unit_enter(wf_par_unit *u)
@@ -204,11 +205,11 @@ void wf_par_unit_enter(wf_par_unit *u)
     wf_par_units *all = u->of;
     wf_context *ctx = all->par->ctx;
 
-    if (all->depth++ == 0 && !all->walking) {
-        all->entered.at = all->left.at = 0;
+    if (all->depth++ == 0 && !all->in_backward) {
+        all->forward_order.at = all->backward_order.at = 0;
         all->recording = wf_context_recording(ctx);
     }
-    u->entered++;
+    u->active++;
     if (wf_context_status(ctx) == WF_OK && enter(u) == WF_OK)
         wf_tape_hook(ctx, post_backward, u);
 }
@@ -219,14 +220,14 @@ void wf_par_unit_leave(wf_par_unit *u)
     wf_context *ctx = all->par->ctx;
 
     if (wf_context_status(ctx) == WF_OK &&
-        (all->walking || wf_par_sequence_see(all, &all->left, u) == WF_OK))
+        (all->in_backward || wf_par_sequence_see(all, &all->backward_order, u) == WF_OK))
         wf_tape_hook(ctx, pre_backward, u);
     all->depth--;
-    if (--u->entered == 0 && !all->walking && (u->reshard || !all->recording))
-        release(u); /* backward goes on with what has just run again */
-    if (all->depth > 0 || all->walking)
+    if (--u->active == 0 && !all->in_backward && (u->reshard || !all->recording))
+        release(u); /* backward goes on with what has just been recomputed */
+    if (all->depth > 0 || all->in_backward)
         return;
-    all->entered.count = all->entered.at;
+    all->forward_order.count = all->forward_order.at;
     give_back(all, NULL);
     if (!all->recording)
         wf_par_units_rest(all);
@@ -240,7 +241,7 @@ void wf_par_units_rest(wf_par_units *all)
         release(&all->unit[u]);
     }
     if (all)
-        all->walking = false;
+        all->in_backward = false;
 }
 
 void wf_par_units_change(wf_par_units *all)
@@ -250,11 +251,11 @@ void wf_par_units_change(wf_par_units *all)
         wf_par_unit *unit = &all->unit[u];
 
         for (int64_t i = 0; i < unit->split; i++) {
-            forget_stored(unit->parameter[i]);
-            if (unit->here)
+            forget_low_precision(unit->parameter[i]);
+            if (unit->unsharded)
                 wf_tensor_drop(wf_par_holding_of(unit->parameter[i])->gathered);
         }
-        unit->here = false;
+        unit->unsharded = false;
     }
 }
 

@@ -1,6 +1,6 @@
 /*
  * parallel/shard/unshard_internal.h - units over time: gathered before their module runs, released behind it, and
- * gathered again for backward; with `prefetch` units under way ahead of the one that runs.
+ * gathered again in backward; the next `prefetch` units are prefetched, their gathers under way.
  * Not installed.
  */
 #ifndef WF_PARALLEL_SHARD_UNSHARD_INTERNAL_H
@@ -8,15 +8,15 @@
 
 #include "parallel/shard/units_internal.h"
 
-/* A unit's module begins; it ends. Collective over shard. */
+/* A unit's module begins; it ends. Both are collective over the sharded axis. */
 void wf_par_unit_enter(wf_par_unit *unit);
 void wf_par_unit_leave(wf_par_unit *unit);
 
-/* Bring all to rest, also what was gathered in advance and never used. After an error what is in
+/* Bring all to rest, also what was prefetched and never used. After an error what is in
    flight stays so, since its peers may never come: it ends at the next use, or with the plan. */
 void wf_par_units_rest(wf_par_units *all);
 
-/* The same before parameters change, or after: also what stays, and copies of masters. */
+/* The same before parameters change, or after: also what is kept unsharded, and low-precision copies. */
 void wf_par_units_change(wf_par_units *all);
 
 /* Whether the unit is the one that was expected next. */

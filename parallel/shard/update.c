@@ -25,7 +25,7 @@ typedef struct bucket {
     wf_nn_optimizer *optimizer;
     wf_nn_parameter *const *parameter;
     wf_tensor *const *grad;
-    int64_t n, *index; /* which of the parameters */
+    int64_t n, *index; /* the numbers of the parameters */
     wf_tensor **list;  /* [2 n]: their parts, then those of their gradients */
     const wf_layout **to;
     size_t bytes;
@@ -77,7 +77,7 @@ static wf_status gather_parts(bucket *b)
     wf_status status;
 
     for (int64_t k = 0; k < b->n; k++)
-        b->to[k] = wf_par_holding_of(b->parameter[b->index[k]])->rest;
+        b->to[k] = wf_par_holding_of(b->parameter[b->index[k]])->shard_layout;
     status = wf_par_move_run(b->par, WF_MEMORY_PARAMETER, b->n, b->list, b->to, b->list);
     for (int64_t k = 0; k < b->n && status == WF_OK; k++) {
         wf_tensor *t = b->parameter[b->index[k]]->tensor;
@@ -114,7 +114,7 @@ wf_status wf_par_update_parameters(wf_par *par, wf_nn_optimizer *optimizer, int6
 
             if (wf_nn_optimizer_is_matrix(optimizer, i))
                 continue; /* below */
-            if (h->optimizer == h->rest && h->optimizer == h->gradient) {
+            if (h->optimizer == h->shard_layout && h->optimizer == h->gradient) {
                 wf_nn_optimizer_update(optimizer, i, t, grad[i]);
             } else if (grad[i]) {
                 b.index[b.n++] = i;

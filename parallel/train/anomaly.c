@@ -14,7 +14,7 @@
 /* Looks at the results of ops from begin to end. */
 typedef struct anomaly {
     wf_par *par;
-    int64_t micro; /* which micro-step runs */
+    int64_t micro; /* the micro-step that runs */
     int64_t calls; /* so far */
     struct sight {
         bool seen;

@@ -109,7 +109,7 @@ void wf_par_trainer_close(wf_par_trainer *t)
     if (!t)
         return;
     if (t->step.grad)
-        wf_par_step_drop(t); /* of a loop that left off in the middle of a step */
+        wf_par_step_drop(t); /* a loop may have left off in the middle of a step */
     for (int64_t i = 0; i < t->held; i++)
         wf_tensor_release(t->parameter[i]->tensor);
     wf_par_graph_step_close(t);

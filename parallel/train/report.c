@@ -53,8 +53,8 @@ static void count_units(const wf_par *par, const wf_nn_module *model, wf_par_rep
         const wf_par_unit_info u = wf_par_unit_at(par, model, i);
         wf_par_unit_group one = {.count = 1,
                                  .parameters = u.elements,
-                                 .rest = u.rest_bytes,
-                                 .at_use = u.use_bytes,
+                                 .rest = u.shard_bytes,
+                                 .at_use = u.compute_bytes,
                                  .gathered = u.gathered > 0};
         int g = 0;
 

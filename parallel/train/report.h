@@ -25,7 +25,7 @@ typedef struct wf_par_traffic {
 
 /* Units that are alike, as the blocks of a transformer are. */
 typedef struct wf_par_unit_group {
-    char type[32];       /* of their modules; "root" for a model's root */
+    char type[32];       /* the type of their modules; "root" for a model's root */
     int64_t count;       /* how many there are */
     int64_t parameters;  /* elements of one, before it is split in any way */
     size_t rest, at_use; /* bytes of one on this rank: at rest, and while it computes */
@@ -41,7 +41,7 @@ typedef struct wf_par_report {
     wf_memory_report memory; /* since the context was opened */
     double flops;
     int64_t units;
-    int n_groups; /* of units, in the order of the first of each; beyond the last, left out */
+    int n_groups; /* groups of units, in the order of the first of each; beyond the last, left out */
     wf_par_unit_group group[WF_PAR_UNIT_GROUPS];
     int n_traffic; /* the axes, outermost first, and the world */
     wf_par_traffic traffic[WF_MAX_AXES + 1];

@@ -42,7 +42,7 @@ typedef struct wf_par_train_options {
     int64_t
         micro_batch; /* sequences per data-parallel rank and micro-step; 0: one micro-step */
     wf_par_field field[WF_PAR_FIELDS]; /* the tensors of a batch */
-    float clip;                        /* of the gradients' global norm; 0: never */
+    float clip;                        /* bounds the gradients' global norm; 0: never */
     wf_nn_optimizer_options optimizer;
     wf_nn_schedule schedule;
     wf_par_loss_function
@@ -57,17 +57,6 @@ typedef struct wf_par_step {
 } wf_par_step;
 
 typedef struct wf_par_trainer wf_par_trainer;
-
-/** wf_par_gpt_loss - the wf_par_loss_function of wf_nn_gpt, for batches of WF_PAR_GPT_FIELDS. */
-WF_API wf_tensor *wf_par_gpt_loss(wf_nn_module *model, const wf_par_batch *batch);
-
-/* The fields that it reads, for wf_par_train_options.field: sequences of so many tokens, and the
-   token that follows each. */
-/* clang-format off */
-#define WF_PAR_GPT_FIELDS(length)                        \
-    {{"tokens", WF_I32, {{(length), 1, WF_CHUNKS_8}}}, \
-     {"targets", WF_I32, {{(length), 1, WF_CHUNKS_8}}}}
-/* clang-format on */
 
 /**
  * wf_par_trainer_open - what trains a materialised model

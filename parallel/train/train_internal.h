@@ -20,7 +20,7 @@ typedef struct wf_par_losses {
     wf_tensor **sum;   /* [micros] of each, retained; partial over the data-parallel axes */
     wf_tensor **moved; /* [micros] the same, on their way */
     const wf_layout **to;
-    float weight; /* of each summand in the mean: that of the first micro-step's loss */
+    float weight; /* each summand's in the mean: that of the first micro-step's loss */
 } wf_par_losses;
 
 typedef struct wf_par_step_state {
@@ -30,7 +30,7 @@ typedef struct wf_par_step_state {
     bool running;       /* one has begun, and its backward pass not ended */
     wf_par_batch batch; /* its own */
     wf_tape *tape;
-    wf_dtype storage; /* of the context, outside of it */
+    wf_dtype storage; /* the context's, outside of it */
     wf_tensor **grad; /* [count] retained, where reduced; NULL: the parameter has none */
     wf_tensor *total; /* the sum of the losses over micro-steps and ranks, retained */
     float grad_scale; /* by which the update multiplies gradients: clipping */
@@ -41,7 +41,7 @@ struct wf_par_trainer {
     wf_par *par;
     wf_nn_module *model;
     wf_par_train_options options;
-    int fields; /* of a batch */
+    int fields; /* a batch has so many */
     int64_t count, per_rank, micros;
     wf_nn_parameter **parameter;
     int64_t held; /* parameters whose tensors are retained, so that they stay real */

@@ -125,13 +125,13 @@ if [ "$sanitized" != --sanitized ]; then
         grep -q "this run does not fit: .* RLIMIT_DATA .ulimit -d. .* leaves" err || cat err)"
 fi
 
-# Sizes of Llama 3.1 405B on 16,384 ranks; twice the time and memory that are promised.
+# Sizes of Llama 3.1 405B on 16,384 ranks: seconds, on any machine, and twice the memory that is promised.
 if [ "$sanitized" != --sanitized ]; then
     python "a plan of 405 billion parameters" '
 import json, resource, subprocess, sys
 subprocess.run(sys.argv[1:] + ["--json", "big.json"], stdout=subprocess.DEVNULL, check=True)
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
-if used.ru_utime + used.ru_stime > 1 or used.ru_maxrss > 400000: print(used)
+if used.ru_utime + used.ru_stime > 3 or used.ru_maxrss > 400000: print(used)
 big = json.load(open("big.json"))
 if big["model"]["parameters"] != 405853388800: print(big["model"])' \
         "$gpt_train" --plan --arch llama --n-layer 126 --n-embd 16384 --n-head 128 --n-kv-head 8 \

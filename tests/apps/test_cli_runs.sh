@@ -1,9 +1,9 @@
 #!/bin/bash
-# test_cli_runs.sh GPT_TRAIN [--sanitized] - what becomes of a run: checkpoints, signals, flight recorders,
+# test_cli_runs.sh GPT_TRAIN - what becomes of a run: checkpoints, signals, flight recorders,
 # weights of Hugging Face, and the programs that read what a run has left.
 set -uo pipefail
 
-gpt_train=$1 sanitized=${2:-}
+gpt_train=$1
 # shellcheck source=tests/apps/cli_cases.sh
 . "$(dirname "$0")/cli_cases.sh"
 

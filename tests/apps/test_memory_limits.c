@@ -79,7 +79,7 @@ static void second_version(void)
     put("/groups/unified/a/memory.swap.max", "0\n");
     CU_ASSERT_EQUAL(room("memory.max of control group /a/b"), -1);
     CU_ASSERT_EQUAL(room("memory.max of control group /a"), 7);
-    CU_ASSERT_EQUAL(room("this machine's available memory"), 33); /* with swap */
+    CU_ASSERT_EQUAL(room("this machine's available memory"), 33); /* swap included */
     put("/groups/unified/a/b/memory.max", "1073741824\n"); /* no word of what is in use; swap */
     CU_ASSERT_EQUAL(room("memory.max of control group /a/b"), 2);
     put("/groups/unified/a/memory.current", "11811160064\n"); /* more than it may */

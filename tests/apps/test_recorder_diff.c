@@ -55,7 +55,7 @@ static wf_status go_apart(wf_rank *rank, void *arg)
     if (status == WF_OK && how == TOGETHER)
         status = wf_error_set(&rank->error, WF_ENONFINITE, "all of one mind");
     else if (status == WF_OK && odd && how == ABSENT)
-        status = wf_error_set(&rank->error, WF_ENONFINITE, "went home");
+        status = wf_error_set(&rank->error, WF_ENONFINITE, "gave up");
     else if (status == WF_OK && odd && how == OTHER_OP)
         status = wf_broadcast(group, 4, 0, x, 4, &rank->error);
     else if (status == WF_OK)
@@ -87,7 +87,7 @@ static void absent(void)
 {
     run_apart(ABSENT);
     CU_ASSERT_EQUAL(diff_files("rank-*.rec"), 1);
-    prints("went home");
+    prints("gave up");
     prints("first disagreement: rank 3, group pair of 2 ranks from rank 2 on, collective 3: it "
            "did "
            "not begin what others did");

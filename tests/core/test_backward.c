@@ -185,8 +185,8 @@ static wf_status square_run(const wf_call *call, void *workspace)
 
 static void square_backward(wf_gradient *g)
 {
-    g->din[0] =
-        wf_mul(wf_scale(g->out[0], 2), g->dout[0]); /* of ones, where roots are squares */
+    g->din[0] = wf_mul(wf_scale(g->out[0], 2),
+                       g->dout[0]); /* the roots are squares, their gradients ones */
 }
 
 static const wf_op square_op = {.name = "square",
@@ -206,7 +206,7 @@ static void changes_that_do_not_matter(void)
     y = wf_mul(a, c);
     wf_init_scale(a, 3); /* da = c dy */
     sum = wf_batch_sum(y);
-    wf_init_scale(y, 5); /* of which only the shape is needed */
+    wf_init_scale(y, 5); /* only its shape is needed */
     wf_init_scale(sum, 5);
     CU_ASSERT_EQUAL(wf_backward(sum, seed, false), WF_OK);
     CU_ASSERT_TRUE(equals(a->grad, 4, ones));

@@ -206,7 +206,7 @@ static void results_are_rounded(void)
     for (int i = 0; i < ROWS * N; i++)
         odd += ((uint16_t *)y->data)[i] != wf_bf16_of(((float *)right->data)[i]);
     CU_ASSERT_EQUAL(odd, 0);
-    wide = wf_bias_grad(y); /* of a vector of a layer */
+    wide = wf_bias_grad(y); /* the gradient of a layer's vector */
     CU_ASSERT_FATAL(wide && wide->dtype == WF_F32);
     CU_ASSERT_EQUAL(wf_context_storage(ctx, WF_F32), WF_BF16);
     right = wf_bias_grad(wf_cast(y, WF_F32));

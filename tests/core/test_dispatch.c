@@ -2,7 +2,7 @@
 #include "tests/core/core_harness.h"
 
 /* An op as an application adds one: y = x^3, dx = 3 x^2 dy. */
-static int runs; /* of its kernels */
+static int runs; /* counts runs of its kernels */
 
 static wf_status cube_reference(const wf_call *call, void *workspace)
 {

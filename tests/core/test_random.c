@@ -137,7 +137,8 @@ static void truncated_is_the_inverse(void)
             density = sqrt(2 / 3.141592653589793) * exp(-z * z / 2);
             off = fmax(off, fabs(erfc(z / sqrt(2)) - right) / density / (1 + fabs(z)));
             CU_ASSERT_TRUE(x >= range[k][2] && x <= range[k][3]);
-            moment += (right - (a + b) / 2) / (a - b) / 20000; /* of a uniform number */
+            moment +=
+                (right - (a + b) / 2) / (a - b) / 20000; /* the moment of a uniform number */
         }
         CU_ASSERT_TRUE(off < 3e-6);
         CU_ASSERT_DOUBLE_EQUAL(moment, 0.0, 5 * sqrt(1.0 / 12 / 20000));

@@ -4,7 +4,7 @@
 
 static const double ones[4] = {1, 1, 1, 1};
 
-enum { BYTES = 64 }; /* of a tensor of 4 */
+enum { BYTES = 64 }; /* a tensor of 4 has so many */
 
 static wf_tensor *one(wf_context *ctx)
 {

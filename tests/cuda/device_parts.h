@@ -25,7 +25,7 @@ typedef struct split {
 typedef struct numbers {
     wf_tensor t;
     void *host;
-    void *block; /* of the device, while a kernel runs */
+    void *block; /* the device's, while a kernel runs */
 } numbers;
 
 /* A context on the emulated GPU, one at a time. */

@@ -1,5 +1,5 @@
 /*
- * tests/cuda/test_cuda_graph.c - work that is recorded and run again: the same bits as op by op, with
+ * tests/cuda/test_cuda_graph.c - graph capture: work that is captured and replayed: the same bits as op by op, with
  * the numbers of the step that runs; memory is counted; what cannot be recorded is an error.
  */
 #include "core/graph.h"
@@ -114,7 +114,7 @@ static void updates(void)
     const wf_update own = {.lr = 0.5f, .grad_scale = 2};
     wf_graph *graph;
 
-    step.lr = 77; /* of a step that is past */
+    step.lr = 77; /* this belongs to a step that is past */
     CU_ASSERT_EQUAL_FATAL(wf_graph_begin(ctx), WF_OK);
     wf_adamw(p[0], grad, m, v, &step);
     wf_sgd(p[1], grad, m, &own);

@@ -189,7 +189,7 @@ static void several_gpus(void)
 static struct {
     const wf_device_memory *real;
     wf_device_memory counting;
-    size_t bytes, most; /* of all steps, and of one */
+    size_t bytes, most; /* all steps together, and one step at most */
 } reading;
 
 static wf_status count_read(wf_device *device, void *host, const void *from, size_t bytes,

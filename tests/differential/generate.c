@@ -249,7 +249,7 @@ static void draw_update(maker *m)
 
     p->update = -1;
     p->adam = draw_one_in(&m->d, 2);
-    p->poke = draw_one_in(&m->d, 6);
+    p->overwrite = draw_one_in(&m->d, 6);
     for (int k = 0; k < p->n_steps && draw_below(&m->d, 4); k++) {
         const value *v = &p->value[p->step[k].out[0]];
 

@@ -142,7 +142,7 @@ int make_leaf(maker *m, wf_dtype dtype, int ndim, const wf_dim *dims, int below,
     program *p = m->p;
     bool wanted = dtype != WF_I32 && !draw_one_in(&m->d, 5);
     bool partial = dtype == WF_F32 && draw_one_in(&m->d, 6);
-    bool maximum = partial && !wanted && draw_one_in(&m->d, 2); /* which has no gradient */
+    bool maximum = partial && !wanted && draw_one_in(&m->d, 2); /* a maximum has no gradient */
     step s = {.kind = STEP_LEAF, .round = m->round, .n_out = 1, .positive = positive};
     int id = p->n_values;
 

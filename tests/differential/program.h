@@ -37,8 +37,8 @@ typedef struct selection {
     uint64_t seed;
     int64_t first, count;
     uint64_t drop;    /* rounds that are left out, a bit each */
-    int largest;      /* of all sizes of dims; 0: no limit */
-    int largest_axis; /* of all axes; 0: no limit */
+    int largest;      /* bounds all sizes of dims; 0: no limit */
+    int largest_axis; /* bounds all axes; 0: no limit */
 } selection;
 
 typedef enum step_kind {
@@ -54,8 +54,8 @@ typedef enum way {
     WAY_REDISTRIBUTE,
     WAY_MANY,
     WAY_KEEP_ORIGIN,
-    WAY_BORDER, /* of a move: on one axis alone */
-    WAY_LOCAL,  /* of a move: to each rank's own part and back */
+    WAY_BORDER, /* a move on one axis alone */
+    WAY_LOCAL,  /* a move to each rank's own part and back */
     WAYS
 } way;
 
@@ -70,8 +70,8 @@ typedef struct step {
     placing to;
     bool tied; /* members of a group, or heads and their groups, are split alike */
     way way;
-    int axis;       /* of WAY_BORDER */
-    uint64_t key;   /* of a leaf's numbers */
+    int axis;       /* WAY_BORDER's */
+    uint64_t key;   /* the key of a leaf's numbers */
     bool positive;  /* they are */
     bool recompute; /* an op under activation checkpointing: its input alone is kept */
 } step;
@@ -86,8 +86,8 @@ typedef struct value {
     void *whole;
     int source; /* the value that is the same tensor on one rank: its uses are counted there */
     int uses;
-    int below;    /* of integers: all are less */
-    double terms; /* of a number on the way to the root: what was added up, without signs */
+    int below;    /* integers are all less */
+    double terms; /* what was added up in a number on the way to the root, without signs */
     bool wanted;  /* a leaf whose gradient is compared */
     /* the gradient of a leaf, and the parameter after an update; NULL where there is none */
     wf_tensor *grad;
@@ -110,13 +110,13 @@ typedef struct program {
     char backward_text[WF_ERROR_TEXT];
     int update;     /* the leaf that an optimizer changes, or -1 */
     bool adam;      /* by AdamW, else by SGD */
-    bool poke;      /* each gradient is written over when it has been compared */
+    bool overwrite; /* each gradient is written over when it has been compared */
     bool many_uses; /* sums of three and more gradients have an order that layouts may change */
 } program;
 
 /* What a child tells its parent, in shared memory. */
 typedef struct board {
-    _Atomic int64_t number; /* of the case that runs */
+    _Atomic int64_t number; /* the case that runs */
     _Atomic int beat;       /* grows with every step */
     _Atomic int on_mesh, failed;
     _Atomic int64_t applied, refused, bits, close, backwards, backwards_refused;
@@ -132,7 +132,7 @@ typedef struct pattern {
     int n_in, n_out;
     int ndim[WF_MAX_INPUTS];
     int8_t letter[WF_MAX_INPUTS][WF_MAX_DIMS];
-    uint32_t letters, whole; /* of operands; marked "!" */
+    uint32_t letters, whole; /* the letters of operands; those marked "!" */
     uint32_t contracted;
 } pattern;
 

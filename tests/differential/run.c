@@ -73,7 +73,7 @@ static void write_over(run *r, int id)
 {
     wf_tensor *grad = r->value[id]->grad;
 
-    if (r->p->poke && grad->dtype == WF_F32 && !wf_layout_is_partial(grad->layout, -1))
+    if (r->p->overwrite && grad->dtype == WF_F32 && !wf_layout_is_partial(grad->layout, -1))
         wf_init_fill(grad, 1234.5f);
 }
 

@@ -26,7 +26,8 @@
 #include "mesh/health/recorder_internal.h"
 #include "mesh/health/failure_detector_internal.h"
 #include "parallel/shard/update_internal.h"
-#include "tests/hosts/failing_calls.h"
+#include "parallel/models/gpt/gpt.h"
+#include "tests/hosts/rendezvous_faults.h"
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -136,7 +137,7 @@ static void act(void)
         kill(getpid(), SIGSTOP);
     if (is_action("quit"))
         _exit(0);
-    if (is_action("stall"))
+    if (is_action("stall") || is_action("slow_stall"))
         stall();
     if (is_action("leave") && me)
         longjmp(way_out, 1);
@@ -206,6 +207,14 @@ REAL(wf_status, wf_watch_open, const wf_watch_options *options, wf_world_watch *
     status = __real_wf_watch_open(options, watch, error);
     fail_calls_no_more();
     return status;
+}
+
+/* Recordings of the process of the rank that stalls take a second to write, before it can report. */
+REAL(void, wf_recorder_write_all, void)
+{
+    if (is_action("slow_stall") && fault.rank == wf_launcher_detected().process)
+        nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    __real_wf_recorder_write_all();
 }
 
 REAL(void, app_text_data_close, app_text_data *data)

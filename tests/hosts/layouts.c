@@ -29,7 +29,7 @@ enum { ROWS = sizeof rows / sizeof *rows };
 /* What one run of a row leaves, in the process of rank 0. */
 typedef struct run {
     training t;
-    char host[8][HOST_NAME]; /* of each rank */
+    char host[8][HOST_NAME]; /* each rank's */
     char warning[512];
 } run;
 

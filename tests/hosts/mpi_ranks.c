@@ -295,8 +295,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s RANKS CASE...\n", argv[0]);
         return 2;
     }
-    signal(SIGTERM,
-           SIG_IGN); /* of mpirun when a process has died: what became of it is told first */
+    signal(
+        SIGTERM,
+        SIG_IGN); /* mpirun sends it when a process has died: what became of it is told first */
     for (int i = 2; i < argc; i++) {
         wf_launch_end end = {.reported = false};
         wf_launch_options options = {

@@ -53,7 +53,7 @@ typedef struct op_case {
 } op_case;
 
 typedef struct op_entry {
-    const char *name; /* of a view: its row's */
+    const char *name; /* a view's is its row's */
     void (*build)(op_case *c, const op_shape *s);
 } op_entry;
 

@@ -293,8 +293,8 @@ static void parts_are_one_chain(void)
     free(b);
 }
 
-/* Windows cover every element once and in order, whatever the chunks. */
-static void windows_cover(void)
+/* KC blocks cover every element once and in order, whatever the chunks. */
+static void kc_blocks_cover(void)
 {
     static const float one[] = {1.0f}; /* every element, as no stride is set */
     wf_gemm_part parts[200];
@@ -302,7 +302,7 @@ static void windows_cover(void)
 
     for (int round = 0; round < 500; round++) {
         int64_t kc = 1 + below(400), longest = 1 + below(round % 2 ? 30 : 900), part = 0, k = 0;
-        wf_gemm_window w = {.last = false};
+        wf_gemm_kc_block w = {.last = false};
         wf_gemm_cursor c;
 
         g.n_parts = 1 + below(200);
@@ -310,7 +310,7 @@ static void windows_cover(void)
             parts[i] =
                 (wf_gemm_part){.a = one, .b = one, .k = below(longest), .chunk = below(3) != 0};
         for (c = wf_gemm_begin(&g, false); !w.last;) {
-            int64_t in_window = 0;
+            int64_t in_block = 0;
 
             wf_gemm_next(&c, kc, &w);
             CU_ASSERT_TRUE_FATAL(w.n_steps > 0 && w.n_steps <= WF_GEMM_STEPS);
@@ -318,13 +318,13 @@ static void windows_cover(void)
                 CU_ASSERT_PTR_EQUAL(w.step[s].part, &parts[part]);
                 CU_ASSERT_EQUAL(w.step[s].first, k);
                 k += w.step[s].k;
-                in_window += w.step[s].k;
+                in_block += w.step[s].k;
                 if (k == parts[part].k) {
                     part++;
                     k = 0;
                 }
             }
-            CU_ASSERT_EQUAL(in_window, w.k);
+            CU_ASSERT_EQUAL(in_block, w.k);
             CU_ASSERT_TRUE(w.k <= kc);
         }
         CU_ASSERT_EQUAL(part, g.n_parts);
@@ -334,7 +334,7 @@ static void windows_cover(void)
 int main(void)
 {
     static const wf_test tests[] = {
-        {"windows cover the long dimension", windows_cover},
+        {"KC blocks cover the long dimension", kc_blocks_cover},
         {"random products", random_products},
         {"even chunks", even_chunks},
         {"many blocks", many_blocks},

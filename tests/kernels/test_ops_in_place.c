@@ -141,7 +141,7 @@ static void adamw(op_case *c, const op_shape *s)
     *c = (op_case){.n_in = 4, .n_out = 3, .apply = apply_adamw};
     for (int i = 0; i < 4; i++)
         c->in[i] = unwanted(s);
-    c->in[3].low = 0.01; /* of squares */
+    c->in[3].low = 0.01; /* squares are positive */
     c->in[3].high = 1;
 }
 

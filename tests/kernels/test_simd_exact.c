@@ -143,7 +143,7 @@ static void sums_to_all(void)
         for (int64_t i = 0; i < LENGTH; i++)
             from[i] = (char)(i * 7 + c);
         memcpy(expected + 3 * shift, from + shift, (size_t)(length - length % 2) / 2);
-        s->stream(from + shift, to + 3 * shift, (size_t)(length - length % 2) / 2);
+        s->copy_non_temporal(from + shift, to + 3 * shift, (size_t)(length - length % 2) / 2);
         CU_ASSERT_EQUAL(memcmp(to, expected, sizeof to), 0);
     }
 }

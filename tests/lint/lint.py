@@ -10,11 +10,14 @@ lint.py RULE [ROOT] - the rules of the house that a compiler can't check. RULE i
     words      the library never exits, aborts or prints, but in what is a program's main (PROGRAM),
                and nothing is left to be done
     length     a C file stays near 400 lines: past 450 it is warned of, past 500 it fails
+    functions  a function has at most 60 lines between its braces
+    vocabulary the field's words, not our own (the table VOCABULARY), and no comment that begins in
+               mid-sentence
     docs       every WF_API declaration has a doc block above it that names it, or the op it is
                the gradient of (wf_x_dx, wf_x_dw, wf_x_grad)
-    readme     the README shows apps/quickstart.c word for word; each folder of the library has one
-               of its own that names each of its C files, in at most 120 lines, and its decisions are
-               beside it in DECISIONS.md
+    readme     docs/quickstart.md shows apps/quickstart.c word for word, and the README some of its lines;
+               each folder of the library has a README of its own that names each of its C files, in
+               at most 120 lines, and its decisions are beside it in DECISIONS.md
     selftest   proves that each rule finds what it is for, and nothing else
 
 Prints one line per finding and exits with 1 if there is any.
@@ -59,9 +62,42 @@ FORBIDDEN_CALL = re.compile(
 PROGRAM = "parallel/main.c"
 FORBIDDEN_STREAM = re.compile(r"\b(stdout|stderr)\b")
 UNDONE = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b")
+C_SUFFIXES = (".c", ".h", ".def", ".cu")
 GRADIENT = re.compile(r"_(dx|dw|grad)$")
 WARN_LINES, MOST_LINES = 450, 500
+MOST_FUNCTION_LINES = 60
+FUNCTIONS_LATER = ()  # folders that have longer ones still: empty in the end
 MOST_PAGE_LINES = 120
+
+# Words of our own, and the field's word to say instead. A pattern matches whole words, in any case.
+VOCABULARY = {
+    r"slopes?": "gradient, _backward",
+    r"pok(e|es|ed|ing)": "wake",
+    r"tellers?": "reporter",
+    r"keepers?": "fd holder",
+    r"seatings?": "rank map",
+    r"last words": "crash notice",
+    r"moods?": "noise",
+    r"(go|goes|going|went) home": "spilled partial sums",
+    r"at home": "spilled, or the owner",
+    r"(asks?|asked|asking) memory|memory is asked": "prefetch",
+    r"(past|around|beside) the caches?": "non-temporal store",
+    r"(run|runs|ran|running) again (in|inside|for) (backward|gradients?)": "recompute",
+    r"shut(s|ting)? the door": "close",
+    r"(exposed|packed) collectives?": "direct collective, staged collective",
+    r"strips?(?!\()": "micro-panel",
+    r"wf_dim_split": "wf_dim_chunked",
+    r"wf_node_add": "wf_partial_add",
+    r"WF_LEAF_\w+": "WF_CHUNKS_x: a leaf is autograd's",
+    r"(reduction|sum) leaf|leaf of (a|the) sum|leaves of (a|the) sum": "reduction chunk",
+}
+BANNED = [(re.compile(rf"(?<![\w-])(?:{word})(?![\w-])", re.I), instead)
+          for word, instead in VOCABULARY.items()]
+MID_SENTENCE = re.compile(r"/\*+(?:\s|\*(?!/))*\b(of|which|that|and|with|whose|than)\b")
+
+# Folders and pages whose words are not done yet: empty in the end.
+VOCABULARY_LATER = ("mesh/cluster", "mesh/comm", "mesh/health", "mesh/transport",
+                    "mesh/DECISIONS.md", "docs/hosts.md")
 
 
 def c_files(root, folders, suffixes=(".c", ".h", ".def")):
@@ -202,6 +238,41 @@ def length(root):
             print(f"{path}:{count}: warning: {count} lines, 400 is the aim")
 
 
+def functions(root):
+    """Counts lines from a "{" to the "}" in column 0, as clang-format leaves them."""
+    for path in c_files(root, LIBRARY + USERS + ("docs",), C_SUFFIXES):
+        if path.relative_to(root).as_posix().startswith(FUNCTIONS_LATER):
+            continue
+        lines, first = lines_of(path), None
+        for number, line in enumerate(lines, 1):
+            if line == "{" and not lines[number - 2].startswith("namespace"):
+                first = number
+            elif line.startswith("}") and first:
+                count, first = number - first - 1, None
+                if count > MOST_FUNCTION_LINES:
+                    yield path, number, f"{count} lines, {MOST_FUNCTION_LINES} at most: split it"
+
+
+def vocabulary(root):
+    texts = c_files(root, LIBRARY + USERS + ("docs", "scripts"),
+                    C_SUFFIXES + (".py", ".sh", ".txt", ".md"))
+    for path in list(texts) + sorted(root.glob("*.md")):
+        name = path.relative_to(root).as_posix()
+        if name == "tests/lint/lint.py" or name.startswith(
+                VOCABULARY_LATER):
+            continue
+        found = []
+        for number, line in enumerate(lines_of(path), 1):
+            found += [(number, f'"{match.group()}": say {instead}')
+                      for word, instead in BANNED for match in word.finditer(line)]
+        if path.suffix in C_SUFFIXES:
+            text = path.read_text(encoding="utf-8")
+            found += [(text.count("\n", 0, match.start()) + 1,
+                       f'a comment begins with "{match.group(1)}": make it a sentence')
+                      for match in MID_SENTENCE.finditer(text)]
+        yield from ((path, number, text) for number, text in sorted(found))
+
+
 def declared_name(lines, start):
     """The function or object that the declaration beginning at lines[start] declares."""
     text = " ".join(lines[start:start + 8]).split(";")[0]
@@ -235,11 +306,11 @@ def docs(root):
 
 
 def readme(root):
-    program, page = root / "apps/quickstart.c", root / "README.md"
+    program = root / "apps/quickstart.c"
     if program.exists():
-        shown = page.read_text(encoding="utf-8") if page.exists() else ""
-        if f"```c\n{program.read_text(encoding='utf-8')}```\n" not in shown:
-            yield page, 1, f"does not show {program} as it is"
+        text = program.read_text(encoding="utf-8")
+        for name, whole in (("docs/quickstart.md", True), ("README.md", False)):
+            yield from program_shown(root / name, program, text, whole)
     for folder in LIBRARY + USERS:
         for page in sorted((root / folder).rglob("README.md")):
             yield from folder_page(page)
@@ -247,6 +318,14 @@ def readme(root):
         for below in sorted({path.parent for path in c_files(root, (folder,))}):
             if not (below / "README.md").exists():
                 yield below / "README.md", 1, "is missing"
+
+
+def program_shown(page, program, text, whole):
+    """A page shows a program as it is: the whole one, or lines that stand in it one after the other."""
+    shown = page.read_text(encoding="utf-8") if page.exists() else ""
+    blocks = re.findall(r"^```c\n(.*?)^```$", shown, flags=re.M | re.S)
+    if not blocks or any(text != block if whole else block not in text for block in blocks):
+        yield page, 1, f"does not show {program} as it is"
 
 
 def folder_page(page):
@@ -265,7 +344,8 @@ def folder_page(page):
             yield page, 1, f"does not name {path.name}"
 
 
-RULES = {"includes": includes, "circles": circles, "words": words, "length": length, "docs": docs, "readme": readme}
+RULES = {"includes": includes, "circles": circles, "words": words, "length": length,
+         "functions": functions, "vocabulary": vocabulary, "docs": docs, "readme": readme}
 
 # For each rule: a file, or several, and which of their lines it must find (none: all is right).
 DOC = "/**\n * wf_one - one.\n */\n"
@@ -320,9 +400,25 @@ SAMPLES = {
         ("core/a.c", "\n" * 500, []),
         ("core/long.c", "\n" * 501, [501]),
     ],
+    "functions": [
+        ("core/a.c", "int f(void)\n{\n" + "    x();\n" * 60 + "}\n", []),
+        ("core/long.c", "int f(void)\n{\n" + "    x();\n" * 61 + "}\n", [64]),
+        ("core/table.c", "int t[] = {\n" + "    0,\n" * 61 + "};\n", []),
+        ("kernels/a.cu", "namespace\n{\nint f()\n{\n}\n" + "\n" * 61 + "}\n", []),
+        ("kernels/long.cu", "namespace\n{\nint f()\n{\n" + "\n" * 61 + "}\n}\n", [66]),
+    ],
+    "vocabulary": [
+        ("core/a.c", "/* A leaf of autograd: WF_LEAFY; the stripe that /* \"of\" */\nint slope_x;\n", []),
+        ("core/mid.c", "int a; /* the one */\nint b; /* of two */\n/**\n * which one.\n */\n", [2, 3]),
+        ("kernels/slope.c", "/* the slope */\nint slopes;\n", [1, 2]),
+        ("nn/a.md", "fine\nWF_LEAF_EIGHT, a teller\n", [2, 2]),
+        ("docs/a.md", "exposed collectives, with its last\nwords; and of the rest\n", [1]),
+        ("mesh/comm/later.c", "/* of a keeper */\n", []),
+        ("mesh/array/now.c", "/* of a keeper */\n", [1, 1]),
+    ],
     "readme": [
         ("README.md", "no program\n", []),
-        ("apps/quickstart.c", "int main(void);\n", [1]),
+        ("apps/quickstart.c", "int main(void);\n", [1, 1]),
         ("mesh/README.md", "# mesh\n" * 120, []),
         ("nn/README.md", "# nn\n" * 120 + "## Decisions\n", [121, 121]),
     ],

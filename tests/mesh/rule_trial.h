@@ -1,6 +1,6 @@
 /*
- * tests/mesh/rule_trial.h - one row of ops.def on trial, and the lists of what is known of rows: for
- * test_rule.c alone.
+ * tests/mesh/rule_trial.h - one row of ops.def on trial, and what is known of rows: for test_rule.c
+ * alone.
  */
 #ifndef WF_TESTS_MESH_RULE_TRIAL_H
 #define WF_TESTS_MESH_RULE_TRIAL_H
@@ -17,7 +17,7 @@ typedef struct trial {
     wf_mesh *mesh;
     const wf_op *op;
     int n_in, n_out;
-    wf_signature sig; /* of the whole operands */
+    wf_signature sig; /* the whole operands' */
     op_operand operand[WF_MAX_INPUTS];
     wf_tensor *option[WF_MAX_INPUTS][MAX_LAYOUTS];
     int n_options[WF_MAX_INPUTS];
@@ -28,32 +28,28 @@ typedef struct trial {
     uint64_t told; /* what this rank was told, in one number */
 } trial;
 
-/* Splits of a letter that would be right and that no row claims. */
-static const struct {
-    const char *op;
-    char letter;
-    const char *why;
-} unclaimed[] = {
-    {"layernorm_dw", 'd',
-     "the norm's own width was whole, and so is all that its gradients read"},
-    {"rmsnorm_dw", 'd', "alike"},
-    {NULL, 0, NULL},
-};
+/* Splits after which a kernel would look for what another rank has: it is not run. */
+bool reads_beyond(const trial *t, uint32_t split);
 
-/*
- * Sums that 2, 4 or 8 ranks of one axis may tell to be other than those of one rank: of these ops,
- * where one of these operand dims is split. Weights' gradients have a chunk for each sequence, and not
- * for pieces of one; a sum over tokens and heads has its chunks where the heads are.
- */
-static const struct {
-    const char *op;
-    int operand, dim;
-    bool heads; /* only where there are heads behind the tokens */
-} inexact[] = {
-    {"linear_dw", 0, 1, false},   {"linear_dw", 0, 2, true},    {"embedding_dw", 1, 1, false},
-    {"embedding_dw", 1, 2, true}, {"bias_grad", 0, 1, true},    {"bias_gelu_grad", 0, 1, true},
-    {"token_sum", 0, 1, true},    {"layernorm_dw", 0, 1, true}, {"rmsnorm_dw", 0, 1, true},
-    {NULL, 0, 0, false},
-};
+/* The letters that a combination splits along the first axis; false where one letter is split
+   here and whole there, or an operand is partial. */
+bool splits(const trial *t, const wf_call *call, uint32_t *split);
+
+/* Whether the list, or the order of axes, or their sizes, allow what the context tells. */
+bool may_be_inexact(const trial *t, const wf_call *call);
+
+/* Exactly, a function of sums is no sum of the function's results, but where it copies the last
+   operand; without, sums may be added to sums. */
+bool may_be_partial(const trial *t, const wf_call *call);
+
+/* Members of a group that are split apart would be right, but the gradient of what they share would
+   not: its sum is over the letters of all outputs that the first operand lacks. */
+bool splits_members(const trial *t, uint32_t split);
+
+/* Whether a split of one letter is on the list of those that would be right and that no row claims. */
+bool is_unclaimed(const trial *t, uint32_t split);
+
+/* Whether a row that is on a list has needed it, once all combinations are tried. */
+wf_status check_lists(trial *t);
 
 #endif

@@ -6,7 +6,8 @@
 
 enum { N_BUFFERS = 3, ROWS = 6, OUT_ROWS = 4 };
 
-static const int64_t widths[N_BUFFERS] = {1, 7, 2000}; /* of a part's row, times 0, 1 or 2 */
+static const int64_t widths[N_BUFFERS] = {1, 7,
+                                          2000}; /* a part's row is so wide, times 0, 1 or 2 */
 
 /* Elements of a row of member m's part. */
 static int64_t width(int m, int64_t b)

@@ -50,7 +50,7 @@ static void told(tally *t, wf_status status, bool right)
 /* What a member shows to the others. */
 typedef struct parts {
     float in[FLOATS], out[MEMBERS * FLOATS];
-    uint64_t random[MEMBERS]; /* of the work on each member's share, whoever does it */
+    uint64_t random[MEMBERS]; /* for the work on each member's share, whoever does it */
 } parts;
 
 static wf_status gather_share(const wf_exchange *x, int share, int64_t piece, wf_error *error)

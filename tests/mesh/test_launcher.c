@@ -168,87 +168,78 @@ static void detected(void)
     environment("");
 }
 
+/* What the environment and the flags say, and what is then chosen or told. */
+static const struct {
+    const char *settings, *wanted, *transport;
+    int ranks;
+    const char *kind; /* NULL: an error with these words */
+    const char *words[2];
+} choices[] = {
+    {"", NULL, NULL, 8, "threads", {NULL}},
+    {"", "threads", "threads", 8, "threads", {NULL}},
+    {"", "mpi", NULL, 8, NULL, {"--launcher mpi", "mpirun -np N"}},
+    {"", "auto", "mpi", 8, NULL, {"--transport mpi", "the launcher is threads"}},
+    {"PMI_SIZE=2 PMI_RANK=0", NULL, NULL, 8, "mpi", {NULL}},
+    {"PMI_SIZE=2 PMI_RANK=0", "threads", NULL, 8, NULL, {"--launcher threads", "PMI_SIZE=2"}},
+    {"PMI_SIZE=2 PMI_RANK=0", NULL, "threads", 8, NULL, {"--transport threads", "PMI_SIZE=2"}},
+    {"PMI_SIZE=3 PMI_RANK=0", NULL, NULL, 8, NULL, {"8 ranks", "3 processes"}},
+    {"PMI_SIZE=3 PMI_RANK=0",
+     NULL,
+     NULL,
+     8,
+     NULL,
+     {"(PMI_SIZE)", "; start 8, or a divisor of that"}},
+    {"PMI_SIZE=2 PMI_RANK=0", NULL, NULL, 1, NULL, {"1 rank cannot", "; start 1"}},
+    {"PMI_SIZE=1 PMI_RANK=0", NULL, NULL, 8, "threads", {NULL}},
+    {"PMI_SIZE=1 PMI_RANK=0", "mpi", NULL, 8, "mpi", {NULL}},
+    {"PMI_SIZE=1 PMI_RANK=0", NULL, "mpi", 8, "mpi", {NULL}},
+    {"PMI_SIZE=2 PMI_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=0",
+     NULL,
+     NULL,
+     8,
+     NULL,
+     {"OMPI_COMM_WORLD_SIZE=4", "PMI_SIZE=2"}},
+    {"WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_ADDR=a", NULL, NULL, 8, "torchrun", {NULL}},
+    {"WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_ADDR=a", NULL, "nccl", 2, "torchrun", {NULL}},
+    {"WORLD_SIZE=1 RANK=0 LOCAL_RANK=0 MASTER_ADDR=a", NULL, NULL, 8, "threads", {NULL}},
+    {"WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_ADDR=a",
+     "mpi",
+     NULL,
+     8,
+     NULL,
+     {"--launcher mpi", "mpirun -np 2"}},
+    {"WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_ADDR=a",
+     NULL,
+     "mpi",
+     8,
+     NULL,
+     {"--transport mpi", "the launcher is torchrun"}},
+    {"WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_ADDR=a",
+     NULL,
+     "threads",
+     8,
+     NULL,
+     {"--transport threads", "WORLD_SIZE=2"}},
+    {"PMI_SIZE=2 PMI_RANK=0", NULL, "nccl", 8, "mpi", {NULL}},
+    {"", NULL, "nccl", 8, "threads", {NULL}},
+};
+
 static void chosen(void)
 {
-    static const struct {
-        const char *settings, *wanted, *transport;
-        int ranks;
-        const char *kind; /* NULL: an error with these words */
-        const char *words[2];
-    } cases[] = {
-        {"", NULL, NULL, 8, "threads", {NULL}},
-        {"", "threads", "threads", 8, "threads", {NULL}},
-        {"", "mpi", NULL, 8, NULL, {"--launcher mpi", "mpirun -np N"}},
-        {"", "auto", "mpi", 8, NULL, {"--transport mpi", "the launcher is threads"}},
-        {"PMI_SIZE=2 PMI_RANK=0", NULL, NULL, 8, "mpi", {NULL}},
-        {"PMI_SIZE=2 PMI_RANK=0",
-         "threads",
-         NULL,
-         8,
-         NULL,
-         {"--launcher threads", "PMI_SIZE=2"}},
-        {"PMI_SIZE=2 PMI_RANK=0",
-         NULL,
-         "threads",
-         8,
-         NULL,
-         {"--transport threads", "PMI_SIZE=2"}},
-        {"PMI_SIZE=3 PMI_RANK=0", NULL, NULL, 8, NULL, {"8 ranks", "3 processes"}},
-        {"PMI_SIZE=3 PMI_RANK=0",
-         NULL,
-         NULL,
-         8,
-         NULL,
-         {"(PMI_SIZE)", "; start 8, or a divisor of that"}},
-        {"PMI_SIZE=2 PMI_RANK=0", NULL, NULL, 1, NULL, {"1 rank cannot", "; start 1"}},
-        {"PMI_SIZE=1 PMI_RANK=0", NULL, NULL, 8, "threads", {NULL}},
-        {"PMI_SIZE=1 PMI_RANK=0", "mpi", NULL, 8, "mpi", {NULL}},
-        {"PMI_SIZE=1 PMI_RANK=0", NULL, "mpi", 8, "mpi", {NULL}},
-        {"PMI_SIZE=2 PMI_RANK=0 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=0",
-         NULL,
-         NULL,
-         8,
-         NULL,
-         {"OMPI_COMM_WORLD_SIZE=4", "PMI_SIZE=2"}},
-        {"WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_ADDR=a", NULL, NULL, 8, "torchrun", {NULL}},
-        {"WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_ADDR=a", NULL, "nccl", 2, "torchrun", {NULL}},
-        {"WORLD_SIZE=1 RANK=0 LOCAL_RANK=0 MASTER_ADDR=a", NULL, NULL, 8, "threads", {NULL}},
-        {"WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_ADDR=a",
-         "mpi",
-         NULL,
-         8,
-         NULL,
-         {"--launcher mpi", "mpirun -np 2"}},
-        {"WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_ADDR=a",
-         NULL,
-         "mpi",
-         8,
-         NULL,
-         {"--transport mpi", "the launcher is torchrun"}},
-        {"WORLD_SIZE=2 RANK=0 LOCAL_RANK=0 MASTER_ADDR=a",
-         NULL,
-         "threads",
-         8,
-         NULL,
-         {"--transport threads", "WORLD_SIZE=2"}},
-        {"PMI_SIZE=2 PMI_RANK=0", NULL, "nccl", 8, "mpi", {NULL}},
-        {"", NULL, "nccl", 8, "threads", {NULL}},
-    };
-
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
         wf_error error = {WF_OK, ""};
         wf_launcher l;
         wf_status status;
 
-        environment(cases[i].settings);
-        status =
-            wf_launcher_choose(cases[i].wanted, cases[i].transport, cases[i].ranks, &l, &error);
-        CU_ASSERT_EQUAL(status == WF_OK, cases[i].kind != NULL);
-        if (cases[i].kind) {
-            CU_ASSERT_STRING_EQUAL(l.kind, cases[i].kind);
+        environment(choices[i].settings);
+        status = wf_launcher_choose(choices[i].wanted, choices[i].transport, choices[i].ranks,
+                                    &l, &error);
+        CU_ASSERT_EQUAL(status == WF_OK, choices[i].kind != NULL);
+        if (choices[i].kind) {
+            CU_ASSERT_STRING_EQUAL(l.kind, choices[i].kind);
         } else {
-            CU_ASSERT(strstr(error.text, cases[i].words[0]) != NULL);
-            CU_ASSERT(strstr(error.text, cases[i].words[1]) != NULL);
+            CU_ASSERT(strstr(error.text, choices[i].words[0]) != NULL);
+            CU_ASSERT(strstr(error.text, choices[i].words[1]) != NULL);
             CU_ASSERT(strstr(error.text, "1, 1") == NULL && strstr(error.text, "of 1") == NULL);
         }
     }

@@ -15,7 +15,7 @@ typedef struct place_case {
     const char *name;
     const char *host[MOST_HOSTS]; /* file below topologies/, or synthetic text */
     int replicate, shard, tp;
-    int groups[WF_LINKS]; /* of tp, by worst link */
+    int groups[WF_LINKS]; /* groups of tp, by worst link */
 } place_case;
 
 static const place_case cases[] = {

@@ -12,7 +12,7 @@ enum { MOST = 32, MOST_RANKS = 2048 };
 
 typedef struct play {
     int n;          /* processes */
-    int host[MOST]; /* of each, as the number of the first process there */
+    int host[MOST]; /* each one's host, as the number of the first process there */
     int gathers;
 } play;
 

@@ -11,18 +11,6 @@
 #include "tests/mesh/rule_trial.h"
 #include <math.h>
 
-/* Splits after which a kernel would look for what another rank has: it is not run. */
-static bool reads_beyond(const trial *t, uint32_t split)
-{
-    bool of_groups = t->op->flags & WF_OP_GROUPS;
-
-    if (op_is(t->op, "slice") || op_is(t->op, "slice_grad"))
-        return (split >> ('n' - 'a') | split >> ('p' - 'a')) & 1;
-    return (op_is(t->op, "rows") || op_is(t->op, "rows_grad"))
-               ? split >> ('p' - 'a') & 1
-               : of_groups && split >> ('g' - 'a') & 1;
-}
-
 static int count_outputs(const wf_op *op)
 {
     int n = 1;
@@ -104,64 +92,6 @@ static wf_status check_refused(trial *t, const wf_call *call)
         return blame(t, call, text);
     wf_context_clear(t->mesh->ctx);
     return WF_OK;
-}
-
-/* The letters that a combination splits along the first axis; false where one letter is split
-   here and whole there, or an operand is partial. */
-static bool splits(const trial *t, const wf_call *call, uint32_t *split)
-{
-    *split = 0;
-    for (int i = 0; i < call->n_in; i++) {
-        int d = wf_layout_split_dim(call->in[i]->layout, 0);
-
-        if (wf_layout_is_partial(call->in[i]->layout, -1))
-            return false;
-        if (d >= 0)
-            *split |= 1u << t->sig.letter[i][d];
-    }
-    for (int i = 0; i < call->n_in; i++)
-        for (int d = 0; d < t->sig.ndim[i]; d++)
-            if ((*split >> t->sig.letter[i][d] & 1) !=
-                (wf_layout_split_dim(call->in[i]->layout, 0) == d))
-                return false;
-    return true;
-}
-
-/* Axes of a dim in another order than the mesh's. */
-static bool out_of_order(const wf_layout *layout)
-{
-    for (int d = 0; layout && d < WF_MAX_DIMS; d++)
-        for (int i = 1; i < layout->n_axes[d]; i++)
-            if (layout->axis[d][i] < layout->axis[d][i - 1])
-                return true;
-    return false;
-}
-
-/* Whether the list, or the order of axes, or their sizes, allow what the context tells. */
-static bool may_be_inexact(const trial *t, const wf_call *call)
-{
-    for (int i = 0; i < call->n_in; i++)
-        if (out_of_order(call->in[i]->layout))
-            return true;
-    for (int i = 0; inexact[i].op; i++)
-        if (op_is(t->op, inexact[i].op) && inexact[i].heads <= t->heads &&
-            call->in[inexact[i].operand]->layout &&
-            call->in[inexact[i].operand]->layout->n_axes[inexact[i].dim])
-            return true;
-    return t->mesh->ranks & (t->mesh->ranks - 1);
-}
-
-/* Exactly, a function of sums is no sum of the function's results, but where it copies the last
-   operand; without, sums may be added to sums. */
-static bool may_be_partial(const trial *t, const wf_call *call)
-{
-    if (!wf_context_exact(t->mesh->ctx))
-        return true;
-    for (int i = 0; i < call->n_in; i++)
-        if (wf_layout_is_partial(call->in[i]->layout, -1) &&
-            !((t->op->flags & WF_OP_LINEAR) && i == call->n_in - 1))
-            return false;
-    return true;
 }
 
 static wf_status check_accepted(trial *t, const wf_call *call)
@@ -250,20 +180,6 @@ static bool right_in_any_way(const trial *t, wf_tensor *y, const wf_tensor *want
     return false;
 }
 
-/* Members of a group that are split apart would be right, but the gradient of what they share would
-   not: its sum is over the letters of all outputs that the first operand lacks. */
-static bool splits_members(const trial *t, uint32_t split)
-{
-    uint32_t members = 0;
-
-    for (int o = 0; o < t->n_out; o++)
-        for (int d = 0; d < t->sig.ndim[t->n_in + o]; d++)
-            members |= 1u << t->sig.letter[t->n_in + o][d];
-    for (int d = 0; d < t->sig.ndim[0]; d++)
-        members &= ~(1u << t->sig.letter[0][d]);
-    return (t->op->flags & WF_OP_MEMBERS) && (split & members) && (split & members) != members;
-}
-
 /* Would a refused combination have been right after all? */
 static wf_status check_unclaimed(trial *t, wf_call *call)
 {
@@ -275,12 +191,10 @@ static wf_status check_unclaimed(trial *t, wf_call *call)
     for (int o = 0; o < t->n_out; o++)
         if (!right_in_any_way(t, call->out[o], t->want[o]))
             return WF_OK;
-    for (int i = 0; unclaimed[i].op; i++)
-        if (op_is(t->op, unclaimed[i].op) && split == 1u << (unclaimed[i].letter - 'a')) {
-            t->unclaimed++;
-            return WF_OK;
-        }
-    return blame(t, call, "would be right, but no rule claims it");
+    if (!is_unclaimed(t, split))
+        return blame(t, call, "would be right, but no rule claims it");
+    t->unclaimed++;
+    return WF_OK;
 }
 
 static wf_status one(trial *t, const int *choice)
@@ -358,16 +272,7 @@ static wf_status every_combination(wf_rank *rank, wf_mesh *mesh, const wf_op *op
             choice[i] = 0;
     } while (i < t->n_in);
     NEED(told_alike(t));
-    for (int k = 0; unclaimed[k].op; k++)
-        if (mesh->n_axes == 1 && op_is(op, unclaimed[k].op) && !t->unclaimed)
-            return wf_error_set(&rank->error, WF_EINTERNAL, "%s is in the list in vain",
-                                op->name);
-    for (int k = 0; inexact[k].op; k++)
-        if (op_is(op, inexact[k].op) && inexact[k].heads <= heads &&
-            wf_context_exact(mesh->ctx) && !t->told_inexact)
-            return wf_error_set(&rank->error, WF_EINTERNAL, "%s never tells of its sums",
-                                op->name);
-    return WF_OK;
+    return check_lists(t);
 }
 
 /*

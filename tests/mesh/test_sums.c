@@ -23,7 +23,7 @@ typedef struct sum_case {
     wf_dim dims[DIMS];
     int dim;
     const char *axes;  /* letters of the mesh's axes */
-    const char *words; /* of what is told; NULL: the bits are those of one rank */
+    const char *words; /* what is told has them; NULL: the bits are those of one rank */
 } sum_case;
 
 #define BATCH(n)                                                                               \

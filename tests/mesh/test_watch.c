@@ -3,12 +3,9 @@
  * where they were, and left behind. Ranks in several processes: scripts/failures.py.
  */
 #include "mesh/health/recorder_internal.h"
-#include "mesh/health/failure_detector_parts_internal.h"
 #include "tests/mesh/ranks.h"
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -212,183 +209,10 @@ static void a_stack_overflows(void)
         remove_recording(r);
 }
 
-/* ---- two processes that meet, each a thread here ---- */
-
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool shared;
-    char data[4096];
-} market = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-
-/* world: whether it is process 0. */
-static wf_status share(void *world, void *data, size_t bytes, wf_error *error)
-{
-    (void)error;
-    pthread_mutex_lock(&market.lock);
-    if (*(bool *)world)
-        memcpy(market.data, data, bytes);
-    market.shared = market.shared || *(bool *)world;
-    pthread_cond_broadcast(&market.changed);
-    while (!market.shared)
-        pthread_cond_wait(&market.changed, &market.lock);
-    memcpy(data, market.data, bytes);
-    pthread_mutex_unlock(&market.lock);
-    return WF_OK;
-}
-
-static wf_status no_cause(void *world, int *culprit, wf_error *error)
-{
-    (void)world;
-    (void)culprit;
-    (void)error;
-    return WF_OK;
-}
-
-static void no_failure(void *world, int culprit, const wf_error *cause, bool lost)
-{
-    (void)world;
-    (void)culprit;
-    (void)cause;
-    (void)lost;
-}
-
-static const wf_transport market_transport = {
-    .name = "market", .moves = true, .share = share, .cause = no_cause, .fail = no_failure};
-
-typedef struct meeter {
-    int process;
-    pthread_t thread;
-    wf_status status;
-    wf_error error;
-} meeter;
-
-static void *meet(void *arg)
-{
-    meeter *m = arg;
-    bool head = m->process == 0;
-    wf_comm comm = {.size = 2}, *comms[1] = {&comm};
-    const wf_watch_options o = {.transport = &market_transport,
-                                .world = &head,
-                                .comm = comms,
-                                .ranks = 2,
-                                .here = 1,
-                                .rank = &m->process,
-                                .processes = 2,
-                                .process = m->process,
-                                .alone = true};
-    wf_world_watch *w = NULL;
-
-    m->status = wf_watch_open(&o, &w, &m->error);
-    if (m->status == WF_OK) {
-        wf_watch_leave(w);
-        wf_watch_close(w);
-    }
-    return NULL;
-}
-
-static int strange_connection(int port)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    CU_ASSERT(connect(fd, (struct sockaddr *)&a, sizeof a) == 0);
-    return fd;
-}
-
-static void ignore(int number)
-{
-    (void)number;
-}
-
-/* Strangers who say nothing, or a part, and signals to who waits hold up nobody. */
-static void processes_meet(void)
-{
-    enum { STRANGERS = 100 };
-    meeter head = {.process = 0}, other = {.process = 1};
-    struct sigaction action = {.sa_handler = ignore};
-    int fd[STRANGERS];
-    watch_place place;
-    double start;
-
-    sigaction(SIGUSR1, &action, NULL);
-    pthread_create(&head.thread, NULL, meet, &head);
-    pthread_mutex_lock(&market.lock);
-    while (!market.shared)
-        pthread_cond_wait(&market.changed, &market.lock);
-    memcpy(&place, market.data, sizeof place);
-    pthread_mutex_unlock(&market.lock);
-    for (int i = 0; i < STRANGERS; i++) {
-        fd[i] = strange_connection(place.port);
-        CU_ASSERT(i % 3 || send(fd[i], "hello", 5, MSG_NOSIGNAL) >= 0);
-    }
-    start = now();
-    nap(50);
-    for (int i = 0; i < 5; i++) {
-        pthread_kill(head.thread, SIGUSR1);
-        nap(5);
-    }
-    pthread_create(&other.thread, NULL, meet, &other);
-    pthread_join(other.thread, NULL);
-    pthread_join(head.thread, NULL);
-    CU_ASSERT_EQUAL(head.status, WF_OK);
-    CU_ASSERT_EQUAL(other.status, WF_OK);
-    CU_ASSERT(now() - start < 4);
-    for (int i = 0; i < STRANGERS; i++)
-        close(fd[i]);
-}
-
-/* A process with a connection of the watch and another one is killed. */
-static pid_t kill_a_child(int *watched, int *other)
-{
-    int w[2], o[2];
-    pid_t child;
-
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, w) != 0 ||
-        socketpair(AF_UNIX, SOCK_STREAM, 0, o) != 0 || (child = fork()) < 0)
-        return -1;
-    if (child == 0) {
-        close(w[0]);
-        close(o[0]);
-        wf_watch_keep(1);
-        wf_watch_kept(w[1]);
-        raise(SIGKILL);
-    }
-    close(w[1]);
-    close(o[1]);
-    *watched = w[0];
-    *other = o[0];
-    return child;
-}
-
-/* Of a dead process the watch hears at once; what else was connected to it, later. */
-static void connections_outlive(void)
-{
-    int watched = -1, other = -1;
-    pid_t child = kill_a_child(&watched, &other);
-    double start;
-    char none;
-
-    CU_ASSERT(child > 0);
-    waitpid(child, NULL, 0);
-    start = now();
-    CU_ASSERT_EQUAL(read(watched, &none, 1), 0);
-    CU_ASSERT(now() - start < 1);
-    CU_ASSERT_EQUAL(read(other, &none, 1), 0);
-    CU_ASSERT(now() - start > 1 && now() - start < 6);
-    close(watched);
-    close(other);
-}
-
-static const wf_test tests[] = {{"a rank crashes", a_rank_crashes},
-                                {"all ranks crash", all_crash},
-                                {"a stack overflows", a_stack_overflows},
-                                {"processes meet", processes_meet},
-                                {"connections outlive their process", connections_outlive},
-                                {"slow is no stall", slow_is_no_stall},
-                                {"a rank hangs", a_rank_hangs},
-                                {NULL, NULL}};
+static const wf_test tests[] = {
+    {"a rank crashes", a_rank_crashes},       {"all ranks crash", all_crash},
+    {"a stack overflows", a_stack_overflows}, {"slow is no stall", slow_is_no_stall},
+    {"a rank hangs", a_rank_hangs},           {NULL, NULL}};
 
 int main(void)
 {

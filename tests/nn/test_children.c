@@ -140,7 +140,7 @@ static void gradients_of(wf_nn_module *m, bool again, float grad[2])
     free(all);
 }
 
-/* A module whose result has no gradient, or is none of its own, runs again as it runs once; and a
+/* A module whose result has no gradient, or is none of its own, is recomputed as it runs once; and a
    constant of its own is none that a tape knows. */
 static void nothing_to_recompute_for(void)
 {

@@ -245,7 +245,7 @@ static void gradients_of_uses(wf_context *ctx, repeat *root, bool defer, float *
     wf_scope_close(ctx);
 }
 
-/* Uses have their places by the order of forward, whatever runs again, inside of what runs again
+/* Uses have their places by the order of forward, whatever is recomputed, inside of what is recomputed
    too, and whenever gradients of weights are made. */
 static void uses_keep_their_order(void)
 {
@@ -445,7 +445,7 @@ int main(void)
         {"uses are counted in forward", uses_are_counted_in_forward},
         {"children, and paths too long", children_and_long_paths},
         {"models in one tree", models_in_one_tree},
-        {"gradients of what runs again, as bf16", rounded_gradients},
+        {"gradients of what is recomputed, as bf16", rounded_gradients},
         {NULL, NULL}};
 
     return wf_test_main("module", tests);

@@ -4,7 +4,7 @@
  * and what is saved again has the bytes that were read.
  */
 #include "parallel/formats/hf_files_internal.h"
-#include "parallel/checkpoint/pretrained.h"
+#include "parallel/models/gpt/pretrained.h"
 #include "tests/nn/model_ranks.h"
 #include "tests/nn/safetensors_file.h"
 #include <math.h>
@@ -19,7 +19,7 @@ typedef struct pretrained {
     double off;        /* the largest difference of a logit on rank 0 .. */
     char saved[FOLDER];
     const char *dtype;
-    const char *reason; /* that loading has to fail with; NULL: it works */
+    const char *reason; /* loading has to fail for it; NULL: it works */
 } pretrained;
 
 static const wf_par_options layouts[] = {

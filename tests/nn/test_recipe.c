@@ -317,7 +317,7 @@ static void copied(void)
     refuses(ctx, WF_ESHAPE, "parameter b, f32 [50], cannot copy d, f32 [51]: shapes differ");
     wf_nn_init_normal(b, 0, 1);
     wf_nn_init_copy(a, b);
-    wf_nn_init_copy(b, c); /* of a */
+    wf_nn_init_copy(b, c); /* c is a copy of a */
     refuses(ctx, WF_EINVAL, "parameters b and a would copy each other's numbers");
     wf_nn_init_copy(b, nameless);
     CU_ASSERT_EQUAL(by_hand(ctx, b, x), WF_EINVAL);

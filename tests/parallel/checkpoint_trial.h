@@ -15,7 +15,7 @@ typedef struct trial {
     bool async;
     bool again; /* a step that is saved already */
     int64_t cases;
-    void *own; /* of the test */
+    void *own; /* the test's */
     wf_status (*run)(struct trial *t, wf_rank *rank, wf_par_trainer *trainer);
 } trial;
 

@@ -9,6 +9,7 @@
 #include "kernels/ops.h"
 #include "nn/checkpointing.h"
 #include "parallel/shard/materialize.h"
+#include "parallel/models/gpt/gpt.h"
 #include "parallel/train/train.h"
 #include "tests/parallel/part.h"
 #include <inttypes.h>
@@ -22,7 +23,7 @@ typedef struct training {
     wf_par_train_options options;
     int steps;
     const char *frozen;    /* a pattern of wf_nn_freeze; NULL: none */
-    const char *recompute; /* type of modules that run again in backward; NULL: none */
+    const char *recompute; /* type of modules that are recomputed in backward; NULL: none */
     void (*change)(wf_nn_gpt *model); /* makes it another one than its config says; or NULL */
     const wf_par_rule *plan;          /* NULL: wf_par_gpt_plan */
     wf_status (*parallelize)(wf_par *par, wf_nn_module *model); /* in place of wf_par_plan */

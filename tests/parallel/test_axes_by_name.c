@@ -130,8 +130,8 @@ static wf_status unit_sizes(part *p)
         bool split = strcmp(u.path, "block.0") == 0 || strcmp(u.path, "block.1.attn") == 0;
 
         NEED((u.gathered > 0) == split);
-        NEED(u.use_bytes == (size_t)u.elements * 4);
-        NEED(split ? u.rest_bytes < u.use_bytes / 3 : u.rest_bytes == u.use_bytes);
+        NEED(u.compute_bytes == (size_t)u.elements * 4);
+        NEED(split ? u.shard_bytes < u.compute_bytes / 3 : u.shard_bytes == u.compute_bytes);
         NEED(u.reshard == (strcmp(u.path, "") != 0 && strcmp(u.path, "block.0") != 0));
     }
     return WF_OK;

@@ -270,16 +270,16 @@ static wf_status check_differences(part *p, wf_par_trainer *trainer, wf_nn_param
 
     NEED(grad && grad->ndim == parameter->tensor->ndim);
     for (int64_t e = 0; e < wf_tensor_count(grad); e += 3) {
-        float above = 0, below = 0, slope;
+        float above = 0, below = 0, numeric;
 
         GOOD(loss_beside(p, trainer, parameter->tensor, e, by, &above));
         GOOD(loss_beside(p, trainer, parameter->tensor, e, -by, &below));
-        slope = (above - below) / (2 * by);
+        numeric = (above - below) / (2 * by);
         for (int64_t i = 0; i < wf_tensor_local_count(grad); i++)
             if (whole_index(grad, i) == e) {
                 float g = ((const float *)grad->data)[i];
 
-                NEED(fabsf(g - slope) < 2e-3f);
+                NEED(fabsf(g - numeric) < 2e-3f);
                 most = fmax(most, fabs((double)g));
             }
     }

@@ -105,7 +105,7 @@ static wf_status same_as_masters(training *t, wf_rank *rank, wf_par *par, wf_nn_
         wf_tensor *master = wf_whole(wf_cast(p[i]->tensor, WF_BF16)), *at_use = p[i]->at_use;
         const wf_tensor *used;
 
-        if (!at_use || wf_tensor_is_absent(at_use)) /* of another unit */
+        if (!at_use || wf_tensor_is_absent(at_use)) /* it belongs to another unit */
             continue;
         used = wf_whole(at_use);
         same = same && used && master &&

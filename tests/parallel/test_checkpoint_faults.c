@@ -68,7 +68,7 @@ static int faulty_close(void *self, int fd)
 {
     const faults *f = self;
     struct stat s;
-    bool file = fstat(fd, &s) == 0 && S_ISREG(s.st_mode); /* of a directory it says nothing */
+    bool file = fstat(fd, &s) == 0 && S_ISREG(s.st_mode); /* a directory is no such file */
     int status = wf_system_files.close(NULL, fd);
 
     return fails(self, file && (any(f) || f->fault == CLOSE_EIO), EIO) ? -1 : status;

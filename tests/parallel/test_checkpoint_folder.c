@@ -1,86 +1,13 @@
 /*
  * tests/parallel/test_checkpoint_folder.c - what else may lie in a directory of checkpoints: links
- * that lead elsewhere, what was left by runs that were killed, what was replaced, what cannot be
- * read, and the steps of a run that was given up.
+ * that lead elsewhere, what was left by runs that were killed, what was replaced, and what cannot be
+ * read.
  */
-#include "tests/parallel/checkpoint_trial.h"
+#include "tests/parallel/checkpoint_folder.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-
-typedef char text[512];
-
-static const char *in(text path, const char *dir, const char *name)
-{
-    snprintf(path, sizeof(text), "%s/%s", dir, name);
-    return path;
-}
-
-static bool is_there(const char *dir, const char *name)
-{
-    struct stat s;
-    text path;
-
-    return lstat(in(path, dir, name), &s) == 0;
-}
-
-/* A file of so many bytes that are no checkpoint's. */
-static void litter(const char *dir, const char *name, size_t bytes)
-{
-    char *garbage = calloc(1, bytes + 1);
-    text path;
-    int fd = open(in(path, dir, name), O_WRONLY | O_CREAT | O_TRUNC, 0644);
-
-    memset(garbage, 'x', bytes);
-    if (fd >= 0 && write(fd, garbage, bytes) < 0)
-        perror(path);
-    close(fd);
-    free(garbage);
-}
-
-/* "step-00000003": the file name alone of path number i, "" where there are fewer. */
-static const char *listed(const char *dir, int64_t i, wf_error *error)
-{
-    static text name;
-    char **paths;
-    int64_t count;
-
-    *name = 0;
-    *error = (wf_error){WF_OK, ""};
-    wf_par_checkpoint_list(dir, &paths, &count, error);
-    for (int64_t k = 0; k < count; k++) {
-        if (k == i)
-            snprintf(name, sizeof name, "%s", strrchr(paths[k], '/') + 1);
-        free(paths[k]);
-    }
-    free(paths);
-    return name;
-}
-
-/* Every byte of it is what was saved, and nothing else is in its folder. */
-static bool whole(const char *dir, const char *name)
-{
-    wf_error error = {WF_OK, ""};
-    text path;
-    wf_par_checkpoint *c = wf_par_checkpoint_open(in(path, dir, name), &error);
-    bool good = c && wf_par_checkpoint_verify(c, &error) == WF_OK;
-
-    if (!good)
-        printf("\n    %s\n", error.text);
-    wf_par_checkpoint_close(c);
-    return good;
-}
-
-static wf_status save_steps(trial *t, wf_rank *rank, wf_par_saver *saver, int from, int to)
-{
-    (void)t;
-    for (int step = from; step <= to; step++) {
-        GOOD(wf_par_saver_save(saver, step, &rank->error));
-        GOOD(wf_par_saver_finish(saver, &rank->error));
-    }
-    return barrier(rank);
-}
 
 /* ---- links ---- */
 
@@ -283,118 +210,6 @@ static void latest_is_what_counts(void)
     remove_directory(dir);
 }
 
-/* ---- which ones are deleted ---- */
-
-typedef struct unreadable {
-    bool fails;
-} unreadable;
-
-static int next_fails(void *self, DIR *directory, char name[WF_FILES_NAME])
-{
-    const unreadable *u = self;
-
-    errno = ESTALE;
-    return u->fails ? -1 : wf_system_files.next(NULL, directory, name);
-}
-
-/* A run saves 1 to 5; one goes on from 2 and saves 6 to 9, which come later than 3 to 5. */
-static wf_status give_up_and_go_on(trial *t, wf_rank *rank, wf_par_trainer *trainer)
-{
-    wf_par_save_options how = {.dir = t->dir};
-    wf_par_saver *saver = wf_par_saver_open(trainer, &how);
-    wf_par_checkpoint *c;
-    text path;
-
-    GOOD(save_steps(t, rank, saver, 1, 5));
-    wf_par_saver_close(saver);
-    c = wf_par_checkpoint_open(in(path, t->dir, "step-00000002"), &rank->error);
-    NEED(c);
-    GOOD(wf_par_checkpoint_load(trainer, c, &rank->error));
-    wf_par_checkpoint_close(c);
-    how.keep = 2;
-    saver = wf_par_saver_open(trainer, &how);
-    GOOD(save_steps(t, rank, saver, 4, 4));
-    GOOD(save_steps(t, rank, saver, 6, 7));
-    wf_par_saver_close(saver);
-    return WF_OK;
-}
-
-static void a_run_that_was_given_up_stays(void)
-{
-    static const bool stays[] = {false, false, true, false, true, true, true};
-    char dir[64];
-    trial t = {.dir = dir};
-    wf_error error;
-
-    fresh_directory(dir);
-    run_trial(&t, give_up_and_go_on);
-    for (int step = 1; step <= 7; step++) {
-        char name[32];
-
-        snprintf(name, sizeof name, "step-%08d", step);
-        CU_ASSERT_EQUAL(is_there(dir, name), stays[step - 1]);
-    }
-    CU_ASSERT_STRING_EQUAL(listed(dir, 0, &error), "step-00000007");
-    remove_directory(dir);
-}
-
-/* What a run has saved before it went back belongs to it, and is older than all that it keeps. */
-static wf_status go_back(trial *t, wf_rank *rank, wf_par_trainer *trainer)
-{
-    wf_par_saver *saver =
-        wf_par_saver_open(trainer, &(wf_par_save_options){.dir = t->dir, .keep = 2});
-
-    GOOD(save_steps(t, rank, saver, 8, 9));
-    GOOD(save_steps(t, rank, saver, 3, 4));
-    wf_par_saver_close(saver);
-    return WF_OK;
-}
-
-static void a_run_that_goes_back_keeps_the_new(void)
-{
-    char dir[64];
-    trial t = {.dir = dir};
-
-    fresh_directory(dir);
-    run_trial(&t, go_back);
-    CU_ASSERT(is_there(dir, "step-00000003") && is_there(dir, "step-00000004"));
-    CU_ASSERT(!is_there(dir, "step-00000008") && !is_there(dir, "step-00000009"));
-    remove_directory(dir);
-}
-
-static wf_status save_unseen(trial *t, wf_rank *rank, wf_par_trainer *trainer)
-{
-    unreadable *u = t->own;
-    wf_file_calls calls = wf_system_files;
-    wf_par_save_options how = {.dir = t->dir, .keep = 2, .calls = &calls};
-    wf_error error = {WF_OK, ""};
-    wf_par_saver *saver;
-
-    calls.self = u;
-    calls.next = next_fails;
-    saver = wf_par_saver_open(trainer, &how);
-    GOOD(save_steps(t, rank, saver, 1, 2));
-    if (rank->index == 0)
-        u->fails = true;
-    GOOD(barrier(rank));
-    NEED(wf_par_saver_save(saver, 3, &error) == WF_EIO);
-    NEED(strstr(error.text, "cannot read directory"));
-    wf_par_saver_close(saver);
-    return WF_OK;
-}
-
-static void a_directory_that_cannot_be_read(void)
-{
-    char dir[64];
-    unreadable u = {.fails = false};
-    trial t = {.dir = dir, .own = &u};
-
-    fresh_directory(dir);
-    run_trial(&t, save_unseen);
-    CU_ASSERT(whole(dir, "step-00000001") && whole(dir, "step-00000002"));
-    remove_directory(dir);
-}
-
 /* ---- files of another checkpoint ---- */
 
 /* All data files of step 1 are in step 2: each agrees with itself, and none with the index. */
@@ -450,9 +265,6 @@ int main(void)
         {"what was replaced comes back", what_was_replaced_comes_back},
         {"what cannot be read is not nothing", what_cannot_be_read_is_not_nothing},
         {"latest is what counts, and has to be there", latest_is_what_counts},
-        {"a run that was given up stays", a_run_that_was_given_up_stays},
-        {"a run that goes back keeps the new", a_run_that_goes_back_keeps_the_new},
-        {"a directory that cannot be read", a_directory_that_cannot_be_read},
         {"headers belong to their index", headers_belong_to_their_index},
         {NULL, NULL},
     };

@@ -10,7 +10,7 @@ enum { WIDTH_HERE = 768, LONGEST_ROW = 4 * WIDTH_HERE * (int)sizeof(float) };
 
 /* Of one rank's save. */
 typedef struct work {
-    int64_t pieces;       /* that it writes */
+    int64_t pieces;       /* it writes so many */
     int64_t header, data; /* bytes of its file */
     int64_t index;        /* bytes of the index, which one rank writes */
     int64_t calls, moved; /* collectives, and bytes that they bring */
@@ -103,7 +103,7 @@ static void grows_with_nothing(const char *strategy, int tp)
         CU_ASSERT(w.index <= one.index + one.index / 2); /* layouts are named in it */
         CU_ASSERT(w.calls <= 18); /* three agreements with two children and a parent */
         CU_ASSERT(w.moved <= 6 * (WF_SUMS + WF_BEGUN + 3) * (int64_t)sizeof(uint64_t));
-        if (strcmp(strategy, "no_shard") != 0) /* whose turns are whole tensors */
+        if (strcmp(strategy, "no_shard") != 0) /* its turns are whole tensors */
             CU_ASSERT(w.data <= 2 * one.data / ranks + w.pieces * LONGEST_ROW);
     }
 }

@@ -3,10 +3,13 @@
  * loads, a checkpoint or a model, or reads data for longer than a stall may last does not stall, and
  * its checkpoint is not lost.
  */
-#include "parallel/checkpoint/pretrained_internal.h"
+#include "parallel/models/gpt/pretrained_internal.h"
 #include "tests/parallel/checkpoint_trial.h"
 #include <stdatomic.h>
+#include <stdio.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 static const double limit = 0.3;
 
@@ -19,6 +22,30 @@ static void nap(_Atomic bool *once)
 {
     if (atomic_exchange(once, false))
         nanosleep(&(struct timespec){.tv_nsec = (long)(1.3 * limit * 1e9)}, NULL);
+}
+
+/* A model is exported through the system's own calls, so these stand before the C library's: rank 0 removes
+   before it creates, and renames when it publishes. */
+static struct {
+    _Atomic bool remove, rename, sync;
+} export_calls;
+
+int unlinkat(int in, const char *name, int flags)
+{
+    nap(&export_calls.remove);
+    return (int)syscall(SYS_unlinkat, in, name, flags);
+}
+
+int renameat(int from, const char *old, int to, const char *new)
+{
+    nap(&export_calls.rename);
+    return (int)syscall(SYS_renameat2, from, old, to, new, 0);
+}
+
+int fsync(int fd)
+{
+    nap(&export_calls.sync);
+    return (int)syscall(SYS_fsync, fd);
 }
 
 static int slow_sync(void *self, int fd)
@@ -94,7 +121,15 @@ static wf_status train_and_export(part *p, wf_par_trainer *trainer)
     calls.read = slow_read;
     GOOD(wf_par_train_step(trainer, 1, &data, &result));
     NEED(!atomic_load(&s->data));
+    if (rank->index == 0) {
+        atomic_store(&export_calls.remove, true);
+        atomic_store(&export_calls.sync, true);
+        atomic_store(&export_calls.rename, true);
+    }
+    GOOD(barrier(rank));
     GOOD(wf_par_pretrained_save(p->par, p->gpt, t->dir, "f32"));
+    NEED(!atomic_load(&export_calls.remove) && !atomic_load(&export_calls.sync));
+    NEED(!atomic_load(&export_calls.rename));
     if (rank->index == 1)
         atomic_store(&s->read, true);
     GOOD(barrier(rank));

@@ -89,7 +89,7 @@ static traffic tp_traffic(const training *t)
     int64_t micros = BATCH / (dp * t->options.micro_batch);
     int64_t tokens = BATCH * TOKENS, x = bytes_of(tokens * m->width); /* one activation */
     int64_t kv = bytes_of(tokens * 2 * m->kv_heads * (m->width / m->heads));
-    /* of norms (layernorm: 2 vectors) and of the biases of attn.out and mlp.down */
+    /* norms have them (layernorm: 2 vectors), and so do the biases of attn.out and mlp.down */
     int64_t vectors = gpt2 ? 2 * regions + 2 * m->layers : regions;
     int64_t chunks = ((const counting *)t->arg)->chunks ? t->options.micro_batch : 1;
     traffic n = {.calls = {0}};

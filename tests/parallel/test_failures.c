@@ -132,7 +132,7 @@ static void data_fail_on_one_rank(void)
     CU_ASSERT(says(&t.launch, WF_EIO, "rank 1: cannot read data file cat.txt", ""));
     CU_ASSERT(others_lost(&t, "rank 1 failed: cannot read", " was in "));
     for (int r = 0; r < 4; r++)
-        CU_ASSERT(t.last_loss[r] > 0); /* of step 1 */
+        CU_ASSERT(t.last_loss[r] > 0); /* the loss of step 1 */
     CU_ASSERT(t.seconds < 5);
 }
 

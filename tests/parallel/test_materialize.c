@@ -4,6 +4,7 @@
  * parameters that takes next to none while it is fake.
  */
 #include "parallel/shard/materialize.h"
+#include "parallel/models/gpt/gpt.h"
 #include "parallel/train/measure.h"
 #include "parallel/train/train.h"
 #include "tests/mesh/mesh_harness.h"
@@ -37,7 +38,7 @@ static uint64_t mixed(uint64_t hash, const void *data, size_t bytes)
 }
 
 typedef struct total {
-    uint64_t hash;      /* of all local bits */
+    uint64_t hash;      /* the hash of all local bits */
     size_t local;       /* bytes of the shards, as the pool counts them */
     size_t whole, most; /* bytes of the whole parameters, and of the largest */
     int64_t count, fakes;
@@ -166,7 +167,7 @@ static wf_status memory_is_bounded(part *p)
 {
     wf_rank *rank = p->rank;
     total all, unit;
-    size_t room = (size_t)(96 + 40) * sizeof(double) + 64; /* of orthogonal */
+    size_t room = (size_t)(96 + 40) * sizeof(double) + 64; /* orthogonal needs it */
 
     GOOD(wf_par_plan(p->par, p->model, wf_par_gpt_plan));
     GOOD(wf_par_materialize(p->par, p->model));

@@ -167,7 +167,7 @@ static wf_status change_gradients(part *p, wf_par_trainer *trainer)
     training *t = p->arg;
 
     for (int step = 1; step <= t->steps; step++) {
-        GOOD(wf_par_step_begin(trainer, step)); /* and is given up, in a micro-step */
+        GOOD(wf_par_step_begin(trainer, step)); /* it is given up, in a micro-step */
         wf_par_backward(trainer,
                         wf_par_gpt_loss(p->model, wf_par_micro_step_begin(trainer, &data)));
         wf_par_gpt_loss(p->model, wf_par_micro_step_begin(trainer, &data));

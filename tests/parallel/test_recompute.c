@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_recompute.c - modules that run again in backward: the bits of a run that
- * keeps all, under every strategy and with units inside of what runs again; less memory; and the
+ * tests/parallel/test_recompute.c - activation checkpointing: modules that are recomputed in backward: the bits of a run that
+ * keeps all, under every strategy and with units inside of what is recomputed; less memory; and the
  * collectives that happen again, counted.
  */
 #include "tests/parallel/rows.h"
@@ -168,7 +168,7 @@ static void costs(void)
     CU_ASSERT_EQUAL(attention.reductions, kept.reductions + 2 * 6);
 }
 
-/* Units inside of a block that runs again are gathered twice too, or once where they are kept. */
+/* Units inside of a block that is recomputed are gathered twice too, or once where they are kept. */
 static void inner_units(void)
 {
     cost twice = cost_of("block", "mlp", WF_PAR_RESHARD_ALWAYS);
@@ -207,7 +207,7 @@ int main(void)
         {"llama, 3 key-value heads", llama},
         {"weights that three or four blocks share", many_uses},
         {"memory and collectives", costs},
-        {"units inside of what runs again", inner_units},
+        {"units inside of what is recomputed", inner_units},
         {"types that no module has", unknown_types},
         {NULL, NULL},
     };

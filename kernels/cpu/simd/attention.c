@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/simd/attention.c - attention of one head, forward, in blocks of 64 queries by 64
- * keys with an online softmax; attention_grad.c is its gradient.
+ * kernels/cpu/simd/attention.c - flash attention of one head, forward, in blocks of 64
+ * queries by 64 keys with an online softmax; attention_grad.c is its gradient.
  *
  * For query i, over the keys j <= i, or over all keys where the head is bidirectional (chain: one
  * fma after the other, in ascending order):

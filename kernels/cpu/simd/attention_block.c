@@ -1,6 +1,6 @@
 /*
  * kernels/cpu/simd/attention_block.c - packed blocks of tokens and their products; see
- * attention_block.h.
+ * attention_block_internal.h.
  *
  * A product goes by tiles of C that stay in registers over the whole sum, so an element is one
  * chain however the tiles are cut: their size is free to differ between instruction sets.
@@ -15,7 +15,7 @@ enum {
     /* 32 AVX-512 registers hold 16 sums, 16 AVX2 registers (two to a v16) hold 4. */
     TILE_ROWS = WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 ? 8 : 4,
     TILE_VECTORS = WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 ? 2 : 1,
-    ASKED_FLOATS = 8 * V16, /* with a tile: more would wait for each other */
+    PREFETCH_FLOATS = 8 * V16, /* a tile prefetches so many: more would wait for each other */
 };
 
 _Static_assert(GRAIN % TILE_ROWS == 0, "a tile lies in one grain of rows");
@@ -26,12 +26,13 @@ typedef struct sums {
 
 /* Rows of a head lie apart, so nothing but this brings them near before they are packed. Out of
    line, as tiles have no registers to spare. */
-__attribute__((noinline)) static void ask(block_ahead *a)
+__attribute__((noinline)) static void prefetch(block_ahead *a)
 {
     const wf_attention_rows *rows = &a->head->rows;
     int64_t seq = a->head->seq, width = a->head->dim;
 
-    for (int64_t asked = 0; asked < ASKED_FLOATS && a->token < a->end; asked += width) {
+    for (int64_t fetched = 0; fetched < PREFETCH_FLOATS && a->token < a->end;
+         fetched += width) {
         bool here = a->token < seq;
         const float *row = here ? rows->at[a->row] : rows->next[a->row];
 
@@ -76,7 +77,7 @@ ALWAYS_INLINE void tile(const block_product *g, const int a_row, const int a_ter
     sums sum;
 
     if (g->ahead->token < g->ahead->end)
-        ask(g->ahead);
+        prefetch(g->ahead);
     begin_sums(g, row, c, vectors, &sum);
     UNROLL_TWICE
     for (int64_t p = first; p < end; p++) {
@@ -106,10 +107,10 @@ ALWAYS_INLINE void tile(const block_product *g, const int a_row, const int a_ter
     }
 }
 
-/* The tiles of one strip of columns. Bounds follow the grain, not the tile: then a value that is
+/* Computes the tiles of one micro-panel of columns. Bounds follow the grain, not the tile: then a value that is
    not finite spreads the same way for every instruction set. */
-ALWAYS_INLINE void strip(const block_product *g, const int a_row, const int a_term, int64_t col,
-                         const int vectors)
+ALWAYS_INLINE void micropanel(const block_product *g, const int a_row, const int a_term,
+                              int64_t col, const int vectors)
 {
     for (int64_t row = 0; row < g->m; row += TILE_ROWS) {
         int64_t grain = row / GRAIN * GRAIN;
@@ -126,18 +127,18 @@ ALWAYS_INLINE void strip(const block_product *g, const int a_row, const int a_te
     }
 }
 
-/* Strips of columns are outermost: a strip of B stays in the first-level cache. */
+/* Micro-panels of columns are outermost: a micro-panel of B stays in the first-level cache. */
 ALWAYS_INLINE void product(const block_product *g, const int a_row, const int a_term)
 {
     int64_t col = 0;
 
     for (; col + TILE_VECTORS * GRAIN <= g->n; col += TILE_VECTORS * GRAIN)
-        strip(g, a_row, a_term, col, TILE_VECTORS);
+        micropanel(g, a_row, a_term, col, TILE_VECTORS);
     for (; col < g->n; col += GRAIN)
-        strip(g, a_row, a_term, col, 1);
+        micropanel(g, a_row, a_term, col, 1);
 }
 
-_Static_assert(TILE_VECTORS <= 2, "strip() leaves out the first vector of at most two");
+_Static_assert(TILE_VECTORS <= 2, "micropanel() leaves out the first vector of at most two");
 
 void block_product_rows(const block_product *g)
 {

@@ -43,11 +43,11 @@ typedef enum block_part {
     PART_TERMS_FROM_ROW,   /* terms p >= r of row r's sum */
 } block_part;
 
-/* How far memory has been asked for a head's rows. Tokens from its last on are the next head's. */
+/* How far a head's rows have been prefetched. Tokens from its last on are the next head's. */
 typedef struct block_ahead {
     const wf_attention_head *head;
     int64_t token, end;
-    int row; /* of the token */
+    int row; /* the token's */
 } block_ahead;
 
 /*
@@ -64,7 +64,7 @@ typedef struct block_product {
     bool add;
     const float *scale;
     block_part part;
-    block_ahead *ahead; /* a few rows are asked for with every tile */
+    block_ahead *ahead; /* a few rows are prefetched with every tile */
 } block_product;
 
 static inline token_block block_at(int64_t begin, int64_t seq)
@@ -115,7 +115,7 @@ static inline int64_t head_floats(int64_t seq, int64_t dim)
     return (seq + BLOCK - 1) / BLOCK * BLOCK * wf_attention_padded(dim);
 }
 
-/* While the block at `begin` is computed, memory is asked for the next one. */
+/* While the block at `begin` is computed, the next one is prefetched. */
 static inline void ahead_to(block_ahead *a, const wf_attention_head *head, int64_t begin)
 {
     int64_t seq = head->seq, next = begin + BLOCK < seq ? begin + BLOCK : seq;

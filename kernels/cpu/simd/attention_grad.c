@@ -1,8 +1,9 @@
 /*
- * kernels/cpu/simd/attention_grad.c - gradient of attention of one head, in one pass over the
- * blocks of attention.c. The probabilities are made again from the saved lse.
+ * kernels/cpu/simd/attention_grad.c - gradient of flash attention of one head, in one pass over the
+ * blocks of attention.c. The probabilities are recomputed from the saved lse.
  *
- * For query i and key j <= i, or any key where the head is bidirectional (chain: one fma after the other, in ascending order):
+ * For query i and key j <= i, or any key where the head is bidirectional (chain: one fma after the
+ * other, in ascending order):
  *
  *     p      = exp(s - lse[i]), or +0 below exp(-87), s as in the forward pass
  *     g      = keep * (chain over d of v[j][d] * dout[i][d]); keep is 1 without dropout

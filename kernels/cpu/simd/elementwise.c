@@ -115,14 +115,15 @@ void WF_ISA_NAME(wf_sum)(const float *const *src, int64_t n_src, bool tree, floa
     }
 }
 
-static inline void store_block(float *y, bool stream, int64_t n, const v16 block[SUM_VECTORS])
+static inline void store_block(float *y, bool non_temporal, int64_t n,
+                               const v16 block[SUM_VECTORS])
 {
     if (n < SUM_BLOCK) {
         for (int k = 0; k < SUM_VECTORS && n > k * V16; k++)
             v16_store_n(y + k * V16, block[k], n - k * V16);
-    } else if (stream && (uintptr_t)y % (V16 * sizeof *y) == 0) {
+    } else if (non_temporal && (uintptr_t)y % (V16 * sizeof *y) == 0) {
         for (int k = 0; k < SUM_VECTORS; k++)
-            v16_stream(y + k * V16, block[k]);
+            v16_store_non_temporal(y + k * V16, block[k]);
     } else {
         for (int k = 0; k < SUM_VECTORS; k++)
             v16_store(y + k * V16, block[k]);
@@ -131,21 +132,21 @@ static inline void store_block(float *y, bool stream, int64_t n, const v16 block
 
 /* The same to many outputs, from registers. */
 void WF_ISA_NAME(wf_sum_to_all)(const float *const *src, int64_t n_src, bool tree,
-                                float *const *dst, int64_t n_dst, bool stream, int64_t n)
+                                float *const *dst, int64_t n_dst, bool non_temporal, int64_t n)
 {
     for (int64_t i = 0; i < n; i += SUM_BLOCK) {
         v16 out[SUM_VECTORS];
 
         sum_block(src, n_src, tree, i, n - i, out);
         for (int64_t d = 0; d < n_dst; d++)
-            store_block(dst[d] + i, stream, n - i, out);
+            store_block(dst[d] + i, non_temporal, n - i, out);
     }
-    if (stream)
-        v16_stream_end();
+    if (non_temporal)
+        v16_non_temporal_end();
 }
 
-/* to = from, past the caches */
-void WF_ISA_NAME(wf_stream)(const void *from, void *to, size_t bytes)
+/* to = from, by non-temporal stores */
+void WF_ISA_NAME(wf_copy_non_temporal)(const void *from, void *to, size_t bytes)
 {
     size_t line = V16 * sizeof(float), head = (size_t)(-(uintptr_t)to) % line;
     const char *source = from;
@@ -156,8 +157,9 @@ void WF_ISA_NAME(wf_stream)(const void *from, void *to, size_t bytes)
     memcpy(place, source, head);
     source += head, place += head, bytes -= head;
     for (; bytes >= line; source += line, place += line, bytes -= line)
-        v16_stream((float *)(void *)place, v16_load((const float *)(const void *)source));
-    v16_stream_end();
+        v16_store_non_temporal((float *)(void *)place,
+                               v16_load((const float *)(const void *)source));
+    v16_non_temporal_end();
     memcpy(place, source, bytes);
 }
 

@@ -1,21 +1,22 @@
 /*
- * kernels/cpu/simd/gemm.c - products of matrices by a team. Blocks of C come one after the other;
- * for each window of a block, a stage, the team packs the rows of A (level 2 cache), then shares
- * its columns: strips of GEMM_NR, each of them in a few pieces of rows. Every member has a range of
- * pieces, takes them from the front, and packs its next strip (its panel of B) while it computes; who
- * is done takes others' pieces from the back.
+ * kernels/cpu/simd/gemm.c - products of matrices by a team (GEMM). Blocks of C come one after the
+ * other. For each KC block of a block of C the team runs a macro-kernel: it packs the rows of A (level 2
+ * cache), then shares the columns, NR micro-panels of B of GEMM_NR columns each, whose rows are cut in a
+ * few tasks. Every member has a range of tasks, takes them from the front, and packs its next micro-panel
+ * while it computes (double buffering). A member that is done takes tasks from the back of others'
+ * ranges (work stealing).
  *
  * What the blocking says is better read in place gets no panel, but for tiles at the edges, which a
  * panel fills up with zeros.
  */
 #include "kernels/cpu/simd/gemm_internal.h"
-#include "kernels/cpu/pieces_internal.h"
+#include "kernels/cpu/task_size_internal.h"
 #include "kernels/cpu/simd/kernels_internal.h"
 #include "kernels/cpu/team_internal.h"
 #include <stdatomic.h>
 #include <string.h>
 
-enum { LINE = 64, PIECES = 4 /* of a strip of a group of rows */ };
+enum { LINE = 64, TASKS = 4 /* a micro-panel of a group of rows has so many */ };
 
 static const wf_gemm_limits limits = {
     .mr = GEMM_MR,
@@ -27,29 +28,29 @@ static const wf_gemm_limits limits = {
 
 /* A member's own, at the start of its scratch. */
 typedef struct member {
-    _Atomic uint64_t left;    /* of its range, pieces that nobody has: first << 32 | end */
-    gemm_strip now, ahead;    /* being computed; being packed */
-    int64_t now_is, ahead_is; /* numbers of those strips, over all stages; -1: none */
-    int panel;                /* of `now`, of the member's two */
+    _Atomic uint64_t left;      /* tasks of its range that nobody has: first << 32 | end */
+    gemm_micropanel now, ahead; /* being computed; being packed */
+    int64_t now_is, ahead_is;   /* their numbers over all macro-kernels; -1: none */
+    int panel;                  /* the one of the member's two that `now` has */
 } member;
 
-/* Scratch, in floats; each piece begins at a cache line. */
+/* Scratch, in floats; each part begins at a cache line. */
 typedef struct scratch {
-    size_t a, home;         /* of the team: rows of a window; what waits for the next */
-    size_t member, b, edge; /* of a member: its struct; two panels; a tile */
+    size_t a, spill;        /* the team's: packed rows of a KC block; spilled partial sums */
+    size_t member, b, edge; /* a member's: its struct; two panels; a tile */
     int64_t panel;          /* from one panel of b to the next */
 } scratch;
 
-/* A stage and what comes after it. */
+/* A macro-kernel and what comes after it. */
 typedef struct job {
     gemm_product product;
     scratch size;
     int members;
-    float *own;                   /* scratch of member 0; the others' follow */
-    const gemm_stage *now, *next; /* NULL: there is none */
-    int64_t block, before;        /* after that of `next`; strips of all stages before `now` */
-    wf_gemm_cursor cursor;        /* behind `next` */
-    gemm_stage stage[2];
+    float *own;                         /* scratch of member 0; the others' follow */
+    const gemm_macrokernel *now, *next; /* NULL: there is none */
+    int64_t block, before;              /* after that of `next`; micro-panels before `now` */
+    wf_gemm_cursor cursor;              /* behind `next` */
+    gemm_macrokernel macrokernel[2];
 } job;
 
 static size_t lines(int64_t floats)
@@ -67,88 +68,89 @@ static member *member_of(const job *x, int64_t i)
     return (member *)(x->own + (size_t)i * of_member(&x->size));
 }
 
-/* Strips of a stage, those of each group of rows counted apart. */
-static int64_t strips(const job *x, const gemm_stage *at)
+/* Micro-panels of a macro-kernel, those of each group of rows counted apart. */
+static int64_t micropanels(const job *x, const gemm_macrokernel *at)
 {
     return gemm_tiles(at->cols, GEMM_NR) * gemm_tiles(at->rows, x->product.blocking.group);
 }
 
-/* The strip of a stage with which a member's range begins. */
-static int64_t range(const job *x, const gemm_stage *at, int64_t who)
+/* The micro-panel with which a member's range begins. */
+static int64_t range(const job *x, const gemm_macrokernel *at, int64_t who)
 {
-    return strips(x, at) * who / x->members;
+    return micropanels(x, at) * who / x->members;
 }
 
-/* Takes a piece of a member's range, from the front or the back; -1: there is none. */
-static int64_t take(member *of, bool back)
+/* Takes a task of a member's range, from the front, or from the back to steal it; -1: there is none. */
+static int64_t take(member *of, bool steal)
 {
     uint64_t left = atomic_load_explicit(&of->left, memory_order_relaxed), rest;
 
     do {
         if (left >> 32 >= (uint32_t)left)
             return -1;
-        rest = back ? left - 1 : left + ((uint64_t)1 << 32);
+        rest = steal ? left - 1 : left + ((uint64_t)1 << 32);
     } while (!atomic_compare_exchange_weak_explicit(
         &of->left, &left, rest, memory_order_relaxed, memory_order_relaxed));
-    return back ? (int64_t)(uint32_t)rest : (int64_t)(left >> 32);
+    return steal ? (int64_t)(uint32_t)rest : (int64_t)(left >> 32);
 }
 
-/* Where a strip of a stage is packed, or begins to be. */
-static gemm_strip strip_of(const job *x, const member *own, const gemm_stage *at, int64_t strip,
-                           int panel)
+/* Where a micro-panel is packed, or begins to be. */
+static gemm_micropanel micropanel_of(const job *x, const member *own,
+                                     const gemm_macrokernel *at, int64_t micropanel, int panel)
 {
     float *b = (float *)own + x->size.member + panel * x->size.panel;
 
-    return WF_ISA_NAME(wf_gemm_strip)(&x->product, at,
-                                      strip % gemm_tiles(at->cols, GEMM_NR) * GEMM_NR, b);
+    return WF_ISA_NAME(wf_gemm_micropanel)(
+        &x->product, at, micropanel % gemm_tiles(at->cols, GEMM_NR) * GEMM_NR, b);
 }
 
-/* Comes to a strip of the stage: what is packed ahead from now on is the next of the range, then the
-   first of the next stage's, or nothing where the strip is another member's. */
-static void arrive(const job *x, member *own, int64_t strip, int64_t who, bool other)
+/* A member comes to a micro-panel: what it packs ahead from now on is the next of its range, then the
+   first of the next macro-kernel's, or nothing where the micro-panel is stolen. */
+static void arrive(const job *x, member *own, int64_t micropanel, int64_t who, bool steal)
 {
-    bool more = strip + 1 < range(x, x->now, who + 1);
+    bool more = micropanel + 1 < range(x, x->now, who + 1);
 
     own->panel ^= 1;
-    own->now = own->ahead_is == x->before + strip ? own->ahead
-                                                  : strip_of(x, own, x->now, strip, own->panel);
-    own->now_is = x->before + strip;
+    own->now = own->ahead_is == x->before + micropanel
+                   ? own->ahead
+                   : micropanel_of(x, own, x->now, micropanel, own->panel);
+    own->now_is = x->before + micropanel;
     own->ahead_is = -1;
-    if (other || (!more && !x->next))
+    if (steal || (!more && !x->next))
         return;
     if (more) {
-        own->ahead = strip_of(x, own, x->now, strip + 1, own->panel ^ 1);
+        own->ahead = micropanel_of(x, own, x->now, micropanel + 1, own->panel ^ 1);
         own->ahead_is = own->now_is + 1;
     } else {
-        own->ahead = strip_of(x, own, x->next, range(x, x->next, who), own->panel ^ 1);
-        own->ahead_is = x->before + strips(x, x->now) + range(x, x->next, who);
+        own->ahead = micropanel_of(x, own, x->next, range(x, x->next, who), own->panel ^ 1);
+        own->ahead_is = x->before + micropanels(x, x->now) + range(x, x->next, who);
     }
 }
 
-/* Pieces of that member's range, as long as there are any. */
-static void run_range(const job *x, member *own, int64_t who, bool other)
+/* Runs the tasks of that member's range, its own or to steal from, as long as there are any. */
+static void run_range(const job *x, member *own, int64_t who, bool steal)
 {
     const wf_gemm_blocking *blocking = &x->product.blocking;
-    const gemm_stage *at = x->now;
+    const gemm_macrokernel *at = x->now;
     float *edge = (float *)own + x->size.member + x->size.b;
-    gemm_strip *ahead;
-    int64_t piece;
+    gemm_micropanel *ahead;
+    int64_t task;
 
-    while ((piece = take(member_of(x, who), other)) >= 0) {
-        int64_t strip = piece / PIECES, part = piece % PIECES;
-        int64_t row = strip / gemm_tiles(at->cols, GEMM_NR) * blocking->group;
+    while ((task = take(member_of(x, who), steal)) >= 0) {
+        int64_t micropanel = task / TASKS, part = task % TASKS;
+        int64_t row = micropanel / gemm_tiles(at->cols, GEMM_NR) * blocking->group;
         int64_t rows = wf_least(blocking->group, at->rows - row),
                 high = gemm_tiles(rows, GEMM_MR);
-        gemm_rows some = {.begin = row + high * part / PIECES * GEMM_MR,
-                          .end = row + wf_least(rows, high * (part + 1) / PIECES * GEMM_MR),
+        gemm_rows some = {.begin = row + high * part / TASKS * GEMM_MR,
+                          .end = row + wf_least(rows, high * (part + 1) / TASKS * GEMM_MR),
                           .share = high};
 
-        if (some.begin == some.end) /* few rows make fewer pieces */
+        if (some.begin == some.end) /* few rows make fewer tasks */
             continue;
-        if (own->now_is != x->before + strip)
-            arrive(x, own, strip, who, other);
+        if (own->now_is != x->before + micropanel)
+            arrive(x, own, micropanel, who, steal);
         ahead = own->ahead_is >= 0 ? &own->ahead : NULL;
-        WF_ISA_NAME(wf_gemm_run_strip)(&x->product, at, edge, some, &own->now, ahead);
+        WF_ISA_NAME(wf_gemm_run_micropanel)(&x->product, at, edge, some, &own->now, ahead);
     }
 }
 
@@ -165,16 +167,16 @@ static void run_ranges(void *arg, int64_t begin, int64_t end, int worker)
 static void pack_rows(void *arg, int64_t begin, int64_t end, int worker)
 {
     (void)worker;
-    WF_ISA_NAME(wf_gemm_pack_stage)(((const job *)arg)->now, begin, end);
+    WF_ISA_NAME(wf_gemm_pack_a)(((const job *)arg)->now, begin, end);
 }
 
-static void run_stage(job *x, struct wf_team *team)
+static void run_macrokernel(job *x, struct wf_team *team)
 {
     int64_t panels = gemm_tiles(x->now->rows - x->now->first_packed, GEMM_MR);
 
     for (int64_t i = 0; i < x->members; i++) {
-        uint64_t first = (uint64_t)(range(x, x->now, i) * PIECES);
-        uint64_t end = (uint64_t)(range(x, x->now, i + 1) * PIECES);
+        uint64_t first = (uint64_t)(range(x, x->now, i) * TASKS);
+        uint64_t end = (uint64_t)(range(x, x->now, i + 1) * TASKS);
 
         atomic_store_explicit(&member_of(x, i)->left, first << 32 | end, memory_order_relaxed);
     }
@@ -182,13 +184,14 @@ static void run_stage(job *x, struct wf_team *team)
     wf_team_run(team, x->members, 1, run_ranges, x);
 }
 
-/* `next` is the stage after `now`: the next window of its block, or the next block's first, if any. */
+/* `next` is the macro-kernel after `now`: the next KC block of its block of C, or the first one of the
+   next block of C, if there is any. */
 static void follow(job *x)
 {
     const wf_gemm_blocking *blocking = &x->product.blocking;
-    gemm_stage *next = x->now == x->stage ? x->stage + 1 : x->stage;
+    gemm_macrokernel *next = x->now == x->macrokernel ? x->macrokernel + 1 : x->macrokernel;
 
-    if (!x->now || x->now->window.last) {
+    if (!x->now || x->now->kc_block.last) {
         x->next = NULL;
         if (x->block == blocking->row_blocks * blocking->col_blocks)
             return;
@@ -200,7 +203,7 @@ static void follow(job *x)
     next->col0 = (x->block - 1) / blocking->row_blocks * blocking->cols;
     next->cols = wf_least(blocking->cols, blocking->n - next->col0);
     next->first_packed = WF_ISA_NAME(wf_gemm_in_place)(blocking, next->rows);
-    wf_gemm_next(&x->cursor, limits.kc, &next->window);
+    wf_gemm_next(&x->cursor, limits.kc, &next->kc_block);
     x->next = next;
 }
 
@@ -212,10 +215,10 @@ static void measure(job *x, const wf_gemm *g, int threads)
     x->members = wf_gemm_threads(g, threads);
     blocking = wf_gemm_blocking_of(g, &limits, x->members);
     x->product = (gemm_product){.g = g, .blocking = blocking};
-    x->product.home_level =
+    x->product.spill_level =
         gemm_tiles(blocking.rows, GEMM_MR) * gemm_tiles(blocking.cols, GEMM_NR) * GEMM_TILE;
     x->size.a = lines((blocking.rows_in_place ? GEMM_MR : blocking.rows) * blocking.kc);
-    x->size.home = lines(blocking.levels * x->product.home_level);
+    x->size.spill = lines(blocking.levels * x->product.spill_level);
     x->size.member = lines((int64_t)(sizeof(member) / sizeof(float)));
     x->size.panel = (int64_t)lines(GEMM_NR * blocking.kc);
     x->size.b = 2 * (size_t)x->size.panel;
@@ -230,7 +233,7 @@ size_t WF_ISA_NAME(wf_gemm_workspace)(const wf_gemm *g, int threads)
     if (g->m <= 0 || g->n <= 0 || g->n_parts <= 0)
         return 0;
     measure(&x, g, threads);
-    floats = x.size.a + x.size.home + (size_t)x.members * of_member(&x.size);
+    floats = x.size.a + x.size.spill + (size_t)x.members * of_member(&x.size);
     return floats * sizeof(float) + LINE;
 }
 
@@ -249,15 +252,15 @@ void WF_ISA_NAME(wf_gemm)(struct wf_team *team, const wf_gemm *g, void *workspac
     measure(&x, g, wf_team_size(team));
     x.now = x.next = NULL;
     x.block = x.before = 0;
-    x.stage[0].a = x.stage[1].a = line;
-    x.product.home = line + x.size.a;
-    x.own = x.product.home + x.size.home;
+    x.macrokernel[0].a = x.macrokernel[1].a = line;
+    x.product.spill = line + x.size.a;
+    x.own = x.product.spill + x.size.spill;
     for (int i = 0; i < x.members; i++)
         *member_of(&x, i) = (member){.now_is = -1, .ahead_is = -1};
     for (follow(&x); x.next;) {
         x.now = x.next;
         follow(&x);
-        run_stage(&x, x.members > 1 ? team : NULL);
-        x.before += strips(&x, x.now);
+        run_macrokernel(&x, x.members > 1 ? team : NULL);
+        x.before += micropanels(&x, x.now);
     }
 }

@@ -1,8 +1,8 @@
 /*
- * kernels/cpu/simd/gemm_internal.h - the parts of a product: windows of blocks, strips of their columns,
- * packing of panels, and the tile in registers.
+ * kernels/cpu/simd/gemm_internal.h - the parts of a product: macro-kernels, NR micro-panels, packing,
+ * and the microkernel, which computes a tile in registers.
  *
- * A panel is a strip of A (h rows) or of B (GEMM_NR columns) with its elements in the order in
+ * A panel holds h rows of A or GEMM_NR columns of B (a micro-panel each, in BLIS's words) with its elements in the order in
  * which a tile reads them: all of one index of the long dimension, then all of the next.
  */
 #ifndef WF_KERNELS_CPU_SIMD_GEMM_INTERNAL_H
@@ -26,7 +26,7 @@ enum {
     GEMM_CUTS = 5
 };
 
-/* How many tiles, or other pieces, a size makes. */
+/* How many tiles, or other equal parts, a size makes. */
 static inline int64_t gemm_tiles(int64_t size, int64_t tile)
 {
     return (size + tile - 1) / tile;
@@ -44,16 +44,16 @@ typedef struct gemm_ahead {
     int64_t stride, lines, left;
 } gemm_ahead;
 
-/* A tile on its way through a window. */
+/* A tile on its way through a KC block. */
 typedef struct gemm_tile {
-    const wf_gemm_window *window;
-    gemm_source rows, cols; /* of a whole tile: what is in place can all be read */
-    float *home;            /* GEMM_TILE floats for level 0 */
-    int64_t home_level;     /* floats from one level to the next */
-    float *c;               /* where the root goes, once the window is the last */
+    const wf_gemm_kc_block *kc_block;
+    gemm_source rows, cols; /* a whole tile's: what is in place can all be read */
+    float *spill;           /* spilled partial sums: GEMM_TILE floats for level 0 */
+    int64_t spill_level;    /* floats from one level to the next */
+    float *c;               /* where the root goes, once the KC block is the last */
     int64_t c_row;
     gemm_ahead own;   /* what is written, or added to, in the end; rows of C, also of an edge */
-    gemm_ahead ahead; /* what is packed after this tile, which asks for both */
+    gemm_ahead ahead; /* what is packed after this tile; both are prefetched */
 } gemm_tile;
 
 /* Tiles come in five heights, so that few rows cost little: 14 or 6, then 8 at most, 4, 2, 1.
@@ -63,8 +63,8 @@ static inline int gemm_height(int cut)
     return 16 >> cut < GEMM_MR ? 16 >> cut : GEMM_MR;
 }
 
-/* Brings a tile of gemm_height(cut) rows through a window. */
-void WF_ISA_NAME(wf_gemm_tile)(int cut, const gemm_tile *tile);
+/* The microkernel: brings a tile of gemm_height(cut) rows through a KC block. */
+void WF_ISA_NAME(wf_gemm_microkernel)(int cut, const gemm_tile *tile);
 
 /*
  * One step's share of a panel, `height` or GEMM_NR wide: x(i, p) for i < count, +0 for other i;
@@ -79,46 +79,48 @@ void WF_ISA_NAME(wf_gemm_pack_cols)(float *panel, const wf_gemm_operand *x, int6
 typedef struct gemm_product {
     const wf_gemm *g;
     wf_gemm_blocking blocking;
-    float *home;        /* what tiles leave for the next window, strips first */
-    int64_t home_level; /* floats from one level to the next */
+    float *spill; /* partial sums that tiles leave for the next KC block, micro-panels first */
+    int64_t spill_level; /* floats from one level to the next */
 } gemm_product;
 
-/* A window of a block: rows row0 .. and columns col0 .. of what is computed. */
-typedef struct gemm_stage {
+/* A KC block of a block of C: rows row0 .. and columns col0 .. of what is computed. */
+typedef struct gemm_macrokernel {
     int64_t row0, rows, col0, cols;
     int64_t first_packed; /* the rows of the block before this one are read in place */
     float *a;             /* panels of the others */
-    wf_gemm_window window;
-} gemm_stage;
+    wf_gemm_kc_block kc_block;
+} gemm_macrokernel;
 
 /* How many of a block's rows tiles read in place: those in front of a last tile that is higher than
    what is left for it, or none. */
 int64_t WF_ISA_NAME(wf_gemm_in_place)(const wf_gemm_blocking *blocking, int64_t rows);
 
-/* Packs panels begin .. end - 1 of a block's rows, for all steps of its window. */
-void WF_ISA_NAME(wf_gemm_pack_stage)(const gemm_stage *at, int64_t begin, int64_t end);
+/* Packs panels begin .. end - 1 of a block's rows, for all steps of its KC block. */
+void WF_ISA_NAME(wf_gemm_pack_a)(const gemm_macrokernel *at, int64_t begin, int64_t end);
 
-/* GEMM_NR columns on their way into a panel, a piece at a time. */
-typedef struct gemm_strip {
-    const wf_gemm_window *window;
+/* GEMM_NR columns on their way into a panel, a run at a time. */
+typedef struct gemm_micropanel {
+    const wf_gemm_kc_block *kc_block;
     int64_t col, count;
     float *panel, *to; /* NULL: in place */
     int step;
-    int64_t first; /* of the step, not packed yet */
-} gemm_strip;
+    int64_t first; /* the step's first element that is not packed yet */
+} gemm_micropanel;
 
-/* The strip at a column of a stage, to be packed into that panel. */
-gemm_strip WF_ISA_NAME(wf_gemm_strip)(const gemm_product *p, const gemm_stage *at,
-                                      int64_t column, float *panel);
+/* The micro-panel at a column of a macro-kernel, to be packed into that panel. */
+gemm_micropanel WF_ISA_NAME(wf_gemm_micropanel)(const gemm_product *p,
+                                                const gemm_macrokernel *at, int64_t column,
+                                                float *panel);
 
-/* Rows of a block; `share`: how many tiles pack the next strip together. */
+/* Rows of a block; `share`: how many tiles pack the next micro-panel together. */
 typedef struct gemm_rows {
     int64_t begin, end, share;
 } gemm_rows;
 
-/* The tiles of some rows of a strip, which is packed on arrival but for what is packed already;
-   meanwhile they pack their share of `next`, which may be NULL. `edge` has room for a tile. */
-void WF_ISA_NAME(wf_gemm_run_strip)(const gemm_product *p, const gemm_stage *at, float *edge,
-                                    gemm_rows rows, gemm_strip *now, gemm_strip *next);
+/* Computes the tiles of some rows of a micro-panel, which is packed on arrival but for what is packed
+   already; meanwhile they pack their share of `next`, which may be NULL. `edge` has room for a tile. */
+void WF_ISA_NAME(wf_gemm_run_micropanel)(const gemm_product *p, const gemm_macrokernel *at,
+                                         float *edge, gemm_rows rows, gemm_micropanel *now,
+                                         gemm_micropanel *next);
 
 #endif

@@ -19,10 +19,10 @@ void WF_ISA_NAME(wf_maximum)(const float *a, const float *b, float *y, int64_t n
 void WF_ISA_NAME(wf_sum)(const float *const *src, int64_t n_src, bool tree, float *y,
                          int64_t n);
 void WF_ISA_NAME(wf_sum_to_all)(const float *const *src, int64_t n_src, bool tree,
-                                float *const *dst, int64_t n_dst, bool stream, int64_t n);
+                                float *const *dst, int64_t n_dst, bool non_temporal, int64_t n);
 void WF_ISA_NAME(wf_narrow)(const float *from, uint16_t *to, int64_t n);
 void WF_ISA_NAME(wf_widen)(const uint16_t *from, float *to, int64_t n);
-void WF_ISA_NAME(wf_stream)(const void *from, void *to, size_t bytes);
+void WF_ISA_NAME(wf_copy_non_temporal)(const void *from, void *to, size_t bytes);
 void WF_ISA_NAME(wf_bias_add)(const float *x, const float *bias, float *y, int64_t rows,
                               int64_t d);
 void WF_ISA_NAME(wf_silu)(const float *x, float *y, int64_t n);

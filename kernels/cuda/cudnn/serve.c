@@ -24,7 +24,7 @@ typedef struct served {
     wf_cudnn_heads key;
     bool exact;
     wf_cudnn_graph graph;
-    wf_cudnn_descriptor plan; /* of the graph; NULL: there is none */
+    wf_cudnn_descriptor plan; /* the graph's; NULL: there is none */
     wf_cudnn_engine engine;
 } served;
 
@@ -58,7 +58,7 @@ static bool may_serve(const wf_call *call, const wf_cuda_heads *h)
 static void fill_key(wf_cudnn_heads *key, const wf_cuda_heads *h, int64_t batch, bool backward,
                      bool exact)
 {
-    memset(key, 0, sizeof *key); /* with its padding: keys are compared as bytes */
+    memset(key, 0, sizeof *key); /* its padding too: keys are compared as bytes */
     key->batch = batch;
     key->heads = h->heads;
     key->groups = h->groups;

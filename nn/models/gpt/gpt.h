@@ -21,8 +21,8 @@ typedef struct wf_nn_gpt_config {
     wf_nn_arch arch; /* gpt2: learned positions, LayerNorm, GELU, biases, tied head;
                         llama: RoPE, RMSNorm, SwiGLU, no biases, a head of its own unless tied */
     int64_t vocabulary, positions, layers, heads, kv_heads, width, ffn;
-    float dropout;    /* of embeddings, residuals and attention weights */
-    float eps;        /* of the norms; 0 means 1e-5 */
+    float dropout;    /* for embeddings, residuals and attention weights */
+    float eps;        /* the norms'; 0 means 1e-5 */
     double rope_base; /* llama; 0 means 10000 */
     bool tied; /* llama: the head's weight is the embedding's table, as gpt2's always is */
 } wf_nn_gpt_config;

@@ -67,7 +67,7 @@ void emulator_run_grid(const cudaLaunchConfig_t *config, void (*body)(void *arg)
 
 enum {
     EMULATOR_WARP = 32,
-    EMULATOR_THREADS = 1024, /* of a block */
+    EMULATOR_THREADS = 1024, /* a block has so many at most */
     EMULATOR_SHARED = 227 << 10,
     EMULATOR_PROCESSORS = 2,
     EMULATOR_DEVICES = 8

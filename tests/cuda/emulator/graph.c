@@ -20,14 +20,14 @@ struct CUgraph_st {
     work *list;
     size_t n, room;
     bool lost; /* the capture, by what must not be done in one */
-    int refs;  /* of its owner, and of what was made of it */
+    int refs;  /* its owner and what was made of it hold one each */
     int execs; /* there may be one, since its memory has one address */
 };
 
 struct CUgraphExec_st {
     cudaGraph_t graph;
     bool frees; /* what the last launch left is given back by the next */
-    int refs;   /* of its owner, and of launches that are not done */
+    int refs;   /* its owner and launches that are not done hold one each */
 };
 
 static _Thread_local cudaGraph_t capturing;

@@ -13,18 +13,18 @@
 
 enum { ALIGN = 256, ZONE = 256, MOST = 1 << 20 };
 
-static const size_t reserved = (size_t)64 << 30; /* of addresses */
+static const size_t reserved = (size_t)64 << 30; /* so many addresses */
 
 typedef struct allocation {
     char *at;
     size_t bytes;
-    cudaGraph_t graph; /* whose memory it is; NULL: nobody's but the program's */
-    bool given;        /* of a graph: it is not taken now, but its address is kept */
+    cudaGraph_t graph; /* the graph that owns it; NULL: nobody's but the program's */
+    bool given;        /* a graph's that is not taken now, but whose address is kept */
 } allocation;
 
 static struct {
     char *base;
-    size_t end;   /* of what was ever handed out */
+    size_t end;   /* the end of what was ever handed out */
     size_t total; /* bytes that the device says it has */
     size_t live;
     allocation *list; /* by address */
@@ -168,7 +168,7 @@ cudaError_t emulator_memory_take(void **at, size_t bytes, cudaGraph_t graph)
     } else if (bytes) {
         i = find_gap(need);
         found = gap_begin(i);
-        memory.open++; /* and what is new with it */
+        memory.open++; /* what is new is open with it */
         protect(PROT_READ | PROT_WRITE);
         WF_UNPOISON(found, need);
         memset(found, 0xff, need);

@@ -21,14 +21,14 @@ typedef struct item {
     void (*drop)(void *arg);
     void *arg;
     cudaEvent_t event;
-    unsigned long number; /* of the record; */
+    unsigned long number; /* the record's; */
     bool wait;
     bool on_host; /* device memory stays closed */
 } item;
 
 struct CUstream_st {
     item *first, **last;
-    struct CUstream_st *next; /* of all streams */
+    struct CUstream_st *next; /* links all streams */
     int length;
     int device; /* on which it was made; kernels are launched with that one current */
     bool running;
@@ -36,7 +36,7 @@ struct CUstream_st {
 };
 
 struct CUevent_st {
-    cudaStream_t stream; /* of the last record */
+    cudaStream_t stream; /* the last record's */
     unsigned long recorded, done;
     struct timespec time;
     int refs; /* the owner's and those of items in queues */

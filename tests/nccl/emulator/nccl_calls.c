@@ -280,7 +280,7 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
 
     ncclGroupStart();
     if (!f)
-        wrong = ncclInvalidArgument; /* of what is emulated */
+        wrong = ncclInvalidArgument; /* the emulator reduces f32 alone */
     if (f && enter(comm, stream)) {
         *f = (fold){.next = open->folds,
                     .to = to,

@@ -30,7 +30,7 @@ typedef struct shared {
 } shared;
 
 struct ncclComm {
-    char name[64];         /* of its shared memory */
+    char name[64];         /* names its shared memory */
     int size, rank, first; /* first: its rank in the communicator that it descends from */
     shared *shared;        /* NULL: it waits for its parent's members */
     int splits;

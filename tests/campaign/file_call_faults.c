@@ -1,5 +1,5 @@
 /*
- * tests/campaign/failing_calls.c - a library for LD_PRELOAD: a call of a program on files that
+ * tests/campaign/file_call_faults.c - a library for LD_PRELOAD: a call of a program on files that
  * matter fails, or the program is killed there, once. For campaigns (scripts/file_faults.py) and
  * for tests of what no signal hits by chance.
  *

@@ -1,10 +1,10 @@
 /*
- * kernels/cpu/simd/gemm_strip.c - a strip of GEMM_NR columns of a product: its panel of B, packed
- * piece by piece while the tiles of another strip are computed, and its tiles. Also the panels of A,
- * which all strips of a block share.
+ * kernels/cpu/simd/gemm_micropanel.c - an NR micro-panel, GEMM_NR columns of a product: its
+ * panel of B, packed run by run while the tiles of another micro-panel are computed (double buffering),
+ * and its tiles. The panels of A, which all micro-panels of a block share, are packed here too.
  */
 #include "kernels/cpu/simd/gemm_internal.h"
-#include "kernels/cpu/pieces_internal.h"
+#include "kernels/cpu/task_size_internal.h"
 #include "kernels/cpu/simd/kernels_internal.h"
 
 enum { LINE = 64, SHORT_RUN = 16 };
@@ -33,8 +33,8 @@ static gemm_ahead ahead_of(const wf_gemm_operand *x, int64_t count, int64_t k)
     return (gemm_ahead){x->at, x->across, lines_at(x->at, k), count};
 }
 
-/* Asks for all of it, a row after the other: so the core sees long runs and reads ahead. */
-static void ask(const gemm_ahead *ahead)
+/* Prefetches all of it, a row after the other: so the core sees long runs and reads ahead. */
+static void prefetch(const gemm_ahead *ahead)
 {
     for (int64_t r = 0; r < ahead->left; r++) {
         for (int64_t i = 0; i < ahead->lines; i++)
@@ -56,9 +56,9 @@ int64_t WF_ISA_NAME(wf_gemm_in_place)(const wf_gemm_blocking *blocking, int64_t 
  * apart, and would not find them again after a whole panel: then all tiles take a short run of the
  * long dimension before the next one.
  */
-void WF_ISA_NAME(wf_gemm_pack_stage)(const gemm_stage *at, int64_t begin, int64_t end)
+void WF_ISA_NAME(wf_gemm_pack_a)(const gemm_macrokernel *at, int64_t begin, int64_t end)
 {
-    const wf_gemm_window *w = &at->window;
+    const wf_gemm_kc_block *w = &at->kc_block;
     int64_t done = 0;
 
     for (int s = 0; s < w->n_steps; s++) {
@@ -77,7 +77,7 @@ void WF_ISA_NAME(wf_gemm_pack_stage)(const gemm_stage *at, int64_t begin, int64_
 
                 x.at = step->rows.at + (at->row0 + row) * x.across + run * x.along;
                 if (x.along == 1)
-                    ask(&(gemm_ahead){x.at, x.across, lines_at(x.at, k), count});
+                    prefetch(&(gemm_ahead){x.at, x.across, lines_at(x.at, k), count});
                 WF_ISA_NAME(wf_gemm_pack_rows)(panel, height, &x, count, k);
             }
             done += k;
@@ -101,8 +101,8 @@ static void put_edge(const float *edge, int64_t rows, int64_t cols, bool add, fl
 
 /* A tile's roots go to C directly where it is a whole tile with its rows along C's, and they are
    all that C is to be. */
-static void run_tile(const gemm_product *p, const gemm_stage *at, gemm_tile *tile, float *edge,
-                     int64_t row, int64_t col)
+static void run_tile(const gemm_product *p, const gemm_macrokernel *at, gemm_tile *tile,
+                     float *edge, int64_t row, int64_t col)
 {
     int64_t rows = wf_least(GEMM_MR, at->row0 + at->rows - row);
     int64_t cols = wf_least(GEMM_NR, at->col0 + at->cols - col);
@@ -115,16 +115,18 @@ static void run_tile(const gemm_product *p, const gemm_stage *at, gemm_tile *til
     tile->c = direct ? c : edge;
     tile->c_row = direct ? c_row : GEMM_NR;
     tile->own = (gemm_ahead){c, c_row, GEMM_VECTORS, c_col == 1 ? rows : 0};
-    WF_ISA_NAME(wf_gemm_tile)(cut, tile);
-    if (!direct && tile->window->last)
+    WF_ISA_NAME(wf_gemm_microkernel)(cut, tile);
+    if (!direct && tile->kc_block->last)
         put_edge(edge, rows, cols, p->g->add, c, c_row, c_col);
 }
 
-gemm_strip WF_ISA_NAME(wf_gemm_strip)(const gemm_product *p, const gemm_stage *at,
-                                      int64_t column, float *panel)
+gemm_micropanel WF_ISA_NAME(wf_gemm_micropanel)(const gemm_product *p,
+                                                const gemm_macrokernel *at, int64_t column,
+                                                float *panel)
 {
-    const wf_gemm_window *w = &at->window;
-    gemm_strip s = {.window = w, .col = column, .count = wf_least(GEMM_NR, at->cols - column)};
+    const wf_gemm_kc_block *w = &at->kc_block;
+    gemm_micropanel s = {
+        .kc_block = w, .col = column, .count = wf_least(GEMM_NR, at->cols - column)};
 
     if (s.count == GEMM_NR && p->blocking.cols_in_place)
         s.step = w->n_steps;
@@ -134,11 +136,11 @@ gemm_strip WF_ISA_NAME(wf_gemm_strip)(const gemm_product *p, const gemm_stage *a
     return s;
 }
 
-/* The length of the strip's next piece, at most k, or 0 at its end. */
-static int64_t next_piece(gemm_strip *s, int64_t k, wf_gemm_operand *x)
+/* The length of the micro-panel's next run, at most k, or 0 at its end. */
+static int64_t next_run(gemm_micropanel *s, int64_t k, wf_gemm_operand *x)
 {
-    for (; s->step < s->window->n_steps; s->step++, s->first = 0) {
-        const wf_gemm_step *step = &s->window->step[s->step];
+    for (; s->step < s->kc_block->n_steps; s->step++, s->first = 0) {
+        const wf_gemm_step *step = &s->kc_block->step[s->step];
 
         if (s->first == step->k)
             continue;
@@ -149,18 +151,18 @@ static int64_t next_piece(gemm_strip *s, int64_t k, wf_gemm_operand *x)
     return 0;
 }
 
-static gemm_ahead piece_ahead(gemm_strip *s, int64_t most)
+static gemm_ahead ahead_of_panel(gemm_micropanel *s, int64_t most)
 {
     wf_gemm_operand x;
-    int64_t k = next_piece(s, most, &x);
+    int64_t k = next_run(s, most, &x);
 
     return k > 0 ? ahead_of(&x, s->count, k) : (gemm_ahead){.left = 0};
 }
 
-static int64_t pack_piece(gemm_strip *s, int64_t most)
+static int64_t pack_run(gemm_micropanel *s, int64_t most)
 {
     wf_gemm_operand x;
-    int64_t k = next_piece(s, most, &x);
+    int64_t k = next_run(s, most, &x);
 
     if (k > 0) {
         WF_ISA_NAME(wf_gemm_pack_cols)(s->to, &x, s->count, k);
@@ -170,28 +172,29 @@ static int64_t pack_piece(gemm_strip *s, int64_t most)
     return k;
 }
 
-void WF_ISA_NAME(wf_gemm_run_strip)(const gemm_product *p, const gemm_stage *at, float *edge,
-                                    gemm_rows rows, gemm_strip *now, gemm_strip *next)
+void WF_ISA_NAME(wf_gemm_run_micropanel)(const gemm_product *p, const gemm_macrokernel *at,
+                                         float *edge, gemm_rows rows, gemm_micropanel *now,
+                                         gemm_micropanel *next)
 {
-    const wf_gemm_window *w = &at->window;
+    const wf_gemm_kc_block *w = &at->kc_block;
     int64_t share = gemm_tiles(gemm_tiles(w->k, rows.share), V16) * V16;
     int64_t index = (now->col - at->col0) / GEMM_NR * gemm_tiles(at->rows, GEMM_MR);
-    gemm_tile tile = {.window = w,
+    gemm_tile tile = {.kc_block = w,
                       .cols = {.panel = now->panel, .first = now->col},
-                      .home = p->home + (index + rows.begin / GEMM_MR) * GEMM_TILE,
-                      .home_level = p->home_level};
+                      .spill = p->spill + (index + rows.begin / GEMM_MR) * GEMM_TILE,
+                      .spill_level = p->spill_level};
 
-    while (pack_piece(now, w->k) > 0)
+    while (pack_run(now, w->k) > 0)
         ;
     for (int64_t i = rows.begin; i < rows.end; i += GEMM_MR) {
         tile.rows = (gemm_source){.first = at->row0 + i};
         if (i >= at->first_packed)
             tile.rows.panel = at->a + (i - at->first_packed) * w->k;
-        /* A tile's piece of the next strip is its share of the window, in whole lines. */
-        tile.ahead = next ? piece_ahead(next, share) : (gemm_ahead){.left = 0};
+        /* What a tile packs of the next micro-panel is its share of the KC block, in whole lines. */
+        tile.ahead = next ? ahead_of_panel(next, share) : (gemm_ahead){.left = 0};
         run_tile(p, at, &tile, edge, at->row0 + i, now->col);
-        tile.home += GEMM_TILE;
+        tile.spill += GEMM_TILE;
         if (next)
-            pack_piece(next, share);
+            pack_run(next, share);
     }
 }

@@ -1,7 +1,7 @@
 /*
- * kernels/cpu/simd/gemm_tile.c - a tile of a product in registers. An element is the midpoint
+ * kernels/cpu/simd/gemm_microkernel.c - the microkernel of a product: a tile in registers. An element is the midpoint
  * tree over its chunks, each of them one ascending chain of fused multiply-adds from +0; cuts
- * between windows and steps only say where the chain and the tree's open nodes wait.
+ * between KC blocks and steps only say where the chain and the tree's open nodes wait.
  */
 #include "kernels/cpu/simd/gemm_internal.h"
 
@@ -62,16 +62,16 @@ INLINE wf_gemm_operand share(const gemm_source *s, const wf_gemm_operand *all, i
 }
 
 /*
- * What a tile asks memory for while it computes, a row of lines at every so many elements of the
+ * What a tile prefetches while it computes, a row of lines at every so many elements of the
  * long dimension: all at once would fill the few places where a core waits for lines.
  */
-typedef struct asking {
+typedef struct prefetch {
     gemm_ahead next;      /* is read by whoever packs after this tile */
     gemm_ahead own;       /* is written, or added to, in the end */
     int64_t every, until; /* elements from one row to the next; until then */
-} asking;
+} prefetch;
 
-INLINE void ask_row(gemm_ahead *a, const int write, int64_t lines)
+INLINE void prefetch_row(gemm_ahead *a, const int write, int64_t lines)
 {
     if (a->left <= 0)
         return;
@@ -120,16 +120,16 @@ INLINE void multiply(const int rows, accumulators *acc, const float *a, int64_t 
 
 /* The two ways in which a tile's rows lie, each with one stride that is a constant. */
 INLINE void multiply_step(const int rows, accumulators *acc, wf_gemm_operand a,
-                          wf_gemm_operand b, int64_t k, asking *ask)
+                          wf_gemm_operand b, int64_t k, prefetch *fetch)
 {
     for (int64_t left = k, some; left > 0; left -= some) {
-        if (ask->until == 0) {
-            ask_row(&ask->next, 0, ask->next.lines);
-            ask_row(&ask->own, 1, GEMM_VECTORS);
-            ask->until = ask->every;
+        if (fetch->until == 0) {
+            prefetch_row(&fetch->next, 0, fetch->next.lines);
+            prefetch_row(&fetch->own, 1, GEMM_VECTORS);
+            fetch->until = fetch->every;
         }
-        some = left < ask->until ? left : ask->until;
-        ask->until -= some;
+        some = left < fetch->until ? left : fetch->until;
+        fetch->until -= some;
         if (a.across == 1)
             multiply(rows, acc, a.at, 1, a.along, b.at, b.along, some);
         else
@@ -139,18 +139,18 @@ INLINE void multiply_step(const int rows, accumulators *acc, wf_gemm_operand a,
     }
 }
 
-INLINE asking asking_of(const int rows, const gemm_tile *t)
+INLINE prefetch prefetch_of(const int rows, const gemm_tile *t)
 {
-    const wf_gemm_window *w = t->window;
+    const wf_gemm_kc_block *w = t->kc_block;
     const wf_gemm_step *last = &w->step[w->n_steps - 1];
     int level = last->level - (last->merges > 0 ? last->merges : 0);
-    float *home = t->home + level * t->home_level;
-    asking ask = {.next = t->ahead};
-    int64_t most = ask.next.left > rows ? ask.next.left : rows;
+    float *spill = t->spill + level * t->spill_level;
+    prefetch fetch = {.next = t->ahead};
+    int64_t most = fetch.next.left > rows ? fetch.next.left : rows;
 
-    ask.own = w->last ? t->own : (gemm_ahead){home, GEMM_NR, GEMM_VECTORS, rows};
-    ask.every = w->k > most ? w->k / most : 1;
-    return ask;
+    fetch.own = w->last ? t->own : (gemm_ahead){spill, GEMM_NR, GEMM_VECTORS, rows};
+    fetch.every = w->k > most ? w->k / most : 1;
+    return fetch;
 }
 
 /* The sign of a zero may not tell how chunks lie on ranks: -0 + -0 is -0, but -0 + an empty
@@ -168,14 +168,14 @@ INLINE void clear_signs(const int rows, accumulators *acc)
 INLINE void run(const int rows, const gemm_tile *t)
 {
     _Alignas(64) float own[WF_GEMM_LOCAL][GEMM_TILE];
-    const wf_gemm_step *step = t->window->step, *end = step + t->window->n_steps;
-    asking ask = asking_of(rows, t);
+    const wf_gemm_step *step = t->kc_block->step, *end = step + t->kc_block->n_steps;
+    prefetch fetch = prefetch_of(rows, t);
     int64_t done = 0;
     accumulators acc;
 
     clear(rows, &acc);
-    if (t->window->resume)
-        load(rows, &acc, t->home + step->level * t->home_level);
+    if (t->kc_block->resume)
+        load(rows, &acc, t->spill + step->level * t->spill_level);
     for (; step < end; step++) {
         int level = step->level;
 
@@ -183,7 +183,7 @@ INLINE void run(const int rows, const gemm_tile *t)
             wf_gemm_operand a = share(&t->rows, &step->rows, rows, done);
             wf_gemm_operand b = share(&t->cols, &step->cols, GEMM_NR, done);
 
-            multiply_step(rows, &acc, a, b, step->k, &ask);
+            multiply_step(rows, &acc, a, b, step->k, &fetch);
             done += step->k;
         }
         if (step->merges < 0)
@@ -191,21 +191,21 @@ INLINE void run(const int rows, const gemm_tile *t)
         for (int merges = step->merges; merges > 0; merges--) {
             level--;
             merge(rows, &acc,
-                  step->home >> level & 1 ? t->home + level * t->home_level
-                                          : own[level % WF_GEMM_LOCAL]);
+                  step->spilled >> level & 1 ? t->spill + level * t->spill_level
+                                             : own[level % WF_GEMM_LOCAL]);
         }
-        if (step + 1 == end && t->window->last) {
+        if (step + 1 == end && t->kc_block->last) {
             clear_signs(rows, &acc);
             store(rows, &acc, t->c, t->c_row);
         } else {
             store(rows, &acc,
-                  step->keep ? t->home + level * t->home_level : own[level % WF_GEMM_LOCAL],
+                  step->spills ? t->spill + level * t->spill_level : own[level % WF_GEMM_LOCAL],
                   GEMM_NR);
         }
         clear(rows, &acc);
     }
     if (end[-1].merges < 0)
-        store(rows, &acc, t->home + end[-1].level * t->home_level, GEMM_NR);
+        store(rows, &acc, t->spill + end[-1].level * t->spill_level, GEMM_NR);
 }
 
 /* One function for each height, in which loops over rows are straight lines over registers. */
@@ -234,7 +234,7 @@ static void run_4(const gemm_tile *t)
     run(gemm_height(4), t);
 }
 
-void WF_ISA_NAME(wf_gemm_tile)(int cut, const gemm_tile *tile)
+void WF_ISA_NAME(wf_gemm_microkernel)(int cut, const gemm_tile *tile)
 {
     static void (*const runs[GEMM_CUTS])(const gemm_tile *) = {run_0, run_1, run_2, run_3,
                                                                run_4};

@@ -1,4 +1,4 @@
-/* tests/hosts/failing_calls.h - between these two, calls of this thread may fail. */
+/* tests/hosts/rendezvous_faults.h - between these two, calls of this thread may fail. */
 #ifndef WF_TESTS_HOSTS_FAILING_CALLS_H
 #define WF_TESTS_HOSTS_FAILING_CALLS_H
 

@@ -1,13 +1,13 @@
-/* parallel/checkpoint/hf_save.c - a model as a folder of Hugging Face, written by all ranks. */
+/* parallel/models/gpt/hf_save.c - a model as a folder of Hugging Face, written by all ranks. */
 #include "core/host_data.h"
 #include "mesh/comm/collective.h"
 #include "parallel/formats/convert_internal.h"
-#include "parallel/formats/hf_config_internal.h"
-#include "parallel/formats/hf_names_internal.h"
+#include "parallel/models/gpt/hf_config_internal.h"
+#include "parallel/models/gpt/hf_names_internal.h"
 #include "parallel/files/folder_internal.h"
 #include "parallel/agree_internal.h"
 #include "parallel/checkpoint/parts_internal.h"
-#include "parallel/checkpoint/pretrained.h"
+#include "parallel/models/gpt/pretrained.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ typedef struct save {
     wf_par *par;
     wf_nn_gpt *model;
     wf_nn_parameter **parameter;
-    wf_hf_place *place; /* of each parameter */
+    wf_hf_place *place; /* each parameter's */
     int64_t *entry_of;  /* number of the tensor in the file */
     int64_t count, entries;
     wf_safetensors_entry *entry;
@@ -174,7 +174,7 @@ static void create(save *s, const char *path)
 
     if (wf_files_make_directory(&wf_system_files, path, &s->error) == WF_OK &&
         wf_folder_open(&folder, &wf_system_files, path, &s->error) == WF_OK &&
-        /* of a run that was stopped */
+        /* a run that was stopped left it */
         wf_folder_remove(&folder, WEIGHTS PARTIAL, &s->error) == WF_OK &&
         wf_folder_file(&folder, WEIGHTS PARTIAL, WF_FILE_CREATE, &file, &s->error) == WF_OK) {
         if (wf_file_resize(&file, file_bytes(s), &s->error) == WF_OK)

@@ -1,10 +1,10 @@
 /*
- * tests/hosts/failing_calls.c - system calls of the rendezvous that fail once, in gpt_train_faulty:
+ * tests/hosts/rendezvous_faults.c - system calls of the rendezvous that fail once, in gpt_train_faulty:
  * WEFT_FAIL_CALL="NAME N PROCESS ERRNO" makes the N-th call of that name fail (from 1) while processes
  * meet (wf_watch_open); an ERRNO of 0 fails none. With WEFT_FAIL_LOG=FILE each process adds a line there
  * of what it has called: "PROCESS NAME COUNT".
  */
-#include "tests/hosts/failing_calls.h"
+#include "tests/hosts/rendezvous_faults.h"
 #include "mesh/transport/launcher.h"
 #include <errno.h>
 #include <fcntl.h>

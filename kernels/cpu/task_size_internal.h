@@ -1,19 +1,19 @@
 /*
- * kernels/cpu/pieces_internal.h - how small a piece of elementwise work is still worth a thread, and which
+ * kernels/cpu/task_size_internal.h - how small a task of elementwise work is still worth a thread, and which
  * rows a chunk of a sum inside of a sequence has.
  */
-#ifndef WF_KERNELS_CPU_PIECES_INTERNAL_H
-#define WF_KERNELS_CPU_PIECES_INTERNAL_H
+#ifndef WF_KERNELS_CPU_TASK_SIZE_INTERNAL_H
+#define WF_KERNELS_CPU_TASK_SIZE_INTERNAL_H
 
 #include "kernels/cpu/simd_internal.h"
 #include "kernels/op_table_internal.h"
 
-enum { WF_PIECE_ELEMENTS = 16384 };
+enum { WF_TASK_ELEMENTS = 16384 };
 
 /* The grain for wf_team_run over rows of `width` elements. */
-static inline int64_t wf_piece_rows(int64_t width)
+static inline int64_t wf_task_rows(int64_t width)
 {
-    return width >= WF_PIECE_ELEMENTS ? 1 : WF_PIECE_ELEMENTS / (width > 0 ? width : 1);
+    return width >= WF_TASK_ELEMENTS ? 1 : WF_TASK_ELEMENTS / (width > 0 ? width : 1);
 }
 
 static inline int64_t wf_least(int64_t a, int64_t b)

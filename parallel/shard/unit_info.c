@@ -1,0 +1,44 @@
+/* parallel/shard/unit_info.c - what a report says of a unit: its parameters, and bytes in both layouts. */
+#include "parallel/shard/units_internal.h"
+
+int64_t wf_par_unit_count(const wf_par *par, const wf_nn_module *model)
+{
+    const wf_par_units *all = wf_par_units_of(par, model);
+
+    return all ? all->count : 0;
+}
+
+static size_t local_bytes(const wf_mesh *mesh, const wf_tensor *t, wf_dtype dtype,
+                          const wf_layout *layout)
+{
+    size_t bytes = wf_dtype_size(dtype);
+    int64_t start, local;
+
+    for (int i = 0; i < t->ndim; i++) {
+        wf_layout_part(mesh, layout, i, &t->dim[i], wf_comm_rank(wf_mesh_world(mesh)), &start,
+                       &local);
+        bytes *= (size_t)local;
+    }
+    return bytes;
+}
+
+wf_par_unit_info wf_par_unit_at(const wf_par *par, const wf_nn_module *model, int64_t i)
+{
+    const wf_par_unit *u = &wf_par_units_of(par, model)->unit[i];
+    wf_par_unit_info info = {.path = u->module->path,
+                             .type = u->module->type->name,
+                             .parameters = u->count,
+                             .gathered = u->split,
+                             .reshard = u->reshard};
+
+    for (int64_t k = 0; k < u->count; k++) {
+        const wf_tensor *t = u->parameter[k]->tensor;
+        const wf_par_holding *h = wf_par_holding_of(u->parameter[k]);
+
+        info.elements += wf_tensor_count(t);
+        info.shard_bytes += local_bytes(par->mesh, t, t->dtype, h->shard_layout);
+        info.compute_bytes +=
+            local_bytes(par->mesh, t, par->options.param_dtype, h->compute_layout);
+    }
+    return info;
+}

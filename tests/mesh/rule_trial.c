@@ -1,0 +1,129 @@
+/* tests/mesh/rule_trial.c - what is known of rows: splits that a kernel cannot take, sums that may tell
+   that they are not exact, partial operands. See the header. */
+#include "tests/mesh/rule_trial.h"
+
+/* Splits of a letter that would be right and that no row claims. */
+static const struct {
+    const char *op;
+    char letter;
+    const char *why;
+} unclaimed[] = {
+    {"layernorm_dw", 'd',
+     "the norm's own width was whole, and so is all that its gradients read"},
+    {"rmsnorm_dw", 'd', "alike"},
+    {NULL, 0, NULL},
+};
+
+/*
+ * Sums that 2, 4 or 8 ranks of one axis may tell to be other than those of one rank: of these ops,
+ * where one of these operand dims is split. Weights' gradients have a chunk for each sequence, and not
+ * for pieces of one; a sum over tokens and heads has its chunks where the heads are.
+ */
+static const struct {
+    const char *op;
+    int operand, dim;
+    bool heads; /* only where there are heads behind the tokens */
+} inexact[] = {
+    {"linear_dw", 0, 1, false},   {"linear_dw", 0, 2, true},    {"embedding_dw", 1, 1, false},
+    {"embedding_dw", 1, 2, true}, {"bias_grad", 0, 1, true},    {"bias_gelu_grad", 0, 1, true},
+    {"token_sum", 0, 1, true},    {"layernorm_dw", 0, 1, true}, {"rmsnorm_dw", 0, 1, true},
+    {NULL, 0, 0, false},
+};
+
+bool reads_beyond(const trial *t, uint32_t split)
+{
+    bool of_groups = t->op->flags & WF_OP_GROUPS;
+
+    if (op_is(t->op, "slice") || op_is(t->op, "slice_grad"))
+        return (split >> ('n' - 'a') | split >> ('p' - 'a')) & 1;
+    return (op_is(t->op, "rows") || op_is(t->op, "rows_grad"))
+               ? split >> ('p' - 'a') & 1
+               : of_groups && split >> ('g' - 'a') & 1;
+}
+
+bool splits(const trial *t, const wf_call *call, uint32_t *split)
+{
+    *split = 0;
+    for (int i = 0; i < call->n_in; i++) {
+        int d = wf_layout_split_dim(call->in[i]->layout, 0);
+
+        if (wf_layout_is_partial(call->in[i]->layout, -1))
+            return false;
+        if (d >= 0)
+            *split |= 1u << t->sig.letter[i][d];
+    }
+    for (int i = 0; i < call->n_in; i++)
+        for (int d = 0; d < t->sig.ndim[i]; d++)
+            if ((*split >> t->sig.letter[i][d] & 1) !=
+                (wf_layout_split_dim(call->in[i]->layout, 0) == d))
+                return false;
+    return true;
+}
+
+/* Axes of a dim in another order than the mesh's. */
+static bool out_of_order(const wf_layout *layout)
+{
+    for (int d = 0; layout && d < WF_MAX_DIMS; d++)
+        for (int i = 1; i < layout->n_axes[d]; i++)
+            if (layout->axis[d][i] < layout->axis[d][i - 1])
+                return true;
+    return false;
+}
+
+bool may_be_inexact(const trial *t, const wf_call *call)
+{
+    for (int i = 0; i < call->n_in; i++)
+        if (out_of_order(call->in[i]->layout))
+            return true;
+    for (int i = 0; inexact[i].op; i++)
+        if (op_is(t->op, inexact[i].op) && inexact[i].heads <= t->heads &&
+            call->in[inexact[i].operand]->layout &&
+            call->in[inexact[i].operand]->layout->n_axes[inexact[i].dim])
+            return true;
+    return t->mesh->ranks & (t->mesh->ranks - 1);
+}
+
+bool may_be_partial(const trial *t, const wf_call *call)
+{
+    if (!wf_context_exact(t->mesh->ctx))
+        return true;
+    for (int i = 0; i < call->n_in; i++)
+        if (wf_layout_is_partial(call->in[i]->layout, -1) &&
+            !((t->op->flags & WF_OP_LINEAR) && i == call->n_in - 1))
+            return false;
+    return true;
+}
+
+bool splits_members(const trial *t, uint32_t split)
+{
+    uint32_t members = 0;
+
+    for (int o = 0; o < t->n_out; o++)
+        for (int d = 0; d < t->sig.ndim[t->n_in + o]; d++)
+            members |= 1u << t->sig.letter[t->n_in + o][d];
+    for (int d = 0; d < t->sig.ndim[0]; d++)
+        members &= ~(1u << t->sig.letter[0][d]);
+    return (t->op->flags & WF_OP_MEMBERS) && (split & members) && (split & members) != members;
+}
+
+bool is_unclaimed(const trial *t, uint32_t split)
+{
+    for (int i = 0; unclaimed[i].op; i++)
+        if (op_is(t->op, unclaimed[i].op) && split == 1u << (unclaimed[i].letter - 'a'))
+            return true;
+    return false;
+}
+
+wf_status check_lists(trial *t)
+{
+    for (int k = 0; unclaimed[k].op; k++)
+        if (t->mesh->n_axes == 1 && op_is(t->op, unclaimed[k].op) && !t->unclaimed)
+            return wf_error_set(&t->rank->error, WF_EINTERNAL, "%s is in the list in vain",
+                                t->op->name);
+    for (int k = 0; inexact[k].op; k++)
+        if (op_is(t->op, inexact[k].op) && inexact[k].heads <= t->heads &&
+            wf_context_exact(t->mesh->ctx) && !t->told_inexact)
+            return wf_error_set(&t->rank->error, WF_EINTERNAL, "%s never tells of its sums",
+                                t->op->name);
+    return WF_OK;
+}

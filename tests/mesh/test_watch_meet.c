@@ -1,0 +1,314 @@
+/*
+ * tests/mesh/test_watch_meet.c - the connections between processes: how they meet, what who is lost hears,
+ * and what becomes of connections when a process dies.
+ */
+#include "mesh/health/failure_detector_parts_internal.h"
+#include "tests/mesh/ranks.h"
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+static void nap(int milliseconds)
+{
+    nanosleep(&(struct timespec){milliseconds / 1000, milliseconds % 1000 * 1000000L}, NULL);
+}
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- two processes that meet, each a thread here ---- */
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool shared;
+    char data[4096];
+} market = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+/* world: whether it is process 0. */
+static wf_status share(void *world, void *data, size_t bytes, wf_error *error)
+{
+    (void)error;
+    pthread_mutex_lock(&market.lock);
+    if (*(bool *)world)
+        memcpy(market.data, data, bytes);
+    market.shared = market.shared || *(bool *)world;
+    pthread_cond_broadcast(&market.changed);
+    while (!market.shared)
+        pthread_cond_wait(&market.changed, &market.lock);
+    memcpy(data, market.data, bytes);
+    pthread_mutex_unlock(&market.lock);
+    return WF_OK;
+}
+
+static wf_status no_cause(void *world, int *culprit, wf_error *error)
+{
+    (void)world;
+    (void)culprit;
+    (void)error;
+    return WF_OK;
+}
+
+static void no_failure(void *world, int culprit, const wf_error *cause, bool lost)
+{
+    (void)world;
+    (void)culprit;
+    (void)cause;
+    (void)lost;
+}
+
+static const wf_transport market_transport = {
+    .name = "market", .moves = true, .share = share, .cause = no_cause, .fail = no_failure};
+
+typedef struct meeter {
+    int process;
+    pthread_t thread;
+    wf_status status;
+    wf_error error;
+} meeter;
+
+static void *meet(void *arg)
+{
+    meeter *m = arg;
+    bool head = m->process == 0;
+    wf_comm comm = {.size = 2}, *comms[1] = {&comm};
+    const wf_watch_options o = {.transport = &market_transport,
+                                .world = &head,
+                                .comm = comms,
+                                .ranks = 2,
+                                .here = 1,
+                                .rank = &m->process,
+                                .processes = 2,
+                                .process = m->process,
+                                .alone = true};
+    wf_world_watch *w = NULL;
+
+    m->status = wf_watch_open(&o, &w, &m->error);
+    if (m->status == WF_OK) {
+        wf_watch_leave(w);
+        wf_watch_close(w);
+    }
+    return NULL;
+}
+
+static int strange_connection(int port)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    CU_ASSERT(connect(fd, (struct sockaddr *)&a, sizeof a) == 0);
+    return fd;
+}
+
+static void ignore(int number)
+{
+    (void)number;
+}
+
+/* Strangers who say nothing, or a part, and signals to who waits hold up nobody. */
+static void processes_meet(void)
+{
+    enum { STRANGERS = 100 };
+    meeter head = {.process = 0}, other = {.process = 1};
+    struct sigaction action = {.sa_handler = ignore};
+    int fd[STRANGERS];
+    watch_place place;
+    double start;
+
+    sigaction(SIGUSR1, &action, NULL);
+    pthread_create(&head.thread, NULL, meet, &head);
+    pthread_mutex_lock(&market.lock);
+    while (!market.shared)
+        pthread_cond_wait(&market.changed, &market.lock);
+    memcpy(&place, market.data, sizeof place);
+    pthread_mutex_unlock(&market.lock);
+    for (int i = 0; i < STRANGERS; i++) {
+        fd[i] = strange_connection(place.port);
+        CU_ASSERT(i % 3 || send(fd[i], "hello", 5, MSG_NOSIGNAL) >= 0);
+    }
+    start = now();
+    nap(50);
+    for (int i = 0; i < 5; i++) {
+        pthread_kill(head.thread, SIGUSR1);
+        nap(5);
+    }
+    pthread_create(&other.thread, NULL, meet, &other);
+    pthread_join(other.thread, NULL);
+    pthread_join(head.thread, NULL);
+    CU_ASSERT_EQUAL(head.status, WF_OK);
+    CU_ASSERT_EQUAL(other.status, WF_OK);
+    CU_ASSERT(now() - start < 4);
+    for (int i = 0; i < STRANGERS; i++)
+        close(fd[i]);
+}
+
+typedef struct host_of_one {
+    pthread_t thread;
+    bool decided;
+    wf_verdict verdict;
+    int peer; /* the other's end of the connection */
+    bool crashes,
+        sent; /* it reports as a crash does; that has been sent when wf_watch_said returns */
+} host_of_one;
+
+/* Whether a message of this kind comes before the connection ends. */
+static bool hears(int fd, wf_watch_kind kind)
+{
+    char data[sizeof(wf_verdict) + sizeof(watch_rank)];
+    watch_head h = {0};
+
+    while (recv(fd, &h, sizeof h, MSG_WAITALL) == sizeof h && h.bytes <= sizeof data)
+        if (h.bytes && recv(fd, data, h.bytes, MSG_WAITALL) != (ssize_t)h.bytes)
+            return false;
+        else if (h.kind == kind)
+            return true;
+    return false;
+}
+
+/* Process 0 of two: it hears that the other is lost, and reports it. */
+static void *report_a_loss(void *arg)
+{
+    host_of_one *h = arg;
+    bool head = true;
+    int rank = 0;
+    wf_comm comm = {.size = 2}, *comms[1] = {&comm};
+    const wf_watch_options o = {.transport = &market_transport,
+                                .world = &head,
+                                .comm = comms,
+                                .ranks = 2,
+                                .here = 1,
+                                .rank = &rank,
+                                .processes = 2,
+                                .alone = true};
+    wf_world_watch *w = NULL;
+    wf_error error = {WF_OK, ""};
+
+    if (wf_watch_open(&o, &w, &error) != WF_OK)
+        return NULL;
+    h->decided = wf_watch_verdict(w, 5000, &h->verdict);
+    if (h->crashes) {
+        double start = now();
+
+        wf_watch_said();
+        fcntl(h->peer, F_SETFL, O_NONBLOCK);
+        h->sent = hears(h->peer, WATCH_TOLD) && now() - start < 1;
+    } else {
+        wf_watch_told(w);
+    }
+    wf_watch_leave(w);
+    wf_watch_close(w);
+    return NULL;
+}
+
+/* Process 1 connects, and is lost: process 0 sees the end, and this side still hears. */
+static void lose_process_1(host_of_one *head)
+{
+    struct {
+        watch_head head;
+        watch_hello hello;
+    } said = {.head = {WATCH_HELLO, sizeof said.hello}, .hello = {.process = 1, .rank = 1}};
+    watch_place place;
+
+    market.shared = false;
+    pthread_create(&head->thread, NULL, report_a_loss, head);
+    pthread_mutex_lock(&market.lock);
+    while (!market.shared)
+        pthread_cond_wait(&market.changed, &market.lock);
+    memcpy(&place, market.data, sizeof place);
+    pthread_mutex_unlock(&market.lock);
+    head->peer = strange_connection(place.port);
+    said.hello.token = place.token;
+    CU_ASSERT(send(head->peer, &said, sizeof said, MSG_NOSIGNAL) == sizeof said);
+    CU_ASSERT(hears(head->peer, WATCH_WELCOME));
+    shutdown(head->peer, SHUT_WR);
+}
+
+/* A process that was given up may go on: it hears the verdict, and that it has been reported. */
+static void who_was_lost_hears_of_the_report(void)
+{
+    host_of_one head = {.decided = false};
+
+    lose_process_1(&head);
+    CU_ASSERT(hears(head.peer, WATCH_VERDICT));
+    CU_ASSERT(hears(head.peer, WATCH_TOLD));
+    pthread_join(head.thread, NULL);
+    close(head.peer);
+    CU_ASSERT(head.decided);
+}
+
+/* A process that crashes ends when the others have been sent that it has reported. */
+static void a_crash_waits_for_its_report(void)
+{
+    host_of_one head = {.crashes = true};
+
+    lose_process_1(&head);
+    pthread_join(head.thread, NULL);
+    close(head.peer);
+    CU_ASSERT(head.decided);
+    CU_ASSERT(head.sent);
+}
+
+/* A process with a connection of the watch and another one is killed. */
+static pid_t kill_a_child(int *watched, int *other)
+{
+    int w[2], o[2];
+    pid_t child;
+
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, w) != 0 ||
+        socketpair(AF_UNIX, SOCK_STREAM, 0, o) != 0 || (child = fork()) < 0)
+        return -1;
+    if (child == 0) {
+        close(w[0]);
+        close(o[0]);
+        wf_watch_keep(1);
+        wf_watch_kept(w[1]);
+        raise(SIGKILL);
+    }
+    close(w[1]);
+    close(o[1]);
+    *watched = w[0];
+    *other = o[0];
+    return child;
+}
+
+/* Of a dead process the watch hears at once; what else was connected to it, later. */
+static void connections_outlive(void)
+{
+    int watched = -1, other = -1;
+    pid_t child = kill_a_child(&watched, &other);
+    double start;
+    char none;
+
+    CU_ASSERT(child > 0);
+    waitpid(child, NULL, 0);
+    start = now();
+    CU_ASSERT_EQUAL(read(watched, &none, 1), 0);
+    CU_ASSERT(now() - start < 1);
+    CU_ASSERT_EQUAL(read(other, &none, 1), 0);
+    CU_ASSERT(now() - start > 1 && now() - start < 6);
+    close(watched);
+    close(other);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"processes meet", processes_meet},
+        {"who was lost hears of the report", who_was_lost_hears_of_the_report},
+        {"a crash waits for its report", a_crash_waits_for_its_report},
+        {"connections outlive their process", connections_outlive},
+        {NULL, NULL}};
+
+    return wf_test_main("watch_meet", tests);
+}

@@ -1,0 +1,128 @@
+/* tests/parallel/test_checkpoint_kept.c - which steps a saver deletes and which it keeps: those of a run
+   that was given up, of one that went back, and where a directory cannot be read. */
+#include "tests/parallel/checkpoint_folder.h"
+#include <errno.h>
+
+/* ---- which ones are deleted ---- */
+
+typedef struct unreadable {
+    bool fails;
+} unreadable;
+
+static int next_fails(void *self, DIR *directory, char name[WF_FILES_NAME])
+{
+    const unreadable *u = self;
+
+    errno = ESTALE;
+    return u->fails ? -1 : wf_system_files.next(NULL, directory, name);
+}
+
+/* A run saves 1 to 5; one goes on from 2 and saves 6 to 9, which come later than 3 to 5. */
+static wf_status give_up_and_go_on(trial *t, wf_rank *rank, wf_par_trainer *trainer)
+{
+    wf_par_save_options how = {.dir = t->dir};
+    wf_par_saver *saver = wf_par_saver_open(trainer, &how);
+    wf_par_checkpoint *c;
+    text path;
+
+    GOOD(save_steps(t, rank, saver, 1, 5));
+    wf_par_saver_close(saver);
+    c = wf_par_checkpoint_open(in(path, t->dir, "step-00000002"), &rank->error);
+    NEED(c);
+    GOOD(wf_par_checkpoint_load(trainer, c, &rank->error));
+    wf_par_checkpoint_close(c);
+    how.keep = 2;
+    saver = wf_par_saver_open(trainer, &how);
+    GOOD(save_steps(t, rank, saver, 4, 4));
+    GOOD(save_steps(t, rank, saver, 6, 7));
+    wf_par_saver_close(saver);
+    return WF_OK;
+}
+
+static void a_run_that_was_given_up_stays(void)
+{
+    static const bool stays[] = {false, false, true, false, true, true, true};
+    char dir[64];
+    trial t = {.dir = dir};
+    wf_error error;
+
+    fresh_directory(dir);
+    run_trial(&t, give_up_and_go_on);
+    for (int step = 1; step <= 7; step++) {
+        char name[32];
+
+        snprintf(name, sizeof name, "step-%08d", step);
+        CU_ASSERT_EQUAL(is_there(dir, name), stays[step - 1]);
+    }
+    CU_ASSERT_STRING_EQUAL(listed(dir, 0, &error), "step-00000007");
+    remove_directory(dir);
+}
+
+/* What a run has saved before it went back belongs to it, and is older than all that it keeps. */
+static wf_status go_back(trial *t, wf_rank *rank, wf_par_trainer *trainer)
+{
+    wf_par_saver *saver =
+        wf_par_saver_open(trainer, &(wf_par_save_options){.dir = t->dir, .keep = 2});
+
+    GOOD(save_steps(t, rank, saver, 8, 9));
+    GOOD(save_steps(t, rank, saver, 3, 4));
+    wf_par_saver_close(saver);
+    return WF_OK;
+}
+
+static void a_run_that_goes_back_keeps_the_new(void)
+{
+    char dir[64];
+    trial t = {.dir = dir};
+
+    fresh_directory(dir);
+    run_trial(&t, go_back);
+    CU_ASSERT(is_there(dir, "step-00000003") && is_there(dir, "step-00000004"));
+    CU_ASSERT(!is_there(dir, "step-00000008") && !is_there(dir, "step-00000009"));
+    remove_directory(dir);
+}
+
+static wf_status save_unseen(trial *t, wf_rank *rank, wf_par_trainer *trainer)
+{
+    unreadable *u = t->own;
+    wf_file_calls calls = wf_system_files;
+    wf_par_save_options how = {.dir = t->dir, .keep = 2, .calls = &calls};
+    wf_error error = {WF_OK, ""};
+    wf_par_saver *saver;
+
+    calls.self = u;
+    calls.next = next_fails;
+    saver = wf_par_saver_open(trainer, &how);
+    GOOD(save_steps(t, rank, saver, 1, 2));
+    if (rank->index == 0)
+        u->fails = true;
+    GOOD(barrier(rank));
+    NEED(wf_par_saver_save(saver, 3, &error) == WF_EIO);
+    NEED(strstr(error.text, "cannot read directory"));
+    wf_par_saver_close(saver);
+    return WF_OK;
+}
+
+static void a_directory_that_cannot_be_read(void)
+{
+    char dir[64];
+    unreadable u = {.fails = false};
+    trial t = {.dir = dir, .own = &u};
+
+    fresh_directory(dir);
+    run_trial(&t, save_unseen);
+    CU_ASSERT(whole(dir, "step-00000001") && whole(dir, "step-00000002"));
+    remove_directory(dir);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"a run that was given up stays", a_run_that_was_given_up_stays},
+        {"a run that goes back keeps the new", a_run_that_goes_back_keeps_the_new},
+        {"a directory that cannot be read", a_directory_that_cannot_be_read},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("checkpoint_kept", tests);
+}
