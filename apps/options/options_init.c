@@ -1,6 +1,6 @@
 /* apps/options/options_init.c - --init-from: the flags that a folder of Hugging Face decides. */
 #include "apps/options/options_table.h"
-#include "parallel/checkpoint/pretrained.h"
+#include "parallel/models/gpt/pretrained.h"
 #include <string.h>
 
 /* A flag that was given has to agree; 0 stood for a default. */

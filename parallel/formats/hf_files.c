@@ -1,7 +1,6 @@
 /* parallel/formats/hf_files.c - the weights of a folder; see the header. */
 #include "parallel/formats/hf_files_internal.h"
 #include "parallel/files/folder_internal.h"
-#include "parallel/formats/hf_names_internal.h"
 #include "parallel/formats/json_internal.h"
 #include <errno.h>
 #include <limits.h>
@@ -271,11 +270,11 @@ wf_status wf_hf_reader(wf_hf_files *files, int64_t file, const wf_file **reader,
     return status;
 }
 
-const char *wf_hf_unused(const wf_hf_files *files)
+const char *wf_hf_unused(const wf_hf_files *files, bool (*idle)(const char *name))
 {
     for (int64_t i = 0; i < files->count; i++)
         for (int64_t k = 0; k < files->file[i].header.count; k++)
-            if (!files->file[i].used[k] && !wf_hf_idle(files->file[i].header.entry[k].name))
+            if (!files->file[i].used[k] && !idle(files->file[i].header.entry[k].name))
                 return files->file[i].header.entry[k].name;
     return NULL;
 }

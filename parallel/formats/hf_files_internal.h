@@ -39,7 +39,7 @@ const wf_safetensors_entry *wf_hf_find(wf_hf_files *files, const char *name, int
 wf_status wf_hf_reader(wf_hf_files *files, int64_t file, const wf_file **reader,
                        wf_error *error);
 
-/* The first tensor that nobody used and that is not idle (wf_hf_idle), or NULL. */
-const char *wf_hf_unused(const wf_hf_files *files);
+/* The first tensor that nobody used and that is not idle, as a model family says; or NULL. */
+const char *wf_hf_unused(const wf_hf_files *files, bool (*idle)(const char *name));
 
 #endif

@@ -84,9 +84,6 @@ typedef struct wf_par_rule {
         pattern ".down", WF_ROW                                                                \
     }
 
-/** wf_par_gpt_plan - tensor (and sequence) parallelism of wf_nn_gpt, both architectures. */
-extern WF_API const wf_par_rule wf_par_gpt_plan[];
-
 /**
  * wf_par_tensor - split modules over an axis of the mesh (torch's parallelize_module): lay their
  * parameters out, and put the borders of their styles at their points

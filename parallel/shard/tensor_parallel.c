@@ -1,4 +1,4 @@
-/* parallel/shard/tensor_parallel.c - the styles of tensor parallelism, and the plan of GPT-2 and Llama. */
+/* parallel/shard/tensor_parallel.c - the styles of tensor parallelism. */
 #include "parallel/shard/sharding_plan.h"
 
 const wf_par_style wf_par_column = {
@@ -30,13 +30,3 @@ const wf_par_style wf_par_loss = {
     .name = "loss",
     .borders = (const wf_par_border[]){
         {"max", WF_PAR_WHOLE, 0, false}, {"sum", WF_PAR_WHOLE, 0, false}, {NULL, 0, 0, false}}};
-
-/* Positions and a gelu MLP are GPT-2's, a SwiGLU MLP is Llama's; and a model may have no blocks. */
-const wf_par_rule wf_par_gpt_plan[] = {{"embed", WF_VOCAB},
-                                       {"?position", WF_POSITION},
-                                       WF_ATTENTION_RULES("?block.*.attn"),
-                                       WF_GELU_MLP_RULES("?block.*.mlp"),
-                                       WF_SWIGLU_MLP_RULES("?block.*.mlp"),
-                                       {"head", WF_COLUMN},
-                                       {"loss", WF_LOSS},
-                                       {NULL, NULL}};

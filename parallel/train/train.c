@@ -1,15 +1,5 @@
 /* parallel/train/train.c - the training step, as a composition of its parts. */
-#include "nn/models/gpt/gpt.h"
 #include "parallel/train/train_internal.h"
-
-wf_tensor *wf_par_gpt_loss(wf_nn_module *model, const wf_par_batch *batch)
-{
-    wf_tensor *tokens = wf_par_batch_tensor(batch, "tokens");
-    wf_tensor *targets = wf_par_batch_tensor(batch, "targets");
-
-    return wf_nn_gpt_loss((wf_nn_gpt *)model, tokens, targets,
-                          wf_par_batch_weight(batch, targets));
-}
 
 wf_status wf_par_train_step(wf_par_trainer *trainer, int64_t step, const wf_par_data *data,
                             wf_par_step *result)

@@ -58,17 +58,6 @@ typedef struct wf_par_step {
 
 typedef struct wf_par_trainer wf_par_trainer;
 
-/** wf_par_gpt_loss - the wf_par_loss_function of wf_nn_gpt, for batches of WF_PAR_GPT_FIELDS. */
-WF_API wf_tensor *wf_par_gpt_loss(wf_nn_module *model, const wf_par_batch *batch);
-
-/* The fields that it reads, for wf_par_train_options.field: sequences of so many tokens, and the
-   token that follows each. */
-/* clang-format off */
-#define WF_PAR_GPT_FIELDS(length)                        \
-    {{"tokens", WF_I32, {{(length), 1, WF_CHUNKS_8}}}, \
-     {"targets", WF_I32, {{(length), 1, WF_CHUNKS_8}}}}
-/* clang-format on */
-
 /**
  * wf_par_trainer_open - what trains a materialised model
  *

@@ -4,6 +4,7 @@
  * checkpoints in between; its plan is the run to the byte.
  */
 #include "parallel/train/report.h"
+#include "parallel/models/gpt/gpt.h"
 #include "tests/cuda/gpu_main.h"
 #include "tests/parallel/checkpoint_harness.h"
 

@@ -1,5 +1,5 @@
 /* tests/fuzz/fuzz_config.c - config.json: what is accepted describes a model that can be built. */
-#include "parallel/formats/hf_config_internal.h"
+#include "parallel/models/gpt/hf_config_internal.h"
 #include "tests/fuzz/fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -26,6 +26,7 @@
 #include "mesh/health/recorder_internal.h"
 #include "mesh/health/failure_detector.h"
 #include "parallel/shard/update_internal.h"
+#include "parallel/models/gpt/gpt.h"
 #include "tests/hosts/rendezvous_faults.h"
 #include <errno.h>
 #include <math.h>

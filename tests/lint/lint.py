@@ -50,9 +50,8 @@ ROOMS = {
 USERS = ("apps", "tests")
 LIBRARY = tuple(FOLDERS)
 
-# A circle of files may have so many; larger ones that still stand, each by one of its files.
+# A circle of files may have so many.
 MOST_CIRCLE = 3
-LARGER_CIRCLES = ("core/tape",)
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 FORBIDDEN_CALL = re.compile(
@@ -193,7 +192,7 @@ def circles(root):
     told = set()
     for unit in sorted(graph):
         circle = {other for other in below[unit] if unit in below.get(other, ())}
-        if len(circle) <= MOST_CIRCLE or unit in told or circle & set(LARGER_CIRCLES):
+        if len(circle) <= MOST_CIRCLE or unit in told:
             continue
         told |= circle
         path, number = next(graph[unit][other] for other in sorted(circle) if other in graph[unit])

@@ -1,4 +1,5 @@
 /* tests/nn/model_ranks.c - a model on a mesh of ranks; see the header. */
+#include "parallel/models/gpt/gpt.h"
 #include "tests/nn/model_ranks.h"
 #include "tests/parallel/part.h"
 

@@ -4,7 +4,7 @@
  * and what is saved again has the bytes that were read.
  */
 #include "parallel/formats/hf_files_internal.h"
-#include "parallel/checkpoint/pretrained.h"
+#include "parallel/models/gpt/pretrained.h"
 #include "tests/nn/model_ranks.h"
 #include "tests/nn/safetensors_file.h"
 #include <math.h>

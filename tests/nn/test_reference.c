@@ -10,6 +10,7 @@
  *     10 steps of AdamW: the losses differ by 1e-4, the gradients' norms by 1e-4 of themselves
  */
 #include "parallel/shard/gradient_reduce_internal.h"
+#include "parallel/models/gpt/gpt.h"
 #include "parallel/train/train.h"
 #include "tests/nn/model_ranks.h"
 #include "tests/nn/safetensors_file.h"

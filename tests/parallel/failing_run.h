@@ -10,6 +10,7 @@
 #define WF_TESTS_PARALLEL_FAILING_RUN_H
 
 #include "nn/models/gpt/gpt.h"
+#include "parallel/models/gpt/gpt.h"
 #include "parallel/shard/materialize.h"
 #include "parallel/train/train.h"
 #include "tests/mesh/ranks.h"

@@ -9,6 +9,7 @@
 #include "kernels/ops.h"
 #include "nn/checkpointing.h"
 #include "parallel/shard/materialize.h"
+#include "parallel/models/gpt/gpt.h"
 #include "parallel/train/train.h"
 #include "tests/parallel/part.h"
 #include <inttypes.h>

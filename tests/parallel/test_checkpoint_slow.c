@@ -3,7 +3,7 @@
  * loads, a checkpoint or a model, or reads data for longer than a stall may last does not stall, and
  * its checkpoint is not lost.
  */
-#include "parallel/checkpoint/pretrained_internal.h"
+#include "parallel/models/gpt/pretrained_internal.h"
 #include "tests/parallel/checkpoint_trial.h"
 #include <stdatomic.h>
 #include <stdio.h>

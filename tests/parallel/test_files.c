@@ -3,7 +3,7 @@
 #include "parallel/files/checksum_internal.h"
 #include "parallel/formats/convert_internal.h"
 #include "parallel/files/folder_internal.h"
-#include "parallel/formats/hf_config_internal.h"
+#include "parallel/models/gpt/hf_config_internal.h"
 #include "tests/parallel/hostile.h"
 #include <errno.h>
 #include <float.h>

@@ -4,6 +4,7 @@
  * parameters that takes next to none while it is fake.
  */
 #include "parallel/shard/materialize.h"
+#include "parallel/models/gpt/gpt.h"
 #include "parallel/train/measure.h"
 #include "parallel/train/train.h"
 #include "tests/mesh/mesh_harness.h"

@@ -3,6 +3,7 @@
  * with which words, and that a refusal leaves what was there as it was.
  */
 #include "parallel/shard/materialize.h"
+#include "parallel/models/gpt/gpt.h"
 #include "parallel/train/train.h"
 #include "tests/mesh/mesh_harness.h"
 #include "tests/parallel/part.h"

@@ -3,6 +3,7 @@
  * them is gathered at a time, which are freed after forward, and what is refused.
  */
 #include "parallel/shard/materialize.h"
+#include "parallel/models/gpt/gpt.h"
 #include "parallel/train/train.h"
 #include "tests/mesh/mesh_harness.h"
 #include "tests/parallel/part.h"

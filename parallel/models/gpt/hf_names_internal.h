@@ -1,11 +1,11 @@
 /*
- * parallel/formats/hf_names_internal.h - where transformers keep a parameter of nn/models/gpt/gpt.h: under which
+ * parallel/models/gpt/hf_names_internal.h - where transformers keep a parameter of nn/models/gpt/gpt.h: under which
  * name, and in which shape. GPT-2's linears (Conv1D) are [in, out], with queries, keys and values
  * side by side in one; Llama's are [out, in] as Weft's, and its rotation pairs i with i + half a
  * head, as wf_rope does. Not installed.
  */
-#ifndef WF_PARALLEL_FORMATS_HF_NAMES_INTERNAL_H
-#define WF_PARALLEL_FORMATS_HF_NAMES_INTERNAL_H
+#ifndef WF_PARALLEL_MODELS_GPT_HF_NAMES_INTERNAL_H
+#define WF_PARALLEL_MODELS_GPT_HF_NAMES_INTERNAL_H
 
 #include "nn/models/gpt/gpt.h"
 #include "parallel/files/part_internal.h"

@@ -1,10 +1,10 @@
 /*
- * parallel/formats/hf_config_internal.h - config.json of Hugging Face's transformers, for GPT-2
+ * parallel/models/gpt/hf_config_internal.h - config.json of Hugging Face's transformers, for GPT-2
  * (GPT2LMHeadModel) and Llama (LlamaForCausalLM), read with distrust and written. What those
  * models can do and Weft's cannot is refused by the name of its key. Not installed.
  */
-#ifndef WF_PARALLEL_FORMATS_HF_CONFIG_INTERNAL_H
-#define WF_PARALLEL_FORMATS_HF_CONFIG_INTERNAL_H
+#ifndef WF_PARALLEL_MODELS_GPT_HF_CONFIG_INTERNAL_H
+#define WF_PARALLEL_MODELS_GPT_HF_CONFIG_INTERNAL_H
 
 #include "nn/models/gpt/gpt.h"
 #include "parallel/formats/safetensors_internal.h"

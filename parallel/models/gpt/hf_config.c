@@ -1,5 +1,5 @@
-/* parallel/formats/hf_config.c - config.json of GPT-2 and Llama; see the header. */
-#include "parallel/formats/hf_config_internal.h"
+/* parallel/models/gpt/hf_config.c - config.json of GPT-2 and Llama; see the header. */
+#include "parallel/models/gpt/hf_config_internal.h"
 #include "parallel/formats/json_internal.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
-/* parallel/checkpoint/hf_load.c - weights of Hugging Face into this rank's parts. */
+/* parallel/models/gpt/hf_load.c - weights of Hugging Face into this rank's parts. */
 #include "core/host_data.h"
 #include "mesh/comm/collective.h"
 #include "parallel/formats/convert_internal.h"
-#include "parallel/formats/hf_config_internal.h"
+#include "parallel/models/gpt/hf_config_internal.h"
 #include "parallel/formats/hf_files_internal.h"
-#include "parallel/formats/hf_names_internal.h"
+#include "parallel/models/gpt/hf_names_internal.h"
 #include "parallel/shard/unshard_internal.h"
-#include "parallel/checkpoint/pretrained_internal.h"
+#include "parallel/models/gpt/pretrained_internal.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -165,7 +165,7 @@ static wf_status check_unused(wf_hf_files *files, const wf_hf_config *config, wf
 
     if (config->tied)
         wf_hf_find(files, "lm_head.weight", &file); /* the embedding once more */
-    unused = wf_hf_unused(files);
+    unused = wf_hf_unused(files, wf_hf_idle);
     if (!unused)
         return WF_OK;
     return wf_error_set(

@@ -1,13 +1,13 @@
-/* parallel/checkpoint/hf_save.c - a model as a folder of Hugging Face, written by all ranks. */
+/* parallel/models/gpt/hf_save.c - a model as a folder of Hugging Face, written by all ranks. */
 #include "core/host_data.h"
 #include "mesh/comm/collective.h"
 #include "parallel/formats/convert_internal.h"
-#include "parallel/formats/hf_config_internal.h"
-#include "parallel/formats/hf_names_internal.h"
+#include "parallel/models/gpt/hf_config_internal.h"
+#include "parallel/models/gpt/hf_names_internal.h"
 #include "parallel/files/folder_internal.h"
 #include "parallel/agree_internal.h"
 #include "parallel/checkpoint/parts_internal.h"
-#include "parallel/checkpoint/pretrained.h"
+#include "parallel/models/gpt/pretrained.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

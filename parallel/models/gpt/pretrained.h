@@ -1,10 +1,10 @@
 /*
- * parallel/checkpoint/pretrained.h - models in the format of Hugging Face's transformers: a folder with
+ * parallel/models/gpt/pretrained.h - models in the format of Hugging Face's transformers: a folder with
  * config.json and model.safetensors (or several, with their index). GPT-2 and Llama; every rank
  * reads and writes its own parts alone, whatever the layout.
  */
-#ifndef WF_PARALLEL_CHECKPOINT_PRETRAINED_H
-#define WF_PARALLEL_CHECKPOINT_PRETRAINED_H
+#ifndef WF_PARALLEL_MODELS_GPT_PRETRAINED_H
+#define WF_PARALLEL_MODELS_GPT_PRETRAINED_H
 
 #include "nn/models/gpt/gpt.h"
 #include "parallel/run.h"

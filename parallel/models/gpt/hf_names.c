@@ -1,5 +1,5 @@
-/* parallel/formats/hf_names.c - names and shapes of transformers; see the header. */
-#include "parallel/formats/hf_names_internal.h"
+/* parallel/models/gpt/hf_names.c - names and shapes of transformers; see the header. */
+#include "parallel/models/gpt/hf_names_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,0 +1,30 @@
+/*
+ * parallel/models/gpt/gpt.h - GPT-2 and Llama in parallel: their sharding plan, and their loss as a
+ * trainer takes it. The modules are nn/models/gpt/gpt.h; files of Hugging Face, pretrained.h.
+ */
+#ifndef WF_PARALLEL_MODELS_GPT_GPT_H
+#define WF_PARALLEL_MODELS_GPT_GPT_H
+
+#include "nn/models/gpt/gpt.h"
+#include "parallel/shard/sharding_plan.h"
+#include "parallel/train/train.h"
+
+WF_BEGIN_DECLS
+
+/** wf_par_gpt_plan - tensor (and sequence) parallelism of wf_nn_gpt, both architectures. */
+extern WF_API const wf_par_rule wf_par_gpt_plan[];
+
+/** wf_par_gpt_loss - the wf_par_loss_function of wf_nn_gpt, for batches of WF_PAR_GPT_FIELDS. */
+WF_API wf_tensor *wf_par_gpt_loss(wf_nn_module *model, const wf_par_batch *batch);
+
+/* The fields that it reads, for wf_par_train_options.field: sequences of so many tokens, and the
+   token that follows each. */
+/* clang-format off */
+#define WF_PAR_GPT_FIELDS(length)                        \
+    {{"tokens", WF_I32, {{(length), 1, WF_CHUNKS_8}}}, \
+     {"targets", WF_I32, {{(length), 1, WF_CHUNKS_8}}}}
+/* clang-format on */
+
+WF_END_DECLS
+
+#endif
