@@ -1,6 +1,6 @@
 /* mesh/array/mesh.c - named axes over the ranks of a world. */
-#include "mesh/comm/observer.h"
-#include "mesh/comm/transport.h"
+#include "mesh/comm/observer_internal.h"
+#include "mesh/comm/transport_internal.h"
 #include "mesh/array/array_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
