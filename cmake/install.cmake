@@ -2,8 +2,8 @@
 # <weft/...>, the umbrella <weft/weft.h>, a CMake package (weft::weft), a pkg-config file, the apps,
 # and what documents.cmake adds.
 #
-# A header is public where it declares something WF_API, or where a public one includes it. The
-# umbrella is generated from that list, so it can't fall behind.
+# A header is public unless it is called *_internal.h, and so is what a public one includes (*.def).
+# The umbrella is generated from that list, so it can't fall behind.
 include(CMakePackageConfigHelpers)
 
 # weft_public_files(OUT): public headers and .def files, as paths from the top of the tree.
@@ -12,12 +12,8 @@ function(weft_public_files out)
     foreach(folder core kernels mesh nn parallel)
         file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
             ${PROJECT_SOURCE_DIR}/${folder}/*.h)
-        foreach(header ${headers})
-            file(STRINGS ${PROJECT_SOURCE_DIR}/${header} declared REGEX "WF_API" LIMIT_COUNT 1)
-            if(declared)
-                list(APPEND public ${header})
-            endif()
-        endforeach()
+        list(FILTER headers EXCLUDE REGEX "_internal\\.h$")
+        list(APPEND public ${headers})
     endforeach()
     set(open ${public})
     while(open)

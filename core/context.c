@@ -182,6 +182,22 @@ double wf_context_flops(const wf_context *ctx)
     return ctx->flops;
 }
 
+void wf_distribution_set(wf_context *ctx, const wf_distribution *distribution, void *mesh)
+{
+    ctx->distribution = distribution;
+    ctx->mesh = mesh;
+}
+
+void *wf_distribution_mesh(const wf_context *ctx)
+{
+    return ctx->mesh;
+}
+
+wf_memory_kind wf_context_memory_kind_now(const wf_context *ctx)
+{
+    return ctx->kind;
+}
+
 wf_memory_kind wf_context_memory_kind(wf_context *ctx, wf_memory_kind kind)
 {
     wf_memory_kind last = ctx->kind;

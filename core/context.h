@@ -10,6 +10,7 @@
 
 #include "core/device.h"
 #include "core/memory/blocks.h"
+#include "core/tensor.h"
 #include "core/trace.h"
 
 WF_BEGIN_DECLS
@@ -141,6 +142,8 @@ WF_API wf_uses *wf_context_uses(wf_context *ctx);
 /** wf_context_memory_kind - what results of ops are counted as from now on; returns the last.
  */
 WF_API wf_memory_kind wf_context_memory_kind(wf_context *ctx, wf_memory_kind kind);
+/** wf_context_memory_kind_now - what wf_context_memory_kind said last. */
+WF_API wf_memory_kind wf_context_memory_kind_now(const wf_context *ctx);
 
 /**
  * wf_context_storage - what results of ops are stored as from now on: WF_BF16, or the device's own

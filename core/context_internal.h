@@ -1,31 +1,10 @@
-/* core/context_internal.h - the inside of a context, for core and for the two hooks. Not installed. */
+/* core/context_internal.h - the inside of a context, for core alone. */
 #ifndef WF_CORE_CONTEXT_INTERNAL_H
 #define WF_CORE_CONTEXT_INTERNAL_H
 
-#include "core/memory/blocks.h"
 #include "core/context.h"
-#include "core/signature_internal.h"
-#include "core/tape.h"
-
-/* What a mesh does for dispatch; NULL in a context of one rank. Filled in mesh/. */
-typedef struct wf_distribution {
-    /* Layouts of the outputs of a call, or WF_ELAYOUT with both layouts and the way out. */
-    wf_status (*rule)(const wf_call *call, const wf_signature *sig, const wf_layout **out);
-    /* Whether a rank's part of a view's operand is its part of the view, on all ranks; WF_ELAYOUT. */
-    wf_status (*view)(const wf_call *call, const wf_signature *sig, const wf_layout *layout,
-                      const wf_dim *dims);
-    /* The part [start, start + local) of dim i of a shape that this rank holds. */
-    void (*part)(const wf_layout *layout, int i, const wf_dim *dim, int64_t *start,
-                 int64_t *local);
-    /* In how many parts dim i is cut. */
-    int64_t (*parts)(const wf_layout *layout, int i);
-    /* For instance "[batch/shard, *, width/tp] partial(tp)". */
-    void (*print)(const wf_layout *layout, char *text, size_t size);
-    /* The same tensor in another layout, nothing recorded. */
-    wf_tensor *(*move)(wf_tensor *x, const wf_layout *to);
-    /* True where a tensor of this layout still has a sum or max to be taken. */
-    bool (*partial)(const wf_layout *layout);
-} wf_distribution;
+#include "core/device.h"
+#include "core/distribution.h"
 
 struct wf_storage {
     int refs;
@@ -48,9 +27,9 @@ struct wf_context {
     int64_t n_owned, owned_capacity;
     int64_t *marks;
     int n_marks, marks_capacity, lost_marks;
-    wf_blocks blocks; /* tensors, storages, tapes and their nodes, moves: all bookkeeping */
-    wf_tape *tape;    /* the recording one */
-    uint64_t tapes;   /* serial number of the last tape */
+    wf_blocks blocks;     /* tensors, storages, tapes and their nodes, moves: all bookkeeping */
+    struct wf_tape *tape; /* the recording one */
+    uint64_t tapes;       /* serial number of the last tape */
     wf_uses uses;
     wf_memory_kind kind; /* what results of ops are counted as */
     wf_dtype storage;    /* results are stored as this */
@@ -67,9 +46,6 @@ struct wf_context {
     char inexact[WF_INEXACT]; /* the first reason, or "" */
 };
 
-/* core/scope.c */
-wf_tensor *wf_scope_adopt(wf_context *ctx, wf_tensor *t);
-
 /* core/tensor.c */
 wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_layout *layout);
 bool wf_tensor_is_partial(const wf_tensor *t);
@@ -79,9 +55,6 @@ void wf_tensor_changed(wf_tensor *t, const char *what);
 uint32_t wf_tensor_version(const wf_tensor *t);
 /* The same in memory of its own; the scope's. */
 wf_tensor *wf_tensor_copy(const wf_tensor *t);
-
-/* core/cast.c: a sum that is complete, as it is stored: t itself, or t rounded; the scope's. */
-wf_tensor *wf_rounded(wf_tensor *t);
 
 /* Tell of an operand that is computed from parameters and whose gradient is a sum over the batch, while
    a tape records and a step has several batches. */

@@ -2,6 +2,7 @@
 #ifndef WF_CORE_DEVICE_H
 #define WF_CORE_DEVICE_H
 
+#include "core/memory/memory.h"
 #include "core/op.h"
 
 WF_BEGIN_DECLS

@@ -1,5 +1,7 @@
 /* core/dispatch.c - the one path of every op. */
 #include "core/context_internal.h"
+#include "core/signature.h"
+#include "core/tape.h"
 #include <string.h>
 
 /* What an application's op may get wrong before anything is read. */

@@ -1,6 +1,6 @@
 /*
  * core/graph.h - graph capture: a stretch of a rank's work on its device, captured once and replayed
- * without what the host does to launch it (CUDA graphs). Not installed.
+ * without what the host does to launch it (CUDA graphs).
  *
  * What is recorded keeps its tensors, their addresses, and the attributes of its ops. What differs
  * from run to run is in tensors that are written before one (a batch), or in a few numbers that
@@ -27,7 +27,7 @@ typedef struct wf_graph wf_graph;
  * Errors:  WF_EUNSUPPORTED (the device cannot), WF_EINVAL (one is being recorded), WF_ENOMEM in the
  *          context
  */
-wf_status wf_graph_begin(wf_context *ctx);
+WF_API wf_status wf_graph_begin(wf_context *ctx);
 
 /**
  * wf_graph_end - the end of what wf_graph_begin began, with or without an error in between
@@ -38,20 +38,21 @@ wf_status wf_graph_begin(wf_context *ctx);
  *          copy from it; NULL then, and where the context had an error before. What was made
  *          meanwhile has no memory, and the context is good for nothing but to be closed
  */
-wf_graph *wf_graph_end(wf_context *ctx);
+WF_API wf_graph *wf_graph_end(wf_context *ctx);
 
 /** wf_graph_is_captured - whether one is: no value can be read, since none is computed. */
-bool wf_graph_is_captured(const wf_context *ctx);
+WF_API bool wf_graph_is_captured(const wf_context *ctx);
 
 /**
  * wf_graph_run - do what was recorded, after all that the rank has asked for before
  *
  * @param now  [bytes] copied: the numbers of this run
+ * Errors:  WF_EDEVICE in the context
  */
-wf_status wf_graph_run(wf_graph *graph, const void *now, size_t bytes);
+WF_API wf_status wf_graph_run(wf_graph *graph, const void *now, size_t bytes);
 
 /** wf_graph_free - forget it; NULL is allowed. Before its context is closed. */
-void wf_graph_free(wf_graph *graph);
+WF_API void wf_graph_free(wf_graph *graph);
 
 WF_END_DECLS
 

@@ -12,7 +12,7 @@
 #ifndef WF_CORE_OP_H
 #define WF_CORE_OP_H
 
-#include "core/tensor.h"
+#include "core/shape.h"
 
 WF_BEGIN_DECLS
 

@@ -1,5 +1,6 @@
 /* core/partial_sum.c - sums of two nodes of one tree: gradients that meet, micro-steps, chunks. */
 #include "core/context_internal.h"
+#include "core/tape.h"
 #include <string.h>
 
 /* Whether two nodes of one tree may be added; what stands against it is in the context. */

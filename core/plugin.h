@@ -9,6 +9,9 @@
 #include "core/status.h"
 #include <stddef.h>
 
+WF_BEGIN_DECLS
+
+/** wf_plugin_ask - a library that is asked for. */
 typedef struct wf_plugin_ask {
     const char *name;  /* the library's: "mpi" */
     const char *what;  /* for errors: "transport mpi" */
@@ -18,13 +21,15 @@ typedef struct wf_plugin_ask {
     int version;
 } wf_plugin_ask;
 
-/*
+/**
  * wf_plugin_find - what the plugin's entry gives, of a library that is loaded once, from
  * $WEFT_PLUGINS, beside this library or the program, or where the system looks
  *
  * Owner:   the process
  * Errors:  WF_EUNSUPPORTED, saying what it is made with; result is then NULL
  */
-const void *wf_plugin_find(const wf_plugin_ask *ask, wf_error *error);
+WF_API const void *wf_plugin_find(const wf_plugin_ask *ask, wf_error *error);
+
+WF_END_DECLS
 
 #endif

@@ -1,5 +1,5 @@
 /* core/signature.c - matching operands against "...k,nk->...n". */
-#include "core/signature_internal.h"
+#include "core/signature.h"
 #include "core/context.h"
 #include <inttypes.h>
 #include <string.h>

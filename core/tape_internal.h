@@ -3,6 +3,8 @@
 #define WF_CORE_TAPE_INTERNAL_H
 
 #include "core/context_internal.h"
+#include "core/signature.h"
+#include "core/tape.h"
 
 typedef struct wf_node node;
 

@@ -9,73 +9,14 @@
 #define WF_CORE_TENSOR_H
 
 #include "core/memory/memory.h"
-#include "core/numerics/tree.h"
-#include <stdbool.h>
+#include "core/shape.h"
 
 WF_BEGIN_DECLS
 
-enum { WF_MAX_DIMS = 6 };
-
-typedef struct wf_context wf_context;
-typedef struct wf_layout wf_layout;
 typedef struct wf_storage wf_storage;
 
-typedef enum wf_dtype {
-#define DTYPE(name, type, text) WF_##name,
-#include "core/dtype.def"
-#undef DTYPE
-    WF_DTYPES
-} wf_dtype;
-
-/* How a sum over a dim is cut in chunks (core/numerics/tree.h). */
-enum {
-    WF_CHUNKS_1 = 1,    /* one chain: the model's width, which nothing splits */
-    WF_CHUNKS_8 = 8,    /* 8 chunks: heads, ffn, vocabulary, tokens */
-    WF_CHUNKS_EACH = -1 /* one chunk per index: the batch */
-};
-
-/** wf_dim - one dim of a shape; grain and chunks belong to the shape, not to the layout. */
-typedef struct wf_dim {
-    int64_t size;
-    int64_t grain; /* never cut inside a grain: head_dim where a dim is made of heads, else 1 */
-    int chunks;    /* WF_CHUNKS_1, WF_CHUNKS_8 or WF_CHUNKS_EACH */
-} wf_dim;
-
-static inline wf_dim wf_dim_width(int64_t size)
-{
-    wf_dim dim = {size, 1, WF_CHUNKS_1};
-
-    return dim;
-}
-
-static inline wf_dim wf_dim_chunked(int64_t size)
-{
-    wf_dim dim = {size, 1, WF_CHUNKS_8};
-
-    return dim;
-}
-
-static inline wf_dim wf_dim_heads(int64_t heads, int64_t head_dim)
-{
-    wf_dim dim = {heads * head_dim, head_dim, WF_CHUNKS_8};
-
-    return dim;
-}
-
-static inline wf_dim wf_dim_batch(int64_t size)
-{
-    wf_dim dim = {size, 1, WF_CHUNKS_EACH};
-
-    return dim;
-}
-
-static inline bool wf_dim_equal(wf_dim a, wf_dim b)
-{
-    return a.size == b.size && a.grain == b.grain && a.chunks == b.chunks;
-}
-
 /** wf_tensor - read its fields freely, change them never. */
-typedef struct wf_tensor {
+struct wf_tensor {
     wf_context *ctx;
     int refs;
     wf_dtype dtype;
@@ -96,7 +37,7 @@ typedef struct wf_tensor {
     struct wf_tensor *grad; /* a leaf's gradient, after wf_backward */
     struct wf_tensor
         *origin; /* a tape keeps this one and redistributes it again; mostly NULL */
-} wf_tensor;
+};
 
 /** wf_dtype_size - bytes of one element; wf_dtype_name - "f32" and so on. */
 WF_API size_t wf_dtype_size(wf_dtype dtype);

@@ -129,7 +129,7 @@ class Check:
         return path
 
     def ops(self):
-        for name in ("test_cuda_ops", "test_cuda_math"):
+        for name in ("test_cuda_ops", "test_cuda_math", "test_cuda_attention"):
             self.run([self.test_program(name)])
         self.row(2, "every op against the reference, outputs poisoned", "all cases", "ok")
 

@@ -132,7 +132,7 @@ static app_options shortened(const app_options *options)
 
 static bool fits(const search *s, const app_options *o, dry_run *run)
 {
-    wf_error ignored;
+    wf_error ignored = {WF_OK, ""};
 
     return s->limits->room >= 1 &&
            dry_run_within(o, s->limits->start, (size_t)s->limits->room, run, &ignored) == WF_OK;
@@ -161,7 +161,7 @@ static plan_set attempt(search *s, const combination *c, plan_advice_line *line)
 static double peak_of(search *s, const combination *c)
 {
     app_options o;
-    wf_error ignored;
+    wf_error ignored = {WF_OK, ""};
     dry_run run;
 
     if (is_over(s) || apply(s, c, &o) != PLAN_SET)
@@ -196,13 +196,13 @@ static bool fit(search *s, int k, combination *c, plan_advice_line *line)
     return set == PLAN_SET;
 }
 
-static void find_single(search *s)
+static void find_single(search *s, plan_price price)
 {
     for (int k = 0; k < PLAN_KNOBS; k++) {
         combination c = nothing();
         plan_advice_line line;
 
-        if (plan_knobs[k].price != PLAN_RANKS && fit(s, k, &c, &line))
+        if (plan_knobs[k].price == price && fit(s, k, &c, &line))
             add_line(s->advice, &line);
     }
 }
@@ -298,20 +298,13 @@ static bool spread(search *s, const combination *from)
     return false;
 }
 
-/* Without other numbers or ranks; else with either; else with both. `all` becomes what takes least on
-   these ranks. */
-static void find_together(search *s, combination *all)
+/* Beside `free`, all that keeps numbers and ranks: with other numbers, or more ranks; else with both.
+   `all` becomes what takes least on these ranks. */
+static void find_dear(search *s, const combination *free, double peak, combination *all)
 {
-    combination base = nothing();
-    double peak = (double)s->base_run->report.memory.peak;
-
-    s->advice->together = true;
-    *all = base;
-    if (add_up(s, PLAN_FREE, &base, &peak))
-        return;
-    *all = base;
+    *all = *free;
     add_up(s, PLAN_NUMBERS, all, &peak);
-    if (s->limits->more_ranks && !spread(s, &base) && !s->advice->n)
+    if (s->limits->more_ranks && !spread(s, free) && !s->advice->n)
         spread(s, all);
 }
 
@@ -319,7 +312,7 @@ static void find_together(search *s, combination *all)
 static void find_smallest(search *s, const combination *c)
 {
     app_options o;
-    wf_error ignored;
+    wf_error ignored = {WF_OK, ""};
     dry_run run;
 
     if (apply(s, c, &o) == PLAN_SET && dry_run_step(&o, &run, &ignored) == WF_OK)
@@ -335,13 +328,18 @@ void plan_advice_find(const app_options *options, const dry_run *base,
                 .advice = advice,
                 .work = now(CLOCK_PROCESS_CPUTIME_ID),
                 .wall = now(CLOCK_MONOTONIC)};
-    combination all;
+    combination free = nothing(), all;
+    double peak = (double)base->report.memory.peak;
 
     *advice = (plan_advice){.n = 0};
-    find_single(&s);
+    find_single(&s, PLAN_FREE);
+    advice->together = !advice->n;
+    if (!advice->n)
+        add_up(&s, PLAN_FREE, &free, &peak);
+    find_single(&s, PLAN_NUMBERS);
     if (advice->n)
         return;
-    find_together(&s, &all);
+    find_dear(&s, &free, peak, &all);
     if (!advice->n)
         find_smallest(&s, &all);
 }

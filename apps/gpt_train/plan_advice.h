@@ -2,10 +2,10 @@
  * apps/gpt_train/plan_advice.h - what would make a plan fit that does not: every candidate is a dry
  * run of its own, nothing is guessed.
  *
- * Single changes are tried first, in the order of plan_knobs.h. Where none is enough, changes are added
- * up, each as far as it goes, until all together fit; then those that are not needed are taken back or
- * made milder, the dearest first. That is done among the changes that keep numbers and ranks, then with
- * other numbers, and with more ranks.
+ * Single changes that keep numbers and ranks are tried first, in the order of plan_knobs.h. Where none is
+ * enough, such changes are added up, each as far as it goes, until all together fit; then those that are
+ * not needed are taken back or made milder, the dearest first. Single changes of the numbers follow. Where
+ * nothing has fitted so far, changes are added up with other numbers, and with more ranks.
  */
 #ifndef WF_APPS_PLAN_ADVICE_H
 #define WF_APPS_PLAN_ADVICE_H
@@ -36,8 +36,8 @@ typedef struct plan_advice_limits {
 typedef struct plan_advice {
     int n;
     plan_advice_line line[PLAN_ADVICE_LINES]; /* what fits, the cheapest first */
-    bool together;                            /* no single change is enough */
-    plan_advice_line smallest;                /* where nothing fits: all that saves memory */
+    bool together;             /* no single change is enough that keeps numbers and ranks */
+    plan_advice_line smallest; /* where nothing fits: all that saves memory */
     int planned;
     bool stopped; /* the time was over before all was planned */
 } plan_advice;

@@ -17,7 +17,7 @@ void plan_advice_print(FILE *out, const plan_advice *a, const plan_advice_limits
     if (a->n)
         fprintf(out,
                 "%s, the cheapest first (FLOPs and traffic of a rank beside this plan's):\n",
-                a->together ? "no single flag is enough; together these fit"
+                a->together ? "no single flag is enough that keeps the numbers; these fit"
                             : "what would fit, with the peak");
     for (int i = 0; i < a->n; i++)
         print_line(out, &a->line[i]);

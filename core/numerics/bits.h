@@ -5,8 +5,8 @@
 #include "core/export.h"
 #include <stdint.h>
 
-/*
- * One step of SplitMix64 (Steele, Lea and Flood 2014, constants of Stafford's variant 13): a
+/**
+ * wf_mix64 - one step of SplitMix64 (Steele, Lea and Flood 2014, constants of Stafford's variant 13): a
  * bijection in which every bit of the input reaches every bit of the output.
  */
 static inline WF_HOST_DEVICE uint64_t wf_mix64(uint64_t x)

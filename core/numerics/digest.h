@@ -6,21 +6,34 @@
 #ifndef WF_CORE_NUMERICS_DIGEST_H
 #define WF_CORE_NUMERICS_DIGEST_H
 
+#include "core/export.h"
 #include <stdint.h>
 
-/* Of a parameter's path, "block.3.attn.qkv.weight" for instance; once per parameter. */
-uint64_t wf_digest_path(const char *path);
+WF_BEGIN_DECLS
 
-/* Of one element; `kind` tells the tensors of one parameter apart (value, moments). */
-uint64_t wf_digest_element(uint64_t path_hash, uint32_t kind, uint64_t index, uint32_t bits);
+/** wf_digest_path - the hash of a parameter's path, "block.3.attn.qkv.weight" for instance. */
+WF_API uint64_t wf_digest_path(const char *path);
 
-/* The sum of wf_digest_element over x[0 .. n - 1], which lie at first_index and on. */
-uint64_t wf_digest_run(uint64_t path_hash, uint32_t kind, uint64_t first_index, const float *x,
-                       int64_t n);
+/**
+ * wf_digest_element - what one element adds to a digest
+ *
+ * @param path_hash  of wf_digest_path
+ * @param kind       tells the tensors of one parameter apart (value, moments)
+ * @param index      of the element in the whole tensor
+ * @param bits       of its value
+ */
+WF_API uint64_t wf_digest_element(uint64_t path_hash, uint32_t kind, uint64_t index,
+                                  uint32_t bits);
 
-/* The sum over a part of a tensor, held row by row: elements [start, start + local) of each dim of
-   `size` elements. */
-uint64_t wf_digest_part(uint64_t path_hash, uint32_t kind, int ndim, const int64_t *size,
-                        const int64_t *start, const int64_t *local, const float *x);
+/** wf_digest_run - the sum of wf_digest_element over x[0 .. n - 1], which lie at first_index and on. */
+WF_API uint64_t wf_digest_run(uint64_t path_hash, uint32_t kind, uint64_t first_index,
+                              const float *x, int64_t n);
+
+/** wf_digest_part - the sum over a part of a tensor, held row by row: elements [start, start + local)
+ * of each dim of `size` elements. */
+WF_API uint64_t wf_digest_part(uint64_t path_hash, uint32_t kind, int ndim, const int64_t *size,
+                               const int64_t *start, const int64_t *local, const float *x);
+
+WF_END_DECLS
 
 #endif

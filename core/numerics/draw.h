@@ -1,6 +1,6 @@
 /*
  * core/numerics/draw.h - numbers of each distribution from their random words (core/numerics/random.h): for core's
- * own file, and for kernels of a GPU, which have the same bits by the same operations. Not installed.
+ * own file, and for kernels of a GPU, which have the same bits by the same operations.
  */
 #ifndef WF_CORE_NUMERICS_DRAW_H
 #define WF_CORE_NUMERICS_DRAW_H

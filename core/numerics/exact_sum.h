@@ -13,6 +13,8 @@
 #include <stdint.h>
 #include <string.h>
 
+WF_BEGIN_DECLS
+
 enum { WF_EXACT_LIMBS = 68 };
 enum { WF_EXACT_NAN = 1, WF_EXACT_POSITIVE = 2, WF_EXACT_NEGATIVE = 4 };
 
@@ -22,7 +24,8 @@ typedef struct wf_exact_sum {
     int64_t not_finite;           /* WF_EXACT_NAN and so on, for infinities */
 } wf_exact_sum;
 
-/* A finite x is part[0 .. 2] at limbs *limb and on, 0 is returned; else what has to be said of it. */
+/** wf_exact_split - a finite x is part[0 .. 2] at limbs *limb and on, and 0 is returned; else what has
+ * to be said of it. */
 static inline WF_HOST_DEVICE int wf_exact_split(double x, int *limb, int64_t part[3])
 {
     uint64_t bits, mantissa, low, high;
@@ -51,13 +54,16 @@ static inline WF_HOST_DEVICE int wf_exact_split(double x, int *limb, int64_t par
     return 0;
 }
 
-/* acc += x; infinities and NaNs stay, and inf - inf is a NaN. */
-void wf_exact_add(wf_exact_sum *acc, double x);
+/** wf_exact_add - acc += x; infinities and NaNs stay, and inf - inf is a NaN. */
+WF_API void wf_exact_add(wf_exact_sum *acc, double x);
 
-/* acc += other */
-void wf_exact_merge(wf_exact_sum *acc, const wf_exact_sum *other);
+/** wf_exact_merge - acc += other. */
+WF_API void wf_exact_merge(wf_exact_sum *acc, const wf_exact_sum *other);
 
-/* The sum, correctly rounded (to nearest, ties to even); +0 for an empty or zero one. */
-double wf_exact_value(const wf_exact_sum *acc);
+/** wf_exact_value - the sum, correctly rounded (to nearest, ties to even); +0 for an empty or zero
+ * one. */
+WF_API double wf_exact_value(const wf_exact_sum *acc);
+
+WF_END_DECLS
 
 #endif

@@ -8,6 +8,9 @@
 #include "core/context.h"
 #include "core/numerics/exact_sum.h"
 
+WF_BEGIN_DECLS
+
+/** wf_squares - a sum of squares that is being added up. */
 typedef struct wf_squares {
     wf_context *ctx;
     wf_exact_sum sum;
@@ -15,10 +18,23 @@ typedef struct wf_squares {
     int64_t added;       /* chunks, since what is there was last brought here */
 } wf_squares;
 
-/* Errors are the context's. Of a plan nothing is added, and memory is counted. */
-void wf_squares_begin(wf_squares *s, wf_context *ctx);
-/* The local part of a tensor of the device's own floats. */
-void wf_squares_add(wf_squares *s, const wf_tensor *t);
-wf_status wf_squares_end(wf_squares *s, wf_exact_sum *sum);
+/**
+ * wf_squares_begin - a sum of nothing; wf_squares_end gives its memory back
+ *
+ * Of a dry run nothing is added, and memory is counted.
+ * Errors:  WF_ENOMEM in the context
+ */
+WF_API void wf_squares_begin(wf_squares *s, wf_context *ctx);
+/** wf_squares_add - add the squares of the local part of a tensor of the device's own floats. */
+WF_API void wf_squares_add(wf_squares *s, const wf_tensor *t);
+/**
+ * wf_squares_end - this rank's sum, for the caller to merge over ranks
+ *
+ * Collective:  no
+ * Errors:      the context's, returned
+ */
+WF_API wf_status wf_squares_end(wf_squares *s, wf_exact_sum *sum);
+
+WF_END_DECLS
 
 #endif

@@ -16,14 +16,13 @@
  * because their leaving is one chain of release operations.
  */
 #include "kernels/cpu/team_internal.h"
-#include "core/signals.h"
+#include "core/thread.h"
 #include <errno.h>
 #include <fenv.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -187,20 +186,16 @@ int wf_team_size(const wf_team *team)
 /* Starts members until the team has `threads`, with no signal coming to any of them. */
 static int start(wf_team *team, int threads)
 {
-    sigset_t all, before;
     int code = 0;
 
-    wf_signals_of_process(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (team->size = 1; team->size < threads; team->size++) {
         member *one = &team->members[team->size - 1];
 
         *one = (member){.team = team, .worker = team->size};
-        code = pthread_create(&one->thread, NULL, member_main, one);
+        code = wf_thread_start(&one->thread, NULL, member_main, one);
         if (code != 0)
             break;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return code;
 }
 

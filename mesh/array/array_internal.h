@@ -2,7 +2,10 @@
 #ifndef WF_MESH_ARRAY_ARRAY_INTERNAL_H
 #define WF_MESH_ARRAY_ARRAY_INTERNAL_H
 
-#include "core/context_internal.h"
+#include "core/context.h"
+#include "core/distribution.h"
+#include "core/signature.h"
+#include "core/tape.h"
 #include "mesh/array/mesh.h"
 
 struct wf_layout {

@@ -43,7 +43,7 @@ wf_tensor *wf_distribute(wf_context *ctx, const void *whole, wf_dtype dtype, int
     }
     if (wf_layout_fits(ctx, layout, ndim) != WF_OK)
         return NULL;
-    t = wf_tensor_new(ctx, dtype, ndim, dims, layout, ctx->kind);
+    t = wf_tensor_new(ctx, dtype, ndim, dims, layout, wf_context_memory_kind_now(ctx));
     if (!t || wf_tensor_local_count(t) == 0 || wf_context_dry_run(ctx))
         return t;
     local = wf_data_write(t, false, &view);

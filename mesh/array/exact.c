@@ -211,20 +211,20 @@ static const char *reason(const wf_mesh *mesh, const summed *s, int n, bool term
 
 static void tell(const wf_call *call, const summed *s, const char *why)
 {
-    const char *path = call->ctx->path;
+    const char *path = wf_context_path(call->ctx);
     char tensor[192], axes[96];
 
     wf_context_tell_inexact(call->ctx,
                             "not layout-exact: %s%s%s sums dim %d of %s, which %s splits: %s",
                             call->op->name, path && *path ? " in " : "", path ? path : "",
                             s->dim, wf_tensor_describe(s->operand, tensor, sizeof tensor),
-                            print_axes(call->ctx->mesh, s, axes, sizeof axes), why);
+                            print_axes(wf_mesh_of(call->ctx), s, axes, sizeof axes), why);
 }
 
 void wf_layout_tell_sums(const wf_call *call, const wf_signature *sig,
                          const wf_layout *const *out)
 {
-    const wf_mesh *mesh = call->ctx->mesh;
+    const wf_mesh *mesh = wf_mesh_of(call->ctx);
     unsigned before = 0;
 
     if (!wf_context_exact(call->ctx) || wf_context_inexact(call->ctx) ||

@@ -224,7 +224,7 @@ wf_status wf_layout_fits(wf_context *ctx, const wf_layout *layout, int ndim)
 
     if (!layout)
         return WF_OK;
-    if (layout->mesh != ctx->mesh)
+    if (layout->mesh != wf_mesh_of(ctx))
         return wf_fail(ctx, WF_ELAYOUT, "layout %s belongs to another mesh than the tensor",
                        wf_layout_print(layout, text, sizeof text));
     for (int d = ndim; d < WF_MAX_DIMS; d++)

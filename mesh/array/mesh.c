@@ -1,6 +1,6 @@
 /* mesh/array/mesh.c - named axes over the ranks of a world. */
-#include "mesh/comm/observer.h"
-#include "mesh/comm/transport.h"
+#include "mesh/comm/observer_internal.h"
+#include "mesh/comm/transport_internal.h"
 #include "mesh/array/array_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,7 +71,7 @@ static wf_status check_axes(const wf_comm *world, int n, const wf_axis *axes, wf
 /* What has no values can't be sent. */
 static wf_status check_plan(const wf_context *ctx, const wf_comm *world, wf_error *error)
 {
-    if (!ctx->options.plan || !world->transport->moves)
+    if (!wf_context_dry_run(ctx) || !world->transport->moves)
         return WF_OK;
     return wf_error_set(
         error, WF_EINVAL,
@@ -120,11 +120,11 @@ wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis
     if (check_axes(world, n_axes, axes, error) != WF_OK ||
         check_plan(ctx, world, error) != WF_OK)
         return NULL;
-    if (ctx->mesh) {
+    if (wf_mesh_of(ctx)) {
         wf_error_set(error, WF_EINVAL,
                      "the context has a mesh of %d axes already, which its tensors are laid "
                      "out over: close that one first, or open a context for each mesh",
-                     wf_mesh_axes(ctx->mesh));
+                     wf_mesh_axes(wf_mesh_of(ctx)));
         return NULL;
     }
     mesh = calloc(1, sizeof *mesh);
@@ -141,19 +141,19 @@ wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis
         snprintf(mesh->name[i], WF_AXIS_NAME, "%s", axes[i].name);
         mesh->size[i] = axes[i].size;
     }
-    wf_comm_set_reduce(world, &(wf_reduce_ops){.sum = ctx->device->sum,
-                                               .maximum = ctx->device->maximum,
-                                               .sum_to_all = ctx->device->sum_to_all,
-                                               .stream = ctx->device->copy_non_temporal,
-                                               .chain = ctx->options.exact_off});
+    wf_comm_set_reduce(world,
+                       &(wf_reduce_ops){.sum = wf_context_device(ctx)->sum,
+                                        .maximum = wf_context_device(ctx)->maximum,
+                                        .sum_to_all = wf_context_device(ctx)->sum_to_all,
+                                        .stream = wf_context_device(ctx)->copy_non_temporal,
+                                        .chain = !wf_context_exact(ctx)});
     for (int i = 0; i < n_axes; i++)
         if (open_group(mesh, i, error) != WF_OK) {
             wf_mesh_close(mesh);
             return NULL;
         }
     note_coordinates(mesh);
-    ctx->mesh = mesh;
-    ctx->distribution = &distribution;
+    wf_distribution_set(ctx, &distribution, mesh);
     return mesh;
 }
 
@@ -169,9 +169,8 @@ void wf_mesh_close(wf_mesh *mesh)
         mesh->layouts = layout->next;
         free(layout);
     }
-    wf_blocks_give(&mesh->ctx->blocks, mesh->gathered, mesh->gathered_bytes);
-    mesh->ctx->mesh = NULL;
-    mesh->ctx->distribution = NULL;
+    wf_blocks_give(wf_context_blocks(mesh->ctx), mesh->gathered, mesh->gathered_bytes);
+    wf_distribution_set(mesh->ctx, NULL, NULL);
     free(mesh);
 }
 
@@ -185,7 +184,7 @@ void wf_mesh_trace(wf_mesh *mesh, wf_trace *trace)
 
 wf_mesh *wf_mesh_of(const wf_context *ctx)
 {
-    return ctx->mesh;
+    return wf_distribution_mesh(ctx);
 }
 
 int wf_mesh_ranks(const wf_mesh *mesh)
@@ -280,7 +279,7 @@ wf_comm *wf_mesh_world(const wf_mesh *mesh)
 /* Room for so many gathered bytes, in place of those gathered last. */
 static void *gather_room(wf_mesh *mesh, size_t bytes)
 {
-    wf_blocks *blocks = &mesh->ctx->blocks;
+    wf_blocks *blocks = wf_context_blocks(mesh->ctx);
 
     wf_blocks_give(blocks, mesh->gathered, mesh->gathered_bytes);
     mesh->gathered_bytes = bytes;
@@ -292,7 +291,7 @@ static void *gather_room(wf_mesh *mesh, size_t bytes)
 
 const void *wf_mesh_gather(wf_mesh *mesh, const void *mine, size_t bytes)
 {
-    wf_blocks *blocks = &mesh->ctx->blocks;
+    wf_blocks *blocks = wf_context_blocks(mesh->ctx);
     size_t cut_bytes = (size_t)(mesh->ranks + 1) * sizeof(int64_t);
     int64_t *cuts = wf_blocks_take(blocks, cut_bytes);
     void *all = gather_room(mesh, (size_t)mesh->ranks * bytes);

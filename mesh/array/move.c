@@ -32,7 +32,7 @@ static size_t move_bytes(int64_t count)
 
 static void drop_cuts(wf_move *move, item *it)
 {
-    wf_blocks_give(&move->ctx->blocks, it->cuts, it->cut_bytes);
+    wf_blocks_give(wf_context_blocks(move->ctx), it->cuts, it->cut_bytes);
     it->cuts = it->out_cuts = NULL;
     it->in_round = false;
 }
@@ -65,7 +65,7 @@ static wf_status make_next(wf_move *move, item *it)
 {
     wf_context *ctx = move->ctx;
     wf_tensor *t = it->now;
-    const wf_layout *layout = layout_after(ctx->mesh, t->layout, &it->step);
+    const wf_layout *layout = layout_after(wf_mesh_of(ctx), t->layout, &it->step);
 
     if (!may_be_partial(t, &it->step))
         return wf_fail(
@@ -76,12 +76,13 @@ static wf_status make_next(wf_move *move, item *it)
     if (wf_tensor_is_fake(t))
         it->next = wf_tensor_fake(ctx, t->dtype, t->ndim, t->dim, layout);
     else
-        it->next = wf_tensor_new(ctx, t->dtype, t->ndim, t->dim, layout, ctx->kind);
+        it->next = wf_tensor_new(ctx, t->dtype, t->ndim, t->dim, layout,
+                                 wf_context_memory_kind_now(ctx));
     if (it->next)
         it->next->rounds_to = t->rounds_to;
     wf_tensor_retain(it->next);
     wf_scope_close(ctx);
-    return ctx->error.code;
+    return wf_context_status(ctx);
 }
 
 /* A sum that is complete is rounded at once, so that steps behind it move what is stored. */
@@ -99,7 +100,7 @@ static wf_status advance(wf_move *move, item *it)
         it->now = wf_tensor_retain(rounded);
     }
     wf_scope_close(move->ctx);
-    return move->ctx->error.code;
+    return wf_context_status(move->ctx);
 }
 
 static wf_status run_local(wf_move *move, item *it)
@@ -107,7 +108,7 @@ static wf_status run_local(wf_move *move, item *it)
     wf_tensor *x = it->now, *y;
 
     if (make_next(move, it) != WF_OK)
-        return move->ctx->error.code;
+        return wf_context_status(move->ctx);
     y = it->next;
     wf_move_local(move->ctx, &it->step, x, y);
     return advance(move, it);
@@ -116,7 +117,7 @@ static wf_status run_local(wf_move *move, item *it)
 /* cuts[i] = elements of t before piece i of its dim d, which the last axis of a layout cuts. */
 static void cut_dim(const wf_tensor *t, int d, const wf_layout *layout, int64_t *cuts)
 {
-    const wf_mesh *mesh = t->ctx->mesh;
+    const wf_mesh *mesh = wf_mesh_of(t->ctx);
     wf_cutter axis[WF_MAX_AXES];
     int n = wf_layout_cutters(mesh, layout, d, mesh->rank, axis);
     int64_t unit = wf_outer_count(t, d) * wf_inner_count(t, d);
@@ -130,16 +131,16 @@ static void cut_dim(const wf_tensor *t, int d, const wf_layout *layout, int64_t 
 /* Fill one buffer of the round's collective. */
 static wf_status prepare(wf_move *move, item *it, wf_comm_buffer *buffer)
 {
-    int members = wf_mesh_size(move->ctx->mesh, it->step.axis);
+    int members = wf_mesh_size(wf_mesh_of(move->ctx), it->step.axis);
     wf_tensor *x = it->now, *y;
     int from = it->step.from_dim, d = it->step.dim;
 
     it->in_round = true;
     if (make_next(move, it) != WF_OK)
-        return move->ctx->error.code;
+        return wf_context_status(move->ctx);
     y = it->next;
     it->cut_bytes = 2 * (size_t)(members + 1) * sizeof(int64_t);
-    it->cuts = wf_blocks_take(&move->ctx->blocks, it->cut_bytes);
+    it->cuts = wf_blocks_take(wf_context_blocks(move->ctx), it->cut_bytes);
     if (!it->cuts)
         return wf_fail(move->ctx, WF_ENOMEM, "redistribute: no memory for cuts");
     it->out_cuts = it->cuts + members + 1;
@@ -174,7 +175,8 @@ static bool same_step(const item *a, const item *b)
    whatever the other axes have left it. */
 static int64_t most_grains(const wf_tensor *t, int d)
 {
-    return wf_layout_largest_part(t->ctx->mesh, t->layout, d, &t->dim[d]) / t->dim[d].grain;
+    return wf_layout_largest_part(wf_mesh_of(t->ctx), t->layout, d, &t->dim[d]) /
+           t->dim[d].grain;
 }
 
 /* A sum that is rounded when it is complete is scattered first, by its longest dim: what is
@@ -204,8 +206,9 @@ static item *next_item(wf_move *move)
         item *it = &move->items[i];
         bool more;
 
-        while ((more = wf_move_next(move->ctx->mesh, it->now->layout, it->to, &it->step)) &&
-               (it->step.kind >= WF_COLLECTIVE_KINDS || wf_tensor_is_fake(it->now)))
+        while (
+            (more = wf_move_next(wf_mesh_of(move->ctx), it->now->layout, it->to, &it->step)) &&
+            (it->step.kind >= WF_COLLECTIVE_KINDS || wf_tensor_is_fake(it->now)))
             if (run_local(move, it) != WF_OK)
                 return NULL;
         if (more)
@@ -220,15 +223,16 @@ static item *next_item(wf_move *move)
 
 static wf_status post(wf_move *move, item *first)
 {
-    wf_mesh *mesh = move->ctx->mesh;
+    wf_mesh *mesh = wf_mesh_of(move->ctx);
     size_t bytes = (size_t)move->count * sizeof(wf_comm_buffer);
-    wf_comm_buffer *buffers = wf_blocks_take(&move->ctx->blocks, bytes);
-    wf_collective what = {.kind = (wf_collective_kind)first->step.kind,
-                          .reduction = first->step.reduction,
-                          .element = wf_dtype_size(first->now->dtype),
-                          .buffers = buffers,
-                          .device = move->ctx->device->memory ? move->ctx->device : NULL,
-                          .at_once = !move->background};
+    wf_comm_buffer *buffers = wf_blocks_take(wf_context_blocks(move->ctx), bytes);
+    wf_collective what = {
+        .kind = (wf_collective_kind)first->step.kind,
+        .reduction = first->step.reduction,
+        .element = wf_dtype_size(first->now->dtype),
+        .buffers = buffers,
+        .device = wf_context_device(move->ctx)->memory ? wf_context_device(move->ctx) : NULL,
+        .at_once = !move->background};
     wf_error error = {WF_OK, ""};
     wf_status status = WF_OK;
 
@@ -238,11 +242,12 @@ static wf_status post(wf_move *move, item *first)
     for (int64_t i = 0; i < move->count && status == WF_OK; i++)
         if (move->items[i].step.kind >= 0 && same_step(first, &move->items[i]))
             status = prepare(move, &move->items[i], &buffers[what.n_buffers++]);
-    wf_comm_place(mesh->comm[first->step.axis], move->ctx->step, move->ctx->path);
+    wf_comm_place(mesh->comm[first->step.axis], wf_context_step(move->ctx),
+                  wf_context_path(move->ctx));
     if (status == WF_OK && wf_collective_begin(mesh->comm[first->step.axis], &what,
                                                &move->pending, &error) != WF_OK)
         status = wf_fail(move->ctx, error.code, "%s", error.text);
-    wf_blocks_give(&move->ctx->blocks, buffers, bytes);
+    wf_blocks_give(wf_context_blocks(move->ctx), buffers, bytes);
     return status;
 }
 
@@ -261,7 +266,7 @@ static wf_status finish(wf_move *move)
             continue;
         drop_cuts(move, it);
         if (advance(move, it) != WF_OK)
-            return move->ctx->error.code;
+            return wf_context_status(move->ctx);
     }
     return WF_OK;
 }
@@ -276,10 +281,10 @@ static bool all_fit(wf_context *ctx, int64_t count, wf_tensor *const *x,
                     (long long)i);
             return false;
         }
-    for (int64_t i = 0; i < count && ctx->mesh; i++)
+    for (int64_t i = 0; i < count && wf_mesh_of(ctx); i++)
         if (wf_layout_fits(ctx, to[i], x[i]->ndim) != WF_OK)
             return false;
-    return ctx->error.code == WF_OK;
+    return wf_context_status(ctx) == WF_OK;
 }
 
 /* Let go of the tensors on their way, and of the move. */
@@ -290,7 +295,7 @@ static void drop_move(wf_move *move)
         wf_tensor_release(move->items[i].next);
         wf_tensor_release(move->items[i].now);
     }
-    wf_blocks_give(&move->ctx->blocks, move, move_bytes(move->count));
+    wf_blocks_give(wf_context_blocks(move->ctx), move, move_bytes(move->count));
 }
 
 static wf_move *begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
@@ -301,7 +306,7 @@ static wf_move *begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
 
     if (!all_fit(ctx, count, x, to))
         return NULL;
-    move = wf_blocks_take(&ctx->blocks, move_bytes(count));
+    move = wf_blocks_take(wf_context_blocks(ctx), move_bytes(count));
     if (!move) {
         wf_fail(ctx, WF_ENOMEM, "redistribute: no memory for %lld tensors", (long long)count);
         return NULL;
@@ -314,10 +319,10 @@ static wf_move *begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
         move->items[i].now = wf_tensor_retain(x[i]);
         move->items[i].to = to[i];
     }
-    first = ctx->mesh ? next_item(move) : NULL;
-    if (first && ctx->error.code == WF_OK)
+    first = wf_mesh_of(ctx) ? next_item(move) : NULL;
+    if (first && wf_context_status(ctx) == WF_OK)
         post(move, first);
-    if (ctx->error.code == WF_OK)
+    if (wf_context_status(ctx) == WF_OK)
         return move;
     drop_move(move); /* it has posted nothing */
     return NULL;
@@ -350,10 +355,10 @@ wf_status wf_move_end(wf_move *move, wf_tensor **y)
         if (finish(move) != WF_OK)
             break;
         first = next_item(move);
-        if (!first || ctx->error.code != WF_OK || post(move, first) != WF_OK)
+        if (!first || wf_context_status(ctx) != WF_OK || post(move, first) != WF_OK)
             break;
     }
-    status = ctx->error.code;
+    status = wf_context_status(ctx);
     for (int64_t i = 0; i < move->count; i++) {
         item *it = &move->items[i];
 
@@ -364,5 +369,5 @@ wf_status wf_move_end(wf_move *move, wf_tensor **y)
         }
     }
     drop_move(move);
-    return ctx->error.code;
+    return wf_context_status(ctx);
 }

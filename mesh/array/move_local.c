@@ -5,7 +5,7 @@
 /* Nothing is copied where there is nothing: a parameter before it is materialised, a plan. */
 static bool has_values(const wf_tensor *t)
 {
-    return !wf_tensor_is_fake(t) && !t->ctx->options.plan;
+    return !wf_tensor_is_fake(t) && !wf_context_dry_run(t->ctx);
 }
 
 /* Copy [at, at + length) of a dim of src to [to, to + length) of the same dim of dst; all other
@@ -22,8 +22,8 @@ static void slab(wf_context *ctx, char *dst, int64_t dst_n, int64_t to, const ch
 
     if (!copy.bytes || rows == 0)
         return;
-    if (ctx->device->memory) {
-        ctx->device->memory->copy(ctx->device, &copy, false, NULL);
+    if (wf_context_device(ctx)->memory) {
+        wf_context_device(ctx)->memory->copy(wf_context_device(ctx), &copy, false, NULL);
         return;
     }
     for (int64_t r = 0; r < rows; r++)
@@ -34,7 +34,7 @@ static void slab(wf_context *ctx, char *dst, int64_t dst_n, int64_t to, const ch
 /* -0 is the one number that leaves every other as it is. */
 static void fill_zeros(wf_tensor *t)
 {
-    wf_device *device = t->ctx->device;
+    wf_device *device = wf_context_device(t->ctx);
     int64_t n = wf_tensor_local_count(t);
     float *zero = t->data;
 
@@ -55,7 +55,7 @@ void wf_move_local(wf_context *ctx, const wf_move_step *step, const wf_tensor *x
         slab(ctx, y->data, y->local[d], 0, x->data, x->local[d], y->start[d] - x->start[d],
              y->local[d], wf_outer_count(x, d), (size_t)wf_inner_count(x, d) * element);
     } else if (step->reduction == WF_REDUCE_MAX ||
-               wf_mesh_coordinate(ctx->mesh, step->axis) == 0) {
+               wf_mesh_coordinate(wf_mesh_of(ctx), step->axis) == 0) {
         int64_t n = wf_tensor_local_count(x);
 
         slab(ctx, y->data, n, 0, x->data, n, 0, n, 1, element);

@@ -117,7 +117,7 @@ typedef struct border {
    may have a row per sequence in front of its dim. */
 static const wf_layout *gradient_layout(const wf_tensor *grad, const border *b, int i)
 {
-    wf_mesh *mesh = grad->ctx->mesh;
+    wf_mesh *mesh = wf_mesh_of(grad->ctx);
     const wf_layout *to;
     int dim;
 
@@ -135,7 +135,7 @@ static bool has_rows(const wf_tensor *grad, const border *b, int i)
 
 static wf_tensor *sum_sequences(wf_tensor *rows)
 {
-    return wf_apply(rows->ctx->device->batch_sum, NULL, 0, 1, rows);
+    return wf_apply(wf_context_device(rows->ctx)->batch_sum, NULL, 0, 1, rows);
 }
 
 /* Rows are summed over the ranks that share a sequence, and then over sequences: the order in which
@@ -150,11 +150,11 @@ static wf_status sum_rows(const border *b, int n, const int *at, wf_tensor **gra
         if (!has_rows(grad[i], b, at[i]))
             continue;
         x[rows] = grad[i];
-        to[rows] = wf_layout_dual(grad[i]->ctx->mesh, grad[i]->layout);
+        to[rows] = wf_layout_dual(wf_mesh_of(grad[i]->ctx), grad[i]->layout);
         of[rows++] = i;
     }
     if (rows && wf_redistribute_many(rows, x, to, x) != WF_OK)
-        return x[0] ? x[0]->ctx->error.code : WF_EINVAL;
+        return x[0] ? wf_context_status(x[0]->ctx) : WF_EINVAL;
     for (int i = 0; i < rows; i++) {
         grad[of[i]] = sum_sequences(x[i]);
         if (!grad[of[i]])
@@ -196,7 +196,7 @@ static wf_status check_maximum(const wf_tensor *x, const wf_layout *to)
 {
     char text[256];
 
-    if (!x->layout || !x->layout->max || !x->requires_grad || !x->ctx->tape ||
+    if (!x->layout || !x->layout->max || !x->requires_grad || !wf_context_recording(x->ctx) ||
         (to && (x->layout->max & ~to->max) == 0))
         return WF_OK;
     return wf_fail(x->ctx, WF_EUNSUPPORTED,
@@ -211,7 +211,7 @@ static wf_context *operands_ready(int count, wf_tensor *const *x)
     for (int i = 0; i < count; i++)
         if (!x[i])
             return NULL;
-    if (count < 1 || x[0]->ctx->error.code != WF_OK)
+    if (count < 1 || wf_context_status(x[0]->ctx) != WF_OK)
         return NULL;
     if (count > WF_MAX_OUTPUTS) {
         wf_fail(x[0]->ctx, WF_EINVAL, "redistribute: at most %d tensors at once, not %d",
@@ -242,17 +242,18 @@ static wf_status check_axis(wf_context *ctx, int axis, int count, wf_tensor *con
 {
     char a[192], b[192];
 
-    if (!wf_mesh_has_axis(ctx->mesh, axis))
-        return ctx->error.code;
+    if (!wf_mesh_has_axis(wf_mesh_of(ctx), axis))
+        return wf_context_status(ctx);
     for (int i = 0; i < count; i++)
         if (wf_layout_fits(ctx, to[i], x[i]->ndim) != WF_OK)
-            return ctx->error.code;
-        else if (to[i] != x[i]->layout && !differ_on(ctx->mesh, axis, x[i]->layout, to[i]))
+            return wf_context_status(ctx);
+        else if (to[i] != x[i]->layout &&
+                 !differ_on(wf_mesh_of(ctx), axis, x[i]->layout, to[i]))
             return wf_fail(ctx, WF_ELAYOUT,
                            "a border on axis %s alone: tensor %d is %s and is to be %s, which "
                            "moves it on other axes too; take wf_redistribute, or a border for "
                            "each axis, the innermost first",
-                           wf_mesh_axis_name(ctx->mesh, axis), i,
+                           wf_mesh_axis_name(wf_mesh_of(ctx), axis), i,
                            wf_layout_print(x[i]->layout, a, sizeof a),
                            wf_layout_print(to[i], b, sizeof b));
     return WF_OK;
@@ -266,7 +267,7 @@ wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *c
     border b = {.axis = axis};
 
     if (!ctx) {
-        wf_status status = count > 0 && x[0] ? x[0]->ctx->error.code : WF_EINVAL;
+        wf_status status = count > 0 && x[0] ? wf_context_status(x[0]->ctx) : WF_EINVAL;
 
         memset(y, 0, (size_t)count * sizeof *y);
         return status;
@@ -274,9 +275,9 @@ wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *c
     memcpy(call.in, x, (size_t)count * sizeof *x);
     if (check_axis(ctx, axis, count, x, to) != WF_OK) {
         memset(y, 0, (size_t)count * sizeof *y);
-        return ctx->error.code;
+        return wf_context_status(ctx);
     }
-    if (wf_mesh_ranks(ctx->mesh) == 1 && (axis >= 0 || !ctx->tape)) {
+    if (wf_mesh_ranks(wf_mesh_of(ctx)) == 1 && (axis >= 0 || !wf_context_recording(ctx))) {
         memcpy(y, call.in, (size_t)count * sizeof *y);
         return WF_OK;
     }
@@ -285,9 +286,10 @@ wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *c
         b.ndim[i] = x[i]->ndim;
         check_maximum(x[i], to[i]);
     }
-    if (ctx->error.code != WF_OK || wf_move_run(ctx, count, call.in, to, call.out) != WF_OK) {
+    if (wf_context_status(ctx) != WF_OK ||
+        wf_move_run(ctx, count, call.in, to, call.out) != WF_OK) {
         memset(y, 0, (size_t)count * sizeof *y);
-        return ctx->error.code;
+        return wf_context_status(ctx);
     }
     for (int i = 0; i < count; i++)
         if (call.out[i] == call.in[i])
@@ -295,10 +297,10 @@ wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *c
     call.ctx = ctx;
     call.attr = &b;
     call.attr_size = sizeof b;
-    if (ctx->error.code == WF_OK)
+    if (wf_context_status(ctx) == WF_OK)
         wf_tape_record(&call);
     memcpy(y, call.out, (size_t)count * sizeof *y);
-    return ctx->error.code;
+    return wf_context_status(ctx);
 }
 
 void wf_keep_origin(wf_tensor *y, wf_tensor *x)

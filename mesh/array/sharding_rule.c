@@ -121,7 +121,7 @@ static unsigned axes_of_dim(const wf_layout *layout, int dim)
    than those which cut the heads have the same parts. */
 bool wf_layout_groups_agree(const wf_tensor *q, const wf_tensor *k)
 {
-    const wf_mesh *mesh = q->ctx->mesh;
+    const wf_mesh *mesh = wf_mesh_of(q->ctx);
     unsigned axes = axes_of_dim(q->layout, 2) | axes_of_dim(k->layout, 2);
     int64_t heads = q->dim[2].size, groups = k->dim[2].size;
 
@@ -262,7 +262,7 @@ static uint8_t summed_here(const wf_call *call, const wf_signature *sig, const l
 static wf_status output_layout(const wf_call *call, const wf_signature *sig, const letters *l,
                                int o, uint8_t sum, uint8_t max, const wf_layout **out)
 {
-    wf_mesh *mesh = call->ctx->mesh;
+    wf_mesh *mesh = wf_mesh_of(call->ctx);
     wf_layout layout = wf_layout_copy(mesh, NULL);
     int row = call->n_in + o;
     uint8_t used = 0;
@@ -331,7 +331,7 @@ wf_status wf_layout_rule(const wf_call *call, const wf_signature *sig, const wf_
 static bool same_parts(const wf_tensor *x, int d, const wf_layout *layout, int to,
                        const wf_dim *dim)
 {
-    const wf_mesh *mesh = x->ctx->mesh;
+    const wf_mesh *mesh = wf_mesh_of(x->ctx);
     unsigned axes = axes_of_dim(x->layout, d);
 
     for (int rank = 0; rank >= 0; rank = wf_mesh_next(mesh, rank, axes)) {

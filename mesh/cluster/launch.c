@@ -1,9 +1,9 @@
 /* mesh/cluster/launch.c - a world of ranks as threads of this process: all start, or none. */
-#include "mesh/health/crash.h"
+#include "mesh/health/crash_internal.h"
 #include "core/futex.h"
 #include "mesh/cluster/launch_internal.h"
-#include "mesh/health/muster.h"
-#include "mesh/health/observe.h"
+#include "mesh/health/muster_internal.h"
+#include "mesh/health/observe_internal.h"
 #include <stdlib.h>
 #include <string.h>
 

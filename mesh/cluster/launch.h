@@ -64,7 +64,7 @@ typedef struct wf_launch_options {
  *
  * All ranks start or none does. A rank that fails wakes the others with WF_ELOST; one that
  * returns while others wait for it is an error too. Of processes that die, are stopped or cannot be
- * reached the others hear by themselves (mesh/health/failure_detector.h), and with stall_timeout of ranks that hang.
+ * reached the others hear by themselves (mesh/health/failure_detector_internal.h), and with stall_timeout of ranks that hang.
  * The text of a failure names its rank, and where that was: host, place in the mesh, step,
  * collective. Ranks that do not return then are left behind (wf_launch_end). Processes that a
  * launcher started end when it does.

@@ -4,8 +4,8 @@
 
 #include "mesh/cluster/launch.h"
 #include "mesh/cluster/affinity_internal.h"
-#include "mesh/cluster/rank_map.h"
-#include "mesh/health/failure_detector.h"
+#include "mesh/cluster/rank_map_internal.h"
+#include "mesh/health/failure_detector_internal.h"
 #include <pthread.h>
 #include <stdatomic.h>
 

@@ -6,9 +6,9 @@
 #include "core/futex.h"
 #include "mesh/cluster/launch_internal.h"
 #include "mesh/transport/launcher.h"
-#include "mesh/transport/registry.h"
-#include "mesh/health/muster.h"
-#include "mesh/health/observe.h"
+#include "mesh/transport/registry_internal.h"
+#include "mesh/health/muster_internal.h"
+#include "mesh/health/observe_internal.h"
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>

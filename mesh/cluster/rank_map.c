@@ -1,5 +1,5 @@
 /* mesh/cluster/rank_map.c - ranks to processes, by what all processes say of their hosts. */
-#include "mesh/cluster/rank_map.h"
+#include "mesh/cluster/rank_map_internal.h"
 #include "mesh/cluster/affinity_internal.h"
 #include "mesh/cluster/placement_internal.h"
 #include <stdio.h>

@@ -7,7 +7,7 @@
  * so neither the cut nor who does it can show in the bits. A broadcast is cut alike.
  */
 #include "mesh/comm/collective_internal.h"
-#include "mesh/comm/observer.h"
+#include "mesh/comm/observer_internal.h"
 #include <string.h>
 
 enum { LINE = 16 };

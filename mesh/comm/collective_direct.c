@@ -1,7 +1,7 @@
 /*
  * mesh/comm/collective_direct.c - collectives where members reach each other's memory: the work is
  * cut in pieces that read every input once and write every output once, and whichever member is
- * awake does them (mesh/comm/transport.h, wf_exchange).
+ * awake does them (mesh/comm/transport_internal.h, wf_exchange).
  *
  *     all_reduce      the sum of a slice over all members, to all outputs
  *     reduce_scatter  the same, to the output of the member whose part it is

@@ -7,7 +7,7 @@
 #define WF_MESH_COMM_COLLECTIVE_INTERNAL_H
 
 #include "core/device.h"
-#include "mesh/comm/transport.h"
+#include "mesh/comm/transport_internal.h"
 
 typedef wf_status wf_collective_step(wf_pending *p, wf_error *error);
 

@@ -1,6 +1,6 @@
 /* mesh/comm/comm.c - the handle of a group. */
-#include "mesh/comm/transport.h"
-#include "mesh/comm/observer.h"
+#include "mesh/comm/transport_internal.h"
+#include "mesh/comm/observer_internal.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* mesh/comm/observer.c - tells the observer of a handle what its rank does. */
-#include "mesh/comm/observer.h"
-#include "mesh/comm/transport.h"
+#include "mesh/comm/observer_internal.h"
+#include "mesh/comm/transport_internal.h"
 
 void wf_comm_coordinates(wf_comm *comm, const char *text)
 {

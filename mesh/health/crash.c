@@ -2,11 +2,11 @@
  * mesh/health/crash.c - signals that end the process: recordings are written, and the rank is named, by
  * plain system calls alone. What the signal did before, it then does: a core, a sanitizer's report.
  */
-#include "mesh/health/crash.h"
-#include "mesh/health/muster.h"
-#include "mesh/health/observe.h"
+#include "mesh/health/crash_internal.h"
+#include "mesh/health/muster_internal.h"
+#include "mesh/health/observe_internal.h"
 #include "mesh/health/recorder_internal.h"
-#include "mesh/health/failure_detector.h"
+#include "mesh/health/failure_detector_internal.h"
 #include <errno.h>
 #include <signal.h>
 #include <string.h>

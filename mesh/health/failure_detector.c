@@ -1,8 +1,7 @@
 /* mesh/health/failure_detector.c - the watch over a world, its thread and its ends: see the header. */
-#include "core/signals.h"
-#include "mesh/health/failure_detector_internal.h"
+#include "core/thread.h"
+#include "mesh/health/failure_detector_parts_internal.h"
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,15 +203,11 @@ static void *run(void *arg)
 static wf_status start(wf_world_watch *w, wf_error *error)
 {
     pthread_attr_t attributes;
-    sigset_t all, before;
     int failure;
 
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
-    wf_signals_of_process(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    failure = pthread_create(&w->thread, &attributes, run, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    failure = wf_thread_start(&w->thread, &attributes, run, w);
     pthread_attr_destroy(&attributes);
     return failure ? wf_error_set(error, WF_ENOMEM, "no thread to watch the ranks: %s",
                                   strerror(failure))

@@ -7,7 +7,7 @@
  * and where that has been killed with all its processes, the keeper.
  */
 #include "mesh/transport/launcher.h"
-#include "mesh/health/failure_detector_internal.h"
+#include "mesh/health/failure_detector_parts_internal.h"
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>

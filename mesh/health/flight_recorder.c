@@ -4,7 +4,7 @@
  * Recorders are never freed but taken again by later ranks: a signal may look at any of them at
  * any time. Everything that a signal does is a plain system call.
  */
-#include "mesh/health/observe.h"
+#include "mesh/health/observe_internal.h"
 #include "mesh/health/recorder_internal.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -3,8 +3,8 @@
  * send. Process 0 listens; its transport carries its addresses to the others, which try them in
  * turn. WEFT_WATCH_ADDRESS names the one to be used where others than the listed ones work.
  */
-#include "mesh/health/muster.h"
-#include "mesh/health/failure_detector_internal.h"
+#include "mesh/health/muster_internal.h"
+#include "mesh/health/failure_detector_parts_internal.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* mesh/health/muster.c - the names of a host's processes, what they say to each other, and who claims to tell. */
 #include "mesh/transport/launcher.h"
-#include "mesh/health/muster_internal.h"
-#include "mesh/health/failure_detector_internal.h"
+#include "mesh/health/muster_parts_internal.h"
+#include "mesh/health/failure_detector_parts_internal.h"
 #include <errno.h>
 #include <poll.h>
 #include <stddef.h>

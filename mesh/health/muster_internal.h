@@ -1,45 +1,44 @@
-/* mesh/health/muster_internal.h - what the muster's names and its looks share. Not installed. */
+/*
+ * mesh/health/muster_internal.h - the processes that a launcher started on one host, while the watch does not see them:
+ * before a world is open, and when it has ended. Each binds a name in the abstract namespace of
+ * sockets, made of user, job, world and its number on the host; such names leave nothing behind. Who
+ * is connected to has come, and its state is the system's to tell (/proc), stopped or not. Each looks at
+ * the one behind it, the last at the first, so whatever happens to some is seen by one that is left.
+ *
+ * Whoever of them tells the user what has become of the run binds one more name, which only one can,
+ * and says so to the others that are there: the name is free again when it and its keeper have ended.
+ */
 #ifndef WF_MESH_HEALTH_MUSTER_INTERNAL_H
 #define WF_MESH_HEALTH_MUSTER_INTERNAL_H
 
-#include "mesh/health/muster.h"
-#include <stdatomic.h>
-#include <stdint.h>
-#include <sys/types.h>
-#include <sys/un.h>
+#include "core/status.h"
+#include <stdbool.h>
 
-/* This process among those of its host. */
-typedef struct wf_muster_state {
-    bool active, named;
-    int local, n;             /* this process's number on its host, of how many */
-    char base[64];            /* of all names of this world */
-    struct sockaddr_un claim; /* the name of who tells */
-    int listener;
-    int processes;          /* of all hosts */
-    _Atomic bool left;      /* the one behind this one has said farewell */
-    _Atomic bool told;      /* another one has said that it tells the user */
-    _Atomic bool over;      /* MPI has ended */
-    _Atomic int at_the_end; /* others that have said so, to the first */
-    _Atomic bool all_are;   /* as the first says */
-    pid_t next;             /* the one behind; 0: it has not come */
-    int next_process;
-    int64_t begun, stopped, gone; /* since when, in milliseconds; 0: it is not */
-    int64_t limit;
-} wf_muster_state;
+enum { WF_MUSTER_LEAST_S = 20 };
 
-extern wf_muster_state wf_muster;
+/* Before any world opens: who crashes may claim already. */
+void wf_muster_prepare(void);
+bool wf_muster_early(void);
 
-/* ---- muster.c ---- */
+/* A world is about to open here, and what was claimed may be claimed again. joins: it joins processes.
+   limit: seconds that this may take, at least WF_MUSTER_LEAST_S; 0: any time. */
+void wf_muster_open(bool joins, double limit);
 
-/* A connection to a process of this host, by its number there; -1: it has not come, or is gone. */
-int wf_muster_reach(int number, pid_t *pid);
+/* SIGTERM is noted while a world opens, and does what it did. */
+void wf_muster_listen(bool on);
 
-/* What others have said: that they end as they should, or that they tell. */
-void wf_muster_hear(void);
+/* While a world opens, many times a second, for launchers leave little time: whether one of this host's processes has ended or
+   been stopped meanwhile, or the time is over. */
+bool wf_muster_look(wf_error *error);
 
-/* This one is at the end of the run; whether all of this host are, as the first of them hears and says.
-   What is said stays to be heard when who said it has ended. */
-void wf_muster_come_to_the_end(void);
-bool wf_muster_all_are_at_the_end(void);
+/* The end, before that of MPI: waits for all of this host, while a thread looks, which ends the process
+   where one is lost or stopped; it looks on until MPI has ended, too. */
+void wf_muster_leave(void);
+
+/* True in one process of this host, once: it tells. Also from a signal. */
+bool wf_muster_claim(void);
+
+/* Whether this process has claimed it. */
+bool wf_muster_claimed(void);
 
 #endif

@@ -1,9 +1,9 @@
 /* mesh/health/muster_look.c - who of a host's processes is there, while a run starts and while it ends. */
-#include "core/signals.h"
+#include "core/thread.h"
 #include "core/futex.h"
 #include "mesh/transport/launcher.h"
-#include "mesh/health/muster_internal.h"
-#include "mesh/health/failure_detector_internal.h"
+#include "mesh/health/muster_parts_internal.h"
+#include "mesh/health/failure_detector_parts_internal.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -232,20 +232,16 @@ void wf_muster_leave(void)
 {
     pthread_attr_t attributes;
     pthread_t thread;
-    sigset_t all, before;
 
     if (!wf_muster.active)
         return;
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    wf_signals_of_process(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&thread, &attributes, look_to_the_end, NULL) != 0) {
+    if (wf_thread_start(&thread, &attributes, look_to_the_end, NULL) != 0) {
         alarm(LEAVE_MS / 1000);
         atomic_store(&may_end, 1);
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     while (!atomic_load(&may_end)) /* or until the thread ends all */
         wf_futex_wait(&may_end, 0, LOOK_MS);

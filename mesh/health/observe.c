@@ -1,6 +1,6 @@
 /* mesh/health/observe.c - what mesh/health wants to see of the collectives of a rank. */
-#include "mesh/health/observe.h"
-#include "mesh/comm/observer.h"
+#include "mesh/health/observe_internal.h"
+#include "mesh/comm/observer_internal.h"
 #include "mesh/health/recorder_internal.h"
 
 static void failed(wf_comm *comm, const wf_error *cause)

@@ -2,7 +2,7 @@
 #ifndef WF_MESH_HEALTH_RECORDER_INTERNAL_H
 #define WF_MESH_HEALTH_RECORDER_INTERNAL_H
 
-#include "mesh/comm/transport.h"
+#include "mesh/comm/transport_internal.h"
 #include "mesh/health/flight_recorder.h"
 #include <stdatomic.h>
 

@@ -2,8 +2,8 @@
  * mesh/health/rendezvous.c - process 0 gathers the others: it listens to all that connect at once, so that
  * strangers who say nothing hold up nobody, and hears when one that has come is gone again.
  */
-#include "mesh/health/muster.h"
-#include "mesh/health/failure_detector_internal.h"
+#include "mesh/health/muster_internal.h"
+#include "mesh/health/failure_detector_parts_internal.h"
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -21,7 +21,7 @@ enum {
     STRANGERS = 64    /* connections beyond those of the processes that come */
 };
 
-/* As long as the start may take (mesh/health/muster.h, which sees more): here of all hosts. */
+/* As long as the start may take (mesh/health/muster_internal.h, which sees more): here of all hosts. */
 int wf_watch_meet_ms(const wf_world_watch *w)
 {
     double limit = w->o.limit;

@@ -3,7 +3,7 @@
  * is said of a process that is lost, and the one verdict.
  */
 #include "mesh/health/recorder_internal.h"
-#include "mesh/health/failure_detector_internal.h"
+#include "mesh/health/failure_detector_parts_internal.h"
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -1,8 +1,8 @@
 /* mesh/transport/plugin.c - what transports that are libraries of their own are given. */
-#include "mesh/transport/plugin.h"
+#include "mesh/transport/plugin_internal.h"
 #include "core/plugin.h"
-#include "mesh/transport/registry.h"
-#include "mesh/transport/threads/threads.h"
+#include "mesh/transport/registry_internal.h"
+#include "mesh/transport/threads/threads_internal.h"
 #include <stdio.h>
 #include <string.h>
 

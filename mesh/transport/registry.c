@@ -1,6 +1,6 @@
 /* mesh/transport/registry.c - finds a transport by its name: built in, or a plugin that is loaded. */
-#include "mesh/transport/registry.h"
-#include "mesh/transport/plugin.h"
+#include "mesh/transport/registry_internal.h"
+#include "mesh/transport/plugin_internal.h"
 #include <string.h>
 
 static const wf_transport *const transports[] = {

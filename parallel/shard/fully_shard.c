@@ -24,7 +24,7 @@ static void plan_free(wf_par_sharding_plan *plan)
 wf_par_sharding_plan *wf_par_sharding_plan_of(wf_par *par, const wf_nn_module *model)
 {
     wf_par_sharding_plan *plan = par->plans;
-    wf_error error;
+    wf_error error = {WF_OK, ""};
 
     while (plan && plan->root != model)
         plan = plan->next;
@@ -132,7 +132,7 @@ static bool find_policy(wf_par *par, const char *axis_name, const wf_par_shard_o
 {
     static const wf_par_shard_options none = {0};
     const char *strategy;
-    wf_error error;
+    wf_error error = {WF_OK, ""};
 
     if (!o)
         o = &none;

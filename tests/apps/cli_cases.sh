@@ -88,6 +88,7 @@ begun()
 {
     local pattern=$1
     shift
+    : >out # what the last run has said is not this one's
     "$gpt_train" "$@" >out 2>err &
     timeout 20 sh -c "until grep -q '$pattern' out; do sleep 0.02; done"
 }

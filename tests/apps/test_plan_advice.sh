@@ -74,11 +74,20 @@ result "at most five" "$([ "$(grep -cE '^ +[0-9.]+ [KM]iB  --' out)" -le 5 ] || 
 
 # Nothing alone is enough: flags together; and only with other numbers, or more ranks.
 plan "one with a third" "${one[@]}" --device-memory $((peak / 3))
-shows "needs several flags" "^(no single flag is enough; together these fit|what would fit)"
+shows "needs several flags" "^no single flag is enough that keeps the numbers; these fit, the cheapest first"
 proposals_hold "which fit" "${one[@]}" --device-memory $((peak / 3))
 plan "one with a tenth" "${one[@]}" --device-memory $((peak / 10))
-shows "needs several" "^no single flag is enough; together these fit" "ranks|other numbers"
+shows "needs several" "^no single flag is enough that keeps the numbers; these fit" "ranks|other numbers"
 proposals_hold "which fit as well" "${one[@]}" --device-memory $((peak / 10))
+# Flags together that keep the numbers come before one that changes them.
+plan "one with two fifths" "${one[@]}" --device-memory $((peak * 2 / 5))
+python3 - >problem 2>&1 <<'EOF'
+import json
+lines = json.load(open("plan.json"))["plan"]["advice"]
+other = ["other numbers" in line["cost"] for line in lines]
+if not lines or other != sorted(other) or other[0]: print(lines)
+EOF
+result "keeps the numbers first" "$(cat problem)"
 plan "a plan of nothing" "${one[@]}" --device-memory 4KiB
 shows "fits nowhere" "^nothing fits, of [0-9]+ plans; all that saves memory together takes:" \
     "^ +[0-9.]+ [KM]iB  --.*--optimizer sgd"

@@ -86,6 +86,12 @@ static double value(const numbers *n, int64_t i)
                                   : (double)((float *)n->host)[i];
 }
 
+void fill(numbers *n, float x)
+{
+    for (int64_t i = 0; i < wf_tensor_local_count(&n->t); i++)
+        ((float *)n->host)[i] = x;
+}
+
 numbers part_of(const numbers *whole, int dim, int p, int r)
 {
     numbers n = *whole;

@@ -35,6 +35,8 @@ void close_context(void);
 /* Of a whole tensor; the caller frees `host`. */
 numbers numbers_of(int ndim, const wf_dim *dims, wf_dtype dtype);
 numbers random_numbers(int ndim, const wf_dim *dims, wf_dtype dtype);
+/* Every element of an f32 becomes x. */
+void fill(numbers *n, float x);
 size_t bytes_of(const wf_tensor *t);
 
 /* The part of a dim that rank r of p has (WHOLE: all); the caller frees `host`. */

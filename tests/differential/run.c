@@ -11,7 +11,7 @@ static void look(void *arg, const wf_call *call)
         fail_case(r->b, "this sum is that of one rank: %s", told);
     if (call->op != &weigh_op && (told || r->p->world->exact_off))
         r->rough_now = r->rough_any = true;
-    r->ctx->inexact[0] = '\0';
+    wf_context_inexact_clear(r->ctx);
 }
 
 static void compare(run *r, const char *what, int id, const wf_tensor *t, wf_dtype dtype,
@@ -41,7 +41,7 @@ static void gather(gathering *g, int id, wf_tensor *t)
 {
     g->id[g->n] = id;
     g->t[g->n] = t;
-    g->to[g->n++] = wf_layout_dual(t->ctx->mesh, t->layout);
+    g->to[g->n++] = wf_layout_dual(wf_mesh_of(t->ctx), t->layout);
 }
 
 static wf_status complete(run *r, gathering *g, const char *what)

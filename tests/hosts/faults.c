@@ -24,7 +24,7 @@
 #include "apps/gpt_train/train_loop.h"
 #include "mesh/transport/launcher.h"
 #include "mesh/health/recorder_internal.h"
-#include "mesh/health/failure_detector.h"
+#include "mesh/health/failure_detector_internal.h"
 #include "parallel/shard/update_internal.h"
 #include "parallel/models/gpt/gpt.h"
 #include "tests/hosts/rendezvous_faults.h"

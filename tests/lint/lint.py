@@ -3,7 +3,8 @@
 lint.py RULE [ROOT] - the rules of the house that a compiler can't check. RULE is one of:
 
     includes   a folder includes only what lies below it (the table FOLDERS), and so does a room of
-               a folder (the table ROOMS)
+               a folder (the table ROOMS); *_internal.h is included in its own folder alone, and by
+               no header that is installed
     circles    no more than three files include each other in a circle; a file is a header with
                the source of its name
     words      the library never exits, aborts or prints, but in what is a program's main (PROGRAM),
@@ -50,9 +51,8 @@ ROOMS = {
 USERS = ("apps", "tests")
 LIBRARY = tuple(FOLDERS)
 
-# A circle of files may have so many; larger ones that still stand, each by one of its files.
+# A circle of files may have so many.
 MOST_CIRCLE = 3
-LARGER_CIRCLES = ("core/tape",)
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 FORBIDDEN_CALL = re.compile(
@@ -141,8 +141,19 @@ def crosses(path, included):
     return None if inside or there in ROOMS[here] else f"{here} may not include {there}"
 
 
+def exposes(path, included):
+    """What is wrong with an include of an internal header; None: nothing is."""
+    if not included.endswith("_internal.h"):
+        return None
+    if path.split("/")[0] != included.split("/")[0]:
+        return f"{included} is for {included.split('/')[0]} alone"
+    if path.endswith(".h") and not path.endswith("_internal.h"):
+        return f"an installed header may not include {included}: call it {path[:-2]}_internal.h"
+    return None
+
+
 def includes(root):
-    for path in c_files(root, LIBRARY):
+    for path in c_files(root, LIBRARY, (".c", ".cu", ".h", ".def")):
         folder = path.relative_to(root).parts[0]
         for number, line in enumerate(lines_of(path), 1):
             match = INCLUDE.match(line)
@@ -154,9 +165,10 @@ def includes(root):
             elif head not in FOLDERS[folder]:
                 yield path, number, f"{folder} may not include {head} ({match.group(1)})"
             else:
-                wrong = crosses(path.relative_to(root).as_posix(), match.group(1))
-                if wrong:
-                    yield path, number, f"{wrong} ({match.group(1)})"
+                here = path.relative_to(root).as_posix()
+                for wrong in (crosses(here, match.group(1)), exposes(here, match.group(1))):
+                    if wrong:
+                        yield path, number, f"{wrong} ({match.group(1)})"
 
 
 def unit_of(path):
@@ -193,7 +205,7 @@ def circles(root):
     told = set()
     for unit in sorted(graph):
         circle = {other for other in below[unit] if unit in below.get(other, ())}
-        if len(circle) <= MOST_CIRCLE or unit in told or circle & set(LARGER_CIRCLES):
+        if len(circle) <= MOST_CIRCLE or unit in told:
             continue
         told |= circle
         path, number = next(graph[unit][other] for other in sorted(circle) if other in graph[unit])
@@ -357,6 +369,11 @@ SAMPLES = {
         ("mesh/transport/mpi/side.c", '#include "mesh/transport/nccl/b.h"\n', [1]),
         ("mesh/cluster/a.c", '#include "mesh/array/b.h"\n#include "mesh/health/b.h"\n', []),
         ("mesh/array/kernels.c", '#include "kernels/ops.h"\n', [1]),
+        ("core/own.c", '#include "core/memory/a_internal.h"\n', []),
+        ("core/a_internal.h", '#include "core/b_internal.h"\n', []),
+        ("core/open.h", '#include "core/b.h"\n#include "core/b_internal.h"\n', [2]),
+        ("kernels/inside.cu", '#include "core/b_internal.h"\n', [1]),
+        ("tests/inside.c", '#include "core/b_internal.h"\n', []),
     ],
     "circles": [
         (("core/a.h", '#include "core/b.h"\n'), ("core/b_internal.h", '#include "core/c.h"\n'),

@@ -13,7 +13,7 @@
 #include "core/numerics/tree.h"
 #include "mesh/cluster/launch.h"
 #include "mesh/transport/launcher.h"
-#include "mesh/transport/registry.h"
+#include "mesh/transport/registry_internal.h"
 #include "tests/harness.h"
 #include "tests/sanitizer.h"
 #include <stdio.h>

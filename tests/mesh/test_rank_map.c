@@ -2,7 +2,7 @@
  * tests/mesh/test_rank_map.c - which ranks run in which process: processes of several hosts are
  * played by turns, each with what the others would say. Their machine is this one.
  */
-#include "mesh/cluster/rank_map.h"
+#include "mesh/cluster/rank_map_internal.h"
 #include "tests/harness.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -77,7 +77,7 @@ static wf_status check_rounded(wf_rank *rank, const wf_tensor *y, const wf_layou
 
     NEED(y && y->layout == to && y->dtype == (sum ? WF_F32 : WF_BF16));
     for (int64_t e = 0; e < wf_tensor_local_count(y); e++) {
-        float want = expected(y->ctx->mesh, 0, whole_index(y, e), from, to);
+        float want = expected(wf_mesh_of(y->ctx), 0, whole_index(y, e), from, to);
 
         if (sum)
             NEED(same_bits(((const float *)y->data)[e], want));

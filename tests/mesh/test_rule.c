@@ -203,7 +203,7 @@ static wf_status one(trial *t, const int *choice)
     wf_status status;
 
     wf_scope_open(t->mesh->ctx);
-    t->mesh->ctx->inexact[0] = 0;
+    wf_context_inexact_clear(t->mesh->ctx);
     if (wf_dispatch(&call) == WF_OK) {
         status = check_accepted(t, &call);
     } else {

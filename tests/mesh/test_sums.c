@@ -76,7 +76,7 @@ static wf_status check_case(wf_rank *rank, wf_mesh *mesh, const sum_case *c)
 
     for (const char *a = c->axes; *a; a++)
         layout = wf_layout_split(mesh, layout, c->dim, *a - 'a');
-    mesh->ctx->inexact[0] = 0;
+    wf_context_inexact_clear(mesh->ctx);
     one = run_case(mesh, c, NULL);
     NEED(one && !wf_context_inexact(mesh->ctx));
     many = wf_whole(run_case(mesh, c, layout));
@@ -212,7 +212,7 @@ static wf_status members(wf_rank *rank, wf_mesh *mesh, void *arg)
         const wf_dim n[] = {wf_dim_chunked(12), second[i]};
         wf_tensor *whole[2] = {NULL}, *dx[2];
 
-        mesh->ctx->inexact[0] = 0;
+        wf_context_inexact_clear(mesh->ctx);
         for (int split = 0; split < 2; split++) {
             wf_tensor *dy[2], *w[2];
 

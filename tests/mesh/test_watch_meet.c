@@ -2,7 +2,7 @@
  * tests/mesh/test_watch_meet.c - the connections between processes: how they meet, what who is lost hears,
  * and what becomes of connections when a process dies.
  */
-#include "mesh/health/failure_detector_internal.h"
+#include "mesh/health/failure_detector_parts_internal.h"
 #include "tests/mesh/ranks.h"
 #include <fcntl.h>
 #include <netinet/in.h>

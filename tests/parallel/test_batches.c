@@ -364,7 +364,8 @@ static void refused_fields(const wf_par_field *field, int n, wf_status code, con
     wf_error error = {WF_OK, ""};
 
     memset(r.t.options.field, 0, sizeof r.t.options.field);
-    memcpy(r.t.options.field, field, (size_t)n * sizeof *field);
+    for (int i = 0; i < n; i++)
+        r.t.options.field[i] = field[i];
     wf_launch(&launch, part_rank, &test, &error);
     CU_ASSERT(says(&error, code, words, ""));
 }

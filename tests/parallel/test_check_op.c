@@ -3,6 +3,7 @@
  * purpose: in their gradient, in their kernel, in the order of a sum, in what their signature claims.
  */
 #include "core/numerics/tree.h"
+#include "core/tensor.h"
 #include "kernels/ops.h"
 #include "parallel/check_op.h"
 #include "tests/harness.h"

@@ -2,7 +2,7 @@
  * tests/parallel/test_checkpoint_ranks.c - what a rank has to know and to tell in order to save
  * does not grow with the number of ranks: planned on the fake transport for 1 to 4096 of them.
  */
-#include "mesh/comm/transport.h"
+#include "mesh/comm/transport_internal.h"
 #include "parallel/checkpoint/saver_internal.h"
 #include "tests/parallel/checkpoint_harness.h"
 

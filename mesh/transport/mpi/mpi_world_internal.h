@@ -16,7 +16,7 @@
 #ifndef WF_MESH_TRANSPORT_MPI_MPI_WORLD_INTERNAL_H
 #define WF_MESH_TRANSPORT_MPI_MPI_WORLD_INTERNAL_H
 
-#include "mesh/transport/plugin.h"
+#include "mesh/transport/plugin_internal.h"
 #include <mpi.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -172,7 +172,7 @@ void wf_mpi_close_slots(mpi_world *w);
 void wf_mpi_progress(mpi_world *w);
 
 /* The world has failed, here or elsewhere: all ranks here shall return. The first cause stays; the
-   host's failure detector brings it to the other processes (mesh/health/failure_detector.h). */
+   host's failure detector brings it to the other processes (mesh/health/failure_detector_internal.h). */
 void wf_mpi_abort(mpi_world *w, int culprit, const wf_error *cause);
 
 void wf_mpi_tell_finished(mpi_world *w, int rank);

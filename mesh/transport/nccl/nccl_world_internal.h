@@ -21,7 +21,7 @@
 #define WF_MESH_TRANSPORT_NCCL_NCCL_WORLD_INTERNAL_H
 
 #include "core/device.h"
-#include "mesh/transport/plugin.h"
+#include "mesh/transport/plugin_internal.h"
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <pthread.h>

@@ -7,9 +7,8 @@
  * Nobody is woken by a member that posts early: the last one wakes its own thread, and as many
  * of the others' as there are cores.
  */
-#include "core/signals.h"
+#include "core/thread.h"
 #include "mesh/transport/threads/exchange_internal.h"
-#include <signal.h>
 
 void wf_threads_progress_open(progress *p)
 {
@@ -81,12 +80,7 @@ static void *run(void *arg)
    ends the exchange. */
 static void start(progress *p)
 {
-    sigset_t all, before;
-
-    wf_signals_of_process(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    p->started = pthread_create(&p->thread, NULL, run, p) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    p->started = wf_thread_start(&p->thread, NULL, run, p) == 0;
 }
 
 static progress *progress_of(const group *g, int member)

@@ -4,9 +4,9 @@
  * progress.c (the same while the ranks compute), message.c (send and receive) and world.c (shared
  * state, waiting, abort).
  */
-#include "mesh/transport/registry.h"
+#include "mesh/transport/registry_internal.h"
 #include "mesh/transport/threads/exchange_internal.h"
-#include "mesh/transport/threads/threads.h"
+#include "mesh/transport/threads/threads_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

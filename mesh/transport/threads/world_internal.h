@@ -18,7 +18,7 @@
 #ifndef WF_MESH_TRANSPORT_THREADS_WORLD_INTERNAL_H
 #define WF_MESH_TRANSPORT_THREADS_WORLD_INTERNAL_H
 
-#include "mesh/comm/transport.h"
+#include "mesh/comm/transport_internal.h"
 #include <pthread.h>
 #include <stdatomic.h>
 

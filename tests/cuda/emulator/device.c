@@ -1,8 +1,45 @@
-/* tests/cuda/emulator/device.c - the devices, which are alike and share all memory; names of errors. */
+/*
+ * tests/cuda/emulator/device.c - the devices, which are alike and share all memory; their memory pools,
+ * which hold nothing; errors and their names.
+ */
 #include "emulator.h"
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static _Thread_local cudaError_t last_error;
+
+void emulator_die(const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    fputs("emulated device: ", stderr);
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    abort();
+}
+
+cudaError_t emulator_error(cudaError_t error)
+{
+    last_error = error;
+    return error;
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    cudaError_t error = last_error;
+
+    last_error = cudaSuccess;
+    return error;
+}
+
+cudaError_t cudaPeekAtLastError(void)
+{
+    return last_error;
+}
 
 /* WEFT_EMULATOR_DEVICES=n in the environment: so many; 0: a driver without a device. */
 cudaError_t cudaGetDeviceCount(int *count)
@@ -181,4 +218,43 @@ const char *cudaGetErrorString(cudaError_t error)
         if (texts[i].error == error)
             return texts[i].text;
     return "unrecognized error code";
+}
+
+cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int device)
+{
+    static char pools[EMULATOR_DEVICES];
+    int count = 0;
+
+    cudaGetDeviceCount(&count);
+    if (device < 0 || device >= count)
+        return emulator_error(cudaErrorInvalidDevice);
+    *pool = (cudaMemPool_t)(void *)&pools[device];
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const struct cudaMemAccessDesc *list,
+                                 size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        int device = list[i].location.id, can = 0;
+        cudaMemPool_t own;
+
+        if (cudaDeviceGetDefaultMemPool(&own, device) != cudaSuccess || own == pool ||
+            cudaDeviceCanAccessPeer(&can, device, device ? 0 : 1) != cudaSuccess || !can)
+            return emulator_error(cudaErrorInvalidDevice);
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t pool, enum cudaMemPoolAttr attr, void *value)
+{
+    return pool && value && attr == cudaMemPoolAttrReleaseThreshold
+               ? cudaSuccess
+               : emulator_error(cudaErrorInvalidValue);
+}
+
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t pool, size_t keep)
+{
+    (void)keep;
+    return pool ? cudaSuccess : emulator_error(cudaErrorInvalidValue);
 }

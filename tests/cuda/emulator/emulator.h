@@ -56,6 +56,8 @@ void emulator_memory_forget(cudaGraph_t graph);  /* the graph is gone */
 
 /* The graph that records what this stream is given; NULL: none does. */
 cudaGraph_t *emulator_stream_graph(cudaStream_t stream);
+/* The device on which a stream was made; -1: the legacy stream, which every device has. */
+int emulator_stream_device(cudaStream_t stream);
 /* Keep work that a capturing stream was given; an error where the capture is lost. */
 cudaError_t emulator_graph_record(cudaGraph_t graph, void (*run)(void *arg), void *arg,
                                   void (*drop)(void *arg));

@@ -7,8 +7,6 @@
  */
 #include "emulator.h"
 #include <pthread.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -45,19 +43,6 @@ struct CUevent_st {
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 static cudaStream_t streams;
 static struct CUstream_st legacy = {.last = &legacy.first};
-static _Thread_local cudaError_t last_error;
-
-void emulator_die(const char *format, ...)
-{
-    va_list args;
-
-    va_start(args, format);
-    fputs("emulated device: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    va_end(args);
-    abort();
-}
 
 void emulator_lock(void)
 {
@@ -67,25 +52,6 @@ void emulator_lock(void)
 void emulator_unlock(void)
 {
     pthread_mutex_unlock(&lock);
-}
-
-cudaError_t emulator_error(cudaError_t error)
-{
-    last_error = error;
-    return error;
-}
-
-cudaError_t cudaGetLastError(void)
-{
-    cudaError_t error = last_error;
-
-    last_error = cudaSuccess;
-    return error;
-}
-
-cudaError_t cudaPeekAtLastError(void)
-{
-    return last_error;
 }
 
 static cudaStream_t stream_of(cudaStream_t stream)
@@ -185,6 +151,11 @@ cudaGraph_t *emulator_stream_graph(cudaStream_t stream)
     return &stream_of(stream)->graph;
 }
 
+int emulator_stream_device(cudaStream_t stream)
+{
+    return stream_of(stream) == &legacy ? -1 : stream->device;
+}
+
 static cudaError_t record(cudaStream_t stream, const item *what)
 {
     if (!what->run || what->on_host)
@@ -238,53 +209,6 @@ cudaError_t emulator_enqueue_copy(cudaStream_t stream, void (*run)(void *arg), c
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *arg)
 {
     return push(stream, (item){.run = function, .arg = arg, .on_host = true});
-}
-
-typedef struct launch {
-    cudaLaunchConfig_t config;
-    void (*body)(void *arg);
-    void *arg;
-    void (*drop)(void *arg);
-} launch;
-
-static void run_launch(void *arg)
-{
-    launch *l = arg;
-
-    emulator_run_grid(&l->config, l->body, l->arg);
-}
-
-static void drop_launch(void *arg)
-{
-    launch *l = arg;
-
-    l->drop(l->arg);
-    free(l);
-}
-
-cudaError_t emulator_launch(const cudaLaunchConfig_t *c, void (*body)(void *arg), void *arg,
-                            void (*drop)(void *arg))
-{
-    size_t threads = (size_t)c->blockDim.x * c->blockDim.y * c->blockDim.z;
-    size_t blocks = (size_t)c->gridDim.x * c->gridDim.y * c->gridDim.z;
-    launch *l = malloc(sizeof *l);
-    int device = 0;
-
-    if (!l)
-        emulator_die("no memory for a launch");
-    *l = (launch){*c, body, arg, drop};
-    if (threads == 0 || threads > EMULATOR_THREADS || blocks == 0 || c->gridDim.y > 65535 ||
-        c->gridDim.z > 65535 || c->gridDim.x > INT32_MAX ||
-        c->dynamicSmemBytes > EMULATOR_SHARED) {
-        drop_launch(l);
-        return emulator_error(cudaErrorInvalidConfiguration);
-    }
-    cudaGetDevice(&device);
-    if (stream_of(c->stream) != &legacy && c->stream->device != device) {
-        drop_launch(l);
-        return emulator_error(cudaErrorInvalidResourceHandle);
-    }
-    return emulator_enqueue(c->stream, run_launch, l, drop_launch);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)

@@ -1,9 +1,9 @@
-/* mesh/health/observe.h - the rank's flight recorder sees its collectives, and the failure detector hears at
+/* mesh/health/observe_internal.h - the rank's flight recorder sees its collectives, and the failure detector hears at
  * once when it fails. */
-#ifndef WF_MESH_HEALTH_OBSERVE_H
-#define WF_MESH_HEALTH_OBSERVE_H
+#ifndef WF_MESH_HEALTH_OBSERVE_INTERNAL_H
+#define WF_MESH_HEALTH_OBSERVE_INTERNAL_H
 
-#include "mesh/health/failure_detector.h"
+#include "mesh/health/failure_detector_internal.h"
 
 /* From now on over this handle of the world and groups that are split off it; before the first of them.
    Nothing on a transport that moves nothing, or where there is no memory for a recorder: a run does not

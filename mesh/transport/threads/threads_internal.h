@@ -1,11 +1,11 @@
 /*
- * mesh/transport/threads/threads.h - a world of threads as part of a larger one, for transports that join
+ * mesh/transport/threads/threads_internal.h - a world of threads as part of a larger one, for transports that join
  * processes.
  */
-#ifndef WF_MESH_TRANSPORT_THREADS_THREADS_H
-#define WF_MESH_TRANSPORT_THREADS_THREADS_H
+#ifndef WF_MESH_TRANSPORT_THREADS_THREADS_INTERNAL_H
+#define WF_MESH_TRANSPORT_THREADS_THREADS_INTERNAL_H
 
-#include "mesh/comm/transport.h"
+#include "mesh/comm/transport_internal.h"
 
 /* A world of these ranks (ascending; NULL: 0, 1, ..), of a larger world that goes on in other
    processes. To be closed by wf_transport_threads. */

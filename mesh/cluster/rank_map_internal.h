@@ -1,5 +1,5 @@
 /*
- * mesh/cluster/rank_map.h - which ranks run in which process, where a launcher started several. Not
+ * mesh/cluster/rank_map_internal.h - which ranks run in which process, where a launcher started several. Not
  * installed.
  *
  * Each process tells all others which host it is on and which cores it may use, and the first one of
@@ -11,11 +11,11 @@
  * Ranks are then renamed along each axis, which brings none further from another, so that rank 0 is
  * in process 0: the one whose output a launcher shows first.
  */
-#ifndef WF_MESH_CLUSTER_RANK_MAP_H
-#define WF_MESH_CLUSTER_RANK_MAP_H
+#ifndef WF_MESH_CLUSTER_RANK_MAP_INTERNAL_H
+#define WF_MESH_CLUSTER_RANK_MAP_INTERNAL_H
 
 #include "mesh/cluster/placement.h"
-#include "mesh/comm/transport.h"
+#include "mesh/comm/transport_internal.h"
 
 enum { WF_RANK_MAP_TEXT = 512 };
 

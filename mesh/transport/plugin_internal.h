@@ -1,15 +1,15 @@
 /*
- * mesh/transport/plugin.h - a transport in a shared library of its own, libweft_<name>.so, so that one
+ * mesh/transport/plugin_internal.h - a transport in a shared library of its own, libweft_<name>.so, so that one
  * program runs with and without what the transport stands on. The library exports one symbol,
  * wf_plugin, and links to nothing of Weft: what it needs is in the host's table.
  */
-#ifndef WF_MESH_TRANSPORT_PLUGIN_H
-#define WF_MESH_TRANSPORT_PLUGIN_H
+#ifndef WF_MESH_TRANSPORT_PLUGIN_INTERNAL_H
+#define WF_MESH_TRANSPORT_PLUGIN_INTERNAL_H
 
-#include "mesh/comm/transport.h"
+#include "mesh/comm/transport_internal.h"
 #include "mesh/transport/launcher.h"
 
-/* To be raised with every change to what a plugin and its host share: this file, mesh/comm/transport.h. */
+/* To be raised with every change to what a plugin and its host share: this file, mesh/comm/transport_internal.h. */
 enum { WF_PLUGIN_VERSION = 6 };
 
 typedef struct wf_plugin_host {

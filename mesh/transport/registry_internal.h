@@ -1,11 +1,11 @@
 /*
- * mesh/transport/registry.h - the table of transports (mesh/transport/transports.def), and how one is
+ * mesh/transport/registry_internal.h - the table of transports (mesh/transport/transports.def), and how one is
  * found by its name.
  */
-#ifndef WF_MESH_TRANSPORT_REGISTRY_H
-#define WF_MESH_TRANSPORT_REGISTRY_H
+#ifndef WF_MESH_TRANSPORT_REGISTRY_INTERNAL_H
+#define WF_MESH_TRANSPORT_REGISTRY_INTERNAL_H
 
-#include "mesh/comm/transport.h"
+#include "mesh/comm/transport_internal.h"
 
 #define TRANSPORT(name) extern const wf_transport wf_transport_##name;
 #define PLUGIN(name, needs)

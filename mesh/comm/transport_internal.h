@@ -1,5 +1,5 @@
 /*
- * mesh/comm/transport.h - what a transport is: sources in mesh/transport that fill a wf_transport.
+ * mesh/comm/transport_internal.h - what a transport is: sources in mesh/transport that fill a wf_transport.
  * Transports move bytes and never add; mesh/comm/collective.c is their user.
  *
  * An exchange comes in two steps: begin() posts it and returns, wait() ends it. Exchanges begin in
@@ -7,8 +7,8 @@
  * belongs to the transport from its start until wait() has returned, and after a failure too:
  * no peer touches the rank's memory once the failing call has returned.
  */
-#ifndef WF_MESH_COMM_TRANSPORT_H
-#define WF_MESH_COMM_TRANSPORT_H
+#ifndef WF_MESH_COMM_TRANSPORT_INTERNAL_H
+#define WF_MESH_COMM_TRANSPORT_INTERNAL_H
 
 #include "core/memory/blocks.h"
 #include "core/trace.h"
@@ -154,7 +154,7 @@ typedef struct wf_transport {
     const wf_direct_access *direct; /* NULL where memory is not shared */
 } wf_transport;
 
-struct wf_comm_observer; /* mesh/comm/observer.h */
+struct wf_comm_observer; /* mesh/comm/observer_internal.h */
 
 /* The handle; a transport puts it first in a struct of its own. */
 struct wf_comm {

@@ -1,0 +1,78 @@
+/*
+ * core/shape.h - what a tensor is described by: the type of its elements and its dims, and the names of
+ * the types that a description passes on without looking inside.
+ */
+#ifndef WF_CORE_SHAPE_H
+#define WF_CORE_SHAPE_H
+
+#include "core/numerics/tree.h"
+#include "core/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+WF_BEGIN_DECLS
+
+enum { WF_MAX_DIMS = 6 };
+
+typedef struct wf_context wf_context;
+typedef struct wf_layout wf_layout;
+typedef struct wf_tensor wf_tensor;
+
+typedef enum wf_dtype {
+#define DTYPE(name, type, text) WF_##name,
+#include "core/dtype.def"
+#undef DTYPE
+    WF_DTYPES
+} wf_dtype;
+
+/* How a sum over a dim is cut in chunks (core/numerics/tree.h). */
+enum {
+    WF_CHUNKS_1 = 1,    /* one chain: the model's width, which nothing splits */
+    WF_CHUNKS_8 = 8,    /* 8 chunks: heads, ffn, vocabulary, tokens */
+    WF_CHUNKS_EACH = -1 /* one chunk per index: the batch */
+};
+
+/** wf_dim - one dim of a shape; grain and chunks belong to the shape, not to the layout. */
+typedef struct wf_dim {
+    int64_t size;
+    int64_t grain; /* never cut inside a grain: head_dim where a dim is made of heads, else 1 */
+    int chunks;    /* WF_CHUNKS_1, WF_CHUNKS_8 or WF_CHUNKS_EACH */
+} wf_dim;
+
+static inline wf_dim wf_dim_width(int64_t size)
+{
+    wf_dim dim = {size, 1, WF_CHUNKS_1};
+
+    return dim;
+}
+
+static inline wf_dim wf_dim_chunked(int64_t size)
+{
+    wf_dim dim = {size, 1, WF_CHUNKS_8};
+
+    return dim;
+}
+
+static inline wf_dim wf_dim_heads(int64_t heads, int64_t head_dim)
+{
+    wf_dim dim = {heads * head_dim, head_dim, WF_CHUNKS_8};
+
+    return dim;
+}
+
+static inline wf_dim wf_dim_batch(int64_t size)
+{
+    wf_dim dim = {size, 1, WF_CHUNKS_EACH};
+
+    return dim;
+}
+
+static inline bool wf_dim_equal(wf_dim a, wf_dim b)
+{
+    return a.size == b.size && a.grain == b.grain && a.chunks == b.chunks;
+}
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,45 @@
+/* mesh/health/muster_parts_internal.h - what the muster's names and its looks share. Not installed. */
+#ifndef WF_MESH_HEALTH_MUSTER_PARTS_INTERNAL_H
+#define WF_MESH_HEALTH_MUSTER_PARTS_INTERNAL_H
+
+#include "mesh/health/muster_internal.h"
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/un.h>
+
+/* This process among those of its host. */
+typedef struct wf_muster_state {
+    bool active, named;
+    int local, n;             /* this process's number on its host, of how many */
+    char base[64];            /* of all names of this world */
+    struct sockaddr_un claim; /* the name of who tells */
+    int listener;
+    int processes;          /* of all hosts */
+    _Atomic bool left;      /* the one behind this one has said farewell */
+    _Atomic bool told;      /* another one has said that it tells the user */
+    _Atomic bool over;      /* MPI has ended */
+    _Atomic int at_the_end; /* others that have said so, to the first */
+    _Atomic bool all_are;   /* as the first says */
+    pid_t next;             /* the one behind; 0: it has not come */
+    int next_process;
+    int64_t begun, stopped, gone; /* since when, in milliseconds; 0: it is not */
+    int64_t limit;
+} wf_muster_state;
+
+extern wf_muster_state wf_muster;
+
+/* ---- muster.c ---- */
+
+/* A connection to a process of this host, by its number there; -1: it has not come, or is gone. */
+int wf_muster_reach(int number, pid_t *pid);
+
+/* What others have said: that they end as they should, or that they tell. */
+void wf_muster_hear(void);
+
+/* This one is at the end of the run; whether all of this host are, as the first of them hears and says.
+   What is said stays to be heard when who said it has ended. */
+void wf_muster_come_to_the_end(void);
+bool wf_muster_all_are_at_the_end(void);
+
+#endif
