@@ -1,24 +1,12 @@
 /*
- * tests/parallel/test_units.c - units: which modules are units under a wrap policy, how much of
- * them is gathered at a time, which are freed after forward, and what is refused.
+ * tests/parallel/test_units.c - units: which modules are units under a wrap policy, how much of them is
+ * gathered at a time, and which are freed after forward.
  */
 #include "parallel/shard/materialize.h"
-#include "parallel/models/gpt/gpt.h"
 #include "parallel/train/train.h"
 #include "tests/mesh/mesh_harness.h"
-#include "tests/parallel/part.h"
+#include "tests/parallel/units_gpt.h"
 #include <stdlib.h>
-
-enum { LAYERS = 4, TOKENS = 8, VOCABULARY = 67 };
-
-static const wf_nn_gpt_config tiny = {.arch = WF_NN_GPT2,
-                                      .vocabulary = VOCABULARY,
-                                      .positions = TOKENS,
-                                      .layers = LAYERS,
-                                      .heads = 3,
-                                      .kv_heads = 3,
-                                      .width = 12,
-                                      .ffn = 20};
 
 /* Two data-parallel ranks, and a model that has been planned. */
 static void on_two(wf_par_options options, wf_status (*body)(part *))
@@ -342,68 +330,6 @@ static void uses_outside(void)
     on_two((wf_par_options){.prefetch = 1}, loop_of_ones_own);
 }
 
-static wf_status wrong_strategies(wf_rank *rank, void *arg)
-{
-    static const struct {
-        wf_par_options options;
-        const char *words;
-    } bad[] = {
-        {{.dp = 2, .strategy = "zero9"},
-         "there is no strategy zero9; use one of: full_shard, "},
-        {{.dp = 2, .strategy = "mics"}, "strategy mics has groups of ranks: say how many"},
-        {{.dp = 2, .strategy = "mics", .shard_group_size = 3},
-         "dp 2 cannot be laid out in groups with shard-group-size 3"},
-        {{.dp = 2, .strategy = "mics", .dp_replicate = 4},
-         "dp 2 cannot be laid out in groups with dp-replicate 4"},
-        {{.dp = 2, .strategy = "hybrid_shard", .dp_replicate = 2, .shard_group_size = 2},
-         "dp 2 is not 2 groups of 2 ranks"},
-        {{.dp = 2, .strategy = "zero1", .dp_replicate = 2}, "strategy zero1 has no groups"},
-        {{.dp = 2, .prefetch = -1}, "prefetch -1 and wrap_min_params 0 cannot be negative"},
-    };
-
-    (void)arg;
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        wf_error error = {WF_OK, ""};
-
-        NEED(!wf_par_open(rank, &bad[i].options, &error));
-        NEED(error.code == WF_EINVAL && strstr(error.text, bad[i].words));
-    }
-    return WF_OK;
-}
-
-static wf_status no_such_type(part *p)
-{
-    (void)p;
-    return WF_EINTERNAL; /* planning has failed before */
-}
-
-static wf_status wrong_type(wf_rank *rank, void *arg)
-{
-    part_test wrong = {.options = {.dp = 2, .wrap_type = "blok"},
-                       .config = &tiny,
-                       .plan = wf_par_gpt_plan,
-                       .body = no_such_type};
-
-    (void)arg;
-    NEED(part_rank(rank, &wrong) == WF_EINVAL);
-    NEED(strstr(rank->error.text, "no module of the model is of type blok"));
-    NEED(strstr(rank->error.text, "are of types gpt, embedding, "));
-    NEED(strstr(rank->error.text, ", block, ") && strstr(rank->error.text, ", attention, "));
-    rank->error = (wf_error){WF_OK, ""};
-    wrong.options.wrap_type = "mlp";
-    wrong.options.wrap_min_params = 100;
-    NEED(part_rank(rank, &wrong) == WF_EINVAL);
-    NEED(strstr(rank->error.text, "(wrap_type mlp) or by number of parameters"));
-    rank->error = (wf_error){WF_OK, ""};
-    return WF_OK;
-}
-
-static void strategies_that_cannot_be(void)
-{
-    run_ranks(2, wrong_strategies, NULL);
-    run_ranks(2, wrong_type, NULL);
-}
-
 int main(void)
 {
     static const wf_test tests[] = {
@@ -412,7 +338,6 @@ int main(void)
         {"freed after forward or kept, unit by unit", choice_per_unit},
         {"a rank rests with its half", halves},
         {"uses outside of a unit, and loops of one's own", uses_outside},
-        {"strategies that cannot be", strategies_that_cannot_be},
         {NULL, NULL},
     };
 

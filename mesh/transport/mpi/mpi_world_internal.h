@@ -154,6 +154,14 @@ wf_status wf_mpi_processes(void *world, wf_processes *processes, wf_error *error
 wf_gather_call wf_mpi_gather;
 wf_status wf_mpi_place(void *world, const wf_local_ranks *ranks, wf_error *error);
 
+/* ---- mpi_group.c: wf_transport's calls of these names ---- */
+
+wf_status wf_mpi_attach(void *world, int rank, wf_comm **out, wf_error *error);
+wf_status wf_mpi_split(wf_comm *comm, const char *name, const int *members, int n,
+                       wf_comm **out, wf_error *error);
+void wf_mpi_detach(wf_comm *comm);
+void wf_mpi_finish(wf_comm *comm);
+
 /* ---- mpi_heads.c, under the lock ---- */
 
 /* Post the receives for heads; take them back. */

@@ -1,6 +1,6 @@
 /*
- * mesh/transport/nccl/nccl_world.c - the plugin's symbol, and worlds and groups: each is one below with
- * communicators of NCCL beside it.
+ * mesh/transport/nccl/nccl_world.c - the plugin's symbol, and worlds: each is one below with communicators of
+ * NCCL beside it.
  */
 #include "mesh/transport/nccl/nccl_world_internal.h"
 #include <stdio.h>
@@ -268,116 +268,6 @@ static void close_world(void *opaque)
     world_free(w);
 }
 
-/* `inner`: the same group below, or NULL. */
-static nccl_comm *comm_new(nccl_rank *r, const char *name, const int *ranks, int n, int rank,
-                           wf_comm *inner)
-{
-    nccl_comm *c = calloc(1, sizeof *c + (size_t)n * sizeof *ranks);
-
-    if (!c)
-        return NULL;
-    c->rank = r;
-    c->inner = inner;
-    c->last = &c->posted;
-    for (int i = 0; i < n; i++)
-        c->members[i] = ranks ? ranks[i] : i;
-    wf_nccl_host.comm_init(&c->base, &wf_transport_nccl, name, rank, n, c->members);
-    pthread_mutex_lock(&r->lock);
-    c->next = r->comms;
-    r->comms = c;
-    pthread_mutex_unlock(&r->lock);
-    return c;
-}
-
-static wf_status no_memory(const char *name, int n, wf_error *error)
-{
-    return wf_nccl_host.error_set(error, WF_ENOMEM, "no memory for group %s of %d ranks", name,
-                                  n);
-}
-
-static wf_status attach(void *opaque, int rank, wf_comm **out, wf_error *error)
-{
-    nccl_world *w = opaque;
-    nccl_rank *r = w->rank;
-    wf_comm *inner = NULL;
-    nccl_comm *c;
-    wf_status status = WF_OK;
-
-    while (r->index != rank)
-        r++;
-    if (w->below)
-        status = w->below->attach(w->below_world, rank, &inner, error);
-    if (status != WF_OK)
-        return status;
-    c = comm_new(r, "world", NULL, w->ranks, rank, inner);
-    if (!c) {
-        if (inner)
-            w->below->detach(inner);
-        return no_memory("world", w->ranks, error);
-    }
-    *out = &c->base;
-    return WF_OK;
-}
-
-/* The group below first: its members' lists are compared there. */
-static wf_status split(wf_comm *comm, const char *name, const int *members, int n,
-                       wf_comm **out, wf_error *error)
-{
-    nccl_comm *parent = wf_nccl_of(comm), *c;
-    int *ranks = calloc((size_t)n, sizeof *ranks), rank = 0;
-    wf_comm *inner = NULL;
-    wf_status status = ranks ? WF_OK : no_memory(name, n, error);
-
-    if (status == WF_OK && parent->inner)
-        status =
-            parent->inner->transport->split(parent->inner, name, members, n, &inner, error);
-    if (status != WF_OK) {
-        free(ranks);
-        return status;
-    }
-    for (int i = 0; i < n; i++) {
-        ranks[i] = parent->members[members[i]];
-        if (members[i] == comm->rank)
-            rank = i;
-    }
-    c = comm_new(parent->rank, name, ranks, n, rank, inner);
-    free(ranks);
-    if (!c) {
-        if (inner)
-            inner->transport->detach(inner);
-        return no_memory(name, n, error);
-    }
-    status = wf_nccl_split(parent, c, members[0], error);
-    if (status == WF_OK)
-        *out = &c->base;
-    else
-        comm->transport->detach(&c->base);
-    return status;
-}
-
-/* Its communicator stays until the world is closed: to end one is the work of all its members, and
-   at the end of a world one thread closes the handles of many. */
-static void detach(wf_comm *comm)
-{
-    nccl_comm *c = wf_nccl_of(comm);
-    wf_comm *inner;
-
-    pthread_mutex_lock(&c->rank->lock);
-    inner = c->inner;
-    c->inner = NULL;
-    pthread_mutex_unlock(&c->rank->lock);
-    if (inner)
-        inner->transport->detach(inner);
-}
-
-static void finish(wf_comm *comm)
-{
-    nccl_comm *c = wf_nccl_of(comm);
-
-    if (c->inner)
-        c->inner->transport->finish(c->inner);
-}
-
 static void abort_world(wf_comm *comm, const wf_error *why)
 {
     nccl_comm *c = wf_nccl_of(comm);
@@ -402,10 +292,10 @@ const wf_transport wf_transport_nccl = {.name = "nccl",
                                         .settle = settle,
                                         .cause = cause,
                                         .fail = fail,
-                                        .attach = attach,
-                                        .split = split,
-                                        .detach = detach,
-                                        .finish = finish,
+                                        .attach = wf_nccl_group_attach,
+                                        .split = wf_nccl_group_split,
+                                        .detach = wf_nccl_group_detach,
+                                        .finish = wf_nccl_group_finish,
                                         .abort = abort_world,
                                         .begin = wf_nccl_begin,
                                         .wait = wf_nccl_wait,

@@ -148,6 +148,13 @@ void wf_nccl_close_rank(nccl_rank *r);
 wf_status wf_nccl_make(nccl_comm *c, wf_error *error);
 wf_status wf_nccl_split(nccl_comm *parent, nccl_comm *c, int color, wf_error *error);
 
+/* wf_transport's calls of these names. */
+wf_status wf_nccl_group_attach(void *world, int rank, wf_comm **out, wf_error *error);
+wf_status wf_nccl_group_split(wf_comm *comm, const char *name, const int *members, int n,
+                              wf_comm **out, wf_error *error);
+void wf_nccl_group_detach(wf_comm *comm);
+void wf_nccl_group_finish(wf_comm *comm);
+
 /* Wait until what the group's communicator was asked for is done. */
 wf_status wf_nccl_settle(nccl_comm *c, const char *op, uint64_t call, wf_error *error);
 
