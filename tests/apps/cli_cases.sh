@@ -14,7 +14,7 @@ refuse()
     shift 3
     (
         [ -z "$limit" ] || ulimit -S -v "$limit"
-        exec timeout -s KILL 5 "$gpt_train" "$@" >out 2>err
+        exec timeout -s KILL 30 "$gpt_train" "$@" >out 2>err
     )
     got=$?
     sed -i -E '/^(model|mesh|data): /d' out # of a run that has begun
@@ -31,7 +31,7 @@ other()
 {
     local name=$1 status=$2 pattern=$3 program=$4 got problem=''
     shift 4
-    timeout -s KILL 5 "$bin/$program" "$@" >out 2>err
+    timeout -s KILL 30 "$bin/$program" "$@" >out 2>err
     got=$?
     [ $got = "$status" ] || problem+=" exit status $got, not $status;"
     [ "$(wc -l <err)" = 1 ] || problem+=" $(wc -l <err) lines on stderr;"
