@@ -53,7 +53,7 @@ EXPECT = {
 }
 
 
-# A process that the watch does not see yet, or no more: its host's others do.
+# A process that the failure detector does not see yet, or no more: its host's others do.
 UNWATCHED = {
     ("kill", "start"): r"process RANK (\(pid \d+\) on \w+ has ended while the run started|has not come)",
     ("stop", "start"): r"process RANK has not come|process RANK \(pid \d+\) on \w+ has been stopped for 10 s while the run started",
@@ -114,7 +114,7 @@ def cases(on, quick):
             "hosts": {"kill": ["all_gather"], "stall": ["optimizer"]},
             "mixed": {},
         }[on]
-    if on == "mixed":  # before and after the watch nobody sees who is alone on its host
+    if on == "mixed":  # before and after the failure detector nobody sees who is alone on its host
         phases = {action: [p for p in phases[action] if p not in OUTSIDE] for action in phases}
     chosen = [Case(on, action, phase) for action in phases for phase in phases[action]]
     if processes and not quick:  # the one that all others are connected to

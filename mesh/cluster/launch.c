@@ -15,12 +15,13 @@ enum {
     GRACE_STUCK_MS = 600,
     GRACE_LOST_MS = 300,
     AWAIT_LOST_MS = 700,
-    VERDICT_MS = 1000 * (WF_WATCH_SILENCE + 3)
+    VERDICT_MS = 1000 * (WF_DETECTOR_SILENCE + 3)
 };
 
 enum { GATE_SHUT, GATE_OPEN, GATE_CANCELLED };
 
-static launch *_Atomic left_behind; /* with ranks that are stuck; no leak, but theirs */
+static launch
+    *_Atomic left_behind; /* launches with ranks that are stuck; no leak, but theirs */
 
 static void end_rank(launch *l, started *s)
 {
@@ -38,7 +39,7 @@ static void end_rank(launch *l, started *s)
         wf_error_set(&rank->error, s->status, "%s", wf_status_name(s->status));
         wf_comm_abort(rank->world, &rank->error);
     }
-    wf_watch_finished(l->detector, (int)(s - l->rank));
+    wf_detector_finished(l->detector, (int)(s - l->rank));
 }
 
 static void *run_rank(void *opaque)
@@ -100,8 +101,8 @@ static int64_t now_ms(void)
 /* Whether the world has failed, and how. */
 static bool verdict(const launch *l, int wait_ms, wf_verdict *v)
 {
-    return l->detector ? wf_watch_verdict(l->detector, wait_ms, v)
-                       : wf_watch_look(&l->detection, v);
+    return l->detector ? wf_detector_verdict(l->detector, wait_ms, v)
+                       : wf_detector_look(&l->detection, v);
 }
 
 static int grace_ms(const wf_verdict *v)
@@ -127,25 +128,25 @@ static wf_status first_status(const launch *l, wf_error *error)
 typedef struct ending {
     wf_launch_end end;
     wf_error *error;
-    bool failed; /* and that has been reported, if it is this process's to report */
+    bool failed; /* the world has; it has been reported, if that is this process's to do */
 } ending;
 
 /* A world that failed is reported by one process, for which the others wait. */
 static void report(launch *l, const wf_launch_options *o, const wf_verdict *v, ending *e)
 {
-    bool mine = v->teller == l->detection.process;
+    bool mine = v->reporter == l->detection.process;
 
     e->failed = true;
     wf_error_set(e->error, (wf_status)v->code, "%s", v->text);
     if (!mine) /* where the reporter is lost as well, whoever claims it first */
-        mine = !wf_watch_await_told(l->detector, v->ended ? AWAIT_LOST_MS : GRACE_MS);
+        mine = !wf_detector_await_reported(l->detector, v->ended ? AWAIT_LOST_MS : GRACE_MS);
     e->end.reported = !mine || !wf_muster_claim();
     if (!e->end.reported && o->report) {
         o->report(e->error, l->arg);
         e->end.reported = true;
     }
     if (l->detector && mine)
-        wf_watch_told(l->detector);
+        wf_detector_reported(l->detector);
 }
 
 /* Wait for the ranks here; how many do not return. That a process is lost is reported before: the launcher
@@ -190,11 +191,11 @@ static wf_status run_ranks(launch *l, const wf_launch_options *o, ending *e)
         wf_recorder_write_all();
     else if (status == WF_OK && l->transport->settle)
         l->transport->settle(l->world);
-    if (!e->failed && verdict(l, wf_watch_look(&l->detection, &v) ? VERDICT_MS : 0, &v) &&
+    if (!e->failed && verdict(l, wf_detector_look(&l->detection, &v) ? VERDICT_MS : 0, &v) &&
         status == WF_OK)
         report(l, o, &v, e);
     if (l->detector)
-        wf_watch_leave(l->detector);
+        wf_detector_leave(l->detector);
     if (!e->failed && status == WF_OK && verdict(l, 0, &v)) /* while the others left */
         report(l, o, &v, e);
     if (e->failed)
@@ -236,6 +237,6 @@ wf_status wf_launch(const wf_launch_options *options,
         status = run_world(l, options, error);
     }
     if (!wf_muster_claimed()) /* else its fd holder keeps that name a little longer */
-        wf_watch_keep_no_more();
+        wf_fd_holder_stop();
     return status;
 }

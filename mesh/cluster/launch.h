@@ -16,9 +16,9 @@ typedef struct wf_rank {
     int local_rank; /* its number among the ranks of its host, where tp neighbours are side by side */
     int local_size; /* ranks of its process, whose local ranks follow each other */
     wf_comm *world; /* the launcher's; splits of it are closed by who made them */
-    wf_error error; /* what a failing rank_main leaves here is told to all */
-    const char
-        *warning; /* what the placement of the ranks costs, for one of them to tell; or NULL */
+    wf_error error; /* what a failing rank_main leaves here reaches all */
+    const char *
+        warning; /* what the placement of the ranks costs, for one of them to report; or NULL */
 } wf_rank;
 
 /* How a world ended, beside its status. */
@@ -35,7 +35,7 @@ typedef struct wf_launch_options {
     const char
         *launcher; /* "threads", "mpi"; NULL: what was detected (mesh/transport/launcher.h) */
     const char *transport; /* NULL: that of the launcher */
-    int rank;              /* which one to be where only one runs: on "fake" */
+    int rank;              /* the rank to be where only one runs: on "fake" */
     /* Threads that each rank will use: it is bound to as many cores of its own where there are
        enough for all ranks, tp neighbours side by side. 0: the system places the ranks. */
     int threads;

@@ -24,14 +24,14 @@ typedef struct launch {
     void *arg;
     void *world;
     wf_affinity *affinity; /* NULL: the system's choice */
-    wf_watch_options detection;
-    wf_world_watch *detector; /* NULL: there is nothing that ranks do not notice themselves */
-    wf_comm **comm;           /* [n] */
-    wf_rank_map map;          /* which ranks run here: */
-    int n;                    /* so many .. */
-    int process;              /* .. in this one of the world's processes */
+    wf_detector_options detection;
+    wf_detector *detector; /* NULL: there is nothing that ranks do not notice themselves */
+    wf_comm **comm;        /* [n] */
+    wf_rank_map map;       /* the ranks that run here: */
+    int n;                 /* so many .. */
+    int process;           /* .. in this one of the world's processes */
     _Atomic uint32_t gate, running;
-    struct launch *next; /* of those left behind */
+    struct launch *next; /* the next of those left behind */
     started rank[];
 } launch;
 
@@ -46,7 +46,7 @@ const wf_transport *wf_launch_transport(const wf_launch_options *o, wf_error *er
 wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, launch **out,
                          wf_launch_end *end, wf_error *error);
 
-/* A failure to open that need not be that of all processes: one of them tells of one. */
+/* A failure to open that need not be that of all processes: one of them reports one. */
 static inline bool wf_launch_is_own(wf_status status)
 {
     return status != WF_OK && status != WF_EINVAL && status != WF_EUNSUPPORTED;

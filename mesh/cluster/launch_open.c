@@ -33,20 +33,20 @@ static wf_status attach(launch *l, const wf_launch_options *o, wf_error *error)
         if (status == WF_OK)
             status = wf_health_observe(l->comm[i], error);
     }
-    l->detection = (wf_watch_options){.transport = l->transport,
-                                      .world = l->world,
-                                      .comm = l->comm,
-                                      .ranks = o->ranks,
-                                      .rank = l->map.rank,
-                                      .here = l->n,
-                                      .processes = o->ranks / l->n,
-                                      .process = l->process,
-                                      .limit = o->stall_timeout};
+    l->detection = (wf_detector_options){.transport = l->transport,
+                                         .world = l->world,
+                                         .comm = l->comm,
+                                         .ranks = o->ranks,
+                                         .rank = l->map.rank,
+                                         .local_size = l->n,
+                                         .processes = o->ranks / l->n,
+                                         .process = l->process,
+                                         .limit = o->stall_timeout};
     l->detection.alone = l->detection.processes == wf_launcher_detected().local;
     if (status != WF_OK || !l->transport->moves ||
         (l->detection.processes == 1 ? o->stall_timeout <= 0 : !l->transport->share))
         return status;
-    status = wf_watch_open(&l->detection, &l->detector, error);
+    status = wf_detector_open(&l->detection, &l->detector, error);
     for (int i = 0; i < l->n; i++)
         wf_health_wake(l->comm[i], l->detector);
     return status;
@@ -128,8 +128,8 @@ static void prepare_process(void)
     wf_launcher l = wf_launcher_detected();
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (l.processes > 1) /* and what the muster listens to */
-        wf_watch_keep((l.process == 0 ? l.processes - 1 : 1) + 1);
+    if (l.processes > 1) /* one connection more: what the muster listens to */
+        wf_fd_holder_start((l.process == 0 ? l.processes - 1 : 1) + 1);
 }
 
 /* A world that is open, and which of its ranks run here. */
@@ -143,7 +143,7 @@ static wf_status open_world(const wf_transport *t, const wf_launch_options *o, l
     wf_status status;
     void *world;
 
-    /* of several processes each has to know of the others on its host first */
+    /* each of several processes has to know of the others on its host first */
     if (t->moves && !t->processes && o->threads > 0)
         affinity = wf_affinity_open(NULL, o->ranks, o->threads);
     options.own_cores = affinity != NULL;
@@ -174,7 +174,7 @@ void wf_launch_close(launch *l)
         wf_comm_close(l->comm[i]);
     l->transport->close(l->world);
     if (l->detector) /* the transport may ask it to the end */
-        wf_watch_close(l->detector);
+        wf_detector_close(l->detector);
     wf_affinity_close(l->affinity);
     wf_rank_map_free(&l->map);
     free(l->comm);
@@ -206,7 +206,7 @@ typedef struct opening {
     wf_status status;
     wf_error error;
     _Atomic uint32_t done;
-    struct opening *next; /* of those left behind */
+    struct opening *next; /* the next of those left behind */
 } opening;
 
 static opening *_Atomic left_behind;

@@ -18,8 +18,8 @@
 enum {
     LINE_BYTES = 700,
     STACK_BYTES = 64 << 10, /* for the handler, beside what the machine needs for a signal */
-    EARLY_MS = 900,         /* that the first stays where no world is open yet */
-    OTHERS_MS = 3000 /* that a rank which crashed later waits for the line of the first */
+    EARLY_MS = 900,         /* the first one stays so long where no world is open yet */
+    OTHERS_MS = 3000 /* a rank that crashed later waits so long for the line of the first */
 };
 
 static const struct {
@@ -34,8 +34,8 @@ static const struct {
 enum { DEADLY = sizeof deadly / sizeof deadly[0] };
 
 static struct sigaction before[DEADLY];
-static int told = -1;
-static _Atomic pid_t crashed; /* the thread that tells */
+static int report_fd = -1;
+static _Atomic pid_t crashed; /* the thread that reports */
 static _Atomic bool done;
 static _Thread_local wf_recorder *mine;
 static _Thread_local stack_t stack; /* for a rank whose own has overflowed */
@@ -95,7 +95,7 @@ static void add_number(char *line, int number)
     add(line, at);
 }
 
-static void tell(const char *signal)
+static void report(const char *signal)
 {
     char line[LINE_BYTES] = "", where[256] = "";
     const char *text;
@@ -117,30 +117,31 @@ static void tell(const char *signal)
     add(line, where);
     if (mine)
         wf_recorder_cause(mine, text);
-    if (wf_watch_last_words(mine ? wf_recorder_rank(mine) : -1, text) && wf_muster_claim()) {
+    if (wf_detector_crash_notice(mine ? wf_recorder_rank(mine) : -1, text) &&
+        wf_muster_claim()) {
         size_t length;
 
         add(line, "\n");
         length = strlen(line);
-        if (told >= 0 && write(told, line, length) != (ssize_t)length)
-            add(line, ""); /* nobody can be told */
-        wf_watch_said();
-        if (wf_muster_early()) /* others crash alike, and have to see that this one tells */
+        if (report_fd >= 0 && write(report_fd, line, length) != (ssize_t)length)
+            add(line, ""); /* nobody hears it */
+        wf_detector_notified();
+        if (wf_muster_early()) /* others crash alike, and have to see that this one reports */
             nanosleep(&(struct timespec){.tv_nsec = EARLY_MS * 1000000L}, NULL);
     }
     wf_recorder_write_all();
 }
 
-/* The first one to crash tells, and the process ends when it has; others wait for that. */
-static void tell_or_wait(const char *signal)
+/* The first one to crash reports, and the process ends when it has; others wait for that. */
+static void report_or_wait(const char *signal)
 {
     const struct timespec nap = {.tv_nsec = 1000000};
     pid_t nobody = 0, me = gettid();
 
     if (atomic_compare_exchange_strong(&crashed, &nobody, me)) {
-        tell(signal);
+        report(signal);
         atomic_store(&done, true);
-    } else if (nobody != me) { /* else it crashed while it told */
+    } else if (nobody != me) { /* else it crashed while it reported */
         for (int ms = 0; ms < OTHERS_MS && !atomic_load(&done); ms++)
             nanosleep(&nap, NULL);
     }
@@ -153,7 +154,7 @@ static void on_crash(int number)
 
     for (int i = 0; i < DEADLY; i++)
         if (deadly[i].number == number) {
-            tell_or_wait(deadly[i].name);
+            report_or_wait(deadly[i].name);
             sigaction(number, &before[i], NULL);
         }
     raise(number);
@@ -164,7 +165,7 @@ void wf_recorder_crashes(int fd)
 {
     struct sigaction action = {.sa_handler = on_crash, .sa_flags = SA_ONSTACK};
 
-    told = fd;
+    report_fd = fd;
     wf_muster_prepare();
     take_stack();
     sigemptyset(&action.sa_mask);

@@ -1,80 +1,82 @@
 /*
- * mesh/health/failure_detector_internal.h - who of a world is still there. A thread of each process looks at the ranks of its
- * process, and at the other processes over TCP: process 0 knows all of them, the others know it.
+ * mesh/health/failure_detector_internal.h - who of a world is still there. A thread of each process looks
+ * at the ranks of its process, and at the other processes over TCP: process 0 knows all of them, the
+ * others know it.
  * A process that ends is noticed at once, for its connection closes; one that is stopped, or
- * whose host or network is gone, when it has been silent for WF_WATCH_SILENCE seconds.
+ * whose host or network is gone, when it has been silent for WF_DETECTOR_SILENCE seconds.
  *
  * Whatever goes wrong with a world, process 0 decides what it was: the first cause that reaches it
- * is the verdict, and every process is told the same one. Where process 0 is lost, that is it, and
- * whoever is left on its deputy's host tells: the first to claim it (mesh/health/muster_internal.h).
+ * is the verdict, and every process gets the same one. Where process 0 is lost, that is it, and
+ * whoever is left on its deputy's host reports: the first to claim it (mesh/health/muster_internal.h).
  */
 #ifndef WF_MESH_HEALTH_FAILURE_DETECTOR_INTERNAL_H
 #define WF_MESH_HEALTH_FAILURE_DETECTOR_INTERNAL_H
 
 #include "mesh/comm/transport_internal.h"
 
-enum { WF_WATCH_SILENCE = 10, WF_WATCH_TEXT = 1024, WF_WATCH_NONE = -1 };
+enum { WF_DETECTOR_SILENCE = 10, WF_DETECTOR_TEXT = 1024, WF_DETECTOR_NONE = -1 };
 
 /* What became of a world that failed. */
 typedef struct wf_verdict {
     int32_t culprit; /* rank of the world */
     int32_t
-        teller;   /* the process that says so to the user; WF_WATCH_NONE: one of another host */
-    int32_t code; /* wf_status */
+        reporter; /* the process that says so to the user; WF_DETECTOR_NONE: one of another host */
+    int32_t code;  /* wf_status */
     int32_t stuck; /* ranks do not come back: lost, or stuck in what they do */
     int32_t ended; /* a process has: its launcher ends the others within a second */
-    char text[WF_WATCH_TEXT];
+    char text[WF_DETECTOR_TEXT];
 } wf_verdict;
 
-typedef struct wf_world_watch wf_world_watch;
+typedef struct wf_detector wf_detector;
 
-typedef struct wf_watch_options {
+typedef struct wf_detector_options {
     const wf_transport *transport;
     void *world;
-    wf_comm *const *comm; /* [here] the world's handles of the ranks here; not closed before */
-    int ranks, here;
-    const int *rank; /* [here] which ranks these are, ascending */
+    wf_comm *const
+        *comm; /* [local_size] the world's handles of the ranks here; not closed before */
+    int ranks, local_size;
+    const int *rank; /* [local_size] which ranks these are, ascending */
     int processes, process;
     double limit; /* seconds that a rank may neither come nor go on; 0: any time */
     bool alone;   /* all processes are on this host */
-} wf_watch_options;
+} wf_detector_options;
 
-/* When this process dies, so many connections of the watch end at once and all others a moment later:
-   for transports whose library does not survive the loss of a peer. Before one is opened, and before
+/* When this process dies, so many connections of the failure detector end at once and all
+   others a moment later: for transports whose library does not survive the loss of a peer. Before one is opened, and before
    much memory is in use; until the second call, or the next first one. */
-void wf_watch_keep(int connections);
-void wf_watch_keep_no_more(void);
+void wf_fd_holder_start(int connections);
+void wf_fd_holder_stop(void);
 
 /* Collective over processes. Errors: WF_ELOST, where they cannot reach each other over TCP;
    WF_ENOMEM. */
-wf_status wf_watch_open(const wf_watch_options *options, wf_world_watch **watch,
-                        wf_error *error);
+wf_status wf_detector_open(const wf_detector_options *options, wf_detector **detector,
+                           wf_error *error);
 
 /* The world has failed here: look why. From any thread; NULL is allowed. */
-void wf_watch_poke(wf_world_watch *watch);
+void wf_detector_wake(wf_detector *detector);
 
 /* The verdict, waiting for it at most so long; false: there is none. */
-bool wf_watch_verdict(wf_world_watch *watch, int milliseconds, wf_verdict *verdict);
+bool wf_detector_verdict(wf_detector *detector, int milliseconds, wf_verdict *verdict);
 
-/* The teller has told the user; the others wait for that, since launchers end all processes when
+/* The reporter has notified the user; the others wait for that, since launchers end all processes when
    one has ended. False: nobody has, and somebody who waits has to. */
-void wf_watch_told(wf_world_watch *watch);
-bool wf_watch_await_told(wf_world_watch *watch, int milliseconds);
+void wf_detector_reported(wf_detector *detector);
+bool wf_detector_await_reported(wf_detector *detector, int milliseconds);
 
 /* A rank here has ended: comm[i]'s. */
-void wf_watch_finished(wf_world_watch *watch, int i);
+void wf_detector_finished(wf_detector *detector, int i);
 
 /* All ranks here have ended, or are given up; waits until the other processes know. They may be
    lost even now: ask for the verdict afterwards. */
-void wf_watch_leave(wf_world_watch *watch);
-void wf_watch_close(wf_world_watch *watch);
+void wf_detector_leave(wf_detector *detector);
+void wf_detector_close(wf_detector *detector);
 
 /* The cause that the transport has here, and where its rank was. */
-bool wf_watch_look(const wf_watch_options *o, wf_verdict *verdict);
+bool wf_detector_look(const wf_detector_options *o, wf_verdict *verdict);
 
 /* From a signal that ends the process: the other processes hear of it. True where this one is to
-   tell the user, once that is decided; when it has, they hear of that too. */
-bool wf_watch_last_words(int rank, const char *text);
-void wf_watch_said(void);
+   report to the user, once that is decided; when it has, they hear of that too. */
+bool wf_detector_crash_notice(int rank, const char *text);
+void wf_detector_notified(void);
 
 #endif

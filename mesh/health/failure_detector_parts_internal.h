@@ -1,4 +1,7 @@
-/* mesh/health/failure_detector_parts_internal.h - what the watch and its connections share. Not installed. */
+/*
+ * mesh/health/failure_detector_parts_internal.h - what the failure detector and its connections share. Not
+ * installed.
+ */
 #ifndef WF_MESH_HEALTH_FAILURE_DETECTOR_PARTS_INTERNAL_H
 #define WF_MESH_HEALTH_FAILURE_DETECTOR_PARTS_INTERNAL_H
 
@@ -7,73 +10,73 @@
 #include <stdatomic.h>
 
 enum {
-    WF_WATCH_UNDECIDED = -2,
-    WF_WATCH_PERIOD_MS = 200,
-    WF_WATCH_WHERE = 224,
-    WF_WATCH_HOST = 64
+    WF_DETECTOR_UNDECIDED = -2,
+    WF_DETECTOR_PERIOD_MS = 200,
+    WF_DETECTOR_WHERE = 224,
+    WF_DETECTOR_HOST = 64
 };
 
 /* Messages between process 0 and another. A cause is a verdict that is proposed. */
-typedef enum wf_watch_kind {
-    WATCH_HELLO,
-    WATCH_WELCOME,
-    WATCH_STATUS,
-    WATCH_CAUSE,
-    WATCH_VERDICT,
-    WATCH_TOLD,
-    WATCH_BYE
-} wf_watch_kind;
+typedef enum wf_detector_kind {
+    DETECTOR_HELLO,
+    DETECTOR_WELCOME,
+    DETECTOR_STATUS,
+    DETECTOR_CAUSE,
+    DETECTOR_VERDICT,
+    DETECTOR_REPORTED,
+    DETECTOR_BYE
+} wf_detector_kind;
 
-typedef struct watch_head {
-    uint32_t kind, bytes; /* of what follows */
-} watch_head;
+typedef struct detector_head {
+    uint32_t kind, bytes; /* kind: wf_detector_kind; bytes: those that follow */
+} detector_head;
 
-typedef struct watch_hello {
+typedef struct detector_hello {
     uint64_t token;
     int32_t process, pid;
-    int32_t rank, unused; /* its first */
-    char host[WF_WATCH_HOST];
-} watch_hello;
+    int32_t rank, unused; /* rank: its first */
+    char host[WF_DETECTOR_HOST];
+} detector_hello;
 
 /* Where process 0 waits for the others. */
-typedef struct watch_place {
+typedef struct detector_place {
     uint64_t token; /* not everybody who connects is one of us */
     int32_t port, unused;
-    char host[WF_WATCH_HOST];
-} watch_place;
+    char host[WF_DETECTOR_HOST];
+} detector_place;
 
 /* A rank, as its process sees it. */
-typedef struct watch_rank {
+typedef struct detector_rank {
     int64_t quiet_ms; /* since it last began or ended something */
     int32_t rank, process;
     int32_t waits;
     int32_t finished;
-    char where[WF_WATCH_WHERE];
-} watch_rank;
+    char where[WF_DETECTOR_WHERE];
+} detector_rank;
 
 typedef enum peer_state { PEER_HERE, PEER_LEFT, PEER_LOST } peer_state;
 
-typedef struct watch_peer {
+typedef struct detector_peer {
     int fd, process;
     peer_state state;
-    watch_hello hello;
+    detector_hello hello;
     int silent_ms; /* by this process's own clock, and only while it runs */
-    size_t used;   /* of `in` */
-    char *in;      /* [wf_watch_room()] */
-} watch_peer;
+    size_t used;   /* bytes in `in` */
+    char *in;      /* [wf_detector_room()] */
+} detector_peer;
 
-struct wf_world_watch {
-    wf_watch_options o;
+struct wf_detector {
+    wf_detector_options o;
     int n_peers; /* process 0: all others; else process 0 alone */
-    watch_peer *peer;
-    int deputy;             /* who tells where process 0 is lost, or another of its host: */
+    detector_peer *peer;
+    int deputy;             /* who reports where process 0 is lost, or another of its host: */
     bool with_deputy;       /* this one is there */
-    watch_rank *rank;       /* [ranks] as last heard of */
-    watch_rank *mine;       /* [here] the same of those here */
-    uint64_t *pulse;        /* [here] */
-    int64_t *since;         /* [here] when it was that, in milliseconds */
-    _Atomic bool *finished; /* [here] */
-    const watch_peer *lost; /* the first that is, or NULL; how, and since when */
+    detector_rank *rank;    /* [ranks] as last heard of */
+    detector_rank *mine;    /* [local_size] the same of those here */
+    uint64_t *pulse;        /* [local_size] */
+    int64_t *since;         /* [local_size] when it was that, in milliseconds */
+    _Atomic bool *finished; /* [local_size] */
+    const detector_peer *lost; /* the first that is, or NULL; how, and since when */
     const char *how;
     bool ended; /* it has, and is not only silent */
     int64_t lost_at;
@@ -82,82 +85,84 @@ struct wf_world_watch {
     int wake;               /* an eventfd */
     bool proposed;          /* what happened here, to process 0 */
     int64_t doubted;        /* since when it is known, in milliseconds */
-    wf_verdict crash;       /* of a rank here, from the signal that ends the process: */
+    wf_verdict crash;       /* crash of a rank here, from the signal that ends the process: */
     _Atomic bool crashed;   /* it is there */
     bool crash_heard;
-    _Atomic bool said;     /* the process that crashes has told the user */
-    _Atomic bool said_on;  /* and the others have been sent that it has */
-    _Atomic int decided;   /* who tells, for a signal; UNDECIDED */
-    _Atomic bool all_told; /* `told`, likewise */
+    _Atomic bool notified;     /* the process that crashes has notified the user */
+    _Atomic bool passed_on;    /* the others have been sent that it has */
+    _Atomic int decided;       /* who reports, for a signal; UNDECIDED */
+    _Atomic bool all_reported; /* `reported`, for a signal */
     pthread_t thread;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t heard;
-    bool has_verdict, tells, told, orphaned, closing, stop;
+    bool has_verdict, reports, reported, orphaned, closing, stop;
     wf_verdict verdict;
 };
 
-static inline size_t wf_watch_room(const wf_world_watch *w)
+static inline size_t wf_detector_room(const wf_detector *d)
 {
-    size_t status = (size_t)w->o.here * sizeof(watch_rank);
+    size_t status = (size_t)d->o.local_size * sizeof(detector_rank);
 
-    return sizeof(watch_head) + (status > sizeof(wf_verdict) ? status : sizeof(wf_verdict));
+    return sizeof(detector_head) + (status > sizeof(wf_verdict) ? status : sizeof(wf_verdict));
 }
 
-static inline bool wf_watch_is_head(const wf_world_watch *w)
+static inline bool wf_detector_is_head(const wf_detector *d)
 {
-    return w->o.process == 0;
+    return d->o.process == 0;
 }
 
-/* ---- watch_judge.c, all by the watch's own thread ---- */
+/* ---- verdict.c, all by the failure detector's own thread ---- */
 
-int64_t wf_watch_now(void); /* in milliseconds */
-int wf_watch_period(const wf_world_watch *w);
-bool wf_watch_has_verdict(wf_world_watch *w);
-void wf_watch_decide(wf_world_watch *w, const wf_verdict *v);
+int64_t wf_detector_now(void); /* in milliseconds */
+int wf_detector_period(const wf_detector *d);
+bool wf_detector_has_verdict(wf_detector *d);
+void wf_detector_decide(wf_detector *d, const wf_verdict *v);
 
 /* This process was stopped for long: not its peers are lost, but they have left without it. */
-bool wf_watch_given_up(const wf_world_watch *w);
+bool wf_detector_given_up(const wf_detector *d);
 
 /* A rank here has crashed: that goes to process 0, too. */
-void wf_watch_hear_crash(wf_world_watch *w);
+void wf_detector_hear_crash(wf_detector *d);
 
 /* What has gone wrong here goes to process 0. */
-void wf_watch_look_here(wf_world_watch *w);
+void wf_detector_look_here(wf_detector *d);
 
-void wf_watch_look_at_ranks(wf_world_watch *w, int64_t now);
-void wf_watch_find_stall(wf_world_watch *w);
+void wf_detector_look_at_ranks(wf_detector *d, int64_t now);
+void wf_detector_find_stall(wf_detector *d);
 
 /* A peer is gone; when it is known where it is missed, the verdict is that. */
-void wf_watch_lose(wf_world_watch *w, watch_peer *p, const char *how, bool ended);
-void wf_watch_decide_loss(wf_world_watch *w);
+void wf_detector_lose(wf_detector *d, detector_peer *p, const char *how, bool ended);
+void wf_detector_decide_loss(wf_detector *d);
 
-/* ---- watch_keeper.c ---- */
+/* ---- fd_holder.c ---- */
 
-/* A connection of the watch. */
-void wf_watch_kept(int fd);
+/* A connection of the failure detector. */
+void wf_fd_holder_add(int fd);
 
-/* ---- watch_gather.c ---- */
+/* ---- rendezvous.c ---- */
 
-/* How long processes may take to meet: as long as the start may (mesh/health/muster_internal.h, which sees more). */
-int wf_watch_meet_ms(const wf_world_watch *w);
+/* How long processes may take to meet: as long as the start may (mesh/health/muster_internal.h, which sees
+   more). */
+int wf_detector_meet_ms(const wf_detector *d);
 
 /* All others come to the door, or an error names who has not. */
-wf_status wf_watch_gather(wf_world_watch *w, int door, const watch_place *place,
-                          wf_error *error);
+wf_status wf_detector_gather(wf_detector *d, int door, const detector_place *place,
+                             wf_error *error);
 
-void wf_watch_send_at_once(int fd);
+void wf_detector_send_at_once(int fd);
 
-/* ---- watch_net.c ---- */
+/* ---- heartbeat.c ---- */
 
 /* Process 0 waits for the others, which find it. */
-wf_status wf_watch_meet(wf_world_watch *w, wf_error *error);
+wf_status wf_detector_meet(wf_detector *d, wf_error *error);
 
 /* Never waits; what finds no room is lost, as where the peer is: false. */
-bool wf_watch_send(const watch_peer *p, wf_watch_kind kind, const void *data, size_t bytes);
+bool wf_detector_send(const detector_peer *p, wf_detector_kind kind, const void *data,
+                      size_t bytes);
 
 /* Take what has come from a peer: `take` gets each message. False: the connection is closed. */
-bool wf_watch_receive(wf_world_watch *w, watch_peer *p,
-                      void (*take)(wf_world_watch *w, watch_peer *p, const watch_head *h,
-                                   const void *data));
+bool wf_detector_receive(wf_detector *d, detector_peer *p,
+                         void (*take)(wf_detector *d, detector_peer *p, const detector_head *h,
+                                      const void *data));
 
 #endif

@@ -1,10 +1,10 @@
 /*
  * mesh/health/fd_holder.c - connections that outlive their process for a moment. Who calls MPI when a
- * peer's connection has been reset is held up in there, or ended, and who has to tell of a death may be
- * among them. A keeper is a process that shares this one's table of descriptors and nothing else.
- * When its parent is dead it hangs up the watch's connections, by which all hear of it, and holds
+ * peer's connection has been reset is held up in there, or ended, and who has to report a death may be
+ * among them. An fd holder is a process that shares this one's table of descriptors and nothing else.
+ * When its parent is dead it hangs up the failure detector's connections, by which all hear of it, and holds
  * the others until nobody calls MPI any more. What MPI keeps for it in shared memory the launcher removes,
- * and where that has been killed with all its processes, the keeper.
+ * and where that has been killed with all its processes, the fd holder.
  */
 #include "mesh/transport/launcher.h"
 #include "mesh/health/failure_detector_parts_internal.h"
@@ -21,21 +21,21 @@
 #include <unistd.h>
 
 enum {
-    KEEP_MS = 3000, /* launchers end all processes a second or two after one has died */
+    HOLD_MS = 3000, /* launchers end all processes a second or two after one has died */
     LOOK_MS = 20,
     MOST_DESCRIPTORS = 65536,
     STACK_BYTES = 32 << 10
 };
 
 /* What both know: memory that they share. */
-typedef struct watched {
+typedef struct held {
     _Atomic int count;
-    _Atomic int fd[]; /* the watch's */
-} watched;
+    _Atomic int fd[]; /* the failure detector's */
+} held;
 
-static watched *list;
+static held *list;
 static size_t list_bytes;
-static pid_t parent, launcher, keeper;
+static pid_t parent, launcher, holder;
 static char segment[256]; /* the parent's alone; "": none */
 
 /* Files, devices and pipes end with the parent; so does what it printed to. */
@@ -59,14 +59,14 @@ static void show_as(const char *name)
 }
 
 /* In a copy of the parent's memory, made early, while that is little. */
-static int keep(void *unused)
+static int hold(void *unused)
 {
     const struct timespec nap = {.tv_nsec = LOOK_MS * 1000000L};
     sigset_t set;
     int number;
 
     (void)unused;
-    show_as("weft-keeper");
+    show_as("weft-fd-holder");
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -75,19 +75,19 @@ static int keep(void *unused)
     for (int i = 0, n = atomic_load(&list->count); i < n; i++)
         shutdown(atomic_load(&list->fd[i]), SHUT_RDWR);
     close_all_but_connections();
-    for (int ms = 0; ms < KEEP_MS && (kill(launcher, 0) == 0 || errno == EPERM); ms += LOOK_MS)
+    for (int ms = 0; ms < HOLD_MS && (kill(launcher, 0) == 0 || errno == EPERM); ms += LOOK_MS)
         nanosleep(&nap, NULL);
     if (*segment)
         unlink(segment);
     return 0;
 }
 
-void wf_watch_keep(int connections)
+void wf_fd_holder_start(int connections)
 {
     static char stack[STACK_BYTES] __attribute__((aligned(64)));
     sigset_t all, before;
 
-    wf_watch_keep_no_more();
+    wf_fd_holder_stop();
     list_bytes = sizeof *list + (size_t)connections * sizeof list->fd[0];
     list = mmap(NULL, list_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (list == MAP_FAILED) {
@@ -100,11 +100,11 @@ void wf_watch_keep(int connections)
         *segment = '\0';
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    keeper = clone(keep, stack + sizeof stack, CLONE_FILES, NULL);
+    holder = clone(hold, stack + sizeof stack, CLONE_FILES, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-void wf_watch_kept(int fd)
+void wf_fd_holder_add(int fd)
 {
     int at;
 
@@ -115,13 +115,13 @@ void wf_watch_kept(int fd)
     atomic_store(&list->count, at + 1);
 }
 
-void wf_watch_keep_no_more(void)
+void wf_fd_holder_stop(void)
 {
     if (!list)
         return;
-    if (keeper > 0) {
-        kill(keeper, SIGKILL);
-        waitpid(keeper, NULL, __WALL);
+    if (holder > 0) {
+        kill(holder, SIGKILL);
+        waitpid(holder, NULL, __WALL);
     }
     munmap(list, list_bytes);
     list = NULL;

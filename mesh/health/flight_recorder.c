@@ -257,14 +257,14 @@ wf_recorder *wf_recorder_of(const wf_comm *comm)
 }
 
 static wf_status note(wf_comm *comm, wf_recorder *r, bool owns_recorder,
-                      struct wf_world_watch *watch, wf_error *error)
+                      struct wf_detector *detector, wf_error *error)
 {
     wf_recorded *notes = calloc(1, sizeof *notes);
 
     if (!notes)
         return wf_error_set(error, WF_ENOMEM, "no memory to record group %s", comm->name);
     *notes = (wf_recorded){.recorder = r,
-                           .watch = watch,
+                           .detector = detector,
                            .owns_recorder = owns_recorder,
                            .group = add_group(r, comm)};
     comm->observed = notes;
@@ -285,7 +285,7 @@ wf_status wf_recorder_join(const wf_comm *parent, wf_comm *comm, wf_error *error
 {
     const wf_recorded *notes = parent->observed;
 
-    return note(comm, notes->recorder, false, notes->watch, error);
+    return note(comm, notes->recorder, false, notes->detector, error);
 }
 
 /* Also what ended well is of interest when others have failed meanwhile. */
@@ -394,7 +394,7 @@ void wf_recorder_fail(wf_comm *comm, const wf_error *cause)
         .kind = WF_EVENT_FAIL, .op = WF_COLLECTIVE_KINDS, .group = (uint16_t)notes->group};
 
     atomic_fetch_add(&failures, 1);
-    if (r->count == 0) /* nothing has happened that a file could tell */
+    if (r->count == 0) /* nothing has happened that a file could show */
         return;
     record(r, &e);
     wf_recorder_cause(r, cause ? cause->text : "");

@@ -29,9 +29,9 @@ typedef enum wf_event_kind { WF_EVENT_BEGIN, WF_EVENT_END, WF_EVENT_FAIL } wf_ev
 
 typedef struct wf_event {
     uint64_t time;     /* nanoseconds since 1970 */
-    uint64_t sequence; /* of the group's collectives, from 1; of messages 0 */
-    int64_t bytes;     /* of the buffers, all members together where they differ */
-    int32_t step;      /* of training; 0 where there is none */
+    uint64_t sequence; /* number among the group's collectives, from 1; of messages 0 */
+    int64_t bytes;     /* size of the buffers, all members together where they differ */
+    int32_t step;      /* the step of training; 0 where there is none */
     uint16_t group;    /* in the recording's table */
     uint8_t kind;      /* wf_event_kind */
     uint8_t op;        /* wf_collective_kind; WF_COLLECTIVE_KINDS where none is meant */
@@ -77,7 +77,7 @@ WF_API wf_status wf_recorder_files(const char *directory, bool on_signal, wf_err
  *
  * From now on SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT write the recordings of all ranks of
  * this process, and one line that names the rank and what it was at; then they do what they did
- * before. Other processes of the world are told the same.
+ * before. Other processes of the world hear the same.
  *
  * @param fd  where the line goes, 2 for stderr; -1: nowhere
  */

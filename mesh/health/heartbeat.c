@@ -1,7 +1,7 @@
 /*
- * mesh/health/heartbeat.c - how the processes of a world find each other for the watch, and what they
- * send. Process 0 listens; its transport carries its addresses to the others, which try them in
- * turn. WEFT_WATCH_ADDRESS names the one to be used where others than the listed ones work.
+ * mesh/health/heartbeat.c - how the processes of a world find each other for the failure detector, and
+ * what they send. Process 0 listens; its transport carries its addresses to the others, which try them in
+ * turn. WEFT_DETECTOR_ADDRESS names the one to be used where others than the listed ones work.
  */
 #include "mesh/health/muster_internal.h"
 #include "mesh/health/failure_detector_parts_internal.h"
@@ -29,22 +29,23 @@ enum {
 
 /* Where process 0 is; what its transport carries. */
 typedef struct meeting {
-    watch_place at;
+    detector_place at;
     int32_t count;
     char address[ADDRESSES][ADDRESS_BYTES];
 } meeting;
 
 typedef struct welcome {
-    watch_hello head; /* of process 0 */
+    detector_hello head; /* process 0 */
     int32_t deputy;
-    char deputy_host[WF_WATCH_HOST];
+    char deputy_host[WF_DETECTOR_HOST];
 } welcome;
 
 /* ---- messages ---- */
 
-bool wf_watch_send(const watch_peer *p, wf_watch_kind kind, const void *data, size_t bytes)
+bool wf_detector_send(const detector_peer *p, wf_detector_kind kind, const void *data,
+                      size_t bytes)
 {
-    watch_head head = {(uint32_t)kind, (uint32_t)bytes};
+    detector_head head = {(uint32_t)kind, (uint32_t)bytes};
     struct iovec part[2] = {{&head, sizeof head}, {(void *)(uintptr_t)data, bytes}};
     struct msghdr message = {.msg_iov = part, .msg_iovlen = bytes ? 2 : 1};
     ssize_t sent = sendmsg(p->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -55,11 +56,11 @@ bool wf_watch_send(const watch_peer *p, wf_watch_kind kind, const void *data, si
     return sent == (ssize_t)(sizeof head + bytes);
 }
 
-bool wf_watch_receive(wf_world_watch *w, watch_peer *p,
-                      void (*take)(wf_world_watch *w, watch_peer *p, const watch_head *h,
-                                   const void *data))
+bool wf_detector_receive(wf_detector *d, detector_peer *p,
+                         void (*take)(wf_detector *d, detector_peer *p, const detector_head *h,
+                                      const void *data))
 {
-    size_t room = wf_watch_room(w), at = 0;
+    size_t room = wf_detector_room(d), at = 0;
     ssize_t came = recv(p->fd, p->in + p->used, room - p->used, MSG_DONTWAIT);
 
     if (came < 0)
@@ -68,7 +69,7 @@ bool wf_watch_receive(wf_world_watch *w, watch_peer *p,
         return false;
     p->used += (size_t)came;
     for (;;) {
-        watch_head h;
+        detector_head h;
 
         if (p->used - at < sizeof h)
             break;
@@ -77,7 +78,7 @@ bool wf_watch_receive(wf_world_watch *w, watch_peer *p,
             return false; /* none of ours */
         if (p->used - at < sizeof h + h.bytes)
             break;
-        take(w, p, &h, p->in + at + sizeof h);
+        take(d, p, &h, p->in + at + sizeof h);
         at += sizeof h + h.bytes;
     }
     memmove(p->in, p->in + at, p->used - at);
@@ -92,7 +93,7 @@ static bool receive_all(int fd, int64_t until, void *data, size_t bytes)
 
     while (got < bytes) {
         struct pollfd set = {.fd = fd, .events = POLLIN};
-        int64_t left = until - wf_watch_now();
+        int64_t left = until - wf_detector_now();
         ssize_t came = recv(fd, (char *)data + got, bytes - got, MSG_DONTWAIT);
 
         if (came > 0)
@@ -106,20 +107,20 @@ static bool receive_all(int fd, int64_t until, void *data, size_t bytes)
 }
 
 /* One message of a kind and size that are known. */
-static bool receive_one(int fd, int64_t until, wf_watch_kind kind, void *data, size_t bytes)
+static bool receive_one(int fd, int64_t until, wf_detector_kind kind, void *data, size_t bytes)
 {
-    watch_head h;
+    detector_head h;
 
     return receive_all(fd, until, &h, sizeof h) && h.kind == (uint32_t)kind &&
            h.bytes == bytes && receive_all(fd, until, data, bytes);
 }
 
-static watch_hello hello_of(const wf_world_watch *w, uint64_t token)
+static detector_hello hello_of(const wf_detector *d, uint64_t token)
 {
-    watch_hello h = {.token = token,
-                     .process = w->o.process,
-                     .pid = (int32_t)getpid(),
-                     .rank = w->o.rank[0]};
+    detector_hello h = {.token = token,
+                        .process = d->o.process,
+                        .pid = (int32_t)getpid(),
+                        .rank = d->o.rank[0]};
 
     gethostname(h.host, sizeof h.host - 1);
     return h;
@@ -184,7 +185,7 @@ static void add_address(meeting *m, const struct sockaddr *a)
 
 static void list_addresses(meeting *m, bool alone)
 {
-    const char *named = getenv("WEFT_WATCH_ADDRESS");
+    const char *named = getenv("WEFT_DETECTOR_ADDRESS");
     struct ifaddrs *all = NULL;
 
     if (alone) {
@@ -203,40 +204,40 @@ static void list_addresses(meeting *m, bool alone)
     freeifaddrs(all);
 }
 
-/* Who tells of the loss of process 0: the first that would not be lost with its host. */
-static int choose_deputy(const wf_world_watch *w, const char *host)
+/* Who reports the loss of process 0: the first that would not be lost with its host. */
+static int choose_deputy(const wf_detector *d, const char *host)
 {
-    for (int i = 0; i < w->n_peers; i++)
-        if (strcmp(w->peer[i].hello.host, host) != 0)
+    for (int i = 0; i < d->n_peers; i++)
+        if (strcmp(d->peer[i].hello.host, host) != 0)
             return i + 1;
     return 1;
 }
 
-static wf_status host_all(wf_world_watch *w, wf_error *error)
+static wf_status host_all(wf_detector *d, wf_error *error)
 {
     meeting m = {.count = 0};
     welcome reply;
-    int door = listen_for_all(w->o.alone, &m.at.port);
+    int door = listen_for_all(d->o.alone, &m.at.port);
     wf_status status;
 
     if (getrandom(&m.at.token, sizeof m.at.token, 0) != sizeof m.at.token)
-        m.at.token = (uint64_t)wf_watch_now() ^ (uint64_t)getpid() << 32;
-    reply.head = hello_of(w, m.at.token);
+        m.at.token = (uint64_t)wf_detector_now() ^ (uint64_t)getpid() << 32;
+    reply.head = hello_of(d, m.at.token);
     memcpy(m.at.host, reply.head.host, sizeof m.at.host);
-    list_addresses(&m, w->o.alone);
+    list_addresses(&m, d->o.alone);
     m.at.port = door < 0 ? -1 : m.at.port;
-    status = w->o.transport->share(w->o.world, &m, sizeof m, error);
+    status = d->o.transport->share(d->o.world, &m, sizeof m, error);
     if (status == WF_OK && door < 0)
         status = wf_error_set(error, WF_ELOST, "process 0 cannot listen for the others: %s",
                               strerror(errno));
     if (status == WF_OK)
-        status = wf_watch_gather(w, door, &m.at, error);
+        status = wf_detector_gather(d, door, &m.at, error);
     if (door >= 0)
         close(door);
-    reply.deputy = w->deputy = choose_deputy(w, m.at.host);
-    memcpy(reply.deputy_host, w->peer[w->deputy - 1].hello.host, sizeof reply.deputy_host);
-    for (int i = 0; status == WF_OK && i < w->n_peers; i++)
-        if (!wf_watch_send(&w->peer[i], WATCH_WELCOME, &reply, sizeof reply))
+    reply.deputy = d->deputy = choose_deputy(d, m.at.host);
+    memcpy(reply.deputy_host, d->peer[d->deputy - 1].hello.host, sizeof reply.deputy_host);
+    for (int i = 0; status == WF_OK && i < d->n_peers; i++)
+        if (!wf_detector_send(&d->peer[i], DETECTOR_WELCOME, &reply, sizeof reply))
             status = wf_error_set(error, WF_ELOST, "process %d cannot be answered: %s", i + 1,
                                   strerror(errno));
     return status;
@@ -247,7 +248,7 @@ static wf_status host_all(wf_world_watch *w, wf_error *error)
 static bool connects(int fd, const struct addrinfo *a)
 {
     struct pollfd set = {.fd = fd, .events = POLLOUT};
-    int64_t until = wf_watch_now() + CONNECT_MS, left = CONNECT_MS;
+    int64_t until = wf_detector_now() + CONNECT_MS, left = CONNECT_MS;
     int failure = 0, ready = 1;
     socklen_t size = sizeof failure;
 
@@ -255,7 +256,7 @@ static bool connects(int fd, const struct addrinfo *a)
         if (errno != EINPROGRESS && errno != EINTR)
             return false;
         while ((ready = poll(&set, 1, (int)left)) < 0 && errno == EINTR &&
-               (left = until - wf_watch_now()) > 0)
+               (left = until - wf_detector_now()) > 0)
             ;
     }
     return ready > 0 && getsockopt(fd, SOL_SOCKET, SO_ERROR, &failure, &size) == 0 &&
@@ -287,49 +288,49 @@ static bool is_loopback(const char *address)
     return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
 }
 
-static wf_status join(wf_world_watch *w, wf_error *error)
+static wf_status join(wf_detector *d, wf_error *error)
 {
     meeting m = {.count = 0};
-    watch_peer *p = &w->peer[0];
-    watch_hello mine;
+    detector_peer *p = &d->peer[0];
+    detector_hello mine;
     welcome reply;
-    wf_status status = w->o.transport->share(w->o.world, &m, sizeof m, error);
+    wf_status status = d->o.transport->share(d->o.world, &m, sizeof m, error);
 
     if (status != WF_OK)
         return status;
-    mine = hello_of(w, m.at.token);
+    mine = hello_of(d, m.at.token);
     for (int pass = 0; pass < 2 && p->fd < 0; pass++)
         for (int i = 0; i < m.count && p->fd < 0; i++)
             if (is_loopback(m.address[i]) ? pass == 0 && strcmp(mine.host, m.at.host) == 0
                                           : pass == 1)
                 p->fd = call(m.address[i], m.at.port);
     if (p->fd >= 0) {
-        wf_watch_send_at_once(p->fd);
-        if (!wf_watch_send(p, WATCH_HELLO, &mine, sizeof mine))
+        wf_detector_send_at_once(p->fd);
+        if (!wf_detector_send(p, DETECTOR_HELLO, &mine, sizeof mine))
             return wf_error_set(error, WF_ELOST, "process 0 cannot be spoken to: %s",
                                 strerror(errno));
     }
-    if (p->fd >= 0 && !receive_one(p->fd, wf_watch_now() + wf_watch_meet_ms(w) + HELLO_MS,
-                                   WATCH_WELCOME, &reply, sizeof reply))
+    if (p->fd >= 0 && !receive_one(p->fd, wf_detector_now() + wf_detector_meet_ms(d) + HELLO_MS,
+                                   DETECTOR_WELCOME, &reply, sizeof reply))
         return wf_error_set(error, WF_ELOST,
                             "process 0 on %s has given up the start of the run, or has ended; "
                             "process %d on %s had reached it",
-                            m.at.host, w->o.process, mine.host);
+                            m.at.host, d->o.process, mine.host);
     if (p->fd < 0)
         return wf_error_set(error, WF_ELOST,
                             "process %d on %s does not reach process 0 on %s over TCP, port %d "
                             "(%d addresses, the first %s); name one that works in "
-                            "WEFT_WATCH_ADDRESS",
-                            w->o.process, mine.host, m.at.host, (int)m.at.port, (int)m.count,
+                            "WEFT_DETECTOR_ADDRESS",
+                            d->o.process, mine.host, m.at.host, (int)m.at.port, (int)m.count,
                             m.count ? m.address[0] : "none");
-    wf_watch_kept(p->fd);
+    wf_fd_holder_add(p->fd);
     p->hello = reply.head;
-    w->deputy = reply.deputy;
-    w->with_deputy = strcmp(reply.deputy_host, mine.host) == 0;
+    d->deputy = reply.deputy;
+    d->with_deputy = strcmp(reply.deputy_host, mine.host) == 0;
     return WF_OK;
 }
 
-wf_status wf_watch_meet(wf_world_watch *w, wf_error *error)
+wf_status wf_detector_meet(wf_detector *d, wf_error *error)
 {
-    return w->o.process == 0 ? host_all(w, error) : join(w, error);
+    return d->o.process == 0 ? host_all(d, error) : join(d, error);
 }

@@ -1,4 +1,5 @@
-/* mesh/health/muster.c - the names of a host's processes, what they say to each other, and who claims to tell. */
+/* mesh/health/muster.c - the names of a host's processes, what they say to each other, and who
+ * claims to report. */
 #include "mesh/transport/launcher.h"
 #include "mesh/health/muster_parts_internal.h"
 #include "mesh/health/failure_detector_parts_internal.h"
@@ -11,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { FAREWELL = 'f', TOLD = 't', AT_THE_END = 'e', ALL_ARE = 'a' };
+enum { FAREWELL = 'f', REPORTS = 'r', AT_THE_END = 'e', ALL_ARE = 'a' };
 
 enum { WORD_MS = 200 }; /* from a connection to what is said: no time, but for who is stopped */
 
@@ -79,16 +80,16 @@ void wf_muster_hear(void)
     while ((fd = accept4(wf_muster.listener, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
         struct ucred who = {0};
         socklen_t size = sizeof who;
-        struct pollfd said = {.fd = fd, .events = POLLIN};
+        struct pollfd word_comes = {.fd = fd, .events = POLLIN};
         char word = 0;
 
-        poll(&said, 1, WORD_MS);
+        poll(&word_comes, 1, WORD_MS);
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == geteuid() &&
             recv(fd, &word, 1, MSG_DONTWAIT) == 1) {
             if (word == FAREWELL && who.pid == wf_muster.next)
                 atomic_store(&wf_muster.left, true);
-            if (word == TOLD)
-                atomic_store(&wf_muster.told, true);
+            if (word == REPORTS)
+                atomic_store(&wf_muster.reported, true);
             wf_muster.at_the_end += word == AT_THE_END;
             wf_muster.all_are = wf_muster.all_are || word == ALL_ARE;
         }
@@ -136,7 +137,7 @@ bool wf_muster_claim(void)
         return false;
     if (wf_muster.active)
         wf_muster_hear();
-    if (!wf_muster.named || atomic_load(&wf_muster.told))
+    if (!wf_muster.named || atomic_load(&wf_muster.reported))
         return !wf_muster.named;
     claim = take_name(&wf_muster.claim, claim_length());
     if (claim < 0 && errno == EADDRINUSE)
@@ -144,7 +145,7 @@ bool wf_muster_claim(void)
     listen(claim, SOMAXCONN); /* who comes later sees that it is taken */
     for (int i = 0; i < wf_muster.n; i++)
         if (i != wf_muster.local)
-            say(i, TOLD);
+            say(i, REPORTS);
     return true;
 }
 
@@ -188,13 +189,13 @@ static bool is_claimed(void)
     return fd >= 0;
 }
 
-/* Names of the next world; false: nobody else is here, or nothing tells this job from others. */
+/* Names of the next world; false: nobody else is here, or nothing distinguishes this job from others. */
 static bool make_names(const wf_launcher *l)
 {
     if (l->processes == 1 || !wf_launcher_job(wf_muster.base, sizeof wf_muster.base - 16))
         return false;
     snprintf(wf_muster.base + strlen(wf_muster.base), 16, "-%d", worlds);
-    name_of(&wf_muster.claim, "tells", 0);
+    name_of(&wf_muster.claim, "reports", 0);
     wf_muster.local = l->local_process;
     wf_muster.n = l->local > 0 ? l->local : 1;
     wf_muster.processes = l->processes;
@@ -221,7 +222,7 @@ void wf_muster_open(bool joins, double limit)
         return;
     if (worlds++ == 0)
         atexit(say_farewell); /* before MPI asks for the same, so after MPI has ended */
-    wf_muster.begun = wf_watch_now();
+    wf_muster.begun = wf_detector_now();
     wf_muster.limit = limit <= 0                  ? 0
                       : limit < WF_MUSTER_LEAST_S ? WF_MUSTER_LEAST_S * 1000
                                                   : (int64_t)(limit * 1e3);
@@ -231,7 +232,7 @@ void wf_muster_open(bool joins, double limit)
         forget(); /* somebody has the name: there is nothing to be known of the others */
         return;
     }
-    atomic_store(&wf_muster.told, is_claimed());
+    atomic_store(&wf_muster.reported, is_claimed());
     wf_muster.active = true;
-    wf_watch_kept(wf_muster.listener);
+    wf_fd_holder_add(wf_muster.listener);
 }

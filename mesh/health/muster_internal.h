@@ -1,12 +1,12 @@
 /*
- * mesh/health/muster_internal.h - the processes that a launcher started on one host, while the watch does not see them:
- * before a world is open, and when it has ended. Each binds a name in the abstract namespace of
+ * mesh/health/muster_internal.h - the processes that a launcher started on one host, while the failure
+ * detector does not see them: before a world is open, and when it has ended. Each binds a name in the abstract namespace of
  * sockets, made of user, job, world and its number on the host; such names leave nothing behind. Who
- * is connected to has come, and its state is the system's to tell (/proc), stopped or not. Each looks at
+ * is connected to has come, and its state is read from the system (/proc), stopped or not. Each looks at
  * the one behind it, the last at the first, so whatever happens to some is seen by one that is left.
  *
- * Whoever of them tells the user what has become of the run binds one more name, which only one can,
- * and says so to the others that are there: the name is free again when it and its keeper have ended.
+ * Whoever of them reports to the user what has become of the run binds one more name, which only one can,
+ * and says so to the others that are there: the name is free again when it and its fd holder have ended.
  */
 #ifndef WF_MESH_HEALTH_MUSTER_INTERNAL_H
 #define WF_MESH_HEALTH_MUSTER_INTERNAL_H
@@ -35,7 +35,7 @@ bool wf_muster_look(wf_error *error);
    where one is lost or stopped; it looks on until MPI has ended, too. */
 void wf_muster_leave(void);
 
-/* True in one process of this host, once: it tells. Also from a signal. */
+/* True in one process of this host, once: it reports. Also from a signal. */
 bool wf_muster_claim(void);
 
 /* Whether this process has claimed it. */

@@ -16,8 +16,8 @@
 
 enum {
     LOOK_MS = 100,
-    LEAVE_MS = 30000, /* for all to come to the end, and for MPI to end */
-    SAID_MS = 2000,   /* from a farewell to the end of all */
+    LEAVE_MS = 30000,   /* for all to come to the end, and for MPI to end */
+    FAREWELL_MS = 2000, /* from a farewell to the end of all */
     STACK_BYTES = 128 << 10
 };
 
@@ -72,7 +72,7 @@ static const char *name_process(int number, int process, pid_t pid, char *text, 
     return text;
 }
 
-static const char *here(char *host, size_t room)
+static const char *host_name(char *host, size_t room)
 {
     memset(host, 0, room);
     gethostname(host, room - 1);
@@ -122,13 +122,13 @@ static bool look_at_next(bool ending, int64_t now, wf_error *error)
     wf_muster.stopped = state != 'T' ? 0 : wf_muster.stopped ? wf_muster.stopped : now;
     wf_muster.gone = !has_ended(state) ? 0 : wf_muster.gone ? wf_muster.gone : now;
     if (!wf_muster.gone &&
-        (!wf_muster.stopped || now - wf_muster.stopped < WF_WATCH_SILENCE * 1000))
+        (!wf_muster.stopped || now - wf_muster.stopped < WF_DETECTOR_SILENCE * 1000))
         return false;
     wf_muster_hear();
-    if (wf_muster.gone && wf_muster.left && now - wf_muster.gone < SAID_MS)
+    if (wf_muster.gone && wf_muster.left && now - wf_muster.gone < FAREWELL_MS)
         return false;
     name_process(next_number(), wf_muster.next_process, wf_muster.next, who, sizeof who);
-    wf_error_set(error, WF_ELOST, "%s on %s %s %s%s%s", who, here(host, sizeof host),
+    wf_error_set(error, WF_ELOST, "%s on %s %s %s%s%s", who, host_name(host, sizeof host),
                  wf_muster.gone ? "has ended" : "has been stopped for 10 s", when,
                  !ending && name_missing(next_number(), missing, sizeof missing) ? "; " : "",
                  ending ? "" : missing);
@@ -162,7 +162,7 @@ void wf_muster_listen(bool on)
 
 bool wf_muster_look(wf_error *error)
 {
-    int64_t now = wf_watch_now();
+    int64_t now = wf_detector_now();
     char host[64], missing[160];
 
     if (!wf_muster.active)
@@ -171,7 +171,7 @@ bool wf_muster_look(wf_error *error)
         return true;
     if (atomic_load(&ended) && name_missing(-1, missing, sizeof missing)) {
         wf_error_set(error, WF_ELOST, "the run has been ended while it started, on %s: %s",
-                     here(host, sizeof host), missing);
+                     host_name(host, sizeof host), missing);
         return true;
     }
     if (!wf_muster.limit || now - wf_muster.begun < wf_muster.limit)
@@ -182,7 +182,7 @@ bool wf_muster_look(wf_error *error)
     wf_error_set(error, WF_ELOST,
                  "the run has not started within %d s, seen from %s: %s; the limit is the "
                  "stall timeout, and %d s at least",
-                 (int)(wf_muster.limit / 1000), here(host, sizeof host), missing,
+                 (int)(wf_muster.limit / 1000), host_name(host, sizeof host), missing,
                  WF_MUSTER_LEAST_S);
     return true;
 }
@@ -196,7 +196,7 @@ static void end_process(const wf_error *error)
         snprintf(line, sizeof line, "%s: %s\n", program_invocation_short_name, error->text);
 
     if (wf_muster_claim() && write(STDERR_FILENO, line, (size_t)length) < 0)
-        length = 0; /* nobody can be told */
+        length = 0; /* nobody hears it */
     nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
     signal(SIGALRM, SIG_DFL);
     kill(getpid(), SIGALRM);
@@ -205,17 +205,17 @@ static void end_process(const wf_error *error)
 static void *look_to_the_end(void *unused)
 {
     struct pollfd words = {.fd = wf_muster.listener, .events = POLLIN};
-    int64_t until = wf_watch_now() + LEAVE_MS;
+    int64_t until = wf_detector_now() + LEAVE_MS;
     wf_error error = {WF_OK, ""};
 
     (void)unused;
     wf_muster_come_to_the_end();
-    while (error.code == WF_OK && !atomic_load(&wf_muster.over) && wf_watch_now() < until) {
+    while (error.code == WF_OK && !atomic_load(&wf_muster.over) && wf_detector_now() < until) {
         if (wf_muster_all_are_at_the_end() && !atomic_exchange(&may_end, 1))
             wf_futex_wake(&may_end, 1);
         poll(&words, 1, LOOK_MS);
         if (wf_muster.n > 1)
-            look_at_next(true, wf_watch_now(), &error);
+            look_at_next(true, wf_detector_now(), &error);
     }
     if (atomic_load(&wf_muster.over))
         return NULL;

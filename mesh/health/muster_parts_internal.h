@@ -12,12 +12,12 @@
 typedef struct wf_muster_state {
     bool active, named;
     int local, n;             /* this process's number on its host, of how many */
-    char base[64];            /* of all names of this world */
-    struct sockaddr_un claim; /* the name of who tells */
+    char base[64];            /* the beginning of all names of this world */
+    struct sockaddr_un claim; /* the name of the reporter */
     int listener;
-    int processes;          /* of all hosts */
+    int processes;          /* those of all hosts */
     _Atomic bool left;      /* the one behind this one has said farewell */
-    _Atomic bool told;      /* another one has said that it tells the user */
+    _Atomic bool reported;  /* another one has said that it reports to the user */
     _Atomic bool over;      /* MPI has ended */
     _Atomic int at_the_end; /* others that have said so, to the first */
     _Atomic bool all_are;   /* as the first says */
@@ -34,7 +34,7 @@ extern wf_muster_state wf_muster;
 /* A connection to a process of this host, by its number there; -1: it has not come, or is gone. */
 int wf_muster_reach(int number, pid_t *pid);
 
-/* What others have said: that they end as they should, or that they tell. */
+/* What others have said: that they end as they should, or that they report. */
 void wf_muster_hear(void);
 
 /* This one is at the end of the run; whether all of this host are, as the first of them hears and says.

@@ -7,7 +7,7 @@ static void failed(wf_comm *comm, const wf_error *cause)
 {
     const wf_recorded *notes = comm->observed;
 
-    wf_watch_poke(notes->watch);
+    wf_detector_wake(notes->detector);
     wf_recorder_fail(comm, cause);
 }
 
@@ -41,10 +41,10 @@ wf_status wf_health_observe(wf_comm *world, wf_error *error)
     return status;
 }
 
-void wf_health_wake(wf_comm *world, wf_world_watch *watch)
+void wf_health_wake(wf_comm *world, wf_detector *detector)
 {
     wf_recorded *notes = world->observed;
 
     if (notes)
-        notes->watch = watch;
+        notes->detector = detector;
 }

@@ -12,7 +12,7 @@ wf_status wf_health_observe(wf_comm *world, wf_error *error);
 
 /* From now on a rank that fails over this handle, or over a group that is split off it, wakes the
    failure detector; before the first group. */
-void wf_health_wake(wf_comm *world, wf_world_watch *watch);
+void wf_health_wake(wf_comm *world, wf_detector *detector);
 
 /* Write the recordings of all ranks of this process (mesh/health/flight_recorder.h). */
 void wf_recorder_write_all(void);

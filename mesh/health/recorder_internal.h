@@ -1,4 +1,4 @@
-/* mesh/health/recorder_internal.h - a rank's flight recorder: what it is told, and what is read from it. */
+/* mesh/health/recorder_internal.h - a rank's flight recorder: what it records, and what is read from it. */
 #ifndef WF_MESH_HEALTH_RECORDER_INTERNAL_H
 #define WF_MESH_HEALTH_RECORDER_INTERNAL_H
 
@@ -19,7 +19,7 @@ typedef struct wf_recorder {
     _Atomic int32_t step;
     int groups;
     uint64_t count;
-    unsigned failures; /* of the process, when this was opened */
+    unsigned failures; /* those of the process, when this was opened */
     bool written;
     char place[WF_RECORDER_PLACE];
     char directory[WF_RECORDER_PATH], name[32];
@@ -29,7 +29,7 @@ typedef struct wf_recorder {
 /* What is kept with each handle: wf_comm.observed. */
 typedef struct wf_recorded {
     wf_recorder *recorder;
-    struct wf_world_watch *watch; /* the failure detector that is woken, or NULL */
+    struct wf_detector *detector; /* the failure detector that is woken, or NULL */
     bool owns_recorder;
     int group;      /* in the recorder's table */
     uint64_t count; /* collectives, so far */

@@ -22,9 +22,9 @@ enum {
 };
 
 /* As long as the start may take (mesh/health/muster_internal.h, which sees more): here of all hosts. */
-int wf_watch_meet_ms(const wf_world_watch *w)
+int wf_detector_meet_ms(const wf_detector *d)
 {
-    double limit = w->o.limit;
+    double limit = d->o.limit;
 
     if (limit <= 0)
         return MEET_MS;
@@ -33,22 +33,22 @@ int wf_watch_meet_ms(const wf_world_watch *w)
                                                   : limit));
 }
 
-void wf_watch_send_at_once(int fd)
+void wf_detector_send_at_once(int fd)
 {
     int on = 1;
 
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-/* Who has connected, and has not said all of its hello: one of ours, or a stranger. */
+/* Who has connected, and has not sent all of its hello: one of ours, or a stranger. */
 typedef struct guest {
     int fd;
     int64_t until;
     size_t got;
     struct {
-        watch_head head;
-        watch_hello hello;
-    } said;
+        detector_head head;
+        detector_hello hello;
+    } sent;
 } guest;
 
 typedef struct hall {
@@ -64,7 +64,7 @@ static void send_away(hall *h, int i)
     memmove(&h->guest[i], &h->guest[i + 1], (size_t)(--h->n - i) * sizeof *h->guest);
 }
 
-/* Where strangers fill the hall, the one that has said nothing for longest goes. */
+/* Where strangers fill the hall, the one that has sent nothing for longest goes. */
 static void let_in(hall *h, int door)
 {
     int fd;
@@ -72,109 +72,111 @@ static void let_in(hall *h, int door)
     while ((fd = accept4(door, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
         if (h->n == h->most)
             send_away(h, 0);
-        h->guest[h->n++] = (guest){.fd = fd, .until = wf_watch_now() + HELLO_MS};
+        h->guest[h->n++] = (guest){.fd = fd, .until = wf_detector_now() + HELLO_MS};
     }
 }
 
-static bool is_ours(const wf_world_watch *w, const guest *g, const watch_place *m)
+static bool is_ours(const wf_detector *d, const guest *g, const detector_place *m)
 {
-    const watch_hello *h = &g->said.hello;
+    const detector_hello *h = &g->sent.hello;
 
-    return g->said.head.kind == WATCH_HELLO && g->said.head.bytes == sizeof *h &&
-           h->token == m->token && h->process >= 1 && h->process <= w->n_peers &&
-           w->peer[h->process - 1].fd < 0;
+    return g->sent.head.kind == DETECTOR_HELLO && g->sent.head.bytes == sizeof *h &&
+           h->token == m->token && h->process >= 1 && h->process <= d->n_peers &&
+           d->peer[h->process - 1].fd < 0;
 }
 
 /* True: it has become one of us, or gone. */
-static bool listen_to(wf_world_watch *w, guest *g, const watch_place *m)
+static bool listen_to(wf_detector *d, guest *g, const detector_place *m)
 {
     ssize_t came =
-        recv(g->fd, (char *)&g->said + g->got, sizeof g->said - g->got, MSG_DONTWAIT);
-    watch_peer *p;
+        recv(g->fd, (char *)&g->sent + g->got, sizeof g->sent - g->got, MSG_DONTWAIT);
+    detector_peer *p;
 
     g->got += came > 0 ? (size_t)came : 0;
-    if (g->got < sizeof g->said &&
+    if (g->got < sizeof g->sent &&
         (came > 0 || (came < 0 && (errno == EAGAIN || errno == EINTR))))
-        return wf_watch_now() > g->until;
-    if (g->got < sizeof g->said || !is_ours(w, g, m))
+        return wf_detector_now() > g->until;
+    if (g->got < sizeof g->sent || !is_ours(d, g, m))
         return true;
-    p = &w->peer[g->said.hello.process - 1];
-    p->hello = g->said.hello;
+    p = &d->peer[g->sent.hello.process - 1];
+    p->hello = g->sent.hello;
     p->hello.host[sizeof p->hello.host - 1] = '\0';
     p->fd = g->fd;
     g->fd = -1; /* it stays */
-    wf_watch_send_at_once(p->fd);
-    wf_watch_kept(p->fd);
+    wf_detector_send_at_once(p->fd);
+    wf_fd_holder_add(p->fd);
     return true;
 }
 
 /* One of us that has come and does not wait for the others any more. */
-static const watch_peer *who_has_gone(const wf_world_watch *w)
+static const detector_peer *who_has_gone(const wf_detector *d)
 {
     char word;
 
-    for (int i = 0; i < w->n_peers; i++)
-        if (w->peer[i].fd >= 0 && recv(w->peer[i].fd, &word, 1, MSG_DONTWAIT | MSG_PEEK) == 0)
-            return &w->peer[i];
+    for (int i = 0; i < d->n_peers; i++)
+        if (d->peer[i].fd >= 0 && recv(d->peer[i].fd, &word, 1, MSG_DONTWAIT | MSG_PEEK) == 0)
+            return &d->peer[i];
     return NULL;
 }
 
-static int count_come(const wf_world_watch *w)
+static int count_come(const wf_detector *d)
 {
     int come = 0;
 
-    for (int i = 0; i < w->n_peers; i++)
-        come += w->peer[i].fd >= 0;
+    for (int i = 0; i < d->n_peers; i++)
+        come += d->peer[i].fd >= 0;
     return come;
 }
 
-static void wait_at_door(const wf_world_watch *w, hall *h, int door, int64_t until)
+static void wait_at_door(const wf_detector *d, hall *h, int door, int64_t until)
 {
-    int64_t left = until - wf_watch_now();
+    int64_t left = until - wf_detector_now();
     int n = 0;
 
     h->set[n++] = (struct pollfd){.fd = door, .events = POLLIN};
     for (int i = 0; i < h->n; i++)
         h->set[n++] = (struct pollfd){.fd = h->guest[i].fd, .events = POLLIN};
-    for (int i = 0; i < w->n_peers; i++)
-        h->set[n++] = (struct pollfd){.fd = w->peer[i].fd, .events = POLLIN};
+    for (int i = 0; i < d->n_peers; i++)
+        h->set[n++] = (struct pollfd){.fd = d->peer[i].fd, .events = POLLIN};
     poll(h->set, (nfds_t)n, left < 0 ? 0 : left > LOOK_MS ? LOOK_MS : (int)left);
 }
 
-static wf_status not_come(const wf_world_watch *w, const watch_place *m, int seconds,
+static wf_status not_come(const wf_detector *d, const detector_place *m, int seconds,
                           wf_error *error)
 {
     char who[160] = "", *at = who;
 
-    for (int i = 0; i < w->n_peers; i++)
-        if (w->peer[i].fd < 0 && at < who + sizeof who - 16)
+    for (int i = 0; i < d->n_peers; i++)
+        if (d->peer[i].fd < 0 && at < who + sizeof who - 16)
             at += snprintf(at, 16, "%s%d", at == who ? "" : ", ", i + 1);
-    return wf_error_set(error, WF_ELOST,
-                        "%s %s of %d not come to process 0 on %s, port %d, within %d s: TCP "
-                        "has to reach it; name its address in WEFT_WATCH_ADDRESS where hosts "
-                        "know another one",
-                        strchr(who, ',') ? "processes" : "process", who, w->o.processes,
-                        m->host, (int)m->port, seconds);
+    return wf_error_set(
+        error, WF_ELOST,
+        "%s %s of %d not come to process 0 on %s, port %d, within %d s: TCP "
+        "has to reach it; name its address in WEFT_DETECTOR_ADDRESS where hosts "
+        "know another one",
+        strchr(who, ',') ? "processes" : "process", who, d->o.processes, m->host, (int)m->port,
+        seconds);
 }
 
-wf_status wf_watch_gather(wf_world_watch *w, int door, const watch_place *m, wf_error *error)
+wf_status wf_detector_gather(wf_detector *d, int door, const detector_place *m, wf_error *error)
 {
-    int64_t begun = wf_watch_now(), until = begun + wf_watch_meet_ms(w);
-    hall h = {.most = w->n_peers + STRANGERS};
-    const watch_peer *gone = NULL;
+    int64_t begun = wf_detector_now(), until = begun + wf_detector_meet_ms(d);
+    hall h = {.most = d->n_peers + STRANGERS};
+    const detector_peer *gone = NULL;
     wf_status status = WF_OK;
 
     h.guest = calloc((size_t)h.most, sizeof *h.guest);
-    h.set = calloc((size_t)(1 + h.most + w->n_peers), sizeof *h.set);
+    h.set = calloc((size_t)(1 + h.most + d->n_peers), sizeof *h.set);
     if (!h.guest || !h.set)
-        status = wf_error_set(error, WF_ENOMEM, "no memory to meet %d processes", w->n_peers);
-    while (status == WF_OK && !gone && count_come(w) < w->n_peers && wf_watch_now() < until) {
-        wait_at_door(w, &h, door, until);
+        status = wf_error_set(error, WF_ENOMEM, "no memory to meet %d processes", d->n_peers);
+    while (status == WF_OK && !gone && count_come(d) < d->n_peers &&
+           wf_detector_now() < until) {
+        wait_at_door(d, &h, door, until);
         let_in(&h, door);
         for (int i = h.n - 1; i >= 0; i--)
-            if (listen_to(w, &h.guest[i], m))
+            if (listen_to(d, &h.guest[i], m))
                 send_away(&h, i);
-        gone = who_has_gone(w);
+        gone = who_has_gone(d);
     }
     if (gone)
         status = wf_error_set(error, WF_ELOST,
@@ -182,8 +184,8 @@ wf_status wf_watch_gather(wf_world_watch *w, int door, const watch_place *m, wf_
                               "started",
                               gone->process, (int)gone->hello.pid, (int)gone->hello.rank,
                               gone->hello.host);
-    else if (status == WF_OK && count_come(w) < w->n_peers)
-        status = not_come(w, m, (int)((until - begun) / 1000), error);
+    else if (status == WF_OK && count_come(d) < d->n_peers)
+        status = not_come(d, m, (int)((until - begun) / 1000), error);
     while (h.n)
         send_away(&h, h.n - 1);
     free(h.guest);

@@ -196,7 +196,7 @@ REAL(wf_status, wf_launch, const wf_launch_options *options,
     return status;
 }
 
-REAL(wf_status, wf_watch_open, const wf_watch_options *options, wf_world_watch **watch,
+REAL(wf_status, wf_detector_open, const wf_detector_options *options, wf_detector **detector,
      wf_error *error)
 {
     wf_status status;
@@ -204,7 +204,7 @@ REAL(wf_status, wf_watch_open, const wf_watch_options *options, wf_world_watch *
     if (is_mine("meet", options->process))
         act();
     fail_calls_from_now_on();
-    status = __real_wf_watch_open(options, watch, error);
+    status = __real_wf_detector_open(options, detector, error);
     fail_calls_no_more();
     return status;
 }

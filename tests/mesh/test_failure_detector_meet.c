@@ -1,5 +1,5 @@
 /*
- * tests/mesh/test_watch_meet.c - the connections between processes: how they meet, what who is lost hears,
+ * tests/mesh/test_failure_detector_meet.c - the connections between processes: how they meet, what who is lost hears,
  * and what becomes of connections when a process dies.
  */
 #include "mesh/health/failure_detector_parts_internal.h"
@@ -82,21 +82,21 @@ static void *meet(void *arg)
     meeter *m = arg;
     bool head = m->process == 0;
     wf_comm comm = {.size = 2}, *comms[1] = {&comm};
-    const wf_watch_options o = {.transport = &market_transport,
-                                .world = &head,
-                                .comm = comms,
-                                .ranks = 2,
-                                .here = 1,
-                                .rank = &m->process,
-                                .processes = 2,
-                                .process = m->process,
-                                .alone = true};
-    wf_world_watch *w = NULL;
+    const wf_detector_options o = {.transport = &market_transport,
+                                   .world = &head,
+                                   .comm = comms,
+                                   .ranks = 2,
+                                   .local_size = 1,
+                                   .rank = &m->process,
+                                   .processes = 2,
+                                   .process = m->process,
+                                   .alone = true};
+    wf_detector *w = NULL;
 
-    m->status = wf_watch_open(&o, &w, &m->error);
+    m->status = wf_detector_open(&o, &w, &m->error);
     if (m->status == WF_OK) {
-        wf_watch_leave(w);
-        wf_watch_close(w);
+        wf_detector_leave(w);
+        wf_detector_close(w);
     }
     return NULL;
 }
@@ -123,7 +123,7 @@ static void processes_meet(void)
     meeter head = {.process = 0}, other = {.process = 1};
     struct sigaction action = {.sa_handler = ignore};
     int fd[STRANGERS];
-    watch_place place;
+    detector_place place;
     double start;
 
     sigaction(SIGUSR1, &action, NULL);
@@ -159,14 +159,14 @@ typedef struct host_of_one {
     wf_verdict verdict;
     int peer; /* the other's end of the connection */
     bool crashes,
-        sent; /* it reports as a crash does; that has been sent when wf_watch_said returns */
+        sent; /* it reports as a crash does; that has been sent when wf_detector_notified returns */
 } host_of_one;
 
 /* Whether a message of this kind comes before the connection ends. */
-static bool hears(int fd, wf_watch_kind kind)
+static bool hears(int fd, wf_detector_kind kind)
 {
-    char data[sizeof(wf_verdict) + sizeof(watch_rank)];
-    watch_head h = {0};
+    char data[sizeof(wf_verdict) + sizeof(detector_rank)];
+    detector_head h = {0};
 
     while (recv(fd, &h, sizeof h, MSG_WAITALL) == sizeof h && h.bytes <= sizeof data)
         if (h.bytes && recv(fd, data, h.bytes, MSG_WAITALL) != (ssize_t)h.bytes)
@@ -183,31 +183,31 @@ static void *report_a_loss(void *arg)
     bool head = true;
     int rank = 0;
     wf_comm comm = {.size = 2}, *comms[1] = {&comm};
-    const wf_watch_options o = {.transport = &market_transport,
-                                .world = &head,
-                                .comm = comms,
-                                .ranks = 2,
-                                .here = 1,
-                                .rank = &rank,
-                                .processes = 2,
-                                .alone = true};
-    wf_world_watch *w = NULL;
+    const wf_detector_options o = {.transport = &market_transport,
+                                   .world = &head,
+                                   .comm = comms,
+                                   .ranks = 2,
+                                   .local_size = 1,
+                                   .rank = &rank,
+                                   .processes = 2,
+                                   .alone = true};
+    wf_detector *w = NULL;
     wf_error error = {WF_OK, ""};
 
-    if (wf_watch_open(&o, &w, &error) != WF_OK)
+    if (wf_detector_open(&o, &w, &error) != WF_OK)
         return NULL;
-    h->decided = wf_watch_verdict(w, 5000, &h->verdict);
+    h->decided = wf_detector_verdict(w, 5000, &h->verdict);
     if (h->crashes) {
         double start = now();
 
-        wf_watch_said();
+        wf_detector_notified();
         fcntl(h->peer, F_SETFL, O_NONBLOCK);
-        h->sent = hears(h->peer, WATCH_TOLD) && now() - start < 1;
+        h->sent = hears(h->peer, DETECTOR_REPORTED) && now() - start < 1;
     } else {
-        wf_watch_told(w);
+        wf_detector_reported(w);
     }
-    wf_watch_leave(w);
-    wf_watch_close(w);
+    wf_detector_leave(w);
+    wf_detector_close(w);
     return NULL;
 }
 
@@ -215,10 +215,11 @@ static void *report_a_loss(void *arg)
 static void lose_process_1(host_of_one *head)
 {
     struct {
-        watch_head head;
-        watch_hello hello;
-    } said = {.head = {WATCH_HELLO, sizeof said.hello}, .hello = {.process = 1, .rank = 1}};
-    watch_place place;
+        detector_head head;
+        detector_hello hello;
+    } hello = {.head = {DETECTOR_HELLO, sizeof hello.hello},
+               .hello = {.process = 1, .rank = 1}};
+    detector_place place;
 
     market.shared = false;
     pthread_create(&head->thread, NULL, report_a_loss, head);
@@ -228,9 +229,9 @@ static void lose_process_1(host_of_one *head)
     memcpy(&place, market.data, sizeof place);
     pthread_mutex_unlock(&market.lock);
     head->peer = strange_connection(place.port);
-    said.hello.token = place.token;
-    CU_ASSERT(send(head->peer, &said, sizeof said, MSG_NOSIGNAL) == sizeof said);
-    CU_ASSERT(hears(head->peer, WATCH_WELCOME));
+    hello.hello.token = place.token;
+    CU_ASSERT(send(head->peer, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello);
+    CU_ASSERT(hears(head->peer, DETECTOR_WELCOME));
     shutdown(head->peer, SHUT_WR);
 }
 
@@ -240,8 +241,8 @@ static void who_was_lost_hears_of_the_report(void)
     host_of_one head = {.decided = false};
 
     lose_process_1(&head);
-    CU_ASSERT(hears(head.peer, WATCH_VERDICT));
-    CU_ASSERT(hears(head.peer, WATCH_TOLD));
+    CU_ASSERT(hears(head.peer, DETECTOR_VERDICT));
+    CU_ASSERT(hears(head.peer, DETECTOR_REPORTED));
     pthread_join(head.thread, NULL);
     close(head.peer);
     CU_ASSERT(head.decided);
@@ -259,8 +260,8 @@ static void a_crash_waits_for_its_report(void)
     CU_ASSERT(head.sent);
 }
 
-/* A process with a connection of the watch and another one is killed. */
-static pid_t kill_a_child(int *watched, int *other)
+/* A process with a connection of the failure detector and another one is killed. */
+static pid_t kill_a_child(int *held, int *other)
 {
     int w[2], o[2];
     pid_t child;
@@ -271,33 +272,33 @@ static pid_t kill_a_child(int *watched, int *other)
     if (child == 0) {
         close(w[0]);
         close(o[0]);
-        wf_watch_keep(1);
-        wf_watch_kept(w[1]);
+        wf_fd_holder_start(1);
+        wf_fd_holder_add(w[1]);
         raise(SIGKILL);
     }
     close(w[1]);
     close(o[1]);
-    *watched = w[0];
+    *held = w[0];
     *other = o[0];
     return child;
 }
 
-/* Of a dead process the watch hears at once; what else was connected to it, later. */
+/* Of a dead process the failure detector hears at once; what else was connected to it, later. */
 static void connections_outlive(void)
 {
-    int watched = -1, other = -1;
-    pid_t child = kill_a_child(&watched, &other);
+    int held = -1, other = -1;
+    pid_t child = kill_a_child(&held, &other);
     double start;
     char none;
 
     CU_ASSERT(child > 0);
     waitpid(child, NULL, 0);
     start = now();
-    CU_ASSERT_EQUAL(read(watched, &none, 1), 0);
+    CU_ASSERT_EQUAL(read(held, &none, 1), 0);
     CU_ASSERT(now() - start < 1);
     CU_ASSERT_EQUAL(read(other, &none, 1), 0);
     CU_ASSERT(now() - start > 1 && now() - start < 6);
-    close(watched);
+    close(held);
     close(other);
 }
 
@@ -310,5 +311,5 @@ int main(void)
         {"connections outlive their process", connections_outlive},
         {NULL, NULL}};
 
-    return wf_test_main("watch_meet", tests);
+    return wf_test_main("failure_detector_meet", tests);
 }

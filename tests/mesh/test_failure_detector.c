@@ -1,5 +1,5 @@
 /*
- * tests/mesh/test_watch.c - ranks that hang and ranks that crash: noticed by the others, named with
+ * tests/mesh/test_failure_detector.c - ranks that hang and ranks that crash: noticed by the others, named with
  * where they were, and left behind. Ranks in several processes: scripts/failures.py.
  */
 #include "mesh/health/recorder_internal.h"
@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static char directory[] = "/tmp/weft-watch-XXXXXX";
+static char directory[] = "/tmp/weft-failures-XXXXXX";
 static _Atomic bool released;
 static _Atomic int returned;
 
@@ -220,7 +220,7 @@ int main(void)
 
     if (!mkdtemp(directory))
         return 1;
-    result = wf_test_main("watch", tests);
+    result = wf_test_main("failure_detector", tests);
     rmdir(directory);
     return result;
 }
