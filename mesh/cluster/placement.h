@@ -34,7 +34,7 @@ typedef enum wf_rank_order {
 typedef struct wf_place_axis {
     const char *name;
     int size;
-    double bytes; /* that a rank receives over it in a step */
+    double bytes; /* those that a rank receives over it in a step */
 } wf_place_axis;
 
 typedef struct wf_seat {
@@ -45,7 +45,7 @@ typedef struct wf_placement {
     int n_hosts, n_axes, ranks;
     const wf_host *const *host; /* the caller's */
     wf_place_axis axis[WF_MAX_AXES];
-    int size[WF_MAX_AXES]; /* of the axes, for mesh/array/grid.h */
+    int size[WF_MAX_AXES]; /* sizes of the axes, for mesh/array/grid.h */
     double weight[WF_LINKS];
     bool exhaustive;
     wf_seat *seat; /* [ranks] */

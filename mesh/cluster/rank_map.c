@@ -12,8 +12,8 @@ enum { MOST_PLACED = 1024 };
 /* What a process says of itself. */
 typedef struct card {
     int32_t host;                           /* the number of the first process there */
-    int32_t cores;                          /* of the host; 0: it could not be read */
-    uint8_t core[WF_HOST_MOST_DEVICES / 8]; /* which of them the process may use */
+    int32_t cores;                          /* cores of the host; 0: it could not be read */
+    uint8_t core[WF_HOST_MOST_DEVICES / 8]; /* a bit for each that the process may use */
 } card;
 
 typedef struct hosts {

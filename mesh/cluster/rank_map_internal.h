@@ -20,9 +20,9 @@
 enum { WF_RANK_MAP_TEXT = 512 };
 
 typedef struct wf_rank_map_options {
-    int ranks;   /* of the world */
-    int threads; /* of a rank, that want a core each; 0: not known */
-    int n_axes;  /* of the mesh; 0: the launcher's order */
+    int ranks;   /* ranks of the world */
+    int threads; /* threads of a rank that want a core each; 0: not known */
+    int n_axes;  /* axes of the mesh; 0: the launcher's order */
     const wf_place_axis *axis;
     wf_rank_order order;
 } wf_rank_map_options;
@@ -33,7 +33,7 @@ typedef struct wf_rank_map {
     int *local_rank; /* [n] their numbers among the ranks of this host, side by side */
     int sharing;     /* ranks that may use the same cores: of the host, or of this process */
     int *process;    /* [ranks of the world] which runs each */
-    int local_processes; /* of this host */
+    int local_processes; /* processes of this host */
     char *warning;       /* what the placement costs, or NULL */
 } wf_rank_map;
 

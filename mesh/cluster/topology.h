@@ -14,7 +14,7 @@ WF_BEGIN_DECLS
 
 typedef struct wf_topology {
     int packages, numa_nodes, cores, threads; /* threads: hardware threads of all cores */
-    size_t l2_bytes, l3_bytes;                /* of one cache, 0 where there is none */
+    size_t l2_bytes, l3_bytes;                /* size of one cache, 0 where there is none */
     size_t memory_bytes;
 } wf_topology;
 

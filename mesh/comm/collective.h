@@ -48,10 +48,10 @@ typedef enum wf_reduction { WF_REDUCE_SUM, WF_REDUCE_MAX } wf_reduction;
 typedef struct wf_reduce_ops {
     void (*sum)(const float *const *src, int64_t n_src, bool tree, float *y, int64_t n);
     void (*maximum)(const float *a, const float *b, float *y, int64_t n);
-    /* sum, to many results, past the caches where `stream`; NULL: sum, then copies */
+    /* sum, to many results, by non-temporal stores where `stream`; NULL: sum, then copies */
     void (*sum_to_all)(const float *const *src, int64_t n_src, bool tree, float *const *dst,
                        int64_t n_dst, bool stream, int64_t n);
-    /* copy past the caches what will not be read soon; NULL: there is no such copy */
+    /* copy by non-temporal stores what will not be read soon; NULL: there is no such copy */
     void (*stream)(const void *from, void *to, size_t bytes);
     bool chain; /* sums in ascending order of rank, not in the tree: exactness is off */
 } wf_reduce_ops;
@@ -74,7 +74,7 @@ typedef struct wf_comm_buffer {
     int64_t count;           /* all_reduce, broadcast, send, recv */
     const int64_t *cuts;     /* reduce_scatter, all_gather; all_to_all: of in */
     const int64_t *out_cuts; /* all_to_all: of out */
-    int64_t rows;            /* of what is cut; 0 is 1 */
+    int64_t rows;            /* rows of what is cut; 0 is 1 */
     int64_t out_rows;        /* all_to_all: of out */
 } wf_comm_buffer;
 

@@ -89,7 +89,7 @@ static wf_status begin(wf_pending *p, wf_error *error)
 
     for (int i = 0; i < c->size; i++)
         total += (int64_t)(wf_part_bytes(p, p->cuts, i) / p->what.element);
-    p->piece = (total / (PIECES * c->size) / line + 1) * line; /* of a device: a share */
+    p->piece = (total / (PIECES * c->size) / line + 1) * line; /* on a device: a share */
     for (int i = 0; i < c->size; i++) {
         int64_t share = (int64_t)(wf_part_bytes(p, p->cuts, i) / p->what.element);
 

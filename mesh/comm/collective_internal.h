@@ -32,7 +32,7 @@ struct wf_pending {
     void **target;          /* [size] */
     size_t *send_bytes, *recv_bytes; /* [size] */
     void *scratch;
-    size_t bytes, scratch_bytes; /* of this, and of scratch */
+    size_t bytes, scratch_bytes; /* sizes of this, and of scratch */
     int64_t posted;              /* when, if it is traced; else 0 */
     wf_exchange *x;              /* [1], or one per buffer for send and recv */
 };

@@ -165,8 +165,8 @@ struct wf_comm {
     char name[32];
     wf_ledger ledger;
     wf_pending *in_flight;
-    wf_blocks blocks;                        /* of collectives in flight */
-    wf_trace *trace;                         /* of this rank, or NULL */
+    wf_blocks blocks;                        /* memory of collectives in flight */
+    wf_trace *trace;                         /* trace of this rank, or NULL */
     int64_t through;                         /* when the last one that was traced was over */
     const struct wf_comm_observer *observer; /* or NULL */
     void *observed;                          /* the observer's notes on this handle */

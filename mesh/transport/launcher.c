@@ -16,7 +16,7 @@ static const struct row {
     /* Where one of these is missing too, the others were left by somebody: it is how the process
        would reach its launcher. */
     const char *witness[3];
-    const char *job[2]; /* which distinguish the jobs of a user */
+    const char *job[2]; /* they distinguish the jobs of a user */
 } rows[] = {
     {"mpi",
      "OpenMPI's mpirun",

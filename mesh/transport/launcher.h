@@ -20,7 +20,7 @@ WF_BEGIN_DECLS
 typedef struct wf_launcher {
     const char *kind;     /* "threads", "mpi", "torchrun" */
     const char *name;     /* "OpenMPI's mpirun"; "" where a user started the process */
-    const char *variable; /* that says how many processes there are; "" likewise */
+    const char *variable; /* the one that says how many processes there are; "" likewise */
     int processes, process;
     int local;         /* processes of this host; 0: not known */
     int local_process; /* this one's number among them; 0 where it is not known */

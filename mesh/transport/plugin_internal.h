@@ -13,7 +13,7 @@
 enum { WF_PLUGIN_VERSION = 6 };
 
 typedef struct wf_plugin_host {
-    size_t size; /* of this table; first, so that it can always be read */
+    size_t size; /* bytes of this table; first, so that it can always be read */
     int version;
     wf_launcher launcher; /* what this process was started by */
 

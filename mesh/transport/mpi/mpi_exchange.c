@@ -42,7 +42,7 @@ static void check_finished(transfer *t)
     mpi_world *w = t->comm->world;
     wf_error cause = {WF_OK, ""};
 
-    if (t->comm->broken || !w->n_finished) /* of two reasons the mismatch came first */
+    if (t->comm->broken || !w->n_finished) /* the mismatch came first of two reasons */
         return;
     for (int i = 0; i < t->n && !atomic_load(&w->aborted); i++) {
         int me = t->comm->ranks[t->comm->base.rank], other = t->comm->ranks[t->lane[i].member];

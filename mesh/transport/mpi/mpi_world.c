@@ -12,7 +12,7 @@ enum { MOST_TAGS = 1 << 20, STUCK_NS = 200000000 };
 
 wf_plugin_host wf_mpi_host;
 static bool ours;
-static void (*leave)(void); /* of the last world: wf_world_options */
+static void (*leave)(void); /* as the last world has it: wf_world_options */
 static _Atomic bool ended_badly;
 
 uint64_t wf_mpi_hash(uint64_t seed, uint64_t word)

@@ -22,8 +22,9 @@
 #include <stdatomic.h>
 
 enum {
-    HEAD_BYTES = 4000, /* of a head with its data: what MPI copies at once, within a host too */
-    HEAD_SLOTS = 16,   /* receives that are always posted for heads */
+    HEAD_BYTES =
+        4000, /* size of a head with its data: what MPI copies at once, within a host too */
+    HEAD_SLOTS = 16, /* receives that are always posted for heads */
     WINDOW = 8,
     CHUNK = 64 << 20,
     TAG_HEAD = 0,
@@ -35,7 +36,7 @@ typedef enum head_kind { HEAD_EXCHANGE, HEAD_FINISHED } head_kind;
 typedef struct head {
     int32_t kind;
     int32_t from, to; /* ranks of the world */
-    int32_t tag;      /* of the data that follows */
+    int32_t tag;      /* tag of the data that follows */
     int32_t root, unused;
     uint64_t key, sequence; /* the group, and which exchange over it */
     uint64_t members;       /* hash of the group's list */
@@ -43,7 +44,7 @@ typedef struct head {
     uint64_t element, shape;
     int64_t buffers, bytes;
     char op[32], detail[8];
-    char data[]; /* of a block that fits */
+    char data[]; /* those of a block that fits */
 } head;
 
 enum { INLINE_BYTES = HEAD_BYTES - (int)sizeof(head) };
@@ -70,7 +71,7 @@ typedef struct mpi_world {
     int patience;    /* polls between two that yield the core */
     void *threads;   /* the world of the ranks here */
 
-    pthread_mutex_t lock; /* of MPI, and of what follows */
+    pthread_mutex_t lock; /* guards MPI, and what follows */
     MPI_Request slot[HEAD_SLOTS];
     char *slot_head[HEAD_SLOTS];
     int next_slot;
@@ -80,8 +81,9 @@ typedef struct mpi_world {
     notice *notices;
     bool *finished; /* [ranks] */
     int n_finished;
-    int64_t patient_until; /* with what is abandoned, in milliseconds; 0: nothing is */
-    int culprit;           /* set before `aborted` */
+    int64_t
+        patient_until; /* until then with what is abandoned, in milliseconds; 0: nothing is */
+    int culprit;       /* set before `aborted` */
     wf_error cause;
     _Atomic bool aborted;
     _Atomic bool lost; /* a process is: MPI might wait for it, and is not called any more */
@@ -112,7 +114,7 @@ typedef struct lane {
     const char *send;
     char *recv;
     size_t send_bytes, sent, recv_bytes, received;
-    int tag; /* of what it sends */
+    int tag; /* tag of what it sends */
     bool met;
 } lane;
 
@@ -123,8 +125,8 @@ typedef struct transfer {
     struct transfer *next;
     mpi_comm *comm;
     wf_exchange *x;
-    wf_exchange inner; /* with the members of this process */
-    size_t bytes;      /* of the block that holds all this */
+    wf_exchange inner; /* among the members of this process */
+    size_t bytes;      /* size of the block that holds all this */
     uint64_t key, sequence;
     int n;                /* lanes: members of other processes */
     lane *lane;           /* [n], the next member first */

@@ -45,14 +45,14 @@ typedef struct launched {
 typedef struct nccl_rank {
     struct nccl_world *world;
     int index;            /* in the world of ranks */
-    pthread_mutex_t lock; /* of what follows, between the rank and the watchdog */
+    pthread_mutex_t lock; /* guards what follows, between the rank and the watchdog */
     bool open;
-    int ordinal;         /* of its device */
-    cudaStream_t stream; /* of communication */
+    int ordinal;         /* number of its device */
+    cudaStream_t stream; /* for communication */
     cudaEvent_t ready;   /* what is to be sent has been computed */
     launched slot[SLOTS];
     int next_slot;
-    struct nccl_comm *comms; /* with a communicator, those that were detached too */
+    struct nccl_comm *comms; /* those with a communicator, and that were detached too */
     bool stopped; /* its communicators are gone; `why` says why, where it is known here */
     wf_error why;
 } nccl_rank;
@@ -64,7 +64,7 @@ typedef struct nccl_world {
     int64_t patience; /* nanoseconds that a launch, or a communicator in the making, may take */
     nccl_rank *rank;  /* [local_size] */
     pthread_t watchdog;
-    pthread_mutex_t lock; /* of what follows */
+    pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t wake;
     bool watched, stop;
 } nccl_world;
@@ -106,7 +106,7 @@ typedef struct transfer {
     wf_exchange *x;
     wf_exchange moves;   /* as NCCL sees it: x, or its copies in device memory */
     wf_exchange control; /* what is said below */
-    size_t bytes;        /* of the block that holds all this */
+    size_t bytes;        /* size of the block that holds all this */
     uint64_t call;
     uint64_t *says, *hears; /* all_to_all: [size] bytes for, and of, each member */
     size_t *words;          /* [size] sizes of those */

@@ -27,17 +27,18 @@ enum { PLACES = 32, MESSAGES = 32 };
 typedef struct place {
     _Atomic uint64_t posted; /* members that have, in all its exchanges .. */
     _Atomic uint64_t left;   /* .. and that have left them */
-    uint64_t target;         /* of both, in the one that it serves; set by the first poster */
-    _Atomic uint64_t *mark;  /* [size] the exchange that each member posted last, + 1 */
-    wf_exchange **exchange;  /* [size]; a member's is gone when the exchange is over */
-    _Atomic int64_t *taken;  /* [size] pieces of the member's share that are taken */
-    _Atomic int64_t done;    /* pieces of all shares that are done, and done well */
-    _Atomic uint64_t over;   /* exchange that is over, + 1 */
-    _Atomic int64_t began;   /* where it is timed: when its first piece was taken */
-    int64_t ended;           /* and the last one done; set before `over` */
-    wf_fingerprint print;    /* of who posted first, and who; under the group's lock */
+    uint64_t
+        target; /* the target of both, in the one that it serves; set by the first poster */
+    _Atomic uint64_t *mark; /* [size] the exchange that each member posted last, + 1 */
+    wf_exchange **exchange; /* [size]; a member's is gone when the exchange is over */
+    _Atomic int64_t *taken; /* [size] pieces of the member's share that are taken */
+    _Atomic int64_t done;   /* pieces of all shares that are done, and done well */
+    _Atomic uint64_t over;  /* exchange that is over, + 1 */
+    _Atomic int64_t began;  /* where it is timed: when its first piece was taken */
+    int64_t ended;          /* when the last one was done; set before `over` */
+    wf_fingerprint print; /* fingerprint of who posted first, and who; under the group's lock */
     int first;
-    uint64_t sequence; /* which exchange it serves, or served last, + 1 */
+    uint64_t sequence; /* the exchange that it serves, or served last, + 1 */
 } place;
 
 /* Messages from one member to another. Message k takes ring[k % MESSAGES]; its mark is
@@ -58,7 +59,7 @@ typedef struct channel {
 typedef struct group {
     struct group *next;
     struct world *world;
-    const struct group *parent; /* with `ordinal`: which split of which group this is */
+    const struct group *parent; /* it says with `ordinal` which split of which group this is */
     uint64_t ordinal;
     char name[32];
     int size;
@@ -70,7 +71,7 @@ typedef struct group {
     _Atomic bool broken; /* `mismatch` is set, and stays: a mismatch, or a device that failed */
     wf_error mismatch;
     channel *channels;  /* under lock, with what follows */
-    uint64_t exchanges; /* that some member has posted */
+    uint64_t exchanges; /* those that some member has posted */
     place **place;      /* [places], in blocks of PLACES that stay where they are */
     int places;
 } group;
@@ -83,11 +84,12 @@ typedef struct need {
     uint64_t target;
     const _Atomic uint64_t *end; /* the wait ends when *end >= end_target; NULL: as word */
     uint64_t end_target;
-    const _Atomic uint64_t *marks; /* of the members, each to reach `mark`; NULL: see peer */
+    const _Atomic uint64_t
+        *marks; /* marks of the members, each to reach `mark`; NULL: see peer */
     uint64_t mark;
     int peer; /* the member that is waited for where marks is NULL */
     const char *op;
-    uint64_t call; /* which one over this group, or channel, from 0 */
+    uint64_t call; /* its number over this group, or channel, from 0 */
 } need;
 
 /* A rank's thread for exchanges that progress while the rank computes: progress.c. */
@@ -102,7 +104,7 @@ typedef struct progress {
 } progress;
 
 typedef struct rank_state {
-    pthread_mutex_t lock; /* of what follows, but `finished`, `seen` and `progress` */
+    pthread_mutex_t lock; /* guards what follows, but `finished`, `seen` and `progress` */
     bool waiting;
     uint64_t serial; /* counts waits */
     need need;
@@ -115,7 +117,7 @@ typedef struct world {
     int ranks;
     int *number; /* [ranks] their numbers among those of all processes, ascending */
     bool own_cores;
-    int cores;             /* that this process may use */
+    int cores;             /* those that this process may use */
     _Atomic uint64_t link; /* for tests: bytes per second of a rank's work; 0: no limit */
     pthread_mutex_t lock;
     group *groups; /* newest first; freed with the world */
