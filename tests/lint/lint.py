@@ -4,7 +4,7 @@ lint.py RULE [ROOT] - the rules of the house that a compiler can't check. RULE i
 
     includes   a folder includes only what lies below it (the table FOLDERS), and so does a room of
                a folder (the table ROOMS); *_internal.h is included in its own folder alone, and by
-               no header that is installed
+               no header that is installed; apps use what is installed, but for bench
     circles    no more than three files include each other in a circle; a file is a header with
                the source of its name
     words      the library never exits, aborts or prints, but in what is a program's main (PROGRAM),
@@ -169,6 +169,12 @@ def includes(root):
                 for wrong in (crosses(here, match.group(1)), exposes(here, match.group(1))):
                     if wrong:
                         yield path, number, f"{wrong} ({match.group(1)})"
+    for path in c_files(root, ("apps",), (".c", ".h")):
+        here = path.relative_to(root).as_posix()
+        for number, line in enumerate(lines_of(path), 1):
+            match = INCLUDE.match(line)
+            if match and not here.startswith("apps/bench/") and exposes(here, match.group(1)):
+                yield path, number, f"{match.group(1)} is not installed"
 
 
 def unit_of(path):
@@ -373,6 +379,8 @@ SAMPLES = {
         ("core/a_internal.h", '#include "core/b_internal.h"\n', []),
         ("core/open.h", '#include "core/b.h"\n#include "core/b_internal.h"\n', [2]),
         ("kernels/inside.cu", '#include "core/b_internal.h"\n', [1]),
+        ("apps/tools/a.c", '#include "apps/a_internal.h"\n#include "nn/b_internal.h"\n', [2]),
+        ("apps/bench/a.c", '#include "nn/b_internal.h"\n', []),
         ("tests/inside.c", '#include "core/b_internal.h"\n', []),
     ],
     "circles": [
