@@ -36,8 +36,30 @@ FOLDERS = {
     "nn": {"core", "kernels", "nn"},
     "parallel": {"core", "kernels", "mesh", "nn", "parallel"},
 }
-# What each room of a folder may include of that folder, beside itself and the rooms inside it.
+# What each room of a folder may include of that folder, beside itself and the rooms inside it; what lies
+# at the top of a folder includes only the rooms that its row names.
 ROOMS = {
+    "core": {"core/memory", "core/numerics"},
+    "core/memory": {"core"},
+    "core/numerics": {"core"},
+    "kernels": set(),
+    "kernels/cpu": {"kernels"},
+    "kernels/cpu/simd": {"kernels", "kernels/cpu"},
+    "kernels/cuda": {"kernels"},
+    "kernels/cuda/cudnn": {"kernels", "kernels/cuda"},
+    "nn": set(),
+    "nn/layers": {"nn"},
+    "nn/optim": {"nn"},
+    "nn/models/gpt": {"nn", "nn/layers"},
+    "parallel": set(),
+    "parallel/files": set(),
+    "parallel/formats": {"parallel/files"},
+    "parallel/shard": {"parallel"},
+    "parallel/train": {"parallel", "parallel/shard"},
+    "parallel/checkpoint": {"parallel", "parallel/files", "parallel/formats", "parallel/shard",
+                            "parallel/train"},
+    "parallel/models/gpt": {"parallel", "parallel/files", "parallel/formats", "parallel/shard",
+                            "parallel/train", "parallel/checkpoint"},
     "mesh/array": {"mesh/comm"},
     "mesh/comm": set(),
     "mesh/transport": {"mesh/comm"},
@@ -137,7 +159,7 @@ def crosses(path, included):
     here, there = room_of(path), room_of(included)
     if not here or not there or path.split("/")[0] != included.split("/")[0]:
         return None
-    inside = f"{there}/".startswith(f"{here}/")
+    inside = here == there or ("/" in here and there.startswith(f"{here}/"))
     return None if inside or there in ROOMS[here] else f"{here} may not include {there}"
 
 
@@ -374,6 +396,14 @@ SAMPLES = {
         ("mesh/transport/mpi/a.c", '#include "mesh/transport/b.h"\n', []),
         ("mesh/transport/mpi/side.c", '#include "mesh/transport/nccl/b.h"\n', [1]),
         ("mesh/cluster/a.c", '#include "mesh/array/b.h"\n#include "mesh/health/b.h"\n', []),
+        ("core/a_room.c", '#include "core/memory/b.h"\n', []),
+        ("core/memory/side.c", '#include "core/numerics/b.h"\n', [1]),
+        ("kernels/up.c", '#include "kernels/cpu/b.h"\n', [1]),
+        ("kernels/cuda/side.cu", '#include "kernels/cpu/b.h"\n', [1]),
+        ("nn/layers/up.c", '#include "nn/module.h"\n#include "nn/models/gpt/b.h"\n', [2]),
+        ("parallel/train/up.c", '#include "parallel/shard/b.h"\n#include "parallel/checkpoint/b.h"\n',
+         [2]),
+        ("parallel/shard/up.c", '#include "parallel/run.h"\n#include "parallel/models/gpt/b.h"\n', [2]),
         ("mesh/array/kernels.c", '#include "kernels/ops.h"\n', [1]),
         ("core/own.c", '#include "core/memory/a_internal.h"\n', []),
         ("core/a_internal.h", '#include "core/b_internal.h"\n', []),
