@@ -8,11 +8,11 @@
  *     linear_dw  dW = dy^T x       a chunk per sequence
  *     linear_bias, linear_bias_gelu: linear, finished where its chunks are added
  */
-#include "kernels/cuda/matmul_internal.h"
+#include "kernels/cuda/linear_internal.h"
 #include "kernels/dims_internal.h"
 #include "kernels/shared_internal.h"
 
-static const void *at(const wf_tensor *t, int64_t element)
+const void *wf_cuda_element(const wf_tensor *t, int64_t element)
 {
     /* by integers: a plan's tensors have no data */
     return (const void *)((uintptr_t)t->data + (size_t)element * (t->dtype == WF_BF16 ? 2 : 4));
@@ -27,13 +27,12 @@ static bool cuts_are_aligned(const wf_dim *dim, wf_dtype type)
     return dim->grain % step == 0 || dim->size % (WF_MAX_CHUNKS * step) == 0;
 }
 
-static bool is_tree(const wf_call *call, const wf_dim *summed)
+bool wf_cuda_is_tree(const wf_call *call, const wf_dim *summed)
 {
     return summed->chunks != WF_CHUNKS_1 && wf_cuda_host_table->context_exact(call->ctx);
 }
 
-/* Rows of a result are aligned as its shape promises, and as they lie here. */
-static bool may_be_direct(const wf_tensor *out)
+bool wf_cuda_may_be_direct(const wf_tensor *out)
 {
     int last = out->ndim - 1;
     size_t row = (size_t)out->local[last] * (out->dtype == WF_BF16 ? 2 : 4);
@@ -41,8 +40,7 @@ static bool may_be_direct(const wf_tensor *out)
     return cuts_are_aligned(&out->dim[last], out->dtype) && row % WF_CUDA_ALIGNED == 0;
 }
 
-/* Both factors and, of a joined op, all members are stored alike. */
-static wf_status check_types(const wf_call *call)
+wf_status wf_cuda_check_factors(const wf_call *call)
 {
     for (int i = 0; i < call->n_in; i++)
         if (call->in[i]->dtype != call->in[0]->dtype ||
@@ -63,8 +61,8 @@ static wf_cuda_piece forward_piece(const wf_call *call, int64_t chunk, int membe
 
     (void)member;
     wf_cuda_host_table->chunk_cuts(x, last, cut);
-    return (wf_cuda_piece){.a = {at(x, cut[chunk]), k, true},
-                           .b = {at(w, cut[chunk]), k, true},
+    return (wf_cuda_piece){.a = {wf_cuda_element(x, cut[chunk]), k, true},
+                           .b = {wf_cuda_element(w, cut[chunk]), k, true},
                            .depth = cut[chunk + 1] - cut[chunk]};
 }
 
@@ -92,8 +90,8 @@ static wf_cuda_product forward_product(const wf_call *call)
                              .c = call->out[0]->data,
                              .chunks = wf_cuda_host_table->chunk_cuts(x, last, cut),
                              .members = 1,
-                             .tree = is_tree(call, &x->dim[last]),
-                             .direct = may_be_direct(call->out[0]),
+                             .tree = wf_cuda_is_tree(call, &x->dim[last]),
+                             .direct = wf_cuda_may_be_direct(call->out[0]),
                              .piece = forward_piece};
 }
 
@@ -113,7 +111,7 @@ static size_t forward_workspace(const wf_call *call)
 
 static wf_status forward(const wf_call *call, void *workspace)
 {
-    wf_status status = check_types(call);
+    wf_status status = wf_cuda_check_factors(call);
 
     for (int m = 0; m < call->n_out && status == WF_OK; m++) {
         wf_call one = member_of(call, m);
@@ -173,7 +171,7 @@ static wf_status joined(const wf_call *call, void *workspace)
     wf_status status;
 
     product.n_in = count + 1;
-    status = check_types(&product);
+    status = wf_cuda_check_factors(&product);
     for (int m = 0; m < count && status == WF_OK; m++) {
         wf_call one, second = *call;
         wf_op part = *call->op; /* failures name the whole */
@@ -202,8 +200,8 @@ static wf_cuda_piece dx_piece(const wf_call *call, int64_t chunk, int member)
     int64_t n = dy->local[last], k = w->local[1], cut[WF_MAX_CHUNKS + 1];
 
     wf_cuda_host_table->chunk_cuts(dy, last, cut);
-    return (wf_cuda_piece){.a = {at(dy, cut[chunk]), n, true},
-                           .b = {at(w, cut[chunk] * k), k, false},
+    return (wf_cuda_piece){.a = {wf_cuda_element(dy, cut[chunk]), n, true},
+                           .b = {wf_cuda_element(w, cut[chunk] * k), k, false},
                            .depth = cut[chunk + 1] - cut[chunk]};
 }
 
@@ -222,8 +220,8 @@ static wf_cuda_product dx_product(const wf_call *call)
                              .add = wf_linear_adds(call),
                              .chunks = wf_cuda_host_table->chunk_cuts(dy, last, cut),
                              .members = call->n_in / 2,
-                             .tree = is_tree(call, &dy->dim[last]),
-                             .direct = may_be_direct(dx),
+                             .tree = wf_cuda_is_tree(call, &dy->dim[last]),
+                             .direct = wf_cuda_may_be_direct(dx),
                              .piece = dx_piece};
 }
 
@@ -246,7 +244,7 @@ static size_t dx_workspace(const wf_call *call)
 
 static wf_status dx(const wf_call *call, void *workspace)
 {
-    wf_status status = check_types(call);
+    wf_status status = wf_cuda_check_factors(call);
     wf_call one;
 
     for (int m = 0; m < call->n_in / 2 && status == WF_OK;) {
@@ -275,8 +273,8 @@ static wf_cuda_piece dw_piece(const wf_call *call, int64_t chunk, int member)
     int64_t n = dy->local[last], k = x->local[last];
 
     (void)member;
-    return (wf_cuda_piece){.a = {at(dy, chunk * rows * n), n, false},
-                           .b = {at(x, chunk * rows * k), k, false},
+    return (wf_cuda_piece){.a = {wf_cuda_element(dy, chunk * rows * n), n, false},
+                           .b = {wf_cuda_element(x, chunk * rows * k), k, false},
                            .depth = rows};
 }
 
@@ -295,7 +293,7 @@ static wf_cuda_product dw_product(const wf_call *call)
                              .chunks = chunks,
                              .members = 1,
                              .tree = chunk_each(call),
-                             .direct = may_be_direct(dw),
+                             .direct = wf_cuda_may_be_direct(dw),
                              .piece = dw_piece};
 }
 
@@ -308,117 +306,10 @@ static size_t dw_workspace(const wf_call *call)
 
 static wf_status dw(const wf_call *call, void *workspace)
 {
-    wf_status status = check_types(call);
+    wf_status status = wf_cuda_check_factors(call);
     wf_cuda_product p = dw_product(call);
 
     return status == WF_OK ? wf_cuda_product_run(&p, workspace) : status;
-}
-
-/* ---- matmul: one product after the other, of a batch ---- */
-
-static int summed_dim(const wf_call *call)
-{
-    const wf_matmul_attr *attr = call->attr;
-
-    return call->in[0]->ndim - (attr->transpose_a ? 2 : 1);
-}
-
-static bool sums_each(const wf_call *call)
-{
-    return wf_is_batch(call->in[0], summed_dim(call)) &&
-           wf_cuda_host_table->context_exact(call->ctx);
-}
-
-static wf_cuda_piece matmul_piece(const wf_call *call, int64_t chunk, int member)
-{
-    const wf_matmul_attr *attr = call->attr;
-    const wf_tensor *a = call->in[0], *b = call->in[1], *y = call->out[0];
-    int dim = summed_dim(call);
-    int64_t m = y->local[y->ndim - 2], n = y->local[y->ndim - 1], k = a->local[dim];
-    int64_t cut[WF_MAX_CHUNKS + 1], first = chunk, depth = 1;
-
-    (void)member;
-    if (!sums_each(call)) {
-        wf_cuda_host_table->chunk_cuts(a, dim, cut);
-        first = cut[chunk];
-        depth = cut[chunk + 1] - first;
-    }
-    return (wf_cuda_piece){.a = {at(a, attr->transpose_a ? first * m : first),
-                                 attr->transpose_a ? m : k, !attr->transpose_a},
-                           .b = {at(b, attr->transpose_b ? first : first * n),
-                                 attr->transpose_b ? k : n, attr->transpose_b},
-                           .depth = depth};
-}
-
-/* A call of one of the batch's products: its own data, and what does not change. */
-typedef struct matmul_call {
-    wf_call call;
-    wf_tensor a, b, y;
-} matmul_call;
-
-static int64_t matmul_batch(const wf_call *call, int64_t index, matmul_call *one)
-{
-    int last = call->out[0]->ndim - 1;
-    int64_t m, n, k = call->in[0]->local[summed_dim(call)];
-
-    *one = (matmul_call){.call = *call, .a = *call->in[0], .b = *call->in[1]};
-    one->y = *call->out[0];
-    m = one->y.local[last - 1];
-    n = one->y.local[last];
-    one->a.data = (void *)(uintptr_t)at(&one->a, index * m * k);
-    one->b.data = (void *)(uintptr_t)at(&one->b, index * k * n);
-    one->y.data = (void *)(uintptr_t)at(&one->y, index * m * n);
-    one->call.in[0] = &one->a;
-    one->call.in[1] = &one->b;
-    one->call.out[0] = &one->y;
-    return wf_extent(&one->y, 0, last - 1);
-}
-
-static wf_cuda_product matmul_product(const wf_call *one)
-{
-    const wf_tensor *a = one->in[0], *y = one->out[0];
-    int dim = summed_dim(one);
-    int64_t cut[WF_MAX_CHUNKS + 1];
-
-    return (wf_cuda_product){
-        .call = one,
-        .type = a->dtype,
-        .c_type = y->dtype,
-        .m = y->local[y->ndim - 2],
-        .n = y->local[y->ndim - 1],
-        .c = y->data,
-        .chunks = sums_each(one) ? a->local[dim] : wf_cuda_host_table->chunk_cuts(a, dim, cut),
-        .members = 1,
-        .tree = is_tree(one, &a->dim[dim]),
-        .direct = may_be_direct(y),
-        .piece = matmul_piece};
-}
-
-static size_t matmul_workspace(const wf_call *call)
-{
-    size_t most = 0;
-    matmul_call one;
-
-    for (int64_t i = 0; i < matmul_batch(call, i, &one) && i < 2; i++) {
-        wf_cuda_product p = matmul_product(&one.call);
-        size_t bytes = wf_cuda_product_workspace(&p);
-
-        most = bytes > most ? bytes : most;
-    }
-    return most;
-}
-
-static wf_status matmul(const wf_call *call, void *workspace)
-{
-    wf_status status = check_types(call);
-    matmul_call one;
-
-    for (int64_t i = 0; status == WF_OK && i < matmul_batch(call, i, &one); i++) {
-        wf_cuda_product p = matmul_product(&one.call);
-
-        status = wf_cuda_product_run(&p, workspace);
-    }
-    return status;
 }
 
 /* Factors are of one type; a result is rounded behind its sum, or stays f32 where it is partial. */
@@ -440,7 +331,6 @@ const wf_kernel wf_cuda_linear1_dx = PRODUCT(dx, dx_workspace);
 const wf_kernel wf_cuda_linear2_dx = PRODUCT(dx, dx_workspace);
 const wf_kernel wf_cuda_linear3_dx = PRODUCT(dx, dx_workspace);
 const wf_kernel wf_cuda_linear_dw = PRODUCT(dw, dw_workspace);
-const wf_kernel wf_cuda_matmul = PRODUCT(matmul, matmul_workspace);
 const wf_kernel wf_cuda_linear1_bias = {joined, joined_workspace,
                                         .mixed_ok = RESULTS | WF_IN(2), .all_bf16 = ONE};
 const wf_kernel wf_cuda_linear3_bias = {joined, joined_workspace,

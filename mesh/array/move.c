@@ -30,66 +30,6 @@ static size_t move_bytes(int64_t count)
     return sizeof(wf_move) + (size_t)count * sizeof(item);
 }
 
-static int64_t outer(const wf_tensor *t, int dim)
-{
-    int64_t n = 1;
-
-    for (int i = 0; i < dim; i++)
-        n *= t->local[i];
-    return n;
-}
-
-static int64_t inner(const wf_tensor *t, int dim)
-{
-    int64_t n = 1;
-
-    for (int i = dim + 1; i < t->ndim; i++)
-        n *= t->local[i];
-    return n;
-}
-
-/* Nothing is copied where there is nothing: a parameter before it is materialised, a plan. */
-static bool has_values(const wf_tensor *t)
-{
-    return !wf_tensor_is_fake(t) && !wf_context_dry_run(t->ctx);
-}
-
-/* Copy [at, at + length) of a dim of src to [to, to + length) of the same dim of dst; all other
-   dims are alike, `rows` counts those before and `bytes` those behind. */
-static void slab(wf_context *ctx, char *dst, int64_t dst_n, int64_t to, const char *src,
-                 int64_t src_n, int64_t at, int64_t length, int64_t rows, size_t bytes)
-{
-    wf_copy copy = {.from = src + (size_t)at * bytes,
-                    .to = dst + (size_t)to * bytes,
-                    .bytes = (size_t)length * bytes,
-                    .from_step = (size_t)src_n * bytes,
-                    .to_step = (size_t)dst_n * bytes,
-                    .rows = rows};
-
-    if (!copy.bytes || rows == 0)
-        return;
-    if (wf_context_device(ctx)->memory) {
-        wf_context_device(ctx)->memory->copy(wf_context_device(ctx), &copy, false, NULL);
-        return;
-    }
-    for (int64_t r = 0; r < rows; r++)
-        memcpy((char *)copy.to + (size_t)r * copy.to_step,
-               (const char *)copy.from + (size_t)r * copy.from_step, copy.bytes);
-}
-
-/* -0 is the one number that leaves every other as it is. */
-static void fill_zeros(wf_tensor *t)
-{
-    wf_device *device = wf_context_device(t->ctx);
-    int64_t n = wf_tensor_local_count(t);
-    float *zero = t->data;
-
-    if (device->memory && n)
-        device->memory->fill(device, zero, 0x80000000u, n);
-    for (int64_t i = 0; i < n && !device->memory; i++)
-        zero[i] = -0.0f;
-}
-
 static void drop_cuts(wf_move *move, item *it)
 {
     wf_blocks_give(wf_context_blocks(move->ctx), it->cuts, it->cut_bytes);
@@ -166,27 +106,11 @@ static wf_status advance(wf_move *move, item *it)
 static wf_status run_local(wf_move *move, item *it)
 {
     wf_tensor *x = it->now, *y;
-    int d = it->step.dim;
 
     if (make_next(move, it) != WF_OK)
         return wf_context_status(move->ctx);
     y = it->next;
-    if (has_values(x)) {
-        size_t element = wf_dtype_size(x->dtype);
-
-        if (it->step.kind == WF_MOVE_SLICE) {
-            slab(move->ctx, y->data, y->local[d], 0, x->data, x->local[d],
-                 y->start[d] - x->start[d], y->local[d], outer(x, d),
-                 (size_t)inner(x, d) * element);
-        } else if (it->step.reduction == WF_REDUCE_MAX ||
-                   wf_mesh_coordinate(wf_mesh_of(move->ctx), it->step.axis) == 0) {
-            int64_t n = wf_tensor_local_count(x);
-
-            slab(move->ctx, y->data, n, 0, x->data, n, 0, n, 1, element);
-        } else {
-            fill_zeros(y);
-        }
-    }
+    wf_move_local(move->ctx, &it->step, x, y);
     return advance(move, it);
 }
 
@@ -196,7 +120,7 @@ static void cut_dim(const wf_tensor *t, int d, const wf_layout *layout, int64_t 
     const wf_mesh *mesh = wf_mesh_of(t->ctx);
     wf_cutter axis[WF_MAX_AXES];
     int n = wf_layout_cutters(mesh, layout, d, mesh->rank, axis);
-    int64_t unit = outer(t, d) * inner(t, d);
+    int64_t unit = wf_outer_count(t, d) * wf_inner_count(t, d);
 
     for (int64_t i = 0; i <= axis[n - 1].parts; i++) {
         axis[n - 1].place = i;
@@ -227,15 +151,15 @@ static wf_status prepare(wf_move *move, item *it, wf_comm_buffer *buffer)
                                .out_cuts = it->out_cuts};
     if (it->step.kind == WF_REDUCE_SCATTER || it->step.kind == WF_ALL_TO_ALL) {
         cut_dim(x, d, y->layout, it->cuts);
-        buffer->rows = outer(x, d);
+        buffer->rows = wf_outer_count(x, d);
     }
     if (it->step.kind == WF_ALL_TO_ALL) {
         cut_dim(y, from, x->layout, it->out_cuts);
-        buffer->out_rows = outer(y, from);
+        buffer->out_rows = wf_outer_count(y, from);
     }
     if (it->step.kind == WF_ALL_GATHER) {
         cut_dim(y, from, x->layout, it->cuts);
-        buffer->rows = outer(y, from);
+        buffer->rows = wf_outer_count(y, from);
     }
     return WF_OK;
 }

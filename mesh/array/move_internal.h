@@ -18,4 +18,26 @@ typedef struct wf_move_step {
 bool wf_move_next(wf_mesh *mesh, const wf_layout *from, const wf_layout *to,
                   wf_move_step *step);
 
+/* Elements that this rank holds in the dims before `dim`, and in those behind it. */
+static inline int64_t wf_outer_count(const wf_tensor *t, int dim)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < dim; i++)
+        n *= t->local[i];
+    return n;
+}
+
+static inline int64_t wf_inner_count(const wf_tensor *t, int dim)
+{
+    int64_t n = 1;
+
+    for (int i = dim + 1; i < t->ndim; i++)
+        n *= t->local[i];
+    return n;
+}
+
+/* Fill y, the tensor after a step that moves nothing, from x; nothing to do in a plan. */
+void wf_move_local(wf_context *ctx, const wf_move_step *step, const wf_tensor *x, wf_tensor *y);
+
 #endif

@@ -1,6 +1,6 @@
 /*
- * mesh/comm/collective.c - collectives over any transport: what is asked is checked, copied, counted
- * and fingerprinted here, and carried out by one of two paths.
+ * mesh/comm/collective.c - collectives over any transport: what is asked is copied, counted and
+ * fingerprinted here, and carried out by one of two paths.
  *
  * An all_reduce of many buffers is cut as if they were one, in lines of 16 floats: the share of
  * member i is lines [i L / size, (i+1) L / size). Every element is reduced once, in rank order,
@@ -28,27 +28,6 @@ const char *wf_collective_name(wf_collective_kind kind)
     return (unsigned)kind < WF_COLLECTIVE_KINDS ? names[kind] : "unknown collective";
 }
 
-static bool reduces(const wf_collective *w)
-{
-    return w->kind == WF_ALL_REDUCE || w->kind == WF_REDUCE_SCATTER;
-}
-
-static bool reducible(const wf_collective *w)
-{
-    return w->element == 0 || w->element == sizeof(float) ||
-           (w->element == sizeof(uint16_t) && w->reduction == WF_REDUCE_SUM);
-}
-
-static bool has_cuts(const wf_collective *w)
-{
-    return w->kind == WF_REDUCE_SCATTER || w->kind == WF_ALL_GATHER || w->kind == WF_ALL_TO_ALL;
-}
-
-static bool has_peer(const wf_collective *w)
-{
-    return w->kind == WF_BROADCAST || w->kind == WF_SEND || w->kind == WF_RECV;
-}
-
 size_t wf_part_bytes(const wf_pending *p, const int64_t *cuts, int rank)
 {
     int64_t sum = 0;
@@ -56,84 +35,6 @@ size_t wf_part_bytes(const wf_pending *p, const int64_t *cuts, int rank)
     for (int64_t b = 0; b < p->what.n_buffers; b++)
         sum += wf_part(p, cuts, b, rank + 1) - wf_part(p, cuts, b, rank);
     return (size_t)sum * p->what.element;
-}
-
-static wf_status check_cuts(const wf_comm *c, const char *op, const int64_t *cuts, int64_t rows,
-                            wf_error *error)
-{
-    if (!cuts)
-        return wf_error_set(error, WF_EINVAL, "%s over %s has a buffer without cuts", op,
-                            c->name);
-    for (int i = 0; i <= c->size; i++)
-        if (i ? cuts[i] < cuts[i - 1] : cuts[0] != 0)
-            return wf_error_set(
-                error, WF_EINVAL,
-                "%s over %s: cuts begin with 0 and never fall, but cut %d is %lld", op, c->name,
-                i, (long long)cuts[i]);
-    for (int i = 0; i <= c->size && rows > 1; i++)
-        if (cuts[i] % rows != 0)
-            return wf_error_set(error, WF_EINVAL,
-                                "%s over %s: cut %d is %lld, no multiple of %lld rows", op,
-                                c->name, i, (long long)cuts[i], (long long)rows);
-    return WF_OK;
-}
-
-/* A part that lies in rows has no place inside what it comes from or goes to. */
-static wf_status check_apart(const wf_comm *c, const wf_collective *w, const wf_comm_buffer *b,
-                             wf_error *error)
-{
-    const int64_t *out_cuts = w->kind == WF_ALL_TO_ALL ? b->out_cuts : b->cuts;
-    size_t element = w->element ? w->element : sizeof(float);
-    int64_t part = b->cuts[c->rank + 1] - b->cuts[c->rank];
-    size_t in = (size_t)(w->kind == WF_ALL_GATHER ? part : b->cuts[c->size]) * element;
-    size_t out = (size_t)(w->kind == WF_REDUCE_SCATTER ? part : out_cuts[c->size]) * element;
-    uintptr_t x = (uintptr_t)b->in, y = (uintptr_t)b->out;
-
-    if ((b->rows <= 1 && b->out_rows <= 1) || x + in <= y || y + out <= x)
-        return WF_OK;
-    return wf_error_set(error, WF_EINVAL,
-                        "%s over %s: in and out overlap, and the parts lie in %lld rows; give "
-                        "them memory of their own",
-                        wf_collective_name(w->kind), c->name,
-                        (long long)(b->rows > 1 ? b->rows : b->out_rows));
-}
-
-static wf_status check(const wf_comm *c, const wf_collective *w, wf_error *error)
-{
-    const char *op = wf_collective_name(w->kind);
-    wf_status status = WF_OK;
-
-    if ((unsigned)w->kind >= WF_COLLECTIVE_KINDS || w->n_buffers < 0)
-        return wf_error_set(error, WF_EINVAL, "%s of %lld buffers over %s", op,
-                            (long long)w->n_buffers, c->name);
-    if (w->device && c->transport->moves && !c->transport->device_memory)
-        return wf_error_set(error, WF_EUNSUPPORTED,
-                            "%s over %s: transport %s moves the host's memory, and tensors lie "
-                            "on device %s; use --transport nccl, or threads, or --device cpu",
-                            op, c->name, c->transport->name, w->device->name);
-    if (reduces(w) && (!reducible(w) || !(c->reduce.sum || w->device)))
-        return wf_error_set(
-            error, WF_EINVAL, "%s over %s: %s", op, c->name,
-            c->reduce.sum || w->device
-                ? "reductions take floats (element 4), sums bf16 too (element 2)"
-                : "the group has no arithmetic (wf_comm_set_reduce)");
-    if (has_peer(w) &&
-        (w->peer < 0 || w->peer >= c->size || (w->peer == c->rank && w->kind != WF_BROADCAST)))
-        return wf_error_set(error, WF_EINVAL,
-                            "%s over %s: member %d is not another one of its %d (this is %d)",
-                            op, c->name, w->peer, c->size, c->rank);
-    for (int64_t b = 0; status == WF_OK && b < w->n_buffers; b++) {
-        if (has_cuts(w))
-            status = check_cuts(c, op, w->buffers[b].cuts, w->buffers[b].rows, error);
-        else if (w->buffers[b].count < 0)
-            status = wf_error_set(error, WF_EINVAL, "%s over %s of %lld elements", op, c->name,
-                                  (long long)w->buffers[b].count);
-        if (status == WF_OK && w->kind == WF_ALL_TO_ALL)
-            status = check_cuts(c, op, w->buffers[b].out_cuts, w->buffers[b].out_rows, error);
-        if (status == WF_OK && has_cuts(w))
-            status = check_apart(c, w, &w->buffers[b], error);
-    }
-    return status;
 }
 
 /* Cuts of one all_reduce or broadcast over all its buffers, as if they lay end to end. */
@@ -208,7 +109,7 @@ static wf_pending *pending_new(wf_comm *c, const wf_collective *w)
     if (w->n_buffers)
         memcpy(p->buffer, w->buffers, (size_t)w->n_buffers * sizeof *p->buffer);
     p->what.buffers = p->buffer;
-    for (int64_t b = 0; has_cuts(w) && b < w->n_buffers; b++) {
+    for (int64_t b = 0; wf_collective_has_cuts(w) && b < w->n_buffers; b++) {
         memcpy(p->cuts + b * (c->size + 1), w->buffers[b].cuts, row);
         if (w->kind == WF_ALL_TO_ALL)
             memcpy(p->out_cuts + b * (c->size + 1), w->buffers[b].out_cuts, row);
@@ -244,7 +145,8 @@ static int64_t total_bytes(const wf_pending *p)
     int64_t sum = 0;
 
     for (int64_t b = 0; b < p->what.n_buffers; b++)
-        sum += has_cuts(&p->what) ? wf_part(p, p->cuts, b, p->comm->size) : p->buffer[b].count;
+        sum += wf_collective_has_cuts(&p->what) ? wf_part(p, p->cuts, b, p->comm->size)
+                                                : p->buffer[b].count;
     return sum * (int64_t)p->what.element;
 }
 
@@ -252,7 +154,7 @@ static int64_t total_bytes(const wf_pending *p)
 static int64_t received_bytes(const wf_pending *p)
 {
     int me = p->comm->rank, others = p->comm->size - 1;
-    bool cut = p->what.kind == WF_ALL_REDUCE || has_cuts(&p->what);
+    bool cut = p->what.kind == WF_ALL_REDUCE || wf_collective_has_cuts(&p->what);
     int64_t mine = cut ? (int64_t)wf_part_bytes(p, p->cuts, me) : 0, total = total_bytes(p);
 
     switch (p->what.kind) {
@@ -280,19 +182,20 @@ static void sign(wf_pending *p)
 {
     const wf_collective *w = &p->what;
     uint64_t shape = 14695981039346656037u;
-    int64_t words = has_cuts(w) ? w->n_buffers * (p->comm->size + 1) : w->n_buffers;
+    int64_t words =
+        wf_collective_has_cuts(w) ? w->n_buffers * (p->comm->size + 1) : w->n_buffers;
 
     for (int64_t i = 0; i < words; i++) {
-        int64_t word = has_cuts(w) ? p->cuts[i] : p->buffer[i].count;
+        int64_t word = wf_collective_has_cuts(w) ? p->cuts[i] : p->buffer[i].count;
 
         shape = (shape ^ (uint64_t)word) * 1099511628211u;
         shape ^= shape >> 29;
     }
-    for (int64_t b = 0; has_cuts(w) && b < w->n_buffers; b++)
+    for (int64_t b = 0; wf_collective_has_cuts(w) && b < w->n_buffers; b++)
         shape = (shape ^ (uint64_t)p->buffer[b].rows) * 1099511628211u;
     p->x->print = (wf_fingerprint){
         .op = names[w->kind],
-        .detail = !reduces(w)                     ? ""
+        .detail = !wf_collective_reduces(w)       ? ""
                   : w->reduction == WF_REDUCE_SUM ? "sum"
                                                   : "max",
         .element = w->element,
@@ -312,7 +215,7 @@ static wf_status post(wf_comm *comm, const wf_collective *what, bool background,
                       wf_pending **pending, wf_error *error)
 {
     const wf_transport *t = comm->transport;
-    wf_status status = check(comm, what, error);
+    wf_status status = wf_collective_check(comm, what, error);
     wf_pending *p;
 
     *pending = NULL;

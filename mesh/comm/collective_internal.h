@@ -1,7 +1,7 @@
 /*
- * mesh/comm/collective_internal.h - a collective in flight, shared by the three files that carry it
- * out: collective.c (checks, counts, begin and end), collective_direct.c (peers' buffers are
- * read in place) and collective_staged.c (transports that only move bytes).
+ * mesh/comm/collective_internal.h - a collective in flight, shared by the files that carry it
+ * out: collective_check.c (what is asked), collective.c (counts, begin and end), collective_direct.c
+ * (peers' buffers are read in place) and collective_staged.c (transports that only move bytes).
  */
 #ifndef WF_MESH_COMM_COLLECTIVE_INTERNAL_H
 #define WF_MESH_COMM_COLLECTIVE_INTERNAL_H
@@ -36,6 +36,20 @@ struct wf_pending {
     int64_t posted;              /* when, if it is traced; else 0 */
     wf_exchange *x;              /* [1], or one per buffer for send and recv */
 };
+
+static inline bool wf_collective_reduces(const wf_collective *w)
+{
+    return w->kind == WF_ALL_REDUCE || w->kind == WF_REDUCE_SCATTER;
+}
+
+/* Whether the buffers say themselves whose part is what. */
+static inline bool wf_collective_has_cuts(const wf_collective *w)
+{
+    return w->kind == WF_REDUCE_SCATTER || w->kind == WF_ALL_GATHER || w->kind == WF_ALL_TO_ALL;
+}
+
+/* WF_OK, or an error that names what of it cannot be. */
+wf_status wf_collective_check(const wf_comm *c, const wf_collective *w, wf_error *error);
 
 /* Where member `rank`'s part of buffer b begins; that of `rank` + 1 is its end. */
 static inline int64_t wf_part(const wf_pending *p, const int64_t *cuts, int64_t b, int rank)

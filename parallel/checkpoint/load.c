@@ -13,15 +13,13 @@
 #include "mesh/comm/collective.h"
 #include "parallel/agree_internal.h"
 #include "parallel/files/checksum_internal.h"
-#include "parallel/checkpoint/read_internal.h"
+#include "parallel/checkpoint/load_internal.h"
 #include "parallel/checkpoint/state_internal.h"
 #include "parallel/shard/unshard_internal.h"
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct loader {
     const wf_par_checkpoint *from;
@@ -30,109 +28,6 @@ typedef struct loader {
     bool as_saved;        /* every part that is wanted is one that was saved */
     _Atomic int64_t next; /* tensor to be read: number in the index and kind */
 } loader;
-
-static wf_status differs(const loader *l, const char *path, const char *what)
-{
-    return wf_error_set(
-        l->error, WF_EINVAL,
-        "%s cannot be loaded into this model: %s %s; use the options that it was "
-        "saved with",
-        l->from->path, path, what);
-}
-
-static wf_status check_shape(const loader *l, const char *path, int ndim, const wf_dim *dim)
-{
-    const wf_index_tensor *saved = wf_index_find(&l->from->index, path);
-
-    if (!saved)
-        return differs(l, path, "is not in it");
-    if (saved->ndim != ndim)
-        return differs(l, path, "has another number of dims in it");
-    for (int d = 0; d < ndim; d++)
-        if (saved->dim[d].size != dim[d].size) {
-            char text[128];
-
-            snprintf(text, sizeof text, "has %" PRId64 " in dim %d there and %" PRId64 " here",
-                     saved->dim[d].size, d, dim[d].size);
-            return differs(l, path, text);
-        }
-    return WF_OK;
-}
-
-static wf_status check_tensor(const loader *l, const wf_index_tensor *mine)
-{
-    wf_status status = check_shape(l, mine->path, mine->ndim, mine->dim);
-
-    if (status == WF_OK && wf_index_find(&l->from->index, mine->path)->kinds != mine->kinds)
-        return differs(l, mine->path, "has the state of another optimizer in it, or is frozen");
-    return status;
-}
-
-static bool same_layouts(const wf_index *a, const wf_index *b)
-{
-    bool same = strcmp(a->strategy, b->strategy) == 0 && a->mesh.n_axes == b->mesh.n_axes;
-
-    for (int i = 0; same && i < a->mesh.n_axes; i++)
-        same = strcmp(a->mesh.name[i], b->mesh.name[i]) == 0 &&
-               a->mesh.size[i] == b->mesh.size[i] && a->mesh.fine[i] == b->mesh.fine[i];
-    for (int64_t i = 0; same && i < a->count; i++) {
-        const wf_saved_layout *x = &a->tensor[i].layout, *y = &b->tensor[i].layout;
-
-        for (int d = 0; same && d < a->tensor[i].ndim; d++)
-            same =
-                x->n_axes[d] == y->n_axes[d] &&
-                memcmp(x->axis[d], y->axis[d], (size_t)x->n_axes[d] * sizeof *x->axis[d]) == 0;
-    }
-    return same;
-}
-
-/* Whether every rank finds in its own file the part that it holds. */
-static bool same_parts(const wf_index *a, const wf_index *b)
-{
-    for (int64_t i = 0; a->mesh.nested != b->mesh.nested && i < a->count; i++)
-        if (!wf_saved_same_parts(&a->mesh, &b->mesh, &a->tensor[i].layout, a->tensor[i].ndim,
-                                 a->tensor[i].dim))
-            return false;
-    return true;
-}
-
-static char *print_mesh(const wf_index *index, char *text, size_t size)
-{
-    size_t n = (size_t)snprintf(text, size, "%s", index->strategy);
-
-    for (int a = 0; a < index->mesh.n_axes && n < size; a++)
-        n += (size_t)snprintf(text + n, size - n, " %s %d", index->mesh.name[a],
-                              index->mesh.size[a]);
-    return text;
-}
-
-/* The same on every rank, without looking at more than the index. */
-static wf_status check_model(const loader *l)
-{
-    const wf_index *mine = &l->state->index, *saved = &l->from->index;
-    char a[256], b[256];
-    wf_status status = WF_OK;
-
-    for (int64_t i = 0; i < mine->count && status == WF_OK; i++)
-        status = check_tensor(l, &mine->tensor[i]);
-    for (int64_t i = 0; i < saved->count && status == WF_OK; i++)
-        if (!wf_index_find(mine, saved->tensor[i].path))
-            status = differs(l, saved->tensor[i].path, "is in it and not in the model");
-    if (status == WF_OK && saved->kind == WF_INDEX_LOCAL && !same_layouts(mine, saved))
-        return wf_error_set(
-            l->error, WF_EINVAL,
-            "%s was saved as local, so it fits the layout that it was saved with "
-            "alone, which is %s; this one is %s: load it there and save it as "
-            "sharded, which fits any",
-            l->from->path, print_mesh(saved, a, sizeof a), print_mesh(mine, b, sizeof b));
-    if (status == WF_OK && saved->kind == WF_INDEX_LOCAL && !same_parts(mine, saved))
-        return wf_error_set(l->error, WF_EINVAL,
-                            "%s was saved as local by a version that cut dims of two axes in "
-                            "other places: load "
-                            "it there and save it as sharded, which fits any",
-                            l->from->path);
-    return status;
-}
 
 /* The tensor of the saved index that number i of this state is. */
 static int64_t saved_number(const loader *l, int64_t i)
@@ -345,7 +240,7 @@ wf_status wf_par_checkpoint_load(wf_par_trainer *trainer, const wf_par_checkpoin
 
     status = wf_agree(par, 0, NULL, &mine);
     if (status == WF_OK)
-        status = check_model(&l);
+        status = wf_load_fits_state(checkpoint, &state.index, &mine);
     if (status == WF_OK)
         status = check_headers(&l, par);
     if (status == WF_OK) {
@@ -387,35 +282,6 @@ static wf_status read_model(loader *l, int64_t count, wf_nn_parameter **paramete
     return status;
 }
 
-/* Names and shapes, without looking at more than the index. */
-static wf_status check_parameters(const loader *l, int64_t count, wf_nn_parameter **parameter)
-{
-    wf_status status = WF_OK;
-
-    if (!parameter)
-        return wf_error_set(l->error, WF_ENOMEM, "no memory for a list of tensors");
-    for (int64_t i = 0; i < count && status == WF_OK; i++)
-        status = check_shape(l, parameter[i]->path, parameter[i]->tensor->ndim,
-                             parameter[i]->tensor->dim);
-    if (status == WF_OK && count != l->from->index.count)
-        return wf_error_set(l->error, WF_EINVAL,
-                            "%s has %" PRId64 " parameters and the model has %" PRId64,
-                            l->from->path, l->from->index.count, count);
-    return status;
-}
-
-wf_status wf_par_checkpoint_fits(wf_nn_module *model, const wf_par_checkpoint *checkpoint,
-                                 wf_error *error)
-{
-    const loader l = {.from = checkpoint, .error = error};
-    int64_t count;
-    wf_nn_parameter **parameter = wf_nn_parameters(model, &count);
-    wf_status status = check_parameters(&l, count, parameter);
-
-    free(parameter);
-    return status;
-}
-
 wf_status wf_par_checkpoint_load_model(wf_par *par, wf_nn_module *model,
                                        const wf_par_checkpoint *checkpoint, wf_error *error)
 {
@@ -423,7 +289,7 @@ wf_status wf_par_checkpoint_load_model(wf_par *par, wf_nn_module *model,
     loader l = {.from = checkpoint, .error = &mine};
     int64_t count;
     wf_nn_parameter **parameter = wf_nn_parameters(model, &count);
-    wf_status status = check_parameters(&l, count, parameter);
+    wf_status status = wf_load_fits_parameters(checkpoint, count, parameter, &mine);
 
     status = wf_agree(par, 0, NULL, &mine);
     if (status == WF_OK)

@@ -1,4 +1,4 @@
-/* tests/core/test_dispatch.c - the path of every op: operands, shapes, types, kernels, errors. */
+/* tests/core/test_dispatch.c - the path of every op: operands, shapes, types, errors. */
 #include "tests/core/core_harness.h"
 
 /* An op as an application adds one: y = x^3, dx = 3 x^2 dy. */
@@ -233,93 +233,6 @@ static void wrong_types(void)
     wf_context_close(ctx);
 }
 
-/* An op whose kernel fails, asks for memory, or has a shape of its own. */
-typedef struct odd_attr {
-    wf_status status;
-    size_t workspace;
-    const char *text;
-} odd_attr;
-
-static wf_status odd_run(const wf_call *call, void *workspace)
-{
-    const odd_attr *attr = call->attr;
-
-    if (attr->workspace)
-        memset(workspace, 0xff, attr->workspace);
-    if (attr->text)
-        return wf_fail(call->ctx, attr->status, "odd: %s", attr->text);
-    return attr->status;
-}
-
-static size_t odd_workspace(const wf_call *call)
-{
-    return ((const odd_attr *)call->attr)->workspace;
-}
-
-static wf_status odd_shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
-{
-    if (call->in[0]->ndim != 1)
-        return WF_ESHAPE;
-    *ndim = out;
-    dims[0] = wf_dim_width(5);
-    return WF_OK;
-}
-
-static const wf_op odd_op = {.name = "odd",
-                             .signature = "...->...,...",
-                             .shape = odd_shape,
-                             .reference = {.run = odd_run, .workspace = odd_workspace}};
-
-static wf_status odd(wf_tensor *x, const odd_attr *attr, wf_call *call)
-{
-    *call = (wf_call){.op = &odd_op,
-                      .n_in = 1,
-                      .in = {x},
-                      .n_out = 2,
-                      .attr = attr,
-                      .attr_size = sizeof *attr};
-    return wf_dispatch(call);
-}
-
-static void kernels_of_all_kinds(void)
-{
-    static const double value[] = {1, 2};
-    wf_context *ctx = open_reference(1024), *cpu;
-    wf_tensor *x = make(ctx, 0, 2, value), *matrix = make(ctx, 1, 2, value);
-    wf_memory_report report;
-    wf_call call;
-
-    CU_ASSERT_EQUAL(odd(x, &(odd_attr){.workspace = 500}, &call), WF_OK);
-    CU_ASSERT_FATAL(call.out[0] && call.out[1]);
-    CU_ASSERT_TRUE(call.out[0]->ndim == 0 && wf_tensor_count(call.out[1]) == 5);
-    wf_pool_report(wf_context_pool(ctx), &report);
-    CU_ASSERT_EQUAL(report.now[WF_MEMORY_WORKSPACE], 0);
-    CU_ASSERT_EQUAL(report.at_peak[WF_MEMORY_WORKSPACE], 512);
-
-    wf_scope_open(ctx);
-    CU_ASSERT_EQUAL(odd(x, &(odd_attr){.workspace = 2000}, &call), WF_ENOMEM);
-    CU_ASSERT_TRUE(!call.out[0] && !call.out[1]);
-    CU_ASSERT_TRUE(
-        refused(ctx, WF_ENOMEM, "odd: out of memory: 2000 bytes for kernel workspace"));
-    CU_ASSERT_EQUAL(odd(x, &(odd_attr){WF_EIO, 0, NULL}, &call), WF_EIO);
-    CU_ASSERT_TRUE(refused(ctx, WF_EIO, "rank 3: odd failed"));
-    CU_ASSERT_EQUAL(odd(x, &(odd_attr){WF_EIO, 64, "the disk is full"}, &call), WF_EIO);
-    CU_ASSERT_TRUE(refused(ctx, WF_EIO, "rank 3: odd: the disk is full"));
-    CU_ASSERT_EQUAL(odd(matrix, &(odd_attr){WF_OK, 0, NULL}, &call), WF_ESHAPE);
-    CU_ASSERT_TRUE(refused(ctx, WF_ESHAPE, "odd failed"));
-    wf_scope_close(ctx);
-    wf_pool_report(wf_context_pool(ctx), &report);
-    CU_ASSERT_EQUAL(report.in_use, 256); /* x, matrix and the two results that stayed */
-    wf_context_close(ctx);
-
-    cpu = wf_context_open(wf_cpu_device(1, NULL), NULL, NULL);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(cpu);
-    x = wf_tensor_new(cpu, WF_F32, 0, NULL, NULL, WF_MEMORY_ACTIVATION);
-    CU_ASSERT_PTR_NULL(wf_apply(&(wf_op){.name = "mine", .signature = "->"}, NULL, 0, 1, x));
-    CU_ASSERT_TRUE(refused(cpu, WF_EUNSUPPORTED, "mine: device cpu has no kernel for it"));
-    wf_context_close(cpu);
-}
-
 static wf_tensor *cube_into(wf_tensor *x, wf_tensor *y)
 {
     wf_call call = {.op = &cube_op, .n_in = 1, .in = {x}, .n_out = 1, .into = {y}};
@@ -393,7 +306,6 @@ int main(void)
                                     {"wrong shapes", wrong_shapes},
                                     {"wrong ops", wrong_ops},
                                     {"wrong types", wrong_types},
-                                    {"kernels of all kinds", kernels_of_all_kinds},
                                     {"into a given tensor", into_a_given_tensor},
                                     {"fakes stay fake", fakes_stay_fake},
                                     {NULL, NULL}};

@@ -12,7 +12,8 @@
 
 enum { MAX_BACKENDS = 8, MAX_TESTS = 32 };
 
-/* The rows that test_ops_b.c answers for; those that no list has are test_ops_a.c's. */
+/* The rows that test_ops_b.c answers for; linear layers are test_ops_products.c's, and what no
+   list has is test_ops_a.c's. */
 static const char *const rows_of_b[] = {"add_layernorm",
                                         "add_layernorm_dx",
                                         "add_rmsnorm",
@@ -335,10 +336,17 @@ static bool has_row(const char *const *rows, const char *name)
     return *rows;
 }
 
+static bool is_product(const wf_op *op)
+{
+    return strncmp(op->name, "linear", 6) == 0;
+}
+
 static bool answers_for(op_suite suite, const wf_op *op)
 {
     if (op->flags & WF_OP_IN_PLACE)
         return suite == OP_SUITE_IN_PLACE;
+    if (is_product(op))
+        return suite == OP_SUITE_PRODUCTS;
     if (has_row(rows_of_b, op->name))
         return suite == OP_SUITE_B;
     if (has_row(rows_of_dims, op->name))
@@ -366,8 +374,8 @@ static void every_row(void)
 
 int op_main(op_suite suite, const op_entry *table, const wf_test *more)
 {
-    static const char *const title[] = {"ops a", "ops b", "ops on dims", "ops in place",
-                                        "ops computed"};
+    static const char *const title[] = {"ops a",       "ops b",        "products",
+                                        "ops on dims", "ops in place", "ops computed"};
     wf_test tests[MAX_TESTS + 1] = {
         {"gradients against central differences", gradients},
         {"fp32 against the reference in double", against_reference},

@@ -60,6 +60,7 @@ typedef struct op_entry {
 typedef enum op_suite {
     OP_SUITE_A,
     OP_SUITE_B,
+    OP_SUITE_PRODUCTS,
     OP_SUITE_DIMS,
     OP_SUITE_IN_PLACE,
     OP_SUITE_COMPUTED /* answers for no row */
@@ -69,6 +70,8 @@ typedef enum op_suite {
 op_operand op_activations(const op_shape *s, wf_dim last);
 op_operand op_per_token(const op_shape *s);
 op_operand op_vector(wf_dim dim);
+/* The width of activations. */
+wf_dim op_width(const op_shape *s);
 /* [batch, tokens, heads, head_dim], wanted. */
 op_operand op_heads(const op_shape *s, int64_t heads);
 op_operand op_matrix(wf_dim rows, wf_dim columns);
@@ -79,6 +82,9 @@ op_operand op_token_ids(const op_shape *s);
 
 /* A case whose operands are still to be said. */
 op_case op_case_of(int n_in, int n_out, void (*apply)(wf_tensor *const *, wf_tensor **));
+
+/* Attention of every token to those before it and itself. */
+wf_tensor *op_causal(wf_tensor *q, wf_tensor *k, wf_tensor *v, float dropout, int site);
 
 /* A context of the kind the cases run in; asserts that it opens. 0 threads: the reference
  * device. */

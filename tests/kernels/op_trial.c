@@ -22,6 +22,11 @@ static op_operand wanted(int ndim, wf_dim a, wf_dim b, wf_dim c, wf_dim d)
     return (op_operand){.ndim = ndim, .dim = {a, b, c, d}, .wanted = true};
 }
 
+wf_dim op_width(const op_shape *s)
+{
+    return wf_dim_width(s->width);
+}
+
 op_operand op_activations(const op_shape *s, wf_dim last)
 {
     return wanted(3, wf_dim_batch(s->batch), wf_dim_chunked(s->tokens), last, (wf_dim){0});
@@ -288,4 +293,10 @@ void op_trial_end(op_trial *t)
         free(t->x[i]);
     for (int o = 0; o < OP_OUTPUTS; o++)
         free(t->w[o]);
+}
+
+wf_tensor *op_causal(wf_tensor *q, wf_tensor *k, wf_tensor *v, float dropout, int site)
+{
+    return wf_attention(
+        q, k, v, &(wf_attention_options){.causal = true, .dropout = dropout, .site = site});
 }

@@ -1,13 +1,8 @@
 /*
- * tests/kernels/test_ops_a.c - the ops that work element by element, sum, look up and view,
- * and the products: cases for op_harness.h, then what a case cannot say.
+ * tests/kernels/test_ops_a.c - the ops that work element by element, sum, look up and view: cases
+ * for op_harness.h.
  */
 #include "tests/kernels/op_harness.h"
-
-static wf_dim width(const op_shape *s)
-{
-    return wf_dim_width(s->width);
-}
 
 /* element by element */
 
@@ -19,7 +14,7 @@ static void apply_add(wf_tensor *const *in, wf_tensor **out)
 static void add(op_case *c, const op_shape *s)
 {
     *c = op_case_of(2, 1, apply_add);
-    c->in[0] = c->in[1] = op_activations(s, width(s));
+    c->in[0] = c->in[1] = op_activations(s, op_width(s));
 }
 
 static void apply_sub(wf_tensor *const *in, wf_tensor **out)
@@ -30,7 +25,7 @@ static void apply_sub(wf_tensor *const *in, wf_tensor **out)
 static void sub(op_case *c, const op_shape *s)
 {
     *c = op_case_of(2, 1, apply_sub);
-    c->in[0] = c->in[1] = op_activations(s, width(s));
+    c->in[0] = c->in[1] = op_activations(s, op_width(s));
 }
 
 static void apply_mul(wf_tensor *const *in, wf_tensor **out)
@@ -42,7 +37,7 @@ static void apply_mul(wf_tensor *const *in, wf_tensor **out)
 static void mul(op_case *c, const op_shape *s)
 {
     *c = op_case_of(2, 2, apply_mul);
-    c->in[0] = c->in[1] = op_activations(s, width(s));
+    c->in[0] = c->in[1] = op_activations(s, op_width(s));
 }
 
 static void apply_scale(wf_tensor *const *in, wf_tensor **out)
@@ -53,7 +48,7 @@ static void apply_scale(wf_tensor *const *in, wf_tensor **out)
 static void scale(op_case *c, const op_shape *s)
 {
     *c = op_case_of(1, 1, apply_scale);
-    c->in[0] = op_activations(s, width(s));
+    c->in[0] = op_activations(s, op_width(s));
 }
 
 static void apply_silu(wf_tensor *const *in, wf_tensor **out)
@@ -64,7 +59,7 @@ static void apply_silu(wf_tensor *const *in, wf_tensor **out)
 static void silu(op_case *c, const op_shape *s)
 {
     *c = op_case_of(1, 1, apply_silu);
-    c->in[0] = op_activations(s, width(s));
+    c->in[0] = op_activations(s, op_width(s));
     c->in[0].low = -9;
     c->in[0].high = 9;
 }
@@ -77,7 +72,7 @@ static void apply_swiglu(wf_tensor *const *in, wf_tensor **out)
 static void swiglu(op_case *c, const op_shape *s)
 {
     *c = op_case_of(2, 1, apply_swiglu);
-    c->in[0] = c->in[1] = op_activations(s, width(s));
+    c->in[0] = c->in[1] = op_activations(s, op_width(s));
     c->in[0].low = -9;
     c->in[0].high = 9;
 }
@@ -101,7 +96,7 @@ static void apply_dropout(wf_tensor *const *in, wf_tensor **out)
 static void dropout(op_case *c, const op_shape *s)
 {
     *c = op_case_of(1, 1, apply_dropout);
-    c->in[0] = op_activations(s, width(s));
+    c->in[0] = op_activations(s, op_width(s));
 }
 
 static void apply_dropout_add(wf_tensor *const *in, wf_tensor **out)
@@ -112,7 +107,7 @@ static void apply_dropout_add(wf_tensor *const *in, wf_tensor **out)
 static void dropout_add(op_case *c, const op_shape *s)
 {
     *c = op_case_of(2, 1, apply_dropout_add);
-    c->in[0] = c->in[1] = op_activations(s, width(s));
+    c->in[0] = c->in[1] = op_activations(s, op_width(s));
 }
 
 static void dropout_of_heads(op_case *c, const op_shape *s)
@@ -137,8 +132,8 @@ static void apply_bias_add(wf_tensor *const *in, wf_tensor **out)
 static void bias_add(op_case *c, const op_shape *s)
 {
     *c = op_case_of(2, 1, apply_bias_add);
-    c->in[0] = op_activations(s, width(s));
-    c->in[1] = op_vector(width(s));
+    c->in[0] = op_activations(s, op_width(s));
+    c->in[1] = op_vector(op_width(s));
 }
 
 static void apply_bias_gelu(wf_tensor *const *in, wf_tensor **out)
@@ -181,13 +176,13 @@ static void apply_batch_sum(wf_tensor *const *in, wf_tensor **out)
 static void batch_sum(op_case *c, const op_shape *s)
 {
     *c = op_case_of(1, 1, apply_batch_sum);
-    c->in[0] = op_activations(s, width(s));
+    c->in[0] = op_activations(s, op_width(s));
 }
 
 static void batch_sum_of_tokens(op_case *c, const op_shape *s)
 {
     *c = op_case_of(1, 1, apply_batch_sum);
-    c->in[0] = op_matrix(wf_dim_chunked(s->tokens), width(s));
+    c->in[0] = op_matrix(wf_dim_chunked(s->tokens), op_width(s));
 }
 
 static void apply_batch_expand(wf_tensor *const *in, wf_tensor **out)
@@ -198,8 +193,8 @@ static void apply_batch_expand(wf_tensor *const *in, wf_tensor **out)
 static void batch_expand(op_case *c, const op_shape *s)
 {
     *c = op_case_of(2, 1, apply_batch_expand);
-    c->in[0] = op_matrix(wf_dim_chunked(s->tokens), width(s));
-    c->in[1] = op_unwanted(op_activations(s, width(s)));
+    c->in[0] = op_matrix(wf_dim_chunked(s->tokens), op_width(s));
+    c->in[1] = op_unwanted(op_activations(s, op_width(s)));
 }
 
 static void apply_token_sum(wf_tensor *const *in, wf_tensor **out)
@@ -216,7 +211,7 @@ static void token_sum(op_case *c, const op_shape *s)
 static void token_sum_of_activations(op_case *c, const op_shape *s)
 {
     *c = op_case_of(1, 1, apply_token_sum);
-    c->in[0] = op_activations(s, width(s));
+    c->in[0] = op_activations(s, op_width(s));
 }
 
 static void apply_token_expand(wf_tensor *const *in, wf_tensor **out)
@@ -228,98 +223,7 @@ static void token_expand(op_case *c, const op_shape *s)
 {
     *c = op_case_of(2, 1, apply_token_expand);
     c->in[0] = op_vector(wf_dim_batch(s->batch));
-    c->in[1] = op_unwanted(op_activations(s, width(s)));
-}
-
-/* products */
-
-static void apply_linear(wf_tensor *const *in, wf_tensor **out)
-{
-    out[0] = wf_linear(in[0], in[1]);
-}
-
-static void linear(op_case *c, const op_shape *s)
-{
-    *c = op_case_of(2, 1, apply_linear);
-    c->in[0] = op_activations(s, width(s));
-    c->in[1] = op_matrix(wf_dim_chunked(s->vocabulary), width(s));
-}
-
-/* As after attention: the summed dim is made of heads. */
-static void linear_over_heads(op_case *c, const op_shape *s)
-{
-    wf_dim heads = wf_dim_heads(s->heads, s->head_dim);
-
-    *c = op_case_of(2, 1, apply_linear);
-    c->in[0] = op_activations(s, heads);
-    c->in[1] = op_matrix(width(s), heads);
-}
-
-static void apply_linear2(wf_tensor *const *in, wf_tensor **out)
-{
-    wf_linear_group(in[0], 2, &in[1], out);
-}
-
-static void linear2(op_case *c, const op_shape *s)
-{
-    *c = op_case_of(3, 2, apply_linear2);
-    c->in[0] = op_activations(s, width(s));
-    c->in[1] = c->in[2] = op_matrix(wf_dim_chunked(s->vocabulary), width(s));
-}
-
-static void apply_linear3(wf_tensor *const *in, wf_tensor **out)
-{
-    wf_linear_group(in[0], 3, &in[1], out);
-}
-
-static void linear3(op_case *c, const op_shape *s)
-{
-    *c = op_case_of(4, 3, apply_linear3);
-    c->in[0] = op_activations(s, width(s));
-    c->in[1] = op_matrix(wf_dim_heads(s->heads, s->head_dim), width(s));
-    c->in[2] = c->in[3] = op_matrix(wf_dim_heads(s->groups, s->head_dim), width(s));
-}
-
-static void apply_linear_bias(wf_tensor *const *in, wf_tensor **out)
-{
-    wf_linear_bias(in[0], 1, &in[1], &in[2], out);
-}
-
-static void linear_bias(op_case *c, const op_shape *s)
-{
-    *c = op_case_of(3, 1, apply_linear_bias);
-    c->in[0] = op_activations(s, width(s));
-    c->in[1] = op_matrix(wf_dim_chunked(s->vocabulary), width(s));
-    c->in[2] = op_vector(wf_dim_chunked(s->vocabulary));
-}
-
-static void apply_linear3_bias(wf_tensor *const *in, wf_tensor **out)
-{
-    wf_linear_bias(in[0], 3, &in[1], &in[4], out);
-}
-
-static void linear3_bias(op_case *c, const op_shape *s)
-{
-    const wf_dim queries = wf_dim_heads(s->heads, s->head_dim);
-    const wf_dim keys = wf_dim_heads(s->groups, s->head_dim);
-
-    *c = op_case_of(7, 3, apply_linear3_bias);
-    c->in[0] = op_activations(s, width(s));
-    c->in[1] = op_matrix(queries, width(s));
-    c->in[2] = c->in[3] = op_matrix(keys, width(s));
-    c->in[4] = op_vector(queries);
-    c->in[5] = c->in[6] = op_vector(keys);
-}
-
-static void apply_linear_bias_gelu(wf_tensor *const *in, wf_tensor **out)
-{
-    out[0] = wf_linear_bias_gelu(in[0], in[1], in[2]);
-}
-
-static void linear_bias_gelu(op_case *c, const op_shape *s)
-{
-    linear_bias(c, s);
-    c->apply = apply_linear_bias_gelu;
+    c->in[1] = op_unwanted(op_activations(s, op_width(s)));
 }
 
 /* views and tables */
@@ -354,7 +258,7 @@ static void apply_embedding(wf_tensor *const *in, wf_tensor **out)
 static void embedding(op_case *c, const op_shape *s)
 {
     *c = op_case_of(2, 1, apply_embedding);
-    c->in[0] = op_matrix(wf_dim_chunked(s->vocabulary), width(s));
+    c->in[0] = op_matrix(wf_dim_chunked(s->vocabulary), op_width(s));
     c->in[1] = op_token_ids(s);
 }
 
@@ -372,7 +276,7 @@ static void apply_rows(wf_tensor *const *in, wf_tensor **out)
 static void rows(op_case *c, const op_shape *s)
 {
     *c = op_case_of(1, 1, apply_rows);
-    c->in[0] = op_matrix(wf_dim_width(s->tokens + 2), width(s));
+    c->in[0] = op_matrix(wf_dim_width(s->tokens + 2), op_width(s));
 }
 
 static void apply_position_add(wf_tensor *const *in, wf_tensor **out)
@@ -383,8 +287,8 @@ static void apply_position_add(wf_tensor *const *in, wf_tensor **out)
 static void position_add(op_case *c, const op_shape *s)
 {
     *c = op_case_of(2, 1, apply_position_add);
-    c->in[0] = op_activations(s, width(s));
-    c->in[1] = op_matrix(wf_dim_chunked(s->tokens), width(s));
+    c->in[0] = op_activations(s, op_width(s));
+    c->in[1] = op_matrix(wf_dim_chunked(s->tokens), op_width(s));
 }
 
 static const op_entry cases[] = {
@@ -410,13 +314,6 @@ static const op_entry cases[] = {
     {"token_sum", token_sum},
     {"token_sum of activations", token_sum_of_activations},
     {"token_expand", token_expand},
-    {"linear1", linear},
-    {"linear1 over heads", linear_over_heads},
-    {"linear2", linear2},
-    {"linear3", linear3},
-    {"linear1_bias", linear_bias},
-    {"linear3_bias", linear3_bias},
-    {"linear1_bias_gelu", linear_bias_gelu},
     {"split_heads", split_heads},
     {"merge_heads", merge_heads},
     {"embedding", embedding},

@@ -1,0 +1,107 @@
+/* tests/kernels/test_ops_products.c - linear layers, joined and in groups: cases for op_harness.h. */
+#include "tests/kernels/op_harness.h"
+
+static void apply_linear(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_linear(in[0], in[1]);
+}
+
+static void linear(op_case *c, const op_shape *s)
+{
+    *c = op_case_of(2, 1, apply_linear);
+    c->in[0] = op_activations(s, op_width(s));
+    c->in[1] = op_matrix(wf_dim_chunked(s->vocabulary), op_width(s));
+}
+
+/* As after attention: the summed dim is made of heads. */
+static void linear_over_heads(op_case *c, const op_shape *s)
+{
+    wf_dim heads = wf_dim_heads(s->heads, s->head_dim);
+
+    *c = op_case_of(2, 1, apply_linear);
+    c->in[0] = op_activations(s, heads);
+    c->in[1] = op_matrix(op_width(s), heads);
+}
+
+static void apply_linear2(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_linear_group(in[0], 2, &in[1], out);
+}
+
+static void linear2(op_case *c, const op_shape *s)
+{
+    *c = op_case_of(3, 2, apply_linear2);
+    c->in[0] = op_activations(s, op_width(s));
+    c->in[1] = c->in[2] = op_matrix(wf_dim_chunked(s->vocabulary), op_width(s));
+}
+
+static void apply_linear3(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_linear_group(in[0], 3, &in[1], out);
+}
+
+static void linear3(op_case *c, const op_shape *s)
+{
+    *c = op_case_of(4, 3, apply_linear3);
+    c->in[0] = op_activations(s, op_width(s));
+    c->in[1] = op_matrix(wf_dim_heads(s->heads, s->head_dim), op_width(s));
+    c->in[2] = c->in[3] = op_matrix(wf_dim_heads(s->groups, s->head_dim), op_width(s));
+}
+
+static void apply_linear_bias(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_linear_bias(in[0], 1, &in[1], &in[2], out);
+}
+
+static void linear_bias(op_case *c, const op_shape *s)
+{
+    *c = op_case_of(3, 1, apply_linear_bias);
+    c->in[0] = op_activations(s, op_width(s));
+    c->in[1] = op_matrix(wf_dim_chunked(s->vocabulary), op_width(s));
+    c->in[2] = op_vector(wf_dim_chunked(s->vocabulary));
+}
+
+static void apply_linear3_bias(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_linear_bias(in[0], 3, &in[1], &in[4], out);
+}
+
+static void linear3_bias(op_case *c, const op_shape *s)
+{
+    const wf_dim queries = wf_dim_heads(s->heads, s->head_dim);
+    const wf_dim keys = wf_dim_heads(s->groups, s->head_dim);
+
+    *c = op_case_of(7, 3, apply_linear3_bias);
+    c->in[0] = op_activations(s, op_width(s));
+    c->in[1] = op_matrix(queries, op_width(s));
+    c->in[2] = c->in[3] = op_matrix(keys, op_width(s));
+    c->in[4] = op_vector(queries);
+    c->in[5] = c->in[6] = op_vector(keys);
+}
+
+static void apply_linear_bias_gelu(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_linear_bias_gelu(in[0], in[1], in[2]);
+}
+
+static void linear_bias_gelu(op_case *c, const op_shape *s)
+{
+    linear_bias(c, s);
+    c->apply = apply_linear_bias_gelu;
+}
+
+static const op_entry cases[] = {
+    {"linear1", linear},
+    {"linear1 over heads", linear_over_heads},
+    {"linear2", linear2},
+    {"linear3", linear3},
+    {"linear1_bias", linear_bias},
+    {"linear3_bias", linear3_bias},
+    {"linear1_bias_gelu", linear_bias_gelu},
+    {NULL, NULL},
+};
+
+int main(void)
+{
+    return op_main(OP_SUITE_PRODUCTS, cases, NULL);
+}
