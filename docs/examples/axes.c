@@ -15,7 +15,7 @@ typedef struct run {
     const char *name;
     wf_par_options options;
     const char *strategy; /* the blocks' */
-    const char *axis;     /* which they are sharded over */
+    const char *axis;     /* the one that they are sharded over */
     float loss;
     uint64_t digest;
     int calls; /* what the hook has counted on the first rank */
