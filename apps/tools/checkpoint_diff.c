@@ -1,13 +1,13 @@
 /* apps/tools/checkpoint_diff.c - two checkpoints compared; see the header. */
 #include "apps/tools/checkpoint_diff.h"
-#include "parallel/checkpoint/read_internal.h"
+#include "parallel/checkpoint/contents.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-enum { PATH = 4096 };
+enum { PATH = 4096, NAME = 600 };
 
 bool app_checkpoint_find(const char *path, char *text, wf_error *error)
 {
@@ -33,37 +33,38 @@ bool app_checkpoint_find(const char *path, char *text, wf_error *error)
 /* One of the two. */
 typedef struct side {
     wf_par_checkpoint *c;
-    wf_reader reader;
+    wf_par_checkpoint_reader *reader;
     float *x; /* the whole tensor that is compared */
 } side;
 
 static wf_status open_side(side *s, const char *path, wf_error *error)
 {
     s->c = wf_par_checkpoint_open(path, error);
-    return s->c ? wf_reader_open(&s->reader, s->c, error) : error->code;
+    if (s->c)
+        s->reader = wf_par_checkpoint_reader_open(s->c, error);
+    return error->code;
 }
 
 static void close_side(side *s)
 {
-    if (s->c)
-        wf_reader_close(&s->reader);
+    wf_par_checkpoint_reader_close(s->reader);
     wf_par_checkpoint_close(s->c);
     free(s->x);
 }
 
-static wf_status read_whole(side *s, const char *path, int bit, int64_t *n, wf_error *error)
+static wf_status read_whole(side *s, int64_t number, wf_par_saved_state state, int64_t *n,
+                            wf_error *error)
 {
-    const wf_index_tensor *t = wf_index_find(&s->c->index, path);
-    wf_part part = {.ndim = t->ndim};
+    wf_par_saved_tensor t = wf_par_checkpoint_tensor(s->c, number);
 
-    for (int d = 0; d < t->ndim; d++)
-        part.local[d] = t->dim[d].size;
-    *n = wf_part_count(&part);
+    *n = 1;
+    for (int d = 0; d < t.ndim; d++)
+        *n *= t.size[d];
     free(s->x);
     s->x = malloc((size_t)*n * sizeof *s->x + 1);
     if (!s->x)
-        return wf_error_set(error, WF_ENOMEM, "no memory for %s", path);
-    return wf_reader_read(&s->reader, t - s->c->index.tensor, bit, &part, s->x, error);
+        return wf_error_set(error, WF_ENOMEM, "no memory for %s", t.path);
+    return wf_par_checkpoint_reader_read(s->reader, number, state, s->x, error);
 }
 
 /* Elements that differ in their bits; the first of them, and how far apart values are at most. */
@@ -85,44 +86,47 @@ static int64_t compare(const float *a, const float *b, int64_t n, int64_t *first
     return count;
 }
 
-static bool same_shape(const wf_index_tensor *a, const wf_index_tensor *b)
+static bool same_form(const wf_par_saved_tensor *a, const wf_par_saved_tensor *b)
 {
     for (int d = 0; d < a->ndim && a->ndim == b->ndim; d++)
-        if (a->dim[d].size != b->dim[d].size)
+        if (a->size[d] != b->size[d])
             return false;
-    return a->ndim == b->ndim;
+    return a->ndim == b->ndim && a->states == b->states;
 }
 
-static wf_status diff_tensor(side *a, side *b, const wf_index_tensor *t, FILE *out, bool *same,
+static wf_status diff_tensor(side *a, side *b, int64_t number, FILE *out, bool *same,
                              wf_error *error)
 {
-    const wf_index_tensor *other = wf_index_find(&b->c->index, t->path);
+    wf_par_saved_tensor t = wf_par_checkpoint_tensor(a->c, number), other;
+    int64_t other_number = wf_par_checkpoint_find(b->c, t.path);
     wf_status status = WF_OK;
-    bool fits = other && same_shape(t, other) && t->kinds == other->kinds;
 
-    if (!fits) {
-        fprintf(out, "%s: %s\n", t->path, other ? "another shape or state" : "is missing in B");
+    if (other_number >= 0)
+        other = wf_par_checkpoint_tensor(b->c, other_number);
+    if (other_number < 0 || !same_form(&t, &other)) {
+        fprintf(out, "%s: %s\n", t.path,
+                other_number < 0 ? "is missing in B" : "another shape or state");
         *same = false;
         return WF_OK;
     }
-    for (int bit = 0; bit < WF_INDEX_KINDS && status == WF_OK; bit++) {
-        char name[WF_INDEX_NAME + 2];
+    for (int state = 0; state < WF_PAR_SAVED_STATES && status == WF_OK; state++) {
+        char name[NAME];
         int64_t n, count, first = 0;
         double most;
 
-        if (!(t->kinds >> bit & 1))
+        if (!(t.states >> state & 1))
             continue;
-        status = read_whole(a, t->path, bit, &n, error);
+        status = read_whole(a, number, state, &n, error);
         if (status == WF_OK)
-            status = read_whole(b, t->path, bit, &n, error);
+            status = read_whole(b, other_number, state, &n, error);
         count = status == WF_OK ? compare(a->x, b->x, n, &first, &most) : 0;
         if (count) {
             fprintf(out,
                     "%s: %" PRId64 " of %" PRId64
                     " elements differ, by %g at most; the first is "
                     "%" PRId64 ": %.9g and %.9g\n",
-                    wf_index_name(t->path, bit, name), count, n, most, first,
-                    (double)a->x[first], (double)b->x[first]);
+                    wf_par_saved_tensor_name(&t, state, name, sizeof name), count, n, most,
+                    first, (double)a->x[first], (double)b->x[first]);
             *same = false;
         }
     }
@@ -134,21 +138,27 @@ wf_status app_checkpoint_diff(const char *path_a, const char *path_b, FILE *out,
 {
     side a = {.c = NULL}, b = {.c = NULL};
     wf_status status = open_side(&a, path_a, error);
+    int64_t n_a = a.c ? wf_par_checkpoint_parameters(a.c) : 0, n_b;
 
     *same = true;
     if (status == WF_OK)
         status = open_side(&b, path_b, error);
-    if (status == WF_OK && a.c->index.step != b.c->index.step) {
-        fprintf(out, "step: %" PRId64 " and %" PRId64 "\n", a.c->index.step, b.c->index.step);
+    if (status == WF_OK && wf_par_checkpoint_step(a.c) != wf_par_checkpoint_step(b.c)) {
+        fprintf(out, "step: %" PRId64 " and %" PRId64 "\n", wf_par_checkpoint_step(a.c),
+                wf_par_checkpoint_step(b.c));
         *same = false;
     }
-    for (int64_t i = 0; status == WF_OK && i < a.c->index.count; i++)
-        status = diff_tensor(&a, &b, &a.c->index.tensor[i], out, same, error);
-    for (int64_t i = 0; status == WF_OK && i < b.c->index.count; i++)
-        if (!wf_index_find(&a.c->index, b.c->index.tensor[i].path)) {
-            fprintf(out, "%s: is missing in A\n", b.c->index.tensor[i].path);
+    n_b = b.c ? wf_par_checkpoint_parameters(b.c) : 0;
+    for (int64_t i = 0; status == WF_OK && i < n_a; i++)
+        status = diff_tensor(&a, &b, i, out, same, error);
+    for (int64_t i = 0; status == WF_OK && i < n_b; i++) {
+        wf_par_saved_tensor t = wf_par_checkpoint_tensor(b.c, i);
+
+        if (wf_par_checkpoint_find(a.c, t.path) < 0) {
+            fprintf(out, "%s: is missing in A\n", t.path);
             *same = false;
         }
+    }
     close_side(&a);
     close_side(&b);
     return status;

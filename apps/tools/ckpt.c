@@ -1,7 +1,7 @@
 /* apps/tools/ckpt.c - looks at checkpoints: ckpt list | verify | show | diff; see ckpt --help. */
 #include "apps/tools/checkpoint_diff.h"
 #include "apps/program.h"
-#include "parallel/checkpoint/verify_internal.h"
+#include "parallel/checkpoint/contents.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,11 +40,11 @@ static wf_par_checkpoint *open_path(const char *path, wf_error *error)
     return NULL;
 }
 
-static void print_mesh(const wf_index *index)
+static void print_mesh(const wf_par_checkpoint_summary *s)
 {
-    printf("%s", index->strategy);
-    for (int a = 0; a < index->mesh.n_axes; a++)
-        printf(" %s %d", index->mesh.name[a], index->mesh.size[a]);
+    printf("%s", s->strategy);
+    for (int a = 0; a < s->n_axes; a++)
+        printf(" %s %d", s->axis_name[a], s->axis_size[a]);
 }
 
 static int list(const char *dir)
@@ -61,11 +61,12 @@ static int list(const char *dir)
         wf_par_checkpoint *c = wf_par_checkpoint_open(paths[i], &why);
 
         if (c) {
+            wf_par_checkpoint_summary s = wf_par_checkpoint_describe(c);
+
             printf("%s  step %" PRId64 "  %s  %" PRId64 " files  %" PRId64
                    " bytes  digest %016" PRIx64 "  ",
-                   paths[i], c->index.step, wf_index_kind_name(c->index.kind), c->index.files,
-                   c->index.bytes, c->index.digest);
-            print_mesh(&c->index);
+                   paths[i], s.step, s.kind, s.files, s.bytes, s.digest);
+            print_mesh(&s);
             putchar('\n');
         } else {
             result = complain(&why);
@@ -89,11 +90,14 @@ static int verify(int n, char **paths)
         wf_error error = {WF_OK, ""};
         wf_par_checkpoint *c = open_path(paths[i], &error);
 
-        if (c && wf_par_checkpoint_verify(c, &error) == WF_OK)
+        if (c && wf_par_checkpoint_verify(c, &error) == WF_OK) {
+            wf_par_checkpoint_summary s = wf_par_checkpoint_describe(c);
+
             printf("%s is whole: %" PRId64 " bytes in %" PRId64 " files\n",
-                   wf_par_checkpoint_path(c), c->index.bytes, c->index.files);
-        else
+                   wf_par_checkpoint_path(c), s.bytes, s.files);
+        } else {
             result = complain(&error);
+        }
         wf_par_checkpoint_close(c);
     }
     return result;
@@ -122,7 +126,7 @@ static void print_branch(const char *last, const char *path)
     }
 }
 
-static void print_tensor(const wf_index *index, const wf_index_tensor *t)
+static void print_tensor(const wf_par_checkpoint_summary *s, const wf_par_saved_tensor *t)
 {
     const char *name = strrchr(t->path, '.') ? strrchr(t->path, '.') + 1 : t->path;
     int depth = 0;
@@ -131,16 +135,27 @@ static void print_tensor(const wf_index *index, const wf_index_tensor *t)
         depth += *c == '.';
     printf("%*s%-*s f32 [", 2 * depth, "", 24 - 2 * depth, name);
     for (int d = 0; d < t->ndim; d++)
-        printf("%s%" PRId64, d ? "," : "", t->dim[d].size);
+        printf("%s%" PRId64, d ? "," : "", t->size[d]);
     printf("] [");
     for (int d = 0; d < t->ndim; d++) {
-        printf("%s%s", d ? ", " : "", t->layout.n_axes[d] ? "" : "*");
-        for (int i = 0; i < t->layout.n_axes[d]; i++)
-            printf("%s%s", i ? "/" : "", index->mesh.name[t->layout.axis[d][i]]);
+        printf("%s%s", d ? ", " : "", t->n_axes[d] ? "" : "*");
+        for (int i = 0; i < t->n_axes[d]; i++)
+            printf("%s%s", i ? "/" : "", s->axis_name[t->axis[d][i]]);
     }
-    printf("]%s\n", t->kinds & WF_INDEX_V   ? " with m, v"
-                    : t->kinds & WF_INDEX_M ? " with m"
-                                            : "");
+    printf("]%s\n", t->states >> WF_PAR_SAVED_V & 1   ? " with m, v"
+                    : t->states >> WF_PAR_SAVED_M & 1 ? " with m"
+                                                      : "");
+}
+
+static void print_option(const wf_par_checkpoint *c, int64_t i)
+{
+    const char *key, *value;
+    char *shown;
+
+    wf_par_checkpoint_option_at(c, i, &key, &value);
+    shown = strdup(value);
+    printf("  %s = %s\n", key, shown ? wf_text_visible(shown) : "(no memory to show it)");
+    free(shown);
 }
 
 static int show(const char *path)
@@ -148,21 +163,23 @@ static int show(const char *path)
     wf_error error = {WF_OK, ""};
     wf_par_checkpoint *c = open_path(path, &error);
     const char *last = "";
+    wf_par_checkpoint_summary s;
 
     if (!c)
         return complain(&error);
+    s = wf_par_checkpoint_describe(c);
     printf("%s: %s, step %" PRId64 ", %" PRId64 " sequences done, digest %016" PRIx64 "\n",
-           wf_par_checkpoint_path(c), wf_index_kind_name(c->index.kind), c->index.step,
-           c->index.sequences, c->index.digest);
-    print_mesh(&c->index);
-    printf("; %" PRId64 " files, %" PRId64 " bytes\n", c->index.files, c->index.bytes);
-    for (int64_t i = 0; i < c->index.option_count; i++)
-        printf("  %s = %s\n", c->index.option[2 * i],
-               wf_text_visible(c->index.option[2 * i + 1]));
-    for (int64_t i = 0; i < c->index.count; i++) {
-        print_branch(last, c->index.tensor[i].path);
-        print_tensor(&c->index, &c->index.tensor[i]);
-        last = c->index.tensor[i].path;
+           wf_par_checkpoint_path(c), s.kind, s.step, s.sequences, s.digest);
+    print_mesh(&s);
+    printf("; %" PRId64 " files, %" PRId64 " bytes\n", s.files, s.bytes);
+    for (int64_t i = 0; i < s.options; i++)
+        print_option(c, i);
+    for (int64_t i = 0; i < s.tensors; i++) {
+        wf_par_saved_tensor tensor = wf_par_checkpoint_tensor(c, i);
+
+        print_branch(last, tensor.path);
+        print_tensor(&s, &tensor);
+        last = tensor.path;
     }
     wf_par_checkpoint_close(c);
     return SAME;

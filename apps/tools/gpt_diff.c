@@ -4,7 +4,7 @@
  */
 #include "apps/tools/checkpoint_diff.h"
 #include "apps/program.h"
-#include "parallel/checkpoint/index_internal.h"
+#include "core/status.h"
 #include <errno.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -166,7 +166,7 @@ static bool tell(json_int_t step, const char *key, const json_t *a, const json_t
 /* The first tensor whose digest differs, and how many do. */
 static bool same_tensors(json_int_t step, json_t *a, json_t *b)
 {
-    char first[WF_INDEX_NAME];
+    char first[600];
     const char *name;
     size_t both = 0, differ = 0;
     json_t *mine;

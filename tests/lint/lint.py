@@ -4,7 +4,7 @@ lint.py RULE [ROOT] - the rules of the house that a compiler can't check. RULE i
 
     includes   a folder includes only what lies below it (the table FOLDERS), and so does a room of
                a folder (the table ROOMS); *_internal.h is included in its own folder alone, and by
-               no header that is installed
+               no header that is installed; apps use what is installed, but for bench
     circles    no more than three files include each other in a circle; a file is a header with
                the source of its name
     words      the library never exits, aborts or prints, but in what is a program's main (PROGRAM),
@@ -36,8 +36,30 @@ FOLDERS = {
     "nn": {"core", "kernels", "nn"},
     "parallel": {"core", "kernels", "mesh", "nn", "parallel"},
 }
-# What each room of a folder may include of that folder, beside itself and the rooms inside it.
+# What each room of a folder may include of that folder, beside itself and the rooms inside it; what lies
+# at the top of a folder includes only the rooms that its row names.
 ROOMS = {
+    "core": {"core/memory", "core/numerics"},
+    "core/memory": {"core"},
+    "core/numerics": {"core"},
+    "kernels": set(),
+    "kernels/cpu": {"kernels"},
+    "kernels/cpu/simd": {"kernels", "kernels/cpu"},
+    "kernels/cuda": {"kernels"},
+    "kernels/cuda/cudnn": {"kernels", "kernels/cuda"},
+    "nn": set(),
+    "nn/layers": {"nn"},
+    "nn/optim": {"nn"},
+    "nn/models/gpt": {"nn", "nn/layers"},
+    "parallel": set(),
+    "parallel/files": set(),
+    "parallel/formats": {"parallel/files"},
+    "parallel/shard": {"parallel"},
+    "parallel/train": {"parallel", "parallel/shard"},
+    "parallel/checkpoint": {"parallel", "parallel/files", "parallel/formats", "parallel/shard",
+                            "parallel/train"},
+    "parallel/models/gpt": {"parallel", "parallel/files", "parallel/formats", "parallel/shard",
+                            "parallel/train", "parallel/checkpoint"},
     "mesh/array": {"mesh/comm"},
     "mesh/comm": set(),
     "mesh/transport": {"mesh/comm"},
@@ -133,7 +155,7 @@ def crosses(path, included):
     here, there = room_of(path), room_of(included)
     if not here or not there or path.split("/")[0] != included.split("/")[0]:
         return None
-    inside = f"{there}/".startswith(f"{here}/")
+    inside = here == there or ("/" in here and there.startswith(f"{here}/"))
     return None if inside or there in ROOMS[here] else f"{here} may not include {there}"
 
 
@@ -165,6 +187,12 @@ def includes(root):
                 for wrong in (crosses(here, match.group(1)), exposes(here, match.group(1))):
                     if wrong:
                         yield path, number, f"{wrong} ({match.group(1)})"
+    for path in c_files(root, ("apps",), (".c", ".h")):
+        here = path.relative_to(root).as_posix()
+        for number, line in enumerate(lines_of(path), 1):
+            match = INCLUDE.match(line)
+            if match and not here.startswith("apps/bench/") and exposes(here, match.group(1)):
+                yield path, number, f"{match.group(1)} is not installed"
 
 
 def unit_of(path):
@@ -360,11 +388,21 @@ SAMPLES = {
         ("mesh/transport/mpi/a.c", '#include "mesh/transport/b.h"\n', []),
         ("mesh/transport/mpi/side.c", '#include "mesh/transport/nccl/b.h"\n', [1]),
         ("mesh/cluster/a.c", '#include "mesh/array/b.h"\n#include "mesh/health/b.h"\n', []),
+        ("core/a_room.c", '#include "core/memory/b.h"\n', []),
+        ("core/memory/side.c", '#include "core/numerics/b.h"\n', [1]),
+        ("kernels/up.c", '#include "kernels/cpu/b.h"\n', [1]),
+        ("kernels/cuda/side.cu", '#include "kernels/cpu/b.h"\n', [1]),
+        ("nn/layers/up.c", '#include "nn/module.h"\n#include "nn/models/gpt/b.h"\n', [2]),
+        ("parallel/train/up.c", '#include "parallel/shard/b.h"\n#include "parallel/checkpoint/b.h"\n',
+         [2]),
+        ("parallel/shard/up.c", '#include "parallel/run.h"\n#include "parallel/models/gpt/b.h"\n', [2]),
         ("mesh/array/kernels.c", '#include "kernels/ops.h"\n', [1]),
         ("core/own.c", '#include "core/memory/a_internal.h"\n', []),
         ("core/a_internal.h", '#include "core/b_internal.h"\n', []),
         ("core/open.h", '#include "core/b.h"\n#include "core/b_internal.h"\n', [2]),
         ("kernels/inside.cu", '#include "core/b_internal.h"\n', [1]),
+        ("apps/tools/a.c", '#include "apps/a_internal.h"\n#include "nn/b_internal.h"\n', [2]),
+        ("apps/bench/a.c", '#include "nn/b_internal.h"\n', []),
         ("tests/inside.c", '#include "core/b_internal.h"\n', []),
     ],
     "circles": [

@@ -5,6 +5,8 @@
  * Nothing divides: 12 heads, 3 key-value heads, a vocabulary of 257; gpt2 has a tied embedding,
  * dropout, several micro-steps and a parameter that is frozen.
  */
+#include "core/numerics/digest.h"
+#include "parallel/checkpoint/contents.h"
 #include "tests/parallel/checkpoint_harness.h"
 
 enum { STEPS = 5, SAVED = 3 };
@@ -171,6 +173,67 @@ static void refused(void)
     remove_directory(dir);
 }
 
+/* What one tensor adds to the digest, read back as a program that is no trainer reads it. */
+static uint64_t digest_of(wf_par_checkpoint *c, wf_par_checkpoint_reader *reader, int64_t i)
+{
+    wf_par_saved_tensor t = wf_par_checkpoint_tensor(c, i);
+    wf_error error = {WF_OK, ""};
+    uint64_t digest = 0;
+    int64_t n = 1;
+    float *x;
+
+    CU_ASSERT_EQUAL(wf_par_checkpoint_find(c, t.path), i);
+    for (int d = 0; d < t.ndim; d++)
+        n *= t.size[d];
+    x = malloc((size_t)n * sizeof *x);
+    for (int state = 0; state < WF_PAR_SAVED_STATES; state++) {
+        wf_status status =
+            wf_par_checkpoint_reader_read(reader, i, (wf_par_saved_state)state, x, &error);
+
+        CU_ASSERT_EQUAL(status, t.states >> state & 1 ? WF_OK : WF_EINVAL);
+        if (status == WF_OK)
+            digest += wf_digest_run(wf_digest_path(t.path), (uint32_t)state, 0, x, n);
+        error.code = WF_OK;
+    }
+    free(x);
+    return digest;
+}
+
+/* The elements of a checkpoint on any layout are those of its digest. */
+static void contents(void)
+{
+    for (int i = 0; i < 2; i++) {
+        char dir[64], path[128];
+        training a = make_training(i == 1);
+        wf_par_save_options how = {.dir = dir,
+                                   .kind = i ? WF_PAR_SAVE_FULL : WF_PAR_SAVE_SHARDED};
+        wf_error error = {WF_OK, ""};
+        wf_par_checkpoint *c;
+        wf_par_checkpoint_reader *reader;
+        uint64_t digest = 0;
+
+        fresh_directory(dir);
+        settle(&a, &places[6]);
+        a.steps = SAVED;
+        if (!save_run(&a, &how, SAVED))
+            return;
+        snprintf(path, sizeof path, "%s/step-%08d", dir, SAVED);
+        c = wf_par_checkpoint_open(path, &error);
+        reader = c ? wf_par_checkpoint_reader_open(c, &error) : NULL;
+        CU_ASSERT_PTR_NOT_NULL_FATAL(reader);
+        for (int64_t k = 0; k < wf_par_checkpoint_describe(c).tensors; k++)
+            digest += digest_of(c, reader, k);
+        CU_ASSERT_EQUAL(digest, wf_par_checkpoint_describe(c).digest);
+        CU_ASSERT_EQUAL(wf_par_checkpoint_find(c, "block.none"), -1);
+        CU_ASSERT_EQUAL(
+            wf_par_checkpoint_reader_read(reader, -1, WF_PAR_SAVED_VALUE, NULL, &error),
+            WF_EINVAL);
+        wf_par_checkpoint_reader_close(reader);
+        wf_par_checkpoint_close(c);
+        remove_directory(dir);
+    }
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
@@ -180,6 +243,7 @@ int main(void)
         {"each rank's bytes as they are", local},
         {"layouts that do not nest load the same values", inexact},
         {"what does not fit is refused", refused},
+        {"a program reads the elements of the digest", contents},
         {NULL, NULL},
     };
 
