@@ -116,17 +116,17 @@ static wf_status diff_tensor(side *a, side *b, int64_t number, FILE *out, bool *
 
         if (!(t.states >> state & 1))
             continue;
-        status = read_whole(a, number, state, &n, error);
+        status = read_whole(a, number, (wf_par_saved_state)state, &n, error);
         if (status == WF_OK)
-            status = read_whole(b, other_number, state, &n, error);
+            status = read_whole(b, other_number, (wf_par_saved_state)state, &n, error);
         count = status == WF_OK ? compare(a->x, b->x, n, &first, &most) : 0;
         if (count) {
             fprintf(out,
                     "%s: %" PRId64 " of %" PRId64
                     " elements differ, by %g at most; the first is "
                     "%" PRId64 ": %.9g and %.9g\n",
-                    wf_par_saved_tensor_name(&t, state, name, sizeof name), count, n, most,
-                    first, (double)a->x[first], (double)b->x[first]);
+                    wf_par_saved_tensor_name(&t, (wf_par_saved_state)state, name, sizeof name),
+                    count, n, most, first, (double)a->x[first], (double)b->x[first]);
             *same = false;
         }
     }
