@@ -135,8 +135,11 @@ static wf_status check_rules(const tree *t)
     return status;
 }
 
+/* The root is a unit whatever it has; rules by type or size are for modules below it. */
 static bool is_for(const wf_par_shard_rule *r, const entry *e)
 {
+    if (e->parent < 0 && (r->min_elements > 0 || r->type))
+        return false;
     if (r->min_elements > 0)
         return e->elements >= r->min_elements;
     if (r->type)
@@ -151,17 +154,6 @@ static const wf_par_policy *policy_of(const tree *t, const entry *e)
 
     for (const wf_par_shard_rule *r = t->plan->shard; r; r = r->next)
         if (is_for(r, e))
-            policy = &r->policy;
-    return policy;
-}
-
-/* The root is a unit whatever it has; rules by type or size are for modules below it. */
-static const wf_par_policy *policy_of_root(const tree *t)
-{
-    const wf_par_policy *policy = &t->plan->rest;
-
-    for (const wf_par_shard_rule *r = t->plan->shard; r; r = r->next)
-        if (r->min_elements == 0 && !r->type && wf_nn_path_matches(r->pattern, ""))
             policy = &r->policy;
     return policy;
 }
@@ -182,20 +174,28 @@ static int64_t wrap(tree *t)
             t->entries[e->parent].elements += e->elements;
     }
     t->entries[0].unit = 0;
-    t->entries[0].policy = policy_of_root(t);
+    t->entries[0].policy = policy_of(t, &t->entries[0]);
+    if (!t->entries[0].policy)
+        t->entries[0].policy = &t->plan->rest;
     for (int64_t i = 0; i < t->count; i++)
         if (t->entries[i].unit == 0)
             t->entries[i].unit = units++;
     return units;
 }
 
-static int64_t unit_of(const tree *t, const wf_nn_parameter *p)
+/* The lowest unit that has all uses of a parameter. */
+static const entry *unit_entry_of(const tree *t, const wf_nn_parameter *p)
 {
     int64_t at = wf_par_holding_of(p)->owner;
 
     while (t->entries[at].unit < 0)
         at = t->entries[at].parent;
-    return t->entries[at].unit;
+    return &t->entries[at];
+}
+
+static int64_t unit_of(const tree *t, const wf_nn_parameter *p)
+{
+    return unit_entry_of(t, p)->unit;
 }
 
 /* Over which axes gradients are summed in every micro-step: one answer for all of a run, since the
@@ -230,11 +230,8 @@ static void shard_parameters(const tree *t, int64_t count, wf_nn_parameter **par
 {
     for (int64_t i = 0; i < count; i++) {
         wf_par_holding *h = wf_par_holding_of(parameter[i]);
-        int64_t at = h->owner;
 
-        while (t->entries[at].unit < 0)
-            at = t->entries[at].parent;
-        h->policy = t->entries[at].policy;
+        h->policy = unit_entry_of(t, parameter[i])->policy;
         wf_par_lay_out(t->par, parameter[i]->tensor, h);
     }
 }
