@@ -181,6 +181,7 @@ def call_campaign(place, arguments, pool):
             configurations.append((f"process {process} of 2", ["--dp", "2"], MPIRUN, process))
     surprises = 0
     for name, flags, launcher, process in configurations:
+        flags = [*MODELS["small"], *flags]  # few tensors: the calls of each are alike
         before = place.fresh()
         before.mkdir()
         first = place.run(["--steps", str(STEPS), "--save", str(before / "run"), "--save-interval",
