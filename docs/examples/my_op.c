@@ -81,12 +81,12 @@ const wf_op my_relu2_op = {.name = "my_relu2",
                            .save = WF_SAVE_IN(0),
                            .reference = {.run = reference},
                            .backward = backward,
-                           .cpu = &cpu_kernel};
+                           .kernels = WF_KERNELS({"cpu", &cpu_kernel})};
 
 const wf_op my_relu2_grad_op = {.name = "my_relu2_grad",
                                 .signature = "...,...->...",
                                 .reference = {.run = grad_reference},
-                                .cpu = &grad_cpu_kernel};
+                                .kernels = WF_KERNELS({"cpu", &grad_cpu_kernel})};
 
 wf_tensor *my_relu2(wf_tensor *x)
 {

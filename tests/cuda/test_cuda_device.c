@@ -53,7 +53,7 @@ static void table_is_whole(void)
             printf("\n    %s: %s", names[id],
                    why ? "no kernel, and not in missing.def" : "a kernel, and in missing.def");
     }
-    CU_ASSERT_PTR_NOT_NULL(plugin->missing(0)); /* an application's op */
+    CU_ASSERT_PTR_NULL(plugin->missing(0)); /* an application's op brings its own */
 }
 
 static void versions(void)
@@ -303,7 +303,7 @@ static const wf_kernel cube_kernel = {.run = cube_on_cpu};
 static const wf_op cube_op = {.name = "cube",
                               .signature = "...->...",
                               .reference = {.run = cube_on_cpu},
-                              .cpu = &cube_kernel};
+                              .kernels = WF_KERNELS({"cpu", &cube_kernel})};
 
 /* What this device makes of an op that an application has for the CPU alone, of a head that is too
    wide for a GPU, and of one that is not. */
@@ -342,8 +342,9 @@ static void a_plan_refuses_what_a_run_does(void)
 
     CU_ASSERT_EQUAL(refusals(false, ran), WF_OK);
     CU_ASSERT_EQUAL(refusals(true, planned), WF_OK);
-    CU_ASSERT_PTR_NOT_NULL(
-        strstr(ran[0], "cube does not run on the GPU: it is an application"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(
+        ran[0], "cube has no kernel for device cuda: write one, and list it in .kernels of "
+                "the op as {\"cuda\", &kernel}"));
     CU_ASSERT_PTR_NOT_NULL(strstr(ran[1], "attention: heads of 512 dims"));
     for (int i = 0; i < 2; i++)
         CU_ASSERT_STRING_EQUAL(planned[i], ran[i]);
