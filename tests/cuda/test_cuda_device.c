@@ -293,6 +293,29 @@ static void what_cannot_be(void)
     wf_context_close(ctx);
 }
 
+/* By its name a rank gets the device of its place among the ranks of its host; a plan has none. */
+static void places(void)
+{
+    wf_device_options options = {.local_rank = 5, .local_size = 7, .cuda_graph = true};
+    wf_error error = {WF_OK, ""};
+    wf_device *device;
+    int gpus;
+
+    setenv("WEFT_EMULATOR_DEVICES", "3", 1); /* real ones are as many as there are */
+    gpus = wf_cuda_count(false, &error);
+    device = wf_device_open("cuda", &options, &error);
+    unsetenv("WEFT_EMULATOR_DEVICES");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(device);
+    CU_ASSERT(device->place.ordinal == 5 % gpus && device->place.devices == gpus);
+    CU_ASSERT(device->place.ranks == 7 && device->graphs != NULL);
+    device->close(device);
+    options.plan = true;
+    device = wf_device_open("cuda", &options, &error);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(device);
+    CU_ASSERT_EQUAL(device->place.devices, 0);
+    device->close(device);
+}
+
 static wf_status cube_on_cpu(const wf_call *call, void *workspace)
 {
     (void)call, (void)workspace;
@@ -361,6 +384,7 @@ int main(void)
         {"squares are the CPU's", squares},
         {"digests are the CPU's", digests},
         {"what cannot be", what_cannot_be},
+        {"places of ranks", places},
         {"a plan refuses what a run does", a_plan_refuses_what_a_run_does},
         {NULL, NULL}};
 
