@@ -51,7 +51,7 @@ static wf_status ready(wf_call *call)
                              "%s: operand %d was laid out over a mesh that is closed, and has "
                              "only a part of it here: tensors end before their mesh",
                              call->op->name, i);
-        else if (wf_tensor_is_absent(call->in[i]))
+        else if (wf_tensor_is_absent(call->in[i]) && !(call->op->shapes & 1u << i))
             status = wf_fail(call->ctx, WF_EINVAL,
                              "%s: the memory of operand %d was given back (wf_tensor_drop): a "
                              "gathered parameter is there only inside of its unit's modules",

@@ -118,6 +118,8 @@ typedef struct wf_gradient {
     /* To be filled, by public ops alone. What is not asked for may be given as well where it
        comes for nothing, if it is right: a leaf's is kept, and not asked for again. */
     wf_tensor *din[WF_MAX_INPUTS];
+    bool defer;           /* this walk leaves gradients of weights to the next one */
+    struct wf_node *node; /* for wf_tape_adopt */
 } wf_gradient;
 
 struct wf_op {
@@ -130,8 +132,9 @@ struct wf_op {
     unsigned flags;
     unsigned save;        /* what its gradient reads: WF_SAVE_IN, WF_SAVE_OUT */
     unsigned save_others; /* inputs that only the gradients of other inputs read: WF_SAVE_IN */
-    unsigned save_shape;  /* inputs of which its gradient reads the shape alone: WF_SAVE_IN */
-    wf_kernel reference;  /* plain loop in double; f64 operands */
+    unsigned weights; /* those of them that one another's gradients do not read: WF_SAVE_IN */
+    unsigned save_shape; /* inputs of which its gradient reads the shape alone: WF_SAVE_IN */
+    wf_kernel reference; /* plain loop in double; f64 operands */
     void (*backward)(wf_gradient *grad);  /* NULL: no gradient */
     double (*flops)(const wf_call *call); /* NULL, or this rank's work of a matrix product */
     unsigned integers; /* bit i: operand i is i32; the others are of the device's float type, or

@@ -98,6 +98,8 @@ static void gradients_of_uses(wf_context *ctx, repeat *root, bool defer, float *
     y = wf_nn_call(root, three_of(ctx, 0.1f));
     CU_ASSERT_EQUAL(root->gain->uses, USES);
     CU_ASSERT_EQUAL(wf_backward(y, three_of(ctx, 1), defer), WF_OK);
+    for (int u = 0; u < USES && defer; u++)
+        CU_ASSERT(!root->gain->use[u] || !root->gain->use[u]->grad);
     CU_ASSERT_EQUAL(wf_backward_weights(tape), WF_OK);
     CU_ASSERT_EQUAL(root->gain->uses, USES);
     for (int u = 0; u < root->gain->uses; u++)

@@ -361,7 +361,7 @@ static wf_status stumble(void *arg)
 static void add_tape_hook(void *self, wf_nn_module *m)
 {
     (void)self;
-    wf_tape_hook(m->ctx, stumble, m->ctx);
+    wf_tape_hook(m->ctx, WF_WALK_INPUTS, stumble, m->ctx);
 }
 
 /* In backward, when the gradients of block 1 are being summed and block 0 is through. */
