@@ -10,6 +10,7 @@
 typedef struct run {
     wf_nn_module *module;
     int64_t first, end; /* numbers of its uses of parameters */
+    void *pass;
 } run;
 
 /* Both runs of a module are to do the same, or gradients would go to the wrong uses. */
@@ -31,7 +32,7 @@ static wf_tensor *gradient_of(wf_gradient *g, const run *r)
     const char *phase = wf_context_phase(ctx, "forward again");
     wf_tensor *x = wf_source(g->in[0]), *y;
 
-    *uses = (wf_uses){.next = r->first, .recompute = true};
+    *uses = (wf_uses){.next = r->first, .recompute = true, .pass = r->pass};
     wf_scope_open(ctx);
     y = wf_scope_return(ctx, x ? m->type->forward(m, x) : NULL);
     if (y)
@@ -61,7 +62,7 @@ static const wf_op run_op = {
 wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
 {
     wf_uses *uses = wf_context_uses(m->ctx);
-    run attr = {m, uses->next, 0};
+    run attr = {m, uses->next, 0, uses->pass};
     wf_call call = {.op = &run_op,
                     .ctx = m->ctx,
                     .n_in = 1,

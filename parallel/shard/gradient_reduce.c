@@ -15,9 +15,10 @@ struct wf_par_gradients {
     wf_par *par;
     int64_t count;
     wf_nn_parameter *const *parameter;
-    int64_t micro, micros; /* the micro-step that runs, of how many */
-    struct slots *slots;   /* [count] */
-    int64_t n_slots, room; /* all parameters'; those that the arrays below have room for */
+    const wf_nn_pass *pass; /* the one whose gradients come */
+    int64_t micro, micros;  /* the number of its micro-step, of how many */
+    struct slots *slots;    /* [count] */
+    int64_t n_slots, room;  /* all parameters'; those that the arrays below have room for */
     wf_tensor **list;
     const wf_layout **to;
     wf_tensor ***place;
@@ -79,7 +80,7 @@ static wf_status make_room(wf_par_gradients *g, int64_t n, wf_nn_parameter *cons
 
     for (int64_t i = 0; i < n && there; i++)
         g->n_slots += add_slots(g->par->ctx, &g->slots[wf_par_holding_of(parameter[i])->slot],
-                                parameter[i]->uses, &there);
+                                wf_nn_leaves_of(parameter[i], g->pass)->uses, &there);
     if (there && g->n_slots > g->room) {
         g->list = grow_array(g->list, g->n_slots, sizeof *g->list, &there);
         g->to = grow_array(g->to, g->n_slots, sizeof *g->to, &there);
@@ -169,8 +170,9 @@ static wf_status sum_over_tensor_axes(wf_par_gradients *g, int64_t count,
     wf_status status;
 
     for (int64_t i = 0; i < count; i++)
-        for (int u = 0; u < parameter[i]->uses; u++) {
-            wf_tensor *leaf = parameter[i]->use[u], **grad = leaf ? &leaf->grad : NULL;
+        for (int u = 0; u < wf_nn_leaves_of(parameter[i], g->pass)->uses; u++) {
+            wf_tensor *leaf = wf_nn_leaves_of(parameter[i], g->pass)->use[u],
+                      **grad = leaf ? &leaf->grad : NULL;
             const wf_layout *summed = grad && *grad ? summed_layout(g->par, *grad) : NULL;
 
             if (!grad || !*grad || summed == (*grad)->layout)
@@ -190,8 +192,10 @@ static wf_status sum_over_tensor_axes(wf_par_gradients *g, int64_t count,
     return status;
 }
 
-void wf_par_gradients_micro(wf_par_gradients *g, int64_t micro, int64_t micros)
+void wf_par_gradients_micro(wf_par_gradients *g, const wf_nn_pass *pass, int64_t micro,
+                            int64_t micros)
 {
+    g->pass = pass;
     g->micro = micro;
     g->micros = micros;
 }
@@ -200,7 +204,7 @@ void wf_par_gradients_micro(wf_par_gradients *g, int64_t micro, int64_t micros)
 static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
 {
     const wf_par_holding *h = wf_par_holding_of(p);
-    wf_tensor *leaf = p->use[u], *grad = leaf ? leaf->grad : NULL;
+    wf_tensor *leaf = wf_nn_leaves_of(p, g->pass)->use[u], *grad = leaf ? leaf->grad : NULL;
     wf_par_sum *slot = g->slots[h->slot].slot;
 
     slot += g->par->options.exact_off ? 0 : u; /* all uses are one sum */
@@ -218,12 +222,12 @@ static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
     }
 }
 
-static void drop_gradients(wf_nn_parameter *p)
+static void drop_gradients(const wf_nn_leaves *l)
 {
-    for (int u = 0; u < p->uses; u++)
-        if (p->use[u]) {
-            wf_tensor_release(p->use[u]->grad);
-            p->use[u]->grad = NULL;
+    for (int u = 0; u < l->uses; u++)
+        if (l->use[u]) {
+            wf_tensor_release(l->use[u]->grad);
+            l->use[u]->grad = NULL;
         }
 }
 
@@ -240,13 +244,15 @@ wf_status wf_par_gradients_take(wf_par_gradients *g, int64_t n,
     g->n_summing = 0;
     sum_over_tensor_axes(g, n, parameter);
     for (int64_t i = 0; i < n; i++)
-        for (int u = 0; u < parameter[i]->uses && wf_context_status(ctx) == WF_OK; u++)
+        for (int u = 0; u < wf_nn_leaves_of(parameter[i], g->pass)->uses &&
+                        wf_context_status(ctx) == WF_OK;
+             u++)
             take_use(g, parameter[i], u);
     if (g->n_summing && wf_context_status(ctx) == WF_OK)
         g->summing =
             wf_par_move_begin(g->par, WF_MEMORY_GRADIENT, g->n_summing, g->list, g->to);
     for (int64_t i = 0; i < n; i++)
-        drop_gradients(parameter[i]);
+        drop_gradients(wf_nn_leaves_of(parameter[i], g->pass));
     wf_scope_close(ctx);
     wf_context_memory_kind(ctx, kind);
     return wf_context_status(ctx);
@@ -273,7 +279,7 @@ wf_status wf_par_gradients_micro_end(wf_par_gradients *g)
     for (int64_t i = 0; i < g->count; i++) {
         if (status == WF_OK)
             status = end_slots(g, &g->slots[i]);
-        wf_nn_forget_uses(g->parameter[i]);
+        wf_nn_leaves_forget(g->parameter[i], g->pass);
     }
     return wf_context_status(g->par->ctx);
 }

@@ -38,8 +38,9 @@ void wf_par_gradients_close(wf_par_gradients *g);
 /* Forget leaves and open nodes: before the first micro-step, and after a failure. */
 void wf_par_gradients_reset(wf_par_gradients *g);
 
-/* Micro-step number `micro` of `micros` begins. */
-void wf_par_gradients_micro(wf_par_gradients *g, int64_t micro, int64_t micros);
+/* Gradients that come now are those of a pass, which is micro-step number `micro` of `micros`. */
+void wf_par_gradients_micro(wf_par_gradients *g, const wf_nn_pass *pass, int64_t micro,
+                            int64_t micros);
 
 /* Take the gradients that uses of these parameters have by now. Collective. */
 wf_status wf_par_gradients_take(wf_par_gradients *g, int64_t n,

@@ -157,7 +157,7 @@ wf_status wf_par_backward(wf_par_trainer *t, wf_tensor *loss)
     wf_tape_switch(ctx, NULL);
     wf_par_losses_put(t, &s->batch, s->micro, loss);
     wf_tape_switch(ctx, s->tape);
-    wf_par_gradients_micro(t->gradients, s->micro, t->micros);
+    wf_par_gradients_micro(t->gradients, NULL, s->micro, t->micros);
     t->units->gradients = wf_par_takes_units(t->par) ? t->gradients : NULL;
     wf_context_phase(ctx, "backward");
     if (wf_context_status(ctx) == WF_OK)
