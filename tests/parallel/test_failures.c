@@ -4,6 +4,7 @@
  * says who, where and what.
  */
 #include "kernels/ops.h"
+#include "kernels/parameters.h"
 #include "tests/parallel/failing_run.h"
 #include <math.h>
 
