@@ -42,6 +42,7 @@ EXPECT = {
     "segv": (r"rank RANK: SIGSEGV, an invalid memory reference; it was on ", None),
     "overflow": (r"rank RANK: SIGSEGV, an invalid memory reference; it was on ", None),
     "abort": (r"rank RANK: SIGABRT, the program gave up; it was on ", None),
+    "slow_abort": (r"rank RANK: SIGABRT, the program gave up; it was on ", None),
     "stall": (r"rank RANK: stalled, it has done nothing for \d\.\d s, and 2\.0 are allowed; it was on ", 6),
     "slow_stall": (r"rank RANK: stalled, it has done nothing for \d\.\d s, and 2\.0 are allowed; it was on ", 6),
     "leave": (r"rank RANK has finished", 4),
@@ -57,8 +58,6 @@ EXPECT = {
 UNWATCHED = {
     ("kill", "start"): r"process RANK (\(pid \d+\) on \w+ has ended while the run started|has not come)",
     ("stop", "start"): r"process RANK has not come|process RANK \(pid \d+\) on \w+ has been stopped for 10 s while the run started",
-    # whose world is open while others still look as those who start do
-    ("kill", "init"): DIED + r"|process RANK \(pid \d+.* has ended while the run started",
     ("kill", "meet"): r"process RANK \(pid \d+.* has ended while the run started",
     # who may be in the world already, and silent there
     ("stop", "meet"): EXPECT["stop"][0] + r"|process RANK \(pid \d+\) on \w+ has been stopped for 10 s while the run started",
@@ -96,6 +95,7 @@ def cases(on, quick):
         "overflow": ["forward"],
         "segv": ["init", "forward", "all_reduce", "optimizer", "exit"],
         "abort": ["forward"],
+        "slow_abort": ["forward"],
         "stall": ["init", "forward", *COLLECTIVES, "optimizer", "exit"],
         "leave": ["forward", "all_gather", "optimizer"],
         "mismatch": [c for c in COLLECTIVES if c not in ("send", "recv", "barrier")],
@@ -111,7 +111,7 @@ def cases(on, quick):
             "mpi": {"kill": ["meet", "all_reduce", "exit"], "segv": ["optimizer"],
                     "stall": ["forward"], "leave": ["all_gather"], "nonfinite": ["forward"],
                     "launcher": ["forward"]},
-            "hosts": {"kill": ["all_gather"], "stall": ["optimizer"]},
+            "hosts": {"kill": ["init", "all_gather"], "slow_abort": ["forward"], "stall": ["optimizer"]},
             "mixed": {},
         }[on]
     if on == "mixed":  # before and after the failure detector nobody sees who is alone on its host

@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { FAREWELL = 'f', REPORTS = 'r', AT_THE_END = 'e', ALL_ARE = 'a' };
+enum { MET = 'm', FAREWELL = 'f', REPORTS = 'r', AT_THE_END = 'e', ALL_ARE = 'a' };
 
 enum { WORD_MS = 200 }; /* from a connection to what is said: no time, but for who is stopped */
 
@@ -86,6 +86,8 @@ void wf_muster_hear(void)
         poll(&word_comes, 1, WORD_MS);
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == geteuid() &&
             recv(fd, &word, 1, MSG_DONTWAIT) == 1) {
+            if (word == MET)
+                atomic_store(&wf_muster.met, true);
             if (word == FAREWELL && who.pid == wf_muster.next)
                 atomic_store(&wf_muster.left, true);
             if (word == REPORTS)
@@ -106,6 +108,19 @@ static void say(int number, char word)
         return;
     send(fd, &word, 1, MSG_NOSIGNAL);
     close(fd);
+}
+
+/* To the one that looks at this one. */
+static void say_to_watcher(char word)
+{
+    if (wf_muster.active && wf_muster.n > 1)
+        say((wf_muster.local + wf_muster.n - 1) % wf_muster.n, word);
+}
+
+void wf_muster_met(void)
+{
+    atomic_store(&wf_muster.met, true);
+    say_to_watcher(MET);
 }
 
 void wf_muster_come_to_the_end(void)
@@ -162,8 +177,7 @@ bool wf_muster_early(void)
 static void say_farewell(void)
 {
     atomic_store(&wf_muster.over, true);
-    if (wf_muster.active && wf_muster.n > 1)
-        say((wf_muster.local + wf_muster.n - 1) % wf_muster.n, FAREWELL);
+    say_to_watcher(FAREWELL);
 }
 
 /* ---- the beginning ---- */

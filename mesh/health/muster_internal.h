@@ -27,8 +27,12 @@ void wf_muster_open(bool joins, double limit);
 /* SIGTERM is noted while a world opens, and does what it did. */
 void wf_muster_listen(bool on);
 
+/* All processes have met, and the failure detector sees them: the one that looks at this one hears so. Should
+   this one be lost now, that is not told as of one that started. */
+void wf_muster_met(void);
+
 /* While a world opens, many times a second, for launchers leave little time: whether one of this host's processes has ended or
-   been stopped meanwhile, or the time is over. */
+   been stopped before all met, or the time is over. */
 bool wf_muster_look(wf_error *error);
 
 /* The end, before that of MPI: waits for all of this host, while a thread looks, which ends the process

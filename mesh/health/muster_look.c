@@ -160,13 +160,11 @@ void wf_muster_listen(bool on)
         sigaction(SIGTERM, &usual, NULL);
 }
 
-bool wf_muster_look(wf_error *error)
+static bool has_failed(wf_error *error)
 {
     int64_t now = wf_detector_now();
     char host[64], missing[160];
 
-    if (!wf_muster.active)
-        return false;
     if (wf_muster.n > 1 && look_at_next(false, now, error))
         return true;
     if (atomic_load(&ended) && name_missing(-1, missing, sizeof missing)) {
@@ -184,6 +182,20 @@ bool wf_muster_look(wf_error *error)
                  "stall timeout, and %d s at least",
                  (int)(wf_muster.limit / 1000), host_name(host, sizeof host), missing,
                  WF_MUSTER_LEAST_S);
+    return true;
+}
+
+/* What somebody said before it was lost counts. */
+bool wf_muster_look(wf_error *error)
+{
+    wf_error found = {WF_OK, ""};
+
+    if (!wf_muster.active || !has_failed(&found))
+        return false;
+    wf_muster_hear();
+    if (atomic_load(&wf_muster.met))
+        return false;
+    *error = found;
     return true;
 }
 

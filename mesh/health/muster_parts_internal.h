@@ -16,6 +16,7 @@ typedef struct wf_muster_state {
     struct sockaddr_un claim; /* the name of the reporter */
     int listener;
     int processes;          /* those of all hosts */
+    _Atomic bool met;       /* all processes have, as this one or the one behind knows */
     _Atomic bool left;      /* the one behind this one has said farewell */
     _Atomic bool reported;  /* another one has said that it reports to the user */
     _Atomic bool over;      /* MPI has ended */
