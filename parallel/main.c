@@ -138,7 +138,8 @@ int wf_par_main(int argc, char **argv, const wf_par_options *options,
     job j = {
         .program = name_of(argc, argv), .options = *options, .function = function, .arg = arg};
     wf_launch_end end = {.reported = wf_launcher_reports_elsewhere()};
-    wf_launch_options launch = {.report = report, .end = &end};
+    wf_launch_options launch = {
+        .exit_status = wf_par_exit_status, .report = report, .end = &end};
     wf_error error = {WF_OK, ""};
     wf_status status = read_arguments(argc, argv, &j, &error);
     int64_t ranks;

@@ -142,6 +142,7 @@ static wf_status train(const app_options *o, app_train_job *job, bool several,
                                       .axis = axis,
                                       .order = rank_order(o),
                                       .stall_timeout = o->stall_timeout,
+                                      .exit_status = wf_par_exit_status,
                                       .report = report,
                                       .end = end};
     char directory[400];

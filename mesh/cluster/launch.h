@@ -47,8 +47,11 @@ typedef struct wf_launch_options {
     /* Seconds after which a rank that neither goes on nor waits for others has failed; 0: never.
        Computing for so long without a collective counts; to read data, and to read or write
        checkpoints and models, may take any time. Processes have as long to come together, 20 s at
-       least. */
+       least, and to exit when the world has ended, 5 s at least. */
     double stall_timeout;
+    /* NULL, or the exit status of the program for a failure: where processes have to wait for each
+       other when they exit, and one of them is lost or hangs, others end with it. NULL: 1. */
+    int (*exit_status)(wf_status status);
     /* NULL, or called when the world has failed, with the arg of the ranks, in one process; the
        others end after that. */
     void (*report)(const wf_error *error, void *arg);

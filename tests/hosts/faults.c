@@ -15,7 +15,8 @@
  *     mark                        nothing but what follows
  *
  *     start before the launch, meet while processes meet, init forward optimizer save exit, the
- *     name of a collective, end after the launch, or last when the program exits
+ *     name of a collective, end after the launch, last when the program exits, or destructor
+ *     when MPI has ended, too
  *
  * Several faults, with ; between them, are of one process each. Steps count from 1, 0 is any time: it happens in that step or later. With a collective as the phase all ranks make one of each kind
  * over the world at the beginning of each step, for those that training does not need. When the
@@ -209,6 +210,12 @@ REAL(wf_status, wf_launch, const wf_launch_options *options,
     status = __real_wf_launch(options, rank_main, arg, error);
     atexit(act_at_exit); /* before MPI ends */
     return status;
+}
+
+__attribute__((destructor)) static void act_in_destructor(void)
+{
+    if (is_mine("destructor", wf_launcher_detected().process))
+        act();
 }
 
 REAL(wf_status, wf_detector_open, const wf_detector_options *options, wf_detector **detector,
