@@ -41,7 +41,7 @@ static const wf_op cube_op = {.name = "cube",
                               .save = WF_SAVE_IN(0),
                               .reference = {.run = cube_reference},
                               .backward = cube_backward,
-                              .cpu = &cube_kernel};
+                              .kernels = WF_KERNELS({"cpu", &cube_kernel})};
 
 static wf_tensor *cube(wf_tensor *x)
 {
