@@ -49,9 +49,10 @@ typedef struct wf_launch_options {
        checkpoints and models, may take any time. Processes have as long to come together, 20 s at
        least, and to exit when the world has ended, 5 s at least. */
     double stall_timeout;
-    /* NULL, or the exit status of the program for a failure: where processes have to wait for each
-       other when they exit, and one of them is lost or hangs, others end with it. NULL: 1. */
-    int (*exit_status)(wf_status status);
+    /* NULL, or ends the program at once (_exit), with its status for a failure: where processes wait for
+       each other when they exit, and one of them is lost or hangs. It may be called from a signal, or
+       by a thread of the library. NULL: SIGALRM ends it. */
+    void (*exit_now)(wf_status status);
     /* NULL, or called when the world has failed, with the arg of the ranks, in one process; the
        others end after that. */
     void (*report)(const wf_error *error, void *arg);

@@ -267,7 +267,7 @@ void wf_muster_name_ranks(int ranks, const int *process)
         wf_muster.rank[process[r]] = r;
 }
 
-void wf_muster_open(bool joins, double limit, int (*exit_status)(wf_status status))
+void wf_muster_open(bool joins, double limit, void (*exit_now)(wf_status status))
 {
     const wf_launcher l = wf_launcher_detected();
     struct sockaddr_un a;
@@ -282,7 +282,7 @@ void wf_muster_open(bool joins, double limit, int (*exit_status)(wf_status statu
     wf_muster.begun = wf_detector_now();
     wf_muster.limit = at_least(WF_MUSTER_LEAST_S, limit);
     wf_muster.end_limit = at_least(WF_MUSTER_END_LEAST_S, limit);
-    wf_muster.exit_status = exit_status;
+    wf_muster.exit_now = exit_now;
     wf_muster.came = calloc((size_t)wf_muster.n, sizeof *wf_muster.came);
     length = name_of(&a, "", wf_muster.local);
     wf_muster.listener = take_name(&a, length);

@@ -22,8 +22,8 @@ bool wf_muster_early(void);
 
 /* A world is about to open here, and what was claimed may be claimed again. joins: it joins processes.
    limit: seconds that this may take, at least WF_MUSTER_LEAST_S, and the end as well, at least
-   WF_MUSTER_END_LEAST_S; 0: any time. exit_status: as in wf_launch_options. */
-void wf_muster_open(bool joins, double limit, int (*exit_status)(wf_status status));
+   WF_MUSTER_END_LEAST_S; 0: any time. exit_now: as in wf_launch_options. */
+void wf_muster_open(bool joins, double limit, void (*exit_now)(wf_status status));
 
 /* Which process runs each rank of the world: a process is named with its first one. */
 void wf_muster_name_ranks(int ranks, const int *process);

@@ -10,7 +10,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -208,9 +207,13 @@ bool wf_muster_look(wf_error *error)
 
 /* ---- the end ---- */
 
-static int exit_status(wf_status status)
+/* With the status of the program, where that is known. */
+static void end_now(wf_status status)
 {
-    return wf_muster.exit_status ? wf_muster.exit_status(status) : EXIT_FAILURE;
+    if (wf_muster.exit_now)
+        wf_muster.exit_now(status);
+    signal(SIGALRM, SIG_DFL);
+    kill(getpid(), SIGALRM);
 }
 
 static void end_process(const wf_error *error)
@@ -222,7 +225,7 @@ static void end_process(const wf_error *error)
     if (wf_muster_claim() && write(STDERR_FILENO, line, (size_t)length) < 0)
         length = 0; /* nobody hears it */
     nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
-    _exit(exit_status(error->code));
+    end_now(error->code);
 }
 
 /* Who of this host has not come to the end, where this process is to say so, and runs: for one that is stopped
@@ -312,7 +315,7 @@ void wf_muster_leave(void)
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     if (wf_thread_start(&thread, &attributes, look_to_the_end, NULL) != 0) {
-        wf_muster_watch_exit(); /* and without the others */
+        wf_muster_watch_exit(); /* without the others, then */
         atomic_store(&may_end, 1);
     }
     pthread_attr_destroy(&attributes);
@@ -327,7 +330,7 @@ static void end_late(int number)
     (void)number;
     if (wf_muster_claim() && write(STDERR_FILENO, late_line, strlen(late_line)) < 0)
         *late_line = '\0'; /* nobody hears it */
-    _exit(exit_status(WF_ETIMEOUT));
+    end_now(WF_ETIMEOUT);
 }
 
 void wf_muster_watch_exit(void)

@@ -29,7 +29,7 @@ typedef struct wf_muster_state {
     int next_process;
     int64_t begun, stopped, gone; /* since when, in milliseconds; 0: it is not */
     int64_t limit, end_limit;     /* in milliseconds; 0: none */
-    int (*exit_status)(wf_status status);
+    void (*exit_now)(wf_status status);
 } wf_muster_state;
 
 extern wf_muster_state wf_muster;
