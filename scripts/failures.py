@@ -30,6 +30,7 @@ STALL = 2  # seconds: --stall-timeout of all runs
 # seconds from the fault to the end of the run, by how ranks run; a dead process, any other fault
 LIMIT = {"threads": 5, "mpi": 5, "hosts": 15, "mixed": 15}
 START = 20  # seconds that a start may take, with that --stall-timeout
+EXIT = 5  # seconds that exits may take, with that --stall-timeout
 SILENCE = 10  # seconds until a process that is stopped counts as lost
 STEP = 3
 
@@ -42,6 +43,7 @@ EXPECT = {
     "segv": (r"rank RANK: SIGSEGV, an invalid memory reference; it was on ", None),
     "overflow": (r"rank RANK: SIGSEGV, an invalid memory reference; it was on ", None),
     "abort": (r"rank RANK: SIGABRT, the program gave up; it was on ", None),
+    "slow_abort": (r"rank RANK: SIGABRT, the program gave up; it was on ", None),
     "stall": (r"rank RANK: stalled, it has done nothing for \d\.\d s, and 2\.0 are allowed; it was on ", 6),
     "slow_stall": (r"rank RANK: stalled, it has done nothing for \d\.\d s, and 2\.0 are allowed; it was on ", 6),
     "leave": (r"rank RANK has finished", 4),
@@ -56,21 +58,21 @@ EXPECT = {
 # A process that the failure detector does not see yet, or no more: its host's others do.
 UNWATCHED = {
     ("kill", "start"): r"process RANK (\(pid \d+\) on \w+ has ended while the run started|has not come)",
-    ("stop", "start"): r"process RANK has not come|process RANK \(pid \d+\) on \w+ has been stopped for 10 s while the run started",
-    # whose world is open while others still look as those who start do
-    ("kill", "init"): DIED + r"|process RANK \(pid \d+.* has ended while the run started",
+    ("stop", "start"): r"process RANK has not come|process RANK \(pid \d+[^)]*\) on \w+ has been stopped for 10 s while the run started",
     ("kill", "meet"): r"process RANK \(pid \d+.* has ended while the run started",
     # who may be in the world already, and silent there
-    ("stop", "meet"): EXPECT["stop"][0] + r"|process RANK \(pid \d+\) on \w+ has been stopped for 10 s while the run started",
-    ("kill", "last"): r"process RANK \(pid \d+\) on \w+ has ended while the run ended",
-    ("stop", "last"): r"process RANK \(pid \d+\) on \w+ has been stopped for 10 s while the run ended",
+    ("stop", "meet"): EXPECT["stop"][0] + r"|process RANK \(pid \d+[^)]*\) on \w+ has been stopped for 10 s while the run started",
+    ("kill", "last"): r"process RANK \(pid \d+, rank RANK\) on \w+ has ended while the run ended",
+    ("stop", "last"): r"process RANK \(pid \d+, rank RANK\) on \w+ has been stopped for 10 s while the run ended",
+    ("stall", "last"): r"process RANK \(pid \d+, rank RANK\) on \w+ has not come to the end of the run within 5 s",
+    ("stall", "destructor"): r"process RANK \(pid \d+, rank RANK\) on \w+ has not ended within 5 s of the run",
 }
-OUTSIDE = ("start", "meet", "last", "end")
+OUTSIDE = ("start", "meet", "last", "destructor", "end")
 # Before the failure detector's connections are there no word passes between hosts: each says at most
 # one line of what it sees, and knows the others' processes by nothing.
 NO_WORD_YET = ("start", "meet")
 SEEN_FROM_A_HOST = (r"on (node\d): process number \d of this host|seen from (node\d): |"
-                    r"process \d \(pid \d+\) on (node\d) has|"
+                    r"process \d \(pid \d+[^)]*\) on (node\d) has|"
                     r"has given up the start of the run, or has ended; process \d on (node\d) had")
 
 
@@ -84,6 +86,8 @@ class Case:
         extra = {"stall": STALL + 1.5, "slow_stall": STALL + 3.5, "stop": SILENCE + 1}.get(self.action, 0)
         if (self.action, self.phase) == ("stop", "start"):
             extra = START + 1
+        if self.action == "stall" and self.phase in ("last", "destructor"):
+            extra = EXIT + 1
         return LIMIT[self.on] + extra
 
 
@@ -96,6 +100,7 @@ def cases(on, quick):
         "overflow": ["forward"],
         "segv": ["init", "forward", "all_reduce", "optimizer", "exit"],
         "abort": ["forward"],
+        "slow_abort": ["forward"],
         "stall": ["init", "forward", *COLLECTIVES, "optimizer", "exit"],
         "leave": ["forward", "all_gather", "optimizer"],
         "mismatch": [c for c in COLLECTIVES if c not in ("send", "recv", "barrier")],
@@ -109,9 +114,9 @@ def cases(on, quick):
             "threads": {"segv": ["forward"], "stall": ["forward"], "mismatch": ["all_gather"],
                         "full": ["save"]},
             "mpi": {"kill": ["meet", "all_reduce", "exit"], "segv": ["optimizer"],
-                    "stall": ["forward"], "leave": ["all_gather"], "nonfinite": ["forward"],
+                    "stall": ["forward", "last", "destructor"], "leave": ["all_gather"], "nonfinite": ["forward"],
                     "launcher": ["forward"]},
-            "hosts": {"kill": ["all_gather"], "stall": ["optimizer"]},
+            "hosts": {"kill": ["init", "all_gather"], "slow_abort": ["forward"], "stall": ["optimizer"]},
             "mixed": {},
         }[on]
     if on == "mixed":  # before and after the failure detector nobody sees who is alone on its host
@@ -121,6 +126,8 @@ def cases(on, quick):
         chosen += [Case(on, action, phase, 0) for action in ("kill", "segv", "stall")
                    for phase in ("init", "forward", "all_gather", "optimizer", "exit")]
         chosen.append(Case(on, "stop", "all_reduce", 0))
+        if on != "mixed":
+            chosen += [Case(on, "stall", phase, rank) for phase in ("last", "destructor") for rank in (0, 2)]
         chosen.append(Case(on, "slow_stall", "forward", 0))  # its reporter is late
     return chosen
 
@@ -361,8 +368,7 @@ class Runner:
             problems.append("exit status 0")
         # mpirun's own is that of the process that it sees end first
         if code is not None and status not in (code, "hangs") and not (
-                case.on != "threads" and case.action in ("kill", "quit", "stop")) and not (
-                case.phase == "last"):
+                case.on != "threads" and case.action in ("kill", "quit", "stop")):
             problems.append(f"exit status {status}, not {code}")
         if case.on in ("hosts", "mixed") and case.phase in NO_WORD_YET and not (
                 len(told) == 1 and re.search(words, told[0])):

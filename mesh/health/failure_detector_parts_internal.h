@@ -88,14 +88,15 @@ struct wf_detector {
     wf_verdict crash;       /* crash of a rank here, from the signal that ends the process: */
     _Atomic bool crashed;   /* it is there */
     bool crash_heard;
-    _Atomic bool notified;     /* the process that crashes has notified the user */
-    _Atomic bool passed_on;    /* the others have been sent that it has */
-    _Atomic int decided;       /* who reports, for a signal; UNDECIDED */
-    _Atomic bool all_reported; /* `reported`, for a signal */
+    _Atomic bool notified;  /* the process that crashes has notified the user */
+    _Atomic bool passed_on; /* somebody has, and the others have been sent that */
+    _Atomic int decided;    /* who reports, for a signal; UNDECIDED */
+    _Atomic bool orphaned;  /* who reports, or says who does, is gone */
+    _Atomic bool stop;      /* the thread has ended */
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t heard;
-    bool has_verdict, reports, reported, orphaned, closing, stop;
+    bool has_verdict, reports, reported, closing;
     wf_verdict verdict;
 };
 
