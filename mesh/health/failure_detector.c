@@ -14,11 +14,7 @@
 enum {
     STACK_BYTES = 256 << 10,
     LINGER_MS = 200, /* the thread stays so long when its world has failed */
-    TOLD_MS = 3000, /* a crash waits so long for who reports it, and that others know of that */
 };
-
-/* The detector of this process, for a signal. */
-static wf_detector *_Atomic current;
 
 /* Time in which this process did not run itself counts for nobody. */
 static void tick(wf_detector *d, int64_t passed)
@@ -281,7 +277,7 @@ wf_status wf_detector_open(const wf_detector_options *options, wf_detector **det
         detector_free(d);
         return status;
     }
-    atomic_store(&current, d);
+    wf_detector_for_crashes(NULL, d);
     *detector = d;
     return WF_OK;
 }
@@ -362,55 +358,6 @@ void wf_detector_leave(wf_detector *d)
 
 void wf_detector_close(wf_detector *d)
 {
-    wf_detector *mine = d;
-
-    atomic_compare_exchange_strong(&current, &mine, NULL);
+    wf_detector_for_crashes(d, NULL);
     detector_free(d);
-}
-
-/* Nobody is known to have notified the user, and the thread would hear of it. */
-static bool may_be_told(const wf_detector *d)
-{
-    return !atomic_load(&d->passed_on) && !atomic_load(&d->stop);
-}
-
-bool wf_detector_crashed(const wf_detector *d)
-{
-    return d && atomic_load(&d->crashed);
-}
-
-bool wf_detector_crash_notice(int rank, const char *text)
-{
-    const struct timespec nap = {.tv_nsec = 1000000};
-    wf_detector *d = atomic_load(&current);
-
-    if (!d || !d->n_peers)
-        return true;
-    d->crash = (wf_verdict){.culprit = rank >= 0 ? rank : d->o.rank[0],
-                            .reporter = d->o.process,
-                            .code = WF_ELOST,
-                            .stuck = true};
-    memcpy(d->crash.text, text, strnlen(text, sizeof d->crash.text - 1));
-    atomic_store(&d->crashed, true);
-    wf_detector_wake(d);
-    for (int ms = 0; ms < TOLD_MS && may_be_told(d) && !atomic_load(&d->orphaned) &&
-                     atomic_load(&d->decided) != d->o.process;
-         ms++)
-        nanosleep(&nap, NULL);
-    return !atomic_load(&d->passed_on);
-}
-
-void wf_detector_crash_told(bool here)
-{
-    const struct timespec nap = {.tv_nsec = 1000000};
-    wf_detector *d = atomic_load(&current);
-
-    if (!d || !d->n_peers)
-        return;
-    if (here) {
-        atomic_store(&d->notified, true);
-        wf_detector_wake(d);
-    }
-    for (int ms = 0; ms < TOLD_MS && may_be_told(d); ms++)
-        nanosleep(&nap, NULL);
 }

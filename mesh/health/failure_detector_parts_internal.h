@@ -166,4 +166,9 @@ bool wf_detector_receive(wf_detector *d, detector_peer *p,
                          void (*take)(wf_detector *d, detector_peer *p, const detector_head *h,
                                       const void *data));
 
+/* ---- crash_notice.c ---- */
+
+/* A crash of this process is told to `d` from now on; NULL: to nobody, if it was `old` until now. */
+void wf_detector_for_crashes(wf_detector *old, wf_detector *d);
+
 #endif
