@@ -31,7 +31,7 @@ typedef struct wf_pipe_chain {
     int64_t steps;
     const double *
         cost; /* [steps], forward and backward of a micro-batch; not read for counts and paths */
-    double end; /* of the head and the loss, which the last stage has behind its steps */
+    double end; /* the cost of head and loss, which the last stage has behind its steps */
     int64_t modules;
     const wf_pipe_module
         *module; /* [modules], in the order in which they run; read for paths */
