@@ -3,6 +3,7 @@
  * hooks see in the run: shapes, types and layouts of tensors and gradients, whether there is a gradient,
  * the numbers of uses of parameters, and work.
  */
+#include "parallel/pipeline/split.h"
 #include "parallel/train/borders.h"
 #include "tests/parallel/parallel_harness.h"
 
@@ -248,6 +249,27 @@ static void tied_uses(void)
     wf_par_borders_free(&found);
 }
 
+/* Work of a plan cuts a chain: with a vocabulary as dear as blocks, the last stage has less of them. */
+static void cut_by_work(void)
+{
+    training t = training_of(WF_NN_GPT2, 1, 1, false);
+    double cost[STEPS];
+    wf_pipe_chain chain = {.steps = STEPS, .cost = cost};
+    int64_t first[3];
+    wf_error error = {WF_OK, ""};
+
+    t.model.vocabulary = 2048;
+    if (!plan(t))
+        return;
+    for (int i = 0; i < STEPS; i++)
+        cost[i] = found.step[i].forward + found.step[i].backward;
+    chain.end = found.step[STEPS].forward + found.step[STEPS].backward;
+    CU_ASSERT(cost[1] > 0 && cost[1] == cost[2] && chain.end > cost[1]);
+    CU_ASSERT_EQUAL(wf_pipe_split(&chain, "auto", 2, first, &error), WF_OK);
+    CU_ASSERT(first[1] >= LAYERS); /* two blocks or more before the cut, the head behind it */
+    wf_par_borders_free(&found);
+}
+
 static wf_status refused_in_a_run(part *p, wf_par_trainer *trainer)
 {
     wf_rank *rank = p->rank;
@@ -280,6 +302,7 @@ int main(void)
         {"sequence parallelism splits borders", tokens_are_split},
         {"no gradient is wanted above frozen steps alone", frozen_below},
         {"uses of parameters are numbered over the whole model", tied_uses},
+        {"work cuts a chain", cut_by_work},
         {"a run that computes is refused", only_in_a_plan},
         {NULL, NULL}};
 
