@@ -67,6 +67,13 @@ typedef struct wf_graphs {
     void (*free)(struct wf_device *device, void *graph);
 } wf_graphs;
 
+/** wf_device_place - which one of several devices of a kind a rank has. */
+typedef struct wf_device_place {
+    int ordinal,
+        devices; /* this one of so many that the process sees, by their driver's numbers */
+    int ranks;   /* so many in the process: more than devices share them */
+} wf_device_place;
+
 /** wf_device - where tensors live and ops run; one per context, owned by it. */
 typedef struct wf_device {
     const char *name;
@@ -74,6 +81,7 @@ typedef struct wf_device {
     wf_allocator allocator;
     const wf_device_memory *memory; /* NULL: tensors lie in the host's memory */
     const wf_graphs *graphs;        /* NULL: work is not recorded */
+    wf_device_place place; /* devices 0 where there are no several: on a CPU, in a plan */
     void *queue; /* what orders the device's work, of its own kind: on CUDA a cudaStream_t */
     /* required: the kernel of an op on this device, or NULL (the call is then an error) */
     const wf_kernel *(*kernel)(const struct wf_device *device, const wf_op *op);

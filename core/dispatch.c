@@ -306,8 +306,14 @@ static wf_status run_kernel(const wf_call *asked)
     wf_status status;
     seen s;
 
-    if (!kernel || !kernel->run)
-        return wf_fail(ctx, WF_EUNSUPPORTED, "%s: device %s has no kernel for it",
+    if (!kernel)
+        return wf_fail(ctx, WF_EUNSUPPORTED,
+                       "%s has no kernel for device %s: write one, and list it in .kernels of "
+                       "the op as {\"%s\", &kernel}",
+                       asked->op->name, ctx->device->name, ctx->device->name);
+    if (!kernel->run)
+        return wf_fail(ctx, WF_EUNSUPPORTED,
+                       "%s: its kernel for device %s has no function: fill in .run of it",
                        asked->op->name, ctx->device->name);
     call = see(asked, kernel, &s);
     bytes = s.bytes + (kernel->workspace ? kernel->workspace(call) : 0);

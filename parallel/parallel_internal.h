@@ -44,7 +44,6 @@ struct wf_par {
     int n_dp, dp_axis[WF_MAX_AXES]; /* the data-parallel axes, outermost first */
     wf_par_policy policy;           /* the options': what wf_par_plan shards with */
     unsigned reduced; /* over which gradients are summed in every micro-step; 0: once a step */
-    wf_par_gpu gpu;   /* gpus 0: none */
     struct place *places;               /* what plans have put into models */
     struct wf_par_holding *holdings;    /* the parameters that it is cut into */
     struct wf_par_units *models;        /* the units of every planned model */

@@ -70,53 +70,25 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
     return WF_OK;
 }
 
-/* Ranks of a host sit side by side, and those of a process too: so they have a GPU each where there
-   are as many, whether processes see all of the host's or only their own. */
-static wf_device *open_gpu(const wf_par_options *o, const wf_rank *rank, wf_par_gpu *gpu,
-                           wf_error *error)
+static wf_device *open_device(const wf_par_options *o, const wf_rank *rank, wf_error *error)
 {
-    bool in_place = strcmp(wf_comm_transport(rank->world), "threads") == 0;
+    bool threads = strcmp(wf_comm_transport(rank->world), "threads") == 0;
 
-    if (o->plan)
-        return wf_cuda_device(&(wf_cuda_options){.plan = true, .tf32 = o->tf32}, error);
-    gpu->gpus = wf_cuda_count(false, error);
-    if (gpu->gpus == 0)
-        return NULL;
-    gpu->ordinal = rank->local_rank % gpu->gpus;
-    gpu->ranks = rank->local_size;
-    return wf_cuda_device(&(wf_cuda_options){.ordinal = gpu->ordinal,
-                                             .readers = !in_place                ? 0
-                                                        : gpu->ranks < gpu->gpus ? gpu->ranks
-                                                                                 : gpu->gpus,
-                                             .tf32 = o->tf32},
+    return wf_device_open(o->device,
+                          &(wf_device_options){.threads = o->threads,
+                                               .local_rank = rank->local_rank,
+                                               .local_size = rank->local_size,
+                                               .in_place = threads,
+                                               .plan = o->plan,
+                                               .tf32 = o->tf32,
+                                               .cuda_graph = o->cuda_graph},
                           error);
-}
-
-static wf_device *open_device(wf_par *par, const wf_rank *rank, wf_error *error)
-{
-    const wf_par_options *o = &par->options;
-    const char *name = o->device ? o->device : "cpu";
-
-    if (o->tf32 && strcmp(name, "cuda") != 0) {
-        wf_error_set(error, WF_EINVAL, "tf32 is of device cuda, not of %s", name);
-        return NULL;
-    }
-    if (o->cuda_graph && strcmp(name, "cuda") != 0) {
-        wf_error_set(error, WF_EINVAL, "cuda_graph is of device cuda, not of %s", name);
-        return NULL;
-    }
-    if (strcmp(name, "cpu") == 0)
-        return wf_cpu_device(o->threads, error);
-    if (strcmp(name, "cuda") == 0)
-        return open_gpu(o, rank, &par->gpu, error);
-    wf_error_set(error, WF_EINVAL, "there is no device %s: use cpu or cuda", name);
-    return NULL;
 }
 
 static bool open_context(wf_par *par, const wf_rank *rank, wf_error *error)
 {
     const wf_par_options *o = &par->options;
-    wf_device *device = open_device(par, rank, error);
+    wf_device *device = open_device(o, rank, error);
 
     if (device && o->allocator)
         device->allocator = *o->allocator;
@@ -275,11 +247,6 @@ wf_context *wf_par_context(const wf_par *par)
 wf_mesh *wf_par_mesh(const wf_par *par)
 {
     return par->mesh;
-}
-
-const wf_par_gpu *wf_par_gpu_of(const wf_par *par)
-{
-    return par->gpu.gpus ? &par->gpu : NULL;
 }
 
 int wf_par_dp(const wf_par *par)

@@ -57,6 +57,7 @@ wf_status wf_cuda_check(wf_context *ctx, cudaError_t code, const char *what);
 /* A failure where there is no context to tell: it is told by the next check, read or wait. */
 void wf_cuda_note(wf_cuda *cuda, cudaError_t code, const char *what);
 
+#define VIEW(name, signature, flags)
 #define OP(name, signature, flags) extern const wf_kernel wf_cuda_##name;
 #include "kernels/ops.def"
 #undef OP

@@ -7,6 +7,7 @@
 #include "kernels/devices.h"
 #include "kernels/now.h"
 #include "kernels/ops.h"
+#include "kernels/parameters.h"
 #include "tests/cuda/gpu_main.h"
 #include "tests/mesh/ranks.h"
 

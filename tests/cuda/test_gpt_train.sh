@@ -69,7 +69,7 @@ run "and gone on with on the CPU" --device cpu --resume there --steps 3
 grep -q 'step 3/3' out && result "from where it was" "" || result "from where it was" "no step 3"
 run "a plan" --device cuda --plan --tp 2
 WEFT_EMULATOR_DEVICES=2 run "four ranks on two GPUs" --device cuda --digest --tp 2 --dp 2
-[ "$(digest)" = "$one" ] && grep -q '^device cuda: 4 ranks share 2 GPUs' err &&
+[ "$(digest)" = "$one" ] && grep -q '^device cuda: 4 ranks share 2 devices' err &&
     result "which is said" "" || result "which is said" "digest '$(digest)', or not said"
 problem=''
 "$(dirname "$gpt_train")/bench" attention --device cuda --shapes 48x16 --quick --json >out 2>err ||

@@ -3,6 +3,7 @@
  * there as a whole: the k-th file call of a save fails, for every k.
  */
 #include "kernels/ops.h"
+#include "kernels/parameters.h"
 #include "parallel/checkpoint/commit_internal.h"
 #include "parallel/train/train.h"
 #include "tests/parallel/checkpoint_trial.h"
