@@ -56,7 +56,7 @@ typedef struct wf_update {
     float lr, beta1, beta2, eps, weight_decay;
     float bias1, bias2; /* 1 / (1 - beta^t) */
     float grad_scale;   /* the gradient is multiplied by it first: clipping */
-    bool of_step; /* lr, bias1, bias2 and grad_scale are those of the training step: a recorded
+    bool of_step; /* lr, bias1, bias2 and grad_scale are those of the training step: a captured
                      graph takes them from wf_now (kernels/now.h) whenever it runs */
 } wf_update;
 

@@ -54,7 +54,7 @@ static void not_finite(void)
 
         CU_ASSERT_EQUAL(run_trial(&ends), WF_ENONFINITE);
         CU_ASSERT(says(&ends.launch, WF_ENONFINITE, v ? "gradient norm" : "loss inf",
-                       "is not finite: lower --lr"));
+                       "is not finite: lower the learning rate"));
         CU_ASSERT(says(&ends.launch, WF_ENONFINITE, "it begins here: scale in ",
                        v ? "backward of micro-step" : "forward of micro-step"));
         goes_on.after = digest_after;
