@@ -9,6 +9,9 @@
 
 enum { BATCH = 4, IN = 6, OUT = 5 };
 
+static const wf_dim x_dims[] = {{BATCH, 1, WF_CHUNKS_EACH}, {IN, 1, WF_CHUNKS_8}};
+static const wf_dim w_dims[] = {{OUT, 1, WF_CHUNKS_1}, {IN, 1, WF_CHUNKS_8}};
+
 static const wf_layout *layout(wf_context *ctx, const char *text)
 {
     const wf_layout *parsed;
@@ -43,22 +46,15 @@ static void backward_of_sum(wf_tensor *t)
         wf_backward(t, ones, false);
 }
 
-static wf_status tutorial(wf_par *par, void *unused)
-{
-    wf_context *ctx = wf_par_context(par);
-    wf_mesh *mesh =
-        wf_par_mesh(par); /* init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp")) */
-    float xs[BATCH * IN], ws[OUT * IN], ys[BATCH * OUT] = {0}, dws[OUT * IN] = {0},
-                                                   twice[BATCH * IN];
-    wf_dim x_dims[] = {wf_dim_batch(BATCH), wf_dim_chunked(IN)};
-    wf_dim w_dims[] = {wf_dim_width(OUT), wf_dim_chunked(IN)};
-    wf_dim part_dims[] = {wf_dim_width(BATCH / 2), wf_dim_width(IN / 2)};
-    wf_tensor *x, *w, *y, *part;
-    wf_tape *tape = wf_tape_open(ctx);
+/* y = x @ w.T and w.grad, as every rank knows them. */
+static float xs[BATCH * IN], ws[OUT * IN], ys[BATCH * OUT], dws[OUT * IN], dxs[BATCH * IN];
 
-    (void)unused;
-    for (int i = 0; i < BATCH * IN; i++)
-        xs[i] = (float)((i / IN + 1) * (i % IN - 2)), twice[i] = 2 * xs[i];
+static void fill_in(void)
+{
+    for (int i = 0; i < BATCH * IN; i++) {
+        xs[i] = (float)((i / IN + 1) * (i % IN - 2));
+        dxs[i] = 2 * xs[i]; /* of the sum of all squares */
+    }
     for (int i = 0; i < OUT * IN; i++)
         ws[i] = (float)(i / IN - i % IN);
     for (int b = 0; b < BATCH; b++)
@@ -66,11 +62,16 @@ static wf_status tutorial(wf_par *par, void *unused)
             ys[b * OUT + i / IN] += xs[b * IN + i % IN] * ws[i];
             dws[i] += xs[b * IN + i % IN];
         }
+}
 
+static void product(wf_context *ctx)
+{
     /* x = distribute_tensor(xs, mesh, [Shard(0), Shard(1)])
        w = distribute_tensor(ws, mesh, [Replicate(), Shard(1)]).requires_grad_() */
-    x = wf_distribute(ctx, xs, WF_F32, 2, x_dims, layout(ctx, "[dp, tp]"));
-    w = wf_leaf(wf_distribute(ctx, ws, WF_F32, 2, w_dims, layout(ctx, "[*, tp]")));
+    wf_tensor *x = wf_distribute(ctx, xs, WF_F32, 2, x_dims, layout(ctx, "[dp, tp]"));
+    wf_tensor *w = wf_leaf(wf_distribute(ctx, ws, WF_F32, 2, w_dims, layout(ctx, "[*, tp]")));
+    wf_tensor *y;
+
     expect(ctx, "x", x, xs);
 
     /* y = x @ w.T                      # [Shard(0), Partial()]
@@ -84,47 +85,75 @@ static wf_status tutorial(wf_par *par, void *unused)
     expect(ctx, "full_tensor", y, ys);
     backward_of_sum(y);
     expect(ctx, "w.grad", w ? w->grad : NULL, dws);
+}
 
+static void local_parts(wf_context *ctx)
+{
     /* part = my_part_of(xs).requires_grad_()
        x = DTensor.from_local(part, mesh, [Shard(0), Shard(1)])
        (x * x).sum().backward(); part.grad */
-    part = wf_tensor_new(ctx, WF_F32, 2, part_dims, NULL, WF_MEMORY_ACTIVATION);
+    wf_dim dims[] = {wf_dim_width(BATCH / 2), wf_dim_width(IN / 2)};
+    wf_tensor *part = wf_tensor_new(ctx, WF_F32, 2, dims, NULL, WF_MEMORY_ACTIVATION), *x;
+    int row = wf_mesh_coordinate(wf_mesh_of(ctx), 0) * (BATCH / 2);
+    int column = wf_mesh_coordinate(wf_mesh_of(ctx), 1) * (IN / 2);
+
     for (int i = 0; part && i < BATCH / 2 * (IN / 2); i++)
-        ((float *)part->data)[i] =
-            xs[(wf_mesh_coordinate(mesh, 0) * (BATCH / 2) + i / (IN / 2)) * IN +
-               wf_mesh_coordinate(mesh, 1) * (IN / 2) + i % (IN / 2)];
+        ((float *)part->data)[i] = xs[(row + i / (IN / 2)) * IN + column + i % (IN / 2)];
     part = wf_leaf(part);
     x = wf_from_local(part, 2, x_dims, layout(ctx, "[dp, tp]"));
     expect(ctx, "from_local", x, xs);
     backward_of_sum(wf_mul(x, x));
-    expect(ctx, "part.grad",
-           wf_from_local(part ? part->grad : NULL, 2, x_dims, layout(ctx, "[dp, tp]")), twice);
+    x = wf_from_local(part ? part->grad : NULL, 2, x_dims, layout(ctx, "[dp, tp]"));
+    expect(ctx, "part.grad", x, dxs);
+}
 
+static void own_shares(wf_context *ctx)
+{
     /* w = distribute_tensor(ws, mesh, [Replicate(), Replicate()]).requires_grad_()
        mine = w.to_local(grad_placements=[Replicate(), Partial()])  # each tp rank adds its share
        (mine * (mesh.get_local_rank("tp") + 1)).sum().backward() */
-    w = wf_leaf(wf_distribute(ctx, ws, WF_F32, 2, w_dims, NULL));
-    y = wf_scale(wf_to_local(w, layout(ctx, "whole partial(tp)")),
-                 (float)wf_mesh_coordinate(mesh, 1) + 1);
-    backward_of_sum(y);
-    for (int i = 0; i < OUT * IN; i++)
-        dws[i] = 1 + 2;
-    expect(ctx, "gradient through to_local", w ? w->grad : NULL, dws);
-    wf_tape_close(tape);
+    wf_tensor *w = wf_leaf(wf_distribute(ctx, ws, WF_F32, 2, w_dims, NULL));
+    wf_tensor *mine = wf_to_local(w, layout(ctx, "whole partial(tp)"));
+    float three[OUT * IN];
 
-    /* DTensor would gather here without a word; Weft says what would fit. */
+    for (int i = 0; i < OUT * IN; i++)
+        three[i] = 1 + 2;
+    backward_of_sum(wf_scale(mine, (float)wf_mesh_coordinate(wf_mesh_of(ctx), 1) + 1));
+    expect(ctx, "gradient through to_local", w ? w->grad : NULL, three);
+}
+
+/* DTensor would gather here without a word; Weft says what would fit. */
+static void refused(wf_context *ctx)
+{
     if (wf_linear(wf_distribute(ctx, xs, WF_F32, 2, x_dims, NULL),
                   wf_distribute(ctx, ws, WF_F32, 2, w_dims, layout(ctx, "[*, tp]"))) ||
-        wf_context_status(ctx) != WF_ELAYOUT)
-        return wf_fail(ctx, WF_EINTERNAL, "operands that do not fit were not refused");
+        wf_context_status(ctx) != WF_ELAYOUT) {
+        wf_fail(ctx, WF_EINTERNAL, "operands that do not fit were not refused");
+        return;
+    }
     if (wf_context_rank(ctx) == 0)
         printf("refused: %s\n", wf_context_error(ctx)->text);
     wf_context_clear(ctx);
-    return WF_OK;
+}
+
+static wf_status tutorial(wf_par *par, void *unused)
+{
+    wf_context *ctx = wf_par_context(par);
+    wf_tape *tape = wf_tape_open(ctx);
+
+    (void)unused;
+    product(ctx);
+    local_parts(ctx);
+    own_shares(ctx);
+    wf_tape_close(tape);
+    if (wf_context_status(ctx) == WF_OK)
+        refused(ctx);
+    return wf_context_status(ctx);
 }
 
 int main(int argc, char **argv)
 {
+    fill_in(); /* and below: init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp")) */
     return wf_par_main(argc, argv, &(wf_par_options){.axes = WF_AXES({"dp", 2}, {"tp", 2})},
                        tutorial, NULL);
 }
