@@ -153,7 +153,7 @@ static wf_status tutorial(wf_par *par, void *unused)
 
 int main(int argc, char **argv)
 {
-    fill_in(); /* and below: init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp")) */
+    fill_in(); /* The mesh is init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp")). */
     return wf_par_main(argc, argv, &(wf_par_options){.axes = WF_AXES({"dp", 2}, {"tp", 2})},
                        tutorial, NULL);
 }
