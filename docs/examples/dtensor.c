@@ -53,7 +53,7 @@ static void fill_in(void)
 {
     for (int i = 0; i < BATCH * IN; i++) {
         xs[i] = (float)((i / IN + 1) * (i % IN - 2));
-        dxs[i] = 2 * xs[i]; /* of the sum of all squares */
+        dxs[i] = 2 * xs[i]; /* the gradient of the sum of squares */
     }
     for (int i = 0; i < OUT * IN; i++)
         ws[i] = (float)(i / IN - i % IN);
