@@ -54,6 +54,7 @@ ROOMS = {
     "parallel": set(),
     "parallel/files": set(),
     "parallel/formats": {"parallel/files"},
+    "parallel/pipeline": set(),
     "parallel/shard": {"parallel"},
     "parallel/train": {"parallel", "parallel/shard"},
     "parallel/checkpoint": {"parallel", "parallel/files", "parallel/formats", "parallel/shard",
