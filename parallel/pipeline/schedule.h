@@ -189,7 +189,7 @@ typedef struct wf_pipe_costs {
 /** wf_pipe_span - one rank in time. */
 typedef struct wf_pipe_span {
     int64_t begin, end,
-        busy; /* ticks: of its first and last compute action, and of all of them */
+        busy; /* ticks: begin of its first and end of its last compute action; all of them together */
     int peak; /* most live activations: stages forward without W or B */
 } wf_pipe_span;
 
@@ -197,11 +197,10 @@ typedef struct wf_pipe_span {
 typedef struct wf_pipe_timing {
     int64_t makespan; /* ticks */
     int64_t idle; /* ticks of all ranks together; over makespan times ranks: the step bubble */
-    int64_t span_idle,
-        span;           /* of the rank with the largest share: the span bubble is their ratio */
-    wf_pipe_span *rank; /* [ranks] */
-    int64_t **start, **end; /* [ranks][actions of the row] */
-    int rows;               /* of these arrays */
+    int64_t span_idle, span; /* their ratio for the rank where it is largest: the span bubble */
+    wf_pipe_span *rank;      /* [ranks] */
+    int64_t **start, **end;  /* [ranks][actions of the row] */
+    int rows;                /* how many of these arrays there are */
 } wf_pipe_timing;
 
 /**

@@ -1,5 +1,6 @@
 /* parallel/pipeline/walk.c - each rank goes on until it waits for another one. */
 #include "parallel/pipeline/walk_internal.h"
+#include "parallel/pipeline/lower_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,16 +30,13 @@ bool wf_pipe_forward_message(int kind)
     return kind >= WF_PIPE_SEND_F && kind <= WF_PIPE_RECVD_F;
 }
 
-/* The place of a message in arrays: messages are known by the stage that they go to. */
 static int64_t message_at(const wf_pipe_walk *w, const wf_pipe_action *a)
 {
     bool sends = a->kind == WF_PIPE_SEND_F || a->kind == WF_PIPE_SENT_F ||
                  a->kind == WF_PIPE_SEND_B || a->kind == WF_PIPE_SENT_B;
-    int64_t at = wf_pipe_at(w->table, sends ? wf_pipe_peer_stage(a) : a->stage, a->micro);
 
-    return wf_pipe_forward_message(a->kind)
-               ? at
-               : at + (int64_t)w->table->shape.stages * w->table->shape.micro;
+    return wf_pipe_message_at(w->table, wf_pipe_forward_message(a->kind),
+                              sends ? wf_pipe_peer_stage(a) : a->stage, a->micro);
 }
 
 static need needs(const wf_pipe_walk *w, wf_pipe_kind kind, int stage, int micro, int64_t time)
@@ -56,8 +54,7 @@ static need from_neighbour(const wf_pipe_walk *w, const wf_pipe_action *a, int n
 
     if (t->facts.lowered && !local)
         return needs(w, forward ? WF_PIPE_RECVD_F : WF_PIPE_RECVD_B, a->stage, a->micro,
-                     w->received[wf_pipe_at(t, a->stage, a->micro) +
-                                 (forward ? 0 : (int64_t)t->shape.stages * t->shape.micro)]);
+                     w->received[wf_pipe_message_at(t, forward, a->stage, a->micro)]);
     return needs(w, forward ? WF_PIPE_F : WF_PIPE_I, neighbour, a->micro,
                  time < 0 || local ? time : time + w->costs->message);
 }
