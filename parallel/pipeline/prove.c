@@ -7,8 +7,14 @@ wf_status wf_pipe_prove(const wf_pipe_table *table, wf_pipe_proof *proof, wf_err
 {
     static const wf_pipe_costs unit = {1, 1, 1, 0, true};
     wf_pipe_proof found = {0};
-    wf_status status = wf_pipe_prove_rows(table, error);
+    wf_status status;
 
+    if (table->facts.group & (table->facts.group - 1))
+        return wf_error_set(error, WF_EINVAL,
+                            "gradients are reduced in groups of a power of two micro-batches, "
+                            "not %d",
+                            table->facts.group);
+    status = wf_pipe_prove_rows(table, error);
     if (status == WF_OK && table->facts.lowered)
         status = wf_pipe_prove_messages(table, &found, error);
     if (status == WF_OK)

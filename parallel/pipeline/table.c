@@ -115,6 +115,8 @@ wf_status wf_pipe_table_add(wf_pipe_table *table, int rank, wf_pipe_kind kind, i
 
 static wf_status check_action(wf_pipe_table *t, int rank, const wf_pipe_action *a)
 {
+    char text[64];
+
     if (rank < 0 || rank >= t->shape.ranks)
         return wf_pipe_table_refuse(t, "an action of rank %d, but ranks go from 0 to %d", rank,
                                     t->shape.ranks - 1);
@@ -126,12 +128,12 @@ static wf_status check_action(wf_pipe_table *t, int rank, const wf_pipe_action *
                                     t->shape.stages - 1);
     if (a->micro < 0 || a->last < a->micro || a->last >= t->shape.micro)
         return wf_pipe_table_refuse(
-            t, "rank %d: %s%d.%d-%d, but micro-batches go from 0 to %d, upwards", rank,
-            wf_pipe_kind_table[a->kind].name, a->stage, a->micro, a->last, t->shape.micro - 1);
+            t, "rank %d: %s, but micro-batches go from 0 to %d, upwards", rank,
+            wf_pipe_action_text(a, text, sizeof text), t->shape.micro - 1);
     if (a->last > a->micro && wf_pipe_kind_table[a->kind].operands != WF_PIPE_RANGE)
-        return wf_pipe_table_refuse(t, "rank %d: %s%d.%d-%d, but %s takes one micro-batch",
-                                    rank, wf_pipe_kind_table[a->kind].name, a->stage, a->micro,
-                                    a->last, wf_pipe_kind_table[a->kind].name);
+        return wf_pipe_table_refuse(t, "rank %d: %s, but %s takes one micro-batch", rank,
+                                    wf_pipe_action_text(a, text, sizeof text),
+                                    wf_pipe_kind_table[a->kind].name);
     return t->error.code;
 }
 
