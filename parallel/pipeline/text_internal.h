@@ -7,7 +7,7 @@
 
 typedef struct wf_pipe_text {
     const char *name, *at, *line; /* at: the next character; line: where its line begins */
-    int number;                   /* of the line, from 1 */
+    int number;                   /* its line, from 1 */
     wf_error *error;
 } wf_pipe_text;
 
