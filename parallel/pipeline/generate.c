@@ -6,7 +6,7 @@
 enum { MOST_REGISTERED = 32 };
 
 static const wf_pipe_schedule built_in[] = {
-#define SCHEDULE(name, generate, what) {name, generate, what},
+#define SCHEDULE(name, generate, per_rank, what) {name, generate, per_rank, what},
 #include "parallel/pipeline/schedules.def"
 #undef SCHEDULE
 };
@@ -26,7 +26,7 @@ wf_status wf_pipe_register(const char *name, wf_pipe_generator *generate)
         i++;
     if (i == MOST_REGISTERED)
         return WF_EINVAL;
-    registered[i] = (wf_pipe_schedule){name, generate, "registered by the application"};
+    registered[i] = (wf_pipe_schedule){name, generate, 1, "registered by the application"};
     n_registered += i == n_registered;
     return WF_OK;
 }
@@ -36,7 +36,7 @@ wf_pipe_schedule wf_pipe_schedule_at(int i)
     if (i >= 0 && i < n_registered)
         return registered[i];
     i -= n_registered;
-    return i >= 0 && i < BUILT_IN ? built_in[i] : (wf_pipe_schedule){NULL, NULL, NULL};
+    return i >= 0 && i < BUILT_IN ? built_in[i] : (wf_pipe_schedule){NULL, NULL, 1, NULL};
 }
 
 static wf_status no_schedule(const char *name, wf_error *error)

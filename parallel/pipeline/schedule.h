@@ -71,6 +71,7 @@ typedef wf_status wf_pipe_generator(const wf_pipe_shape *shape, wf_pipe_table *t
 typedef struct wf_pipe_schedule {
     const char *name;
     wf_pipe_generator *generate;
+    int per_rank;     /* stages of a rank, where nobody says */
     const char *what; /* a line for people */
 } wf_pipe_schedule;
 
