@@ -21,7 +21,7 @@ typedef struct wf_device_options {
     bool in_place;  /* those ranks are threads, which read each other's memory in place */
     bool plan; /* no device is touched: what would its ops need? For a context that plans */
     bool tf32; /* wf_cuda_options.tf32; of cuda alone */
-    bool cuda_graph; /* work will be recorded (wf_device.graphs); of cuda alone */
+    bool cuda_graph; /* work will be captured (wf_device.graphs); of cuda alone */
 } wf_device_options;
 
 /**

@@ -13,6 +13,7 @@
 #include "core/context.h"
 #include "core/device.h"
 #include "kernels/ops.h"
+#include "kernels/parameters.h"
 
 enum {
     WF_ID_none,

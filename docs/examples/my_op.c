@@ -6,7 +6,7 @@
  * the op lists for the device: the CPU's is here, the one for GPUs in my_op.cu. Every output element
  * is one fixed expression of its own inputs, so no layout can change a bit of it.
  */
-#include "mine.h"
+#include "my_op.h"
 
 /* Written so that a NaN stays one. */
 static double positive(double x)

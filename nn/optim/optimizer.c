@@ -2,6 +2,7 @@
 #include "nn/optim/optimizer.h"
 #include "core/numerics/math.h"
 #include "kernels/ops.h"
+#include "kernels/parameters.h"
 #include "nn/optim/muon.h"
 #include <math.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 struct slots {
     wf_par_sum *slot;
     int count;
-    wf_par_sum ended; /* a sum of nothing: the micro-steps whose gradients have all come */
+    wf_par_sum ended; /* a sum without terms: the micro-steps whose gradients have all come */
 };
 
 struct wf_par_gradients {

@@ -54,7 +54,8 @@ wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor, doub
     return WF_OK;
 }
 
-/* What the part of a tensor here adds to the digest: nothing where another rank counts it. */
+/* What the part of a tensor here adds to the digest: nothing where another rank counts it, or where it
+   is fake: a parameter of another stage. */
 static uint64_t digest_here(const wf_mesh *mesh, const wf_tensor *t, const char *path,
                             uint32_t kind)
 {
@@ -64,7 +65,7 @@ static uint64_t digest_here(const wf_mesh *mesh, const wf_tensor *t, const char 
     const wf_device *device = wf_context_device(t->ctx);
     uint64_t digest = 0;
 
-    if (!wf_par_counts_here(mesh, t))
+    if (wf_tensor_is_fake(t) || !wf_par_counts_here(mesh, t))
         return 0;
     if (device->memory) {
         device->memory->digest(t, wf_digest_path(path), kind, &digest);

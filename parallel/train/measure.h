@@ -21,7 +21,8 @@ WF_API wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tenso
 
 /**
  * wf_par_digest - sum mod 2^64 of a mix of (path, kind, global index, bits) of all parameters
- * (kind 0) and of the optimizer's moments (kinds 1, 2); ties and copies count once
+ * (kind 0) and of the optimizer's moments (kinds 1, 2); ties and copies count once, and a
+ * parameter that is fake adds 0
  *
  * @param optimizer  NULL: parameters alone
  * Collective:  over the world

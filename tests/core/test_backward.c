@@ -3,6 +3,7 @@
  * leaves own, tensors that were changed after a tape had saved them, what lies behind the root.
  */
 #include "core/host_data.h"
+#include "kernels/parameters.h"
 #include "tests/core/core_harness.h"
 
 static const double ones[4] = {1, 1, 1, 1};

@@ -1,5 +1,6 @@
 /* tests/core/test_dispatch.c - the path of every op: operands, shapes, types, errors. */
 #include "tests/core/core_harness.h"
+#include "kernels/parameters.h"
 
 /* An op as an application adds one: y = x^3, dx = 3 x^2 dy. */
 static int runs; /* counts runs of its kernels */

@@ -61,7 +61,7 @@ run "steps without" --device cuda --digest --steps 4 --dropout 0.1 --micro-batch
 [ -n "$graphs" ] && [ "$(digest)" = "$graphs" ] && result "they have one digest too" "" ||
     result "they have one digest too" "'$graphs' and '$(digest)'"
 run "a plan of graphs" --device cuda --plan --cuda-graph on
-grep -qE '^  recorded graphs +[1-9]' out && result "counts their memory" "" ||
+grep -qE '^  captured graphs +[1-9]' out && result "counts their memory" "" ||
     result "counts their memory" "no row of it"
 run "a sample from it" --device cuda --sample 4
 run "saved" --device cuda --save there

@@ -2,7 +2,7 @@
 # install.sh BUILD WORK CC CXX - installs a built tree below WORK and uses it as a stranger would:
 # every header compiles alone, as C11 and as C++17; a program builds and runs through CMake's
 # find_package and through pkg-config; after the installed tree was moved, too; the examples of
-# docs/examples, which bring an op (for GPUs too, by nvcc), a module and a plan of their own, build and
+# docs/examples, which bring an op (for GPUs too, by nvcc), a module and a style of their own, build and
 # pass; the library shows wf_ symbols only; programs have their manual pages, with all flags, and
 # completion; license and documentation are there. First of all, a header that does not compile has
 # to be found.
@@ -103,7 +103,7 @@ pages()
 }
 
 if [ -x "$work/prefix/bin/gpt_train" ]; then
-    for program in ckpt gpt_diff gpt_export gpt_train mesh_info recorder_diff; do
+    for program in ckpt gpt_diff gpt_export gpt_train mesh_info recorder_diff schedule; do
         [ -x "$work/prefix/bin/$program" ] || { echo "install: no $program" >&2; exit 1; }
     done
     share=$work/prefix/share

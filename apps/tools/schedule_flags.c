@@ -1,0 +1,188 @@
+/* apps/tools/schedule_flags.c - the command line of schedule. */
+#include "apps/tools/schedule_flags.h"
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char app_schedule_help[] =
+    "schedule - generate, check, lower and draw pipeline schedules\n"
+    "\n"
+    "Usage: schedule gen|check|lower|show|list [NAME|FILE] [--pp N] [--virtual N] [--micro N] "
+    "...\n"
+    "\n"
+    "Pipeline schedules are tables: what each rank does, in order. NAME is a schedule that is "
+    "made\n"
+    "for --pp ranks; FILE is one that was written: text as gen prints it, or, where its name\n"
+    "ends in .csv, a table of torch.distributed.pipelining.\n"
+    "\n"
+    "  gen                   print the table as text, to edit it and give it back as FILE\n"
+    "  check                 prove that it ends with all gradients, whatever ranks wait for; "
+    "say\n"
+    "                        how many messages have to be in flight, and the peak activations\n"
+    "  lower                 print it with its messages, gathers and reductions\n"
+    "  show                  draw it in time, with both bubbles\n"
+    "  list                  name the schedules there are\n"
+    "\n"
+    "  --pp N                pipeline ranks (default: 4)\n"
+    "  --virtual N           stages of a rank (default: what the schedule is made for)\n"
+    "  --micro N             micro-batches (default: twice the ranks)\n"
+    "  --cap N               list: most live activations of a rank, in stages\n"
+    "  --depth N             messages in flight to one rank, or auto: the fewest that cost no\n"
+    "                        time where that is at most 32, else the fewest (default: auto)\n"
+    "  --ahead N             receives begun ahead (default: 1)\n"
+    "  --recompute           forward again before each backward\n"
+    "  --group N             reduce gradients in groups of N micro-batches, a power of two\n"
+    "  --resident N          gather at most N stages of a rank at a time\n"
+    "  --prefetch N          begin gathers N actions ahead (default: 1)\n"
+    "  --tied                the first and the last stage share a parameter\n"
+    "  --costs F,I,W,P       what a rank's forward, gradients of inputs and of weights and a\n"
+    "                        message take, in hundredths (default: 100,100,100,0)\n"
+    "  --blocks              actions that may overlap run as one block\n"
+    "  --messages            show: draw it as lowered, waiting for messages\n"
+    "  --svg FILE            show: draw a picture too\n"
+    "  --version             version, commit, compiler and what is built in\n"
+    "\n"
+    "Examples\n"
+    "  schedule show 1f1b --pp 4 --micro 8\n"
+    "  schedule show zb-v --pp 4 --micro 8 --costs 100,115,85,5 --svg zb-v.svg\n"
+    "  schedule gen zb-h1 --pp 4 > mine.sched && schedule check mine.sched\n"
+    "  schedule lower looped-bfs --pp 2 --virtual 2 --depth 2 --group 4\n"
+    "\n"
+    "Exit status: 0; 1 for a schedule that cannot be made or cannot run, 2 for a mistake in "
+    "the flags,\n"
+    "3 for a file.\n";
+
+static wf_status count(const char *flag, const char *text, int least, int *value,
+                       wf_error *error)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+
+    if (end == text || *end || n < least || n > 1 << 20)
+        return wf_error_set(error, WF_EINVAL, "--%s %s: a whole number from %d to %d", flag,
+                            text, least, 1 << 20);
+    *value = (int)n;
+    return WF_OK;
+}
+
+static wf_status costs(const char *text, app_schedule_request *q, wf_error *error)
+{
+    int *const value[] = {&q->forward, &q->inputs, &q->weights, &q->message};
+    const char *at = text;
+    char *end;
+
+    for (int i = 0; i < 4; i++) {
+        long n = strtol(at, &end, 10);
+
+        if (end == at || n < (i < 3) || n > 1 << 20 || *end != (i < 3 ? ',' : '\0'))
+            return wf_error_set(error, WF_EINVAL,
+                                "--costs %s: four whole numbers with commas between them, like "
+                                "100,115,85,5; the first three at least 1",
+                                text);
+        *value[i] = (int)n;
+        at = end + 1;
+    }
+    return WF_OK;
+}
+
+static wf_status set_count(app_schedule_request *q, int flag, const char *value,
+                           wf_error *error)
+{
+    const struct {
+        int flag, least;
+        const char *name;
+        int *value;
+    } counts[] = {{'p', 1, "pp", &q->pp},
+                  {'v', 1, "virtual", &q->virtual},
+                  {'m', 1, "micro", &q->micro},
+                  {'c', 1, "cap", &q->cap},
+                  {'a', 0, "ahead", &q->how.ahead},
+                  {'g', 1, "group", &q->how.group},
+                  {'r', 1, "resident", &q->how.resident},
+                  {'f', 0, "prefetch", &q->how.prefetch},
+                  {'d', 0, "depth", &q->how.depth}};
+    size_t i = 0;
+
+    q->shaped = q->shaped || strchr("pvmc", flag);
+    if (flag == 'd' && strcmp(value, "auto") == 0) {
+        q->how.depth = -1;
+        return WF_OK;
+    }
+    while (counts[i].flag != flag)
+        i++;
+    return count(counts[i].name, value, counts[i].least, counts[i].value, error);
+}
+
+static wf_status set_flag(app_schedule_request *q, int flag, const char *value, wf_error *error)
+{
+    switch (flag) {
+    case 'C':
+        return costs(value, q, error);
+    case 's':
+        q->svg = value;
+        return WF_OK;
+    case 'R':
+        q->how.recompute = true;
+        return WF_OK;
+    case 't':
+        q->how.tied = true;
+        return WF_OK;
+    case 'b':
+        q->blocks = true;
+        return WF_OK;
+    case 'M':
+        q->messages = true;
+        return WF_OK;
+    case 'H':
+        q->help = true;
+        return WF_OK;
+    default:
+        return set_count(q, flag, value, error);
+    }
+}
+
+/* The words that are no flags: a command, and what it is for. */
+static wf_status set_words(app_schedule_request *q, int n, char **word, wf_error *error)
+{
+    static const char *const commands[] = {"gen", "check", "lower", "show", "list"};
+    int c = 0, list = 4;
+
+    if (!n)
+        return wf_error_set(error, WF_EINVAL, "no command: see schedule --help");
+    while (c <= list && strcmp(word[0], commands[c]) != 0)
+        c++;
+    if (c > list)
+        return wf_error_set(error, WF_EINVAL,
+                            "%s is no command: gen, check, lower, show or list", word[0]);
+    if (n != (c == list ? 1 : 2))
+        return wf_error_set(error, WF_EINVAL, "schedule %s takes %s", word[0],
+                            c == list ? "nothing else" : "one name of a schedule, or one file");
+    if ((q->svg || q->messages) && strcmp(word[0], "show") != 0)
+        return wf_error_set(error, WF_EINVAL, "--svg and --messages are for schedule show");
+    q->command = word[0];
+    q->source = word[1];
+    return WF_OK;
+}
+
+wf_status app_schedule_parse(int argc, char **argv, app_schedule_request *q, wf_error *error)
+{
+    static const struct option flags[] = {
+        {"pp", 1, NULL, 'p'},        {"virtual", 1, NULL, 'v'},  {"micro", 1, NULL, 'm'},
+        {"cap", 1, NULL, 'c'},       {"depth", 1, NULL, 'd'},    {"ahead", 1, NULL, 'a'},
+        {"group", 1, NULL, 'g'},     {"resident", 1, NULL, 'r'}, {"prefetch", 1, NULL, 'f'},
+        {"recompute", 0, NULL, 'R'}, {"tied", 0, NULL, 't'},     {"costs", 1, NULL, 'C'},
+        {"blocks", 0, NULL, 'b'},    {"messages", 0, NULL, 'M'}, {"svg", 1, NULL, 's'},
+        {"help", 0, NULL, 'H'},      {NULL, 0, NULL, 0}};
+    wf_status status = WF_OK;
+    int flag;
+
+    opterr = 0;
+    while (status == WF_OK && (flag = getopt_long(argc, argv, ":", flags, NULL)) != -1)
+        status =
+            flag == '?' || flag == ':'
+                ? wf_error_set(error, WF_EINVAL, "%s %s: see schedule --help", argv[optind - 1],
+                               flag == ':' ? "needs a value" : "is no flag, or takes no value")
+                : set_flag(q, flag, optarg, error);
+    return status == WF_OK && !q->help ? set_words(q, argc - optind, argv + optind, error)
+                                       : status;
+}

@@ -1,0 +1,261 @@
+/*
+ * tests/parallel/test_schedules_proved.c - lowering and proof of pipeline schedules: the depths of messages
+ * that each needs, what is proved of every one at all sizes, and what refusals say.
+ */
+#include "parallel/pipeline/lower.h"
+#include "tests/harness.h"
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static wf_pipe_table *generate(const char *name, int ranks, int v, int micro)
+{
+    const wf_pipe_shape shape = {ranks, ranks * v, micro, 0};
+    wf_error error = {WF_OK, ""};
+    wf_pipe_table *table;
+
+    wf_pipe_generate(name, &shape, &table, &error);
+    return table;
+}
+
+/* 8 ranks, 32 micro-batches: the least depth without a deadlock, and without loss of time. */
+static void depths(void)
+{
+    static const struct {
+        const char *name;
+        int v, least, fastest;
+        int64_t makespan; /* ticks of 1/v */
+    } cases[] = {{"gpipe", 1, 1, 1, 117},       {"1f1b", 1, 1, 1, 117},
+                 {"interleaved", 2, 1, 1, 213}, {"zb-h1", 1, 1, 1, 103},
+                 {"v-half", 2, 1, 1, 216},      {"v-min", 2, 1, 1, 219},
+                 {"zb-v", 2, 2, 2, 199},        {"dualpipe-v", 2, 2, 2, 206},
+                 {"zb-h1", 2, 4, 6, 199},       {"looped-bfs", 2, 4, 24, 213}};
+    const wf_pipe_lowering how = {.ahead = 1};
+    const wf_pipe_costs unit = {1, 1, 1, 0, true};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        wf_pipe_table *table = generate(cases[i].name, 8, cases[i].v, 32);
+        wf_error error = {WF_OK, ""};
+        wf_pipe_depths found = {0};
+
+        CU_ASSERT_EQUAL(wf_pipe_find_depths(table, &how, &unit, &found, &error), WF_OK);
+        CU_ASSERT_EQUAL(found.least, cases[i].least);
+        CU_ASSERT_EQUAL(found.fastest, cases[i].fastest);
+        CU_ASSERT_EQUAL(found.makespan, cases[i].makespan);
+        wf_pipe_table_free(table);
+    }
+}
+
+/* Few buffers cost time: looped-bfs at the least depth that does not stand still. */
+static void few_buffers_cost_time(void)
+{
+    wf_pipe_table *table = generate("looped-bfs", 8, 2, 32), *lowered;
+    const wf_pipe_costs unit = {1, 1, 1, 0, true};
+    wf_error error = {WF_OK, ""};
+    wf_pipe_timing timing = {0};
+
+    CU_ASSERT_EQUAL_FATAL(
+        wf_pipe_lower(table, &(wf_pipe_lowering){.depth = 4, .ahead = 4}, &lowered, &error),
+        WF_OK);
+    CU_ASSERT_EQUAL(wf_pipe_simulate(lowered, &unit, &timing, &error), WF_OK);
+    CU_ASSERT_EQUAL(timing.makespan, 273);
+    wf_pipe_timing_free(&timing);
+    wf_pipe_table_free(lowered);
+    wf_pipe_table_free(table);
+}
+
+/* Whether a schedule is proved at a depth; told is what the proof says against it. */
+static bool proved_at(const wf_pipe_table *table, wf_pipe_lowering how, int depth,
+                      wf_error *told)
+{
+    wf_pipe_table *lowered = NULL;
+    wf_pipe_proof proof;
+    bool proved;
+
+    how.depth = depth;
+    *told = (wf_error){WF_OK, ""};
+    proved = wf_pipe_lower(table, &how, &lowered, told) == WF_OK &&
+             wf_pipe_prove(lowered, &proof, told) == WF_OK && proof.in_flight <= depth;
+    wf_pipe_table_free(lowered);
+    return proved;
+}
+
+static bool right_at_size(const wf_pipe_table *table, const wf_pipe_lowering *how,
+                          wf_error *told)
+{
+    const wf_pipe_costs unit = {1, 1, 1, 0, true};
+    wf_pipe_depths depths = {0};
+
+    if (wf_pipe_find_depths(table, how, &unit, &depths, told) != WF_OK ||
+        !proved_at(table, *how, depths.least, told))
+        return false;
+    return depths.least == 1 || (!proved_at(table, *how, depths.least - 1, told) &&
+                                 strncmp(told->text, "deadlock: rank ", 15) == 0);
+}
+
+/* Every schedule at all sizes that it is defined for, with everything that lowering adds. */
+static void all_sizes(void)
+{
+    int64_t tables = 0;
+
+    for (int ranks = 1; ranks <= 16; ranks++)
+        for (int micro = 1; micro <= 40; micro++)
+            for (int v = 1; v <= 4; v++)
+                for (int i = 0; wf_pipe_schedule_at(i).name; i++) {
+                    const char *name = wf_pipe_schedule_at(i).name;
+                    /* What overlaps is on two stages, which have to be gathered both. */
+                    const wf_pipe_lowering how = {.ahead = micro % 3,
+                                                  .recompute = micro % 2,
+                                                  .group = micro % 4 == 3 ? 0 : 1 << micro % 4,
+                                                  .resident = 2 + ranks % 2,
+                                                  .prefetch = v - 1,
+                                                  .tied = ranks % 2};
+                    wf_pipe_table *table = generate(name, ranks, v, micro);
+                    wf_error told = {WF_OK, ""};
+
+                    if (!table)
+                        continue;
+                    tables++;
+                    if (!right_at_size(table, &how, &told)) {
+                        CU_FAIL("a schedule is not proved where it should be");
+                        printf("\n    %s, %d ranks, v %d, %d micro-batches: %s\n", name, ranks,
+                               v, micro, told.text);
+                    }
+                    wf_pipe_table_free(table);
+                }
+    printf(" %lld tables", (long long)tables);
+    CU_ASSERT_EQUAL(tables, 17024);
+}
+
+static void one_line(void)
+{
+    wf_pipe_table *table = generate("zb-v", 8, 2, 32), *lowered;
+    const wf_pipe_lowering how = {.depth = 2, .ahead = 1};
+    wf_error error = {WF_OK, ""};
+    wf_pipe_proof proof;
+    char text[512];
+
+    CU_ASSERT_EQUAL(wf_pipe_lower(table, &how, &lowered, &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_pipe_prove(lowered, &proof, &error), WF_OK);
+    CU_ASSERT_STRING_EQUAL(
+        wf_pipe_proof_text("zb-v", lowered, &proof, text, sizeof text),
+        "schedule zb-v: 8 ranks, 16 stages, 32 micro-batches, 1536 actions, 896 messages, at "
+        "most 2 in flight; no deadlock; peak 16 activations");
+    wf_pipe_table_free(table);
+    CU_ASSERT_EQUAL(wf_pipe_lower(lowered, &how, &table, &error), WF_EINVAL);
+    CU_ASSERT(table == NULL && strstr(error.text, "it is lowered") != NULL);
+    wf_pipe_table_free(lowered);
+}
+
+/* 786,432 compute actions and half a million messages. */
+static void large(void)
+{
+    wf_pipe_table *table = generate("list", 64, 4, 1024), *lowered;
+    const wf_pipe_lowering how = {.depth = 32, .ahead = 1, .group = 1024, .resident = 4};
+    wf_error error = {WF_OK, ""};
+    struct timespec begin, end;
+    wf_pipe_proof proof;
+    double seconds;
+
+    CU_ASSERT_EQUAL_FATAL(wf_pipe_lower(table, &how, &lowered, &error), WF_OK);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
+    CU_ASSERT_EQUAL(wf_pipe_prove(lowered, &proof, &error), WF_OK);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
+    seconds =
+        (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
+    printf(" %.2f s", seconds);
+    CU_ASSERT(seconds < 1);
+    CU_ASSERT_EQUAL(proof.compute, 786432);
+    CU_ASSERT_EQUAL(proof.messages, 522240);
+    wf_pipe_table_free(lowered);
+    wf_pipe_table_free(table);
+}
+
+/* Two ranks, two stages, two micro-batches, as a word for each action of a row. */
+static void row(wf_pipe_table *table, int rank, const char *kinds, const char *micro)
+{
+    for (int i = 0; kinds[i]; i++)
+        wf_pipe_table_add(table, rank,
+                          kinds[i] == 'F'   ? WF_PIPE_F
+                          : kinds[i] == 'I' ? WF_PIPE_I
+                          : kinds[i] == 'W' ? WF_PIPE_W
+                          : kinds[i] == 'R' ? WF_PIPE_R
+                                            : WF_PIPE_B,
+                          rank, micro[i] - '0');
+}
+
+static void says(const char *first, const char *first_micro, const char *second,
+                 const char *second_micro, const char *words)
+{
+    wf_error error = {WF_OK, ""};
+    wf_pipe_table *table;
+
+    wf_pipe_table_new(&(wf_pipe_shape){2, 2, 2, 0}, &table, &error);
+    wf_pipe_table_place(table, 0, 0);
+    wf_pipe_table_place(table, 1, 1);
+    row(table, 0, first, first_micro);
+    row(table, 1, second, second_micro);
+    CU_ASSERT_EQUAL(wf_pipe_prove(table, NULL, &error), *words ? WF_EINVAL : WF_OK);
+    CU_ASSERT(strstr(error.text, words) != NULL);
+    if (!strstr(error.text, words))
+        printf("\n    %s\n", error.text);
+    wf_pipe_table_free(table);
+}
+
+static void refusals(void)
+{
+    wf_error error = {WF_OK, ""};
+    wf_pipe_table *table;
+
+    says("FFBB", "0101", "FBFB", "0011", "");
+    says("FFBB", "0101", "FBF", "001", "rank 1, at the end of its row: I1.1 is not in it");
+    says("FFBB", "0101", "FBFBW", "00110",
+         "rank 1, action 4 of 5, W1.0: stage 1 and micro-batch 0 have had that already");
+    says("FFBB", "0101", "FWIFB", "00011",
+         "rank 1, action 1 of 5, W1.0: it needs I1.0 before it");
+    says("FFBB", "0101", "BFFB", "0011",
+         "rank 1, action 0 of 4, B1.0: it needs F1.0 before it");
+    says("FFBRB", "01001", "FBFB", "0011", "R0.0: the forward is run again for I or B");
+    says("FBFB", "0011", "FFBB", "0110",
+         "deadlock: rank 0 waits in B0.0 for B1.0 of rank 1, which stands behind F1.1; rank 1 "
+         "waits in F1.1 for F0.1 of rank 0, which stands behind B0.0");
+    wf_pipe_table_new(&(wf_pipe_shape){2, 2, 2, 0}, &table, &error);
+    CU_ASSERT_EQUAL(wf_pipe_prove(table, NULL, &error), WF_EINVAL);
+    CU_ASSERT_STRING_EQUAL(error.text, "stage 0 is on no rank: place it");
+    wf_pipe_table_free(table);
+}
+
+static void lowering_refuses(wf_pipe_lowering how, const char *words)
+{
+    wf_pipe_table *table = generate("dualpipe-v", 2, 2, 4), *lowered;
+    wf_error error = {WF_OK, ""};
+
+    CU_ASSERT_EQUAL(wf_pipe_lower(table, &how, &lowered, &error), WF_EINVAL);
+    CU_ASSERT(lowered == NULL && strstr(error.text, words) != NULL);
+    if (!strstr(error.text, words))
+        printf("\n    %s\n", error.text);
+    wf_pipe_table_free(table);
+}
+
+static void numbers_out_of_range(void)
+{
+    lowering_refuses((wf_pipe_lowering){.depth = -1}, "a depth of -1: give 0 or more");
+    lowering_refuses((wf_pipe_lowering){.group = 3}, "groups of a power of two micro-batches");
+    lowering_refuses((wf_pipe_lowering){.resident = 1}, "make resident 2 or more");
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"depths", depths},
+        {"few buffers cost time", few_buffers_cost_time},
+        {"one line", one_line},
+        {"all sizes", all_sizes},
+        {"large", large},
+        {"what a proof says", refusals},
+        {"what lowering refuses", numbers_out_of_range},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("schedules proved", tests);
+}
