@@ -134,20 +134,23 @@ static wf_status list_uses(pass *p)
     int64_t n = 0;
 
     for (int64_t i = 0; i < t->count; i++)
-        n += t->parameter[i]->uses;
+        n += wf_nn_leaves_of(t->parameter[i], NULL)->uses;
     b->use = calloc((size_t)n + 1, sizeof *b->use);
     if (!b->use)
         return wf_fail(p->ctx, WF_ENOMEM, "no memory for %lld uses of parameters",
                        (long long)n);
-    for (int64_t i = 0; i < t->count; i++)
-        for (int slot = 0; slot < t->parameter[i]->uses; slot++) {
+    for (int64_t i = 0; i < t->count; i++) {
+        const wf_nn_leaves *leaves = wf_nn_leaves_of(t->parameter[i], NULL);
+
+        for (int slot = 0; slot < leaves->uses; slot++) {
             wf_par_chain_use *use = &b->use[b->uses++];
 
             memcpy(use->path, t->parameter[i]->path, sizeof use->path);
-            use->number = t->parameter[i]->number[slot] - p->base;
+            use->number = leaves->number[slot] - p->base;
             use->step = step_of(b, use->number);
             use->slot = slot;
         }
+    }
     return WF_OK;
 }
 
