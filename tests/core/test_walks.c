@@ -2,6 +2,7 @@
  * tests/core/test_walks.c - the two walks back over a tape: sources get their gradients in the first one,
  * hooks are called in the one that they are for, and leaves wait unless that needs a leaf's elements.
  */
+#include "kernels/parameters.h"
 #include "tests/core/core_harness.h"
 
 static const double ones[2] = {1, 1}, av[2] = {3, -5}, bv[2] = {7, 11}, seed[2] = {1, 10};

@@ -54,14 +54,17 @@ static wf_tensor *spying_loss(wf_nn_module *model, const wf_par_batch *batch)
     wf_tensor *loss = wf_par_gpt_loss(model, batch);
     wf_nn_parameter **p = wf_nn_parameters(model, &count);
 
-    for (int64_t i = 0; p && i < count; i++)
-        for (int slot = 0; slot < p[i]->uses && s->uses < USES; slot++) {
+    for (int64_t i = 0; p && i < count; i++) {
+        const wf_nn_leaves *leaves = wf_nn_leaves_of(p[i], NULL);
+
+        for (int slot = 0; slot < leaves->uses && s->uses < USES; slot++) {
             wf_par_chain_use *use = &s->use[s->uses++];
 
             memcpy(use->path, p[i]->path, sizeof use->path);
-            use->number = p[i]->number[slot] - base;
+            use->number = leaves->number[slot] - base;
             use->slot = slot;
         }
+    }
     free(p);
     return loss;
 }
