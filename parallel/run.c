@@ -39,23 +39,25 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
         return wf_error_set(
             error, WF_EUNSUPPORTED,
             "cuda_graph records the step of a single rank, and %d ranks meet on their hosts in "
-            "every step: use tp 1 and dp 1, or leave cuda_graph off",
+            "every step: use pp 1, tp 1 and dp 1, or leave cuda_graph off",
             ranks);
-    if (o->axes && (o->tp > 1 || o->dp > 1 || o->dp_replicate || o->shard_group_size))
+    if (o->axes &&
+        (o->pp > 1 || o->tp > 1 || o->dp > 1 || o->dp_replicate || o->shard_group_size))
         return wf_error_set(
             error, WF_EINVAL,
-            "a mesh has the axes that are given, or those of tp, dp and groups of "
+            "a mesh has the axes that are given, or those of pp, tp, dp and groups of "
             "dp: give one of the two");
     if (o->dp_axes && !o->axes)
         return wf_error_set(error, WF_EINVAL,
                             "dp_axes names some of the axes that are given, and none are");
-    if (o->tp < 1 || o->dp < 1 || o->threads < 1)
-        return wf_error_set(error, WF_EINVAL, "tp %d, dp %d and threads %d must be at least 1",
-                            o->tp, o->dp, o->threads);
-    if (!o->axes && (int64_t)o->tp * o->dp != ranks)
+    if (o->pp < 1 || o->tp < 1 || o->dp < 1 || o->threads < 1)
         return wf_error_set(error, WF_EINVAL,
-                            "tp %d x dp %d is %lld ranks, but %d were started", o->tp, o->dp,
-                            (long long)o->tp * o->dp, ranks);
+                            "pp %d, tp %d, dp %d and threads %d must be at least 1", o->pp,
+                            o->tp, o->dp, o->threads);
+    if (!o->axes && wf_par_ranks(o) != ranks)
+        return wf_error_set(error, WF_EINVAL,
+                            "pp %d x tp %d x dp %d is %lld ranks, but %d were started", o->pp,
+                            o->tp, o->dp, (long long)wf_par_ranks(o), ranks);
     if ((o->dtype != WF_F32 && o->dtype != WF_BF16) ||
         (o->param_dtype != WF_F32 && o->param_dtype != WF_BF16) ||
         (o->reduce_dtype != WF_F32 && o->reduce_dtype != WF_BF16))
@@ -104,6 +106,8 @@ static bool open_context(wf_par *par, const wf_rank *rank, wf_error *error)
 
 static void fill_in_defaults(wf_par_options *o)
 {
+    if (!o->pp)
+        o->pp = 1;
     if (!o->tp)
         o->tp = 1;
     if (!o->dp)
@@ -114,18 +118,19 @@ static void fill_in_defaults(wf_par_options *o)
         o->strategy = WF_PAR_STRATEGY;
 }
 
-/* The mesh of tp, dp and the strategy's groups. */
+/* The mesh of pp, tp, dp and the strategy's groups. */
 static wf_mesh *open_usual_mesh(wf_par *par, wf_rank *rank, wf_error *error)
 {
     int replicate, shard;
 
     if (wf_par_axes(&par->options, &replicate, &shard, error) != WF_OK)
         return NULL;
-    return wf_mesh_open(
-        par->ctx, rank->world, 4,
-        (wf_axis[]){
-            {"pp", 1}, {"replicate", replicate}, {"shard", shard}, {"tp", par->options.tp}},
-        error);
+    return wf_mesh_open(par->ctx, rank->world, 4,
+                        (wf_axis[]){{"pp", par->options.pp},
+                                    {"replicate", replicate},
+                                    {"shard", shard},
+                                    {"tp", par->options.tp}},
+                        error);
 }
 
 static wf_mesh *open_mesh(wf_par *par, wf_rank *rank, wf_error *error)
@@ -191,7 +196,8 @@ int64_t wf_par_ranks(const wf_par_options *o)
 
     for (const wf_axis *a = o->axes; a && a->name; a++)
         ranks *= a->size;
-    return o->axes ? ranks : (int64_t)(o->tp ? o->tp : 1) * (o->dp ? o->dp : 1);
+    return o->axes ? ranks
+                   : (int64_t)(o->pp ? o->pp : 1) * (o->tp ? o->tp : 1) * (o->dp ? o->dp : 1);
 }
 
 static wf_status open_parts(wf_par *par, wf_rank *rank, wf_error *error)
@@ -208,6 +214,7 @@ static wf_status open_parts(wf_par *par, wf_rank *rank, wf_error *error)
                                   .axis = par->n_dp ? par->dp_axis[par->n_dp - 1] : -1,
                                   .prefetch = o->prefetch,
                                   .reshard = o->reshard};
+    par->pp_axis = wf_mesh_axis(par->mesh, "pp");
     cut_finely(par);
     find_inexact(par);
     return WF_OK;

@@ -5,8 +5,11 @@
  *
  *     wf_par_open(rank, &(wf_par_options){.axes = WF_AXES({"dp", 4}, {"tp", 2})}, error);
  *
- * or, from the numbers tp and dp, the axes pp, replicate, shard, tp: a strategy of data parallelism
+ * or, from the numbers pp, dp and tp, the axes pp, replicate, shard, tp: a strategy of data parallelism
  * says how the dp ranks are laid out over replicate and shard.
+ *
+ * An axis that is called pp is that of a pipeline (parallel/train/pipeline.h): its ranks hold different stages of a
+ * model, and nothing is split over it.
  */
 #ifndef WF_PARALLEL_RUN_H
 #define WF_PARALLEL_RUN_H
@@ -46,7 +49,7 @@ typedef struct wf_par_options {
     const wf_axis *axes;   /* WF_AXES: the mesh; their sizes multiply to the number of ranks */
     const char *dp_axes;   /* those that split the batch, outermost first: "replicate/shard";
                                 NULL: dp where there is one, else replicate and shard */
-    int tp, dp;            /* without axes: 0 means 1; their product is the number of ranks */
+    int pp, tp, dp;        /* without axes: 0 means 1; their product is the number of ranks */
     const char *strategy;  /* a row of parallel/shard/strategies.def; NULL: WF_PAR_STRATEGY */
     int dp_replicate;      /* hybrid strategies: number of groups of dp ranks .. */
     int shard_group_size;  /* .. or ranks of a group; one of the two */

@@ -266,7 +266,7 @@ wf_status wf_par_clip(wf_par_trainer *t, float max_norm, double *norm)
     if (norm)
         *norm = 0;
     if (!may_come(t, "wf_par_clip", t->step.stage == WF_PAR_STAGE_REDUCED) ||
-        wf_par_norm(t->par, t->count, t->step.grad, &value) != WF_OK)
+        wf_par_norm(t->par, t->count, t->parameter, t->step.grad, &value) != WF_OK)
         return wf_context_status(ctx);
     scale = max_norm > 0 ? (double)max_norm / (value + 1e-6) : 1;
     t->step.grad_scale = scale < 1 ? (float)scale : 1;
