@@ -131,8 +131,10 @@ wf_status wf_par_move_end(wf_par *par, wf_memory_kind kind, wf_move *move, wf_te
 wf_status wf_par_move_run(wf_par *par, wf_memory_kind kind, int64_t count, wf_tensor *const *x,
                           const wf_layout *const *to, wf_tensor **y);
 
-/* End what is in flight when a rank gives up: its peers may wait for this rank elsewhere, so the
- * world is told first, and nobody waits any more. */
+/* Tell the world that this rank gives up, so that nobody waits any more: its peers may wait for it elsewhere. */
+void wf_par_abandon(wf_par *par);
+
+/* The same, and end what is in flight. */
 void wf_par_move_abandon(wf_par *par, wf_move *move, wf_tensor **y);
 
 #endif

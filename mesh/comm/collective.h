@@ -84,6 +84,7 @@ typedef struct wf_collective {
     wf_reduction reduction; /* all_reduce, reduce_scatter: of floats, or sums of bf16 */
     size_t element;         /* bytes of an element, of a bf16 2; 0 means those of a float */
     int peer;               /* broadcast: the root; send, recv: the other end */
+    uint64_t tag;           /* send, recv: which message it is; both ends give the same */
     int64_t n_buffers;
     const wf_comm_buffer
         *buffers; /* copied by begin, with their cuts; not what they point to */

@@ -360,7 +360,8 @@ wf_status wf_messages_begin(wf_pending *p, wf_error *error)
                                     .element = p->what.element,
                                     .buffers = 1,
                                     .bytes = (int64_t)x->bytes,
-                                    .root = -1};
+                                    .root = -1,
+                                    .shape = p->what.tag};
         status = p->comm->transport->begin(p->comm, x, error);
         if (status != WF_OK) {
             end_messages(p, b, NULL); /* fails at once: what failed here has failed the group */

@@ -10,6 +10,16 @@ bool wf_fingerprint_same(const wf_fingerprint *a, const wf_fingerprint *b)
            a->root == b->root && a->shape == b->shape;
 }
 
+bool wf_fingerprint_meets(const wf_fingerprint *a, const wf_fingerprint *b)
+{
+    return a->element == b->element && a->bytes == b->bytes && a->shape == b->shape;
+}
+
+static bool is_message(const wf_fingerprint *p)
+{
+    return strcmp(p->op, "send") == 0 || strcmp(p->op, "recv") == 0;
+}
+
 static void describe(const wf_fingerprint *p, char *text, size_t room)
 {
     bool detail = p->detail[0] != '\0';
@@ -22,8 +32,12 @@ static void describe(const wf_fingerprint *p, char *text, size_t room)
     if (p->root >= 0)
         used += snprintf(text + used, room - (size_t)used, " from %d", p->root);
     if (p->buffers > 0)
-        snprintf(text + used, room - (size_t)used, " in %lld buffer%s of %zu-byte elements",
-                 (long long)p->buffers, p->buffers > 1 ? "s" : "", p->element);
+        used +=
+            snprintf(text + used, room - (size_t)used, " in %lld buffer%s of %zu-byte elements",
+                     (long long)p->buffers, p->buffers > 1 ? "s" : "", p->element);
+    if (is_message(p) && p->shape)
+        snprintf(text + used, room - (size_t)used, " with tag %llx",
+                 (unsigned long long)p->shape);
 }
 
 void wf_fingerprint_differ(const wf_comm *comm, uint64_t call, const wf_fingerprint *mine,

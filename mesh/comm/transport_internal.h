@@ -21,10 +21,13 @@ typedef struct wf_fingerprint {
     size_t element;
     int64_t buffers, bytes;
     int root;
-    uint64_t shape; /* hash of counts and cuts */
+    uint64_t shape; /* hash of counts and cuts; of a message its tag */
 } wf_fingerprint;
 
 bool wf_fingerprint_same(const wf_fingerprint *a, const wf_fingerprint *b);
+
+/* The same of the two ends of a message, which differ in what they call. */
+bool wf_fingerprint_meets(const wf_fingerprint *send, const wf_fingerprint *recv);
 
 /* The text of a mismatch: `call` (from 0) of this member, and of member `other`. */
 void wf_fingerprint_differ(const wf_comm *comm, uint64_t call, const wf_fingerprint *mine,

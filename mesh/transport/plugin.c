@@ -17,6 +17,7 @@ static const void *enter(void *symbol)
                                  .thread_start = wf_thread_start,
                                  .comm_init = wf_comm_init,
                                  .fingerprint_same = wf_fingerprint_same,
+                                 .fingerprint_meets = wf_fingerprint_meets,
                                  .fingerprint_differ = wf_fingerprint_differ,
                                  .blocks_take = wf_blocks_take,
                                  .blocks_give = wf_blocks_give,

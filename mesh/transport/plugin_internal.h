@@ -11,7 +11,7 @@
 #include <pthread.h>
 
 /* To be raised with every change to what a plugin and its host share: this file, mesh/comm/transport_internal.h. */
-enum { WF_PLUGIN_VERSION = 7 };
+enum { WF_PLUGIN_VERSION = 8 };
 
 typedef struct wf_plugin_host {
     size_t size; /* bytes of this table; first, so that it can always be read */
@@ -24,6 +24,7 @@ typedef struct wf_plugin_host {
     void (*comm_init)(wf_comm *comm, const wf_transport *transport, const char *name, int rank,
                       int size, const int *members);
     bool (*fingerprint_same)(const wf_fingerprint *a, const wf_fingerprint *b);
+    bool (*fingerprint_meets)(const wf_fingerprint *send, const wf_fingerprint *recv);
     void (*fingerprint_differ)(const wf_comm *comm, uint64_t call, const wf_fingerprint *mine,
                                int other, const wf_fingerprint *theirs, char *text,
                                size_t room);

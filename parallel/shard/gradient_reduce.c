@@ -1,31 +1,7 @@
 /* parallel/shard/gradient_reduce.c - collecting gradients; see the header. */
-#include "parallel/shard/gradient_reduce_internal.h"
+#include "parallel/shard/gradient_slots_internal.h"
 #include "kernels/ops.h"
-#include "parallel/shard/gradient_sum_internal.h"
 #include <stdlib.h>
-
-/* The slots of a parameter: as many as it ever had uses in a micro-step. */
-struct slots {
-    wf_par_sum *slot;
-    int count;
-    wf_par_sum ended; /* a sum without terms: the micro-steps whose gradients have all come */
-};
-
-struct wf_par_gradients {
-    wf_par *par;
-    int64_t count;
-    wf_nn_parameter *const *parameter;
-    const wf_nn_pass *pass; /* the one whose gradients come */
-    int64_t micro, micros;  /* the number of its micro-step, of how many */
-    struct slots *slots;    /* [count] */
-    int64_t n_slots, room;  /* all parameters'; those that the arrays below have room for */
-    wf_tensor **list;
-    const wf_layout **to;
-    wf_tensor ***place;
-    wf_move *summing; /* gradients on their way to the sums of [n_summing] slots */
-    wf_par_sum **sum;
-    int64_t n_summing;
-};
 
 wf_par_gradients *wf_par_gradients_open(wf_par *par, int64_t count,
                                         wf_nn_parameter *const *parameter)
@@ -117,6 +93,8 @@ static wf_status settle(wf_par_gradients *g)
 void wf_par_gradients_reset(wf_par_gradients *g)
 {
     settle(g);
+    wf_par_gradients_sum_end(g);
+    g->summed = false;
     for (int64_t i = 0; i < g->count; i++) {
         wf_nn_forget_uses(g->parameter[i]);
         for (int u = 0; u < g->slots[i].count; u++)
@@ -139,7 +117,10 @@ void wf_par_gradients_close(wf_par_gradients *g)
         return;
     if (g->summing)
         wf_par_move_abandon(g->par, g->summing, g->list);
-    g->summing = NULL;
+    if (g->bucket)
+        wf_par_move_abandon(g->par, g->bucket, g->list);
+    g->summing = g->bucket = NULL;
+    g->nodes = 0;
     if (g->slots)
         wf_par_gradients_reset(g);
     for (int64_t i = 0; g->slots && i < g->count; i++)
@@ -282,96 +263,4 @@ wf_status wf_par_gradients_micro_end(wf_par_gradients *g)
         wf_nn_leaves_forget(g->parameter[i], g->pass);
     }
     return wf_context_status(g->par->ctx);
-}
-
-/* Sum the nodes list[from .. to) over data-parallel ranks, in place. */
-static wf_status sum_bucket(wf_par_gradients *g, int64_t from, int64_t to)
-{
-    wf_context *ctx = g->par->ctx;
-    wf_status status;
-
-    wf_scope_open(ctx);
-    status = wf_move_run(ctx, to - from, g->list + from, g->to + from, g->list + from);
-    for (int64_t i = from; i < to && status == WF_OK; i++) {
-        wf_tensor_retain(g->list[i]);
-        wf_tensor_release(*g->place[i]);
-        *g->place[i] = g->list[i];
-    }
-    wf_scope_close(ctx);
-    return status;
-}
-
-static wf_status sum_over_dp(wf_par_gradients *g)
-{
-    const wf_par *par = g->par;
-    int64_t n = 0, first = 0;
-    size_t bytes = 0;
-
-    for (int64_t i = 0; i < g->count; i++)
-        for (int u = 0; u < g->slots[i].count; u++) {
-            wf_par_sum *s = &g->slots[i].slot[u];
-
-            if (!s->open || !s->node[0].sum)
-                continue;
-            g->place[n] = &s->node[0].sum;
-            g->list[n] = s->node[0].sum;
-            g->to[n++] = wf_par_holding_of(g->parameter[i])->gradient;
-        }
-    for (int64_t i = 0; i < n; i++) {
-        bytes += (size_t)wf_tensor_local_count(g->list[i]) * wf_dtype_size(g->list[i]->dtype);
-        if (bytes < WF_PAR_BUCKET_BYTES && i + 1 < n)
-            continue;
-        if (sum_bucket(g, first, i + 1) != WF_OK)
-            break;
-        first = i + 1;
-        bytes = 0;
-    }
-    return wf_context_status(par->ctx);
-}
-
-/* The slots' sums added in the order of use; the result is handed to the caller. */
-static wf_tensor *take_sum(const struct slots *s)
-{
-    wf_tensor *sum = NULL;
-
-    for (int u = 0; u < s->count; u++) {
-        wf_tensor *term = s->slot[u].open ? s->slot[u].node[0].sum : NULL;
-
-        if (sum && term)
-            wf_partial_add(&sum, term);
-        else if (term)
-            sum = wf_tensor_retain(term);
-        wf_par_sum_clear(&s->slot[u]);
-    }
-    return sum;
-}
-
-static wf_status check_complete(const wf_par_gradients *g)
-{
-    wf_context *ctx = g->par->ctx;
-    char text[256];
-
-    for (int64_t i = 0; i < g->count && wf_context_status(ctx) == WF_OK; i++)
-        if (*wf_par_sum_missing(&g->slots[i].ended, g->micros, text, sizeof text))
-            wf_fail(ctx, WF_EINVAL,
-                    "the gradient of parameter %s lacks micro-steps %s of %lld: run the whole "
-                    "backward pass of each, that of weights too, before they are summed",
-                    g->parameter[i]->path, text, (long long)g->micros);
-    return wf_context_status(ctx);
-}
-
-wf_status wf_par_gradients_finish(wf_par_gradients *g, wf_tensor **grad)
-{
-    wf_context *ctx = g->par->ctx;
-    wf_memory_kind kind = wf_context_memory_kind(ctx, WF_MEMORY_GRADIENT);
-
-    if (check_complete(g) == WF_OK)
-        sum_over_dp(g);
-    wf_scope_open(ctx);
-    for (int64_t i = 0; i < g->count && wf_context_status(ctx) == WF_OK; i++)
-        grad[i] = take_sum(&g->slots[i]);
-    wf_scope_close(ctx);
-    wf_par_gradients_reset(g);
-    wf_context_memory_kind(ctx, kind);
-    return wf_context_status(ctx);
 }

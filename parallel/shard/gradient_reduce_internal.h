@@ -49,8 +49,13 @@ wf_status wf_par_gradients_take(wf_par_gradients *g, int64_t n,
 /* Take what is left and forget the leaves of the micro-step, which is complete then. Collective. */
 wf_status wf_par_gradients_micro_end(wf_par_gradients *g);
 
-/* Bring all to their layouts; grad[i] (retained, NULL where unused) per parameter.
-   Collective over the data-parallel axes. WF_EINVAL where micro-steps have not ended. */
+/* All micro-steps have ended, which is WF_EINVAL where it is not so: begin to sum over data-parallel ranks what
+   they have not summed; end it. Collective over these axes. */
+wf_status wf_par_gradients_sum_begin(wf_par_gradients *g);
+wf_status wf_par_gradients_sum_end(wf_par_gradients *g);
+
+/* Bring all to their layouts, both of these first where nobody did; then grad[i] (retained, NULL where unused)
+   per parameter. Where there is one already, of uses in earlier stages of a pipeline, the sum goes on from it. */
 wf_status wf_par_gradients_finish(wf_par_gradients *g, wf_tensor **grad);
 
 #endif

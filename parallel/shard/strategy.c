@@ -273,7 +273,7 @@ wf_status wf_par_move_run(wf_par *par, wf_memory_kind kind, int64_t count, wf_te
     return status;
 }
 
-void wf_par_move_abandon(wf_par *par, wf_move *move, wf_tensor **y)
+void wf_par_abandon(wf_par *par)
 {
     wf_error cause = *wf_context_error(par->ctx);
 
@@ -281,6 +281,11 @@ void wf_par_move_abandon(wf_par *par, wf_move *move, wf_tensor **y)
         wf_error_set(&cause, WF_EINVAL, "rank %d: a run was closed in the middle of a step",
                      wf_context_rank(par->ctx));
     wf_comm_abort(wf_mesh_world(par->mesh), &cause);
+}
+
+void wf_par_move_abandon(wf_par *par, wf_move *move, wf_tensor **y)
+{
+    wf_par_abandon(par);
     wf_scope_open(par->ctx);
     wf_move_end(move, y);
     wf_scope_close(par->ctx);

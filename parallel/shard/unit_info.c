@@ -42,3 +42,19 @@ wf_par_unit_info wf_par_unit_at(const wf_par *par, const wf_nn_module *model, in
     }
     return info;
 }
+
+void wf_par_units_keep_real(wf_par_units *all)
+{
+    for (int64_t u = 0; u < all->count; u++) {
+        wf_par_unit *unit = &all->unit[u];
+        int64_t count = 0, split = 0;
+
+        for (int64_t i = 0; i < unit->count; i++)
+            if (!wf_tensor_is_fake(unit->parameter[i]->tensor)) {
+                split += i < unit->split;
+                unit->parameter[count++] = unit->parameter[i];
+            }
+        unit->count = count;
+        unit->split = split;
+    }
+}

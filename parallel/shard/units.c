@@ -283,9 +283,16 @@ static void choose_reshard(wf_par_units *all)
 static wf_status expect_order(wf_par_units *all)
 {
     for (int64_t u = 0; u < all->count; u++)
-        if (wf_par_sequence_see(all, &all->forward_order, &all->unit[u]) != WF_OK)
+        if (wf_par_sequence_see(all, &all->model.forward, &all->unit[u]) != WF_OK)
             return wf_context_status(all->par->ctx);
     return WF_OK;
+}
+
+void wf_par_order_free(wf_par_order *order)
+{
+    free(order->forward.unit);
+    free(order->backward.unit);
+    *order = (wf_par_order){.forward = {NULL}};
 }
 
 static void units_free(wf_par_units *all)
@@ -299,8 +306,7 @@ static void units_free(wf_par_units *all)
     free(all->parameters);
     free(all->list);
     free(all->to);
-    free(all->forward_order.unit);
-    free(all->backward_order.unit);
+    wf_par_order_free(&all->model);
     free(all);
 }
 
@@ -321,6 +327,7 @@ static wf_par_units *make(tree *t, wf_nn_module *root, int64_t count,
     }
     if (all) {
         *all = (wf_par_units){.par = t->par, .root = root, .count = wrap(t)};
+        all->order = &all->model;
         all->unit = calloc((size_t)all->count, sizeof *all->unit);
         all->parameters = calloc((size_t)count + 1, sizeof(wf_nn_parameter *));
         all->list = calloc((size_t)count + 1, sizeof(wf_tensor *));

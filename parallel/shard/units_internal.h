@@ -22,6 +22,7 @@ typedef struct wf_par_unit {
     bool unsharded;      /* its parameters are gathered */
     wf_move *handle;     /* the gather in flight, or NULL */
     int active;          /* runs of its module that have begun and not ended */
+    int pins;            /* so many hold it gathered: stages of a pipeline */
 } wf_par_unit;
 
 /* Units in an order that was seen, from which the next ones are known in advance. */
@@ -29,6 +30,12 @@ typedef struct wf_par_sequence {
     wf_par_unit **unit;
     int64_t count, capacity, at;
 } wf_par_sequence;
+
+/* The units that a pass comes by: over the whole model, or over a stage of it. */
+typedef struct wf_par_order {
+    wf_par_sequence forward;  /* as their modules begin in forward */
+    wf_par_sequence backward; /* as they end in forward; backward takes it backwards */
+} wf_par_order;
 
 typedef struct wf_par_units {
     struct wf_par_units *next; /* links the units of the rank's models */
@@ -39,9 +46,8 @@ typedef struct wf_par_units {
     wf_nn_parameter **parameters;
     wf_tensor **list; /* room for the parameters of any unit, for moves */
     const wf_layout **to;
-    wf_par_sequence forward_order; /* units as their modules begin in forward */
-    wf_par_sequence
-        backward_order;          /* units as they end in forward; backward takes it backwards */
+    wf_par_order model;          /* that of passes over the model */
+    wf_par_order *order;         /* that of the pass that runs */
     int depth;                   /* so many runs have begun */
     bool recording;              /* the pass that runs is on a tape */
     bool in_backward;            /* modules that run now are recomputed */
@@ -56,8 +62,14 @@ wf_par_units *wf_par_units_of(const wf_par *par, const wf_nn_module *model);
 wf_par_units *wf_par_units_new(wf_par *par, wf_nn_module *root,
                                const wf_par_sharding_plan *plan);
 
+/* Forget the parameters that are fake: those of other stages, which this rank never gathers. */
+void wf_par_units_keep_real(wf_par_units *all);
+
 /* Whether something happens where a unit's module begins and ends. */
 bool wf_par_unit_acts(const wf_par_unit *unit);
+
+/* Free what a sequence knows. */
+void wf_par_order_free(wf_par_order *order);
 
 /* Forget the units of a model, or of all (NULL). */
 void wf_par_units_drop(wf_par *par, const wf_nn_module *root);

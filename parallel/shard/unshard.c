@@ -7,6 +7,9 @@
  *          and its begin:   its gradients are complete and taken; release it. Where those of weights
  *                           are deferred, they are taken when that walk comes here
  *
+ * A stage of a pipeline that is resident pins its units: they are gathered once, and none of this gives
+ * them back.
+ *
  * Which units are next is known from the pass before. One that was prefetched and does not come
  * is given back as soon as that shows: another comes in its place, or the pass ends.
  *
@@ -116,7 +119,7 @@ static wf_status finish(wf_par_unit *u)
 
 static void release(wf_par_unit *u)
 {
-    if (u->keep_unsharded)
+    if (u->keep_unsharded || u->pins > 0)
         return;
     for (int64_t i = 0; u->unsharded && i < u->split; i++)
         wf_tensor_drop(wf_par_holding_of(u->parameter[i])->gathered);
@@ -129,7 +132,7 @@ static wf_status give_back(wf_par_units *all, const wf_par_unit *u)
     wf_status status = wf_context_status(all->par->ctx);
 
     for (int64_t i = 0; i < all->count && status == WF_OK; i++) {
-        if (&all->unit[i] == u || !all->unit[i].handle)
+        if (&all->unit[i] == u || !all->unit[i].handle || all->unit[i].pins > 0)
             continue;
         status = finish(&all->unit[i]);
         release(&all->unit[i]);
@@ -182,7 +185,7 @@ static wf_status post_backward(void *arg)
 static wf_status pre_backward(void *arg)
 {
     wf_par_unit *u = arg;
-    wf_par_sequence *s = &u->of->backward_order;
+    wf_par_sequence *s = &u->of->order->backward;
 
     if (u == u->of->unit)
         u->of->in_backward = true;
@@ -201,12 +204,24 @@ static wf_status enter(wf_par_unit *u)
         status = begin(u);
         return status == WF_OK ? finish(u) : status;
     }
-    if (!wf_par_sequence_expects(&all->forward_order, u))
+    if (!wf_par_sequence_expects(&all->order->forward, u))
         status = give_back(all, u);
     if (status == WF_OK)
-        status = wf_par_sequence_see(all, &all->forward_order, u);
-    return status == WF_OK ? gather(u, &all->forward_order, all->forward_order.at - 1, 1)
+        status = wf_par_sequence_see(all, &all->order->forward, u);
+    return status == WF_OK ? gather(u, &all->order->forward, all->order->forward.at - 1, 1)
                            : status;
+}
+
+static void pass_begins(wf_par_units *all)
+{
+    all->order->forward.at = all->order->backward.at = 0;
+    all->recording = wf_context_recording(all->par->ctx);
+}
+
+static void pass_ends(wf_par_units *all)
+{
+    all->order->forward.count = all->order->forward.at;
+    give_back(all, NULL);
 }
 
 void wf_par_unit_enter(wf_par_unit *u)
@@ -215,8 +230,7 @@ void wf_par_unit_enter(wf_par_unit *u)
     wf_context *ctx = all->par->ctx;
 
     if (all->depth++ == 0 && !all->in_backward) {
-        all->forward_order.at = all->backward_order.at = 0;
-        all->recording = wf_context_recording(ctx);
+        pass_begins(all);
     }
     u->active++;
     if (wf_context_status(ctx) == WF_OK && enter(u) == WF_OK &&
@@ -230,15 +244,14 @@ void wf_par_unit_leave(wf_par_unit *u)
     wf_context *ctx = all->par->ctx;
 
     if (wf_context_status(ctx) == WF_OK &&
-        (all->in_backward || wf_par_sequence_see(all, &all->backward_order, u) == WF_OK))
+        (all->in_backward || wf_par_sequence_see(all, &all->order->backward, u) == WF_OK))
         wf_tape_hook(ctx, WF_WALK_INPUTS, pre_backward, u);
     all->depth--;
     if (--u->active == 0 && !all->in_backward && (u->reshard || !all->recording))
         release(u); /* backward goes on with what has just been recomputed */
     if (all->depth > 0 || all->in_backward)
         return;
-    all->forward_order.count = all->forward_order.at;
-    give_back(all, NULL);
+    pass_ends(all);
     if (!all->recording)
         wf_par_units_rest(all);
 }
@@ -248,10 +261,54 @@ void wf_par_units_rest(wf_par_units *all)
     for (int64_t u = 0; all && u < all->count; u++) {
         if (wf_context_status(all->par->ctx) == WF_OK)
             finish(&all->unit[u]);
+        all->unit[u].pins = 0;
         release(&all->unit[u]);
     }
-    if (all)
+    if (all) {
+        all->depth = 0;
         all->in_backward = false;
+        all->order = &all->model;
+    }
+}
+
+void wf_par_units_stage_begin(wf_par_units *all, wf_par_order *order, bool backward)
+{
+    all->order = order;
+    all->in_backward = backward;
+    if (backward)
+        order->backward.at = order->backward.count;
+    else
+        pass_begins(all);
+    all->depth++;
+}
+
+void wf_par_units_stage_end(wf_par_units *all)
+{
+    all->depth--;
+    if (!all->in_backward)
+        pass_ends(all);
+    all->in_backward = false;
+    all->order = &all->model;
+}
+
+wf_status wf_par_unit_pin(wf_par_unit *u)
+{
+    u->pins++;
+    return begin(u);
+}
+
+wf_status wf_par_unit_wait(wf_par_unit *u)
+{
+    return finish(u);
+}
+
+void wf_par_unit_unpin(wf_par_unit *u)
+{
+    if (--u->pins > 0)
+        return;
+    finish(u);
+    if (u->active == 0)
+        release(u);
 }
 
 void wf_par_units_change(wf_par_units *all)

@@ -12,6 +12,16 @@
 void wf_par_unit_enter(wf_par_unit *unit);
 void wf_par_unit_leave(wf_par_unit *unit);
 
+/* The same for a stage of a pipeline, whose modules run without the root: a pass over it begins, forward or
+   backward, of which the order is known; it ends. */
+void wf_par_units_stage_begin(wf_par_units *all, wf_par_order *order, bool backward);
+void wf_par_units_stage_end(wf_par_units *all);
+
+/* Begin to gather a unit, which stays so until it was unpinned as often; wait until it is gathered. */
+wf_status wf_par_unit_pin(wf_par_unit *unit);
+wf_status wf_par_unit_wait(wf_par_unit *unit);
+void wf_par_unit_unpin(wf_par_unit *unit);
+
 /* Bring all to rest, also what was prefetched and never used. After an error what is in
    flight stays so, since its peers may never come: it ends at the next use, or with the plan. */
 void wf_par_units_rest(wf_par_units *all);

@@ -177,7 +177,7 @@ wf_status wf_par_check_finite(wf_par_trainer *t, float loss, double norm,
 
     if (wf_context_status(ctx) != WF_OK || (isfinite(loss) && isfinite(norm)))
         return wf_context_status(ctx);
-    if (t->step.stage != WF_PAR_STAGE_REDUCED)
+    if (t->step.at != WF_PAR_AT_REDUCED)
         return wf_par_misplaced(t, "wf_par_check_finite");
     bad = first_not_finite(t->par, t->count, t->step.grad);
     if (bad >= 0)

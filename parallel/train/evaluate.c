@@ -1,6 +1,7 @@
 /* parallel/train/evaluate.c - the mean of a loss, or of another number, over other data. */
 #include "parallel/train/read_batch_internal.h"
 #include "parallel/train/losses_internal.h"
+#include "parallel/train/stages_internal.h"
 #include "parallel/train/step_internal.h"
 
 /* Of one global batch. */
@@ -8,9 +9,11 @@ static wf_status evaluate_batch(wf_par_trainer *t, int64_t number, const wf_par_
                                 wf_par_loss_function *metric, float *mean)
 {
     wf_context *ctx = t->par->ctx;
-    wf_tensor *total;
+    wf_tensor *total = NULL;
 
-    for (int64_t k = 0; k < t->micros && wf_context_status(ctx) == WF_OK; k++) {
+    if (t->stages)
+        wf_par_stages_evaluate(t->stages, number, data);
+    for (int64_t k = 0; !t->stages && k < t->micros && wf_context_status(ctx) == WF_OK; k++) {
         wf_par_batch batch;
 
         wf_scope_open(ctx);
@@ -19,8 +22,12 @@ static wf_status evaluate_batch(wf_par_trainer *t, int64_t number, const wf_par_
             wf_par_losses_put(t, &batch, k, metric(t->model, &batch));
         wf_scope_close(ctx);
     }
-    total = wf_par_losses_total(t);
-    wf_par_losses_mean(t, total, mean);
+    if (!t->stages || wf_par_stages_have_loss(t->stages))
+        total = wf_par_losses_total(t);
+    if (total)
+        wf_par_losses_mean(t, total, mean);
+    if (t->stages)
+        wf_par_stages_share_loss(t->stages, mean);
     wf_tensor_release(total);
     return wf_context_status(ctx);
 }
@@ -35,9 +42,13 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
     double sum = 0;
 
     *mean = 0;
-    if (t->step.stage == WF_PAR_STAGE_MICRO_STEPS)
+    if (t->step.at == WF_PAR_AT_MICRO_STEPS)
         return wf_par_misplaced(t, "wf_par_evaluate");
-    if (!metric)
+    if (metric && t->stages)
+        return wf_fail(ctx, WF_EINVAL,
+                       "with a pipeline the mean of its head_loss is taken, and no other "
+                       "metric: give NULL");
+    if (!metric && !t->stages)
         metric = wf_par_loss_of(t);
     storage = wf_context_storage(ctx, t->par->options.dtype);
     wf_context_training(ctx, false);

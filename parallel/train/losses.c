@@ -23,6 +23,7 @@ void wf_par_losses_clear(wf_par_trainer *t)
         wf_tensor_release(t->losses.sum[k]);
         t->losses.sum[k] = NULL;
     }
+    t->losses.put = 0;
 }
 
 void wf_par_losses_close(wf_par_trainer *t)
@@ -81,12 +82,12 @@ wf_status wf_par_losses_put(wf_par_trainer *t, const wf_par_batch *batch, int64_
     if (check(t, loss) != WF_OK)
         return wf_context_status(ctx);
     weight = loss->ndim ? wf_par_batch_weight(batch, loss) : 1.0f / (float)t->micros;
-    if (k == 0)
+    if (t->losses.put++ == 0)
         t->losses.weight = weight;
     else if (weight != t->losses.weight)
         return wf_fail(ctx, WF_ESHAPE,
-                       "the losses of micro-steps 1 and %" PRId64
-                       " have other sizes: in one step all are alike",
+                       "the loss of micro-step %" PRId64
+                       " has another size than those before: in one step all are alike",
                        k + 1);
     if (loss->ndim == 0)
         tell_scalar(t);

@@ -3,6 +3,7 @@
 #include "parallel/train/read_batch_internal.h"
 #include "parallel/train/graph_step_internal.h"
 #include "parallel/train/losses_internal.h"
+#include "parallel/train/stages_internal.h"
 #include "parallel/train/step_internal.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ static wf_status check_model(wf_par_trainer *t)
     if (!trains_something(t))
         return wf_fail(t->par->ctx, WF_EINVAL,
                        "all parameters are frozen: a trainer needs one at least that is not");
-    for (int64_t i = 0; i < t->count; i++)
+    for (int64_t i = 0; i < t->count && !t->options.pipeline; i++)
         if (wf_tensor_is_fake(t->parameter[i]->tensor))
             return wf_fail(t->par->ctx, WF_EINVAL,
                            "parameter %s is fake: wf_par_materialize comes before a trainer",
@@ -67,7 +68,10 @@ static wf_status make_parts(wf_par_trainer *t)
 
     wf_par_losses_open(t);
     t->optimizer = wf_par_optimizer_new(par, &t->options.optimizer, t->count, t->parameter);
-    t->gradients = wf_par_gradients_open(par, t->count, t->parameter);
+    if (t->options.pipeline)
+        t->stages = wf_par_stages_open(t);
+    else
+        t->gradients = wf_par_gradients_open(par, t->count, t->parameter);
     t->graph = par->options.cuda_graph ? wf_par_graph_step_open(t) : NULL;
     for (; t->held < t->count; t->held++)
         wf_tensor_retain(t->parameter[t->held]->tensor);
@@ -113,6 +117,7 @@ void wf_par_trainer_close(wf_par_trainer *t)
     for (int64_t i = 0; i < t->held; i++)
         wf_tensor_release(t->parameter[i]->tensor);
     wf_par_graph_step_close(t);
+    wf_par_stages_close(t->stages);
     wf_par_gradients_close(t->gradients);
     wf_nn_optimizer_free(t->optimizer);
     wf_par_losses_close(t);

@@ -7,6 +7,7 @@
 #include "parallel/train/read_batch_internal.h"
 #include "parallel/train/graph_step_internal.h"
 #include "parallel/train/losses_internal.h"
+#include "parallel/train/stages_internal.h"
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -16,15 +17,15 @@ wf_status wf_par_misplaced(wf_par_trainer *t, const char *part)
     const char *next = "wf_par_step_begin";
     char where[96] = "no step has begun";
 
-    if (s->stage == WF_PAR_STAGE_REDUCED) {
+    if (s->at == WF_PAR_AT_REDUCED) {
         snprintf(where, sizeof where, "the gradients of step %" PRId64 " are reduced",
                  s->number);
         next = "wf_par_optimizer_step (or wf_par_gradient, wf_par_clip, wf_par_check_finite)";
-    } else if (s->stage == WF_PAR_STAGE_MICRO_STEPS && s->running) {
+    } else if (s->at == WF_PAR_AT_MICRO_STEPS && s->running) {
         snprintf(where, sizeof where, "micro-step %" PRId64 " of %" PRId64 " has begun",
                  s->micro + 1, t->micros);
         next = "wf_par_backward";
-    } else if (s->stage == WF_PAR_STAGE_MICRO_STEPS) {
+    } else if (s->at == WF_PAR_AT_MICRO_STEPS) {
         snprintf(where, sizeof where, "%" PRId64 " of %" PRId64 " micro-steps are done",
                  s->micro, t->micros);
         next = s->micro == t->micros ? "wf_par_reduce"
@@ -69,10 +70,12 @@ void wf_par_step_drop(wf_par_trainer *t)
         wf_tensor_release(t->step.grad[i]);
         t->step.grad[i] = NULL;
     }
+    if (t->stages)
+        wf_par_stages_drop(t->stages);
     wf_par_losses_clear(t);
     wf_tensor_release(t->step.total);
     t->step.total = NULL;
-    t->step.stage = WF_PAR_STAGE_NONE;
+    t->step.at = WF_PAR_AT_NONE;
     t->step.of_graph = false;
 }
 
@@ -83,7 +86,8 @@ wf_status wf_par_zero_grad(wf_par_trainer *t)
     wf_par_step_drop(t);
     if (running)
         wf_par_units_rest(t->units);
-    wf_par_gradients_reset(t->gradients);
+    if (t->gradients)
+        wf_par_gradients_reset(t->gradients);
     wf_context_phase(t->par->ctx, NULL);
     return wf_context_status(t->par->ctx);
 }
@@ -93,7 +97,7 @@ wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
     wf_comm_place(wf_mesh_world(t->par->mesh), step, NULL);
     wf_par_zero_grad(t);
     wf_par_units_rest(t->units); /* what a step that failed has left under way */
-    t->step.stage = WF_PAR_STAGE_MICRO_STEPS;
+    t->step.at = WF_PAR_AT_MICRO_STEPS;
     t->step.number = step;
     t->step.micro = 0;
     t->step.grad_scale = 1;
@@ -129,14 +133,17 @@ const wf_par_batch *wf_par_micro_step_begin(wf_par_trainer *t, const wf_par_data
 {
     const wf_par_step_state *s = &t->step;
 
+    if (wf_context_status(t->par->ctx) == WF_OK && t->stages)
+        wf_fail(t->par->ctx, WF_EINVAL,
+                "with a pipeline a schedule runs the micro-steps: call wf_par_forward_backward "
+                "in place of wf_par_micro_step_begin and wf_par_backward");
     if (!may_come(t, "wf_par_micro_step_begin",
-                  s->stage == WF_PAR_STAGE_MICRO_STEPS && !s->running && s->micro < t->micros))
+                  s->at == WF_PAR_AT_MICRO_STEPS && !s->running && s->micro < t->micros))
         return NULL;
     return begin(t, data, NULL, data != NULL);
 }
 
-/* The gradient of the loss, of what ops compute in: what tensors are weighted with is not rounded. */
-static wf_tensor *seed_of(const wf_par_trainer *t, wf_tensor *loss)
+wf_tensor *wf_par_seed_of(const wf_par_trainer *t, wf_tensor *loss)
 {
     wf_context *ctx = t->par->ctx;
     wf_tensor *seed =
@@ -162,7 +169,7 @@ wf_status wf_par_backward(wf_par_trainer *t, wf_tensor *loss)
     t->units->gradients = wf_par_takes_units(t->par) ? t->gradients : NULL;
     wf_context_phase(ctx, "backward");
     if (wf_context_status(ctx) == WF_OK)
-        wf_backward(loss, seed_of(t, loss), false);
+        wf_backward(loss, wf_par_seed_of(t, loss), false);
     close_tape(t);
     wf_context_phase(ctx, "collecting gradients");
     if (wf_context_status(ctx) == WF_OK)
@@ -208,19 +215,23 @@ wf_status wf_par_forward_backward(wf_par_trainer *t, const wf_par_data *data)
     const wf_par_step_state *s = &t->step;
 
     if (!may_come(t, "wf_par_forward_backward",
-                  s->stage == WF_PAR_STAGE_MICRO_STEPS && !s->running && s->micro == 0))
+                  s->at == WF_PAR_AT_MICRO_STEPS && !s->running && s->micro == 0))
         return wf_context_status(t->par->ctx);
-    return t->graph ? wf_par_graph_forward_backward(t, data)
-                    : wf_par_run_micro_steps(t, data, NULL);
+    return t->stages  ? wf_par_stages_run(t->stages, data)
+           : t->graph ? wf_par_graph_forward_backward(t, data)
+                      : wf_par_run_micro_steps(t, data, NULL);
 }
 
 wf_status wf_par_reduce_sums(wf_par_trainer *t)
 {
     wf_context *ctx = t->par->ctx;
 
-    t->step.total = wf_par_losses_total(t);
-    return wf_context_status(ctx) == WF_OK ? wf_par_gradients_finish(t->gradients, t->step.grad)
-                                           : wf_context_status(ctx);
+    if (!t->stages || wf_par_stages_have_loss(t->stages))
+        t->step.total = wf_par_losses_total(t);
+    if (wf_context_status(ctx) != WF_OK)
+        return wf_context_status(ctx);
+    return t->stages ? wf_par_stages_sum(t->stages)
+                     : wf_par_gradients_finish(t->gradients, t->step.grad);
 }
 
 wf_status wf_par_reduce(wf_par_trainer *t, float *mean_loss)
@@ -231,15 +242,17 @@ wf_status wf_par_reduce(wf_par_trainer *t, float *mean_loss)
     if (mean_loss)
         *mean_loss = 0;
     if (!may_come(t, "wf_par_reduce",
-                  s->stage == WF_PAR_STAGE_MICRO_STEPS && !s->running && s->micro == t->micros))
+                  s->at == WF_PAR_AT_MICRO_STEPS && !s->running && s->micro == t->micros))
         return wf_context_status(ctx);
     if (!s->total) /* a graph has summed what it has computed */
         wf_par_reduce_sums(t);
-    if (mean_loss)
+    if (mean_loss && s->total)
         wf_par_losses_mean(t, s->total, mean_loss);
+    if (mean_loss && t->stages)
+        wf_par_stages_share_loss(t->stages, mean_loss);
     wf_tensor_release(s->total);
     s->total = NULL;
-    s->stage = WF_PAR_STAGE_REDUCED;
+    s->at = WF_PAR_AT_REDUCED;
     return wf_context_status(ctx);
 }
 
@@ -247,7 +260,7 @@ wf_tensor *wf_par_gradient(wf_par_trainer *t, const wf_nn_parameter *parameter)
 {
     int64_t i = 0;
 
-    if (!may_come(t, "wf_par_gradient", t->step.stage == WF_PAR_STAGE_REDUCED))
+    if (!may_come(t, "wf_par_gradient", t->step.at == WF_PAR_AT_REDUCED))
         return NULL;
     while (i < t->count && t->parameter[i] != parameter)
         i++;
@@ -265,7 +278,7 @@ wf_status wf_par_clip(wf_par_trainer *t, float max_norm, double *norm)
 
     if (norm)
         *norm = 0;
-    if (!may_come(t, "wf_par_clip", t->step.stage == WF_PAR_STAGE_REDUCED) ||
+    if (!may_come(t, "wf_par_clip", t->step.at == WF_PAR_AT_REDUCED) ||
         wf_par_norm(t->par, t->count, t->parameter, t->step.grad, &value) != WF_OK)
         return wf_context_status(ctx);
     scale = max_norm > 0 ? (double)max_norm / (value + 1e-6) : 1;
@@ -280,7 +293,7 @@ wf_status wf_par_optimizer_step(wf_par_trainer *t, float lr)
     wf_context *ctx = t->par->ctx;
     float scale = t->step.grad_scale;
 
-    if (!may_come(t, "wf_par_optimizer_step", t->step.stage == WF_PAR_STAGE_REDUCED))
+    if (!may_come(t, "wf_par_optimizer_step", t->step.at == WF_PAR_AT_REDUCED))
         return wf_context_status(ctx);
     wf_context_phase(ctx, "optimizer");
     wf_par_units_change(t->units);

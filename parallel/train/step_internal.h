@@ -21,6 +21,9 @@ wf_status wf_par_run_micro_steps(wf_par_trainer *t, const wf_par_data *data,
 /* wf_par_reduce up to what the host reads: from open sums to step.grad and step.total. */
 wf_status wf_par_reduce_sums(wf_par_trainer *t);
 
+/* The gradient of a loss, of what ops compute in: what tensors are weighted with is not rounded. */
+wf_tensor *wf_par_seed_of(const wf_par_trainer *t, wf_tensor *loss);
+
 /* Forget what the step holds, with nobody else: what is under way between ranks stays so. */
 void wf_par_step_drop(wf_par_trainer *t);
 

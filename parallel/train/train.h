@@ -37,6 +37,8 @@ WF_BEGIN_DECLS
  */
 typedef wf_tensor *wf_par_loss_function(wf_nn_module *model, const wf_par_batch *batch);
 
+typedef struct wf_par_pipeline wf_par_pipeline;
+
 typedef struct wf_par_train_options {
     int64_t global_batch; /* sequences per step; a multiple of dp x micro_batch */
     int64_t
@@ -47,6 +49,10 @@ typedef struct wf_par_train_options {
     wf_nn_schedule schedule;
     wf_par_loss_function
         *loss; /* wf_par_gpt_loss for a wf_nn_gpt; NULL for a loop of one's own alone */
+    const wf_par_pipeline
+        *pipeline; /* the stages of a model over ranks (parallel/train/pipeline.h): its
+                                        schedule runs the micro-steps, and its head_loss stands for
+                                        `loss`; NULL: every rank has all of the model */
 } wf_par_train_options;
 
 /* In a plan, which has no values, loss and norm are 0, and no data is read. */
@@ -61,9 +67,10 @@ typedef struct wf_par_trainer wf_par_trainer;
 /**
  * wf_par_trainer_open - what trains a materialised model
  *
- * Owner:   caller; wf_par_trainer_close (NULL is allowed)
- * Errors:  WF_EINVAL (a global batch that the layout cannot form, fields that are none), WF_ENOMEM;
- *          NULL then
+ * Collective:  with a pipeline, over the world
+ * Owner:       caller; wf_par_trainer_close (NULL is allowed)
+ * Errors:      WF_EINVAL (a global batch that the layout cannot form, fields that are none, ranks with
+ *              different pipelines), WF_ENOMEM; NULL then
  */
 WF_API wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
                                            const wf_par_train_options *options);
@@ -84,7 +91,8 @@ WF_API wf_status wf_par_train_step(wf_par_trainer *trainer, int64_t step,
 /**
  * wf_par_evaluate - the mean over `batches` global batches of other data, without dropout
  *
- * @param metric  of which the mean is taken, as of a loss; NULL: options.loss
+ * @param metric  of which the mean is taken, as of a loss; NULL: options.loss, or that of the pipeline, which is
+ *                the only one where there is a pipeline
  * @param mean    over the batches, each of which counts alike
  * Collective:    over the mesh
  * Errors:        WF_EINVAL in the middle of a step's micro-steps
@@ -114,7 +122,7 @@ WF_API wf_status wf_par_step_begin(wf_par_trainer *trainer, int64_t step);
 
 /**
  * wf_par_micro_step_begin - the next micro-step begins: its batch is read, and a tape records from
- * here to wf_par_backward. Tensors that are made in between are gone after it
+ * here to wf_par_backward. With a pipeline wf_par_forward_backward takes the place of both. Tensors that are made in between are gone after it
  *
  * @param data  NULL: the batch has no tensors, the caller makes its own (for the sequences of
  *              wf_context_sequences)

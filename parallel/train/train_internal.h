@@ -10,11 +10,11 @@
 #include "parallel/train/train.h"
 
 /* Where a step is: which of its parts may come next. */
-typedef enum wf_par_stage {
-    WF_PAR_STAGE_NONE,        /* none has begun, or its update is done */
-    WF_PAR_STAGE_MICRO_STEPS, /* gradients of micro-steps are added up */
-    WF_PAR_STAGE_REDUCED      /* gradients are summed, and wait for the update */
-} wf_par_stage;
+typedef enum wf_par_at {
+    WF_PAR_AT_NONE,        /* none has begun, or its update is done */
+    WF_PAR_AT_MICRO_STEPS, /* gradients of micro-steps are added up */
+    WF_PAR_AT_REDUCED      /* gradients are summed, and wait for the update */
+} wf_par_at;
 
 /* The losses of the micro-steps of one pass over a global batch. */
 typedef struct wf_par_losses {
@@ -22,11 +22,12 @@ typedef struct wf_par_losses {
     wf_tensor **moved; /* [micros] the same, on their way */
     const wf_layout **to;
     wf_par_sum total; /* over micro-steps, while it is taken */
-    float weight;     /* each summand's in the mean: that of the first micro-step's loss */
+    int64_t put;      /* how many there are */
+    float weight;     /* each summand's in the mean: that of the first loss that was put */
 } wf_par_losses;
 
 typedef struct wf_par_step_state {
-    wf_par_stage stage;
+    wf_par_at at;
     int64_t number;     /* 1, 2, .. */
     int64_t micro;      /* micro-steps that are done */
     bool running;       /* one has begun, and its backward pass not ended */
@@ -52,6 +53,7 @@ struct wf_par_trainer {
     wf_par_units *units;
     wf_par_losses losses;
     wf_par_step_state step;
+    struct wf_par_stages *stages;    /* of a pipeline; NULL: every rank has all of the model */
     struct wf_par_graph_step *graph; /* NULL: every step is run op by op */
 };
 

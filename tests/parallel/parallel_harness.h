@@ -10,6 +10,7 @@
 #include "nn/checkpointing.h"
 #include "parallel/shard/materialize.h"
 #include "parallel/models/gpt/gpt.h"
+#include "parallel/train/pipeline.h"
 #include "parallel/train/train.h"
 #include "tests/parallel/part.h"
 #include <inttypes.h>
@@ -27,6 +28,8 @@ typedef struct training {
     void (*change)(wf_nn_gpt *model); /* makes it another one than its config says; or NULL */
     const wf_par_rule *plan;          /* NULL: wf_par_gpt_plan */
     wf_status (*parallelize)(wf_par *par, wf_nn_module *model); /* in place of wf_par_plan */
+    wf_par_pipeline_options
+        pipeline; /* with a schedule: its stages are trained; model, input and loss are filled in */
 
     /* on every rank; step 0 is before the first one. NULL: nobody watches */
     wf_status (*watch)(struct training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
@@ -93,23 +96,47 @@ typedef struct trainer_test {
     void *arg;
 } trainer_test;
 
+/* What a run does with a model before it is made real. */
+static inline wf_status prepare(const training *t, wf_par *par, wf_nn_gpt *gpt)
+{
+    wf_nn_module *model = &gpt->base;
+
+    if (t->change)
+        t->change(gpt);
+    wf_nn_recompute(model, t->recompute);
+    if (t->parallelize)
+        t->parallelize(par, model);
+    else
+        wf_par_plan(par, model, t->plan ? t->plan : wf_par_gpt_plan);
+    if (t->frozen)
+        wf_nn_freeze(model, t->frozen);
+    return wf_context_status(wf_par_context(par));
+}
+
+/* A wf_par_model_function. */
+static inline wf_nn_module *prepared(wf_par *par, void *arg)
+{
+    const training *t = arg;
+    wf_nn_gpt *gpt = wf_nn_gpt_new(wf_par_context(par), &t->model);
+
+    if (gpt)
+        prepare(t, par, gpt);
+    return (wf_nn_module *)gpt;
+}
+
 static inline wf_status trainer_part(part *p)
 {
     const trainer_test *test = p->arg;
+    const wf_par_pipeline *pipeline = test->t->options.pipeline;
     wf_par_trainer *trainer;
     wf_status status;
 
     p->arg = test->arg;
-    if (test->t->change)
-        test->t->change(p->gpt);
-    wf_nn_recompute(p->model, test->t->recompute);
-    if (test->t->parallelize)
-        GOOD(test->t->parallelize(p->par, p->model));
+    GOOD(prepare(test->t, p->par, p->gpt));
+    if (pipeline)
+        wf_par_pipeline_materialize(pipeline, p->par, p->model);
     else
-        wf_par_plan(p->par, p->model, test->t->plan ? test->t->plan : wf_par_gpt_plan);
-    wf_par_materialize(p->par, p->model);
-    if (test->t->frozen)
-        wf_nn_freeze(p->model, test->t->frozen);
+        wf_par_materialize(p->par, p->model);
     trainer = wf_par_trainer_open(p->par, p->model, &test->t->options);
     status = trainer ? test->work(p, trainer) : wf_context_status(p->ctx);
     wf_par_trainer_close(trainer);
@@ -165,16 +192,38 @@ static inline wf_status training_rank(wf_rank *rank, void *arg)
     return on_trainer(rank, arg, train_steps, arg);
 }
 
+/* The pipeline of a run that has a schedule. */
+static inline wf_par_pipeline *pipeline_of(training *t, wf_error *error)
+{
+    wf_par_pipeline_options how = t->pipeline;
+    wf_par_pipeline *pipeline = NULL;
+
+    if (!how.schedule)
+        return NULL;
+    how.model = prepared;
+    how.arg = t;
+    how.input = "tokens";
+    how.head_loss = wf_par_gpt_head_loss;
+    wf_par_pipeline_new(&t->layout, &t->options, &how, &pipeline, error);
+    return pipeline;
+}
+
 /* Run it over a transport, or the usual one; whether it succeeded, which the test demands. */
 static inline bool train_over(training *t, const char *transport)
 {
     wf_launch_options launch = {.ranks = (int)wf_par_ranks(&t->layout), .transport = transport};
     wf_error error = {WF_OK, ""};
+    wf_par_pipeline *pipeline = pipeline_of(t, &error);
 
-    wf_launch(&launch, training_rank, t, &error);
+    t->options.pipeline = pipeline;
+    if (error.code == WF_OK)
+        wf_launch(&launch, training_rank, t, &error);
     CU_ASSERT_EQUAL(error.code, WF_OK);
     if (error.code != WF_OK)
-        printf("\n    tp %d dp %d: %s\n", t->layout.tp, t->layout.dp, error.text);
+        printf("\n    pp %d tp %d dp %d: %s\n", t->layout.pp, t->layout.tp, t->layout.dp,
+               error.text);
+    t->options.pipeline = NULL;
+    wf_par_pipeline_free(pipeline);
     return error.code == WF_OK;
 }
 

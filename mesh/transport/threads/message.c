@@ -33,7 +33,7 @@ static wf_status finish_recv(wf_comm *comm, wf_exchange *x, wf_error *error)
     status = wf_threads_begin_reading(c, x, error);
     if (status != WF_OK)
         return wf_threads_give_up(c, x, status);
-    if (m->print.bytes != x->print.bytes || m->print.element != x->print.element)
+    if (!wf_fingerprint_meets(&m->print, &x->print))
         return wf_threads_give_up(c, x, wf_threads_mismatch(c, x, x->peer, &m->print, error));
     status = wf_threads_settle(x, error); /* what held the memory before may not be over */
     if (status == WF_OK)

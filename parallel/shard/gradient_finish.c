@@ -1,0 +1,129 @@
+/*
+ * parallel/shard/gradient_finish.c - from sums over micro-steps to gradients: over data-parallel ranks, in buckets,
+ * then over the uses of a parameter.
+ */
+#include "parallel/shard/gradient_slots_internal.h"
+
+static wf_status check_complete(const wf_par_gradients *g)
+{
+    wf_context *ctx = g->par->ctx;
+    char text[256];
+
+    for (int64_t i = 0; i < g->count && wf_context_status(ctx) == WF_OK; i++)
+        if (*wf_par_sum_missing(&g->slots[i].ended, g->micros, text, sizeof text))
+            wf_fail(ctx, WF_EINVAL,
+                    "the gradient of parameter %s lacks micro-steps %s of %lld: run the whole "
+                    "backward pass of each, that of weights too, before they are summed",
+                    g->parameter[i]->path, text, (long long)g->micros);
+    return wf_context_status(ctx);
+}
+
+/* The nodes that data-parallel ranks have to sum: where they are, and the layouts that they come to. */
+static void list_nodes(wf_par_gradients *g)
+{
+    g->nodes = g->next_node = 0;
+    for (int64_t i = 0; i < g->count; i++)
+        for (int u = 0; u < g->slots[i].count; u++) {
+            wf_par_sum *s = &g->slots[i].slot[u];
+
+            if (!s->open || !s->node[0].sum)
+                continue;
+            g->place[g->nodes] = &s->node[0].sum;
+            g->list[g->nodes] = s->node[0].sum;
+            g->to[g->nodes++] = wf_par_holding_of(g->parameter[i])->gradient;
+        }
+}
+
+/* The next nodes that go together: a bucket; returns how many. */
+static int64_t bucket_size(const wf_par_gradients *g)
+{
+    int64_t end = g->next_node;
+    size_t bytes = 0;
+
+    while (end < g->nodes && bytes < WF_PAR_BUCKET_BYTES) {
+        const wf_tensor *t = g->list[end++];
+
+        bytes += (size_t)wf_tensor_local_count(t) * wf_dtype_size(t->dtype);
+    }
+    return end - g->next_node;
+}
+
+/* A bucket of n nodes has been summed: the results take their places. */
+static void put_bucket(wf_par_gradients *g, int64_t n)
+{
+    for (int64_t i = g->next_node; i < g->next_node + n; i++) {
+        wf_tensor_retain(g->list[i]);
+        wf_tensor_release(*g->place[i]);
+        *g->place[i] = g->list[i];
+    }
+    g->next_node += n;
+}
+
+wf_status wf_par_gradients_sum_begin(wf_par_gradients *g)
+{
+    int64_t n;
+
+    if (check_complete(g) != WF_OK)
+        return wf_context_status(g->par->ctx);
+    list_nodes(g);
+    g->summed = true;
+    n = bucket_size(g);
+    if (n > 0)
+        g->bucket = wf_par_move_begin(g->par, WF_MEMORY_GRADIENT, n, g->list, g->to);
+    return wf_context_status(g->par->ctx);
+}
+
+wf_status wf_par_gradients_sum_end(wf_par_gradients *g)
+{
+    wf_context *ctx = g->par->ctx;
+
+    while (g->next_node < g->nodes && wf_context_status(ctx) == WF_OK) {
+        int64_t at = g->next_node, n = bucket_size(g);
+        wf_status status;
+
+        wf_scope_open(ctx);
+        status = g->bucket
+                     ? wf_par_move_end(g->par, WF_MEMORY_GRADIENT, g->bucket, g->list + at)
+                     : wf_par_move_run(g->par, WF_MEMORY_GRADIENT, n, g->list + at, g->to + at,
+                                       g->list + at);
+        g->bucket = NULL;
+        if (status == WF_OK)
+            put_bucket(g, n);
+        wf_scope_close(ctx);
+    }
+    return wf_context_status(ctx);
+}
+
+/* The slots' sums added in the order of use, behind those of earlier uses. */
+static void take_sum(const struct slots *s, wf_tensor **grad)
+{
+    wf_tensor *sum = *grad;
+
+    for (int u = 0; u < s->count; u++) {
+        wf_tensor *term = s->slot[u].open ? s->slot[u].node[0].sum : NULL;
+
+        if (sum && term)
+            wf_partial_add(&sum, term);
+        else if (term)
+            sum = wf_tensor_retain(term);
+        wf_par_sum_clear(&s->slot[u]);
+    }
+    *grad = sum;
+}
+
+wf_status wf_par_gradients_finish(wf_par_gradients *g, wf_tensor **grad)
+{
+    wf_context *ctx = g->par->ctx;
+    wf_memory_kind kind = wf_context_memory_kind(ctx, WF_MEMORY_GRADIENT);
+
+    if (!g->summed && check_complete(g) == WF_OK)
+        list_nodes(g);
+    wf_par_gradients_sum_end(g);
+    wf_scope_open(ctx);
+    for (int64_t i = 0; i < g->count && wf_context_status(ctx) == WF_OK; i++)
+        take_sum(&g->slots[i], &grad[i]);
+    wf_scope_close(ctx);
+    wf_par_gradients_reset(g);
+    wf_context_memory_kind(ctx, kind);
+    return wf_context_status(ctx);
+}

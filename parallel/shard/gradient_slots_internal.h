@@ -1,0 +1,35 @@
+/* parallel/shard/gradient_slots_internal.h - where the gradients of a step are, for gradient_reduce.c and gradient_finish.c. */
+#ifndef WF_PARALLEL_SHARD_GRADIENT_SLOTS_INTERNAL_H
+#define WF_PARALLEL_SHARD_GRADIENT_SLOTS_INTERNAL_H
+
+#include "parallel/shard/gradient_reduce_internal.h"
+#include "parallel/shard/gradient_sum_internal.h"
+
+/* The slots of a parameter: as many as it ever had uses in a micro-step. */
+struct slots {
+    wf_par_sum *slot;
+    int count;
+    wf_par_sum ended; /* a sum without terms: the micro-steps whose gradients have all come */
+};
+
+struct wf_par_gradients {
+    wf_par *par;
+    int64_t count;
+    wf_nn_parameter *const *parameter;
+    const wf_nn_pass *pass; /* the one whose gradients come */
+    int64_t micro, micros;  /* the number of its micro-step, of how many */
+    struct slots *slots;    /* [count] */
+    int64_t n_slots, room;  /* all parameters'; those that the arrays below have room for */
+    wf_tensor **list;
+    const wf_layout **to;
+    wf_tensor ***place;
+    wf_move *summing; /* gradients on their way to the sums of [n_summing] slots */
+    wf_par_sum **sum;
+    int64_t n_summing;
+    int64_t nodes,
+        next_node; /* of the sums over a step: how many; the first that is not summed over ranks */
+    wf_move *bucket; /* some of them on their way */
+    bool summed;     /* that has begun */
+};
+
+#endif

@@ -1,0 +1,119 @@
+/*
+ * parallel/train/pipeline.h - pipeline parallelism: a model's chain of steps (nn/chain.h) cut into stages, which
+ * the ranks of axis pp hold, and a schedule that says what each of them does, in order.
+ *
+ *     wf_par_options options = {.pp = 4, .dp = 2, ..};
+ *     wf_par_pipeline_options how = {.model = make, .arg = &config, .schedule = "zb-v",
+ *                                    .input = "tokens", .head_loss = wf_par_gpt_head_loss};
+ *
+ *     wf_par_pipeline_new(&options, &train, &how, &pipeline, &error); // once, before ranks start
+ *
+ *     // on each rank
+ *     model = make(par, &config);
+ *     wf_par_pipeline_materialize(pipeline, par, model);
+ *     train.pipeline = pipeline;
+ *     trainer = wf_par_trainer_open(par, model, &train);
+ *     wf_par_train_step(trainer, step, &data, &result);
+ *
+ * Neither the schedule nor the cut nor the number of ranks changes a bit of the result: stages run the same
+ * ops on the same operands, a border moves bytes as they are stored, and gradients of micro-batches are
+ * added by number (parallel/shard/gradient_sum_internal.h).
+ */
+#ifndef WF_PARALLEL_TRAIN_PIPELINE_H
+#define WF_PARALLEL_TRAIN_PIPELINE_H
+
+#include "parallel/pipeline/lower.h"
+#include "parallel/run.h"
+#include "parallel/train/borders.h"
+
+WF_BEGIN_DECLS
+
+/**
+ * wf_par_model_function - makes a model with a chain and plans it (wf_par_plan, wf_par_tensor,
+ * wf_par_shard), on a rank of a run or of a plan; nothing is materialised
+ *
+ * Returns:  NULL after an error, which is in the context. Owner: caller, wf_nn_free
+ */
+typedef wf_nn_module *wf_par_model_function(wf_par *par, void *arg);
+
+typedef struct wf_par_pipeline_options {
+    wf_par_model_function *model;
+    void *arg;
+    const char *
+        schedule; /* wf_pipe_generate's name, or a file of a table (parallel/pipeline/text.h); NULL:
+                             "1f1b" */
+    int stages_per_rank; /* 0: the schedule's usual, or the file's */
+    const char *split;   /* wf_pipe_split's text; NULL: "auto" */
+    int depth; /* messages to one rank that are begun before the first has to end; 0: the least that costs no
+                     time, where that is at most WF_PIPE_MOST_IN_FLIGHT, else the least without a deadlock */
+    int resident; /* stages of a rank that are gathered at a time, from before their first use to behind their
+                     last; 0: all of them with strategies that keep what they have gathered (shard_grad_op),
+                     and else unit by unit, as without a pipeline */
+    const char *input;                    /* the field of a batch that step 0 takes */
+    wf_par_head_loss_function *head_loss; /* the end of the last stage */
+} wf_par_pipeline_options;
+
+/** wf_par_pipeline - what all ranks know of a pipeline: never changed once it is made, so that ranks of one process
+ * share it. */
+typedef struct wf_par_pipeline wf_par_pipeline;
+
+/**
+ * wf_par_pipeline_new - cut a model, make the table of its schedule, and prove that it ends
+ *
+ * The model is made once in a plan, which takes no memory for it, to find what passes between its steps
+ * and what they cost.
+ *
+ * @param options   of the run: the size of axis pp is the number of pipeline ranks
+ * @param train     its batch sizes and fields
+ * @param pipeline  the new one; NULL on errors
+ * Collective:  no; every process makes it alike
+ * Owner:       caller; wf_par_pipeline_free, after the trainers are closed
+ * Errors:      WF_EINVAL: more than one tensor is carried over a cut, a schedule or split that is none, stages
+ *              that do not fit the steps, a file for other sizes; WF_EDATA: what cannot be read as a table;
+ *              those of the model function; WF_ENOMEM
+ */
+WF_API wf_status wf_par_pipeline_new(const wf_par_options *options,
+                                     const wf_par_train_options *train,
+                                     const wf_par_pipeline_options *how,
+                                     wf_par_pipeline **pipeline, wf_error *error);
+WF_API void wf_par_pipeline_free(wf_par_pipeline *pipeline);
+
+/** wf_par_pipeline_stages - how many stages there are, of all ranks. */
+WF_API int wf_par_pipeline_stages(const wf_par_pipeline *pipeline);
+
+/** wf_par_pipeline_first - the first step of a stage; that of stage number `stages` is the number of steps. */
+WF_API int64_t wf_par_pipeline_first(const wf_par_pipeline *pipeline, int stage);
+
+/** wf_par_pipeline_table - what every rank does, lowered and proved. Owner: the pipeline. */
+WF_API const wf_pipe_table *wf_par_pipeline_table(const wf_par_pipeline *pipeline);
+
+/** wf_par_pipeline_borders - what passes between steps. Owner: the pipeline. */
+WF_API const wf_par_borders *wf_par_pipeline_borders(const wf_par_pipeline *pipeline);
+
+/** wf_par_pipeline_text - the schedule and its proof in a line, for people. Owner: the pipeline. */
+WF_API const char *wf_par_pipeline_text(const wf_par_pipeline *pipeline);
+
+/**
+ * wf_par_pipeline_materialize - make the stages of this rank real; all else of the model stays fake
+ *
+ * @param model  of the model function
+ * Collective:   no
+ * Errors:       those of wf_par_materialize_steps; WF_EINVAL: the mesh's axis pp has another size
+ */
+WF_API wf_status wf_par_pipeline_materialize(const wf_par_pipeline *pipeline, wf_par *par,
+                                             wf_nn_module *model);
+
+/**
+ * wf_par_pipeline_forward - a batch through all stages, without gradients: for evaluation and generation
+ *
+ * @param x     what step 0 takes, on ranks that have stage 0; elsewhere its shape is what counts
+ * Returns:     what the last step carries, on ranks that have the last stage; NULL elsewhere, and on errors
+ * Collective:  over the mesh
+ * Owner:       the innermost scope
+ * Errors:      WF_EINVAL: its batch is not that of the pipeline's micro-batches
+ */
+WF_API wf_tensor *wf_par_pipeline_forward(wf_par_trainer *trainer, wf_tensor *x);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,40 @@
+/* parallel/train/pipeline_internal.h - what a pipeline is made of, and the places of parameters in it. Not installed. */
+#ifndef WF_PARALLEL_TRAIN_PIPELINE_INTERNAL_H
+#define WF_PARALLEL_TRAIN_PIPELINE_INTERNAL_H
+
+#include "parallel/parallel_internal.h"
+#include "parallel/train/pipeline.h"
+
+struct wf_par_pipeline {
+    wf_par_pipeline_options
+        options; /* its texts are the caller's, and not read after it was made */
+    char input[64];
+    int stages;
+    int64_t *first; /* [stages + 1] steps */
+    wf_par_borders borders;
+    wf_pipe_table *table; /* lowered and proved */
+    wf_pipe_table *given; /* that of a file, until then */
+    char text[512];
+    /* found in the plan */
+    int micros;
+    bool tied;    /* the first and the last stage share a parameter that is trained */
+    bool gathers; /* parameters are gathered for use */
+    bool keeps;   /* .. and kept for the whole step, as the strategy has it */
+    bool reduces; /* gradients are summed over ranks once a step */
+};
+
+/* How many stages there are: of the options, the schedule or the file, which is read. */
+wf_status wf_par_pipeline_count(wf_par_pipeline *p, int ranks, wf_error *error);
+
+/* The table of the schedule or file that the options name, lowered and proved. */
+wf_status wf_par_pipeline_schedule(wf_par_pipeline *p, int ranks, wf_error *error);
+
+/* Which stages a model's parameters lie in: [count * stages], of parameter i and stage s at i * stages + s. NULL on
+   errors. Owner: caller, free. */
+bool *wf_par_pipeline_places(const wf_par_pipeline *p, wf_nn_module *model, int64_t count,
+                             wf_nn_parameter *const *parameter);
+
+/* The next stage behind s that a parameter lies in; -1 behind the last. `places` is the parameter's row. */
+int wf_par_pipeline_next_place(const wf_par_pipeline *p, const bool *places, int s);
+
+#endif

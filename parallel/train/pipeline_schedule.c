@@ -1,0 +1,147 @@
+/* parallel/train/pipeline_schedule.c - the table of a pipeline: from a name or a file, lowered, proved. */
+#include "parallel/train/pipeline_internal.h"
+#include "parallel/pipeline/text.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static wf_pipe_schedule find(const char *name)
+{
+    wf_pipe_schedule schedule;
+    int i = 0;
+
+    while ((schedule = wf_pipe_schedule_at(i)).name && strcmp(schedule.name, name) != 0)
+        i++;
+    return schedule;
+}
+
+static const char *name_of(const wf_par_pipeline *p)
+{
+    return p->options.schedule ? p->options.schedule : "1f1b";
+}
+
+static wf_status read_file(const char *path, char **text, wf_error *error)
+{
+    FILE *file = fopen(path, "re"), *copy;
+    char *all = NULL, block[4096];
+    size_t size, n;
+    bool good;
+
+    *text = NULL;
+    if (!file)
+        return wf_error_set(error, WF_EIO, "cannot read schedule %s: %s", path,
+                            strerror(errno));
+    copy = open_memstream(&all, &size);
+    while (copy && (n = fread(block, 1, sizeof block, file)) > 0)
+        fwrite(block, 1, n, copy);
+    good = copy && !ferror(file);
+    if (copy && fclose(copy) != 0)
+        good = false;
+    fclose(file);
+    if (good)
+        *text = all;
+    else
+        free(all);
+    return good ? WF_OK : wf_error_set(error, WF_EIO, "cannot read all of schedule %s", path);
+}
+
+wf_status wf_par_pipeline_count(wf_par_pipeline *p, int ranks, wf_error *error)
+{
+    const char *name = name_of(p);
+    wf_pipe_schedule schedule = find(name);
+    wf_pipe_shape shape;
+    char *text;
+
+    p->stages = ranks * (p->options.stages_per_rank ? p->options.stages_per_rank
+                         : schedule.name            ? schedule.per_rank
+                                                    : 1);
+    if (schedule.name ||
+        access(name, F_OK) != 0) /* what is neither is refused as a name, later */
+        return p->options.stages_per_rank >= 0
+                   ? WF_OK
+                   : wf_error_set(error, WF_EINVAL, "%d stages per rank: give 1 or more",
+                                  p->options.stages_per_rank);
+    if (read_file(name, &text, error) != WF_OK)
+        return error->code;
+    wf_pipe_table_parse(name, text, &p->given, error);
+    free(text);
+    if (error->code != WF_OK)
+        return error->code;
+    shape = wf_pipe_table_shape(p->given);
+    if (shape.ranks != ranks ||
+        (p->options.stages_per_rank && shape.stages != ranks * p->options.stages_per_rank))
+        return wf_error_set(error, WF_EINVAL,
+                            "schedule %s is for %d ranks and %d stages, and the run has pp %d: "
+                            "give its numbers, or another schedule",
+                            name, shape.ranks, shape.stages, ranks);
+    p->stages = shape.stages;
+    return WF_OK;
+}
+
+static wf_status generate(wf_par_pipeline *p, int ranks, wf_pipe_table **table, wf_error *error)
+{
+    const wf_pipe_shape shape = {.ranks = ranks, .stages = p->stages, .micro = p->micros};
+
+    *table = p->given;
+    p->given = NULL;
+    if (!*table)
+        return wf_pipe_generate(name_of(p), &shape, table, error);
+    if (wf_pipe_table_shape(*table).micro != p->micros)
+        return wf_error_set(error, WF_EINVAL,
+                            "schedule %s is for %d micro-batches, and a step has %d: change "
+                            "the global batch or the micro-batch size, or the schedule",
+                            name_of(p), wf_pipe_table_shape(*table).micro, p->micros);
+    return WF_OK;
+}
+
+static wf_status lower(wf_par_pipeline *p, int ranks, wf_pipe_table **table, wf_error *error)
+{
+    static const wf_pipe_costs costs = {100, 100, 100, .message = 5};
+    bool even = (p->micros & (p->micros - 1)) == 0;
+    wf_pipe_lowering how = {.ahead = 1,
+                            .depth = p->options.depth,
+                            .group = p->reduces && even ? p->micros : 0,
+                            .prefetch = 1,
+                            .tied = p->tied};
+    wf_pipe_depths depths;
+    wf_pipe_table *lowered;
+    wf_status status = WF_OK;
+
+    if (wf_pipe_table_facts(*table).lowered)
+        return WF_OK;
+    if (p->gathers)
+        how.resident = p->options.resident ? p->options.resident
+                       : p->keeps          ? p->stages / ranks
+                                           : 0;
+    if (!how.depth) {
+        status = wf_pipe_find_depths(*table, &how, &costs, &depths, error);
+        how.depth = depths.fastest <= WF_PIPE_MOST_IN_FLIGHT ? depths.fastest : depths.least;
+    }
+    if (status == WF_OK)
+        status = wf_pipe_lower(*table, &how, &lowered, error);
+    if (status != WF_OK)
+        return status;
+    wf_pipe_table_free(*table);
+    *table = lowered;
+    return WF_OK;
+}
+
+wf_status wf_par_pipeline_schedule(wf_par_pipeline *p, int ranks, wf_error *error)
+{
+    wf_pipe_table *table = NULL;
+    wf_pipe_proof proof;
+    wf_status status = generate(p, ranks, &table, error);
+
+    if (status == WF_OK)
+        status = lower(p, ranks, &table, error);
+    if (status == WF_OK)
+        status = wf_pipe_prove(table, &proof, error);
+    if (status == WF_OK)
+        wf_pipe_proof_text(name_of(p), table, &proof, p->text, sizeof p->text);
+    else
+        wf_pipe_table_free(table);
+    p->table = status == WF_OK ? table : NULL;
+    return status;
+}

@@ -1,0 +1,272 @@
+/*
+ * parallel/train/stage_compute.c - what a rank computes of a stage and a micro-batch: forward, backward, or the two
+ * halves of backward apart.
+ */
+#include "kernels/ops.h"
+#include "parallel/train/losses_internal.h"
+#include "parallel/train/read_batch_internal.h"
+#include "parallel/train/stages_internal.h"
+#include "parallel/train/step_internal.h"
+
+/* What an action changes in the context, and puts back. */
+typedef struct setting {
+    wf_dtype storage;
+    wf_nn_pass *pass;
+    const char *phase;
+} setting;
+
+/* The context as a micro-step has it. */
+static setting enter(wf_par_stages *s, const wf_par_flight *f, int64_t micro, const char *phase)
+{
+    wf_context *ctx = s->t->par->ctx;
+    setting last;
+
+    wf_scope_open(ctx);
+    last.storage = wf_context_storage(ctx, s->t->par->options.dtype);
+    last.pass = wf_nn_pass_switch(ctx, f->pass);
+    last.phase = wf_context_phase(ctx, phase);
+    wf_context_position(ctx, s->t->step.number, wf_par_sequences(s->t, micro));
+    wf_context_micro_steps(ctx, s->t->micros);
+    return last;
+}
+
+static void leave(wf_par_stages *s, const setting *last)
+{
+    wf_context *ctx = s->t->par->ctx;
+
+    wf_tape_switch(ctx, NULL);
+    s->t->units->gradients = NULL;
+    wf_context_micro_steps(ctx, 1);
+    wf_context_phase(ctx, last->phase);
+    wf_nn_pass_switch(ctx, last->pass);
+    wf_context_storage(ctx, last->storage);
+    wf_scope_close(ctx);
+}
+
+static void put(wf_tensor **place, wf_tensor *t)
+{
+    wf_tensor *last = *place;
+
+    *place = wf_tensor_retain(t);
+    wf_tensor_release(last);
+}
+
+/* The root of a model is a unit that no module of a stage enters. */
+static void wait_for_root(const wf_par_stages *s, const wf_par_stage *stage)
+{
+    for (int64_t u = 0; u < stage->units; u++)
+        if (stage->unit[u] == s->t->units->unit)
+            wf_par_unit_wait(stage->unit[u]);
+}
+
+/* A stage that is not resident has its root's parameters for as long as an action. */
+static void hold_root(const wf_par_stages *s, const wf_par_stage *stage, bool hold)
+{
+    if (wf_pipe_table_facts(s->pipeline->table).resident)
+        return;
+    for (int64_t u = 0; u < stage->units; u++)
+        if (stage->unit[u] == s->t->units->unit) {
+            if (hold)
+                wf_par_unit_pin(stage->unit[u]);
+            else
+                wf_par_unit_unpin(stage->unit[u]);
+        }
+}
+
+static void pass_begins(wf_par_stages *s, wf_par_stage *stage, bool backward)
+{
+    hold_root(s, stage, true);
+    wait_for_root(s, stage);
+    wf_par_units_stage_begin(s->t->units, &stage->order, backward);
+}
+
+static void pass_ends(wf_par_stages *s, wf_par_stage *stage)
+{
+    wf_par_units_stage_end(s->t->units);
+    hold_root(s, stage, false);
+}
+
+void wf_par_stage_unshard(wf_par_stages *s, wf_par_stage *stage)
+{
+    (void)s;
+    for (int64_t u = 0; u < stage->units; u++)
+        wf_par_unit_pin(stage->unit[u]);
+}
+
+void wf_par_stage_reshard(wf_par_stages *s, wf_par_stage *stage)
+{
+    (void)s;
+    for (int64_t u = 0; u < stage->units; u++)
+        wf_par_unit_unpin(stage->unit[u]);
+}
+
+static wf_par_batch read(wf_par_stages *s, int64_t micro)
+{
+    wf_par_batch batch = wf_par_batch_new(s->t);
+
+    wf_par_batch_read(s->t, &batch, s->data, s->t->step.number, micro);
+    return batch;
+}
+
+/* What the stage begins with: of a batch, or what came from the stage before, as a source. */
+static wf_tensor *input(wf_par_stages *s, const wf_par_stage *stage, wf_par_flight *f,
+                        int64_t micro)
+{
+    wf_par_batch batch;
+
+    if (!stage->is_first) {
+        put(&f->source, f->in ? wf_source(f->in) : NULL);
+        return f->source;
+    }
+    batch = read(s, micro);
+    return wf_par_batch_tensor(&batch, s->pipeline->input);
+}
+
+/* A stage of the same rank takes a tensor over as it is. */
+static void hand_over(const wf_par_stages *s, const wf_par_stage *stage, int to, int64_t micro)
+{
+    wf_par_flight *f = &stage->flight[micro], *other;
+    wf_par_stage *next = to >= 0 && to < s->pipeline->stages ? wf_par_stage_here(s, to) : NULL;
+
+    if (!next)
+        return;
+    other = &next->flight[micro];
+    if (to > stage->number) {
+        put(&other->in, f->out ? wf_detach(f->out) : NULL);
+    } else {
+        put(&other->dout, f->din);
+        put(&f->din, NULL);
+    }
+}
+
+void wf_par_stage_forward(wf_par_stages *s, wf_par_stage *stage, int64_t micro)
+{
+    wf_par_flight *f = &stage->flight[micro];
+    wf_context *ctx = s->t->par->ctx;
+    setting last;
+    wf_tensor *x;
+
+    f->pass = wf_nn_pass_open(ctx);
+    last = enter(s, f, micro, "forward");
+    pass_begins(s, stage, false);
+    x = NULL;
+    if (stage->is_first) /* reading is not recorded */
+        x = input(s, stage, f, micro);
+    f->tape = wf_tape_open(ctx);
+    s->t->units->recording = true;
+    if (!stage->is_first)
+        x = input(s, stage, f, micro);
+    if (x && stage->end > stage->first)
+        wf_nn_chain_run(s->t->model, stage->first, stage->end, 1, &x);
+    put(&f->out, x);
+    put(&f->in, NULL);
+    wf_tape_switch(ctx, NULL);
+    pass_ends(s, stage);
+    hand_over(s, stage, stage->number + 1, micro);
+    leave(s, &last);
+}
+
+/* Head and loss come with backward, so that what they make for it is there for one micro-batch at a time. */
+static wf_tensor *head(wf_par_stages *s, wf_par_flight *f, int64_t micro)
+{
+    wf_context *ctx = s->t->par->ctx;
+    wf_tape *tape = wf_tape_switch(ctx, NULL);
+    wf_par_batch batch = read(s, micro);
+    wf_tensor *loss;
+
+    wf_tape_switch(ctx, tape);
+    loss = f->out ? s->pipeline->options.head_loss(s->t->model, f->out, &batch) : NULL;
+    wf_tape_switch(ctx, NULL);
+    wf_par_losses_put(s->t, &batch, micro, loss);
+    wf_tape_switch(ctx, tape);
+    return loss;
+}
+
+static void walk(wf_par_stages *s, wf_par_stage *stage, wf_par_flight *f, int64_t micro,
+                 bool defer)
+{
+    wf_context *ctx = s->t->par->ctx;
+    wf_tensor *root = f->out, *seed = f->dout;
+
+    if (stage->is_last) {
+        root = head(s, f, micro);
+        seed = root && wf_context_status(ctx) == WF_OK ? wf_par_seed_of(s->t, root) : NULL;
+    }
+    wf_context_phase(ctx, "backward");
+    if (!root || !seed || wf_context_status(ctx) != WF_OK)
+        return;
+    if (root == f->source) /* a stage without steps */
+        put(&f->din, seed);
+    else if (wf_backward(root, seed, defer) == WF_OK && f->source)
+        put(&f->din, f->source->grad);
+}
+
+/* The gradients of a micro-batch are complete. */
+static void end_flight(wf_par_stages *s, wf_par_stage *stage, wf_par_flight *f)
+{
+    wf_context *ctx = s->t->par->ctx;
+
+    wf_tape_switch(ctx, NULL);
+    wf_tape_close(f->tape);
+    f->tape = NULL;
+    wf_context_phase(ctx, "collecting gradients");
+    if (wf_context_status(ctx) == WF_OK)
+        wf_par_gradients_micro_end(stage->gradients);
+    wf_nn_pass_switch(ctx, NULL);
+    wf_nn_pass_close(f->pass);
+    f->pass = NULL;
+}
+
+static setting enter_backward(wf_par_stages *s, wf_par_stage *stage, wf_par_flight *f,
+                              int64_t micro)
+{
+    setting last = enter(s, f, micro, "backward");
+
+    wf_par_gradients_micro(stage->gradients, f->pass, micro, s->t->micros);
+    s->t->units->gradients = wf_par_takes_units(s->t->par) ? stage->gradients : NULL;
+    wf_tape_switch(s->t->par->ctx, f->tape);
+    return last;
+}
+
+void wf_par_stage_backward(wf_par_stages *s, wf_par_stage *stage, int64_t micro, bool defer)
+{
+    wf_par_flight *f = &stage->flight[micro];
+    setting last = enter_backward(s, stage, f, micro);
+
+    pass_begins(s, stage, true);
+    walk(s, stage, f, micro, defer);
+    pass_ends(s, stage);
+    put(&f->out, NULL);
+    put(&f->dout, NULL);
+    put(&f->source, NULL);
+    if (!defer)
+        end_flight(s, stage, f);
+    hand_over(s, stage, stage->number - 1, micro);
+    leave(s, &last);
+}
+
+void wf_par_stage_weights(wf_par_stages *s, wf_par_stage *stage, int64_t micro)
+{
+    wf_par_flight *f = &stage->flight[micro];
+    setting last = enter_backward(s, stage, f, micro);
+
+    if (wf_context_status(s->t->par->ctx) == WF_OK && f->tape)
+        wf_backward_weights(f->tape);
+    end_flight(s, stage, f);
+    leave(s, &last);
+}
+
+void wf_par_flight_drop(wf_par_flight *f)
+{
+    wf_tape_close(f->tape);
+    wf_nn_pass_close(f->pass);
+    wf_tensor_release(f->in);
+    wf_tensor_release(f->out);
+    wf_tensor_release(f->source);
+    wf_tensor_release(f->dout);
+    wf_tensor_release(f->din);
+    for (int e = 0; e < WF_PAR_EDGES; e++)
+        if (f->message[e])
+            wf_message_end(f->message[e]);
+    *f = (wf_par_flight){.pass = NULL};
+}

@@ -1,0 +1,308 @@
+/* parallel/train/stages.c - a rank's row of the table, done action by action. */
+#include "parallel/train/stages_internal.h"
+#include "mesh/comm/collective.h"
+#include "parallel/agree_internal.h"
+#include "parallel/train/losses_internal.h"
+#include "parallel/train/step_internal.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+wf_par_stage *wf_par_stage_here(const wf_par_stages *s, int stage)
+{
+    return s->of[stage] >= 0 ? &s->stage[s->of[stage]] : NULL;
+}
+
+/* ---- opening ---- */
+
+static bool lies_in(const wf_par_stages *s, const wf_par_unit *u, int stage)
+{
+    const wf_par_trainer *t = s->t;
+
+    for (int64_t i = 0; i < u->count; i++)
+        for (int64_t k = 0; k < t->count; k++)
+            if (t->parameter[k] == u->parameter[i] &&
+                s->places[k * s->pipeline->stages + stage])
+                return true;
+    return false;
+}
+
+static wf_status open_stage(wf_par_stages *s, wf_par_stage *stage, int number)
+{
+    const wf_par_pipeline *p = s->pipeline;
+    wf_par_units *all = s->t->units;
+
+    *stage = (wf_par_stage){.number = number,
+                            .first = p->first[number],
+                            .end = p->first[number + 1],
+                            .is_first = number == 0,
+                            .is_last = number + 1 == p->stages};
+    stage->gradients = wf_par_gradients_open(s->t->par, s->t->count, s->t->parameter);
+    stage->unit = calloc((size_t)all->count + 1, sizeof(wf_par_unit *));
+    stage->flight = calloc((size_t)s->t->micros, sizeof *stage->flight);
+    if (!stage->unit || !stage->flight)
+        return wf_fail(s->t->par->ctx, WF_ENOMEM, "no memory for stage %d of a pipeline",
+                       number);
+    for (int64_t u = 0; u < all->count; u++)
+        if (all->unit[u].split > 0 && lies_in(s, &all->unit[u], number))
+            stage->unit[stage->units++] = &all->unit[u];
+    return wf_context_status(s->t->par->ctx);
+}
+
+static void add(uint64_t *hash, const void *data, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        *hash = (*hash ^ ((const unsigned char *)data)[i]) * 1099511628211u;
+}
+
+/* Of the table and the cut. */
+static uint64_t hash_of(const wf_par_pipeline *p)
+{
+    uint64_t hash = 14695981039346656037u;
+    int ranks = wf_pipe_table_shape(p->table).ranks;
+
+    add(&hash, p->first, ((size_t)p->stages + 1) * sizeof *p->first);
+    for (int s = 0; s < p->stages; s++) {
+        int rank = wf_pipe_table_rank(p->table, s);
+
+        add(&hash, &rank, sizeof rank);
+    }
+    for (int r = 0; r < ranks; r++) {
+        int64_t n;
+        const wf_pipe_action *a = wf_pipe_table_row(p->table, r, &n);
+
+        add(&hash, &n, sizeof n);
+        for (int64_t i = 0; i < n; i++) {
+            int field[] = {a[i].kind, a[i].with_next, a[i].stage, a[i].micro, a[i].last};
+
+            add(&hash, field, sizeof field);
+        }
+    }
+    return hash;
+}
+
+typedef struct extremes {
+    uint64_t least, most;
+} extremes;
+
+static void widen(void *into, const void *from, size_t bytes)
+{
+    extremes *a = into;
+    const extremes *b = from;
+
+    (void)bytes;
+    a->least = b->least < a->least ? b->least : a->least;
+    a->most = b->most > a->most ? b->most : a->most;
+}
+
+/* Ranks of other processes have made the pipeline by themselves. */
+static wf_status check_alike(const wf_par_stages *s)
+{
+    uint64_t mine = hash_of(s->pipeline);
+    extremes all = {mine, mine};
+    wf_par *par = s->t->par;
+
+    if (wf_agree_on(par, sizeof all, &all, widen) != WF_OK || all.least == all.most)
+        return wf_context_status(par->ctx);
+    return wf_fail(par->ctx, WF_EINVAL,
+                   "ranks were given different schedules or cuts (this one has %016" PRIx64
+                   "): give all processes the same schedule file, split, model and batch sizes",
+                   mine);
+}
+
+static wf_status check(const wf_par_stages *s)
+{
+    const wf_par_trainer *t = s->t;
+
+    if (s->pipeline->micros != t->micros)
+        return wf_fail(t->par->ctx, WF_EINVAL,
+                       "the pipeline was made for %d micro-batches, and a step has %" PRId64
+                       ": make it with the options of the trainer",
+                       s->pipeline->micros, t->micros);
+    for (int64_t i = 0; i < t->count; i++)
+        for (int k = 0; k < s->count; k++)
+            if (s->places[i * s->pipeline->stages + s->stage[k].number] &&
+                wf_tensor_is_fake(t->parameter[i]->tensor))
+                return wf_fail(t->par->ctx, WF_EINVAL,
+                               "parameter %s of stage %d is fake: wf_par_pipeline_materialize "
+                               "comes before a trainer",
+                               t->parameter[i]->path, s->stage[k].number);
+    return check_alike(s);
+}
+
+static wf_status open_stages(wf_par_stages *s)
+{
+    const wf_par_pipeline *p = s->pipeline;
+    wf_par *par = s->t->par;
+
+    s->ranks = par->pp_axis < 0 ? 1 : wf_mesh_size(par->mesh, par->pp_axis);
+    s->rank = par->pp_axis < 0 ? 0 : wf_mesh_coordinate(par->mesh, par->pp_axis);
+    s->stage = calloc((size_t)p->stages, sizeof *s->stage);
+    s->of = calloc((size_t)p->stages, sizeof *s->of);
+    s->places = wf_par_pipeline_places(p, s->t->model, s->t->count, s->t->parameter);
+    if (!s->stage || !s->of || !s->places)
+        return wf_fail(par->ctx, WF_ENOMEM, "no memory for %d stages", p->stages);
+    for (int n = 0; n < p->stages; n++) {
+        s->of[n] = wf_pipe_table_rank(p->table, n) == s->rank ? s->count : -1;
+        if (s->of[n] >= 0 && open_stage(s, &s->stage[s->count++], n) != WF_OK)
+            return wf_context_status(par->ctx);
+    }
+    return check(s);
+}
+
+wf_par_stages *wf_par_stages_open(wf_par_trainer *t)
+{
+    wf_par_stages *s = calloc(1, sizeof *s);
+
+    if (!s) {
+        wf_fail(t->par->ctx, WF_ENOMEM, "no memory for the stages of a pipeline");
+        return NULL;
+    }
+    s->pipeline = t->options.pipeline;
+    s->t = t;
+    if (open_stages(s) == WF_OK)
+        return s;
+    wf_par_stages_close(s);
+    return NULL;
+}
+
+void wf_par_stages_close(wf_par_stages *s)
+{
+    if (!s)
+        return;
+    wf_par_stages_drop(s);
+    for (int k = 0; k < s->count; k++) {
+        wf_par_gradients_close(s->stage[k].gradients);
+        wf_par_order_free(&s->stage[k].order);
+        free(s->stage[k].unit);
+        free(s->stage[k].flight);
+    }
+    free(s->stage);
+    free(s->of);
+    free(s->places);
+    free(s);
+}
+
+static bool has_messages(const wf_par_stages *s)
+{
+    for (int k = 0; k < s->count; k++)
+        for (int64_t m = 0; s->stage[k].flight && m < s->t->micros; m++)
+            for (int e = 0; e < WF_PAR_EDGES; e++)
+                if (s->stage[k].flight[m].message[e])
+                    return true;
+    return false;
+}
+
+void wf_par_stages_drop(wf_par_stages *s)
+{
+    if (has_messages(s))
+        wf_par_abandon(s->t->par);
+    for (int k = 0; k < s->count; k++) {
+        for (int64_t m = 0; s->stage[k].flight && m < s->t->micros; m++)
+            wf_par_flight_drop(&s->stage[k].flight[m]);
+        if (s->stage[k].gradients)
+            wf_par_gradients_reset(s->stage[k].gradients);
+    }
+    s->summed = false;
+}
+
+/* ---- actions ---- */
+
+typedef void perform(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action *a);
+
+static void do_forward(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action *a)
+{
+    wf_par_stage_forward(s, stage, a->micro);
+}
+
+static void do_backward(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action *a)
+{
+    wf_par_stage_backward(s, stage, a->micro, a->kind == WF_PIPE_I);
+}
+
+static void do_weights(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action *a)
+{
+    for (int64_t m = a->micro; m <= a->last; m++)
+        wf_par_stage_weights(s, stage, m);
+}
+
+static void do_unshard(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action *a)
+{
+    (void)a;
+    wf_par_stage_unshard(s, stage);
+}
+
+static void do_reshard(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action *a)
+{
+    (void)a;
+    wf_par_stage_reshard(s, stage);
+}
+
+static void do_reduce(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action *a)
+{
+    (void)s;
+    (void)a;
+    wf_par_gradients_sum_begin(stage->gradients);
+}
+
+static void do_reduced(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action *a)
+{
+    (void)s;
+    (void)a;
+    wf_par_gradients_sum_end(stage->gradients);
+}
+
+static void do_tie(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action *a)
+{
+    (void)stage;
+    (void)a;
+    wf_par_stages_sum(s);
+}
+
+static const struct {
+    wf_pipe_kind begins, ends;
+} of_edge[WF_PAR_EDGES] = {[WF_PAR_RECV_F] = {WF_PIPE_RECV_F, WF_PIPE_RECVD_F},
+                           [WF_PAR_SEND_F] = {WF_PIPE_SEND_F, WF_PIPE_SENT_F},
+                           [WF_PAR_RECV_B] = {WF_PIPE_RECV_B, WF_PIPE_RECVD_B},
+                           [WF_PAR_SEND_B] = {WF_PIPE_SEND_B, WF_PIPE_SENT_B}};
+
+static void do_message(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action *a)
+{
+    for (int e = 0; e < WF_PAR_EDGES; e++)
+        if (of_edge[e].begins == a->kind || of_edge[e].ends == a->kind)
+            wf_par_stage_message(s, stage, a->micro, (wf_par_edge)e,
+                                 of_edge[e].ends == a->kind);
+}
+
+/* NORM and OPT are wf_par_clip and wf_par_optimizer_step, which the loop calls. */
+static perform *const actions[WF_PIPE_KINDS] = {
+    [WF_PIPE_F] = do_forward,       [WF_PIPE_B] = do_backward,
+    [WF_PIPE_I] = do_backward,      [WF_PIPE_W] = do_weights,
+    [WF_PIPE_UNSHARD] = do_unshard, [WF_PIPE_RESHARD] = do_reshard,
+    [WF_PIPE_REDUCE] = do_reduce,   [WF_PIPE_REDUCED] = do_reduced,
+    [WF_PIPE_SEND_F] = do_message,  [WF_PIPE_SENT_F] = do_message,
+    [WF_PIPE_RECV_F] = do_message,  [WF_PIPE_RECVD_F] = do_message,
+    [WF_PIPE_SEND_B] = do_message,  [WF_PIPE_SENT_B] = do_message,
+    [WF_PIPE_RECV_B] = do_message,  [WF_PIPE_RECVD_B] = do_message,
+    [WF_PIPE_TIE] = do_tie};
+
+wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data)
+{
+    wf_par_trainer *t = s->t;
+    wf_context *ctx = t->par->ctx;
+    int64_t n;
+    const wf_pipe_action *row = wf_pipe_table_row(s->pipeline->table, s->rank, &n);
+
+    s->data = data;
+    for (int64_t i = 0; i < n && wf_context_status(ctx) == WF_OK; i++) {
+        const wf_pipe_action *a = &row[i];
+
+        if (a->kind == WF_PIPE_NORM || a->kind == WF_PIPE_OPT)
+            break;
+        t->step.micro = a->micro;
+        wf_pipe_action_text(a, s->at, sizeof s->at);
+        actions[a->kind](s, wf_par_stage_here(s, a->stage), a);
+    }
+    t->step.micro = t->micros;
+    return wf_context_status(ctx);
+}

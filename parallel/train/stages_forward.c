@@ -1,0 +1,123 @@
+/* parallel/train/stages_forward.c - batches through the stages of a pipeline without gradients. */
+#include "kernels/ops.h"
+#include "parallel/train/losses_internal.h"
+#include "parallel/train/read_batch_internal.h"
+#include "parallel/train/stages_internal.h"
+#include <inttypes.h>
+
+/* A batch's place among those that go through one after the other. */
+typedef struct travel {
+    wf_par_stages *s;
+    int64_t number;   /* 0, 1, .. */
+    wf_message *sent; /* the last message of this rank */
+} travel;
+
+static uint64_t tag_of(const travel *v, int border)
+{
+    return UINT64_C(1) << 62 | (uint64_t)v->number << 16 | (uint64_t)border;
+}
+
+/* What a stage takes: from the stage before, on this rank or another. */
+static wf_tensor *arrive(const travel *v, int stage, wf_tensor *x)
+{
+    wf_par_stages *s = v->s;
+    int from = wf_pipe_table_rank(s->pipeline->table, stage - 1);
+
+    if (from == s->rank)
+        return x;
+    x = wf_par_stage_input(s, stage);
+    return wf_message_end(wf_message_recv(x, s->t->par->pp_axis, from, tag_of(v, stage))) ==
+                   WF_OK
+               ? x
+               : NULL;
+}
+
+/* A send ends when the next one begins, so that stages work at several batches. */
+static void send_on(travel *v, int stage, wf_tensor *x)
+{
+    wf_par_stages *s = v->s;
+    int to = wf_pipe_table_rank(s->pipeline->table, stage + 1);
+    wf_message *last = v->sent;
+
+    if (to == s->rank)
+        return;
+    v->sent = x ? wf_message_send(x, s->t->par->pp_axis, to, tag_of(v, stage + 1)) : NULL;
+    if (last)
+        wf_message_end(last);
+}
+
+/* x through the stages of this rank; the result is that of the last stage, or NULL. */
+static wf_tensor *pass(travel *v, wf_tensor *x)
+{
+    wf_par_stages *s = v->s;
+    wf_context *ctx = s->t->par->ctx;
+    wf_par_units *units = s->t->units;
+
+    for (int k = 0; k < s->count && wf_context_status(ctx) == WF_OK; k++) {
+        wf_par_stage *stage = &s->stage[k];
+
+        if (!stage->is_first)
+            x = arrive(v, stage->number, x);
+        for (int64_t u = 0; u < stage->units; u++)
+            if (stage->unit[u] == units->unit) {
+                wf_par_unit_pin(stage->unit[u]);
+                wf_par_unit_wait(stage->unit[u]);
+            }
+        wf_par_units_stage_begin(units, &stage->order, false);
+        if (x && stage->end > stage->first)
+            wf_nn_chain_run(s->t->model, stage->first, stage->end, 1, &x);
+        wf_par_units_stage_end(units);
+        if (!stage->is_last)
+            send_on(v, stage->number, x);
+    }
+    return wf_par_stages_have_loss(s) ? x : NULL;
+}
+
+static void end(travel *v)
+{
+    if (v->sent && wf_context_status(v->s->t->par->ctx) != WF_OK)
+        wf_par_abandon(v->s->t->par);
+    if (v->sent)
+        wf_message_end(v->sent);
+    v->sent = NULL;
+    wf_par_units_rest(v->s->t->units);
+}
+
+wf_status wf_par_stages_evaluate(wf_par_stages *s, int64_t number, const wf_par_data *data)
+{
+    wf_par_trainer *t = s->t;
+    wf_context *ctx = t->par->ctx;
+    travel v = {.s = s, .number = number * t->micros};
+    bool reads = s->of[0] >= 0 || wf_par_stages_have_loss(s);
+
+    for (int64_t k = 0; k < t->micros && wf_context_status(ctx) == WF_OK; k++, v.number++) {
+        wf_par_batch batch;
+        wf_tensor *x;
+
+        wf_scope_open(ctx);
+        batch = reads ? wf_par_batch_new(t) : wf_par_batch_without_tensors(t);
+        if (reads)
+            wf_par_batch_read(t, &batch, data, number, k);
+        x = pass(&v, s->of[0] >= 0 ? wf_par_batch_tensor(&batch, s->pipeline->input) : NULL);
+        if (wf_par_stages_have_loss(s))
+            wf_par_losses_put(t, &batch, k,
+                              x ? s->pipeline->options.head_loss(t->model, x, &batch) : NULL);
+        wf_scope_close(ctx);
+    }
+    end(&v);
+    return wf_context_status(ctx);
+}
+
+wf_tensor *wf_par_pipeline_forward(wf_par_trainer *t, wf_tensor *x)
+{
+    wf_context *ctx = t->par->ctx;
+    travel v = {.s = t->stages};
+
+    if (!t->stages) {
+        wf_fail(ctx, WF_EINVAL, "wf_par_pipeline_forward is for a trainer with a pipeline");
+        return NULL;
+    }
+    x = pass(&v, x);
+    end(&v);
+    return wf_context_status(ctx) == WF_OK ? x : NULL;
+}

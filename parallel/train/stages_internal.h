@@ -1,0 +1,94 @@
+/*
+ * parallel/train/stages_internal.h - the stages of a pipeline that a rank has, and the micro-batches on their way
+ * through them. Not installed.
+ */
+#ifndef WF_PARALLEL_TRAIN_STAGES_INTERNAL_H
+#define WF_PARALLEL_TRAIN_STAGES_INTERNAL_H
+
+#include "mesh/array/message.h"
+#include "nn/pass.h"
+#include "parallel/train/pipeline_internal.h"
+#include "parallel/train/train_internal.h"
+
+/* The four messages of a (stage, micro-batch): into it and out of it, forward and back. */
+typedef enum wf_par_edge {
+    WF_PAR_RECV_F,
+    WF_PAR_SEND_F,
+    WF_PAR_RECV_B,
+    WF_PAR_SEND_B,
+    WF_PAR_EDGES
+} wf_par_edge;
+
+/* A micro-batch in a stage; all NULL before its forward and after the gradients of its weights. */
+typedef struct wf_par_flight {
+    wf_nn_pass *pass;
+    wf_tape *tape;
+    wf_tensor *in, *out;   /* what is carried into the stage and out of it, retained */
+    wf_tensor *source;     /* the input as the tape knows it, retained */
+    wf_tensor *dout, *din; /* their gradients, retained */
+    wf_message *message[WF_PAR_EDGES];
+} wf_par_flight;
+
+typedef struct wf_par_stage {
+    int number;
+    int64_t first, end; /* its steps of the chain */
+    bool is_first, is_last;
+    wf_par_gradients *gradients;
+    wf_par_unit **unit; /* [units] that have parameters in it */
+    int64_t units;
+    wf_par_order order;
+    wf_par_flight *flight; /* [micros] */
+} wf_par_stage;
+
+typedef struct wf_par_stages {
+    const wf_par_pipeline *pipeline;
+    wf_par_trainer *t;
+    int rank, ranks; /* coordinate on axis pp, and its size */
+    int count;
+    wf_par_stage *stage; /* [count] ascending */
+    int *of;      /* [stages of the pipeline] its place in `stage`; -1: another rank has it */
+    bool *places; /* wf_par_pipeline_places */
+    bool summed;  /* the gradients of the step are in step.grad */
+    const wf_par_data *data;
+    char at[32]; /* the action that runs */
+} wf_par_stages;
+
+/* For a trainer with a pipeline, in wf_par_trainer_open and _close. Collective: over the world */
+wf_par_stages *wf_par_stages_open(wf_par_trainer *t);
+void wf_par_stages_close(wf_par_stages *s);
+
+/* Do what the table says, up to the norm. Collective: over the mesh */
+wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data);
+
+/* Gradients, of tied parameters too, to step.grad, once. Collective: over the mesh */
+wf_status wf_par_stages_sum(wf_par_stages *s);
+
+/* Whether the last stage is here; its loss becomes that of all. Collective: over axis pp */
+bool wf_par_stages_have_loss(const wf_par_stages *s);
+wf_status wf_par_stages_share_loss(wf_par_stages *s, float *loss);
+
+/* One global batch through the stages, without gradients: its losses are put on the last one. */
+wf_status wf_par_stages_evaluate(wf_par_stages *s, int64_t number, const wf_par_data *data);
+
+/* Forget what a step has left in flight; after an error the world is told, so that nobody waits. */
+void wf_par_stages_drop(wf_par_stages *s);
+
+/* ---- of stage_compute.c and stage_messages.c ---- */
+
+wf_par_stage *wf_par_stage_here(const wf_par_stages *s, int stage);
+
+void wf_par_stage_forward(wf_par_stages *s, wf_par_stage *stage, int64_t micro);
+void wf_par_stage_backward(wf_par_stages *s, wf_par_stage *stage, int64_t micro, bool defer);
+void wf_par_stage_weights(wf_par_stages *s, wf_par_stage *stage, int64_t micro);
+void wf_par_stage_unshard(wf_par_stages *s, wf_par_stage *stage);
+void wf_par_stage_reshard(wf_par_stages *s, wf_par_stage *stage);
+void wf_par_flight_drop(wf_par_flight *f);
+
+/* The tensor that comes into a stage, without values. Owner: the scope */
+wf_tensor *wf_par_stage_input(const wf_par_stages *s, int stage);
+
+/* Begin a message, or (end) end it. */
+void wf_par_stage_message(wf_par_stages *s, wf_par_stage *stage, int64_t micro,
+                          wf_par_edge edge, bool end);
+
+#endif
