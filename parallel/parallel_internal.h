@@ -42,7 +42,7 @@ struct wf_par {
     wf_mesh *mesh;
     wf_par_options options;
     int n_dp, dp_axis[WF_MAX_AXES]; /* the data-parallel axes, outermost first */
-    int pp_axis;                    /* that of pipelines; -1: the mesh has none */
+    int pp_axis;                    /* the axis of pipelines; -1: the mesh has none */
     wf_par_policy policy;           /* the options': what wf_par_plan shards with */
     unsigned reduced; /* over which gradients are summed in every micro-step; 0: once a step */
     struct place *places;               /* what plans have put into models */
@@ -66,7 +66,7 @@ typedef struct wf_par_holding {
                                  f32 */
     int64_t owner;     /* the lowest module that has all its uses, see units.c */
     int64_t slot;      /* where its gradients are, see gradient_reduce.c */
-    int home;          /* of the pipeline ranks that have it the one that counts it */
+    int home;          /* the one that counts it, of the pipeline ranks that have it */
     bool styled;       /* a style has said how it is used */
 } wf_par_holding;
 
@@ -98,7 +98,7 @@ const char *wf_par_strategy_of(const wf_par *par);
 bool wf_par_is_dp(const wf_par *par, int axis);
 unsigned wf_par_dp_axes(const wf_par *par);
 
-/* The other axes: those that sharding plans may split tensors over. */
+/* The other axes but that of a pipeline: those that sharding plans may split tensors over. */
 unsigned wf_par_tensor_axes(const wf_par *par);
 
 /* The axes over which gradients of this policy are summed together in a micro-step, a bit each. */

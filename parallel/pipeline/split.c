@@ -53,12 +53,18 @@ static double cost_of(const program *p, int s, int64_t from, int64_t to)
     return p->sum[to] - p->sum[from] + (s == p->stages - 1 ? p->end : 0);
 }
 
+/* Stage 0 takes the batch, and so has a step; others may have none. */
+static int64_t least_end(const program *p, int s, int64_t i)
+{
+    return s == 0 && p->steps > 0 ? i + 1 : i;
+}
+
 /* The least cost of the most expensive of the stages from s on. */
 static void find_most(program *p, int s, int64_t i)
 {
     double least = INFINITY;
 
-    for (int64_t to = i; to <= p->steps; to++) {
+    for (int64_t to = least_end(p, s, i); to <= p->steps; to++) {
         double here = cost_of(p, s, i, to), rest = p->most[at(p, s + 1, to)];
 
         least = fmin(least, fmax(here, rest));
@@ -72,7 +78,7 @@ static void find_squares(program *p, int s, int64_t i, double limit)
     double least = INFINITY;
     int64_t count = 0;
 
-    for (int64_t to = i; to <= p->steps; to++) {
+    for (int64_t to = least_end(p, s, i); to <= p->steps; to++) {
         double here = cost_of(p, s, i, to);
         double squares = here * here + p->squares[at(p, s + 1, to)];
 
@@ -292,6 +298,14 @@ wf_status wf_pipe_split(const wf_pipe_chain *chain, const char *text, int stages
     if (word && is("auto", word, length) && !next_word(&rest, &length))
         return wf_pipe_split_auto(chain, stages, first, error);
     if (word && strchr("+-0123456789", *word))
-        return by_counts(chain, text, stages, first, error);
-    return by_paths(chain, text, stages, first, error);
+        by_counts(chain, text, stages, first, error);
+    else
+        by_paths(chain, text, stages, first, error);
+    if (error->code == WF_OK && chain->steps > 0 && first[1] == 0)
+        wf_error_set(
+            error, WF_EINVAL,
+            "the split '%s' leaves stage 0 without a step: it takes the batch, so give "
+            "it one at least",
+            text);
+    return error->code;
 }

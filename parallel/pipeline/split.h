@@ -8,7 +8,7 @@
  *     wf_pipe_split(&chain, "auto", S, first, &error);
  *
  * Stage s has the steps first[s] up to, and without, first[s + 1]. Stages may differ in length, and
- * one without steps passes on what it gets. On which rank a stage is placed, a schedule says.
+ * one without steps passes on what it gets; but stage 0, which takes the batch, has one at least. On which rank a stage is placed, a schedule says.
  */
 #ifndef WF_PARALLEL_PIPELINE_SPLIT_H
 #define WF_PARALLEL_PIPELINE_SPLIT_H
@@ -62,7 +62,7 @@ WF_API wf_status wf_pipe_split_auto(const wf_pipe_chain *chain, int stages, int6
  * Commas, blanks and ends of lines divide numbers and paths, so that the text may be that of a file.
  *
  * @param first  [stages + 1], filled
- * Errors:       those of wf_pipe_split_auto, and WF_EINVAL: counts or paths that are too many or too
+ * Errors:       those of wf_pipe_split_auto, and WF_EINVAL: no step in stage 0, counts or paths that are too many or too
  *               few for the stages, counts that do not sum up to the steps, a path that begins no
  *               step or stands before an earlier one
  */

@@ -27,9 +27,10 @@ struct wf_par_gradients {
     wf_par_sum **sum;
     int64_t n_summing;
     int64_t nodes,
-        next_node; /* of the sums over a step: how many; the first that is not summed over ranks */
+        next_node;   /* how many sums over a step there are, and the first of them that is not
+                                 summed over ranks */
     wf_move *bucket; /* some of them on their way */
-    bool summed;     /* that has begun */
+    bool summed;     /* whether sums over ranks have begun */
 };
 
 #endif

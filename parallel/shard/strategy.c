@@ -197,7 +197,9 @@ unsigned wf_par_dp_axes(const wf_par *par)
 
 unsigned wf_par_tensor_axes(const wf_par *par)
 {
-    return ((1u << wf_mesh_axes(par->mesh)) - 1) & ~wf_par_dp_axes(par);
+    unsigned pp = par->pp_axis >= 0 ? 1u << par->pp_axis : 0;
+
+    return ((1u << wf_mesh_axes(par->mesh)) - 1) & ~wf_par_dp_axes(par) & ~pp;
 }
 
 /* Split gradients of neighbours are summed by themselves, and across groups once a step. */

@@ -46,8 +46,8 @@ typedef struct wf_par_units {
     wf_nn_parameter **parameters;
     wf_tensor **list; /* room for the parameters of any unit, for moves */
     const wf_layout **to;
-    wf_par_order model;          /* that of passes over the model */
-    wf_par_order *order;         /* that of the pass that runs */
+    wf_par_order model;          /* the order of passes over the model */
+    wf_par_order *order;         /* the order of the pass that runs */
     int depth;                   /* so many runs have begun */
     bool recording;              /* the pass that runs is on a tape */
     bool in_backward;            /* modules that run now are recomputed */

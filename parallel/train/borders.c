@@ -5,7 +5,7 @@
 #include "parallel/train/borders.h"
 #include "core/op.h"
 #include "mesh/array/mesh.h"
-#include "parallel/train/step_internal.h"
+#include "parallel/train/train_internal.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -13,7 +13,7 @@ struct wf_par_pipeline {
     int64_t *first; /* [stages + 1] steps */
     wf_par_borders borders;
     wf_pipe_table *table; /* lowered and proved */
-    wf_pipe_table *given; /* that of a file, until then */
+    wf_pipe_table *given; /* the table of a file, until then */
     char text[512];
     /* found in the plan */
     int micros;

@@ -2,8 +2,6 @@
 #include "parallel/train/stages_internal.h"
 #include "mesh/comm/collective.h"
 #include "parallel/agree_internal.h"
-#include "parallel/train/losses_internal.h"
-#include "parallel/train/step_internal.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

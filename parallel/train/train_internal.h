@@ -53,7 +53,7 @@ struct wf_par_trainer {
     wf_par_units *units;
     wf_par_losses losses;
     wf_par_step_state step;
-    struct wf_par_stages *stages;    /* of a pipeline; NULL: every rank has all of the model */
+    struct wf_par_stages *stages;    /* a pipeline's; NULL: every rank has all of the model */
     struct wf_par_graph_step *graph; /* NULL: every step is run op by op */
 };
 

@@ -59,7 +59,7 @@ ROOMS = {
     "parallel/formats": {"parallel/files"},
     "parallel/pipeline": set(),
     "parallel/shard": {"parallel"},
-    "parallel/train": {"parallel", "parallel/shard"},
+    "parallel/train": {"parallel", "parallel/pipeline", "parallel/shard"},
     "parallel/checkpoint": {"parallel", "parallel/files", "parallel/formats", "parallel/shard",
                             "parallel/train"},
     "parallel/models/gpt": {"parallel", "parallel/files", "parallel/formats", "parallel/shard",

@@ -29,7 +29,7 @@ typedef struct training {
     const wf_par_rule *plan;          /* NULL: wf_par_gpt_plan */
     wf_status (*parallelize)(wf_par *par, wf_nn_module *model); /* in place of wf_par_plan */
     wf_par_pipeline_options
-        pipeline; /* with a schedule: its stages are trained; model, input and loss are filled in */
+        pipeline; /* has a schedule: its stages are trained; model, input and loss are filled in */
 
     /* on every rank; step 0 is before the first one. NULL: nobody watches */
     wf_status (*watch)(struct training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,

@@ -65,10 +65,84 @@ static void every_schedule(void)
     }
 }
 
+/* The layouts of one run that all give one digest. */
+static void over_layouts(training t, const char *what)
+{
+    static const struct {
+        int pp, tp, dp;
+        const char *strategy, *schedule, *split;
+        int per_rank, resident;
+    } runs[] = {
+        {2, 2, 1, NULL, "1f1b", NULL, 0, 0},
+        {2, 1, 2, "no_shard", "zb-h1", NULL, 0, 0},
+        {2, 1, 2, "zero1", "1f1b", "2,4", 0, 0},
+        {2, 1, 2, "shard_grad_op", "zb-v", NULL, 0, 0},
+        {2, 1, 2, "full_shard", "1f1b", NULL, 0, 0},
+        {2, 1, 2, "full_shard", "interleaved", NULL, 0, 1},
+        {2, 2, 2, "full_shard", "zb-v", "1,2,0,3", 0, 0},
+        {2, 1, 2, "shard_grad_op", "dualpipe-v", "1,1,4,0", 0, 0},
+        {3, 1, 1, NULL, "zb-h2", "3,0,3", 0, 0},
+        {2, 2, 2, "zero1", "looped-bfs", NULL, 3, 0},
+    };
+
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        training r = t;
+        training reference;
+
+        r.layout.pp = runs[i].pp;
+        r.layout.tp = runs[i].tp;
+        r.layout.dp = runs[i].dp;
+        r.layout.strategy = runs[i].strategy;
+        r.pipeline = (wf_par_pipeline_options){.schedule = runs[i].schedule,
+                                               .split = runs[i].split,
+                                               .stages_per_rank = runs[i].per_rank,
+                                               .resident = runs[i].resident};
+        reference = i == 0 ? reference_of(r) : t;
+        if (i == 0)
+            t = reference;
+        check(r, &reference, what);
+    }
+}
+
+static void layouts(void)
+{
+    over_layouts(run_of(WF_NN_GPT2, 4), "gpt2");
+    over_layouts(run_of(WF_NN_LLAMA, 4), "llama");
+}
+
+static void choices(void)
+{
+    training t = run_of(WF_NN_GPT2, 4);
+
+    t.model.dropout = 0.1f;
+    over_layouts(t, "dropout");
+    t.recompute = "block";
+    over_layouts(t, "dropout and recompute");
+    t = run_of(WF_NN_LLAMA, 4);
+    t.layout.dtype = WF_BF16;
+    over_layouts(t, "bf16");
+    t.layout.param_dtype = WF_BF16;
+    over_layouts(t, "bf16 parameters");
+    t = run_of(WF_NN_GPT2, 4);
+    t.options.optimizer.method = WF_NN_MUON;
+    over_layouts(t, "muon");
+    t.options.optimizer = (wf_nn_optimizer_options){WF_NN_SGD, 0.9f, 0, 0, 0.1f};
+    over_layouts(t, "sgd");
+    t = run_of(WF_NN_LLAMA, 4);
+    t.layout.sequence_parallel = true;
+    over_layouts(t, "sequence parallel");
+    t.layout.accumulate = WF_PAR_LOCAL;
+    over_layouts(t, "local");
+    t.layout.accumulate = WF_PAR_REDUCED;
+    over_layouts(t, "reduced");
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"every schedule", every_schedule},
+        {"every layout", layouts},
+        {"every choice", choices},
         {NULL, NULL},
     };
 

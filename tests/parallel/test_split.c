@@ -55,7 +55,8 @@ static void search(const wf_pipe_chain *chain, int stages, int s, int64_t *first
             *best = m;
         return;
     }
-    for (first[s] = first[s - 1]; first[s] <= chain->steps; first[s]++)
+    for (first[s] = first[s - 1] + (s == 1 && chain->steps > 0); first[s] <= chain->steps;
+         first[s]++)
         search(chain, stages, s + 1, first, best);
 }
 
@@ -119,7 +120,7 @@ static void as_a_user_says(void)
                 {"", 1, {0, 5}},
                 {"block.0,norm", 3, {0, 1, 4, 5}},
                 {"block.2\nblock.2\n", 3, {0, 3, 3, 5}},
-                {"embed, block.1", 3, {0, 0, 2, 5}}};
+                {"block.0, block.1", 3, {0, 1, 2, 5}}};
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         int64_t first[4];
@@ -139,6 +140,8 @@ static void refusals(void)
         int stages;
         const char *words;
     } rows[] = {
+        {"0,5", 2, "leaves stage 0 without a step"},
+        {"embed", 2, "leaves stage 0 without a step"},
         {"2,2", 2, "sum up to 4, but the model has 5 steps: add 1"},
         {"4,4", 2, "sum up to 8, but the model has 5 steps: take away 3"},
         {"2,3", 3, "has 2 counts and there are 3 stages"},
