@@ -214,6 +214,12 @@ static wf_status check_members(const wf_call *call, const wf_signature *sig, con
 
 static wf_status refuse_partial(const wf_call *call, int i)
 {
+    if (call->in[i]->dtype != call->in[i]->rounds_to && call->op->keep_fp32)
+        return refuse(
+            call,
+            "operand %d is a partial sum that is rounded to %s when it is complete, and the "
+            "result is never rounded; redistribute it to whole or split first",
+            i, wf_dtype_name(call->in[i]->rounds_to));
     return refuse(
         call,
         "nothing acts on a partial tensor like operand %d; redistribute it to whole or "
@@ -226,7 +232,7 @@ static wf_status pass_partial(const wf_call *call, uint8_t *sum, uint8_t *max)
 {
     bool linear = call->op->flags & WF_OP_LINEAR;
     bool joint = (call->op->flags & WF_OP_JOINT) && !wf_context_exact(call->ctx);
-    bool alike = true;
+    bool alike = true, copies;
     int last = call->n_in - 1, partial = -1; /* the first one that is */
 
     *sum = *max = 0;
@@ -240,7 +246,10 @@ static wf_status pass_partial(const wf_call *call, uint8_t *sum, uint8_t *max)
         *sum |= s;
         *max |= m;
     }
-    if (partial < 0 || (linear && partial == last) || (joint && alike && !*max))
+    /* what is never rounded is no copy of a sum that will be */
+    copies = linear && partial == last &&
+             (!call->op->keep_fp32 || call->in[last]->dtype == call->in[last]->rounds_to);
+    if (partial < 0 || copies || (joint && alike && !*max))
         return WF_OK;
     return refuse_partial(call, partial);
 }

@@ -114,7 +114,7 @@ static wf_tensor *bring_on_axis(run *r, const step *s, wf_tensor *x)
     for (int a = s->axis + 1; a < r->mesh->n_axes; a++)
         r->rough_back |= r->mesh->size[a] > 1;
     wf_border(s->axis, 1, &x, &to, &y);
-    return y;
+    return y == x ? wf_redistribute(x, to) : y; /* on one rank; backward may begin there */
 }
 
 static wf_tensor *by_its_parts(run *r, wf_tensor *x)
