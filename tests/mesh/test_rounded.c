@@ -71,6 +71,29 @@ static wf_status rounded(wf_rank *rank, wf_mesh *mesh, void *arg)
     return paid(rank, mesh, WF_REDUCE_SCATTER, 0);
 }
 
+/* Rows that are never rounded are no part of a sum that will be: one rank takes them of rounded numbers. */
+static wf_status kept(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    wf_tensor *partial;
+
+    (void)arg;
+    wf_context_storage(mesh->ctx, WF_BF16);
+    partial = product(mesh, wf_layout_split(mesh, NULL, 1, 0));
+    NEED(partial && !wf_rows(partial, 2));
+    NEED(strstr(wf_context_error(mesh->ctx)->text,
+                "is a partial sum that is rounded to bf16 when it is complete"));
+    wf_context_clear(mesh->ctx);
+    NEED(wf_rows(wf_whole(partial), 2));
+    wf_context_storage(mesh->ctx, WF_F32);
+    NEED(wf_rows(product(mesh, wf_layout_split(mesh, NULL, 1, 0)), 2));
+    return WF_OK;
+}
+
+static void rows_of_sums(void)
+{
+    on_mesh((mesh_test){.n_axes = 1, .size = {2}, .body = kept});
+}
+
 static void sums(void)
 {
     for (int ranks = 2; ranks <= 8; ranks *= 2)
@@ -80,7 +103,9 @@ static void sums(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {{"sums that are rounded", sums}, {NULL, NULL}};
+    static const wf_test tests[] = {{"sums that are rounded", sums},
+                                    {"rows of sums that will be rounded", rows_of_sums},
+                                    {NULL, NULL}};
 
     return wf_test_main("rounded", tests);
 }
