@@ -11,6 +11,7 @@ typedef struct job {
     int64_t steps; /* the last one is reported; 0: a sample alone */
     bool all;      /* an evaluation and a sample after the last step, where the run has any */
     size_t limit;  /* bytes of the rank; 0: none */
+    wf_par_pipeline *pipeline;
     dry_run *run;
 } job;
 
@@ -18,7 +19,7 @@ typedef struct job {
 static void take_steps(job *j, wf_par *par, wf_nn_gpt *gpt)
 {
     wf_nn_module *model = &gpt->base;
-    const wf_par_train_options options = app_setup_training(j->o);
+    wf_par_train_options options = app_setup_training(j->o);
     wf_context *ctx = wf_par_context(par);
     const wf_par_data none = {NULL, NULL};
     wf_par_report *report = &j->run->report;
@@ -27,8 +28,9 @@ static void take_steps(job *j, wf_par *par, wf_nn_gpt *gpt)
     float loss;
 
     wf_par_plan(par, model, wf_par_gpt_plan);
-    wf_par_materialize(par, model);
-    if (j->steps) {
+    app_setup_materialize(j->pipeline, par, model);
+    options.pipeline = j->pipeline;
+    if (j->steps || options.pipeline) {
         trainer = wf_par_trainer_open(par, model, &options);
         app_saving_open(&saving, j->o, par, trainer, NULL);
     }
@@ -45,7 +47,7 @@ static void take_steps(job *j, wf_par *par, wf_nn_gpt *gpt)
         if (j->o->eval_interval && trainer)
             wf_par_evaluate(trainer, 1, &none, NULL, &loss);
         if (j->o->sample)
-            app_sample_plan(j->o, par, gpt);
+            app_sample_plan(j->o, &(app_sampled){par, gpt, options.pipeline ? trainer : NULL});
         wf_pool_report(wf_context_pool(ctx), &report->memory);
     }
     snprintf(j->run->inexact, sizeof j->run->inexact, "%s",
@@ -82,9 +84,14 @@ static wf_status launch(job *j, int rank, wf_error *error)
 
     *j->run = (dry_run){.inexact = ""};
     *error = (wf_error){WF_OK, ""};
-    return wf_launch(
-        &(wf_launch_options){.ranks = (int)(o->tp * o->dp), .transport = "fake", .rank = rank},
-        dry_rank, j, error);
+    if (app_setup_pipeline(o, &j->pipeline, error) == WF_OK)
+        wf_launch(&(wf_launch_options){.ranks = (int)app_options_ranks(o),
+                                       .transport = "fake",
+                                       .rank = rank},
+                  dry_rank, j, error);
+    wf_par_pipeline_free(j->pipeline);
+    j->pipeline = NULL;
+    return error->code;
 }
 
 static int64_t steps_of(const app_options *o)

@@ -40,7 +40,7 @@ static void tell_data(FILE *out, const app_options *o, const app_text_data *data
 }
 
 void app_first_lines(FILE *out, const app_options *o, wf_nn_module *model,
-                     const app_text_data *data)
+                     const wf_par_pipeline *pipeline, const app_text_data *data)
 {
     int processes = wf_launcher_detected().processes;
 
@@ -49,13 +49,18 @@ void app_first_lines(FILE *out, const app_options *o, wf_nn_module *model,
             ", vocabulary %" PRId64 "; %" PRId64 " parameters in %s\n",
             o->arch, o->n_layer, o->n_head, o->n_embd, o->vocab_size, count_parameters(model),
             o->param_dtype);
-    fprintf(out, "mesh: tp %" PRId64 " x dp %" PRId64 " on %s", o->tp, o->dp, o->device);
+    fprintf(out, "mesh: ");
+    if (app_options_pipelined(o))
+        fprintf(out, "pp %" PRId64 " x ", o->pp);
+    fprintf(out, "tp %" PRId64 " x dp %" PRId64 " on %s", o->tp, o->dp, o->device);
     if (o->dp > 1)
         fprintf(out, ", %s", o->strategy);
     if (processes > 1)
         fprintf(out, ", in %d processes", processes);
     fprintf(out, ", %" PRId64 " thread%s a rank\n", o->threads_per_rank,
             o->threads_per_rank == 1 ? "" : "s");
+    if (pipeline)
+        fprintf(out, "%s\n", wf_par_pipeline_text(pipeline));
     if (data)
         tell_data(out, o, data);
     fflush(out);

@@ -30,7 +30,7 @@ static int exit_status(wf_status status, const app_saving_result *saved)
    process that is bound to some of them shares out those. */
 static wf_status choose_threads(app_options *o, const wf_launcher *launcher, wf_error *error)
 {
-    int64_t ranks = o->tp * o->dp / launcher->processes;
+    int64_t ranks = app_options_ranks(o) / launcher->processes;
     int64_t local = launcher->local ? launcher->local : launcher->processes;
     wf_topology machine;
     cpu_set_t set;
@@ -77,7 +77,7 @@ static wf_status open_data(const app_options *o, app_text_data **data, wf_error 
 static wf_status open_log(const app_options *o, bool append, const wf_launcher *launcher,
                           app_run_log **log, wf_error *error)
 {
-    app_run_axis axes[] = {{"pp", 1}, {"replicate", 1}, {"shard", 1}, {"tp", o->tp}};
+    app_run_axis axes[] = {{"pp", o->pp}, {"replicate", 1}, {"shard", 1}, {"tp", o->tp}};
     const wf_par_options layout = app_setup_rank(o, false);
     int replicate, shard;
     app_run_log_options options = {.steps = o->steps,
@@ -140,7 +140,7 @@ static wf_status train(const app_options *o, app_train_job *job, bool several,
     wf_place_axis axis[DRY_RUN_AXES];
     wf_error unplanned; /* what cannot be planned cannot be run, and says so then */
     bool planned = several && dry_run_axes(o, axis, &unplanned) == WF_OK;
-    const wf_launch_options launch = {.ranks = (int)(o->tp * o->dp),
+    const wf_launch_options launch = {.ranks = (int)app_options_ranks(o),
                                       .threads = o->bind_ranks ? (int)o->threads_per_rank : 0,
                                       .launcher = unless_auto(o->launcher),
                                       .transport = unless_auto(o->transport),
@@ -201,10 +201,11 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
 
     if (app_recordings_check(o, failed) == WF_OK && open_data(o, &job->data, failed) == WF_OK &&
         prepare_saving(o, launcher, resume, job->saved, failed) == WF_OK &&
+        app_setup_pipeline(o, &job->pipeline, failed) == WF_OK &&
         app_memory_check(o, launcher, failed) == WF_OK &&
         open_log(o, resume->count > 0, launcher, &job->log, failed) == WF_OK && o->trace &&
         launcher->process == 0)
-        app_timeline_open(o->trace, (int)(o->tp * o->dp), &job->timeline, failed);
+        app_timeline_open(o->trace, (int)app_options_ranks(o), &job->timeline, failed);
     if (job->failed.code != WF_OK && launcher->processes == 1)
         return wf_error_set(error, job->failed.code, "%s", job->failed.text);
     return train(o, job, launcher->processes > 1, end, error);
@@ -251,7 +252,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
         launcher = (wf_launcher){.kind = "threads", .processes = 1, .local = 1};
     else
         status = wf_launcher_choose(unless_auto(o->launcher), unless_auto(o->transport),
-                                    (int)(o->tp * o->dp), &launcher, error);
+                                    (int)app_options_ranks(o), &launcher, error);
     if (status == WF_OK)
         status = choose_device(o, error);
     if (status == WF_OK)
@@ -273,6 +274,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
         status = wf_error_set(error, closing.code, "%s", closing.text);
     if (status != WF_OK && result->made)
         app_lock_withdraw(o->save);
+    wf_par_pipeline_free(job.pipeline);
     app_text_data_close(job.data);
     app_resume_close(&resume);
     return status;

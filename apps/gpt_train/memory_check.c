@@ -15,7 +15,8 @@ enum { OF_RANK = 640 << 10, OF_MEMBER = 1 << 10 };
 /* What a process with so many ranks takes beside tensors. Stacks have addresses of their own, and hardly anything in them. */
 static double beside(const app_options *o, int ranks, bool reserved)
 {
-    double members = (double)(o->tp * o->dp), all = ranks * (OF_RANK + OF_MEMBER * members);
+    double members = (double)app_options_ranks(o),
+           all = ranks * (OF_RANK + OF_MEMBER * members);
     pthread_attr_t attributes;
     size_t stack = 0;
 
@@ -45,6 +46,25 @@ static const app_memory_limit *tightest(const app_options *o, const app_memory_l
     return least;
 }
 
+/* The same of a pipeline, of which a rank of each coordinate is planned, and *last is the one that needs most. */
+static bool need_of_stages(const app_options *o, int ranks, double *bytes, dry_run *last)
+{
+    int each = (int)(app_options_ranks(o) / o->pp);
+    wf_error error;
+
+    *bytes = 0;
+    for (int pp = 0; pp < (int)o->pp; pp++) {
+        dry_run other;
+
+        if (dry_run_start(o, (pp + 1) * each - 1, &other, &error) != WF_OK)
+            return false;
+        *bytes += (double)ranks / (double)o->pp * (double)other.report.memory.peak;
+        if (pp == 0 || other.report.memory.peak > last->report.memory.peak)
+            *last = other;
+    }
+    return true;
+}
+
 /* Bytes of all ranks of this process. Parts grow with the rank's number, so the first has least and
    the last most: where those of the last would do, or nobody knows which ranks these are, one plan
    is enough. */
@@ -56,7 +76,9 @@ static bool need(const app_options *o, int ranks, bool all, double room, double 
     double first;
 
     *bytes = 0;
-    if (dry_run_start(o, (int)(o->tp * o->dp) - 1, last, &error) != WF_OK)
+    if (o->pp > 1)
+        return need_of_stages(o, ranks, bytes, last);
+    if (dry_run_start(o, (int)app_options_ranks(o) - 1, last, &error) != WF_OK)
         return false;
     if (ranks * (double)last->report.memory.peak <= room)
         return true;
@@ -116,7 +138,7 @@ static wf_status no_room(const app_options *o, const app_memory_limit *least, in
 wf_status app_memory_check(const app_options *o, const wf_launcher *launcher, wf_error *error)
 {
     int local = launcher->local > 0 ? launcher->local : 1, processes = launcher->processes;
-    int ranks = (int)(o->tp * o->dp) / processes;
+    int ranks = (int)app_options_ranks(o) / processes;
     app_memory_limit limit[APP_MEMORY_LIMITS];
     const app_memory_limit *least =
         tightest(o, limit, o->memory_check ? app_memory_limits("", limit) : 0, ranks, local);

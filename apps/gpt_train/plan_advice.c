@@ -52,7 +52,7 @@ static plan_set apply(const search *s, const combination *c, app_options *o)
             return set;
     }
     if (o->tp != s->base->tp || o->dp != s->base->dp)
-        o->rank = o->tp * o->dp - 1; /* the last one has the largest parts */
+        o->rank = app_options_ranks(o) - 1; /* the last one has the largest parts */
     return PLAN_SET;
 }
 
@@ -79,7 +79,7 @@ static void describe(const search *s, const combination *c, const app_options *o
     char *text = line->cost;
     size_t size = sizeof line->cost, used;
 
-    *line = (plan_advice_line){.ranks = o->tp * o->dp,
+    *line = (plan_advice_line){.ranks = app_options_ranks(o),
                                .peak = (double)run->report.memory.peak,
                                .flops = run->report.flops,
                                .traffic = dry_run_traffic(run)};
@@ -94,7 +94,7 @@ static void describe(const search *s, const combination *c, const app_options *o
         used += (size_t)snprintf(text + used, size - used, "other numbers, ");
     if (*run->inexact && !*s->base_run->inexact && used < size)
         used += (size_t)snprintf(text + used, size - used, "not layout-exact, ");
-    if (line->ranks != s->base->tp * s->base->dp && used < size)
+    if (line->ranks != app_options_ranks(s->base) && used < size)
         used +=
             (size_t)snprintf(text + used, size - used, "%lld ranks, ", (long long)line->ranks);
     if (used >= size)

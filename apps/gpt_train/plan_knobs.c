@@ -185,7 +185,7 @@ static plan_set set_optimizer(app_options *o, int i)
 /* 2, 4, ... times the data parallelism, with the same global batch as far as it divides. */
 static plan_set set_dp(app_options *o, int i)
 {
-    if (i >= DOUBLINGS || o->tp * o->dp > MOST_RANKS >> (i + 1))
+    if (i >= DOUBLINGS || app_options_ranks(o) > MOST_RANKS >> (i + 1))
         return PLAN_END;
     o->dp <<= i + 1;
     if (o->global_batch_size % o->dp) /* fewer than one for each, or not the same number */
@@ -202,7 +202,7 @@ static plan_set set_more_tp(app_options *o, int i)
     if (i >= DOUBLINGS)
         return PLAN_END;
     o->tp <<= i + 1;
-    return o->tp > o->n_head || o->tp * o->dp > MOST_RANKS ? PLAN_END : PLAN_SET;
+    return o->tp > o->n_head || app_options_ranks(o) > MOST_RANKS ? PLAN_END : PLAN_SET;
 }
 
 const plan_knob plan_knobs[PLAN_KNOBS] = {

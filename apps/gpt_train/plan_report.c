@@ -13,7 +13,7 @@ static double state_of(const wf_par_report *r)
 
 static void print_setting(FILE *out, const app_options *o, const wf_par_report *r)
 {
-    fprintf(out, "plan of rank %d of %" PRId64 ":", r->rank, o->tp * o->dp);
+    fprintf(out, "plan of rank %d of %" PRId64 ":", r->rank, app_options_ranks(o));
     for (int i = 0; i < r->n_traffic - 1; i++)
         fprintf(out, "%s %s %d", i ? " x" : "", r->traffic[i].axis, r->traffic[i].ranks);
     fprintf(out, "; strategy %s\n", o->strategy);

@@ -301,9 +301,9 @@ wf_status app_resume_open(const app_options *o, app_resume *r, wf_error *error)
     if (status == WF_OK && r->count) {
         shapes s = {o, r->checkpoint[0]};
 
-        status =
-            wf_launch(&(wf_launch_options){.ranks = (int)(o->tp * o->dp), .transport = "fake"},
-                      compare_shapes, &s, error);
+        status = wf_launch(
+            &(wf_launch_options){.ranks = (int)app_options_ranks(o), .transport = "fake"},
+            compare_shapes, &s, error);
     }
     if (status != WF_OK)
         app_resume_close(r);

@@ -37,23 +37,33 @@ static void show(wf_tensor *tokens, const char *text)
     wf_data_close(&view);
 }
 
-/* Logits of the next byte behind each of so many; text: NULL in a plan. */
-static wf_tensor *logits_of(wf_par *par, wf_nn_gpt *model, const char *text, int64_t seen)
+/* A wf_par_head_function. */
+static wf_tensor *head(wf_nn_module *model, wf_tensor *x)
 {
+    return wf_nn_call(((wf_nn_gpt *)model)->head, x);
+}
+
+/* Logits of the next byte behind each of so many; text: NULL in a plan. With a pipeline, on the ranks of its last
+   stage; NULL elsewhere, and on errors. */
+static wf_tensor *logits_of(const app_sampled *m, const char *text, int64_t seen)
+{
+    wf_par *par = m->par;
     wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(seen)};
     wf_tensor *tokens =
         wf_tensor_new(wf_par_context(par), WF_I32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
 
     if (tokens && text)
         show(tokens, text);
-    return wf_whole(wf_nn_gpt_logits(model, tokens));
+    if (!m->pipelined)
+        return wf_whole(wf_nn_gpt_logits(m->model, tokens));
+    return wf_whole(wf_par_pipeline_forward(m->pipelined, tokens, head));
 }
 
 /* The next byte after text[0 .. length), seeing at most seq_len bytes; -1 on failure. */
-static int next_byte(const app_options *o, wf_par *par, wf_nn_gpt *model, const char *text,
+static int next_byte(const app_options *o, const app_sampled *m, const char *text,
                      int64_t length, uint64_t key)
 {
-    wf_context *ctx = wf_par_context(par);
+    wf_context *ctx = wf_par_context(m->par);
     int64_t seen = length < o->seq_len ? length : o->seq_len;
     int64_t bytes = o->vocab_size < 256 ? o->vocab_size : 256;
     wf_tensor *logits;
@@ -61,8 +71,12 @@ static int next_byte(const app_options *o, wf_par *par, wf_nn_gpt *model, const 
     int byte = -1;
 
     wf_scope_open(ctx);
-    logits = logits_of(par, model, text + length - seen, seen);
-    if (logits && wf_data_get(logits, (seen - 1) * o->vocab_size, bytes, last) == WF_OK)
+    logits = logits_of(m, text + length - seen, seen);
+    if (logits)
+        wf_data_get(logits, (seen - 1) * o->vocab_size, bytes, last);
+    if (m->pipelined)
+        wf_par_pipeline_share(m->pipelined, last, (size_t)bytes * sizeof *last);
+    if (wf_context_status(ctx) == WF_OK)
         byte = draw(last, bytes, o->sample_temperature, key, length);
     wf_scope_close(ctx);
     return byte;
@@ -75,7 +89,7 @@ static bool stop_wished(const app_options *o, wf_par *par)
     const uint64_t *all = o->save ? wf_mesh_gather(wf_par_mesh(par), &mine, sizeof mine) : NULL;
     bool stop = false;
 
-    for (int64_t i = 0; all && i < o->tp * o->dp; i++)
+    for (int64_t i = 0; all && i < app_options_ranks(o); i++)
         stop = stop || all[i];
     return stop;
 }
@@ -85,22 +99,21 @@ static const char *prompt_of(const app_options *o)
     return o->sample_prompt && *o->sample_prompt ? o->sample_prompt : "\n";
 }
 
-void app_sample_plan(const app_options *o, wf_par *par, wf_nn_gpt *model)
+void app_sample_plan(const app_options *o, const app_sampled *m)
 {
-    wf_context *ctx = wf_par_context(par);
+    wf_context *ctx = wf_par_context(m->par);
     int64_t longest = (int64_t)strlen(prompt_of(o)) + o->sample - 1;
 
     wf_context_training(ctx, false);
     wf_scope_open(ctx);
-    logits_of(par, model, NULL, longest < o->seq_len ? longest : o->seq_len);
+    logits_of(m, NULL, longest < o->seq_len ? longest : o->seq_len);
     wf_scope_close(ctx);
     wf_context_training(ctx, true);
 }
 
-wf_status app_sample_text(const app_options *o, wf_par *par, wf_nn_gpt *model, FILE *out,
-                          bool *stopped)
+wf_status app_sample_text(const app_options *o, const app_sampled *m, FILE *out, bool *stopped)
 {
-    wf_context *ctx = wf_par_context(par);
+    wf_context *ctx = wf_par_context(m->par);
     uint64_t key = wf_random_key((uint64_t)o->seed, WF_RANDOM_SAMPLE);
     const char *prompt = prompt_of(o);
     int64_t length = (int64_t)strlen(prompt), end = length + o->sample;
@@ -111,8 +124,8 @@ wf_status app_sample_text(const app_options *o, wf_par *par, wf_nn_gpt *model, F
                        (long long)o->sample);
     memcpy(text, prompt, (size_t)length);
     wf_context_training(ctx, false);
-    while (length < end && !(*stopped = stop_wished(o, par))) {
-        int byte = next_byte(o, par, model, text, length, key);
+    while (length < end && !(*stopped = stop_wished(o, m->par))) {
+        int byte = next_byte(o, m, text, length, key);
 
         if (byte < 0)
             break;

@@ -25,7 +25,7 @@ static bool first(const app_saving *s)
 /* Every process has signals of its own, and one of its ranks honours them. */
 static bool first_of_process(const app_saving *s)
 {
-    int64_t ranks = s->options->tp * s->options->dp / wf_launcher_detected().processes;
+    int64_t ranks = app_options_ranks(s->options) / wf_launcher_detected().processes;
 
     return wf_context_rank(wf_par_context(s->par)) % ranks == 0;
 }

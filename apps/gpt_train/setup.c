@@ -12,7 +12,8 @@ wf_par_options app_setup_rank(const app_options *o, bool plan)
 {
     const char *reshard = o->reshard_after_forward, *accumulate = o->accumulate;
 
-    return (wf_par_options){.tp = (int)o->tp,
+    return (wf_par_options){.pp = (int)o->pp,
+                            .tp = (int)o->tp,
                             .dp = (int)o->dp,
                             .strategy = o->strategy,
                             .dp_replicate = (int)o->dp_replicate,
@@ -106,6 +107,45 @@ wf_par_train_options app_setup_training(const app_options *o)
                                                .warmup = o->warmup_steps,
                                                .steps = o->steps},
                                   .loss = wf_par_gpt_loss};
+}
+
+/* A wf_par_model_function. */
+static wf_nn_module *planned(wf_par *par, void *arg)
+{
+    wf_nn_gpt *model = app_setup_model(arg, wf_par_context(par));
+
+    if (model)
+        wf_par_plan(par, &model->base, wf_par_gpt_plan);
+    return (wf_nn_module *)model;
+}
+
+wf_status app_setup_pipeline(const app_options *o, wf_par_pipeline **pipeline, wf_error *error)
+{
+    const wf_par_options options = app_setup_rank(o, true);
+    const wf_par_train_options train = app_setup_training(o);
+
+    *pipeline = NULL;
+    if (!app_options_pipelined(o))
+        return WF_OK;
+    return wf_par_pipeline_new(
+        &options, &train,
+        &(wf_par_pipeline_options){.model = planned,
+                                   .arg = (void *)(uintptr_t)o, /* only read */
+                                   .schedule = o->pp_schedule,
+                                   .stages_per_rank = (int)o->pp_virtual,
+                                   .split = o->pp_split,
+                                   .depth = (int)o->pp_depth,
+                                   .resident = (int)o->pp_resident,
+                                   .input = "tokens",
+                                   .head_loss = wf_par_gpt_head_loss},
+        pipeline, error);
+}
+
+wf_status app_setup_materialize(const wf_par_pipeline *pipeline, wf_par *par,
+                                wf_nn_module *model)
+{
+    return pipeline ? wf_par_pipeline_materialize(pipeline, par, model)
+                    : wf_par_materialize(par, model);
 }
 
 bool app_setup_evaluates(const app_options *o, int64_t step)

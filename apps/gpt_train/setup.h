@@ -9,6 +9,13 @@ wf_par_options app_setup_rank(const app_options *options, bool plan);
 /* The model on the fake device; NULL with the reason in the context. Owner: caller. */
 wf_nn_gpt *app_setup_model(const app_options *options, wf_context *ctx);
 wf_par_train_options app_setup_training(const app_options *options);
+/* The pipeline that the flags ask for, of a run or a plan; NULL where they ask for none, and on errors. The
+   options outlive it. Owner: caller. */
+wf_status app_setup_pipeline(const app_options *options, wf_par_pipeline **pipeline,
+                             wf_error *error);
+/* Make real what a rank has: its stages, or all. */
+wf_status app_setup_materialize(const wf_par_pipeline *pipeline, wf_par *par,
+                                wf_nn_module *model);
 /* Whether a run evaluates behind this step. */
 bool app_setup_evaluates(const app_options *options, int64_t step);
 

@@ -217,7 +217,7 @@ static wf_status train(loop *l)
 
     if (app_saving_open(&l->saving, l->o, l->par, l->trainer, l->job->saved) == WF_OK &&
         l->rank->index == 0)
-        app_first_lines(stdout, l->o, &l->model->base, l->job->data);
+        app_first_lines(stdout, l->o, &l->model->base, l->job->pipeline, l->job->data);
     app_saving_resume(&l->saving, l->job->resume, &step);
     l->resumed = step;
     while (++step <= l->o->steps && !stop && wf_context_status(ctx) == WF_OK)
@@ -233,12 +233,14 @@ static wf_status train(loop *l)
 }
 
 /* Without steps the parameters alone are loaded; of a local checkpoint all that a trainer holds, in
-   whose layout it is. */
+   whose layout it is. The stages of a pipeline are a trainer's too. */
 static wf_status load_model(loop *l, const wf_par_train_options *options)
 {
     const app_resume *resume = l->job->resume;
     int64_t step;
 
+    if (l->job->pipeline)
+        l->trainer = wf_par_trainer_open(l->par, &l->model->base, options);
     for (int i = 0; i < resume->count && !l->trainer; i++)
         if (wf_par_checkpoint_is_local(resume->checkpoint[i]))
             l->trainer = wf_par_trainer_open(l->par, &l->model->base, options);
@@ -258,7 +260,9 @@ static wf_status sample(loop *l)
     if (l->rank->index == 0)
         app_run_log_clear(l->job->log);
     if (!stopped)
-        app_sample_text(l->o, l->par, l->model, l->rank->index == 0 ? stdout : NULL, &stopped);
+        app_sample_text(l->o,
+                        &(app_sampled){l->par, l->model, l->job->pipeline ? l->trainer : NULL},
+                        l->rank->index == 0 ? stdout : NULL, &stopped);
     if (stopped)
         l->job->saved->preempted = true;
     return wf_context_status(wf_par_context(l->par));
@@ -266,7 +270,7 @@ static wf_status sample(loop *l)
 
 static wf_status run(loop *l)
 {
-    const wf_par_train_options options = app_setup_training(l->o);
+    wf_par_train_options options = app_setup_training(l->o);
     wf_context *ctx = wf_par_context(l->par);
 
     l->model = app_setup_model(l->o, ctx);
@@ -274,10 +278,11 @@ static wf_status run(loop *l)
         return wf_context_status(ctx);
     introduce(l);
     if (l->o->steps == 0 && l->rank->index == 0)
-        app_first_lines(stdout, l->o, &l->model->base, NULL);
+        app_first_lines(stdout, l->o, &l->model->base, l->job->pipeline, NULL);
     if (l->o->steps == 0 && l->o->sample == 0)
         return WF_OK;
-    if (wf_par_materialize(l->par, &l->model->base) != WF_OK)
+    options.pipeline = l->job->pipeline;
+    if (app_setup_materialize(l->job->pipeline, l->par, &l->model->base) != WF_OK)
         return wf_context_status(ctx);
     if (l->o->init_from && wf_par_pretrained_load(l->par, l->model, l->o->init_from) != WF_OK)
         return wf_context_status(ctx);

@@ -13,8 +13,9 @@
 typedef struct app_train_job {
     const app_options *options;
     app_text_data *data;
-    app_run_log *log; /* where rank 0 runs; else NULL */
-    wf_error failed;  /* before the launch, in this process: its ranks tell it */
+    app_run_log *log;          /* where rank 0 runs; else NULL */
+    wf_error failed;           /* before the launch, in this process: its ranks tell it */
+    wf_par_pipeline *pipeline; /* NULL: there is none */
     const app_resume *resume;
     app_saving_result *saved;
     app_timeline *timeline; /* where rank 0 runs and one is kept; else NULL */
@@ -26,17 +27,25 @@ wf_status app_train_rank(wf_rank *rank, void *arg);
 /* Model, mesh and, where there is any, data. The vocabulary is no larger than bytes need, or that is
    told on stderr. */
 void app_first_lines(FILE *out, const app_options *options, wf_nn_module *model,
-                     const app_text_data *data);
+                     const wf_par_pipeline *pipeline, const app_text_data *data);
 
 /* Print every parameter's shape, layout and local shape, then who holds which part, then the units. */
 void app_report_layout(FILE *out, wf_par *par, wf_nn_module *model);
 
+/* What a sample is drawn from. */
+typedef struct app_sampled {
+    wf_par *par;
+    wf_nn_gpt *model;
+    wf_par_trainer
+        *pipelined; /* the trainer of a model in stages; NULL: every rank has all of it */
+} app_sampled;
+
 /* Generate options->sample bytes after the prompt; rank 0 prints. Collective. *stopped: SIGTERM came
    to a rank before the last byte, and nothing is printed. */
-wf_status app_sample_text(const app_options *options, wf_par *par, wf_nn_gpt *model, FILE *out,
+wf_status app_sample_text(const app_options *options, const app_sampled *from, FILE *out,
                           bool *stopped);
 
 /* In a plan: the byte of options->sample that sees most of the text. */
-void app_sample_plan(const app_options *options, wf_par *par, wf_nn_gpt *model);
+void app_sample_plan(const app_options *options, const app_sampled *from);
 
 #endif

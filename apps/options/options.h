@@ -69,6 +69,13 @@ typedef struct app_options {
  */
 wf_status app_options_parse(int argc, char **argv, app_options *options, wf_error *error);
 
+/** app_options_ranks - ranks of the mesh: pp x tp x dp. */
+int64_t app_options_ranks(const app_options *options);
+
+/** app_options_pipelined - whether a schedule runs the steps: with more than one pipeline rank, or where a flag of
+ * pipelines was given. */
+bool app_options_pipelined(const app_options *options);
+
 /** app_options_asks - whether a text was asked for (help, version, completion) in place of a run;
  * app_options_answer - prints it. */
 bool app_options_asks(const app_options *options);

@@ -108,41 +108,61 @@ static wf_status derive_param_dtype(app_options *o, wf_error *error)
     return WF_OK;
 }
 
+int64_t app_options_ranks(const app_options *o)
+{
+    return o->pp * o->tp * o->dp;
+}
+
+bool app_options_pipelined(const app_options *o)
+{
+    return o->pp > 1 || o->given[APP_OPTION_pp_schedule] || o->given[APP_OPTION_pp_virtual] ||
+           o->given[APP_OPTION_pp_split] || o->given[APP_OPTION_pp_depth] ||
+           o->given[APP_OPTION_pp_resident];
+}
+
+/* "--pp 2 x ", where there is a pipeline. */
+static advice pp_text(const app_options *o)
+{
+    advice a = {""};
+
+    if (o->pp > 1)
+        snprintf(a.text, sizeof a.text, "--pp %lld x ", (long long)o->pp);
+    return a;
+}
+
 static wf_status check_world(app_options *o, wf_error *error)
 {
     enum { MOST_RANKS = 4096, MOST_PLANNED = 1 << 20 };
-    long long ranks = o->tp * o->dp, most = o->plan ? MOST_PLANNED : MOST_RANKS;
+    long long ranks = app_options_ranks(o), most = o->plan ? MOST_PLANNED : MOST_RANKS;
+    char mesh[96];
+
+    snprintf(mesh, sizeof mesh, "%s--tp %lld x --dp %lld", pp_text(o).text, (long long)o->tp,
+             (long long)o->dp);
 
     if (ranks > most)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--tp %lld x --dp %lld = %lld ranks, and %s at most %lld; lower --tp "
-            "or --dp",
-            (long long)o->tp, (long long)o->dp, ranks,
-            o->plan ? "a plan has" : "one machine runs", most);
+        return wf_error_set(error, WF_EINVAL,
+                            "%s = %lld ranks, and %s at most %lld; lower one of them", mesh,
+                            ranks, o->plan ? "a plan has" : "one machine runs", most);
     if (!o->given[APP_OPTION_rank])
         o->rank = ranks - 1;
     if (o->rank >= ranks)
         return wf_error_set(
             error, WF_EINVAL,
-            "--rank %lld is not one of the %lld ranks of --tp %lld x --dp %lld, "
-            "which are 0 to %lld",
-            (long long)o->rank, ranks, (long long)o->tp, (long long)o->dp, ranks - 1);
+            "--rank %lld is not one of the %lld ranks of %s, which are 0 to %lld",
+            (long long)o->rank, ranks, mesh, ranks - 1);
     return WF_OK;
 }
 
 static wf_status check_cuda_graph(app_options *o, wf_error *error)
 {
-    long long tp = o->tp, dp = o->dp;
-
-    if (o->cuda_graph && tp * dp > 1)
+    if (o->cuda_graph && (app_options_ranks(o) > 1 || app_options_pipelined(o)))
         return wf_error_set(
             error, WF_EINVAL,
-            "--cuda-graph on records the step of a single rank, and the %lld ranks of --tp "
-            "%lld "
-            "x --dp %lld meet on their hosts in every step; use --tp 1 --dp 1, or --cuda-graph "
-            "off",
-            tp * dp, tp, dp);
+            "--cuda-graph on records the step of a single rank, and the %lld ranks of %s--tp "
+            "%lld x --dp %lld meet on their hosts in every step; use one rank and no pipeline, "
+            "or --cuda-graph off",
+            (long long)app_options_ranks(o), pp_text(o).text, (long long)o->tp,
+            (long long)o->dp);
     return WF_OK;
 }
 

@@ -81,11 +81,13 @@ static void help_row(FILE *out, const app_option_row *row)
 
 void app_options_help(FILE *out)
 {
-    fputs("gpt_train - train a GPT on text files, its tensors spread over tp x dp ranks\n\n"
-          "Usage: gpt_train --data FILE... [flags]\n\n"
-          "Ranks are threads of this process. The layout decides where numbers are computed,\n"
-          "never what they are: any --tp, --dp and --micro-batch-size give the same bits.\n",
-          out);
+    fputs(
+        "gpt_train - train a GPT on text files, its tensors spread over pp x tp x dp ranks\n\n"
+        "Usage: gpt_train --data FILE... [flags]\n\n"
+        "Ranks are threads of this process. The layout decides where numbers are computed,\n"
+        "never what they are: any --pp, --tp, --dp and --micro-batch-size give the same "
+        "bits.\n",
+        out);
     for (int i = 0; i < APP_OPTION_COUNT; i++) {
         const app_option_row *row = &app_option_rows[i];
 
@@ -102,6 +104,8 @@ void app_options_help(FILE *out)
         "      gpt_train --data book.txt --steps 300 --tp 2 --dp 2 --log-jsonl run.jsonl\n"
         "  32 ranks, four sequences per step and group, activations split by tokens:\n"
         "      gpt_train --data book.txt --tp 8 --dp 4 --sequence-parallel\n"
+        "  Four pipeline ranks that hold two stages each, with hardly an idle moment:\n"
+        "      gpt_train --data book.txt --pp 4 --pp-schedule zb-v --micro-batch-size 1\n"
         "  A Llama with grouped-query attention:\n"
         "      gpt_train --data *.txt --arch llama --n-head 12 --n-kv-head 4\n"
         "  See who would hold what, without training:\n"

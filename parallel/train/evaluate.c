@@ -27,7 +27,7 @@ static wf_status evaluate_batch(wf_par_trainer *t, int64_t number, const wf_par_
     if (total)
         wf_par_losses_mean(t, total, mean);
     if (t->stages)
-        wf_par_stages_share_loss(t->stages, mean);
+        wf_par_pipeline_share(t, mean, sizeof *mean);
     wf_tensor_release(total);
     return wf_context_status(ctx);
 }

@@ -103,16 +103,32 @@ WF_API const char *wf_par_pipeline_text(const wf_par_pipeline *pipeline);
 WF_API wf_status wf_par_pipeline_materialize(const wf_par_pipeline *pipeline, wf_par *par,
                                              wf_nn_module *model);
 
+/** wf_par_head_function - what follows the last step of a chain, without a loss: logits of features. */
+typedef wf_tensor *wf_par_head_function(wf_nn_module *model, wf_tensor *x);
+
 /**
  * wf_par_pipeline_forward - a batch through all stages, without gradients: for evaluation and generation
  *
- * @param x     what step 0 takes, on ranks that have stage 0; elsewhere its shape is what counts
- * Returns:     what the last step carries, on ranks that have the last stage; NULL elsewhere, and on errors
+ * Shapes are those of x, which need not be a micro-batch's: each message of a tensor comes behind one that
+ * says what it is. (A plan, which receives nothing, counts the shapes of a micro-batch.)
+ *
+ * @param x     what step 0 takes; read on ranks that have stage 0
+ * @param head  run behind the last step; NULL: nothing is
+ * Returns:     what came of it, on ranks that have the last stage; NULL elsewhere, and on errors
  * Collective:  over the mesh
  * Owner:       the innermost scope
- * Errors:      WF_EINVAL: its batch is not that of the pipeline's micro-batches
+ * Errors:      WF_EINVAL: a trainer without a pipeline; those of the steps
  */
-WF_API wf_tensor *wf_par_pipeline_forward(wf_par_trainer *trainer, wf_tensor *x);
+WF_API wf_tensor *wf_par_pipeline_forward(wf_par_trainer *trainer, wf_tensor *x,
+                                          wf_par_head_function *head);
+
+/**
+ * wf_par_pipeline_share - what a rank of the last stage has in `data` comes to the other stages' ranks
+ *
+ * Collective:  over axis pp
+ * Errors:      those of communication, in the context; WF_EINVAL: a trainer without a pipeline
+ */
+WF_API wf_status wf_par_pipeline_share(wf_par_trainer *trainer, void *data, size_t bytes);
 
 WF_END_DECLS
 

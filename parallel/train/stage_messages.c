@@ -50,7 +50,9 @@ static void begin(wf_par_stages *s, wf_par_stage *stage, int64_t micro, wf_par_e
     } else {
         wf_tensor **to = edge == WF_PAR_RECV_F ? &f->in : &f->dout;
 
+        wf_scope_open(s->t->par->ctx);
         *to = wf_tensor_retain(tensor_of(s, border, back));
+        wf_scope_close(s->t->par->ctx);
         f->message[edge] = wf_message_recv(*to, axis, peer, tag);
     }
 }

@@ -3,7 +3,8 @@
 #include "parallel/train/losses_internal.h"
 #include "parallel/train/read_batch_internal.h"
 #include "parallel/train/stages_internal.h"
-#include <inttypes.h>
+#include "mesh/comm/collective.h"
+#include <string.h>
 
 /* A batch's place among those that go through one after the other. */
 typedef struct travel {
@@ -17,6 +18,55 @@ static uint64_t tag_of(const travel *v, int border)
     return UINT64_C(1) << 62 | (uint64_t)v->number << 16 | (uint64_t)border;
 }
 
+/* What a tensor is that comes next. */
+typedef struct announcement {
+    int dtype, ndim;
+    wf_dim dim[WF_MAX_DIMS];
+    char layout[WF_PAR_LAYOUT_TEXT];
+} announcement;
+
+static wf_tensor *as_said(wf_par *par, const announcement *h)
+{
+    const wf_layout *layout = NULL;
+
+    if (wf_layout_parse(par->mesh, h->layout, &layout) != WF_OK)
+        return NULL;
+    return wf_tensor_new(par->ctx, (wf_dtype)h->dtype, h->ndim, h->dim, layout,
+                         WF_MEMORY_ACTIVATION);
+}
+
+/* A tensor for what the stage before sends; a plan is told nothing. */
+static wf_tensor *announced(const travel *v, int stage, int from)
+{
+    wf_par *par = v->s->t->par;
+    wf_error error = {WF_OK, ""};
+    announcement h;
+
+    if (wf_context_dry_run(par->ctx))
+        return wf_par_stage_input(v->s, stage);
+    if (wf_recv(wf_mesh_comm(par->mesh, par->pp_axis), 1, from, &h, sizeof h, &error) == WF_OK)
+        return as_said(par, &h);
+    wf_fail(par->ctx, error.code, "%s", error.text);
+    return NULL;
+}
+
+static wf_status announce(const travel *v, const wf_tensor *x, int to)
+{
+    wf_par *par = v->s->t->par;
+    wf_error error = {WF_OK, ""};
+    announcement h;
+
+    memset(&h, 0, sizeof h);
+    h.dtype = (int)x->dtype;
+    h.ndim = x->ndim;
+    memcpy(h.dim, x->dim, (size_t)x->ndim * sizeof *h.dim);
+    wf_layout_print(x->layout, h.layout, sizeof h.layout);
+    if (!wf_context_dry_run(par->ctx) &&
+        wf_send(wf_mesh_comm(par->mesh, par->pp_axis), 1, to, &h, sizeof h, &error) != WF_OK)
+        wf_fail(par->ctx, error.code, "%s", error.text);
+    return wf_context_status(par->ctx);
+}
+
 /* What a stage takes: from the stage before, on this rank or another. */
 static wf_tensor *arrive(const travel *v, int stage, wf_tensor *x)
 {
@@ -25,7 +75,7 @@ static wf_tensor *arrive(const travel *v, int stage, wf_tensor *x)
 
     if (from == s->rank)
         return x;
-    x = wf_par_stage_input(s, stage);
+    x = announced(v, stage, from);
     return wf_message_end(wf_message_recv(x, s->t->par->pp_axis, from, tag_of(v, stage))) ==
                    WF_OK
                ? x
@@ -41,7 +91,9 @@ static void send_on(travel *v, int stage, wf_tensor *x)
 
     if (to == s->rank)
         return;
-    v->sent = x ? wf_message_send(x, s->t->par->pp_axis, to, tag_of(v, stage + 1)) : NULL;
+    v->sent = NULL;
+    if (x && announce(v, x, to) == WF_OK)
+        v->sent = wf_message_send(x, s->t->par->pp_axis, to, tag_of(v, stage + 1));
     if (last)
         wf_message_end(last);
 }
@@ -108,7 +160,7 @@ wf_status wf_par_stages_evaluate(wf_par_stages *s, int64_t number, const wf_par_
     return wf_context_status(ctx);
 }
 
-wf_tensor *wf_par_pipeline_forward(wf_par_trainer *t, wf_tensor *x)
+wf_tensor *wf_par_pipeline_forward(wf_par_trainer *t, wf_tensor *x, wf_par_head_function *head)
 {
     wf_context *ctx = t->par->ctx;
     travel v = {.s = t->stages};
@@ -118,6 +170,8 @@ wf_tensor *wf_par_pipeline_forward(wf_par_trainer *t, wf_tensor *x)
         return NULL;
     }
     x = pass(&v, x);
+    if (x && head)
+        x = head(t->model, x);
     end(&v);
     return wf_context_status(ctx) == WF_OK ? x : NULL;
 }

@@ -63,9 +63,8 @@ wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data);
 /* Gradients, of tied parameters too, to step.grad, once. Collective: over the mesh */
 wf_status wf_par_stages_sum(wf_par_stages *s);
 
-/* Whether the last stage is here; its loss becomes that of all. Collective: over axis pp */
+/* Whether the last stage is here, which has the loss; wf_par_pipeline_share brings it to all. */
 bool wf_par_stages_have_loss(const wf_par_stages *s);
-wf_status wf_par_stages_share_loss(wf_par_stages *s, float *loss);
 
 /* One global batch through the stages, without gradients: its losses are put on the last one. */
 wf_status wf_par_stages_evaluate(wf_par_stages *s, int64_t number, const wf_par_data *data);

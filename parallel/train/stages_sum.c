@@ -191,15 +191,19 @@ bool wf_par_stages_have_loss(const wf_par_stages *s)
     return s->of[s->pipeline->stages - 1] >= 0;
 }
 
-wf_status wf_par_stages_share_loss(wf_par_stages *s, float *loss)
+wf_status wf_par_pipeline_share(wf_par_trainer *t, void *data, size_t bytes)
 {
-    wf_par *par = s->t->par;
-    int root = rank_of(s, s->pipeline->stages - 1);
+    wf_par_stages *s = t->stages;
+    wf_par *par = t->par;
     wf_error error = {WF_OK, ""};
 
+    if (!s)
+        return wf_fail(par->ctx, WF_EINVAL,
+                       "wf_par_pipeline_share is for a trainer with a pipeline");
     if (s->ranks == 1 || wf_context_status(par->ctx) != WF_OK)
         return wf_context_status(par->ctx);
-    if (wf_broadcast(wf_mesh_comm(par->mesh, par->pp_axis), sizeof *loss, root, loss, 1,
+    if (wf_broadcast(wf_mesh_comm(par->mesh, par->pp_axis), 1,
+                     rank_of(s, s->pipeline->stages - 1), data, (int64_t)bytes,
                      &error) != WF_OK)
         wf_fail(par->ctx, error.code, "%s", error.text);
     return wf_context_status(par->ctx);

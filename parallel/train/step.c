@@ -249,7 +249,7 @@ wf_status wf_par_reduce(wf_par_trainer *t, float *mean_loss)
     if (mean_loss && s->total)
         wf_par_losses_mean(t, s->total, mean_loss);
     if (mean_loss && t->stages)
-        wf_par_stages_share_loss(t->stages, mean_loss);
+        wf_par_pipeline_share(t, mean_loss, sizeof *mean_loss);
     wf_tensor_release(s->total);
     s->total = NULL;
     s->at = WF_PAR_AT_REDUCED;

@@ -239,8 +239,9 @@ static void refused(void)
     static const struct {
         const char *device, *says;
         int dp;
-    } rows[] = {{"cpu", "cuda_graph is of device cuda, not of cpu", 1},
-                {"cuda", "2 ranks meet on their hosts in every step: use tp 1 and dp 1", 2}};
+    } rows[] = {
+        {"cpu", "cuda_graph is of device cuda, not of cpu", 1},
+        {"cuda", "2 ranks meet on their hosts in every step: use pp 1, tp 1 and dp 1", 2}};
 
     for (int i = 0; i < 2; i++) {
         training t = make_training(WF_NN_GPT2);
