@@ -132,19 +132,24 @@ static wf_status read_pair(wf_pipe_reading *p, const wf_pipe_row *row)
     if (p->action + 1 == row->n || wf_pipe_kind_table[a[1].kind].derived || a[1].with_next ||
         wf_pipe_kind_table[a->kind].derived)
         return wf_pipe_prove_refuse(p, "two compute actions may overlap, no more and no less");
-    /* Neither may need the other: needs of both are looked at before either is done. */
-    for (int k = 0; status == WF_OK && k < 2; k++, p->action++) {
+    /* They can be done in either order, so neither needs the other. */
+    for (int k = 0; status == WF_OK && k < 2; k++) {
+        p->action += k;
         if (p->table->place[a[k].stage] != p->rank)
             return wf_pipe_prove_refuse(p, "stage %d is on rank %d", a[k].stage,
                                         p->table->place[a[k].stage]);
         status = compute_needs(p, &a[k]);
     }
+    if (status == WF_OK)
+        status = set_done(p, &a[1]);
     if (status != WF_OK)
         return status;
-    p->action -= 2;
-    status = set_done(p, &a[0]);
-    p->action++;
-    return status == WF_OK ? set_done(p, &a[1]) : status;
+    p->action--;
+    status = compute_needs(p, &a[0]);
+    if (status == WF_OK)
+        status = set_done(p, &a[0]);
+    p->action += status == WF_OK;
+    return status;
 }
 
 static wf_status read_action(wf_pipe_reading *p, const wf_pipe_row *row)
