@@ -59,20 +59,6 @@ wf_status wf_tape_settle(wf_tape *tape)
     return tape->ctx->error.code;
 }
 
-/* A leaf that has no gradient as yet. */
-static bool owed(const edge *e)
-{
-    return e->leaf && !e->given;
-}
-
-static bool has_leaves(const node *n)
-{
-    for (int i = 0; i < n->n_in; i++)
-        if (owed(&n->from[i]))
-            return true;
-    return false;
-}
-
 /* Two gradients of different types meet in the device's: the one that is stored as bf16 is widened. */
 static wf_status widen_either(wf_context *ctx, wf_tensor **place, wf_tensor **grad)
 {
@@ -153,13 +139,14 @@ static bool unchanged(const node *n, const wf_tensor *t, uint32_t version, const
     return false;
 }
 
-/* Whether the gradients that are asked for read operand i. */
-static bool reads(const node *n, const wf_gradient *g, int i)
+bool wf_node_reads(const node *n, const wf_gradient *g, int i)
 {
+    unsigned weights = n->op->weights;
+
     if (!(n->op->save_others & WF_SAVE_IN(i)))
         return n->in[i] != NULL;
     for (int j = 0; j < n->n_in; j++)
-        if (j != i && g->want[j])
+        if (j != i && g->want[j] && !(weights & WF_SAVE_IN(i) && weights & WF_SAVE_IN(j)))
             return n->in[i] != NULL;
     return false;
 }
@@ -170,7 +157,7 @@ static wf_status recall(wf_context *ctx, node *n, wf_gradient *g)
     bool good = true;
 
     for (int i = 0; i < n->n_in && good; i++) {
-        if (!reads(n, g, i))
+        if (!wf_node_reads(n, g, i))
             continue;
         if (!(n->op->save_shape & WF_SAVE_IN(i)))
             good = unchanged(n, n->in[i], n->in_version[i], "operand", i);
@@ -202,7 +189,7 @@ static void hand_out(wf_tape *tape, node *n, const wf_gradient *g)
 
         if (!g->din[i])
             continue;
-        if (owed(e)) {
+        if (wf_edge_owes(e)) {
             deliver(ctx, &e->leaf->grad, g->din[i]);
             e->given = true;
             if (!listed) {
@@ -216,11 +203,15 @@ static void hand_out(wf_tape *tape, node *n, const wf_gradient *g)
     }
 }
 
-/* Ask an op for the gradients of those operands which are leaves, or of those which are not. */
-static wf_status step_back(wf_tape *tape, node *n, bool leaves)
+wf_status wf_node_step_back(wf_tape *tape, node *n, bool leaves)
 {
     wf_context *ctx = tape->ctx;
-    wf_gradient g = {.ctx = ctx, .attr = n->attr, .n_in = n->n_in, .n_out = n->n_out};
+    wf_gradient g = {.ctx = ctx,
+                     .attr = n->attr,
+                     .n_in = n->n_in,
+                     .n_out = n->n_out,
+                     .defer = tape->defer,
+                     .node = n};
     wf_memory_kind kind = ctx->kind;
     const char *path;
     bool any = false;
@@ -228,7 +219,7 @@ static wf_status step_back(wf_tape *tape, node *n, bool leaves)
     for (int i = 0; i < n->n_in; i++) {
         const node *made_by = n->from[i].made_by;
 
-        g.want[i] = leaves ? owed(&n->from[i]) : made_by != NULL;
+        g.want[i] = leaves ? wf_edge_owes(&n->from[i]) : made_by != NULL;
         g.summed[i] = made_by && !(made_by->op->flags & WF_OP_BORDER);
         any |= g.want[i];
     }
@@ -263,10 +254,35 @@ static bool has_gradient(const node *n)
     return false;
 }
 
-/* Of what was recorded after `from` only the hooks. */
-static wf_status walk(wf_tape *tape, node *from, bool defer)
+wf_status wf_node_call_hook(wf_tape *tape, node *n)
 {
-    wf_context *ctx = tape->ctx;
+    return wf_tape_settle(tape) == WF_OK ? n->hook(n->arg) : tape->ctx->error.code;
+}
+
+/* Gradients of what ops made, and where they cannot wait those of leaves. */
+static wf_status visit(wf_tape *tape, node *n)
+{
+    wf_status status = WF_OK;
+
+    n->walked = true;
+    if (n->hook && tape->defer && n->hook_walk == WF_WALK_WEIGHTS)
+        n->deferred = true;
+    else if (n->hook)
+        status = wf_node_call_hook(tape, n);
+    if (has_gradient(n)) {
+        note_versions(n);
+        status = wf_node_step_back(tape, n, false);
+        n->deferred = tape->defer && wf_node_can_wait(n);
+        if (status == WF_OK && !n->deferred)
+            status = wf_node_step_back(tape, n, true);
+    }
+    n->deferred |= n->inner != NULL;
+    return status;
+}
+
+/* Of what was recorded after `from` only the hooks. */
+static wf_status walk(wf_tape *tape, node *from)
+{
     wf_status status = WF_OK;
     bool later = true;
 
@@ -274,17 +290,8 @@ static wf_status walk(wf_tape *tape, node *from, bool defer)
         later &= n != from;
         if (n->walked || (later && !n->hook))
             continue;
-        n->walked = true;
-        if (n->hook)
-            status = wf_tape_settle(tape) == WF_OK ? n->hook(n->arg) : ctx->error.code;
-        if (has_gradient(n)) {
-            note_versions(n);
-            status = step_back(tape, n, false);
-            n->deferred = defer && has_leaves(n);
-            if (status == WF_OK && !n->deferred)
-                status = step_back(tape, n, true);
-        }
-        if (!n->deferred)
+        status = visit(tape, n);
+        if (!wf_node_can_wait(n) || !n->deferred)
             wf_node_forget(n);
     }
     return status;
@@ -330,42 +337,14 @@ wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
     if (status != WF_OK)
         return status;
     tape = ctx->tape;
-    if (defer_weights && tape->n_hooks)
-        return wf_fail(
-            ctx, WF_EUNSUPPORTED,
-            "wf_backward: gradients of weights cannot be deferred where something "
-            "waits for them on the way (wf_tape_hook), as sharded strategies do: use "
-            "no_shard and local accumulation, or do not defer");
+    tape->defer = defer_weights;
     recording = wf_tape_switch(ctx, NULL);
     status = deliver_to_node(ctx, root->node, root->output, seed);
     if (status == WF_OK)
-        status = walk(tape, root->node, defer_weights);
+        status = walk(tape, root->node);
     if (status == WF_OK)
         status = wf_tape_settle(tape);
-    wf_tape_switch(ctx, recording);
-    return status;
-}
-
-wf_status wf_backward_weights(wf_tape *tape)
-{
-    wf_context *ctx;
-    wf_tape *recording;
-    wf_status status;
-
-    if (!tape)
-        return WF_EINVAL; /* the reason is in the context that could not open it */
-    ctx = tape->ctx;
-    recording = wf_tape_switch(ctx, NULL);
-    status = ctx->error.code;
-    for (node *n = tape->newest; n && status == WF_OK; n = n->before) {
-        if (!n->deferred)
-            continue;
-        status = step_back(tape, n, true);
-        n->deferred = false;
-        wf_node_forget(n);
-    }
-    if (status == WF_OK)
-        status = wf_tape_settle(tape);
+    tape->defer = false;
     wf_tape_switch(ctx, recording);
     return status;
 }

@@ -133,6 +133,7 @@ typedef struct wf_uses {
     bool
         later; /* no tape records, but what runs will be recomputed for one, with the same numbers */
     bool recompute; /* this is such a recomputation, in backward */
+    void *pass;     /* the forward pass that they are uses in (nn/pass.h) */
 } wf_uses;
 
 /** wf_context_uses - the numbers of a context's uses; numbers are never used twice but for that.

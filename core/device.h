@@ -55,17 +55,24 @@ typedef struct wf_device_memory {
 
 /**
  * wf_graphs - graph capture: work that is captured once and replayed (core/graph.h). Between begin and end all that the
- * rank asks for is kept in order and not done. `now` is what kernels that were recorded read anew in
+ * rank asks for is kept in order and not done. `now` is what kernels that were captured read anew in
  * every run, in memory of the device that stays where it is.
  */
 typedef struct wf_graphs {
     wf_status (*begin)(struct wf_device *device, wf_error *error);
-    /* NULL with an error where something cannot be recorded; nothing is being recorded then */
+    /* NULL with an error where something cannot be captured; nothing is being captured then */
     void *(*end)(struct wf_device *device, wf_error *error);
     wf_status (*run)(struct wf_device *device, void *graph, const void *now, size_t bytes,
                      wf_error *error);
     void (*free)(struct wf_device *device, void *graph);
 } wf_graphs;
+
+/** wf_device_place - which one of several devices of a kind a rank has. */
+typedef struct wf_device_place {
+    int ordinal,
+        devices; /* this one of so many that the process sees, by their driver's numbers */
+    int ranks;   /* so many in the process: more than devices share them */
+} wf_device_place;
 
 /** wf_device - where tensors live and ops run; one per context, owned by it. */
 typedef struct wf_device {
@@ -73,7 +80,8 @@ typedef struct wf_device {
     wf_dtype dtype; /* its kernels take floats of this type */
     wf_allocator allocator;
     const wf_device_memory *memory; /* NULL: tensors lie in the host's memory */
-    const wf_graphs *graphs;        /* NULL: work is not recorded */
+    const wf_graphs *graphs;        /* NULL: work is not captured */
+    wf_device_place place; /* devices 0 where there are no several: on a CPU, in a plan */
     void *queue; /* what orders the device's work, of its own kind: on CUDA a cudaStream_t */
     /* required: the kernel of an op on this device, or NULL (the call is then an error) */
     const wf_kernel *(*kernel)(const struct wf_device *device, const wf_op *op);

@@ -51,7 +51,7 @@ static wf_status ready(wf_call *call)
                              "%s: operand %d was laid out over a mesh that is closed, and has "
                              "only a part of it here: tensors end before their mesh",
                              call->op->name, i);
-        else if (wf_tensor_is_absent(call->in[i]))
+        else if (wf_tensor_is_absent(call->in[i]) && !(call->op->shapes & 1u << i))
             status = wf_fail(call->ctx, WF_EINVAL,
                              "%s: the memory of operand %d was given back (wf_tensor_drop): a "
                              "gathered parameter is there only inside of its unit's modules",
@@ -306,8 +306,14 @@ static wf_status run_kernel(const wf_call *asked)
     wf_status status;
     seen s;
 
-    if (!kernel || !kernel->run)
-        return wf_fail(ctx, WF_EUNSUPPORTED, "%s: device %s has no kernel for it",
+    if (!kernel)
+        return wf_fail(ctx, WF_EUNSUPPORTED,
+                       "%s has no kernel for device %s: write one, and list it in .kernels of "
+                       "the op as {\"%s\", &kernel}",
+                       asked->op->name, ctx->device->name, ctx->device->name);
+    if (!kernel->run)
+        return wf_fail(ctx, WF_EUNSUPPORTED,
+                       "%s: its kernel for device %s has no function: fill in .run of it",
                        asked->op->name, ctx->device->name);
     call = see(asked, kernel, &s);
     bytes = s.bytes + (kernel->workspace ? kernel->workspace(call) : 0);

@@ -1,14 +1,14 @@
-/* core/graph.c - recorded work; see the header. */
+/* core/graph.c - captured work; see the header. */
 #include "core/graph.h"
 #include "core/context_internal.h"
 #include <stdlib.h>
 
 struct wf_graph {
     wf_context *ctx;
-    void *recorded; /* the device's; NULL in a plan */
+    void *captured; /* the device's; NULL in a plan */
     size_t held;    /* bytes that a run needs beside the tensors that are still there */
     double flops;
-    bool counted; /* flops, once: by the calls that were recorded */
+    bool counted; /* flops, once: by the calls that were captured */
 };
 
 static wf_status begin(wf_context *ctx)
@@ -18,11 +18,11 @@ static wf_status begin(wf_context *ctx)
 
     if (!graphs)
         return wf_fail(ctx, WF_EUNSUPPORTED,
-                       "device %s has no graphs of recorded work: run it op by op",
+                       "device %s has no graphs of captured work: run it op by op",
                        ctx->device->name);
     if (ctx->graph)
         return wf_fail(ctx, WF_EINVAL,
-                       "a graph is being recorded: wf_graph_end comes before the next one");
+                       "a graph is being captured: wf_graph_end comes before the next one");
     if (ctx->options.plan || graphs->begin(ctx->device, &error) == WF_OK)
         return WF_OK;
     return wf_fail(ctx, error.code, "%s", error.text);
@@ -57,7 +57,7 @@ wf_graph *wf_graph_end(wf_context *ctx)
         return NULL; /* wf_graph_begin has said why */
     ctx->graph = NULL;
     if (!ctx->options.plan)
-        graph->recorded = ctx->device->graphs->end(ctx->device, &error);
+        graph->captured = ctx->device->graphs->end(ctx->device, &error);
     if (error.code != WF_OK && ctx->error.code == WF_ENOMEM)
         wf_context_clear(ctx); /* what cannot be captured any more gets no memory */
     if (error.code != WF_OK)
@@ -90,7 +90,7 @@ wf_status wf_graph_run(wf_graph *graph, const void *now, size_t bytes)
         ctx->flops += graph->flops;
     graph->counted = false;
     if (!ctx->options.plan &&
-        ctx->device->graphs->run(ctx->device, graph->recorded, now, bytes, &error) != WF_OK)
+        ctx->device->graphs->run(ctx->device, graph->captured, now, bytes, &error) != WF_OK)
         return wf_fail(ctx, error.code, "%s", error.text);
     return WF_OK;
 }
@@ -102,8 +102,8 @@ void wf_graph_free(wf_graph *graph)
     if (!graph)
         return;
     device = graph->ctx->device;
-    if (graph->recorded)
-        device->graphs->free(device, graph->recorded);
+    if (graph->captured)
+        device->graphs->free(device, graph->captured);
     wf_pool_let_go(graph->ctx->pool, graph->held, WF_MEMORY_GRAPH);
     free(graph);
 }

@@ -2,11 +2,11 @@
  * core/graph.h - graph capture: a stretch of a rank's work on its device, captured once and replayed
  * without what the host does to launch it (CUDA graphs).
  *
- * What is recorded keeps its tensors, their addresses, and the attributes of its ops. What differs
+ * What is captured keeps its tensors, their addresses, and the attributes of its ops. What differs
  * from run to run is in tensors that are written before one (a batch), or in a few numbers that
- * kernels find in memory of the device while they are recorded (kernels/now.h).
+ * kernels find in memory of the device while they are captured (kernels/now.h).
  *
- * Memory that ops take while a graph is recorded is the graph's own and stays where it is. A tensor
+ * Memory that ops take while a graph is captured is the graph's own and stays where it is. A tensor
  * that was made then and is still held holds what the last run gave it; nothing else does, and
  * nothing may be given back then that was taken before.
  */
@@ -20,11 +20,11 @@ WF_BEGIN_DECLS
 typedef struct wf_graph wf_graph;
 
 /**
- * wf_graph_begin - record what the context's device is asked for from now on, in place of doing it
+ * wf_graph_begin - capture what the context's device is asked for from now on, in place of doing it
  *
  * What shapes and kernels need but once (libraries loaded, algorithms found) has to be there: the
- * same work has run before. In a plan nothing is recorded, and memory is counted as in a run.
- * Errors:  WF_EUNSUPPORTED (the device cannot), WF_EINVAL (one is being recorded), WF_ENOMEM in the
+ * same work has run before. In a plan nothing is captured, and memory is counted as in a run.
+ * Errors:  WF_EUNSUPPORTED (the device cannot), WF_EINVAL (one is being captured), WF_ENOMEM in the
  *          context
  */
 WF_API wf_status wf_graph_begin(wf_context *ctx);
@@ -34,7 +34,7 @@ WF_API wf_status wf_graph_begin(wf_context *ctx);
  *
  * From now on the memory that the graph needs beside its tensors is counted as WF_MEMORY_GRAPH.
  * Owner:   caller; wf_graph_free
- * Errors:  WF_EDEVICE: something was asked for that cannot be recorded: a value on the host, a
+ * Errors:  WF_EDEVICE: something was asked for that cannot be captured: a value on the host, a
  *          copy from it; NULL then, and where the context had an error before. What was made
  *          meanwhile has no memory, and the context is good for nothing but to be closed
  */
@@ -44,7 +44,7 @@ WF_API wf_graph *wf_graph_end(wf_context *ctx);
 WF_API bool wf_graph_is_captured(const wf_context *ctx);
 
 /**
- * wf_graph_run - do what was recorded, after all that the rank has asked for before
+ * wf_graph_run - do what was captured, after all that the rank has asked for before
  *
  * @param now  [bytes] copied: the numbers of this run
  * Errors:  WF_EDEVICE in the context

@@ -42,8 +42,9 @@ WF_API void wf_data_close(wf_host_data *view);
 WF_API wf_status wf_data_get(const wf_tensor *t, int64_t first, int64_t n, void *to);
 
 /**
- * wf_data_take - memory for the host's own use: of the context's pool, and counted there, where
- * that holds the host's memory. Pair with wf_data_give.
+ * wf_data_take - scratch memory for the host's own use: of the context's pool, and counted there,
+ * where that holds the host's memory. Pair with wf_data_give. What a kernel needs it says as
+ * wf_kernel.workspace; what ops need between each other are tensors of a scope.
  *
  * Errors:  in the context; the result is then NULL
  */

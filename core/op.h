@@ -13,6 +13,7 @@
 #define WF_CORE_OP_H
 
 #include "core/shape.h"
+#include <string.h>
 
 WF_BEGIN_DECLS
 
@@ -86,6 +87,22 @@ typedef struct wf_kernel {
     unsigned all_bf16; /* WF_IN, WF_OUT: what it takes as bf16 where all of it is */
 } wf_kernel;
 
+/** wf_device_kernel - the kernel that an application's op brings for one device. */
+typedef struct wf_device_kernel {
+    const char *device; /* wf_device.name; NULL ends a list */
+    const wf_kernel *kernel;
+} wf_device_kernel;
+
+/* Kernels of an application's op, for a wf_op at file scope, where the list lives as long as the op. */
+#define WF_KERNELS(...)                                                                        \
+    (const wf_device_kernel[])                                                                 \
+    {                                                                                          \
+        __VA_ARGS__,                                                                           \
+        {                                                                                      \
+            NULL, NULL                                                                         \
+        }                                                                                      \
+    }
+
 /** wf_gradient - one node of the tape on its way back. */
 typedef struct wf_gradient {
     wf_context *ctx;
@@ -101,6 +118,8 @@ typedef struct wf_gradient {
     /* To be filled, by public ops alone. What is not asked for may be given as well where it
        comes for nothing, if it is right: a leaf's is kept, and not asked for again. */
     wf_tensor *din[WF_MAX_INPUTS];
+    bool defer;           /* this walk leaves gradients of weights to the next one */
+    struct wf_node *node; /* for wf_tape_adopt */
 } wf_gradient;
 
 struct wf_op {
@@ -113,8 +132,9 @@ struct wf_op {
     unsigned flags;
     unsigned save;        /* what its gradient reads: WF_SAVE_IN, WF_SAVE_OUT */
     unsigned save_others; /* inputs that only the gradients of other inputs read: WF_SAVE_IN */
-    unsigned save_shape;  /* inputs of which its gradient reads the shape alone: WF_SAVE_IN */
-    wf_kernel reference;  /* plain loop in double; f64 operands */
+    unsigned weights; /* those of them that one another's gradients do not read: WF_SAVE_IN */
+    unsigned save_shape; /* inputs of which its gradient reads the shape alone: WF_SAVE_IN */
+    wf_kernel reference; /* plain loop in double; f64 operands */
     void (*backward)(wf_gradient *grad);  /* NULL: no gradient */
     double (*flops)(const wf_call *call); /* NULL, or this rank's work of a matrix product */
     unsigned integers; /* bit i: operand i is i32; the others are of the device's float type, or
@@ -126,10 +146,21 @@ struct wf_op {
                           statistics, losses, gradients of parameters */
     /* NULL, or the dims of output `out` where the signature cannot say them. */
     wf_status (*shape)(const wf_call *call, int out, int *ndim, wf_dim *dims);
-    /* NULL, or which kernel the fp32 CPU device runs; ops.def rows are found by their id. */
-    const wf_kernel *cpu;
+    /* An application's op: its kernel for each device that it runs on, by the device's name, ended by
+       {NULL, NULL}: WF_KERNELS({"cpu", &kernel}). NULL for rows of kernels/ops.def: each device has
+       a table of those. */
+    const wf_device_kernel *kernels;
     int id; /* row of kernels/ops.def, counted from 1; 0 for an application's op */
 };
+
+/** wf_op_kernel - the kernel that an application's op brings for a device; NULL: it has none. */
+static inline const wf_kernel *wf_op_kernel(const wf_op *op, const char *device)
+{
+    for (const wf_device_kernel *k = op->kernels; k && k->device; k++)
+        if (strcmp(k->device, device) == 0)
+            return k->kernel;
+    return NULL;
+}
 
 /**
  * wf_dispatch - the one path of every op: operands and the sticky error -> shapes from the

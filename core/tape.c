@@ -30,6 +30,12 @@ void wf_tape_close(wf_tape *tape)
 
         tape->newest = n->before;
         wf_node_forget(n);
+        while (n->inner) {
+            wf_tape *inner = n->inner;
+
+            n->inner = inner->older;
+            wf_tape_close(inner);
+        }
         wf_blocks_give(&ctx->blocks, n, sizeof *n);
     }
     wf_blocks_give(&ctx->blocks, tape, sizeof *tape);
@@ -55,6 +61,28 @@ wf_tensor *wf_leaf(wf_tensor *parameter)
     if (t)
         t->requires_grad = true;
     return t;
+}
+
+/* The gradient of what came from elsewhere goes there as it is. */
+static void source_backward(wf_gradient *g)
+{
+    g->din[0] = g->dout[0];
+}
+
+const wf_op wf_source_op = {
+    .name = "source", .signature = "...->...", .backward = source_backward};
+
+wf_tensor *wf_source(wf_tensor *t)
+{
+    wf_tensor *source = wf_tensor_alias(t);
+    wf_call call = {
+        .op = &wf_source_op, .n_in = 1, .in = {source}, .n_out = 1, .out = {source}};
+
+    if (!source || !source->ctx->tape)
+        return source;
+    call.ctx = source->ctx;
+    source->requires_grad = true; /* a leaf, until it is recorded as made here */
+    return wf_tape_record(&call) == WF_OK ? source : NULL;
 }
 
 wf_tensor *wf_detach(wf_tensor *t)
@@ -208,7 +236,7 @@ wf_status wf_tape_record(const wf_call *call)
     return WF_OK;
 }
 
-wf_status wf_tape_hook(wf_context *ctx, wf_status (*hook)(void *arg), void *arg)
+wf_status wf_tape_hook(wf_context *ctx, wf_walk walk, wf_status (*hook)(void *arg), void *arg)
 {
     node *n;
 
@@ -219,6 +247,6 @@ wf_status wf_tape_hook(wf_context *ctx, wf_status (*hook)(void *arg), void *arg)
         return wf_fail(ctx, WF_ENOMEM, "no memory for a hook of the tape");
     n->hook = hook;
     n->arg = arg;
-    ctx->tape->n_hooks++;
+    n->hook_walk = walk;
     return WF_OK;
 }

@@ -13,6 +13,7 @@
 WF_BEGIN_DECLS
 
 typedef struct wf_tape wf_tape;
+typedef struct wf_gradient wf_gradient;
 
 /** wf_tape_open - a new tape, which records from now on. Owner: caller. */
 WF_API wf_tape *wf_tape_open(wf_context *ctx);
@@ -46,6 +47,19 @@ WF_API wf_status wf_tape_record(const wf_call *call);
 WF_API wf_tensor *wf_leaf(wf_tensor *parameter);
 
 /**
+ * wf_source - where a tape begins that goes on from another one: an input whose gradient is wanted as that of an input.
+ *
+ * Its gradient is in source->grad after wf_backward, deferred or not: complete when all that used it has
+ * been walked. It is what a pipeline stage sends back to the one before, and what a module that is
+ * recomputed hands to what came before it. A leaf is a parameter's, and its gradient may come later.
+ *
+ * Shapes:  the tensor's, and so its gradient's; an alias of it, in its layout
+ * Owner:   the innermost scope; source->grad is the source's
+ * Errors:  WF_ENOMEM in the context; result is then NULL. Where no tape records, it is wf_detach
+ */
+WF_API wf_tensor *wf_source(wf_tensor *t);
+
+/**
  * wf_backward - gradients of `root` (weighted by `seed`) to every tensor on its tape.
  *
  * Leaves have their gradient in leaf->grad afterwards (added to what was there), in memory of its
@@ -56,7 +70,9 @@ WF_API wf_tensor *wf_leaf(wf_tensor *parameter);
  *
  * @param seed           gradient of root: same shape, the device's type or bf16, in any layout
  *                       that its op takes
- * @param defer_weights  true: leaves get theirs in wf_backward_weights only
+ * @param defer_weights  true: leaves get theirs in wf_backward_weights; but those whose op reads
+ *                       elements of a leaf to make them, since a parameter may be gathered in this
+ *                       walk alone, and those that come by the way
  * Collective:  where borders are on the tape
  * Errors:      recorded in the context and returned
  */
@@ -66,18 +82,38 @@ WF_API wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weight
  */
 WF_API wf_status wf_backward_weights(wf_tape *tape);
 
+/** wf_walk - the two walks back over a tape; in a wf_backward that defers nothing they are one. */
+typedef enum wf_walk {
+    WF_WALK_INPUTS, /* wf_backward */
+    WF_WALK_WEIGHTS /* wf_backward_weights */
+} wf_walk;
+
 /**
- * wf_tape_hook - have a function called when the walk back passes this place: whatever was
- * recorded later has its gradients then, leaves included. Nothing happens where no tape records.
+ * wf_tape_hook - have a function called when a walk passes this place: whatever was recorded later
+ * has its gradients of that walk then. Nothing happens where no tape records.
  *
  * It is called once, whether gradients flow there or not, and also where the place lies behind
- * the tensor that backward starts from. It may run ops; nothing records them. Gradients cannot
- * be deferred on a tape with hooks.
+ * the tensor that backward starts from. It may run ops; nothing records them.
  *
+ * @param walk    with WF_WALK_INPUTS, gradients of what ops made are there, and the elements of
+ *                parameters are not read any more; with WF_WALK_WEIGHTS those of leaves too
  * @param hook    what it returns ends the walk, unless it is WF_OK
  * Errors:        WF_ENOMEM in the context
  */
-WF_API wf_status wf_tape_hook(wf_context *ctx, wf_status (*hook)(void *arg), void *arg);
+WF_API wf_status wf_tape_hook(wf_context *ctx, wf_walk walk, wf_status (*hook)(void *arg),
+                              void *arg);
+
+/**
+ * wf_tape_adopt - close a tape on which an op's backward has run forward again and walked back, with
+ * wf_backward(.., g->defer)
+ *
+ * What that has deferred is done when wf_backward_weights passes the op on the tape that it is on, hooks
+ * included; the tape is closed then.
+ *
+ * @param g      what the op's backward was given
+ * @param inner  ends to be the caller's; NULL is allowed
+ */
+WF_API void wf_tape_adopt(wf_gradient *g, wf_tape *inner);
 
 /**
  * wf_partial_add - *older + newer as nodes of one tree of sums: the only sum of partial tensors

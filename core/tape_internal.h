@@ -1,4 +1,4 @@
-/* core/tape_internal.h - the inside of a tape, for tape.c and backward.c. Not installed. */
+/* core/tape_internal.h - the inside of a tape, for tape.c, backward.c and deferred.c. Not installed. */
 #ifndef WF_CORE_TAPE_INTERNAL_H
 #define WF_CORE_TAPE_INTERNAL_H
 
@@ -22,7 +22,7 @@ struct wf_node {
     const char *path; /* the module that recorded it */
     int n_in, n_out;
     bool walked;   /* gradients went through it: once only */
-    bool deferred; /* its leaves are still owed their gradients */
+    bool deferred; /* the walk for weights is still to come by */
     edge from[WF_MAX_INPUTS];
     wf_tensor *in[WF_MAX_INPUTS], *out[WF_MAX_OUTPUTS], *dout[WF_MAX_OUTPUTS];
     /* how often they had been changed in place when they were saved, or last used */
@@ -33,18 +33,42 @@ struct wf_node {
     _Alignas(8) unsigned char attr[WF_MAX_ATTRIBUTES];
     wf_status (*hook)(void *arg); /* set by wf_tape_hook; such a node has no op */
     void *arg;
+    wf_walk hook_walk;
+    wf_tape *inner; /* adopted ones */
 };
 
 struct wf_tape {
     wf_context *ctx;
     uint64_t serial;
     node *newest;
-    node *given; /* those with leaves that have their gradients */
-    int64_t n_hooks;
+    node *given;    /* those with leaves that have their gradients */
+    bool defer;     /* the walk that goes on leaves gradients of weights to the next one */
+    wf_tape *older; /* links adopted ones */
 };
 
-/* Let go of what a node holds, once nobody needs it any more. */
+extern const wf_op wf_source_op;
+
+/* Let go of what a node holds, once nobody needs it any more; adopted tapes stay. */
 void wf_node_forget(node *n);
+
+/* Whether a node's leaves can wait for the walk for weights; some are owed their gradients, or tapes
+   that were walked inside of it have some that are. */
+bool wf_node_can_wait(const node *n);
+
+/* Whether operand i is read for the gradients that are asked for. */
+bool wf_node_reads(const node *n, const wf_gradient *g, int i);
+
+/* A leaf that has no gradient as yet. */
+static inline bool wf_edge_owes(const edge *e)
+{
+    return e->leaf && !e->given;
+}
+
+/* Ask an op for the gradients of those operands which are leaves, or of those which are not. */
+wf_status wf_node_step_back(wf_tape *tape, node *n, bool leaves);
+
+/* Call a node's hook, which finds leaves settled. */
+wf_status wf_node_call_hook(wf_tape *tape, node *n);
 
 /* Whoever looks at leaves now finds in each a gradient of its own. */
 wf_status wf_tape_settle(wf_tape *tape);

@@ -132,22 +132,14 @@ static wf_status reference_dx(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-const wf_op wf_op_add_layernorm = {WF_OP_ROW(add_layernorm),
-                                   .keep_fp32 = 1 << 2 | 1 << 3,
+const wf_op wf_op_add_layernorm = {WF_OP_ROW(add_layernorm), .keep_fp32 = 1 << 2 | 1 << 3,
                                    .save = WF_SAVE_IN(2) | WF_SAVE_OUT(1) | WF_SAVE_OUT(2) |
                                            WF_SAVE_OUT(3),
-                                   .reference = {.run = reference},
-                                   .backward = backward,
-                                   .cpu = &wf_cpu_add_layernorm};
+                                   .reference = {.run = reference}, .backward = backward};
 const wf_op wf_op_add_layernorm_dx = {WF_OP_ROW(add_layernorm_dx),
-                                      .reference = {.run = reference_dx},
-                                      .cpu = &wf_cpu_add_layernorm_dx};
-const wf_op wf_op_add_rmsnorm = {WF_OP_ROW(add_rmsnorm),
-                                 .keep_fp32 = 1 << 2,
+                                      .reference = {.run = reference_dx}};
+const wf_op wf_op_add_rmsnorm = {WF_OP_ROW(add_rmsnorm), .keep_fp32 = 1 << 2,
                                  .save = WF_SAVE_IN(2) | WF_SAVE_OUT(1) | WF_SAVE_OUT(2),
-                                 .reference = {.run = reference},
-                                 .backward = backward,
-                                 .cpu = &wf_cpu_add_rmsnorm};
+                                 .reference = {.run = reference}, .backward = backward};
 const wf_op wf_op_add_rmsnorm_dx = {WF_OP_ROW(add_rmsnorm_dx),
-                                    .reference = {.run = reference_dx},
-                                    .cpu = &wf_cpu_add_rmsnorm_dx};
+                                    .reference = {.run = reference_dx}};

@@ -260,8 +260,7 @@ const wf_op wf_op_attention = {
     .reference = {.run = reference, .workspace = reference_workspace},
     .backward = backward,
     .shape = shape,
-    .flops = forward_flops,
-    .cpu = &wf_cpu_attention};
+    .flops = forward_flops};
 const wf_op wf_op_attention_grad = {WF_OP_ROW(attention_grad),
                                     .reference = {.run = reference_grad}, .shape = shape,
-                                    .flops = grad_flops, .cpu = &wf_cpu_attention_grad};
+                                    .flops = grad_flops};

@@ -7,6 +7,35 @@
 WF_BEGIN_DECLS
 
 /**
+ * wf_device_options - what a rank asks of its device, and where it sits.
+ *
+ * Where a process sees several devices of a kind, a rank has the one whose number is its place among
+ * the ranks of its host modulo how many there are. A launcher may show a process all GPUs of the host
+ * or only its own (CUDA_VISIBLE_DEVICES). More ranks than GPUs share them over transport threads;
+ * NCCL refuses that, but for processes that are told to be hosts of their own (NCCL_HOSTID).
+ */
+typedef struct wf_device_options {
+    int threads;    /* workers of this rank on the CPU, the calling thread included; >= 1 */
+    int local_rank; /* its number among the ranks of its host */
+    int local_size; /* ranks of its process, whose local ranks follow each other */
+    bool in_place;  /* those ranks are threads, which read each other's memory in place */
+    bool plan; /* no device is touched: what would its ops need? For a context that plans */
+    bool tf32; /* wf_cuda_options.tf32; of cuda alone */
+    bool cuda_graph; /* work will be captured (wf_device.graphs); of cuda alone */
+} wf_device_options;
+
+/**
+ * wf_device_open - a rank's device, by its name
+ *
+ * @param name  "cpu" or "cuda"; NULL: "cpu"
+ * Owner:   the context it is given to
+ * Errors:  WF_EINVAL: there is no such device, or it does not offer what is asked for; else those of
+ *          wf_cpu_device, wf_cuda_count and wf_cuda_device; result is then NULL
+ */
+WF_API wf_device *wf_device_open(const char *name, const wf_device_options *options,
+                                 wf_error *error);
+
+/**
  * wf_cpu_device - fp32 on the CPU, with the best kernels of this machine (AVX-512, AVX2 or
  * portable C; WEFT_CPU_ISA in the environment asks for another).
  *

@@ -355,31 +355,22 @@ static wf_status sum_expand_reference(const wf_call *call, void *workspace)
 
 const wf_op wf_op_permute = {WF_OP_ROW(permute), .spell = permute_spell,
                              .reference = {.run = permute_reference},
-                             .backward = permute_backward, .cpu = &wf_cpu_permute};
+                             .backward = permute_backward};
 const wf_op wf_op_slice = {WF_OP_ROW(slice),
                            .spell = slice_spell,
                            .save_shape = WF_SAVE_IN(0),
                            .shape = slice_shape,
                            .reference = {.run = slice_reference},
-                           .backward = slice_backward,
-                           .cpu = &wf_cpu_slice};
+                           .backward = slice_backward};
 const wf_op wf_op_slice_grad = {WF_OP_ROW(slice_grad),
                                 .spell = slice_grad_spell,
                                 .shape = slice_grad_shape,
                                 .save_shape = WF_SAVE_IN(1),
                                 .shapes = 1,
                                 .reference = {.run = slice_grad_reference},
-                                .backward = slice_grad_backward,
-                                .cpu = &wf_cpu_slice_grad};
-const wf_op wf_op_sum = {WF_OP_ROW(sum),
-                         .spell = sum_spell,
-                         .save_shape = WF_SAVE_IN(0),
-                         .reference = {.run = sum_reference},
-                         .backward = sum_backward,
-                         .cpu = &wf_cpu_sum};
-const wf_op wf_op_sum_expand = {WF_OP_ROW(sum_expand),
-                                .spell = sum_expand_spell,
-                                .shapes = 1 << 1,
-                                .reference = {.run = sum_expand_reference},
-                                .backward = sum_expand_backward,
-                                .cpu = &wf_cpu_sum_expand};
+                                .backward = slice_grad_backward};
+const wf_op wf_op_sum = {WF_OP_ROW(sum), .spell = sum_spell, .save_shape = WF_SAVE_IN(0),
+                         .reference = {.run = sum_reference}, .backward = sum_backward};
+const wf_op wf_op_sum_expand = {WF_OP_ROW(sum_expand), .spell = sum_expand_spell,
+                                .shapes = 1 << 1, .reference = {.run = sum_expand_reference},
+                                .backward = sum_expand_backward};

@@ -94,6 +94,6 @@ static wf_status reference(const wf_call *call, void *workspace)
 }
 
 const wf_op wf_op_dropout = {WF_OP_ROW(dropout), .reference = {.run = reference},
-                             .backward = backward, .cpu = &wf_cpu_dropout};
+                             .backward = backward};
 const wf_op wf_op_dropout_add = {WF_OP_ROW(dropout_add), .reference = {.run = reference},
-                                 .backward = add_backward, .cpu = &wf_cpu_dropout_add};
+                                 .backward = add_backward};

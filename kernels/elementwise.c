@@ -254,27 +254,21 @@ static wf_status gelu_grad_reference(const wf_call *call, void *workspace)
 }
 
 const wf_op wf_op_add = {WF_OP_ROW(add), .reference = {.run = add_reference},
-                         .backward = add_backward, .cpu = &wf_cpu_add};
+                         .backward = add_backward};
 const wf_op wf_op_sub = {WF_OP_ROW(sub), .reference = {.run = sub_reference},
-                         .backward = sub_backward, .cpu = &wf_cpu_sub};
+                         .backward = sub_backward};
 const wf_op wf_op_mul = {WF_OP_ROW(mul), .save_others = WF_SAVE_IN(0) | WF_SAVE_IN(1),
-                         .reference = {.run = mul_reference}, .backward = mul_backward,
-                         .cpu = &wf_cpu_mul};
+                         .reference = {.run = mul_reference}, .backward = mul_backward};
 const wf_op wf_op_scale = {WF_OP_ROW(scale), .reference = {.run = scale_reference},
-                           .backward = scale_backward, .cpu = &wf_cpu_scale};
+                           .backward = scale_backward};
 const wf_op wf_op_silu = {WF_OP_ROW(silu), .save = WF_SAVE_IN(0),
-                          .reference = {.run = silu_reference}, .backward = silu_backward,
-                          .cpu = &wf_cpu_silu};
-const wf_op wf_op_silu_grad = {WF_OP_ROW(silu_grad), .reference = {.run = silu_grad_reference},
-                               .cpu = &wf_cpu_silu_grad};
+                          .reference = {.run = silu_reference}, .backward = silu_backward};
+const wf_op wf_op_silu_grad = {WF_OP_ROW(silu_grad), .reference = {.run = silu_grad_reference}};
 const wf_op wf_op_swiglu = {WF_OP_ROW(swiglu), .save = WF_SAVE_IN(0) | WF_SAVE_IN(1),
-                            .reference = {.run = swiglu_reference}, .backward = swiglu_backward,
-                            .cpu = &wf_cpu_swiglu};
+                            .reference = {.run = swiglu_reference},
+                            .backward = swiglu_backward};
 const wf_op wf_op_swiglu_grad = {WF_OP_ROW(swiglu_grad),
-                                 .reference = {.run = swiglu_grad_reference},
-                                 .cpu = &wf_cpu_swiglu_grad};
+                                 .reference = {.run = swiglu_grad_reference}};
 const wf_op wf_op_gelu = {WF_OP_ROW(gelu), .save = WF_SAVE_IN(0),
-                          .reference = {.run = gelu_reference}, .backward = gelu_backward,
-                          .cpu = &wf_cpu_gelu};
-const wf_op wf_op_gelu_grad = {WF_OP_ROW(gelu_grad), .reference = {.run = gelu_grad_reference},
-                               .cpu = &wf_cpu_gelu_grad};
+                          .reference = {.run = gelu_reference}, .backward = gelu_backward};
+const wf_op wf_op_gelu_grad = {WF_OP_ROW(gelu_grad), .reference = {.run = gelu_grad_reference}};

@@ -205,21 +205,15 @@ static wf_status whole_reference(const wf_call *call, void *workspace)
     return status;
 }
 
-const wf_op wf_op_init_fill = {WF_OP_ROW(init_fill), .reference = {.run = fill_reference},
-                               .cpu = &wf_cpu_init_fill};
-const wf_op wf_op_init_normal = {WF_OP_ROW(init_normal), .reference = {.run = normal_reference},
-                                 .cpu = &wf_cpu_init_normal};
+const wf_op wf_op_init_fill = {WF_OP_ROW(init_fill), .reference = {.run = fill_reference}};
+const wf_op wf_op_init_normal = {WF_OP_ROW(init_normal),
+                                 .reference = {.run = normal_reference}};
 const wf_op wf_op_init_uniform = {WF_OP_ROW(init_uniform),
-                                  .reference = {.run = uniform_reference},
-                                  .cpu = &wf_cpu_init_uniform};
+                                  .reference = {.run = uniform_reference}};
 const wf_op wf_op_init_truncated = {WF_OP_ROW(init_truncated),
-                                    .reference = {.run = truncated_reference},
-                                    .cpu = &wf_cpu_init_truncated};
-const wf_op wf_op_init_scale = {WF_OP_ROW(init_scale), .reference = {.run = scale_reference},
-                                .cpu = &wf_cpu_init_scale};
+                                    .reference = {.run = truncated_reference}};
+const wf_op wf_op_init_scale = {WF_OP_ROW(init_scale), .reference = {.run = scale_reference}};
 const wf_op wf_op_init_elements = {WF_OP_ROW(init_elements),
-                                   .reference = {.run = elements_reference},
-                                   .cpu = &wf_cpu_init_elements};
+                                   .reference = {.run = elements_reference}};
 const wf_op wf_op_init_whole = {
-    WF_OP_ROW(init_whole), .reference = {.run = whole_reference, .workspace = whole_workspace},
-    .cpu = &wf_cpu_init_whole};
+    WF_OP_ROW(init_whole), .reference = {.run = whole_reference, .workspace = whole_workspace}};

@@ -200,23 +200,25 @@ static double dw_flops(const wf_call *call)
 }
 
 /* x's gradient reads the weights, theirs reads x. */
-enum { SAVED = WF_SAVE_IN(0) | WF_SAVE_IN(1) | WF_SAVE_IN(2) | WF_SAVE_IN(3) };
+enum {
+    WEIGHTS = WF_SAVE_IN(1) | WF_SAVE_IN(2) | WF_SAVE_IN(3),
+    SAVED = WF_SAVE_IN(0) | WEIGHTS
+};
 
-const wf_op wf_op_linear1 = {
-    WF_OP_ROW(linear1),   .save_others = SAVED,   .reference = {.run = reference},
-    .backward = backward, .flops = forward_flops, .cpu = &wf_cpu_linear1};
-const wf_op wf_op_linear2 = {
-    WF_OP_ROW(linear2),   .save_others = SAVED,   .reference = {.run = reference},
-    .backward = backward, .flops = forward_flops, .cpu = &wf_cpu_linear2};
-const wf_op wf_op_linear3 = {
-    WF_OP_ROW(linear3),   .save_others = SAVED,   .reference = {.run = reference},
-    .backward = backward, .flops = forward_flops, .cpu = &wf_cpu_linear3};
+const wf_op wf_op_linear1 = {WF_OP_ROW(linear1),   .save_others = SAVED,
+                             .weights = WEIGHTS,   .reference = {.run = reference},
+                             .backward = backward, .flops = forward_flops};
+const wf_op wf_op_linear2 = {WF_OP_ROW(linear2),   .save_others = SAVED,
+                             .weights = WEIGHTS,   .reference = {.run = reference},
+                             .backward = backward, .flops = forward_flops};
+const wf_op wf_op_linear3 = {WF_OP_ROW(linear3),   .save_others = SAVED,
+                             .weights = WEIGHTS,   .reference = {.run = reference},
+                             .backward = backward, .flops = forward_flops};
 const wf_op wf_op_linear1_dx = {WF_OP_ROW(linear1_dx), .reference = {.run = reference_dx},
-                                .flops = dx_flops, .cpu = &wf_cpu_linear1_dx};
+                                .flops = dx_flops};
 const wf_op wf_op_linear2_dx = {WF_OP_ROW(linear2_dx), .reference = {.run = reference_dx},
-                                .flops = dx_flops, .cpu = &wf_cpu_linear2_dx};
+                                .flops = dx_flops};
 const wf_op wf_op_linear3_dx = {WF_OP_ROW(linear3_dx), .reference = {.run = reference_dx},
-                                .flops = dx_flops, .cpu = &wf_cpu_linear3_dx};
+                                .flops = dx_flops};
 const wf_op wf_op_linear_dw = {WF_OP_ROW(linear_dw), .keep_fp32 = 1,
-                               .reference = {.run = reference_dw}, .flops = dw_flops,
-                               .cpu = &wf_cpu_linear_dw};
+                               .reference = {.run = reference_dw}, .flops = dw_flops};

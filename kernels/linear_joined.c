@@ -129,9 +129,8 @@ static double flops(const wf_call *call)
 }
 
 const wf_op wf_op_linear1_bias = {WF_OP_ROW(linear1_bias), .reference = {.run = reference},
-                                  .flops = flops, .cpu = &wf_cpu_linear1_bias};
+                                  .flops = flops};
 const wf_op wf_op_linear3_bias = {WF_OP_ROW(linear3_bias), .reference = {.run = reference},
-                                  .flops = flops, .cpu = &wf_cpu_linear3_bias};
+                                  .flops = flops};
 const wf_op wf_op_linear1_bias_gelu = {WF_OP_ROW(linear1_bias_gelu),
-                                       .reference = {.run = reference}, .flops = flops,
-                                       .cpu = &wf_cpu_linear1_bias_gelu};
+                                       .reference = {.run = reference}, .flops = flops};

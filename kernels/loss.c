@@ -185,23 +185,17 @@ static wf_status reference_cross_entropy_grad(const wf_call *call, void *workspa
 }
 
 const wf_op wf_op_logit_max = {WF_OP_ROW(logit_max), .keep_fp32 = 1,
-                               .reference = {.run = reference_max}, .cpu = &wf_cpu_logit_max};
+                               .reference = {.run = reference_max}};
 const wf_op wf_op_logit_sum = {WF_OP_ROW(logit_sum),
                                .keep_fp32 = 1 | 1 << 1,
                                .save = WF_SAVE_IN(0) | WF_SAVE_IN(1) | WF_SAVE_IN(2),
                                .integers = 1 << 2,
                                .reference = {.run = reference_sum},
-                               .backward = sum_backward,
-                               .cpu = &wf_cpu_logit_sum};
+                               .backward = sum_backward};
 const wf_op wf_op_logit_sum_grad = {WF_OP_ROW(logit_sum_grad), .integers = 1 << 2,
-                                    .reference = {.run = reference_sum_grad},
-                                    .cpu = &wf_cpu_logit_sum_grad};
-const wf_op wf_op_cross_entropy = {WF_OP_ROW(cross_entropy),
-                                   .keep_fp32 = 1,
-                                   .save = WF_SAVE_IN(0),
-                                   .reference = {.run = reference_cross_entropy},
-                                   .backward = cross_entropy_backward,
-                                   .cpu = &wf_cpu_cross_entropy};
+                                    .reference = {.run = reference_sum_grad}};
+const wf_op wf_op_cross_entropy = {
+    WF_OP_ROW(cross_entropy), .keep_fp32 = 1, .save = WF_SAVE_IN(0),
+    .reference = {.run = reference_cross_entropy}, .backward = cross_entropy_backward};
 const wf_op wf_op_cross_entropy_grad = {WF_OP_ROW(cross_entropy_grad), .keep_fp32 = 1 | 1 << 1,
-                                        .reference = {.run = reference_cross_entropy_grad},
-                                        .cpu = &wf_cpu_cross_entropy_grad};
+                                        .reference = {.run = reference_cross_entropy_grad}};

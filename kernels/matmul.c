@@ -81,5 +81,4 @@ const wf_op wf_op_matmul = {WF_OP_ROW(matmul),
                             .save_others = WF_SAVE_IN(0) | WF_SAVE_IN(1),
                             .reference = {.run = reference},
                             .backward = backward,
-                            .flops = flops,
-                            .cpu = &wf_cpu_matmul};
+                            .flops = flops};

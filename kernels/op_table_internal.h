@@ -2,16 +2,18 @@
  * kernels/op_table_internal.h - the rows of ops.def as ids and signatures, for the files that implement
  * them. An op's file says
  *
- *     const wf_op wf_op_add = {WF_OP_ROW(add), .reference = {reference}, .backward = backward,
- *                              .cpu = &wf_cpu_add};
+ *     const wf_op wf_op_add = {WF_OP_ROW(add), .reference = {reference}, .backward = backward};
  *
- * Its reference loop works on f64 tensors in double; its CPU kernel, in kernels/cpu/, on f32.
+ * Its reference loop works on f64 tensors in double. The kernels of a device are in the device's own
+ * room, which has a table of them by id: kernels/cpu/table.c, kernels/cuda/table.c.
  */
 #ifndef WF_KERNELS_OP_TABLE_INTERNAL_H
 #define WF_KERNELS_OP_TABLE_INTERNAL_H
 
 #include "core/context.h"
+#include "core/device.h"
 #include "kernels/ops.h"
+#include "kernels/parameters.h"
 
 enum {
     WF_ID_none,
@@ -27,14 +29,21 @@ enum {
 #undef OP
 };
 
-#define OP(name, signature, flags)                                                             \
-    extern const char wf_signature_##name[];                                                   \
-    extern const wf_kernel wf_cpu_##name;
+#define OP(name, signature, flags) extern const char wf_signature_##name[];
 #include "kernels/ops.def"
 #undef OP
 
 #define WF_OP_ROW(row)                                                                         \
     .name = #row, .signature = wf_signature_##row, .flags = WF_FLAGS_##row, .id = WF_ID_##row
+
+/* The kernel of an op on a device, whose table has those of Weft's rows; an application's op brings
+   its own. NULL: there is none. */
+static inline const wf_kernel *wf_kernel_lookup(const wf_device *device,
+                                                const wf_kernel *const rows[WF_ID_count],
+                                                const wf_op *op)
+{
+    return op->id > 0 && op->id < WF_ID_count ? rows[op->id] : wf_op_kernel(op, device->name);
+}
 
 /* Elements of the dims [from, to) of the local part. */
 static inline int64_t wf_extent(const wf_tensor *t, int from, int to)

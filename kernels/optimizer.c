@@ -72,6 +72,6 @@ static wf_status sgd_reference(const wf_call *call, void *workspace)
 }
 
 const wf_op wf_op_adamw = {WF_OP_ROW(adamw), .writes = WF_IN(2) | WF_IN(3),
-                           .reference = {.run = adamw_reference}, .cpu = &wf_cpu_adamw};
+                           .reference = {.run = adamw_reference}};
 const wf_op wf_op_sgd = {WF_OP_ROW(sgd), .writes = WF_IN(2),
-                         .reference = {.run = sgd_reference}, .cpu = &wf_cpu_sgd};
+                         .reference = {.run = sgd_reference}};

@@ -59,4 +59,4 @@ static wf_status reference(const wf_call *call, void *workspace)
 }
 
 const wf_op wf_op_rope = {WF_OP_ROW(rope), .reference = {.run = reference},
-                          .backward = backward, .cpu = &wf_cpu_rope};
+                          .backward = backward};

@@ -67,7 +67,6 @@ static wf_status softmax_grad_reference(const wf_call *call, void *workspace)
 
 const wf_op wf_op_softmax = {WF_OP_ROW(softmax), .save = WF_SAVE_OUT(0),
                              .reference = {.run = softmax_reference},
-                             .backward = softmax_backward, .cpu = &wf_cpu_softmax};
+                             .backward = softmax_backward};
 const wf_op wf_op_softmax_grad = {WF_OP_ROW(softmax_grad),
-                                  .reference = {.run = softmax_grad_reference},
-                                  .cpu = &wf_cpu_softmax_grad};
+                                  .reference = {.run = softmax_grad_reference}};

@@ -204,33 +204,23 @@ static wf_status token_expand_reference(const wf_call *call, void *workspace)
 }
 
 const wf_op wf_op_bias_add = {WF_OP_ROW(bias_add), .reference = {.run = bias_add_reference},
-                              .backward = bias_add_backward, .cpu = &wf_cpu_bias_add};
+                              .backward = bias_add_backward};
 const wf_op wf_op_bias_grad = {WF_OP_ROW(bias_grad), .keep_fp32 = 1,
-                               .reference = {.run = bias_grad_reference},
-                               .cpu = &wf_cpu_bias_grad};
+                               .reference = {.run = bias_grad_reference}};
 const wf_op wf_op_bias_gelu = {WF_OP_ROW(bias_gelu), .save = WF_SAVE_IN(0) | WF_SAVE_IN(1),
                                .reference = {.run = bias_gelu_reference},
-                               .backward = bias_gelu_backward, .cpu = &wf_cpu_bias_gelu};
+                               .backward = bias_gelu_backward};
 const wf_op wf_op_bias_gelu_grad = {WF_OP_ROW(bias_gelu_grad), .keep_fp32 = 1 << 1,
-                                    .reference = {.run = bias_gelu_grad_reference},
-                                    .cpu = &wf_cpu_bias_gelu_grad};
+                                    .reference = {.run = bias_gelu_grad_reference}};
 const wf_op wf_op_batch_sum = {
-    WF_OP_ROW(batch_sum),           .keep_fp32 = 1,
-    .save_shape = WF_SAVE_IN(0),    .reference = {.run = batch_sum_reference},
-    .backward = batch_sum_backward, .cpu = &wf_cpu_batch_sum};
-const wf_op wf_op_batch_expand = {WF_OP_ROW(batch_expand),
-                                  .keep_fp32 = 1,
-                                  .shapes = 1 << 1,
+    WF_OP_ROW(batch_sum), .keep_fp32 = 1, .save_shape = WF_SAVE_IN(0),
+    .reference = {.run = batch_sum_reference}, .backward = batch_sum_backward};
+const wf_op wf_op_batch_expand = {WF_OP_ROW(batch_expand), .keep_fp32 = 1, .shapes = 1 << 1,
                                   .reference = {.run = batch_expand_reference},
-                                  .backward = batch_expand_backward,
-                                  .cpu = &wf_cpu_batch_expand};
+                                  .backward = batch_expand_backward};
 const wf_op wf_op_token_sum = {
-    WF_OP_ROW(token_sum),           .keep_fp32 = 1,
-    .save_shape = WF_SAVE_IN(0),    .reference = {.run = token_sum_reference},
-    .backward = token_sum_backward, .cpu = &wf_cpu_token_sum};
-const wf_op wf_op_token_expand = {WF_OP_ROW(token_expand),
-                                  .keep_fp32 = 1,
-                                  .shapes = 1 << 1,
+    WF_OP_ROW(token_sum), .keep_fp32 = 1, .save_shape = WF_SAVE_IN(0),
+    .reference = {.run = token_sum_reference}, .backward = token_sum_backward};
+const wf_op wf_op_token_expand = {WF_OP_ROW(token_expand), .keep_fp32 = 1, .shapes = 1 << 1,
                                   .reference = {.run = token_expand_reference},
-                                  .backward = token_expand_backward,
-                                  .cpu = &wf_cpu_token_expand};
+                                  .backward = token_expand_backward};

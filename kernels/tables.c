@@ -203,25 +203,19 @@ const wf_op wf_op_embedding = {WF_OP_ROW(embedding),
                                .save_shape = WF_SAVE_IN(0),
                                .integers = 1 << 1,
                                .reference = {.run = embedding_reference, .mixed_ok = WF_IN(0)},
-                               .backward = embedding_backward,
-                               .cpu = &wf_cpu_embedding};
-const wf_op wf_op_embedding_dw = {WF_OP_ROW(embedding_dw),
-                                  .keep_fp32 = 1,
-                                  .integers = 1 << 1,
+                               .backward = embedding_backward};
+const wf_op wf_op_embedding_dw = {WF_OP_ROW(embedding_dw), .keep_fp32 = 1, .integers = 1 << 1,
                                   .shapes = 1 << 0,
-                                  .reference = {.run = embedding_dw_reference},
-                                  .cpu = &wf_cpu_embedding_dw};
+                                  .reference = {.run = embedding_dw_reference}};
 const wf_op wf_op_rows = {WF_OP_ROW(rows),
                           .keep_fp32 = 1,
                           .save_shape = WF_SAVE_IN(0),
                           .reference = {.run = rows_reference},
                           .backward = rows_backward,
-                          .shape = rows_shape,
-                          .cpu = &wf_cpu_rows};
-const wf_op wf_op_rows_grad = {
-    WF_OP_ROW(rows_grad),     .keep_fp32 = 1,
-    .shapes = 1 << 0,         .reference = {.run = rows_grad_reference},
-    .shape = rows_grad_shape, .cpu = &wf_cpu_rows_grad};
-const wf_op wf_op_position_add = {
-    WF_OP_ROW(position_add), .reference = {.run = position_add_reference},
-    .backward = position_add_backward, .cpu = &wf_cpu_position_add};
+                          .shape = rows_shape};
+const wf_op wf_op_rows_grad = {WF_OP_ROW(rows_grad), .keep_fp32 = 1, .shapes = 1 << 0,
+                               .reference = {.run = rows_grad_reference},
+                               .shape = rows_grad_shape};
+const wf_op wf_op_position_add = {WF_OP_ROW(position_add),
+                                  .reference = {.run = position_add_reference},
+                                  .backward = position_add_backward};

@@ -1,6 +1,6 @@
 /*
  * nn/checkpointing.c - activation checkpointing: a run of a module is one op on the tape. It saves the
- * input, and its gradient recomputes the run on a tape of its own, walked back at once. The first run numbers the uses of
+ * input, and its gradient recomputes the run on a tape of its own, walked back at once; what that defers, the outer tape does. The first run numbers the uses of
  * parameters, the second one gives them leaves under the same numbers.
  */
 #include "nn/checkpointing.h"
@@ -10,6 +10,7 @@
 typedef struct run {
     wf_nn_module *module;
     int64_t first, end; /* numbers of its uses of parameters */
+    void *pass;
 } run;
 
 /* Both runs of a module are to do the same, or gradients would go to the wrong uses. */
@@ -22,18 +23,18 @@ static void check_uses(const run *r, int64_t end)
                 r->module->path, (long long)(r->end - r->first), (long long)(end - r->first));
 }
 
-static wf_tensor *gradient_of(const run *r, wf_tensor *x, wf_tensor *dy)
+static wf_tensor *gradient_of(wf_gradient *g, const run *r)
 {
     wf_nn_module *m = r->module;
     wf_context *ctx = m->ctx;
     wf_uses *uses = wf_context_uses(ctx), outside = *uses;
     wf_tape *tape = wf_tape_open(ctx);
     const char *phase = wf_context_phase(ctx, "forward again");
-    wf_tensor *leaf = wf_leaf(x), *y;
+    wf_tensor *x = wf_source(g->in[0]), *y;
 
-    *uses = (wf_uses){.next = r->first, .recompute = true};
+    *uses = (wf_uses){.next = r->first, .recompute = true, .pass = r->pass};
     wf_scope_open(ctx);
-    y = wf_scope_return(ctx, leaf ? m->type->forward(m, leaf) : NULL);
+    y = wf_scope_return(ctx, x ? m->type->forward(m, x) : NULL);
     if (y)
         check_uses(r, uses->next);
     *uses = outside;
@@ -41,9 +42,9 @@ static wf_tensor *gradient_of(const run *r, wf_tensor *x, wf_tensor *dy)
     if (y && y->requires_grad && !y->tape)
         y = wf_scale(y, 1); /* a parameter as it is: the walk begins with an op */
     if (y && y->requires_grad)
-        wf_backward(y, dy, false);
-    wf_tape_close(tape);
-    return leaf ? leaf->grad : NULL;
+        wf_backward(y, g->dout[0], g->defer);
+    wf_tape_adopt(g, tape);
+    return x ? x->grad : NULL;
 }
 
 static void backward(wf_gradient *g)
@@ -51,7 +52,7 @@ static void backward(wf_gradient *g)
     const run *r = g->attr;
     wf_memory_kind kind = wf_context_memory_kind(g->ctx, WF_MEMORY_ACTIVATION);
 
-    g->din[0] = gradient_of(r, g->in[0], g->dout[0]);
+    g->din[0] = gradient_of(g, r);
     wf_context_memory_kind(g->ctx, kind);
 }
 
@@ -61,7 +62,7 @@ static const wf_op run_op = {
 wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
 {
     wf_uses *uses = wf_context_uses(m->ctx);
-    run attr = {m, uses->next, 0};
+    run attr = {m, uses->next, 0, uses->pass};
     wf_call call = {.op = &run_op,
                     .ctx = m->ctx,
                     .n_in = 1,
@@ -78,7 +79,7 @@ wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
     wf_tape_switch(m->ctx, tape);
     if (!y || y == x || !y->requires_grad)
         return y;
-    call.in[0] = x->requires_grad ? x : wf_leaf(x);   /* its parameters want theirs */
+    call.in[0] = x->requires_grad ? x : wf_source(x); /* its parameters want theirs */
     call.out[0] = y->origin ? y : wf_tensor_alias(y); /* it may be a parameter */
     if (!call.in[0] || !call.out[0] || wf_tape_record(&call) != WF_OK)
         return NULL;

@@ -15,7 +15,7 @@ WF_BEGIN_DECLS
  *
  * Nothing of that shows in a bit: dropout is a function of position. What modules inside do to
  * run happens again too: borders of a plan, gathers of units. Where gradients of weights are
- * deferred (wf_backward), those of such modules are not.
+ * deferred (wf_backward), what ran again is kept for them until they are made.
  *
  * @param type  of modules that are called by wf_nn_call: "block", "attention"; NULL: of none
  * Collective:  no

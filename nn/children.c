@@ -2,6 +2,7 @@
  * nn/children.c - modules of named children: a struct, its type and its table of fields are made
  * for each, in one block of memory, so that all that walks over fields finds them.
  */
+#include "nn/chain.h"
 #include "nn/children.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,9 @@ typedef struct named {
     wf_nn_module base;
     wf_nn_type type;
     void *kept;
+    const wf_nn_field *
+        *step; /* the children that its chain runs in order; NULL: it has no chain */
+    size_t n_step;
     wf_nn_field *fields; /* they lie in this block, as the slots do */
     slot slots[];
 } named;
@@ -98,6 +102,7 @@ static void fill(named *m, const wf_nn_entry *entries, size_t n)
 static void free_kept(wf_nn_module *self)
 {
     free(((named *)self)->kept);
+    free(((named *)self)->step);
 }
 
 wf_nn_module *wf_nn_module_make(wf_context *ctx, const char *type, wf_nn_forward *forward,
@@ -225,4 +230,97 @@ wf_status wf_nn_keep(wf_nn_module *self, const void *numbers, size_t size)
 const void *wf_nn_kept(const wf_nn_module *self)
 {
     return self && self->type->release == free_kept ? ((const named *)self)->kept : NULL;
+}
+
+/* The i-th module of a field, which is a child or a list; NULL behind the last one. */
+static wf_nn_module *entry_of(const wf_nn_module *self, const wf_nn_field *f, int64_t i)
+{
+    const char *m = (const char *)self;
+
+    if (f->kind == WF_NN_CHILD)
+        return i == 0 ? *(wf_nn_module *const *)(const void *)(m + f->offset) : NULL;
+    return i < *(const int64_t *)(const void *)(m + f->count_offset)
+               ? (*(wf_nn_module * *const *)(const void *)(m + f->offset))[i]
+               : NULL;
+}
+
+static bool is_step(const named *m, const wf_nn_field *f)
+{
+    for (size_t k = 0; k < m->n_step; k++)
+        if (m->step[k] == f)
+            return true;
+    return false;
+}
+
+static int64_t children_steps(const wf_nn_module *self)
+{
+    const named *m = (const named *)self;
+    int64_t steps = 0;
+
+    for (size_t k = 0; k < m->n_step; k++)
+        for (int64_t i = 0; entry_of(self, m->step[k], i); i++)
+            steps++;
+    return steps;
+}
+
+static wf_nn_module *children_module(const wf_nn_module *self, int64_t i, int k)
+{
+    const named *m = (const named *)self;
+    wf_nn_module *child;
+
+    for (size_t s = 0; s < m->n_step; s++)
+        for (int64_t e = 0; (child = entry_of(self, m->step[s], e)); e++)
+            if (i-- == 0)
+                return k == 0 ? child : NULL;
+    for (const wf_nn_field *f = m->fields; f->name; f++)
+        if (f->kind != WF_NN_PARAMETER && !is_step(m, f))
+            for (int64_t e = 0; (child = entry_of(self, f, e)); e++)
+                if (k-- == 0)
+                    return child;
+    return NULL;
+}
+
+static int children_run(wf_nn_module *self, int64_t i, int n, wf_tensor **x)
+{
+    (void)n;
+    x[0] = wf_nn_call(children_module(self, i, 0), x[0]);
+    return 1;
+}
+
+static const wf_nn_chain children_chain = {children_steps, children_module, children_run};
+
+wf_status wf_nn_chain_children(wf_nn_module *self, const char *const *names)
+{
+    named *m = (named *)self;
+    size_t n = 0;
+
+    if (!self)
+        return WF_EINVAL; /* the reason is in the context */
+    if (self->type->release != free_kept)
+        return wf_fail(self->ctx, WF_EINVAL,
+                       "module %s (%s) has a struct of its own: set its wf_nn_module.chain; "
+                       "WF_NN_CHAIN is for those of wf_nn_module_new",
+                       self->path, self->type->name);
+    while (names[n])
+        n++;
+    free(m->step);
+    m->n_step = 0;
+    self->chain = NULL;
+    m->step = calloc(n + 1, sizeof *m->step);
+    if (!m->step)
+        return wf_fail(self->ctx, WF_ENOMEM, "no memory for a chain of %zu children", n);
+    for (size_t i = 0; i < n; i++) {
+        bool list = has(self, names[i], WF_NN_CHILDREN);
+        const wf_nn_field *f = find(self, names[i], list ? WF_NN_CHILDREN : WF_NN_CHILD);
+
+        if (f && is_step(m, f))
+            wf_fail(self->ctx, WF_EINVAL,
+                    "the chain of module %s names %s twice: a child is one step, at one place",
+                    self->type->name, names[i]);
+        if (wf_context_status(self->ctx) != WF_OK)
+            return wf_context_status(self->ctx);
+        m->step[m->n_step++] = f;
+    }
+    self->chain = &children_chain;
+    return WF_OK;
 }

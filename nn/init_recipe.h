@@ -13,7 +13,7 @@
 #ifndef WF_NN_INIT_RECIPE_H
 #define WF_NN_INIT_RECIPE_H
 
-#include "kernels/ops.h"
+#include "kernels/parameters.h"
 
 WF_BEGIN_DECLS
 
@@ -29,7 +29,7 @@ typedef struct wf_nn_init_op {
     bool modifies;    /* it changes what the steps before it left, else it sets everything */
     wf_init_run *elements; /* a run of elements at a time, each alone */
     wf_init_all *whole;    /* the whole tensor at once; sets everything */
-    /* by ops in place (kernels/ops.h) on the part that a rank holds */
+    /* by ops in place (kernels/parameters.h) on the part that a rank holds */
     wf_status (*apply)(wf_tensor *t, const float *arg, uint64_t stream);
 } wf_nn_init_op;
 

@@ -31,6 +31,8 @@ typedef struct wf_nn_field {
     size_t count_offset; /* WF_NN_CHILDREN, WF_NN_MEMBERS: of the int64_t that counts them */
 } wf_nn_field;
 
+struct wf_nn_chain;
+
 typedef struct wf_nn_type {
     const char *name;
     size_t size;
@@ -44,10 +46,11 @@ struct wf_nn_module {
     const wf_nn_type *type;
     wf_context *ctx;
     char path[WF_NN_PATH];
-    const char *name;          /* in a list of children; NULL: its number */
-    bool member;               /* it belongs to a module that never calls it */
-    bool recompute;            /* activation checkpointing: see nn/checkpointing.h */
-    const wf_nn_hooks **hooks; /* a list, see nn/hooks.h */
+    const char *name;                /* in a list of children; NULL: its number */
+    bool member;                     /* it belongs to a module that never calls it */
+    bool recompute;                  /* activation checkpointing: see nn/checkpointing.h */
+    const struct wf_nn_chain *chain; /* how it is run step by step, see nn/chain.h; or NULL */
+    const wf_nn_hooks **hooks;       /* a list, see nn/hooks.h */
     int n_hooks;
 };
 

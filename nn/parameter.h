@@ -4,6 +4,7 @@
 
 #include "core/tape.h"
 #include "nn/init_recipe.h"
+#include "nn/pass.h"
 
 WF_BEGIN_DECLS
 
@@ -20,12 +21,8 @@ struct wf_nn_parameter {
     bool decay;  /* weight decay applies: matrices yes, biases and norms no */
     bool frozen; /* no gradient is taken */
     int refs;
-    /* leaves of the forward pass that runs, in order of use, and the numbers of these uses
-       (wf_context_uses); NULL for one that is made when backward runs its module again */
-    int uses, room;
-    wf_tensor **use;
-    int64_t *number;
-    void *plan; /* what a plan has to say about it */
+    wf_nn_leaves *leaves; /* in each pass that is in flight, a list */
+    void *plan;           /* what a plan has to say about it */
 };
 
 /**
@@ -44,8 +41,8 @@ WF_API void wf_nn_parameter_free(wf_nn_parameter *parameter);
 /** wf_nn_tie - the same parameter for another field. */
 WF_API wf_nn_parameter *wf_nn_tie(wf_nn_parameter *parameter);
 
-/** wf_nn_forget_uses - release a parameter's leaves with their gradients: a loop of one's own does so
- * before the next forward pass, a trainer for itself. */
+/** wf_nn_forget_uses - release a parameter's leaves with their gradients, in all passes: a loop of one's own
+ * does so before the next forward pass, a trainer for itself. */
 WF_API void wf_nn_forget_uses(wf_nn_parameter *parameter);
 
 /**

@@ -58,7 +58,7 @@ typedef struct wf_op_check_report {
  *
  *   1. its gradients against central differences of its outputs, in double by the reference loops
  *   2. outputs and gradients of the CPU's kernels against those of the reference loops
- *   3. on a small mesh, ranks as threads: every way to lay the operands out, split on any dim by
+ *   3. on a small mesh, ranks as threads, each with two workers: every way to lay the operands out, split on any dim by
  *      either axis or both, and partial where the op takes that (WF_OP_LINEAR). Outputs and gradients
  *      have the bits of one rank, or are told to be layout-inexact and right but for rounding, or the
  *      layouts are refused (WF_ELAYOUT), by the op or where its gradient is taken

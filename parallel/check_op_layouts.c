@@ -14,6 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Workers of each rank here; the one rank that all are compared with has one. */
+enum { THREADS = 2 };
+
 /* What an axis does to each operand: 0 nothing, d + 1 splits dim d, ndim + 1 leaves it partial. */
 typedef struct combination {
     unsigned char choice[WF_MAX_INPUTS];
@@ -177,7 +180,7 @@ static wf_status rank_main(wf_rank *rank, void *arg)
     const job *j = arg;
     const int *size = j->check->mesh;
     const wf_axis axes[] = {{"a", size[0] ? size[0] : 2}, {"b", size[1] ? size[1] : 2}};
-    wf_device *device = wf_cpu_device(1, &rank->error);
+    wf_device *device = wf_cpu_device(THREADS, &rank->error);
     wf_context_options options = {.rank = rank->index};
     layouts l = {.check = j->check, .one = j->one, .rank = rank};
     wf_status status;

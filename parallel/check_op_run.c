@@ -126,7 +126,7 @@ static const wf_op weigh = {.name = "weigh",
                             .signature = "...->",
                             .reference = {.run = weigh_run},
                             .backward = weigh_backward,
-                            .cpu = &weigh_kernel};
+                            .kernels = WF_KERNELS({"cpu", &weigh_kernel})};
 
 static double weight_element(const void *arg, int64_t index)
 {

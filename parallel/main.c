@@ -132,13 +132,18 @@ static const char *name_of(int argc, char **argv)
     return slash ? slash + 1 : argc > 0 ? argv[0] : "weft";
 }
 
+static void exit_now(wf_status status)
+{
+    _exit(wf_par_exit_status(status));
+}
+
 int wf_par_main(int argc, char **argv, const wf_par_options *options,
                 wf_status (*function)(wf_par *par, void *arg), void *arg)
 {
     job j = {
         .program = name_of(argc, argv), .options = *options, .function = function, .arg = arg};
     wf_launch_end end = {.reported = wf_launcher_reports_elsewhere()};
-    wf_launch_options launch = {.report = report, .end = &end};
+    wf_launch_options launch = {.exit_now = exit_now, .report = report, .end = &end};
     wf_error error = {WF_OK, ""};
     wf_status status = read_arguments(argc, argv, &j, &error);
     int64_t ranks;

@@ -42,9 +42,9 @@ struct wf_par {
     wf_mesh *mesh;
     wf_par_options options;
     int n_dp, dp_axis[WF_MAX_AXES]; /* the data-parallel axes, outermost first */
+    int pp_axis;                    /* that of pipelines; -1: the mesh has none */
     wf_par_policy policy;           /* the options': what wf_par_plan shards with */
     unsigned reduced; /* over which gradients are summed in every micro-step; 0: once a step */
-    wf_par_gpu gpu;   /* gpus 0: none */
     struct place *places;               /* what plans have put into models */
     struct wf_par_holding *holdings;    /* the parameters that it is cut into */
     struct wf_par_units *models;        /* the units of every planned model */
@@ -66,6 +66,7 @@ typedef struct wf_par_holding {
                                  f32 */
     int64_t owner;     /* the lowest module that has all its uses, see units.c */
     int64_t slot;      /* where its gradients are, see gradient_reduce.c */
+    int home;          /* of the pipeline ranks that have it the one that counts it */
     bool styled;       /* a style has said how it is used */
 } wf_par_holding;
 
@@ -115,8 +116,10 @@ void wf_par_tell_axis(wf_par *par, int axis);
 /* Fill in the layouts that follow from `use` and the policy. */
 void wf_par_lay_out(wf_par *par, const wf_tensor *t, wf_par_holding *h);
 
-/* Of the ranks that hold the same part, the one that is first on every other axis counts it. */
-bool wf_par_counts_here(const wf_mesh *mesh, const wf_tensor *t);
+/* Of the ranks that hold the same part of a parameter, of its gradient or of a moment, the one that is first
+   on every other axis counts it; on the axis of a pipeline, the one of its first stage. */
+bool wf_par_counts_here(const wf_par *par, const wf_nn_parameter *parameter,
+                        const wf_tensor *t);
 
 /* Free what wf_par_plan made. */
 void wf_par_drop_plans(wf_par *par);

@@ -39,23 +39,25 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
         return wf_error_set(
             error, WF_EUNSUPPORTED,
             "cuda_graph records the step of a single rank, and %d ranks meet on their hosts in "
-            "every step: use tp 1 and dp 1, or leave cuda_graph off",
+            "every step: use pp 1, tp 1 and dp 1, or leave cuda_graph off",
             ranks);
-    if (o->axes && (o->tp > 1 || o->dp > 1 || o->dp_replicate || o->shard_group_size))
+    if (o->axes &&
+        (o->pp > 1 || o->tp > 1 || o->dp > 1 || o->dp_replicate || o->shard_group_size))
         return wf_error_set(
             error, WF_EINVAL,
-            "a mesh has the axes that are given, or those of tp, dp and groups of "
+            "a mesh has the axes that are given, or those of pp, tp, dp and groups of "
             "dp: give one of the two");
     if (o->dp_axes && !o->axes)
         return wf_error_set(error, WF_EINVAL,
                             "dp_axes names some of the axes that are given, and none are");
-    if (o->tp < 1 || o->dp < 1 || o->threads < 1)
-        return wf_error_set(error, WF_EINVAL, "tp %d, dp %d and threads %d must be at least 1",
-                            o->tp, o->dp, o->threads);
-    if (!o->axes && (int64_t)o->tp * o->dp != ranks)
+    if (o->pp < 1 || o->tp < 1 || o->dp < 1 || o->threads < 1)
         return wf_error_set(error, WF_EINVAL,
-                            "tp %d x dp %d is %lld ranks, but %d were started", o->tp, o->dp,
-                            (long long)o->tp * o->dp, ranks);
+                            "pp %d, tp %d, dp %d and threads %d must be at least 1", o->pp,
+                            o->tp, o->dp, o->threads);
+    if (!o->axes && wf_par_ranks(o) != ranks)
+        return wf_error_set(error, WF_EINVAL,
+                            "pp %d x tp %d x dp %d is %lld ranks, but %d were started", o->pp,
+                            o->tp, o->dp, (long long)wf_par_ranks(o), ranks);
     if ((o->dtype != WF_F32 && o->dtype != WF_BF16) ||
         (o->param_dtype != WF_F32 && o->param_dtype != WF_BF16) ||
         (o->reduce_dtype != WF_F32 && o->reduce_dtype != WF_BF16))
@@ -70,53 +72,25 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
     return WF_OK;
 }
 
-/* Ranks of a host sit side by side, and those of a process too: so they have a GPU each where there
-   are as many, whether processes see all of the host's or only their own. */
-static wf_device *open_gpu(const wf_par_options *o, const wf_rank *rank, wf_par_gpu *gpu,
-                           wf_error *error)
+static wf_device *open_device(const wf_par_options *o, const wf_rank *rank, wf_error *error)
 {
-    bool in_place = strcmp(wf_comm_transport(rank->world), "threads") == 0;
+    bool threads = strcmp(wf_comm_transport(rank->world), "threads") == 0;
 
-    if (o->plan)
-        return wf_cuda_device(&(wf_cuda_options){.plan = true, .tf32 = o->tf32}, error);
-    gpu->gpus = wf_cuda_count(false, error);
-    if (gpu->gpus == 0)
-        return NULL;
-    gpu->ordinal = rank->local_rank % gpu->gpus;
-    gpu->ranks = rank->local_size;
-    return wf_cuda_device(&(wf_cuda_options){.ordinal = gpu->ordinal,
-                                             .readers = !in_place                ? 0
-                                                        : gpu->ranks < gpu->gpus ? gpu->ranks
-                                                                                 : gpu->gpus,
-                                             .tf32 = o->tf32},
+    return wf_device_open(o->device,
+                          &(wf_device_options){.threads = o->threads,
+                                               .local_rank = rank->local_rank,
+                                               .local_size = rank->local_size,
+                                               .in_place = threads,
+                                               .plan = o->plan,
+                                               .tf32 = o->tf32,
+                                               .cuda_graph = o->cuda_graph},
                           error);
-}
-
-static wf_device *open_device(wf_par *par, const wf_rank *rank, wf_error *error)
-{
-    const wf_par_options *o = &par->options;
-    const char *name = o->device ? o->device : "cpu";
-
-    if (o->tf32 && strcmp(name, "cuda") != 0) {
-        wf_error_set(error, WF_EINVAL, "tf32 is of device cuda, not of %s", name);
-        return NULL;
-    }
-    if (o->cuda_graph && strcmp(name, "cuda") != 0) {
-        wf_error_set(error, WF_EINVAL, "cuda_graph is of device cuda, not of %s", name);
-        return NULL;
-    }
-    if (strcmp(name, "cpu") == 0)
-        return wf_cpu_device(o->threads, error);
-    if (strcmp(name, "cuda") == 0)
-        return open_gpu(o, rank, &par->gpu, error);
-    wf_error_set(error, WF_EINVAL, "there is no device %s: use cpu or cuda", name);
-    return NULL;
 }
 
 static bool open_context(wf_par *par, const wf_rank *rank, wf_error *error)
 {
     const wf_par_options *o = &par->options;
-    wf_device *device = open_device(par, rank, error);
+    wf_device *device = open_device(o, rank, error);
 
     if (device && o->allocator)
         device->allocator = *o->allocator;
@@ -132,6 +106,8 @@ static bool open_context(wf_par *par, const wf_rank *rank, wf_error *error)
 
 static void fill_in_defaults(wf_par_options *o)
 {
+    if (!o->pp)
+        o->pp = 1;
     if (!o->tp)
         o->tp = 1;
     if (!o->dp)
@@ -142,18 +118,19 @@ static void fill_in_defaults(wf_par_options *o)
         o->strategy = WF_PAR_STRATEGY;
 }
 
-/* The mesh of tp, dp and the strategy's groups. */
+/* The mesh of pp, tp, dp and the strategy's groups. */
 static wf_mesh *open_usual_mesh(wf_par *par, wf_rank *rank, wf_error *error)
 {
     int replicate, shard;
 
     if (wf_par_axes(&par->options, &replicate, &shard, error) != WF_OK)
         return NULL;
-    return wf_mesh_open(
-        par->ctx, rank->world, 4,
-        (wf_axis[]){
-            {"pp", 1}, {"replicate", replicate}, {"shard", shard}, {"tp", par->options.tp}},
-        error);
+    return wf_mesh_open(par->ctx, rank->world, 4,
+                        (wf_axis[]){{"pp", par->options.pp},
+                                    {"replicate", replicate},
+                                    {"shard", shard},
+                                    {"tp", par->options.tp}},
+                        error);
 }
 
 static wf_mesh *open_mesh(wf_par *par, wf_rank *rank, wf_error *error)
@@ -219,7 +196,8 @@ int64_t wf_par_ranks(const wf_par_options *o)
 
     for (const wf_axis *a = o->axes; a && a->name; a++)
         ranks *= a->size;
-    return o->axes ? ranks : (int64_t)(o->tp ? o->tp : 1) * (o->dp ? o->dp : 1);
+    return o->axes ? ranks
+                   : (int64_t)(o->pp ? o->pp : 1) * (o->tp ? o->tp : 1) * (o->dp ? o->dp : 1);
 }
 
 static wf_status open_parts(wf_par *par, wf_rank *rank, wf_error *error)
@@ -236,6 +214,7 @@ static wf_status open_parts(wf_par *par, wf_rank *rank, wf_error *error)
                                   .axis = par->n_dp ? par->dp_axis[par->n_dp - 1] : -1,
                                   .prefetch = o->prefetch,
                                   .reshard = o->reshard};
+    par->pp_axis = wf_mesh_axis(par->mesh, "pp");
     cut_finely(par);
     find_inexact(par);
     return WF_OK;
@@ -275,11 +254,6 @@ wf_context *wf_par_context(const wf_par *par)
 wf_mesh *wf_par_mesh(const wf_par *par)
 {
     return par->mesh;
-}
-
-const wf_par_gpu *wf_par_gpu_of(const wf_par *par)
-{
-    return par->gpu.gpus ? &par->gpu : NULL;
 }
 
 int wf_par_dp(const wf_par *par)

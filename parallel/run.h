@@ -5,8 +5,11 @@
  *
  *     wf_par_open(rank, &(wf_par_options){.axes = WF_AXES({"dp", 4}, {"tp", 2})}, error);
  *
- * or, from the numbers tp and dp, the axes pp, replicate, shard, tp: a strategy of data parallelism
+ * or, from the numbers pp, dp and tp, the axes pp, replicate, shard, tp: a strategy of data parallelism
  * says how the dp ranks are laid out over replicate and shard.
+ *
+ * An axis that is called pp is that of a pipeline (parallel/train/pipeline.h): its ranks hold different stages of a
+ * model, and nothing is split over it.
  */
 #ifndef WF_PARALLEL_RUN_H
 #define WF_PARALLEL_RUN_H
@@ -46,7 +49,7 @@ typedef struct wf_par_options {
     const wf_axis *axes;   /* WF_AXES: the mesh; their sizes multiply to the number of ranks */
     const char *dp_axes;   /* those that split the batch, outermost first: "replicate/shard";
                                 NULL: dp where there is one, else replicate and shard */
-    int tp, dp;            /* without axes: 0 means 1; their product is the number of ranks */
+    int pp, tp, dp;        /* without axes: 0 means 1; their product is the number of ranks */
     const char *strategy;  /* a row of parallel/shard/strategies.def; NULL: WF_PAR_STRATEGY */
     int dp_replicate;      /* hybrid strategies: number of groups of dp ranks .. */
     int shard_group_size;  /* .. or ranks of a group; one of the two */
@@ -63,9 +66,9 @@ typedef struct wf_par_options {
     wf_dtype reduce_dtype;  /* WF_F32, or WF_BF16: gradients are rounded before ranks sum them,
                               which is not layout-exact */
     bool sequence_parallel; /* between tensor-parallel regions, tokens are split over tp */
-    const char *device;     /* "cpu" or "cuda"; NULL: "cpu"; which GPU: see wf_par_gpu */
-    bool tf32;              /* wf_cuda_options.tf32; on cuda alone */
-    bool cuda_graph;        /* on cuda with one rank: steps are recorded once and run as CUDA
+    const char *device;     /* wf_device_open's: "cpu" or "cuda"; NULL: "cpu" */
+    bool tf32;              /* wf_device_options.tf32 */
+    bool cuda_graph;        /* on cuda with one rank: steps are captured once and run as CUDA
                                graphs from the second one on (parallel/train/graph_step_internal.h). The loss
                                function and the model see the first two alone: neither may
                                depend on what the host changes later */
@@ -80,17 +83,6 @@ typedef struct wf_par_options {
 } wf_par_options;
 
 typedef struct wf_par wf_par;
-
-/**
- * wf_par_gpu - which GPU a rank has: its place among the ranks of its host (wf_rank.local_rank) modulo
- * the number of GPUs that its process sees. A launcher may show a process all GPUs of the host or
- * only its own (CUDA_VISIBLE_DEVICES). More ranks than GPUs share them over transport threads;
- * NCCL refuses that, but for processes that are told to be hosts of their own (NCCL_HOSTID).
- */
-typedef struct wf_par_gpu {
-    int ordinal, gpus; /* this one of so many, by CUDA's numbers */
-    int ranks;         /* so many in the process: more than gpus share them */
-} wf_par_gpu;
 
 /** wf_par_strategy_name - the i-th strategy that is built, from 0 on; NULL after the last. */
 WF_API const char *wf_par_strategy_name(int i);
@@ -108,9 +100,6 @@ WF_API int64_t wf_par_ranks(const wf_par_options *options);
  */
 WF_API wf_par *wf_par_open(wf_rank *rank, const wf_par_options *options, wf_error *error);
 WF_API void wf_par_close(wf_par *par);
-
-/** wf_par_gpu_of - the rank's GPU; NULL where it has none: on a CPU, in a plan. Owner: par. */
-WF_API const wf_par_gpu *wf_par_gpu_of(const wf_par *par);
 
 /** wf_par_context, wf_par_mesh - what was opened. Owner: par. */
 WF_API wf_context *wf_par_context(const wf_par *par);

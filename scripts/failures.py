@@ -13,8 +13,6 @@ Campaigns: subsets, of 2 to 4 of 4 processes x 4 signals x 6 phases; together, a
 import argparse
 import concurrent.futures
 import copy
-import errno
-import itertools
 import os
 import re
 import shutil
@@ -24,203 +22,8 @@ import sys
 import tempfile
 import time
 
-COLLECTIVES = ["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast", "send",
-               "recv", "barrier"]
-STALL = 2  # seconds: --stall-timeout of all runs
-# seconds from the fault to the end of the run, by how ranks run; a dead process, any other fault
-LIMIT = {"threads": 5, "mpi": 5, "hosts": 15, "mixed": 15}
-START = 20  # seconds that a start may take, with that --stall-timeout
-SILENCE = 10  # seconds until a process that is stopped counts as lost
-STEP = 3
-
-# What the one line has to say (RANK: whose), and the exit status of gpt_train; None: a signal's.
-DIED = r"rank RANK: lost: process \d+ \(pid \d+, rank RANK[^)]*\) has ended; it was last heard of on "
-EXPECT = {
-    "kill": (DIED, 4),
-    "quit": (DIED, 4),
-    "stop": (r"rank RANK: lost: .* has been silent for 10 s; it was last heard of on ", 4),
-    "segv": (r"rank RANK: SIGSEGV, an invalid memory reference; it was on ", None),
-    "overflow": (r"rank RANK: SIGSEGV, an invalid memory reference; it was on ", None),
-    "abort": (r"rank RANK: SIGABRT, the program gave up; it was on ", None),
-    "stall": (r"rank RANK: stalled, it has done nothing for \d\.\d s, and 2\.0 are allowed; it was on ", 6),
-    "slow_stall": (r"rank RANK: stalled, it has done nothing for \d\.\d s, and 2\.0 are allowed; it was on ", 6),
-    "leave": (r"rank RANK has finished", 4),
-    "mismatch": (r"over \w+, call \d+ of rank \d is .* that of rank \d is ", 5),
-    "nonfinite": (r"rank \d: .*(inf|nan)", 7),
-    "read": (r"rank RANK: cannot read the text: Input/output error; it was on ", 3),
-    "launcher": (None, None),  # which is killed; nobody is left to read a line
-    "full": (r"no checkpoint was saved: .*rank RANK: .*[Nn]o space left", 8),
-}
-
-
-# A process that the failure detector does not see yet, or no more: its host's others do.
-UNWATCHED = {
-    ("kill", "start"): r"process RANK (\(pid \d+\) on \w+ has ended while the run started|has not come)",
-    ("stop", "start"): r"process RANK has not come|process RANK \(pid \d+\) on \w+ has been stopped for 10 s while the run started",
-    # whose world is open while others still look as those who start do
-    ("kill", "init"): DIED + r"|process RANK \(pid \d+.* has ended while the run started",
-    ("kill", "meet"): r"process RANK \(pid \d+.* has ended while the run started",
-    # who may be in the world already, and silent there
-    ("stop", "meet"): EXPECT["stop"][0] + r"|process RANK \(pid \d+\) on \w+ has been stopped for 10 s while the run started",
-    ("kill", "last"): r"process RANK \(pid \d+\) on \w+ has ended while the run ended",
-    ("stop", "last"): r"process RANK \(pid \d+\) on \w+ has been stopped for 10 s while the run ended",
-}
-OUTSIDE = ("start", "meet", "last", "end")
-# Before the failure detector's connections are there no word passes between hosts: each says at most
-# one line of what it sees, and knows the others' processes by nothing.
-NO_WORD_YET = ("start", "meet")
-SEEN_FROM_A_HOST = (r"on (node\d): process number \d of this host|seen from (node\d): |"
-                    r"process \d \(pid \d+\) on (node\d) has|"
-                    r"has given up the start of the run, or has ended; process \d on (node\d) had")
-
-
-class Case:
-    def __init__(self, on, action, phase, rank=2):
-        self.on, self.action, self.phase, self.rank = on, action, phase, rank
-        self.early = phase in ("init", *OUTSIDE)
-        self.name = f"{on:8} {action:10} {phase:15} rank {rank}"
-
-    def limit(self):
-        extra = {"stall": STALL + 1.5, "slow_stall": STALL + 3.5, "stop": SILENCE + 1}.get(self.action, 0)
-        if (self.action, self.phase) == ("stop", "start"):
-            extra = START + 1
-        return LIMIT[self.on] + extra
-
-
-def cases(on, quick):
-    processes = on != "threads"
-    phases = {
-        "kill": ["start", "meet", "last", "init", "forward", *COLLECTIVES, "optimizer", "save", "exit"] if processes else [],
-        "quit": ["forward", "exit"] if processes else [],
-        "stop": ["start", "meet", "all_reduce", "last"] if processes else [],
-        "overflow": ["forward"],
-        "segv": ["init", "forward", "all_reduce", "optimizer", "exit"],
-        "abort": ["forward"],
-        "stall": ["init", "forward", *COLLECTIVES, "optimizer", "exit"],
-        "leave": ["forward", "all_gather", "optimizer"],
-        "mismatch": [c for c in COLLECTIVES if c not in ("send", "recv", "barrier")],
-        "nonfinite": ["forward"],
-        "read": ["forward"],
-        "full": ["save"],
-        "launcher": ["forward"] if processes else [],
-    }
-    if quick:
-        phases = {
-            "threads": {"segv": ["forward"], "stall": ["forward"], "mismatch": ["all_gather"],
-                        "full": ["save"]},
-            "mpi": {"kill": ["meet", "all_reduce", "exit"], "segv": ["optimizer"],
-                    "stall": ["forward"], "leave": ["all_gather"], "nonfinite": ["forward"],
-                    "launcher": ["forward"]},
-            "hosts": {"kill": ["all_gather"], "stall": ["optimizer"]},
-            "mixed": {},
-        }[on]
-    if on == "mixed":  # before and after the failure detector nobody sees who is alone on its host
-        phases = {action: [p for p in phases[action] if p not in OUTSIDE] for action in phases}
-    chosen = [Case(on, action, phase) for action in phases for phase in phases[action]]
-    if processes and not quick:  # the one that all others are connected to
-        chosen += [Case(on, action, phase, 0) for action in ("kill", "segv", "stall")
-                   for phase in ("init", "forward", "all_gather", "optimizer", "exit")]
-        chosen.append(Case(on, "stop", "all_reduce", 0))
-        chosen.append(Case(on, "slow_stall", "forward", 0))  # its reporter is late
-    return chosen
-
-
-class Subset(Case):
-    """The same happens to several of four processes, in the same phase."""
-
-    def __init__(self, on, action, phase, ranks):
-        super().__init__(on, action, phase, ranks[0])
-        self.ranks = ranks
-        self.name = f"{on:8} {action:10} {phase:15} ranks {','.join(map(str, ranks))}"
-
-    def limit(self):
-        return super().limit() + 2
-
-    def judge(self, runner, status, text, acted, ended):
-        everybody = len(self.ranks) == 4
-        told = runner.told(text)
-        if acted is None:
-            return ["the fault did not happen"]
-        if self.action == "term":  # which asks for an end, with what has been done saved
-            return [] if status in (0, 75) and not told else [f"exit status {status}", *told]
-        if everybody and self.action == "stop" and status == "hangs":
-            return []  # nobody is left who could notice
-        problems = ["hangs"] if status == "hangs" else []
-        if status != "hangs" and ended - acted > self.limit():
-            problems.append(f"took {ended - acted:.1f} s of {self.limit()}")
-        if status == 0:
-            problems.append("exit status 0")
-        if not told and not problems and self.action == "kill":
-            # nobody is left, or the launcher ended the others before they could notice, or before
-            # they had begun to look themselves
-            self.silent = "all are dead" if everybody else f"{ended - acted:.2f} s to the launcher's end"
-            if everybody or ended - acted < 0.35 or self.phase == "start":
-                return []
-        if len(told) != 1 and not (not told and everybody and self.action == "stop"):
-            problems.append(f"told on {len(told)} lines")
-        return problems
-
-
-class Together(Case):
-    """All ranks crash at once: as threads, 8 or 32, or as 4 processes."""
-
-    def __init__(self, on, ranks, number):
-        super().__init__(on, "segv", "forward", -1)
-        self.ranks = ranks
-        self.name = f"{on:8} {ranks} ranks crash together, {number}"
-
-    def judge(self, runner, status, text, acted, ended):
-        told = runner.told(text)
-        problems = [] if status not in (0, "hangs") else [f"exit status {status}"]
-        if len(told) != 1 or not re.search(r"rank \d+: SIGSEGV, an invalid memory", told[0]):
-            problems.append(f"told on {len(told)} lines")
-        # the process may be gone before it has noted when it crashed
-        if acted is not None and status != "hangs" and ended - acted > self.limit():
-            problems.append("late")
-        return problems
-
-
-class Call(Case):
-    """A system call of the rendezvous fails once in one process; the run goes on, or says why not."""
-
-    def __init__(self, name, number, process, code):
-        super().__init__("mpi", "call", "meet", process)
-        self.call = f"{name} {number} {process} {code}"
-        self.name = f"mpi      {name} {number} of process {process} fails: {errno.errorcode.get(code, code)}"
-
-    def judge(self, runner, status, text, acted, ended):
-        told = runner.told(text)
-        if status == "hangs":
-            return ["hangs"]
-        wanted = 0 if status == 0 else 1
-        return [] if len(told) == wanted else [f"exit status {status}, told on {len(told)} lines"]
-
-
-def subsets():
-    return [Subset("mpi", action, phase, ranks)
-            for action in ("kill", "segv", "term", "stop")
-            for phase in ("start", "meet", "forward", "all_reduce", "exit", "last")
-            for size in (2, 3, 4) for ranks in itertools.combinations(range(4), size)]
-
-
-def together(times):
-    kinds = [("threads", 8), ("threads", 32), ("mpi", 4)]
-    return [Together(*kinds[i % 3], i) for i in range(times)]
-
-
-def calls(runner):
-    """As often as each process makes each call in a run without a fault."""
-    log = f"{runner.top}/calls"
-    runner.run((1000 * (os.getpid() % 1000000), Call("none", 0, 0, 0)), {"WEFT_FAIL_LOG": log})
-    found = []
-    for line in sorted(set(open(log).read().splitlines())):
-        process, name, count = line.split()
-        if int(process) > 1:
-            continue
-        for number in range(1, min(int(count), 4) + 1):
-            for code in (errno.EINTR, errno.ENOMEM, errno.ECONNRESET):
-                found.append(Call(name, number, int(process), code))
-    return found
+from failure_cases import (COLLECTIVES, EXPECT, NO_WORD_YET, OUTSIDE, SEEN_FROM_A_HOST, STALL,
+                           STEP, Subset, Together, UNWATCHED, calls, cases, subsets, together)
 
 
 class Runner:
@@ -361,8 +164,7 @@ class Runner:
             problems.append("exit status 0")
         # mpirun's own is that of the process that it sees end first
         if code is not None and status not in (code, "hangs") and not (
-                case.on != "threads" and case.action in ("kill", "quit", "stop")) and not (
-                case.phase == "last"):
+                case.on != "threads" and case.action in ("kill", "quit", "stop")):
             problems.append(f"exit status {status}, not {code}")
         if case.on in ("hosts", "mixed") and case.phase in NO_WORD_YET and not (
                 len(told) == 1 and re.search(words, told[0])):

@@ -32,7 +32,7 @@ static const wf_op op_of_four = {.name = "four",
                                  .signature = "...,...,...,...->...",
                                  .reference = {.run = nothing},
                                  .backward = no_gradient,
-                                 .cpu = &empty};
+                                 .kernels = WF_KERNELS({"cpu", &empty})};
 
 /* How the op is called, and what is timed. */
 typedef struct caller {

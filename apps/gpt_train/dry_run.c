@@ -2,32 +2,36 @@
 #include "apps/gpt_train/dry_run.h"
 #include "apps/gpt_train/saving.h"
 #include "apps/gpt_train/setup.h"
+#include "apps/gpt_train/train_loop.h"
 
 enum { STEPS = 2 };
 
 typedef struct job {
     const app_options *o;
-    int64_t steps;   /* the last one is reported */
-    bool evaluation; /* after the last step, where the run has any */
-    size_t limit;    /* bytes of the rank; 0: none */
+    int64_t steps; /* the last one is reported; 0: a sample alone */
+    bool all;      /* an evaluation and a sample after the last step, where the run has any */
+    size_t limit;  /* bytes of the rank; 0: none */
     dry_run *run;
 } job;
 
 /* An evaluation between the steps is taken too, since what it gathers may stay for the next step. */
-static void take_steps(job *j, wf_par *par, wf_nn_module *model)
+static void take_steps(job *j, wf_par *par, wf_nn_gpt *gpt)
 {
+    wf_nn_module *model = &gpt->base;
     const wf_par_train_options options = app_setup_training(j->o);
     wf_context *ctx = wf_par_context(par);
     const wf_par_data none = {NULL, NULL};
     wf_par_report *report = &j->run->report;
-    wf_par_trainer *trainer;
-    app_saving saving;
+    wf_par_trainer *trainer = NULL;
+    app_saving saving = {.options = NULL};
     float loss;
 
     wf_par_plan(par, model, wf_par_gpt_plan);
     wf_par_materialize(par, model);
-    trainer = wf_par_trainer_open(par, model, &options);
-    app_saving_open(&saving, j->o, par, trainer, NULL);
+    if (j->steps) {
+        trainer = wf_par_trainer_open(par, model, &options);
+        app_saving_open(&saving, j->o, par, trainer, NULL);
+    }
     for (int step = 1; step <= j->steps && wf_context_status(ctx) == WF_OK; step++) {
         wf_par_step result;
 
@@ -37,9 +41,11 @@ static void take_steps(job *j, wf_par *par, wf_nn_module *model)
         if (step < j->steps && app_setup_evaluates(j->o, step))
             wf_par_evaluate(trainer, 1, &none, NULL, &loss); /* every batch gathers alike */
     }
-    if (j->evaluation && wf_context_status(ctx) == WF_OK) {
-        if (j->o->eval_interval)
+    if (j->all && wf_context_status(ctx) == WF_OK) {
+        if (j->o->eval_interval && trainer)
             wf_par_evaluate(trainer, 1, &none, NULL, &loss);
+        if (j->o->sample)
+            app_sample_plan(j->o, par, gpt);
         wf_pool_report(wf_context_pool(ctx), &report->memory);
     }
     snprintf(j->run->inexact, sizeof j->run->inexact, "%s",
@@ -62,7 +68,7 @@ static wf_status dry_rank(wf_rank *rank, void *arg)
         return rank->error.code;
     model = app_setup_model(j->o, wf_par_context(par));
     if (model) {
-        take_steps(j, par, &model->base);
+        take_steps(j, par, model);
         wf_nn_free(&model->base);
     }
     rank->error = *wf_context_error(wf_par_context(par));
@@ -97,8 +103,8 @@ wf_status dry_run_within(const app_options *o, bool start, size_t limit, dry_run
                          wf_error *error)
 {
     job j = {.o = o,
-             .steps = start ? 1 : steps_of(o),
-             .evaluation = start,
+             .steps = start ? o->steps > 0 : steps_of(o),
+             .all = start,
              .limit = limit,
              .run = run};
 
@@ -107,7 +113,7 @@ wf_status dry_run_within(const app_options *o, bool start, size_t limit, dry_run
 
 wf_status dry_run_start(const app_options *o, int rank, dry_run *run, wf_error *error)
 {
-    job j = {.o = o, .steps = 1, .evaluation = true, .run = run};
+    job j = {.o = o, .steps = o->steps > 0, .all = true, .run = run};
 
     return launch(&j, rank, error);
 }

@@ -120,6 +120,12 @@ static void report(const wf_error *error, void *arg)
     fprintf(stderr, "gpt_train: %s%s\n", told.text, more);
 }
 
+/* At its end, where other processes do not come to theirs. */
+static void exit_now(wf_status status)
+{
+    _exit(wf_par_exit_status(status));
+}
+
 static wf_rank_order rank_order(const app_options *o)
 {
     return strcmp(o->rank_order, "near") == 0      ? WF_ORDER_NEAR
@@ -142,6 +148,7 @@ static wf_status train(const app_options *o, app_train_job *job, bool several,
                                       .axis = axis,
                                       .order = rank_order(o),
                                       .stall_timeout = o->stall_timeout,
+                                      .exit_now = exit_now,
                                       .report = report,
                                       .end = end};
     char directory[400];

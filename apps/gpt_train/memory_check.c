@@ -123,7 +123,7 @@ wf_status app_memory_check(const app_options *o, const wf_launcher *launcher, wf
     dry_run last;
     double room, needed;
 
-    if (!least || !o->steps || strcmp(o->device, "cuda") == 0)
+    if (!least || (!o->steps && !o->sample) || strcmp(o->device, "cuda") == 0)
         return WF_OK;
     room = room_of(o, least, ranks, local);
     if (room < 0)

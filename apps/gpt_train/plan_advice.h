@@ -27,7 +27,7 @@ typedef struct plan_advice_line {
 
 typedef struct plan_advice_limits {
     double room;     /* bytes of a rank */
-    bool start;      /* compare the first step and an evaluation, as --memory-check does */
+    bool start;      /* compare what --memory-check does: also an evaluation and a sample */
     bool more_ranks; /* whether more ranks than those of the options may be proposed */
     double seconds;  /* the sum over the whole search */
     bool progress;   /* tell on stderr that it takes long */

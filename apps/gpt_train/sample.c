@@ -37,6 +37,18 @@ static void show(wf_tensor *tokens, const char *text)
     wf_data_close(&view);
 }
 
+/* Logits of the next byte behind each of so many; text: NULL in a plan. */
+static wf_tensor *logits_of(wf_par *par, wf_nn_gpt *model, const char *text, int64_t seen)
+{
+    wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(seen)};
+    wf_tensor *tokens =
+        wf_tensor_new(wf_par_context(par), WF_I32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
+
+    if (tokens && text)
+        show(tokens, text);
+    return wf_whole(wf_nn_gpt_logits(model, tokens));
+}
+
 /* The next byte after text[0 .. length), seeing at most seq_len bytes; -1 on failure. */
 static int next_byte(const app_options *o, wf_par *par, wf_nn_gpt *model, const char *text,
                      int64_t length, uint64_t key)
@@ -44,16 +56,12 @@ static int next_byte(const app_options *o, wf_par *par, wf_nn_gpt *model, const 
     wf_context *ctx = wf_par_context(par);
     int64_t seen = length < o->seq_len ? length : o->seq_len;
     int64_t bytes = o->vocab_size < 256 ? o->vocab_size : 256;
-    wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(seen)};
-    wf_tensor *tokens, *logits;
+    wf_tensor *logits;
     float last[256];
     int byte = -1;
 
     wf_scope_open(ctx);
-    tokens = wf_tensor_new(ctx, WF_I32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
-    if (tokens)
-        show(tokens, text + length - seen);
-    logits = wf_whole(wf_nn_gpt_logits(model, tokens));
+    logits = logits_of(par, model, text + length - seen, seen);
     if (logits && wf_data_get(logits, (seen - 1) * o->vocab_size, bytes, last) == WF_OK)
         byte = draw(last, bytes, o->sample_temperature, key, length);
     wf_scope_close(ctx);
@@ -72,12 +80,29 @@ static bool stop_wished(const app_options *o, wf_par *par)
     return stop;
 }
 
+static const char *prompt_of(const app_options *o)
+{
+    return o->sample_prompt && *o->sample_prompt ? o->sample_prompt : "\n";
+}
+
+void app_sample_plan(const app_options *o, wf_par *par, wf_nn_gpt *model)
+{
+    wf_context *ctx = wf_par_context(par);
+    int64_t longest = (int64_t)strlen(prompt_of(o)) + o->sample - 1;
+
+    wf_context_training(ctx, false);
+    wf_scope_open(ctx);
+    logits_of(par, model, NULL, longest < o->seq_len ? longest : o->seq_len);
+    wf_scope_close(ctx);
+    wf_context_training(ctx, true);
+}
+
 wf_status app_sample_text(const app_options *o, wf_par *par, wf_nn_gpt *model, FILE *out,
                           bool *stopped)
 {
     wf_context *ctx = wf_par_context(par);
     uint64_t key = wf_random_key((uint64_t)o->seed, WF_RANDOM_SAMPLE);
-    const char *prompt = o->sample_prompt && *o->sample_prompt ? o->sample_prompt : "\n";
+    const char *prompt = prompt_of(o);
     int64_t length = (int64_t)strlen(prompt), end = length + o->sample;
     char *text = malloc((size_t)end);
 

@@ -172,13 +172,15 @@ static void tell_inexact(loop *l)
     l->told = inexact != NULL;
 }
 
-static void tell_shared_gpus(const loop *l)
+static void tell_shared_devices(const loop *l)
 {
-    const wf_par_gpu *gpu = wf_par_gpu_of(l->par);
+    const wf_device *device = wf_context_device(wf_par_context(l->par));
+    const wf_device_place *place = &device->place;
 
-    if (gpu && gpu->ranks > gpu->gpus && l->rank->index == 0)
-        fprintf(stderr, "device cuda: %d ranks share %d GPU%s, which is slower than one each\n",
-                gpu->ranks, gpu->gpus, gpu->gpus == 1 ? "" : "s");
+    if (place->devices && place->ranks > place->devices && l->rank->index == 0)
+        fprintf(stderr,
+                "device %s: %d ranks share %d device%s, which is slower than one each\n",
+                device->name, place->ranks, place->devices, place->devices == 1 ? "" : "s");
 }
 
 /* A line for each checkpoint, when it has been published. */
@@ -200,7 +202,7 @@ static void tell_saved(loop *l, const wf_par_saver *saver, int64_t *told)
 static void introduce(loop *l)
 {
     tell_inexact(l);
-    tell_shared_gpus(l);
+    tell_shared_devices(l);
     if (l->rank->warning && l->rank->index == 0)
         fprintf(stderr, "gpt_train: warning: %s\n", l->rank->warning);
     if (l->o->show_layout && l->rank->index == 0)

@@ -36,4 +36,7 @@ void app_report_layout(FILE *out, wf_par *par, wf_nn_module *model);
 wf_status app_sample_text(const app_options *options, wf_par *par, wf_nn_gpt *model, FILE *out,
                           bool *stopped);
 
+/* In a plan: the byte of options->sample that sees most of the text. */
+void app_sample_plan(const app_options *options, wf_par *par, wf_nn_gpt *model);
+
 #endif

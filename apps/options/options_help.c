@@ -120,12 +120,11 @@ void app_options_help(FILE *out)
         "\nExit status\n"
         "  0 done; 1 out of memory, or an error of ours; 2 flags or data that don't fit; 3 a\n"
         "  file that cannot be read or written, or is damaged; 4 a rank was lost; 5 ranks\n"
-        "  disagree on a collective; 6 a rank stalls, or all wait for each other; 7 a loss or\n"
-        "  gradient that is not finite, which is not saved; 8 a checkpoint that cannot be "
-        "saved\n"
-        "  or loaded; 75 saved and stopped early, by SIGTERM, SIGHUP, SIGINT (a second one\n"
-        "  ends at once) or --exit-duration-in-mins: the same command goes on. A crash\n"
-        "  ends by its signal\n",
+        "  disagree on a collective; 6 a rank stalls, all wait for each other, or a process\n"
+        "  does not exit; 7 a loss or gradient that is not finite, which is not saved; 8 a\n"
+        "  checkpoint that cannot be saved or loaded; 75 saved and stopped early, by SIGTERM,\n"
+        "  SIGHUP, SIGINT (a second one ends at once) or --exit-duration-in-mins: the same\n"
+        "  command goes on. A crash ends by its signal\n",
         out);
 }
 

@@ -83,7 +83,7 @@ static void draw_legend(double y, FILE *out)
 
     for (int i = 0; i < (int)(sizeof legend / sizeof *legend); i++) {
         fprintf(out, "<rect x=\"%d\" y=\"%.0f\" width=\"14\" height=\"14\" fill=\"%s\"/>\n",
-                MARGIN + i * 110, y, fill_of(legend[i].kind));
+                MARGIN + i * 110, y, fill_of((int)legend[i].kind));
         fprintf(out, "<text x=\"%d\" y=\"%.0f\">%s</text>\n", MARGIN + 20 + i * 110, y + 12,
                 legend[i].what);
     }

@@ -82,7 +82,7 @@ WF_API void wf_pool_give(wf_pool *pool, void *block, size_t bytes, wf_memory_kin
 
 /**
  * wf_pool_hold, wf_pool_let_go - count bytes that the device keeps by itself, beyond the blocks of
- * the pool: what a recorded graph needs each time it runs
+ * the pool: what a captured graph needs each time it runs
  */
 WF_API void wf_pool_hold(wf_pool *pool, size_t bytes, wf_memory_kind kind);
 WF_API void wf_pool_let_go(wf_pool *pool, size_t bytes, wf_memory_kind kind);

@@ -2,7 +2,7 @@
  * check_op.c - is the op of my_op.c right? Its gradient against finite differences of its reference
  * loop, its CPU kernel against that loop, and its bits on every layout of 2 x 2 ranks.
  */
-#include "mine.h"
+#include "my_op.h"
 #include <stdio.h>
 
 static void apply(void *self, wf_tensor *const *in, wf_tensor **out)

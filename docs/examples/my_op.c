@@ -2,11 +2,11 @@
  * my_op.c - an op of one's own: y = max(x, 0)^2, and dx = 2 max(x, 0) dy for its gradient.
  *
  * From the signature follow the shapes and the legal layouts; the op never asks on how many
- * ranks it runs. The reference loop says in double what the op means; the CPU kernel is what
- * training runs. Every output element is one fixed expression of its own inputs, so no layout
- * can change a bit of it.
+ * ranks it runs. The reference loop says in double what the op means; training runs the kernel that
+ * the op lists for the device: the CPU's is here, the one for GPUs in my_op.cu. Every output element
+ * is one fixed expression of its own inputs, so no layout can change a bit of it.
  */
-#include "mine.h"
+#include "my_op.h"
 
 /* Written so that a NaN stays one. */
 static double positive(double x)
@@ -76,17 +76,25 @@ static void backward(wf_gradient *g)
 
 static const wf_kernel cpu_kernel = {.run = cpu}, grad_cpu_kernel = {.run = grad_cpu};
 
+/* A kernel for each device. A call on a device that is not in the list is an error that says so. */
+#ifdef WITH_CUDA
+extern const wf_kernel my_relu2_cuda, my_relu2_grad_cuda; /* my_op.cu */
+#define KERNELS(cpu, cuda) WF_KERNELS({"cpu", &(cpu)}, {"cuda", &(cuda)})
+#else
+#define KERNELS(cpu, cuda) WF_KERNELS({"cpu", &(cpu)})
+#endif
+
 const wf_op my_relu2_op = {.name = "my_relu2",
                            .signature = "...->...",
                            .save = WF_SAVE_IN(0),
                            .reference = {.run = reference},
                            .backward = backward,
-                           .cpu = &cpu_kernel};
+                           .kernels = KERNELS(cpu_kernel, my_relu2_cuda)};
 
 const wf_op my_relu2_grad_op = {.name = "my_relu2_grad",
                                 .signature = "...,...->...",
                                 .reference = {.run = grad_reference},
-                                .cpu = &grad_cpu_kernel};
+                                .kernels = KERNELS(grad_cpu_kernel, my_relu2_grad_cuda)};
 
 wf_tensor *my_relu2(wf_tensor *x)
 {

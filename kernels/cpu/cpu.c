@@ -8,12 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const wf_kernel *kernel(const wf_device *device, const wf_op *op)
-{
-    (void)device;
-    return op->cpu;
-}
-
 typedef struct sum_of_two {
     const wf_simd *simd;
     const wf_tensor *a, *b, *out;
@@ -154,7 +148,7 @@ wf_device *wf_cpu_device(int threads, wf_error *error)
     cpu->device = (wf_device){.name = "cpu",
                               .dtype = WF_F32,
                               .allocator = wf_host_allocator(),
-                              .kernel = kernel,
+                              .kernel = wf_cpu_kernel,
                               .sum = simd->sum,
                               .maximum = simd->maximum,
                               .sum_to_all = simd->sum_to_all,

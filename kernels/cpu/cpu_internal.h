@@ -12,6 +12,14 @@ typedef struct wf_cpu {
     wf_team *team;
 } wf_cpu;
 
+#define VIEW(name, signature, flags)
+#define OP(name, signature, flags) extern const wf_kernel wf_cpu_##name;
+#include "kernels/ops.def"
+#undef OP
+
+/* table.c: the kernel of an op; NULL: an application's that brings none. */
+const wf_kernel *wf_cpu_kernel(const wf_device *device, const wf_op *op);
+
 static inline wf_cpu *wf_cpu_of(const wf_call *call)
 {
     return wf_context_device(call->ctx)->self;

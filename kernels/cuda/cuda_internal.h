@@ -30,8 +30,8 @@ typedef struct wf_cuda {
     cublasLtHandle_t blas; /* made when first asked for (linear.c), closed with the device */
     void *math;            /* linear.c's and attention.c's own: algorithms, plans */
     struct wf_cuda_staging *staging; /* memory.c: pinned memory on the way to the GPU */
-    bool recording;                  /* graph.c: the stream is captured */
-    wf_now *now; /* graph.c: what recorded kernels read; there from the first recording on */
+    bool capturing;                  /* graph.c: the stream is captured */
+    wf_now *now; /* graph.c: what captured kernels read; there from the first capture on */
     wf_error *failure; /* the first of what could not be told at once; under `lock` */
     void *lock;
 } wf_cuda;
@@ -47,7 +47,7 @@ static inline const wf_now *wf_cuda_now(const wf_call *call)
 {
     const wf_cuda *cuda = wf_cuda_of(call);
 
-    return cuda->recording ? cuda->now : NULL;
+    return cuda->capturing ? cuda->now : NULL;
 }
 
 /* WF_OK, or a failure in the context that names `what` and says what CUDA says. A kernel's run()
@@ -57,6 +57,7 @@ wf_status wf_cuda_check(wf_context *ctx, cudaError_t code, const char *what);
 /* A failure where there is no context to tell: it is told by the next check, read or wait. */
 void wf_cuda_note(wf_cuda *cuda, cudaError_t code, const char *what);
 
+#define VIEW(name, signature, flags)
 #define OP(name, signature, flags) extern const wf_kernel wf_cuda_##name;
 #include "kernels/ops.def"
 #undef OP

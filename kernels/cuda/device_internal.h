@@ -26,7 +26,7 @@ extern const wf_device_memory wf_cuda_memory;
 extern const wf_graphs wf_cuda_graphs;
 void wf_cuda_graph_close(wf_cuda *cuda);
 
-/* table.c: the kernel of an op, and why there is none. */
+/* table.c: the kernel of an op, NULL for an application's that brings none; and why a row has none. */
 const wf_kernel *wf_cuda_kernel(const wf_device *device, const wf_op *op);
 const char *wf_cuda_missing(int id);
 

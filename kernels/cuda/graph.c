@@ -8,11 +8,11 @@
 #include "kernels/cuda/device_internal.h"
 #include <stdlib.h>
 
-typedef struct recorded {
+typedef struct captured {
     cudaGraph_t graph; /* its memory's addresses are its nodes' */
     cudaGraphExec_t exec;
     bool ran;
-} recorded;
+} captured;
 
 static wf_status tell(wf_cuda *cuda, cudaError_t code, const char *what, wf_error *error)
 {
@@ -44,16 +44,16 @@ static wf_status begin(wf_device *device, wf_error *error)
         code = give_back_unused(cuda);
     if (code == cudaSuccess)
         code = cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeThreadLocal);
-    cuda->recording = code == cudaSuccess;
+    cuda->capturing = code == cudaSuccess;
     return tell(cuda, code, "the beginning of a graph", error);
 }
 
-/* What was taken while a graph was recorded that never ran has no memory, and its addresses may be
+/* What was taken while a graph was captured that never ran has no memory, and its addresses may be
    others' by now. So the device counts as failed, and gives nothing back any more. */
 static void free_graph(wf_device *device, void *graph)
 {
     wf_cuda *cuda = device->self;
-    recorded *r = graph;
+    captured *r = graph;
 
     wf_cuda_enter(cuda);
     if (!r->ran)
@@ -69,13 +69,13 @@ static void free_graph(wf_device *device, void *graph)
 static void *end(wf_device *device, wf_error *error)
 {
     wf_cuda *cuda = device->self;
-    recorded *r = calloc(1, sizeof *r);
+    captured *r = calloc(1, sizeof *r);
     cudaGraph_t graph = NULL;
     cudaError_t code;
 
     wf_cuda_enter(cuda);
     code = cudaStreamEndCapture(cuda->stream, &graph);
-    cuda->recording = false;
+    cuda->capturing = false;
     if (!r) {
         wf_cuda_host_table->error_set(error, WF_ENOMEM, "no memory for a graph");
         return NULL;
@@ -94,7 +94,7 @@ static wf_status run(wf_device *device, void *graph, const void *now, size_t byt
                      wf_error *error)
 {
     wf_cuda *cuda = device->self;
-    recorded *r = graph;
+    captured *r = graph;
 
     r->ran = true;
     wf_cuda_memory.write(device, cuda->now, now, bytes);

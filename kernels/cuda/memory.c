@@ -165,7 +165,7 @@ static void write_there(wf_device *device, void *to, const void *host, size_t by
     cudaError_t code = cudaSuccess;
 
     wf_cuda_enter(cuda);
-    if (cuda->recording) { /* later runs would copy what is in the staging memory then */
+    if (cuda->capturing) { /* later runs would copy what is in the staging memory then */
         wf_cuda_note(cuda, cudaErrorStreamCaptureUnsupported, "a copy to the GPU");
         return;
     }

@@ -5,18 +5,21 @@
  */
 #include "kernels/cuda/device_internal.h"
 
+#define VIEW(name, signature, flags)
 #define OP(name, signature, flags) extern const wf_kernel wf_cuda_##name __attribute__((weak));
 #include "kernels/ops.def"
 #undef OP
 
-static const wf_kernel *const kernels[WF_ID_count] = {
+static const wf_kernel *const rows[WF_ID_count] = {
+#define VIEW(name, signature, flags)
 #define OP(name, signature, flags) [WF_ID_##name] = &wf_cuda_##name,
 #include "kernels/ops.def"
 #undef OP
 };
 
-static const unsigned flags_of[WF_ID_count] = {
-#define OP(name, signature, flags) [WF_ID_##name] = (flags),
+static const bool needed[WF_ID_count] = {
+#define VIEW(name, signature, flags)
+#define OP(name, signature, flags) [WF_ID_##name] = true,
 #include "kernels/ops.def"
 #undef OP
 };
@@ -29,14 +32,12 @@ static const char *const reasons[WF_ID_count] = {
 
 const wf_kernel *wf_cuda_row(int id)
 {
-    return kernels[id];
+    return rows[id];
 }
 
 const char *wf_cuda_missing(int id)
 {
-    if (id <= 0 || id >= WF_ID_count)
-        return "it is an application's own, which has kernels for the CPU alone";
-    if (kernels[id] || (flags_of[id] & WF_OP_VIEW))
+    if (id <= 0 || id >= WF_ID_count || rows[id] || !needed[id])
         return NULL;
     return reasons[id] ? reasons[id] : "it is not written";
 }
@@ -59,11 +60,12 @@ static wf_status never(const wf_call *call, void *workspace)
 const wf_kernel *wf_cuda_kernel(const wf_device *device, const wf_op *op)
 {
     static const wf_kernel refused = {.run = never, .workspace = refuse};
+    const wf_kernel *kernel = wf_kernel_lookup(device, rows, op);
     const wf_cuda *cuda = device->self;
 
-    if (wf_cuda_missing(op->id))
-        return &refused;
+    if (!kernel)
+        return wf_cuda_missing(op->id) ? &refused : NULL;
     if (cuda->ordinal >= 0)
         wf_cuda_enter(cuda);
-    return kernels[op->id];
+    return kernel;
 }

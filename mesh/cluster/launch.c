@@ -134,9 +134,9 @@ typedef struct ending {
 /* A world that failed is reported by one process, for which the others wait. */
 static void report(launch *l, const wf_launch_options *o, const wf_verdict *v, ending *e)
 {
-    bool mine = v->reporter == l->detection.process;
+    bool mine = v->reporter == l->detection.process && !wf_detector_crashed(l->detector);
 
-    e->failed = true;
+    e->failed = true; /* a process that crashes reports from its signal, which then ends it */
     wf_error_set(e->error, (wf_status)v->code, "%s", v->text);
     if (!mine) /* where the reporter is lost as well, whoever claims it first */
         mine = !wf_detector_await_reported(l->detector, v->ended ? AWAIT_LOST_MS : GRACE_MS);

@@ -47,8 +47,12 @@ typedef struct wf_launch_options {
     /* Seconds after which a rank that neither goes on nor waits for others has failed; 0: never.
        Computing for so long without a collective counts; to read data, and to read or write
        checkpoints and models, may take any time. Processes have as long to come together, 20 s at
-       least. */
+       least, and to exit when the world has ended, 5 s at least. */
     double stall_timeout;
+    /* NULL, or ends the program at once (_exit), with its status for a failure: where processes wait for
+       each other when they exit, and one of them is lost or hangs. It may be called from a signal, or
+       by a thread of the library. NULL: SIGALRM ends it. */
+    void (*exit_now)(wf_status status);
     /* NULL, or called when the world has failed, with the arg of the ranks, in one process; the
        others end after that. */
     void (*report)(const wf_error *error, void *arg);

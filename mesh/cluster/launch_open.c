@@ -160,6 +160,7 @@ static wf_status open_world(const wf_transport *t, const wf_launch_options *o, l
     if (status == WF_OK) {
         (*out)->affinity = affinity;
         (*out)->process = all.mine;
+        wf_muster_name_ranks(o->ranks, map.process);
         return WF_OK;
     }
     t->close(world);
@@ -298,7 +299,7 @@ wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, laun
         return status;
     if (t->processes)
         prepare_process();
-    wf_muster_open(t->processes != NULL, o->stall_timeout);
+    wf_muster_open(t->processes != NULL, o->stall_timeout, o->exit_now);
     return t->processes && wf_launcher_detected().processes > 1
                ? open_together(t, o, out, end, error)
                : open_here(t, o, out, error);

@@ -99,6 +99,7 @@ static void report(const char *signal)
 {
     char line[LINE_BYTES] = "", where[256] = "";
     const char *text;
+    bool here;
 
     add(line, program_invocation_short_name);
     add(line, ": ");
@@ -117,18 +118,19 @@ static void report(const char *signal)
     add(line, where);
     if (mine)
         wf_recorder_cause(mine, text);
-    if (wf_detector_crash_notice(mine ? wf_recorder_rank(mine) : -1, text) &&
-        wf_muster_claim()) {
+    here =
+        wf_detector_crash_notice(mine ? wf_recorder_rank(mine) : -1, text) && wf_muster_claim();
+    if (here) {
         size_t length;
 
         add(line, "\n");
         length = strlen(line);
         if (report_fd >= 0 && write(report_fd, line, length) != (ssize_t)length)
-            add(line, ""); /* nobody hears it */
-        wf_detector_notified();
+            add(line, "");     /* nobody hears it */
         if (wf_muster_early()) /* others crash alike, and have to see that this one reports */
             nanosleep(&(struct timespec){.tv_nsec = EARLY_MS * 1000000L}, NULL);
     }
+    wf_detector_crash_told(here);
     wf_recorder_write_all();
 }
 

@@ -13,13 +13,8 @@
 
 enum {
     STACK_BYTES = 256 << 10,
-    LINGER_MS = 200,  /* the thread stays so long when its world has failed */
-    DECIDE_MS = 800,  /* who reports a crash; launchers end all a second after a death */
-    NOTIFIED_MS = 200 /* for other processes to be sent that this one has reported */
+    LINGER_MS = 200, /* the thread stays so long when its world has failed */
 };
-
-/* The detector of this process, for a signal. */
-static wf_detector *_Atomic current;
 
 /* Time in which this process did not run itself counts for nobody. */
 static void tick(wf_detector *d, int64_t passed)
@@ -52,12 +47,12 @@ static void pass_report_on(wf_detector *d)
 {
     pthread_mutex_lock(&d->lock);
     d->reported = true;
-    atomic_store(&d->all_reported, true);
     pthread_cond_broadcast(&d->heard);
     pthread_mutex_unlock(&d->lock);
     for (int i = 0; wf_detector_is_head(d) && i < d->n_peers; i++)
         if (d->peer[i].state != PEER_LEFT)
             wf_detector_send(&d->peer[i], DETECTOR_REPORTED, NULL, 0);
+    atomic_store(&d->passed_on, true);
 }
 
 /* This process has reported. */
@@ -73,7 +68,6 @@ static void report_to_others(wf_detector *d)
     if (!wf_detector_is_head(d))
         wf_detector_send(&d->peer[0], DETECTOR_REPORTED, NULL, 0);
     pass_report_on(d);
-    atomic_store(&d->passed_on, true);
 }
 
 static void take_status(wf_detector *d, const detector_peer *p, const char *data)
@@ -115,7 +109,7 @@ static void orphan(wf_detector *d, const detector_peer *p)
 {
     pthread_mutex_lock(&d->lock);
     if (p->process == 0 || p->process == d->verdict.reporter)
-        d->orphaned = true;
+        atomic_store(&d->orphaned, true);
     pthread_cond_broadcast(&d->heard);
     pthread_mutex_unlock(&d->lock);
 }
@@ -195,7 +189,7 @@ static void *run(void *arg)
     }
     free(set);
     pthread_mutex_lock(&d->lock);
-    d->stop = true;
+    atomic_store(&d->stop, true);
     pthread_cond_broadcast(&d->heard);
     pthread_mutex_unlock(&d->lock);
     return NULL;
@@ -283,7 +277,7 @@ wf_status wf_detector_open(const wf_detector_options *options, wf_detector **det
         detector_free(d);
         return status;
     }
-    atomic_store(&current, d);
+    wf_detector_for_crashes(NULL, d);
     *detector = d;
     return WF_OK;
 }
@@ -320,7 +314,7 @@ bool wf_detector_verdict(wf_detector *d, int milliseconds, wf_verdict *verdict)
     bool has;
 
     pthread_mutex_lock(&d->lock);
-    while (!d->has_verdict && !d->stop && milliseconds > 0 &&
+    while (!d->has_verdict && !atomic_load(&d->stop) && milliseconds > 0 &&
            pthread_cond_timedwait(&d->heard, &d->lock, &until) == 0)
         ;
     has = d->has_verdict;
@@ -344,7 +338,7 @@ bool wf_detector_await_reported(wf_detector *d, int milliseconds)
     bool reported;
 
     pthread_mutex_lock(&d->lock);
-    while (!d->reported && !d->orphaned && !d->stop &&
+    while (!d->reported && !atomic_load(&d->orphaned) && !atomic_load(&d->stop) &&
            pthread_cond_timedwait(&d->heard, &d->lock, &until) == 0)
         ;
     reported =
@@ -364,44 +358,6 @@ void wf_detector_leave(wf_detector *d)
 
 void wf_detector_close(wf_detector *d)
 {
-    wf_detector *mine = d;
-
-    atomic_compare_exchange_strong(&current, &mine, NULL);
+    wf_detector_for_crashes(d, NULL);
     detector_free(d);
-}
-
-bool wf_detector_crash_notice(int rank, const char *text)
-{
-    const struct timespec nap = {.tv_nsec = 2000000};
-    wf_detector *d = atomic_load(&current);
-
-    if (!d || !d->n_peers)
-        return true;
-    d->crash = (wf_verdict){.culprit = rank >= 0 ? rank : d->o.rank[0],
-                            .reporter = d->o.process,
-                            .code = WF_ELOST,
-                            .stuck = true,
-                            .ended = true};
-    memcpy(d->crash.text, text, strnlen(text, sizeof d->crash.text - 1));
-    atomic_store(&d->crashed, true);
-    wf_detector_wake(d);
-    for (int ms = 0; ms < DECIDE_MS && !atomic_load(&d->all_reported); ms += 2) {
-        if (atomic_load(&d->decided) == d->o.process)
-            return true;
-        nanosleep(&nap, NULL);
-    }
-    return !atomic_load(&d->all_reported);
-}
-
-void wf_detector_notified(void)
-{
-    const struct timespec nap = {.tv_nsec = 1000000};
-    wf_detector *d = atomic_load(&current);
-
-    if (!d || !d->n_peers)
-        return;
-    atomic_store(&d->notified, true);
-    wf_detector_wake(d);
-    for (int ms = 0; ms < NOTIFIED_MS && !atomic_load(&d->passed_on); ms++)
-        nanosleep(&nap, NULL);
 }

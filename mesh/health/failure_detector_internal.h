@@ -75,8 +75,14 @@ void wf_detector_close(wf_detector *detector);
 bool wf_detector_look(const wf_detector_options *o, wf_verdict *verdict);
 
 /* From a signal that ends the process: the other processes hear of it. True where this one is to
-   report to the user, once that is decided; when it has, they hear of that too. */
+   report to the user, once that is decided. */
 bool wf_detector_crash_notice(int rank, const char *text);
-void wf_detector_notified(void);
+
+/* From that signal, before the process ends: waits until the others know that the user has been notified,
+   here (by the signal) or elsewhere. */
+void wf_detector_crash_told(bool here);
+
+/* Whether such a signal is at work in this process, which then reports. NULL is allowed. */
+bool wf_detector_crashed(const wf_detector *detector);
 
 #endif

@@ -88,14 +88,15 @@ struct wf_detector {
     wf_verdict crash;       /* crash of a rank here, from the signal that ends the process: */
     _Atomic bool crashed;   /* it is there */
     bool crash_heard;
-    _Atomic bool notified;     /* the process that crashes has notified the user */
-    _Atomic bool passed_on;    /* the others have been sent that it has */
-    _Atomic int decided;       /* who reports, for a signal; UNDECIDED */
-    _Atomic bool all_reported; /* `reported`, for a signal */
+    _Atomic bool notified;  /* the process that crashes has notified the user */
+    _Atomic bool passed_on; /* somebody has, and the others have been sent that */
+    _Atomic int decided;    /* who reports, for a signal; UNDECIDED */
+    _Atomic bool orphaned;  /* who reports, or says who does, is gone */
+    _Atomic bool stop;      /* the thread has ended */
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t heard;
-    bool has_verdict, reports, reported, orphaned, closing, stop;
+    bool has_verdict, reports, reported, closing;
     wf_verdict verdict;
 };
 
@@ -164,5 +165,10 @@ bool wf_detector_send(const detector_peer *p, wf_detector_kind kind, const void 
 bool wf_detector_receive(wf_detector *d, detector_peer *p,
                          void (*take)(wf_detector *d, detector_peer *p, const detector_head *h,
                                       const void *data));
+
+/* ---- crash_notice.c ---- */
+
+/* A crash of this process is told to `d` from now on; NULL: to nobody, if it was `old` until now. */
+void wf_detector_for_crashes(wf_detector *old, wf_detector *d);
 
 #endif

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_RECORDERS = 4096, CHUNK = 512 };
+enum { MOST_RECORDERS = 4096 };
 
 enum { FREE, TAKEN, LIVE };
 
@@ -52,61 +52,9 @@ static void store(wf_recorder *r, size_t at, const void *from, size_t bytes)
                               memory_order_relaxed);
 }
 
-/* Its folder, made by us or ours already, or the system's (/tmp): nobody else's, and no link to
-   another one, for its name can be guessed. Links within the way to it are the user's. */
-static int open_directory(const char *path)
+static void write_one(const wf_recorder *r)
 {
-    int folder;
-    struct stat s;
-
-    mkdir(path, 0700);
-    folder = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (folder >= 0 && (fstat(folder, &s) != 0 || (s.st_uid != geteuid() && s.st_uid != 0))) {
-        close(folder);
-        folder = -1;
-    }
-    return folder;
-}
-
-/* Always a new file: what is there under its name is taken away, and never written to. */
-static int open_new(const wf_recorder *r)
-{
-    int folder = open_directory(r->directory), file = -1;
-
-    if (folder < 0)
-        return -1;
-    for (int i = 0; file < 0 && i < 2; i++) {
-        unlinkat(folder, r->name, 0);
-        file =
-            openat(folder, r->name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    }
-    close(folder);
-    return file;
-}
-
-/* Also called by a signal. */
-static void write_file(const wf_recorder *r)
-{
-    size_t words = sizeof(wf_recording) / sizeof(uint64_t), at = 0;
-    bool good;
-    int file;
-
-    if (!*r->directory)
-        return;
-    file = open_new(r);
-    good = file >= 0;
-    while (good && at < words) {
-        uint64_t chunk[CHUNK];
-        size_t n = words - at < CHUNK ? words - at : CHUNK;
-
-        for (size_t i = 0; i < n; i++)
-            chunk[i] = atomic_load_explicit(&r->image[at + i], memory_order_relaxed);
-        good = write(file, chunk, n * sizeof *chunk) == (ssize_t)(n * sizeof *chunk);
-        at += n;
-    }
-    if (file >= 0)
-        close(file);
-    if (good)
+    if (wf_recorder_write(r))
         atomic_fetch_add(&files, 1);
 }
 
@@ -118,7 +66,7 @@ void wf_recorder_write_all(void)
         if (!r)
             break;
         if (atomic_load(&r->state) == LIVE)
-            write_file(r);
+            write_one(r);
     }
 }
 
@@ -296,7 +244,7 @@ void wf_recorder_leave(wf_comm *comm)
 
     if (notes->owns_recorder) {
         if (!r->written && r->count && atomic_load(&failures) != r->failures)
-            write_file(r);
+            write_one(r);
         atomic_store(&r->state, FREE);
     }
     free(notes);
@@ -399,5 +347,5 @@ void wf_recorder_fail(wf_comm *comm, const wf_error *cause)
     record(r, &e);
     wf_recorder_cause(r, cause ? cause->text : "");
     r->written = true;
-    write_file(r);
+    write_one(r);
 }

@@ -332,5 +332,9 @@ static wf_status join(wf_detector *d, wf_error *error)
 
 wf_status wf_detector_meet(wf_detector *d, wf_error *error)
 {
-    return d->o.process == 0 ? host_all(d, error) : join(d, error);
+    wf_status status = d->o.process == 0 ? host_all(d, error) : join(d, error);
+
+    if (status == WF_OK)
+        wf_muster_met();
+    return status;
 }

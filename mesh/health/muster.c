@@ -12,7 +12,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { FAREWELL = 'f', REPORTS = 'r', AT_THE_END = 'e', ALL_ARE = 'a' };
+enum {
+    MET = 'm',
+    FAREWELL = 'f',
+    REPORTS = 'r',
+    AT_THE_END = 'e',
+    FIRST_IS = 'i',
+    ALL_ARE = 'a'
+};
 
 enum { WORD_MS = 200 }; /* from a connection to what is said: no time, but for who is stopped */
 
@@ -86,11 +93,15 @@ void wf_muster_hear(void)
         poll(&word_comes, 1, WORD_MS);
         if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == geteuid() &&
             recv(fd, &word, 1, MSG_DONTWAIT) == 1) {
+            if (word == MET)
+                atomic_store(&wf_muster.met, true);
             if (word == FAREWELL && who.pid == wf_muster.next)
                 atomic_store(&wf_muster.left, true);
             if (word == REPORTS)
                 atomic_store(&wf_muster.reported, true);
-            wf_muster.at_the_end += word == AT_THE_END;
+            if (word == AT_THE_END && wf_muster.at_the_end < wf_muster.n)
+                wf_muster.came[wf_muster.at_the_end++] = who.pid;
+            wf_muster.first_is = wf_muster.first_is || word == FIRST_IS;
             wf_muster.all_are = wf_muster.all_are || word == ALL_ARE;
         }
         close(fd);
@@ -108,10 +119,35 @@ static void say(int number, char word)
     close(fd);
 }
 
+/* To the one that looks at this one. */
+static void say_to_watcher(char word)
+{
+    if (wf_muster.active && wf_muster.n > 1)
+        say((wf_muster.local + wf_muster.n - 1) % wf_muster.n, word);
+}
+
+void wf_muster_met(void)
+{
+    atomic_store(&wf_muster.met, true);
+    say_to_watcher(MET);
+}
+
 void wf_muster_come_to_the_end(void)
 {
     if (wf_muster.local > 0)
         say(0, AT_THE_END);
+    for (int i = 1; wf_muster.local == 0 && i < wf_muster.n; i++)
+        say(i, FIRST_IS);
+}
+
+bool wf_muster_is_at_the_end(int number, pid_t pid)
+{
+    if (wf_muster.local > 0)
+        return number == 0 && wf_muster.first_is;
+    for (int i = 0; i < wf_muster.at_the_end; i++)
+        if (wf_muster.came[i] == pid)
+            return true;
+    return false;
 }
 
 bool wf_muster_all_are_at_the_end(void)
@@ -159,11 +195,16 @@ bool wf_muster_early(void)
     return wf_muster.named && !wf_muster.active;
 }
 
-static void say_farewell(void)
+void wf_muster_say_farewell(void)
+{
+    say_to_watcher(FAREWELL);
+}
+
+static void end_well(void)
 {
     atomic_store(&wf_muster.over, true);
-    if (wf_muster.active && wf_muster.n > 1)
-        say((wf_muster.local + wf_muster.n - 1) % wf_muster.n, FAREWELL);
+    wf_muster_say_farewell();
+    wf_muster_watch_exit();
 }
 
 /* ---- the beginning ---- */
@@ -175,6 +216,8 @@ static void forget(void)
     if (claim >= 0)
         close(claim);
     claim = -1;
+    free(wf_muster.came);
+    free(wf_muster.rank);
     wf_muster = (wf_muster_state){.listener = -1};
     atomic_flag_clear(&claimed);
 }
@@ -210,7 +253,21 @@ void wf_muster_prepare(void)
         wf_muster.named = make_names(&l);
 }
 
-void wf_muster_open(bool joins, double limit)
+static int64_t at_least(int seconds, double limit)
+{
+    return limit <= 0 ? 0 : limit < seconds ? seconds * 1000 : (int64_t)(limit * 1e3);
+}
+
+void wf_muster_name_ranks(int ranks, const int *process)
+{
+    if (!wf_muster.active ||
+        !(wf_muster.rank = calloc((size_t)wf_muster.processes, sizeof(int))))
+        return;
+    for (int r = ranks - 1; r >= 0; r--)
+        wf_muster.rank[process[r]] = r;
+}
+
+void wf_muster_open(bool joins, double limit, void (*exit_now)(wf_status status))
 {
     const wf_launcher l = wf_launcher_detected();
     struct sockaddr_un a;
@@ -221,14 +278,16 @@ void wf_muster_open(bool joins, double limit)
     if (!joins || !wf_muster.named)
         return;
     if (worlds++ == 0)
-        atexit(say_farewell); /* before MPI asks for the same, so after MPI has ended */
+        atexit(end_well); /* before MPI asks for the same, so after MPI has ended */
     wf_muster.begun = wf_detector_now();
-    wf_muster.limit = limit <= 0                  ? 0
-                      : limit < WF_MUSTER_LEAST_S ? WF_MUSTER_LEAST_S * 1000
-                                                  : (int64_t)(limit * 1e3);
+    wf_muster.limit = at_least(WF_MUSTER_LEAST_S, limit);
+    wf_muster.end_limit = at_least(WF_MUSTER_END_LEAST_S, limit);
+    wf_muster.exit_now = exit_now;
+    wf_muster.came = calloc((size_t)wf_muster.n, sizeof *wf_muster.came);
     length = name_of(&a, "", wf_muster.local);
     wf_muster.listener = take_name(&a, length);
-    if (wf_muster.listener < 0 || listen(wf_muster.listener, SOMAXCONN) != 0) {
+    if (!wf_muster.came || wf_muster.listener < 0 ||
+        listen(wf_muster.listener, SOMAXCONN) != 0) {
         forget(); /* somebody has the name: there is nothing to be known of the others */
         return;
     }

@@ -14,25 +14,35 @@
 #include "core/status.h"
 #include <stdbool.h>
 
-enum { WF_MUSTER_LEAST_S = 20 };
+enum { WF_MUSTER_LEAST_S = 20, WF_MUSTER_END_LEAST_S = 5 };
 
 /* Before any world opens: who crashes may claim already. */
 void wf_muster_prepare(void);
 bool wf_muster_early(void);
 
 /* A world is about to open here, and what was claimed may be claimed again. joins: it joins processes.
-   limit: seconds that this may take, at least WF_MUSTER_LEAST_S; 0: any time. */
-void wf_muster_open(bool joins, double limit);
+   limit: seconds that this may take, at least WF_MUSTER_LEAST_S, and the end as well, at least
+   WF_MUSTER_END_LEAST_S; 0: any time. exit_now: as in wf_launch_options. */
+void wf_muster_open(bool joins, double limit, void (*exit_now)(wf_status status));
 
-/* SIGTERM is noted while a world opens, and does what it did. */
+/* Which process runs each rank of the world: a process is named with its first one. */
+void wf_muster_name_ranks(int ranks, const int *process);
+
+/* SIGTERM is noted while a world opens, and at the end, and does what it did. */
 void wf_muster_listen(bool on);
 
+/* All processes have met, and the failure detector sees them: the one that looks at this one hears so. Should
+   this one be lost now, that is not told as of one that started. */
+void wf_muster_met(void);
+
 /* While a world opens, many times a second, for launchers leave little time: whether one of this host's processes has ended or
-   been stopped meanwhile, or the time is over. */
+   been stopped before all met, or the time is over. */
 bool wf_muster_look(wf_error *error);
 
 /* The end, before that of MPI: waits for all of this host, while a thread looks, which ends the process
-   where one is lost or stopped; it looks on until MPI has ended, too. */
+   where one is lost or stopped, or does not come; it looks on until MPI has ended, too. The first of a
+   host's processes names who has not come, and the others name the first, where that has not. What comes
+   after MPI each watches itself. */
 void wf_muster_leave(void);
 
 /* True in one process of this host, once: it reports. Also from a signal. */

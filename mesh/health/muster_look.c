@@ -16,10 +16,12 @@
 
 enum {
     LOOK_MS = 100,
-    LEAVE_MS = 30000,   /* for all to come to the end, and for MPI to end */
+    MPI_MS = 15000,     /* longer than another host takes to notice a loss: it says so first */
     FAREWELL_MS = 2000, /* from a farewell to the end of all */
     STACK_BYTES = 128 << 10
 };
+
+#define END_LIMIT "; the limit is the stall timeout, and %d s at least"
 
 static _Atomic bool ended;     /* somebody asks this process to end */
 static struct sigaction usual; /* what that would do */
@@ -56,15 +58,17 @@ static int next_number(void)
     return (wf_muster.local + 1) % wf_muster.n;
 }
 
-/* "process 3 (pid 1234)", or its number on the host where that is all that is known. */
+/* "process 3 (pid 1234, rank 3)", or its number on the host where that is all that is known. */
 static const char *name_process(int number, int process, pid_t pid, char *text, size_t room)
 {
-    char by[24] = "";
+    char by[48] = "", rank[20] = "";
 
     if (wf_muster.n == wf_muster.processes)
         process = number;
+    if (wf_muster.rank && process >= 0 && process < wf_muster.processes)
+        snprintf(rank, sizeof rank, ", rank %d", wf_muster.rank[process]);
     if (pid > 0)
-        snprintf(by, sizeof by, " (pid %d)", (int)pid);
+        snprintf(by, sizeof by, " (pid %d%s)", (int)pid, rank);
     if (process >= 0)
         snprintf(text, room, "process %d%s", process, by);
     else
@@ -135,10 +139,12 @@ static bool look_at_next(bool ending, int64_t now, wf_error *error)
     return true;
 }
 
-/* A launcher ends all processes so when one has died: of one that never came, the only trace. */
+/* A launcher ends all processes so when one has died: of one that never came, the only trace. Who looks at
+   this one is not to take it for the one. */
 static void note_end(int number)
 {
     atomic_store(&ended, true);
+    wf_muster_say_farewell();
     if (usual.sa_handler == SIG_DFL) { /* as if nobody had noted it */
         sigaction(number, &usual, NULL);
         raise(number);
@@ -160,13 +166,11 @@ void wf_muster_listen(bool on)
         sigaction(SIGTERM, &usual, NULL);
 }
 
-bool wf_muster_look(wf_error *error)
+static bool has_failed(wf_error *error)
 {
     int64_t now = wf_detector_now();
     char host[64], missing[160];
 
-    if (!wf_muster.active)
-        return false;
     if (wf_muster.n > 1 && look_at_next(false, now, error))
         return true;
     if (atomic_load(&ended) && name_missing(-1, missing, sizeof missing)) {
@@ -187,7 +191,30 @@ bool wf_muster_look(wf_error *error)
     return true;
 }
 
+/* What somebody said before it was lost counts. */
+bool wf_muster_look(wf_error *error)
+{
+    wf_error found = {WF_OK, ""};
+
+    if (!wf_muster.active || !has_failed(&found))
+        return false;
+    wf_muster_hear();
+    if (atomic_load(&wf_muster.met))
+        return false;
+    *error = found;
+    return true;
+}
+
 /* ---- the end ---- */
+
+/* With the status of the program, where that is known. */
+static void end_now(wf_status status)
+{
+    if (wf_muster.exit_now)
+        wf_muster.exit_now(status);
+    signal(SIGALRM, SIG_DFL);
+    kill(getpid(), SIGALRM);
+}
 
 static void end_process(const wf_error *error)
 {
@@ -198,33 +225,81 @@ static void end_process(const wf_error *error)
     if (wf_muster_claim() && write(STDERR_FILENO, line, (size_t)length) < 0)
         length = 0; /* nobody hears it */
     nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
-    signal(SIGALRM, SIG_DFL);
-    kill(getpid(), SIGALRM);
+    end_now(error->code);
+}
+
+/* Who of this host has not come to the end, where this process is to say so, and runs: for one that is stopped
+   or has ended look_at_next has limits of its own. */
+static bool find_late(wf_error *error)
+{
+    char host[64], who[80], state;
+
+    for (int i = 0; i < (wf_muster.local == 0 ? wf_muster.n : 1); i++) {
+        pid_t pid = 0;
+        int fd = i == wf_muster.local ? -1 : wf_muster_reach(i, &pid);
+
+        if (fd >= 0)
+            close(fd);
+        state = pid ? state_of(pid) : 'X';
+        if (i == wf_muster.local || wf_muster_is_at_the_end(i, pid) || state == 'T' ||
+            has_ended(state))
+            continue;
+        name_process(i, pid ? wf_launcher_process_of((int)pid) : -1, pid, who, sizeof who);
+        wf_error_set(error, WF_ETIMEOUT,
+                     "%s on %s has not come to the end of the run within %d s of the others, "
+                     "though its ranks have ended: it hangs in what it does last" END_LIMIT,
+                     who, host_name(host, sizeof host), (int)(wf_muster.end_limit / 1000),
+                     WF_MUSTER_END_LEAST_S);
+        return true;
+    }
+    return false;
+}
+
+/* Where some process of another host has not come, those there say so first. */
+static void find_mpi_late(wf_error *error)
+{
+    char host[64];
+
+    wf_error_set(
+        error, WF_ETIMEOUT,
+        "MPI_Finalize has not ended within %d s, seen from %s, all %d processes of which "
+        "have come to the end of the run: one of another host hangs or is lost" END_LIMIT,
+        (int)((wf_muster.end_limit + MPI_MS) / 1000), host_name(host, sizeof host), wf_muster.n,
+        WF_MUSTER_END_LEAST_S);
+}
+
+static void look_for_late(int64_t since, bool all, wf_error *error)
+{
+    int64_t waited = wf_detector_now() - since, limit = wf_muster.end_limit;
+
+    if (limit && all && waited > limit + MPI_MS)
+        find_mpi_late(error);
+    else if (limit && !all && waited > limit)
+        find_late(error);
 }
 
 static void *look_to_the_end(void *unused)
 {
     struct pollfd words = {.fd = wf_muster.listener, .events = POLLIN};
-    int64_t until = wf_detector_now() + LEAVE_MS;
+    int64_t since = wf_detector_now();
     wf_error error = {WF_OK, ""};
 
     (void)unused;
     wf_muster_come_to_the_end();
-    while (error.code == WF_OK && !atomic_load(&wf_muster.over) && wf_detector_now() < until) {
-        if (wf_muster_all_are_at_the_end() && !atomic_exchange(&may_end, 1))
+    while (error.code == WF_OK && !atomic_load(&wf_muster.over)) {
+        bool all = wf_muster_all_are_at_the_end();
+
+        if (all && !atomic_exchange(&may_end, 1)) {
             wf_futex_wake(&may_end, 1);
+            since = wf_detector_now();
+        }
         poll(&words, 1, LOOK_MS);
+        look_for_late(since, all, &error);
         if (wf_muster.n > 1)
             look_at_next(true, wf_detector_now(), &error);
     }
-    if (atomic_load(&wf_muster.over))
-        return NULL;
-    if (error.code == WF_OK)
-        wf_error_set(&error, WF_ELOST,
-                     "%s does not end: a process of this run has been lost or stopped while it "
-                     "ended",
-                     atomic_load(&may_end) ? "MPI_Finalize" : "the run");
-    end_process(&error);
+    if (!atomic_load(&wf_muster.over))
+        end_process(&error);
     return NULL;
 }
 
@@ -235,14 +310,43 @@ void wf_muster_leave(void)
 
     if (!wf_muster.active)
         return;
+    wf_muster_listen(true);
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     if (wf_thread_start(&thread, &attributes, look_to_the_end, NULL) != 0) {
-        alarm(LEAVE_MS / 1000);
+        wf_muster_watch_exit(); /* without the others, then */
         atomic_store(&may_end, 1);
     }
     pthread_attr_destroy(&attributes);
     while (!atomic_load(&may_end)) /* or until the thread ends all */
         wf_futex_wait(&may_end, 0, LOOK_MS);
+}
+
+static char late_line[320];
+
+static void end_late(int number)
+{
+    (void)number;
+    if (wf_muster_claim() && write(STDERR_FILENO, late_line, strlen(late_line)) < 0)
+        *late_line = '\0'; /* nobody hears it */
+    end_now(WF_ETIMEOUT);
+}
+
+void wf_muster_watch_exit(void)
+{
+    const wf_launcher l = wf_launcher_detected();
+    char host[64], who[80];
+
+    if (!wf_muster.active || !wf_muster.end_limit)
+        return;
+    name_process(wf_muster.local, l.process, getpid(), who, sizeof who);
+    snprintf(late_line, sizeof late_line,
+             "%s: %s on %s has not ended within %d s of the run: it hangs in what it does "
+             "last" END_LIMIT "\n",
+             program_invocation_short_name, who, host_name(host, sizeof host),
+             (int)(wf_muster.end_limit / 1000), WF_MUSTER_END_LEAST_S);
+    signal(SIGTERM, SIG_DFL); /* there is nothing left to be saved */
+    signal(SIGALRM, end_late);
+    alarm((unsigned)(wf_muster.end_limit / 1000));
 }

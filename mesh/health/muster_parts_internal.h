@@ -16,15 +16,20 @@ typedef struct wf_muster_state {
     struct sockaddr_un claim; /* the name of the reporter */
     int listener;
     int processes;          /* those of all hosts */
+    _Atomic bool met;       /* all processes have, as this one or the one behind knows */
     _Atomic bool left;      /* the one behind this one has said farewell */
     _Atomic bool reported;  /* another one has said that it reports to the user */
     _Atomic bool over;      /* MPI has ended */
-    _Atomic int at_the_end; /* others that have said so, to the first */
+    _Atomic int at_the_end; /* others that have said so, to the first; */
+    pid_t *came;            /* [n] these */
+    _Atomic bool first_is;  /* the first is at the end */
     _Atomic bool all_are;   /* as the first says */
+    int *rank;              /* [processes] the first of each; or NULL */
     pid_t next;             /* the one behind; 0: it has not come */
     int next_process;
     int64_t begun, stopped, gone; /* since when, in milliseconds; 0: it is not */
-    int64_t limit;
+    int64_t limit, end_limit;     /* in milliseconds; 0: none */
+    void (*exit_now)(wf_status status);
 } wf_muster_state;
 
 extern wf_muster_state wf_muster;
@@ -37,9 +42,21 @@ int wf_muster_reach(int number, pid_t *pid);
 /* What others have said: that they end as they should, or that they report. */
 void wf_muster_hear(void);
 
+/* This one ends, and is not lost: to the one that looks at it. Also from a signal. */
+void wf_muster_say_farewell(void);
+
 /* This one is at the end of the run; whether all of this host are, as the first of them hears and says.
    What is said stays to be heard when who said it has ended. */
 void wf_muster_come_to_the_end(void);
 bool wf_muster_all_are_at_the_end(void);
+
+/* Whether one of this host has come to the end, as far as this one has to know: the first knows of all,
+   the others know of the first. */
+bool wf_muster_is_at_the_end(int number, pid_t pid);
+
+/* ---- muster_look.c ---- */
+
+/* MPI has ended here: should the process itself not end, it says so and is ended. */
+void wf_muster_watch_exit(void);
 
 #endif

@@ -82,6 +82,9 @@ size_t wf_recorder_where(const wf_recorder *r, char *text, size_t room);
 
 int wf_recorder_rank(const wf_recorder *r);
 
+/* Write the rank's file (recorder_file.c); false: it has none, or it cannot be written. */
+bool wf_recorder_write(const wf_recorder *r);
+
 /* Why the rank's file will be written. */
 void wf_recorder_cause(wf_recorder *r, const char *text);
 

@@ -1,6 +1,7 @@
 /* mesh/transport/plugin.c - what transports that are libraries of their own are given. */
 #include "mesh/transport/plugin_internal.h"
 #include "core/plugin.h"
+#include "core/thread.h"
 #include "mesh/transport/registry_internal.h"
 #include "mesh/transport/threads/threads_internal.h"
 #include <stdio.h>
@@ -13,6 +14,7 @@ static const void *enter(void *symbol)
                                  .launcher = wf_launcher_detected(),
                                  .error_set = wf_error_set,
                                  .error_behind_rank = wf_error_behind_rank,
+                                 .thread_start = wf_thread_start,
                                  .comm_init = wf_comm_init,
                                  .fingerprint_same = wf_fingerprint_same,
                                  .fingerprint_differ = wf_fingerprint_differ,

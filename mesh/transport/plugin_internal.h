@@ -8,9 +8,10 @@
 
 #include "mesh/comm/transport_internal.h"
 #include "mesh/transport/launcher.h"
+#include <pthread.h>
 
 /* To be raised with every change to what a plugin and its host share: this file, mesh/comm/transport_internal.h. */
-enum { WF_PLUGIN_VERSION = 6 };
+enum { WF_PLUGIN_VERSION = 7 };
 
 typedef struct wf_plugin_host {
     size_t size; /* bytes of this table; first, so that it can always be read */
@@ -26,6 +27,8 @@ typedef struct wf_plugin_host {
     void (*fingerprint_differ)(const wf_comm *comm, uint64_t call, const wf_fingerprint *mine,
                                int other, const wf_fingerprint *theirs, char *text,
                                size_t room);
+    int (*thread_start)(pthread_t *thread, const pthread_attr_t *attributes,
+                        void *(*run)(void *arg), void *arg); /* core/thread.h */
     void *(*blocks_take)(wf_blocks *blocks, size_t bytes);
     void (*blocks_give)(wf_blocks *blocks, void *block, size_t bytes);
 

@@ -12,6 +12,7 @@
 #include "core/graph.h"
 #include "core/host_data.h"
 #include "kernels/ops.h"
+#include "kernels/parameters.h"
 #include <string.h>
 
 enum { SUM, PICKED };

@@ -2,6 +2,7 @@
 #include "nn/optim/muon.h"
 #include "core/numerics/squares.h"
 #include "kernels/ops.h"
+#include "kernels/parameters.h"
 #include <math.h>
 #include <string.h>
 

@@ -2,6 +2,7 @@
 #include "nn/optim/optimizer.h"
 #include "core/numerics/math.h"
 #include "kernels/ops.h"
+#include "kernels/parameters.h"
 #include "nn/optim/muon.h"
 #include <math.h>
 #include <stdlib.h>
@@ -27,13 +28,17 @@ void wf_nn_optimizer_free(wf_nn_optimizer *o)
     free(o);
 }
 
+/* Fake as the parameter is. */
 static wf_tensor *zeros_like(wf_tensor *t, const wf_layout *layout)
 {
     wf_tensor *zero;
 
     wf_scope_open(t->ctx);
-    zero = wf_tensor_new(t->ctx, t->dtype, t->ndim, t->dim, layout, WF_MEMORY_OPTIMIZER);
-    if (zero && wf_init_fill(zero, 0) == WF_OK)
+    if (wf_tensor_is_fake(t))
+        zero = wf_tensor_fake(t->ctx, t->dtype, t->ndim, t->dim, layout);
+    else
+        zero = wf_tensor_new(t->ctx, t->dtype, t->ndim, t->dim, layout, WF_MEMORY_OPTIMIZER);
+    if (zero && (wf_tensor_is_fake(zero) || wf_init_fill(zero, 0) == WF_OK))
         wf_tensor_retain(zero);
     else
         zero = NULL;

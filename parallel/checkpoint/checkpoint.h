@@ -25,8 +25,6 @@ typedef enum wf_par_checkpoint_kind {
     WF_PAR_SAVE_LOCAL /* a file per rank with all that it holds; for the same mesh and strategy */
 } wf_par_checkpoint_kind;
 
-struct wf_file_calls;
-
 typedef struct wf_par_save_options {
     const char *dir; /* made where it is not there; its parent is */
     wf_par_checkpoint_kind kind;
@@ -37,7 +35,6 @@ typedef struct wf_par_save_options {
     /* Texts to be kept with it: key, value, key, value, ..; read whenever a save begins. */
     int64_t option_count;
     const char *const *option;
-    const struct wf_file_calls *calls; /* parallel/files/files_internal.h; NULL: the system's */
 } wf_par_save_options;
 
 typedef struct wf_par_saver wf_par_saver;

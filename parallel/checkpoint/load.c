@@ -122,8 +122,7 @@ static wf_status read_for_digest(worker *w, wf_reader *reader, int64_t i, int bi
                                  const wf_part *part, float *x)
 {
     const wf_index_tensor *t = &w->l->state->index.tensor[i];
-    bool counts =
-        wf_par_counts_here(w->l->state->trained.par->mesh, w->l->state->tensor[i][bit]);
+    bool counts = wf_state_counts_here(w->l->state, i, bit);
     int64_t all = part->ndim ? part->local[0] : 1, rows = wf_part_slab_rows(part);
     int64_t size[WF_MAX_DIMS];
 

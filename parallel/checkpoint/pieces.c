@@ -55,7 +55,7 @@ static void add(wf_pieces *p, const wf_state *s, wf_index_kind kind, int64_t i, 
                         .part = local ? held : wf_state_part(s, i),
                         .i = i,
                         .bit = bit,
-                        .counts = !local || wf_par_counts_here(s->trained.par->mesh, t),
+                        .counts = !local || wf_state_counts_here(s, i, bit),
                         .at = p->bytes};
     piece->bytes = wf_part_count(&piece->part) * (int64_t)sizeof(float);
     if (!piece->bytes)

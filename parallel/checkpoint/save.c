@@ -104,7 +104,7 @@ wf_par_saver *wf_par_saver_open(wf_par_trainer *trainer, const wf_par_save_optio
     s->par = par;
     s->options = *options;
     s->dir = strdup(options->dir);
-    s->calls = options->calls ? options->calls : &wf_system_files;
+    s->calls = &wf_system_files;
     if (wf_state_open(&s->state, trainer, &error) != WF_OK ||
         wf_pieces_open(&s->pieces, &s->state, kind, &error) != WF_OK ||
         wf_header_open(&s->header, &s->state, kind == WF_INDEX_FULL ? NULL : &s->pieces,

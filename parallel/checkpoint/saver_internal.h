@@ -39,7 +39,7 @@ struct wf_par_saver {
     wf_par *par;
     wf_par_save_options options;
     char *dir;
-    const wf_file_calls *calls;
+    const wf_file_calls *calls; /* the system's; a test may set others before the first save */
     wf_state state;
     wf_pieces pieces;
     wf_header header;     /* this rank's file's; with WF_INDEX_FULL that of the one file */

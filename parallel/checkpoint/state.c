@@ -20,6 +20,7 @@ static bool describe(wf_state *s, int64_t at, int64_t i)
     wf_tensor *master =
         t->parameter[i]->tensor; /* f32, at rest, split like its moments or less */
 
+    s->parameter[at] = t->parameter[i];
     s->tensor[at][0] = master;
     s->tensor[at][1] = wf_nn_optimizer_moment(t->optimizer, i, 0);
     s->tensor[at][2] = wf_nn_optimizer_moment(t->optimizer, i, 1);
@@ -42,7 +43,8 @@ wf_status wf_state_open(wf_state *s, const wf_par_trainer *trainer, wf_error *er
     *s = (wf_state){.trained = t};
     s->tensor = calloc((size_t)t.count + 1, sizeof *s->tensor);
     s->index.tensor = calloc((size_t)t.count + 1, sizeof *s->index.tensor);
-    good = good && s->tensor && s->index.tensor;
+    s->parameter = calloc((size_t)t.count + 1, sizeof *s->parameter);
+    good = good && s->tensor && s->index.tensor && s->parameter;
     for (int64_t i = 0; good && i < t.count; i++)
         orders[i] = (order){t.parameter[i]->path, i};
     if (good)
@@ -76,6 +78,7 @@ void wf_state_close(wf_state *s)
         free(s->index.tensor[i].path);
     free(s->index.tensor);
     free(s->tensor);
+    free(s->parameter);
     *s = (wf_state){.tensor = NULL};
 }
 
@@ -94,4 +97,9 @@ bool wf_state_writes(const wf_state *s, int64_t i)
     memcpy(coordinate, s->coordinate, sizeof coordinate);
     wf_saved_writer(&s->index.mesh, &t->layout, t->ndim, i, coordinate);
     return memcmp(coordinate, s->coordinate, sizeof coordinate) == 0;
+}
+
+bool wf_state_counts_here(const wf_state *s, int64_t i, int kind)
+{
+    return wf_par_counts_here(s->trained.par, s->parameter[i], s->tensor[i][kind]);
 }

@@ -13,6 +13,7 @@ typedef struct wf_state {
     wf_par_train_state trained;
     wf_index index; /* strategy, mesh and tensors; the layouts are those of optimizer state */
     wf_tensor *(*tensor)[WF_INDEX_KINDS]; /* [index.count]: master, m, v; NULL: there is none */
+    const wf_nn_parameter **parameter;    /* [index.count] whose they are */
     int coordinate[WF_MAX_AXES];          /* this rank's */
 } wf_state;
 
@@ -28,5 +29,8 @@ wf_part wf_state_part(const wf_state *state, int64_t i);
 
 /* Whether it is this rank among those with the same part that writes it. */
 bool wf_state_writes(const wf_state *state, int64_t i);
+
+/* Whether it is the one that counts a tensor of a local checkpoint, or of the run (wf_par_counts_here). */
+bool wf_state_counts_here(const wf_state *state, int64_t i, int kind);
 
 #endif

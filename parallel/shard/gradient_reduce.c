@@ -1,81 +1,31 @@
 /* parallel/shard/gradient_reduce.c - collecting gradients; see the header. */
 #include "parallel/shard/gradient_reduce_internal.h"
 #include "kernels/ops.h"
+#include "parallel/shard/gradient_sum_internal.h"
 #include <stdlib.h>
-#include <string.h>
 
 /* The slots of a parameter: as many as it ever had uses in a micro-step. */
 struct slots {
-    wf_par_counter *slot;
+    wf_par_sum *slot;
     int count;
+    wf_par_sum ended; /* a sum without terms: the micro-steps whose gradients have all come */
 };
 
 struct wf_par_gradients {
     wf_par *par;
     int64_t count;
     wf_nn_parameter *const *parameter;
-    int64_t micro, micros; /* the micro-step that runs, of how many */
-    struct slots *slots;   /* [count] */
-    int64_t n_slots, room; /* all parameters'; those that the arrays below have room for */
+    const wf_nn_pass *pass; /* the one whose gradients come */
+    int64_t micro, micros;  /* the number of its micro-step, of how many */
+    struct slots *slots;    /* [count] */
+    int64_t n_slots, room;  /* all parameters'; those that the arrays below have room for */
     wf_tensor **list;
     const wf_layout **to;
     wf_tensor ***place;
-    wf_move *summing; /* gradients on their way to the counters of [n_summing] slots */
-    wf_par_counter **counter;
+    wf_move *summing; /* gradients on their way to the sums of [n_summing] slots */
+    wf_par_sum **sum;
     int64_t n_summing;
 };
-
-/* NULL is a term, or a node, of nothing: a module did not run in these micro-steps. */
-static wf_status push(wf_par_counter *c, wf_tensor *term, int64_t n)
-{
-    wf_status status = WF_OK;
-
-    c->node[c->depth++] = wf_tensor_retain(term);
-    for (int merges = wf_tree_merges(n, c->next++); merges > 0 && status == WF_OK; merges--) {
-        wf_tensor **left = &c->node[c->depth - 2], *right = c->node[--c->depth];
-
-        if (!*left || !right) {
-            *left = *left ? *left : right;
-            continue;
-        }
-        status = wf_partial_add(left, right);
-        wf_tensor_release(right);
-    }
-    return status;
-}
-
-wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *term, int64_t i, int64_t n)
-{
-    if (!term)
-        return WF_EINVAL; /* the reason is in the context */
-    if (!wf_context_exact(term->ctx)) {
-        if (c->depth > 0)
-            return wf_partial_add(&c->node[0], term);
-        c->node[c->depth++] = wf_tensor_retain(term);
-        return WF_OK;
-    }
-    while (c->next < i)
-        push(c, NULL, n);
-    return push(c, term, n);
-}
-
-wf_status wf_par_counter_end(wf_par_counter *c, int64_t n)
-{
-    wf_status status = WF_OK;
-
-    if (c->depth && c->node[0] && !wf_context_exact(c->node[0]->ctx))
-        return WF_OK;
-    while (c->depth && c->next < n && status == WF_OK)
-        status = push(c, NULL, n);
-    return status;
-}
-
-void wf_par_counter_clear(wf_par_counter *c)
-{
-    while (c->depth)
-        wf_tensor_release(c->node[--c->depth]);
-    c->next = 0;
-}
 
 wf_par_gradients *wf_par_gradients_open(wf_par *par, int64_t count,
                                         wf_nn_parameter *const *parameter)
@@ -106,35 +56,36 @@ static void *grow_array(void *array, int64_t n, size_t size, bool *there)
     return grown ? grown : array;
 }
 
-/* A slot for each of a parameter's uses; returns how many are new. */
-static int add_slots(struct slots *s, int uses, bool *there)
+/* A slot for each of a parameter's uses, of which earlier micro-steps had none; returns how many are
+   new. */
+static int add_slots(wf_context *ctx, struct slots *s, int uses, bool *there)
 {
-    int more = uses - s->count;
+    int before = s->count;
 
-    if (more <= 0)
+    if (uses <= before)
         return 0;
     s->slot = grow_array(s->slot, uses, sizeof *s->slot, there);
-    if (!*there)
-        return 0;
-    memset(s->slot + s->count, 0, (size_t)more * sizeof *s->slot);
-    s->count = uses;
-    return more;
+    while (*there && s->count < uses) {
+        *there = wf_par_sum_start(ctx, &s->slot[s->count], &s->ended) == WF_OK;
+        s->count += *there;
+    }
+    return s->count - before;
 }
 
 /* Room for the uses that parameters have now. It stays, so that a step like the one before takes no
-   memory. Nothing may be on its way to a counter. */
+   memory. Nothing may be on its way to a slot. */
 static wf_status make_room(wf_par_gradients *g, int64_t n, wf_nn_parameter *const *parameter)
 {
     bool there = true;
 
     for (int64_t i = 0; i < n && there; i++)
-        g->n_slots += add_slots(&g->slots[wf_par_holding_of(parameter[i])->slot],
-                                parameter[i]->uses, &there);
+        g->n_slots += add_slots(g->par->ctx, &g->slots[wf_par_holding_of(parameter[i])->slot],
+                                wf_nn_leaves_of(parameter[i], g->pass)->uses, &there);
     if (there && g->n_slots > g->room) {
         g->list = grow_array(g->list, g->n_slots, sizeof *g->list, &there);
         g->to = grow_array(g->to, g->n_slots, sizeof *g->to, &there);
         g->place = grow_array(g->place, g->n_slots, sizeof *g->place, &there);
-        g->counter = grow_array(g->counter, g->n_slots, sizeof *g->counter, &there);
+        g->sum = grow_array(g->sum, g->n_slots, sizeof *g->sum, &there);
         g->room = there ? g->n_slots : g->room;
     }
     return there ? WF_OK
@@ -143,7 +94,7 @@ static wf_status make_room(wf_par_gradients *g, int64_t n, wf_nn_parameter *cons
                            (long long)g->n_slots);
 }
 
-/* Wait for the sums that were begun last, and push them. */
+/* Wait for the gradients whose sum over ranks was begun last, and add them to their slots. */
 static wf_status settle(wf_par_gradients *g)
 {
     wf_context *ctx = g->par->ctx;
@@ -157,7 +108,7 @@ static wf_status settle(wf_par_gradients *g)
     status = wf_par_move_end(g->par, WF_MEMORY_GRADIENT, g->summing, g->list);
     g->summing = NULL;
     for (int64_t i = 0; i < g->n_summing && status == WF_OK; i++)
-        status = wf_par_counter_push(g->counter[i], g->list[i], g->micro, g->micros);
+        status = wf_par_sum_add(ctx, g->sum[i], g->list[i], g->micro, g->micros);
     wf_scope_close(ctx);
     wf_context_memory_kind(ctx, kind);
     return wf_context_status(ctx);
@@ -169,8 +120,17 @@ void wf_par_gradients_reset(wf_par_gradients *g)
     for (int64_t i = 0; i < g->count; i++) {
         wf_nn_forget_uses(g->parameter[i]);
         for (int u = 0; u < g->slots[i].count; u++)
-            wf_par_counter_clear(&g->slots[i].slot[u]);
+            wf_par_sum_clear(&g->slots[i].slot[u]);
+        wf_par_sum_clear(&g->slots[i].ended);
     }
+}
+
+static void free_slots(struct slots *s)
+{
+    for (int u = 0; u < s->count; u++)
+        wf_par_sum_free(&s->slot[u]);
+    wf_par_sum_free(&s->ended);
+    free(s->slot);
 }
 
 void wf_par_gradients_close(wf_par_gradients *g)
@@ -183,12 +143,12 @@ void wf_par_gradients_close(wf_par_gradients *g)
     if (g->slots)
         wf_par_gradients_reset(g);
     for (int64_t i = 0; g->slots && i < g->count; i++)
-        free(g->slots[i].slot);
+        free_slots(&g->slots[i]);
     free(g->slots);
     free(g->list);
     free(g->to);
     free(g->place);
-    free(g->counter);
+    free(g->sum);
     free(g);
 }
 
@@ -210,8 +170,9 @@ static wf_status sum_over_tensor_axes(wf_par_gradients *g, int64_t count,
     wf_status status;
 
     for (int64_t i = 0; i < count; i++)
-        for (int u = 0; u < parameter[i]->uses; u++) {
-            wf_tensor *leaf = parameter[i]->use[u], **grad = leaf ? &leaf->grad : NULL;
+        for (int u = 0; u < wf_nn_leaves_of(parameter[i], g->pass)->uses; u++) {
+            wf_tensor *leaf = wf_nn_leaves_of(parameter[i], g->pass)->use[u],
+                      **grad = leaf ? &leaf->grad : NULL;
             const wf_layout *summed = grad && *grad ? summed_layout(g->par, *grad) : NULL;
 
             if (!grad || !*grad || summed == (*grad)->layout)
@@ -231,18 +192,20 @@ static wf_status sum_over_tensor_axes(wf_par_gradients *g, int64_t count,
     return status;
 }
 
-void wf_par_gradients_micro(wf_par_gradients *g, int64_t micro, int64_t micros)
+void wf_par_gradients_micro(wf_par_gradients *g, const wf_nn_pass *pass, int64_t micro,
+                            int64_t micros)
 {
+    g->pass = pass;
     g->micro = micro;
     g->micros = micros;
 }
 
-/* The gradient of use u, if it has come: to be summed over ranks, or pushed as it is. */
+/* The gradient of use u, if it has come: to be summed over ranks, or added as it is. */
 static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
 {
     const wf_par_holding *h = wf_par_holding_of(p);
-    wf_tensor *leaf = p->use[u], *grad = leaf ? leaf->grad : NULL;
-    wf_par_counter *slot = g->slots[h->slot].slot;
+    wf_tensor *leaf = wf_nn_leaves_of(p, g->pass)->use[u], *grad = leaf ? leaf->grad : NULL;
+    wf_par_sum *slot = g->slots[h->slot].slot;
 
     slot += g->par->options.exact_off ? 0 : u; /* all uses are one sum */
 
@@ -251,20 +214,20 @@ static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
     if (grad && g->par->options.reduce_dtype != grad->dtype)
         grad = wf_cast(grad, g->par->options.reduce_dtype);
     if (grad && g->par->reduced) {
-        g->counter[g->n_summing] = slot;
+        g->sum[g->n_summing] = slot;
         g->to[g->n_summing] = h->micro;
         g->list[g->n_summing++] = grad;
     } else if (grad) {
-        wf_par_counter_push(slot, grad, g->micro, g->micros);
+        wf_par_sum_add(g->par->ctx, slot, grad, g->micro, g->micros);
     }
 }
 
-static void drop_gradients(wf_nn_parameter *p)
+static void drop_gradients(const wf_nn_leaves *l)
 {
-    for (int u = 0; u < p->uses; u++)
-        if (p->use[u]) {
-            wf_tensor_release(p->use[u]->grad);
-            p->use[u]->grad = NULL;
+    for (int u = 0; u < l->uses; u++)
+        if (l->use[u]) {
+            wf_tensor_release(l->use[u]->grad);
+            l->use[u]->grad = NULL;
         }
 }
 
@@ -281,24 +244,43 @@ wf_status wf_par_gradients_take(wf_par_gradients *g, int64_t n,
     g->n_summing = 0;
     sum_over_tensor_axes(g, n, parameter);
     for (int64_t i = 0; i < n; i++)
-        for (int u = 0; u < parameter[i]->uses && wf_context_status(ctx) == WF_OK; u++)
+        for (int u = 0; u < wf_nn_leaves_of(parameter[i], g->pass)->uses &&
+                        wf_context_status(ctx) == WF_OK;
+             u++)
             take_use(g, parameter[i], u);
     if (g->n_summing && wf_context_status(ctx) == WF_OK)
         g->summing =
             wf_par_move_begin(g->par, WF_MEMORY_GRADIENT, g->n_summing, g->list, g->to);
     for (int64_t i = 0; i < n; i++)
-        drop_gradients(parameter[i]);
+        drop_gradients(wf_nn_leaves_of(parameter[i], g->pass));
     wf_scope_close(ctx);
     wf_context_memory_kind(ctx, kind);
     return wf_context_status(ctx);
 }
 
+/* All gradients of the micro-step have come: a use without one counts as nothing. */
+static wf_status end_slots(wf_par_gradients *g, struct slots *s)
+{
+    wf_context *ctx = g->par->ctx;
+    wf_status status = wf_par_sum_add(ctx, &s->ended, NULL, g->micro, g->micros);
+
+    for (int u = 0; wf_context_exact(ctx) && u < s->count && status == WF_OK; u++)
+        if (!wf_par_sum_has(&s->slot[u], g->micro))
+            status = wf_par_sum_add(ctx, &s->slot[u], NULL, g->micro, g->micros);
+    return status;
+}
+
 wf_status wf_par_gradients_micro_end(wf_par_gradients *g)
 {
-    wf_par_gradients_take(g, g->count, g->parameter);
-    settle(g);
-    for (int64_t i = 0; i < g->count; i++)
-        wf_nn_forget_uses(g->parameter[i]);
+    wf_status status = wf_par_gradients_take(g, g->count, g->parameter);
+
+    if (status == WF_OK)
+        status = settle(g);
+    for (int64_t i = 0; i < g->count; i++) {
+        if (status == WF_OK)
+            status = end_slots(g, &g->slots[i]);
+        wf_nn_leaves_forget(g->parameter[i], g->pass);
+    }
     return wf_context_status(g->par->ctx);
 }
 
@@ -327,12 +309,12 @@ static wf_status sum_over_dp(wf_par_gradients *g)
 
     for (int64_t i = 0; i < g->count; i++)
         for (int u = 0; u < g->slots[i].count; u++) {
-            wf_par_counter *c = &g->slots[i].slot[u];
+            wf_par_sum *s = &g->slots[i].slot[u];
 
-            if (!c->depth)
+            if (!s->open || !s->node[0].sum)
                 continue;
-            g->place[n] = &c->node[0];
-            g->list[n] = c->node[0];
+            g->place[n] = &s->node[0].sum;
+            g->list[n] = s->node[0].sum;
             g->to[n++] = wf_par_holding_of(g->parameter[i])->gradient;
         }
     for (int64_t i = 0; i < n; i++) {
@@ -347,21 +329,35 @@ static wf_status sum_over_dp(wf_par_gradients *g)
     return wf_context_status(par->ctx);
 }
 
-/* The slots' nodes added in the order of use; the first one's is handed to the caller. */
+/* The slots' sums added in the order of use; the result is handed to the caller. */
 static wf_tensor *take_sum(const struct slots *s)
 {
     wf_tensor *sum = NULL;
 
     for (int u = 0; u < s->count; u++) {
-        wf_par_counter *c = &s->slot[u];
+        wf_tensor *term = s->slot[u].open ? s->slot[u].node[0].sum : NULL;
 
-        if (sum && c->depth)
-            wf_partial_add(&sum, c->node[0]);
-        else if (c->depth)
-            sum = wf_tensor_retain(c->node[0]);
-        wf_par_counter_clear(c);
+        if (sum && term)
+            wf_partial_add(&sum, term);
+        else if (term)
+            sum = wf_tensor_retain(term);
+        wf_par_sum_clear(&s->slot[u]);
     }
     return sum;
+}
+
+static wf_status check_complete(const wf_par_gradients *g)
+{
+    wf_context *ctx = g->par->ctx;
+    char text[256];
+
+    for (int64_t i = 0; i < g->count && wf_context_status(ctx) == WF_OK; i++)
+        if (*wf_par_sum_missing(&g->slots[i].ended, g->micros, text, sizeof text))
+            wf_fail(ctx, WF_EINVAL,
+                    "the gradient of parameter %s lacks micro-steps %s of %lld: run the whole "
+                    "backward pass of each, that of weights too, before they are summed",
+                    g->parameter[i]->path, text, (long long)g->micros);
+    return wf_context_status(ctx);
 }
 
 wf_status wf_par_gradients_finish(wf_par_gradients *g, wf_tensor **grad)
@@ -369,10 +365,8 @@ wf_status wf_par_gradients_finish(wf_par_gradients *g, wf_tensor **grad)
     wf_context *ctx = g->par->ctx;
     wf_memory_kind kind = wf_context_memory_kind(ctx, WF_MEMORY_GRADIENT);
 
-    for (int64_t i = 0; i < g->count; i++)
-        for (int u = 0; u < g->slots[i].count; u++)
-            wf_par_counter_end(&g->slots[i].slot[u], g->micros);
-    sum_over_dp(g);
+    if (check_complete(g) == WF_OK)
+        sum_over_dp(g);
     wf_scope_open(ctx);
     for (int64_t i = 0; i < g->count && wf_context_status(ctx) == WF_OK; i++)
         grad[i] = take_sum(&g->slots[i]);

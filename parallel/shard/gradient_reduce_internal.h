@@ -4,8 +4,8 @@
  *
  * A parameter used k times has k slots. A slot's gradient is made whole over tp where it is
  * partial there (one fused collective for all that are taken together), vectors are summed over
- * their sequences, and the result is pushed on the slot's binary counter: open nodes of the
- * midpoint tree over micro-steps.
+ * their sequences, and the result is added to the slot's sum over micro-steps
+ * (gradient_sum_internal.h), whose terms may come in any order.
  *
  * With a reduce_dtype of bf16 that result is rounded first, and all that follows is stored so; the
  * sums themselves are taken in f32.
@@ -38,31 +38,19 @@ void wf_par_gradients_close(wf_par_gradients *g);
 /* Forget leaves and open nodes: before the first micro-step, and after a failure. */
 void wf_par_gradients_reset(wf_par_gradients *g);
 
-/* Micro-step number `micro` of `micros` begins. */
-void wf_par_gradients_micro(wf_par_gradients *g, int64_t micro, int64_t micros);
+/* Gradients that come now are those of a pass, which is micro-step number `micro` of `micros`. */
+void wf_par_gradients_micro(wf_par_gradients *g, const wf_nn_pass *pass, int64_t micro,
+                            int64_t micros);
 
 /* Take the gradients that uses of these parameters have by now. Collective. */
 wf_status wf_par_gradients_take(wf_par_gradients *g, int64_t n,
                                 wf_nn_parameter *const *parameter);
 
-/* Take what is left and forget the leaves of the micro-step. Collective. */
+/* Take what is left and forget the leaves of the micro-step, which is complete then. Collective. */
 wf_status wf_par_gradients_micro_end(wf_par_gradients *g);
 
 /* Bring all to their layouts; grad[i] (retained, NULL where unused) per parameter.
-   Collective over the data-parallel axes. */
+   Collective over the data-parallel axes. WF_EINVAL where micro-steps have not ended. */
 wf_status wf_par_gradients_finish(wf_par_gradients *g, wf_tensor **grad);
-
-/* A counter of open nodes: push term number i of n, in order. Terms that are left out count as
-   nothing. After the end one node is there, if any term was. Under exact off there is never more than
-   one. */
-typedef struct wf_par_counter {
-    wf_tensor *node[WF_TREE_DEPTH]; /* retained; NULL: of terms that were left out */
-    int depth;
-    int64_t next; /* the term that comes next */
-} wf_par_counter;
-
-wf_status wf_par_counter_push(wf_par_counter *c, wf_tensor *term, int64_t i, int64_t n);
-wf_status wf_par_counter_end(wf_par_counter *c, int64_t n);
-void wf_par_counter_clear(wf_par_counter *c);
 
 #endif

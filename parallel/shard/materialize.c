@@ -89,6 +89,19 @@ wf_status wf_par_materialize(wf_par *par, wf_nn_module *module)
     return wf_context_status(par->ctx);
 }
 
+wf_status wf_par_materialize_steps(wf_par *par, wf_nn_module *model, int64_t first,
+                                   int64_t last)
+{
+    wf_nn_module *m;
+
+    if (each(par, model, is_planned) == WF_EINVAL)
+        wf_par_plan(par, model, NULL);
+    for (int64_t i = first; i < last; i++)
+        for (int k = 0; (m = wf_nn_chain_module(model, i, k)); k++)
+            wf_par_materialize(par, m);
+    return wf_context_status(par->ctx);
+}
+
 static wf_status nobody_holds(wf_par *par, wf_nn_parameter *p)
 {
     if (p->tensor->refs > 1 && !wf_tensor_is_fake(p->tensor))

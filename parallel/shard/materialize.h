@@ -9,7 +9,7 @@
 #ifndef WF_PARALLEL_SHARD_MATERIALIZE_H
 #define WF_PARALLEL_SHARD_MATERIALIZE_H
 
-#include "nn/module.h"
+#include "nn/chain.h"
 #include "parallel/run.h"
 
 WF_BEGIN_DECLS
@@ -27,6 +27,20 @@ WF_BEGIN_DECLS
  * Errors:      WF_ENOMEM; what a recipe refuses (wf_nn_replay)
  */
 WF_API wf_status wf_par_materialize(wf_par *par, wf_nn_module *module);
+
+/**
+ * wf_par_materialize_steps - make some steps of a model's chain real, as a stage of a pipeline needs them
+ *
+ * All else stays fake, and takes no memory; the sharding plan, paths and recipes are the whole
+ * model's. A tied parameter becomes real wherever one of its places is.
+ *
+ * @param first, last  the steps from `first` up to, and without, `last`; the number of steps stands for
+ *                     the head and the loss, so that one more than it as `last` has them too
+ * Collective:  no
+ * Errors:      those of wf_par_materialize; WF_EINVAL: no chain, or no such steps
+ */
+WF_API wf_status wf_par_materialize_steps(wf_par *par, wf_nn_module *model, int64_t first,
+                                          int64_t last);
 
 /**
  * wf_par_dematerialize - make a model, or a module of it, fake again: its memory is given back,

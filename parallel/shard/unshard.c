@@ -4,7 +4,8 @@
  * Forward, unit u begins:   begin the gathers of u and of the next `prefetch` units; wait for u
  *          u ends:          release it, unless it is kept for backward
  * Backward reaches u's end: the same for u and the units before it
- *          and its begin:   its gradients are complete and taken; release it
+ *          and its begin:   its gradients are complete and taken; release it. Where those of weights
+ *                           are deferred, they are taken when that walk comes here
  *
  * Which units are next is known from the pass before. One that was prefetched and does not come
  * is given back as soon as that shows: another comes in its place, or the pass ends.
@@ -153,8 +154,8 @@ static wf_status gather(wf_par_unit *u, const wf_par_sequence *s, int64_t at, in
     return status == WF_OK ? finish(u) : status;
 }
 
-/* Backward has gone through all that the unit's module computed. */
-static wf_status post_backward(void *arg)
+/* Backward has gone through all that the unit's module computed, for weights too. */
+static wf_status take_gradients(void *arg)
 {
     wf_par_unit *u = arg;
     wf_par_units *all = u->of;
@@ -162,11 +163,19 @@ static wf_status post_backward(void *arg)
 
     if (all->gradients && status == WF_OK)
         status = wf_par_gradients_take(all->gradients, u->count, u->parameter);
+    return status;
+}
+
+/* The same for inputs: gradients of weights, if they come later, read no parameter. */
+static wf_status post_backward(void *arg)
+{
+    wf_par_unit *u = arg;
+
     if (u->active == 0)
         release(u);
-    if (u == all->unit)
-        all->in_backward = false;
-    return status;
+    if (u == u->of->unit)
+        u->of->in_backward = false;
+    return wf_context_status(u->of->par->ctx);
 }
 
 /* Backward comes to the last thing that the unit's module computed. */
@@ -210,8 +219,9 @@ void wf_par_unit_enter(wf_par_unit *u)
         all->recording = wf_context_recording(ctx);
     }
     u->active++;
-    if (wf_context_status(ctx) == WF_OK && enter(u) == WF_OK)
-        wf_tape_hook(ctx, post_backward, u);
+    if (wf_context_status(ctx) == WF_OK && enter(u) == WF_OK &&
+        wf_tape_hook(ctx, WF_WALK_INPUTS, post_backward, u) == WF_OK)
+        wf_tape_hook(ctx, WF_WALK_WEIGHTS, take_gradients, u);
 }
 
 void wf_par_unit_leave(wf_par_unit *u)
@@ -221,7 +231,7 @@ void wf_par_unit_leave(wf_par_unit *u)
 
     if (wf_context_status(ctx) == WF_OK &&
         (all->in_backward || wf_par_sequence_see(all, &all->backward_order, u) == WF_OK))
-        wf_tape_hook(ctx, pre_backward, u);
+        wf_tape_hook(ctx, WF_WALK_INPUTS, pre_backward, u);
     all->depth--;
     if (--u->active == 0 && !all->in_backward && (u->reshard || !all->recording))
         release(u); /* backward goes on with what has just been recomputed */

@@ -187,7 +187,8 @@ wf_status wf_par_check_finite(wf_par_trainer *t, float loss, double norm,
     find_beginning(t, data, where, sizeof where);
     wf_par_zero_grad(t);
     return wf_fail(ctx, WF_ENONFINITE,
-                   "loss %g or gradient norm %g is not finite: lower --lr, or check the data; "
+                   "loss %g or gradient norm %g is not finite: lower the learning rate, or "
+                   "check the data; "
                    "it begins here: %s%s",
                    (double)loss, norm, where, gradient);
 }

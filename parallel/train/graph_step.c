@@ -109,7 +109,7 @@ wf_status wf_par_graph_forward_backward(wf_par_trainer *t, const wf_par_data *da
         capture_gradients(t);
     if (wf_context_status(ctx) != WF_OK)
         return wf_context_status(ctx);
-    wf_context_phase(ctx, "recorded step");
+    wf_context_phase(ctx, "captured step");
     wf_context_position(ctx, t->step.number, wf_par_sequences(t, 0));
     wf_graph_run(g->gradients, &(wf_now){.step = t->step.number}, sizeof(wf_now));
     for (int64_t i = 0; i < t->count; i++)

@@ -28,6 +28,7 @@ void wf_par_losses_clear(wf_par_trainer *t)
 void wf_par_losses_close(wf_par_trainer *t)
 {
     wf_par_losses_clear(t);
+    wf_par_sum_free(&t->losses.total);
     free(t->losses.sum);
     free(t->losses.moved);
     free(t->losses.to);
@@ -100,7 +101,7 @@ wf_status wf_par_losses_put(wf_par_trainer *t, const wf_par_batch *batch, int64_
 
 /* Sum the losses of a step over the ranks that each micro-step sums over, then in the tree over
    micro-steps: in the order in which gradients are. */
-static wf_status sum_micro_steps(wf_par_trainer *t, wf_par_counter *sum)
+static wf_status sum_micro_steps(wf_par_trainer *t)
 {
     wf_context *ctx = t->par->ctx;
     wf_par_losses *l = &t->losses;
@@ -110,7 +111,7 @@ static wf_status sum_micro_steps(wf_par_trainer *t, wf_par_counter *sum)
     wf_scope_open(ctx);
     if (wf_move_run(ctx, t->micros, l->sum, l->to, l->moved) == WF_OK)
         for (int64_t k = 0; k < t->micros; k++)
-            wf_par_counter_push(sum, l->moved[k], k, t->micros);
+            wf_par_sum_add(ctx, &l->total, l->moved[k], k, t->micros);
     wf_scope_close(ctx);
     return wf_context_status(ctx);
 }
@@ -118,17 +119,17 @@ static wf_status sum_micro_steps(wf_par_trainer *t, wf_par_counter *sum)
 wf_tensor *wf_par_losses_total(wf_par_trainer *t)
 {
     wf_context *ctx = t->par->ctx;
-    wf_par_counter counter = {.depth = 0};
+    wf_par_sum *total = &t->losses.total;
     const wf_layout *whole = NULL;
     wf_tensor *sum = NULL;
 
     wf_scope_open(ctx);
-    if (wf_context_status(ctx) != WF_OK || sum_micro_steps(t, &counter) != WF_OK ||
-        wf_move_run(ctx, 1, counter.node, &whole, &sum) != WF_OK)
+    if (wf_context_status(ctx) != WF_OK || sum_micro_steps(t) != WF_OK ||
+        wf_move_run(ctx, 1, &total->node[0].sum, &whole, &sum) != WF_OK)
         sum = NULL;
     wf_tensor_retain(sum);
     wf_scope_close(ctx);
-    wf_par_counter_clear(&counter);
+    wf_par_sum_clear(total);
     wf_par_losses_clear(t);
     return sum;
 }

@@ -8,10 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool wf_par_counts_here(const wf_mesh *mesh, const wf_tensor *t)
+bool wf_par_counts_here(const wf_par *par, const wf_nn_parameter *parameter, const wf_tensor *t)
 {
-    for (int axis = 0; axis < wf_mesh_axes(mesh); axis++)
-        if (wf_layout_split_dim(t->layout, axis) < 0 && wf_mesh_coordinate(mesh, axis) != 0)
+    int home = wf_par_holding_of(parameter)->home;
+
+    for (int axis = 0; axis < wf_mesh_axes(par->mesh); axis++)
+        if (wf_layout_split_dim(t->layout, axis) < 0 &&
+            wf_mesh_coordinate(par->mesh, axis) != (axis == par->pp_axis ? home : 0))
             return false;
     return true;
 }
@@ -37,14 +40,15 @@ static void merge(void *into, const void *from, size_t bytes)
     wf_exact_merge(into, from);
 }
 
-wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor, double *norm)
+wf_status wf_par_norm(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
+                      wf_tensor *const *tensor, double *norm)
 {
     wf_exact_sum sum;
     wf_squares squares;
 
     wf_squares_begin(&squares, par->ctx);
     for (int64_t i = 0; i < count; i++)
-        if (tensor[i] && wf_par_counts_here(par->mesh, tensor[i]))
+        if (tensor[i] && wf_par_counts_here(par, parameter[i], tensor[i]))
             add_squares(tensor[i], &squares);
     if (wf_squares_end(&squares, &sum) != WF_OK)
         return wf_context_status(par->ctx);
@@ -54,28 +58,29 @@ wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor, doub
     return WF_OK;
 }
 
-/* What the part of a tensor here adds to the digest: nothing where another rank counts it. */
-static uint64_t digest_here(const wf_mesh *mesh, const wf_tensor *t, const char *path,
-                            uint32_t kind)
+/* What the part of a tensor here adds to the digest: nothing where another rank counts it, or where it
+   is fake: a parameter of another stage. */
+static uint64_t digest_here(const wf_par *par, const wf_nn_parameter *parameter,
+                            const wf_tensor *t, uint32_t kind)
 {
     int64_t size[WF_MAX_DIMS];
     wf_host_data view;
     const float *data;
+    uint64_t path = wf_digest_path(parameter->path);
     const wf_device *device = wf_context_device(t->ctx);
     uint64_t digest = 0;
 
-    if (!wf_par_counts_here(mesh, t))
+    if (wf_tensor_is_fake(t) || !wf_par_counts_here(par, parameter, t))
         return 0;
     if (device->memory) {
-        device->memory->digest(t, wf_digest_path(path), kind, &digest);
+        device->memory->digest(t, path, kind, &digest);
         return digest;
     }
     for (int i = 0; i < t->ndim; i++)
         size[i] = t->dim[i].size;
     data = wf_data_read(t, &view);
     if (data)
-        digest =
-            wf_digest_part(wf_digest_path(path), kind, t->ndim, size, t->start, t->local, data);
+        digest = wf_digest_part(path, kind, t->ndim, size, t->start, t->local, data);
     wf_data_close(&view);
     return digest;
 }
@@ -110,7 +115,7 @@ wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *para
             const wf_tensor *t = tensor_of(parameter[i], optimizer, i, kind);
 
             if (t)
-                sum += digest_here(par->mesh, t, parameter[i]->path, (uint32_t)kind);
+                sum += digest_here(par, parameter[i], t, (uint32_t)kind);
         }
     if (wf_agree(par, 1, &sum, &error) != WF_OK)
         return wf_context_status(par->ctx);
@@ -139,7 +144,7 @@ wf_status wf_par_digests(wf_par *par, int64_t count, wf_nn_parameter *const *par
 
             if (!t)
                 continue;
-            sum[*n] = digest_here(par->mesh, t, parameter[i]->path, (uint32_t)kind);
+            sum[*n] = digest_here(par, parameter[i], t, (uint32_t)kind);
             of[(*n)++] = (wf_par_tensor_digest){.path = parameter[i]->path, .kind = kind};
         }
     if (wf_context_status(par->ctx) == WF_OK && wf_agree(par, *n, sum, &error) != WF_OK)

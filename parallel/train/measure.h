@@ -8,20 +8,23 @@
 WF_BEGIN_DECLS
 
 /**
- * wf_par_norm - the square root of the sum of squares of all elements of some tensors
+ * wf_par_norm - the square root of the sum of squares of all elements of some tensors: of parameters, or of
+ * their gradients
  *
  * Chunk: one row of dim 0 times one of dim 1's 8 cuts, in double; chunks are added exactly
  * (core/numerics/exact_sum.h), so neither order nor layout matters. Copies on several ranks count once.
  *
- * @param tensor  not partial; NULL entries are skipped
+ * @param parameter  whose tensors they are, one by one
+ * @param tensor     not partial; NULL entries are skipped
  * Collective:  over the world
  */
-WF_API wf_status wf_par_norm(wf_par *par, int64_t count, wf_tensor *const *tensor,
-                             double *norm);
+WF_API wf_status wf_par_norm(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
+                             wf_tensor *const *tensor, double *norm);
 
 /**
  * wf_par_digest - sum mod 2^64 of a mix of (path, kind, global index, bits) of all parameters
- * (kind 0) and of the optimizer's moments (kinds 1, 2); ties and copies count once
+ * (kind 0) and of the optimizer's moments (kinds 1, 2); ties and copies count once, and a
+ * parameter that is fake adds 0
  *
  * @param optimizer  NULL: parameters alone
  * Collective:  over the world

@@ -1,6 +1,7 @@
 /* parallel/train/step.c - the parts of a training step, in the order in which they come. */
 #include "parallel/train/step_internal.h"
 #include "kernels/ops.h"
+#include "kernels/parameters.h"
 #include "mesh/comm/collective.h"
 #include "parallel/shard/update_internal.h"
 #include "parallel/train/read_batch_internal.h"
@@ -157,7 +158,7 @@ wf_status wf_par_backward(wf_par_trainer *t, wf_tensor *loss)
     wf_tape_switch(ctx, NULL);
     wf_par_losses_put(t, &s->batch, s->micro, loss);
     wf_tape_switch(ctx, s->tape);
-    wf_par_gradients_micro(t->gradients, s->micro, t->micros);
+    wf_par_gradients_micro(t->gradients, NULL, s->micro, t->micros);
     t->units->gradients = wf_par_takes_units(t->par) ? t->gradients : NULL;
     wf_context_phase(ctx, "backward");
     if (wf_context_status(ctx) == WF_OK)
@@ -265,7 +266,7 @@ wf_status wf_par_clip(wf_par_trainer *t, float max_norm, double *norm)
     if (norm)
         *norm = 0;
     if (!may_come(t, "wf_par_clip", t->step.stage == WF_PAR_STAGE_REDUCED) ||
-        wf_par_norm(t->par, t->count, t->step.grad, &value) != WF_OK)
+        wf_par_norm(t->par, t->count, t->parameter, t->step.grad, &value) != WF_OK)
         return wf_context_status(ctx);
     scale = max_norm > 0 ? (double)max_norm / (value + 1e-6) : 1;
     t->step.grad_scale = scale < 1 ? (float)scale : 1;

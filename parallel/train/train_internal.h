@@ -5,6 +5,7 @@
 #ifndef WF_PARALLEL_TRAIN_TRAIN_INTERNAL_H
 #define WF_PARALLEL_TRAIN_TRAIN_INTERNAL_H
 
+#include "parallel/shard/gradient_sum_internal.h"
 #include "parallel/shard/unshard_internal.h"
 #include "parallel/train/train.h"
 
@@ -20,7 +21,8 @@ typedef struct wf_par_losses {
     wf_tensor **sum;   /* [micros] of each, retained; partial over the data-parallel axes */
     wf_tensor **moved; /* [micros] the same, on their way */
     const wf_layout **to;
-    float weight; /* each summand's in the mean: that of the first micro-step's loss */
+    wf_par_sum total; /* over micro-steps, while it is taken */
+    float weight;     /* each summand's in the mean: that of the first micro-step's loss */
 } wf_par_losses;
 
 typedef struct wf_par_step_state {

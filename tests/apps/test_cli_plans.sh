@@ -125,6 +125,29 @@ if [ "$sanitized" != --sanitized ]; then
         grep -q "this run does not fit: .* RLIMIT_DATA .ulimit -d. .* leaves" err || cat err)"
 fi
 
+# A sample holds the logits of the whole vocabulary, where training holds a part: what it takes is in the
+# plan, to the digits that are told, and a run that has room for all but that is not started.
+sampling=(--data text.txt --n-layer 1 --n-embd 16 --n-head 4 --vocab-size 32768 --seq-len 512 --tp 4 --device cpu
+    --global-batch-size 1 --micro-batch-size 1 --threads-per-rank 1 --eval-interval 0
+    --sample-prompt "$(printf 'a cat sat. %.0s' {1..50})")
+if [ "$sanitized" != --sanitized ]; then
+    between=(timeout -s KILL 60 bash -c 'ulimit -d 250000; exec "$@"' - "$gpt_train" "${sampling[@]}")
+    "${between[@]}" --steps 1 >out 2>err
+    result "there is room to train" "$([ $? = 0 ] || cat err)"
+    "${between[@]}" --steps 1 --sample 1 >out 2>err
+    result "and none to sample" "$([ $? = 1 ] && grep -q "this run does not fit" err || cat err)"
+    mib=$(sed -n 's/.*4 ranks of this process take \([0-9.]*\) MiB.*/\1/p' err)
+    for part in 0.99 1.001; do
+        timeout -s KILL 60 "$gpt_train" "${sampling[@]}" --steps 1 --sample 1 \
+            --device-memory "$(awk "BEGIN {printf \"%d\", ${mib:-0} / 4 * 1048576 * $part}")" >out 2>err
+        result "a rank takes what the plan says: $part of it" \
+            "$([ $? = "$([ $part = 0.99 ] && echo 1 || echo 0)" ] || cat err)"
+    done
+    run "a model to sample from" "${sampling[@]}" --steps 1 --save sampled
+    "${between[@]}" --steps 0 --sample 1 --resume sampled >out 2>err
+    result "nor where nothing is trained" "$([ $? = 1 ] && grep -q "this run does not fit" err || cat err)"
+fi
+
 # Sizes of Llama 3.1 405B on 16,384 ranks: seconds, on any machine, and twice the memory that is promised.
 if [ "$sanitized" != --sanitized ]; then
     python "a plan of 405 billion parameters" '

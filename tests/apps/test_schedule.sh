@@ -3,32 +3,9 @@
 # is proved of them, their pictures, and what is refused.
 set -uo pipefail
 
-schedule=$1
-# shellcheck source=tests/cases.sh
-. "$(dirname "$0")/../cases.sh"
-
-# tool NAME STATUS FLAG...: stdout is in out, stderr in err.
-tool()
-{
-    name=$1
-    local status=$2 got problem=''
-    shift 2
-    "$schedule" "$@" >out 2>err
-    got=$?
-    [ $got = "$status" ] || problem="exit status $got, not $status"
-    result "$name" "$problem"
-}
-
-# says FILE PATTERN...: the last one's file has each of them.
-says()
-{
-    local file=$1 pattern problem=''
-    shift
-    for pattern in "$@"; do
-        grep -qE -- "$pattern" "$file" || problem+=" '$pattern' is not in $file;"
-    done
-    result "$name: $file" "$problem"
-}
+program=$1
+# shellcheck source=tests/apps/tool_cases.sh
+. "$(dirname "$0")/tool_cases.sh"
 
 tool "help" 0 --help
 says out '^Usage: schedule ' 'schedule show 1f1b --pp 4'

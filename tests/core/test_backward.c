@@ -3,6 +3,7 @@
  * leaves own, tensors that were changed after a tape had saved them, what lies behind the root.
  */
 #include "core/host_data.h"
+#include "kernels/parameters.h"
 #include "tests/core/core_harness.h"
 
 static const double ones[4] = {1, 1, 1, 1};
@@ -85,7 +86,7 @@ static void hooks_find_them_settled(void)
     wf_tensor *a = leaf(ctx, 0, 4, ones), *b = leaf(ctx, 0, 4, ones), *u = wf_scale(a, 3);
     scaling s = {.leaf = b};
 
-    wf_tape_hook(ctx, scale_gradient, &s);
+    wf_tape_hook(ctx, WF_WALK_WEIGHTS, scale_gradient, &s);
     CU_ASSERT_EQUAL(wf_backward(wf_add(u, b), make(ctx, 0, 4, ones), false), WF_OK);
     CU_ASSERT_TRUE(s.calls == 1 && equals(a->grad, 4, (const double[]){3, 3, 3, 3}));
     CU_ASSERT_TRUE(equals(b->grad, 4, (const double[]){100, 100, 100, 100}));
@@ -250,7 +251,7 @@ static void behind_the_root(void)
     wf_tensor *first = wf_scale(a, 2), *second = wf_scale(b, 3);
     scaling s = {.leaf = a};
 
-    wf_tape_hook(ctx, scale_gradient, &s);
+    wf_tape_hook(ctx, WF_WALK_WEIGHTS, scale_gradient, &s);
     wf_init_fill(a->grad = wf_tensor_retain(make(ctx, 0, 4, ones)), 0);
     CU_ASSERT_EQUAL(wf_backward(first, make(ctx, 0, 4, ones), false), WF_OK);
     CU_ASSERT_TRUE(equals(a->grad, 4, (const double[]){2, 2, 2, 2}));

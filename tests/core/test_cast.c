@@ -3,6 +3,7 @@
  * what it costs. The CPU's loops against the rule of core/numerics/bf16.h, at every length and offset.
  */
 #include "core/numerics/bf16.h"
+#include "kernels/parameters.h"
 #include "tests/core/core_harness.h"
 #include <math.h>
 #include <stdlib.h>

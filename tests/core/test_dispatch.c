@@ -1,5 +1,6 @@
 /* tests/core/test_dispatch.c - the path of every op: operands, shapes, types, errors. */
 #include "tests/core/core_harness.h"
+#include "kernels/parameters.h"
 
 /* An op as an application adds one: y = x^3, dx = 3 x^2 dy. */
 static int runs; /* counts runs of its kernels */
@@ -41,7 +42,7 @@ static const wf_op cube_op = {.name = "cube",
                               .save = WF_SAVE_IN(0),
                               .reference = {.run = cube_reference},
                               .backward = cube_backward,
-                              .cpu = &cube_kernel};
+                              .kernels = WF_KERNELS({"cpu", &cube_kernel})};
 
 static wf_tensor *cube(wf_tensor *x)
 {

@@ -52,7 +52,7 @@ static wf_status odd(wf_tensor *x, const odd_attr *attr, wf_call *call)
 static void kernels_of_all_kinds(void)
 {
     static const double value[] = {1, 2};
-    wf_context *ctx = open_reference(1024), *cpu;
+    wf_context *ctx = open_reference(1024);
     wf_tensor *x = make(ctx, 0, 2, value), *matrix = make(ctx, 1, 2, value);
     wf_memory_report report;
     wf_call call;
@@ -79,18 +79,52 @@ static void kernels_of_all_kinds(void)
     wf_pool_report(wf_context_pool(ctx), &report);
     CU_ASSERT_EQUAL(report.in_use, 256); /* x, matrix and the two results that stayed */
     wf_context_close(ctx);
+}
 
-    cpu = wf_context_open(wf_cpu_device(1, NULL), NULL, NULL);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(cpu);
-    x = wf_tensor_new(cpu, WF_F32, 0, NULL, NULL, WF_MEMORY_ACTIVATION);
-    CU_ASSERT_PTR_NULL(wf_apply(&(wf_op){.name = "mine", .signature = "->"}, NULL, 0, 1, x));
-    CU_ASSERT_TRUE(refused(cpu, WF_EUNSUPPORTED, "mine: device cpu has no kernel for it"));
-    wf_context_close(cpu);
+static const wf_kernel odd_kernel = {.run = odd_run}, hollow = {.run = NULL};
+static const wf_op of_others = {.name = "mine",
+                                .signature = "->",
+                                .kernels =
+                                    WF_KERNELS({"abacus", &odd_kernel}, {"cpus", &odd_kernel})},
+                   of_none = {.name = "mine", .signature = "->"},
+                   of_no_row = {.name = "mine", .signature = "->", .id = 1 << 20},
+                   of_nothing = {.name = "mine",
+                                 .signature = "->",
+                                 .kernels =
+                                     WF_KERNELS({"abacus", &odd_kernel}, {"cpu", &hollow})};
+
+/* An application's op that cannot run here is refused, in a plan as in a run: it has no kernel for
+   the device, no list at all, or a kernel without a function. */
+static void no_kernel_for_the_device(void)
+{
+    static const struct {
+        const wf_op *op;
+        const char *says;
+    } rows[] = {{&of_others, "mine has no kernel for device cpu: write one, and list it in "
+                             ".kernels of the op as {\"cpu\", &kernel}"},
+                {&of_none, "mine has no kernel for device cpu: write one"},
+                {&of_no_row, "mine has no kernel for device cpu: write one"},
+                {&of_nothing, "mine: its kernel for device cpu has no function: fill in .run"}};
+
+    for (int plan = 0; plan < 2; plan++) {
+        wf_context *cpu = wf_context_open(wf_cpu_device(1, NULL),
+                                          &(wf_context_options){.rank = 3, .plan = plan}, NULL);
+        wf_tensor *x;
+
+        CU_ASSERT_PTR_NOT_NULL_FATAL(cpu);
+        x = wf_tensor_new(cpu, WF_F32, 0, NULL, NULL, WF_MEMORY_ACTIVATION);
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            CU_ASSERT_PTR_NULL(wf_apply(rows[i].op, NULL, 0, 1, x));
+            CU_ASSERT_TRUE(refused(cpu, WF_EUNSUPPORTED, rows[i].says));
+        }
+        wf_context_close(cpu);
+    }
 }
 
 int main(void)
 {
     static const wf_test tests[] = {{"kernels of all kinds", kernels_of_all_kinds},
+                                    {"no kernel for the device", no_kernel_for_the_device},
                                     {NULL, NULL}};
 
     return wf_test_main("kernels of an op", tests);

@@ -158,7 +158,7 @@ static void two_tapes(void)
     wf_tensor *x = leaf(ctx, 0, 2, v2);
 
     second = wf_tape_open(ctx);
-    y2 = wf_mul(w, x);
+    y2 = wf_mul(wf_scale(w, 1), x);
     CU_ASSERT_PTR_EQUAL(wf_tape_switch(ctx, first), second);
     y1 = wf_mul(y1, w); /* w^2 v1 */
     wf_tape_switch(ctx, second);

@@ -53,7 +53,7 @@ static void table_is_whole(void)
             printf("\n    %s: %s", names[id],
                    why ? "no kernel, and not in missing.def" : "a kernel, and in missing.def");
     }
-    CU_ASSERT_PTR_NOT_NULL(plugin->missing(0)); /* an application's op */
+    CU_ASSERT_PTR_NULL(plugin->missing(0)); /* an application's op brings its own */
 }
 
 static void versions(void)
@@ -293,6 +293,29 @@ static void what_cannot_be(void)
     wf_context_close(ctx);
 }
 
+/* By its name a rank gets the device of its place among the ranks of its host; a plan has none. */
+static void places(void)
+{
+    wf_device_options options = {.local_rank = 5, .local_size = 7, .cuda_graph = true};
+    wf_error error = {WF_OK, ""};
+    wf_device *device;
+    int gpus;
+
+    setenv("WEFT_EMULATOR_DEVICES", "3", 1); /* real ones are as many as there are */
+    gpus = wf_cuda_count(false, &error);
+    device = wf_device_open("cuda", &options, &error);
+    unsetenv("WEFT_EMULATOR_DEVICES");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(device);
+    CU_ASSERT(device->place.ordinal == 5 % gpus && device->place.devices == gpus);
+    CU_ASSERT(device->place.ranks == 7 && device->graphs != NULL);
+    device->close(device);
+    options.plan = true;
+    device = wf_device_open("cuda", &options, &error);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(device);
+    CU_ASSERT_EQUAL(device->place.devices, 0);
+    device->close(device);
+}
+
 static wf_status cube_on_cpu(const wf_call *call, void *workspace)
 {
     (void)call, (void)workspace;
@@ -303,7 +326,7 @@ static const wf_kernel cube_kernel = {.run = cube_on_cpu};
 static const wf_op cube_op = {.name = "cube",
                               .signature = "...->...",
                               .reference = {.run = cube_on_cpu},
-                              .cpu = &cube_kernel};
+                              .kernels = WF_KERNELS({"cpu", &cube_kernel})};
 
 /* What this device makes of an op that an application has for the CPU alone, of a head that is too
    wide for a GPU, and of one that is not. */
@@ -342,8 +365,9 @@ static void a_plan_refuses_what_a_run_does(void)
 
     CU_ASSERT_EQUAL(refusals(false, ran), WF_OK);
     CU_ASSERT_EQUAL(refusals(true, planned), WF_OK);
-    CU_ASSERT_PTR_NOT_NULL(
-        strstr(ran[0], "cube does not run on the GPU: it is an application"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(
+        ran[0], "cube has no kernel for device cuda: write one, and list it in .kernels of "
+                "the op as {\"cuda\", &kernel}"));
     CU_ASSERT_PTR_NOT_NULL(strstr(ran[1], "attention: heads of 512 dims"));
     for (int i = 0; i < 2; i++)
         CU_ASSERT_STRING_EQUAL(planned[i], ran[i]);
@@ -360,6 +384,7 @@ int main(void)
         {"squares are the CPU's", squares},
         {"digests are the CPU's", digests},
         {"what cannot be", what_cannot_be},
+        {"places of ranks", places},
         {"a plan refuses what a run does", a_plan_refuses_what_a_run_does},
         {NULL, NULL}};
 

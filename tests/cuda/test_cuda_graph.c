@@ -1,12 +1,13 @@
 /*
  * tests/cuda/test_cuda_graph.c - graph capture: work that is captured and replayed: the same bits as op by op, with
- * the numbers of the step that runs; memory is counted; what cannot be recorded is an error.
+ * the numbers of the step that runs; memory is counted; what cannot be captured is an error.
  */
 #include "core/graph.h"
 #include "core/host_data.h"
 #include "kernels/devices.h"
 #include "kernels/now.h"
 #include "kernels/ops.h"
+#include "kernels/parameters.h"
 #include "tests/cuda/gpu_main.h"
 #include "tests/mesh/ranks.h"
 
@@ -249,7 +250,7 @@ int main(void)
     static const wf_test tests[] = {{"a run has the bits of the calls", runs_are_calls},
                                     {"updates of the step that runs", updates},
                                     {"memory is counted", memory},
-                                    {"what cannot be recorded", what_cannot_be},
+                                    {"what cannot be captured", what_cannot_be},
                                     {NULL, NULL}};
 
     return gpu_test_main("cuda_graph", tests);

@@ -260,7 +260,7 @@ int main(void)
     static const wf_test tests[] = {{"gpt2 by graphs", training_of_gpt2},
                                     {"llama by graphs", training_of_llama},
                                     {"other optimizers and types by graphs", other_ways},
-                                    {"a recorded step calls no op", no_op_is_called},
+                                    {"a captured step calls no op", no_op_is_called},
                                     {"evaluations in between", evaluation},
                                     {"checkpoints in between", checkpoints},
                                     {"numbers that are not finite", not_finite},

@@ -18,7 +18,8 @@
 static void on_cpu(const wf_call *like, numbers *in)
 {
     wf_error error = {WF_OK, ""};
-    wf_context *cpu = wf_context_open(wf_cpu_device(1, &error), NULL, &error);
+    wf_device *device = wf_cpu_device(1, &error);
+    wf_context *cpu = wf_context_open(device, NULL, &error);
     wf_call call = *like;
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(cpu);
@@ -27,7 +28,7 @@ static void on_cpu(const wf_call *like, numbers *in)
         in[i].t.data = in[i].host;
         call.in[i] = &in[i].t;
     }
-    CU_ASSERT_EQUAL(call.op->cpu->run(&call, NULL), WF_OK);
+    CU_ASSERT_EQUAL(device->kernel(device, call.op)->run(&call, NULL), WF_OK);
     wf_context_close(cpu);
 }
 

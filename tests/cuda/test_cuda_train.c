@@ -158,11 +158,11 @@ static void checkpoints(void)
 static wf_status look_at_gpu(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
                              int step)
 {
-    const wf_par_gpu *gpu = wf_par_gpu_of(par);
+    const wf_device_place *place = &wf_context_device(wf_par_context(par))->place;
 
     (void)t, (void)model, (void)step;
-    NEED(gpu && gpu->gpus == 3 && gpu->ranks == rank->size && rank->local_rank == rank->index);
-    NEED(gpu->ordinal == rank->index % 3);
+    NEED(place->devices == 3 && place->ranks == rank->size);
+    NEED(rank->local_rank == rank->index && place->ordinal == rank->index % 3);
     return WF_OK;
 }
 

@@ -61,7 +61,7 @@ run "steps without" --device cuda --digest --steps 4 --dropout 0.1 --micro-batch
 [ -n "$graphs" ] && [ "$(digest)" = "$graphs" ] && result "they have one digest too" "" ||
     result "they have one digest too" "'$graphs' and '$(digest)'"
 run "a plan of graphs" --device cuda --plan --cuda-graph on
-grep -qE '^  recorded graphs +[1-9]' out && result "counts their memory" "" ||
+grep -qE '^  captured graphs +[1-9]' out && result "counts their memory" "" ||
     result "counts their memory" "no row of it"
 run "a sample from it" --device cuda --sample 4
 run "saved" --device cuda --save there
@@ -69,7 +69,7 @@ run "and gone on with on the CPU" --device cpu --resume there --steps 3
 grep -q 'step 3/3' out && result "from where it was" "" || result "from where it was" "no step 3"
 run "a plan" --device cuda --plan --tp 2
 WEFT_EMULATOR_DEVICES=2 run "four ranks on two GPUs" --device cuda --digest --tp 2 --dp 2
-[ "$(digest)" = "$one" ] && grep -q '^device cuda: 4 ranks share 2 GPUs' err &&
+[ "$(digest)" = "$one" ] && grep -q '^device cuda: 4 ranks share 2 devices' err &&
     result "which is said" "" || result "which is said" "digest '$(digest)', or not said"
 problem=''
 "$(dirname "$gpt_train")/bench" attention --device cuda --shapes 48x16 --quick --json >out 2>err ||

@@ -29,7 +29,7 @@ const wf_op weigh_op = {.name = "weigh",
                         .keep_fp32 = 1,
                         .save = WF_SAVE_IN(1),
                         .backward = weigh_backward,
-                        .cpu = &weigh_kernel};
+                        .kernels = WF_KERNELS({"cpu", &weigh_kernel})};
 
 static int letters_of(const char **s, const char *end, int rest, int8_t *letter,
                       uint32_t *whole)

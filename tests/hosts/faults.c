@@ -5,6 +5,7 @@
  *
  *     kill segv abort stop quit term overflow   its process dies of a signal, is stopped, exits with
  *                                 0, is asked to end, or has no stack left
+ *     slow_abort                  whoever reports is slow, and the signal of which it dies less so
  *     stall                       the rank never goes on
  *     leave                       it returns as if its work were done
  *     mismatch                    it makes one barrier more than the others
@@ -14,7 +15,8 @@
  *     mark                        nothing but what follows
  *
  *     start before the launch, meet while processes meet, init forward optimizer save exit, the
- *     name of a collective, end after the launch, or last when the program exits
+ *     name of a collective, end after the launch, last when the program exits, or destructor
+ *     when MPI has ended, too
  *
  * Several faults, with ; between them, are of one process each. Steps count from 1, 0 is any time: it happens in that step or later. With a collective as the phase all ranks make one of each kind
  * over the world at the beginning of each step, for those that training does not need. When the
@@ -52,6 +54,7 @@ static _Thread_local wf_context *ctx;
 static _Thread_local int step_now;
 static _Thread_local jmp_buf way_out;
 static atomic_flag acted = ATOMIC_FLAG_INIT;
+static const struct timespec late = {.tv_nsec = 300000000};
 
 __attribute__((constructor)) static void read_fault(void)
 {
@@ -127,7 +130,7 @@ static void act(void)
         kill(getpid(), SIGKILL);
     if (is_action("segv"))
         *(volatile int *)(uintptr_t)(getpid() * 0) = 1;
-    if (is_action("abort"))
+    if (is_action("abort") || is_action("slow_abort"))
         abort();
     if (is_action("term"))
         kill(getpid(), SIGTERM);
@@ -182,10 +185,23 @@ static void act_at_exit(void)
         act();
 }
 
+static void (*report)(const wf_error *error, void *arg); /* the program's */
+
+static void report_slowly(const wf_error *error, void *arg)
+{
+    report(error, arg);
+    nanosleep(&late, NULL); /* nobody knows of it yet */
+}
+
 REAL(wf_status, wf_launch, const wf_launch_options *options,
      wf_status (*rank_main)(wf_rank *rank, void *arg), void *arg, wf_error *error)
 {
+    wf_launch_options slow = *options;
     wf_status status;
+
+    report = options->report;
+    slow.report = report_slowly;
+    options = is_action("slow_abort") ? &slow : options;
 
     if (options->transport && strcmp(options->transport, "fake") == 0) /* a plan */
         return __real_wf_launch(options, rank_main, arg, error);
@@ -194,6 +210,12 @@ REAL(wf_status, wf_launch, const wf_launch_options *options,
     status = __real_wf_launch(options, rank_main, arg, error);
     atexit(act_at_exit); /* before MPI ends */
     return status;
+}
+
+__attribute__((destructor)) static void act_in_destructor(void)
+{
+    if (is_mine("destructor", wf_launcher_detected().process))
+        act();
 }
 
 REAL(wf_status, wf_detector_open, const wf_detector_options *options, wf_detector **detector,
@@ -206,7 +228,18 @@ REAL(wf_status, wf_detector_open, const wf_detector_options *options, wf_detecto
     fail_calls_from_now_on();
     status = __real_wf_detector_open(options, detector, error);
     fail_calls_no_more();
+    if (is_action("kill") && is_time("init") && options->process % 2)
+        nanosleep(&late, NULL); /* while another one has begun already, and dies */
     return status;
+}
+
+REAL(bool, wf_detector_crash_notice, int rank, const char *text)
+{
+    bool reports = __real_wf_detector_crash_notice(rank, text);
+
+    if (is_action("slow_abort"))
+        nanosleep(&(struct timespec){.tv_nsec = late.tv_nsec / 3}, NULL);
+    return reports;
 }
 
 /* Recordings of the process of the rank that stalls take a second to write, before it can report. */

@@ -35,9 +35,9 @@ collect()
 # shellcheck disable=SC2317 # it is called through start, as others are
 every_case()
 {
-    WEFT_TEST_TRANSPORT=mpi timeout -s KILL 120 "${mpirun[@]}" -np "$1" "$build/tests/test_comm" \
+    WEFT_TEST_TRANSPORT=mpi timeout -s KILL 120 "${mpirun[@]}" -np "$2" "$build/tests/$1" \
         >out 2>err || echo "exit status $?"
-    [ "$(lines 'asserts +[1-9]')" = "$1" ] || echo "not all processes have asserted"
+    [ "$(lines 'asserts +[1-9]')" = "$2" ] || echo "not all processes have asserted"
 }
 
 # expect NAME PROCESSES RANKS: sets what a case of mpi_ranks has to say, and on how many lines.
@@ -118,7 +118,9 @@ launcher_killed()
 }
 
 for n in 1 2 3 4; do
-    start "test_comm in $n processes" every_case $n
+    start "test_comm in $n processes" every_case test_comm $n
+    [ $n = 4 ] || # its 6 ranks cannot be shared out evenly over 4
+        start "test_comm_groups in $n processes" every_case test_comm_groups $n
 done
 for processes in 4 2; do
     form="4 ranks in $processes processes"

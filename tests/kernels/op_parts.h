@@ -112,7 +112,7 @@ static wf_tensor part_of(const wf_tensor *whole, int dim, int p, int r)
 
 static void run_kernel(const wf_call *call)
 {
-    const wf_kernel *kernel = call->op->cpu;
+    const wf_kernel *kernel = wf_cpu_kernel(wf_context_device(ctx), call->op);
     size_t bytes = kernel->workspace ? kernel->workspace(call) : 0;
     void *workspace = bytes ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
 

@@ -168,7 +168,7 @@ static const wf_op weigh = {.name = "weigh",
                             .signature = "...->",
                             .reference = {.run = weigh_run},
                             .backward = weigh_backward,
-                            .cpu = &weigh_kernel};
+                            .kernels = WF_KERNELS({"cpu", &weigh_kernel})};
 
 void op_fail(const op_trial *t, const char *format, ...)
 {

@@ -5,6 +5,7 @@
 #include "core/tape.h"
 #include "kernels/devices.h"
 #include "kernels/ops.h"
+#include "kernels/parameters.h"
 #include "tests/harness.h"
 #include <stdio.h>
 #include <string.h>

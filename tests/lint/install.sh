@@ -2,9 +2,10 @@
 # install.sh BUILD WORK CC CXX - installs a built tree below WORK and uses it as a stranger would:
 # every header compiles alone, as C11 and as C++17; a program builds and runs through CMake's
 # find_package and through pkg-config; after the installed tree was moved, too; the examples of
-# docs/examples, which bring an op, a module and a plan of their own, build and pass; the library shows
-# wf_ symbols only; programs have their manual pages, with all flags, and completion; license and
-# documentation are there. First of all, a header that does not compile has to be found.
+# docs/examples, which bring an op (for GPUs too, by nvcc), a module and a style of their own, build and
+# pass; the library shows wf_ symbols only; programs have their manual pages, with all flags, and
+# completion; license and documentation are there. First of all, a header that does not compile has
+# to be found.
 set -euo pipefail
 
 build=$1 work=$2 cc=$3 cxx=$4
@@ -53,9 +54,21 @@ cmake -S "$work" -B "$work/build" -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="
 cmake --build "$work/build" >/dev/null
 "$work/build/consumer"
 
+nvcc=$(command -v nvcc || compgen -G '/usr/local/cuda*/bin/nvcc' | head -1 || true)
+flags=(-DCMAKE_C_FLAGS=-Werror)
+if [ -n "$nvcc" ]; then
+    export CUDACXX=$nvcc
+    flags+=(-DCMAKE_CUDA_FLAGS=-Werror=all-warnings)
+fi
 cmake -S "$here/../../docs/examples" -B "$work/examples" -DCMAKE_C_COMPILER="$cc" \
-    -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_C_FLAGS=-Werror >/dev/null
+    -DCMAKE_PREFIX_PATH="$work/prefix" "${flags[@]}" >/dev/null
 cmake --build "$work/examples" -j 2 >/dev/null
+if [ -z "$nvcc" ]; then
+    echo "install: SKIPPED: no nvcc, so my_op.cu and the headers in CUDA C++ are not compiled"
+elif [ -z "$(find "$work/examples" -name my_op.cu.o)" ]; then
+    echo "install: $nvcc is here, and the examples left my_op.cu out" >&2
+    exit 1
+fi
 ctest --test-dir "$work/examples" --output-on-failure --no-tests=error -j 2
 
 pc=$(find "$work/prefix" -name weft.pc)

@@ -1,166 +1,10 @@
 /*
  * tests/mesh/test_comm_faults.c - what goes wrong between ranks is an error on each of them,
- * soon and by name: collectives that disagree, ranks that fail, leave early or wait for each
- * other.
+ * soon and by name: ranks that fail, leave early or wait for each other. Ranks that disagree
+ * are in test_comm_mismatch.c.
  */
-#include "tests/mesh/ranks.h"
-#include <time.h>
+#include "tests/mesh/comm_outcome.h"
 #include <unistd.h>
-
-enum { MOST = 32 };
-
-/* What became of each rank, and of the launch. */
-typedef struct outcome {
-    const wf_transport *transport;
-    int variant;
-    wf_error of[MOST];
-    wf_error launch;
-    double seconds;
-    double cpu[MOST];
-} outcome;
-
-static double now(clockid_t clock)
-{
-    struct timespec t;
-
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void run(outcome *o, int ranks, wf_status (*work)(wf_rank *, void *))
-{
-    wf_launch_options options = {.ranks = ranks};
-    double start = now(CLOCK_MONOTONIC);
-
-    wf_launch(&options, work, o, &o->launch);
-    o->seconds = now(CLOCK_MONOTONIC) - start;
-}
-
-static wf_comm *enter(wf_rank *rank, const outcome *o)
-{
-    wf_comm_set_reduce(rank->world, &test_ops);
-    if (o->transport)
-        rank->world->transport = o->transport;
-    return rank->world;
-}
-
-static wf_status leave(wf_rank *rank, outcome *o, wf_status status)
-{
-    o->of[rank->index] = rank->error;
-    return status;
-}
-
-/* Rank 1 of 4 differs from the others, in one way after another. */
-static wf_status differ(wf_rank *rank, void *arg)
-{
-    outcome *o = arg;
-    bool odd = rank->index == 1;
-    float in[64] = {0}, out[64];
-    int64_t cuts[5] = {0, 4, 8, 12, 16}, other[5] = {0, 4, 8, 13, 16};
-    wf_comm *c = enter(rank, o);
-    wf_error *e = &rank->error;
-    wf_status status = wf_barrier(c, e);
-
-    switch (status == WF_OK ? o->variant : -1) {
-    case 0:
-        status = wf_all_reduce(c, WF_REDUCE_SUM, in, out, odd ? 20 : 10, e);
-        break;
-    case 1:
-        status = wf_all_reduce(c, odd ? WF_REDUCE_MAX : WF_REDUCE_SUM, in, out, 10, e);
-        break;
-    case 2:
-        status = odd ? wf_barrier(c, e) : wf_all_reduce(c, WF_REDUCE_SUM, in, out, 10, e);
-        break;
-    case 3:
-        status = wf_all_gather(c, 4, in, out, odd ? other : cuts, e);
-        break;
-    case 4:
-        status = wf_all_gather(c, odd ? 2 : 4, in, out, cuts, e);
-        break;
-    case 5:
-        status = wf_broadcast(c, 4, odd, in, 10, e);
-        break;
-    case 6:
-        status = wf_all_to_all(c, 4, in, odd ? other : cuts, out, cuts, e);
-        break;
-    default:
-        break;
-    }
-    return leave(rank, o, status);
-}
-
-static void mismatch(void)
-{
-    static const char *const words[][2] = {
-        {"all_reduce(sum) of 40 bytes", "all_reduce(sum) of 80 bytes"},
-        {"all_reduce(sum)", "all_reduce(max)"},
-        {"all_reduce(sum)", "barrier"},
-        {"all_gather of 64 bytes", "cut differently"},
-        {"4-byte elements", "2-byte elements"},
-        {"broadcast of 40 bytes from 0", "broadcast of 40 bytes from 1"},
-        {"rank 1 sends", "which expects"},
-    };
-
-    for (int path = 0; path < 2; path++)
-        for (int v = 0; v < 7; v++) {
-            outcome o = {.transport = path ? staged_threads() : NULL, .variant = v};
-
-            run(&o, 4, differ);
-            for (int r = 0; r < 4; r++) {
-                /* Packed reductions travel by all_to_all and tell both alike. */
-                CU_ASSERT(says(&o.of[r], WF_EMISMATCH, words[v][0], words[v][1]));
-                CU_ASSERT(says(&o.of[r], WF_EMISMATCH, "over world", "rank 1"));
-            }
-            CU_ASSERT(says(&o.launch, WF_EMISMATCH, words[v][0], words[v][1]));
-            CU_ASSERT(o.seconds < 5);
-        }
-}
-
-static wf_status message_differs(wf_rank *rank, void *arg)
-{
-    outcome *o = arg;
-    char text[16] = "";
-    wf_comm *c = enter(rank, o);
-    wf_status status = rank->index == 0 ? wf_send(c, 1, 1, text, 8, &rank->error)
-                                        : wf_recv(c, 1, 0, text, 16, &rank->error);
-
-    return leave(rank, o, status);
-}
-
-static void message_mismatch(void)
-{
-    outcome o = {0};
-
-    run(&o, 2, message_differs);
-    for (int r = 0; r < 2; r++)
-        CU_ASSERT(says(&o.of[r], WF_EMISMATCH, "recv of 16 bytes", "send of 8 bytes"));
-}
-
-/* Ranks 0 and 1 are a pair to rank 0, and 1 and 2 to the others. */
-static wf_status split_differs(wf_rank *rank, void *arg)
-{
-    int mine[2] = {rank->index ? 1 : 0, rank->index ? 2 : 1};
-    wf_comm *group;
-    outcome *o = arg;
-    wf_comm *c = enter(rank, o);
-    wf_status status = wf_comm_split(c, "pair", mine, 2, &group, &rank->error);
-
-    if (status == WF_OK) {
-        status = wf_barrier(group, &rank->error);
-        wf_comm_close(group);
-    }
-    return leave(rank, o, status);
-}
-
-static void split_mismatch(void)
-{
-    for (int round = 0; round < 20; round++) {
-        outcome o = {0};
-
-        run(&o, 3, split_differs);
-        CU_ASSERT(says(&o.launch, WF_EMISMATCH, "members for group pair", "list the same"));
-    }
-}
 
 /* One rank fails of its own accord while the others wait in different places. */
 static wf_status fail_alone(wf_rank *rank, void *arg)
@@ -413,9 +257,6 @@ static void wrong_calls(void)
 int main(void)
 {
     static const wf_test tests[] = {
-        {"collectives that disagree", mismatch},
-        {"messages that disagree", message_mismatch},
-        {"groups that disagree", split_mismatch},
         {"a rank that fails", rank_fails},
         {"a rank that leaves early", early_leaver},
         {"deadlock", deadlock},

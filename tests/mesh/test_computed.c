@@ -9,6 +9,7 @@
  * stand for ends with a wf_redistribute, whose gradient sums over the ranks that share the weight.
  */
 #include "kernels/ops.h"
+#include "kernels/parameters.h"
 #include "tests/mesh/mesh_harness.h"
 
 enum {

@@ -159,7 +159,7 @@ typedef struct host_of_one {
     wf_verdict verdict;
     int peer; /* the other's end of the connection */
     bool crashes,
-        sent; /* it reports as a crash does; that has been sent when wf_detector_notified returns */
+        sent; /* it reports as a crash does; that has been sent when wf_detector_crash_told returns */
 } host_of_one;
 
 /* Whether a message of this kind comes before the connection ends. */
@@ -200,7 +200,7 @@ static void *report_a_loss(void *arg)
     if (h->crashes) {
         double start = now();
 
-        wf_detector_notified();
+        wf_detector_crash_told(true);
         fcntl(h->peer, F_SETFL, O_NONBLOCK);
         h->sent = hears(h->peer, DETECTOR_REPORTED) && now() - start < 1;
     } else {

@@ -4,6 +4,7 @@
  * crossed again in backward.
  */
 #include "kernels/ops.h"
+#include "kernels/parameters.h"
 #include "tests/mesh/mesh_harness.h"
 
 static wf_tensor *ones_like(const wf_tensor *t)

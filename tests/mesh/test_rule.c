@@ -299,8 +299,9 @@ static wf_status product_of_sums(const wf_call *call, void *workspace)
 }
 
 static const wf_kernel product_kernel = {.run = product_of_sums};
-static const wf_op product_op = {
-    .name = "product_of_sums", .signature = "nk,lm->nl", .cpu = &product_kernel};
+static const wf_op product_op = {.name = "product_of_sums",
+                                 .signature = "nk,lm->nl",
+                                 .kernels = WF_KERNELS({"cpu", &product_kernel})};
 
 /* Every op with up to so many operands; or those with "...", which stands for heads as well. */
 typedef struct ops {

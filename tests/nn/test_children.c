@@ -133,7 +133,9 @@ static void gradients_of(wf_nn_module *m, bool again, float grad[2])
     CU_ASSERT_EQUAL(
         wf_backward(wf_scale(wf_add(wf_nn_call(m, x), x), 3), three_of(ctx, 1), false), WF_OK);
     grad[0] = first_of(x->grad);
-    grad[1] = all[0]->uses && all[0]->use[0] ? first_of(all[0]->use[0]->grad) : -1;
+    grad[1] = wf_nn_leaves_of(all[0], NULL)->uses && wf_nn_leaves_of(all[0], NULL)->use[0]
+                  ? first_of(wf_nn_leaves_of(all[0], NULL)->use[0]->grad)
+                  : -1;
     wf_nn_forget_uses(all[0]);
     wf_tape_close(tape);
     wf_scope_close(ctx);

@@ -5,6 +5,7 @@
  * Counts may be five of their standard deviations off; the numbers are the same in every run.
  */
 #include "kernels/ops.h"
+#include "kernels/parameters.h"
 #include "tests/nn/model_ranks.h"
 #include <math.h>
 

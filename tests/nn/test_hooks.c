@@ -113,7 +113,9 @@ static void run(wf_nn_module *m, float got[3])
     if (wf_backward(y, three_of(ctx, 1), false) == WF_OK) {
         got[0] = first_of(y);
         got[1] = first_of(x->grad);
-        got[2] = gain->uses == 1 ? first_of(gain->use[0]->grad) : -1;
+        got[2] = wf_nn_leaves_of(gain, NULL)->uses == 1
+                     ? first_of(wf_nn_leaves_of(gain, NULL)->use[0]->grad)
+                     : -1;
     }
     wf_nn_forget_uses(gain);
     wf_tape_close(tape);

@@ -6,6 +6,7 @@
  * and the numbers are the same in every run.
  */
 #include "kernels/ops.h"
+#include "kernels/parameters.h"
 #include "tests/nn/model_ranks.h"
 #include <math.h>
 

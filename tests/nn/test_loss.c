@@ -84,8 +84,8 @@ static int64_t take_gradients(model_rank *r, wf_par_gradients *g, wf_tensor **gr
     int64_t n = 0;
 
     for (int64_t i = 0; i < r->count; i++)
-        for (int u = 0; u < r->parameter[i]->uses; u++)
-            grad[n++] = wf_tensor_retain(r->parameter[i]->use[u]->grad);
+        for (int u = 0; u < wf_nn_leaves_of(r->parameter[i], NULL)->uses; u++)
+            grad[n++] = wf_tensor_retain(wf_nn_leaves_of(r->parameter[i], NULL)->use[u]->grad);
     wf_par_gradients_reset(g);
     return n;
 }
@@ -373,8 +373,8 @@ static void on_nothing(void)
     CU_ASSERT_EQUAL(
         wf_backward(loss, wf_tensor_fake(ctx, WF_F32, 2, loss->dim, loss->layout), false),
         WF_OK);
-    CU_ASSERT_EQUAL(model->head->weight->uses, 2);
-    CU_ASSERT_PTR_NOT_NULL(model->head->weight->use[1]->grad);
+    CU_ASSERT_EQUAL(wf_nn_leaves_of(model->head->weight, NULL)->uses, 2);
+    CU_ASSERT_PTR_NOT_NULL(wf_nn_leaves_of(model->head->weight, NULL)->use[1]->grad);
     CU_ASSERT_EQUAL(in_use(ctx), 0);
     wf_tape_close(tape);
     wf_scope_close(ctx);

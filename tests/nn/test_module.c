@@ -1,5 +1,6 @@
 /* tests/nn/test_module.c - what every module has: points, scopes, children, paths. */
 #include "kernels/ops.h"
+#include "kernels/parameters.h"
 #include "nn/checkpointing.h"
 #include "tests/nn/model_ranks.h"
 #include "tests/nn/repeat_module.h"

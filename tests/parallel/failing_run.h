@@ -159,4 +159,28 @@ static inline wf_status run_trial(trial *t)
     return status;
 }
 
+static inline int64_t first_sequence(const wf_tensor *rows)
+{
+    wf_sequences sequences = wf_context_sequences(rows->ctx);
+
+    return wf_sequence_of(&sequences, rows->start[0]);
+}
+
+/* After step 2 the model must be that of step 1, and training can go on. */
+static inline bool digest_after(trial *t, wf_par *par, wf_par_trainer *trainer, int64_t step)
+{
+    wf_context *ctx = wf_par_context(par);
+    uint64_t digest = 0;
+
+    if (step == 2) {
+        t->before[this_rank] = *wf_context_error(ctx);
+        wf_context_clear(ctx);
+    }
+    wf_par_trainer_digest(trainer, &digest);
+    if (step == 2 && digest != t->digest[this_rank])
+        wf_fail(ctx, WF_EINTERNAL, "the failed step has changed the model");
+    t->digest[this_rank] = digest;
+    return wf_context_status(ctx) == WF_OK;
+}
+
 #endif

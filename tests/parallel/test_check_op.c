@@ -108,7 +108,7 @@ static const wf_kernel spread_kernel = {.run = spread};
 static const wf_op spread_op = {.name = "spread",
                                 .signature = "mk,m->mk",
                                 .reference = {.run = spread_reference},
-                                .cpu = &spread_kernel};
+                                .kernels = WF_KERNELS({"cpu", &spread_kernel})};
 
 static void squares_backward(wf_gradient *g)
 {
@@ -124,17 +124,21 @@ static void wrong_backward(wf_gradient *g)
     g->din[0] = wf_apply(&spread_op, &three, sizeof three, 2, g->in[0], g->dout[0]);
 }
 
-static const wf_kernel chunked = {.run = squares_chunked}, chained = {.run = squares_chain},
-                       off = {.run = squares_twice};
+static const wf_kernel chunked_kernel = {.run = squares_chunked},
+                       chained_kernel = {.run = squares_chain},
+                       off_kernel = {.run = squares_twice};
+static const wf_device_kernel chunked[] = {{"cpu", &chunked_kernel}, {NULL, NULL}},
+                              chained[] = {{"cpu", &chained_kernel}, {NULL, NULL}},
+                              off[] = {{"cpu", &off_kernel}, {NULL, NULL}};
 
-static wf_op squares_op(const wf_kernel *cpu, void (*backward)(wf_gradient *))
+static wf_op squares_op(const wf_device_kernel *kernels, void (*backward)(wf_gradient *))
 {
     return (wf_op){.name = "squares",
                    .signature = "mk->m",
                    .save = WF_SAVE_IN(0),
                    .reference = {.run = squares_reference},
                    .backward = backward,
-                   .cpu = cpu};
+                   .kernels = kernels};
 }
 
 /* y[r, k] = x[r, 0] + .. + x[r, k]: nothing of a row may be elsewhere. */
@@ -167,13 +171,14 @@ static wf_status running(const wf_call *call, void *workspace)
 }
 
 static const wf_kernel running_kernel = {.run = running};
+static const wf_device_kernel running_kernels[] = {{"cpu", &running_kernel}, {NULL, NULL}};
 
 static wf_op running_op(const char *signature)
 {
     return (wf_op){.name = "running",
                    .signature = signature,
                    .reference = {.run = running_reference},
-                   .cpu = &running_kernel};
+                   .kernels = running_kernels};
 }
 
 static void apply_op(void *self, wf_tensor *const *in, wf_tensor **out)
@@ -199,7 +204,7 @@ static wf_status check(wf_op *op, bool constant, wf_op_check_report *report, wf_
 
 static void what_is_right(void)
 {
-    wf_op squares = squares_op(&chunked, squares_backward), sums = running_op("mk!->mk!");
+    wf_op squares = squares_op(chunked, squares_backward), sums = running_op("mk!->mk!");
     wf_op_check_report report;
     wf_error error;
 
@@ -227,14 +232,14 @@ static void finds(wf_op op, bool constant, const char *words)
 
 static void what_is_wrong(void)
 {
-    finds(squares_op(&chunked, wrong_backward), false,
+    finds(squares_op(chunked, wrong_backward), false,
           "squares: the gradient of operand 0 is 5.0e-01 away from finite differences");
-    finds(squares_op(&off, squares_backward), false,
+    finds(squares_op(off, squares_backward), false,
           "squares: output 0 by the CPU's kernel is 1.0e-03 away from the reference");
-    finds(squares_op(&chained, squares_backward), false,
+    finds(squares_op(chained, squares_backward), false,
           "squares with operands laid out as [*, a]: element ");
     finds(running_op("mk->mk"), true, "running with operands laid out as [*, a]: element ");
-    finds(squares_op(&chunked, NULL), false, "squares: no output has a gradient");
+    finds(squares_op(chunked, NULL), false, "squares: no output has a gradient");
 }
 
 /* An op of the library, with an operand that may be partial and two that share a dim. */

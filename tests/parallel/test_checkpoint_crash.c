@@ -4,6 +4,7 @@
  * (recorded_files.h). In each such state the old checkpoint or the new one is whole, and it is the
  * new one as soon as the save has returned.
  */
+#include "parallel/checkpoint/saver_internal.h"
 #include "core/numerics/bits.h"
 #include "tests/parallel/checkpoint_harness.h"
 #include "tests/parallel/recorded_files.h"
@@ -51,10 +52,11 @@ static wf_status save_three(part *p, wf_par_trainer *trainer)
     crashes *c = p->arg;
     wf_rank *rank = p->rank;
     const wf_par_data data = {.read = count_up};
-    wf_par_saver *saver = wf_par_saver_open(
-        trainer, &(wf_par_save_options){.dir = c->dir, .keep = 2, .calls = &recorded_files});
+    wf_par_saver *saver =
+        wf_par_saver_open(trainer, &(wf_par_save_options){.dir = c->dir, .keep = 2});
 
     NEED(saver);
+    saver->calls = &recorded_files;
     for (int step = FIRST; step <= NEW; step++) {
         wf_par_step result;
 

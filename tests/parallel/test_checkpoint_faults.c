@@ -2,7 +2,9 @@
  * tests/parallel/test_checkpoint_faults.c - whatever call fails, an old checkpoint or a new one is
  * there as a whole: the k-th file call of a save fails, for every k.
  */
+#include "parallel/checkpoint/saver_internal.h"
 #include "kernels/ops.h"
+#include "kernels/parameters.h"
 #include "parallel/checkpoint/commit_internal.h"
 #include "parallel/train/train.h"
 #include "tests/parallel/checkpoint_trial.h"
@@ -235,11 +237,8 @@ static wf_status fail_once(trial *t, wf_rank *rank, wf_par_saver *saver, int64_t
 static wf_status every_call_fails(trial *t, wf_rank *rank, wf_par_trainer *trainer)
 {
     wf_file_calls calls = faulty_files(t->own);
-    wf_par_save_options plain = {.dir = t->dir, .kind = t->kind}, faulty = {.dir = t->dir,
-                                                                            .kind = t->kind,
-                                                                            .async = t->async,
-                                                                            .keep = 2,
-                                                                            .calls = &calls};
+    wf_par_save_options plain = {.dir = t->dir, .kind = t->kind},
+                        faulty = {.dir = t->dir, .kind = t->kind, .async = t->async, .keep = 2};
     wf_par_saver *saver = wf_par_saver_open(trainer, &plain);
     wf_status status;
     bool fired = true;
@@ -249,6 +248,8 @@ static wf_status every_call_fails(trial *t, wf_rank *rank, wf_par_trainer *train
     if (t->again) /* the same step, and other values */
         GOOD(wf_init_fill(wf_par_trainer_state(trainer).parameter[0]->tensor, 1));
     saver = wf_par_saver_open(trainer, &faulty);
+    NEED(saver);
+    saver->calls = &calls;
     for (int64_t k = 0; fired; k++) {
         status = fail_once(t, rank, saver, k, &fired);
         if (status != WF_OK)

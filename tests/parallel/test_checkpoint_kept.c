@@ -1,5 +1,6 @@
 /* tests/parallel/test_checkpoint_kept.c - which steps a saver deletes and which it keeps: those of a run
    that was given up, of one that went back, and where a directory cannot be read. */
+#include "parallel/checkpoint/saver_internal.h"
 #include "tests/parallel/checkpoint_folder.h"
 #include <errno.h>
 
@@ -86,13 +87,15 @@ static wf_status save_unseen(trial *t, wf_rank *rank, wf_par_trainer *trainer)
 {
     unreadable *u = t->own;
     wf_file_calls calls = wf_system_files;
-    wf_par_save_options how = {.dir = t->dir, .keep = 2, .calls = &calls};
+    wf_par_save_options how = {.dir = t->dir, .keep = 2};
     wf_error error = {WF_OK, ""};
     wf_par_saver *saver;
 
     calls.self = u;
     calls.next = next_fails;
     saver = wf_par_saver_open(trainer, &how);
+    NEED(saver);
+    saver->calls = &calls;
     GOOD(save_steps(t, rank, saver, 1, 2));
     if (rank->index == 0)
         u->fails = true;

@@ -3,6 +3,7 @@
  * loads, a checkpoint or a model, or reads data for longer than a stall may last does not stall, and
  * its checkpoint is not lost.
  */
+#include "parallel/checkpoint/saver_internal.h"
 #include "parallel/models/gpt/pretrained_internal.h"
 #include "tests/parallel/checkpoint_trial.h"
 #include <stdatomic.h>
@@ -75,9 +76,11 @@ static wf_status save_and_load(trial *t, wf_rank *rank, wf_par_trainer *trainer)
     calls.sync = slow_sync;
     calls.read = slow_read;
     for (int step = 1; step <= 2; step++) {
-        wf_par_save_options how = {.dir = t->dir, .async = step == 2, .calls = &calls};
+        wf_par_save_options how = {.dir = t->dir, .async = step == 2};
         wf_par_saver *saver = wf_par_saver_open(trainer, &how);
 
+        NEED(saver);
+        saver->calls = &calls;
         if (rank->index == 2)
             atomic_store(&s->sync, true);
         GOOD(barrier(rank));

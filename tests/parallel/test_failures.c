@@ -4,6 +4,7 @@
  * says who, where and what.
  */
 #include "kernels/ops.h"
+#include "kernels/parameters.h"
 #include "tests/parallel/failing_run.h"
 #include <math.h>
 
@@ -89,13 +90,6 @@ static void rank_leaves_early(void)
     CU_ASSERT(t.seconds < 5);
 }
 
-static int64_t first_sequence(const wf_tensor *rows)
-{
-    wf_sequences sequences = wf_context_sequences(rows->ctx);
-
-    return wf_sequence_of(&sequences, rows->start[0]);
-}
-
 /* Sequence 3 is the second micro-step of data-parallel rank 1. */
 static wf_tensor *fail_in_micro_step(wf_nn_module *model, const wf_par_batch *batch)
 {
@@ -134,120 +128,6 @@ static void data_fail_on_one_rank(void)
     for (int r = 0; r < 4; r++)
         CU_ASSERT(t.last_loss[r] > 0); /* the loss of step 1 */
     CU_ASSERT(t.seconds < 5);
-}
-
-/* Of plain ops, which take any gradient. */
-static wf_tensor *plain_loss(wf_nn_module *model, const wf_par_batch *batch)
-{
-    wf_nn_gpt *m = (wf_nn_gpt *)model;
-
-    return wf_nn_cross_entropy(m->loss,
-                               wf_nn_gpt_logits(m, wf_par_batch_tensor(batch, "tokens")),
-                               wf_par_batch_tensor(batch, "targets"));
-}
-
-/* Step 2 has an infinite loss, in one sequence. */
-static wf_tensor *explode(wf_nn_module *model, const wf_par_batch *batch)
-{
-    wf_context *ctx = model->ctx;
-    bool bad = wf_context_step(ctx) == 2 && first_sequence(batch->tensor[0]) == 1;
-    wf_tensor *loss = plain_loss(model, batch);
-
-    return bad ? wf_scale(loss, INFINITY) : loss;
-}
-
-/* The loss of step 2 is finite, and its gradient is not: 1e30 x 1e30 x 0 backwards. */
-static wf_tensor *explode_backward(wf_nn_module *model, const wf_par_batch *batch)
-{
-    wf_context *ctx = model->ctx;
-    bool bad = wf_context_step(ctx) == 2 && first_sequence(batch->tensor[0]) == 1;
-    wf_tensor *loss = plain_loss(model, batch);
-
-    return bad ? wf_scale(wf_scale(wf_scale(loss, 0), 1e30f), 1e30f) : loss;
-}
-
-/* After step 2 the model must be that of step 1, and training can go on. */
-static bool digest_after(trial *t, wf_par *par, wf_par_trainer *trainer, int64_t step)
-{
-    wf_context *ctx = wf_par_context(par);
-    uint64_t digest = 0;
-
-    if (step == 2) {
-        t->before[this_rank] = *wf_context_error(ctx);
-        wf_context_clear(ctx);
-    }
-    wf_par_trainer_digest(trainer, &digest);
-    if (step == 2 && digest != t->digest[this_rank])
-        wf_fail(ctx, WF_EINTERNAL, "the failed step has changed the model");
-    t->digest[this_rank] = digest;
-    return wf_context_status(ctx) == WF_OK;
-}
-
-static void not_finite(void)
-{
-    static wf_par_loss_function *const losses[] = {explode, explode_backward};
-    trial without = {.tp = 2,
-                     .dp = 2,
-                     .steps = 3,
-                     .victim = NOBODY,
-                     .skipped_step = 2,
-                     .after = digest_after};
-
-    CU_ASSERT_EQUAL(run_trial(&without), WF_OK);
-    for (int v = 0; v < 2; v++) {
-        trial ends = {.tp = 2, .dp = 2, .steps = 3, .victim = NOBODY, .loss = losses[v]};
-        trial goes_on = ends;
-
-        CU_ASSERT_EQUAL(run_trial(&ends), WF_ENONFINITE);
-        CU_ASSERT(says(&ends.launch, WF_ENONFINITE, v ? "gradient norm" : "loss inf",
-                       "is not finite: lower --lr"));
-        CU_ASSERT(says(&ends.launch, WF_ENONFINITE, "it begins here: scale in ",
-                       v ? "backward of micro-step" : "forward of micro-step"));
-        goes_on.after = digest_after;
-        CU_ASSERT_EQUAL(run_trial(&goes_on), WF_OK);
-        for (int r = 0; r < 4; r++) {
-            CU_ASSERT_EQUAL(ends.of[r].code, WF_ENONFINITE);
-            CU_ASSERT_EQUAL(goes_on.before[r].code, WF_ENONFINITE);
-            CU_ASSERT_EQUAL(goes_on.digest[r], without.digest[0]);
-        }
-        CU_ASSERT_EQUAL(goes_on.last_loss[0], without.last_loss[0]);
-    }
-}
-
-/* From step 2 on a weight of block 0 is what it must not be. */
-static wf_tensor *spoil(wf_nn_module *model, const wf_par_batch *batch, float value)
-{
-    wf_nn_block *block = (wf_nn_block *)((wf_nn_gpt *)model)->block[0];
-
-    if (wf_context_step(model->ctx) == 2)
-        wf_init_fill(((wf_nn_linear *)block->mlp->down)->weight->tensor, value);
-    return wf_par_gpt_loss(model, batch);
-}
-
-static wf_tensor *spoil_parameter(wf_nn_module *model, const wf_par_batch *batch)
-{
-    return spoil(model, batch, NAN);
-}
-
-static wf_tensor *overflow_result(wf_nn_module *model, const wf_par_batch *batch)
-{
-    return spoil(model, batch, 3e38f);
-}
-
-static void tensor_and_layer_are_named(void)
-{
-    trial nan = {
-        .tp = 2, .dp = 2, .layers = 2, .steps = 3, .victim = NOBODY, .loss = spoil_parameter};
-    trial large = nan;
-
-    large.loss = overflow_result;
-    CU_ASSERT_EQUAL(run_trial(&nan), WF_ENONFINITE);
-    CU_ASSERT(says(&nan.launch, WF_ENONFINITE, "it begins here: parameter ",
-                   "block.0.mlp.down.weight is not finite itself"));
-    CU_ASSERT_EQUAL(run_trial(&large), WF_ENONFINITE);
-    CU_ASSERT(says(&large.launch,
-                   WF_ENONFINITE, /* its results are large, their squares are not */
-                   "layernorm in block.1.norm1, forward of micro-step 1", "the gradient of "));
 }
 
 /* The plan of GPTs with the rule of attn.out replaced. */
@@ -361,7 +241,7 @@ static wf_status stumble(void *arg)
 static void add_tape_hook(void *self, wf_nn_module *m)
 {
     (void)self;
-    wf_tape_hook(m->ctx, stumble, m->ctx);
+    wf_tape_hook(m->ctx, WF_WALK_INPUTS, stumble, m->ctx);
 }
 
 /* In backward, when the gradients of block 1 are being summed and block 0 is through. */
@@ -399,8 +279,6 @@ int main(void)
         {"a rank leaves early", rank_leaves_early},
         {"a rank fails in a micro-step", rank_fails_in_a_micro_step},
         {"data fail on one rank", data_fail_on_one_rank},
-        {"a loss or gradient that is not finite", not_finite},
-        {"its tensor and layer are named", tensor_and_layer_are_named},
         {"forgotten borders", forgotten_borders},
         {"a rank fails while units are gathered", rank_fails_while_units_are_gathered},
         {"all fail while units are gathered, and go on", all_fail_and_go_on},

@@ -93,7 +93,7 @@ static wf_status check_gradients(part *p, wf_par_trainer *trainer, double norm)
             NEED(wf_dim_equal(list[i]->dim[d], t->dim[d]));
         NEED(!wf_layout_is_partial(list[i]->layout, -1));
     }
-    GOOD(wf_par_norm(p->par, state.count, list, &again));
+    GOOD(wf_par_norm(p->par, state.count, state.parameter, list, &again));
     NEED(again == norm && norm > 0);
     return WF_OK;
 }

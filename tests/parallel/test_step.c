@@ -158,13 +158,13 @@ static wf_status run_thrice(part *p, thrice *m, float right[FEATURES], bool *ord
         y = wf_bias_gelu(y, wf_nn_use(m, m->bias));
     GOOD(wf_backward(y, waves(p, 2), false));
     wf_tape_close(tape);
-    NEED(m->bias->uses == USES);
+    NEED(wf_nn_leaves_of(m->bias, NULL)->uses == USES);
     for (int u = 0; u < USES; u++) {
-        const wf_tensor *grad = m->bias->use[u]->grad;
+        const wf_tensor *grad = wf_nn_leaves_of(m->bias, NULL)->use[u]->grad;
 
         NEED(grad && grad->ndim == 2);
         NEED(p->par->options.tp == 1 || wf_layout_is_partial(grad->layout, -1));
-        sum[u] = wf_batch_sum(wf_whole(m->bias->use[u]->grad));
+        sum[u] = wf_batch_sum(wf_whole(wf_nn_leaves_of(m->bias, NULL)->use[u]->grad));
         NEED(sum[u]);
     }
     for (int i = 0; i < FEATURES; i++) {
@@ -196,7 +196,7 @@ static wf_status three_uses(part *p)
     wf_par_materialize(p->par, &m->base);
     GOOD(wf_context_status(p->ctx));
     g = wf_par_gradients_open(p->par, 1, &m->bias);
-    wf_par_gradients_micro(g, 0, 1);
+    wf_par_gradients_micro(g, NULL, 0, 1);
     GOOD(run_thrice(p, m, right, &order_shows));
     GOOD(wf_par_gradients_micro_end(g));
     GOOD(wf_par_gradients_finish(g, &grad));

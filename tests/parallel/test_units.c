@@ -310,15 +310,18 @@ static wf_status loop_of_ones_own(part *p)
     memset(seed->data, 0, (size_t)wf_tensor_local_count(seed) * sizeof(float));
     wf_pool_report(wf_context_pool(p->ctx), &memory);
     NEED(memory.now[WF_MEMORY_GATHERED] == gathered_bytes(p, 0));
-    NEED(wf_backward(loss, seed, true) == WF_EUNSUPPORTED);
-    GOOD(refuses(p, WF_EUNSUPPORTED, "gradients of weights cannot be deferred"));
     GOOD(wf_par_rest(p->par, p->model));
     wf_pool_report(wf_context_pool(p->ctx), &memory);
     NEED(memory.now[WF_MEMORY_GATHERED] == 0);
-    GOOD(wf_backward(loss, seed, false)); /* gathers again what it needs */
+    GOOD(wf_backward(loss, seed, true)); /* gathers again what it needs */
     wf_pool_report(wf_context_pool(p->ctx), &memory);
     NEED(memory.now[WF_MEMORY_GATHERED] == 0);
-    NEED(p->gpt->embed->table->uses == 2 && p->gpt->embed->table->use[0]->grad);
+    NEED(!wf_nn_leaves_of(p->gpt->embed->table, NULL)->use[0]->grad);
+    GOOD(wf_backward_weights(tape)); /* nothing is gathered for weights */
+    wf_pool_report(wf_context_pool(p->ctx), &memory);
+    NEED(memory.now[WF_MEMORY_GATHERED] == 0);
+    NEED(wf_nn_leaves_of(p->gpt->embed->table, NULL)->uses == 2 &&
+         wf_nn_leaves_of(p->gpt->embed->table, NULL)->use[0]->grad);
     wf_tape_close(tape);
     wf_scope_close(p->ctx);
     return WF_OK;

@@ -4,7 +4,6 @@
  * so the helper looks: often while an exchange is in the background, now and then otherwise.
  */
 #include "mesh/transport/mpi/mpi_world_internal.h"
-#include <signal.h>
 #include <time.h>
 
 enum { BUSY_NS = 100000, IDLE_NS = 50000000 };
@@ -34,18 +33,11 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* With no signal coming to it. */
 wf_status wf_mpi_helper_start(mpi_world *w, wf_error *error)
 {
-    sigset_t all, before;
-    int failure;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    failure = pthread_create(&w->helper, NULL, run, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    w->helping = !failure;
-    return failure ? wf_mpi_host.error_set(error, WF_ENOMEM, "no thread to serve MPI") : WF_OK;
+    w->helping = wf_mpi_host.thread_start(&w->helper, NULL, run, w) == 0;
+    return w->helping ? WF_OK
+                      : wf_mpi_host.error_set(error, WF_ENOMEM, "no thread to serve MPI");
 }
 
 void wf_mpi_help(mpi_world *w)

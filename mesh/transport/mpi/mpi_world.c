@@ -257,13 +257,15 @@ static void fail(void *opaque, int culprit, const wf_error *why, bool lost)
     pthread_mutex_unlock(&w->lock);
 }
 
+/* What others have sent may still be under way to a world that was aborted. Its communicator stays, for
+   MPI would give its context to the next world, which would then receive that. */
 static void close_world(void *opaque)
 {
     mpi_world *w = opaque;
 
     wf_mpi_helper_stop(w);
     wf_mpi_close_slots(w);
-    if (!ended_badly)
+    if (!ended_badly && !atomic_load(&w->aborted))
         MPI_Comm_free(&w->comm);
     world_free(w);
 }

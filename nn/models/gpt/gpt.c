@@ -13,18 +13,70 @@ static wf_tensor *block_forward(wf_nn_module *self, wf_tensor *x)
     return wf_dropout_add(x, y, m->dropout, m->site + 1);
 }
 
-/* What the head takes. */
-static wf_tensor *features(wf_nn_gpt *m, wf_tensor *tokens)
+static bool takes(wf_nn_gpt *model, wf_tensor *tokens)
+{
+    char text[128];
+
+    if (!model || !tokens)
+        return false;
+    if (tokens->ndim == 2 && tokens->dim[1].size <= model->config.positions)
+        return true;
+    wf_fail(
+        model->base.ctx, WF_ESHAPE,
+        "the model takes tokens [batch, up to %lld tokens], not %s: use shorter sequences or "
+        "build it with more positions",
+        (long long)model->config.positions, wf_tensor_describe(tokens, text, sizeof text));
+    return false;
+}
+
+static wf_tensor *embedded(wf_nn_gpt *m, wf_tensor *tokens)
 {
     wf_tensor *x;
 
+    if (!takes(m, tokens))
+        return NULL;
     x = wf_nn_call(m->embed, tokens);
     if (m->position)
         x = wf_nn_call(m->position, x);
-    x = wf_dropout(x, m->config.dropout, WF_NN_EMBEDDING_SITE);
-    for (int64_t i = 0; i < m->layers; i++)
-        x = wf_nn_call(m->block[i], x);
-    return wf_nn_call(m->norm, x);
+    return wf_dropout(x, m->config.dropout, WF_NN_EMBEDDING_SITE);
+}
+
+/* Step 0 embeds, steps 1 to `layers` are the blocks, the last one is the norm. */
+static int64_t gpt_steps(const wf_nn_module *self)
+{
+    return ((const wf_nn_gpt *)self)->layers + 2;
+}
+
+static wf_nn_module *gpt_module(const wf_nn_module *self, int64_t i, int k)
+{
+    const wf_nn_gpt *m = (const wf_nn_gpt *)self;
+    wf_nn_module *const first[] = {&m->embed->base, m->position ? &m->position->base : NULL};
+    wf_nn_module *const end[] = {&m->head->base, &m->loss->base};
+
+    if (i == 0)
+        return k < 2 ? first[k] : NULL;
+    if (i == m->layers + 2)
+        return k < 2 ? end[k] : NULL;
+    if (k > 0)
+        return NULL;
+    return i <= m->layers ? m->block[i - 1] : &m->norm->base;
+}
+
+static int gpt_run(wf_nn_module *self, int64_t i, int n, wf_tensor **x)
+{
+    (void)n;
+    x[0] =
+        i == 0 ? embedded((wf_nn_gpt *)self, x[0]) : wf_nn_call(gpt_module(self, i, 0), x[0]);
+    return 1;
+}
+
+const wf_nn_chain wf_nn_gpt_chain = {gpt_steps, gpt_module, gpt_run};
+
+/* What the head takes. */
+static wf_tensor *features(wf_nn_gpt *m, wf_tensor *x)
+{
+    wf_nn_chain_run(&m->base, 0, gpt_steps(&m->base), 1, &x);
+    return x;
 }
 
 static wf_tensor *gpt_forward(wf_nn_module *self, wf_tensor *tokens)
@@ -54,25 +106,14 @@ const wf_nn_type wf_nn_block_type = {"block", sizeof(wf_nn_block), block_fields,
                                      NULL};
 const wf_nn_type wf_nn_gpt_type = {"gpt", sizeof(wf_nn_gpt), gpt_fields, gpt_forward, NULL};
 
-static bool takes(wf_nn_gpt *model, wf_tensor *tokens)
-{
-    char text[128];
-
-    if (!model || !tokens)
-        return false;
-    if (tokens->ndim == 2 && tokens->dim[1].size <= model->config.positions)
-        return true;
-    wf_fail(
-        model->base.ctx, WF_ESHAPE,
-        "the model takes tokens [batch, up to %lld tokens], not %s: use shorter sequences or "
-        "build it with more positions",
-        (long long)model->config.positions, wf_tensor_describe(tokens, text, sizeof text));
-    return false;
-}
-
 wf_tensor *wf_nn_gpt_logits(wf_nn_gpt *model, wf_tensor *tokens)
 {
-    return takes(model, tokens) ? wf_nn_call(model, tokens) : NULL;
+    return model && tokens ? wf_nn_call(model, tokens) : NULL;
+}
+
+wf_tensor *wf_nn_gpt_head_loss(wf_nn_gpt *m, wf_tensor *x, wf_tensor *targets, float weight)
+{
+    return m && x ? wf_nn_linear_cross_entropy(m->head, m->loss, x, targets, weight) : NULL;
 }
 
 wf_tensor *wf_nn_gpt_loss(wf_nn_gpt *model, wf_tensor *tokens, wf_tensor *targets, float weight)
@@ -80,11 +121,10 @@ wf_tensor *wf_nn_gpt_loss(wf_nn_gpt *model, wf_tensor *tokens, wf_tensor *target
     const char *outside;
     wf_tensor *loss;
 
-    if (!takes(model, tokens))
+    if (!model || !tokens)
         return NULL;
     outside = wf_nn_enter(model);
-    loss = wf_nn_linear_cross_entropy(model->head, model->loss, features(model, tokens),
-                                      targets, weight);
+    loss = wf_nn_gpt_head_loss(model, features(model, tokens), targets, weight);
     wf_nn_leave(model, outside, 1, &loss);
     return loss;
 }

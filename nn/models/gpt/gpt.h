@@ -1,12 +1,15 @@
 /*
  * nn/models/gpt/gpt.h - decoder-only transformers: GPT-2 and Llama from the same modules.
  *
+ * The chain (nn/chain.h) is embedding, position and dropout as one step, the blocks, and the last norm.
+ *
  * Paths: embed, position (gpt2), block.N.{norm1, attn.{qkv.{q,k,v}, out}, norm2, mlp}, norm,
  * head, loss; mlp is {up, down} for gpt2 and {gate_up.{gate,up}, down} for llama.
  */
 #ifndef WF_NN_MODELS_GPT_GPT_H
 #define WF_NN_MODELS_GPT_GPT_H
 
+#include "nn/chain.h"
 #include "nn/layers/attention.h"
 #include "nn/layers/embedding.h"
 #include "nn/layers/loss.h"
@@ -87,6 +90,19 @@ WF_API wf_tensor *wf_nn_gpt_logits(wf_nn_gpt *model, wf_tensor *tokens);
  */
 WF_API wf_tensor *wf_nn_gpt_loss(wf_nn_gpt *model, wf_tensor *tokens, wf_tensor *targets,
                                  float weight);
+
+/**
+ * wf_nn_gpt_head_loss - the end of wf_nn_gpt_loss, behind the last step of the chain: the loss of
+ * features
+ *
+ * Where a stage holds back its head until backward (its gradients are made in forward), the caller
+ * runs this at the begin of it: the same ops in the same order.
+ *
+ * @param features  [batch, tokens, width], what the last step carries
+ * Collective:      where a plan has borders
+ */
+WF_API wf_tensor *wf_nn_gpt_head_loss(wf_nn_gpt *model, wf_tensor *features, wf_tensor *targets,
+                                      float weight);
 
 WF_END_DECLS
 

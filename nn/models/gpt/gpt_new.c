@@ -108,6 +108,7 @@ wf_nn_gpt *wf_nn_gpt_new(wf_context *ctx, const wf_nn_gpt_config *c)
     m = wf_nn_new(ctx, &wf_nn_gpt_type);
     if (!m)
         return NULL;
+    m->base.chain = &wf_nn_gpt_chain;
     m->config = *c;
     m->embed = wf_nn_embedding_new(ctx, wf_dim_chunked(c->vocabulary), width, deviation);
     if (c->arch == WF_NN_GPT2)

@@ -19,3 +19,11 @@ wf_tensor *wf_par_gpt_loss(wf_nn_module *model, const wf_par_batch *batch)
     return wf_nn_gpt_loss((wf_nn_gpt *)model, tokens, targets,
                           wf_par_batch_weight(batch, targets));
 }
+
+wf_tensor *wf_par_gpt_head_loss(wf_nn_module *model, wf_tensor *x, const wf_par_batch *batch)
+{
+    wf_tensor *targets = wf_par_batch_tensor(batch, "targets");
+
+    return wf_nn_gpt_head_loss((wf_nn_gpt *)model, x, targets,
+                               wf_par_batch_weight(batch, targets));
+}

@@ -17,6 +17,11 @@ extern WF_API const wf_par_rule wf_par_gpt_plan[];
 /** wf_par_gpt_loss - the wf_par_loss_function of wf_nn_gpt, for batches of WF_PAR_GPT_FIELDS. */
 WF_API wf_tensor *wf_par_gpt_loss(wf_nn_module *model, const wf_par_batch *batch);
 
+/** wf_par_gpt_head_loss - its end, behind the last step of the chain: the loss of the features x
+ * (wf_nn_gpt_head_loss). */
+WF_API wf_tensor *wf_par_gpt_head_loss(wf_nn_module *model, wf_tensor *x,
+                                       const wf_par_batch *batch);
+
 /* The fields that it reads, for wf_par_train_options.field: sequences of so many tokens, and the
    token that follows each. */
 /* clang-format off */

@@ -1,0 +1,67 @@
+/*
+ * mesh/health/crash_notice.c - a crash in this process becomes the failure detector's verdict. Called by a
+ * signal: it stores, wakes the detector's thread and sleeps.
+ */
+#include "mesh/health/failure_detector_parts_internal.h"
+#include <string.h>
+#include <time.h>
+
+/* How long a crash waits for who reports it, and until others know of that. */
+enum { TOLD_MS = 3000 };
+
+static wf_detector *_Atomic current;
+
+void wf_detector_for_crashes(wf_detector *old, wf_detector *d)
+{
+    if (!old)
+        atomic_store(&current, d);
+    else
+        atomic_compare_exchange_strong(&current, &old, d);
+}
+
+/* Nobody is known to have notified the user, and the thread would hear of it. */
+static bool may_be_told(const wf_detector *d)
+{
+    return !atomic_load(&d->passed_on) && !atomic_load(&d->stop);
+}
+
+bool wf_detector_crashed(const wf_detector *d)
+{
+    return d && atomic_load(&d->crashed);
+}
+
+bool wf_detector_crash_notice(int rank, const char *text)
+{
+    const struct timespec nap = {.tv_nsec = 1000000};
+    wf_detector *d = atomic_load(&current);
+
+    if (!d || !d->n_peers)
+        return true;
+    d->crash = (wf_verdict){.culprit = rank >= 0 ? rank : d->o.rank[0],
+                            .reporter = d->o.process,
+                            .code = WF_ELOST,
+                            .stuck = true};
+    memcpy(d->crash.text, text, strnlen(text, sizeof d->crash.text - 1));
+    atomic_store(&d->crashed, true);
+    wf_detector_wake(d);
+    for (int ms = 0; ms < TOLD_MS && may_be_told(d) && !atomic_load(&d->orphaned) &&
+                     atomic_load(&d->decided) != d->o.process;
+         ms++)
+        nanosleep(&nap, NULL);
+    return !atomic_load(&d->passed_on);
+}
+
+void wf_detector_crash_told(bool here)
+{
+    const struct timespec nap = {.tv_nsec = 1000000};
+    wf_detector *d = atomic_load(&current);
+
+    if (!d || !d->n_peers)
+        return;
+    if (here) {
+        atomic_store(&d->notified, true);
+        wf_detector_wake(d);
+    }
+    for (int ms = 0; ms < TOLD_MS && may_be_told(d); ms++)
+        nanosleep(&nap, NULL);
+}

@@ -1,0 +1,165 @@
+/* nn/pass.c - forward passes in flight, and the leaves of parameters in them. */
+#include "nn/pass_internal.h"
+#include <stdlib.h>
+
+struct wf_nn_pass {
+    wf_context *ctx;
+    wf_nn_leaves *leaves;
+};
+
+wf_nn_pass *wf_nn_pass_open(wf_context *ctx)
+{
+    wf_nn_pass *pass = calloc(1, sizeof *pass);
+
+    if (pass)
+        pass->ctx = ctx;
+    else
+        wf_fail(ctx, WF_ENOMEM, "no memory for a forward pass");
+    return pass;
+}
+
+wf_nn_pass *wf_nn_pass_switch(wf_context *ctx, wf_nn_pass *pass)
+{
+    wf_uses *uses = wf_context_uses(ctx);
+    wf_nn_pass *last = uses->pass;
+
+    uses->pass = pass;
+    return last;
+}
+
+static wf_nn_leaves *find(const wf_nn_parameter *p, const wf_nn_pass *pass)
+{
+    wf_nn_leaves *l = p->leaves;
+
+    while (l && l->pass != pass)
+        l = l->next;
+    return l;
+}
+
+const wf_nn_leaves *wf_nn_leaves_of(const wf_nn_parameter *p, const wf_nn_pass *pass)
+{
+    static const wf_nn_leaves none;
+    const wf_nn_leaves *l = find(p, pass);
+
+    return l ? l : &none;
+}
+
+static void forget(wf_nn_leaves *l)
+{
+    while (l->uses > 0)
+        wf_tensor_release(l->use[--l->uses]);
+}
+
+void wf_nn_leaves_forget(wf_nn_parameter *p, const wf_nn_pass *pass)
+{
+    wf_nn_leaves *l = find(p, pass);
+
+    if (l)
+        forget(l);
+}
+
+void wf_nn_forget_uses(wf_nn_parameter *p)
+{
+    for (wf_nn_leaves *l = p->leaves; l; l = l->next)
+        forget(l);
+}
+
+static void free_leaves(wf_nn_leaves *l)
+{
+    forget(l);
+    free(l->use);
+    free(l->number);
+    free(l);
+}
+
+void wf_nn_pass_close(wf_nn_pass *pass)
+{
+    if (!pass)
+        return;
+    if (wf_context_uses(pass->ctx)->pass == pass)
+        wf_context_uses(pass->ctx)->pass = NULL;
+    while (pass->leaves) {
+        wf_nn_leaves *l = pass->leaves, **at = &l->parameter->leaves;
+
+        while (*at != l)
+            at = &(*at)->next;
+        *at = l->next;
+        pass->leaves = l->next_of_pass;
+        free_leaves(l);
+    }
+    free(pass);
+}
+
+void wf_nn_leaves_free_all(wf_nn_parameter *p)
+{
+    while (p->leaves) {
+        wf_nn_leaves *l = p->leaves, **at = l->pass ? &l->pass->leaves : NULL;
+
+        while (at && *at != l)
+            at = &(*at)->next_of_pass;
+        if (at)
+            *at = l->next_of_pass;
+        p->leaves = l->next;
+        free_leaves(l);
+    }
+}
+
+wf_nn_leaves *wf_nn_leaves_now(wf_context *ctx, wf_nn_parameter *p)
+{
+    wf_nn_pass *pass = wf_context_uses(ctx)->pass;
+    wf_nn_leaves *l = find(p, pass);
+
+    if (l)
+        return l;
+    l = malloc(sizeof *l);
+    if (!l) {
+        wf_fail(ctx, WF_ENOMEM, "no memory for the leaves of parameter %s", p->path);
+        return NULL;
+    }
+    *l = (wf_nn_leaves){.parameter = p, .pass = pass, .next = p->leaves};
+    p->leaves = l;
+    if (pass) {
+        l->next_of_pass = pass->leaves;
+        pass->leaves = l;
+    }
+    return l;
+}
+
+/* Room for one more use; it is kept from pass to pass. */
+static bool grow(wf_context *ctx, wf_nn_leaves *l)
+{
+    int room = l->room ? 2 * l->room : 4;
+    wf_tensor **use;
+    int64_t *number;
+
+    if (l->uses < l->room)
+        return true;
+    use = realloc(l->use, (size_t)room * sizeof(wf_tensor *));
+    if (use)
+        l->use = use;
+    number = realloc(l->number, (size_t)room * sizeof *number);
+    if (number)
+        l->number = number;
+    if (!use || !number) {
+        wf_fail(ctx, WF_ENOMEM, "no memory for %d uses of parameter %s", room,
+                l->parameter->path);
+        return false;
+    }
+    l->room = room;
+    return true;
+}
+
+int wf_nn_leaves_slot(wf_context *ctx, wf_nn_leaves *l, int64_t number)
+{
+    int slot = l->uses;
+
+    while (slot > 0 && l->number[slot - 1] > number)
+        slot--;
+    if (slot > 0 && l->number[slot - 1] == number)
+        return slot - 1;
+    if (!grow(ctx, l))
+        return -1;
+    l->number[l->uses] = number;
+    l->use[l->uses] = NULL;
+    return l->uses++;
+}

@@ -1,0 +1,44 @@
+/*
+ * parallel/shard/gradient_sum_internal.h - a sum over micro-steps whose terms come in any order. Not installed.
+ *
+ * The terms 0 .. n-1 are the leaves of the midpoint tree (core/numerics/tree.h). A term finds its place by
+ * its number: where the other child of its parent is there, the two become one, older + newer by number,
+ * and so on up. So the bits are those of the tree, whatever the order. In ascending order at most
+ * log2(n) + 1 nodes are open; in another one up to half of the terms.
+ */
+#ifndef WF_PARALLEL_SHARD_GRADIENT_SUM_INTERNAL_H
+#define WF_PARALLEL_SHARD_GRADIENT_SUM_INTERNAL_H
+
+#include "core/tensor.h"
+
+/* The sum of the terms first .. first + count - 1. */
+typedef struct wf_par_sum_node {
+    int64_t first, count;
+    wf_tensor *sum; /* retained; NULL: of terms that are nothing */
+} wf_par_sum_node;
+
+/* {NULL} is the empty one. */
+typedef struct wf_par_sum {
+    wf_par_sum_node *node; /* [open] by first term; once the sum is complete there is one */
+    int open, room;
+} wf_par_sum;
+
+/* Add term number i of n. NULL is a term that counts as nothing: a module did not run in a micro-step.
+   Under exact off a sum of tensors is one node, to which terms are added as they come.
+   WF_EINVAL where the term is there, WF_ENOMEM. */
+wf_status wf_par_sum_add(wf_context *ctx, wf_par_sum *s, wf_tensor *term, int64_t i, int64_t n);
+
+/* Whether term i is there. */
+bool wf_par_sum_has(const wf_par_sum *s, int64_t i);
+
+/* A new sum has those terms as nothing that `like`, a sum of nothing, has; under exact off it is empty. */
+wf_status wf_par_sum_start(wf_context *ctx, wf_par_sum *s, const wf_par_sum *like);
+
+/* The numbers, from 1, of the terms of n that are not there: "2, 5 to 7"; "" where it is complete. */
+const char *wf_par_sum_missing(const wf_par_sum *s, int64_t n, char *text, size_t size);
+
+/* Forget the terms; the memory for nodes stays until it is freed. */
+void wf_par_sum_clear(wf_par_sum *s);
+void wf_par_sum_free(wf_par_sum *s);
+
+#endif
