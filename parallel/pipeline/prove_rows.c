@@ -124,30 +124,45 @@ static wf_status set_done(wf_pipe_reading *p, const wf_pipe_action *a)
     return WF_OK;
 }
 
+static wf_status on_its_rank(wf_pipe_reading *p, const wf_pipe_action *a)
+{
+    if (wf_pipe_kind_table[a->kind].operands == WF_PIPE_NONE ||
+        p->table->place[a->stage] == p->rank)
+        return WF_OK;
+    return wf_pipe_prove_refuse(p, "stage %d is on rank %d", a->stage,
+                                p->table->place[a->stage]);
+}
+
+/* Looks at both of two actions, or sets both, as if each were the one that is read. */
+static wf_status of_both(wf_pipe_reading *p, const wf_pipe_action *a,
+                         wf_status (*look)(wf_pipe_reading *, const wf_pipe_action *))
+{
+    wf_status status = look(p, &a[0]);
+
+    if (status != WF_OK)
+        return status;
+    p->action++;
+    status = look(p, &a[1]);
+    p->action -= status == WF_OK;
+    return status;
+}
+
+/* They may end in either order: what each needs is there before both, and still behind both. */
 static wf_status read_pair(wf_pipe_reading *p, const wf_pipe_row *row)
 {
     const wf_pipe_action *a = &row->action[p->action];
-    wf_status status = WF_OK;
+    wf_status status;
 
     if (p->action + 1 == row->n || wf_pipe_kind_table[a[1].kind].derived || a[1].with_next ||
         wf_pipe_kind_table[a->kind].derived)
         return wf_pipe_prove_refuse(p, "two compute actions may overlap, no more and no less");
-    /* They can be done in either order, so neither needs the other. */
-    for (int k = 0; status == WF_OK && k < 2; k++) {
-        p->action += k;
-        if (p->table->place[a[k].stage] != p->rank)
-            return wf_pipe_prove_refuse(p, "stage %d is on rank %d", a[k].stage,
-                                        p->table->place[a[k].stage]);
-        status = compute_needs(p, &a[k]);
-    }
+    status = of_both(p, a, on_its_rank);
     if (status == WF_OK)
-        status = set_done(p, &a[1]);
-    if (status != WF_OK)
-        return status;
-    p->action--;
-    status = compute_needs(p, &a[0]);
+        status = of_both(p, a, compute_needs);
     if (status == WF_OK)
-        status = set_done(p, &a[0]);
+        status = of_both(p, a, set_done);
+    if (status == WF_OK)
+        status = of_both(p, a, compute_needs);
     p->action += status == WF_OK;
     return status;
 }
@@ -163,9 +178,9 @@ static wf_status read_action(wf_pipe_reading *p, const wf_pipe_row *row)
                                        "being lowered");
     if (a->with_next)
         return read_pair(p, row);
-    if (kind->operands != WF_PIPE_NONE && p->table->place[a->stage] != p->rank)
-        return wf_pipe_prove_refuse(p, "stage %d is on rank %d", a->stage,
-                                    p->table->place[a->stage]);
+    status = on_its_rank(p, a);
+    if (status != WF_OK)
+        return status;
     if (kind->derived && (a->kind < WF_PIPE_SEND_F || a->kind > WF_PIPE_RECVD_B))
         return wf_pipe_prove_stage_action(p, a);
     status = kind->derived ? message_needs(p, a) : compute_needs(p, a);

@@ -6,7 +6,6 @@
 #include "tests/harness.h"
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 static wf_pipe_table *generate(const char *name, int ranks, int v, int micro)
 {
@@ -147,24 +146,16 @@ static void one_line(void)
     wf_pipe_table_free(lowered);
 }
 
-/* 786,432 compute actions and half a million messages. */
+/* 786,432 compute actions and half a million messages; `schedule check` says how long its proof takes. */
 static void large(void)
 {
     wf_pipe_table *table = generate("list", 64, 4, 1024), *lowered;
     const wf_pipe_lowering how = {.depth = 32, .ahead = 1, .group = 1024, .resident = 4};
     wf_error error = {WF_OK, ""};
-    struct timespec begin, end;
     wf_pipe_proof proof;
-    double seconds;
 
     CU_ASSERT_EQUAL_FATAL(wf_pipe_lower(table, &how, &lowered, &error), WF_OK);
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
     CU_ASSERT_EQUAL(wf_pipe_prove(lowered, &proof, &error), WF_OK);
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
-    seconds =
-        (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
-    printf(" %.2f s", seconds);
-    CU_ASSERT(seconds < 1);
     CU_ASSERT_EQUAL(proof.compute, 786432);
     CU_ASSERT_EQUAL(proof.messages, 522240);
     wf_pipe_table_free(lowered);
