@@ -242,7 +242,6 @@ wf_status wf_pipe_prove_rows(const wf_pipe_table *table, wf_error *error)
     for (p.rank = 0; status == WF_OK && p.rank < table->shape.ranks; p.rank++) {
         const wf_pipe_row *row = &table->row[p.rank];
 
-        p.n_resident = 0;
         p.tied = p.normed = false;
         for (p.action = 0; status == WF_OK && p.action < row->n; p.action++)
             status = read_action(&p, row);

@@ -49,7 +49,7 @@ typedef struct machine {
     activations has;
     struct {
         bool gathered, reducing, updated;
-        int first, last;              /* of the reduction that has begun */
+        int first, last;              /* micro-batches of the reduction that has begun */
         uint64_t on_the_way, reduced; /* its sum; those of all that have ended */
         uint64_t tied;                /* what the other end of a tie adds */
         uint64_t update;

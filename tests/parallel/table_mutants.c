@@ -102,6 +102,18 @@ static void twice(wf_pipe_table *t)
     insert(t, (int)(row - t->row), row->action[table_chance(row->n)]);
 }
 
+/* Something that is not needed, or too early, or impossible. */
+static void added(wf_pipe_table *t)
+{
+    wf_pipe_action a = {.kind = (uint8_t)table_chance(WF_PIPE_KINDS)};
+
+    if (wf_pipe_kind_table[a.kind].operands != WF_PIPE_NONE)
+        a.stage = (int16_t)table_chance(t->shape.stages);
+    if (wf_pipe_kind_table[a.kind].operands >= WF_PIPE_MICRO)
+        a.micro = a.last = table_chance(t->shape.micro);
+    insert(t, t->place[a.stage] < 0 ? 0 : t->place[a.stage], a);
+}
+
 static void of_another_rank(wf_pipe_table *t)
 {
     wf_pipe_row *row = some_row(t);
@@ -128,6 +140,30 @@ static void wrong_micro(wf_pipe_table *t)
         a->last += table_chance(t->shape.micro - a->micro);
 }
 
+static bool begins_receive(const wf_pipe_action *a)
+{
+    return a->kind == WF_PIPE_RECV_F || a->kind == WF_PIPE_RECV_B;
+}
+
+static bool ends_receive(const wf_pipe_action *a)
+{
+    return a->kind == WF_PIPE_RECVD_F || a->kind == WF_PIPE_RECVD_B;
+}
+
+/* A receive begins, or ends, before the one that is before it. */
+static void receive_first(wf_pipe_row *row, bool (*of)(const wf_pipe_action *))
+{
+    int64_t i = table_chance(row->n), before;
+
+    while (i && !of(&row->action[i]))
+        i--;
+    before = i - 1;
+    while (before > 0 && !of(&row->action[before]))
+        before--;
+    if (before >= 0)
+        move(row, i, before);
+}
+
 /* Two receives of a row change places: where they begin, where they end, or both. */
 static void receives_reordered(wf_pipe_table *t)
 {
@@ -136,8 +172,11 @@ static void receives_reordered(wf_pipe_table *t)
     const wf_pipe_action a = row->action[one], b = row->action[other];
     int which = 1 + table_chance(3);
 
-    if ((a.kind != WF_PIPE_RECV_F && a.kind != WF_PIPE_RECV_B) ||
-        (b.kind != WF_PIPE_RECV_F && b.kind != WF_PIPE_RECV_B))
+    if (t->facts.lowered && table_chance(8) == 0) {
+        receive_first(row, which & 1 ? begins_receive : ends_receive);
+        return;
+    }
+    if (!begins_receive(&a) || !begins_receive(&b))
         return;
     if (which & 1)
         swap(&row->action[one], &row->action[other]);
@@ -190,6 +229,11 @@ static void reshard_early(wf_pipe_table *t)
 static void reduce_early(wf_pipe_table *t)
 {
     move_up(some_row(t), WF_PIPE_REDUCE, WF_PIPE_REDUCED);
+}
+
+static void end_early(wf_pipe_table *t)
+{
+    move_up(some_row(t), WF_PIPE_TIE, WF_PIPE_OPT);
 }
 
 /* A REDUCE, and where it ends, of other micro-batches of the group, or of more than one. */
@@ -286,6 +330,7 @@ const mutation table_mutations[] = {{"neighbours swapped", neighbours_swapped},
                                     {"any two swapped", any_two_swapped},
                                     {"one dropped", dropped},
                                     {"one twice", twice},
+                                    {"one added", added},
                                     {"one of another rank", of_another_rank},
                                     {"wrong stage", wrong_stage},
                                     {"wrong micro-batch", wrong_micro},
@@ -293,6 +338,7 @@ const mutation table_mutations[] = {{"neighbours swapped", neighbours_swapped},
                                     {"depth 0 or 1", too_few_buffers},
                                     {"RESHARD early", reshard_early},
                                     {"REDUCE early", reduce_early},
+                                    {"end of step early", end_early},
                                     {"REDUCE cuts a group", group_cut},
                                     {"circle of all ranks", circle},
                                     {"wrong place", wrong_place},
