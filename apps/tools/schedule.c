@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static wf_status read_text(const char *path, char **text, wf_error *error)
@@ -121,18 +122,29 @@ static wf_status lower(const app_schedule_request *q, wf_pipe_table **table,
     return WF_OK;
 }
 
+static double seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static wf_status check(const app_schedule_request *q, wf_pipe_table **table, wf_error *error)
 {
     wf_pipe_depths depths;
     wf_pipe_proof proof;
     char text[512];
     wf_status status = lower(q, table, &depths, error);
+    double begin = seconds(), took;
 
     if (status == WF_OK)
         status = wf_pipe_prove(*table, &proof, error);
+    took = seconds() - begin;
     if (status != WF_OK)
         return status;
     printf("%s\n", wf_pipe_proof_text(q->source, *table, &proof, text, sizeof text));
+    printf("proved in %.3f s\n", took);
     if (depths.least)
         printf("messages in flight: at least %d without a deadlock, %d without loss of time\n",
                depths.least, depths.fastest);

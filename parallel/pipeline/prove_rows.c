@@ -124,27 +124,47 @@ static wf_status set_done(wf_pipe_reading *p, const wf_pipe_action *a)
     return WF_OK;
 }
 
+static wf_status on_its_rank(wf_pipe_reading *p, const wf_pipe_action *a)
+{
+    if (wf_pipe_kind_table[a->kind].operands == WF_PIPE_NONE ||
+        p->table->place[a->stage] == p->rank)
+        return WF_OK;
+    return wf_pipe_prove_refuse(p, "stage %d is on rank %d", a->stage,
+                                p->table->place[a->stage]);
+}
+
+/* Looks at both of two actions, or sets both, as if each were the one that is read. */
+static wf_status of_both(wf_pipe_reading *p, const wf_pipe_action *a,
+                         wf_status (*look)(wf_pipe_reading *, const wf_pipe_action *))
+{
+    wf_status status = look(p, &a[0]);
+
+    if (status != WF_OK)
+        return status;
+    p->action++;
+    status = look(p, &a[1]);
+    p->action -= status == WF_OK;
+    return status;
+}
+
+/* They may end in either order: what each needs is there before both, and still behind both. */
 static wf_status read_pair(wf_pipe_reading *p, const wf_pipe_row *row)
 {
     const wf_pipe_action *a = &row->action[p->action];
-    wf_status status = WF_OK;
+    wf_status status;
 
     if (p->action + 1 == row->n || wf_pipe_kind_table[a[1].kind].derived || a[1].with_next ||
         wf_pipe_kind_table[a->kind].derived)
         return wf_pipe_prove_refuse(p, "two compute actions may overlap, no more and no less");
-    /* Neither may need the other: needs of both are looked at before either is done. */
-    for (int k = 0; status == WF_OK && k < 2; k++, p->action++) {
-        if (p->table->place[a[k].stage] != p->rank)
-            return wf_pipe_prove_refuse(p, "stage %d is on rank %d", a[k].stage,
-                                        p->table->place[a[k].stage]);
-        status = compute_needs(p, &a[k]);
-    }
-    if (status != WF_OK)
-        return status;
-    p->action -= 2;
-    status = set_done(p, &a[0]);
-    p->action++;
-    return status == WF_OK ? set_done(p, &a[1]) : status;
+    status = of_both(p, a, on_its_rank);
+    if (status == WF_OK)
+        status = of_both(p, a, compute_needs);
+    if (status == WF_OK)
+        status = of_both(p, a, set_done);
+    if (status == WF_OK)
+        status = of_both(p, a, compute_needs);
+    p->action += status == WF_OK;
+    return status;
 }
 
 static wf_status read_action(wf_pipe_reading *p, const wf_pipe_row *row)
@@ -158,9 +178,9 @@ static wf_status read_action(wf_pipe_reading *p, const wf_pipe_row *row)
                                        "being lowered");
     if (a->with_next)
         return read_pair(p, row);
-    if (kind->operands != WF_PIPE_NONE && p->table->place[a->stage] != p->rank)
-        return wf_pipe_prove_refuse(p, "stage %d is on rank %d", a->stage,
-                                    p->table->place[a->stage]);
+    status = on_its_rank(p, a);
+    if (status != WF_OK)
+        return status;
     if (kind->derived && (a->kind < WF_PIPE_SEND_F || a->kind > WF_PIPE_RECVD_B))
         return wf_pipe_prove_stage_action(p, a);
     status = kind->derived ? message_needs(p, a) : compute_needs(p, a);
@@ -222,7 +242,6 @@ wf_status wf_pipe_prove_rows(const wf_pipe_table *table, wf_error *error)
     for (p.rank = 0; status == WF_OK && p.rank < table->shape.ranks; p.rank++) {
         const wf_pipe_row *row = &table->row[p.rank];
 
-        p.n_resident = 0;
         p.tied = p.normed = false;
         for (p.action = 0; status == WF_OK && p.action < row->n; p.action++)
             status = read_action(&p, row);

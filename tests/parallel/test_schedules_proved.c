@@ -1,12 +1,11 @@
 /*
  * tests/parallel/test_schedules_proved.c - lowering and proof of pipeline schedules: the depths of messages
- * that each needs, what is proved of every one at all sizes, and what refusals say.
+ * that each needs, and what is proved of every one at all sizes.
  */
 #include "parallel/pipeline/lower.h"
 #include "tests/harness.h"
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 static wf_pipe_table *generate(const char *name, int ranks, int v, int micro)
 {
@@ -147,81 +146,19 @@ static void one_line(void)
     wf_pipe_table_free(lowered);
 }
 
-/* 786,432 compute actions and half a million messages. */
+/* 786,432 compute actions and half a million messages; `schedule check` says how long its proof takes. */
 static void large(void)
 {
     wf_pipe_table *table = generate("list", 64, 4, 1024), *lowered;
     const wf_pipe_lowering how = {.depth = 32, .ahead = 1, .group = 1024, .resident = 4};
     wf_error error = {WF_OK, ""};
-    struct timespec begin, end;
     wf_pipe_proof proof;
-    double seconds;
 
     CU_ASSERT_EQUAL_FATAL(wf_pipe_lower(table, &how, &lowered, &error), WF_OK);
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
     CU_ASSERT_EQUAL(wf_pipe_prove(lowered, &proof, &error), WF_OK);
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &end);
-    seconds =
-        (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
-    printf(" %.2f s", seconds);
-    CU_ASSERT(seconds < 1);
     CU_ASSERT_EQUAL(proof.compute, 786432);
     CU_ASSERT_EQUAL(proof.messages, 522240);
     wf_pipe_table_free(lowered);
-    wf_pipe_table_free(table);
-}
-
-/* Two ranks, two stages, two micro-batches, as a word for each action of a row. */
-static void row(wf_pipe_table *table, int rank, const char *kinds, const char *micro)
-{
-    for (int i = 0; kinds[i]; i++)
-        wf_pipe_table_add(table, rank,
-                          kinds[i] == 'F'   ? WF_PIPE_F
-                          : kinds[i] == 'I' ? WF_PIPE_I
-                          : kinds[i] == 'W' ? WF_PIPE_W
-                          : kinds[i] == 'R' ? WF_PIPE_R
-                                            : WF_PIPE_B,
-                          rank, micro[i] - '0');
-}
-
-static void says(const char *first, const char *first_micro, const char *second,
-                 const char *second_micro, const char *words)
-{
-    wf_error error = {WF_OK, ""};
-    wf_pipe_table *table;
-
-    wf_pipe_table_new(&(wf_pipe_shape){2, 2, 2, 0}, &table, &error);
-    wf_pipe_table_place(table, 0, 0);
-    wf_pipe_table_place(table, 1, 1);
-    row(table, 0, first, first_micro);
-    row(table, 1, second, second_micro);
-    CU_ASSERT_EQUAL(wf_pipe_prove(table, NULL, &error), *words ? WF_EINVAL : WF_OK);
-    CU_ASSERT(strstr(error.text, words) != NULL);
-    if (!strstr(error.text, words))
-        printf("\n    %s\n", error.text);
-    wf_pipe_table_free(table);
-}
-
-static void refusals(void)
-{
-    wf_error error = {WF_OK, ""};
-    wf_pipe_table *table;
-
-    says("FFBB", "0101", "FBFB", "0011", "");
-    says("FFBB", "0101", "FBF", "001", "rank 1, at the end of its row: I1.1 is not in it");
-    says("FFBB", "0101", "FBFBW", "00110",
-         "rank 1, action 4 of 5, W1.0: stage 1 and micro-batch 0 have had that already");
-    says("FFBB", "0101", "FWIFB", "00011",
-         "rank 1, action 1 of 5, W1.0: it needs I1.0 before it");
-    says("FFBB", "0101", "BFFB", "0011",
-         "rank 1, action 0 of 4, B1.0: it needs F1.0 before it");
-    says("FFBRB", "01001", "FBFB", "0011", "R0.0: the forward is run again for I or B");
-    says("FBFB", "0011", "FFBB", "0110",
-         "deadlock: rank 0 waits in B0.0 for B1.0 of rank 1, which stands behind F1.1; rank 1 "
-         "waits in F1.1 for F0.1 of rank 0, which stands behind B0.0");
-    wf_pipe_table_new(&(wf_pipe_shape){2, 2, 2, 0}, &table, &error);
-    CU_ASSERT_EQUAL(wf_pipe_prove(table, NULL, &error), WF_EINVAL);
-    CU_ASSERT_STRING_EQUAL(error.text, "stage 0 is on no rank: place it");
     wf_pipe_table_free(table);
 }
 
@@ -247,13 +184,9 @@ static void numbers_out_of_range(void)
 int main(void)
 {
     static const wf_test tests[] = {
-        {"depths", depths},
-        {"few buffers cost time", few_buffers_cost_time},
-        {"one line", one_line},
-        {"all sizes", all_sizes},
-        {"large", large},
-        {"what a proof says", refusals},
-        {"what lowering refuses", numbers_out_of_range},
+        {"depths", depths},     {"few buffers cost time", few_buffers_cost_time},
+        {"one line", one_line}, {"all sizes", all_sizes},
+        {"large", large},       {"what lowering refuses", numbers_out_of_range},
         {NULL, NULL},
     };
 

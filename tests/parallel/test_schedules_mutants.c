@@ -1,0 +1,179 @@
+/*
+ * tests/parallel/test_schedules_mutants.c - the proof of pipeline tables against their execution: 10,000 small
+ * tables with mistakes in them. What the proof accepts ends right, and what it refuses does not.
+ *
+ *     test_schedules_mutants [MUTANTS [SEED]]
+ */
+#include "parallel/pipeline/lower.h"
+#include "parallel/pipeline/text.h"
+#include "tests/harness.h"
+#include "tests/parallel/table_executor.h"
+#include "tests/parallel/table_mutants.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_KINDS = 32, EXECUTIONS = 3, WORDS = sizeof((wf_error){0}).text };
+
+static int mutants = 10000;
+static unsigned seed = 1;
+
+/* The verdicts on mutants of a kind. */
+typedef struct tally {
+    int accepted, wrong, still; /* wrong and still: those that are refused */
+    int mistakes;               /* of the proof */
+} tally;
+
+/* Executes a table in several orders: none of them may tell. */
+static execution execute(const wf_pipe_table *table)
+{
+    execution first = execute_table(table, (unsigned)table_chance(1 << 20) << 8), other;
+
+    for (int i = 1; i < EXECUTIONS; i++) {
+        other = execute_table(table, (unsigned)table_chance(1 << 20) << 8);
+        CU_ASSERT_EQUAL(first.ending, other.ending);
+    }
+    return first;
+}
+
+/* The proof and the execution of a table; told: the words of the proof. */
+static void compare(const wf_pipe_table *table, const char *kind, tally *count, char *told)
+{
+    static const char *const endings[] = {"ends right", "goes wrong", "stands still"};
+    wf_error error = {WF_OK, ""};
+    wf_pipe_proof proof = {0};
+    bool accepted = wf_pipe_prove(table, &proof, &error) == WF_OK;
+    execution run = execute(table);
+    bool right = run.ending == ENDS_RIGHT;
+
+    count->accepted += accepted;
+    count->wrong += !accepted && run.ending == GOES_WRONG;
+    count->still += !accepted && run.ending == STANDS_STILL;
+    memcpy(told, error.text, WORDS);
+    /* The proof finds what goes wrong before it looks for deadlocks. */
+    if (accepted == right &&
+        (run.ending == STANDS_STILL || strncmp(told, "deadlock: ", 10) != 0) &&
+        (!right || (proof.messages == run.messages && proof.in_flight == run.in_flight &&
+                    proof.peak == run.peak)))
+        return;
+    count->mistakes++;
+    CU_FAIL("the proof and the execution of a table differ");
+    printf("\n    %s: the proof says \"%s\", the execution %s\n", kind,
+           accepted ? "it ends" : error.text, endings[run.ending]);
+    wf_pipe_table_print(table, stdout);
+}
+
+/* A table with a mistake of a kind in it; one in four has another one, which may undo the first. */
+static wf_pipe_table *mutant(const mutation *kind, int kinds, bool *two)
+{
+    for (;;) {
+        wf_pipe_table *table = table_by_chance(), *before = table_copy(table);
+        bool changed;
+
+        kind->change(table);
+        changed = !table_same(table, before);
+        *two = table_chance(4) == 0;
+        if (*two)
+            table_mutations[table_chance(kinds)].change(table);
+        wf_pipe_table_free(before);
+        if (changed)
+            return table;
+        wf_pipe_table_free(table);
+    }
+}
+
+/* A circle of all ranks is told with each of them, as far as there is room. */
+static void circle_is_told(const wf_pipe_table *table, const char *told)
+{
+    int ranks = wf_pipe_table_shape(table).ranks, links = 0;
+
+    CU_ASSERT(strncmp(told, "deadlock: rank ", 15) == 0);
+    for (const char *at = told; (at = strstr(at, " waits in ")) != NULL; at++)
+        links++;
+    CU_ASSERT_EQUAL(links, ranks);
+}
+
+static void verdicts(void)
+{
+    tally count[MOST_KINDS] = {{0}};
+    char told[WORDS];
+    int kinds = 0;
+
+    while (table_mutations[kinds].name)
+        kinds++;
+    CU_ASSERT_FATAL(kinds >= 14 && kinds <= MOST_KINDS);
+    table_chance_seed(seed);
+    for (int i = 0; i < mutants; i++) {
+        const mutation *kind = &table_mutations[i % kinds];
+        bool two;
+        wf_pipe_table *table = mutant(kind, kinds, &two);
+
+        compare(table, kind->name, &count[i % kinds], told);
+        if (!two && strcmp(kind->name, "circle of all ranks") == 0)
+            circle_is_told(table, told);
+        wf_pipe_table_free(table);
+    }
+    printf("\n    %-20s %8s %8s %8s\n", "", "accepted", "wrong", "deadlock");
+    for (int k = 0; k < kinds; k++) {
+        printf("    %-20s %8d %8d %8d\n", table_mutations[k].name, count[k].accepted,
+               count[k].wrong, count[k].still);
+        CU_ASSERT(count[k].wrong + count[k].still > 0);
+        CU_ASSERT_EQUAL(count[k].mistakes, 0);
+    }
+    printf("    ");
+}
+
+/* Without a mistake tables end right, or stand still where they have too few messages. */
+static void without_mistakes(void)
+{
+    tally count = {0};
+    char told[WORDS];
+
+    table_chance_seed(seed);
+    for (int i = 0; i < mutants / 10; i++) {
+        wf_pipe_table *table = table_by_chance();
+
+        compare(table, "no mistake", &count, told);
+        wf_pipe_table_free(table);
+    }
+    printf(" %d accepted, %d deadlocks", count.accepted, count.still);
+    CU_ASSERT_EQUAL(count.wrong, 0);
+    CU_ASSERT(count.accepted > 8 * count.still && count.still > 0);
+}
+
+/* Transports keep 32 messages: more than small tables have. */
+static void room(void)
+{
+    const wf_pipe_shape shape = {2, 2, EXECUTOR_MICRO, 0};
+    const wf_pipe_lowering how[] = {
+        {.depth = 32, .ahead = 32}, {.depth = 33, .ahead = 1}, {.depth = 1, .ahead = 33}};
+    wf_error error = {WF_OK, ""};
+    wf_pipe_table *table, *lowered;
+    char told[WORDS];
+
+    CU_ASSERT_EQUAL_FATAL(wf_pipe_generate("gpipe", &shape, &table, &error), WF_OK);
+    for (int i = 0; i < 3; i++) {
+        tally count = {0};
+
+        CU_ASSERT_EQUAL_FATAL(wf_pipe_lower(table, &how[i], &lowered, &error), WF_OK);
+        compare(lowered, "many messages", &count, told);
+        CU_ASSERT_EQUAL(count.accepted, i == 0);
+        CU_ASSERT_EQUAL(strstr(told, "more than 32 messages from rank ") != NULL, i > 0);
+        wf_pipe_table_free(lowered);
+    }
+    wf_pipe_table_free(table);
+}
+
+int main(int argc, char **argv)
+{
+    static const wf_test tests[] = {{"without mistakes", without_mistakes},
+                                    {"mutants", verdicts},
+                                    {"32 messages on the way", room},
+                                    {NULL, NULL}};
+
+    if (argc > 1)
+        mutants = atoi(argv[1]);
+    if (argc > 2)
+        seed = (unsigned)atoi(argv[2]);
+    return wf_test_main("schedules with mistakes", tests);
+}
