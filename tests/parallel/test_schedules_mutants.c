@@ -21,7 +21,7 @@ static unsigned seed = 1;
 /* The verdicts on mutants of a kind. */
 typedef struct tally {
     int accepted, wrong, still; /* wrong and still: those that are refused */
-    int mistakes;               /* of the proof */
+    int mistakes;               /* where proof and execution differ */
 } tally;
 
 /* Executes a table in several orders: none of them may tell. */
