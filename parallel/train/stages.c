@@ -290,6 +290,7 @@ wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data)
     wf_context *ctx = t->par->ctx;
     int64_t n;
     const wf_pipe_action *row = wf_pipe_table_row(s->pipeline->table, s->rank, &n);
+    const char *phase = wf_context_phase(ctx, "messages and gathers");
 
     s->data = data;
     for (int64_t i = 0; i < n && wf_context_status(ctx) == WF_OK; i++) {
@@ -302,5 +303,6 @@ wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data)
         actions[a->kind](s, wf_par_stage_here(s, a->stage), a);
     }
     t->step.micro = t->micros;
+    wf_context_phase(ctx, phase);
     return wf_context_status(ctx);
 }
