@@ -12,9 +12,10 @@ typedef struct plan_report {
     const app_options *options;
     dry_run
         run; /* rank --rank's; without it, in a pipeline, that of the rank which takes most */
-    app_stage_plans stages; /* one rank's for each coordinate on axis pp, where there is a pipeline */
-    double model_flops;     /* without recomputation */
-    int n_strategies;       /* all others; none where there is no data parallelism */
+    app_stage_plans
+        stages; /* one rank's for each coordinate on axis pp, where there is a pipeline */
+    double model_flops; /* without recomputation */
+    int n_strategies;   /* all others; none where there is no data parallelism */
     const char *strategy[PLAN_STRATEGIES];
     dry_run strategy_run[PLAN_STRATEGIES];
     plan_advice_limits limits;

@@ -284,6 +284,20 @@ static perform *const actions[WF_PIPE_KINDS] = {
     [WF_PIPE_RECV_B] = do_message,  [WF_PIPE_RECVD_B] = do_message,
     [WF_PIPE_TIE] = do_tie};
 
+const wf_pipe_action *wf_par_stages_now(const wf_par_stages *s)
+{
+    return s->now;
+}
+
+int64_t wf_par_stages_order(const wf_par_stages *s)
+{
+    int stages = s->pipeline->stages;
+
+    if (!s->now || s->now->kind == WF_PIPE_F)
+        return s->now ? s->now->stage : 0;
+    return (s->now->kind == WF_PIPE_W ? 3 : 2) * stages - 1 - s->now->stage;
+}
+
 wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data)
 {
     wf_par_trainer *t = s->t;
@@ -299,10 +313,12 @@ wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data)
         if (a->kind == WF_PIPE_NORM || a->kind == WF_PIPE_OPT)
             break;
         t->step.micro = a->micro;
+        s->now = a;
         wf_pipe_action_text(a, s->at, sizeof s->at);
         actions[a->kind](s, wf_par_stage_here(s, a->stage), a);
     }
     t->step.micro = t->micros;
+    s->now = NULL;
     wf_context_phase(ctx, phase);
     return wf_context_status(ctx);
 }

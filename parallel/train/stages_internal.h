@@ -51,6 +51,7 @@ typedef struct wf_par_stages {
     bool summed;  /* the gradients of the step are in step.grad */
     const wf_par_data *data;
     char at[32]; /* the action that runs */
+    const wf_pipe_action *now;
 } wf_par_stages;
 
 /* For a trainer with a pipeline, in wf_par_trainer_open and _close. Collective: over the world */
@@ -59,6 +60,11 @@ void wf_par_stages_close(wf_par_stages *s);
 
 /* Do what the table says, up to the norm. Collective: over the mesh */
 wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data);
+
+/* The action that runs, NULL: none; and its place among those of its micro-batch on all ranks: forward goes
+   up the stages, backward comes down, gradients of weights are last. */
+const wf_pipe_action *wf_par_stages_now(const wf_par_stages *s);
+int64_t wf_par_stages_order(const wf_par_stages *s);
 
 /* Gradients, of tied parameters too, to step.grad, once. Collective: over the mesh */
 wf_status wf_par_stages_sum(wf_par_stages *s);
