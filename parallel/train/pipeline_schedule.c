@@ -102,6 +102,7 @@ static wf_status lower(wf_par_pipeline *p, int ranks, wf_pipe_table **table, wf_
     bool even = (p->micros & (p->micros - 1)) == 0;
     wf_pipe_lowering how = {.ahead = 1,
                             .depth = p->options.depth,
+                            .recompute = p->options.recompute,
                             .group = p->reduces && even ? p->micros : 0,
                             .prefetch = 1,
                             .tied = p->tied};

@@ -38,6 +38,8 @@ typedef struct wf_par_stage {
     int64_t units;
     wf_par_order order;
     wf_par_flight *flight; /* [micros] */
+    bool *
+        again; /* [micros] its forward runs again (R), so that the first one keeps its input alone */
 } wf_par_stage;
 
 typedef struct wf_par_stages {
@@ -83,6 +85,7 @@ void wf_par_stages_drop(wf_par_stages *s);
 wf_par_stage *wf_par_stage_here(const wf_par_stages *s, int stage);
 
 void wf_par_stage_forward(wf_par_stages *s, wf_par_stage *stage, int64_t micro);
+void wf_par_stage_forward_again(wf_par_stages *s, wf_par_stage *stage, int64_t micro);
 void wf_par_stage_backward(wf_par_stages *s, wf_par_stage *stage, int64_t micro, bool defer);
 void wf_par_stage_weights(wf_par_stages *s, wf_par_stage *stage, int64_t micro);
 void wf_par_stage_unshard(wf_par_stages *s, wf_par_stage *stage);

@@ -8,7 +8,7 @@
 typedef struct row {
     const char *schedule, *split, *strategy, *recompute;
     int pp, per_rank, tp, dp, micro, depth, resident, batch;
-    bool llama, sequence_parallel, muon, sgd, bf16, activations, rounded, reduced;
+    bool stage_again, llama, sequence_parallel, muon, sgd, bf16, activations, rounded, reduced;
     float dropout;
 } row;
 
@@ -39,6 +39,8 @@ static const row rows[] = {
     {"1f1b", .pp = 2, .recompute = "block"},
     {"zb-h1", .pp = 2, .recompute = "block", .dropout = 0.1f},
     {"zb-v", .pp = 2, .recompute = "attention"},
+    {"1f1b", .pp = 2, .stage_again = true},
+    {"zb-v", .pp = 2, .dp = 2, .strategy = "full_shard", .stage_again = true, .dropout = 0.1f},
     {"1f1b", .pp = 2, .activations = true},
     {"zb-h1", .pp = 2, .activations = true, .bf16 = true, .llama = true},
     {"1f1b", .pp = 2, .muon = true},
@@ -89,6 +91,7 @@ static training training_of(const row *r)
     t.pipeline = (wf_par_pipeline_options){.schedule = r->schedule,
                                            .split = r->split,
                                            .stages_per_rank = r->per_rank,
+                                           .recompute = r->stage_again,
                                            .depth = r->depth,
                                            .resident = r->resident};
     return t;
