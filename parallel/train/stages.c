@@ -2,6 +2,7 @@
 #include "parallel/train/stages_internal.h"
 #include "mesh/comm/collective.h"
 #include "parallel/agree_internal.h"
+#include "parallel/train/read_batch_internal.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,8 +139,12 @@ static wf_status open_stages(wf_par_stages *s)
     s->stage = calloc((size_t)p->stages, sizeof *s->stage);
     s->of = calloc((size_t)p->stages, sizeof *s->of);
     s->places = wf_par_pipeline_places(p, s->t->model, s->t->count, s->t->parameter);
-    if (!s->stage || !s->of || !s->places)
+    s->row = wf_pipe_table_row(p->table, s->rank, &s->actions);
+    s->name = calloc((size_t)s->actions + 1, sizeof *s->name);
+    if (!s->stage || !s->of || !s->places || !s->name)
         return wf_fail(par->ctx, WF_ENOMEM, "no memory for %d stages", p->stages);
+    for (int64_t i = 0; i < s->actions; i++)
+        wf_pipe_action_text(&s->row[i], s->name[i], sizeof s->name[i]);
     for (int n = 0; n < p->stages; n++) {
         s->of[n] = wf_pipe_table_rank(p->table, n) == s->rank ? s->count : -1;
         if (s->of[n] >= 0 && open_stage(s, &s->stage[s->count++], n) != WF_OK)
@@ -178,6 +183,7 @@ void wf_par_stages_close(wf_par_stages *s)
     free(s->stage);
     free(s->of);
     free(s->places);
+    free(s->name);
     free(s);
 }
 
@@ -272,7 +278,7 @@ static void do_message(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_acti
                                  of_edge[e].ends == a->kind);
 }
 
-/* NORM and OPT are wf_par_clip and wf_par_optimizer_step, which the loop calls. */
+/* NORM and OPT are wf_par_clip and wf_par_optimizer_step, which a training step calls. */
 static perform *const actions[WF_PIPE_KINDS] = {
     [WF_PIPE_F] = do_forward,       [WF_PIPE_B] = do_backward,
     [WF_PIPE_I] = do_backward,      [WF_PIPE_W] = do_weights,
@@ -284,21 +290,48 @@ static perform *const actions[WF_PIPE_KINDS] = {
     [WF_PIPE_RECV_B] = do_message,  [WF_PIPE_RECVD_B] = do_message,
     [WF_PIPE_TIE] = do_tie};
 
+static void begin_action(wf_par_stages *s, int64_t i)
+{
+    const wf_par *par = s->t->par;
+
+    wf_comm_action(wf_mesh_world(par->mesh), s->name[i], i + 1, s->actions);
+    wf_context_action(par->ctx, s->name[i]);
+}
+
+void wf_par_stages_come_to(wf_par_stages *s, wf_pipe_kind kind)
+{
+    int64_t i = 0;
+
+    while (i < s->actions && s->row[i].kind != kind)
+        i++;
+    if (i < s->actions)
+        begin_action(s, i);
+}
+
+void wf_par_stages_rest(wf_par_stages *s)
+{
+    const wf_par *par = s->t->par;
+
+    wf_comm_action(wf_mesh_world(par->mesh), NULL, 0, 0);
+    wf_context_action(par->ctx, NULL);
+}
+
+/* NORM begins with what comes before it in no row: the loss goes to all ranks. */
 wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data)
 {
     wf_par_trainer *t = s->t;
     wf_context *ctx = t->par->ctx;
-    int64_t n;
-    const wf_pipe_action *row = wf_pipe_table_row(s->pipeline->table, s->rank, &n);
 
     s->data = data;
-    for (int64_t i = 0; i < n && wf_context_status(ctx) == WF_OK; i++) {
-        const wf_pipe_action *a = &row[i];
+    wf_context_position(ctx, t->step.number,
+                        wf_par_sequences(t, 0)); /* messages tell the step */
+    for (int64_t i = 0; i < s->actions && wf_context_status(ctx) == WF_OK; i++) {
+        const wf_pipe_action *a = &s->row[i];
 
-        if (a->kind == WF_PIPE_NORM || a->kind == WF_PIPE_OPT)
+        begin_action(s, i);
+        if (a->kind == WF_PIPE_NORM)
             break;
         t->step.micro = a->micro;
-        wf_pipe_action_text(a, s->at, sizeof s->at);
         actions[a->kind](s, wf_par_stage_here(s, a->stage), a);
     }
     t->step.micro = t->micros;

@@ -14,6 +14,7 @@
  *     full                        its disk is full
  *     mark                        nothing but what follows
  *
+ *     F I W B RECVD SENT UNSHARD REDUCE TIE NORM and the other actions of a pipeline,
  *     start before the launch, meet while processes meet, init forward optimizer save exit, the
  *     name of a collective, end after the launch, last when the program exits, or destructor
  *     when MPI has ended, too
@@ -30,6 +31,7 @@
 #include "parallel/shard/update_internal.h"
 #include "parallel/models/gpt/gpt.h"
 #include "tests/hosts/rendezvous_faults.h"
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -342,11 +344,21 @@ REAL(wf_status, wf_par_train_step, wf_par_trainer *trainer, int64_t step,
     return __real_wf_par_train_step(trainer, step, data, result);
 }
 
-/* Where every collective begins. */
-REAL(uint64_t, wf_recorder_begin, wf_comm *comm, wf_collective_kind op, int64_t bytes)
+/* Where every action of a pipeline begins: what it is stands in front of its stage and direction. */
+REAL(void, wf_recorder_action, wf_comm *comm, const char *name, int64_t number, int64_t of)
 {
-    uint64_t sequence = __real_wf_recorder_begin(comm, op, bytes);
-    const char *name = wf_collective_name(op);
+    size_t n = strlen(fault.phase);
+
+    __real_wf_recorder_action(comm, name, number, of);
+    if (me && name && strncmp(name, fault.phase, n) == 0 && !isupper((unsigned char)name[n]))
+        come_to(fault.phase);
+}
+
+/* Where every collective begins. */
+REAL(uint64_t, wf_recorder_begin, wf_comm *comm, const wf_collective *what, int64_t bytes)
+{
+    uint64_t sequence = __real_wf_recorder_begin(comm, what, bytes);
+    const char *name = wf_collective_name(what->kind);
 
     if (me && is_mine(name, me->index)) {
         wf_error error = {WF_OK, ""};
