@@ -1,7 +1,6 @@
 /* parallel/train/stages.c - a rank's row of the table, done action by action. */
 #include "parallel/train/stages_internal.h"
 #include "mesh/comm/collective.h"
-#include "parallel/agree_internal.h"
 #include "parallel/train/read_batch_internal.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -48,67 +47,6 @@ static wf_status open_stage(wf_par_stages *s, wf_par_stage *stage, int number)
     return wf_context_status(s->t->par->ctx);
 }
 
-static void add(uint64_t *hash, const void *data, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        *hash = (*hash ^ ((const unsigned char *)data)[i]) * 1099511628211u;
-}
-
-/* Of the table and the cut. */
-static uint64_t hash_of(const wf_par_pipeline *p)
-{
-    uint64_t hash = 14695981039346656037u;
-    int ranks = wf_pipe_table_shape(p->table).ranks;
-
-    add(&hash, p->first, ((size_t)p->stages + 1) * sizeof *p->first);
-    for (int s = 0; s < p->stages; s++) {
-        int rank = wf_pipe_table_rank(p->table, s);
-
-        add(&hash, &rank, sizeof rank);
-    }
-    for (int r = 0; r < ranks; r++) {
-        int64_t n;
-        const wf_pipe_action *a = wf_pipe_table_row(p->table, r, &n);
-
-        add(&hash, &n, sizeof n);
-        for (int64_t i = 0; i < n; i++) {
-            int field[] = {a[i].kind, a[i].with_next, a[i].stage, a[i].micro, a[i].last};
-
-            add(&hash, field, sizeof field);
-        }
-    }
-    return hash;
-}
-
-typedef struct extremes {
-    uint64_t least, most;
-} extremes;
-
-static void widen(void *into, const void *from, size_t bytes)
-{
-    extremes *a = into;
-    const extremes *b = from;
-
-    (void)bytes;
-    a->least = b->least < a->least ? b->least : a->least;
-    a->most = b->most > a->most ? b->most : a->most;
-}
-
-/* Ranks of other processes have made the pipeline by themselves. */
-static wf_status check_alike(const wf_par_stages *s)
-{
-    uint64_t mine = hash_of(s->pipeline);
-    extremes all = {mine, mine};
-    wf_par *par = s->t->par;
-
-    if (wf_agree_on(par, sizeof all, &all, widen) != WF_OK || all.least == all.most)
-        return wf_context_status(par->ctx);
-    return wf_fail(par->ctx, WF_EINVAL,
-                   "ranks were given different schedules or cuts (this one has %016" PRIx64
-                   "): give all processes the same schedule file, split, model and batch sizes",
-                   mine);
-}
-
 static wf_status check(const wf_par_stages *s)
 {
     const wf_par_trainer *t = s->t;
@@ -126,7 +64,7 @@ static wf_status check(const wf_par_stages *s)
                                "parameter %s of stage %d is fake: wf_par_pipeline_materialize "
                                "comes before a trainer",
                                t->parameter[i]->path, s->stage[k].number);
-    return check_alike(s);
+    return wf_par_pipeline_alike(s->pipeline, t->par);
 }
 
 static wf_status open_stages(wf_par_stages *s)
