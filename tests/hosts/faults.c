@@ -14,6 +14,7 @@
  *     full                        its disk is full
  *     mark                        nothing but what follows
  *
+ *     F I W B RECVD SENT UNSHARD REDUCE TIE NORM and the other actions of a pipeline,
  *     start before the launch, meet while processes meet, init forward optimizer save exit, the
  *     name of a collective, end after the launch, last when the program exits, or destructor
  *     when MPI has ended, too
@@ -30,6 +31,7 @@
 #include "parallel/shard/update_internal.h"
 #include "parallel/models/gpt/gpt.h"
 #include "tests/hosts/rendezvous_faults.h"
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -52,6 +54,7 @@ static struct fault {
 static _Thread_local wf_rank *me;
 static _Thread_local wf_context *ctx;
 static _Thread_local int step_now;
+static _Thread_local bool in_phase; /* the pipeline's action is the phase */
 static _Thread_local jmp_buf way_out;
 static atomic_flag acted = ATOMIC_FLAG_INIT;
 static const struct timespec late = {.tv_nsec = 300000000};
@@ -144,6 +147,12 @@ static void act(void)
         stall();
     if (is_action("leave") && me)
         longjmp(way_out, 1);
+}
+
+/* Whether the rank does not go on from where it acts. */
+static bool ends(void)
+{
+    return !is_action("nonfinite") && !is_action("read");
 }
 
 static void come_to(const char *phase)
@@ -276,10 +285,34 @@ REAL(wf_tensor *, wf_par_gpt_loss, wf_nn_module *model, const wf_par_batch *batc
     return loss;
 }
 
+/* What a stage takes in a forward or backward action is infinite; again where the step is run again. */
+static void spoil(wf_tensor *t)
+{
+    if (!t || !me || !in_phase || !is_action("nonfinite") || !is_time(fault.phase) ||
+        me->index != fault.rank)
+        return;
+    is_mine(fault.phase, me->index);
+    for (int64_t i = 0; i < wf_tensor_local_count(t); i++)
+        ((float *)t->data)[i] = INFINITY;
+}
+
+REAL(wf_status, wf_nn_chain_run, wf_nn_module *model, int64_t first, int64_t end, int n,
+     wf_tensor **x)
+{
+    spoil(x[0]);
+    return __real_wf_nn_chain_run(model, first, end, n, x);
+}
+
+REAL(wf_status, wf_backward, wf_tensor *root, wf_tensor *seed, bool defer)
+{
+    spoil(seed);
+    return __real_wf_backward(root, seed, defer);
+}
+
 REAL(wf_status, app_text_data_read, const app_text_data *data, app_text_part part, int64_t step,
      int64_t first, int64_t count, int32_t *tokens, int32_t *targets, wf_error *error)
 {
-    if (is_action("read") && me && is_mine("forward", me->index))
+    if (is_action("read") && me && is_mine(in_phase ? fault.phase : "forward", me->index))
         return wf_error_set(error, WF_EIO, "cannot read the text: %s", strerror(EIO));
     return __real_app_text_data_read(data, part, step, first, count, tokens, targets, error);
 }
@@ -342,11 +375,30 @@ REAL(wf_status, wf_par_train_step, wf_par_trainer *trainer, int64_t step,
     return __real_wf_par_train_step(trainer, step, data, result);
 }
 
-/* Where every collective begins. */
-REAL(uint64_t, wf_recorder_begin, wf_comm *comm, wf_collective_kind op, int64_t bytes)
+/* In an action of a pipeline. Other processes hear where a rank is five times a second. */
+static void act_in_action(void)
 {
-    uint64_t sequence = __real_wf_recorder_begin(comm, op, bytes);
-    const char *name = wf_collective_name(op);
+    if (is_action("kill") || is_action("stop"))
+        nanosleep(&(struct timespec){.tv_nsec = 450000000}, NULL);
+    act();
+}
+
+/* Where every action of a pipeline begins: what it is stands in front of its stage and direction. */
+REAL(void, wf_recorder_action, wf_comm *comm, const char *name, int64_t number, int64_t of)
+{
+    size_t n = strlen(fault.phase);
+
+    __real_wf_recorder_action(comm, name, number, of);
+    in_phase = name && strncmp(name, fault.phase, n) == 0 && !isupper((unsigned char)name[n]);
+    if (me && in_phase && ends() && is_mine(fault.phase, me->index))
+        act_in_action();
+}
+
+/* Where every collective begins. */
+REAL(uint64_t, wf_recorder_begin, wf_comm *comm, const wf_collective *what, int64_t bytes)
+{
+    uint64_t sequence = __real_wf_recorder_begin(comm, what, bytes);
+    const char *name = wf_collective_name(what->kind);
 
     if (me && is_mine(name, me->index)) {
         wf_error error = {WF_OK, ""};
