@@ -16,6 +16,7 @@ MODEL = ["--n-layer", str(LAYERS), "--n-embd", "48", "--n-head", "12", "--vocab-
 DTYPES = {"fp32": [], "bf16": ["--dtype", "bf16"]}
 ONE_STAGE = ("1f1b", "gpipe", "zb-h2")  # a rank
 TWO_STAGES = ("zb-v", "v-half", "v-min", "dualpipe-v")
+OVERLAPPING = ("dualpipe-v", "by chance 3")  # pairs of actions on two stages of a rank
 BY_CHANCE = ("by chance 1", "by chance 2", "by chance 3")
 CHOICES = {
     "schedule": (),  # those of `schedule list` and BY_CHANCE
@@ -61,6 +62,8 @@ def possible(run):
     if virtual != 1 and schedule in ONE_STAGE or virtual != 2 and schedule in TWO_STAGES:
         return False
     if schedule == "dualpipe-v" and micros < 2 * run.get("pp", 1):
+        return False
+    if schedule in OVERLAPPING and run.get("resident") == 1:
         return False
     if run.get("pp", 8) * virtual < {"auto": 1, "hollow": 3}.get(run.get("split", "auto"), 2):
         return False
@@ -108,7 +111,8 @@ def layout(run):
 class Draw:
     """A table by chance: stages lie on any ranks, and of all that can be done next, something is."""
 
-    def __init__(self, source, ranks, stages, micros):
+    def __init__(self, source, overlapping, ranks, stages, micros):
+        self.overlapping = overlapping
         self.source, self.stages, self.micros = source, stages, micros
         self.place = [*range(ranks), *(source.randrange(ranks) for _ in range(stages - ranks))]
         source.shuffle(self.place)
@@ -145,7 +149,7 @@ class Draw:
         for kind, stage, first, last in words:
             texts.append(f"{kind}{stage}.{first}" + (f"-{last}" if last > first else ""))
             pair = kind in "BI" and behind is not None and behind != stage
-            if pair and self.source.random() < 0.3:
+            if self.overlapping and pair and self.source.random() < 0.3:
                 texts[-2:] = [f"({texts[-2]} + {texts[-1]})"]
                 behind = None
             else:
@@ -175,13 +179,13 @@ class Tables:
         sizes = (run["pp"], run["pp"] * run["virtual"], micros)
         path = self.folder / "-".join(map(str, (run["schedule"].replace(" ", "-"), *sizes)))
         if not path.exists():
-            self.make(path, random.Random(path.name), sizes)
+            self.make(path, (random.Random(path.name), run["schedule"] in OVERLAPPING, *sizes))
         return path
 
-    def make(self, path, source, sizes):
+    def make(self, path, how):
         """The first drawn table that can run: sends may need more room than there is."""
         for _ in range(MOST_DRAWN):
-            path.write_text(Draw(source, *sizes).text())
+            path.write_text(Draw(*how).text())
             done = subprocess.run([self.program, "check", path], stdout=subprocess.DEVNULL,
                                   stderr=subprocess.PIPE, text=True, check=False)
             if done.returncode == 0:
@@ -190,7 +194,7 @@ class Tables:
             if done.returncode != 1:
                 raise Failure(f"schedule check {path}: status {done.returncode}: {done.stderr}")
             self.refused += 1
-        raise Failure(f"none of {MOST_DRAWN} tables for {sizes} can run: {done.stderr}")
+        raise Failure(f"none of {MOST_DRAWN} tables for {path.name} can run: {done.stderr}")
 
 
 def in_processes(runs, count):

@@ -2,6 +2,7 @@
 #include "parallel/train/pipeline_internal.h"
 #include "parallel/pipeline/text.h"
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,12 +71,16 @@ wf_status wf_par_pipeline_count(wf_par_pipeline *p, int ranks, wf_error *error)
     if (error->code != WF_OK)
         return error->code;
     shape = wf_pipe_table_shape(p->given);
-    if (shape.ranks != ranks ||
-        (p->options.stages_per_rank && shape.stages != ranks * p->options.stages_per_rank))
+    if (shape.ranks != ranks)
         return wf_error_set(error, WF_EINVAL,
-                            "schedule %s is for %d ranks and %d stages, and the run has pp %d: "
-                            "give its numbers, or another schedule",
-                            name, shape.ranks, shape.stages, ranks);
+                            "schedule %s is for %d ranks, and the run has pp %d: give its "
+                            "number, or another schedule",
+                            name, shape.ranks, ranks);
+    if (p->options.stages_per_rank && shape.stages != ranks * p->options.stages_per_rank)
+        return wf_error_set(error, WF_EINVAL,
+                            "schedule %s has %d stages on %d ranks, and %d a rank were asked "
+                            "for: leave that number to the file, or take another schedule",
+                            name, shape.stages, ranks, p->options.stages_per_rank);
     p->stages = shape.stages;
     return WF_OK;
 }
@@ -96,7 +101,23 @@ static wf_status generate(wf_par_pipeline *p, int ranks, wf_pipe_table **table, 
     return WF_OK;
 }
 
-static wf_status lower(wf_par_pipeline *p, int ranks, wf_pipe_table **table, wf_error *error)
+/* The most stages that a rank has. */
+static int most_stages(const wf_pipe_table *table)
+{
+    wf_pipe_shape shape = wf_pipe_table_shape(table);
+    int most = 0;
+
+    for (int r = 0; r < shape.ranks; r++) {
+        int own = 0;
+
+        for (int s = 0; s < shape.stages; s++)
+            own += wf_pipe_table_rank(table, s) == r;
+        most = own > most ? own : most;
+    }
+    return most;
+}
+
+static wf_status lower(const wf_par_pipeline *p, wf_pipe_table **table, wf_error *error)
 {
     static const wf_pipe_costs costs = {100, 100, 100, .message = 5};
     bool even = (p->micros & (p->micros - 1)) == 0;
@@ -113,7 +134,7 @@ static wf_status lower(wf_par_pipeline *p, int ranks, wf_pipe_table **table, wf_
         return WF_OK;
     if (p->gathers)
         how.resident = p->options.resident ? p->options.resident
-                       : p->keeps          ? p->stages / ranks
+                       : p->keeps          ? most_stages(*table)
                                            : 0;
     if (!how.depth) {
         status = wf_pipe_find_depths(*table, &how, &costs, &depths, error);
@@ -128,6 +149,48 @@ static wf_status lower(wf_par_pipeline *p, int ranks, wf_pipe_table **table, wf_
     return WF_OK;
 }
 
+/* What a table may say and a run does in another way. */
+static wf_status check_table(const wf_par_pipeline *p, const wf_pipe_table *table,
+                             wf_error *error)
+{
+    wf_pipe_shape shape = wf_pipe_table_shape(table);
+    wf_pipe_facts facts = wf_pipe_table_facts(table);
+    int64_t n;
+
+    if (facts.lowered && (p->options.depth || p->options.resident))
+        return wf_error_set(error, WF_EINVAL,
+                            "its messages and gathers stand in it already: leave out depth and "
+                            "resident, or give the table as it was before it was lowered");
+    if (facts.group && facts.group != shape.micro)
+        return wf_error_set(error, WF_EINVAL,
+                            "it reduces gradients of %d micro-batches at a time, and a run "
+                            "those of all %d: lower it with group %d",
+                            facts.group, shape.micro, shape.micro);
+    for (int r = 0; r < shape.ranks; r++) {
+        const wf_pipe_action *a = wf_pipe_table_row(table, r, &n);
+
+        for (int64_t i = 0; i < n; i++)
+            if (a[i].kind == WF_PIPE_R)
+                return wf_error_set(error, WF_EINVAL,
+                                    "rank %d, action %" PRId64 ", R%d.%d: a run recomputes "
+                                    "inside of I and B, which modules is the model's to say "
+                                    "(wf_nn_recompute): leave R out",
+                                    r, i, a[i].stage, a[i].micro);
+    }
+    return WF_OK;
+}
+
+static wf_status prepare(const wf_par_pipeline *p, wf_pipe_table **table, wf_pipe_proof *proof,
+                         wf_error *error)
+{
+    wf_error why = {WF_OK, ""};
+
+    if (check_table(p, *table, &why) == WF_OK && lower(p, table, &why) == WF_OK &&
+        wf_pipe_prove(*table, proof, &why) == WF_OK)
+        return WF_OK;
+    return wf_error_set(error, why.code, "schedule %s: %s", name_of(p), why.text);
+}
+
 wf_status wf_par_pipeline_schedule(wf_par_pipeline *p, int ranks, wf_error *error)
 {
     wf_pipe_table *table = NULL;
@@ -135,9 +198,7 @@ wf_status wf_par_pipeline_schedule(wf_par_pipeline *p, int ranks, wf_error *erro
     wf_status status = generate(p, ranks, &table, error);
 
     if (status == WF_OK)
-        status = lower(p, ranks, &table, error);
-    if (status == WF_OK)
-        status = wf_pipe_prove(table, &proof, error);
+        status = prepare(p, &table, &proof, error);
     if (status == WF_OK)
         wf_pipe_proof_text(name_of(p), table, &proof, p->text, sizeof p->text);
     else
