@@ -15,8 +15,8 @@ Every three values of three choices meet in some run (with --quick every two), 2
 
 exactness.py --pipeline [--quick] - the same over what pipelines can choose: all schedules and tables made by
 chance, pipeline ranks 1 to 8, one or two stages a rank, cuts that are uneven or leave stages empty, on
-tp and dp 1 and 2, under all strategies; some in 2 and 4 processes of mpirun. Every three values of
-three choices meet in some run (with --quick every two), 4 steps each.
+tp 1 and 2 and dp 1 to 4, under all strategies; some in 2 and 4 processes of mpirun. Every three values of
+three choices meet in some run (with --quick every two).
 
 Nothing divides: 12 heads, 3 key-value heads (llama) and a vocabulary of 257. --quick takes every
 eleventh run. The first difference ends it with status 1, and so does a comparison that proves
@@ -34,7 +34,7 @@ import subprocess
 import sys
 import tempfile
 
-from pipeline_choices import MODEL as PIPELINE_MODEL, STEPS as PIPELINE_STEPS, compare_pipelines
+import pipeline_choices
 from training_runs import (ARCHS, HYBRID, ROOT, Covering, Failure, Progress, Trainer, all_of,
                            compare_choices, first_difference)
 
@@ -230,9 +230,8 @@ def main():
                 trainer = Trainer(arguments.gpt_train.resolve(), folder, MODEL, STRATEGY_STEPS)
                 compare_strategies(trainer, arguments.jobs, arguments.quick)
             elif arguments.pipeline:
-                trainer = Trainer(arguments.gpt_train.resolve(), folder, PIPELINE_MODEL,
-                                  PIPELINE_STEPS)
-                compare_pipelines(trainer, arguments.jobs, arguments.quick)
+                pipeline_choices.compare(arguments.gpt_train.resolve(), folder, arguments.jobs,
+                                         arguments.quick)
             else:
                 trainer = Trainer(arguments.gpt_train.resolve(), folder, MODEL, STEPS)
                 check_control(trainer)

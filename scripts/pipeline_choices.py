@@ -7,15 +7,17 @@ import random
 import shutil
 import subprocess
 
-from training_runs import ARCHS, HYBRID, Covering, Failure, compare_choices, first_difference
+from training_runs import (ARCHS, HYBRID, Covering, Failure, Trainer, compare_choices,
+                           first_difference)
 
-STEPS = 4
+STEPS, QUICK_STEPS = 4, 2
 LAYERS = 14  # with embedding and last norm, a step for each of 16 stages
 MODEL = ["--n-layer", str(LAYERS), "--n-embd", "48", "--n-head", "12", "--vocab-size", "257",
          "--seq-len", "16", "--lr", "3e-3", "--eval-interval", "0", "--digest"]
-DTYPES = {"fp32": [], "bf16": ["--dtype", "bf16"]}
+DTYPES = {"fp32": [], "bf16": ["--dtype", "bf16"], "bf16 weights": ["--param-dtype", "bf16"]}
 ONE_STAGE = ("1f1b", "gpipe", "zb-h2")  # a rank
 TWO_STAGES = ("zb-v", "v-half", "v-min", "dualpipe-v")
+AGAIN = "by chance 2"  # has forwards again
 OVERLAPPING = ("dualpipe-v", "by chance 3")  # pairs of actions on two stages of a rank
 BY_CHANCE = ("by chance 1", "by chance 2", "by chance 3")
 CHOICES = {
@@ -25,19 +27,21 @@ CHOICES = {
     "pp": (1, 2, 4, 8),
     "virtual": (1, 2),
     "tp": (1, 2),
-    "dp": (1, 2),
-    "group": (None, 1, 2),  # ranks of a group, of hybrid strategies alone
+    "dp": (1, 2, 4),
+    "group": (None, 1, 2, 4),  # ranks of a group, of hybrid strategies alone
     "depth": (0, 32),
     "resident": (0, 1, 2),
     "accumulate": ("auto", "local", "reduced"),
-    "recompute": ("none", "block", "attention"),
-    "wrap": ("block", "attention", "mlp"),
+    "recompute": ("none", "block", "attention", "stage"),
+    "wrap": ("--wrap-type block", "--wrap-type attention", "--wrap-type mlp",
+             "--wrap-min-params 5000", "--wrap-min-params 100000"),
     "prefetch": (0, 1, 3),
     "reshard": ("default", "always", "never"),
     "sequence": (False, True),
     "micro": (1, 2),
     "batch": (4, 32),
-    "arch": ("gpt2", "llama"),
+    "arch": ("gpt2", "llama", "llama tied"),
+    "frozen": (None, "block.0,block.1", "block.3,block.4,block.5.attn,norm"),
     "dropout": (0, 0.1),
     "dtype": tuple(DTYPES),
     "optimizer": ("adamw", "muon", "sgd"),
@@ -55,15 +59,20 @@ def choices(program):
 
 def possible(run):
     """Whether the values of a run, some of which may be open, go together."""
-    schedule, dp = run.get("schedule"), run.get("dp", 2)
+    schedule, dp = run.get("schedule"), run.get("dp", 4)
     virtual = run.get("virtual", 1 if schedule in ONE_STAGE else 2)
-    micros = run.get("batch", 32) / (run.get("dp", 1) * run.get("micro", 1))
     group = run.get("group", "open")
+    least = run.get("dp", 1 if group in ("open", None) else group)  # ranks that split the batch
+    micros = run.get("batch", 32) / (least * run.get("micro", 1))
     if virtual != 1 and schedule in ONE_STAGE or virtual != 2 and schedule in TWO_STAGES:
+        return False
+    if micros < 1:
         return False
     if schedule == "dualpipe-v" and micros < 2 * run.get("pp", 1):
         return False
     if schedule in OVERLAPPING and run.get("resident") == 1:
+        return False
+    if schedule == AGAIN and run.get("recompute") == "stage":
         return False
     if run.get("pp", 8) * virtual < {"auto": 1, "hollow": 3}.get(run.get("split", "auto"), 2):
         return False
@@ -90,7 +99,9 @@ def split_text(split, stages):
 
 def numbers(run):
     """Flags that change a run's numbers."""
-    return [*ARCHS[run["arch"]], "--dropout", str(run["dropout"]), *DTYPES[run["dtype"]],
+    arch, _, tied = run["arch"].partition(" ")
+    return [*ARCHS[arch], *(["--tie-embeddings", "on"] if tied else []),
+            *(["--freeze", run["frozen"]] if run["frozen"] else []), "--dropout", str(run["dropout"]), *DTYPES[run["dtype"]],
             "--optimizer", run["optimizer"], "--global-batch-size", str(run["batch"]),
             *(["--micro-batch-size", "1"] if run["batch"] == ODD else [])]
 
@@ -103,7 +114,7 @@ def layout(run):
             "--tp", str(run["tp"]), "--dp", str(run["dp"]), "--strategy", run["strategy"],
             *(["--shard-group-size", str(run["group"])] if run["group"] else []),
             "--accumulate", run["accumulate"], "--recompute", run["recompute"],
-            "--wrap-type", run["wrap"], "--prefetch", str(run["prefetch"]),
+            *run["wrap"].split(), "--prefetch", str(run["prefetch"]),
             "--reshard-after-forward", run["reshard"], "--micro-batch-size", str(run["micro"]),
             *(["--sequence-parallel"] if run["sequence"] else []), "--threads-per-rank", "1"]
 
@@ -111,9 +122,8 @@ def layout(run):
 class Draw:
     """A table by chance: stages lie on any ranks, and of all that can be done next, something is."""
 
-    def __init__(self, source, overlapping, ranks, stages, micros):
-        self.overlapping = overlapping
-        self.source, self.stages, self.micros = source, stages, micros
+    def __init__(self, source, name, ranks, stages, micros):
+        self.source, self.name, self.stages, self.micros = source, name, stages, micros
         self.place = [*range(ranks), *(source.randrange(ranks) for _ in range(stages - ranks))]
         source.shuffle(self.place)
         self.apart = source.random()  # share of backward passes that are I and W
@@ -126,6 +136,8 @@ class Draw:
 
     def perform(self, kind, stage, micro):
         """One more action of a row, and what can be done behind it."""
+        if kind == "B" and self.name == AGAIN and self.source.random() < 0.5:
+            self.rows[self.place[stage]].append(("R", stage, micro))
         if kind == "B" and self.source.random() < self.apart:
             kind = "I"
             self.ready.append(("W", stage, micro))
@@ -149,7 +161,7 @@ class Draw:
         for kind, stage, first, last in words:
             texts.append(f"{kind}{stage}.{first}" + (f"-{last}" if last > first else ""))
             pair = kind in "BI" and behind is not None and behind != stage
-            if self.overlapping and pair and self.source.random() < 0.3:
+            if self.name in OVERLAPPING and pair and self.source.random() < 0.3:
                 texts[-2:] = [f"({texts[-2]} + {texts[-1]})"]
                 behind = None
             else:
@@ -179,7 +191,7 @@ class Tables:
         sizes = (run["pp"], run["pp"] * run["virtual"], micros)
         path = self.folder / "-".join(map(str, (run["schedule"].replace(" ", "-"), *sizes)))
         if not path.exists():
-            self.make(path, (random.Random(path.name), run["schedule"] in OVERLAPPING, *sizes))
+            self.make(path, (random.Random(path.name), run["schedule"], *sizes))
         return path
 
     def make(self, path, how):
@@ -224,16 +236,17 @@ def check_control(trainer, tables):
         print(f"{arch} with --exact off: pp 2 differs from pp 1 at {difference.partition(':')[0]}")
 
 
-def compare_pipelines(trainer, jobs, quick):
+def compare(gpt_train, folder, jobs, quick):
     """A covering part of all that pipelines can choose, against one rank."""
-    program = trainer.program.parent / "schedule"
+    trainer = Trainer(gpt_train, folder, MODEL, QUICK_STEPS if quick else STEPS)
+    program = gpt_train.parent / "schedule"
     tables = Tables(program, trainer.folder)
     check_control(trainer, tables)
     covering = Covering(choices(program), possible, 2 if quick else 3)
     runs = list(covering.runs)
     odd = [{**run, "batch": ODD, "micro": 1} for run in runs if run["dp"] == 1 and run["pp"] > 1]
     runs += [run for run in odd if possible(run)][::10]
-    if shutil.which("mpirun") and (trainer.program.parent.parent / "libweft_mpi.so").exists():
+    if shutil.which("mpirun") and (gpt_train.parent.parent / "libweft_mpi.so").exists():
         runs += in_processes(covering.runs, 1 if quick else 15)
     else:
         print("SKIPPED: runs in several processes, since there is no mpirun or no libweft_mpi.so")

@@ -44,6 +44,9 @@ typedef struct wf_par_pipeline_options {
                              "1f1b" */
     int stages_per_rank; /* 0: the schedule's usual, or the file's */
     const char *split;   /* wf_pipe_split's text; NULL: "auto" */
+    bool
+        recompute; /* the forward of a whole stage runs again for its backward, and keeps its input alone
+                       until then; not for a table that says itself where it does (R) */
     int depth; /* messages to one rank that are begun before the first has to end; 0: the least that costs no
                      time, where that is at most WF_PIPE_MOST_IN_FLIGHT, else the least without a deadlock */
     int resident; /* stages of a rank that are gathered at a time, from before their first use to behind their
@@ -69,9 +72,9 @@ typedef struct wf_par_pipeline wf_par_pipeline;
  * Collective:  no; every process makes it alike
  * Owner:       caller; wf_par_pipeline_free, after the trainers are closed
  * Errors:      WF_EINVAL: more than one tensor is carried over a cut, a schedule or split that is none, more
- *              stages than steps where nobody says which have none, a file for other sizes, a table with R (a
- *              run recomputes inside of I and B) or with reductions of fewer than all micro-batches,
- *              depth or resident beside a table that is lowered; WF_EDATA: what cannot be read as a table;
+ *              stages than steps where nobody says which have none, a file for other sizes, a table that
+ *              reduces gradients of fewer than all micro-batches, depth, resident or recompute beside one that
+ *              is lowered; WF_EDATA: what cannot be read as a table;
  *              those of the model function; WF_ENOMEM
  */
 WF_API wf_status wf_par_pipeline_new(const wf_par_options *options,

@@ -2,7 +2,6 @@
 #include "parallel/train/pipeline_internal.h"
 #include "parallel/pipeline/text.h"
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,6 +122,7 @@ static wf_status lower(const wf_par_pipeline *p, wf_pipe_table **table, wf_error
     bool even = (p->micros & (p->micros - 1)) == 0;
     wf_pipe_lowering how = {.ahead = 1,
                             .depth = p->options.depth,
+                            .recompute = p->options.recompute,
                             .group = p->reduces && even ? p->micros : 0,
                             .prefetch = 1,
                             .tied = p->tied};
@@ -149,34 +149,23 @@ static wf_status lower(const wf_par_pipeline *p, wf_pipe_table **table, wf_error
     return WF_OK;
 }
 
-/* What a table may say and a run does in another way. */
+/* A table that is lowered has been told what options say of others; and what it says has to be what a run does. */
 static wf_status check_table(const wf_par_pipeline *p, const wf_pipe_table *table,
                              wf_error *error)
 {
-    wf_pipe_shape shape = wf_pipe_table_shape(table);
     wf_pipe_facts facts = wf_pipe_table_facts(table);
-    int64_t n;
+    int micros = wf_pipe_table_shape(table).micro;
 
-    if (facts.lowered && (p->options.depth || p->options.resident))
+    if (facts.lowered && (p->options.depth || p->options.resident || p->options.recompute))
         return wf_error_set(error, WF_EINVAL,
-                            "its messages and gathers stand in it already: leave out depth and "
-                            "resident, or give the table as it was before it was lowered");
-    if (facts.group && facts.group != shape.micro)
+                            "it is lowered, so its messages, gathers and forwards again stand "
+                            "in it: leave out depth, resident and recompute, or give the table "
+                            "as it was before");
+    if (facts.group && facts.group != micros)
         return wf_error_set(error, WF_EINVAL,
                             "it reduces gradients of %d micro-batches at a time, and a run "
                             "those of all %d: lower it with group %d",
-                            facts.group, shape.micro, shape.micro);
-    for (int r = 0; r < shape.ranks; r++) {
-        const wf_pipe_action *a = wf_pipe_table_row(table, r, &n);
-
-        for (int64_t i = 0; i < n; i++)
-            if (a[i].kind == WF_PIPE_R)
-                return wf_error_set(error, WF_EINVAL,
-                                    "rank %d, action %" PRId64 ", R%d.%d: a run recomputes "
-                                    "inside of I and B, which modules is the model's to say "
-                                    "(wf_nn_recompute): leave R out",
-                                    r, i, a[i].stage, a[i].micro);
-    }
+                            facts.group, micros, micros);
     return WF_OK;
 }
 

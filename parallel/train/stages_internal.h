@@ -38,6 +38,8 @@ typedef struct wf_par_stage {
     int64_t units;
     wf_par_order order;
     wf_par_flight *flight; /* [micros] */
+    bool *
+        again; /* [micros] its forward runs again (R), so that the first one keeps its input alone */
 } wf_par_stage;
 
 typedef struct wf_par_stages {
@@ -51,6 +53,7 @@ typedef struct wf_par_stages {
     bool summed;  /* the gradients of the step are in step.grad */
     const wf_par_data *data;
     char at[32]; /* the action that runs */
+    const wf_pipe_action *now;
 } wf_par_stages;
 
 /* For a trainer with a pipeline, in wf_par_trainer_open and _close. Collective: over the world */
@@ -59,6 +62,11 @@ void wf_par_stages_close(wf_par_stages *s);
 
 /* Do what the table says, up to the norm. Collective: over the mesh */
 wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data);
+
+/* The action that runs, NULL: none; and its place among those of its micro-batch on all ranks: forward goes
+   up the stages, backward comes down, gradients of weights are last. */
+const wf_pipe_action *wf_par_stages_now(const wf_par_stages *s);
+int64_t wf_par_stages_order(const wf_par_stages *s);
 
 /* Gradients, of tied parameters too, to step.grad, once. Collective: over the mesh */
 wf_status wf_par_stages_sum(wf_par_stages *s);
@@ -77,6 +85,7 @@ void wf_par_stages_drop(wf_par_stages *s);
 wf_par_stage *wf_par_stage_here(const wf_par_stages *s, int stage);
 
 void wf_par_stage_forward(wf_par_stages *s, wf_par_stage *stage, int64_t micro);
+void wf_par_stage_forward_again(wf_par_stages *s, wf_par_stage *stage, int64_t micro);
 void wf_par_stage_backward(wf_par_stages *s, wf_par_stage *stage, int64_t micro, bool defer);
 void wf_par_stage_weights(wf_par_stages *s, wf_par_stage *stage, int64_t micro);
 void wf_par_stage_unshard(wf_par_stages *s, wf_par_stage *stage);

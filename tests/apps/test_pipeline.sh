@@ -38,6 +38,7 @@ sed -e 's/place 0 1/place 1 0/' -e 's/^0:/x:/; s/^1:/0:/; s/^x:/1:/' mine.sched 
 "$schedule" lower zb-h1 --pp 2 --micro 8 --depth 3 --tied >lowered.sched
 printf '0F0,0F1,,,0F2,0B0,0F3,0B1,0F4,0B2,0F5,0B3,0F6,0B4,0F7,0B5,0B6,0B7\n' >torch.csv
 printf ',1F0,1F1,1B0,1B1,1F2,1B2,1F3,1B3,1F4,1B4,1F5,1B5,1F6,1B6,1F7,1B7\n' >>torch.csv
+sed -E '/^0:/s/ I(0\.[0-9])/ R\1 I\1/g' mine.sched >again.sched
 cat >overlap.sched <<'END'
 weft-schedule 1
 stages 3  micro 4  place 0 1 0
@@ -62,12 +63,14 @@ shows "its name" "^schedule mine.sched: 2 ranks, 2 stages, "
 same "the last stage on the first rank" --pp 2 --pp-schedule turned.sched
 same "a table with its messages" --pp 2 --pp-schedule lowered.sched
 shows "of which there are three at a time" "^schedule lowered.sched: .*, at most 3 in flight"
+same "stages forward again" --pp 4 --pp-schedule zb-h1 --recompute stage
+same "one stage forward again" --pp 2 --pp-schedule again.sched
 same "a table of PyTorch" --pp 2 --pp-schedule torch.csv
 same "two stages on one rank, gathered where they overlap" --pp 2 --dp 2 --strategy shard_grad_op \
     --pp-schedule overlap.sched
 
 run "a plan" "${small[@]}" --pp 2 --plan
-shows "of its last rank" "^plan of rank 1 of 2: pp 2 x "
+shows "of its fullest rank" "^plan of rank [01] of 2: pp 2 x "
 
 # Memory: a step takes what the one before has given back.
 run "many steps" "${small[@]}" --steps 40 --eval-interval 0 --pp 4 --pp-schedule zb-h1 --dp 2
@@ -99,14 +102,15 @@ refuse "a table that is a folder" 3 "cannot read all of schedule folder" "${smal
 refuse "too few buffers" 2 "schedule zb-v: deadlock: rank 0 waits in .* for .* of rank 1, which stands behind" \
     "${small[@]}" --pp 2 --pp-schedule zb-v --pp-depth 1
 refuse "buffers of a table that has its messages" 2 \
-    "schedule lowered.sched: its messages and gathers stand in it already: leave out depth" \
+    "schedule lowered.sched: it is lowered, so its messages, .* stand in it: leave out depth" \
     "${small[@]}" --pp 2 --pp-schedule lowered.sched --pp-depth 4
 "$schedule" lower 1f1b --pp 2 --micro 4 --group 2 >groups.sched
 refuse "gradients in groups" 2 "groups.sched: it reduces gradients of 2 micro-batches at a time, and a run those of all 4" \
     "${small[@]}" --pp 2 --dp 2 --pp-schedule groups.sched
-"$schedule" lower 1f1b --pp 2 --micro 8 --recompute >again.sched
-refuse "forward again as an action" 2 "again.sched: rank [01], action [0-9]+, R[01]\.0: a run recomputes inside" \
-    "${small[@]}" --pp 2 --pp-schedule again.sched
+refuse "forward again twice" 2 "schedule again.sched: rank 0, action [0-9]+ of [0-9]+, R0\.0: .* had that already" \
+    "${small[@]}" --pp 2 --pp-schedule again.sched --recompute stage
+refuse "forward again in a table that has all" 2 "schedule lowered.sched: it is lowered, .* leave out .* recompute" \
+    "${small[@]}" --pp 2 --pp-schedule lowered.sched --recompute stage
 refuse "a cut that does not add up" 2 "the counts of the split '4,3' sum up to 7, but the model has 8 steps" \
     "${small[@]}" --pp 2 --pp-split 4,3
 refuse "a cut for other stages" 2 "the split '4,2,2' has 3 counts and there are 2 stages" "${small[@]}" \

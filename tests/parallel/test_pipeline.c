@@ -85,9 +85,10 @@ static void over_layouts(training t, const char *what)
         {2, 2, 2, "zero1", "looped-bfs", NULL, 3, 0},
     };
 
+    training reference = {.steps = 0};
+
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         training r = t;
-        training reference;
 
         r.layout.pp = runs[i].pp;
         r.layout.tp = runs[i].tp;
@@ -96,10 +97,10 @@ static void over_layouts(training t, const char *what)
         r.pipeline = (wf_par_pipeline_options){.schedule = runs[i].schedule,
                                                .split = runs[i].split,
                                                .stages_per_rank = runs[i].per_rank,
+                                               .recompute = t.pipeline.recompute,
                                                .resident = runs[i].resident};
-        reference = i == 0 ? reference_of(r) : t;
         if (i == 0)
-            t = reference;
+            reference = reference_of(r);
         check(r, &reference, what);
     }
 }
@@ -116,6 +117,9 @@ static void choices(void)
 
     t.model.dropout = 0.1f;
     over_layouts(t, "dropout");
+    t.pipeline.recompute = true;
+    over_layouts(t, "dropout and stages again");
+    t.pipeline.recompute = false;
     t.recompute = "block";
     over_layouts(t, "dropout and recompute");
     t = run_of(WF_NN_LLAMA, 4);
