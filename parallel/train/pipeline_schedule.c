@@ -132,14 +132,7 @@ static wf_status lower(const wf_par_pipeline *p, wf_pipe_table **table, wf_error
     wf_status status = WF_OK;
 
     if (wf_pipe_table_facts(*table).lowered)
-        return wf_pipe_table_facts(*table).frozen == p->frozen
-                   ? WF_OK
-                   : wf_error_set(
-                         error, WF_EINVAL,
-                         "schedule %s is for %d stages at the begin without anything "
-                         "to train, and the model has %d: say frozen %d in it, or give "
-                         "it as compute actions alone",
-                         name_of(p), wf_pipe_table_facts(*table).frozen, p->frozen, p->frozen);
+        return WF_OK;
     if (p->gathers)
         how.resident = p->options.resident ? p->options.resident
                        : p->keeps          ? most_stages(*table)
@@ -169,6 +162,12 @@ static wf_status check_table(const wf_par_pipeline *p, const wf_pipe_table *tabl
                             "it is lowered, so its messages, gathers and forwards again stand "
                             "in it: leave out depth, resident and recompute, or give the table "
                             "as it was before");
+    if (facts.lowered && facts.frozen != p->frozen)
+        return wf_error_set(error, WF_EINVAL,
+                            "it is lowered for a model whose first %d stages have nothing to "
+                            "train, and of this one they are %d: say frozen %d in it, or give "
+                            "it as compute actions alone",
+                            facts.frozen, p->frozen, p->frozen);
     if (facts.group && facts.group != micros)
         return wf_error_set(error, WF_EINVAL,
                             "it reduces gradients of %d micro-batches at a time, and a run "
