@@ -31,7 +31,7 @@ CHOICES = {
     "group": (None, 1, 2, 4),  # ranks of a group, of hybrid strategies alone
     "depth": (0, 32),
     "resident": (0, 1, 2),
-    "accumulate": ("auto", "local", "reduced"),
+    "accumulate": ("auto", "local", "reduced", "group:2"),
     "recompute": ("none", "block", "attention", "stage"),
     "wrap": ("--wrap-type block", "--wrap-type attention", "--wrap-type mlp",
              "--wrap-min-params 5000", "--wrap-min-params 100000"),
@@ -41,7 +41,8 @@ CHOICES = {
     "micro": (1, 2),
     "batch": (4, 32),
     "arch": ("gpt2", "llama", "llama tied"),
-    "frozen": (None, "block.0,block.1", "block.3,block.4,block.5.attn,norm"),
+    "frozen": (None, "block.0,block.1", "embed,block.0,block.1,block.2",
+               "block.3,block.4,block.5.attn,norm"),
     "dropout": (0, 0.1),
     "dtype": tuple(DTYPES),
     "optimizer": ("adamw", "muon", "sgd"),
@@ -66,7 +67,7 @@ def possible(run):
     micros = run.get("batch", 32) / (least * run.get("micro", 1))
     if virtual != 1 and schedule in ONE_STAGE or virtual != 2 and schedule in TWO_STAGES:
         return False
-    if micros < 1:
+    if micros < (2 if run.get("accumulate") == "group:2" else 1):
         return False
     if schedule == "dualpipe-v" and micros < 2 * run.get("pp", 1):
         return False
