@@ -328,6 +328,7 @@ wf_status wf_par_gradients_micro_end(wf_par_gradients *g)
             status = end_slots(g, wf_par_holding_of(g->parameter[i]));
         wf_nn_leaves_forget(g->parameter[i], g->pass);
     }
-    begin_sums(g); /* of groups to which this micro-step has added nothing */
+    begin_sums(
+        g); /* groups to which this micro-step has added nothing, and which are complete */
     return settle(g);
 }

@@ -37,7 +37,7 @@ static wf_status check_model(wf_par_trainer *t)
 static wf_status check_batch(wf_par_trainer *t)
 {
     const wf_par_train_options *o = &t->options;
-    int64_t dp = wf_par_dp(t->par);
+    int64_t dp = wf_par_dp(t->par), groups;
 
     if (o->global_batch < 1 || o->micro_batch < 0)
         return wf_fail(t->par->ctx, WF_EINVAL,
@@ -53,8 +53,8 @@ static wf_status check_batch(wf_par_trainer *t)
     if (!o->micro_batch)
         t->options.micro_batch = t->per_rank;
     t->micros = t->per_rank / t->options.micro_batch;
-    if (t->micros % t->par->group ||
-        (t->micros / t->par->group & (t->micros / t->par->group - 1)))
+    groups = t->micros / t->par->group;
+    if (t->par->group > 1 && (t->micros % t->par->group || (groups & (groups - 1))))
         return wf_fail(
             t->par->ctx, WF_EINVAL,
             "gradients are summed over ranks for groups of %d micro-steps, and a step "
