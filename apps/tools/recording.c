@@ -168,7 +168,8 @@ void recording_held(const wf_recording *r, const recorded_line *line, uint64_t *
     }
 }
 
-/* Of what has failed since one last ended, the first: the others follow from it. */
+/* Of what has failed since one last ended, the first: the others follow from it, or from the rank's own
+   failure. */
 bool recording_hangs(const wf_recording *r, wf_recorded_wait *in)
 {
     const wf_event *failed = NULL;
@@ -178,8 +179,8 @@ bool recording_hangs(const wf_recording *r, wf_recorded_wait *in)
 
         if (e->kind == WF_EVENT_END)
             break;
-        if (e->kind == WF_EVENT_FAIL && e->op < WF_COLLECTIVE_KINDS)
-            failed = e;
+        if (e->kind == WF_EVENT_FAIL)
+            failed = e->op < WF_COLLECTIVE_KINDS ? e : NULL;
     }
     if (failed)
         *in = (wf_recorded_wait){failed->op, failed->group, failed->peer, failed->sequence};

@@ -92,27 +92,28 @@ static bool event_at(const wf_recorder *r, uint64_t back, wf_event *e)
 }
 
 /* The last event; where collectives have failed since one last ended, the first of them, from which
-   the others follow. */
+   the others follow. What failed after the rank itself follows from that. */
 static bool last_event(const wf_recorder *r, wf_event *last)
 {
     wf_event e;
+    uint64_t back = 0;
     bool any = false;
 
-    for (uint64_t back = 0; event_at(r, back, &e) && e.kind != WF_EVENT_END; back++) {
-        bool fails = e.kind == WF_EVENT_FAIL;
+    for (; event_at(r, back, &e) && e.kind != WF_EVENT_END; back++) {
+        bool fails = e.kind == WF_EVENT_FAIL, none = e.op >= WF_COLLECTIVE_KINDS;
 
-        if (e.op >= WF_COLLECTIVE_KINDS || (any && !fails))
+        if (none && fails)
+            any = false;
+        if (none || (any && !fails))
             continue;
         *last = e;
         any = true;
     }
-    if (!any && event_at(r, 0, &e)) {
-        for (uint64_t back = 0; event_at(r, back, &e); back++)
-            if (e.op < WF_COLLECTIVE_KINDS) {
-                *last = e;
-                return true;
-            }
-    }
+    for (; !any && event_at(r, back, &e); back++)
+        if (e.op < WF_COLLECTIVE_KINDS) {
+            *last = e;
+            any = true;
+        }
     return any;
 }
 

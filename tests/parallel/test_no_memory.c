@@ -291,8 +291,8 @@ static void short_of_memory_for_a_moment(void)
 
 /*
  * The bookkeeping of one rank, or of the thread that launches them (-1). How much of it falls
- * to one rank depends a little on timing (the first one to come makes what a group shares), so
- * that the last few requests may not be reached.
+ * to one rank depends a little on timing (the first one to come makes what a group or two ends of
+ * messages share), so that the last few requests may not be reached.
  */
 static void books_sweep(int model, int victim)
 {
@@ -313,7 +313,8 @@ static void books_sweep(int model, int victim)
             CU_ASSERT(all_given_back());
             CU_ASSERT(t.seconds < 5);
         }
-    CU_ASSERT(reached > 3 && reached > 2 * (requests - 10) / stride_of(requests));
+    CU_ASSERT(reached > 3 &&
+              reached > 2 * (requests - 10 - requests / 32) / stride_of(requests));
     printf("(%lld) ", (long long)requests);
 }
 
