@@ -216,8 +216,8 @@ class Pipeline(Case):
     def judge_place(self, line):
         """Host, place in the mesh, step, stage, micro-batch and action: of the rank, or of one that misses it."""
         if self.action == "nonfinite":
-            stage, micro = r"stage 1\b", r"micro-batch \d"
-            return [f"lacks '{n}'" for n in (stage, micro, f"rank {self.rank}") if not re.search(n, line)]
+            needed = rf"micro-step \d, {self.phase}1\.\d of stage 1, on rank {self.rank},"
+            return [] if re.search(needed, line) else [f"lacks '{needed}'"]
         where = r" on \w+, pp %s, shard \d, in step \d, in %s \(action \d+ of \d+\)"
         action = rf"{self.phase}(_[FB])?(\d+(\.\d+(-\d+)?)?)?"
         if self.action == "leave":
@@ -237,7 +237,7 @@ def pipeline_cases(on, quick):
         "segv": everywhere,
         "stall": everywhere,
         "leave": everywhere,
-        "nonfinite": ["F", "I"],
+        "nonfinite": ["F", "I", "B"],
         "read": ["F", "I"],
     }
     if quick:

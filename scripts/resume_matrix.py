@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """
-resume_matrix.py [--quick] [--gpt-train FILE] [--jobs N] - proves that a run may stop at any step and
-go on on any mesh: saves on each of 12 layouts, goes on on each of the 12, and compares the digest
-of every further step with that of a run that was never stopped.
+resume_matrix.py [--quick] [--pipeline] [--gpt-train FILE] [--jobs N] - proves that a run may stop at
+any step and go on on any mesh: saves on each of 12 layouts, goes on on each of the 12, and compares
+the digest of every further step with that of a run that was never stopped.
 
     1; tp 2, 4, 8; dp 2, 4; tp 2 x dp 2; tp 8 x dp 4; full_shard; hybrid_shard; tp 3; dp 3
+    --pipeline: 1; dp 4; and pp 2 and 4 with 1 and 2 stages a rank, schedules and strategies
     each pair with AdamW saved at once, SGD saved asynchronously, AdamW with bf16 parameters, Muon
 
 All with dropout, accumulation and warmup; each of 20 random steps is gone on from in turns. Where a
 layout of the pair is outside of the contract (tp 3, dp 3), its losses stay within 1e-4 of those of
 one rank; the digest is compared there too where both ends are the same layout, with a run of that
-layout. --quick takes 12 pairs in which every layout is gone on with. The first difference ends it
-with status 1.
+layout. --quick takes a pair for each layout that is gone on with. The first difference ends it with
+status 1.
 """
 import argparse
 import itertools
@@ -46,6 +47,27 @@ LAYOUTS = {
     "tp 3": "--tp 3 --micro-batch-size 6",
     "dp 3": "--dp 3 --micro-batch-size 4",
 }
+# The same for models of 8 steps, so that 4 ranks have two stages each.
+PIPELINES = {
+    "1": "--micro-batch-size 3",
+    "dp 4": "--dp 4 --strategy full_shard --micro-batch-size 3",
+    "pp 2": "--pp 2 --pp-schedule gpipe --micro-batch-size 3",
+    "pp 4": "--pp 4 --pp-schedule zb-h1 --micro-batch-size 3",
+    "pp 2 v 2": "--pp 2 --pp-schedule interleaved --pp-virtual 2 --micro-batch-size 3",
+    "pp 4 v 2": "--pp 4 --pp-schedule zb-v --micro-batch-size 3",
+    "pp 2 tp 2": "--pp 2 --tp 2 --pp-split 2,6 --sequence-parallel --micro-batch-size 6",
+    "pp 2 no_shard": "--pp 2 --dp 2 --strategy no_shard --micro-batch-size 3",
+    "pp 2 v 2 zero1": "--pp 2 --dp 2 --strategy zero1 --pp-schedule v-half --micro-batch-size 3",
+    "pp 4 shard_grad_op": "--pp 4 --dp 2 --strategy shard_grad_op --micro-batch-size 3",
+    "pp 2 tp 2 full_shard": "--pp 2 --tp 2 --dp 2 --strategy full_shard --micro-batch-size 6",
+    "pp 4 v 2 full_shard": "--pp 4 --dp 2 --strategy full_shard --pp-schedule interleaved "
+                           "--pp-virtual 2 --micro-batch-size 3",
+    "pp 2 hybrid_shard": "--pp 2 --dp 4 --strategy hybrid_shard --shard-group-size 2 "
+                         "--pp-schedule zb-h1 --micro-batch-size 3",
+    "pp 2 v 2 hybrid_shard_zero2": "--pp 2 --dp 4 --strategy hybrid_shard_zero2 "
+                                   "--shard-group-size 2 --pp-schedule zb-v --micro-batch-size 3",
+}
+PIPELINE_LAYERS = ["--n-layer", "6"]
 INEXACT = ("tp 3", "dp 3")
 VARIANTS = {
     "adamw": ["--optimizer", "adamw"],
@@ -94,15 +116,15 @@ def compare(pair, got, whole, own):
     return None
 
 
-def run_variant(runs, jobs, name, pairs, steps, count):
+def run_variant(runs, jobs, name, layouts, pairs, steps, count):
     """All pairs of one variant; count(pair) is called as each is found right."""
-    flags = VARIANTS[name]
+    flags = [*VARIANTS[name], *(PIPELINE_LAYERS if layouts is PIPELINES else [])]
     saves = runs.folder / "saves"
     saves.mkdir()
     saving = ["--save-interval", "1", "--keep", "0", "--async-save",
               "on" if "async" in name else "off"]
     sources = list(dict.fromkeys(source for source, _ in pairs))
-    whole = runs.run([*flags, *LAYOUTS["1"].split()])
+    whole = runs.run([*flags, *layouts["1"].split()])
     own = {}
 
     def saved(source, got):
@@ -112,14 +134,14 @@ def run_variant(runs, jobs, name, pairs, steps, count):
                           f"{first_difference(got, whole)}")
 
     all_of(jobs, [(source, lambda s=source: runs.run(
-        [*flags, *LAYOUTS[s].split(), "--save", str(saves / s.replace(" ", "_")), *saving]))
+        [*flags, *layouts[s].split(), "--save", str(saves / s.replace(" ", "_")), *saving]))
                   for source in sources], saved)
     tasks = {}
     for number, (source, target) in enumerate(pairs):
         step = steps[(number + number // len(steps)) % len(steps)]
         path = saves / source.replace(" ", "_") / f"step-{step:08d}"
         tasks[source, target] = (step, lambda p=path, t=target, s=step: runs.run(
-            [*flags, *LAYOUTS[t].split(), "--resume", str(p)], s + 1))
+            [*flags, *layouts[t].split(), "--resume", str(p)], s + 1))
 
     def done(pair, got):
         step = tasks[pair][0]
@@ -133,17 +155,19 @@ def run_variant(runs, jobs, name, pairs, steps, count):
     shutil.rmtree(saves)
 
 
-def quick_pairs():
+def quick_pairs(layouts):
     """Each layout once, four of them as sources."""
-    sources = ("tp 2 dp 2", "full_shard", "1", "tp 3")
-    return [(sources[i % len(sources)], target) for i, target in enumerate(LAYOUTS)]
+    sources = (("pp 2 tp 2 full_shard", "pp 4 v 2", "1", "pp 2 v 2 zero1")
+               if layouts is PIPELINES else ("tp 2 dp 2", "full_shard", "1", "tp 3"))
+    return [(sources[i % len(sources)], target) for i, target in enumerate(layouts)]
 
 
 def main():
     """See the head of this file."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="12 pairs, AdamW alone")
+    parser.add_argument("--quick", action="store_true", help="a pair each, AdamW alone")
+    parser.add_argument("--pipeline", action="store_true", help="layouts with pipeline stages")
     parser.add_argument("--gpt-train", type=pathlib.Path, default=ROOT / "build/apps/gpt_train",
                         help="default: build/apps/gpt_train")
     parser.add_argument("--jobs", type=int, choices=(1, 2), default=2, help="runs at a time")
@@ -151,7 +175,9 @@ def main():
     if not os.access(arguments.gpt_train, os.X_OK):
         sys.exit(f"there is no {arguments.gpt_train}: scripts/build.sh build makes it, or name "
                  f"another with --gpt-train")
-    pairs = quick_pairs() if arguments.quick else list(itertools.product(LAYOUTS, LAYOUTS))
+    layouts = PIPELINES if arguments.pipeline else LAYOUTS
+    pairs = (quick_pairs(layouts) if arguments.quick
+             else list(itertools.product(layouts, layouts)))
     variants = list(VARIANTS)[:1] if arguments.quick else list(VARIANTS)
     steps = sorted(random.Random(1).sample(range(1, STEPS), RANDOM_STEPS))
     progress = Progress(len(pairs) * len(variants))
@@ -160,7 +186,7 @@ def main():
         try:
             for name in variants:
                 exact = sum(not set(pair) & set(INEXACT) for pair in pairs)
-                run_variant(runs, arguments.jobs, name, pairs, steps,
+                run_variant(runs, arguments.jobs, name, layouts, pairs, steps,
                             lambda pair, n=name: progress.step(f"{n}: {pair[0]} -> {pair[1]}"))
                 print(f"\n{name}: {len(pairs)} of {len(pairs)} pairs: {exact} with equal digests "
                       f"at every step, {len(pairs) - exact} outside of the contract", flush=True)

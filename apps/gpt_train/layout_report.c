@@ -1,4 +1,5 @@
 /* apps/gpt_train/layout_report.c - --show-layout. */
+#include "apps/gpt_train/stage_report.h"
 #include "apps/gpt_train/train_loop.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@ enum { BAR = 32, TEXT = 256, MOST_PARTS = 64, MOST_RANKS = 64 };
 typedef struct layout_report {
     FILE *out;
     wf_mesh *mesh;
+    unsigned pp; /* the axis of pipelines, a bit: all of its ranks but the first are left out */
     const wf_tensor *shown[64]; /* one of each shape and layout */
     const wf_layout *layout[64];
     int n_shown;
@@ -110,7 +112,7 @@ static void print_picture(const layout_report *r, const wf_tensor *t, const wf_l
             if (local != t->dim[i].size)
                 print_bar(r->out, &t->dim[i], start, local);
         }
-        print_ranks(r, rank, ~axes);
+        print_ranks(r, rank, ~(axes | r->pp));
     }
     if (parts > MOST_PARTS)
         fprintf(r->out, "    ... and %d parts more\n", parts - MOST_PARTS);
@@ -131,13 +133,23 @@ static void print_units(FILE *out, const wf_par *par, const wf_nn_module *model)
     }
 }
 
-void app_report_layout(FILE *out, wf_par *par, wf_nn_module *model)
+void app_report_layout(FILE *out, wf_par *par, wf_nn_module *model,
+                       const wf_par_pipeline *pipeline)
 {
     layout_report r = {.out = out, .mesh = wf_par_mesh(par)};
+    int pp = wf_mesh_axis(r.mesh, "pp");
 
-    fprintf(out, "  %-34s %-16s %-16s %-16s\n", "parameter", "shape", "layout", "on rank 0");
+    r.pp = pp < 0 ? 0 : 1u << pp;
+    if (pipeline)
+        app_report_stages(out, pipeline, model);
+    fprintf(out, "  %-34s %-16s %-16s %-16s\n", "parameter", "shape", "layout",
+            pipeline ? "on a first rank" : "on rank 0");
     wf_nn_visit(model, NULL, print_parameter, &r);
-    fprintf(out, "\n  who holds what:\n");
+    fprintf(out, "\n  who holds what");
+    if (pp >= 0)
+        fprintf(out, ", where its stage is on pp 0; on pp p ranks are p x %d higher",
+                wf_mesh_ranks(r.mesh) / wf_mesh_size(r.mesh, pp));
+    fprintf(out, ":\n");
     for (int i = 0; i < r.n_shown; i++)
         print_picture(&r, r.shown[i], r.layout[i]);
     print_units(out, par, model);

@@ -121,11 +121,21 @@ static wf_status plan_model_flops(plan_report *p, wf_error *error)
     return error->code;
 }
 
-static wf_status make(plan_report *p, wf_error *error)
+/* Of the rank that is asked for; of a pipeline else of the one that takes most. */
+static wf_status plan_rank(plan_report *p, app_options *o, wf_error *error)
 {
-    const app_options *o = p->options;
+    if (app_stage_plans_make(o, &p->stages, error) != WF_OK)
+        return error->code;
+    if (!p->stages.count || o->given[APP_OPTION_rank])
+        return dry_run_step(o, &p->run, error);
+    p->run = p->stages.run[p->stages.fullest];
+    o->rank = p->run.report.rank;
+    return WF_OK;
+}
 
-    if (dry_run_step(o, &p->run, error) != WF_OK || plan_model_flops(p, error) != WF_OK ||
+static wf_status make(plan_report *p, app_options *o, wf_error *error)
+{
+    if (plan_rank(p, o, error) != WF_OK || plan_model_flops(p, error) != WF_OK ||
         plan_strategies(p, error) != WF_OK)
         return error->code;
     if (!plan_fits(o, &p->run)) {
@@ -152,11 +162,12 @@ wf_status plan_run(const app_options *options, FILE *out, wf_error *error)
     if (!p)
         return wf_error_set(error, WF_ENOMEM, "no memory for a plan");
     p->options = &o;
-    if (make(p, error) == WF_OK) {
+    if (make(p, &o, error) == WF_OK) {
         if (o.find_batch)
             print_batch(out, &o, options, found);
         plan_report_write(p, out, error);
     }
+    app_stage_plans_close(&p->stages);
     free(p);
     return error->code;
 }

@@ -3,13 +3,17 @@
 #define WF_APPS_PLAN_H
 
 #include "apps/gpt_train/plan_advice.h"
+#include "apps/gpt_train/stage_report.h"
 
 enum { PLAN_STRATEGIES = 16 };
 
 /* A plan as it is printed. */
 typedef struct plan_report {
     const app_options *options;
-    dry_run run;
+    dry_run
+        run; /* rank --rank's; without it, in a pipeline, that of the rank which takes most */
+    app_stage_plans
+        stages; /* one rank's for each coordinate on axis pp, where there is a pipeline */
     double model_flops; /* without recomputation */
     int n_strategies;   /* all others; none where there is no data parallelism */
     const char *strategy[PLAN_STRATEGIES];

@@ -126,7 +126,9 @@ static plan_set set_recompute(app_options *o, int i)
     static const char *const what[] = {"attention", "block"};
 
     return i == 2 ? PLAN_END
-                  : choose(o->recompute, what[i], strcmp(o->recompute, "block") != 0);
+                  : choose(o->recompute, what[i],
+                           strcmp(o->recompute, "block") != 0 &&
+                               strcmp(o->recompute, "stage") != 0);
 }
 
 /* Tensor parallelism above `low` and up to `high`, on the same ranks: without sequence parallelism

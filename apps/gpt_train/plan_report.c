@@ -19,8 +19,8 @@ static void print_setting(FILE *out, const app_options *o, const wf_par_report *
     fprintf(out, "; strategy %s\n", o->strategy);
     fprintf(out,
             "  %s of %" PRId64 " blocks, %" PRId64 " parameters; %" PRId64
-            " are this rank's share of tensor parallelism\n",
-            o->arch, o->n_layer, r->parameters, r->share);
+            " are this rank's share of tensor%s parallelism\n",
+            o->arch, o->n_layer, r->parameters, r->share, o->pp > 1 ? " and pipeline" : "");
     fprintf(out,
             "  a step is %" PRId64 " sequences of %" PRId64 " tokens; a rank takes %" PRId64
             " at a time, %" PRId64 " times\n\n",
@@ -56,6 +56,8 @@ static void print_units(FILE *out, const wf_par_report *r)
         const wf_par_unit_group *g = &r->group[i];
 
         shown += g->count;
+        if (!g->parameters)
+            continue; /* other stages' */
         app_size_text(use, (double)g->at_use);
         fprintf(out, "  %-18s %6" PRId64 " %18" PRId64 " %14s %14s\n", g->type, g->count,
                 g->parameters, app_size_text(rest, (double)g->rest), g->gathered ? use : "-");
@@ -169,10 +171,11 @@ static json_t *plan_json(const plan_report *p)
                                               "bytes_per_parameter", state_of(&run->report),
                                               "fits", plan_fits(o, run)));
     }
-    json = json_pack("{s:{s:I, s:b, s:f, s:f, s:o?, s:o?}}", "plan", "device_memory",
+    json = json_pack("{s:{s:I, s:b, s:f, s:f, s:o?, s:o?, s:o?}}", "plan", "device_memory",
                      (json_int_t)o->device_memory, "fits", plan_fits(o, &p->run), "model_flops",
-                     p->model_flops, "above_mean", above_the_mean(&p->run.report), "strategies",
-                     list, "advice", plan_advice_json(&p->advice));
+                     p->model_flops, "above_mean", above_the_mean(&p->run.report), "stages",
+                     app_stage_plans_json(&p->stages), "strategies", list, "advice",
+                     plan_advice_json(&p->advice));
     if (!report || !json || json_object_update(json, report)) {
         json_decref(json);
         json = NULL;
@@ -189,6 +192,7 @@ wf_status plan_report_write(const plan_report *p, FILE *out, wf_error *error)
     if (*p->run.inexact)
         fprintf(stderr, "%s\n", p->run.inexact);
     print_setting(out, o, r);
+    app_stage_plans_print(out, o, &p->stages);
     print_units(out, r);
     print_unit_notes(out, o, r);
     print_memory(out, r);

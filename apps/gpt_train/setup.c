@@ -74,10 +74,10 @@ wf_nn_gpt *app_setup_model(const app_options *o, wf_context *ctx)
                                      .eps = (float)o->norm_eps,
                                      .rope_base = o->rope_base,
                                      .tied = strcmp(o->tie_embeddings, "on") == 0};
-    const char *again = strcmp(o->recompute, "none") == 0 ? NULL : o->recompute;
+    bool modules = strcmp(o->recompute, "none") != 0 && strcmp(o->recompute, "stage") != 0;
     wf_nn_gpt *model = wf_nn_gpt_new(ctx, &config);
 
-    if (!model || (wf_nn_recompute(&model->base, again) == WF_OK &&
+    if (!model || (wf_nn_recompute(&model->base, modules ? o->recompute : NULL) == WF_OK &&
                    freeze(&model->base, o->freeze) == WF_OK))
         return model;
     wf_nn_free(&model->base);
@@ -134,6 +134,7 @@ wf_status app_setup_pipeline(const app_options *o, wf_par_pipeline **pipeline, w
                                    .schedule = o->pp_schedule,
                                    .stages_per_rank = (int)o->pp_virtual,
                                    .split = o->pp_split,
+                                   .recompute = strcmp(o->recompute, "stage") == 0,
                                    .depth = (int)o->pp_depth,
                                    .resident = (int)o->pp_resident,
                                    .input = "tokens",

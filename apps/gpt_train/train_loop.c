@@ -206,7 +206,7 @@ static void introduce(loop *l)
     if (l->rank->warning && l->rank->index == 0)
         fprintf(stderr, "gpt_train: warning: %s\n", l->rank->warning);
     if (l->o->show_layout && l->rank->index == 0)
-        app_report_layout(stdout, l->par, &l->model->base);
+        app_report_layout(stdout, l->par, &l->model->base, l->job->pipeline);
 }
 
 static wf_status train(loop *l)

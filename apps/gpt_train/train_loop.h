@@ -29,8 +29,10 @@ wf_status app_train_rank(wf_rank *rank, void *arg);
 void app_first_lines(FILE *out, const app_options *options, wf_nn_module *model,
                      const wf_par_pipeline *pipeline, const app_text_data *data);
 
-/* Print every parameter's shape, layout and local shape, then who holds which part, then the units. */
-void app_report_layout(FILE *out, wf_par *par, wf_nn_module *model);
+/* Print the stages of a pipeline, if there is one; every parameter's shape, layout and local shape; who
+   holds which part; and the units. */
+void app_report_layout(FILE *out, wf_par *par, wf_nn_module *model,
+                       const wf_par_pipeline *pipeline);
 
 /* What a sample is drawn from. */
 typedef struct app_sampled {

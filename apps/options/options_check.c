@@ -117,7 +117,7 @@ bool app_options_pipelined(const app_options *o)
 {
     return o->pp > 1 || o->given[APP_OPTION_pp_schedule] || o->given[APP_OPTION_pp_virtual] ||
            o->given[APP_OPTION_pp_split] || o->given[APP_OPTION_pp_depth] ||
-           o->given[APP_OPTION_pp_resident];
+           o->given[APP_OPTION_pp_resident] || strcmp(o->recompute, "stage") == 0;
 }
 
 /* "--pp 2 x ", where there is a pipeline. */

@@ -142,9 +142,12 @@ static void print_tensor(const wf_par_checkpoint_summary *s, const wf_par_saved_
         for (int i = 0; i < t->n_axes[d]; i++)
             printf("%s%s", i ? "/" : "", s->axis_name[t->axis[d][i]]);
     }
-    printf("]%s\n", t->states >> WF_PAR_SAVED_V & 1   ? " with m, v"
-                    : t->states >> WF_PAR_SAVED_M & 1 ? " with m"
-                                                      : "");
+    printf("]%s", t->states >> WF_PAR_SAVED_V & 1   ? " with m, v"
+                  : t->states >> WF_PAR_SAVED_M & 1 ? " with m"
+                                                    : "");
+    if (t->pp >= 0)
+        printf(" on pp %d", t->pp);
+    printf("\n");
 }
 
 static void print_option(const wf_par_checkpoint *c, int64_t i)

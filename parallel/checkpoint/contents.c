@@ -44,7 +44,8 @@ void wf_par_checkpoint_option_at(const wf_par_checkpoint *c, int64_t i, const ch
 wf_par_saved_tensor wf_par_checkpoint_tensor(const wf_par_checkpoint *c, int64_t i)
 {
     const wf_index_tensor *from = &c->index.tensor[i];
-    wf_par_saved_tensor t = {.path = from->path, .states = from->kinds, .ndim = from->ndim};
+    wf_par_saved_tensor t = {
+        .path = from->path, .states = from->kinds, .ndim = from->ndim, .pp = from->layout.pp};
 
     for (int d = 0; d < t.ndim; d++) {
         t.size[d] = from->dim[d].size;

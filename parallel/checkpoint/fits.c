@@ -67,6 +67,15 @@ static bool same_layouts(const wf_index *a, const wf_index *b)
     return same;
 }
 
+/* The first tensor that belongs to another stage's ranks; -1: there is none. */
+static int64_t moved(const wf_index *a, const wf_index *b)
+{
+    for (int64_t i = 0; wf_saved_mesh_pp(&a->mesh) >= 0 && i < a->count; i++)
+        if (a->tensor[i].layout.pp != b->tensor[i].layout.pp)
+            return i;
+    return -1;
+}
+
 /* Whether every rank finds in its own file the part that it holds. */
 static bool same_parts(const wf_index *a, const wf_index *b)
 {
@@ -92,6 +101,7 @@ wf_status wf_load_fits_state(const wf_par_checkpoint *from, const wf_index *mine
 {
     const wf_index *saved = &from->index;
     char a[256], b[256];
+    int64_t other;
     wf_status status = WF_OK;
 
     for (int64_t i = 0; i < mine->count && status == WF_OK; i++)
@@ -107,6 +117,14 @@ wf_status wf_load_fits_state(const wf_par_checkpoint *from, const wf_index *mine
             "alone, which is %s; this one is %s: load it there and save it as "
             "sharded, which fits any",
             from->path, print_mesh(saved, a, sizeof a), print_mesh(mine, b, sizeof b));
+    other = status == WF_OK && saved->kind == WF_INDEX_LOCAL ? moved(mine, saved) : -1;
+    if (other >= 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "%s was saved as local, with %s on pp %d, which is on pp %d now: "
+                            "give the schedule and the split that it was saved with, or load "
+                            "it with those and save it as sharded, which fits any",
+                            from->path, mine->tensor[other].path,
+                            saved->tensor[other].layout.pp, mine->tensor[other].layout.pp);
     if (status == WF_OK && saved->kind == WF_INDEX_LOCAL && !same_parts(mine, saved))
         return wf_error_set(error, WF_EINVAL,
                             "%s was saved as local by a version that cut dims of two axes in "

@@ -176,6 +176,24 @@ static wf_status parse_splits(const wf_json_source *s, const wf_saved_mesh *mesh
     return WF_OK;
 }
 
+/* Which pipeline ranks wrote it, where that is said. */
+static wf_status parse_pp(const wf_json_source *s, const wf_saved_mesh *mesh, const bool *taken,
+                          wf_index_tensor *t)
+{
+    int axis = wf_saved_mesh_pp(mesh);
+    int64_t pp;
+    wf_status status;
+
+    t->layout.pp = -1;
+    if (!json_object_get(s->object, "pp"))
+        return WF_OK;
+    if (axis < 0 || taken[axis])
+        return wrong(s, "a tensor is of a pipeline rank, and no axis \"pp\" is left for it");
+    status = wf_json_int(s, "pp", 0, mesh->size[axis] - 1, NULL, &pp);
+    t->layout.pp = status == WF_OK ? (int)pp : -1;
+    return status;
+}
+
 static wf_status parse_layout(const wf_json_source *s, const wf_saved_mesh *mesh,
                               wf_index_tensor *t)
 {
@@ -185,7 +203,7 @@ static wf_status parse_layout(const wf_json_source *s, const wf_saved_mesh *mesh
 
     for (int d = 0; status == WF_OK && d < t->ndim; d++)
         status = parse_splits(s, mesh, json_array_get(layout, (size_t)d), d, taken, t);
-    return status;
+    return status == WF_OK ? parse_pp(s, mesh, taken, t) : status;
 }
 
 static wf_status parse_tensor(const wf_json_source *s, const json_t *object, wf_index *index)

@@ -70,7 +70,7 @@ static json_t *describe_mesh(const wf_saved_mesh *mesh)
 static json_t *describe_tensor(const wf_index *index, const wf_index_tensor *t)
 {
     json_t *kinds = json_array(), *shape = json_array(), *grain = json_array();
-    json_t *layout = json_array();
+    json_t *layout = json_array(), *object;
 
     for (int k = 0; k < WF_INDEX_KINDS; k++)
         if (t->kinds >> k & 1)
@@ -84,8 +84,11 @@ static json_t *describe_tensor(const wf_index *index, const wf_index_tensor *t)
         json_array_append_new(grain, json_integer(t->dim[d].grain));
         json_array_append_new(layout, axes);
     }
-    return json_pack("{s:s, s:o, s:o, s:o, s:o}", "path", t->path, "kinds", kinds, "shape",
-                     shape, "grain", grain, "layout", layout);
+    object = json_pack("{s:s, s:o, s:o, s:o, s:o}", "path", t->path, "kinds", kinds, "shape",
+                       shape, "grain", grain, "layout", layout);
+    if (wf_saved_mesh_pp(&index->mesh) >= 0 && t->layout.pp >= 0)
+        json_object_set_new(object, "pp", json_integer(t->layout.pp));
+    return object;
 }
 
 static json_t *describe(const wf_index *index)

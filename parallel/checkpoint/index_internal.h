@@ -10,6 +10,8 @@
  *      "tensors": [{"path": "block.0.attn.qkv.q.weight", "kinds": ["", "m", "v"],
  *                   "shape": [64, 64], "grain": [16, 1], "layout": [["tp", "shard"], []]}, ..]}
  *
+ * On a mesh with an axis "pp" a tensor has "pp": 3, the coordinate on it of the ranks that wrote it.
+ *
  * Which rank holds which part follows from mesh, shape, grain and layout (parts.h); tensor i of
  * the list is number i for wf_saved_writer. Kinds: "" is the parameter, "m" and "v" are moments;
  * in the data files these are tensors PATH, PATH.m and PATH.v, all F32.

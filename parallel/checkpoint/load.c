@@ -45,7 +45,7 @@ static bool wants_what_was_saved(const loader *l)
             const wf_tensor *t = l->state->tensor[i][bit];
             wf_part part = t ? wf_part_of_tensor(t) : (wf_part){.ndim = 0};
 
-            if (t && wf_part_count(&part) &&
+            if (t && !wf_tensor_is_fake(t) && wf_part_count(&part) &&
                 !wf_reader_is_saved(&reader, saved_number(l, i), &part))
                 return false;
         }
@@ -149,7 +149,7 @@ static wf_status read_tensor(worker *w, wf_reader *reader, int64_t i, int bit)
     wf_status status;
     float *x;
 
-    if (!t || !wf_part_count(&part))
+    if (!t || wf_tensor_is_fake(t) || !wf_part_count(&part))
         return WF_OK;
     x = wf_data_write(t, false, &view);
     if (!x)
@@ -270,8 +270,8 @@ static wf_status read_model(loader *l, int64_t count, wf_nn_parameter **paramete
         wf_host_data view;
         float *x;
 
-        if (!wf_part_count(&part))
-            continue;
+        if (wf_tensor_is_fake(t) || !wf_part_count(&part))
+            continue; /* nothing of it is here */
         x = wf_data_write(t, false, &view);
         status = x ? wf_reader_read(&reader, saved, 0, &part, x, l->error)
                    : wf_error_set(l->error, WF_ENOMEM, "no memory to load a tensor");

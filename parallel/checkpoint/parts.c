@@ -16,9 +16,17 @@ wf_saved_mesh wf_saved_mesh_of(const wf_mesh *mesh)
     return saved;
 }
 
-wf_saved_layout wf_saved_layout_of(const wf_layout *layout)
+int wf_saved_mesh_pp(const wf_saved_mesh *mesh)
 {
-    wf_saved_layout saved = {.n_axes = {0}};
+    for (int a = 0; a < mesh->n_axes; a++)
+        if (strcmp(mesh->name[a], "pp") == 0)
+            return a;
+    return -1;
+}
+
+wf_saved_layout wf_saved_layout_of(const wf_layout *layout, int pp)
+{
+    wf_saved_layout saved = {.n_axes = {0}, .pp = pp};
 
     for (int d = 0; d < WF_MAX_DIMS; d++)
         saved.n_axes[d] = wf_layout_dim_axes(layout, d, saved.axis[d]);
@@ -117,13 +125,18 @@ bool wf_saved_same_parts(const wf_saved_mesh *a, const wf_saved_mesh *b,
 int64_t wf_saved_writer(const wf_saved_mesh *mesh, const wf_saved_layout *layout, int ndim,
                         int64_t number, int *coordinate)
 {
-    bool splits[WF_MAX_AXES] = {false};
+    bool settled[WF_MAX_AXES] = {false};
+    int pp = layout->pp < 0 ? -1 : wf_saved_mesh_pp(mesh);
 
     for (int d = 0; d < ndim; d++)
         for (int i = 0; i < layout->n_axes[d]; i++)
-            splits[layout->axis[d][i]] = true;
+            settled[layout->axis[d][i]] = true;
+    if (pp >= 0 && !settled[pp]) {
+        coordinate[pp] = layout->pp;
+        settled[pp] = true;
+    }
     for (int a = mesh->n_axes - 1; a >= 0; a--)
-        if (!splits[a]) {
+        if (!settled[a]) {
             coordinate[a] = (int)(number % mesh->size[a]);
             number /= mesh->size[a];
         }

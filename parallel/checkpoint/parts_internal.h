@@ -22,11 +22,15 @@ typedef struct wf_saved_mesh {
 typedef struct wf_saved_layout {
     int n_axes[WF_MAX_DIMS];
     int axis[WF_MAX_DIMS][WF_MAX_AXES];
+    int pp; /* the coordinate on axis "pp" of the ranks that write it; -1: all ranks of it have copies */
 } wf_saved_layout;
 
-/* What a mesh and a layout of it (not partial) look like when they are saved. */
+/* What a mesh and a layout of it (not partial) look like when they are saved; pp: as above. */
 wf_saved_mesh wf_saved_mesh_of(const wf_mesh *mesh);
-wf_saved_layout wf_saved_layout_of(const wf_layout *layout);
+wf_saved_layout wf_saved_layout_of(const wf_layout *layout, int pp);
+
+/* The axis of pipelines, "pp"; -1: it has none. */
+int wf_saved_mesh_pp(const wf_saved_mesh *mesh);
 
 /* Ranks of a mesh; the coordinates of one of them; the rank of coordinates. */
 int64_t wf_saved_mesh_ranks(const wf_saved_mesh *mesh);
@@ -43,8 +47,8 @@ bool wf_saved_same_parts(const wf_saved_mesh *a, const wf_saved_mesh *b,
 
 /*
  * The rank that wrote the part of these coordinates: on axes that do not split the tensor all
- * ranks have copies, and they take turns by `number` of the tensor. coordinate is changed on
- * those axes alone.
+ * ranks have copies, and they take turns by `number` of the tensor; of pipeline ranks, that of
+ * layout->pp writes. coordinate is changed on those axes alone.
  */
 int64_t wf_saved_writer(const wf_saved_mesh *mesh, const wf_saved_layout *layout, int ndim,
                         int64_t number, int *coordinate);

@@ -49,7 +49,7 @@ static void add(wf_pieces *p, const wf_state *s, wf_index_kind kind, int64_t i, 
     bool local = kind == WF_INDEX_LOCAL;
     wf_part held = t ? wf_part_of_tensor(t) : (wf_part){.ndim = 0};
 
-    if (!t || (!local && !wf_state_writes(s, i)))
+    if (!t || wf_tensor_is_fake(t) || (!local && !wf_state_writes(s, i)))
         return;
     *piece = (wf_piece){.tensor = t,
                         .part = local ? held : wf_state_part(s, i),

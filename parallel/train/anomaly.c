@@ -5,6 +5,7 @@
 #include "core/numerics/squares.h"
 #include "parallel/agree_internal.h"
 #include "parallel/train/losses_internal.h"
+#include "parallel/train/stages_internal.h"
 #include "parallel/train/step_internal.h"
 #include <inttypes.h>
 #include <math.h>
@@ -13,13 +14,13 @@
 
 /* Looks at the results of ops from begin to end. */
 typedef struct anomaly {
-    wf_par *par;
-    int64_t micro; /* the micro-step that runs */
+    wf_par_trainer *t;
     int64_t calls; /* so far */
     struct sight {
         bool seen;
-        int64_t call, micro;
-        char text[320];
+        int64_t micro, order,
+            call; /* micro-step, place of a pipeline's action in it, call of its rank */
+        char text[360];
     } first;
 } anomaly;
 
@@ -66,39 +67,59 @@ static int64_t first_not_finite(wf_par *par, int64_t count, wf_tensor *const *te
     return first < count ? first : -1;
 }
 
-/* A maximum over nothing is -inf, and is right. */
-static void look(void *arg, const wf_call *call)
+/* Where an op is seen: in which step of the schedule, where there is one. */
+static void note(anomaly *w, const wf_call *call, const wf_tensor *out)
 {
-    anomaly *w = arg;
+    const wf_par_stages *stages = w->t->stages;
+    const wf_pipe_action *action = stages ? wf_par_stages_now(stages) : NULL;
     const char *path = wf_context_path(call->ctx), *phase = wf_context_phase_now(call->ctx);
-    char shape[128];
+    char shape[128], text[48], by[64] = "";
 
-    w->calls++;
-    for (int i = 0; i < call->n_out && !w->first.seen; i++) {
-        if (!call->out[i] || call->op->flags & WF_OP_MAX || is_finite(call->out[i]))
-            continue;
-        w->first.seen = true;
-        w->first.call = w->calls;
-        w->first.micro = w->micro;
-        snprintf(w->first.text, sizeof w->first.text,
-                 "%s in %s, %s of micro-step %" PRId64 " on rank %d, whose result is %s",
-                 call->op->name, path ? path : "no module", phase ? phase : "outside",
-                 w->micro + 1, wf_context_rank(call->ctx),
-                 wf_tensor_describe(call->out[i], shape, sizeof shape));
-    }
-}
-
-static void anomaly_begin(anomaly *w, wf_par *par)
-{
-    *w = (anomaly){.par = par};
-    wf_context_observe(par->ctx, look, w);
+    if (action)
+        snprintf(by, sizeof by, ", %s of stage %d",
+                 wf_pipe_action_text(action, text, sizeof text), action->stage);
+    w->first = (struct sight){.seen = true,
+                              .micro = w->t->step.micro,
+                              .order = stages ? wf_par_stages_order(stages) : 0,
+                              .call = w->calls};
+    snprintf(w->first.text, sizeof w->first.text,
+             "%s in %s, %s of micro-step %" PRId64 "%s, on rank %d, whose result is %s",
+             call->op->name, path ? path : "no module", phase ? phase : "outside",
+             w->t->step.micro + 1, by, wf_context_rank(call->ctx),
+             wf_tensor_describe(out, shape, sizeof shape));
 }
 
 static bool before(const struct sight *a, const struct sight *b)
 {
+    const int64_t x[] = {a->micro, a->order, a->call}, y[] = {b->micro, b->order, b->call};
+
     if (!a->seen || !b->seen)
         return a->seen;
-    return a->micro < b->micro || (a->micro == b->micro && a->call < b->call);
+    for (int i = 0; i < 3; i++)
+        if (x[i] != y[i])
+            return x[i] < y[i];
+    return false;
+}
+
+/* A maximum over nothing is -inf, and is right. With a schedule a later micro-step may run first: what is seen
+   goes on being looked for in earlier ones. */
+static void look(void *arg, const wf_call *call)
+{
+    anomaly *w = arg;
+    const struct sight now = {.seen = true,
+                              .micro = w->t->step.micro,
+                              .order = w->t->stages ? wf_par_stages_order(w->t->stages) : 0,
+                              .call = ++w->calls};
+
+    for (int i = 0; i < call->n_out && before(&now, &w->first); i++)
+        if (call->out[i] && !(call->op->flags & WF_OP_MAX) && !is_finite(call->out[i]))
+            note(w, call, call->out[i]);
+}
+
+static void anomaly_begin(anomaly *w, wf_par_trainer *t)
+{
+    *w = (anomaly){.t = t};
+    wf_context_observe(t->par->ctx, look, w);
 }
 
 static void take_earlier(void *into, const void *from, size_t bytes)
@@ -114,8 +135,8 @@ static bool anomaly_end(anomaly *w, char *text, size_t size)
 {
     struct sight first = w->first;
 
-    wf_context_observe(w->par->ctx, NULL, NULL);
-    wf_agree_on(w->par, sizeof first, &first, take_earlier);
+    wf_context_observe(w->t->par->ctx, NULL, NULL);
+    wf_agree_on(w->t->par, sizeof first, &first, take_earlier);
     snprintf(text, size, "%s", first.text);
     return first.seen;
 }
@@ -126,29 +147,30 @@ static int64_t bad_parameter(wf_par_trainer *t)
     wf_tensor **list = t->step.grad; /* room, which is empty here */
     int64_t bad;
 
-    for (int64_t i = 0; i < t->count; i++)
-        list[i] = t->parameter[i]->tensor;
+    for (int64_t i = 0; i < t->count; i++) /* those of other stages are looked at there */
+        list[i] = wf_tensor_is_fake(t->parameter[i]->tensor) ? NULL : t->parameter[i]->tensor;
     bad = first_not_finite(t->par, t->count, list);
     memset(list, 0, (size_t)t->count * sizeof *list); /* they are not held */
     return bad;
 }
 
-/* Run the micro-steps again, and look at every result. */
+/* Run the micro-steps again, of a pipeline by its schedule, and look at every result. */
 static bool run_again(wf_par_trainer *t, const wf_par_data *data, char *text, size_t size)
 {
-    wf_context *ctx = t->par->ctx;
+    wf_tensor *total = NULL;
     anomaly w;
-    wf_tensor *total;
     float loss;
 
     wf_par_step_begin(t, t->step.number);
-    anomaly_begin(&w, t->par);
-    while (w.micro < t->micros && wf_context_status(ctx) == WF_OK) {
-        wf_par_micro_step(t, data, NULL);
-        w.micro++;
-    }
-    total = wf_par_losses_total(t);
-    wf_par_losses_mean(t, total, &loss);
+    anomaly_begin(&w, t);
+    if (t->stages)
+        wf_par_stages_run(t->stages, data);
+    else
+        wf_par_run_micro_steps(t, data, NULL);
+    if (!t->stages || wf_par_stages_have_loss(t->stages))
+        total = wf_par_losses_total(t);
+    if (total)
+        wf_par_losses_mean(t, total, &loss);
     wf_tensor_release(total);
     return anomaly_end(&w, text, size);
 }
@@ -160,7 +182,7 @@ static void find_beginning(wf_par_trainer *t, const wf_par_data *data, char *tex
 
     if (bad >= 0)
         snprintf(text, size, "parameter %s is not finite itself", t->parameter[bad]->path);
-    else if (!data || !t->options.loss)
+    else if (!data || (!t->options.loss && !t->stages))
         snprintf(text, size,
                  "in no parameter; with the step's data and a loss function in the trainer's "
                  "options the op would be found");

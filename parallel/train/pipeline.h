@@ -44,6 +44,9 @@ typedef struct wf_par_pipeline_options {
                              "1f1b" */
     int stages_per_rank; /* 0: the schedule's usual, or the file's */
     const char *split;   /* wf_pipe_split's text; NULL: "auto" */
+    bool
+        recompute; /* the forward of a whole stage runs again for its backward, and keeps its input alone
+                       until then; not for a table that says itself where it does (R) */
     int depth; /* messages to one rank that are begun before the first has to end; 0: the least that costs no
                      time, where that is at most WF_PIPE_MOST_IN_FLIGHT, else the least without a deadlock */
     int resident; /* stages of a rank that are gathered at a time, from before their first use to behind their

@@ -17,6 +17,7 @@ struct wf_par_pipeline {
     char text[512];
     /* found in the plan */
     int micros;
+    int frozen;   /* so many stages at the begin have nothing to train */
     bool tied;    /* the first and the last stage share a parameter that is trained */
     bool gathers; /* parameters are gathered for use */
     bool keeps;   /* .. and kept for the whole step, as the strategy has it */

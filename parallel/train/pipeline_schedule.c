@@ -102,15 +102,24 @@ static wf_status lower(wf_par_pipeline *p, int ranks, wf_pipe_table **table, wf_
     bool even = (p->micros & (p->micros - 1)) == 0;
     wf_pipe_lowering how = {.ahead = 1,
                             .depth = p->options.depth,
+                            .recompute = p->options.recompute,
                             .group = p->reduces && even ? p->micros : 0,
                             .prefetch = 1,
+                            .frozen = p->frozen,
                             .tied = p->tied};
     wf_pipe_depths depths;
     wf_pipe_table *lowered;
     wf_status status = WF_OK;
 
     if (wf_pipe_table_facts(*table).lowered)
-        return WF_OK;
+        return wf_pipe_table_facts(*table).frozen == p->frozen
+                   ? WF_OK
+                   : wf_error_set(
+                         error, WF_EINVAL,
+                         "schedule %s is for %d stages at the begin without anything "
+                         "to train, and the model has %d: say frozen %d in it, or give "
+                         "it as compute actions alone",
+                         name_of(p), wf_pipe_table_facts(*table).frozen, p->frozen, p->frozen);
     if (p->gathers)
         how.resident = p->options.resident ? p->options.resident
                        : p->keeps          ? p->stages / ranks

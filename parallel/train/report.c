@@ -20,7 +20,7 @@ void wf_par_report_begin(wf_par *par, wf_par_report *report)
         wf_comm_ledger_reset(group_of(par->mesh, i));
 }
 
-/* Elements of this rank's part under tensor parallelism alone. */
+/* Elements of this rank's part under tensor and pipeline parallelism alone. */
 static int64_t share_of(const wf_par *par, const wf_nn_parameter *p)
 {
     wf_mesh *mesh = par->mesh;
@@ -77,7 +77,8 @@ void wf_par_report_end(wf_par *par, wf_nn_module *model, wf_par_report *report)
         wf_fail(par->ctx, WF_ENOMEM, "no memory for a list of parameters");
     for (int64_t i = 0; p && i < count; i++) {
         report->parameters += wf_tensor_count(p[i]->tensor);
-        report->share += share_of(par, p[i]);
+        if (!wf_tensor_is_fake(p[i]->tensor)) /* else it is another stage's */
+            report->share += share_of(par, p[i]);
     }
     free(p);
     count_units(par, model, report);

@@ -108,17 +108,11 @@ static wf_par_batch read(wf_par_stages *s, int64_t micro)
     return batch;
 }
 
-/* What the stage begins with: of a batch, or what came from the stage before, as a source. */
-static wf_tensor *input(wf_par_stages *s, const wf_par_stage *stage, wf_par_flight *f,
-                        int64_t micro)
+/* What step 0 takes. */
+static wf_tensor *read_input(wf_par_stages *s, int64_t micro)
 {
-    wf_par_batch batch;
+    wf_par_batch batch = read(s, micro);
 
-    if (!stage->is_first) {
-        put(&f->source, f->in ? wf_source(f->in) : NULL);
-        return f->source;
-    }
-    batch = read(s, micro);
     return wf_par_batch_tensor(&batch, s->pipeline->input);
 }
 
@@ -139,30 +133,54 @@ static void hand_over(const wf_par_stages *s, const wf_par_stage *stage, int to,
     }
 }
 
-void wf_par_stage_forward(wf_par_stages *s, wf_par_stage *stage, int64_t micro)
+/* The steps of a stage: recorded for backward, or for what they carry on alone. */
+static void run_steps(wf_par_stages *s, wf_par_stage *stage, int64_t micro, bool record)
 {
     wf_par_flight *f = &stage->flight[micro];
     wf_context *ctx = s->t->par->ctx;
-    setting last;
-    wf_tensor *x;
+    wf_tensor *x = stage->is_first ? read_input(s, micro) : f->in;
 
-    f->pass = wf_nn_pass_open(ctx);
-    last = enter(s, f, micro, "forward");
-    pass_begins(s, stage, false);
-    x = NULL;
-    if (stage->is_first) /* reading is not recorded */
-        x = input(s, stage, f, micro);
-    f->tape = wf_tape_open(ctx);
-    s->t->units->recording = true;
-    if (!stage->is_first)
-        x = input(s, stage, f, micro);
+    if (record) {
+        f->tape = wf_tape_open(ctx);
+        s->t->units->recording = true;
+    }
+    if (record && stage->number > s->pipeline->frozen) {
+        put(&f->source, x ? wf_source(x) : NULL);
+        put(&f->in, NULL);
+        x = f->source;
+    }
     if (x && stage->end > stage->first)
         wf_nn_chain_run(s->t->model, stage->first, stage->end, 1, &x);
     put(&f->out, x);
-    put(&f->in, NULL);
+    if (record)
+        put(&f->in, NULL);
     wf_tape_switch(ctx, NULL);
+}
+
+void wf_par_stage_forward(wf_par_stages *s, wf_par_stage *stage, int64_t micro)
+{
+    wf_par_flight *f = &stage->flight[micro];
+    bool here = stage->is_last || wf_par_stage_here(s, stage->number + 1);
+    setting last;
+
+    f->pass = wf_nn_pass_open(s->t->par->ctx);
+    last = enter(s, f, micro, "forward");
+    pass_begins(s, stage, false);
+    run_steps(s, stage, micro, !stage->again[micro]);
     pass_ends(s, stage);
     hand_over(s, stage, stage->number + 1, micro);
+    if (stage->again[micro] && here) /* nobody sends it */
+        put(&f->out, NULL);
+    leave(s, &last);
+}
+
+void wf_par_stage_forward_again(wf_par_stages *s, wf_par_stage *stage, int64_t micro)
+{
+    setting last = enter(s, &stage->flight[micro], micro, "forward again");
+
+    pass_begins(s, stage, false);
+    run_steps(s, stage, micro, true);
+    pass_ends(s, stage);
     leave(s, &last);
 }
 
@@ -193,7 +211,8 @@ static void walk(wf_par_stages *s, wf_par_stage *stage, wf_par_flight *f, int64_
         seed = root && wf_context_status(ctx) == WF_OK ? wf_par_seed_of(s->t, root) : NULL;
     }
     wf_context_phase(ctx, "backward");
-    if (!root || !seed || wf_context_status(ctx) != WF_OK)
+    if (!root || !seed ||
+        wf_context_status(ctx) != WF_OK) /* without a seed nothing is trained */
         return;
     if (root == f->source) /* a stage without steps */
         put(&f->din, seed);

@@ -38,13 +38,21 @@ static wf_status open_stage(wf_par_stages *s, wf_par_stage *stage, int number)
     stage->gradients = wf_par_gradients_open(s->t->par, s->t->count, s->t->parameter);
     stage->unit = calloc((size_t)all->count + 1, sizeof(wf_par_unit *));
     stage->flight = calloc((size_t)s->t->micros, sizeof *stage->flight);
-    if (!stage->unit || !stage->flight)
+    stage->again = calloc((size_t)s->t->micros, sizeof *stage->again);
+    if (!stage->unit || !stage->flight || !stage->again)
         return wf_fail(s->t->par->ctx, WF_ENOMEM, "no memory for stage %d of a pipeline",
                        number);
     for (int64_t u = 0; u < all->count; u++)
         if (all->unit[u].split > 0 && lies_in(s, &all->unit[u], number))
             stage->unit[stage->units++] = &all->unit[u];
     return wf_context_status(s->t->par->ctx);
+}
+
+static void find_recomputed(const wf_par_stages *s)
+{
+    for (int64_t i = 0; i < s->actions; i++)
+        if (s->row[i].kind == WF_PIPE_R)
+            wf_par_stage_here(s, s->row[i].stage)->again[s->row[i].micro] = true;
 }
 
 static wf_status check(const wf_par_stages *s)
@@ -88,6 +96,7 @@ static wf_status open_stages(wf_par_stages *s)
         if (s->of[n] >= 0 && open_stage(s, &s->stage[s->count++], n) != WF_OK)
             return wf_context_status(par->ctx);
     }
+    find_recomputed(s);
     return check(s);
 }
 
@@ -117,6 +126,7 @@ void wf_par_stages_close(wf_par_stages *s)
         wf_par_order_free(&s->stage[k].order);
         free(s->stage[k].unit);
         free(s->stage[k].flight);
+        free(s->stage[k].again);
     }
     free(s->stage);
     free(s->of);
@@ -155,6 +165,11 @@ typedef void perform(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action
 static void do_forward(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action *a)
 {
     wf_par_stage_forward(s, stage, a->micro);
+}
+
+static void do_forward_again(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action *a)
+{
+    wf_par_stage_forward_again(s, stage, a->micro);
 }
 
 static void do_backward(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action *a)
@@ -218,15 +233,29 @@ static void do_message(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_acti
 
 /* NORM and OPT are wf_par_clip and wf_par_optimizer_step, which a training step calls. */
 static perform *const actions[WF_PIPE_KINDS] = {
-    [WF_PIPE_F] = do_forward,       [WF_PIPE_B] = do_backward,
-    [WF_PIPE_I] = do_backward,      [WF_PIPE_W] = do_weights,
-    [WF_PIPE_UNSHARD] = do_unshard, [WF_PIPE_RESHARD] = do_reshard,
-    [WF_PIPE_REDUCE] = do_reduce,   [WF_PIPE_REDUCED] = do_reduced,
-    [WF_PIPE_SEND_F] = do_message,  [WF_PIPE_SENT_F] = do_message,
-    [WF_PIPE_RECV_F] = do_message,  [WF_PIPE_RECVD_F] = do_message,
-    [WF_PIPE_SEND_B] = do_message,  [WF_PIPE_SENT_B] = do_message,
-    [WF_PIPE_RECV_B] = do_message,  [WF_PIPE_RECVD_B] = do_message,
-    [WF_PIPE_TIE] = do_tie};
+    [WF_PIPE_F] = do_forward,       [WF_PIPE_R] = do_forward_again,
+    [WF_PIPE_B] = do_backward,      [WF_PIPE_I] = do_backward,
+    [WF_PIPE_W] = do_weights,       [WF_PIPE_UNSHARD] = do_unshard,
+    [WF_PIPE_RESHARD] = do_reshard, [WF_PIPE_REDUCE] = do_reduce,
+    [WF_PIPE_REDUCED] = do_reduced, [WF_PIPE_SEND_F] = do_message,
+    [WF_PIPE_SENT_F] = do_message,  [WF_PIPE_RECV_F] = do_message,
+    [WF_PIPE_RECVD_F] = do_message, [WF_PIPE_SEND_B] = do_message,
+    [WF_PIPE_SENT_B] = do_message,  [WF_PIPE_RECV_B] = do_message,
+    [WF_PIPE_RECVD_B] = do_message, [WF_PIPE_TIE] = do_tie};
+
+const wf_pipe_action *wf_par_stages_now(const wf_par_stages *s)
+{
+    return s->now;
+}
+
+int64_t wf_par_stages_order(const wf_par_stages *s)
+{
+    int stages = s->pipeline->stages;
+
+    if (!s->now || s->now->kind == WF_PIPE_F)
+        return s->now ? s->now->stage : 0;
+    return (s->now->kind == WF_PIPE_W ? 3 : 2) * stages - 1 - s->now->stage;
+}
 
 static void begin_action(wf_par_stages *s, int64_t i)
 {
@@ -259,6 +288,7 @@ wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data)
 {
     wf_par_trainer *t = s->t;
     wf_context *ctx = t->par->ctx;
+    const char *phase = wf_context_phase(ctx, "messages and gathers");
 
     s->data = data;
     wf_context_position(ctx, t->step.number,
@@ -270,8 +300,11 @@ wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data)
         if (a->kind == WF_PIPE_NORM)
             break;
         t->step.micro = a->micro;
+        s->now = a;
         actions[a->kind](s, wf_par_stage_here(s, a->stage), a);
     }
     t->step.micro = t->micros;
+    s->now = NULL;
+    wf_context_phase(ctx, phase);
     return wf_context_status(ctx);
 }

@@ -40,6 +40,8 @@ typedef struct wf_par_stage {
     int64_t units;
     wf_par_order order;
     wf_par_flight *flight; /* [micros] */
+    bool *
+        again; /* [micros] its forward runs again (R), so that the first one keeps its input alone */
 } wf_par_stage;
 
 typedef struct wf_par_stages {
@@ -52,10 +54,10 @@ typedef struct wf_par_stages {
     bool *places; /* wf_par_pipeline_places */
     bool summed;  /* the gradients of the step are in step.grad */
     const wf_par_data *data;
-    const wf_pipe_action *row; /* [actions] of this rank */
+    const wf_pipe_action *row, *now; /* [actions] of this rank; the one that runs, or NULL */
     int64_t actions;
-    char (*name)
-        [WF_PAR_ACTION]; /* [actions] as they are written, for traces: they live as long as this */
+    char (
+        *name)[WF_PAR_ACTION]; /* [actions] as texts, which traces show as long as this lives */
 } wf_par_stages;
 
 /* For a trainer with a pipeline, in wf_par_trainer_open and _close. Collective: over the world */
@@ -68,6 +70,11 @@ wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data);
 /* Tell recorder and trace that the row's first action of this kind begins; or that none is going on. */
 void wf_par_stages_come_to(wf_par_stages *s, wf_pipe_kind kind);
 void wf_par_stages_rest(wf_par_stages *s);
+
+/* The action that runs, NULL: none; and its place among those of its micro-batch on all ranks: forward goes
+   up the stages, backward comes down, gradients of weights are last. */
+const wf_pipe_action *wf_par_stages_now(const wf_par_stages *s);
+int64_t wf_par_stages_order(const wf_par_stages *s);
 
 /* Gradients, of tied parameters too, to step.grad, once. Collective: over the mesh */
 wf_status wf_par_stages_sum(wf_par_stages *s);
@@ -86,6 +93,7 @@ void wf_par_stages_drop(wf_par_stages *s);
 wf_par_stage *wf_par_stage_here(const wf_par_stages *s, int stage);
 
 void wf_par_stage_forward(wf_par_stages *s, wf_par_stage *stage, int64_t micro);
+void wf_par_stage_forward_again(wf_par_stages *s, wf_par_stage *stage, int64_t micro);
 void wf_par_stage_backward(wf_par_stages *s, wf_par_stage *stage, int64_t micro, bool defer);
 void wf_par_stage_weights(wf_par_stages *s, wf_par_stage *stage, int64_t micro);
 void wf_par_stage_unshard(wf_par_stages *s, wf_par_stage *stage);

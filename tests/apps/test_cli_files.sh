@@ -166,6 +166,39 @@ done
 ends "and where it is gone on from by itself" 8 'none of the 1 .* no JSON .*--resume none' gpt_train \
     "${few[@]}" --n-embd 30 --n-head 4 --steps 2 --save bad
 
+# Stages hold parts of a model: every kind of checkpoint goes on with the digest of one rank, of which there is
+# one file that all kinds fill. What ckpt shows has the ranks; what an index says of them is checked.
+stages=(--n-layer 2 --pp 2 --pp-schedule zb-v --micro-batch-size 2)
+train "two layers" --n-layer 2 --steps 2 --micro-batch-size 2 --digest
+whole=$(grep -o 'digest .*' out | tail -n 1)
+same_end()
+{
+    result "$1" "$([ "$(grep -o 'digest .*' out | tail -n 1)" = "$whole" ] || echo "another digest")"
+}
+for kind in sharded full local; do
+    train "stages, $kind" "${stages[@]}" --steps 2 --save-interval 1 --save "pp-$kind" \
+        --checkpoint "$kind"
+    ends "they are whole, $kind" 0 '' ckpt verify "pp-$kind"
+    train "stages go on, $kind" "${stages[@]}" --steps 2 --resume "pp-$kind/step-00000001" --digest
+    same_end "with the same numbers, $kind"
+done
+train "stages saved, and one rank" --n-layer 2 --steps 2 --micro-batch-size 2 --digest \
+    --resume pp-sharded/step-00000001
+same_end "goes on with them"
+ends "other stages of a local one" 2 'saved as local, with [a-z0-9.]+ on pp 1, which is on pp 0 now' \
+    gpt_train "${tiny[@]}" "${stages[@]}" --pp-split 3,0,0,1 --steps 3 --resume pp-local
+ends "whose stage it is" 0 '' ckpt show pp-local
+result "is shown" "$(grep -q 'with m, v on pp 1$' out || echo "no tensor on pp 1")"
+cp -r pp-sharded pp-wrong
+change pp-wrong/step-00000002/index.json 'o["tensors"][0]["pp"] = 2'
+ends "a rank that is not there" 8 '"pp" is 2, and it has to lie in' ckpt verify pp-wrong/step-00000002
+cp pp-sharded/step-00000002/index.json pp-wrong/step-00000002
+change pp-wrong/step-00000002/index.json 'o["mesh"][0]["name"] = "qq"'
+ends "no axis of pipelines" 8 'no axis "pp" is left' ckpt verify pp-wrong/step-00000002
+cp pp-sharded/step-00000002/index.json pp-wrong/step-00000002
+change pp-wrong/step-00000002/index.json 'o["tensors"][0]["pp"] = 1 - o["tensors"][0]["pp"]'
+ends "another stage's rank" 3 'is missing' gpt_export pp-wrong/step-00000002 pp-exported
+
 # A sample from a local checkpoint: on the layout that it was saved with.
 train "the same numbers, sharded" --steps 1 --dp 2 --strategy zero1 --save sharded
 ends "a sample of it" 0 '' gpt_train --device cpu --steps 0 --sample 20 --resume sharded

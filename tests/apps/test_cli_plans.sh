@@ -14,7 +14,9 @@ del plan["plan"]
 if plan != ran or not ran["memory"]["peak"] or not ran["flops"]: print(plan, ran)'
 for flags in "" "--tp 4 --sequence-parallel" "--dp 4 --micro-batch-size 1 --dropout 0.1" \
     "--dp 2 --dtype bf16 --strategy zero1" "--dp 2 --tp 2 --param-dtype bf16" \
-    "--tp 2 --dp 2 --arch llama --n-kv-head 2 --rank 1" "--tp 3 --seq-len 8 --optimizer sgd"; do
+    "--tp 2 --dp 2 --arch llama --n-kv-head 2 --rank 1" \
+    "--pp 2 --pp-schedule zb-v --dp 2 --micro-batch-size 1 --rank 0" \
+    "--pp 3 --tp 2 --micro-batch-size 1 --rank 2" "--tp 3 --seq-len 8 --optimizer sgd"; do
     read -ra more <<<"$flags"
     run "a run with $flags" "${tiny[@]}" "${more[@]}" --report-json ran.json --eval-interval 1
     run "its plan" "${tiny[@]}" "${more[@]}" --plan --json plan.json --eval-interval 1
@@ -24,6 +26,21 @@ shows "a plan" "^plan of rank 2 of 3: pp 1 x replicate 1 x shard 1 x tp 3; strat
     "^  root +1 +4256 +[0-9.]+ KiB +-$" "^  block +1 +3280 " \
     "parameters +[0-9.]+ KiB +[0-9.]+ KiB$" "^  peak +[0-9.]+ KiB in (for|back)ward of " \
     "bytes per parameter" "tp +3 all_reduce +[0-9]+ +[0-9]+$" "FLOPs"
+# A pipeline: a line for each rank on its axis, and the plan of the one that takes most.
+pipeline=("${tiny[@]}" --n-layer 5 --pp 4 --micro-batch-size 1 --plan --eval-interval 0)
+run "a plan of a pipeline" "${pipeline[@]}" --device-memory 40KiB --json plan.json
+shows "its ranks" "what a rank of each stage takes" "^  0 .* KiB  backward of .*: (fits|does not fit)$" "^  3 "
+python "it is that of the fullest" '
+import json
+plan = json.load(open("plan.json"))
+stages = plan["plan"]["stages"]
+fullest = max(stages, key=lambda s: s["peak"])
+if [s["pp"] for s in stages] != [0, 1, 2, 3] or len({s["peak"] for s in stages}) < 3: print(stages)
+if plan["rank"] != fullest["rank"] or plan["memory"]["peak"] != fullest["peak"]: print(plan)
+if plan["mesh"]["pp"] != 4: print(plan["mesh"])'
+run "stages" "${tiny[@]}" --n-layer 2 --pp 2 --dp 2 --pp-schedule zb-v --pp-split 2,0,1,1 --show-layout --steps 0
+shows "who has what" "^  0 +0 +[0-9]+  embed to block.0$" "^  1 +1 +0  none: " "^  2 +1 +[0-9]+  block.1$" \
+    "^  3 +0 +[0-9]+  norm to " "on pp p ranks are p x 2 higher:$"
 run "the batch that fits" "${tiny[@]}" --plan --dp 2 --find-batch --device-memory 1MiB \
     --json plan.json
 shows "the batch" "^the largest micro-batch that fits: --micro-batch-size [0-9]+ " "^fits in 1.00 MiB"

@@ -30,6 +30,7 @@
 #include "mesh/health/failure_detector_internal.h"
 #include "parallel/shard/update_internal.h"
 #include "parallel/models/gpt/gpt.h"
+#include "tests/hosts/every_collective.h"
 #include "tests/hosts/rendezvous_faults.h"
 #include <ctype.h>
 #include <errno.h>
@@ -336,30 +337,6 @@ REAL(ssize_t, pwrite, int file, const void *data, size_t bytes, off_t at)
     return __real_pwrite(file, data, bytes, at);
 }
 
-/* One collective of each kind, over the world. */
-static void make_all_kinds(wf_error *error)
-{
-    enum { MOST = 64 };
-    wf_comm *world = me->world;
-    int n = me->size, next = (me->index + 1) % n, before = (me->index + n - 1) % n;
-    float in[MOST] = {0}, out[MOST];
-    int64_t cuts[MOST + 1];
-
-    for (int i = 0; i <= n; i++)
-        cuts[i] = i;
-    wf_all_reduce(world, WF_REDUCE_SUM, in, out, n, error);
-    wf_reduce_scatter(world, WF_REDUCE_SUM, in, out, cuts, error);
-    wf_all_gather(world, sizeof(float), in, out, cuts, error);
-    wf_all_to_all(world, sizeof(float), in, cuts, out, cuts, error);
-    wf_broadcast(world, sizeof(float), 0, in, n, error);
-    if (me->index % 2)
-        wf_recv(world, sizeof(float), before, in, 1, error);
-    wf_send(world, sizeof(float), next, in, 1, error);
-    if (me->index % 2 == 0)
-        wf_recv(world, sizeof(float), before, in, 1, error);
-    wf_barrier(world, error);
-}
-
 REAL(wf_status, wf_par_train_step, wf_par_trainer *trainer, int64_t step,
      const wf_par_data *data, wf_par_step *result)
 {
@@ -369,7 +346,7 @@ REAL(wf_status, wf_par_train_step, wf_par_trainer *trainer, int64_t step,
     if (fault.any && fault.step == step) /* so that processes have heard of each other */
         nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
     if (fault.collective)
-        make_all_kinds(&me->error);
+        make_every_collective(me, &me->error);
     if (me->error.code != WF_OK)
         return wf_fail(ctx, me->error.code, "%s", me->error.text);
     return __real_wf_par_train_step(trainer, step, data, result);

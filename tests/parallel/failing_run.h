@@ -22,8 +22,8 @@
 enum { MOST_RANKS = 8, NOBODY = -2, LIMIT_SECONDS = 60 };
 
 typedef struct trial {
-    int pp, tp, dp;       /* pp 0: without a pipeline */
-    const char *schedule; /* of a pipeline */
+    int pp, tp, dp;       /* without a pipeline pp is 0 */
+    const char *schedule; /* a pipeline's; NULL: the default one */
     bool llama, sequence_parallel;
     const char *strategy; /* NULL: the default one */
     int prefetch;
@@ -42,7 +42,7 @@ typedef struct trial {
     /* called after each step; false ends the rank */
     bool (*after)(struct trial *trial, wf_par *par, wf_par_trainer *trainer, int64_t step);
 
-    wf_par_pipeline *pipeline; /* of all ranks, made by run_trial */
+    wf_par_pipeline *pipeline; /* all ranks', made by run_trial */
 
     /* what came of it */
     wf_error launch, of[MOST_RANKS];

@@ -29,7 +29,8 @@ typedef struct training {
     const wf_par_rule *plan;          /* NULL: wf_par_gpt_plan */
     wf_status (*parallelize)(wf_par *par, wf_nn_module *model); /* in place of wf_par_plan */
     wf_par_pipeline_options
-        pipeline; /* has a schedule: its stages are trained; model, input and loss are filled in */
+        pipeline; /* has a schedule: its stages are trained; model, input and, where it has none, loss are
+                     filled in */
 
     /* on every rank; step 0 is before the first one. NULL: nobody watches */
     wf_status (*watch)(struct training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
@@ -203,7 +204,8 @@ static inline wf_par_pipeline *pipeline_of(training *t, wf_error *error)
     how.model = prepared;
     how.arg = t;
     how.input = "tokens";
-    how.head_loss = wf_par_gpt_head_loss;
+    if (!how.head_loss)
+        how.head_loss = wf_par_gpt_head_loss;
     wf_par_pipeline_new(&t->layout, &t->options, &how, &pipeline, error);
     return pipeline;
 }

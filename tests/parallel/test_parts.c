@@ -83,13 +83,25 @@ static const wf_saved_mesh mesh_a = {3, {"replicate", "shard", "tp"}, {2, 4, 3},
 static const wf_saved_mesh nested_a = {
     3, {"replicate", "shard", "tp"}, {2, 4, 3}, {0, 1, 0}, 1};
 static const wf_saved_mesh mesh_b = {2, {"shard", "tp"}, {5, 2}, {1, 0}, 0};
+#define LAID(...)                                                                              \
+    {                                                                                          \
+        .n_axes = __VA_ARGS__, .pp = -1                                                        \
+    }
 static const wf_saved_layout layouts_a[] = {
-    {{0}, {{0}}},         {{1, 0}, {{2}}},       {{0, 1}, {{0}, {2}}},    {{2, 0}, {{2, 1}}},
-    {{1, 1}, {{1}, {2}}}, {{3, 0}, {{2, 0, 1}}}, {{1, 2}, {{0}, {2, 1}}},
+    LAID({0}),
+    LAID({1, 0}, .axis = {{2}}),
+    LAID({0, 1}, .axis = {{0}, {2}}),
+    LAID({2, 0}, .axis = {{2, 1}}),
+    LAID({1, 1}, .axis = {{1}, {2}}),
+    LAID({3, 0}, .axis = {{2, 0, 1}}),
+    LAID({1, 2}, .axis = {{0}, {2, 1}}),
 };
 static const wf_saved_layout layouts_b[] = {
-    {{0}, {{0}}},         {{1, 0}, {{1}}},         {{2, 0}, {{1, 0}}},
-    {{1, 1}, {{0}, {1}}}, {{0, 2}, {{0}, {1, 0}}},
+    LAID({0}),
+    LAID({1, 0}, .axis = {{1}}),
+    LAID({2, 0}, .axis = {{1, 0}}),
+    LAID({1, 1}, .axis = {{0}, {1}}),
+    LAID({0, 2}, .axis = {{0}, {1, 0}}),
 };
 
 /* Every part of one mesh is made up of the parts of another, whatever the layouts and sizes. */
@@ -126,7 +138,7 @@ static void cuts_of_format_1(void)
     static const int64_t now[] = {0, 1, 3, 4, 6, 8, 9, 11, 13},
                          once[] = {0, 1, 3, 4, 6, 7, 9, 11, 13};
     wf_saved_mesh mesh = {2, {"shard", "tp"}, {4, 2}, {1, 0}, false}, old = mesh;
-    const wf_saved_layout both = {{2}, {{1, 0}}}, one = {{1}, {{0}}};
+    const wf_saved_layout both = LAID({2}, .axis = {{1, 0}}), one = LAID({1}, .axis = {{0}});
     const wf_dim odd = wf_dim_chunked(13), even = wf_dim_chunked(16);
 
     old.nested = true;
@@ -146,7 +158,7 @@ static void cuts_of_format_1(void)
 static void a_scalar_is_one_part(void)
 {
     const wf_part mine = {.ndim = 0};
-    const wf_saved_layout whole = {{0}, {{0}}};
+    const wf_saved_layout whole = LAID({0});
     int64_t visits = 0;
 
     CU_ASSERT(found_once(&mesh_a, &whole, 0, NULL, &mine, &visits));
@@ -177,11 +189,29 @@ static void writers_take_turns(void)
         CU_ASSERT_EQUAL(written[r], 1);
 }
 
+/* Pipeline ranks do not take turns: those that have a tensor write it. */
+static void the_own_stage_writes(void)
+{
+    const wf_saved_mesh mesh = {3, {"pp", "shard", "tp"}, {4, 2, 3}, {0, 1, 0}, 0};
+    wf_saved_layout layout = LAID({1, 0}, .axis = {{2}});
+
+    for (layout.pp = 0; layout.pp < 4; layout.pp++)
+        for (int64_t number = 0; number < 4; number++)
+            for (int64_t r = 0; r < wf_saved_mesh_ranks(&mesh); r++) {
+                int at[WF_MAX_AXES], mine[WF_MAX_AXES];
+
+                wf_saved_mesh_coordinates(&mesh, r, mine);
+                memcpy(at, mine, sizeof at);
+                wf_saved_writer(&mesh, &layout, 2, number, at);
+                CU_ASSERT(at[0] == layout.pp && at[1] == number % 2 && at[2] == mine[2]);
+            }
+}
+
 /* 2^20 ranks: a part that overlaps few others is found without asking the rest. */
 static void work_does_not_grow_with_ranks(void)
 {
     const wf_saved_mesh mesh = {1, {"shard"}, {1 << 20}, {true}, false};
-    const wf_saved_layout layout = {{1}, {{0}}};
+    const wf_saved_layout layout = LAID({1}, .axis = {{0}});
     const wf_dim dim = {(int64_t)1 << 40, 1, 1};
     int64_t visits = 0;
     double start = (double)clock();
@@ -215,7 +245,7 @@ static wf_status same_as_running(wf_rank *rank, void *arg)
         layout = k ? wf_layout_split(mesh, NULL, k % 2, 2) : NULL;
         layout = k > 2 ? wf_layout_split(mesh, layout, 0, 1) : layout;
         layout = k > 4 ? wf_layout_split(mesh, layout, 1, 0) : layout;
-        laid = wf_saved_layout_of(layout);
+        laid = wf_saved_layout_of(layout, -1);
         wf_saved_mesh_coordinates(&saved, rank->index, at);
         for (int d = 0; d < 2; d++) {
             wf_part part = wf_saved_part(&saved, &laid, 2, dims, at);
@@ -241,6 +271,7 @@ static const wf_test tests[] = {
     {"the cuts of format 1", cuts_of_format_1},
     {"a scalar is one part", a_scalar_is_one_part},
     {"writers take turns", writers_take_turns},
+    {"the own stage writes", the_own_stage_writes},
     {"work does not grow with ranks", work_does_not_grow_with_ranks},
     {"the same as a mesh that runs", the_same_as_a_mesh_that_runs},
     {NULL, NULL}};

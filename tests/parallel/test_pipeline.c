@@ -85,9 +85,10 @@ static void over_layouts(training t, const char *what)
         {2, 2, 2, "zero1", "looped-bfs", NULL, 3, 0},
     };
 
+    training reference = {.steps = 0};
+
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         training r = t;
-        training reference;
 
         r.layout.pp = runs[i].pp;
         r.layout.tp = runs[i].tp;
@@ -96,10 +97,10 @@ static void over_layouts(training t, const char *what)
         r.pipeline = (wf_par_pipeline_options){.schedule = runs[i].schedule,
                                                .split = runs[i].split,
                                                .stages_per_rank = runs[i].per_rank,
+                                               .recompute = t.pipeline.recompute,
                                                .resident = runs[i].resident};
-        reference = i == 0 ? reference_of(r) : t;
         if (i == 0)
-            t = reference;
+            reference = reference_of(r);
         check(r, &reference, what);
     }
 }
@@ -116,6 +117,9 @@ static void choices(void)
 
     t.model.dropout = 0.1f;
     over_layouts(t, "dropout");
+    t.pipeline.recompute = true;
+    over_layouts(t, "dropout and stages again");
+    t.pipeline.recompute = false;
     t.recompute = "block";
     over_layouts(t, "dropout and recompute");
     t = run_of(WF_NN_LLAMA, 4);
@@ -137,12 +141,43 @@ static void choices(void)
     over_layouts(t, "reduced");
 }
 
+static wf_status freeze_beginning(wf_par *par, wf_nn_module *model)
+{
+    wf_par_plan(par, model, wf_par_gpt_plan);
+    wf_nn_freeze(model, "embed");
+    wf_nn_freeze(model, "block.0");
+    return wf_nn_freeze(model, "block.1");
+}
+
+static wf_status freeze_middle(wf_par *par, wf_nn_module *model)
+{
+    wf_par_plan(par, model, wf_par_gpt_plan);
+    wf_nn_freeze(model, "block.1");
+    return wf_nn_freeze(model, "block.2");
+}
+
+/* No gradient comes back to stages at the begin that have nothing to train; it passes others. */
+static void frozen(void)
+{
+    training t = run_of(WF_NN_LLAMA, 4);
+
+    t.parallelize = freeze_beginning;
+    over_layouts(t, "frozen at the begin");
+    t.model.dropout = 0.1f;
+    t.pipeline.recompute = true;
+    over_layouts(t, "frozen at the begin, stages again");
+    t = run_of(WF_NN_GPT2, 4);
+    t.parallelize = freeze_middle;
+    over_layouts(t, "frozen in the middle");
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"every schedule", every_schedule},
         {"every layout", layouts},
         {"every choice", choices},
+        {"frozen parameters", frozen},
         {NULL, NULL},
     };
 

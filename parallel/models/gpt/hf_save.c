@@ -8,6 +8,7 @@
 #include "parallel/agree_internal.h"
 #include "parallel/checkpoint/parts_internal.h"
 #include "parallel/models/gpt/pretrained.h"
+#include "parallel/parallel_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +62,8 @@ static wf_status write_slab(save *s, int64_t i, const float *from, const wf_part
 static bool writes_here(const save *s, int64_t i)
 {
     const wf_saved_mesh mesh = wf_saved_mesh_of(wf_par_mesh(s->par));
-    const wf_saved_layout layout = wf_saved_layout_of(s->parameter[i]->tensor->layout);
+    const wf_saved_layout layout = wf_saved_layout_of(s->parameter[i]->tensor->layout,
+                                                      wf_par_holding_of(s->parameter[i])->home);
     int64_t rank = wf_context_rank(wf_par_context(s->par));
     int coordinate[WF_MAX_AXES];
 

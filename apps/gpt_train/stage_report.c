@@ -1,0 +1,139 @@
+/* apps/gpt_train/stage_report.c - see the header. */
+#include "apps/gpt_train/stage_report.h"
+#include "apps/gpt_train/setup.h"
+#include "apps/step_report.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The first and the last module of a stage; its head is step number `end` of a chain of so many. */
+typedef struct span {
+    const wf_nn_module *first, *last;
+    int64_t parameters;
+} span;
+
+static void add_step(span *s, const wf_nn_module *model, int64_t step)
+{
+    wf_nn_module *m;
+
+    for (int k = 0; (m = wf_nn_chain_module(model, step, k)); k++) {
+        int64_t count = 0;
+        wf_nn_parameter **p = wf_nn_parameters(m, &count);
+
+        for (int64_t i = 0; p && i < count; i++)
+            s->parameters += wf_tensor_count(p[i]->tensor);
+        free(p);
+        s->first = s->first ? s->first : m;
+        s->last = m;
+    }
+}
+
+void app_report_stages(FILE *out, const wf_par_pipeline *pipeline, wf_nn_module *model)
+{
+    const wf_pipe_table *table = wf_par_pipeline_table(pipeline);
+    int stages = wf_par_pipeline_stages(pipeline);
+
+    fprintf(out, "  %-6s %4s %14s  %s\n", "stage", "pp", "parameters", "modules");
+    for (int s = 0; s < stages; s++) {
+        int64_t end = wf_par_pipeline_first(pipeline, s + 1);
+        span of = {.parameters = 0};
+
+        for (int64_t i = wf_par_pipeline_first(pipeline, s); i < end; i++)
+            add_step(&of, model, i);
+        if (s == stages - 1)
+            add_step(&of, model, end);
+        fprintf(out, "  %-6d %4d %14" PRId64 "  ", s, wf_pipe_table_rank(table, s),
+                of.parameters);
+        if (of.first == of.last)
+            fprintf(out, "%s\n", of.first ? of.first->path : "none: it hands on what it gets");
+        else
+            fprintf(out, "%s to %s\n", of.first->path, of.last->path);
+    }
+    fputc('\n', out);
+}
+
+wf_status app_stage_plans_make(const app_options *o, app_stage_plans *plans, wf_error *error)
+{
+    int64_t each = app_options_ranks(o) / o->pp;
+    app_options one = *o;
+
+    *plans = (app_stage_plans){.count = 0};
+    if (o->pp == 1)
+        return WF_OK;
+    plans->run = calloc((size_t)o->pp, sizeof *plans->run);
+    if (!plans->run)
+        return wf_error_set(error, WF_ENOMEM, "no memory for %" PRId64 " plans", o->pp);
+    for (int pp = 0; pp < (int)o->pp; pp++) {
+        one.rank = pp * each + o->rank % each;
+        if (dry_run_step(&one, &plans->run[pp], error) != WF_OK)
+            return error->code;
+        if (plans->run[pp].report.memory.peak > plans->run[plans->fullest].report.memory.peak)
+            plans->fullest = pp;
+        plans->count++;
+    }
+    return WF_OK;
+}
+
+void app_stage_plans_close(app_stage_plans *plans)
+{
+    free(plans->run);
+    *plans = (app_stage_plans){.count = 0};
+}
+
+/* What is printed by itself; all other kinds are one column. */
+static const wf_memory_kind columns[] = {WF_MEMORY_PARAMETER, WF_MEMORY_GATHERED,
+                                         WF_MEMORY_GRADIENT, WF_MEMORY_OPTIMIZER,
+                                         WF_MEMORY_ACTIVATION};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+static void print_plan(FILE *out, const app_options *o, const app_stage_plans *plans, int pp)
+{
+    const wf_memory_report *m = &plans->run[pp].report.memory;
+    char text[32], moment[WF_MEMORY_PHASE + WF_MEMORY_PLACE + 8];
+    size_t others = m->peak;
+
+    fprintf(out, "  %-4d", pp);
+    for (int c = 0; c < COLUMNS; c++) {
+        fprintf(out, " %12s", app_size_text(text, (double)m->at_peak[columns[c]]));
+        others -= m->at_peak[columns[c]];
+    }
+    fprintf(out, " %12s", app_size_text(text, (double)others));
+    fprintf(out, " %12s  %s%s\n", app_size_text(text, (double)m->peak),
+            app_moment_text(moment, sizeof moment, m),
+            !o->device_memory                     ? ""
+            : m->peak <= (size_t)o->device_memory ? ": fits"
+                                                  : ": does not fit");
+}
+
+void app_stage_plans_print(FILE *out, const app_options *o, const app_stage_plans *plans)
+{
+    if (!plans->count)
+        return;
+    fprintf(out, "  what a rank of each stage takes at its peak\n  %-4s", "pp");
+    for (int c = 0; c < COLUMNS; c++)
+        fprintf(out, " %12s",
+                columns[c] == WF_MEMORY_GATHERED    ? "gathered"
+                : columns[c] == WF_MEMORY_OPTIMIZER ? "optimizer"
+                                                    : wf_memory_kind_name(columns[c]));
+    fprintf(out, " %12s %12s  %s\n", "others", "peak", "in");
+    for (int pp = 0; pp < plans->count; pp++)
+        print_plan(out, o, plans, pp);
+    fputc('\n', out);
+}
+
+json_t *app_stage_plans_json(const app_stage_plans *plans)
+{
+    json_t *list = json_array();
+
+    for (int pp = 0; list && pp < plans->count; pp++) {
+        const wf_par_report *r = &plans->run[pp].report;
+        char moment[WF_MEMORY_PHASE + WF_MEMORY_PLACE + 8];
+
+        json_array_append_new(list,
+                              json_pack("{s:i, s:i, s:I, s:s, s:I, s:f}", "pp", pp, "rank",
+                                        r->rank, "peak", (json_int_t)r->memory.peak, "moment",
+                                        app_moment_text(moment, sizeof moment, &r->memory),
+                                        "parameters", (json_int_t)r->share, "flops", r->flops));
+    }
+    return list;
+}
