@@ -211,7 +211,7 @@ class Pipeline(Case):
         schedule = "1f1b" if phase == "B" else "zb-h1"
         strategy = "zero1" if phase.startswith("REDUCE") else "shard_grad_op"
         self.flags = ["--pp", "3", "--dp", "2", "--pp-schedule", schedule, "--strategy", strategy, "--n-layer", "4",
-                      "--micro-batch-size", "1"]
+                      "--micro-batch-size", "1", *(["--recompute", "stage"] if phase == "R" else [])]
 
     def judge_place(self, line):
         """Host, place in the mesh, step, stage, micro-batch and action: of the rank, or of one that misses it."""
@@ -220,23 +220,26 @@ class Pipeline(Case):
             return [] if re.search(needed, line) else [f"lacks '{needed}'"]
         where = r" on \w+, pp %s, shard \d, in step \d, in %s \(action \d+ of \d+\)"
         action = rf"{self.phase}(_[FB])?(\d+(\.\d+(-\d+)?)?)?"
-        if self.action == "leave":
+        others = self.action in ("leave", "mismatch")  # of which any tells
+        if others:
             action = r"[A-Z]+(_[FB])?(\d+(\.\d+(-\d+)?)?)?"
-        pp = r"\d" if self.action == "leave" else str(self.rank // 2)
+        pp = r"\d" if others else str(self.rank // 2)
         needed = where % (pp, action)
         return [] if re.search(needed, line) else [f"lacks '{needed}'"]
 
 
 def pipeline_cases(on, quick):
     """Each kind of action of a middle stage; TIE is the last stage's, and the first and the last stage read."""
-    everywhere = ["F", "I", "W", "B", "RECVD", "SENT", "UNSHARD", "REDUCE", "TIE", "NORM"]
+    everywhere = ["F", "I", "W", "B", "R", "SEND", "SENT", "RECV", "RECVD", "UNSHARD", "RESHARD", "REDUCE", "REDUCED",
+                  "TIE", "NORM", "OPT"]
     processes = on != "threads"
     phases = {
         "kill": everywhere if processes else [],
         "stop": everywhere if processes else [],
         "segv": everywhere,
         "stall": everywhere,
-        "leave": everywhere,
+        "leave": everywhere[:-1],  # the others miss it behind their last action
+        "mismatch": ["UNSHARD", "REDUCE"],
         "nonfinite": ["F", "I", "B"],
         "read": ["F", "I"],
     }

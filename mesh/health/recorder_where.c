@@ -75,12 +75,14 @@ static void put_number(line *l, uint64_t number)
     put(l, at);
 }
 
-/* The event before the last `back` ones; false: it is not kept. */
+/* The event before the last `back` ones; false: it is not kept. What ends after the rank has failed says
+   nothing of where that was. */
 static bool event_at(const wf_recorder *r, uint64_t back, wf_event *e)
 {
-    uint64_t count;
+    uint64_t count, failed = atomic_load(&r->failed_at);
 
     load(r, offsetof(wf_recording_head, count), &count, sizeof count);
+    back += failed < count ? count - failed : 0;
     if (back >= count || back >= WF_RECORDER_EVENTS)
         return false;
     load(r,
@@ -92,7 +94,7 @@ static bool event_at(const wf_recorder *r, uint64_t back, wf_event *e)
 }
 
 /* The last event; where collectives have failed since one last ended, the first of them, from which
-   the others follow. What failed after the rank itself follows from that. */
+   the others follow. */
 static bool last_event(const wf_recorder *r, wf_event *last)
 {
     wf_event e;
@@ -100,11 +102,7 @@ static bool last_event(const wf_recorder *r, wf_event *last)
     bool any = false;
 
     for (; event_at(r, back, &e) && e.kind != WF_EVENT_END; back++) {
-        bool fails = e.kind == WF_EVENT_FAIL, none = e.op >= WF_COLLECTIVE_KINDS;
-
-        if (none && fails)
-            any = false;
-        if (none || (any && !fails))
+        if (e.op >= WF_COLLECTIVE_KINDS || (any && e.kind != WF_EVENT_FAIL))
             continue;
         *last = e;
         any = true;
