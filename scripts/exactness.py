@@ -13,6 +13,11 @@ strategy, units, prefetch, freeing after forward, size of groups, accumulation, 
 with weights and activations stored as fp32 or bf16.
 Every three values of three choices meet in some run (with --quick every two), 20 steps each.
 
+exactness.py --pipeline [--quick] - the same over what pipelines can choose: all schedules and tables made by
+chance, pipeline ranks 1 to 8, one or two stages a rank, cuts that are uneven or leave stages empty, on
+tp 1 and 2 and dp 1 to 4, under all strategies; some in 2 and 4 processes of mpirun. Every three values of
+three choices meet in some run (with --quick every two).
+
 Nothing divides: 12 heads, 3 key-value heads (llama) and a vocabulary of 257. --quick takes every
 eleventh run. The first difference ends it with status 1, and so does a comparison that proves
 nothing: with --exact off, layouts have to differ.
@@ -21,27 +26,25 @@ exactness.py --builds [--jobs N] - the same over builds: gcc and clang, -O1 and 
 portable, AVX2 and AVX-512 kernels. What the machine can't run is skipped, and counted as such.
 """
 import argparse
-import concurrent.futures
+import collections
 import itertools
-import json
 import os
 import pathlib
-import random
 import subprocess
 import sys
 import tempfile
-import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+import pipeline_choices
+from training_runs import (ARCHS, HYBRID, ROOT, Covering, Failure, Progress, Trainer, all_of,
+                           compare_choices, first_difference)
+
 STEPS = 30
 STRATEGY_STEPS = 20
 MODEL = ["--n-layer", "2", "--n-embd", "48", "--n-head", "12", "--vocab-size", "257",
          "--seq-len", "32", "--global-batch-size", "16", "--lr", "3e-3", "--eval-interval", "0",
          "--digest"]
-ARCHS = {"gpt2": ["--arch", "gpt2"], "llama": ["--arch", "llama", "--n-kv-head", "3"]}
 TPS, DPS, MICROS = (1, 2, 4, 8), (1, 2, 4), (1, 2, 4)
 ISAS = ("portable", "avx2", "avx512")
-HYBRID = ("hybrid_shard", "hybrid_shard_zero2", "mics")
 DTYPES = {"fp32": [], "bf16 weights": ["--param-dtype", "bf16"], "bf16": ["--dtype", "bf16"],
           "bf16 activations": ["--dtype", "bf16", "--param-dtype", "fp32"]}
 CHOICES = {
@@ -62,98 +65,6 @@ CHOICES = {
     "dtype": tuple(DTYPES),
     "optimizer": ("adamw", "muon"),
 }
-CHANGE_BITS = ("arch", "dropout", "dtype", "optimizer")  # these have digests of their own
-TIMEOUT = 600  # seconds for a run of a second or so: it hangs
-
-
-class Failure(Exception):
-    """What ends the comparison, with its text."""
-
-
-def write_text(path):
-    """Words of a made-up language: text enough to learn from, the same on every machine."""
-    source = random.Random(1)
-    words = ["".join(source.choice(("ba", "no", "ri", "se", "tu", "len", "dor", "mi"))
-                     for _ in range(source.randint(1, 4))) for _ in range(500)]
-    path.write_text(" ".join(words[min(int(source.expovariate(0.02)), 499)]
-                             + source.choice(("", "", "", ",", ".\n")) for _ in range(30000)))
-
-
-class Trainer:
-    """Runs of gpt_train on one text."""
-
-    def __init__(self, program, folder, steps=STEPS):
-        self.program = program
-        self.steps = steps
-        self.folder = pathlib.Path(folder)
-        self.data = self.folder / "text"
-        self.number = itertools.count()
-        write_text(self.data)
-
-    def run(self, options, isa=None):
-        """(loss bits, digest) of every step; raises Failure with the command that failed."""
-        log = self.folder / f"{next(self.number)}.jsonl"
-        command = [str(self.program), "--data", str(self.data), *MODEL, *options,
-                   "--steps", str(self.steps), "--log-jsonl", str(log)]
-        environment = dict(os.environ, **({"WEFT_CPU_ISA": isa} if isa else {}))
-        try:
-            done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                                  text=True, timeout=TIMEOUT, env=environment, check=False)
-        except subprocess.TimeoutExpired as error:
-            raise Failure(f"no end after {TIMEOUT} s: {' '.join(command)}") from error
-        if done.returncode:
-            raise Failure(f"status {done.returncode}: {' '.join(command)}\n{done.stderr}")
-        rows = [json.loads(line) for line in log.read_text().splitlines()]
-        log.unlink()
-        steps = [(row["loss_bits"], row["digest"]) for row in rows if "step" in row]
-        if len(steps) != self.steps:
-            raise Failure(f"{len(steps)} rows of {self.steps} steps: {' '.join(command)}")
-        return steps
-
-
-def first_difference(steps, reference):
-    """Text about the first step that differs, or None."""
-    for i, (mine, other) in enumerate(zip(steps, reference)):
-        if mine != other:
-            return (f"step {i + 1}: loss {mine[0]}, digest {mine[1]} in place of "
-                    f"loss {other[0]}, digest {other[1]}")
-    return None
-
-
-class Progress:
-    """A line that says how far it is and how long it will take."""
-
-    def __init__(self, total):
-        self.total, self.done = total, 0
-        self.start = self.shown = time.monotonic()
-
-    def step(self, what):
-        """Count one; on a terminal the line is rewritten, in a file one is added at times."""
-        self.done += 1
-        now = time.monotonic()
-        left = (now - self.start) / self.done * (self.total - self.done)
-        line = f"{self.done}/{self.total}  {left:.0f} s left  {what}"
-        if sys.stdout.isatty():
-            print(f"\r\033[K{line[:79]}", end="" if self.done < self.total else "\n", flush=True)
-        elif now - self.shown > 10 or self.done == self.total:
-            self.shown = now
-            print(line, flush=True)
-
-    def seconds(self):
-        """Since the start."""
-        return time.monotonic() - self.start
-
-
-def all_of(jobs, tasks, done):
-    """Call the tasks on `jobs` threads, and done(task's key, result) as each ends."""
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        futures = {pool.submit(task): key for key, task in tasks}
-        try:
-            for future in concurrent.futures.as_completed(futures):
-                done(futures[future], future.result())
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
 
 
 def layout_options(tp, dp, micro, sequence, threads):
@@ -221,48 +132,6 @@ def possible(run):
     return group in ("open", None) or group <= dp
 
 
-def complete(run, source):
-    """A run with its open values drawn, or None where they came out impossible."""
-    run = dict(run)
-    for name in source.sample(list(CHOICES), len(CHOICES)):
-        if name not in run:
-            fitting = [value for value in CHOICES[name] if possible({**run, name: value})]
-            if not fitting:
-                return None
-            run[name] = source.choice(fitting)
-    return run
-
-
-def covering(strength):
-    """Runs in which every `strength` values of different choices meet, if they can."""
-    source = random.Random(1)
-    names = list(itertools.combinations(CHOICES, strength))
-
-    def meetings(run):
-        return {(chosen, tuple(run[name] for name in chosen)) for chosen in names}
-
-    missing = {(chosen, values) for chosen in names
-               for values in itertools.product(*(CHOICES[name] for name in chosen))
-               if possible(dict(zip(chosen, values)))}
-    runs = []
-    while missing:
-        first = source.choice(sorted(missing, key=str)[:64])
-        drawn = [complete(dict(zip(*first)), source) for _ in range(24)]
-        drawn = [run for run in drawn if run]
-        if not drawn:
-            missing.remove(first)
-            continue
-        best = max(drawn, key=lambda run: len(meetings(run) & missing))
-        missing -= meetings(best)
-        runs.append(best)
-    return runs
-
-
-def kind_of(run):
-    """What of a run changes its numbers."""
-    return tuple(run[name] for name in CHANGE_BITS)
-
-
 def strategy_options(run):
     """Flags of a run of compare_strategies, but for the model's."""
     return ["--strategy", run["strategy"], *run["wrap"].split(), "--prefetch", str(run["prefetch"]),
@@ -274,34 +143,14 @@ def strategy_options(run):
 
 def compare_strategies(trainer, jobs, quick):
     """A covering part of all that sharded data parallelism can choose, against one rank."""
-    runs = covering(2 if quick else 3)
-    base = {(arch, dropout, dtype, optimizer): [*ARCHS[arch], "--dropout", str(dropout),
-                                                *DTYPES[dtype], "--optimizer", optimizer]
-            for arch, dropout, dtype, optimizer in itertools.product(
-                *(CHOICES[name] for name in CHANGE_BITS))}
-    reference = {key: trainer.run([*flags, "--threads-per-rank", "1"])
-                 for key, flags in base.items()}
-    if len({steps[-1] for steps in reference.values()}) != len(reference):
-        raise Failure("two models have the same digest: one of what they differ in has no effect")
-    progress = Progress(len(runs))
-    passed = {}
-
-    def done(number, steps):
-        run = runs[number]
-        key = kind_of(run)
-        flags = " ".join(base[key] + strategy_options(run))
-        difference = first_difference(steps, reference[key])
-        if difference:
-            raise Failure(f"differs from one rank at {difference}\nflags: {' '.join(MODEL)} "
-                          f"--steps {trainer.steps} {flags}")
-        passed[run["strategy"]] = passed.get(run["strategy"], 0) + 1
-        progress.step(flags)
-
-    all_of(jobs, [(number, lambda r=run: trainer.run(base[kind_of(r)] + strategy_options(r)))
-                  for number, run in enumerate(runs)], done)
-    print("\n" + "\n".join(f"{name:20}{count:5} equal runs" for name, count in passed.items()))
-    print(f"{len(runs)} runs of {trainer.steps} steps: the loss bits and digest of every step are "
-          f"those of one rank ({progress.seconds():.0f} s)")
+    runs = Covering(CHOICES, possible, 2 if quick else 3).runs
+    compare_choices(
+        trainer, jobs, runs,
+        lambda run: [*ARCHS[run["arch"]], "--dropout", str(run["dropout"]), *DTYPES[run["dtype"]],
+                     "--optimizer", run["optimizer"]],
+        lambda run: (strategy_options(run), 0))
+    for name, count in collections.Counter(run["strategy"] for run in runs).items():
+        print(f"{name:20}{count:5} equal runs")
 
 
 def build(folder, compiler, level):
@@ -328,7 +177,8 @@ def compare_builds(folder, jobs):
     progress = Progress(len(builds) * len(ISAS))
     reference, equal, skipped = {}, 0, []
     for compiler, level in builds:
-        trainer = Trainer(build(folder / f"{compiler}-{level}", compiler, level), folder)
+        trainer = Trainer(build(folder / f"{compiler}-{level}", compiler, level), folder, MODEL,
+                          STEPS)
         for isa in ISAS:
             name = f"{compiler} -{level} {isa}"
             try:
@@ -364,6 +214,7 @@ def main():
     parser.add_argument("--builds", action="store_true", help="compare builds, not layouts")
     parser.add_argument("--strategies", action="store_true",
                         help="compare strategies of sharded data parallelism")
+    parser.add_argument("--pipeline", action="store_true", help="compare pipelines")
     parser.add_argument("--gpt-train", type=pathlib.Path, default=ROOT / "build/apps/gpt_train",
                         help="default: build/apps/gpt_train")
     parser.add_argument("--jobs", type=int, choices=(1, 2), default=2, help="runs at a time")
@@ -376,10 +227,13 @@ def main():
             if arguments.builds:
                 compare_builds(pathlib.Path(folder), arguments.jobs)
             elif arguments.strategies:
-                trainer = Trainer(arguments.gpt_train.resolve(), folder, STRATEGY_STEPS)
+                trainer = Trainer(arguments.gpt_train.resolve(), folder, MODEL, STRATEGY_STEPS)
                 compare_strategies(trainer, arguments.jobs, arguments.quick)
+            elif arguments.pipeline:
+                pipeline_choices.compare(arguments.gpt_train.resolve(), folder, arguments.jobs,
+                                         arguments.quick)
             else:
-                trainer = Trainer(arguments.gpt_train.resolve(), folder)
+                trainer = Trainer(arguments.gpt_train.resolve(), folder, MODEL, STEPS)
                 check_control(trainer)
                 compare_layouts(trainer, arguments.jobs, arguments.quick)
         except Failure as failure:

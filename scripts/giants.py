@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 
-from exactness import Failure, Progress, ROOT, TIMEOUT, all_of, write_text
+from training_runs import Failure, Progress, ROOT, TIMEOUT, all_of, write_text
 
 COMMON = ["--arch", "llama", "--tp", "8", "--dtype", "bf16", "--sequence-parallel", "--recompute",
           "block"]

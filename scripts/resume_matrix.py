@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 
-from exactness import Failure, Progress, ROOT, TIMEOUT, all_of, first_difference, write_text
+from training_runs import Failure, Progress, ROOT, TIMEOUT, all_of, first_difference, write_text
 
 STEPS, RANDOM_STEPS, CLOSE = 30, 20, 1e-4
 MODEL = ["--n-layer", "2", "--n-embd", "48", "--n-head", "12", "--vocab-size", "257", "--seq-len",

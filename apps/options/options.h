@@ -72,8 +72,8 @@ wf_status app_options_parse(int argc, char **argv, app_options *options, wf_erro
 /** app_options_ranks - ranks of the mesh: pp x tp x dp. */
 int64_t app_options_ranks(const app_options *options);
 
-/** app_options_pipelined - whether a schedule runs the steps: with more than one pipeline rank, or where a flag of
- * pipelines was given. */
+/** app_options_pipelined - whether a schedule runs the steps: with more than one pipeline rank, or where one rank
+ * has several stages, a schedule or a cut of its own. */
 bool app_options_pipelined(const app_options *options);
 
 /** app_options_asks - whether a text was asked for (help, version, completion) in place of a run;

@@ -101,6 +101,12 @@ static wf_status cut(planning *plan, wf_nn_module *model, wf_error *error)
     p->first = calloc((size_t)p->stages + 1, sizeof *p->first);
     if (!cost || !p->first || list_modules(model, &chain, &list) != WF_OK) {
         wf_error_set(error, WF_ENOMEM, "no memory to cut a model into %d stages", p->stages);
+    } else if (strcmp(split, "auto") == 0 && p->stages > chain.steps) {
+        status = wf_error_set(error, WF_EINVAL,
+                              "%d stages are more than the model's %" PRId64
+                              " steps: take fewer ranks or stages a rank, or say which stages "
+                              "have no step (a split of counts)",
+                              p->stages, chain.steps);
     } else {
         for (int64_t i = 0; i < chain.steps; i++)
             cost[i] = row[i].forward + row[i].backward;

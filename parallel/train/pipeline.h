@@ -71,8 +71,10 @@ typedef struct wf_par_pipeline wf_par_pipeline;
  * @param pipeline  the new one; NULL on errors
  * Collective:  no; every process makes it alike
  * Owner:       caller; wf_par_pipeline_free, after the trainers are closed
- * Errors:      WF_EINVAL: more than one tensor is carried over a cut, a schedule or split that is none, stages
- *              that do not fit the steps, a file for other sizes; WF_EDATA: what cannot be read as a table;
+ * Errors:      WF_EINVAL: more than one tensor is carried over a cut, a schedule or split that is none, more
+ *              stages than steps where nobody says which have none, a file for other sizes, a table that
+ *              reduces gradients of fewer than all micro-batches, depth, resident or recompute beside one that
+ *              is lowered; WF_EDATA: what cannot be read as a table;
  *              those of the model function; WF_ENOMEM
  */
 WF_API wf_status wf_par_pipeline_new(const wf_par_options *options,

@@ -70,12 +70,16 @@ wf_status wf_par_pipeline_count(wf_par_pipeline *p, int ranks, wf_error *error)
     if (error->code != WF_OK)
         return error->code;
     shape = wf_pipe_table_shape(p->given);
-    if (shape.ranks != ranks ||
-        (p->options.stages_per_rank && shape.stages != ranks * p->options.stages_per_rank))
+    if (shape.ranks != ranks)
         return wf_error_set(error, WF_EINVAL,
-                            "schedule %s is for %d ranks and %d stages, and the run has pp %d: "
-                            "give its numbers, or another schedule",
-                            name, shape.ranks, shape.stages, ranks);
+                            "schedule %s is for %d ranks, and the run has pp %d: give its "
+                            "number, or another schedule",
+                            name, shape.ranks, ranks);
+    if (p->options.stages_per_rank && shape.stages != ranks * p->options.stages_per_rank)
+        return wf_error_set(error, WF_EINVAL,
+                            "schedule %s has %d stages on %d ranks, and %d a rank were asked "
+                            "for: leave that number to the file, or take another schedule",
+                            name, shape.stages, ranks, p->options.stages_per_rank);
     p->stages = shape.stages;
     return WF_OK;
 }
@@ -96,7 +100,23 @@ static wf_status generate(wf_par_pipeline *p, int ranks, wf_pipe_table **table, 
     return WF_OK;
 }
 
-static wf_status lower(wf_par_pipeline *p, int ranks, wf_pipe_table **table, wf_error *error)
+/* The most stages that a rank has. */
+static int most_stages(const wf_pipe_table *table)
+{
+    wf_pipe_shape shape = wf_pipe_table_shape(table);
+    int most = 0;
+
+    for (int r = 0; r < shape.ranks; r++) {
+        int own = 0;
+
+        for (int s = 0; s < shape.stages; s++)
+            own += wf_pipe_table_rank(table, s) == r;
+        most = own > most ? own : most;
+    }
+    return most;
+}
+
+static wf_status lower(const wf_par_pipeline *p, wf_pipe_table **table, wf_error *error)
 {
     static const wf_pipe_costs costs = {100, 100, 100, .message = 5};
     bool even = (p->micros & (p->micros - 1)) == 0;
@@ -112,17 +132,10 @@ static wf_status lower(wf_par_pipeline *p, int ranks, wf_pipe_table **table, wf_
     wf_status status = WF_OK;
 
     if (wf_pipe_table_facts(*table).lowered)
-        return wf_pipe_table_facts(*table).frozen == p->frozen
-                   ? WF_OK
-                   : wf_error_set(
-                         error, WF_EINVAL,
-                         "schedule %s is for %d stages at the begin without anything "
-                         "to train, and the model has %d: say frozen %d in it, or give "
-                         "it as compute actions alone",
-                         name_of(p), wf_pipe_table_facts(*table).frozen, p->frozen, p->frozen);
+        return WF_OK;
     if (p->gathers)
         how.resident = p->options.resident ? p->options.resident
-                       : p->keeps          ? p->stages / ranks
+                       : p->keeps          ? most_stages(*table)
                                            : 0;
     if (!how.depth) {
         status = wf_pipe_find_depths(*table, &how, &costs, &depths, error);
@@ -137,6 +150,43 @@ static wf_status lower(wf_par_pipeline *p, int ranks, wf_pipe_table **table, wf_
     return WF_OK;
 }
 
+/* A table that is lowered has been told what options say of others; and what it says has to be what a run does. */
+static wf_status check_table(const wf_par_pipeline *p, const wf_pipe_table *table,
+                             wf_error *error)
+{
+    wf_pipe_facts facts = wf_pipe_table_facts(table);
+    int micros = wf_pipe_table_shape(table).micro;
+
+    if (facts.lowered && (p->options.depth || p->options.resident || p->options.recompute))
+        return wf_error_set(error, WF_EINVAL,
+                            "it is lowered, so its messages, gathers and forwards again stand "
+                            "in it: leave out depth, resident and recompute, or give the table "
+                            "as it was before");
+    if (facts.lowered && facts.frozen != p->frozen)
+        return wf_error_set(error, WF_EINVAL,
+                            "it is lowered for a model whose first %d stages have nothing to "
+                            "train, and of this one they are %d: say frozen %d in it, or give "
+                            "it as compute actions alone",
+                            facts.frozen, p->frozen, p->frozen);
+    if (facts.group && facts.group != micros)
+        return wf_error_set(error, WF_EINVAL,
+                            "it reduces gradients of %d micro-batches at a time, and a run "
+                            "those of all %d: lower it with group %d",
+                            facts.group, micros, micros);
+    return WF_OK;
+}
+
+static wf_status prepare(const wf_par_pipeline *p, wf_pipe_table **table, wf_pipe_proof *proof,
+                         wf_error *error)
+{
+    wf_error why = {WF_OK, ""};
+
+    if (check_table(p, *table, &why) == WF_OK && lower(p, table, &why) == WF_OK &&
+        wf_pipe_prove(*table, proof, &why) == WF_OK)
+        return WF_OK;
+    return wf_error_set(error, why.code, "schedule %s: %s", name_of(p), why.text);
+}
+
 wf_status wf_par_pipeline_schedule(wf_par_pipeline *p, int ranks, wf_error *error)
 {
     wf_pipe_table *table = NULL;
@@ -144,9 +194,7 @@ wf_status wf_par_pipeline_schedule(wf_par_pipeline *p, int ranks, wf_error *erro
     wf_status status = generate(p, ranks, &table, error);
 
     if (status == WF_OK)
-        status = lower(p, ranks, &table, error);
-    if (status == WF_OK)
-        status = wf_pipe_prove(table, &proof, error);
+        status = prepare(p, &table, &proof, error);
     if (status == WF_OK)
         wf_pipe_proof_text(name_of(p), table, &proof, p->text, sizeof p->text);
     else

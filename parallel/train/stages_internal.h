@@ -54,10 +54,11 @@ typedef struct wf_par_stages {
     bool *places; /* wf_par_pipeline_places */
     bool summed;  /* the gradients of the step are in step.grad */
     const wf_par_data *data;
-    const wf_pipe_action *row, *now; /* [actions] of this rank; the one that runs, or NULL */
+    const wf_pipe_action *row; /* [actions] of this rank */
     int64_t actions;
-    char (
-        *name)[WF_PAR_ACTION]; /* [actions] as texts, which traces show as long as this lives */
+    /* [actions] as texts, which traces show as long as this lives */
+    char (*name)[WF_PAR_ACTION];
+    const wf_pipe_action *now; /* the one that runs; NULL: none */
 } wf_par_stages;
 
 /* For a trainer with a pipeline, in wf_par_trainer_open and _close. Collective: over the world */
@@ -67,14 +68,14 @@ void wf_par_stages_close(wf_par_stages *s);
 /* Do what the table says, up to the norm. Collective: over the mesh */
 wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data);
 
-/* Tell recorder and trace that the row's first action of this kind begins; or that none is going on. */
-void wf_par_stages_come_to(wf_par_stages *s, wf_pipe_kind kind);
-void wf_par_stages_rest(wf_par_stages *s);
-
 /* The action that runs, NULL: none; and its place among those of its micro-batch on all ranks: forward goes
    up the stages, backward comes down, gradients of weights are last. */
 const wf_pipe_action *wf_par_stages_now(const wf_par_stages *s);
 int64_t wf_par_stages_order(const wf_par_stages *s);
+
+/* Tell recorder and trace that the row's first action of this kind begins; or that none is going on. */
+void wf_par_stages_come_to(wf_par_stages *s, wf_pipe_kind kind);
+void wf_par_stages_rest(wf_par_stages *s);
 
 /* Gradients, of tied parameters too, to step.grad, once. Collective: over the mesh */
 wf_status wf_par_stages_sum(wf_par_stages *s);

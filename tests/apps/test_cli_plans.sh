@@ -15,7 +15,7 @@ if plan != ran or not ran["memory"]["peak"] or not ran["flops"]: print(plan, ran
 for flags in "" "--tp 4 --sequence-parallel" "--dp 4 --micro-batch-size 1 --dropout 0.1" \
     "--dp 2 --dtype bf16 --strategy zero1" "--dp 2 --tp 2 --param-dtype bf16" \
     "--tp 2 --dp 2 --arch llama --n-kv-head 2 --rank 1" \
-    "--pp 2 --pp-schedule zb-v --dp 2 --micro-batch-size 1 --rank 0" \
+    "--n-layer 2 --pp 2 --pp-schedule zb-v --dp 2 --micro-batch-size 1 --rank 0" \
     "--pp 3 --tp 2 --micro-batch-size 1 --rank 2" "--tp 3 --seq-len 8 --optimizer sgd"; do
     read -ra more <<<"$flags"
     run "a run with $flags" "${tiny[@]}" "${more[@]}" --report-json ran.json --eval-interval 1
@@ -108,7 +108,7 @@ phases = [e["name"] for e in events if e.get("cat") == "phase" and e["pid"] == 0
 if phases.count("forward") != 3 or phases.count("optimizer") != 3: print(phases)'
 run "the same without" "${tiny[@]}" --dp 2 --tp 2 --steps 4 --eval-interval 0 --digest
 result "has the same digests" "$([ "$traced" = "$(grep -o "digest .*" out)" ] || echo differ)"
-run "a timeline of a pipeline" "${tiny[@]}" --pp 2 --tp 2 --pp-schedule zb-v --steps 4 --trace p.json \
+run "a timeline of a pipeline" "${tiny[@]}" --pp 2 --tp 2 --pp-schedule zb-v --pp-split 1,1,1,0 --steps 4 --trace p.json \
     --eval-interval 0 --digest
 result "has the same digests" "$([ "$traced" = "$(grep -o "digest .*" out)" ] || echo differ)"
 python "its actions and messages" '

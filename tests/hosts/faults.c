@@ -30,7 +30,7 @@
 #include "mesh/health/failure_detector_internal.h"
 #include "parallel/shard/update_internal.h"
 #include "parallel/models/gpt/gpt.h"
-#include "tests/hosts/every_collective.h"
+#include "tests/hosts/all_collectives.h"
 #include "tests/hosts/rendezvous_faults.h"
 #include <ctype.h>
 #include <errno.h>
@@ -346,7 +346,7 @@ REAL(wf_status, wf_par_train_step, wf_par_trainer *trainer, int64_t step,
     if (fault.any && fault.step == step) /* so that processes have heard of each other */
         nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
     if (fault.collective)
-        make_every_collective(me, &me->error);
+        make_all_kinds(me);
     if (me->error.code != WF_OK)
         return wf_fail(ctx, me->error.code, "%s", me->error.text);
     return __real_wf_par_train_step(trainer, step, data, result);

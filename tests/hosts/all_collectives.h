@@ -1,10 +1,16 @@
-/* tests/hosts/every_collective.c - see the header. */
-#include "tests/hosts/every_collective.h"
+/* tests/hosts/all_collectives.h - a collective of each kind, also of those that training does not need. */
+#ifndef WF_TESTS_HOSTS_ALL_COLLECTIVES_H
+#define WF_TESTS_HOSTS_ALL_COLLECTIVES_H
 
-void make_every_collective(wf_rank *me, wf_error *error)
+#include "mesh/comm/collective.h"
+#include "mesh/transport/launcher.h"
+
+/* One collective of each kind, over the world. */
+static inline void make_all_kinds(wf_rank *me)
 {
     enum { MOST = 64 };
     wf_comm *world = me->world;
+    wf_error *error = &me->error;
     int n = me->size, next = (me->index + 1) % n, before = (me->index + n - 1) % n;
     float in[MOST] = {0}, out[MOST];
     int64_t cuts[MOST + 1];
@@ -23,3 +29,5 @@ void make_every_collective(wf_rank *me, wf_error *error)
         wf_recv(world, sizeof(float), before, in, 1, error);
     wf_barrier(world, error);
 }
+
+#endif

@@ -1,0 +1,146 @@
+#!/bin/bash
+# test_pipeline.sh GPT_TRAIN - training over pipeline stages as a user meets it: losses, validation losses, digests
+# and samples are those of one rank, the first lines say what runs, and what cannot run is refused.
+set -uo pipefail
+
+gpt_train=$1
+# shellcheck source=tests/apps/cli_cases.sh
+. "$(dirname "$0")/cli_cases.sh"
+schedule=$bin/schedule
+
+small=(--data text.txt --n-layer 6 --n-head 4 --n-embd 16 --seq-len 16 --global-batch-size 8
+    --micro-batch-size 1 --dropout 0.1 --steps 4 --eval-interval 2 --eval-iters 2 --digest)
+
+# same NAME FLAG...: every step, evaluation and sample is as it was on one rank.
+same()
+{
+    local name=$1
+    shift
+    run "$name" "${small[@]}" --sample 12 "$@" --log-jsonl log.jsonl
+    sed -n '/^--- sample/,$p' out >sample.txt
+    [ -s one_sample.txt ] || cp log.jsonl one.jsonl
+    [ -s one_sample.txt ] || cp sample.txt one_sample.txt
+    python "$name: the numbers of one rank" '
+import json
+keys = ("step", "loss_bits", "grad_norm", "digest", "val_loss")
+a, b = ([[row.get(key) for key in keys] for row in map(json.loads, open(name)) if "step" in row]
+        for name in ("one.jsonl", "log.jsonl"))
+if len(a) != 4 or not a[3][4] or a[0][3] == a[3][3]: print("no numbers:", a)
+for mine, other in zip(a, b):
+    if mine != other: print(other, "and not", mine)
+if len(a) != len(b): print(len(b), "steps")'
+    result "$name: the sample of one rank" "$(diff one_sample.txt sample.txt)"
+}
+
+# Tables: made, and turned round by hand.
+"$schedule" gen zb-h1 --pp 2 --micro 8 >mine.sched
+sed -e 's/place 0 1/place 1 0/' -e 's/^0:/x:/; s/^1:/0:/; s/^x:/1:/' mine.sched >turned.sched
+"$schedule" lower zb-h1 --pp 2 --micro 8 --depth 3 --tied >lowered.sched
+printf '0F0,0F1,,,0F2,0B0,0F3,0B1,0F4,0B2,0F5,0B3,0F6,0B4,0F7,0B5,0B6,0B7\n' >torch.csv
+printf ',1F0,1F1,1B0,1B1,1F2,1B2,1F3,1B3,1F4,1B4,1F5,1B5,1F6,1B6,1F7,1B7\n' >>torch.csv
+sed -E '/^0:/s/ I(0\.[0-9])/ R\1 I\1/g' mine.sched >again.sched
+cat >overlap.sched <<'END'
+weft-schedule 1
+stages 3  micro 4  place 0 1 0
+0: F0.0 F0.1 F2.0 (F0.2 + B2.0) F2.1 (F0.3 + B2.1) B0.0 F2.2 B2.2 B0.1 F2.3 B2.3 B0.2 B0.3
+1: F1.0 F1.1 B1.0 F1.2 B1.1 F1.3 B1.2 B1.3
+END
+
+same "one rank"
+same "two ranks" --pp 2
+shows "its schedule, and that it was proved" "^mesh: pp 2 x tp 1 x dp 1 on cpu, " \
+    "^schedule 1f1b: 2 ranks, 2 stages, 8 micro-batches, 32 actions, 16 messages, at most [0-9]+ in flight; no deadlock; peak 2 activations$"
+same "four ranks, weights later" --pp 4 --pp-schedule zb-h1 --pp-split 2,3,0,3
+shows "its schedule" "^schedule zb-h1: 4 ranks, 4 stages, "
+same "a V, tensor and data parallel" --pp 2 --tp 2 --dp 2 --pp-schedule zb-v
+shows "its schedule and mesh" "^mesh: pp 2 x tp 2 x dp 2 on cpu, full_shard, " "^schedule zb-v: 2 ranks, 4 stages, 4 micro"
+same "stages of one rank" --pp 1 --pp-schedule interleaved --pp-virtual 3
+shows "its stages" "^mesh: pp 1 x " "^schedule interleaved: 1 ranks, 3 stages, .*, 0 messages"
+same "more than the usual stages" --pp 4 --pp-schedule looped-bfs --dp 2 --pp-resident 1 --strategy shard_grad_op
+same "cut by names" --pp 2 --pp-schedule list --pp-split block.4 --pp-depth 4
+same "a file of a table" --pp 2 --pp-schedule mine.sched
+shows "its name" "^schedule mine.sched: 2 ranks, 2 stages, "
+same "the last stage on the first rank" --pp 2 --pp-schedule turned.sched
+same "a table with its messages" --pp 2 --pp-schedule lowered.sched
+shows "of which there are three at a time" "^schedule lowered.sched: .*, at most 3 in flight"
+same "stages forward again" --pp 4 --pp-schedule zb-h1 --recompute stage
+same "one stage forward again" --pp 2 --pp-schedule again.sched
+same "a table of PyTorch" --pp 2 --pp-schedule torch.csv
+same "two stages on one rank, gathered where they overlap" --pp 2 --dp 2 --strategy shard_grad_op \
+    --pp-schedule overlap.sched
+
+# Nothing is trained in the first half of it, to which no gradient comes back.
+frozen=("${small[@]}" --arch llama --freeze 'embed,block.0,block.1,block.2')
+run "frozen, on one rank" "${frozen[@]}"
+grep -o 'digest .*' out >one_frozen.txt
+run "frozen, on four" "${frozen[@]}" --pp 4 --pp-schedule zb-h1
+result "with the same digests" "$(grep -o 'digest .*' out | diff one_frozen.txt -)"
+
+run "a plan" "${small[@]}" --pp 2 --plan
+shows "of its fullest rank" "^plan of rank [01] of 2: pp 2 x "
+
+# Memory: a step takes what the one before has given back.
+run "many steps" "${small[@]}" --steps 40 --eval-interval 0 --pp 4 --pp-schedule zb-h1 --dp 2
+result "take no more memory" "$(sed -n 's/^step *\([0-9]*\)\/.*  mem \([0-9.]* [A-Za-z]*\) .*/\1 \2/p' out |
+    awk '$1 == 3 { at = $2 $3 } $1 > 3 && $2 $3 != at { print "step", $0, "and not", at } END { if ($1 != 40) print "no 40 steps" }')"
+
+# Mistakes
+refuse "a schedule that is none" 2 "no schedule is called zb-h3; there are: naive gpipe " "${small[@]}" \
+    --pp 2 --pp-schedule zb-h3
+refuse "more stages than steps" 2 "10 stages are more than the model's 8 steps: take fewer" "${small[@]}" \
+    --pp 5 --pp-schedule zb-v
+refuse "a table for other ranks" 2 "mine.sched is for 2 ranks, and the run has pp 4" "${small[@]}" \
+    --pp 4 --pp-schedule mine.sched
+refuse "a table for other stages" 2 "mine.sched has 2 stages on 2 ranks, and 2 a rank were asked for" \
+    "${small[@]}" --pp 2 --pp-schedule mine.sched --pp-virtual 2
+refuse "a table for other micro-batches" 2 "mine.sched is for 8 micro-batches, and a step has 4: change" \
+    "${small[@]}" --pp 2 --dp 2 --pp-schedule mine.sched
+sed 's/ W1\.5//' mine.sched >short.sched
+refuse "an action that is missing" 2 "schedule short.sched: rank 1, at the end of its row: W1\.5 is not in it" \
+    "${small[@]}" --pp 2 --pp-schedule short.sched
+sed 's/ RECVD_F1\.3//' lowered.sched >cut.sched
+refuse "a message that never ends" 2 "schedule cut.sched: rank 1, .*F1\.3" "${small[@]}" \
+    --pp 2 --pp-schedule cut.sched
+sed 's/ F0\.0 F0\.1/ F0.1 F0.0 F0.9/' mine.sched >wrong.sched
+refuse "a micro-batch that is none" 3 "wrong.sched:3:[0-9]+: rank 0: F0\.9, but micro-batches go from 0 to 7" \
+    "${small[@]}" --pp 2 --pp-schedule wrong.sched
+refuse "a table that is a folder" 3 "cannot read all of schedule folder" "${small[@]}" --pp 2 \
+    --pp-schedule folder
+refuse "too few buffers" 2 "schedule zb-v: deadlock: rank 0 waits in .* for .* of rank 1, which stands behind" \
+    "${small[@]}" --pp 2 --pp-schedule zb-v --pp-depth 1
+refuse "buffers of a table that has its messages" 2 \
+    "schedule lowered.sched: it is lowered, so its messages, .* stand in it: leave out depth" \
+    "${small[@]}" --pp 2 --pp-schedule lowered.sched --pp-depth 4
+"$schedule" lower 1f1b --pp 2 --micro 4 --group 2 >groups.sched
+refuse "gradients in groups" 2 "groups.sched: it reduces gradients of 2 micro-batches at a time, and a run those of all 4" \
+    "${small[@]}" --pp 2 --dp 2 --pp-schedule groups.sched
+refuse "forward again twice" 2 "schedule again.sched: rank 0, action [0-9]+ of [0-9]+, R0\.0: .* had that already" \
+    "${small[@]}" --pp 2 --pp-schedule again.sched --recompute stage
+refuse "forward again in a table that has all" 2 "schedule lowered.sched: it is lowered, .* leave out .* recompute" \
+    "${small[@]}" --pp 2 --pp-schedule lowered.sched --recompute stage
+refuse "a cut that does not add up" 2 "the counts of the split '4,3' sum up to 7, but the model has 8 steps" \
+    "${small[@]}" --pp 2 --pp-split 4,3
+refuse "a cut for other stages" 2 "the split '4,2,2' has 3 counts and there are 2 stages" "${small[@]}" \
+    --pp 2 --pp-split 4,2,2
+refuse "a first stage without a step" 2 "the split '0,8' leaves stage 0 without a step" "${small[@]}" \
+    --pp 2 --pp-split 0,8
+refuse "a cut at a module that is none" 2 "no step of the model begins with module 'block.6'" "${small[@]}" \
+    --pp 2 --pp-split block.6
+refuse "stages that 1f1b has not" 2 "1f1b has 1 stage a rank: 4 stages on 2 ranks are more; make v 1" \
+    "${small[@]}" --pp 2 --pp-virtual 2
+refuse "half a V" 2 "zb-v has 2 stages a rank, on a V: 2 stages on 2 ranks are not 4" "${small[@]}" \
+    --pp 2 --pp-schedule zb-v --pp-virtual 1
+refuse "too few micro-batches" 2 "dualpipe-v needs twice as many micro-batches as ranks: 2 are fewer than 4" \
+    "${small[@]}" --pp 2 --pp-schedule dualpipe-v --micro-batch-size 4
+refuse "one stage gathered where two overlap" 2 "dualpipe-v: rank 0 has two actions on different stages .*resident 2 or more" \
+    "${small[@]}" --pp 2 --dp 2 --pp-schedule dualpipe-v --pp-resident 1
+refuse "a graph of pipeline ranks" 2 "--cuda-graph on records .* 2 ranks of --pp 2 x .* no pipeline" \
+    "${small[@]}" --pp 2 --cuda-graph on
+refuse "a graph of several stages" 2 "--cuda-graph on records .*one rank and no pipeline" "${small[@]}" \
+    --pp 1 --pp-schedule zb-v --cuda-graph on
+for flag in "schedule zb-v" "virtual 2" "split 4,4" "depth 2" "resident 1"; do
+    # shellcheck disable=SC2086 # a flag and its value
+    refuse "--pp-$flag without --pp" 2 "--pp-${flag% *} belongs to --pp N" "${small[@]}" --pp-$flag
+done
+
+finish
