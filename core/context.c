@@ -243,34 +243,40 @@ void wf_context_observe(wf_context *ctx, wf_op_observer *observe, void *arg)
     ctx->observer_arg = arg;
 }
 
-static void end_phase(wf_context *ctx)
+/* What has gone on since *start ends now, and what follows it begins. */
+static void end_interval(wf_context *ctx, wf_trace_kind kind, const char *name, int64_t *start)
 {
     int64_t now;
 
     if (!ctx->trace)
         return;
     now = wf_trace_now();
-    if (ctx->phase)
-        wf_trace_add(ctx->trace, &(wf_trace_event){.kind = WF_TRACE_PHASE,
-                                                   .name = ctx->phase,
-                                                   .start = ctx->phase_start,
-                                                   .end = now});
-    ctx->phase_start = now;
+    if (name)
+        wf_trace_add(ctx->trace, &(wf_trace_event){
+                                     .kind = kind, .name = name, .start = *start, .end = now});
+    *start = now;
 }
 
 const char *wf_context_phase(wf_context *ctx, const char *phase)
 {
     const char *last = ctx->phase;
 
-    end_phase(ctx);
+    end_interval(ctx, WF_TRACE_PHASE, ctx->phase, &ctx->phase_start);
     ctx->phase = phase;
     wf_pool_moment(ctx->pool, phase, ctx->path);
     return last;
 }
 
+void wf_context_action(wf_context *ctx, const char *name)
+{
+    end_interval(ctx, WF_TRACE_ACTION, ctx->action, &ctx->action_start);
+    ctx->action = name;
+}
+
 void wf_context_trace(wf_context *ctx, wf_trace *trace)
 {
-    end_phase(ctx);
+    end_interval(ctx, WF_TRACE_PHASE, ctx->phase, &ctx->phase_start);
+    end_interval(ctx, WF_TRACE_ACTION, ctx->action, &ctx->action_start);
     ctx->trace = trace;
-    ctx->phase_start = wf_trace_now();
+    ctx->phase_start = ctx->action_start = wf_trace_now();
 }

@@ -165,6 +165,13 @@ WF_API const char *wf_context_enter(wf_context *ctx, const char *path);
  * last one. */
 WF_API const char *wf_context_phase(wf_context *ctx, const char *phase);
 
+/**
+ * wf_context_action - name the action of a schedule that is going on, for traces; NULL: none is
+ *
+ * @param name  alive as long as the trace
+ */
+WF_API void wf_context_action(wf_context *ctx, const char *name);
+
 /** wf_context_path, wf_context_phase_now - what wf_context_enter and wf_context_phase said last; NULL:
  * nothing. */
 WF_API const char *wf_context_path(const wf_context *ctx);

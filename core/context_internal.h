@@ -22,7 +22,7 @@ struct wf_context {
     wf_error error;
     const wf_distribution *distribution;
     void *mesh;
-    const char *path, *phase;
+    const char *path, *phase, *action;
     wf_tensor **owned; /* stack of all scopes */
     int64_t n_owned, owned_capacity;
     int64_t *marks;
@@ -39,7 +39,7 @@ struct wf_context {
     bool evaluating;
     double flops;
     wf_trace *trace; /* NULL: none is kept */
-    int64_t phase_start;
+    int64_t phase_start, action_start;
     struct wf_graph *graph;  /* the graph that is being captured, or NULL */
     wf_op_observer *observe; /* NULL: nobody looks at results */
     void *observer_arg;

@@ -15,6 +15,7 @@ WF_BEGIN_DECLS
 typedef enum wf_trace_kind {
     WF_TRACE_OP,      /* a kernel ran */
     WF_TRACE_PHASE,   /* forward, backward, ..: contains what else the rank itself did */
+    WF_TRACE_ACTION,  /* an action of a schedule: "I3.17" */
     WF_TRACE_WAIT,    /* the rank stood still for a transfer, or worked on it itself */
     WF_TRACE_TRANSFER /* data were under way, whatever the rank itself did meanwhile */
 } wf_trace_kind;
@@ -25,7 +26,9 @@ typedef struct wf_trace_event {
     const char *name;  /* the op's, the phase's, the transfer's */
     const char *place; /* the module of an op, the group of a transfer; NULL: none */
     int64_t start, end;
-    int64_t bytes; /* a transfer brings so many to this rank */
+    int64_t bytes;    /* a transfer brings so many to this rank */
+    uint64_t message; /* a wait for a message says which, the same at both ends; else 0 */
+    int64_t begun;    /* when this rank had begun that */
 } wf_trace_event;
 
 typedef struct wf_trace wf_trace;

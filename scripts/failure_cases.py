@@ -57,10 +57,26 @@ SEEN_FROM_A_HOST = (r"on (node\d): process number \d of this host|seen from (nod
 
 
 class Case:
+    ranks = processes = 4
+    flags = ["--tp", "2", "--dp", "2", "--n-layer", "2"]
+
     def __init__(self, on, action, phase, rank=2):
         self.on, self.action, self.phase, self.rank = on, action, phase, rank
         self.early = phase in ("init", *OUTSIDE)
         self.name = f"{on:8} {action:10} {phase:15} rank {rank}"
+
+    def judge_place(self, line):
+        """Host, place in the mesh, step and collective of a rank that had them."""
+        needed = [r" on \w+"]
+        if self.phase in OUTSIDE:
+            return []
+        if not self.phase == "init":
+            needed.append(r"shard \d, tp \d")
+        if not self.early:
+            needed.append(r"(in step|before its first)")
+        if self.phase in COLLECTIVES and self.action in ("segv", "stall"):
+            needed.append(rf"having begun {self.phase} over \w+")
+        return [f"lacks '{n}'" for n in needed if not re.search(n, line)]
 
     def limit(self):
         extra = {"stall": STALL + 1.5, "slow_stall": STALL + 3.5, "stop": SILENCE + 1}.get(self.action, 0)
@@ -154,6 +170,8 @@ class Together(Case):
     def __init__(self, on, ranks, number):
         super().__init__(on, "segv", "forward", -1)
         self.ranks = ranks
+        tp = 2 if ranks == 4 else 4
+        self.flags = ["--tp", str(tp), "--dp", str(ranks // tp), "--n-layer", "2"]
         self.name = f"{on:8} {ranks} ranks crash together, {number}"
 
     def judge(self, runner, status, text, acted, ended):
@@ -181,6 +199,61 @@ class Call(Case):
             return ["hangs"]
         wanted = 0 if status == 0 else 1
         return [] if len(told) == wanted else [f"exit status {status}, told on {len(told)} lines"]
+
+
+class Pipeline(Case):
+    """A failure in an action of a pipeline of three stages, each on two ranks: in the middle, or where the action is."""
+
+    ranks = processes = 6
+
+    def __init__(self, on, action, phase, rank=2):
+        super().__init__(on, action, phase, rank)
+        schedule = "1f1b" if phase == "B" else "zb-h1"
+        strategy = "zero1" if phase.startswith("REDUCE") else "shard_grad_op"
+        self.flags = ["--pp", "3", "--dp", "2", "--pp-schedule", schedule, "--strategy", strategy, "--n-layer", "4",
+                      "--micro-batch-size", "1"]
+
+    def judge_place(self, line):
+        """Host, place in the mesh, step, stage, micro-batch and action: of the rank, or of one that misses it."""
+        if self.action == "nonfinite":
+            stage, micro = r"stage 1\b", r"micro-batch \d"
+            return [f"lacks '{n}'" for n in (stage, micro, f"rank {self.rank}") if not re.search(n, line)]
+        where = r" on \w+, pp %s, shard \d, in step \d, in %s \(action \d+ of \d+\)"
+        action = rf"{self.phase}(_[FB])?(\d+(\.\d+(-\d+)?)?)?"
+        if self.action == "leave":
+            action = r"[A-Z]+(_[FB])?(\d+(\.\d+(-\d+)?)?)?"
+        pp = r"\d" if self.action == "leave" else str(self.rank // 2)
+        needed = where % (pp, action)
+        return [] if re.search(needed, line) else [f"lacks '{needed}'"]
+
+
+def pipeline_cases(on, quick):
+    """Each kind of action of a middle stage; TIE is the last stage's, and the first and the last stage read."""
+    everywhere = ["F", "I", "W", "B", "RECVD", "SENT", "UNSHARD", "REDUCE", "TIE", "NORM"]
+    processes = on != "threads"
+    phases = {
+        "kill": everywhere if processes else [],
+        "stop": everywhere if processes else [],
+        "segv": everywhere,
+        "stall": everywhere,
+        "leave": everywhere,
+        "nonfinite": ["F", "I"],
+        "read": ["F", "I"],
+    }
+    if quick:
+        phases = {
+            "threads": {"segv": ["I"], "stall": ["RECVD"], "leave": ["UNSHARD"], "read": ["F"]},
+            "mpi": {"kill": ["W"], "stall": ["SENT"], "segv": ["REDUCE"]},
+            "hosts": {"kill": ["F"]},
+            "mixed": {},
+        }[on]
+
+    def rank(action, phase):
+        if action == "read":
+            return 0 if phase == "F" else 4
+        return 4 if phase == "TIE" else 2
+
+    return [Pipeline(on, action, phase, rank(action, phase)) for action in phases for phase in phases[action]]
 
 
 def subsets():

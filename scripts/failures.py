@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""failures.py [--quick] [--on KIND] [--only WORD] [--times N] [--jobs N] [--campaign NAME] [BUILD] - what becomes of a
+"""failures.py [--quick] [--pipeline] [--on KIND] [--only WORD] [--times N] [--jobs N] [--campaign NAME] [BUILD] - what becomes of a
 run when one of its ranks fails, in every phase: as threads, as processes on this host, and on
 two simulated hosts (root is needed for those; they are skipped without).
 
 A case passes when the failure was noticed in time by the run itself, when exactly one line says
 what happened, to which rank, and where that was, when the exit status is the documented one, and
-when nothing is left running. --quick is a dozen cases, --on threads|mpi|hosts|mixed one way to run.
+when nothing is left running. --quick is a dozen cases, --on threads|mpi|hosts|mixed one way to run,
+--pipeline failures in every action of a pipeline.
 
 Campaigns: subsets, of 2 to 4 of 4 processes x 4 signals x 6 phases; together, all ranks crash at once,
 --times of them; calls, each system call of the rendezvous fails once, in both roles.
@@ -22,8 +23,8 @@ import sys
 import tempfile
 import time
 
-from failure_cases import (COLLECTIVES, EXPECT, NO_WORD_YET, OUTSIDE, SEEN_FROM_A_HOST, STALL,
-                           STEP, Subset, Together, UNWATCHED, calls, cases, subsets, together)
+from failure_cases import (EXPECT, NO_WORD_YET, SEEN_FROM_A_HOST, STALL,
+                           STEP, Subset, Together, UNWATCHED, calls, cases, pipeline_cases, subsets, together)
 
 
 class Runner:
@@ -31,35 +32,30 @@ class Runner:
         self.build, self.here, self.top = build, here, top
         self.program = os.path.join(build, "tests/hosts/gpt_train_faulty")
 
-    def launcher(self, on):
-        if on == "threads":
+    def launcher(self, case):
+        if case.on == "threads":
             return []
         mpi = ["mpirun", "--quiet", "--oversubscribe", "--bind-to", "none"]
-        if on == "mpi":
-            return mpi + ["-np", "4"]
+        if case.on == "mpi":
+            return mpi + ["-np", str(case.processes)]
+        each = 1 if case.on == "mixed" else case.processes // 2
         agent = f"'{self.here}/hosts.sh --on'"
         network = "10.77.0.0/24"
         return [f"{self.here}/hosts.sh", "--on", "node0", "exec", *mpi, "--mca", "plm_rsh_agent", agent,
                 "--mca", "btl_tcp_if_include", network, "--mca", "oob_tcp_if_include", network,
                 "-wdir", "{work}", "-x", "WEFT_PLUGINS", "-x", "WEFT_FAULT", "-x", "WEFT_FAULT_LOG",
-                "--host", "node0:1,node1:1" if on == "mixed" else "node0:2,node1:2"]
+                "--host", f"node0:{each},node1:{each}"]
 
     def command(self, case, work, seed):
-        flags = ["--data", f"{self.top}/text", "--n-layer", "2", "--n-embd", "32", "--n-head", "4",
+        flags = ["--data", f"{self.top}/text", "--n-embd", "32", "--n-head", "4",
                  "--vocab-size", "256", "--seq-len", "16",
                  "--steps", str(100000 if case.action == "launcher" else STEP + 2), "--eval-interval", "0", "--threads-per-rank", "1",
-                 *self.mesh(case), "--rank-order", "started", "--seed", str(seed), "--stall-timeout", str(STALL),
+                 *case.flags, "--global-batch-size", "8", "--rank-order", "started", "--seed", str(seed), "--stall-timeout", str(STALL),
                  "--recorder-dir", f"{work}/recorder"]
         if case.phase == "save" or case.action == "term":
             flags += ["--save", f"{work}/run"]
-        launch = [word.replace("{work}", work) for word in self.launcher(case.on)]
+        launch = [word.replace("{work}", work) for word in self.launcher(case)]
         return launch + [self.program] + flags
-
-    @staticmethod
-    def mesh(case):
-        ranks = case.ranks if isinstance(case, Together) else 4
-        return ["--tp", "2" if ranks == 4 else "4", "--dp", str(ranks // (2 if ranks == 4 else 4)),
-                "--global-batch-size", "8"]
 
     @staticmethod
     def fault(case):
@@ -174,7 +170,7 @@ class Runner:
         elif not re.search(words, told[0]):
             problems.append(f"does not say '{words}'")
         else:
-            problems += self.judge_place(case, told[0])
+            problems += case.judge_place(told[0])
         return problems
 
     @staticmethod
@@ -185,20 +181,6 @@ class Runner:
         if not told or len(hosts) < len(told) or len(set(hosts)) < len(hosts):
             return [f"told on {len(told)} lines, not on one that a host sees"]
         return []
-
-    @staticmethod
-    def judge_place(case, line):
-        """Host, place in the mesh, step and collective of a rank that had them."""
-        needed = [r" on \w+"]
-        if case.phase in OUTSIDE:
-            return []
-        if not case.phase == "init":
-            needed.append(r"shard \d, tp \d")
-        if not case.early:
-            needed.append(r"(in step|before its first)")
-        if case.phase in COLLECTIVES and case.action in ("segv", "stall"):
-            needed.append(rf"having begun {case.phase} over \w+")
-        return [f"lacks '{n}'" for n in needed if not re.search(n, line)]
 
 
 def hosts_possible(here):
@@ -218,6 +200,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("build", nargs="?", default="build")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--pipeline", action="store_true", help="failures in actions of a pipeline")
     parser.add_argument("--sanitized", action="store_true", help="threads alone")
     parser.add_argument("--on", choices=["threads", "mpi", "hosts", "mixed"])
     parser.add_argument("--only", help="cases whose name contains this")
@@ -241,7 +224,8 @@ def main():
         print("skipped on hosts: no right to make namespaces, networks and mounts here")
         kinds = [k for k in kinds if k not in ("hosts", "mixed")]
 
-    chosen = [c for k in kinds for c in cases(k, options.quick)
+    choose = pipeline_cases if options.pipeline else cases
+    chosen = [c for k in kinds for c in choose(k, options.quick)
               if not options.only or options.only in c.name] * options.times
     top = tempfile.mkdtemp(prefix="weft-failures-")
     failed = alone = 0

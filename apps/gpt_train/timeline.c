@@ -15,6 +15,7 @@ enum {
     COMPUTE,
     COMMUNICATION, /* the first of the rows for collectives */
     MOST_ROWS = 16,
+    PIPELINE = COMMUNICATION + MOST_ROWS,                /* shown above them */
     MOST_LINES = (WF_MAX_AXES + 1) * WF_COLLECTIVE_KINDS /* axes, and the world */
 };
 
@@ -146,11 +147,13 @@ static wf_status put_row(rows *t, int rank, int row, const char *name, wf_error 
 
 static wf_status put_event(rows *t, int rank, int row, const wf_trace_event *e, wf_error *error)
 {
-    static const char *const categories[] = {"op", "phase", "wait", "transfer"};
+    static const char *const categories[] = {"op", "phase", "action", "wait", "transfer"};
     bool moves = e->kind == WF_TRACE_WAIT || e->kind == WF_TRACE_TRANSFER;
     char name[64];
     json_t *args;
 
+    if (e->kind == WF_TRACE_ACTION)
+        row = PIPELINE;
     snprintf(name, sizeof name, "%s%s", e->kind == WF_TRACE_WAIT ? "wait for " : "", e->name);
     if (moves)
         args = json_pack("{s:s, s:s, s:I}", "kind", e->name, "axis", e->place, "bytes",
@@ -168,6 +171,21 @@ static wf_status put_event(rows *t, int rank, int row, const wf_trace_event *e, 
                error);
 }
 
+/* An arrow from the action that begins to send a message to the one that ends its receipt. */
+static wf_status put_arrow(rows *t, int rank, const wf_trace_event *e, wf_error *error)
+{
+    bool sends = strcmp(e->name, wf_collective_name(WF_SEND)) == 0;
+    char id[24];
+
+    snprintf(id, sizeof id, "0x%016" PRIx64, e->message);
+    return put(t,
+               json_pack("{s:s, s:s, s:s, s:s, s:s, s:f, s:i, s:i}", "name", "message", "cat",
+                         "message", "ph", sends ? "s" : "f", "bp", "e", "id", id, "ts",
+                         (double)((sends ? e->begun : e->end) - t->zero) / 1e3, "pid", rank,
+                         "tid", PIPELINE),
+               error);
+}
+
 static int by_start(const void *a, const void *b)
 {
     const wf_trace_event *x = *(const wf_trace_event *const *)a;
@@ -176,7 +194,7 @@ static int by_start(const void *a, const void *b)
     return (x->start > y->start) - (x->start < y->start);
 }
 
-/* Transfers of one group never overlap, those of different groups may: what is under way beside
+/* Transfers of one group but its messages never overlap, those of different groups may: what is under way beside
    another one goes to a further row. */
 static wf_status put_transfers(rows *t, int rank, int64_t n, const wf_trace_event **transfer,
                                wf_error *error)
@@ -200,11 +218,29 @@ static wf_status put_transfers(rows *t, int rank, int64_t n, const wf_trace_even
     return status;
 }
 
+/* What the rank itself did, in the order in which it ended. */
+static wf_status put_own(rows *t, int rank, const wf_trace_event *e, bool *acts,
+                         wf_error *error)
+{
+    wf_status status = WF_OK;
+
+    if (e->kind == WF_TRACE_ACTION && !*acts) {
+        *acts = true;
+        status = put_name(t, "thread_name", rank, PIPELINE, "pipeline", error);
+        if (status == WF_OK)
+            status = put_order(t, "thread_sort_index", rank, PIPELINE, -1, error);
+    }
+    if (status == WF_OK)
+        status = put_event(t, rank, COMPUTE, e, error);
+    return status == WF_OK && e->message ? put_arrow(t, rank, e, error) : status;
+}
+
 static wf_status put_rank(rows *t, int rank, const wf_trace *trace,
                           const wf_trace_event **transfer, wf_error *error)
 {
     int64_t n = 0;
     char name[32];
+    bool acts = false;
     wf_status status;
 
     snprintf(name, sizeof name, "rank %d", rank);
@@ -219,7 +255,7 @@ static wf_status put_rank(rows *t, int rank, const wf_trace *trace,
         if (e->kind == WF_TRACE_TRANSFER)
             transfer[n++] = e;
         else
-            status = put_event(t, rank, COMPUTE, e, error);
+            status = put_own(t, rank, e, &acts, error);
     }
     return status == WF_OK ? put_transfers(t, rank, n, transfer, error) : status;
 }

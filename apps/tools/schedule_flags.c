@@ -36,6 +36,7 @@ const char app_schedule_help[] =
     "  --group N             reduce gradients in groups of N micro-batches, a power of two\n"
     "  --resident N          gather at most N stages of a rank at a time\n"
     "  --prefetch N          begin gathers N actions ahead (default: 1)\n"
+    "  --frozen N            the first N stages have nothing to train\n"
     "  --tied                the first and the last stage share a parameter\n"
     "  --costs F,I,W,P       what a rank's forward, gradients of inputs and of weights and a\n"
     "                        message take, in hundredths (default: 100,100,100,0)\n"
@@ -101,6 +102,7 @@ static wf_status set_count(app_schedule_request *q, int flag, const char *value,
                   {'a', 0, "ahead", &q->how.ahead},
                   {'g', 1, "group", &q->how.group},
                   {'r', 1, "resident", &q->how.resident},
+                  {'z', 0, "frozen", &q->how.frozen},
                   {'f', 0, "prefetch", &q->how.prefetch},
                   {'d', 0, "depth", &q->how.depth}};
     size_t i = 0;
@@ -173,8 +175,8 @@ wf_status app_schedule_parse(int argc, char **argv, app_schedule_request *q, wf_
         {"cap", 1, NULL, 'c'},       {"depth", 1, NULL, 'd'},    {"ahead", 1, NULL, 'a'},
         {"group", 1, NULL, 'g'},     {"resident", 1, NULL, 'r'}, {"prefetch", 1, NULL, 'f'},
         {"recompute", 0, NULL, 'R'}, {"tied", 0, NULL, 't'},     {"costs", 1, NULL, 'C'},
-        {"blocks", 0, NULL, 'b'},    {"messages", 0, NULL, 'M'}, {"svg", 1, NULL, 's'},
-        {"help", 0, NULL, 'H'},      {NULL, 0, NULL, 0}};
+        {"frozen", 1, NULL, 'z'},    {"blocks", 0, NULL, 'b'},   {"messages", 0, NULL, 'M'},
+        {"svg", 1, NULL, 's'},       {"help", 0, NULL, 'H'},     {NULL, 0, NULL, 0}};
     wf_status status = WF_OK;
     int flag;
 

@@ -211,6 +211,11 @@ static void sign(wf_pending *p)
     p->x->recv_bytes = p->recv_bytes;
 }
 
+static bool is_message(const wf_pending *p)
+{
+    return p->what.kind == WF_SEND || p->what.kind == WF_RECV;
+}
+
 static wf_status post(wf_comm *comm, const wf_collective *what, bool background,
                       wf_pending **pending, wf_error *error)
 {
@@ -228,19 +233,19 @@ static wf_status post(wf_comm *comm, const wf_collective *what, bool background,
     comm->ledger.of[what->kind].calls++;
     comm->ledger.of[what->kind].bytes += received_bytes(p);
     if (t->moves) {
-        p->sequence = wf_comm_begins(comm, what->kind, total_bytes(p));
+        p->sequence = wf_comm_begins(comm, &p->what, total_bytes(p));
         p->path = (t->direct ? wf_direct_paths : wf_staged_paths) + what->kind;
-        if (what->kind != WF_SEND && what->kind != WF_RECV)
+        if (!is_message(p))
             sign(p);
         p->x->background = background && comm->size > 1;
         p->x->timed = comm->trace != NULL;
         p->posted = comm->trace ? wf_trace_now() : 0;
-        wf_comm_waits(comm, what->kind, p->sequence);
+        wf_comm_waits(comm, &p->what, p->sequence);
         status = p->path->begin(p, error);
         wf_comm_waits_no_more(comm);
     }
     if (status != WF_OK) {
-        wf_comm_ends(comm, what->kind, p->sequence, true);
+        wf_comm_ends(comm, &p->what, p->sequence, true);
         pending_free(p);
         return status;
     }
@@ -256,9 +261,26 @@ wf_status wf_collective_begin(wf_comm *comm, const wf_collective *what, wf_pendi
     return post(comm, what, !what->at_once, pending, error);
 }
 
+/* Of a message with a tag: a number that both ends find, and no other message of the world has. */
+static uint64_t message_of(const wf_pending *p)
+{
+    int me = wf_comm_world_rank(p->comm, p->comm->rank);
+    int other = is_message(p) ? wf_comm_world_rank(p->comm, p->what.peer) : me;
+    bool sends = p->what.kind == WF_SEND;
+    uint64_t word[] = {p->what.tag, (uint64_t)(sends ? me : other),
+                       (uint64_t)(sends ? other : me)};
+    uint64_t hash = 14695981039346656037u;
+
+    for (int i = 0; i < 3; i++) {
+        hash = (hash ^ word[i]) * 1099511628211u;
+        hash ^= hash >> 29;
+    }
+    return is_message(p) && p->what.tag ? hash : 0;
+}
+
 /* The transfer is what the transport says it is, or else the time from begin to end. Those of a
-   group go one after the other: one that began while the last bytes of another were under way
-   counts from when that was through. */
+   group but its messages go one after the other: one that began while the last bytes of another were
+   under way counts from when that was through. */
 static void trace(const wf_pending *p, int64_t waited)
 {
     wf_comm *c = p->comm;
@@ -267,16 +289,20 @@ static void trace(const wf_pending *p, int64_t waited)
                         .place = c->name,
                         .start = waited,
                         .end = wf_trace_now(),
-                        .bytes = received_bytes(p)};
+                        .bytes = received_bytes(p),
+                        .message = message_of(p),
+                        .begun = p->posted};
 
     wf_trace_add(c->trace, &e);
     e.kind = WF_TRACE_TRANSFER;
+    e.message = 0;
     e.start = p->x->began ? p->x->began : p->posted;
     e.end = p->x->ended ? p->x->ended : e.end;
-    if (e.start < c->through)
+    if (!is_message(p) && e.start < c->through)
         e.start = c->through < e.end ? c->through : e.end;
     wf_trace_add(c->trace, &e);
-    c->through = e.end;
+    if (!is_message(p))
+        c->through = e.end;
 }
 
 wf_status wf_collective_end(wf_pending *p, wf_error *error)
@@ -289,12 +315,12 @@ wf_status wf_collective_end(wf_pending *p, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "wf_collective_end without a collective in flight");
     start = p->posted ? wf_trace_now() : 0;
-    wf_comm_waits(p->comm, p->what.kind, p->sequence);
+    wf_comm_waits(p->comm, &p->what, p->sequence);
     status = p->path ? p->path->end(p, error) : WF_OK;
     wf_comm_waits_no_more(p->comm);
     if (p->posted && p->comm->trace && p->comm->size > 1)
         trace(p, start);
-    wf_comm_ends(p->comm, p->what.kind, p->sequence, status != WF_OK);
+    wf_comm_ends(p->comm, &p->what, p->sequence, status != WF_OK);
     for (link = &p->comm->in_flight; *link != p; link = &(*link)->next)
         ;
     *link = p->next;

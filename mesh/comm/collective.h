@@ -137,6 +137,15 @@ WF_API void wf_comm_trace(wf_comm *comm, wf_trace *trace);
 WF_API void wf_comm_place(wf_comm *comm, int64_t step, const char *place);
 
 /**
+ * wf_comm_action - which action of a row the rank is in from now on, for the flight recorder and for whoever tells
+ * of a failure: "I3.17 (action 41 of 96)"
+ *
+ * @param name    copied, and cut to 19 characters; NULL: it is in none
+ * @param number  from 1 to `of`
+ */
+WF_API void wf_comm_action(wf_comm *comm, const char *name, int64_t number, int64_t of);
+
+/**
  * wf_comm_at_files - the rank reads or writes files from now on (true), or no longer
  *
  * A disk may be as slow as it likes: a rank at files does not stall (wf_launch_options.stall_timeout).

@@ -14,21 +14,27 @@ void wf_comm_place(wf_comm *comm, int64_t step, const char *place)
         comm->observer->place(comm, step, place);
 }
 
-uint64_t wf_comm_begins(wf_comm *comm, wf_collective_kind op, int64_t bytes)
-{
-    return comm->observer ? comm->observer->begin(comm, op, bytes) : 0;
-}
-
-void wf_comm_ends(wf_comm *comm, wf_collective_kind op, uint64_t sequence, bool failed)
+void wf_comm_action(wf_comm *comm, const char *name, int64_t number, int64_t of)
 {
     if (comm->observer)
-        comm->observer->end(comm, op, sequence, failed);
+        comm->observer->action(comm, name, number, of);
 }
 
-void wf_comm_waits(wf_comm *comm, wf_collective_kind op, uint64_t sequence)
+uint64_t wf_comm_begins(wf_comm *comm, const wf_collective *what, int64_t bytes)
+{
+    return comm->observer ? comm->observer->begin(comm, what, bytes) : 0;
+}
+
+void wf_comm_ends(wf_comm *comm, const wf_collective *what, uint64_t sequence, bool failed)
 {
     if (comm->observer)
-        comm->observer->wait(comm, op, sequence);
+        comm->observer->end(comm, what, sequence, failed);
+}
+
+void wf_comm_waits(wf_comm *comm, const wf_collective *what, uint64_t sequence)
+{
+    if (comm->observer)
+        comm->observer->wait(comm, what, sequence);
 }
 
 void wf_comm_waits_no_more(wf_comm *comm)

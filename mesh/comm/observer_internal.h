@@ -18,11 +18,13 @@ typedef struct wf_comm_observer {
     void (*coordinates)(wf_comm *comm, const char *text);
     /* What the rank is at, for what it begins from now on; place: copied, NULL for none. */
     void (*place)(wf_comm *comm, int64_t step, const char *place);
+    /* The action that the rank is in from now on (wf_comm_action). */
+    void (*action)(wf_comm *comm, const char *name, int64_t number, int64_t of);
     /* A collective begins: its sequence number, for its end. */
-    uint64_t (*begin)(wf_comm *comm, wf_collective_kind op, int64_t bytes);
-    void (*end)(wf_comm *comm, wf_collective_kind op, uint64_t sequence, bool failed);
+    uint64_t (*begin)(wf_comm *comm, const wf_collective *what, int64_t bytes);
+    void (*end)(wf_comm *comm, const wf_collective *what, uint64_t sequence, bool failed);
     /* The rank waits for others in a collective, and no longer. */
-    void (*wait)(wf_comm *comm, wf_collective_kind op, uint64_t sequence);
+    void (*wait)(wf_comm *comm, const wf_collective *what, uint64_t sequence);
     void (*wait_over)(wf_comm *comm);
     /* The rank reads or writes files from now on, or no longer. */
     void (*at_files)(wf_comm *comm, bool at_files);
@@ -34,9 +36,9 @@ typedef struct wf_comm_observer {
 
 /* The calls of the table above, nothing where there is no observer. */
 void wf_comm_coordinates(wf_comm *comm, const char *text);
-uint64_t wf_comm_begins(wf_comm *comm, wf_collective_kind op, int64_t bytes);
-void wf_comm_ends(wf_comm *comm, wf_collective_kind op, uint64_t sequence, bool failed);
-void wf_comm_waits(wf_comm *comm, wf_collective_kind op, uint64_t sequence);
+uint64_t wf_comm_begins(wf_comm *comm, const wf_collective *what, int64_t bytes);
+void wf_comm_ends(wf_comm *comm, const wf_collective *what, uint64_t sequence, bool failed);
+void wf_comm_waits(wf_comm *comm, const wf_collective *what, uint64_t sequence);
 void wf_comm_waits_no_more(wf_comm *comm);
 
 #endif

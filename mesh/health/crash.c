@@ -97,7 +97,7 @@ static void add_number(char *line, int number)
 
 static void report(const char *signal)
 {
-    char line[LINE_BYTES] = "", where[256] = "";
+    char line[LINE_BYTES] = "", where[WF_RECORDER_WHERE] = "";
     const char *text;
     bool here;
 

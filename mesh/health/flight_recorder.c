@@ -21,12 +21,14 @@ enum { MOST_RECORDERS = 4096 };
 
 enum { FREE, TAKEN, LIVE };
 
-_Static_assert(sizeof(wf_event) == 64, "an event is a line of the cache");
+_Static_assert(sizeof(wf_event) == 96, "an event has no holes");
 _Static_assert(sizeof(wf_recording_head) == WF_RECORDER_HEAD, "the head has no holes");
 _Static_assert(offsetof(wf_recording_head, groups) % sizeof(uint64_t) == 0 &&
                    offsetof(wf_recording_head, pid) ==
                        offsetof(wf_recording_head, groups) + sizeof(int32_t),
                "groups and pid are a word");
+_Static_assert((int)WF_RECORDER_GROUPS <= 1 << 8 && (int)WF_COLLECTIVE_KINDS < 1 << 4,
+               "a wait is a word");
 
 static wf_recorder *_Atomic recorders[MOST_RECORDERS];
 static char directory[WF_RECORDER_PATH];
@@ -44,7 +46,7 @@ static uint64_t clock_ns(clockid_t clock)
 /* The image is made of words, so that a signal on another thread may read it. */
 static void store(wf_recorder *r, size_t at, const void *from, size_t bytes)
 {
-    uint64_t words[64];
+    uint64_t words[WF_RECORDER_HEAD / sizeof(uint64_t)];
 
     memcpy(words, from, bytes);
     for (size_t i = 0; i < bytes / sizeof *words; i++)
@@ -156,9 +158,9 @@ static wf_recorder *recorder_open(const wf_comm *comm)
     r->count = 0;
     r->failures = atomic_load(&failures);
     r->written = false;
-    atomic_store(&r->wait, 0);
     atomic_store(&r->files, false);
     memset(r->place, 0, sizeof r->place);
+    memset(r->action, 0, sizeof r->action);
     memcpy(r->directory, directory, sizeof r->directory);
     snprintf(r->name, sizeof r->name, "rank-%d.rec", wf_comm_world_rank(comm, comm->rank));
     begin_image(r, comm);
@@ -207,7 +209,8 @@ wf_recorder *wf_recorder_of(const wf_comm *comm)
 static wf_status note(wf_comm *comm, wf_recorder *r, bool owns_recorder,
                       struct wf_detector *detector, wf_error *error)
 {
-    wf_recorded *notes = calloc(1, sizeof *notes);
+    wf_recorded *notes =
+        calloc(1, sizeof *notes + 2 * (size_t)comm->size * sizeof *notes->messages);
 
     if (!notes)
         return wf_error_set(error, WF_ENOMEM, "no memory to record group %s", comm->name);
@@ -274,51 +277,93 @@ static void record(wf_recorder *r, wf_event *e)
     e->time = clock_ns(CLOCK_MONOTONIC) + r->offset;
     e->step = r->step;
     memcpy(e->place, r->place, sizeof e->place);
+    memcpy(e->action, r->action, sizeof e->action);
     store(r, offsetof(wf_recording, event) + slot * sizeof *e, e, sizeof *e);
     r->count++;
     store(r, offsetof(wf_recording_head, count), &r->count, sizeof r->count);
 }
 
-static bool is_message(wf_collective_kind op)
+void wf_recorder_action(wf_comm *comm, const char *name, int64_t number, int64_t of)
 {
-    return op == WF_SEND || op == WF_RECV;
+    const wf_recorded *notes = comm->observed;
+    char does[WF_RECORDER_DOES] = "";
+    wf_recorder *r = notes->recorder;
+    wf_event e = {.kind = WF_EVENT_ACTION,
+                  .op = WF_COLLECTIVE_KINDS,
+                  .group = (uint16_t)notes->group,
+                  .peer = -1,
+                  .sequence = (uint64_t)number};
+
+    memset(r->action, 0, sizeof r->action);
+    if (name) {
+        memcpy(r->action, name, strnlen(name, sizeof r->action - 1));
+        snprintf(does, sizeof does, "%s (action %lld of %lld)", r->action, (long long)number,
+                 (long long)of);
+        record(r, &e);
+    }
+    store(r, offsetof(wf_recording_head, does), does, sizeof does);
 }
 
-uint64_t wf_recorder_begin(wf_comm *comm, wf_collective_kind op, int64_t bytes)
+static bool is_message(const wf_collective *what)
+{
+    return what->kind == WF_SEND || what->kind == WF_RECV;
+}
+
+static int32_t peer_of(const wf_comm *comm, const wf_collective *what)
+{
+    return is_message(what) ? wf_comm_world_rank(comm, what->peer) : -1;
+}
+
+static wf_event event_of(const wf_comm *comm, const wf_collective *what, wf_event_kind kind)
+{
+    const wf_recorded *notes = comm->observed;
+
+    return (wf_event){.kind = (uint8_t)kind,
+                      .op = (uint8_t)what->kind,
+                      .group = (uint16_t)notes->group,
+                      .peer = peer_of(comm, what),
+                      .tag = is_message(what) ? what->tag : 0};
+}
+
+uint64_t wf_recorder_begin(wf_comm *comm, const wf_collective *what, int64_t bytes)
 {
     wf_recorded *notes = comm->observed;
-    wf_event e = {.kind = WF_EVENT_BEGIN, .op = (uint8_t)op, .bytes = bytes};
+    wf_event e = event_of(comm, what, WF_EVENT_BEGIN);
+    uint64_t *count = is_message(what)
+                          ? &notes->messages[what->peer + (what->kind == WF_RECV) * comm->size]
+                          : &notes->count;
 
-    e.group = (uint16_t)notes->group;
-    e.sequence = is_message(op) ? 0 : ++notes->count;
+    e.bytes = bytes;
+    e.sequence = ++*count;
     record(notes->recorder, &e);
     return e.sequence;
 }
 
-void wf_recorder_end(wf_comm *comm, wf_collective_kind op, uint64_t sequence, bool failed)
+void wf_recorder_end(wf_comm *comm, const wf_collective *what, uint64_t sequence, bool failed)
 {
     const wf_recorded *notes = comm->observed;
-    wf_event e = {.kind = failed ? WF_EVENT_FAIL : WF_EVENT_END,
-                  .op = (uint8_t)op,
-                  .group = (uint16_t)notes->group,
-                  .sequence = sequence};
+    wf_event e = event_of(comm, what, failed ? WF_EVENT_FAIL : WF_EVENT_END);
 
+    e.sequence = sequence;
     record(notes->recorder, &e);
 }
 
-/* Sequence, group and operation, and a bit that is never 0. */
-void wf_recorder_wait(wf_comm *comm, wf_collective_kind op, uint64_t sequence)
+static void set_wait(wf_recorder *r, uint64_t word)
+{
+    store(r, offsetof(wf_recording_head, wait), &word, sizeof word);
+}
+
+void wf_recorder_wait(wf_comm *comm, const wf_collective *what, uint64_t sequence)
 {
     const wf_recorded *notes = comm->observed;
 
-    atomic_store_explicit(&notes->recorder->wait,
-                          sequence << 24 | (uint64_t)notes->group << 8 | (uint64_t)op << 1 | 1,
-                          memory_order_relaxed);
+    set_wait(notes->recorder, sequence << 26 | (uint64_t)(peer_of(comm, what) + 1) << 13 |
+                                  (uint64_t)notes->group << 5 | (uint64_t)what->kind << 1 | 1);
 }
 
 void wf_recorder_wait_over(wf_comm *comm)
 {
-    atomic_store_explicit(&wf_recorder_of(comm)->wait, 0, memory_order_relaxed);
+    set_wait(wf_recorder_of(comm), 0);
 }
 
 void wf_recorder_at_files(wf_comm *comm, bool at_files)
@@ -338,8 +383,10 @@ void wf_recorder_fail(wf_comm *comm, const wf_error *cause)
 {
     const wf_recorded *notes = comm->observed;
     wf_recorder *r = notes->recorder;
-    wf_event e = {
-        .kind = WF_EVENT_FAIL, .op = WF_COLLECTIVE_KINDS, .group = (uint16_t)notes->group};
+    wf_event e = {.kind = WF_EVENT_FAIL,
+                  .op = WF_COLLECTIVE_KINDS,
+                  .group = (uint16_t)notes->group,
+                  .peer = -1};
 
     atomic_fetch_add(&failures, 1);
     if (r->count == 0) /* nothing has happened that a file could show */

@@ -1,7 +1,7 @@
 /*
- * mesh/health/flight_recorder.h - the flight recorder: the last 4,096 events of each rank's collectives, always
- * kept, and written to a file when a rank fails, or at a signal. `recorder_diff` reads the files
- * of all ranks.
+ * mesh/health/flight_recorder.h - the flight recorder: the last 4,096 events of each rank's collectives and of its
+ * actions (wf_comm_action), always kept, and written to a file when a rank fails, or at a signal. `recorder_diff`
+ * reads the files of all ranks.
  *
  * A file is a wf_recording as it lies in memory. Its words are written by the rank alone, each
  * at once, so whoever writes the file at a signal sees whole words; the event that is being
@@ -20,22 +20,35 @@ enum {
     WF_RECORDER_EVENTS = 4096,
     WF_RECORDER_GROUPS = 256,
     WF_RECORDER_PLACE = 32,
+    WF_RECORDER_ACTION = 20,
     WF_RECORDER_AT = 64,
-    WF_RECORDER_HEAD = 512,
-    WF_RECORDER_VERSION = 2
+    WF_RECORDER_DOES = 56,
+    WF_RECORDER_HEAD = 768,
+    WF_RECORDER_VERSION = 3
 };
 
-typedef enum wf_event_kind { WF_EVENT_BEGIN, WF_EVENT_END, WF_EVENT_FAIL } wf_event_kind;
+typedef enum wf_event_kind {
+    WF_EVENT_BEGIN,
+    WF_EVENT_END,
+    WF_EVENT_FAIL,
+    WF_EVENT_ACTION /* the rank begins an action; no collective */
+} wf_event_kind;
 
+/* Sequences are numbers from 1: of a collective in its group; of a message among those of its group from the
+   one rank to the other; of an action in its row. */
 typedef struct wf_event {
-    uint64_t time;     /* nanoseconds since 1970 */
-    uint64_t sequence; /* number among the group's collectives, from 1; of messages 0 */
-    int64_t bytes;     /* size of the buffers, all members together where they differ */
-    int32_t step;      /* the step of training; 0 where there is none */
-    uint16_t group;    /* in the recording's table */
-    uint8_t kind;      /* wf_event_kind */
-    uint8_t op;        /* wf_collective_kind; WF_COLLECTIVE_KINDS where none is meant */
+    uint64_t time; /* nanoseconds since 1970 */
+    uint64_t sequence;
+    int64_t bytes;  /* size of the buffers, all members together where they differ */
+    int32_t step;   /* the step of training; 0 where there is none */
+    uint16_t group; /* in the recording's table */
+    uint8_t kind;   /* wf_event_kind */
+    uint8_t op;     /* wf_collective_kind; WF_COLLECTIVE_KINDS where none is meant */
     char place[WF_RECORDER_PLACE]; /* the module at work; ends with 0 */
+    uint64_t tag;                  /* a message has the same at both ends; else 0 */
+    int32_t peer;                  /* the world's rank of a message's other end; else -1 */
+    /* the action that it comes in, "I3.17" with stage and micro-batch; ends with 0, "" outside */
+    char action[WF_RECORDER_ACTION];
 } wf_event;
 
 typedef struct wf_recorded_group {
@@ -50,8 +63,10 @@ typedef struct wf_recording_head {
     int32_t rank, ranks, groups, pid;
     uint64_t count; /* events so far; the last are kept, event i at [i % events] */
     char host[64];
-    char at[WF_RECORDER_AT]; /* "shard 1, tp 0": its coordinates; "" before it has a mesh */
-    char cause[WF_RECORDER_HEAD - 168]; /* why it was written, where a rank failed */
+    char at[WF_RECORDER_AT];     /* "shard 1, tp 0": its coordinates; "" before it has a mesh */
+    char does[WF_RECORDER_DOES]; /* "I3.17 (action 41 of 96)": the action it is in, or "" */
+    uint64_t wait;               /* what it waits in, see wf_recorded_wait_of; 0: nothing */
+    char cause[WF_RECORDER_HEAD - 232]; /* why it was written, where a rank failed */
 } wf_recording_head;
 
 typedef struct wf_recording {
@@ -59,6 +74,16 @@ typedef struct wf_recording {
     wf_recorded_group group[WF_RECORDER_GROUPS];
     wf_event event[WF_RECORDER_EVENTS];
 } wf_recording;
+
+/** wf_recorded_wait - a collective or message that a rank waits in. */
+typedef struct wf_recorded_wait {
+    int op, group, peer; /* as in wf_event */
+    uint64_t sequence;
+} wf_recorded_wait;
+
+/** wf_recorded_wait_of - what wf_recording_head.wait says where it is not 0: from the lowest bit on a 1, op in 4 bits,
+ * group in 8, peer + 1 in 13, sequence in 38. */
+WF_API wf_recorded_wait wf_recorded_wait_of(uint64_t word);
 
 /**
  * wf_recorder_files - where recordings of worlds launched from now on go when a rank fails

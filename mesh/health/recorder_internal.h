@@ -8,11 +8,10 @@
 
 typedef _Atomic uint64_t wf_word;
 
-enum { WF_RECORDER_PATH = 512 };
+enum { WF_RECORDER_PATH = 512, WF_RECORDER_WHERE = 320 };
 
 typedef struct wf_recorder {
     _Atomic int state;
-    wf_word wait;       /* 0, or what the rank waits in: see wf_recorder_wait() */
     _Atomic bool files; /* the rank reads or writes files */
     wf_word *image;     /* a wf_recording */
     uint64_t offset;    /* from the monotonic clock to 1970 */
@@ -21,7 +20,7 @@ typedef struct wf_recorder {
     uint64_t count;
     unsigned failures; /* those of the process, when this was opened */
     bool written;
-    char place[WF_RECORDER_PLACE];
+    char place[WF_RECORDER_PLACE], action[WF_RECORDER_ACTION];
     char directory[WF_RECORDER_PATH], name[32];
     wf_recorded_group group[WF_RECORDER_GROUPS]; /* as in the image */
 } wf_recorder;
@@ -31,8 +30,9 @@ typedef struct wf_recorded {
     wf_recorder *recorder;
     struct wf_detector *detector; /* the failure detector that is woken, or NULL */
     bool owns_recorder;
-    int group;      /* in the recorder's table */
-    uint64_t count; /* collectives, so far */
+    int group;           /* in the recorder's table */
+    uint64_t count;      /* collectives, so far */
+    uint64_t messages[]; /* so far, [2 * members]: sent to each, then received */
 } wf_recorded;
 
 /* A recorder for the rank of this handle; none where there is no memory for one. Errors: WF_ENOMEM, of
@@ -54,12 +54,15 @@ void wf_recorder_coordinates(wf_comm *comm, const char *text);
 /* What the rank is at, for the events to come. place: copied, NULL for none. */
 void wf_recorder_place(wf_comm *comm, int64_t step, const char *place);
 
+/* The action that the rank is in from now on, number `number` of `of`: "I3.17"; NULL for none. */
+void wf_recorder_action(wf_comm *comm, const char *name, int64_t number, int64_t of);
+
 /* A collective begins; returns its sequence number, for its end. */
-uint64_t wf_recorder_begin(wf_comm *comm, wf_collective_kind op, int64_t bytes);
-void wf_recorder_end(wf_comm *comm, wf_collective_kind op, uint64_t sequence, bool failed);
+uint64_t wf_recorder_begin(wf_comm *comm, const wf_collective *what, int64_t bytes);
+void wf_recorder_end(wf_comm *comm, const wf_collective *what, uint64_t sequence, bool failed);
 
 /* The rank waits for others in a collective, and no longer. */
-void wf_recorder_wait(wf_comm *comm, wf_collective_kind op, uint64_t sequence);
+void wf_recorder_wait(wf_comm *comm, const wf_collective *what, uint64_t sequence);
 void wf_recorder_wait_over(wf_comm *comm);
 
 /* The rank reads or writes files from now on, or no longer. A disk may be as slow as it likes: until
@@ -77,7 +80,8 @@ void wf_recorder_fail(wf_comm *comm, const wf_error *cause);
 /* Changes whenever the rank begins or ends something; *waits: for others. */
 uint64_t wf_recorder_pulse(const wf_recorder *r, bool *waits);
 
-/* "on node1, shard 1, tp 0, in step 12, in all_reduce over tp (collective 57), at block.1.attn". */
+/* "on node1, pp 3, tp 0, in step 12, in I3.17 (action 41 of 96), in all_reduce over tp (collective 57), at
+   block.1.attn". */
 size_t wf_recorder_where(const wf_recorder *r, char *text, size_t room);
 
 int wf_recorder_rank(const wf_recorder *r);

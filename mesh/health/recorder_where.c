@@ -9,9 +9,17 @@
 
 #define WHERE "; it was "
 
+wf_recorded_wait wf_recorded_wait_of(uint64_t word)
+{
+    return (wf_recorded_wait){.op = (int)(word >> 1 & 0xf),
+                              .group = (int)(word >> 5 & 0xff),
+                              .peer = (int)(word >> 13 & 0x1fff) - 1,
+                              .sequence = word >> 26};
+}
+
 static void load(const wf_recorder *r, size_t at, void *to, size_t bytes)
 {
-    uint64_t words[64];
+    uint64_t words[WF_RECORDER_HEAD / sizeof(uint64_t)];
 
     for (size_t i = 0; i < bytes / sizeof *words; i++)
         words[i] =
@@ -29,8 +37,9 @@ int wf_recorder_rank(const wf_recorder *r)
 
 uint64_t wf_recorder_pulse(const wf_recorder *r, bool *waits)
 {
-    uint64_t wait = atomic_load(&r->wait), count;
+    uint64_t wait, count;
 
+    load(r, offsetof(wf_recording_head, wait), &wait, sizeof wait);
     load(r, offsetof(wf_recording_head, count), &count, sizeof count);
     *waits = wait != 0;
     if (atomic_load_explicit(&r->files, memory_order_relaxed)) {
@@ -107,23 +116,25 @@ static bool last_event(const wf_recorder *r, wf_event *last)
     return any;
 }
 
-static void put_collective(line *l, const wf_recorder *r, const char *how, int op,
-                           uint64_t group, uint64_t sequence)
+static void put_collective(line *l, const wf_recorder *r, const char *how,
+                           const wf_recorded_wait *w)
 {
     wf_recorded_group g = {.size = 0};
 
-    if (group < WF_RECORDER_GROUPS)
-        load(r, offsetof(wf_recording, group) + (size_t)group * sizeof g, &g, sizeof g);
+    if (w->group < WF_RECORDER_GROUPS)
+        load(r, offsetof(wf_recording, group) + (size_t)w->group * sizeof g, &g, sizeof g);
     g.name[sizeof g.name - 1] = '\0';
     put(l, how);
-    put(l, wf_collective_name((wf_collective_kind)op));
+    put(l, wf_collective_name((wf_collective_kind)w->op));
     put(l, " over ");
     put(l, g.name);
-    if (sequence) {
-        put(l, " (collective ");
-        put_number(l, sequence);
-        put(l, ")");
+    put(l, w->peer < 0 ? " (collective " : " (message ");
+    put_number(l, w->sequence);
+    if (w->peer >= 0) {
+        put(l, w->op == WF_SEND ? " to rank " : " from rank ");
+        put_number(l, (uint64_t)w->peer);
     }
+    put(l, ")");
 }
 
 size_t wf_recorder_where(const wf_recorder *r, char *text, size_t room)
@@ -131,7 +142,6 @@ size_t wf_recorder_where(const wf_recorder *r, char *text, size_t room)
     static const char *const how[] = {[WF_EVENT_BEGIN] = ", having begun ",
                                       [WF_EVENT_END] = ", after ",
                                       [WF_EVENT_FAIL] = ", in "};
-    uint64_t wait = atomic_load(&r->wait);
     int32_t step = atomic_load(&r->step);
     wf_recording_head head;
     line l = {text, room, 0};
@@ -147,11 +157,18 @@ size_t wf_recorder_where(const wf_recorder *r, char *text, size_t room)
         put(&l, ", in step ");
         put_number(&l, (uint64_t)step);
     }
-    if (wait)
-        put_collective(&l, r, ", in ", (int)(wait >> 1 & 0x7f), wait >> 8 & 0xffff, wait >> 24);
-    else if (any)
-        put_collective(&l, r, how[e.kind % 3], e.op, e.group, e.sequence);
-    else
+    if (*head.does) {
+        put(&l, ", in ");
+        put(&l, head.does);
+    }
+    if (head.wait) {
+        wf_recorded_wait w = wf_recorded_wait_of(head.wait);
+
+        put_collective(&l, r, ", in ", &w);
+    } else if (any) {
+        put_collective(&l, r, how[e.kind % 3],
+                       &(wf_recorded_wait){e.op, e.group, e.peer, e.sequence});
+    } else
         put(&l, ", before its first collective");
     if (any && *e.place) {
         put(&l, ", at ");
@@ -164,7 +181,7 @@ void wf_recorder_locate(wf_comm *comm, wf_error *error)
 {
     const wf_recorder *r = wf_recorder_of(comm);
     size_t used = strlen(error->text);
-    char where[256];
+    char where[WF_RECORDER_WHERE];
 
     if (!r || strstr(error->text, WHERE))
         return;

@@ -136,6 +136,7 @@ static wf_status check(const wf_pipe_table *t, const wf_pipe_lowering *how, wf_e
                   {"number of receives ahead", how->ahead},
                   {"group", how->group},
                   {"number of resident stages", how->resident},
+                  {"number of frozen stages", how->frozen},
                   {"prefetch", how->prefetch}};
 
     for (size_t i = 0; i < sizeof number / sizeof *number; i++)
@@ -147,6 +148,10 @@ static wf_status check(const wf_pipe_table *t, const wf_pipe_lowering *how, wf_e
                             "gradients are reduced in groups of a power of two micro-batches, "
                             "not %d: the sum would not be that of other layouts",
                             how->group);
+    if (how->frozen >= t->shape.stages)
+        return wf_error_set(error, WF_EINVAL,
+                            "of %d stages %d have nothing to train: one at least has to",
+                            t->shape.stages, how->frozen);
     if (t->facts.lowered)
         return wf_error_set(error, WF_EINVAL,
                             "the schedule has its messages already: it is lowered");
@@ -181,6 +186,7 @@ wf_status wf_pipe_lower(const wf_pipe_table *table, const wf_pipe_lowering *how,
         status = like(done ? done : table, &out, error);
         if (status != WF_OK)
             break;
+        out->facts.frozen = how->frozen;
         status = passes[p](done ? done : table, how, out);
         if (status != WF_OK)
             wf_error_set(error, status, "%s", out->error.text);

@@ -26,7 +26,8 @@ typedef struct wf_pipe_lowering {
     int group; /* micro-batches whose gradients are reduced together: 0 none, else a power of two */
     int resident; /* most stages of a rank that are gathered at a time; 0: nothing to gather */
     int prefetch; /* compute actions before the first use at which a gather begins */
-    bool tied;    /* the first and the last stage share a parameter */
+    int frozen; /* stages at the begin that have nothing to train: no gradient is sent to them */
+    bool tied;  /* the first and the last stage share a parameter */
 } wf_pipe_lowering;
 
 /**

@@ -18,18 +18,22 @@ typedef struct channels {
 
 int wf_pipe_sends_to(const wf_pipe_table *t, const wf_pipe_action *a)
 {
-    int to = a->kind == WF_PIPE_F                           ? a->stage + 1
-             : a->kind == WF_PIPE_I || a->kind == WF_PIPE_B ? a->stage - 1
-                                                            : -1;
+    int to =
+        a->kind == WF_PIPE_F ? a->stage + 1
+        : (a->kind == WF_PIPE_I || a->kind == WF_PIPE_B) && wf_pipe_gradient_leaves(t, a->stage)
+            ? a->stage - 1
+            : -1;
 
     return to >= 0 && to < t->shape.stages && t->place[to] != t->place[a->stage] ? to : -1;
 }
 
 int wf_pipe_takes_from(const wf_pipe_table *t, const wf_pipe_action *a)
 {
-    int from = a->kind == WF_PIPE_F                           ? a->stage - 1
-               : a->kind == WF_PIPE_I || a->kind == WF_PIPE_B ? a->stage + 1
-                                                              : -1;
+    int from = a->kind == WF_PIPE_F ? a->stage - 1
+               : (a->kind == WF_PIPE_I || a->kind == WF_PIPE_B) &&
+                       wf_pipe_gradient_leaves(t, a->stage + 1)
+                   ? a->stage + 1
+                   : -1;
 
     return from >= 0 && from < t->shape.stages && t->place[from] != t->place[a->stage] ? from
                                                                                        : -1;

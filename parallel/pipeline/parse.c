@@ -127,11 +127,9 @@ static wf_status header_word(parser *p)
     const struct {
         const char *word;
         int *value;
-    } numbers[] = {{"stages", &p->shape.stages},
-                   {"micro", &p->shape.micro},
-                   {"ranks", &p->shape.ranks},
-                   {"group", &p->facts.group},
-                   {"resident", &p->facts.resident}};
+    } numbers[] = {{"stages", &p->shape.stages},     {"micro", &p->shape.micro},
+                   {"ranks", &p->shape.ranks},       {"group", &p->facts.group},
+                   {"resident", &p->facts.resident}, {"frozen", &p->facts.frozen}};
     const struct {
         const char *word;
         bool *value;
@@ -149,8 +147,8 @@ static wf_status header_word(parser *p)
             return WF_OK;
         }
     if (!is(p, "place"))
-        return refuse_token(p, "stages, micro, place, ranks, lowered, group, resident, tied or "
-                               "a row");
+        return refuse_token(p, "stages, micro, place, ranks, lowered, group, resident, frozen, "
+                               "tied or a row");
     next(p);
     return read_places(p);
 }
@@ -171,9 +169,11 @@ static wf_status check_header(const parser *p)
             return wf_pipe_text_refuse(&p->text, p->token,
                                        "stage %d is placed on rank %d of %d ranks", s,
                                        p->place[s], p->shape.ranks);
-    if (!p->facts.lowered && (p->facts.group || p->facts.resident || p->facts.tied))
+    if (!p->facts.lowered &&
+        (p->facts.group || p->facts.resident || p->facts.frozen || p->facts.tied))
         return wf_pipe_text_refuse(
-            &p->text, p->token, "group, resident and tied are for a table that says lowered");
+            &p->text, p->token,
+            "group, resident, frozen and tied are for a table that says lowered");
     return WF_OK;
 }
 

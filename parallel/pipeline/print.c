@@ -34,8 +34,8 @@ static void print_header(const wf_pipe_table *t, FILE *out)
     if (ranks < t->shape.ranks)
         fprintf(out, "ranks %d\n", t->shape.ranks);
     if (t->facts.lowered)
-        fprintf(out, "lowered  group %d  resident %d%s\n", t->facts.group, t->facts.resident,
-                t->facts.tied ? "  tied" : "");
+        fprintf(out, "lowered  group %d  resident %d  frozen %d%s\n", t->facts.group,
+                t->facts.resident, t->facts.frozen, t->facts.tied ? "  tied" : "");
 }
 
 static void print_row(const wf_pipe_table *t, int rank, FILE *out)

@@ -76,7 +76,8 @@ static wf_status compute_needs(wf_pipe_reading *p, const wf_pipe_action *a)
     if (status == WF_OK && a->kind == WF_PIPE_R && *at(p, a->stage, a->micro) & DID(I))
         return wf_pipe_prove_refuse(p, "the forward is run again for I or B, which is before");
     if (status == WF_OK && a->kind != WF_PIPE_R && neighbour >= 0 &&
-        neighbour < p->table->shape.stages)
+        neighbour < p->table->shape.stages &&
+        (a->kind == WF_PIPE_F || wf_pipe_gradient_leaves(p->table, neighbour)))
         status = neighbour_done(p, a, neighbour);
     return status;
 }
@@ -100,6 +101,12 @@ static wf_status message_needs(wf_pipe_reading *p, const wf_pipe_action *a)
     if (p->table->place[peer] == p->rank)
         return wf_pipe_prove_refuse(p, "stage %d is on the same rank, which needs no message",
                                     peer);
+    if (!wf_pipe_forward_message(a->kind) &&
+        !wf_pipe_gradient_leaves(p->table, a->stage > peer ? a->stage : peer))
+        return wf_pipe_prove_refuse(p,
+                                    "no gradient goes to the first %d stages, which have "
+                                    "nothing to train",
+                                    p->table->facts.frozen);
     if (a->kind == WF_PIPE_RECV_F || a->kind == WF_PIPE_RECV_B)
         return WF_OK;
     return needs_own(p, a, a->micro, before[a->kind]);
@@ -195,9 +202,11 @@ static uint32_t all_of(const wf_pipe_table *t, int stage)
     if (!t->facts.lowered)
         return all;
     if (stage > 0 && t->place[stage - 1] != t->place[stage])
-        all |= DID(RECV_F) | DID(RECVD_F) | DID(SEND_B) | DID(SENT_B);
+        all |= DID(RECV_F) | DID(RECVD_F) |
+               (wf_pipe_gradient_leaves(t, stage) ? DID(SEND_B) | DID(SENT_B) : 0);
     if (stage < t->shape.stages - 1 && t->place[stage + 1] != t->place[stage])
-        all |= DID(SEND_F) | DID(SENT_F) | DID(RECV_B) | DID(RECVD_B);
+        all |= DID(SEND_F) | DID(SENT_F) |
+               (wf_pipe_gradient_leaves(t, stage + 1) ? DID(RECV_B) | DID(RECVD_B) : 0);
     return all;
 }
 

@@ -58,6 +58,7 @@ typedef struct wf_pipe_facts {
     int group; /* gradients are reduced over data-parallel ranks in groups of so many micro-batches;
                       0: not at all */
     int resident; /* at most so many stages of a rank are gathered at a time; 0: nothing to gather */
+    int frozen; /* so many stages at the begin have nothing to train: no gradient is sent to them */
     bool
         tied; /* the first and the last stage share a parameter: TIE where they are on two ranks */
 } wf_pipe_facts;

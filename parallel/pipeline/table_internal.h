@@ -34,6 +34,12 @@ static inline int64_t wf_pipe_at(const wf_pipe_table *t, int64_t stage, int64_t 
     return stage * t->shape.micro + micro;
 }
 
+/* Whether a gradient comes back from a stage to the one before it. */
+static inline bool wf_pipe_gradient_leaves(const wf_pipe_table *t, int stage)
+{
+    return stage > t->facts.frozen;
+}
+
 /* Stages go round the ranks: stage s is on rank s % ranks. */
 void wf_pipe_place_loop(wf_pipe_table *t);
 

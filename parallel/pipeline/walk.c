@@ -80,7 +80,8 @@ static need compute_need(const wf_pipe_walk *w, const wf_pipe_action *a)
     default:
         own = needs(w, WF_PIPE_F, a->stage, a->micro,
                     w->forward[wf_pipe_at(t, a->stage, a->micro)]);
-        if (a->kind != WF_PIPE_R && a->stage < t->shape.stages - 1)
+        if (a->kind != WF_PIPE_R && a->stage < t->shape.stages - 1 &&
+            wf_pipe_gradient_leaves(t, a->stage + 1))
             other = from_neighbour(w, a, a->stage + 1);
         return own.time < 0 || other.rank < 0 || (other.time >= 0 && other.time < own.time)
                    ? own

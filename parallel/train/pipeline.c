@@ -119,23 +119,19 @@ static wf_status cut(planning *plan, wf_nn_module *model, wf_error *error)
     return status;
 }
 
-/* What passes a cut is one tensor, with a gradient. */
-static wf_status check_cuts(const wf_par_pipeline *p, wf_error *error)
+/* What passes a cut is one tensor. No gradient comes back to stages that have nothing to train. */
+static wf_status check_cuts(wf_par_pipeline *p, wf_error *error)
 {
     for (int s = 1; s < p->stages; s++) {
-        const wf_par_chain_step *row = p->first[s] ? &p->borders.step[p->first[s] - 1] : NULL;
+        const wf_par_chain_step *row = &p->borders.step[p->first[s] - 1];
 
-        if (row && row->carried != 1)
+        if (row->carried != 1)
             return wf_error_set(error, WF_EINVAL,
                                 "step %" PRId64 " carries %d tensors on to stage %d, and one "
                                 "can pass a cut: cut somewhere else (split)",
                                 p->first[s] - 1, row->carried, s);
-        if (!row || !row->border[0].wants_gradient)
-            return wf_error_set(error, WF_EINVAL,
-                                "nothing in front of stage %d is trained, so no gradient comes "
-                                "back from it: let stage 0 have a parameter that is trained "
-                                "(split, freeze)",
-                                s);
+        if (!row->border[0].wants_gradient)
+            p->frozen = s;
     }
     return WF_OK;
 }

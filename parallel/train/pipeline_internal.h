@@ -17,6 +17,7 @@ struct wf_par_pipeline {
     char text[512];
     /* found in the plan */
     int micros;
+    int frozen;   /* so many stages at the begin have nothing to train */
     bool tied;    /* the first and the last stage share a parameter that is trained */
     bool gathers; /* parameters are gathered for use */
     bool keeps;   /* .. and kept for the whole step, as the strategy has it */
@@ -28,6 +29,10 @@ wf_status wf_par_pipeline_count(wf_par_pipeline *p, int ranks, wf_error *error);
 
 /* The table of the schedule or file that the options name, lowered and proved. */
 wf_status wf_par_pipeline_schedule(wf_par_pipeline *p, int ranks, wf_error *error);
+
+/* Whether all ranks have this table and cut. Collective: over the world
+   Errors: WF_EINVAL on all, with two that differ */
+wf_status wf_par_pipeline_alike(const wf_par_pipeline *p, wf_par *par);
 
 /* Which stages a model's parameters lie in: [count * stages], of parameter i and stage s at i * stages + s. NULL on
    errors. Owner: caller, free. */

@@ -125,6 +125,7 @@ static wf_status lower(const wf_par_pipeline *p, wf_pipe_table **table, wf_error
                             .recompute = p->options.recompute,
                             .group = p->reduces && even ? p->micros : 0,
                             .prefetch = 1,
+                            .frozen = p->frozen,
                             .tied = p->tied};
     wf_pipe_depths depths;
     wf_pipe_table *lowered;
@@ -161,6 +162,12 @@ static wf_status check_table(const wf_par_pipeline *p, const wf_pipe_table *tabl
                             "it is lowered, so its messages, gathers and forwards again stand "
                             "in it: leave out depth, resident and recompute, or give the table "
                             "as it was before");
+    if (facts.lowered && facts.frozen != p->frozen)
+        return wf_error_set(error, WF_EINVAL,
+                            "it is lowered for a model whose first %d stages have nothing to "
+                            "train, and of this one they are %d: say frozen %d in it, or give "
+                            "it as compute actions alone",
+                            facts.frozen, p->frozen, p->frozen);
     if (facts.group && facts.group != micros)
         return wf_error_set(error, WF_EINVAL,
                             "it reduces gradients of %d micro-batches at a time, and a run "

@@ -144,7 +144,7 @@ static void run_steps(wf_par_stages *s, wf_par_stage *stage, int64_t micro, bool
         f->tape = wf_tape_open(ctx);
         s->t->units->recording = true;
     }
-    if (record && !stage->is_first) {
+    if (record && stage->number > s->pipeline->frozen) {
         put(&f->source, x ? wf_source(x) : NULL);
         put(&f->in, NULL);
         x = f->source;
@@ -152,6 +152,8 @@ static void run_steps(wf_par_stages *s, wf_par_stage *stage, int64_t micro, bool
     if (x && stage->end > stage->first)
         wf_nn_chain_run(s->t->model, stage->first, stage->end, 1, &x);
     put(&f->out, x);
+    if (record)
+        put(&f->in, NULL);
     wf_tape_switch(ctx, NULL);
 }
 
@@ -209,7 +211,8 @@ static void walk(wf_par_stages *s, wf_par_stage *stage, wf_par_flight *f, int64_
         seed = root && wf_context_status(ctx) == WF_OK ? wf_par_seed_of(s->t, root) : NULL;
     }
     wf_context_phase(ctx, "backward");
-    if (!root || !seed || wf_context_status(ctx) != WF_OK)
+    if (!root || !seed ||
+        wf_context_status(ctx) != WF_OK) /* without a seed nothing is trained */
         return;
     if (root == f->source) /* a stage without steps */
         put(&f->din, seed);

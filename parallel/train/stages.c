@@ -1,7 +1,7 @@
 /* parallel/train/stages.c - a rank's row of the table, done action by action. */
 #include "parallel/train/stages_internal.h"
 #include "mesh/comm/collective.h"
-#include "parallel/agree_internal.h"
+#include "parallel/train/read_batch_internal.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,73 +50,9 @@ static wf_status open_stage(wf_par_stages *s, wf_par_stage *stage, int number)
 
 static void find_recomputed(const wf_par_stages *s)
 {
-    int64_t n;
-    const wf_pipe_action *row = wf_pipe_table_row(s->pipeline->table, s->rank, &n);
-
-    for (int64_t i = 0; i < n; i++)
-        if (row[i].kind == WF_PIPE_R)
-            wf_par_stage_here(s, row[i].stage)->again[row[i].micro] = true;
-}
-
-static void add(uint64_t *hash, const void *data, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        *hash = (*hash ^ ((const unsigned char *)data)[i]) * 1099511628211u;
-}
-
-/* Of the table and the cut. */
-static uint64_t hash_of(const wf_par_pipeline *p)
-{
-    uint64_t hash = 14695981039346656037u;
-    int ranks = wf_pipe_table_shape(p->table).ranks;
-
-    add(&hash, p->first, ((size_t)p->stages + 1) * sizeof *p->first);
-    for (int s = 0; s < p->stages; s++) {
-        int rank = wf_pipe_table_rank(p->table, s);
-
-        add(&hash, &rank, sizeof rank);
-    }
-    for (int r = 0; r < ranks; r++) {
-        int64_t n;
-        const wf_pipe_action *a = wf_pipe_table_row(p->table, r, &n);
-
-        add(&hash, &n, sizeof n);
-        for (int64_t i = 0; i < n; i++) {
-            int field[] = {a[i].kind, a[i].with_next, a[i].stage, a[i].micro, a[i].last};
-
-            add(&hash, field, sizeof field);
-        }
-    }
-    return hash;
-}
-
-typedef struct extremes {
-    uint64_t least, most;
-} extremes;
-
-static void widen(void *into, const void *from, size_t bytes)
-{
-    extremes *a = into;
-    const extremes *b = from;
-
-    (void)bytes;
-    a->least = b->least < a->least ? b->least : a->least;
-    a->most = b->most > a->most ? b->most : a->most;
-}
-
-/* Ranks of other processes have made the pipeline by themselves. */
-static wf_status check_alike(const wf_par_stages *s)
-{
-    uint64_t mine = hash_of(s->pipeline);
-    extremes all = {mine, mine};
-    wf_par *par = s->t->par;
-
-    if (wf_agree_on(par, sizeof all, &all, widen) != WF_OK || all.least == all.most)
-        return wf_context_status(par->ctx);
-    return wf_fail(par->ctx, WF_EINVAL,
-                   "ranks were given different schedules or cuts (this one has %016" PRIx64
-                   "): give all processes the same schedule file, split, model and batch sizes",
-                   mine);
+    for (int64_t i = 0; i < s->actions; i++)
+        if (s->row[i].kind == WF_PIPE_R)
+            wf_par_stage_here(s, s->row[i].stage)->again[s->row[i].micro] = true;
 }
 
 static wf_status check(const wf_par_stages *s)
@@ -136,7 +72,7 @@ static wf_status check(const wf_par_stages *s)
                                "parameter %s of stage %d is fake: wf_par_pipeline_materialize "
                                "comes before a trainer",
                                t->parameter[i]->path, s->stage[k].number);
-    return check_alike(s);
+    return wf_par_pipeline_alike(s->pipeline, t->par);
 }
 
 static wf_status open_stages(wf_par_stages *s)
@@ -149,8 +85,12 @@ static wf_status open_stages(wf_par_stages *s)
     s->stage = calloc((size_t)p->stages, sizeof *s->stage);
     s->of = calloc((size_t)p->stages, sizeof *s->of);
     s->places = wf_par_pipeline_places(p, s->t->model, s->t->count, s->t->parameter);
-    if (!s->stage || !s->of || !s->places)
+    s->row = wf_pipe_table_row(p->table, s->rank, &s->actions);
+    s->name = calloc((size_t)s->actions + 1, sizeof *s->name);
+    if (!s->stage || !s->of || !s->places || !s->name)
         return wf_fail(par->ctx, WF_ENOMEM, "no memory for %d stages", p->stages);
+    for (int64_t i = 0; i < s->actions; i++)
+        wf_pipe_action_text(&s->row[i], s->name[i], sizeof s->name[i]);
     for (int n = 0; n < p->stages; n++) {
         s->of[n] = wf_pipe_table_rank(p->table, n) == s->rank ? s->count : -1;
         if (s->of[n] >= 0 && open_stage(s, &s->stage[s->count++], n) != WF_OK)
@@ -191,6 +131,7 @@ void wf_par_stages_close(wf_par_stages *s)
     free(s->stage);
     free(s->of);
     free(s->places);
+    free(s->name);
     free(s);
 }
 
@@ -290,7 +231,7 @@ static void do_message(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_acti
                                  of_edge[e].ends == a->kind);
 }
 
-/* NORM and OPT are wf_par_clip and wf_par_optimizer_step, which the loop calls. */
+/* NORM and OPT are wf_par_clip and wf_par_optimizer_step, which a training step calls. */
 static perform *const actions[WF_PIPE_KINDS] = {
     [WF_PIPE_F] = do_forward,       [WF_PIPE_R] = do_forward_again,
     [WF_PIPE_B] = do_backward,      [WF_PIPE_I] = do_backward,
@@ -316,23 +257,50 @@ int64_t wf_par_stages_order(const wf_par_stages *s)
     return (s->now->kind == WF_PIPE_W ? 3 : 2) * stages - 1 - s->now->stage;
 }
 
+static void begin_action(wf_par_stages *s, int64_t i)
+{
+    const wf_par *par = s->t->par;
+
+    wf_comm_action(wf_mesh_world(par->mesh), s->name[i], i + 1, s->actions);
+    wf_context_action(par->ctx, s->name[i]);
+}
+
+void wf_par_stages_come_to(wf_par_stages *s, wf_pipe_kind kind)
+{
+    int64_t i = 0;
+
+    while (i < s->actions && s->row[i].kind != kind)
+        i++;
+    if (i < s->actions)
+        begin_action(s, i);
+}
+
+void wf_par_stages_rest(wf_par_stages *s)
+{
+    const wf_par *par = s->t->par;
+
+    wf_comm_action(wf_mesh_world(par->mesh), NULL, 0, 0);
+    wf_context_action(par->ctx, NULL);
+}
+
+/* NORM begins with what comes before it in no row: the loss goes to all ranks. */
 wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data)
 {
     wf_par_trainer *t = s->t;
     wf_context *ctx = t->par->ctx;
-    int64_t n;
-    const wf_pipe_action *row = wf_pipe_table_row(s->pipeline->table, s->rank, &n);
     const char *phase = wf_context_phase(ctx, "messages and gathers");
 
     s->data = data;
-    for (int64_t i = 0; i < n && wf_context_status(ctx) == WF_OK; i++) {
-        const wf_pipe_action *a = &row[i];
+    wf_context_position(ctx, t->step.number,
+                        wf_par_sequences(t, 0)); /* messages tell the step */
+    for (int64_t i = 0; i < s->actions && wf_context_status(ctx) == WF_OK; i++) {
+        const wf_pipe_action *a = &s->row[i];
 
-        if (a->kind == WF_PIPE_NORM || a->kind == WF_PIPE_OPT)
+        begin_action(s, i);
+        if (a->kind == WF_PIPE_NORM)
             break;
         t->step.micro = a->micro;
         s->now = a;
-        wf_pipe_action_text(a, s->at, sizeof s->at);
         actions[a->kind](s, wf_par_stage_here(s, a->stage), a);
     }
     t->step.micro = t->micros;

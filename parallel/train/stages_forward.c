@@ -142,6 +142,7 @@ wf_status wf_par_stages_evaluate(wf_par_stages *s, int64_t number, const wf_par_
     travel v = {.s = s, .number = number * t->micros};
     bool reads = s->of[0] >= 0 || wf_par_stages_have_loss(s);
 
+    wf_par_stages_rest(s);
     for (int64_t k = 0; k < t->micros && wf_context_status(ctx) == WF_OK; k++, v.number++) {
         wf_par_batch batch;
         wf_tensor *x;
@@ -169,6 +170,7 @@ wf_tensor *wf_par_pipeline_forward(wf_par_trainer *t, wf_tensor *x, wf_par_head_
         wf_fail(ctx, WF_EINVAL, "wf_par_pipeline_forward is for a trainer with a pipeline");
         return NULL;
     }
+    wf_par_stages_rest(t->stages);
     x = pass(&v, x);
     if (x && head)
         x = head(t->model, x);

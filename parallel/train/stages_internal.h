@@ -29,6 +29,8 @@ typedef struct wf_par_flight {
     wf_message *message[WF_PAR_EDGES];
 } wf_par_flight;
 
+enum { WF_PAR_ACTION = 24 };
+
 typedef struct wf_par_stage {
     int number;
     int64_t first, end; /* its steps of the chain */
@@ -52,8 +54,11 @@ typedef struct wf_par_stages {
     bool *places; /* wf_par_pipeline_places */
     bool summed;  /* the gradients of the step are in step.grad */
     const wf_par_data *data;
-    char at[32]; /* the action that runs */
-    const wf_pipe_action *now;
+    const wf_pipe_action *row; /* [actions] of this rank */
+    int64_t actions;
+    char (*name)
+        [WF_PAR_ACTION]; /* [actions] as they are written, for traces: they live as long as this */
+    const wf_pipe_action *now; /* the one that runs; NULL: none */
 } wf_par_stages;
 
 /* For a trainer with a pipeline, in wf_par_trainer_open and _close. Collective: over the world */
@@ -67,6 +72,10 @@ wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data);
    up the stages, backward comes down, gradients of weights are last. */
 const wf_pipe_action *wf_par_stages_now(const wf_par_stages *s);
 int64_t wf_par_stages_order(const wf_par_stages *s);
+
+/* Tell recorder and trace that the row's first action of this kind begins; or that none is going on. */
+void wf_par_stages_come_to(wf_par_stages *s, wf_pipe_kind kind);
+void wf_par_stages_rest(wf_par_stages *s);
 
 /* Gradients, of tied parameters too, to step.grad, once. Collective: over the mesh */
 wf_status wf_par_stages_sum(wf_par_stages *s);

@@ -97,6 +97,8 @@ wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
     wf_comm_place(wf_mesh_world(t->par->mesh), step, NULL);
     wf_par_zero_grad(t);
     wf_par_units_rest(t->units); /* what a step that failed has left under way */
+    if (t->stages)
+        wf_par_stages_rest(t->stages);
     t->step.at = WF_PAR_AT_MICRO_STEPS;
     t->step.number = step;
     t->step.micro = 0;
@@ -295,11 +297,16 @@ wf_status wf_par_optimizer_step(wf_par_trainer *t, float lr)
 
     if (!may_come(t, "wf_par_optimizer_step", t->step.at == WF_PAR_AT_REDUCED))
         return wf_context_status(ctx);
+    if (t->stages)
+        wf_par_stages_come_to(t->stages, WF_PIPE_OPT);
     wf_context_phase(ctx, "optimizer");
     wf_par_units_change(t->units);
     if (t->graph)
         wf_par_graph_update(t, lr, scale);
     else
         wf_par_update(t->par, t->optimizer, t->count, t->parameter, t->step.grad, lr, scale);
-    return wf_par_zero_grad(t);
+    wf_par_zero_grad(t);
+    if (t->stages && wf_context_status(ctx) == WF_OK)
+        wf_par_stages_rest(t->stages);
+    return wf_context_status(ctx);
 }

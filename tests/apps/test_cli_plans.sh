@@ -15,7 +15,7 @@ if plan != ran or not ran["memory"]["peak"] or not ran["flops"]: print(plan, ran
 for flags in "" "--tp 4 --sequence-parallel" "--dp 4 --micro-batch-size 1 --dropout 0.1" \
     "--dp 2 --dtype bf16 --strategy zero1" "--dp 2 --tp 2 --param-dtype bf16" \
     "--tp 2 --dp 2 --arch llama --n-kv-head 2 --rank 1" \
-    "--pp 2 --pp-schedule zb-v --dp 2 --micro-batch-size 1 --rank 0" \
+    "--n-layer 2 --pp 2 --pp-schedule zb-v --dp 2 --micro-batch-size 1 --rank 0" \
     "--pp 3 --tp 2 --micro-batch-size 1 --rank 2" "--tp 3 --seq-len 8 --optimizer sgd"; do
     read -ra more <<<"$flags"
     run "a run with $flags" "${tiny[@]}" "${more[@]}" --report-json ran.json --eval-interval 1
@@ -108,6 +108,37 @@ phases = [e["name"] for e in events if e.get("cat") == "phase" and e["pid"] == 0
 if phases.count("forward") != 3 or phases.count("optimizer") != 3: print(phases)'
 run "the same without" "${tiny[@]}" --dp 2 --tp 2 --steps 4 --eval-interval 0 --digest
 result "has the same digests" "$([ "$traced" = "$(grep -o "digest .*" out)" ] || echo differ)"
+run "a timeline of a pipeline" "${tiny[@]}" --pp 2 --tp 2 --pp-schedule zb-v --pp-split 1,1,1,0 --steps 4 --trace p.json \
+    --eval-interval 0 --digest
+result "has the same digests" "$([ "$traced" = "$(grep -o "digest .*" out)" ] || echo differ)"
+python "its actions and messages" '
+import collections, json
+events = json.load(open("p.json"))
+named = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+actions = collections.defaultdict(list)
+for e in sorted((e for e in events if e.get("cat") == "action"), key=lambda e: e["ts"]):
+    row = actions[e["pid"]]
+    if named[e["pid"], e["tid"]] != "pipeline" or row and e["ts"] < row[-1]["ts"] + row[-1]["dur"] - 2e-3: print(e)
+    row.append(e)
+for rank in range(4): # twice all that its row has
+    names = collections.Counter(e["name"] for e in actions[rank])
+    if set(names.values()) != {2} or not {"NORM", f"F{rank // 2}.0"} <= set(names): print(names)
+ends = collections.defaultdict(dict)
+for e in events:
+    if e["ph"] in "sf":
+        inside = [a for a in actions[e["pid"]] if a["ts"] <= e["ts"] <= a["ts"] + a["dur"]]
+        if len(inside) != 1 or e["tid"] != inside[0]["tid"]: print("outside", e)
+        if e["ph"] in ends[e["id"]]: print("twice", e)
+        ends[e["id"]][e["ph"]] = inside[0], e["ts"]
+sends = sum(e["name"].startswith("SEND") for row in actions.values() for e in row)
+if not sends or len(ends) < sends: print(len(ends), "arrows of", sends)
+for end in ends.values():
+    (send, begun), (recv, over) = end["s"], end["f"]
+    (a, i), (b, j) = ((e["name"][:6], e["name"][6:].split(".")) for e in (send, recv))
+    step = {"SEND_F": 1, "SEND_B": -1}.get(a)
+    if a == "TIE" == b: continue
+    if (not step or b != "RECVD_" or j[1] != i[1] or int(j[0][1:]) != int(i[0]) + step or over < begun
+            or send["pid"] % 2 != recv["pid"] % 2): print(send, recv)'
 python "ranks are in order" '
 import json
 events = json.load(open("t.json"))

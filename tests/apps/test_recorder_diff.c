@@ -121,6 +121,82 @@ static void of_one_mind(void)
     remove_files();
 }
 
+typedef enum lost_message { NEVER_SENT, NEVER_RECEIVED, ANOTHER_ONE } lost_message;
+
+static wf_status message(wf_rank *rank, wf_collective_kind kind, int peer, uint64_t tag)
+{
+    float x = 1;
+    wf_comm_buffer buffer = {.in = &x, .out = &x, .count = 1};
+    wf_collective what = {
+        .kind = kind, .peer = peer, .tag = tag, .n_buffers = 1, .buffers = &buffer};
+
+    return wf_collective_run(rank->world, &what, &rank->error);
+}
+
+/* Two messages go from rank 1 to rank 2; then one that either makes nothing of. */
+static wf_status send_on(wf_rank *rank, void *arg)
+{
+    lost_message how = *(const lost_message *)arg;
+    int r = rank->index, odd = how == NEVER_SENT ? 1 : 2;
+    wf_status status = WF_OK;
+
+    for (uint64_t m = 0; m < 3 && status == WF_OK && (r == 1 || r == 2); m++) {
+        char name[16];
+
+        if (m == 2 && r == odd && how != ANOTHER_ONE) {
+            wf_comm_action(rank->world, "F1.2", 6, 8);
+            return wf_error_set(&rank->error, WF_ENONFINITE, "gave up");
+        }
+        snprintf(name, sizeof name, "%s%d.%d", r == 1 ? "SEND_F" : "RECVD_F", r, (int)m);
+        wf_comm_action(rank->world, name, (int64_t)m + 1, 8);
+        status = r == 1 ? message(rank, WF_SEND, 2, m + 1)
+                        : message(rank, WF_RECV, 1, m == 2 && r == odd ? 100 : m + 1);
+    }
+    return status;
+}
+
+static void messages(void)
+{
+    static const struct {
+        lost_message how;
+        const char *said, *from, *to;
+    } cases[] = {
+        {NEVER_SENT,
+         "first disagreement: rank 1, group world of 4 ranks from rank 0 on, message 3 from "
+         "rank 1 to rank "
+         "2: rank 1 did not begin to send it",
+         ": did not begin it; its last one there is 2, send of 4 bytes in SEND_F1.1; it was in "
+         "F1.2 "
+         "(action 6 of 8)",
+         ": recv of 4 bytes in RECVD_F2.2, failed"},
+        {NEVER_RECEIVED,
+         "first disagreement: rank 2, group world of 4 ranks from rank 0 on, message 3 from "
+         "rank 1 to rank "
+         "2: rank 2 did not begin to receive it",
+         ": send of 4 bytes in SEND_F1.2, failed",
+         ": did not begin it; its last one there is 2, recv of 4 bytes in RECVD_F2.1; it was "
+         "in F1.2 "
+         "(action 6 of 8)"},
+        {ANOTHER_ONE, "message 3 from rank 1 to rank 2: its ends are not of the same message",
+         ": send of 4 bytes in SEND_F1.2, failed", ": recv of 4 bytes in RECVD_F2.2, failed"},
+    };
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        wf_error error = {WF_OK, ""};
+        lost_message how = cases[i].how;
+
+        wf_recorder_files(directory, false, &error);
+        CU_ASSERT(wf_launch(&(wf_launch_options){.ranks = RANKS}, send_on, &how, &error) !=
+                  WF_OK);
+        wf_recorder_files(NULL, false, &error);
+        CU_ASSERT_EQUAL(diff_files("rank-*.rec"), 1);
+        prints(cases[i].said);
+        prints(cases[i].from);
+        prints(cases[i].to);
+        remove_files();
+    }
+}
+
 /* Both recordings of a pair with one word of their own; what is said of them. */
 static int diff_changed(const wf_recording *good, size_t at, uint64_t word)
 {
@@ -160,6 +236,13 @@ static void damaged(void)
             CU_ASSERT(status == 0 || status == 1 || status == 3);
             CU_ASSERT(strlen(output) < 4096 && !strchr(output, '\033'));
         }
+    CU_ASSERT_EQUAL(diff_changed(&good, offsetof(wf_recording_head, wait), UINT64_MAX), 3);
+    prints("rank-2.rec is damaged");
+    CU_ASSERT_EQUAL(
+        diff_changed(&good, offsetof(wf_recording_head, version), 2 | 4096ull << 32), 3);
+    prints(
+        "rank-2.rec is a flight recorder of version 2, and this program reads version 3: use "
+        "the recorder_diff of the run's Weft");
     CU_ASSERT_EQUAL(diff_changed(&good, offsetof(wf_recording_head, count), 1ull << 60), 3);
     prints("rank-2.rec is damaged");
     for (size_t i = 0; i < good.head.count - 1; i++)
@@ -181,10 +264,13 @@ static void mistakes(void)
     CU_ASSERT_EQUAL(diff_files("--help"), 0);
 }
 
-static const wf_test tests[] = {
-    {"one is absent", absent},        {"one does another thing", another},
-    {"all of one mind", of_one_mind}, {"one is damaged", damaged},
-    {"mistakes", mistakes},           {NULL, NULL}};
+static const wf_test tests[] = {{"one is absent", absent},
+                                {"one does another thing", another},
+                                {"messages", messages},
+                                {"all of one mind", of_one_mind},
+                                {"one is damaged", damaged},
+                                {"mistakes", mistakes},
+                                {NULL, NULL}};
 
 int main(void)
 {

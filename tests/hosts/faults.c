@@ -14,6 +14,7 @@
  *     full                        its disk is full
  *     mark                        nothing but what follows
  *
+ *     F I W B RECVD SENT UNSHARD REDUCE TIE NORM and the other actions of a pipeline,
  *     start before the launch, meet while processes meet, init forward optimizer save exit, the
  *     name of a collective, end after the launch, last when the program exits, or destructor
  *     when MPI has ended, too
@@ -29,7 +30,9 @@
 #include "mesh/health/failure_detector_internal.h"
 #include "parallel/shard/update_internal.h"
 #include "parallel/models/gpt/gpt.h"
+#include "tests/hosts/all_collectives.h"
 #include "tests/hosts/rendezvous_faults.h"
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -52,6 +55,7 @@ static struct fault {
 static _Thread_local wf_rank *me;
 static _Thread_local wf_context *ctx;
 static _Thread_local int step_now;
+static _Thread_local bool in_phase; /* the pipeline's action is the phase */
 static _Thread_local jmp_buf way_out;
 static atomic_flag acted = ATOMIC_FLAG_INIT;
 static const struct timespec late = {.tv_nsec = 300000000};
@@ -144,6 +148,12 @@ static void act(void)
         stall();
     if (is_action("leave") && me)
         longjmp(way_out, 1);
+}
+
+/* Whether the rank does not go on from where it acts. */
+static bool ends(void)
+{
+    return !is_action("nonfinite") && !is_action("read");
 }
 
 static void come_to(const char *phase)
@@ -276,10 +286,34 @@ REAL(wf_tensor *, wf_par_gpt_loss, wf_nn_module *model, const wf_par_batch *batc
     return loss;
 }
 
+/* What a stage takes in a forward or backward action is infinite; again where the step is run again. */
+static void spoil(wf_tensor *t)
+{
+    if (!t || !me || !in_phase || !is_action("nonfinite") || !is_time(fault.phase) ||
+        me->index != fault.rank)
+        return;
+    is_mine(fault.phase, me->index);
+    for (int64_t i = 0; i < wf_tensor_local_count(t); i++)
+        ((float *)t->data)[i] = INFINITY;
+}
+
+REAL(wf_status, wf_nn_chain_run, wf_nn_module *model, int64_t first, int64_t end, int n,
+     wf_tensor **x)
+{
+    spoil(x[0]);
+    return __real_wf_nn_chain_run(model, first, end, n, x);
+}
+
+REAL(wf_status, wf_backward, wf_tensor *root, wf_tensor *seed, bool defer)
+{
+    spoil(seed);
+    return __real_wf_backward(root, seed, defer);
+}
+
 REAL(wf_status, app_text_data_read, const app_text_data *data, app_text_part part, int64_t step,
      int64_t first, int64_t count, int32_t *tokens, int32_t *targets, wf_error *error)
 {
-    if (is_action("read") && me && is_mine("forward", me->index))
+    if (is_action("read") && me && is_mine(in_phase ? fault.phase : "forward", me->index))
         return wf_error_set(error, WF_EIO, "cannot read the text: %s", strerror(EIO));
     return __real_app_text_data_read(data, part, step, first, count, tokens, targets, error);
 }
@@ -303,30 +337,6 @@ REAL(ssize_t, pwrite, int file, const void *data, size_t bytes, off_t at)
     return __real_pwrite(file, data, bytes, at);
 }
 
-/* One collective of each kind, over the world. */
-static void make_all_kinds(wf_error *error)
-{
-    enum { MOST = 64 };
-    wf_comm *world = me->world;
-    int n = me->size, next = (me->index + 1) % n, before = (me->index + n - 1) % n;
-    float in[MOST] = {0}, out[MOST];
-    int64_t cuts[MOST + 1];
-
-    for (int i = 0; i <= n; i++)
-        cuts[i] = i;
-    wf_all_reduce(world, WF_REDUCE_SUM, in, out, n, error);
-    wf_reduce_scatter(world, WF_REDUCE_SUM, in, out, cuts, error);
-    wf_all_gather(world, sizeof(float), in, out, cuts, error);
-    wf_all_to_all(world, sizeof(float), in, cuts, out, cuts, error);
-    wf_broadcast(world, sizeof(float), 0, in, n, error);
-    if (me->index % 2)
-        wf_recv(world, sizeof(float), before, in, 1, error);
-    wf_send(world, sizeof(float), next, in, 1, error);
-    if (me->index % 2 == 0)
-        wf_recv(world, sizeof(float), before, in, 1, error);
-    wf_barrier(world, error);
-}
-
 REAL(wf_status, wf_par_train_step, wf_par_trainer *trainer, int64_t step,
      const wf_par_data *data, wf_par_step *result)
 {
@@ -336,17 +346,36 @@ REAL(wf_status, wf_par_train_step, wf_par_trainer *trainer, int64_t step,
     if (fault.any && fault.step == step) /* so that processes have heard of each other */
         nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
     if (fault.collective)
-        make_all_kinds(&me->error);
+        make_all_kinds(me);
     if (me->error.code != WF_OK)
         return wf_fail(ctx, me->error.code, "%s", me->error.text);
     return __real_wf_par_train_step(trainer, step, data, result);
 }
 
-/* Where every collective begins. */
-REAL(uint64_t, wf_recorder_begin, wf_comm *comm, wf_collective_kind op, int64_t bytes)
+/* In an action of a pipeline. Other processes hear where a rank is five times a second. */
+static void act_in_action(void)
 {
-    uint64_t sequence = __real_wf_recorder_begin(comm, op, bytes);
-    const char *name = wf_collective_name(op);
+    if (is_action("kill") || is_action("stop"))
+        nanosleep(&(struct timespec){.tv_nsec = 450000000}, NULL);
+    act();
+}
+
+/* Where every action of a pipeline begins: what it is stands in front of its stage and direction. */
+REAL(void, wf_recorder_action, wf_comm *comm, const char *name, int64_t number, int64_t of)
+{
+    size_t n = strlen(fault.phase);
+
+    __real_wf_recorder_action(comm, name, number, of);
+    in_phase = name && strncmp(name, fault.phase, n) == 0 && !isupper((unsigned char)name[n]);
+    if (me && in_phase && ends() && is_mine(fault.phase, me->index))
+        act_in_action();
+}
+
+/* Where every collective begins. */
+REAL(uint64_t, wf_recorder_begin, wf_comm *comm, const wf_collective *what, int64_t bytes)
+{
+    uint64_t sequence = __real_wf_recorder_begin(comm, what, bytes);
+    const char *name = wf_collective_name(what->kind);
 
     if (me && is_mine(name, me->index)) {
         wf_error error = {WF_OK, ""};

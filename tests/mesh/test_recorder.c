@@ -101,6 +101,76 @@ static void all_ranks_write(void)
         CU_ASSERT(read_recording(r));
 }
 
+/* Rank 0 sends two messages to rank 1 and one back comes, over two groups; then all fail. */
+static wf_status exchange(wf_rank *rank, void *arg)
+{
+    const int all[RANKS] = {0, 1, 2, 3};
+    wf_comm *group;
+    float x = 1;
+
+    (void)arg;
+    GOOD(wf_comm_split(rank->world, "all", all, RANKS, &group, &rank->error));
+    wf_comm_place(rank->world, 5, NULL);
+    wf_comm_action(rank->world, "SEND_F123.456789012345", 2, 7);
+    for (int i = 0; i < 2 && rank->index < 2; i++) {
+        wf_comm_buffer buffer = {.in = &x, .out = &x, .count = 1};
+        wf_collective message = {.kind = rank->index ? WF_RECV : WF_SEND,
+                                 .peer = !rank->index,
+                                 .tag = 40 + (uint64_t)i,
+                                 .n_buffers = 1,
+                                 .buffers = &buffer};
+
+        GOOD(wf_collective_run(i ? group : rank->world, &message, &rank->error));
+        wf_comm_action(rank->world, i ? NULL : "F3.1", 3, 7);
+    }
+    if (rank->index == 1)
+        GOOD(wf_send(group, sizeof x, 0, &x, 1, &rank->error));
+    if (rank->index == 0)
+        GOOD(wf_recv(group, sizeof x, 1, &x, 1, &rank->error));
+    GOOD(wf_barrier(rank->world, &rank->error));
+    wf_comm_close(group);
+    return wf_error_set(&rank->error, WF_ENONFINITE, "rank %d: planted", rank->index);
+}
+
+static void is_message(const wf_event *e, uint64_t sequence, int group, int peer, uint64_t tag)
+{
+    CU_ASSERT(e->sequence == sequence && e->group == group);
+    CU_ASSERT(e->peer == peer && e->tag == tag && e->step == 5);
+}
+
+/* Messages are counted by group, pair of ranks and direction, and events say in which action they are. */
+static void messages_and_actions(void)
+{
+    wf_error error = {WF_OK, ""};
+
+    wf_recorder_files(directory, false, &error);
+    CU_ASSERT_EQUAL(wf_launch(&(wf_launch_options){.ranks = RANKS}, exchange, NULL, &error),
+                    WF_ENONFINITE);
+    wf_recorder_files(NULL, false, &error);
+    for (int r = 0; r < RANKS; r++) {
+        const wf_event *e = kept.event;
+
+        CU_ASSERT_FATAL(read_recording(r));
+        CU_ASSERT(e[0].kind == WF_EVENT_ACTION && e[0].sequence == 2 && e[0].peer == -1);
+        CU_ASSERT_STRING_EQUAL(e[0].action, "SEND_F123.456789012"); /* cut */
+        if (r > 1)
+            continue;
+        is_message(&e[1], 1, 0, !r, 40);
+        is_message(&e[2], 1, 0, !r, 40);
+        CU_ASSERT(e[1].kind == WF_EVENT_BEGIN && e[2].kind == WF_EVENT_END);
+        CU_ASSERT_STRING_EQUAL(e[2].action, e[0].action);
+        CU_ASSERT(e[3].kind == WF_EVENT_ACTION && e[3].sequence == 3);
+        CU_ASSERT_STRING_EQUAL(e[3].action, "F3.1");
+        is_message(&e[4], 1, 1, !r, 41);
+        CU_ASSERT_STRING_EQUAL(e[4].action, "F3.1");
+        is_message(&e[6], 1, 1, !r, 0); /* the first of the other direction */
+        CU_ASSERT(e[6].op == (r ? WF_SEND : WF_RECV));
+        CU_ASSERT_STRING_EQUAL(e[6].action, "");
+        CU_ASSERT_STRING_EQUAL(kept.head.does, "");
+        CU_ASSERT_EQUAL(kept.head.wait, 0);
+    }
+}
+
 /* The last 4,096 events are kept. */
 static void old_events_go(void)
 {
@@ -160,6 +230,13 @@ static void signal_writes_all(void)
         CU_ASSERT_EQUAL(last_event(0)->kind, r == 1 ? WF_EVENT_END : WF_EVENT_BEGIN);
         CU_ASSERT_EQUAL(last_event(0)->sequence, r == 1 ? 1 : 2);
         CU_ASSERT_STRING_EQUAL(kept.head.cause, "");
+        CU_ASSERT_EQUAL(kept.head.wait != 0, r != 1);
+        if (r != 1) {
+            wf_recorded_wait in = wf_recorded_wait_of(kept.head.wait);
+
+            CU_ASSERT(in.op == WF_BARRIER && in.group == 0 && in.peer == -1 &&
+                      in.sequence == 2);
+        }
     }
 }
 
@@ -234,6 +311,7 @@ static double now_ns(void)
 static wf_status time_events(wf_rank *rank, void *arg)
 {
     enum { EVENTS = 100000, ROUNDS = 9 };
+    const wf_collective barrier = {.kind = WF_BARRIER};
     double *ns = arg;
 
     ns[0] = ns[1] = 1e9;
@@ -241,9 +319,9 @@ static wf_status time_events(wf_rank *rank, void *arg)
         double from = now_ns(), middle, to;
 
         for (int i = 0; i < EVENTS / 2; i++) {
-            uint64_t sequence = wf_recorder_begin(rank->world, WF_BARRIER, 64);
+            uint64_t sequence = wf_recorder_begin(rank->world, &barrier, 64);
 
-            wf_recorder_end(rank->world, WF_BARRIER, sequence, false);
+            wf_recorder_end(rank->world, &barrier, sequence, false);
         }
         middle = now_ns();
         for (int i = 0; i < EVENTS; i++)
@@ -265,6 +343,7 @@ static void cost(void)
 }
 
 static const wf_test tests[] = {{"all ranks write when one fails", all_ranks_write},
+                                {"messages and actions", messages_and_actions},
                                 {"a handle that nobody observes", nobody_observes},
                                 {"old events go", old_events_go},
                                 {"success writes nothing", success_writes_nothing},

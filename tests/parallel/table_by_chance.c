@@ -88,6 +88,7 @@ static wf_pipe_table *lowered(const wf_pipe_table *table)
                                   .group = table_chance(2) ? 1 << table_chance(3) : 0,
                                   .resident = table_chance(3),
                                   .prefetch = table_chance(3),
+                                  .frozen = table_chance(3) ? 0 : table_chance(3),
                                   .tied = table_chance(2)};
     wf_error error = {WF_OK, ""};
     wf_pipe_table *out;

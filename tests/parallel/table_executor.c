@@ -50,7 +50,9 @@ static outcome inputs(machine *m, int rank, int s, int micro)
 
     if (!n->forward || n->inputs)
         return WRONG;
-    if (s == m->shape.stages - 1) {
+    if (s < m->facts.frozen) {
+        n->dy = 0; /* nobody sends it */
+    } else if (s == m->shape.stages - 1) {
         n->dy = n->y;
     } else {
         const node *behind = &m->has.node[s + 1][micro];

@@ -85,7 +85,7 @@ outcome executor_communicate(machine *m, int rank, const wf_pipe_action *a)
 
     if (to < 0 || from < 0 || to >= m->shape.stages || from >= m->shape.stages ||
         rank_of(m, a->stage) != rank || rank_of(m, to) < 0 || rank_of(m, from) < 0 ||
-        rank_of(m, to) == rank_of(m, from))
+        rank_of(m, to) == rank_of(m, from) || (!goes_forward && to < m->facts.frozen))
         return WRONG;
     q = &m->queue[rank_of(m, from)][rank_of(m, to)];
     switch (step) {
@@ -249,7 +249,7 @@ static void alone(const machine *m, uint64_t *all)
             x = mix(h[s], 1);
         }
         for (int s = stages - 1; s >= 0; s--) {
-            x = mix(mix(x, h[s]), (uint64_t)s + 1);
+            x = mix(mix(s < m->facts.frozen ? 0 : x, h[s]), (uint64_t)s + 1);
             in_group[s] += mix(mix(x, h[s]), (uint64_t)s + 1);
             if ((micro + 1) % group && micro + 1 < m->shape.micro)
                 continue;

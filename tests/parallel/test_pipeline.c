@@ -141,12 +141,43 @@ static void choices(void)
     over_layouts(t, "reduced");
 }
 
+static wf_status freeze_beginning(wf_par *par, wf_nn_module *model)
+{
+    wf_par_plan(par, model, wf_par_gpt_plan);
+    wf_nn_freeze(model, "embed");
+    wf_nn_freeze(model, "block.0");
+    return wf_nn_freeze(model, "block.1");
+}
+
+static wf_status freeze_middle(wf_par *par, wf_nn_module *model)
+{
+    wf_par_plan(par, model, wf_par_gpt_plan);
+    wf_nn_freeze(model, "block.1");
+    return wf_nn_freeze(model, "block.2");
+}
+
+/* No gradient comes back to stages at the begin that have nothing to train; it passes others. */
+static void frozen(void)
+{
+    training t = run_of(WF_NN_LLAMA, 4);
+
+    t.parallelize = freeze_beginning;
+    over_layouts(t, "frozen at the begin");
+    t.model.dropout = 0.1f;
+    t.pipeline.recompute = true;
+    over_layouts(t, "frozen at the begin, stages again");
+    t = run_of(WF_NN_GPT2, 4);
+    t.parallelize = freeze_middle;
+    over_layouts(t, "frozen in the middle");
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"every schedule", every_schedule},
         {"every layout", layouts},
         {"every choice", choices},
+        {"frozen parameters", frozen},
         {NULL, NULL},
     };
 

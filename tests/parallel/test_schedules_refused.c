@@ -151,6 +151,26 @@ static void one_rank_of_two(void)
         expect(text, &mistakes[i]);
 }
 
+static void nothing_to_train(void)
+{
+    static const char text[] =
+        "stages 3 micro 1 place 0 1 2 lowered frozen 1\n"
+        "0: F0.0 SEND_F0.0 SENT_F0.0 B0.0 NORM OPT0\n"
+        "1: RECV_F1.0 RECVD_F1.0 F1.0 SEND_F1.0 SENT_F1.0 RECV_B1.0 \\\n"
+        "   RECVD_B1.0 B1.0 NORM OPT1\n"
+        "2: RECV_F2.0 RECVD_F2.0 F2.0 B2.0 SEND_B2.0 SENT_B2.0 NORM OPT2\n";
+    static const mistake mistakes[] = {
+        {"F0.0", "F0.0", ""},
+        {"B1.0 NORM", "B1.0 SEND_B1.0 NORM", "no gradient goes to the first 1 stages"},
+        {"B0.0", "RECV_B0.0 B0.0", "RECV_B0.0: no gradient goes to the first 1 stages"},
+        {"frozen 1", "frozen 2", "no gradient goes to the first 2 stages"},
+        {"frozen 1", "frozen 0", "B0.0: it needs RECVD_B0.0 before it"},
+        {" B0.0", "", "stage 0 has gradients of 0 of 1 micro-batches"}};
+
+    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++)
+        expect(text, &mistakes[i]);
+}
+
 /* Text cannot say it: the first of two, and no second one. */
 static void half_a_pair(void)
 {
@@ -173,6 +193,7 @@ int main(void)
     static const wf_test tests[] = {{"compute actions", compute_actions},
                                     {"two ranks", two_ranks},
                                     {"one rank of two", one_rank_of_two},
+                                    {"stages with nothing to train", nothing_to_train},
                                     {"half a pair", half_a_pair},
                                     {NULL, NULL}};
 

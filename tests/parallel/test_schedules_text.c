@@ -138,7 +138,7 @@ static void mistakes(void)
         {"a", "weft-schedule 1\nstages 2 micro 2 place 0 1 ranks 1\n0:",
          "a:3:1: stage 1 is placed on rank 1 of 1 ranks"},
         {"a", "weft-schedule 1\nstages 2 micro 2 place 0 1 group 2\n0:",
-         "a:3:1: group, resident and tied are for a table that says lowered"},
+         "a:3:1: group, resident, frozen and tied are for a table that says lowered"},
         {"a", HEAD "0: F0.0 F5.0\n1:", "a:3:9: rank 0: F5, but stages go from 0 to 1"},
         {"a", HEAD "0: F0.0 F0.9\n1:", "a:3:9: rank 0: F0.9, but micro-batches go from 0 to 1"},
         {"a",

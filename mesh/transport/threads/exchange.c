@@ -158,6 +158,18 @@ static wf_status wait_until(threads_comm *c, wf_exchange *x, const need *n, wf_e
     return status == WF_OK ? WF_OK : wf_threads_give_up(c, x, status);
 }
 
+/* Who comes late to the work may find the world aborted by one that has its results already: the exchange
+   has ended well for all of them, or for none. */
+static wf_status work_until_over(threads_comm *c, wf_exchange *x, wf_error *error)
+{
+    const place *p = x->place;
+    wf_error late = {WF_OK, ""};
+
+    if (wf_threads_work(c, x, &late) == WF_OK || atomic_load(&p->over) > x->sequence)
+        return WF_OK;
+    return wf_error_set(error, late.code, "%s", late.text);
+}
+
 wf_status wf_threads_finish_exchange(wf_comm *comm, wf_exchange *x, wf_error *error)
 {
     threads_comm *c = wf_threads_of(comm);
@@ -168,7 +180,7 @@ wf_status wf_threads_finish_exchange(wf_comm *comm, wf_exchange *x, wf_error *er
     wf_threads_take_back(c, x);
     status = wait_until(c, x, &n, error);
     if (status == WF_OK && atomic_load(&p->over) <= x->sequence) {
-        status = wf_threads_work(c, x, error);
+        status = work_until_over(c, x, error);
         if (status != WF_OK)
             return wf_threads_give_up(c, x, status);
         n.end = &p->over;

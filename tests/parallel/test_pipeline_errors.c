@@ -1,0 +1,100 @@
+/*
+ * tests/parallel/test_pipeline_errors.c - what goes wrong in a pipeline of several ranks: each of them has an error
+ * that says where.
+ */
+#include "tests/parallel/parallel_harness.h"
+#include <stdatomic.h>
+
+enum { RANKS = 4 };
+
+/* A run in which a rank was given another pipeline than the others. */
+typedef struct differing {
+    training t;
+    int odd;
+    wf_par_pipeline *usual, *other;
+    wf_error error[RANKS];
+    _Atomic int begun; /* steps, of all ranks */
+} differing;
+
+static wf_status count_steps(part *p, wf_par_trainer *trainer)
+{
+    differing *d = p->arg;
+    const wf_par_data data = {count_up, NULL};
+    wf_par_step result;
+
+    atomic_fetch_add(&d->begun, 1);
+    return wf_par_train_step(trainer, 1, &data, &result);
+}
+
+static wf_status differing_rank(wf_rank *rank, void *arg)
+{
+    differing *d = arg;
+    training mine = d->t;
+    wf_status status;
+
+    mine.options.pipeline = rank->index == d->odd ? d->other : d->usual;
+    status = on_trainer(rank, &mine, count_steps, d);
+    d->error[rank->index] = rank->error;
+    return status;
+}
+
+static void refused(const wf_error *error, const char *words)
+{
+    CU_ASSERT_EQUAL(error->code, WF_EINVAL);
+    if (error->code != WF_EINVAL)
+        printf("\n    %s\n", error->text);
+    if (!strstr(error->text, words))
+        printf("\n    not said: %s\n    %s\n", words, error->text);
+    CU_ASSERT(strstr(error->text, words) != NULL);
+}
+
+static void check_differing(wf_par_pipeline_options usual, wf_par_pipeline_options other,
+                            int odd, const char *words)
+{
+    differing d = {.t = new_training(WF_NN_GPT2, HEADS, 8), .odd = odd};
+    wf_error error = {WF_OK, ""};
+
+    d.t.model.layers = 4;
+    d.t.layout.pp = 2;
+    d.t.layout.dp = 2;
+    d.t.options.micro_batch = 1;
+    d.t.pipeline = usual;
+    d.usual = pipeline_of(&d.t, &error);
+    d.t.pipeline = other;
+    d.other = pipeline_of(&d.t, &error);
+    CU_ASSERT_FATAL(d.usual && d.other);
+    CU_ASSERT_EQUAL(wf_launch(&(wf_launch_options){.ranks = RANKS}, differing_rank, &d, &error),
+                    WF_EINVAL);
+    refused(&error, words);
+    for (int r = 0; r < RANKS; r++)
+        refused(&d.error[r], words);
+    CU_ASSERT_EQUAL(d.begun, 0);
+    wf_par_pipeline_free(d.usual);
+    wf_par_pipeline_free(d.other);
+}
+
+static void different_tables(void)
+{
+    const wf_par_pipeline_options one = {.schedule = "1f1b"}, all = {.schedule = "gpipe"},
+                                  deep = {.schedule = "gpipe", .depth = 4},
+                                  cut = {.schedule = "1f1b", .split = "1,5"};
+
+    check_differing(one, all, 3,
+                    "rank 0 has schedule 1f1b: 2 ranks, 2 stages, 4 micro-batches, ");
+    check_differing(one, all, 3, ", and rank 3 has schedule gpipe: 2 ranks, 2 stages, ");
+    check_differing(all, one, 0, "rank 0 has schedule 1f1b: 2 ranks, ");
+    check_differing(all, one, 0, ", and rank 1 has schedule gpipe: 2 ranks, ");
+    check_differing(all, deep, 2, ", and rank 2 has schedule gpipe: 2 ranks, ");
+    check_differing(one, cut, 1, "cut before steps 3 (");
+    check_differing(one, cut, 1, "cut before steps 1 (");
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"ranks with different tables", different_tables},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("pipeline_errors", tests);
+}
