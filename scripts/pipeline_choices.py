@@ -41,7 +41,7 @@ CHOICES = {
     "micro": (1, 2),
     "batch": (4, 32),
     "arch": ("gpt2", "llama", "llama tied"),
-    "frozen": (None, "block.0,block.1", "block.3,block.4,block.5.attn,norm"),
+    "frozen": (None, "embed,block.0,block.1,block.2", "block.3,block.4,block.5.attn,norm"),
     "dropout": (0, 0.1),
     "dtype": tuple(DTYPES),
     "optimizer": ("adamw", "muon", "sgd"),
