@@ -1,6 +1,7 @@
 /* nn/pass.c - forward passes in flight, and the leaves of parameters in them. */
 #include "nn/pass_internal.h"
-#include <stdlib.h>
+#include "core/memory/blocks.h"
+#include <string.h>
 
 struct wf_nn_pass {
     wf_context *ctx;
@@ -9,10 +10,10 @@ struct wf_nn_pass {
 
 wf_nn_pass *wf_nn_pass_open(wf_context *ctx)
 {
-    wf_nn_pass *pass = calloc(1, sizeof *pass);
+    wf_nn_pass *pass = wf_blocks_take(wf_context_blocks(ctx), sizeof *pass);
 
     if (pass)
-        pass->ctx = ctx;
+        *pass = (wf_nn_pass){.ctx = ctx};
     else
         wf_fail(ctx, WF_ENOMEM, "no memory for a forward pass");
     return pass;
@@ -64,12 +65,24 @@ void wf_nn_forget_uses(wf_nn_parameter *p)
         forget(l);
 }
 
+static wf_blocks *blocks_of(const wf_nn_parameter *p)
+{
+    return wf_context_blocks(p->tensor->ctx);
+}
+
+static void give_uses(wf_blocks *blocks, wf_tensor **use, int64_t *number, int room)
+{
+    wf_blocks_give(blocks, use, (size_t)room * sizeof(wf_tensor *));
+    wf_blocks_give(blocks, number, (size_t)room * sizeof *number);
+}
+
 static void free_leaves(wf_nn_leaves *l)
 {
+    wf_blocks *blocks = blocks_of(l->parameter);
+
     forget(l);
-    free(l->use);
-    free(l->number);
-    free(l);
+    give_uses(blocks, l->use, l->number, l->room);
+    wf_blocks_give(blocks, l, sizeof *l);
 }
 
 void wf_nn_pass_close(wf_nn_pass *pass)
@@ -87,7 +100,7 @@ void wf_nn_pass_close(wf_nn_pass *pass)
         pass->leaves = l->next_of_pass;
         free_leaves(l);
     }
-    free(pass);
+    wf_blocks_give(wf_context_blocks(pass->ctx), pass, sizeof *pass);
 }
 
 void wf_nn_leaves_free_all(wf_nn_parameter *p)
@@ -111,7 +124,7 @@ wf_nn_leaves *wf_nn_leaves_now(wf_context *ctx, wf_nn_parameter *p)
 
     if (l)
         return l;
-    l = malloc(sizeof *l);
+    l = wf_blocks_take(blocks_of(p), sizeof *l);
     if (!l) {
         wf_fail(ctx, WF_ENOMEM, "no memory for the leaves of parameter %s", p->path);
         return NULL;
@@ -129,22 +142,27 @@ wf_nn_leaves *wf_nn_leaves_now(wf_context *ctx, wf_nn_parameter *p)
 static bool grow(wf_context *ctx, wf_nn_leaves *l)
 {
     int room = l->room ? 2 * l->room : 4;
+    wf_blocks *blocks = blocks_of(l->parameter);
     wf_tensor **use;
     int64_t *number;
 
     if (l->uses < l->room)
         return true;
-    use = realloc(l->use, (size_t)room * sizeof(wf_tensor *));
-    if (use)
-        l->use = use;
-    number = realloc(l->number, (size_t)room * sizeof *number);
-    if (number)
-        l->number = number;
+    use = wf_blocks_take(blocks, (size_t)room * sizeof(wf_tensor *));
+    number = wf_blocks_take(blocks, (size_t)room * sizeof *number);
     if (!use || !number) {
+        give_uses(blocks, use, number, room);
         wf_fail(ctx, WF_ENOMEM, "no memory for %d uses of parameter %s", room,
                 l->parameter->path);
         return false;
     }
+    if (l->uses) {
+        memcpy(use, l->use, (size_t)l->uses * sizeof(wf_tensor *));
+        memcpy(number, l->number, (size_t)l->uses * sizeof *number);
+    }
+    give_uses(blocks, l->use, l->number, l->room);
+    l->use = use;
+    l->number = number;
     l->room = room;
     return true;
 }

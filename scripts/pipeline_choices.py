@@ -19,7 +19,9 @@ ONE_STAGE = ("1f1b", "gpipe", "zb-h2")  # a rank
 TWO_STAGES = ("zb-v", "v-half", "v-min", "dualpipe-v")
 AGAIN = "by chance 2"  # has forwards again
 OVERLAPPING = ("dualpipe-v", "by chance 3")  # pairs of actions on two stages of a rank
-BY_CHANCE = ("by chance 1", "by chance 2", "by chance 3")
+LOWERED = "by chance 4"  # has messages, gathers and reductions
+BY_CHANCE = ("by chance 1", AGAIN, "by chance 3", LOWERED)
+FIRST_STAGES = "embed,block.0,block.1,block.2"
 CHOICES = {
     "schedule": (),  # those of `schedule list` and BY_CHANCE
     "strategy": ("full_shard", "shard_grad_op", "no_shard", "zero1", *HYBRID),
@@ -41,8 +43,7 @@ CHOICES = {
     "micro": (1, 2),
     "batch": (4, 32),
     "arch": ("gpt2", "llama", "llama tied"),
-    "frozen": (None, "block.0,block.1", "embed,block.0,block.1,block.2",
-               "block.3,block.4,block.5.attn,norm"),
+    "frozen": (None, FIRST_STAGES, "block.3,block.4,block.5.attn,norm"),
     "dropout": (0, 0.1),
     "dtype": tuple(DTYPES),
     "optimizer": ("adamw", "muon", "sgd"),
@@ -73,7 +74,10 @@ def possible(run):
         return False
     if schedule in OVERLAPPING and run.get("resident") == 1:
         return False
-    if schedule == AGAIN and run.get("recompute") == "stage":
+    if schedule in (AGAIN, LOWERED) and run.get("recompute") == "stage":
+        return False
+    if schedule == LOWERED and (run.get("depth") or run.get("resident")
+                                or run.get("frozen") == FIRST_STAGES):
         return False
     if run.get("pp", 8) * virtual < {"auto": 1, "hollow": 3}.get(run.get("split", "auto"), 2):
         return False
@@ -192,8 +196,25 @@ class Tables:
         sizes = (run["pp"], run["pp"] * run["virtual"], micros)
         path = self.folder / "-".join(map(str, (run["schedule"].replace(" ", "-"), *sizes)))
         if not path.exists():
-            self.make(path, (random.Random(path.name), run["schedule"], *sizes))
+            source = random.Random(path.name)
+            self.make(path, (source, run["schedule"], *sizes))
+            if run["schedule"] == LOWERED:
+                self.lower(path, source, micros)
         return path
+
+    def lower(self, path, source, micros):
+        """The table with all that ranks do beside it, in one of the ways that there are."""
+        even = micros & (micros - 1) == 0
+        values = {"--ahead": source.randint(1, 3), "--prefetch": source.randint(1, 3),
+                  "--resident": source.randint(0, 2), "--group": source.choice((0, micros * even))}
+        flags = [word for flag, value in values.items() if value for word in (flag, str(value))]
+        flags += [flag for flag in ("--tied", "--recompute") if source.random() < 0.5]
+        done = subprocess.run([self.program, "lower", path, *flags], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+        if done.returncode:
+            raise Failure(f"schedule lower {' '.join(flags)}: status {done.returncode}: "
+                          f"{done.stderr}\n{path.read_text()}")
+        path.write_text(done.stdout)
 
     def make(self, path, how):
         """The first drawn table that can run: sends may need more room than there is."""

@@ -2,9 +2,9 @@
  * parallel/train/stages_sum.c - what stages know together: gradients of parameters that lie in several of them, and
  * the loss of the last one.
  */
+#include "core/memory/blocks.h"
 #include "mesh/comm/collective.h"
 #include "parallel/train/stages_internal.h"
-#include <stdlib.h>
 
 /* A parameter whose uses are in stages of several ranks. */
 typedef struct tie {
@@ -19,6 +19,7 @@ typedef struct summing {
     int64_t count;
     wf_message **sent; /* [room] */
     int64_t n_sent;
+    size_t ties_bytes, sent_bytes;
 } summing;
 
 static int rank_of(const wf_par_stages *s, int stage)
@@ -51,9 +52,12 @@ static wf_status find_ties(summing *m)
 {
     wf_par_stages *s = m->s;
     const wf_par_trainer *t = s->t;
+    wf_blocks *blocks = wf_context_blocks(t->par->ctx);
 
-    m->ties = calloc((size_t)t->count + 1, sizeof *m->ties);
-    m->sent = calloc((size_t)(t->count * (s->count + s->ranks)) + 1, sizeof(wf_message *));
+    m->ties_bytes = ((size_t)t->count + 1) * sizeof *m->ties;
+    m->sent_bytes = ((size_t)(t->count * (s->count + s->ranks)) + 1) * sizeof(wf_message *);
+    m->ties = wf_blocks_take(blocks, m->ties_bytes);
+    m->sent = wf_blocks_take(blocks, m->sent_bytes);
     if (!m->ties || !m->sent)
         return wf_fail(t->par->ctx, WF_ENOMEM, "no memory for the tied parameters of a model");
     for (int64_t i = 0; i < t->count; i++) {
@@ -179,8 +183,8 @@ wf_status wf_par_stages_sum(wf_par_stages *s)
         wf_par_abandon(s->t->par);
     for (int64_t k = 0; k < m.n_sent; k++)
         wf_message_end(m.sent[k]);
-    free(m.ties);
-    free(m.sent);
+    wf_blocks_give(wf_context_blocks(ctx), m.ties, m.ties_bytes);
+    wf_blocks_give(wf_context_blocks(ctx), m.sent, m.sent_bytes);
     wf_scope_close(ctx);
     s->summed = true;
     return wf_context_status(ctx);

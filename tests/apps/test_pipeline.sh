@@ -47,6 +47,11 @@ stages 3  micro 4  place 0 1 0
 END
 
 same "one rank"
+python "its flags as a config" '
+import json
+with open("config.json", "w") as file: json.dump(json.loads(open("one.jsonl").readline())["options"], file)'
+run "the same from that" --config config.json --log-jsonl none.jsonl
+shows "is no pipeline" "^mesh: tp 1 x dp 1 on cpu"
 same "two ranks" --pp 2
 shows "its schedule, and that it was proved" "^mesh: pp 2 x tp 1 x dp 1 on cpu, " \
     "^schedule 1f1b: 2 ranks, 2 stages, 8 micro-batches, 32 actions, 16 messages, at most [0-9]+ in flight; no deadlock; peak 2 activations$"

@@ -53,6 +53,9 @@ one=$(digest)
 run "four ranks on it" --device cuda --digest --tp 2 --dp 2
 [ -n "$one" ] && [ "$(digest)" = "$one" ] && result "they have one digest" "" ||
     result "they have one digest" "'$one' and '$(digest)'"
+run "two pipeline ranks on it" --device cuda --digest --pp 2 --pp-schedule zb-h1 --micro-batch-size 1
+[ -n "$one" ] && [ "$(digest)" = "$one" ] && result "they have that digest" "" ||
+    result "they have that digest" "'$one' and '$(digest)'"
 run "steps as graphs" --device cuda --digest --cuda-graph on --steps 4 --dropout 0.1 \
     --micro-batch-size 2 --eval-interval 2
 graphs=$(digest)

@@ -107,29 +107,36 @@ static wf_status note(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
     return WF_OK;
 }
 
-static void steady_if(bool traced, wf_nn_arch arch, int tp, int dp, int64_t micro,
-                      bool sequence_parallel)
+static void check(training t, bool traced)
 {
-    training t = new_training(arch, arch == WF_NN_LLAMA ? 4 : HEADS, 8);
     counts of[RANKS] = {0};
 
     for (int r = 0; r < RANKS; r++)
         of[r].traced = traced;
     t.model.dropout = 0.1f;
-    t.layout.tp = tp;
-    t.layout.dp = dp;
-    t.layout.sequence_parallel = sequence_parallel;
-    t.options.micro_batch = micro;
     t.steps = STEPS;
     t.watch = note;
     t.arg = of;
     if (!train(&t))
         return;
-    for (int r = 0; r < tp * dp; r++) {
+    for (int r = 0; r < t.layout.pp * t.layout.tp * t.layout.dp; r++) {
         CU_ASSERT(of[r].built.library > 0 && of[r].built.pool > 0); /* it counts */
         CU_ASSERT_EQUAL(of[r].end.library, of[r].warm.library);
         CU_ASSERT_EQUAL(of[r].end.pool, of[r].warm.pool);
     }
+}
+
+static void steady_if(bool traced, wf_nn_arch arch, int tp, int dp, int64_t micro,
+                      bool sequence_parallel)
+{
+    training t = new_training(arch, arch == WF_NN_LLAMA ? 4 : HEADS, 8);
+
+    t.layout.pp = 1;
+    t.layout.tp = tp;
+    t.layout.dp = dp;
+    t.layout.sequence_parallel = sequence_parallel;
+    t.options.micro_batch = micro;
+    check(t, traced);
 }
 
 static void steady(wf_nn_arch arch, int tp, int dp, int64_t micro, bool sequence_parallel)
@@ -170,6 +177,32 @@ static void both(void)
     steady(WF_NN_LLAMA, 2, 4, 1, true);
 }
 
+static void over_stages(const char *schedule, wf_nn_arch arch, int pp, int tp, int dp,
+                        const char *strategy, bool recompute)
+{
+    training t = new_training(arch, arch == WF_NN_LLAMA ? 4 : HEADS, 8);
+
+    t.model.layers = 4;
+    t.layout.pp = pp;
+    t.layout.tp = tp;
+    t.layout.dp = dp;
+    t.layout.strategy = strategy;
+    t.options.micro_batch = 1;
+    t.pipeline.schedule = schedule;
+    t.pipeline.recompute = recompute;
+    check(t, false);
+}
+
+static void pipelines(void)
+{
+    over_stages("1f1b", WF_NN_GPT2, 1, 1, 1, NULL, false);
+    over_stages("1f1b", WF_NN_GPT2, 2, 1, 1, NULL, true);
+    over_stages("zb-h1", WF_NN_LLAMA, 4, 1, 1, NULL, false);
+    over_stages("zb-v", WF_NN_GPT2, 2, 2, 2, "full_shard", false);
+    over_stages("interleaved", WF_NN_LLAMA, 2, 1, 2, "shard_grad_op", true);
+    over_stages("dualpipe-v", WF_NN_GPT2, 2, 1, 2, "zero1", false);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"one rank", one_rank},
@@ -177,6 +210,7 @@ int main(void)
                                     {"data parallel", data_parallel},
                                     {"both", both},
                                     {"traced", traced},
+                                    {"pipelines", pipelines},
                                     {NULL, NULL}};
 
     return wf_test_main("steady", tests);
