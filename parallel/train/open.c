@@ -135,12 +135,15 @@ void wf_par_trainer_close(wf_par_trainer *t)
 
 wf_status wf_par_trainer_digest(wf_par_trainer *t, uint64_t *digest)
 {
-    return wf_par_digest(t->par, t->count, t->parameter, t->optimizer, digest);
+    return t ? wf_par_digest(t->par, t->count, t->parameter, t->optimizer, digest) : WF_EINVAL;
 }
 
 wf_status wf_par_trainer_digests(wf_par_trainer *t, wf_par_tensor_digest **list, int64_t *n)
 {
-    return wf_par_digests(t->par, t->count, t->parameter, t->optimizer, list, n);
+    *list = NULL;
+    *n = 0;
+    return t ? wf_par_digests(t->par, t->count, t->parameter, t->optimizer, list, n)
+             : WF_EINVAL;
 }
 
 wf_par_train_state wf_par_trainer_state(const wf_par_trainer *t)

@@ -205,10 +205,11 @@ WF_API wf_status wf_par_check_finite(wf_par_trainer *trainer, float loss, double
  */
 WF_API wf_status wf_par_optimizer_step(wf_par_trainer *trainer, float lr);
 
-/** wf_par_trainer_digest - see wf_par_digest. Collective: over the world. */
+/** wf_par_trainer_digest - see wf_par_digest. Collective: over the world. WF_EINVAL for NULL, a trainer that was not
+ * opened. */
 WF_API wf_status wf_par_trainer_digest(wf_par_trainer *trainer, uint64_t *digest);
 
-/** wf_par_trainer_digests - see wf_par_digests. Collective: over the world. Owner: caller. */
+/** wf_par_trainer_digests - see wf_par_digests. Collective: over the world. Owner: caller. WF_EINVAL for NULL. */
 WF_API wf_status wf_par_trainer_digests(wf_par_trainer *trainer, wf_par_tensor_digest **list,
                                         int64_t *n);
 
