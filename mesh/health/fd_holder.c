@@ -98,7 +98,7 @@ void wf_fd_holder_start(int connections)
     launcher = getppid();
     if (!wf_launcher_segment(segment, sizeof segment))
         *segment = '\0';
-    sigfillset(&all);
+    sigfillset(&all); /* it inherits the mask: what is sent to the job is not for it */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     holder = clone(hold, stack + sizeof stack, CLONE_FILES, NULL);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -83,6 +83,54 @@ static void own_op(void)
     wf_context_close(cpu);
 }
 
+/* A kernel that asks for memory beside its tensors has it while it runs: x in another order, and back. */
+static size_t reversed_bytes(const wf_call *call)
+{
+    return (size_t)wf_tensor_local_count(call->in[0]) * sizeof(float);
+}
+
+static wf_status reversed_cpu(const wf_call *call, void *workspace)
+{
+    int64_t n = wf_tensor_local_count(call->in[0]);
+    const float *x = call->in[0]->data;
+    float *y = call->out[0]->data, *room = workspace;
+
+    for (int64_t i = 0; i < n; i++)
+        room[n - 1 - i] = x[i];
+    for (int64_t i = 0; i < n; i++)
+        y[i] = room[n - 1 - i];
+    return WF_OK;
+}
+
+static const wf_kernel reversed_kernel = {.run = reversed_cpu, .workspace = reversed_bytes};
+static const wf_op reversed_op = {.name = "reversed",
+                                  .signature = "...->...",
+                                  .reference = {.run = cube_reference},
+                                  .kernels = WF_KERNELS({"cpu", &reversed_kernel})};
+
+static void workspace_of_an_op(void)
+{
+    enum { MANY = 5000 };
+    wf_error error = {WF_OK, ""};
+    wf_context *ctx = wf_context_open(wf_cpu_device(1, &error), NULL, &error);
+    wf_dim dim = wf_dim_width(MANY);
+    wf_memory_report memory;
+    wf_tensor *x, *y;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
+    x = wf_tensor_new(ctx, WF_F32, 1, &dim, NULL, WF_MEMORY_ACTIVATION);
+    for (int i = 0; i < MANY; i++)
+        ((float *)x->data)[i] = (float)i;
+    y = wf_apply(&reversed_op, NULL, 0, 1, x);
+    CU_ASSERT_FATAL(y != NULL);
+    for (int i = 0; i < MANY; i++)
+        CU_ASSERT_EQUAL(((float *)y->data)[i], (float)i);
+    wf_pool_report(wf_context_pool(ctx), &memory);
+    CU_ASSERT(memory.most[WF_MEMORY_WORKSPACE] >= MANY * sizeof(float));
+    CU_ASSERT_EQUAL(memory.now[WF_MEMORY_WORKSPACE], 0);
+    wf_context_close(ctx);
+}
+
 /* An error stays, and nothing happens until it is cleared: no kernel, no memory. */
 static void first_error_stays(void)
 {
@@ -302,6 +350,7 @@ static void fakes_stay_fake(void)
 int main(void)
 {
     static const wf_test tests[] = {{"an op of one's own", own_op},
+                                    {"memory for an op of one's own", workspace_of_an_op},
                                     {"the first error stays", first_error_stays},
                                     {"wrong operands", wrong_operands},
                                     {"wrong shapes", wrong_shapes},
