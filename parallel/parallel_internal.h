@@ -44,8 +44,10 @@ struct wf_par {
     int n_dp, dp_axis[WF_MAX_AXES]; /* the data-parallel axes, outermost first */
     int pp_axis;                    /* the axis of pipelines; -1: the mesh has none */
     wf_par_policy policy;           /* the options': what wf_par_plan shards with */
-    unsigned reduced; /* over which gradients are summed in every micro-step; 0: once a step */
-    struct place *places;               /* what plans have put into models */
+    unsigned
+        reduced; /* over which gradients are summed in every micro-step, or group; 0: once a step */
+    int group;            /* micro-steps whose gradients are summed together there, 1 or more */
+    struct place *places; /* what plans have put into models */
     struct wf_par_holding *holdings;    /* the parameters that it is cut into */
     struct wf_par_units *models;        /* the units of every planned model */
     struct wf_par_sharding_plan *plans; /* what has been asked for, model by model */

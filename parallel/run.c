@@ -65,6 +65,13 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
             error, WF_EINVAL,
             "dtype %d, param_dtype %d and reduce_dtype %d must be WF_F32 or WF_BF16",
             (int)o->dtype, (int)o->param_dtype, (int)o->reduce_dtype);
+    if (o->accumulate == WF_PAR_GROUP &&
+        (o->accumulate_group < 1 || (o->accumulate_group & (o->accumulate_group - 1))))
+        return wf_error_set(
+            error, WF_EINVAL,
+            "accumulate_group %d: gradients are summed for groups of a power of two "
+            "micro-steps, since the sum would else not be that of other layouts",
+            o->accumulate_group);
     if (o->prefetch < 0 || o->wrap_min_params < 0)
         return wf_error_set(error, WF_EINVAL,
                             "prefetch %d and wrap_min_params %lld cannot be negative",
@@ -215,6 +222,7 @@ static wf_status open_parts(wf_par *par, wf_rank *rank, wf_error *error)
                                   .prefetch = o->prefetch,
                                   .reshard = o->reshard};
     par->pp_axis = wf_mesh_axis(par->mesh, "pp");
+    par->group = 1;
     cut_finely(par);
     find_inexact(par);
     return WF_OK;

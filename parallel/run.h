@@ -23,9 +23,11 @@ WF_BEGIN_DECLS
 
 /** wf_par_accumulate - when gradients of several micro-steps are summed over ranks. */
 typedef enum wf_par_accumulate {
-    WF_PAR_AUTO,   /* as is usual with the strategy: REDUCED where gradients are split */
-    WF_PAR_LOCAL,  /* once per step: less traffic, whole gradients on every rank */
-    WF_PAR_REDUCED /* in every micro-step, unit by unit during backward */
+    WF_PAR_AUTO,    /* as is usual with the strategy: REDUCED where gradients are split */
+    WF_PAR_LOCAL,   /* once per step: less traffic, whole gradients on every rank */
+    WF_PAR_REDUCED, /* in every micro-step, unit by unit during backward */
+    WF_PAR_GROUP /* once for accumulate_group micro-steps each, over all data-parallel ranks: traffic and
+                       memory between the two */
 } wf_par_accumulate;
 
 /** wf_par_reshard - which units give gathered parameters back after forward. */
@@ -58,6 +60,7 @@ typedef struct wf_par_options {
     int prefetch;            /* units gathered ahead of the one that runs */
     wf_par_reshard reshard;
     wf_par_accumulate accumulate;
+    int accumulate_group; /* WF_PAR_GROUP: a power of two; a step has 1, 2, 4, .. times as many micro-steps */
     wf_dtype
         dtype; /* WF_F32, or WF_BF16: activations and their gradients are stored so; what they
                        are made of is computed, and summed over ranks, in f32 and rounded once */

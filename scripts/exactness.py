@@ -40,8 +40,9 @@ from training_runs import (ARCHS, HYBRID, ROOT, Covering, Failure, Progress, Tra
 
 STEPS = 30
 STRATEGY_STEPS = 20
+BATCH = 16
 MODEL = ["--n-layer", "2", "--n-embd", "48", "--n-head", "12", "--vocab-size", "257",
-         "--seq-len", "32", "--global-batch-size", "16", "--lr", "3e-3", "--eval-interval", "0",
+         "--seq-len", "32", "--global-batch-size", str(BATCH), "--lr", "3e-3", "--eval-interval", "0",
          "--digest"]
 TPS, DPS, MICROS = (1, 2, 4, 8), (1, 2, 4), (1, 2, 4)
 ISAS = ("portable", "avx2", "avx512")
@@ -54,7 +55,7 @@ CHOICES = {
     "prefetch": (0, 1, 3),
     "reshard": ("default", "always", "never"),
     "group": (None, 1, 2, 4, 8),  # ranks of a group, of hybrid strategies alone
-    "accumulate": ("auto", "local", "reduced"),
+    "accumulate": ("auto", "local", "reduced", "group:2"),
     "tp": (1, 2, 4, 8),
     "dp": (1, 2, 4, 8),
     "micro": (1, 2),
@@ -127,6 +128,8 @@ def compare_layouts(trainer, jobs, quick):
 def possible(run):
     """Whether the values of a run, some of which may be open, go together."""
     group, dp = run.get("group", "open"), run.get("dp", 8)
+    if run.get("accumulate") == "group:2" and BATCH // run.get("dp", 1) // run.get("micro", 1) < 2:
+        return False
     if "strategy" in run and group != "open" and (run["strategy"] in HYBRID) == (group is None):
         return False
     return group in ("open", None) or group <= dp

@@ -211,33 +211,36 @@ class Pipeline(Case):
         schedule = "1f1b" if phase == "B" else "zb-h1"
         strategy = "zero1" if phase.startswith("REDUCE") else "shard_grad_op"
         self.flags = ["--pp", "3", "--dp", "2", "--pp-schedule", schedule, "--strategy", strategy, "--n-layer", "4",
-                      "--micro-batch-size", "1"]
+                      "--micro-batch-size", "1", *(["--recompute", "stage"] if phase == "R" else [])]
 
     def judge_place(self, line):
         """Host, place in the mesh, step, stage, micro-batch and action: of the rank, or of one that misses it."""
         if self.action == "nonfinite":
-            stage, micro = r"stage 1\b", r"micro-batch \d"
-            return [f"lacks '{n}'" for n in (stage, micro, f"rank {self.rank}") if not re.search(n, line)]
+            needed = rf"micro-step \d, {self.phase}1\.\d of stage 1, on rank {self.rank},"
+            return [] if re.search(needed, line) else [f"lacks '{needed}'"]
         where = r" on \w+, pp %s, shard \d, in step \d, in %s \(action \d+ of \d+\)"
         action = rf"{self.phase}(_[FB])?(\d+(\.\d+(-\d+)?)?)?"
-        if self.action == "leave":
+        others = self.action in ("leave", "mismatch")  # of which any tells
+        if others:
             action = r"[A-Z]+(_[FB])?(\d+(\.\d+(-\d+)?)?)?"
-        pp = r"\d" if self.action == "leave" else str(self.rank // 2)
+        pp = r"\d" if others else str(self.rank // 2)
         needed = where % (pp, action)
         return [] if re.search(needed, line) else [f"lacks '{needed}'"]
 
 
 def pipeline_cases(on, quick):
     """Each kind of action of a middle stage; TIE is the last stage's, and the first and the last stage read."""
-    everywhere = ["F", "I", "W", "B", "RECVD", "SENT", "UNSHARD", "REDUCE", "TIE", "NORM"]
+    everywhere = ["F", "I", "W", "B", "R", "SEND", "SENT", "RECV", "RECVD", "UNSHARD", "RESHARD", "REDUCE", "REDUCED",
+                  "TIE", "NORM", "OPT"]
     processes = on != "threads"
     phases = {
         "kill": everywhere if processes else [],
         "stop": everywhere if processes else [],
         "segv": everywhere,
         "stall": everywhere,
-        "leave": everywhere,
-        "nonfinite": ["F", "I"],
+        "leave": everywhere[:-1],  # the others miss it behind their last action
+        "mismatch": ["UNSHARD", "REDUCE"],
+        "nonfinite": ["F", "I", "B"],
         "read": ["F", "I"],
     }
     if quick:
@@ -249,9 +252,10 @@ def pipeline_cases(on, quick):
         }[on]
 
     def rank(action, phase):
+        """One that its process is told by: its first."""
         if action == "read":
             return 0 if phase == "F" else 4
-        return 4 if phase == "TIE" else 2
+        return {"TIE": 0 if on == "mixed" else 4}.get(phase, 3 if on == "mixed" else 2)
 
     return [Pipeline(on, action, phase, rank(action, phase)) for action in phases for phase in phases[action]]
 

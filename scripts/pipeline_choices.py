@@ -33,7 +33,7 @@ CHOICES = {
     "group": (None, 1, 2, 4),  # ranks of a group, of hybrid strategies alone
     "depth": (0, 32),
     "resident": (0, 1, 2),
-    "accumulate": ("auto", "local", "reduced"),
+    "accumulate": ("auto", "local", "reduced", "group:2"),
     "recompute": ("none", "block", "attention", "stage"),
     "wrap": ("--wrap-type block", "--wrap-type attention", "--wrap-type mlp",
              "--wrap-min-params 5000", "--wrap-min-params 100000"),
@@ -68,7 +68,7 @@ def possible(run):
     micros = run.get("batch", 32) / (least * run.get("micro", 1))
     if virtual != 1 and schedule in ONE_STAGE or virtual != 2 and schedule in TWO_STAGES:
         return False
-    if micros < 1:
+    if micros < (2 if run.get("accumulate") == "group:2" else 1):
         return False
     if schedule == "dualpipe-v" and micros < 2 * run.get("pp", 1):
         return False

@@ -1,6 +1,7 @@
 /* apps/gpt_train/setup.c - the flags as the library's options, for a run and for its plan. */
 #include "apps/gpt_train/setup.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static wf_dtype dtype_of(const char *name)
@@ -11,6 +12,7 @@ static wf_dtype dtype_of(const char *name)
 wf_par_options app_setup_rank(const app_options *o, bool plan)
 {
     const char *reshard = o->reshard_after_forward, *accumulate = o->accumulate;
+    int group = strncmp(accumulate, "group:", 6) == 0 ? atoi(accumulate + 6) : 0;
 
     return (wf_par_options){.pp = (int)o->pp,
                             .tp = (int)o->tp,
@@ -25,9 +27,11 @@ wf_par_options app_setup_rank(const app_options *o, bool plan)
                             .reshard = strcmp(reshard, "always") == 0  ? WF_PAR_RESHARD_ALWAYS
                                        : strcmp(reshard, "never") == 0 ? WF_PAR_RESHARD_NEVER
                                                                        : WF_PAR_RESHARD_DEFAULT,
-                            .accumulate = strcmp(accumulate, "local") == 0     ? WF_PAR_LOCAL
+                            .accumulate = group                                ? WF_PAR_GROUP
+                                          : strcmp(accumulate, "local") == 0   ? WF_PAR_LOCAL
                                           : strcmp(accumulate, "reduced") == 0 ? WF_PAR_REDUCED
                                                                                : WF_PAR_AUTO,
+                            .accumulate_group = group,
                             .dtype = dtype_of(o->dtype),
                             .param_dtype = dtype_of(o->param_dtype),
                             .reduce_dtype = dtype_of(o->reduce_dtype),

@@ -168,17 +168,29 @@ void recording_held(const wf_recording *r, const recorded_line *line, uint64_t *
     }
 }
 
+/* How many events there were when the rank itself failed, or are: what ended later says nothing of that. */
+static uint64_t until_failed(const wf_recording *r)
+{
+    for (uint64_t i = recording_oldest(r); i < r->head.count; i++) {
+        const wf_event *e = recording_event(r, i);
+
+        if (e->kind == WF_EVENT_FAIL && e->op == WF_COLLECTIVE_KINDS)
+            return i;
+    }
+    return r->head.count;
+}
+
 /* Of what has failed since one last ended, the first: the others follow from it. */
 bool recording_hangs(const wf_recording *r, wf_recorded_wait *in)
 {
     const wf_event *failed = NULL;
 
-    for (uint64_t i = r->head.count; i > recording_oldest(r); i--) {
+    for (uint64_t i = until_failed(r); i > recording_oldest(r); i--) {
         const wf_event *e = recording_event(r, i - 1);
 
         if (e->kind == WF_EVENT_END)
             break;
-        if (e->kind == WF_EVENT_FAIL && e->op < WF_COLLECTIVE_KINDS)
+        if (e->kind == WF_EVENT_FAIL)
             failed = e;
     }
     if (failed)

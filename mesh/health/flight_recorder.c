@@ -43,17 +43,6 @@ static uint64_t clock_ns(clockid_t clock)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* The image is made of words, so that a signal on another thread may read it. */
-static void store(wf_recorder *r, size_t at, const void *from, size_t bytes)
-{
-    uint64_t words[WF_RECORDER_HEAD / sizeof(uint64_t)];
-
-    memcpy(words, from, bytes);
-    for (size_t i = 0; i < bytes / sizeof *words; i++)
-        atomic_store_explicit(&r->image[at / sizeof *words + i], words[i],
-                              memory_order_relaxed);
-}
-
 static void write_one(const wf_recorder *r)
 {
     if (wf_recorder_write(r))
@@ -143,7 +132,7 @@ static void begin_image(wf_recorder *r, const wf_comm *comm)
                               .pid = (int32_t)getpid()};
 
     gethostname(head.host, sizeof head.host - 1);
-    store(r, 0, &head, sizeof head);
+    wf_recorder_store(r, 0, &head, sizeof head);
 }
 
 static wf_recorder *recorder_open(const wf_comm *comm)
@@ -156,6 +145,7 @@ static wf_recorder *recorder_open(const wf_comm *comm)
     r->step = 0;
     r->groups = 0;
     r->count = 0;
+    atomic_store(&r->failed_at, UINT64_MAX);
     r->failures = atomic_load(&failures);
     r->written = false;
     atomic_store(&r->files, false);
@@ -194,8 +184,8 @@ static int add_group(wf_recorder *r, const wf_comm *comm)
         g.members = (g.members ^ (uint64_t)wf_comm_world_rank(comm, i)) * 1099511628211u;
     g.members ^= same_groups(r, &g) << 48;
     r->group[r->groups++] = g;
-    store(r, offsetof(wf_recording, group) + (size_t)at * sizeof g, &g, sizeof g);
-    store(r, offsetof(wf_recording_head, groups), word_of_two, sizeof word_of_two);
+    wf_recorder_store(r, offsetof(wf_recording, group) + (size_t)at * sizeof g, &g, sizeof g);
+    wf_recorder_store(r, offsetof(wf_recording_head, groups), word_of_two, sizeof word_of_two);
     return at;
 }
 
@@ -259,116 +249,7 @@ void wf_recorder_coordinates(wf_comm *comm, const char *text)
     char at[WF_RECORDER_AT] = "";
 
     memcpy(at, text, strnlen(text, sizeof at - 1));
-    store(wf_recorder_of(comm), offsetof(wf_recording_head, at), at, sizeof at);
-}
-
-void wf_recorder_place(wf_comm *comm, int64_t step, const char *place)
-{
-    wf_recorder *r = wf_recorder_of(comm);
-
-    r->step = (int32_t)step;
-    strncpy(r->place, place ? place : "", sizeof r->place - 1);
-}
-
-static void record(wf_recorder *r, wf_event *e)
-{
-    size_t slot = r->count % WF_RECORDER_EVENTS;
-
-    e->time = clock_ns(CLOCK_MONOTONIC) + r->offset;
-    e->step = r->step;
-    memcpy(e->place, r->place, sizeof e->place);
-    memcpy(e->action, r->action, sizeof e->action);
-    store(r, offsetof(wf_recording, event) + slot * sizeof *e, e, sizeof *e);
-    r->count++;
-    store(r, offsetof(wf_recording_head, count), &r->count, sizeof r->count);
-}
-
-void wf_recorder_action(wf_comm *comm, const char *name, int64_t number, int64_t of)
-{
-    const wf_recorded *notes = comm->observed;
-    char does[WF_RECORDER_DOES] = "";
-    wf_recorder *r = notes->recorder;
-    wf_event e = {.kind = WF_EVENT_ACTION,
-                  .op = WF_COLLECTIVE_KINDS,
-                  .group = (uint16_t)notes->group,
-                  .peer = -1,
-                  .sequence = (uint64_t)number};
-
-    memset(r->action, 0, sizeof r->action);
-    if (name) {
-        memcpy(r->action, name, strnlen(name, sizeof r->action - 1));
-        snprintf(does, sizeof does, "%s (action %lld of %lld)", r->action, (long long)number,
-                 (long long)of);
-        record(r, &e);
-    }
-    store(r, offsetof(wf_recording_head, does), does, sizeof does);
-}
-
-static bool is_message(const wf_collective *what)
-{
-    return what->kind == WF_SEND || what->kind == WF_RECV;
-}
-
-static int32_t peer_of(const wf_comm *comm, const wf_collective *what)
-{
-    return is_message(what) ? wf_comm_world_rank(comm, what->peer) : -1;
-}
-
-static wf_event event_of(const wf_comm *comm, const wf_collective *what, wf_event_kind kind)
-{
-    const wf_recorded *notes = comm->observed;
-
-    return (wf_event){.kind = (uint8_t)kind,
-                      .op = (uint8_t)what->kind,
-                      .group = (uint16_t)notes->group,
-                      .peer = peer_of(comm, what),
-                      .tag = is_message(what) ? what->tag : 0};
-}
-
-uint64_t wf_recorder_begin(wf_comm *comm, const wf_collective *what, int64_t bytes)
-{
-    wf_recorded *notes = comm->observed;
-    wf_event e = event_of(comm, what, WF_EVENT_BEGIN);
-    uint64_t *count = is_message(what)
-                          ? &notes->messages[what->peer + (what->kind == WF_RECV) * comm->size]
-                          : &notes->count;
-
-    e.bytes = bytes;
-    e.sequence = ++*count;
-    record(notes->recorder, &e);
-    return e.sequence;
-}
-
-void wf_recorder_end(wf_comm *comm, const wf_collective *what, uint64_t sequence, bool failed)
-{
-    const wf_recorded *notes = comm->observed;
-    wf_event e = event_of(comm, what, failed ? WF_EVENT_FAIL : WF_EVENT_END);
-
-    e.sequence = sequence;
-    record(notes->recorder, &e);
-}
-
-static void set_wait(wf_recorder *r, uint64_t word)
-{
-    store(r, offsetof(wf_recording_head, wait), &word, sizeof word);
-}
-
-void wf_recorder_wait(wf_comm *comm, const wf_collective *what, uint64_t sequence)
-{
-    const wf_recorded *notes = comm->observed;
-
-    set_wait(notes->recorder, sequence << 26 | (uint64_t)(peer_of(comm, what) + 1) << 13 |
-                                  (uint64_t)notes->group << 5 | (uint64_t)what->kind << 1 | 1);
-}
-
-void wf_recorder_wait_over(wf_comm *comm)
-{
-    set_wait(wf_recorder_of(comm), 0);
-}
-
-void wf_recorder_at_files(wf_comm *comm, bool at_files)
-{
-    atomic_store_explicit(&wf_recorder_of(comm)->files, at_files, memory_order_relaxed);
+    wf_recorder_store(wf_recorder_of(comm), offsetof(wf_recording_head, at), at, sizeof at);
 }
 
 void wf_recorder_cause(wf_recorder *r, const char *text)
@@ -376,7 +257,7 @@ void wf_recorder_cause(wf_recorder *r, const char *text)
     char cause[sizeof((wf_recording_head *)0)->cause] = "";
 
     memcpy(cause, text, strnlen(text, sizeof cause - 1));
-    store(r, offsetof(wf_recording_head, cause), cause, sizeof cause);
+    wf_recorder_store(r, offsetof(wf_recording_head, cause), cause, sizeof cause);
 }
 
 void wf_recorder_fail(wf_comm *comm, const wf_error *cause)
@@ -391,7 +272,9 @@ void wf_recorder_fail(wf_comm *comm, const wf_error *cause)
     atomic_fetch_add(&failures, 1);
     if (r->count == 0) /* nothing has happened that a file could show */
         return;
-    record(r, &e);
+    if (r->count < atomic_load(&r->failed_at))
+        atomic_store(&r->failed_at, r->count);
+    wf_recorder_record(r, &e);
     wf_recorder_cause(r, cause ? cause->text : "");
     r->written = true;
     write_one(r);

@@ -18,6 +18,7 @@ typedef struct wf_recorder {
     _Atomic int32_t step;
     int groups;
     uint64_t count;
+    wf_word failed_at; /* events before the rank itself failed; UINT64_MAX: it has not */
     unsigned failures; /* those of the process, when this was opened */
     bool written;
     char place[WF_RECORDER_PLACE], action[WF_RECORDER_ACTION];
@@ -88,6 +89,12 @@ int wf_recorder_rank(const wf_recorder *r);
 
 /* Write the rank's file (recorder_file.c); false: it has none, or it cannot be written. */
 bool wf_recorder_write(const wf_recorder *r);
+
+/* ---- of recorder_events.c and flight_recorder.c ---- */
+
+/* Whole words of the image, at an offset; an event behind the others. By the rank's own thread. */
+void wf_recorder_store(wf_recorder *r, size_t at, const void *from, size_t bytes);
+void wf_recorder_record(wf_recorder *r, wf_event *e);
 
 /* Why the rank's file will be written. */
 void wf_recorder_cause(wf_recorder *r, const char *text);

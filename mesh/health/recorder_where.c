@@ -75,12 +75,14 @@ static void put_number(line *l, uint64_t number)
     put(l, at);
 }
 
-/* The event before the last `back` ones; false: it is not kept. */
+/* The event before the last `back` ones; false: it is not kept. What ends after the rank has failed says
+   nothing of where that was. */
 static bool event_at(const wf_recorder *r, uint64_t back, wf_event *e)
 {
-    uint64_t count;
+    uint64_t count, failed = atomic_load(&r->failed_at);
 
     load(r, offsetof(wf_recording_head, count), &count, sizeof count);
+    back += failed < count ? count - failed : 0;
     if (back >= count || back >= WF_RECORDER_EVENTS)
         return false;
     load(r,
@@ -96,23 +98,20 @@ static bool event_at(const wf_recorder *r, uint64_t back, wf_event *e)
 static bool last_event(const wf_recorder *r, wf_event *last)
 {
     wf_event e;
+    uint64_t back = 0;
     bool any = false;
 
-    for (uint64_t back = 0; event_at(r, back, &e) && e.kind != WF_EVENT_END; back++) {
-        bool fails = e.kind == WF_EVENT_FAIL;
-
-        if (e.op >= WF_COLLECTIVE_KINDS || (any && !fails))
+    for (; event_at(r, back, &e) && e.kind != WF_EVENT_END; back++) {
+        if (e.op >= WF_COLLECTIVE_KINDS || (any && e.kind != WF_EVENT_FAIL))
             continue;
         *last = e;
         any = true;
     }
-    if (!any && event_at(r, 0, &e)) {
-        for (uint64_t back = 0; event_at(r, back, &e); back++)
-            if (e.op < WF_COLLECTIVE_KINDS) {
-                *last = e;
-                return true;
-            }
-    }
+    for (; !any && event_at(r, back, &e); back++)
+        if (e.op < WF_COLLECTIVE_KINDS) {
+            *last = e;
+            any = true;
+        }
     return any;
 }
 

@@ -32,17 +32,49 @@ static void *grow_array(void *array, int64_t n, size_t size, bool *there)
     return grown ? grown : array;
 }
 
+/* Add what a micro-step gives to use u: to its sum, or to that of the micro-step's group. True where the latter is
+   complete; *whole is then what it comes to, for the caller, or NULL where that is nothing. */
+static bool add_to_group(const wf_par_gradients *g, struct slots *s, int u, wf_tensor *term,
+                         int64_t micro, wf_tensor **whole)
+{
+    wf_context *ctx = g->par->ctx;
+
+    *whole = NULL;
+    if (wf_par_sum_add(ctx, &s->group[u], term, micro, g->micros) != WF_OK ||
+        !wf_par_sum_take(&s->group[u], micro, g->par->group, whole))
+        return false;
+    if (!*whole)
+        wf_par_sum_add(ctx, &s->slot[u], NULL, micro / g->par->group,
+                       g->micros / g->par->group);
+    return true;
+}
+
+/* A use that earlier micro-steps did not have: they count as nothing. */
+static wf_status start_slot(const wf_par_gradients *g, struct slots *s, int u)
+{
+    wf_tensor *nothing;
+
+    s->group[u] = s->slot[u] = (wf_par_sum){.node = NULL};
+    if (g->par->group == 1)
+        return wf_par_sum_start(g->par->ctx, &s->slot[u], &s->ended);
+    for (int64_t i = 0; i < g->micros; i++)
+        if (wf_par_sum_has(&s->ended, i))
+            add_to_group(g, s, u, NULL, i, &nothing);
+    return wf_context_status(g->par->ctx);
+}
+
 /* A slot for each of a parameter's uses, of which earlier micro-steps had none; returns how many are
    new. */
-static int add_slots(wf_context *ctx, struct slots *s, int uses, bool *there)
+static int add_slots(const wf_par_gradients *g, struct slots *s, int uses, bool *there)
 {
     int before = s->count;
 
     if (uses <= before)
         return 0;
     s->slot = grow_array(s->slot, uses, sizeof *s->slot, there);
+    s->group = grow_array(s->group, uses, sizeof *s->group, there);
     while (*there && s->count < uses) {
-        *there = wf_par_sum_start(ctx, &s->slot[s->count], &s->ended) == WF_OK;
+        *there = start_slot(g, s, s->count) == WF_OK;
         s->count += *there;
     }
     return s->count - before;
@@ -55,7 +87,7 @@ static wf_status make_room(wf_par_gradients *g, int64_t n, wf_nn_parameter *cons
     bool there = true;
 
     for (int64_t i = 0; i < n && there; i++)
-        g->n_slots += add_slots(g->par->ctx, &g->slots[wf_par_holding_of(parameter[i])->slot],
+        g->n_slots += add_slots(g, &g->slots[wf_par_holding_of(parameter[i])->slot],
                                 wf_nn_leaves_of(parameter[i], g->pass)->uses, &there);
     if (there && g->n_slots > g->room) {
         g->list = grow_array(g->list, g->n_slots, sizeof *g->list, &there);
@@ -84,7 +116,8 @@ static wf_status settle(wf_par_gradients *g)
     status = wf_par_move_end(g->par, WF_MEMORY_GRADIENT, g->summing, g->list);
     g->summing = NULL;
     for (int64_t i = 0; i < g->n_summing && status == WF_OK; i++)
-        status = wf_par_sum_add(ctx, g->sum[i], g->list[i], g->micro, g->micros);
+        status = wf_par_sum_add(ctx, g->sum[i], g->list[i], g->micro / g->par->group,
+                                g->micros / g->par->group);
     wf_scope_close(ctx);
     wf_context_memory_kind(ctx, kind);
     return wf_context_status(ctx);
@@ -97,18 +130,23 @@ void wf_par_gradients_reset(wf_par_gradients *g)
     g->summed = false;
     for (int64_t i = 0; i < g->count; i++) {
         wf_nn_forget_uses(g->parameter[i]);
-        for (int u = 0; u < g->slots[i].count; u++)
+        for (int u = 0; u < g->slots[i].count; u++) {
             wf_par_sum_clear(&g->slots[i].slot[u]);
+            wf_par_sum_clear(&g->slots[i].group[u]);
+        }
         wf_par_sum_clear(&g->slots[i].ended);
     }
 }
 
 static void free_slots(struct slots *s)
 {
-    for (int u = 0; u < s->count; u++)
+    for (int u = 0; u < s->count; u++) {
         wf_par_sum_free(&s->slot[u]);
+        wf_par_sum_free(&s->group[u]);
+    }
     wf_par_sum_free(&s->ended);
     free(s->slot);
+    free(s->group);
 }
 
 void wf_par_gradients_close(wf_par_gradients *g)
@@ -181,26 +219,46 @@ void wf_par_gradients_micro(wf_par_gradients *g, const wf_nn_pass *pass, int64_t
     g->micros = micros;
 }
 
+/* What of a slot is to be summed over ranks; it is released when that has begun. */
+static void list_sum(wf_par_gradients *g, const wf_par_holding *h, int u, wf_tensor *sum)
+{
+    g->sum[g->n_summing] = &g->slots[h->slot].slot[u];
+    g->to[g->n_summing] = h->micro;
+    g->list[g->n_summing++] = sum;
+}
+
+/* The sums that are listed begin. */
+static void begin_sums(wf_par_gradients *g)
+{
+    int64_t n = g->n_summing;
+
+    if (n && wf_context_status(g->par->ctx) == WF_OK)
+        g->summing = wf_par_move_begin(g->par, WF_MEMORY_GRADIENT, n, g->list, g->to);
+    for (int64_t i = 0; i < n; i++)
+        wf_tensor_release(g->list[i]);
+}
+
 /* The gradient of use u, if it has come: to be summed over ranks, or added as it is. */
 static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
 {
     const wf_par_holding *h = wf_par_holding_of(p);
     wf_tensor *leaf = wf_nn_leaves_of(p, g->pass)->use[u], *grad = leaf ? leaf->grad : NULL;
-    wf_par_sum *slot = g->slots[h->slot].slot;
+    struct slots *s = &g->slots[h->slot];
 
-    slot += g->par->options.exact_off ? 0 : u; /* all uses are one sum */
+    u = g->par->options.exact_off ? 0 : u; /* all uses are one sum */
 
     if (grad && grad->ndim == p->tensor->ndim + 1) /* a vector's gradient, per sequence */
         grad = wf_batch_sum(grad);
     if (grad && g->par->options.reduce_dtype != grad->dtype)
         grad = wf_cast(grad, g->par->options.reduce_dtype);
-    if (grad && g->par->reduced) {
-        g->sum[g->n_summing] = slot;
-        g->to[g->n_summing] = h->micro;
-        g->list[g->n_summing++] = grad;
-    } else if (grad) {
-        wf_par_sum_add(g->par->ctx, slot, grad, g->micro, g->micros);
-    }
+    if (!grad)
+        return;
+    if (!g->par->reduced)
+        wf_par_sum_add(g->par->ctx, &s->slot[u], grad, g->micro, g->micros);
+    else if (g->par->group == 1)
+        list_sum(g, h, u, wf_tensor_retain(grad));
+    else if (add_to_group(g, s, u, grad, g->micro, &grad) && grad)
+        list_sum(g, h, u, grad);
 }
 
 static void drop_gradients(const wf_nn_leaves *l)
@@ -229,9 +287,7 @@ wf_status wf_par_gradients_take(wf_par_gradients *g, int64_t n,
                         wf_context_status(ctx) == WF_OK;
              u++)
             take_use(g, parameter[i], u);
-    if (g->n_summing && wf_context_status(ctx) == WF_OK)
-        g->summing =
-            wf_par_move_begin(g->par, WF_MEMORY_GRADIENT, g->n_summing, g->list, g->to);
+    begin_sums(g);
     for (int64_t i = 0; i < n; i++)
         drop_gradients(wf_nn_leaves_of(parameter[i], g->pass));
     wf_scope_close(ctx);
@@ -240,14 +296,23 @@ wf_status wf_par_gradients_take(wf_par_gradients *g, int64_t n,
 }
 
 /* All gradients of the micro-step have come: a use without one counts as nothing. */
-static wf_status end_slots(wf_par_gradients *g, struct slots *s)
+static wf_status end_slots(wf_par_gradients *g, const wf_par_holding *h)
 {
     wf_context *ctx = g->par->ctx;
+    struct slots *s = &g->slots[h->slot];
     wf_status status = wf_par_sum_add(ctx, &s->ended, NULL, g->micro, g->micros);
+    wf_tensor *sum;
 
-    for (int u = 0; wf_context_exact(ctx) && u < s->count && status == WF_OK; u++)
-        if (!wf_par_sum_has(&s->slot[u], g->micro))
-            status = wf_par_sum_add(ctx, &s->slot[u], NULL, g->micro, g->micros);
+    for (int u = 0; wf_context_exact(ctx) && u < s->count && status == WF_OK; u++) {
+        if (wf_par_sum_has(&s->slot[u], g->micro / g->par->group) ||
+            wf_par_sum_has(&s->group[u], g->micro))
+            continue;
+        if (g->par->group == 1)
+            wf_par_sum_add(ctx, &s->slot[u], NULL, g->micro, g->micros);
+        else if (add_to_group(g, s, u, NULL, g->micro, &sum) && sum)
+            list_sum(g, h, u, sum);
+        status = wf_context_status(ctx);
+    }
     return status;
 }
 
@@ -257,10 +322,13 @@ wf_status wf_par_gradients_micro_end(wf_par_gradients *g)
 
     if (status == WF_OK)
         status = settle(g);
+    g->n_summing = 0;
     for (int64_t i = 0; i < g->count; i++) {
         if (status == WF_OK)
-            status = end_slots(g, &g->slots[i]);
+            status = end_slots(g, wf_par_holding_of(g->parameter[i]));
         wf_nn_leaves_forget(g->parameter[i], g->pass);
     }
-    return wf_context_status(g->par->ctx);
+    begin_sums(
+        g); /* groups to which this micro-step has added nothing, and which are complete */
+    return settle(g);
 }

@@ -14,6 +14,8 @@
  *                          data-parallel axes until the step ends
  *     reduced              each unit's are taken when backward is through with it: one collective
  *                          begins to sum them over ranks, and ends when the next unit's are taken
+ *     groups               the same, of what a group of micro-steps comes to, when its last one has
+ *                          come: nodes below it stay partial, those above are split
  *
  * (Rounded gradients of local accumulation are taken unit by unit too, for their memory.)
  *

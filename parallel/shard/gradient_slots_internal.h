@@ -8,6 +8,8 @@
 /* The slots of a parameter: as many as it ever had uses in a micro-step. */
 struct slots {
     wf_par_sum *slot;
+    wf_par_sum
+        *group; /* terms of groups of micro-steps (wf_par.group) of which some are to come */
     int count;
     wf_par_sum ended; /* a sum without terms: the micro-steps whose gradients have all come */
 };

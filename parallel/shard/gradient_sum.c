@@ -124,6 +124,18 @@ wf_status wf_par_sum_add(wf_context *ctx, wf_par_sum *s, wf_tensor *term, int64_
     return merge_up(s, at, n);
 }
 
+bool wf_par_sum_take(wf_par_sum *s, int64_t i, int64_t terms, wf_tensor **sum)
+{
+    int at = place_of(s, i);
+
+    if (!wf_par_sum_has(s, i) || s->node[at].count != terms)
+        return false;
+    *sum = s->node[at].sum;
+    s->open--;
+    memmove(s->node + at, s->node + at + 1, (size_t)(s->open - at) * sizeof *s->node);
+    return true;
+}
+
 wf_status wf_par_sum_start(wf_context *ctx, wf_par_sum *s, const wf_par_sum *like)
 {
     *s = (wf_par_sum){.node = NULL};

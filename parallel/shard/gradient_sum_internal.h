@@ -31,6 +31,10 @@ wf_status wf_par_sum_add(wf_context *ctx, wf_par_sum *s, wf_tensor *term, int64_
 /* Whether term i is there. */
 bool wf_par_sum_has(const wf_par_sum *s, int64_t i);
 
+/* Where term i lies in a node of so many terms, take that out: true, and *sum is the caller's. The sum goes on
+   without it; where it has an end, so many terms divide it into 1, 2, 4, .. parts. */
+bool wf_par_sum_take(wf_par_sum *s, int64_t i, int64_t terms, wf_tensor **sum);
+
 /* A new sum has those terms as nothing that `like`, a sum of nothing, has; under exact off it is empty. */
 wf_status wf_par_sum_start(wf_context *ctx, wf_par_sum *s, const wf_par_sum *like);
 

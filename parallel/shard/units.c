@@ -198,18 +198,19 @@ static int64_t unit_of(const tree *t, const wf_nn_parameter *p)
     return unit_entry_of(t, p)->unit;
 }
 
-/* Over which axes gradients are summed in every micro-step: one answer for all of a run, since the
-   numbers of sequences follow from it. */
+/* Over which axes gradients are summed in every micro-step, or group of them: one answer for all of a run, since
+   the numbers of sequences follow from it. */
 static wf_status choose_reduced(const tree *t)
 {
     wf_par *par = t->par;
     unsigned axes = wf_par_policy_reduces(par, t->entries[0].policy);
-    bool each = par->options.accumulate == WF_PAR_REDUCED;
+    bool group = par->options.accumulate == WF_PAR_GROUP;
+    bool each = par->options.accumulate == WF_PAR_REDUCED || group;
 
     for (int64_t i = 0; i < t->count; i++) {
         if (t->entries[i].unit < 0)
             continue;
-        if (wf_par_policy_reduces(par, t->entries[i].policy) != axes)
+        if (group || wf_par_policy_reduces(par, t->entries[i].policy) != axes)
             axes = wf_par_dp_axes(par);
         each = each || (par->options.accumulate == WF_PAR_AUTO &&
                         t->entries[i].policy->strategy->reduce_each);
@@ -222,6 +223,7 @@ static wf_status choose_reduced(const tree *t)
             "the models of a run sum their gradients over the same axes in every "
             "micro-step: give them strategies that do, or set wf_par_options.accumulate");
     par->reduced = axes;
+    par->group = group && axes && !par->options.exact_off ? par->options.accumulate_group : 1;
     return WF_OK;
 }
 

@@ -100,19 +100,40 @@ wf_status wf_par_losses_put(wf_par_trainer *t, const wf_par_batch *batch, int64_
     return wf_context_status(ctx);
 }
 
-/* Sum the losses of a step over the ranks that each micro-step sums over, then in the tree over
-   micro-steps: in the order in which gradients are. */
+/* The losses of a group of micro-steps become one, the first. */
+static wf_status sum_group(wf_par_trainer *t, int64_t first)
+{
+    int64_t group = t->par->group;
+    wf_par_losses *l = &t->losses;
+    wf_par_sum sum = {.node = NULL};
+
+    for (int64_t k = 0; group > 1 && k < group; k++)
+        wf_par_sum_add(t->par->ctx, &sum, l->sum[first + k], k, group);
+    if (sum.open) {
+        wf_tensor_release(l->sum[first]);
+        l->sum[first] = wf_tensor_retain(sum.node[0].sum);
+    }
+    wf_par_sum_free(&sum);
+    return wf_context_status(t->par->ctx);
+}
+
+/* Sum the losses of a step over the ranks that each micro-step or group of them sums over, then in the tree
+   over micro-steps: in the order in which gradients are. */
 static wf_status sum_micro_steps(wf_par_trainer *t)
 {
     wf_context *ctx = t->par->ctx;
     wf_par_losses *l = &t->losses;
+    int64_t terms = t->micros / t->par->group;
 
-    for (int64_t k = 0; k < t->micros; k++)
-        l->to[k] = wf_par_whole_over(t->par, l->sum[k]->layout, t->par->reduced);
+    for (int64_t k = 0; k < terms && sum_group(t, k * t->par->group) == WF_OK; k++) {
+        l->moved[k] = l->sum[k * t->par->group];
+        l->to[k] = wf_par_whole_over(t->par, l->moved[k]->layout, t->par->reduced);
+    }
     wf_scope_open(ctx);
-    if (wf_move_run(ctx, t->micros, l->sum, l->to, l->moved) == WF_OK)
-        for (int64_t k = 0; k < t->micros; k++)
-            wf_par_sum_add(ctx, &l->total, l->moved[k], k, t->micros);
+    if (wf_context_status(ctx) == WF_OK &&
+        wf_move_run(ctx, terms, l->moved, l->to, l->moved) == WF_OK)
+        for (int64_t k = 0; k < terms; k++)
+            wf_par_sum_add(ctx, &l->total, l->moved[k], k, terms);
     wf_scope_close(ctx);
     return wf_context_status(ctx);
 }

@@ -37,7 +37,7 @@ static wf_status check_model(wf_par_trainer *t)
 static wf_status check_batch(wf_par_trainer *t)
 {
     const wf_par_train_options *o = &t->options;
-    int64_t dp = wf_par_dp(t->par);
+    int64_t dp = wf_par_dp(t->par), groups;
 
     if (o->global_batch < 1 || o->micro_batch < 0)
         return wf_fail(t->par->ctx, WF_EINVAL,
@@ -53,6 +53,13 @@ static wf_status check_batch(wf_par_trainer *t)
     if (!o->micro_batch)
         t->options.micro_batch = t->per_rank;
     t->micros = t->per_rank / t->options.micro_batch;
+    groups = t->micros / t->par->group;
+    if (t->par->group > 1 && (t->micros % t->par->group || (groups & (groups - 1))))
+        return wf_fail(
+            t->par->ctx, WF_EINVAL,
+            "gradients are summed over ranks for groups of %d micro-steps, and a step "
+            "has %" PRId64 ": take a group that divides them into 1, 2, 4, .. parts",
+            t->par->group, t->micros);
     if (t->micros & (t->micros - 1))
         wf_context_tell_inexact(
             t->par->ctx, "not layout-exact: %" PRId64 " micro-steps are not a power of two",

@@ -136,10 +136,20 @@ static wf_status check_cuts(wf_par_pipeline *p, wf_error *error)
     return WF_OK;
 }
 
+/* All parameters of a model; NULL on errors. Owner: caller, free */
+static wf_nn_parameter **parameters_of(wf_nn_module *model, int64_t *count)
+{
+    wf_nn_parameter **parameter = wf_nn_parameters(model, count);
+
+    if (!parameter)
+        wf_fail(model->ctx, WF_ENOMEM, "no memory for the parameters of a pipeline's model");
+    return parameter;
+}
+
 static wf_status find_ties(wf_par_pipeline *p, wf_nn_module *model)
 {
     int64_t count = 0;
-    wf_nn_parameter **parameter = wf_nn_parameters(model, &count);
+    wf_nn_parameter **parameter = parameters_of(model, &count);
     bool *places = parameter ? wf_par_pipeline_places(p, model, count, parameter) : NULL;
 
     for (int64_t i = 0; places && i < count; i++)
@@ -289,7 +299,7 @@ const char *wf_par_pipeline_text(const wf_par_pipeline *p)
 static wf_status find_homes(const wf_par_pipeline *p, wf_nn_module *model)
 {
     int64_t count = 0;
-    wf_nn_parameter **parameter = wf_nn_parameters(model, &count);
+    wf_nn_parameter **parameter = parameters_of(model, &count);
     bool *places = parameter ? wf_par_pipeline_places(p, model, count, parameter) : NULL;
 
     for (int64_t i = 0; places && i < count; i++) {

@@ -61,14 +61,18 @@ wf_status wf_par_fields_check(wf_par_trainer *t)
     return wf_context_status(ctx);
 }
 
-/* Ranks that each micro-step sums over have neighbours in it. */
+/* Ranks that each micro-step sums over have neighbours in it; with groups of micro-steps, in a group. */
 wf_sequences wf_par_sequences(const wf_par_trainer *t, int64_t k)
 {
     const wf_par *par = t->par;
-    int64_t micro = t->options.micro_batch, ranks = 1;
+    int64_t micro = t->options.micro_batch, ranks = 1, group = par->group * micro;
 
     if (par->reduced)
         ranks = wf_par_ranks_along(par, par->reduced);
+    if (par->reduced && par->group > 1)
+        return (wf_sequences){.first = k / par->group * ranks * group + k % par->group * micro,
+                              .run = micro,
+                              .stride = group};
     return (wf_sequences){
         .first = k * ranks * micro, .run = ranks * micro, .stride = ranks * t->per_rank};
 }

@@ -56,8 +56,8 @@ typedef struct wf_par_stages {
     const wf_par_data *data;
     const wf_pipe_action *row; /* [actions] of this rank */
     int64_t actions;
-    char (*name)
-        [WF_PAR_ACTION]; /* [actions] as they are written, for traces: they live as long as this */
+    /* [actions] as texts, which traces show as long as this lives */
+    char (*name)[WF_PAR_ACTION];
     const wf_pipe_action *now; /* the one that runs; NULL: none */
 } wf_par_stages;
 

@@ -153,7 +153,7 @@ static void act(void)
 /* Whether the rank does not go on from where it acts. */
 static bool ends(void)
 {
-    return !is_action("nonfinite") && !is_action("read");
+    return !is_action("nonfinite") && !is_action("read") && !is_action("mismatch");
 }
 
 static void come_to(const char *phase)
@@ -375,9 +375,10 @@ REAL(void, wf_recorder_action, wf_comm *comm, const char *name, int64_t number, 
 REAL(uint64_t, wf_recorder_begin, wf_comm *comm, const wf_collective *what, int64_t bytes)
 {
     uint64_t sequence = __real_wf_recorder_begin(comm, what, bytes);
-    const char *name = wf_collective_name(what->kind);
+    const char *phase =
+        in_phase && is_action("mismatch") ? fault.phase : wf_collective_name(what->kind);
 
-    if (me && is_mine(name, me->index)) {
+    if (me && is_mine(phase, me->index)) {
         wf_error error = {WF_OK, ""};
 
         act();

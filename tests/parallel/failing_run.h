@@ -12,6 +12,7 @@
 #include "nn/models/gpt/gpt.h"
 #include "parallel/models/gpt/gpt.h"
 #include "parallel/shard/materialize.h"
+#include "parallel/train/pipeline.h"
 #include "parallel/train/train.h"
 #include "tests/mesh/ranks.h"
 #include <stdatomic.h>
@@ -21,7 +22,8 @@
 enum { MOST_RANKS = 8, NOBODY = -2, LIMIT_SECONDS = 60 };
 
 typedef struct trial {
-    int tp, dp;
+    int pp, tp, dp;       /* without a pipeline pp is 0 */
+    const char *schedule; /* a pipeline's; NULL: the default one */
     bool llama, sequence_parallel;
     const char *strategy; /* NULL: the default one */
     int prefetch;
@@ -39,6 +41,8 @@ typedef struct trial {
                       void *const *field, wf_error *error);
     /* called after each step; false ends the rank */
     bool (*after)(struct trial *trial, wf_par *par, wf_par_trainer *trainer, int64_t step);
+
+    wf_par_pipeline *pipeline; /* all ranks', made by run_trial */
 
     /* what came of it */
     wf_error launch, of[MOST_RANKS];
@@ -66,19 +70,43 @@ static inline wf_status count_up(void *self, int64_t step, int64_t first, int64_
     return WF_OK;
 }
 
-static inline void train(trial *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
+static inline wf_par_train_options training_of(const trial *t, int64_t length)
 {
-    bool victim = rank->index == t->victim;
-    const wf_par_data data = {.read = t->read ? t->read : count_up, .self = t};
-    wf_par_train_options options = {
+    return (wf_par_train_options){
         .global_batch = 4,
         .micro_batch = 1,
-        .field = WF_PAR_GPT_FIELDS(victim && t->victim_seq_len ? t->victim_seq_len : 8),
+        .field = WF_PAR_GPT_FIELDS(length),
         .clip = 1,
         .optimizer = {WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0.1f},
         .schedule = {.lr = 1e-2, .min_lr = 1e-3, .warmup = 1, .steps = 10},
-        .loss = t->loss ? t->loss : wf_par_gpt_loss};
-    wf_par_trainer *trainer = wf_par_trainer_open(par, &model->base, &options);
+        .loss = t->loss ? t->loss : wf_par_gpt_loss,
+        .pipeline = t->pipeline};
+}
+
+static inline wf_par_options layout_of(const trial *t)
+{
+    return (wf_par_options){.pp = t->pp,
+                            .tp = t->tp,
+                            .dp = t->dp,
+                            .strategy = t->strategy,
+                            .prefetch = t->prefetch,
+                            .sequence_parallel = t->sequence_parallel,
+                            .seed = 1,
+                            .allocator = t->allocator};
+}
+
+static inline int ranks_of(const trial *t)
+{
+    return (t->pp ? t->pp : 1) * t->tp * t->dp;
+}
+
+static inline void train(trial *t, wf_rank *rank, wf_par *par, wf_nn_module *model)
+{
+    bool victim = rank->index == t->victim;
+    const wf_par_data data = {.read = t->read ? t->read : count_up, .self = t};
+    const wf_par_train_options options =
+        training_of(t, victim && t->victim_seq_len ? t->victim_seq_len : 8);
+    wf_par_trainer *trainer = wf_par_trainer_open(par, model, &options);
 
     for (int64_t step = 1; trainer && step <= t->steps; step++) {
         wf_par_step result = {.loss = 0};
@@ -94,16 +122,10 @@ static inline void train(trial *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
     wf_par_trainer_close(trainer);
 }
 
-static inline wf_status trial_rank(wf_rank *rank, void *arg)
+/* A wf_par_model_function: planned, and not real. */
+static inline wf_nn_module *new_model(wf_par *par, void *arg)
 {
-    trial *t = arg;
-    const wf_par_options options = {.tp = t->tp,
-                                    .dp = t->dp,
-                                    .strategy = t->strategy,
-                                    .prefetch = t->prefetch,
-                                    .sequence_parallel = t->sequence_parallel,
-                                    .seed = 1,
-                                    .allocator = t->allocator};
+    const trial *t = arg;
     const wf_nn_gpt_config config = {.arch = t->llama ? WF_NN_LLAMA : WF_NN_GPT2,
                                      .vocabulary = 61,
                                      .positions = 16,
@@ -113,7 +135,18 @@ static inline wf_status trial_rank(wf_rank *rank, void *arg)
                                      .width = 12,
                                      .ffn = 20,
                                      .dropout = 0.1f};
-    wf_nn_gpt *model = NULL;
+    wf_nn_module *model = (wf_nn_module *)wf_nn_gpt_new(wf_par_context(par), &config);
+
+    if (model)
+        wf_par_plan(par, model, t->plan ? t->plan : wf_par_gpt_plan);
+    return model;
+}
+
+static inline wf_status trial_rank(wf_rank *rank, void *arg)
+{
+    trial *t = arg;
+    const wf_par_options options = layout_of(t);
+    wf_nn_module *model = NULL;
     wf_context *ctx;
     wf_par *par;
 
@@ -121,17 +154,16 @@ static inline wf_status trial_rank(wf_rank *rank, void *arg)
     par = wf_par_open(rank, &options, &rank->error);
     if (par) {
         ctx = wf_par_context(par);
-        model = wf_nn_gpt_new(ctx, &config);
-        if (model) {
-            wf_par_plan(par, &model->base, t->plan ? t->plan : wf_par_gpt_plan);
-            wf_par_materialize(par, &model->base);
-        }
+        model = new_model(par, t);
+        if (model && t->pipeline)
+            wf_par_pipeline_materialize(t->pipeline, par, model);
+        else if (model)
+            wf_par_materialize(par, model);
         if (wf_context_status(ctx) == WF_OK && !(t->victim_leaves && rank->index == t->victim))
             train(t, rank, par, model);
         if (wf_context_status(ctx) != WF_OK)
             give_up(rank, ctx);
-        if (model)
-            wf_nn_free(&model->base);
+        wf_nn_free(model);
         wf_par_close(par);
     }
     t->of[rank->index] = rank->error;
@@ -146,15 +178,33 @@ static inline double seconds_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static inline wf_status make_pipeline(trial *t)
+{
+    const wf_par_options layout = layout_of(t);
+    const wf_par_train_options training = training_of(t, 8);
+    const wf_par_pipeline_options how = {.model = new_model,
+                                         .arg = t,
+                                         .schedule = t->schedule,
+                                         .input = "tokens",
+                                         .head_loss = wf_par_gpt_head_loss};
+
+    return wf_par_pipeline_new(&layout, &training, &how, &t->pipeline, &t->launch);
+}
+
 static inline wf_status run_trial(trial *t)
 {
-    wf_launch_options options = {.ranks = t->tp * t->dp};
+    wf_launch_options options = {.ranks = ranks_of(t)};
     double start = seconds_now();
-    wf_status status;
+    wf_status status = WF_OK;
 
     alarm(LIMIT_SECONDS);
-    status = wf_launch(&options, trial_rank, t, &t->launch);
+    if (t->pp)
+        status = make_pipeline(t);
+    if (status == WF_OK)
+        status = wf_launch(&options, trial_rank, t, &t->launch);
     alarm(0);
+    wf_par_pipeline_free(t->pipeline);
+    t->pipeline = NULL;
     t->seconds = seconds_now() - start;
     return status;
 }

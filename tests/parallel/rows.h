@@ -17,6 +17,7 @@ typedef struct row {
     int threads;
     bool sequence_parallel;
     wf_par_accumulate accumulate;
+    int accumulate_group;
     wf_par_reshard reshard;
     int prefetch;
     const char *wrap_type;
@@ -34,6 +35,7 @@ static inline training on_row(training t, const row *r)
     t.layout.threads = r->threads;
     t.layout.sequence_parallel = r->sequence_parallel;
     t.layout.accumulate = r->accumulate;
+    t.layout.accumulate_group = r->accumulate_group;
     t.layout.reshard = r->reshard;
     t.layout.prefetch = r->prefetch;
     t.layout.wrap_type = r->wrap_type;

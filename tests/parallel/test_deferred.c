@@ -30,6 +30,8 @@ static const row rows[] = {
     {"hybrid_shard", .tp = 1, .dp = 4, .group = 2, .micro = 2, .wrap_min_params = 500,
      .recompute = "block"},
     {"mics", .tp = 2, .dp = 4, .group = 2, .micro = 1, .reshard = WF_PAR_RESHARD_ALWAYS},
+    {"full_shard", .tp = 1, .dp = 2, .micro = 1, .prefetch = 1, .accumulate = WF_PAR_GROUP,
+     .accumulate_group = 4},
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };

@@ -139,6 +139,9 @@ static void choices(void)
     over_layouts(t, "local");
     t.layout.accumulate = WF_PAR_REDUCED;
     over_layouts(t, "reduced");
+    t.layout.accumulate = WF_PAR_GROUP;
+    t.layout.accumulate_group = 2;
+    over_layouts(t, "groups");
 }
 
 static wf_status freeze_beginning(wf_par *par, wf_nn_module *model)

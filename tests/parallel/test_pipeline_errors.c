@@ -89,10 +89,83 @@ static void different_tables(void)
     check_differing(one, cut, 1, "cut before steps 1 (");
 }
 
+/* What goes wrong in the forward of stage 0 and micro-batch 1, on its rank. */
+typedef enum trouble { READ_ERROR, ALONE_IN_BARRIER } trouble;
+
+typedef struct troubled {
+    training t;
+    trouble what;
+} troubled;
+
+static _Thread_local wf_comm *pipeline; /* the rank's group of it */
+
+static wf_status read_badly(void *self, int64_t step, int64_t first, int64_t count,
+                            void *const *field, wf_error *error)
+{
+    const troubled *d = self;
+
+    if (step == 2 && first == 1 && wf_comm_rank(pipeline) == 0) {
+        if (d->what == READ_ERROR)
+            return wf_error_set(error, WF_EIO, "cannot read the text");
+        return wf_barrier(pipeline, error);
+    }
+    return count_up(NULL, step, first, count, field, error);
+}
+
+static wf_status two_steps(part *p, wf_par_trainer *trainer)
+{
+    const wf_par_data data = {read_badly, p->arg};
+    wf_mesh *mesh = wf_par_mesh(p->par);
+    wf_par_step result;
+
+    pipeline = wf_mesh_comm(mesh, wf_mesh_axis(mesh, "pp"));
+    GOOD(wf_par_train_step(trainer, 1, &data, &result));
+    return wf_par_train_step(trainer, 2, &data, &result);
+}
+
+static wf_status troubled_rank(wf_rank *rank, void *arg)
+{
+    troubled *d = arg;
+
+    return on_trainer(rank, &d->t, two_steps, d);
+}
+
+static void check_trouble(trouble what, wf_status code, const char *words)
+{
+    troubled d = {.t = new_training(WF_NN_GPT2, HEADS, 4), .what = what};
+    wf_error error = {WF_OK, ""};
+    wf_par_pipeline *made;
+
+    d.t.layout.pp = 2;
+    d.t.layout.tp = 2;
+    d.t.options.micro_batch = 1;
+    d.t.pipeline.schedule = "1f1b";
+    made = pipeline_of(&d.t, &error);
+    CU_ASSERT_FATAL(made != NULL);
+    d.t.options.pipeline = made;
+    CU_ASSERT_EQUAL(wf_launch(&(wf_launch_options){.ranks = RANKS}, troubled_rank, &d, &error),
+                    code);
+    if (!strstr(error.text, words))
+        printf("\n    not said: %s\n    %s\n", words, error.text);
+    CU_ASSERT(strstr(error.text, words) != NULL);
+    wf_par_pipeline_free(made);
+}
+
+/* Whatever it is, the error says at which coordinates, in which step and in which action. */
+static void actions_are_told(void)
+{
+    check_trouble(READ_ERROR, WF_EIO, ": cannot read the text; it was on ");
+    check_trouble(READ_ERROR, WF_EIO, ", in step 2, in F0.1 (action 4 of 27), having begun ");
+    check_trouble(ALONE_IN_BARRIER, WF_ETIMEOUT, ", in step 2, in ");
+    check_trouble(ALONE_IN_BARRIER, WF_ETIMEOUT, ": deadlock, every rank waits");
+    check_trouble(ALONE_IN_BARRIER, WF_ETIMEOUT, " (action ");
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"ranks with different tables", different_tables},
+        {"actions are told", actions_are_told},
         {NULL, NULL},
     };
 

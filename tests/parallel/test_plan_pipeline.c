@@ -7,7 +7,7 @@
 /* One line per configuration: what differs from a gpt2 of 4 blocks with 8 micro-batches of 1. */
 typedef struct row {
     const char *schedule, *split, *strategy, *recompute;
-    int pp, per_rank, tp, dp, micro, depth, resident, batch;
+    int pp, per_rank, tp, dp, micro, depth, resident, batch, group;
     bool stage_again, llama, sequence_parallel, muon, sgd, bf16, activations, rounded, reduced;
     float dropout;
 } row;
@@ -55,6 +55,8 @@ static const row rows[] = {
     {"interleaved", .pp = 2, .dp = 2, .strategy = "full_shard", .resident = 1},
     {"zb-v", .pp = 2, .tp = 2, .dp = 2, .strategy = "full_shard", .recompute = "block"},
     {"zb-h1", .pp = 2, .dp = 2, .strategy = "full_shard", .bf16 = true, .llama = true},
+    {"zb-h1", .pp = 2, .dp = 2, .strategy = "full_shard", .group = 2},
+    {"zb-v", .pp = 2, .tp = 2, .dp = 2, .strategy = "no_shard", .group = 4, .bf16 = true},
     {"1f1b", .pp = 2, .dp = 4, .strategy = "hybrid_shard"},
     {"zb-v", .pp = 2, .dp = 4, .strategy = "hybrid_shard_zero2", .batch = 16},
     {"zb-h1", .pp = 4, .tp = 2, .dp = 2, .strategy = "full_shard", .muon = true},
@@ -80,7 +82,8 @@ static training training_of(const row *r)
     t.layout.dtype = r->activations ? WF_BF16 : WF_F32;
     t.layout.param_dtype = r->bf16 ? WF_BF16 : WF_F32;
     t.layout.reduce_dtype = r->rounded ? WF_BF16 : WF_F32;
-    t.layout.accumulate = r->reduced ? WF_PAR_REDUCED : WF_PAR_LOCAL;
+    t.layout.accumulate = r->reduced ? WF_PAR_REDUCED : r->group ? WF_PAR_GROUP : WF_PAR_LOCAL;
+    t.layout.accumulate_group = r->group;
     t.recompute = r->recompute;
     t.options.micro_batch = r->micro ? r->micro : 1;
     t.options.global_batch = r->batch ? r->batch : t.options.global_batch;

@@ -10,6 +10,7 @@
 typedef struct row {
     const char *name;
     int tp, dp, micro, layers, kv_heads, threads, prefetch;
+    int group;
     bool llama, sequence_parallel, sgd, muon, exact_off, bf16, rounded, activations;
     float dropout;
     const char *recompute;
@@ -65,6 +66,9 @@ static const row rows[] = {
     {"Muon, 4 x 2", .tp = 4, .dp = 2, .muon = true, .sequence_parallel = true},
     {"Muon, dp 4, bf16", .tp = 1, .dp = 4, .muon = true, .bf16 = true, .llama = true},
     {"gradients in bf16, dp 4, micro-batches", .tp = 1, .dp = 4, .micro = 2, .rounded = true},
+    {"groups of 2 micro-steps, dp 2", .tp = 1, .dp = 2, .micro = 2, .group = 2},
+    {"groups of 4 micro-steps, 2 x 4, bf16", .tp = 2, .dp = 4, .micro = 1, .group = 4,
+     .bf16 = true},
     {"16 blocks ahead", .tp = 1, .dp = 2, .layers = 20, .prefetch = 16},
     {"all of 36 blocks ahead", .tp = 1, .dp = 2, .layers = 36, .prefetch = 100, .bf16 = true},
     {"3 x 2, 5 blocks, llama", .tp = 3, .dp = 2, .llama = true, .layers = 5},
@@ -90,6 +94,8 @@ static training training_of(const row *r, const char *strategy)
     t.layout.reduce_dtype = r->rounded ? WF_BF16 : WF_F32;
     t.model.dropout = r->dropout;
     t.recompute = r->recompute;
+    t.layout.accumulate = r->group ? WF_PAR_GROUP : WF_PAR_AUTO;
+    t.layout.accumulate_group = r->group;
     t.options.micro_batch = r->micro;
     if (r->layers)
         t.model.layers = r->layers;

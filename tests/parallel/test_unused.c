@@ -168,11 +168,46 @@ static void layers_dropped_in_micro_steps(void)
         {"full_shard", .tp = 1, .dp = 4, .micro = 1, .prefetch = 1},
         {"zero1", .tp = 1, .dp = 2, .micro = 2, .accumulate = WF_PAR_REDUCED},
         {"shard_grad_op", .tp = 1, .dp = 2, .micro = 1, .prefetch = 1},
+        {"full_shard", .tp = 1, .dp = 2, .micro = 1, .prefetch = 1, .accumulate = WF_PAR_GROUP,
+         .accumulate_group = 2},
     };
     training one = make_training(WF_NN_LLAMA, halved, 2);
 
     if (train(&one))
         check_rows(&one, halves, sizeof halves / sizeof *halves, 1);
+}
+
+/* Of every two sequences, one goes without the odd layers, and the other without every third. */
+static bool by_parity(const wf_tensor *tokens, int64_t layer)
+{
+    wf_sequences sequences = wf_context_sequences(tokens->ctx);
+
+    return wf_sequence_of(&sequences, tokens->start[0]) % 2 ? layer % 3 : layer % 2 == 0;
+}
+
+static wf_tensor *in_turns(wf_nn_module *m, const wf_par_batch *batch)
+{
+    return loss_of(m, batch, by_parity);
+}
+
+/* With groups of micro-steps ranks have neighbours in a group: a use may be missing at its end or its begin. */
+static void layers_dropped_in_groups(void)
+{
+    static const row groups[] = {
+        {"no_shard", .tp = 1, .dp = 2, .micro = 1, .accumulate = WF_PAR_GROUP,
+         .accumulate_group = 2},
+        {"full_shard", .tp = 1, .dp = 2, .micro = 1, .prefetch = 1, .accumulate = WF_PAR_GROUP,
+         .accumulate_group = 2},
+        {"shard_grad_op", .tp = 2, .dp = 2, .micro = 1, .prefetch = 1,
+         .accumulate = WF_PAR_GROUP, .accumulate_group = 4},
+        {"hybrid_shard", .tp = 1, .dp = 4, .group = 2, .micro = 1, .prefetch = 1,
+         .accumulate = WF_PAR_GROUP, .accumulate_group = 2},
+        {"zero1", .tp = 1, .dp = 4, .micro = 1, .accumulate = WF_PAR_LOCAL},
+    };
+    training one = make_training(WF_NN_LLAMA, in_turns, 1);
+
+    if (train(&one))
+        check_rows(&one, groups, sizeof groups / sizeof *groups, 1);
 }
 
 int main(void)
@@ -182,6 +217,7 @@ int main(void)
         {"modules that never run", an_unused_head},
         {"layers that are dropped for a step", layers_dropped_in_a_step},
         {"layers that are dropped for some micro-steps", layers_dropped_in_micro_steps},
+        {"layers that are dropped for some micro-steps of a group", layers_dropped_in_groups},
         {NULL, NULL},
     };
 
