@@ -294,7 +294,7 @@ void wf_par_order_free(wf_par_order *order)
 {
     free(order->forward.unit);
     free(order->backward.unit);
-    *order = (wf_par_order){.forward = {NULL}};
+    *order = (wf_par_order){.forward = {.unit = NULL}};
 }
 
 static void units_free(wf_par_units *all)
