@@ -167,7 +167,7 @@ static wf_status open_rank(wf_rank *rank, void **own, void *arg)
 {
     training *t = arg;
 
-    *own = bench_trainee_open(rank, &t->options, t->model);
+    *own = bench_trainee_open(rank, &t->options, t->model, NULL);
     return *own ? WF_OK : rank->error.code;
 }
 

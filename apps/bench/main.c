@@ -8,7 +8,7 @@
 #include <string.h>
 
 static const bench_command *const commands[] = {
-    &bench_gemm,     &bench_attention, &bench_step, &bench_comm,
+    &bench_gemm,     &bench_attention, &bench_step, &bench_pipeline,   &bench_comm,
     &bench_dispatch, &bench_memory,    &bench_init, &bench_checkpoint,
 };
 

@@ -4,40 +4,56 @@
 #include <string.h>
 
 static const bench_model models[] = {
-    {"tiny",
-     {.vocabulary = 256, .positions = 32, .layers = 2, .heads = 8, .width = 64, .ffn = 256},
-     4,
-     32},
-    {"small",
-     {.vocabulary = 256, .positions = 256, .layers = 6, .heads = 6, .width = 384, .ffn = 1536},
-     8,
-     256},
-    {"demo",
-     {.vocabulary = 256, .positions = 128, .layers = 4, .heads = 8, .width = 256, .ffn = 1024},
-     16,
-     128},
-    {"wide",
-     {.vocabulary = 256, .positions = 256, .layers = 4, .heads = 8, .width = 512, .ffn = 2048},
-     16,
-     256},
-    {"gpt2-256",
-     {.vocabulary = 50304,
-      .positions = 256,
-      .layers = 12,
-      .heads = 12,
-      .width = 768,
-      .ffn = 3072},
-     4,
-     256},
-    {"gpt2-1024",
-     {.vocabulary = 50304,
-      .positions = 1024,
-      .layers = 12,
-      .heads = 12,
-      .width = 768,
-      .ffn = 3072},
-     4,
-     1024},
+    {.name = "tiny",
+     .config =
+         {.vocabulary = 256, .positions = 32, .layers = 2, .heads = 8, .width = 64, .ffn = 256},
+     .batch = 4,
+     .seq = 32},
+    {.name = "small",
+     .config = {.vocabulary = 256,
+                .positions = 256,
+                .layers = 6,
+                .heads = 6,
+                .width = 384,
+                .ffn = 1536},
+     .batch = 8,
+     .seq = 256},
+    {.name = "demo",
+     .config = {.vocabulary = 256,
+                .positions = 128,
+                .layers = 4,
+                .heads = 8,
+                .width = 256,
+                .ffn = 1024},
+     .batch = 16,
+     .seq = 128},
+    {.name = "wide",
+     .config = {.vocabulary = 256,
+                .positions = 256,
+                .layers = 4,
+                .heads = 8,
+                .width = 512,
+                .ffn = 2048},
+     .batch = 16,
+     .seq = 256},
+    {.name = "gpt2-256",
+     .config = {.vocabulary = 50304,
+                .positions = 256,
+                .layers = 12,
+                .heads = 12,
+                .width = 768,
+                .ffn = 3072},
+     .batch = 4,
+     .seq = 256},
+    {.name = "gpt2-1024",
+     .config = {.vocabulary = 50304,
+                .positions = 1024,
+                .layers = 12,
+                .heads = 12,
+                .width = 768,
+                .ffn = 3072},
+     .batch = 4,
+     .seq = 1024},
 };
 
 const bench_model *bench_model_find(const char *name, wf_error *error)
@@ -80,30 +96,47 @@ static wf_status read_tokens(void *self, int64_t step, int64_t first, int64_t co
     return WF_OK;
 }
 
-static wf_status open_model(bench_trainee *t, const bench_model *model)
+wf_nn_module *bench_model_new(wf_par *par, void *arg)
 {
+    const bench_model *model = arg;
     wf_nn_gpt_config config = model->config;
-    wf_nn_module *root;
+    wf_nn_gpt *gpt;
 
     config.kv_heads = config.heads;
-    t->model = wf_nn_gpt_new(wf_par_context(t->par), &config);
-    root = t->model ? &t->model->base : NULL;
-    if (!root || wf_par_plan(t->par, root, wf_par_gpt_plan) != WF_OK ||
-        wf_par_materialize(t->par, root) != WF_OK)
-        return wf_context_status(wf_par_context(t->par));
-    t->trainer = wf_par_trainer_open(
-        t->par, root,
-        &(wf_par_train_options){.global_batch = model->batch,
-                                .field = WF_PAR_GPT_FIELDS(model->seq),
-                                .clip = 1,
-                                .optimizer = {WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0.1f},
-                                .schedule = {.lr = 1e-4, .min_lr = 1e-5, .steps = 1 << 20},
-                                .loss = wf_par_gpt_loss});
+    gpt = wf_nn_gpt_new(wf_par_context(par), &config);
+    if (gpt && wf_nn_recompute(&gpt->base, model->recompute) == WF_OK)
+        wf_par_plan(par, &gpt->base, wf_par_gpt_plan);
+    return (wf_nn_module *)gpt;
+}
+
+wf_par_train_options bench_training(const bench_model *model)
+{
+    return (wf_par_train_options){.global_batch = model->batch,
+                                  .micro_batch = model->micro,
+                                  .field = WF_PAR_GPT_FIELDS(model->seq),
+                                  .clip = 1,
+                                  .optimizer = {WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0.1f},
+                                  .schedule = {.lr = 1e-4, .min_lr = 1e-5, .steps = 1 << 20},
+                                  .loss = wf_par_gpt_loss};
+}
+
+static wf_status open_model(bench_trainee *t, const bench_model *model,
+                            const wf_par_pipeline *pipeline)
+{
+    wf_par_train_options training = bench_training(model);
+
+    training.pipeline = pipeline;
+    t->model = bench_model_new(t->par, (void *)model);
+    if (pipeline)
+        wf_par_pipeline_materialize(pipeline, t->par, t->model);
+    else
+        wf_par_materialize(t->par, t->model);
+    t->trainer = wf_par_trainer_open(t->par, t->model, &training);
     return wf_context_status(wf_par_context(t->par));
 }
 
 bench_trainee *bench_trainee_open(wf_rank *rank, const wf_par_options *options,
-                                  const bench_model *model)
+                                  const bench_model *model, const wf_par_pipeline *pipeline)
 {
     bench_trainee *t = calloc(1, sizeof *t);
 
@@ -112,7 +145,7 @@ bench_trainee *bench_trainee_open(wf_rank *rank, const wf_par_options *options,
         return NULL;
     }
     t->par = wf_par_open(rank, options, &rank->error);
-    if (t->par && open_model(t, model) == WF_OK)
+    if (t->par && open_model(t, model, pipeline) == WF_OK)
         return t;
     if (t->par)
         wf_error_set(&rank->error, wf_context_status(wf_par_context(t->par)), "%s",
@@ -140,8 +173,7 @@ void bench_trainee_close(bench_trainee *t)
     if (!t)
         return;
     wf_par_trainer_close(t->trainer);
-    if (t->model)
-        wf_nn_free(&t->model->base);
+    wf_nn_free(t->model);
     wf_par_close(t->par);
     free(t);
 }

@@ -7,7 +7,9 @@
 typedef struct bench_model {
     const char *name;
     wf_nn_gpt_config config;
-    int64_t batch, seq; /* sequences of a step, and their tokens */
+    int64_t batch, seq;    /* sequences of a step, and their tokens */
+    int64_t micro;         /* sequences of a micro-batch; 0: all that a rank has */
+    const char *recompute; /* wf_nn_recompute's; NULL: nothing */
 } bench_model;
 
 /* NULL and a text that lists those that there are. */
@@ -22,14 +24,18 @@ double bench_model_flops(const bench_model *model);
 /* A rank's part of training a model on tokens that are a function of step and sequence. */
 typedef struct bench_trainee {
     wf_par *par;
-    wf_nn_gpt *model;
+    wf_nn_module *model;
     wf_par_trainer *trainer;
     int64_t step;
 } bench_trainee;
 
-/* Opens a rank's part; the rank's error is set on failure. */
+/* A model, planned, a wf_par_model_function whose arg is the bench_model; how it is trained. */
+wf_nn_module *bench_model_new(wf_par *par, void *model);
+wf_par_train_options bench_training(const bench_model *model);
+
+/* Opens a rank's part, through the stages of a pipeline where that is not NULL; the rank's error is set on failure. */
 bench_trainee *bench_trainee_open(wf_rank *rank, const wf_par_options *options,
-                                  const bench_model *model);
+                                  const bench_model *model, const wf_par_pipeline *pipeline);
 wf_status bench_trainee_step(wf_rank *rank, bench_trainee *trainee, const bench_model *model,
                              float *loss);
 void bench_trainee_close(bench_trainee *trainee);

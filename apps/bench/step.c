@@ -44,7 +44,7 @@ typedef struct bench {
 static wf_status open_rank(wf_rank *rank, void **own, void *arg)
 {
     layout *l = arg;
-    bench_trainee *t = bench_trainee_open(rank, &l->options, l->model);
+    bench_trainee *t = bench_trainee_open(rank, &l->options, l->model, NULL);
 
     *own = t;
     if (t && rank->index == 0)

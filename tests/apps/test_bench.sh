@@ -43,6 +43,7 @@ for row in results:
 rows gemm m k n fma_peak one_chunk eight_chunks of_peak
 rows attention seq dim gflops fma_peak of_peak
 rows step ms tokens_per_s gflops fma_peak of_peak times_first memory_mb
+rows pipeline ms tokens_per_s of_threads limit of_limit processor peak_mb
 rows comm ranks bytes us copy_us of_copy
 rows dispatch ns floor_ns times_floor
 rows memory mb ms gb_per_s copy_gb_per_s of_copy
@@ -53,6 +54,11 @@ rows checkpoint mb ms gb_s plain_ms plain_gb_s of_plain
 losses=$("$bench" step --quick --json --layouts 1x1,2x2sp,1x1off |
     sed -n 's/.*"same_losses":"\([^"]*\)".*/\1/p' | tr '\n' ' ')
 [ "$losses" = "yes yes - " ] || fail "step: same losses: $losses"
+
+# So are those of schedules.
+losses=$("$bench" pipeline --quick --json --schedules zb-v@2x1x1,1f1b@4x2x2b |
+    sed -n 's/.*"same_losses":"\([^"]*\)".*/\1/p' | tr '\n' ' ')
+[ "$losses" = "yes yes yes yes " ] || fail "pipeline: same losses: $losses"
 
 # Other libraries' products of a step, or the rule where there are none.
 step=$("$bench" step --quick --json --layouts 1x1 --libraries 2>&1)
@@ -69,13 +75,13 @@ grep -q '^adamw  *1 ' <<<"$table" || fail "no row of adamw"
 
 for words in "" "nothing" "gemm --tp 2" "gemm --shapes 4x5" "gemm --forms NX" "step --layouts 2y2" \
     "step --model none" "step --exact maybe" "comm --ranks 1" "comm --sizes 3K3" "init --threads 0" \
-    "step --layouts 1x1 --seconds"; do
+    "step --layouts 1x1 --seconds" "pipeline --schedules nothing" "pipeline --schedules 1f1b@2x2"; do
     # shellcheck disable=SC2086 # the words are arguments
     "$bench" $words >/dev/null 2>&1
     status=$?
     [ $status = 2 ] || fail "bench $words: status $status, not 2"
 done
-for command in gemm attention step comm dispatch memory init; do
+for command in gemm attention step pipeline comm dispatch memory init; do
     "$bench" --help | grep -q "^  $command " || fail "help lacks $command"
     "$bench" $command --help | grep -q "^  bench $command" || fail "$command: no example in its help"
 done
