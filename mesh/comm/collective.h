@@ -116,6 +116,11 @@ WF_API int wf_comm_world_rank(const wf_comm *comm, int member);
 /** wf_comm_transport - name of the transport below, for instance "threads". */
 WF_API const char *wf_comm_transport(const wf_comm *comm);
 
+/** wf_comm_groups_messages - whether the messages that a rank has begun go as one group, which ends when all of them
+ * have. Who waits for one of them then waits for the others too: ranks that receive what comes of what they
+ * send, as those of a pipeline do, may wait for each other for good. */
+WF_API bool wf_comm_groups_messages(const wf_comm *comm);
+
 /** wf_comm_set_reduce - the arithmetic of this handle's reductions; groups split off inherit
  * it. */
 WF_API void wf_comm_set_reduce(wf_comm *comm, const wf_reduce_ops *ops);

@@ -39,6 +39,11 @@ const char *wf_comm_transport(const wf_comm *comm)
     return comm->transport->name;
 }
 
+bool wf_comm_groups_messages(const wf_comm *comm)
+{
+    return comm->transport->groups_messages;
+}
+
 void wf_comm_set_reduce(wf_comm *comm, const wf_reduce_ops *ops)
 {
     comm->reduce = *ops;

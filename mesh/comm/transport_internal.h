@@ -120,6 +120,8 @@ typedef struct wf_transport {
     const char *name;
     bool moves;         /* false: pointers are never followed, and one rank runs alone */
     bool device_memory; /* moves memory of devices as well (wf_exchange.device) */
+    bool
+        groups_messages; /* messages under way go together, and end together (wf_comm_groups_messages) */
 
     wf_status (*open)(const wf_world_options *options, void **world, wf_error *error);
     void (*close)(void *world); /* when all handles are closed */

@@ -58,7 +58,15 @@ static void find_recomputed(const wf_par_stages *s)
 static wf_status check(const wf_par_stages *s)
 {
     const wf_par_trainer *t = s->t;
+    const wf_comm *world = wf_mesh_world(t->par->mesh);
 
+    if (s->ranks > 1 && wf_comm_groups_messages(world))
+        return wf_fail(
+            t->par->ctx, WF_EUNSUPPORTED,
+            "transport %s sends the messages that are under way as one group, in which "
+            "pipeline ranks would wait for each other: use transport mpi or threads, "
+            "or pp 1",
+            wf_comm_transport(world));
     if (s->pipeline->micros != t->micros)
         return wf_fail(t->par->ctx, WF_EINVAL,
                        "the pipeline was made for %d micro-batches, and a step has %" PRId64

@@ -58,6 +58,14 @@ if [ -e "$build/tests/cuda/libweft_cuda.so" ]; then
         --global-batch-size 4 --eval-interval 0 --digest)
     trains 2 --tp 2
     trains 4 --tp 2 --dp 2
+    problem=''
+    WEFT_PLUGINS=$build/tests/cuda WEFT_EMULATOR=eager under_torchrun 2 "$gpt_train" "${model[@]}" \
+        --device cuda --steps 3 --pp 2
+    [ $? = 2 ] || problem="not all processes have failed;"
+    [ "$(grep -h 'one group, in which pipeline ranks would wait' out.* | wc -l)" = 1 ] ||
+        problem+=" not told once"
+    result "pipeline ranks over nccl are refused" "$problem"
+    rm -f out.*
 fi
 problem=''
 under_torchrun 2 "$build/tests/test_nccl_faults" >/dev/null

@@ -283,6 +283,7 @@ static void abort_world(wf_comm *comm, const wf_error *why)
 const wf_transport wf_transport_nccl = {.name = "nccl",
                                         .moves = true,
                                         .device_memory = true,
+                                        .groups_messages = true,
                                         .open = open_world,
                                         .close = close_world,
                                         .processes = processes,
