@@ -190,6 +190,7 @@ static void report_run(const bench *b, bench_report *report, const run *r,
 {
     double tokens = (double)(r->model.batch * r->model.seq), share = share_of_work(r);
     double of_threads = all[1].seconds / seconds, memory = 0;
+    double perfect = all[0].seconds / (b->run[1].options.threads * seconds);
     int64_t both = r->steps < b->run[0].steps ? r->steps : b->run[0].steps;
 
     for (int i = 0; i < r->ranks; i++)
@@ -203,6 +204,7 @@ static void report_run(const bench *b, bench_report *report, const run *r,
                           bench_number("of_threads", of_threads, 3),
                           bench_number("limit", share, 3),
                           bench_number("of_limit", of_threads / share, 3),
+                          bench_number("of_perfect", perfect / share, 3),
                           bench_number("processor",
                                        r->processor / (double)r->timed /
                                            (b->run[0].processor / (double)b->run[0].timed),
@@ -262,7 +264,9 @@ const bench_command bench_pipeline = {
             "are pipeline\n"
             "ranks. limit is what the schedule's bubble leaves of their rate where nothing "
             "else costs time,\n"
-            "of_limit what was reached of that; processor is the processor time of a step "
+            "of_limit what was reached of that, of_perfect the same beside so many times the "
+            "rate of one\n"
+            "thread; processor is the processor time of a step "
             "beside that of\n"
             "one thread: ranks that wait should not take any. peak_mb is that of the fullest "
             "rank.\n\n"
