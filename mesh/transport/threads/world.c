@@ -291,6 +291,24 @@ static bool poll_again(const world *w, int polls)
     return true;
 }
 
+static bool is_there(const need *n)
+{
+    return n->end ? atomic_load(n->end) >= n->end_target : atomic_load(n->word) >= n->target;
+}
+
+/* Whether the world goes on. One that has what this rank waits for may have ended it a moment ago: then this rank has
+   it too, and an exchange ends well for all of them, or for none. */
+static wf_status check_world(const threads_comm *c, const need *n, wf_error *error)
+{
+    wf_error why = {WF_OK, ""};
+
+    if ((wf_threads_check(c, n->op, n->call, &why) == WF_OK &&
+         check_finished(c, n, &why) == WF_OK) ||
+        is_there(n))
+        return WF_OK;
+    return wf_error_set(error, why.code, "%s", why.text);
+}
+
 wf_status wf_threads_wait(const threads_comm *c, const need *n, wf_error *error)
 {
     group *g = c->group;
@@ -301,11 +319,9 @@ wf_status wf_threads_wait(const threads_comm *c, const need *n, wf_error *error)
         uint32_t event = atomic_load(&g->event);
         bool late;
 
-        if (n->end ? atomic_load(n->end) >= n->end_target : atomic_load(n->word) >= n->target)
+        if (is_there(n))
             break;
-        status = wf_threads_check(c, n->op, n->call, error);
-        if (status == WF_OK)
-            status = check_finished(c, n, error);
+        status = check_world(c, n, error);
         if (status != WF_OK)
             break;
         if (poll_again(g->world, polls))
