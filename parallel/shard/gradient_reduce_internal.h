@@ -51,6 +51,10 @@ wf_status wf_par_gradients_take(wf_par_gradients *g, int64_t n,
 /* Take what is left and forget the leaves of the micro-step, which is complete then. Collective. */
 wf_status wf_par_gradients_micro_end(wf_par_gradients *g);
 
+/* How many of the micro-steps micro .. last, from the first on, may bring gradients that are summed already
+   (wf_backward_weights_joined): 1, 2 or 4. */
+int64_t wf_par_gradients_joined(const wf_par *par, int64_t micro, int64_t last, int64_t micros);
+
 /* All micro-steps have ended, which is WF_EINVAL where it is not so: begin to sum over data-parallel ranks what
    they have not summed; end it. Collective over these axes. */
 wf_status wf_par_gradients_sum_begin(wf_par_gradients *g);

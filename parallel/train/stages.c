@@ -187,8 +187,7 @@ static void do_backward(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_act
 
 static void do_weights(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action *a)
 {
-    for (int64_t m = a->micro; m <= a->last; m++)
-        wf_par_stage_weights(s, stage, m);
+    wf_par_stage_weights(s, stage, a->micro, a->last);
 }
 
 static void do_unshard(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action *a)
