@@ -59,7 +59,8 @@ static void compare_threads(const wf_pipe_table *table, const char *kind, verdic
         return;
     run = execute_on_threads(table, text, sizeof text);
     on_threads[run]++;
-    if (of.accepted == (run == ENDS_RIGHT) && run == of.run)
+    /* Where the model stands still, a rank may have come to a wrong end before. */
+    if (of.accepted == (run == ENDS_RIGHT) && (run != STANDS_STILL || of.run == STANDS_STILL))
         return;
     CU_FAIL("the proof and the execution of a table by threads differ");
     printf("\n    %s: the proof %s it, by threads it %s: %s\n", kind,
