@@ -19,12 +19,10 @@
 
 enum { APP_MEGATRON_MAGIC_SIZE = 9, APP_MEGATRON_HEADER_SIZE = 34, APP_MEGATRON_VERSION = 1 };
 
-/** app_megatron_type - the codes of types that tokens can have. */
+/** app_megatron_type - the codes of types that token ids are stored as. */
 typedef enum app_megatron_type {
     APP_MEGATRON_U8 = 1,
-    APP_MEGATRON_I16 = 3,
     APP_MEGATRON_I32 = 4,
-    APP_MEGATRON_I64 = 5,
     APP_MEGATRON_U16 = 8
 } app_megatron_type;
 
