@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 /* What llm.c's dev/data writes before the tokens of its two families of tokenizers. */
-enum { LLMC_HEADER = 256 * 4 };
+enum { LLMC_HEADER = 256 * 4, LLMC_QUESTIONS = 20240522 };
 static const struct llmc_kind {
     int32_t magic, version;
     app_token_type type;
@@ -125,6 +125,11 @@ static wf_status open_bin(app_token_file *file, const char *flag, app_vocabulary
         for (size_t k = 0; k < sizeof llmc_kinds / sizeof *llmc_kinds; k++)
             if (header[0] == llmc_kinds[k].magic)
                 return open_llmc(file, &llmc_kinds[k], header, size, error);
+    if (header[0] == LLMC_QUESTIONS)
+        return wf_error_set(error, WF_EINVAL,
+                            "data file %s has questions and answers of llm.c for evaluations, "
+                            "which are not to be trained on",
+                            file->name);
     if (memcmp(header, APP_MEGATRON_MAGIC, APP_MEGATRON_MAGIC_SIZE) == 0)
         return wf_error_set(error, WF_EINVAL,
                             "data file %s is an .idx file of Megatron; name it X.idx, with its "

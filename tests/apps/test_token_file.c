@@ -99,6 +99,10 @@ static void llmc_and_headerless(void)
     open_file_fails(write_bytes("cut.bin", bytes, 1024 + 40), thousand, WF_EDATA,
                     "llm.c 20240801 says 20000 tokens, which with the header take 81024 bytes, "
                     "and it has 1064");
+    header[0] = 20240522;
+    open_file_fails(write_bytes("eval.bin", header, 1024), thousand, WF_EINVAL,
+                    "eval.bin has questions and answers of llm.c");
+    header[0] = 20240801;
     header[1] = 3;
     open_file_fails(write_bytes("new.bin", header, 1024), thousand, WF_EDATA,
                     "its header of llm.c 20240801 has version 3, and 7 is known");
