@@ -203,27 +203,35 @@ static void hand_out(wf_tape *tape, node *n, const wf_gradient *g)
     }
 }
 
-wf_status wf_node_step_back(wf_tape *tape, node *n, bool leaves)
+/* What is asked of a node; false: nothing. */
+static bool ask(const wf_tape *tape, node *n, bool leaves, wf_gradient *g)
 {
-    wf_context *ctx = tape->ctx;
-    wf_gradient g = {.ctx = ctx,
-                     .attr = n->attr,
-                     .n_in = n->n_in,
-                     .n_out = n->n_out,
-                     .defer = tape->defer,
-                     .node = n};
-    wf_memory_kind kind = ctx->kind;
-    const char *path;
     bool any = false;
 
+    *g = (wf_gradient){.ctx = tape->ctx,
+                       .attr = n->attr,
+                       .n_in = n->n_in,
+                       .n_out = n->n_out,
+                       .defer = tape->defer,
+                       .node = n};
     for (int i = 0; i < n->n_in; i++) {
         const node *made_by = n->from[i].made_by;
 
-        g.want[i] = leaves ? wf_edge_owes(&n->from[i]) : made_by != NULL;
-        g.summed[i] = made_by && !(made_by->op->flags & WF_OP_BORDER);
-        any |= g.want[i];
+        g->want[i] = leaves ? wf_edge_owes(&n->from[i]) : made_by != NULL;
+        g->summed[i] = made_by && !(made_by->op->flags & WF_OP_BORDER);
+        any |= g->want[i];
     }
-    if (!any)
+    return any;
+}
+
+wf_status wf_node_step_back(wf_tape *tape, node *n, bool leaves)
+{
+    wf_context *ctx = tape->ctx;
+    wf_memory_kind kind = ctx->kind;
+    const char *path;
+    wf_gradient g;
+
+    if (!ask(tape, n, leaves, &g))
         return WF_OK;
     path = wf_context_enter(ctx, n->path);
     wf_scope_open(ctx);
@@ -233,6 +241,46 @@ wf_status wf_node_step_back(wf_tape *tape, node *n, bool leaves)
         n->op->backward(&g);
         ctx->kind = kind;
         hand_out(tape, n, &g);
+    }
+    wf_scope_close(ctx);
+    wf_context_enter(ctx, path);
+    return ctx->error.code;
+}
+
+/* The other passes' leaves have given what they had to a sum. */
+static void mark_joined(int passes, node *const *n)
+{
+    for (int e = 0; e < n[0]->n_in; e++)
+        if (n[0]->from[e].given)
+            n[0]->from[e].leaf->joined = passes;
+    for (int i = 1; i < passes; i++)
+        for (int e = 0; e < n[i]->n_in; e++)
+            if (wf_edge_owes(&n[i]->from[e])) {
+                wf_tensor_release(n[i]->from[e].leaf);
+                n[i]->from[e] = (edge){.leaf = NULL};
+            }
+}
+
+wf_status wf_node_step_back_joined(int passes, wf_tape *const *tape, node *const *n)
+{
+    wf_context *ctx = tape[0]->ctx;
+    wf_memory_kind kind = ctx->kind;
+    wf_gradient g[WF_MOST_JOINED], *each[WF_MOST_JOINED];
+    const char *path = wf_context_enter(ctx, n[0]->path);
+    wf_status status = ctx->error.code;
+
+    wf_scope_open(ctx);
+    for (int i = 0; i < passes && status == WF_OK; i++) {
+        each[i] = &g[i];
+        ask(tape[i], n[i], true, &g[i]);
+        status = recall(ctx, n[i], &g[i]);
+    }
+    if (status == WF_OK) {
+        ctx->kind = WF_MEMORY_GRADIENT;
+        n[0]->op->backward_joined(passes, each);
+        ctx->kind = kind;
+        hand_out(tape[0], n[0], &g[0]);
+        mark_joined(passes, n);
     }
     wf_scope_close(ctx);
     wf_context_enter(ctx, path);

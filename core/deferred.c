@@ -1,4 +1,7 @@
-/* core/deferred.c - the walk for weights: gradients of leaves that wf_backward has left for later. */
+/*
+ * core/deferred.c - the walk for weights: gradients of leaves that wf_backward has left for later, of one pass, or
+ * of several together.
+ */
 #include "core/tape_internal.h"
 
 /* Whether a leaf's elements are read for what leaves are owed. They may be there in the first walk alone. */
@@ -83,6 +86,154 @@ wf_status wf_backward_weights(wf_tape *tape)
             status = visit(tape, n);
     if (status == WF_OK)
         status = wf_tape_settle(tape);
+    wf_tape_switch(ctx, recording);
+    return status;
+}
+
+/* ---- several passes ---- */
+
+static bool same_shape(const wf_tensor *a, const wf_tensor *b)
+{
+    bool same = (a != NULL) == (b != NULL);
+
+    if (!a || !same)
+        return same;
+    same = a->ndim == b->ndim && a->dtype == b->dtype && a->layout == b->layout;
+    for (int d = 0; same && d < a->ndim; d++)
+        same = a->dim[d].size == b->dim[d].size;
+    return same;
+}
+
+/* Whether a call's leaves are all it owes, each of them owed by this call alone. */
+static bool owes_alone(const node *n)
+{
+    bool any = false;
+
+    for (int i = 0; i < n->n_in; i++) {
+        const edge *e = &n->from[i];
+
+        if (!wf_edge_owes(e))
+            continue;
+        if (e->leaf->readers != 1 || e->leaf->grad)
+            return false;
+        any = true;
+    }
+    return any;
+}
+
+/* Whether a call of several passes can be one. */
+static bool joins(int passes, node *const *n)
+{
+    bool all = n[0]->op && n[0]->op->backward_joined;
+
+    for (int i = 0; all && i < passes; i++) {
+        all = owes_alone(n[i]);
+        for (int e = 0; all && e < n[0]->n_in; e++)
+            all = wf_edge_owes(&n[i]->from[e]) == wf_edge_owes(&n[0]->from[e]) &&
+                  same_shape(n[i]->in[e], n[0]->in[e]);
+        for (int o = 0; all && o < n[0]->n_out; o++)
+            all = n[i]->dout[o] && same_shape(n[i]->dout[o], n[0]->dout[o]);
+    }
+    return all;
+}
+
+/* Whether the same calls are deferred on all tapes, in the same order. */
+static bool alike(int passes, wf_tape *const *tape)
+{
+    node *n[WF_MOST_JOINED] = {NULL};
+    bool same = true;
+
+    for (int i = 0; i < passes; i++)
+        n[i] = tape[i]->newest;
+    while (same && n[0]) {
+        wf_tape *inner[WF_MOST_JOINED] = {NULL};
+
+        for (int i = 0; same && i < passes; i++) {
+            same = n[i] && n[i]->op == n[0]->op && n[i]->deferred == n[0]->deferred &&
+                   (n[i]->inner != NULL) == (n[0]->inner != NULL);
+            inner[i] = same ? n[i]->inner : NULL;
+        }
+        same = same && (!inner[0] || alike(passes, inner));
+        for (int i = 0; same && i < passes; i++)
+            n[i] = n[i]->before;
+    }
+    for (int i = 0; same && i < passes; i++)
+        same = !n[i] && (tape[i]->older != NULL) == (tape[0]->older != NULL);
+    if (same && tape[0]->older) {
+        wf_tape *older[WF_MOST_JOINED];
+
+        for (int i = 0; i < passes; i++)
+            older[i] = tape[i]->older;
+        same = alike(passes, older);
+    }
+    return same;
+}
+
+static wf_status walk_joined(int passes, wf_tape *const *tape);
+
+/* The adopted tapes of a node, newest first. */
+static wf_status walk_inner_joined(int passes, node *const *n)
+{
+    wf_tape *inner[WF_MOST_JOINED];
+    wf_status status = WF_OK;
+
+    for (int i = 0; i < passes; i++)
+        inner[i] = n[i]->inner;
+    while (inner[0] && status == WF_OK) {
+        status = walk_joined(passes, inner);
+        for (int i = 0; i < passes; i++)
+            inner[i] = inner[i]->older;
+    }
+    return status;
+}
+
+static wf_status visit_joined(int passes, wf_tape *const *tape, node *const *n)
+{
+    wf_status status = walk_inner_joined(passes, n);
+
+    if (status != WF_OK || !joins(passes, n))
+        return status;
+    status = wf_node_step_back_joined(passes, tape, n);
+    for (int i = 0; i < passes && !n[0]->inner; i++) {
+        n[i]->deferred = false;
+        wf_node_forget(n[i]);
+    }
+    return status;
+}
+
+static wf_status walk_joined(int passes, wf_tape *const *tape)
+{
+    node *n[WF_MOST_JOINED] = {NULL};
+    wf_status status = tape[0]->ctx->error.code;
+
+    for (int i = 0; i < passes; i++)
+        n[i] = tape[i]->newest;
+    while (n[0] && status == WF_OK) {
+        if (n[0]->deferred)
+            status = visit_joined(passes, tape, n);
+        for (int i = 0; i < passes; i++)
+            n[i] = n[i]->before;
+    }
+    return status;
+}
+
+wf_status wf_backward_weights_joined(int passes, wf_tape *const *tape)
+{
+    wf_context *ctx;
+    wf_tape *recording;
+    wf_status status;
+
+    for (int i = 0; i < passes; i++)
+        if (!tape[i])
+            return WF_EINVAL; /* the reason is in the context that could not open it */
+    ctx = tape[0]->ctx;
+    status = ctx->error.code;
+    if (status != WF_OK || passes > WF_MOST_JOINED || !alike(passes, tape))
+        return status;
+    recording = wf_tape_switch(ctx, NULL);
+    status = walk_joined(passes, tape);
+    if (status == WF_OK)
+        status = wf_tape_settle(tape[0]);
     wf_tape_switch(ctx, recording);
     return status;
 }

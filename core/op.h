@@ -135,7 +135,11 @@ struct wf_op {
     unsigned weights; /* those of them that one another's gradients do not read: WF_SAVE_IN */
     unsigned save_shape; /* inputs of which its gradient reads the shape alone: WF_SAVE_IN */
     wf_kernel reference; /* plain loop in double; f64 operands */
-    void (*backward)(wf_gradient *grad);  /* NULL: no gradient */
+    void (*backward)(wf_gradient *grad); /* NULL: no gradient */
+    /* NULL, or backward for the same call of `passes` (2 or 4) passes: fills first.din with the sums over
+       them of the gradients of leaves, each a node of the tree (core/numerics/tree.h). Whatever of
+       them first.want asks for is wanted; the others' are alike. */
+    void (*backward_joined)(int passes, wf_gradient *const *grad);
     double (*flops)(const wf_call *call); /* NULL, or this rank's work of a matrix product */
     unsigned integers; /* bit i: operand i is i32; the others are of the device's float type, or
                           stored as bf16 unless the op writes to an operand */

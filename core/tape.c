@@ -218,6 +218,7 @@ wf_status wf_tape_record(const wf_call *call)
             n->from[i] = (edge){.made_by = t->node, .output = t->output};
         else if (t->requires_grad)
             n->from[i].leaf = wf_tensor_retain(t);
+        t->readers += n->from[i].leaf != NULL;
     }
     for (int i = 0; i < call->n_in; i++)
         save_input(n, i, call->in[i]);

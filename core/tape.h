@@ -82,6 +82,23 @@ WF_API wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weight
  */
 WF_API wf_status wf_backward_weights(wf_tape *tape);
 
+enum { WF_MOST_JOINED = 4 };
+
+/**
+ * wf_backward_weights_joined - what of wf_backward_weights several passes can do as one: products over the
+ * rows of all of them, whose sum is the node of the tree that their sums would be
+ *
+ * A leaf of tape[0] that one call has taken, of an op that joins passes (linear), gets the sum in leaf->grad,
+ * and the number of passes in leaf->joined; those of the other tapes get nothing. All else is left for
+ * wf_backward_weights of each tape, which has to follow. Passes that have not recorded the same calls are
+ * left to that as a whole.
+ *
+ * @param passes  2 or WF_MOST_JOINED
+ * @param tape    [passes], in the order of the sum
+ * Errors:        recorded in the context and returned
+ */
+WF_API wf_status wf_backward_weights_joined(int passes, wf_tape *const *tape);
+
 /** wf_walk - the two walks back over a tape; in a wf_backward that defers nothing they are one. */
 typedef enum wf_walk {
     WF_WALK_INPUTS, /* wf_backward */

@@ -67,6 +67,9 @@ static inline bool wf_edge_owes(const edge *e)
 /* Ask an op for the gradients of those operands which are leaves, or of those which are not. */
 wf_status wf_node_step_back(wf_tape *tape, node *n, bool leaves);
 
+/* The same for the leaves of one call in several passes, which tape[0]'s get as a sum. */
+wf_status wf_node_step_back_joined(int passes, wf_tape *const *tape, node *const *n);
+
 /* Call a node's hook, which finds leaves settled. */
 wf_status wf_node_call_hook(wf_tape *tape, node *n);
 

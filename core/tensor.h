@@ -35,6 +35,8 @@ struct wf_tensor {
     struct wf_node *node;
     int output;
     struct wf_tensor *grad; /* a leaf's gradient, after wf_backward */
+    int readers;            /* a leaf: how many calls on tapes take it */
+    int joined; /* the passes whose gradients grad sums, in wf_backward_weights_joined; else 0 */
     struct wf_tensor
         *origin; /* a tape keeps this one and redistributes it again; mostly NULL */
 };

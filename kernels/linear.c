@@ -9,7 +9,10 @@
  * every member. Where members differ in their chunks, neighbours that do not are a chain and a tree
  * of their own, and these are added in order. The CPU's kernels are in kernels/cpu/linear.c.
  */
+#include "core/tape.h"
 #include "kernels/shared_internal.h"
+#include <stdio.h>
+#include <string.h>
 
 enum { MEMBERS = 3 };
 
@@ -75,6 +78,30 @@ wf_tensor *wf_linear_dw(wf_tensor *dy, wf_tensor *x)
     return wf_linear_dw_add(dy, x, NULL);
 }
 
+wf_tensor *wf_linear_dw_joined(int passes, wf_tensor *const *dy, wf_tensor *const *x)
+{
+    wf_linear_attr attr = {.add = 0};
+    wf_call call = {.op = &wf_op_linear_dw,
+                    .n_in = 2 * passes,
+                    .n_out = 1,
+                    .attr = &attr,
+                    .attr_size = sizeof attr};
+
+    if (passes != 1 && passes != 2 && passes != WF_MOST_JOINED) {
+        if (passes > 0 && dy[0])
+            wf_fail(dy[0]->ctx, WF_EINVAL,
+                    "gradients of 1, 2 or %d passes are one product, not %d", WF_MOST_JOINED,
+                    passes);
+        return NULL;
+    }
+    for (int i = 0; i < passes; i++) {
+        call.in[2 * i] = dy[i];
+        call.in[2 * i + 1] = x[i];
+    }
+    wf_dispatch(&call);
+    return call.out[0];
+}
+
 wf_tensor *wf_linear_dw_add(wf_tensor *dy, wf_tensor *x, wf_tensor *older)
 {
     wf_linear_attr attr = {.add = older != NULL};
@@ -105,6 +132,32 @@ static void backward(wf_gradient *g)
     for (int m = 0; m < count; m++)
         if (g->want[m + 1])
             g->din[m + 1] = wf_linear_dw(g->dout[m], g->in[0]);
+}
+
+static void backward_joined(int passes, wf_gradient *const *g)
+{
+    wf_tensor *dy[WF_MOST_JOINED], *x[WF_MOST_JOINED];
+
+    for (int m = 0; m < g[0]->n_out; m++) {
+        if (!g[0]->want[m + 1])
+            continue;
+        for (int i = 0; i < passes; i++) {
+            dy[i] = g[i]->dout[m];
+            x[i] = g[i]->in[0];
+        }
+        g[0]->din[m + 1] = wf_linear_dw_joined(passes, dy, x);
+    }
+}
+
+/* A pair of operands for each pass. */
+static const char *dw_spell(const wf_call *call, char *text)
+{
+    char *at = text;
+
+    for (int i = 0; i < call->n_in / 2; i++)
+        at += sprintf(at, "%sb...n,b...k", i ? "," : "");
+    strcpy(at, "->nk");
+    return text;
 }
 
 static wf_status reference(const wf_call *call, void *workspace)
@@ -154,7 +207,6 @@ static wf_status reference_dx(const wf_call *call, void *workspace)
 
 static wf_status reference_dw(const wf_call *call, void *workspace)
 {
-    const double *dy = call->in[0]->data, *x = call->in[1]->data;
     double *dw = call->out[0]->data;
     int last = call->in[0]->ndim - 1;
     int64_t rows = wf_extent(call->in[0], 0, last);
@@ -163,10 +215,14 @@ static wf_status reference_dw(const wf_call *call, void *workspace)
     (void)workspace;
     for (int64_t i = 0; i < n * k && !wf_linear_adds(call); i++)
         dw[i] = 0;
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t j = 0; j < n; j++)
-            for (int64_t i = 0; i < k; i++)
-                dw[j * k + i] += dy[r * n + j] * x[r * k + i];
+    for (int pass = 0; pass < call->n_in / 2; pass++) {
+        const double *dy = call->in[2 * pass]->data, *x = call->in[2 * pass + 1]->data;
+
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t j = 0; j < n; j++)
+                for (int64_t i = 0; i < k; i++)
+                    dw[j * k + i] += dy[r * n + j] * x[r * k + i];
+    }
     return WF_OK;
 }
 
@@ -196,7 +252,7 @@ static double dx_flops(const wf_call *call)
 
 static double dw_flops(const wf_call *call)
 {
-    return work(call->in[1], call->out[0]->local[0]);
+    return call->n_in / 2 * work(call->in[1], call->out[0]->local[0]);
 }
 
 /* x's gradient reads the weights, theirs reads x. */
@@ -205,20 +261,23 @@ enum {
     SAVED = WF_SAVE_IN(0) | WEIGHTS
 };
 
-const wf_op wf_op_linear1 = {WF_OP_ROW(linear1),   .save_others = SAVED,
-                             .weights = WEIGHTS,   .reference = {.run = reference},
-                             .backward = backward, .flops = forward_flops};
-const wf_op wf_op_linear2 = {WF_OP_ROW(linear2),   .save_others = SAVED,
-                             .weights = WEIGHTS,   .reference = {.run = reference},
-                             .backward = backward, .flops = forward_flops};
-const wf_op wf_op_linear3 = {WF_OP_ROW(linear3),   .save_others = SAVED,
-                             .weights = WEIGHTS,   .reference = {.run = reference},
-                             .backward = backward, .flops = forward_flops};
+const wf_op wf_op_linear1 = {WF_OP_ROW(linear1),    .save_others = SAVED,
+                             .weights = WEIGHTS,    .reference = {.run = reference},
+                             .backward = backward,  .backward_joined = backward_joined,
+                             .flops = forward_flops};
+const wf_op wf_op_linear2 = {WF_OP_ROW(linear2),    .save_others = SAVED,
+                             .weights = WEIGHTS,    .reference = {.run = reference},
+                             .backward = backward,  .backward_joined = backward_joined,
+                             .flops = forward_flops};
+const wf_op wf_op_linear3 = {WF_OP_ROW(linear3),    .save_others = SAVED,
+                             .weights = WEIGHTS,    .reference = {.run = reference},
+                             .backward = backward,  .backward_joined = backward_joined,
+                             .flops = forward_flops};
 const wf_op wf_op_linear1_dx = {WF_OP_ROW(linear1_dx), .reference = {.run = reference_dx},
                                 .flops = dx_flops};
 const wf_op wf_op_linear2_dx = {WF_OP_ROW(linear2_dx), .reference = {.run = reference_dx},
                                 .flops = dx_flops};
 const wf_op wf_op_linear3_dx = {WF_OP_ROW(linear3_dx), .reference = {.run = reference_dx},
                                 .flops = dx_flops};
-const wf_op wf_op_linear_dw = {WF_OP_ROW(linear_dw), .keep_fp32 = 1,
+const wf_op wf_op_linear_dw = {WF_OP_ROW(linear_dw), .spell = dw_spell, .keep_fp32 = 1,
                                .reference = {.run = reference_dw}, .flops = dw_flops};

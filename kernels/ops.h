@@ -180,6 +180,17 @@ WF_API wf_tensor *wf_linear_dx(int count, wf_tensor *const *dy, wf_tensor *const
 WF_API wf_tensor *wf_linear_dw(wf_tensor *dy, wf_tensor *x);
 
 /**
+ * wf_linear_dw_joined - the sum of wf_linear_dw over several passes, as one product
+ *
+ * @param passes  1, 2 or 4
+ * @param dy      [passes], each [b, .., n], and x likewise, [b, .., k]: all of one shape and layout
+ * Layout:      "b...n,b...k,b...n,b...k->nk", and so on
+ * Sum:         the midpoint tree over the passes, then over the sequences of each
+ * Gradient:    none
+ */
+WF_API wf_tensor *wf_linear_dw_joined(int passes, wf_tensor *const *dy, wf_tensor *const *x);
+
+/**
  * wf_linear_bias - y = x W^T + bias, for one or three that share x; wf_linear_bias_gelu - the gelu of
  * that. With the bits of wf_linear, wf_bias_add and wf_bias_gelu, and in less time
  *

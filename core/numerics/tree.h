@@ -46,4 +46,21 @@ WF_HOST_DEVICE static inline int wf_tree_merges(int64_t n, int64_t i)
     return merges;
 }
 
+/* The largest node of the midpoint tree over n chunks that begins with chunk i, ends before chunk `end` (i < end <= n)
+   and has 2^k chunks, at most `most` (>= 1): how many it has. */
+static inline int64_t wf_tree_node(int64_t n, int64_t i, int64_t end, int64_t most)
+{
+    int64_t first = 0, count = n;
+
+    while (first != i || count > most || (count & (count - 1)) || first + count > end) {
+        if (i < first + count / 2) {
+            count /= 2;
+        } else {
+            first += count / 2;
+            count -= count / 2;
+        }
+    }
+    return count;
+}
+
 #endif

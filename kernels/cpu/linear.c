@@ -155,9 +155,15 @@ static bool chunk_each(const wf_call *call)
     return call->in[0]->dim[0].chunks == WF_CHUNKS_EACH && wf_context_exact(call->ctx);
 }
 
+/* The chunks of each pass, of which the call has a pair of operands. */
+static int64_t dw_chunks(const wf_call *call)
+{
+    return chunk_each(call) ? call->in[0]->local[0] : 1;
+}
+
 static size_t dw_parts_bytes(const wf_call *call)
 {
-    int64_t chunks = chunk_each(call) ? call->in[0]->local[0] : 1;
+    int64_t chunks = call->n_in / 2 * dw_chunks(call);
     size_t n = chunks > 0 ? (size_t)chunks : 1; /* a rank without sequences has dW = 0 */
 
     return (n * sizeof(wf_gemm_part) + 63) / 64 * 64;
@@ -167,20 +173,22 @@ static wf_gemm dw_product(const wf_call *call, wf_gemm_part *parts)
 {
     const wf_tensor *dy = call->in[0], *x = call->in[1];
     int last = dy->ndim - 1;
-    bool each = chunk_each(call);
-    int64_t chunks = each ? dy->local[0] : 1;
-    int64_t rows = wf_extent(dy, each ? 1 : 0, last);
+    int64_t each = dw_chunks(call), chunks = call->n_in / 2 * each;
+    int64_t rows = wf_extent(dy, chunk_each(call) ? 1 : 0, last);
     int64_t n = dy->local[last], k = x->local[last];
 
-    for (int64_t l = 0; l < chunks; l++)
-        parts[l] = (wf_gemm_part){.a = elements(dy, l * rows * n),
+    for (int64_t l = 0; l < chunks; l++) {
+        const wf_tensor *const *pair = (const wf_tensor *const *)&call->in[2 * (l / each)];
+
+        parts[l] = (wf_gemm_part){.a = elements(pair[0], l % each * rows * n),
                                   .a_row = 1,
                                   .a_k = n,
-                                  .b = elements(x, l * rows * k),
+                                  .b = elements(pair[1], l % each * rows * k),
                                   .b_k = k,
                                   .b_col = 1,
                                   .k = rows,
                                   .chunk = true};
+    }
     return (wf_gemm){.m = n,
                      .n = k,
                      .c = call->out[0]->data,

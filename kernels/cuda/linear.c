@@ -264,15 +264,23 @@ static bool chunk_each(const wf_call *call)
            wf_cuda_host_table->context_exact(call->ctx);
 }
 
+/* The chunks of each pass, of which the call has a pair of operands. */
+static int64_t dw_chunks(const wf_call *call)
+{
+    return chunk_each(call) ? call->in[0]->local[0] : 1;
+}
+
 /* dW[n, k] = dy[rows, n]^T x[rows, k]: rows of both. */
 static wf_cuda_piece dw_piece(const wf_call *call, int64_t chunk, int member)
 {
-    const wf_tensor *dy = call->in[0], *x = call->in[1];
+    int64_t pass = chunk / dw_chunks(call);
+    const wf_tensor *dy = call->in[2 * pass], *x = call->in[2 * pass + 1];
     int last = dy->ndim - 1;
     int64_t rows = wf_extent(dy, chunk_each(call) ? 1 : 0, last);
     int64_t n = dy->local[last], k = x->local[last];
 
     (void)member;
+    chunk %= dw_chunks(call);
     return (wf_cuda_piece){.a = {wf_cuda_element(dy, chunk * rows * n), n, false},
                            .b = {wf_cuda_element(x, chunk * rows * k), k, false},
                            .depth = rows};
@@ -281,7 +289,7 @@ static wf_cuda_piece dw_piece(const wf_call *call, int64_t chunk, int member)
 static wf_cuda_product dw_product(const wf_call *call)
 {
     const wf_tensor *dw = call->out[0], *dy = call->in[0];
-    int64_t chunks = chunk_each(call) ? dy->local[0] : 1;
+    int64_t chunks = call->n_in / 2 * dw_chunks(call);
 
     return (wf_cuda_product){.call = call,
                              .type = dy->dtype,

@@ -1,4 +1,5 @@
 /* parallel/pipeline/lower.c - the passes one after the other; those that add no message. */
+#include "core/numerics/tree.h"
 #include "parallel/pipeline/lower_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,45 @@ wf_status wf_pipe_pass_recompute(const wf_pipe_table *in, const wf_pipe_lowering
                     wf_pipe_table_add(out, r, WF_PIPE_R, a[k].stage, a[k].micro);
             for (int64_t k = 0; k < n; k++)
                 wf_pipe_table_append(out, r, &a[k]);
+        }
+    return out->error.code;
+}
+
+/* Whether an action is W of what follows on `last` of the same stage. */
+static bool goes_on(const wf_pipe_action *last, const wf_pipe_action *a)
+{
+    return a->kind == WF_PIPE_W && !a->with_next && a->stage == last->stage &&
+           a->micro == last->last + 1;
+}
+
+/* W of neighbours are one where their sum is a node of the tree of micro-batches: one product, over more rows. */
+wf_status wf_pipe_pass_join(const wf_pipe_table *in, const wf_pipe_lowering *how,
+                            wf_pipe_table *out)
+{
+    int most =
+        how->group && how->group < WF_PIPE_MOST_JOINED ? how->group : WF_PIPE_MOST_JOINED;
+
+    for (int r = 0; r < in->shape.ranks; r++)
+        for (int64_t i = 0, n; i < in->row[r].n; i += n) {
+            const wf_pipe_action *a = &in->row[r].action[i];
+            wf_pipe_action part = *a;
+            int last;
+
+            n = wf_pipe_together(&in->row[r], i);
+            for (int64_t k = 0; n == 2 && k < n; k++)
+                wf_pipe_table_append(out, r, &a[k]);
+            if (n == 2)
+                continue;
+            while (a->kind == WF_PIPE_W && i + n < in->row[r].n && goes_on(&a[n - 1], &a[n]))
+                n++;
+            last = a[n - 1].last;
+            for (int m = a->micro; m <= last; m = part.last + 1) {
+                part.micro = m;
+                part.last = a->kind == WF_PIPE_W
+                                ? m - 1 + (int)wf_tree_node(in->shape.micro, m, last + 1, most)
+                                : last;
+                wf_pipe_table_append(out, r, &part);
+            }
         }
     return out->error.code;
 }
@@ -173,9 +213,9 @@ static wf_status like(const wf_pipe_table *in, wf_pipe_table **out, wf_error *er
 wf_status wf_pipe_lower(const wf_pipe_table *table, const wf_pipe_lowering *how,
                         wf_pipe_table **lowered, wf_error *error)
 {
-    static wf_pipe_pass *const passes[] = {wf_pipe_pass_recompute, wf_pipe_pass_unshard,
-                                           wf_pipe_pass_reduce, wf_pipe_pass_messages,
-                                           wf_pipe_pass_finish};
+    static wf_pipe_pass *const passes[] = {wf_pipe_pass_recompute, wf_pipe_pass_join,
+                                           wf_pipe_pass_unshard,   wf_pipe_pass_reduce,
+                                           wf_pipe_pass_messages,  wf_pipe_pass_finish};
     wf_status status = check(table, how, error);
     wf_pipe_table *done = NULL;
 

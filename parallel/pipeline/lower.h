@@ -17,6 +17,9 @@ WF_BEGIN_DECLS
 /* More messages are never on the way from one rank to another: transports keep so many. */
 enum { WF_PIPE_MOST_IN_FLIGHT = 32 };
 
+/* So many micro-batches one product makes gradients of weights of, at most. */
+enum { WF_PIPE_MOST_JOINED = 4 };
+
 /** wf_pipe_lowering - what lowering adds. */
 typedef struct wf_pipe_lowering {
     int depth; /* messages to one rank that are begun before the first of them has to end; 0: each ends
@@ -33,7 +36,8 @@ typedef struct wf_pipe_lowering {
 /**
  * wf_pipe_lower - a table of compute actions with all that ranks do beside them
  *
- * The passes, in order: R; UNSHARD and RESHARD, where the stage whose next use is the farthest is given
+ * The passes, in order: R; W of one stage that stand behind each other are one, Ws.a-b, where these
+ * micro-batches are a node of the tree of sums; UNSHARD and RESHARD, where the stage whose next use is the farthest is given
  * back; REDUCE behind the last W or B of its micro-batches, REDUCED before the next one of the stage
  * or at the end; messages; TIE, NORM and OPT. SEND stands right behind what it sends, the SENT of
  * a rank's i-th message to another before its (i + depth)-th SEND, and the rest at the end. Receives
@@ -48,7 +52,8 @@ WF_API wf_status wf_pipe_lower(const wf_pipe_table *table, const wf_pipe_lowerin
 
 /** wf_pipe_proof - what is known of a table that can run. */
 typedef struct wf_pipe_proof {
-    int64_t compute, messages; /* actions that compute; messages of one step */
+    int64_t compute,
+        messages;  /* actions that compute, Ws.a-b as many as it has micro-batches; messages */
     int in_flight; /* most messages from one rank to another that are begun and not ended */
     int peak;      /* most live activations of a rank, in stages */
 } wf_pipe_proof;

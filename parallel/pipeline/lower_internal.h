@@ -9,8 +9,8 @@
 typedef wf_status wf_pipe_pass(const wf_pipe_table *in, const wf_pipe_lowering *how,
                                wf_pipe_table *out);
 
-wf_pipe_pass wf_pipe_pass_recompute, wf_pipe_pass_unshard, wf_pipe_pass_reduce,
-    wf_pipe_pass_messages, wf_pipe_pass_finish;
+wf_pipe_pass wf_pipe_pass_recompute, wf_pipe_pass_join, wf_pipe_pass_unshard,
+    wf_pipe_pass_reduce, wf_pipe_pass_messages, wf_pipe_pass_finish;
 
 /* How many actions from i on stay together: two that may overlap, else one. */
 static inline int wf_pipe_together(const wf_pipe_row *row, int64_t i)

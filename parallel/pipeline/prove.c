@@ -25,8 +25,12 @@ wf_status wf_pipe_prove(const wf_pipe_table *table, wf_pipe_proof *proof, wf_err
         int peak = wf_pipe_peak(&table->row[r]);
 
         found.peak = peak > found.peak ? peak : found.peak;
-        for (int64_t i = 0; i < table->row[r].n; i++)
-            found.compute += !wf_pipe_kind_table[table->row[r].action[i].kind].derived;
+        for (int64_t i = 0; i < table->row[r].n; i++) {
+            const wf_pipe_action *a = &table->row[r].action[i];
+
+            if (!wf_pipe_kind_table[a->kind].derived)
+                found.compute += a->last - a->micro + 1;
+        }
     }
     if (proof)
         *proof = found;

@@ -59,38 +59,58 @@ static void put_bucket(wf_par_gradients *g, int64_t n)
     g->next_node += n;
 }
 
+static wf_status begin_bucket(wf_par_gradients *g)
+{
+    int64_t at = g->next_node, n = bucket_size(g);
+
+    if (n > 0 && wf_context_status(g->par->ctx) == WF_OK)
+        g->bucket = wf_par_move_begin(g->par, WF_MEMORY_GRADIENT, n, g->list + at, g->to + at);
+    return wf_context_status(g->par->ctx);
+}
+
+/* The bucket that is on its way, or else the next one from begin to end. */
+static wf_status end_bucket(wf_par_gradients *g)
+{
+    wf_context *ctx = g->par->ctx;
+    int64_t at = g->next_node, n = bucket_size(g);
+    wf_status status;
+
+    wf_scope_open(ctx);
+    status = g->bucket ? wf_par_move_end(g->par, WF_MEMORY_GRADIENT, g->bucket, g->list + at)
+                       : wf_par_move_run(g->par, WF_MEMORY_GRADIENT, n, g->list + at,
+                                         g->to + at, g->list + at);
+    g->bucket = NULL;
+    if (status == WF_OK)
+        put_bucket(g, n);
+    wf_scope_close(ctx);
+    return wf_context_status(ctx);
+}
+
 wf_status wf_par_gradients_sum_begin(wf_par_gradients *g)
 {
-    int64_t n;
-
     if (check_complete(g) != WF_OK)
         return wf_context_status(g->par->ctx);
     list_nodes(g);
     g->summed = true;
-    n = bucket_size(g);
-    if (n > 0)
-        g->bucket = wf_par_move_begin(g->par, WF_MEMORY_GRADIENT, n, g->list, g->to);
-    return wf_context_status(g->par->ctx);
+    return begin_bucket(g);
+}
+
+wf_status wf_par_gradients_sum_go_on(wf_par_gradients *g)
+{
+    wf_status status = wf_context_status(g->par->ctx);
+
+    if (!g->bucket || status != WF_OK)
+        return status;
+    status = end_bucket(g);
+    return status == WF_OK ? begin_bucket(g) : status;
 }
 
 wf_status wf_par_gradients_sum_end(wf_par_gradients *g)
 {
     wf_context *ctx = g->par->ctx;
 
-    while (g->next_node < g->nodes && wf_context_status(ctx) == WF_OK) {
-        int64_t at = g->next_node, n = bucket_size(g);
-        wf_status status;
-
-        wf_scope_open(ctx);
-        status = g->bucket
-                     ? wf_par_move_end(g->par, WF_MEMORY_GRADIENT, g->bucket, g->list + at)
-                     : wf_par_move_run(g->par, WF_MEMORY_GRADIENT, n, g->list + at, g->to + at,
-                                       g->list + at);
-        g->bucket = NULL;
-        if (status == WF_OK)
-            put_bucket(g, n);
-        wf_scope_close(ctx);
-    }
+    while (g->next_node < g->nodes && wf_context_status(ctx) == WF_OK)
+        end_bucket(g);
     return wf_context_status(ctx);
 }
 

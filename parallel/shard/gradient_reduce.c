@@ -1,5 +1,7 @@
 /* parallel/shard/gradient_reduce.c - collecting gradients; see the header. */
 #include "parallel/shard/gradient_slots_internal.h"
+#include "core/numerics/tree.h"
+#include "core/tape.h"
 #include "kernels/ops.h"
 #include <stdlib.h>
 
@@ -32,15 +34,15 @@ static void *grow_array(void *array, int64_t n, size_t size, bool *there)
     return grown ? grown : array;
 }
 
-/* Add what a micro-step gives to use u: to its sum, or to that of the micro-step's group. True where the latter is
-   complete; *whole is then what it comes to, for the caller, or NULL where that is nothing. */
+/* Add what a micro-step, or `count` of them, gives to use u: to its sum, or to that of the micro-step's group. True
+   where the latter is complete; *whole is then what it comes to, for the caller, or NULL where that is nothing. */
 static bool add_to_group(const wf_par_gradients *g, struct slots *s, int u, wf_tensor *term,
-                         int64_t micro, wf_tensor **whole)
+                         int64_t micro, int64_t count, wf_tensor **whole)
 {
     wf_context *ctx = g->par->ctx;
 
     *whole = NULL;
-    if (wf_par_sum_add(ctx, &s->group[u], term, micro, g->micros) != WF_OK ||
+    if (wf_par_sum_add_node(ctx, &s->group[u], term, micro, count, g->micros) != WF_OK ||
         !wf_par_sum_take(&s->group[u], micro, g->par->group, whole))
         return false;
     if (!*whole)
@@ -59,7 +61,7 @@ static wf_status start_slot(const wf_par_gradients *g, struct slots *s, int u)
         return wf_par_sum_start(g->par->ctx, &s->slot[u], &s->ended);
     for (int64_t i = 0; i < g->micros; i++)
         if (wf_par_sum_has(&s->ended, i))
-            add_to_group(g, s, u, NULL, i, &nothing);
+            add_to_group(g, s, u, NULL, i, 1, &nothing);
     return wf_context_status(g->par->ctx);
 }
 
@@ -219,6 +221,17 @@ void wf_par_gradients_micro(wf_par_gradients *g, const wf_nn_pass *pass, int64_t
     g->micros = micros;
 }
 
+int64_t wf_par_gradients_joined(const wf_par *par, int64_t micro, int64_t last, int64_t micros)
+{
+    int64_t end = last + 1;
+
+    if (par->options.reduce_dtype != WF_F32)
+        return 1; /* each is rounded before it is added */
+    if (par->reduced && end > micro / par->group * par->group + par->group)
+        end = micro / par->group * par->group + par->group;
+    return wf_tree_node(micros, micro, end, WF_MOST_JOINED);
+}
+
 /* What of a slot is to be summed over ranks; it is released when that has begun. */
 static void list_sum(wf_par_gradients *g, const wf_par_holding *h, int u, wf_tensor *sum)
 {
@@ -244,6 +257,7 @@ static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
     const wf_par_holding *h = wf_par_holding_of(p);
     wf_tensor *leaf = wf_nn_leaves_of(p, g->pass)->use[u], *grad = leaf ? leaf->grad : NULL;
     struct slots *s = &g->slots[h->slot];
+    int64_t count = leaf && leaf->joined ? leaf->joined : 1;
 
     u = g->par->options.exact_off ? 0 : u; /* all uses are one sum */
 
@@ -254,10 +268,10 @@ static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
     if (!grad)
         return;
     if (!g->par->reduced)
-        wf_par_sum_add(g->par->ctx, &s->slot[u], grad, g->micro, g->micros);
+        wf_par_sum_add_node(g->par->ctx, &s->slot[u], grad, g->micro, count, g->micros);
     else if (g->par->group == 1)
         list_sum(g, h, u, wf_tensor_retain(grad));
-    else if (add_to_group(g, s, u, grad, g->micro, &grad) && grad)
+    else if (add_to_group(g, s, u, grad, g->micro, count, &grad) && grad)
         list_sum(g, h, u, grad);
 }
 
@@ -309,7 +323,7 @@ static wf_status end_slots(wf_par_gradients *g, const wf_par_holding *h)
             continue;
         if (g->par->group == 1)
             wf_par_sum_add(ctx, &s->slot[u], NULL, g->micro, g->micros);
-        else if (add_to_group(g, s, u, NULL, g->micro, &sum) && sum)
+        else if (add_to_group(g, s, u, NULL, g->micro, 1, &sum) && sum)
             list_sum(g, h, u, sum);
         status = wf_context_status(ctx);
     }

@@ -51,9 +51,15 @@ wf_status wf_par_gradients_take(wf_par_gradients *g, int64_t n,
 /* Take what is left and forget the leaves of the micro-step, which is complete then. Collective. */
 wf_status wf_par_gradients_micro_end(wf_par_gradients *g);
 
+/* How many of the micro-steps micro .. last, from the first on, may bring gradients that are summed already
+   (wf_backward_weights_joined): 1, 2 or 4. */
+int64_t wf_par_gradients_joined(const wf_par *par, int64_t micro, int64_t last, int64_t micros);
+
 /* All micro-steps have ended, which is WF_EINVAL where it is not so: begin to sum over data-parallel ranks what
-   they have not summed; end it. Collective over these axes. */
+   they have not summed, a bucket at a time; end the bucket that is on its way, if there is one, and begin the next;
+   end it all. Collective over these axes. */
 wf_status wf_par_gradients_sum_begin(wf_par_gradients *g);
+wf_status wf_par_gradients_sum_go_on(wf_par_gradients *g);
 wf_status wf_par_gradients_sum_end(wf_par_gradients *g);
 
 /* Bring all to their layouts, both of these first where nobody did; then grad[i] (retained, NULL where unused)

@@ -105,21 +105,38 @@ static wf_status add_as_it_comes(wf_context *ctx, wf_par_sum *s, wf_tensor *term
     return WF_OK;
 }
 
+/* The first of the terms i .. i + count - 1 that is there; -1: none. */
+static int64_t first_there(const wf_par_sum *s, int64_t i, int64_t count)
+{
+    for (int64_t k = i; k < i + count; k++)
+        if (wf_par_sum_has(s, k))
+            return k;
+    return -1;
+}
+
 wf_status wf_par_sum_add(wf_context *ctx, wf_par_sum *s, wf_tensor *term, int64_t i, int64_t n)
 {
-    int at = place_of(s, i);
+    return wf_par_sum_add_node(ctx, s, term, i, 1, n);
+}
 
-    if (term && !wf_context_exact(ctx))
-        return add_as_it_comes(ctx, s, term, n);
-    if (wf_par_sum_has(s, i))
+wf_status wf_par_sum_add_node(wf_context *ctx, wf_par_sum *s, wf_tensor *sum, int64_t i,
+                              int64_t count, int64_t n)
+{
+    int at = place_of(s, i);
+    int64_t twice;
+
+    if (sum && !wf_context_exact(ctx))
+        return add_as_it_comes(ctx, s, sum, n);
+    twice = first_there(s, i, count);
+    if (twice >= 0)
         return wf_fail(ctx, WF_EINVAL,
                        "the term of micro-step %" PRId64 " of %" PRId64
                        " came twice: add up what a micro-step gives, and bring it once",
-                       i + 1, n);
+                       twice + 1, n);
     if (!make_room(ctx, s, s->open + 1))
         return WF_ENOMEM;
     memmove(s->node + at + 1, s->node + at, (size_t)(s->open - at) * sizeof *s->node);
-    s->node[at] = (wf_par_sum_node){.first = i, .count = 1, .sum = wf_tensor_retain(term)};
+    s->node[at] = (wf_par_sum_node){.first = i, .count = count, .sum = wf_tensor_retain(sum)};
     s->open++;
     return merge_up(s, at, n);
 }

@@ -28,6 +28,10 @@ typedef struct wf_par_sum {
    WF_EINVAL where the term is there, WF_ENOMEM. */
 wf_status wf_par_sum_add(wf_context *ctx, wf_par_sum *s, wf_tensor *term, int64_t i, int64_t n);
 
+/* The same with the sum of the terms i .. i + count - 1, a node of the tree. */
+wf_status wf_par_sum_add_node(wf_context *ctx, wf_par_sum *s, wf_tensor *sum, int64_t i,
+                              int64_t count, int64_t n);
+
 /* Whether term i is there. */
 bool wf_par_sum_has(const wf_par_sum *s, int64_t i);
 

@@ -264,7 +264,20 @@ void wf_par_stage_backward(wf_par_stages *s, wf_par_stage *stage, int64_t micro,
     leave(s, &last);
 }
 
-void wf_par_stage_weights(wf_par_stages *s, wf_par_stage *stage, int64_t micro)
+/* Products over the rows of several micro-batches; their sums are what the first of them brings. */
+static void join_weights(wf_par_stages *s, wf_par_stage *stage, int64_t micro, int64_t count)
+{
+    wf_tape *tape[WF_MOST_JOINED];
+    setting last = enter_backward(s, stage, &stage->flight[micro], micro);
+
+    for (int64_t i = 0; i < count; i++)
+        tape[i] = stage->flight[micro + i].tape;
+    if (wf_context_status(s->t->par->ctx) == WF_OK && tape[0])
+        wf_backward_weights_joined((int)count, tape);
+    leave(s, &last);
+}
+
+static void end_weights(wf_par_stages *s, wf_par_stage *stage, int64_t micro)
 {
     wf_par_flight *f = &stage->flight[micro];
     setting last = enter_backward(s, stage, f, micro);
@@ -273,6 +286,17 @@ void wf_par_stage_weights(wf_par_stages *s, wf_par_stage *stage, int64_t micro)
         wf_backward_weights(f->tape);
     end_flight(s, stage, f);
     leave(s, &last);
+}
+
+void wf_par_stage_weights(wf_par_stages *s, wf_par_stage *stage, int64_t micro, int64_t last)
+{
+    for (int64_t count; micro <= last; micro += count) {
+        count = wf_par_gradients_joined(s->t->par, micro, last, s->t->micros);
+        if (count > 1)
+            join_weights(s, stage, micro, count);
+        for (int64_t i = 0; i < count; i++)
+            end_weights(s, stage, micro + i);
+    }
 }
 
 void wf_par_flight_drop(wf_par_flight *f)

@@ -187,8 +187,7 @@ static void do_backward(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_act
 
 static void do_weights(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action *a)
 {
-    for (int64_t m = a->micro; m <= a->last; m++)
-        wf_par_stage_weights(s, stage, m);
+    wf_par_stage_weights(s, stage, a->micro, a->last);
 }
 
 static void do_unshard(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action *a)
@@ -291,6 +290,15 @@ void wf_par_stages_rest(wf_par_stages *s)
     wf_context_action(par->ctx, NULL);
 }
 
+/* A reduction that has begun brings a bucket home behind each action that computes. */
+static void reductions_go_on(wf_par_stages *s, const wf_pipe_action *a)
+{
+    if (a->kind > WF_PIPE_R)
+        return;
+    for (int k = 0; k < s->count; k++)
+        wf_par_gradients_sum_go_on(s->stage[k].gradients);
+}
+
 /* NORM begins with what comes before it in no row: the loss goes to all ranks. */
 wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data)
 {
@@ -310,6 +318,7 @@ wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data)
         t->step.micro = a->micro;
         s->now = a;
         actions[a->kind](s, wf_par_stage_here(s, a->stage), a);
+        reductions_go_on(s, a);
     }
     t->step.micro = t->micros;
     s->now = NULL;

@@ -96,7 +96,7 @@ wf_par_stage *wf_par_stage_here(const wf_par_stages *s, int stage);
 void wf_par_stage_forward(wf_par_stages *s, wf_par_stage *stage, int64_t micro);
 void wf_par_stage_forward_again(wf_par_stages *s, wf_par_stage *stage, int64_t micro);
 void wf_par_stage_backward(wf_par_stages *s, wf_par_stage *stage, int64_t micro, bool defer);
-void wf_par_stage_weights(wf_par_stages *s, wf_par_stage *stage, int64_t micro);
+void wf_par_stage_weights(wf_par_stages *s, wf_par_stage *stage, int64_t micro, int64_t last);
 void wf_par_stage_unshard(wf_par_stages *s, wf_par_stage *stage);
 void wf_par_stage_reshard(wf_par_stages *s, wf_par_stage *stage);
 void wf_par_flight_drop(wf_par_flight *f);
