@@ -225,13 +225,13 @@ static wf_status check_schedule(app_options *o, wf_error *error)
 
 static wf_status check_evaluation(app_options *o, wf_error *error)
 {
-    if (o->val_fraction > 0 || !o->eval_interval)
+    if (o->val_fraction > 0 || o->val_data.count || !o->eval_interval)
         return WF_OK;
     if (o->given[APP_OPTION_eval_interval])
         return wf_error_set(
             error, WF_EINVAL,
             "--eval-interval %lld needs validation data, but --val-fraction is 0; use "
-            "--val-fraction 0.1 or --eval-interval 0",
+            "--val-fraction 0.1, --val-data FILE... or --eval-interval 0",
             (long long)o->eval_interval);
     o->eval_interval = 0;
     return WF_OK;
@@ -293,15 +293,6 @@ static wf_status check_saving(app_options *o, wf_error *error)
     return WF_OK;
 }
 
-static wf_status check_data(app_options *o, wf_error *error)
-{
-    if (o->steps && !o->plan && !o->data.count)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--data is missing: training needs at least one text file; use --data FILE...");
-    return WF_OK;
-}
-
 wf_status app_options_check(app_options *options, wf_error *error)
 {
     static wf_status (*const rules[])(app_options *, wf_error *) = {
@@ -312,6 +303,7 @@ wf_status app_options_check(app_options *options, wf_error *error)
         check_heads,
         check_kv_heads,
         derive_ffn,
+        app_options_derive_from_data,
         check_trace,
         app_options_check_mesh,
         check_wrap,
@@ -322,7 +314,7 @@ wf_status app_options_check(app_options *options, wf_error *error)
         check_sample,
         check_transport,
         check_saving,
-        check_data,
+        app_options_check_data,
         derive_param_dtype,
         derive_tie,
     };

@@ -132,7 +132,10 @@ for row in map(json.loads, open("a.jsonl")):
 run "ranks that share the cores" "${tiny[@]}" --tp 8 --dp 4 --sequence-parallel --steps 2
 
 # Weights of Hugging Face: any layout trains the same from them, and they come out as they went in.
-from=(--data text.txt --steps 2 --global-batch-size 4 --digest)
+python3 -c 'open("ids.bin", "wb").write(b"".join(bytes([c, 0]) for c in open("text.txt", "rb").read()))'
+from=(--data ids.bin --steps 2 --global-batch-size 4 --digest)
+refuse "text for a model with token ids of its own" 2 "bytes would be taken for the token ids of .* 257" \
+    --data text.txt --steps 2 --init-from "$reference/hf_gpt2"
 for model in gpt2 llama llama_tied; do
     run "from a $model of transformers" "${from[@]}" --init-from "$reference/hf_$model" \
         --log-jsonl one.jsonl
