@@ -81,7 +81,7 @@ static wf_status sum_up(loop *l, double flops, app_step_log *record)
 
 static wf_status evaluate(loop *l, int64_t step, app_step_log *record)
 {
-    const wf_par_data validation = {read_validation, (void *)l->job};
+    const wf_par_data validation = {.read = read_validation, .self = (void *)l->job};
     int64_t batches =
         l->o->eval_iters ? l->o->eval_iters : app_data_set_evaluations(l->job->data);
 
@@ -134,7 +134,7 @@ static wf_status take_digests(loop *l, app_step_log *record, wf_par_tensor_diges
 
 static wf_status train_step(loop *l, int64_t step)
 {
-    const wf_par_data train = {read_train, (void *)l->job};
+    const wf_par_data train = {.read = read_train, .self = (void *)l->job};
     wf_context *ctx = wf_par_context(l->par);
     double start = now_ms(), flops = wf_context_flops(ctx);
     app_step_log record = {.step = step};
