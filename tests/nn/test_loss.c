@@ -61,7 +61,7 @@ static bool same_data(const wf_tensor *a, const wf_tensor *b)
                   (size_t)wf_tensor_local_count(a) * wf_dtype_size(a->dtype)) == 0;
 }
 
-/* One pass there and back, every fourth token without a target; every use's gradient stays in its parameter. */
+/* One pass there and back, every fourth token without a target; uses keep their gradients. */
 static wf_tensor *there_and_back(model_rank *r, int64_t batch, bool fused, bool deferred)
 {
     wf_tensor *tokens = any_tokens(r, batch, VOCABULARY, 1);
