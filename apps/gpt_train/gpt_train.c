@@ -1,5 +1,6 @@
 /* apps/gpt_train/gpt_train.c - trains a GPT on text or token ids, on any mesh of ranks: see gpt_train --help. */
 #include "apps/gpt_train/lock.h"
+#include "apps/gpt_train/choose_accumulate.h"
 #include "apps/gpt_train/memory_check.h"
 #include "apps/gpt_train/plan.h"
 #include "apps/program.h"
@@ -260,6 +261,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
     wf_launcher launcher = wf_launcher_detected();
     wf_error closing = {WF_OK, ""};
     wf_status status = WF_OK;
+    char told[APP_CHOICE_TOLD] = "";
 
     if (moves_nothing(o) && end->reported)
         return WF_OK;
@@ -272,6 +274,10 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
         status = choose_device(o, error);
     if (status == WF_OK)
         status = choose_threads(o, &launcher, error);
+    if (status == WF_OK)
+        app_choose_accumulate(o, told);
+    if (*told && launcher.process <= 0)
+        printf("%s\n", told);
     if (status == WF_OK && o->plan)
         return plan_run(o, stdout, error);
     if (status == WF_OK && o->report_json)

@@ -80,6 +80,9 @@ wf_status app_options_files(app_options *options, wf_error *error);
 /* What the checkpoint decides that a run goes on from, where there is one. */
 wf_status app_options_resume(app_options *options, wf_error *error);
 
+/* The rules of the mesh: its ranks, and the flags of a pipeline. */
+wf_status app_options_check_mesh(app_options *options, wf_error *error);
+
 /* Where validation data comes from, and the steps of --epochs. */
 wf_status app_options_derive_from_data(app_options *options, wf_error *error);
 
