@@ -1,5 +1,7 @@
 /* tests/apps/test_data_set.c - windows of tokens, what is validated on, and sources that cannot be. */
 #include "tests/apps/data_files.h"
+#include <sys/resource.h>
+#include <sys/wait.h>
 
 enum { SEQ = 16 };
 
@@ -206,10 +208,52 @@ static void sources_that_cannot_be(void)
     open_fails(&o, WF_EINVAL, "source b has text, and source a token ids");
 }
 
+/* More files than descriptors are usual; where the system has no more, that is said. */
+static void many_files(void)
+{
+    enum { FILES = 100 };
+    char *files[FILES];
+    app_data_options o = {.data = files,
+                          .data_count = FILES,
+                          .seq_len = SEQ,
+                          .global_batch = 6,
+                          .vocabulary = {9999, true}};
+    struct rlimit before, less;
+
+    for (int i = 0; i < FILES; i++) {
+        char name[16];
+
+        snprintf(name, sizeof name, "f%d", i);
+        files[i] = strdup(write_pair(name, 9999, 10 * i, 10));
+    }
+    getrlimit(RLIMIT_NOFILE, &before);
+    less = (struct rlimit){40, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &less);
+    app_data_set_close(open_good(&o));
+    less.rlim_max = 40;
+    if (fork() == 0) { /* a limit that cannot be raised again */
+        app_data_set *data;
+        wf_error error = {WF_OK, ""};
+
+        setrlimit(RLIMIT_NOFILE, &less);
+        app_data_set_open(&o, &data, &error);
+        _exit(error.code == WF_EIO && strstr(error.text, ": Too many open files") ? 0 : 1);
+    } else {
+        int status = 1;
+
+        wait(&status);
+        CU_ASSERT_EQUAL(status, 0);
+    }
+    setrlimit(RLIMIT_NOFILE, &before);
+    for (int i = 0; i < FILES; i++)
+        free(files[i]);
+}
+
 static const wf_test tests[] = {
     {"windows of validation", windows_of_validation},
     {"validation elsewhere", validation_elsewhere},
     {"loss masks", loss_masks},
+    {"many files", many_files},
     {"sources that cannot be", sources_that_cannot_be},
     {NULL, NULL},
 };
