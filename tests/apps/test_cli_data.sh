@@ -113,6 +113,12 @@ END
 masked=("${model[@]}" --data chat.idx --steps 12 --eval-interval 12 --eval-iters 0 --global-batch-size 16)
 run "loss masks" "${masked[@]}" --log-jsonl masked.jsonl
 shows "which is said" "^data: Megatron with loss masks: 1801 tokens, 112 windows,"
+python "the loss is a mean over what is trained on" '
+import json, math
+for row in map(json.loads, open("masked.jsonl")):
+    if row.get("step") in (1, 12):
+        for key in ("loss", "val_loss"):
+            if abs((row.get(key) or 5.7) - math.log(301)) > 0.1: print(row["step"], key, row[key])'
 while read -r mesh; do
     # shellcheck disable=SC2086 # flags and their values
     run "on $mesh" "${masked[@]}" $mesh --log-jsonl other.jsonl
