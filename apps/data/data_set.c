@@ -1,36 +1,9 @@
-/* apps/data/data_set.c - see data_set.h. */
-#include "apps/data/data_set.h"
-#include "apps/data/order.h"
-#include "apps/data/source.h"
+/* apps/data/data_set.c - what is in an open data set; see data_set.h. */
+#include "apps/data/data_set_internal.h"
 #include "core/numerics/random.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* A run of tokens of a source, in windows. */
-typedef struct stretch {
-    const app_source *source;
-    int64_t first, tokens, windows;
-    int64_t before; /* windows of the stretches before it */
-} stretch;
-
-struct app_data_set {
-    app_data_options options; /* its texts are not looked at after opening */
-    app_source *source;       /* first those of --data, then those of --val-data */
-    int64_t sources, trained; /* how many there are, and of --data */
-    stretch *part[2];         /* by app_data_part: a stretch a source */
-    int64_t stretches[2];
-    bool mixture;     /* sources have names and weights */
-    bool anywhere[2]; /* sequences of plain text begin anywhere */
-    app_mixture *order;
-    uint64_t order_key, place_key;
-};
-
-/* The largest number of whole windows in so many tokens. */
-static int64_t windows_in(const app_data_set *d, int64_t tokens)
-{
-    return tokens > 0 ? (tokens - 1) / d->options.seq_len : 0;
-}
 
 static int64_t part_sum(const app_data_set *d, app_data_part part, bool windows)
 {
@@ -53,7 +26,9 @@ int64_t app_data_set_windows(const app_data_set *data, app_data_part part)
 
 int64_t app_data_set_evaluations(const app_data_set *data)
 {
-    return app_data_set_windows(data, APP_DATA_VALIDATION) / data->options.global_batch;
+    int64_t batch = data->options.global_batch;
+
+    return (app_data_set_windows(data, APP_DATA_VALIDATION) + batch - 1) / batch;
 }
 
 bool app_data_set_is_text(const app_data_set *data)
@@ -61,217 +36,9 @@ bool app_data_set_is_text(const app_data_set *data)
     return data->source[0].is_text;
 }
 
-static const char *unit(const app_source *source)
+const char *app_data_unit(const app_source *source)
 {
     return source->is_text ? "bytes" : "tokens";
-}
-
-/* A stretch that is read has to hold a window. */
-static wf_status check_stretch(const app_data_set *d, app_data_part part, const stretch *s,
-                               wf_error *error)
-{
-    long long have = s->tokens, need = d->options.seq_len + 1, all = s->source->tokens;
-    const char *which = part == APP_DATA_TRAIN ? "training" : "validation";
-    const char *units = unit(s->source);
-    double fraction = d->options.val_data_count ? 0 : d->options.val_fraction;
-
-    if (have >= need)
-        return WF_OK;
-    if (have < 2)
-        return wf_error_set(error, WF_EINVAL,
-                            "the %s part has %lld of the %lld %s of source %s (--val-fraction "
-                            "%g), and the shortest sequence needs 2; use more data, or another "
-                            "--val-fraction",
-                            which, have, all, units, s->source->name, fraction);
-    return wf_error_set(
-        error, WF_EINVAL,
-        "a sequence of --seq-len %lld needs %lld %s (one more, for the last target), but the "
-        "%s "
-        "part has %lld of the %lld of source %s (--val-fraction %g); use a --seq-len of at "
-        "most %lld, more data, or another --val-fraction",
-        (long long)d->options.seq_len, need, units, which, have, all, s->source->name, fraction,
-        have - 1);
-}
-
-/* A validation part may be of small sources, as long as one of them holds a window. */
-static wf_status check_part(const app_data_set *d, app_data_part part, wf_error *error)
-{
-    const stretch *largest = NULL;
-
-    for (int64_t i = 0; i < d->stretches[part]; i++) {
-        const stretch *s = &d->part[part][i];
-
-        if (part == APP_DATA_TRAIN && check_stretch(d, part, s, error) != WF_OK)
-            return error->code;
-        if (!largest || s->tokens > largest->tokens)
-            largest = s;
-    }
-    return largest ? check_stretch(d, part, largest, error)
-                   : wf_error_set(error, WF_EINVAL, "there is no data to validate on");
-}
-
-static void add_stretch(app_data_set *d, app_data_part part, const app_source *source,
-                        int64_t first, int64_t tokens)
-{
-    stretch *s = &d->part[part][d->stretches[part]];
-
-    *s = (stretch){.source = source,
-                   .first = first,
-                   .tokens = tokens,
-                   .windows = windows_in(d, tokens),
-                   .before = app_data_set_windows(d, part)};
-    d->stretches[part]++;
-}
-
-/* Each source is trained on up to where its validation part begins; those of --val-data are that whole. */
-static wf_status divide(app_data_set *d, wf_error *error)
-{
-    bool fraction = !d->options.val_data_count;
-
-    for (int part = 0; part < 2; part++)
-        d->part[part] = calloc((size_t)d->sources, sizeof(stretch));
-    if (!d->part[0] || !d->part[1])
-        return wf_error_set(error, WF_ENOMEM, "no memory for the parts of the data");
-    for (int64_t i = 0; i < d->sources; i++) {
-        const app_source *s = &d->source[i];
-        int64_t held = fraction ? (int64_t)((double)s->tokens * d->options.val_fraction) : 0;
-
-        if (i < d->trained)
-            add_stretch(d, APP_DATA_TRAIN, s, 0, s->tokens - held);
-        if (fraction || i >= d->trained)
-            add_stretch(d, APP_DATA_VALIDATION, s, fraction ? s->tokens - held : 0,
-                        fraction ? held : s->tokens);
-    }
-    if (check_part(d, APP_DATA_TRAIN, error) == WF_OK && d->options.validates)
-        check_part(d, APP_DATA_VALIDATION, error);
-    return error->code;
-}
-
-static wf_status open_sources(app_data_set *d, const app_source_list *list, const char *flag,
-                              wf_error *error)
-{
-    wf_status status = WF_OK;
-
-    for (int64_t i = 0; i < list->count && status == WF_OK; i++) {
-        app_source *s = &d->source[d->sources++];
-
-        status = app_source_open(&list->source[i], flag, d->options.vocabulary, s, error);
-        if (status == WF_OK && s->is_text != d->source->is_text)
-            status = wf_error_set(error, WF_EINVAL,
-                                  "%s: source %s has %s, and source %s %s; turn the text into "
-                                  "token ids too",
-                                  flag, s->name, s->is_text ? "text" : "token ids",
-                                  d->source->name, d->source->is_text ? "text" : "token ids");
-    }
-    return status;
-}
-
-/* The sources of both flags. */
-static wf_status open_all(app_data_set *d, wf_error *error)
-{
-    const app_data_options *o = &d->options;
-    app_source_list data = {.count = 0}, val = {.count = 0};
-    wf_status status = app_source_list_parse(o->data, o->data_count, "--data", &data, error);
-
-    if (status == WF_OK && o->val_data_count)
-        status =
-            app_source_list_parse(o->val_data, o->val_data_count, "--val-data", &val, error);
-    if (status == WF_OK) {
-        d->source = calloc((size_t)(data.count + val.count), sizeof *d->source);
-        if (!d->source)
-            status = wf_error_set(error, WF_ENOMEM, "no memory for the sources of the data");
-    }
-    if (status == WF_OK)
-        status = open_sources(d, &data, "--data", error);
-    d->trained = data.count;
-    d->mixture = data.mixture;
-    if (status == WF_OK)
-        status = open_sources(d, &val, "--val-data", error);
-    app_source_list_free(&data);
-    app_source_list_free(&val);
-    return status;
-}
-
-static wf_status mix(app_data_set *d, wf_error *error)
-{
-    double *weights = calloc((size_t)d->trained, sizeof *weights);
-    wf_status status =
-        weights ? WF_OK : wf_error_set(error, WF_ENOMEM, "no memory for the weights");
-
-    for (int64_t i = 0; i < d->trained && weights; i++)
-        weights[i] = d->source[i].weight;
-    if (status == WF_OK)
-        status = app_mixture_new(d->order_key, weights, d->trained, &d->order, error);
-    for (int64_t i = 0; i < d->trained && status == WF_OK; i++)
-        if (!app_mixture_quota(d->order, i))
-            status = wf_error_set(error, WF_EINVAL,
-                                  "the weight %g of source %s is less than one sequence in %d, "
-                                  "so that it would never be read; raise it, or leave it out",
-                                  weights[i], d->source[i].name, APP_ORDER_PERIOD);
-    free(weights);
-    return status;
-}
-
-/* Every window once: they have to be whole batches. */
-static wf_status check_every_window(const app_data_set *d, wf_error *error)
-{
-    int64_t windows = app_data_set_windows(d, APP_DATA_VALIDATION);
-    int64_t batch = d->options.global_batch, fits = batch < windows ? batch : windows;
-
-    if (!d->options.validates || !d->options.every_window || windows % batch == 0)
-        return WF_OK;
-    while (windows % fits)
-        fits--;
-    return wf_error_set(error, WF_EINVAL,
-                        "--eval-iters 0 reads each of the %" PRId64
-                        " windows of validation once, and they are no multiple of "
-                        "--global-batch-size %" PRId64 "; use --global-batch-size %" PRId64
-                        ", --val-data with %" PRId64 " windows, or --eval-iters %" PRId64,
-                        windows, batch, fits, (windows / batch + 1) * batch,
-                        windows / batch ? windows / batch : 1);
-}
-
-wf_status app_data_set_open(const app_data_options *options, app_data_set **data,
-                            wf_error *error)
-{
-    app_data_set *d = calloc(1, sizeof *d);
-    wf_status status;
-
-    *data = NULL;
-    if (!d)
-        return wf_error_set(error, WF_ENOMEM, "no memory for the data set");
-    d->options = *options;
-    d->order_key = wf_random_key(options->seed, WF_RANDOM_ORDER);
-    d->place_key = wf_random_key(options->seed, WF_RANDOM_DATA);
-    status = open_all(d, error);
-    if (status == WF_OK) {
-        d->anywhere[APP_DATA_TRAIN] = !d->mixture && d->source[0].is_text;
-        d->anywhere[APP_DATA_VALIDATION] =
-            d->anywhere[APP_DATA_TRAIN] && !options->val_data_count && !options->every_window;
-        status = divide(d, error);
-    }
-    if (status == WF_OK)
-        status = mix(d, error);
-    if (status == WF_OK)
-        status = check_every_window(d, error);
-    if (status == WF_OK)
-        *data = d;
-    else
-        app_data_set_close(d);
-    return status;
-}
-
-void app_data_set_close(app_data_set *data)
-{
-    if (!data)
-        return;
-    for (int64_t i = 0; i < data->sources; i++)
-        app_source_close(&data->source[i]);
-    free(data->source);
-    free(data->part[0]);
-    free(data->part[1]);
-    app_mixture_free(data->order);
-    free(data);
 }
 
 /* Where a sequence of plain text begins. Validation draws from streams that no step reaches. */
@@ -284,14 +51,19 @@ static int64_t place_anywhere(const app_data_set *d, app_data_part part, int64_t
     return (int64_t)wf_random_below(d->place_key, stream, (uint64_t)index, places);
 }
 
+/* The number of a sequence in its part. */
+static int64_t sample_of(const app_data_set *d, app_data_part part, int64_t batch,
+                         int64_t index)
+{
+    return (part == APP_DATA_TRAIN ? batch - 1 : batch) * d->options.global_batch + index;
+}
+
 /* The stretch of a sequence, and the token of it at which it begins. */
 static const stretch *place_of(const app_data_set *d, app_data_part part, int64_t batch,
                                int64_t index, int64_t *first)
 {
     const stretch *s = d->part[part];
-    int64_t sample =
-        (part == APP_DATA_TRAIN ? batch - 1 : batch) * d->options.global_batch + index;
-    int64_t before, window;
+    int64_t sample = sample_of(d, part, batch, index), before, window;
 
     if (d->anywhere[part]) {
         *first = place_anywhere(d, part, batch, index);
@@ -315,29 +87,116 @@ static const stretch *place_of(const app_data_set *d, app_data_part part, int64_
     return s;
 }
 
+/* What fills the last batch where every window is read once. */
+static bool is_filling(const app_data_set *d, app_data_part part, int64_t batch, int64_t index)
+{
+    return part == APP_DATA_VALIDATION && d->options.every_window &&
+           sample_of(d, part, batch, index) >= app_data_set_windows(d, part);
+}
+
+/* ids: room for seq_len + 1. */
+static wf_status read_one(const app_data_set *d, app_data_part part, int64_t batch,
+                          int64_t index, int32_t *ids, int32_t *tokens, int32_t *targets,
+                          wf_error *error)
+{
+    int64_t length = d->options.seq_len, at;
+    const stretch *s;
+
+    if (is_filling(d, part, batch, index)) {
+        memset(tokens, 0, (size_t)length * sizeof *tokens);
+        memset(targets, -1, (size_t)length * sizeof *targets);
+        return WF_OK;
+    }
+    s = place_of(d, part, batch, index, &at);
+    if (app_source_read(s->source, s->first + at, length + 1, ids, error) != WF_OK)
+        return error->code;
+    memcpy(tokens, ids, (size_t)length * sizeof *ids);
+    memcpy(targets, ids + 1, (size_t)length * sizeof *ids);
+    if (!s->source->masked)
+        return WF_OK;
+    if (app_source_read_mask(s->source, s->first + at + 1, length, ids, error) != WF_OK)
+        return error->code;
+    for (int64_t i = 0; i < length; i++)
+        targets[i] = ids[i] ? targets[i] : -1;
+    return WF_OK;
+}
+
 wf_status app_data_set_read(const app_data_set *data, app_data_part part, int64_t batch,
                             int64_t first, int64_t count, int32_t *tokens, int32_t *targets,
                             wf_error *error)
 {
     int64_t length = data->options.seq_len;
-    wf_status status = check_part(data, part, error);
+    wf_status status = app_data_check_part(data, part, error);
     int32_t *ids = status == WF_OK ? malloc((size_t)(length + 1) * sizeof *ids) : NULL;
 
     if (status != WF_OK)
         return status;
     if (!ids)
         return wf_error_set(error, WF_ENOMEM, "no memory for a sequence of the data");
-    for (int64_t i = 0; i < count && status == WF_OK; i++) {
-        int64_t at;
-        const stretch *s = place_of(data, part, batch, first + i, &at);
-
-        status = app_source_read(s->source, s->first + at, length + 1, ids, error);
-        if (status != WF_OK)
-            break;
-        memcpy(tokens + i * length, ids, (size_t)length * sizeof *ids);
-        memcpy(targets + i * length, ids + 1, (size_t)length * sizeof *ids);
-    }
+    for (int64_t i = 0; i < count && status == WF_OK; i++)
+        status = read_one(data, part, batch, first + i, ids, tokens + i * length,
+                          targets + i * length, error);
     free(ids);
+    return status;
+}
+
+bool app_data_set_counts(const app_data_set *data, app_data_part part)
+{
+    return data->masked[part] ||
+           (part == APP_DATA_VALIDATION && data->options.every_window &&
+            app_data_set_windows(data, part) % data->options.global_batch != 0);
+}
+
+/* Targets of a sequence that are trained on; mask: room for seq_len. */
+static wf_status count_one(const app_data_set *d, app_data_part part, int64_t batch,
+                           int64_t index, int32_t *mask, int64_t *count, wf_error *error)
+{
+    int64_t length = d->options.seq_len, at;
+    const stretch *s;
+
+    *count = 0;
+    if (is_filling(d, part, batch, index))
+        return WF_OK;
+    s = place_of(d, part, batch, index, &at);
+    *count = s->source->masked ? 0 : length;
+    if (s->source->masked &&
+        app_source_read_mask(s->source, s->first + at + 1, length, mask, error) != WF_OK)
+        return error->code;
+    for (int64_t i = 0; s->source->masked && i < length; i++)
+        *count += mask[i] != 0;
+    return WF_OK;
+}
+
+static wf_status count_all(const app_data_set *d, app_data_part part, int64_t batch,
+                           int64_t *count, wf_error *error)
+{
+    int32_t *mask = malloc((size_t)d->options.seq_len * sizeof *mask);
+    wf_status status =
+        mask ? WF_OK : wf_error_set(error, WF_ENOMEM, "no memory for a sequence of the data");
+
+    *count = 0;
+    for (int64_t i = 0; i < d->options.global_batch && status == WF_OK; i++) {
+        int64_t one;
+
+        status = count_one(d, part, batch, i, mask, &one, error);
+        *count += one;
+    }
+    free(mask);
+    return status;
+}
+
+wf_status app_data_set_counted(const app_data_set *data, app_data_part part, int64_t batch,
+                               int64_t *count, wf_error *error)
+{
+    data_counts *c = data->counts;
+    wf_status status = WF_OK;
+
+    pthread_mutex_lock(&c->lock);
+    if (c->batch[part] != batch)
+        status = count_all(data, part, batch, &c->count[part], error);
+    c->batch[part] = status == WF_OK ? batch : -1;
+    *count = c->count[part];
+    pthread_mutex_unlock(&c->lock);
     return status;
 }
 
@@ -352,7 +211,7 @@ static double epochs_of(const app_data_set *d, int64_t source, double samples)
 void app_data_set_tell(FILE *out, const app_data_set *data, int64_t steps)
 {
     const app_data_options *o = &data->options;
-    const char *units = unit(data->source);
+    const char *units = app_data_unit(data->source);
     int64_t files = 0;
 
     for (int64_t i = 0; i < data->trained; i++)
@@ -372,6 +231,8 @@ void app_data_set_tell(FILE *out, const app_data_set *data, int64_t steps)
         fprintf(out, "data: %s", s->part->file.format);
         if (data->mixture)
             fprintf(out, " of %s, weight %g", s->name, s->weight);
+        if (s->masked)
+            fprintf(out, " with loss masks");
         fprintf(out,
                 ": %" PRId64 " %s, %" PRId64 " windows, %.2f epochs in %" PRId64 " steps\n",
                 trained->tokens, units, trained->windows,

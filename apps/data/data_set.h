@@ -42,8 +42,7 @@ typedef struct app_data_set app_data_set;
  *
  * Owner:   the caller, app_data_set_close
  * Errors:  WF_EIO, WF_EINVAL, WF_EDATA, WF_ENOMEM: see app_source_list_parse and app_source_open; WF_EINVAL
- *          where a part is shorter than a window, a weight too small, or where every_window is asked for and
- *          the windows are no whole batches; *data is then NULL
+ *          where a part is shorter than a window, or a weight too small; *data is then NULL
  */
 wf_status app_data_set_open(const app_data_options *options, app_data_set **data,
                             wf_error *error);
@@ -58,7 +57,8 @@ bool app_data_set_is_text(const app_data_set *data);
 int64_t app_data_set_tokens(const app_data_set *data, app_data_part part);
 int64_t app_data_set_windows(const app_data_set *data, app_data_part part);
 
-/** app_data_set_evaluations - batches of an evaluation that reads every window. */
+/** app_data_set_evaluations - batches of an evaluation that reads every window; the last one is filled with
+ * sequences that have no targets. */
 int64_t app_data_set_evaluations(const app_data_set *data);
 
 /** app_data_set_tell - prints what there is: a line, and one for each source that is read in windows, with how
@@ -71,11 +71,24 @@ void app_data_set_tell(FILE *out, const app_data_set *data, int64_t steps);
  * @param batch    the step in training, from 1; the number of the batch in validation, from 0
  * @param first    global index in the batch
  * @param tokens   [count, seq_len]
- * @param targets  [count, seq_len], the token after each one
+ * @param targets  [count, seq_len], the token after each one, or -1 where it is not to be trained on
  * Errors:         WF_EIO, WF_EDATA: see app_token_file_read; WF_EINVAL (the part holds no window), WF_ENOMEM
  */
 wf_status app_data_set_read(const app_data_set *data, app_data_part part, int64_t batch,
                             int64_t first, int64_t count, int32_t *tokens, int32_t *targets,
                             wf_error *error);
+
+/** app_data_set_counts - whether a part has targets that are not trained on: loss masks, or a filled batch. */
+bool app_data_set_counts(const app_data_set *data, app_data_part part);
+
+/**
+ * app_data_set_counted - how many targets of a whole global batch are trained on
+ *
+ * Ranks of a process that ask for the same batch have it counted once.
+ *
+ * Errors:         as of app_data_set_read
+ */
+wf_status app_data_set_counted(const app_data_set *data, app_data_part part, int64_t batch,
+                               int64_t *count, wf_error *error);
 
 #endif

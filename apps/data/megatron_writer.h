@@ -10,7 +10,8 @@
  *
  * Both files are written under names of their own beside the final ones, and are renamed when they are
  * complete and on disk: what has the final names is whole, whenever the program or the machine ends.
- * Memory does not grow with the data. A writer serves one thread at a time.
+ * Where a program is killed, PREFIX.bin.partial-PID and PREFIX.idx.partial-PID may stay behind. Memory does not
+ * grow with the data. A writer serves one thread at a time.
  */
 #ifndef WF_APPS_DATA_MEGATRON_WRITER_H
 #define WF_APPS_DATA_MEGATRON_WRITER_H

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,6 +29,27 @@ static bool ends_with(const char *name, const char *ending)
     return n > m && strcmp(name + n - m, ending) == 0;
 }
 
+/* A set of thousands of files needs more descriptors than are usual, and as many as the system allows at most. */
+static bool raise_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max)
+        return false;
+    limit.rlim_cur = limit.rlim_max;
+    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+/* This does not wait for a writer where the name is a pipe's. */
+static int open_at_once(const char *name)
+{
+    int descriptor = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+    if (descriptor < 0 && errno == EMFILE && raise_limit())
+        descriptor = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    return descriptor;
+}
+
 /* A regular file that is not empty. */
 static wf_status open_regular(const char *name, const char *flag, int *descriptor,
                               int64_t *size, wf_error *error)
@@ -35,8 +57,7 @@ static wf_status open_regular(const char *name, const char *flag, int *descripto
     struct stat info;
 
     *size = 0;
-    /* This does not wait for a writer where the name is a pipe's. */
-    *descriptor = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    *descriptor = open_at_once(name);
     if (*descriptor < 0 || fstat(*descriptor, &info))
         return wf_error_set(error, WF_EIO, "cannot open data file %s: %s", name,
                             strerror(errno));

@@ -92,9 +92,49 @@ def val(batch):
                    stdout=subprocess.DEVNULL)
     return json.loads(open("val.jsonl").readlines()[-1])["val_loss"]
 # one step at a rate of nothing leaves the model as it is
-losses = [val(batch) for batch in ("1", "4", "32")]
+losses = [val(batch) for batch in ("1", "4", "5", "32", "50")]
 if max(losses) - min(losses) > 1e-6: print(losses)' "$gpt_train" "${model[@]}" --data raw.bin --val-data val.bin \
     --steps 1 --lr 1e-30 --eval-iters 0
+
+# Loss masks: documents of unequal length, trained on in part.
+python3 - <<'END'
+import struct
+def idx(code, size, lengths):
+    starts = [size * sum(lengths[:i]) for i in range(len(lengths))]
+    return struct.pack(f"<9sQBQQ{len(lengths)}i{len(lengths)}q{len(lengths) + 1}q", b"MMIDIDX\0\0", 1,
+                       code, len(lengths), len(lengths) + 1, *lengths, *starts, *range(len(lengths) + 1))
+for name in "chat", "same":
+    open(name + ".bin", "wb").write(open("u16.bin", "rb").read())
+    open(name + ".idx", "wb").write(open("u16.idx", "rb").read())
+mask = bytes(i % 50 > i // 50 for i in range(2001))
+open("chat.loss.bin", "wb").write(mask); open("chat.loss.idx", "wb").write(idx(1, 1, [2001]))
+open("same.loss.bin", "wb").write(bytes([1] * 2001)); open("same.loss.idx", "wb").write(idx(1, 1, [2001]))
+END
+masked=("${model[@]}" --data chat.idx --steps 12 --eval-interval 12 --eval-iters 0 --global-batch-size 16)
+run "loss masks" "${masked[@]}" --log-jsonl masked.jsonl
+shows "which is said" "^data: Megatron with loss masks: 1801 tokens, 112 windows,"
+python "the loss is a mean over what is trained on" '
+import json, math
+for row in map(json.loads, open("masked.jsonl")):
+    if row.get("step") in (1, 12):
+        for key in ("loss", "val_loss"):
+            if abs((row.get(key) or 5.7) - math.log(301)) > 0.1: print(row["step"], key, row[key])'
+while read -r mesh; do
+    # shellcheck disable=SC2086 # flags and their values
+    run "on $mesh" "${masked[@]}" $mesh --log-jsonl other.jsonl
+    python "the same bits" "$same" masked.jsonl other.jsonl
+done <<'END'
+--micro-batch-size 1
+--micro-batch-size 4 --tp 2
+--dp 8
+--dp 4 --micro-batch-size 2 --strategy zero1
+END
+run "a mask that masks nothing" "${model[@]}" --data same.idx --steps 3 --log-jsonl nothing.jsonl
+python "changes nothing" "$same" raw.jsonl nothing.jsonl
+cp same.loss.idx u16.loss.idx
+head -c 2000 same.loss.bin >u16.loss.bin
+refuse "a mask that is cut short" 3 "u16.loss.idx: .*2001 tokens of 1 bytes it ends outside" "${model[@]}" --data u16.idx
+rm u16.loss.*
 
 # What cannot be.
 refuse "ids of an unknown vocabulary" 2 "raw.bin does not say what it has: .*--vocab-size N" --data raw.bin
@@ -102,8 +142,6 @@ refuse "an id beyond the vocabulary" 3 \
     "gpt2.bin: token [0-9]+ has id 2[0-9]+, and the model's vocabulary has 260: use the tokenizer" \
     --data gpt2.bin --vocab-size 260 "${model[@]:2}" --steps 3
 refuse "ids as a sample" 2 "--sample 5 would print token ids as bytes" "${model[@]}" --data raw.bin --sample 5
-refuse "windows that are no batches" 2 "each of the 32 windows of validation once, .*size 3; use --global-batch-size 2" \
-    "${model[@]}" --data raw.bin --val-data val.bin --eval-iters 0 --global-batch-size 3
 refuse "text beside ids" 2 "--data, source data: .*text.txt has text" "${model[@]}" --data raw.bin text.txt
 head -c 100 u16.idx >cut.idx
 cp u16.bin cut.bin

@@ -1,5 +1,7 @@
 /* tests/apps/test_data_set.c - windows of tokens, what is validated on, and sources that cannot be. */
 #include "tests/apps/data_files.h"
+#include <sys/resource.h>
+#include <sys/wait.h>
 
 enum { SEQ = 16 };
 
@@ -17,7 +19,31 @@ static int64_t begins(const app_data_set *data, app_data_part part, int64_t batc
     return tokens[0];
 }
 
-/* Of sources of 1000, 500 and 10 tokens a fifth: 12, 6 and no windows, each of which comes once. */
+/* Every one of 19 windows: four batches of 4 and one of 3, whose last sequence has no targets. */
+static void check_filling(const app_data_options *o)
+{
+    app_data_set *data = open_good(o);
+    int32_t tokens[4 * SEQ], targets[4 * SEQ];
+    int64_t count;
+    wf_error error = {WF_OK, ""};
+
+    CU_ASSERT_EQUAL(app_data_set_evaluations(data), 5);
+    CU_ASSERT_TRUE(app_data_set_counts(data, APP_DATA_VALIDATION));
+    CU_ASSERT_FALSE(app_data_set_counts(data, APP_DATA_TRAIN));
+    for (int64_t b = 0; b < 5; b++) {
+        CU_ASSERT_EQUAL(app_data_set_counted(data, APP_DATA_VALIDATION, b, &count, &error),
+                        WF_OK);
+        CU_ASSERT_EQUAL(count, SEQ * (b < 4 ? 4 : 3));
+        CU_ASSERT_EQUAL(
+            app_data_set_read(data, APP_DATA_VALIDATION, b, 0, 4, tokens, targets, &error),
+            WF_OK);
+        for (int i = 0; i < 4 * SEQ; i++)
+            CU_ASSERT_EQUAL(targets[i], b < 4 || i < 3 * SEQ ? tokens[i] + 1 : -1);
+    }
+    app_data_set_close(data);
+}
+
+/* Of sources of 1000, 500 and 100 tokens a fifth: 12, 6 and 1 windows, each of which comes once. */
 static void windows_of_validation(void)
 {
     char *a = write_pair("a", 9999, 0, 1000), *b = write_pair("b", 9999, 2000, 500);
@@ -51,15 +77,7 @@ static void windows_of_validation(void)
                     begins(data, APP_DATA_VALIDATION, 0, 0)); /* they begin anew */
     app_data_set_close(data);
     o.every_window = true;
-    open_fails(
-        &o, WF_EINVAL,
-        "--eval-iters 0 reads each of the 19 windows of validation once, and they are no "
-        "multiple of --global-batch-size 4; use --global-batch-size 1, --val-data with "
-        "20 windows, or --eval-iters 4");
-    o.global_batch = 19;
-    data = open_good(&o);
-    CU_ASSERT_EQUAL(app_data_set_evaluations(data), 1);
-    app_data_set_close(data);
+    check_filling(&o);
 }
 
 static void validation_elsewhere(void)
@@ -91,6 +109,64 @@ static void validation_elsewhere(void)
     open_fails(&o, WF_EINVAL, "needs 17 tokens");
     val[0] = path_of("nothing.idx");
     open_fails(&o, WF_EIO, "nothing.idx: No such file");
+}
+
+/* NAME.loss: 1 for two tokens of three, `value` for the third. */
+static void write_mask(const char *name, int64_t count, int32_t value)
+{
+    app_megatron_writer *w;
+    wf_error error = {WF_OK, ""};
+
+    CU_ASSERT_EQUAL_FATAL(app_megatron_writer_open(path_of(name), 256, &w, &error), WF_OK);
+    for (int64_t i = 0; i < count; i++)
+        app_megatron_writer_add(w, (int32_t[]){i % 3 ? 1 : value}, 1, &error);
+    CU_ASSERT_EQUAL_FATAL(app_megatron_writer_finish(w, &error), WF_OK);
+}
+
+/* A masked file and one that is not, in one source: a target is there where its token is to be trained on. */
+static void loss_masks(void)
+{
+    char *files[] = {write_pair("masked", 9999, 0, 150), write_pair("plain", 9999, 150, 150)};
+    app_data_options o = {.data = files,
+                          .data_count = 2,
+                          .seq_len = SEQ,
+                          .global_batch = 6,
+                          .vocabulary = {9999, true}};
+    int32_t tokens[6 * SEQ], targets[6 * SEQ];
+    wf_error error = {WF_OK, ""};
+    app_data_set *data;
+
+    write_mask("masked.loss", 150, 0);
+    data = open_good(&o);
+    CU_ASSERT_TRUE(app_data_set_counts(data, APP_DATA_TRAIN));
+    for (int64_t step = 1; step <= 3; step++) {
+        int64_t count, there = 0;
+
+        CU_ASSERT_EQUAL(
+            app_data_set_read(data, APP_DATA_TRAIN, step, 0, 6, tokens, targets, &error),
+            WF_OK);
+        for (int i = 0; i < 6 * SEQ; i++) {
+            int32_t next = tokens[i] + 1;
+            bool trained = next >= 150 || next % 3;
+
+            CU_ASSERT_EQUAL(targets[i], trained ? next : -1);
+            there += trained;
+        }
+        for (int again = 0; again < 2; again++) {
+            CU_ASSERT_EQUAL(app_data_set_counted(data, APP_DATA_TRAIN, step, &count, &error),
+                            WF_OK);
+            CU_ASSERT_EQUAL(count, there);
+        }
+    }
+    app_data_set_close(data);
+    write_mask("masked.loss", 149, 0);
+    open_fails(&o, WF_EDATA, "masked.loss.idx has a number for each of 149 tokens, and");
+    write_mask("masked.loss", 150, 7);
+    data = open_good(&o);
+    for (int64_t step = 1; step <= 3 && error.code == WF_OK; step++)
+        app_data_set_read(data, APP_DATA_TRAIN, step, 0, 6, tokens, targets, &error);
+    check_error(error.code, WF_EDATA, &error, " is 7; a token is trained on (1) or not (0)");
+    app_data_set_close(data);
 }
 
 static void sources_that_cannot_be(void)
@@ -132,9 +208,52 @@ static void sources_that_cannot_be(void)
     open_fails(&o, WF_EINVAL, "source b has text, and source a token ids");
 }
 
+/* More files than descriptors are usual; where the system has no more, that is said. */
+static void many_files(void)
+{
+    enum { FILES = 100 };
+    char *files[FILES];
+    app_data_options o = {.data = files,
+                          .data_count = FILES,
+                          .seq_len = SEQ,
+                          .global_batch = 6,
+                          .vocabulary = {9999, true}};
+    struct rlimit before, less;
+
+    for (int i = 0; i < FILES; i++) {
+        char name[16];
+
+        snprintf(name, sizeof name, "f%d", i);
+        files[i] = strdup(write_pair(name, 9999, 10 * i, 10));
+    }
+    getrlimit(RLIMIT_NOFILE, &before);
+    less = (struct rlimit){40, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &less);
+    app_data_set_close(open_good(&o));
+    less.rlim_max = 40;
+    if (fork() == 0) { /* a limit that cannot be raised again */
+        app_data_set *data;
+        wf_error error = {WF_OK, ""};
+
+        setrlimit(RLIMIT_NOFILE, &less);
+        app_data_set_open(&o, &data, &error);
+        _exit(error.code == WF_EIO && strstr(error.text, ": Too many open files") ? 0 : 1);
+    } else {
+        int status = 1;
+
+        wait(&status);
+        CU_ASSERT_EQUAL(status, 0);
+    }
+    setrlimit(RLIMIT_NOFILE, &before);
+    for (int i = 0; i < FILES; i++)
+        free(files[i]);
+}
+
 static const wf_test tests[] = {
     {"windows of validation", windows_of_validation},
     {"validation elsewhere", validation_elsewhere},
+    {"loss masks", loss_masks},
+    {"many files", many_files},
     {"sources that cannot be", sources_that_cannot_be},
     {NULL, NULL},
 };

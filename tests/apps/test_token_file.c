@@ -222,7 +222,7 @@ static void hostile_indices(void)
                     "its .bin file has 11 bytes, which are no whole tokens of 2 bytes");
     write_bytes("h.bin", tokens, 10);
     open_file_fails(path_of("h.bin"), thousand, WF_EDATA, ".bin file's 10 bytes");
-    write_bytes("h.idx", "TNTIDX\0\0and so on, with more of it", 36);
+    write_bytes("h.idx", "TNTIDX\0\0and so on, with more of it", 35);
     open_file_fails(path_of("h.idx"), thousand, WF_EDATA, "one of its older TNTIDX ones");
     write_bytes("other", &good, sizeof good);
     open_file_fails(path_of("other"), thousand, WF_EINVAL, "name it X.idx, with its X.bin");

@@ -117,7 +117,7 @@ static wf_status train_and_export(part *p, wf_par_trainer *trainer)
     slow *s = t->own;
     wf_rank *rank = p->rank;
     wf_file_calls calls = wf_system_files;
-    const wf_par_data data = {slow_data, s};
+    const wf_par_data data = {.read = slow_data, .self = s};
     wf_par_step result;
 
     calls.self = s;
