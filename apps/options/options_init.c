@@ -54,6 +54,34 @@ static wf_status take_tie(app_options *o, bool tied, wf_error *error)
     return WF_OK;
 }
 
+static wf_status take_bias(app_options *o, const wf_nn_gpt_config *c, wf_error *error)
+{
+    const char *bias = c->qkv_bias || c->arch == WF_NN_GPT2 ? "on" : "off";
+
+    if (strcmp(o->qkv_bias, "auto") != 0 && strcmp(o->qkv_bias, bias) != 0)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--qkv-bias %s contradicts --init-from %s, whose model has %s; drop "
+            "--qkv-bias",
+            o->qkv_bias, o->init_from, bias);
+    strcpy(o->qkv_bias, bias);
+    return WF_OK;
+}
+
+static wf_status take_scaling(app_options *o, const wf_rope_scaling *scaling, wf_error *error)
+{
+    char text[WF_ROPE_SCALING_TEXT];
+
+    wf_rope_scaling_print(scaling, text);
+    if (o->given[APP_OPTION_rope_scaling] && strcmp(o->rope_scaling, text) != 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "--rope-scaling %s contradicts --init-from %s, whose model has %s; "
+                            "drop --rope-scaling",
+                            o->rope_scaling, o->init_from, text);
+    return app_option_set(o, &app_option_rows[APP_OPTION_rope_scaling], "--rope-scaling", text,
+                          error);
+}
+
 wf_status app_options_init_from(app_options *o, wf_error *error)
 {
     wf_nn_gpt_config c;
@@ -66,6 +94,7 @@ wf_status app_options_init_from(app_options *o, wf_error *error)
         {APP_OPTION_n_head, &o->n_head, &c.heads},
         {APP_OPTION_n_kv_head, &o->n_kv_head, &c.kv_heads},
         {APP_OPTION_n_embd, &o->n_embd, &c.width},
+        {APP_OPTION_head_dim, &o->head_dim, &c.head_dim},
         {APP_OPTION_ffn, &o->ffn, &c.ffn},
         {APP_OPTION_vocab_size, &o->vocab_size, &c.vocabulary},
         {APP_OPTION_positions, &o->positions, &c.positions},
@@ -85,6 +114,10 @@ wf_status app_options_init_from(app_options *o, wf_error *error)
         status = take_real(o, APP_OPTION_rope_base, &o->rope_base, c.rope_base, error);
     if (status == WF_OK && c.arch == WF_NN_LLAMA)
         status = take_tie(o, c.tied, error);
+    if (status == WF_OK)
+        status = take_bias(o, &c, error);
+    if (status == WF_OK)
+        status = take_scaling(o, &c.rope_scaling, error);
     if (status == WF_OK && c.vocabulary < 256)
         status = wf_error_set(error, WF_EINVAL,
                               "--init-from %s: its vocabulary has %lld entries, and tokens are "

@@ -80,6 +80,16 @@ wf_status app_options_files(app_options *options, wf_error *error);
 /* What the checkpoint decides that a run goes on from, where there is one. */
 wf_status app_options_resume(app_options *options, wf_error *error);
 
+/* "96 or 102": the multiples of `of` next to a value, as advice. */
+typedef struct app_multiples {
+    char text[64];
+} app_multiples;
+
+app_multiples app_multiples_near(int64_t value, int64_t of);
+
+/* The rules of the model: sizes that fit each other, what a family has, and what follows from that. */
+wf_status app_options_check_model(app_options *options, wf_error *error);
+
 /* The rules of the mesh: its ranks, and the flags of a pipeline. */
 wf_status app_options_check_mesh(app_options *options, wf_error *error);
 
