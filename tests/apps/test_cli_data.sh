@@ -138,6 +138,7 @@ rm u16.loss.*
 
 # What docs/data.md shows: a pair that Python writes, and what the script prints.
 page=$reference/../../docs/data.md
+# shellcheck disable=SC2016 # the page has backquotes
 sed -n '/^```python$/,/^```$/p' "$page" | grep -v '^```' >write.py
 python3 write.py
 run "the pair of the page" "${model[@]}" --data x.idx --val-fraction 0 --seq-len 2 --steps 1
