@@ -197,6 +197,12 @@ static wf_status prepare_saving(const app_options *o, const wf_launcher *launche
             status = app_lock_directory(o->save, &lock, error);
         signal_requests_listen();
     }
+    if (status == WF_OK && o->steps && o->save && o->init_from && launcher->process == 0) {
+        char kept[WF_ERROR_TEXT];
+
+        snprintf(kept, sizeof kept, "%.900s/" WF_PAR_PRETRAINED_KEPT, o->save);
+        status = wf_par_pretrained_keep(o->init_from, kept, error);
+    }
     if (status == WF_OK)
         status = app_resume_open(o, resume, error);
     if (status == WF_OK && o->steps == 0 && o->sample && !o->init_from && !resume->count)
