@@ -48,7 +48,8 @@ static bool is_decided(const app_options *o, const app_option_row *row)
     if (rule && *(const int64_t *)((const char *)o + row->offset) == 0)
         return false;
     return o->given[row - app_option_rows] ||
-           (o->init_from && is_fixed(row) && row != &app_option_rows[APP_OPTION_optimizer]);
+           ((o->init_from || strcmp(o->model, "none") != 0) && is_fixed(row) &&
+            row != &app_option_rows[APP_OPTION_optimizer]);
 }
 
 static wf_status take(decision *d, const app_option_row *row, const char *saved,

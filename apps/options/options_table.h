@@ -27,6 +27,9 @@ typedef struct app_option_row {
     size_t offset; /* where the field is in app_options */
 } app_option_row;
 
+/* The words of --model: "none", and the rows of models.def. */
+extern const char app_model_names[];
+
 extern const app_option_row app_option_rows[APP_OPTION_COUNT];
 
 /* One word of a CHOICE or LEVEL row. An alias has a name of its own and means another word. */
