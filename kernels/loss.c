@@ -5,6 +5,9 @@
  *     max = max_v x[v];  sum = sum_v exp(x[v] - max), picked = x[target]
  *     loss = log(sum) + max - picked
  *
+ * A row with target -1 is not trained on: its sum and picked are +0, which no part of another row's whole sum
+ * is, and from a sum of 0 follow a loss and gradients of +0.
+ *
  * Backward, dsum = dloss / sum and dpicked = -dloss; dx[v] = exp(x[v] - max) dsum + [v =
  * target] dpicked. max has no gradient: it cancels out. The CPU's kernels are in
  * kernels/cpu/loss.c.
@@ -119,7 +122,8 @@ static wf_status reference_sum(const wf_call *call, void *workspace)
     double *sum = call->out[0]->data, *picked = call->out[1]->data;
     int64_t n = t->local[t->ndim - 1], rows = wf_extent(t, 0, t->ndim - 1);
     int64_t start = t->start[t->ndim - 1];
-    wf_status status = wf_check_tokens(call, call->in[2], t->dim[t->ndim - 1].size);
+    wf_status status =
+        wf_check_tokens(call, call->in[2], WF_NO_TARGET, t->dim[t->ndim - 1].size);
 
     (void)workspace;
     if (status != WF_OK)
@@ -128,7 +132,7 @@ static wf_status reference_sum(const wf_call *call, void *workspace)
         const double *x = (const double *)t->data + r * n;
 
         sum[r] = picked[r] = 0;
-        for (int64_t v = 0; v < n; v++) {
+        for (int64_t v = 0; v < n && target[r] != WF_NO_TARGET; v++) {
             sum[r] += wf_exp(x[v] - max[r]);
             if (start + v == target[r])
                 picked[r] = x[v];
@@ -166,7 +170,7 @@ static wf_status reference_cross_entropy(const wf_call *call, void *workspace)
 
     (void)workspace;
     for (int64_t i = 0; i < n; i++)
-        loss[i] = wf_log(sum[i]) + max[i] - picked[i];
+        loss[i] = sum[i] == 0 ? 0 : wf_log(sum[i]) + max[i] - picked[i];
     return WF_OK;
 }
 
@@ -178,8 +182,8 @@ static wf_status reference_cross_entropy_grad(const wf_call *call, void *workspa
 
     (void)workspace;
     for (int64_t i = 0; i < n; i++) {
-        dsum[i] = dloss[i] / sum[i];
-        dpicked[i] = -dloss[i];
+        dsum[i] = sum[i] == 0 ? 0 : dloss[i] / sum[i];
+        dpicked[i] = sum[i] == 0 ? 0 : -dloss[i];
     }
     return WF_OK;
 }

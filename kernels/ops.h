@@ -337,7 +337,8 @@ WF_API wf_tensor *wf_logit_max(wf_tensor *logits);
 /**
  * wf_logit_sum - sum[..] = sum_v exp(logits[.., v] - max[..]), picked[..] = logits[.., target]
  *
- * @param targets  i32; one outside this rank's part of the vocabulary adds +0 to picked
+ * @param targets  i32; one outside this rank's part of the vocabulary adds +0 to picked. Of a row with
+ *                 target -1, which is not trained on, sum and picked are +0: no other sum is less than 1
  * Layout:      "...v,...,...->...,...": partial sums where v is split
  * Gradient:    to logits: exp(logits - max) * dsum + [v = target] * dpicked
  */
@@ -363,10 +364,10 @@ WF_API wf_tensor *wf_cross_entropy_into(wf_tensor *sum, wf_tensor *picked, wf_te
                                         wf_tensor *loss);
 
 /**
- * wf_cross_entropy - loss = log(sum) + max - picked, per token
+ * wf_cross_entropy - loss = log(sum) + max - picked, per token; +0 where sum is 0 (target -1)
  *
  * Layout:      "...,...,...->..."
- * Gradient:    to sum (dloss / sum) and picked (-dloss); max cancels out
+ * Gradient:    to sum (dloss / sum) and picked (-dloss), both +0 where sum is 0; max cancels out
  */
 WF_API wf_tensor *wf_cross_entropy(wf_tensor *sum, wf_tensor *picked, wf_tensor *max);
 WF_API void wf_cross_entropy_grad(wf_tensor *sum, wf_tensor *dloss, wf_tensor **dsum,

@@ -124,9 +124,13 @@ WF_HOST_DEVICE static inline int64_t wf_global_index(const wf_tensor *t, int fro
 
 /*
  * wf_check_tokens - WF_EINVAL, naming the token and its place, where one of an i32 operand is
- * outside [0, vocabulary).
+ * outside [least, vocabulary).
  */
-wf_status wf_check_tokens(const wf_call *call, const wf_tensor *tokens, int64_t vocabulary);
+wf_status wf_check_tokens(const wf_call *call, const wf_tensor *tokens, int64_t least,
+                          int64_t vocabulary);
+
+/* The target of a row whose loss is +0 and which gives no gradient. */
+enum { WF_NO_TARGET = -1 };
 
 /* wf_add_squares - the squares of rows [begin, end) of dim 0, chunk by chunk, to an exact sum. */
 void wf_add_squares(const wf_tensor *t, int64_t begin, int64_t end,

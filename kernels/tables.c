@@ -96,14 +96,15 @@ static wf_status rows_grad_shape(const wf_call *call, int out, int *ndim, wf_dim
     return WF_OK;
 }
 
-wf_status wf_check_tokens(const wf_call *call, const wf_tensor *tokens, int64_t vocabulary)
+wf_status wf_check_tokens(const wf_call *call, const wf_tensor *tokens, int64_t least,
+                          int64_t vocabulary)
 {
     const int32_t *token = tokens->data;
     int64_t n = wf_tensor_local_count(tokens),
             per_sequence = wf_extent(tokens, 1, tokens->ndim);
 
     for (int64_t i = 0; i < n; i++)
-        if (token[i] < 0 || token[i] >= vocabulary) {
+        if (token[i] < least || token[i] >= vocabulary) {
             int64_t run, position = wf_global_index(tokens, 1, i % per_sequence, &run);
 
             return wf_fail(call->ctx, WF_EINVAL,
@@ -129,7 +130,7 @@ static wf_status embedding_reference(const wf_call *call, void *workspace)
     int64_t n = wf_tensor_local_count(tokens), d = table->local[1];
 
     (void)workspace;
-    if (wf_check_tokens(call, tokens, table->dim[0].size) != WF_OK)
+    if (wf_check_tokens(call, tokens, 0, table->dim[0].size) != WF_OK)
         return wf_context_status(call->ctx);
     for (int64_t i = 0; i < n; i++) {
         int64_t row = token[i] - table->start[0];
@@ -149,7 +150,7 @@ static wf_status embedding_dw_reference(const wf_call *call, void *workspace)
     int64_t n = wf_tensor_local_count(tokens), d = table->local[1];
 
     (void)workspace;
-    if (wf_check_tokens(call, tokens, table->dim[0].size) != WF_OK)
+    if (wf_check_tokens(call, tokens, 0, table->dim[0].size) != WF_OK)
         return wf_context_status(call->ctx);
     for (int64_t i = 0; i < table->local[0] * d; i++)
         dtable[i] = 0;

@@ -40,6 +40,7 @@ CHOICES = {
     "prefetch": (0, 1, 3),
     "reshard": ("default", "always", "never"),
     "sequence": (False, True),
+    "send": ("whole", "split"),
     "micro": (1, 2),
     "batch": (4, 32),
     "arch": ("gpt2", "llama", "llama tied"),
@@ -121,7 +122,9 @@ def layout(run):
             "--accumulate", run["accumulate"], "--recompute", run["recompute"],
             *run["wrap"].split(), "--prefetch", str(run["prefetch"]),
             "--reshard-after-forward", run["reshard"], "--micro-batch-size", str(run["micro"]),
-            *(["--sequence-parallel"] if run["sequence"] else []), "--threads-per-rank", "1"]
+            *(["--sequence-parallel"] if run["sequence"] else []),
+            *(["--pp-send", run["send"]] if run["tp"] > 1 and not run["sequence"] else []),
+            "--threads-per-rank", "1"]
 
 
 class Draw:

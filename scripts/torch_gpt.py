@@ -101,7 +101,7 @@ def write_weights(job):
 
 
 class Text:
-    """apps/gpt_train/text_data.c: bytes of one file; where a sequence begins is random."""
+    """apps/data/data_set.c, plain text: bytes of one file; where a sequence begins is random."""
 
     def __init__(self, job):
         self.bytes = np.fromfile(job["data"], np.uint8)

@@ -157,7 +157,7 @@ bench_trainee *bench_trainee_open(wf_rank *rank, const wf_par_options *options,
 wf_status bench_trainee_step(wf_rank *rank, bench_trainee *t, const bench_model *model,
                              float *loss)
 {
-    const wf_par_data data = {read_tokens, (void *)model};
+    const wf_par_data data = {.read = read_tokens, .self = (void *)model};
     wf_context *ctx = wf_par_context(t->par);
     wf_par_step result;
 

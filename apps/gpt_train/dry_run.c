@@ -21,7 +21,7 @@ static void take_steps(job *j, wf_par *par, wf_nn_gpt *gpt)
     wf_nn_module *model = &gpt->base;
     wf_par_train_options options = app_setup_training(j->o);
     wf_context *ctx = wf_par_context(par);
-    const wf_par_data none = {NULL, NULL};
+    const wf_par_data none = {.read = NULL};
     wf_par_report *report = &j->run->report;
     wf_par_trainer *trainer = NULL;
     app_saving saving = {.options = NULL};

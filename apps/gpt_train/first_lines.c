@@ -19,19 +19,10 @@ static int64_t count_parameters(wf_nn_module *model)
     return sum;
 }
 
-static void tell_data(FILE *out, const app_options *o, const app_text_data *data)
+static void tell_data(FILE *out, const app_options *o, const app_data_set *data)
 {
-    int64_t train = app_text_data_size(data, APP_TEXT_TRAIN);
-    int64_t validation = app_text_data_size(data, APP_TEXT_VALIDATION);
-
-    fprintf(out, "data: %s", o->data.item[0]);
-    if (o->data.count > 1)
-        fprintf(out, " and %" PRId64 " more", o->data.count - 1);
-    fprintf(out,
-            ": %" PRId64 " bytes to train on, %" PRId64 " to validate on; a step is %" PRId64
-            " sequences of %" PRId64 " bytes\n",
-            train, validation, o->global_batch_size, o->seq_len);
-    if (o->vocab_size > 256)
+    app_data_set_tell(out, data, o->steps);
+    if (app_data_set_is_text(data) && o->vocab_size > 256)
         fprintf(
             stderr,
             "gpt_train: warning: --vocab-size %" PRId64
@@ -40,7 +31,7 @@ static void tell_data(FILE *out, const app_options *o, const app_text_data *data
 }
 
 void app_first_lines(FILE *out, const app_options *o, wf_nn_module *model,
-                     const wf_par_pipeline *pipeline, const app_text_data *data)
+                     const wf_par_pipeline *pipeline, const app_data_set *data)
 {
     int processes = wf_launcher_detected().processes;
 

@@ -1,5 +1,6 @@
-/* apps/gpt_train/gpt_train.c - trains a GPT on text files, on any mesh of ranks: see gpt_train --help. */
+/* apps/gpt_train/gpt_train.c - trains a GPT on text or token ids, on any mesh of ranks: see gpt_train --help. */
 #include "apps/gpt_train/lock.h"
+#include "apps/gpt_train/choose_accumulate.h"
 #include "apps/gpt_train/memory_check.h"
 #include "apps/gpt_train/plan.h"
 #include "apps/program.h"
@@ -59,18 +60,33 @@ static bool moves_nothing(const app_options *o)
     return o->plan || strcmp(o->transport, "fake") == 0;
 }
 
-static wf_status open_data(const app_options *o, app_text_data **data, wf_error *error)
+/* Text has bytes for tokens, and token ids are no text: models and samples are of one of the two. */
+static wf_status check_tokens(const app_options *o, bool is_text, wf_error *error)
 {
+    if (is_text && o->init_from && o->vocab_size != 256)
+        return wf_error_set(error, WF_EINVAL,
+                            "--data is text, whose bytes would be taken for the token ids of "
+                            "--init-from %s, which has %lld of its own: turn the text into "
+                            "token ids with that model's tokenizer first (docs/data.md)",
+                            o->init_from, (long long)o->vocab_size);
+    if (!is_text && o->sample)
+        return wf_error_set(error, WF_EINVAL,
+                            "--sample %lld would print token ids as bytes, since --data has "
+                            "token ids; drop it",
+                            (long long)o->sample);
+    return WF_OK;
+}
+
+static wf_status open_data(const app_options *o, app_data_set **data, wf_error *error)
+{
+    const app_data_options options = app_options_data(o);
+
     *data = NULL;
     if (o->steps == 0)
         return WF_OK;
-    return app_text_data_open(&(app_text_options){.files = o->data.item,
-                                                  .file_count = o->data.count,
-                                                  .val_fraction = o->val_fraction,
-                                                  .validates = o->eval_interval > 0,
-                                                  .seq_len = o->seq_len,
-                                                  .seed = (uint64_t)o->seed},
-                              data, error);
+    if (app_data_set_open(&options, data, error) != WF_OK)
+        return error->code;
+    return check_tokens(o, app_data_set_is_text(*data), error);
 }
 
 /* Rank 0 alone writes it. */
@@ -181,6 +197,12 @@ static wf_status prepare_saving(const app_options *o, const wf_launcher *launche
             status = app_lock_directory(o->save, &lock, error);
         signal_requests_listen();
     }
+    if (status == WF_OK && o->steps && o->save && o->init_from && launcher->process == 0) {
+        char kept[WF_ERROR_TEXT];
+
+        snprintf(kept, sizeof kept, "%.900s/" WF_PAR_PRETRAINED_KEPT, o->save);
+        status = wf_par_pretrained_keep(o->init_from, kept, error);
+    }
     if (status == WF_OK)
         status = app_resume_open(o, resume, error);
     if (status == WF_OK && o->steps == 0 && o->sample && !o->init_from && !resume->count)
@@ -245,6 +267,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
     wf_launcher launcher = wf_launcher_detected();
     wf_error closing = {WF_OK, ""};
     wf_status status = WF_OK;
+    char told[APP_CHOICE_TOLD] = "";
 
     if (moves_nothing(o) && end->reported)
         return WF_OK;
@@ -257,6 +280,10 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
         status = choose_device(o, error);
     if (status == WF_OK)
         status = choose_threads(o, &launcher, error);
+    if (status == WF_OK)
+        app_choose_accumulate(o, told);
+    if (*told && launcher.process <= 0)
+        printf("%s\n", told);
     if (status == WF_OK && o->plan)
         return plan_run(o, stdout, error);
     if (status == WF_OK && o->report_json)
@@ -275,7 +302,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
     if (status != WF_OK && result->made)
         app_lock_withdraw(o->save);
     wf_par_pipeline_free(job.pipeline);
-    app_text_data_close(job.data);
+    app_data_set_close(job.data);
     app_resume_close(&resume);
     return status;
 }

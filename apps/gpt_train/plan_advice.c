@@ -1,5 +1,6 @@
 /* apps/gpt_train/plan_advice.c - see the header. */
 #include "apps/gpt_train/plan_advice.h"
+#include "apps/gpt_train/choose_accumulate.h"
 #include <string.h>
 #include <time.h>
 
@@ -138,6 +139,18 @@ static bool fits(const search *s, const app_options *o, dry_run *run)
            dry_run_within(o, s->limits->start, (size_t)s->limits->room, run, &ignored) == WF_OK;
 }
 
+/* A run with these flags may find a way to sum gradients that moves less. */
+static void as_it_runs(const search *s, const app_options *o, dry_run *run)
+{
+    app_options chosen = *o;
+    char told[APP_CHOICE_TOLD];
+    dry_run other;
+
+    app_choose_accumulate(&chosen, told);
+    if (*told && fits(s, &chosen, &other))
+        *run = other;
+}
+
 /* Whether a combination fits; then with its line. One that does not is left early. */
 static plan_set attempt(search *s, const combination *c, plan_advice_line *line)
 {
@@ -152,6 +165,7 @@ static plan_set attempt(search *s, const combination *c, plan_advice_line *line)
     if (!fits(s, &few, &run) ||
         (few.global_batch_size != o.global_batch_size && !fits(s, &o, &run)))
         return PLAN_SKIP;
+    as_it_runs(s, &o, &run);
     describe(s, c, &o, &run, line);
     return PLAN_SET;
 }

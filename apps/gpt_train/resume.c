@@ -1,5 +1,6 @@
 /* apps/gpt_train/resume.c - checkpoints to go on from; see the header. */
 #include "apps/gpt_train/resume.h"
+#include "apps/data/source_list.h"
 #include "apps/gpt_train/setup.h"
 #include <stdlib.h>
 #include <string.h>
@@ -7,56 +8,41 @@
 
 /* The flags that decide numbers; the first ones also which tensors there are. */
 static const char *const deciding[] = {
-    "arch",
-    "n_layer",
-    "n_head",
-    "n_kv_head",
-    "n_embd",
-    "ffn",
-    "vocab_size",
-    "positions",
-    "norm_eps",
-    "rope_base",
-    "optimizer",
-    "tie_embeddings",
-    "seq_len",
-    "dropout",
-    "exact",
-    "seed",
-    "data",
-    "steps",
-    "global_batch_size",
-    "lr",
-    "min_lr",
-    "warmup_steps",
-    "beta1",
-    "beta2",
-    "weight_decay",
-    "eps",
-    "val_fraction",
-    "clip_grad",
-    "dtype",
-    "param_dtype",
-    "reduce_dtype",
+    "arch",      "n_layer",      "n_head",       "n_kv_head",
+    "n_embd",    "ffn",          "vocab_size",   "positions",
+    "norm_eps",  "rope_base",    "optimizer",    "tie_embeddings",
+    "seq_len",   "dropout",      "exact",        "seed",
+    "data",      "val_data",     "steps",        "global_batch_size",
+    "lr",        "min_lr",       "warmup_steps", "beta1",
+    "beta2",     "weight_decay", "eps",          "val_fraction",
+    "clip_grad", "dtype",        "param_dtype",  "reduce_dtype",
     "freeze",
 };
 
 enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 12 };
 
-static const char data_bytes[] = "data_bytes"; /* no flag: what the files of --data weigh */
+/* No flags: what the files of --data and of --val-data weigh. */
+static const char *const weighed[] = {"data_bytes", "val_data_bytes"};
+
+enum { WEIGHED = sizeof weighed / sizeof *weighed };
 
 /* "[1200,340]": files may grow under the names that they have. */
-static char *sizes_of(const app_options *o)
+static char *sizes_of(const app_text_list *data)
 {
     json_t *sizes = json_array();
+    app_source_list list = {.count = 0};
+    wf_error unlisted = {WF_OK, ""}; /* it is told where the data are opened */
     char *text;
 
-    for (int64_t i = 0; i < o->data.count; i++) {
-        struct stat s;
-        bool known = stat(o->data.item[i], &s) == 0;
+    app_source_list_parse(data->item, data->count, "--data", &list, &unlisted);
+    for (int64_t i = 0; i < list.count; i++)
+        for (int64_t k = 0; k < list.source[i].count; k++) {
+            struct stat s;
+            bool known = stat(list.source[i].file[k], &s) == 0;
 
-        json_array_append_new(sizes, known ? json_integer(s.st_size) : json_null());
-    }
+            json_array_append_new(sizes, known ? json_integer(s.st_size) : json_null());
+        }
+    app_source_list_free(&list);
     text = json_dumps(sizes, JSON_COMPACT);
     json_decref(sizes);
     return text;
@@ -65,7 +51,8 @@ static char *sizes_of(const app_options *o)
 char **app_resume_texts(const app_options *options, int64_t *count)
 {
     json_t *json = app_options_json(options);
-    char **texts = calloc(2 * DECIDING + 2, sizeof *texts);
+    char **texts = calloc(2 * (DECIDING + WEIGHED), sizeof *texts);
+    const app_text_list *lists[WEIGHED] = {&options->data, &options->val_data};
     bool good = json && texts;
 
     *count = 0;
@@ -81,9 +68,9 @@ char **app_resume_texts(const app_options *options, int64_t *count)
         ++*count;
     }
     json_decref(json);
-    if (good) {
-        texts[2 * *count] = strdup(data_bytes);
-        texts[2 * *count + 1] = sizes_of(options);
+    for (int i = 0; good && i < WEIGHED; i++) {
+        texts[2 * *count] = strdup(weighed[i]);
+        texts[2 * *count + 1] = sizes_of(lists[i]);
         good = texts[2 * *count] && texts[2 * *count + 1];
         ++*count;
     }
@@ -159,11 +146,12 @@ static wf_status tell(const wf_par_checkpoint *c, const char *key, const char *m
     char flag[64], *visible = strdup(saved);
 
     (void)c, (void)error;
-    if (visible && strcmp(key, data_bytes) == 0)
+    if (visible && (strcmp(key, weighed[0]) == 0 || strcmp(key, weighed[1]) == 0))
         fprintf(stderr,
-                "from here on the files of --data have %s bytes; the checkpoint was made with "
+                "from here on the files of %s have %s bytes; the checkpoint was made with "
                 "%s: other sequences are drawn from them\n",
-                mine, wf_text_visible(visible));
+                strcmp(key, weighed[0]) == 0 ? "--data" : "--val-data", mine,
+                wf_text_visible(visible));
     else if (visible && !of_model(key))
         fprintf(stderr, "from here on %s is %s; the checkpoint was made with %s\n",
                 flag_of(key, flag), mine, wf_text_visible(visible));

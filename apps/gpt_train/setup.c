@@ -141,6 +141,7 @@ wf_status app_setup_pipeline(const app_options *o, wf_par_pipeline **pipeline, w
                                    .recompute = strcmp(o->recompute, "stage") == 0,
                                    .depth = (int)o->pp_depth,
                                    .resident = (int)o->pp_resident,
+                                   .split_messages = strcmp(o->pp_send, "split") == 0,
                                    .input = "tokens",
                                    .head_loss = wf_par_gpt_head_loss},
         pipeline, error);

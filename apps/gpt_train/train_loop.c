@@ -31,24 +31,49 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-static wf_status read_part(void *self, app_text_part part, int64_t step, int64_t first,
+static wf_status read_part(void *self, app_data_part part, int64_t step, int64_t first,
                            int64_t count, void *const *field, wf_error *error)
 {
     const app_train_job *job = self;
 
-    return app_text_data_read(job->data, part, step, first, count, field[0], field[1], error);
+    return app_data_set_read(job->data, part, step, first, count, field[0], field[1], error);
 }
 
 static wf_status read_train(void *self, int64_t step, int64_t first, int64_t count,
                             void *const *field, wf_error *error)
 {
-    return read_part(self, APP_TEXT_TRAIN, step, first, count, field, error);
+    return read_part(self, APP_DATA_TRAIN, step, first, count, field, error);
 }
 
 static wf_status read_validation(void *self, int64_t step, int64_t first, int64_t count,
                                  void *const *field, wf_error *error)
 {
-    return read_part(self, APP_TEXT_VALIDATION, step, first, count, field, error);
+    return read_part(self, APP_DATA_VALIDATION, step, first, count, field, error);
+}
+
+static wf_status count_train(void *self, int64_t step, int64_t *count, wf_error *error)
+{
+    const app_train_job *job = self;
+
+    return app_data_set_counted(job->data, APP_DATA_TRAIN, step, count, error);
+}
+
+static wf_status count_validation(void *self, int64_t batch, int64_t *count, wf_error *error)
+{
+    const app_train_job *job = self;
+
+    return app_data_set_counted(job->data, APP_DATA_VALIDATION, batch, count, error);
+}
+
+static wf_par_data data_of(const app_train_job *job, app_data_part part)
+{
+    bool train = part == APP_DATA_TRAIN;
+
+    return (wf_par_data){.read = train ? read_train : read_validation,
+                         .self = (void *)(uintptr_t)job, /* only read */
+                         .counted = !app_data_set_counts(job->data, part) ? NULL
+                                    : train                               ? count_train
+                                                                          : count_validation};
 }
 
 /* The largest of all ranks' memory peaks, the work of all since it was counted last, and what any
@@ -81,13 +106,14 @@ static wf_status sum_up(loop *l, double flops, app_step_log *record)
 
 static wf_status evaluate(loop *l, int64_t step, app_step_log *record)
 {
-    const wf_par_data validation = {read_validation, (void *)l->job};
+    const wf_par_data validation = data_of(l->job, APP_DATA_VALIDATION);
+    int64_t batches =
+        l->o->eval_iters ? l->o->eval_iters : app_data_set_evaluations(l->job->data);
 
     if (!app_setup_evaluates(l->o, step))
         return WF_OK;
     record->has_val_loss = true;
-    if (wf_par_evaluate(l->trainer, l->o->eval_iters, &validation, NULL, &record->val_loss) ==
-        WF_OK)
+    if (wf_par_evaluate(l->trainer, batches, &validation, NULL, &record->val_loss) == WF_OK)
         app_saving_validated(&l->saving, record->val_loss);
     return wf_context_status(wf_par_context(l->par));
 }
@@ -133,7 +159,7 @@ static wf_status take_digests(loop *l, app_step_log *record, wf_par_tensor_diges
 
 static wf_status train_step(loop *l, int64_t step)
 {
-    const wf_par_data train = {read_train, (void *)l->job};
+    const wf_par_data train = data_of(l->job, APP_DATA_TRAIN);
     wf_context *ctx = wf_par_context(l->par);
     double start = now_ms(), flops = wf_context_flops(ctx);
     app_step_log record = {.step = step};

@@ -2,17 +2,17 @@
 #ifndef WF_APPS_TRAIN_LOOP_H
 #define WF_APPS_TRAIN_LOOP_H
 
+#include "apps/data/data_set.h"
 #include "apps/options/options.h"
 #include "apps/gpt_train/run_log.h"
 #include "apps/gpt_train/saving.h"
-#include "apps/gpt_train/text_data.h"
 #include "apps/gpt_train/timeline.h"
 #include <weft/weft.h>
 
 /* Shared by all ranks; only rank 0 writes to the log and to stdout. */
 typedef struct app_train_job {
     const app_options *options;
-    app_text_data *data;
+    app_data_set *data;
     app_run_log *log;          /* where rank 0 runs; else NULL */
     wf_error failed;           /* before the launch, in this process: its ranks tell it */
     wf_par_pipeline *pipeline; /* NULL: there is none */
@@ -24,10 +24,10 @@ typedef struct app_train_job {
 /* rank_main of wf_launch; arg is the app_train_job. */
 wf_status app_train_rank(wf_rank *rank, void *arg);
 
-/* Model, mesh and, where there is any, data. The vocabulary is no larger than bytes need, or that is
-   told on stderr. */
+/* Model, mesh and, where there is any, data. With text the vocabulary is no larger than bytes need, or that
+   is told on stderr. */
 void app_first_lines(FILE *out, const app_options *options, wf_nn_module *model,
-                     const wf_par_pipeline *pipeline, const app_text_data *data);
+                     const wf_par_pipeline *pipeline, const app_data_set *data);
 
 /* Print the stages of a pipeline, if there is one; every parameter's shape, layout and local shape; who
    holds which part; and the units. */

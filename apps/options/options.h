@@ -5,6 +5,7 @@
 #ifndef WF_APPS_OPTIONS_H
 #define WF_APPS_OPTIONS_H
 
+#include "apps/data/data_set.h"
 #include "core/status.h"
 #include <jansson.h>
 #include <stdbool.h>
@@ -71,6 +72,9 @@ wf_status app_options_parse(int argc, char **argv, app_options *options, wf_erro
 
 /** app_options_ranks - ranks of the mesh: pp x tp x dp. */
 int64_t app_options_ranks(const app_options *options);
+
+/** app_options_data - the data that the flags ask for; its texts are those of the options. */
+app_data_options app_options_data(const app_options *options);
 
 /** app_options_pipelined - whether a schedule runs the steps: with more than one pipeline rank, or where one rank
  * has several stages, a schedule or a cut of its own. */

@@ -108,70 +108,6 @@ static wf_status derive_param_dtype(app_options *o, wf_error *error)
     return WF_OK;
 }
 
-int64_t app_options_ranks(const app_options *o)
-{
-    return o->pp * o->tp * o->dp;
-}
-
-bool app_options_pipelined(const app_options *o)
-{
-    return o->pp > 1 || strcmp(o->pp_schedule, "1f1b") || o->pp_virtual > 1 ||
-           strcmp(o->pp_split, "auto") || o->pp_resident || !strcmp(o->recompute, "stage");
-}
-
-/* "--tp 2 x --dp 4", behind "--pp 2 x " where there is a pipeline. */
-static advice mesh_text(const app_options *o)
-{
-    advice a;
-    int n = o->pp > 1 ? snprintf(a.text, sizeof a.text, "--pp %lld x ", (long long)o->pp) : 0;
-
-    snprintf(a.text + n, sizeof a.text - (size_t)n, "--tp %lld x --dp %lld", (long long)o->tp,
-             (long long)o->dp);
-    return a;
-}
-
-static wf_status check_world(app_options *o, wf_error *error)
-{
-    enum { MOST_RANKS = 4096, MOST_PLANNED = 1 << 20 };
-    long long ranks = app_options_ranks(o), most = o->plan ? MOST_PLANNED : MOST_RANKS;
-
-    if (ranks > most)
-        return wf_error_set(
-            error, WF_EINVAL, "%s = %lld ranks, and %s at most %lld; lower one of them",
-            mesh_text(o).text, ranks, o->plan ? "a plan has" : "one machine runs", most);
-    if (!o->given[APP_OPTION_rank])
-        o->rank = ranks - 1;
-    if (o->rank >= ranks)
-        return wf_error_set(error, WF_EINVAL,
-                            "--rank %lld is not one of the %lld ranks of %s, 0 to %lld",
-                            (long long)o->rank, ranks, mesh_text(o).text, ranks - 1);
-    return WF_OK;
-}
-
-/* A pipeline is asked for by its ranks: the rows behind theirs belong to it. */
-static wf_status check_pipeline(app_options *o, wf_error *error)
-{
-    for (int i = APP_OPTION_pp_schedule; i <= APP_OPTION_pp_resident; i++)
-        if (o->given[i] && !o->given[APP_OPTION_pp])
-            return wf_error_set(error, WF_EINVAL,
-                                "%s belongs to --pp N, the ranks that hold stages; use both, "
-                                "with --pp 1 for stages of one rank",
-                                app_option_flag(&app_option_rows[i]).text);
-    return WF_OK;
-}
-
-static wf_status check_cuda_graph(app_options *o, wf_error *error)
-{
-    if (o->cuda_graph && (app_options_ranks(o) > 1 || app_options_pipelined(o)))
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--cuda-graph on records the step of a single rank, and the %lld ranks of %s meet "
-            "on "
-            "their hosts in every step; use one rank and no pipeline, or --cuda-graph off",
-            (long long)app_options_ranks(o), mesh_text(o).text);
-    return WF_OK;
-}
-
 /* A flag without the one that it belongs to would do nothing. */
 static wf_status check_plan(app_options *o, wf_error *error)
 {
@@ -289,13 +225,13 @@ static wf_status check_schedule(app_options *o, wf_error *error)
 
 static wf_status check_evaluation(app_options *o, wf_error *error)
 {
-    if (o->val_fraction > 0 || !o->eval_interval)
+    if (o->val_fraction > 0 || o->val_data.count || !o->eval_interval)
         return WF_OK;
     if (o->given[APP_OPTION_eval_interval])
         return wf_error_set(
             error, WF_EINVAL,
             "--eval-interval %lld needs validation data, but --val-fraction is 0; use "
-            "--val-fraction 0.1 or --eval-interval 0",
+            "--val-fraction 0.1, --val-data FILE... or --eval-interval 0",
             (long long)o->eval_interval);
     o->eval_interval = 0;
     return WF_OK;
@@ -308,6 +244,11 @@ static wf_status check_sample(app_options *o, wf_error *error)
             error, WF_EINVAL,
             "--sample-prompt is empty, and a sample continues at least one byte; use "
             "--sample-prompt \"The \"");
+    if (o->sample && o->init_from && o->vocab_size != 256)
+        return wf_error_set(error, WF_EINVAL,
+                            "--sample makes text byte by byte, and the model of --init-from %s "
+                            "has %lld token ids of its own; drop --sample",
+                            o->init_from, (long long)o->vocab_size);
     return WF_OK;
 }
 
@@ -357,15 +298,6 @@ static wf_status check_saving(app_options *o, wf_error *error)
     return WF_OK;
 }
 
-static wf_status check_data(app_options *o, wf_error *error)
-{
-    if (o->steps && !o->plan && !o->data.count)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--data is missing: training needs at least one text file; use --data FILE...");
-    return WF_OK;
-}
-
 wf_status app_options_check(app_options *options, wf_error *error)
 {
     static wf_status (*const rules[])(app_options *, wf_error *) = {
@@ -376,10 +308,9 @@ wf_status app_options_check(app_options *options, wf_error *error)
         check_heads,
         check_kv_heads,
         derive_ffn,
+        app_options_derive_from_data,
         check_trace,
-        check_world,
-        check_pipeline,
-        check_cuda_graph,
+        app_options_check_mesh,
         check_wrap,
         check_plan,
         check_batch,
@@ -388,7 +319,7 @@ wf_status app_options_check(app_options *options, wf_error *error)
         check_sample,
         check_transport,
         check_saving,
-        check_data,
+        app_options_check_data,
         derive_param_dtype,
         derive_tie,
     };

@@ -1,5 +1,6 @@
 /* apps/options/options_files.c - no file is written that is read, or written as another one too. */
 #include "apps/options/options_table.h"
+#include "apps/data/source_list.h"
 #include <string.h>
 #include <sys/stat.h>
 
@@ -26,6 +27,25 @@ static wf_status refuse(app_option_id id, const char *path, app_option_id other_
         app_option_flag(&app_option_rows[other_id]).text, other);
 }
 
+/* A file that is written must be none of those that a flag of data names. */
+static wf_status check_data(app_option_id id, const char *path, app_option_id data_id,
+                            const app_text_list *data, wf_error *error)
+{
+    app_source_list list;
+    wf_status status;
+
+    if (!data->count)
+        return WF_OK;
+    status = app_source_list_parse(
+        data->item, data->count, app_option_flag(&app_option_rows[data_id]).text, &list, error);
+    for (int64_t s = 0; status == WF_OK && s < list.count; s++)
+        for (int64_t k = 0; status == WF_OK && k < list.source[s].count; k++)
+            if (is_same(path, list.source[s].file[k]))
+                status = refuse(id, path, data_id, list.source[s].file[k], error);
+    app_source_list_free(&list);
+    return status;
+}
+
 wf_status app_options_files(app_options *o, wf_error *error)
 {
     const struct {
@@ -39,9 +59,9 @@ wf_status app_options_files(app_options *o, wf_error *error)
     for (size_t i = 0; i < sizeof written / sizeof *written; i++) {
         const char *path = written[i].path;
 
-        for (int64_t k = 0; path && k < o->data.count; k++)
-            if (is_same(path, o->data.item[k]))
-                return refuse(written[i].id, path, APP_OPTION_data, o->data.item[k], error);
+        if (path && (check_data(written[i].id, path, APP_OPTION_data, &o->data, error) ||
+                     check_data(written[i].id, path, APP_OPTION_val_data, &o->val_data, error)))
+            return error->code;
         if (path && o->config && is_same(path, o->config))
             return refuse(written[i].id, path, APP_OPTION_config, o->config, error);
         for (size_t k = 0; path && k < i; k++)

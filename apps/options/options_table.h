@@ -80,6 +80,15 @@ wf_status app_options_files(app_options *options, wf_error *error);
 /* What the checkpoint decides that a run goes on from, where there is one. */
 wf_status app_options_resume(app_options *options, wf_error *error);
 
+/* The rules of the mesh: its ranks, and the flags of a pipeline. */
+wf_status app_options_check_mesh(app_options *options, wf_error *error);
+
+/* Where validation data comes from, and the steps of --epochs. */
+wf_status app_options_derive_from_data(app_options *options, wf_error *error);
+
+/* There are data to train on. */
+wf_status app_options_check_data(app_options *options, wf_error *error);
+
 /* The rules that join several flags, and the values that follow from others. */
 wf_status app_options_check(app_options *options, wf_error *error);
 

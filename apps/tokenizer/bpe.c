@@ -60,7 +60,7 @@ static size_t characters(const app_tokenizer *t, const uint8_t *word, size_t n, 
     for (size_t at = 0; at < n;) {
         size_t bytes = (size_t)app_utf8_bytes(word[at]);
         int32_t id = bytes == 1 ? t->vocabulary.byte_ids[word[at]]
-                                : app_vocabulary_piece(&t->vocabulary, word + at, bytes);
+                                : app_lexicon_piece(&t->vocabulary, word + at, bytes);
 
         if (id >= 0) {
             ids[count++] = id;
@@ -95,12 +95,12 @@ static size_t bytes_of(const app_tokenizer *t, const uint8_t *word, size_t n, in
 }
 
 /* Merges up to SHORT symbols in place; gives how many are left. */
-static size_t merge_short(const app_vocabulary *v, int32_t *ids, size_t n)
+static size_t merge_short(const app_lexicon *v, int32_t *ids, size_t n)
 {
     const app_merge *pairs[SHORT];
 
     for (size_t i = 0; i + 1 < n; i++)
-        pairs[i] = app_vocabulary_pair(v, ids[i], ids[i + 1]);
+        pairs[i] = app_lexicon_pair(v, ids[i], ids[i + 1]);
     while (n > 1) {
         size_t best = 0;
 
@@ -113,9 +113,9 @@ static size_t merge_short(const app_vocabulary *v, int32_t *ids, size_t n)
         memmove(ids + best + 1, ids + best + 2, (n - best - 1) * sizeof *ids);
         memmove(pairs + best, pairs + best + 1, (n - best - 1) * sizeof *pairs);
         if (best + 1 < n)
-            pairs[best] = app_vocabulary_pair(v, ids[best], ids[best + 1]);
+            pairs[best] = app_lexicon_pair(v, ids[best], ids[best + 1]);
         if (best > 0)
-            pairs[best - 1] = app_vocabulary_pair(v, ids[best - 1], ids[best]);
+            pairs[best - 1] = app_lexicon_pair(v, ids[best - 1], ids[best]);
     }
     return n;
 }
@@ -134,7 +134,7 @@ static const int32_t *word_ids(app_bpe *bpe, const uint8_t *word, size_t n, size
         bpe->room = 2 * n;
     }
     if (t->whole_words) {
-        bpe->symbols[0] = app_vocabulary_piece(&t->vocabulary, word, n);
+        bpe->symbols[0] = app_lexicon_piece(&t->vocabulary, word, n);
         *count = 1;
         if (bpe->symbols[0] >= 0)
             return bpe->symbols;
@@ -160,9 +160,9 @@ static inline uint64_t key_word(const uint8_t *word, size_t n, size_t readable)
     return n >= 8 ? key : key & ((UINT64_C(1) << 8 * n) - 1);
 }
 
-static bool append(app_token_ids *ids, const int32_t *from, size_t count)
+static bool append(app_tokenizer_ids *ids, const int32_t *from, size_t count)
 {
-    if (ids->room - ids->count < count && !app_token_ids_room(ids, count))
+    if (ids->room - ids->count < count && !app_tokenizer_ids_room(ids, count))
         return false;
     memcpy(ids->data + ids->count, from, count * sizeof *from);
     ids->count += count;
@@ -170,7 +170,7 @@ static bool append(app_token_ids *ids, const int32_t *from, size_t count)
 }
 
 bool app_bpe_word(app_bpe *bpe, const uint8_t *word, size_t n, size_t readable,
-                  app_token_ids *ids)
+                  app_tokenizer_ids *ids)
 {
     uint64_t key[KEY_WORDS] = {0}, hash;
     const int32_t *found;

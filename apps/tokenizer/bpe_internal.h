@@ -30,7 +30,6 @@ void app_long_words_free(app_long_words *w);
 
 /* Merges symbols in place, in time that grows with their number and hardly faster; *count becomes how many
    are left. False: out of memory. */
-bool app_long_words_merge(app_long_words *w, const app_vocabulary *v, int32_t *ids,
-                          size_t *count);
+bool app_long_words_merge(app_long_words *w, const app_lexicon *v, int32_t *ids, size_t *count);
 
 #endif

@@ -36,7 +36,7 @@ static bool widen(void *array, size_t *room, size_t need, size_t element)
     return true;
 }
 
-static bool begin(app_long_words *w, const app_vocabulary *v, size_t n)
+static bool begin(app_long_words *w, const app_lexicon *v, size_t n)
 {
     size_t room = w->room;
 
@@ -137,20 +137,20 @@ static bool next_place(app_long_words *w, int32_t *rank, int32_t *at)
 }
 
 /* Finds the rank of a symbol and the one behind it. */
-static bool look(app_long_words *w, const app_vocabulary *v, const int32_t *ids, int32_t at)
+static bool look(app_long_words *w, const app_lexicon *v, const int32_t *ids, int32_t at)
 {
     int32_t behind = w->behind[at];
 
-    w->rank[at] = behind < 0 ? NO_RANK : app_vocabulary_pair(v, ids[at], ids[behind])->rank;
+    w->rank[at] = behind < 0 ? NO_RANK : app_lexicon_pair(v, ids[at], ids[behind])->rank;
     return w->rank[at] == NO_RANK || push_place(w, w->rank[at], at);
 }
 
 /* Merges a symbol with the one behind it. */
-static bool merge(app_long_words *w, const app_vocabulary *v, int32_t *ids, int32_t at)
+static bool merge(app_long_words *w, const app_lexicon *v, int32_t *ids, int32_t at)
 {
     int32_t gone = w->behind[at], before = w->before[at];
 
-    ids[at] = app_vocabulary_pair(v, ids[at], ids[gone])->made;
+    ids[at] = app_lexicon_pair(v, ids[at], ids[gone])->made;
     w->behind[at] = w->behind[gone];
     if (w->behind[at] >= 0)
         w->before[w->behind[at]] = at;
@@ -158,8 +158,7 @@ static bool merge(app_long_words *w, const app_vocabulary *v, int32_t *ids, int3
     return (before < 0 || look(w, v, ids, before)) && look(w, v, ids, at);
 }
 
-bool app_long_words_merge(app_long_words *w, const app_vocabulary *v, int32_t *ids,
-                          size_t *count)
+bool app_long_words_merge(app_long_words *w, const app_lexicon *v, int32_t *ids, size_t *count)
 {
     int32_t n = (int32_t)*count, rank, at;
     size_t left = 0;

@@ -20,9 +20,9 @@ int32_t app_tokenizer_eos(const app_tokenizer *t)
 
 int32_t app_tokenizer_id(const app_tokenizer *t, const char *text, size_t bytes)
 {
-    int32_t id = app_vocabulary_added(&t->vocabulary, text, bytes);
+    int32_t id = app_lexicon_added(&t->vocabulary, text, bytes);
 
-    return id >= 0 ? id : app_vocabulary_piece(&t->vocabulary, text, bytes);
+    return id >= 0 ? id : app_lexicon_piece(&t->vocabulary, text, bytes);
 }
 
 static const app_token *token_of(const app_tokenizer *t, int32_t id)
@@ -49,7 +49,7 @@ bool app_tokenizer_special(const app_tokenizer *t, int32_t id)
 
 /* Appends what one id stands for; `begun`: a token was there before. */
 static wf_status decode_one(const app_tokenizer *t, int32_t id, int flags, bool *begun,
-                            app_token_text *text, wf_error *error)
+                            app_tokenizer_bytes *text, wf_error *error)
 {
     const app_token *token = token_of(t, id);
     const char *from;
@@ -59,7 +59,7 @@ static wf_status decode_one(const app_tokenizer *t, int32_t id, int flags, bool 
         return wf_error_set(error, WF_EINVAL,
                             "id %d is no token: the tokenizer has ids below %d", id,
                             t->vocabulary.size);
-    if (token->kind & APP_TOKEN_SPECIAL && flags & APP_DECODE_SKIP_SPECIAL)
+    if (token->kind & APP_TOKEN_SPECIAL && flags & APP_TOKENIZER_SKIP_SPECIAL)
         return WF_OK;
     from = t->vocabulary.texts + token->decoded_at;
     n = token->decoded_bytes;
@@ -68,13 +68,13 @@ static wf_status decode_one(const app_tokenizer *t, int32_t id, int flags, bool 
         n--;
     }
     *begun = true;
-    return app_token_text_add(text, from, n)
+    return app_tokenizer_bytes_add(text, from, n)
                ? WF_OK
                : wf_error_set(error, WF_ENOMEM, "out of memory: a text that is decoded");
 }
 
-wf_status app_decode(const app_tokenizer *t, const int32_t *ids, size_t count, int flags,
-                     app_token_text *text, wf_error *error)
+wf_status app_tokenizer_decode(const app_tokenizer *t, const int32_t *ids, size_t count,
+                               int flags, app_tokenizer_bytes *text, wf_error *error)
 {
     wf_status status = WF_OK;
     bool begun = false;
@@ -101,13 +101,14 @@ static size_t unfinished(const uint8_t *text, size_t n)
     return 0;
 }
 
-wf_status app_decode_next(const app_tokenizer *t, app_token_stream *stream, int32_t id,
-                          int flags, app_token_text *text, wf_error *error)
+wf_status app_tokenizer_decode_next(const app_tokenizer *t, app_tokenizer_stream *stream,
+                                    int32_t id, int flags, app_tokenizer_bytes *text,
+                                    wf_error *error)
 {
     size_t begin = text->bytes, held;
     wf_status status = WF_OK;
 
-    if (!app_token_text_add(text, stream->bytes, (size_t)stream->held))
+    if (!app_tokenizer_bytes_add(text, stream->bytes, (size_t)stream->held))
         return wf_error_set(error, WF_ENOMEM, "out of memory: a text that is decoded");
     status = decode_one(t, id, flags, &stream->begun, text, error);
     held = status == WF_OK
@@ -120,10 +121,11 @@ wf_status app_decode_next(const app_tokenizer *t, app_token_stream *stream, int3
     return status;
 }
 
-wf_status app_decode_end(app_token_stream *stream, app_token_text *text, wf_error *error)
+wf_status app_tokenizer_decode_end(app_tokenizer_stream *stream, app_tokenizer_bytes *text,
+                                   wf_error *error)
 {
-    bool ok = app_token_text_add(text, stream->bytes, (size_t)stream->held);
+    bool ok = app_tokenizer_bytes_add(text, stream->bytes, (size_t)stream->held);
 
-    *stream = (app_token_stream){0};
+    *stream = (app_tokenizer_stream){0};
     return ok ? WF_OK : wf_error_set(error, WF_ENOMEM, "out of memory: a text that is decoded");
 }

@@ -9,10 +9,10 @@ static wf_status no_memory(wf_error *error)
     return wf_error_set(error, WF_ENOMEM, "out of memory: a text to be encoded");
 }
 
-wf_status app_encoder_new(const app_tokenizer *tokenizer, app_encoder **encoder,
-                          wf_error *error)
+wf_status app_tokenizer_encoder_new(const app_tokenizer *tokenizer,
+                                    app_tokenizer_encoder **encoder, wf_error *error)
 {
-    app_encoder *e = calloc(1, sizeof *e);
+    app_tokenizer_encoder *e = calloc(1, sizeof *e);
 
     *encoder = NULL;
     if (!e)
@@ -21,7 +21,7 @@ wf_status app_encoder_new(const app_tokenizer *tokenizer, app_encoder **encoder,
     if (!tokenizer->bytes) {
         e->bpe = app_bpe_new(tokenizer);
         if (!e->bpe || !app_matcher_open(&e->matcher)) {
-            app_encoder_free(e);
+            app_tokenizer_encoder_free(e);
             return no_memory(error);
         }
     }
@@ -29,23 +29,23 @@ wf_status app_encoder_new(const app_tokenizer *tokenizer, app_encoder **encoder,
     return WF_OK;
 }
 
-void app_encoder_free(app_encoder *e)
+void app_tokenizer_encoder_free(app_tokenizer_encoder *e)
 {
     if (!e)
         return;
     app_bpe_free(e->bpe);
     app_matcher_close(&e->matcher);
-    app_token_text_free(&e->valid);
-    app_token_text_free(&e->normal[0]);
-    app_token_text_free(&e->normal[1]);
+    app_tokenizer_bytes_free(&e->valid);
+    app_tokenizer_bytes_free(&e->normal[0]);
+    app_tokenizer_bytes_free(&e->normal[1]);
     for (int i = 0; i < APP_MOST_STEPS; i++)
-        app_token_text_free(&e->rewritten[i]);
+        app_tokenizer_bytes_free(&e->rewritten[i]);
     free(e);
 }
 
-static wf_status add_id(app_encoder *e, int32_t id)
+static wf_status add_id(app_tokenizer_encoder *e, int32_t id)
 {
-    if (!app_token_ids_room(e->ids, 1))
+    if (!app_tokenizer_ids_room(e->ids, 1))
         return no_memory(e->error);
     e->ids->data[e->ids->count++] = id;
     return WF_OK;
@@ -92,8 +92,8 @@ static size_t spaces_before(const uint8_t *text, size_t at, size_t least)
 }
 
 /* Whether an added token stands alone, with no letter of a word at either side. */
-static bool stands_alone(const app_encoder *e, const uint8_t *text, size_t n, size_t at,
-                         size_t end)
+static bool stands_alone(const app_tokenizer_encoder *e, const uint8_t *text, size_t n,
+                         size_t at, size_t end)
 {
     const app_pattern *word = &e->tokenizer->word;
     size_t begin, before = at > 0 ? character_before(text, at) : 0, behind = end;
@@ -105,19 +105,20 @@ static bool stands_alone(const app_encoder *e, const uint8_t *text, size_t n, si
              begin == behind);
 }
 
-typedef wf_status (*give_stretch)(app_encoder *e, const uint8_t *text, size_t n, bool first,
-                                  int flags);
+typedef wf_status (*give_stretch)(app_tokenizer_encoder *e, const uint8_t *text, size_t n,
+                                  bool first, int flags);
 
 /* Calls for the stretches between added tokens, whose ids are appended. */
-static wf_status between_added(app_encoder *e, const app_added_set *set, const uint8_t *text,
-                               size_t n, bool first, int flags, give_stretch stretch)
+static wf_status between_added(app_tokenizer_encoder *e, const app_added_set *set,
+                               const uint8_t *text, size_t n, bool first, int flags,
+                               give_stretch stretch)
 {
     size_t done = 0, from = 0, at;
     const app_added *found;
     wf_status status = WF_OK;
 
-    while (status == WF_OK && (found = app_added_find(set, !(flags & APP_ENCODE_SPECIAL), text,
-                                                      n, from, &at)) != NULL) {
+    while (status == WF_OK && (found = app_added_find(set, !(flags & APP_TOKENIZER_SPECIAL),
+                                                      text, n, from, &at)) != NULL) {
         size_t end = at + found->bytes;
 
         from = end;
@@ -138,13 +139,14 @@ static wf_status between_added(app_encoder *e, const app_added_set *set, const u
     return status;
 }
 
-static wf_status words(app_encoder *e, const uint8_t *text, size_t n, bool first, int flags)
+static wf_status words(app_tokenizer_encoder *e, const uint8_t *text, size_t n, bool first,
+                       int flags)
 {
     (void)flags;
     return app_split_words(e, 0, text, n, first);
 }
 
-static wf_status normalized(app_encoder *e, const uint8_t *text, size_t n, bool first,
+static wf_status normalized(app_tokenizer_encoder *e, const uint8_t *text, size_t n, bool first,
                             int flags)
 {
     wf_status status = app_normalize(e, text, n, &text, &n);
@@ -155,7 +157,7 @@ static wf_status normalized(app_encoder *e, const uint8_t *text, size_t n, bool 
 }
 
 /* Each part that is no UTF-8 becomes U+FFFD. */
-static wf_status repair(app_encoder *e, const uint8_t **text, size_t *n)
+static wf_status repair(app_tokenizer_encoder *e, const uint8_t **text, size_t *n)
 {
     const uint8_t *from = *text;
     size_t left = *n, good;
@@ -165,39 +167,40 @@ static wf_status repair(app_encoder *e, const uint8_t **text, size_t *n)
         int wrong;
 
         app_utf8_take(from + good, left - good, &wrong);
-        if (!app_token_text_add(&e->valid, from, good) ||
-            !app_token_text_add(&e->valid, "\xef\xbf\xbd", 3))
+        if (!app_tokenizer_bytes_add(&e->valid, from, good) ||
+            !app_tokenizer_bytes_add(&e->valid, "\xef\xbf\xbd", 3))
             return no_memory(e->error);
         from += good + (size_t)wrong;
         left -= good + (size_t)wrong;
     }
-    if (!app_token_text_add(&e->valid, from, left))
+    if (!app_tokenizer_bytes_add(&e->valid, from, left))
         return no_memory(e->error);
     *text = (const uint8_t *)e->valid.data;
     *n = e->valid.bytes;
     return WF_OK;
 }
 
-static wf_status encode_bytes(app_encoder *e, const uint8_t *text, size_t n)
+static wf_status encode_bytes(app_tokenizer_encoder *e, const uint8_t *text, size_t n)
 {
-    if (!app_token_ids_room(e->ids, n))
+    if (!app_tokenizer_ids_room(e->ids, n))
         return no_memory(e->error);
     for (size_t i = 0; i < n; i++)
         e->ids->data[e->ids->count++] = text[i];
     return WF_OK;
 }
 
-static wf_status add_template(app_encoder *e, const int32_t *ids, int count, int flags)
+static wf_status add_template(app_tokenizer_encoder *e, const int32_t *ids, int count,
+                              int flags)
 {
     wf_status status = WF_OK;
 
-    for (int i = 0; flags & APP_ENCODE_TEMPLATE && i < count && status == WF_OK; i++)
+    for (int i = 0; flags & APP_TOKENIZER_TEMPLATE && i < count && status == WF_OK; i++)
         status = add_id(e, ids[i]);
     return status;
 }
 
-wf_status app_encode(app_encoder *e, const char *text, size_t bytes, int flags,
-                     app_token_ids *ids, wf_error *error)
+wf_status app_tokenizer_encode(app_tokenizer_encoder *e, const char *text, size_t bytes,
+                               int flags, app_tokenizer_ids *ids, wf_error *error)
 {
     const app_tokenizer *t = e->tokenizer;
     const uint8_t *from = (const uint8_t *)text;

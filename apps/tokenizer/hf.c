@@ -114,7 +114,7 @@ static const char *merge_line(app_tokenizer *t, const char *line, size_t bytes, 
     made = app_hf_piece(t, both, left + right);
     if (a < 0 || b < 0 || made < 0)
         return "a token of it is not in vocab.json";
-    return app_vocabulary_merge(&t->vocabulary, a, b, rank, made);
+    return app_lexicon_merge(&t->vocabulary, a, b, rank, made);
 }
 
 static wf_status read_merges(app_tokenizer *t, const char *path, const char *text, size_t bytes,
@@ -128,7 +128,7 @@ static wf_status read_merges(app_tokenizer *t, const char *path, const char *tex
         return wf_error_set(error, WF_EDATA, "%s: no UTF-8", path);
     for (size_t i = 0; i < bytes; i++)
         lines += text[i] == '\n';
-    status = app_vocabulary_end(&t->vocabulary, lines, lines, error);
+    status = app_lexicon_end(&t->vocabulary, lines, lines, error);
     for (int32_t number = 1; status == WF_OK && text < end; number++) {
         const char *line_end = memchr(text, '\n', (size_t)(end - text));
         size_t line = (size_t)((line_end ? line_end : end) - text);
@@ -186,7 +186,7 @@ static wf_status added_beside(app_tokenizer *t, const char *path, wf_error *erro
             app_hf_added(t, &json, list);
         app_json_close(&json);
     }
-    standard.id = app_vocabulary_piece(&t->vocabulary, end, sizeof end - 1);
+    standard.id = app_lexicon_piece(&t->vocabulary, end, sizeof end - 1);
     if (error->code == WF_OK && standard.id >= 0 && !t->added.count &&
         app_load_added(t, &standard, false))
         return wf_error_set(error, WF_ENOMEM, "%s: out of memory", path);

@@ -12,10 +12,10 @@ typedef struct decoding {
     bool fused;   /* what follows is done to the whole text */
 } decoding;
 
-bool app_load_decode_replaced(app_vocabulary *v, const char *from, size_t bytes, const char *to,
+bool app_load_decode_replaced(app_lexicon *v, const char *from, size_t bytes, const char *to,
                               size_t to_bytes)
 {
-    app_token_text text = {0};
+    app_tokenizer_bytes text = {0};
     bool ok = true;
 
     for (int32_t id = 0; id < v->size && ok; id++) {
@@ -26,15 +26,15 @@ bool app_load_decode_replaced(app_vocabulary *v, const char *from, size_t bytes,
             continue;
         text.bytes = 0;
         while (ok && (found = memmem(at, left, from, bytes)) != NULL) {
-            ok = app_token_text_add(&text, at, (size_t)(found - at)) &&
-                 app_token_text_add(&text, to, to_bytes);
+            ok = app_tokenizer_bytes_add(&text, at, (size_t)(found - at)) &&
+                 app_tokenizer_bytes_add(&text, to, to_bytes);
             left -= (size_t)(found - at) + bytes;
             at = found + bytes;
         }
-        ok = ok && app_token_text_add(&text, at, left) &&
-             !app_vocabulary_decodes(v, id, text.data, text.bytes);
+        ok = ok && app_tokenizer_bytes_add(&text, at, left) &&
+             !app_lexicon_decodes(v, id, text.data, text.bytes);
     }
-    app_token_text_free(&text);
+    app_tokenizer_bytes_free(&text);
     return ok;
 }
 
@@ -54,7 +54,7 @@ static wf_status bytes_fall_back(const decoding *d)
         char c = (char)byte;
 
         if (t->fallback[byte] >= 0 &&
-            app_vocabulary_decodes(&t->vocabulary, t->fallback[byte], &c, 1))
+            app_lexicon_decodes(&t->vocabulary, t->fallback[byte], &c, 1))
             return wf_error_set(d->json->error, WF_ENOMEM, "%s: out of memory", d->json->name);
     }
     return WF_OK;

@@ -82,8 +82,8 @@ int32_t app_hf_piece(const app_tokenizer *t, const char *text, size_t bytes)
     size_t n;
 
     if (model_text(t, text, bytes, changed, &n))
-        return app_vocabulary_piece(&t->vocabulary, changed, n);
-    return t->characters ? app_vocabulary_piece(&t->vocabulary, text, bytes) : -1;
+        return app_lexicon_piece(&t->vocabulary, changed, n);
+    return t->characters ? app_lexicon_piece(&t->vocabulary, text, bytes) : -1;
 }
 
 wf_status app_hf_vocabulary(app_tokenizer *t, const app_json *json, uint32_t vocabulary)
@@ -94,15 +94,14 @@ wf_status app_hf_vocabulary(app_tokenizer *t, const app_json *json, uint32_t voc
         const char *text = app_json_text(json, i, &bytes), *wrong;
         bool letters = model_text(t, text, bytes, changed, &n);
         int kind = letters || t->characters ? APP_TOKEN_PIECE : APP_TOKEN_NAME;
-        int64_t id = app_json_int(json, i + 1, 0, APP_VOCABULARY_MOST - 1);
+        int64_t id = app_json_int(json, i + 1, 0, APP_LEXICON_MOST - 1);
 
         if (json->error->code != WF_OK)
             return json->error->code;
         if (t->vocabulary.size > id && t->vocabulary.tokens[id].kind)
             return app_json_refuse(json, i, WF_EDATA, "another token has the id %lld",
                                    (long long)id);
-        wrong =
-            app_vocabulary_add(&t->vocabulary, (int32_t)id, letters ? changed : text, n, kind);
+        wrong = app_lexicon_add(&t->vocabulary, (int32_t)id, letters ? changed : text, n, kind);
         if (wrong)
             return app_json_refuse(json, i, WF_EDATA, "%s", wrong);
     }
@@ -148,7 +147,7 @@ static bool two_tokens(const app_tokenizer *t, const app_json *json, uint32_t me
 static wf_status read_merges(app_tokenizer *t, const app_json *json, uint32_t merges)
 {
     int32_t count = (int32_t)json->values[merges].count, rank = 0;
-    wf_status status = app_vocabulary_end(&t->vocabulary, count, count, json->error);
+    wf_status status = app_lexicon_end(&t->vocabulary, count, count, json->error);
 
     for (uint32_t i = merges + 1; status == WF_OK && i < json->values[merges].next;
          i = app_json_after(json, i), rank++) {
@@ -164,7 +163,7 @@ static wf_status read_merges(app_tokenizer *t, const app_json *json, uint32_t me
         else if ((made = app_hf_piece(t, text, bytes)) < 0)
             wrong = "what it makes is not in the vocabulary";
         else
-            wrong = app_vocabulary_merge(&t->vocabulary, id[0], id[1], rank, made);
+            wrong = app_lexicon_merge(&t->vocabulary, id[0], id[1], rank, made);
         if (wrong)
             status = app_json_refuse(json, i, WF_EDATA, "%s", wrong);
     }
@@ -178,7 +177,7 @@ static wf_status find_bytes(app_tokenizer *t, const app_json *json, uint32_t mod
         char name[8];
 
         snprintf(name, sizeof name, "<0x%02X>", byte);
-        t->fallback[byte] = app_vocabulary_piece(&t->vocabulary, name, 6);
+        t->fallback[byte] = app_lexicon_piece(&t->vocabulary, name, 6);
         if (t->fallback[byte] >= 0)
             t->vocabulary.tokens[t->fallback[byte]].kind |= APP_TOKEN_BYTE;
         else if (t->byte_fallback)
@@ -242,7 +241,8 @@ wf_status app_hf_model(app_tokenizer *t, const app_json *json, uint32_t model)
 }
 
 /* The text of an added token after all normalizers, which is looked for in texts after them. */
-static const char *normal_text(const app_tokenizer *t, app_added *token, app_token_text to[2])
+static const char *normal_text(const app_tokenizer *t, app_added *token,
+                               app_tokenizer_bytes to[2])
 {
     const char *wrong = NULL;
     app_matcher matcher;
@@ -265,10 +265,10 @@ static const char *normal_text(const app_tokenizer *t, app_added *token, app_tok
 const char *app_load_added(app_tokenizer *t, const app_added *token, bool normalized)
 {
     const char *wrong =
-        app_vocabulary_add(&t->vocabulary, token->id, token->text, token->bytes,
-                           APP_TOKEN_ADDED | (token->special ? APP_TOKEN_SPECIAL : 0));
+        app_lexicon_add(&t->vocabulary, token->id, token->text, token->bytes,
+                        APP_TOKEN_ADDED | (token->special ? APP_TOKEN_SPECIAL : 0));
     static const char letter[] = "[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]";
-    app_token_text normal[2] = {{0}};
+    app_tokenizer_bytes normal[2] = {{0}};
     app_added found = *token;
     bool unsupported;
 
@@ -279,8 +279,8 @@ const char *app_load_added(app_tokenizer *t, const app_added *token, bool normal
         wrong = normal_text(t, &found, normal);
     if (!wrong && !app_added_add(normalized ? &t->added_normalized : &t->added, &found))
         wrong = "out of memory";
-    app_token_text_free(&normal[0]);
-    app_token_text_free(&normal[1]);
+    app_tokenizer_bytes_free(&normal[0]);
+    app_tokenizer_bytes_free(&normal[1]);
     return wrong;
 }
 
@@ -299,7 +299,7 @@ static wf_status read_added(app_tokenizer *t, const app_json *json, uint32_t id,
     app_hf_keys(json, value, "id content single_word lstrip rstrip normalized special");
     if (json->error->code != WF_OK)
         return json->error->code;
-    token.id = (int32_t)app_json_int(json, id, 0, APP_VOCABULARY_MOST - 1);
+    token.id = (int32_t)app_json_int(json, id, 0, APP_LEXICON_MOST - 1);
     token.text = (char *)app_json_text(json, content, &bytes);
     token.bytes = (uint32_t)bytes;
     if (json->error->code != WF_OK)

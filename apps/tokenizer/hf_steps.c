@@ -276,11 +276,11 @@ wf_status app_load_split(app_tokenizer *t, const char *pattern, size_t bytes, co
 
 bool app_load_safe_words(app_tokenizer *t)
 {
-    const app_vocabulary *v = &t->vocabulary;
+    const app_lexicon *v = &t->vocabulary;
     app_step *step;
     app_step_list *list = &t->pre_tokenizers;
 
-    if (!t->characters || t->whole_words || app_vocabulary_piece(v, metaspace, 3) < 0 ||
+    if (!t->characters || t->whole_words || app_lexicon_piece(v, metaspace, 3) < 0 ||
         list->count == APP_MOST_STEPS ||
         (list->count && list->steps[list->count - 1].kind == APP_STEP_WORDS))
         return true;

@@ -59,7 +59,7 @@ wf_status app_load_nfc(app_tokenizer *t, const char *name, wf_error *error);
 bool app_load_safe_words(app_tokenizer *t);
 
 /* Replaces a text in what each token decodes to; false: out of memory. */
-bool app_load_decode_replaced(app_vocabulary *v, const char *from, size_t bytes, const char *to,
+bool app_load_decode_replaced(app_lexicon *v, const char *from, size_t bytes, const char *to,
                               size_t to_bytes);
 
 /* GPT-2's letters for bytes: the bytes that a text of them stands for, into room for as many; -1: other

@@ -190,7 +190,7 @@ static wf_status load_bytes(app_tokenizer *t, wf_error *error)
 {
     t->bytes = true;
     for (int byte = 0; byte < 256; byte++)
-        if (app_vocabulary_add(&t->vocabulary, byte, &(char){(char)byte}, 1, APP_TOKEN_PIECE))
+        if (app_lexicon_add(&t->vocabulary, byte, &(char){(char)byte}, 1, APP_TOKEN_PIECE))
             return wf_error_set(error, WF_ENOMEM, "out of memory: the byte tokenizer");
     return WF_OK;
 }
@@ -206,7 +206,7 @@ wf_status app_tokenizer_open(const char *path, app_tokenizer **tokenizer, wf_err
     t->bos = t->eos = t->unknown = -1;
     t->growth = 1;
     memset(t->fallback, -1, sizeof t->fallback);
-    status = app_vocabulary_begin(&t->vocabulary, error);
+    status = app_lexicon_begin(&t->vocabulary, error);
     if (status == WF_OK)
         status =
             path && strcmp(path, "bytes") != 0 ? load(t, path, error) : load_bytes(t, error);
@@ -221,7 +221,7 @@ void app_tokenizer_close(app_tokenizer *t)
 {
     if (!t)
         return;
-    app_vocabulary_free(&t->vocabulary);
+    app_lexicon_free(&t->vocabulary);
     app_added_free(&t->added);
     app_added_free(&t->added_normalized);
     app_steps_free(&t->normalizers);

@@ -95,7 +95,7 @@ static const char *add_piece(model *m, const message *text, uint64_t type)
     const char *from = (const char *)text->at, *wrong;
     size_t bytes = (size_t)(text->end - text->at);
     app_added token = {.text = (char *)from, .bytes = (uint32_t)bytes, .id = m->count};
-    app_vocabulary *v = &m->t->vocabulary;
+    app_lexicon *v = &m->t->vocabulary;
     unsigned value = 0;
     char name[8] = "";
 
@@ -103,14 +103,14 @@ static const char *add_piece(model *m, const message *text, uint64_t type)
         return "a piece has at most 512 bytes";
     switch (type) {
     case NORMAL:
-        return app_vocabulary_add(v, m->count, from, bytes, APP_TOKEN_PIECE);
+        return app_lexicon_add(v, m->count, from, bytes, APP_TOKEN_PIECE);
     case UNKNOWN:
-        return app_vocabulary_add(v, m->count, from, bytes, APP_TOKEN_NAME | APP_TOKEN_SPECIAL);
+        return app_lexicon_add(v, m->count, from, bytes, APP_TOKEN_NAME | APP_TOKEN_SPECIAL);
     case CONTROL:
         token.special = true;
         return app_load_added(m->t, &token, false);
     case USER_DEFINED: /* looked for where texts have U+2581, which it has, too */
-        wrong = app_vocabulary_add(v, m->count, from, bytes, APP_TOKEN_ADDED);
+        wrong = app_lexicon_add(v, m->count, from, bytes, APP_TOKEN_ADDED);
         return wrong || app_added_add(&m->t->added_normalized, &token) ? wrong
                                                                        : "out of memory";
     case BYTE:
@@ -122,7 +122,7 @@ static const char *add_piece(model *m, const message *text, uint64_t type)
         if (value == 256 || m->t->fallback[value] >= 0)
             return "a piece of a byte is none of <0x00> to <0xFF>, or there twice";
         m->t->fallback[value] = m->count;
-        return app_vocabulary_add(v, m->count, from, bytes, APP_TOKEN_NAME | APP_TOKEN_BYTE);
+        return app_lexicon_add(v, m->count, from, bytes, APP_TOKEN_NAME | APP_TOKEN_BYTE);
     default:
         return "pieces of this type are not supported";
     }
@@ -153,9 +153,9 @@ static wf_status read_piece(model *m, message inside)
         m->room = room;
     }
     memcpy(&m->scores[m->count], &bits, sizeof bits);
-    wrong = m->count >= APP_VOCABULARY_MOST ? "there are more than 1048576"
-            : isnan(m->scores[m->count])    ? "its score is no number"
-                                            : add_piece(m, &text.inside, type);
+    wrong = m->count >= APP_LEXICON_MOST ? "there are more than 1048576"
+            : isnan(m->scores[m->count]) ? "its score is no number"
+                                         : add_piece(m, &text.inside, type);
     if (wrong)
         return wf_error_set(m->error, WF_EDATA, "%s: pieces[%d]: %s", m->path, m->count, wrong);
     m->count++;
@@ -228,8 +228,7 @@ static wf_status merge_by_score(model *m)
             rank += i > 0 && m->scores[ids[i]] < m->scores[ids[i - 1]];
             rank_of[ids[i]] = rank;
         }
-        status =
-            app_vocabulary_merge_all(&m->t->vocabulary, rank_of, rank + 1, m->path, m->error);
+        status = app_lexicon_merge_all(&m->t->vocabulary, rank_of, rank + 1, m->path, m->error);
     } else {
         wf_error_set(m->error, status, "%s: out of memory", m->path);
     }
@@ -249,7 +248,7 @@ static int32_t special_id(const model *m, int64_t id)
 static wf_status complete(model *m)
 {
     app_tokenizer *t = m->t;
-    app_vocabulary *v = &t->vocabulary;
+    app_lexicon *v = &t->vocabulary;
     app_step *step;
     bool ok = true;
 
@@ -275,7 +274,7 @@ static wf_status complete(model *m)
     ok = ok && app_load_decode_replaced(v, metaspace, 3, " ", 1);
     for (int byte = 0; ok && byte < 256; byte++)
         ok = t->fallback[byte] < 0 ||
-             !app_vocabulary_decodes(v, t->fallback[byte], &(char){(char)byte}, 1);
+             !app_lexicon_decodes(v, t->fallback[byte], &(char){(char)byte}, 1);
     return ok ? WF_OK : wf_error_set(m->error, WF_ENOMEM, "%s: out of memory", m->path);
 }
 

@@ -5,13 +5,13 @@
 #include "apps/tokenizer/encode_internal.h"
 #include <string.h>
 
-static wf_status no_memory(const app_encoder *e)
+static wf_status no_memory(const app_tokenizer_encoder *e)
 {
     return wf_error_set(e->error, WF_ENOMEM, "out of memory: a text to be encoded");
 }
 
-static wf_status next(app_encoder *e, int step, const uint8_t *text, size_t n, bool first,
-                      size_t readable)
+static wf_status next(app_tokenizer_encoder *e, int step, const uint8_t *text, size_t n,
+                      bool first, size_t readable)
 {
     if (step + 1 < e->tokenizer->pre_tokenizers.count)
         return app_split_words(e, step + 1, text, n, first);
@@ -23,7 +23,7 @@ static wf_status next(app_encoder *e, int step, const uint8_t *text, size_t n, b
 
 /* How a split goes on: a part that waits for what follows, or for nothing more. */
 typedef struct cutting {
-    app_encoder *e;
+    app_tokenizer_encoder *e;
     const uint8_t *text;
     size_t n, begin; /* what lies before `begin` is done */
     int step;
@@ -108,10 +108,11 @@ static wf_status before_each(cutting *c, const app_step *s, const uint8_t *safe)
 }
 
 /* The stretch with something in front, and with each space as U+2581. */
-static wf_status rewrite(app_encoder *e, int step, const uint8_t *text, size_t n, bool first)
+static wf_status rewrite(app_tokenizer_encoder *e, int step, const uint8_t *text, size_t n,
+                         bool first)
 {
     const app_step *s = &e->tokenizer->pre_tokenizers.steps[step];
-    app_token_text *to = &e->rewritten[step];
+    app_tokenizer_bytes *to = &e->rewritten[step];
     bool meta = s->kind == APP_STEP_METASPACE, front;
 
     front =
@@ -119,14 +120,14 @@ static wf_status rewrite(app_encoder *e, int step, const uint8_t *text, size_t n
     front = front && text[0] != ' ' &&
             !(meta && n >= s->text_bytes && memcmp(text, s->text, s->text_bytes) == 0);
     to->bytes = 0;
-    if (front && !app_token_text_add(to, s->text, s->text_bytes))
+    if (front && !app_tokenizer_bytes_add(to, s->text, s->text_bytes))
         return no_memory(e);
     while (n) {
         const uint8_t *space = meta ? memchr(text, ' ', n) : NULL;
         size_t run = space ? (size_t)(space - text) : n;
 
-        if (!app_token_text_add(to, text, run) ||
-            (space && !app_token_text_add(to, s->text, s->text_bytes)))
+        if (!app_tokenizer_bytes_add(to, text, run) ||
+            (space && !app_tokenizer_bytes_add(to, s->text, s->text_bytes)))
             return no_memory(e);
         text += run + (space != NULL);
         n -= run + (space != NULL);
@@ -134,7 +135,8 @@ static wf_status rewrite(app_encoder *e, int step, const uint8_t *text, size_t n
     return next(e, step, (const uint8_t *)to->data, to->bytes, first, to->bytes);
 }
 
-wf_status app_split_words(app_encoder *e, int step, const uint8_t *text, size_t n, bool first)
+wf_status app_split_words(app_tokenizer_encoder *e, int step, const uint8_t *text, size_t n,
+                          bool first)
 {
     const app_step *s = &e->tokenizer->pre_tokenizers.steps[step];
     cutting c = {.e = e, .text = text, .n = n, .step = step, .first = first};

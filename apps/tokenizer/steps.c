@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool app_token_text_add(app_token_text *text, const void *bytes, size_t n)
+bool app_tokenizer_bytes_add(app_tokenizer_bytes *text, const void *bytes, size_t n)
 {
     if (text->room - text->bytes < n) {
         size_t room = text->room + text->room / 2 + n + 64;
@@ -20,7 +20,7 @@ bool app_token_text_add(app_token_text *text, const void *bytes, size_t n)
     return true;
 }
 
-bool app_token_ids_room(app_token_ids *ids, size_t more)
+bool app_tokenizer_ids_room(app_tokenizer_ids *ids, size_t more)
 {
     size_t room = ids->room + ids->room / 2 + more + 64;
     int32_t *data;
@@ -35,16 +35,16 @@ bool app_token_ids_room(app_token_ids *ids, size_t more)
     return true;
 }
 
-void app_token_ids_free(app_token_ids *ids)
+void app_tokenizer_ids_free(app_tokenizer_ids *ids)
 {
     free(ids->data);
-    *ids = (app_token_ids){0};
+    *ids = (app_tokenizer_ids){0};
 }
 
-void app_token_text_free(app_token_text *text)
+void app_tokenizer_bytes_free(app_tokenizer_bytes *text)
 {
     free(text->data);
-    *text = (app_token_text){0};
+    *text = (app_tokenizer_bytes){0};
 }
 
 app_step *app_step_add(app_step_list *list, app_step_kind kind)

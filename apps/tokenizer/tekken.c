@@ -27,8 +27,8 @@ static wf_status tekken_tokens(app_tokenizer *t, const app_json *json, int32_t s
         n = bytes <= 4 * APP_RANKED_MOST_BYTES / 3 - 4 ? app_base64(letters, bytes, text) : -1;
         app_json_int(json, given, rank, rank);
         wrong = n < 0 ? "is no base64 of at most 512 bytes"
-                      : app_vocabulary_add(&t->vocabulary, specials + rank, text, (size_t)n,
-                                           APP_TOKEN_PIECE);
+                      : app_lexicon_add(&t->vocabulary, specials + rank, text, (size_t)n,
+                                        APP_TOKEN_PIECE);
         if (wrong)
             return app_json_refuse(json, token, WF_EDATA, "%s", wrong);
     }
@@ -111,7 +111,7 @@ wf_status app_load_tekken(app_tokenizer *t, const app_json *json)
     special = app_json_need(json, config, "default_num_special_tokens", APP_JSON_NUMBER);
     if (json->error->code != WF_OK)
         return json->error->code;
-    ids = (int32_t)app_json_int(json, size, 257, APP_VOCABULARY_MOST);
+    ids = (int32_t)app_json_int(json, size, 257, APP_LEXICON_MOST);
     specials = (int32_t)app_json_int(json, special, 1, ids - 256);
     t->characters = false;
     status = json->error->code == WF_OK ? tekken_tokens(t, json, specials, ids - specials)
@@ -123,8 +123,8 @@ wf_status app_load_tekken(app_tokenizer *t, const app_json *json)
     text = app_json_text(json, pattern, &bytes);
     if (status == WF_OK)
         status = app_load_split(t, text, bytes, json->name, json->error);
-    t->bos = app_vocabulary_added(&t->vocabulary, "<s>", 3);
-    t->eos = app_vocabulary_added(&t->vocabulary, "</s>", 4);
+    t->bos = app_lexicon_added(&t->vocabulary, "<s>", 3);
+    t->eos = app_lexicon_added(&t->vocabulary, "</s>", 4);
     if (t->bos >= 0)
         t->before[t->before_count++] = t->bos;
     return status;

@@ -53,7 +53,7 @@ static wf_status unknown(const char *path, int32_t ranks, wf_error *error)
 }
 
 /* One line; NULL, or what is wrong with it. */
-static const char *read_line(app_vocabulary *v, const char *line, size_t bytes)
+static const char *read_line(app_lexicon *v, const char *line, size_t bytes)
 {
     const char *space = memchr(line, ' ', bytes);
     char text[APP_RANKED_MOST_BYTES], digits[12] = "", *end;
@@ -69,9 +69,9 @@ static const char *read_line(app_vocabulary *v, const char *line, size_t bytes)
     n = app_base64(line, letters, text);
     if (*end || end == digits || n < 0)
         return "is not a token in base64 and its rank";
-    if (id < 0 || id >= APP_VOCABULARY_MOST || (id < v->size && v->tokens[id].kind))
+    if (id < 0 || id >= APP_LEXICON_MOST || (id < v->size && v->tokens[id].kind))
         return "its rank is out of range, or there twice";
-    return app_vocabulary_add(v, (int32_t)id, text, (size_t)n, APP_TOKEN_PIECE);
+    return app_lexicon_add(v, (int32_t)id, text, (size_t)n, APP_TOKEN_PIECE);
 }
 
 static wf_status add_special(app_tokenizer *t, const char *path, const known *row, int32_t id,
@@ -98,7 +98,7 @@ static wf_status add_special(app_tokenizer *t, const char *path, const known *ro
 
 static int32_t id_of(const app_tokenizer *t, const char *text)
 {
-    return text ? app_vocabulary_added(&t->vocabulary, text, strlen(text)) : -1;
+    return text ? app_lexicon_added(&t->vocabulary, text, strlen(text)) : -1;
 }
 
 /* What the file does not say. */
@@ -135,7 +135,7 @@ wf_status app_load_merge_by_id(app_tokenizer *t, const char *path, wf_error *err
     for (int32_t id = 0; id < t->vocabulary.size; id++)
         rank_of[id] = id;
     t->whole_words = true;
-    status = app_vocabulary_merge_all(&t->vocabulary, rank_of, t->vocabulary.size, path, error);
+    status = app_lexicon_merge_all(&t->vocabulary, rank_of, t->vocabulary.size, path, error);
     free(rank_of);
     for (int byte = 0; status == WF_OK && byte < 256; byte++)
         if (t->vocabulary.byte_ids[byte] < 0)

@@ -7,9 +7,9 @@
  * tokenizer, whose ids are the bytes.
  *
  *     app_tokenizer_open("smollm2", &tokenizer, &error);
- *     app_encoder_new(tokenizer, &encoder, &error);                 one a thread
- *     app_encode(encoder, text, bytes, APP_ENCODE_SPECIAL, &ids, &error);
- *     app_decode(tokenizer, ids.data, ids.count, 0, &text, &error);
+ *     app_tokenizer_encoder_new(tokenizer, &encoder, &error);                 one a thread
+ *     app_tokenizer_encode(encoder, text, bytes, APP_TOKENIZER_SPECIAL, &ids, &error);
+ *     app_tokenizer_decode(tokenizer, ids.data, ids.count, 0, &text, &error);
  *
  * An open tokenizer is never changed: any number of threads use one at once, each with an encoder of its
  * own. Text that is no UTF-8 is read as Python's errors="replace" reads it: each part that cannot begin or
@@ -24,18 +24,18 @@
 #include <stdint.h>
 
 typedef struct app_tokenizer app_tokenizer;
-typedef struct app_encoder app_encoder;
+typedef struct app_tokenizer_encoder app_tokenizer_encoder;
 
-/* Both grow as needed and may be used again and again; zero-initialise them, free with app_..._free. */
-typedef struct app_token_ids {
+/* Both grow as needed and may be used again and again; zero-initialise them, free with x. */
+typedef struct app_tokenizer_ids {
     int32_t *data;
     size_t count, room;
-} app_token_ids;
+} app_tokenizer_ids;
 
-typedef struct app_token_text {
+typedef struct app_tokenizer_bytes {
     char *data; /* no end is added to it */
     size_t bytes, room;
-} app_token_text;
+} app_tokenizer_bytes;
 
 /**
  * app_tokenizer_open - reads a tokenizer
@@ -69,57 +69,59 @@ const char *app_tokenizer_text(const app_tokenizer *tokenizer, int32_t id, size_
 /** app_tokenizer_special - an id that stands for no text: begin, end, roles of a chat. */
 bool app_tokenizer_special(const app_tokenizer *tokenizer, int32_t id);
 
-/** app_encoder_new - what a thread needs to encode. Owner: the caller, app_encoder_free. */
-wf_status app_encoder_new(const app_tokenizer *tokenizer, app_encoder **encoder,
-                          wf_error *error);
-void app_encoder_free(app_encoder *encoder);
+/** app_tokenizer_encoder_new - what a thread needs to encode. Owner: the caller, app_tokenizer_encoder_free. */
+wf_status app_tokenizer_encoder_new(const app_tokenizer *tokenizer,
+                                    app_tokenizer_encoder **encoder, wf_error *error);
+void app_tokenizer_encoder_free(app_tokenizer_encoder *encoder);
 
 enum {
-    APP_ENCODE_SPECIAL =
+    APP_TOKENIZER_SPECIAL =
         1, /* special tokens that stand in the text become their ids; else they are text */
-    APP_ENCODE_TEMPLATE =
+    APP_TOKENIZER_TEMPLATE =
         2 /* ids go before and behind the text, as the model's template says */
 };
 
 /**
- * app_encode - appends the ids of a text
+ * app_tokenizer_encode - appends the ids of a text
  *
  * @param text   bytes, of which there may be none
- * @param flags  APP_ENCODE_..., or 0
+ * @param flags  APP_TOKENIZER_..., or 0
  * Errors: WF_EDATA (a pattern of the tokenizer's that takes for ever on this text), WF_ENOMEM
  */
-wf_status app_encode(app_encoder *encoder, const char *text, size_t bytes, int flags,
-                     app_token_ids *ids, wf_error *error);
+wf_status app_tokenizer_encode(app_tokenizer_encoder *encoder, const char *text, size_t bytes,
+                               int flags, app_tokenizer_ids *ids, wf_error *error);
 
-/** app_token_ids_free, app_token_text_free - give the memory back and zero it. */
-void app_token_ids_free(app_token_ids *ids);
-void app_token_text_free(app_token_text *text);
+/** app_tokenizer_ids_free, app_tokenizer_bytes_free - give the memory back and zero it. */
+void app_tokenizer_ids_free(app_tokenizer_ids *ids);
+void app_tokenizer_bytes_free(app_tokenizer_bytes *text);
 
-enum { APP_DECODE_SKIP_SPECIAL = 1 /* special tokens are left out */ };
+enum { APP_TOKENIZER_SKIP_SPECIAL = 1 /* special tokens are left out */ };
 
 /**
- * app_decode - appends the text of ids
+ * app_tokenizer_decode - appends the text of ids
  *
  * The bytes are those of the tokens: ids that split a character, or that no text has, give what is no
  * UTF-8. Errors: WF_EINVAL (an id that there is none of: which, and the place), WF_ENOMEM.
  */
-wf_status app_decode(const app_tokenizer *tokenizer, const int32_t *ids, size_t count,
-                     int flags, app_token_text *text, wf_error *error);
+wf_status app_tokenizer_decode(const app_tokenizer *tokenizer, const int32_t *ids, size_t count,
+                               int flags, app_tokenizer_bytes *text, wf_error *error);
 
 /* Decoding one id at a time, for who prints while ids come: a character is given when it is complete.
    Zero-initialise it; it has at most the 3 bytes of a character that has begun. */
-typedef struct app_token_stream {
+typedef struct app_tokenizer_stream {
     bool begun;
     int held;
     char bytes[4];
-} app_token_stream;
+} app_tokenizer_stream;
 
-/** app_decode_next - appends the whole characters that the next id completes; what can begin none is
- * given as it is. Errors as of app_decode. */
-wf_status app_decode_next(const app_tokenizer *tokenizer, app_token_stream *stream, int32_t id,
-                          int flags, app_token_text *text, wf_error *error);
+/** app_tokenizer_decode_next - appends the whole characters that the next id completes; what can begin none is
+ * given as it is. Errors as of app_tokenizer_decode. */
+wf_status app_tokenizer_decode_next(const app_tokenizer *tokenizer,
+                                    app_tokenizer_stream *stream, int32_t id, int flags,
+                                    app_tokenizer_bytes *text, wf_error *error);
 
-/** app_decode_end - appends what is held of a character that was never completed. */
-wf_status app_decode_end(app_token_stream *stream, app_token_text *text, wf_error *error);
+/** app_tokenizer_decode_end - appends what is held of a character that was never completed. */
+wf_status app_tokenizer_decode_end(app_tokenizer_stream *stream, app_tokenizer_bytes *text,
+                                   wf_error *error);
 
 #endif

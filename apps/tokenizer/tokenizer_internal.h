@@ -10,7 +10,7 @@
 
 #include "apps/tokenizer/pattern_internal.h"
 #include "apps/tokenizer/tokenizer.h"
-#include "apps/tokenizer/vocabulary_internal.h"
+#include "apps/tokenizer/lexicon_internal.h"
 
 enum { APP_MOST_STEPS = 16, APP_MOST_TEMPLATE = 16, APP_MOST_WORD = 1 << 28 };
 
@@ -80,7 +80,7 @@ typedef struct app_step_list {
 } app_step_list;
 
 struct app_tokenizer {
-    app_vocabulary vocabulary;
+    app_lexicon vocabulary;
     app_added_set added, added_normalized;
     app_step_list normalizers, pre_tokenizers;
     app_pattern word;   /* a letter of a word; only where an added token asks for it */
@@ -99,8 +99,8 @@ struct app_tokenizer {
 };
 
 /* A growing text; false: out of memory. */
-bool app_token_text_add(app_token_text *text, const void *bytes, size_t n);
-bool app_token_ids_room(app_token_ids *ids, size_t more);
+bool app_tokenizer_bytes_add(app_tokenizer_bytes *text, const void *bytes, size_t n);
+bool app_tokenizer_ids_room(app_tokenizer_ids *ids, size_t more);
 
 /* added.c: false: out of memory. The text is copied. */
 bool app_added_add(app_added_set *set, const app_added *token);
@@ -122,6 +122,6 @@ void app_bpe_free(app_bpe *bpe);
 /* Appends the ids of a word of n bytes, behind which `readable` bytes may be read in all; false: out of
    memory. */
 bool app_bpe_word(app_bpe *bpe, const uint8_t *word, size_t n, size_t readable,
-                  app_token_ids *ids);
+                  app_tokenizer_ids *ids);
 
 #endif

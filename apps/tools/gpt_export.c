@@ -15,6 +15,7 @@ typedef struct job {
     int ranks;
     wf_par_checkpoint *checkpoint; /* NULL: from is a folder of Hugging Face */
     wf_nn_gpt_config config;
+    char like[4096]; /* a folder that says more of the model, or "" */
 } job;
 
 static void help(void)
@@ -25,7 +26,9 @@ static void help(void)
         "  FROM   a checkpoint of gpt_train, or a directory of them, of which the newest is\n"
         "         taken; or a folder with config.json and model.safetensors, or several files\n"
         "         and their index\n"
-        "  TO     a folder, made where it is missing: config.json and one model.safetensors\n"
+        "  TO     a folder, made where it is missing: config.json and one model.safetensors;\n"
+        "         and, where FROM is a folder or a run that began with one (--init-from), its\n"
+        "         tokenizer, generation_config.json, chat template and first and last token\n"
         "  --dtype NAME  type of the numbers (default: f32); rounded to the nearest, even in "
         "a\n"
         "                tie\n"
@@ -72,7 +75,7 @@ static wf_status export_rank(wf_rank *rank, void *arg)
     if (model && fits(j, par, model) == WF_OK &&
         wf_par_plan(par, &model->base, wf_par_gpt_plan) == WF_OK &&
         wf_par_materialize(par, &model->base) == WF_OK && load(j, par, model) == WF_OK)
-        wf_par_pretrained_save(par, model, j->to, j->dtype);
+        wf_par_pretrained_save(par, model, j->to, j->dtype, *j->like ? j->like : NULL);
     status = wf_context_status(wf_par_context(par));
     if (status != WF_OK)
         wf_error_set(&rank->error, status, "%s", wf_context_error(wf_par_context(par))->text);
@@ -234,6 +237,23 @@ static wf_status check_target(const job *j, wf_error *error)
     return WF_OK;
 }
 
+/* The folder with what belongs to a model beside its weights: the one that is read, or what a run that began with one
+   has kept beside its checkpoints. */
+static void find_like(job *j)
+{
+    char config[4200];
+    struct stat s;
+
+    if (j->checkpoint)
+        snprintf(j->like, sizeof j->like, "%.3900s/../" WF_PAR_PRETRAINED_KEPT,
+                 wf_par_checkpoint_path(j->checkpoint));
+    else
+        snprintf(j->like, sizeof j->like, "%.4000s", j->from);
+    snprintf(config, sizeof config, "%s/config.json", j->like);
+    if (stat(config, &s) != 0)
+        j->like[0] = 0;
+}
+
 static wf_status run(job *j, wf_error *error)
 {
     wf_status status;
@@ -245,6 +265,7 @@ static wf_status run(job *j, wf_error *error)
                            : wf_par_pretrained_config(j->from, &j->config, error);
     if (status == WF_OK)
         status = check_target(j, error);
+    find_like(j);
     if (status == WF_OK)
         status = wf_launch(&(wf_launch_options){.ranks = j->ranks}, export_rank, j, error);
     wf_par_checkpoint_close(j->checkpoint);

@@ -19,7 +19,8 @@ typedef enum wf_random_purpose {
     WF_RANDOM_INIT,
     WF_RANDOM_DROPOUT,
     WF_RANDOM_DATA,
-    WF_RANDOM_SAMPLE
+    WF_RANDOM_SAMPLE,
+    WF_RANDOM_ORDER
 } wf_random_purpose;
 
 /**

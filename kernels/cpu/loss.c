@@ -71,7 +71,8 @@ static void sum_rows(void *arg, int64_t begin, int64_t end, int worker)
     for (int64_t r = begin; r < end; r++) {
         int64_t v = target[r] - t->start[last];
 
-        sum[r] = row_sum(simd, x + r * n, max[r], chunks, at);
+        sum[r] =
+            target[r] == WF_NO_TARGET ? 0.0f : row_sum(simd, x + r * n, max[r], chunks, at);
         picked[r] = v >= 0 && v < n ? x[r * n + v] + 0.0f : 0.0f;
     }
 }
@@ -79,7 +80,8 @@ static void sum_rows(void *arg, int64_t begin, int64_t end, int worker)
 static wf_status logit_sum(const wf_call *call, void *workspace)
 {
     const wf_tensor *x = call->in[0];
-    wf_status status = wf_check_tokens(call, call->in[2], x->dim[x->ndim - 1].size);
+    wf_status status =
+        wf_check_tokens(call, call->in[2], WF_NO_TARGET, x->dim[x->ndim - 1].size);
 
     (void)workspace;
     return status == WF_OK ? over_rows(call, sum_rows) : status;
@@ -120,7 +122,7 @@ static void cross_entropy_tokens(void *arg, int64_t begin, int64_t end, int work
 
     (void)worker;
     for (int64_t i = begin; i < end; i++)
-        loss[i] = wf_logf(sum[i]) + max[i] - picked[i];
+        loss[i] = sum[i] == 0.0f ? 0.0f : wf_logf(sum[i]) + max[i] - picked[i];
 }
 
 static wf_status cross_entropy(const wf_call *call, void *workspace)
@@ -141,8 +143,8 @@ static wf_status cross_entropy_grad(const wf_call *call, void *workspace)
 
     (void)workspace;
     for (int64_t i = 0; i < n; i++) {
-        dsum[i] = dloss[i] / sum[i];
-        dpicked[i] = -dloss[i];
+        dsum[i] = sum[i] == 0.0f ? 0.0f : dloss[i] / sum[i];
+        dpicked[i] = sum[i] == 0.0f ? 0.0f : -dloss[i];
     }
     return WF_OK;
 }

@@ -52,7 +52,7 @@ static void embedding_task(void *arg, int64_t begin, int64_t end, int worker)
 
 static wf_status embedding(const wf_call *call, void *workspace)
 {
-    wf_status status = wf_check_tokens(call, call->in[1], call->in[0]->dim[0].size);
+    wf_status status = wf_check_tokens(call, call->in[1], 0, call->in[0]->dim[0].size);
 
     (void)workspace;
     if (status == WF_OK && wf_tensor_local_count(call->out[0]))
@@ -172,7 +172,7 @@ static void dw_task(void *arg, int64_t begin, int64_t end, int worker)
 static wf_status embedding_dw(const wf_call *call, void *workspace)
 {
     dw_job j = dw_job_of(call, workspace);
-    wf_status status = wf_check_tokens(call, call->in[1], call->out[0]->dim[0].size);
+    wf_status status = wf_check_tokens(call, call->in[1], 0, call->out[0]->dim[0].size);
     int64_t per_row = j.d * (j.tokens / (j.rows + 1) + 1);
 
     if (status != WF_OK)

@@ -88,10 +88,12 @@ template <class T> __global__ void __launch_bounds__(WF_BLOCK) sum_kernel(sum_jo
         wf_block_sum<WF_MAX_CHUNKS>(chunk, room);
         if (threadIdx.x == 0) {
             int64_t v = a.target[r] - a.start;
-            bool known = a.target[r] >= 0 && a.target[r] < a.size;
+            bool none = a.target[r] == WF_NO_TARGET;
+            bool known = none || (a.target[r] >= 0 && a.target[r] < a.size);
 
-            a.sum[r] = ((chunk[0] + chunk[1]) + (chunk[2] + chunk[3])) +
-                       ((chunk[4] + chunk[5]) + (chunk[6] + chunk[7]));
+            a.sum[r] = none ? 0.0f
+                            : ((chunk[0] + chunk[1]) + (chunk[2] + chunk[3])) +
+                                  ((chunk[4] + chunk[5]) + (chunk[6] + chunk[7]));
             a.picked[r] = !known ? NAN : v >= 0 && v < a.l.n ? wf_get(x[v]) + 0.0f : 0.0f;
         }
     }
@@ -147,7 +149,7 @@ __global__ void __launch_bounds__(WF_BLOCK)
     const int64_t i = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x;
 
     if (i < n)
-        loss[i] = logf(sum[i]) + max[i] - picked[i];
+        loss[i] = sum[i] == 0.0f ? 0.0f : logf(sum[i]) + max[i] - picked[i];
 }
 
 __global__ void __launch_bounds__(WF_BLOCK)
@@ -157,8 +159,8 @@ __global__ void __launch_bounds__(WF_BLOCK)
     const int64_t i = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x;
 
     if (i < n) {
-        dsum[i] = dloss[i] / sum[i];
-        dpicked[i] = -dloss[i];
+        dsum[i] = sum[i] == 0.0f ? 0.0f : dloss[i] / sum[i];
+        dpicked[i] = sum[i] == 0.0f ? 0.0f : -dloss[i];
     }
 }
 

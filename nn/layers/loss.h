@@ -24,7 +24,8 @@ typedef struct wf_nn_loss {
  */
 WF_API wf_nn_loss *wf_nn_loss_new(wf_context *ctx);
 
-/** wf_nn_cross_entropy - the loss of every token, [batch, tokens]; targets i32 [batch, tokens]. */
+/** wf_nn_cross_entropy - the loss of every token, [batch, tokens]; targets i32 [batch, tokens]; with
+ * target -1 a token's loss is +0, and nothing is learnt from it. */
 WF_API wf_tensor *wf_nn_cross_entropy(wf_nn_loss *loss, wf_tensor *logits, wf_tensor *targets);
 
 /**

@@ -39,6 +39,8 @@ float wf_par_batch_weight(const wf_par_batch *batch, const wf_tensor *like)
 
     if (!batch || !like)
         return 0;
+    if (batch->counted >= 0)
+        return batch->counted ? 1.0f / (float)batch->counted : 0;
     for (int d = 1; d < like->ndim; d++)
         elements *= like->dim[d].size;
     return 1.0f / (float)(batch->global_batch * elements);

@@ -28,6 +28,7 @@ typedef struct wf_par_field {
 typedef struct wf_par_batch {
     wf_context *ctx;
     int64_t global_batch; /* sequences of the whole step: of all its micro-steps and ranks */
+    int64_t counted;      /* what wf_par_data.counted said; less than 0: all elements count */
     int fields;
     const wf_par_field *field; /* [fields] */
     wf_tensor
@@ -45,6 +46,12 @@ typedef struct wf_par_data {
     wf_status (*read)(void *self, int64_t step, int64_t first, int64_t count,
                       void *const *field, wf_error *error);
     void *self;
+    /*
+     * How many elements of the losses of a whole global batch count in its mean: all but those with target -1,
+     * on all ranks and in all micro-steps. A function of the step alone, so that every rank finds the same
+     * number without a word. NULL: all of them.
+     */
+    wf_status (*counted)(void *self, int64_t step, int64_t *count, wf_error *error);
 } wf_par_data;
 
 /**
@@ -58,7 +65,8 @@ WF_API wf_tensor *wf_par_batch_tensor(const wf_par_batch *batch, const char *nam
 
 /**
  * wf_par_batch_weight - what one element of a loss counts in the mean over the global batch:
- * 1 / (sequences of the global batch x elements that a sequence has)
+ * 1 / (sequences of the global batch x elements that a sequence has), or 1 / (those of them that count)
+ * where the data say how many do; 0 where none does
  *
  * @param like  a tensor with the dims of the loss: [batch, ..]. A loss that makes its gradients ahead
  *              of time (wf_nn_linear_cross_entropy) needs the weight before there is a loss

@@ -156,7 +156,7 @@ static wf_status list_uses(pass *p)
 
 static wf_status watch(pass *p, const char *input, wf_par_head_loss_function *head_loss)
 {
-    static const wf_par_data nothing = {NULL, NULL}; /* a plan reads none */
+    static const wf_par_data nothing = {.read = NULL}; /* a plan reads none */
     wf_par_trainer *t = p->trainer;
     const wf_par_batch *batch;
     wf_tensor *loss;

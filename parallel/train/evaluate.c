@@ -32,6 +32,18 @@ static wf_status evaluate_batch(wf_par_trainer *t, int64_t number, const wf_par_
     return wf_context_status(ctx);
 }
 
+/* What a batch counts beside the others: all alike where the data say nothing. */
+static int64_t count_batch(wf_par_trainer *t, int64_t number, const wf_par_data *data)
+{
+    wf_error error = {WF_OK, "the data gave no reason"};
+    int64_t count = -1;
+
+    if (data && !wf_context_dry_run(t->par->ctx) &&
+        wf_par_count(data, number, &count, &error) != WF_OK)
+        wf_fail(t->par->ctx, error.code, "%s", error.text);
+    return count < 0 ? 1 : count;
+}
+
 /* Batch by batch, so that the tree over sequences is that of a training step. */
 wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data *data,
                           wf_par_loss_function *metric, float *mean)
@@ -39,7 +51,7 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
     wf_context *ctx = t->par->ctx;
     bool training = wf_context_is_training(ctx);
     wf_dtype storage;
-    double sum = 0;
+    double sum = 0, counted = 0;
 
     *mean = 0;
     if (t->step.at == WF_PAR_AT_MICRO_STEPS)
@@ -55,14 +67,16 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
     wf_context_phase(ctx, "evaluation");
     for (int64_t i = 0; i < batches && wf_context_status(ctx) == WF_OK; i++) {
         float one = 0;
+        double count = (double)count_batch(t, i, data);
 
         evaluate_batch(t, i, data, metric, &one);
-        sum += (double)one;
+        sum += count * (double)one;
+        counted += count;
     }
     wf_context_phase(ctx, NULL);
     wf_context_storage(ctx, storage);
     wf_context_training(ctx, training);
-    if (batches > 0)
-        *mean = (float)(sum / (double)batches);
+    if (counted > 0)
+        *mean = (float)(sum / counted);
     return wf_context_status(ctx);
 }

@@ -99,6 +99,10 @@ wf_status wf_par_graph_forward_backward(wf_par_trainer *t, const wf_par_data *da
     wf_par_graph_step *g = t->graph;
     wf_context *ctx = t->par->ctx;
 
+    if (data && data->counted)
+        return wf_fail(ctx, WF_EUNSUPPORTED,
+                       "a captured step has one weight for all of its runs, and with "
+                       "wf_par_data.counted each step has its own: leave out cuda_graph");
     if (!g->warm || !wf_context_is_training(ctx)) {
         g->warm = true;
         return wf_par_run_micro_steps(t, data, NULL);

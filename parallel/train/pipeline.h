@@ -52,6 +52,10 @@ typedef struct wf_par_pipeline_options {
     int resident; /* stages of a rank that are gathered at a time, from before their first use to behind their
                      last; 0: all of them with strategies that keep what they have gathered (shard_grad_op),
                      and else unit by unit, as without a pipeline */
+    bool
+        split_messages; /* what tensor-parallel ranks have alike at a border (whole activations, without
+                            sequence parallelism) they send in parts, by tokens, and gather behind: for
+                            axes pp over slower links than those of tensor axes. The bits are the same */
     const char *input;                    /* the field of a batch that step 0 takes */
     wf_par_head_loss_function *head_loss; /* the end of the last stage */
 } wf_par_pipeline_options;

@@ -11,6 +11,7 @@
 #include "parallel/train/read_batch_internal.h"
 #include "core/host_data.h"
 #include "mesh/comm/collective.h"
+#include <inttypes.h>
 #include <string.h>
 
 static int dims_of(const wf_par_field *field)
@@ -81,6 +82,7 @@ wf_par_batch wf_par_batch_without_tensors(const wf_par_trainer *t)
 {
     return (wf_par_batch){.ctx = t->par->ctx,
                           .global_batch = t->options.global_batch,
+                          .counted = -1,
                           .fields = t->fields,
                           .field = t->options.field};
 }
@@ -111,8 +113,24 @@ static wf_status check_data(const wf_par_trainer *t, const wf_par_data *data)
     return WF_OK;
 }
 
-wf_status wf_par_batch_read(wf_par_trainer *t, const wf_par_batch *batch,
-                            const wf_par_data *data, int64_t step, int64_t k)
+wf_status wf_par_count(const wf_par_data *data, int64_t step, int64_t *count, wf_error *error)
+{
+    wf_status status;
+
+    *count = -1;
+    if (!data->counted)
+        return WF_OK;
+    status = data->counted(data->self, step, count, error);
+    if (status == WF_OK && *count < 0)
+        status = wf_error_set(error, WF_EINVAL,
+                              "the data say that %" PRId64 " elements of the losses of step "
+                              "%" PRId64 " count, which cannot be",
+                              *count, step);
+    return status;
+}
+
+wf_status wf_par_batch_read(wf_par_trainer *t, wf_par_batch *batch, const wf_par_data *data,
+                            int64_t step, int64_t k)
 {
     wf_context *ctx = t->par->ctx;
     wf_sequences sequences = wf_par_sequences(t, k);
@@ -132,6 +150,8 @@ wf_status wf_par_batch_read(wf_par_trainer *t, const wf_par_batch *batch,
         status =
             data->read(data->self, step, wf_sequence_of(&sequences, batch->tensor[0]->start[0]),
                        t->options.micro_batch, room, &error);
+        if (status == WF_OK)
+            status = wf_par_count(data, step, &batch->counted, &error);
         wf_comm_at_files(world, false);
     }
     for (int i = 0; i < t->fields; i++)

@@ -93,7 +93,8 @@ WF_API wf_status wf_par_train_step(wf_par_trainer *trainer, int64_t step,
  *
  * @param metric  of which the mean is taken, as of a loss; NULL: options.loss, or that of the pipeline, which is
  *                the only one where there is a pipeline
- * @param mean    over the batches, each of which counts alike
+ * @param mean    over the batches, each of which counts alike, or by how many of its elements do where the
+ *                data say so
  * Collective:    over the mesh
  * Errors:        WF_EINVAL in the middle of a step's micro-steps
  */

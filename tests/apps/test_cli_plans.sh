@@ -41,6 +41,24 @@ if plan["mesh"]["pp"] != 4: print(plan["mesh"])'
 run "stages" "${tiny[@]}" --n-layer 2 --pp 2 --dp 2 --pp-schedule zb-v --pp-split 2,0,1,1 --show-layout --steps 0
 shows "who has what" "^  0 +0 +[0-9]+  embed to block.0$" "^  1 +1 +0  none: " "^  2 +1 +[0-9]+  block.1$" \
     "^  3 +0 +[0-9]+  norm to " "on pp p ranks are p x 2 higher:$"
+# What --accumulate auto stands for, by the room that there is: the numbers are those of any other way.
+rounds=(--data text.txt --n-layer 4 --n-head 4 --n-embd 128 --seq-len 16 --dp 4 --global-batch-size 64
+    --micro-batch-size 1)
+for case in "24MiB local" "16MiB group:4" "10MiB reduced"; do
+    run "a plan in ${case% *}" "${rounds[@]}" --plan --device-memory "${case% *}"
+    shows "what is chosen in ${case% *}" "^gradients: --accumulate ${case#* }, which moves least of what fits"
+done
+run "a plan in too little" "${rounds[@]}" --plan --device-memory 2MiB
+result "no choice where nothing fits" "$(grep -e "--accumulate .* moves least" out)"
+run "steps by its strategy" "${rounds[@]}" --steps 2 --eval-interval 0 --digest
+grep -o 'digest .*' out >by_strategy.txt
+run "steps in 16MiB" "${rounds[@]}" --device-memory 16MiB --steps 2 --eval-interval 0 --digest
+shows "its choice" "^gradients: --accumulate group:4, .*; too large is group:8$"
+result "their digests are the same" \
+    "$([ -s by_strategy.txt ] || echo none; grep -o 'digest .*' out | diff by_strategy.txt -)"
+run "all micro-steps at once" "${rounds[@]}" --plan --micro-batch-size 16 --device-memory 24MiB
+result "no choice where there is one way" "$(grep -e "--accumulate .* moves least" out)"
+
 run "the batch that fits" "${tiny[@]}" --plan --dp 2 --find-batch --device-memory 1MiB \
     --json plan.json
 shows "the batch" "^the largest micro-batch that fits: --micro-batch-size [0-9]+ " "^fits in 1.00 MiB"

@@ -132,7 +132,12 @@ for row in map(json.loads, open("a.jsonl")):
 run "ranks that share the cores" "${tiny[@]}" --tp 8 --dp 4 --sequence-parallel --steps 2
 
 # Weights of Hugging Face: any layout trains the same from them, and they come out as they went in.
-from=(--data text.txt --steps 2 --global-batch-size 4 --digest)
+python3 -c 'open("ids.bin", "wb").write(b"".join(bytes([c, 0]) for c in open("text.txt", "rb").read()))'
+from=(--data ids.bin --steps 2 --global-batch-size 4 --digest)
+refuse "text for a model with token ids of its own" 2 "bytes would be taken for the token ids of .* 257" \
+    --data text.txt --steps 2 --init-from "$reference/hf_gpt2"
+refuse "a sample of such a model" 2 "--sample makes text byte by byte, .* has 257 token ids" \
+    --steps 0 --sample 9 --init-from "$reference/hf_gpt2"
 for model in gpt2 llama llama_tied; do
     run "from a $model of transformers" "${from[@]}" --init-from "$reference/hf_$model" \
         --log-jsonl one.jsonl
@@ -148,6 +153,32 @@ a, b, c = ([json.loads(line).get("digest") for line in open(name)]
            for name in ("one.jsonl", "four.jsonl", "again.jsonl"))
 if not a == b == c or not a[-1]: print(a, b, c)'
 done
+# What a folder has beside its weights goes along, from the folder and from a run that began with it, which may
+# be all that is left.
+cp -r "$reference/hf_llama" whole_model
+python "a folder with a tokenizer" '
+import json
+config = json.load(open("whole_model/config.json"))
+config.update(bos_token_id=1, eos_token_id=[2, 5], pad_token_id=None)
+json.dump(config, open("whole_model/config.json", "w"))
+for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja"):
+    open("whole_model/" + name, "w").write("{\"of\": \"" + name + "\"}")'
+timeout -s KILL 60 "$bin/gpt_export" whole_model whole_out >out 2>err
+result "gpt_export of that folder" "$([ $? = 0 ] || cat err)"
+run "a run that begins with it" "${from[@]}" --init-from whole_model --save went_on
+rm -r whole_model/tokenizer.json
+timeout -s KILL 60 "$bin/gpt_export" went_on went_on_out >out 2>err
+result "gpt_export of that run" "$([ $? = 0 ] || cat err)"
+python "ids, tokenizer and template are those of the folder" '
+import json
+for out in ("whole_out", "went_on_out"):
+    config = json.load(open(out + "/config.json"))
+    got = [config.get(key) for key in ("bos_token_id", "eos_token_id", "pad_token_id")]
+    if got != [1, [2, 5], None]: print(out, got)
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja"):
+        if open(out + "/" + name).read() != "{\"of\": \"" + name + "\"}": print(out, name)'
+sed -i 's/"eos_token_id": \[2, 5\]/"eos_token_id": "two"/' whole_model/config.json
+other "gpt_export of an id that is none" 3 '"eos_token_id" is neither a token id' gpt_export whole_model whole_bad
 run "a checkpoint to be exported" "${tiny[@]}" --tp 2 --dp 2 --save made --checkpoint full
 for ranks in 1 3; do
     timeout -s KILL 60 "$bin/gpt_export" made "made_$ranks" --ranks $ranks >out 2>err

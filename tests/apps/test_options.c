@@ -70,6 +70,13 @@ static const struct {
     {"--data a --steps 10 --warmup-steps 11", "--warmup-steps 11 is more than --steps 10"},
     {"--data a --lr 1e-4 --min-lr 1e-3", "--min-lr 0.001 is above --lr 0.0001"},
     {"--data a --val-fraction 0 --eval-interval 5", "needs validation data"},
+    {"--data a --val-data b --val-fraction 0.2", "--val-data and --val-fraction 0.2 are two"},
+    {"--data a --val-data b --eval-interval 0", "--val-data is for evaluations, and"},
+    {"--data a --epochs -1", "--epochs -1 is not in [0, 1000000]"},
+    {"--data a=x:b --log-jsonl l", "--data a=x:b: the weight of a source is a positive number"},
+    {"--data a=1:b,l --log-jsonl l", "--log-jsonl l is the file of --data l too"},
+    {"--data a --val-data v=1:l --log-jsonl l",
+     "--log-jsonl l is the file of --val-data l too"},
     {"--data a --sample 10 --sample-prompt=", "--sample-prompt is empty"},
     {"--data a --transport fake", "--transport fake moves no data"},
     {"--data a --device-memory lots",
@@ -156,6 +163,17 @@ static void values_and_defaults(void)
     CU_ASSERT_EQUAL(o.min_lr, 0);
     CU_ASSERT_EQUAL(o.warmup_steps, 0);
     CU_ASSERT_EQUAL(o.eval_interval, 0); /* nothing to evaluate on */
+    CU_ASSERT_EQUAL(o.val_fraction, 0);
+    app_options_free(&o);
+
+    CU_ASSERT_EQUAL_FATAL(parse("--data a --val-data b", &o, &error), WF_OK);
+    CU_ASSERT_EQUAL(o.val_fraction, 0);
+    CU_ASSERT_EQUAL(o.eval_interval, 100);
+    CU_ASSERT_FALSE(app_options_data(&o).vocabulary.told);
+    app_options_free(&o);
+    CU_ASSERT_EQUAL_FATAL(parse("--data a --vocab-size 256 --eval-iters 0", &o, &error), WF_OK);
+    CU_ASSERT_EQUAL(o.val_fraction, 0.1);
+    CU_ASSERT_TRUE(app_options_data(&o).vocabulary.told && app_options_data(&o).every_window);
     app_options_free(&o);
 }
 

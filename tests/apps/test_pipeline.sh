@@ -67,6 +67,7 @@ same "all weights at the end, four micro-batches a product" --pp 2 --pp-schedule
 shows "products of four" "W0.0-3 W0.4-7 "
 same "four ranks, weights later" --pp 4 --pp-schedule zb-h1 --pp-split 2,3,0,3
 shows "its schedule" "^schedule zb-h1: 4 ranks, 4 stages, "
+same "parts of messages" --pp 2 --tp 2 --pp-send split
 same "a V, tensor and data parallel" --pp 2 --tp 2 --dp 2 --pp-schedule zb-v
 shows "its schedule and mesh" "^mesh: pp 2 x tp 2 x dp 2 on cpu, full_shard, " "^schedule zb-v: 2 ranks, 4 stages, 4 micro"
 same "stages of one rank" --pp 1 --pp-schedule interleaved --pp-virtual 3
@@ -150,6 +151,10 @@ refuse "a first stage without a step" 2 "the split '0,8' leaves stage 0 without 
     --pp 2 --pp-split 0,8
 refuse "a cut at a module that is none" 2 "no step of the model begins with module 'block.6'" "${small[@]}" \
     --pp 2 --pp-split block.6
+refuse "parts of messages of one rank" 2 "--pp-send split is for activations that .* alike, and --tp is 1; leave it out" \
+    "${small[@]}" --pp 2 --pp-send split
+refuse "parts of parts" 2 "--pp-send split is for .* --sequence-parallel splits them" "${small[@]}" --pp 2 --tp 2 \
+    --sequence-parallel --pp-send split
 refuse "stages that 1f1b has not" 2 "1f1b has 1 stage a rank: 4 stages on 2 ranks are more; make v 1" \
     "${small[@]}" --pp 2 --pp-virtual 2
 refuse "half a V" 2 "zb-v has 2 stages a rank, on a V: 2 stages on 2 ranks are not 4" "${small[@]}" \
@@ -162,7 +167,7 @@ refuse "a graph of pipeline ranks" 2 "--cuda-graph on records .* 2 ranks of --pp
     "${small[@]}" --pp 2 --cuda-graph on
 refuse "a graph of several stages" 2 "--cuda-graph on records .*one rank and no pipeline" "${small[@]}" \
     --pp 1 --pp-schedule zb-v --cuda-graph on
-for flag in "schedule zb-v" "virtual 2" "split 4,4" "depth 2" "resident 1"; do
+for flag in "schedule zb-v" "virtual 2" "split 4,4" "depth 2" "send split" "resident 1"; do
     # shellcheck disable=SC2086 # a flag and its value
     refuse "--pp-$flag without --pp" 2 "--pp-${flag% *} belongs to --pp N" "${small[@]}" --pp-$flag
 done

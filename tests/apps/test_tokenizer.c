@@ -12,9 +12,9 @@
 
 typedef struct subject {
     app_tokenizer *tokenizer;
-    app_encoder *encoder;
-    app_token_ids ids;
-    app_token_text text;
+    app_tokenizer_encoder *encoder;
+    app_tokenizer_ids ids;
+    app_tokenizer_bytes text;
     wf_error error;
 } subject;
 
@@ -28,19 +28,20 @@ static void open_subject(subject *s, const char *name)
     if (s->error.code != WF_OK)
         printf("\n    %s\n", s->error.text);
     CU_ASSERT_EQUAL_FATAL(s->error.code, WF_OK);
-    CU_ASSERT_EQUAL_FATAL(app_encoder_new(s->tokenizer, &s->encoder, &s->error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(app_tokenizer_encoder_new(s->tokenizer, &s->encoder, &s->error),
+                          WF_OK);
 }
 
 static void close_subject(subject *s)
 {
-    app_encoder_free(s->encoder);
+    app_tokenizer_encoder_free(s->encoder);
     app_tokenizer_close(s->tokenizer);
-    app_token_ids_free(&s->ids);
-    app_token_text_free(&s->text);
+    app_tokenizer_ids_free(&s->ids);
+    app_tokenizer_bytes_free(&s->text);
 }
 
 /* A recorded string; false behind the last one. */
-static bool read_line(FILE *file, char **text, size_t *bytes, app_token_ids *ids)
+static bool read_line(FILE *file, char **text, size_t *bytes, app_tokenizer_ids *ids)
 {
     static char line[1 << 16];
     char *at, *end;
@@ -71,28 +72,30 @@ static bool read_line(FILE *file, char **text, size_t *bytes, app_token_ids *ids
 /* Decoding id by id gives what decoding all at once does, and no character in parts. */
 static void streams(subject *s)
 {
-    app_token_stream stream = {0};
-    app_token_text text = {0};
+    app_tokenizer_stream stream = {0};
+    app_tokenizer_bytes text = {0};
 
     s->text.bytes = 0;
-    CU_ASSERT_EQUAL(app_decode(s->tokenizer, s->ids.data, s->ids.count, 0, &s->text, &s->error),
-                    WF_OK);
+    CU_ASSERT_EQUAL(
+        app_tokenizer_decode(s->tokenizer, s->ids.data, s->ids.count, 0, &s->text, &s->error),
+        WF_OK);
     for (size_t i = 0; i < s->ids.count; i++) {
-        CU_ASSERT_EQUAL(
-            app_decode_next(s->tokenizer, &stream, s->ids.data[i], 0, &text, &s->error), WF_OK);
+        CU_ASSERT_EQUAL(app_tokenizer_decode_next(s->tokenizer, &stream, s->ids.data[i], 0,
+                                                  &text, &s->error),
+                        WF_OK);
         CU_ASSERT_TRUE(stream.held < 4);
     }
-    CU_ASSERT_EQUAL(app_decode_end(&stream, &text, &s->error), WF_OK);
+    CU_ASSERT_EQUAL(app_tokenizer_decode_end(&stream, &text, &s->error), WF_OK);
     CU_ASSERT_EQUAL(text.bytes, s->text.bytes);
     CU_ASSERT_TRUE(text.bytes == 0 || memcmp(text.data, s->text.data, text.bytes) == 0);
-    app_token_text_free(&text);
+    app_tokenizer_bytes_free(&text);
 }
 
 /* The ids of all recorded strings, of files whose special tokens are recognised by those who recorded them. */
 static void check_recorded(const char *name, const char *ending, int special)
 {
     char path[512];
-    app_token_ids wanted = {0};
+    app_tokenizer_ids wanted = {0};
     size_t bytes, lines = 0, wrong = 0;
     char *text = NULL;
     FILE *file;
@@ -104,11 +107,12 @@ static void check_recorded(const char *name, const char *ending, int special)
     file = fopen(path, "r");
     CU_ASSERT_PTR_NOT_NULL_FATAL(file);
     while (read_line(file, &text, &bytes, &wanted)) {
-        int flags = APP_ENCODE_TEMPLATE | special;
+        int flags = APP_TOKENIZER_TEMPLATE | special;
 
         s.ids.count = 0;
         lines++;
-        CU_ASSERT_EQUAL(app_encode(s.encoder, text, bytes, flags, &s.ids, &s.error), WF_OK);
+        CU_ASSERT_EQUAL(app_tokenizer_encode(s.encoder, text, bytes, flags, &s.ids, &s.error),
+                        WF_OK);
         if (s.ids.count != wanted.count ||
             (wanted.count &&
              memcmp(s.ids.data, wanted.data, wanted.count * sizeof *wanted.data) != 0)) {
@@ -121,7 +125,7 @@ static void check_recorded(const char *name, const char *ending, int special)
     CU_ASSERT_EQUAL(lines, 166);
     CU_ASSERT_EQUAL(wrong, 0);
     free(text);
-    app_token_ids_free(&wanted);
+    app_tokenizer_ids_free(&wanted);
     close_subject(&s);
 }
 
@@ -131,7 +135,7 @@ static void ids_of_tokenizer_json(void)
                                         "deepseek", "front",  "odd",    "metaspace", "llama2"};
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        check_recorded(names[i], ".json", APP_ENCODE_SPECIAL);
+        check_recorded(names[i], ".json", APP_TOKENIZER_SPECIAL);
 }
 
 static void ids_of_other_files(void)
@@ -154,14 +158,15 @@ static void text_comes_back(void)
     open_subject(&s, "gpt2.json");
     for (int flags = 0; flags < 2; flags++) {
         s.ids.count = s.text.bytes = 0;
-        CU_ASSERT_EQUAL(app_encode(s.encoder, text, sizeof text - 1, flags, &s.ids, &s.error),
-                        WF_OK);
-        app_decode(s.tokenizer, s.ids.data, s.ids.count, 0, &s.text, &s.error);
+        CU_ASSERT_EQUAL(
+            app_tokenizer_encode(s.encoder, text, sizeof text - 1, flags, &s.ids, &s.error),
+            WF_OK);
+        app_tokenizer_decode(s.tokenizer, s.ids.data, s.ids.count, 0, &s.text, &s.error);
         CU_ASSERT_EQUAL_FATAL(s.text.bytes, sizeof text - 1);
         CU_ASSERT_EQUAL(memcmp(s.text.data, text, sizeof text - 1), 0);
         s.text.bytes = 0;
-        app_decode(s.tokenizer, s.ids.data, s.ids.count, APP_DECODE_SKIP_SPECIAL, &s.text,
-                   &s.error);
+        app_tokenizer_decode(s.tokenizer, s.ids.data, s.ids.count, APP_TOKENIZER_SKIP_SPECIAL,
+                             &s.text, &s.error);
         CU_ASSERT_EQUAL(s.text.bytes, sizeof text - 1 - (flags ? sizeof end - 1 : 0));
     }
     id = app_tokenizer_id(s.tokenizer, end, sizeof end - 1);
@@ -172,7 +177,7 @@ static void text_comes_back(void)
     CU_ASSERT_EQUAL(app_tokenizer_size(s.tokenizer), 401);
     CU_ASSERT_PTR_NULL(app_tokenizer_text(s.tokenizer, 401, &n));
     CU_ASSERT_EQUAL(app_tokenizer_id(s.tokenizer, "no such token", 13), -1);
-    CU_ASSERT_EQUAL(app_decode(s.tokenizer, &(int32_t){401}, 1, 0, &s.text, &s.error),
+    CU_ASSERT_EQUAL(app_tokenizer_decode(s.tokenizer, &(int32_t){401}, 1, 0, &s.text, &s.error),
                     WF_EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(s.error.text, "id 401 is no token"));
     close_subject(&s);
@@ -183,23 +188,24 @@ static void characters_are_held_back(void)
 {
     static const char smile[] = "\xf0\x9f\x98\x80";
     subject s = {0};
-    app_token_stream stream = {0};
+    app_tokenizer_stream stream = {0};
 
     CU_ASSERT_EQUAL_FATAL(app_tokenizer_open(NULL, &s.tokenizer, &s.error), WF_OK);
     for (int i = 0; i < 4; i++) {
         CU_ASSERT_EQUAL(s.text.bytes, 0);
-        app_decode_next(s.tokenizer, &stream, (uint8_t)smile[i], 0, &s.text, &s.error);
+        app_tokenizer_decode_next(s.tokenizer, &stream, (uint8_t)smile[i], 0, &s.text,
+                                  &s.error);
     }
     CU_ASSERT_EQUAL(s.text.bytes, 4);
     /* A byte that can go on nothing is no reason to wait, and what waits is given in the end. */
-    app_decode_next(s.tokenizer, &stream, 0x98, 0, &s.text, &s.error);
+    app_tokenizer_decode_next(s.tokenizer, &stream, 0x98, 0, &s.text, &s.error);
     CU_ASSERT_EQUAL(s.text.bytes, 5);
-    app_decode_next(s.tokenizer, &stream, 0xe2, 0, &s.text, &s.error);
-    app_decode_next(s.tokenizer, &stream, 'a', 0, &s.text, &s.error);
+    app_tokenizer_decode_next(s.tokenizer, &stream, 0xe2, 0, &s.text, &s.error);
+    app_tokenizer_decode_next(s.tokenizer, &stream, 'a', 0, &s.text, &s.error);
     CU_ASSERT_EQUAL(s.text.bytes, 7);
-    app_decode_next(s.tokenizer, &stream, 0xe2, 0, &s.text, &s.error);
+    app_tokenizer_decode_next(s.tokenizer, &stream, 0xe2, 0, &s.text, &s.error);
     CU_ASSERT_EQUAL(s.text.bytes, 7);
-    app_decode_end(&stream, &s.text, &s.error);
+    app_tokenizer_decode_end(&stream, &s.text, &s.error);
     CU_ASSERT_EQUAL(s.text.bytes, 8);
     close_subject(&s);
 }
@@ -210,14 +216,14 @@ static void bytes_are_tokens(void)
     char all[256];
 
     CU_ASSERT_EQUAL_FATAL(app_tokenizer_open("bytes", &s.tokenizer, &s.error), WF_OK);
-    CU_ASSERT_EQUAL_FATAL(app_encoder_new(s.tokenizer, &s.encoder, &s.error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(app_tokenizer_encoder_new(s.tokenizer, &s.encoder, &s.error), WF_OK);
     for (int i = 0; i < 256; i++)
         all[i] = (char)i;
-    CU_ASSERT_EQUAL(app_encode(s.encoder, all, 256, 3, &s.ids, &s.error), WF_OK);
+    CU_ASSERT_EQUAL(app_tokenizer_encode(s.encoder, all, 256, 3, &s.ids, &s.error), WF_OK);
     CU_ASSERT_EQUAL_FATAL(s.ids.count, 256);
     for (int i = 0; i < 256; i++)
         CU_ASSERT_EQUAL(s.ids.data[i], i);
-    app_decode(s.tokenizer, s.ids.data, 256, 0, &s.text, &s.error);
+    app_tokenizer_decode(s.tokenizer, s.ids.data, 256, 0, &s.text, &s.error);
     CU_ASSERT_TRUE(s.text.bytes == 256 && memcmp(s.text.data, all, 256) == 0);
     CU_ASSERT_EQUAL(app_tokenizer_size(s.tokenizer), 256);
     CU_ASSERT_EQUAL(app_tokenizer_eos(s.tokenizer), -1);
@@ -242,9 +248,9 @@ static void words_without_end(void)
             double spent;
 
             s.ids.count = 0;
-            CU_ASSERT_EQUAL(
-                app_encode(s.encoder, text, turn % 2 ? LONG : SHORT, 0, &s.ids, &s.error),
-                WF_OK);
+            CU_ASSERT_EQUAL(app_tokenizer_encode(s.encoder, text, turn % 2 ? LONG : SHORT, 0,
+                                                 &s.ids, &s.error),
+                            WF_OK);
             spent = (double)(clock() - begin) / CLOCKS_PER_SEC;
             seconds[turn % 2] = spent < seconds[turn % 2] ? spent : seconds[turn % 2];
         }
@@ -263,24 +269,24 @@ typedef struct reader {
 static void *read_many(void *arg)
 {
     reader *r = arg;
-    app_encoder *encoder;
-    app_token_ids ids = {0};
+    app_tokenizer_encoder *encoder;
+    app_tokenizer_ids ids = {0};
     wf_error error = {WF_OK, ""};
     char text[64];
 
-    if (app_encoder_new(r->tokenizer, &encoder, &error) != WF_OK)
+    if (app_tokenizer_encoder_new(r->tokenizer, &encoder, &error) != WF_OK)
         return NULL;
     for (int i = 0; i < 500; i++) {
         int n =
             snprintf(text, sizeof text, "w%d \xc3\xa9t\xc3\xa9 %d's  end%d", i, i * 7, i % 9);
 
         ids.count = 0;
-        app_encode(encoder, text, (size_t)n, 0, &ids, &error);
+        app_tokenizer_encode(encoder, text, (size_t)n, 0, &ids, &error);
         for (size_t k = 0; k < ids.count; k++)
             r->sum = r->sum * 31 + ids.data[k];
     }
-    app_token_ids_free(&ids);
-    app_encoder_free(encoder);
+    app_tokenizer_ids_free(&ids);
+    app_tokenizer_encoder_free(encoder);
     return NULL;
 }
 

@@ -204,8 +204,8 @@ static void rank_file_of_a_known_size(void)
         "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     char *text = malloc(50256 * 12), *at = text;
     app_tokenizer *tokenizer = NULL;
-    app_encoder *encoder = NULL;
-    app_token_ids ids = {0};
+    app_tokenizer_encoder *encoder = NULL;
+    app_tokenizer_ids ids = {0};
     wf_error error = {WF_OK, ""};
 
     for (int id = 0; id < 50256; id++) {
@@ -223,16 +223,16 @@ static void rank_file_of_a_known_size(void)
     CU_ASSERT_PTR_NOT_NULL_FATAL(tokenizer);
     CU_ASSERT_EQUAL(app_tokenizer_size(tokenizer), 50257);
     CU_ASSERT_EQUAL(app_tokenizer_eos(tokenizer), 50256);
-    CU_ASSERT_EQUAL_FATAL(app_encoder_new(tokenizer, &encoder, &error), WF_OK);
-    app_encode(encoder, "cab's<|endoftext|>", 18, 1, &ids, &error);
+    CU_ASSERT_EQUAL_FATAL(app_tokenizer_encoder_new(tokenizer, &encoder, &error), WF_OK);
+    app_tokenizer_encode(encoder, "cab's<|endoftext|>", 18, 1, &ids, &error);
     /* Words are cab and 's: of ca and ab the first has the larger id. */
     CU_ASSERT_EQUAL_FATAL(ids.count, 4);
     CU_ASSERT_EQUAL(ids.data[0], 'c');
     CU_ASSERT_EQUAL(ids.data[1], 256 + 'a' * 256 + 'b');
     CU_ASSERT_EQUAL(ids.data[2], 256 + '\'' * 256 + 's');
     CU_ASSERT_EQUAL(ids.data[3], 50256);
-    app_token_ids_free(&ids);
-    app_encoder_free(encoder);
+    app_tokenizer_ids_free(&ids);
+    app_tokenizer_encoder_free(encoder);
     app_tokenizer_close(tokenizer);
     at += sprintf(at, "AAAA 50256\n");
     check_refused(write_file("gpt2.tiktoken", text, (size_t)(at - text)), WF_EUNSUPPORTED,
@@ -263,8 +263,8 @@ static void vocabulary_and_merges(void)
     static const char vocabulary[] = "{\"h\": 0, \"e\": 1, \"he\": 2, \"<|endoftext|>\": 3}";
     static const char merges[] = "#version: 0.2\nh e\n";
     app_tokenizer *tokenizer = NULL;
-    app_encoder *encoder = NULL;
-    app_token_ids ids = {0};
+    app_tokenizer_encoder *encoder = NULL;
+    app_tokenizer_ids ids = {0};
     wf_error error = {WF_OK, ""};
     char *path = write_file("vocab.json", vocabulary, sizeof vocabulary - 1);
 
@@ -275,13 +275,13 @@ static void vocabulary_and_merges(void)
     printf("%s", error.text);
     CU_ASSERT_PTR_NOT_NULL_FATAL(tokenizer);
     CU_ASSERT_EQUAL(app_tokenizer_eos(tokenizer), 3);
-    CU_ASSERT_EQUAL_FATAL(app_encoder_new(tokenizer, &encoder, &error), WF_OK);
-    app_encode(encoder, "hehh<|endoftext|>", 17, 1, &ids, &error);
+    CU_ASSERT_EQUAL_FATAL(app_tokenizer_encoder_new(tokenizer, &encoder, &error), WF_OK);
+    app_tokenizer_encode(encoder, "hehh<|endoftext|>", 17, 1, &ids, &error);
     CU_ASSERT_EQUAL_FATAL(ids.count, 4);
     CU_ASSERT_TRUE(ids.data[0] == 2 && ids.data[1] == 0 && ids.data[2] == 0 &&
                    ids.data[3] == 3);
-    app_token_ids_free(&ids);
-    app_encoder_free(encoder);
+    app_tokenizer_ids_free(&ids);
+    app_tokenizer_encoder_free(encoder);
     app_tokenizer_close(tokenizer);
     write_file("merges.txt", "h x\n", 4);
     check_refused(path, WF_EDATA, "merges.txt: line 1: a token of it is not in vocab.json");

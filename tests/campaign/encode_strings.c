@@ -4,7 +4,7 @@
  *
  * A string is a u32 of its bytes and these bytes; what is written of it is a u32 of its ids and these ids.
  * Each is decoded again, at once and id by id; where that gives another text, and the tokenizer's texts
- * come back whole, the program ends with 1. FLAGS is a number of APP_ENCODE_ flags, 4 more: texts come back
+ * come back whole, the program ends with 1. FLAGS is a number of APP_TOKENIZER_ flags, 4 more: texts come back
  * whole, 8 more: time alone is written, as text, of encoding the strings once more.
  */
 #include "apps/tokenizer/tokenizer.h"
@@ -17,9 +17,9 @@ enum { WHOLE = 4, TIME = 8 };
 
 typedef struct job {
     app_tokenizer *tokenizer;
-    app_encoder *encoder;
-    app_token_ids ids;
-    app_token_text text, again;
+    app_tokenizer_encoder *encoder;
+    app_tokenizer_ids ids;
+    app_tokenizer_bytes text, again;
     wf_error error;
     int flags;
 } job;
@@ -36,15 +36,16 @@ static bool read_string(char **text, uint32_t *bytes)
 /* Whether ids decode to a text, and one by one to the same. */
 static bool decodes(job *j, const char *text, size_t bytes)
 {
-    app_token_stream stream = {0};
+    app_tokenizer_stream stream = {0};
     bool ok = true;
 
     j->text.bytes = j->again.bytes = 0;
-    ok = app_decode(j->tokenizer, j->ids.data, j->ids.count, 0, &j->text, &j->error) == WF_OK;
+    ok = app_tokenizer_decode(j->tokenizer, j->ids.data, j->ids.count, 0, &j->text,
+                              &j->error) == WF_OK;
     for (size_t i = 0; ok && i < j->ids.count; i++)
-        ok = app_decode_next(j->tokenizer, &stream, j->ids.data[i], 0, &j->again, &j->error) ==
-             WF_OK;
-    ok = ok && app_decode_end(&stream, &j->again, &j->error) == WF_OK &&
+        ok = app_tokenizer_decode_next(j->tokenizer, &stream, j->ids.data[i], 0, &j->again,
+                                       &j->error) == WF_OK;
+    ok = ok && app_tokenizer_decode_end(&stream, &j->again, &j->error) == WF_OK &&
          j->text.bytes == j->again.bytes &&
          (!j->text.bytes || memcmp(j->text.data, j->again.data, j->text.bytes) == 0);
     return ok && (!(j->flags & WHOLE) || (j->text.bytes == bytes &&
@@ -69,7 +70,8 @@ static int run(job *j)
         double begin = seconds();
 
         j->ids.count = 0;
-        if (app_encode(j->encoder, text, bytes, j->flags & 3, &j->ids, &j->error) != WF_OK)
+        if (app_tokenizer_encode(j->encoder, text, bytes, j->flags & 3, &j->ids, &j->error) !=
+            WF_OK)
             break;
         spent += seconds() - begin;
         count = (uint32_t)j->ids.count;
@@ -94,14 +96,14 @@ int main(int argc, char **argv)
     int status = 1;
 
     if (app_tokenizer_open(argc > 1 ? argv[1] : NULL, &j.tokenizer, &j.error) == WF_OK &&
-        app_encoder_new(j.tokenizer, &j.encoder, &j.error) == WF_OK)
+        app_tokenizer_encoder_new(j.tokenizer, &j.encoder, &j.error) == WF_OK)
         status = run(&j);
     if (j.error.code != WF_OK)
         fprintf(stderr, "encode_strings: %s\n", j.error.text);
-    app_encoder_free(j.encoder);
+    app_tokenizer_encoder_free(j.encoder);
     app_tokenizer_close(j.tokenizer);
-    app_token_ids_free(&j.ids);
-    app_token_text_free(&j.text);
-    app_token_text_free(&j.again);
+    app_tokenizer_ids_free(&j.ids);
+    app_tokenizer_bytes_free(&j.text);
+    app_tokenizer_bytes_free(&j.again);
     return status;
 }

@@ -35,7 +35,7 @@ static wf_dim dim_of(const row_shape *s, char letter)
 
 static wf_dtype dtype_of(char kind, bool bf16)
 {
-    return kind == 'i'                  ? WF_I32
+    return kind == 'i' || kind == 't'   ? WF_I32
            : kind == 'a' || kind == 'v' ? (bf16 ? WF_BF16 : WF_F32)
            : kind == 'w'                ? (bf16 ? WF_F32 : WF_BF16)
                                         : WF_F32;
@@ -58,17 +58,21 @@ static void draw(numbers *n, char kind, int64_t below)
 {
     numbers r;
 
-    if (kind == 'i') {
+    if (kind == 'i' || kind == 't') {
         for (int64_t i = 0; i < wf_tensor_local_count(&n->t); i++)
             ((int32_t *)n->host)[i] =
-                (int32_t)wf_random_below(3, 1, (uint64_t)i, (uint64_t)below);
+                kind == 't' && i % 3 == 1
+                    ? -1
+                    : (int32_t)wf_random_below(3, 1, (uint64_t)i, (uint64_t)below);
         return;
     }
     r = random_numbers(n->t.ndim, n->t.dim, n->t.dtype);
     memcpy(n->host, r.host, bytes_of(&r.t));
     free(r.host);
-    for (int64_t i = 0; kind == 'p' && i < wf_tensor_local_count(&n->t); i++)
-        ((float *)n->host)[i] = 0.25F + ((float *)n->host)[i] * ((float *)n->host)[i];
+    for (int64_t i = 0; (kind == 'p' || kind == 'z') && i < wf_tensor_local_count(&n->t); i++)
+        ((float *)n->host)[i] = kind == 'z' && i % 3 == 1
+                                    ? 0
+                                    : 0.25F + ((float *)n->host)[i] * ((float *)n->host)[i];
 }
 
 /* The dim of a word that has this letter, WHOLE where none has. */

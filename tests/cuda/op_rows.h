@@ -15,7 +15,7 @@
 /*
  * a: an activation, f32 or bf16     v: a vector of a layer, stored like activations
  * w: the same, the other way        f: f32                    p: f32 above zero
- * i: i32 below the vocabulary
+ * i: i32 below the vocabulary       t: the same, or -1     z: f32 above zero, or 0
  */
 typedef struct op_row {
     const char *op, *in, *out, *splits;

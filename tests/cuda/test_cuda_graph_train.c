@@ -121,7 +121,7 @@ static void no_op_is_called(void)
 static wf_status evaluating_rank(wf_rank *rank, void *arg)
 {
     training *t = arg;
-    const wf_par_data data = {count_up, &t->options.field[0].dim[0].size};
+    const wf_par_data data = {.read = count_up, .self = &t->options.field[0].dim[0].size};
     wf_par *par = wf_par_open(rank, &t->layout, &rank->error);
     wf_nn_gpt *model = par ? wf_nn_gpt_new(wf_par_context(par), &t->model) : NULL;
     wf_par_trainer *trainer;
@@ -159,6 +159,28 @@ static void evaluation(void)
     wf_launch(&(wf_launch_options){.ranks = 1}, evaluating_rank, &recorded, &error);
     CU_ASSERT_EQUAL(error.code, WF_OK);
     check_op_by_op(&t, &recorded, "evaluations between steps");
+}
+
+static wf_status count_half(void *self, int64_t step, int64_t *count, wf_error *error)
+{
+    (void)self, (void)error;
+    *count = step;
+    return WF_OK;
+}
+
+/* A weight of its own for each step cannot be captured. */
+static void counted_data(void)
+{
+    const wf_par_data data = {.read = count_up, .counted = count_half};
+    training t = make_training(WF_NN_GPT2);
+    wf_error error = {WF_OK, ""};
+
+    t.data = &data;
+    t.layout.cuda_graph = true;
+    CU_ASSERT_EQUAL(wf_launch(&(wf_launch_options){.ranks = 1}, training_rank, &t, &error),
+                    WF_EUNSUPPORTED);
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(error.text, "with wf_par_data.counted each step has its own"));
 }
 
 /* Saved beside the steps that follow, and gone on with: a fresh trainer records anew. */
@@ -263,6 +285,7 @@ int main(void)
                                     {"other optimizers and types by graphs", other_ways},
                                     {"a captured step calls no op", no_op_is_called},
                                     {"evaluations in between", evaluation},
+                                    {"data that count a part of a batch", counted_data},
                                     {"checkpoints in between", checkpoints},
                                     {"numbers that are not finite", not_finite},
                                     {"a plan is the run", plan_is_run},

@@ -196,10 +196,10 @@ static void losses(void)
 {
     static const op_row rows[] = {
         {"logit_max", "a:bsv", "f:bs", "vs", NULL, 0},
-        {"logit_sum", "a:bsv f:bs i:bs", "f:bs f:bs", "vs", NULL, 0},
-        {"logit_sum_grad", "a:bsv f:bs i:bs f:bs f:bs", "a:bsv", "vs", NULL, 0},
-        {"cross_entropy", "p:bs f:bs f:bs", "f:bs", "s", NULL, 0},
-        {"cross_entropy_grad", "p:bs f:bs", "f:bs f:bs", "s", NULL, 0},
+        {"logit_sum", "a:bsv f:bs t:bs", "f:bs f:bs", "vs", NULL, 0},
+        {"logit_sum_grad", "a:bsv f:bs t:bs f:bs f:bs", "a:bsv", "vs", NULL, 0},
+        {"cross_entropy", "z:bs f:bs f:bs", "f:bs", "s", NULL, 0},
+        {"cross_entropy_grad", "z:bs f:bs", "f:bs f:bs", "s", NULL, 0},
         {NULL, NULL, NULL, NULL, NULL, 0}};
 
     try_rows(rows);

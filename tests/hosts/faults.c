@@ -23,7 +23,7 @@
  * over the world at the beginning of each step, for those that training does not need. When the
  * rank acts it writes the time to the file WEFT_FAULT_LOG.
  */
-#include "apps/gpt_train/text_data.h"
+#include "apps/data/data_set.h"
 #include "apps/gpt_train/train_loop.h"
 #include "mesh/transport/launcher.h"
 #include "mesh/health/recorder_internal.h"
@@ -260,13 +260,13 @@ REAL(void, wf_recorder_write_all, void)
     __real_wf_recorder_write_all();
 }
 
-REAL(void, app_text_data_close, app_text_data *data)
+REAL(void, app_data_set_close, app_data_set *data)
 {
     int process = wf_launcher_detected().process;
 
     if (is_mine("end", process))
         act();
-    __real_app_text_data_close(data);
+    __real_app_data_set_close(data);
 }
 
 /* The whole tensor-parallel group sees the same sequences. */
@@ -310,12 +310,12 @@ REAL(wf_status, wf_backward, wf_tensor *root, wf_tensor *seed, bool defer)
     return __real_wf_backward(root, seed, defer);
 }
 
-REAL(wf_status, app_text_data_read, const app_text_data *data, app_text_part part, int64_t step,
+REAL(wf_status, app_data_set_read, const app_data_set *data, app_data_part part, int64_t step,
      int64_t first, int64_t count, int32_t *tokens, int32_t *targets, wf_error *error)
 {
     if (is_action("read") && me && is_mine(in_phase ? fault.phase : "forward", me->index))
         return wf_error_set(error, WF_EIO, "cannot read the text: %s", strerror(EIO));
-    return __real_app_text_data_read(data, part, step, first, count, tokens, targets, error);
+    return __real_app_data_set_read(data, part, step, first, count, tokens, targets, error);
 }
 
 REAL(wf_status, wf_par_update, wf_par *par, wf_nn_optimizer *optimizer, int64_t count,

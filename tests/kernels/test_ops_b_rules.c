@@ -70,7 +70,48 @@ static void target_outside(int32_t target, const char *words)
 static void wrong_targets(void)
 {
     target_outside(9, "token 9 of sequence 1, position 1,");
-    target_outside(-1, "token -1 of sequence 1, position 1,");
+    target_outside(-2, "token -2 of sequence 1, position 1,");
+}
+
+/* What is +0, with that sign. */
+static bool is_zero(const void *at, size_t size)
+{
+    static const char zeros[256];
+
+    return size <= sizeof zeros && memcmp(at, zeros, size) == 0;
+}
+
+/* Of a row without a target loss and gradients are +0; those of another row are what they are without it. */
+static void no_target(void)
+{
+    wf_context *ctx = op_context_open(1);
+    wf_tensor *logits = tensor(ctx, 2, 3, 1, 9), *max = wf_logit_max(logits);
+    wf_tensor *targets = wf_tensor_new(ctx, WF_I32, 3, logits->dim, NULL, WF_MEMORY_ACTIVATION);
+    wf_tensor *loss[2], *dx[2];
+
+    for (int masked = 0; masked < 2; masked++) {
+        wf_tensor *sum, *picked, *dsum, *dpicked;
+
+        for (int i = 0; i < 6; i++)
+            ((int32_t *)targets->data)[i] = masked && i == 4 ? -1 : i;
+        wf_logit_sum(logits, max, targets, &sum, &picked);
+        loss[masked] = wf_cross_entropy(sum, picked, max);
+        wf_cross_entropy_grad(sum, loss[masked], &dsum, &dpicked);
+        dx[masked] = wf_logit_sum_grad(logits, max, targets, dsum, dpicked);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(dx[masked]);
+    }
+    for (int i = 0; i < 6; i++) {
+        const float *l[2] = {loss[0]->data, loss[1]->data};
+        const float *d[2] = {dx[0]->data, dx[1]->data};
+        size_t row = 9 * sizeof(float);
+
+        if (i == 4)
+            CU_ASSERT(is_zero(&l[1][i], sizeof(float)) && is_zero(d[1] + 9 * i, row));
+        if (i != 4)
+            CU_ASSERT(memcmp(&l[0][i], &l[1][i], sizeof(float)) == 0 &&
+                      memcmp(d[0] + 9 * i, d[1] + 9 * i, row) == 0 && l[0][i] > 0);
+    }
+    wf_context_close(ctx);
 }
 
 static bool alike(const wf_tensor *a, const wf_tensor *b)
@@ -157,6 +198,7 @@ int main(void)
     static const wf_test tests[] = {
         {"wrong parameters are refused", wrong_parameters},
         {"wrong targets are refused", wrong_targets},
+        {"a row without a target", no_target},
         {"dropout depends on the global position", dropout_position},
         {"the gradient has its forward's dropout", dropout_gradient},
         {"attention counts its work", flops},

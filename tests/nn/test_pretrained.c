@@ -18,7 +18,7 @@ typedef struct pretrained {
     safetensors *file; /* tokens and logits */
     double off;        /* the largest difference of a logit on rank 0 .. */
     char saved[FOLDER];
-    const char *dtype;
+    const char *dtype, *like;
     const char *reason; /* loading has to fail for it; NULL: it works */
 } pretrained;
 
@@ -180,7 +180,7 @@ static wf_status load_and_save(model_rank *r, void *arg)
     pretrained *p = arg;
 
     GOOD(wf_par_pretrained_load(r->par, r->model, p->folder));
-    return wf_par_pretrained_save(r->par, r->model, p->saved, p->dtype);
+    return wf_par_pretrained_save(r->par, r->model, p->saved, p->dtype, p->like);
 }
 
 static void remove_folder(const char *folder)
@@ -317,7 +317,7 @@ static wf_status save_in_vain(model_rank *r, void *arg)
     pretrained *p = arg;
     wf_rank *rank = r->rank;
 
-    NEED(wf_par_pretrained_save(r->par, r->model, p->saved, p->dtype) != WF_OK);
+    NEED(wf_par_pretrained_save(r->par, r->model, p->saved, p->dtype, p->like) != WF_OK);
     NEED(strstr(wf_context_error(r->ctx)->text, p->reason));
     wf_context_clear(r->ctx);
     return WF_OK;

@@ -191,7 +191,7 @@ static wf_status read_batch(void *self, int64_t step, int64_t first, int64_t cou
 
 static wf_status compare_training(model_rank *r, const reference *ref, distance *off)
 {
-    const wf_par_data data = {read_batch, (void *)ref};
+    const wf_par_data data = {.read = read_batch, .self = (void *)ref};
     wf_par_trainer *t = wf_par_trainer_open(r->par, &r->model->base, &ref->train);
     wf_par_step result;
 

@@ -65,7 +65,7 @@ static inline void note(saving *s, wf_rank *rank, wf_status status, const wf_err
 static inline wf_status saved_step(saving *s, wf_rank *rank, wf_par_trainer *trainer,
                                    wf_par_saver *saver, int step)
 {
-    const wf_par_data data = {count_up, &s->t->options.field[0].dim[0].size};
+    const wf_par_data data = {.read = count_up, .self = &s->t->options.field[0].dim[0].size};
     wf_error error = {WF_OK, ""};
     wf_par_step result;
 

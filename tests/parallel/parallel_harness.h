@@ -23,8 +23,9 @@ typedef struct training {
     wf_par_options layout;
     wf_par_train_options options;
     int steps;
-    const char *frozen;    /* a pattern of wf_nn_freeze; NULL: none */
-    const char *recompute; /* type of modules that are recomputed in backward; NULL: none */
+    const wf_par_data *data; /* NULL: count_up */
+    const char *frozen;      /* a pattern of wf_nn_freeze; NULL: none */
+    const char *recompute;   /* type of modules that are recomputed in backward; NULL: none */
     void (*change)(wf_nn_gpt *model); /* makes it another one than its config says; or NULL */
     const wf_par_rule *plan;          /* NULL: wf_par_gpt_plan */
     wf_status (*parallelize)(wf_par *par, wf_nn_module *model); /* in place of wf_par_plan */
@@ -167,14 +168,14 @@ static inline void keep_digest(training *t, part *p, wf_par_trainer *trainer)
 static inline wf_status train_steps(part *p, wf_par_trainer *trainer)
 {
     training *t = p->arg;
-    const wf_par_data data = {count_up, &t->options.field[0].dim[0].size};
+    const wf_par_data data = {.read = count_up, .self = &t->options.field[0].dim[0].size};
 
     if (t->watch)
         GOOD(t->watch(t, p->rank, p->par, p->gpt, 0));
     for (int step = 1; step <= t->steps && wf_context_status(p->ctx) == WF_OK; step++) {
         wf_par_step result;
 
-        GOOD(wf_par_train_step(trainer, step, &data, &result));
+        GOOD(wf_par_train_step(trainer, step, t->data ? t->data : &data, &result));
         if (p->rank->index == 0) {
             t->loss[step - 1] = result.loss;
             t->grad_norm[step - 1] = result.grad_norm;

@@ -126,18 +126,17 @@ static outcome in_order(machine *m, int rank, const wf_pipe_action *first,
 /* Two that may overlap begin when both can, and may end in either order. */
 static outcome compute_both(machine *m, int rank, const wf_pipe_action *a)
 {
-    static activations before;
     outcome back, forth;
 
     if (a[0].kind > WF_PIPE_R || a[1].kind > WF_PIPE_R || a[1].with_next)
         return WRONG;
-    before = m->has;
+    m->before = m->has;
     back = in_order(m, rank, &a[1], &a[0]);
-    m->has = before;
+    m->has = m->before;
     forth = in_order(m, rank, &a[0], &a[1]);
     if (back == DONE && forth == DONE)
         return DONE;
-    m->has = before;
+    m->has = m->before;
     return back == WRONG || forth == WRONG ? WRONG : WAITS;
 }
 
@@ -147,13 +146,13 @@ static outcome perform(machine *m, int rank, const wf_pipe_action *a)
         return compute(m, rank, a);
     if (!m->facts.lowered)
         return WRONG;
-    if (a->kind >= WF_PIPE_SEND_F && a->kind <= WF_PIPE_RECVD_B)
-        return executor_communicate(m, rank, a);
+    if ((a->kind >= WF_PIPE_SEND_F && a->kind <= WF_PIPE_RECVD_B) || a->kind == WF_PIPE_TIE ||
+        a->kind == WF_PIPE_NORM)
+        return m->meet(m, rank, a);
     return executor_stage_action(m, rank, a);
 }
 
-/* The next action of a rank, or the next two; a rank at its end waits for good. */
-static outcome go_on(machine *m, int rank)
+outcome executor_go_on(machine *m, int rank)
 {
     int64_t n;
     const wf_pipe_action *row = wf_pipe_table_row(m->table, rank, &n);
@@ -182,20 +181,38 @@ static bool all_ended(const machine *m)
     return true;
 }
 
+void executor_begin(machine *m, const wf_pipe_table *table, executor_meeting *meet)
+{
+    memset(m, 0, offsetof(machine, queue));
+    for (int r = 0; r < RANKS * RANKS; r++)
+        memset(&m->queue[r / RANKS][r % RANKS], 0, offsetof(queue, sent));
+    m->table = table;
+    m->shape = wf_pipe_table_shape(table);
+    m->facts = wf_pipe_table_facts(table);
+    m->meet = meet;
+}
+
+/* No message is left, and each has been received. */
+static bool all_delivered(const machine *m)
+{
+    for (int r = 0; r < m->shape.ranks * m->shape.ranks; r++) {
+        const queue *q = &m->queue[r / m->shape.ranks][r % m->shape.ranks];
+
+        if (q->n_closed != q->n_sent || q->n_taken != q->n_sent || q->n_asked != q->n_sent)
+            return false;
+    }
+    return true;
+}
+
 execution execute_table(const wf_pipe_table *table, unsigned seed)
 {
     static machine m;
     unsigned waiting = 0;
 
-    memset(&m, 0, offsetof(machine, queue));
-    for (int r = 0; r < RANKS * RANKS; r++)
-        memset(&m.queue[r / RANKS][r % RANKS], 0, offsetof(queue, sent));
-    m.table = table;
-    m.shape = wf_pipe_table_shape(table);
-    m.facts = wf_pipe_table_facts(table);
+    executor_begin(&m, table, executor_meet);
     while (waiting != (1u << m.shape.ranks) - 1) {
         unsigned rank = (seed >> 16) % (unsigned)m.shape.ranks;
-        outcome result = waiting >> rank & 1 ? WAITS : go_on(&m, (int)rank);
+        outcome result = waiting >> rank & 1 ? WAITS : executor_go_on(&m, (int)rank);
 
         if (result == WRONG) {
             m.told.ending = GOES_WRONG;
@@ -205,8 +222,8 @@ execution execute_table(const wf_pipe_table *table, unsigned seed)
         seed = seed * 1664525u + 1013904223u;
     }
     m.told.peak = m.has.peak;
-    m.told.ending = !all_ended(&m)            ? STANDS_STILL
-                    : executor_ends_right(&m) ? ENDS_RIGHT
-                                              : GOES_WRONG;
+    m.told.ending = !all_ended(&m)                                           ? STANDS_STILL
+                    : executor_stages_end_right(&m, -1) && all_delivered(&m) ? ENDS_RIGHT
+                                                                             : GOES_WRONG;
     return m.told;
 }

@@ -40,13 +40,20 @@ typedef struct activations {
     int live[RANKS], peak;
 } activations;
 
-typedef struct machine {
+typedef struct machine machine;
+
+/* Does an action for which ranks meet: messages, TIE and NORM. */
+typedef outcome executor_meeting(machine *m, int rank, const wf_pipe_action *a);
+
+struct machine {
     const wf_pipe_table *table;
     wf_pipe_shape shape;
     wf_pipe_facts facts;
+    executor_meeting *meet;
+    void *meeting; /* what that knows */
     execution told;
     int64_t next[RANKS];
-    activations has;
+    activations has, before;
     struct {
         bool gathered, reducing, updated;
         int first, last;              /* micro-batches of the reduction that has begun */
@@ -57,7 +64,7 @@ typedef struct machine {
     bool at_tie[RANKS], tied[RANKS], at_norm[RANKS], normed[RANKS];
     uint64_t norm; /* over all ranks that have come to NORM */
     queue queue[RANKS][RANKS];
-} machine;
+};
 
 /* A number that says from which two it was made, and which was the first. */
 static inline uint64_t mix(uint64_t a, uint64_t b)
@@ -73,13 +80,34 @@ static inline int rank_of(const machine *m, int stage)
     return wf_pipe_table_rank(m->table, stage);
 }
 
-/* Begins or ends a message. */
-outcome executor_communicate(machine *m, int rank, const wf_pipe_action *a);
+/* At the begin of a table. */
+void executor_begin(machine *m, const wf_pipe_table *table, executor_meeting *meet);
 
-/* Gathers, reductions and the end of a step. */
+/* The next action of a rank, or the next two; a rank at its end waits for good. */
+outcome executor_go_on(machine *m, int rank);
+
+/* Meetings by the queues of one machine, in which all ranks are. */
+outcome executor_meet(machine *m, int rank, const wf_pipe_action *a);
+
+/* The message that an action begins or ends, and its ranks; false: there cannot be such a one. */
+typedef struct delivery {
+    message what;
+    int from, to; /* ranks */
+    int step;     /* 0 send, 1 sent, 2 receive, 3 received */
+} delivery;
+
+bool executor_delivery(const machine *m, int rank, const wf_pipe_action *a, delivery *d);
+bool executor_same_message(const message *a, const message *b);
+
+/* Gathers, reductions, and the update of a stage. */
 outcome executor_stage_action(machine *m, int rank, const wf_pipe_action *a);
 
-/* Whether the end is the one that a rank alone comes to. */
-bool executor_ends_right(const machine *m);
+/* A stage's gradient so far; whether a rank has a tied one; what a rank brings to the norm. */
+uint64_t executor_gradient(const machine *m, int stage);
+bool executor_has_tie(const machine *m, int rank);
+uint64_t executor_norm_of(const machine *m, int rank);
+
+/* Whether the stages of a rank (-1: of all) have what a rank alone comes to. */
+bool executor_stages_end_right(const machine *m, int rank);
 
 #endif

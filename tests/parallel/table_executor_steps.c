@@ -2,7 +2,7 @@
    step, and what a rank alone would come to. */
 #include "tests/parallel/table_executor_internal.h"
 
-static bool same(const message *a, const message *b)
+bool executor_same_message(const message *a, const message *b)
 {
     return a->forward == b->forward && a->to == b->to && a->micro == b->micro;
 }
@@ -11,7 +11,7 @@ static int find(const message *list, int n, const message *what)
 {
     int i = 0;
 
-    while (i < n && !same(&list[i], what))
+    while (i < n && !executor_same_message(&list[i], what))
         i++;
     return i < n ? i : -1;
 }
@@ -57,11 +57,11 @@ static outcome end_receive(machine *m, queue *q, const message *what)
 {
     node *n = &m->has.node[what->to][what->micro];
 
-    if (q->n_taken == q->n_asked || !same(&q->asked[q->n_taken], what))
+    if (q->n_taken == q->n_asked || !executor_same_message(&q->asked[q->n_taken], what))
         return WRONG;
     if (q->n_taken == q->n_sent)
         return WAITS;
-    if (!same(&q->sent[q->n_taken], what))
+    if (!executor_same_message(&q->sent[q->n_taken], what))
         return WRONG;
     if (what->forward) {
         n->input = true;
@@ -74,29 +74,38 @@ static outcome end_receive(machine *m, queue *q, const message *what)
     return DONE;
 }
 
-outcome executor_communicate(machine *m, int rank, const wf_pipe_action *a)
+bool executor_delivery(const machine *m, int rank, const wf_pipe_action *a, delivery *d)
 {
     bool goes_forward = a->kind <= WF_PIPE_RECVD_F;
     int step = (a->kind - WF_PIPE_SEND_F) % 4;
     int to = step < 2 ? a->stage + (goes_forward ? 1 : -1) : a->stage;
     int from = step < 2 ? a->stage : a->stage + (goes_forward ? -1 : 1);
-    message what = {goes_forward, to, a->micro, 0};
-    queue *q;
 
     if (to < 0 || from < 0 || to >= m->shape.stages || from >= m->shape.stages ||
         rank_of(m, a->stage) != rank || rank_of(m, to) < 0 || rank_of(m, from) < 0 ||
         rank_of(m, to) == rank_of(m, from) || (!goes_forward && to < m->facts.frozen))
+        return false;
+    *d = (delivery){{goes_forward, to, a->micro, 0}, rank_of(m, from), rank_of(m, to), step};
+    return true;
+}
+
+static outcome communicate(machine *m, int rank, const wf_pipe_action *a)
+{
+    delivery d;
+    queue *q;
+
+    if (!executor_delivery(m, rank, a, &d))
         return WRONG;
-    q = &m->queue[rank_of(m, from)][rank_of(m, to)];
-    switch (step) {
+    q = &m->queue[d.from][d.to];
+    switch (d.step) {
     case 0:
-        return begin_send(m, q, what);
+        return begin_send(m, q, d.what);
     case 1:
-        return end_send(q, &what);
+        return end_send(q, &d.what);
     case 2:
-        return begin_receive(q, &what);
+        return begin_receive(q, &d.what);
     default:
-        return end_receive(m, q, &what);
+        return end_receive(m, q, &d.what);
     }
 }
 
@@ -156,7 +165,7 @@ static outcome reduced(machine *m, const wf_pipe_action *a)
     return DONE;
 }
 
-static uint64_t gradient(const machine *m, int stage)
+uint64_t executor_gradient(const machine *m, int stage)
 {
     uint64_t own =
         m->facts.group ? m->stage[stage].reduced : sum(m, stage, 0, m->shape.micro - 1);
@@ -164,7 +173,7 @@ static uint64_t gradient(const machine *m, int stage)
     return own + m->stage[stage].tied;
 }
 
-static bool has_tie(const machine *m, int rank)
+bool executor_has_tie(const machine *m, int rank)
 {
     int first = rank_of(m, 0), last = rank_of(m, m->shape.stages - 1);
 
@@ -177,11 +186,11 @@ static outcome tie(machine *m, int rank)
     int own = rank_of(m, 0) == rank ? 0 : m->shape.stages - 1;
     int other = m->shape.stages - 1 - own;
 
-    if (!has_tie(m, rank) || m->tied[rank] || rank_of(m, other) < 0)
+    if (!executor_has_tie(m, rank) || m->tied[rank] || rank_of(m, other) < 0)
         return WRONG;
     if (!m->at_tie[rank]) {
         m->at_tie[rank] = true;
-        m->stage[other].tied = gradient(m, own) - m->stage[own].tied;
+        m->stage[other].tied = executor_gradient(m, own) - m->stage[own].tied;
     }
     if (!m->at_tie[rank_of(m, other)])
         return WAITS;
@@ -189,13 +198,22 @@ static outcome tie(machine *m, int rank)
     return DONE;
 }
 
+uint64_t executor_norm_of(const machine *m, int rank)
+{
+    uint64_t own = 0;
+
+    for (int s = 0; s < m->shape.stages; s++)
+        if (rank_of(m, s) == rank)
+            own += mix(executor_gradient(m, s), executor_has_tie(m, rank) && !m->tied[rank]);
+    return own;
+}
+
 static outcome norm(machine *m, int rank)
 {
     if (m->normed[rank])
         return WRONG;
-    for (int s = 0; !m->at_norm[rank] && s < m->shape.stages; s++)
-        if (rank_of(m, s) == rank)
-            m->norm += mix(gradient(m, s), has_tie(m, rank) && !m->tied[rank]);
+    if (!m->at_norm[rank])
+        m->norm += executor_norm_of(m, rank);
     m->at_norm[rank] = true;
     for (int r = 0; r < m->shape.ranks; r++)
         if (!m->at_norm[r])
@@ -209,16 +227,19 @@ static outcome update(machine *m, int rank, int stage)
     if (m->stage[stage].updated)
         return WRONG;
     m->stage[stage].updated = true;
-    m->stage[stage].update = mix(gradient(m, stage), m->normed[rank] ? m->norm : 0);
+    m->stage[stage].update = mix(executor_gradient(m, stage), m->normed[rank] ? m->norm : 0);
     return DONE;
+}
+
+outcome executor_meet(machine *m, int rank, const wf_pipe_action *a)
+{
+    return a->kind == WF_PIPE_TIE    ? tie(m, rank)
+           : a->kind == WF_PIPE_NORM ? norm(m, rank)
+                                     : communicate(m, rank, a);
 }
 
 outcome executor_stage_action(machine *m, int rank, const wf_pipe_action *a)
 {
-    if (a->kind == WF_PIPE_TIE)
-        return tie(m, rank);
-    if (a->kind == WF_PIPE_NORM)
-        return norm(m, rank);
     if (rank_of(m, a->stage) != rank)
         return WRONG;
     switch (a->kind) {
@@ -259,24 +280,21 @@ static void alone(const machine *m, uint64_t *all)
     }
 }
 
-bool executor_ends_right(const machine *m)
+bool executor_stages_end_right(const machine *m, int rank)
 {
     uint64_t all[STAGES] = {0}, norm = 0;
     int last = m->shape.stages - 1;
 
     alone(m, all);
-    if (m->facts.lowered && has_tie(m, rank_of(m, 0)))
+    if (m->facts.lowered && executor_has_tie(m, rank_of(m, 0)))
         all[0] = all[last] = all[0] + all[last];
     for (int s = 0; s <= last; s++)
         norm += mix(all[s], 0);
-    for (int s = 0; s <= last; s++)
+    for (int s = 0; s <= last; s++) {
+        if (rank >= 0 && rank_of(m, s) != rank)
+            continue;
         if (m->facts.lowered ? m->stage[s].update != mix(all[s], norm) || m->stage[s].gathered
-                             : gradient(m, s) != all[s])
-            return false;
-    for (int r = 0; r < m->shape.ranks * m->shape.ranks; r++) {
-        const queue *q = &m->queue[r / m->shape.ranks][r % m->shape.ranks];
-
-        if (q->n_closed != q->n_sent || q->n_taken != q->n_sent || q->n_asked != q->n_sent)
+                             : executor_gradient(m, s) != all[s])
             return false;
     }
     return true;

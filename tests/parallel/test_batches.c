@@ -242,7 +242,7 @@ static void means_under_bf16(void)
 static wf_status loss_beside(part *p, wf_par_trainer *trainer, wf_tensor *t, int64_t e,
                              float by, float *loss)
 {
-    const wf_par_data data = {read_images, p};
+    const wf_par_data data = {.read = read_images, .self = p};
     int64_t mine = -1;
     float before = 0;
 
@@ -289,7 +289,7 @@ static wf_status check_differences(part *p, wf_par_trainer *trainer, wf_nn_param
 
 static wf_status differences(image_run *r, part *p, wf_par_trainer *trainer)
 {
-    const wf_par_data data = {read_images, p};
+    const wf_par_data data = {.read = read_images, .self = p};
     const wf_par_train_state state = wf_par_trainer_state(trainer);
 
     (void)r;

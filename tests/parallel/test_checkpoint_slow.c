@@ -117,7 +117,7 @@ static wf_status train_and_export(part *p, wf_par_trainer *trainer)
     slow *s = t->own;
     wf_rank *rank = p->rank;
     wf_file_calls calls = wf_system_files;
-    const wf_par_data data = {slow_data, s};
+    const wf_par_data data = {.read = slow_data, .self = s};
     wf_par_step result;
 
     calls.self = s;
@@ -130,7 +130,7 @@ static wf_status train_and_export(part *p, wf_par_trainer *trainer)
         atomic_store(&export_calls.rename, true);
     }
     GOOD(barrier(rank));
-    GOOD(wf_par_pretrained_save(p->par, p->gpt, t->dir, "f32"));
+    GOOD(wf_par_pretrained_save(p->par, p->gpt, t->dir, "f32", NULL));
     NEED(!atomic_load(&export_calls.remove) && !atomic_load(&export_calls.sync));
     NEED(!atomic_load(&export_calls.rename));
     if (rank->index == 1)

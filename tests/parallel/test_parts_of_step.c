@@ -260,7 +260,7 @@ static wf_status out_of_order(part *p, wf_par_trainer *t)
 
 static wf_status wrong_losses(part *p, wf_par_trainer *t)
 {
-    const wf_par_data data = {.read = count_up}, empty = {NULL, NULL};
+    const wf_par_data data = {.read = count_up}, empty = {.read = NULL};
     const wf_par_batch *batch;
     wf_rank *rank = p->rank;
 

@@ -26,6 +26,31 @@ static wf_tensor *explode_backward(wf_nn_module *model, wf_tensor *x, const wf_p
     return wf_par_gpt_head_loss(model, x, batch);
 }
 
+/* Before step 2 activations of block 3 are large, and what comes of them is not. */
+static wf_status enlarge(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
+{
+    wf_nn_mlp *mlp = ((wf_nn_block *)model->block[3])->mlp;
+    wf_tensor *up = ((wf_nn_linear *)mlp->up)->weight->tensor,
+              *down = ((wf_nn_linear *)mlp->down)->weight->tensor;
+
+    (void)t;
+    (void)rank;
+    if (step == 1 && !wf_tensor_is_fake(up)) {
+        wf_init_fill(up, 1e6f);
+        wf_init_fill(down, 1e-9f);
+    }
+    return wf_context_status(wf_par_context(par));
+}
+
+/* The gradients of step 2 are large, and the loss is what it was: that of the weight which reads those activations
+   is not finite, and no other one. */
+static wf_tensor *enlarge_backward(wf_nn_module *model, wf_tensor *x, const wf_par_batch *batch)
+{
+    if (wf_context_step(model->ctx) == 2)
+        x = wf_add(x, wf_scale(wf_sub(x, wf_detach(x)), 1e36f));
+    return wf_par_gpt_head_loss(model, x, batch);
+}
+
 static training failing_run(const char *schedule)
 {
     training t = new_training(WF_NN_GPT2, HEADS, BATCH);
@@ -77,10 +102,29 @@ static void stage_and_action_are_named(void)
     }
 }
 
+/* The gradient of a weight alone, which a schedule may take later, for one micro-batch or for several. */
+static void weights_are_named(void)
+{
+    static const char *const schedule[] = {"gpipe", "zb-h1", "list"};
+    static const char *const action[] = {"B3.0", "W3.0-3", "W3.0-3"};
+
+    for (int i = 0; i < 3; i++) {
+        training t = failing_run(schedule[i]);
+        char where[80];
+
+        t.watch = enlarge;
+        t.pipeline.head_loss = enlarge_backward;
+        snprintf(where, sizeof where, "of micro-step 1, %s of stage 3, on rank 3", action[i]);
+        fails_with(t, "it begins here: linear_dw in block.3.mlp.down", where);
+    }
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
-        {"its stage and action are named", stage_and_action_are_named}, {NULL, NULL}};
+        {"its stage and action are named", stage_and_action_are_named},
+        {"gradients of weights are named", weights_are_named},
+        {NULL, NULL}};
 
     return wf_test_main("anomalies in pipelines", tests);
 }

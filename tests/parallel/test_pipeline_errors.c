@@ -19,7 +19,7 @@ typedef struct differing {
 static wf_status count_steps(part *p, wf_par_trainer *trainer)
 {
     differing *d = p->arg;
-    const wf_par_data data = {count_up, NULL};
+    const wf_par_data data = {.read = count_up, .self = NULL};
     wf_par_step result;
 
     atomic_fetch_add(&d->begun, 1);
@@ -114,7 +114,7 @@ static wf_status read_badly(void *self, int64_t step, int64_t first, int64_t cou
 
 static wf_status two_steps(part *p, wf_par_trainer *trainer)
 {
-    const wf_par_data data = {read_badly, p->arg};
+    const wf_par_data data = {.read = read_badly, .self = p->arg};
     wf_mesh *mesh = wf_par_mesh(p->par);
     wf_par_step result;
 

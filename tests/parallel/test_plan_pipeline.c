@@ -8,7 +8,8 @@
 typedef struct row {
     const char *schedule, *split, *strategy, *recompute;
     int pp, per_rank, tp, dp, micro, depth, resident, batch, group;
-    bool stage_again, llama, sequence_parallel, muon, sgd, bf16, activations, rounded, reduced;
+    bool stage_again, llama, sequence_parallel, muon, sgd, bf16, activations, rounded, reduced,
+        split_messages;
     float dropout;
 } row;
 
@@ -35,6 +36,8 @@ static const row rows[] = {
     {"zb-h1", .pp = 2, .tp = 2},
     {"zb-v", .pp = 2, .tp = 2, .sequence_parallel = true},
     {"interleaved", .pp = 2, .per_rank = 3, .tp = 4, .llama = true, .sequence_parallel = true},
+    {"zb-h1", .pp = 2, .tp = 4, .split_messages = true},
+    {"interleaved", .pp = 2, .tp = 2, .dp = 2, .split_messages = true, .llama = true},
     {"1f1b", .pp = 2, .dropout = 0.1f},
     {"1f1b", .pp = 2, .recompute = "block"},
     {"zb-h1", .pp = 2, .recompute = "block", .dropout = 0.1f},
@@ -96,7 +99,8 @@ static training training_of(const row *r)
                                            .stages_per_rank = r->per_rank,
                                            .recompute = r->stage_again,
                                            .depth = r->depth,
-                                           .resident = r->resident};
+                                           .resident = r->resident,
+                                           .split_messages = r->split_messages};
     return t;
 }
 
@@ -125,8 +129,9 @@ static count counted(const wf_par_report *r, const char *axis, wf_collective_kin
 }
 
 /* Each border between two ranks takes a message each way for each micro-batch, of a micro-batch's activations, of
-   which a tensor-parallel rank has its tokens alone with sequence parallelism. Where a GPT-2's first and last
-   stage are on two ranks, these exchange the gradient of the table that they share, once. */
+   which a tensor-parallel rank has its tokens alone with sequence parallelism, and takes them alone without where
+   messages are split. Where a GPT-2's first and last stage are on two ranks, these exchange the gradient of the
+   table that they share, once. */
 static void messages(void)
 {
     static const struct {
@@ -136,14 +141,15 @@ static void messages(void)
     static reports planned;
 
     for (int i = 0; i < 3; i++)
-        for (int k = 0; k < 4; k++) {
-            int tp = k % 2 + 1, llama = k / 2;
+        for (int k = 0; k < 6; k++) {
+            int tp = k % 2 + 1, llama = k / 2 == 1, split = k / 2 == 2;
             training t = training_of(
                 &(row){cases[i].schedule, .pp = 2, .tp = tp, .micro = 2, .llama = llama});
             int64_t each = t.options.global_batch / 2 * cases[i].borders;
             int tied = llama ? 0 : cases[i].tied;
 
-            t.layout.sequence_parallel = tp > 1;
+            t.layout.sequence_parallel = tp > 1 && !split;
+            t.pipeline.split_messages = split;
             t.steps = 2;
             t.watch = report_step;
             t.arg = &planned;

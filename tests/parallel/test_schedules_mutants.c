@@ -2,20 +2,24 @@
  * tests/parallel/test_schedules_mutants.c - the proof of pipeline tables against their execution: 10,000 small
  * tables with mistakes in them. What the proof accepts ends right, and what it refuses does not.
  *
- *     test_schedules_mutants [MUTANTS [SEED]]
+ *     test_schedules_mutants [MUTANTS [SEED [ONE_IN]]]
+ *
+ * Each is executed by a model of ranks; those that have their messages by threads too, of deadlocks one in
+ * ONE_IN, 1 for all of them.
  */
 #include "parallel/pipeline/lower.h"
 #include "parallel/pipeline/text.h"
 #include "tests/harness.h"
 #include "tests/parallel/table_executor.h"
 #include "tests/parallel/table_mutants.h"
+#include "tests/parallel/table_threads.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { MOST_KINDS = 32, EXECUTIONS = 3, WORDS = sizeof((wf_error){0}).text };
 
-static int mutants = 10000;
+static int mutants = 10000, one_in = 200, on_threads[3];
 static unsigned seed = 1;
 
 /* The verdicts on mutants of a kind. */
@@ -23,6 +27,12 @@ typedef struct tally {
     int accepted, wrong, still; /* wrong and still: those that are refused */
     int mistakes;               /* where proof and execution differ */
 } tally;
+
+/* What the proof and queues say of a table. */
+typedef struct verdict {
+    bool accepted;
+    ending run;
+} verdict;
 
 /* Executes a table in several orders: none of them may tell. */
 static execution execute(const wf_pipe_table *table)
@@ -36,8 +46,30 @@ static execution execute(const wf_pipe_table *table)
     return first;
 }
 
+/* What threads do with a table that has its messages, with a transport's buffers in place of queues. They take half a
+   second to find a deadlock, so of tables that stand still some are left out. */
+static void compare_threads(const wf_pipe_table *table, const char *kind, verdict of)
+{
+    static const char *const endings[] = {"ends right", "goes wrong", "stands still"};
+    static int still;
+    char text[WORDS];
+    ending run;
+
+    if (!wf_pipe_table_facts(table).lowered || (of.run == STANDS_STILL && still++ % one_in))
+        return;
+    run = execute_on_threads(table, text, sizeof text);
+    on_threads[run]++;
+    /* Where the model stands still, a rank may have come to a wrong end before. */
+    if (of.accepted == (run == ENDS_RIGHT) && (run != STANDS_STILL || of.run == STANDS_STILL))
+        return;
+    CU_FAIL("the proof and the execution of a table by threads differ");
+    printf("\n    %s: the proof %s it, by threads it %s: %s\n", kind,
+           of.accepted ? "accepts" : "refuses", endings[run], text);
+    wf_pipe_table_print(table, stdout);
+}
+
 /* The proof and the execution of a table; told: the words of the proof. */
-static void compare(const wf_pipe_table *table, const char *kind, tally *count, char *told)
+static verdict compare(const wf_pipe_table *table, const char *kind, tally *count, char *told)
 {
     static const char *const endings[] = {"ends right", "goes wrong", "stands still"};
     wf_error error = {WF_OK, ""};
@@ -55,12 +87,13 @@ static void compare(const wf_pipe_table *table, const char *kind, tally *count, 
         (run.ending == STANDS_STILL || strncmp(told, "deadlock: ", 10) != 0) &&
         (!right || (proof.messages == run.messages && proof.in_flight == run.in_flight &&
                     proof.peak == run.peak)))
-        return;
+        return (verdict){accepted, run.ending};
     count->mistakes++;
     CU_FAIL("the proof and the execution of a table differ");
     printf("\n    %s: the proof says \"%s\", the execution %s\n", kind,
            accepted ? "it ends" : error.text, endings[run.ending]);
     wf_pipe_table_print(table, stdout);
+    return (verdict){accepted, run.ending};
 }
 
 /* A table with a mistake of a kind in it; one in four has another one, which may undo the first. */
@@ -108,7 +141,7 @@ static void verdicts(void)
         bool two;
         wf_pipe_table *table = mutant(kind, kinds, &two);
 
-        compare(table, kind->name, &count[i % kinds], told);
+        compare_threads(table, kind->name, compare(table, kind->name, &count[i % kinds], told));
         if (!two && strcmp(kind->name, "circle of all ranks") == 0)
             circle_is_told(table, told);
         wf_pipe_table_free(table);
@@ -120,7 +153,10 @@ static void verdicts(void)
         CU_ASSERT(count[k].wrong + count[k].still > 0);
         CU_ASSERT_EQUAL(count[k].mistakes, 0);
     }
-    printf("    ");
+    printf("    by threads: %d end right, %d go wrong, %d stand still ", on_threads[ENDS_RIGHT],
+           on_threads[GOES_WRONG], on_threads[STANDS_STILL]);
+    for (int e = 0; e < 3; e++)
+        CU_ASSERT(on_threads[e] > 0);
 }
 
 /* Without a mistake tables end right, or stand still where they have too few messages. */
@@ -133,7 +169,7 @@ static void without_mistakes(void)
     for (int i = 0; i < mutants / 10; i++) {
         wf_pipe_table *table = table_by_chance();
 
-        compare(table, "no mistake", &count, told);
+        compare_threads(table, "no mistake", compare(table, "no mistake", &count, told));
         wf_pipe_table_free(table);
     }
     printf(" %d accepted, %d deadlocks", count.accepted, count.still);
@@ -175,5 +211,7 @@ int main(int argc, char **argv)
         mutants = atoi(argv[1]);
     if (argc > 2)
         seed = (unsigned)atoi(argv[2]);
+    if (argc > 3)
+        one_in = atoi(argv[3]);
     return wf_test_main("schedules with mistakes", tests);
 }

@@ -1,6 +1,7 @@
 /* parallel/models/gpt/hf_config.c - config.json of GPT-2 and Llama; see the header. */
 #include "parallel/models/gpt/hf_config_internal.h"
 #include "parallel/formats/json_internal.h"
+#include "parallel/models/gpt/hf_identity_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -265,7 +266,7 @@ static json_t *describe_llama(const wf_nn_gpt_config *m)
 }
 
 wf_status wf_hf_config_format(const wf_nn_gpt_config *model, wf_safetensors_dtype dtype,
-                              char **text, wf_error *error)
+                              const char *like, char **text, wf_error *error)
 {
     const char *type = dtype == WF_ST_F32    ? "float32"
                        : dtype == WF_ST_BF16 ? "bfloat16"
@@ -273,11 +274,16 @@ wf_status wf_hf_config_format(const wf_nn_gpt_config *model, wf_safetensors_dtyp
     json_t *object = model->arch == WF_NN_LLAMA ? describe_llama(model) : describe_gpt2(model);
     int bad = !object;
 
-    /* Weft's tokens are numbers: none of them begins or ends a text */
+    *text = NULL;
+    /* tokens are numbers here, and none of them begins or ends a text, unless somebody says so */
     bad = bad || json_object_set_new(object, "vocab_size", json_integer(model->vocabulary)) ||
           json_object_set_new(object, "torch_dtype", json_string(type)) ||
           json_object_set_new(object, "bos_token_id", json_null()) ||
           json_object_set_new(object, "eos_token_id", json_null());
+    if (!bad && like && wf_hf_identity_ids(like, object, error) != WF_OK) {
+        json_decref(object);
+        return error->code;
+    }
     *text = bad ? NULL : json_dumps(object, JSON_INDENT(2));
     json_decref(object);
     return *text ? WF_OK : wf_error_set(error, WF_ENOMEM, "no memory for a config.json");

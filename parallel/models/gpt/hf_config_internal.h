@@ -21,8 +21,8 @@ wf_status wf_hf_config_parse(wf_hf_config *config, const char *name, const char 
 wf_status wf_hf_config_read(wf_hf_config *config, const wf_file_calls *calls, const char *path,
                             wf_error *error);
 
-/* Owner: caller, free. WF_ENOMEM. */
+/* like: NULL, or a folder whose token ids are taken. Owner: caller, free. WF_ENOMEM, those of the folder. */
 wf_status wf_hf_config_format(const wf_nn_gpt_config *model, wf_safetensors_dtype dtype,
-                              char **text, wf_error *error);
+                              const char *like, char **text, wf_error *error);
 
 #endif

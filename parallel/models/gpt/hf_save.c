@@ -3,6 +3,7 @@
 #include "mesh/comm/collective.h"
 #include "parallel/formats/convert_internal.h"
 #include "parallel/models/gpt/hf_config_internal.h"
+#include "parallel/models/gpt/hf_identity_internal.h"
 #include "parallel/models/gpt/hf_names_internal.h"
 #include "parallel/files/folder_internal.h"
 #include "parallel/agree_internal.h"
@@ -25,6 +26,7 @@ static const int64_t slab_elements = 1 << 20; /* written at a time: 2 to 4 MiB *
 typedef struct save {
     wf_par *par;
     wf_nn_gpt *model;
+    const char *like; /* the folder that it is made of, or NULL */
     wf_nn_parameter **parameter;
     wf_hf_place *place; /* each parameter's */
     int64_t *entry_of;  /* number of the tensor in the file */
@@ -210,7 +212,7 @@ static wf_status write_config(save *s, const wf_folder *folder)
     wf_status status = wf_folder_remove(folder, CONFIG PARTIAL, &s->error);
 
     if (status == WF_OK)
-        status = wf_hf_config_format(&s->model->config, s->dtype, &text, &s->error);
+        status = wf_hf_config_format(&s->model->config, s->dtype, s->like, &text, &s->error);
     if (status == WF_OK)
         status = wf_folder_file(folder, CONFIG PARTIAL, WF_FILE_CREATE, &file, &s->error);
     if (status == WF_OK) {
@@ -238,7 +240,9 @@ static void replace(save *s, const wf_folder *folder)
     if (wf_folder_sync(folder, e) == WF_OK &&
         wf_folder_rename(folder, WEIGHTS PARTIAL, WEIGHTS, e) == WF_OK) {
         wf_folder_remove(folder, WEIGHTS_INDEX, e); /* what it names is of the old one */
-        if (wf_folder_sync(folder, e) == WF_OK &&
+        if (s->like)
+            wf_hf_identity_copy(s->like, folder, e);
+        if (e->code == WF_OK && wf_folder_sync(folder, e) == WF_OK &&
             wf_folder_rename(folder, CONFIG PARTIAL, CONFIG, e) == WF_OK &&
             wf_folder_sync(folder, e) == WF_OK)
             wf_folder_remove(folder, CONFIG REPLACED, e);
@@ -259,7 +263,7 @@ static void publish(save *s, const char *path)
 }
 
 wf_status wf_par_pretrained_save(wf_par *par, wf_nn_gpt *model, const char *folder,
-                                 const char *dtype)
+                                 const char *dtype, const char *like)
 {
     wf_context *ctx = wf_par_context(par);
     wf_comm *world = wf_mesh_world(wf_par_mesh(par));
@@ -272,7 +276,7 @@ wf_status wf_par_pretrained_save(wf_par *par, wf_nn_gpt *model, const char *fold
     s = calloc(1, sizeof *s);
     if (!s)
         return wf_fail(ctx, WF_ENOMEM, "no memory to save a model");
-    *s = (save){.par = par, .model = model};
+    *s = (save){.par = par, .model = model, .like = like};
     wf_comm_at_files(world, true);
     if (prepare(s, dtype) == WF_OK && first)
         create(s, folder);

@@ -44,12 +44,30 @@ WF_API wf_status wf_par_pretrained_load(wf_par *par, wf_nn_gpt *model, const cha
  *
  * @param folder  made where it is missing; a model in it is replaced
  * @param dtype   "f32", "bf16" or "f16"; NULL: f32. Rounded to the nearest, even in a tie
+ * @param like    NULL, or the folder of the model that this one was made of, or of wf_par_pretrained_keep: its
+ *                tokenizer, generation_config.json, chat template and the ids of its first, last and padding token
+ *                go along
  * Layout:      any; nothing is gathered
  * Collective:  over the world; the ranks share the folder
- * Errors:      in the context, on all ranks: WF_EINVAL (dtype), WF_EIO, WF_ENOMEM, WF_ELOST
+ * Errors:      in the context, on all ranks: WF_EINVAL (dtype), WF_EIO, WF_EDATA (what `like` has), WF_ENOMEM,
+ *              WF_ELOST
  */
 WF_API wf_status wf_par_pretrained_save(wf_par *par, wf_nn_gpt *model, const char *folder,
-                                        const char *dtype);
+                                        const char *dtype, const char *like);
+
+/* The name, beside checkpoints, of what a run keeps of the folder that it began with. */
+#define WF_PAR_PRETRAINED_KEPT "pretrained"
+
+/**
+ * wf_par_pretrained_keep - copy all that a folder says of its model, but for the weights, to another one
+ *
+ * For a run that goes on from the folder: what it exports later needs it (`like`), and the folder may be gone.
+ *
+ * @param to    made where it is missing
+ * Collective:  no; one process does it
+ * Errors:      WF_EIO, WF_EDATA (a file is too large), WF_ENOMEM
+ */
+WF_API wf_status wf_par_pretrained_keep(const char *from, const char *to, wf_error *error);
 
 WF_END_DECLS
 

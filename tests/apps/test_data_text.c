@@ -1,25 +1,8 @@
-/* tests/apps/test_text_data.c - text files as data: the split, the sequences, bad files. */
-#include "apps/gpt_train/text_data.h"
-#include "tests/harness.h"
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+/* tests/apps/test_data_text.c - text as data: the split, the sequences, bad files. */
+#include "tests/apps/data_files.h"
 #include <sys/stat.h>
-#include <unistd.h>
 
 enum { SEQ = 16 };
-
-static char folder[64];
-
-static char *path_of(const char *name)
-{
-    static char paths[8][128];
-    static int next;
-    char *path = paths[next++ % 8];
-
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
 
 /* The byte at each place of the whole text, so that a sequence shows where it came from. */
 static int byte_at(int64_t place)
@@ -32,26 +15,11 @@ static int byte_at(int64_t place)
 
 static char *write_file(const char *name, int64_t first, int64_t size)
 {
-    char *path = path_of(name);
-    FILE *file = fopen(path, "w");
+    unsigned char bytes[1000];
 
-    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
     for (int64_t i = 0; i < size; i++)
-        fputc(byte_at(first + i), file);
-    fclose(file);
-    return path;
-}
-
-static app_text_data *open_good(const app_text_options *options)
-{
-    wf_error error = {0};
-    app_text_data *data;
-    wf_status status = app_text_data_open(options, &data, &error);
-
-    if (status != WF_OK)
-        printf("\n    %s\n", error.text);
-    CU_ASSERT_EQUAL_FATAL(status, WF_OK);
-    return data;
+        bytes[i] = (unsigned char)byte_at(first + i);
+    return write_bytes(name, bytes, (size_t)size);
 }
 
 /* The only place of the text that a sequence can have come from, or -1. */
@@ -73,28 +41,30 @@ static void sequences_and_split(void)
 {
     char *files[] = {write_file("a", 0, 700), write_file("b", 700, 5),
                      write_file("c", 705, 295)};
-    app_text_options o = {.files = files,
-                          .file_count = 3,
+    app_data_options o = {.data = files,
+                          .data_count = 3,
                           .val_fraction = 0.2,
                           .validates = true,
                           .seq_len = SEQ,
+                          .global_batch = 8,
+                          .vocabulary = {256, false},
                           .seed = 7};
-    app_text_data *data = open_good(&o);
+    app_data_set *data = open_good(&o);
     int32_t tokens[SEQ], targets[SEQ];
     wf_error error = {0};
     bool seen[2][1000] = {{false}};
     int64_t crossed = 0, distinct[2] = {0};
 
-    CU_ASSERT_EQUAL(app_text_data_size(data, APP_TEXT_TRAIN), 800);
-    CU_ASSERT_EQUAL(app_text_data_size(data, APP_TEXT_VALIDATION), 200);
+    CU_ASSERT_EQUAL(app_data_set_tokens(data, APP_DATA_TRAIN), 800);
+    CU_ASSERT_EQUAL(app_data_set_tokens(data, APP_DATA_VALIDATION), 200);
     for (int part = 0; part < 2; part++) {
         int64_t low = part ? 800 : 0, high = part ? 1000 : 800;
 
         for (int64_t i = 0; i < 4000; i++) {
             int64_t place;
 
-            CU_ASSERT_EQUAL_FATAL(app_text_data_read(data, (app_text_part)part, i / 8, i % 8, 1,
-                                                     tokens, targets, &error),
+            CU_ASSERT_EQUAL_FATAL(app_data_set_read(data, (app_data_part)part, i / 8, i % 8, 1,
+                                                    tokens, targets, &error),
                                   WF_OK);
             place = place_of(tokens, targets, 1000);
             CU_ASSERT_TRUE_FATAL(place >= low && place + SEQ + 1 <= high);
@@ -109,7 +79,7 @@ static void sequences_and_split(void)
     CU_ASSERT_TRUE(seen[0][0] || seen[0][1] || seen[0][2]);
     CU_ASSERT_TRUE(seen[1][800] && seen[1][983]); /* the first place and the last */
     CU_ASSERT_TRUE(crossed > 0);
-    app_text_data_close(data);
+    app_data_set_close(data);
 }
 
 /* Where a batch is the same number, both parts draw places of their own: here they are as large as
@@ -117,13 +87,15 @@ static void sequences_and_split(void)
 static void parts_have_streams_of_their_own(void)
 {
     char *files[] = {write_file("halves", 0, 1000)};
-    app_text_options o = {.files = files,
-                          .file_count = 1,
+    app_data_options o = {.data = files,
+                          .data_count = 1,
                           .val_fraction = 0.5,
                           .validates = true,
                           .seq_len = SEQ,
+                          .global_batch = 8,
+                          .vocabulary = {256, false},
                           .seed = 11};
-    app_text_data *data = open_good(&o);
+    app_data_set *data = open_good(&o);
     wf_error error = {0};
     int same = 0;
 
@@ -133,28 +105,28 @@ static void parts_have_streams_of_their_own(void)
         for (int part = 0; part < 2; part++) {
             int32_t tokens[SEQ], targets[SEQ];
 
-            CU_ASSERT_EQUAL(app_text_data_read(data, (app_text_part)part, i / 8, i % 8, 1,
-                                               tokens, targets, &error),
+            CU_ASSERT_EQUAL(app_data_set_read(data, (app_data_part)part, i / 8, i % 8, 1,
+                                              tokens, targets, &error),
                             WF_OK);
             place[part] = place_of(tokens, targets, 1000) - 500 * part;
         }
         same += place[0] == place[1];
     }
     CU_ASSERT_TRUE(same < 8); /* among 484 places chance makes less than one */
-    app_text_data_close(data);
+    app_data_set_close(data);
 }
 
-static void read_all(const app_text_options *o, int64_t batch, int64_t count, int64_t at_once,
+static void read_all(const app_data_options *o, int64_t batch, int64_t count, int64_t at_once,
                      int32_t *tokens, int32_t *targets)
 {
-    app_text_data *data = open_good(o);
+    app_data_set *data = open_good(o);
     wf_error error = {0};
 
     for (int64_t i = 0; i < count; i += at_once)
-        CU_ASSERT_EQUAL(app_text_data_read(data, APP_TEXT_TRAIN, batch, i, at_once,
-                                           tokens + i * SEQ, targets + i * SEQ, &error),
+        CU_ASSERT_EQUAL(app_data_set_read(data, APP_DATA_TRAIN, batch, i, at_once,
+                                          tokens + i * SEQ, targets + i * SEQ, &error),
                         WF_OK);
-    app_text_data_close(data);
+    app_data_set_close(data);
 }
 
 /* A sequence depends on seed, step and global index: not on who reads how many of them, and not
@@ -163,13 +135,18 @@ static void only_positions_count(void)
 {
     char *whole[] = {write_file("whole", 0, 1000)};
     char *parts[] = {write_file("first", 0, 333), write_file("second", 333, 667)};
-    app_text_options one = {
-        .files = whole, .file_count = 1, .val_fraction = 0.1, .seq_len = SEQ, .seed = 3};
-    app_text_options two = one, other = one;
+    app_data_options one = {.data = whole,
+                            .data_count = 1,
+                            .val_fraction = 0.1,
+                            .seq_len = SEQ,
+                            .global_batch = 8,
+                            .vocabulary = {256, false},
+                            .seed = 3};
+    app_data_options two = one, other = one;
     int32_t a[2][8 * SEQ], b[2][8 * SEQ];
 
-    two.files = parts;
-    two.file_count = 2;
+    two.data = parts;
+    two.data_count = 2;
     read_all(&one, 5, 8, 8, a[0], a[1]);
     for (int64_t at_once = 1; at_once <= 8; at_once *= 2) {
         memset(b, -1, sizeof b);
@@ -183,84 +160,124 @@ static void only_positions_count(void)
     CU_ASSERT_NOT_EQUAL(memcmp(a, b, sizeof a), 0);
 }
 
-static void check_fails(const app_text_options *o, wf_status expected, const char *words)
-{
-    wf_error error = {0};
-    app_text_data *data = (app_text_data *)&error;
-    wf_status status = app_text_data_open(o, &data, &error);
-
-    if (status != expected || !strstr(error.text, words))
-        printf("\n    wanted %s\n    gave %d: %s\n", words, status, error.text);
-    CU_ASSERT_EQUAL(status, expected);
-    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, words));
-    CU_ASSERT_PTR_NULL(data);
-}
-
 static void bad_files(void)
 {
     char *files[2] = {write_file("good", 0, 100), NULL};
-    app_text_options o = {.files = files, .file_count = 2, .seq_len = SEQ};
+    app_data_options o = {.data = files,
+                          .data_count = 2,
+                          .seq_len = SEQ,
+                          .global_batch = 8,
+                          .vocabulary = {256, false}};
 
     files[1] = path_of("missing");
-    check_fails(&o, WF_EIO, "missing: No such file or directory");
-    files[1] = folder;
-    check_fails(&o, WF_EIO, "is a directory; --data takes regular files");
+    open_fails(&o, WF_EIO, "missing: No such file or directory");
+    files[1] = data_folder;
+    open_fails(&o, WF_EIO, "is a directory; --data takes regular files");
     files[1] = "/dev/null";
-    check_fails(&o, WF_EIO, "data file /dev/null is not a regular file");
+    open_fails(&o, WF_EIO, "data file /dev/null is not a regular file");
     files[1] = path_of("pipe");
     CU_ASSERT_EQUAL(mkfifo(files[1], 0600), 0);
-    check_fails(&o, WF_EIO, "pipe is not a regular file"); /* it doesn't wait for a writer */
+    open_fails(&o, WF_EIO, "pipe is not a regular file"); /* it doesn't wait for a writer */
     files[1] = write_file("empty", 0, 0);
-    check_fails(&o, WF_EINVAL, "empty is empty");
+    open_fails(&o, WF_EINVAL, "empty is empty");
     files[1] = write_file("secret", 0, 10);
     CU_ASSERT_EQUAL(chmod(files[1], 0), 0);
     if (geteuid() != 0)
-        check_fails(&o, WF_EIO, "secret: Permission denied");
-    o.file_count = 0;
-    check_fails(&o, WF_EINVAL, "no data file was given; use --data FILE...");
+        open_fails(&o, WF_EIO, "secret: Permission denied");
+    o.data_count = 0;
+    open_fails(&o, WF_EINVAL, "no data file was given; use --data FILE...");
 }
 
 static void sequence_too_long(void)
 {
     char *files[] = {write_file("text", 0, 100)};
-    app_text_options o = {.files = files, .file_count = 1, .seq_len = 99};
+    app_data_options o = {.data = files,
+                          .data_count = 1,
+                          .seq_len = 99,
+                          .global_batch = 8,
+                          .vocabulary = {256, false}};
     int32_t tokens[100], targets[100];
     wf_error error = {0};
-    app_text_data *data = open_good(&o); /* 100 bytes hold one sequence of 99 */
+    app_data_set *data = open_good(&o); /* 100 bytes hold one sequence of 99 */
 
-    CU_ASSERT_EQUAL(app_text_data_read(data, APP_TEXT_TRAIN, 1, 0, 1, tokens, targets, &error),
+    CU_ASSERT_EQUAL(app_data_set_read(data, APP_DATA_TRAIN, 1, 0, 1, tokens, targets, &error),
                     WF_OK);
     CU_ASSERT_TRUE(tokens[0] == byte_at(0) && targets[98] == byte_at(99));
     CU_ASSERT_EQUAL(
-        app_text_data_read(data, APP_TEXT_VALIDATION, 0, 0, 1, tokens, targets, &error),
+        app_data_set_read(data, APP_DATA_VALIDATION, 0, 0, 1, tokens, targets, &error),
         WF_EINVAL);
-    app_text_data_close(data);
+    app_data_set_close(data);
 
     o.seq_len = 100;
-    check_fails(
+    open_fails(
         &o, WF_EINVAL,
         "--seq-len 100 needs 101 bytes (one more, for the last target), but the training part "
-        "has 100 of the data's 100 (--val-fraction 0); use a --seq-len of at most 99");
+        "has 100 of the 100 of source data (--val-fraction 0); use a --seq-len of at most 99");
     o.seq_len = 50;
     o.val_fraction = 0.1;
-    app_text_data_close(open_good(&o)); /* nothing validates */
+    app_data_set_close(open_good(&o)); /* nothing validates */
     o.validates = true;
-    check_fails(&o, WF_EINVAL, "the validation part has 10 of the data's 100");
+    open_fails(&o, WF_EINVAL, "the validation part has 10 of the 100 of source data");
 }
 
 static void file_becomes_shorter(void)
 {
     char *files[] = {write_file("shrinks", 0, 1000)};
-    app_text_options o = {.files = files, .file_count = 1, .seq_len = SEQ};
-    app_text_data *data = open_good(&o);
+    app_data_options o = {.data = files,
+                          .data_count = 1,
+                          .seq_len = SEQ,
+                          .global_batch = 8,
+                          .vocabulary = {256, false}};
+    app_data_set *data = open_good(&o);
     int32_t tokens[64 * SEQ], targets[64 * SEQ];
     wf_error error = {0};
 
     CU_ASSERT_EQUAL(truncate(files[0], 100), 0);
-    CU_ASSERT_EQUAL(app_text_data_read(data, APP_TEXT_TRAIN, 0, 0, 64, tokens, targets, &error),
+    CU_ASSERT_EQUAL(app_data_set_read(data, APP_DATA_TRAIN, 0, 0, 64, tokens, targets, &error),
                     WF_EIO);
     CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "shrinks: it became shorter"));
-    app_text_data_close(data);
+    app_data_set_close(data);
+}
+
+/* Text is in windows too where it has a weight or every window of it is asked for. */
+static void text_in_windows(void)
+{
+    char *plain[] = {write_file("text", 0, 1000)}, weighed[160];
+    char *arguments[] = {weighed};
+    app_data_options o = {.data = arguments,
+                          .data_count = 1,
+                          .val_fraction = 0.1,
+                          .validates = true,
+                          .every_window = true,
+                          .seq_len = SEQ,
+                          .global_batch = 2,
+                          .vocabulary = {256, false}};
+    int32_t tokens[SEQ], targets[SEQ];
+    wf_error error = {WF_OK, ""};
+    bool seen[2][1000] = {{false}};
+    app_data_set *data;
+
+    snprintf(weighed, sizeof weighed, "text=1:%s", plain[0]);
+    for (int way = 0; way < 2; way++) {
+        int64_t count[2] = {56, 6};
+
+        o.data = way ? plain : arguments;
+        data = open_good(&o);
+        for (int part = way; part < 2; part++)
+            for (int64_t i = 0; i < count[part]; i++) {
+                int64_t place, from = part ? 900 : 0;
+
+                CU_ASSERT_EQUAL_FATAL(app_data_set_read(data, (app_data_part)part,
+                                                        i / 2 + !part, i % 2, 1, tokens,
+                                                        targets, &error),
+                                      WF_OK);
+                place = place_of(tokens, targets, 1000) - from;
+                CU_ASSERT_TRUE_FATAL(place >= 0 && place % SEQ == 0 &&
+                                     seen[part][place] == (way == 1));
+                seen[part][place] = way == 0;
+            }
+        app_data_set_close(data);
+    }
 }
 
 static const wf_test tests[] = {
@@ -270,21 +287,11 @@ static const wf_test tests[] = {
     {"bad files", bad_files},
     {"a sequence too long", sequence_too_long},
     {"a file becomes shorter", file_becomes_shorter},
+    {"text in windows", text_in_windows},
     {NULL, NULL},
 };
 
 int main(void)
 {
-    static const char *const names[] = {"a",    "b",    "c",     "whole",  "first", "second",
-                                        "good", "pipe", "empty", "secret", "text",  "shrinks"};
-    int status;
-
-    strcpy(folder, "/tmp/weft-text-data-XXXXXX");
-    if (!mkdtemp(folder))
-        return 1;
-    status = wf_test_main("text_data", tests);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        unlink(path_of(names[i]));
-    rmdir(folder);
-    return status;
+    return data_main("data_text", tests);
 }

@@ -1,5 +1,5 @@
-/* apps/tokenizer/vocabulary.c - see the header. */
-#include "apps/tokenizer/vocabulary_internal.h"
+/* apps/tokenizer/lexicon.c - see the header. */
+#include "apps/tokenizer/lexicon_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,27 +43,27 @@ static int32_t *free_ids(uint32_t count)
     return ids;
 }
 
-wf_status app_vocabulary_begin(app_vocabulary *v, wf_error *error)
+wf_status app_lexicon_begin(app_lexicon *v, wf_error *error)
 {
-    *v = (app_vocabulary){.pieces = {.mask = 63}, .added = {.mask = 63}};
+    *v = (app_lexicon){.pieces = {.mask = 63}, .added = {.mask = 63}};
     v->pieces.ids = free_ids(64);
     v->added.ids = free_ids(64);
     return v->pieces.ids && v->added.ids ? WF_OK
                                          : wf_error_set(error, WF_ENOMEM, "out of memory");
 }
 
-void app_vocabulary_free(app_vocabulary *v)
+void app_lexicon_free(app_lexicon *v)
 {
     free(v->tokens);
     free(v->texts);
     free(v->pieces.ids);
     free(v->added.ids);
     free(v->merges);
-    *v = (app_vocabulary){0};
+    *v = (app_lexicon){0};
 }
 
 /* The place of a text in a table, or the free one where it would be. */
-static uint32_t place(const app_vocabulary *v, const app_token_table *table, const void *text,
+static uint32_t place(const app_lexicon *v, const app_lexicon_table *table, const void *text,
                       size_t bytes)
 {
     uint32_t i = (uint32_t)app_hash(text, bytes) & table->mask;
@@ -77,18 +77,18 @@ static uint32_t place(const app_vocabulary *v, const app_token_table *table, con
     return i;
 }
 
-int32_t app_vocabulary_piece(const app_vocabulary *v, const void *text, size_t bytes)
+int32_t app_lexicon_piece(const app_lexicon *v, const void *text, size_t bytes)
 {
     return v->pieces.ids[place(v, &v->pieces, text, bytes)];
 }
 
-int32_t app_vocabulary_added(const app_vocabulary *v, const void *text, size_t bytes)
+int32_t app_lexicon_added(const app_lexicon *v, const void *text, size_t bytes)
 {
     return v->added.ids[place(v, &v->added, text, bytes)];
 }
 
 /* Copies a text behind the others. */
-static bool keep(app_vocabulary *v, const char *text, size_t bytes, uint32_t *at)
+static bool keep(app_lexicon *v, const char *text, size_t bytes, uint32_t *at)
 {
     if (v->texts_room - v->used < bytes) {
         size_t room = 2 * v->texts_room + bytes + 4096;
@@ -105,7 +105,7 @@ static bool keep(app_vocabulary *v, const char *text, size_t bytes, uint32_t *at
     return true;
 }
 
-static bool room_for(app_vocabulary *v, int32_t id)
+static bool room_for(app_lexicon *v, int32_t id)
 {
     if (id >= v->room) {
         int32_t room = 2 * v->room > id + 1 ? 2 * v->room : id + 1;
@@ -123,9 +123,9 @@ static bool room_for(app_vocabulary *v, int32_t id)
 }
 
 /* A table of four times the places, with the same ids. */
-static bool grow(const app_vocabulary *v, app_token_table *table)
+static bool grow(const app_lexicon *v, app_lexicon_table *table)
 {
-    app_token_table wider = {.mask = 4 * table->mask + 3, .count = table->count};
+    app_lexicon_table wider = {.mask = 4 * table->mask + 3, .count = table->count};
 
     wider.ids = free_ids(wider.mask + 1);
     if (!wider.ids)
@@ -142,7 +142,7 @@ static bool grow(const app_vocabulary *v, app_token_table *table)
 }
 
 /* Puts an id into a table by its text. */
-static const char *enter(const app_vocabulary *v, app_token_table *table, int32_t id)
+static const char *enter(const app_lexicon *v, app_lexicon_table *table, int32_t id)
 {
     const app_token *t = &v->tokens[id];
     uint32_t first = (uint32_t)app_hash(v->texts + t->at, t->bytes), i;
@@ -161,13 +161,13 @@ static const char *enter(const app_vocabulary *v, app_token_table *table, int32_
     return NULL;
 }
 
-const char *app_vocabulary_add(app_vocabulary *v, int32_t id, const char *text, size_t bytes,
-                               int kind)
+const char *app_lexicon_add(app_lexicon *v, int32_t id, const char *text, size_t bytes,
+                            int kind)
 {
     const char *wrong = NULL;
     app_token *t;
 
-    if (id < 0 || id >= APP_VOCABULARY_MOST)
+    if (id < 0 || id >= APP_LEXICON_MOST)
         return "its id is out of range: ids are from 0 to 1048575";
     if (bytes == 0 || bytes > APP_TOKEN_MOST_BYTES)
         return bytes ? "a token has at most 4096 bytes" : "a token without text";
@@ -190,8 +190,7 @@ const char *app_vocabulary_add(app_vocabulary *v, int32_t id, const char *text, 
     return wrong;
 }
 
-const char *app_vocabulary_decodes(app_vocabulary *v, int32_t id, const char *text,
-                                   size_t bytes)
+const char *app_lexicon_decodes(app_lexicon *v, int32_t id, const char *text, size_t bytes)
 {
     app_token *t = &v->tokens[id];
 
@@ -199,12 +198,12 @@ const char *app_vocabulary_decodes(app_vocabulary *v, int32_t id, const char *te
     return keep(v, text, bytes, &t->decoded_at) ? NULL : "out of memory";
 }
 
-wf_status app_vocabulary_end(app_vocabulary *v, int64_t merges, int32_t ranks, wf_error *error)
+wf_status app_lexicon_end(app_lexicon *v, int64_t merges, int32_t ranks, wf_error *error)
 {
     uint32_t size = table_size(merges);
 
     for (int byte = 0; byte < 256; byte++)
-        v->byte_ids[byte] = app_vocabulary_piece(v, &(uint8_t){(uint8_t)byte}, 1);
+        v->byte_ids[byte] = app_lexicon_piece(v, &(uint8_t){(uint8_t)byte}, 1);
     v->merges = malloc(size * sizeof *v->merges);
     v->merges_mask = size - 1;
     v->ranks = ranks;
@@ -215,8 +214,8 @@ wf_status app_vocabulary_end(app_vocabulary *v, int64_t merges, int32_t ranks, w
     return WF_OK;
 }
 
-const char *app_vocabulary_merge(app_vocabulary *v, int32_t left, int32_t right, int32_t rank,
-                                 int32_t made)
+const char *app_lexicon_merge(app_lexicon *v, int32_t left, int32_t right, int32_t rank,
+                              int32_t made)
 {
     uint32_t i = app_merge_hash(left, right) & v->merges_mask;
 
@@ -231,7 +230,7 @@ const char *app_vocabulary_merge(app_vocabulary *v, int32_t left, int32_t right,
 }
 
 /* The ways to divide a piece in two pieces, entered as merges where `wrong` is not NULL; gives how many. */
-static int64_t divide(app_vocabulary *v, const int32_t *rank_of, const char **wrong)
+static int64_t divide(app_lexicon *v, const int32_t *rank_of, const char **wrong)
 {
     int64_t count = 0;
 
@@ -239,24 +238,24 @@ static int64_t divide(app_vocabulary *v, const int32_t *rank_of, const char **wr
         const app_token *t = &v->tokens[id];
 
         for (uint32_t cut = 1; t->kind & APP_TOKEN_PIECE && cut < t->bytes; cut++) {
-            int32_t left = app_vocabulary_piece(v, v->texts + t->at, cut), right;
+            int32_t left = app_lexicon_piece(v, v->texts + t->at, cut), right;
 
             if (left < 0)
                 continue;
-            right = app_vocabulary_piece(v, v->texts + t->at + cut, t->bytes - cut);
+            right = app_lexicon_piece(v, v->texts + t->at + cut, t->bytes - cut);
             count += right >= 0;
             if (right >= 0 && wrong && !*wrong)
-                *wrong = app_vocabulary_merge(v, left, right, rank_of[id], id);
+                *wrong = app_lexicon_merge(v, left, right, rank_of[id], id);
         }
     }
     return count;
 }
 
-wf_status app_vocabulary_merge_all(app_vocabulary *v, const int32_t *rank_of, int32_t ranks,
-                                   const char *name, wf_error *error)
+wf_status app_lexicon_merge_all(app_lexicon *v, const int32_t *rank_of, int32_t ranks,
+                                const char *name, wf_error *error)
 {
     const char *wrong = NULL;
-    wf_status status = app_vocabulary_end(v, divide(v, rank_of, NULL), ranks, error);
+    wf_status status = app_lexicon_end(v, divide(v, rank_of, NULL), ranks, error);
 
     if (status != WF_OK)
         return status;

@@ -1,0 +1,241 @@
+/* apps/data/data_set.c - what is in an open data set; see data_set.h. */
+#include "apps/data/data_set_internal.h"
+#include "core/numerics/random.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t part_sum(const app_data_set *d, app_data_part part, bool windows)
+{
+    int64_t sum = 0;
+
+    for (int64_t i = 0; i < d->stretches[part]; i++)
+        sum += windows ? d->part[part][i].windows : d->part[part][i].tokens;
+    return sum;
+}
+
+int64_t app_data_set_tokens(const app_data_set *data, app_data_part part)
+{
+    return part_sum(data, part, false);
+}
+
+int64_t app_data_set_windows(const app_data_set *data, app_data_part part)
+{
+    return part_sum(data, part, true);
+}
+
+int64_t app_data_set_evaluations(const app_data_set *data)
+{
+    int64_t batch = data->options.global_batch;
+
+    return (app_data_set_windows(data, APP_DATA_VALIDATION) + batch - 1) / batch;
+}
+
+bool app_data_set_is_text(const app_data_set *data)
+{
+    return data->source[0].is_text;
+}
+
+const char *app_data_unit(const app_source *source)
+{
+    return source->is_text ? "bytes" : "tokens";
+}
+
+/* Where a sequence of plain text begins. Validation draws from streams that no step reaches. */
+static int64_t place_anywhere(const app_data_set *d, app_data_part part, int64_t batch,
+                              int64_t index)
+{
+    uint64_t stream = (uint64_t)batch | (part == APP_DATA_VALIDATION ? UINT64_C(1) << 63 : 0);
+    uint64_t places = (uint64_t)(d->part[part]->tokens - d->options.seq_len);
+
+    return (int64_t)wf_random_below(d->place_key, stream, (uint64_t)index, places);
+}
+
+/* The number of a sequence in its part. */
+static int64_t sample_of(const app_data_set *d, app_data_part part, int64_t batch,
+                         int64_t index)
+{
+    return (part == APP_DATA_TRAIN ? batch - 1 : batch) * d->options.global_batch + index;
+}
+
+/* The stretch of a sequence, and the token of it at which it begins. */
+static const stretch *place_of(const app_data_set *d, app_data_part part, int64_t batch,
+                               int64_t index, int64_t *first)
+{
+    const stretch *s = d->part[part];
+    int64_t sample = sample_of(d, part, batch, index), before, window;
+
+    if (d->anywhere[part]) {
+        *first = place_anywhere(d, part, batch, index);
+        return s;
+    }
+    if (part == APP_DATA_TRAIN) {
+        int64_t source = app_mixture_at(d->order, sample, &before);
+
+        s += source;
+        window = app_order_permuted(d->order_key, (uint32_t)source, before / s->windows,
+                                    s->windows, before % s->windows);
+    } else {
+        int64_t all = app_data_set_windows(d, part);
+
+        window = app_order_permuted(d->order_key, APP_ORDER_VALIDATION, 0, all, sample % all);
+        while (window >= s->before + s->windows)
+            s++;
+        window -= s->before;
+    }
+    *first = window * d->options.seq_len;
+    return s;
+}
+
+/* What fills the last batch where every window is read once. */
+static bool is_filling(const app_data_set *d, app_data_part part, int64_t batch, int64_t index)
+{
+    return part == APP_DATA_VALIDATION && d->options.every_window &&
+           sample_of(d, part, batch, index) >= app_data_set_windows(d, part);
+}
+
+/* ids: room for seq_len + 1. */
+static wf_status read_one(const app_data_set *d, app_data_part part, int64_t batch,
+                          int64_t index, int32_t *ids, int32_t *tokens, int32_t *targets,
+                          wf_error *error)
+{
+    int64_t length = d->options.seq_len, at;
+    const stretch *s;
+
+    if (is_filling(d, part, batch, index)) {
+        memset(tokens, 0, (size_t)length * sizeof *tokens);
+        memset(targets, -1, (size_t)length * sizeof *targets);
+        return WF_OK;
+    }
+    s = place_of(d, part, batch, index, &at);
+    if (app_source_read(s->source, s->first + at, length + 1, ids, error) != WF_OK)
+        return error->code;
+    memcpy(tokens, ids, (size_t)length * sizeof *ids);
+    memcpy(targets, ids + 1, (size_t)length * sizeof *ids);
+    if (!s->source->masked)
+        return WF_OK;
+    if (app_source_read_mask(s->source, s->first + at + 1, length, ids, error) != WF_OK)
+        return error->code;
+    for (int64_t i = 0; i < length; i++)
+        targets[i] = ids[i] ? targets[i] : -1;
+    return WF_OK;
+}
+
+wf_status app_data_set_read(const app_data_set *data, app_data_part part, int64_t batch,
+                            int64_t first, int64_t count, int32_t *tokens, int32_t *targets,
+                            wf_error *error)
+{
+    int64_t length = data->options.seq_len;
+    wf_status status = app_data_check_part(data, part, error);
+    int32_t *ids = status == WF_OK ? malloc((size_t)(length + 1) * sizeof *ids) : NULL;
+
+    if (status != WF_OK)
+        return status;
+    if (!ids)
+        return wf_error_set(error, WF_ENOMEM, "no memory for a sequence of the data");
+    for (int64_t i = 0; i < count && status == WF_OK; i++)
+        status = read_one(data, part, batch, first + i, ids, tokens + i * length,
+                          targets + i * length, error);
+    free(ids);
+    return status;
+}
+
+bool app_data_set_counts(const app_data_set *data, app_data_part part)
+{
+    return data->masked[part] ||
+           (part == APP_DATA_VALIDATION && data->options.every_window &&
+            app_data_set_windows(data, part) % data->options.global_batch != 0);
+}
+
+/* Targets of a sequence that are trained on; mask: room for seq_len. */
+static wf_status count_one(const app_data_set *d, app_data_part part, int64_t batch,
+                           int64_t index, int32_t *mask, int64_t *count, wf_error *error)
+{
+    int64_t length = d->options.seq_len, at;
+    const stretch *s;
+
+    *count = 0;
+    if (is_filling(d, part, batch, index))
+        return WF_OK;
+    s = place_of(d, part, batch, index, &at);
+    *count = s->source->masked ? 0 : length;
+    if (s->source->masked &&
+        app_source_read_mask(s->source, s->first + at + 1, length, mask, error) != WF_OK)
+        return error->code;
+    for (int64_t i = 0; s->source->masked && i < length; i++)
+        *count += mask[i] != 0;
+    return WF_OK;
+}
+
+static wf_status count_all(const app_data_set *d, app_data_part part, int64_t batch,
+                           int64_t *count, wf_error *error)
+{
+    int32_t *mask = malloc((size_t)d->options.seq_len * sizeof *mask);
+    wf_status status =
+        mask ? WF_OK : wf_error_set(error, WF_ENOMEM, "no memory for a sequence of the data");
+
+    *count = 0;
+    for (int64_t i = 0; i < d->options.global_batch && status == WF_OK; i++) {
+        int64_t one;
+
+        status = count_one(d, part, batch, i, mask, &one, error);
+        *count += one;
+    }
+    free(mask);
+    return status;
+}
+
+wf_status app_data_set_counted(const app_data_set *data, app_data_part part, int64_t batch,
+                               int64_t *count, wf_error *error)
+{
+    data_counts *c = data->counts;
+    wf_status status = WF_OK;
+
+    pthread_mutex_lock(&c->lock);
+    if (c->batch[part] != batch)
+        status = count_all(data, part, batch, &c->count[part], error);
+    c->batch[part] = status == WF_OK ? batch : -1;
+    *count = c->count[part];
+    pthread_mutex_unlock(&c->lock);
+    return status;
+}
+
+/* How often so many samples of a mixture read a source. */
+static double epochs_of(const app_data_set *d, int64_t source, double samples)
+{
+    double share = (double)app_mixture_quota(d->order, source) / APP_ORDER_PERIOD;
+
+    return samples * share / (double)d->part[APP_DATA_TRAIN][source].windows;
+}
+
+void app_data_set_tell(FILE *out, const app_data_set *data, int64_t steps)
+{
+    const app_data_options *o = &data->options;
+    const char *units = app_data_unit(data->source);
+    int64_t files = 0;
+
+    for (int64_t i = 0; i < data->trained; i++)
+        files += data->source[i].parts;
+    fprintf(out, "data: %s", data->source->part->file.name);
+    if (files > 1)
+        fprintf(out, " and %" PRId64 " more", files - 1);
+    fprintf(out,
+            ": %" PRId64 " %s to train on, %" PRId64 " to validate on; a step is %" PRId64
+            " sequences of %" PRId64 " %s\n",
+            app_data_set_tokens(data, APP_DATA_TRAIN), units,
+            app_data_set_tokens(data, APP_DATA_VALIDATION), o->global_batch, o->seq_len, units);
+    for (int64_t i = 0; i < data->trained && !data->anywhere[APP_DATA_TRAIN]; i++) {
+        const app_source *s = &data->source[i];
+        const stretch *trained = &data->part[APP_DATA_TRAIN][i];
+
+        fprintf(out, "data: %s", s->part->file.format);
+        if (data->mixture)
+            fprintf(out, " of %s, weight %g", s->name, s->weight);
+        if (s->masked)
+            fprintf(out, " with loss masks");
+        fprintf(out,
+                ": %" PRId64 " %s, %" PRId64 " windows, %.2f epochs in %" PRId64 " steps\n",
+                trained->tokens, units, trained->windows,
+                epochs_of(data, i, (double)steps * (double)o->global_batch), steps);
+    }
+}

@@ -1,0 +1,308 @@
+/*
+ * apps/data/megatron_writer.c - see the header. While documents come, their lengths go to where the .idx
+ * file has them, behind its header; the pointers and bounds behind them follow from reading these again.
+ */
+#include "apps/data/megatron_writer.h"
+#include "apps/data/megatron_format.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A file with the name it gets and the name it has until then. */
+typedef struct output {
+    char *name, *partial;
+    FILE *file;
+} output;
+
+struct app_megatron_writer {
+    output bin, idx;
+    int64_t vocabulary;
+    app_megatron_type type;
+    int64_t tokens, documents;
+    int64_t length; /* tokens of the open document */
+    wf_error error; /* the first one, after which nothing is written any more */
+};
+
+static int64_t type_size(app_megatron_type type)
+{
+    return type == APP_MEGATRON_U8 ? 1 : type == APP_MEGATRON_U16 ? 2 : 4;
+}
+
+static void put_little_endian(unsigned char *to, uint64_t value, int64_t size)
+{
+    for (int64_t i = 0; i < size; i++)
+        to[i] = (unsigned char)(value >> 8 * i);
+}
+
+static wf_status write_failed(app_megatron_writer *w, const output *o)
+{
+    return wf_error_set(&w->error, WF_EIO, "cannot write %s: %s", o->partial, strerror(errno));
+}
+
+static wf_status put(app_megatron_writer *w, const output *o, const void *bytes, size_t size)
+{
+    if (w->error.code == WF_OK && fwrite(bytes, 1, size, o->file) != size)
+        write_failed(w, o);
+    return w->error.code;
+}
+
+static wf_status put_number(app_megatron_writer *w, uint64_t value, int64_t size)
+{
+    unsigned char bytes[8];
+
+    put_little_endian(bytes, value, size);
+    return put(w, &w->idx, bytes, (size_t)size);
+}
+
+static wf_status open_output(app_megatron_writer *w, output *o, const char *prefix,
+                             const char *ending)
+{
+    size_t size = strlen(prefix) + 64;
+    int descriptor;
+
+    o->name = malloc(size);
+    o->partial = malloc(size);
+    if (!o->name || !o->partial)
+        return wf_error_set(&w->error, WF_ENOMEM, "no memory for the name of %s%s", prefix,
+                            ending);
+    snprintf(o->name, size, "%s%s", prefix, ending);
+    snprintf(o->partial, size, "%s%s.partial-%ld", prefix, ending, (long)getpid());
+    descriptor = open(o->partial,
+                      O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    o->file = descriptor < 0 ? NULL : fdopen(descriptor, "w+");
+    if (!o->file) {
+        write_failed(w, o);
+        if (descriptor >= 0)
+            close(descriptor);
+        free(o->partial); /* it is somebody else's */
+        o->partial = NULL;
+    }
+    return w->error.code;
+}
+
+wf_status app_megatron_writer_open(const char *prefix, int64_t vocabulary,
+                                   app_megatron_writer **writer, wf_error *error)
+{
+    static const unsigned char header[APP_MEGATRON_HEADER_SIZE];
+    app_megatron_writer *w;
+
+    *writer = NULL;
+    if (vocabulary < 1 || vocabulary > INT32_MAX)
+        return wf_error_set(error, WF_EINVAL,
+                            "a vocabulary has from 1 to %d token ids, not %lld", INT32_MAX,
+                            (long long)vocabulary);
+    w = calloc(1, sizeof *w);
+    if (!w)
+        return wf_error_set(error, WF_ENOMEM, "no memory for a writer of %s", prefix);
+    w->vocabulary = vocabulary;
+    w->type = vocabulary <= 256     ? APP_MEGATRON_U8
+              : vocabulary <= 65536 ? APP_MEGATRON_U16
+                                    : APP_MEGATRON_I32;
+    if (open_output(w, &w->bin, prefix, ".bin") == WF_OK &&
+        open_output(w, &w->idx, prefix, ".idx") == WF_OK &&
+        put(w, &w->idx, header, sizeof header) == WF_OK) {
+        *writer = w;
+        return WF_OK;
+    }
+    wf_error_set(error, w->error.code, "%s", w->error.text);
+    app_megatron_writer_discard(w);
+    return error->code;
+}
+
+/* What a caller is told of the writer's first error. */
+static wf_status tell(const app_megatron_writer *w, wf_error *error)
+{
+    return w->error.code == WF_OK ? WF_OK
+                                  : wf_error_set(error, w->error.code, "%s", w->error.text);
+}
+
+static wf_status end_document(app_megatron_writer *w)
+{
+    if (!w->length || put_number(w, (uint64_t)w->length, 4) != WF_OK)
+        return w->error.code;
+    w->documents++;
+    w->length = 0;
+    return WF_OK;
+}
+
+/* At most what the stack buffer holds, all of one document. */
+static wf_status add_some(app_megatron_writer *w, const int32_t *ids, int64_t count)
+{
+    unsigned char bytes[4 * 4096];
+    int64_t size = type_size(w->type);
+
+    for (int64_t i = 0; i < count; i++) {
+        if (ids[i] < 0 || ids[i] >= w->vocabulary)
+            return wf_error_set(
+                &w->error, WF_EINVAL,
+                "token %lld of %s would be id %d, which a vocabulary of %lld does not have",
+                (long long)(w->tokens + i), w->bin.name, ids[i], (long long)w->vocabulary);
+        put_little_endian(bytes + i * size, (uint64_t)ids[i], size);
+    }
+    if (put(w, &w->bin, bytes, (size_t)(count * size)) == WF_OK) {
+        w->tokens += count;
+        w->length += count;
+    }
+    return w->error.code;
+}
+
+wf_status app_megatron_writer_add(app_megatron_writer *writer, const int32_t *ids,
+                                  int64_t count, wf_error *error)
+{
+    app_megatron_writer *w = writer;
+
+    for (int64_t i = 0; i < count && w->error.code == WF_OK;) {
+        int64_t room = INT32_MAX - w->length, some = count - i < 4096 ? count - i : 4096;
+
+        if (room == 0)
+            end_document(w);
+        else {
+            some = some < room ? some : room;
+            add_some(w, ids + i, some);
+            i += some;
+        }
+    }
+    return tell(w, error);
+}
+
+wf_status app_megatron_writer_end_document(app_megatron_writer *writer, wf_error *error)
+{
+    end_document(writer);
+    return tell(writer, error);
+}
+
+int64_t app_megatron_writer_tokens(const app_megatron_writer *writer)
+{
+    return writer->tokens;
+}
+
+int64_t app_megatron_writer_documents(const app_megatron_writer *writer)
+{
+    return writer->documents;
+}
+
+/* The pointers: the sums of the lengths, which are read back. */
+static wf_status put_pointers(app_megatron_writer *w)
+{
+    int64_t pointer = 0;
+
+    if (fflush(w->idx.file) != 0)
+        return write_failed(w, &w->idx);
+    for (int64_t first = 0; first < w->documents && w->error.code == WF_OK; first += 4096) {
+        int64_t count = w->documents - first < 4096 ? w->documents - first : 4096;
+        unsigned char lengths[4 * 4096];
+
+        errno = EIO; /* for a file that somebody else makes shorter */
+        if (pread(fileno(w->idx.file), lengths, (size_t)(4 * count),
+                  APP_MEGATRON_HEADER_SIZE + 4 * first) != 4 * count)
+            return write_failed(w, &w->idx);
+        for (int64_t i = 0; i < count; i++) {
+            const unsigned char *l = lengths + 4 * i;
+
+            put_number(w, (uint64_t)pointer, 8);
+            pointer += (l[0] | (int64_t)l[1] << 8 | (int64_t)l[2] << 16 | (int64_t)l[3] << 24) *
+                       type_size(w->type);
+        }
+    }
+    return w->error.code;
+}
+
+static wf_status put_header(app_megatron_writer *w)
+{
+    if (fseek(w->idx.file, 0, SEEK_SET) != 0)
+        return write_failed(w, &w->idx);
+    put(w, &w->idx, APP_MEGATRON_MAGIC, APP_MEGATRON_MAGIC_SIZE);
+    put_number(w, APP_MEGATRON_VERSION, 8);
+    put_number(w, w->type, 1);
+    put_number(w, (uint64_t)w->documents, 8);
+    return put_number(w, (uint64_t)w->documents + 1, 8);
+}
+
+static wf_status close_output(app_megatron_writer *w, output *o)
+{
+    FILE *file = o->file;
+
+    if (fflush(file) != 0 || fsync(fileno(file)) != 0)
+        write_failed(w, o);
+    o->file = NULL;
+    if (fclose(file) != 0)
+        write_failed(w, o);
+    return w->error.code;
+}
+
+/* The names are on disk when their folder is; where folders cannot be synchronised, when the system
+   comes to it. */
+static void sync_folder(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    char folder[PATH_MAX];
+    int descriptor;
+
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - name) + 1 : 1,
+             slash ? name : ".");
+    descriptor = open(folder, O_RDONLY | O_CLOEXEC | O_DIRECTORY);
+    if (descriptor >= 0) {
+        fsync(descriptor);
+        close(descriptor);
+    }
+}
+
+/* An old .idx file goes first, so that no .idx file ever stands beside another one's .bin file. */
+static wf_status publish(app_megatron_writer *w)
+{
+    bool removed = unlink(w->idx.name) == 0 || errno == ENOENT;
+    bool named = removed && rename(w->bin.partial, w->bin.name) == 0;
+
+    if (named && rename(w->idx.partial, w->idx.name) == 0) {
+        sync_folder(w->idx.name);
+        return WF_OK;
+    }
+    wf_error_set(&w->error, WF_EIO, "cannot give %s and %s their names: %s", w->bin.name,
+                 w->idx.name, strerror(errno));
+    if (named)
+        unlink(w->bin.name);
+    return w->error.code;
+}
+
+wf_status app_megatron_writer_finish(app_megatron_writer *writer, wf_error *error)
+{
+    app_megatron_writer *w = writer;
+    wf_status status;
+
+    if (w->error.code == WF_OK && !w->tokens)
+        wf_error_set(&w->error, WF_EINVAL, "%s would have no token", w->bin.name);
+    if (w->error.code == WF_OK && end_document(w) == WF_OK && put_pointers(w) == WF_OK) {
+        for (int64_t i = 0; i <= w->documents; i++)
+            put_number(w, (uint64_t)i, 8);
+        if (put_header(w) == WF_OK && close_output(w, &w->bin) == WF_OK &&
+            close_output(w, &w->idx) == WF_OK)
+            publish(w);
+    }
+    status = tell(w, error);
+    app_megatron_writer_discard(w);
+    return status;
+}
+
+static void discard_output(output *o)
+{
+    if (o->file)
+        fclose(o->file);
+    if (o->partial)
+        unlink(o->partial); /* not there any more where it has its final name */
+    free(o->name);
+    free(o->partial);
+}
+
+void app_megatron_writer_discard(app_megatron_writer *writer)
+{
+    if (!writer)
+        return;
+    discard_output(&writer->bin);
+    discard_output(&writer->idx);
+    free(writer);
+}

@@ -1,0 +1,163 @@
+/* apps/data/source.c - see source.h. */
+#include "apps/data/source.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What can be said of a file beside the one before it. */
+static wf_status check_beside(const app_source *source, const app_token_file *before,
+                              const app_token_file *file, const char *flag, wf_error *error)
+{
+    if (strcmp(before->format, "Megatron") == 0 && strcmp(before->name, file->name) == 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "%s, source %s: %s is named twice; of a pair of .bin and .idx "
+                            "files name one",
+                            flag, source->name, file->name);
+    if (before->is_text != file->is_text)
+        return wf_error_set(error, WF_EINVAL,
+                            "%s, source %s: %s has %s and %s has %s; turn the text into token "
+                            "ids too",
+                            flag, source->name, before->name,
+                            before->is_text ? "text" : "token ids", file->name,
+                            file->is_text ? "text" : "token ids");
+    return WF_OK;
+}
+
+/* X.loss.idx beside X.bin, whose numbers app_source_read_mask looks at. */
+static wf_status open_mask(app_source_part *part, const char *flag, wf_error *error)
+{
+    const app_token_file *file = &part->file;
+    size_t size = strlen(file->name) + 8;
+    char *name = malloc(size);
+    wf_status status = WF_OK;
+
+    if (!name)
+        return wf_error_set(error, WF_ENOMEM, "no memory for the name of a loss mask");
+    snprintf(name, size, "%.*s.loss.idx", (int)strlen(file->name) - 4, file->name);
+    part->masked = access(name, F_OK) == 0;
+    if (part->masked)
+        status = app_token_file_open(name, flag, (app_vocabulary){INT32_MAX, true}, &part->mask,
+                                     error);
+    if (status == WF_OK && part->masked && part->mask.tokens != file->tokens)
+        status = wf_error_set(
+            error, WF_EDATA, "%s has a number for each of %lld tokens, and %s has %lld tokens",
+            name, (long long)part->mask.tokens, file->name, (long long)file->tokens);
+    free(name);
+    return status;
+}
+
+static wf_status open_part(app_source *source, const char *name, const char *flag,
+                           app_vocabulary vocabulary, wf_error *error)
+{
+    app_source_part *part = &source->part[source->parts++];
+    wf_status status = app_token_file_open(name, flag, vocabulary, &part->file, error);
+
+    if (status == WF_OK && source->parts > 1)
+        status = check_beside(source, &part[-1].file, &part->file, flag, error);
+    if (status == WF_OK && strcmp(part->file.format, "Megatron") == 0)
+        status = open_mask(part, flag, error);
+    part->first = source->tokens;
+    source->tokens += part->file.tokens;
+    source->masked = source->masked || part->masked;
+    return status;
+}
+
+wf_status app_source_open(const app_source_files *files, const char *flag,
+                          app_vocabulary vocabulary, app_source *source, wf_error *error)
+{
+    wf_status status = WF_OK;
+
+    *source = (app_source){.name = strdup(files->name), .weight = files->weight};
+    source->part = calloc((size_t)files->count, sizeof *source->part);
+    if (!source->name || !source->part)
+        return wf_error_set(error, WF_ENOMEM, "no memory for the list of data files");
+    for (int64_t i = 0; i < files->count && status == WF_OK; i++)
+        status = open_part(source, files->file[i], flag, vocabulary, error);
+    source->is_text = source->part[0].file.is_text;
+    return status;
+}
+
+void app_source_close(app_source *source)
+{
+    for (int64_t i = 0; i < source->parts; i++) {
+        app_token_file_close(&source->part[i].file);
+        if (source->part[i].masked)
+            app_token_file_close(&source->part[i].mask);
+    }
+    free(source->part);
+    free(source->name);
+    *source = (app_source){.parts = 0};
+}
+
+/* The part that holds a token. */
+static const app_source_part *part_at(const app_source *source, int64_t token)
+{
+    int64_t low = 0, high = source->parts;
+
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+
+        if (source->part[middle].first <= token)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &source->part[low];
+}
+
+/* Numbers of tokens first .. first + count - 1, part by part. */
+static wf_status read_parts(const app_source *source, int64_t first, int64_t count,
+                            wf_status (*read)(const app_source_part *part, int64_t at,
+                                              int64_t count, int32_t *to, wf_error *error),
+                            int32_t *to, wf_error *error)
+{
+    while (count) {
+        const app_source_part *part = part_at(source, first);
+        int64_t at = first - part->first, left = part->file.tokens - at;
+        int64_t some = count < left ? count : left;
+
+        if (read(part, at, some, to, error) != WF_OK)
+            return error->code;
+        first += some;
+        count -= some;
+        to += some;
+    }
+    return WF_OK;
+}
+
+static wf_status read_ids(const app_source_part *part, int64_t at, int64_t count, int32_t *ids,
+                          wf_error *error)
+{
+    return app_token_file_read(&part->file, at, count, ids, error);
+}
+
+wf_status app_source_read(const app_source *source, int64_t first, int64_t count, int32_t *ids,
+                          wf_error *error)
+{
+    return read_parts(source, first, count, read_ids, ids, error);
+}
+
+/* What is trained on of one part. */
+static wf_status read_mask(const app_source_part *part, int64_t at, int64_t count,
+                           int32_t *trained, wf_error *error)
+{
+    for (int64_t i = 0; !part->masked && i < count; i++)
+        trained[i] = 1;
+    if (!part->masked)
+        return WF_OK;
+    if (app_token_file_read(&part->mask, at, count, trained, error) != WF_OK)
+        return error->code;
+    for (int64_t i = 0; i < count; i++)
+        if (trained[i] > 1)
+            return wf_error_set(error, WF_EDATA,
+                                "%s: number %lld is %d; a token is trained on (1) or not (0)",
+                                part->mask.name, (long long)(at + i), trained[i]);
+    return WF_OK;
+}
+
+wf_status app_source_read_mask(const app_source *source, int64_t first, int64_t count,
+                               int32_t *trained, wf_error *error)
+{
+    return read_parts(source, first, count, read_mask, trained, error);
+}

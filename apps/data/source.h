@@ -1,0 +1,54 @@
+/*
+ * apps/data/source.h - a source of data: files of tokens, or of text, as one row of tokens.
+ *
+ * A window is seq_len + 1 tokens; window w begins at token w x seq_len, so that each token but the first is
+ * a target once, and what is left at the end is shorter than a window. A window may lie over several files.
+ *
+ * Beside a pair X.bin and X.idx of Megatron may be a loss mask, X.loss.bin and X.loss.idx: a number for each
+ * token, 1 where it is trained on as a target and 0 where it is not.
+ */
+#ifndef WF_APPS_DATA_SOURCE_H
+#define WF_APPS_DATA_SOURCE_H
+
+#include "apps/data/source_list.h"
+#include "apps/data/token_file.h"
+
+typedef struct app_source_part {
+    app_token_file file;
+    app_token_file mask; /* where masked */
+    bool masked;
+    int64_t first; /* place of its first token in the whole source */
+} app_source_part;
+
+typedef struct app_source {
+    char *name;
+    double weight;
+    app_source_part *part;
+    int64_t parts;
+    int64_t tokens;
+    bool is_text; /* all of it, or nothing */
+    bool masked;  /* some of it has loss masks */
+} app_source;
+
+/**
+ * app_source_open - opens all files of a source
+ *
+ * Owner:   the caller, app_source_close, also after an error
+ * Errors:  as of app_token_file_open; WF_EINVAL (text beside token ids, a file twice), WF_EDATA (a mask of another
+ *          size), WF_ENOMEM
+ */
+wf_status app_source_open(const app_source_files *files, const char *flag,
+                          app_vocabulary vocabulary, app_source *source, wf_error *error);
+
+/** app_source_close - a zeroed source is allowed. */
+void app_source_close(app_source *source);
+
+/** app_source_read - tokens first .. first + count - 1 of the source. Errors as of app_token_file_read. */
+wf_status app_source_read(const app_source *source, int64_t first, int64_t count, int32_t *ids,
+                          wf_error *error);
+
+/** app_source_read_mask - which of these tokens are trained on: 1 or 0. Errors also WF_EDATA: another number. */
+wf_status app_source_read_mask(const app_source *source, int64_t first, int64_t count,
+                               int32_t *trained, wf_error *error);
+
+#endif

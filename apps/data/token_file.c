@@ -1,0 +1,268 @@
+/* apps/data/token_file.c - see token_file.h. Files are read with pread: shared by all ranks, no copy. */
+#include "apps/data/token_file.h"
+#include "apps/data/megatron_index.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What llm.c's dev/data writes before the tokens of its two families of tokenizers. */
+enum { LLMC_HEADER = 256 * 4, LLMC_QUESTIONS = 20240522 };
+static const struct llmc_kind {
+    int32_t magic, version;
+    app_token_type type;
+} llmc_kinds[] = {{20240520, 1, APP_TOKEN_U16}, {20240801, 7, APP_TOKEN_U32}};
+
+static int64_t type_size(app_token_type type)
+{
+    return type == APP_TOKEN_U8 ? 1 : type == APP_TOKEN_U16 ? 2 : 4;
+}
+
+static bool ends_with(const char *name, const char *ending)
+{
+    size_t n = strlen(name), m = strlen(ending);
+
+    return n > m && strcmp(name + n - m, ending) == 0;
+}
+
+/* A set of thousands of files needs more descriptors than are usual, and as many as the system allows at most. */
+static bool raise_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max)
+        return false;
+    limit.rlim_cur = limit.rlim_max;
+    return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+/* This does not wait for a writer where the name is a pipe's. */
+static int open_at_once(const char *name)
+{
+    int descriptor = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+    if (descriptor < 0 && errno == EMFILE && raise_limit())
+        descriptor = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    return descriptor;
+}
+
+/* A regular file that is not empty. */
+static wf_status open_regular(const char *name, const char *flag, int *descriptor,
+                              int64_t *size, wf_error *error)
+{
+    struct stat info;
+
+    *size = 0;
+    *descriptor = open_at_once(name);
+    if (*descriptor < 0 || fstat(*descriptor, &info))
+        return wf_error_set(error, WF_EIO, "cannot open data file %s: %s", name,
+                            strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return wf_error_set(error, WF_EIO, "data file %s is %s; %s takes regular files", name,
+                            S_ISDIR(info.st_mode) ? "a directory" : "not a regular file", flag);
+    if (!info.st_size)
+        return wf_error_set(error, WF_EINVAL, "data file %s is empty; leave it out of %s", name,
+                            flag);
+    *size = info.st_size;
+    return WF_OK;
+}
+
+static wf_status open_llmc(app_token_file *file, const struct llmc_kind *kind,
+                           const int32_t *header, int64_t size, wf_error *error)
+{
+    int64_t tokens = header[2], bytes = LLMC_HEADER + tokens * type_size(kind->type);
+
+    if (header[1] != kind->version)
+        return wf_error_set(error, WF_EDATA,
+                            "%s: its header of llm.c %d has version %d, and %d is known",
+                            file->name, kind->magic, header[1], kind->version);
+    if (tokens < 1 || size != bytes)
+        return wf_error_set(
+            error, WF_EDATA,
+            "%s: its header of llm.c %d says %lld tokens, which with the header "
+            "take %lld bytes, and it has %lld",
+            file->name, kind->magic, (long long)tokens, (long long)bytes, (long long)size);
+    file->format = "llm.c";
+    file->type = kind->type;
+    file->begin = LLMC_HEADER;
+    file->tokens = tokens;
+    return WF_OK;
+}
+
+/* idx: the open .idx file; file is its .bin file. */
+static wf_status open_megatron(app_token_file *file, int idx, const char *idx_name,
+                               int64_t size, wf_error *error)
+{
+    app_megatron_index index;
+
+    if (app_megatron_index_read(idx, idx_name, size, &index, error) != WF_OK)
+        return error->code;
+    file->format = "Megatron";
+    file->type = index.type == APP_MEGATRON_U8    ? APP_TOKEN_U8
+                 : index.type == APP_MEGATRON_U16 ? APP_TOKEN_U16
+                                                  : APP_TOKEN_I32;
+    file->tokens = index.tokens;
+    file->documents = index.documents;
+    return WF_OK;
+}
+
+static wf_status open_headerless(app_token_file *file, app_vocabulary vocabulary, int64_t size,
+                                 wf_error *error)
+{
+    if (!vocabulary.told)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "data file %s does not say what it has: there is no header of llm.c in it and no "
+            ".idx file of Megatron beside it; give the vocabulary of its tokens, two bytes "
+            "each, by --vocab-size N, or text another ending than .bin",
+            file->name);
+    if (size % 2)
+        return wf_error_set(error, WF_EDATA,
+                            "data file %s has %lld bytes, which are no whole tokens of two "
+                            "bytes",
+                            file->name, (long long)size);
+    file->format = "u16";
+    file->type = APP_TOKEN_U16;
+    file->tokens = size / 2;
+    return WF_OK;
+}
+
+/* A .bin file beside an .idx file, which is open if it is there. */
+static wf_status open_bin(app_token_file *file, const char *flag, app_vocabulary vocabulary,
+                          int idx, const char *idx_name, wf_error *error)
+{
+    int32_t header[LLMC_HEADER / 4] = {0};
+    int64_t size;
+
+    if (open_regular(file->name, flag, &file->descriptor, &size, error) != WF_OK)
+        return error->code;
+    if (idx >= 0)
+        return open_megatron(file, idx, idx_name, size, error);
+    if (pread(file->descriptor, header, sizeof header, 0) == sizeof header)
+        for (size_t k = 0; k < sizeof llmc_kinds / sizeof *llmc_kinds; k++)
+            if (header[0] == llmc_kinds[k].magic)
+                return open_llmc(file, &llmc_kinds[k], header, size, error);
+    if (header[0] == LLMC_QUESTIONS)
+        return wf_error_set(error, WF_EINVAL,
+                            "data file %s has questions and answers of llm.c for evaluations, "
+                            "which are not to be trained on",
+                            file->name);
+    if (memcmp(header, APP_MEGATRON_MAGIC, APP_MEGATRON_MAGIC_SIZE) == 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "data file %s is an .idx file of Megatron; name it X.idx, with its "
+                            "X.bin beside it",
+                            file->name);
+    if (ends_with(file->name, ".bin"))
+        return open_headerless(file, vocabulary, size, error);
+    file->format = "text";
+    file->type = APP_TOKEN_U8;
+    file->is_text = true;
+    file->tokens = size;
+    return WF_OK;
+}
+
+wf_status app_token_file_open(const char *name, const char *flag, app_vocabulary vocabulary,
+                              app_token_file *file, wf_error *error)
+{
+    bool is_idx = ends_with(name, ".idx"), is_bin = ends_with(name, ".bin");
+    char *idx_name = strdup(name);
+    int64_t idx_size;
+    int idx = -1;
+    wf_status status = WF_OK;
+
+    *file =
+        (app_token_file){.name = strdup(name), .descriptor = -1, .vocabulary = vocabulary.size};
+    if (!file->name || !idx_name) {
+        free(idx_name);
+        return wf_error_set(error, WF_ENOMEM, "no memory for the data file's name");
+    }
+    if (is_idx)
+        memcpy(file->name + strlen(name) - 4, ".bin", 4);
+    if (is_bin)
+        memcpy(idx_name + strlen(name) - 4, ".idx", 4);
+    if (is_idx || (is_bin && access(idx_name, F_OK) == 0))
+        status = open_regular(idx_name, flag, &idx, &idx_size, error);
+    if (status == WF_OK)
+        status = open_bin(file, flag, vocabulary, idx, idx_name, error);
+    if (idx >= 0)
+        close(idx);
+    free(idx_name);
+    return status;
+}
+
+void app_token_file_close(app_token_file *file)
+{
+    if (file->name && file->descriptor >= 0)
+        close(file->descriptor);
+    free(file->name);
+    *file = (app_token_file){.descriptor = -1};
+}
+
+/* Ids from what the file has; the largest of them as unsigned numbers. */
+static uint32_t widen(app_token_type type, const void *from, int64_t count, int32_t *ids)
+{
+    uint32_t largest = 0;
+
+#define WIDEN(stored)                                                                          \
+    for (int64_t i = 0; i < count; i++) {                                                      \
+        uint32_t id = ((const stored *)from)[i];                                               \
+        ids[i] = (int32_t)id;                                                                  \
+        largest = id > largest ? id : largest;                                                 \
+    }
+    if (type == APP_TOKEN_U8) {
+        WIDEN(uint8_t)
+    } else if (type == APP_TOKEN_U16) {
+        WIDEN(uint16_t)
+    } else {
+        WIDEN(uint32_t)
+    }
+#undef WIDEN
+    return largest;
+}
+
+static wf_status outside(const app_token_file *file, int64_t first, const int32_t *ids,
+                         wf_error *error)
+{
+    int64_t i = 0, id;
+
+    while ((uint32_t)ids[i] < (uint64_t)file->vocabulary)
+        i++;
+    id = file->type == APP_TOKEN_I32 ? ids[i] : (int64_t)(uint32_t)ids[i];
+    return wf_error_set(error, WF_EDATA,
+                        "%s: token %lld has id %lld, and the model's vocabulary has %lld: use "
+                        "the tokenizer that belongs to the model, or a --vocab-size that has "
+                        "the id",
+                        file->name, (long long)(first + i), (long long)id,
+                        (long long)file->vocabulary);
+}
+
+wf_status app_token_file_read(const app_token_file *file, int64_t first, int64_t count,
+                              int32_t *ids, wf_error *error)
+{
+    int64_t size = type_size(file->type);
+    _Alignas(8) char bytes[16384];
+
+    while (count) {
+        int64_t most = (int64_t)sizeof bytes / size, some = count < most ? count : most;
+        int64_t at = file->begin + first * size;
+        ssize_t got = pread(file->descriptor, bytes, (size_t)(some * size), at);
+
+        if (got < 0 && errno == EINTR)
+            continue;
+        some = got / size; /* a part of a token is read again with the rest of it */
+        if (some <= 0)
+            return wf_error_set(error, WF_EIO, "cannot read data file %s: %s", file->name,
+                                got < 0 ? strerror(errno)
+                                        : "it became shorter while it was in use");
+        if (widen(file->type, bytes, some, ids) >= (uint64_t)file->vocabulary)
+            return outside(file, first, ids, error);
+        first += some;
+        count -= some;
+        ids += some;
+    }
+    return WF_OK;
+}

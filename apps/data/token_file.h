@@ -1,0 +1,66 @@
+/*
+ * apps/data/token_file.h - a file of token ids, whatever its format, which its content tells:
+ *
+ *     X.idx, X.bin beside it   Megatron: apps/data/megatron_index.h
+ *     llm.c's .bin             256 words of header: 20240520, 1, tokens (u16), or 20240801, 7, tokens (u32)
+ *     another X.bin            two bytes a token and nothing else, as nanoGPT writes it
+ *     anything else            text: a token is a byte
+ *
+ * Numbers are little-endian. A file may be read by many threads at once.
+ */
+#ifndef WF_APPS_DATA_TOKEN_FILE_H
+#define WF_APPS_DATA_TOKEN_FILE_H
+
+#include "core/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum app_token_type {
+    APP_TOKEN_U8,
+    APP_TOKEN_U16,
+    APP_TOKEN_U32,
+    APP_TOKEN_I32
+} app_token_type;
+
+typedef struct app_token_file {
+    char *name; /* the file with the tokens: a .bin file where an .idx file was named */
+    const char *format;
+    int descriptor;
+    app_token_type type;
+    bool is_text;
+    int64_t begin;      /* the byte at which the tokens begin */
+    int64_t tokens;     /* at least 1 */
+    int64_t documents;  /* 0 where the format does not tell */
+    int64_t vocabulary; /* every id has to be below */
+} app_token_file;
+
+/** app_vocabulary - how many token ids a model has, and whether anybody said so. */
+typedef struct app_vocabulary {
+    int64_t size;
+    bool told; /* else it is a default, which does not say what a file without header holds */
+} app_vocabulary;
+
+/**
+ * app_token_file_open - opens a file, and checks its header and its size
+ *
+ * @param flag  the flag that named it, for errors
+ * Owner:   the caller, app_token_file_close, also after an error
+ * Errors:  WF_EIO (file and reason), WF_EINVAL (an empty file, or one whose format cannot be told), WF_EDATA
+ *          (a header that cannot be right: file, field and values), WF_ENOMEM
+ */
+wf_status app_token_file_open(const char *name, const char *flag, app_vocabulary vocabulary,
+                              app_token_file *file, wf_error *error);
+
+/** app_token_file_close - a zeroed file is allowed. */
+void app_token_file_close(app_token_file *file);
+
+/**
+ * app_token_file_read - tokens first .. first + count - 1, which the file has
+ *
+ * Errors: WF_EIO (it became shorter, or cannot be read), WF_EDATA (an id outside of the vocabulary: file,
+ *         place, id and vocabulary)
+ */
+wf_status app_token_file_read(const app_token_file *file, int64_t first, int64_t count,
+                              int32_t *ids, wf_error *error);
+
+#endif

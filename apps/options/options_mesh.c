@@ -1,0 +1,86 @@
+/* apps/options/options_mesh.c - rules of the mesh: how many ranks there are, and which flags belong to a pipeline. */
+#include "apps/options/options_table.h"
+#include <string.h>
+
+typedef struct text {
+    char text[64];
+} text;
+
+int64_t app_options_ranks(const app_options *o)
+{
+    return o->pp * o->tp * o->dp;
+}
+
+bool app_options_pipelined(const app_options *o)
+{
+    return o->pp > 1 || strcmp(o->pp_schedule, "1f1b") || o->pp_virtual > 1 ||
+           strcmp(o->pp_split, "auto") || o->pp_resident || !strcmp(o->recompute, "stage");
+}
+
+/* "--tp 2 x --dp 4", behind "--pp 2 x " where there is a pipeline. */
+static text mesh_text(const app_options *o)
+{
+    text t;
+    int n = o->pp > 1 ? snprintf(t.text, sizeof t.text, "--pp %lld x ", (long long)o->pp) : 0;
+
+    snprintf(t.text + n, sizeof t.text - (size_t)n, "--tp %lld x --dp %lld", (long long)o->tp,
+             (long long)o->dp);
+    return t;
+}
+
+static wf_status check_world(app_options *o, wf_error *error)
+{
+    enum { MOST_RANKS = 4096, MOST_PLANNED = 1 << 20 };
+    long long ranks = app_options_ranks(o), most = o->plan ? MOST_PLANNED : MOST_RANKS;
+
+    if (ranks > most)
+        return wf_error_set(
+            error, WF_EINVAL, "%s = %lld ranks, and %s at most %lld; lower one of them",
+            mesh_text(o).text, ranks, o->plan ? "a plan has" : "one machine runs", most);
+    if (!o->given[APP_OPTION_rank])
+        o->rank = ranks - 1;
+    if (o->rank >= ranks)
+        return wf_error_set(error, WF_EINVAL,
+                            "--rank %lld is not one of the %lld ranks of %s, 0 to %lld",
+                            (long long)o->rank, ranks, mesh_text(o).text, ranks - 1);
+    return WF_OK;
+}
+
+/* A pipeline is asked for by its ranks: the rows behind theirs belong to it. */
+static wf_status check_pipeline(app_options *o, wf_error *error)
+{
+    for (int i = APP_OPTION_pp_schedule; i <= APP_OPTION_pp_resident; i++)
+        if (o->given[i] && !o->given[APP_OPTION_pp])
+            return wf_error_set(error, WF_EINVAL,
+                                "%s belongs to --pp N, the ranks that hold stages; use both, "
+                                "with --pp 1 for stages of one rank",
+                                app_option_flag(&app_option_rows[i]).text);
+    if (strcmp(o->pp_send, "split") == 0 && (o->tp == 1 || o->sequence_parallel))
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--pp-send split is for activations that tensor-parallel ranks have "
+            "alike, and %s; leave it out",
+            o->tp == 1 ? "--tp is 1" : "--sequence-parallel splits them");
+    return WF_OK;
+}
+
+static wf_status check_cuda_graph(app_options *o, wf_error *error)
+{
+    if (o->cuda_graph && (app_options_ranks(o) > 1 || app_options_pipelined(o)))
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--cuda-graph on records the step of a single rank, and the %lld ranks of %s meet "
+            "on "
+            "their hosts in every step; use one rank and no pipeline, or --cuda-graph off",
+            (long long)app_options_ranks(o), mesh_text(o).text);
+    return WF_OK;
+}
+
+wf_status app_options_check_mesh(app_options *o, wf_error *error)
+{
+    wf_status status = check_world(o, error);
+
+    if (status == WF_OK)
+        status = check_pipeline(o, error);
+    return status == WF_OK ? check_cuda_graph(o, error) : status;
+}

@@ -1,0 +1,20 @@
+/*
+ * parallel/models/gpt/hf_identity_internal.h - what a folder of Hugging Face has beside weights and sizes: the ids of
+ * tokens that begin and end a text, the tokenizer, how to generate, the chat template. Without them a model that was
+ * trained further never ends a text. Not installed.
+ */
+#ifndef WF_PARALLEL_MODELS_GPT_HF_IDENTITY_INTERNAL_H
+#define WF_PARALLEL_MODELS_GPT_HF_IDENTITY_INTERNAL_H
+
+#include "parallel/files/folder_internal.h"
+#include <jansson.h>
+
+/* The files, each as it is, from one folder to another that is open; those that are missing are left out. Each comes
+   under its name when it is whole. WF_EIO, WF_EDATA (too large), WF_ENOMEM. */
+wf_status wf_hf_identity_copy(const char *from, const wf_folder *to, wf_error *error);
+
+/* The ids of a folder's config.json, put into another config's object: numbers, lists of numbers or null, as they
+   are. WF_EDATA where one is something else. */
+wf_status wf_hf_identity_ids(const char *from, json_t *config, wf_error *error);
+
+#endif

@@ -1,0 +1,102 @@
+/* tests/apps/data_files.h - a folder of data files that a test makes, and what its functions say to them. */
+#ifndef WF_TESTS_APPS_DATA_FILES_H
+#define WF_TESTS_APPS_DATA_FILES_H
+
+#include "apps/data/data_set.h"
+#include "apps/data/megatron_writer.h"
+#include "tests/harness.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char data_folder[64]; /* all tests of a program share it */
+
+static inline int data_main(const char *suite, const wf_test *tests)
+{
+    int status;
+
+    strcpy(data_folder, "/tmp/weft-data-XXXXXX");
+    if (!mkdtemp(data_folder))
+        return 1;
+    status = wf_test_main(suite, tests);
+    wf_test_remove(data_folder);
+    return status;
+}
+
+/* The path of a name in the folder, which lasts for 16 calls. */
+static inline char *path_of(const char *name)
+{
+    static char paths[16][128];
+    static int next;
+    char *path = paths[next++ % 16];
+
+    snprintf(path, sizeof paths[0], "%s/%s", data_folder, name);
+    return path;
+}
+
+static inline char *write_bytes(const char *name, const void *bytes, size_t size)
+{
+    char *path = path_of(name);
+    FILE *file = fopen(path, "w");
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+    CU_ASSERT_EQUAL_FATAL(fwrite(bytes, 1, size, file), size);
+    CU_ASSERT_EQUAL_FATAL(fclose(file), 0);
+    return path;
+}
+
+/* NAME.bin and NAME.idx of ids first, first + 1, ..; the path of the .idx file. */
+static inline char *write_pair(const char *name, int64_t vocabulary, int64_t first,
+                               int64_t count)
+{
+    app_megatron_writer *w;
+    char with_ending[64];
+    wf_error error = {WF_OK, ""};
+
+    CU_ASSERT_EQUAL_FATAL(app_megatron_writer_open(path_of(name), vocabulary, &w, &error),
+                          WF_OK);
+    for (int64_t i = 0; i < count; i++) {
+        app_megatron_writer_add(w, &(int32_t){(int32_t)(first + i)}, 1, &error);
+        if (i % 10 == 9)
+            app_megatron_writer_end_document(w, &error);
+    }
+    CU_ASSERT_EQUAL_FATAL(app_megatron_writer_finish(w, &error), WF_OK);
+    snprintf(with_ending, sizeof with_ending, "%s.idx", name);
+    return path_of(with_ending);
+}
+
+/* A status with an error that has these words in it. */
+static inline void check_error(wf_status status, wf_status wanted, const wf_error *error,
+                               const char *words)
+{
+    bool good = status == wanted && strstr(error->text, words);
+
+    if (!good)
+        printf("\n    wanted %d: %s\n    gave %d: %s\n", wanted, words, status, error->text);
+    CU_ASSERT_TRUE(good);
+}
+
+static inline app_data_set *open_good(const app_data_options *options)
+{
+    wf_error error = {WF_OK, ""};
+    app_data_set *data;
+    wf_status status = app_data_set_open(options, &data, &error);
+
+    if (status != WF_OK)
+        printf("\n    %s\n", error.text);
+    CU_ASSERT_EQUAL_FATAL(status, WF_OK);
+    return data;
+}
+
+static inline void open_fails(const app_data_options *options, wf_status wanted,
+                              const char *words)
+{
+    wf_error error = {WF_OK, ""};
+    app_data_set *data = (app_data_set *)&error;
+
+    check_error(app_data_set_open(options, &data, &error), wanted, &error, words);
+    CU_ASSERT_PTR_NULL(data);
+}
+
+#endif

@@ -1,0 +1,149 @@
+#!/bin/bash
+# test_cli_data.sh GPT_TRAIN - training on token ids: formats, mixtures, validation, epochs, and that no
+# layout and no stop changes what is read.
+set -uo pipefail
+
+gpt_train=$1
+# shellcheck source=tests/apps/cli_cases.sh
+. "$(dirname "$0")/cli_cases.sh"
+
+# The same ids in all formats, and another set.
+python3 - <<'END'
+import random, struct
+random.seed(7)
+ids = [random.randrange(300) for _ in range(2001)]
+lengths = [1] + [250] * 8
+def write(name, data): open(name, "wb").write(data)
+def idx(code, size, lengths):
+    starts = [size * sum(lengths[:i]) for i in range(len(lengths))]
+    return struct.pack(f"<9sQBQQ{len(lengths)}i{len(lengths)}q{len(lengths) + 1}q", b"MMIDIDX\0\0", 1,
+                       code, len(lengths), len(lengths) + 1, *lengths, *starts, *range(len(lengths) + 1))
+write("raw.bin", struct.pack("<2001H", *ids))
+write("u16.bin", struct.pack("<2001H", *ids)); write("u16.idx", idx(8, 2, lengths))
+write("i32.bin", struct.pack("<2001i", *ids)); write("i32.idx", idx(4, 4, lengths))
+write("gpt2.bin", struct.pack("<256i", 20240520, 1, 2001, *[0] * 253) + struct.pack("<2001H", *ids))
+write("llama.bin", struct.pack("<256i", 20240801, 7, 2001, *[0] * 253) + struct.pack("<2001I", *ids))
+write("part_1.bin", struct.pack("<700H", *ids[:700])); write("part_2.bin", struct.pack("<1301H", *ids[700:]))
+write("val.bin", struct.pack("<513H", *ids[:513]))
+END
+model=(--vocab-size 301 --n-layer 1 --n-head 4 --n-embd 16 --seq-len 16 --global-batch-size 4 --digest)
+
+run "ids of u16" "${model[@]}" --data raw.bin --steps 3 --log-jsonl raw.jsonl
+shows "what they are" "^data: raw.bin: 1801 tokens to train on, 200 to validate on; .* 16 tokens$" \
+    "^data: u16: 1801 tokens, 112 windows, 0.11 epochs in 3 steps$"
+same='import json, sys
+rows = [[json.loads(line) for line in open(name)][-1] for name in sys.argv[1:]]
+keys = ("step", "loss_bits", "digest", "val_loss")
+for row in rows[1:]:
+    for key in keys:
+        if row[key] != rows[0][key]: print(sys.argv[1:], key, rows[0][key], row[key])'
+for file in u16.idx u16.bin i32.idx gpt2.bin llama.bin; do
+    run "the same in $file" "${model[@]}" --data $file --steps 3 --log-jsonl $file.jsonl
+done
+run "the same in two parts" "${model[@]}" --data part_1.bin part_2.bin --steps 3 --log-jsonl parts.jsonl
+python "all train alike" "$same" raw.jsonl {u16.idx,u16.bin,i32.idx,gpt2.bin,llama.bin}.jsonl parts.jsonl
+
+# Layouts and stops. An epoch of 62 sequences ends inside of a step, and the sources end at different times.
+mix=("${model[@]}" --data 'a=0.8:part_*.bin' b=0.2:gpt2.bin --val-data val.bin --eval-iters 0
+    --eval-interval 20)
+run "a mixture" "${mix[@]}" --steps 80 --log-jsonl whole.jsonl
+shows "its sources" "^data: part_1.bin and 2 more: 4002 tokens to train on, 513 to validate on;" \
+    "^data: u16 of a, weight 0.8: 2001 tokens, 125 windows, 2.05 epochs in 80 steps$" \
+    "^data: llm.c of b, weight 0.2: 2001 tokens, 125 windows, 0.51 epochs in 80 steps$"
+run "on 2 x 2" "${mix[@]}" --steps 80 --tp 2 --dp 2 --micro-batch-size 1 --log-jsonl four.jsonl
+run "on stages" "${mix[@]}" --steps 80 --pp 2 --n-layer 2 --dp 2 --log-jsonl pipe.jsonl
+run "a mixture of two layers" "${mix[@]}" --steps 80 --n-layer 2 --log-jsonl two.jsonl
+python "the same bits" "$same" whole.jsonl four.jsonl
+python "the same bits on stages" "$same" two.jsonl pipe.jsonl
+while read -r stop mesh; do
+    # shellcheck disable=SC2086 # flags and their values
+    run "saved at $stop on $mesh" "${mix[@]}" $mesh --steps 80 --save-interval "$stop" --keep 0 --save "at$stop"
+    run "gone on with after $stop" "${mix[@]}" --steps 80 --log-jsonl rest.jsonl \
+        --resume "at$stop/$(printf step-%08d "$stop")"
+    shows "from there" "after step $stop$"
+    python "to the same end" "$same" whole.jsonl rest.jsonl
+done <<'END'
+9 --tp 4
+32 --dp 4
+63 --tp 2 --dp 2 --micro-batch-size 1
+END
+mv rest.jsonl last.jsonl
+run "gone on with on another mesh" "${mix[@]}" --steps 80 --tp 2 --dp 4 --resume at63/step-00000063 --log-jsonl rest.jsonl
+python "the same bits there" "$same" last.jsonl rest.jsonl
+run "gone on with other data" "${model[@]}" --steps 81 --resume at63 --data raw.bin --val-data val.bin u16.idx
+result "which is told" "$(grep -cE '^from here on --(val-)?data is \[.*made with \[|the files of --(val-)?data have \[' err |
+    grep -vx 4)"
+
+# Epochs and evaluations.
+run "two epochs" "${model[@]}" --data raw.bin --val-data val.bin --epochs 2 --warmup-steps 3 --eval-iters 0 \
+    --log-jsonl epochs.jsonl
+shows "are 125 windows twice" "^step 63/63 " "2.02 epochs in 63 steps"
+run "the same by its config" --config <(python3 -c '
+import json
+print(json.dumps(json.loads(open("epochs.jsonl").readline())["options"]))') --log-jsonl again.jsonl
+python "trains alike" "$same" epochs.jsonl again.jsonl
+refuse "epochs that are other steps" 2 "--steps 9 contradicts --epochs 2, which are 63 steps" \
+    "${model[@]}" --data raw.bin --val-data val.bin --epochs 2 --steps 9
+run "a plan of them" "${model[@]}" --data raw.bin --val-data val.bin --epochs 2 --eval-iters 0 --plan
+python "each window of validation once, in batches of any size" '
+import json, subprocess, sys
+def val(batch):
+    subprocess.run([*sys.argv[1:], "--global-batch-size", batch, "--log-jsonl", "val.jsonl"], check=True,
+                   stdout=subprocess.DEVNULL)
+    return json.loads(open("val.jsonl").readlines()[-1])["val_loss"]
+# one step at a rate of nothing leaves the model as it is
+losses = [val(batch) for batch in ("1", "4", "5", "32", "50")]
+if max(losses) - min(losses) > 1e-6: print(losses)' "$gpt_train" "${model[@]}" --data raw.bin --val-data val.bin \
+    --steps 1 --lr 1e-30 --eval-iters 0
+
+# Loss masks: documents of unequal length, trained on in part.
+python3 - <<'END'
+import struct
+def idx(code, size, lengths):
+    starts = [size * sum(lengths[:i]) for i in range(len(lengths))]
+    return struct.pack(f"<9sQBQQ{len(lengths)}i{len(lengths)}q{len(lengths) + 1}q", b"MMIDIDX\0\0", 1,
+                       code, len(lengths), len(lengths) + 1, *lengths, *starts, *range(len(lengths) + 1))
+for name in "chat", "same":
+    open(name + ".bin", "wb").write(open("u16.bin", "rb").read())
+    open(name + ".idx", "wb").write(open("u16.idx", "rb").read())
+mask = bytes(i % 50 > i // 50 for i in range(2001))
+open("chat.loss.bin", "wb").write(mask); open("chat.loss.idx", "wb").write(idx(1, 1, [2001]))
+open("same.loss.bin", "wb").write(bytes([1] * 2001)); open("same.loss.idx", "wb").write(idx(1, 1, [2001]))
+END
+masked=("${model[@]}" --data chat.idx --steps 12 --eval-interval 12 --eval-iters 0 --global-batch-size 16)
+run "loss masks" "${masked[@]}" --log-jsonl masked.jsonl
+shows "which is said" "^data: Megatron with loss masks: 1801 tokens, 112 windows,"
+python "the loss is a mean over what is trained on" '
+import json, math
+for row in map(json.loads, open("masked.jsonl")):
+    if row.get("step") in (1, 12):
+        for key in ("loss", "val_loss"):
+            if abs((row.get(key) or 5.7) - math.log(301)) > 0.1: print(row["step"], key, row[key])'
+while read -r mesh; do
+    # shellcheck disable=SC2086 # flags and their values
+    run "on $mesh" "${masked[@]}" $mesh --log-jsonl other.jsonl
+    python "the same bits" "$same" masked.jsonl other.jsonl
+done <<'END'
+--micro-batch-size 1
+--micro-batch-size 4 --tp 2
+--dp 8
+--dp 4 --micro-batch-size 2 --strategy zero1
+END
+run "a mask that masks nothing" "${model[@]}" --data same.idx --steps 3 --log-jsonl nothing.jsonl
+python "changes nothing" "$same" raw.jsonl nothing.jsonl
+cp same.loss.idx u16.loss.idx
+head -c 2000 same.loss.bin >u16.loss.bin
+refuse "a mask that is cut short" 3 "u16.loss.idx: .*2001 tokens of 1 bytes it ends outside" "${model[@]}" --data u16.idx
+rm u16.loss.*
+
+# What cannot be.
+refuse "ids of an unknown vocabulary" 2 "raw.bin does not say what it has: .*--vocab-size N" --data raw.bin
+refuse "an id beyond the vocabulary" 3 \
+    "gpt2.bin: token [0-9]+ has id 2[0-9]+, and the model's vocabulary has 260: use the tokenizer" \
+    --data gpt2.bin --vocab-size 260 "${model[@]:2}" --steps 3
+refuse "ids as a sample" 2 "--sample 5 would print token ids as bytes" "${model[@]}" --data raw.bin --sample 5
+refuse "text beside ids" 2 "--data, source data: .*text.txt has text" "${model[@]}" --data raw.bin text.txt
+head -c 100 u16.idx >cut.idx
+cp u16.bin cut.bin
+refuse "an .idx file that is cut short" 3 "cut.idx: its count of sequences is 9, which take 12 bytes each" "${model[@]}" --data cut.idx
+finish

@@ -1,0 +1,59 @@
+/*
+ * tests/fuzz/fuzz_idx.c - 2 bytes: the size of the .bin file; then an .idx file of Megatron. Of what is accepted,
+ * the sequences have to be the .bin file, one after the other, and the documents all of them.
+ */
+#include "apps/data/megatron_index.h"
+#include "tests/fuzz/fuzz.h"
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* Files that fuzzers make are small enough to be checked whole. */
+static void check_arrays(const app_megatron_index *index, const uint8_t *file, int64_t bin_size)
+{
+    int64_t size = app_megatron_type_size(index->type), end = 0, before = 0;
+    const uint8_t *lengths = file + APP_MEGATRON_HEADER_SIZE;
+    const uint8_t *pointers = lengths + 4 * index->sequences;
+    const uint8_t *bounds = pointers + 8 * index->sequences;
+
+    PROMISE(index->tokens * size == bin_size);
+    for (int64_t i = 0; i < index->sequences; i++) {
+        int32_t length;
+        int64_t pointer;
+
+        memcpy(&length, lengths + 4 * i, 4);
+        memcpy(&pointer, pointers + 8 * i, 8);
+        PROMISE(length >= 0 && pointer == end);
+        end += length * size;
+    }
+    PROMISE(end == bin_size);
+    for (int64_t i = 0; i <= index->documents; i++) {
+        int64_t bound;
+
+        memcpy(&bound, bounds + 8 * i, 8);
+        PROMISE(bound >= before && (i || bound == 0));
+        before = bound;
+    }
+    PROMISE(before == index->sequences);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static int file = -1;
+    app_megatron_index index = {.type = APP_MEGATRON_U8};
+    wf_error error = {WF_OK, ""};
+    wf_status status;
+    int64_t bin_size;
+
+    if (size < 2)
+        return 0;
+    if (file < 0)
+        file = memfd_create("idx", MFD_CLOEXEC);
+    bin_size = data[0] | data[1] << 8;
+    PROMISE(ftruncate(file, 0) == 0 &&
+            pwrite(file, data + 2, size - 2, 0) == (ssize_t)(size - 2));
+    status = app_megatron_index_read(file, "f", bin_size, &index, &error);
+    ANSWERED(status, error);
+    if (status == WF_OK)
+        check_arrays(&index, data + 2, bin_size);
+    return 0;
+}
