@@ -45,10 +45,7 @@ void app_tokenizer_encoder_free(app_tokenizer_encoder *e)
 
 static wf_status add_id(app_tokenizer_encoder *e, int32_t id)
 {
-    if (!app_tokenizer_ids_room(e->ids, 1))
-        return no_memory(e->error);
-    e->ids->data[e->ids->count++] = id;
-    return WF_OK;
+    return app_tokenizer_ids_append(e->ids, id, e->error);
 }
 
 /* White space and letters as Rust has them, near an added token. */
@@ -156,30 +153,6 @@ static wf_status normalized(app_tokenizer_encoder *e, const uint8_t *text, size_
     return between_added(e, &e->tokenizer->added_normalized, text, n, first, flags, words);
 }
 
-/* Each part that is no UTF-8 becomes U+FFFD. */
-static wf_status repair(app_tokenizer_encoder *e, const uint8_t **text, size_t *n)
-{
-    const uint8_t *from = *text;
-    size_t left = *n, good;
-
-    e->valid.bytes = 0;
-    while ((good = app_utf8_valid(from, left)) < left) {
-        int wrong;
-
-        app_utf8_take(from + good, left - good, &wrong);
-        if (!app_tokenizer_bytes_add(&e->valid, from, good) ||
-            !app_tokenizer_bytes_add(&e->valid, "\xef\xbf\xbd", 3))
-            return no_memory(e->error);
-        from += good + (size_t)wrong;
-        left -= good + (size_t)wrong;
-    }
-    if (!app_tokenizer_bytes_add(&e->valid, from, left))
-        return no_memory(e->error);
-    *text = (const uint8_t *)e->valid.data;
-    *n = e->valid.bytes;
-    return WF_OK;
-}
-
 static wf_status encode_bytes(app_tokenizer_encoder *e, const uint8_t *text, size_t n)
 {
     if (!app_tokenizer_ids_room(e->ids, n))
@@ -211,8 +184,8 @@ wf_status app_tokenizer_encode(app_tokenizer_encoder *e, const char *text, size_
     if (t->bytes)
         return encode_bytes(e, from, bytes);
     status = add_template(e, t->before, t->before_count, flags);
-    if (status == WF_OK && app_utf8_valid(from, bytes) < bytes)
-        status = repair(e, &from, &bytes);
+    if (status == WF_OK && !app_valid_text(&e->valid, &from, &bytes))
+        status = no_memory(error);
     if (status == WF_OK)
         status = between_added(e, &t->added, from, bytes, true, flags, normalized);
     if (status == WF_OK)

@@ -35,6 +35,14 @@ bool app_tokenizer_ids_room(app_tokenizer_ids *ids, size_t more)
     return true;
 }
 
+wf_status app_tokenizer_ids_append(app_tokenizer_ids *ids, int32_t id, wf_error *error)
+{
+    if (!app_tokenizer_ids_room(ids, 1))
+        return wf_error_set(error, WF_ENOMEM, "out of memory: ids of a text");
+    ids->data[ids->count++] = id;
+    return WF_OK;
+}
+
 void app_tokenizer_ids_free(app_tokenizer_ids *ids)
 {
     free(ids->data);

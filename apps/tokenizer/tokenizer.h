@@ -91,6 +91,17 @@ enum {
 wf_status app_tokenizer_encode(app_tokenizer_encoder *encoder, const char *text, size_t bytes,
                                int flags, app_tokenizer_ids *ids, wf_error *error);
 
+/**
+ * app_tokenizer_cut - where a long text may be cut so that its parts, encoded one by one, have its ids
+ *
+ * Returns: the last such place, at most `bytes`; 0: there is none, as with every tokenizer that puts something
+ *          in front of a text. Behind the place the text has to go on, or end.
+ */
+size_t app_tokenizer_cut(const app_tokenizer *tokenizer, const char *text, size_t bytes);
+
+/** app_tokenizer_ids_append - one id more. Errors: WF_ENOMEM. */
+wf_status app_tokenizer_ids_append(app_tokenizer_ids *ids, int32_t id, wf_error *error);
+
 /** app_tokenizer_ids_free, app_tokenizer_bytes_free - give the memory back and zero it. */
 void app_tokenizer_ids_free(app_tokenizer_ids *ids);
 void app_tokenizer_bytes_free(app_tokenizer_bytes *text);

@@ -100,6 +100,8 @@ struct app_tokenizer {
 
 /* A growing text; false: out of memory. */
 bool app_tokenizer_bytes_add(app_tokenizer_bytes *text, const void *bytes, size_t n);
+/* A text as it is, or, where it is no UTF-8, in `room` with U+FFFD for each part that is none. */
+bool app_valid_text(app_tokenizer_bytes *room, const uint8_t **text, size_t *n);
 bool app_tokenizer_ids_room(app_tokenizer_ids *ids, size_t more);
 
 /* added.c: false: out of memory. The text is copied. */
