@@ -39,6 +39,8 @@ need python3 command -v python3
 need libhwloc-dev has_module hwloc
 need libjansson-dev has_module jansson
 need libxxhash-dev has_module libxxhash
+need libpcre2-dev has_module libpcre2-8
+need libutf8proc-dev has_module libutf8proc
 if [ $mpi = yes ]; then
     need libopenmpi-dev has_module ompi-c
     need openmpi-bin command -v mpirun

@@ -17,7 +17,7 @@ VOCABULARY = {
     r"(run|runs|ran|running) again (in|inside|for) (backward|gradients?)": "recompute",
     r"shut(s|ting)? the door": "close",
     r"(exposed|packed) collectives?": "direct collective, staged collective",
-    r"strips?(?!\()": "micro-panel",
+    r"(?<!\")strips?(?!\(|\\?\")": "micro-panel",  # "Strip" is a decoder of tokenizer.json
     r"wf_dim_split": "wf_dim_chunked",
     r"wf_node_add": "wf_partial_add",
     r"WF_LEAF_\w+": "WF_CHUNKS_x: a leaf is autograd's",

@@ -1,0 +1,37 @@
+/*
+ * apps/gpt_data/documents.h - documents of files, in blocks that threads work on, whose results come in the
+ * order of the files.
+ *
+ * A block has whole lines of a .jsonl file, or a part of another file, which ends where a tokenizer may cut it
+ * (app_tokenizer_cut), or with the file.
+ */
+#ifndef WF_APPS_GPT_DATA_DOCUMENTS_H
+#define WF_APPS_GPT_DATA_DOCUMENTS_H
+
+#include "apps/tokenizer/tokenizer.h"
+
+typedef struct app_document_work {
+    char *const *files;
+    int64_t file_count;
+    const char *key;                /* a line's text lies under it */
+    const app_tokenizer *tokenizer; /* says where a text may be cut */
+    int threads;
+    /* A worker's own, made before and freed after. */
+    void *(*open)(void *arg, wf_error *error);
+    void (*close)(void *own);
+    /* A text, and whether its document ends with it. */
+    wf_status (*work)(void *own, const char *text, size_t bytes, bool ends, void *result,
+                      wf_error *error);
+    /* What a block comes to: made once for each of a few blocks that are under way, emptied by `done`, which
+       gets them in order, in one thread. Both may be NULL. */
+    void *(*result)(void *arg);
+    wf_status (*done)(void *arg, void *result, wf_error *error);
+    void (*free_result)(void *result);
+    void *arg;
+} app_document_work;
+
+/* Reads all files. Errors: WF_EIO, WF_EDATA (file and line), WF_ENOMEM, and those of the calls; the first in
+   the order of the files. */
+wf_status app_documents_run(const app_document_work *work, wf_error *error);
+
+#endif

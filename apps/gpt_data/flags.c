@@ -1,0 +1,163 @@
+/* apps/gpt_data/flags.c - the command line of gpt_data. */
+#include "apps/gpt_data/flags.h"
+#include <getopt.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char app_gpt_data_help[] =
+    "gpt_data - text as token ids for training, and tokenizers of one's own\n"
+    "\n"
+    "Usage: gpt_data tokenize FILES --output PREFIX [--tokenizer PATH] | show PREFIX | "
+    "train-bpe "
+    "FILES --output DIR\n"
+    "\n"
+    "FILES whose name ends in .jsonl have a document a line; each other file is a document. "
+    "Token "
+    "ids are\n"
+    "written as PREFIX.bin and PREFIX.idx, as Megatron-LM has them, which --data of gpt_train "
+    "reads. Neither\n"
+    "the number of threads nor that of the files' blocks changes a byte of what is written.\n"
+    "\n"
+    "  tokenize              write the token ids of FILES\n"
+    "  show                  say what PREFIX.idx has, or print one of its documents\n"
+    "  train-bpe             make a vocabulary of byte-level BPE of FILES: DIR/tokenizer.json\n"
+    "\n"
+    "  --tokenizer PATH      a folder of Hugging Face, tokenizer.json, vocab.json with "
+    "merges.txt, "
+    "a rank\n"
+    "                        file of tiktoken, tekken.json, a BPE model of SentencePiece, or "
+    "bytes "
+    "(default: bytes)\n"
+    "  --output NAME         PREFIX or DIR\n"
+    "  --jsonl-key KEY       the key of a line's text (default: text)\n"
+    "  --append-eod          tokenize: end each document with the tokenizer's end of text\n"
+    "  --special-tokens      tokenize: special tokens that stand in texts become their ids; "
+    "else "
+    "they are text\n"
+    "  --document N          show: print document N, from 0 on, as ids, or as text with "
+    "--tokenizer\n"
+    "  --vocab-size N        train-bpe: tokens, with the 256 bytes and <|endoftext|> (default: "
+    "32000)\n"
+    "  --threads N           threads that encode or count (default: 1)\n"
+    "  --help, --version\n"
+    "\n"
+    "Examples\n"
+    "  gpt_data tokenize book.txt --tokenizer smollm2 --output book --append-eod\n"
+    "  gpt_data tokenize web-*.jsonl --tokenizer tokenizer.json --output web --threads 8\n"
+    "  gpt_data show web --document 3 --tokenizer tokenizer.json\n"
+    "  gpt_data train-bpe web-*.jsonl --vocab-size 8192 --output mine --threads 8\n"
+    "\n"
+    "Exit status: 0; 1 out of memory, 2 for a mistake in the flags, 3 for a file.\n";
+
+static wf_status count(const char *flag, const char *text, long long least, long long most,
+                       int64_t *value, wf_error *error)
+{
+    char *end;
+    long long n = strtoll(text, &end, 10);
+
+    if (end == text || *end || n < least || n > most)
+        return wf_error_set(error, WF_EINVAL, "--%s %s: a whole number from %lld to %lld", flag,
+                            text, least, most);
+    *value = n;
+    return WF_OK;
+}
+
+/* What each command takes beside its files. */
+static wf_status check(const app_gpt_data_request *q, wf_error *error)
+{
+    bool tokenize = strcmp(q->command, "tokenize") == 0, show = strcmp(q->command, "show") == 0,
+         train = strcmp(q->command, "train-bpe") == 0;
+
+    if (!tokenize && !show && !train)
+        return wf_error_set(error, WF_EINVAL,
+                            "%s is no command: there are tokenize, show and train-bpe",
+                            q->command);
+    if (q->file_count == 0)
+        return wf_error_set(error, WF_EINVAL, "%s: no %s was given", q->command,
+                            show ? "PREFIX" : "file");
+    if (show && q->file_count > 1)
+        return wf_error_set(error, WF_EINVAL, "show takes one PREFIX");
+    if (show ? q->output != NULL : !q->output || !*q->output)
+        return wf_error_set(error, WF_EINVAL, "%s: %s", q->command,
+                            show ? "it writes nothing, so there is no --output"
+                                 : "--output is missing");
+    if ((q->append_eod || q->special_tokens) && !tokenize)
+        return wf_error_set(error, WF_EINVAL,
+                            "--append-eod and --special-tokens are of tokenize");
+    if (q->document >= 0 && !show)
+        return wf_error_set(error, WF_EINVAL, "--document is of show");
+    if (train && q->tokenizer)
+        return wf_error_set(error, WF_EINVAL, "train-bpe makes a tokenizer and takes none");
+    if (q->vocabulary && !train)
+        return wf_error_set(error, WF_EINVAL, "--vocab-size is of train-bpe");
+    return WF_OK;
+}
+
+static wf_status take(int flag, app_gpt_data_request *q, wf_error *error)
+{
+    int64_t threads = q->threads;
+    wf_status status = WF_OK;
+
+    switch (flag) {
+    case 't':
+        q->tokenizer = optarg;
+        break;
+    case 'o':
+        q->output = optarg;
+        break;
+    case 'k':
+        q->key = optarg;
+        break;
+    case 'e':
+        q->append_eod = true;
+        break;
+    case 's':
+        q->special_tokens = true;
+        break;
+    case 'd':
+        return count("document", optarg, 0, INT64_MAX, &q->document, error);
+    case 'v':
+        return count("vocab-size", optarg, 257, 1 << 20, &q->vocabulary, error);
+    case 'n':
+        status = count("threads", optarg, 1, APP_GPT_DATA_MOST_THREADS, &threads, error);
+        q->threads = (int)threads;
+        break;
+    default:
+        q->help = true;
+    }
+    return status;
+}
+
+wf_status app_gpt_data_parse(int argc, char **argv, app_gpt_data_request *q, wf_error *error)
+{
+    static const struct option flags[] = {{"tokenizer", required_argument, NULL, 't'},
+                                          {"output", required_argument, NULL, 'o'},
+                                          {"jsonl-key", required_argument, NULL, 'k'},
+                                          {"append-eod", no_argument, NULL, 'e'},
+                                          {"special-tokens", no_argument, NULL, 's'},
+                                          {"document", required_argument, NULL, 'd'},
+                                          {"vocab-size", required_argument, NULL, 'v'},
+                                          {"threads", required_argument, NULL, 'n'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {NULL, 0, NULL, 0}};
+    wf_status status = WF_OK;
+    int c;
+
+    *q = (app_gpt_data_request){.key = "text", .threads = 1, .document = -1};
+    opterr = 0;
+    while (status == WF_OK && (c = getopt_long(argc, argv, "", flags, NULL)) != -1) {
+        if (c == '?')
+            return wf_error_set(error, WF_EINVAL, "%s is no flag, or lacks its value",
+                                argv[optind - 1]);
+        status = take(c, q, error);
+    }
+    if (status != WF_OK || q->help)
+        return status;
+    if (optind == argc)
+        return wf_error_set(error, WF_EINVAL,
+                            "a command is missing: tokenize, show or train-bpe");
+    q->command = argv[optind];
+    q->files = argv + optind + 1;
+    q->file_count = argc - optind - 1;
+    return check(q, error);
+}

@@ -1,0 +1,155 @@
+/* apps/gpt_data/show.c - gpt_data show: what a pair of Megatron files has. */
+#include "apps/data/megatron_index.h"
+#include "apps/gpt_data/commands.h"
+#include "apps/tokenizer/tokenizer.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct pair {
+    char index_name[4096], data_name[4096];
+    int index, data;
+    app_megatron_index has;
+} pair;
+
+static wf_status open_pair(pair *p, const char *prefix, wf_error *error)
+{
+    struct stat s;
+
+    snprintf(p->index_name, sizeof p->index_name, "%.4000s.idx", prefix);
+    snprintf(p->data_name, sizeof p->data_name, "%.4000s.bin", prefix);
+    p->index = open(p->index_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (p->index < 0)
+        return wf_error_set(error, WF_EIO, "%s: %s", p->index_name, strerror(errno));
+    p->data = open(p->data_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (p->data < 0 || fstat(p->data, &s) != 0)
+        return wf_error_set(error, WF_EIO, "%s: %s", p->data_name, strerror(errno));
+    return app_megatron_index_read(p->index, p->index_name, s.st_size, &p->has, error);
+}
+
+static wf_status read_at(int fd, const char *name, int64_t at, void *to, size_t bytes,
+                         wf_error *error)
+{
+    ssize_t n = pread(fd, to, bytes, at);
+
+    if (n == (ssize_t)bytes)
+        return WF_OK;
+    return wf_error_set(error, WF_EIO, "%s: %s", name,
+                        n < 0 ? strerror(errno) : "it became shorter");
+}
+
+/* The first token of a sequence: its pointer, in tokens; behind the last one the number of them all. */
+static wf_status token_at(const pair *p, int64_t sequence, int64_t *token, wf_error *error)
+{
+    int64_t at = APP_MEGATRON_HEADER_SIZE + 4 * p->has.sequences + 8 * sequence;
+    wf_status status = WF_OK;
+
+    *token = p->has.tokens;
+    if (sequence < p->has.sequences) {
+        status = read_at(p->index, p->index_name, at, token, sizeof *token, error);
+        *token /= app_megatron_type_size(p->has.type);
+    }
+    return status;
+}
+
+/* Where a document begins and ends, in tokens. */
+static wf_status find_document(const pair *p, int64_t number, int64_t bounds[2],
+                               wf_error *error)
+{
+    int64_t at = APP_MEGATRON_HEADER_SIZE + 12 * p->has.sequences + 8 * number, sequences[2];
+    wf_status status;
+
+    if (number >= p->has.documents)
+        return wf_error_set(error, WF_EINVAL,
+                            "--document %" PRId64 ": %s has %" PRId64 " documents, from 0 on",
+                            number, p->index_name, p->has.documents);
+    status = read_at(p->index, p->index_name, at, sequences, sizeof sequences, error);
+    for (int i = 0; i < 2 && status == WF_OK; i++) {
+        if (sequences[i] < 0 || sequences[i] > p->has.sequences)
+            return wf_error_set(error, WF_EDATA,
+                                "%s: document %" PRId64 " has no such sequence", p->index_name,
+                                number);
+        status = token_at(p, sequences[i], &bounds[i], error);
+    }
+    if (status == WF_OK &&
+        (bounds[0] < 0 || bounds[1] < bounds[0] || bounds[1] > p->has.tokens))
+        status =
+            wf_error_set(error, WF_EDATA, "%s: document %" PRId64 " lies outside of the data",
+                         p->index_name, number);
+    return status;
+}
+
+static int32_t id_of(const uint8_t *bytes, int64_t size)
+{
+    uint32_t id = 0;
+
+    for (int64_t i = 0; i < size; i++)
+        id |= (uint32_t)bytes[i] << 8 * i;
+    return (int32_t)id;
+}
+
+static wf_status print_ids(const app_tokenizer *tokenizer, const uint8_t *bytes, int64_t count,
+                           int64_t size, wf_error *error)
+{
+    app_tokenizer_bytes text = {0};
+    wf_status status = WF_OK;
+
+    for (int64_t i = 0; i < count && status == WF_OK; i++) {
+        int32_t id = id_of(bytes + i * size, size);
+
+        if (tokenizer)
+            status = app_tokenizer_decode(tokenizer, &id, 1, 0, &text, error);
+        else
+            printf("%s%d", i ? " " : "", id);
+    }
+    if (text.bytes)
+        fwrite(text.data, 1, text.bytes, stdout);
+    if (status == WF_OK)
+        putchar('\n');
+    app_tokenizer_bytes_free(&text);
+    return status;
+}
+
+static wf_status print_document(const pair *p, const app_gpt_data_request *q, wf_error *error)
+{
+    int64_t bounds[2], size = app_megatron_type_size(p->has.type);
+    app_tokenizer *tokenizer = NULL;
+    uint8_t *bytes;
+
+    if (find_document(p, q->document, bounds, error) != WF_OK ||
+        (q->tokenizer && app_tokenizer_open(q->tokenizer, &tokenizer, error) != WF_OK))
+        return error->code;
+    bytes = malloc((size_t)((bounds[1] - bounds[0]) * size) + 1);
+    if (!bytes)
+        wf_error_set(error, WF_ENOMEM, "out of memory: document %" PRId64, q->document);
+    else if (read_at(p->data, p->data_name, bounds[0] * size, bytes,
+                     (size_t)((bounds[1] - bounds[0]) * size), error) == WF_OK)
+        print_ids(tokenizer, bytes, bounds[1] - bounds[0], size, error);
+    free(bytes);
+    app_tokenizer_close(tokenizer);
+    return error->code;
+}
+
+wf_status app_gpt_data_show(const app_gpt_data_request *q, wf_error *error)
+{
+    pair p = {.index = -1, .data = -1};
+    wf_status status = open_pair(&p, q->files[0], error);
+
+    if (status == WF_OK && q->document >= 0)
+        status = print_document(&p, q, error);
+    else if (status == WF_OK)
+        printf("%s: %" PRId64 " tokens of %" PRId64 " bytes, %" PRId64 " sequences, %" PRId64
+               " documents\n",
+               p.data_name, p.has.tokens, app_megatron_type_size(p.has.type), p.has.sequences,
+               p.has.documents);
+    if (p.index >= 0)
+        close(p.index);
+    if (p.data >= 0)
+        close(p.data);
+    return status;
+}

@@ -1,0 +1,161 @@
+/* apps/gpt_data/tokenize.c - gpt_data tokenize. */
+#include "apps/data/megatron_writer.h"
+#include "apps/gpt_data/commands.h"
+#include "apps/gpt_data/documents.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct job {
+    const app_gpt_data_request *q;
+    app_tokenizer *tokenizer;
+    app_megatron_writer *writer;
+} job;
+
+/* The ids of a block's documents. */
+typedef struct encoded {
+    app_tokenizer_ids ids;
+    size_t *ends; /* where documents end; the last one may go on in the next block */
+    size_t count, room;
+} encoded;
+
+typedef struct worker {
+    const job *job;
+    app_tokenizer_encoder *encoder;
+} worker;
+
+static void close_worker(void *own)
+{
+    worker *w = own;
+
+    app_tokenizer_encoder_free(w->encoder);
+    free(w);
+}
+
+static void *open_worker(void *arg, wf_error *error)
+{
+    worker *w = calloc(1, sizeof *w);
+
+    if (!w) {
+        wf_error_set(error, WF_ENOMEM, "out of memory: a thread's encoder");
+        return NULL;
+    }
+    w->job = arg;
+    app_tokenizer_encoder_new(w->job->tokenizer, &w->encoder, error);
+    return w;
+}
+
+static void *new_encoded(void *arg)
+{
+    (void)arg;
+    return calloc(1, sizeof(encoded));
+}
+
+static void free_encoded(void *result)
+{
+    encoded *e = result;
+
+    app_tokenizer_ids_free(&e->ids);
+    free(e->ends);
+    free(e);
+}
+
+static wf_status end_document(encoded *e, wf_error *error)
+{
+    if (e->count == e->room) {
+        size_t room = 2 * e->room + 64, *ends = realloc(e->ends, room * sizeof *ends);
+
+        if (!ends)
+            return wf_error_set(error, WF_ENOMEM, "out of memory: documents of a block");
+        e->ends = ends;
+        e->room = room;
+    }
+    e->ends[e->count++] = e->ids.count;
+    return WF_OK;
+}
+
+static wf_status encode_text(void *own, const char *text, size_t bytes, bool ends, void *result,
+                             wf_error *error)
+{
+    const worker *w = own;
+    const job *j = w->job;
+    encoded *e = result;
+    wf_status status =
+        app_tokenizer_encode(w->encoder, text, bytes,
+                             j->q->special_tokens ? APP_TOKENIZER_SPECIAL : 0, &e->ids, error);
+
+    if (status == WF_OK && ends && j->q->append_eod)
+        status = app_tokenizer_ids_append(&e->ids, app_tokenizer_eos(j->tokenizer), error);
+    return status == WF_OK && ends ? end_document(e, error) : status;
+}
+
+static wf_status write_block(void *arg, void *result, wf_error *error)
+{
+    job *j = arg;
+    encoded *e = result;
+    wf_status status = WF_OK;
+    size_t begin = 0;
+
+    for (size_t i = 0; i < e->count && status == WF_OK; i++) {
+        status = app_megatron_writer_add(j->writer, e->ids.data + begin,
+                                         (int64_t)(e->ends[i] - begin), error);
+        if (status == WF_OK)
+            status = app_megatron_writer_end_document(j->writer, error);
+        begin = e->ends[i];
+    }
+    if (status == WF_OK && begin < e->ids.count)
+        status = app_megatron_writer_add(j->writer, e->ids.data + begin,
+                                         (int64_t)(e->ids.count - begin), error);
+    e->count = 0;
+    e->ids.count = 0;
+    return status;
+}
+
+/* All files, and the pair of files; neither has its name after an error. */
+static wf_status write_all(job *j, wf_error *error)
+{
+    const app_document_work work = {.files = j->q->files,
+                                    .file_count = j->q->file_count,
+                                    .key = j->q->key,
+                                    .tokenizer = j->tokenizer,
+                                    .threads = j->q->threads,
+                                    .open = open_worker,
+                                    .close = close_worker,
+                                    .work = encode_text,
+                                    .result = new_encoded,
+                                    .done = write_block,
+                                    .free_result = free_encoded,
+                                    .arg = j};
+    int64_t tokens, documents;
+
+    if (app_megatron_writer_open(j->q->output, app_tokenizer_size(j->tokenizer), &j->writer,
+                                 error) != WF_OK)
+        return error->code;
+    if (app_documents_run(&work, error) != WF_OK) {
+        app_megatron_writer_discard(j->writer);
+        return error->code;
+    }
+    tokens = app_megatron_writer_tokens(j->writer);
+    documents = app_megatron_writer_documents(j->writer);
+    if (app_megatron_writer_finish(j->writer, error) != WF_OK)
+        return error->code;
+    printf("%s.bin: %" PRId64 " tokens, %" PRId64 " documents, a vocabulary of %d\n",
+           j->q->output, tokens, documents, app_tokenizer_size(j->tokenizer));
+    return WF_OK;
+}
+
+wf_status app_gpt_data_tokenize(const app_gpt_data_request *q, wf_error *error)
+{
+    job j = {.q = q};
+
+    if (app_tokenizer_open(q->tokenizer, &j.tokenizer, error) != WF_OK)
+        return error->code;
+    if (q->append_eod && app_tokenizer_eos(j.tokenizer) < 0)
+        wf_error_set(error, WF_EINVAL,
+                     "--append-eod: the tokenizer %s does not say which token ends a text",
+                     q->tokenizer ? q->tokenizer : "of bytes");
+    else
+        write_all(&j, error);
+    app_tokenizer_close(j.tokenizer);
+    return error->code;
+}

@@ -1,0 +1,87 @@
+/* apps/gpt_data/train.c - gpt_data train-bpe. */
+#include "apps/gpt_data/commands.h"
+#include "apps/gpt_data/documents.h"
+#include "apps/tokenizer/trainer.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct job {
+    app_tokenizer *untrained;
+    app_tokenizer_counter *total;
+    wf_error error; /* what adding up came to */
+    pthread_mutex_t lock;
+} job;
+
+typedef struct worker {
+    job *job;
+    app_tokenizer_counter *counter;
+} worker;
+
+static void *open_worker(void *arg, wf_error *error)
+{
+    worker *w = calloc(1, sizeof *w);
+
+    if (!w) {
+        wf_error_set(error, WF_ENOMEM, "out of memory: a thread's words");
+        return NULL;
+    }
+    w->job = arg;
+    app_tokenizer_counter_new(w->job->untrained, &w->counter, error);
+    return w;
+}
+
+/* Whoever ends adds what it has counted: a sum has no order. */
+static void close_worker(void *own)
+{
+    worker *w = own;
+
+    pthread_mutex_lock(&w->job->lock);
+    if (w->counter)
+        app_tokenizer_counter_add(w->job->total, w->counter, &w->job->error);
+    pthread_mutex_unlock(&w->job->lock);
+    app_tokenizer_counter_free(w->counter);
+    free(w);
+}
+
+static wf_status count_text(void *own, const char *text, size_t bytes, bool ends, void *result,
+                            wf_error *error)
+{
+    worker *w = own;
+
+    (void)ends, (void)result;
+    return app_tokenizer_count(w->counter, text, bytes, error);
+}
+
+wf_status app_gpt_data_train(const app_gpt_data_request *q, wf_error *error)
+{
+    job j = {.error = {WF_OK, ""}};
+    const int32_t vocabulary = q->vocabulary ? (int32_t)q->vocabulary : 32000;
+    app_document_work work = {.files = q->files,
+                              .file_count = q->file_count,
+                              .key = q->key,
+                              .threads = q->threads,
+                              .open = open_worker,
+                              .close = close_worker,
+                              .work = count_text,
+                              .arg = &j};
+    int32_t size;
+
+    pthread_mutex_init(&j.lock, NULL);
+    if (app_tokenizer_untrained(&j.untrained, error) == WF_OK &&
+        app_tokenizer_counter_new(j.untrained, &j.total, error) == WF_OK) {
+        work.tokenizer = j.untrained;
+        app_documents_run(&work, error);
+        if (error->code == WF_OK && j.error.code != WF_OK)
+            *error = j.error;
+        if (error->code == WF_OK &&
+            app_tokenizer_train(j.total, vocabulary, q->output, &size, error) == WF_OK)
+            printf("%s/tokenizer.json: a vocabulary of %d%s\n", q->output, size,
+                   size < vocabulary ? ", since nothing else stands beside each other twice"
+                                     : "");
+    }
+    app_tokenizer_counter_free(j.total);
+    app_tokenizer_close(j.untrained);
+    pthread_mutex_destroy(&j.lock);
+    return error->code;
+}

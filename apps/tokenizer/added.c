@@ -1,0 +1,107 @@
+/* apps/tokenizer/added.c - the tokens that are recognised in a text before all else. */
+#include "apps/tokenizer/tokenizer_internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* The node of a byte among siblings, made where it is missing; -1: out of memory. */
+static int32_t node_of(app_added_set *set, int32_t above, uint8_t byte)
+{
+    int32_t first = above < 0 ? set->first[byte] : set->nodes[above].down, i;
+
+    for (i = first; i >= 0 && set->nodes[i].byte != byte; i = set->nodes[i].next)
+        ;
+    if (i >= 0)
+        return i;
+    if (set->node_count == set->node_room) {
+        int32_t room = 2 * set->node_room + 64;
+        app_added_node *nodes = realloc(set->nodes, (size_t)room * sizeof *nodes);
+
+        if (!nodes)
+            return -1;
+        set->nodes = nodes;
+        set->node_room = room;
+    }
+    i = set->node_count++;
+    set->nodes[i] = (app_added_node){byte, -1, above < 0 ? -1 : first, -1};
+    if (above < 0)
+        set->first[byte] = i;
+    else
+        set->nodes[above].down = i;
+    return i;
+}
+
+bool app_added_add(app_added_set *set, const app_added *token)
+{
+    int32_t node = -1;
+
+    if (set->count == 0)
+        memset(set->first, -1, sizeof set->first);
+    if (set->count == set->room) {
+        int32_t room = 2 * set->room + 16;
+        app_added *tokens = realloc(set->tokens, (size_t)room * sizeof *tokens);
+
+        if (!tokens)
+            return false;
+        set->tokens = tokens;
+        set->room = room;
+    }
+    set->tokens[set->count] = *token;
+    set->tokens[set->count].text = malloc(token->bytes);
+    if (!set->tokens[set->count].text)
+        return false;
+    memcpy(set->tokens[set->count++].text, token->text, token->bytes);
+    for (uint32_t i = 0; i < token->bytes; i++) {
+        node = node_of(set, node, (uint8_t)token->text[i]);
+        if (node < 0)
+            return false;
+    }
+    set->nodes[node].token = set->count - 1;
+    return true;
+}
+
+void app_added_free(app_added_set *set)
+{
+    for (int32_t i = 0; i < set->count; i++)
+        free(set->tokens[i].text);
+    free(set->tokens);
+    free(set->nodes);
+    *set = (app_added_set){0};
+}
+
+/* The longest token that begins at a place; NULL: none does. */
+static const app_added *longest(const app_added_set *set, bool without_special,
+                                const uint8_t *text, size_t n)
+{
+    const app_added *found = NULL;
+    int32_t node = set->first[text[0]];
+
+    for (size_t i = 1; node >= 0; i++) {
+        const app_added_node *here = &set->nodes[node];
+
+        if (here->token >= 0 && !(without_special && set->tokens[here->token].special))
+            found = &set->tokens[here->token];
+        if (i == n)
+            break;
+        node = here->down;
+        while (node >= 0 && set->nodes[node].byte != text[i])
+            node = set->nodes[node].next;
+    }
+    return found;
+}
+
+const app_added *app_added_find(const app_added_set *set, bool without_special,
+                                const uint8_t *text, size_t n, size_t from, size_t *at)
+{
+    for (size_t i = from; set->count && i < n; i++) {
+        const app_added *found;
+
+        if (set->first[text[i]] < 0)
+            continue;
+        found = longest(set, without_special, text + i, n - i);
+        if (found) {
+            *at = i;
+            return found;
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,131 @@
+/* apps/tokenizer/decode.c - ids as text, and what else is asked of a vocabulary. */
+#include "apps/tokenizer/tokenizer_internal.h"
+#include "apps/tokenizer/utf8_internal.h"
+#include <string.h>
+
+int32_t app_tokenizer_size(const app_tokenizer *t)
+{
+    return t->vocabulary.size;
+}
+
+int32_t app_tokenizer_bos(const app_tokenizer *t)
+{
+    return t->bos;
+}
+
+int32_t app_tokenizer_eos(const app_tokenizer *t)
+{
+    return t->eos;
+}
+
+int32_t app_tokenizer_id(const app_tokenizer *t, const char *text, size_t bytes)
+{
+    int32_t id = app_lexicon_added(&t->vocabulary, text, bytes);
+
+    return id >= 0 ? id : app_lexicon_piece(&t->vocabulary, text, bytes);
+}
+
+static const app_token *token_of(const app_tokenizer *t, int32_t id)
+{
+    return id >= 0 && id < t->vocabulary.size && t->vocabulary.tokens[id].kind
+               ? &t->vocabulary.tokens[id]
+               : NULL;
+}
+
+const char *app_tokenizer_text(const app_tokenizer *t, int32_t id, size_t *bytes)
+{
+    const app_token *token = token_of(t, id);
+
+    *bytes = token ? token->bytes : 0;
+    return token ? t->vocabulary.texts + token->at : NULL;
+}
+
+bool app_tokenizer_special(const app_tokenizer *t, int32_t id)
+{
+    const app_token *token = token_of(t, id);
+
+    return token && token->kind & APP_TOKEN_SPECIAL;
+}
+
+/* Appends what one id stands for; `begun`: a token was there before. */
+static wf_status decode_one(const app_tokenizer *t, int32_t id, int flags, bool *begun,
+                            app_tokenizer_bytes *text, wf_error *error)
+{
+    const app_token *token = token_of(t, id);
+    const char *from;
+    size_t n;
+
+    if (!token)
+        return wf_error_set(error, WF_EINVAL,
+                            "id %d is no token: the tokenizer has ids below %d", id,
+                            t->vocabulary.size);
+    if (token->kind & APP_TOKEN_SPECIAL && flags & APP_TOKENIZER_SKIP_SPECIAL)
+        return WF_OK;
+    from = t->vocabulary.texts + token->decoded_at;
+    n = token->decoded_bytes;
+    if (t->strip_first && !*begun && n && *from == ' ') {
+        from++;
+        n--;
+    }
+    *begun = true;
+    return app_tokenizer_bytes_add(text, from, n)
+               ? WF_OK
+               : wf_error_set(error, WF_ENOMEM, "out of memory: a text that is decoded");
+}
+
+wf_status app_tokenizer_decode(const app_tokenizer *t, const int32_t *ids, size_t count,
+                               int flags, app_tokenizer_bytes *text, wf_error *error)
+{
+    wf_status status = WF_OK;
+    bool begun = false;
+
+    for (size_t i = 0; i < count && status == WF_OK; i++)
+        status = decode_one(t, ids[i], flags, &begun, text, error);
+    return status;
+}
+
+/* How many bytes at the end of a text are a character that has begun and may still be completed. */
+static size_t unfinished(const uint8_t *text, size_t n)
+{
+    for (size_t held = 1; held <= 3 && held <= n; held++) {
+        const uint8_t *begin = text + n - held;
+        int wrong;
+
+        if ((*begin & 0xc0) == 0x80)
+            continue;
+        return !app_utf8_take(begin, held, &wrong) && *begin >= 0xc2 && *begin <= 0xf4 &&
+                       (size_t)wrong == held && held < (size_t)app_utf8_bytes(*begin)
+                   ? held
+                   : 0;
+    }
+    return 0;
+}
+
+wf_status app_tokenizer_decode_next(const app_tokenizer *t, app_tokenizer_stream *stream,
+                                    int32_t id, int flags, app_tokenizer_bytes *text,
+                                    wf_error *error)
+{
+    size_t begin = text->bytes, held;
+    wf_status status = WF_OK;
+
+    if (!app_tokenizer_bytes_add(text, stream->bytes, (size_t)stream->held))
+        return wf_error_set(error, WF_ENOMEM, "out of memory: a text that is decoded");
+    status = decode_one(t, id, flags, &stream->begun, text, error);
+    held = status == WF_OK
+               ? unfinished((const uint8_t *)text->data + begin, text->bytes - begin)
+               : (size_t)stream->held;
+    text->bytes -= held;
+    if (held)
+        memmove(stream->bytes, text->data + text->bytes, held);
+    stream->held = (int)held;
+    return status;
+}
+
+wf_status app_tokenizer_decode_end(app_tokenizer_stream *stream, app_tokenizer_bytes *text,
+                                   wf_error *error)
+{
+    bool ok = app_tokenizer_bytes_add(text, stream->bytes, (size_t)stream->held);
+
+    *stream = (app_tokenizer_stream){0};
+    return ok ? WF_OK : wf_error_set(error, WF_ENOMEM, "out of memory: a text that is decoded");
+}

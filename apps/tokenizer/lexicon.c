@@ -1,0 +1,264 @@
+/* apps/tokenizer/lexicon.c - see the header. */
+#include "apps/tokenizer/lexicon_internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+uint64_t app_hash(const void *bytes, size_t n)
+{
+    const uint8_t *p = bytes;
+    uint64_t hash = 0x9e3779b97f4a7c15u ^ n, x = 0;
+
+    for (; n >= 8; p += 8, n -= 8) {
+        memcpy(&x, p, 8);
+        hash = (hash ^ x) * 0xbf58476d1ce4e5b9u;
+        hash ^= hash >> 29;
+    }
+    x = 0;
+    memcpy(&x, p, n);
+    hash = (hash ^ x) * 0x94d049bb133111ebu;
+    return hash ^ hash >> 32;
+}
+
+/* Nobody's vocabulary has so many texts whose hashes are neighbours; one made for it would be as slow as a
+   list. */
+enum { MOST_PROBES = 512 };
+static const char too_many_alike[] = "too many texts have nearly one hash: the file is hostile";
+
+/* A power of two that is at least twice n: half of a hash table's places stay free. */
+static uint32_t table_size(int64_t n)
+{
+    uint32_t size = 64;
+
+    while (size < 2 * n)
+        size *= 2;
+    return size;
+}
+
+static int32_t *free_ids(uint32_t count)
+{
+    int32_t *ids = malloc(count * sizeof *ids);
+
+    if (ids)
+        memset(ids, -1, count * sizeof *ids);
+    return ids;
+}
+
+wf_status app_lexicon_begin(app_lexicon *v, wf_error *error)
+{
+    *v = (app_lexicon){.pieces = {.mask = 63}, .added = {.mask = 63}};
+    v->pieces.ids = free_ids(64);
+    v->added.ids = free_ids(64);
+    return v->pieces.ids && v->added.ids ? WF_OK
+                                         : wf_error_set(error, WF_ENOMEM, "out of memory");
+}
+
+void app_lexicon_free(app_lexicon *v)
+{
+    free(v->tokens);
+    free(v->texts);
+    free(v->pieces.ids);
+    free(v->added.ids);
+    free(v->merges);
+    *v = (app_lexicon){0};
+}
+
+/* The place of a text in a table, or the free one where it would be. */
+static uint32_t place(const app_lexicon *v, const app_lexicon_table *table, const void *text,
+                      size_t bytes)
+{
+    uint32_t i = (uint32_t)app_hash(text, bytes) & table->mask;
+
+    for (; table->ids[i] >= 0; i = (i + 1) & table->mask) {
+        const app_token *t = &v->tokens[table->ids[i]];
+
+        if (t->bytes == bytes && memcmp(v->texts + t->at, text, bytes) == 0)
+            break;
+    }
+    return i;
+}
+
+int32_t app_lexicon_piece(const app_lexicon *v, const void *text, size_t bytes)
+{
+    return v->pieces.ids[place(v, &v->pieces, text, bytes)];
+}
+
+int32_t app_lexicon_added(const app_lexicon *v, const void *text, size_t bytes)
+{
+    return v->added.ids[place(v, &v->added, text, bytes)];
+}
+
+/* Copies a text behind the others. */
+static bool keep(app_lexicon *v, const char *text, size_t bytes, uint32_t *at)
+{
+    if (v->texts_room - v->used < bytes) {
+        size_t room = 2 * v->texts_room + bytes + 4096;
+        char *texts = room <= UINT32_MAX ? realloc(v->texts, room) : NULL;
+
+        if (!texts)
+            return false;
+        v->texts = texts;
+        v->texts_room = room;
+    }
+    memcpy(v->texts + v->used, text, bytes);
+    *at = (uint32_t)v->used;
+    v->used += bytes;
+    return true;
+}
+
+static bool room_for(app_lexicon *v, int32_t id)
+{
+    if (id >= v->room) {
+        int32_t room = 2 * v->room > id + 1 ? 2 * v->room : id + 1;
+        app_token *tokens = realloc(v->tokens, (size_t)room * sizeof *tokens);
+
+        if (!tokens)
+            return false;
+        memset(tokens + v->room, 0, (size_t)(room - v->room) * sizeof *tokens);
+        v->tokens = tokens;
+        v->room = room;
+    }
+    if (id >= v->size)
+        v->size = id + 1;
+    return true;
+}
+
+/* A table of four times the places, with the same ids. */
+static bool grow(const app_lexicon *v, app_lexicon_table *table)
+{
+    app_lexicon_table wider = {.mask = 4 * table->mask + 3, .count = table->count};
+
+    wider.ids = free_ids(wider.mask + 1);
+    if (!wider.ids)
+        return false;
+    for (uint32_t i = 0; i <= table->mask; i++)
+        if (table->ids[i] >= 0) {
+            const app_token *t = &v->tokens[table->ids[i]];
+
+            wider.ids[place(v, &wider, v->texts + t->at, t->bytes)] = table->ids[i];
+        }
+    free(table->ids);
+    *table = wider;
+    return true;
+}
+
+/* Puts an id into a table by its text. */
+static const char *enter(const app_lexicon *v, app_lexicon_table *table, int32_t id)
+{
+    const app_token *t = &v->tokens[id];
+    uint32_t first = (uint32_t)app_hash(v->texts + t->at, t->bytes), i;
+
+    if (2 * table->count >= table->mask && !grow(v, table))
+        return "out of memory";
+    i = place(v, table, v->texts + t->at, t->bytes);
+    if (table->ids[i] == id)
+        return NULL;
+    if (table->ids[i] >= 0)
+        return "another id has the same text";
+    if (((i - first) & table->mask) > MOST_PROBES)
+        return too_many_alike;
+    table->ids[i] = id;
+    table->count++;
+    return NULL;
+}
+
+const char *app_lexicon_add(app_lexicon *v, int32_t id, const char *text, size_t bytes,
+                            int kind)
+{
+    const char *wrong = NULL;
+    app_token *t;
+
+    if (id < 0 || id >= APP_LEXICON_MOST)
+        return "its id is out of range: ids are from 0 to 1048575";
+    if (bytes == 0 || bytes > APP_TOKEN_MOST_BYTES)
+        return bytes ? "a token has at most 4096 bytes" : "a token without text";
+    if (!room_for(v, id))
+        return "out of memory";
+    t = &v->tokens[id];
+    if (t->bytes && (t->bytes != bytes || memcmp(v->texts + t->at, text, bytes) != 0))
+        return "its id is there already, with another text";
+    if (!t->bytes) {
+        if (!keep(v, text, bytes, &t->at))
+            return "out of memory";
+        t->decoded_at = t->at;
+        t->bytes = t->decoded_bytes = (uint32_t)bytes;
+    }
+    t->kind |= kind;
+    if (kind & APP_TOKEN_PIECE)
+        wrong = enter(v, &v->pieces, id);
+    if (!wrong && kind & APP_TOKEN_ADDED)
+        wrong = enter(v, &v->added, id);
+    return wrong;
+}
+
+const char *app_lexicon_decodes(app_lexicon *v, int32_t id, const char *text, size_t bytes)
+{
+    app_token *t = &v->tokens[id];
+
+    t->decoded_bytes = (uint32_t)bytes;
+    return keep(v, text, bytes, &t->decoded_at) ? NULL : "out of memory";
+}
+
+wf_status app_lexicon_end(app_lexicon *v, int64_t merges, int32_t ranks, wf_error *error)
+{
+    uint32_t size = table_size(merges);
+
+    for (int byte = 0; byte < 256; byte++)
+        v->byte_ids[byte] = app_lexicon_piece(v, &(uint8_t){(uint8_t)byte}, 1);
+    v->merges = malloc(size * sizeof *v->merges);
+    v->merges_mask = size - 1;
+    v->ranks = ranks;
+    if (!v->merges)
+        return wf_error_set(error, WF_ENOMEM, "out of memory");
+    for (uint32_t i = 0; i < size; i++)
+        v->merges[i] = (app_merge){-1, -1, INT32_MAX, -1};
+    return WF_OK;
+}
+
+const char *app_lexicon_merge(app_lexicon *v, int32_t left, int32_t right, int32_t rank,
+                              int32_t made)
+{
+    uint32_t i = app_merge_hash(left, right) & v->merges_mask;
+
+    for (int probes = 0; v->merges[i].left >= 0; i = (i + 1) & v->merges_mask) {
+        if (v->merges[i].left == left && v->merges[i].right == right)
+            return "these two are merged twice";
+        if (++probes > MOST_PROBES)
+            return too_many_alike;
+    }
+    v->merges[i] = (app_merge){left, right, rank, made};
+    return NULL;
+}
+
+/* The ways to divide a piece in two pieces, entered as merges where `wrong` is not NULL; gives how many. */
+static int64_t divide(app_lexicon *v, const int32_t *rank_of, const char **wrong)
+{
+    int64_t count = 0;
+
+    for (int32_t id = 0; id < v->size; id++) {
+        const app_token *t = &v->tokens[id];
+
+        for (uint32_t cut = 1; t->kind & APP_TOKEN_PIECE && cut < t->bytes; cut++) {
+            int32_t left = app_lexicon_piece(v, v->texts + t->at, cut), right;
+
+            if (left < 0)
+                continue;
+            right = app_lexicon_piece(v, v->texts + t->at + cut, t->bytes - cut);
+            count += right >= 0;
+            if (right >= 0 && wrong && !*wrong)
+                *wrong = app_lexicon_merge(v, left, right, rank_of[id], id);
+        }
+    }
+    return count;
+}
+
+wf_status app_lexicon_merge_all(app_lexicon *v, const int32_t *rank_of, int32_t ranks,
+                                const char *name, wf_error *error)
+{
+    const char *wrong = NULL;
+    wf_status status = app_lexicon_end(v, divide(v, rank_of, NULL), ranks, error);
+
+    if (status != WF_OK)
+        return status;
+    divide(v, rank_of, &wrong);
+    return wrong ? wf_error_set(error, WF_EDATA, "%s: %s", name, wrong) : WF_OK;
+}

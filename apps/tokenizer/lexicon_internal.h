@@ -1,0 +1,107 @@
+/*
+ * apps/tokenizer/lexicon_internal.h - tokens by id and by text, and which two become one.
+ *
+ * A token's text is bytes: of a byte-level model what its letters stand for. Pieces are what the model
+ * itself can make of text; added tokens are recognised in text before it, and may have the text of a piece.
+ */
+#ifndef WF_APPS_TOKENIZER_LEXICON_INTERNAL_H
+#define WF_APPS_TOKENIZER_LEXICON_INTERNAL_H
+
+#include "core/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* No id is larger: the largest vocabularies of models have a quarter of it. */
+enum { APP_LEXICON_MOST = 1 << 20, APP_TOKEN_MOST_BYTES = 4096 };
+
+/* Where every way to divide a token is looked at. */
+enum { APP_RANKED_MOST_BYTES = 512 };
+
+/* A table of ids by text. */
+typedef struct app_lexicon_table {
+    int32_t *ids; /* -1: a free place */
+    uint32_t mask, count;
+} app_lexicon_table;
+
+enum {
+    APP_TOKEN_PIECE = 1,
+    APP_TOKEN_ADDED = 2,
+    APP_TOKEN_SPECIAL = 4,
+    APP_TOKEN_BYTE = 8, /* <0x..> of byte fallback: decodes to that byte */
+    APP_TOKEN_NAME = 16 /* an id that no text gets */
+};
+
+typedef struct app_token {
+    uint32_t at, bytes;                 /* in the texts; id not there: no kind */
+    uint32_t decoded_at, decoded_bytes; /* what it is in text */
+    int kind;
+} app_token;
+
+/* Two tokens that become one. Of all in a word the lowest rank goes first, then the leftmost. */
+typedef struct app_merge {
+    int32_t left, right; /* left -1: a free place */
+    int32_t rank, made;  /* INT32_MAX of a free place */
+} app_merge;
+
+typedef struct app_lexicon {
+    app_token *tokens;
+    int32_t size, room; /* ids are below size */
+    char *texts;
+    size_t used, texts_room;
+    app_lexicon_table pieces, added;
+    app_merge *merges; /* a hash table */
+    uint32_t merges_mask;
+    int32_t ranks;         /* all ranks are below */
+    int32_t byte_ids[256]; /* the token of one byte; -1 */
+} app_lexicon;
+
+uint64_t app_hash(const void *bytes, size_t n);
+
+/* An empty one. Errors: WF_ENOMEM. */
+wf_status app_lexicon_begin(app_lexicon *v, wf_error *error);
+void app_lexicon_free(app_lexicon *v);
+
+/* A token of a kind. NULL: done, else what is wrong with it: the id is there with another text, or the text
+   with another id; too long, empty. A token that is there gets the kind beside its own. */
+const char *app_lexicon_add(app_lexicon *v, int32_t id, const char *text, size_t bytes,
+                            int kind);
+
+/* All tokens are there: finds the bytes' own, and makes room for merges up to this rank. */
+wf_status app_lexicon_end(app_lexicon *v, int64_t merges, int32_t ranks, wf_error *error);
+
+/* Two tokens become `made` at a rank below `ranks`. NULL: done, else what is wrong with it. */
+const char *app_lexicon_merge(app_lexicon *v, int32_t left, int32_t right, int32_t rank,
+                              int32_t made);
+
+/* Every two pieces whose texts together are a piece become it; rank_of is the rank of an id, `name` the
+   file's. */
+wf_status app_lexicon_merge_all(app_lexicon *v, const int32_t *rank_of, int32_t ranks,
+                                const char *name, wf_error *error);
+
+/* The id of a text; -1: there is none. */
+int32_t app_lexicon_piece(const app_lexicon *v, const void *text, size_t bytes);
+int32_t app_lexicon_added(const app_lexicon *v, const void *text, size_t bytes);
+
+/* What an id decodes to, other than its text. */
+const char *app_lexicon_decodes(app_lexicon *v, int32_t id, const char *text, size_t bytes);
+
+static inline uint32_t app_merge_hash(int32_t left, int32_t right)
+{
+    uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+
+    return (uint32_t)((key * 0x9e3779b97f4a7c15u) >> 32);
+}
+
+/* What becomes of two tokens; a free place where nothing does. */
+static inline const app_merge *app_lexicon_pair(const app_lexicon *v, int32_t left,
+                                                int32_t right)
+{
+    uint32_t i = app_merge_hash(left, right) & v->merges_mask;
+
+    while (v->merges[i].left >= 0 && (v->merges[i].left != left || v->merges[i].right != right))
+        i = (i + 1) & v->merges_mask;
+    return &v->merges[i];
+}
+
+#endif

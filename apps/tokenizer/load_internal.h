@@ -1,0 +1,78 @@
+/*
+ * apps/tokenizer/load_internal.h - readers of the files of tokenizers. Each gets an empty tokenizer and fills
+ * it; whoever calls frees it where that fails.
+ */
+#ifndef WF_APPS_TOKENIZER_LOAD_INTERNAL_H
+#define WF_APPS_TOKENIZER_LOAD_INTERNAL_H
+
+#include "apps/tokenizer/json_internal.h"
+#include "apps/tokenizer/tokenizer_internal.h"
+
+/* The largest files of known models have 33 MB. */
+enum { APP_MOST_FILE = 128 << 20, APP_MOST_PATH = 4096 };
+
+/* A file, whole. Owner: the caller, free. WF_EIO also where it is no regular file; WF_EDATA where it is
+   larger than APP_MOST_FILE. */
+wf_status app_file_read(const char *path, char **text, size_t *bytes, wf_error *error);
+bool app_file_there(const char *path);
+/* The path of another file in the folder of a file. */
+void app_file_beside(const char *path, const char *name, char out[APP_MOST_PATH]);
+
+/* Readers by kind. */
+wf_status app_load_hf(app_tokenizer *t, const app_json *json);
+wf_status app_load_tekken(app_tokenizer *t, const app_json *json);
+wf_status app_load_tiktoken(app_tokenizer *t, const char *path, const char *text, size_t bytes,
+                            wf_error *error);
+wf_status app_load_sentencepiece(app_tokenizer *t, const char *path, const char *text,
+                                 size_t bytes, wf_error *error);
+/* vocab.json, read already, with the merges.txt beside it. */
+wf_status app_load_merges(app_tokenizer *t, const app_json *json);
+
+/* hf_model.c: vocabulary, merges and added tokens of tokenizer.json. */
+wf_status app_hf_model(app_tokenizer *t, const app_json *json, uint32_t model);
+wf_status app_hf_vocabulary(app_tokenizer *t, const app_json *json, uint32_t vocabulary);
+wf_status app_hf_added(app_tokenizer *t, const app_json *json, uint32_t list);
+/* The id of a merge's or an added token's text; -1: there is none. */
+int32_t app_hf_piece(const app_tokenizer *t, const char *text, size_t bytes);
+/* An added token; NULL, or what is wrong with it. */
+const char *app_load_added(app_tokenizer *t, const app_added *token, bool normalized);
+
+/* hf_steps.c: normalizers and pre-tokenizers; hf_decoder.c: decoders and templates. */
+wf_status app_hf_normalizer(app_tokenizer *t, const app_json *json, uint32_t value);
+wf_status app_hf_pre_tokenizer(app_tokenizer *t, const app_json *json, uint32_t value);
+wf_status app_hf_decoder(app_tokenizer *t, const app_json *json, uint32_t value);
+wf_status app_hf_template(app_tokenizer *t, const app_json *json, uint32_t value);
+
+/* Refuses a key of an object that is in none of these words, which are apart by blanks. */
+wf_status app_hf_keys(const app_json *json, uint32_t object, const char *known);
+/* The "type" of an object; "" where there is none, which is refused. */
+const char *app_hf_type(const app_json *json, uint32_t object);
+
+/* A split by a pattern of Rust's. `name` is the file's. */
+wf_status app_load_split(app_tokenizer *t, const char *pattern, size_t bytes, const char *name,
+                         wf_error *error);
+/* Every two tokens whose bytes are a token become it, the smallest id first; every byte has to be a token. */
+wf_status app_load_merge_by_id(app_tokenizer *t, const char *name, wf_error *error);
+/* A normalizer to NFC; WF_EUNSUPPORTED where the program was built without it. */
+wf_status app_load_nfc(app_tokenizer *t, const char *name, wf_error *error);
+/* Words of models of characters that begin at U+2581, as far as no merge goes across. */
+bool app_load_safe_words(app_tokenizer *t);
+
+/* Replaces a text in what each token decodes to; false: out of memory. */
+bool app_load_decode_replaced(app_lexicon *v, const char *from, size_t bytes, const char *to,
+                              size_t to_bytes);
+
+/* GPT-2's letters for bytes: the bytes that a text of them stands for, into room for as many; -1: other
+   letters are in it. */
+int64_t app_letters_to_bytes(const char *text, size_t bytes, char *out);
+/* The letter of a byte as UTF-8, of at most 2 bytes; gives how many. */
+int app_letter_of_byte(uint8_t byte, uint8_t out[4]);
+
+/* The begin and the end of documents, as tokenizer_config.json and config.json in a file's folder have
+   them, where they are not known yet. */
+wf_status app_load_ends(app_tokenizer *t, const char *path, wf_error *error);
+
+/* Bytes of base64 without line ends, into room for as many; -1: it is none. */
+int64_t app_base64(const char *text, size_t bytes, char *out);
+
+#endif

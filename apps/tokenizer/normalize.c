@@ -1,0 +1,110 @@
+/* apps/tokenizer/normalize.c - texts that are changed before they are cut. */
+#include "apps/tokenizer/encode_internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+static wf_status no_memory(wf_error *error)
+{
+    return wf_error_set(error, WF_ENOMEM, "out of memory: a text to be encoded");
+}
+
+#if WEFT_HAS_UTF8PROC
+#include <utf8proc.h>
+
+/* ASCII alone, and what has nothing that composes, is its own normal form. */
+static wf_status compose(const uint8_t *text, size_t n, app_tokenizer_bytes *to,
+                         wf_error *error)
+{
+    size_t ascii = 0;
+    utf8proc_uint8_t *composed;
+    utf8proc_ssize_t bytes;
+    bool ok;
+
+    while (ascii < n && text[ascii] < 128)
+        ascii++;
+    if (ascii == n)
+        return app_tokenizer_bytes_add(to, text, n) ? WF_OK : no_memory(error);
+    bytes =
+        utf8proc_map(text, (utf8proc_ssize_t)n, &composed, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    if (bytes < 0)
+        return wf_error_set(error, bytes == UTF8PROC_ERROR_NOMEM ? WF_ENOMEM : WF_EDATA,
+                            "NFC of a text: %s", utf8proc_errmsg(bytes));
+    ok = app_tokenizer_bytes_add(to, composed, (size_t)bytes);
+    free(composed);
+    return ok ? WF_OK : no_memory(error);
+}
+#else
+static wf_status compose(const uint8_t *text, size_t n, app_tokenizer_bytes *to,
+                         wf_error *error)
+{
+    (void)text, (void)n, (void)to;
+    return wf_error_set(error, WF_EUNSUPPORTED, "NFC needs utf8proc");
+}
+#endif
+
+/* What is replaced next: 1, 0 nothing more, -1 it takes too long. */
+static int find(const app_step *step, const app_matcher *matcher, const uint8_t *text, size_t n,
+                size_t from, size_t *begin, size_t *end)
+{
+    const uint8_t *found;
+
+    if (!step->text)
+        return app_pattern_find(&step->pattern, matcher, text, n, from, begin, end);
+    found = memmem(text + from, n - from, step->text, step->text_bytes);
+    if (!found)
+        return 0;
+    *begin = (size_t)(found - text);
+    *end = *begin + step->text_bytes;
+    return 1;
+}
+
+static wf_status replace(const app_step *step, const app_matcher *matcher, const uint8_t *text,
+                         size_t n, app_tokenizer_bytes *to, wf_error *error)
+{
+    size_t from = 0, begin, end;
+    int found;
+
+    while ((found = find(step, matcher, text, n, from, &begin, &end)) > 0) {
+        if (!app_tokenizer_bytes_add(to, text + from, begin - from) ||
+            !app_tokenizer_bytes_add(to, step->with, step->with_bytes))
+            return no_memory(error);
+        from = end;
+    }
+    if (found < 0)
+        return wf_error_set(error, WF_EDATA, "a pattern of the tokenizer takes too long here");
+    return app_tokenizer_bytes_add(to, text + from, n - from) ? WF_OK : no_memory(error);
+}
+
+wf_status app_normalize_step(const app_step *step, const app_matcher *matcher,
+                             const uint8_t *text, size_t n, app_tokenizer_bytes *to,
+                             wf_error *error)
+{
+    if (step->kind == APP_STEP_NFC)
+        return compose(text, n, to, error);
+    if (step->kind == APP_STEP_REPLACE)
+        return replace(step, matcher, text, n, to, error);
+    if (n && !app_tokenizer_bytes_add(to, step->text, step->text_bytes))
+        return no_memory(error);
+    return app_tokenizer_bytes_add(to, text, n) ? WF_OK : no_memory(error);
+}
+
+wf_status app_normalize(app_tokenizer_encoder *e, const uint8_t *text, size_t n,
+                        const uint8_t **to, size_t *bytes)
+{
+    const app_step_list *list = &e->tokenizer->normalizers;
+
+    for (int i = 0; i < list->count; i++) {
+        app_tokenizer_bytes *out = &e->normal[i % 2];
+        wf_status status;
+
+        out->bytes = 0;
+        status = app_normalize_step(&list->steps[i], &e->matcher, text, n, out, e->error);
+        if (status != WF_OK)
+            return status;
+        text = (const uint8_t *)out->data;
+        n = out->bytes;
+    }
+    *to = text;
+    *bytes = n;
+    return WF_OK;
+}

@@ -1,0 +1,158 @@
+/*
+ * apps/tokenizer/split.c - pre-tokenizers: a stretch of text is cut, each part goes to the next step, and
+ * behind the last one stands the model.
+ */
+#include "apps/tokenizer/encode_internal.h"
+#include <string.h>
+
+static wf_status no_memory(const app_tokenizer_encoder *e)
+{
+    return wf_error_set(e->error, WF_ENOMEM, "out of memory: a text to be encoded");
+}
+
+static wf_status next(app_tokenizer_encoder *e, int step, const uint8_t *text, size_t n,
+                      bool first, size_t readable)
+{
+    if (step + 1 < e->tokenizer->pre_tokenizers.count)
+        return app_split_words(e, step + 1, text, n, first);
+    if (n > APP_MOST_WORD)
+        return wf_error_set(e->error, WF_EDATA, "a word of %zu bytes; at most %d are supported",
+                            n, APP_MOST_WORD);
+    return app_bpe_word(e->bpe, text, n, readable, e->ids) ? WF_OK : no_memory(e);
+}
+
+/* How a split goes on: a part that waits for what follows, or for nothing more. */
+typedef struct cutting {
+    app_tokenizer_encoder *e;
+    const uint8_t *text;
+    size_t n, begin; /* what lies before `begin` is done */
+    int step;
+    bool first;
+} cutting;
+
+/* Gives what lies between `begin` and `end`, if anything does, to the next step. */
+static wf_status give(cutting *c, size_t end)
+{
+    size_t begin = c->begin;
+
+    c->begin = end;
+    if (begin == end)
+        return WF_OK;
+    return next(c->e, c->step, c->text + begin, end - begin, c->first && begin == 0,
+                c->n - begin);
+}
+
+/* A match from `begin` to `end`, and the text in front of it that is none. */
+static wf_status cut(cutting *c, app_split split, size_t begin, size_t end)
+{
+    wf_status status = WF_OK;
+
+    if (split == APP_SPLIT_KEPT)
+        c->begin = begin;
+    if (split == APP_SPLIT_KEPT || split == APP_SPLIT_MERGED_WITH_PREVIOUS)
+        return give(c, end);
+    status = give(c, begin);
+    if (split == APP_SPLIT_MERGED_WITH_NEXT || status != WF_OK)
+        return status;
+    if (split == APP_SPLIT_ISOLATED)
+        return give(c, end);
+    c->begin = end;
+    return WF_OK;
+}
+
+/* The next match from `at` on, by hand where that is known how. */
+static int match(const cutting *c, const app_step *s, size_t at, size_t *begin, size_t *end)
+{
+    *begin = at;
+    *end = app_pattern_scan(&s->pattern, c->text, c->n, at);
+    return *end ? 1
+                : app_pattern_find(&s->pattern, &c->e->matcher, c->text, c->n, at, begin, end);
+}
+
+static wf_status split(cutting *c, const app_step *s)
+{
+    wf_status status = WF_OK;
+    size_t at = 0, begin, end;
+    int found = 1;
+
+    while (status == WF_OK && at < c->n && (found = match(c, s, at, &begin, &end)) > 0) {
+        status = cut(c, s->split, begin, end);
+        at = end;
+    }
+    if (found < 0)
+        return wf_error_set(c->e->error, WF_EDATA,
+                            "a pattern of the tokenizer takes too long at byte %zu of %zu", at,
+                            c->n);
+    if (s->split == APP_SPLIT_KEPT)
+        c->begin = c->n;
+    return status == WF_OK ? give(c, c->n) : status;
+}
+
+/* Before each `text`; where `safe` is given, not behind these bytes. */
+static wf_status before_each(cutting *c, const app_step *s, const uint8_t *safe)
+{
+    wf_status status = WF_OK;
+    size_t at = 1;
+
+    while (status == WF_OK && at < c->n) {
+        const uint8_t *found = memmem(c->text + at, c->n - at, s->text, s->text_bytes);
+
+        if (!found)
+            break;
+        at = (size_t)(found - c->text);
+        if (!safe || !safe[c->text[at - 1]])
+            status = give(c, at);
+        at += safe ? 1 : s->text_bytes;
+    }
+    return status == WF_OK ? give(c, c->n) : status;
+}
+
+/* The stretch with something in front, and with each space as U+2581. */
+static wf_status rewrite(app_tokenizer_encoder *e, int step, const uint8_t *text, size_t n,
+                         bool first)
+{
+    const app_step *s = &e->tokenizer->pre_tokenizers.steps[step];
+    app_tokenizer_bytes *to = &e->rewritten[step];
+    bool meta = s->kind == APP_STEP_METASPACE, front;
+
+    front =
+        meta ? s->when == APP_PREPEND_ALWAYS || (s->when == APP_PREPEND_FIRST && first) : true;
+    front = front && text[0] != ' ' &&
+            !(meta && n >= s->text_bytes && memcmp(text, s->text, s->text_bytes) == 0);
+    to->bytes = 0;
+    if (front && !app_tokenizer_bytes_add(to, s->text, s->text_bytes))
+        return no_memory(e);
+    while (n) {
+        const uint8_t *space = meta ? memchr(text, ' ', n) : NULL;
+        size_t run = space ? (size_t)(space - text) : n;
+
+        if (!app_tokenizer_bytes_add(to, text, run) ||
+            (space && !app_tokenizer_bytes_add(to, s->text, s->text_bytes)))
+            return no_memory(e);
+        text += run + (space != NULL);
+        n -= run + (space != NULL);
+    }
+    return next(e, step, (const uint8_t *)to->data, to->bytes, first, to->bytes);
+}
+
+wf_status app_split_words(app_tokenizer_encoder *e, int step, const uint8_t *text, size_t n,
+                          bool first)
+{
+    const app_step *s = &e->tokenizer->pre_tokenizers.steps[step];
+    cutting c = {.e = e, .text = text, .n = n, .step = step, .first = first};
+
+    if (n == 0)
+        return WF_OK;
+    if (step >= e->tokenizer->pre_tokenizers.count)
+        return next(e, step, text, n, first, n);
+    switch (s->kind) {
+    case APP_STEP_SPLIT:
+        return split(&c, s);
+    case APP_STEP_WORDS:
+        return before_each(&c, s, NULL);
+    case APP_STEP_SAFE:
+        return before_each(&c, s, s->safe);
+    default:
+        return rewrite(e, step, text, n, first);
+    }
+}

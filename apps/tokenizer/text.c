@@ -1,0 +1,70 @@
+/* apps/tokenizer/text.c - texts before they are encoded: valid, and in parts. */
+#include "apps/tokenizer/tokenizer_internal.h"
+#include "apps/tokenizer/utf8_internal.h"
+#include <string.h>
+
+bool app_valid_text(app_tokenizer_bytes *room, const uint8_t **text, size_t *n)
+{
+    const uint8_t *from = *text;
+    size_t left = *n, good = app_utf8_valid(from, left);
+
+    if (good == left)
+        return true;
+    room->bytes = 0;
+    for (; good < left; good = app_utf8_valid(from, left)) {
+        int wrong;
+
+        app_utf8_take(from + good, left - good, &wrong);
+        if (!app_tokenizer_bytes_add(room, from, good) ||
+            !app_tokenizer_bytes_add(room, "\xef\xbf\xbd", 3))
+            return false;
+        from += good + (size_t)wrong;
+        left -= good + (size_t)wrong;
+    }
+    if (!app_tokenizer_bytes_add(room, from, left))
+        return false;
+    *text = (const uint8_t *)room->data;
+    *n = room->bytes;
+    return true;
+}
+
+/* Whether an added token reaches over a space behind a letter. */
+static bool reaches_over(const app_added_set *set)
+{
+    for (int32_t i = 0; i < set->count; i++) {
+        const app_added *a = &set->tokens[i];
+
+        if (a->left || a->right || a->single_word)
+            return true;
+        for (uint32_t k = 1; k < a->bytes; k++)
+            if (a->text[k] == ' ' && a->text[k - 1] != ' ')
+                return true;
+    }
+    return false;
+}
+
+/* The known patterns end a word between a letter and a space, whatever stands around them. */
+static bool may_be_cut(const app_tokenizer *t)
+{
+    for (int i = 0; i < t->normalizers.count; i++)
+        if (t->normalizers.steps[i].kind != APP_STEP_NFC)
+            return false;
+    for (int i = 0; i < t->pre_tokenizers.count; i++)
+        if (t->pre_tokenizers.steps[i].kind != APP_STEP_SPLIT ||
+            !t->pre_tokenizers.steps[i].pattern.scan)
+            return false;
+    return t->pre_tokenizers.count > 0 && !reaches_over(&t->added) &&
+           !reaches_over(&t->added_normalized);
+}
+
+size_t app_tokenizer_cut(const app_tokenizer *t, const char *text, size_t bytes)
+{
+    if (t->bytes)
+        return bytes;
+    if (bytes == 0 || !may_be_cut(t))
+        return 0;
+    for (size_t at = bytes - 1; at > 0; at--)
+        if (text[at] == ' ' && ((text[at - 1] | 32) >= 'a' && (text[at - 1] | 32) <= 'z'))
+            return at;
+    return 0;
+}

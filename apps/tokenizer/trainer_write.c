@@ -1,0 +1,170 @@
+/* apps/tokenizer/trainer_write.c - a trained vocabulary as tokenizer.json. */
+#include "apps/tokenizer/load_internal.h"
+#include "apps/tokenizer/trainer_internal.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The bytes of all tokens, one after the other. */
+typedef struct spelling {
+    app_tokenizer_bytes bytes;
+    size_t *end; /* by id */
+} spelling;
+
+static const char *token(const spelling *s, int32_t id, size_t *n)
+{
+    size_t begin = id ? s->end[id - 1] : 0;
+
+    *n = s->end[id] - begin;
+    return s->bytes.data + begin;
+}
+
+static bool spell(spelling *s, const app_trained_merge *merges, int32_t count)
+{
+    s->end = malloc((256 + (size_t)count) * sizeof *s->end);
+    for (int32_t id = 0; s->end && id < 256 + count; id++) {
+        bool ok = true;
+
+        for (int part = 0; part < (id < 256 ? 1 : 2) && ok; part++) {
+            const app_trained_merge *m = id < 256 ? NULL : &merges[id - 256];
+            char byte = (char)id;
+            size_t n = 1;
+
+            if (m) {
+                app_tokenizer_bytes copy = {0};
+                const char *text = token(s, part ? m->right : m->left, &n);
+
+                ok = app_tokenizer_bytes_add(&copy, text, n) &&
+                     app_tokenizer_bytes_add(&s->bytes, copy.data, n);
+                app_tokenizer_bytes_free(&copy);
+            } else {
+                ok = app_tokenizer_bytes_add(&s->bytes, &byte, 1);
+            }
+        }
+        if (!ok)
+            return false;
+        s->end[id] = s->bytes.bytes;
+    }
+    return s->end != NULL;
+}
+
+/* A token as a string of JSON, of GPT-2's letters. */
+static void print_token(FILE *file, const spelling *s, int32_t id)
+{
+    size_t n;
+    const char *text = token(s, id, &n);
+
+    fputc('"', file);
+    for (size_t i = 0; i < n; i++) {
+        uint8_t letter[4];
+        int bytes = app_letter_of_byte((uint8_t)text[i], letter);
+
+        if (*letter == '"' || *letter == '\\')
+            fputc('\\', file);
+        fwrite(letter, 1, (size_t)bytes, file);
+    }
+    fputc('"', file);
+}
+
+static void print_pattern(FILE *file)
+{
+    for (const char *at = app_scan_pattern("llama3"); *at; at++) {
+        if (*at == '\\')
+            fputc('\\', file);
+        fputc(*at, file);
+    }
+}
+
+static void print_all(FILE *file, const spelling *s, const app_trained_merge *merges,
+                      int32_t count)
+{
+    static const char level[] = "{\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+                                "\"trim_offsets\": true, \"use_regex\": false}";
+
+    fprintf(
+        file,
+        "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n"
+        "  \"added_tokens\": [\n    {\"id\": %d, \"content\": \"<|endoftext|>\", "
+        "\"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false, "
+        "\"special\": true}\n  ],\n  \"normalizer\": null,\n  \"pre_tokenizer\": {\"type\": "
+        "\"Sequence\", \"pretokenizers\": [\n    {\"type\": \"Split\", \"pattern\": "
+        "{\"Regex\": \"",
+        256 + count);
+    print_pattern(file);
+    fprintf(file,
+            "\"}, \"behavior\": \"Isolated\", \"invert\": false},\n    %s\n  ]},\n"
+            "  \"post_processor\": null,\n  \"decoder\": %s,\n  \"model\": {\n    \"type\": "
+            "\"BPE\",\n    \"dropout\": null,\n    \"unk_token\": null,\n"
+            "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n"
+            "    \"fuse_unk\": false,\n    \"byte_fallback\": false,\n    \"ignore_merges\": "
+            "false,\n"
+            "    \"vocab\": {\n",
+            level, level);
+    for (int32_t id = 0; id < 256 + count; id++) {
+        fputs("      ", file);
+        print_token(file, s, id);
+        fprintf(file, ": %d,\n", id);
+    }
+    fprintf(file, "      \"<|endoftext|>\": %d\n    },\n    \"merges\": [", 256 + count);
+    for (int32_t i = 0; i < count; i++) {
+        fputs(i ? ",\n      [" : "\n      [", file);
+        print_token(file, s, merges[i].left);
+        fputs(", ", file);
+        print_token(file, s, merges[i].right);
+        fputc(']', file);
+    }
+    fputs("\n    ]\n  }\n}\n", file);
+}
+
+/* Writes a file of a folder under another name, and gives it its own when it is whole. */
+static wf_status write_file(const char *folder, const char *name, const spelling *s,
+                            const app_trained_merge *merges, int32_t count, wf_error *error)
+{
+    char path[APP_MOST_PATH], part[APP_MOST_PATH];
+    bool ok;
+    FILE *file;
+
+    snprintf(path, sizeof path, "%.3900s/%s", folder, name);
+    snprintf(part, sizeof part, "%.3900s/.%s.part", folder, name);
+    file = fopen(part, "we");
+    if (!file)
+        return wf_error_set(error, WF_EIO, "%s: %s", part, strerror(errno));
+    if (s)
+        print_all(file, s, merges, count);
+    else
+        fputs("{\n  \"eos_token\": \"<|endoftext|>\"\n}\n", file);
+    ok = fflush(file) == 0 && !ferror(file) && fsync(fileno(file)) == 0;
+    ok = fclose(file) == 0 && ok && rename(part, path) == 0;
+    if (ok)
+        return WF_OK;
+    wf_error_set(error, WF_EIO, "%s: %s", path, strerror(errno));
+    unlink(part);
+    return error->code;
+}
+
+wf_status app_tokenizer_train(const app_tokenizer_counter *counter, int32_t vocabulary,
+                              const char *folder, int32_t *size, wf_error *error)
+{
+    int32_t most = vocabulary - 257, count = -1;
+    app_trained_merge *merges = malloc(((size_t)most + 1) * sizeof *merges);
+    spelling s = {0};
+
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
+        free(merges);
+        return wf_error_set(error, WF_EIO, "%s: %s", folder, strerror(errno));
+    }
+    if (merges)
+        count = app_train_merges(counter, most, merges);
+    if (count < 0 || !spell(&s, merges, count))
+        wf_error_set(error, WF_ENOMEM, "out of memory: a vocabulary of %d tokens", vocabulary);
+    else if (write_file(folder, "tokenizer.json", &s, merges, count, error) == WF_OK)
+        write_file(folder, "tokenizer_config.json", NULL, NULL, 0, error);
+    *size = 257 + count;
+    free(merges);
+    free(s.end);
+    app_tokenizer_bytes_free(&s.bytes);
+    return error->code;
+}

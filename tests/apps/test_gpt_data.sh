@@ -1,0 +1,99 @@
+#!/bin/bash
+# test_gpt_data.sh GPT_DATA - gpt_data as a user meets it: texts as token ids, vocabularies of one's own, mistakes.
+set -uo pipefail
+
+program=$1
+here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=tests/apps/tool_cases.sh
+. "$here/tool_cases.sh"
+
+tool "help" 0 --help
+says out '^Usage: gpt_data ' 'gpt_data train-bpe web'
+
+# same NAME FILE FILE: two files are equal.
+same()
+{
+    result "$1" "$(cmp "$2" "$3" 2>&1 || echo "they differ")"
+}
+
+# Some 2 MB, so that there are several blocks, with words that most tokenizers cut in several.
+awk 'BEGIN { srand(5); for (i = 0; i < 300000; i++) { n = int(rand() * 2000); printf "w%xx%s", n * n, i % 17 ? " " : ".\n" } }' >text.txt
+printf '{"text": "first \\u00e9t\\u00e9", "n": 1}\n\n{"n": 2, "text": "a\\nb<|endoftext|>"}\n{"text": ""}' >rows.jsonl
+sed 's/"text"/"body"/' rows.jsonl >other.jsonl
+
+for threads in 1 2 5; do
+    tool "a vocabulary, $threads threads" 0 train-bpe text.txt rows.jsonl --vocab-size 400 --output "bpe$threads" --threads $threads
+    says out "^bpe$threads/tokenizer.json: a vocabulary of 400$"
+done
+tool "files in another order" 0 train-bpe rows.jsonl text.txt --vocab-size 400 --output bpe0 --threads 2
+for other in 0 2 5; do
+    same "one vocabulary: $other" bpe1/tokenizer.json bpe$other/tokenizer.json
+done
+head -c 4000 text.txt >short.txt
+printf "aaaa aaa I'll WE'RE 12345 x\n\n\n  y\t z!!\r\n aaaa" >>short.txt
+tool "a vocabulary of few words" 0 train-bpe short.txt --vocab-size 330 --output short
+python3 "$here/train_bpe.py" 330 short.txt >wanted
+python3 - >found <<'END'
+import json
+model = json.load(open("short/tokenizer.json"))["model"]
+letters = {}
+for token, i in model["vocab"].items():
+    if i < 256:
+        letters[token] = i
+for left, right in model["merges"]:
+    print(bytes(letters[c] for c in left).hex(), bytes(letters[c] for c in right).hex())
+END
+same "merges are those of a plain program" wanted found
+result "there are merges" "$([ "$(wc -l <found)" = 73 ] || wc -l found)"
+
+for threads in 1 2 5; do
+    tool "tokens, $threads threads" 0 tokenize text.txt rows.jsonl --tokenizer bpe1 --output "t$threads" --append-eod --threads $threads
+    says out "^t$threads.bin: [0-9]+ tokens, 4 documents, a vocabulary of 400$"
+    same "one file of tokens: $threads" t1.bin t$threads.bin
+    same "one index: $threads" t1.idx t$threads.idx
+done
+tool "what it has" 0 show t1
+says out '^t1.bin: [0-9]+ tokens of 2 bytes, 4 sequences, 4 documents$'
+tool "a document of lines" 0 show t1 --document 1 --tokenizer bpe1
+says out '^first été<.endoftext.>$'
+tool "a document of one file" 0 show t1 --document 0 --tokenizer bpe1
+{ cat text.txt && printf '<|endoftext|>\n'; } >whole
+same "it comes back" out whole
+tool "special tokens are text" 0 show t1 --document 2
+result "and no ids" "$(grep -oE '\b399\b' out | wc -l | grep -qx 1 || cat out)"
+tool "or ids" 0 tokenize rows.jsonl --tokenizer bpe1 --output s --special-tokens
+tool "where that is asked for" 0 show s --document 1
+says out ' 399$'
+tool "another key" 0 tokenize other.jsonl --jsonl-key body --output b
+tool "bytes" 0 show b --document 0
+says out '^102 105 114 115 116 32 195 169 116 195 169$'
+
+tool "no command" 2
+says err 'a command is missing'
+tool "no such command" 2 pack x --output y
+says err 'pack is no command: there are tokenize, show and train-bpe'
+tool "no output" 2 tokenize text.txt
+says err '--output is missing'
+tool "no file" 2 tokenize --output x
+says err 'no file was given'
+tool "a flag of another command" 2 show t1 --append-eod
+says err '--append-eod and --special-tokens are of tokenize'
+tool "a vocabulary that is too small" 2 train-bpe text.txt --vocab-size 256 --output x
+says err '--vocab-size 256: a whole number from 257'
+tool "no end of text" 2 tokenize text.txt --output x --append-eod
+says err '--append-eod: the tokenizer of bytes does not say which token ends a text'
+tool "no such file" 3 tokenize missing --output x
+says err 'missing: No such file or directory'
+tool "no regular file" 3 tokenize /dev/null --output x
+says err '/dev/null is not a regular file'
+tool "no such key" 3 tokenize rows.jsonl --output x --jsonl-key body
+says err 'rows.jsonl:1: the key "body" is missing'
+printf '{"text": "a"}\n{"text": "b}\n' >bad.jsonl
+tool "a line that is no JSON" 3 tokenize text.txt bad.jsonl --output x --threads 2
+says err 'bad.jsonl:2: no JSON that can be used'
+tool "no such document" 2 show t1 --document 4
+says err 't1.idx has 4 documents, from 0 on'
+tool "no such tokenizer" 3 tokenize text.txt --tokenizer missing --output x
+says err 'missing: No such file or directory'
+result "nothing is left of what failed" "$(ls | grep '^\.\?x' || true)"
+finish

@@ -1,0 +1,326 @@
+/*
+ * tests/apps/test_tokenizer.c - ids equal to those that the tokenizers of others have given the same strings
+ * (tests/apps/tokenizers/make.py), text that comes back, texts without end, threads.
+ */
+#include "apps/tokenizer/tokenizer.h"
+#include "tests/harness.h"
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct subject {
+    app_tokenizer *tokenizer;
+    app_tokenizer_encoder *encoder;
+    app_tokenizer_ids ids;
+    app_tokenizer_bytes text;
+    wf_error error;
+} subject;
+
+static void open_subject(subject *s, const char *name)
+{
+    char path[512];
+
+    *s = (subject){0};
+    snprintf(path, sizeof path, WEFT_TOKENIZERS "/%s", name);
+    app_tokenizer_open(name ? path : NULL, &s->tokenizer, &s->error);
+    if (s->error.code != WF_OK)
+        printf("\n    %s\n", s->error.text);
+    CU_ASSERT_EQUAL_FATAL(s->error.code, WF_OK);
+    CU_ASSERT_EQUAL_FATAL(app_tokenizer_encoder_new(s->tokenizer, &s->encoder, &s->error),
+                          WF_OK);
+}
+
+static void close_subject(subject *s)
+{
+    app_tokenizer_encoder_free(s->encoder);
+    app_tokenizer_close(s->tokenizer);
+    app_tokenizer_ids_free(&s->ids);
+    app_tokenizer_bytes_free(&s->text);
+}
+
+/* A recorded string; false behind the last one. */
+static bool read_line(FILE *file, char **text, size_t *bytes, app_tokenizer_ids *ids)
+{
+    static char line[1 << 16];
+    char *at, *end;
+
+    if (!fgets(line, sizeof line, file))
+        return false;
+    at = strchr(line, '|');
+    *bytes = (size_t)(at - line) / 2;
+    *text = realloc(*text, *bytes + 1);
+    for (size_t i = 0; i < *bytes; i++) {
+        unsigned byte;
+
+        sscanf(line + 2 * i, "%2x", &byte);
+        (*text)[i] = (char)byte;
+    }
+    ids->count = 0;
+    ids->room = strlen(at);
+    ids->data = realloc(ids->data, (ids->room + 1) * sizeof *ids->data);
+    for (at++;; at = end) {
+        long id = strtol(at, &end, 10);
+
+        if (end == at)
+            return true;
+        ids->data[ids->count++] = (int32_t)id;
+    }
+}
+
+/* Decoding id by id gives what decoding all at once does, and no character in parts. */
+static void streams(subject *s)
+{
+    app_tokenizer_stream stream = {0};
+    app_tokenizer_bytes text = {0};
+
+    s->text.bytes = 0;
+    CU_ASSERT_EQUAL(
+        app_tokenizer_decode(s->tokenizer, s->ids.data, s->ids.count, 0, &s->text, &s->error),
+        WF_OK);
+    for (size_t i = 0; i < s->ids.count; i++) {
+        CU_ASSERT_EQUAL(app_tokenizer_decode_next(s->tokenizer, &stream, s->ids.data[i], 0,
+                                                  &text, &s->error),
+                        WF_OK);
+        CU_ASSERT_TRUE(stream.held < 4);
+    }
+    CU_ASSERT_EQUAL(app_tokenizer_decode_end(&stream, &text, &s->error), WF_OK);
+    CU_ASSERT_EQUAL(text.bytes, s->text.bytes);
+    CU_ASSERT_TRUE(text.bytes == 0 || memcmp(text.data, s->text.data, text.bytes) == 0);
+    app_tokenizer_bytes_free(&text);
+}
+
+/* The ids of all recorded strings, of files whose special tokens are recognised by those who recorded them. */
+static void check_recorded(const char *name, const char *ending, int special)
+{
+    char path[512];
+    app_tokenizer_ids wanted = {0};
+    size_t bytes, lines = 0, wrong = 0;
+    char *text = NULL;
+    FILE *file;
+    subject s;
+
+    snprintf(path, sizeof path, "%s%s", name, ending);
+    open_subject(&s, path);
+    snprintf(path, sizeof path, WEFT_TOKENIZERS "/%s.ids", name);
+    file = fopen(path, "r");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+    while (read_line(file, &text, &bytes, &wanted)) {
+        int flags = APP_TOKENIZER_TEMPLATE | special;
+
+        s.ids.count = 0;
+        lines++;
+        CU_ASSERT_EQUAL(app_tokenizer_encode(s.encoder, text, bytes, flags, &s.ids, &s.error),
+                        WF_OK);
+        if (s.ids.count != wanted.count ||
+            (wanted.count &&
+             memcmp(s.ids.data, wanted.data, wanted.count * sizeof *wanted.data) != 0)) {
+            wrong++;
+            printf("\n    %s: string %zu has other ids\n", name, lines);
+        }
+        streams(&s);
+    }
+    fclose(file);
+    CU_ASSERT_EQUAL(lines, 166);
+    CU_ASSERT_EQUAL(wrong, 0);
+    free(text);
+    app_tokenizer_ids_free(&wanted);
+    close_subject(&s);
+}
+
+static void ids_of_tokenizer_json(void)
+{
+    static const char *const names[] = {"gpt2",     "smollm", "llama3", "qwen",      "o200k",
+                                        "deepseek", "front",  "odd",    "metaspace", "llama2"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        check_recorded(names[i], ".json", APP_TOKENIZER_SPECIAL);
+}
+
+static void ids_of_other_files(void)
+{
+    check_recorded("tekken", ".json", 0);
+    check_recorded("pieces", ".model", 0);
+    check_recorded("pieces_unknown", ".model", 0);
+}
+
+/* What bytes a byte-level vocabulary has come back, special tokens are text where nobody asks for them. */
+static void text_comes_back(void)
+{
+    static const char text[] =
+        "Hello \xf0\x9f\x98\x80<|endoftext|> \xd0\x9f\xd1\x80 12345\n\n  x";
+    static const char end[] = "<|endoftext|>";
+    subject s;
+    size_t n;
+    int32_t id;
+
+    open_subject(&s, "gpt2.json");
+    for (int flags = 0; flags < 2; flags++) {
+        s.ids.count = s.text.bytes = 0;
+        CU_ASSERT_EQUAL(
+            app_tokenizer_encode(s.encoder, text, sizeof text - 1, flags, &s.ids, &s.error),
+            WF_OK);
+        app_tokenizer_decode(s.tokenizer, s.ids.data, s.ids.count, 0, &s.text, &s.error);
+        CU_ASSERT_EQUAL_FATAL(s.text.bytes, sizeof text - 1);
+        CU_ASSERT_EQUAL(memcmp(s.text.data, text, sizeof text - 1), 0);
+        s.text.bytes = 0;
+        app_tokenizer_decode(s.tokenizer, s.ids.data, s.ids.count, APP_TOKENIZER_SKIP_SPECIAL,
+                             &s.text, &s.error);
+        CU_ASSERT_EQUAL(s.text.bytes, sizeof text - 1 - (flags ? sizeof end - 1 : 0));
+    }
+    id = app_tokenizer_id(s.tokenizer, end, sizeof end - 1);
+    CU_ASSERT_EQUAL(id, 400);
+    CU_ASSERT_TRUE(app_tokenizer_special(s.tokenizer, id));
+    CU_ASSERT_EQUAL(memcmp(app_tokenizer_text(s.tokenizer, id, &n), end, sizeof end - 1), 0);
+    CU_ASSERT_EQUAL(n, sizeof end - 1);
+    CU_ASSERT_EQUAL(app_tokenizer_size(s.tokenizer), 401);
+    CU_ASSERT_PTR_NULL(app_tokenizer_text(s.tokenizer, 401, &n));
+    CU_ASSERT_EQUAL(app_tokenizer_id(s.tokenizer, "no such token", 13), -1);
+    CU_ASSERT_EQUAL(app_tokenizer_decode(s.tokenizer, &(int32_t){401}, 1, 0, &s.text, &s.error),
+                    WF_EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(s.error.text, "id 401 is no token"));
+    close_subject(&s);
+}
+
+/* A character whose bytes are several tokens is given when its last one comes. */
+static void characters_are_held_back(void)
+{
+    static const char smile[] = "\xf0\x9f\x98\x80";
+    subject s = {0};
+    app_tokenizer_stream stream = {0};
+
+    CU_ASSERT_EQUAL_FATAL(app_tokenizer_open(NULL, &s.tokenizer, &s.error), WF_OK);
+    for (int i = 0; i < 4; i++) {
+        CU_ASSERT_EQUAL(s.text.bytes, 0);
+        app_tokenizer_decode_next(s.tokenizer, &stream, (uint8_t)smile[i], 0, &s.text,
+                                  &s.error);
+    }
+    CU_ASSERT_EQUAL(s.text.bytes, 4);
+    /* A byte that can go on nothing is no reason to wait, and what waits is given in the end. */
+    app_tokenizer_decode_next(s.tokenizer, &stream, 0x98, 0, &s.text, &s.error);
+    CU_ASSERT_EQUAL(s.text.bytes, 5);
+    app_tokenizer_decode_next(s.tokenizer, &stream, 0xe2, 0, &s.text, &s.error);
+    app_tokenizer_decode_next(s.tokenizer, &stream, 'a', 0, &s.text, &s.error);
+    CU_ASSERT_EQUAL(s.text.bytes, 7);
+    app_tokenizer_decode_next(s.tokenizer, &stream, 0xe2, 0, &s.text, &s.error);
+    CU_ASSERT_EQUAL(s.text.bytes, 7);
+    app_tokenizer_decode_end(&stream, &s.text, &s.error);
+    CU_ASSERT_EQUAL(s.text.bytes, 8);
+    close_subject(&s);
+}
+
+static void bytes_are_tokens(void)
+{
+    subject s = {0};
+    char all[256];
+
+    CU_ASSERT_EQUAL_FATAL(app_tokenizer_open("bytes", &s.tokenizer, &s.error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(app_tokenizer_encoder_new(s.tokenizer, &s.encoder, &s.error), WF_OK);
+    for (int i = 0; i < 256; i++)
+        all[i] = (char)i;
+    CU_ASSERT_EQUAL(app_tokenizer_encode(s.encoder, all, 256, 3, &s.ids, &s.error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(s.ids.count, 256);
+    for (int i = 0; i < 256; i++)
+        CU_ASSERT_EQUAL(s.ids.data[i], i);
+    app_tokenizer_decode(s.tokenizer, s.ids.data, 256, 0, &s.text, &s.error);
+    CU_ASSERT_TRUE(s.text.bytes == 256 && memcmp(s.text.data, all, 256) == 0);
+    CU_ASSERT_EQUAL(app_tokenizer_size(s.tokenizer), 256);
+    CU_ASSERT_EQUAL(app_tokenizer_eos(s.tokenizer), -1);
+    close_subject(&s);
+}
+
+/* Merging a word takes time that grows with its length and hardly faster: with its square, the longer one
+   would take 256 times as long. */
+static void words_without_end(void)
+{
+    enum { SHORT = 1 << 14, LONG = 1 << 18 };
+    char *text = malloc(LONG);
+    double seconds[2] = {1e9, 1e9};
+    subject s;
+
+    open_subject(&s, "gpt2.json");
+    for (int kind = 0; kind < 2; kind++) {
+        for (int i = 0; i < LONG; i++)
+            text[i] = kind ? (char)('a' + i * (i >> 3) % 7) : 'a';
+        for (int turn = 0; turn < 6; turn++) {
+            clock_t begin = clock();
+            double spent;
+
+            s.ids.count = 0;
+            CU_ASSERT_EQUAL(app_tokenizer_encode(s.encoder, text, turn % 2 ? LONG : SHORT, 0,
+                                                 &s.ids, &s.error),
+                            WF_OK);
+            spent = (double)(clock() - begin) / CLOCKS_PER_SEC;
+            seconds[turn % 2] = spent < seconds[turn % 2] ? spent : seconds[turn % 2];
+        }
+        CU_ASSERT_TRUE(seconds[1] < 100 * (seconds[0] + 1e-3));
+    }
+    free(text);
+    close_subject(&s);
+}
+
+typedef struct reader {
+    const app_tokenizer *tokenizer;
+    int64_t sum;
+    int number;
+} reader;
+
+static void *read_many(void *arg)
+{
+    reader *r = arg;
+    app_tokenizer_encoder *encoder;
+    app_tokenizer_ids ids = {0};
+    wf_error error = {WF_OK, ""};
+    char text[64];
+
+    if (app_tokenizer_encoder_new(r->tokenizer, &encoder, &error) != WF_OK)
+        return NULL;
+    for (int i = 0; i < 500; i++) {
+        int n =
+            snprintf(text, sizeof text, "w%d \xc3\xa9t\xc3\xa9 %d's  end%d", i, i * 7, i % 9);
+
+        ids.count = 0;
+        app_tokenizer_encode(encoder, text, (size_t)n, 0, &ids, &error);
+        for (size_t k = 0; k < ids.count; k++)
+            r->sum = r->sum * 31 + ids.data[k];
+    }
+    app_tokenizer_ids_free(&ids);
+    app_tokenizer_encoder_free(encoder);
+    return NULL;
+}
+
+static void threads_share_a_tokenizer(void)
+{
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS];
+    reader readers[THREADS] = {{0}};
+    subject s;
+
+    open_subject(&s, "llama3.json");
+    for (int i = 0; i < THREADS; i++) {
+        readers[i] = (reader){.tokenizer = s.tokenizer, .number = i};
+        CU_ASSERT_EQUAL_FATAL(pthread_create(&threads[i], NULL, read_many, &readers[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < THREADS; i++)
+        CU_ASSERT_TRUE(readers[i].sum != 0 && readers[i].sum == readers[0].sum);
+    close_subject(&s);
+}
+
+static const wf_test tests[] = {
+    {"ids of tokenizer.json", ids_of_tokenizer_json},
+    {"ids of other files", ids_of_other_files},
+    {"text comes back", text_comes_back},
+    {"characters are held back", characters_are_held_back},
+    {"bytes are tokens", bytes_are_tokens},
+    {"words without end", words_without_end},
+    {"threads share a tokenizer", threads_share_a_tokenizer},
+    {NULL, NULL},
+};
+
+int main(void)
+{
+    return wf_test_main("tokenizer", tests);
+}

@@ -1,0 +1,109 @@
+/*
+ * tests/campaign/encode_strings.c - encode_strings TOKENIZER [FLAGS]: strings from stdin as ids, for
+ * scripts/tokenizers.py, which compares them with those of other tokenizers.
+ *
+ * A string is a u32 of its bytes and these bytes; what is written of it is a u32 of its ids and these ids.
+ * Each is decoded again, at once and id by id; where that gives another text, and the tokenizer's texts
+ * come back whole, the program ends with 1. FLAGS is a number of APP_TOKENIZER_ flags, 4 more: texts come back
+ * whole, 8 more: time alone is written, as text, of encoding the strings once more.
+ */
+#include "apps/tokenizer/tokenizer.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { WHOLE = 4, TIME = 8 };
+
+typedef struct job {
+    app_tokenizer *tokenizer;
+    app_tokenizer_encoder *encoder;
+    app_tokenizer_ids ids;
+    app_tokenizer_bytes text, again;
+    wf_error error;
+    int flags;
+} job;
+
+static bool read_string(char **text, uint32_t *bytes)
+{
+    if (fread(bytes, sizeof *bytes, 1, stdin) != 1)
+        return false;
+    free(*text);
+    *text = malloc(*bytes + 1);
+    return *text && fread(*text, 1, *bytes, stdin) == *bytes;
+}
+
+/* Whether ids decode to a text, and one by one to the same. */
+static bool decodes(job *j, const char *text, size_t bytes)
+{
+    app_tokenizer_stream stream = {0};
+    bool ok = true;
+
+    j->text.bytes = j->again.bytes = 0;
+    ok = app_tokenizer_decode(j->tokenizer, j->ids.data, j->ids.count, 0, &j->text,
+                              &j->error) == WF_OK;
+    for (size_t i = 0; ok && i < j->ids.count; i++)
+        ok = app_tokenizer_decode_next(j->tokenizer, &stream, j->ids.data[i], 0, &j->again,
+                                       &j->error) == WF_OK;
+    ok = ok && app_tokenizer_decode_end(&stream, &j->again, &j->error) == WF_OK &&
+         j->text.bytes == j->again.bytes &&
+         (!j->text.bytes || memcmp(j->text.data, j->again.data, j->text.bytes) == 0);
+    return ok && (!(j->flags & WHOLE) || (j->text.bytes == bytes &&
+                                          (!bytes || memcmp(j->text.data, text, bytes) == 0)));
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int run(job *j)
+{
+    double spent = 0;
+    char *text = NULL;
+    uint32_t bytes, count;
+
+    while (read_string(&text, &bytes)) {
+        double begin = seconds();
+
+        j->ids.count = 0;
+        if (app_tokenizer_encode(j->encoder, text, bytes, j->flags & 3, &j->ids, &j->error) !=
+            WF_OK)
+            break;
+        spent += seconds() - begin;
+        count = (uint32_t)j->ids.count;
+        if (j->flags & TIME)
+            continue;
+        fwrite(&count, sizeof count, 1, stdout);
+        fwrite(j->ids.data, sizeof *j->ids.data, count, stdout);
+        if (!decodes(j, text, bytes))
+            wf_error_set(&j->error, WF_EDATA, "a string of %u bytes does not come back", bytes);
+        if (j->error.code != WF_OK)
+            break;
+    }
+    free(text);
+    if (j->flags & TIME)
+        printf("%.6f\n", spent);
+    return j->error.code != WF_OK;
+}
+
+int main(int argc, char **argv)
+{
+    job j = {.flags = argc > 2 ? atoi(argv[2]) : 0};
+    int status = 1;
+
+    if (app_tokenizer_open(argc > 1 ? argv[1] : NULL, &j.tokenizer, &j.error) == WF_OK &&
+        app_tokenizer_encoder_new(j.tokenizer, &j.encoder, &j.error) == WF_OK)
+        status = run(&j);
+    if (j.error.code != WF_OK)
+        fprintf(stderr, "encode_strings: %s\n", j.error.text);
+    app_tokenizer_encoder_free(j.encoder);
+    app_tokenizer_close(j.tokenizer);
+    app_tokenizer_ids_free(&j.ids);
+    app_tokenizer_bytes_free(&j.text);
+    app_tokenizer_bytes_free(&j.again);
+    return status;
+}
