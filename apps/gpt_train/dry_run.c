@@ -47,7 +47,8 @@ static void take_steps(job *j, wf_par *par, wf_nn_gpt *gpt)
         if (j->o->eval_interval && trainer)
             wf_par_evaluate(trainer, 1, &none, NULL, &loss);
         if (j->o->sample)
-            app_sample_plan(j->o, &(app_sampled){par, gpt, options.pipeline ? trainer : NULL});
+            app_sample_plan(j->o,
+                            &(app_sampled){par, gpt, options.pipeline ? trainer : NULL, NULL});
         wf_pool_report(wf_context_pool(ctx), &report->memory);
     }
     snprintf(j->run->inexact, sizeof j->run->inexact, "%s",

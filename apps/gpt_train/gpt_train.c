@@ -60,7 +60,7 @@ static bool moves_nothing(const app_options *o)
     return o->plan || strcmp(o->transport, "fake") == 0;
 }
 
-/* Text has bytes for tokens, and token ids are no text: models and samples are of one of the two. */
+/* Text has bytes for tokens, and token ids are no text: a model is of one of the two. */
 static wf_status check_tokens(const app_options *o, bool is_text, wf_error *error)
 {
     if (is_text && o->init_from && o->vocab_size != 256)
@@ -69,11 +69,6 @@ static wf_status check_tokens(const app_options *o, bool is_text, wf_error *erro
                             "--init-from %s, which has %lld of its own: turn the text into "
                             "token ids with that model's tokenizer first (docs/data.md)",
                             o->init_from, (long long)o->vocab_size);
-    if (!is_text && o->sample)
-        return wf_error_set(error, WF_EINVAL,
-                            "--sample %lld would print token ids as bytes, since --data has "
-                            "token ids; drop it",
-                            (long long)o->sample);
     return WF_OK;
 }
 
@@ -222,6 +217,8 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
     wf_error *failed = &job->failed;
 
     if (app_recordings_check(o, failed) == WF_OK && open_data(o, &job->data, failed) == WF_OK &&
+        app_sample_prompt_open(o, !job->data || app_data_set_is_text(job->data), &job->prompt,
+                               failed) == WF_OK &&
         prepare_saving(o, launcher, resume, job->saved, failed) == WF_OK &&
         app_setup_pipeline(o, &job->pipeline, failed) == WF_OK &&
         app_memory_check(o, launcher, failed) == WF_OK &&
@@ -303,6 +300,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
         app_lock_withdraw(o->save);
     wf_par_pipeline_free(job.pipeline);
     app_data_set_close(job.data);
+    app_sample_prompt_close(&job.prompt);
     app_resume_close(&resume);
     return status;
 }

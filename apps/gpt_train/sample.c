@@ -1,12 +1,13 @@
-/* apps/gpt_train/sample.c - text from a trained model, byte by byte. */
+/* apps/gpt_train/sample.c - text from a trained model, token by token. */
 #include "apps/gpt_train/train_loop.h"
 #include "apps/gpt_train/signal_requests.h"
 #include "core/host_data.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* A byte drawn from softmax(logits / temperature); the likeliest one at temperature 0. */
-static int draw(const float *logits, int64_t n, double temperature, uint64_t key, int64_t index)
+/* A token drawn from softmax(logits / temperature); the likeliest one at temperature 0. */
+static int64_t draw(const float *logits, int64_t n, double temperature, uint64_t key,
+                    int64_t index)
 {
     int64_t best = 0;
     double sum = 0, at;
@@ -15,25 +16,25 @@ static int draw(const float *logits, int64_t n, double temperature, uint64_t key
         if (logits[i] > logits[best])
             best = i;
     if (temperature <= 0)
-        return (int)best;
+        return best;
     for (int64_t i = 0; i < n; i++)
         sum += wf_exp((double)(logits[i] - logits[best]) / temperature);
     at = (double)wf_random_uniform(key, 0, (uint64_t)index) * sum;
     for (int64_t i = 0; i < n; i++) {
         at -= wf_exp((double)(logits[i] - logits[best]) / temperature);
         if (at < 0)
-            return (int)i;
+            return i;
     }
-    return (int)best;
+    return best;
 }
 
-static void show(wf_tensor *tokens, const char *text)
+static void show(wf_tensor *tokens, const int32_t *ids)
 {
     wf_host_data view;
     int32_t *token = wf_data_write(tokens, false, &view);
 
     for (int64_t i = 0; token && i < wf_tensor_local_count(tokens); i++)
-        token[i] = (unsigned char)text[i];
+        token[i] = ids[i];
     wf_data_close(&view);
 }
 
@@ -43,43 +44,41 @@ static wf_tensor *head(wf_nn_module *model, wf_tensor *x)
     return wf_nn_call(((wf_nn_gpt *)model)->head, x);
 }
 
-/* Logits of the next byte behind each of so many; text: NULL in a plan. With a pipeline, on the ranks of its last
+/* Logits of the next token behind each of so many; ids: NULL in a plan. With a pipeline, on the ranks of its last
    stage; NULL elsewhere, and on errors. */
-static wf_tensor *logits_of(const app_sampled *m, const char *text, int64_t seen)
+static wf_tensor *logits_of(const app_sampled *m, const int32_t *ids, int64_t seen)
 {
     wf_par *par = m->par;
     wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(seen)};
     wf_tensor *tokens =
         wf_tensor_new(wf_par_context(par), WF_I32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
 
-    if (tokens && text)
-        show(tokens, text);
+    if (tokens && ids)
+        show(tokens, ids);
     if (!m->pipelined)
         return wf_whole(wf_nn_gpt_logits(m->model, tokens));
     return wf_whole(wf_par_pipeline_forward(m->pipelined, tokens, head));
 }
 
-/* The next byte after text[0 .. length), seeing at most seq_len bytes; -1 on failure. */
-static int next_byte(const app_options *o, const app_sampled *m, const char *text,
-                     int64_t length, uint64_t key)
+/* The next token after ids[0 .. length), seeing at most seq_len of them; -1 on failure. last: room for the logits. */
+static int64_t next_token(const app_options *o, const app_sampled *m, const int32_t *ids,
+                          int64_t length, uint64_t key, float *last)
 {
     wf_context *ctx = wf_par_context(m->par);
-    int64_t seen = length < o->seq_len ? length : o->seq_len;
-    int64_t bytes = o->vocab_size < 256 ? o->vocab_size : 256;
+    int64_t seen = length < o->seq_len ? length : o->seq_len, size = m->prompt->size,
+            token = -1;
     wf_tensor *logits;
-    float last[256];
-    int byte = -1;
 
     wf_scope_open(ctx);
-    logits = logits_of(m, text + length - seen, seen);
+    logits = logits_of(m, ids + length - seen, seen);
     if (logits)
-        wf_data_get(logits, (seen - 1) * o->vocab_size, bytes, last);
+        wf_data_get(logits, (seen - 1) * o->vocab_size, size, last);
     if (m->pipelined)
-        wf_par_pipeline_share(m->pipelined, last, (size_t)bytes * sizeof *last);
+        wf_par_pipeline_share(m->pipelined, last, (size_t)size * sizeof *last);
     if (wf_context_status(ctx) == WF_OK)
-        byte = draw(last, bytes, o->sample_temperature, key, length);
+        token = draw(last, size, o->sample_temperature, key, length);
     wf_scope_close(ctx);
-    return byte;
+    return token;
 }
 
 /* Whether a rank was asked to stop. Without --save nobody listens: SIGTERM ends the process. */
@@ -94,15 +93,10 @@ static bool stop_wished(const app_options *o, wf_par *par)
     return stop;
 }
 
-static const char *prompt_of(const app_options *o)
-{
-    return o->sample_prompt && *o->sample_prompt ? o->sample_prompt : "\n";
-}
-
 void app_sample_plan(const app_options *o, const app_sampled *m)
 {
     wf_context *ctx = wf_par_context(m->par);
-    int64_t longest = (int64_t)strlen(prompt_of(o)) + o->sample - 1;
+    int64_t longest = (int64_t)strlen(o->sample_prompt) + o->sample - 1;
 
     wf_context_training(ctx, false);
     wf_scope_open(ctx);
@@ -111,32 +105,42 @@ void app_sample_plan(const app_options *o, const app_sampled *m)
     wf_context_training(ctx, true);
 }
 
+/* Continue ids[0 .. *length) up to `end`. */
+static void go_on(const app_options *o, const app_sampled *m, int32_t *ids, int64_t *length,
+                  int64_t end, float *last, bool *stopped)
+{
+    uint64_t key = wf_random_key((uint64_t)o->seed, WF_RANDOM_SAMPLE);
+
+    while (*length < end && !(*stopped = stop_wished(o, m->par))) {
+        int64_t token = next_token(o, m, ids, *length, key, last);
+
+        if (token < 0 || token == m->prompt->ends)
+            return;
+        ids[(*length)++] = (int32_t)token;
+    }
+}
+
 wf_status app_sample_text(const app_options *o, const app_sampled *m, FILE *out, bool *stopped)
 {
     wf_context *ctx = wf_par_context(m->par);
-    uint64_t key = wf_random_key((uint64_t)o->seed, WF_RANDOM_SAMPLE);
-    const char *prompt = prompt_of(o);
-    int64_t length = (int64_t)strlen(prompt), end = length + o->sample;
-    char *text = malloc((size_t)end);
+    const app_tokenizer_ids *prompt = &m->prompt->ids;
+    int64_t length = (int64_t)prompt->count, end = length + o->sample;
+    int32_t *ids = malloc((size_t)end * sizeof *ids);
+    float *last = malloc((size_t)m->prompt->size * sizeof *last);
+    wf_error error = {WF_OK, ""};
 
-    if (!text)
-        return wf_fail(ctx, WF_ENOMEM, "no memory for a sample of %lld bytes",
-                       (long long)o->sample);
-    memcpy(text, prompt, (size_t)length);
-    wf_context_training(ctx, false);
-    while (length < end && !(*stopped = stop_wished(o, m->par))) {
-        int byte = next_byte(o, m, text, length, key);
-
-        if (byte < 0)
-            break;
-        text[length++] = (char)byte;
+    if (ids && last) {
+        memcpy(ids, prompt->data, prompt->count * sizeof *ids);
+        wf_context_training(ctx, false);
+        go_on(o, m, ids, &length, end, last, stopped);
+        wf_context_training(ctx, true);
+        if (out && !*stopped && wf_context_status(ctx) == WF_OK &&
+            app_sample_print(m->prompt, ids, length, out, &error) != WF_OK)
+            wf_fail(ctx, error.code, "%s", error.text);
+    } else {
+        wf_fail(ctx, WF_ENOMEM, "no memory for a sample of %lld tokens", (long long)o->sample);
     }
-    wf_context_training(ctx, true);
-    if (out && !*stopped && wf_context_status(ctx) == WF_OK) {
-        fprintf(out, "\n--- sample ---\n");
-        fwrite(text, 1, (size_t)length, out);
-        fprintf(out, "\n--------------\n");
-    }
-    free(text);
+    free(last);
+    free(ids);
     return wf_context_status(ctx);
 }

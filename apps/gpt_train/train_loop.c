@@ -287,7 +287,8 @@ static wf_status sample(loop *l)
         app_run_log_clear(l->job->log);
     if (!stopped)
         app_sample_text(l->o,
-                        &(app_sampled){l->par, l->model, l->job->pipeline ? l->trainer : NULL},
+                        &(app_sampled){l->par, l->model, l->job->pipeline ? l->trainer : NULL,
+                                       &l->job->prompt},
                         l->rank->index == 0 ? stdout : NULL, &stopped);
     if (stopped)
         l->job->saved->preempted = true;

@@ -3,6 +3,7 @@
 #define WF_APPS_TRAIN_LOOP_H
 
 #include "apps/data/data_set.h"
+#include "apps/gpt_train/sample_text.h"
 #include "apps/options/options.h"
 #include "apps/gpt_train/run_log.h"
 #include "apps/gpt_train/saving.h"
@@ -18,7 +19,8 @@ typedef struct app_train_job {
     wf_par_pipeline *pipeline; /* NULL: there is none */
     const app_resume *resume;
     app_saving_result *saved;
-    app_timeline *timeline; /* where rank 0 runs and one is kept; else NULL */
+    app_timeline *timeline;   /* where rank 0 runs and one is kept; else NULL */
+    app_sample_prompt prompt; /* what --sample begins with */
 } app_train_job;
 
 /* rank_main of wf_launch; arg is the app_train_job. */
@@ -40,14 +42,15 @@ typedef struct app_sampled {
     wf_nn_gpt *model;
     wf_par_trainer
         *pipelined; /* the trainer of a model in stages; NULL: every rank has all of it */
+    const app_sample_prompt *prompt; /* NULL in a plan */
 } app_sampled;
 
-/* Generate options->sample bytes after the prompt; rank 0 prints. Collective. *stopped: SIGTERM came
-   to a rank before the last byte, and nothing is printed. */
+/* Generate options->sample tokens after the prompt, or up to the one that ends a text; rank 0 prints. Collective.
+   *stopped: SIGTERM came to a rank before the last one, and nothing is printed. */
 wf_status app_sample_text(const app_options *options, const app_sampled *from, FILE *out,
                           bool *stopped);
 
-/* In a plan: the byte of options->sample that sees most of the text. */
+/* In a plan: the token of options->sample that sees most of the text; a prompt has as many as bytes, at most. */
 void app_sample_plan(const app_options *options, const app_sampled *from);
 
 #endif

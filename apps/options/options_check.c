@@ -160,11 +160,6 @@ static wf_status check_sample(app_options *o, wf_error *error)
             error, WF_EINVAL,
             "--sample-prompt is empty, and a sample continues at least one byte; use "
             "--sample-prompt \"The \"");
-    if (o->sample && o->init_from && o->vocab_size != 256)
-        return wf_error_set(error, WF_EINVAL,
-                            "--sample makes text byte by byte, and the model of --init-from %s "
-                            "has %lld token ids of its own; drop --sample",
-                            o->init_from, (long long)o->vocab_size);
     return WF_OK;
 }
 

@@ -151,12 +151,27 @@ root = sys.argv[1].rsplit("/docs/", 1)[0]
 printed = subprocess.run(command, shell=True, cwd=root, capture_output=True, text=True).stdout
 if not printed or printed.split() != shown.split(): print(printed, shown)' "$page"
 
+# A sample of a model with token ids: its tokenizer makes text of them, on any layout the same.
+tokenizers=$(dirname "$0")/tokenizers
+for layout in "--tp 1" "--tp 2 --dp 2" "--pp 2 --tp 2"; do
+    # shellcheck disable=SC2086 # flags
+    run "a sample of ids, $layout" --vocab-size 401 "${model[@]:2}" --data raw.bin --steps 2 $layout \
+        --sample 12 --tokenizer "$tokenizers/gpt2.json" --sample-prompt "the text"
+    sed -n '/^--- sample/,$p' out >"sample_${layout// /}.txt"
+    shows "its prompt" "^the text"
+    result "the same text" "$(diff sample_--tp1.txt "sample_${layout// /}.txt")"
+done
+refuse "another model's tokenizer" 2 "tokenizers/gpt2.json has 401 ids, and the model 301: it is another" \
+    "${model[@]}" --data raw.bin --sample 5 --tokenizer "$tokenizers/gpt2.json"
+refuse "a tokenizer that is none" 3 "raw.bin.*; --sample 5 needs the model.s tokenizer: give --tokenizer PATH" "${model[@]}" --data raw.bin \
+    --sample 5 --tokenizer raw.bin
+
 # What cannot be.
 refuse "ids of an unknown vocabulary" 2 "raw.bin does not say what it has: .*--vocab-size N" --data raw.bin
 refuse "an id beyond the vocabulary" 3 \
     "gpt2.bin: token [0-9]+ has id 2[0-9]+, and the model's vocabulary has 260: use the tokenizer" \
     --data gpt2.bin --vocab-size 260 "${model[@]:2}" --steps 3
-refuse "ids as a sample" 2 "--sample 5 would print token ids as bytes" "${model[@]}" --data raw.bin --sample 5
+refuse "ids as a sample" 2 "--sample 5 makes text of token ids, and no tokenizer is known" "${model[@]}" --data raw.bin --sample 5
 refuse "text beside ids" 2 "--data, source data: .*text.txt has text" "${model[@]}" --data raw.bin text.txt
 head -c 100 u16.idx >cut.idx
 cp u16.bin cut.bin

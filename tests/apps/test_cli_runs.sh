@@ -136,7 +136,7 @@ python3 -c 'open("ids.bin", "wb").write(b"".join(bytes([c, 0]) for c in open("te
 from=(--data ids.bin --steps 2 --global-batch-size 4 --digest)
 refuse "text for a model with token ids of its own" 2 "bytes would be taken for the token ids of .* 257" \
     --data text.txt --steps 2 --init-from "$reference/hf_gpt2"
-refuse "a sample of such a model" 2 "--sample makes text byte by byte, .* has 257 token ids" \
+refuse "a sample of such a model" 3 "hf_gpt2.*no tokenizer.*--sample 9 needs the model's tokenizer: give --tokenizer PATH" \
     --steps 0 --sample 9 --init-from "$reference/hf_gpt2"
 refuse "a folder and a name" 2 "--model gpt2 and --init-from .* both say what model it is" \
     "${from[@]}" --model gpt2 --init-from "$reference/hf_gpt2"

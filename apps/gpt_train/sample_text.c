@@ -1,0 +1,92 @@
+/* apps/gpt_train/sample_text.c - see the header. */
+#include "apps/gpt_train/sample_text.h"
+#include <string.h>
+#include <sys/stat.h>
+#include <weft/weft.h>
+
+enum { PATH = 4096, BYTES = 256 };
+
+/* The folder beside a model that has its tokenizer: of --init-from, or what a run has kept of it. */
+static const char *beside(const app_options *o, char path[PATH])
+{
+    struct stat s;
+
+    if (o->init_from)
+        return o->init_from;
+    snprintf(path, PATH, "%.4000s/" WF_PAR_PRETRAINED_KEPT, o->save ? o->save : ".");
+    return o->save && stat(path, &s) == 0 ? path : NULL;
+}
+
+static wf_status open_tokenizer(const app_options *o, bool data_are_text, app_sample_prompt *p,
+                                wf_error *error)
+{
+    char path[PATH];
+    bool bytes = o->vocab_size == BYTES && data_are_text;
+    const char *from = o->tokenizer ? o->tokenizer : bytes ? "bytes" : beside(o, path);
+    wf_error why = {WF_OK, ""};
+
+    if (!from && data_are_text)
+        from = "bytes";
+    if (!from)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--sample %lld makes text of token ids, and no tokenizer is known for "
+            "them: give --tokenizer PATH, or drop --sample",
+            (long long)o->sample);
+    if (app_tokenizer_open(from, &p->tokenizer, &why) != WF_OK)
+        return wf_error_set(
+            error, why.code,
+            "%s; --sample %lld needs the model's tokenizer: give --tokenizer PATH, "
+            "or drop --sample",
+            why.text, (long long)o->sample);
+    p->ends = app_tokenizer_eos(p->tokenizer);
+    p->size = app_tokenizer_size(p->tokenizer);
+    if (p->size > o->vocab_size && strcmp(from, "bytes") != 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "the tokenizer %s has %lld ids, and the model %lld: it is another "
+                            "model's; give --tokenizer PATH",
+                            from, (long long)p->size, (long long)o->vocab_size);
+    p->size = p->size < o->vocab_size ? p->size : o->vocab_size;
+    return WF_OK;
+}
+
+wf_status app_sample_prompt_open(const app_options *o, bool data_are_text, app_sample_prompt *p,
+                                 wf_error *error)
+{
+    app_tokenizer_encoder *encoder = NULL;
+
+    *p = (app_sample_prompt){.ends = -1};
+    if (!o->sample || open_tokenizer(o, data_are_text, p, error) != WF_OK)
+        return error->code;
+    if (app_tokenizer_encoder_new(p->tokenizer, &encoder, error) == WF_OK)
+        app_tokenizer_encode(encoder, o->sample_prompt, strlen(o->sample_prompt),
+                             APP_TOKENIZER_SPECIAL | APP_TOKENIZER_TEMPLATE, &p->ids, error);
+    app_tokenizer_encoder_free(encoder);
+    if (error->code == WF_OK && !p->ids.count)
+        return wf_error_set(error, WF_EINVAL,
+                            "--sample-prompt has no token ids, and a sample continues at least "
+                            "one; give a longer prompt");
+    return error->code;
+}
+
+void app_sample_prompt_close(app_sample_prompt *p)
+{
+    app_tokenizer_ids_free(&p->ids);
+    app_tokenizer_close(p->tokenizer);
+    p->tokenizer = NULL;
+}
+
+wf_status app_sample_print(const app_sample_prompt *p, const int32_t *ids, int64_t count,
+                           FILE *out, wf_error *error)
+{
+    app_tokenizer_bytes text = {.data = NULL};
+
+    if (app_tokenizer_decode(p->tokenizer, ids, (size_t)count, APP_TOKENIZER_SKIP_SPECIAL,
+                             &text, error) == WF_OK) {
+        fprintf(out, "\n--- sample ---\n");
+        fwrite(text.data, 1, text.bytes, out);
+        fprintf(out, "\n--------------\n");
+    }
+    app_tokenizer_bytes_free(&text);
+    return error->code;
+}
