@@ -162,6 +162,8 @@ static inline uint64_t key_word(const uint8_t *word, size_t n, size_t readable)
 
 static bool append(app_tokenizer_ids *ids, const int32_t *from, size_t count)
 {
+    if (count == 0) /* characters that are left out */
+        return true;
     if (ids->room - ids->count < count && !app_tokenizer_ids_room(ids, count))
         return false;
     memcpy(ids->data + ids->count, from, count * sizeof *from);

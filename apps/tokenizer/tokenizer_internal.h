@@ -72,6 +72,7 @@ typedef struct app_added_set {
     app_added_node *nodes;
     int32_t count, room, node_count, node_room;
     int32_t first[256]; /* the node of a first byte, or -1 */
+    int begins;         /* the only first byte there is; -1: there are several */
 } app_added_set;
 
 typedef struct app_step_list {
