@@ -122,9 +122,10 @@ void app_steps_free(app_step_list *list);
 typedef struct app_bpe app_bpe;
 app_bpe *app_bpe_new(const app_tokenizer *tokenizer);
 void app_bpe_free(app_bpe *bpe);
-/* Appends the ids of a word of n bytes, behind which `readable` bytes may be read in all; false: out of
-   memory. */
+/* Takes a word of n bytes, behind which `readable` bytes may be read in all, and which stays where it is until
+   app_bpe_flush has appended the ids of all words. False of both: out of memory. */
 bool app_bpe_word(app_bpe *bpe, const uint8_t *word, size_t n, size_t readable,
                   app_tokenizer_ids *ids);
+bool app_bpe_flush(app_bpe *bpe, app_tokenizer_ids *ids);
 
 #endif
