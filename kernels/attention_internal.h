@@ -6,11 +6,27 @@
 #define WF_KERNELS_ATTENTION_INTERNAL_H
 
 #include "kernels/op_table_internal.h"
+#include "kernels/rope_scaling.h"
 
 typedef struct wf_rope_attr {
-    double base;
+    wf_rope_options options;
     bool inverse;
 } wf_rope_attr;
+
+/* A frequency, base^(-2i/dim) in radians per token, as the scaling has it. */
+WF_HOST_DEVICE static inline double wf_rope_scaled(const wf_rope_scaling *s, double turn)
+{
+    double turns = s->original_positions * turn / 6.283185307179586, smooth;
+
+    if (s->kind == WF_ROPE_UNSCALED)
+        return turn;
+    if (s->kind == WF_ROPE_LINEAR || turns < s->low_freq_factor)
+        return turn / s->factor;
+    if (turns > s->high_freq_factor)
+        return turn;
+    smooth = (turns - s->low_freq_factor) / (s->high_freq_factor - s->low_freq_factor);
+    return (1 - smooth) * (turn / s->factor) + smooth * turn;
+}
 
 /* The position is kept, so that the gradient has its forward's mask whenever it runs. */
 typedef struct wf_attention_attr {

@@ -9,6 +9,7 @@
 #define WF_KERNELS_OPS_H
 
 #include "core/op.h"
+#include "kernels/rope_scaling.h"
 
 WF_BEGIN_DECLS
 
@@ -298,13 +299,15 @@ WF_API wf_tensor *wf_split_heads(wf_tensor *x, int64_t head_dim);
 WF_API wf_tensor *wf_merge_heads(wf_tensor *x);
 
 /**
- * wf_rope - rotate pairs (i, i + dim/2) of every head by position * base^(-2i/dim)
+ * wf_rope - rotate pairs (i, i + dim/2) of every head by position * f(i), f(i) = base^(-2i/dim), or that scaled
  *                                                                      (Su et al. 2021)
- * @param x     [batch, tokens, heads, dim], dim even; position is the global token index
+ * @param x        [batch, tokens, heads, dim], dim even; position is the global token index
+ * @param inverse  turn back
  * Layout:      "bshd!->bshd!"
  * Gradient:    to x, by the inverse rotation
+ * Errors:      WF_ESHAPE (odd dim), WF_EINVAL (base, or a number of the scaling)
  */
-WF_API wf_tensor *wf_rope(wf_tensor *x, double base, bool inverse);
+WF_API wf_tensor *wf_rope(wf_tensor *x, const wf_rope_options *options, bool inverse);
 
 /** wf_attention_options - zeros: every token sees all, and nothing is dropped. */
 typedef struct wf_attention_options {

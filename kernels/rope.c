@@ -1,24 +1,34 @@
 /*
  * kernels/rope.c - rotary position embedding (Su et al. 2021): the pair (x[i], x[i + dim/2]) of
- * every head turns by the angle position * base^(-2i/dim), position being the global index of
+ * every head turns by the angle position * base^(-2i/dim), or a frequency that is scaled (wf_rope_scaling), position being the global index of
  * the token. The gradient turns back. The CPU's kernel is in kernels/cpu/rope.c.
  */
 #include "core/numerics/math.h"
 #include "kernels/attention_internal.h"
 #include <inttypes.h>
+#include <string.h>
 
-wf_tensor *wf_rope(wf_tensor *x, double base, bool inverse)
+wf_tensor *wf_rope(wf_tensor *x, const wf_rope_options *options, bool inverse)
 {
-    wf_rope_attr a = {base, inverse};
+    const char *wrong = wf_rope_scaling_wrong(&options->scaling);
+    wf_rope_attr a;
 
+    memset(&a, 0, sizeof a); /* attributes are compared by their bytes */
+    a.options = *options;
+    a.inverse = inverse;
     if (x && x->ndim == 4 && x->dim[3].size % 2 != 0) {
         wf_fail(x->ctx, WF_ESHAPE,
                 "rope: turns pairs of features, but heads have %" PRId64 "; make it even",
                 x->dim[3].size);
         return NULL;
     }
-    if (x && !(base > 0)) {
-        wf_fail(x->ctx, WF_EINVAL, "rope: base is %g, but must be greater than 0", base);
+    if (x && !(options->base > 0)) {
+        wf_fail(x->ctx, WF_EINVAL, "rope: base is %g, but must be greater than 0",
+                options->base);
+        return NULL;
+    }
+    if (x && wrong) {
+        wf_fail(x->ctx, WF_EINVAL, "rope: a scaling by %g: %s", options->scaling.factor, wrong);
         return NULL;
     }
     return wf_apply(&wf_op_rope, &a, sizeof a, 1, x);
@@ -28,7 +38,7 @@ static void backward(wf_gradient *g)
 {
     const wf_rope_attr *a = g->attr;
 
-    g->din[0] = wf_rope(g->dout[0], a->base, !a->inverse);
+    g->din[0] = wf_rope(g->dout[0], &a->options, !a->inverse);
 }
 
 static wf_status reference(const wf_call *call, void *workspace)
@@ -43,8 +53,9 @@ static wf_status reference(const wf_call *call, void *workspace)
     for (int64_t row = 0; row < t->local[0] * t->local[1]; row++)
         for (int64_t i = 0; i < half; i++) {
             int64_t position = t->start[1] + row % t->local[1];
-            double turn = wf_pow(a->base, -2.0 * (double)i / (double)dim), s, c;
+            double turn = wf_pow(a->options.base, -2.0 * (double)i / (double)dim), s, c;
 
+            turn = wf_rope_scaled(&a->options.scaling, turn);
             wf_sincos((double)position * turn, &s, &c);
             if (a->inverse)
                 s = -s;

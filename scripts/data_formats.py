@@ -6,7 +6,7 @@ from PyPI), llm.c's dev/data/data_common.py and nanoGPT's data/shakespeare_char/
 names; a project without its clone is left out, which is said. With --pair PREFIX Megatron's own reader reads
 PREFIX.bin and PREFIX.idx, whatever wrote them, and prints what it finds.
 
-By hand: it makes a Python environment with numpy in build/data-formats, for which it needs PyPI.
+By hand: it makes a Python environment with numpy in build-data-formats, for which it needs PyPI.
 """
 import argparse
 import json
@@ -19,7 +19,7 @@ import tempfile
 import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-VENV = ROOT / "build" / "data-formats"
+VENV = ROOT / "build-data-formats"
 MEGATRON = "megatron-core==0.8.0"
 CHARACTERS = [chr(c) for c in range(32, 127)]
 

@@ -2,101 +2,16 @@
 #include "apps/options/options_table.h"
 #include <string.h>
 
-/* "96 or 102": the multiples of `of` next to value, as advice. */
-typedef struct advice {
-    char text[64];
-} advice;
-
-static advice multiples_near(int64_t value, int64_t of)
+app_multiples app_multiples_near(int64_t value, int64_t of)
 {
     int64_t low = value / of * of;
-    advice a;
+    app_multiples m;
 
     if (low)
-        snprintf(a.text, sizeof a.text, "%lld or %lld", (long long)low, (long long)(low + of));
+        snprintf(m.text, sizeof m.text, "%lld or %lld", (long long)low, (long long)(low + of));
     else
-        snprintf(a.text, sizeof a.text, "%lld", (long long)of);
-    return a;
-}
-
-static bool is_llama(const app_options *o)
-{
-    return !strcmp(o->arch, "llama");
-}
-
-static wf_status check_heads(app_options *o, wf_error *error)
-{
-    long long embd = o->n_embd, heads = o->n_head;
-
-    if (embd % heads)
-        return wf_error_set(error, WF_EINVAL,
-                            "--n-embd %lld is not a multiple of --n-head %lld; use --n-embd %s",
-                            embd, heads, multiples_near(embd, heads).text);
-    if (is_llama(o) && embd / heads % 2)
-        return wf_error_set(error, WF_EINVAL,
-                            "--n-embd %lld / --n-head %lld gives an odd head size %lld, and "
-                            "--arch llama rotates "
-                            "pairs (RoPE); use --n-embd %s",
-                            embd, heads, embd / heads, multiples_near(embd, 2 * heads).text);
-    return WF_OK;
-}
-
-static wf_status check_kv_heads(app_options *o, wf_error *error)
-{
-    long long heads = o->n_head, kv = o->n_kv_head ? o->n_kv_head : heads, fit = kv;
-
-    if (!is_llama(o) && kv != heads)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--n-kv-head %lld differs from --n-head %lld, and --arch %s has no grouped-query "
-            "attention; drop the flag or use --arch llama",
-            kv, heads, o->arch);
-    if (kv > heads || heads % kv) {
-        if (fit > heads)
-            fit = heads;
-        while (heads % fit)
-            fit--;
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--n-kv-head %lld does not divide --n-head %lld; use --n-kv-head %lld", kv, heads,
-            fit);
-    }
-    o->n_kv_head = kv;
-    return WF_OK;
-}
-
-static wf_status check_positions(app_options *o, wf_error *error)
-{
-    if (!o->positions)
-        o->positions = o->seq_len;
-    if (o->seq_len > o->positions)
-        return wf_error_set(error, WF_EINVAL,
-                            "--seq-len %lld is more than the model's --positions %lld; use "
-                            "--seq-len %lld",
-                            (long long)o->seq_len, (long long)o->positions,
-                            (long long)o->positions);
-    return WF_OK;
-}
-
-static wf_status derive_ffn(app_options *o, wf_error *error)
-{
-    (void)error;
-    if (!o->ffn)
-        o->ffn = is_llama(o) ? ((8 * o->n_embd + 2) / 3 + 31) / 32 * 32 : 4 * o->n_embd;
-    return WF_OK;
-}
-
-static wf_status derive_tie(app_options *o, wf_error *error)
-{
-    if (!is_llama(o) && !strcmp(o->tie_embeddings, "off"))
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--tie-embeddings off is for llama: the head of --arch %s is always "
-            "tied to the embedding",
-            o->arch);
-    if (!strcmp(o->tie_embeddings, "auto"))
-        snprintf(o->tie_embeddings, sizeof o->tie_embeddings, is_llama(o) ? "off" : "on");
-    return WF_OK;
+        snprintf(m.text, sizeof m.text, "%lld", (long long)of);
+    return m;
 }
 
 /* Mixed precision as it is usual: weights are stored as activations are. */
@@ -189,7 +104,8 @@ static wf_status check_batch(app_options *o, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "--global-batch-size %lld is not a multiple of --dp %lld; use "
                             "--global-batch-size %s",
-                            global, dp, multiples_near(global, dp * (micro ? micro : 1)).text);
+                            global, dp,
+                            app_multiples_near(global, dp * (micro ? micro : 1)).text);
     if (!micro)
         o->micro_batch_size = global / dp;
     else if (global % (dp * micro))
@@ -198,7 +114,7 @@ static wf_status check_batch(app_options *o, wf_error *error)
                             "--micro-batch-size %lld = "
                             "%lld; use --global-batch-size %s",
                             global, dp, micro, dp * micro,
-                            multiples_near(global, dp * micro).text);
+                            app_multiples_near(global, dp * micro).text);
     return WF_OK;
 }
 
@@ -304,10 +220,7 @@ wf_status app_options_check(app_options *options, wf_error *error)
         app_options_init_from,
         app_options_files,
         app_options_resume,
-        check_positions,
-        check_heads,
-        check_kv_heads,
-        derive_ffn,
+        app_options_check_model,
         app_options_derive_from_data,
         check_trace,
         app_options_check_mesh,
@@ -321,7 +234,6 @@ wf_status app_options_check(app_options *options, wf_error *error)
         check_saving,
         app_options_check_data,
         derive_param_dtype,
-        derive_tie,
     };
     wf_status status = WF_OK;
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VALUE = 64, DIFFERENCES = 1024 };
+enum { VALUE = 128, DIFFERENCES = 1024 };
 
 /* Flags of a checkpoint beside those that were given. */
 typedef struct decision {
@@ -16,7 +16,7 @@ typedef struct decision {
     char differ[DIFFERENCES]; /* all that contradict */
 } decision;
 
-/* A number or a word as a user would type it; other kinds decide nothing. */
+/* A number, a word or a text as a user would type it; other kinds decide nothing. */
 static const char *value_text(const app_options *o, const app_option_row *row, char text[VALUE])
 {
     const void *field = (const char *)o + row->offset;
@@ -25,6 +25,8 @@ static const char *value_text(const app_options *o, const app_option_row *row, c
         snprintf(text, VALUE, "%lld", (long long)*(const int64_t *)field);
     else if (row->kind == APP_KIND_REAL)
         snprintf(text, VALUE, "%.15g", *(const double *)field);
+    else if (row->kind == APP_KIND_TEXT)
+        snprintf(text, VALUE, "%s", *(char *const *)field);
     else
         snprintf(text, VALUE, "%s", (const char *)field);
     return text;
@@ -46,7 +48,8 @@ static bool is_decided(const app_options *o, const app_option_row *row)
     if (rule && *(const int64_t *)((const char *)o + row->offset) == 0)
         return false;
     return o->given[row - app_option_rows] ||
-           (o->init_from && is_fixed(row) && row != &app_option_rows[APP_OPTION_optimizer]);
+           ((o->init_from || strcmp(o->model, "none") != 0) && is_fixed(row) &&
+            row != &app_option_rows[APP_OPTION_optimizer]);
 }
 
 static wf_status take(decision *d, const app_option_row *row, const char *saved,
@@ -70,6 +73,7 @@ static wf_status take(decision *d, const app_option_row *row, const char *saved,
         return status;
     value_text(d->o, row, mine);
     value_text(&theirs, row, other);
+    app_option_clear(&theirs, row);
     if (!is_decided(d->o, row))
         app_option_set(d->o, row, where, other, error);
     else if (is_fixed(row) && strcmp(mine, other) != 0)

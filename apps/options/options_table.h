@@ -27,6 +27,9 @@ typedef struct app_option_row {
     size_t offset; /* where the field is in app_options */
 } app_option_row;
 
+/* The words of --model: "none", and the rows of models.def. */
+extern const char app_model_names[];
+
 extern const app_option_row app_option_rows[APP_OPTION_COUNT];
 
 /* One word of a CHOICE or LEVEL row. An alias has a name of its own and means another word. */
@@ -79,6 +82,16 @@ wf_status app_options_files(app_options *options, wf_error *error);
 
 /* What the checkpoint decides that a run goes on from, where there is one. */
 wf_status app_options_resume(app_options *options, wf_error *error);
+
+/* "96 or 102": the multiples of `of` next to a value, as advice. */
+typedef struct app_multiples {
+    char text[64];
+} app_multiples;
+
+app_multiples app_multiples_near(int64_t value, int64_t of);
+
+/* The rules of the model: sizes that fit each other, what a family has, and what follows from that. */
+wf_status app_options_check_model(app_options *options, wf_error *error);
 
 /* The rules of the mesh: its ranks, and the flags of a pipeline. */
 wf_status app_options_check_mesh(app_options *options, wf_error *error);

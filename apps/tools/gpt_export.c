@@ -194,6 +194,9 @@ static wf_status config_of(const wf_par_checkpoint *c, wf_nn_gpt_config *config,
     const char *eps = wf_par_checkpoint_option(c, "norm_eps");
     const char *base = wf_par_checkpoint_option(c, "rope_base");
     const char *tie = wf_par_checkpoint_option(c, "tie_embeddings");
+    const char *bias = wf_par_checkpoint_option(c, "qkv_bias");
+    const char *scaling = wf_par_checkpoint_option(c, "rope_scaling");
+    char plain[WF_ROPE_SCALING_TEXT] = "none"; /* without its quotes */
     const int64_t most = 1 << 24, tensors = wf_par_checkpoint_parameters(c);
 
     *config = (wf_nn_gpt_config){.arch = arch && strcmp(arch, "\"llama\"") == 0 ? WF_NN_LLAMA
@@ -207,7 +210,16 @@ static wf_status config_of(const wf_par_checkpoint *c, wf_nn_gpt_config *config,
                                  .ffn = kept(c, "ffn", most, error),
                                  .eps = eps ? (float)strtod(eps, NULL) : 0,
                                  .rope_base = base ? strtod(base, NULL) : 0,
+                                 .qkv_bias = bias && strcmp(bias, "\"on\"") == 0,
                                  .tied = tie && strcmp(tie, "\"on\"") == 0};
+    if (wf_par_checkpoint_option(c, "head_dim") &&
+        strcmp(wf_par_checkpoint_option(c, "head_dim"), "0") != 0)
+        config->head_dim = kept(c, "head_dim", most, error);
+    if (scaling)
+        sscanf(scaling, "\"%127[^\"]", plain);
+    if (error->code == WF_OK && !wf_rope_scaling_parse(plain, &config->rope_scaling))
+        wf_error_set(error, WF_EDATA, "%s says that rope_scaling is %s, which is none",
+                     wf_par_checkpoint_path(c), plain);
     return error->code;
 }
 

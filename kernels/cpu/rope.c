@@ -80,7 +80,9 @@ static wf_status rope(const wf_call *call, void *workspace)
     int64_t rows = call->in[0]->local[0] * j.tokens;
 
     for (int64_t i = 0; i < j.half; i++)
-        j.turn[i] = wf_pow(a->base, -2.0 * (double)i / (double)(2 * j.half));
+        j.turn[i] =
+            wf_rope_scaled(&a->options.scaling,
+                           wf_pow(a->options.base, -2.0 * (double)i / (double)(2 * j.half)));
     wf_team_run(team, j.tokens, wf_task_rows(SINE_COST * j.half), make_tables, &j);
     wf_team_run(team, rows, wf_task_rows(2 * j.half * j.heads), turn_rows, &j);
     return WF_OK;

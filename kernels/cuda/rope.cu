@@ -15,18 +15,19 @@ struct job {
     bool wide;
 };
 
-__global__ void __launch_bounds__(WF_BLOCK)
-    table_kernel(job a, int64_t first, double base, bool inverse)
+__global__ void __launch_bounds__(WF_BLOCK) table_kernel(job a, int64_t first, wf_rope_attr how)
 {
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
 
     for (int64_t k = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x; k < a.tokens * a.half;
          k += step) {
-        double turn = pow(base, -2.0 * (double)(k % a.half) / (double)(2 * a.half)), s, c;
+        double turn = pow(how.options.base, -2.0 * (double)(k % a.half) / (double)(2 * a.half)),
+               s, c;
 
+        turn = wf_rope_scaled(&how.options.scaling, turn);
         sincos((double)(first + k / a.half) * turn, &s, &c);
         a.cosine[k] = (float)c;
-        a.sine[k] = (float)(inverse ? -s : s);
+        a.sine[k] = (float)(how.inverse ? -s : s);
     }
 }
 
@@ -84,9 +85,8 @@ wf_status rope(const wf_call *call, void *workspace)
         typedef decltype(zero) T;
         cudaStream_t stream = wf_cuda_of(call)->stream;
         int64_t packs = a.rows * a.heads * wf_ceil(a.half, wf_pack<T>::N);
-        cudaError_t error =
-            wf_launch(table_kernel, wf_grid(a.tokens * a.half, WF_BLOCK), WF_BLOCK, 0, stream,
-                      a, x->start[1], attr->base, attr->inverse);
+        cudaError_t error = wf_launch(table_kernel, wf_grid(a.tokens * a.half, WF_BLOCK),
+                                      WF_BLOCK, 0, stream, a, x->start[1], *attr);
 
         a.wide = wf_wide((const T *)a.x, a.half) && wf_wide((const T *)a.y, a.half);
         return error != cudaSuccess ? error

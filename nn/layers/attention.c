@@ -13,8 +13,8 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     wf_nn_call_group(m->qkv, x, y);
     for (int i = Q; i <= V; i++)
         y[i] = wf_split_heads(y[i], m->head_dim);
-    for (int i = Q; i <= K && m->rope_base > 0; i++)
-        y[i] = wf_rope(y[i], m->rope_base, false);
+    for (int i = Q; i <= K && m->rope.base > 0; i++)
+        y[i] = wf_rope(y[i], &m->rope, false);
     wf_nn_at_many(m, "qkv", 3, y);
     return wf_nn_call(m->out, wf_merge_heads(wf_attention(y[Q], y[K], y[V], &how)));
 }
@@ -76,12 +76,14 @@ wf_nn_attention *wf_nn_attention_new(wf_context *ctx, const wf_nn_attention_opti
     if (!m)
         return NULL;
     for (int i = 0; i < 3; i++)
-        qkv[i] = (wf_nn_linear_options){
-            .in = width, .out = i ? kv : q, .bias = o.bias, .deviation = deviation};
+        qkv[i] = (wf_nn_linear_options){.in = width,
+                                        .out = i ? kv : q,
+                                        .bias = o.bias || o.qkv_bias,
+                                        .deviation = deviation};
     m->qkv = wf_nn_linear_group_new(ctx, 3, name, qkv);
     m->out = wf_nn_linear_new(ctx, &out);
     m->head_dim = o.head_dim;
-    m->rope_base = o.rope_base;
+    m->rope = (wf_rope_options){o.rope_base, o.rope_scaling};
     m->causal = o.causal;
     m->dropout = o.dropout;
     m->site = o.site;

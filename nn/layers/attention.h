@@ -2,6 +2,7 @@
 #ifndef WF_NN_LAYERS_ATTENTION_H
 #define WF_NN_LAYERS_ATTENTION_H
 
+#include "kernels/ops.h"
 #include "nn/layers/linear.h"
 
 WF_BEGIN_DECLS
@@ -15,9 +16,11 @@ typedef struct wf_nn_attention_options {
     int64_t head_dim; /* 0: width / heads */
     bool causal;      /* a token sees those before it and itself alone */
     bool bias;        /* in all four projections */
+    bool qkv_bias;    /* in those of queries, keys and values, whatever `bias` is */
     double rope_base; /* RoPE's base, 10000 for instance; 0: no rotation */
-    float dropout;    /* the probability for attention weights */
-    int site;         /* number of that dropout, see wf_dropout */
+    wf_rope_scaling rope_scaling; /* zeros: none */
+    float dropout;                /* the probability for attention weights */
+    int site;                     /* number of that dropout, see wf_dropout */
     /* the deviation of the normal distributions that weights start from: of queries, keys and values, 0 means 0.02;
        of the output, 0 means the same */
     float deviation, out_deviation;
@@ -28,7 +31,7 @@ typedef struct wf_nn_attention {
     wf_nn_linear_group *qkv;
     wf_nn_linear *out;
     int64_t head_dim;
-    double rope_base;
+    wf_rope_options rope; /* base 0: no rotation */
     bool causal;
     float dropout;
     int site;

@@ -66,6 +66,18 @@ static inline char *write_pair(const char *name, int64_t vocabulary, int64_t fir
     return path_of(with_ending);
 }
 
+/* A pair of numbers: 1 for two tokens of three, `value` for the third. */
+static inline void write_mask(const char *prefix, int64_t count, int32_t value)
+{
+    app_megatron_writer *w;
+    wf_error error = {WF_OK, ""};
+
+    CU_ASSERT_EQUAL_FATAL(app_megatron_writer_open(prefix, 256, &w, &error), WF_OK);
+    for (int64_t i = 0; i < count; i++)
+        app_megatron_writer_add(w, (int32_t[]){i % 3 ? 1 : value}, 1, &error);
+    CU_ASSERT_EQUAL_FATAL(app_megatron_writer_finish(w, &error), WF_OK);
+}
+
 /* A status with an error that has these words in it. */
 static inline void check_error(wf_status status, wf_status wanted, const wf_error *error,
                                const char *words)

@@ -136,6 +136,21 @@ head -c 2000 same.loss.bin >u16.loss.bin
 refuse "a mask that is cut short" 3 "u16.loss.idx: .*2001 tokens of 1 bytes it ends outside" "${model[@]}" --data u16.idx
 rm u16.loss.*
 
+# What docs/data.md shows: a pair that Python writes, and what the script prints.
+page=$reference/../../docs/data.md
+# shellcheck disable=SC2016 # the page has backquotes
+sed -n '/^```python$/,/^```$/p' "$page" | grep -v '^```' >write.py
+python3 write.py
+run "the pair of the page" "${model[@]}" --data x.idx --val-fraction 0 --seq-len 2 --steps 1
+shows "its documents" "^data: Megatron: 5 tokens, 2 windows,"
+python "the script of the page" '
+import re, subprocess, sys
+page = open(sys.argv[1]).read()
+command, shown = re.search(r"    \$ (python3 scripts/data_order.py .*)\n((?:    .*\n)+)", page).groups()
+root = sys.argv[1].rsplit("/docs/", 1)[0]
+printed = subprocess.run(command, shell=True, cwd=root, capture_output=True, text=True).stdout
+if not printed or printed.split() != shown.split(): print(printed, shown)' "$page"
+
 # What cannot be.
 refuse "ids of an unknown vocabulary" 2 "raw.bin does not say what it has: .*--vocab-size N" --data raw.bin
 refuse "an id beyond the vocabulary" 3 \

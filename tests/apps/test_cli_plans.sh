@@ -41,6 +41,30 @@ if plan["mesh"]["pp"] != 4: print(plan["mesh"])'
 run "stages" "${tiny[@]}" --n-layer 2 --pp 2 --dp 2 --pp-schedule zb-v --pp-split 2,0,1,1 --show-layout --steps 0
 shows "who has what" "^  0 +0 +[0-9]+  embed to block.0$" "^  1 +1 +0  none: " "^  2 +1 +[0-9]+  block.1$" \
     "^  3 +0 +[0-9]+  norm to " "on pp p ranks are p x 2 higher:$"
+# Models by name: the counts of parameters are those of their model cards.
+while read -r name count; do
+    run "a plan of $name" --model "$name" --plan --global-batch-size 1
+    shows "its parameters" " $count parameters; "
+done <<'END'
+gpt2 124439808
+gpt2-xl 1557611200
+llama-2-7b 6738415616
+llama-3-8b 8030261248
+llama-3.1-405b 405853388800
+llama-3.2-1b 1235814400
+smollm2-135m 134515008
+mistral-nemo-12b 12247782400
+qwen2.5-0.5b 494032768
+qwen2.5-72b 72706203648
+END
+run "a smaller one of that kind" --model qwen2.5-0.5b --n-layer 2 --vocab-size 1000 --plan --global-batch-size 1
+shows "what was given" "llama of 2 blocks, 30721664 parameters"
+refuse "a name that is none" 2 "--model 'llama-9' is unknown; use one of: none, gpt2, " --model llama-9 --plan
+refuse "a scaling that is none" 2 "--rope-scaling llama3:8 is none of none, linear:FACTOR" --arch llama \
+    --rope-scaling llama3:8 --plan
+refuse "a scaling of what is learnt" 2 "--arch gpt2 learns its positions" --rope-scaling linear:2 --plan
+refuse "an odd head of a llama" 2 "--head-dim 7 is odd.*use --head-dim 8" --arch llama --head-dim 7 --plan
+
 # What --accumulate auto stands for, by the room that there is: the numbers are those of any other way.
 rounds=(--data text.txt --n-layer 4 --n-head 4 --n-embd 128 --seq-len 16 --dp 4 --global-batch-size 64
     --micro-batch-size 1)

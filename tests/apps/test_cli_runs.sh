@@ -138,7 +138,9 @@ refuse "text for a model with token ids of its own" 2 "bytes would be taken for 
     --data text.txt --steps 2 --init-from "$reference/hf_gpt2"
 refuse "a sample of such a model" 2 "--sample makes text byte by byte, .* has 257 token ids" \
     --steps 0 --sample 9 --init-from "$reference/hf_gpt2"
-for model in gpt2 llama llama_tied; do
+refuse "a folder and a name" 2 "--model gpt2 and --init-from .* both say what model it is" \
+    "${from[@]}" --model gpt2 --init-from "$reference/hf_gpt2"
+for model in gpt2 llama llama_tied llama31 mistral qwen2; do
     run "from a $model of transformers" "${from[@]}" --init-from "$reference/hf_$model" \
         --log-jsonl one.jsonl
     run "from the same on 2 x 2" "${from[@]}" --init-from "$reference/hf_$model" --tp 2 --dp 2 \

@@ -111,18 +111,6 @@ static void validation_elsewhere(void)
     open_fails(&o, WF_EIO, "nothing.idx: No such file");
 }
 
-/* NAME.loss: 1 for two tokens of three, `value` for the third. */
-static void write_mask(const char *name, int64_t count, int32_t value)
-{
-    app_megatron_writer *w;
-    wf_error error = {WF_OK, ""};
-
-    CU_ASSERT_EQUAL_FATAL(app_megatron_writer_open(path_of(name), 256, &w, &error), WF_OK);
-    for (int64_t i = 0; i < count; i++)
-        app_megatron_writer_add(w, (int32_t[]){i % 3 ? 1 : value}, 1, &error);
-    CU_ASSERT_EQUAL_FATAL(app_megatron_writer_finish(w, &error), WF_OK);
-}
-
 /* A masked file and one that is not, in one source: a target is there where its token is to be trained on. */
 static void loss_masks(void)
 {
@@ -136,7 +124,7 @@ static void loss_masks(void)
     wf_error error = {WF_OK, ""};
     app_data_set *data;
 
-    write_mask("masked.loss", 150, 0);
+    write_mask(path_of("masked.loss"), 150, 0);
     data = open_good(&o);
     CU_ASSERT_TRUE(app_data_set_counts(data, APP_DATA_TRAIN));
     for (int64_t step = 1; step <= 3; step++) {
@@ -159,9 +147,9 @@ static void loss_masks(void)
         }
     }
     app_data_set_close(data);
-    write_mask("masked.loss", 149, 0);
+    write_mask(path_of("masked.loss"), 149, 0);
     open_fails(&o, WF_EDATA, "masked.loss.idx has a number for each of 149 tokens, and");
-    write_mask("masked.loss", 150, 7);
+    write_mask(path_of("masked.loss"), 150, 7);
     data = open_good(&o);
     for (int64_t step = 1; step <= 3 && error.code == WF_OK; step++)
         app_data_set_read(data, APP_DATA_TRAIN, step, 0, 6, tokens, targets, &error);

@@ -184,9 +184,12 @@ static void tables(void)
 
 static void ropes(void)
 {
-    static const wf_rope_attr there = {.base = 10000}, back = {.base = 500000, .inverse = true};
+    static const wf_rope_attr there = {.options = {.base = 10000}},
+                              back = {.options = {.base = 500000}, .inverse = true},
+                              far = {.options = {500, {WF_ROPE_LLAMA3, 8, 1, 4, 16}}};
     static const op_row rows[] = {{"rope", "a:bshe", "a:bshe", "sh", WITH(there)},
                                   {"rope", "a:bshe", "a:bshe", "", WITH(back)},
+                                  {"rope", "a:bshe", "a:bshe", "", WITH(far)},
                                   {NULL, NULL, NULL, NULL, NULL, 0}};
 
     try_rows(rows);

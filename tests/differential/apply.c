@@ -96,7 +96,7 @@ static bool by_function(const step *s, wf_tensor *const *in, wf_tensor **out)
     else if (op_is(s->op, "linear1_bias_gelu"))
         out[0] = wf_linear_bias_gelu(in[0], in[1], in[2]);
     else if (op_is(s->op, "rope"))
-        out[0] = wf_rope(in[0], s->attr.rope.base, s->attr.rope.inverse);
+        out[0] = wf_rope(in[0], &s->attr.rope.options, s->attr.rope.inverse);
     else if (op_is(s->op, "split_heads"))
         out[0] = wf_split_heads(in[0], s->attr.count);
     else if (op_is(s->op, "merge_heads"))

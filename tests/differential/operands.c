@@ -285,6 +285,8 @@ static void draw_attributes(maker *m, step *s)
         s->attr.count = x->dim[0].size ? 1 + draw_below(&m->d, (int)x->dim[0].size) : 0;
     if (op_is(s->op, "rope"))
         s->attr.rope.inverse = draw_one_in(&m->d, 2);
+    if (op_is(s->op, "rope") && draw_one_in(&m->d, 2))
+        s->attr.rope.options.scaling = (wf_rope_scaling){WF_ROPE_LLAMA3, 8, 1, 4, 16};
     if (op_is(s->op, "split_heads"))
         s->attr.count = x->dim[x->ndim - 1].grain;
 }

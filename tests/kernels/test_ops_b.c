@@ -89,7 +89,7 @@ static void add_rmsnorm_norm(op_case *c, const op_shape *s)
 
 static void apply_rope(wf_tensor *const *in, wf_tensor **out)
 {
-    out[0] = wf_rope(in[0], 10000, false);
+    out[0] = wf_rope(in[0], &(wf_rope_options){.base = 10000}, false);
 }
 
 static void rope(op_case *c, const op_shape *s)
@@ -100,7 +100,18 @@ static void rope(op_case *c, const op_shape *s)
 
 static void apply_rope_inverse(wf_tensor *const *in, wf_tensor **out)
 {
-    out[0] = wf_rope(in[0], 500, true);
+    out[0] = wf_rope(in[0], &(wf_rope_options){.base = 500}, true);
+}
+
+static void apply_rope_scaled(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_rope(in[0], &(wf_rope_options){500, {WF_ROPE_LLAMA3, 8, 1, 4, 16}}, false);
+}
+
+static void rope_scaled(op_case *c, const op_shape *s)
+{
+    rope(c, s);
+    c->apply = apply_rope_scaled;
 }
 
 static void rope_inverse(op_case *c, const op_shape *s)
@@ -223,6 +234,7 @@ static const op_entry entries[] = {{"layernorm", layernorm},
                                    {"rmsnorm of heads", rmsnorm_of_heads},
                                    {"rope", rope},
                                    {"rope, inverse", rope_inverse},
+                                   {"rope, scaled", rope_scaled},
                                    {"attention", attention},
                                    {"attention with dropout", attention_dropout},
                                    {"attention to all tokens", attention_bidirectional},

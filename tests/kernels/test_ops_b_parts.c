@@ -185,7 +185,7 @@ static void rope_parts(void)
 {
     const wf_dim dims[] = {wf_dim_batch(2), wf_dim_chunked(21), wf_dim_chunked(5),
                            wf_dim_width(6)};
-    const wf_rope_attr attr = {.base = 10000};
+    const wf_rope_attr attr = {.options = {.base = 10000}};
     const split tokens = {"rope over tokens", {1}, {1}, ANY};
     const split heads = {"rope over heads", {2}, {2}, ANY};
 

@@ -39,14 +39,19 @@ static void wrong_parameters(void)
     refused(ctx, op_causal(q, q, q, 1, 0), WF_EINVAL, "dropout 1 ");
     refused(ctx, op_causal(q, q, q, -0.1F, 0), WF_EINVAL, "dropout -0.1");
     refused(ctx, op_causal(q, q, q, 0.1F, -1), WF_EINVAL, "site -1");
-    refused(ctx, wf_rope(odd, 10000, false), WF_ESHAPE, "heads have 5");
-    refused(ctx, wf_rope(q, 0, false), WF_EINVAL, "base is 0");
+    refused(ctx, wf_rope(odd, &(wf_rope_options){.base = 10000}, false), WF_ESHAPE,
+            "heads have 5");
+    refused(ctx, wf_rope(q, &(wf_rope_options){.base = 0}, false), WF_EINVAL, "base is 0");
     refused(ctx, wf_rmsnorm(q, gain, 0), WF_EINVAL, "rmsnorm: eps is 0");
     refused(ctx, wf_layernorm(q, gain, gain, -1), WF_EINVAL, "layernorm: eps is -1");
     refused(ctx, op_causal(q, NULL, k, 0, 0), WF_EINVAL, "operand 1 is NULL");
     refused(ctx, wf_layernorm(NULL, gain, gain, 1), WF_EINVAL, "operand 0 is NULL");
     CU_ASSERT_PTR_NULL(op_causal(NULL, k, k, 0, 0));
-    CU_ASSERT_PTR_NULL(wf_rope(NULL, 10000, false));
+    refused(ctx, wf_rope(q, &(wf_rope_options){500, {.kind = WF_ROPE_LINEAR}}, false),
+            WF_EINVAL, "its factor must be greater than 0");
+    refused(ctx, wf_rope(q, &(wf_rope_options){500, {WF_ROPE_LLAMA3, 8, 4, 1, 16}}, false),
+            WF_EINVAL, "high_freq_factor greater than that");
+    CU_ASSERT_PTR_NULL(wf_rope(NULL, &(wf_rope_options){.base = 10000}, false));
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
     wf_context_close(ctx);
 }

@@ -108,7 +108,7 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
             .dropout = {.step = 3, .sequences = {2, 3, 5}, .key = 7, .p = 0.4f, .site = 5},
             .eps = 0.01f};
     else if (op_is(op, "rope"))
-        a->rope = (wf_rope_attr){.base = 100};
+        a->rope = (wf_rope_attr){.options = {.base = 100}};
     else if (op->flags & WF_OP_GROUPS)
         a->attention = (wf_attention_attr){
             .step = 3, .sequences = {2, 3, 5}, .key = 7, .dropout = 0.3f, .site = 5};

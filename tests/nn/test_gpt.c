@@ -181,18 +181,19 @@ static void refusals(void)
     static const struct {
         wf_nn_gpt_config config;
         const char *words;
-    } bad[] = {
-        {{WF_NN_GPT2, 0, 6, 2, 2, 2, 4, 10, 0, 0, 0, false}, "at least 1"},
-        {{WF_NN_GPT2, 11, 6, -1, 2, 2, 4, 10, 0, 0, 0, false}, "at least 1"},
-        {{WF_NN_GPT2, 11, 6, 2, 2, 2, 4, 0, 0, 0, 0, false}, "at least 1"},
-        {{WF_NN_GPT2, 11, 6, 2, 3, 3, 4, 10, 0, 0, 0, false},
-         "width 4 is not a multiple of 3 heads"},
-        {{WF_NN_LLAMA, 11, 6, 2, 4, 3, 8, 10, 0, 0, 0, false},
-         "4 heads cannot share 3 key-value heads"},
-        {{WF_NN_LLAMA, 11, 6, 2, 4, 4, 12, 10, 0, 0, 0, false}, "head size 3 must be even"},
-        {{WF_NN_GPT2, 11, 6, 2, 2, 2, 4, 10, 1, 0, 0, false},
-         "dropout 1 must be at least 0 and below 1"},
-        {{WF_NN_GPT2, 11, 6, 2, 2, 2, 4, 10, -0.1f, 0, 0, false}, "dropout -0.1 must be"}};
+    } bad[] = {{{WF_NN_GPT2, 0, 6, 2, 2, 2, 4, 10, 0, 0, 0, .tied = false}, "at least 1"},
+               {{WF_NN_GPT2, 11, 6, -1, 2, 2, 4, 10, 0, 0, 0, .tied = false}, "at least 1"},
+               {{WF_NN_GPT2, 11, 6, 2, 2, 2, 4, 0, 0, 0, 0, .tied = false}, "at least 1"},
+               {{WF_NN_GPT2, 11, 6, 2, 3, 3, 4, 10, 0, 0, 0, .tied = false},
+                "width 4 is not a multiple of 3 heads"},
+               {{WF_NN_LLAMA, 11, 6, 2, 4, 3, 8, 10, 0, 0, 0, .tied = false},
+                "4 heads cannot share 3 key-value heads"},
+               {{WF_NN_LLAMA, 11, 6, 2, 4, 4, 12, 10, 0, 0, 0, .tied = false},
+                "head size 3 must be even"},
+               {{WF_NN_GPT2, 11, 6, 2, 2, 2, 4, 10, 1, 0, 0, .tied = false},
+                "dropout 1 must be at least 0 and below 1"},
+               {{WF_NN_GPT2, 11, 6, 2, 2, 2, 4, 10, -0.1f, 0, 0, .tied = false},
+                "dropout -0.1 must be"}};
     wf_context *ctx = lone_context(1);
 
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -37,9 +37,9 @@ enum { LAYOUTS = sizeof layouts / sizeof *layouts };
 
 static const struct {
     const char *folder, *dtype;
-} models[] = {{WEFT_REFERENCE "/hf_gpt2", "f32"},
-              {WEFT_REFERENCE "/hf_llama", "bf16"},
-              {WEFT_REFERENCE "/hf_llama_tied", "bf16"}};
+} models[] = {{WEFT_REFERENCE "/hf_gpt2", "f32"},        {WEFT_REFERENCE "/hf_llama", "bf16"},
+              {WEFT_REFERENCE "/hf_llama_tied", "bf16"}, {WEFT_REFERENCE "/hf_llama31", "bf16"},
+              {WEFT_REFERENCE "/hf_mistral", "bf16"},    {WEFT_REFERENCE "/hf_qwen2", "f32"}};
 enum { MODELS = sizeof models / sizeof *models };
 
 static wf_status compare_logits(model_rank *r, pretrained *p)
@@ -212,7 +212,11 @@ static void a_round_trip_keeps_every_byte(void)
                       again.vocabulary == test.config.vocabulary &&
                       again.positions == test.config.positions &&
                       again.tied == test.config.tied &&
-                      again.rope_base == test.config.rope_base);
+                      again.rope_base == test.config.rope_base &&
+                      again.head_dim == test.config.head_dim &&
+                      again.qkv_bias == test.config.qkv_bias &&
+                      memcmp(&again.rope_scaling, &test.config.rope_scaling,
+                             sizeof again.rope_scaling) == 0);
             remove_folder(p.saved);
         }
 }

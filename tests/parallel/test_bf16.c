@@ -287,7 +287,8 @@ static void formula(const char *strategy, wf_dtype reduce, int n, double paramet
     bytes b = {0, 0, 0};
     double sum, right = parameters + gradients + 12.0 / n;
 
-    t.model = (wf_nn_gpt_config){WF_NN_LLAMA, 16, TOKENS, 600, 4, 4, 512, 2048, 0, 0, 0, false};
+    t.model = (wf_nn_gpt_config){WF_NN_LLAMA, 16,   TOKENS, 600, 4, 4,
+                                 512,         2048, 0,      0,   0, .tied = false};
     t.options.global_batch = n;
     t.layout.dp = n;
     t.layout.strategy = strategy;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """
-make_pretrained.py - a tiny GPT-2 and a tiny Llama as transformers save them, and what they compute.
+make_pretrained.py - a tiny model of each family as transformers save them, and what they compute.
 
     python3 -m venv /tmp/reference && /tmp/reference/bin/pip install torch transformers safetensors
     /tmp/reference/bin/python tests/reference/make_pretrained.py
@@ -9,9 +9,12 @@ writes, beside this file,
 
     hf_gpt2/    config.json, model.safetensors (fp32)
     hf_llama/   config.json, model.safetensors.index.json and its files (bf16)
+    hf_llama31/, hf_mistral/, hf_qwen2/  what each has beside a Llama's
 
 and in each logits.safetensors: tokens [batch, seq] i32 and logits [batch, seq, vocab] f32, computed
 in fp32 from the weights in the files.
+
+(.. make_pretrained.py NAME.. makes those alone.)
 
     .. make_pretrained.py --check FOLDER OTHER
 
@@ -41,6 +44,33 @@ def llama():
         num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=32,
         intermediate_size=48, vocab_size=256, max_position_embeddings=32, rms_norm_eps=1e-6,
         rope_theta=50000.0, tie_word_embeddings=False, bos_token_id=0, eos_token_id=0))
+
+
+def llama31():
+    """Frequencies scaled as Llama 3.1's: with 8 positions at first it bites within the 12 tokens of the test."""
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=32,
+        intermediate_size=48, vocab_size=256, max_position_embeddings=64, rms_norm_eps=1e-5,
+        tie_word_embeddings=True, bos_token_id=0, eos_token_id=[0, 3], head_dim=12,
+        rope_parameters={"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0,
+                         "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                         "original_max_position_embeddings": 8}))
+
+
+def mistral():
+    """Heads of their own size; its window is longer than the test."""
+    return transformers.MistralForCausalLM(transformers.MistralConfig(
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, hidden_size=32,
+        head_dim=6, intermediate_size=48, vocab_size=256, max_position_embeddings=64,
+        rms_norm_eps=1e-5, tie_word_embeddings=False, sliding_window=24, bos_token_id=0,
+        eos_token_id=0))
+
+
+def qwen2():
+    return transformers.Qwen2ForCausalLM(transformers.Qwen2Config(
+        num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2, hidden_size=48,
+        intermediate_size=40, vocab_size=256, max_position_embeddings=32, rms_norm_eps=1e-6,
+        tie_word_embeddings=True, use_sliding_window=False, bos_token_id=0, eos_token_id=0))
 
 
 def initialise(model, generator):
@@ -98,5 +128,10 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     if sys.argv[1:2] == ["--check"]:
         sys.exit(not check(*sys.argv[2:4]))
-    make("hf_gpt2", gpt2(), torch.float32, "5GB")
-    make("hf_llama", llama(), torch.bfloat16, "20KB")
+    models = {"hf_gpt2": (gpt2, torch.float32, "5GB"), "hf_llama": (llama, torch.bfloat16, "20KB"),
+              "hf_llama31": (llama31, torch.bfloat16, "5GB"),
+              "hf_mistral": (mistral, torch.bfloat16, "5GB"),
+              "hf_qwen2": (qwen2, torch.float32, "5GB")}
+    for chosen in sys.argv[1:] or models:
+        build, kind, shard = models[chosen]
+        make(chosen, build(), kind, shard)

@@ -28,6 +28,9 @@ typedef struct wf_nn_gpt_config {
     float eps;        /* the norms'; 0 means 1e-5 */
     double rope_base; /* llama; 0 means 10000 */
     bool tied; /* llama: the head's weight is the embedding's table, as gpt2's always is */
+    wf_rope_scaling rope_scaling; /* llama; zeros: none */
+    int64_t head_dim;             /* 0: width / heads */
+    bool qkv_bias; /* llama: queries, keys and values have biases, as gpt2's always do */
 } wf_nn_gpt_config;
 
 typedef struct wf_nn_block {

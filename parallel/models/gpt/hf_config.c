@@ -63,7 +63,7 @@ static wf_status take_eps(const wf_json_source *s, const char *key, double stand
 
 static wf_status check_heads(const wf_json_source *s, const wf_nn_gpt_config *m)
 {
-    if (m->width % m->heads == 0 && m->heads % m->kv_heads == 0)
+    if ((m->head_dim || m->width % m->heads == 0) && m->heads % m->kv_heads == 0)
         return WF_OK;
     return wf_error_set(s->error, WF_EDATA,
                         "%s: %lld heads do not divide a width of %lld, or %lld key-value heads "
@@ -109,35 +109,106 @@ static wf_status parse_gpt2(const wf_json_source *s, wf_hf_config *c)
     return status;
 }
 
-/* The base of the rotation: in newer configs below "rope_parameters". */
-static wf_status parse_rope(const wf_json_source *s, double *base)
+/* A scaling of the rotation; its numbers have no defaults. */
+static wf_status parse_scaling(const wf_json_source *rope, const char *type,
+                               wf_rope_scaling *scaling)
+{
+    const double least = 1e-6, most = 1e9;
+    wf_status status = wf_json_real(rope, "factor", least, most, NULL, &scaling->factor);
+
+    if (strcmp(type, "linear") == 0) {
+        scaling->kind = WF_ROPE_LINEAR;
+        return status;
+    }
+    scaling->kind = WF_ROPE_LLAMA3;
+    if (status == WF_OK)
+        status =
+            wf_json_real(rope, "low_freq_factor", least, most, NULL, &scaling->low_freq_factor);
+    if (status == WF_OK)
+        status = wf_json_real(rope, "high_freq_factor", least, most, NULL,
+                              &scaling->high_freq_factor);
+    if (status == WF_OK)
+        status = wf_json_real(rope, "original_max_position_embeddings", 1, most, NULL,
+                              &scaling->original_positions);
+    if (status == WF_OK && scaling->high_freq_factor <= scaling->low_freq_factor)
+        status = wf_error_set(rope->error, WF_EDATA,
+                              "%s: \"high_freq_factor\" is %g, which is not more than the "
+                              "\"low_freq_factor\" %g",
+                              rope->name, scaling->high_freq_factor, scaling->low_freq_factor);
+    return status;
+}
+
+/* What "rope_parameters", or in older configs "rope_scaling", says. */
+static wf_status parse_rope_object(const wf_json_source *rope, wf_nn_gpt_config *m)
+{
+    const double above = m->rope_base, whole = 1;
+    const char *older, *type = NULL;
+    double rotated;
+    wf_status status = wf_json_text(rope, "type", WORD, "default", &older);
+
+    if (status == WF_OK)
+        status = wf_json_text(rope, "rope_type", WORD, older, &type);
+    if (status == WF_OK)
+        status = wf_json_real(rope, "rope_theta", 1, 1e12, &above, &m->rope_base);
+    if (status == WF_OK)
+        status = wf_json_real(rope, "partial_rotary_factor", 1, 1, &whole, &rotated);
+    if (status != WF_OK || strcmp(type, "default") == 0)
+        return status;
+    if (strcmp(type, "linear") != 0 && strcmp(type, "llama3") != 0)
+        return other(rope, "rope_type", type, "default, linear and llama3");
+    return parse_scaling(rope, type, &m->rope_scaling);
+}
+
+/* The base of the rotation, in newer configs below "rope_parameters", and how it is scaled. */
+static wf_status parse_rope(const wf_json_source *s, wf_nn_gpt_config *m)
 {
     static const char *const keys[] = {"rope_parameters", "rope_scaling"};
-    const double standard = 10000, whole = 1;
-    double rotated;
-    wf_status status = wf_json_real(s, "rope_theta", 1, 1e12, &standard, base);
+    const double standard = 10000;
+    wf_status status = wf_json_real(s, "rope_theta", 1, 1e12, &standard, &m->rope_base);
 
     for (size_t i = 0; i < sizeof keys / sizeof *keys && status == WF_OK; i++) {
         wf_json_source rope = {s->name, json_object_get(s->object, keys[i]), s->error};
-        const double above = *base;
 
         if (!rope.object || json_is_null(rope.object))
             continue;
         if (!json_is_object(rope.object))
             return wf_error_set(s->error, WF_EDATA, "%s: \"%s\" is no object", s->name,
                                 keys[i]);
-        status = need_word(&rope, "rope_type", "default", "default", "default");
-        if (status == WF_OK)
-            status = need_word(&rope, "type", "default", "default", "default");
-        if (status == WF_OK)
-            status = wf_json_real(&rope, "rope_theta", 1, 1e12, &above, base);
-        if (status == WF_OK)
-            status = wf_json_real(&rope, "partial_rotary_factor", 1, 1, &whole, &rotated);
+        status = parse_rope_object(&rope, m);
     }
     return status;
 }
 
-static wf_status parse_llama(const wf_json_source *s, wf_hf_config *c)
+/* A window has no effect on sequences that it holds whole: the model takes those. */
+static wf_status parse_window(const wf_json_source *s, wf_nn_gpt_config *m)
+{
+    const json_t *value = json_object_get(s->object, "sliding_window");
+    int64_t window;
+    wf_status status;
+
+    if (!value || json_is_null(value))
+        return WF_OK;
+    status = take_int(s, "sliding_window", most_ffn, NULL, &window);
+    if (status == WF_OK && window < m->positions)
+        m->positions = window;
+    return status;
+}
+
+static wf_status parse_qwen2(const wf_json_source *s, wf_nn_gpt_config *m)
+{
+    m->qkv_bias = true;
+    return need_bool(s, "use_sliding_window", false, "no sliding windows");
+}
+
+/* What a model has beside a Llama's, or says in other words. */
+static const struct {
+    const char *type;
+    wf_status (*parse)(const wf_json_source *s, wf_nn_gpt_config *m);
+} like_llama[] = {{"llama", NULL}, {"mistral", parse_window}, {"qwen2", parse_qwen2}};
+
+enum { LIKE_LLAMA = sizeof like_llama / sizeof *like_llama };
+
+static wf_status parse_llama(const wf_json_source *s, int kind, wf_hf_config *c)
 {
     const bool no = false;
     wf_nn_gpt_config *m = &c->model;
@@ -158,7 +229,7 @@ static wf_status parse_llama(const wf_json_source *s, wf_hf_config *c)
     if (status == WF_OK)
         status = take_eps(s, "rms_norm_eps", 1e-6, &m->eps);
     if (status == WF_OK)
-        status = parse_rope(s, &m->rope_base);
+        status = parse_rope(s, m);
     if (status == WF_OK)
         status = need_word(s, "hidden_act", "silu", "silu", "swish");
     if (status == WF_OK)
@@ -171,10 +242,24 @@ static wf_status parse_llama(const wf_json_source *s, wf_hf_config *c)
     if (status != WF_OK)
         return status;
     head_dim = m->width / m->heads;
-    status = take_int(s, "head_dim", most_width, &head_dim, &head_dim);
-    if (status == WF_OK && head_dim != m->width / m->heads)
-        status = other(s, "head_dim", "of its own", "heads of hidden_size / heads");
+    if (!json_is_null(json_object_get(s->object, "head_dim")))
+        status = take_int(s, "head_dim", most_width, &head_dim, &m->head_dim);
+    if (m->head_dim == head_dim && m->width % m->heads == 0)
+        m->head_dim = 0;
+    if (status == WF_OK && like_llama[kind].parse)
+        status = like_llama[kind].parse(s, m);
     return status;
+}
+
+static wf_status parse_like_llama(const wf_json_source *s, const char *type, wf_hf_config *c)
+{
+    for (int k = 0; k < LIKE_LLAMA; k++)
+        if (strcmp(type, like_llama[k].type) == 0)
+            return parse_llama(s, k, c);
+    return wf_error_set(
+        s->error, WF_EUNSUPPORTED,
+        "%s: \"model_type\" is %s, and Weft reads gpt2, llama, mistral and qwen2", s->name,
+        type);
 }
 
 wf_status wf_hf_config_parse(wf_hf_config *config, const char *name, const char *text,
@@ -194,12 +279,8 @@ wf_status wf_hf_config_parse(wf_hf_config *config, const char *name, const char 
         status = need_nothing(&s, "quantization_config", "weights of fp32, bf16 or fp16");
     if (status == WF_OK && strcmp(type, "gpt2") == 0)
         status = parse_gpt2(&s, config);
-    else if (status == WF_OK && strcmp(type, "llama") == 0)
-        status = parse_llama(&s, config);
     else if (status == WF_OK)
-        status =
-            wf_error_set(error, WF_EUNSUPPORTED,
-                         "%s: \"model_type\" is %s, and Weft reads gpt2 and llama", name, type);
+        status = parse_like_llama(&s, type, config);
     if (status == WF_OK)
         status = take_int(&s, "vocab_size", most_ffn, NULL, &config->model.vocabulary);
     if (status == WF_OK)
@@ -250,19 +331,45 @@ static json_t *describe_gpt2(const wf_nn_gpt_config *m)
         "embd_pdrop", dropout, "attn_pdrop", dropout, "tie_word_embeddings", 1);
 }
 
+static json_t *describe_scaling(const wf_nn_gpt_config *m)
+{
+    const wf_rope_scaling *s = &m->rope_scaling;
+
+    if (s->kind == WF_ROPE_LINEAR)
+        return json_pack("{s:s, s:f}", "rope_type", "linear", "factor", s->factor);
+    if (s->kind == WF_ROPE_LLAMA3)
+        return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor",
+                         s->factor, "low_freq_factor", s->low_freq_factor, "high_freq_factor",
+                         s->high_freq_factor, "original_max_position_embeddings",
+                         (json_int_t)s->original_positions);
+    return json_null();
+}
+
+/* A Llama whose queries have biases is a Qwen 2: a Llama of transformers has them in its output too. */
 static json_t *describe_llama(const wf_nn_gpt_config *m)
 {
-    return json_pack("{s:[s], s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:b, s:b, "
-                     "s:b}",
-                     "architectures", "LlamaForCausalLM", "model_type", "llama", "hidden_act",
-                     "silu", "num_hidden_layers", (json_int_t)m->layers, "num_attention_heads",
-                     (json_int_t)m->heads, "num_key_value_heads", (json_int_t)m->kv_heads,
-                     "hidden_size", (json_int_t)m->width, "intermediate_size",
-                     (json_int_t)m->ffn, "max_position_embeddings", (json_int_t)m->positions,
-                     "rms_norm_eps", plain(m->eps > 0 ? m->eps : 1e-5f), "rope_theta",
-                     m->rope_base > 0 ? m->rope_base : 10000.0, "attention_dropout",
-                     plain(m->dropout), "attention_bias", 0, "mlp_bias", 0,
-                     "tie_word_embeddings", (int)m->tied);
+    int64_t head_dim = m->head_dim ? m->head_dim : m->width / m->heads;
+    json_t *object = json_pack(
+        "{s:[s], s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:b}",
+        "architectures", m->qkv_bias ? "Qwen2ForCausalLM" : "LlamaForCausalLM", "model_type",
+        m->qkv_bias ? "qwen2" : "llama", "hidden_act", "silu", "num_hidden_layers",
+        (json_int_t)m->layers, "num_attention_heads", (json_int_t)m->heads,
+        "num_key_value_heads", (json_int_t)m->kv_heads, "head_dim", (json_int_t)head_dim,
+        "hidden_size", (json_int_t)m->width, "intermediate_size", (json_int_t)m->ffn,
+        "max_position_embeddings", (json_int_t)m->positions, "rms_norm_eps",
+        plain(m->eps > 0 ? m->eps : 1e-5f), "rope_theta",
+        m->rope_base > 0 ? m->rope_base : 10000.0, "attention_dropout", plain(m->dropout),
+        "rope_scaling", describe_scaling(m), "tie_word_embeddings", (int)m->tied);
+    int bad = !object;
+
+    if (!bad && m->qkv_bias)
+        bad = json_object_set_new(object, "use_sliding_window", json_false());
+    else if (!bad)
+        bad = json_object_set_new(object, "attention_bias", json_false()) ||
+              json_object_set_new(object, "mlp_bias", json_false());
+    if (bad)
+        json_decref(object);
+    return bad ? NULL : object;
 }
 
 wf_status wf_hf_config_format(const wf_nn_gpt_config *model, wf_safetensors_dtype dtype,

@@ -71,6 +71,25 @@ wf_status wf_hf_identity_copy(const char *from, const wf_folder *to, wf_error *e
     return error->code;
 }
 
+/* A Mistral is computed as a Llama here, and is one again where it came from one. */
+static const char *const of_mistral[] = {"model_type", "architectures", "sliding_window",
+                                         "max_position_embeddings"};
+
+static bool take_name(const json_t *from, json_t *config)
+{
+    const char *theirs = json_string_value(json_object_get(from, "model_type"));
+    const char *ours = json_string_value(json_object_get(config, "model_type"));
+    bool good = true;
+
+    if (!theirs || !ours || strcmp(theirs, "mistral") != 0 || strcmp(ours, "llama") != 0)
+        return true;
+    for (size_t i = 0; i < sizeof of_mistral / sizeof *of_mistral; i++)
+        if (json_object_get(from, of_mistral[i]))
+            good &= json_object_set(config, of_mistral[i],
+                                    json_object_get(from, of_mistral[i])) == 0;
+    return good;
+}
+
 static bool is_id(const json_t *value)
 {
     return json_is_null(value) || (json_is_integer(value) && json_integer_value(value) >= 0);
@@ -106,6 +125,8 @@ wf_status wf_hf_identity_ids(const char *from, json_t *config, wf_error *error)
         else if (value && json_object_set(config, ids[i], value))
             wf_error_set(error, WF_ENOMEM, "no memory for the token ids of %s", path);
     }
+    if (error->code == WF_OK && !take_name(object, config))
+        wf_error_set(error, WF_ENOMEM, "no memory for the names of %s", path);
     json_decref(object);
     free(text);
     return error->code;

@@ -1,0 +1,127 @@
+/* tests/apps/test_data_memory.c - every allocation of opening, reading and writing data fails once: each is told. */
+#include "tests/apps/data_files.h"
+
+/* The linker puts these between what is tested and the system's (tests/CMakeLists.txt). */
+static int64_t left = INT64_MAX; /* allocations that succeed from here on */
+
+static bool fails(void)
+{
+    return left-- <= 0;
+}
+
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+char *__real_strdup(const char *text);
+char *__wrap_strdup(const char *text);
+char *__real_strndup(const char *text, size_t size);
+char *__wrap_strndup(const char *text, size_t size);
+
+void *__wrap_malloc(size_t size)
+{
+    return fails() ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return fails() ? NULL : __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    return fails() ? NULL : __real_realloc(old, size);
+}
+
+char *__wrap_strdup(const char *text)
+{
+    return fails() ? NULL : __real_strdup(text);
+}
+
+char *__wrap_strndup(const char *text, size_t size)
+{
+    return fails() ? NULL : __real_strndup(text, size);
+}
+
+enum { SEQ = 8, MOST = 1000 };
+
+/* Open, read, count: the first thing that fails. */
+static wf_status use_data(wf_error *error)
+{
+    char sources[2][300];
+    char *data[] = {sources[0], sources[1]}, *val[] = {path_of("v.idx")};
+    const app_data_options options = {.data = data,
+                                      .data_count = 2,
+                                      .val_data = val,
+                                      .val_data_count = 1,
+                                      .validates = true,
+                                      .every_window = true,
+                                      .seq_len = SEQ,
+                                      .global_batch = 4,
+                                      .vocabulary = {9999, true}};
+    int32_t tokens[SEQ], targets[SEQ];
+    int64_t count;
+    app_data_set *set;
+
+    snprintf(sources[0], sizeof sources[0], "a=1:%s,%s", path_of("a.idx"), path_of("b.idx"));
+    snprintf(sources[1], sizeof sources[1], "b=2:%s", path_of("c.bin"));
+    if (app_data_set_open(&options, &set, error) == WF_OK &&
+        app_data_set_read(set, APP_DATA_TRAIN, 1, 0, 1, tokens, targets, error) == WF_OK)
+        app_data_set_counted(set, APP_DATA_VALIDATION, 0, &count, error);
+    app_data_set_close(set);
+    return error->code;
+}
+
+static wf_status write_data(wf_error *error)
+{
+    app_megatron_writer *w;
+
+    if (app_megatron_writer_open(path_of("w"), 300, &w, error) != WF_OK)
+        return error->code;
+    app_megatron_writer_add(w, (int32_t[]){1, 2}, 2, error);
+    return app_megatron_writer_finish(w, error);
+}
+
+static void each_fails_once(wf_status (*work)(wf_error *error), int64_t least)
+{
+    int64_t n = 0;
+
+    for (; n < MOST; n++) {
+        wf_error error = {WF_OK, ""};
+        wf_status status;
+
+        left = n;
+        status = work(&error);
+        left = INT64_MAX;
+        if (status == WF_OK)
+            break;
+        if (status != WF_ENOMEM || !strstr(error.text, "no memory"))
+            printf("\n    allocation %lld gave %d: %s\n", (long long)n, status, error.text);
+        CU_ASSERT_TRUE_FATAL(status == WF_ENOMEM && strstr(error.text, "no memory"));
+    }
+    CU_ASSERT_TRUE(n >= least && n < MOST);
+}
+
+static void reading(void)
+{
+    write_pair("a", 9999, 0, 100);
+    write_pair("b", 9999, 100, 100);
+    write_mask(path_of("v.loss"), 100, 0);
+    write_pair("c", 9999, 300, 100);
+    write_pair("v", 9999, 500, 100);
+    each_fails_once(use_data, 30);
+}
+
+static void writing(void)
+{
+    each_fails_once(write_data, 5);
+}
+
+static const wf_test tests[] = {{"reading", reading}, {"writing", writing}, {NULL, NULL}};
+
+int main(void)
+{
+    return data_main("data_memory", tests);
+}
