@@ -34,8 +34,12 @@ bool app_added_add(app_added_set *set, const app_added *token)
 {
     int32_t node = -1;
 
-    if (set->count == 0)
+    if (set->count == 0) {
         memset(set->first, -1, sizeof set->first);
+        set->begins = (uint8_t)*token->text;
+    }
+    if (set->begins != (uint8_t)*token->text)
+        set->begins = -1;
     if (set->count == set->room) {
         int32_t room = 2 * set->room + 16;
         app_added *tokens = realloc(set->tokens, (size_t)room * sizeof *tokens);
@@ -95,6 +99,13 @@ const app_added *app_added_find(const app_added_set *set, bool without_special,
     for (size_t i = from; set->count && i < n; i++) {
         const app_added *found;
 
+        if (set->begins >= 0) {
+            const uint8_t *next = memchr(text + i, set->begins, n - i);
+
+            if (!next)
+                return NULL;
+            i = (size_t)(next - text);
+        }
         if (set->first[text[i]] < 0)
             continue;
         found = longest(set, without_special, text + i, n - i);

@@ -1,13 +1,14 @@
 /*
- * apps/tokenizer/bpe.c - the ids of a word. Words that were seen lately lie in a direct-mapped cache; a
- * short one is merged in place, looking for the lowest rank each time, a long one by way of lists.
+ * apps/tokenizer/bpe.c - the ids of a word. Words that were seen lately lie in a direct-mapped cache, which is
+ * larger than a core's own: while a word's place in it comes, the next ones are cut. A short word is merged in
+ * place, looking for the lowest rank each time, a long one by way of lists.
  */
 #include "apps/tokenizer/bpe_internal.h"
 #include "apps/tokenizer/utf8_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { CACHE_BITS = 16, KEY_WORDS = 3, MOST_CACHED = 9, SHORT = 64 };
+enum { CACHE_BITS = 16, KEY_WORDS = 3, MOST_CACHED = 9, SHORT = 64, AHEAD = 8 };
 
 /* One cache line. */
 typedef struct seen {
@@ -16,9 +17,19 @@ typedef struct seen {
     int32_t ids[MOST_CACHED];
 } seen;
 
+/* A word whose place in the cache is on its way from memory. */
+typedef struct waiting {
+    const uint8_t *word;
+    size_t bytes;
+    uint64_t key[KEY_WORDS];
+    seen *place;
+} waiting;
+
 struct app_bpe {
     const app_tokenizer *tokenizer;
     seen *cache;
+    waiting words[AHEAD];
+    unsigned first, count; /* of those words; the first one comes first */
     app_long_words long_words;
     int32_t *symbols;
     size_t room;
@@ -162,6 +173,8 @@ static inline uint64_t key_word(const uint8_t *word, size_t n, size_t readable)
 
 static bool append(app_tokenizer_ids *ids, const int32_t *from, size_t count)
 {
+    if (count == 0) /* characters that are left out */
+        return true;
     if (ids->room - ids->count < count && !app_tokenizer_ids_room(ids, count))
         return false;
     memcpy(ids->data + ids->count, from, count * sizeof *from);
@@ -169,34 +182,61 @@ static bool append(app_tokenizer_ids *ids, const int32_t *from, size_t count)
     return true;
 }
 
-bool app_bpe_word(app_bpe *bpe, const uint8_t *word, size_t n, size_t readable,
-                  app_tokenizer_ids *ids)
+/* Appends the ids of the word that has waited longest. */
+static bool resolve(app_bpe *bpe, app_tokenizer_ids *ids)
 {
-    uint64_t key[KEY_WORDS] = {0}, hash;
+    const waiting *w = &bpe->words[bpe->first++ % AHEAD];
     const int32_t *found;
+    seen *s = w->place;
     size_t count;
-    seen *s;
 
-    if (n > sizeof key) {
-        found = word_ids(bpe, word, n, &count);
-        return found && append(ids, found, count);
-    }
-    key[0] = key_word(word, n, readable);
-    if (n > 8)
-        key[1] = key_word(word + 8, n - 8, readable - 8);
-    if (n > 16)
-        key[2] = key_word(word + 16, n - 16, readable - 16);
-    hash = (key[0] ^ key[1] * 0x9e3779b97f4a7c15u ^ key[2] * 0xbf58476d1ce4e5b9u ^ n) *
-           0x94d049bb133111ebu;
-    s = &bpe->cache[hash >> (64 - CACHE_BITS)];
-    if (s->bytes == n && s->key[0] == key[0] && s->key[1] == key[1] && s->key[2] == key[2])
+    bpe->count--;
+    if (s->bytes == w->bytes && memcmp(s->key, w->key, sizeof s->key) == 0)
         return append(ids, s->ids, s->count);
-    found = word_ids(bpe, word, n, &count);
+    found = word_ids(bpe, w->word, w->bytes, &count);
     if (found && count <= MOST_CACHED) {
-        memcpy(s->key, key, sizeof key);
-        s->bytes = (uint8_t)n;
+        memcpy(s->key, w->key, sizeof s->key);
+        s->bytes = (uint8_t)w->bytes;
         s->count = (uint8_t)count;
         memcpy(s->ids, found, count * sizeof *found);
     }
     return found && append(ids, found, count);
+}
+
+bool app_bpe_flush(app_bpe *bpe, app_tokenizer_ids *ids)
+{
+    bool ok = true;
+
+    while (bpe->count)
+        ok = resolve(bpe, ids) && ok;
+    return ok;
+}
+
+bool app_bpe_word(app_bpe *bpe, const uint8_t *word, size_t n, size_t readable,
+                  app_tokenizer_ids *ids)
+{
+    const int32_t *found;
+    waiting *w;
+    uint64_t hash;
+    size_t count;
+
+    if (n > sizeof w->key) {
+        if (!app_bpe_flush(bpe, ids))
+            return false;
+        found = word_ids(bpe, word, n, &count);
+        return found && append(ids, found, count);
+    }
+    if (bpe->count == AHEAD && !resolve(bpe, ids))
+        return false;
+    w = &bpe->words[(bpe->first + bpe->count++) % AHEAD];
+    *w = (waiting){.word = word, .bytes = n, .key = {key_word(word, n, readable)}};
+    if (n > 8)
+        w->key[1] = key_word(word + 8, n - 8, readable - 8);
+    if (n > 16)
+        w->key[2] = key_word(word + 16, n - 16, readable - 16);
+    hash = (w->key[0] ^ w->key[1] * 0x9e3779b97f4a7c15u ^ w->key[2] * 0xbf58476d1ce4e5b9u ^ n) *
+           0x94d049bb133111ebu;
+    w->place = &bpe->cache[hash >> (64 - CACHE_BITS)];
+    __builtin_prefetch(w->place);
+    return true;
 }

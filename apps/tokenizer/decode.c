@@ -111,9 +111,11 @@ wf_status app_tokenizer_decode_next(const app_tokenizer *t, app_tokenizer_stream
     if (!app_tokenizer_bytes_add(text, stream->bytes, (size_t)stream->held))
         return wf_error_set(error, WF_ENOMEM, "out of memory: a text that is decoded");
     status = decode_one(t, id, flags, &stream->begun, text, error);
-    held = status == WF_OK
-               ? unfinished((const uint8_t *)text->data + begin, text->bytes - begin)
-               : (size_t)stream->held;
+    held = (size_t)stream->held;
+    if (status == WF_OK)
+        held = text->bytes > begin
+                   ? unfinished((const uint8_t *)text->data + begin, text->bytes - begin)
+                   : 0;
     text->bytes -= held;
     if (held)
         memmove(stream->bytes, text->data + text->bytes, held);

@@ -139,8 +139,12 @@ static wf_status between_added(app_tokenizer_encoder *e, const app_added_set *se
 static wf_status words(app_tokenizer_encoder *e, const uint8_t *text, size_t n, bool first,
                        int flags)
 {
+    wf_status status = app_split_words(e, 0, text, n, first);
+
     (void)flags;
-    return app_split_words(e, 0, text, n, first);
+    if (!app_bpe_flush(e->bpe, e->ids) && status == WF_OK) /* after an error, too: text goes */
+        status = no_memory(e->error);
+    return status;
 }
 
 static wf_status normalized(app_tokenizer_encoder *e, const uint8_t *text, size_t n, bool first,

@@ -11,27 +11,51 @@ static wf_status no_memory(wf_error *error)
 #if WEFT_HAS_UTF8PROC
 #include <utf8proc.h>
 
-/* ASCII alone, and what has nothing that composes, is its own normal form. */
-static wf_status compose(const uint8_t *text, size_t n, app_tokenizer_bytes *to,
-                         wf_error *error)
+/* Appends a stretch in its normal form. */
+static wf_status compose_stretch(const uint8_t *text, size_t n, app_tokenizer_bytes *to,
+                                 wf_error *error)
 {
-    size_t ascii = 0;
     utf8proc_uint8_t *composed;
-    utf8proc_ssize_t bytes;
+    utf8proc_ssize_t bytes =
+        utf8proc_map(text, (utf8proc_ssize_t)n, &composed, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     bool ok;
 
-    while (ascii < n && text[ascii] < 128)
-        ascii++;
-    if (ascii == n)
-        return app_tokenizer_bytes_add(to, text, n) ? WF_OK : no_memory(error);
-    bytes =
-        utf8proc_map(text, (utf8proc_ssize_t)n, &composed, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     if (bytes < 0)
         return wf_error_set(error, bytes == UTF8PROC_ERROR_NOMEM ? WF_ENOMEM : WF_EDATA,
                             "NFC of a text: %s", utf8proc_errmsg(bytes));
     ok = app_tokenizer_bytes_add(to, composed, (size_t)bytes);
     free(composed);
     return ok ? WF_OK : no_memory(error);
+}
+
+/* Characters below U+0300 are their own normal form, and ASCII composes with nothing in front of it: only from
+   the character before one that is not below, up to the next of ASCII, is there anything to do. */
+static wf_status compose(const uint8_t *text, size_t n, app_tokenizer_bytes *to,
+                         wf_error *error)
+{
+    enum { FIRST_BYTE_OF_0300 = 0xcc };
+    size_t done = 0, at = 0;
+    wf_status status = WF_OK;
+
+    while (at < n && status == WF_OK) {
+        size_t begin = at;
+
+        if (text[at] < FIRST_BYTE_OF_0300) {
+            at++;
+            continue;
+        }
+        while (begin > done && text[begin] >= 128)
+            begin--;
+        while (at < n && text[at] >= 128)
+            at++;
+        if (!app_tokenizer_bytes_add(to, text + done, begin - done))
+            return no_memory(error);
+        status = compose_stretch(text + begin, at - begin, to, error);
+        done = at;
+    }
+    if (status == WF_OK && !app_tokenizer_bytes_add(to, text + done, n - done))
+        status = no_memory(error);
+    return status;
 }
 #else
 static wf_status compose(const uint8_t *text, size_t n, app_tokenizer_bytes *to,
@@ -50,7 +74,8 @@ static int find(const app_step *step, const app_matcher *matcher, const uint8_t 
 
     if (!step->text)
         return app_pattern_find(&step->pattern, matcher, text, n, from, begin, end);
-    found = memmem(text + from, n - from, step->text, step->text_bytes);
+    found = step->text_bytes == 1 ? memchr(text + from, *step->text, n - from)
+                                  : memmem(text + from, n - from, step->text, step->text_bytes);
     if (!found)
         return 0;
     *begin = (size_t)(found - text);

@@ -5,7 +5,8 @@
 #include "apps/tokenizer/pattern_internal.h"
 #include <string.h>
 
-enum { CONTROL, UPPER, LOWER, NUMBER, SPACE, LINE_END, WIDE, OTHER = CONTROL };
+enum { OTHER, UPPER = 1, LOWER = 2, NUMBER = 4, SPACE = 8, LINE_END = 16, WIDE = 32 };
+enum { LETTER = UPPER | LOWER, BLANK = SPACE | LINE_END };
 
 #define U4  UPPER, UPPER, UPPER, UPPER
 #define L4  LOWER, LOWER, LOWER, LOWER
@@ -50,12 +51,12 @@ static const uint8_t class_of[256] = {['\t'] = SPACE,
 
 static bool letter(uint8_t c)
 {
-    return class_of[c] == UPPER || class_of[c] == LOWER;
+    return class_of[c] & LETTER;
 }
 
 static bool blank(uint8_t c)
 {
-    return class_of[c] == SPACE || class_of[c] == LINE_END;
+    return class_of[c] & BLANK;
 }
 
 static bool wide_at(const uint8_t *text, size_t n, size_t at)

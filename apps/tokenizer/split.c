@@ -114,6 +114,7 @@ static wf_status rewrite(app_tokenizer_encoder *e, int step, const uint8_t *text
     const app_step *s = &e->tokenizer->pre_tokenizers.steps[step];
     app_tokenizer_bytes *to = &e->rewritten[step];
     bool meta = s->kind == APP_STEP_METASPACE, front;
+    wf_status status;
 
     front =
         meta ? s->when == APP_PREPEND_ALWAYS || (s->when == APP_PREPEND_FIRST && first) : true;
@@ -132,7 +133,10 @@ static wf_status rewrite(app_tokenizer_encoder *e, int step, const uint8_t *text
         text += run + (space != NULL);
         n -= run + (space != NULL);
     }
-    return next(e, step, (const uint8_t *)to->data, to->bytes, first, to->bytes);
+    status = next(e, step, (const uint8_t *)to->data, to->bytes, first, to->bytes);
+    if (status == WF_OK && !app_bpe_flush(e->bpe, e->ids)) /* its words lie in `to` */
+        status = no_memory(e);
+    return status;
 }
 
 wf_status app_split_words(app_tokenizer_encoder *e, int step, const uint8_t *text, size_t n,

@@ -72,6 +72,7 @@ typedef struct app_added_set {
     app_added_node *nodes;
     int32_t count, room, node_count, node_room;
     int32_t first[256]; /* the node of a first byte, or -1 */
+    int begins;         /* the only first byte there is; -1: there are several */
 } app_added_set;
 
 typedef struct app_step_list {
@@ -121,9 +122,10 @@ void app_steps_free(app_step_list *list);
 typedef struct app_bpe app_bpe;
 app_bpe *app_bpe_new(const app_tokenizer *tokenizer);
 void app_bpe_free(app_bpe *bpe);
-/* Appends the ids of a word of n bytes, behind which `readable` bytes may be read in all; false: out of
-   memory. */
+/* Takes a word of n bytes, behind which `readable` bytes may be read in all, and which stays where it is until
+   app_bpe_flush has appended the ids of all words. False of both: out of memory. */
 bool app_bpe_word(app_bpe *bpe, const uint8_t *word, size_t n, size_t readable,
                   app_tokenizer_ids *ids);
+bool app_bpe_flush(app_bpe *bpe, app_tokenizer_ids *ids);
 
 #endif

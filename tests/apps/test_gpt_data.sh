@@ -1,5 +1,6 @@
 #!/bin/bash
-# test_gpt_data.sh GPT_DATA - gpt_data as a user meets it: texts as token ids, vocabularies of one's own, mistakes.
+# test_gpt_data.sh GPT_DATA [--bytes] - gpt_data as a user meets it: texts as token ids, vocabularies of one's own,
+# mistakes. With --bytes it was built without PCRE2.
 set -uo pipefail
 
 program=$1
@@ -20,6 +21,14 @@ same()
 awk 'BEGIN { srand(5); for (i = 0; i < 300000; i++) { n = int(rand() * 2000); printf "w%xx%s", n * n, i % 17 ? " " : ".\n" } }' >text.txt
 printf '{"text": "first \\u00e9t\\u00e9", "n": 1}\n\n{"n": 2, "text": "a\\nb<|endoftext|>"}\n{"text": ""}' >rows.jsonl
 sed 's/"text"/"body"/' rows.jsonl >other.jsonl
+
+if [ "${2:-}" = --bytes ]; then
+    tool "bytes alone" 0 tokenize text.txt --output b --threads 2
+    same "they are the file" text.txt b.bin
+    tool "no vocabulary" 2 train-bpe text.txt --output bpe
+    says err 'this needs PCRE2, which was not there when this program was built .Debian: libpcre2-dev.'
+    finish
+fi
 
 for threads in 1 2 5; do
     tool "a vocabulary, $threads threads" 0 train-bpe text.txt rows.jsonl --vocab-size 400 --output "bpe$threads" --threads $threads

@@ -141,32 +141,6 @@ static void steps_that_are_refused(void)
                WF_EDATA, "normalizer: an empty text is replaced");
 }
 
-static void patterns_that_are_refused(void)
-{
-    static const struct {
-        const char *regex, *words;
-    } rows[] = {
-        {"(", "Regex: no regular expression that PCRE2 can read"},
-        {"a*", "Regex: a pattern that may find nothing is not supported"},
-        {"\\\\w+", "Regex: a pattern with \\w"},
-        {"[a[b]]", "Regex: a pattern with a class inside a class"},
-    };
-
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char rest[256];
-
-        snprintf(rest, sizeof rest,
-                 ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"%s\"}, "
-                 "\"behavior\": \"Isolated\"}",
-                 rows[i].regex);
-        check_json(json_with("", rest), i ? WF_EUNSUPPORTED : WF_EDATA, rows[i].words);
-    }
-    check_json(json_with("",
-                         ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": "
-                         "\"a\"}, \"behavior\": \"Contiguous\"}"),
-               WF_EUNSUPPORTED, "pre_tokenizer.behavior: of behaviors Isolated");
-}
-
 static void added_tokens_that_are_refused(void)
 {
     check_json(json_with("", ", \"added_tokens\": [{\"id\": 2, \"content\": \"x\"}]"), WF_EDATA,
@@ -195,6 +169,70 @@ static void rank_files(void)
     check_refused(write_file("x", "what is this", 12), WF_EDATA, "is no tokenizer");
     check_refused(path_of("missing"), WF_EIO, "missing: No such file or directory");
     check_refused("/dev/null", WF_EIO, "is not a regular file");
+}
+
+static void models_of_sentencepiece(void)
+{
+    /* A piece "a" of score 0; trainer_spec.model_type: 1 is Unigram. */
+    check_refused(write_file("m.model", "\n\3\n\1a\22\2\30\1", 9), WF_EUNSUPPORTED,
+                  "m.model: trainer_spec.model_type: only BPE is supported");
+    check_refused(write_file("m.model", "\n\7\n\1a", 5), WF_EDATA,
+                  "no message of SentencePiece");
+    check_refused(write_file("m.model", "\n\3\n\1a\n\3\n\1a", 10), WF_EDATA,
+                  "m.model: pieces[1]: another id has the same text");
+    check_refused(write_file("m.model", "\n\5\n\1a\30\7", 7), WF_EDATA,
+                  "pieces[0]: pieces of this type are not supported");
+    check_refused(write_file("m.model", "\n\3\n\1a\22\2\30\2\32\3\22\1x", 14), WF_EUNSUPPORTED,
+                  "normalizer_spec.precompiled_charsmap");
+    check_refused(write_file("m.model", "\n\3\n\1a\22\2\30\2", 9), WF_EUNSUPPORTED,
+                  "normalizer_spec.remove_extra_whitespaces is not supported");
+}
+
+/* A file that ends anywhere is told. */
+static void cut_files(void)
+{
+    FILE *file = fopen(WEFT_TOKENIZERS "/llama2.json", "r");
+    static char text[1 << 16];
+    size_t n = file ? fread(text, 1, sizeof text, file) : 0;
+
+    CU_ASSERT_TRUE_FATAL(n > 5000);
+    fclose(file);
+    for (size_t cut = 1; cut + 2 < n; cut += 97) {
+        app_tokenizer *tokenizer;
+        wf_error error = {WF_OK, ""};
+
+        CU_ASSERT_EQUAL(
+            app_tokenizer_open(write_file("cut.json", text, cut), &tokenizer, &error),
+            WF_EDATA);
+        CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "cut.json: no JSON that can be used"));
+    }
+}
+
+#if WEFT_HAS_PCRE2
+static void patterns_that_are_refused(void)
+{
+    static const struct {
+        const char *regex, *words;
+    } rows[] = {
+        {"(", "Regex: no regular expression that PCRE2 can read"},
+        {"a*", "Regex: a pattern that may find nothing is not supported"},
+        {"\\\\w+", "Regex: a pattern with \\w"},
+        {"[a[b]]", "Regex: a pattern with a class inside a class"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char rest[256];
+
+        snprintf(rest, sizeof rest,
+                 ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": \"%s\"}, "
+                 "\"behavior\": \"Isolated\"}",
+                 rows[i].regex);
+        check_json(json_with("", rest), i ? WF_EUNSUPPORTED : WF_EDATA, rows[i].words);
+    }
+    check_json(json_with("",
+                         ", \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"Regex\": "
+                         "\"a\"}, \"behavior\": \"Contiguous\"}"),
+               WF_EUNSUPPORTED, "pre_tokenizer.behavior: of behaviors Isolated");
 }
 
 /* Two of 256 bytes and then all pairs of them, as many as a known vocabulary has. */
@@ -240,23 +278,6 @@ static void rank_file_of_a_known_size(void)
     free(text);
 }
 
-static void models_of_sentencepiece(void)
-{
-    /* A piece "a" of score 0; trainer_spec.model_type: 1 is Unigram. */
-    check_refused(write_file("m.model", "\n\3\n\1a\22\2\30\1", 9), WF_EUNSUPPORTED,
-                  "m.model: trainer_spec.model_type: only BPE is supported");
-    check_refused(write_file("m.model", "\n\7\n\1a", 5), WF_EDATA,
-                  "no message of SentencePiece");
-    check_refused(write_file("m.model", "\n\3\n\1a\n\3\n\1a", 10), WF_EDATA,
-                  "m.model: pieces[1]: another id has the same text");
-    check_refused(write_file("m.model", "\n\5\n\1a\30\7", 7), WF_EDATA,
-                  "pieces[0]: pieces of this type are not supported");
-    check_refused(write_file("m.model", "\n\3\n\1a\22\2\30\2\32\3\22\1x", 14), WF_EUNSUPPORTED,
-                  "normalizer_spec.precompiled_charsmap");
-    check_refused(write_file("m.model", "\n\3\n\1a\22\2\30\2", 9), WF_EUNSUPPORTED,
-                  "normalizer_spec.remove_extra_whitespaces is not supported");
-}
-
 /* vocab.json with merges.txt; the folder's other files say where documents end. */
 static void vocabulary_and_merges(void)
 {
@@ -289,37 +310,31 @@ static void vocabulary_and_merges(void)
     write_file("tokenizer_config.json", "{\"tokenizer_class\": \"XTokenizer\"}", 33);
     check_refused(path, WF_EUNSUPPORTED, "tokenizer_config.json: tokenizer_class: beside");
 }
-
-/* A file that ends anywhere is told. */
-static void cut_files(void)
+#else
+static void rank_file_without_pcre2(void)
 {
-    FILE *file = fopen(WEFT_TOKENIZERS "/llama2.json", "r");
-    static char text[1 << 16];
-    size_t n = file ? fread(text, 1, sizeof text, file) : 0;
+    static const char ids[] = "{\"a\": 0}";
 
-    CU_ASSERT_TRUE_FATAL(n > 5000);
-    fclose(file);
-    for (size_t cut = 1; cut + 2 < n; cut += 97) {
-        app_tokenizer *tokenizer;
-        wf_error error = {WF_OK, ""};
-
-        CU_ASSERT_EQUAL(
-            app_tokenizer_open(write_file("cut.json", text, cut), &tokenizer, &error),
-            WF_EDATA);
-        CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "cut.json: no JSON that can be used"));
-    }
+    write_file("merges.txt", "", 0);
+    check_refused(write_file("vocab.json", ids, sizeof ids - 1), WF_EUNSUPPORTED,
+                  "this needs PCRE2, which was not there when this program was built");
 }
+#endif
 
 static const wf_test tests[] = {
     {"JSON that is none", json_that_is_none},
     {"models that are refused", models_that_are_refused},
     {"steps that are refused", steps_that_are_refused},
+#if WEFT_HAS_PCRE2
     {"patterns that are refused", patterns_that_are_refused},
+    {"a rank file of a known size", rank_file_of_a_known_size},
+    {"vocabulary and merges", vocabulary_and_merges},
+#else
+    {"a rank file without PCRE2", rank_file_without_pcre2},
+#endif
     {"added tokens that are refused", added_tokens_that_are_refused},
     {"rank files", rank_files},
-    {"a rank file of a known size", rank_file_of_a_known_size},
     {"models of SentencePiece", models_of_sentencepiece},
-    {"vocabulary and merges", vocabulary_and_merges},
     {"cut files", cut_files},
     {NULL, NULL},
 };
