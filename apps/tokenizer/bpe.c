@@ -29,7 +29,7 @@ struct app_bpe {
     const app_tokenizer *tokenizer;
     seen *cache;
     waiting words[AHEAD];
-    unsigned first, count; /* the words that wait, in a ring */
+    unsigned first, count; /* the word that came first, and how many wait */
     app_long_words long_words;
     int32_t *symbols;
     size_t room;

@@ -291,7 +291,7 @@ static void words_without_end(void)
 
 typedef struct reader {
     const app_tokenizer *tokenizer;
-    int64_t sum;
+    uint64_t sum;
     int number;
 } reader;
 
@@ -312,7 +312,7 @@ static void *read_many(void *arg)
         ids.count = 0;
         app_tokenizer_encode(encoder, text, (size_t)n, 0, &ids, &error);
         for (size_t k = 0; k < ids.count; k++)
-            r->sum = r->sum * 31 + ids.data[k];
+            r->sum = r->sum * 31 + (uint64_t)ids.data[k];
     }
     app_tokenizer_ids_free(&ids);
     app_tokenizer_encoder_free(encoder);

@@ -12,11 +12,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ANSWERED(status, error);
     if (status != WF_OK)
         return 0;
-    PROMISE(c.model.width % c.model.heads == 0 && c.model.heads % c.model.kv_heads == 0);
+    PROMISE(c.model.head_dim > 0 || c.model.width % c.model.heads == 0);
+    PROMISE(c.model.heads % c.model.kv_heads == 0);
     PROMISE(c.model.eps > 0 && c.model.layers > 0 && c.model.vocabulary > 0);
     PROMISE(wf_hf_config_format(&c.model, WF_ST_F32, NULL, &text, &error) == WF_OK);
     PROMISE(wf_hf_config_parse(&again, "a", text, strlen(text), &error) == WF_OK);
     PROMISE(again.model.eps == c.model.eps && again.model.ffn == c.model.ffn);
+    PROMISE(again.model.head_dim == c.model.head_dim);
+    PROMISE(again.model.rope_scaling.kind == c.model.rope_scaling.kind);
     free(text);
     return 0;
 }
