@@ -66,29 +66,27 @@ void app_file_beside(const char *path, const char *name, char out[APP_MOST_PATH]
     snprintf(out, APP_MOST_PATH, "%.*s%s", slash ? (int)(slash + 1 - path) : 0, path, name);
 }
 
-/* One object: tokenizer.json has a model, tekken.json a pattern, vocab.json ids. */
+/* One object: tokenizer.json has a model, tekken.json a pattern, vocab.json ids. A key that is
+   read wrong is the error's text at once and is noticed by what reads next, so the answer is the
+   error's first code. */
 static wf_status load_json(app_tokenizer *t, const char *path, char *text, size_t bytes,
                            wf_error *error)
 {
-    wf_status status;
     app_json json;
     uint32_t ids;
 
-    status = app_json_open(&json, path, text, bytes, error);
-    if (status != WF_OK) {
-        app_json_close(&json);
-        return status;
+    if (app_json_open(&json, path, text, bytes, error) == WF_OK) {
+        ids = json.count > 2 && json.values[0].kind == APP_JSON_OBJECT ? json.values[2].kind
+                                                                       : APP_JSON_NULL;
+        if (ids == APP_JSON_NUMBER)
+            app_load_merges(t, &json);
+        else if (app_json_get(&json, 0, "config") != APP_JSON_NONE)
+            app_load_tekken(t, &json);
+        else if (error->code == WF_OK)
+            app_load_hf(t, &json);
     }
-    ids = json.count > 2 && json.values[0].kind == APP_JSON_OBJECT ? json.values[2].kind
-                                                                   : APP_JSON_NULL;
-    if (ids == APP_JSON_NUMBER)
-        status = app_load_merges(t, &json);
-    else if (app_json_get(&json, 0, "config") != APP_JSON_NONE)
-        status = app_load_tekken(t, &json);
-    else
-        status = status == WF_OK && error->code == WF_OK ? app_load_hf(t, &json) : error->code;
     app_json_close(&json);
-    return status;
+    return error->code;
 }
 
 /* A line of a rank file: letters of base64, a blank, a number. */

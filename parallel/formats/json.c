@@ -78,6 +78,7 @@ wf_status wf_json_int(const wf_json_source *from, const char *key, int64_t least
                       const int64_t *standard, int64_t *value)
 {
     const json_t *v = value_of(from, key);
+    int64_t given;
 
     if (!v && standard) {
         *value = *standard;
@@ -85,19 +86,21 @@ wf_status wf_json_int(const wf_json_source *from, const char *key, int64_t least
     }
     if (!json_is_integer(v))
         return wrong_key(from, key, v ? "is no whole number" : "is missing");
-    *value = json_integer_value(v);
-    if (*value >= least && *value <= most)
-        return WF_OK;
-    return wf_error_set(from->error, WF_EDATA,
-                        "%s: \"%s\" is %" PRId64 ", and it has to lie in [%" PRId64 ", %" PRId64
-                        "]",
-                        from->name, key, *value, least, most);
+    given = json_integer_value(v);
+    if (given < least || given > most)
+        return wf_error_set(from->error, WF_EDATA,
+                            "%s: \"%s\" is %" PRId64 ", and it has to lie in [%" PRId64
+                            ", %" PRId64 "]",
+                            from->name, key, given, least, most);
+    *value = given;
+    return WF_OK;
 }
 
 wf_status wf_json_real(const wf_json_source *from, const char *key, double least, double most,
                        const double *standard, double *value)
 {
     const json_t *v = value_of(from, key);
+    double given;
 
     if (!v && standard) {
         *value = *standard;
@@ -105,12 +108,13 @@ wf_status wf_json_real(const wf_json_source *from, const char *key, double least
     }
     if (!json_is_number(v))
         return wrong_key(from, key, v ? "is no number" : "is missing");
-    *value = json_number_value(v);
-    if (*value >= least && *value <= most)
-        return WF_OK;
-    return wf_error_set(from->error, WF_EDATA,
-                        "%s: \"%s\" is %g, and it has to lie in [%g, %g]", from->name, key,
-                        *value, least, most);
+    given = json_number_value(v);
+    if (!(given >= least && given <= most))
+        return wf_error_set(from->error, WF_EDATA,
+                            "%s: \"%s\" is %g, and it has to lie in [%g, %g]", from->name, key,
+                            given, least, most);
+    *value = given;
+    return WF_OK;
 }
 
 wf_status wf_json_bool(const wf_json_source *from, const char *key, const bool *standard,

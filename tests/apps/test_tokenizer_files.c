@@ -77,6 +77,8 @@ static void json_that_is_none(void)
     memset(deep + 9, '[', 190);
     check_json(deep, WF_EDATA, "it nests deeper than 32");
     check_json("{\"model\": {}, \"model\": {}}", WF_EDATA, "model: this key is there twice");
+    check_json("{\"model\": {}, \"model\": {}, \"other\": 1}", WF_EDATA,
+               "model: this key is there twice");
 }
 
 static void models_that_are_refused(void)

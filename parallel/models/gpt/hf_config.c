@@ -54,7 +54,7 @@ static wf_status take_int(const wf_json_source *s, const char *key, int64_t most
 
 static wf_status take_eps(const wf_json_source *s, const char *key, double standard, float *eps)
 {
-    double value;
+    double value = standard;
     wf_status status = wf_json_real(s, key, 1e-12, 1, &standard, &value);
 
     *eps = (float)value;
