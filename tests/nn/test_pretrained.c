@@ -206,19 +206,7 @@ static void a_round_trip_keeps_every_byte(void)
             on_model_ranks(&test);
             CU_ASSERT(same_tensors(p.folder, p.saved));
             CU_ASSERT_EQUAL(wf_par_pretrained_config(p.saved, &again, &error), WF_OK);
-            CU_ASSERT(again.arch == test.config.arch && again.layers == test.config.layers &&
-                      again.heads == test.config.heads && again.ffn == test.config.ffn &&
-                      again.kv_heads == test.config.kv_heads && again.eps == test.config.eps &&
-                      again.width == test.config.width &&
-                      again.vocabulary == test.config.vocabulary &&
-                      again.positions == test.config.positions &&
-                      again.tied == test.config.tied &&
-                      again.rope_base == test.config.rope_base &&
-                      again.head_dim == test.config.head_dim &&
-                      again.qkv_bias == test.config.qkv_bias &&
-                      again.qk_norm == test.config.qk_norm &&
-                      memcmp(&again.rope_scaling, &test.config.rope_scaling,
-                             sizeof again.rope_scaling) == 0);
+            CU_ASSERT(wf_nn_gpt_same(&again, &test.config));
             remove_folder(p.saved);
         }
 }
