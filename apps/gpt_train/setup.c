@@ -78,6 +78,7 @@ wf_nn_gpt *app_setup_model(const app_options *o, wf_context *ctx)
                                .rope_base = o->rope_base,
                                .head_dim = o->head_dim,
                                .qkv_bias = strcmp(o->qkv_bias, "on") == 0,
+                               .qk_norm = strcmp(o->qk_norm, "on") == 0,
                                .tied = strcmp(o->tie_embeddings, "on") == 0};
     bool modules = strcmp(o->recompute, "none") != 0 && strcmp(o->recompute, "stage") != 0;
     wf_nn_gpt *model;

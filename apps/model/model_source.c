@@ -50,6 +50,7 @@ static wf_status config_of(const wf_par_checkpoint *c, wf_nn_gpt_config *config,
     const char *base = wf_par_checkpoint_option(c, "rope_base");
     const char *tie = wf_par_checkpoint_option(c, "tie_embeddings");
     const char *bias = wf_par_checkpoint_option(c, "qkv_bias");
+    const char *norm = wf_par_checkpoint_option(c, "qk_norm");
     const char *scaling = wf_par_checkpoint_option(c, "rope_scaling");
     char plain[WF_ROPE_SCALING_TEXT] = "none"; /* without its quotes */
     const int64_t most = 1 << 24, tensors = wf_par_checkpoint_parameters(c);
@@ -66,6 +67,7 @@ static wf_status config_of(const wf_par_checkpoint *c, wf_nn_gpt_config *config,
                                  .eps = eps ? (float)strtod(eps, NULL) : 0,
                                  .rope_base = base ? strtod(base, NULL) : 0,
                                  .qkv_bias = bias && strcmp(bias, "\"on\"") == 0,
+                                 .qk_norm = norm && strcmp(norm, "\"on\"") == 0,
                                  .tied = tie && strcmp(tie, "\"on\"") == 0};
     if (wf_par_checkpoint_option(c, "head_dim") &&
         strcmp(wf_par_checkpoint_option(c, "head_dim"), "0") != 0)

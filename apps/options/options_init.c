@@ -21,7 +21,7 @@ static bool find_model(const char *name, wf_nn_gpt_config *config)
         const char *scaling;
     } models[] = {
 #define MODEL(called, family, blocks, query, kv, features, wide, mlp, words, longest, epsilon, \
-              base, scaling, tie, bias)                                                        \
+              base, scaling, tie, bias, qk)                                                    \
     {#called,                                                                                  \
      {.arch = WF_NN_##family,                                                                  \
       .vocabulary = words,                                                                     \
@@ -35,7 +35,8 @@ static bool find_model(const char *name, wf_nn_gpt_config *config)
       .rope_base = base,                                                                       \
       .tied = tie,                                                                             \
       .head_dim = features,                                                                    \
-      .qkv_bias = bias},                                                                       \
+      .qkv_bias = bias,                                                                        \
+      .qk_norm = qk},                                                                          \
      scaling},
 #include "apps/options/models.def"
 #undef MODEL
@@ -130,6 +131,21 @@ static wf_status take_bias(app_options *o, const wf_nn_gpt_config *c, wf_error *
     return WF_OK;
 }
 
+static wf_status take_norm(app_options *o, bool normed, wf_error *error)
+{
+    const char *norm = normed ? "on" : "off";
+
+    if (is_given(o, APP_OPTION_qk_norm))
+        return WF_OK;
+    if (strcmp(o->qk_norm, "auto") != 0 && strcmp(o->qk_norm, norm) != 0)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--qk-norm %s contradicts --init-from %s, whose model has %s; drop --qk-norm",
+            o->qk_norm, o->init_from, norm);
+    strcpy(o->qk_norm, norm);
+    return WF_OK;
+}
+
 static wf_status take_scaling(app_options *o, const wf_rope_scaling *scaling, wf_error *error)
 {
     char text[WF_ROPE_SCALING_TEXT];
@@ -185,6 +201,8 @@ wf_status app_options_init_from(app_options *o, wf_error *error)
         status = take_tie(o, c.tied, error);
     if (status == WF_OK)
         status = take_bias(o, &c, error);
+    if (status == WF_OK)
+        status = take_norm(o, c.qk_norm, error);
     if (status == WF_OK)
         status = take_scaling(o, &c.rope_scaling, error);
     if (status == WF_OK && c.vocabulary < 256)

@@ -57,6 +57,13 @@ static wf_status check_family(app_options *o, wf_error *error)
             "--qkv-bias off is for llama: --arch %s always has biases; leave it "
             "out",
             o->arch);
+    if (!is_llama(o) && strcmp(o->qk_norm, "on") == 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "--qk-norm on is for llama: --arch %s has no norm of queries and "
+                            "keys; leave it out",
+                            o->arch);
+    if (strcmp(o->qk_norm, "auto") == 0)
+        snprintf(o->qk_norm, sizeof o->qk_norm, "off");
     if (strcmp(o->qkv_bias, "auto") == 0)
         snprintf(o->qkv_bias, sizeof o->qkv_bias, is_llama(o) ? "off" : "on");
     return WF_OK;

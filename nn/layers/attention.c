@@ -13,15 +13,20 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     wf_nn_call_group(m->qkv, x, y);
     for (int i = Q; i <= V; i++)
         y[i] = wf_split_heads(y[i], m->head_dim);
+    y[Q] = m->q_norm ? wf_nn_call(m->q_norm, y[Q]) : y[Q];
+    y[K] = m->k_norm ? wf_nn_call(m->k_norm, y[K]) : y[K];
     for (int i = Q; i <= K && m->rope.base > 0; i++)
         y[i] = wf_rope(y[i], &m->rope, false);
     wf_nn_at_many(m, "qkv", 3, y);
     return wf_nn_call(m->out, wf_merge_heads(wf_attention(y[Q], y[K], y[V], &how)));
 }
 
-static const wf_nn_field fields[] = {{"qkv", WF_NN_CHILD, offsetof(wf_nn_attention, qkv), 0},
-                                     {"out", WF_NN_CHILD, offsetof(wf_nn_attention, out), 0},
-                                     {NULL, 0, 0, 0}};
+static const wf_nn_field fields[] = {
+    {"qkv", WF_NN_CHILD, offsetof(wf_nn_attention, qkv), 0},
+    {"q_norm", WF_NN_CHILD, offsetof(wf_nn_attention, q_norm), 0},
+    {"k_norm", WF_NN_CHILD, offsetof(wf_nn_attention, k_norm), 0},
+    {"out", WF_NN_CHILD, offsetof(wf_nn_attention, out), 0},
+    {NULL, 0, 0, 0}};
 
 static const wf_nn_type attention_type = {"attention", sizeof(wf_nn_attention), fields, forward,
                                           NULL};
@@ -81,6 +86,10 @@ wf_nn_attention *wf_nn_attention_new(wf_context *ctx, const wf_nn_attention_opti
                                         .bias = o.bias || o.qkv_bias,
                                         .deviation = deviation};
     m->qkv = wf_nn_linear_group_new(ctx, 3, name, qkv);
+    if (o.qk_norm > 0) {
+        m->q_norm = wf_nn_rmsnorm_new(ctx, wf_dim_width(o.head_dim), o.qk_norm);
+        m->k_norm = wf_nn_rmsnorm_new(ctx, wf_dim_width(o.head_dim), o.qk_norm);
+    }
     m->out = wf_nn_linear_new(ctx, &out);
     m->head_dim = o.head_dim;
     m->rope = (wf_rope_options){o.rope_base, o.rope_scaling};

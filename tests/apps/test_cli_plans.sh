@@ -56,6 +56,12 @@ smollm2-135m 134515008
 mistral-nemo-12b 12247782400
 qwen2.5-0.5b 494032768
 qwen2.5-72b 72706203648
+qwen3-0.6b 596049920
+qwen3-1.7b 1720574976
+qwen3-4b 4022468096
+qwen3-8b 8190735360
+qwen3-14b 14768307200
+qwen3-32b 32762123264
 END
 run "a smaller one of that kind" --model qwen2.5-0.5b --n-layer 2 --vocab-size 1000 --plan --global-batch-size 1
 shows "what was given" "llama of 2 blocks, 30721664 parameters"

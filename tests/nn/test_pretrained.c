@@ -39,7 +39,8 @@ static const struct {
     const char *folder, *dtype;
 } models[] = {{WEFT_REFERENCE "/hf_gpt2", "f32"},        {WEFT_REFERENCE "/hf_llama", "bf16"},
               {WEFT_REFERENCE "/hf_llama_tied", "bf16"}, {WEFT_REFERENCE "/hf_llama31", "bf16"},
-              {WEFT_REFERENCE "/hf_mistral", "bf16"},    {WEFT_REFERENCE "/hf_qwen2", "f32"}};
+              {WEFT_REFERENCE "/hf_mistral", "bf16"},    {WEFT_REFERENCE "/hf_qwen2", "f32"},
+              {WEFT_REFERENCE "/hf_qwen3", "f32"}};
 enum { MODELS = sizeof models / sizeof *models };
 
 static wf_status compare_logits(model_rank *r, pretrained *p)
@@ -215,6 +216,7 @@ static void a_round_trip_keeps_every_byte(void)
                       again.rope_base == test.config.rope_base &&
                       again.head_dim == test.config.head_dim &&
                       again.qkv_bias == test.config.qkv_bias &&
+                      again.qk_norm == test.config.qk_norm &&
                       memcmp(&again.rope_scaling, &test.config.rope_scaling,
                              sizeof again.rope_scaling) == 0);
             remove_folder(p.saved);

@@ -137,6 +137,32 @@ static void norms_of_heads(void)
         check_rows(&one, rows + 4, ROWS - 4, FEW);
 }
 
+/* Gains of queries' and keys' norms are summed over heads that tensor parallelism splits: query heads always,
+   key-value heads in cuts of their own. */
+static void llama_normed(void)
+{
+    static const row others[] = {
+        {"no_shard", .tp = 2, .dp = 2, .micro = 2, .threads = 1, .recompute = "attention"},
+        {"shard_grad_op", .tp = 8, .dp = 2, .micro = 1, .threads = 2},
+        {"hybrid_shard", .tp = 2, .dp = 4, .group = 2, .micro = 2, .threads = 1,
+         .wrap_type = "attention"},
+        {"full_shard", .tp = 4, .dp = 2, .micro = 4, .sequence_parallel = true,
+         .recompute = "block", .prefetch = 1}};
+    training one = on_row(make_training(WF_NN_LLAMA, 3, false), &rows[0]), apart;
+
+    one.model.qk_norm = true;
+    one.model.head_dim = 6;
+    one.options.schedule.lr = 0.05; /* gains leave 1 far behind */
+    apart = one;
+    apart.model.qk_norm = false;
+    if (!train(&one) || !train(&apart))
+        return;
+    CU_ASSERT_NOT_EQUAL(one.digest, apart.digest);
+    CU_ASSERT(one.loss[STEPS - 1] < one.loss[0]);
+    check_rows(&one, rows + 2, ROWS - 2, UNDER_SANITIZER ? 5 : 2);
+    check_rows(&one, others, 4, UNDER_SANITIZER ? 3 : 1);
+}
+
 /* The table of the embedding is the head's weight too: two uses, each with a sum of its own. */
 static void llama_tied(void)
 {
@@ -216,6 +242,7 @@ int main(void)
         {"norms of heads that are split", norms_of_heads},
         {"llama, 3 key-value heads", llama},
         {"llama, 4 key-value heads, with dropout and momentum", llama_noisy},
+        {"llama, its queries and keys normed", llama_normed},
         {"llama, its head tied", llama_tied},
         {"with exactness off they differ", off_differs},
         {"with exactness off micro-steps are one sum", off_accumulates},

@@ -9,7 +9,7 @@ writes, beside this file,
 
     hf_gpt2/    config.json, model.safetensors (fp32)
     hf_llama/   config.json, model.safetensors.index.json and its files (bf16)
-    hf_llama31/, hf_mistral/, hf_qwen2/  what each has beside a Llama's
+    hf_llama31/, hf_mistral/, hf_qwen2/, hf_qwen3/  what each has beside a Llama's
 
 and in each logits.safetensors: tokens [batch, seq] i32 and logits [batch, seq, vocab] f32, computed
 in fp32 from the weights in the files.
@@ -73,6 +73,15 @@ def qwen2():
         tie_word_embeddings=True, use_sliding_window=False, bos_token_id=0, eos_token_id=0))
 
 
+def qwen3():
+    """Norms of queries and keys, heads of their own size; 6 heads and 3 key-value heads divide by nothing."""
+    return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(
+        num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=3, hidden_size=40,
+        head_dim=10, intermediate_size=56, vocab_size=256, max_position_embeddings=32,
+        rms_norm_eps=1e-6, tie_word_embeddings=True, use_sliding_window=False, bos_token_id=0,
+        eos_token_id=0))
+
+
 def initialise(model, generator):
     """Nothing at zero or one, so that every tensor counts."""
     with torch.no_grad():
@@ -131,7 +140,8 @@ if __name__ == "__main__":
     models = {"hf_gpt2": (gpt2, torch.float32, "5GB"), "hf_llama": (llama, torch.bfloat16, "20KB"),
               "hf_llama31": (llama31, torch.bfloat16, "5GB"),
               "hf_mistral": (mistral, torch.bfloat16, "5GB"),
-              "hf_qwen2": (qwen2, torch.float32, "5GB")}
+              "hf_qwen2": (qwen2, torch.float32, "5GB"),
+              "hf_qwen3": (qwen3, torch.float32, "5GB")}
     for chosen in sys.argv[1:] or models:
         build, kind, shard = models[chosen]
         make(chosen, build(), kind, shard)

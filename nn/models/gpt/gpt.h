@@ -3,7 +3,7 @@
  *
  * The chain (nn/chain.h) is embedding, position and dropout as one step, the blocks, and the last norm.
  *
- * Paths: embed, position (gpt2), block.N.{norm1, attn.{qkv.{q,k,v}, out}, norm2, mlp}, norm,
+ * Paths: embed, position (gpt2), block.N.{norm1, attn.{qkv.{q,k,v}, q_norm, k_norm, out}, norm2, mlp}, norm,
  * head, loss; mlp is {up, down} for gpt2 and {gate_up.{gate,up}, down} for llama.
  */
 #ifndef WF_NN_MODELS_GPT_GPT_H
@@ -31,6 +31,8 @@ typedef struct wf_nn_gpt_config {
     wf_rope_scaling rope_scaling; /* llama; zeros: none */
     int64_t head_dim;             /* 0: width / heads */
     bool qkv_bias; /* llama: queries, keys and values have biases, as gpt2's always do */
+    bool
+        qk_norm; /* an RMSNorm of every head's queries and keys before they turn, as Qwen 3 has it */
 } wf_nn_gpt_config;
 
 typedef struct wf_nn_block {

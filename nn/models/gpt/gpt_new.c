@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static const float deviation = 0.02f;
+static const float deviation = 0.02f, standard_eps = 1e-5f;
 
 /* What no layer checks: each checks its own sizes. */
 static wf_status check(wf_context *ctx, const wf_nn_gpt_config *c)
@@ -25,7 +25,7 @@ static wf_status check(wf_context *ctx, const wf_nn_gpt_config *c)
 
 static wf_nn_norm *make_norm(wf_context *ctx, const wf_nn_gpt_config *c)
 {
-    float eps = c->eps > 0 ? c->eps : 1e-5f;
+    float eps = c->eps > 0 ? c->eps : standard_eps;
     wf_dim width = wf_dim_width(c->width);
 
     return c->arch == WF_NN_GPT2 ? wf_nn_layernorm_new(ctx, width, eps)
@@ -41,6 +41,7 @@ static float residual_deviation(const wf_nn_gpt_config *c)
 static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *c, int site)
 {
     double base = c->rope_base > 0 ? c->rope_base : 10000;
+    float eps = c->eps > 0 ? c->eps : standard_eps;
 
     return wf_nn_attention_new(
         ctx, &(wf_nn_attention_options){.width = c->width,
@@ -52,6 +53,7 @@ static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *
                                         .qkv_bias = c->qkv_bias,
                                         .rope_base = c->arch == WF_NN_LLAMA ? base : 0,
                                         .rope_scaling = c->rope_scaling,
+                                        .qk_norm = c->qk_norm ? eps : 0,
                                         .dropout = c->dropout,
                                         .site = site,
                                         .deviation = deviation,

@@ -182,29 +182,29 @@ static wf_status parse_rope(const wf_json_source *s, wf_nn_gpt_config *m)
 /* A window has no effect on sequences that it holds whole: the model takes those. */
 static wf_status parse_window(const wf_json_source *s, wf_nn_gpt_config *m)
 {
-    const json_t *value = json_object_get(s->object, "sliding_window");
-    int64_t window;
-    wf_status status;
+    int64_t window = m->positions;
+    wf_status status = take_int(s, "sliding_window", most_ffn, &window, &window);
 
-    if (!value || json_is_null(value))
-        return WF_OK;
-    status = take_int(s, "sliding_window", most_ffn, NULL, &window);
     if (status == WF_OK && window < m->positions)
         m->positions = window;
     return status;
 }
 
-static wf_status parse_qwen2(const wf_json_source *s, wf_nn_gpt_config *m)
+static wf_status no_windows(const wf_json_source *s, wf_nn_gpt_config *m)
 {
-    m->qkv_bias = true;
+    (void)m;
     return need_bool(s, "use_sliding_window", false, "no sliding windows");
 }
 
 /* What a model has beside a Llama's, or says in other words. */
 static const struct {
-    const char *type;
+    const char *type, *name;
+    bool qkv_bias, qk_norm;
     wf_status (*parse)(const wf_json_source *s, wf_nn_gpt_config *m);
-} like_llama[] = {{"llama", NULL}, {"mistral", parse_window}, {"qwen2", parse_qwen2}};
+} like_llama[] = {{"llama", "LlamaForCausalLM", false, false, NULL},
+                  {"mistral", "MistralForCausalLM", false, false, parse_window},
+                  {"qwen2", "Qwen2ForCausalLM", true, false, no_windows},
+                  {"qwen3", "Qwen3ForCausalLM", false, true, no_windows}};
 
 enum { LIKE_LLAMA = sizeof like_llama / sizeof *like_llama };
 
@@ -246,6 +246,8 @@ static wf_status parse_llama(const wf_json_source *s, int kind, wf_hf_config *c)
         status = take_int(s, "head_dim", most_width, &head_dim, &m->head_dim);
     if (m->head_dim == head_dim && m->width % m->heads == 0)
         m->head_dim = 0;
+    m->qkv_bias = like_llama[kind].qkv_bias;
+    m->qk_norm = like_llama[kind].qk_norm;
     if (status == WF_OK && like_llama[kind].parse)
         status = like_llama[kind].parse(s, m);
     return status;
@@ -258,8 +260,8 @@ static wf_status parse_like_llama(const wf_json_source *s, const char *type, wf_
             return parse_llama(s, k, c);
     return wf_error_set(
         s->error, WF_EUNSUPPORTED,
-        "%s: \"model_type\" is %s, and Weft reads gpt2, llama, mistral and qwen2", s->name,
-        type);
+        "%s: \"model_type\" is %s, and Weft reads gpt2, llama, mistral, qwen2 and qwen3",
+        s->name, type);
 }
 
 wf_status wf_hf_config_parse(wf_hf_config *config, const char *name, const char *text,
@@ -348,21 +350,21 @@ static json_t *describe_scaling(const wf_nn_gpt_config *m)
 /* A Llama whose queries have biases is a Qwen 2: a Llama of transformers has them in its output too. */
 static json_t *describe_llama(const wf_nn_gpt_config *m)
 {
+    const int kind = m->qk_norm ? 3 : m->qkv_bias ? 2 : 0;
     int64_t head_dim = m->head_dim ? m->head_dim : m->width / m->heads;
     json_t *object = json_pack(
         "{s:[s], s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:b}",
-        "architectures", m->qkv_bias ? "Qwen2ForCausalLM" : "LlamaForCausalLM", "model_type",
-        m->qkv_bias ? "qwen2" : "llama", "hidden_act", "silu", "num_hidden_layers",
-        (json_int_t)m->layers, "num_attention_heads", (json_int_t)m->heads,
-        "num_key_value_heads", (json_int_t)m->kv_heads, "head_dim", (json_int_t)head_dim,
-        "hidden_size", (json_int_t)m->width, "intermediate_size", (json_int_t)m->ffn,
-        "max_position_embeddings", (json_int_t)m->positions, "rms_norm_eps",
+        "architectures", like_llama[kind].name, "model_type", like_llama[kind].type,
+        "hidden_act", "silu", "num_hidden_layers", (json_int_t)m->layers, "num_attention_heads",
+        (json_int_t)m->heads, "num_key_value_heads", (json_int_t)m->kv_heads, "head_dim",
+        (json_int_t)head_dim, "hidden_size", (json_int_t)m->width, "intermediate_size",
+        (json_int_t)m->ffn, "max_position_embeddings", (json_int_t)m->positions, "rms_norm_eps",
         plain(m->eps > 0 ? m->eps : 1e-5f), "rope_theta",
         m->rope_base > 0 ? m->rope_base : 10000.0, "attention_dropout", plain(m->dropout),
         "rope_scaling", describe_scaling(m), "tie_word_embeddings", (int)m->tied);
     int bad = !object;
 
-    if (!bad && m->qkv_bias)
+    if (!bad && (m->qkv_bias || m->qk_norm))
         bad = json_object_set_new(object, "use_sliding_window", json_false());
     else if (!bad)
         bad = json_object_set_new(object, "attention_bias", json_false()) ||

@@ -43,6 +43,8 @@ static const known llama[] = {
     {"block.N.attn.qkv.q.bias", "model.layers.N.self_attn.q_proj.bias", false, -1},
     {"block.N.attn.qkv.k.bias", "model.layers.N.self_attn.k_proj.bias", false, -1},
     {"block.N.attn.qkv.v.bias", "model.layers.N.self_attn.v_proj.bias", false, -1},
+    {"block.N.attn.q_norm.gain", "model.layers.N.self_attn.q_norm.weight", false, -1},
+    {"block.N.attn.k_norm.gain", "model.layers.N.self_attn.k_norm.weight", false, -1},
     {"block.N.attn.out.weight", "model.layers.N.self_attn.o_proj.weight", false, -1},
     {"block.N.norm2.gain", "model.layers.N.post_attention_layernorm.weight", false, -1},
     {"block.N.mlp.gate_up.gate.weight", "model.layers.N.mlp.gate_proj.weight", false, -1},
