@@ -38,6 +38,11 @@ typedef struct wf_attention_attr {
     bool bidirectional;
 } wf_attention_attr;
 
+/* Whether `tokens` of each sequence, from first[b] on, lie in row slot[b] of the cache; else WF_EINVAL. */
+wf_status wf_cache_rows_check(const wf_call *call, const wf_tensor *cache,
+                              const wf_tensor *tokens, const wf_tensor *first,
+                              const wf_tensor *slot);
+
 enum { WF_ATTENTION_SITE_BITS = 12 }; /* the rest of that counter word is the head's */
 
 /* Words 1..3 of the Philox counter of a head: `head` and `row` are those of the whole. */

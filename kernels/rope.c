@@ -1,14 +1,17 @@
 /*
  * kernels/rope.c - rotary position embedding (Su et al. 2021): the pair (x[i], x[i + dim/2]) of
  * every head turns by the angle position * base^(-2i/dim), or a frequency that is scaled (wf_rope_scaling), position being the global index of
- * the token. The gradient turns back. The CPU's kernel is in kernels/cpu/rope.c.
+ * the token, or for rope_at an operand. The gradient turns back. The CPU's kernel is in kernels/cpu/rope.c.
  */
 #include "core/numerics/math.h"
+#include "kernels/attention_cached.h"
 #include "kernels/attention_internal.h"
 #include <inttypes.h>
 #include <string.h>
 
-wf_tensor *wf_rope(wf_tensor *x, const wf_rope_options *options, bool inverse)
+/* positions: NULL where they are the indices of the tokens */
+static wf_tensor *turned(wf_tensor *x, wf_tensor *positions, const wf_rope_options *options,
+                         bool inverse)
 {
     const char *wrong = wf_rope_scaling_wrong(&options->scaling);
     wf_rope_attr a;
@@ -31,20 +34,34 @@ wf_tensor *wf_rope(wf_tensor *x, const wf_rope_options *options, bool inverse)
         wf_fail(x->ctx, WF_EINVAL, "rope: a scaling by %g: %s", options->scaling.factor, wrong);
         return NULL;
     }
+    if (positions)
+        return wf_apply(&wf_op_rope_at, &a, sizeof a, 2, x, positions);
     return wf_apply(&wf_op_rope, &a, sizeof a, 1, x);
+}
+
+wf_tensor *wf_rope(wf_tensor *x, const wf_rope_options *options, bool inverse)
+{
+    return turned(x, NULL, options, inverse);
+}
+
+wf_tensor *wf_rope_at(wf_tensor *x, wf_tensor *positions, const wf_rope_options *options,
+                      bool inverse)
+{
+    return x && positions ? turned(x, positions, options, inverse) : NULL;
 }
 
 static void backward(wf_gradient *g)
 {
     const wf_rope_attr *a = g->attr;
 
-    g->din[0] = wf_rope(g->dout[0], &a->options, !a->inverse);
+    g->din[0] = turned(g->dout[0], g->n_in > 1 ? g->in[1] : NULL, &a->options, !a->inverse);
 }
 
 static wf_status reference(const wf_call *call, void *workspace)
 {
     const wf_rope_attr *a = call->attr;
     const wf_tensor *t = call->in[0];
+    const int32_t *at = call->n_in > 1 ? call->in[1]->data : NULL;
     const double *x = t->data;
     double *y = call->out[0]->data;
     int64_t heads = t->local[2], dim = t->local[3], half = dim / 2;
@@ -52,7 +69,7 @@ static wf_status reference(const wf_call *call, void *workspace)
     (void)workspace;
     for (int64_t row = 0; row < t->local[0] * t->local[1]; row++)
         for (int64_t i = 0; i < half; i++) {
-            int64_t position = t->start[1] + row % t->local[1];
+            int64_t position = at ? at[row] : t->start[1] + row % t->local[1];
             double turn = wf_pow(a->options.base, -2.0 * (double)i / (double)dim), s, c;
 
             turn = wf_rope_scaled(&a->options.scaling, turn);
@@ -71,3 +88,5 @@ static wf_status reference(const wf_call *call, void *workspace)
 
 const wf_op wf_op_rope = {WF_OP_ROW(rope), .reference = {.run = reference},
                           .backward = backward};
+const wf_op wf_op_rope_at = {WF_OP_ROW(rope_at), .integers = 1 << 1, .save = WF_SAVE_IN(1),
+                             .reference = {.run = reference}, .backward = backward};

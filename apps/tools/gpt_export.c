@@ -2,7 +2,7 @@
  * apps/tools/gpt_export.c - writes a model, of Hugging Face or of a checkpoint, as transformers load it:
  * see gpt_export --help.
  */
-#include "apps/options/options.h"
+#include "apps/model/model_source.h"
 #include "apps/program.h"
 #include <getopt.h>
 #include <stdio.h>
@@ -14,9 +14,7 @@
 typedef struct job {
     const char *from, *to, *dtype;
     int ranks;
-    wf_par_checkpoint *checkpoint; /* NULL: from is a folder of Hugging Face */
-    wf_nn_gpt_config config;
-    char like[4096]; /* a folder that says more of the model, or "" */
+    app_model_source source;
 } job;
 
 static void help(void)
@@ -41,27 +39,6 @@ static void help(void)
         stdout);
 }
 
-static wf_status load(const job *j, wf_par *par, wf_nn_gpt *model)
-{
-    wf_error error = {WF_OK, ""};
-
-    if (!j->checkpoint)
-        return wf_par_pretrained_load(par, model, j->from);
-    if (wf_par_checkpoint_load_model(par, &model->base, j->checkpoint, &error) != WF_OK)
-        wf_fail(wf_par_context(par), error.code, "%s", error.text);
-    return wf_context_status(wf_par_context(par));
-}
-
-/* Before anything of a size that a file speaks of is made. */
-static wf_status fits(const job *j, wf_par *par, wf_nn_gpt *model)
-{
-    wf_error error = {WF_OK, ""};
-
-    if (j->checkpoint && wf_par_checkpoint_fits(&model->base, j->checkpoint, &error) != WF_OK)
-        wf_fail(wf_par_context(par), error.code, "%s", error.text);
-    return wf_context_status(wf_par_context(par));
-}
-
 static wf_status export_rank(wf_rank *rank, void *arg)
 {
     const job *j = arg;
@@ -72,11 +49,10 @@ static wf_status export_rank(wf_rank *rank, void *arg)
 
     if (!par)
         return rank->error.code;
-    model = wf_nn_gpt_new(wf_par_context(par), &j->config);
-    if (model && fits(j, par, model) == WF_OK &&
-        wf_par_plan(par, &model->base, wf_par_gpt_plan) == WF_OK &&
-        wf_par_materialize(par, &model->base) == WF_OK && load(j, par, model) == WF_OK)
-        wf_par_pretrained_save(par, model, j->to, j->dtype, *j->like ? j->like : NULL);
+    model = app_model_source_load(&j->source, par);
+    if (model)
+        wf_par_pretrained_save(par, model, j->to, j->dtype,
+                               *j->source.like ? j->source.like : NULL);
     status = wf_context_status(wf_par_context(par));
     if (status != WF_OK)
         wf_error_set(&rank->error, status, "%s", wf_context_error(wf_par_context(par))->text);
@@ -151,24 +127,6 @@ static int exit_status(wf_status status)
     return status == WF_EIO || status == WF_EDATA ? 3 : 1;
 }
 
-/* The checkpoint that a path is, or the newest in it; NULL without an error: there is none. */
-static wf_par_checkpoint *find_checkpoint(const char *path, wf_error *error)
-{
-    char **paths;
-    wf_par_checkpoint *found = NULL;
-    int64_t count;
-
-    if (wf_par_checkpoint_there(path))
-        return wf_par_checkpoint_open(path, error);
-    wf_par_checkpoint_list(path, &paths, &count, error);
-    if (count && error->code == WF_OK)
-        found = wf_par_checkpoint_open(paths[0], error);
-    for (int64_t i = 0; i < count; i++)
-        free(paths[i]);
-    free(paths);
-    return found;
-}
-
 static bool same_folder(const char *a, const char *b)
 {
     struct stat x, y;
@@ -179,7 +137,8 @@ static bool same_folder(const char *a, const char *b)
 /* What is read is not written over, nor is any other checkpoint. */
 static wf_status check_target(const job *j, wf_error *error)
 {
-    const char *read = j->checkpoint ? wf_par_checkpoint_path(j->checkpoint) : j->from;
+    const wf_par_checkpoint *checkpoint = j->source.checkpoint;
+    const char *read = checkpoint ? wf_par_checkpoint_path(checkpoint) : j->from;
     char index[4096];
     struct stat s;
 
@@ -195,38 +154,15 @@ static wf_status check_target(const job *j, wf_error *error)
     return WF_OK;
 }
 
-/* The folder with what belongs to a model beside its weights: the one that is read, or what a run that began with one
-   has kept beside its checkpoints. */
-static void find_like(job *j)
-{
-    char config[4200];
-    struct stat s;
-
-    if (j->checkpoint)
-        snprintf(j->like, sizeof j->like, "%.3900s/../" WF_PAR_PRETRAINED_KEPT,
-                 wf_par_checkpoint_path(j->checkpoint));
-    else
-        snprintf(j->like, sizeof j->like, "%.4000s", j->from);
-    snprintf(config, sizeof config, "%s/config.json", j->like);
-    if (stat(config, &s) != 0)
-        j->like[0] = 0;
-}
-
 static wf_status run(job *j, wf_error *error)
 {
-    wf_status status;
+    wf_status status = app_model_source_open(j->from, &j->source, error);
 
-    j->checkpoint = find_checkpoint(j->from, error);
-    if (error->code != WF_OK)
-        return error->code;
-    status = j->checkpoint ? app_options_saved_model(j->checkpoint, &j->config, error)
-                           : wf_par_pretrained_config(j->from, &j->config, error);
     if (status == WF_OK)
         status = check_target(j, error);
-    find_like(j);
     if (status == WF_OK)
         status = wf_launch(&(wf_launch_options){.ranks = j->ranks}, export_rank, j, error);
-    wf_par_checkpoint_close(j->checkpoint);
+    app_model_source_close(&j->source);
     return status;
 }
 
@@ -245,8 +181,8 @@ int main(int argc, char **argv)
     if (done >= 0)
         return done ? done : app_program_end("gpt_export", 0);
     status = run(&j, &error);
-    if (status == WF_OK && launcher.process <= 0 && *j.like)
-        app_program_tell_unknown("gpt_export", j.like);
+    if (status == WF_OK && launcher.process <= 0 && *j.source.like)
+        app_program_tell_unknown("gpt_export", j.source.like);
     if (status != WF_OK && launcher.process <= 0)
         fprintf(stderr, "gpt_export: %s\n", error.text);
     return exit_status(status);

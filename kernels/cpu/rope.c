@@ -12,16 +12,18 @@ enum { SINE_COST = 16 }; /* a sine and a cosine are worth so many turned element
 
 typedef struct job {
     const wf_call *call;
-    int64_t tokens, heads, half;
-    double *turn;         /* [half]: radians per token */
-    float *cosine, *sine; /* [tokens][half] */
+    int64_t tokens, heads, half; /* tokens: rows of the tables */
+    double *turn;                /* [half]: radians per token */
+    float *cosine, *sine;        /* [tokens][half] */
 } job;
 
 static job plan(const wf_call *call, void *workspace)
 {
     const wf_tensor *x = call->in[0];
-    job j = {
-        .call = call, .tokens = x->local[1], .heads = x->local[2], .half = x->local[3] / 2};
+    job j = {.call = call,
+             .tokens = call->n_in > 1 ? x->local[0] * x->local[1] : x->local[1],
+             .heads = x->local[2],
+             .half = x->local[3] / 2};
 
     if (workspace) {
         j.turn = workspace;
@@ -41,17 +43,21 @@ static size_t workspace_bytes(const wf_call *call)
 static void make_tables(void *arg, int64_t begin, int64_t end, int worker)
 {
     const job *j = arg;
+    const int32_t *at = j->call->n_in > 1 ? j->call->in[1]->data : NULL;
     int64_t first = j->call->in[0]->start[1];
 
     (void)worker;
-    for (int64_t t = begin; t < end; t++)
+    for (int64_t t = begin; t < end; t++) {
+        int64_t position = at ? at[t] : first + t;
+
         for (int64_t i = 0; i < j->half; i++) {
             double s, c;
 
-            wf_sincos((double)(first + t) * j->turn[i], &s, &c);
+            wf_sincos((double)position * j->turn[i], &s, &c);
             j->cosine[t * j->half + i] = (float)c;
             j->sine[t * j->half + i] = (float)s;
         }
+    }
 }
 
 static void turn_rows(void *arg, int64_t begin, int64_t end, int worker)
@@ -77,7 +83,7 @@ static wf_status rope(const wf_call *call, void *workspace)
     const wf_rope_attr *a = call->attr;
     wf_team *team = wf_cpu_of(call)->team;
     job j = plan(call, workspace);
-    int64_t rows = call->in[0]->local[0] * j.tokens;
+    int64_t rows = call->in[0]->local[0] * call->in[0]->local[1];
 
     for (int64_t i = 0; i < j.half; i++)
         j.turn[i] =
@@ -89,3 +95,4 @@ static wf_status rope(const wf_call *call, void *workspace)
 }
 
 const wf_kernel wf_cpu_rope = {.run = rope, .workspace = workspace_bytes};
+const wf_kernel wf_cpu_rope_at = {.run = rope, .workspace = workspace_bytes};

@@ -66,7 +66,9 @@ typedef struct wf_attention_head {
     uint32_t dropout_counter[3]; /* counter words 1..3; word 0 is (i * seq + j) / 4 */
     float dropout;               /* probability, 0 for none; see the dropout kernel */
     bool bidirectional;          /* every query sees all keys, not those up to its own alone */
-    wf_attention_rows rows;      /* n may be 0 */
+    int64_t
+        first; /* q, out and lse begin with this token, a multiple of 64; a gradient has 0 */
+    wf_attention_rows rows; /* n may be 0 */
 } wf_attention_head;
 
 enum { WF_ATTENTION_GRAIN = 16 }; /* packed tokens and features come in whole vectors */
@@ -187,6 +189,12 @@ typedef struct wf_simd {
     size_t (*attention_workspace)(int64_t seq, int64_t dim);
     void (*attention)(const wf_attention_head *head, float *out, int64_t out_stride, float *lse,
                       void *workspace);
+    /* The last token of so many query heads that share their keys and values: out[r] is the last row
+       that attention gives for head r, bit for bit. q and out are [heads, dim], head->first and the
+       strides of q are not read. */
+    size_t (*attention_row_workspace)(int64_t heads, int64_t dim);
+    void (*attention_row)(const wf_attention_head *head, int64_t heads, float *out,
+                          void *workspace);
     /* dq, dk, dv of this head alone, all overwritten. dk and dv are packed, for callers to sum
        over grouped heads: [padded seq][padded dim] (wf_attention_padded). */
     size_t (*attention_grad_workspace)(int64_t seq, int64_t dim);

@@ -1,6 +1,8 @@
 /* nn/layers/attention.c - queries, keys and values, attention, and the projection of its output. */
 #include "nn/layers/attention.h"
+#include "kernels/attention_cached.h"
 #include "kernels/ops.h"
+#include "nn/cache.h"
 
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 {
@@ -8,17 +10,27 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     wf_nn_attention *m = (wf_nn_attention *)self;
     const wf_attention_options how = {
         .causal = m->causal, .dropout = m->dropout, .site = m->site};
+    wf_nn_cache *cache = wf_nn_cache_now(self->ctx);
     wf_tensor *y[3];
 
+    if (cache && !m->causal) {
+        wf_fail(self->ctx, WF_EUNSUPPORTED,
+                "%s is not causal: its tokens see later ones, which a cache has not yet",
+                self->path);
+        return NULL;
+    }
     wf_nn_call_group(m->qkv, x, y);
     for (int i = Q; i <= V; i++)
         y[i] = wf_split_heads(y[i], m->head_dim);
     y[Q] = m->q_norm ? wf_nn_call(m->q_norm, y[Q]) : y[Q];
     y[K] = m->k_norm ? wf_nn_call(m->k_norm, y[K]) : y[K];
     for (int i = Q; i <= K && m->rope.base > 0; i++)
-        y[i] = wf_rope(y[i], &m->rope, false);
+        y[i] = cache ? wf_rope_at(y[i], wf_nn_cache_positions(cache), &m->rope, false)
+                     : wf_rope(y[i], &m->rope, false);
     wf_nn_at_many(m, "qkv", 3, y);
-    return wf_nn_call(m->out, wf_merge_heads(wf_attention(y[Q], y[K], y[V], &how)));
+    x = cache ? wf_nn_cache_attention(cache, self, y[Q], y[K], y[V])
+              : wf_attention(y[Q], y[K], y[V], &how);
+    return wf_nn_call(m->out, wf_merge_heads(x));
 }
 
 static const wf_nn_field fields[] = {

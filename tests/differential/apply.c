@@ -1,5 +1,6 @@
 /* tests/differential/apply.c - what a step does, on one rank and on many: ops by their row, and the
  * numbers of leaves. */
+#include "kernels/attention_cached.h"
 #include "tests/differential/program.h"
 
 /*
@@ -97,6 +98,8 @@ static bool by_function(const step *s, wf_tensor *const *in, wf_tensor **out)
         out[0] = wf_linear_bias_gelu(in[0], in[1], in[2]);
     else if (op_is(s->op, "rope"))
         out[0] = wf_rope(in[0], &s->attr.rope.options, s->attr.rope.inverse);
+    else if (op_is(s->op, "rope_at"))
+        out[0] = wf_rope_at(in[0], in[1], &s->attr.rope.options, s->attr.rope.inverse);
     else if (op_is(s->op, "split_heads"))
         out[0] = wf_split_heads(in[0], s->attr.count);
     else if (op_is(s->op, "merge_heads"))

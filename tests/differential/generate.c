@@ -306,7 +306,8 @@ static const wf_op *draw_row(maker *m)
 
     do
         op = wf_op_at(1 + draw_below(&m->d, wf_op_count()));
-    while (op->flags & WF_OP_IN_PLACE);
+    while (op->flags & WF_OP_IN_PLACE ||
+           op == &wf_op_attention_cached); /* reads what one wrote */
     return op;
 }
 

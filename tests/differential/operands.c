@@ -66,7 +66,8 @@ static wf_dim draw_dim(const binding *b, draw *d, int letter, const selection *w
     if (name == 'h' && op_is(b->op, "merge_heads"))
         return wf_dim_chunked(size);
     if (name == 'd' && strstr(b->op->signature, "hd!"))
-        return wf_dim_width(op_is(b->op, "rope") ? 2 * (1 + draw_below(d, 3)) : 1 + size % 6);
+        return wf_dim_width(strstr(b->op->name, "rope") ? 2 * (1 + draw_below(d, 3))
+                                                        : 1 + size % 6);
     return draw_kind(d, size);
 }
 
@@ -283,9 +284,9 @@ static void draw_attributes(maker *m, step *s)
         s->attr.scale.factor = factors[draw_below(&m->d, 4)];
     if (op_is(s->op, "rows"))
         s->attr.count = x->dim[0].size ? 1 + draw_below(&m->d, (int)x->dim[0].size) : 0;
-    if (op_is(s->op, "rope"))
+    if (strstr(s->op->name, "rope"))
         s->attr.rope.inverse = draw_one_in(&m->d, 2);
-    if (op_is(s->op, "rope") && draw_one_in(&m->d, 2))
+    if (strstr(s->op->name, "rope") && draw_one_in(&m->d, 2))
         s->attr.rope.options.scaling = (wf_rope_scaling){WF_ROPE_LLAMA3, 8, 1, 4, 16};
     if (op_is(s->op, "split_heads"))
         s->attr.count = x->dim[x->ndim - 1].grain;

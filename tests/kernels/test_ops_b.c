@@ -1,5 +1,6 @@
 /* tests/kernels/test_ops_b.c - norms, rope, attention and cross-entropy: the checks of
  * op_harness.h, and what is theirs alone. */
+#include "kernels/attention_cached.h"
 #include "tests/kernels/op_harness.h"
 #include <string.h>
 
@@ -118,6 +119,47 @@ static void rope_inverse(op_case *c, const op_shape *s)
 {
     rope(c, s);
     c->apply = apply_rope_inverse;
+}
+
+static void apply_rope_at(wf_tensor *const *in, wf_tensor **out)
+{
+    const wf_rope_options options = {500, {WF_ROPE_LLAMA3, 8, 1, 4, 16}};
+
+    out[0] = wf_rope_at(in[0], in[1], &options, false);
+}
+
+static void rope_at(op_case *c, const op_shape *s)
+{
+    *c = (op_case){.n_in = 2, .n_out = 1, .apply = apply_rope_at};
+    c->in[0] = op_heads(s, s->heads);
+    c->in[1] = op_token_ids(s);
+}
+
+static op_operand cache_of(const op_shape *s)
+{
+    return (op_operand){.ndim = 4,
+                        .dim = {wf_dim_width(s->batch + 1), wf_dim_width(s->tokens + 70),
+                                wf_dim_chunked(s->groups), wf_dim_width(s->head_dim)}};
+}
+
+/* i32 [batch]: places in a cache. */
+static op_operand place(const op_shape *s, int64_t below)
+{
+    return (op_operand){.ndim = 1, .dim = {wf_dim_batch(s->batch)}, .below = below};
+}
+
+static void apply_attention_cached(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_attention_cached(in[0], in[1], in[2], in[3], in[4]);
+}
+
+static void attention_cached(op_case *c, const op_shape *s)
+{
+    *c = (op_case){.n_in = 5, .n_out = 1, .constant = {true}, .apply = apply_attention_cached};
+    c->in[0] = op_unwanted(op_heads(s, s->heads));
+    c->in[1] = c->in[2] = cache_of(s);
+    c->in[3] = place(s, 71);
+    c->in[4] = place(s, s->batch + 1);
 }
 
 static void apply_attention(wf_tensor *const *in, wf_tensor **out)
@@ -248,6 +290,8 @@ static const op_entry entries[] = {{"layernorm", layernorm},
                                    {"add_layernorm, norm not used", add_layernorm_sum},
                                    {"add_rmsnorm", add_rmsnorm},
                                    {"add_rmsnorm, sum not used", add_rmsnorm_norm},
+                                   {"rope at positions", rope_at},
+                                   {"attention_cached", attention_cached},
                                    {NULL, NULL}};
 
 int main(void)

@@ -3,6 +3,7 @@
  * cases for op_harness.h, then what a case cannot say.
  */
 #include "core/numerics/random.h"
+#include "kernels/attention_cached.h"
 #include "kernels/parameters.h"
 #include "tests/kernels/op_harness.h"
 #include <string.h>
@@ -15,6 +16,27 @@ static const wf_update update = {.lr = 0.03F,
                                  .bias1 = 3.7F,
                                  .bias2 = 7.1F,
                                  .grad_scale = 0.5F};
+
+static void apply_cache_write(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_cache_write(in[0], in[1], in[2], in[3], in[4], in[5]);
+    out[0] = in[0];
+    out[1] = in[1];
+}
+
+static void cache_write(op_case *c, const op_shape *s)
+{
+    const op_operand cache = {.ndim = 4,
+                              .dim = {wf_dim_width(s->batch + 1), wf_dim_width(s->tokens + 70),
+                                      wf_dim_chunked(s->groups), wf_dim_width(s->head_dim)}};
+    const op_operand place = {.ndim = 1, .dim = {wf_dim_batch(s->batch)}, .below = 71};
+
+    *c = (op_case){.n_in = 6, .n_out = 2, .apply = apply_cache_write};
+    c->in[0] = c->in[1] = cache;
+    c->in[2] = c->in[3] = op_unwanted(op_heads(s, s->groups));
+    c->in[4] = c->in[5] = place;
+    c->in[5].below = s->batch + 1;
+}
 
 static op_operand unwanted(const op_shape *s)
 {
@@ -177,6 +199,7 @@ static void sgd_plain(op_case *c, const op_shape *s)
 }
 
 static const op_entry cases[] = {
+    {"cache_write", cache_write},
     {"init_fill", init_fill},
     {"init_normal", init_normal},
     {"init_uniform", init_uniform},

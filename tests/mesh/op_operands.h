@@ -43,7 +43,8 @@ static inline bool op_is(const wf_op *op, const char *name)
 static inline wf_dim letter_dim(char letter)
 {
     static const wf_dim dims[26] = {
-        ['b' - 'a'] = {5, 1, WF_CHUNKS_EACH}, ['d' - 'a'] = {6, 1, WF_CHUNKS_1},
+        ['b' - 'a'] = {5, 1, WF_CHUNKS_EACH}, ['c' - 'a'] = {11, 1, WF_CHUNKS_1},
+        ['d' - 'a'] = {6, 1, WF_CHUNKS_1},    ['t' - 'a'] = {18, 1, WF_CHUNKS_1},
         ['g' - 'a'] = {3, 1, WF_CHUNKS_8},    ['h' - 'a'] = {6, 1, WF_CHUNKS_8},
         ['k' - 'a'] = {11, 1, WF_CHUNKS_8},   ['l' - 'a'] = {5, 1, WF_CHUNKS_8},
         ['m' - 'a'] = {7, 1, WF_CHUNKS_8},    ['n' - 'a'] = {9, 1, WF_CHUNKS_8},
@@ -107,7 +108,7 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
         a->add_norm = (wf_add_norm_attr){
             .dropout = {.step = 3, .sequences = {2, 3, 5}, .key = 7, .p = 0.4f, .site = 5},
             .eps = 0.01f};
-    else if (op_is(op, "rope"))
+    else if (op_is(op, "rope") || op_is(op, "rope_at"))
         a->rope = (wf_rope_attr){.options = {.base = 100}};
     else if (op->flags & WF_OP_GROUPS)
         a->attention = (wf_attention_attr){

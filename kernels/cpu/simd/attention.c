@@ -7,14 +7,16 @@
  *
  *     s[j]   = chain over d of k[j][d] * (scale * q[i][d])
  *     m      = max of s, p[j] = exp(s[j] - m), or +0 below exp(-87), l = sum of p
- *     out    = (chain over j of p[j] * v[j]) * (1 / l), with dropout of keep[j] * p[j] * v[j]
+ *     out    = (chain over j of p[j] * v[j]) * (1 / l), with dropout of keep[j] * p[j] * v[j],
+ *              where either zero is +0
  *     lse    = m + log(l)
  *
  * The keys come in blocks 0..63, 64..127, ... and m, l and the chain are renewed block by
  * block: m' = max(m, s of the block), l and out are multiplied by exp(m - m'), then the block's
  * terms are added, j ascending. A key after the query has p = 0 there. So the bits of causal
  * attention are a function of the rows 0..i alone, whatever the instruction set; only the dropout
- * mask knows seq.
+ * mask knows seq. (A term of p = 0 can turn a -0 into +0, hence the rule for zeros.)
+ * attention_row.c is the last row of this, for a cache.
  *
  * Keys and values are packed once for the head, keys as columns: every product then reads both
  * its operands at strides that a tile has as constants.
@@ -150,21 +152,24 @@ static void add_keys(query_state *f, token_block keys)
 static void finish(query_state *f, float *out, int64_t out_stride, float *lse)
 {
     token_block t = f->queries;
+    int64_t begin = t.begin - f->head->first;
 
     for (int64_t i = 0; i < t.padded; i += GRAIN) {
         v16 sum = v16_load(f->sum + i);
         v16 log_sum = v16_add(v16_load(f->max + i), v16_log(sum));
 
-        v16_store_n(lse + t.begin + i, log_sum, t.count - i);
+        v16_store_n(lse + begin + i, log_sum, t.count - i);
         v16_store(f->rescale + i, v16_div(v16_set1(1), sum));
     }
     for (int64_t i = 0; i < t.count; i++) {
-        float *to = out + (t.begin + i) * out_stride;
+        float *to = out + (begin + i) * out_stride;
         v16 factor = v16_set1(f->rescale[i]);
 
         for (int64_t d = 0; d < f->head->dim; d += GRAIN)
-            v16_store_n(to + d, v16_mul(v16_load(f->out + i * f->width + d), factor),
-                        f->head->dim - d);
+            v16_store_n(
+                to + d,
+                v16_add(v16_mul(v16_load(f->out + i * f->width + d), factor), v16_zero()),
+                f->head->dim - d);
     }
 }
 
@@ -183,13 +188,14 @@ void WF_ISA_NAME(wf_attention)(const wf_attention_head *head, float *out, int64_
     query_state f = carve(head, workspace);
     int64_t packed = 0;
 
-    for (int64_t begin = 0; begin < head->seq; begin += BLOCK) {
+    for (int64_t begin = head->first; begin < head->seq; begin += BLOCK) {
         token_block t = block_at(begin, head->seq);
+        token_block rows = {begin - head->first, t.count, t.padded};
         int64_t end = block_keys_end(head, t);
 
         for (; packed < end; packed += BLOCK)
             pack_keys(&f, block_at(packed, head->seq));
-        block_pack_columns(head->q, head->q_stride, t, head->dim, head->scale, f.qt);
+        block_pack_columns(head->q, head->q_stride, rows, head->dim, head->scale, f.qt);
         f.queries = t;
         ahead_to(&f.ahead, head, begin);
         for (int64_t i = 0; i < BLOCK; i++) {

@@ -1,0 +1,26 @@
+/*
+ * apps/model/model_source.h - a model by the path that a user gives: a folder of Hugging Face, a
+ * checkpoint of gpt_train, or a directory of checkpoints, of which the newest is taken.
+ */
+#ifndef WF_APPS_MODEL_MODEL_SOURCE_H
+#define WF_APPS_MODEL_MODEL_SOURCE_H
+
+#include <weft/weft.h>
+
+typedef struct app_model_source {
+    const char *path;              /* as it was given */
+    wf_par_checkpoint *checkpoint; /* NULL: path is a folder of Hugging Face */
+    wf_nn_gpt_config config;
+    char like[4096]; /* a folder with what belongs to the model beside its weights, or "" */
+} app_model_source;
+
+/* What model it is; nothing of its size is made. Owner: caller, app_model_source_close, also after an
+   error. Errors: WF_EIO, WF_EDATA, WF_EUNSUPPORTED, WF_EINVAL (a checkpoint of another program). */
+wf_status app_model_source_open(const char *path, app_model_source *m, wf_error *error);
+void app_model_source_close(app_model_source *m);
+
+/* The model with its weights, planned for the mesh and materialised. Collective over the world. Owner:
+   caller, wf_nn_free. NULL on errors, which are in the context. */
+wf_nn_gpt *app_model_source_load(const app_model_source *m, wf_par *par);
+
+#endif

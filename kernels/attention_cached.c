@@ -1,0 +1,142 @@
+/*
+ * kernels/attention_cached.c - causal attention to keys and values that a cache keeps, for
+ * generation: the tokens of a sequence that were there before are not computed again.
+ *
+ *     cache_write       cache[slot[b], first[b] + t] = k[b, t], and v alike
+ *     attention_cached  y[b, t] = attention of q[b, t] to the tokens 0 .. first[b] + t of slot[b]
+ *
+ * The bits are those of wf_attention over the whole sequence. Neither has a gradient. The CPU's
+ * kernels are in kernels/cpu/attention_cached.c.
+ */
+#include "core/numerics/math.h"
+#include "kernels/attention_cached.h"
+#include "kernels/attention_internal.h"
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+wf_status wf_cache_write(wf_tensor *k_cache, wf_tensor *v_cache, wf_tensor *k, wf_tensor *v,
+                         wf_tensor *first, wf_tensor *slot)
+{
+    wf_call call = {
+        .op = &wf_op_cache_write, .n_in = 6, .in = {k_cache, v_cache, k, v, first, slot}};
+
+    return wf_dispatch(&call);
+}
+
+wf_tensor *wf_attention_cached(wf_tensor *q, wf_tensor *k_cache, wf_tensor *v_cache,
+                               wf_tensor *first, wf_tensor *slot)
+{
+    return wf_apply(&wf_op_attention_cached, NULL, 0, 5, q, k_cache, v_cache, first, slot);
+}
+
+wf_status wf_cache_rows_check(const wf_call *call, const wf_tensor *cache,
+                              const wf_tensor *tokens, const wf_tensor *first,
+                              const wf_tensor *slot)
+{
+    const int32_t *at = first->data, *row = slot->data;
+    int64_t slots = cache->local[0], room = cache->local[1], s = tokens->local[1];
+
+    for (int64_t b = 0; b < tokens->local[0]; b++) {
+        if (row[b] < 0 || row[b] >= slots)
+            return wf_fail(call->ctx, WF_EINVAL,
+                           "%s: slot %" PRId32 " of sequence %" PRId64
+                           " is outside the cache's %" PRId64,
+                           call->op->name, row[b], tokens->start[0] + b, slots);
+        if (at[b] < 0 || at[b] + s > room)
+            return wf_fail(call->ctx, WF_EINVAL,
+                           "%s: tokens [%" PRId32 ", %" PRId64 ") of sequence %" PRId64
+                           " are outside the cache's %" PRId64 " positions",
+                           call->op->name, at[b], at[b] + s, tokens->start[0] + b, room);
+    }
+    return WF_OK;
+}
+
+static wf_status shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
+{
+    const wf_tensor *q = call->in[0], *k = call->in[1];
+
+    (void)out;
+    if (k->dim[2].size < 1 || q->dim[2].size % k->dim[2].size != 0)
+        return wf_fail(call->ctx, WF_ESHAPE,
+                       "%s: %" PRId64 " query heads can't share %" PRId64
+                       " key-value heads alike; make the first a multiple of the second",
+                       call->op->name, q->dim[2].size, k->dim[2].size);
+    *ndim = q->ndim;
+    memcpy(dims, q->dim, (size_t)q->ndim * sizeof *dims);
+    return WF_OK;
+}
+
+static wf_status write_reference(const wf_call *call, void *workspace)
+{
+    const wf_tensor *cache = call->in[0], *k = call->in[2];
+    const int32_t *first = call->in[4]->data, *slot = call->in[5]->data;
+    int64_t row = k->local[2] * k->local[3], tokens = k->local[1];
+
+    (void)workspace;
+    if (wf_cache_rows_check(call, cache, k, call->in[4], call->in[5]) != WF_OK)
+        return wf_context_status(call->ctx);
+    for (int i = 0; i < 2; i++)
+        for (int64_t b = 0; b < k->local[0]; b++)
+            memcpy((double *)call->in[i]->data + (slot[b] * cache->local[1] + first[b]) * row,
+                   (const double *)call->in[2 + i]->data + b * tokens * row,
+                   (size_t)(tokens * row) * sizeof(double));
+    return WF_OK;
+}
+
+static size_t reference_workspace(const wf_call *call)
+{
+    return (size_t)call->in[1]->local[1] * sizeof(double);
+}
+
+/* Query `q` to the keys [0, count), rows of k and v that are `stride` apart. */
+static void reference_row(const double *q, const double *k, const double *v, int64_t count,
+                          int64_t stride, int64_t dim, double *score, double *y)
+{
+    double max = -INFINITY, sum = 0;
+
+    for (int64_t j = 0; j < count; j++) {
+        score[j] = 0;
+        for (int64_t d = 0; d < dim; d++)
+            score[j] += q[d] * k[j * stride + d];
+        score[j] /= sqrt((double)dim);
+        max = score[j] > max ? score[j] : max;
+    }
+    for (int64_t j = 0; j < count; j++)
+        sum += score[j] = wf_exp(score[j] - max);
+    for (int64_t d = 0; d < dim; d++) {
+        y[d] = 0;
+        for (int64_t j = 0; j < count; j++)
+            y[d] += score[j] / sum * v[j * stride + d];
+    }
+}
+
+static wf_status reference(const wf_call *call, void *workspace)
+{
+    const wf_tensor *q = call->in[0], *cache = call->in[1];
+    const int32_t *first = call->in[3]->data, *slot = call->in[4]->data;
+    int64_t per_group = q->dim[2].size / cache->dim[2].size, dim = q->local[3];
+    int64_t stride = cache->local[2] * dim;
+
+    if (wf_cache_rows_check(call, cache, q, call->in[3], call->in[4]) != WF_OK)
+        return wf_context_status(call->ctx);
+    for (int64_t b = 0; b < q->local[0]; b++)
+        for (int64_t t = 0; t < q->local[1]; t++)
+            for (int64_t h = 0; h < q->local[2]; h++) {
+                int64_t group = (q->start[2] + h) / per_group - cache->start[2];
+                int64_t at = slot[b] * cache->local[1] * stride + group * dim;
+                int64_t row = ((b * q->local[1] + t) * q->local[2] + h) * dim;
+
+                reference_row((const double *)q->data + row, (const double *)cache->data + at,
+                              (const double *)call->in[2]->data + at, first[b] + t + 1, stride,
+                              dim, workspace, (double *)call->out[0]->data + row);
+            }
+    return WF_OK;
+}
+
+const wf_op wf_op_cache_write = {WF_OP_ROW(cache_write), .writes = WF_IN(1),
+                                 .integers = 1 << 4 | 1 << 5,
+                                 .reference = {.run = write_reference}};
+const wf_op wf_op_attention_cached = {
+    WF_OP_ROW(attention_cached), .integers = 1 << 3 | 1 << 4, .shape = shape,
+    .reference = {.run = reference, .workspace = reference_workspace}};

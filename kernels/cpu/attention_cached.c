@@ -1,0 +1,167 @@
+/*
+ * kernels/cpu/attention_cached.c - attention to a cache on the CPU. A few tokens go one by one, the
+ * query heads of a group together; more go in blocks, as in training. Both have the same bits.
+ */
+#include "kernels/attention_internal.h"
+#include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/task_size_internal.h"
+#include <math.h>
+#include <string.h>
+
+/* FEW tokens of a sequence, and fewer, go one by one. Below SMALL products nobody is woken. */
+enum { FEW = 4, SMALL = 65536, BLOCK = 64, LINE = 64 };
+
+typedef struct job {
+    const wf_call *call;
+    const wf_simd *simd;
+    int64_t tokens, dim, heads, groups, room; /* this rank's; positions of the cache */
+    int64_t per_group;                        /* query heads of a group, globally */
+    int64_t rows;                             /* queries, and those before them in a block */
+    size_t block, bytes;                      /* the kernel's scratch; a worker's whole space */
+    char *workspace;
+} job;
+
+static size_t lines(size_t bytes)
+{
+    return (bytes + LINE - 1) / LINE * LINE;
+}
+
+static job plan(const wf_call *call, void *workspace)
+{
+    const wf_tensor *q = call->in[0], *cache = call->in[1];
+    job j = {.call = call,
+             .simd = wf_cpu_of(call)->simd,
+             .tokens = q->local[1],
+             .dim = q->local[3],
+             .heads = q->local[2],
+             .groups = cache->local[2],
+             .room = cache->local[1],
+             .per_group = q->dim[2].size / cache->dim[2].size,
+             .rows = BLOCK - 1 + q->local[1],
+             .workspace = workspace};
+
+    if (j.tokens <= FEW) {
+        j.bytes = lines(j.simd->attention_row_workspace(j.per_group, j.dim));
+        return j;
+    }
+    j.block = lines(j.simd->attention_workspace(j.room, j.dim));
+    j.bytes = j.block + lines((size_t)(j.rows * (2 * j.dim + 1)) * sizeof(float));
+    return j;
+}
+
+/* Keys and values of a local group, those of the tokens [0, count) of a sequence. */
+static wf_attention_head head_of(const job *j, int64_t b, int64_t group, int64_t count)
+{
+    const int32_t *slot = j->call->in[4]->data;
+    int64_t at = slot[b] * j->room * j->groups * j->dim + group * j->dim;
+
+    return (wf_attention_head){.seq = count,
+                               .dim = j->dim,
+                               .k = (const float *)j->call->in[1]->data + at,
+                               .v = (const float *)j->call->in[2]->data + at,
+                               .k_stride = j->groups * j->dim,
+                               .v_stride = j->groups * j->dim,
+                               .scale = 1.0f / sqrtf((float)j->dim)};
+}
+
+static int64_t row_at(const job *j, int64_t b, int64_t token, int64_t head)
+{
+    return ((b * j->tokens + token) * j->heads + head) * j->dim;
+}
+
+/* Tasks are (sequence, group) pairs. */
+static void rows_of(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const job *j = arg;
+    const wf_tensor *q = j->call->in[0], *cache = j->call->in[1];
+    const int32_t *at = j->call->in[3]->data;
+    char *workspace = j->workspace + (size_t)worker * j->bytes;
+
+    for (int64_t i = begin; i < end; i++) {
+        int64_t b = i / j->groups, group = i % j->groups;
+        int64_t first = (cache->start[2] + group) * j->per_group - q->start[2];
+        int64_t last = wf_least(first + j->per_group, j->heads);
+
+        first = first > 0 ? first : 0;
+        for (int64_t t = 0; t < j->tokens && first < last; t++) {
+            wf_attention_head h = head_of(j, b, group, at[b] + t + 1);
+            int64_t row = row_at(j, b, t, first);
+
+            h.q = (const float *)q->data + row;
+            j->simd->attention_row(&h, last - first, (float *)j->call->out[0]->data + row,
+                                   workspace);
+        }
+    }
+}
+
+/* Tasks are (sequence, head) pairs. Queries begin with a block of keys: zeros fill it up. */
+static void blocks_of(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const job *j = arg;
+    const wf_tensor *in = j->call->in[0], *cache = j->call->in[1];
+    const int32_t *at = j->call->in[3]->data;
+    char *workspace = j->workspace + (size_t)worker * j->bytes;
+    float *q = (float *)(workspace + j->block), *out = q + j->rows * j->dim;
+    size_t row = (size_t)j->dim * sizeof(float);
+
+    for (int64_t i = begin; i < end; i++) {
+        int64_t b = i / j->heads, head = i % j->heads, ahead = at[b] % BLOCK;
+        int64_t group = (in->start[2] + head) / j->per_group - cache->start[2];
+        wf_attention_head h = head_of(j, b, group, at[b] + j->tokens);
+
+        h.q = q;
+        h.q_stride = j->dim;
+        h.first = at[b] - ahead;
+        memset(q, 0, (size_t)ahead * row);
+        for (int64_t t = 0; t < j->tokens; t++)
+            memcpy(q + (ahead + t) * j->dim, (const float *)in->data + row_at(j, b, t, head),
+                   row);
+        j->simd->attention(&h, out, j->dim, out + j->rows * j->dim, workspace);
+        for (int64_t t = 0; t < j->tokens; t++)
+            memcpy((float *)j->call->out[0]->data + row_at(j, b, t, head),
+                   out + (ahead + t) * j->dim, row);
+    }
+}
+
+static size_t workspace_bytes(const wf_call *call)
+{
+    return plan(call, NULL).bytes * (size_t)wf_team_size(wf_cpu_of(call)->team);
+}
+
+static wf_status attention_cached(const wf_call *call, void *workspace)
+{
+    job j = plan(call, workspace);
+    bool few = j.tokens <= FEW;
+    const int32_t *at = call->in[3]->data;
+    double scores = 0;
+
+    if (wf_cache_rows_check(call, call->in[1], call->in[0], call->in[3], call->in[4]) != WF_OK)
+        return wf_context_status(call->ctx);
+    for (int64_t b = 0; b < call->in[0]->local[0]; b++)
+        scores += (double)(j.heads * j.tokens) * (double)(at[b] + j.tokens);
+    wf_team_run(scores * (double)j.dim < SMALL ? NULL : wf_cpu_of(call)->team,
+                call->in[0]->local[0] * (few ? j.groups : j.heads), 1,
+                few ? rows_of : blocks_of, &j);
+    return WF_OK;
+}
+
+static wf_status cache_write(const wf_call *call, void *workspace)
+{
+    const wf_tensor *cache = call->in[0], *k = call->in[2];
+    const int32_t *first = call->in[4]->data, *slot = call->in[5]->data;
+    int64_t row = k->local[2] * k->local[3], tokens = k->local[1];
+
+    (void)workspace;
+    if (wf_cache_rows_check(call, cache, k, call->in[4], call->in[5]) != WF_OK)
+        return wf_context_status(call->ctx);
+    for (int i = 0; i < 2 && row > 0; i++)
+        for (int64_t b = 0; b < k->local[0]; b++)
+            memcpy((float *)call->in[i]->data + (slot[b] * cache->local[1] + first[b]) * row,
+                   (const float *)call->in[2 + i]->data + b * tokens * row,
+                   (size_t)(tokens * row) * sizeof(float));
+    return WF_OK;
+}
+
+const wf_kernel wf_cpu_attention_cached = {.run = attention_cached,
+                                           .workspace = workspace_bytes};
+const wf_kernel wf_cpu_cache_write = {.run = cache_write};

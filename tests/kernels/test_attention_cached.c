@@ -1,0 +1,211 @@
+/*
+ * tests/kernels/test_attention_cached.c - attention to a cache has the bits of attention to the whole
+ * sequence: for every instruction set, whatever the tokens come in, in whichever rows of the cache.
+ */
+#include "core/numerics/random.h"
+#include "kernels/attention_cached.h"
+#include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/isa_internal.h"
+#include "kernels/devices.h"
+#include "kernels/ops.h"
+#include "tests/harness.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { SEQUENCES = 3, SLOTS = 5 };
+
+typedef struct shape {
+    int64_t tokens, heads, groups, dim;
+} shape;
+
+/* One block of keys and less, its edges, several; head sizes on and off the width of a vector; more heads
+   in a group than registers hold. */
+static const shape shapes[] = {{1, 1, 1, 2},   {17, 2, 1, 5},   {64, 3, 3, 64},
+                               {65, 6, 2, 16}, {130, 9, 3, 24}, {129, 14, 2, 80}};
+
+/* How many tokens come at once: all of them, one by one, few, and so many that blocks are cut. */
+static const int64_t pieces[] = {1000, 1, 4, 5, 7, 64, 100};
+
+static const char *const isas[] = {"portable", "avx2", "avx512"};
+
+static wf_context *ctx;
+
+static void open_context(const wf_simd *simd, int threads)
+{
+    const wf_context_options options = {.seed = 7};
+    wf_error error = {WF_OK, ""};
+
+    ctx = wf_context_open(wf_cpu_device(threads, &error), &options, &error);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
+    ((wf_cpu *)wf_context_device(ctx)->self)->simd = simd;
+}
+
+static wf_tensor *heads_of(int64_t rows, int64_t tokens, int64_t heads, int64_t dim)
+{
+    const wf_dim dims[] = {wf_dim_batch(rows), wf_dim_chunked(tokens), wf_dim_chunked(heads),
+                           wf_dim_width(dim)};
+    wf_tensor *t = wf_tensor_new(ctx, WF_F32, 4, dims, NULL, WF_MEMORY_ACTIVATION);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    return t;
+}
+
+static wf_tensor *random_heads(int64_t tokens, int64_t heads, int64_t dim, uint64_t stream)
+{
+    wf_tensor *t = heads_of(SEQUENCES, tokens, heads, dim);
+
+    wf_random_fill_normal(t->data, wf_tensor_count(t), 5, stream, 0);
+    return t;
+}
+
+/* Stale keys and values are NaNs. */
+static wf_tensor *cache_of(const shape *s)
+{
+    wf_tensor *t = heads_of(SLOTS, s->tokens + 3, s->groups, s->dim);
+
+    memset(t->data, 0xff, (size_t)wf_tensor_count(t) * sizeof(float));
+    return t;
+}
+
+/* The tokens [first, first + count) of all sequences. */
+static wf_tensor *piece_of(const wf_tensor *t, int64_t first, int64_t count)
+{
+    int64_t row = t->local[2] * t->local[3];
+    wf_tensor *piece = heads_of(SEQUENCES, count, t->local[2], t->local[3]);
+
+    for (int64_t b = 0; b < SEQUENCES; b++)
+        memcpy((float *)piece->data + b * count * row,
+               (const float *)t->data + (b * t->local[1] + first) * row,
+               (size_t)(count * row) * sizeof(float));
+    return piece;
+}
+
+static wf_tensor *numbers(const int32_t *value)
+{
+    const wf_dim dim = wf_dim_batch(SEQUENCES);
+    wf_tensor *t = wf_tensor_new(ctx, WF_I32, 1, &dim, NULL, WF_MEMORY_ACTIVATION);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    memcpy(t->data, value, SEQUENCES * sizeof *value);
+    return t;
+}
+
+static bool in_pieces(const shape *s, int64_t most, const wf_tensor *const *x,
+                      const wf_tensor *whole)
+{
+    const int32_t slots[SEQUENCES] = {3, 0, 4};
+    wf_tensor *k = cache_of(s), *v = cache_of(s);
+    bool same = true;
+
+    for (int64_t at = 0; at < s->tokens; at += most) {
+        int64_t n = s->tokens - at < most ? s->tokens - at : most;
+        const int32_t firsts[SEQUENCES] = {(int32_t)at, (int32_t)at, (int32_t)at};
+        wf_tensor *first = numbers(firsts), *slot = numbers(slots), *y, *want;
+
+        wf_cache_write(k, v, piece_of(x[1], at, n), piece_of(x[2], at, n), first, slot);
+        y = wf_attention_cached(piece_of(x[0], at, n), k, v, first, slot);
+        want = piece_of(whole, at, n);
+        same = same && y &&
+               memcmp(y->data, want->data, (size_t)wf_tensor_count(y) * sizeof(float)) == 0;
+    }
+    return same;
+}
+
+static void every_piece(const wf_simd *simd, int threads)
+{
+    const wf_attention_options causal = {.causal = true};
+
+    open_context(simd, threads);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const shape *s = &shapes[i];
+
+        for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p++) {
+            const wf_tensor *x[3];
+            wf_tensor *whole;
+
+            wf_scope_open(ctx);
+            for (int t = 0; t < 3; t++)
+                x[t] =
+                    random_heads(s->tokens, t ? s->groups : s->heads, s->dim, (uint64_t)t + 1);
+            whole =
+                wf_attention((wf_tensor *)x[0], (wf_tensor *)x[1], (wf_tensor *)x[2], &causal);
+            if (!in_pieces(s, pieces[p], x, whole)) {
+                printf("\n  %s, %d threads, %lld tokens, %lld of %lld heads, dim %lld: not the "
+                       "bits of the whole where %lld come at once",
+                       simd->name, threads, (long long)s->tokens, (long long)s->heads,
+                       (long long)s->groups, (long long)s->dim, (long long)pieces[p]);
+                CU_FAIL("other bits");
+            }
+            wf_scope_close(ctx);
+        }
+    }
+    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
+    wf_context_close(ctx);
+}
+
+static void bits_of_the_whole(void)
+{
+    for (int i = 0; i < 3; i++) {
+        const wf_simd *simd = wf_cpu_simd_named(isas[i], NULL);
+
+        if (simd)
+            every_piece(simd, 1 + i % 2);
+    }
+}
+
+/* Outputs that underflow are +0, in blocks as well as one by one: what comes later does not say their sign. */
+static void zeros_have_no_sign(void)
+{
+    const wf_attention_options causal = {.causal = true};
+    const shape s = {20, 1, 1, 16};
+
+    open_context(wf_cpu_simd_named("portable", NULL), 1);
+    for (int sign = -1; sign <= 1; sign += 2) {
+        wf_tensor *x[3], *whole;
+
+        for (int t = 0; t < 3; t++)
+            x[t] = random_heads(s.tokens, 1, s.dim, 1);
+        for (int64_t i = 0; i < wf_tensor_count(x[2]); i++)
+            ((float *)x[2]->data)[i] = i / s.dim % s.tokens < 9 ? -1e-45F : (float)sign;
+        whole = wf_attention(x[0], x[1], x[2], &causal);
+        for (int64_t i = 0; i < 9 * s.dim; i++)
+            CU_ASSERT_FALSE(((float *)whole->data)[i] == 0 &&
+                            signbit(((float *)whole->data)[i]));
+        CU_ASSERT_TRUE(in_pieces(&s, 1, (const wf_tensor *const *)x, whole));
+    }
+    wf_context_close(ctx);
+}
+
+static void refused(const int32_t *first, const int32_t *slot, const char *words)
+{
+    const shape s = {4, 1, 1, 2};
+
+    open_context(wf_cpu_simd_named("portable", NULL), 1);
+    CU_ASSERT_PTR_NULL(wf_attention_cached(random_heads(s.tokens, 1, 2, 1), cache_of(&s),
+                                           cache_of(&s), numbers(first), numbers(slot)));
+    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(wf_context_error(ctx)->text, words));
+    wf_context_close(ctx);
+}
+
+static void out_of_the_cache(void)
+{
+    const int32_t zeros[SEQUENCES] = {0}, far[SEQUENCES] = {0, 4, 0},
+                  below[SEQUENCES] = {0, 0, -1}, more[SEQUENCES] = {SLOTS, 0, 0};
+
+    refused(far, zeros, "tokens [4, 8) of sequence 1 are outside the cache's 7 positions");
+    refused(below, zeros, "tokens [-1, 3) of sequence 2");
+    refused(zeros, below, "slot -1 of sequence 2 is outside the cache's 5");
+    refused(zeros, more, "slot 5 of sequence 0");
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {{"the bits of the whole", bits_of_the_whole},
+                                    {"zeros have no sign", zeros_have_no_sign},
+                                    {"out of the cache", out_of_the_cache},
+                                    {NULL, NULL}};
+
+    return wf_test_main("attention to a cache", tests);
+}
