@@ -28,6 +28,7 @@ static wf_nn_norm *make_norm(wf_context *ctx, const wf_nn_gpt_config *c)
     wf_dim width = wf_dim_width(c->width);
 
     return c->norm == WF_NN_LAYERNORM ? wf_nn_layernorm_new(ctx, width, c->eps)
+           : c->gain_offset           ? wf_nn_rmsnorm_offset_new(ctx, width, c->eps)
                                       : wf_nn_rmsnorm_new(ctx, width, c->eps);
 }
 
@@ -68,7 +69,9 @@ static wf_nn_mlp *make_mlp(wf_context *ctx, const wf_nn_gpt_config *c)
                            .deviation = deviation,
                            .out_deviation = residual_deviation(c)};
 
-    return c->mlp == WF_NN_GELU ? wf_nn_gelu_mlp_new(ctx, &o) : wf_nn_swiglu_mlp_new(ctx, &o);
+    return c->mlp == WF_NN_GELU    ? wf_nn_gelu_mlp_new(ctx, &o)
+           : c->mlp == WF_NN_GEGLU ? wf_nn_geglu_mlp_new(ctx, &o)
+                                   : wf_nn_swiglu_mlp_new(ctx, &o);
 }
 
 /* Of a config that is complete. */
