@@ -16,7 +16,7 @@ struct wf_nn_cache {
     int64_t slots, positions;
     entry *entries;
     int n, room, next; /* next: modules run in the same order each time */
-    /* of the tokens that come: i32 [batch, tokens], [batch] and [batch] */
+    /* where the tokens that come go: i32 [batch, tokens], [batch] and [batch] */
     wf_tensor *position, *first, *slot;
 };
 

@@ -23,14 +23,14 @@ typedef struct app_batch_options {
     const app_tokenizer *tokenizer; /* NULL: ids without a text, and no stops */
     int64_t size;                   /* ids that may be drawn: those below */
     bool logprobs, prompt_logprobs; /* log probabilities of what was generated; of the prompt */
-    int64_t top;                    /* and those of the likeliest, so many for each */
+    int64_t top;                    /* so many of the likeliest have theirs noted too */
 } app_batch_options;
 
 /* What goes in. */
 typedef struct app_batch_prompt {
     const int32_t *ids; /* at least one */
     int64_t count;
-    uint64_t stream; /* of random numbers */
+    uint64_t stream; /* random numbers are drawn from it */
 } app_batch_prompt;
 
 /* What comes out. Log probabilities are those of the model, before penalties and temperature, with the bits of the
@@ -40,10 +40,10 @@ typedef struct app_text {
     int32_t *ids;  /* the prompt's, then those generated; one that ends it is the last */
     int64_t count, prompt;
     float *
-        logprob; /* of ids[1] .. ids[count - 1], at their places; of the prompt where asked for; or NULL */
+        logprob; /* at the places of ids[1] .. ids[count - 1]; the prompt's where asked for; or NULL */
     int32_t *top;             /* [count][options.top], for generated ones; or NULL */
     float *top_logprob;       /* [count][options.top], or NULL */
-    app_tokenizer_bytes text; /* of what was generated, without what ends it */
+    app_tokenizer_bytes text; /* what was generated, without what ends it */
     app_tokenizer_stream stream;
     const char *
         finish; /* NULL: it goes on; "stop": an end or a stop string; "length": no more was asked for */

@@ -11,10 +11,11 @@
 
 typedef struct app_engine_options {
     wf_par *par;
-    wf_nn_gpt *model;          /* materialised */
-    wf_par_trainer *pipelined; /* of a model in stages; NULL: every rank has all of it */
-    int64_t slots, positions;  /* texts at once; tokens of each, at most */
-    int64_t chunk;             /* tokens of a prompt that are computed together; 0: 512 */
+    wf_nn_gpt *model; /* materialised */
+    wf_par_trainer
+        *pipelined; /* the trainer of a model in stages; NULL: every rank has all of it */
+    int64_t slots, positions; /* texts at once; tokens of each, at most */
+    int64_t chunk;            /* tokens of a prompt that are computed together; 0: 512 */
 } app_engine_options;
 
 typedef struct app_engine {

@@ -26,7 +26,7 @@ typedef struct app_sampling {
 /* A text so far: its prompt and what was generated. */
 typedef struct app_sampling_text {
     const int32_t *ids;
-    int64_t count, prompt; /* of which the first `prompt` are not generated */
+    int64_t count, prompt; /* the first `prompt` are not generated */
 } app_sampling_text;
 
 /* Room for a draw from so many logits. Owner: caller, free. */

@@ -133,37 +133,55 @@ static wf_status check(const app_generate_request *q, wf_error *error)
     return WF_OK;
 }
 
+enum { FLAGS = 26 };
+
+/* All flags, with places in the request. */
+static void list_flags(app_generate_request *q, const char **stop, flag list[FLAGS])
+{
+    app_sampling *s = &q->sampling;
+    const flag flags[FLAGS] = {{"prompt", TEXT, &q->prompt, 0, 0},
+                               {"prompts", TEXT, &q->prompts, 0, 0},
+                               {"tokenizer", TEXT, &q->tokenizer, 0, 0},
+                               {"max-new-tokens", COUNT, &q->most, 1, 1 << 24},
+                               {"n", COUNT, &q->n, 1, 1 << 20},
+                               {"temperature", REAL, &s->temperature, 0, 100},
+                               {"top-k", COUNT, &s->top_k, 0, 1 << 30},
+                               {"top-p", REAL, &s->top_p, 1e-9, 1},
+                               {"min-p", REAL, &s->min_p, 0, 1},
+                               {"repetition-penalty", REAL, &s->repetition_penalty, 1e-3, 1e3},
+                               {"presence-penalty", REAL, &s->presence_penalty, -100, 100},
+                               {"frequency-penalty", REAL, &s->frequency_penalty, -100, 100},
+                               {"seed", COUNT, &q->seed, 0, 9e18},
+                               {"stop", TEXT, stop, 0, 0},
+                               {"ignore-eos", SWITCH, &q->ignore_eos, 0, 0},
+                               {"json", SWITCH, &q->json, 0, 0},
+                               {"logprobs", COUNT, &q->logprobs, 0, APP_GENERATE_MOST_TOP},
+                               {"echo", SWITCH, &q->echo, 0, 0},
+                               {"plan", SWITCH, &q->plan, 0, 0},
+                               {"tp", COUNT, &q->tp, 1, 4096},
+                               {"dp", COUNT, &q->dp, 1, 4096},
+                               {"threads-per-rank", COUNT, &q->threads, 1, 4096},
+                               {"batch-size", COUNT, &q->batch, 1, 65536},
+                               {"prefill-chunk", COUNT, &q->chunk, 1, 1 << 20},
+                               {"dtype", TEXT, &q->dtype, 0, 0},
+                               {"help", SWITCH, &q->help, 0, 0}};
+
+    memcpy(list, flags, sizeof flags);
+}
+
+static wf_status take_stop(app_generate_request *q, const char *stop, wf_error *error)
+{
+    if (!*stop || q->n_stops == APP_GENERATE_STOPS)
+        return wf_error_set(error, WF_EINVAL, "--stop: %s",
+                            *stop ? "16 of them at most" : "the text is empty");
+    q->stops[q->n_stops++] = stop;
+    return WF_OK;
+}
+
 wf_status app_generate_parse(int argc, char **argv, app_generate_request *q, wf_error *error)
 {
     const char *stop = NULL;
-    app_sampling *s = &q->sampling;
-    const flag flags[] = {{"prompt", TEXT, &q->prompt, 0, 0},
-                          {"prompts", TEXT, &q->prompts, 0, 0},
-                          {"tokenizer", TEXT, &q->tokenizer, 0, 0},
-                          {"max-new-tokens", COUNT, &q->most, 1, 1 << 24},
-                          {"n", COUNT, &q->n, 1, 1 << 20},
-                          {"temperature", REAL, &s->temperature, 0, 100},
-                          {"top-k", COUNT, &s->top_k, 0, 1 << 30},
-                          {"top-p", REAL, &s->top_p, 1e-9, 1},
-                          {"min-p", REAL, &s->min_p, 0, 1},
-                          {"repetition-penalty", REAL, &s->repetition_penalty, 1e-3, 1e3},
-                          {"presence-penalty", REAL, &s->presence_penalty, -100, 100},
-                          {"frequency-penalty", REAL, &s->frequency_penalty, -100, 100},
-                          {"seed", COUNT, &q->seed, 0, 9e18},
-                          {"stop", TEXT, &stop, 0, 0},
-                          {"ignore-eos", SWITCH, &q->ignore_eos, 0, 0},
-                          {"json", SWITCH, &q->json, 0, 0},
-                          {"logprobs", COUNT, &q->logprobs, 0, APP_GENERATE_MOST_TOP},
-                          {"echo", SWITCH, &q->echo, 0, 0},
-                          {"plan", SWITCH, &q->plan, 0, 0},
-                          {"tp", COUNT, &q->tp, 1, 4096},
-                          {"dp", COUNT, &q->dp, 1, 4096},
-                          {"threads-per-rank", COUNT, &q->threads, 1, 4096},
-                          {"batch-size", COUNT, &q->batch, 1, 65536},
-                          {"prefill-chunk", COUNT, &q->chunk, 1, 1 << 20},
-                          {"dtype", TEXT, &q->dtype, 0, 0},
-                          {"help", SWITCH, &q->help, 0, 0}};
-    enum { FLAGS = sizeof flags / sizeof *flags };
+    flag flags[FLAGS];
     struct option options[FLAGS + 1] = {{NULL, 0, NULL, 0}};
     wf_status status = WF_OK;
     int c, at = 0;
@@ -178,6 +196,7 @@ wf_status app_generate_parse(int argc, char **argv, app_generate_request *q, wf_
                                 .dp = 1,
                                 .dtype = "fp32",
                                 .sampling = {.repetition_penalty = 1, .top_p = 1}};
+    list_flags(q, &stop, flags);
     for (int i = 0; i < FLAGS; i++)
         options[i] = (struct option){
             flags[i].name, flags[i].kind == SWITCH ? no_argument : required_argument, NULL, 0};
@@ -188,13 +207,9 @@ wf_status app_generate_parse(int argc, char **argv, app_generate_request *q, wf_
                                 "%s is no flag, or lacks its value; see gpt_generate --help",
                                 argv[optind - 1]);
         status = take(&flags[at], optarg, error);
-        if (status == WF_OK && stop) {
-            if (!*stop || q->n_stops == APP_GENERATE_STOPS)
-                return wf_error_set(error, WF_EINVAL, "--stop: %s",
-                                    *stop ? "16 of them at most" : "the text is empty");
-            q->stops[q->n_stops++] = stop;
-            stop = NULL;
-        }
+        if (status == WF_OK && stop)
+            status = take_stop(q, stop, error);
+        stop = NULL;
     }
     if (status != WF_OK || q->help)
         return status;

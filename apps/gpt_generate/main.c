@@ -21,7 +21,7 @@ typedef struct job {
     int32_t ends[MOST_ENDS];
     app_batch_options options;
     app_output output;
-    wf_memory_report memory; /* of a plan */
+    wf_memory_report memory; /* what a plan says */
 } job;
 
 static wf_status open_tokenizer(job *j, wf_error *error)
@@ -144,11 +144,9 @@ static int64_t slots_of(const job *j)
 
 static void generate(job *j, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
 {
-    int64_t share = (j->count + j->q.dp - 1) / j->q.dp;
     const app_engine_options options = {.par = par,
                                         .model = model,
-                                        .slots =
-                                            j->count && share < j->q.batch ? share : j->q.batch,
+                                        .slots = slots_of(j),
                                         .positions = j->positions,
                                         .chunk = j->q.chunk};
     const app_batch_events quiet = {.arg = NULL};

@@ -120,7 +120,7 @@ wf_status app_prompts_read(const app_generate_request *q, const app_tokenizer *t
     app_tokenizer_encoder *encoder;
 
     *p = (app_prompts){.count = 0};
-    if (!q->prompt && !q->prompts) /* of a plan */
+    if (!q->prompt && !q->prompts) /* for a plan */
         return WF_OK;
     if (app_tokenizer_encoder_new(tokenizer, &encoder, error) != WF_OK)
         return error->code;
