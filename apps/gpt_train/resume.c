@@ -8,19 +8,29 @@
 
 /* The flags that decide numbers; the first ones also which tensors there are. */
 static const char *const deciding[] = {
-    "arch",      "n_layer",      "n_head",       "n_kv_head",
-    "n_embd",    "ffn",          "vocab_size",   "positions",
-    "norm_eps",  "rope_base",    "optimizer",    "tie_embeddings",
-    "head_dim",  "qkv_bias",     "rope_scaling", "qk_norm",
-    "seq_len",   "dropout",      "exact",        "seed",
-    "data",      "val_data",     "steps",        "global_batch_size",
-    "lr",        "min_lr",       "warmup_steps", "beta1",
-    "beta2",     "weight_decay", "eps",          "val_fraction",
-    "clip_grad", "dtype",        "param_dtype",  "reduce_dtype",
+    "arch",         "n_layer",
+    "n_head",       "n_kv_head",
+    "n_embd",       "ffn",
+    "vocab_size",   "positions",
+    "norm_eps",     "rope_base",
+    "optimizer",    "tie_embeddings",
+    "head_dim",     "qkv_bias",
+    "rope_scaling", "qk_norm",
+    "out_bias",     "mlp_bias",
+    "seq_len",      "dropout",
+    "exact",        "seed",
+    "data",         "val_data",
+    "steps",        "global_batch_size",
+    "lr",           "min_lr",
+    "warmup_steps", "beta1",
+    "beta2",        "weight_decay",
+    "eps",          "val_fraction",
+    "clip_grad",    "dtype",
+    "param_dtype",  "reduce_dtype",
     "freeze",
 };
 
-enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 16 };
+enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 18 };
 
 /* No flags: what the files of --data and of --val-data weigh. */
 static const char *const weighed[] = {"data_bytes", "val_data_bytes"};

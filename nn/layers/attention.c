@@ -86,17 +86,15 @@ wf_nn_attention *wf_nn_attention_new(wf_context *ctx, const wf_nn_attention_opti
     wf_dim kv = wf_dim_heads(o.kv_heads, o.head_dim);
     wf_nn_linear_options out = {.in = q,
                                 .out = width,
-                                .bias = o.bias,
+                                .bias = o.out_bias,
                                 .deviation = o.out_deviation > 0 ? o.out_deviation : deviation};
     wf_nn_linear_options qkv[3];
 
     if (!m)
         return NULL;
     for (int i = 0; i < 3; i++)
-        qkv[i] = (wf_nn_linear_options){.in = width,
-                                        .out = i ? kv : q,
-                                        .bias = o.bias || o.qkv_bias,
-                                        .deviation = deviation};
+        qkv[i] = (wf_nn_linear_options){
+            .in = width, .out = i ? kv : q, .bias = o.qkv_bias, .deviation = deviation};
     m->qkv = wf_nn_linear_group_new(ctx, 3, name, qkv);
     if (o.qk_norm > 0) {
         m->q_norm = wf_nn_rmsnorm_new(ctx, wf_dim_width(o.head_dim), o.qk_norm);

@@ -16,9 +16,9 @@ typedef struct wf_nn_attention_options {
     int64_t kv_heads; /* key-value heads, each for heads / kv_heads queries; 0: heads */
     int64_t head_dim; /* 0: width / heads */
     bool causal;      /* a token sees those before it and itself alone */
-    bool bias;        /* in all four projections */
-    bool qkv_bias;    /* in those of queries, keys and values, whatever `bias` is */
-    double rope_base; /* RoPE's base, 10000 for instance; 0: no rotation */
+    bool qkv_bias,
+        out_bias; /* biases in the projections of queries, keys and values; in the output's */
+    double rope_base;             /* RoPE's base, 10000 for instance; 0: no rotation */
     wf_rope_scaling rope_scaling; /* zeros: none */
     float
         qk_norm; /* RMSNorm of each head's queries and keys before they turn (Dehghani et al. 2023): what is

@@ -64,7 +64,7 @@ qwen3-14b 14768307200
 qwen3-32b 32762123264
 END
 run "a smaller one of that kind" --model qwen2.5-0.5b --n-layer 2 --vocab-size 1000 --plan --global-batch-size 1
-shows "what was given" "llama of 2 blocks, 30721664 parameters"
+shows "what was given" "qwen2 of 2 blocks, 30721664 parameters"
 refuse "a name that is none" 2 "--model 'llama-9' is unknown; use one of: none, gpt2, " --model llama-9 --plan
 refuse "a scaling that is none" 2 "--rope-scaling llama3:8 is none of none, linear:FACTOR" --arch llama \
     --rope-scaling llama3:8 --plan

@@ -212,8 +212,14 @@ config = json.load(open("tied_out/config.json"))
 if "lm_head.weight" in names or not config["tie_word_embeddings"]: print(config, list(names))'
 refuse "a tie that contradicts the weights" 2 "--tie-embeddings off contradicts .* has on" \
     "${from[@]}" --init-from "$reference/hf_llama_tied" --tie-embeddings off
-refuse "a gpt2 that is not tied" 2 "--tie-embeddings off is for llama" "${tiny[@]}" \
-    --tie-embeddings off
+mkdir novel && cp "$reference"/hf_qwen3/* novel && chmod u+w novel/*
+python "a key that nobody knows" '
+import json
+config = json.load(open("novel/config.json"))
+config["novelty"] = 1
+json.dump(config, open("novel/config.json", "w"))'
+timeout -s KILL 60 "$gpt_train" "${from[@]}" --init-from novel --tp 2 >out 2>err
+result "is told of once" "$([ $? = 0 ] && [ "$(grep -c "not known for qwen3: novelty; if it changes" err)" = 1 ] || cat err)"
 run "a plan of a tied llama" "${tiny[@]}" --arch llama --tie-embeddings on --plan --json tied.json
 python "a plan of the same untied has a head more" '
 import json, subprocess, sys

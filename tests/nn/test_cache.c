@@ -9,17 +9,12 @@
 
 enum { SEQUENCES = 3, TOKENS = 140, SLOTS = 4, VOCABULARY = 57 };
 
-static const wf_nn_gpt_config gpt2 = {.arch = WF_NN_GPT2,
-                                      .vocabulary = VOCABULARY,
-                                      .positions = TOKENS,
-                                      .layers = 2,
-                                      .heads = 6,
-                                      .kv_heads = 6,
-                                      .width = 24,
-                                      .ffn = 40,
+static const wf_nn_gpt_config gpt2 = {WF_NN_GPT2,          .vocabulary = VOCABULARY,
+                                      .positions = TOKENS, .layers = 2,
+                                      .heads = 6,          .kv_heads = 6,
+                                      .width = 24,         .ffn = 40,
                                       .dropout = 0.3F};
-static const wf_nn_gpt_config llama = {.arch = WF_NN_LLAMA,
-                                       .vocabulary = VOCABULARY,
+static const wf_nn_gpt_config llama = {.vocabulary = VOCABULARY,
                                        .positions = TOKENS,
                                        .layers = 2,
                                        .heads = 9,

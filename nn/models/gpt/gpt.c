@@ -1,4 +1,4 @@
-/* nn/models/gpt/gpt.c - the forward pass of GPT-2 and Llama. Their construction is in nn/models/gpt/gpt_new.c. */
+/* nn/models/gpt/gpt.c - the forward pass of decoder-only transformers. Their construction is in nn/models/gpt/gpt_new.c. */
 #include "kernels/ops.h"
 #include "nn/models/gpt/gpt_internal.h"
 

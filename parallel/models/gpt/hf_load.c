@@ -118,17 +118,19 @@ static wf_status check_entry(const wf_hf_files *files, int64_t file,
     return WF_OK;
 }
 
-static wf_status load_parameter(wf_hf_files *files, const wf_nn_gpt_config *model,
-                                wf_nn_parameter *p, wf_error *error)
+static wf_status load_parameter(wf_hf_files *files, const wf_hf_config *config,
+                                const wf_nn_gpt_config *model, wf_nn_parameter *p,
+                                wf_error *error)
 {
     source s = {.error = error};
     wf_hf_place place;
     int64_t file;
     wf_status status;
 
-    if (!wf_hf_place_of(model, p, &place))
+    if (!wf_hf_place_of(config->family, model, p, &place))
         return wf_error_set(error, WF_EUNSUPPORTED,
-                            "parameter %s has no name in transformers' models", p->path);
+                            "parameter %s has no name in a %s of transformers", p->path,
+                            config->family->type);
     s.entry = find(files, &place, &file);
     if (!s.entry)
         return wf_error_set(error, WF_EDATA,
@@ -145,16 +147,16 @@ static wf_status load_parameter(wf_hf_files *files, const wf_nn_gpt_config *mode
 static wf_status check_tie(const char *folder, const wf_hf_config *config,
                            const wf_nn_gpt_config *model, wf_error *error)
 {
-    bool tied = model->tied || model->arch == WF_NN_GPT2;
+    bool theirs = config->model.tied, tied = model->tied;
 
-    if (tied == config->tied)
+    if (tied == theirs)
         return WF_OK;
     return wf_error_set(
         error, WF_EINVAL,
         "%s: its model has %s, and the one that it is loaded into has %s: build "
         "that with wf_nn_gpt_config.tied %s",
-        folder, config->tied ? "a head tied to its embedding" : "a head of its own",
-        tied ? "a tied one" : "one of its own", config->tied ? "true" : "false");
+        folder, theirs ? "a head tied to its embedding" : "a head of its own",
+        tied ? "a tied one" : "one of its own", theirs ? "true" : "false");
 }
 
 /* Everything in the files has a place in the model, or it is another model. */
@@ -163,7 +165,7 @@ static wf_status check_unused(wf_hf_files *files, const wf_hf_config *config, wf
     const char *unused;
     int64_t file;
 
-    if (config->tied)
+    if (config->model.tied)
         wf_hf_find(files, "lm_head.weight", &file); /* the embedding once more */
     unused = wf_hf_unused(files, wf_hf_idle);
     if (!unused)
@@ -195,6 +197,21 @@ wf_status wf_par_pretrained_config(const char *folder, wf_nn_gpt_config *config,
     return status;
 }
 
+wf_status wf_par_pretrained_unknown(const char *folder, char *text, size_t size,
+                                    wf_error *error)
+{
+    wf_hf_config read;
+    wf_status status = read_config(folder, &wf_system_files, &read, error);
+
+    *text = 0;
+    if (status == WF_OK && *read.unknown)
+        snprintf(text, size,
+                 "%s/config.json: not known for %s: %s; if it changes the computation, results "
+                 "are wrong",
+                 folder, read.family->type, read.unknown);
+    return status;
+}
+
 static wf_status load_all(wf_par *par, wf_nn_gpt *model, const wf_file_calls *calls,
                           const char *folder, wf_error *error)
 {
@@ -214,7 +231,7 @@ static wf_status load_all(wf_par *par, wf_nn_gpt *model, const wf_file_calls *ca
     if (status == WF_OK)
         wf_par_models_change(par);
     for (int64_t i = 0; i < count && status == WF_OK; i++)
-        status = load_parameter(&files, &model->config, p[i], error);
+        status = load_parameter(&files, &config, &model->config, p[i], error);
     if (status == WF_OK)
         status = check_unused(&files, &config, error);
     wf_hf_files_close(&files);
