@@ -16,7 +16,7 @@ struct wf_nn_cache {
     int64_t slots, positions;
     entry *entries;
     int n, room, next; /* next: modules run in the same order each time */
-    /* of the tokens that come: i32 [batch, tokens], [batch] and [batch] */
+    /* where the tokens that come go: i32 [batch, tokens], [batch] and [batch] */
     wf_tensor *position, *first, *slot;
 };
 
@@ -98,7 +98,7 @@ static wf_status check_places(const wf_nn_cache *c, int64_t batch, int64_t token
     return WF_OK;
 }
 
-/* An i32 tensor that outlives the scope; on the fake device it has no numbers. */
+/* An i32 tensor that outlives the scope; in a plan it has no numbers. */
 static wf_tensor *numbers(wf_context *ctx, int ndim, const wf_dim *dims)
 {
     wf_tensor *t = wf_tensor_new(ctx, WF_I32, ndim, dims, NULL, WF_MEMORY_ACTIVATION);
@@ -119,7 +119,8 @@ wf_status wf_nn_cache_at(wf_nn_cache *c, int64_t batch, int64_t tokens,
     c->position = numbers(c->ctx, 2, dims);
     c->first = numbers(c->ctx, 1, dims);
     c->slot = numbers(c->ctx, 1, dims);
-    if (!c->position || !c->first || !c->slot)
+    c->next = 0;
+    if (!c->position || !c->first || !c->slot || wf_context_dry_run(c->ctx))
         return wf_context_status(c->ctx);
     position = wf_data_write(c->position, false, &at[0]);
     first = wf_data_write(c->first, false, &at[1]);
@@ -132,7 +133,6 @@ wf_status wf_nn_cache_at(wf_nn_cache *c, int64_t batch, int64_t tokens,
     }
     for (int i = 0; i < 3; i++)
         wf_data_close(&at[i]);
-    c->next = 0;
     return wf_context_status(c->ctx);
 }
 

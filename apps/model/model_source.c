@@ -81,13 +81,14 @@ static wf_status fits(const app_model_source *m, wf_par *par, wf_nn_gpt *model)
     return wf_context_status(wf_par_context(par));
 }
 
-wf_nn_gpt *app_model_source_load(const app_model_source *m, wf_par *par)
+wf_nn_gpt *app_model_source_load(const app_model_source *m, wf_par *par, bool plan)
 {
     wf_nn_gpt *model = wf_nn_gpt_new(wf_par_context(par), &m->config);
 
     if (model && fits(m, par, model) == WF_OK &&
         wf_par_plan(par, &model->base, wf_par_gpt_plan) == WF_OK &&
-        wf_par_materialize(par, &model->base) == WF_OK && load(m, par, model) == WF_OK)
+        wf_par_materialize(par, &model->base) == WF_OK &&
+        (plan || load(m, par, model) == WF_OK))
         return model;
     if (model)
         wf_nn_free(&model->base);

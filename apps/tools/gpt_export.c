@@ -49,7 +49,7 @@ static wf_status export_rank(wf_rank *rank, void *arg)
 
     if (!par)
         return rank->error.code;
-    model = app_model_source_load(&j->source, par);
+    model = app_model_source_load(&j->source, par, false);
     if (model)
         wf_par_pretrained_save(par, model, j->to, j->dtype,
                                *j->source.like ? j->source.like : NULL);

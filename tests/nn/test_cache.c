@@ -130,6 +130,33 @@ static wf_status in_pieces(model_rank *r, const float *whole)
     return WF_OK;
 }
 
+/* A log probability is a logit less the logsumexp: the loss of a token, with its bits, as a trainer has it. */
+static wf_status losses_are_alike(model_rank *r, const float *whole)
+{
+    wf_rank *rank = r->rank;
+    const wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(TOKENS)};
+    wf_tensor *tokens = wf_tensor_new(r->ctx, WF_I32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
+    wf_tensor *targets = wf_tensor_new(r->ctx, WF_I32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
+    wf_tensor *loss, *sum;
+    bool same = true;
+
+    NEED(tokens && targets);
+    for (int64_t i = 0; i < TOKENS; i++) {
+        ((int32_t *)tokens->data)[i] = token_of(0, i);
+        ((int32_t *)targets->data)[i] = token_of(0, i + 1);
+    }
+    loss = wf_whole(wf_nn_gpt_loss(r->model, tokens, targets, 1));
+    sum = wf_whole(wf_nn_logsumexp(r->model->loss, wf_nn_gpt_logits(r->model, tokens)));
+    NEED(loss && sum);
+    for (int64_t i = 0; i < TOKENS; i++) {
+        float want = ((float *)sum->data)[i] - whole[i * VOCABULARY + token_of(0, i + 1)];
+
+        same = same && memcmp(&want, (float *)loss->data + i, sizeof want) == 0;
+    }
+    NEED(same);
+    return WF_OK;
+}
+
 static wf_status compare(model_rank *r, void *arg)
 {
     wf_rank *rank = r->rank;
@@ -142,6 +169,10 @@ static wf_status compare(model_rank *r, void *arg)
     whole = whole_logits(r);
     NEED(whole);
     status = in_pieces(r, whole);
+    wf_scope_open(r->ctx);
+    if (status == WF_OK)
+        status = losses_are_alike(r, whole);
+    wf_scope_close(r->ctx);
     for (size_t i = 0; i < (size_t)SEQUENCES * TOKENS * VOCABULARY; i++) {
         uint32_t word;
 

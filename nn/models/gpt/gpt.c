@@ -87,6 +87,19 @@ static wf_tensor *features(wf_nn_gpt *m, wf_tensor *x)
     return x;
 }
 
+wf_tensor *wf_nn_gpt_features(wf_nn_gpt *model, wf_tensor *tokens)
+{
+    const char *outside;
+    wf_tensor *x;
+
+    if (!model || !tokens)
+        return NULL;
+    outside = wf_nn_enter(model);
+    x = features(model, tokens);
+    wf_nn_leave(model, outside, 1, &x);
+    return x;
+}
+
 static wf_tensor *gpt_forward(wf_nn_module *self, wf_tensor *tokens)
 {
     wf_nn_gpt *m = (wf_nn_gpt *)self;

@@ -120,6 +120,14 @@ WF_API wf_nn_block *wf_nn_block_new(wf_context *ctx, const wf_nn_gpt_config *con
 WF_API wf_tensor *wf_nn_gpt_logits(wf_nn_gpt *model, wf_tensor *tokens);
 
 /**
+ * wf_nn_gpt_features - what the head takes, [batch, tokens, width], from tokens as wf_nn_gpt_logits takes them:
+ * for a prompt, of which a key-value cache is all that is wanted
+ *
+ * Collective: where a plan has borders
+ */
+WF_API wf_tensor *wf_nn_gpt_features(wf_nn_gpt *model, wf_tensor *tokens);
+
+/**
  * wf_nn_gpt_loss - the cross-entropy of every token, [batch, tokens]; targets like tokens
  *
  * @param weight  of every token's loss in what is differentiated: see wf_nn_linear_cross_entropy,
