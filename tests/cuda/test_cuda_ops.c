@@ -24,7 +24,7 @@ static void elements(void)
         {"sub", "a:bsn a:bsn", "a:bsn", "sn", NULL, 0},
         {"mul", "a:bsn a:bsn", "a:bsn", "sn", NULL, 0},
         {"scale", "a:bsn", "a:bsn", "n", WITH(factor)},
-        {"add_constant", "a:bsn", "a:bsn", "n", WITH(constant)},
+        {"add_constant", "f:bsn", "f:bsn", "n", WITH(constant)},
         {"silu", "a:bsn", "a:bsn", "n", NULL, 0},
         {"silu_grad", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
         {"gelu", "a:bsn", "a:bsn", "n", NULL, 0},
