@@ -73,7 +73,8 @@ bool wf_nn_gpt_alike(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
     return a->norm == b->norm && a->gain_offset == b->gain_offset &&
            a->position == b->position && a->mlp == b->mlp && a->qkv_bias == b->qkv_bias &&
            a->out_bias == b->out_bias && a->mlp_bias == b->mlp_bias &&
-           a->qk_norm == b->qk_norm && a->tied == b->tied;
+           a->qk_norm == b->qk_norm && a->qk_norm_wide == b->qk_norm_wide &&
+           a->order == b->order && a->tied == b->tied;
 }
 
 bool wf_nn_gpt_same(const wf_nn_gpt_config *one, const wf_nn_gpt_config *other)

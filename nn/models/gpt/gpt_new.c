@@ -54,6 +54,7 @@ static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *
                                         .rope_base = turns ? c->rope_base : 0,
                                         .rope_scaling = c->rope_scaling,
                                         .qk_norm = c->qk_norm ? c->eps : 0,
+                                        .qk_norm_wide = c->qk_norm_wide,
                                         .scale = c->attention_scale,
                                         .dropout = c->dropout,
                                         .site = site,
@@ -86,6 +87,7 @@ static wf_nn_block *make_block(wf_context *ctx, const wf_nn_gpt_config *c, int64
     m->attn = make_attention(ctx, c, number, site + 2);
     m->norm2 = make_norm(ctx, c);
     m->mlp = make_mlp(ctx, c);
+    m->order = c->order;
     m->dropout = c->dropout;
     m->scale = (float)c->residual_scale;
     m->site = site;
