@@ -181,6 +181,7 @@ wf_status app_options_init_from(app_options *o, wf_error *error)
         {APP_OPTION_ffn, &o->ffn, &c.ffn},
         {APP_OPTION_vocab_size, &o->vocab_size, &c.vocabulary},
         {APP_OPTION_positions, &o->positions, &c.positions},
+        {APP_OPTION_rope_skip, &o->rope_skip, &c.rope_skip},
     };
     const char *family = NULL;
     wf_status status;
@@ -207,6 +208,13 @@ wf_status app_options_init_from(app_options *o, wf_error *error)
         status = take_real(o, APP_OPTION_norm_eps, &o->norm_eps, (double)c.eps, error);
     if (status == WF_OK && c.rope_base > 0)
         status = take_real(o, APP_OPTION_rope_base, &o->rope_base, c.rope_base, error);
+    for (int i = 0; i < app_scale_count && status == WF_OK; i++) {
+        double value = *(double *)((char *)&c + app_scales[i].offset);
+        size_t at = app_option_rows[app_scales[i].id].offset;
+
+        if (value > 0)
+            status = take_real(o, app_scales[i].id, (double *)((char *)o + at), value, error);
+    }
     if (status == WF_OK)
         status = take_scaling(o, &c.rope_scaling, error);
     if (status == WF_OK && c.vocabulary < 256)

@@ -19,6 +19,15 @@ const app_property app_properties[] = {
 
 const int app_property_count = sizeof app_properties / sizeof *app_properties;
 
+const app_property app_scales[] = {
+    {APP_OPTION_embedding_scale, offsetof(wf_nn_gpt_config, embedding_scale)},
+    {APP_OPTION_residual_scale, offsetof(wf_nn_gpt_config, residual_scale)},
+    {APP_OPTION_attention_scale, offsetof(wf_nn_gpt_config, attention_scale)},
+    {APP_OPTION_logit_divisor, offsetof(wf_nn_gpt_config, logit_divisor)},
+};
+
+const int app_scale_count = sizeof app_scales / sizeof *app_scales;
+
 /* The word of a flag of a property: auto, on or off. */
 static char *word_of(app_options *o, const app_property *property)
 {
@@ -45,12 +54,20 @@ wf_nn_gpt_config app_options_model(const app_options *o)
     c.dropout = (float)o->dropout;
     c.eps = (float)o->norm_eps;
     c.rope_base = o->rope_base;
+    c.rope_skip = o->rope_skip;
     wf_rope_scaling_parse(o->rope_scaling, &c.rope_scaling); /* checked with the flags */
     for (int i = 0; i < app_property_count; i++) {
         const char *word = (const char *)o + app_option_rows[app_properties[i].id].offset;
 
         if (strcmp(word, "auto") != 0)
             *(bool *)((char *)&c + app_properties[i].offset) = strcmp(word, "on") == 0;
+    }
+    for (int i = 0; i < app_scale_count; i++) {
+        double given =
+            *(const double *)((const char *)o + app_option_rows[app_scales[i].id].offset);
+
+        if (given > 0)
+            *(double *)((char *)&c + app_scales[i].offset) = given;
     }
     return c;
 }
@@ -89,12 +106,12 @@ static wf_status check_scaling(app_options *o, wf_error *error)
                             "llama3:FACTOR,LOW,HIGH,POSITIONS with numbers above 0, HIGH above "
                             "LOW; Llama 3.1 has llama3:8,1,4,8192",
                             o->rope_scaling);
-    if (!turns(o) && scaling.kind != WF_ROPE_UNSCALED)
+    if (!turns(o) && (scaling.kind != WF_ROPE_UNSCALED || o->rope_skip))
         return wf_error_set(
             error, WF_EINVAL,
-            "--rope-scaling %s scales RoPE, and --arch %s learns its positions; "
-            "leave it out, or use --arch llama",
-            o->rope_scaling, o->arch);
+            "%s is for RoPE, and --arch %s learns its positions; leave it out, or use --arch "
+            "llama",
+            o->rope_skip ? "--rope-skip" : "--rope-scaling", o->arch);
     return WF_OK;
 }
 

@@ -39,6 +39,10 @@ typedef struct app_property {
 extern const app_property app_properties[];
 extern const int app_property_count;
 
+/* A number that models have beside their sizes: a double of wf_nn_gpt_config, which 0 leaves as the family has it. */
+extern const app_property app_scales[];
+extern const int app_scale_count;
+
 extern const app_option_row app_option_rows[APP_OPTION_COUNT];
 
 /* One word of a CHOICE or LEVEL row. An alias has a name of its own and means another word. */

@@ -3,6 +3,7 @@
 #include "kernels/attention_cached.h"
 #include "kernels/ops.h"
 #include "nn/cache.h"
+#include <math.h>
 
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 {
@@ -27,6 +28,8 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     for (int i = Q; i <= K && m->rope.base > 0; i++)
         y[i] = cache ? wf_rope_at(y[i], wf_nn_cache_positions(cache), &m->rope, false)
                      : wf_rope(y[i], &m->rope, false);
+    if (m->query_scale != 1)
+        y[Q] = wf_scale(y[Q], m->query_scale);
     wf_nn_at_many(m, "qkv", 3, y);
     x = cache ? wf_nn_cache_attention(cache, self, y[Q], y[K], y[V])
               : wf_attention(y[Q], y[K], y[V], &how);
@@ -103,6 +106,7 @@ wf_nn_attention *wf_nn_attention_new(wf_context *ctx, const wf_nn_attention_opti
     m->out = wf_nn_linear_new(ctx, &out);
     m->head_dim = o.head_dim;
     m->rope = (wf_rope_options){o.rope_base, o.rope_scaling};
+    m->query_scale = o.scale > 0 ? (float)(o.scale * sqrt((double)o.head_dim)) : 1;
     m->causal = o.causal;
     m->dropout = o.dropout;
     m->site = o.site;

@@ -23,6 +23,7 @@ typedef struct wf_nn_attention_options {
     float
         qk_norm; /* RMSNorm of each head's queries and keys before they turn (Dehghani et al. 2023): what is
                       added to the mean square; 0: none */
+    double scale;  /* what scores are multiplied with; 0: 1 / sqrt(head_dim) */
     float dropout; /* the probability for attention weights */
     int site;      /* number of that dropout, see wf_dropout */
     /* the deviation of the normal distributions that weights start from: of queries, keys and values, 0 means 0.02;
@@ -37,6 +38,7 @@ typedef struct wf_nn_attention {
     wf_nn_linear *out;
     int64_t head_dim;
     wf_rope_options rope; /* base 0: no rotation */
+    float query_scale;    /* beside the 1 / sqrt(head_dim) of wf_attention */
     bool causal;
     float dropout;
     int site;

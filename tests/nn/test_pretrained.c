@@ -43,7 +43,8 @@ static const source fixtures[] = {
     {WEFT_REFERENCE "/hf_gpt2", "f32"},        {WEFT_REFERENCE "/hf_llama", "bf16"},
     {WEFT_REFERENCE "/hf_llama_tied", "bf16"}, {WEFT_REFERENCE "/hf_llama31", "bf16"},
     {WEFT_REFERENCE "/hf_mistral", "bf16"},    {WEFT_REFERENCE "/hf_qwen2", "f32"},
-    {WEFT_REFERENCE "/hf_qwen3", "f32"}};
+    {WEFT_REFERENCE "/hf_qwen3", "f32"},       {WEFT_REFERENCE "/hf_smollm3", "bf16"},
+    {WEFT_REFERENCE "/hf_granite", "bf16"},    {WEFT_REFERENCE "/hf_phi3", "bf16"}};
 static const source *models = fixtures;
 static int model_count = sizeof fixtures / sizeof *fixtures;
 
@@ -201,7 +202,8 @@ static void a_round_trip_keeps_every_byte(void)
     for (int m = 0; m < model_count; m++)
         for (int l = 0; l < LAYOUTS; l++) {
             wf_error error = {WF_OK, ""};
-            pretrained p = {.folder = models[m].folder, .dtype = models[m].dtype};
+            pretrained p = {
+                .folder = models[m].folder, .dtype = models[m].dtype, .like = models[m].folder};
             model_test test = {.options = layouts[l], .body = load_and_save, .arg = &p};
             wf_nn_gpt_config again;
 

@@ -33,12 +33,18 @@ typedef struct wf_nn_gpt_config {
     wf_nn_position_kind position;
     double rope_base;             /* WF_NN_ROPE; 0: 10000 */
     wf_rope_scaling rope_scaling; /* WF_NN_ROPE; zeros: none */
+    int64_t rope_skip; /* WF_NN_ROPE; every n-th block has no positions; 0: all have */
     wf_nn_mlp_kind mlp;
     bool qkv_bias, out_bias,
         mlp_bias; /* linears that have biases: of queries, keys and values, of attention's
                                           output, of the MLP */
     bool qk_norm; /* an RMSNorm of every head's queries and keys before they turn */
     bool tied;    /* the head's weight is the embedding's table */
+    double embedding_scale,
+        residual_scale;     /* what the embedding, and what joins the residual stream, is
+                                               multiplied with; 0: 1 */
+    double attention_scale; /* what scores are multiplied with; 0: 1 / sqrt(head_dim) */
+    double logit_divisor;   /* what logits are divided by; 0: 1 */
 } wf_nn_gpt_config;
 
 /* GPT-2's properties, for an initializer: wf_nn_gpt_config config = {WF_NN_GPT2, .vocabulary = 256, ..}. */
@@ -51,7 +57,7 @@ typedef struct wf_nn_block {
     wf_nn_norm *norm1, *norm2;
     wf_nn_attention *attn;
     wf_nn_mlp *mlp;
-    float dropout;
+    float dropout, scale; /* scale: of what joins the residual stream */
     int site;
 } wf_nn_block;
 

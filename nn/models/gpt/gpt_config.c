@@ -30,7 +30,13 @@ wf_nn_gpt_config wf_nn_gpt_complete(const wf_nn_gpt_config *config)
     if (!(c.rope_base > 0))
         c.rope_base = 10000;
     if (c.position != WF_NN_ROPE)
-        c.rope_base = 0;
+        c.rope_base = 0, c.rope_skip = 0;
+    if (!(c.embedding_scale > 0))
+        c.embedding_scale = 1;
+    if (!(c.residual_scale > 0))
+        c.residual_scale = 1;
+    if (!(c.logit_divisor > 0))
+        c.logit_divisor = 1;
     if (c.position != WF_NN_ROPE || c.rope_scaling.kind == WF_ROPE_UNSCALED)
         c.rope_scaling = (wf_rope_scaling){.kind = WF_ROPE_UNSCALED};
     return c;
@@ -42,6 +48,12 @@ static bool same_scaling(const wf_rope_scaling *a, const wf_rope_scaling *b)
            a->low_freq_factor == b->low_freq_factor &&
            a->high_freq_factor == b->high_freq_factor &&
            a->original_positions == b->original_positions;
+}
+
+static bool same_scales(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
+{
+    return a->embedding_scale == b->embedding_scale && a->residual_scale == b->residual_scale &&
+           a->attention_scale == b->attention_scale && a->logit_divisor == b->logit_divisor;
 }
 
 static bool same_sizes(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
@@ -63,5 +75,6 @@ bool wf_nn_gpt_same(const wf_nn_gpt_config *one, const wf_nn_gpt_config *other)
     const wf_nn_gpt_config a = wf_nn_gpt_complete(one), b = wf_nn_gpt_complete(other);
 
     return wf_nn_gpt_alike(&a, &b) && same_sizes(&a, &b) && a.eps == b.eps &&
-           a.rope_base == b.rope_base && same_scaling(&a.rope_scaling, &b.rope_scaling);
+           a.rope_base == b.rope_base && a.rope_skip == b.rope_skip &&
+           same_scaling(&a.rope_scaling, &b.rope_scaling) && same_scales(&a, &b);
 }

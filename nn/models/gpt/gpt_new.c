@@ -37,8 +37,11 @@ static float residual_deviation(const wf_nn_gpt_config *c)
     return deviation / sqrtf(2.0f * (float)(c->layers > 0 ? c->layers : 1));
 }
 
-static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *c, int site)
+static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *c,
+                                       int64_t number, int site)
 {
+    bool turns = !c->rope_skip || (number + 1) % c->rope_skip;
+
     return wf_nn_attention_new(
         ctx, &(wf_nn_attention_options){.width = c->width,
                                         .heads = c->heads,
@@ -47,9 +50,10 @@ static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *
                                         .head_dim = c->head_dim,
                                         .qkv_bias = c->qkv_bias,
                                         .out_bias = c->out_bias,
-                                        .rope_base = c->rope_base,
+                                        .rope_base = turns ? c->rope_base : 0,
                                         .rope_scaling = c->rope_scaling,
                                         .qk_norm = c->qk_norm ? c->eps : 0,
+                                        .scale = c->attention_scale,
                                         .dropout = c->dropout,
                                         .site = site,
                                         .deviation = deviation,
@@ -76,10 +80,11 @@ static wf_nn_block *make_block(wf_context *ctx, const wf_nn_gpt_config *c, int64
     if (!m)
         return NULL;
     m->norm1 = make_norm(ctx, c);
-    m->attn = make_attention(ctx, c, site + 2);
+    m->attn = make_attention(ctx, c, number, site + 2);
     m->norm2 = make_norm(ctx, c);
     m->mlp = make_mlp(ctx, c);
     m->dropout = c->dropout;
+    m->scale = (float)c->residual_scale;
     m->site = site;
     return m;
 }

@@ -146,6 +146,32 @@ static wf_status take_word(const place *p, const wf_hf_key *row, void *field)
     return status;
 }
 
+/* Ones, and a zero at every n-th place: n, which is 0 where there are none. */
+static wf_status take_skip(const place *p, const wf_hf_key *row, void *field)
+{
+    size_t count = p->value ? json_array_size(p->value) : 0, every = 0, i = 0;
+
+    (void)row;
+    if (!p->value)
+        return WF_OK;
+    for (; i < count; i++) {
+        const json_t *one = json_array_get(p->value, i);
+        bool zero = json_is_integer(one) && json_integer_value(one) == 0;
+
+        if (zero && !every)
+            every = i + 1;
+        if (!json_is_integer(one) || (!zero && json_integer_value(one) != 1) ||
+            zero != (every && (i + 1) % every == 0))
+            break;
+    }
+    *(int64_t *)field = (int64_t)every;
+    if (i == count && count)
+        return WF_OK;
+    return wf_error_set(p->at.error, WF_EUNSUPPORTED,
+                        "%s: \"%s\" is no array of ones with a zero at every n-th place",
+                        p->at.name, p->key);
+}
+
 static void print_value(const json_t *value, char text[WORD])
 {
     if (json_is_string(value) && wf_json_printable(json_string_value(value)))
@@ -196,7 +222,8 @@ static wf_status take(const wf_json_source *s, const wf_hf_key *row, wf_hf_confi
 {
     static wf_status (*const takes[])(const place *, const wf_hf_key *, void *) = {
         [WF_HF_INT] = take_int,    [WF_HF_LEAST] = take_least, [WF_HF_REAL] = take_real,
-        [WF_HF_WHOLE] = take_real, [WF_HF_BOOL] = take_bool,   [WF_HF_WORD] = take_word};
+        [WF_HF_WHOLE] = take_real, [WF_HF_BOOL] = take_bool,   [WF_HF_WORD] = take_word,
+        [WF_HF_SKIP] = take_skip};
     place p;
     wf_status status;
 

@@ -45,6 +45,16 @@ static double number_of(const wf_hf_key *row, const void *field)
     return row->size == sizeof(float) ? plain(*(const float *)field) : *(const double *)field;
 }
 
+/* A one for each layer, a zero for every n-th. */
+static json_t *layers_but(int64_t layers, int64_t every)
+{
+    json_t *array = json_array();
+
+    for (int64_t i = 1; i <= layers; i++)
+        json_array_append_new(array, json_integer(!every || i % every != 0));
+    return array;
+}
+
 /* What a row says of a model; NULL: nothing, or there is no memory. */
 static json_t *value_of(const wf_hf_key *row, const wf_nn_gpt_config *m)
 {
@@ -63,6 +73,8 @@ static json_t *value_of(const wf_hf_key *row, const wf_nn_gpt_config *m)
         return json_boolean(*(const bool *)field);
     case WF_HF_WORD:
         return json_string(first_word(row->words, (int)*(const unsigned *)field, word));
+    case WF_HF_SKIP:
+        return layers_but(m->layers, *(const int64_t *)field);
     case WF_HF_MUST:
         return constant(first_word(row->words, 0, word));
     default:
@@ -77,6 +89,8 @@ static bool is_silent(const wf_hf_key *row, const wf_nn_gpt_config *m)
 
     if (row->kind == WF_HF_MUST)
         return strncmp(row->words, "null", 4) == 0;
+    if (row->kind == WF_HF_INT)
+        return *(const int64_t *)field == 0;
     if (row->kind == WF_HF_LEAST || row->kind == WF_HF_EACH || row->kind == WF_HF_IGNORE)
         return true;
     if (!strchr(row->key, '.'))

@@ -16,6 +16,7 @@ static const wf_hf_family families[] = {
 #define WHOLE(...)
 #define BOOL(...)
 #define WORD(...)
+#define SKIP(...)
 #define MUST(...)
 #define EACH(...)
 #define IGNORE(...)
@@ -28,6 +29,7 @@ static const wf_hf_family families[] = {
 #undef WHOLE
 #undef BOOL
 #undef WORD
+#undef SKIP
 #undef MUST
 #undef EACH
 #undef IGNORE
@@ -48,6 +50,7 @@ static const wf_hf_key keys[] = {
 #define BOOL(of, key, others, field, normal) {ROW(of, BOOL, key, others), FIELD(field), .standard = normal},
 #define WORD(of, key, others, field, list, normal) \
     {ROW(of, WORD, key, others), FIELD(field), .words = list, .standard = normal},
+#define SKIP(of, key, others, field) {ROW(of, SKIP, key, others), FIELD(field)},
 #define MUST(of, key, others, list) {ROW(of, MUST, key, others), .words = list},
 #define EACH(of, key, others, list) {ROW(of, EACH, key, others), .words = list},
 #define IGNORE(of, key, others) {ROW(of, IGNORE, key, others)},

@@ -18,6 +18,7 @@ typedef enum wf_hf_kind {
     WF_HF_WHOLE,
     WF_HF_BOOL,
     WF_HF_WORD,
+    WF_HF_SKIP,
     WF_HF_MUST,
     WF_HF_EACH,
     WF_HF_IGNORE,
