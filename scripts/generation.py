@@ -10,6 +10,10 @@
 FOLDER is one of Hugging Face with a tokenizer, BUILD a build with tests. What needs torch and transformers
 (all but layouts) is left out where they are not, and says so.
 """
+import sys
+
+sys.path.pop(0)  # its tokenizers.py is not the package of that name
+
 import argparse
 import hashlib
 import json
@@ -17,7 +21,6 @@ import pathlib
 import random
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 
