@@ -26,7 +26,7 @@ typedef struct rollout {
 typedef struct pair {
     const char *name;
     wf_par_options train, generate;
-    double reward; /* of the last step */
+    double reward; /* what the last step had */
     uint64_t digest;
     int64_t compared, different;
 } pair;
