@@ -3,6 +3,7 @@
  *
  *     add, sub, mul      y = a + b, y = a - b, y = a b
  *     scale              y = factor x
+ *     add_constant       y = x + value
  *     silu               y = x sigma(x)
  *     swiglu             y = silu(gate) up
  *     gelu               y = x/2 (1 + tanh(u)) = x sigma(2u),  u = sqrt(2/pi) (x + 0.044715
@@ -95,6 +96,18 @@ static void mul_backward(wf_gradient *g)
             g->din[i] = wf_mul(g->dout[0], g->in[1 - i]);
 }
 
+wf_tensor *wf_add_constant(wf_tensor *x, float value)
+{
+    wf_add_constant_attr attr = {value};
+
+    return wf_apply(&wf_op_add_constant, &attr, sizeof attr, 1, x);
+}
+
+static void add_constant_backward(wf_gradient *g)
+{
+    g->din[0] = g->dout[0];
+}
+
 static void scale_backward(wf_gradient *g)
 {
     const wf_scale_attr *attr = g->attr;
@@ -168,6 +181,19 @@ static wf_status scale_reference(const wf_call *call, void *workspace)
     (void)workspace;
     for (int64_t i = 0; i < n; i++)
         y[i] = (double)attr->factor * x[i];
+    return WF_OK;
+}
+
+static wf_status add_constant_reference(const wf_call *call, void *workspace)
+{
+    const wf_add_constant_attr *attr = call->attr;
+    const double *x = call->in[0]->data;
+    double *y = call->out[0]->data;
+    int64_t n = wf_tensor_local_count(call->out[0]);
+
+    (void)workspace;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = x[i] + (double)attr->value;
     return WF_OK;
 }
 
@@ -261,6 +287,9 @@ const wf_op wf_op_mul = {WF_OP_ROW(mul), .save_others = WF_SAVE_IN(0) | WF_SAVE_
                          .reference = {.run = mul_reference}, .backward = mul_backward};
 const wf_op wf_op_scale = {WF_OP_ROW(scale), .reference = {.run = scale_reference},
                            .backward = scale_backward};
+const wf_op wf_op_add_constant = {WF_OP_ROW(add_constant), .keep_fp32 = 1,
+                                  .reference = {.run = add_constant_reference},
+                                  .backward = add_constant_backward};
 const wf_op wf_op_silu = {WF_OP_ROW(silu), .save = WF_SAVE_IN(0),
                           .reference = {.run = silu_reference}, .backward = silu_backward};
 const wf_op wf_op_silu_grad = {WF_OP_ROW(silu_grad), .reference = {.run = silu_grad_reference}};

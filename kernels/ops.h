@@ -34,6 +34,14 @@ WF_API wf_tensor *wf_mul(wf_tensor *a, wf_tensor *b);
 WF_API wf_tensor *wf_scale(wf_tensor *x, float factor);
 
 /**
+ * wf_add_constant - y = x + value, for parameters before they are used (a gain that is 1 + w): always f32
+ *
+ * Layout:      "...->..."
+ * Gradient:    to x as it is, that of a vector also as rows [b, n], a row per sequence, as ops give it to a parameter
+ */
+WF_API wf_tensor *wf_add_constant(wf_tensor *x, float value);
+
+/**
  * wf_silu - y = x / (1 + exp(-x))
  * wf_gelu - y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))   (Hendrycks & Gimpel 2016)
  *

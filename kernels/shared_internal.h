@@ -13,6 +13,10 @@ typedef struct wf_scale_attr {
     float factor;
 } wf_scale_attr;
 
+typedef struct wf_add_constant_attr {
+    float value;
+} wf_add_constant_attr;
+
 typedef struct wf_linear_attr {
     bool add; /* the product is added to what the output holds */
 } wf_linear_attr;

@@ -56,6 +56,8 @@ FAMILIES = {
                 "no_rope_layers": [1, 0, 1, 0, 1], "tie_word_embeddings": True},
     "granite": {**COMMON, "hidden_size": 48, "embedding_multiplier": 3.7, "attention_multiplier": 0.21,
                 "residual_multiplier": 0.37, "logits_scaling": 1.9, "tie_word_embeddings": True},
+    "gemma": {**COMMON, "head_dim": 10, "hidden_act": "gelu_pytorch_tanh"},
+    "olmo2": {**COMMON, "hidden_size": 48, "attention_bias": True, "tie_word_embeddings": False},
     "phi3": {**COMMON, "hidden_size": 48, "sliding_window": 40, "tie_word_embeddings": False},
 }
 OTHERS = [["--strategy", "no_shard", "--tp", 2, "--dp", 2, "--recompute", "attention"],

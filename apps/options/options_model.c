@@ -54,7 +54,7 @@ wf_nn_gpt_config app_options_model(const app_options *o)
     c.dropout = (float)o->dropout;
     c.eps = (float)o->norm_eps;
     c.rope_base = o->rope_base;
-    c.rope_skip = o->rope_skip;
+    c.rope_skip = o->rope_skip ? o->rope_skip : c.rope_skip;
     wf_rope_scaling_parse(o->rope_scaling, &c.rope_scaling); /* checked with the flags */
     for (int i = 0; i < app_property_count; i++) {
         const char *word = (const char *)o + app_option_rows[app_properties[i].id].offset;

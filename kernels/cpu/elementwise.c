@@ -11,7 +11,7 @@ typedef struct job {
     loop1 *one;
     loop2 *two;
     const float *a, *b;
-    float *y, factor;
+    float *y, constant;
 } job;
 
 static job job_of(const wf_call *call)
@@ -43,7 +43,7 @@ static void task_of_scale(void *arg, int64_t begin, int64_t end, int worker)
     const job *j = arg;
 
     (void)worker;
-    j->simd->scale(j->a + begin, j->factor, j->y + begin, end - begin);
+    j->simd->scale(j->a + begin, j->constant, j->y + begin, end - begin);
 }
 
 static wf_status run_one(const wf_call *call, loop1 *loop)
@@ -89,9 +89,29 @@ static wf_status scale(const wf_call *call, void *workspace)
     job j = job_of(call);
 
     (void)workspace;
-    j.factor = ((const wf_scale_attr *)call->attr)->factor;
+    j.constant = ((const wf_scale_attr *)call->attr)->factor;
     wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_TASK_ELEMENTS,
                 task_of_scale, &j);
+    return WF_OK;
+}
+
+static void task_of_add_constant(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const job *j = arg;
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i++)
+        j->y[i] = j->a[i] + j->constant;
+}
+
+static wf_status add_constant(const wf_call *call, void *workspace)
+{
+    job j = job_of(call);
+
+    (void)workspace;
+    j.constant = ((const wf_add_constant_attr *)call->attr)->value;
+    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_TASK_ELEMENTS,
+                task_of_add_constant, &j);
     return WF_OK;
 }
 
@@ -150,6 +170,7 @@ const wf_kernel wf_cpu_add = {.run = add};
 const wf_kernel wf_cpu_sub = {.run = sub};
 const wf_kernel wf_cpu_mul = {.run = mul};
 const wf_kernel wf_cpu_scale = {.run = scale};
+const wf_kernel wf_cpu_add_constant = {.run = add_constant};
 const wf_kernel wf_cpu_silu = {.run = silu};
 const wf_kernel wf_cpu_silu_grad = {.run = silu_grad};
 const wf_kernel wf_cpu_gelu = {.run = gelu};

@@ -34,6 +34,15 @@ struct scaled {
     }
 };
 
+struct shifted {
+    float value;
+
+    __device__ void operator()(const float *in, float *out) const
+    {
+        out[0] = in[0] + value;
+    }
+};
+
 struct silu_of {
     __device__ void operator()(const float *in, float *out) const
     {
@@ -99,6 +108,11 @@ wf_status scale(const wf_call *call, void *)
     return wf_run_map<1, 1>(call, scaled{((const wf_scale_attr *)call->attr)->factor});
 }
 
+wf_status add_constant(const wf_call *call, void *)
+{
+    return wf_run_map<1, 1>(call, shifted{((const wf_add_constant_attr *)call->attr)->value});
+}
+
 wf_status silu(const wf_call *call, void *)
 {
     return wf_run_map<1, 1>(call, silu_of{});
@@ -134,6 +148,7 @@ const wf_kernel wf_cuda_add = {add, NULL, 0, WF_IN(0) | WF_IN(1) | WF_OUT(0)};
 const wf_kernel wf_cuda_sub = {sub, NULL, 0, WF_IN(0) | WF_IN(1) | WF_OUT(0)};
 const wf_kernel wf_cuda_mul = {mul, NULL, 0, WF_IN(0) | WF_IN(1) | WF_OUT(0)};
 const wf_kernel wf_cuda_scale = {scale, NULL, 0, WF_IN(0) | WF_OUT(0)};
+const wf_kernel wf_cuda_add_constant = {add_constant, NULL, 0, 0};
 const wf_kernel wf_cuda_silu = {silu, NULL, 0, WF_IN(0) | WF_OUT(0)};
 const wf_kernel wf_cuda_silu_grad = {silu_grad, NULL, 0, WF_IN(0) | WF_IN(1) | WF_OUT(0)};
 const wf_kernel wf_cuda_gelu = {gelu, NULL, 0, WF_IN(0) | WF_OUT(0)};

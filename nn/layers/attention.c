@@ -5,6 +5,12 @@
 #include "nn/cache.h"
 #include <math.h>
 
+/* A norm of all heads needs them on each rank, and gives each rank its own back. */
+static wf_tensor *normed(wf_nn_norm *norm, wf_tensor *x)
+{
+    return wf_nn_at(norm, "out", wf_nn_call(norm, wf_nn_at(norm, "in", x)));
+}
+
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 {
     enum { Q, K, V };
@@ -21,10 +27,12 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
         return NULL;
     }
     wf_nn_call_group(m->qkv, x, y);
+    for (int i = Q; i <= K && m->q_norm && m->wide; i++)
+        y[i] = normed(i == Q ? m->q_norm : m->k_norm, y[i]);
     for (int i = Q; i <= V; i++)
         y[i] = wf_split_heads(y[i], m->head_dim);
-    y[Q] = m->q_norm ? wf_nn_call(m->q_norm, y[Q]) : y[Q];
-    y[K] = m->k_norm ? wf_nn_call(m->k_norm, y[K]) : y[K];
+    for (int i = Q; i <= K && m->q_norm && !m->wide; i++)
+        y[i] = wf_nn_call(i == Q ? m->q_norm : m->k_norm, y[i]);
     for (int i = Q; i <= K && m->rope.base > 0; i++)
         y[i] = cache ? wf_rope_at(y[i], wf_nn_cache_positions(cache), &m->rope, false)
                      : wf_rope(y[i], &m->rope, false);
@@ -100,8 +108,11 @@ wf_nn_attention *wf_nn_attention_new(wf_context *ctx, const wf_nn_attention_opti
             .in = width, .out = i ? kv : q, .bias = o.qkv_bias, .deviation = deviation};
     m->qkv = wf_nn_linear_group_new(ctx, 3, name, qkv);
     if (o.qk_norm > 0) {
-        m->q_norm = wf_nn_rmsnorm_new(ctx, wf_dim_width(o.head_dim), o.qk_norm);
-        m->k_norm = wf_nn_rmsnorm_new(ctx, wf_dim_width(o.head_dim), o.qk_norm);
+        wf_dim one = wf_dim_width(o.head_dim);
+
+        m->q_norm = wf_nn_rmsnorm_new(ctx, o.qk_norm_wide ? q : one, o.qk_norm);
+        m->k_norm = wf_nn_rmsnorm_new(ctx, o.qk_norm_wide ? kv : one, o.qk_norm);
+        m->wide = o.qk_norm_wide;
     }
     m->out = wf_nn_linear_new(ctx, &out);
     m->head_dim = o.head_dim;

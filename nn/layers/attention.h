@@ -20,12 +20,13 @@ typedef struct wf_nn_attention_options {
         out_bias; /* biases in the projections of queries, keys and values; in the output's */
     double rope_base;             /* RoPE's base, 10000 for instance; 0: no rotation */
     wf_rope_scaling rope_scaling; /* zeros: none */
-    float
-        qk_norm; /* RMSNorm of each head's queries and keys before they turn (Dehghani et al. 2023): what is
-                      added to the mean square; 0: none */
-    double scale;  /* what scores are multiplied with; 0: 1 / sqrt(head_dim) */
-    float dropout; /* the probability for attention weights */
-    int site;      /* number of that dropout, see wf_dropout */
+    /* RMSNorm of each head's queries and keys before they turn (Dehghani et al. 2023): what is added to
+       the mean square; 0: none */
+    float qk_norm;
+    bool qk_norm_wide; /* one norm of all heads' queries and one of all keys in its place */
+    double scale;      /* what scores are multiplied with; 0: 1 / sqrt(head_dim) */
+    float dropout;     /* the probability for attention weights */
+    int site;          /* number of that dropout, see wf_dropout */
     /* the deviation of the normal distributions that weights start from: of queries, keys and values, 0 means 0.02;
        of the output, 0 means the same */
     float deviation, out_deviation;
@@ -34,7 +35,9 @@ typedef struct wf_nn_attention_options {
 typedef struct wf_nn_attention {
     wf_nn_module base;
     wf_nn_linear_group *qkv;
-    wf_nn_norm *q_norm, *k_norm; /* gains [head_dim], the same for all heads; or NULL */
+    wf_nn_norm *q_norm,
+        *k_norm; /* gains [head_dim], the same for all heads, or [heads * head_dim]; or NULL */
+    bool wide;   /* the second of these */
     wf_nn_linear *out;
     int64_t head_dim;
     wf_rope_options rope; /* base 0: no rotation */
@@ -50,7 +53,8 @@ typedef struct wf_nn_attention {
  * x and y are [batch, tokens, width]. Children: qkv.{q,k,v}, q_norm and k_norm where there is a norm, out;
  * tensor parallel by WF_ATTENTION_RULES.
  *
- * Points:  "qkv" (queries, keys and values, before they meet)
+ * Points:  "qkv" (queries, keys and values, before they meet); where a norm is of all heads, "in" and "out" of q_norm
+ *          and k_norm (before and behind it: WF_WIDE_NORM)
  * Owner:   its parent
  * Errors:  WF_EINVAL in the context (sizes below 1, heads that do not divide the width, kv_heads that
  *          do not divide the heads, an odd head size with RoPE, dropout outside of [0, 1)),

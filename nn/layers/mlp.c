@@ -11,7 +11,8 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     if (m->up)
         return wf_nn_call(m->down, wf_nn_call(m->up, x)); /* up ends in gelu */
     wf_nn_call_group(m->gate_up, x, y);                   /* one op: they share an input */
-    return wf_nn_call(m->down, wf_swiglu(y[GATE], y[UP]));
+    x = m->gelu_gate ? wf_mul(wf_gelu(y[GATE]), y[UP]) : wf_swiglu(y[GATE], y[UP]);
+    return wf_nn_call(m->down, x);
 }
 
 static const wf_nn_field fields[] = {{"up", WF_NN_CHILD, offsetof(wf_nn_mlp, up), 0},
@@ -66,5 +67,14 @@ wf_nn_mlp *wf_nn_swiglu_mlp_new(wf_context *ctx, const wf_nn_mlp_options *option
         return NULL;
     m->gate_up = wf_nn_linear_group_new(ctx, 2, name, (wf_nn_linear_options[]){up, up});
     m->down = wf_nn_linear_new(ctx, &down);
+    return m;
+}
+
+wf_nn_mlp *wf_nn_geglu_mlp_new(wf_context *ctx, const wf_nn_mlp_options *options)
+{
+    wf_nn_mlp *m = wf_nn_swiglu_mlp_new(ctx, options);
+
+    if (m)
+        m->gelu_gate = true;
     return m;
 }

@@ -2,18 +2,25 @@
 #include "nn/layers/norm.h"
 #include "kernels/ops.h"
 
+static wf_tensor *gain(wf_nn_norm *m)
+{
+    wf_tensor *w = wf_nn_use(m, m->gain);
+
+    return m->offset ? wf_add_constant(w, 1) : w;
+}
+
 static wf_tensor *layernorm_forward(wf_nn_module *self, wf_tensor *x)
 {
     wf_nn_norm *m = (wf_nn_norm *)self;
 
-    return wf_layernorm(x, wf_nn_use(m, m->gain), wf_nn_use(m, m->bias), m->eps);
+    return wf_layernorm(x, gain(m), wf_nn_use(m, m->bias), m->eps);
 }
 
 static wf_tensor *rmsnorm_forward(wf_nn_module *self, wf_tensor *x)
 {
     wf_nn_norm *m = (wf_nn_norm *)self;
 
-    return wf_rmsnorm(x, wf_nn_use(m, m->gain), m->eps);
+    return wf_rmsnorm(x, gain(m), m->eps);
 }
 
 wf_tensor *wf_nn_add_norm(wf_nn_norm *m, wf_tensor **x, wf_tensor *y, float p, int site)
@@ -24,11 +31,10 @@ wf_tensor *wf_nn_add_norm(wf_nn_norm *m, wf_tensor **x, wf_tensor *y, float p, i
 
     if (m && *x && y) {
         outside = wf_nn_enter(m);
-        result[NORMED] =
-            m->bias
-                ? wf_add_layernorm(*x, y, wf_nn_use(m, m->gain), wf_nn_use(m, m->bias), m->eps,
-                                   p, site, &result[SUM])
-                : wf_add_rmsnorm(*x, y, wf_nn_use(m, m->gain), m->eps, p, site, &result[SUM]);
+        result[NORMED] = m->bias
+                             ? wf_add_layernorm(*x, y, gain(m), wf_nn_use(m, m->bias), m->eps,
+                                                p, site, &result[SUM])
+                             : wf_add_rmsnorm(*x, y, gain(m), m->eps, p, site, &result[SUM]);
         wf_nn_leave(m, outside, 2, result);
     }
     *x = result[SUM];
@@ -68,4 +74,15 @@ wf_nn_norm *wf_nn_layernorm_new(wf_context *ctx, wf_dim width, float eps)
 wf_nn_norm *wf_nn_rmsnorm_new(wf_context *ctx, wf_dim width, float eps)
 {
     return norm(ctx, &rmsnorm_type, width, eps);
+}
+
+wf_nn_norm *wf_nn_rmsnorm_offset_new(wf_context *ctx, wf_dim width, float eps)
+{
+    wf_nn_norm *m = norm(ctx, &rmsnorm_type, width, eps);
+
+    if (!m)
+        return NULL;
+    m->offset = true;
+    wf_nn_init_fill(m->gain, 0);
+    return m;
 }

@@ -11,11 +11,15 @@ typedef struct wf_nn_norm {
     wf_nn_parameter *gain; /* [width], from 1 */
     wf_nn_parameter *bias; /* [width], from 0; NULL for RMSNorm */
     float eps;
+    bool offset; /* the gain is 1 + what the parameter has, which is from 0 */
 } wf_nn_norm;
 
 /** wf_nn_layernorm_new, wf_nn_rmsnorm_new - see wf_layernorm and wf_rmsnorm. */
 WF_API wf_nn_norm *wf_nn_layernorm_new(wf_context *ctx, wf_dim width, float eps);
 WF_API wf_nn_norm *wf_nn_rmsnorm_new(wf_context *ctx, wf_dim width, float eps);
+
+/** wf_nn_rmsnorm_offset_new - an RMSNorm whose gains are 1 + w: w is the parameter `gain`, from 0. */
+WF_API wf_nn_norm *wf_nn_rmsnorm_offset_new(wf_context *ctx, wf_dim width, float eps);
 
 /**
  * wf_nn_add_norm - where a branch joins the residual stream: *x becomes *x + dropout(y)

@@ -52,13 +52,16 @@ extern WF_API const wf_par_style wf_par_row;      /* linear: inputs split, outpu
 extern WF_API const wf_par_style wf_par_vocab;    /* embedding: vocabulary split, rows summed */
 extern WF_API const wf_par_style wf_par_position; /* position table: its rows like the tokens */
 extern WF_API const wf_par_style wf_par_groups; /* attention: key-value heads for its queries */
-extern WF_API const wf_par_style wf_par_loss;   /* cross-entropy over a split vocabulary */
-#define WF_COLUMN   (&wf_par_column)
-#define WF_ROW      (&wf_par_row)
-#define WF_VOCAB    (&wf_par_vocab)
-#define WF_POSITION (&wf_par_position)
-#define WF_GROUPS   (&wf_par_groups)
-#define WF_LOSS     (&wf_par_loss)
+extern WF_API const wf_par_style
+    wf_par_wide_norm; /* norm over features that are split: whole inside, split again behind */
+extern WF_API const wf_par_style wf_par_loss; /* cross-entropy over a split vocabulary */
+#define WF_COLUMN    (&wf_par_column)
+#define WF_ROW       (&wf_par_row)
+#define WF_VOCAB     (&wf_par_vocab)
+#define WF_POSITION  (&wf_par_position)
+#define WF_GROUPS    (&wf_par_groups)
+#define WF_WIDE_NORM (&wf_par_wide_norm)
+#define WF_LOSS      (&wf_par_loss)
 
 typedef struct wf_par_rule {
     const char *pattern; /* module path; "*" stands for one name, and a "?" in front says that

@@ -27,6 +27,11 @@ const wf_par_style wf_par_groups = {
     .name = "groups",
     .borders = (const wf_par_border[]){{"qkv", WF_PAR_GROUPS, 2, false}, {NULL, 0, 0, false}}};
 
+const wf_par_style wf_par_wide_norm = {
+    .name = "wide norm",
+    .borders = (const wf_par_border[]){
+        {"in", WF_PAR_WHOLE, 0, false}, {"out", WF_PAR_SPLIT, 2, false}, {NULL, 0, 0, false}}};
+
 const wf_par_style wf_par_loss = {
     .name = "loss",
     .borders = (const wf_par_border[]){

@@ -62,6 +62,13 @@ qwen3-4b 4022468096
 qwen3-8b 8190735360
 qwen3-14b 14768307200
 qwen3-32b 32762123264
+smollm3-3b 3075098624
+gemma-2b 2506172416
+gemma-7b 8537680896
+olmo-2-1b 1484916736
+olmo-2-7b 7298617344
+phi-3-mini 3821079552
+phi-3-medium 13960238080
 END
 run "a smaller one of that kind" --model qwen2.5-0.5b --n-layer 2 --vocab-size 1000 --plan --global-batch-size 1
 shows "what was given" "qwen2 of 2 blocks, 30721664 parameters"

@@ -140,7 +140,7 @@ refuse "a sample of such a model" 3 "hf_gpt2.*no tokenizer.*--sample 9 needs the
     --steps 0 --sample 9 --init-from "$reference/hf_gpt2"
 refuse "a folder and a name" 2 "--model gpt2 and --init-from .* both say what model it is" \
     "${from[@]}" --model gpt2 --init-from "$reference/hf_gpt2"
-for model in gpt2 llama llama_tied llama31 mistral qwen2 qwen3 smollm3 granite phi3; do
+for model in gpt2 llama llama_tied llama31 mistral qwen2 qwen3 smollm3 granite phi3 gemma olmo2; do
     run "from a $model of transformers" "${from[@]}" --init-from "$reference/hf_$model" \
         --log-jsonl one.jsonl
     run "from the same on 2 x 2" "${from[@]}" --init-from "$reference/hf_$model" --tp 2 --dp 2 \

@@ -18,11 +18,13 @@
 static void elements(void)
 {
     static const wf_scale_attr factor = {-1.7F};
+    static const wf_add_constant_attr constant = {0.7F};
     static const op_row rows[] = {
         {"add", "a:bsn a:bsn", "a:bsn", "bsn", NULL, 0},
         {"sub", "a:bsn a:bsn", "a:bsn", "sn", NULL, 0},
         {"mul", "a:bsn a:bsn", "a:bsn", "sn", NULL, 0},
         {"scale", "a:bsn", "a:bsn", "n", WITH(factor)},
+        {"add_constant", "f:bsn", "f:bsn", "n", WITH(constant)},
         {"silu", "a:bsn", "a:bsn", "n", NULL, 0},
         {"silu_grad", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
         {"gelu", "a:bsn", "a:bsn", "n", NULL, 0},

@@ -51,6 +51,17 @@ static void scale(op_case *c, const op_shape *s)
     c->in[0] = op_activations(s, op_width(s));
 }
 
+static void apply_add_constant(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_add_constant(in[0], 0.7F);
+}
+
+static void add_constant(op_case *c, const op_shape *s)
+{
+    *c = op_case_of(1, 1, apply_add_constant);
+    c->in[0] = op_activations(s, op_width(s));
+}
+
 static void apply_silu(wf_tensor *const *in, wf_tensor **out)
 {
     out[0] = wf_silu(in[0]);
@@ -296,6 +307,7 @@ static const op_entry cases[] = {
     {"sub", sub},
     {"mul", mul},
     {"scale", scale},
+    {"add_constant", add_constant},
     {"silu", silu},
     {"swiglu", swiglu},
     {"gelu", gelu},

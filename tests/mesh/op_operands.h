@@ -26,6 +26,7 @@ typedef union op_attr {
     wf_dropout_attr dropout;
     wf_add_norm_attr add_norm;
     wf_rope_attr rope;
+    wf_add_constant_attr add_constant;
     wf_attention_attr attention;
     wf_dim_attr dim;
     wf_permute_attr permute;
@@ -101,6 +102,8 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
     memset(a, 0, sizeof *a);
     if (op_is(op, "scale"))
         a->scale.factor = 1.5f;
+    else if (op_is(op, "add_constant"))
+        a->add_constant.value = 1.5f;
     else if (op_is(op, "dropout") || op_is(op, "dropout_add"))
         a->dropout = (wf_dropout_attr){
             .step = 3, .sequences = {2, 3, 5}, .key = 7, .p = 0.4f, .site = 5};

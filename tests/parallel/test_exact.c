@@ -163,6 +163,21 @@ static void llama_normed(void)
     check_rows(&one, others, 4, UNDER_SANITIZER ? 3 : 1);
 }
 
+/* Norms of all heads' queries, and of what attention and MLP give: each rank norms all heads, and keeps its own. */
+static void norms_of_all_heads(void)
+{
+    training one = on_row(make_training(LLAMA, 3, false), &rows[0]), apart = one;
+
+    one.model.order = WF_NN_POST_NORM;
+    apart = one;
+    one.model.qk_norm = one.model.qk_norm_wide = true;
+    if (!train(&one) || !train(&apart))
+        return;
+    CU_ASSERT_NOT_EQUAL(one.digest, apart.digest);
+    CU_ASSERT(one.loss[STEPS - 1] < one.loss[0]);
+    check_rows(&one, rows + 4, ROWS - 4, UNDER_SANITIZER ? 5 : 3);
+}
+
 /* The table of the embedding is the head's weight too: two uses, each with a sum of its own. */
 static void llama_tied(void)
 {
@@ -243,6 +258,7 @@ int main(void)
         {"llama, 3 key-value heads", llama},
         {"llama, 4 key-value heads, with dropout and momentum", llama_noisy},
         {"llama, its queries and keys normed", llama_normed},
+        {"norms of all heads together, behind attention and mlp", norms_of_all_heads},
         {"llama, its head tied", llama_tied},
         {"with exactness off they differ", off_differs},
         {"with exactness off micro-steps are one sum", off_accumulates},

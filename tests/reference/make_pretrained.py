@@ -10,7 +10,7 @@ writes, beside this file,
     hf_gpt2/    config.json, model.safetensors (fp32)
     hf_llama/   config.json, model.safetensors.index.json and its files (bf16)
     hf_llama31/, hf_mistral/, hf_qwen2/, hf_qwen3/, hf_smollm3/,
-    hf_granite/, hf_phi3/  what each has beside a Llama's
+    hf_granite/, hf_gemma/, hf_olmo2/, hf_phi3/  what each has beside a Llama's
 
 and in each logits.safetensors: tokens [batch, seq] i32 and logits [batch, seq, vocab] f32, computed
 in fp32 from the weights in the files.
@@ -101,6 +101,17 @@ def granite():
         logits_scaling=1.9, tie_word_embeddings=True))
 
 
+def gemma():
+    """Gains of 1 + w, a gate of gelu, an embedding times the root of the width; one key-value head."""
+    return transformers.GemmaForCausalLM(transformers.GemmaConfig(
+        **{**SMALL, "num_key_value_heads": 1}, head_dim=10, hidden_act="gelu_pytorch_tanh"))
+
+
+def olmo2():
+    """Norms behind attention and MLP; one of all queries, one of all keys."""
+    return transformers.Olmo2ForCausalLM(transformers.Olmo2Config(**SMALL))
+
+
 def phi3():
     """Queries, keys and values in one tensor, gate and up in another."""
     return transformers.Phi3ForCausalLM(transformers.Phi3Config(**SMALL, sliding_window=24))
@@ -168,6 +179,8 @@ if __name__ == "__main__":
               "hf_qwen3": (qwen3, torch.float32, "5GB"),
               "hf_smollm3": (smollm3, torch.bfloat16, "5GB"),
               "hf_granite": (granite, torch.bfloat16, "5GB"),
+              "hf_gemma": (gemma, torch.bfloat16, "5GB"),
+              "hf_olmo2": (olmo2, torch.bfloat16, "5GB"),
               "hf_phi3": (phi3, torch.bfloat16, "5GB")}
     for chosen in sys.argv[1:] or models:
         build, kind, shard = models[chosen]

@@ -7,11 +7,23 @@ static wf_tensor *scaled(wf_tensor *x, float factor)
     return factor == 1 ? x : wf_scale(x, factor);
 }
 
+/* Norms of what is added to the residual stream, which itself is normed at the end alone. */
+static wf_tensor *post_norm_forward(wf_nn_block *m, wf_tensor *x)
+{
+    wf_tensor *y = wf_nn_call(m->norm1, wf_nn_call(m->attn, x));
+
+    x = wf_dropout_add(x, scaled(y, m->scale), m->dropout, m->site);
+    y = wf_nn_call(m->norm2, wf_nn_call(m->mlp, x));
+    return wf_dropout_add(x, scaled(y, m->scale), m->dropout, m->site + 1);
+}
+
 static wf_tensor *block_forward(wf_nn_module *self, wf_tensor *x)
 {
     wf_nn_block *m = (wf_nn_block *)self;
     wf_tensor *y;
 
+    if (m->order == WF_NN_POST_NORM)
+        return post_norm_forward(m, x);
     y = scaled(wf_nn_call(m->attn, wf_nn_call(m->norm1, x)), m->scale);
     y = wf_nn_add_norm(m->norm2, &x, y, m->dropout, m->site); /* x += y */
     y = scaled(wf_nn_call(m->mlp, y), m->scale);

@@ -21,8 +21,11 @@ WF_BEGIN_DECLS
 
 /* What a model may have, whatever its family is called; zeros are what a Llama has. */
 typedef enum wf_nn_norm_kind { WF_NN_RMSNORM, WF_NN_LAYERNORM } wf_nn_norm_kind;
+typedef enum wf_nn_norm_order { WF_NN_PRE_NORM, WF_NN_POST_NORM } wf_nn_norm_order;
 typedef enum wf_nn_position_kind { WF_NN_ROPE, WF_NN_LEARNED_POSITIONS } wf_nn_position_kind;
-typedef enum wf_nn_mlp_kind { WF_NN_SWIGLU, WF_NN_GELU } wf_nn_mlp_kind;
+typedef enum wf_nn_mlp_kind { WF_NN_SWIGLU, WF_NN_GELU, WF_NN_GEGLU } wf_nn_mlp_kind;
+
+enum { WF_NN_SQRT_WIDTH = -1 }; /* a scale that is the root of the width */
 
 typedef struct wf_nn_gpt_config {
     int64_t vocabulary, positions, layers, heads, kv_heads, width, ffn;
@@ -30,6 +33,9 @@ typedef struct wf_nn_gpt_config {
     float dropout;    /* for embeddings, residuals and attention weights */
     float eps;        /* the norms'; 0: 1e-5 */
     wf_nn_norm_kind norm;
+    wf_nn_norm_order
+        order; /* norms of what attention and MLP take, or of what they give to the residual stream */
+    bool gain_offset; /* WF_NN_RMSNORM; its gains are 1 + the parameter */
     wf_nn_position_kind position;
     double rope_base;             /* WF_NN_ROPE; 0: 10000 */
     wf_rope_scaling rope_scaling; /* WF_NN_ROPE; zeros: none */
@@ -39,10 +45,12 @@ typedef struct wf_nn_gpt_config {
         mlp_bias; /* linears that have biases: of queries, keys and values, of attention's
                                           output, of the MLP */
     bool qk_norm; /* an RMSNorm of every head's queries and keys before they turn */
-    bool tied;    /* the head's weight is the embedding's table */
+    bool
+        qk_norm_wide; /* where there are such norms, one of all heads' queries, and one of all keys */
+    bool tied;        /* the head's weight is the embedding's table */
     double embedding_scale,
         residual_scale;     /* what the embedding, and what joins the residual stream, is
-                                               multiplied with; 0: 1 */
+                                               multiplied with; 0: 1; the first may be WF_NN_SQRT_WIDTH */
     double attention_scale; /* what scores are multiplied with; 0: 1 / sqrt(head_dim) */
     double logit_divisor;   /* what logits are divided by; 0: 1 */
 } wf_nn_gpt_config;
@@ -57,6 +65,7 @@ typedef struct wf_nn_block {
     wf_nn_norm *norm1, *norm2;
     wf_nn_attention *attn;
     wf_nn_mlp *mlp;
+    wf_nn_norm_order order;
     float dropout, scale; /* scale: of what joins the residual stream */
     int site;
 } wf_nn_block;

@@ -1,5 +1,6 @@
 /* nn/models/gpt/gpt_config.c - the properties of models: families by name, what zeros stand for, comparison. */
 #include "nn/models/gpt/gpt.h"
+#include <math.h>
 #include <string.h>
 
 const wf_nn_gpt_config *wf_nn_gpt_family(const char *name)
@@ -31,6 +32,10 @@ wf_nn_gpt_config wf_nn_gpt_complete(const wf_nn_gpt_config *config)
         c.rope_base = 10000;
     if (c.position != WF_NN_ROPE)
         c.rope_base = 0, c.rope_skip = 0;
+    if (c.rope_skip > c.layers)
+        c.rope_skip = 0;
+    if (c.embedding_scale == WF_NN_SQRT_WIDTH)
+        c.embedding_scale = sqrt((double)c.width);
     if (!(c.embedding_scale > 0))
         c.embedding_scale = 1;
     if (!(c.residual_scale > 0))
@@ -65,9 +70,11 @@ static bool same_sizes(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
 
 bool wf_nn_gpt_alike(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
 {
-    return a->norm == b->norm && a->position == b->position && a->mlp == b->mlp &&
-           a->qkv_bias == b->qkv_bias && a->out_bias == b->out_bias &&
-           a->mlp_bias == b->mlp_bias && a->qk_norm == b->qk_norm && a->tied == b->tied;
+    return a->norm == b->norm && a->gain_offset == b->gain_offset &&
+           a->position == b->position && a->mlp == b->mlp && a->qkv_bias == b->qkv_bias &&
+           a->out_bias == b->out_bias && a->mlp_bias == b->mlp_bias &&
+           a->qk_norm == b->qk_norm && a->qk_norm_wide == b->qk_norm_wide &&
+           a->order == b->order && a->tied == b->tied;
 }
 
 bool wf_nn_gpt_same(const wf_nn_gpt_config *one, const wf_nn_gpt_config *other)

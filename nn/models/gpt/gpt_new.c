@@ -28,6 +28,7 @@ static wf_nn_norm *make_norm(wf_context *ctx, const wf_nn_gpt_config *c)
     wf_dim width = wf_dim_width(c->width);
 
     return c->norm == WF_NN_LAYERNORM ? wf_nn_layernorm_new(ctx, width, c->eps)
+           : c->gain_offset           ? wf_nn_rmsnorm_offset_new(ctx, width, c->eps)
                                       : wf_nn_rmsnorm_new(ctx, width, c->eps);
 }
 
@@ -53,6 +54,7 @@ static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *
                                         .rope_base = turns ? c->rope_base : 0,
                                         .rope_scaling = c->rope_scaling,
                                         .qk_norm = c->qk_norm ? c->eps : 0,
+                                        .qk_norm_wide = c->qk_norm_wide,
                                         .scale = c->attention_scale,
                                         .dropout = c->dropout,
                                         .site = site,
@@ -68,7 +70,9 @@ static wf_nn_mlp *make_mlp(wf_context *ctx, const wf_nn_gpt_config *c)
                            .deviation = deviation,
                            .out_deviation = residual_deviation(c)};
 
-    return c->mlp == WF_NN_GELU ? wf_nn_gelu_mlp_new(ctx, &o) : wf_nn_swiglu_mlp_new(ctx, &o);
+    return c->mlp == WF_NN_GELU    ? wf_nn_gelu_mlp_new(ctx, &o)
+           : c->mlp == WF_NN_GEGLU ? wf_nn_geglu_mlp_new(ctx, &o)
+                                   : wf_nn_swiglu_mlp_new(ctx, &o);
 }
 
 /* Of a config that is complete. */
@@ -83,6 +87,7 @@ static wf_nn_block *make_block(wf_context *ctx, const wf_nn_gpt_config *c, int64
     m->attn = make_attention(ctx, c, number, site + 2);
     m->norm2 = make_norm(ctx, c);
     m->mlp = make_mlp(ctx, c);
+    m->order = c->order;
     m->dropout = c->dropout;
     m->scale = (float)c->residual_scale;
     m->site = site;

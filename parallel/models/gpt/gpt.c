@@ -5,6 +5,8 @@
 const wf_par_rule wf_par_gpt_plan[] = {{"embed", WF_VOCAB},
                                        {"?position", WF_POSITION},
                                        WF_ATTENTION_RULES("?block.*.attn"),
+                                       {"?block.*.attn.q_norm", WF_WIDE_NORM},
+                                       {"?block.*.attn.k_norm", WF_WIDE_NORM},
                                        WF_GELU_MLP_RULES("?block.*.mlp"),
                                        WF_SWIGLU_MLP_RULES("?block.*.mlp"),
                                        {"head", WF_COLUMN},

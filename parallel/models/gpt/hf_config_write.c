@@ -210,6 +210,16 @@ static bool name(json_t *object, const wf_hf_family *family, wf_safetensors_dtyp
            json_object_set_new(object, "architectures", json_pack("[s]", family->class)) == 0;
 }
 
+/* No token begins, ends or fills a text, unless somebody says so; families have ids that they take for granted. */
+static void no_ids(json_t *object)
+{
+    static const char *const ids[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
+
+    for (size_t i = 0; object && i < sizeof ids / sizeof *ids; i++)
+        if (!json_object_get(object, ids[i]))
+            json_object_set_new(object, ids[i], json_null());
+}
+
 wf_status wf_hf_config_format(const wf_nn_gpt_config *model, wf_safetensors_dtype dtype,
                               const char *like, char **text, wf_error *error)
 {
@@ -222,11 +232,7 @@ wf_status wf_hf_config_format(const wf_nn_gpt_config *model, wf_safetensors_dtyp
         choose(model, from, &family, error) == WF_OK) {
         object =
             from && is_of(from, model) ? known_keys(family, from) : describe(family, model);
-        /* none of the tokens begins or ends a text, unless somebody says so */
-        if (object && !json_object_get(object, "bos_token_id"))
-            json_object_set_new(object, "bos_token_id", json_null());
-        if (object && !json_object_get(object, "eos_token_id"))
-            json_object_set_new(object, "eos_token_id", json_null());
+        no_ids(object);
         if (object && wf_hf_identity_ids(from, path, object, error) == WF_OK &&
             name(object, family, dtype))
             *text = json_dumps(object, JSON_INDENT(2));
