@@ -52,8 +52,7 @@ static const known llama[] = {
     {"head.weight", "lm_head.weight", false, -1},
     {NULL, NULL, false, -1}};
 
-/* "block.N.norm1" against "block.3.norm1"; the number is put into *block. */
-static bool matches(const char *pattern, const char *path, int64_t *block)
+bool wf_hf_matches(const char *pattern, const char *path, int64_t *block)
 {
     for (; *pattern; pattern++) {
         if (*pattern == 'N') {
@@ -70,7 +69,7 @@ static bool matches(const char *pattern, const char *path, int64_t *block)
     return !*path;
 }
 
-static void write_name(char *text, const char *theirs, int64_t block)
+void wf_hf_write_name(char text[WF_HF_NAME], const char *theirs, int64_t block)
 {
     const char *n = strstr(theirs, ".N.");
 
@@ -89,12 +88,12 @@ bool wf_hf_place_of(const wf_nn_gpt_config *model, const wf_nn_parameter *parame
     int64_t block = 0;
     int wide; /* the dim of theirs that has our dim 0 in it */
 
-    while (row->ours && !matches(row->ours, parameter->path, &block))
+    while (row->ours && !wf_hf_matches(row->ours, parameter->path, &block))
         row++;
     if (!row->ours)
         return false;
     memset(place, 0, sizeof *place);
-    write_name(place->name, row->theirs, block);
+    wf_hf_write_name(place->name, row->theirs, block);
     place->base = model->arch == WF_NN_LLAMA ? "model." : "transformer.";
     place->transposed = row->transposed;
     place->ndim = t->ndim;
