@@ -19,7 +19,7 @@ enum {
     QUAD = 16, /* bytes of a row that are turned at once: four floats, or eight bf16 */
     LINE = 64,
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
-    MOST_ROWS = 8 /* which are held in registers */
+    MOST_ROWS = 8 /* so many sums are held in registers */
 #else
     MOST_ROWS = 4
 #endif
@@ -262,7 +262,7 @@ INLINE void tile(const int rows, const bool bf16, const wf_skinny *s, int64_t ro
     int level = 0;
 
     UNROLL
-    for (int i = 0; i < rows; i++) /* of rows that there are not, the last one is taken again */
+    for (int i = 0; i < rows; i++) /* the last row stands for those that there are not */
         x[i] = s->x + (row + i < s->m ? row + i : s->m - 1) * s->k;
     for (int64_t l = 0; l < s->chunks; l++) {
         UNROLL
