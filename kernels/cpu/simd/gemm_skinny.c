@@ -262,7 +262,8 @@ INLINE void tile(const int rows, const bool bf16, const wf_skinny *s, int64_t ro
     int level = 0;
 
     UNROLL
-    for (int i = 0; i < rows; i++) /* the last row is taken again for those that are not there */
+    for (int i = 0; i < rows;
+         i++) /* the last row is taken again for those that are not there */
         x[i] = s->x + (row + i < s->m ? row + i : s->m - 1) * s->k;
     for (int64_t l = 0; l < s->chunks; l++) {
         UNROLL
