@@ -34,9 +34,15 @@ static wf_status line_text(const app_document_work *work, const char *name, char
                            size_t bytes, const char **text, size_t *text_bytes, app_json *json,
                            wf_error *error)
 {
-    char *copy = malloc(bytes + 1);
+    char *copy;
     uint32_t value;
 
+    if (!work->key) {
+        *text = line;
+        *text_bytes = bytes;
+        return WF_OK;
+    }
+    copy = malloc(bytes + 1);
     if (!copy)
         return wf_error_set(error, WF_ENOMEM, "%s: out of memory", name);
     memcpy(copy, line, bytes);
@@ -62,7 +68,7 @@ static wf_status work_on_lines(const app_document_work *work, void *own, place *
         snprintf(name, sizeof name, "%s:%lld", p->block.file, (long long)number);
         if (strspn(at, " \t\r") < bytes &&
             line_text(work, name, at, bytes, &text, &text_bytes, &json, &p->error) == WF_OK)
-            work->work(own, text, text_bytes, true, p->result, &p->error);
+            work->work(own, name, text, text_bytes, true, p->result, &p->error);
         app_json_close(&json);
         at += bytes + (line_end != NULL);
     }
@@ -107,7 +113,8 @@ static void *run_worker(void *arg)
         else if (p->block.lines)
             work_on_lines(work, own, p);
         else
-            work->work(own, p->block.text, p->block.bytes, p->block.ends, p->result, &p->error);
+            work->work(own, p->block.file, p->block.text, p->block.bytes, p->block.ends,
+                       p->result, &p->error);
         set_state(w, p, READY);
     }
     if (own)

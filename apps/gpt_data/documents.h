@@ -13,15 +13,15 @@
 typedef struct app_document_work {
     char *const *files;
     int64_t file_count;
-    const char *key;                /* a line's text lies under it */
+    const char *key; /* a line's text lies under it; NULL: the line is the text */
     const app_tokenizer *tokenizer; /* says where a text may be cut */
     int threads;
     /* A worker's own, made before and freed after. */
     void *(*open)(void *arg, wf_error *error);
     void (*close)(void *own);
-    /* A text, and whether its document ends with it. */
-    wf_status (*work)(void *own, const char *text, size_t bytes, bool ends, void *result,
-                      wf_error *error);
+    /* A text, where it comes from, and whether its document ends with it. */
+    wf_status (*work)(void *own, const char *name, const char *text, size_t bytes, bool ends,
+                      void *result, wf_error *error);
     /* What a block comes to: made once for each of a few blocks that are under way, emptied by `done`, which
        gets them in order, in one thread. Both may be NULL. */
     void *(*result)(void *arg);

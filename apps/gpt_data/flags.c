@@ -7,9 +7,9 @@
 const char app_gpt_data_help[] =
     "gpt_data - text as token ids for training, and tokenizers of one's own\n"
     "\n"
-    "Usage: gpt_data tokenize FILES --output PREFIX [--tokenizer PATH] | show PREFIX | "
-    "train-bpe "
-    "FILES --output DIR\n"
+    "Usage: gpt_data tokenize FILES --output PREFIX [--tokenizer PATH] | chat FILES --output "
+    "PREFIX --tokenizer PATH |\n"
+    "                show PREFIX | train-bpe FILES --output DIR\n"
     "\n"
     "FILES whose name ends in .jsonl have a document a line; each other file is a document. "
     "Token "
@@ -19,6 +19,12 @@ const char app_gpt_data_help[] =
     "the number of threads nor that of the files' blocks changes a byte of what is written.\n"
     "\n"
     "  tokenize              write the token ids of FILES\n"
+    "  chat                  write conversations as token ids, and PREFIX.loss.bin and "
+    "PREFIX.loss.idx, which say\n"
+    "                        what of them is trained: FILES.jsonl have a line of "
+    "{\"messages\": "
+    "[{\"role\", \"content\"}, ..]}\n"
+    "                        or {\"prompt\", \"completion\"} each\n"
     "  show                  say what PREFIX.idx has, or print one of its documents\n"
     "  train-bpe             make a vocabulary of byte-level BPE of FILES: DIR/tokenizer.json\n"
     "\n"
@@ -34,6 +40,13 @@ const char app_gpt_data_help[] =
     "  --special-tokens      tokenize: special tokens that stand in texts become their ids; "
     "else "
     "they are text\n"
+    "  --chat-template NAME  chat: how turns are written (default: as the template beside the "
+    "tokenizer says);\n"
+    "                        a name that there is none of tells those that there are\n"
+    "  --train WHAT          chat: what is trained: assistant, all that assistants say, with "
+    "the "
+    "end of each turn;\n"
+    "                        last, of that the last turn; all (default: assistant)\n"
     "  --document N          show: print document N, from 0 on, as ids, or as text with "
     "--tokenizer\n"
     "  --vocab-size N        train-bpe: tokens, with the 256 bytes and <|endoftext|> (default: "
@@ -44,6 +57,7 @@ const char app_gpt_data_help[] =
     "Examples\n"
     "  gpt_data tokenize book.txt --tokenizer smollm2 --output book --append-eod\n"
     "  gpt_data tokenize web-*.jsonl --tokenizer tokenizer.json --output web --threads 8\n"
+    "  gpt_data chat chats.jsonl --tokenizer smollm2 --output chats\n"
     "  gpt_data show web --document 3 --tokenizer tokenizer.json\n"
     "  gpt_data train-bpe web-*.jsonl --vocab-size 8192 --output mine --threads 8\n"
     "\n"
@@ -66,12 +80,18 @@ static wf_status count(const char *flag, const char *text, long long least, long
 static wf_status check(const app_gpt_data_request *q, wf_error *error)
 {
     bool tokenize = strcmp(q->command, "tokenize") == 0, show = strcmp(q->command, "show") == 0,
-         train = strcmp(q->command, "train-bpe") == 0;
+         train = strcmp(q->command, "train-bpe") == 0, chat = strcmp(q->command, "chat") == 0;
 
-    if (!tokenize && !show && !train)
+    if (!tokenize && !show && !train && !chat)
         return wf_error_set(error, WF_EINVAL,
-                            "%s is no command: there are tokenize, show and train-bpe",
+                            "%s is no command: there are tokenize, chat, show and train-bpe",
                             q->command);
+    if ((q->chat_template || q->train) && !chat)
+        return wf_error_set(error, WF_EINVAL, "--chat-template and --train are of chat");
+    if (chat && q->key)
+        return wf_error_set(error, WF_EINVAL,
+                            "--jsonl-key is of texts: chat reads messages, or prompt and "
+                            "completion");
     if (q->file_count == 0)
         return wf_error_set(error, WF_EINVAL, "%s: no %s was given", q->command,
                             show ? "PREFIX" : "file");
@@ -108,6 +128,12 @@ static wf_status take(int flag, app_gpt_data_request *q, wf_error *error)
     case 'k':
         q->key = optarg;
         break;
+    case 'c':
+        q->chat_template = optarg;
+        break;
+    case 'w':
+        q->train = optarg;
+        break;
     case 'e':
         q->append_eod = true;
         break;
@@ -133,6 +159,8 @@ wf_status app_gpt_data_parse(int argc, char **argv, app_gpt_data_request *q, wf_
     static const struct option flags[] = {{"tokenizer", required_argument, NULL, 't'},
                                           {"output", required_argument, NULL, 'o'},
                                           {"jsonl-key", required_argument, NULL, 'k'},
+                                          {"chat-template", required_argument, NULL, 'c'},
+                                          {"train", required_argument, NULL, 'w'},
                                           {"append-eod", no_argument, NULL, 'e'},
                                           {"special-tokens", no_argument, NULL, 's'},
                                           {"document", required_argument, NULL, 'd'},
@@ -143,7 +171,7 @@ wf_status app_gpt_data_parse(int argc, char **argv, app_gpt_data_request *q, wf_
     wf_status status = WF_OK;
     int c;
 
-    *q = (app_gpt_data_request){.key = "text", .threads = 1, .document = -1};
+    *q = (app_gpt_data_request){.threads = 1, .document = -1};
     opterr = 0;
     while (status == WF_OK && (c = getopt_long(argc, argv, "", flags, NULL)) != -1) {
         if (c == '?')
@@ -155,7 +183,7 @@ wf_status app_gpt_data_parse(int argc, char **argv, app_gpt_data_request *q, wf_
         return status;
     if (optind == argc)
         return wf_error_set(error, WF_EINVAL,
-                            "a command is missing: tokenize, show or train-bpe");
+                            "a command is missing: tokenize, chat, show or train-bpe");
     q->command = argv[optind];
     q->files = argv + optind + 1;
     q->file_count = argc - optind - 1;

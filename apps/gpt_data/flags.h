@@ -9,9 +9,11 @@
 enum { APP_GPT_DATA_MOST_THREADS = 256 };
 
 typedef struct app_gpt_data_request {
-    const char *command, *tokenizer, *output, *key;
-    char **files;                 /* FILES, or PREFIX */
-    int64_t file_count, document; /* document -1: none */
+    const char *command, *tokenizer, *output;
+    const char *key;                   /* NULL: "text" */
+    const char *chat_template, *train; /* NULL: the tokenizer's; "assistant" */
+    char **files;                      /* FILES, or PREFIX */
+    int64_t file_count, document;      /* document -1: none */
     int64_t vocabulary;
     int threads;
     bool append_eod, special_tokens, help;

@@ -74,13 +74,16 @@ static wf_status end_document(encoded *e, wf_error *error)
     return WF_OK;
 }
 
-static wf_status encode_text(void *own, const char *text, size_t bytes, bool ends, void *result,
-                             wf_error *error)
+static wf_status encode_text(void *own, const char *name, const char *text, size_t bytes,
+                             bool ends, void *result, wf_error *error)
 {
     const worker *w = own;
     const job *j = w->job;
     encoded *e = result;
-    wf_status status =
+    wf_status status;
+
+    (void)name;
+    status =
         app_tokenizer_encode(w->encoder, text, bytes,
                              j->q->special_tokens ? APP_TOKENIZER_SPECIAL : 0, &e->ids, error);
 
@@ -116,7 +119,7 @@ static wf_status write_all(job *j, wf_error *error)
 {
     const app_document_work work = {.files = j->q->files,
                                     .file_count = j->q->file_count,
-                                    .key = j->q->key,
+                                    .key = j->q->key ? j->q->key : "text",
                                     .tokenizer = j->tokenizer,
                                     .threads = j->q->threads,
                                     .open = open_worker,

@@ -44,12 +44,12 @@ static void close_worker(void *own)
     free(w);
 }
 
-static wf_status count_text(void *own, const char *text, size_t bytes, bool ends, void *result,
-                            wf_error *error)
+static wf_status count_text(void *own, const char *name, const char *text, size_t bytes,
+                            bool ends, void *result, wf_error *error)
 {
     worker *w = own;
 
-    (void)ends, (void)result;
+    (void)name, (void)ends, (void)result;
     return app_tokenizer_count(w->counter, text, bytes, error);
 }
 
@@ -59,7 +59,7 @@ wf_status app_gpt_data_train(const app_gpt_data_request *q, wf_error *error)
     const int32_t vocabulary = q->vocabulary ? (int32_t)q->vocabulary : 32000;
     app_document_work work = {.files = q->files,
                               .file_count = q->file_count,
-                              .key = q->key,
+                              .key = q->key ? q->key : "text",
                               .threads = q->threads,
                               .open = open_worker,
                               .close = close_worker,

@@ -18,6 +18,11 @@ int32_t app_tokenizer_eos(const app_tokenizer *t)
     return t->eos;
 }
 
+int32_t app_tokenizer_pad(const app_tokenizer *t)
+{
+    return t->pad;
+}
+
 int32_t app_tokenizer_id(const app_tokenizer *t, const char *text, size_t bytes)
 {
     int32_t id = app_lexicon_added(&t->vocabulary, text, bytes);

@@ -84,6 +84,7 @@ wf_status app_load_ends(app_tokenizer *t, const char *path, wf_error *error)
     if (open_beside(path, "tokenizer_config.json", &json, beside, error)) {
         t->bos = t->bos < 0 ? named(t, &json, "bos_token") : t->bos;
         t->eos = t->eos < 0 ? named(t, &json, "eos_token") : t->eos;
+        t->pad = t->pad < 0 ? named(t, &json, "pad_token") : t->pad;
         app_json_close(&json);
     }
     if (error->code == WF_OK && (t->bos < 0 || t->eos < 0) &&

@@ -201,7 +201,7 @@ wf_status app_tokenizer_open(const char *path, app_tokenizer **tokenizer, wf_err
     *tokenizer = NULL;
     if (!t)
         return wf_error_set(error, WF_ENOMEM, "out of memory: a tokenizer");
-    t->bos = t->eos = t->unknown = -1;
+    t->bos = t->eos = t->pad = t->unknown = -1;
     t->growth = 1;
     memset(t->fallback, -1, sizeof t->fallback);
     status = app_lexicon_begin(&t->vocabulary, error);

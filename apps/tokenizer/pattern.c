@@ -122,6 +122,9 @@ const char *app_pattern_compile(app_pattern *pattern, const char *text, size_t b
     pcre2_jit_compile(pattern->code, PCRE2_JIT_COMPLETE); /* slower without, and the same */
     pcre2_pattern_info(pattern->code, PCRE2_INFO_MATCHEMPTY, &finds_nothing);
     pattern->scan = app_scan_find(text, bytes);
+    pattern->text = strndup(text, bytes);
+    if (!pattern->text)
+        return "out of memory";
     *unsupported = finds_nothing != 0;
     return finds_nothing ? "a pattern that may find nothing is not supported" : NULL;
 }
@@ -129,7 +132,8 @@ const char *app_pattern_compile(app_pattern *pattern, const char *text, size_t b
 void app_pattern_free(app_pattern *pattern)
 {
     pcre2_code_free(pattern->code);
-    pattern->code = NULL;
+    free(pattern->text);
+    *pattern = (app_pattern){0};
 }
 
 bool app_matcher_open(app_matcher *m)

@@ -33,6 +33,7 @@ const char *app_scan_pattern(const char *name);
 typedef struct app_pattern {
     void *code;
     const app_scan *scan;
+    char *text; /* as it was given */
 } app_pattern;
 
 /* How ^ and $ are read: as Rust does, or as Ruby does, line by line. */

@@ -54,9 +54,11 @@ void app_tokenizer_close(app_tokenizer *tokenizer);
 /** app_tokenizer_size - one more than the largest id: the rows of an embedding that has them all. */
 int32_t app_tokenizer_size(const app_tokenizer *tokenizer);
 
-/** app_tokenizer_bos, app_tokenizer_eos - the ids that begin and end a document; -1: there is none. */
+/** app_tokenizer_bos, app_tokenizer_eos, app_tokenizer_pad - the ids that begin and end a document, and fill up
+ * shorter ones; -1: there is none. */
 int32_t app_tokenizer_bos(const app_tokenizer *tokenizer);
 int32_t app_tokenizer_eos(const app_tokenizer *tokenizer);
+int32_t app_tokenizer_pad(const app_tokenizer *tokenizer);
 
 /** app_tokenizer_id - the id of the token that has this text; -1: there is none. Special tokens come
  * first. Text is what decoding would give, but that SentencePiece's keep their U+2581 for a space. */

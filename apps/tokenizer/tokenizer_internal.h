@@ -96,7 +96,7 @@ struct app_tokenizer {
     bool strip_first; /* decoding leaves out a space at the very beginning */
     int32_t before[APP_MOST_TEMPLATE], behind[APP_MOST_TEMPLATE];
     int before_count, behind_count;
-    int32_t bos, eos;
+    int32_t bos, eos, pad;
 };
 
 /* A growing text; false: out of memory. */

@@ -1,10 +1,12 @@
 /*
- * apps/tools/gpt_export.c - writes a model, of Hugging Face or of a checkpoint, as transformers load it:
- * see gpt_export --help.
+ * apps/tools/gpt_export.c - writes a model, of Hugging Face or of a checkpoint, as transformers or llama.cpp load
+ * it: see gpt_export --help.
  */
 #include "apps/model/model_source.h"
 #include "apps/program.h"
+#include "apps/tools/gguf_export.h"
 #include <getopt.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +14,8 @@
 #include <weft/weft.h>
 
 typedef struct job {
-    const char *from, *to, *dtype;
+    const char *from, *to, *dtype; /* to NULL: no folder is written; dtype NULL: f32 */
+    app_gguf_export gguf;
     int ranks;
     app_model_source source;
 } job;
@@ -20,8 +23,10 @@ typedef struct job {
 static void help(void)
 {
     fputs(
-        "gpt_export - write a model as transformers load it\n\n"
-        "Usage: gpt_export FROM TO [--dtype f32|bf16|f16] [--ranks N]\n\n"
+        "gpt_export - write a model as transformers or llama.cpp load it\n\n"
+        "Usage: gpt_export FROM TO [--dtype f32|bf16|f16] [--ranks N]\n"
+        "       gpt_export FROM [TO] --gguf FILE [--gguf-type f32|f16|q8_0] [--tokenizer "
+        "PATH]\n\n"
         "  FROM   a checkpoint of gpt_train, or a directory of them, of which the newest is\n"
         "         taken; or a folder with config.json and model.safetensors, or several files\n"
         "         and their index\n"
@@ -31,6 +36,13 @@ static void help(void)
         "  --dtype NAME  type of the numbers (default: f32); rounded to the nearest, even in "
         "a\n"
         "                tie\n"
+        "  --gguf FILE   one file with weights, tokenizer and chat template, as llama.cpp and\n"
+        "                ollama load it\n"
+        "  --gguf-type NAME  type of its matrices: f32, f16 or q8_0, of 8.5 bits a number\n"
+        "                (default: as they are stored in FROM); vectors are f32\n"
+        "  --tokenizer PATH  the tokenizer for it, a folder or a file (default: what lies "
+        "beside\n"
+        "                the model); none: the file gets none\n"
         "  --ranks N     ranks among which the model is spread; under mpirun or srun one in\n"
         "                each process, or more (default: as many as processes, else 1)\n"
         "  --help, --version\n\n"
@@ -39,25 +51,35 @@ static void help(void)
         stdout);
 }
 
-static wf_status export_rank(wf_rank *rank, void *arg)
+static wf_status export_folder(wf_par *par, const job *j, wf_error *error)
 {
-    const job *j = arg;
-    const wf_par_options options = {.dp = j->ranks};
-    wf_par *par = wf_par_open(rank, &options, &rank->error);
-    wf_nn_gpt *model;
+    wf_nn_gpt *model = app_model_source_load(&j->source, par, false);
     wf_status status;
 
-    if (!par)
-        return rank->error.code;
-    model = app_model_source_load(&j->source, par, false);
     if (model)
         wf_par_pretrained_save(par, model, j->to, j->dtype,
                                *j->source.like ? j->source.like : NULL);
     status = wf_context_status(wf_par_context(par));
     if (status != WF_OK)
-        wf_error_set(&rank->error, status, "%s", wf_context_error(wf_par_context(par))->text);
+        wf_error_set(error, status, "%s", wf_context_error(wf_par_context(par))->text);
     if (model)
         wf_nn_free(&model->base);
+    return status;
+}
+
+static wf_status export_rank(wf_rank *rank, void *arg)
+{
+    const job *j = arg;
+    const wf_par_options options = {.dp = j->ranks};
+    wf_par *par = wf_par_open(rank, &options, &rank->error);
+    wf_status status = WF_OK;
+
+    if (!par)
+        return rank->error.code;
+    if (j->to)
+        status = export_folder(par, j, &rank->error);
+    if (status == WF_OK && j->gguf.file && rank->index == 0)
+        status = app_gguf_export_write(&j->gguf, &j->source, wf_par_context(par), &rank->error);
     wf_par_close(par);
     return status;
 }
@@ -70,14 +92,53 @@ static int count_of(const char *text)
     return end == text || *end || n < 1 || n > WF_MAX_RANKS ? 0 : (int)n;
 }
 
+/* The exit status, 2, of flags that cannot be. */
+static int refuse(const char *format, ...) WF_PRINTF(1, 2);
+
+static int refuse(const char *format, ...)
+{
+    va_list more;
+
+    va_start(more, format);
+    fputs("gpt_export: ", stderr);
+    vfprintf(stderr, format, more);
+    fputc('\n', stderr);
+    va_end(more);
+    return 2;
+}
+
+/* 0, or the exit status of folders and flags that do not go together. */
+static int check(const job *j)
+{
+    wf_error error = {WF_OK, ""};
+
+    if (app_gguf_export_check(&j->gguf, &error) != WF_OK)
+        return refuse("%s", error.text);
+    if (!j->from || !(j->to || j->gguf.file))
+        return refuse(
+            "it takes two folders, FROM and TO, or FROM and --gguf FILE; see gpt_export "
+            "--help");
+    if (!*j->from || (j->to && !*j->to))
+        return refuse("the name of folder %s is empty", *j->from ? "TO" : "FROM");
+    if (j->dtype && !j->to)
+        return refuse("--dtype is of folder TO, and there is none: --gguf-type is of the file");
+    if (j->dtype && strcmp(j->dtype, "f32") != 0 && strcmp(j->dtype, "bf16") != 0 &&
+        strcmp(j->dtype, "f16") != 0)
+        return refuse("--dtype %s is none of f32, bf16 and f16", j->dtype);
+    return 0;
+}
+
 /* The exit status where there is nothing more to do, or -1. */
 static int read_command_line(int argc, char **argv, job *j)
 {
     static const struct option flags[] = {{"dtype", required_argument, NULL, 'd'},
+                                          {"gguf", required_argument, NULL, 'g'},
+                                          {"gguf-type", required_argument, NULL, 'q'},
+                                          {"tokenizer", required_argument, NULL, 't'},
                                           {"ranks", required_argument, NULL, 'r'},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
-    int c;
+    int c, wrong;
 
     opterr = 0;
     while ((c = getopt_long(argc, argv, "", flags, NULL)) != -1) {
@@ -87,35 +148,25 @@ static int read_command_line(int argc, char **argv, job *j)
         }
         if (c == 'd')
             j->dtype = optarg;
-        else if (c != 'r') {
-            fprintf(stderr,
-                    "gpt_export: %s is no flag, or lacks its value; see gpt_export --help\n",
-                    argv[optind - 1]);
-            return 2;
-        } else if (!(j->ranks = count_of(optarg))) {
-            fprintf(stderr, "gpt_export: --ranks %s is no number from 1 to %d\n", optarg,
-                    WF_MAX_RANKS);
-            return 2;
-        }
+        else if (c == 'g')
+            j->gguf.file = optarg;
+        else if (c == 'q')
+            j->gguf.type = optarg;
+        else if (c == 't')
+            j->gguf.tokenizer = optarg;
+        else if (c != 'r')
+            return refuse("%s is no flag, or lacks its value; see gpt_export --help",
+                          argv[optind - 1]);
+        else if (!(j->ranks = count_of(optarg)))
+            return refuse("--ranks %s is no number from 1 to %d", optarg, WF_MAX_RANKS);
     }
-    if (argc - optind != 2) {
-        fprintf(stderr,
-                "gpt_export: it takes two folders, FROM and TO; see gpt_export --help\n");
-        return 2;
-    }
-    j->from = argv[optind];
-    j->to = argv[optind + 1];
-    if (!*j->from || !*j->to) {
-        fprintf(stderr, "gpt_export: the name of folder %s is empty\n",
-                *j->from ? "TO" : "FROM");
-        return 2;
-    }
-    if (strcmp(j->dtype, "f32") != 0 && strcmp(j->dtype, "bf16") != 0 &&
-        strcmp(j->dtype, "f16") != 0) {
-        fprintf(stderr, "gpt_export: --dtype %s is none of f32, bf16 and f16\n", j->dtype);
-        return 2;
-    }
-    return -1;
+    if (argc - optind > 2)
+        return refuse("%s: it takes two folders, FROM and TO; see gpt_export --help",
+                      argv[optind + 2]);
+    j->from = argc - optind > 0 ? argv[optind] : NULL;
+    j->to = argc - optind > 1 ? argv[optind + 1] : NULL;
+    wrong = check(j);
+    return wrong ? wrong : -1;
 }
 
 static int exit_status(wf_status status)
@@ -142,6 +193,8 @@ static wf_status check_target(const job *j, wf_error *error)
     char index[4096];
     struct stat s;
 
+    if (!j->to)
+        return WF_OK;
     snprintf(index, sizeof index, "%.4000s/index.json", j->to);
     if (same_folder(j->from, j->to) || same_folder(read, j->to))
         return wf_error_set(
@@ -170,7 +223,7 @@ int main(int argc, char **argv)
 {
     const wf_launcher launcher = wf_launcher_detected();
     wf_error error = {WF_OK, ""};
-    job j = {.dtype = "f32", .ranks = launcher.processes > 1 ? launcher.processes : 1};
+    job j = {.ranks = launcher.processes > 1 ? launcher.processes : 1};
     wf_status status;
     int done;
 

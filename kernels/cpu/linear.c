@@ -14,8 +14,9 @@ static const float *elements(const wf_tensor *t, int64_t first)
     return data ? data + first : NULL;
 }
 
-/* y_m[rows, n] = x[rows, k] W_m[n, k]^T; k is cut in its chunks. */
-static wf_gemm forward_product(const wf_call *call, int m, wf_gemm_part *parts)
+/* y_m[rows, n] = x[rows, k] W_m[n, k]^T; k is cut in its chunks. weights: W_m's floats, or NULL. */
+static wf_gemm forward_product(const wf_call *call, int m, const float *weights,
+                               wf_gemm_part *parts)
 {
     const wf_tensor *x = call->in[0], *w = call->in[m + 1];
     int last = x->ndim - 1;
@@ -26,7 +27,7 @@ static wf_gemm forward_product(const wf_call *call, int m, wf_gemm_part *parts)
         parts[l] = (wf_gemm_part){.a = elements(x, at[l]),
                                   .a_row = k,
                                   .a_k = 1,
-                                  .b = elements(w, at[l]),
+                                  .b = weights ? weights + at[l] : NULL,
                                   .b_k = 1,
                                   .b_col = k,
                                   .k = at[l + 1] - at[l],
@@ -73,6 +74,57 @@ static wf_gemm dx_product(const wf_call *call, wf_gemm_part *parts)
                      .n_parts = n_parts};
 }
 
+/* Few rows read the weights as they are stored, at the speed of memory. */
+static bool is_skinny(const wf_call *call, int m)
+{
+    const wf_tensor *x = call->in[0];
+
+    return wf_extent(x, 0, x->ndim - 1) <= WF_SKINNY_ROWS &&
+           call->in[m + 1]->local[0] >= WF_SKINNY_COLUMNS;
+}
+
+static void run_skinny(const wf_call *call, int m)
+{
+    const wf_tensor *x = call->in[0], *w = call->in[m + 1];
+    int last = x->ndim - 1;
+    int64_t at[WF_MAX_CHUNKS + 1];
+    wf_skinny s = {.m = wf_extent(x, 0, last),
+                   .n = w->local[0],
+                   .k = x->local[last],
+                   .x = x->data,
+                   .w = w->data,
+                   .bf16 = w->dtype == WF_BF16,
+                   .y = call->out[m]->data,
+                   .chunks = wf_chunk_cuts(x, last, at),
+                   .at = at};
+
+    wf_cpu_of(call)->simd->gemm_skinny(wf_cpu_of(call)->team, &s);
+}
+
+/* Weights that are stored as bf16 and are not read as such, in floats: bytes for them. */
+static size_t wide_bytes(const wf_call *call, int m)
+{
+    const wf_tensor *w = call->in[m + 1];
+
+    if (w->dtype != WF_BF16 || is_skinny(call, m))
+        return 0;
+    return ((size_t)wf_tensor_local_count(w) * sizeof(float) + 63) / 64 * 64;
+}
+
+typedef struct widening {
+    const wf_simd *simd;
+    const uint16_t *from;
+    float *to;
+} widening;
+
+static void widen_task(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const widening *w = arg;
+
+    (void)worker;
+    w->simd->widen(w->from + begin, w->to + begin, end - begin);
+}
+
 static wf_status run(const wf_call *call, const wf_gemm *g, void *workspace)
 {
     wf_cpu *cpu = wf_cpu_of(call);
@@ -94,9 +146,13 @@ static size_t forward_workspace(const wf_call *call)
     size_t most = 0;
 
     for (int m = 0; m < call->n_out; m++) {
-        wf_gemm g = forward_product(call, m, parts);
-        size_t bytes = bytes_for(call, &g);
+        wf_gemm g;
+        size_t bytes;
 
+        if (is_skinny(call, m))
+            continue;
+        g = forward_product(call, m, NULL, parts);
+        bytes = bytes_for(call, &g) + wide_bytes(call, m);
         if (bytes > most)
             most = bytes;
     }
@@ -108,9 +164,20 @@ static wf_status forward(const wf_call *call, void *workspace)
     wf_gemm_part parts[MAX_PARTS];
 
     for (int m = 0; m < call->n_out; m++) {
-        wf_gemm g = forward_product(call, m, parts);
+        const wf_tensor *w = call->in[m + 1];
+        size_t wide = wide_bytes(call, m);
+        widening widen = {wf_cpu_of(call)->simd, w->data, workspace};
+        wf_gemm g;
 
-        run(call, &g, workspace);
+        if (is_skinny(call, m)) {
+            run_skinny(call, m);
+            continue;
+        }
+        if (wide)
+            wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(w), WF_TASK_ELEMENTS,
+                        widen_task, &widen);
+        g = forward_product(call, m, wide ? workspace : w->data, parts);
+        run(call, &g, (char *)workspace + wide);
     }
     return WF_OK;
 }
@@ -292,13 +359,22 @@ static wf_status joined(const wf_call *call, void *workspace)
     return status;
 }
 
-const wf_kernel wf_cpu_linear1 = {.run = forward, .workspace = forward_workspace};
-const wf_kernel wf_cpu_linear2 = {.run = forward, .workspace = forward_workspace};
-const wf_kernel wf_cpu_linear3 = {.run = forward, .workspace = forward_workspace};
+/* Weights come as they are stored. */
+enum { W1 = WF_IN(1), W2 = W1 | WF_IN(2), W3 = W2 | WF_IN(3) };
+
+const wf_kernel wf_cpu_linear1 = {
+    .run = forward, .workspace = forward_workspace, .mixed_ok = W1};
+const wf_kernel wf_cpu_linear2 = {
+    .run = forward, .workspace = forward_workspace, .mixed_ok = W2};
+const wf_kernel wf_cpu_linear3 = {
+    .run = forward, .workspace = forward_workspace, .mixed_ok = W3};
 const wf_kernel wf_cpu_linear1_dx = {.run = dx, .workspace = dx_workspace};
 const wf_kernel wf_cpu_linear2_dx = {.run = dx, .workspace = dx_workspace};
 const wf_kernel wf_cpu_linear3_dx = {.run = dx, .workspace = dx_workspace};
 const wf_kernel wf_cpu_linear_dw = {.run = dw, .workspace = dw_workspace};
-const wf_kernel wf_cpu_linear1_bias = {.run = joined, .workspace = joined_workspace};
-const wf_kernel wf_cpu_linear3_bias = {.run = joined, .workspace = joined_workspace};
-const wf_kernel wf_cpu_linear1_bias_gelu = {.run = joined, .workspace = joined_workspace};
+const wf_kernel wf_cpu_linear1_bias = {
+    .run = joined, .workspace = joined_workspace, .mixed_ok = W1};
+const wf_kernel wf_cpu_linear3_bias = {
+    .run = joined, .workspace = joined_workspace, .mixed_ok = W3};
+const wf_kernel wf_cpu_linear1_bias_gelu = {
+    .run = joined, .workspace = joined_workspace, .mixed_ok = W1};

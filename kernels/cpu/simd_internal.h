@@ -48,6 +48,20 @@ typedef struct wf_gemm {
     int64_t n_parts;
 } wf_gemm;
 
+/* y[m, n] = x[m, k] w[n, k]^T with few rows of x, each element a tree over chunks as in wf_gemm: of decoding. */
+enum { WF_SKINNY_ROWS = 8, WF_SKINNY_COLUMNS = 16 };
+
+typedef struct wf_skinny {
+    int64_t m, n,
+        k; /* n >= WF_SKINNY_COLUMNS; up to WF_SKINNY_ROWS rows read the weights once */
+    const float *x;
+    const void *w; /* floats, or bf16 */
+    bool bf16;
+    float *y;
+    int64_t chunks;
+    const int64_t *at; /* [chunks + 1] where they begin in k, and the end */
+} wf_skinny;
+
 /* The rows that a head reads and writes, one of each for every token, and where those of the head
    after it begin (NULL: there is none): they are prefetched a block of tokens ahead. */
 typedef struct wf_attention_rows {
@@ -95,6 +109,8 @@ typedef struct wf_simd {
     /* Scratch bytes for wf_gemm over `threads` threads; gemm itself runs over the team. */
     size_t (*gemm_workspace)(const wf_gemm *g, int threads);
     void (*gemm)(struct wf_team *team, const wf_gemm *g, void *workspace);
+    /* The same bits as gemm of these operands, with weights that are bf16 widened (core/numerics/bf16.h). */
+    void (*gemm_skinny)(struct wf_team *team, const wf_skinny *s);
 
     /* y = a + b, y = a - b, y = a * b, y = s * a; y may alias a or b. */
     void (*add)(const float *a, const float *b, float *y, int64_t n);

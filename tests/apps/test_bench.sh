@@ -81,7 +81,7 @@ for words in "" "nothing" "gemm --tp 2" "gemm --shapes 4x5" "gemm --forms NX" "s
     status=$?
     [ $status = 2 ] || fail "bench $words: status $status, not 2"
 done
-for command in gemm attention step pipeline comm dispatch memory init; do
+for command in gemm decode attention step pipeline comm dispatch memory init; do
     "$bench" --help | grep -q "^  $command " || fail "help lacks $command"
     "$bench" $command --help | grep -q "^  bench $command" || fail "$command: no example in its help"
 done

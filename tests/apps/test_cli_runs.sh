@@ -198,6 +198,67 @@ def tensor(path, name):
 a = tensor("made_3/model.safetensors", "wte.weight")
 b = tensor("made/step-00000003/model.safetensors", "embed.table")
 if a != b or len(a) != 256 * 16 * 4: print(len(a), len(b))'
+cp "$reference/../apps/tokenizers/front.json" tokenizer.json
+python "a model with room for that tokenizer" '
+import json, struct
+data = open("whole_out/model.safetensors", "rb").read()
+n = struct.unpack("<Q", data[:8])[0]
+header = json.loads(data[8:8 + n])
+config = json.load(open("whole_out/config.json"))
+config.update(vocab_size=331, tie_word_embeddings=True)
+import os; os.mkdir("roomy")
+json.dump(config, open("roomy/config.json", "w"))
+body, out = b"", {}
+for name, t in header.items():
+    if name in ("__metadata__", "lm_head.weight"): continue
+    begin, end = t["data_offsets"]
+    part = data[8 + n + begin:8 + n + end]
+    if name == "model.embed_tokens.weight":
+        part = (part * 2)[:len(part) // t["shape"][0] * 331]
+        t["shape"][0] = 331
+    out[name] = dict(t, data_offsets=[len(body), len(body) + len(part)])
+    body += part
+text = json.dumps(out).encode()
+open("roomy/model.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + body)'
+cp tokenizer.json roomy/tokenizer.json
+echo '{{ messages }}' >roomy/chat_template.jinja
+timeout -s KILL 60 "$bin/gpt_export" roomy --gguf roomy.gguf --gguf-type f16 >out 2>err
+result "gpt_export --gguf" "$([ $? = 0 ] || cat err)"
+python "its tokens, merges and template" '
+import json, struct
+data, at = open("roomy.gguf", "rb").read(), 24
+def take(form):
+    global at
+    at += struct.calcsize("<" + form)
+    return struct.unpack("<" + form, data[at - struct.calcsize("<" + form):at])[0]
+def text():
+    global at
+    n = take("Q"); at += n
+    return data[at - n:at].decode()
+def value(kind):
+    if kind == 8: return text()
+    if kind == 9:
+        of, n = take("I"), take("Q")
+        return [value(of) for _ in range(n)]
+    return take({4: "I", 5: "i", 6: "f", 7: "?"}[kind])
+keys = {}
+for _ in range(struct.unpack("<Q", data[16:24])[0]):
+    name = text(); keys[name] = value(take("I"))
+t = json.load(open("roomy/tokenizer.json"))
+vocabulary = sorted(t["model"]["vocab"], key=t["model"]["vocab"].get)
+if keys["tokenizer.ggml.tokens"][:len(vocabulary)] != vocabulary: print("tokens")
+merges = [m if isinstance(m, str) else " ".join(m) for m in t["model"]["merges"]]
+if keys["tokenizer.ggml.merges"] != merges: print("merges")
+if keys["tokenizer.chat_template"].strip() != "{{ messages }}" or keys["general.architecture"] != "llama": print(keys)
+if not keys["tokenizer.ggml.add_space_prefix"] or keys["llama.vocab_size"] != 331: print("keys")'
+timeout -s KILL 60 "$bin/gpt_export" made --gguf made.gguf --tokenizer none --ranks 2 >out 2>err
+result "gpt_export --gguf of a checkpoint" "$([ $? = 0 ] && [ "$(head -c 4 made.gguf)" = GGUF ] || cat err)"
+other "gpt_export --gguf without a tokenizer" 2 "no tokenizer beside it.*--tokenizer PATH" gpt_export made --gguf other.gguf
+other "gpt_export --gguf with another model's" 2 "331 ids and the model 256.*--tokenizer none" gpt_export made --gguf other.gguf --tokenizer tokenizer.json
+other "gpt_export --gguf onto weights" 2 "is no GGUF file, and would be written over" gpt_export made --gguf roomy/model.safetensors
+other "gpt_export --gguf as a type that it has not" 2 "q4_0 is none of f32, f16 and q8_0" gpt_export made --gguf x.gguf --gguf-type q4_0
+other "gpt_export --gguf-type alone" 2 "--gguf-type is for the file that --gguf names" gpt_export made made_y --gguf-type f16
+other "gpt_export --dtype without a folder" 2 "--dtype is of folder TO" gpt_export made --gguf x.gguf --dtype f16
 "$bin/gpt_export" saved made_x >out 2>err
 result "gpt_export of a damaged one" "$([ $? = 3 ] && grep -q "saved/step-" err || echo "exit status $?")"
 # A Llama whose head is its embedding stays one: trained, saved, exported and trained again.

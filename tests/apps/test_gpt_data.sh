@@ -77,10 +77,56 @@ tool "another key" 0 tokenize other.jsonl --jsonl-key body --output b
 tool "bytes" 0 show b --document 0
 says out '^102 105 114 115 116 32 195 169 116 195 169$'
 
+# Conversations, and what of them is trained.
+awk 'BEGIN { for (i = 0; i < 20000; i++) printf "{\"messages\": [{\"role\": \"user\", \"content\": \"q %d\"}, {\"role\": \"assistant\", \"content\": \"a %d\"}, {\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"assistant\", \"content\": \"y\"}]}\n", i, i * i }' >chats.jsonl
+for threads in 1 3; do
+    tool "conversations, $threads threads" 0 chat chats.jsonl --chat-template chatml --output "c$threads" --threads $threads
+    says out "^c$threads.bin: [0-9]+ tokens, of which [0-9]+ are trained, 20000 conversations by the template chatml$"
+    for part in bin idx loss.bin loss.idx; do
+        same "one $part: $threads" c1.$part c$threads.$part
+    done
+done
+printf '{"prompt": "ab", "completion": "cd"}\n' >pair.jsonl
+tool "a pair" 0 chat pair.jsonl --chat-template chatml --output pair
+result "what it trains" "$(python3 -c '
+data, mask = (open("pair" + end, "rb").read() for end in (".bin", ".loss.bin"))
+said = bytes(c for c, one in zip(data, mask) if one)
+if said != b"cd<|im_end|>" or len(data) != len(mask): print(said, len(data), len(mask))' 2>&1)"
+tool "the last turn" 0 chat chats.jsonl --chat-template chatml --output last --train last
+says out ' of which 220000 are trained, '
+tool "all of it" 0 chat pair.jsonl --chat-template chatml --output all --train all
+says out '^all.bin: ([0-9]+) tokens, of which \1 are trained, '
+mkdir folder && cp bpe1/tokenizer.json folder
+tool "no template" 2 chat pair.jsonl --tokenizer folder --output z
+says err 'no chat template beside folder: --chat-template takes one of smollm2, '
+echo "{% for m in messages %}{{ '<|im_start|>' + m.role + '<|im_end|>' }}{% endfor %}" >folder/chat_template.jinja
+tool "the folder's" 0 chat pair.jsonl --tokenizer folder --output z
+says out 'by the template chatml$'
+echo '{{ messages }}' >folder/chat_template.jinja
+tool "one that is not known" 2 chat pair.jsonl --tokenizer folder --output z
+says err 'no template that is known is the one beside folder'
+printf '{"messages": [{"role": "user", "content": "a"}]}\n' >only.jsonl
+tool "nobody answers" 3 chat only.jsonl --chat-template chatml --output y
+says err '^gpt_data: only.jsonl:1: no assistant says anything'
+printf '\n{"messages": [{"role": "assistant", "content": "a"}]}\n' >only.jsonl
+tool "turns in the wrong order" 3 chat only.jsonl --chat-template gemma --output y
+says err '^gpt_data: only.jsonl:2: the conversation has turns that do not alternate'
+tool "a role that is none" 2 chat rows.jsonl --chat-template nobody --output y
+says err 'there is no chat template nobody'
+tool "a text" 2 chat text.txt --chat-template chatml --output y
+says err 'text.txt does not end in .jsonl'
+tool "what is trained" 2 chat pair.jsonl --chat-template chatml --output y --train some
+says err '--train some is none of assistant, last and all'
+tool "flags of chat" 2 tokenize text.txt --output y --train all
+says err '--chat-template and --train are of chat'
+tool "another key of chats" 2 chat pair.jsonl --chat-template chatml --output y --jsonl-key a
+says err '--jsonl-key is of texts'
+result "nothing is left of those" "$(find . -name 'y.*')"
+
 tool "no command" 2
 says err 'a command is missing'
 tool "no such command" 2 pack x --output y
-says err 'pack is no command: there are tokenize, show and train-bpe'
+says err 'pack is no command: there are tokenize, chat, show and train-bpe'
 tool "no output" 2 tokenize text.txt
 says err '--output is missing'
 tool "no file" 2 tokenize --output x

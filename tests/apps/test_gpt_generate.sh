@@ -53,6 +53,17 @@ row = json.loads(open("out").read())
 p = row["prompt_logprobs"]
 if len(p) != 158 or len(row["logprobs"]) != 1 or max(p) > 0 or not all(map(math.isfinite, p)): print(len(p), max(p))'
 
+# Every family.
+printf '{"ids": [1, 2, 3, 4, 5]}\n{"ids": [3, 1, 4, 1, 5, 9, 2, 6]}\n' >few.jsonl
+for folder in "$reference"/hf_*; do
+    few=("$folder" --tokenizer bytes --prompts few.jsonl --json --logprobs 1 --echo --max-new-tokens 10 --ignore-eos
+        --threads-per-rank 1)
+    generate "$(basename "$folder")" "${few[@]}"
+    cp out wanted
+    generate "$(basename "$folder"), on four ranks" "${few[@]}" --tp 4 --batch-size 1 --prefill-chunk 2
+    result "$(basename "$folder"), the same" "$(cmp out wanted 2>&1)"
+done
+
 # Ends.
 day=(llama --prompt "On day 7 the" --max-new-tokens 20)
 generate "a text on stdout" "${day[@]}"

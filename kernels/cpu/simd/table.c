@@ -8,6 +8,7 @@ const wf_simd WF_ISA_NAME(wf_simd) = {
     .name = WF_ISA_TEXT,
     .gemm_workspace = WF_ISA_NAME(wf_gemm_workspace),
     .gemm = WF_ISA_NAME(wf_gemm),
+    .gemm_skinny = WF_ISA_NAME(wf_gemm_skinny),
     .add = WF_ISA_NAME(wf_add),
     .sub = WF_ISA_NAME(wf_sub),
     .mul = WF_ISA_NAME(wf_mul),

@@ -58,28 +58,25 @@ static wf_status read_slab(source *s, const wf_hf_place *place, const wf_part *p
     return WF_OK;
 }
 
-static wf_status read_part(source *s, const wf_hf_place *place, wf_tensor *t)
+/* A part, row by row, to where its elements lie side by side. */
+static wf_status read_part(source *s, const wf_hf_place *place, const wf_part *part, float *to)
 {
-    const wf_part part = wf_hf_part(place, t);
-    int64_t count = wf_part_count(&part), rows = part.ndim ? part.local[0] : 1, columns, step;
-    float *plain, *to;
-    wf_host_data view;
+    int64_t count = wf_part_count(part), rows = part->ndim ? part->local[0] : 1, columns, step;
+    float *plain;
     wf_status status = WF_OK;
 
-    if (count == 0 || wf_tensor_is_fake(t))
+    if (count == 0)
         return WF_OK;
     columns = count / rows;
     step = columns < slab_elements ? slab_elements / columns : 1;
     step = step < rows ? step : rows;
     s->raw = malloc((size_t)(step * columns) * sizeof(float));
     plain = malloc((size_t)(place->transposed ? step * columns : 1) * sizeof(float));
-    to = wf_data_write(t, false, &view);
     if (!s->raw || !plain || !to)
         status = wf_error_set(s->error, WF_ENOMEM, "no memory to read %s", s->entry->name);
     for (int64_t row = 0; row < rows && status == WF_OK; row += step)
         status =
-            read_slab(s, place, &part, row, rows - row < step ? rows - row : step, plain, to);
-    wf_data_close(&view);
+            read_slab(s, place, part, row, rows - row < step ? rows - row : step, plain, to);
     free(s->raw);
     free(plain);
     return status;
@@ -118,29 +115,70 @@ static wf_status check_entry(const wf_hf_files *files, int64_t file,
     return WF_OK;
 }
 
-static wf_status load_parameter(wf_hf_files *files, const wf_hf_config *config,
-                                const wf_nn_gpt_config *model, wf_nn_parameter *p,
-                                wf_error *error)
+/* Where a parameter lies in the files. */
+static wf_status locate(wf_hf_weights *w, const wf_nn_gpt_config *model,
+                        const wf_nn_parameter *p, source *s, wf_hf_place *place)
 {
-    source s = {.error = error};
-    wf_hf_place place;
     int64_t file;
     wf_status status;
 
-    if (!wf_hf_place_of(config->family, model, p, &place))
-        return wf_error_set(error, WF_EUNSUPPORTED,
+    if (!wf_hf_place_of(w->config.family, model, p, place))
+        return wf_error_set(s->error, WF_EUNSUPPORTED,
                             "parameter %s has no name in a %s of transformers", p->path,
-                            config->family->type);
-    s.entry = find(files, &place, &file);
-    if (!s.entry)
-        return wf_error_set(error, WF_EDATA,
+                            w->config.family->type);
+    s->entry = find(&w->files, place, &file);
+    if (!s->entry)
+        return wf_error_set(s->error, WF_EDATA,
                             "%s has no tensor \"%s\", which parameter %s would be read from",
-                            files->folder, place.name, p->path);
-    status = check_entry(files, file, s.entry, &place, p->path, error);
+                            w->files.folder, place->name, p->path);
+    status = check_entry(&w->files, file, s->entry, place, p->path, s->error);
     if (status == WF_OK)
-        status = wf_hf_reader(files, file, &s.file, error);
-    s.data = files->file[file].header.data + s.entry->begin;
-    return status == WF_OK ? read_part(&s, &place, p->tensor) : status;
+        status = wf_hf_reader(&w->files, file, &s->file, s->error);
+    s->data = w->files.file[file].header.data + s->entry->begin;
+    return status;
+}
+
+wf_status wf_hf_weights_read(wf_hf_weights *w, const wf_nn_gpt_config *model,
+                             const wf_nn_parameter *p, float *to, wf_error *error)
+{
+    source s = {.error = error};
+    wf_hf_place place;
+    wf_part part;
+    wf_status status = locate(w, model, p, &s, &place);
+
+    if (status != WF_OK)
+        return status;
+    part = wf_hf_part(&place, p->tensor);
+    return read_part(&s, &place, &part, to);
+}
+
+wf_safetensors_dtype wf_hf_weights_dtype(wf_hf_weights *w, const wf_nn_gpt_config *model,
+                                         const wf_nn_parameter *p)
+{
+    const wf_safetensors_entry *entry;
+    wf_hf_place place;
+    int64_t file;
+
+    entry = wf_hf_place_of(w->config.family, model, p, &place) ? find(&w->files, &place, &file)
+                                                               : NULL;
+    return entry ? entry->dtype : WF_ST_F32;
+}
+
+static wf_status load_parameter(wf_hf_weights *w, const wf_nn_gpt_config *model,
+                                wf_nn_parameter *p, wf_error *error)
+{
+    source s = {.error = error};
+    wf_hf_place place;
+    wf_host_data view;
+    wf_part part;
+    wf_status status = locate(w, model, p, &s, &place);
+
+    if (status != WF_OK || wf_tensor_is_fake(p->tensor))
+        return status;
+    part = wf_hf_part(&place, p->tensor);
+    status = read_part(&s, &place, &part, wf_data_write(p->tensor, false, &view));
+    wf_data_close(&view);
+    return status;
 }
 
 /* A head of its own would be trained apart from the embedding that it is, and the other way round. */
@@ -160,21 +198,21 @@ static wf_status check_tie(const char *folder, const wf_hf_config *config,
 }
 
 /* Everything in the files has a place in the model, or it is another model. */
-static wf_status check_unused(wf_hf_files *files, const wf_hf_config *config, wf_error *error)
+wf_status wf_hf_weights_check_unused(wf_hf_weights *w, wf_error *error)
 {
     const char *unused;
     int64_t file;
 
-    if (config->model.tied)
-        wf_hf_find(files, "lm_head.weight", &file); /* the embedding once more */
-    unused = wf_hf_unused(files, wf_hf_idle);
+    if (w->config.model.tied)
+        wf_hf_find(&w->files, "lm_head.weight", &file); /* the embedding once more */
+    unused = wf_hf_unused(&w->files, wf_hf_idle);
     if (!unused)
         return WF_OK;
     return wf_error_set(
         error, WF_EDATA,
         "%s: tensor \"%s\" belongs to no parameter of the model that config.json "
         "describes",
-        files->folder, unused);
+        w->files.folder, unused);
 }
 
 static wf_status read_config(const char *folder, const wf_file_calls *calls,
@@ -212,29 +250,41 @@ wf_status wf_par_pretrained_unknown(const char *folder, char *text, size_t size,
     return status;
 }
 
+wf_status wf_hf_weights_open(wf_hf_weights *w, const wf_file_calls *calls, const char *folder,
+                             const wf_nn_gpt_config *model, wf_error *error)
+{
+    wf_status status;
+
+    w->files = (wf_hf_files){.open = -1};
+    status = read_config(folder, calls, &w->config, error);
+    if (status == WF_OK)
+        status = check_tie(folder, &w->config, model, error);
+    return status == WF_OK ? wf_hf_files_open(&w->files, calls, folder, error) : status;
+}
+
+void wf_hf_weights_close(wf_hf_weights *w)
+{
+    wf_hf_files_close(&w->files);
+}
+
 static wf_status load_all(wf_par *par, wf_nn_gpt *model, const wf_file_calls *calls,
                           const char *folder, wf_error *error)
 {
-    wf_hf_config config;
-    wf_hf_files files = {.open = -1};
+    wf_hf_weights w;
     int64_t count = 0;
     wf_nn_parameter **p = wf_nn_parameters(&model->base, &count);
     wf_status status;
 
     if (!p)
         return wf_error_set(error, WF_ENOMEM, "no memory for a list of parameters");
-    status = read_config(folder, calls, &config, error);
-    if (status == WF_OK)
-        status = check_tie(folder, &config, &model->config, error);
-    if (status == WF_OK)
-        status = wf_hf_files_open(&files, calls, folder, error);
+    status = wf_hf_weights_open(&w, calls, folder, &model->config, error);
     if (status == WF_OK)
         wf_par_models_change(par);
     for (int64_t i = 0; i < count && status == WF_OK; i++)
-        status = load_parameter(&files, &config, &model->config, p[i], error);
+        status = load_parameter(&w, &model->config, p[i], error);
     if (status == WF_OK)
-        status = check_unused(&files, &config, error);
-    wf_hf_files_close(&files);
+        status = wf_hf_weights_check_unused(&w, error);
+    wf_hf_weights_close(&w);
     free(p);
     return status;
 }

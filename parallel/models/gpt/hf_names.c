@@ -23,8 +23,7 @@ static const name_row names[] = {
 
 enum { NAMES = sizeof names / sizeof *names };
 
-/* "block.N.norm1" against "block.3.norm1"; the number is put into *block. */
-static bool matches(const char *pattern, const char *path, int64_t *block)
+bool wf_hf_matches(const char *pattern, const char *path, int64_t *block)
 {
     for (; *pattern; pattern++) {
         if (*pattern == 'N') {
@@ -41,7 +40,7 @@ static bool matches(const char *pattern, const char *path, int64_t *block)
     return !*path;
 }
 
-static void write_name(char *text, const char *theirs, int64_t block)
+void wf_hf_write_name(char text[WF_HF_NAME], const char *theirs, int64_t block)
 {
     const char *n = strstr(theirs, ".N.");
 
@@ -61,7 +60,8 @@ static const name_row *find(const wf_hf_family *family, const char *path, int64_
     for (const name_row *row = names; row < names + NAMES; row++) {
         int distance = wf_hf_family_distance(family, row->family);
 
-        if (distance < 0 || (found && distance >= nearest) || !matches(row->ours, path, block))
+        if (distance < 0 || (found && distance >= nearest) ||
+            !wf_hf_matches(row->ours, path, block))
             continue;
         found = row;
         nearest = distance;
@@ -88,7 +88,7 @@ bool wf_hf_place_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
     if (!row)
         return false;
     memset(place, 0, sizeof *place);
-    write_name(place->name, row->theirs, block);
+    wf_hf_write_name(place->name, row->theirs, block);
     place->base = family->base;
     place->transposed = row->transposed;
     place->ndim = t->ndim;

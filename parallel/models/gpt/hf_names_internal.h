@@ -33,4 +33,10 @@ wf_part wf_hf_part(const wf_hf_place *place, const wf_tensor *parameter);
 /* Tensors of their files that are no parameters: masks and angles that older versions saved. */
 bool wf_hf_idle(const char *name);
 
+/* "block.N.norm1" against "block.3.norm1"; the number is put into *block. */
+bool wf_hf_matches(const char *pattern, const char *path, int64_t *block);
+
+/* "model.layers.N.mlp" with the number in it. */
+void wf_hf_write_name(char text[WF_HF_NAME], const char *theirs, int64_t block);
+
 #endif

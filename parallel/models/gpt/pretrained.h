@@ -7,6 +7,8 @@
 #define WF_PARALLEL_MODELS_GPT_PRETRAINED_H
 
 #include "nn/models/gpt/gpt.h"
+#include "parallel/checkpoint/checkpoint.h"
+#include "parallel/formats/gguf.h"
 #include "parallel/run.h"
 
 WF_BEGIN_DECLS
@@ -78,6 +80,40 @@ WF_API wf_status wf_par_pretrained_save(wf_par *par, wf_nn_gpt *model, const cha
  * Errors:      WF_EIO, WF_EDATA (a file is too large), WF_ENOMEM
  */
 WF_API wf_status wf_par_pretrained_keep(const char *from, const char *to, wf_error *error);
+
+/** wf_par_gguf_type - the type of matrices in a GGUF file; vectors are float32 in each. */
+typedef enum wf_par_gguf_type {
+    WF_PAR_GGUF_STORED, /* as they lie in the files that are read: float32, float16 or bfloat16 */
+    WF_PAR_GGUF_FLOAT32,
+    WF_PAR_GGUF_FLOAT16,
+    WF_PAR_GGUF_Q8_0 /* blocks of 32 with a scale: 8.5 bits each; float16 where rows do not divide by 32 */
+} wf_par_gguf_type;
+
+typedef struct wf_par_gguf_options {
+    const char *folder;                  /* NULL: the weights come from the checkpoint */
+    const wf_par_checkpoint *checkpoint; /* NULL: they come from the folder */
+    wf_par_gguf_type type;
+    const char *name; /* what people call the model */
+    int64_t key_count;
+    const wf_par_gguf_key *key; /* what the file is to say beside sizes: the tokenizer */
+} wf_par_gguf_options;
+
+/**
+ * wf_par_pretrained_save_gguf - write a model as one GGUF file, for llama.cpp and programs on top of it
+ *
+ * Weights go from the files to the file one tensor at a time; the file has another name until it is whole. What a
+ * Llama rotates is brought into llama.cpp's order: it turns neighbours, where transformers and Weft turn i and i +
+ * half a head. A tied head is left out.
+ *
+ * @param model  of the folder's or the checkpoint's config, on the fake device: nothing of it is made
+ * @param path   of the file; one that is there is replaced
+ * Collective:   no; one process does it
+ * Errors:       WF_EIO, WF_EDATA (damaged, another model, a number that the type does not have), WF_EINVAL,
+ *               WF_EUNSUPPORTED (a parameter that llama.cpp has no name for), WF_ENOMEM
+ */
+WF_API wf_status wf_par_pretrained_save_gguf(wf_nn_gpt *model,
+                                             const wf_par_gguf_options *options,
+                                             const char *path, wf_error *error);
 
 WF_END_DECLS
 

@@ -1,12 +1,36 @@
-/* parallel/models/gpt/pretrained_internal.h - loading a pretrained model by file calls of one's own. */
+/* parallel/models/gpt/pretrained_internal.h - a folder's weights by file calls of one's own: into a model, or one by one. */
 #ifndef WF_PARALLEL_MODELS_GPT_PRETRAINED_INTERNAL_H
 #define WF_PARALLEL_MODELS_GPT_PRETRAINED_INTERNAL_H
 
+#include "parallel/formats/hf_files_internal.h"
+#include "parallel/models/gpt/hf_config_internal.h"
 #include "parallel/models/gpt/pretrained.h"
-#include "parallel/files/files_internal.h"
 
 /* wf_par_pretrained_load by these calls. */
 wf_status wf_hf_load(wf_par *par, wf_nn_gpt *model, const wf_file_calls *calls,
                      const char *folder);
+
+/* The weights of a folder, which no model has to hold all at once. */
+typedef struct wf_hf_weights {
+    wf_hf_files files;
+    wf_hf_config config;
+} wf_hf_weights;
+
+/* WF_EINVAL where one of the folder's model and `model` is tied; else as of the files. Owner: caller,
+   wf_hf_weights_close, always. */
+wf_status wf_hf_weights_open(wf_hf_weights *w, const wf_file_calls *calls, const char *folder,
+                             const wf_nn_gpt_config *model, wf_error *error);
+void wf_hf_weights_close(wf_hf_weights *w);
+
+/* The elements of a parameter's part, row by row; of one that has no layout, all. WF_EDATA, WF_EIO, WF_ENOMEM. */
+wf_status wf_hf_weights_read(wf_hf_weights *w, const wf_nn_gpt_config *model,
+                             const wf_nn_parameter *p, float *to, wf_error *error);
+
+/* The type that the files have it in; F32 where they have none, which reading it tells. */
+wf_safetensors_dtype wf_hf_weights_dtype(wf_hf_weights *w, const wf_nn_gpt_config *model,
+                                         const wf_nn_parameter *p);
+
+/* WF_EDATA where a tensor of the files has not been read. */
+wf_status wf_hf_weights_check_unused(wf_hf_weights *w, wf_error *error);
 
 #endif

@@ -1,0 +1,232 @@
+/* apps/gpt_data/chat.c - gpt_data chat: conversations as token ids, and which of them are trained. */
+#include "apps/chat/row.h"
+#include "apps/data/megatron_writer.h"
+#include "apps/gpt_data/commands.h"
+#include "apps/gpt_data/documents.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum train { TRAIN_ASSISTANT, TRAIN_LAST, TRAIN_ALL } train;
+
+typedef struct job {
+    const app_gpt_data_request *q;
+    train train;
+    app_tokenizer *tokenizer;
+    const app_chat_template *template;
+    app_megatron_writer *writer, *mask;
+    int64_t trained;
+} job;
+
+/* The ids of a block's conversations, and a 1 for each that is trained. */
+typedef struct encoded {
+    app_tokenizer_ids ids, trained;
+    size_t *ends;
+    size_t count, room;
+} encoded;
+
+typedef struct worker {
+    const job *job;
+    app_tokenizer_encoder *encoder;
+    app_chat_written written;
+} worker;
+
+static void close_worker(void *own)
+{
+    worker *w = own;
+
+    app_tokenizer_encoder_free(w->encoder);
+    app_chat_written_free(&w->written);
+    free(w);
+}
+
+static void *open_worker(void *arg, wf_error *error)
+{
+    worker *w = calloc(1, sizeof *w);
+
+    if (!w) {
+        wf_error_set(error, WF_ENOMEM, "out of memory: a thread's encoder");
+        return NULL;
+    }
+    w->job = arg;
+    app_tokenizer_encoder_new(w->job->tokenizer, &w->encoder, error);
+    return w;
+}
+
+static void *new_encoded(void *arg)
+{
+    (void)arg;
+    return calloc(1, sizeof(encoded));
+}
+
+static void free_encoded(void *result)
+{
+    encoded *e = result;
+
+    app_tokenizer_ids_free(&e->ids);
+    app_tokenizer_ids_free(&e->trained);
+    free(e->ends);
+    free(e);
+}
+
+static wf_status end_conversation(encoded *e, wf_error *error)
+{
+    if (e->count == e->room) {
+        size_t room = 2 * e->room + 64, *ends = realloc(e->ends, room * sizeof *ends);
+
+        if (!ends)
+            return wf_error_set(error, WF_ENOMEM, "out of memory: conversations of a block");
+        e->ends = ends;
+        e->room = room;
+    }
+    e->ends[e->count++] = e->ids.count;
+    return WF_OK;
+}
+
+/* Which parts of what is written are trained. */
+static wf_status choose(const job *j, const char *name, app_chat_written *w, wf_error *error)
+{
+    if (w->count == 0)
+        return wf_error_set(error, WF_EDATA,
+                            "%s: no assistant says anything, so there is nothing to train on",
+                            name);
+    if (j->train == TRAIN_LAST)
+        w->spans[0] = w->spans[w->count - 1];
+    if (j->train == TRAIN_ALL)
+        w->spans[0] = (app_chat_span){0, w->text.bytes};
+    if (j->train != TRAIN_ASSISTANT)
+        w->count = 1;
+    return WF_OK;
+}
+
+static wf_status encode_row(void *own, const char *name, const char *text, size_t bytes,
+                            bool ends, void *result, wf_error *error)
+{
+    worker *w = own;
+    const job *j = w->job;
+    encoded *e = result;
+    const app_chat_message *messages;
+    wf_error why = {WF_OK, ""};
+    app_chat_row *row;
+    size_t count;
+
+    (void)ends; /* a line always does */
+    if (app_chat_row_read(name, text, bytes, &row, error) != WF_OK)
+        return error->code;
+    messages = app_chat_row_messages(row, &count);
+    if (app_chat_text(j->template, messages, count, 0, &w->written, &why) != WF_OK)
+        wf_error_set(error, why.code, "%s: %s", name, why.text);
+    app_chat_row_free(row);
+    if (error->code == WF_OK && choose(j, name, &w->written, error) == WF_OK &&
+        app_chat_encode(w->encoder, &w->written, &e->ids, &e->trained, error) == WF_OK)
+        end_conversation(e, error);
+    return error->code;
+}
+
+static wf_status write_one(app_megatron_writer *writer, const int32_t *ids, size_t count,
+                           wf_error *error)
+{
+    wf_status status = app_megatron_writer_add(writer, ids, (int64_t)count, error);
+
+    return status == WF_OK ? app_megatron_writer_end_document(writer, error) : status;
+}
+
+static wf_status write_block(void *arg, void *result, wf_error *error)
+{
+    job *j = arg;
+    encoded *e = result;
+    wf_status status = WF_OK;
+    size_t begin = 0;
+
+    for (size_t i = 0; i < e->count && status == WF_OK; i++) {
+        status = write_one(j->writer, e->ids.data + begin, e->ends[i] - begin, error);
+        if (status == WF_OK)
+            status = write_one(j->mask, e->trained.data + begin, e->ends[i] - begin, error);
+        begin = e->ends[i];
+    }
+    for (size_t i = 0; i < e->trained.count; i++)
+        j->trained += e->trained.data[i];
+    e->count = 0;
+    e->ids.count = e->trained.count = 0;
+    return status;
+}
+
+/* Both pairs of files; the mask gets its names first, since data without it would be trained whole. */
+static wf_status write_all(job *j, const char *mask_prefix, wf_error *error)
+{
+    const app_document_work work = {.files = j->q->files,
+                                    .file_count = j->q->file_count,
+                                    .tokenizer = j->tokenizer,
+                                    .threads = j->q->threads,
+                                    .open = open_worker,
+                                    .close = close_worker,
+                                    .work = encode_row,
+                                    .result = new_encoded,
+                                    .done = write_block,
+                                    .free_result = free_encoded,
+                                    .arg = j};
+    int64_t tokens, documents;
+
+    if (app_megatron_writer_open(j->q->output, app_tokenizer_size(j->tokenizer), &j->writer,
+                                 error) != WF_OK)
+        return error->code;
+    if (app_megatron_writer_open(mask_prefix, 2, &j->mask, error) != WF_OK ||
+        app_documents_run(&work, error) != WF_OK) {
+        app_megatron_writer_discard(j->mask);
+        app_megatron_writer_discard(j->writer);
+        return error->code;
+    }
+    tokens = app_megatron_writer_tokens(j->writer);
+    documents = app_megatron_writer_documents(j->writer);
+    if (app_megatron_writer_finish(j->mask, error) != WF_OK) {
+        app_megatron_writer_discard(j->writer);
+        return error->code;
+    }
+    if (app_megatron_writer_finish(j->writer, error) != WF_OK)
+        return error->code;
+    printf("%s.bin: %" PRId64 " tokens, of which %" PRId64 " are trained, %" PRId64
+           " conversations by the template %s\n",
+           j->q->output, tokens, j->trained, documents, app_chat_template_name(j->template));
+    return WF_OK;
+}
+
+static wf_status check(job *j, wf_error *error)
+{
+    static const char *const names[] = {"assistant", "last", "all"};
+    const app_gpt_data_request *q = j->q;
+    int number = 0;
+
+    while (number < 3 && q->train && strcmp(names[number], q->train) != 0)
+        number++;
+    if (number == 3)
+        return wf_error_set(error, WF_EINVAL, "--train %s is none of assistant, last and all",
+                            q->train);
+    j->train = (train)number;
+    for (int64_t i = 0; i < q->file_count; i++) {
+        size_t n = strlen(q->files[i]);
+
+        if (n <= 6 || strcmp(q->files[i] + n - 6, ".jsonl") != 0)
+            return wf_error_set(error, WF_EINVAL,
+                                "chat: %s does not end in .jsonl: a conversation is a line of "
+                                "JSON",
+                                q->files[i]);
+    }
+    return WF_OK;
+}
+
+wf_status app_gpt_data_chat(const app_gpt_data_request *q, wf_error *error)
+{
+    job j = {.q = q};
+    char mask_prefix[4096];
+
+    if (snprintf(mask_prefix, sizeof mask_prefix, "%s.loss", q->output) >=
+        (int)sizeof mask_prefix)
+        return wf_error_set(error, WF_EINVAL, "--output: the name is too long");
+    if (check(&j, error) == WF_OK &&
+        app_chat_template_find(q->tokenizer, q->chat_template, &j.template, error) == WF_OK &&
+        app_tokenizer_open(q->tokenizer, &j.tokenizer, error) == WF_OK)
+        write_all(&j, mask_prefix, error);
+    app_tokenizer_close(j.tokenizer);
+    return error->code;
+}

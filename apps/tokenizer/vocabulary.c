@@ -1,0 +1,233 @@
+/* apps/tokenizer/vocabulary.c - see the header. */
+#include "apps/tokenizer/load_internal.h"
+#include "apps/tokenizer/vocabulary.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    bool whole_words, digits;
+    const char *pattern;
+} names[] = {
+#define NAME(name, whole_words, digits, pattern) {name, whole_words, digits, pattern},
+#include "apps/tokenizer/llama_cpp_names.def"
+#undef NAME
+};
+
+static bool is_split(const app_step *step, const char *pattern)
+{
+    return step->kind == APP_STEP_SPLIT && step->split == APP_SPLIT_ISOLATED &&
+           strcmp(step->pattern.text, pattern) == 0;
+}
+
+/* llama.cpp's name of how a byte-level tokenizer cuts texts; NULL: it has none. */
+static const char *name_of(const app_tokenizer *t)
+{
+    const app_step *steps = t->pre_tokenizers.steps;
+    int count = t->pre_tokenizers.count;
+    const char *found = NULL;
+    bool digits;
+
+    while (count && steps->kind == APP_STEP_SPACE_IN_FRONT) {
+        steps++;
+        count--;
+    }
+    digits = count == 2 && is_split(steps, "\\p{N}");
+    if (count != 1 + digits)
+        return NULL;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].digits == digits &&
+            is_split(&steps[digits], app_scan_pattern(names[i].pattern)) &&
+            (!found || names[i].whole_words == t->whole_words))
+            found = names[i].name;
+    return found;
+}
+
+/* Whether a text gets a space in front. */
+static bool space_in_front(const app_tokenizer *t)
+{
+    const app_step_list *lists[] = {&t->normalizers, &t->pre_tokenizers};
+
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < lists[k]->count; i++) {
+            const app_step *step = &lists[k]->steps[i];
+
+            if (step->kind == APP_STEP_PREPEND || step->kind == APP_STEP_SPACE_IN_FRONT ||
+                (step->kind == APP_STEP_METASPACE && step->when != APP_PREPEND_NEVER))
+                return true;
+        }
+    return false;
+}
+
+static int32_t type_of(const app_tokenizer *t, int32_t id)
+{
+    int kind = id < t->vocabulary.size ? t->vocabulary.tokens[id].kind : 0;
+
+    if (!kind)
+        return APP_VOCABULARY_UNUSED;
+    if (kind & APP_TOKEN_BYTE)
+        return APP_VOCABULARY_BYTE;
+    if (id == t->unknown)
+        return APP_VOCABULARY_UNKNOWN;
+    if (kind & APP_TOKEN_SPECIAL)
+        return APP_VOCABULARY_CONTROL;
+    return kind & APP_TOKEN_ADDED ? APP_VOCABULARY_USER : APP_VOCABULARY_NORMAL;
+}
+
+/* Texts grow while they are written, so their places are numbers until all are there. */
+typedef struct writer {
+    const app_tokenizer *t;
+    app_tokenizer_bytes texts;
+    bool ok;
+} writer;
+
+static void add(writer *w, const void *text, size_t bytes)
+{
+    w->ok = w->ok && app_tokenizer_bytes_add(&w->texts, text, bytes);
+}
+
+/* The text of a token as a file has it: of a byte-level piece its letters. */
+static void add_token(writer *w, int32_t id)
+{
+    const app_lexicon *v = &w->t->vocabulary;
+    const app_token *token = id < v->size && v->tokens[id].kind ? &v->tokens[id] : NULL;
+    char unused[24];
+
+    if (!token) {
+        add(w, unused, (size_t)snprintf(unused, sizeof unused, "[PAD%d]", id));
+        return;
+    }
+    if (w->t->characters || token->kind & APP_TOKEN_ADDED || !(token->kind & APP_TOKEN_PIECE)) {
+        add(w, v->texts + token->at, token->bytes);
+        return;
+    }
+    for (uint32_t i = 0; i < token->bytes; i++) {
+        uint8_t letter[4];
+
+        add(w, letter, (size_t)app_letter_of_byte((uint8_t)v->texts[token->at + i], letter));
+    }
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    const app_merge *x = a, *y = b;
+
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
+    return (x->left > y->left) - (x->left < y->left);
+}
+
+/* The merges of a lexicon, the first rank first; NULL: out of memory. */
+static app_merge *sorted_merges(const app_lexicon *v, int64_t *count)
+{
+    app_merge *merges = malloc(((size_t)v->merges_mask + 1) * sizeof *merges);
+
+    *count = 0;
+    for (uint32_t i = 0; merges && i <= v->merges_mask; i++)
+        if (v->merges[i].left >= 0)
+            merges[(*count)++] = v->merges[i];
+    if (merges)
+        qsort(merges, (size_t)*count, sizeof *merges, by_rank);
+    return merges;
+}
+
+/* A list's texts, whose bytes are written; the next one begins at *at. */
+static void find_texts(app_vocabulary_text *list, int64_t count, const char *texts, size_t *at)
+{
+    for (int64_t i = 0; i < count; i++) {
+        list[i].text = texts + *at;
+        *at += (size_t)list[i].bytes;
+    }
+}
+
+static bool write_texts(const app_tokenizer *t, app_vocabulary *v, const app_merge *merges)
+{
+    writer w = {.t = t, .ok = true};
+    size_t at = 0;
+
+    for (int32_t id = 0; id < v->count; id++) {
+        size_t begin = w.texts.bytes;
+
+        add_token(&w, id);
+        v->tokens[id].bytes = (int64_t)(w.texts.bytes - begin);
+    }
+    for (int64_t i = 0; i < v->merge_count; i++) {
+        size_t begin = w.texts.bytes;
+
+        add_token(&w, merges[i].left);
+        add(&w, " ", 1);
+        add_token(&w, merges[i].right);
+        v->merges[i].bytes = (int64_t)(w.texts.bytes - begin);
+    }
+    v->texts = w.texts.data;
+    find_texts(v->tokens, v->count, v->texts, &at);
+    find_texts(v->merges, v->merge_count, v->texts, &at);
+    return w.ok;
+}
+
+/* What is made first has the highest score; what no merge makes has the lowest. */
+static void fill_scores(const app_tokenizer *t, app_vocabulary *v, const app_merge *merges,
+                        int64_t count)
+{
+    for (int32_t id = 0; id < v->count; id++)
+        v->scores[id] = v->types[id] == APP_VOCABULARY_NORMAL ? -(float)t->vocabulary.ranks : 0;
+    for (int64_t i = count - 1; i >= 0; i--)
+        v->scores[merges[i].made] = -(float)merges[i].rank;
+}
+
+static wf_status fill(const app_tokenizer *t, app_vocabulary *v, wf_error *error)
+{
+    int64_t count = 0;
+    app_merge *merges = sorted_merges(&t->vocabulary, &count);
+    bool ok;
+
+    v->merge_count = t->characters ? 0 : count;
+    v->tokens = calloc((size_t)v->count, sizeof *v->tokens);
+    v->types = calloc((size_t)v->count, sizeof *v->types);
+    v->scores = t->characters ? calloc((size_t)v->count, sizeof *v->scores) : NULL;
+    v->merges = calloc((size_t)v->merge_count + 1, sizeof *v->merges);
+    ok = merges && v->tokens && v->types && v->merges && (v->scores || !t->characters);
+    for (int32_t id = 0; ok && id < v->count; id++)
+        v->types[id] = type_of(t, id);
+    ok = ok && write_texts(t, v, merges);
+    if (ok && v->scores)
+        fill_scores(t, v, merges, count);
+    free(merges);
+    return ok ? WF_OK : wf_error_set(error, WF_ENOMEM, "out of memory: a vocabulary");
+}
+
+wf_status app_vocabulary_open(const app_tokenizer *t, int64_t rows, app_vocabulary *v,
+                              wf_error *error)
+{
+    *v = (app_vocabulary){.count = (int32_t)rows, .unknown = t->unknown};
+    if (t->vocabulary.size > rows)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "the tokenizer has %d ids and the model %lld: it is another model's",
+            t->vocabulary.size, (long long)rows);
+    if (!t->bytes)
+        v->pre = t->characters ? "default" : name_of(t);
+    if (!v->pre || (t->characters && !t->byte_fallback))
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "llama.cpp has no name for how this tokenizer cuts texts: it knows "
+                            "byte-level BPE as "
+                            "of GPT-2, Llama 3, Qwen 2, SmolLM, Mistral's tekken and o200k, "
+                            "and SentencePiece's "
+                            "BPE with bytes");
+    v->model = t->characters ? "llama" : "gpt2";
+    v->space_in_front = space_in_front(t);
+    v->begin = t->before_count == 1 && t->before[0] == t->bos;
+    v->end = t->behind_count == 1 && t->behind[0] == t->eos;
+    return fill(t, v, error);
+}
+
+void app_vocabulary_close(app_vocabulary *v)
+{
+    free(v->tokens);
+    free(v->types);
+    free(v->scores);
+    free(v->merges);
+    free(v->texts);
+    *v = (app_vocabulary){0};
+}

@@ -1,0 +1,199 @@
+/* apps/tools/gguf_export.c - see the header. */
+#include "apps/tools/gguf_export.h"
+#include "apps/chat/template_text.h"
+#include "apps/tokenizer/vocabulary.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const struct {
+    const char *name;
+    wf_par_gguf_type type;
+} types[] = {
+    {"f32", WF_PAR_GGUF_FLOAT32}, {"f16", WF_PAR_GGUF_FLOAT16}, {"q8_0", WF_PAR_GGUF_Q8_0}};
+enum { TYPES = sizeof types / sizeof *types, MOST_KEYS = 20 };
+
+static int type_number(const char *name)
+{
+    int i = 0;
+
+    while (i < TYPES && strcmp(types[i].name, name) != 0)
+        i++;
+    return i;
+}
+
+/* A file that is there and is none of GGUF was named by mistake. */
+static bool another_file(const char *path)
+{
+    FILE *file = fopen(path, "re");
+    char magic[4];
+    bool other;
+
+    if (!file)
+        return false;
+    other = fread(magic, 1, 4, file) != 4 || memcmp(magic, "GGUF", 4) != 0;
+    fclose(file);
+    return other;
+}
+
+wf_status app_gguf_export_check(const app_gguf_export *e, wf_error *error)
+{
+    const char *flag = e->type ? "--gguf-type" : e->tokenizer ? "--tokenizer" : NULL;
+
+    if (!e->file)
+        return flag ? wf_error_set(error, WF_EINVAL,
+                                   "%s is for the file that --gguf names, and there is none",
+                                   flag)
+                    : WF_OK;
+    if (!*e->file)
+        return wf_error_set(error, WF_EINVAL, "the name of the file of --gguf is empty");
+    if (e->type && type_number(e->type) == TYPES)
+        return wf_error_set(error, WF_EINVAL, "--gguf-type %s is none of f32, f16 and q8_0",
+                            e->type);
+    if (another_file(e->file))
+        return wf_error_set(error, WF_EINVAL,
+                            "%s is there, is no GGUF file, and would be written over: name "
+                            "another file",
+                            e->file);
+    return WF_OK;
+}
+
+/* What a file says beside its tensors, and what that lies in. */
+typedef struct keys {
+    wf_par_gguf_key list[MOST_KEYS];
+    int count;
+    app_tokenizer *tokenizer;
+    app_vocabulary v;
+    wf_par_gguf_text model, pre, template;
+    int32_t ids[4];
+    char *template_text;
+} keys;
+
+static void add(keys *k, const char *key, wf_par_gguf_kind kind, int64_t array,
+                const void *values)
+{
+    k->list[k->count++] = (wf_par_gguf_key){key, kind, array > 0, array, values};
+}
+
+static void add_ids(keys *k)
+{
+    static const char *const names[] = {
+        "tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
+        "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id"};
+
+    k->ids[0] = app_tokenizer_bos(k->tokenizer);
+    k->ids[1] = app_tokenizer_eos(k->tokenizer);
+    k->ids[2] = k->v.unknown;
+    k->ids[3] = app_tokenizer_pad(k->tokenizer);
+    for (int i = 0; i < 4; i++)
+        if (k->ids[i] >= 0)
+            add(k, names[i], WF_PAR_GGUF_U32, 0, &k->ids[i]);
+}
+
+static wf_par_gguf_text text_of(const char *text)
+{
+    return (wf_par_gguf_text){text, (int64_t)strlen(text)};
+}
+
+static void add_vocabulary(keys *k)
+{
+    const app_vocabulary *v = &k->v;
+
+    k->model = text_of(v->model);
+    k->pre = text_of(v->pre);
+    add(k, "tokenizer.ggml.model", WF_PAR_GGUF_TEXT, 0, &k->model);
+    add(k, "tokenizer.ggml.pre", WF_PAR_GGUF_TEXT, 0, &k->pre);
+    add(k, "tokenizer.ggml.tokens", WF_PAR_GGUF_TEXT, v->count, v->tokens);
+    add(k, "tokenizer.ggml.token_type", WF_PAR_GGUF_I32, v->count, v->types);
+    if (v->scores)
+        add(k, "tokenizer.ggml.scores", WF_PAR_GGUF_F32, v->count, v->scores);
+    if (v->merge_count)
+        add(k, "tokenizer.ggml.merges", WF_PAR_GGUF_TEXT, v->merge_count, v->merges);
+    add_ids(k);
+    add(k, "tokenizer.ggml.add_space_prefix", WF_PAR_GGUF_BOOL, 0, &v->space_in_front);
+    add(k, "tokenizer.ggml.add_bos_token", WF_PAR_GGUF_BOOL, 0, &v->begin);
+    add(k, "tokenizer.ggml.add_eos_token", WF_PAR_GGUF_BOOL, 0, &v->end);
+}
+
+/* Tokenizer and chat template of a folder, or of a file and what lies beside it. */
+static wf_status open_keys(keys *k, const char *path, int64_t rows, wf_error *error)
+{
+    wf_error why = {WF_OK, ""};
+    char folder[4096];
+    struct stat s;
+    size_t bytes;
+
+    if (app_tokenizer_open(path, &k->tokenizer, error) != WF_OK)
+        return error->code;
+    if (app_vocabulary_open(k->tokenizer, rows, &k->v, &why) != WF_OK)
+        return wf_error_set(error, why.code,
+                            "%.200s: %.600s. --tokenizer PATH names another one, --tokenizer "
+                            "none writes the file without",
+                            path, why.text);
+    add_vocabulary(k);
+    snprintf(folder, sizeof folder, "%s", path);
+    if (stat(path, &s) == 0 && !S_ISDIR(s.st_mode))
+        snprintf(folder, sizeof folder, "%.*s.",
+                 strrchr(path, '/') ? (int)(strrchr(path, '/') + 1 - path) : 0, path);
+    if (app_chat_template_text(folder, &k->template_text, &bytes, error) != WF_OK)
+        return error->code;
+    if (k->template_text) {
+        k->template = (wf_par_gguf_text){k->template_text, (int64_t)bytes};
+        add(k, "tokenizer.chat_template", WF_PAR_GGUF_TEXT, 0, &k->template);
+    }
+    return WF_OK;
+}
+
+static void close_keys(keys *k)
+{
+    app_vocabulary_close(&k->v);
+    app_tokenizer_close(k->tokenizer);
+    free(k->template_text);
+}
+
+/* The file's name without its folders and what ends it. */
+static char *name_of(const char *file, char name[256])
+{
+    const char *slash = strrchr(file, '/'), *from = slash ? slash + 1 : file;
+    size_t n = strlen(from);
+
+    if (n > 5 && strcmp(from + n - 5, ".gguf") == 0)
+        n -= 5;
+    snprintf(name, 256, "%.*s", n < 255 ? (int)n : 255, from);
+    return name;
+}
+
+wf_status app_gguf_export_write(const app_gguf_export *e, const app_model_source *source,
+                                wf_context *ctx, wf_error *error)
+{
+    const char *path = e->tokenizer ? e->tokenizer : source->like;
+    wf_nn_gpt *model = wf_nn_gpt_new(ctx, &source->config);
+    keys k = {.count = 0};
+    char name[256];
+
+    if (!model)
+        return wf_error_set(error, wf_context_status(ctx), "%s", wf_context_error(ctx)->text);
+    if (!*path)
+        wf_error_set(
+            error, WF_EINVAL,
+            "%s has no tokenizer beside it, which llama.cpp needs: --tokenizer PATH names "
+            "one, --tokenizer none writes the file without",
+            source->path);
+    else if (strcmp(path, "none") != 0)
+        open_keys(&k, path, source->config.vocabulary, error);
+    if (error->code == WF_OK) {
+        const wf_par_gguf_options options = {.folder = source->checkpoint ? NULL : source->path,
+                                             .checkpoint = source->checkpoint,
+                                             .type = e->type ? types[type_number(e->type)].type
+                                                             : WF_PAR_GGUF_STORED,
+                                             .name = name_of(e->file, name),
+                                             .key_count = k.count,
+                                             .key = k.list};
+
+        wf_par_pretrained_save_gguf(model, &options, e->file, error);
+    }
+    close_keys(&k);
+    wf_nn_free(&model->base);
+    return error->code;
+}

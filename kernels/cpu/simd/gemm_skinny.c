@@ -1,0 +1,344 @@
+/*
+ * kernels/cpu/simd/gemm_skinny.c - a few rows times a matrix of weights, which is read once, as it is stored, at the
+ * speed of memory: what decoding does for every token.
+ *
+ * Lanes are columns of the product, which are rows of the weights: sixteen of them are read a cache line each,
+ * turned in registers, and multiplied element by element of the long dimension. So an element of the product is
+ * the same expression as in gemm_microkernel.c.
+ */
+#include "core/numerics/bf16.h"
+#include "core/numerics/tree.h"
+#include "kernels/cpu/simd/kernels_internal.h"
+#include "kernels/cpu/team_internal.h"
+#include "kernels/cpu/vec_internal.h"
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum {
+    QUAD = 16, /* bytes of a row that are turned at once: four floats, or eight bf16 */
+    LINE = 64,
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
+    MOST_ROWS = 8 /* held in registers */
+#else
+    MOST_ROWS = 4
+#endif
+};
+
+/* Below this many bytes of weights waking a second thread costs more than it brings. */
+static const int64_t alone = 1 << 19;
+
+/* out[p], lane j: 32 bits, the p-th ones from row j of the weights, whose rows are `row` bytes apart. */
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
+INLINE __m512 four_rows(const char *at, int64_t row)
+{
+    __m512 x = _mm512_castps128_ps512(_mm_loadu_ps((const float *)at));
+
+    x = _mm512_insertf32x4(x, _mm_loadu_ps((const float *)(at + 4 * row)), 1);
+    x = _mm512_insertf32x4(x, _mm_loadu_ps((const float *)(at + 8 * row)), 2);
+    return _mm512_insertf32x4(x, _mm_loadu_ps((const float *)(at + 12 * row)), 3);
+}
+
+INLINE void turn(v16 out[4], const char *at, int64_t row)
+{
+    __m512 r0 = four_rows(at, row), r1 = four_rows(at + row, row);
+    __m512 r2 = four_rows(at + 2 * row, row), r3 = four_rows(at + 3 * row, row);
+    __m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(r0, r1));
+    __m512d low23 = _mm512_castps_pd(_mm512_unpacklo_ps(r2, r3));
+    __m512d high01 = _mm512_castps_pd(_mm512_unpackhi_ps(r0, r1));
+    __m512d high23 = _mm512_castps_pd(_mm512_unpackhi_ps(r2, r3));
+
+    out[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23));
+    out[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low01, low23));
+    out[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23));
+    out[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
+}
+
+/* The bf16 in the low half of each lane as floats, as wf_bf16_value has them: too small ones are zeros. */
+INLINE v16 widen(__m512i bits)
+{
+    __mmask16 small = _mm512_testn_epi32_mask(bits, _mm512_set1_epi32(0x7f800000));
+
+    return _mm512_castsi512_ps(
+        _mm512_mask_and_epi32(bits, small, bits, _mm512_set1_epi32((int)0x80000000u)));
+}
+
+INLINE v16 low_half(v16 pair)
+{
+    return widen(_mm512_slli_epi32(_mm512_castps_si512(pair), 16));
+}
+
+INLINE v16 high_half(v16 pair)
+{
+    return widen(
+        _mm512_and_epi32(_mm512_castps_si512(pair), _mm512_set1_epi32((int)0xffff0000u)));
+}
+#elif WF_ISA_LEVEL == WF_ISA_LEVEL_avx2
+INLINE __m256 two_rows(const char *at, int64_t row)
+{
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)at)),
+                                _mm_loadu_ps((const float *)(at + 4 * row)), 1);
+}
+
+INLINE void turn_half(__m256 out[4], const char *at, int64_t row)
+{
+    __m256 r0 = two_rows(at, row), r1 = two_rows(at + row, row);
+    __m256 r2 = two_rows(at + 2 * row, row), r3 = two_rows(at + 3 * row, row);
+    __m256d low01 = _mm256_castps_pd(_mm256_unpacklo_ps(r0, r1));
+    __m256d low23 = _mm256_castps_pd(_mm256_unpacklo_ps(r2, r3));
+    __m256d high01 = _mm256_castps_pd(_mm256_unpackhi_ps(r0, r1));
+    __m256d high23 = _mm256_castps_pd(_mm256_unpackhi_ps(r2, r3));
+
+    out[0] = _mm256_castpd_ps(_mm256_unpacklo_pd(low01, low23));
+    out[1] = _mm256_castpd_ps(_mm256_unpackhi_pd(low01, low23));
+    out[2] = _mm256_castpd_ps(_mm256_unpacklo_pd(high01, high23));
+    out[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(high01, high23));
+}
+
+INLINE void turn(v16 out[4], const char *at, int64_t row)
+{
+    __m256 low[4], high[4];
+
+    turn_half(low, at, row);
+    turn_half(high, at + 8 * row, row);
+    UNROLL
+    for (int p = 0; p < 4; p++)
+        out[p] = (v16){low[p], high[p]};
+}
+
+INLINE __m256 widen(__m256i bits)
+{
+    __m256i exponent = _mm256_and_si256(bits, _mm256_set1_epi32(0x7f800000));
+    __m256i small = _mm256_cmpeq_epi32(exponent, _mm256_setzero_si256());
+    __m256i rest = _mm256_and_si256(small, _mm256_set1_epi32(0x7fffffff));
+
+    return _mm256_castsi256_ps(_mm256_andnot_si256(rest, bits));
+}
+
+INLINE v16 low_half(v16 pair)
+{
+    return (v16){widen(_mm256_slli_epi32(_mm256_castps_si256(pair.lo), 16)),
+                 widen(_mm256_slli_epi32(_mm256_castps_si256(pair.hi), 16))};
+}
+
+INLINE v16 high_half(v16 pair)
+{
+    const __m256i high = _mm256_set1_epi32((int)0xffff0000u);
+
+    return (v16){widen(_mm256_and_si256(_mm256_castps_si256(pair.lo), high)),
+                 widen(_mm256_and_si256(_mm256_castps_si256(pair.hi), high))};
+}
+#else
+INLINE void turn(v16 out[4], const char *at, int64_t row)
+{
+    for (int j = 0; j < V16; j++) {
+        float four[4];
+
+        memcpy(four, at + j * row, sizeof four);
+        for (int p = 0; p < 4; p++)
+            out[p].f[j] = four[p];
+    }
+}
+
+INLINE v16 half_of(v16 pair, int shift)
+{
+    for (int j = 0; j < V16; j++) {
+        uint32_t bits;
+
+        memcpy(&bits, &pair.f[j], sizeof bits);
+        pair.f[j] = wf_bf16_value((uint16_t)(bits >> shift));
+    }
+    return pair;
+}
+
+INLINE v16 low_half(v16 pair)
+{
+    return half_of(pair, 0);
+}
+
+INLINE v16 high_half(v16 pair)
+{
+    return half_of(pair, 16);
+}
+#endif
+
+/* One element of sixteen rows of the weights. */
+INLINE v16 gather(const bool bf16, const char *at, int64_t row)
+{
+    float x[V16];
+
+    for (int j = 0; j < V16; j++, at += row) {
+        uint16_t half;
+
+        if (bf16) {
+            memcpy(&half, at, sizeof half);
+            x[j] = wf_bf16_value(half);
+        } else {
+            memcpy(&x[j], at, sizeof x[j]);
+        }
+    }
+    return v16_load(x);
+}
+
+/* acc[i] += x(i, p) w */
+INLINE void add(const int rows, v16 acc[], const float *x[], int64_t p, v16 w)
+{
+    UNROLL
+    for (int i = 0; i < rows; i++)
+        acc[i] = v16_fma(v16_set1(x[i][p]), w, acc[i]);
+}
+
+/* The same for a quad of sixteen rows of the weights. */
+INLINE void add_quad(const int rows, const bool bf16, v16 acc[], const float *x[], int64_t p,
+                     const char *at, int64_t row)
+{
+    v16 w[4];
+
+    turn(w, at, row);
+    UNROLL
+    for (int q = 0; q < 4; q++) {
+        if (bf16) {
+            add(rows, acc, x, p + 2 * q, low_half(w[q]));
+            add(rows, acc, x, p + 2 * q + 1, high_half(w[q]));
+        } else {
+            add(rows, acc, x, p + q, w[q]);
+        }
+    }
+}
+
+/* A cache line of each of sixteen rows, side by side: rows that lie pages apart share a few lines of a level 1
+   cache, so each line is read once, and before the one in front of it is worked on. */
+typedef struct block {
+    _Alignas(LINE) char row[V16][LINE];
+} block;
+
+INLINE void read_block(block *b, const char *at, int64_t row)
+{
+    UNROLL
+    for (int j = 0; j < V16; j++)
+        memcpy(b->row[j], at + j * row, LINE);
+}
+
+/* A chunk's chains: elements first .. end - 1 of the long dimension. For each block as much is prefetched from
+   `ahead` on, which is what the next columns read, in the order in which it lies. */
+INLINE const char *chain(const int rows, const bool bf16, v16 acc[], const float *x[],
+                         int64_t first, int64_t end, const char *weights, int64_t row,
+                         const char *ahead)
+{
+    enum { QUADS = LINE / QUAD };
+    const int64_t size = bf16 ? sizeof(uint16_t) : sizeof(float), quad = QUAD / size;
+    int64_t p = first, blocks = (end - first) * size / LINE;
+    block b[2];
+
+    if (blocks)
+        read_block(b, weights + p * size, row);
+    for (int64_t i = 0; i < blocks; i++) {
+        if (i + 1 < blocks)
+            read_block(&b[(i + 1) % 2], weights + p * size + LINE, row);
+        UNROLL
+        for (int q = 0; q < QUADS; q++, p += quad) {
+            UNROLL
+            for (int line = 0; line < V16 * QUAD; line += LINE, ahead += LINE)
+                __builtin_prefetch(ahead, 0, 2);
+            add_quad(rows, bf16, acc, x, p, b[i % 2].row[0] + q * QUAD, LINE);
+        }
+    }
+    for (; p + quad <= end; p += quad)
+        add_quad(rows, bf16, acc, x, p, weights + p * size, row);
+    for (; p < end; p++)
+        add(rows, acc, x, p, gather(bf16, weights + p * size, row));
+    return ahead;
+}
+
+/* Sixteen columns of some rows: the trees of their chunks. Columns before `from` are another tile's. */
+INLINE void tile(const int rows, const bool bf16, const wf_skinny *s, int64_t row, int64_t col,
+                 int64_t from)
+{
+    const int64_t bytes = s->k * (int64_t)(bf16 ? sizeof(uint16_t) : sizeof(float));
+    const char *weights = (const char *)s->w + col * bytes, *ahead = weights + V16 * bytes;
+    v16 node[WF_MAX_CHUNKS][MOST_ROWS], acc[MOST_ROWS];
+    const float *x[MOST_ROWS];
+    float out[V16];
+    int level = 0;
+
+    UNROLL
+    for (int i = 0; i < rows;
+         i++) /* the last row is taken again for those that are not there */
+        x[i] = s->x + (row + i < s->m ? row + i : s->m - 1) * s->k;
+    for (int64_t l = 0; l < s->chunks; l++) {
+        UNROLL
+        for (int i = 0; i < rows; i++)
+            acc[i] = v16_zero();
+        ahead = chain(rows, bf16, acc, x, s->at[l], s->at[l + 1], weights, bytes, ahead);
+        for (int merges = wf_tree_merges(s->chunks, l); merges > 0; merges--) {
+            level--;
+            UNROLL
+            for (int i = 0; i < rows; i++)
+                acc[i] = v16_add(node[level][i], acc[i]);
+        }
+        UNROLL
+        for (int i = 0; i < rows; i++)
+            node[level][i] = acc[i];
+        level++;
+    }
+    for (int i = 0; i < rows && row + i < s->m; i++) { /* no zero keeps its sign */
+        v16_store(out, v16_add(node[0][i], v16_zero()));
+        memcpy(s->y + (row + i) * s->n + from, out + (from - col),
+               (size_t)(col + V16 - from) * sizeof *out);
+    }
+}
+
+/* One function for each number of rows and each type, in which loops over rows are straight lines. */
+#define TILE(rows)                                                                             \
+    static void f32_##rows(const wf_skinny *s, int64_t row, int64_t col, int64_t from)         \
+    {                                                                                          \
+        tile(rows, false, s, row, col, from);                                                  \
+    }                                                                                          \
+    static void bf16_##rows(const wf_skinny *s, int64_t row, int64_t col, int64_t from)        \
+    {                                                                                          \
+        tile(rows, true, s, row, col, from);                                                   \
+    }
+TILE(1)
+TILE(2)
+TILE(4)
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
+TILE(8)
+#endif
+
+static void run(void *arg, int64_t begin, int64_t end, int worker)
+{
+    static void (*const tiles[2][4])(const wf_skinny *s, int64_t row, int64_t col,
+                                     int64_t from) = {
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
+        {f32_1, f32_2, f32_4, f32_8},
+        {bf16_1, bf16_2, bf16_4, bf16_8}
+#else
+        {f32_1, f32_2, f32_4},
+        {bf16_1, bf16_2, bf16_4}
+#endif
+    };
+    const wf_skinny *s = arg;
+
+    (void)worker;
+    for (int64_t group = begin; group < end; group++) {
+        int64_t from = group * V16, col = from + V16 <= s->n ? from : s->n - V16;
+
+        for (int64_t row = 0, step; row < s->m; row += step) {
+            int power = 0;
+
+            for (step = 1; step < MOST_ROWS && step < s->m - row; step *= 2)
+                power++;
+            tiles[s->bf16][power](s, row, col, from);
+        }
+    }
+}
+
+void WF_ISA_NAME(wf_gemm_skinny)(struct wf_team *team, const wf_skinny *s)
+{
+    enum { TASK_BYTES = 1 << 17 };
+    int64_t size = s->bf16 ? sizeof(uint16_t) : sizeof(float), group = V16 * s->k * size;
+    int64_t grain = group < TASK_BYTES ? TASK_BYTES / (group > 0 ? group : 1) : 1;
+
+    wf_team_run(s->n * s->k * size < alone ? NULL : team, (s->n + V16 - 1) / V16, grain, run,
+                (void *)(uintptr_t)s);
+}

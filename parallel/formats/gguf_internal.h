@@ -1,0 +1,63 @@
+/*
+ * parallel/formats/gguf_internal.h - files of GGUF, version 3, as llama.cpp and ollama read them. Not installed.
+ *
+ *     "GGUF" | u32 3 | u64 tensors | u64 keys
+ *     key: text name, u32 kind, value            array: u32 kind of its values, u64 how many, values
+ *     tensor: text name, u32 dims, u64 size of each dim (the fastest first), u32 type, u64 offset
+ *     zeros up to a multiple of 32 | data of tensors, each from a multiple of 32 on
+ *
+ * A text is its length as u64 and its bytes; offsets count from the begin of the data.
+ * (Format: https://github.com/ggml-org/ggml, docs/gguf.md.)
+ */
+#ifndef WF_PARALLEL_FORMATS_GGUF_INTERNAL_H
+#define WF_PARALLEL_FORMATS_GGUF_INTERNAL_H
+
+#include "core/status.h"
+#include "core/tensor.h"
+#include "parallel/formats/gguf.h"
+#include <stddef.h>
+
+enum { WF_GGUF_ALIGNMENT = 32, WF_GGUF_BLOCK = 32, WF_GGUF_NAME = 64 };
+
+/* Types of tensors, by their numbers in a file. */
+typedef enum wf_gguf_type {
+    WF_GGUF_F32 = 0,
+    WF_GGUF_F16 = 1,
+    WF_GGUF_Q8_0 = 8, /* blocks of 32 along the fastest dim: f16 scale, 32 signed bytes */
+    WF_GGUF_BF16 = 30
+} wf_gguf_type;
+
+typedef struct wf_gguf_tensor {
+    char name[WF_GGUF_NAME];
+    wf_gguf_type type;
+    int ndim;
+    int64_t shape[WF_MAX_DIMS]; /* the slowest dim first */
+    int64_t begin, bytes;       /* filled by wf_gguf_end */
+} wf_gguf_tensor;
+
+/* A header in the making; zero-initialise it, free bytes. */
+typedef struct wf_gguf_header {
+    char *bytes;
+    size_t count, room;
+    uint64_t keys;
+    bool no_memory; /* what came since is left out */
+} wf_gguf_header;
+
+void wf_gguf_put(wf_gguf_header *h, const wf_par_gguf_key *key);
+
+/* All keys are put: the bytes of the header become whole, the tensors get their places, one behind another.
+   *data: where these begin in the file. WF_ENOMEM. */
+wf_status wf_gguf_end(wf_gguf_header *h, wf_gguf_tensor *tensors, int64_t count, int64_t *data,
+                      wf_error *error);
+
+/* Bytes of n elements of a row; n divides by WF_GGUF_BLOCK for Q8_0. */
+int64_t wf_gguf_bytes(wf_gguf_type type, int64_t n);
+
+/* The largest size of an element that a type can have: what is beyond, or no number, must not come to it. */
+float wf_gguf_largest(wf_gguf_type type);
+
+/* Elements as a type has them; n as above. Q8_0 as ggml's reference: the scale is the largest size / 127, numbers
+   are rounded to the nearest, away from zero in a tie. */
+void wf_gguf_convert(wf_gguf_type type, const float *from, void *to, int64_t n);
+
+#endif

@@ -1,0 +1,218 @@
+/* parallel/models/gpt/gguf_names.c - see the header. */
+#include "parallel/models/gpt/gguf_names_internal.h"
+#include "parallel/models/gpt/hf_names_internal.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct family {
+    const char *name;
+    bool neighbours; /* rotation pairs 2i with 2i + 1 of a head */
+    bool joined;     /* queries, keys and values are one tensor */
+} family;
+
+/* Whether a model has the properties that a family has, whatever its sizes are. */
+static bool is_of(const wf_nn_gpt_config *model, const char *name)
+{
+    const wf_nn_gpt_config m = wf_nn_gpt_complete(model), f = *wf_nn_gpt_family(name);
+    wf_nn_gpt_config c = m;
+
+    c.norm = f.norm;
+    c.order = f.order;
+    c.gain_offset = f.gain_offset;
+    c.position = f.position;
+    c.rope_skip = f.rope_skip;
+    c.mlp = f.mlp;
+    c.qkv_bias = f.qkv_bias;
+    c.out_bias = f.out_bias;
+    c.mlp_bias = f.mlp_bias;
+    c.qk_norm = f.qk_norm;
+    c.qk_norm_wide = f.qk_norm_wide;
+    c.embedding_scale = f.embedding_scale;
+    c.residual_scale = f.residual_scale;
+    c.attention_scale = f.attention_scale;
+    c.logit_divisor = f.logit_divisor;
+    c = wf_nn_gpt_complete(&c);
+    return c.norm == m.norm && c.order == m.order && c.gain_offset == m.gain_offset &&
+           c.position == m.position && c.rope_skip == m.rope_skip && c.mlp == m.mlp &&
+           c.qkv_bias == m.qkv_bias && c.out_bias == m.out_bias && c.mlp_bias == m.mlp_bias &&
+           c.qk_norm == m.qk_norm && c.qk_norm_wide == m.qk_norm_wide &&
+           c.embedding_scale == m.embedding_scale && c.residual_scale == m.residual_scale &&
+           c.attention_scale == m.attention_scale && c.logit_divisor == m.logit_divisor;
+}
+
+/* NULL: llama.cpp's form of such a model is not known here. */
+static const family *family_of(const wf_nn_gpt_config *m)
+{
+    static const family families[] = {{"gpt2", false, true},
+                                      {"llama", true, false},
+                                      {"qwen2", false, false},
+                                      {"qwen3", false, false}};
+
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+        if (is_of(m, families[i].name))
+            return &families[i];
+    return NULL;
+}
+
+bool wf_gguf_has_form(const wf_nn_gpt_config *model)
+{
+    return family_of(model) != NULL;
+}
+
+/* Ours, with N for the number of a block, and theirs. */
+static const struct {
+    const char *ours, *theirs;
+} names[] = {{"embed.table", "token_embd.weight"},
+             {"position.table", "position_embd.weight"},
+             {"block.N.norm1.gain", "blk.N.attn_norm.weight"},
+             {"block.N.norm1.bias", "blk.N.attn_norm.bias"},
+             {"block.N.attn.qkv.q.weight", "blk.N.attn_q.weight"},
+             {"block.N.attn.qkv.k.weight", "blk.N.attn_k.weight"},
+             {"block.N.attn.qkv.v.weight", "blk.N.attn_v.weight"},
+             {"block.N.attn.qkv.q.bias", "blk.N.attn_q.bias"},
+             {"block.N.attn.qkv.k.bias", "blk.N.attn_k.bias"},
+             {"block.N.attn.qkv.v.bias", "blk.N.attn_v.bias"},
+             {"block.N.attn.q_norm.gain", "blk.N.attn_q_norm.weight"},
+             {"block.N.attn.k_norm.gain", "blk.N.attn_k_norm.weight"},
+             {"block.N.attn.out.weight", "blk.N.attn_output.weight"},
+             {"block.N.attn.out.bias", "blk.N.attn_output.bias"},
+             {"block.N.norm2.gain", "blk.N.ffn_norm.weight"},
+             {"block.N.norm2.bias", "blk.N.ffn_norm.bias"},
+             {"block.N.mlp.gate_up.gate.weight", "blk.N.ffn_gate.weight"},
+             {"block.N.mlp.gate_up.up.weight", "blk.N.ffn_up.weight"},
+             {"block.N.mlp.up.weight", "blk.N.ffn_up.weight"},
+             {"block.N.mlp.up.bias", "blk.N.ffn_up.bias"},
+             {"block.N.mlp.down.weight", "blk.N.ffn_down.weight"},
+             {"block.N.mlp.down.bias", "blk.N.ffn_down.bias"},
+             {"norm.gain", "output_norm.weight"},
+             {"norm.bias", "output_norm.bias"},
+             {"head.weight", "output.weight"}};
+
+/* The letter of "blk.N.attn_q.weight" and the like; 0: another name. */
+static char of_qkv(const char *theirs)
+{
+    const char *found = strstr(theirs, ".attn_");
+
+    return found && found[7] == '.' ? found[6] : '\0';
+}
+
+bool wf_gguf_place_of(const wf_nn_gpt_config *model, const wf_nn_parameter *parameter,
+                      wf_gguf_place *place)
+{
+    const family *f = family_of(model);
+    int64_t block = 0, rows = parameter->tensor->dim[0].size;
+    char name[WF_HF_NAME], letter;
+    size_t i = 0;
+
+    while (i < sizeof names / sizeof *names &&
+           !wf_hf_matches(names[i].ours, parameter->path, &block))
+        i++;
+    if (i == sizeof names / sizeof *names)
+        return false;
+    *place = (wf_gguf_place){.rows = rows};
+    wf_hf_write_name(name, names[i].theirs, block);
+    letter = of_qkv(name);
+    if (letter && f->joined) { /* they have equal sizes, and come in this order */
+        place->row = letter == 'q' ? 0 : letter == 'k' ? rows : 2 * rows;
+        place->rows = 3 * rows;
+        snprintf(place->name, sizeof place->name, "blk.%lld.attn_qkv%s", (long long)block,
+                 strrchr(name, '.'));
+        return true;
+    }
+    if (f->neighbours && (letter == 'q' || letter == 'k'))
+        place->heads = letter == 'q' ? model->heads : model->kv_heads;
+    snprintf(place->name, sizeof place->name, "%.63s", name);
+    return true;
+}
+
+int64_t wf_gguf_row(const wf_gguf_place *place, int64_t rows, int64_t row)
+{
+    int64_t head, i;
+
+    if (!place->heads)
+        return row;
+    head = rows / place->heads;
+    i = row % head;
+    return row - i + i / 2 + i % 2 * (head / 2);
+}
+
+static int64_t head_size(const wf_nn_gpt_config *m)
+{
+    return m->head_dim ? m->head_dim : m->width / m->heads;
+}
+
+static void put(wf_gguf_header *h, const wf_nn_gpt_config *m, const char *key,
+                wf_par_gguf_kind kind, const void *value)
+{
+    char text[128];
+
+    snprintf(text, sizeof text, "%s.%s", family_of(m)->name, key);
+    wf_gguf_put(h, &(wf_par_gguf_key){.key = text, .kind = kind, .values = value});
+}
+
+static void put_size(wf_gguf_header *h, const wf_nn_gpt_config *m, const char *key, int64_t n)
+{
+    put(h, m, key, WF_PAR_GGUF_U32, &(uint32_t){(uint32_t)n});
+}
+
+static void put_number(wf_gguf_header *h, const wf_nn_gpt_config *m, const char *key, double x)
+{
+    put(h, m, key, WF_PAR_GGUF_F32, &(float){(float)x});
+}
+
+static void put_text(wf_gguf_header *h, const char *key, const char *text)
+{
+    const wf_par_gguf_text value = {text, (int64_t)strlen(text)};
+
+    wf_gguf_put(h, &(wf_par_gguf_key){.key = key, .kind = WF_PAR_GGUF_TEXT, .values = &value});
+}
+
+static void put_rope(wf_gguf_header *h, const wf_nn_gpt_config *m)
+{
+    const wf_par_gguf_text linear = {"linear", 6};
+
+    put_number(h, m, "rope.freq_base", m->rope_base > 0 ? m->rope_base : 10000);
+    put_size(h, m, "rope.dimension_count", head_size(m));
+    put_size(h, m, "attention.key_length", head_size(m));
+    put_size(h, m, "attention.value_length", head_size(m));
+    if (m->rope_scaling.kind == WF_ROPE_LINEAR) {
+        put(h, m, "rope.scaling.type", WF_PAR_GGUF_TEXT, &linear);
+        put_number(h, m, "rope.scaling.factor", m->rope_scaling.factor);
+    }
+}
+
+void wf_gguf_put_config(wf_gguf_header *h, const wf_nn_gpt_config *m)
+{
+    const bool rms = m->norm == WF_NN_RMSNORM;
+
+    put_text(h, "general.architecture", family_of(m)->name);
+    put_size(h, m, "block_count", m->layers);
+    put_size(h, m, "context_length", m->positions);
+    put_size(h, m, "embedding_length", m->width);
+    put_size(h, m, "feed_forward_length", m->ffn);
+    put_size(h, m, "attention.head_count", m->heads);
+    put_size(h, m, "attention.head_count_kv", m->kv_heads);
+    put_number(h, m, rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
+               m->eps > 0 ? m->eps : 1e-5f);
+    put_size(h, m, "vocab_size", m->vocabulary);
+    if (m->position == WF_NN_ROPE)
+        put_rope(h, m);
+}
+
+/* As kernels/rope.c scales: what is slow is divided, what is fast stays, and between them it goes over. */
+void wf_gguf_rope_factors(const wf_nn_gpt_config *m, float *factors)
+{
+    static const double turn = 6.283185307179586;
+    const wf_rope_scaling *s = &m->rope_scaling;
+    const double base = m->rope_base > 0 ? m->rope_base : 10000;
+    int64_t n = head_size(m);
+
+    for (int64_t i = 0; i < n / 2; i++) {
+        double turns = s->original_positions * pow(base, -2.0 * (double)i / (double)n) / turn;
+        double kept = (turns - s->low_freq_factor) / (s->high_freq_factor - s->low_freq_factor);
+
+        kept = kept < 0 ? 0 : kept > 1 ? 1 : kept;
+        factors[i] = (float)(1 / ((1 - kept) / s->factor + kept));
+    }
+}

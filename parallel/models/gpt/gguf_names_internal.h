@@ -1,0 +1,34 @@
+/*
+ * parallel/models/gpt/gguf_names_internal.h - how llama.cpp calls a model of nn/models/gpt/gpt.h: its architecture,
+ * its sizes as keys, its parameters as tensors. Not installed.
+ */
+#ifndef WF_PARALLEL_MODELS_GPT_GGUF_NAMES_INTERNAL_H
+#define WF_PARALLEL_MODELS_GPT_GGUF_NAMES_INTERNAL_H
+
+#include "nn/models/gpt/gpt.h"
+#include "parallel/formats/gguf_internal.h"
+
+/* Whether llama.cpp has a form for such a model that is known here: GPT-2, Llama and Mistral, Qwen 2 and 3. */
+bool wf_gguf_has_form(const wf_nn_gpt_config *model);
+
+/* Where a parameter lies in a file: from a row of a tensor on. */
+typedef struct wf_gguf_place {
+    char name[WF_GGUF_NAME];
+    int64_t row, rows; /* its first row there, and how many the tensor has */
+    int64_t heads; /* rows of so many heads are in llama.cpp's order of rotation; 0: in ours */
+} wf_gguf_place;
+
+/* False where llama.cpp has no such parameter. */
+bool wf_gguf_place_of(const wf_nn_gpt_config *model, const wf_nn_parameter *parameter,
+                      wf_gguf_place *place);
+
+/* The row of ours that is a row of a parameter in the file. */
+int64_t wf_gguf_row(const wf_gguf_place *place, int64_t rows, int64_t row);
+
+/* The keys "general.architecture" and "ARCHITECTURE.block_count" to "ARCHITECTURE.vocab_size". */
+void wf_gguf_put_config(wf_gguf_header *h, const wf_nn_gpt_config *model);
+
+/* What Llama 3.1's scaling divides the frequency of each pair of a head by: head size / 2 of them. */
+void wf_gguf_rope_factors(const wf_nn_gpt_config *model, float *factors);
+
+#endif

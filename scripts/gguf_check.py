@@ -1,0 +1,184 @@
+#!/usr/bin/env python3
+"""gguf_check.py GPT_EXPORT FOLDER [ORIGINAL.gguf] - what gpt_export --gguf writes, seen by others.
+
+For the models of tests/reference, and for FOLDER, a model of Hugging Face with its tokenizer:
+
+  - gguf's reader takes the files, and every tensor is that of the folder, with llama.cpp's order of rotation undone;
+  - the blocks of q8_0 are those that gguf quantises to, byte for byte;
+  - transformers loads the file, and its logits are those of the folder's model;
+  - transformers makes the same ids of some texts by the file's tokenizer;
+  - keys are those of ORIGINAL, a file that llama.cpp's converter has made of the same model, or the difference is told.
+
+It needs gguf, torch, transformers, accelerate and safetensors, and says what is missing.
+"""
+import importlib.util
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+sys.path.pop(0)  # scripts beside this one have the names of packages
+missing = [m for m in ("gguf", "torch", "transformers", "accelerate", "safetensors") if not importlib.util.find_spec(m)]
+if missing:
+    sys.exit("gguf_check.py: missing: " + ", ".join(missing) + " (pip install gguf==0.19.* torch transformers accelerate safetensors)")
+
+import gguf
+import numpy as np
+import torch
+import transformers
+from gguf.quants import quantize
+from safetensors.torch import load_file
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TEXTS = ["The capital of France is", "<|im_start|>user\nHi 123, it's\t me!<|im_end|>\n", "naïve café 東京 \U0001f600  x",
+         "for (int i = 0; i < 1024; i++)\n\n    x += 3.14;", "A"]
+bad = 0
+
+
+def say(ok, text):
+    global bad
+    bad += not ok
+    print(("ok    " if ok else "FALSE ") + text, flush=True)
+
+
+def weights(folder):
+    found = {}
+    for path in sorted(folder.glob("model*.safetensors")):
+        found.update(load_file(path))
+    return {k: v.float().numpy() for k, v in found.items()}
+
+
+def undo(rows, heads):
+    return rows.reshape(heads, rows.shape[0] // heads // 2, 2, -1).swapaxes(1, 2).reshape(rows.shape)
+
+
+def expected(folder, reader):
+    """Of each tensor of the file what the folder has for it."""
+    config = json.loads((folder / "config.json").read_text())
+    arch = reader.fields["general.architecture"].contents()
+    have = weights(folder)
+    layers = config.get("num_hidden_layers", config.get("n_layer"))
+    names = gguf.get_tensor_name_map({v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[arch], layers)
+    result = {}
+    for name, x in have.items():
+        base, suffix = name.rsplit(".", 1)
+        if arch == "gpt2" and x.ndim == 2 and ("c_" in name):
+            x = x.T
+        mapped = names.get_name(base)
+        if mapped is None:
+            continue
+        result[f"{mapped}.{suffix}"] = x
+    return config, arch, result
+
+
+def check_tensors(name, folder, reader, kind):
+    config, arch, want = expected(folder, reader)
+    got = {t.name: t for t in reader.tensors}
+    extra = set(got) - set(want)
+    say(extra <= {"rope_freqs.weight"} and set(want) - set(got) <= {"output.weight"},
+        f"{name} {kind}: {len(got)} tensors; beside the folder's: {sorted(extra)}")
+    wrong = []
+    for tensor in got.values():
+        if tensor.name not in want:
+            continue
+        x = np.ascontiguousarray(want[tensor.name])
+        heads = {"attn_q": config.get("num_attention_heads"), "attn_k": config.get("num_key_value_heads")}
+        part = tensor.name.split(".")[-2]
+        if arch == "llama" and part in heads:  # neighbours turn there
+            x = np.ascontiguousarray(x.reshape(heads[part], 2, -1, x.shape[1]).swapaxes(1, 2).reshape(x.shape))
+        data = quantize(x, tensor.tensor_type)
+        if data.tobytes() != tensor.data.tobytes():
+            wrong.append(tensor.name)
+    say(not wrong, f"{name} {kind}: tensors byte for byte {sorted({t.tensor_type.name for t in got.values()})} {wrong[:3]}")
+
+
+def logits(model, ids):
+    with torch.no_grad():
+        return model(ids).logits.float().numpy()
+
+
+def check_logits(name, folder, path, ids, most, own_config):
+    load = transformers.AutoModelForCausalLM.from_pretrained
+    ours = load(folder, dtype=torch.float32)
+    # what transformers does not read of a file: the width of a GPT-2's MLP, how RoPE is scaled
+    given = {} if own_config else {"config": transformers.AutoConfig.from_pretrained(folder)}
+    if not own_config and given["config"].model_type == "mistral":  # gguf calls it a llama, and transformers not
+        keys = json.loads((folder / "config.json").read_text())
+        given["config"] = transformers.LlamaConfig(**{k: v for k, v in keys.items() if k != "model_type"})
+    theirs = load(path.parent, gguf_file=path.name, dtype=torch.float32, **given)
+    off = float(np.abs(logits(ours, ids) - logits(theirs, ids)).max())
+    where = "its own keys" if own_config else "the folder's config"
+    say(off <= most, f"{name}: logits of the file, by {where}, and of the folder differ by {off:g} at most")
+
+
+def check_factors(name, folder, reader):
+    config = transformers.AutoConfig.from_pretrained(folder)
+    tensors = {t.name: t for t in reader.tensors}
+    if "rope_freqs.weight" not in tensors:
+        return
+    from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+    scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](config, torch.device("cpu"))
+    n = 2 * len(scaled)
+    base = (config.rope_parameters or {}).get("rope_theta", 10000.0)
+    plain = 1.0 / base ** (np.arange(0, n, 2) / n)
+    off = np.abs(plain / tensors["rope_freqs.weight"].data / scaled.numpy() - 1).max()
+    say(off < 1e-6, f"{name}: frequencies divided by rope_freqs.weight are transformers', off by {off:g} at most")
+
+
+def check_tokenizer(folder, path):
+    if not (folder / "tokenizer.json").exists():
+        return
+    ours = transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    theirs = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    same = [ours.encode(t, add_special_tokens=False) == theirs.encode(t, add_special_tokens=False) for t in TEXTS]
+    say(all(same), f"{folder.name}: ids of {len(TEXTS)} texts by the file's tokenizer: {same}")
+
+
+def check_original(path, original):
+    a, b = (gguf.GGUFReader(p) for p in (path, original))
+    fields = [{k: f.contents() for k, f in r.fields.items() if not k.startswith("GGUF.")} for r in (a, b)]
+    for key in sorted(fields[0].keys() | fields[1].keys()):
+        x, y = (f.get(key) for f in fields)
+        if x != y:
+            short = [str(v)[:60] if not isinstance(v, list) else f"{len(v)} values" for v in (x, y)]
+            print(f"      {key}: {short[0]} here, {short[1]} there")
+    need = [k for k in fields[1] if k.split(".")[0] not in ("general", "tokenizer")]
+    need += ["tokenizer.ggml." + k for k in ("model", "pre", "tokens", "token_type", "merges", "bos_token_id",
+                                             "eos_token_id", "add_bos_token", "add_space_prefix")]
+    wrong = [k for k in need if fields[0].get(k) != fields[1].get(k)]
+    say(not wrong, f"{path.name}: sizes, tokens and merges are those of {pathlib.Path(original).name} {wrong}")
+    shapes = [{t.name: t.shape.tolist() for t in r.tensors} for r in (a, b)]
+    say(shapes[0] == shapes[1], f"names and shapes of {len(shapes[0])} tensors are the same")
+
+
+def main():
+    program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    references = sorted(p for p in (ROOT / "tests/reference").glob("hf_*") if (p / "config.json").exists())
+    with tempfile.TemporaryDirectory() as where:
+        for model in references + [folder]:
+            has = (model / "tokenizer.json").exists()
+            for kind in ("stored", "f32", "f16", "q8_0"):
+                path = pathlib.Path(where) / f"{model.name.replace('mistral', 'm')}-{kind}.gguf"
+                flags = [] if kind == "stored" else ["--gguf-type", kind]
+                flags += [] if has else ["--tokenizer", "none"]
+                subprocess.run([program, str(model), "--gguf", str(path), *flags], check=True)
+                reader = gguf.GGUFReader(path)
+                check_tensors(model.name, model, reader, kind)
+                if kind == "f32":
+                    check_factors(model.name, model, reader)
+                    vocabulary = int(reader.fields[reader.fields["general.architecture"].contents() + ".vocab_size"].contents())
+                    ids = torch.from_numpy(np.random.default_rng(1).integers(0, vocabulary, (2, 12)))
+                    check_logits(model.name, model, path, ids, 1e-4, model == folder)
+                    check_tokenizer(model, path)
+                if kind == "f32" and model == folder and len(sys.argv) > 3:
+                    check_original(path, sys.argv[3])
+                del reader
+                path.unlink()
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    sys.exit(main())

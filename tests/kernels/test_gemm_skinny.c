@@ -1,0 +1,191 @@
+/*
+ * tests/kernels/test_gemm_skinny.c - a few rows times weights, in floats and in bf16: the bits of the wide product of
+ * the same operands, for every instruction set, any number of rows, columns, chunks and threads.
+ */
+#include "core/numerics/bf16.h"
+#include "core/numerics/tree.h"
+#include "kernels/cpu/isa_internal.h"
+#include "kernels/cpu/team_internal.h"
+#include "tests/harness.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEAMS = 3, GUARD = 16, MOST_ROWS = 11 };
+
+static uint64_t state = 99991;
+static wf_team *teams[TEAMS + 1];
+
+static uint64_t next(void)
+{
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return state;
+}
+
+static int64_t below(int64_t n)
+{
+    return (int64_t)(next() % (uint64_t)n);
+}
+
+/* Zeros of both signs, and what underflows, also as bf16. */
+static float value(void)
+{
+    float x = (float)((int64_t)(next() >> 40) - (1 << 23)) / (float)(1 << 22);
+
+    switch (below(16)) {
+    case 0:
+        return copysignf(0.0f, x);
+    case 1:
+        return x * 0x1p-100f;
+    default:
+        return x;
+    }
+}
+
+typedef struct problem {
+    int64_t m, n, k, chunks, at[WF_MAX_CHUNKS + 1];
+    float *x, *w, *wide; /* wide: the bf16 as floats */
+    uint16_t *half;
+    float *y, *want;
+} problem;
+
+/* Exactly as long as they are: a sanitizer sees what is read beyond. */
+static void make(problem *p, int64_t m, int64_t n, int64_t k, int64_t chunks)
+{
+    *p = (problem){.m = m, .n = n, .k = k, .chunks = chunks};
+    p->x = malloc((size_t)(m * k) * sizeof *p->x + 1);
+    p->w = malloc((size_t)(n * k) * sizeof *p->w + 1);
+    p->wide = malloc((size_t)(n * k) * sizeof *p->wide + 1);
+    p->half = malloc((size_t)(n * k) * sizeof *p->half + 1);
+    p->y = malloc((size_t)(m * n + GUARD) * sizeof *p->y);
+    p->want = malloc((size_t)(m * n) * sizeof *p->want + 1);
+    for (int64_t i = 0; i < m * k; i++)
+        p->x[i] = value();
+    for (int64_t i = 0; i < n * k; i++) {
+        p->w[i] = value();
+        p->half[i] = wf_bf16_of(p->w[i]);
+        if (below(20) == 0) /* a number so small that it is read as zero */
+            p->half[i] = (uint16_t)(below(2) << 15 | (1 + below(100)));
+        p->wide[i] = wf_bf16_value(p->half[i]);
+    }
+    for (int64_t l = 1; l <= chunks; l++)
+        p->at[l] = l == chunks ? k : p->at[l - 1] + below(2 * k / chunks + 1);
+    for (int64_t l = 1; l < chunks; l++)
+        p->at[l] = p->at[l] > k ? k : p->at[l];
+}
+
+static void forget(problem *p)
+{
+    free(p->x);
+    free(p->w);
+    free(p->wide);
+    free(p->half);
+    free(p->y);
+    free(p->want);
+}
+
+static void wide_product(const wf_simd *simd, problem *p, const float *weights)
+{
+    wf_gemm_part parts[WF_MAX_CHUNKS];
+    wf_gemm g = {.m = p->m, .n = p->n, .c = p->want, .c_row = p->n, .parts = parts};
+    void *workspace;
+
+    for (g.n_parts = 0; g.n_parts < p->chunks; g.n_parts++) {
+        int64_t first = p->at[g.n_parts];
+
+        parts[g.n_parts] = (wf_gemm_part){.a = p->x + first,
+                                          .a_row = p->k,
+                                          .a_k = 1,
+                                          .b = weights + first,
+                                          .b_k = 1,
+                                          .b_col = p->k,
+                                          .k = p->at[g.n_parts + 1] - first,
+                                          .chunk = true};
+    }
+    workspace = malloc(simd->gemm_workspace(&g, 1) + 1);
+    simd->gemm(NULL, &g, workspace);
+    free(workspace);
+}
+
+static void check_type(const wf_simd *simd, problem *p, bool bf16)
+{
+    const wf_skinny s = {.m = p->m,
+                         .n = p->n,
+                         .k = p->k,
+                         .x = p->x,
+                         .w = bf16 ? (const void *)p->half : p->w,
+                         .bf16 = bf16,
+                         .y = p->y,
+                         .chunks = p->chunks,
+                         .at = p->at};
+    size_t bytes = (size_t)(p->m * p->n) * sizeof *p->y;
+
+    wide_product(simd, p, bf16 ? p->wide : p->w);
+    for (int team = 1; team <= TEAMS; team++) {
+        memset(p->y, 0xff, bytes + GUARD * sizeof *p->y);
+        simd->gemm_skinny(teams[team], &s);
+        CU_ASSERT_EQUAL(memcmp(p->y, p->want, bytes), 0);
+        for (int i = 0; i < GUARD; i++)
+            CU_ASSERT_TRUE(isnan(p->y[p->m * p->n + i]));
+    }
+}
+
+static void check(int64_t m, int64_t n, int64_t k, int64_t chunks)
+{
+    static const char *const names[] = {"portable", "avx2", "avx512"};
+    problem p;
+
+    make(&p, m, n, k, chunks);
+    for (int isa = 0; isa < 3; isa++) {
+        const wf_simd *simd = wf_cpu_simd_named(names[isa], NULL);
+
+        for (int bf16 = 0; simd && bf16 < 2; bf16++)
+            check_type(simd, &p, bf16);
+    }
+    forget(&p);
+}
+
+static void random_products(void)
+{
+    for (int round = 0; round < 300; round++)
+        check(1 + below(MOST_ROWS), WF_SKINNY_COLUMNS + below(round % 2 ? 60 : 300),
+              below(round % 3 ? 300 : 40), 1 + below(WF_MAX_CHUNKS));
+}
+
+/* Those of real models, of which a team gets parts. */
+static void large_products(void)
+{
+    for (int64_t m = 1; m <= 8; m += m == 1 ? 2 : 5) {
+        check(m, 1536, 576, 8);
+        check(m, 577, 1536, 8);
+    }
+    check(1, 16, 9000, 1);
+    check(1, 5003, 64, 8);
+}
+
+static void nothing(void)
+{
+    check(1, 16, 0, 1);
+    check(3, 31, 0, 8);
+    check(2, 33, 3, 8);
+}
+
+static const wf_test tests[] = {{"random products", random_products},
+                                {"large products", large_products},
+                                {"nothing", nothing},
+                                {NULL, NULL}};
+
+int main(void)
+{
+    wf_error error = {WF_OK, ""};
+    int failed;
+
+    for (int i = 2; i <= TEAMS; i++)
+        teams[i] = wf_team_open(i, &error);
+    failed = wf_test_main("gemm_skinny", tests);
+    for (int i = 2; i <= TEAMS; i++)
+        wf_team_close(teams[i]);
+    return failed;
+}
