@@ -240,21 +240,6 @@ static wf_status take(const wf_json_source *s, const wf_hf_key *row, wf_hf_confi
     return takes[row->kind](&p, row, (char *)&c->model + row->offset);
 }
 
-bool wf_hf_config_knows(const wf_hf_family *family, const char *path)
-{
-    size_t n = strlen(path);
-
-    for (const wf_hf_key *row = NULL; (row = wf_hf_key_next(family, row));) {
-        const char *cursor = NULL;
-        char known[WF_HF_PATH];
-
-        while (wf_hf_key_path(row, &cursor, known))
-            if (strncmp(known, path, n) == 0 && (!known[n] || known[n] == '.'))
-                return true;
-    }
-    return false;
-}
-
 /* Keys that no row knows; those of an object that has known ones are looked at as well. */
 static void list_unknown(wf_hf_config *c, const char *above, const json_t *object)
 {
@@ -271,7 +256,7 @@ static void list_unknown(wf_hf_config *c, const char *above, const json_t *objec
         if (!wf_json_printable(key) ||
             snprintf(path, sizeof path, "%s%s", above, key) >= (int)sizeof path)
             snprintf(path, sizeof path, "a key that cannot be printed");
-        if (!wf_hf_config_knows(c->family, path)) {
+        if (!wf_hf_key_known(c->family, path)) {
             snprintf(c->unknown + used, sizeof c->unknown - used, "%s%s", used ? ", " : "",
                      path);
         } else if (json_is_object(value) && !*above) {

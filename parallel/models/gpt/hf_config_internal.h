@@ -34,9 +34,6 @@ wf_status wf_hf_config_json(json_t **object, const wf_file_calls *calls, const c
 wf_status wf_hf_config_take(wf_hf_config *config, const char *name, const json_t *object,
                             wf_error *error);
 
-/* Whether a row of the family knows a key; "a.b" is b of the object a. */
-bool wf_hf_config_knows(const wf_hf_family *family, const char *path);
-
 /*
  * The family that a model is written as: that of the folder `like` where its config.json is that model's, else the
  * first one whose rows say all that the model has. WF_EUNSUPPORTED: none does.

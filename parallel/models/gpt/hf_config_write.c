@@ -192,7 +192,7 @@ static json_t *known_keys(const wf_hf_family *family, const json_t *like)
     const char *key;
 
     json_object_foreach((json_t *)like, key, value) good =
-        good && (!wf_hf_config_knows(family, key) || json_object_set(object, key, value) == 0);
+        good && (!wf_hf_key_known(family, key) || json_object_set(object, key, value) == 0);
     if (good)
         return object;
     json_decref(object);

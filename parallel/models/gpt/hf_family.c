@@ -91,9 +91,11 @@ int wf_hf_family_distance(const wf_hf_family *family, const char *other)
 static bool is_replaced(const wf_hf_family *family, const wf_hf_key *row, int distance)
 {
     for (int i = 0; i < KEYS; i++) {
-        int near = wf_hf_family_distance(family, keys[i].family);
+        int near = strcmp(keys[i].key, row->key) == 0
+                       ? wf_hf_family_distance(family, keys[i].family)
+                       : -1;
 
-        if (near >= 0 && near < distance && strcmp(keys[i].key, row->key) == 0)
+        if (near >= 0 && near < distance)
             return true;
     }
     return false;
@@ -124,6 +126,23 @@ bool wf_hf_key_path(const wf_hf_key *row, const char **cursor, char path[WF_HF_P
     snprintf(path, WF_HF_PATH, "%.*s", (int)n, *cursor);
     *cursor += n;
     return n > 0;
+}
+
+bool wf_hf_key_known(const wf_hf_family *family, const char *path)
+{
+    size_t n = strlen(path);
+
+    for (const wf_hf_key *row = keys; row < keys + KEYS; row++) {
+        const char *cursor = NULL;
+        char known[WF_HF_PATH];
+
+        if (wf_hf_family_distance(family, row->family) < 0)
+            continue;
+        while (wf_hf_key_path(row, &cursor, known))
+            if (strncmp(known, path, n) == 0 && (!known[n] || known[n] == '.'))
+                return true;
+    }
+    return false;
 }
 
 void wf_hf_family_list(char *text, size_t size)
