@@ -33,24 +33,21 @@ typedef struct wf_nn_gpt_config {
     float dropout;    /* for embeddings, residuals and attention weights */
     float eps;        /* the norms'; 0: 1e-5 */
     wf_nn_norm_kind norm;
-    wf_nn_norm_order
-        order; /* norms of what attention and MLP take, or of what they give to the residual stream */
-    bool gain_offset; /* WF_NN_RMSNORM; its gains are 1 + the parameter */
+    wf_nn_norm_order order; /* norms before attention and MLP, or behind them */
+    bool gain_offset;       /* WF_NN_RMSNORM; its gains are 1 + the parameter */
     wf_nn_position_kind position;
     double rope_base;             /* WF_NN_ROPE; 0: 10000 */
     wf_rope_scaling rope_scaling; /* WF_NN_ROPE; zeros: none */
     int64_t rope_skip; /* WF_NN_ROPE; every n-th block has no positions; 0: all have */
     wf_nn_mlp_kind mlp;
-    bool qkv_bias, out_bias,
-        mlp_bias; /* linears that have biases: of queries, keys and values, of attention's
-                                          output, of the MLP */
-    bool qk_norm; /* an RMSNorm of every head's queries and keys before they turn */
-    bool
-        qk_norm_wide; /* where there are such norms, one of all heads' queries, and one of all keys */
-    bool tied;        /* the head's weight is the embedding's table */
-    double embedding_scale,
-        residual_scale;     /* what the embedding, and what joins the residual stream, is
-                                               multiplied with; 0: 1; the first may be WF_NN_SQRT_WIDTH */
+    /* linears that have biases: of queries, keys and values, of attention's output, of the MLP */
+    bool qkv_bias, out_bias, mlp_bias;
+    bool qk_norm;      /* an RMSNorm of every head's queries and keys before they turn */
+    bool qk_norm_wide; /* in their place one of all heads' queries, and one of all keys */
+    bool tied;         /* the head's weight is the embedding's table */
+    /* what the embedding, and what joins the residual stream, is multiplied with; 0: 1; the first may be
+       WF_NN_SQRT_WIDTH */
+    double embedding_scale, residual_scale;
     double attention_scale; /* what scores are multiplied with; 0: 1 / sqrt(head_dim) */
     double logit_divisor;   /* what logits are divided by; 0: 1 */
 } wf_nn_gpt_config;

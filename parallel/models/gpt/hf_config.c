@@ -103,6 +103,9 @@ static wf_status take_real(const place *p, const wf_hf_key *row, void *field)
     wf_status status = wf_json_real(&p->at, p->key, row->least, row->most,
                                     row->standard ? &standard : NULL, &value);
 
+    if (status == WF_OK && row->kind == WF_HF_WHOLE && value != (double)(int64_t)value)
+        return wf_error_set(p->at.error, WF_EDATA, "%s: \"%s\" is %g, and no whole number",
+                            p->at.name, p->key, value);
     if (row->size == sizeof(float))
         *(float *)field = (float)value;
     else
