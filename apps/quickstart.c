@@ -19,8 +19,7 @@ static wf_status count_up(void *self, int64_t step, int64_t first, int64_t count
     return WF_OK;
 }
 
-static const wf_nn_gpt_config small = {.arch = WF_NN_LLAMA,
-                                       .vocabulary = 256,
+static const wf_nn_gpt_config small = {.vocabulary = 256,
                                        .positions = TOKENS,
                                        .layers = 2,
                                        .heads = 4,

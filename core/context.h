@@ -134,6 +134,7 @@ typedef struct wf_uses {
         later; /* no tape records, but what runs will be recomputed for one, with the same numbers */
     bool recompute; /* this is such a recomputation, in backward */
     void *pass;     /* the forward pass that they are uses in (nn/pass.h) */
+    void *cache; /* keys and values that it goes on with (nn/cache.h); NULL: it begins anew */
 } wf_uses;
 
 /** wf_context_uses - the numbers of a context's uses; numbers are never used twice but for that.

@@ -9,6 +9,7 @@
  * kernels are in kernels/cpu/attention_cached.c.
  */
 #include "core/numerics/math.h"
+#include "kernels/attention_cached.h"
 #include "kernels/attention_internal.h"
 #include <inttypes.h>
 #include <math.h>

@@ -331,47 +331,6 @@ WF_API wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
                                const wf_attention_options *options);
 
 /**
- * wf_rope_at - wf_rope with positions of their own: those of a sequence that goes on
- *
- * @param x          [batch, tokens, heads, dim], dim even
- * @param positions  i32 [batch, tokens]
- * Layout:      "bshd!,bs->bshd!"
- * Gradient:    to x, by the inverse rotation
- * Errors:      as wf_rope
- */
-WF_API wf_tensor *wf_rope_at(wf_tensor *x, wf_tensor *positions, const wf_rope_options *options,
-                             bool inverse);
-
-/**
- * wf_cache_write - the keys and values of tokens go to a cache: cache[slot[b], first[b] + t] = k[b, t]
- *
- * @param k_cache, v_cache  [slots, positions, groups, dim], changed in place; stored as the device computes
- * @param k, v              [batch, tokens, groups, dim]
- * @param first, slot       i32 [batch]: the position of each sequence's first token, and its row of the cache
- * Layout:      "c!t!gd!,c!t!gd!,b!s!gd!,b!s!gd!,b!,b!->"
- * Gradient:    none
- * Errors:      WF_EINVAL (a slot or a position that the cache has not)
- */
-WF_API wf_status wf_cache_write(wf_tensor *k_cache, wf_tensor *v_cache, wf_tensor *k,
-                                wf_tensor *v, wf_tensor *first, wf_tensor *slot);
-
-/**
- * wf_attention_cached - causal attention of tokens to all up to themselves in row slot[b] of a cache,
- * their own keys and values included, which wf_cache_write puts there
- *
- * The bits are those that wf_attention gives for these tokens of the whole sequence, however many come at
- * once.
- *
- * @param q            [batch, tokens, heads, dim]
- * @param first, slot  i32 [batch]: the position of each sequence's first token, and its row of the cache
- * Layout:      "bs!hd!,c!t!gd!,c!t!gd!,b,b->bs!hd!"; g as in wf_attention
- * Gradient:    none
- * Errors:      WF_EINVAL (a slot or a position that the cache has not), WF_ESHAPE
- */
-WF_API wf_tensor *wf_attention_cached(wf_tensor *q, wf_tensor *k_cache, wf_tensor *v_cache,
-                                      wf_tensor *first, wf_tensor *slot);
-
-/**
  * wf_logit_max - maximum over the (part of the) vocabulary; no gradient
  *
  * Layout:      "...v->...": partial max where v is split

@@ -4,6 +4,7 @@
  * the token, or for rope_at an operand. The gradient turns back. The CPU's kernel is in kernels/cpu/rope.c.
  */
 #include "core/numerics/math.h"
+#include "kernels/attention_cached.h"
 #include "kernels/attention_internal.h"
 #include <inttypes.h>
 #include <string.h>

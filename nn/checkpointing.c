@@ -32,7 +32,8 @@ static wf_tensor *gradient_of(wf_gradient *g, const run *r)
     const char *phase = wf_context_phase(ctx, "forward again");
     wf_tensor *x = wf_source(g->in[0]), *y;
 
-    *uses = (wf_uses){.next = r->first, .recompute = true, .pass = r->pass};
+    *uses =
+        (wf_uses){.next = r->first, .recompute = true, .pass = r->pass, .cache = outside.cache};
     wf_scope_open(ctx);
     y = wf_scope_return(ctx, x ? m->type->forward(m, x) : NULL);
     if (y)

@@ -194,22 +194,16 @@ static wf_status time_model(bench *b, const char *name, wf_nn_gpt_config config,
 }
 
 /* Models that are built only: Llama 70B, and GPT-2 made a trillion parameters large. */
-static const wf_nn_gpt_config llama_70b = {.arch = WF_NN_LLAMA,
-                                           .vocabulary = 128256,
+static const wf_nn_gpt_config llama_70b = {.vocabulary = 128256,
                                            .positions = 8192,
                                            .layers = 80,
                                            .heads = 64,
                                            .kv_heads = 8,
                                            .width = 8192,
                                            .ffn = 28672};
-static const wf_nn_gpt_config gpt_1t = {.arch = WF_NN_GPT2,
-                                        .vocabulary = 51200,
-                                        .positions = 2048,
-                                        .layers = 128,
-                                        .heads = 160,
-                                        .kv_heads = 160,
-                                        .width = 25600,
-                                        .ffn = 102400};
+static const wf_nn_gpt_config gpt_1t = {WF_NN_GPT2,     .vocabulary = 51200, .positions = 2048,
+                                        .layers = 128,  .heads = 160,        .kv_heads = 160,
+                                        .width = 25600, .ffn = 102400};
 
 static wf_status time_models(wf_rank *rank, void *arg)
 {

@@ -23,6 +23,14 @@ static const char *const deciding[] = {
     "head_dim",
     "qkv_bias",
     "rope_scaling",
+    "qk_norm",
+    "out_bias",
+    "mlp_bias",
+    "rope_skip",
+    "embedding_scale",
+    "residual_scale",
+    "attention_scale",
+    "logit_divisor",
     "seq_len",
     "dropout",
     "exact",
@@ -46,7 +54,7 @@ static const char *const deciding[] = {
     "freeze",
 };
 
-enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 15 };
+enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 23 };
 
 /* No flags: what the files of --data and of --val-data weigh. */
 static const char *const weighed[] = {"data_bytes", "val_data_bytes"};

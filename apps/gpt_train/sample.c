@@ -1,84 +1,39 @@
 /* apps/gpt_train/sample.c - text from a trained model, token by token. */
 #include "apps/gpt_train/train_loop.h"
+#include "apps/generate/engine.h"
+#include "apps/generate/sampling.h"
 #include "apps/gpt_train/signal_requests.h"
-#include "core/host_data.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* A token drawn from softmax(logits / temperature); the likeliest one at temperature 0. */
-static int64_t draw(const float *logits, int64_t n, double temperature, uint64_t key,
-                    int64_t index)
+static wf_status open_engine(const app_options *o, const app_sampled *m, app_engine *e)
 {
-    int64_t best = 0;
-    double sum = 0, at;
-
-    for (int64_t i = 1; i < n; i++)
-        if (logits[i] > logits[best])
-            best = i;
-    if (temperature <= 0)
-        return best;
-    for (int64_t i = 0; i < n; i++)
-        sum += wf_exp((double)(logits[i] - logits[best]) / temperature);
-    at = (double)wf_random_uniform(key, 0, (uint64_t)index) * sum;
-    for (int64_t i = 0; i < n; i++) {
-        at -= wf_exp((double)(logits[i] - logits[best]) / temperature);
-        if (at < 0)
-            return i;
-    }
-    return best;
+    return app_engine_open(e, &(app_engine_options){.par = m->par,
+                                                    .model = m->model,
+                                                    .pipelined = m->pipelined,
+                                                    .slots = 1,
+                                                    .positions = o->seq_len});
 }
 
-static void show(wf_tensor *tokens, const int32_t *ids)
+/* The next token after ids[0 .. length), seeing at most seq_len of them; -1 on failure. A text that is longer slides
+   along, and what it sees has other positions then: all of that is computed again. */
+static int64_t next_token(const app_options *o, const app_sampled *m, app_engine *e,
+                          const int32_t *ids, int64_t length, float *logits,
+                          app_sampling_candidate *room)
 {
-    wf_host_data view;
-    int32_t *token = wf_data_write(tokens, false, &view);
+    const app_sampling sampling = {
+        .temperature = o->sample_temperature, .repetition_penalty = 1, .top_p = 1};
+    const app_sampling_text text = {ids, length, length};
+    uint64_t key = wf_random_key((uint64_t)o->seed, WF_RANDOM_SAMPLE);
+    int64_t seen = length < o->seq_len ? length : o->seq_len, first = length - seen;
+    const app_engine_row row = {0, seen - 1, ids[length - 1]};
 
-    for (int64_t i = 0; token && i < wf_tensor_local_count(tokens); i++)
-        token[i] = ids[i];
-    wf_data_close(&view);
-}
-
-/* A wf_par_head_function. */
-static wf_tensor *head(wf_nn_module *model, wf_tensor *x)
-{
-    return wf_nn_call(((wf_nn_gpt *)model)->head, x);
-}
-
-/* Logits of the next token behind each of so many; ids: NULL in a plan. With a pipeline, on the ranks of its last
-   stage; NULL elsewhere, and on errors. */
-static wf_tensor *logits_of(const app_sampled *m, const int32_t *ids, int64_t seen)
-{
-    wf_par *par = m->par;
-    wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(seen)};
-    wf_tensor *tokens =
-        wf_tensor_new(wf_par_context(par), WF_I32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
-
-    if (tokens && ids)
-        show(tokens, ids);
-    if (!m->pipelined)
-        return wf_whole(wf_nn_gpt_logits(m->model, tokens));
-    return wf_whole(wf_par_pipeline_forward(m->pipelined, tokens, head));
-}
-
-/* The next token after ids[0 .. length), seeing at most seq_len of them; -1 on failure. last: room for the logits. */
-static int64_t next_token(const app_options *o, const app_sampled *m, const int32_t *ids,
-                          int64_t length, uint64_t key, float *last)
-{
-    wf_context *ctx = wf_par_context(m->par);
-    int64_t seen = length < o->seq_len ? length : o->seq_len, size = m->prompt->size,
-            token = -1;
-    wf_tensor *logits;
-
-    wf_scope_open(ctx);
-    logits = logits_of(m, ids + length - seen, seen);
-    if (logits)
-        wf_data_get(logits, (seen - 1) * o->vocab_size, size, last);
-    if (m->pipelined)
-        wf_par_pipeline_share(m->pipelined, last, (size_t)size * sizeof *last);
-    if (wf_context_status(ctx) == WF_OK)
-        token = draw(last, size, o->sample_temperature, key, length);
-    wf_scope_close(ctx);
-    return token;
+    if (first > 0 || length == (int64_t)m->prompt->ids.count)
+        app_engine_prefill(e, 0, 0, ids + first, seen - 1, NULL, NULL);
+    if (app_engine_next(e, 1, &row, logits, NULL) != WF_OK)
+        return -1;
+    return app_sampling_draw(&sampling, &text, logits, m->prompt->size,
+                             (double)wf_random_uniform(key, 0, (uint64_t)length), room);
 }
 
 /* Whether a rank was asked to stop. Without --save nobody listens: SIGTERM ends the process. */
@@ -97,27 +52,38 @@ void app_sample_plan(const app_options *o, const app_sampled *m)
 {
     wf_context *ctx = wf_par_context(m->par);
     int64_t longest = (int64_t)strlen(o->sample_prompt) + o->sample - 1;
+    int64_t prompt = (int64_t)strlen(o->sample_prompt);
+    int64_t seen = longest < o->seq_len ? longest : o->seq_len;
+    app_engine e;
 
     wf_context_training(ctx, false);
-    wf_scope_open(ctx);
-    logits_of(m, NULL, longest < o->seq_len ? longest : o->seq_len);
-    wf_scope_close(ctx);
+    if (open_engine(o, m, &e) == WF_OK) {
+        app_engine_prefill(&e, 0, 0, NULL, longest < o->seq_len ? prompt - 1 : seen - 1, NULL,
+                           NULL);
+        app_engine_next(&e, 1, &(app_engine_row){0, seen - 1, 0}, NULL, NULL);
+    }
+    app_engine_close(&e);
     wf_context_training(ctx, true);
 }
 
 /* Continue ids[0 .. *length) up to `end`. */
-static void go_on(const app_options *o, const app_sampled *m, int32_t *ids, int64_t *length,
-                  int64_t end, float *last, bool *stopped)
+static void go_on(const app_options *o, const app_sampled *m, app_engine *e, int32_t *ids,
+                  int64_t *length, int64_t end, bool *stopped)
 {
-    uint64_t key = wf_random_key((uint64_t)o->seed, WF_RANDOM_SAMPLE);
+    float *logits = malloc((size_t)e->vocabulary * sizeof *logits);
+    app_sampling_candidate *room = malloc((size_t)e->vocabulary * sizeof *room);
 
-    while (*length < end && !(*stopped = stop_wished(o, m->par))) {
-        int64_t token = next_token(o, m, ids, *length, key, last);
+    if (!logits || !room)
+        wf_fail(e->ctx, WF_ENOMEM, "no memory for the logits of a sample");
+    while (logits && room && *length < end && !(*stopped = stop_wished(o, m->par))) {
+        int64_t token = next_token(o, m, e, ids, *length, logits, room);
 
         if (token < 0 || token == m->prompt->ends)
-            return;
+            break;
         ids[(*length)++] = (int32_t)token;
     }
+    free(logits);
+    free(room);
 }
 
 wf_status app_sample_text(const app_options *o, const app_sampled *m, FILE *out, bool *stopped)
@@ -126,13 +92,15 @@ wf_status app_sample_text(const app_options *o, const app_sampled *m, FILE *out,
     const app_tokenizer_ids *prompt = &m->prompt->ids;
     int64_t length = (int64_t)prompt->count, end = length + o->sample;
     int32_t *ids = malloc((size_t)end * sizeof *ids);
-    float *last = malloc((size_t)m->prompt->size * sizeof *last);
     wf_error error = {WF_OK, ""};
+    app_engine e;
 
-    if (ids && last) {
+    if (ids) {
         memcpy(ids, prompt->data, prompt->count * sizeof *ids);
         wf_context_training(ctx, false);
-        go_on(o, m, ids, &length, end, last, stopped);
+        if (open_engine(o, m, &e) == WF_OK)
+            go_on(o, m, &e, ids, &length, end, stopped);
+        app_engine_close(&e);
         wf_context_training(ctx, true);
         if (out && !*stopped && wf_context_status(ctx) == WF_OK &&
             app_sample_print(m->prompt, ids, length, out, &error) != WF_OK)
@@ -140,7 +108,6 @@ wf_status app_sample_text(const app_options *o, const app_sampled *m, FILE *out,
     } else {
         wf_fail(ctx, WF_ENOMEM, "no memory for a sample of %lld tokens", (long long)o->sample);
     }
-    free(last);
     free(ids);
     return wf_context_status(ctx);
 }

@@ -65,25 +65,9 @@ static wf_status freeze(wf_nn_module *model, const char *patterns)
 
 wf_nn_gpt *app_setup_model(const app_options *o, wf_context *ctx)
 {
-    wf_nn_gpt_config config = {.arch = strcmp(o->arch, "llama") == 0 ? WF_NN_LLAMA : WF_NN_GPT2,
-                               .vocabulary = o->vocab_size,
-                               .positions = o->positions,
-                               .layers = o->n_layer,
-                               .heads = o->n_head,
-                               .kv_heads = o->n_kv_head,
-                               .width = o->n_embd,
-                               .ffn = o->ffn,
-                               .dropout = (float)o->dropout,
-                               .eps = (float)o->norm_eps,
-                               .rope_base = o->rope_base,
-                               .head_dim = o->head_dim,
-                               .qkv_bias = strcmp(o->qkv_bias, "on") == 0,
-                               .tied = strcmp(o->tie_embeddings, "on") == 0};
+    const wf_nn_gpt_config config = app_options_model(o);
     bool modules = strcmp(o->recompute, "none") != 0 && strcmp(o->recompute, "stage") != 0;
-    wf_nn_gpt *model;
-
-    wf_rope_scaling_parse(o->rope_scaling, &config.rope_scaling); /* checked with the flags */
-    model = wf_nn_gpt_new(ctx, &config);
+    wf_nn_gpt *model = wf_nn_gpt_new(ctx, &config);
 
     if (!model || (wf_nn_recompute(&model->base, modules ? o->recompute : NULL) == WF_OK &&
                    freeze(&model->base, o->freeze) == WF_OK))

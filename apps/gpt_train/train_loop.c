@@ -5,6 +5,7 @@
 #include "apps/step_report.h"
 #include "apps/gpt_train/train_loop.h"
 #include "apps/gpt_train/signal_requests.h"
+#include "apps/program.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -231,6 +232,8 @@ static void introduce(loop *l)
     tell_shared_devices(l);
     if (l->rank->warning && l->rank->index == 0)
         fprintf(stderr, "gpt_train: warning: %s\n", l->rank->warning);
+    if (l->o->init_from && l->rank->index == 0)
+        app_program_tell_unknown("gpt_train", l->o->init_from);
     if (l->o->show_layout && l->rank->index == 0)
         app_report_layout(stdout, l->par, &l->model->base, l->job->pipeline);
 }

@@ -19,8 +19,8 @@ typedef struct app_model_source {
 wf_status app_model_source_open(const char *path, app_model_source *m, wf_error *error);
 void app_model_source_close(app_model_source *m);
 
-/* The model with its weights, planned for the mesh and materialised. Collective over the world. Owner:
-   caller, wf_nn_free. NULL on errors, which are in the context. */
-wf_nn_gpt *app_model_source_load(const app_model_source *m, wf_par *par);
+/* The model, planned for the mesh and materialised; with its weights, but for a plan (wf_par_options.plan), which
+   has none. Collective over the world. Owner: caller, wf_nn_free. NULL on errors, which are in the context. */
+wf_nn_gpt *app_model_source_load(const app_model_source *m, wf_par *par, bool plan);
 
 #endif

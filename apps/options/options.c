@@ -115,7 +115,7 @@ static wf_status read_command_line(int argc, char **argv, app_options *options, 
     return status;
 }
 
-static wf_status set_defaults(app_options *options, wf_error *error)
+wf_status app_options_defaults(app_options *options, wf_error *error)
 {
     wf_status status = WF_OK;
 
@@ -139,7 +139,7 @@ wf_status app_options_parse(int argc, char **argv, app_options *options, wf_erro
     wf_status status;
 
     memset(options, 0, sizeof *options);
-    status = set_defaults(options, error);
+    status = app_options_defaults(options, error);
     if (status == WF_OK)
         status = read_command_line(argc, argv, options, error);
     if (status == WF_OK && !app_options_asks(options)) {

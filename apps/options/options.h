@@ -7,6 +7,8 @@
 
 #include "apps/data/data_set.h"
 #include "core/status.h"
+#include "nn/models/gpt/gpt.h"
+#include "parallel/checkpoint/checkpoint.h"
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -72,6 +74,18 @@ wf_status app_options_parse(int argc, char **argv, app_options *options, wf_erro
 
 /** app_options_ranks - ranks of the mesh: pp x tp x dp. */
 int64_t app_options_ranks(const app_options *options);
+
+/** app_options_model - the model that the flags describe. */
+wf_nn_gpt_config app_options_model(const app_options *options);
+
+/**
+ * app_options_saved_model - the model that a checkpoint of gpt_train is of, by the flags that it keeps
+ *
+ * Errors:  WF_EINVAL (it keeps none), WF_EDATA (one is damaged, or the model has more layers than the checkpoint
+ *          tensors: what comes from a file is no reason to build for ever)
+ */
+wf_status app_options_saved_model(const wf_par_checkpoint *checkpoint, wf_nn_gpt_config *config,
+                                  wf_error *error);
 
 /** app_options_data - the data that the flags ask for; its texts are those of the options. */
 app_data_options app_options_data(const app_options *options);

@@ -12,19 +12,53 @@ const char app_model_names[] = "none"
 #undef MODEL
     ;
 
-/* The sizes of a name; false: it is none. */
-static bool find_model(const char *name, wf_nn_gpt_config *config)
+static bool *property_of(wf_nn_gpt_config *config, int i)
+{
+    return (bool *)((char *)config + app_properties[i].offset);
+}
+
+/* The family that a model has most of, but for what flags may change; NULL: no family has the rest of it. */
+static const char *family_of(const wf_nn_gpt_config *config)
+{
+    static const char *const names[] = {
+#define FAMILY(name, ...) #name,
+#include "nn/models/gpt/families.def"
+#undef FAMILY
+    };
+    const char *found = NULL;
+    int fewest = app_property_count + 1;
+
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+        wf_nn_gpt_config family = *wf_nn_gpt_family(names[n]);
+        int differ = 0;
+
+        for (int i = 0; i < app_property_count; i++) {
+            const bool has = *property_of((wf_nn_gpt_config *)config, i);
+
+            differ += *property_of(&family, i) != has;
+            *property_of(&family, i) = has;
+        }
+        if (differ < fewest && wf_nn_gpt_alike(&family, config)) {
+            fewest = differ;
+            found = names[n];
+        }
+    }
+    return found;
+}
+
+/* The sizes of a name and its family; false: it is none. */
+static bool find_model(const char *name, const char **family, wf_nn_gpt_config *config)
 {
     static const struct {
-        const char *name;
-        wf_nn_gpt_config config;
+        const char *name, *family;
+        wf_nn_gpt_config sizes;
         const char *scaling;
     } models[] = {
-#define MODEL(called, family, blocks, query, kv, features, wide, mlp, words, longest, epsilon, \
-              base, scaling, tie, bias)                                                        \
+#define MODEL(called, kind, blocks, query, kv, features, wide, mlp, words, longest, epsilon,   \
+              base, how, tie)                                                                  \
     {#called,                                                                                  \
-     {.arch = WF_NN_##family,                                                                  \
-      .vocabulary = words,                                                                     \
+     #kind,                                                                                    \
+     {.vocabulary = words,                                                                     \
       .positions = longest,                                                                    \
       .layers = blocks,                                                                        \
       .heads = query,                                                                          \
@@ -34,16 +68,20 @@ static bool find_model(const char *name, wf_nn_gpt_config *config)
       .eps = epsilon,                                                                          \
       .rope_base = base,                                                                       \
       .tied = tie,                                                                             \
-      .head_dim = features,                                                                    \
-      .qkv_bias = bias},                                                                       \
-     scaling},
+      .head_dim = features},                                                                   \
+     how},
 #include "apps/options/models.def"
 #undef MODEL
     };
 
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         if (strcmp(models[i].name, name) == 0) {
-            *config = models[i].config;
+            const wf_nn_gpt_config *has = wf_nn_gpt_family(models[i].family);
+
+            *family = models[i].family;
+            *config = models[i].sizes;
+            for (int k = 0; k < app_property_count; k++)
+                *property_of(config, k) |= *property_of((wf_nn_gpt_config *)has, k);
             return wf_rope_scaling_parse(models[i].scaling, &config->rope_scaling);
         }
     return false;
@@ -85,49 +123,30 @@ static wf_status take_real(app_options *o, app_option_id id, double *field, doub
     return WF_OK;
 }
 
-static wf_status take_arch(app_options *o, const char *arch, wf_error *error)
+static wf_status take_word(app_options *o, app_option_id id, const char *word, wf_error *error)
 {
-    if (is_given(o, APP_OPTION_arch))
+    const app_option_row *row = &app_option_rows[id];
+    char *field = (char *)o + row->offset;
+
+    if (is_given(o, id))
         return WF_OK;
-    if (o->given[APP_OPTION_arch] && strcmp(o->arch, arch) != 0)
-        return wf_error_set(error, WF_EINVAL,
-                            "--arch %s contradicts --init-from %s, whose model is %s; drop "
-                            "--arch",
-                            o->arch, o->init_from, arch);
-    strcpy(o->arch, arch);
+    if (o->given[id] && strcmp(field, "auto") != 0 && strcmp(field, word) != 0)
+        return wf_error_set(
+            error, WF_EINVAL, "%s %s contradicts --init-from %s, whose model has %s; drop %s",
+            app_option_flag(row).text, field, o->init_from, word, app_option_flag(row).text);
+    snprintf(field, APP_CHOICE_LENGTH, "%s", word);
     return WF_OK;
 }
 
-static wf_status take_tie(app_options *o, bool tied, wf_error *error)
+/* The family, and what the model has beside it or lacks. */
+static wf_status take_properties(app_options *o, const char *family, wf_nn_gpt_config *c,
+                                 wf_error *error)
 {
-    const char *tie = tied ? "on" : "off";
+    wf_status status = take_word(o, APP_OPTION_arch, family, error);
 
-    if (is_given(o, APP_OPTION_tie_embeddings))
-        return WF_OK;
-    if (strcmp(o->tie_embeddings, "auto") != 0 && strcmp(o->tie_embeddings, tie) != 0)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--tie-embeddings %s contradicts --init-from %s, whose model has %s; "
-            "drop --tie-embeddings",
-            o->tie_embeddings, o->init_from, tie);
-    strcpy(o->tie_embeddings, tie);
-    return WF_OK;
-}
-
-static wf_status take_bias(app_options *o, const wf_nn_gpt_config *c, wf_error *error)
-{
-    const char *bias = c->qkv_bias || c->arch == WF_NN_GPT2 ? "on" : "off";
-
-    if (is_given(o, APP_OPTION_qkv_bias))
-        return WF_OK;
-    if (strcmp(o->qkv_bias, "auto") != 0 && strcmp(o->qkv_bias, bias) != 0)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--qkv-bias %s contradicts --init-from %s, whose model has %s; drop "
-            "--qkv-bias",
-            o->qkv_bias, o->init_from, bias);
-    strcpy(o->qkv_bias, bias);
-    return WF_OK;
+    for (int i = 0; i < app_property_count && status == WF_OK; i++)
+        status = take_word(o, app_properties[i].id, *property_of(c, i) ? "on" : "off", error);
+    return status;
 }
 
 static wf_status take_scaling(app_options *o, const wf_rope_scaling *scaling, wf_error *error)
@@ -162,10 +181,12 @@ wf_status app_options_init_from(app_options *o, wf_error *error)
         {APP_OPTION_ffn, &o->ffn, &c.ffn},
         {APP_OPTION_vocab_size, &o->vocab_size, &c.vocabulary},
         {APP_OPTION_positions, &o->positions, &c.positions},
+        {APP_OPTION_rope_skip, &o->rope_skip, &c.rope_skip},
     };
+    const char *family = NULL;
     wf_status status;
 
-    if (!o->init_from && !find_model(o->model, &c))
+    if (!o->init_from && !find_model(o->model, &family, &c))
         return WF_OK;
     if (o->init_from && strcmp(o->model, "none") != 0)
         return wf_error_set(
@@ -173,18 +194,27 @@ wf_status app_options_init_from(app_options *o, wf_error *error)
             "--model %s and --init-from %s both say what model it is; drop --model", o->model,
             o->init_from);
     status = o->init_from ? wf_par_pretrained_config(o->init_from, &c, error) : WF_OK;
+    if (status == WF_OK && o->init_from)
+        family = family_of(&c);
+    if (status == WF_OK && !family)
+        status = wf_error_set(error, WF_EINVAL,
+                              "--init-from %s: no word of --arch has what its model has",
+                              o->init_from);
     if (status == WF_OK)
-        status = take_arch(o, c.arch == WF_NN_LLAMA ? "llama" : "gpt2", error);
+        status = take_properties(o, family, &c, error);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && status == WF_OK; i++)
         status = take_int(o, sizes[i].id, sizes[i].field, *sizes[i].value, error);
     if (status == WF_OK)
         status = take_real(o, APP_OPTION_norm_eps, &o->norm_eps, (double)c.eps, error);
-    if (status == WF_OK && c.arch == WF_NN_LLAMA)
+    if (status == WF_OK && c.rope_base > 0)
         status = take_real(o, APP_OPTION_rope_base, &o->rope_base, c.rope_base, error);
-    if (status == WF_OK && c.arch == WF_NN_LLAMA)
-        status = take_tie(o, c.tied, error);
-    if (status == WF_OK)
-        status = take_bias(o, &c, error);
+    for (int i = 0; i < app_scale_count && status == WF_OK; i++) {
+        double value = *(double *)((char *)&c + app_scales[i].offset);
+        size_t at = app_option_rows[app_scales[i].id].offset;
+
+        if (value > 0)
+            status = take_real(o, app_scales[i].id, (double *)((char *)o + at), value, error);
+    }
     if (status == WF_OK)
         status = take_scaling(o, &c.rope_scaling, error);
     if (status == WF_OK && c.vocabulary < 256)

@@ -3,9 +3,73 @@
 #include "kernels/rope_scaling.h"
 #include <string.h>
 
-static bool is_llama(const app_options *o)
+const char app_family_names[] = ""
+#define FAMILY(name, ...) #name " "
+#include "nn/models/gpt/families.def"
+#undef FAMILY
+    ;
+
+const app_property app_properties[] = {
+    {APP_OPTION_qkv_bias, offsetof(wf_nn_gpt_config, qkv_bias)},
+    {APP_OPTION_out_bias, offsetof(wf_nn_gpt_config, out_bias)},
+    {APP_OPTION_mlp_bias, offsetof(wf_nn_gpt_config, mlp_bias)},
+    {APP_OPTION_qk_norm, offsetof(wf_nn_gpt_config, qk_norm)},
+    {APP_OPTION_tie_embeddings, offsetof(wf_nn_gpt_config, tied)},
+};
+
+const int app_property_count = sizeof app_properties / sizeof *app_properties;
+
+const app_property app_scales[] = {
+    {APP_OPTION_embedding_scale, offsetof(wf_nn_gpt_config, embedding_scale)},
+    {APP_OPTION_residual_scale, offsetof(wf_nn_gpt_config, residual_scale)},
+    {APP_OPTION_attention_scale, offsetof(wf_nn_gpt_config, attention_scale)},
+    {APP_OPTION_logit_divisor, offsetof(wf_nn_gpt_config, logit_divisor)},
+};
+
+const int app_scale_count = sizeof app_scales / sizeof *app_scales;
+
+/* The word of a flag of a property: auto, on or off. */
+static char *word_of(app_options *o, const app_property *property)
 {
-    return !strcmp(o->arch, "llama");
+    return (char *)o + app_option_rows[property->id].offset;
+}
+
+static bool turns(const app_options *o)
+{
+    return wf_nn_gpt_family(o->arch)->position == WF_NN_ROPE;
+}
+
+wf_nn_gpt_config app_options_model(const app_options *o)
+{
+    wf_nn_gpt_config c = *wf_nn_gpt_family(o->arch);
+
+    c.vocabulary = o->vocab_size;
+    c.positions = o->positions;
+    c.layers = o->n_layer;
+    c.heads = o->n_head;
+    c.kv_heads = o->n_kv_head;
+    c.width = o->n_embd;
+    c.ffn = o->ffn;
+    c.head_dim = o->head_dim;
+    c.dropout = (float)o->dropout;
+    c.eps = (float)o->norm_eps;
+    c.rope_base = o->rope_base;
+    c.rope_skip = o->rope_skip;
+    wf_rope_scaling_parse(o->rope_scaling, &c.rope_scaling); /* checked with the flags */
+    for (int i = 0; i < app_property_count; i++) {
+        const char *word = (const char *)o + app_option_rows[app_properties[i].id].offset;
+
+        if (strcmp(word, "auto") != 0)
+            *(bool *)((char *)&c + app_properties[i].offset) = strcmp(word, "on") == 0;
+    }
+    for (int i = 0; i < app_scale_count; i++) {
+        double given =
+            *(const double *)((const char *)o + app_option_rows[app_scales[i].id].offset);
+
+        if (given > 0)
+            *(double *)((char *)&c + app_scales[i].offset) = given;
+    }
+    return c;
 }
 
 static wf_status check_heads(app_options *o, wf_error *error)
@@ -18,24 +82,21 @@ static wf_status check_heads(app_options *o, wf_error *error)
             "--n-embd %lld is not a multiple of --n-head %lld; use --n-embd %s, "
             "or give --head-dim",
             embd, heads, app_multiples_near(embd, heads).text);
-    if (is_llama(o) && dim % 2)
+    if (turns(o) && dim % 2)
         return wf_error_set(
             error, WF_EINVAL,
-            "--head-dim %lld is odd, and --arch llama rotates pairs (RoPE); use "
-            "--head-dim %lld",
-            dim, dim + 1);
-    if (is_llama(o) && !dim && embd / heads % 2)
+            "--head-dim %lld is odd, and --arch %s rotates pairs (RoPE); use --head-dim %lld",
+            dim, o->arch, dim + 1);
+    if (turns(o) && !dim && embd / heads % 2)
         return wf_error_set(error, WF_EINVAL,
                             "--n-embd %lld / --n-head %lld gives an odd head size %lld, and "
-                            "--arch llama rotates "
-                            "pairs (RoPE); use --n-embd %s",
-                            embd, heads, embd / heads,
+                            "--arch %s rotates pairs (RoPE); use --n-embd %s",
+                            embd, heads, embd / heads, o->arch,
                             app_multiples_near(embd, 2 * heads).text);
     return WF_OK;
 }
 
-/* What only one of the families has. */
-static wf_status check_family(app_options *o, wf_error *error)
+static wf_status check_scaling(app_options *o, wf_error *error)
 {
     wf_rope_scaling scaling;
 
@@ -45,20 +106,12 @@ static wf_status check_family(app_options *o, wf_error *error)
                             "llama3:FACTOR,LOW,HIGH,POSITIONS with numbers above 0, HIGH above "
                             "LOW; Llama 3.1 has llama3:8,1,4,8192",
                             o->rope_scaling);
-    if (!is_llama(o) && scaling.kind != WF_ROPE_UNSCALED)
+    if (!turns(o) && (scaling.kind != WF_ROPE_UNSCALED || o->rope_skip))
         return wf_error_set(
             error, WF_EINVAL,
-            "--rope-scaling %s scales RoPE, and --arch %s learns its positions; "
-            "leave it out, or use --arch llama",
-            o->rope_scaling, o->arch);
-    if (!is_llama(o) && strcmp(o->qkv_bias, "off") == 0)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--qkv-bias off is for llama: --arch %s always has biases; leave it "
-            "out",
-            o->arch);
-    if (strcmp(o->qkv_bias, "auto") == 0)
-        snprintf(o->qkv_bias, sizeof o->qkv_bias, is_llama(o) ? "off" : "on");
+            "%s is for RoPE, and --arch %s learns its positions; leave it out, or use --arch "
+            "llama",
+            o->rope_skip ? "--rope-skip" : "--rope-scaling", o->arch);
     return WF_OK;
 }
 
@@ -66,12 +119,6 @@ static wf_status check_kv_heads(app_options *o, wf_error *error)
 {
     long long heads = o->n_head, kv = o->n_kv_head ? o->n_kv_head : heads, fit = kv;
 
-    if (!is_llama(o) && kv != heads)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--n-kv-head %lld differs from --n-head %lld, and --arch %s has no grouped-query "
-            "attention; drop the flag or use --arch llama",
-            kv, heads, o->arch);
     if (kv > heads || heads % kv) {
         if (fit > heads)
             fit = heads;
@@ -99,31 +146,37 @@ static wf_status check_positions(app_options *o, wf_error *error)
     return WF_OK;
 }
 
+/* A gate has a third matrix, so that two thirds of the features have as many parameters. */
 static wf_status derive_ffn(app_options *o, wf_error *error)
 {
+    bool gate = wf_nn_gpt_family(o->arch)->mlp != WF_NN_GELU;
+
     (void)error;
     if (!o->ffn)
-        o->ffn = is_llama(o) ? ((8 * o->n_embd + 2) / 3 + 31) / 32 * 32 : 4 * o->n_embd;
+        o->ffn = gate ? ((8 * o->n_embd + 2) / 3 + 31) / 32 * 32 : 4 * o->n_embd;
     return WF_OK;
 }
 
-static wf_status derive_tie(app_options *o, wf_error *error)
+static wf_status derive_properties(app_options *o, wf_error *error)
 {
-    if (!is_llama(o) && !strcmp(o->tie_embeddings, "off"))
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--tie-embeddings off is for llama: the head of --arch %s is always "
-            "tied to the embedding",
-            o->arch);
-    if (!strcmp(o->tie_embeddings, "auto"))
-        snprintf(o->tie_embeddings, sizeof o->tie_embeddings, is_llama(o) ? "off" : "on");
+    const wf_nn_gpt_config *family = wf_nn_gpt_family(o->arch);
+
+    (void)error;
+    for (int i = 0; i < app_property_count; i++) {
+        char *word = word_of(o, &app_properties[i]);
+        bool on = *(const bool *)((const char *)family + app_properties[i].offset);
+
+        if (strcmp(word, "auto") == 0)
+            snprintf(word, APP_CHOICE_LENGTH, on ? "on" : "off");
+    }
     return WF_OK;
 }
 
 wf_status app_options_check_model(app_options *o, wf_error *error)
 {
     static wf_status (*const rules[])(app_options *, wf_error *) = {
-        check_heads, check_kv_heads, check_family, derive_ffn, check_positions, derive_tie};
+        check_heads, check_kv_heads,  check_scaling,
+        derive_ffn,  check_positions, derive_properties};
     wf_status status = WF_OK;
 
     for (size_t i = 0; i < sizeof rules / sizeof *rules && status == WF_OK; i++)

@@ -130,6 +130,59 @@ static wf_par_checkpoint *open_first(const char *dir, wf_error *error)
     return found;
 }
 
+/* Sizes, which no model is without: an older checkpoint may lack other flags, whose defaults are what it had. */
+static wf_status check_saved(const wf_par_checkpoint *c, const app_options *o, wf_error *error)
+{
+    static const app_option_id sizes[] = {
+        APP_OPTION_n_layer, APP_OPTION_n_head, APP_OPTION_n_kv_head,  APP_OPTION_n_embd,
+        APP_OPTION_ffn,     APP_OPTION_arch,   APP_OPTION_vocab_size, APP_OPTION_positions};
+    const int64_t tensors = wf_par_checkpoint_parameters(c);
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (!wf_par_checkpoint_option(c, app_option_rows[sizes[i]].name))
+            return wf_error_set(
+                error, WF_EINVAL,
+                "%s says nothing of %s: gpt_train has not made it, so its model is not known",
+                wf_par_checkpoint_path(c), app_option_rows[sizes[i]].name);
+    if (o->n_layer > tensors)
+        return wf_error_set(
+            error, WF_EDATA, "%s says that n_layer is %lld, and it has %lld at most",
+            wf_par_checkpoint_path(c), (long long)o->n_layer, (long long)tensors);
+    return WF_OK;
+}
+
+wf_status app_options_saved_model(const wf_par_checkpoint *c, wf_nn_gpt_config *config,
+                                  wf_error *error)
+{
+    app_options o = {0};
+    wf_status status = app_options_defaults(&o, error);
+
+    for (int i = APP_OPTION_GROUP_model + 1; i < APP_OPTION_GROUP_mesh && status == WF_OK;
+         i++) {
+        const app_option_row *row = &app_option_rows[i];
+        const char *saved = row->kind != APP_KIND_FILE && i != APP_OPTION_model
+                                ? wf_par_checkpoint_option(c, row->name)
+                                : NULL;
+        json_t *value = saved ? json_loads(saved, JSON_DECODE_ANY, NULL) : NULL;
+        char where[512];
+
+        snprintf(where, sizeof where, "%.440s: \"%s\"", wf_par_checkpoint_path(c), row->name);
+        if (saved)
+            app_option_clear(&o, row);
+        if (saved)
+            status = app_option_set_json(&o, row, where, value, error);
+        json_decref(value);
+    }
+    if (status == WF_EINVAL) /* nobody typed it */
+        status = error->code = WF_EDATA;
+    if (status == WF_OK)
+        status = check_saved(c, &o, error);
+    if (status == WF_OK)
+        *config = app_options_model(&o);
+    app_options_free(&o);
+    return status;
+}
+
 wf_status app_options_resume(app_options *o, wf_error *error)
 {
     const char *path = o->resume && strcmp(o->resume, "auto") != 0 ? o->resume : o->save;

@@ -27,8 +27,21 @@ typedef struct app_option_row {
     size_t offset; /* where the field is in app_options */
 } app_option_row;
 
-/* The words of --model: "none", and the rows of models.def. */
-extern const char app_model_names[];
+/* The words of --model: "none", and the rows of models.def; of --arch: the rows of families.def. */
+extern const char app_model_names[], app_family_names[];
+
+/* A property that a family of --arch has, and a flag may change; which words the flag has. */
+typedef struct app_property {
+    app_option_id id;
+    size_t offset; /* where the property, a bool, is in wf_nn_gpt_config */
+} app_property;
+
+extern const app_property app_properties[];
+extern const int app_property_count;
+
+/* A number that models have beside their sizes: a double of wf_nn_gpt_config, which 0 leaves as the family has it. */
+extern const app_property app_scales[];
+extern const int app_scale_count;
 
 extern const app_option_row app_option_rows[APP_OPTION_COUNT];
 
@@ -70,6 +83,9 @@ wf_status app_option_set_json(app_options *options, const app_option_row *row,
 
 /* Frees what a text or list row holds, and leaves it empty. */
 void app_option_clear(app_options *options, const app_option_row *row);
+
+/* What every row has where nobody says anything. */
+wf_status app_options_defaults(app_options *options, wf_error *error);
 
 /* Values from a config file, for the rows that are not given yet. */
 wf_status app_options_read_config(app_options *options, const char *path, wf_error *error);

@@ -53,7 +53,7 @@ static void help(void)
 
 static wf_status export_folder(wf_par *par, const job *j, wf_error *error)
 {
-    wf_nn_gpt *model = app_model_source_load(&j->source, par);
+    wf_nn_gpt *model = app_model_source_load(&j->source, par, false);
     wf_status status;
 
     if (model)
@@ -234,6 +234,8 @@ int main(int argc, char **argv)
     if (done >= 0)
         return done ? done : app_program_end("gpt_export", 0);
     status = run(&j, &error);
+    if (status == WF_OK && launcher.process <= 0 && *j.source.like)
+        app_program_tell_unknown("gpt_export", j.source.like);
     if (status != WF_OK && launcher.process <= 0)
         fprintf(stderr, "gpt_export: %s\n", error.text);
     return exit_status(status);

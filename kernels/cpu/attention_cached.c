@@ -16,7 +16,7 @@ typedef struct job {
     const wf_simd *simd;
     int64_t tokens, dim, heads, groups, room; /* this rank's; positions of the cache */
     int64_t per_group;                        /* query heads of a group, globally */
-    int64_t rows;                             /* of a block of queries, and those before it */
+    int64_t rows;                             /* queries, and those before them in a block */
     size_t block, bytes;                      /* the kernel's scratch; a worker's whole space */
     char *workspace;
 } job;

@@ -10,12 +10,14 @@ namespace
 struct job {
     const void *x;
     void *y;
-    float *cosine, *sine; /* [tokens][half], sines negated where it turns back */
-    int64_t rows, tokens, heads, half;
+    float *cosine, *sine;              /* [tokens][half], sines negated where it turns back */
+    int64_t rows, tokens, heads, half; /* tokens: rows of the tables */
     bool wide;
 };
 
-__global__ void __launch_bounds__(WF_BLOCK) table_kernel(job a, int64_t first, wf_rope_attr how)
+/* at: NULL, or the position of each row of the tables. */
+__global__ void __launch_bounds__(WF_BLOCK)
+    table_kernel(job a, const int32_t *at, int64_t first, wf_rope_attr how)
 {
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
 
@@ -25,7 +27,7 @@ __global__ void __launch_bounds__(WF_BLOCK) table_kernel(job a, int64_t first, w
                s, c;
 
         turn = wf_rope_scaled(&how.options.scaling, turn);
-        sincos((double)(first + k / a.half) * turn, &s, &c);
+        sincos((double)(at ? at[k / a.half] : first + k / a.half) * turn, &s, &c);
         a.cosine[k] = (float)c;
         a.sine[k] = (float)(how.inverse ? -s : s);
     }
@@ -60,23 +62,32 @@ template <class T> __global__ void __launch_bounds__(WF_BLOCK) turn_kernel(job a
     }
 }
 
+/* Tokens of a sequence, or of all where each has a position of its own. */
+int64_t table_rows(const wf_call *call)
+{
+    const wf_tensor *x = call->in[0];
+
+    return call->n_in > 1 ? x->local[0] * x->local[1] : x->local[1];
+}
+
 size_t workspace_bytes(const wf_call *call)
 {
     const wf_tensor *x = call->in[0];
 
-    return (size_t)(x->local[1] * (x->local[3] / 2)) * 2 * sizeof(float);
+    return (size_t)(table_rows(call) * (x->local[3] / 2)) * 2 * sizeof(float);
 }
 
 wf_status rope(const wf_call *call, void *workspace)
 {
     const wf_rope_attr *attr = (const wf_rope_attr *)call->attr;
     const wf_tensor *x = call->in[0];
+    const int32_t *at = call->n_in > 1 ? (const int32_t *)call->in[1]->data : NULL;
     job a = {};
 
     a.x = x->data;
     a.y = call->out[0]->data;
     a.rows = x->local[0] * x->local[1];
-    a.tokens = x->local[1];
+    a.tokens = table_rows(call);
     a.heads = x->local[2];
     a.half = x->local[3] / 2;
     a.cosine = (float *)workspace;
@@ -86,7 +97,7 @@ wf_status rope(const wf_call *call, void *workspace)
         cudaStream_t stream = wf_cuda_of(call)->stream;
         int64_t packs = a.rows * a.heads * wf_ceil(a.half, wf_pack<T>::N);
         cudaError_t error = wf_launch(table_kernel, wf_grid(a.tokens * a.half, WF_BLOCK),
-                                      WF_BLOCK, 0, stream, a, x->start[1], *attr);
+                                      WF_BLOCK, 0, stream, a, at, x->start[1], *attr);
 
         a.wide = wf_wide((const T *)a.x, a.half) && wf_wide((const T *)a.y, a.half);
         return error != cudaSuccess ? error
@@ -97,3 +108,4 @@ wf_status rope(const wf_call *call, void *workspace)
 } // namespace
 
 const wf_kernel wf_cuda_rope = {rope, workspace_bytes, 0, WF_IN(0) | WF_OUT(0)};
+const wf_kernel wf_cuda_rope_at = {rope, workspace_bytes, 0, WF_IN(0) | WF_OUT(0)};

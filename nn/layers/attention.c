@@ -1,6 +1,9 @@
 /* nn/layers/attention.c - queries, keys and values, attention, and the projection of its output. */
 #include "nn/layers/attention.h"
+#include "kernels/attention_cached.h"
 #include "kernels/ops.h"
+#include "nn/cache.h"
+#include <math.h>
 
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 {
@@ -8,20 +11,37 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     wf_nn_attention *m = (wf_nn_attention *)self;
     const wf_attention_options how = {
         .causal = m->causal, .dropout = m->dropout, .site = m->site};
+    wf_nn_cache *cache = wf_nn_cache_now(self->ctx);
     wf_tensor *y[3];
 
+    if (cache && !m->causal) {
+        wf_fail(self->ctx, WF_EUNSUPPORTED,
+                "%s is not causal: its tokens see later ones, which a cache has not yet",
+                self->path);
+        return NULL;
+    }
     wf_nn_call_group(m->qkv, x, y);
     for (int i = Q; i <= V; i++)
         y[i] = wf_split_heads(y[i], m->head_dim);
+    y[Q] = m->q_norm ? wf_nn_call(m->q_norm, y[Q]) : y[Q];
+    y[K] = m->k_norm ? wf_nn_call(m->k_norm, y[K]) : y[K];
     for (int i = Q; i <= K && m->rope.base > 0; i++)
-        y[i] = wf_rope(y[i], &m->rope, false);
+        y[i] = cache ? wf_rope_at(y[i], wf_nn_cache_positions(cache), &m->rope, false)
+                     : wf_rope(y[i], &m->rope, false);
+    if (m->query_scale != 1)
+        y[Q] = wf_scale(y[Q], m->query_scale);
     wf_nn_at_many(m, "qkv", 3, y);
-    return wf_nn_call(m->out, wf_merge_heads(wf_attention(y[Q], y[K], y[V], &how)));
+    x = cache ? wf_nn_cache_attention(cache, self, y[Q], y[K], y[V])
+              : wf_attention(y[Q], y[K], y[V], &how);
+    return wf_nn_call(m->out, wf_merge_heads(x));
 }
 
-static const wf_nn_field fields[] = {{"qkv", WF_NN_CHILD, offsetof(wf_nn_attention, qkv), 0},
-                                     {"out", WF_NN_CHILD, offsetof(wf_nn_attention, out), 0},
-                                     {NULL, 0, 0, 0}};
+static const wf_nn_field fields[] = {
+    {"qkv", WF_NN_CHILD, offsetof(wf_nn_attention, qkv), 0},
+    {"q_norm", WF_NN_CHILD, offsetof(wf_nn_attention, q_norm), 0},
+    {"k_norm", WF_NN_CHILD, offsetof(wf_nn_attention, k_norm), 0},
+    {"out", WF_NN_CHILD, offsetof(wf_nn_attention, out), 0},
+    {NULL, 0, 0, 0}};
 
 static const wf_nn_type attention_type = {"attention", sizeof(wf_nn_attention), fields, forward,
                                           NULL};
@@ -69,21 +89,24 @@ wf_nn_attention *wf_nn_attention_new(wf_context *ctx, const wf_nn_attention_opti
     wf_dim kv = wf_dim_heads(o.kv_heads, o.head_dim);
     wf_nn_linear_options out = {.in = q,
                                 .out = width,
-                                .bias = o.bias,
+                                .bias = o.out_bias,
                                 .deviation = o.out_deviation > 0 ? o.out_deviation : deviation};
     wf_nn_linear_options qkv[3];
 
     if (!m)
         return NULL;
     for (int i = 0; i < 3; i++)
-        qkv[i] = (wf_nn_linear_options){.in = width,
-                                        .out = i ? kv : q,
-                                        .bias = o.bias || o.qkv_bias,
-                                        .deviation = deviation};
+        qkv[i] = (wf_nn_linear_options){
+            .in = width, .out = i ? kv : q, .bias = o.qkv_bias, .deviation = deviation};
     m->qkv = wf_nn_linear_group_new(ctx, 3, name, qkv);
+    if (o.qk_norm > 0) {
+        m->q_norm = wf_nn_rmsnorm_new(ctx, wf_dim_width(o.head_dim), o.qk_norm);
+        m->k_norm = wf_nn_rmsnorm_new(ctx, wf_dim_width(o.head_dim), o.qk_norm);
+    }
     m->out = wf_nn_linear_new(ctx, &out);
     m->head_dim = o.head_dim;
     m->rope = (wf_rope_options){o.rope_base, o.rope_scaling};
+    m->query_scale = o.scale > 0 ? (float)(o.scale * sqrt((double)o.head_dim)) : 1;
     m->causal = o.causal;
     m->dropout = o.dropout;
     m->site = o.site;

@@ -4,6 +4,7 @@
 
 #include "kernels/ops.h"
 #include "nn/layers/linear.h"
+#include "nn/layers/norm.h"
 
 WF_BEGIN_DECLS
 
@@ -15,12 +16,16 @@ typedef struct wf_nn_attention_options {
     int64_t kv_heads; /* key-value heads, each for heads / kv_heads queries; 0: heads */
     int64_t head_dim; /* 0: width / heads */
     bool causal;      /* a token sees those before it and itself alone */
-    bool bias;        /* in all four projections */
-    bool qkv_bias;    /* in those of queries, keys and values, whatever `bias` is */
-    double rope_base; /* RoPE's base, 10000 for instance; 0: no rotation */
+    bool qkv_bias,
+        out_bias; /* biases in the projections of queries, keys and values; in the output's */
+    double rope_base;             /* RoPE's base, 10000 for instance; 0: no rotation */
     wf_rope_scaling rope_scaling; /* zeros: none */
-    float dropout;                /* the probability for attention weights */
-    int site;                     /* number of that dropout, see wf_dropout */
+    float
+        qk_norm; /* RMSNorm of each head's queries and keys before they turn (Dehghani et al. 2023): what is
+                      added to the mean square; 0: none */
+    double scale;  /* what scores are multiplied with; 0: 1 / sqrt(head_dim) */
+    float dropout; /* the probability for attention weights */
+    int site;      /* number of that dropout, see wf_dropout */
     /* the deviation of the normal distributions that weights start from: of queries, keys and values, 0 means 0.02;
        of the output, 0 means the same */
     float deviation, out_deviation;
@@ -29,9 +34,11 @@ typedef struct wf_nn_attention_options {
 typedef struct wf_nn_attention {
     wf_nn_module base;
     wf_nn_linear_group *qkv;
+    wf_nn_norm *q_norm, *k_norm; /* gains [head_dim], the same for all heads; or NULL */
     wf_nn_linear *out;
     int64_t head_dim;
     wf_rope_options rope; /* base 0: no rotation */
+    float query_scale;    /* beside the 1 / sqrt(head_dim) of wf_attention */
     bool causal;
     float dropout;
     int site;
@@ -40,8 +47,8 @@ typedef struct wf_nn_attention {
 /**
  * wf_nn_attention_new - y = out(softmax(q k^T / sqrt(head_dim)) v), q, k and v linear in x
  *
- * x and y are [batch, tokens, width]. Children: qkv.{q,k,v}, out; tensor parallel by
- * WF_ATTENTION_RULES.
+ * x and y are [batch, tokens, width]. Children: qkv.{q,k,v}, q_norm and k_norm where there is a norm, out;
+ * tensor parallel by WF_ATTENTION_RULES.
  *
  * Points:  "qkv" (queries, keys and values, before they meet)
  * Owner:   its parent

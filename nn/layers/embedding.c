@@ -1,6 +1,7 @@
 /* nn/layers/embedding.c - token and position tables. */
 #include "nn/layers/embedding.h"
 #include "kernels/ops.h"
+#include "nn/cache.h"
 
 static wf_tensor *token_forward(wf_nn_module *self, wf_tensor *tokens)
 {
@@ -12,8 +13,14 @@ static wf_tensor *token_forward(wf_nn_module *self, wf_tensor *tokens)
 static wf_tensor *position_forward(wf_nn_module *self, wf_tensor *x)
 {
     wf_nn_embedding *m = (wf_nn_embedding *)self;
-    wf_tensor *rows = wf_rows(wf_nn_use(m, m->table), x->dim[1].size);
+    wf_nn_cache *cache = wf_nn_cache_now(self->ctx);
+    wf_tensor *rows;
 
+    if (cache) {
+        rows = wf_embedding(wf_nn_use(m, m->table), wf_nn_cache_positions(cache));
+        return wf_add(x, wf_nn_at(m, "positions", rows));
+    }
+    rows = wf_rows(wf_nn_use(m, m->table), x->dim[1].size);
     return wf_position_add(x, wf_nn_at(m, "rows", rows));
 }
 

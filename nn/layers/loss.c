@@ -47,6 +47,39 @@ wf_tensor *wf_nn_cross_entropy(wf_nn_loss *m, wf_tensor *logits, wf_tensor *targ
     return loss;
 }
 
+/* Token 0 as the target of each: any one does, for who wants the sum alone. */
+static wf_tensor *no_targets(wf_tensor *logits)
+{
+    wf_tensor *t = wf_tensor_new(logits->ctx, WF_I32, logits->ndim - 1, logits->dim, NULL,
+                                 WF_MEMORY_ACTIVATION);
+    wf_host_data view;
+    int32_t *target;
+
+    if (!t || wf_context_dry_run(t->ctx))
+        return t;
+    target = wf_data_write(t, false, &view);
+    if (target)
+        memset(target, 0, (size_t)wf_tensor_local_count(t) * sizeof *target);
+    wf_data_close(&view);
+    return t;
+}
+
+wf_tensor *wf_nn_logsumexp(wf_nn_loss *m, wf_tensor *logits)
+{
+    const char *outside;
+    wf_tensor *max, *part[2], *zero, *y = NULL;
+
+    if (!m || !logits)
+        return NULL;
+    outside = wf_nn_enter(m);
+    reduce_logits(m, logits, no_targets(logits), &max, part);
+    zero = max ? wf_tensor_like(max, WF_MEMORY_ACTIVATION) : NULL;
+    if (zero && wf_init_fill(zero, 0) == WF_OK)
+        y = wf_cross_entropy(part[SUM], zero, max);
+    wf_nn_leave(m, outside, 1, &y);
+    return y;
+}
+
 /* One pass over a rank's sequences. */
 typedef struct pass {
     wf_context *ctx;

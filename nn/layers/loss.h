@@ -29,6 +29,19 @@ WF_API wf_nn_loss *wf_nn_loss_new(wf_context *ctx);
 WF_API wf_tensor *wf_nn_cross_entropy(wf_nn_loss *loss, wf_tensor *logits, wf_tensor *targets);
 
 /**
+ * wf_nn_logsumexp - the log of the sum of the exponentials of all logits of a token, [batch, tokens]
+ *
+ * The log probability of token v is its logit less this, and its negative the loss of target v, with the bits of
+ * wf_nn_cross_entropy.
+ *
+ * @param logits  [batch, tokens, vocabulary]
+ * Collective:  where a plan has borders
+ * Owner:       scope
+ * Gradient:    none: for generation
+ */
+WF_API wf_tensor *wf_nn_logsumexp(wf_nn_loss *loss, wf_tensor *logits);
+
+/**
  * wf_nn_linear_cross_entropy - wf_nn_cross_entropy(loss, wf_nn_call(head, x), targets), bit by
  * bit, without ever holding the logits of all sequences
  *

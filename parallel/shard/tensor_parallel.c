@@ -19,8 +19,9 @@ const wf_par_style wf_par_vocab = {
 
 const wf_par_style wf_par_position = {
     .name = "position",
-    .borders =
-        (const wf_par_border[]){{"rows", WF_PAR_RESIDUAL, 0, false}, {NULL, 0, 0, false}}};
+    .borders = (const wf_par_border[]){{"rows", WF_PAR_RESIDUAL, 0, false},
+                                       {"positions", WF_PAR_RESIDUAL, 1, false},
+                                       {NULL, 0, 0, false}}};
 
 const wf_par_style wf_par_groups = {
     .name = "groups",

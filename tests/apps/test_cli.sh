@@ -133,7 +133,6 @@ refuse "an unknown strategy" 2 "--strategy 'zero9' is unknown" --strategy zero9
 refuse "a switch with a wrong word" 2 "--exact 'maybe' is neither on nor off" --exact maybe
 refuse "heads that don't divide the width" 2 "--n-embd 16 .*--n-head 3; use --n-embd 15 or 18" \
     "${tiny[@]}" --n-head 3
-refuse "grouped queries in gpt2" 2 "use --arch llama" "${tiny[@]}" --n-kv-head 2
 refuse "groups that don't divide the heads" 2 "--n-kv-head 3 does not divide" "${tiny[@]}" \
     --arch llama --n-kv-head 3
 refuse "an odd head with RoPE" 2 "odd head size 1.*RoPE" "${tiny[@]}" --arch llama --n-head 16

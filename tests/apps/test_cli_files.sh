@@ -128,7 +128,8 @@ for case in 'files|o["files"] = 0|"files" is 0' \
     ends "$name: gpt_export" 3 "$pattern" gpt_export bad exported
     ends "$name: gpt_train" 8 "$pattern" gpt_train "${tiny[@]}" --steps 2 --resume bad/step-00000001
 done
-for case in 'layers|o["options"]["n_layer"] = "20000000"|3|n_layer is 20000000, and it has 20 at most' \
+for case in 'layers of no model|o["options"]["n_layer"] = "20000000"|3|20000000 is not in' \
+    'layers|o["options"]["n_layer"] = "20000"|3|n_layer is 20000, and it has 20 at most' \
     'layers that could be|o["options"]["n_layer"] = "16"|2|is not in it' \
     'a width|o["options"]["n_embd"] = "16384"|2|has 16 in dim' \
     'a vocabulary|o["options"]["vocab_size"] = "9000000"|2|has 256 in dim 0 there and 9000000 here'; do

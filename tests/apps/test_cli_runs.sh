@@ -140,7 +140,7 @@ refuse "a sample of such a model" 3 "hf_gpt2.*no tokenizer.*--sample 9 needs the
     --steps 0 --sample 9 --init-from "$reference/hf_gpt2"
 refuse "a folder and a name" 2 "--model gpt2 and --init-from .* both say what model it is" \
     "${from[@]}" --model gpt2 --init-from "$reference/hf_gpt2"
-for model in gpt2 llama llama_tied llama31 mistral qwen2; do
+for model in gpt2 llama llama_tied llama31 mistral qwen2 qwen3 smollm3 granite phi3; do
     run "from a $model of transformers" "${from[@]}" --init-from "$reference/hf_$model" \
         --log-jsonl one.jsonl
     run "from the same on 2 x 2" "${from[@]}" --init-from "$reference/hf_$model" --tp 2 --dp 2 \
@@ -273,8 +273,14 @@ config = json.load(open("tied_out/config.json"))
 if "lm_head.weight" in names or not config["tie_word_embeddings"]: print(config, list(names))'
 refuse "a tie that contradicts the weights" 2 "--tie-embeddings off contradicts .* has on" \
     "${from[@]}" --init-from "$reference/hf_llama_tied" --tie-embeddings off
-refuse "a gpt2 that is not tied" 2 "--tie-embeddings off is for llama" "${tiny[@]}" \
-    --tie-embeddings off
+mkdir novel && cp "$reference"/hf_qwen3/* novel && chmod u+w novel/*
+python "a key that nobody knows" '
+import json
+config = json.load(open("novel/config.json"))
+config["novelty"] = 1
+json.dump(config, open("novel/config.json", "w"))'
+timeout -s KILL 60 "$gpt_train" "${from[@]}" --init-from novel --tp 2 >out 2>err
+result "is told of once" "$([ $? = 0 ] && [ "$(grep -c "not known for qwen3: novelty; if it changes" err)" = 1 ] || cat err)"
 run "a plan of a tied llama" "${tiny[@]}" --arch llama --tie-embeddings on --plan --json tied.json
 python "a plan of the same untied has a head more" '
 import json, subprocess, sys

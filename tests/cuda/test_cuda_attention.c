@@ -3,6 +3,7 @@
 #include "tests/cuda/device_parts.h"
 #include "tests/cuda/gpu_main.h"
 #include <stdlib.h>
+#include <string.h>
 
 /* tiny: gradients underflow. */
 static void attention_parts(const int64_t shape[4], float dropout, wf_dtype dtype, bool tiny,
@@ -104,6 +105,90 @@ static void attention_of_bf16(void)
                     &over_groups_grad);
 }
 
+enum { SLOTS = 3, ROOM = 77 };
+
+/* i32 [2] */
+static numbers places(int32_t a, int32_t b)
+{
+    const wf_dim dim = wf_dim_batch(2);
+    numbers n = numbers_of(1, &dim, WF_I32);
+
+    ((int32_t *)n.host)[0] = a;
+    ((int32_t *)n.host)[1] = b;
+    return n;
+}
+
+/* heads, groups, tokens, dim */
+static void cached(const int64_t shape[4], wf_dtype dtype, const split *parts)
+{
+    const wf_dim b = wf_dim_batch(2), t = wf_dim_chunked(shape[2]), d = wf_dim_width(shape[3]);
+    const wf_dim q_dims[] = {b, t, {shape[0], 1, WF_CHUNKS_8}, d};
+    const wf_dim cache[] = {
+        wf_dim_width(SLOTS), wf_dim_width(ROOM), {shape[1], 1, WF_CHUNKS_8}, d};
+    const wf_call call = {.op = &wf_op_attention_cached, .n_in = 5, .n_out = 1};
+    numbers in[5], out;
+
+    open_context(false);
+    in[0] = random_numbers(4, q_dims, dtype);
+    in[1] = random_numbers(4, cache, WF_F32);
+    in[2] = random_numbers(4, cache, WF_F32);
+    in[3] = places((int32_t)(ROOM - shape[2]), 3);
+    in[4] = places(2, 0);
+    out = numbers_of(4, q_dims, dtype);
+    check(&call, in, &out, parts, false);
+    for (int i = 0; i < 5; i++)
+        free(in[i].host);
+    free(out.host);
+    close_context();
+}
+
+static void attention_to_a_cache(void)
+{
+    static const split heads = {"over heads", {2, WHOLE, WHOLE, WHOLE, WHOLE}, {2}, ANY};
+    static const split groups = {
+        "over groups", {2, 2, 2, WHOLE, WHOLE}, {2}, 1u << 2 | 1u << 4};
+
+    cached((int64_t[]){5, 1, 1, 10}, WF_F32, &heads);
+    cached((int64_t[]){3, 3, 65, 72}, WF_F32, &heads);
+    cached((int64_t[]){8, 4, 7, 256}, WF_F32, &groups);
+    cached((int64_t[]){8, 4, 33, 64}, WF_BF16, &groups);
+}
+
+/* Only what is written changes, in the caches alone. */
+static void a_cache_is_written(void)
+{
+    const wf_dim new_dims[] = {wf_dim_batch(2), wf_dim_chunked(9), wf_dim_chunked(3),
+                               wf_dim_width(5)};
+    const wf_dim cache[] = {wf_dim_width(SLOTS), wf_dim_width(ROOM), wf_dim_chunked(3),
+                            wf_dim_width(5)};
+    const wf_call call = {.op = &wf_op_cache_write, .n_in = 6};
+    const int64_t first[] = {ROOM - 9, 4}, slot[] = {2, 0}, row = 3 * 5;
+    numbers in[6];
+    float *want[2];
+
+    open_context(false);
+    for (int i = 0; i < 4; i++)
+        in[i] = random_numbers(4, i < 2 ? cache : new_dims, WF_F32);
+    in[4] = places((int32_t)first[0], (int32_t)first[1]);
+    in[5] = places((int32_t)slot[0], (int32_t)slot[1]);
+    for (int i = 0; i < 2; i++) {
+        want[i] = malloc(bytes_of(&in[i].t));
+        CU_ASSERT_PTR_NOT_NULL_FATAL(want[i]);
+        memcpy(want[i], in[i].host, bytes_of(&in[i].t));
+        for (int64_t b = 0; b < 2; b++)
+            memcpy(want[i] + (slot[b] * ROOM + first[b]) * row,
+                   (float *)in[2 + i].host + b * 9 * row, (size_t)(9 * row) * sizeof(float));
+    }
+    run_on_device(&call, in, NULL, false);
+    for (int i = 0; i < 2; i++) {
+        CU_ASSERT_EQUAL(memcmp(in[i].host, want[i], bytes_of(&in[i].t)), 0);
+        free(want[i]);
+    }
+    for (int i = 0; i < 6; i++)
+        free(in[i].host);
+    close_context();
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
@@ -112,6 +197,8 @@ int main(void)
         {"attention with dropout", attention_with_dropout},
         {"attention, gradients underflow", attention_of_zeros},
         {"attention of bf16", attention_of_bf16},
+        {"attention to a cache", attention_to_a_cache},
+        {"a cache is written", a_cache_is_written},
         {NULL, NULL},
     };
 

@@ -10,9 +10,9 @@
 
 enum { GRAPH_STEPS = 10, LENGTH = 4 };
 
-static training make_training(wf_nn_arch arch)
+static training make_training(model_kind kind)
 {
-    training t = new_training(arch, arch == WF_NN_GPT2 ? 4 : 2, 4);
+    training t = new_training(kind, kind == GPT2 ? 4 : 2, 4);
 
     t.model.heads = 4;
     t.model.layers = 1;
@@ -53,12 +53,12 @@ static void one_digest(training t, const char *what)
 /* Dropout, two micro-steps, a rate that rises, gradients that are clipped. */
 static void training_of_gpt2(void)
 {
-    one_digest(make_training(WF_NN_GPT2), "gpt2");
+    one_digest(make_training(GPT2), "gpt2");
 }
 
 static void training_of_llama(void)
 {
-    training t = make_training(WF_NN_LLAMA);
+    training t = make_training(LLAMA);
 
     t.options.micro_batch = 2;
     t.layout.strategy = "no_shard";
@@ -67,7 +67,7 @@ static void training_of_llama(void)
 
 static void other_ways(void)
 {
-    training t = make_training(WF_NN_LLAMA);
+    training t = make_training(LLAMA);
 
     t.steps = 3;
     t.options.micro_batch = 0;
@@ -106,7 +106,7 @@ static wf_status count_ops(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *m
 
 static void no_op_is_called(void)
 {
-    training t = make_training(WF_NN_GPT2);
+    training t = make_training(GPT2);
     int calls = 0;
 
     t.steps = 4;
@@ -146,7 +146,7 @@ static wf_status evaluating_rank(wf_rank *rank, void *arg)
 
 static void evaluation(void)
 {
-    training t = make_training(WF_NN_LLAMA), recorded;
+    training t = make_training(LLAMA), recorded;
     wf_error error = {WF_OK, ""};
 
     t.steps = 4;
@@ -172,7 +172,7 @@ static wf_status count_half(void *self, int64_t step, int64_t *count, wf_error *
 static void counted_data(void)
 {
     const wf_par_data data = {.read = count_up, .counted = count_half};
-    training t = make_training(WF_NN_GPT2);
+    training t = make_training(GPT2);
     wf_error error = {WF_OK, ""};
 
     t.data = &data;
@@ -186,7 +186,7 @@ static void counted_data(void)
 /* Saved beside the steps that follow, and gone on with: a fresh trainer records anew. */
 static void checkpoints(void)
 {
-    training whole = make_training(WF_NN_GPT2), begun, rest;
+    training whole = make_training(GPT2), begun, rest;
     char dir[64];
     wf_par_save_options how = {.dir = dir, .async = true};
 
@@ -207,7 +207,7 @@ static void not_finite(void)
     wf_error error[2] = {{WF_OK, ""}, {WF_OK, ""}};
 
     for (int on = 0; on < 2; on++) {
-        training t = make_training(WF_NN_GPT2);
+        training t = make_training(GPT2);
 
         t.steps = 20;
         t.options.clip = 0;
@@ -233,7 +233,7 @@ static wf_status report_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt 
 
 static void plan_is_run(void)
 {
-    training t = make_training(WF_NN_LLAMA);
+    training t = make_training(LLAMA);
     wf_par_report ran = {0}, planned = {0};
     wf_error error = {WF_OK, ""};
 
@@ -266,7 +266,7 @@ static void refused(void)
         {"cuda", "2 ranks meet on their hosts in every step: use pp 1, tp 1 and dp 1", 2}};
 
     for (int i = 0; i < 2; i++) {
-        training t = make_training(WF_NN_GPT2);
+        training t = make_training(GPT2);
         wf_error error = {WF_OK, ""};
 
         t.layout.cuda_graph = true;

@@ -190,6 +190,7 @@ static void ropes(void)
     static const op_row rows[] = {{"rope", "a:bshe", "a:bshe", "sh", WITH(there)},
                                   {"rope", "a:bshe", "a:bshe", "", WITH(back)},
                                   {"rope", "a:bshe", "a:bshe", "", WITH(far)},
+                                  {"rope_at", "a:bshe i:bs", "a:bshe", "bsh", WITH(far)},
                                   {NULL, NULL, NULL, NULL, NULL, 0}};
 
     try_rows(rows);

@@ -33,9 +33,9 @@ static bool all_of_it(void)
     return getenv("WEFT_TEST_ALL") != NULL;
 }
 
-static training make_training(wf_nn_arch arch, const char *device)
+static training make_training(model_kind kind, const char *device)
 {
-    training t = new_training(arch, arch == WF_NN_GPT2 ? 4 : 2, BATCH);
+    training t = new_training(kind, kind == GPT2 ? 4 : 2, BATCH);
 
     t.model.heads = 4;
     t.model.layers = 1;
@@ -47,9 +47,9 @@ static training make_training(wf_nn_arch arch, const char *device)
 }
 
 /* Not the CPU's bits: other chains and trees inside a chunk. */
-static void curve(wf_nn_arch arch)
+static void curve(model_kind kind)
 {
-    training cpu = make_training(arch, "cpu"), gpu = make_training(arch, "cuda");
+    training cpu = make_training(kind, "cpu"), gpu = make_training(kind, "cuda");
 
     cpu.steps = gpu.steps = all_of_it() ? CURVE : SHORT_CURVE;
     if (!train(&cpu) || !train(&gpu))
@@ -65,12 +65,12 @@ static void curve(wf_nn_arch arch)
 
 static void gpt2_curve(void)
 {
-    curve(WF_NN_GPT2);
+    curve(GPT2);
 }
 
 static void llama_curve(void)
 {
-    curve(WF_NN_LLAMA);
+    curve(LLAMA);
 }
 
 /* The rows first, first + every, .. that try a strategy for the first time; or all. */
@@ -90,7 +90,7 @@ static void one_digest(training one, int first, int every)
 
 static void layouts_of_gpt2(void)
 {
-    training t = make_training(WF_NN_GPT2, "cuda");
+    training t = make_training(GPT2, "cuda");
 
     t.model.dropout = 0.1f;
     t.options.clip = 0.1f;
@@ -99,12 +99,12 @@ static void layouts_of_gpt2(void)
 
 static void layouts_of_llama(void)
 {
-    one_digest(make_training(WF_NN_LLAMA, "cuda"), 1, 3);
+    one_digest(make_training(LLAMA, "cuda"), 1, 3);
 }
 
 static void stored_as_bf16(void)
 {
-    training t = make_training(WF_NN_LLAMA, "cuda"), cpu = make_training(WF_NN_LLAMA, "cpu");
+    training t = make_training(LLAMA, "cuda"), cpu = make_training(LLAMA, "cpu");
 
     t.layout.param_dtype = cpu.layout.param_dtype = WF_BF16;
     cpu.steps = t.steps = 2;
@@ -116,7 +116,7 @@ static void stored_as_bf16(void)
 /* Products and attention of bf16, what is partial in f32. */
 static void activations_as_bf16(void)
 {
-    training t = make_training(WF_NN_LLAMA, "cuda"), cpu = make_training(WF_NN_LLAMA, "cpu");
+    training t = make_training(LLAMA, "cuda"), cpu = make_training(LLAMA, "cpu");
 
     t.layout.dtype = t.layout.param_dtype = WF_BF16;
     cpu.layout.dtype = cpu.layout.param_dtype = WF_BF16;
@@ -129,16 +129,16 @@ static void activations_as_bf16(void)
 /* Saved on one device, gone on with on another mesh of it, and read by the CPU. */
 static void checkpoints(void)
 {
-    training whole = make_training(WF_NN_GPT2, "cuda"), begun = whole, rest, cpu;
+    training whole = make_training(GPT2, "cuda"), begun = whole, rest, cpu;
     char dir[64];
     wf_par_save_options how = {.dir = dir};
 
     whole.steps = 3;
     begun.steps = 2;
     begun = on_row(begun, &rows[0]);
-    rest = on_row(make_training(WF_NN_GPT2, "cuda"), &rows[4]);
+    rest = on_row(make_training(GPT2, "cuda"), &rows[4]);
     rest.steps = 3;
-    cpu = make_training(WF_NN_GPT2, "cpu");
+    cpu = make_training(GPT2, "cpu");
     cpu.steps = 2;
     fresh_directory(dir);
     if (train(&whole) && save_run(&begun, &how, 2) && resume_run(&rest, dir, 2) &&
@@ -168,7 +168,7 @@ static wf_status look_at_gpu(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt 
 
 static void several_gpus(void)
 {
-    training one = on_row(make_training(WF_NN_GPT2, "cuda"), &rows[0]), three = one;
+    training one = on_row(make_training(GPT2, "cuda"), &rows[0]), three = one;
     wf_error error = {WF_OK, ""};
 
     three.watch = look_at_gpu;
@@ -219,7 +219,7 @@ static wf_status watch_reads(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt 
 /* The loss and what a norm sums to: nothing that grows with the model. */
 static void little_comes_to_the_host(void)
 {
-    training t = make_training(WF_NN_GPT2, "cuda");
+    training t = make_training(GPT2, "cuda");
 
     t.watch = watch_reads;
     t.options.clip = 0.1f;
@@ -241,7 +241,7 @@ static wf_status report_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt 
 
 static void plan_of(wf_dtype dtype)
 {
-    training t = on_row(make_training(WF_NN_GPT2, "cuda"), &rows[0]);
+    training t = on_row(make_training(GPT2, "cuda"), &rows[0]);
     wf_par_report ran = {0}, planned = {0};
     wf_error error = {WF_OK, ""};
 

@@ -1,5 +1,6 @@
 /* tests/differential/apply.c - what a step does, on one rank and on many: ops by their row, and the
  * numbers of leaves. */
+#include "kernels/attention_cached.h"
 #include "tests/differential/program.h"
 
 /*

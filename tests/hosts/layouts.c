@@ -82,7 +82,7 @@ static wf_status run_row(const row *where, int steps, wf_rank_order order, wf_er
 
     if (!r)
         return WF_ENOMEM;
-    r->t = on_row(new_training(WF_NN_GPT2, HEADS, BATCH), where);
+    r->t = on_row(new_training(GPT2, HEADS, BATCH), where);
     r->t.steps = steps;
     status = wf_launch(&launch, run_rank, r, error);
     if (status == WF_OK && wf_launcher_detected().process == 0)

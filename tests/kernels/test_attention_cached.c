@@ -3,6 +3,7 @@
  * sequence: for every instruction set, whatever the tokens come in, in whichever rows of the cache.
  */
 #include "core/numerics/random.h"
+#include "kernels/attention_cached.h"
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/isa_internal.h"
 #include "kernels/devices.h"

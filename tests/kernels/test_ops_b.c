@@ -1,5 +1,6 @@
 /* tests/kernels/test_ops_b.c - norms, rope, attention and cross-entropy: the checks of
  * op_harness.h, and what is theirs alone. */
+#include "kernels/attention_cached.h"
 #include "tests/kernels/op_harness.h"
 #include <string.h>
 

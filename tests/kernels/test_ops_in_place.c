@@ -3,6 +3,7 @@
  * cases for op_harness.h, then what a case cannot say.
  */
 #include "core/numerics/random.h"
+#include "kernels/attention_cached.h"
 #include "kernels/parameters.h"
 #include "tests/kernels/op_harness.h"
 #include <string.h>

@@ -25,7 +25,7 @@ static const char *const strategies[] = {"full_shard", "no_shard", "zero1", "sha
 
 static training make(int tp, int dp, const char *strategy)
 {
-    training t = new_training(WF_NN_LLAMA, 3, 8);
+    training t = new_training(LLAMA, 3, 8);
 
     t.layout.tp = tp;
     t.layout.dp = dp;

@@ -6,17 +6,10 @@
 
 enum { TOKENS = 6 };
 
-static const wf_nn_gpt_config small[] = {{.arch = WF_NN_GPT2,
-                                          .vocabulary = 11,
-                                          .positions = TOKENS,
-                                          .layers = 3,
-                                          .heads = 2,
-                                          .kv_heads = 2,
-                                          .width = 8,
-                                          .ffn = 10,
-                                          .dropout = 0.25f},
-                                         {.arch = WF_NN_LLAMA,
-                                          .vocabulary = 11,
+static const wf_nn_gpt_config small[] = {{WF_NN_GPT2, .vocabulary = 11, .positions = TOKENS,
+                                          .layers = 3, .heads = 2, .kv_heads = 2, .width = 8,
+                                          .ffn = 10, .dropout = 0.25f},
+                                         {.vocabulary = 11,
                                           .positions = TOKENS,
                                           .layers = 3,
                                           .heads = 4,

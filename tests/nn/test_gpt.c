@@ -1,16 +1,10 @@
 /* tests/nn/test_gpt.c - the trees of GPT-2 and Llama: paths, ties, counts, refusals. */
 #include "tests/nn/model_ranks.h"
 
-static const wf_nn_gpt_config tiny_gpt2 = {.arch = WF_NN_GPT2,
-                                           .vocabulary = 11,
-                                           .positions = 6,
-                                           .layers = 2,
-                                           .heads = 2,
-                                           .kv_heads = 2,
-                                           .width = 4,
-                                           .ffn = 10};
-static const wf_nn_gpt_config tiny_llama = {.arch = WF_NN_LLAMA,
-                                            .vocabulary = 11,
+static const wf_nn_gpt_config tiny_gpt2 = {WF_NN_GPT2,  .vocabulary = 11, .positions = 6,
+                                           .layers = 2, .heads = 2,       .kv_heads = 2,
+                                           .width = 4,  .ffn = 10};
+static const wf_nn_gpt_config tiny_llama = {.vocabulary = 11,
                                             .positions = 6,
                                             .layers = 2,
                                             .heads = 4,
@@ -148,14 +142,9 @@ static void tied_once(void)
 /* A model of 175 billion parameters is built without a byte for its tensors. */
 static void built_on_nothing(void)
 {
-    const wf_nn_gpt_config config = {.arch = WF_NN_GPT2,
-                                     .vocabulary = 50257,
-                                     .positions = 2048,
-                                     .layers = 96,
-                                     .heads = 96,
-                                     .kv_heads = 96,
-                                     .width = 12288,
-                                     .ffn = 4 * 12288};
+    const wf_nn_gpt_config config = {WF_NN_GPT2,     .vocabulary = 50257, .positions = 2048,
+                                     .layers = 96,   .heads = 96,         .kv_heads = 96,
+                                     .width = 12288, .ffn = 4 * 12288};
     wf_context *ctx = lone_context(1);
     wf_nn_gpt *m = wf_nn_gpt_new(ctx, &config);
     int64_t n = 0, elements = 0, fakes = 0;
@@ -181,18 +170,39 @@ static void refusals(void)
     static const struct {
         wf_nn_gpt_config config;
         const char *words;
-    } bad[] = {{{WF_NN_GPT2, 0, 6, 2, 2, 2, 4, 10, 0, 0, 0, .tied = false}, "at least 1"},
-               {{WF_NN_GPT2, 11, 6, -1, 2, 2, 4, 10, 0, 0, 0, .tied = false}, "at least 1"},
-               {{WF_NN_GPT2, 11, 6, 2, 2, 2, 4, 0, 0, 0, 0, .tied = false}, "at least 1"},
-               {{WF_NN_GPT2, 11, 6, 2, 3, 3, 4, 10, 0, 0, 0, .tied = false},
+    } bad[] = {{{WF_NN_GPT2, .vocabulary = 0, .positions = 6, .layers = 2, .heads = 2,
+                 .kv_heads = 2, .width = 4, .ffn = 10},
+                "at least 1"},
+               {{WF_NN_GPT2, .vocabulary = 11, .positions = 6, .layers = -1, .heads = 2,
+                 .kv_heads = 2, .width = 4, .ffn = 10},
+                "at least 1"},
+               {{WF_NN_GPT2, .vocabulary = 11, .positions = 6, .layers = 2, .heads = 2,
+                 .kv_heads = 2, .width = 4, .ffn = 0},
+                "at least 1"},
+               {{WF_NN_GPT2, .vocabulary = 11, .positions = 6, .layers = 2, .heads = 3,
+                 .kv_heads = 3, .width = 4, .ffn = 10},
                 "width 4 is not a multiple of 3 heads"},
-               {{WF_NN_LLAMA, 11, 6, 2, 4, 3, 8, 10, 0, 0, 0, .tied = false},
+               {{.vocabulary = 11,
+                 .positions = 6,
+                 .layers = 2,
+                 .heads = 4,
+                 .kv_heads = 3,
+                 .width = 8,
+                 .ffn = 10},
                 "4 heads cannot share 3 key-value heads"},
-               {{WF_NN_LLAMA, 11, 6, 2, 4, 4, 12, 10, 0, 0, 0, .tied = false},
+               {{.vocabulary = 11,
+                 .positions = 6,
+                 .layers = 2,
+                 .heads = 4,
+                 .kv_heads = 4,
+                 .width = 12,
+                 .ffn = 10},
                 "head size 3 must be even"},
-               {{WF_NN_GPT2, 11, 6, 2, 2, 2, 4, 10, 1, 0, 0, .tied = false},
+               {{WF_NN_GPT2, .vocabulary = 11, .positions = 6, .layers = 2, .heads = 2,
+                 .kv_heads = 2, .width = 4, .ffn = 10, .dropout = 1},
                 "dropout 1 must be at least 0 and below 1"},
-               {{WF_NN_GPT2, 11, 6, 2, 2, 2, 4, 10, -0.1f, 0, 0, .tied = false},
+               {{WF_NN_GPT2, .vocabulary = 11, .positions = 6, .layers = 2, .heads = 2,
+                 .kv_heads = 2, .width = 4, .ffn = 10, .dropout = -0.1f},
                 "dropout -0.1 must be"}};
     wf_context *ctx = lone_context(1);
 

@@ -59,14 +59,9 @@ static double correlation(const float *x, const float *y, int64_t n, double vari
     return off(sum / (double)n, 0, 1 / sqrt((double)n));
 }
 
-static const wf_nn_gpt_config gpt2 = {.arch = WF_NN_GPT2,
-                                      .vocabulary = 257,
-                                      .positions = 64,
-                                      .layers = 3,
-                                      .heads = 4,
-                                      .kv_heads = 4,
-                                      .width = 64,
-                                      .ffn = 160};
+static const wf_nn_gpt_config gpt2 = {WF_NN_GPT2,  .vocabulary = 257, .positions = 64,
+                                      .layers = 3, .heads = 4,        .kv_heads = 4,
+                                      .width = 64, .ffn = 160};
 
 static bool ends_with(const char *path, const char *end)
 {
@@ -145,8 +140,7 @@ static void uniform_and_fill(void)
 }
 
 /* Uneven in every way: 10 heads, 5 groups, a vocabulary of 37. */
-static const wf_nn_gpt_config odd = {.arch = WF_NN_LLAMA,
-                                     .vocabulary = 37,
+static const wf_nn_gpt_config odd = {.vocabulary = 37,
                                      .positions = 9,
                                      .layers = 1,
                                      .heads = 10,

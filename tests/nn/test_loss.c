@@ -10,17 +10,17 @@ enum { SEQUENCES = 6, TOKENS = 8, VOCABULARY = 257 };
 
 static const float weight = 1.0f / (SEQUENCES * TOKENS);
 
-static wf_nn_gpt_config config_of(wf_nn_arch arch)
+static wf_nn_gpt_config config_of(const char *family)
 {
-    return (wf_nn_gpt_config){.arch = arch,
-                              .vocabulary = VOCABULARY,
-                              .positions = TOKENS,
-                              .layers = 1,
-                              .heads = 6,
-                              .kv_heads = arch == WF_NN_GPT2 ? 6 : 3,
-                              .width = 24,
-                              .ffn = 40,
-                              .dropout = 0.2f};
+    wf_nn_gpt_config config = *wf_nn_gpt_family(family);
+
+    config.vocabulary = VOCABULARY;
+    config.positions = TOKENS;
+    config.layers = 1, config.heads = 6;
+    config.kv_heads = 3;
+    config.width = config.ffn = 24;
+    config.dropout = 0.2f;
+    return config;
 }
 
 /* Tokens, or targets, of `batch` sequences: any, but the same whoever holds them. */
@@ -130,10 +130,10 @@ static void has_the_bits_of_plain_ops(void)
         {.tp = 1, .dp = 2}, {.tp = 2, .dp = 2, .sequence_parallel = true},
         {.tp = 8, .dp = 1}, {.tp = 8, .dp = 2, .sequence_parallel = true}};
 
-    for (int arch = 0; arch < 2; arch++)
+    for (int llama = 0; llama < 2; llama++)
         for (size_t i = 0; i < sizeof layout / sizeof *layout; i++)
             on_model_ranks(&(model_test){.options = layout[i],
-                                         .config = config_of(arch ? WF_NN_LLAMA : WF_NN_GPT2),
+                                         .config = config_of(llama ? "llama" : "gpt2"),
                                          .body = compare,
                                          .arg = &(int64_t){SEQUENCES * layout[i].dp}});
 }
@@ -147,7 +147,7 @@ static void batches_need_not_divide(void)
     for (int i = 0; i < 2; i++)
         for (int dp = 2; dp <= 4; dp *= 2)
             on_model_ranks(&(model_test){.options = {.tp = 2, .dp = dp},
-                                         .config = config_of(WF_NN_LLAMA),
+                                         .config = config_of("llama"),
                                          .body = compare,
                                          .arg = (void *)&batch[i]});
 }
@@ -174,7 +174,7 @@ static wf_status evaluate(model_rank *r, void *arg)
 static void without_a_tape(void)
 {
     on_model_ranks(&(model_test){
-        .options = {.tp = 2, .dp = 2}, .config = config_of(WF_NN_GPT2), .body = evaluate});
+        .options = {.tp = 2, .dp = 2}, .config = config_of("gpt2"), .body = evaluate});
 }
 
 /* What is frozen gets no gradient, and what is not gets the same: all but the head's weight, then
@@ -194,7 +194,7 @@ static wf_status freeze(model_rank *r, void *arg)
 static void frozen_parts(void)
 {
     on_model_ranks(&(model_test){.options = {.tp = 2},
-                                 .config = config_of(WF_NN_LLAMA),
+                                 .config = config_of("llama"),
                                  .body = freeze,
                                  .arg = &(int64_t){5}});
 }
@@ -234,7 +234,7 @@ static wf_status weigh(model_rank *r, void *arg)
 
 static void another_weight_is_refused(void)
 {
-    on_model_ranks(&(model_test){.config = config_of(WF_NN_GPT2), .body = weigh});
+    on_model_ranks(&(model_test){.config = config_of("gpt2"), .body = weigh});
 }
 
 static void twice_at_sum(void *self, wf_nn_module *m, const char *point, int n, wf_tensor **x)
@@ -273,7 +273,7 @@ static wf_status misuse(model_rank *r, void *arg)
 
 static void what_it_cannot_do(void)
 {
-    on_model_ranks(&(model_test){.config = config_of(WF_NN_GPT2), .body = misuse});
+    on_model_ranks(&(model_test){.config = config_of("gpt2"), .body = misuse});
 }
 
 /* The sequence that a wrong target is in, whichever chunk it comes in. */
@@ -297,7 +297,7 @@ static wf_status wrong_target(model_rank *r, void *arg)
 
 static void wrong_targets_are_named(void)
 {
-    on_model_ranks(&(model_test){.config = config_of(WF_NN_LLAMA), .body = wrong_target});
+    on_model_ranks(&(model_test){.config = config_of("llama"), .body = wrong_target});
 }
 
 enum { MANY = 64, WIDE_VOCABULARY = 20000 };
@@ -347,7 +347,7 @@ static wf_status measure(model_rank *r, void *arg)
 static void logits_are_never_whole(void)
 {
     for (int tp = 1; tp <= 2; tp++) {
-        wf_nn_gpt_config config = config_of(WF_NN_LLAMA);
+        wf_nn_gpt_config config = config_of("llama");
 
         config.vocabulary = WIDE_VOCABULARY;
         config.layers = 0;
@@ -359,7 +359,7 @@ static void logits_are_never_whole(void)
 static void on_nothing(void)
 {
     const wf_dim dims[] = {wf_dim_batch(512), wf_dim_chunked(TOKENS)};
-    wf_nn_gpt_config config = config_of(WF_NN_GPT2);
+    wf_nn_gpt_config config = config_of("gpt2");
     wf_context *ctx = lone_context(1);
     wf_nn_gpt *model = wf_nn_gpt_new(ctx, &config);
     wf_tensor *tokens, *loss;

@@ -134,14 +134,8 @@ static void children_and_long_paths(void)
     close_lone(ctx, WF_EINVAL);
 }
 
-static const wf_nn_gpt_config tiny = {.arch = WF_NN_GPT2,
-                                      .vocabulary = 7,
-                                      .positions = 4,
-                                      .layers = 1,
-                                      .heads = 1,
-                                      .kv_heads = 1,
-                                      .width = 4,
-                                      .ffn = 4};
+static const wf_nn_gpt_config tiny = {WF_NN_GPT2, .vocabulary = 7, .positions = 4, .layers = 1,
+                                      .heads = 1, .kv_heads = 1,   .width = 4,     .ffn = 4};
 
 /* Whole trees, each named by itself before, become parts of one: every parameter has a path of its
    own, a tied one that of its first place, and one model is frozen without the other. */

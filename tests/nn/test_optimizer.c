@@ -159,14 +159,8 @@ static wf_status run_trial(model_rank *r, void *arg)
     return status;
 }
 
-static const wf_nn_gpt_config tiny = {.arch = WF_NN_GPT2,
-                                      .vocabulary = 11,
-                                      .positions = 5,
-                                      .layers = 1,
-                                      .heads = 3,
-                                      .kv_heads = 3,
-                                      .width = 6,
-                                      .ffn = 7};
+static const wf_nn_gpt_config tiny = {WF_NN_GPT2, .vocabulary = 11, .positions = 5, .layers = 1,
+                                      .heads = 3, .kv_heads = 3,    .width = 6,     .ffn = 7};
 
 /* Large rates and decays, so that no term of a formula could be left out or moved unseen. */
 static void by_the_formula(void)

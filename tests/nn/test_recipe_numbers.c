@@ -119,14 +119,8 @@ static void orthogonal(void)
 
 static void models_differ(void)
 {
-    wf_nn_gpt_config config = {.arch = WF_NN_GPT2,
-                               .vocabulary = 37,
-                               .positions = 9,
-                               .layers = 2,
-                               .heads = 2,
-                               .kv_heads = 2,
-                               .width = 8,
-                               .ffn = 16};
+    wf_nn_gpt_config config = {WF_NN_GPT2, .vocabulary = 37, .positions = 9, .layers = 2,
+                               .heads = 2, .kv_heads = 2,    .width = 8,     .ffn = 16};
     wf_context *ctx = lone_context(1);
     wf_nn_gpt *a = wf_nn_gpt_new(ctx, &config), *b = wf_nn_gpt_new(ctx, &config), *c;
     uint64_t hash = wf_nn_model_hash(&a->base);

@@ -230,17 +230,16 @@ static void settings(reference *ref)
     const safetensors *f = ref->file;
     double lr = safetensors_number(f, "lr");
 
-    ref->config = (wf_nn_gpt_config){
-        .arch = strcmp(safetensors_text(f, "arch"), "llama") == 0 ? WF_NN_LLAMA : WF_NN_GPT2,
-        .vocabulary = size_of(f, "vocab_size"),
-        .positions = size_of(f, "max_seq_len"),
-        .layers = size_of(f, "n_layer"),
-        .heads = size_of(f, "n_head"),
-        .kv_heads = size_of(f, "n_kv_head"),
-        .width = size_of(f, "n_embd"),
-        .ffn = size_of(f, "ffn"),
-        .eps = (float)safetensors_number(f, "norm_eps"),
-        .rope_base = safetensors_number(f, "rope_theta")};
+    ref->config = *wf_nn_gpt_family(safetensors_text(f, "arch"));
+    ref->config.vocabulary = size_of(f, "vocab_size");
+    ref->config.positions = size_of(f, "max_seq_len");
+    ref->config.layers = size_of(f, "n_layer");
+    ref->config.heads = size_of(f, "n_head");
+    ref->config.kv_heads = size_of(f, "n_kv_head");
+    ref->config.width = size_of(f, "n_embd");
+    ref->config.ffn = size_of(f, "ffn");
+    ref->config.eps = (float)safetensors_number(f, "norm_eps");
+    ref->config.rope_base = safetensors_number(f, "rope_theta");
     ref->train = (wf_par_train_options){
         .global_batch = ref->tokens.dim[0],
         .micro_batch = 1,

@@ -29,7 +29,7 @@ static inline wf_status trial_steps(part *p, wf_par_trainer *trainer)
 static inline wf_status trial_rank(wf_rank *rank, void *arg)
 {
     trial *t = arg;
-    training what = new_training(WF_NN_GPT2, HEADS, BATCH);
+    training what = new_training(GPT2, HEADS, BATCH);
 
     what.model.layers = 1;
     what.layout.tp = what.layout.dp = 2;

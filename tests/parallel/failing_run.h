@@ -126,17 +126,18 @@ static inline void train(trial *t, wf_rank *rank, wf_par *par, wf_nn_module *mod
 static inline wf_nn_module *new_model(wf_par *par, void *arg)
 {
     const trial *t = arg;
-    const wf_nn_gpt_config config = {.arch = t->llama ? WF_NN_LLAMA : WF_NN_GPT2,
-                                     .vocabulary = 61,
-                                     .positions = 16,
-                                     .layers = t->layers ? t->layers : 1,
-                                     .heads = 3,
-                                     .kv_heads = t->llama ? 1 : 3,
-                                     .width = 12,
-                                     .ffn = 20,
-                                     .dropout = 0.1f};
-    wf_nn_module *model = (wf_nn_module *)wf_nn_gpt_new(wf_par_context(par), &config);
+    wf_nn_gpt_config config = *wf_nn_gpt_family(t->llama ? "llama" : "gpt2");
+    wf_nn_module *model;
 
+    config.vocabulary = 61;
+    config.positions = 16;
+    config.layers = t->layers ? t->layers : 1;
+    config.heads = 3;
+    config.kv_heads = t->llama ? 1 : 3;
+    config.width = 12;
+    config.ffn = 20;
+    config.dropout = 0.1f;
+    model = (wf_nn_module *)wf_nn_gpt_new(wf_par_context(par), &config);
     if (model)
         wf_par_plan(par, model, t->plan ? t->plan : wf_par_gpt_plan);
     return model;

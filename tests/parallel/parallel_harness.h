@@ -18,6 +18,8 @@
 
 enum { MAX_STEPS = 30, TOKENS = 16, VOCABULARY = 257, WIDTH = 24, HEADS = 12 };
 
+typedef enum model_kind { GPT2, LLAMA } model_kind;
+
 typedef struct training {
     wf_nn_gpt_config model;
     wf_par_options layout;
@@ -70,17 +72,19 @@ static inline wf_status count_up(void *self, int64_t step, int64_t first, int64_
     return WF_OK;
 }
 
-static inline training new_training(wf_nn_arch arch, int64_t kv_heads, int64_t global_batch)
+static inline training new_training(model_kind kind, int64_t kv_heads, int64_t global_batch)
 {
+    wf_nn_gpt_config model = *wf_nn_gpt_family(kind == GPT2 ? "gpt2" : "llama");
+
+    model.vocabulary = VOCABULARY;
+    model.positions = TOKENS;
+    model.layers = 2;
+    model.heads = HEADS;
+    model.kv_heads = kv_heads;
+    model.width = WIDTH;
+    model.ffn = 4 * WIDTH;
     return (training){
-        .model = {.arch = arch,
-                  .vocabulary = VOCABULARY,
-                  .positions = TOKENS,
-                  .layers = 2,
-                  .heads = HEADS,
-                  .kv_heads = kv_heads,
-                  .width = WIDTH,
-                  .ffn = 4 * WIDTH},
+        .model = model,
         .layout = {.tp = 1, .dp = 1, .seed = 7},
         .options = {.global_batch = global_batch,
                     .field = WF_PAR_GPT_FIELDS(TOKENS),

@@ -62,7 +62,7 @@ static inline void print_layout(const training *t)
 {
     const wf_par_options *o = &t->layout;
 
-    printf("\n    %s, %s tp %d dp %d", t->model.arch == WF_NN_GPT2 ? "gpt2" : "llama",
+    printf("\n    %s, %s tp %d dp %d", t->model.norm == WF_NN_LAYERNORM ? "gpt2" : "llama",
            o->strategy ? o->strategy : "", o->tp, o->dp);
     printf(" groups of %d, micro-batches of %" PRId64 ", %d threads%s", o->shard_group_size,
            t->options.micro_batch, o->threads,

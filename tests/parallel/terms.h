@@ -47,7 +47,7 @@ static inline void shuffle(int64_t *order, int64_t n)
 
 static inline void run_alone(wf_status (*body)(part *), bool exact_off)
 {
-    const training t = new_training(WF_NN_LLAMA, 3, 1);
+    const training t = new_training(LLAMA, 3, 1);
 
     run_parts((part_test){.options = {.tp = 1, .dp = 1, .seed = 3, .exact_off = exact_off},
                           .config = &t.model,

@@ -81,9 +81,9 @@ static const struct row {
      two_tensor_axes},
 };
 
-static void digests_equal(wf_nn_arch arch, int64_t micro, wf_par_accumulate accumulate)
+static void digests_equal(model_kind kind, int64_t micro, wf_par_accumulate accumulate)
 {
-    training one = new_training(arch, arch == WF_NN_LLAMA ? 3 : HEADS, 8);
+    training one = new_training(kind, kind == LLAMA ? 3 : HEADS, 8);
 
     one.steps = 3;
     one.options.micro_batch = micro;
@@ -109,14 +109,14 @@ static void digests_equal(wf_nn_arch arch, int64_t micro, wf_par_accumulate accu
 
 static void test_gpt2(void)
 {
-    digests_equal(WF_NN_GPT2, 0, WF_PAR_AUTO);
+    digests_equal(GPT2, 0, WF_PAR_AUTO);
 }
 
 static void test_micro_steps(void)
 {
-    digests_equal(WF_NN_LLAMA, 1, WF_PAR_AUTO);
-    digests_equal(WF_NN_GPT2, 1, WF_PAR_REDUCED);
-    digests_equal(WF_NN_GPT2, 1, WF_PAR_LOCAL);
+    digests_equal(LLAMA, 1, WF_PAR_AUTO);
+    digests_equal(GPT2, 1, WF_PAR_REDUCED);
+    digests_equal(GPT2, 1, WF_PAR_LOCAL);
 }
 
 /* What a unit holds follows from its own strategy. */
@@ -139,7 +139,7 @@ static wf_status unit_sizes(part *p)
 
 static void test_units(void)
 {
-    const training t = new_training(WF_NN_GPT2, HEADS, 8);
+    const training t = new_training(GPT2, HEADS, 8);
 
     run_parts((part_test){
         .options = {.axes = WF_AXES({"dp", 4})}, .config = &t.model, .body = unit_sizes});
@@ -210,7 +210,7 @@ static wf_status make_mistake(part *p)
 
 static void test_mistakes(void)
 {
-    const training t = new_training(WF_NN_GPT2, HEADS, 8);
+    const training t = new_training(GPT2, HEADS, 8);
 
     for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++)
         run_parts((part_test){.options = {.axes = WF_AXES({"dp", 2}, {"tp", 1})},

@@ -107,7 +107,7 @@ typedef struct image_run {
 
 static training image_training(void)
 {
-    training t = new_training(WF_NN_GPT2, HEADS, BATCH);
+    training t = new_training(GPT2, HEADS, BATCH);
     const wf_par_field fields[] = {{"image", WF_F32, {wf_dim_width(SIDE), wf_dim_width(SIDE)}},
                                    {"label", WF_I32, {{0, 0, 0}}}};
 

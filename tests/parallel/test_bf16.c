@@ -37,22 +37,22 @@ static const row rows[] = {
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static training make_training(wf_nn_arch arch, wf_dtype param, wf_dtype reduce)
+static training make_training(model_kind kind, wf_dtype param, wf_dtype reduce)
 {
-    training t = new_training(arch, arch == WF_NN_GPT2 ? HEADS : 3, BATCH);
+    training t = new_training(kind, kind == GPT2 ? HEADS : 3, BATCH);
 
     t.steps = STEPS;
-    t.model.dropout = arch == WF_NN_GPT2 ? 0.1f : 0;
+    t.model.dropout = kind == GPT2 ? 0.1f : 0;
     t.options.clip = 0.1f;
     t.layout.param_dtype = param;
     t.layout.reduce_dtype = reduce;
     return t;
 }
 
-static void one_digest(wf_nn_arch arch)
+static void one_digest(model_kind kind)
 {
-    training one = make_training(arch, WF_BF16, WF_F32);
-    training f32 = make_training(arch, WF_F32, WF_F32);
+    training one = make_training(kind, WF_BF16, WF_F32);
+    training f32 = make_training(kind, WF_F32, WF_F32);
 
     if (!train(&one) || !train(&f32))
         return;
@@ -63,23 +63,23 @@ static void one_digest(wf_nn_arch arch)
 
 static void gpt2(void)
 {
-    one_digest(WF_NN_GPT2);
+    one_digest(GPT2);
 }
 
 static void llama(void)
 {
-    one_digest(WF_NN_LLAMA);
+    one_digest(LLAMA);
 }
 
 /* Rounded gradients train as well, and say that they depend on the layout. */
 static void rounded_gradients(void)
 {
-    training exact = make_training(WF_NN_LLAMA, WF_BF16, WF_F32);
+    training exact = make_training(LLAMA, WF_BF16, WF_F32);
 
     if (!train(&exact))
         return;
     for (int i = 0; i < ROWS; i++) {
-        training t = on_row(make_training(WF_NN_LLAMA, WF_BF16, WF_BF16), &rows[i]);
+        training t = on_row(make_training(LLAMA, WF_BF16, WF_BF16), &rows[i]);
 
         if (!train(&t))
             continue;
@@ -121,7 +121,7 @@ static wf_status same_as_masters(training *t, wf_rank *rank, wf_par *par, wf_nn_
 static void copies_follow_masters(void)
 {
     for (int i = 0; i < ROWS; i += 2) {
-        training t = on_row(make_training(WF_NN_LLAMA, WF_BF16, WF_F32), &rows[i]);
+        training t = on_row(make_training(LLAMA, WF_BF16, WF_F32), &rows[i]);
 
         t.steps = 2;
         t.watch = same_as_masters;
@@ -202,7 +202,7 @@ static void loading_makes_copies_anew(void)
                                  {"no_shard", .tp = 1, .dp = 1}};
 
     for (int i = 0; i < 4; i++) {
-        training t = on_row(make_training(WF_NN_LLAMA, WF_BF16, WF_F32), &places[i]);
+        training t = on_row(make_training(LLAMA, WF_BF16, WF_F32), &places[i]);
         char dir[64];
         mid_run m = {&t, dir};
 
@@ -236,7 +236,7 @@ static wf_status real_again(part *p)
 
 static void gathered_and_made_real_again(void)
 {
-    training t = make_training(WF_NN_LLAMA, WF_BF16, WF_F32);
+    training t = make_training(LLAMA, WF_BF16, WF_F32);
 
     for (int s = 0; s < 2; s++) {
         t.layout.dp = 2;
@@ -281,14 +281,19 @@ static wf_status measure(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *mod
 static void formula(const char *strategy, wf_dtype reduce, int n, double parameters,
                     double gradients)
 {
-    training t = make_training(WF_NN_LLAMA, WF_BF16, reduce);
+    training t = make_training(LLAMA, WF_BF16, reduce);
     wf_launch_options launch = {.ranks = n, .transport = "fake"};
     wf_error error = {WF_OK, ""};
     bytes b = {0, 0, 0};
     double sum, right = parameters + gradients + 12.0 / n;
 
-    t.model = (wf_nn_gpt_config){WF_NN_LLAMA, 16,   TOKENS, 600, 4, 4,
-                                 512,         2048, 0,      0,   0, .tied = false};
+    t.model = (wf_nn_gpt_config){.vocabulary = 16,
+                                 .positions = TOKENS,
+                                 .layers = 600,
+                                 .heads = 4,
+                                 .kv_heads = 4,
+                                 .width = 512,
+                                 .ffn = 2048};
     t.options.global_batch = n;
     t.layout.dp = n;
     t.layout.strategy = strategy;

@@ -154,9 +154,9 @@ static void compare(const training *t)
     }
 }
 
-static training training_of(wf_nn_arch arch, int tp, int dp, bool sequence_parallel)
+static training training_of(model_kind kind, int tp, int dp, bool sequence_parallel)
 {
-    training t = new_training(arch, HEADS, 4);
+    training t = new_training(kind, HEADS, 4);
 
     t.model.layers = LAYERS;
     t.layout.tp = tp;
@@ -181,11 +181,11 @@ static void as_the_run_sees(void)
     } layouts[] = {{1, 1, false}, {2, 1, false}, {2, 2, true}, {4, 1, true}, {3, 2, false}};
     static const wf_dtype dtypes[] = {WF_F32, WF_BF16};
 
-    for (int arch = 0; arch < 2; arch++)
+    for (int kind = 0; kind < 2; kind++)
         for (int d = 0; d < 2; d++)
             for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
-                training t = training_of(arch ? WF_NN_LLAMA : WF_NN_GPT2, layouts[i].tp,
-                                         layouts[i].dp, layouts[i].sequence_parallel);
+                training t = training_of(kind ? LLAMA : GPT2, layouts[i].tp, layouts[i].dp,
+                                         layouts[i].sequence_parallel);
 
                 t.layout.dtype = dtypes[d];
                 t.model.dropout = i == 2 ? 0.1f : 0;
@@ -200,7 +200,7 @@ static void as_the_run_sees(void)
 /* With sequence parallelism a border's tokens are split over tp, and so are its gradient's. */
 static void tokens_are_split(void)
 {
-    if (plan(training_of(WF_NN_GPT2, 2, 2, true))) {
+    if (plan(training_of(GPT2, 2, 2, true))) {
         const wf_par_carried *b = &found.step[2].border[0];
 
         CU_ASSERT_EQUAL(b->ndim, 3);
@@ -219,7 +219,7 @@ static void freeze_below(wf_nn_gpt *model)
 
 static void frozen_below(void)
 {
-    training t = training_of(WF_NN_LLAMA, 2, 1, false);
+    training t = training_of(LLAMA, 2, 1, false);
 
     t.change = freeze_below;
     plan_and_run(t);
@@ -236,7 +236,7 @@ static void tied_uses(void)
 {
     int64_t of_table = 0, next = 0;
 
-    if (!plan(training_of(WF_NN_GPT2, 1, 1, false)))
+    if (!plan(training_of(GPT2, 1, 1, false)))
         return;
     for (int64_t i = 0; i < found.uses; i++)
         if (strcmp(found.use[i].path, "embed.table") == 0) {
@@ -255,7 +255,7 @@ static void tied_uses(void)
 /* Work of a plan cuts a chain: with a vocabulary as dear as blocks, the last stage has less of them. */
 static void cut_by_work(void)
 {
-    training t = training_of(WF_NN_GPT2, 1, 1, false);
+    training t = training_of(GPT2, 1, 1, false);
     double cost[STEPS];
     wf_pipe_chain chain = {.steps = STEPS, .cost = cost};
     int64_t first[3];
@@ -291,7 +291,7 @@ static wf_status run_rank(wf_rank *rank, void *arg)
 
 static void only_in_a_plan(void)
 {
-    training t = training_of(WF_NN_GPT2, 1, 1, false);
+    training t = training_of(GPT2, 1, 1, false);
     wf_error error = {WF_OK, ""};
 
     wf_launch(&(wf_launch_options){.ranks = 1}, run_rank, &t, &error);

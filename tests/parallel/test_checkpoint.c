@@ -29,7 +29,7 @@ enum { PLACES = sizeof places / sizeof *places };
 
 static training make_training(bool sgd)
 {
-    training t = new_training(sgd ? WF_NN_LLAMA : WF_NN_GPT2, sgd ? 3 : HEADS, 8);
+    training t = new_training(sgd ? LLAMA : GPT2, sgd ? 3 : HEADS, 8);
 
     t.steps = STEPS;
     t.options.clip = 0.1f;

@@ -74,7 +74,7 @@ static wf_status save_three(part *p, wf_par_trainer *trainer)
 
 static wf_status save_three_rank(wf_rank *rank, void *arg)
 {
-    training what = new_training(WF_NN_GPT2, HEADS, BATCH);
+    training what = new_training(GPT2, HEADS, BATCH);
 
     what.model.layers = 1;
     what.layout.tp = what.layout.dp = 2;

@@ -67,7 +67,7 @@ static wf_status plan_rank(wf_rank *rank, void *arg)
 
 static work plan(const char *strategy, int tp, int dp)
 {
-    planned p = {.t = new_training(WF_NN_GPT2, HEADS, 4096)};
+    planned p = {.t = new_training(GPT2, HEADS, 4096)};
     wf_error error = {WF_OK, ""};
 
     p.t.layout.plan = true;

@@ -143,7 +143,7 @@ static wf_status train_and_export(part *p, wf_par_trainer *trainer)
 
 static wf_status model_rank(wf_rank *rank, void *arg)
 {
-    training what = new_training(WF_NN_GPT2, HEADS, BATCH);
+    training what = new_training(GPT2, HEADS, BATCH);
 
     what.model.layers = 1;
     what.layout.dp = 4;

@@ -84,7 +84,7 @@ static bool groups_miss(const training *t)
 static traffic tp_traffic(const training *t)
 {
     const wf_nn_gpt_config *m = &t->model;
-    bool gpt2 = m->arch == WF_NN_GPT2;
+    bool gpt2 = m->norm == WF_NN_LAYERNORM;
     int64_t tp = t->layout.tp, dp = t->layout.dp, others = tp - 1, regions = 2 * m->layers + 1;
     int64_t micros = BATCH / (dp * t->options.micro_batch);
     int64_t tokens = BATCH * TOKENS, x = bytes_of(tokens * m->width); /* one activation */
@@ -126,7 +126,7 @@ static traffic tp_traffic(const training *t)
 static traffic dp_traffic(const training *t)
 {
     const wf_nn_gpt_config *m = &t->model;
-    bool gpt2 = m->arch == WF_NN_GPT2;
+    bool gpt2 = m->norm == WF_NN_LAYERNORM;
     int64_t d = m->width, kv = m->kv_heads * (d / m->heads), norms = 2 * m->layers + 1;
     int64_t attention = d * d + 2 * kv * d + d * d + gpt2 * (d + 2 * kv);
     int64_t mlp = gpt2 ? 2 * d * m->ffn + m->ffn : 3 * d * m->ffn;
@@ -154,10 +154,10 @@ static traffic world_traffic(const training *t)
     return n;
 }
 
-static void count_layout(wf_nn_arch arch, int64_t layers, int tp, int dp, int micro,
+static void count_layout(model_kind kind, int64_t layers, int tp, int dp, int micro,
                          bool sequence_parallel, bool chunks)
 {
-    training t = new_training(arch, arch == WF_NN_GPT2 ? HEADS : 3, BATCH);
+    training t = new_training(kind, kind == GPT2 ? HEADS : 3, BATCH);
     static counting c;
     traffic expected[GROUPS] = {{.calls = {0}}};
     bool same = true;
@@ -181,29 +181,29 @@ static void count_layout(wf_nn_arch arch, int64_t layers, int tp, int dp, int mi
     CU_ASSERT(same);
     if (!same)
         printf("\n    %s, %d blocks, tp %d dp %d micro-batch %d%s%s\n",
-               arch == WF_NN_GPT2 ? "gpt2" : "llama", (int)layers, tp, dp, micro,
+               kind == GPT2 ? "gpt2" : "llama", (int)layers, tp, dp, micro,
                sequence_parallel ? " sequence-parallel" : "", chunks ? " in chunks" : "");
 }
 
 /* Under a sanitizer, where a step is slow, only one micro-batch per layout. */
-static void count_layouts(wf_nn_arch arch, int64_t layers)
+static void count_layouts(model_kind kind, int64_t layers)
 {
     for (int tp = 1; tp <= 8; tp *= 2)
         for (int dp = 1; dp <= 4; dp *= 2)
             for (int micro = UNDER_SANITIZER ? 4 : 1; micro <= 4; micro *= 2)
                 for (int sequence_parallel = 0; sequence_parallel < 2; sequence_parallel++)
-                    count_layout(arch, layers, tp, dp, micro, sequence_parallel, false);
+                    count_layout(kind, layers, tp, dp, micro, sequence_parallel, false);
 }
 
 static void gpt2(void)
 {
-    count_layouts(WF_NN_GPT2, 2);
+    count_layouts(GPT2, 2);
 }
 
 /* 3 blocks, so that a count which does not grow with them is found. */
 static void llama(void)
 {
-    count_layouts(WF_NN_LLAMA, 3);
+    count_layouts(LLAMA, 3);
 }
 
 /* As many bytes in more calls. */
@@ -211,7 +211,7 @@ static void in_chunks(void)
 {
     for (int micro = 1; micro <= 4; micro *= 2)
         for (int dp = 1; dp <= 2; dp++)
-            count_layout(WF_NN_GPT2, 1, 4, dp, micro, dp == 2, true);
+            count_layout(GPT2, 1, 4, dp, micro, dp == 2, true);
 }
 
 int main(void)

@@ -66,9 +66,9 @@ wf_status __wrap_wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weight
     return status;
 }
 
-static training make_training(wf_nn_arch arch)
+static training make_training(model_kind kind)
 {
-    training t = new_training(arch, arch == WF_NN_GPT2 ? HEADS : 3, BATCH);
+    training t = new_training(kind, kind == GPT2 ? HEADS : 3, BATCH);
 
     t.steps = STEPS;
     t.model.layers = 3;
@@ -92,18 +92,18 @@ static void same_bits_as_whole(training whole)
 
 static void gpt2(void)
 {
-    same_bits_as_whole(make_training(WF_NN_GPT2));
+    same_bits_as_whole(make_training(GPT2));
 }
 
 static void llama(void)
 {
-    same_bits_as_whole(make_training(WF_NN_LLAMA));
+    same_bits_as_whole(make_training(LLAMA));
 }
 
 /* Gradients flow to no input of block 0, which is recomputed all the same. */
 static void frozen_table(void)
 {
-    training t = make_training(WF_NN_LLAMA);
+    training t = make_training(LLAMA);
 
     t.frozen = "embed.table";
     same_bits_as_whole(t);
@@ -123,7 +123,7 @@ static void share_weights(wf_nn_gpt *model)
 
 static void shared_weights(void)
 {
-    training t = make_training(WF_NN_GPT2);
+    training t = make_training(GPT2);
 
     t.change = share_weights;
     same_bits_as_whole(t);

@@ -23,21 +23,21 @@ static const row rows[] = {
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static training make_training(wf_nn_arch arch, wf_dtype dtype, wf_dtype param)
+static training make_training(model_kind kind, wf_dtype dtype, wf_dtype param)
 {
-    training t = new_training(arch, arch == WF_NN_GPT2 ? HEADS : 3, BATCH);
+    training t = new_training(kind, kind == GPT2 ? HEADS : 3, BATCH);
 
     t.steps = STEPS;
-    t.model.dropout = arch == WF_NN_GPT2 ? 0.1f : 0;
+    t.model.dropout = kind == GPT2 ? 0.1f : 0;
     t.layout.dtype = dtype;
     t.layout.param_dtype = param;
     return t;
 }
 
-static void one_digest(wf_nn_arch arch, wf_dtype param)
+static void one_digest(model_kind kind, wf_dtype param)
 {
-    training one = make_training(arch, WF_BF16, param);
-    training f32 = make_training(arch, WF_F32, param);
+    training one = make_training(kind, WF_BF16, param);
+    training f32 = make_training(kind, WF_F32, param);
 
     if (!train(&one) || !train(&f32))
         return;
@@ -48,18 +48,18 @@ static void one_digest(wf_nn_arch arch, wf_dtype param)
 
 static void gpt2(void)
 {
-    one_digest(WF_NN_GPT2, WF_BF16);
+    one_digest(GPT2, WF_BF16);
 }
 
 static void llama(void)
 {
-    one_digest(WF_NN_LLAMA, WF_BF16);
+    one_digest(LLAMA, WF_BF16);
 }
 
 /* Weights in f32 take part as they are. */
 static void wide_weights(void)
 {
-    training one = make_training(WF_NN_LLAMA, WF_BF16, WF_F32);
+    training one = make_training(LLAMA, WF_BF16, WF_F32);
 
     if (train(&one))
         check_rows(&one, rows + 1, ROWS - 1, 3);
@@ -68,7 +68,7 @@ static void wide_weights(void)
 /* It learns as fp32 does. */
 static void loss_curve(void)
 {
-    training f32 = make_training(WF_NN_LLAMA, WF_F32, WF_F32), bf16;
+    training f32 = make_training(LLAMA, WF_F32, WF_F32), bf16;
     float drop;
 
     f32.steps = UNDER_SANITIZER ? 4 : MAX_STEPS;
@@ -105,7 +105,7 @@ static wf_status report_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt 
 
 static bool report_of(wf_dtype dtype, bool sequence_parallel, wf_par_report *report)
 {
-    training t = make_training(WF_NN_LLAMA, dtype, WF_F32);
+    training t = make_training(LLAMA, dtype, WF_F32);
 
     t.layout.tp = 2;
     t.layout.sequence_parallel = sequence_parallel;

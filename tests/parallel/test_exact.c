@@ -33,9 +33,9 @@ enum { ROWS = sizeof rows / sizeof rows[0], FEW = UNDER_SANITIZER ? 4 : 2 };
 enum { MOST = UNDER_SANITIZER ? 3 : 1 };
 
 /* A little of everything that has random numbers or order: dropout, momentum, no clipping. */
-static training make_training(wf_nn_arch arch, int64_t kv_heads, bool noisy)
+static training make_training(model_kind kind, int64_t kv_heads, bool noisy)
 {
-    training t = new_training(arch, kv_heads, BATCH);
+    training t = new_training(kind, kv_heads, BATCH);
 
     t.steps = STEPS;
     if (noisy) {
@@ -48,9 +48,9 @@ static training make_training(wf_nn_arch arch, int64_t kv_heads, bool noisy)
     return t;
 }
 
-static void compare_rows(wf_nn_arch arch, int64_t kv_heads, bool noisy)
+static void compare_rows(model_kind kind, int64_t kv_heads, bool noisy)
 {
-    training one = on_row(make_training(arch, kv_heads, noisy), &rows[0]);
+    training one = on_row(make_training(kind, kv_heads, noisy), &rows[0]);
     int every = noisy ? FEW : MOST;
 
     if (!train(&one))
@@ -61,22 +61,22 @@ static void compare_rows(wf_nn_arch arch, int64_t kv_heads, bool noisy)
 
 static void gpt2(void)
 {
-    compare_rows(WF_NN_GPT2, HEADS, false);
+    compare_rows(GPT2, HEADS, false);
 }
 
 static void gpt2_noisy(void)
 {
-    compare_rows(WF_NN_GPT2, HEADS, true);
+    compare_rows(GPT2, HEADS, true);
 }
 
 static void llama(void)
 {
-    compare_rows(WF_NN_LLAMA, 3, false);
+    compare_rows(LLAMA, 3, false);
 }
 
 static void llama_noisy(void)
 {
-    compare_rows(WF_NN_LLAMA, 4, true);
+    compare_rows(LLAMA, 4, true);
 }
 
 /* In a block's mlp a norm of every head, as models have one of queries and keys: its gain is summed
@@ -130,17 +130,43 @@ static void norm_heads(wf_nn_gpt *model)
 
 static void norms_of_heads(void)
 {
-    training one = on_row(make_training(WF_NN_LLAMA, 3, false), &rows[0]);
+    training one = on_row(make_training(LLAMA, 3, false), &rows[0]);
 
     one.change = norm_heads;
     if (train(&one))
         check_rows(&one, rows + 4, ROWS - 4, FEW);
 }
 
+/* Gains of queries' and keys' norms are summed over heads that tensor parallelism splits: query heads always,
+   key-value heads in cuts of their own. */
+static void llama_normed(void)
+{
+    static const row others[] = {
+        {"no_shard", .tp = 2, .dp = 2, .micro = 2, .threads = 1, .recompute = "attention"},
+        {"shard_grad_op", .tp = 8, .dp = 2, .micro = 1, .threads = 2},
+        {"hybrid_shard", .tp = 2, .dp = 4, .group = 2, .micro = 2, .threads = 1,
+         .wrap_type = "attention"},
+        {"full_shard", .tp = 4, .dp = 2, .micro = 4, .sequence_parallel = true,
+         .recompute = "block", .prefetch = 1}};
+    training one = on_row(make_training(LLAMA, 3, false), &rows[0]), apart;
+
+    one.model.qk_norm = true;
+    one.model.head_dim = 6;
+    one.options.schedule.lr = 0.05; /* gains leave 1 far behind */
+    apart = one;
+    apart.model.qk_norm = false;
+    if (!train(&one) || !train(&apart))
+        return;
+    CU_ASSERT_NOT_EQUAL(one.digest, apart.digest);
+    CU_ASSERT(one.loss[STEPS - 1] < one.loss[0]);
+    check_rows(&one, rows + 2, ROWS - 2, UNDER_SANITIZER ? 5 : 2);
+    check_rows(&one, others, 4, UNDER_SANITIZER ? 3 : 1);
+}
+
 /* The table of the embedding is the head's weight too: two uses, each with a sum of its own. */
 static void llama_tied(void)
 {
-    training one = on_row(make_training(WF_NN_LLAMA, 3, false), &rows[0]), apart = one;
+    training one = on_row(make_training(LLAMA, 3, false), &rows[0]), apart = one;
 
     one.model.tied = true;
     if (!train(&one) || !train(&apart))
@@ -153,7 +179,7 @@ static void llama_tied(void)
 /* With the usual order of sums every layout that sums over tp has bits of its own. */
 static void off_differs(void)
 {
-    training one = on_row(make_training(WF_NN_LLAMA, 3, false), &rows[0]);
+    training one = on_row(make_training(LLAMA, 3, false), &rows[0]);
 
     one.layout.exact_off = true;
     if (!train(&one))
@@ -181,7 +207,7 @@ static void off_accumulates(void)
          .sequence_parallel = true}};
 
     for (int i = 0; i < 4; i++) {
-        training on = on_row(make_training(WF_NN_GPT2, HEADS, false), &places[i]), off = on;
+        training on = on_row(make_training(GPT2, HEADS, false), &places[i]), off = on;
 
         off.layout.exact_off = true;
         if (!train(&on) || !train(&off))
@@ -200,7 +226,7 @@ static void digest_sees(void)
 {
     training run[4];
 
-    run[0] = on_row(make_training(WF_NN_GPT2, HEADS, false), &rows[0]);
+    run[0] = on_row(make_training(GPT2, HEADS, false), &rows[0]);
     run[1] = run[2] = run[3] = run[0];
     run[1].model.dropout = 0.1f;
     run[2].layout.seed++;
@@ -216,6 +242,7 @@ int main(void)
         {"norms of heads that are split", norms_of_heads},
         {"llama, 3 key-value heads", llama},
         {"llama, 4 key-value heads, with dropout and momentum", llama_noisy},
+        {"llama, its queries and keys normed", llama_normed},
         {"llama, its head tied", llama_tied},
         {"with exactness off they differ", off_differs},
         {"with exactness off micro-steps are one sum", off_accumulates},

@@ -3,7 +3,6 @@
 #include "parallel/files/checksum_internal.h"
 #include "parallel/formats/convert_internal.h"
 #include "parallel/files/folder_internal.h"
-#include "parallel/models/gpt/hf_config_internal.h"
 #include "tests/parallel/hostile.h"
 #include <errno.h>
 #include <float.h>
@@ -250,75 +249,6 @@ static void checksums_see_bytes_and_places(void)
     CU_ASSERT(!wf_checksum_parse("0000000000000ABC", &read));
 }
 
-#define GPT2 "\"model_type\":\"gpt2\",\"n_layer\":2,\"n_head\":2,\"n_embd\":8,\"n_positions\":4"
-#define LLAMA                                                                                  \
-    "\"model_type\":\"llama\",\"num_hidden_layers\":2,\"num_attention_heads\":4,"              \
-    "\"hidden_size\":8,\"intermediate_size\":8,\"max_position_embeddings\":4,\"vocab_size\":9"
-
-/* What follows a good beginning, and the reason given. */
-static const struct {
-    const char *text, *why;
-} configs[] = {
-    {"{}", "\"model_type\" is missing"},
-    {"[]", "no object"},
-    {"{\"model_type\":\"gpt2\"}", "\"n_layer\" is missing"},
-    {"{\"model_type\":\"bert\"}", "is bert"},
-    {"{\"model_type\":7}", "is no text"},
-    {"{" GPT2 "}", "\"vocab_size\" is missing"},
-    {"{" GPT2 ",\"vocab_size\":-9}", "\"vocab_size\" is -9"},
-    {"{" GPT2 ",\"vocab_size\":9e9}", "no whole number"},
-    {"{" GPT2 ",\"vocab_size\":99999999999}", "\"vocab_size\" is 99999999999"},
-    {"{" GPT2 ",\"n_layer\":2}", "duplicate"},
-    {"{" GPT2 ",\"vocab_size\":9,\"n_inner\":0}", "\"n_inner\" is 0"},
-    {"{" GPT2 ",\"vocab_size\":9,\"activation_function\":\"relu\"}", "is relu"},
-    {"{" GPT2 ",\"vocab_size\":9,\"scale_attn_weights\":false}", "\"scale_attn_weights\""},
-    {"{" GPT2 ",\"vocab_size\":9,\"scale_attn_by_inverse_layer_idx\":true}", "same scale"},
-    {"{" GPT2 ",\"vocab_size\":9,\"add_cross_attention\":1}", "neither true nor false"},
-    {"{" GPT2 ",\"vocab_size\":9,\"tie_word_embeddings\":false}", "a tied head"},
-    {"{" GPT2 ",\"vocab_size\":9,\"layer_norm_epsilon\":0}", "\"layer_norm_epsilon\""},
-    {"{" GPT2 ",\"vocab_size\":9,\"quantization_config\":{}}", "\"quantization_config\""},
-    {"{" LLAMA ",\"num_key_value_heads\":3}", "3 key-value heads"},
-    {"{" LLAMA ",\"head_dim\":-4}", "\"head_dim\""},
-    {"{" LLAMA ",\"head_dim\":\"4\"}", "\"head_dim\""},
-    {"{" LLAMA ",\"hidden_act\":\"gelu\"}", "is gelu"},
-    {"{" LLAMA ",\"attention_bias\":true}", "no biases"},
-    {"{" LLAMA ",\"mlp_bias\":true}", "no biases"},
-    {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\"}}", "is yarn"},
-    {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"dynamic\"}}", "is dynamic"},
-    {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\"}}", "\"factor\""},
-    {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}", "\"factor\""},
-    {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}}", "\"factor\""},
-    {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
-     "\"high_freq_factor\":4,\"original_max_position_embeddings\":8}}",
-     "\"high_freq_factor\" is 4, which is not more than the \"low_freq_factor\" 4"},
-    {"{" LLAMA ",\"rope_scaling\":2}", "\"rope_scaling\" is no object"},
-    {"{" LLAMA ",\"rope_parameters\":{\"rope_theta\":-1}}", "\"rope_theta\" is -1"},
-    {"{" LLAMA ",\"rope_parameters\":{\"partial_rotary_factor\":0.5}}", "is 0.5"},
-    {"{" LLAMA ",\"rope_theta\":\"10000\"}", "no number"},
-    {"{" LLAMA ",\"x\":[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]}", "deeper"},
-};
-
-static void hostile_configs_are_refused(void)
-{
-    wf_hf_config c;
-    wf_error good = {WF_OK, ""};
-    const char llama[] = "{" LLAMA ",\"rope_parameters\":{\"rope_theta\":5e5}}";
-
-    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
-        wf_error error = {WF_OK, ""};
-        wf_status status = wf_hf_config_parse(&c, "config.json", configs[i].text,
-                                              strlen(configs[i].text), &error);
-
-        CU_ASSERT(status == WF_EDATA || status == WF_EUNSUPPORTED);
-        CU_ASSERT(strstr(error.text, configs[i].why) && strstr(error.text, "config.json"));
-        if (!strstr(error.text, configs[i].why))
-            printf("\n    %s: \"%s\"\n", configs[i].text, error.text);
-    }
-    CU_ASSERT_EQUAL(wf_hf_config_parse(&c, "c", llama, sizeof llama - 1, &good), WF_OK);
-    CU_ASSERT(c.model.rope_base == 5e5 && c.model.kv_heads == 4 && !c.tied &&
-              c.model.eps == 1e-6f);
-}
-
 static const wf_test tests[] = {
     {"short and interrupted calls add up", short_and_interrupted_calls_add_up},
     {"failures are named", failures_are_named},
@@ -327,7 +257,6 @@ static const wf_test tests[] = {
     {"what a terminal obeys is not said", what_a_terminal_obeys_is_not_said},
     {"narrow numbers round to nearest even", narrow_numbers_round_to_nearest_even},
     {"checksums see bytes and places", checksums_see_bytes_and_places},
-    {"hostile configs are refused", hostile_configs_are_refused},
     {NULL, NULL}};
 
 int main(void)

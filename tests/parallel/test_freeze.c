@@ -17,7 +17,7 @@ enum { ROWS = sizeof rows / sizeof *rows };
 
 static training make_training(const char *frozen)
 {
-    training t = new_training(WF_NN_LLAMA, 3, BATCH);
+    training t = new_training(LLAMA, 3, BATCH);
 
     t.frozen = frozen;
     t.steps = STEPS;

@@ -114,9 +114,9 @@ static double norm(const snapshot *s, const snapshot *other, int64_t p)
     return sqrt(sum);
 }
 
-static training laid_out(wf_nn_arch arch, const row *r)
+static training laid_out(model_kind kind, const row *r)
 {
-    return on_row(new_training(arch, arch == WF_NN_GPT2 ? HEADS : 3, BATCH), r);
+    return on_row(new_training(kind, kind == GPT2 ? HEADS : 3, BATCH), r);
 }
 
 static bool take_gradients(training *t, snapshot *s)
@@ -133,9 +133,9 @@ static bool take_gradients(training *t, snapshot *s)
 
 static const row one_rank = {.tp = 1, .dp = 1, .micro = BATCH};
 
-static void compare_gradients(wf_nn_arch arch)
+static void compare_gradients(model_kind kind)
 {
-    training one = laid_out(arch, &one_rank);
+    training one = laid_out(kind, &one_rank);
     snapshot expected;
     double whole = 0;
 
@@ -147,7 +147,7 @@ static void compare_gradients(wf_nn_arch arch)
         CU_ASSERT_STRING_EQUAL(one.inexact, "");
     }
     for (int i = 0; i < ROWS && expected.count; i++) {
-        training t = laid_out(arch, &rows[i].on);
+        training t = laid_out(kind, &rows[i].on);
         snapshot s;
 
         if (take_gradients(&t, &s)) {
@@ -168,16 +168,16 @@ static void compare_gradients(wf_nn_arch arch)
     drop_snapshot(&expected);
 }
 
-static void compare_losses(wf_nn_arch arch)
+static void compare_losses(model_kind kind)
 {
-    training one = laid_out(arch, &one_rank);
+    training one = laid_out(kind, &one_rank);
 
     one.steps = STEPS;
     if (!train(&one))
         return;
     CU_ASSERT(one.loss[STEPS - 1] < one.loss[0]);
     for (int i = 0; i < ROWS; i++) {
-        training t = laid_out(arch, &rows[i].on);
+        training t = laid_out(kind, &rows[i].on);
 
         t.steps = STEPS;
         if (train(&t))
@@ -187,22 +187,22 @@ static void compare_losses(wf_nn_arch arch)
 
 static void gpt2_gradients(void)
 {
-    compare_gradients(WF_NN_GPT2);
+    compare_gradients(GPT2);
 }
 
 static void llama_gradients(void)
 {
-    compare_gradients(WF_NN_LLAMA);
+    compare_gradients(LLAMA);
 }
 
 static void gpt2_losses(void)
 {
-    compare_losses(WF_NN_GPT2);
+    compare_losses(GPT2);
 }
 
 static void llama_losses(void)
 {
-    compare_losses(WF_NN_LLAMA);
+    compare_losses(LLAMA);
 }
 
 /* A plan that splits the model's width, which has one chunk: each tp has bits of its own, and says
@@ -220,7 +220,7 @@ static void a_plan_that_splits_the_width(void)
     static const char told[] =
         "not layout-exact: linear1 in block.1.mlp.up sums dim 2 of f32 [18,16,24] [*, *, tp], "
         "which tp splits: the dim has one chunk (wf_dim_chunked and wf_dim_heads make 8)";
-    training one = laid_out(WF_NN_GPT2, &one_rank);
+    training one = laid_out(GPT2, &one_rank);
 
     one.plan = width_plan;
     if (!train(&one))

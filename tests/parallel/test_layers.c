@@ -64,9 +64,12 @@ static void make_layers(wf_nn_gpt *model)
 
         wf_nn_free(&b->attn->base);
         wf_nn_free(&b->mlp->base);
-        b->attn = wf_nn_attention_new(
-            ctx, &(wf_nn_attention_options){
-                     .width = WIDTH, .heads = 6, .kv_heads = 3, .head_dim = 10, .bias = true});
+        b->attn = wf_nn_attention_new(ctx, &(wf_nn_attention_options){.width = WIDTH,
+                                                                      .heads = 6,
+                                                                      .kv_heads = 3,
+                                                                      .head_dim = 10,
+                                                                      .qkv_bias = true,
+                                                                      .out_bias = true});
         b->mlp =
             i == 0
                 ? (wf_nn_mlp *)fan_new(ctx)
@@ -109,7 +112,7 @@ static void make_layers_with_hooks(wf_nn_gpt *model)
 
 static void on_layouts(void)
 {
-    training one = new_training(WF_NN_LLAMA, 3, 16);
+    training one = new_training(LLAMA, 3, 16);
 
     one.steps = STEPS;
     one.change = make_layers;

@@ -41,9 +41,9 @@ static const int32_t padding = 5;
 static const wf_par_data masked = {
     .read = masked_rows, .self = (void *)&padding, .counted = counted_rows};
 
-static training run_of(wf_nn_arch arch, const wf_par_data *data)
+static training run_of(model_kind kind, const wf_par_data *data)
 {
-    training t = new_training(arch, HEADS, BATCH);
+    training t = new_training(kind, HEADS, BATCH);
 
     t.steps = STEPS;
     t.data = data;
@@ -76,8 +76,8 @@ static bool is_untrained(float loss)
 
 static void layouts(void)
 {
-    training gpt2 = on_row(run_of(WF_NN_GPT2, &masked), &rows[0]);
-    training llama = on_row(run_of(WF_NN_LLAMA, &masked), &rows[0]);
+    training gpt2 = on_row(run_of(GPT2, &masked), &rows[0]);
+    training llama = on_row(run_of(LLAMA, &masked), &rows[0]);
 
     if (train(&gpt2))
         CU_ASSERT(is_untrained(gpt2.loss[0]));
@@ -89,7 +89,7 @@ static void layouts(void)
 
 static void stages(void)
 {
-    training one = on_row(run_of(WF_NN_LLAMA, &masked), &rows[0]);
+    training one = on_row(run_of(LLAMA, &masked), &rows[0]);
     training t = on_row(one, &rows[6]);
 
     t.layout.pp = 2;
@@ -104,8 +104,8 @@ static void padding_leaves_no_trace(void)
     static const int32_t other = 200;
     const wf_par_data padded = {
         .read = masked_rows, .self = (void *)&other, .counted = counted_rows};
-    training one = on_row(run_of(WF_NN_GPT2, &masked), &rows[3]);
-    training two = on_row(run_of(WF_NN_GPT2, &padded), &rows[3]);
+    training one = on_row(run_of(GPT2, &masked), &rows[3]);
+    training two = on_row(run_of(GPT2, &padded), &rows[3]);
 
     if (train(&one) && train(&two))
         check_same(&two, &one);
@@ -122,9 +122,9 @@ static wf_status count_all(void *self, int64_t step, int64_t *count, wf_error *e
 static void all_of_them(void)
 {
     const wf_par_data said = {.read = count_up, .counted = count_all};
-    training unsaid = on_row(run_of(WF_NN_GPT2, NULL), &rows[0]);
-    training t = on_row(run_of(WF_NN_GPT2, &said), &rows[0]);
-    training other = on_row(run_of(WF_NN_GPT2, &masked), &rows[0]);
+    training unsaid = on_row(run_of(GPT2, NULL), &rows[0]);
+    training t = on_row(run_of(GPT2, &said), &rows[0]);
+    training other = on_row(run_of(GPT2, &masked), &rows[0]);
 
     if (train(&unsaid) && train(&t))
         check_same(&t, &unsaid);
@@ -153,7 +153,7 @@ static wf_status read_none(void *self, int64_t step, int64_t first, int64_t coun
 static void nothing_counts(void)
 {
     const wf_par_data none = {.read = read_none, .counted = count_none};
-    training t = on_row(run_of(WF_NN_GPT2, &none), &rows[2]);
+    training t = on_row(run_of(GPT2, &none), &rows[2]);
 
     if (!train(&t))
         return;
@@ -222,7 +222,7 @@ static wf_status evaluate_rank(wf_rank *rank, void *arg)
 
 static void evaluations(void)
 {
-    training t = on_row(run_of(WF_NN_GPT2, &masked), &rows[5]);
+    training t = on_row(run_of(GPT2, &masked), &rows[5]);
     wf_launch_options launch = {.ranks = 2};
     wf_error error = {WF_OK, ""};
 

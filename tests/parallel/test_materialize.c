@@ -11,14 +11,9 @@
 #include "tests/parallel/part.h"
 #include <time.h>
 
-static const wf_nn_gpt_config config = {.arch = WF_NN_GPT2,
-                                        .vocabulary = 37,
-                                        .positions = 8,
-                                        .layers = 3,
-                                        .heads = 5,
-                                        .kv_heads = 5,
-                                        .width = 40,
-                                        .ffn = 96};
+static const wf_nn_gpt_config config = {WF_NN_GPT2,  .vocabulary = 37, .positions = 8,
+                                        .layers = 3, .heads = 5,       .kv_heads = 5,
+                                        .width = 40, .ffn = 96};
 
 static void on_layouts(wf_status (*body)(part *))
 {
@@ -258,14 +253,9 @@ static size_t most_memory(void)
 /* About 1.01e12 parameters: built and planned within 0.1 s of processor time and 50 MB. */
 static wf_status trillion(wf_rank *rank, void *arg)
 {
-    static const wf_nn_gpt_config huge = {.arch = WF_NN_GPT2,
-                                          .vocabulary = 51200,
-                                          .positions = 2048,
-                                          .layers = 128,
-                                          .heads = 160,
-                                          .kv_heads = 160,
-                                          .width = 25600,
-                                          .ffn = 102400};
+    static const wf_nn_gpt_config huge = {
+        WF_NN_GPT2,   .vocabulary = 51200, .positions = 2048, .layers = 128,
+        .heads = 160, .kv_heads = 160,     .width = 25600,    .ffn = 102400};
     wf_par *par = wf_par_open(rank, &(wf_par_options){.seed = 1}, &rank->error);
     clock_t start = clock();
     wf_nn_gpt *gpt;

@@ -10,16 +10,10 @@
 
 enum { LAYERS = 3, STEPS = LAYERS + 2, STAGES = 4, PARAMETERS = 64 };
 
-static const wf_nn_gpt_config configs[] = {{.arch = WF_NN_GPT2,
-                                            .vocabulary = 37,
-                                            .positions = 8,
-                                            .layers = LAYERS,
-                                            .heads = 5,
-                                            .kv_heads = 5,
-                                            .width = 40,
-                                            .ffn = 96},
-                                           {.arch = WF_NN_LLAMA,
-                                            .vocabulary = 37,
+static const wf_nn_gpt_config configs[] = {{WF_NN_GPT2, .vocabulary = 37, .positions = 8,
+                                            .layers = LAYERS, .heads = 5, .kv_heads = 5,
+                                            .width = 40, .ffn = 96},
+                                           {.vocabulary = 37,
                                             .positions = 8,
                                             .layers = LAYERS,
                                             .heads = 4,

@@ -29,9 +29,9 @@ static const row rows[] = {
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static training make_training(wf_nn_arch arch, wf_dtype dtype)
+static training make_training(model_kind kind, wf_dtype dtype)
 {
-    training t = new_training(arch, arch == WF_NN_GPT2 ? HEADS : 3, BATCH);
+    training t = new_training(kind, kind == GPT2 ? HEADS : 3, BATCH);
 
     t.steps = STEPS;
     t.options.optimizer.method = WF_NN_MUON;
@@ -40,9 +40,9 @@ static training make_training(wf_nn_arch arch, wf_dtype dtype)
     return t;
 }
 
-static void one_digest(wf_nn_arch arch, wf_dtype dtype)
+static void one_digest(model_kind kind, wf_dtype dtype)
 {
-    training one = make_training(arch, dtype), adamw = one;
+    training one = make_training(kind, dtype), adamw = one;
 
     adamw.options.optimizer.method = WF_NN_ADAMW;
     if (!train(&one) || !train(&adamw))
@@ -54,17 +54,17 @@ static void one_digest(wf_nn_arch arch, wf_dtype dtype)
 
 static void gpt2(void)
 {
-    one_digest(WF_NN_GPT2, WF_F32);
+    one_digest(GPT2, WF_F32);
 }
 
 static void llama(void)
 {
-    one_digest(WF_NN_LLAMA, WF_F32);
+    one_digest(LLAMA, WF_F32);
 }
 
 static void masters(void)
 {
-    one_digest(WF_NN_LLAMA, WF_BF16);
+    one_digest(LLAMA, WF_BF16);
 }
 
 /* Work of a rank in a step, that of the model's products taken off by a run with AdamW. */
@@ -79,7 +79,7 @@ static wf_status count_work(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *
 
 static void work_of(int dp, const char *strategy, wf_nn_method method, double work[MAX_RANKS])
 {
-    training t = new_training(WF_NN_LLAMA, HEADS, BATCH);
+    training t = new_training(LLAMA, HEADS, BATCH);
 
     t.model.layers = 8;
     t.layout.dp = dp;
@@ -127,7 +127,7 @@ static wf_status look_at_state(training *t, wf_rank *rank, wf_par *par, wf_nn_gp
         NEED(!wf_nn_optimizer_moment(o, i, 1) == (block && matrix));
         matrices += block && matrix;
     }
-    NEED(matrices == 2 * (model->config.arch == WF_NN_LLAMA ? 7 : 6));
+    NEED(matrices == 2 * (model->config.norm == WF_NN_RMSNORM ? 7 : 6));
     wf_nn_optimizer_free(o);
     free(p);
     return WF_OK;
@@ -135,8 +135,8 @@ static wf_status look_at_state(training *t, wf_rank *rank, wf_par *par, wf_nn_gp
 
 static void which_are_matrices(void)
 {
-    for (int arch = WF_NN_GPT2; arch <= WF_NN_LLAMA; arch++) {
-        training t = new_training((wf_nn_arch)arch, HEADS, BATCH);
+    for (int kind = GPT2; kind <= LLAMA; kind++) {
+        training t = new_training((model_kind)kind, HEADS, BATCH);
 
         t.watch = look_at_state;
         CU_ASSERT(train(&t));

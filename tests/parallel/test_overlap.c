@@ -123,7 +123,7 @@ static wf_status watch(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model
 
 static training deep_training(timelines *all, int prefetch)
 {
-    training t = new_training(WF_NN_GPT2, HEADS, 8);
+    training t = new_training(GPT2, HEADS, 8);
 
     t.model.layers = LAYERS;
     t.layout.dp = RANKS;

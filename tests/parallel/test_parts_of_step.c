@@ -26,12 +26,12 @@ static const row rows[] = {
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static training make_training(wf_nn_arch arch)
+static training make_training(model_kind kind)
 {
-    training t = new_training(arch, arch == WF_NN_GPT2 ? HEADS : 3, BATCH);
+    training t = new_training(kind, kind == GPT2 ? HEADS : 3, BATCH);
 
     t.steps = STEPS;
-    t.model.dropout = arch == WF_NN_GPT2 ? 0.1f : 0;
+    t.model.dropout = kind == GPT2 ? 0.1f : 0;
     t.options.clip = 0.1f;
     t.frozen = "block.1.mlp.down.weight";
     return t;
@@ -133,9 +133,9 @@ static wf_status by_hand_rank(wf_rank *rank, void *arg)
     return on_trainer(rank, arg, steps_by_hand, arg);
 }
 
-static void by_hand(wf_nn_arch arch)
+static void by_hand(model_kind kind)
 {
-    training one = make_training(arch);
+    training one = make_training(kind);
 
     if (!train(&one))
         return;
@@ -151,12 +151,12 @@ static void by_hand(wf_nn_arch arch)
 
 static void gpt2_by_hand(void)
 {
-    by_hand(WF_NN_GPT2);
+    by_hand(GPT2);
 }
 
 static void llama_by_hand(void)
 {
-    by_hand(WF_NN_LLAMA);
+    by_hand(LLAMA);
 }
 
 /* Gradients that are halved and doubled in place, or dropped with a step that is given up. */
@@ -197,7 +197,7 @@ static wf_status change_rank(wf_rank *rank, void *arg)
 
 static void gradients_in_place(void)
 {
-    training one = make_training(WF_NN_LLAMA), t;
+    training one = make_training(LLAMA), t;
 
     one.options.clip = 0;
     if (!train(&one))
@@ -319,7 +319,7 @@ static wf_status misuse_rank(wf_rank *rank, void *arg)
 
 static void misused(wf_status (*work)(part *, wf_par_trainer *))
 {
-    misuse m = {new_training(WF_NN_LLAMA, 3, BATCH), work};
+    misuse m = {new_training(LLAMA, 3, BATCH), work};
 
     m.t.options.micro_batch = BATCH / 2;
     run_ranks(1, misuse_rank, &m);

@@ -6,9 +6,9 @@
 
 enum { STEPS = 3, BATCH = 8 };
 
-static training run_of(wf_nn_arch arch, int layers)
+static training run_of(model_kind kind, int layers)
 {
-    training t = new_training(arch, HEADS, BATCH);
+    training t = new_training(kind, HEADS, BATCH);
 
     t.model.layers = layers;
     t.options.micro_batch = 1;
@@ -51,8 +51,8 @@ static void every_schedule(void)
 {
     wf_pipe_schedule schedule;
 
-    for (int arch = 0; arch < 2; arch++) {
-        training t = run_of(arch ? WF_NN_LLAMA : WF_NN_GPT2, 4);
+    for (int kind = 0; kind < 2; kind++) {
+        training t = run_of(kind ? LLAMA : GPT2, 4);
         const training reference = reference_of(t);
 
         for (int i = 0; (schedule = wf_pipe_schedule_at(i)).name; i++)
@@ -107,13 +107,13 @@ static void over_layouts(training t, const char *what)
 
 static void layouts(void)
 {
-    over_layouts(run_of(WF_NN_GPT2, 4), "gpt2");
-    over_layouts(run_of(WF_NN_LLAMA, 4), "llama");
+    over_layouts(run_of(GPT2, 4), "gpt2");
+    over_layouts(run_of(LLAMA, 4), "llama");
 }
 
 static void choices(void)
 {
-    training t = run_of(WF_NN_GPT2, 4);
+    training t = run_of(GPT2, 4);
 
     t.model.dropout = 0.1f;
     over_layouts(t, "dropout");
@@ -122,17 +122,17 @@ static void choices(void)
     t.pipeline.recompute = false;
     t.recompute = "block";
     over_layouts(t, "dropout and recompute");
-    t = run_of(WF_NN_LLAMA, 4);
+    t = run_of(LLAMA, 4);
     t.layout.dtype = WF_BF16;
     over_layouts(t, "bf16");
     t.layout.param_dtype = WF_BF16;
     over_layouts(t, "bf16 parameters");
-    t = run_of(WF_NN_GPT2, 4);
+    t = run_of(GPT2, 4);
     t.options.optimizer.method = WF_NN_MUON;
     over_layouts(t, "muon");
     t.options.optimizer = (wf_nn_optimizer_options){WF_NN_SGD, 0.9f, 0, 0, 0.1f};
     over_layouts(t, "sgd");
-    t = run_of(WF_NN_LLAMA, 4);
+    t = run_of(LLAMA, 4);
     t.layout.sequence_parallel = true;
     over_layouts(t, "sequence parallel");
     t.layout.accumulate = WF_PAR_LOCAL;
@@ -162,14 +162,14 @@ static wf_status freeze_middle(wf_par *par, wf_nn_module *model)
 /* No gradient comes back to stages at the begin that have nothing to train; it passes others. */
 static void frozen(void)
 {
-    training t = run_of(WF_NN_LLAMA, 4);
+    training t = run_of(LLAMA, 4);
 
     t.parallelize = freeze_beginning;
     over_layouts(t, "frozen at the begin");
     t.model.dropout = 0.1f;
     t.pipeline.recompute = true;
     over_layouts(t, "frozen at the begin, stages again");
-    t = run_of(WF_NN_GPT2, 4);
+    t = run_of(GPT2, 4);
     t.parallelize = freeze_middle;
     over_layouts(t, "frozen in the middle");
 }

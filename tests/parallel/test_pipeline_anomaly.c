@@ -53,7 +53,7 @@ static wf_tensor *enlarge_backward(wf_nn_module *model, wf_tensor *x, const wf_p
 
 static training failing_run(const char *schedule)
 {
-    training t = new_training(WF_NN_GPT2, HEADS, BATCH);
+    training t = new_training(GPT2, HEADS, BATCH);
 
     t.model.layers = STAGES;
     t.layout.pp = STAGES;

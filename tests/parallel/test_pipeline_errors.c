@@ -51,7 +51,7 @@ static void refused(const wf_error *error, const char *words)
 static void check_differing(wf_par_pipeline_options usual, wf_par_pipeline_options other,
                             int odd, const char *words)
 {
-    differing d = {.t = new_training(WF_NN_GPT2, HEADS, 8), .odd = odd};
+    differing d = {.t = new_training(GPT2, HEADS, 8), .odd = odd};
     wf_error error = {WF_OK, ""};
 
     d.t.model.layers = 4;
@@ -132,7 +132,7 @@ static wf_status troubled_rank(wf_rank *rank, void *arg)
 
 static void check_trouble(trouble what, wf_status code, const char *words)
 {
-    troubled d = {.t = new_training(WF_NN_GPT2, HEADS, 4), .what = what};
+    troubled d = {.t = new_training(GPT2, HEADS, 4), .what = what};
     wf_error error = {WF_OK, ""};
     wf_par_pipeline *made;
 

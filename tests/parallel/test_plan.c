@@ -8,14 +8,8 @@
 #include "tests/mesh/mesh_harness.h"
 #include "tests/parallel/part.h"
 
-static const wf_nn_gpt_config tiny = {.arch = WF_NN_GPT2,
-                                      .vocabulary = 17,
-                                      .positions = 8,
-                                      .layers = 1,
-                                      .heads = 2,
-                                      .kv_heads = 2,
-                                      .width = 4,
-                                      .ffn = 8};
+static const wf_nn_gpt_config tiny = {WF_NN_GPT2, .vocabulary = 17, .positions = 8, .layers = 1,
+                                      .heads = 2, .kv_heads = 2,    .width = 4,     .ffn = 8};
 
 /* Two ranks, tensor parallel. */
 static void on_two(wf_status (*body)(part *))

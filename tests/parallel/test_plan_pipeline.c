@@ -69,8 +69,7 @@ enum { ROWS = sizeof rows / sizeof *rows };
 
 static training training_of(const row *r)
 {
-    training t =
-        new_training(r->llama ? WF_NN_LLAMA : WF_NN_GPT2, HEADS, 8 * (r->dp ? r->dp : 1));
+    training t = new_training(r->llama ? LLAMA : GPT2, HEADS, 8 * (r->dp ? r->dp : 1));
     int replicate, shard;
 
     t.model.layers = 4;

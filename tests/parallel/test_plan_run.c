@@ -76,8 +76,7 @@ static const row rows[] = {
 
 static training training_of(const row *r, const char *strategy)
 {
-    training t = new_training(r->llama ? WF_NN_LLAMA : WF_NN_GPT2,
-                              r->kv_heads ? r->kv_heads : HEADS, 16);
+    training t = new_training(r->llama ? LLAMA : GPT2, r->kv_heads ? r->kv_heads : HEADS, 16);
     int replicate, shard;
 
     t.layout.tp = r->tp;
@@ -123,7 +122,7 @@ static void plan_is_run(void)
 static void nothing_is_taken(void)
 {
     static reports planned;
-    training t = new_training(WF_NN_LLAMA, 8, 2048);
+    training t = new_training(LLAMA, 8, 2048);
     const wf_memory_report *m = &planned.of[0].memory;
 
     t.model.heads = 128;
@@ -160,7 +159,7 @@ static void off_accumulates_in_one_buffer(void)
 {
     for (int llama = 0; llama < 2; llama++)
         for (int dp = 1; dp <= 2; dp++) {
-            training t = new_training(llama ? WF_NN_LLAMA : WF_NN_GPT2, HEADS, 1);
+            training t = new_training(llama ? LLAMA : GPT2, HEADS, 1);
 
             t.model.layers = 16;
             t.model.vocabulary = 40;
@@ -192,7 +191,7 @@ static wf_status ask_values(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *
 
 static void values_are_refused(void)
 {
-    training t = new_training(WF_NN_GPT2, HEADS, 2);
+    training t = new_training(GPT2, HEADS, 2);
     bool refused = false;
 
     t.watch = ask_values;
@@ -204,7 +203,7 @@ static void values_are_refused(void)
 /* Threads would wait for values that nobody has. */
 static void only_on_the_fake_transport(void)
 {
-    training t = new_training(WF_NN_GPT2, HEADS, 2);
+    training t = new_training(GPT2, HEADS, 2);
     wf_error error = {WF_OK, ""};
 
     t.layout.plan = true;
@@ -217,7 +216,7 @@ static void only_on_the_fake_transport(void)
 static void the_peak_is_enough(void)
 {
     static reports planned;
-    training t = new_training(WF_NN_GPT2, HEADS, 16);
+    training t = new_training(GPT2, HEADS, 16);
     wf_error error = {WF_OK, ""};
 
     t.layout.tp = t.layout.dp = 2;

@@ -34,9 +34,9 @@ static const row rows[] = {
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static training make_training(wf_nn_arch arch)
+static training make_training(model_kind kind)
 {
-    training t = new_training(arch, arch == WF_NN_GPT2 ? HEADS : 3, BATCH);
+    training t = new_training(kind, kind == GPT2 ? HEADS : 3, BATCH);
 
     t.steps = STEPS;
     t.model.dropout = 0.1f;
@@ -45,9 +45,9 @@ static training make_training(wf_nn_arch arch)
     return t;
 }
 
-static void same_bits_as_kept(wf_nn_arch arch)
+static void same_bits_as_kept(model_kind kind)
 {
-    training kept = make_training(arch);
+    training kept = make_training(kind);
 
     if (train(&kept))
         check_rows(&kept, rows, ROWS, 1);
@@ -55,12 +55,12 @@ static void same_bits_as_kept(wf_nn_arch arch)
 
 static void gpt2(void)
 {
-    same_bits_as_kept(WF_NN_GPT2);
+    same_bits_as_kept(GPT2);
 }
 
 static void llama(void)
 {
-    same_bits_as_kept(WF_NN_LLAMA);
+    same_bits_as_kept(LLAMA);
 }
 
 /* All blocks share attention's output weight and the gain before it. */
@@ -92,7 +92,7 @@ static void many_uses(void)
     };
 
     for (int64_t layers = 3; layers <= 6; layers += 3) {
-        training kept = new_training(WF_NN_LLAMA, 3, BATCH);
+        training kept = new_training(LLAMA, 3, BATCH);
 
         kept.steps = 2;
         kept.model.layers = layers;
@@ -131,7 +131,7 @@ static wf_status count_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *
 
 static cost cost_of(const char *recompute, const char *wrap_type, wf_par_reshard reshard)
 {
-    training t = new_training(WF_NN_GPT2, HEADS, BATCH);
+    training t = new_training(GPT2, HEADS, BATCH);
     static cost c[MAX_RANKS];
 
     t.recompute = recompute;
@@ -194,7 +194,7 @@ static wf_status refuse(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *mode
 
 static void unknown_types(void)
 {
-    training t = new_training(WF_NN_GPT2, HEADS, BATCH);
+    training t = new_training(GPT2, HEADS, BATCH);
 
     t.watch = refuse;
     CU_ASSERT(train(&t));

@@ -77,7 +77,7 @@ static bool is(const row *r, const char *word)
 static int64_t floats_of(const training *t, bool root, bool uses)
 {
     const wf_nn_gpt_config *m = &t->model;
-    bool gpt2 = m->arch == WF_NN_GPT2;
+    bool gpt2 = m->norm == WF_NN_LAYERNORM;
     int64_t d = m->width, kv = m->kv_heads * (d / m->heads), norm = gpt2 ? 2 * d : d;
     int64_t attention = 2 * d * d + 2 * kv * d + gpt2 * (d + 2 * kv);
     int64_t mlp = gpt2 ? 2 * d * m->ffn + m->ffn : 3 * d * m->ffn;
@@ -127,11 +127,11 @@ static void expect(const training *t, const row *r, traffic n[AXES])
     }
 }
 
-static void count_rows(wf_nn_arch arch, int64_t layers)
+static void count_rows(model_kind kind, int64_t layers)
 {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const row *r = &rows[i];
-        training t = new_training(arch, arch == WF_NN_GPT2 ? HEADS : 3, BATCH);
+        training t = new_training(kind, kind == GPT2 ? HEADS : 3, BATCH);
         static counted n;
         traffic expected[AXES];
         bool same = true;
@@ -155,20 +155,19 @@ static void count_rows(wf_nn_arch arch, int64_t layers)
             same = same_traffic(&t, &n, a, axis_names[a], &expected[a]) && same;
         CU_ASSERT(same);
         if (!same)
-            printf("\n    row %zu, %s, %s\n", i, r->strategy,
-                   arch == WF_NN_GPT2 ? "gpt2" : "llama");
+            printf("\n    row %zu, %s, %s\n", i, r->strategy, kind == GPT2 ? "gpt2" : "llama");
     }
 }
 
 static void gpt2(void)
 {
-    count_rows(WF_NN_GPT2, 2);
+    count_rows(GPT2, 2);
 }
 
 /* 3 blocks, so that a count which does not grow with them is found. */
 static void llama(void)
 {
-    count_rows(WF_NN_LLAMA, 3);
+    count_rows(LLAMA, 3);
 }
 
 int main(void)

@@ -126,10 +126,10 @@ static void check(training t, bool traced)
     }
 }
 
-static void steady_if(bool traced, wf_nn_arch arch, int tp, int dp, int64_t micro,
+static void steady_if(bool traced, model_kind kind, int tp, int dp, int64_t micro,
                       bool sequence_parallel)
 {
-    training t = new_training(arch, arch == WF_NN_LLAMA ? 4 : HEADS, 8);
+    training t = new_training(kind, kind == LLAMA ? 4 : HEADS, 8);
 
     t.layout.pp = 1;
     t.layout.tp = tp;
@@ -139,48 +139,48 @@ static void steady_if(bool traced, wf_nn_arch arch, int tp, int dp, int64_t micr
     check(t, traced);
 }
 
-static void steady(wf_nn_arch arch, int tp, int dp, int64_t micro, bool sequence_parallel)
+static void steady(model_kind kind, int tp, int dp, int64_t micro, bool sequence_parallel)
 {
-    steady_if(false, arch, tp, dp, micro, sequence_parallel);
+    steady_if(false, kind, tp, dp, micro, sequence_parallel);
 }
 
 static void traced(void)
 {
-    steady_if(true, WF_NN_GPT2, 2, 2, 1, true);
-    steady_if(true, WF_NN_LLAMA, 1, 4, 0, false);
+    steady_if(true, GPT2, 2, 2, 1, true);
+    steady_if(true, LLAMA, 1, 4, 0, false);
 }
 
 static void one_rank(void)
 {
-    steady(WF_NN_GPT2, 1, 1, 0, false);
-    steady(WF_NN_GPT2, 1, 1, 1, false);
-    steady(WF_NN_LLAMA, 1, 1, 2, false);
+    steady(GPT2, 1, 1, 0, false);
+    steady(GPT2, 1, 1, 1, false);
+    steady(LLAMA, 1, 1, 2, false);
 }
 
 static void tensor_parallel(void)
 {
-    steady(WF_NN_GPT2, 2, 1, 0, false);
-    steady(WF_NN_GPT2, 4, 1, 2, true);
-    steady(WF_NN_LLAMA, 8, 1, 0, true);
+    steady(GPT2, 2, 1, 0, false);
+    steady(GPT2, 4, 1, 2, true);
+    steady(LLAMA, 8, 1, 0, true);
 }
 
 static void data_parallel(void)
 {
-    steady(WF_NN_GPT2, 1, 2, 0, false);
-    steady(WF_NN_LLAMA, 1, 8, 0, false);
+    steady(GPT2, 1, 2, 0, false);
+    steady(LLAMA, 1, 8, 0, false);
 }
 
 static void both(void)
 {
-    steady(WF_NN_GPT2, 2, 2, 0, false);
-    steady(WF_NN_GPT2, 2, 2, 1, true);
-    steady(WF_NN_LLAMA, 2, 4, 1, true);
+    steady(GPT2, 2, 2, 0, false);
+    steady(GPT2, 2, 2, 1, true);
+    steady(LLAMA, 2, 4, 1, true);
 }
 
-static void over_stages(const char *schedule, wf_nn_arch arch, int pp, int tp, int dp,
+static void over_stages(const char *schedule, model_kind kind, int pp, int tp, int dp,
                         const char *strategy, bool recompute)
 {
-    training t = new_training(arch, arch == WF_NN_LLAMA ? 4 : HEADS, 8);
+    training t = new_training(kind, kind == LLAMA ? 4 : HEADS, 8);
 
     t.model.layers = 4;
     t.layout.pp = pp;
@@ -195,12 +195,12 @@ static void over_stages(const char *schedule, wf_nn_arch arch, int pp, int tp, i
 
 static void pipelines(void)
 {
-    over_stages("1f1b", WF_NN_GPT2, 1, 1, 1, NULL, false);
-    over_stages("1f1b", WF_NN_GPT2, 2, 1, 1, NULL, true);
-    over_stages("zb-h1", WF_NN_LLAMA, 4, 1, 1, NULL, false);
-    over_stages("zb-v", WF_NN_GPT2, 2, 2, 2, "full_shard", false);
-    over_stages("interleaved", WF_NN_LLAMA, 2, 1, 2, "shard_grad_op", true);
-    over_stages("dualpipe-v", WF_NN_GPT2, 2, 1, 2, "zero1", false);
+    over_stages("1f1b", GPT2, 1, 1, 1, NULL, false);
+    over_stages("1f1b", GPT2, 2, 1, 1, NULL, true);
+    over_stages("zb-h1", LLAMA, 4, 1, 1, NULL, false);
+    over_stages("zb-v", GPT2, 2, 2, 2, "full_shard", false);
+    over_stages("interleaved", LLAMA, 2, 1, 2, "shard_grad_op", true);
+    over_stages("dualpipe-v", GPT2, 2, 1, 2, "zero1", false);
 }
 
 int main(void)

@@ -44,7 +44,7 @@ static wf_status trial_rank(wf_rank *rank, void *arg)
 static void evaluation_drops_nothing(void)
 {
     for (int dp = 1; dp <= 2; dp++) {
-        trial with = {.t = new_training(WF_NN_GPT2, HEADS, 4)}, without;
+        trial with = {.t = new_training(GPT2, HEADS, 4)}, without;
 
         with.t.layout.dp = dp;
         with.t.options.schedule = (wf_nn_schedule){0}; /* one set of parameters for all of it */
@@ -101,7 +101,7 @@ static void clipping(void)
     static zeros z[4];
 
     for (int i = 0; i < 4; i++) {
-        training t = new_training(WF_NN_GPT2, HEADS, 4);
+        training t = new_training(GPT2, HEADS, 4);
         double scale;
 
         t.options.clip = clips[i];
@@ -215,7 +215,7 @@ static wf_status three_uses(part *p)
 /* Added in the order of use, each summed over tp and over sequences before. */
 static void uses_of_a_parameter(void)
 {
-    const training t = new_training(WF_NN_LLAMA, 3, BATCH);
+    const training t = new_training(LLAMA, 3, BATCH);
 
     for (int tp = 1; tp <= 4; tp *= 2)
         run_parts((part_test){

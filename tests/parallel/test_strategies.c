@@ -40,21 +40,21 @@ static const row rows[] = {
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
-static training make_training(wf_nn_arch arch)
+static training make_training(model_kind kind)
 {
-    training t = new_training(arch, arch == WF_NN_GPT2 ? HEADS : 3, BATCH);
+    training t = new_training(kind, kind == GPT2 ? HEADS : 3, BATCH);
 
     t.steps = STEPS;
-    t.model.dropout = arch == WF_NN_GPT2 ? 0.1f : 0;
+    t.model.dropout = kind == GPT2 ? 0.1f : 0;
     t.options.clip = 0.1f;
     t.options.micro_batch = BATCH;
     t.frozen = "block.1.mlp.down.weight";
     return t;
 }
 
-static void compare_rows(wf_nn_arch arch, int every)
+static void compare_rows(model_kind kind, int every)
 {
-    training one = make_training(arch);
+    training one = make_training(kind);
 
     if (!train(&one))
         return;
@@ -65,12 +65,12 @@ static void compare_rows(wf_nn_arch arch, int every)
 
 static void gpt2(void)
 {
-    compare_rows(WF_NN_GPT2, 1);
+    compare_rows(GPT2, 1);
 }
 
 static void llama(void)
 {
-    compare_rows(WF_NN_LLAMA, UNDER_SANITIZER ? 3 : 1); /* the same moves */
+    compare_rows(LLAMA, UNDER_SANITIZER ? 3 : 1); /* the same moves */
 }
 
 /* Evaluating in between gathers and releases as well, and changes nothing. */
@@ -100,7 +100,7 @@ static wf_status evaluate(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *mo
 static void evaluation_between_steps(void)
 {
     for (int i = 0; i < ROWS; i += 3) {
-        training plain = on_row(make_training(WF_NN_LLAMA), &rows[i]), t = plain;
+        training plain = on_row(make_training(LLAMA), &rows[i]), t = plain;
 
         t.watch = evaluate;
         if (!train(&plain) || !train(&t))
@@ -114,7 +114,7 @@ static void strategies_see_all(void)
 {
     training run[4];
 
-    run[0] = on_row(make_training(WF_NN_GPT2), &rows[0]);
+    run[0] = on_row(make_training(GPT2), &rows[0]);
     run[1] = run[2] = run[3] = run[0];
     run[1].frozen = NULL;
     run[2].options.clip = 0;

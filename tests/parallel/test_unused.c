@@ -83,9 +83,9 @@ static wf_tensor *halved(wf_nn_module *m, const wf_par_batch *batch)
     return loss_of(m, batch, by_half);
 }
 
-static training make_training(wf_nn_arch arch, wf_par_loss_function *loss, int micro)
+static training make_training(model_kind kind, wf_par_loss_function *loss, int micro)
 {
-    training t = new_training(arch, 3, BATCH);
+    training t = new_training(kind, 3, BATCH);
 
     t.model.layers = LAYERS;
     t.model.width = 12;
@@ -133,7 +133,7 @@ static void given_back(void)
     static wf_par_loss_function *const losses[] = {unused, dropped, halved};
 
     for (int i = 0; i < 3; i++) {
-        training t = on_row(make_training(WF_NN_LLAMA, losses[i], 2), &rows[0]);
+        training t = on_row(make_training(LLAMA, losses[i], 2), &rows[0]);
 
         t.watch = bound;
         train(&t);
@@ -142,7 +142,7 @@ static void given_back(void)
 
 static void an_unused_head(void)
 {
-    training one = make_training(WF_NN_GPT2, unused, BATCH);
+    training one = make_training(GPT2, unused, BATCH);
 
     if (train(&one))
         check_rows(&one, rows, ROWS, 1);
@@ -150,7 +150,7 @@ static void an_unused_head(void)
 
 static void layers_dropped_in_a_step(void)
 {
-    training one = make_training(WF_NN_LLAMA, dropped, BATCH);
+    training one = make_training(LLAMA, dropped, BATCH);
 
     if (train(&one))
         check_rows(&one, rows, ROWS, 1);
@@ -171,7 +171,7 @@ static void layers_dropped_in_micro_steps(void)
         {"full_shard", .tp = 1, .dp = 2, .micro = 1, .prefetch = 1, .accumulate = WF_PAR_GROUP,
          .accumulate_group = 2},
     };
-    training one = make_training(WF_NN_LLAMA, halved, 2);
+    training one = make_training(LLAMA, halved, 2);
 
     if (train(&one))
         check_rows(&one, halves, sizeof halves / sizeof *halves, 1);
@@ -204,7 +204,7 @@ static void layers_dropped_in_groups(void)
          .accumulate = WF_PAR_GROUP, .accumulate_group = 2},
         {"zero1", .tp = 1, .dp = 4, .micro = 1, .accumulate = WF_PAR_LOCAL},
     };
-    training one = make_training(WF_NN_LLAMA, in_turns, 1);
+    training one = make_training(LLAMA, in_turns, 1);
 
     if (train(&one))
         check_rows(&one, groups, sizeof groups / sizeof *groups, 1);

@@ -152,7 +152,7 @@ static void trained(void)
                                {"full_shard", .tp = 1, .dp = 4, .wrap_type = "embedding"},
                                {"full_shard", .tp = 1, .dp = 8},
                                {"hybrid_shard", .tp = 1, .dp = 4, .group = 2}};
-    training one = new_training(WF_NN_GPT2, HEADS, BATCH);
+    training one = new_training(GPT2, HEADS, BATCH);
 
     one.options.loss = loss_of_net;
     one.steps = 4;
@@ -176,7 +176,7 @@ static void several_micro_steps(void)
         {"no_shard", .tp = 1, .dp = 2, .micro = 2},
         {"no_shard", .tp = 1, .dp = 2, .micro = 2, .accumulate = WF_PAR_REDUCED},
         {"full_shard", .tp = 1, .dp = 4, .micro = 1, .accumulate = WF_PAR_REDUCED}};
-    training one = new_training(WF_NN_GPT2, HEADS, BATCH), steps;
+    training one = new_training(GPT2, HEADS, BATCH), steps;
 
     one.options.loss = loss_of_net;
     one.steps = 4;

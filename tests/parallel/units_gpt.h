@@ -7,13 +7,9 @@
 
 enum { LAYERS = 4, TOKENS = 8, VOCABULARY = 67 };
 
-static const wf_nn_gpt_config tiny = {.arch = WF_NN_GPT2,
-                                      .vocabulary = VOCABULARY,
-                                      .positions = TOKENS,
-                                      .layers = LAYERS,
-                                      .heads = 3,
-                                      .kv_heads = 3,
-                                      .width = 12,
-                                      .ffn = 20};
+static const wf_nn_gpt_config tiny = {WF_NN_GPT2,          .vocabulary = VOCABULARY,
+                                      .positions = TOKENS, .layers = LAYERS,
+                                      .heads = 3,          .kv_heads = 3,
+                                      .width = 12,         .ffn = 20};
 
 #endif

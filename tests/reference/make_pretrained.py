@@ -9,7 +9,8 @@ writes, beside this file,
 
     hf_gpt2/    config.json, model.safetensors (fp32)
     hf_llama/   config.json, model.safetensors.index.json and its files (bf16)
-    hf_llama31/, hf_mistral/, hf_qwen2/  what each has beside a Llama's
+    hf_llama31/, hf_mistral/, hf_qwen2/, hf_qwen3/, hf_smollm3/,
+    hf_granite/, hf_phi3/  what each has beside a Llama's
 
 and in each logits.safetensors: tokens [batch, seq] i32 and logits [batch, seq, vocab] f32, computed
 in fp32 from the weights in the files.
@@ -73,6 +74,38 @@ def qwen2():
         tie_word_embeddings=True, use_sliding_window=False, bos_token_id=0, eos_token_id=0))
 
 
+def qwen3():
+    """Norms of queries and keys, heads of their own size; 6 heads and 3 key-value heads divide by nothing."""
+    return transformers.Qwen3ForCausalLM(transformers.Qwen3Config(
+        num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=3, hidden_size=40,
+        head_dim=10, intermediate_size=56, vocab_size=256, max_position_embeddings=32,
+        rms_norm_eps=1e-6, tie_word_embeddings=True, use_sliding_window=False, bos_token_id=0,
+        eos_token_id=0))
+
+
+SMALL = {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32,
+         "intermediate_size": 48, "vocab_size": 256, "max_position_embeddings": 32, "bos_token_id": 0,
+         "eos_token_id": 0, "pad_token_id": None}
+
+
+def smollm3():
+    """Its second layer has no positions."""
+    return transformers.SmolLM3ForCausalLM(transformers.SmolLM3Config(
+        **SMALL, no_rope_layer_interval=2, no_rope_layers=[1, 0], tie_word_embeddings=True))
+
+
+def granite():
+    """All four multipliers, none of which is a power of two."""
+    return transformers.GraniteForCausalLM(transformers.GraniteConfig(
+        **SMALL, embedding_multiplier=3.7, attention_multiplier=0.21, residual_multiplier=0.37,
+        logits_scaling=1.9, tie_word_embeddings=True))
+
+
+def phi3():
+    """Queries, keys and values in one tensor, gate and up in another."""
+    return transformers.Phi3ForCausalLM(transformers.Phi3Config(**SMALL, sliding_window=24))
+
+
 def initialise(model, generator):
     """Nothing at zero or one, so that every tensor counts."""
     with torch.no_grad():
@@ -131,7 +164,11 @@ if __name__ == "__main__":
     models = {"hf_gpt2": (gpt2, torch.float32, "5GB"), "hf_llama": (llama, torch.bfloat16, "20KB"),
               "hf_llama31": (llama31, torch.bfloat16, "5GB"),
               "hf_mistral": (mistral, torch.bfloat16, "5GB"),
-              "hf_qwen2": (qwen2, torch.float32, "5GB")}
+              "hf_qwen2": (qwen2, torch.float32, "5GB"),
+              "hf_qwen3": (qwen3, torch.float32, "5GB"),
+              "hf_smollm3": (smollm3, torch.bfloat16, "5GB"),
+              "hf_granite": (granite, torch.bfloat16, "5GB"),
+              "hf_phi3": (phi3, torch.bfloat16, "5GB")}
     for chosen in sys.argv[1:] or models:
         build, kind, shard = models[chosen]
         make(chosen, build(), kind, shard)

@@ -1,15 +1,20 @@
-/* nn/models/gpt/gpt.c - the forward pass of GPT-2 and Llama. Their construction is in nn/models/gpt/gpt_new.c. */
+/* nn/models/gpt/gpt.c - the forward pass of decoder-only transformers. Their construction is in nn/models/gpt/gpt_new.c. */
 #include "kernels/ops.h"
 #include "nn/models/gpt/gpt_internal.h"
+
+static wf_tensor *scaled(wf_tensor *x, float factor)
+{
+    return factor == 1 ? x : wf_scale(x, factor);
+}
 
 static wf_tensor *block_forward(wf_nn_module *self, wf_tensor *x)
 {
     wf_nn_block *m = (wf_nn_block *)self;
     wf_tensor *y;
 
-    y = wf_nn_call(m->attn, wf_nn_call(m->norm1, x));
+    y = scaled(wf_nn_call(m->attn, wf_nn_call(m->norm1, x)), m->scale);
     y = wf_nn_add_norm(m->norm2, &x, y, m->dropout, m->site); /* x += y */
-    y = wf_nn_call(m->mlp, y);
+    y = scaled(wf_nn_call(m->mlp, y), m->scale);
     return wf_dropout_add(x, y, m->dropout, m->site + 1);
 }
 
@@ -35,7 +40,7 @@ static wf_tensor *embedded(wf_nn_gpt *m, wf_tensor *tokens)
 
     if (!takes(m, tokens))
         return NULL;
-    x = wf_nn_call(m->embed, tokens);
+    x = scaled(wf_nn_call(m->embed, tokens), (float)m->config.embedding_scale);
     if (m->position)
         x = wf_nn_call(m->position, x);
     return wf_dropout(x, m->config.dropout, WF_NN_EMBEDDING_SITE);
@@ -64,9 +69,12 @@ static wf_nn_module *gpt_module(const wf_nn_module *self, int64_t i, int k)
 
 static int gpt_run(wf_nn_module *self, int64_t i, int n, wf_tensor **x)
 {
+    wf_nn_gpt *m = (wf_nn_gpt *)self;
+
     (void)n;
-    x[0] =
-        i == 0 ? embedded((wf_nn_gpt *)self, x[0]) : wf_nn_call(gpt_module(self, i, 0), x[0]);
+    x[0] = i == 0 ? embedded(m, x[0]) : wf_nn_call(gpt_module(self, i, 0), x[0]);
+    if (i == m->layers + 1) /* the head is linear: its input is divided, not the vocabulary */
+        x[0] = scaled(x[0], (float)(1 / m->config.logit_divisor));
     return 1;
 }
 
@@ -76,6 +84,19 @@ const wf_nn_chain wf_nn_gpt_chain = {gpt_steps, gpt_module, gpt_run};
 static wf_tensor *features(wf_nn_gpt *m, wf_tensor *x)
 {
     wf_nn_chain_run(&m->base, 0, gpt_steps(&m->base), 1, &x);
+    return x;
+}
+
+wf_tensor *wf_nn_gpt_features(wf_nn_gpt *model, wf_tensor *tokens)
+{
+    const char *outside;
+    wf_tensor *x;
+
+    if (!model || !tokens)
+        return NULL;
+    outside = wf_nn_enter(model);
+    x = features(model, tokens);
+    wf_nn_leave(model, outside, 1, &x);
     return x;
 }
 

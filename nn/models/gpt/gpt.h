@@ -1,10 +1,11 @@
 /*
- * nn/models/gpt/gpt.h - decoder-only transformers: GPT-2 and Llama from the same modules.
+ * nn/models/gpt/gpt.h - decoder-only transformers from the same modules: a model is a set of properties, and a
+ * family of models (GPT-2, Llama, Qwen 3, ..) a row of nn/models/gpt/families.def, which names some of them.
  *
  * The chain (nn/chain.h) is embedding, position and dropout as one step, the blocks, and the last norm.
  *
- * Paths: embed, position (gpt2), block.N.{norm1, attn.{qkv.{q,k,v}, out}, norm2, mlp}, norm,
- * head, loss; mlp is {up, down} for gpt2 and {gate_up.{gate,up}, down} for llama.
+ * Paths: embed, position (learned ones), block.N.{norm1, attn.{qkv.{q,k,v}, q_norm, k_norm, out}, norm2, mlp},
+ * norm, head, loss; mlp is {up, down}, or with a gate {gate_up.{gate,up}, down}.
  */
 #ifndef WF_NN_MODELS_GPT_GPT_H
 #define WF_NN_MODELS_GPT_GPT_H
@@ -18,27 +19,45 @@
 
 WF_BEGIN_DECLS
 
-typedef enum wf_nn_arch { WF_NN_GPT2, WF_NN_LLAMA } wf_nn_arch;
+/* What a model may have, whatever its family is called; zeros are what a Llama has. */
+typedef enum wf_nn_norm_kind { WF_NN_RMSNORM, WF_NN_LAYERNORM } wf_nn_norm_kind;
+typedef enum wf_nn_position_kind { WF_NN_ROPE, WF_NN_LEARNED_POSITIONS } wf_nn_position_kind;
+typedef enum wf_nn_mlp_kind { WF_NN_SWIGLU, WF_NN_GELU } wf_nn_mlp_kind;
 
 typedef struct wf_nn_gpt_config {
-    wf_nn_arch arch; /* gpt2: learned positions, LayerNorm, GELU, biases, tied head;
-                        llama: RoPE, RMSNorm, SwiGLU, no biases, a head of its own unless tied */
     int64_t vocabulary, positions, layers, heads, kv_heads, width, ffn;
+    int64_t head_dim; /* 0: width / heads */
     float dropout;    /* for embeddings, residuals and attention weights */
-    float eps;        /* the norms'; 0 means 1e-5 */
-    double rope_base; /* llama; 0 means 10000 */
-    bool tied; /* llama: the head's weight is the embedding's table, as gpt2's always is */
-    wf_rope_scaling rope_scaling; /* llama; zeros: none */
-    int64_t head_dim;             /* 0: width / heads */
-    bool qkv_bias; /* llama: queries, keys and values have biases, as gpt2's always do */
+    float eps;        /* the norms'; 0: 1e-5 */
+    wf_nn_norm_kind norm;
+    wf_nn_position_kind position;
+    double rope_base;             /* WF_NN_ROPE; 0: 10000 */
+    wf_rope_scaling rope_scaling; /* WF_NN_ROPE; zeros: none */
+    int64_t rope_skip; /* WF_NN_ROPE; every n-th block has no positions; 0: all have */
+    wf_nn_mlp_kind mlp;
+    bool qkv_bias, out_bias,
+        mlp_bias; /* linears that have biases: of queries, keys and values, of attention's
+                                          output, of the MLP */
+    bool qk_norm; /* an RMSNorm of every head's queries and keys before they turn */
+    bool tied;    /* the head's weight is the embedding's table */
+    double embedding_scale,
+        residual_scale;     /* what the embedding, and what joins the residual stream, is
+                                               multiplied with; 0: 1 */
+    double attention_scale; /* what scores are multiplied with; 0: 1 / sqrt(head_dim) */
+    double logit_divisor;   /* what logits are divided by; 0: 1 */
 } wf_nn_gpt_config;
+
+/* GPT-2's properties, for an initializer: wf_nn_gpt_config config = {WF_NN_GPT2, .vocabulary = 256, ..}. */
+#define WF_NN_GPT2                                                                             \
+    .norm = WF_NN_LAYERNORM, .position = WF_NN_LEARNED_POSITIONS, .mlp = WF_NN_GELU,           \
+    .qkv_bias = true, .out_bias = true, .mlp_bias = true, .tied = true
 
 typedef struct wf_nn_block {
     wf_nn_module base;
     wf_nn_norm *norm1, *norm2;
     wf_nn_attention *attn;
     wf_nn_mlp *mlp;
-    float dropout;
+    float dropout, scale; /* scale: of what joins the residual stream */
     int site;
 } wf_nn_block;
 
@@ -49,9 +68,23 @@ typedef struct wf_nn_gpt {
     int64_t layers;
     wf_nn_module **block;
     wf_nn_norm *norm;
-    wf_nn_linear *head; /* gpt2, and tied: its weight is embed's table */
+    wf_nn_linear *head; /* tied: its weight is embed's table */
     wf_nn_loss *loss;
 } wf_nn_gpt;
+
+/** wf_nn_gpt_family - the properties that a family of nn/models/gpt/families.def has, no sizes; NULL: there is no such
+ * name. Owner: static. */
+WF_API const wf_nn_gpt_config *wf_nn_gpt_family(const char *name);
+
+/** wf_nn_gpt_complete - the config with all that zeros stand for, and zeros for what it does not use: two models that
+ * compute the same have the same. */
+WF_API wf_nn_gpt_config wf_nn_gpt_complete(const wf_nn_gpt_config *config);
+
+/** wf_nn_gpt_alike - whether two configs have the same properties, whatever their sizes and numbers are. */
+WF_API bool wf_nn_gpt_alike(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b);
+
+/** wf_nn_gpt_same - whether two configs say the same of everything but dropout. */
+WF_API bool wf_nn_gpt_same(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b);
 
 /**
  * wf_nn_gpt_new - a model on the fake device, named.
@@ -68,7 +101,7 @@ WF_API wf_nn_gpt *wf_nn_gpt_new(wf_context *ctx, const wf_nn_gpt_config *config)
 /**
  * wf_nn_block_new - x + attn(norm1(x)), and the same of the mlp
  *
- * @param config  of the model that it is for: sizes, arch and dropout
+ * @param config  of the model that it is for
  * @param number  of the block, from 0: its dropout sites follow from it
  * Owner:   its parent
  * Errors:  WF_EINVAL as in wf_nn_gpt_new, WF_ENOMEM in the context
@@ -82,6 +115,14 @@ WF_API wf_nn_block *wf_nn_block_new(wf_context *ctx, const wf_nn_gpt_config *con
  * Collective: where a plan has borders
  */
 WF_API wf_tensor *wf_nn_gpt_logits(wf_nn_gpt *model, wf_tensor *tokens);
+
+/**
+ * wf_nn_gpt_features - what the head takes, [batch, tokens, width], from tokens as wf_nn_gpt_logits takes them:
+ * for a prompt, of which a key-value cache is all that is wanted
+ *
+ * Collective: where a plan has borders
+ */
+WF_API wf_tensor *wf_nn_gpt_features(wf_nn_gpt *model, wf_tensor *tokens);
 
 /**
  * wf_nn_gpt_loss - the cross-entropy of every token, [batch, tokens]; targets like tokens

@@ -1,4 +1,4 @@
-/* nn/models/gpt/gpt_new.c - building GPT-2 and Llama on the fake device. */
+/* nn/models/gpt/gpt_new.c - building models on the fake device, from their properties. */
 #include "nn/models/gpt/gpt_internal.h"
 #include <math.h>
 #include <stdlib.h>
@@ -25,11 +25,10 @@ static wf_status check(wf_context *ctx, const wf_nn_gpt_config *c)
 
 static wf_nn_norm *make_norm(wf_context *ctx, const wf_nn_gpt_config *c)
 {
-    float eps = c->eps > 0 ? c->eps : 1e-5f;
     wf_dim width = wf_dim_width(c->width);
 
-    return c->arch == WF_NN_GPT2 ? wf_nn_layernorm_new(ctx, width, eps)
-                                 : wf_nn_rmsnorm_new(ctx, width, eps);
+    return c->norm == WF_NN_LAYERNORM ? wf_nn_layernorm_new(ctx, width, c->eps)
+                                      : wf_nn_rmsnorm_new(ctx, width, c->eps);
 }
 
 /* Those that write to the residual stream start smaller the more of them there are. */
@@ -38,9 +37,10 @@ static float residual_deviation(const wf_nn_gpt_config *c)
     return deviation / sqrtf(2.0f * (float)(c->layers > 0 ? c->layers : 1));
 }
 
-static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *c, int site)
+static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *c,
+                                       int64_t number, int site)
 {
-    double base = c->rope_base > 0 ? c->rope_base : 10000;
+    bool turns = !c->rope_skip || (number + 1) % c->rope_skip;
 
     return wf_nn_attention_new(
         ctx, &(wf_nn_attention_options){.width = c->width,
@@ -48,10 +48,12 @@ static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *
                                         .kv_heads = c->kv_heads,
                                         .causal = true,
                                         .head_dim = c->head_dim,
-                                        .bias = c->arch == WF_NN_GPT2,
                                         .qkv_bias = c->qkv_bias,
-                                        .rope_base = c->arch == WF_NN_LLAMA ? base : 0,
+                                        .out_bias = c->out_bias,
+                                        .rope_base = turns ? c->rope_base : 0,
                                         .rope_scaling = c->rope_scaling,
+                                        .qk_norm = c->qk_norm ? c->eps : 0,
+                                        .scale = c->attention_scale,
                                         .dropout = c->dropout,
                                         .site = site,
                                         .deviation = deviation,
@@ -62,14 +64,15 @@ static wf_nn_mlp *make_mlp(wf_context *ctx, const wf_nn_gpt_config *c)
 {
     wf_nn_mlp_options o = {.width = c->width,
                            .hidden = c->ffn,
-                           .bias = c->arch == WF_NN_GPT2,
+                           .bias = c->mlp_bias,
                            .deviation = deviation,
                            .out_deviation = residual_deviation(c)};
 
-    return c->arch == WF_NN_GPT2 ? wf_nn_gelu_mlp_new(ctx, &o) : wf_nn_swiglu_mlp_new(ctx, &o);
+    return c->mlp == WF_NN_GELU ? wf_nn_gelu_mlp_new(ctx, &o) : wf_nn_swiglu_mlp_new(ctx, &o);
 }
 
-wf_nn_block *wf_nn_block_new(wf_context *ctx, const wf_nn_gpt_config *c, int64_t number)
+/* Of a config that is complete. */
+static wf_nn_block *make_block(wf_context *ctx, const wf_nn_gpt_config *c, int64_t number)
 {
     wf_nn_block *m = wf_nn_new(ctx, &wf_nn_block_type);
     int site = WF_NN_EMBEDDING_SITE + 1 + WF_NN_BLOCK_SITES * (int)number;
@@ -77,12 +80,20 @@ wf_nn_block *wf_nn_block_new(wf_context *ctx, const wf_nn_gpt_config *c, int64_t
     if (!m)
         return NULL;
     m->norm1 = make_norm(ctx, c);
-    m->attn = make_attention(ctx, c, site + 2);
+    m->attn = make_attention(ctx, c, number, site + 2);
     m->norm2 = make_norm(ctx, c);
     m->mlp = make_mlp(ctx, c);
     m->dropout = c->dropout;
+    m->scale = (float)c->residual_scale;
     m->site = site;
     return m;
+}
+
+wf_nn_block *wf_nn_block_new(wf_context *ctx, const wf_nn_gpt_config *config, int64_t number)
+{
+    const wf_nn_gpt_config c = wf_nn_gpt_complete(config);
+
+    return check(ctx, &c) == WF_OK ? make_block(ctx, &c, number) : NULL;
 }
 
 static wf_nn_linear *make_head(wf_context *ctx, const wf_nn_gpt *m)
@@ -94,15 +105,16 @@ static wf_nn_linear *make_head(wf_context *ctx, const wf_nn_gpt *m)
 
     if (head && head->weight)
         head->weight->matrix = false;
-    if (head && (m->config.tied || m->config.arch == WF_NN_GPT2)) {
+    if (head && m->config.tied) {
         wf_nn_parameter_free(head->weight);
         head->weight = wf_nn_tie(m->embed ? m->embed->table : NULL);
     }
     return head;
 }
 
-wf_nn_gpt *wf_nn_gpt_new(wf_context *ctx, const wf_nn_gpt_config *c)
+wf_nn_gpt *wf_nn_gpt_new(wf_context *ctx, const wf_nn_gpt_config *config)
 {
+    const wf_nn_gpt_config complete = wf_nn_gpt_complete(config), *c = &complete;
     wf_dim width = wf_dim_width(c->width);
     wf_nn_gpt *m;
 
@@ -114,13 +126,13 @@ wf_nn_gpt *wf_nn_gpt_new(wf_context *ctx, const wf_nn_gpt_config *c)
     m->base.chain = &wf_nn_gpt_chain;
     m->config = *c;
     m->embed = wf_nn_embedding_new(ctx, wf_dim_chunked(c->vocabulary), width, deviation);
-    if (c->arch == WF_NN_GPT2)
+    if (c->position == WF_NN_LEARNED_POSITIONS)
         m->position = wf_nn_position_new(ctx, c->positions, width, deviation);
     m->block = calloc((size_t)c->layers + 1, sizeof *m->block);
     if (!m->block)
         wf_fail(ctx, WF_ENOMEM, "no memory for %lld blocks", (long long)c->layers);
     for (; m->block && m->layers < c->layers; m->layers++) {
-        wf_nn_block *block = wf_nn_block_new(ctx, c, m->layers);
+        wf_nn_block *block = make_block(ctx, c, m->layers);
 
         if (!block)
             break;

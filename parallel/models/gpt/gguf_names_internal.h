@@ -8,6 +8,9 @@
 #include "nn/models/gpt/gpt.h"
 #include "parallel/formats/gguf_internal.h"
 
+/* Whether llama.cpp has models of these properties; what is below is of those alone. */
+bool wf_gguf_has(const wf_nn_gpt_config *model);
+
 /* Where a parameter lies in a file: from a row of a tensor on. */
 typedef struct wf_gguf_place {
     char name[WF_GGUF_NAME];

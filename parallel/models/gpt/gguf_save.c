@@ -75,7 +75,7 @@ static void add_factors(save *s)
     wf_gguf_tensor *t = &s->tensor[s->tensors++];
 
     *t = (wf_gguf_tensor){.name = "rope_freqs.weight", .ndim = 1};
-    t->shape[0] = (m->head_dim ? m->head_dim : m->width / m->heads) / 2;
+    t->shape[0] = wf_nn_gpt_complete(m).head_dim / 2;
 }
 
 /* The tensors of the file, in the order of parameters; queries, keys and values of one are neighbours. */
@@ -147,6 +147,10 @@ static wf_status open_weights(save *s)
 
 static wf_status prepare(save *s)
 {
+    if (!wf_gguf_has(&s->model->config))
+        return wf_error_set(s->error, WF_EUNSUPPORTED,
+                            "llama.cpp has no models with all that this one has: it can be "
+                            "written for transformers alone");
     s->parameter = wf_nn_parameters(&s->model->base, &s->count);
     s->place = calloc((size_t)s->count + 1, sizeof *s->place);
     s->tensor = calloc((size_t)s->count + 1, sizeof *s->tensor); /* one more: factors */

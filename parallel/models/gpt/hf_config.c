@@ -1,68 +1,303 @@
-/* parallel/models/gpt/hf_config.c - config.json of GPT-2 and Llama; see the header. */
+/* parallel/models/gpt/hf_config.c - reading config.json by the rows of hf_config.def; see the header. */
 #include "parallel/models/gpt/hf_config_internal.h"
-#include "parallel/formats/json_internal.h"
-#include "parallel/models/gpt/hf_identity_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { CONFIG_BYTES = 1 << 20, CONFIG_DEPTH = 16, WORD = 64 };
 
-static const int64_t most_layers = 65536, most_width = 1 << 20, most_ffn = 1 << 24;
+/* The value of a row: where it stands, and under which name; NULL: nowhere. */
+typedef struct place {
+    wf_json_source at;
+    char path[WF_HF_PATH]; /* its key behind a dot, or all of it */
+    const char *key;
+    const json_t *value;
+} place;
 
-static wf_status other(const wf_json_source *s, const char *key, const char *value,
-                       const char *way)
+static bool is_null(const json_t *value)
 {
-    return wf_error_set(s->error, WF_EUNSUPPORTED, "%s: \"%s\" is %s, and Weft's model has %s",
-                        s->name, key, value, way);
+    return !value || json_is_null(value);
 }
 
-/* A key that has to say what Weft does, where it is there at all. */
-static wf_status need_bool(const wf_json_source *s, const char *key, bool want, const char *way)
+/* The value at a path, "a.b" in an object of the source; missing or null: its value is NULL. */
+static wf_status look(const wf_json_source *s, const char *path, place *p)
 {
-    bool value;
-    wf_status status = wf_json_bool(s, key, &want, &value);
+    const char *dot = strchr(path, '.');
 
-    if (status == WF_OK && value != want)
-        status = other(s, key, value ? "true" : "false", way);
+    *p = (place){.at = *s};
+    snprintf(p->path, sizeof p->path, "%s", path);
+    p->key = p->path;
+    if (dot) {
+        p->path[dot - path] = 0;
+        p->at.object = json_object_get(s->object, p->path);
+        if (is_null(p->at.object))
+            return WF_OK;
+        if (!json_is_object(p->at.object))
+            return wf_error_set(s->error, WF_EDATA, "%s: \"%s\" is no object", s->name,
+                                p->path);
+        p->key = p->path + (dot - path) + 1;
+    }
+    p->value = json_object_get(p->at.object, p->key);
+    if (is_null(p->value))
+        p->value = NULL;
+    return WF_OK;
+}
+
+static bool are_equal(const json_t *a, const json_t *b)
+{
+    return json_is_number(a) && json_is_number(b) ? json_number_value(a) == json_number_value(b)
+                                                  : json_equal(a, b);
+}
+
+/* Under the row's key or under one that other versions have; two that differ are an error. */
+static wf_status find(const wf_json_source *s, const wf_hf_key *row, place *found)
+{
+    const char *cursor = NULL;
+    char path[WF_HF_PATH], first[WF_HF_PATH] = "";
+    wf_status status = WF_OK;
+
+    *found = (place){.at = *s, .key = row->key};
+    while (status == WF_OK && wf_hf_key_path(row, &cursor, path)) {
+        place p;
+
+        status = look(s, path, &p);
+        if (status != WF_OK || !p.value)
+            continue;
+        if (found->value && !are_equal(found->value, p.value))
+            return wf_error_set(s->error, WF_EDATA,
+                                "%s: \"%s\" and \"%s\" say different things", s->name, first,
+                                path);
+        if (!found->value) {
+            *found = p;
+            found->key = found->path + (p.key - p.path);
+            snprintf(first, sizeof first, "%s", path);
+        }
+    }
     return status;
 }
 
-static wf_status need_word(const wf_json_source *s, const char *key, const char *standard,
-                           const char *want, const char *or_want)
+static wf_status take_int(const place *p, const wf_hf_key *row, void *field)
 {
-    const char *value;
-    wf_status status = wf_json_text(s, key, WORD, standard, &value);
+    int64_t standard = row->standard ? atoll(row->standard) : 0, value = 0;
+    wf_status status = wf_json_int(&p->at, p->key, (int64_t)row->least, (int64_t)row->most,
+                                   row->standard ? &standard : NULL, &value);
 
-    if (status == WF_OK && strcmp(value, want) != 0 && strcmp(value, or_want) != 0)
-        status = other(s, key, value, want);
+    *(int64_t *)field = value;
     return status;
 }
 
-static wf_status need_nothing(const wf_json_source *s, const char *key, const char *way)
+static wf_status take_least(const place *p, const wf_hf_key *row, void *field)
 {
-    const json_t *value = json_object_get(s->object, key);
+    int64_t value = *(int64_t *)field;
+    wf_status status =
+        wf_json_int(&p->at, p->key, (int64_t)row->least, (int64_t)row->most, &value, &value);
 
-    return !value || json_is_null(value) ? WF_OK : other(s, key, "given", way);
-}
-
-static wf_status take_int(const wf_json_source *s, const char *key, int64_t most,
-                          const int64_t *standard, int64_t *value)
-{
-    return wf_json_int(s, key, 1, most, standard, value);
-}
-
-static wf_status take_eps(const wf_json_source *s, const char *key, double standard, float *eps)
-{
-    double value = standard;
-    wf_status status = wf_json_real(s, key, 1e-12, 1, &standard, &value);
-
-    *eps = (float)value;
+    if (status == WF_OK && value < *(int64_t *)field)
+        *(int64_t *)field = value;
     return status;
 }
 
-static wf_status check_heads(const wf_json_source *s, const wf_nn_gpt_config *m)
+static wf_status take_real(const place *p, const wf_hf_key *row, void *field)
 {
+    double standard = row->standard ? strtod(row->standard, NULL) : 0, value = 0;
+    wf_status status = wf_json_real(&p->at, p->key, row->least, row->most,
+                                    row->standard ? &standard : NULL, &value);
+
+    if (row->size == sizeof(float))
+        *(float *)field = (float)value;
+    else
+        *(double *)field = value;
+    return status;
+}
+
+static wf_status take_bool(const place *p, const wf_hf_key *row, void *field)
+{
+    const bool standard = strcmp(row->standard, "true") == 0;
+
+    return wf_json_bool(&p->at, p->key, &standard, field);
+}
+
+/* The number of a word in a list that spaces divide; -1: it is not there. */
+static int number_of(const char *words, const char *word)
+{
+    size_t length = strlen(word);
+
+    for (int i = 0; *words; i++) {
+        size_t n = strcspn(words, " ");
+
+        if (n == length && memcmp(words, word, n) == 0)
+            return i;
+        words += n + (words[n] == ' ');
+    }
+    return -1;
+}
+
+static wf_status take_word(const place *p, const wf_hf_key *row, void *field)
+{
+    const char *word;
+    wf_status status = wf_json_text(&p->at, p->key, WORD, row->standard, &word);
+    int number = status == WF_OK ? number_of(row->words, word) : 0;
+
+    if (number < 0)
+        return wf_error_set(p->at.error, WF_EUNSUPPORTED,
+                            "%s: \"%s\" is %s, and Weft computes one of: %s", p->at.name,
+                            p->key, word, row->words);
+    *(unsigned *)field = (unsigned)number; /* an enum */
+    return status;
+}
+
+/* Ones, and a zero at every n-th place: n, which is 0 where there are none. */
+static wf_status take_skip(const place *p, const wf_hf_key *row, void *field)
+{
+    size_t count = p->value ? json_array_size(p->value) : 0, every = 0, i = 0;
+
+    (void)row;
+    if (!p->value)
+        return WF_OK;
+    for (; i < count; i++) {
+        const json_t *one = json_array_get(p->value, i);
+        bool zero = json_is_integer(one) && json_integer_value(one) == 0;
+
+        if (zero && !every)
+            every = i + 1;
+        if (!json_is_integer(one) || (!zero && json_integer_value(one) != 1) ||
+            zero != (every && (i + 1) % every == 0))
+            break;
+    }
+    *(int64_t *)field = (int64_t)every;
+    if (i == count && count)
+        return WF_OK;
+    return wf_error_set(p->at.error, WF_EUNSUPPORTED,
+                        "%s: \"%s\" is no array of ones with a zero at every n-th place",
+                        p->at.name, p->key);
+}
+
+static void print_value(const json_t *value, char text[WORD])
+{
+    if (json_is_string(value) && wf_json_printable(json_string_value(value)))
+        snprintf(text, WORD, "%s", json_string_value(value));
+    else if (json_is_boolean(value))
+        snprintf(text, WORD, "%s", json_is_true(value) ? "true" : "false");
+    else if (json_is_number(value))
+        snprintf(text, WORD, "%.9g", json_number_value(value));
+    else
+        snprintf(text, WORD, "%s", json_is_string(value) ? "a text" : "given");
+}
+
+static bool says(const json_t *value, const char *words)
+{
+    char text[WORD];
+
+    print_value(value, text);
+    return number_of(words, text) >= 0;
+}
+
+static wf_status must(const place *p, const wf_hf_key *row, const char *type)
+{
+    const json_t *wrong = p->value, *one = NULL;
+    char text[WORD];
+
+    if (!p->value || (row->kind == WF_HF_MUST && says(p->value, row->words)))
+        return WF_OK;
+    if (row->kind == WF_HF_EACH && json_is_array(p->value)) {
+        size_t i = 0, n = json_array_size(p->value);
+
+        while (i < n && says(one = json_array_get(p->value, i), row->words))
+            i++;
+        if (i == n)
+            return WF_OK;
+        wrong = one;
+    }
+    print_value(wrong, text);
+    if (strcmp(row->words, "null") == 0)
+        return wf_error_set(p->at.error, WF_EUNSUPPORTED,
+                            "%s: \"%s\" is %s, and Weft computes a %s without it", p->at.name,
+                            p->key, text, type);
+    return wf_error_set(p->at.error, WF_EUNSUPPORTED,
+                        "%s: \"%s\" is %s, and Weft computes a %s where it is one of: %s",
+                        p->at.name, p->key, text, type, row->words);
+}
+
+static wf_status take(const wf_json_source *s, const wf_hf_key *row, wf_hf_config *c)
+{
+    static wf_status (*const takes[])(const place *, const wf_hf_key *, void *) = {
+        [WF_HF_INT] = take_int,    [WF_HF_LEAST] = take_least, [WF_HF_REAL] = take_real,
+        [WF_HF_WHOLE] = take_real, [WF_HF_BOOL] = take_bool,   [WF_HF_WORD] = take_word,
+        [WF_HF_SKIP] = take_skip};
+    place p;
+    wf_status status;
+
+    if (row->kind == WF_HF_IGNORE || row->kind == WF_HF_TELL)
+        return WF_OK;
+    status = find(s, row, &p);
+    if (status != WF_OK)
+        return status;
+    if (row->kind == WF_HF_MUST || row->kind == WF_HF_EACH)
+        return must(&p, row, c->family->type);
+    return takes[row->kind](&p, row, (char *)&c->model + row->offset);
+}
+
+bool wf_hf_config_knows(const wf_hf_family *family, const char *path)
+{
+    size_t n = strlen(path);
+
+    for (const wf_hf_key *row = NULL; (row = wf_hf_key_next(family, row));) {
+        const char *cursor = NULL;
+        char known[WF_HF_PATH];
+
+        while (wf_hf_key_path(row, &cursor, known))
+            if (strncmp(known, path, n) == 0 && (!known[n] || known[n] == '.'))
+                return true;
+    }
+    return false;
+}
+
+/* Keys that no row knows; those of an object that has known ones are looked at as well. */
+static void list_unknown(wf_hf_config *c, const char *above, const json_t *object)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)object, key, value)
+    {
+        char path[WF_HF_PATH];
+        size_t used = strlen(c->unknown);
+
+        if (used + 1 >= sizeof c->unknown)
+            return;
+        if (!wf_json_printable(key) ||
+            snprintf(path, sizeof path, "%s%s", above, key) >= (int)sizeof path)
+            snprintf(path, sizeof path, "a key that cannot be printed");
+        if (!wf_hf_config_knows(c->family, path)) {
+            snprintf(c->unknown + used, sizeof c->unknown - used, "%s%s", used ? ", " : "",
+                     path);
+        } else if (json_is_object(value) && !*above) {
+            strncat(path, ".", sizeof path - strlen(path) - 1);
+            list_unknown(c, path, value);
+        }
+    }
+}
+
+/* What zeros stand for, and whether the numbers make a model. */
+static wf_status finish(const wf_json_source *s, wf_nn_gpt_config *m)
+{
+    const char *wrong = wf_rope_scaling_wrong(&m->rope_scaling);
+
+    if (!m->kv_heads)
+        m->kv_heads = m->heads;
+    if (!m->ffn)
+        m->ffn = 4 * m->width;
+    if (m->head_dim == m->width / m->heads && m->width % m->heads == 0)
+        m->head_dim = 0;
+    if (m->rope_scaling.kind == WF_ROPE_UNSCALED)
+        m->rope_scaling = (wf_rope_scaling){.kind = WF_ROPE_UNSCALED};
+    if (wrong)
+        return wf_error_set(
+            s->error, WF_EDATA,
+            "%s: RoPE is scaled with \"factor\" %g, \"low_freq_factor\" %g, "
+            "\"high_freq_factor\" %g, \"original_max_position_embeddings\" %g: %s",
+            s->name, m->rope_scaling.factor, m->rope_scaling.low_freq_factor,
+            m->rope_scaling.high_freq_factor, m->rope_scaling.original_positions, wrong);
     if ((m->head_dim || m->width % m->heads == 0) && m->heads % m->kv_heads == 0)
         return WF_OK;
     return wf_error_set(s->error, WF_EDATA,
@@ -72,326 +307,67 @@ static wf_status check_heads(const wf_json_source *s, const wf_nn_gpt_config *m)
                         (long long)m->kv_heads);
 }
 
-static wf_status parse_gpt2(const wf_json_source *s, wf_hf_config *c)
+wf_status wf_hf_config_take(wf_hf_config *c, const char *name, const json_t *object,
+                            wf_error *error)
 {
-    const bool yes = true;
-    wf_nn_gpt_config *m = &c->model;
-    wf_status status = take_int(s, "n_layer", most_layers, NULL, &m->layers);
-    int64_t ffn;
+    const wf_json_source s = {.name = name, .object = object, .error = error};
+    const char *type = "";
+    char known[512];
+    wf_status status = wf_json_text(&s, "model_type", WORD, NULL, &type);
 
-    m->arch = WF_NN_GPT2;
-    if (status == WF_OK)
-        status = take_int(s, "n_head", most_width, NULL, &m->heads);
-    if (status == WF_OK)
-        status = take_int(s, "n_embd", most_width, NULL, &m->width);
-    ffn = 4 * m->width;
-    if (status == WF_OK)
-        status = take_int(s, "n_inner", most_ffn, &ffn, &m->ffn);
-    if (status == WF_OK)
-        status = take_int(s, "n_positions", most_ffn, NULL, &m->positions);
-    if (status == WF_OK)
-        status = take_eps(s, "layer_norm_epsilon", 1e-5, &m->eps);
-    if (status == WF_OK)
-        status =
-            need_word(s, "activation_function", "gelu_new", "gelu_new", "gelu_pytorch_tanh");
-    if (status == WF_OK)
-        status = need_bool(s, "scale_attn_weights", true, "scaled attention");
-    if (status == WF_OK)
-        status = need_bool(s, "scale_attn_by_inverse_layer_idx", false,
-                           "the same scale in every layer");
-    if (status == WF_OK)
-        status = need_bool(s, "add_cross_attention", false, "no cross-attention");
-    if (status == WF_OK)
-        status = wf_json_bool(s, "tie_word_embeddings", &yes, &c->tied);
-    if (status == WF_OK && !c->tied)
-        status = other(s, "tie_word_embeddings", "false", "a tied head with gpt2");
-    m->kv_heads = m->heads;
-    return status;
-}
-
-/* A scaling of the rotation; its numbers have no defaults. */
-static wf_status parse_scaling(const wf_json_source *rope, const char *type,
-                               wf_rope_scaling *scaling)
-{
-    const double least = 1e-6, most = 1e9;
-    wf_status status = wf_json_real(rope, "factor", least, most, NULL, &scaling->factor);
-
-    if (strcmp(type, "linear") == 0) {
-        scaling->kind = WF_ROPE_LINEAR;
-        return status;
-    }
-    scaling->kind = WF_ROPE_LLAMA3;
-    if (status == WF_OK)
-        status =
-            wf_json_real(rope, "low_freq_factor", least, most, NULL, &scaling->low_freq_factor);
-    if (status == WF_OK)
-        status = wf_json_real(rope, "high_freq_factor", least, most, NULL,
-                              &scaling->high_freq_factor);
-    if (status == WF_OK)
-        status = wf_json_real(rope, "original_max_position_embeddings", 1, most, NULL,
-                              &scaling->original_positions);
-    if (status == WF_OK && scaling->high_freq_factor <= scaling->low_freq_factor)
-        status = wf_error_set(rope->error, WF_EDATA,
-                              "%s: \"high_freq_factor\" is %g, which is not more than the "
-                              "\"low_freq_factor\" %g",
-                              rope->name, scaling->high_freq_factor, scaling->low_freq_factor);
-    return status;
-}
-
-/* What "rope_parameters", or in older configs "rope_scaling", says. */
-static wf_status parse_rope_object(const wf_json_source *rope, wf_nn_gpt_config *m)
-{
-    const double above = m->rope_base, whole = 1;
-    const char *older, *type = NULL;
-    double rotated;
-    wf_status status = wf_json_text(rope, "type", WORD, "default", &older);
-
-    if (status == WF_OK)
-        status = wf_json_text(rope, "rope_type", WORD, older, &type);
-    if (status == WF_OK)
-        status = wf_json_real(rope, "rope_theta", 1, 1e12, &above, &m->rope_base);
-    if (status == WF_OK)
-        status = wf_json_real(rope, "partial_rotary_factor", 1, 1, &whole, &rotated);
-    if (status != WF_OK || strcmp(type, "default") == 0)
-        return status;
-    if (strcmp(type, "linear") != 0 && strcmp(type, "llama3") != 0)
-        return other(rope, "rope_type", type, "default, linear and llama3");
-    return parse_scaling(rope, type, &m->rope_scaling);
-}
-
-/* The base of the rotation, in newer configs below "rope_parameters", and how it is scaled. */
-static wf_status parse_rope(const wf_json_source *s, wf_nn_gpt_config *m)
-{
-    static const char *const keys[] = {"rope_parameters", "rope_scaling"};
-    const double standard = 10000;
-    wf_status status = wf_json_real(s, "rope_theta", 1, 1e12, &standard, &m->rope_base);
-
-    for (size_t i = 0; i < sizeof keys / sizeof *keys && status == WF_OK; i++) {
-        wf_json_source rope = {s->name, json_object_get(s->object, keys[i]), s->error};
-
-        if (!rope.object || json_is_null(rope.object))
-            continue;
-        if (!json_is_object(rope.object))
-            return wf_error_set(s->error, WF_EDATA, "%s: \"%s\" is no object", s->name,
-                                keys[i]);
-        status = parse_rope_object(&rope, m);
-    }
-    return status;
-}
-
-/* A window has no effect on sequences that it holds whole: the model takes those. */
-static wf_status parse_window(const wf_json_source *s, wf_nn_gpt_config *m)
-{
-    const json_t *value = json_object_get(s->object, "sliding_window");
-    int64_t window;
-    wf_status status;
-
-    if (!value || json_is_null(value))
-        return WF_OK;
-    status = take_int(s, "sliding_window", most_ffn, NULL, &window);
-    if (status == WF_OK && window < m->positions)
-        m->positions = window;
-    return status;
-}
-
-static wf_status parse_qwen2(const wf_json_source *s, wf_nn_gpt_config *m)
-{
-    m->qkv_bias = true;
-    return need_bool(s, "use_sliding_window", false, "no sliding windows");
-}
-
-/* What a model has beside a Llama's, or says in other words. */
-static const struct {
-    const char *type;
-    wf_status (*parse)(const wf_json_source *s, wf_nn_gpt_config *m);
-} like_llama[] = {{"llama", NULL}, {"mistral", parse_window}, {"qwen2", parse_qwen2}};
-
-enum { LIKE_LLAMA = sizeof like_llama / sizeof *like_llama };
-
-static wf_status parse_llama(const wf_json_source *s, int kind, wf_hf_config *c)
-{
-    const bool no = false;
-    wf_nn_gpt_config *m = &c->model;
-    wf_status status = take_int(s, "num_hidden_layers", most_layers, NULL, &m->layers);
-    int64_t head_dim;
-
-    m->arch = WF_NN_LLAMA;
-    if (status == WF_OK)
-        status = take_int(s, "num_attention_heads", most_width, NULL, &m->heads);
-    if (status == WF_OK)
-        status = take_int(s, "num_key_value_heads", most_width, &m->heads, &m->kv_heads);
-    if (status == WF_OK)
-        status = take_int(s, "hidden_size", most_width, NULL, &m->width);
-    if (status == WF_OK)
-        status = take_int(s, "intermediate_size", most_ffn, NULL, &m->ffn);
-    if (status == WF_OK)
-        status = take_int(s, "max_position_embeddings", most_ffn, NULL, &m->positions);
-    if (status == WF_OK)
-        status = take_eps(s, "rms_norm_eps", 1e-6, &m->eps);
-    if (status == WF_OK)
-        status = parse_rope(s, m);
-    if (status == WF_OK)
-        status = need_word(s, "hidden_act", "silu", "silu", "swish");
-    if (status == WF_OK)
-        status = need_bool(s, "attention_bias", false, "no biases with llama");
-    if (status == WF_OK)
-        status = need_bool(s, "mlp_bias", false, "no biases with llama");
-    if (status == WF_OK)
-        status = wf_json_bool(s, "tie_word_embeddings", &no, &c->tied);
-    m->tied = c->tied;
+    memset(c, 0, sizeof *c);
     if (status != WF_OK)
         return status;
-    head_dim = m->width / m->heads;
-    if (!json_is_null(json_object_get(s->object, "head_dim")))
-        status = take_int(s, "head_dim", most_width, &head_dim, &m->head_dim);
-    if (m->head_dim == head_dim && m->width % m->heads == 0)
-        m->head_dim = 0;
-    if (status == WF_OK && like_llama[kind].parse)
-        status = like_llama[kind].parse(s, m);
-    return status;
-}
-
-static wf_status parse_like_llama(const wf_json_source *s, const char *type, wf_hf_config *c)
-{
-    for (int k = 0; k < LIKE_LLAMA; k++)
-        if (strcmp(type, like_llama[k].type) == 0)
-            return parse_llama(s, k, c);
-    return wf_error_set(
-        s->error, WF_EUNSUPPORTED,
-        "%s: \"model_type\" is %s, and Weft reads gpt2, llama, mistral and qwen2", s->name,
-        type);
+    c->family = wf_hf_family_find(type);
+    wf_hf_family_list(known, sizeof known);
+    if (!c->family)
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "%s: \"model_type\" is %s, and Weft reads %s", name, type, known);
+    c->model = *wf_nn_gpt_family(type);
+    for (const wf_hf_key *row = NULL;
+         status == WF_OK && (row = wf_hf_key_next(c->family, row));)
+        status = take(&s, row, c);
+    list_unknown(c, "", object);
+    return status == WF_OK ? finish(&s, &c->model) : status;
 }
 
 wf_status wf_hf_config_parse(wf_hf_config *config, const char *name, const char *text,
                              size_t bytes, wf_error *error)
 {
-    wf_json_source s = {.name = name, .error = error};
-    const char *type = "";
     json_t *object;
     wf_status status = wf_json_parse(&object, name, text, bytes, CONFIG_DEPTH, error);
 
     memset(config, 0, sizeof *config);
     if (status != WF_OK)
         return status;
-    s.object = object;
-    status = wf_json_text(&s, "model_type", WORD, NULL, &type);
-    if (status == WF_OK)
-        status = need_nothing(&s, "quantization_config", "weights of fp32, bf16 or fp16");
-    if (status == WF_OK && strcmp(type, "gpt2") == 0)
-        status = parse_gpt2(&s, config);
-    else if (status == WF_OK)
-        status = parse_like_llama(&s, type, config);
-    if (status == WF_OK)
-        status = take_int(&s, "vocab_size", most_ffn, NULL, &config->model.vocabulary);
-    if (status == WF_OK)
-        status = check_heads(&s, &config->model);
+    status = wf_hf_config_take(config, name, object, error);
     json_decref(object);
     return status;
 }
 
-wf_status wf_hf_config_read(wf_hf_config *config, const wf_file_calls *calls, const char *path,
+wf_status wf_hf_config_json(json_t **object, const wf_file_calls *calls, const char *path,
                             wf_error *error)
 {
     char *text;
     size_t bytes;
     wf_status status = wf_files_read(calls, path, CONFIG_BYTES, &text, &bytes, error);
 
-    memset(config, 0, sizeof *config);
+    *object = NULL;
     if (status == WF_OK)
-        status = wf_hf_config_parse(config, path, text, bytes, error);
+        status = wf_json_parse(object, path, text, bytes, CONFIG_DEPTH, error);
     free(text);
     return status;
 }
 
-/* A number as people write it: 1e-5f is 1e-05, not 9.99999975e-06. */
-static double plain(float x)
+wf_status wf_hf_config_read(wf_hf_config *config, const wf_file_calls *calls, const char *path,
+                            wf_error *error)
 {
-    char text[32];
-    double value = (double)x;
+    json_t *object;
+    wf_status status = wf_hf_config_json(&object, calls, path, error);
 
-    for (int digits = 1; digits < 10; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, (double)x);
-        value = strtod(text, NULL);
-        if ((float)value == x)
-            break;
-    }
-    return value;
-}
-
-static json_t *describe_gpt2(const wf_nn_gpt_config *m)
-{
-    double dropout = plain(m->dropout);
-
-    return json_pack(
-        "{s:[s], s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:b}", "architectures",
-        "GPT2LMHeadModel", "model_type", "gpt2", "activation_function", "gelu_new", "n_layer",
-        (json_int_t)m->layers, "n_head", (json_int_t)m->heads, "n_embd", (json_int_t)m->width,
-        "n_inner", (json_int_t)m->ffn, "n_positions", (json_int_t)m->positions,
-        "layer_norm_epsilon", plain(m->eps > 0 ? m->eps : 1e-5f), "resid_pdrop", dropout,
-        "embd_pdrop", dropout, "attn_pdrop", dropout, "tie_word_embeddings", 1);
-}
-
-static json_t *describe_scaling(const wf_nn_gpt_config *m)
-{
-    const wf_rope_scaling *s = &m->rope_scaling;
-
-    if (s->kind == WF_ROPE_LINEAR)
-        return json_pack("{s:s, s:f}", "rope_type", "linear", "factor", s->factor);
-    if (s->kind == WF_ROPE_LLAMA3)
-        return json_pack("{s:s, s:f, s:f, s:f, s:I}", "rope_type", "llama3", "factor",
-                         s->factor, "low_freq_factor", s->low_freq_factor, "high_freq_factor",
-                         s->high_freq_factor, "original_max_position_embeddings",
-                         (json_int_t)s->original_positions);
-    return json_null();
-}
-
-/* A Llama whose queries have biases is a Qwen 2: a Llama of transformers has them in its output too. */
-static json_t *describe_llama(const wf_nn_gpt_config *m)
-{
-    int64_t head_dim = m->head_dim ? m->head_dim : m->width / m->heads;
-    json_t *object = json_pack(
-        "{s:[s], s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:b}",
-        "architectures", m->qkv_bias ? "Qwen2ForCausalLM" : "LlamaForCausalLM", "model_type",
-        m->qkv_bias ? "qwen2" : "llama", "hidden_act", "silu", "num_hidden_layers",
-        (json_int_t)m->layers, "num_attention_heads", (json_int_t)m->heads,
-        "num_key_value_heads", (json_int_t)m->kv_heads, "head_dim", (json_int_t)head_dim,
-        "hidden_size", (json_int_t)m->width, "intermediate_size", (json_int_t)m->ffn,
-        "max_position_embeddings", (json_int_t)m->positions, "rms_norm_eps",
-        plain(m->eps > 0 ? m->eps : 1e-5f), "rope_theta",
-        m->rope_base > 0 ? m->rope_base : 10000.0, "attention_dropout", plain(m->dropout),
-        "rope_scaling", describe_scaling(m), "tie_word_embeddings", (int)m->tied);
-    int bad = !object;
-
-    if (!bad && m->qkv_bias)
-        bad = json_object_set_new(object, "use_sliding_window", json_false());
-    else if (!bad)
-        bad = json_object_set_new(object, "attention_bias", json_false()) ||
-              json_object_set_new(object, "mlp_bias", json_false());
-    if (bad)
-        json_decref(object);
-    return bad ? NULL : object;
-}
-
-wf_status wf_hf_config_format(const wf_nn_gpt_config *model, wf_safetensors_dtype dtype,
-                              const char *like, char **text, wf_error *error)
-{
-    const char *type = dtype == WF_ST_F32    ? "float32"
-                       : dtype == WF_ST_BF16 ? "bfloat16"
-                                             : "float16";
-    json_t *object = model->arch == WF_NN_LLAMA ? describe_llama(model) : describe_gpt2(model);
-    int bad = !object;
-
-    *text = NULL;
-    /* tokens are numbers here, and none of them begins or ends a text, unless somebody says so */
-    bad = bad || json_object_set_new(object, "vocab_size", json_integer(model->vocabulary)) ||
-          json_object_set_new(object, "torch_dtype", json_string(type)) ||
-          json_object_set_new(object, "bos_token_id", json_null()) ||
-          json_object_set_new(object, "eos_token_id", json_null());
-    if (!bad && like && wf_hf_identity_ids(like, object, error) != WF_OK) {
-        json_decref(object);
-        return error->code;
-    }
-    *text = bad ? NULL : json_dumps(object, JSON_INDENT(2));
+    memset(config, 0, sizeof *config);
+    if (status == WF_OK)
+        status = wf_hf_config_take(config, path, object, error);
     json_decref(object);
-    return *text ? WF_OK : wf_error_set(error, WF_ENOMEM, "no memory for a config.json");
+    return status;
 }

@@ -1,18 +1,23 @@
 /*
- * parallel/models/gpt/hf_config_internal.h - config.json of Hugging Face's transformers, for GPT-2
- * (GPT2LMHeadModel) and Llama (LlamaForCausalLM), read with distrust and written. What those
- * models can do and Weft's cannot is refused by the name of its key. Not installed.
+ * parallel/models/gpt/hf_config_internal.h - config.json of Hugging Face's transformers, read with distrust and
+ * written, by the rows of hf_config.def. What a family can do and Weft's model cannot is refused by the name of its
+ * key. Not installed.
  */
 #ifndef WF_PARALLEL_MODELS_GPT_HF_CONFIG_INTERNAL_H
 #define WF_PARALLEL_MODELS_GPT_HF_CONFIG_INTERNAL_H
 
 #include "nn/models/gpt/gpt.h"
+#include "parallel/formats/json_internal.h"
 #include "parallel/formats/safetensors_internal.h"
+#include "parallel/models/gpt/hf_family_internal.h"
+
+enum { WF_HF_UNKNOWN = 512 };
 
 typedef struct wf_hf_config {
+    const wf_hf_family *family;
     wf_nn_gpt_config
         model; /* dropout 0: theirs is three numbers, and a run's own choice here */
-    bool tied; /* the head has no weight of its own in the file */
+    char unknown[WF_HF_UNKNOWN]; /* keys that no row knows, with commas in between; "": none */
 } wf_hf_config;
 
 /* WF_EDATA where it is no such config, WF_EUNSUPPORTED where the model is one of another kind. */
@@ -21,7 +26,28 @@ wf_status wf_hf_config_parse(wf_hf_config *config, const char *name, const char 
 wf_status wf_hf_config_read(wf_hf_config *config, const wf_file_calls *calls, const char *path,
                             wf_error *error);
 
-/* like: NULL, or a folder whose token ids are taken. Owner: caller, free. WF_ENOMEM, those of the folder. */
+/* The text of a folder's config.json as JSON. Owner: caller, json_decref. */
+wf_status wf_hf_config_json(json_t **object, const wf_file_calls *calls, const char *path,
+                            wf_error *error);
+
+/* The same of JSON that is read already, and whose numbers are those of a file called `name`. */
+wf_status wf_hf_config_take(wf_hf_config *config, const char *name, const json_t *object,
+                            wf_error *error);
+
+/* Whether a row of the family knows a key; "a.b" is b of the object a. */
+bool wf_hf_config_knows(const wf_hf_family *family, const char *path);
+
+/*
+ * The family that a model is written as: that of the folder `like` where its config.json is that model's, else the
+ * first one whose rows say all that the model has. WF_EUNSUPPORTED: none does.
+ */
+wf_status wf_hf_config_family(const wf_nn_gpt_config *model, const char *like,
+                              const wf_hf_family **family, wf_error *error);
+
+/*
+ * like: NULL, or a folder. Where its config.json is the model's, it is written again, but for keys that nobody knows;
+ * else its token ids are taken. Owner: caller, free. WF_ENOMEM, WF_EUNSUPPORTED, those of the folder.
+ */
 wf_status wf_hf_config_format(const wf_nn_gpt_config *model, wf_safetensors_dtype dtype,
                               const char *like, char **text, wf_error *error);
 

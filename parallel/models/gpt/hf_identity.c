@@ -1,6 +1,5 @@
 /* parallel/models/gpt/hf_identity.c - see the header. */
 #include "parallel/models/gpt/hf_identity_internal.h"
-#include "parallel/formats/json_internal.h"
 #include "parallel/models/gpt/pretrained.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +7,7 @@
 
 #define PARTIAL ".partial"
 
-enum { CONFIG_BYTES = 1 << 20, CONFIG_DEPTH = 16, MOST_IDS = 64 };
+enum { CONFIG_BYTES = 1 << 20, MOST_IDS = 64 };
 
 static const int64_t most_bytes = 256 << 20; /* the largest tokenizer.json have some 40 MiB */
 
@@ -71,25 +70,6 @@ wf_status wf_hf_identity_copy(const char *from, const wf_folder *to, wf_error *e
     return error->code;
 }
 
-/* A Mistral is computed as a Llama here, and is one again where it came from one. */
-static const char *const of_mistral[] = {"model_type", "architectures", "sliding_window",
-                                         "max_position_embeddings"};
-
-static bool take_name(const json_t *from, json_t *config)
-{
-    const char *theirs = json_string_value(json_object_get(from, "model_type"));
-    const char *ours = json_string_value(json_object_get(config, "model_type"));
-    bool good = true;
-
-    if (!theirs || !ours || strcmp(theirs, "mistral") != 0 || strcmp(ours, "llama") != 0)
-        return true;
-    for (size_t i = 0; i < sizeof of_mistral / sizeof *of_mistral; i++)
-        if (json_object_get(from, of_mistral[i]))
-            good &= json_object_set(config, of_mistral[i],
-                                    json_object_get(from, of_mistral[i])) == 0;
-    return good;
-}
-
 static bool is_id(const json_t *value)
 {
     return json_is_null(value) || (json_is_integer(value) && json_integer_value(value) >= 0);
@@ -106,29 +86,19 @@ static bool are_ids(const json_t *value)
     return json_array_size(value) <= MOST_IDS;
 }
 
-wf_status wf_hf_identity_ids(const char *from, json_t *config, wf_error *error)
+wf_status wf_hf_identity_ids(const json_t *from, const char *name, json_t *config,
+                             wf_error *error)
 {
-    char path[WF_FILES_PATH], *text = NULL;
-    json_t *object = NULL;
-    size_t bytes;
-
-    snprintf(path, sizeof path, "%.4000s/config.json", from);
-    if (wf_files_read(&wf_system_files, path, CONFIG_BYTES, &text, &bytes, error) == WF_OK)
-        wf_json_parse(&object, path, text, bytes, CONFIG_DEPTH, error);
     for (size_t i = 0; i < sizeof ids / sizeof *ids && error->code == WF_OK; i++) {
-        json_t *value = json_object_get(object, ids[i]);
+        json_t *value = json_object_get(from, ids[i]);
 
         if (value && !are_ids(value))
             wf_error_set(error, WF_EDATA,
                          "%s: \"%s\" is neither a token id, nor a list of at most %d, nor null",
-                         path, ids[i], MOST_IDS);
+                         name, ids[i], MOST_IDS);
         else if (value && json_object_set(config, ids[i], value))
-            wf_error_set(error, WF_ENOMEM, "no memory for the token ids of %s", path);
+            wf_error_set(error, WF_ENOMEM, "no memory for the token ids of %s", name);
     }
-    if (error->code == WF_OK && !take_name(object, config))
-        wf_error_set(error, WF_ENOMEM, "no memory for the names of %s", path);
-    json_decref(object);
-    free(text);
     return error->code;
 }
 

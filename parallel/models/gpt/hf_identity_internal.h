@@ -13,8 +13,9 @@
    under its name when it is whole. WF_EIO, WF_EDATA (too large), WF_ENOMEM. */
 wf_status wf_hf_identity_copy(const char *from, const wf_folder *to, wf_error *error);
 
-/* The ids of a folder's config.json, put into another config's object: numbers, lists of numbers or null, as they
-   are; and the name of the family where Weft has one for both. WF_EDATA where an id is something else. */
-wf_status wf_hf_identity_ids(const char *from, json_t *config, wf_error *error);
+/* The ids of one config.json, put into another config's object: numbers, lists of numbers or null, as they
+   are. WF_EDATA where an id is something else, with the name of the file. */
+wf_status wf_hf_identity_ids(const json_t *from, const char *name, json_t *config,
+                             wf_error *error);
 
 #endif

@@ -122,9 +122,10 @@ static wf_status locate(wf_hf_weights *w, const wf_nn_gpt_config *model,
     int64_t file;
     wf_status status;
 
-    if (!wf_hf_place_of(model, p, place))
+    if (!wf_hf_place_of(w->config.family, model, p, place))
         return wf_error_set(s->error, WF_EUNSUPPORTED,
-                            "parameter %s has no name in transformers' models", p->path);
+                            "parameter %s has no name in a %s of transformers", p->path,
+                            w->config.family->type);
     s->entry = find(&w->files, place, &file);
     if (!s->entry)
         return wf_error_set(s->error, WF_EDATA,
@@ -158,7 +159,8 @@ wf_safetensors_dtype wf_hf_weights_dtype(wf_hf_weights *w, const wf_nn_gpt_confi
     wf_hf_place place;
     int64_t file;
 
-    entry = wf_hf_place_of(model, p, &place) ? find(&w->files, &place, &file) : NULL;
+    entry = wf_hf_place_of(w->config.family, model, p, &place) ? find(&w->files, &place, &file)
+                                                               : NULL;
     return entry ? entry->dtype : WF_ST_F32;
 }
 
@@ -183,16 +185,16 @@ static wf_status load_parameter(wf_hf_weights *w, const wf_nn_gpt_config *model,
 static wf_status check_tie(const char *folder, const wf_hf_config *config,
                            const wf_nn_gpt_config *model, wf_error *error)
 {
-    bool tied = model->tied || model->arch == WF_NN_GPT2;
+    bool theirs = config->model.tied, tied = model->tied;
 
-    if (tied == config->tied)
+    if (tied == theirs)
         return WF_OK;
     return wf_error_set(
         error, WF_EINVAL,
         "%s: its model has %s, and the one that it is loaded into has %s: build "
         "that with wf_nn_gpt_config.tied %s",
-        folder, config->tied ? "a head tied to its embedding" : "a head of its own",
-        tied ? "a tied one" : "one of its own", config->tied ? "true" : "false");
+        folder, theirs ? "a head tied to its embedding" : "a head of its own",
+        tied ? "a tied one" : "one of its own", theirs ? "true" : "false");
 }
 
 /* Everything in the files has a place in the model, or it is another model. */
@@ -201,7 +203,7 @@ wf_status wf_hf_weights_check_unused(wf_hf_weights *w, wf_error *error)
     const char *unused;
     int64_t file;
 
-    if (w->config.tied)
+    if (w->config.model.tied)
         wf_hf_find(&w->files, "lm_head.weight", &file); /* the embedding once more */
     unused = wf_hf_unused(&w->files, wf_hf_idle);
     if (!unused)
@@ -230,6 +232,21 @@ wf_status wf_par_pretrained_config(const char *folder, wf_nn_gpt_config *config,
     wf_status status = read_config(folder, &wf_system_files, &read, error);
 
     *config = read.model;
+    return status;
+}
+
+wf_status wf_par_pretrained_unknown(const char *folder, char *text, size_t size,
+                                    wf_error *error)
+{
+    wf_hf_config read;
+    wf_status status = read_config(folder, &wf_system_files, &read, error);
+
+    *text = 0;
+    if (status == WF_OK && *read.unknown)
+        snprintf(text, size,
+                 "%s/config.json: not known for %s: %s; if it changes the computation, results "
+                 "are wrong",
+                 folder, read.family->type, read.unknown);
     return status;
 }
 

@@ -4,53 +4,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ours, with N for the number of a block; theirs; the third of a side-by-side tensor, or -1. */
-typedef struct known {
-    const char *ours, *theirs;
+/* Parts of one tensor that lie one behind the other. */
+typedef enum member { WHOLE, Q, K, V, GATE, UP } member;
+
+/* Ours, with N for the number of a block, and theirs. */
+typedef struct name_row {
+    const char *family, *ours, *theirs;
     bool transposed;
-    int third;
-} known;
+    member part;
+} name_row;
 
-static const known gpt2[] = {
-    {"embed.table", "transformer.wte.weight", false, -1},
-    {"position.table", "transformer.wpe.weight", false, -1},
-    {"block.N.norm1.gain", "transformer.h.N.ln_1.weight", false, -1},
-    {"block.N.norm1.bias", "transformer.h.N.ln_1.bias", false, -1},
-    {"block.N.attn.qkv.q.weight", "transformer.h.N.attn.c_attn.weight", true, 0},
-    {"block.N.attn.qkv.k.weight", "transformer.h.N.attn.c_attn.weight", true, 1},
-    {"block.N.attn.qkv.v.weight", "transformer.h.N.attn.c_attn.weight", true, 2},
-    {"block.N.attn.qkv.q.bias", "transformer.h.N.attn.c_attn.bias", false, 0},
-    {"block.N.attn.qkv.k.bias", "transformer.h.N.attn.c_attn.bias", false, 1},
-    {"block.N.attn.qkv.v.bias", "transformer.h.N.attn.c_attn.bias", false, 2},
-    {"block.N.attn.out.weight", "transformer.h.N.attn.c_proj.weight", true, -1},
-    {"block.N.attn.out.bias", "transformer.h.N.attn.c_proj.bias", false, -1},
-    {"block.N.norm2.gain", "transformer.h.N.ln_2.weight", false, -1},
-    {"block.N.norm2.bias", "transformer.h.N.ln_2.bias", false, -1},
-    {"block.N.mlp.up.weight", "transformer.h.N.mlp.c_fc.weight", true, -1},
-    {"block.N.mlp.up.bias", "transformer.h.N.mlp.c_fc.bias", false, -1},
-    {"block.N.mlp.down.weight", "transformer.h.N.mlp.c_proj.weight", true, -1},
-    {"block.N.mlp.down.bias", "transformer.h.N.mlp.c_proj.bias", false, -1},
-    {"norm.gain", "transformer.ln_f.weight", false, -1},
-    {"norm.bias", "transformer.ln_f.bias", false, -1},
-    {NULL, NULL, false, -1}};
+static const name_row names[] = {
+#define PLAIN                                  false
+#define TRANSPOSED                             true
+#define NAME(family, ours, theirs, how, which) {#family, ours, theirs, how, which},
+#include "parallel/models/gpt/hf_names.def"
+};
 
-static const known llama[] = {
-    {"embed.table", "model.embed_tokens.weight", false, -1},
-    {"block.N.norm1.gain", "model.layers.N.input_layernorm.weight", false, -1},
-    {"block.N.attn.qkv.q.weight", "model.layers.N.self_attn.q_proj.weight", false, -1},
-    {"block.N.attn.qkv.k.weight", "model.layers.N.self_attn.k_proj.weight", false, -1},
-    {"block.N.attn.qkv.v.weight", "model.layers.N.self_attn.v_proj.weight", false, -1},
-    {"block.N.attn.qkv.q.bias", "model.layers.N.self_attn.q_proj.bias", false, -1},
-    {"block.N.attn.qkv.k.bias", "model.layers.N.self_attn.k_proj.bias", false, -1},
-    {"block.N.attn.qkv.v.bias", "model.layers.N.self_attn.v_proj.bias", false, -1},
-    {"block.N.attn.out.weight", "model.layers.N.self_attn.o_proj.weight", false, -1},
-    {"block.N.norm2.gain", "model.layers.N.post_attention_layernorm.weight", false, -1},
-    {"block.N.mlp.gate_up.gate.weight", "model.layers.N.mlp.gate_proj.weight", false, -1},
-    {"block.N.mlp.gate_up.up.weight", "model.layers.N.mlp.up_proj.weight", false, -1},
-    {"block.N.mlp.down.weight", "model.layers.N.mlp.down_proj.weight", false, -1},
-    {"norm.gain", "model.norm.weight", false, -1},
-    {"head.weight", "lm_head.weight", false, -1},
-    {NULL, NULL, false, -1}};
+enum { NAMES = sizeof names / sizeof *names };
 
 bool wf_hf_matches(const char *pattern, const char *path, int64_t *block)
 {
@@ -80,29 +51,58 @@ void wf_hf_write_name(char text[WF_HF_NAME], const char *theirs, int64_t block)
         snprintf(text, WF_HF_NAME, "%s", theirs);
 }
 
-bool wf_hf_place_of(const wf_nn_gpt_config *model, const wf_nn_parameter *parameter,
-                    wf_hf_place *place)
+/* The row of a parameter that is nearest to the family, or NULL. */
+static const name_row *find(const wf_hf_family *family, const char *path, int64_t *block)
+{
+    const name_row *found = NULL;
+    int nearest = 0;
+
+    for (const name_row *row = names; row < names + NAMES; row++) {
+        int distance = wf_hf_family_distance(family, row->family);
+
+        if (distance < 0 || (found && distance >= nearest) ||
+            !wf_hf_matches(row->ours, path, block))
+            continue;
+        found = row;
+        nearest = distance;
+    }
+    return found;
+}
+
+/* How many rows of its tensor a part has: heads of queries, of keys and values, the MLP's features. */
+static int64_t rows_of(member p, const wf_nn_gpt_config *model)
+{
+    const wf_nn_gpt_config m = wf_nn_gpt_complete(model);
+
+    return p == Q ? m.heads * m.head_dim : p == K || p == V ? m.kv_heads * m.head_dim : m.ffn;
+}
+
+bool wf_hf_place_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
+                    const wf_nn_parameter *parameter, wf_hf_place *place)
 {
     const wf_tensor *t = parameter->tensor;
-    const known *row = model->arch == WF_NN_LLAMA ? llama : gpt2;
     int64_t block = 0;
+    const name_row *row = find(family, parameter->path, &block);
     int wide; /* the dim of theirs that has our dim 0 in it */
 
-    while (row->ours && !wf_hf_matches(row->ours, parameter->path, &block))
-        row++;
-    if (!row->ours)
+    if (!row)
         return false;
     memset(place, 0, sizeof *place);
     wf_hf_write_name(place->name, row->theirs, block);
-    place->base = model->arch == WF_NN_LLAMA ? "model." : "transformer.";
+    place->base = family->base;
     place->transposed = row->transposed;
     place->ndim = t->ndim;
     for (int d = 0; d < t->ndim; d++)
         place->shape[d] = t->dim[row->transposed ? t->ndim - 1 - d : d].size;
     wide = row->transposed ? t->ndim - 1 : 0;
-    if (row->third >= 0) {
-        place->offset = row->third * place->shape[wide];
-        place->shape[wide] *= 3;
+    if (row->part != WHOLE) {
+        const member first = row->part <= V ? Q : GATE, last = row->part <= V ? V : UP;
+
+        place->shape[wide] = 0;
+        for (member p = first; p <= last; p++) {
+            place->offset += p < row->part ? rows_of(p, model) : 0;
+            place->shape[wide] += rows_of(p, model);
+        }
     }
     return true;
 }

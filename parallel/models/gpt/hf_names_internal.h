@@ -1,14 +1,14 @@
 /*
  * parallel/models/gpt/hf_names_internal.h - where transformers keep a parameter of nn/models/gpt/gpt.h: under which
- * name, and in which shape. GPT-2's linears (Conv1D) are [in, out], with queries, keys and values
- * side by side in one; Llama's are [out, in] as Weft's, and its rotation pairs i with i + half a
- * head, as wf_rope does. Not installed.
+ * name, and in which shape, by the rows of hf_names.def. GPT-2's linears (Conv1D) are [in, out]; a Llama's are
+ * [out, in] as Weft's, and its rotation pairs i with i + half a head, as wf_rope does. Not installed.
  */
 #ifndef WF_PARALLEL_MODELS_GPT_HF_NAMES_INTERNAL_H
 #define WF_PARALLEL_MODELS_GPT_HF_NAMES_INTERNAL_H
 
 #include "nn/models/gpt/gpt.h"
 #include "parallel/files/part_internal.h"
+#include "parallel/models/gpt/hf_family_internal.h"
 
 enum { WF_HF_NAME = 256 };
 
@@ -23,9 +23,9 @@ typedef struct wf_hf_place {
     int64_t shape[WF_MAX_DIMS]; /* the shape of theirs */
 } wf_hf_place;
 
-/* False where the model has no such parameter. */
-bool wf_hf_place_of(const wf_nn_gpt_config *model, const wf_nn_parameter *parameter,
-                    wf_hf_place *place);
+/* False where models of the family have no such parameter. */
+bool wf_hf_place_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
+                    const wf_nn_parameter *parameter, wf_hf_place *place);
 
 /* Where a rank's part of the parameter lies in theirs: [start, start + local) of each dim. */
 wf_part wf_hf_part(const wf_hf_place *place, const wf_tensor *parameter);

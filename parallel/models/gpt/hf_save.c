@@ -26,6 +26,7 @@ static const int64_t slab_elements = 1 << 20; /* written at a time: 2 to 4 MiB *
 typedef struct save {
     wf_par *par;
     wf_nn_gpt *model;
+    const wf_hf_family *family;
     const char *like; /* the folder that it is made of, or NULL */
     wf_nn_parameter **parameter;
     wf_hf_place *place; /* each parameter's */
@@ -114,10 +115,10 @@ static wf_status describe(save *s)
         wf_safetensors_entry *e;
         int64_t k = 0;
 
-        if (!wf_hf_place_of(&s->model->config, s->parameter[i], place))
+        if (!wf_hf_place_of(s->family, &s->model->config, s->parameter[i], place))
             return wf_error_set(&s->error, WF_EUNSUPPORTED,
-                                "parameter %s has no name in transformers' models",
-                                s->parameter[i]->path);
+                                "parameter %s has no name in a %s of transformers",
+                                s->parameter[i]->path, s->family->type);
         /* members of a group are near each other: look at the last ones */
         for (k = s->entries > 8 ? s->entries - 8 : 0; k < s->entries; k++)
             if (strcmp(s->entry[k].name, place->name) == 0)
@@ -152,6 +153,8 @@ static wf_status prepare(save *s, const char *dtype)
     s->entry_of = calloc((size_t)s->count + 1, sizeof *s->entry_of);
     if (!s->parameter || !s->place || !s->entry || !s->entry_of)
         return wf_error_set(&s->error, WF_ENOMEM, "no memory for a list of tensors");
+    if (wf_hf_config_family(&s->model->config, s->like, &s->family, &s->error) != WF_OK)
+        return s->error.code;
     return describe(s);
 }
 

@@ -1,6 +1,6 @@
 /*
  * parallel/models/gpt/pretrained.h - models in the format of Hugging Face's transformers: a folder with
- * config.json and model.safetensors (or several, with their index). GPT-2 and Llama; every rank
+ * config.json and model.safetensors (or several, with their index). The families of hf_config.def; every rank
  * reads and writes its own parts alone, whatever the layout.
  */
 #ifndef WF_PARALLEL_MODELS_GPT_PRETRAINED_H
@@ -24,9 +24,19 @@ WF_API wf_status wf_par_pretrained_config(const char *folder, wf_nn_gpt_config *
                                           wf_error *error);
 
 /**
+ * wf_par_pretrained_unknown - the keys of a folder's config.json of which Weft does not know what they mean, as a
+ * warning for the user; "" where there are none
+ *
+ * Collective:  no
+ * Errors:      those of wf_par_pretrained_config
+ */
+WF_API wf_status wf_par_pretrained_unknown(const char *folder, char *text, size_t size,
+                                           wf_error *error);
+
+/**
  * wf_par_pretrained_load - fill a materialised model with the weights of a folder
  *
- * F32, BF16 and F16 are read, into f32. A Llama that ties its head to the embedding
+ * F32, BF16 and F16 are read, into f32. A model that ties its head to the embedding
  * (tie_word_embeddings) is loaded into one that does (wf_nn_gpt_config.tied).
  *
  * @param model  built from the folder's config, planned and materialised

@@ -1,0 +1,70 @@
+/*
+ * apps/generate/batch.h - texts that are generated many at a time: a prompt takes a slot as soon as one is free,
+ * and leaves it when its text ends, whatever the others do.
+ *
+ * A text is a function of the model, its prompt, the options and its stream of random numbers alone: neither the
+ * other texts, nor slots, chunks, threads or ranks change a bit of it.
+ */
+#ifndef WF_APPS_GENERATE_BATCH_H
+#define WF_APPS_GENERATE_BATCH_H
+
+#include "apps/generate/engine.h"
+#include "apps/generate/sampling.h"
+#include "apps/tokenizer/tokenizer.h"
+
+typedef struct app_batch_options {
+    app_sampling sampling;
+    uint64_t seed;
+    int64_t most;        /* tokens that are generated, at most */
+    const int32_t *ends; /* ids that end a text */
+    int64_t n_ends;
+    const char *const *stops; /* strings that end a text, and are no part of it */
+    int64_t n_stops;
+    const app_tokenizer *tokenizer; /* NULL: ids without a text, and no stops */
+    int64_t size;                   /* ids that may be drawn: those below */
+    bool logprobs, prompt_logprobs; /* log probabilities of what was generated; of the prompt */
+    int64_t top;                    /* so many of the likeliest have theirs noted too */
+} app_batch_options;
+
+/* What goes in. */
+typedef struct app_batch_prompt {
+    const int32_t *ids; /* at least one */
+    int64_t count;
+    uint64_t stream; /* random numbers are drawn from it */
+} app_batch_prompt;
+
+/* What comes out. Log probabilities are those of the model, before penalties and temperature, with the bits of the
+   losses that a trainer has of the same tokens. */
+typedef struct app_text {
+    int64_t index; /* its prompt's */
+    int32_t *ids;  /* the prompt's, then those generated; one that ends it is the last */
+    int64_t count, prompt;
+    float *
+        logprob; /* at the places of ids[1] .. ids[count - 1]; the prompt's where asked for; or NULL */
+    int32_t *top;             /* [count][options.top], for generated ones; or NULL */
+    float *top_logprob;       /* [count][options.top], or NULL */
+    app_tokenizer_bytes text; /* what was generated, without what ends it */
+    app_tokenizer_stream stream;
+    const char *
+        finish; /* NULL: it goes on; "stop": an end or a stop string; "length": no more was asked for */
+} app_text;
+
+void app_text_free(app_text *t);
+
+/* How much of t->text no stop string can still take back. */
+size_t app_text_settled(const app_batch_options *o, const app_text *t);
+
+typedef struct app_batch_events {
+    void (*token)(void *arg, const app_text *t); /* after each token; NULL: nobody listens */
+    void (*finished)(void *arg,
+                     app_text *t); /* may keep what it has, and then clears it (NULL: nobody) */
+    void *arg;
+} app_batch_events;
+
+/* Generates texts first, first + step, .. of `count` prompts. Collective over the engine's mesh. Errors are in the
+   context. */
+wf_status app_batch_run(app_engine *e, const app_batch_options *o,
+                        const app_batch_prompt *prompts, int64_t count, int64_t first,
+                        int64_t step, const app_batch_events *events);
+
+#endif

@@ -1,0 +1,118 @@
+/* apps/generate/engine.c - tokens through a model and its cache; see the header. */
+#include "apps/generate/engine.h"
+#include <stdlib.h>
+
+enum { CHUNK = 512 };
+
+wf_status app_engine_open(app_engine *e, const app_engine_options *options)
+{
+    *e = (app_engine){.o = *options,
+                      .ctx = wf_par_context(options->par),
+                      .vocabulary = options->model->config.vocabulary};
+    if (e->o.chunk == 0)
+        e->o.chunk = CHUNK;
+    e->cache = wf_nn_cache_open(e->ctx, e->o.slots, e->o.positions);
+    return wf_context_status(e->ctx);
+}
+
+void app_engine_close(app_engine *e)
+{
+    wf_nn_cache_close(e->cache);
+    e->cache = NULL;
+}
+
+/* A wf_par_head_function. */
+static wf_tensor *head(wf_nn_module *model, wf_tensor *x)
+{
+    return wf_nn_call(((wf_nn_gpt *)model)->head, x);
+}
+
+/* [batch, tokens]; a plan looks at no ids. */
+static wf_tensor *tokens_of(app_engine *e, int64_t batch, int64_t count, const int32_t *ids)
+{
+    const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_chunked(count)};
+    wf_tensor *t = wf_tensor_new(e->ctx, WF_I32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
+    wf_host_data view;
+    int32_t *to;
+
+    if (!t || !ids || wf_context_dry_run(e->ctx))
+        return t;
+    to = wf_data_write(t, false, &view);
+    for (int64_t i = 0; to && i < batch * count; i++)
+        to[i] = ids[i];
+    wf_data_close(&view);
+    return t;
+}
+
+/* The numbers of a tensor that ranks may hold parts of; of a pipeline, ranks of its last stage hold them. */
+static void share(app_engine *e, wf_tensor *t, int64_t count, float *to)
+{
+    t = wf_whole(t);
+    if (t && to)
+        wf_data_get(t, 0, count, to);
+    if (to && e->o.pipelined)
+        wf_par_pipeline_share(e->o.pipelined, to, (size_t)count * sizeof *to);
+}
+
+/* Tokens of each of these places go through the model. `wanted`: logits are. */
+static wf_status run(app_engine *e, int64_t batch, int64_t count, const int32_t *ids,
+                     const wf_nn_cache_place *place, bool wanted, float *logits,
+                     float *logsumexp)
+{
+    wf_nn_gpt *m = e->o.model;
+    wf_tensor *t, *y;
+
+    if (wf_nn_cache_at(e->cache, batch, count, place) != WF_OK)
+        return wf_context_status(e->ctx);
+    wf_scope_open(e->ctx);
+    t = tokens_of(e, batch, count, ids);
+    wf_nn_cache_switch(e->ctx, e->cache);
+    if (e->o.pipelined)
+        y = wf_par_pipeline_forward(e->o.pipelined, t, wanted ? head : NULL);
+    else
+        y = wanted ? wf_nn_gpt_logits(m, t) : wf_nn_gpt_features(m, t);
+    wf_nn_cache_switch(e->ctx, NULL);
+    if (wanted && logsumexp)
+        share(e, y ? wf_nn_logsumexp(m->loss, y) : NULL, batch * count, logsumexp);
+    if (wanted)
+        share(e, y, batch * count * e->vocabulary, logits);
+    wf_scope_close(e->ctx);
+    return wf_context_status(e->ctx);
+}
+
+wf_status app_engine_prefill(app_engine *e, int64_t slot, int64_t first, const int32_t *ids,
+                             int64_t count, float *logits, float *logsumexp)
+{
+    wf_status status = wf_context_status(e->ctx);
+
+    for (int64_t at = 0; at < count && status == WF_OK; at += e->o.chunk) {
+        int64_t n = count - at < e->o.chunk ? count - at : e->o.chunk;
+        const wf_nn_cache_place place = {slot, first + at};
+
+        status =
+            run(e, 1, n, ids ? ids + at : NULL, &place, logits != NULL,
+                logits ? logits + at * e->vocabulary : NULL, logsumexp ? logsumexp + at : NULL);
+    }
+    return status;
+}
+
+wf_status app_engine_next(app_engine *e, int64_t rows, const app_engine_row *row, float *logits,
+                          float *logsumexp)
+{
+    wf_nn_cache_place *place = calloc((size_t)rows + 1, sizeof *place);
+    int32_t *ids = calloc((size_t)rows + 1, sizeof *ids);
+    wf_status status;
+
+    if (place && ids) {
+        for (int64_t i = 0; i < rows; i++) {
+            place[i] = (wf_nn_cache_place){row[i].slot, row[i].position};
+            ids[i] = row[i].id;
+        }
+        status = run(e, rows, 1, ids, place, true, logits, logsumexp);
+    } else {
+        status = wf_fail(e->ctx, WF_ENOMEM, "no memory for %lld tokens", (long long)rows);
+    }
+    free(place);
+    free(ids);
+    return status;
+}

@@ -1,0 +1,48 @@
+/*
+ * apps/generate/engine.h - a model that goes on with texts: their tokens go through it once, and keys and values
+ * stay in a cache (nn/cache.h).
+ *
+ * The ranks of a mesh call the same functions with the same tokens, and get the same numbers.
+ */
+#ifndef WF_APPS_GENERATE_ENGINE_H
+#define WF_APPS_GENERATE_ENGINE_H
+
+#include <weft/weft.h>
+
+typedef struct app_engine_options {
+    wf_par *par;
+    wf_nn_gpt *model; /* materialised */
+    wf_par_trainer
+        *pipelined; /* the trainer of a model in stages; NULL: every rank has all of it */
+    int64_t slots, positions; /* texts at once; tokens of each, at most */
+    int64_t chunk;            /* tokens of a prompt that are computed together; 0: 512 */
+} app_engine_options;
+
+typedef struct app_engine {
+    app_engine_options o;
+    wf_context *ctx;
+    wf_nn_cache *cache;
+    int64_t vocabulary;
+} app_engine;
+
+/* A text's last token: its slot, its place in the text, its id. What is before it is in the slot. */
+typedef struct app_engine_row {
+    int64_t slot, position;
+    int32_t id;
+} app_engine_row;
+
+/* Errors are in the context here and below. Close it in any case. */
+wf_status app_engine_open(app_engine *e, const app_engine_options *options);
+void app_engine_close(app_engine *e);
+
+/* Tokens of a text, `count` from `first` on, go to a slot that has those before. logits: NULL, or
+   [count][vocabulary], of the token behind each; logsumexp: NULL, or [count]. In a plan ids is NULL. */
+wf_status app_engine_prefill(app_engine *e, int64_t slot, int64_t first, const int32_t *ids,
+                             int64_t count, float *logits, float *logsumexp);
+
+/* One token more of each text. logits [rows][vocabulary]: of the token that comes next; logsumexp [rows], or NULL: see
+   wf_nn_logsumexp. Both are NULL in a plan. */
+wf_status app_engine_next(app_engine *e, int64_t rows, const app_engine_row *row, float *logits,
+                          float *logsumexp);
+
+#endif

@@ -1,0 +1,29 @@
+/* apps/gpt_generate/flags.h - what gpt_generate is asked for. */
+#ifndef WF_APPS_GPT_GENERATE_FLAGS_H
+#define WF_APPS_GPT_GENERATE_FLAGS_H
+
+#include "apps/generate/sampling.h"
+#include <stdbool.h>
+#include <weft/weft.h>
+
+enum { APP_GENERATE_STOPS = 16, APP_GENERATE_MOST_TOP = 100 };
+
+typedef struct app_generate_request {
+    const char *model, *tokenizer; /* tokenizer: NULL, or not the one beside the model */
+    const char *prompt, *prompts;  /* one text, or a file of them */
+    const char *dtype;
+    const char *stops[APP_GENERATE_STOPS];
+    int64_t n_stops;
+    int64_t most, n, seed, logprobs; /* logprobs -1: none; else the likeliest so many too */
+    int64_t batch, chunk, tp, dp, threads;
+    app_sampling sampling;
+    bool json, echo, ignore_eos, plan, help;
+} app_generate_request;
+
+extern const char app_generate_help[];
+
+/* Reads the command line, whose arguments are brought in another order. Errors: WF_EINVAL. */
+wf_status app_generate_parse(int argc, char **argv, app_generate_request *request,
+                             wf_error *error);
+
+#endif

@@ -1,0 +1,298 @@
+/* apps/gpt_generate/main.c - text that goes on from prompts: see gpt_generate --help. */
+#include "apps/gpt_generate/output.h"
+#include "apps/model/model_source.h"
+#include "apps/program.h"
+#include "apps/step_report.h"
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { MOST_ENDS = 16 };
+
+typedef struct job {
+    app_generate_request q;
+    app_model_source source;
+    app_tokenizer *tokenizer;
+    app_prompts prompts;
+    app_batch_prompt *texts; /* [count]: each prompt n times */
+    int64_t count, positions;
+    int32_t ends[MOST_ENDS];
+    app_batch_options options;
+    app_output output;
+    wf_memory_report memory; /* what a plan says */
+} job;
+
+static wf_status open_tokenizer(job *j, wf_error *error)
+{
+    const char *from = j->q.tokenizer                       ? j->q.tokenizer
+                       : *j->source.like                    ? j->source.like
+                       : j->source.config.vocabulary == 256 ? "bytes"
+                                                            : NULL;
+
+    if (!from)
+        return wf_error_set(error, WF_EINVAL,
+                            "%s has no tokenizer beside it: give --tokenizer PATH", j->q.model);
+    if (app_tokenizer_open(from, &j->tokenizer, error) != WF_OK)
+        return error->code;
+    if (app_tokenizer_size(j->tokenizer) > j->source.config.vocabulary)
+        return wf_error_set(error, WF_EINVAL,
+                            "the tokenizer %s has %d ids, and the model %lld: it is another "
+                            "model's; give --tokenizer PATH",
+                            from, app_tokenizer_size(j->tokenizer),
+                            (long long)j->source.config.vocabulary);
+    return WF_OK;
+}
+
+static void add_end(job *j, int64_t id)
+{
+    for (int64_t i = 0; i < j->options.n_ends; i++)
+        if (j->ends[i] == id)
+            return;
+    if (id >= 0 && id < j->source.config.vocabulary && j->options.n_ends < MOST_ENDS)
+        j->ends[j->options.n_ends++] = (int32_t)id;
+}
+
+/* The ids of "eos_token_id" in a file beside the model: one, or a list of them. */
+static void ends_of(job *j, const char *name)
+{
+    char path[4200];
+    json_t *object, *value;
+
+    snprintf(path, sizeof path, "%s/%s", j->source.like, name);
+    object = json_load_file(path, 0, NULL);
+    value = json_object_get(object, "eos_token_id");
+    if (json_is_integer(value))
+        add_end(j, json_integer_value(value));
+    for (size_t i = 0; json_is_array(value) && i < json_array_size(value); i++)
+        if (json_is_integer(json_array_get(value, i)))
+            add_end(j, json_integer_value(json_array_get(value, i)));
+    json_decref(object);
+}
+
+static void find_ends(job *j)
+{
+    if (j->q.ignore_eos)
+        return;
+    if (*j->source.like) {
+        ends_of(j, "generation_config.json");
+        ends_of(j, "config.json");
+    }
+    add_end(j, app_tokenizer_eos(j->tokenizer));
+}
+
+/* Each prompt n times, and how long a text may become. */
+static wf_status list_texts(job *j, wf_error *error)
+{
+    int64_t most = j->source.config.positions;
+
+    if (j->prompts.longest >= most)
+        return wf_error_set(error, WF_EINVAL,
+                            "a prompt has %lld tokens, and a text of this model has at most "
+                            "%lld: shorten it",
+                            (long long)j->prompts.longest, (long long)most);
+    j->count = j->prompts.count * j->q.n;
+    j->texts = calloc((size_t)j->count + 1, sizeof *j->texts);
+    if (!j->texts)
+        return wf_error_set(error, WF_ENOMEM, "no memory for prompts");
+    for (int64_t i = 0; i < j->count; i++) {
+        const app_tokenizer_ids *ids = &j->prompts.ids[i / j->q.n];
+
+        j->texts[i] = (app_batch_prompt){ids->data, (int64_t)ids->count, (uint64_t)i};
+    }
+    j->positions = j->count && j->prompts.longest + j->q.most < most
+                       ? j->prompts.longest + j->q.most
+                       : most;
+    return WF_OK;
+}
+
+static wf_par_options rank_options(const job *j)
+{
+    wf_dtype dtype = strcmp(j->q.dtype, "bf16") == 0 ? WF_BF16 : WF_F32;
+
+    return (wf_par_options){.tp = (int)j->q.tp,
+                            .dp = (int)j->q.dp,
+                            .strategy = "no_shard",
+                            .threads = (int)j->q.threads,
+                            .dtype = dtype,
+                            .param_dtype = dtype,
+                            .plan = j->q.plan};
+}
+
+/* The largest of what is computed at once: the longest prompt in its chunks, then a token of each text. */
+static void plan_texts(job *j, app_engine *e)
+{
+    int64_t longest = j->count ? j->prompts.longest - 1 : j->positions - 1;
+    app_engine_row *row = calloc((size_t)e->o.slots, sizeof *row);
+
+    app_engine_prefill(e, 0, 0, NULL, longest, NULL, NULL);
+    for (int64_t s = 0; row && s < e->o.slots; s++)
+        row[s] = (app_engine_row){s, longest, 0};
+    if (row)
+        app_engine_next(e, e->o.slots, row, NULL, NULL);
+    free(row);
+}
+
+/* Texts at once, of each copy of the model. */
+static int64_t slots_of(const job *j)
+{
+    int64_t share = (j->count + j->q.dp - 1) / j->q.dp;
+
+    return j->count && share < j->q.batch ? share : j->q.batch;
+}
+
+static void generate(job *j, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
+{
+    const app_engine_options options = {.par = par,
+                                        .model = model,
+                                        .slots = slots_of(j),
+                                        .positions = j->positions,
+                                        .chunk = j->q.chunk};
+    const app_batch_events quiet = {.arg = NULL};
+    const app_batch_events print = {app_output_token, app_output_finished, &j->output};
+    bool prints = rank->index % (int)j->q.tp == 0;
+    app_engine e;
+
+    wf_context_training(wf_par_context(par), false);
+    if (app_engine_open(&e, &options) == WF_OK && j->q.plan)
+        plan_texts(j, &e);
+    else if (wf_context_status(wf_par_context(par)) == WF_OK)
+        app_batch_run(&e, &j->options, j->texts, j->count, wf_par_dp_rank(par), j->q.dp,
+                      prints ? &print : &quiet);
+    app_engine_close(&e);
+    if (j->q.plan)
+        wf_pool_report(wf_context_pool(wf_par_context(par)), &j->memory);
+}
+
+static wf_status generate_rank(wf_rank *rank, void *arg)
+{
+    job *j = arg;
+    const wf_par_options options = rank_options(j);
+    wf_par *par = wf_par_open(rank, &options, &rank->error);
+    wf_nn_gpt *model;
+
+    if (!par)
+        return rank->error.code;
+    model = app_model_source_load(&j->source, par, j->q.plan);
+    if (model) {
+        generate(j, rank, par, model);
+        wf_nn_free(&model->base);
+    }
+    rank->error = *wf_context_error(wf_par_context(par));
+    wf_par_close(par);
+    return rank->error.code;
+}
+
+static void print_plan(const job *j)
+{
+    char text[32];
+
+    printf("a rank of --tp %lld, %lld text%s at once of at most %lld tokens each\n",
+           (long long)j->q.tp, (long long)slots_of(j), slots_of(j) == 1 ? "" : "s",
+           (long long)j->positions);
+    for (int k = 0; k < WF_MEMORY_KINDS; k++)
+        if (j->memory.at_peak[k])
+            printf("  %-24s %12s\n", wf_memory_kind_name((wf_memory_kind)k),
+                   app_size_text(text, (double)j->memory.at_peak[k]));
+    printf("  %-24s %12s\n", "at its peak", app_size_text(text, (double)j->memory.peak));
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static wf_status launch(job *j, const wf_launcher *launcher, wf_error *error)
+{
+    const wf_launch_options options = {.ranks = (int)(j->q.tp * j->q.dp),
+                                       .transport = j->q.plan ? "fake" : NULL};
+    double begin = seconds();
+    wf_status status = wf_launch(&options, generate_rank, j, error);
+
+    if (status == WF_OK && j->output.error.code != WF_OK)
+        status = wf_error_set(error, j->output.error.code, "%s", j->output.error.text);
+    if (status == WF_OK && j->q.plan && launcher->process <= 0)
+        print_plan(j);
+    else if (status == WF_OK && launcher->process <= 0 && isatty(STDERR_FILENO))
+        fprintf(stderr, "%lld tokens in %.1f s, loading included\n",
+                (long long)j->output.tokens, seconds() - begin);
+    return status;
+}
+
+static wf_status prepare(job *j, const wf_launcher *launcher, wf_error *error)
+{
+    app_generate_request *q = &j->q;
+    wf_topology machine;
+
+    if (launcher->processes > 1 && q->dp > 1)
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "--dp %lld in several processes is not supported: give each "
+                            "process group prompts of its own",
+                            (long long)q->dp);
+    if (!q->threads && wf_topology_read(NULL, &machine, error) != WF_OK)
+        return error->code;
+    if (!q->threads)
+        q->threads = machine.cores > q->tp * q->dp ? machine.cores / (q->tp * q->dp) : 1;
+    if (app_model_source_open(q->model, &j->source, error) != WF_OK ||
+        open_tokenizer(j, error) != WF_OK ||
+        app_prompts_read(q, j->tokenizer, j->source.config.vocabulary, &j->prompts, error) !=
+            WF_OK ||
+        list_texts(j, error) != WF_OK)
+        return error->code;
+    j->options = (app_batch_options){.sampling = q->sampling,
+                                     .seed = (uint64_t)q->seed,
+                                     .most = q->most,
+                                     .ends = j->ends,
+                                     .stops = q->stops,
+                                     .n_stops = q->n_stops,
+                                     .tokenizer = j->tokenizer,
+                                     .size = app_tokenizer_size(j->tokenizer),
+                                     .logprobs = q->logprobs >= 0,
+                                     .prompt_logprobs = q->echo && q->logprobs >= 0,
+                                     .top = q->logprobs > 0 ? q->logprobs : 0};
+    if (j->options.top > j->options.size)
+        return wf_error_set(error, WF_EINVAL, "--logprobs %lld: the model has %lld tokens",
+                            (long long)q->logprobs, (long long)j->options.size);
+    find_ends(j);
+    j->output = (app_output){.request = q,
+                             .prompts = &j->prompts,
+                             .options = &j->options,
+                             .out = stdout,
+                             .count = j->count};
+    return app_output_open(&j->output, error);
+}
+
+int main(int argc, char **argv)
+{
+    const wf_launcher launcher = wf_launcher_detected();
+    wf_error error = {WF_OK, ""};
+    job j = {.count = 0};
+    wf_status status;
+
+    app_program_begin();
+    if (app_program_version_asked("gpt_generate", argc, argv))
+        return app_program_end("gpt_generate", 0);
+    status = app_generate_parse(argc, argv, &j.q, &error);
+    if (status == WF_OK && j.q.help) {
+        fputs(app_generate_help, stdout);
+        return app_program_end("gpt_generate", 0);
+    }
+    if (status == WF_OK)
+        status = prepare(&j, &launcher, &error);
+    if (status == WF_OK)
+        status = launch(&j, &launcher, &error);
+    fflush(stdout);
+    if (status != WF_OK && launcher.process <= 0)
+        fprintf(stderr, "gpt_generate: %s\n", error.text);
+    if (j.output.text)
+        app_output_close(&j.output);
+    app_prompts_free(&j.prompts);
+    app_tokenizer_close(j.tokenizer);
+    app_model_source_close(&j.source);
+    free(j.texts);
+    return status == WF_OK ? app_program_end("gpt_generate", 0) : wf_par_exit_status(status);
+}

@@ -1,0 +1,182 @@
+/* apps/gpt_generate/output.c - text, or lines of JSON; see the header. */
+#include "apps/gpt_generate/output.h"
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+wf_status app_output_open(app_output *o, wf_error *error)
+{
+    pthread_mutex_init(&o->lock, NULL);
+    o->text = calloc((size_t)o->count + 1, sizeof *o->text);
+    return o->text ? WF_OK : wf_error_set(error, WF_ENOMEM, "no memory for texts");
+}
+
+void app_output_close(app_output *o)
+{
+    for (int64_t i = 0; o->text && i < o->count; i++)
+        app_text_free(&o->text[i]);
+    free(o->text);
+    pthread_mutex_destroy(&o->lock);
+}
+
+static json_t *id_list(const int32_t *ids, int64_t count)
+{
+    json_t *list = json_array();
+
+    for (int64_t i = 0; i < count; i++)
+        json_array_append_new(list, json_integer(ids[i]));
+    return list;
+}
+
+static json_t *number_list(const float *x, int64_t count)
+{
+    json_t *list = json_array();
+
+    for (int64_t i = 0; i < count; i++)
+        json_array_append_new(list, json_real((double)x[i]));
+    return list;
+}
+
+/* Bytes that are no UTF-8 cannot be a text of JSON: there, U+FFFD stands for each. */
+static json_t *text_of(const char *bytes, size_t n)
+{
+    json_t *text = json_stringn(bytes ? bytes : "", n);
+    char *mended;
+    size_t to = 0;
+
+    if (text)
+        return text;
+    mended = malloc(3 * n + 1);
+    for (size_t i = 0; mended && i < n;) {
+        size_t whole = 4;
+        json_t *one = NULL;
+
+        for (whole = n - i < 4 ? n - i : 4; whole > 0 && !one; whole -= one == NULL)
+            one = json_stringn(bytes + i, whole);
+        memcpy(mended + to, one ? bytes + i : "\xef\xbf\xbd", one ? whole : 3);
+        to += one ? whole : 3;
+        i += one ? whole : 1;
+        json_decref(one);
+    }
+    text = mended ? json_stringn(mended, to) : NULL;
+    free(mended);
+    return text;
+}
+
+static json_t *top_list(const app_output *o, const app_text *t)
+{
+    json_t *list = json_array();
+    int64_t n = o->options->top;
+
+    for (int64_t i = t->prompt; i < t->count; i++) {
+        json_t *one = json_object();
+
+        json_object_set_new(one, "ids", id_list(t->top + i * n, n));
+        json_object_set_new(one, "logprobs", number_list(t->top_logprob + i * n, n));
+        json_array_append_new(list, one);
+    }
+    return list;
+}
+
+static void print_json(const app_output *o, const app_text *t)
+{
+    const app_generate_request *q = o->request;
+    json_t *line = json_object();
+
+    json_object_set_new(line, "prompt", json_integer(t->index / q->n));
+    json_object_set_new(line, "sample", json_integer(t->index % q->n));
+    if (q->echo)
+        json_object_set_new(line, "prompt_ids", id_list(t->ids, t->prompt));
+    json_object_set_new(line, "text", text_of(t->text.data, t->text.bytes));
+    json_object_set_new(line, "ids", id_list(t->ids + t->prompt, t->count - t->prompt));
+    json_object_set_new(line, "finish_reason", json_string(t->finish));
+    if (q->echo && q->logprobs >= 0)
+        json_object_set_new(line, "prompt_logprobs",
+                            number_list(t->logprob + 1, t->prompt - 1));
+    if (q->logprobs >= 0)
+        json_object_set_new(line, "logprobs",
+                            number_list(t->logprob + t->prompt, t->count - t->prompt));
+    if (q->logprobs > 0)
+        json_object_set_new(line, "top_logprobs", top_list(o, t));
+    json_dumpf(line, o->out, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    fputc('\n', o->out);
+    json_decref(line);
+}
+
+static void print_prompt(app_output *o, int64_t index)
+{
+    const app_generate_request *q = o->request;
+    const app_tokenizer_ids *ids = &o->prompts->ids[index / q->n];
+    app_tokenizer_bytes text = {.data = NULL};
+
+    if (q->echo && app_tokenizer_decode(o->options->tokenizer, ids->data, ids->count,
+                                        APP_TOKENIZER_SKIP_SPECIAL, &text, &o->error) == WF_OK)
+        fwrite(text.data, 1, text.bytes, o->out);
+    app_tokenizer_bytes_free(&text);
+}
+
+static void print_text(app_output *o, const app_text *t)
+{
+    const app_generate_request *q = o->request;
+
+    if (q->n > 1)
+        fprintf(o->out, "--- %lld, %lld ---\n", (long long)(t->index / q->n),
+                (long long)(t->index % q->n));
+    else
+        fprintf(o->out, "--- %lld ---\n", (long long)t->index);
+    print_prompt(o, t->index);
+    fwrite(t->text.data, 1, t->text.bytes, o->out);
+    fputc('\n', o->out);
+}
+
+/* A single text, up to where no stop string can take it back. */
+static void show(app_output *o, const app_text *t)
+{
+    size_t settled = app_text_settled(o->options, t);
+
+    if (o->shown == 0 && t->count == t->prompt + 1)
+        print_prompt(o, t->index);
+    if (settled > o->shown) {
+        fwrite(t->text.data + o->shown, 1, settled - o->shown, o->out);
+        o->shown = settled;
+    }
+    if (t->finish)
+        fputc('\n', o->out);
+    fflush(o->out);
+}
+
+static bool is_single(const app_output *o)
+{
+    return o->count == 1 && !o->request->json;
+}
+
+void app_output_token(void *arg, const app_text *t)
+{
+    app_output *o = arg;
+
+    if (is_single(o))
+        show(o, t);
+}
+
+void app_output_finished(void *arg, app_text *t)
+{
+    app_output *o = arg;
+
+    pthread_mutex_lock(&o->lock);
+    o->tokens += t->count - t->prompt;
+    o->text[t->index] = *t;
+    memset(t, 0, sizeof *t);
+    for (; o->printed < o->count && o->text[o->printed].finish; o->printed++) {
+        app_text *next = &o->text[o->printed];
+        const char *finish = next->finish;
+
+        if (o->request->json)
+            print_json(o, next);
+        else if (!is_single(o))
+            print_text(o, next);
+        app_text_free(next);
+        next->finish = finish;
+    }
+    fflush(o->out);
+    pthread_mutex_unlock(&o->lock);
+}

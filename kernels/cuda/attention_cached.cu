@@ -1,0 +1,157 @@
+/*
+ * kernels/cuda/attention_cached.cu - the rows of kernels/attention_cached.c. A warp has a query and goes
+ * through the keys up to its own by an online softmax (attention_forward.cu), one after the other: simple, and
+ * a function of the query's own text alone, but not the order of the training kernels.
+ *
+ * A slot or a position that the cache has not is a mistake of the caller's that the device does not look for:
+ * nn/cache.h checks places on the host.
+ */
+#include "kernels/attention_internal.h"
+#include "kernels/cuda/operands_internal.h"
+
+namespace
+{
+enum { MOST_DIM = 256, EACH = MOST_DIM / WF_WARP, WARPS = WF_BLOCK / WF_WARP };
+
+struct write_job {
+    const float *from;
+    float *to;
+    const int32_t *first, *slot;
+    int64_t sequences, tokens, room, row; /* floats of a token */
+};
+
+__global__ void __launch_bounds__(WF_BLOCK) write_kernel(write_job a)
+{
+    const int64_t step = (int64_t)gridDim.x * WF_BLOCK, each = a.tokens * a.row;
+
+    for (int64_t i = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x; i < a.sequences * each;
+         i += step) {
+        const int64_t b = i / each;
+
+        a.to[((int64_t)a.slot[b] * a.room + a.first[b]) * a.row + i % each] = a.from[i];
+    }
+}
+
+wf_status cache_write(const wf_call *call, void *)
+{
+    const wf_tensor *cache = call->in[0], *k = call->in[2];
+    write_job a = {};
+
+    a.first = (const int32_t *)call->in[4]->data;
+    a.slot = (const int32_t *)call->in[5]->data;
+    a.sequences = k->local[0];
+    a.tokens = k->local[1];
+    a.room = cache->local[1];
+    a.row = k->local[2] * k->local[3];
+    return wf_run(call, [&](auto) {
+        cudaError_t error = cudaSuccess;
+
+        for (int i = 0; i < 2 && error == cudaSuccess; i++) {
+            a.to = (float *)call->in[i]->data;
+            a.from = (const float *)call->in[2 + i]->data;
+            error = wf_launch(write_kernel, wf_grid(a.sequences * a.tokens * a.row, WF_BLOCK),
+                              WF_BLOCK, 0, wf_cuda_of(call)->stream, a);
+        }
+        return error;
+    });
+}
+
+struct job {
+    const void *q;
+    const float *k, *v;
+    void *y;
+    const int32_t *first, *slot;
+    int64_t rows, tokens, heads, groups, room, dim;
+    int64_t head_start, group_start, per_group;
+    float scale;
+};
+
+__device__ __forceinline__ float warp_sum(float x)
+{
+    for (int apart = WF_WARP / 2; apart > 0; apart /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, apart);
+    return x;
+}
+
+/* Rows are (sequence, token, head); feature lane + 32 i is a lane's. */
+template <class T> __global__ void __launch_bounds__(WF_BLOCK) attend_kernel(job a)
+{
+    const int lane = (int)threadIdx.x % WF_WARP;
+    const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WF_WARP;
+    const int64_t head = row % a.heads, b = row / a.heads / a.tokens;
+    const int64_t group = (a.head_start + head) / a.per_group - a.group_start;
+    float q[EACH], y[EACH], greatest = -INFINITY, sum = 0.0f;
+    const float *k, *v;
+
+    if (row >= a.rows)
+        return;
+    k = a.k + ((int64_t)a.slot[b] * a.room * a.groups + group) * a.dim;
+    v = a.v + ((int64_t)a.slot[b] * a.room * a.groups + group) * a.dim;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int64_t d = lane + WF_WARP * i;
+
+        q[i] = d < a.dim ? wf_get(((const T *)a.q)[row * a.dim + d]) * a.scale : 0.0f;
+        y[i] = 0.0f;
+    }
+    for (int64_t j = a.first[b] + row / a.heads % a.tokens; j >= 0;
+         j--, k += a.groups * a.dim, v += a.groups * a.dim) {
+        float score = 0.0f, before, p, more;
+
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            if (lane + WF_WARP * i < a.dim)
+                score = fmaf(q[i], k[lane + WF_WARP * i], score);
+        score = warp_sum(score);
+        more = fmaxf(greatest, score);
+        before = expf(greatest - more);
+        p = expf(score - more);
+        greatest = more;
+        sum = sum * before + p;
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+            if (lane + WF_WARP * i < a.dim)
+                y[i] = fmaf(p, v[lane + WF_WARP * i], y[i] * before);
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++)
+        if (lane + WF_WARP * i < a.dim)
+            wf_put((T *)a.y + row * a.dim + lane + WF_WARP * i, y[i] / sum);
+}
+
+wf_status attention_cached(const wf_call *call, void *)
+{
+    const wf_tensor *q = call->in[0], *cache = call->in[1];
+    job a = {};
+
+    if (q->local[3] > MOST_DIM)
+        return wf_cuda_host_table->fail(
+            call->ctx, WF_EUNSUPPORTED,
+            "attention_cached: heads of %lld features; on a GPU they have at most %d",
+            (long long)q->local[3], (int)MOST_DIM);
+    a.q = q->data;
+    a.k = (const float *)cache->data;
+    a.v = (const float *)call->in[2]->data;
+    a.y = call->out[0]->data;
+    a.first = (const int32_t *)call->in[3]->data;
+    a.slot = (const int32_t *)call->in[4]->data;
+    a.rows = q->local[0] * q->local[1] * q->local[2];
+    a.tokens = q->local[1];
+    a.heads = q->local[2];
+    a.groups = cache->local[2];
+    a.room = cache->local[1];
+    a.dim = q->local[3];
+    a.head_start = q->start[2];
+    a.group_start = cache->start[2];
+    a.per_group = q->dim[2].size / cache->dim[2].size;
+    a.scale = 1.0f / sqrtf((float)a.dim);
+    return wf_run(call, [&](auto zero) {
+        return wf_launch(attend_kernel<decltype(zero)>,
+                         dim3((unsigned)wf_ceil(a.rows, (int64_t)WARPS)), dim3(WF_BLOCK), 0,
+                         wf_cuda_of(call)->stream, a);
+    });
+}
+} // namespace
+
+const wf_kernel wf_cuda_cache_write = {cache_write, NULL, 0, 0};
+const wf_kernel wf_cuda_attention_cached = {attention_cached, NULL, 0, WF_IN(0) | WF_OUT(0)};

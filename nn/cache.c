@@ -1,0 +1,209 @@
+/* nn/cache.c - keys and values of earlier tokens, an entry for each attention of a model. */
+#include "nn/cache.h"
+#include "core/device.h"
+#include "core/host_data.h"
+#include "kernels/attention_cached.h"
+#include <stdlib.h>
+
+/* What one module keeps: [slots, positions, groups, head size] each. */
+typedef struct entry {
+    const wf_nn_module *module;
+    wf_tensor *k, *v;
+} entry;
+
+struct wf_nn_cache {
+    wf_context *ctx;
+    int64_t slots, positions;
+    entry *entries;
+    int n, room, next; /* next: modules run in the same order each time */
+    /* where the tokens that come go: i32 [batch, tokens], [batch] and [batch] */
+    wf_tensor *position, *first, *slot;
+};
+
+wf_nn_cache *wf_nn_cache_open(wf_context *ctx, int64_t slots, int64_t positions)
+{
+    wf_nn_cache *c = NULL;
+
+    if (slots < 1 || positions < 1 || positions > INT32_MAX || slots > INT32_MAX) {
+        wf_fail(ctx, WF_EINVAL,
+                "a cache of %lld slots for %lld tokens each: both must be at least 1 and "
+                "below 2^31",
+                (long long)slots, (long long)positions);
+        return NULL;
+    }
+    c = calloc(1, sizeof *c);
+    if (c)
+        *c = (wf_nn_cache){.ctx = ctx, .slots = slots, .positions = positions};
+    else
+        wf_fail(ctx, WF_ENOMEM, "no memory for a key-value cache");
+    return c;
+}
+
+static void forget_places(wf_nn_cache *c)
+{
+    wf_tensor **all[] = {&c->position, &c->first, &c->slot};
+
+    for (int i = 0; i < 3; i++) {
+        wf_tensor_release(*all[i]);
+        *all[i] = NULL;
+    }
+}
+
+void wf_nn_cache_close(wf_nn_cache *c)
+{
+    if (!c)
+        return;
+    if (wf_nn_cache_now(c->ctx) == c)
+        wf_nn_cache_switch(c->ctx, NULL);
+    forget_places(c);
+    for (int i = 0; i < c->n; i++) {
+        wf_tensor_release(c->entries[i].k);
+        wf_tensor_release(c->entries[i].v);
+    }
+    free(c->entries);
+    free(c);
+}
+
+wf_nn_cache *wf_nn_cache_switch(wf_context *ctx, wf_nn_cache *cache)
+{
+    wf_uses *uses = wf_context_uses(ctx);
+    wf_nn_cache *last = uses->cache;
+
+    uses->cache = cache;
+    return last;
+}
+
+wf_nn_cache *wf_nn_cache_now(wf_context *ctx)
+{
+    return wf_context_uses(ctx)->cache;
+}
+
+wf_tensor *wf_nn_cache_positions(const wf_nn_cache *c)
+{
+    return c->position;
+}
+
+static wf_status check_places(const wf_nn_cache *c, int64_t batch, int64_t tokens,
+                              const wf_nn_cache_place *place)
+{
+    for (int64_t b = 0; b < batch; b++)
+        if (place[b].slot < 0 || place[b].slot >= c->slots || place[b].first < 0 ||
+            place[b].first + tokens > c->positions)
+            return wf_fail(c->ctx, WF_EINVAL,
+                           "tokens [%lld, %lld) of slot %lld: the cache has %lld slots, each "
+                           "with room for %lld tokens",
+                           (long long)place[b].first, (long long)(place[b].first + tokens),
+                           (long long)place[b].slot, (long long)c->slots,
+                           (long long)c->positions);
+    return WF_OK;
+}
+
+/* An i32 tensor that outlives the scope; in a plan it has no numbers. */
+static wf_tensor *numbers(wf_context *ctx, int ndim, const wf_dim *dims)
+{
+    wf_tensor *t = wf_tensor_new(ctx, WF_I32, ndim, dims, NULL, WF_MEMORY_ACTIVATION);
+
+    return t ? wf_tensor_retain(t) : NULL;
+}
+
+wf_status wf_nn_cache_at(wf_nn_cache *c, int64_t batch, int64_t tokens,
+                         const wf_nn_cache_place *place)
+{
+    const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_chunked(tokens)};
+    wf_host_data at[3];
+    int32_t *position, *first, *slot;
+
+    forget_places(c);
+    if (check_places(c, batch, tokens, place) != WF_OK)
+        return wf_context_status(c->ctx);
+    c->position = numbers(c->ctx, 2, dims);
+    c->first = numbers(c->ctx, 1, dims);
+    c->slot = numbers(c->ctx, 1, dims);
+    c->next = 0;
+    if (!c->position || !c->first || !c->slot || wf_context_dry_run(c->ctx))
+        return wf_context_status(c->ctx);
+    position = wf_data_write(c->position, false, &at[0]);
+    first = wf_data_write(c->first, false, &at[1]);
+    slot = wf_data_write(c->slot, false, &at[2]);
+    for (int64_t b = 0; position && first && slot && b < batch; b++) {
+        first[b] = (int32_t)place[b].first;
+        slot[b] = (int32_t)place[b].slot;
+        for (int64_t t = 0; t < tokens; t++)
+            position[b * tokens + t] = (int32_t)(place[b].first + t);
+    }
+    for (int i = 0; i < 3; i++)
+        wf_data_close(&at[i]);
+    return wf_context_status(c->ctx);
+}
+
+static wf_tensor *room_for(const wf_nn_cache *c, const wf_tensor *k)
+{
+    const wf_dim dims[] = {wf_dim_width(c->slots), wf_dim_width(c->positions), k->dim[2],
+                           k->dim[3]};
+    wf_tensor *t = wf_tensor_new(c->ctx, wf_context_device(c->ctx)->dtype, 4, dims, k->layout,
+                                 WF_MEMORY_CACHE);
+
+    return t ? wf_tensor_retain(t) : NULL;
+}
+
+static entry *grow(wf_nn_cache *c)
+{
+    int room = c->room ? 2 * c->room : 32;
+    entry *more;
+
+    if (c->n < c->room)
+        return &c->entries[c->n];
+    more = realloc(c->entries, (size_t)room * sizeof *more);
+    if (!more) {
+        wf_fail(c->ctx, WF_ENOMEM, "no memory for a key-value cache");
+        return NULL;
+    }
+    c->entries = more;
+    c->room = room;
+    return &c->entries[c->n];
+}
+
+/* The module's entry, made where it has none; NULL on errors. */
+static entry *entry_of(wf_nn_cache *c, const wf_nn_module *module, const wf_tensor *k)
+{
+    entry *e;
+
+    for (int i = 0; i < c->n; i++) {
+        int at = (c->next + i) % c->n;
+
+        if (c->entries[at].module == module) {
+            c->next = at + 1;
+            return &c->entries[at];
+        }
+    }
+    e = grow(c);
+    if (!e)
+        return NULL;
+    *e = (entry){.module = module, .k = room_for(c, k), .v = room_for(c, k)};
+    if (e->k && e->v) {
+        c->next = ++c->n;
+        return e;
+    }
+    wf_tensor_release(e->k);
+    wf_tensor_release(e->v);
+    return NULL;
+}
+
+/* As the device computes: keys and values may be stored as bf16. */
+static wf_tensor *widened(wf_tensor *t)
+{
+    wf_dtype dtype = wf_context_device(t->ctx)->dtype;
+
+    return t->dtype == dtype ? t : wf_cast(t, dtype);
+}
+
+wf_tensor *wf_nn_cache_attention(wf_nn_cache *c, const wf_nn_module *module, wf_tensor *q,
+                                 wf_tensor *k, wf_tensor *v)
+{
+    entry *e = q && k && v ? entry_of(c, module, k) : NULL;
+
+    if (!e || !c->slot ||
+        wf_cache_write(e->k, e->v, widened(k), widened(v), c->first, c->slot) != WF_OK)
+        return NULL;
+    return wf_attention_cached(q, e->k, e->v, c->first, c->slot);
+}

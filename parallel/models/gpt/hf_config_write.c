@@ -1,0 +1,239 @@
+/* parallel/models/gpt/hf_config_write.c - writing config.json by the rows of hf_config.def; see the header. */
+#include "parallel/models/gpt/hf_config_internal.h"
+#include "parallel/models/gpt/hf_identity_internal.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORD = 64 };
+
+/* A number as people write it: 1e-5f is 1e-05, not 9.99999975e-06. */
+static double plain(float x)
+{
+    char text[32];
+    double value = (double)x;
+
+    for (int digits = 1; digits < 10; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, (double)x);
+        value = strtod(text, NULL);
+        if ((float)value == x)
+            break;
+    }
+    return value;
+}
+
+static const char *first_word(const char *words, int number, char word[WORD])
+{
+    while (number-- > 0)
+        words += strcspn(words, " ") + 1;
+    snprintf(word, WORD, "%.*s", (int)strcspn(words, " "), words);
+    return word;
+}
+
+static json_t *constant(const char *word)
+{
+    char *end;
+    double number = strtod(word, &end);
+
+    if (strcmp(word, "true") == 0 || strcmp(word, "false") == 0)
+        return json_boolean(strcmp(word, "true") == 0);
+    return !*end ? json_real(number) : json_string(word);
+}
+
+static double number_of(const wf_hf_key *row, const void *field)
+{
+    return row->size == sizeof(float) ? plain(*(const float *)field) : *(const double *)field;
+}
+
+/* A one for each layer, a zero for every n-th. */
+static json_t *layers_but(int64_t layers, int64_t every)
+{
+    json_t *array = json_array();
+
+    for (int64_t i = 1; i <= layers; i++)
+        json_array_append_new(array, json_integer(!every || i % every != 0));
+    return array;
+}
+
+/* What a row says of a model; NULL: nothing, or there is no memory. */
+static json_t *value_of(const wf_hf_key *row, const wf_nn_gpt_config *m)
+{
+    const void *field = (const char *)m + row->offset;
+    char word[WORD];
+
+    switch (row->kind) {
+    case WF_HF_INT:
+        return json_integer(*(const int64_t *)field);
+    case WF_HF_REAL:
+    case WF_HF_TELL:
+        return json_real(number_of(row, field));
+    case WF_HF_WHOLE:
+        return json_integer((json_int_t)number_of(row, field));
+    case WF_HF_BOOL:
+        return json_boolean(*(const bool *)field);
+    case WF_HF_WORD:
+        return json_string(first_word(row->words, (int)*(const unsigned *)field, word));
+    case WF_HF_SKIP:
+        return layers_but(m->layers, *(const int64_t *)field);
+    case WF_HF_MUST:
+        return constant(first_word(row->words, 0, word));
+    default:
+        return NULL;
+    }
+}
+
+/* Rows that are not written: those that say nothing, and those of an object that say what goes without saying. */
+static bool is_silent(const wf_hf_key *row, const wf_nn_gpt_config *m)
+{
+    const void *field = (const char *)m + row->offset;
+
+    if (row->kind == WF_HF_MUST)
+        return strncmp(row->words, "null", 4) == 0;
+    if (row->kind == WF_HF_INT)
+        return *(const int64_t *)field == 0;
+    if (row->kind == WF_HF_LEAST || row->kind == WF_HF_EACH || row->kind == WF_HF_IGNORE)
+        return true;
+    if (!strchr(row->key, '.'))
+        return false;
+    return row->kind == WF_HF_WORD ? *(const unsigned *)field == 0 : number_of(row, field) == 0;
+}
+
+static bool put(json_t *object, const char *path, json_t *value)
+{
+    const char *dot = strchr(path, '.');
+    char above[WF_HF_PATH];
+
+    if (!dot)
+        return json_object_set_new(object, path, value) == 0;
+    snprintf(above, sizeof above, "%.*s", (int)(dot - path), path);
+    if (!json_object_get(object, above) && json_object_set_new(object, above, json_object())) {
+        json_decref(value);
+        return false;
+    }
+    return json_object_set_new(json_object_get(object, above), dot + 1, value) == 0;
+}
+
+/* A model in the words of a family; NULL: no memory. */
+static json_t *describe(const wf_hf_family *family, const wf_nn_gpt_config *model)
+{
+    const wf_nn_gpt_config m = wf_nn_gpt_complete(model);
+    json_t *object = json_pack("{s:s}", "model_type", family->type);
+    bool good = object;
+
+    for (const wf_hf_key *row = NULL; good && (row = wf_hf_key_next(family, row));)
+        if (!is_silent(row, &m))
+            good = put(object, row->key, value_of(row, &m));
+    if (good)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+/* Whether a config.json, of a folder or made here, is that of the model. */
+static bool is_of(const json_t *object, const wf_nn_gpt_config *model)
+{
+    wf_error error = {WF_OK, ""};
+    wf_hf_config c;
+
+    return wf_hf_config_take(&c, "config.json", object, &error) == WF_OK &&
+           wf_nn_gpt_same(&c.model, model);
+}
+
+static wf_status read_like(const char *like, char path[WF_FILES_PATH], json_t **object,
+                           wf_error *error)
+{
+    *object = NULL;
+    if (!like)
+        return WF_OK;
+    snprintf(path, WF_FILES_PATH, "%.4000s/config.json", like);
+    return wf_hf_config_json(object, &wf_system_files, path, error);
+}
+
+/* Of a folder's config.json, or NULL; else the first of all families that says the same. */
+static wf_status choose(const wf_nn_gpt_config *model, const json_t *like,
+                        const wf_hf_family **family, wf_error *error)
+{
+    *family = NULL;
+    if (like && is_of(like, model))
+        *family = wf_hf_family_find(json_string_value(json_object_get(like, "model_type")));
+    for (int i = 0; !*family && wf_hf_family_at(i); i++) {
+        json_t *object = describe(wf_hf_family_at(i), model);
+
+        if (!object)
+            return wf_error_set(error, WF_ENOMEM, "no memory for a config.json");
+        if (is_of(object, model))
+            *family = wf_hf_family_at(i);
+        json_decref(object);
+    }
+    return *family ? WF_OK
+                   : wf_error_set(error, WF_EUNSUPPORTED,
+                                  "no family of transformers has all properties of this model, "
+                                  "so that it cannot be written as one");
+}
+
+wf_status wf_hf_config_family(const wf_nn_gpt_config *model, const char *like,
+                              const wf_hf_family **family, wf_error *error)
+{
+    char path[WF_FILES_PATH];
+    json_t *object;
+    wf_status status = read_like(like, path, &object, error);
+
+    if (status == WF_OK)
+        status = choose(model, object, family, error);
+    json_decref(object);
+    return status;
+}
+
+/* The keys of the folder's config.json that somebody knows. */
+static json_t *known_keys(const wf_hf_family *family, const json_t *like)
+{
+    json_t *object = json_object(), *value;
+    bool good = object;
+    const char *key;
+
+    json_object_foreach((json_t *)like, key, value) good =
+        good && (!wf_hf_config_knows(family, key) || json_object_set(object, key, value) == 0);
+    if (good)
+        return object;
+    json_decref(object);
+    return NULL;
+}
+
+static bool name(json_t *object, const wf_hf_family *family, wf_safetensors_dtype dtype)
+{
+    const char *type = dtype == WF_ST_F32    ? "float32"
+                       : dtype == WF_ST_BF16 ? "bfloat16"
+                                             : "float16";
+
+    json_object_del(object, "dtype"); /* what newer versions call it */
+    return json_object_set_new(object, "torch_dtype", json_string(type)) == 0 &&
+           json_object_set_new(object, "architectures", json_pack("[s]", family->class)) == 0;
+}
+
+wf_status wf_hf_config_format(const wf_nn_gpt_config *model, wf_safetensors_dtype dtype,
+                              const char *like, char **text, wf_error *error)
+{
+    char path[WF_FILES_PATH];
+    const wf_hf_family *family;
+    json_t *from, *object = NULL;
+
+    *text = NULL;
+    if (read_like(like, path, &from, error) == WF_OK &&
+        choose(model, from, &family, error) == WF_OK) {
+        object =
+            from && is_of(from, model) ? known_keys(family, from) : describe(family, model);
+        /* none of the tokens begins or ends a text, unless somebody says so */
+        if (object && !json_object_get(object, "bos_token_id"))
+            json_object_set_new(object, "bos_token_id", json_null());
+        if (object && !json_object_get(object, "eos_token_id"))
+            json_object_set_new(object, "eos_token_id", json_null());
+        if (object && wf_hf_identity_ids(from, path, object, error) == WF_OK &&
+            name(object, family, dtype))
+            *text = json_dumps(object, JSON_INDENT(2));
+    }
+    json_decref(object);
+    json_decref(from);
+    return *text || error->code != WF_OK
+               ? error->code
+               : wf_error_set(error, WF_ENOMEM, "no memory for a config.json");
+}

@@ -1,0 +1,139 @@
+/* parallel/models/gpt/hf_family.c - see the header. */
+#include "parallel/models/gpt/hf_family_internal.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { DISTANCE_OF_ALL = 16 }; /* no family has so many above it */
+
+#define FIELD(name)                                                                            \
+    .offset = offsetof(wf_nn_gpt_config, name), .size = sizeof(((wf_nn_gpt_config *)0)->name)
+
+static const wf_hf_family families[] = {
+#define FAMILY(type, class, parent, base) {#type, class, parent, base},
+#define INT(...)
+#define LEAST(...)
+#define REAL(...)
+#define WHOLE(...)
+#define BOOL(...)
+#define WORD(...)
+#define SKIP(...)
+#define MUST(...)
+#define EACH(...)
+#define IGNORE(...)
+#define TELL(...)
+#include "parallel/models/gpt/hf_config.def"
+#undef FAMILY
+#undef INT
+#undef LEAST
+#undef REAL
+#undef WHOLE
+#undef BOOL
+#undef WORD
+#undef SKIP
+#undef MUST
+#undef EACH
+#undef IGNORE
+#undef TELL
+};
+
+/* clang-format off */
+static const wf_hf_key keys[] = {
+#define FAMILY(...)
+#define ROW(of, what, name, elsewhere) .family = #of, .kind = WF_HF_##what, .key = name, .others = elsewhere
+#define INT(of, key, others, field, high, normal) \
+    {ROW(of, INT, key, others), FIELD(field), .least = 1, .most = high, .standard = normal},
+#define LEAST(of, key, others, field, high) {ROW(of, LEAST, key, others), FIELD(field), .least = 1, .most = high},
+#define REAL(of, key, others, field, low, high, normal) \
+    {ROW(of, REAL, key, others), FIELD(field), .least = low, .most = high, .standard = normal},
+#define WHOLE(of, key, others, field, high, normal) \
+    {ROW(of, WHOLE, key, others), FIELD(field), .least = 1, .most = high, .standard = normal},
+#define BOOL(of, key, others, field, normal) {ROW(of, BOOL, key, others), FIELD(field), .standard = normal},
+#define WORD(of, key, others, field, list, normal) \
+    {ROW(of, WORD, key, others), FIELD(field), .words = list, .standard = normal},
+#define SKIP(of, key, others, field) {ROW(of, SKIP, key, others), FIELD(field)},
+#define MUST(of, key, others, list) {ROW(of, MUST, key, others), .words = list},
+#define EACH(of, key, others, list) {ROW(of, EACH, key, others), .words = list},
+#define IGNORE(of, key, others) {ROW(of, IGNORE, key, others)},
+#define TELL(of, key, field) {ROW(of, TELL, key, ""), FIELD(field)},
+#include "parallel/models/gpt/hf_config.def"
+};
+/* clang-format on */
+
+enum {
+    FAMILIES = sizeof families / sizeof *families,
+    KEYS = sizeof keys / sizeof *keys,
+};
+
+const wf_hf_family *wf_hf_family_at(int i)
+{
+    return i < FAMILIES ? &families[i] : NULL;
+}
+
+const wf_hf_family *wf_hf_family_find(const char *type)
+{
+    for (int i = 0; i < FAMILIES; i++)
+        if (strcmp(families[i].type, type) == 0)
+            return &families[i];
+    return NULL;
+}
+
+int wf_hf_family_distance(const wf_hf_family *family, const char *other)
+{
+    if (strcmp(other, "all") == 0)
+        return DISTANCE_OF_ALL;
+    for (int distance = 0; family; distance++, family = wf_hf_family_find(family->parent))
+        if (strcmp(family->type, other) == 0)
+            return distance;
+    return -1;
+}
+
+/* Rows of one key that are nearer to the family stand in for this one. */
+static bool is_replaced(const wf_hf_family *family, const wf_hf_key *row, int distance)
+{
+    for (int i = 0; i < KEYS; i++) {
+        int near = wf_hf_family_distance(family, keys[i].family);
+
+        if (near >= 0 && near < distance && strcmp(keys[i].key, row->key) == 0)
+            return true;
+    }
+    return false;
+}
+
+const wf_hf_key *wf_hf_key_next(const wf_hf_family *family, const wf_hf_key *previous)
+{
+    for (const wf_hf_key *row = previous ? previous + 1 : keys; row < keys + KEYS; row++) {
+        int distance = wf_hf_family_distance(family, row->family);
+
+        if (distance >= 0 && !is_replaced(family, row, distance))
+            return row;
+    }
+    return NULL;
+}
+
+bool wf_hf_key_path(const wf_hf_key *row, const char **cursor, char path[WF_HF_PATH])
+{
+    size_t n;
+
+    if (!*cursor) {
+        *cursor = row->others;
+        snprintf(path, WF_HF_PATH, "%s", row->key);
+        return true;
+    }
+    *cursor += strspn(*cursor, " ");
+    n = strcspn(*cursor, " ");
+    snprintf(path, WF_HF_PATH, "%.*s", (int)n, *cursor);
+    *cursor += n;
+    return n > 0;
+}
+
+void wf_hf_family_list(char *text, size_t size)
+{
+    size_t used = 0;
+
+    for (int i = 0; i < FAMILIES && used < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s",
+                                 i == 0              ? ""
+                                 : i == FAMILIES - 1 ? " and "
+                                                     : ", ",
+                                 families[i].type);
+}

@@ -1,0 +1,55 @@
+/*
+ * parallel/models/gpt/hf_family_internal.h - the rows of hf_config.def as data: families of transformers' models, and
+ * the keys of their config.json. Not installed.
+ */
+#ifndef WF_PARALLEL_MODELS_GPT_HF_FAMILY_INTERNAL_H
+#define WF_PARALLEL_MODELS_GPT_HF_FAMILY_INTERNAL_H
+
+#include "nn/models/gpt/gpt.h"
+
+typedef struct wf_hf_family {
+    const char *type, *class, *parent, *base;
+} wf_hf_family;
+
+typedef enum wf_hf_kind {
+    WF_HF_INT,
+    WF_HF_LEAST,
+    WF_HF_REAL,
+    WF_HF_WHOLE,
+    WF_HF_BOOL,
+    WF_HF_WORD,
+    WF_HF_SKIP,
+    WF_HF_MUST,
+    WF_HF_EACH,
+    WF_HF_IGNORE,
+    WF_HF_TELL
+} wf_hf_kind;
+
+typedef struct wf_hf_key {
+    const char *family;
+    wf_hf_kind kind;
+    const char *key, *others;
+    size_t offset, size; /* where the field is in wf_nn_gpt_config, and its bytes */
+    double least, most;
+    const char *words, *standard;
+} wf_hf_key;
+
+enum { WF_HF_PATH = 96 };
+
+/* By model_type, NULL: there is none; by number from 0, NULL behind the last. */
+const wf_hf_family *wf_hf_family_find(const char *type);
+const wf_hf_family *wf_hf_family_at(int i);
+
+/* How far up a family has what is said of another: 0 itself, 1 its parent, ..; -1: not at all. "all" is behind all. */
+int wf_hf_family_distance(const wf_hf_family *family, const char *other);
+
+/* A walk over the rows that are a family's: NULL begins it, and ends it. */
+const wf_hf_key *wf_hf_key_next(const wf_hf_family *family, const wf_hf_key *previous);
+
+/* The places of a row's value: its key, then others. `cursor` is NULL at first; false behind the last one. */
+bool wf_hf_key_path(const wf_hf_key *row, const char **cursor, char path[WF_HF_PATH]);
+
+/* All families, as "gpt2, llama, .. and qwen3". */
+void wf_hf_family_list(char *text, size_t size);
+
+#endif

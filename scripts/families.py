@@ -1,0 +1,253 @@
+#!/usr/bin/env python3
+"""
+families.py [--weft BUILD] [--keep DIR] [FAMILY...] - families of models against transformers.
+
+For each family of parallel/models/gpt/hf_config.def a tiny model of random weights, with sizes that
+nothing divides and settings that matter within its few tokens, is made by transformers. Then
+
+  logits     of Weft on nine layouts are within 2e-5 of the largest one, and what Weft saves again has
+             every tensor byte for byte (tests/nn/test_pretrained.c)
+  export     what gpt_export writes gives transformers the same logits, difference 0
+  gradients  of every parameter are within 1e-4 of theirs in norm: one step of SGD tells them
+  layouts    tp 1, 2, 4, 8 x dp 1, 2 x sequence parallelism, two pipelines and recomputation have the loss
+             bits and digest of one rank
+  refusals   each key that has to say what Weft computes, changed alone, is refused by its name
+
+It needs torch and transformers, in the Python that runs it, and a build of Weft. Status 1: something
+is wrong, 2: something is missing.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROWS = ROOT / "parallel" / "models" / "gpt" / "hf_config.def"
+BATCH, TOKENS, SEED = 4, 24, 20251123
+RATE = 1000  # of the step that tells gradients: an update is far larger than the weight's rounding
+
+sys.path.pop(0)  # this folder has a tokenizers.py, and transformers mean the package of that name
+try:
+    import torch
+    import transformers
+    from safetensors.torch import load_file, save_file
+except ImportError as missing:
+    print(f"families.py: {missing}: pip install torch transformers safetensors", file=sys.stderr)
+    sys.exit(2)
+
+COMMON = {"vocab_size": 300, "hidden_size": 40, "intermediate_size": 56, "num_hidden_layers": 3,
+          "num_attention_heads": 6, "num_key_value_heads": 3, "max_position_embeddings": 64,
+          "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None}
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0,
+          "high_freq_factor": 4.0, "original_max_position_embeddings": 8}
+FAMILIES = {
+    "gpt2": {"n_layer": 3, "n_head": 5, "n_embd": 40, "n_inner": 72, "vocab_size": 300,
+             "n_positions": 64, "bos_token_id": 0, "eos_token_id": 0},
+    "llama": {**COMMON, "hidden_size": 48, "head_dim": 10, "rope_parameters": LLAMA3, "attention_bias": True,
+              "mlp_bias": True, "tie_word_embeddings": True},
+    "mistral": {**COMMON, "head_dim": 6, "sliding_window": 40, "tie_word_embeddings": False},
+    "qwen2": {**COMMON, "hidden_size": 48, "tie_word_embeddings": True},
+    "qwen3": {**COMMON, "head_dim": 10, "attention_bias": True, "tie_word_embeddings": False},
+    "smollm3": {**COMMON, "hidden_size": 48, "num_hidden_layers": 5, "no_rope_layer_interval": 2,
+                "no_rope_layers": [1, 0, 1, 0, 1], "tie_word_embeddings": True},
+    "granite": {**COMMON, "hidden_size": 48, "embedding_multiplier": 3.7, "attention_multiplier": 0.21,
+                "residual_multiplier": 0.37, "logits_scaling": 1.9, "tie_word_embeddings": True},
+    "phi3": {**COMMON, "hidden_size": 48, "sliding_window": 40, "tie_word_embeddings": False},
+}
+OTHERS = [["--strategy", "no_shard", "--tp", 2, "--dp", 2, "--recompute", "attention"],
+          ["--pp", 2, "--tp", 2, "--micro-batch-size", 2, "--recompute", "block"],
+          ["--pp", 3, "--pp-schedule", "zb-h1", "--dp", 2, "--micro-batch-size", 1]]
+
+
+class Failure(Exception):
+    pass
+
+
+def run(*command, status=0):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+    if done.returncode != status:
+        raise Failure(f"{' '.join(map(str, command))}: exit status {done.returncode}, not {status}\n"
+                      f"{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    return done.stdout + done.stderr
+
+
+def load(folder):
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def make(family, folder):
+    """The model's folder, and tokens [BATCH, TOKENS + 1] as the data that trains it in one step."""
+    generator = torch.Generator().manual_seed(SEED)
+    config = transformers.AutoConfig.for_model(family, **FAMILIES[family])
+    model = transformers.AutoModelForCausalLM.from_config(config).float()
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            noise = torch.randn(p.shape, generator=generator)
+            p.copy_(0.2 * noise + (1.0 if p.dim() == 1 and not name.endswith("bias") else 0.0))
+    model.save_pretrained(folder)
+    stream = torch.randint(300, (BATCH * TOKENS + 1,), generator=generator)
+    windows = torch.stack([stream[i * TOKENS:(i + 1) * TOKENS + 1] for i in range(BATCH)])
+    with torch.no_grad():
+        logits = load(folder)(windows[:, :-1]).logits
+    save_file({"tokens": windows[:, :-1].int().contiguous(), "logits": logits.contiguous()},
+              folder / "logits.safetensors")
+    (folder.parent / "ids.bin").write_bytes(stream.numpy().astype("uint16").tobytes())
+    return windows
+
+
+def check_logits(build, folder):
+    text = run(build / "tests" / "test_pretrained", folder)
+    return float(re.search(r"transformers \.\.\.([0-9.e+-]+) \.\.", text).group(1))
+
+
+def check_export(build, folder, windows):
+    out = folder.parent / "exported"
+    run(build / "apps" / "gpt_export", folder, out, "--ranks", 3)
+    with torch.no_grad():
+        apart = (load(out)(windows[:, :-1]).logits - load(folder)(windows[:, :-1]).logits).abs().max()
+    ours, theirs = (json.loads((f / "config.json").read_text()) for f in (out, folder))
+    if apart != 0 or ours["model_type"] != theirs["model_type"]:
+        raise Failure(f"exported as {ours['model_type']}, its logits differ by {apart}")
+
+
+def training(build, folder, *flags):
+    return [build / "apps" / "gpt_train", "--init-from", folder, "--data", folder.parent / "ids.bin",
+            "--val-fraction", 0, "--eval-interval", 0, "--seq-len", TOKENS, "--global-batch-size",
+            BATCH, "--threads-per-rank", 1, "--warmup-steps", 0, *flags]
+
+
+def check_gradients(build, folder, windows):
+    """The largest distance of a gradient from theirs, in norms of theirs."""
+    model, save = load(folder), folder.parent / "stepped"
+    logits = model(windows[:, :-1]).logits
+    torch.nn.functional.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten()).backward()
+    run(*training(build, folder, "--steps", 1, "--optimizer", "sgd", "--beta1", 0, "--lr", RATE,
+                  "--min-lr", RATE, "--weight-decay", 0, "--clip-grad", 0, "--tp", 2, "--dp", 2,
+                  "--save", save))
+    run(build / "apps" / "gpt_export", save, folder.parent / "after")
+    before = load_file(folder / "model.safetensors")
+    after = load_file(folder.parent / "after" / "model.safetensors")
+    worst = 0.0
+    for name, p in model.named_parameters():
+        ours = (before[name].double() - after[name].double()) / RATE
+        distance = ((ours - p.grad.double()).norm() / p.grad.double().norm()).item()
+        if not distance < 1e-4:
+            raise Failure(f"the gradient of {name} is {distance:.1e} away")
+        worst = max(worst, distance)
+    return worst
+
+
+def check_layouts(build, folder):
+    flags = ["--steps", 3, "--lr", 0.01, "--min-lr", 0.001, "--digest"]
+    layouts = [["--tp", tp, "--dp", dp, *parallel] for tp in (1, 2, 4, 8) for dp in (1, 2)
+               for parallel in ([], ["--sequence-parallel"])]
+    first = None
+    for layout in layouts + OTHERS:
+        log = folder.parent / "log.jsonl"
+        log.unlink(missing_ok=True)
+        run(*training(build, folder, *flags, *layout, "--log-jsonl", log))
+        rows = [json.loads(line) for line in log.read_text().splitlines()]
+        steps = [(r["loss"], r["digest"]) for r in rows if "loss" in r]
+        first = first or steps
+        if len(steps) != 3 or steps != first:
+            raise Failure(f"{layout}: {steps}, on one rank {first}")
+    return len(layouts + OTHERS)
+
+
+def musts(family):
+    """(key, its places, the words that will do) of the rows that are the family's."""
+    text = re.sub(r"/\*.*?\*/", "", ROWS.read_text(), flags=re.S)
+    parent = dict(re.findall(r'^FAMILY\((\w+), "\w+", "(\w*)"', text, re.M))
+    chain = []
+    while family:
+        chain.append(family)
+        family = parent[family]
+    rows = {}
+    for of in [*chain, "all"]:
+        own = {}
+        for kind, key, others, rest in re.findall(
+                rf'^(\w+)\({of}, "([\w.]+)"(?:, "([\w. ]*)")?(.*)\)$', text, re.M):
+            own.setdefault(key, (kind, [key, *others.split()], rest))
+        rows = {**own, **rows}
+    return [(key, places, re.search(r'"([^"]*)"', rest).group(1).split(), kind)
+            for key, (kind, places, rest) in rows.items() if kind in ("MUST", "EACH")]
+
+
+def other_value(words, kind):
+    if kind == "EACH":
+        return ["another"]
+    if "true" in words or "false" in words:
+        return "true" not in words
+    return 0.37 if any(re.fullmatch(r"[0-9.]+", w) for w in words) else "another"
+
+
+def check_refusals(build, family, folder):
+    changed, count = folder.parent / "changed", 0
+    changed.mkdir()
+    for name in "model.safetensors", "logits.safetensors":
+        os.link(folder / name, changed / name)
+    for key, places, words, kind in musts(family):
+        for place in places:
+            config = json.loads((folder / "config.json").read_text())
+            for here in places:
+                above, _, name = here.rpartition(".")
+                (config.get(above) or {} if above else config).pop(name, None)
+            above, _, name = place.rpartition(".")
+            inside = config.setdefault(above, {}) if above else config
+            if inside is None:
+                inside = config[above] = {}
+            inside[name] = other_value(words, kind)
+            (changed / "config.json").write_text(json.dumps(config))
+            text = run(build / "apps" / "gpt_export", changed, folder.parent / "refused", status=2)
+            if f'"{name}"' not in text and f'"{place}"' not in text:
+                raise Failure(f"{place} = {inside[name]} is refused by another name: {text}")
+            count += 1
+    return count
+
+
+def check(build, family, place):
+    folder = place / family / "model"
+    folder.parent.mkdir(parents=True)
+    windows = make(family, folder)
+    told = [f"logits {check_logits(build, folder):.1e}"]
+    check_export(build, folder, windows)
+    told.append(f"gradients {check_gradients(build, folder, windows):.1e}")
+    told.append(f"{check_layouts(build, folder)} layouts alike")
+    told.append(f"{check_refusals(build, family, folder)} keys refused")
+    print(f"{family:10} {'; '.join(told)}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weft", type=pathlib.Path, default=ROOT / "build")
+    parser.add_argument("--keep", type=pathlib.Path)
+    parser.add_argument("family", nargs="*", default=[])
+    options = parser.parse_args()
+    known = re.findall(r"^FAMILY\((\w+)", ROWS.read_text(), re.M)
+    wrong = [f for f in options.family if f not in FAMILIES] + [f for f in known if f not in FAMILIES]
+    if wrong or not (options.weft / "tests" / "test_pretrained").exists():
+        print(f"families.py: {wrong or options.weft}: no such family here, or no build",
+              file=sys.stderr)
+        return 2
+    torch.set_num_threads(1)
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    failed = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        for family in options.family or known:
+            try:
+                check(options.weft.resolve(), family, options.keep or pathlib.Path(temporary))
+            except Failure as why:
+                failed += 1
+                print(f"{family:10} FAILED: {why}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""generation.py BUILD FOLDER [--prompts N] [--only PART] - gpt_generate on a real model, by hand.
+
+    layouts   N prompts (1000) on every way to run: tp, dp, batches, chunks, threads: one SHA of texts and
+              log probabilities
+    greedy    100 prompts against transformers: the same ids, up to where its two best are closer than 1e-3
+    samplers  what is kept of 10,000 rows, and its probabilities, against transformers' processors: 1e-6
+    speed     tokens a second of one text beside torch's, in turns (bench decode has the memory's bandwidth)
+
+FOLDER is one of Hugging Face with a tokenizer, BUILD a build with tests. What needs torch and transformers
+(all but layouts) is left out where they are not, and says so.
+"""
+import sys
+
+sys.path.pop(0)  # its tokenizers.py is not the package of that name
+
+import argparse
+import hashlib
+import json
+import pathlib
+import random
+import struct
+import subprocess
+import tempfile
+import time
+
+STARTS = ["The capital of", "Once upon a time", "In the beginning", "Water boils at", "def main(", "Dear", "The three",
+          "It was a dark", "To make bread you", "My favourite", "1, 2, 3,", "Q: What is", "Le chat est", "The law of"]
+WORDS = "France light seven river music under theorem small because of her and x = 3; Berlin, when 42 the old".split()
+
+
+def prompts_of(count):
+    draw = random.Random(11)
+    return [f"{draw.choice(STARTS)} {' '.join(draw.choices(WORDS, k=draw.randrange(0, 12)))}".strip()
+            for _ in range(count)]
+
+
+def generate(build, folder, prompts, *flags):
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        for prompt in prompts:
+            file.write(json.dumps({"prompt": prompt}) + "\n")
+        file.flush()
+        begin = time.monotonic()
+        run = subprocess.run([build / "apps/gpt_generate", folder, "--prompts", file.name, "--json", *map(str, flags)],
+                             stdout=subprocess.PIPE, check=True)
+    return run.stdout, time.monotonic() - begin
+
+
+def layouts(build, folder, count):
+    ways = [["--tp", 1, "--batch-size", 16], ["--tp", 2, "--batch-size", 16], ["--tp", 4, "--batch-size", 64],
+            ["--tp", 8, "--batch-size", 32], ["--dp", 2, "--batch-size", 8], ["--dp", 2, "--tp", 2, "--batch-size", 3],
+            ["--batch-size", 16, "--prefill-chunk", 1], ["--batch-size", 16, "--prefill-chunk", 7],
+            ["--batch-size", 64, "--prefill-chunk", 64, "--threads-per-rank", 1], ["--batch-size", 1]]
+    prompts, first, same = prompts_of(count), None, 0
+    for way in ways:
+        few = prompts if way != ["--batch-size", 1] else prompts[:max(count // 10, 1)]
+        out, seconds = generate(build, folder, few, "--max-new-tokens", 12, "--logprobs", 1, "--temperature", 0.9,
+                                "--top-p", 0.95, *way)
+        first = first or out
+        alike = first.startswith(out) if few is not prompts else out == first
+        same += alike
+        print(f"{' '.join(map(str, way)):55} {len(few):5} texts {seconds:7.1f} s  "
+              f"{hashlib.sha256(out).hexdigest()[:16]}  {'same' if alike else 'OTHER'}", flush=True)
+    print(f"layouts: {same} of {len(ways)} ways give one text with one set of log probabilities")
+    return same == len(ways)
+
+
+def greedy(build, folder):
+    import torch
+    import transformers
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    out, _ = generate(build, folder, prompts_of(100), "--max-new-tokens", 24, "--echo", "--logprobs", 0)
+    exact = near = wrong = tokens = 0
+    for prompt, line in zip(prompts_of(100), out.decode().splitlines()):
+        row = json.loads(line)
+        assert row["prompt_ids"] == tokenizer(prompt)["input_ids"], prompt
+        ids = row["prompt_ids"] + row["ids"]
+        with torch.no_grad():
+            logits = model(torch.tensor([ids])).logits[0, len(row["prompt_ids"]) - 1:-1]
+        top = logits.topk(2).values
+        for i, token in enumerate(row["ids"]):
+            tokens += 1
+            if int(logits[i].argmax()) == token:
+                continue
+            if float(top[i, 0] - top[i, 1]) < 1e-3 and float(top[i, 0] - logits[i, token]) < 1e-3:
+                near += 1
+            else:
+                wrong += 1
+        exact += all(int(logits[i].argmax()) == t for i, t in enumerate(row["ids"]))
+        worst = (torch.log_softmax(logits, -1)[range(len(row["ids"])), row["ids"]] - torch.tensor(row["logprobs"])).abs().max()
+        if worst > 1e-3:
+            wrong += 1
+            print("log probabilities differ by", float(worst))
+    print(f"greedy: {exact} of 100 texts are transformers', {near} of {tokens} tokens are near-ties, {wrong} wrong")
+    return wrong == 0
+
+
+def samplers(build):
+    import torch
+    from transformers import (LogitsProcessorList, MinPLogitsWarper, RepetitionPenaltyLogitsProcessor,
+                              TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper)
+    good, size = True, 997
+    for temperature, top_k, top_p, min_p, repetition in [(1, 1, 1, 0, 1), (0.7, 40, 1, 0, 1), (1.2, 0, 0.9, 0, 1),
+                                                         (1, 0, 1, 0.05, 1), (0.8, 50, 0.95, 0.02, 1.3)]:
+        torch.manual_seed(3)
+        rows = torch.randn(2000, size) * torch.linspace(0.1, 8, 2000)[:, None]
+        ids = torch.randint(0, size, (2000, 8))
+        steps = [RepetitionPenaltyLogitsProcessor(float(repetition)), TemperatureLogitsWarper(float(temperature))]
+        steps += [TopKLogitsWarper(top_k)] if top_k else []
+        steps += [TopPLogitsWarper(top_p)] if top_p < 1 else []
+        steps += [MinPLogitsWarper(min_p)] if min_p else []
+        want = torch.softmax(LogitsProcessorList(steps)(ids, rows.double()), -1)
+        data = b"".join(struct.pack("<8i", *ids[r].tolist()) + rows[r].numpy().tobytes() for r in range(2000))
+        run = subprocess.run([build / "tests/sample_rows", *map(str, (size, temperature, top_k, top_p, min_p, repetition))],
+                             input=data, stdout=subprocess.PIPE, check=True)
+        got = torch.frombuffer(bytearray(run.stdout), dtype=torch.float64).reshape(2000, size)
+        sets = int(((got > 0) != (want > 0)).any(-1).sum())
+        far = float((got - want).abs().max())
+        good = good and sets == 0 and far < 1e-6
+        print(f"samplers: temperature {temperature} top-k {top_k} top-p {top_p} min-p {min_p} repetition {repetition}: "
+              f"2000 rows, {sets} other sets, probabilities within {far:.1e}", flush=True)
+    return good
+
+
+def speed(build, folder):
+    import torch
+    import transformers
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    size = sum(p.numel() for p in model.parameters()) * 4
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    prompt = "The capital of France is"
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        rates = {"weft": [], "weft bf16": [], "torch": []}
+        for _ in range(3):
+            for name, flags in (("weft", []), ("weft bf16", ["--dtype", "bf16"])):
+                times = [generate(build, folder, [prompt], "--max-new-tokens", n, "--ignore-eos", "--threads-per-rank",
+                                  threads, *flags)[1] for n in (4, 68)]
+                rates[name].append(64 / (times[1] - times[0]))
+            ids = tokenizer(prompt, return_tensors="pt")
+            times = []
+            for n in (4, 68):
+                begin = time.monotonic()
+                model.generate(**ids, max_new_tokens=n, min_new_tokens=n, do_sample=False)
+                times.append(time.monotonic() - begin)
+            rates["torch"].append(64 / (times[1] - times[0]))
+        best = {name: max(r) for name, r in rates.items()}
+        print(f"speed, {threads} threads: " + ", ".join(f"{n} {r:.1f} tokens/s" for n, r in best.items())
+              + f"; weft reads {best['weft'] * size / 1e9:.1f} GB/s of weights and is {best['weft'] / best['torch']:.2f} x "
+              f"torch, bf16 {best['weft bf16'] / best['weft']:.2f} x fp32", flush=True)
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("folder")
+    parser.add_argument("--prompts", type=int, default=1000)
+    parser.add_argument("--only", choices=["layouts", "greedy", "samplers", "speed"])
+    a = parser.parse_args()
+    parts = {"layouts": lambda: layouts(a.build, a.folder, a.prompts), "greedy": lambda: greedy(a.build, a.folder),
+             "samplers": lambda: samplers(a.build), "speed": lambda: speed(a.build, a.folder)}
+    good = True
+    for name, part in parts.items():
+        if a.only not in (None, name):
+            continue
+        try:
+            good = part() and good
+        except ModuleNotFoundError as missing:
+            print(f"{name}: SKIPPED: {missing}: pip install torch transformers safetensors")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+#!/bin/bash
+# test_gpt_generate.sh GPT_TRAIN - gpt_generate as a user meets it: that a text is the same however it is made,
+# what ends it, and mistakes. (Log probabilities are the trainer's losses: tests/nn/test_cache.c.)
+set -uo pipefail
+
+gpt_train=$1
+# shellcheck source=tests/apps/cli_cases.sh
+. "$(dirname "$0")/cli_cases.sh"
+
+# generate NAME ARGUMENT...: ends well; its stdout is in out, its stderr in err.
+generate()
+{
+    local name=$1
+    shift
+    if timeout -s KILL 120 "$bin/gpt_generate" "$@" >out 2>err; then
+        result "$name" "$(cat err)"
+    else
+        result "$name" "exit status $?"
+    fi
+}
+
+# Llama-like with heads in groups that no --tp cuts, and GPT-2-like; the second is a run with a learned position.
+run "a model" --data text.txt --arch llama --n-layer 2 --n-head 6 --n-kv-head 3 --n-embd 24 --seq-len 160 \
+    --global-batch-size 4 --steps 30 --lr 0.01 --threads-per-rank 1 --save llama
+run "another one" --data text.txt --n-layer 2 --n-head 4 --n-embd 24 --seq-len 160 --global-batch-size 4 \
+    --steps 30 --lr 0.01 --threads-per-rank 1 --save gpt2
+for i in $(seq 1 9); do
+    printf '{"prompt": "On day %s the cat"}\n' "$((i * i * i * i))"
+    printf '{"ids": [%s 32]}\n\n' "$(seq -s, $((60 + i)) $((70 + 9 * i))),"
+done >prompts.jsonl
+printf '{"prompt": "The cat\\nsat. %s"}' "$(head -c 130 text.txt | tr '\n' ' ')" >>prompts.jsonl
+
+drawn=(--prompts prompts.jsonl --max-new-tokens 12 --temperature 1.1 --top-p 0.95 --top-k 60 --n 2 --json --logprobs 2
+    --echo --repetition-penalty 1.1)
+for model in llama gpt2; do
+    generate "$model: texts" $model "${drawn[@]}" --threads-per-rank 1
+    cp out wanted
+    result "$model: a line for each" "$([ "$(wc -l <wanted)" = 38 ] || echo "$(wc -l <wanted) lines")"
+    for way in "--tp 2" "--tp 4" "--tp 8 --batch-size 3" "--dp 2 --tp 2 --batch-size 4" "--batch-size 1" \
+        "--batch-size 64 --prefill-chunk 1" "--prefill-chunk 7 --threads-per-rank 2"; do
+        # shellcheck disable=SC2086 # several flags
+        generate "$model: with $way" $model "${drawn[@]}" --threads-per-rank 1 $way
+        result "$model: the same with $way" "$(cmp out wanted 2>&1)"
+    done
+done
+
+head -c 161 text.txt >exam.txt
+python3 -c 'import json; print(json.dumps({"ids": list(open("exam.txt", "rb").read()[:159])}))' >exam.jsonl
+generate "log probabilities of a text" llama --prompts exam.jsonl --max-new-tokens 1 --echo --json --logprobs 0
+python "a log probability for each token of the prompt but the first" '
+import json, math
+row = json.loads(open("out").read())
+p = row["prompt_logprobs"]
+if len(p) != 158 or len(row["logprobs"]) != 1 or max(p) > 0 or not all(map(math.isfinite, p)): print(len(p), max(p))'
+
+# Every family.
+printf '{"ids": [1, 2, 3, 4, 5]}\n{"ids": [3, 1, 4, 1, 5, 9, 2, 6]}\n' >few.jsonl
+for folder in "$reference"/hf_*; do
+    few=("$folder" --tokenizer bytes --prompts few.jsonl --json --logprobs 1 --echo --max-new-tokens 10 --ignore-eos
+        --threads-per-rank 1)
+    generate "$(basename "$folder")" "${few[@]}"
+    cp out wanted
+    generate "$(basename "$folder"), on four ranks" "${few[@]}" --tp 4 --batch-size 1 --prefill-chunk 2
+    result "$(basename "$folder"), the same" "$(cmp out wanted 2>&1)"
+done
+
+# Ends.
+day=(llama --prompt "On day 7 the" --max-new-tokens 20)
+generate "a text on stdout" "${day[@]}"
+cp out text
+generate "with its prompt" "${day[@]}" --echo
+result "which comes first" "$(printf 'On day 7 the%s\n' "$(cat text)" | cmp - out 2>&1)"
+generate "JSON of it" "${day[@]}" --json
+cp out whole
+stop=$(python3 -c 'import json; print(json.load(open("whole"))["text"][6:8])')
+generate "a stop string" "${day[@]}" --stop qqq --stop "$stop" --json
+python "ends the text before it" '
+import json, sys
+whole, cut, stop = json.load(open("whole")), json.load(open("out")), sys.argv[1]
+at = whole["text"].find(stop)
+if cut["text"] != whole["text"][:at] or cut["finish_reason"] != "stop": print(cut)
+if whole["finish_reason"] != "length" or len(whole["ids"]) != 20: print(whole)' "$stop"
+generate "the same as text" "${day[@]}" --stop "$stop"
+python "is cut too" '
+import json, sys
+text = json.load(open("whole"))["text"]
+if open("out").read() != text[:text.find(sys.argv[1])] + "\n": print(open("out").read())' "$stop"
+generate "a context that ends" llama --prompt "$(head -c 150 text.txt | tr '\n' ' ')" --max-new-tokens 50 --json
+python "after all positions" '
+import json
+row = json.loads(open("out").read())
+if row["finish_reason"] != "length" or len(row["ids"]) != 10: print(row)'
+generate "a plan" llama --plan --prompt "On day" --tp 2
+result "says what keys and values take" "$(grep -q 'keys and values' out || cat out)"
+generate "bf16" llama --prompts prompts.jsonl --max-new-tokens 5 --json --logprobs 0 --dtype bf16
+cp out wanted
+generate "bf16, --tp 4" llama --prompts prompts.jsonl --max-new-tokens 5 --json --logprobs 0 --dtype bf16 --tp 4 \
+    --batch-size 3 --threads-per-rank 1
+result "has one text too" "$(cmp out wanted 2>&1)"
+
+# Mistakes.
+other "no model" 2 'no MODEL was given' gpt_generate --prompt x
+other "two models" 2 'one MODEL only' gpt_generate llama gpt2 --prompt x
+other "a model that is not there" 3 'nowhere' gpt_generate nowhere --prompt x
+other "no prompt" 2 'give --prompt TEXT or --prompts FILE' gpt_generate llama
+other "both" 2 'give one of them' gpt_generate llama --prompt x --prompts prompts.jsonl
+other "an empty prompt" 2 'has no token' gpt_generate llama --prompt ''
+other "a prompt that is too long" 2 'has at most 160' gpt_generate llama --prompt "$(head -c 500 text.txt)"
+other "no such flag" 2 'is no flag' gpt_generate llama --promt x
+other "a number that is none" 2 'top-p 2: a number from' gpt_generate llama --prompt x --temperature 1 --top-p 2
+other "a filter without a draw" 2 'have no effect' gpt_generate llama --prompt x --top-k 3
+other "the same text many times" 2 'the same text' gpt_generate llama --prompt x --n 3
+other "log probabilities of text" 2 'give --json too' gpt_generate llama --prompt x --logprobs 1
+other "a file that is not there" 3 'missing.jsonl' gpt_generate llama --prompts missing.jsonl
+printf '{"prompt": "a"}\n{"prompt": 3}\n' >bad.jsonl
+other "a line without a prompt" 3 'bad.jsonl, line 2: neither' gpt_generate llama --prompts bad.jsonl
+printf '{"ids": [1, 256]}\n' >bad.jsonl
+other "an id that is none" 3 'line 1: .*place 1 .* 0 to 255' gpt_generate llama --prompts bad.jsonl
+printf 'text\n' >bad.jsonl
+other "no JSON" 3 'bad.jsonl, line 1: no JSON' gpt_generate llama --prompts bad.jsonl
+other "a tokenizer of another model" 2 'is another model' gpt_generate llama --prompt x \
+    --tokenizer "$reference/../apps/tokenizers/gpt2.json"
+
+finish
