@@ -20,8 +20,10 @@ enum {
     LINE = 64,
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
     MOST_ROWS = 8 /* so many sums are held in registers */
-#else
+#elif WF_ISA_LEVEL == WF_ISA_LEVEL_avx2
     MOST_ROWS = 4
+#else
+    MOST_ROWS = 1
 #endif
 };
 
@@ -298,8 +300,10 @@ INLINE void tile(const int rows, const bool bf16, const wf_skinny *s, int64_t ro
         tile(rows, true, s, row, col, from);                                                   \
     }
 TILE(1)
+#if WF_ISA_LEVEL >= WF_ISA_LEVEL_avx2
 TILE(2)
 TILE(4)
+#endif
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
 TILE(8)
 #endif
@@ -311,9 +315,12 @@ static void run(void *arg, int64_t begin, int64_t end, int worker)
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
         {f32_1, f32_2, f32_4, f32_8},
         {bf16_1, bf16_2, bf16_4, bf16_8}
-#else
+#elif WF_ISA_LEVEL == WF_ISA_LEVEL_avx2
         {f32_1, f32_2, f32_4},
         {bf16_1, bf16_2, bf16_4}
+#else
+        {f32_1},
+        {bf16_1}
 #endif
     };
     const wf_skinny *s = arg;
