@@ -33,6 +33,7 @@ from safetensors.torch import load_file
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TEXTS = ["The capital of France is", "<|im_start|>user\nHi 123, it's\t me!<|im_end|>\n", "naïve café 東京 \U0001f600  x",
          "for (int i = 0; i < 1024; i++)\n\n    x += 3.14;", "A"]
+NOT_LOADED = ("phi3", "granite", "smollm3")  # transformers has no such configs for GGUF files
 bad = 0
 
 
@@ -46,11 +47,18 @@ def weights(folder):
     found = {}
     for path in sorted(folder.glob("model*.safetensors")):
         found.update(load_file(path))
-    return {k: v.float().numpy() for k, v in found.items()}
-
-
-def undo(rows, heads):
-    return rows.reshape(heads, rows.shape[0] // heads // 2, 2, -1).swapaxes(1, 2).reshape(rows.shape)
+    found = {k: v.float().numpy() for k, v in found.items()}
+    config = json.loads((folder / "config.json").read_text())
+    for name in [k for k in found if "qkv_proj" in k or "gate_up_proj" in k]:  # Phi-3's tensors are several
+        x = found.pop(name)
+        if "qkv_proj" in name:
+            head = config["hidden_size"] // config["num_attention_heads"]
+            cuts = np.cumsum([config["num_attention_heads"] * head, config["num_key_value_heads"] * head])
+            parts = dict(zip(("q_proj", "k_proj", "v_proj"), np.split(x, cuts)))
+        else:
+            parts = dict(zip(("gate_proj", "up_proj"), np.split(x, 2)))
+        found |= {name.replace("qkv_proj", p).replace("gate_up_proj", p): v for p, v in parts.items()}
+    return found
 
 
 def expected(folder, reader):
@@ -85,7 +93,7 @@ def check_tensors(name, folder, reader, kind):
         x = np.ascontiguousarray(want[tensor.name])
         heads = {"attn_q": config.get("num_attention_heads"), "attn_k": config.get("num_key_value_heads")}
         part = tensor.name.split(".")[-2]
-        if arch == "llama" and part in heads:  # neighbours turn there
+        if arch in ("llama", "granite", "smollm3") and part in heads:  # neighbours turn there
             x = np.ascontiguousarray(x.reshape(heads[part], 2, -1, x.shape[1]).swapaxes(1, 2).reshape(x.shape))
         data = quantize(x, tensor.tensor_type)
         if data.tobytes() != tensor.data.tobytes():
@@ -162,14 +170,19 @@ def main():
                 path = pathlib.Path(where) / f"{model.name.replace('mistral', 'm')}-{kind}.gguf"
                 flags = [] if kind == "stored" else ["--gguf-type", kind]
                 flags += [] if has else ["--tokenizer", "none"]
-                subprocess.run([program, str(model), "--gguf", str(path), *flags], check=True)
+                said = subprocess.run([program, str(model), "--gguf", str(path), *flags], capture_output=True, text=True)
+                if said.returncode == 2:  # blocks without positions other than every fourth, for instance
+                    say("llama.cpp has no models" in said.stderr, f"{model.name} {kind} is refused")
+                    continue
+                said.check_returncode()
                 reader = gguf.GGUFReader(path)
                 check_tensors(model.name, model, reader, kind)
                 if kind == "f32":
                     check_factors(model.name, model, reader)
                     vocabulary = int(reader.fields[reader.fields["general.architecture"].contents() + ".vocab_size"].contents())
                     ids = torch.from_numpy(np.random.default_rng(1).integers(0, vocabulary, (2, 12)))
-                    check_logits(model.name, model, path, ids, 1e-4, model == folder)
+                    if not any(x in model.name for x in NOT_LOADED):
+                        check_logits(model.name, model, path, ids, 1e-4, model == folder)
                     check_tokenizer(model, path)
                 if kind == "f32" and model == folder and len(sys.argv) > 3:
                     check_original(path, sys.argv[3])

@@ -34,7 +34,7 @@ typedef struct bench {
     float *x, *y, *weights;
     uint16_t *half;
     void *workspace;
-    size_t bytes; /* all copies, in fp32 */
+    size_t bytes; /* what all copies take in fp32 */
     int64_t repeat;
     _Atomic uint64_t sum;
 } bench;

@@ -19,6 +19,13 @@ const char app_generate_help[] =
     "\n"
     "  --prompt TEXT            what is continued\n"
     "  --prompts FILE           or a file of JSON lines: {\"prompt\": TEXT}, {\"ids\": [..]}\n"
+    "  --chat                   prompts are what a user says, and the model answers: by its "
+    "chat template;\n"
+    "                           lines may be {\"messages\": [{\"role\": .., \"content\": ..}, "
+    "..]} too\n"
+    "  --system TEXT            with --chat: what the system says first\n"
+    "  --chat-template NAME     not the one beside the model: chatml, llama3, .. (see gpt_data "
+    "--help)\n"
     "  --tokenizer PATH         not the tokenizer beside the model (see gpt_data --help)\n"
     "  --max-new-tokens N       tokens of each text, at most (default: 128)\n"
     "  --n N                    texts of each prompt (default: 1)\n"
@@ -58,6 +65,7 @@ const char app_generate_help[] =
     "\n"
     "Examples\n"
     "  gpt_generate smollm2 --prompt \"The capital of France is\" --max-new-tokens 8\n"
+    "  gpt_generate smollm2 --chat --prompt \"What is the capital of France?\"\n"
     "  gpt_generate run --prompt \"Once\" --temperature 0.8 --top-p 0.95 --seed 3\n"
     "  gpt_generate smollm2 --prompts p.jsonl --json --logprobs 0 --tp 2 --batch-size 16\n"
     "\n"
@@ -116,6 +124,9 @@ static wf_status check(const app_generate_request *q, wf_error *error)
                       : "nothing to go on from: give --prompt TEXT or --prompts FILE");
     if (strcmp(q->dtype, "fp32") != 0 && strcmp(q->dtype, "bf16") != 0)
         return wf_error_set(error, WF_EINVAL, "--dtype %s is none of fp32 and bf16", q->dtype);
+    if ((q->system || q->chat_template) && !q->chat)
+        return wf_error_set(error, WF_EINVAL, "--%s is for conversations: give --chat too",
+                            q->system ? "system" : "chat-template");
     if (q->logprobs >= 0 && !q->json)
         return wf_error_set(error, WF_EINVAL,
                             "--logprobs are printed as JSON: give --json too");
@@ -133,7 +144,7 @@ static wf_status check(const app_generate_request *q, wf_error *error)
     return WF_OK;
 }
 
-enum { FLAGS = 26 };
+enum { FLAGS = 29 };
 
 /* All flags, with places in the request. */
 static void list_flags(app_generate_request *q, const char **stop, flag list[FLAGS])
@@ -141,6 +152,9 @@ static void list_flags(app_generate_request *q, const char **stop, flag list[FLA
     app_sampling *s = &q->sampling;
     const flag flags[FLAGS] = {{"prompt", TEXT, &q->prompt, 0, 0},
                                {"prompts", TEXT, &q->prompts, 0, 0},
+                               {"chat", SWITCH, &q->chat, 0, 0},
+                               {"system", TEXT, &q->system, 0, 0},
+                               {"chat-template", TEXT, &q->chat_template, 0, 0},
                                {"tokenizer", TEXT, &q->tokenizer, 0, 0},
                                {"max-new-tokens", COUNT, &q->most, 1, 1 << 24},
                                {"n", COUNT, &q->n, 1, 1 << 20},

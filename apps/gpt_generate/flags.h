@@ -11,12 +11,15 @@ enum { APP_GENERATE_STOPS = 16, APP_GENERATE_MOST_TOP = 100 };
 typedef struct app_generate_request {
     const char *model, *tokenizer; /* tokenizer: NULL, or not the one beside the model */
     const char *prompt, *prompts;  /* one text, or a file of them */
+    const char *system,
+        *chat_template; /* what the system says in a chat; NULL, or a template by name */
     const char *dtype;
     const char *stops[APP_GENERATE_STOPS];
     int64_t n_stops;
     int64_t most, n, seed, logprobs; /* logprobs -1: none; else the likeliest so many too */
     int64_t batch, chunk, tp, dp, threads;
     app_sampling sampling;
+    bool chat; /* prompts are what a user says, and texts what the model answers */
     bool json, echo, ignore_eos, plan, help;
 } app_generate_request;
 

@@ -15,6 +15,7 @@ typedef struct job {
     app_generate_request q;
     app_model_source source;
     app_tokenizer *tokenizer;
+    const char *tokenizer_path;
     app_prompts prompts;
     app_batch_prompt *texts; /* [count]: each prompt n times */
     int64_t count, positions;
@@ -34,6 +35,7 @@ static wf_status open_tokenizer(job *j, wf_error *error)
     if (!from)
         return wf_error_set(error, WF_EINVAL,
                             "%s has no tokenizer beside it: give --tokenizer PATH", j->q.model);
+    j->tokenizer_path = from;
     if (app_tokenizer_open(from, &j->tokenizer, error) != WF_OK)
         return error->code;
     if (app_tokenizer_size(j->tokenizer) > j->source.config.vocabulary)
@@ -239,8 +241,8 @@ static wf_status prepare(job *j, const wf_launcher *launcher, wf_error *error)
         q->threads = machine.cores > q->tp * q->dp ? machine.cores / (q->tp * q->dp) : 1;
     if (app_model_source_open(q->model, &j->source, error) != WF_OK ||
         open_tokenizer(j, error) != WF_OK ||
-        app_prompts_read(q, j->tokenizer, j->source.config.vocabulary, &j->prompts, error) !=
-            WF_OK ||
+        app_prompts_read(q, j->tokenizer, j->tokenizer_path, j->source.config.vocabulary,
+                         &j->prompts, error) != WF_OK ||
         list_texts(j, error) != WF_OK)
         return error->code;
     j->options = (app_batch_options){.sampling = q->sampling,

@@ -1,5 +1,6 @@
 /* apps/gpt_generate/prompts.c - a prompt, or a file of them; see the header. */
 #include "apps/gpt_generate/prompts.h"
+#include "apps/chat/row.h"
 #include "apps/program.h"
 #include <errno.h>
 #include <jansson.h>
@@ -25,27 +26,78 @@ static app_tokenizer_ids *add(app_prompts *p, wf_error *error)
     return &p->ids[p->count++];
 }
 
-static wf_status add_text(app_prompts *p, app_tokenizer_encoder *encoder, const char *name,
-                          const char *text, size_t bytes, wf_error *error)
-{
-    app_tokenizer_ids *ids = add(p, error);
+/* What reading takes from hand to hand. */
+typedef struct reading {
+    const app_generate_request *request;
+    app_prompts *prompts;
+    app_tokenizer_encoder *encoder;
+    const app_chat_template *template; /* NULL: no conversations */
+    int64_t vocabulary;
+    const char *name; /* where the prompt is from */
+} reading;
 
-    if (!ids || app_tokenizer_encode(encoder, text, bytes,
-                                     APP_TOKENIZER_SPECIAL | APP_TOKENIZER_TEMPLATE, ids,
-                                     error) != WF_OK)
-        return error->code;
-    if (!ids->count)
-        return wf_error_set(error, WF_EINVAL,
-                            "%s has no token, and a text goes on from at least one; give a "
-                            "longer prompt",
-                            name);
-    return WF_OK;
+static wf_status end_ids(const reading *r, const app_tokenizer_ids *ids, wf_error *error)
+{
+    if (error->code == WF_OK && !ids->count)
+        wf_error_set(error, WF_EINVAL,
+                     "%s has no token, and a text goes on from at least one; give a longer "
+                     "prompt",
+                     r->name);
+    return error->code;
 }
 
-static wf_status add_ids(app_prompts *p, const char *name, const json_t *list,
-                         int64_t vocabulary, wf_error *error)
+static wf_status add_chat(const reading *r, const app_chat_message *messages, size_t count,
+                          wf_error *error)
 {
-    app_tokenizer_ids *ids = add(p, error);
+    app_tokenizer_ids *ids = add(r->prompts, error);
+    app_chat_written written = {.count = 0};
+    wf_error why = {WF_OK, ""};
+
+    if (!ids)
+        return error->code;
+    if (app_chat_text(r->template, messages, count, APP_CHAT_PROMPT, &written, &why) != WF_OK ||
+        app_chat_encode(r->encoder, &written, ids, NULL, &why) != WF_OK)
+        wf_error_set(error, why.code, "%s: %s", r->name, why.text);
+    app_chat_written_free(&written);
+    return end_ids(r, ids, error);
+}
+
+static wf_status add_text(const reading *r, const char *text, size_t bytes, wf_error *error)
+{
+    const char *system = r->request->system;
+    const app_chat_message said[] = {
+        {APP_CHAT_SYSTEM, system ? system : "", system ? strlen(system) : 0},
+        {APP_CHAT_USER, text, bytes}};
+    app_tokenizer_ids *ids;
+
+    if (r->template)
+        return add_chat(r, system ? said : said + 1, system ? 2 : 1, error);
+    ids = add(r->prompts, error);
+    if (ids)
+        app_tokenizer_encode(r->encoder, text, bytes,
+                             APP_TOKENIZER_SPECIAL | APP_TOKENIZER_TEMPLATE, ids, error);
+    return ids ? end_ids(r, ids, error) : error->code;
+}
+
+static wf_status add_messages(const reading *r, const char *line, size_t bytes, wf_error *error)
+{
+    app_chat_row *row;
+
+    if (app_chat_row_read(r->name, line, bytes, &row, error) == WF_OK) {
+        size_t count;
+        const app_chat_message *messages = app_chat_row_messages(row, &count);
+
+        add_chat(r, messages, count, error);
+    }
+    app_chat_row_free(row);
+    return error->code;
+}
+
+static wf_status add_ids(const reading *r, const json_t *list, wf_error *error)
+{
+    app_tokenizer_ids *ids = add(r->prompts, error);
+    int64_t vocabulary = r->vocabulary;
+    const char *name = r->name;
 
     if (!ids)
         return error->code;
@@ -67,8 +119,7 @@ static wf_status add_ids(app_prompts *p, const char *name, const json_t *list,
     return WF_OK;
 }
 
-static wf_status add_line(app_prompts *p, app_tokenizer_encoder *encoder, const char *name,
-                          const char *line, size_t bytes, int64_t vocabulary, wf_error *error)
+static wf_status add_line(const reading *r, const char *line, size_t bytes, wf_error *error)
 {
     json_error_t why;
     json_t *object = json_loadb(line, bytes, JSON_REJECT_DUPLICATES, &why);
@@ -76,19 +127,23 @@ static wf_status add_line(app_prompts *p, app_tokenizer_encoder *encoder, const 
                  *ids = json_object_get(object, "ids");
 
     if (!object)
-        wf_error_set(error, WF_EDATA, "%s: no JSON: %s", name, why.text);
+        wf_error_set(error, WF_EDATA, "%s: no JSON: %s", r->name, why.text);
     else if (ids)
-        add_ids(p, name, ids, vocabulary, error);
+        add_ids(r, ids, error);
+    else if (r->template && json_object_get(object, "messages"))
+        add_messages(r, line, bytes, error);
     else if (!json_is_string(text))
-        wf_error_set(error, WF_EDATA, "%s: neither a text \"prompt\" nor a list \"ids\"", name);
+        wf_error_set(error, WF_EDATA,
+                     "%s: neither a text \"prompt\" nor a list \"ids\"; \"messages\" are "
+                     "read with --chat",
+                     r->name);
     else
-        add_text(p, encoder, name, json_string_value(text), json_string_length(text), error);
+        add_text(r, json_string_value(text), json_string_length(text), error);
     json_decref(object);
     return error->code;
 }
 
-static wf_status read_file(const char *path, app_prompts *p, app_tokenizer_encoder *encoder,
-                           int64_t vocabulary, wf_error *error)
+static wf_status read_file(reading *r, const char *path, wf_error *error)
 {
     FILE *file = app_program_file(path, "r");
     char *line = NULL, name[4096];
@@ -97,17 +152,18 @@ static wf_status read_file(const char *path, app_prompts *p, app_tokenizer_encod
 
     if (!file)
         return wf_error_set(error, WF_EIO, "%s: %s", path, strerror(errno));
+    r->name = name;
     for (int64_t number = 1; error->code == WF_OK && (n = getline(&line, &room, file)) >= 0;
          number++) {
         snprintf(name, sizeof name, "%.3900s, line %lld", path, (long long)number);
         if (n > MOST_LINE)
             wf_error_set(error, WF_EDATA, "%s: it has more than %d bytes", name, MOST_LINE);
         else if (strspn(line, " \t\r\n") < (size_t)n)
-            add_line(p, encoder, name, line, (size_t)n, vocabulary, error);
+            add_line(r, line, (size_t)n, error);
     }
     if (error->code == WF_OK && ferror(file))
         wf_error_set(error, WF_EIO, "%s: %s", path, strerror(errno));
-    if (error->code == WF_OK && !p->count)
+    if (error->code == WF_OK && !r->prompts->count)
         wf_error_set(error, WF_EDATA, "%s has no prompt", path);
     free(line);
     fclose(file);
@@ -115,23 +171,27 @@ static wf_status read_file(const char *path, app_prompts *p, app_tokenizer_encod
 }
 
 wf_status app_prompts_read(const app_generate_request *q, const app_tokenizer *tokenizer,
-                           int64_t vocabulary, app_prompts *p, wf_error *error)
+                           const char *tokenizer_path, int64_t vocabulary, app_prompts *p,
+                           wf_error *error)
 {
-    app_tokenizer_encoder *encoder;
+    reading r = {.request = q, .prompts = p, .vocabulary = vocabulary, .name = "--prompt"};
 
     *p = (app_prompts){.count = 0};
     if (!q->prompt && !q->prompts) /* for a plan */
         return WF_OK;
-    if (app_tokenizer_encoder_new(tokenizer, &encoder, error) != WF_OK)
+    if (q->chat &&
+        app_chat_template_find(tokenizer_path, q->chat_template, &r.template, error) != WF_OK)
+        return error->code;
+    if (app_tokenizer_encoder_new(tokenizer, &r.encoder, error) != WF_OK)
         return error->code;
     if (q->prompt)
-        add_text(p, encoder, "--prompt", q->prompt, strlen(q->prompt), error);
+        add_text(&r, q->prompt, strlen(q->prompt), error);
     else
-        read_file(q->prompts, p, encoder, vocabulary, error);
+        read_file(&r, q->prompts, error);
     for (int64_t i = 0; i < p->count; i++)
         if ((int64_t)p->ids[i].count > p->longest)
             p->longest = (int64_t)p->ids[i].count;
-    app_tokenizer_encoder_free(encoder);
+    app_tokenizer_encoder_free(r.encoder);
     return error->code;
 }
 

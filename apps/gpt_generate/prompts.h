@@ -11,10 +11,11 @@ typedef struct app_prompts {
     int64_t longest; /* tokens */
 } app_prompts;
 
-/* The prompts of a request. `vocabulary`: ids are below. Owner: caller, app_prompts_free, also after an error.
+/* The prompts of a request. tokenizer_path: where a chat template is looked for; vocabulary: ids are below. Owner: caller, app_prompts_free, also after an error.
    Errors: WF_EIO, WF_EDATA (file and line), WF_EINVAL (a prompt without a token), WF_ENOMEM. */
 wf_status app_prompts_read(const app_generate_request *q, const app_tokenizer *tokenizer,
-                           int64_t vocabulary, app_prompts *prompts, wf_error *error);
+                           const char *tokenizer_path, int64_t vocabulary, app_prompts *prompts,
+                           wf_error *error);
 void app_prompts_free(app_prompts *prompts);
 
 #endif

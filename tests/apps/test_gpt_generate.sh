@@ -98,7 +98,25 @@ generate "bf16, --tp 4" llama --prompts prompts.jsonl --max-new-tokens 5 --json 
     --batch-size 3 --threads-per-rank 1
 result "has one text too" "$(cmp out wanted 2>&1)"
 
+# Conversations.
+printf '{"messages": [{"role": "user", "content": "Hi"}]}\n{"prompt": "Hi"}\n' >chats.jsonl
+chat=(llama --chat --chat-template chatml --max-new-tokens 4 --echo --json)
+generate "a chat" "${chat[@]}" --prompts chats.jsonl
+python "is what the template makes of it" '
+import json
+for line in open("out"):
+    text = bytes(json.loads(line)["prompt_ids"]).decode()
+    if text != "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n": print(repr(text))'
+generate "a chat with a system" "${chat[@]}" --prompt Hi --system Be.
+python "which speaks first" '
+import json
+text = bytes(json.loads(open("out").read())["prompt_ids"]).decode()
+if not text.startswith("<|im_start|>system\nBe.<|im_end|>\n<|im_start|>user\nHi<"): print(repr(text))'
+
 # Mistakes.
+other "a template that is none" 2 'no chat template foo: .* chatml' gpt_generate llama --chat --chat-template foo --prompt x
+other "a system without a chat" 2 'give --chat too' gpt_generate llama --system x --prompt x
+other "messages without a chat" 3 'read with --chat' gpt_generate llama --prompts chats.jsonl
 other "no model" 2 'no MODEL was given' gpt_generate --prompt x
 other "two models" 2 'one MODEL only' gpt_generate llama gpt2 --prompt x
 other "a model that is not there" 3 'nowhere' gpt_generate nowhere --prompt x

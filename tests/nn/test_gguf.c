@@ -77,7 +77,8 @@ static const char *path_in(const char *name)
 static void every_byte_has_its_place(void)
 {
     static const char *const models[] = {"/hf_gpt2",    "/hf_llama",   "/hf_llama_tied",
-                                         "/hf_llama31", "/hf_mistral", "/hf_qwen2"};
+                                         "/hf_llama31", "/hf_mistral", "/hf_qwen2",
+                                         "/hf_qwen3",   "/hf_phi3"};
 
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
         for (int type = WF_PAR_GGUF_STORED; type <= WF_PAR_GGUF_Q8_0; type++) {

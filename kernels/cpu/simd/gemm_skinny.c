@@ -19,9 +19,11 @@ enum {
     QUAD = 16, /* bytes of a row that are turned at once: four floats, or eight bf16 */
     LINE = 64,
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
-    MOST_ROWS = 8 /* held in registers */
-#else
+    MOST_ROWS = 8 /* so many sums are held in registers */
+#elif WF_ISA_LEVEL == WF_ISA_LEVEL_avx2
     MOST_ROWS = 4
+#else
+    MOST_ROWS = 1
 #endif
 };
 
@@ -262,8 +264,7 @@ INLINE void tile(const int rows, const bool bf16, const wf_skinny *s, int64_t ro
     int level = 0;
 
     UNROLL
-    for (int i = 0; i < rows;
-         i++) /* the last row is taken again for those that are not there */
+    for (int i = 0; i < rows; i++) /* the last row stands for those that there are not */
         x[i] = s->x + (row + i < s->m ? row + i : s->m - 1) * s->k;
     for (int64_t l = 0; l < s->chunks; l++) {
         UNROLL
@@ -299,8 +300,10 @@ INLINE void tile(const int rows, const bool bf16, const wf_skinny *s, int64_t ro
         tile(rows, true, s, row, col, from);                                                   \
     }
 TILE(1)
+#if WF_ISA_LEVEL >= WF_ISA_LEVEL_avx2
 TILE(2)
 TILE(4)
+#endif
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
 TILE(8)
 #endif
@@ -312,9 +315,12 @@ static void run(void *arg, int64_t begin, int64_t end, int worker)
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
         {f32_1, f32_2, f32_4, f32_8},
         {bf16_1, bf16_2, bf16_4, bf16_8}
-#else
+#elif WF_ISA_LEVEL == WF_ISA_LEVEL_avx2
         {f32_1, f32_2, f32_4},
         {bf16_1, bf16_2, bf16_4}
+#else
+        {f32_1},
+        {bf16_1}
 #endif
     };
     const wf_skinny *s = arg;

@@ -11,51 +11,39 @@ typedef struct family {
     bool joined;     /* queries, keys and values are one tensor */
 } family;
 
-/* Whether a model has the properties that a family has, whatever its sizes are. */
-static bool is_of(const wf_nn_gpt_config *model, const char *name)
+/* What embeddings, scores, residuals or logits are multiplied with, if anything. */
+static bool scaled(const wf_nn_gpt_config *m)
 {
-    const wf_nn_gpt_config m = wf_nn_gpt_complete(model), f = *wf_nn_gpt_family(name);
-    wf_nn_gpt_config c = m;
+    const wf_nn_gpt_config c = wf_nn_gpt_complete(m);
 
-    c.norm = f.norm;
-    c.order = f.order;
-    c.gain_offset = f.gain_offset;
-    c.position = f.position;
-    c.rope_skip = f.rope_skip;
-    c.mlp = f.mlp;
-    c.qkv_bias = f.qkv_bias;
-    c.out_bias = f.out_bias;
-    c.mlp_bias = f.mlp_bias;
-    c.qk_norm = f.qk_norm;
-    c.qk_norm_wide = f.qk_norm_wide;
-    c.embedding_scale = f.embedding_scale;
-    c.residual_scale = f.residual_scale;
-    c.attention_scale = f.attention_scale;
-    c.logit_divisor = f.logit_divisor;
-    c = wf_nn_gpt_complete(&c);
-    return c.norm == m.norm && c.order == m.order && c.gain_offset == m.gain_offset &&
-           c.position == m.position && c.rope_skip == m.rope_skip && c.mlp == m.mlp &&
-           c.qkv_bias == m.qkv_bias && c.out_bias == m.out_bias && c.mlp_bias == m.mlp_bias &&
-           c.qk_norm == m.qk_norm && c.qk_norm_wide == m.qk_norm_wide &&
-           c.embedding_scale == m.embedding_scale && c.residual_scale == m.residual_scale &&
-           c.attention_scale == m.attention_scale && c.logit_divisor == m.logit_divisor;
+    return c.embedding_scale != 1 || c.residual_scale != 1 || c.logit_divisor != 1 ||
+           c.attention_scale > 0;
 }
 
-/* NULL: llama.cpp's form of such a model is not known here. */
+/* NULL: llama.cpp has no model of these properties. */
 static const family *family_of(const wf_nn_gpt_config *m)
 {
-    static const family families[] = {{"gpt2", false, true},
-                                      {"llama", true, false},
-                                      {"qwen2", false, false},
-                                      {"qwen3", false, false}};
+    static const family gpt2 = {"gpt2", false, true}, llama = {"llama", true, false},
+                        qwen2 = {"qwen2", false, false}, qwen3 = {"qwen3", false, false},
+                        smollm3 = {"smollm3", true, false}, granite = {"granite", true, false};
+    static const int64_t skip_of_smollm3 = 4; /* in llama.cpp a constant */
+    const bool biases = m->qkv_bias || m->out_bias || m->mlp_bias;
 
-    for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        if (is_of(m, families[i].name))
-            return &families[i];
-    return NULL;
+    if (m->position == WF_NN_LEARNED_POSITIONS)
+        return wf_nn_gpt_alike(m, wf_nn_gpt_family("gpt2")) && !scaled(m) ? &gpt2 : NULL;
+    if (m->norm != WF_NN_RMSNORM || m->mlp != WF_NN_SWIGLU || m->order != WF_NN_PRE_NORM ||
+        m->gain_offset || m->qk_norm_wide)
+        return NULL;
+    if (!m->qk_norm && !m->rope_skip && !scaled(m))
+        return m->qkv_bias && !m->out_bias && !m->mlp_bias ? &qwen2 : &llama;
+    if (biases || m->qk_norm + (m->rope_skip != 0) + scaled(m) > 1)
+        return NULL;
+    if (m->qk_norm)
+        return &qwen3;
+    return scaled(m) ? &granite : m->rope_skip == skip_of_smollm3 ? &smollm3 : NULL;
 }
 
-bool wf_gguf_has_form(const wf_nn_gpt_config *model)
+bool wf_gguf_has(const wf_nn_gpt_config *model)
 {
     return family_of(model) != NULL;
 }
@@ -81,6 +69,8 @@ static const struct {
              {"block.N.norm2.bias", "blk.N.ffn_norm.bias"},
              {"block.N.mlp.gate_up.gate.weight", "blk.N.ffn_gate.weight"},
              {"block.N.mlp.gate_up.up.weight", "blk.N.ffn_up.weight"},
+             {"block.N.mlp.gate_up.gate.bias", "blk.N.ffn_gate.bias"},
+             {"block.N.mlp.gate_up.up.bias", "blk.N.ffn_up.bias"},
              {"block.N.mlp.up.weight", "blk.N.ffn_up.weight"},
              {"block.N.mlp.up.bias", "blk.N.ffn_up.bias"},
              {"block.N.mlp.down.weight", "blk.N.ffn_down.weight"},
@@ -137,11 +127,6 @@ int64_t wf_gguf_row(const wf_gguf_place *place, int64_t rows, int64_t row)
     return row - i + i / 2 + i % 2 * (head / 2);
 }
 
-static int64_t head_size(const wf_nn_gpt_config *m)
-{
-    return m->head_dim ? m->head_dim : m->width / m->heads;
-}
-
 static void put(wf_gguf_header *h, const wf_nn_gpt_config *m, const char *key,
                 wf_par_gguf_kind kind, const void *value)
 {
@@ -172,44 +157,57 @@ static void put_rope(wf_gguf_header *h, const wf_nn_gpt_config *m)
 {
     const wf_par_gguf_text linear = {"linear", 6};
 
-    put_number(h, m, "rope.freq_base", m->rope_base > 0 ? m->rope_base : 10000);
-    put_size(h, m, "rope.dimension_count", head_size(m));
-    put_size(h, m, "attention.key_length", head_size(m));
-    put_size(h, m, "attention.value_length", head_size(m));
+    put_number(h, m, "rope.freq_base", m->rope_base);
+    put_size(h, m, "rope.dimension_count", m->head_dim);
     if (m->rope_scaling.kind == WF_ROPE_LINEAR) {
         put(h, m, "rope.scaling.type", WF_PAR_GGUF_TEXT, &linear);
         put_number(h, m, "rope.scaling.factor", m->rope_scaling.factor);
     }
 }
 
-void wf_gguf_put_config(wf_gguf_header *h, const wf_nn_gpt_config *m)
+/* llama.cpp multiplies scores with 1 / sqrt(head size) where it is told nothing. */
+static void put_scales(wf_gguf_header *h, const wf_nn_gpt_config *m)
 {
-    const bool rms = m->norm == WF_NN_RMSNORM;
+    if (m->attention_scale > 0)
+        put_number(h, m, "attention.scale", m->attention_scale);
+    put_number(h, m, "embedding_scale", m->embedding_scale);
+    put_number(h, m, "residual_scale", m->residual_scale);
+    put_number(h, m, "logit_scale", m->logit_divisor);
+}
 
-    put_text(h, "general.architecture", family_of(m)->name);
-    put_size(h, m, "block_count", m->layers);
-    put_size(h, m, "context_length", m->positions);
-    put_size(h, m, "embedding_length", m->width);
-    put_size(h, m, "feed_forward_length", m->ffn);
-    put_size(h, m, "attention.head_count", m->heads);
-    put_size(h, m, "attention.head_count_kv", m->kv_heads);
-    put_number(h, m, rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
-               m->eps > 0 ? m->eps : 1e-5f);
-    put_size(h, m, "vocab_size", m->vocabulary);
-    if (m->position == WF_NN_ROPE)
-        put_rope(h, m);
+void wf_gguf_put_config(wf_gguf_header *h, const wf_nn_gpt_config *model)
+{
+    const wf_nn_gpt_config m = wf_nn_gpt_complete(model);
+    const bool rms = m.norm == WF_NN_RMSNORM;
+
+    put_text(h, "general.architecture", family_of(&m)->name);
+    put_size(h, &m, "block_count", m.layers);
+    put_size(h, &m, "context_length", m.positions);
+    put_size(h, &m, "embedding_length", m.width);
+    put_size(h, &m, "feed_forward_length", m.ffn);
+    put_size(h, &m, "attention.head_count", m.heads);
+    put_size(h, &m, "attention.head_count_kv", m.kv_heads);
+    put_size(h, &m, "attention.key_length", m.head_dim);
+    put_size(h, &m, "attention.value_length", m.head_dim);
+    put_number(h, &m, rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon",
+               m.eps);
+    put_size(h, &m, "vocab_size", m.vocabulary);
+    if (m.position == WF_NN_ROPE)
+        put_rope(h, &m);
+    if (scaled(&m))
+        put_scales(h, &m);
 }
 
 /* As kernels/rope.c scales: what is slow is divided, what is fast stays, and between them it goes over. */
-void wf_gguf_rope_factors(const wf_nn_gpt_config *m, float *factors)
+void wf_gguf_rope_factors(const wf_nn_gpt_config *model, float *factors)
 {
     static const double turn = 6.283185307179586;
-    const wf_rope_scaling *s = &m->rope_scaling;
-    const double base = m->rope_base > 0 ? m->rope_base : 10000;
-    int64_t n = head_size(m);
+    const wf_nn_gpt_config m = wf_nn_gpt_complete(model);
+    const wf_rope_scaling *s = &m.rope_scaling;
 
-    for (int64_t i = 0; i < n / 2; i++) {
-        double turns = s->original_positions * pow(base, -2.0 * (double)i / (double)n) / turn;
+    for (int64_t i = 0; i < m.head_dim / 2; i++) {
+        double turns = s->original_positions *
+                       pow(m.rope_base, -2.0 * (double)i / (double)m.head_dim) / turn;
         double kept = (turns - s->low_freq_factor) / (s->high_freq_factor - s->low_freq_factor);
 
         kept = kept < 0 ? 0 : kept > 1 ? 1 : kept;

@@ -8,8 +8,8 @@
 #include "nn/models/gpt/gpt.h"
 #include "parallel/formats/gguf_internal.h"
 
-/* Whether llama.cpp has a form for such a model that is known here: GPT-2, Llama and Mistral, Qwen 2 and 3. */
-bool wf_gguf_has_form(const wf_nn_gpt_config *model);
+/* Whether llama.cpp has models of these properties; what is below is of those alone. */
+bool wf_gguf_has(const wf_nn_gpt_config *model);
 
 /* Where a parameter lies in a file: from a row of a tensor on. */
 typedef struct wf_gguf_place {

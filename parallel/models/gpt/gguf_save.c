@@ -75,7 +75,7 @@ static void add_factors(save *s)
     wf_gguf_tensor *t = &s->tensor[s->tensors++];
 
     *t = (wf_gguf_tensor){.name = "rope_freqs.weight", .ndim = 1};
-    t->shape[0] = (m->head_dim ? m->head_dim : m->width / m->heads) / 2;
+    t->shape[0] = wf_nn_gpt_complete(m).head_dim / 2;
 }
 
 /* The tensors of the file, in the order of parameters; queries, keys and values of one are neighbours. */
@@ -147,19 +147,18 @@ static wf_status open_weights(save *s)
 
 static wf_status prepare(save *s)
 {
+    if (!wf_gguf_has(&s->model->config))
+        return wf_error_set(
+            s->error, WF_EUNSUPPORTED,
+            "GGUF is written of models that have what gpt2, llama, mistral, qwen2, qwen3, "
+            "phi3, smollm3 and granite have, and this one has something else: write it "
+            "for transformers (gpt_export FROM TO)");
     s->parameter = wf_nn_parameters(&s->model->base, &s->count);
     s->place = calloc((size_t)s->count + 1, sizeof *s->place);
     s->tensor = calloc((size_t)s->count + 1, sizeof *s->tensor); /* one more: factors */
     s->tensor_of = calloc((size_t)s->count + 1, sizeof *s->tensor_of);
     if (!s->parameter || !s->place || !s->tensor || !s->tensor_of)
         return wf_error_set(s->error, WF_ENOMEM, "no memory for a list of tensors");
-    if (!wf_gguf_has_form(&s->model->config))
-        return wf_error_set(
-            s->error, WF_EUNSUPPORTED,
-            "models with what those of gpt2, llama, mistral, qwen2 and qwen3 have are written "
-            "as "
-            "GGUF, and this one has something else: write it for transformers (gpt_export "
-            "FROM TO) and convert that with llama.cpp");
     if (open_weights(s) != WF_OK || describe(s) != WF_OK)
         return s->error->code;
     wf_gguf_put_config(&s->header, &s->model->config);
