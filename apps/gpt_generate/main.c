@@ -285,6 +285,8 @@ int main(int argc, char **argv)
     }
     if (status == WF_OK)
         status = prepare(&j, &launcher, &error);
+    if (status == WF_OK && launcher.process <= 0 && *j.source.like)
+        app_program_tell_unknown("gpt_generate", j.source.like);
     if (status == WF_OK)
         status = launch(&j, &launcher, &error);
     fflush(stdout);
