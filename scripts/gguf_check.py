@@ -171,8 +171,8 @@ def main():
                 flags = [] if kind == "stored" else ["--gguf-type", kind]
                 flags += [] if has else ["--tokenizer", "none"]
                 said = subprocess.run([program, str(model), "--gguf", str(path), *flags], capture_output=True, text=True)
-                if said.returncode == 2:  # blocks without positions other than every fourth, for instance
-                    say("llama.cpp has no models" in said.stderr, f"{model.name} {kind} is refused")
+                if said.returncode == 2:  # norms of another kind, for instance
+                    say("GGUF is written of models" in said.stderr, f"{model.name} {kind} is refused")
                     continue
                 said.check_returncode()
                 reader = gguf.GGUFReader(path)
