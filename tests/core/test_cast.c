@@ -105,10 +105,11 @@ static void loops_follow_the_rule(void)
     wf_context_close(ctx);
 }
 
-/* An op on bf16 gives the bits of the op on what that was widened to; it pays in workspace. */
+/* An op on bf16 gives the bits of the op on what that was widened to; it pays in workspace, but for products of few
+   rows. */
 static void ops_widen(void)
 {
-    enum { ROWS = 3, N = 40, K = 24 };
+    enum { ROWS = 11, N = 40, K = 24 };
     wf_context *ctx = open_cpu(1);
     wf_dim shape[] = {wf_dim_batch(ROWS), wf_dim_width(K)};
     wf_dim weights[] = {wf_dim_chunked(N), wf_dim_width(K)};
