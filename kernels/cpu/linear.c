@@ -177,7 +177,7 @@ static wf_status forward(const wf_call *call, void *workspace)
             wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(w), WF_TASK_ELEMENTS,
                         widen_task, &widen);
         g = forward_product(call, m, wide ? workspace : w->data, parts);
-        run(call, &g, (char *)workspace + wide);
+        run(call, &g, wide ? (char *)workspace + wide : workspace);
     }
     return WF_OK;
 }
