@@ -32,6 +32,11 @@ static wf_status open_tokenizer(job *j, wf_error *error)
                        : j->source.config.vocabulary == 256 ? "bytes"
                                                             : NULL;
 
+    if (!from && j->source.is_gguf)
+        return wf_error_set(error, WF_EINVAL,
+                            "%s is a GGUF file: make it a folder with its tokenizer by "
+                            "gpt_export %s FOLDER, or give --tokenizer PATH",
+                            j->q.model, j->q.model);
     if (!from)
         return wf_error_set(error, WF_EINVAL,
                             "%s has no tokenizer beside it: give --tokenizer PATH", j->q.model);

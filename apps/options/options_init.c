@@ -193,6 +193,12 @@ wf_status app_options_init_from(app_options *o, wf_error *error)
             error, WF_EINVAL,
             "--model %s and --init-from %s both say what model it is; drop --model", o->model,
             o->init_from);
+    if (o->init_from && wf_par_gguf_there(o->init_from))
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--init-from %s is a GGUF file: make it a folder with its tokenizer "
+            "first, gpt_export %s FOLDER",
+            o->init_from, o->init_from);
     status = o->init_from ? wf_par_pretrained_config(o->init_from, &c, error) : WF_OK;
     if (status == WF_OK && o->init_from)
         family = family_of(&c);
